@@ -46,7 +46,7 @@ func (l accessLog) begin(w http.ResponseWriter, r *http.Request, ex *serve.Excha
 	}
 	caddyhttp.SetVar(r.Context(), caddyhttp.LogSkipVar, true)
 	e := &accessEntry{
-		request: serve.WithoutSecrets(r), body: &countingReader{ReadCloser: r.Body},
+		ctx: r.Context(), request: serve.WithoutSecrets(r), body: &countingReader{ReadCloser: r.Body},
 		recorder: caddyhttp.NewResponseRecorder(w, nil, nil), credentials: server.Logs.ShouldLogCredentials,
 	}
 	r.Body = e.body
@@ -57,13 +57,16 @@ func (l accessLog) begin(w http.ResponseWriter, r *http.Request, ex *serve.Excha
 			e.user = ex.Key.ID()
 		}
 		for _, name := range loggerNames(server.Logs, r) {
-			logger := l.logger
-			if name != "" {
-				logger = logger.Named(name)
-			}
-			e.loggers = append(e.loggers, logger)
+			e.loggers = append(e.loggers, l.logger.Named(name)) // the default for ""
 		}
-		e.writeAfter(r.Context())
+		// Write the entry after all handlers have returned, as Caddy does: outer
+		// handlers may still add fields. The server then cancels the context, unless
+		// the client has disconnected before.
+		if e.ctx.Err() != nil {
+			e.write()
+			return
+		}
+		context.AfterFunc(e.ctx, e.write)
 	}
 }
 
@@ -90,6 +93,7 @@ func addLogFields(r *http.Request, ex *serve.Exchange) {
 
 // accessEntry is a log entry that is not written yet.
 type accessEntry struct {
+	ctx         context.Context // of the request
 	request     *http.Request
 	body        *countingReader
 	recorder    caddyhttp.ResponseRecorder
@@ -99,24 +103,13 @@ type accessEntry struct {
 	loggers     []*zap.Logger
 }
 
-// writeAfter writes the entry after all handlers have returned, as Caddy does:
-// outer handlers may still add fields. The server cancels the request's context
-// at that point; it is canceled earlier if the client has disconnected.
-func (e *accessEntry) writeAfter(ctx context.Context) {
-	if ctx.Err() != nil {
-		e.write(ctx)
-		return
-	}
-	context.AfterFunc(ctx, func() { e.write(ctx) })
-}
-
 // write writes the entry, with Caddy's fields in Caddy's order.
-func (e *accessEntry) write(ctx context.Context) {
+func (e *accessEntry) write() {
 	level := zapcore.InfoLevel
 	if e.recorder.Status() >= http.StatusInternalServerError {
 		level = zapcore.ErrorLevel
 	}
-	if name, ok := caddyhttp.GetVar(ctx, caddyhttp.LogLevelVar).(string); ok {
+	if name, ok := caddyhttp.GetVar(e.ctx, caddyhttp.LogLevelVar).(string); ok {
 		if chosen, err := zapcore.ParseLevel(name); err == nil && chosen >= zapcore.DebugLevel && chosen <= zapcore.ErrorLevel {
 			level = chosen
 		}
@@ -129,7 +122,7 @@ func (e *accessEntry) write(ctx context.Context) {
 		zap.Int("size", e.recorder.Size()),
 		zap.Int("status", e.recorder.Status()),
 		zap.Object("resp_headers", caddyhttp.LoggableHTTPHeader{Header: e.recorder.Header(), ShouldLogCredentials: e.credentials}),
-	}, extraLogFields(ctx)...)
+	}, extraLogFields(e.ctx)...)
 	for _, logger := range e.loggers {
 		logger.Log(level, "handled request", fields...)
 	}

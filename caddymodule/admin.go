@@ -15,10 +15,7 @@ type adminAPI struct{}
 
 // CaddyModule returns the module's registration.
 func (adminAPI) CaddyModule() caddy.ModuleInfo {
-	return caddy.ModuleInfo{
-		ID:  "admin.api.model_gateway",
-		New: func() caddy.Module { return new(adminAPI) },
-	}
+	return caddy.ModuleInfo{ID: "admin.api.model_gateway", New: func() caddy.Module { return new(adminAPI) }}
 }
 
 // Routes implements caddy.AdminRouter.

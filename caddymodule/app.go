@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	"github.com/caddyserver/caddy/v2"
@@ -45,8 +46,9 @@ type App struct {
 	ctx      caddy.Context
 	logger   *slog.Logger
 	listen   caddy.NetworkAddress
-	store    ref[*gateway.Store]
-	listener ref[*gateway.Listener]
+	store    *gateway.Store
+	listener *gateway.Listener
+	releases []func() error // of the store and the listener
 	gateway  *gateway.Gateway
 	server   *serve.Server // of the three handlers
 	events   *caddyevents.App
@@ -70,10 +72,7 @@ const defaultPort = 7443
 
 // CaddyModule returns the module's registration.
 func (*App) CaddyModule() caddy.ModuleInfo {
-	return caddy.ModuleInfo{
-		ID:  "model_gateway",
-		New: func() caddy.Module { return new(App) },
-	}
+	return caddy.ModuleInfo{ID: "model_gateway", New: func() caddy.Module { return new(App) }}
 }
 
 // Provision checks the configuration and takes references to the pooled store
@@ -98,15 +97,18 @@ func (a *App) Provision(ctx caddy.Context) error {
 	if err != nil {
 		return err
 	}
-	if a.store, err = acquireStore(path, a.logger); err != nil {
+	var release func() error
+	if a.store, release, err = acquireStore(path, a.logger); err != nil {
 		return err
 	}
-	a.listener, err = acquire(listeners, a.listen.String(), func() *gateway.Listener { return new(gateway.Listener) })
+	a.releases = append(a.releases, release)
+	a.listener, release, err = acquire(listeners, a.listen.String(), func() *gateway.Listener { return new(gateway.Listener) })
 	if err != nil {
 		return err
 	}
+	a.releases = append(a.releases, release)
 	caddyVersion, _ := caddy.Version()
-	a.gateway = &gateway.Gateway{Store: a.store.val, Listener: a.listener.val, Configuration: gateway.Configuration{
+	a.gateway = &gateway.Gateway{Store: a.store, Listener: a.listener, Configuration: gateway.Configuration{
 		Listen: a.listen.JoinHostPort(0), MaxMemory: a.MaxMemory, Endpoint: a.endpoint, Logger: a.logger,
 		Build:   manage.Build{Version: version.Number(), Commit: version.Commit(), Caddy: caddyVersion},
 		Program: os.Args[0], DeploymentRemoved: dropSeries,
@@ -118,7 +120,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 }
 
 // acquireStore takes a reference to the store of a database file.
-func acquireStore(path string, logger *slog.Logger) (ref[*gateway.Store], error) {
+func acquireStore(path string, logger *slog.Logger) (store *gateway.Store, release func() error, err error) {
 	return acquire(stores, path, func() *gateway.Store {
 		return gateway.NewStore(path, logger, gateway.Counters{SignInFailed: countFailedSignIn, EventsLost: countLostEvents})
 	})
@@ -136,38 +138,26 @@ func (a *App) provisionEvents(ctx caddy.Context) error {
 		return fmt.Errorf("loading the events app: %w", err)
 	}
 	a.events = app.(*caddyevents.App)
-	if err := a.events.On("started", onEvent{a.beginEvents}); err != nil {
-		return err
-	}
-	return a.events.On("stopping", onEvent{func() {
-		a.end()
-		a.endEvents()
-	}})
+	return a.events.Subscribe(&caddyevents.Subscription{Events: []string{"started", "stopping"}, Handlers: []caddyevents.Handler{a}})
 }
 
-// onEvent calls a function when a Caddy event occurs. It is a struct because
-// Caddy logs it as JSON, which cannot encode functions.
-type onEvent struct{ do func() }
-
 // Handle implements caddyevents.Handler.
-func (f onEvent) Handle(context.Context, caddy.Event) error {
-	f.do()
+func (a *App) Handle(_ context.Context, e caddy.Event) error {
+	if e.Name() == "stopping" {
+		a.stopEvents()
+	} else if open := a.store.Opened(); open != nil {
+		open.Events.Push(a)
+	}
 	return nil
 }
 
-// beginEvents makes this configuration the one that emits events.
-func (a *App) beginEvents() {
-	if open := a.store.val.Opened(); open != nil {
-		open.Events.Push(a)
-	}
-}
-
-// endEvents undoes beginEvents.
-func (a *App) endEvents() {
-	if a.store.val == nil {
+// stopEvents stops emitting events and ends the streams of console pages.
+func (a *App) stopEvents() {
+	a.end()
+	if a.store == nil {
 		return
 	}
-	if open := a.store.val.Opened(); open != nil {
+	if open := a.store.Opened(); open != nil {
 		open.Events.Remove(a)
 	}
 }
@@ -239,11 +229,13 @@ func (a *App) Stop() error {
 // Cleanup releases the pooled values. The last configuration closes the tunnels,
 // then the store.
 func (a *App) Cleanup() error {
-	if a.end != nil {
-		a.end()
+	a.stopEvents() // in case it failed right after it started
+	var errs []error
+	for _, release := range slices.Backward(a.releases) {
+		errs = append(errs, release())
 	}
-	a.endEvents() // in case it failed right after it started
-	return errors.Join(a.listener.release(), a.store.release())
+	a.releases = nil
+	return errors.Join(errs...)
 }
 
 // statusOf returns the HTTP status in another handler's error, 0 if it has none.
@@ -264,7 +256,8 @@ func appOf(ctx caddy.Context) (*App, error) {
 
 // Interface guards.
 var (
-	_ caddy.App          = (*App)(nil)
-	_ caddy.Provisioner  = (*App)(nil)
-	_ caddy.CleanerUpper = (*App)(nil)
+	_ caddy.App           = (*App)(nil)
+	_ caddy.Provisioner   = (*App)(nil)
+	_ caddy.CleanerUpper  = (*App)(nil)
+	_ caddyevents.Handler = (*App)(nil)
 )

@@ -30,10 +30,7 @@ type Auth struct {
 
 // CaddyModule returns the module's registration.
 func (Auth) CaddyModule() caddy.ModuleInfo {
-	return caddy.ModuleInfo{
-		ID:  "http.handlers.model_auth",
-		New: func() caddy.Module { return new(Auth) },
-	}
+	return caddy.ModuleInfo{ID: "http.handlers.model_auth", New: func() caddy.Module { return new(Auth) }}
 }
 
 // Provision finds the app.

@@ -26,10 +26,7 @@ type BaseURL struct {
 
 // CaddyModule returns the module's registration.
 func (BaseURL) CaddyModule() caddy.ModuleInfo {
-	return caddy.ModuleInfo{
-		ID:  "http.handlers.model_base_url",
-		New: func() caddy.Module { return new(BaseURL) },
-	}
+	return caddy.ModuleInfo{ID: "http.handlers.model_base_url", New: func() caddy.Module { return new(BaseURL) }}
 }
 
 // Provision implements caddy.Provisioner.

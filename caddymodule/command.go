@@ -19,12 +19,12 @@ func host() up.Host {
 		Console: consolePath,
 		Paths:   append([]string{"/v1", "/v1/*", consolePath, consolePath + "/*", discoveryPath, discoveryPath + "/*"}, unversionedPaths...),
 		Hold: func(database string, logger *slog.Logger) (release func() error, err error) {
-			held, err := acquireStore(database, logger)
+			held, release, err := acquireStore(database, logger)
 			if err != nil {
 				return nil, err
 			}
-			held.val.Welcomed.Store(true)
-			return held.release, nil
+			held.Welcomed.Store(true)
+			return release, nil
 		},
 		Gateway: func() (up.Gateway, error) {
 			app, err := runningApp()

@@ -20,8 +20,8 @@ import (
 const consolePath = "/console"
 
 // Console serves the web console and the management API for its users under
-// /console. It tells clients apart by Caddy's client IP: behind another proxy,
-// add that proxy to the server's trusted_proxies.
+// /console. It identifies clients by Caddy's client IP: behind another proxy, add
+// that proxy to the server's trusted_proxies.
 type Console struct {
 	noOptions
 	app     *App
@@ -31,10 +31,7 @@ type Console struct {
 
 // CaddyModule returns the module's registration.
 func (*Console) CaddyModule() caddy.ModuleInfo {
-	return caddy.ModuleInfo{
-		ID:  "http.handlers.model_console",
-		New: func() caddy.Module { return new(Console) },
-	}
+	return caddy.ModuleInfo{ID: "http.handlers.model_console", New: func() caddy.Module { return new(Console) }}
 }
 
 // Provision finds the app.
@@ -94,7 +91,7 @@ func (c *Console) get() (*console.Console, error) {
 	if err != nil {
 		return nil, err
 	}
-	open, err := c.app.store.val.Get()
+	open, err := c.app.store.Get()
 	if err != nil {
 		return nil, err
 	}

@@ -50,10 +50,7 @@ type Dialect struct {
 
 // CaddyModule returns the module's registration.
 func (Dialect) CaddyModule() caddy.ModuleInfo {
-	return caddy.ModuleInfo{
-		ID:  "http.handlers.model_dialect",
-		New: func() caddy.Module { return new(Dialect) },
-	}
+	return caddy.ModuleInfo{ID: "http.handlers.model_dialect", New: func() caddy.Module { return new(Dialect) }}
 }
 
 // Provision finds the app and sets defaults.

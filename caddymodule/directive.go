@@ -69,32 +69,14 @@ func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	}.unmarshal(d)
 }
 
-// parseModelGateway expands the short directive:
-//
-//	model_gateway [<matcher>] {
-//		max_body     <size>       # 32MiB
-//		connect_wait <duration>   # 3s
-//		queue_length <count>      # 64
-//		queue_wait   <duration>   # 1m
-//		keep_alive   <duration>   # 10s
-//		response_store on|off|account # on
-//	}
-//
-// is the same as
+// parseModelGateway expands the short directive `model_gateway [<matcher>] { … }`,
+// which has the options of model_dialect and model_route:
 //
 //	@model_gateway path /v1 /v1/*
 //	route @model_gateway {
 //		model_auth
-//		model_dialect {
-//			max_body   <size>
-//			keep_alive <duration>
-//			response_store on|off|account
-//		}
-//		model_route {
-//			connect_wait <duration>
-//			queue_length <count>
-//			queue_wait   <duration>
-//		}
+//		model_dialect { … }
+//		model_route { … }
 //	}
 //	@model_tunnel path /.well-known/postern /.well-known/postern/*
 //	route @model_tunnel {

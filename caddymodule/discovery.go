@@ -25,10 +25,7 @@ type Tunnel struct {
 
 // CaddyModule returns the module's registration.
 func (Tunnel) CaddyModule() caddy.ModuleInfo {
-	return caddy.ModuleInfo{
-		ID:  "http.handlers.model_tunnel",
-		New: func() caddy.Module { return new(Tunnel) },
-	}
+	return caddy.ModuleInfo{ID: "http.handlers.model_tunnel", New: func() caddy.Module { return new(Tunnel) }}
 }
 
 // Provision finds the app.
@@ -49,7 +46,7 @@ type discovery struct {
 // ServeHTTP implements caddyhttp.MiddlewareHandler. The WebSocket is of the client
 // that trusted proxies report.
 func (t *Tunnel) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.Handler) error {
-	hub, err := t.app.listener.val.Hub()
+	hub, err := t.app.listener.Hub()
 	switch webSocket := r.URL.Path == link.WebSocketPath; {
 	case !webSocket && r.Method != http.MethodGet && r.Method != http.MethodHead:
 		w.Header().Set("Allow", "GET, HEAD")

@@ -10,31 +10,12 @@ var (
 	listeners = caddy.NewUsagePool() // by UDP listen address
 )
 
-// ref is a reference to a pooled value. Its zero value releases nothing, so a
-// module whose Provision failed midway can still be cleaned up.
-type ref[T caddy.Destructor] struct {
-	pool *caddy.UsagePool
-	key  string
-	val  T
-}
-
 // acquire takes a reference to the value under key, creating it with mk if it is
-// not in the pool.
-func acquire[T caddy.Destructor](pool *caddy.UsagePool, key string, mk func() T) (ref[T], error) {
+// not in the pool. The last release destructs the value.
+func acquire[T caddy.Destructor](pool *caddy.UsagePool, key string, mk func() T) (value T, release func() error, err error) {
 	v, _, err := pool.LoadOrNew(key, func() (caddy.Destructor, error) { return mk(), nil })
 	if err != nil {
-		return ref[T]{}, err
+		return value, nil, err
 	}
-	return ref[T]{pool: pool, key: key, val: v.(T)}, nil
-}
-
-// release drops the reference; the last one destructs the value.
-func (r *ref[T]) release() error {
-	if r.pool == nil {
-		return nil
-	}
-	pool, key := r.pool, r.key
-	*r = ref[T]{val: r.val}
-	_, err := pool.Delete(key)
-	return err
+	return v.(T), func() error { _, err := pool.Delete(key); return err }, nil
 }

@@ -16,7 +16,7 @@ import (
 // which is rare, since all sites are provisioned by then.
 func (a *App) endpoint() manage.Endpoint {
 	e := manage.Endpoint{Listen: a.listen.JoinHostPort(0), Public: a.Public}
-	if hub, err := a.listener.val.Hub(); err == nil {
+	if hub, err := a.listener.Hub(); err == nil {
 		e.Pin = hub.Pin()
 		if addr := hub.Addr(); addr != nil {
 			e.Listen = addr.String()

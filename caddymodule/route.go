@@ -41,10 +41,7 @@ type Route struct {
 
 // CaddyModule returns the module's registration.
 func (Route) CaddyModule() caddy.ModuleInfo {
-	return caddy.ModuleInfo{
-		ID:  "http.handlers.model_route",
-		New: func() caddy.Module { return new(Route) },
-	}
+	return caddy.ModuleInfo{ID: "http.handlers.model_route", New: func() caddy.Module { return new(Route) }}
 }
 
 // Provision finds the app and sets defaults.

@@ -42,10 +42,7 @@ type Webhook struct {
 
 // CaddyModule returns the module's registration.
 func (*Webhook) CaddyModule() caddy.ModuleInfo {
-	return caddy.ModuleInfo{
-		ID:  "events.handlers.model_gateway_webhook",
-		New: func() caddy.Module { return new(Webhook) },
-	}
+	return caddy.ModuleInfo{ID: "events.handlers.model_gateway_webhook", New: func() caddy.Module { return new(Webhook) }}
 }
 
 // Provision replaces placeholders and checks the result.
