@@ -1,6 +1,7 @@
 package caddymodule
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -119,6 +120,24 @@ func (a *App) Provision(ctx caddy.Context) error {
 	return registerMetrics(ctx.GetMetricsRegistry(), a.gateway)
 }
 
+// These pools hold values that outlive a configuration. Keys are identities (a
+// path, an address), never tunables: configurations that differ in a tunable
+// still share the open file and the socket.
+var (
+	stores    = caddy.NewUsagePool() // by absolute path of the database
+	listeners = caddy.NewUsagePool() // by UDP listen address
+)
+
+// acquire takes a reference to the value under key, creating it with mk if it is
+// not in the pool. The last release destructs the value.
+func acquire[T caddy.Destructor](pool *caddy.UsagePool, key string, mk func() T) (value T, release func() error, err error) {
+	v, _, err := pool.LoadOrNew(key, func() (caddy.Destructor, error) { return mk(), nil })
+	if err != nil {
+		return value, nil, err
+	}
+	return v.(T), func() error { _, err := pool.Delete(key); return err }, nil
+}
+
 // acquireStore takes a reference to the store of a database file.
 func acquireStore(path string, logger *slog.Logger) (store *gateway.Store, release func() error, err error) {
 	return acquire(stores, path, func() *gateway.Store {
@@ -171,10 +190,7 @@ func (a *App) Emit(e events.Event) {
 
 // provisionAddresses parses the two addresses.
 func (a *App) provisionAddresses() error {
-	listen := a.Listen
-	if listen == "" {
-		listen = ":" + strconv.Itoa(defaultPort)
-	}
+	listen := cmp.Or(a.Listen, ":"+strconv.Itoa(defaultPort))
 	na, err := caddy.ParseNetworkAddressWithDefaults(listen, "udp", defaultPort)
 	if err != nil {
 		return fmt.Errorf("parsing listen %q: %w", listen, err)

@@ -1,8 +1,11 @@
 package caddymodule
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -48,6 +51,9 @@ type Dialect struct {
 	translator serve.Translator
 }
 
+// responseStores are the values of response_store.
+var responseStores = []string{serve.StoreOn, serve.StoreOff, serve.StoreAccount}
+
 // CaddyModule returns the module's registration.
 func (Dialect) CaddyModule() caddy.ModuleInfo {
 	return caddy.ModuleInfo{ID: "http.handlers.model_dialect", New: func() caddy.Module { return new(Dialect) }}
@@ -55,18 +61,11 @@ func (Dialect) CaddyModule() caddy.ModuleInfo {
 
 // Provision finds the app and sets defaults.
 func (d *Dialect) Provision(ctx caddy.Context) error {
-	if d.MaxBody == 0 {
-		d.MaxBody = 32 << 20
-	}
-	if d.KeepAlive == 0 {
-		d.KeepAlive = caddy.Duration(10 * time.Second)
-	}
-	switch d.ResponseStore {
-	case "":
-		d.ResponseStore = serve.StoreOn
-	case serve.StoreOn, serve.StoreOff, serve.StoreAccount:
-	default:
-		return fmt.Errorf("response_store: %q is not one of on, off, account", d.ResponseStore)
+	d.MaxBody = cmp.Or(d.MaxBody, 32<<20)
+	d.KeepAlive = cmp.Or(d.KeepAlive, caddy.Duration(10*time.Second))
+	d.ResponseStore = cmp.Or(d.ResponseStore, serve.StoreOn)
+	if !slices.Contains(responseStores, d.ResponseStore) {
+		return fmt.Errorf("response_store: %q is not one of %s", d.ResponseStore, strings.Join(responseStores, ", "))
 	}
 	app, err := appOf(ctx)
 	if err != nil {
@@ -86,7 +85,7 @@ func (d *Dialect) options() options {
 	return options{
 		{"max_body", size(&d.MaxBody)},
 		{"keep_alive", duration(&d.KeepAlive)},
-		{"response_store", word(&d.ResponseStore, serve.StoreOn, serve.StoreOff, serve.StoreAccount)},
+		{"response_store", word(&d.ResponseStore, responseStores...)},
 	}
 }
 

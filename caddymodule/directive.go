@@ -14,6 +14,8 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/dustin/go-humanize"
+
+	"github.com/postern-dev/postern/caddymodule/cli"
 )
 
 func init() {
@@ -22,6 +24,7 @@ func init() {
 	} {
 		caddy.RegisterModule(module)
 	}
+	cli.Register(host())
 	httpcaddyfile.RegisterGlobalOption("model_gateway", parseGlobalOption)
 	httpcaddyfile.RegisterDirective("model_gateway", parseModelGateway)
 	httpcaddyfile.RegisterDirectiveOrder("model_gateway", httpcaddyfile.Before, "reverse_proxy")

@@ -1,6 +1,7 @@
 package caddymodule
 
 import (
+	"cmp"
 	"net"
 	"strconv"
 	"strings"
@@ -68,14 +69,8 @@ func (a *App) site(handler string) (host, url string) {
 
 // siteOf returns how a server serves its host names.
 func siteOf(app *caddyhttp.App, server *caddyhttp.Server) gateway.Site {
-	httpPort, httpsPort := uint(app.HTTPPort), uint(app.HTTPSPort)
-	if httpPort == 0 {
-		httpPort = caddyhttp.DefaultHTTPPort
-	}
-	if httpsPort == 0 {
-		httpsPort = caddyhttp.DefaultHTTPSPort
-	}
-	port := httpsPort
+	httpPort := uint(cmp.Or(app.HTTPPort, caddyhttp.DefaultHTTPPort))
+	port := uint(cmp.Or(app.HTTPSPort, caddyhttp.DefaultHTTPSPort))
 	if len(server.Listen) > 0 {
 		if na, err := caddy.ParseNetworkAddress(server.Listen[0]); err == nil {
 			port = na.StartPort

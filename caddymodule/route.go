@@ -1,6 +1,7 @@
 package caddymodule
 
 import (
+	"cmp"
 	"net/http"
 	"time"
 
@@ -46,9 +47,7 @@ func (Route) CaddyModule() caddy.ModuleInfo {
 
 // Provision finds the app and sets defaults.
 func (rt *Route) Provision(ctx caddy.Context) error {
-	if rt.ConnectWait == 0 {
-		rt.ConnectWait = caddy.Duration(3 * time.Second)
-	}
+	rt.ConnectWait = cmp.Or(rt.ConnectWait, caddy.Duration(3*time.Second))
 	app, err := appOf(ctx)
 	if err != nil {
 		return err

@@ -50,7 +50,7 @@ type script struct {
 	id, object string // prefix of the answer's id, its type
 	chunk      string // type of a stream's chunk
 	field      string // of a chunk's choice
-	begin      any    // value of field in the first chunk, nil if the stream begins with a piece
+	begin      []any  // value of field in the first chunk, empty if that has a piece
 	pieces     []any  // values of field in the next chunks, one a token
 	end        any    // value of field in the last chunk
 	whole      object // choice of a whole answer
@@ -95,21 +95,19 @@ func (m *model) stream(w http.ResponseWriter, r *http.Request, chunk object, a *
 		}
 		return flush()
 	}
-	if a.begin != nil {
-		if err := send(object{"index": 0, a.field: a.begin, "finish_reason": nil}); err != nil {
+	for i, value := range slices.Concat(a.begin, a.pieces, []any{a.end}) {
+		choice := object{"index": 0, a.field: value, "finish_reason": nil}
+		switch piece := i - len(a.begin); {
+		case piece == len(a.pieces):
+			choice["finish_reason"] = a.finish
+		case piece >= 0:
+			if err := m.think(r); err != nil {
+				return err
+			}
+		}
+		if err := send(choice); err != nil {
 			return err
 		}
-	}
-	for _, piece := range a.pieces {
-		if err := m.think(r); err != nil {
-			return err
-		}
-		if err := send(object{"index": 0, a.field: piece, "finish_reason": nil}); err != nil {
-			return err
-		}
-	}
-	if err := send(object{"index": 0, a.field: a.end, "finish_reason": a.finish}); err != nil {
-		return err
 	}
 	if withUsage {
 		chunk["usage"] = usage
@@ -194,7 +192,7 @@ func (m *model) chat(w http.ResponseWriter, r *http.Request) error {
 
 // text sets the answer of a chat to text.
 func (a *script) text(pieces []string, finish string) {
-	a.begin, a.finish = object{"role": "assistant", "content": ""}, finish
+	a.begin, a.finish = []any{object{"role": "assistant", "content": ""}}, finish
 	for _, piece := range pieces {
 		a.pieces = append(a.pieces, object{"content": piece})
 	}
@@ -209,7 +207,7 @@ func (a *script) call(name, arguments string) {
 	}
 	begun := calls("")
 	begun[0]["index"] = 0 // in streams only
-	a.begin = object{"role": "assistant", "tool_calls": begun}
+	a.begin = []any{object{"role": "assistant", "tool_calls": begun}}
 	a.whole, a.finish = object{"message": object{"role": "assistant", "tool_calls": calls(arguments)}}, "tool_calls"
 	for piece := range slices.Chunk([]rune(arguments), 8) {
 		function := object{"arguments": string(piece)}

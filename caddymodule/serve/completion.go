@@ -132,7 +132,7 @@ func (c *completion) decode(body []byte) *dialect.Error {
 	if ex.held.request > requestCost { // smaller requests save too little
 		_ = ex.held.holdRequest(ex.costs().decoded * (c.size + c.kept)) // a smaller reservation always succeeds
 	}
-	if c.learner.refusesEffort(c.registration) {
+	if c.learner.refusesEffort(registration(ex.found)) {
 		c.call.DropEffort()
 	}
 	return nil

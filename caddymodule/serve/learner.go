@@ -32,7 +32,6 @@ type learner struct {
 	waiting    atomic.Int64 // bytes of requests in samples and in correct
 	resting    atomic.Int64 // samples are dropped until then, in Unix nanoseconds
 	correcting atomic.Bool  // correct runs
-	unwatch    func()
 	stop       context.CancelFunc
 	worker     sync.WaitGroup
 
@@ -89,14 +88,12 @@ func newLearner(st *store.Store, logger *slog.Logger) (*learner, error) {
 		noEffort:     make(map[tokens.Registration]bool),
 	}
 	l.calibration = tokens.NewCalibration(tokens.NewCounter(), l.load)
-	l.unwatch = st.Subscribe(l.onChange)
 	l.worker.Go(func() { l.run(ctx) })
 	return l, nil
 }
 
 // close stops the worker and saves the calibrations.
 func (l *learner) close() {
-	l.unwatch()
 	l.stop()
 	l.worker.Wait()
 	l.save(context.Background())
@@ -114,9 +111,6 @@ func (l *learner) load(r tokens.Registration) (tokens.Ratios, bool) {
 // onChange drops the data of a removed deployment. It also resets noEffort of a
 // changed one.
 func (l *learner) onChange(c store.Change) {
-	if c.Kind != store.KindDeployment {
-		return
-	}
 	if c.Removed {
 		l.calibration.Remove(c.Account, c.ID)
 	}
@@ -134,13 +128,9 @@ func (l *learner) learnNoEffort(of tokens.Registration) {
 }
 
 // refusesEffort reports whether the request's model rejects reasoning effort.
-func (l *learner) refusesEffort(registration func() (tokens.Registration, bool)) bool {
+func (l *learner) refusesEffort(of tokens.Registration) bool {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	if len(l.noEffort) == 0 {
-		return false
-	}
-	of, _ := registration()
 	return l.noEffort[of]
 }
 

@@ -79,11 +79,12 @@ func NewBackend(st *store.Store, budget *memory.Budget, log *activity.Log, logge
 	return b, nil
 }
 
-// onChange updates the queues when deployments change.
+// onChange updates the queues and the learner when deployments change.
 func (b *Backend) onChange(c store.Change) {
 	if c.Kind != store.KindDeployment {
 		return
 	}
+	b.learner.onChange(c)
 	if n := (queue.Name{Account: c.Account, Deployment: c.ID}); c.Removed {
 		b.Queues.Remove(n)
 	} else {
