@@ -45,9 +45,9 @@ version_flags() {
 		"-X $package.commit=$(git rev-parse HEAD 2>/dev/null || echo unknown)"
 }
 
-# Both go to a temporary name first: a running binary cannot be overwritten, and
-# nobody shall start half of one. touch: a build of unchanged sources may leave
-# an old date.
+# Both are built under a temporary name: a running binary cannot be overwritten,
+# and an incomplete one must not be started. touch: a build of unchanged sources
+# may leave an old date.
 build_caddy() {
 	step "building bin/caddy"
 	# As xcaddy's own flags, and the version of Postern in a folder, which Go does not know.

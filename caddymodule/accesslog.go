@@ -6,11 +6,13 @@ import (
 	"net"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/caddyserver/certmagic"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
@@ -43,22 +45,28 @@ func (l accessLog) begin(w http.ResponseWriter, r *http.Request, ex *serve.Excha
 		return w, func() { addLogFields(r, ex) }
 	}
 	caddyhttp.SetVar(r.Context(), caddyhttp.LogSkipVar, true)
-	entry := &accessEntry{
-		request:  caddyhttp.LoggableHTTPRequest{Request: serve.WithoutSecrets(r), ShouldLogCredentials: server.Logs.ShouldLogCredentials},
-		body:     &countingReader{ReadCloser: r.Body},
-		recorder: caddyhttp.NewResponseRecorder(w, nil, nil),
+	e := &accessEntry{
+		ctx: r.Context(), request: serve.WithoutSecrets(r), body: &countingReader{ReadCloser: r.Body},
+		recorder: caddyhttp.NewResponseRecorder(w, nil, nil), credentials: server.Logs.ShouldLogCredentials,
 	}
-	r.Body = entry.body
-	return entry.recorder, func() {
+	r.Body = e.body
+	return e.recorder, func() {
 		addLogFields(r, ex)
-		entry.duration = time.Since(ex.Start)
+		e.duration = time.Since(ex.Start)
 		if ex.Key != nil {
-			entry.user = ex.Key.ID()
+			e.user = ex.Key.ID()
 		}
 		for _, name := range loggerNames(server.Logs, r) {
-			entry.loggers = append(entry.loggers, l.named(name))
+			e.loggers = append(e.loggers, l.logger.Named(name)) // the default for ""
 		}
-		entry.writeAfter(r.Context())
+		// Write the entry after all handlers have returned, as Caddy does: outer
+		// handlers may still add fields. The server then cancels the context, unless
+		// the client has disconnected before.
+		if e.ctx.Err() != nil {
+			e.write()
+			return
+		}
+		context.AfterFunc(e.ctx, e.write)
 	}
 }
 
@@ -83,58 +91,38 @@ func addLogFields(r *http.Request, ex *serve.Exchange) {
 	add("reason", ex.Reason)
 }
 
-// named returns the logger of a name set in a site's log directive, or the
-// default logger for "".
-func (l accessLog) named(name string) *zap.Logger {
-	if name == "" {
-		return l.logger
-	}
-	return l.logger.Named(name)
-}
-
 // accessEntry is a log entry that is not written yet.
 type accessEntry struct {
-	request  caddyhttp.LoggableHTTPRequest
-	body     *countingReader
-	recorder caddyhttp.ResponseRecorder
-	duration time.Duration
-	user     string // key id
-	loggers  []*zap.Logger
-}
-
-// writeAfter writes the entry after all handlers have returned, as Caddy does:
-// outer handlers may still add fields. The server cancels the request's context
-// at that point; it is canceled earlier if the client has disconnected.
-func (e *accessEntry) writeAfter(ctx context.Context) {
-	if ctx.Err() != nil {
-		e.write(ctx)
-		return
-	}
-	context.AfterFunc(ctx, func() { e.write(ctx) })
+	ctx         context.Context // of the request
+	request     *http.Request
+	body        *countingReader
+	recorder    caddyhttp.ResponseRecorder
+	credentials bool // are logged
+	duration    time.Duration
+	user        string // key id
+	loggers     []*zap.Logger
 }
 
 // write writes the entry, with Caddy's fields in Caddy's order.
-func (e *accessEntry) write(ctx context.Context) {
+func (e *accessEntry) write() {
 	level := zapcore.InfoLevel
 	if e.recorder.Status() >= http.StatusInternalServerError {
 		level = zapcore.ErrorLevel
 	}
-	if name, ok := caddyhttp.GetVar(ctx, caddyhttp.LogLevelVar).(string); ok {
+	if name, ok := caddyhttp.GetVar(e.ctx, caddyhttp.LogLevelVar).(string); ok {
 		if chosen, err := zapcore.ParseLevel(name); err == nil && chosen >= zapcore.DebugLevel && chosen <= zapcore.ErrorLevel {
 			level = chosen
 		}
 	}
 	fields := append([]zap.Field{
-		zap.Object("request", e.request),
+		zap.Object("request", caddyhttp.LoggableHTTPRequest{Request: e.request, ShouldLogCredentials: e.credentials}),
 		zap.Int64("bytes_read", e.body.n),
 		zap.String("user_id", e.user),
 		zap.Duration("duration", e.duration),
 		zap.Int("size", e.recorder.Size()),
 		zap.Int("status", e.recorder.Status()),
-		zap.Object("resp_headers", caddyhttp.LoggableHTTPHeader{
-			Header: e.recorder.Header(), ShouldLogCredentials: e.request.ShouldLogCredentials,
-		}),
-	}, extraLogFields(ctx)...)
+		zap.Object("resp_headers", caddyhttp.LoggableHTTPHeader{Header: e.recorder.Header(), ShouldLogCredentials: e.credentials}),
+	}, extraLogFields(e.ctx)...)
 	for _, logger := range e.loggers {
 		logger.Log(level, "handled request", fields...)
 	}
@@ -170,42 +158,19 @@ func loggerNames(logs *caddyhttp.ServerLogConfig, r *http.Request) []string {
 	if err != nil {
 		host = r.Host
 	}
-	host = strings.ToLower(host)
-	if names, ok := hostEntry(logs.LoggerNames, host); ok {
+	if names, ok := logs.LoggerNames[strings.ToLower(host)]; ok {
 		return names
 	}
-	for _, skipped := range logs.SkipHosts {
-		if hostMatches(skipped, host) {
-			return nil
+	for pattern, names := range logs.LoggerNames {
+		if certmagic.MatchWildcard(host, pattern) {
+			return names
 		}
 	}
-	if logs.SkipUnmappedHosts {
+	skipped := func(pattern string) bool { return certmagic.MatchWildcard(host, pattern) }
+	if logs.SkipUnmappedHosts || slices.ContainsFunc(logs.SkipHosts, skipped) {
 		return nil
 	}
 	return []string{logs.DefaultLoggerName}
-}
-
-// hostEntry returns the entry of a host, matched by name or by wildcard.
-func hostEntry(entries map[string]caddyhttp.StringArray, host string) ([]string, bool) {
-	if names, ok := entries[host]; ok {
-		return names, true
-	}
-	for pattern, names := range entries {
-		if hostMatches(pattern, host) {
-			return names, true
-		}
-	}
-	return nil, false
-}
-
-// hostMatches reports whether a host matches a name. A leading "*" label in the
-// name matches any single label.
-func hostMatches(name, host string) bool {
-	if rest, ok := strings.CutPrefix(name, "*."); ok {
-		_, parent, found := strings.Cut(host, ".")
-		return found && strings.EqualFold(rest, parent)
-	}
-	return strings.EqualFold(name, host)
 }
 
 // countingReader counts the bytes read.

@@ -1,14 +1,15 @@
 package caddymodule
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	"github.com/caddyserver/caddy/v2"
@@ -21,10 +22,6 @@ import (
 	"github.com/postern-dev/postern/caddymodule/serve"
 	"github.com/postern-dev/postern/connector/version"
 )
-
-func init() {
-	caddy.RegisterModule(new(App))
-}
 
 // App is the model gateway: the store of keys, connectors and deployments, and
 // the UDP listener that connectors dial. Its handlers share both.
@@ -50,8 +47,9 @@ type App struct {
 	ctx      caddy.Context
 	logger   *slog.Logger
 	listen   caddy.NetworkAddress
-	store    ref[*gateway.Store]
-	listener ref[*gateway.Listener]
+	store    *gateway.Store
+	listener *gateway.Listener
+	releases []func() error // of the store and the listener
 	gateway  *gateway.Gateway
 	server   *serve.Server // of the three handlers
 	events   *caddyevents.App
@@ -75,10 +73,7 @@ const defaultPort = 7443
 
 // CaddyModule returns the module's registration.
 func (*App) CaddyModule() caddy.ModuleInfo {
-	return caddy.ModuleInfo{
-		ID:  "model_gateway",
-		New: func() caddy.Module { return new(App) },
-	}
+	return caddy.ModuleInfo{ID: "model_gateway", New: func() caddy.Module { return new(App) }}
 }
 
 // Provision checks the configuration and takes references to the pooled store
@@ -103,27 +98,48 @@ func (a *App) Provision(ctx caddy.Context) error {
 	if err != nil {
 		return err
 	}
-	if a.store, err = acquireStore(path, a.logger); err != nil {
+	var release func() error
+	if a.store, release, err = acquireStore(path, a.logger); err != nil {
 		return err
 	}
-	a.listener, err = acquire(listeners, a.listen.String(), func() *gateway.Listener { return new(gateway.Listener) })
+	a.releases = append(a.releases, release)
+	a.listener, release, err = acquire(listeners, a.listen.String(), func() *gateway.Listener { return new(gateway.Listener) })
 	if err != nil {
 		return err
 	}
+	a.releases = append(a.releases, release)
 	caddyVersion, _ := caddy.Version()
-	a.gateway = &gateway.Gateway{Store: a.store.val, Listener: a.listener.val, Configuration: gateway.Configuration{
+	a.gateway = &gateway.Gateway{Store: a.store, Listener: a.listener, Configuration: gateway.Configuration{
 		Listen: a.listen.JoinHostPort(0), MaxMemory: a.MaxMemory, Endpoint: a.endpoint, Logger: a.logger,
 		Build:   manage.Build{Version: version.Number(), Commit: version.Commit(), Caddy: caddyVersion},
 		Program: os.Args[0], DeploymentRemoved: dropSeries,
 	}}
 	a.server = &serve.Server{
-		Open: a.gateway.Backend, Tunnels: a.gateway.Tunnels, StatusOf: statusOf, Observer: metrics{}, Logger: a.logger,
+		Open: a.gateway.Backend, Choose: a.gateway.ChooseTunnel, StatusOf: statusOf, Observer: metrics{}, Logger: a.logger,
 	}
 	return registerMetrics(ctx.GetMetricsRegistry(), a.gateway)
 }
 
+// These pools hold values that outlive a configuration. Keys are identities (a
+// path, an address), never tunables: configurations that differ in a tunable
+// still share the open file and the socket.
+var (
+	stores    = caddy.NewUsagePool() // by absolute path of the database
+	listeners = caddy.NewUsagePool() // by UDP listen address
+)
+
+// acquire takes a reference to the value under key, creating it with mk if it is
+// not in the pool. The last release destructs the value.
+func acquire[T caddy.Destructor](pool *caddy.UsagePool, key string, mk func() T) (value T, release func() error, err error) {
+	v, _, err := pool.LoadOrNew(key, func() (caddy.Destructor, error) { return mk(), nil })
+	if err != nil {
+		return value, nil, err
+	}
+	return v.(T), func() error { _, err := pool.Delete(key); return err }, nil
+}
+
 // acquireStore takes a reference to the store of a database file.
-func acquireStore(path string, logger *slog.Logger) (ref[*gateway.Store], error) {
+func acquireStore(path string, logger *slog.Logger) (store *gateway.Store, release func() error, err error) {
 	return acquire(stores, path, func() *gateway.Store {
 		return gateway.NewStore(path, logger, gateway.Counters{SignInFailed: countFailedSignIn, EventsLost: countLostEvents})
 	})
@@ -141,38 +157,26 @@ func (a *App) provisionEvents(ctx caddy.Context) error {
 		return fmt.Errorf("loading the events app: %w", err)
 	}
 	a.events = app.(*caddyevents.App)
-	if err := a.events.On("started", onEvent{a.beginEvents}); err != nil {
-		return err
-	}
-	return a.events.On("stopping", onEvent{func() {
-		a.end()
-		a.endEvents()
-	}})
+	return a.events.Subscribe(&caddyevents.Subscription{Events: []string{"started", "stopping"}, Handlers: []caddyevents.Handler{a}})
 }
 
-// onEvent calls a function when a Caddy event occurs. It is a struct because
-// Caddy logs it as JSON, which cannot encode functions.
-type onEvent struct{ do func() }
-
 // Handle implements caddyevents.Handler.
-func (f onEvent) Handle(context.Context, caddy.Event) error {
-	f.do()
+func (a *App) Handle(_ context.Context, e caddy.Event) error {
+	if e.Name() == "stopping" {
+		a.stopEvents()
+	} else if open := a.store.Opened(); open != nil {
+		open.Events.Push(a)
+	}
 	return nil
 }
 
-// beginEvents makes this configuration the one that emits events.
-func (a *App) beginEvents() {
-	if open := a.store.val.Opened(); open != nil {
-		open.Events.Push(a)
-	}
-}
-
-// endEvents undoes beginEvents.
-func (a *App) endEvents() {
-	if a.store.val == nil {
+// stopEvents stops emitting events and ends the streams of console pages.
+func (a *App) stopEvents() {
+	a.end()
+	if a.store == nil {
 		return
 	}
-	if open := a.store.val.Opened(); open != nil {
+	if open := a.store.Opened(); open != nil {
 		open.Events.Remove(a)
 	}
 }
@@ -186,10 +190,7 @@ func (a *App) Emit(e events.Event) {
 
 // provisionAddresses parses the two addresses.
 func (a *App) provisionAddresses() error {
-	listen := a.Listen
-	if listen == "" {
-		listen = ":" + strconv.Itoa(defaultPort)
-	}
+	listen := cmp.Or(a.Listen, ":"+strconv.Itoa(defaultPort))
 	na, err := caddy.ParseNetworkAddressWithDefaults(listen, "udp", defaultPort)
 	if err != nil {
 		return fmt.Errorf("parsing listen %q: %w", listen, err)
@@ -244,52 +245,35 @@ func (a *App) Stop() error {
 // Cleanup releases the pooled values. The last configuration closes the tunnels,
 // then the store.
 func (a *App) Cleanup() error {
-	if a.end != nil {
-		a.end()
+	a.stopEvents() // in case it failed right after it started
+	var errs []error
+	for _, release := range slices.Backward(a.releases) {
+		errs = append(errs, release())
 	}
-	a.endEvents() // in case it failed right after it started
-	return errors.Join(a.listener.release(), a.store.release())
+	a.releases = nil
+	return errors.Join(errs...)
 }
 
 // statusOf returns the HTTP status in another handler's error, 0 if it has none.
 func statusOf(err error) int {
-	var handler caddyhttp.HandlerError
-	if errors.As(err, &handler) {
-		return handler.StatusCode
-	}
-	return 0
+	handler, _ := errors.AsType[caddyhttp.HandlerError](err)
+	return handler.StatusCode
 }
 
-// outOfOrder wraps the error of a handler that runs without model_auth before it.
-func outOfOrder(err error) error {
+// appOf finds the app for one of its handlers and checks the order of the handlers.
+func appOf(ctx caddy.Context) (*App, error) {
+	loaded, err := ctx.App("model_gateway")
 	if err != nil {
-		return caddyhttp.Error(http.StatusInternalServerError, err)
+		return nil, fmt.Errorf("loading the model_gateway app: %w", err)
 	}
-	return nil
-}
-
-// provisionHandler finds the app for one of the three ordered handlers and checks
-// their order.
-func provisionHandler(ctx caddy.Context, to **App) error {
-	if err := provisionApp(ctx, to); err != nil {
-		return err
-	}
-	return (*to).checkOrder(ctx)
-}
-
-// provisionApp finds the app for one of its handlers.
-func provisionApp(ctx caddy.Context, to **App) error {
-	app, err := ctx.App("model_gateway")
-	if err != nil {
-		return fmt.Errorf("loading the model_gateway app: %w", err)
-	}
-	*to = app.(*App)
-	return nil
+	app := loaded.(*App)
+	return app, app.checkOrder(ctx)
 }
 
 // Interface guards.
 var (
-	_ caddy.App          = (*App)(nil)
-	_ caddy.Provisioner  = (*App)(nil)
-	_ caddy.CleanerUpper = (*App)(nil)
+	_ caddy.App           = (*App)(nil)
+	_ caddy.Provisioner   = (*App)(nil)
+	_ caddy.CleanerUpper  = (*App)(nil)
+	_ caddyevents.Handler = (*App)(nil)
 )

@@ -9,10 +9,6 @@ import (
 	"github.com/postern-dev/postern/caddymodule/serve"
 )
 
-func init() {
-	caddy.RegisterModule(Auth{})
-}
-
 // Auth checks API keys before it reads any of the request's body. It accepts
 // `Authorization: Bearer sk-svc-…`, `x-api-key: sk-svc-…` or `api-key: sk-svc-…`
 // (the first of these wins), responds with 401 in the dialect of the path, and
@@ -34,16 +30,14 @@ type Auth struct {
 
 // CaddyModule returns the module's registration.
 func (Auth) CaddyModule() caddy.ModuleInfo {
-	return caddy.ModuleInfo{
-		ID:  "http.handlers.model_auth",
-		New: func() caddy.Module { return new(Auth) },
-	}
+	return caddy.ModuleInfo{ID: "http.handlers.model_auth", New: func() caddy.Module { return new(Auth) }}
 }
 
 // Provision finds the app.
-func (a *Auth) Provision(ctx caddy.Context) error {
+func (a *Auth) Provision(ctx caddy.Context) (err error) {
 	a.access = newAccessLog(ctx)
-	return provisionHandler(ctx, &a.app)
+	a.app, err = appOf(ctx)
+	return err
 }
 
 // ServeHTTP implements caddyhttp.MiddlewareHandler.

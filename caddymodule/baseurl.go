@@ -1,9 +1,6 @@
 package caddymodule
 
 import (
-	"bufio"
-	"io"
-	"net"
 	"net/http"
 
 	"github.com/caddyserver/caddy/v2"
@@ -12,10 +9,6 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/serve"
 )
-
-func init() {
-	caddy.RegisterModule(BaseURL{})
-}
 
 // unversionedPaths are the paths of the API without /v1.
 var unversionedPaths = caddyhttp.MatchPath{
@@ -33,10 +26,7 @@ type BaseURL struct {
 
 // CaddyModule returns the module's registration.
 func (BaseURL) CaddyModule() caddy.ModuleInfo {
-	return caddy.ModuleInfo{
-		ID:  "http.handlers.model_base_url",
-		New: func() caddy.Module { return new(BaseURL) },
-	}
+	return caddy.ModuleInfo{ID: "http.handlers.model_base_url", New: func() caddy.Module { return new(BaseURL) }}
 }
 
 // Provision implements caddy.Provisioner.
@@ -47,8 +37,9 @@ func (b *BaseURL) Provision(ctx caddy.Context) error {
 
 // ServeHTTP implements caddyhttp.MiddlewareHandler.
 func (b *BaseURL) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
-	watched := &watchedWriter{ResponseWriterWrapper: &caddyhttp.ResponseWriterWrapper{ResponseWriter: w}}
-	if err := next.ServeHTTP(watched, r); err != nil || watched.used {
+	recorder := caddyhttp.NewResponseRecorder(w, nil, nil)
+	err := next.ServeHTTP(watchedWriter{recorder}, r)
+	if status := recorder.Status(); err != nil || status >= http.StatusOK || status == http.StatusSwitchingProtocols {
 		return err
 	}
 	caddyhttp.SetVar(r.Context(), "unhandled", nil) // set at the end of the route, for the log
@@ -64,39 +55,14 @@ func (b *BaseURL) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	return nil
 }
 
-// watchedWriter records whether a response has begun.
-type watchedWriter struct {
-	*caddyhttp.ResponseWriterWrapper
-	used bool
+// watchedWriter records a flush as the begin of a response, as net/http does.
+type watchedWriter struct{ caddyhttp.ResponseRecorder }
+
+// FlushError is for http.ResponseController.
+func (w watchedWriter) FlushError() error {
+	w.WriteHeader(http.StatusOK)
+	return http.NewResponseController(w.ResponseRecorder).Flush()
 }
 
-// WriteHeader implements http.ResponseWriter. 101 ends HTTP on the connection;
-// any other status below 200 precedes a response.
-func (w *watchedWriter) WriteHeader(status int) {
-	w.used = w.used || status >= http.StatusOK || status == http.StatusSwitchingProtocols
-	w.ResponseWriterWrapper.WriteHeader(status)
-}
-
-// Write implements http.ResponseWriter.
-func (w *watchedWriter) Write(p []byte) (int, error) {
-	w.used = true
-	return w.ResponseWriterWrapper.Write(p)
-}
-
-// ReadFrom implements io.ReaderFrom: io.Copy may begin a response with it.
-func (w *watchedWriter) ReadFrom(r io.Reader) (int64, error) {
-	w.used = true
-	return w.ResponseWriterWrapper.ReadFrom(r)
-}
-
-// FlushError is for http.ResponseController: it sends the header.
-func (w *watchedWriter) FlushError() error {
-	w.used = true
-	return http.NewResponseController(w.ResponseWriter).Flush()
-}
-
-// Hijack is for http.ResponseController: the connection is no longer ours.
-func (w *watchedWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	w.used = true
-	return http.NewResponseController(w.ResponseWriter).Hijack()
-}
+// Unwrap is for http.ResponseController.
+func (w watchedWriter) Unwrap() http.ResponseWriter { return w.ResponseRecorder }

@@ -10,23 +10,18 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
-	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/postern-dev/postern/caddymodule/console"
 	"github.com/postern-dev/postern/caddymodule/gateway"
 )
 
-func init() {
-	caddy.RegisterModule(new(Console))
-}
-
 // consolePath is where the console is served.
 const consolePath = "/console"
 
 // Console serves the web console and the management API for its users under
-// /console. It tells clients apart by Caddy's client IP: behind another proxy,
-// add that proxy to the server's trusted_proxies.
+// /console. It identifies clients by Caddy's client IP: behind another proxy, add
+// that proxy to the server's trusted_proxies.
 type Console struct {
 	noOptions
 	app     *App
@@ -36,18 +31,16 @@ type Console struct {
 
 // CaddyModule returns the module's registration.
 func (*Console) CaddyModule() caddy.ModuleInfo {
-	return caddy.ModuleInfo{
-		ID:  "http.handlers.model_console",
-		New: func() caddy.Module { return new(Console) },
-	}
+	return caddy.ModuleInfo{ID: "http.handlers.model_console", New: func() caddy.Module { return new(Console) }}
 }
 
 // Provision finds the app.
 func (c *Console) Provision(ctx caddy.Context) error {
-	if err := provisionApp(ctx, &c.app); err != nil {
+	app, err := appOf(ctx)
+	if err != nil {
 		return err
 	}
-	c.app.gateway.Console = true
+	c.app, app.gateway.Console = app, true
 	return nil
 }
 
@@ -98,7 +91,7 @@ func (c *Console) get() (*console.Console, error) {
 	if err != nil {
 		return nil, err
 	}
-	open, err := c.app.store.val.Get()
+	open, err := c.app.store.Get()
 	if err != nil {
 		return nil, err
 	}
@@ -121,10 +114,3 @@ func clientIP(r *http.Request) string {
 	}
 	return host
 }
-
-// Interface guards.
-var (
-	_ caddy.Provisioner           = (*Console)(nil)
-	_ caddyhttp.MiddlewareHandler = (*Console)(nil)
-	_ caddyfile.Unmarshaler       = (*Console)(nil)
-)

@@ -34,7 +34,7 @@ func serveOne(t *testing.T, h caddyhttp.MiddlewareHandler, r *http.Request) *htt
 // next one is served.
 func TestConsoleBeforeStart(t *testing.T) {
 	app := provision(t, gatewayFile(freeUDP(t), "localhost:7443", filepath.Join(t.TempDir(), "gateway.db")))
-	app.store.val.Messages = io.Discard
+	app.store.Messages = io.Discard
 	h := &Console{app: app}
 	w := serveOne(t, h, httptest.NewRequest("GET", "http://localhost:8080/console/sign-in", nil))
 	if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" || !strings.Contains(w.Body.String(), "starting") {
@@ -53,7 +53,7 @@ func TestConsoleBeforeStart(t *testing.T) {
 // A connector that is to be paired learns where it dials, once that is known.
 func TestDiscovery(t *testing.T) {
 	app := provision(t, gatewayFile(freeUDP(t), "gw.example.com:7443", filepath.Join(t.TempDir(), "gateway.db")))
-	app.store.val.Messages = io.Discard
+	app.store.Messages = io.Discard
 	h := &Tunnel{app: app}
 	ask := func(method string) *httptest.ResponseRecorder {
 		return serveOne(t, h, httptest.NewRequest(method, "http://localhost:8080"+discoveryPath, nil))
@@ -67,7 +67,7 @@ func TestDiscovery(t *testing.T) {
 	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != http.StatusOK {
 		t.Fatalf("%d %s: %v", w.Code, w.Body, err)
 	}
-	hub, err := app.listener.val.Hub()
+	hub, err := app.listener.Hub()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,9 +136,9 @@ func TestStreamsEndWithTheConfiguration(t *testing.T) {
 // Pages are notified of changes in their account, and of nothing else.
 func TestChanges(t *testing.T) {
 	app := provision(t, gatewayFile(freeUDP(t), "localhost:7443", filepath.Join(t.TempDir(), "gateway.db")))
-	app.store.val.Messages = io.Discard
+	app.store.Messages = io.Discard
 	start(t, app)
-	st := app.store.val.Opened().Store
+	st := app.store.Opened().Store
 	if _, err := st.CreateAccount(t.Context(), "other"); err != nil {
 		t.Fatal(err)
 	}
@@ -164,12 +164,12 @@ func TestChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect("a key", true)
-	app.store.val.Opened().Activity.Record(store.DefaultAccount, activity.Request{ID: "req_1", Time: time.Now()})
+	app.store.Opened().Activity.Record(store.DefaultAccount, activity.Request{ID: "req_1", Time: time.Now()})
 	expect("a request", true)
 	if _, _, err := st.CreateKey(t.Context(), "other", "laptop", "*"); err != nil {
 		t.Fatal(err)
 	}
-	app.store.val.Opened().Activity.Record("other", activity.Request{ID: "req_2", Time: time.Now()})
+	app.store.Opened().Activity.Record("other", activity.Request{ID: "req_2", Time: time.Now()})
 	expect("another account", false)
 	stop()
 	if _, _, err := st.CreateKey(t.Context(), store.DefaultAccount, "desk", "*"); err != nil {

@@ -1,8 +1,11 @@
 package caddymodule
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -11,10 +14,6 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/serve"
 )
-
-func init() {
-	caddy.RegisterModule(Dialect{})
-}
 
 // Dialect translates between the client's dialect and the upstream's. It picks
 // the operation by method and path, reads the whole body and calls the next
@@ -52,31 +51,24 @@ type Dialect struct {
 	translator serve.Translator
 }
 
+// responseStores are the values of response_store.
+var responseStores = []string{serve.StoreOn, serve.StoreOff, serve.StoreAccount}
+
 // CaddyModule returns the module's registration.
 func (Dialect) CaddyModule() caddy.ModuleInfo {
-	return caddy.ModuleInfo{
-		ID:  "http.handlers.model_dialect",
-		New: func() caddy.Module { return new(Dialect) },
-	}
+	return caddy.ModuleInfo{ID: "http.handlers.model_dialect", New: func() caddy.Module { return new(Dialect) }}
 }
 
 // Provision finds the app and sets defaults.
 func (d *Dialect) Provision(ctx caddy.Context) error {
-	if d.MaxBody == 0 {
-		d.MaxBody = 32 << 20
+	d.MaxBody = cmp.Or(d.MaxBody, 32<<20)
+	d.KeepAlive = cmp.Or(d.KeepAlive, caddy.Duration(10*time.Second))
+	d.ResponseStore = cmp.Or(d.ResponseStore, serve.StoreOn)
+	if !slices.Contains(responseStores, d.ResponseStore) {
+		return fmt.Errorf("response_store: %q is not one of %s", d.ResponseStore, strings.Join(responseStores, ", "))
 	}
-	if d.KeepAlive == 0 {
-		d.KeepAlive = caddy.Duration(10 * time.Second)
-	}
-	switch d.ResponseStore {
-	case "":
-		d.ResponseStore = serve.StoreOn
-	case serve.StoreOn, serve.StoreOff, serve.StoreAccount:
-	default:
-		return fmt.Errorf("response_store: %q is not one of on, off, account", d.ResponseStore)
-	}
-	var app *App
-	if err := provisionHandler(ctx, &app); err != nil {
+	app, err := appOf(ctx)
+	if err != nil {
 		return err
 	}
 	d.translator = serve.Translator{Server: app.server, MaxBody: d.MaxBody, KeepAlive: time.Duration(d.KeepAlive), ResponseStore: d.ResponseStore}
@@ -85,20 +77,15 @@ func (d *Dialect) Provision(ctx caddy.Context) error {
 
 // ServeHTTP implements caddyhttp.MiddlewareHandler.
 func (d *Dialect) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
-	return outOfOrder(d.translator.Serve(w, r, next))
+	return d.translator.Serve(w, r, next)
 }
 
-// parseOption reads one option of the directive.
-func (d *Dialect) parseOption(t *caddyfile.Dispenser) error {
-	switch t.Val() {
-	case "max_body":
-		return parseSize(t, &d.MaxBody)
-	case "keep_alive":
-		return parseDuration(t, &d.KeepAlive)
-	case "response_store":
-		return parseWord(t, &d.ResponseStore, serve.StoreOn, serve.StoreOff, serve.StoreAccount)
-	default:
-		return t.Errf("unrecognized option %q; expected max_body, keep_alive or response_store", t.Val())
+// options are the options of the directive.
+func (d *Dialect) options() options {
+	return options{
+		{"max_body", size(&d.MaxBody)},
+		{"keep_alive", duration(&d.KeepAlive)},
+		{"response_store", word(&d.ResponseStore, responseStores...)},
 	}
 }
 
@@ -109,6 +96,4 @@ func (d *Dialect) parseOption(t *caddyfile.Dispenser) error {
 //		keep_alive <duration>
 //		response_store on|off|account
 //	}
-func (d *Dialect) UnmarshalCaddyfile(t *caddyfile.Dispenser) error {
-	return parseBlock(t, d.parseOption)
-}
+func (d *Dialect) UnmarshalCaddyfile(t *caddyfile.Dispenser) error { return d.options().unmarshal(t) }

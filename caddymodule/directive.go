@@ -14,9 +14,17 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/dustin/go-humanize"
+
+	"github.com/postern-dev/postern/caddymodule/cli"
 )
 
 func init() {
+	for _, module := range []caddy.Module{
+		new(App), new(adminAPI), new(Auth), new(Dialect), new(Route), new(Tunnel), new(BaseURL), new(Console), new(Webhook),
+	} {
+		caddy.RegisterModule(module)
+	}
+	cli.Register(host())
 	httpcaddyfile.RegisterGlobalOption("model_gateway", parseGlobalOption)
 	httpcaddyfile.RegisterDirective("model_gateway", parseModelGateway)
 	httpcaddyfile.RegisterDirectiveOrder("model_gateway", httpcaddyfile.Before, "reverse_proxy")
@@ -29,16 +37,7 @@ func init() {
 	httpcaddyfile.RegisterDirectiveOrder("model_console", httpcaddyfile.Before, "reverse_proxy")
 }
 
-// parseGlobalOption reads the app's options:
-//
-//	{
-//		model_gateway {
-//			listen  <address>       # UDP for connectors, default :7443
-//			public  <host:port>     # what connectors dial
-//			storage bolt <path>
-//			max_memory <size>       # for requests and answers, default a quarter of the memory
-//		}
-//	}
+// parseGlobalOption reads the options of the app.
 func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
 	if existing != nil {
 		return nil, d.Err("model_gateway is given twice in the global options; merge the two blocks")
@@ -50,70 +49,37 @@ func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
 	return httpcaddyfile.App{Name: "model_gateway", Value: caddyconfig.JSON(app, nil)}, nil
 }
 
-// UnmarshalCaddyfile sets up the app from the tokens of the global option.
+// UnmarshalCaddyfile reads
+//
+//	model_gateway {
+//		listen  <address>       # UDP for connectors, default :7443
+//		public  <host:port>     # what connectors dial
+//		storage bolt <path>
+//		max_memory <size>       # for requests and answers, default a quarter of the memory
+//	}
 func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
-	d.Next()
-	if d.NextArg() {
-		return d.ArgErr()
-	}
-	seen := map[string]bool{}
-	for d.NextBlock(0) {
-		option := d.Val()
-		if seen[option] {
-			return d.Errf("%s is given twice", option)
-		}
-		seen[option] = true
-		switch option {
-		case "listen":
-			if !d.AllArgs(&a.Listen) {
-				return d.ArgErr()
-			}
-		case "public":
-			if !d.AllArgs(&a.Public) {
-				return d.ArgErr()
-			}
-		case "storage":
+	return options{
+		{"listen", once(text(&a.Listen))},
+		{"public", once(text(&a.Public))},
+		{"storage", once(func(d *caddyfile.Dispenser) error {
 			a.Storage = new(Storage)
 			if !d.AllArgs(&a.Storage.Kind, &a.Storage.Path) {
 				return d.Err("storage takes a kind and a path: storage bolt <path>")
 			}
-		case "max_memory":
-			if err := parseSize(d, &a.MaxMemory); err != nil {
-				return err
-			}
-		default:
-			return d.Errf("unrecognized option %q; expected listen, public, storage or max_memory", option)
-		}
-	}
-	return nil
+			return nil
+		})},
+		{"max_memory", once(size(&a.MaxMemory))},
+	}.unmarshal(d)
 }
 
-// parseModelGateway expands the short directive:
-//
-//	model_gateway [<matcher>] {
-//		max_body     <size>       # 32MiB
-//		connect_wait <duration>   # 3s
-//		queue_length <count>      # 64
-//		queue_wait   <duration>   # 1m
-//		keep_alive   <duration>   # 10s
-//		response_store on|off|account # on
-//	}
-//
-// is the same as
+// parseModelGateway expands the short directive `model_gateway [<matcher>] { … }`,
+// which has the options of model_dialect and model_route:
 //
 //	@model_gateway path /v1 /v1/*
 //	route @model_gateway {
 //		model_auth
-//		model_dialect {
-//			max_body   <size>
-//			keep_alive <duration>
-//			response_store on|off|account
-//		}
-//		model_route {
-//			connect_wait <duration>
-//			queue_length <count>
-//			queue_wait   <duration>
-//		}
+//		model_dialect { … }
+//		model_route { … }
 //	}
 //	@model_tunnel path /.well-known/postern /.well-known/postern/*
 //	route @model_tunnel {
@@ -135,28 +101,13 @@ func parseModelGateway(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, err
 	}
 	var dialect Dialect
 	var route Route
-	for h.NextBlock(0) {
-		switch option := h.Val(); option {
-		case "max_body", "keep_alive", "response_store":
-			err = dialect.parseOption(h.Dispenser)
-		case "connect_wait", "queue_length", "queue_wait":
-			err = route.parseOption(h.Dispenser)
-		default:
-			err = h.Errf("unrecognized option %q; expected max_body, connect_wait, keep_alive, queue_length, queue_wait or response_store", option)
-		}
-		if err != nil {
-			return nil, err
-		}
+	if err := append(dialect.options(), route.options()...).block(h.Dispenser); err != nil {
+		return nil, err
 	}
 	return routesWithin(matcher,
-		pathRoute(h, caddyhttp.MatchPath{"/v1", "/v1/*"},
-			caddyconfig.JSONModuleObject(new(Auth), "handler", "model_auth", nil),
-			caddyconfig.JSONModuleObject(&dialect, "handler", "model_dialect", nil),
-			caddyconfig.JSONModuleObject(&route, "handler", "model_route", nil)),
-		pathRoute(h, caddyhttp.MatchPath{discoveryPath, discoveryPath + "/*"},
-			caddyconfig.JSONModuleObject(new(Tunnel), "handler", "model_tunnel", nil)),
-		pathRoute(h, unversionedPaths,
-			caddyconfig.JSONModuleObject(new(BaseURL), "handler", "model_base_url", nil)),
+		pathRoute(h, caddyhttp.MatchPath{"/v1", "/v1/*"}, new(Auth), &dialect, &route),
+		pathRoute(h, caddyhttp.MatchPath{discoveryPath, discoveryPath + "/*"}, new(Tunnel)),
+		pathRoute(h, unversionedPaths, new(BaseURL)),
 	), nil
 }
 
@@ -171,17 +122,20 @@ func parseModelConsole(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, err
 	if err != nil {
 		return nil, err
 	}
-	var console Console
-	if err := console.UnmarshalCaddyfile(h.Dispenser); err != nil {
+	console, err := parseHandler[Console](h)
+	if err != nil {
 		return nil, err
 	}
-	return routesWithin(matcher, pathRoute(h, caddyhttp.MatchPath{consolePath, consolePath + "/*"},
-		caddyconfig.JSONModuleObject(&console, "handler", "model_console", nil))), nil
+	return routesWithin(matcher, pathRoute(h, caddyhttp.MatchPath{consolePath, consolePath + "/*"}, console)), nil
 }
 
 // pathRoute returns a route from paths to handlers.
-func pathRoute(h httpcaddyfile.Helper, paths caddyhttp.MatchPath, handlers ...json.RawMessage) caddyhttp.Route {
-	return caddyhttp.Route{MatcherSetsRaw: []caddy.ModuleMap{{"path": h.JSON(paths)}}, HandlersRaw: handlers}
+func pathRoute(h httpcaddyfile.Helper, paths caddyhttp.MatchPath, handlers ...caddyhttp.MiddlewareHandler) caddyhttp.Route {
+	route := caddyhttp.Route{MatcherSetsRaw: []caddy.ModuleMap{{"path": h.JSON(paths)}}}
+	for _, handler := range handlers {
+		route.HandlersRaw = append(route.HandlersRaw, caddyconfig.JSONModuleObject(handler, "handler", caddy.GetModuleName(handler), nil))
+	}
+	return route
 }
 
 // routesWithin returns the routes of a directive, restricted to requests that
@@ -216,66 +170,99 @@ func parseHandler[T any, P handlerModule[T]](h httpcaddyfile.Helper) (caddyhttp.
 	return m, m.UnmarshalCaddyfile(h.Dispenser)
 }
 
-// parseBlock reads `name { option … }` without arguments; parse reads each option.
-func parseBlock(d *caddyfile.Dispenser, parse func(*caddyfile.Dispenser) error) error {
+// noOptions is embedded by handlers whose directive has no arguments or options.
+type noOptions struct{}
+
+// UnmarshalCaddyfile implements caddyfile.Unmarshaler.
+func (noOptions) UnmarshalCaddyfile(d *caddyfile.Dispenser) error { return options{}.unmarshal(d) }
+
+// options are the options of a directive.
+type options []option
+
+// option is an option of a directive. parse reads its arguments.
+type option struct {
+	name  string
+	parse func(*caddyfile.Dispenser) error
+}
+
+// unmarshal reads a directive without arguments.
+func (o options) unmarshal(d *caddyfile.Dispenser) error {
 	d.Next()
 	if d.NextArg() {
 		return d.ArgErr()
 	}
+	return o.block(d)
+}
+
+// block reads the block of a directive.
+func (o options) block(d *caddyfile.Dispenser) error {
+	directive := d.Val()
 	for d.NextBlock(0) {
-		if err := parse(d); err != nil {
+		i := slices.IndexFunc(o, func(o option) bool { return o.name == d.Val() })
+		if i < 0 && len(o) == 0 {
+			return d.Errf("%s has no options, got %q", directive, d.Val())
+		} else if i < 0 {
+			return d.Errf("unrecognized option %q; expected %s", d.Val(), o.names())
+		}
+		if err := o[i].parse(d); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// noOptions is embedded by handlers whose directive has no arguments or options.
-type noOptions struct{}
-
-// UnmarshalCaddyfile implements caddyfile.Unmarshaler.
-func (noOptions) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
-	d.Next()
-	name := d.Val()
-	if d.NextArg() {
-		return d.ArgErr()
+// names returns the names of the options, for an error.
+func (o options) names() string {
+	names := o[0].name
+	for _, other := range o[1 : len(o)-1] {
+		names += ", " + other.name
 	}
-	for d.NextBlock(0) {
-		return d.Errf("%s has no options, got %q", name, d.Val())
-	}
-	return nil
+	return names + " or " + o[len(o)-1].name
 }
 
-// parseArg reads the option's only argument with parse; what describes valid values.
-func parseArg[T any](d *caddyfile.Dispenser, to *T, what string, parse func(text string) (T, bool)) error {
-	option, text := d.Val(), ""
-	if !d.AllArgs(&text) {
-		return d.ArgErr()
+// once rejects an option that is given twice.
+func once(parse func(*caddyfile.Dispenser) error) func(*caddyfile.Dispenser) error {
+	given := false
+	return func(d *caddyfile.Dispenser) error {
+		if given {
+			return d.Errf("%s is given twice", d.Val())
+		}
+		given = true
+		return parse(d)
 	}
-	v, ok := parse(text)
-	if !ok {
-		return d.Errf("%s: %q is not %s", option, text, what)
-	}
-	*to = v
-	return nil
 }
 
-// parseDuration reads the option's only argument, a duration of at least 0. In JSON
-// the zero value means the default, so 0 is stored as a negative duration.
-func parseDuration(d *caddyfile.Dispenser, to *caddy.Duration) error {
-	return parseArg(d, to, "a duration such as 10s or 1m", func(text string) (caddy.Duration, bool) {
+// arg reads the option's only argument with parse; what describes valid values.
+func arg[T any](to *T, what string, parse func(text string) (T, bool)) func(*caddyfile.Dispenser) error {
+	return func(d *caddyfile.Dispenser) error {
+		option, text := d.Val(), ""
+		if !d.AllArgs(&text) {
+			return d.ArgErr()
+		}
+		v, ok := parse(text)
+		if !ok {
+			return d.Errf("%s: %q is not %s", option, text, what)
+		}
+		*to = v
+		return nil
+	}
+}
+
+// duration reads a duration of at least 0. In JSON the zero value means the default,
+// so 0 is stored as a negative duration.
+func duration(to *caddy.Duration) func(*caddyfile.Dispenser) error {
+	return arg(to, "a duration such as 10s or 1m", func(text string) (caddy.Duration, bool) {
 		v, err := caddy.ParseDuration(text)
 		if v == 0 {
-			return disabled, err == nil
+			return caddy.Duration(-time.Nanosecond), err == nil
 		}
 		return caddy.Duration(v), err == nil && v > 0
 	})
 }
 
-// parseCount reads the option's only argument, a number of at least 0. 0 is stored
-// as -1.
-func parseCount(d *caddyfile.Dispenser, to *int) error {
-	return parseArg(d, to, "a number such as 64", func(text string) (int, bool) {
+// count reads a number of at least 0. 0 is stored as -1.
+func count(to *int) func(*caddyfile.Dispenser) error {
+	return arg(to, "a number such as 64", func(text string) (int, bool) {
 		v, err := strconv.ParseUint(text, 10, 31)
 		if v == 0 {
 			return -1, err == nil
@@ -284,20 +271,22 @@ func parseCount(d *caddyfile.Dispenser, to *int) error {
 	})
 }
 
-// parseWord reads the option's only argument, which must be one of words.
-func parseWord(d *caddyfile.Dispenser, to *string, words ...string) error {
-	return parseArg(d, to, "one of "+strings.Join(words, ", "), func(text string) (string, bool) {
+// size reads a size such as 32MiB.
+func size(to *int64) func(*caddyfile.Dispenser) error {
+	return arg(to, "a size such as 32MiB", func(text string) (int64, bool) {
+		v, err := humanize.ParseBytes(text)
+		return int64(v), err == nil && v > 0 && v <= math.MaxInt64
+	})
+}
+
+// word reads one of words.
+func word(to *string, words ...string) func(*caddyfile.Dispenser) error {
+	return arg(to, "one of "+strings.Join(words, ", "), func(text string) (string, bool) {
 		return text, slices.Contains(words, text)
 	})
 }
 
-// disabled represents a duration of 0 from a Caddyfile.
-const disabled = caddy.Duration(-time.Nanosecond)
-
-// parseSize reads the option's only argument, a size such as 32MiB.
-func parseSize(d *caddyfile.Dispenser, to *int64) error {
-	return parseArg(d, to, "a size such as 32MiB", func(text string) (int64, bool) {
-		v, err := humanize.ParseBytes(text)
-		return int64(v), err == nil && v > 0 && v <= math.MaxInt64
-	})
+// text reads any text.
+func text(to *string) func(*caddyfile.Dispenser) error {
+	return arg(to, "", func(text string) (string, bool) { return text, true })
 }

@@ -11,10 +11,6 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-func init() {
-	caddy.RegisterModule(Tunnel{})
-}
-
 // discoveryPath is the path that `connector pair` requests.
 const discoveryPath = "/.well-known/postern"
 
@@ -29,14 +25,14 @@ type Tunnel struct {
 
 // CaddyModule returns the module's registration.
 func (Tunnel) CaddyModule() caddy.ModuleInfo {
-	return caddy.ModuleInfo{
-		ID:  "http.handlers.model_tunnel",
-		New: func() caddy.Module { return new(Tunnel) },
-	}
+	return caddy.ModuleInfo{ID: "http.handlers.model_tunnel", New: func() caddy.Module { return new(Tunnel) }}
 }
 
 // Provision finds the app.
-func (t *Tunnel) Provision(ctx caddy.Context) error { return provisionApp(ctx, &t.app) }
+func (t *Tunnel) Provision(ctx caddy.Context) (err error) {
+	t.app, err = appOf(ctx)
+	return err
+}
 
 // discovery is the response. It is public, so it holds only what pairing needs.
 // The gateway's version is sent with the welcome.
@@ -47,44 +43,32 @@ type discovery struct {
 	Console string `json:"console,omitempty"` // where the pairing is approved
 }
 
-// ServeHTTP implements caddyhttp.MiddlewareHandler.
+// ServeHTTP implements caddyhttp.MiddlewareHandler. The WebSocket is of the client
+// that trusted proxies report.
 func (t *Tunnel) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.Handler) error {
-	if r.URL.Path == link.WebSocketPath {
-		t.serveWebSocket(w, r)
-		return nil
-	}
-	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+	hub, err := t.app.listener.Hub()
+	switch webSocket := r.URL.Path == link.WebSocketPath; {
+	case !webSocket && r.Method != http.MethodGet && r.Method != http.MethodHead:
 		w.Header().Set("Allow", "GET, HEAD")
 		answerJSON(w, http.StatusMethodNotAllowed, map[string]string{"error": "use GET to request the address that connectors dial"})
-		return nil
-	}
-	at := t.app.endpoint()
-	switch {
-	case at.Pin == "":
+	case err != nil || hub.Pin() == "":
 		w.Header().Set("Retry-After", "1")
 		answerJSON(w, http.StatusServiceUnavailable, map[string]string{"error": "the gateway is starting; try again in a moment"})
-	case at.Public == "":
-		_, err := at.Token("", "")
-		answerJSON(w, http.StatusServiceUnavailable, map[string]string{"error": err.Error()})
+	case webSocket:
+		if _, port, err := net.SplitHostPort(r.RemoteAddr); err == nil {
+			r.RemoteAddr = net.JoinHostPort(clientIP(r), port)
+		}
+		hub.ServeWebSocket(w, r)
 	default:
+		at := t.app.endpoint()
+		if at.Public == "" {
+			_, err := at.Token("", "")
+			answerJSON(w, http.StatusServiceUnavailable, map[string]string{"error": err.Error()})
+			return nil
+		}
 		answerJSON(w, http.StatusOK, discovery{at.Public, at.Pin, at.URL, at.Console})
 	}
 	return nil
-}
-
-// serveWebSocket passes a WebSocket to the hub, with the client address that
-// trusted proxies report.
-func (t *Tunnel) serveWebSocket(w http.ResponseWriter, r *http.Request) {
-	hub, err := t.app.listener.val.Hub()
-	if err != nil {
-		w.Header().Set("Retry-After", "1")
-		answerJSON(w, http.StatusServiceUnavailable, map[string]string{"error": "the gateway is starting; try again in a moment"})
-		return
-	}
-	if _, port, err := net.SplitHostPort(r.RemoteAddr); err == nil {
-		r.RemoteAddr = net.JoinHostPort(clientIP(r), port)
-	}
-	hub.ServeWebSocket(w, r)
 }
 
 // answerJSON sends a small response that must not be cached.

@@ -10,7 +10,7 @@
 //
 // The request path itself is in package serve. The app model_gateway (app.go) owns
 // the gateway of one configuration (package gateway). The store and the tunnel
-// listener are in usage pools (pool.go) and outlive a configuration.
+// listener are in usage pools (app.go) and outlive a configuration.
 //
 // Three more handlers are independent of these: model_console serves the web
 // console (console.go), model_tunnel serves connectors that are being paired

@@ -12,7 +12,7 @@ import (
 func TestConfigurationsEnterWhenStarted(t *testing.T) {
 	app := provision(t, gatewayFile(freeUDP(t), "localhost:7443", filepath.Join(t.TempDir(), "gateway.db")))
 	start(t, app)
-	open, err := app.store.val.Get()
+	open, err := app.store.Get()
 	if err != nil {
 		t.Fatal(err)
 	}

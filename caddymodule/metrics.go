@@ -1,7 +1,7 @@
 package caddymodule
 
 import (
-	"errors"
+	"cmp"
 	"strconv"
 	"time"
 
@@ -57,25 +57,20 @@ func histogram(name, help string, buckets ...float64) *prometheus.HistogramVec {
 // countFailedSignIn counts a sign-in that failed.
 func countFailedSignIn(method string) { signInFailuresTotal.WithLabelValues(method).Inc() }
 
-func init() {
-	// Initialize the series: otherwise the first loss would not show as an increase.
-	for _, reason := range events.LostReasons {
-		countLostEvents(reason, 0)
-	}
-}
-
 // countLostEvents counts lost events.
 func countLostEvents(reason string, n int) { eventsLostTotal.WithLabelValues(reason).Add(float64(n)) }
 
 // registerMetrics registers the collectors with a configuration's registry.
 func registerMetrics(reg prometheus.Registerer, g *gateway.Gateway) error {
+	for _, reason := range events.LostReasons {
+		countLostEvents(reason, 0) // otherwise the first loss would not show as an increase
+	}
 	for _, c := range []prometheus.Collector{
 		requestsTotal, inflightRequests, firstByteSeconds, durationSeconds, authFailuresTotal, signInFailuresTotal, queueRejectedTotal,
 		eventsLostTotal,
 		live{g},
 	} {
-		var already prometheus.AlreadyRegisteredError
-		if err := reg.Register(c); err != nil && !errors.As(err, &already) {
+		if err := reg.Register(c); err != nil {
 			return err
 		}
 	}
@@ -88,13 +83,11 @@ type metrics struct{}
 func (metrics) Refused(reason string) { authFailuresTotal.WithLabelValues(reason).Inc() }
 
 func (metrics) Running(ex *serve.Exchange, change float64) {
-	l := labels(ex)
-	inflightRequests.WithLabelValues(l[:]...).Add(change)
+	inflightRequests.WithLabelValues(labels(ex)).Add(change)
 }
 
 func (metrics) FirstByte(ex *serve.Exchange) {
-	l := labels(ex)
-	firstByteSeconds.WithLabelValues(l[:]...).Observe(time.Since(ex.Start).Seconds())
+	firstByteSeconds.WithLabelValues(labels(ex)).Observe(time.Since(ex.Start).Seconds())
 }
 
 func (metrics) Rejected(ex *serve.Exchange, reason string) {
@@ -102,17 +95,14 @@ func (metrics) Rejected(ex *serve.Exchange, reason string) {
 }
 
 func (metrics) Ended(ex *serve.Exchange, status int) {
-	l := labels(ex)
-	requestsTotal.WithLabelValues(l[0], l[1], strconv.Itoa(status)).Inc()
-	durationSeconds.WithLabelValues(l[:]...).Observe(time.Since(ex.Start).Seconds())
+	deployment, dialect := labels(ex)
+	requestsTotal.WithLabelValues(deployment, dialect, strconv.Itoa(status)).Inc()
+	durationSeconds.WithLabelValues(deployment, dialect).Observe(time.Since(ex.Start).Seconds())
 }
 
 // labels returns an exchange's values for the labels deployment and dialect.
-func labels(ex *serve.Exchange) [2]string {
-	if ex.Deployment == "" {
-		return [...]string{otherDeployment, string(ex.Operation.Dialect)}
-	}
-	return [...]string{ex.Deployment, string(ex.Operation.Dialect)}
+func labels(ex *serve.Exchange) (deployment, dialect string) {
+	return cmp.Or(ex.Deployment, otherDeployment), string(ex.Operation.Dialect)
 }
 
 // dropSeries drops the series of a removed deployment except the gauge, from
@@ -148,21 +138,13 @@ var (
 		"Requests and answers rejected by the memory budget, by reason: the budget is full (full), or a key or account has used its share (share).", "reason")
 )
 
-// described holds the descriptions of all metrics of live.
-var described []*prometheus.Desc
-
 func describe(name, help string, labels ...string) *prometheus.Desc {
-	d := prometheus.NewDesc("postern_"+name, help, labels, nil)
-	described = append(described, d)
-	return d
+	return prometheus.NewDesc("postern_"+name, help, labels, nil)
 }
 
-// Describe implements prometheus.Collector.
-func (live) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range described {
-		ch <- d
-	}
-}
+// Describe implements prometheus.Collector. It announces nothing, as the metrics
+// depend on what has started.
+func (live) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.
 func (l live) Collect(ch chan<- prometheus.Metric) {

@@ -2,8 +2,9 @@ package caddymodule
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
@@ -25,7 +26,7 @@ func (a *App) checkOrder(ctx caddy.Context) error {
 		}
 		for name, server := range httpApp.Servers {
 			o := handlerOrder{named: server.NamedRoutes}
-			if _, err := o.routes(server.Routes, passed{}); err != nil {
+			if _, err := o.routes(server.Routes, 0); err != nil {
 				return fmt.Errorf("server %s: %w", name, err)
 			}
 		}
@@ -33,11 +34,8 @@ func (a *App) checkOrder(ctx caddy.Context) error {
 	return nil
 }
 
-// passed holds which handlers a request may have passed.
-type passed struct{ auth, dialect bool }
-
-// or merges two possible paths of a request.
-func (p passed) or(q passed) passed { return passed{p.auth || q.auth, p.dialect || q.dialect} }
+// ordered are the handlers that a request must pass in this order.
+var ordered = [...]string{"model_auth", "model_dialect", "model_route"}
 
 // handlerOrder walks the routes of one server.
 type handlerOrder struct {
@@ -45,30 +43,30 @@ type handlerOrder struct {
 	depth int // nesting of named routes
 }
 
-// routes walks routes in order. A request passes at most one route of a group, and
-// none after a terminal route.
-func (o *handlerOrder) routes(routes caddyhttp.RouteList, at passed) (passed, error) {
-	groups := make(map[string]passed)
+// routes walks routes in order. passed is how many of the ordered handlers a request
+// may have passed before; routes returns how many it may have passed after. A request
+// passes at most one route of a group, and none after a terminal route.
+func (o *handlerOrder) routes(routes caddyhttp.RouteList, passed int) (int, error) {
+	groups := make(map[string]int)
 	for _, r := range routes {
-		before := at
+		before := passed
 		if first, ok := groups[r.Group]; ok && r.Group != "" {
 			before = first
 		}
 		groups[r.Group] = before
 		after, err := o.handlers(r.HandlersRaw, before)
 		if err != nil {
-			return at, err
+			return 0, err
 		}
 		if !r.Terminal {
-			at = at.or(after)
+			passed = max(passed, after)
 		}
 	}
-	return at, nil
+	return passed, nil
 }
 
-// handlers walks the handlers of one route.
-func (o *handlerOrder) handlers(handlers []json.RawMessage, at passed) (passed, error) {
-	const order = "the three stand in one route, in the order model_auth, model_dialect, model_route"
+// handlers walks the handlers of one route, as routes does.
+func (o *handlerOrder) handlers(handlers []json.RawMessage, passed int) (int, error) {
 	for _, raw := range handlers {
 		var h struct {
 			Handler string              `json:"handler"`
@@ -78,32 +76,27 @@ func (o *handlerOrder) handlers(handlers []json.RawMessage, at passed) (passed, 
 		if json.Unmarshal(raw, &h) != nil {
 			continue // Caddy reports it, or the handler cannot contain ours
 		}
+		if i := slices.Index(ordered[:], h.Handler); i > passed {
+			return 0, fmt.Errorf("%s has no %s before it: the three stand in one route, in the order %s",
+				ordered[i], ordered[i-1], strings.Join(ordered[:], ", "))
+		} else if i == passed {
+			passed++
+		}
 		var err error
 		switch h.Handler {
-		case "model_auth":
-			at.auth = true
-		case "model_dialect":
-			if !at.auth {
-				return at, errors.New("model_dialect has no model_auth before it: " + order)
-			}
-			at.dialect = true
-		case "model_route":
-			if !at.dialect {
-				return at, errors.New("model_route has no model_dialect before it: " + order)
-			}
 		case "subroute":
-			at, err = o.routes(h.Routes, at)
+			passed, err = o.routes(h.Routes, passed)
 		case "invoke":
 			const deepest = 10
 			if r := o.named[h.Name]; r != nil && o.depth < deepest {
 				o.depth++
-				at, err = o.handlers(r.HandlersRaw, at)
+				passed, err = o.handlers(r.HandlersRaw, passed)
 				o.depth--
 			}
 		}
 		if err != nil {
-			return at, err
+			return 0, err
 		}
 	}
-	return at, nil
+	return passed, nil
 }

@@ -1,6 +1,7 @@
 package caddymodule
 
 import (
+	"cmp"
 	"net"
 	"strconv"
 	"strings"
@@ -16,15 +17,15 @@ import (
 // which is rare, since all sites are provisioned by then.
 func (a *App) endpoint() manage.Endpoint {
 	e := manage.Endpoint{Listen: a.listen.JoinHostPort(0), Public: a.Public}
-	if hub, err := a.listener.val.Hub(); err == nil {
+	if hub, err := a.listener.Hub(); err == nil {
 		e.Pin = hub.Pin()
 		if addr := hub.Addr(); addr != nil {
 			e.Listen = addr.String()
 		}
 	}
-	host, url := a.site(isRoute)
+	host, url := a.site("model_route")
 	e.URL = url
-	if name, console := a.site(isConsole); console != "" {
+	if name, console := a.site("model_console"); console != "" {
 		e.Console = console + "/console/"
 		e.Exposed = strings.HasPrefix(console, "http://") && !gateway.IsLoopback(name) && name != gateway.HostOf(a.Public)
 	}
@@ -34,14 +35,10 @@ func (a *App) endpoint() manage.Endpoint {
 	return e
 }
 
-// isRoute and isConsole report whether a handler serves the API or the console.
-func isRoute(h caddyhttp.MiddlewareHandler) bool   { _, ok := h.(*Route); return ok }
-func isConsole(h caddyhttp.MiddlewareHandler) bool { _, ok := h.(*Console); return ok }
-
-// site returns the host name and base URL of the site that has a handler. Of
+// site returns the host name and base URL of the site that has this handler. Of
 // several, it is the site with the name that connectors dial. Both are empty if
 // no site qualifies.
-func (a *App) site(has func(caddyhttp.MiddlewareHandler) bool) (host, url string) {
+func (a *App) site(handler string) (host, url string) {
 	app, err := a.ctx.AppIfConfigured("http")
 	if err != nil {
 		return "", ""
@@ -50,7 +47,7 @@ func (a *App) site(has func(caddyhttp.MiddlewareHandler) bool) (host, url string
 	sites := map[string]gateway.Site{}
 	for _, server := range httpApp.Servers {
 		hosts := map[string]bool{}
-		handlerHosts(server.Routes, has, nil, hosts)
+		handlerHosts(server.Routes, handler, nil, hosts)
 		for name := range hosts {
 			s := siteOf(httpApp, server)
 			if other, ok := sites[name]; !ok || s.Before(other) {
@@ -72,14 +69,8 @@ func (a *App) site(has func(caddyhttp.MiddlewareHandler) bool) (host, url string
 
 // siteOf returns how a server serves its host names.
 func siteOf(app *caddyhttp.App, server *caddyhttp.Server) gateway.Site {
-	httpPort, httpsPort := uint(app.HTTPPort), uint(app.HTTPSPort)
-	if httpPort == 0 {
-		httpPort = caddyhttp.DefaultHTTPPort
-	}
-	if httpsPort == 0 {
-		httpsPort = caddyhttp.DefaultHTTPSPort
-	}
-	port := httpsPort
+	httpPort := uint(cmp.Or(app.HTTPPort, caddyhttp.DefaultHTTPPort))
+	port := uint(cmp.Or(app.HTTPSPort, caddyhttp.DefaultHTTPSPort))
 	if len(server.Listen) > 0 {
 		if na, err := caddy.ParseNetworkAddress(server.Listen[0]); err == nil {
 			port = na.StartPort
@@ -91,25 +82,25 @@ func siteOf(app *caddyhttp.App, server *caddyhttp.Server) gateway.Site {
 	return gateway.Site{HTTPS: true, Port: port, Usual: port == caddyhttp.DefaultHTTPSPort}
 }
 
-// handlerHosts collects the host names of the routes that contain a handler.
+// handlerHosts collects the host names of the routes that contain the named handler.
 // within holds the hosts of the enclosing routes.
-func handlerHosts(routes caddyhttp.RouteList, has func(caddyhttp.MiddlewareHandler) bool, within []string, hosts map[string]bool) {
+func handlerHosts(routes caddyhttp.RouteList, name string, within []string, hosts map[string]bool) {
 	for _, route := range routes {
-		names := within
+		of := within
 		for _, set := range route.MatcherSets {
 			for _, m := range set {
 				if h, ok := m.(*caddyhttp.MatchHost); ok {
-					names = *h
+					of = *h
 				}
 			}
 		}
 		for _, handler := range route.Handlers {
 			if sub, ok := handler.(*caddyhttp.Subroute); ok {
-				handlerHosts(sub.Routes, has, names, hosts)
+				handlerHosts(sub.Routes, name, of, hosts)
 			}
-			if has(handler) {
-				for _, name := range names {
-					hosts[name] = true
+			if caddy.GetModuleName(handler) == name {
+				for _, host := range of {
+					hosts[host] = true
 				}
 			}
 		}

@@ -1,6 +1,7 @@
 package caddymodule
 
 import (
+	"cmp"
 	"net/http"
 	"time"
 
@@ -11,10 +12,6 @@ import (
 	"github.com/postern-dev/postern/caddymodule/queue"
 	"github.com/postern-dev/postern/caddymodule/serve"
 )
-
-func init() {
-	caddy.RegisterModule(Route{})
-}
 
 // Route finds the deployment of the requested model and checks that the key's
 // scope allows it. If the deployment is at its limit, the request is queued. Then
@@ -45,19 +42,14 @@ type Route struct {
 
 // CaddyModule returns the module's registration.
 func (Route) CaddyModule() caddy.ModuleInfo {
-	return caddy.ModuleInfo{
-		ID:  "http.handlers.model_route",
-		New: func() caddy.Module { return new(Route) },
-	}
+	return caddy.ModuleInfo{ID: "http.handlers.model_route", New: func() caddy.Module { return new(Route) }}
 }
 
 // Provision finds the app and sets defaults.
 func (rt *Route) Provision(ctx caddy.Context) error {
-	if rt.ConnectWait == 0 {
-		rt.ConnectWait = caddy.Duration(3 * time.Second)
-	}
-	var app *App
-	if err := provisionHandler(ctx, &app); err != nil {
+	rt.ConnectWait = cmp.Or(rt.ConnectWait, caddy.Duration(3*time.Second))
+	app, err := appOf(ctx)
+	if err != nil {
 		return err
 	}
 	rt.router = serve.Router{
@@ -69,20 +61,15 @@ func (rt *Route) Provision(ctx caddy.Context) error {
 
 // ServeHTTP implements caddyhttp.MiddlewareHandler.
 func (rt *Route) ServeHTTP(_ http.ResponseWriter, r *http.Request, _ caddyhttp.Handler) error {
-	return outOfOrder(rt.router.Serve(r))
+	return rt.router.Serve(r)
 }
 
-// parseOption reads one option of the directive.
-func (rt *Route) parseOption(d *caddyfile.Dispenser) error {
-	switch d.Val() {
-	case "connect_wait":
-		return parseDuration(d, &rt.ConnectWait)
-	case "queue_wait":
-		return parseDuration(d, &rt.QueueWait)
-	case "queue_length":
-		return parseCount(d, &rt.QueueLength)
-	default:
-		return d.Errf("unrecognized option %q; expected connect_wait, queue_length or queue_wait", d.Val())
+// options are the options of the directive.
+func (rt *Route) options() options {
+	return options{
+		{"connect_wait", duration(&rt.ConnectWait)},
+		{"queue_length", count(&rt.QueueLength)},
+		{"queue_wait", duration(&rt.QueueWait)},
 	}
 }
 
@@ -93,6 +80,4 @@ func (rt *Route) parseOption(d *caddyfile.Dispenser) error {
 //		queue_length <count>
 //		queue_wait   <duration>
 //	}
-func (rt *Route) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
-	return parseBlock(d, rt.parseOption)
-}
+func (rt *Route) UnmarshalCaddyfile(d *caddyfile.Dispenser) error { return rt.options().unmarshal(d) }

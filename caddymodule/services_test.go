@@ -45,8 +45,8 @@ func TestTokensFollowTheConfiguration(t *testing.T) {
 	listen, database := freeUDP(t), filepath.Join(t.TempDir(), "gateway.db")
 	old := provision(t, gatewayFile(listen, "old.example.com:7443", database))
 	next := provision(t, gatewayFile(listen, "new.example.com:7443", database))
-	old.store.val.Messages = io.Discard
-	force := old.store.val
+	old.store.Messages = io.Discard
+	force := old.store
 	server := func() string {
 		text, err := force.Token("con_06b3kz9v6dfx7fbv7wq7m5r2qm", strings.Repeat("s", 43))
 		if err != nil {
@@ -88,7 +88,7 @@ func TestTokensFollowTheConfiguration(t *testing.T) {
 func TestNoTokenWithoutAddress(t *testing.T) {
 	app := provision(t, "{\n model_gateway {\n  listen "+freeUDP(t)+"\n }\n}\n:8080 {\n model_gateway\n}")
 	start(t, app)
-	if _, err := app.store.val.Token("con_1", "s"); err == nil || !strings.Contains(err.Error(), "`public gw.example.com:7443`") {
+	if _, err := app.store.Token("con_1", "s"); err == nil || !strings.Contains(err.Error(), "`public gw.example.com:7443`") {
 		t.Errorf("error = %v", err)
 	}
 }
@@ -98,13 +98,13 @@ func TestWelcome(t *testing.T) {
 	listen, database := freeUDP(t), filepath.Join(t.TempDir(), "gateway.db")
 	var said bytes.Buffer
 	first := provision(t, gatewayFile(listen, "localhost:7443", database))
-	first.store.val.Messages, first.store.val.Terminal = &said, true
+	first.store.Messages, first.store.Terminal = &said, true
 	start(t, first)
 	_, secret, ok := strings.Cut(said.String(), "  http://localhost:8080/console/setup#")
 	if !ok || strings.Count(said.String(), "#") != 1 || len(strings.Fields(secret)[0]) != 43 {
 		t.Fatalf("the first start said %q", said.String())
 	}
-	if _, err := first.store.val.Opened().Store.FindLink(strings.Fields(secret)[0]); err != nil {
+	if _, err := first.store.Opened().Store.FindLink(strings.Fields(secret)[0]); err != nil {
 		t.Errorf("the link is not valid: %v", err)
 	}
 	said.Reset()
@@ -119,7 +119,7 @@ func TestWelcome(t *testing.T) {
 func TestWelcomeWithoutTerminal(t *testing.T) {
 	var said bytes.Buffer
 	app := provision(t, gatewayFile(freeUDP(t), "localhost:7443", filepath.Join(t.TempDir(), "gateway.db")))
-	app.store.val.Messages, app.store.val.Terminal = &said, false
+	app.store.Messages, app.store.Terminal = &said, false
 	start(t, app)
 	if !strings.Contains(said.String(), " gateway setup-link` prints a link") || strings.Contains(said.String(), "#") {
 		t.Errorf("the first start said %q", said.String())
@@ -133,8 +133,8 @@ func TestNoWelcome(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var said bytes.Buffer
 			app := provision(t, file)
-			app.store.val.Messages = &said
-			open, err := app.store.val.Get()
+			app.store.Messages = &said
+			open, err := app.store.Get()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -159,8 +159,8 @@ func TestMaxMemory(t *testing.T) {
 	}
 	t.Setenv("GOMEMLIMIT", "off") // the test's own process shall keep its limit
 	first, second := provision(t, file("40MiB")), provision(t, file("50MiB"))
-	first.store.val.Messages = io.Discard
-	total := func() int64 { return first.store.val.Opened().Memory.Stats().Total }
+	first.store.Messages = io.Discard
+	total := func() int64 { return first.store.Opened().Memory.Stats().Total }
 	for _, step := range []struct {
 		do   func() error
 		want int64

@@ -26,7 +26,7 @@ func newTestSite(t *testing.T, lines string) *testSite {
 	t.Helper()
 	app := provision(t, fmt.Sprintf("{\n model_gateway {\n  listen %s\n  public localhost:7443\n  storage bolt %s\n }\n}\nhttp://:8080 {\n%s\n}",
 		freeUDP(t), filepath.Join(t.TempDir(), "gateway.db"), lines))
-	app.store.val.Messages = io.Discard
+	app.store.Messages = io.Discard
 	start(t, app)
 	httpApp, err := app.ctx.AppIfConfigured("http")
 	if err != nil {
@@ -34,7 +34,7 @@ func newTestSite(t *testing.T, lines string) *testSite {
 	}
 	server := httptest.NewServer(httpApp.(*caddyhttp.App).Servers["srv0"])
 	t.Cleanup(server.Close)
-	key, secret, err := app.store.val.Opened().Store.CreateKey(t.Context(), "default", "test", "*")
+	key, secret, err := app.store.Opened().Store.CreateKey(t.Context(), "default", "test", "*")
 	if err != nil || key.ID == "" {
 		t.Fatal(err)
 	}

@@ -118,7 +118,7 @@ func checkUpConsole(t *testing.T, ready *up.Ready) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	recent := app.store.val.Opened().Activity.Recent(store.DefaultAccount)
+	recent := app.store.Opened().Activity.Recent(store.DefaultAccount)
 	if len(recent) != 1 {
 		t.Fatalf("%d requests are recorded, want the one: %+v", len(recent), recent)
 	}
@@ -127,7 +127,7 @@ func checkUpConsole(t *testing.T, ready *up.Ready) {
 		r.InputTokens == 0 || r.OutputTokens == 0 || r.FirstTokenMillis <= 0 || r.FirstTokenMillis > r.DurationMillis {
 		t.Errorf("recorded %+v", r)
 	}
-	if _, err := app.store.val.Opened().Store.CreateUser(t.Context(), store.DefaultAccount, "anna", "$argon2id$none"); err != nil {
+	if _, err := app.store.Opened().Store.CreateUser(t.Context(), store.DefaultAccount, "anna", "$argon2id$none"); err != nil {
 		t.Fatal(err)
 	}
 }

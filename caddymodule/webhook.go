@@ -18,10 +18,6 @@ import (
 	"github.com/postern-dev/postern/caddymodule/events"
 )
 
-func init() {
-	caddy.RegisterModule(new(Webhook))
-}
-
 // Webhook posts the gateway's events to a URL as CloudEvents 1.0 in JSON. It posts
 // them one by one in the background, with up to three attempts of ten seconds each.
 // Any status other than 2xx is a failure, and redirects are not followed. Events of
@@ -46,10 +42,7 @@ type Webhook struct {
 
 // CaddyModule returns the module's registration.
 func (*Webhook) CaddyModule() caddy.ModuleInfo {
-	return caddy.ModuleInfo{
-		ID:  "events.handlers.model_gateway_webhook",
-		New: func() caddy.Module { return new(Webhook) },
-	}
+	return caddy.ModuleInfo{ID: "events.handlers.model_gateway_webhook", New: func() caddy.Module { return new(Webhook) }}
 }
 
 // Provision replaces placeholders and checks the result.
@@ -136,26 +129,23 @@ func (w *Webhook) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	if !d.AllArgs(&w.URL) {
 		return d.Err("model_gateway_webhook takes a url: model_gateway_webhook https://hooks.example.com/postern")
 	}
-	for d.NextBlock(0) {
-		switch d.Val() {
-		case "secret":
-			if w.Secret != "" || !d.AllArgs(&w.Secret) {
-				return d.Err("secret takes one secret, once: secret {env.WEBHOOK_SECRET}")
-			}
-		case "header":
+	w.Headers = make(map[string]string)
+	return options{
+		{"header", func(d *caddyfile.Dispenser) error {
 			var name, value string
 			if !d.AllArgs(&name, &value) {
 				return d.Err("header takes a name and a value: header Authorization \"Bearer {env.WEBHOOK_TOKEN}\"")
 			}
-			if w.Headers == nil {
-				w.Headers = make(map[string]string)
-			}
 			w.Headers[name] = value
-		default:
-			return d.Errf("unrecognized option %q; expected header or secret", d.Val())
-		}
-	}
-	return nil
+			return nil
+		}},
+		{"secret", func(d *caddyfile.Dispenser) error {
+			if w.Secret != "" || !d.AllArgs(&w.Secret) {
+				return d.Err("secret takes one secret, once: secret {env.WEBHOOK_SECRET}")
+			}
+			return nil
+		}},
+	}.block(d)
 }
 
 // Interface guards.

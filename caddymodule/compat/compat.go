@@ -119,12 +119,11 @@ func (s Option) Of(o Options) string {
 
 // find returns the option with this name.
 func find(name string) (Option, error) {
-	for _, s := range all {
-		if s.Name == name {
-			return s, nil
-		}
+	i := slices.IndexFunc(all[:], func(s Option) bool { return s.Name == name })
+	if i < 0 {
+		return Option{}, fmt.Errorf("unknown option %.80q; the options are %s", name, strings.Join(Names(), ", "))
 	}
-	return Option{}, fmt.Errorf("unknown option %.80q; the options are %s", name, strings.Join(Names(), ", "))
+	return all[i], nil
 }
 
 // Names returns the names of the options.

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/serve"
@@ -82,13 +83,17 @@ func (g *Gateway) Backend() (*serve.Backend, error) {
 	return s.Backend, nil
 }
 
-// Tunnels returns the live tunnels, false until the listener has started.
-func (g *Gateway) Tunnels() (serve.Tunnels, bool) {
+// ChooseTunnel is [tunnel.Hub.WaitAny] for requests.
+func (g *Gateway) ChooseTunnel(ctx context.Context, connectors []string, to tunnel.Target, tried []serve.Tunnel, wait time.Duration) (serve.Tunnel, error) {
 	hub, err := g.Listener.Hub()
-	if err != nil {
-		return nil, false
+	if err != nil { // this configuration is starting or has been unloaded
+		return nil, tunnel.ErrOffline
 	}
-	return serve.TunnelsOf(hub), true
+	except := make([]*tunnel.Session, len(tried))
+	for i, t := range tried {
+		except[i] = t.(*tunnel.Session)
+	}
+	return hub.WaitAny(ctx, connectors, to, except, wait)
 }
 
 // Manage returns the management operations. It fails before the first Start.

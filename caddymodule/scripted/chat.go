@@ -34,70 +34,28 @@ func (s *sampling) check() error {
 type chatRequest struct {
 	sampling
 	Messages []struct {
-		Role    string  `json:"role"`
-		Content content `json:"content"`
+		Role    string `json:"role"`
+		Content texts  `json:"content"`
 	} `json:"messages"`
 	MaxCompletionTokens int        `json:"max_completion_tokens"`
 	Tools               []tool     `json:"tools"`
 	ToolChoice          toolChoice `json:"tool_choice"`
 }
 
-type usage struct {
-	PromptTokens     int `json:"prompt_tokens"`
-	CompletionTokens int `json:"completion_tokens"`
-	TotalTokens      int `json:"total_tokens"`
-}
-
-type functionCall struct {
-	Name      string `json:"name,omitempty"`
-	Arguments string `json:"arguments"`
-}
-
-type toolCall struct {
-	Index    *int         `json:"index,omitempty"` // in streams only
-	ID       string       `json:"id,omitempty"`
-	Type     string       `json:"type,omitempty"`
-	Function functionCall `json:"function"`
-}
-
-// message is a whole answer or, in a stream, a piece of one.
-type message struct {
-	Role      string     `json:"role,omitempty"`
-	Content   *string    `json:"content,omitempty"`
-	ToolCalls []toolCall `json:"tool_calls,omitempty"`
-}
-
-// choice is the only choice of an answer. A chat has a message or a delta, a
-// completion has text.
-type choice struct {
-	Index        int      `json:"index"`
-	Message      *message `json:"message,omitempty"`
-	Delta        *message `json:"delta,omitempty"`
-	Text         *string  `json:"text,omitempty"`
-	FinishReason *string  `json:"finish_reason"`
-}
-
-// answer is a whole answer or, in a stream, a chunk of one.
-type answer struct {
-	ID      string   `json:"id"`
-	Object  string   `json:"object"`
-	Created int64    `json:"created"`
-	Model   string   `json:"model"`
-	Choices []choice `json:"choices"`
-	Usage   *usage   `json:"usage,omitempty"`
-}
+// object is a JSON object.
+type object map[string]any
 
 // script is an answer before it is encoded.
 type script struct {
-	id            string   // prefix of the answer's id
-	object, chunk string   // type of a whole answer and of a chunk
-	pieces        []string // of the text, or of a call's arguments
-	finish        string
-	prompt        int    // tokens of the prompt
-	first, last   choice // of a stream; first is zero if the stream begins with a piece
-
-	whole func(text string) choice  // returns the choice of a whole answer
-	piece func(piece string) choice // returns the choice of a chunk
+	id, object string // prefix of the answer's id, its type
+	chunk      string // type of a stream's chunk
+	field      string // of a chunk's choice
+	begin      []any  // value of field in the first chunk, empty if that has a piece
+	pieces     []any  // values of field in the next chunks, one a token
+	end        any    // value of field in the last chunk
+	whole      object // choice of a whole answer
+	finish     string
+	prompt     int // tokens
 }
 
 // newID returns an id in the format of the OpenAI API.
@@ -105,31 +63,30 @@ func newID(prefix string) string { return prefix + strings.ToLower(rand.Text()) 
 
 // write sends the answer, as a stream if the client requested one.
 func (m *model) write(w http.ResponseWriter, r *http.Request, s *sampling, a *script) error {
-	head := answer{ID: newID(a.id), Object: a.object, Created: time.Now().Unix(), Model: ModelID}
-	total := &usage{a.prompt, len(a.pieces), a.prompt + len(a.pieces)}
+	answer := object{"id": newID(a.id), "object": a.object, "created": time.Now().Unix(), "model": ModelID}
+	usage := object{"prompt_tokens": a.prompt, "completion_tokens": len(a.pieces), "total_tokens": a.prompt + len(a.pieces)}
 	if s.Stream {
-		head.Object = a.chunk
-		return m.stream(w, r, head, a, total, s.StreamOptions.IncludeUsage)
+		answer["object"] = a.chunk
+		return m.stream(w, r, answer, a, usage, s.StreamOptions.IncludeUsage)
 	}
 	for range a.pieces {
 		if err := m.think(r); err != nil {
 			return err
 		}
 	}
-	whole := a.whole(strings.Join(a.pieces, ""))
-	whole.FinishReason = &a.finish
-	head.Choices, head.Usage = []choice{whole}, total
-	return writeJSON(w, head)
+	a.whole["index"], a.whole["finish_reason"] = 0, a.finish
+	answer["choices"], answer["usage"] = []any{a.whole}, usage
+	return writeJSON(w, answer)
 }
 
 // stream sends the answer token by token. Each token is flushed.
-func (m *model) stream(w http.ResponseWriter, r *http.Request, head answer, a *script, total *usage, withUsage bool) error {
+func (m *model) stream(w http.ResponseWriter, r *http.Request, chunk object, a *script, usage object, withUsage bool) error {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
 	flush := http.NewResponseController(w).Flush
-	send := func(choices ...choice) error {
-		head.Choices = choices
-		data, err := json.Marshal(head)
+	send := func(choices ...any) error {
+		chunk["choices"] = choices
+		data, err := json.Marshal(chunk)
 		if err != nil {
 			return err
 		}
@@ -138,26 +95,23 @@ func (m *model) stream(w http.ResponseWriter, r *http.Request, head answer, a *s
 		}
 		return flush()
 	}
-	if a.first != (choice{}) {
-		if err := send(a.first); err != nil {
+	for i, value := range slices.Concat(a.begin, a.pieces, []any{a.end}) {
+		choice := object{"index": 0, a.field: value, "finish_reason": nil}
+		switch piece := i - len(a.begin); {
+		case piece == len(a.pieces):
+			choice["finish_reason"] = a.finish
+		case piece >= 0:
+			if err := m.think(r); err != nil {
+				return err
+			}
+		}
+		if err := send(choice); err != nil {
 			return err
 		}
-	}
-	for _, piece := range a.pieces {
-		if err := m.think(r); err != nil {
-			return err
-		}
-		if err := send(a.piece(piece)); err != nil {
-			return err
-		}
-	}
-	a.last.FinishReason = &a.finish
-	if err := send(a.last); err != nil {
-		return err
 	}
 	if withUsage {
-		head.Usage = total
-		if err := send([]choice{}...); err != nil {
+		chunk["usage"] = usage
+		if err := send([]any{}...); err != nil {
 			return err
 		}
 	}
@@ -192,12 +146,14 @@ func (m *model) complete(w http.ResponseWriter, r *http.Request) error {
 	if len(q.Prompt) != 1 {
 		return invalid("prompt", "prompt must be a single string.")
 	}
-	text := func(text string) choice { return choice{Text: &text} }
+	pieces, finish := cut(reply("user", q.Prompt[0]), q.Stop, q.MaxTokens)
 	a := &script{
-		id: "cmpl-", object: "text_completion", chunk: "text_completion",
-		prompt: len(tokens(q.Prompt[0])), last: text(""), whole: text, piece: text,
+		id: "cmpl-", object: "text_completion", chunk: "text_completion", field: "text", end: "",
+		whole: object{"text": strings.Join(pieces, "")}, finish: finish, prompt: len(tokens(q.Prompt[0])),
 	}
-	a.pieces, a.finish = cut(reply("user", q.Prompt[0]), q.Stop, q.MaxTokens)
+	for _, piece := range pieces {
+		a.pieces = append(a.pieces, piece)
+	}
 	return m.write(w, r, &q.sampling, a)
 }
 
@@ -217,49 +173,44 @@ func (m *model) chat(w http.ResponseWriter, r *http.Request) error {
 		return invalid("messages", "messages must have at least one message.")
 	}
 	last := q.Messages[len(q.Messages)-1]
-	a := scriptText(cut(reply(last.Role, string(last.Content)), q.Stop, q.MaxTokens))
-	if t := pick(q.Tools, q.ToolChoice, last.Role, string(last.Content)); t != nil {
-		arguments, err := json.Marshal(t.Function.Parameters.example())
+	text := strings.Join(last.Content, "\n")
+	a := &script{id: "chatcmpl-", object: "chat.completion", chunk: "chat.completion.chunk", field: "delta", end: object{}}
+	if t := pick(q.Tools, q.ToolChoice, last.Role, text); t != nil {
+		arguments, err := json.Marshal(example(t.Function.Parameters))
 		if err != nil {
 			return fmt.Errorf("encoding arguments: %w", err)
 		}
-		a = scriptCall(t.Function.Name, string(arguments))
+		a.call(t.Function.Name, string(arguments))
+	} else {
+		a.text(cut(reply(last.Role, text), q.Stop, q.MaxTokens))
 	}
-	a.id, a.object, a.chunk, a.last = "chatcmpl-", "chat.completion", "chat.completion.chunk", choice{Delta: new(message)}
 	for _, message := range q.Messages {
-		a.prompt += len(tokens(string(message.Content)))
+		a.prompt += len(tokens(strings.Join(message.Content, "\n")))
 	}
 	return m.write(w, r, &q.sampling, a)
 }
 
-// scriptText returns the answer of a chat as text.
-func scriptText(pieces []string, finish string) *script {
-	return &script{
-		pieces: pieces, finish: finish,
-		first: choice{Delta: &message{Role: "assistant", Content: new(string)}},
-		whole: func(text string) choice { return choice{Message: &message{Role: "assistant", Content: &text}} },
-		piece: func(text string) choice { return choice{Delta: &message{Content: &text}} },
+// text sets the answer of a chat to text.
+func (a *script) text(pieces []string, finish string) {
+	a.begin, a.finish = []any{object{"role": "assistant", "content": ""}}, finish
+	for _, piece := range pieces {
+		a.pieces = append(a.pieces, object{"content": piece})
 	}
+	a.whole = object{"message": object{"role": "assistant", "content": strings.Join(pieces, "")}}
 }
 
-// scriptCall returns the answer of a chat as a tool call. Its arguments are split
-// into pieces for streaming.
-func scriptCall(name, arguments string) *script {
-	a := &script{finish: "tool_calls"}
+// call sets the answer of a chat to a tool call. Its arguments are split into pieces
+// for streaming.
+func (a *script) call(name, arguments string) {
+	calls := func(arguments string) []object {
+		return []object{{"id": newID("call_"), "type": "function", "function": object{"name": name, "arguments": arguments}}}
+	}
+	begun := calls("")
+	begun[0]["index"] = 0 // in streams only
+	a.begin = []any{object{"role": "assistant", "tool_calls": begun}}
+	a.whole, a.finish = object{"message": object{"role": "assistant", "tool_calls": calls(arguments)}}, "tool_calls"
 	for piece := range slices.Chunk([]rune(arguments), 8) {
-		a.pieces = append(a.pieces, string(piece))
+		function := object{"arguments": string(piece)}
+		a.pieces = append(a.pieces, object{"tool_calls": []any{object{"index": 0, "function": function}}})
 	}
-	call := toolCall{ID: newID("call_"), Type: "function", Function: functionCall{Name: name}}
-	a.whole = func(text string) choice {
-		call := call
-		call.Function.Arguments = text
-		return choice{Message: &message{Role: "assistant", ToolCalls: []toolCall{call}}}
-	}
-	a.piece = func(text string) choice {
-		return choice{Delta: &message{ToolCalls: []toolCall{{Index: new(int), Function: functionCall{Arguments: text}}}}}
-	}
-	begun := call
-	begun.Index = new(int)
-	a.first = choice{Delta: &message{Role: "assistant", ToolCalls: []toolCall{begun}}}
-	return a
 }

@@ -1,7 +1,6 @@
 package scripted
 
 import (
-	"encoding/base64"
 	"encoding/binary"
 	"fmt"
 	"hash/fnv"
@@ -14,12 +13,6 @@ const (
 	defaultDimensions = 256
 	maxDimensions     = 4096
 )
-
-type embedding struct {
-	Object    string `json:"object"`
-	Index     int    `json:"index"`
-	Embedding any    `json:"embedding"` // []float32, or base64 of its little-endian bytes
-}
 
 // embed serves POST /v1/embeddings. The vectors are word counts, so texts that share
 // words are close to each other.
@@ -39,25 +32,25 @@ func (m *model) embed(w http.ResponseWriter, r *http.Request) error {
 	if q.Dimensions < 1 || q.Dimensions > maxDimensions {
 		return invalid("dimensions", fmt.Sprintf("dimensions must be from 1 to %d.", maxDimensions))
 	}
-	data := make([]embedding, len(q.Input))
+	if q.EncodingFormat != "" && q.EncodingFormat != "float" && q.EncodingFormat != "base64" {
+		return invalid("encoding_format", "encoding_format must be float or base64.")
+	}
+	data := make([]any, len(q.Input))
 	used := 0
 	for i, text := range q.Input {
 		vector := wordCounts(text, q.Dimensions)
-		data[i] = embedding{"embedding", i, vector}
-		switch q.EncodingFormat {
-		case "", "float":
-		case "base64":
-			raw, err := binary.Append(nil, binary.LittleEndian, vector)
-			if err != nil {
-				return fmt.Errorf("encoding a vector: %w", err)
+		embedding := any(vector)
+		if q.EncodingFormat == "base64" {
+			var raw []byte
+			for _, x := range vector {
+				raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(x))
 			}
-			data[i].Embedding = base64.StdEncoding.EncodeToString(raw)
-		default:
-			return invalid("encoding_format", "encoding_format must be float or base64.")
+			embedding = raw // encoding/json encodes bytes as base64
 		}
+		data[i] = object{"object": "embedding", "index": i, "embedding": embedding}
 		used += len(tokens(text))
 	}
-	return writeJSON(w, map[string]any{
+	return writeJSON(w, object{
 		"object": "list", "data": data, "model": ModelID,
 		"usage": map[string]int{"prompt_tokens": used, "total_tokens": used},
 	})

@@ -2,6 +2,7 @@ package scripted
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -68,45 +69,39 @@ func cut(text string, stops []string, limit int) (left []string, finish string) 
 	return left, "stop"
 }
 
-// texts is a JSON string or list of strings.
+// texts are a JSON string, or a list of strings or of the parts of a message.
 type texts []string
 
 func (t *texts) UnmarshalJSON(data []byte) error {
-	if string(data) == "null" {
-		return nil
+	var value any
+	if err := json.Unmarshal(data, &value); err != nil {
+		return err
 	}
-	var one string
-	if err := json.Unmarshal(data, &one); err == nil {
-		*t = texts{one}
-		return nil
+	switch value := value.(type) {
+	case nil:
+	case string:
+		*t = texts{value}
+	case []any:
+		for _, item := range value {
+			text, ok := item.(string)
+			if part, isPart := item.(map[string]any); isPart {
+				text, _ = part["text"].(string) // "" if the part is not text
+			} else if !ok {
+				return errors.New("expected strings or parts of a message")
+			}
+			*t = append(*t, text)
+		}
+	default:
+		return errors.New("expected a string or a list")
 	}
-	return json.Unmarshal(data, (*[]string)(t))
-}
-
-// content is the text of a message's content, which is a string or a list of parts.
-type content string
-
-func (c *content) UnmarshalJSON(data []byte) error {
-	var text string
-	if err := json.Unmarshal(data, &text); err == nil {
-		*c = content(text)
-		return nil
-	}
-	var parts []struct {
-		Text string `json:"text"` // "" if the part is not text
-	}
-	err := json.Unmarshal(data, &parts)
-	for _, part := range parts {
-		*c += content(part.Text + "\n")
-	}
-	return err
+	return nil
 }
 
 type tool struct {
 	Type     string `json:"type"`
 	Function struct {
 		Name       string `json:"name"`
-		Parameters schema `json:"parameters"`
+		Parameters any    `json:"parameters"`
 	} `json:"function"`
 }
 
@@ -143,33 +138,16 @@ func pick(tools []tool, choice toolChoice, role, text string) *tool {
 	return nil
 }
 
-// schema is the subset of JSON Schema that is needed to generate arguments.
-type schema struct {
-	Type       any               `json:"type"`
-	Enum       []any             `json:"enum"`
-	Properties map[string]schema `json:"properties"`
-	Required   []string          `json:"required"`
-}
-
-// UnmarshalJSON decodes anything but an object as the empty schema. For example,
-// true is a valid schema.
-func (s *schema) UnmarshalJSON(data []byte) error {
-	type plain schema
-	if err := json.Unmarshal(data, (*plain)(s)); err != nil {
-		*s = schema{}
+// example returns a simple value that a JSON Schema allows. Objects have their required
+// properties only. Anything but an object is a schema without rules, for example true.
+func example(schema any) any {
+	s, _ := schema.(map[string]any)
+	if values, _ := s["enum"].([]any); len(values) > 0 {
+		return values[0]
 	}
-	return nil
-}
-
-// example returns a simple value that the schema allows. Objects have their required
-// properties only.
-func (s schema) example() any {
-	if len(s.Enum) > 0 {
-		return s.Enum[0]
-	}
-	kind, _ := s.Type.(string)
-	if kinds, ok := s.Type.([]any); ok && len(kinds) > 0 {
-		kind, _ = kinds[0].(string)
+	kind := s["type"]
+	if kinds, _ := kind.([]any); len(kinds) > 0 {
+		kind = kinds[0]
 	}
 	switch kind {
 	case "string":
@@ -182,11 +160,14 @@ func (s schema) example() any {
 		return []any{}
 	case "null":
 		return nil
-	default:
-		object := map[string]any{}
-		for _, name := range s.Required {
-			object[name] = s.Properties[name].example()
-		}
-		return object
 	}
+	value := object{}
+	properties, _ := s["properties"].(map[string]any)
+	required, _ := s["required"].([]any)
+	for _, name := range required {
+		if name, ok := name.(string); ok {
+			value[name] = example(properties[name])
+		}
+	}
+	return value
 }

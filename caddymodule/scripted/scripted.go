@@ -60,16 +60,16 @@ func (serve handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(e.status)
-	_ = json.NewEncoder(w).Encode(map[string]any{"error": e}) // the client may have disconnected
+	_ = json.NewEncoder(w).Encode(object{"error": e}) // the client may have disconnected
 }
 
-// object returns the model's entry in the list of models.
-func (m *model) object() map[string]any {
-	return map[string]any{"id": ModelID, "object": "model", "created": m.created, "owned_by": "postern"}
+// entry returns the model's entry in the list of models.
+func (m *model) entry() object {
+	return object{"id": ModelID, "object": "model", "created": m.created, "owned_by": "postern"}
 }
 
 func (m *model) models(w http.ResponseWriter, _ *http.Request) error {
-	return writeJSON(w, map[string]any{"object": "list", "data": []any{m.object()}})
+	return writeJSON(w, object{"object": "list", "data": []any{m.entry()}})
 }
 
 func (m *model) model(w http.ResponseWriter, r *http.Request) error {
@@ -78,7 +78,7 @@ func (m *model) model(w http.ResponseWriter, r *http.Request) error {
 		e.status, e.Code = http.StatusNotFound, "model_not_found"
 		return e
 	}
-	return writeJSON(w, m.object())
+	return writeJSON(w, m.entry())
 }
 
 // apiError is an error in the format of the OpenAI API.

@@ -15,6 +15,37 @@ import (
 	"time"
 )
 
+// toolCall is a call of a tool, or a part of one in a stream.
+type toolCall struct {
+	ID, Type string
+	Function struct{ Name, Arguments string }
+}
+
+// message is a whole message or a part of one.
+type message struct {
+	Role      string
+	Content   *string
+	ToolCalls []toolCall `json:"tool_calls"`
+}
+
+type usage struct {
+	PromptTokens     int `json:"prompt_tokens"`
+	CompletionTokens int `json:"completion_tokens"`
+	TotalTokens      int `json:"total_tokens"`
+}
+
+// answer is a whole answer or a chunk of a stream.
+type answer struct {
+	ID, Object, Model string
+	Created           int64
+	Choices           []struct {
+		Message, Delta *message
+		Text           *string
+		FinishReason   *string `json:"finish_reason"`
+	}
+	Usage *usage
+}
+
 // serve answers one request without delays.
 func serve(t *testing.T, method, path, body string) *httptest.ResponseRecorder {
 	t.Helper()

@@ -174,13 +174,20 @@ func (a *answer) cut(protoMajor int) bool {
 	return a.err != nil && (protoMajor == 3 || errors.Is(a.err, errTooSlow))
 }
 
-// end stops the pings. Nothing is sent after it. It returns the status that was
-// sent, and the time at which the first content of a stream was sent, or zero.
-func (a *answer) end() (status int, first time.Time) {
+// end stops the pings. Nothing is sent after it. It returns the status that was sent,
+// the status for the activity log, and the time at which the first content of a stream
+// was sent, or zero. The logged status of a stream that failed is that of the error.
+func (a *answer) end(d dialect.Dialect) (sent, logged int, first time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.stop()
-	return a.status, a.first
+	switch {
+	case a.left, a.err != nil:
+		return a.status, statusClientGone, a.first
+	case a.stream != nil && a.stream.Err() != nil:
+		return a.status, a.stream.Err().HTTPStatus(d), a.first
+	}
+	return a.status, a.status, a.first
 }
 
 // stop ends the answer. The caller holds the lock.
@@ -240,20 +247,6 @@ func (a *answer) fail(d dialect.Dialect, requestID string, e *dialect.Error) {
 		h[name] = value
 	}
 	a.writeWhole(e.HTTPStatus(d), e.Body(d, requestID))
-}
-
-// outcome returns the status for the activity log. For a stream that failed, it is
-// the status of the error, although the client received 200.
-func (a *answer) outcome(d dialect.Dialect) int {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	switch {
-	case a.left, a.err != nil:
-		return statusClientGone
-	case a.stream != nil && a.stream.Err() != nil:
-		return a.stream.Err().HTTPStatus(d)
-	}
-	return a.status
 }
 
 // abandon ends the answer to a client that has disconnected. The status is only logged.

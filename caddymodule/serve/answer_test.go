@@ -67,7 +67,7 @@ func TestAnswerPings(t *testing.T) {
 			if err := a.finish(nil); err != nil {
 				t.Error(err)
 			}
-			a.end()
+			a.end(dialect.Chat)
 			time.Sleep(time.Minute)
 			want := begins + "ping\n1\n2\nping\nend\n"
 			if got := rec.Body.String(); got != want {
@@ -209,7 +209,7 @@ func TestAnswerTouchesTheStreamFromOneGoroutineAtATime(t *testing.T) {
 		feed(t, a, "event\n")
 		time.Sleep(20 * time.Microsecond)
 	}
-	a.end()
+	a.end(dialect.Chat)
 	lines := strings.SplitAfter(rec.Body.String(), "\n")
 	events := 0
 	for _, line := range lines {

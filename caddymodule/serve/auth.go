@@ -47,7 +47,7 @@ func (a Authenticator) Serve(w http.ResponseWriter, r *http.Request, ex *Exchang
 		fail(dialect.InvalidKey(reason))
 		return
 	}
-	ex.Key, ex.Account = key, key.Account()
+	ex.Key, ex.Account, ex.backend = key, key.Account(), b
 	b.Store.Touch(key)
 
 	ctx, cancel := context.WithCancelCause(r.Context())
@@ -89,9 +89,9 @@ func SentKey(h http.Header) string {
 // bearer returns the bearer token of an Authorization header, or "".
 // The scheme's name is case-insensitive (RFC 9110 §11.1).
 func bearer(header string) string {
-	const scheme = "bearer "
-	if len(header) < len(scheme) || !strings.EqualFold(header[:len(scheme)], scheme) {
+	scheme, token, _ := strings.Cut(header, " ")
+	if !strings.EqualFold(scheme, "bearer") {
 		return ""
 	}
-	return strings.TrimSpace(header[len(scheme):])
+	return strings.TrimSpace(token)
 }

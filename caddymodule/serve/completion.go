@@ -10,8 +10,6 @@ import (
 	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/dialect/tokens"
-	"github.com/postern-dev/postern/caddymodule/tunnel"
-	"github.com/postern-dev/postern/connector/link"
 )
 
 // completion is one request with a prompt: a completion or a token count.
@@ -21,13 +19,15 @@ type completion struct {
 	exchange *Exchange
 	answer   *answer
 	ctx      context.Context // done when the client disconnects or the key is revoked
+	header   http.Header     // the client's
 	call     dialect.Call
 	size     int64 // of the request's body, in bytes
 	kept     int64 // bytes of kept responses that the request refers to
 
-	answered bool           // the upstream answered
-	noEffort bool           // sent again without reasoning effort, which the model rejected
-	result   *dialect.Error // error of the last answer; nil if it was sent
+	answered   bool           // the upstream answered
+	noEffort   bool           // sent again without reasoning effort, which the model rejected
+	unstreamed bool           // sent again for an answer that is not a stream
+	result     *dialect.Error // error of the last answer; nil if it was sent
 
 	estimated sync.Once
 	tokens    int // estimated, of the prompt
@@ -40,11 +40,8 @@ func (c *completion) serve(w http.ResponseWriter, r *http.Request, next Handler)
 		return derr
 	}
 	ex := c.exchange
-	streamed := c.call.Streamed()
-	ex.Streamed = streamed
 	ex.completion = c
-	ex.Upstream = Request{Path: ex.Operation.UpstreamPath(), Header: upstreamHeader(r.Header, streamed), Body: c.call.Body}
-	if streamed {
+	if ex.Streamed = c.call.Streamed(); ex.Streamed {
 		if ex.Operation.Kind == dialect.CreateMessage { // its stream opens with the estimate
 			prompt := c.call.Prompt()
 			go c.estimate("", prompt) // while the upstream processes the prompt
@@ -76,7 +73,7 @@ func (c *completion) receive(response *http.Response) (again bool) {
 		c.noEffort = true
 		return true
 	case dialect.RetryWhole:
-		ex.Upstream.Header, ex.Upstream.Body = upstreamHeader(ex.Upstream.Header, false), c.call.WholeBody
+		c.unstreamed = true
 		return true
 	}
 	c.result = derr
@@ -92,7 +89,7 @@ func (c *completion) read(r *http.Request) *dialect.Error {
 		return derr
 	}
 	ex.held.reservation = c.Memory.Open(ex.Account, ex.Key.ID())
-	declared := ex.bodyCost(min(max(r.ContentLength, 0), c.MaxBody))
+	declared := ex.costs().decoding * min(max(r.ContentLength, 0), c.MaxBody)
 	hold := func(n int64) error { return ex.held.holdRequest(max(n, declared)) }
 	body, derr := readBody(r, c.MaxBody, hold)
 	if derr != nil {
@@ -117,7 +114,7 @@ func (c *completion) read(r *http.Request) *dialect.Error {
 func (c *completion) decode(body []byte) *dialect.Error {
 	ex := c.exchange
 	c.size = int64(len(body))
-	if ex.held.holdRequest(ex.bodyCost(c.size)) != nil {
+	if ex.held.holdRequest(ex.costs().decoding*c.size) != nil {
 		return dialect.MemoryFull()
 	}
 	env := &dialect.Env{
@@ -126,16 +123,16 @@ func (c *completion) decode(body []byte) *dialect.Error {
 		Account: ex.Account, Sealer: c.learner.sealer, Gateway: c, Estimate: c.estimate, Dropped: c.dropped,
 	}
 	if ex.Operation.Dialect == dialect.Responses {
-		env.Kept = c.keptView(c.Backend, ex)
+		env.Kept = c.keptView(ex)
 	}
 	var derr *dialect.Error
 	if c.call, derr = dialect.Decode(ex.Operation, body, env); derr != nil {
 		return c.orEnded(derr)
 	}
 	if ex.held.request > requestCost { // smaller requests save too little
-		_ = ex.held.holdRequest(ex.decodedCost(c.size + c.kept)) // a smaller reservation always succeeds
+		_ = ex.held.holdRequest(ex.costs().decoded * (c.size + c.kept)) // a smaller reservation always succeeds
 	}
-	if c.learner.refusesEffort(c.registration) {
+	if c.learner.refusesEffort(registration(ex.found)) {
 		c.call.DropEffort()
 	}
 	return nil
@@ -155,8 +152,8 @@ func (c *completion) orEnded(derr *dialect.Error) *dialect.Error {
 // Admit implements dialect.Gateway.
 func (c *completion) Admit(model string) (compat.Options, *dialect.Error) {
 	c.exchange.Model = model
-	deployment, derr := c.find(c.Store, c.exchange)
-	return deployment.Options, derr
+	derr := c.find(c.exchange)
+	return c.exchange.found.Options, derr
 }
 
 // Hold implements dialect.Gateway.
@@ -164,7 +161,7 @@ func (c *completion) Hold(n int64) *dialect.Error {
 	if c.kept += n; c.size+c.kept > c.MaxBody {
 		return dialect.ReferencesTooLarge(c.MaxBody)
 	}
-	if c.exchange.held.holdRequest(c.exchange.bodyCost(c.size+c.kept)) != nil {
+	if c.exchange.held.holdRequest(c.exchange.costs().decoding*(c.size+c.kept)) != nil {
 		return dialect.MemoryFull()
 	}
 	return nil
@@ -182,45 +179,36 @@ func (c *completion) registration() (tokens.Registration, bool) {
 	return registration(deployment), ok
 }
 
-// estimate returns the estimated tokens of the prompt, or 0. They are computed once.
+// estimate returns the estimated tokens of the prompt.
 func (c *completion) estimate(_ string, p *tokens.Prompt) int {
+	return c.estimatePrompt(c.ctx, p)
+}
+
+// estimatePrompt returns the estimated tokens of the prompt, computed once. If the
+// prompt is nil or cannot be counted in time, the size of the request determines them.
+func (c *completion) estimatePrompt(ctx context.Context, p *tokens.Prompt) int {
+	const bytesPerToken = 4
 	c.estimated.Do(func() {
-		of, ok := c.registration()
-		if !ok {
-			return
-		}
-		var err error
-		if c.tokens, err = c.countPrompt(c.ctx, of, p, estimateWait); err != nil {
-			c.tokens = int(c.sizeInTokens())
+		c.tokens = int(c.size / bytesPerToken)
+		if of, ok := c.registration(); ok && p != nil {
+			if n, err := c.countPrompt(ctx, of, p, estimateWait); err == nil {
+				c.tokens = n
+			}
 		}
 	})
 	return c.tokens
 }
 
-// estimatePrompt estimates the tokens of a prompt whose request has ended. A large
-// or unread prompt is estimated from its size, because counting is expensive.
-func (c *completion) estimatePrompt() int64 {
-	const worthCounting = 64 << 10 // bytes
-	of, ok := c.registration()
-	if prompt := c.call.Prompt(); ok && prompt != nil && c.size <= worthCounting {
-		if n, err := c.countPrompt(context.WithoutCancel(c.ctx), of, prompt, estimateWait); err == nil {
-			return int64(n)
-		}
-	}
-	return c.sizeInTokens()
-}
-
-// sizeInTokens estimates the prompt's tokens from the size of the request.
-func (c *completion) sizeInTokens() int64 {
-	const bytesPerToken = 4
-	return c.size / bytesPerToken
-}
-
 // book records the request's tokens. It enqueues a sample if the upstream counted
 // the tokens of the prompt.
 func (c *completion) book(u dialect.Usage) {
+	const worthCounting = 64 << 10 // bytes; counting is expensive
 	if u.Estimated && u.PromptTokens == 0 {
-		u.PromptTokens = c.estimatePrompt()
+		var prompt *tokens.Prompt
+		if c.size <= worthCounting {
+			prompt = c.call.Prompt()
+		}
+		u.PromptTokens = int64(c.estimatePrompt(context.WithoutCancel(c.ctx), prompt))
 	}
 	c.exchange.Usage = u
 	if u.Estimated || u.PromptTokens <= 0 || c.exchange.Operation.Dialect == dialect.Chat && c.exchange.Operation.Kind != dialect.ChatCompletions {
@@ -228,7 +216,7 @@ func (c *completion) book(u dialect.Usage) {
 	}
 	if of, ok := c.registration(); ok {
 		held := c.Memory.Open(c.exchange.Account, c.exchange.Key.ID())
-		c.learner.learn(sample{of: of, call: c.call, size: c.size + c.kept, tokens: u.PromptTokens}, held)
+		c.learner.learn(sample{of, c.call, c.size + c.kept, u.PromptTokens, held})
 	}
 }
 
@@ -257,12 +245,6 @@ func (c *completion) broken(err error) *dialect.Error {
 	default:
 		c.Logger.Warn("the upstream's answer broke off", "deployment", c.exchange.Deployment,
 			"connector", c.exchange.Connector, "error", err)
-		switch {
-		case errors.Is(err, link.ErrTunnelLost):
-			return dialect.TunnelLost(c.exchange.Deployment)
-		case errors.Is(err, tunnel.ErrCompressed):
-			return dialect.UpstreamCompressed(c.exchange.Deployment)
-		}
-		return dialect.UpstreamReset(c.exchange.Deployment)
+		return lost(c.exchange.Deployment, err)
 	}
 }

@@ -60,12 +60,9 @@ func (c *completion) upstreamError(response *http.Response) *dialect.Error {
 
 // whole sends an answer that is not a stream.
 func (c *completion) whole(response *http.Response) *dialect.Error {
-	body, derr := c.readWhole(response)
+	body, derr := c.readWhole(response, c.exchange.costs().encoding)
 	if derr != nil || body == nil {
 		return derr
-	}
-	if c.exchange.held.holdAnswer(c.exchange.answerCost(int64(len(body)))) != nil {
-		return dialect.MemoryFull()
 	}
 	out, usage, derr := c.call.Answer(body)
 	if derr != nil {
@@ -77,10 +74,14 @@ func (c *completion) whole(response *http.Response) *dialect.Error {
 	return nil
 }
 
-// readWhole reads an answer into memory. It returns nil without an error if the
-// client disconnected.
-func (c *completion) readWhole(response *http.Response) ([]byte, *dialect.Error) {
-	body, err := readAll(response.Body, response.ContentLength, maxAnswer, c.exchange.held.holdAnswer)
+// readWhole reads an answer into memory, and reserves cost bytes for each of its
+// bytes. It returns nil without an error if the client disconnected.
+func (c *completion) readWhole(response *http.Response, cost int64) ([]byte, *dialect.Error) {
+	hold := c.exchange.held.holdAnswer
+	body, err := readAll(response.Body, response.ContentLength, maxAnswer, hold)
+	if err == nil {
+		err = hold(cost * int64(len(body)))
+	}
 	switch {
 	case errors.Is(err, memory.ErrExceeded):
 		return nil, dialect.MemoryFull()
@@ -94,12 +95,9 @@ func (c *completion) readWhole(response *http.Response) ([]byte, *dialect.Error)
 
 // replay sends a complete answer as the stream that the client requested.
 func (c *completion) replay(response *http.Response) *dialect.Error {
-	body, derr := c.readWhole(response)
+	body, derr := c.readWhole(response, replayCost)
 	if derr != nil || body == nil {
 		return derr
-	}
-	if c.exchange.held.holdAnswer(replayCost*int64(len(body))) != nil {
-		return dialect.MemoryFull()
 	}
 	events, derr := dialect.ReplayAsStream(body)
 	if derr != nil {
@@ -121,21 +119,15 @@ func (c *completion) stream(body io.ReadCloser) *dialect.Error {
 	for {
 		n, err := body.Read(buf[:])
 		at, derr := c.answer.feed(buf[:n])
-		switch {
-		case derr != nil:
+		if derr == nil && err != nil && !at.gone {
+			derr = c.answer.finish(c.cause(at, err))
+		}
+		if derr != nil {
 			return derr
-		case at.gone:
+		}
+		if at.gone || at.done || err != nil {
 			c.book(c.answer.usage())
-			return nil
-		case err != nil:
-			if derr := c.answer.finish(c.cause(at, err)); derr != nil {
-				return derr
-			}
-			c.book(c.answer.usage())
-			return nil
-		case at.done:
-			c.book(c.answer.usage())
-			if at.err == nil {
+			if at.done && at.err == nil {
 				drain(body)
 			}
 			return nil

@@ -79,29 +79,17 @@ func (h *holdings) remember(held int64) error {
 	return nil
 }
 
-// translates reports whether the request has another dialect than the upstream.
-func (ex *Exchange) translates() bool { return ex.Operation.Dialect != dialect.Chat }
-
-// bodyCost is the cost of n bytes of the request's body while it is decoded.
-func (ex *Exchange) bodyCost(n int64) int64 {
-	if ex.translates() {
-		return translateCost * n
-	}
-	return n
+// costs are the bytes of memory for each byte of a body.
+type costs struct {
+	decoding int64 // of the request's body while it is decoded
+	decoded  int64 // of the request's body after decoding
+	encoding int64 // of a whole answer while it is translated
 }
 
-// decodedCost is the cost of n bytes of the request's body after decoding.
-func (ex *Exchange) decodedCost(n int64) int64 {
-	if ex.translates() {
-		return translatedCost * n
+// costs returns the costs in the request's dialect. That of the upstream is chat.
+func (ex *Exchange) costs() costs {
+	if ex.Operation.Dialect == dialect.Chat {
+		return costs{1, 1, rewriteCost}
 	}
-	return n
-}
-
-// answerCost is the cost of n bytes of a whole answer while it is translated.
-func (ex *Exchange) answerCost(n int64) int64 {
-	if ex.translates() {
-		return encodeCost * n
-	}
-	return rewriteCost * n
+	return costs{translateCost, translatedCost, encodeCost}
 }

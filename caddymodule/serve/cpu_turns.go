@@ -51,16 +51,15 @@ func (c *completion) countPrompt(ctx context.Context, of tokens.Registration, p 
 	return c.learner.calibration.Count(ctx, of, p), nil
 }
 
-// count answers with the number of tokens of a request. It does not ask the
-// upstream, because the model may be busy and clients ask often.
-func (c *completion) count(r *http.Request) *dialect.Error {
+// count returns the number of tokens of a request. It does not ask the upstream,
+// because the model may be busy and clients ask often.
+func (c *completion) count(r *http.Request) ([]byte, *dialect.Error) {
 	if derr := c.read(r); derr != nil {
-		return derr
+		return nil, derr
 	}
 	n, err := c.countPrompt(c.ctx, registration(c.exchange.found), c.call.Prompt(), turnWait)
 	if err != nil || c.ctx.Err() != nil {
-		return c.orEnded(dialect.Overloaded("The gateway has too many prompts to count. Send fewer at a time."))
+		return nil, c.orEnded(dialect.Overloaded("The gateway has too many prompts to count. Send fewer at a time."))
 	}
-	_ = c.answer.whole(http.StatusOK, dialect.TokenCount(c.exchange.Operation, n)) // a failed write means that the client is gone
-	return nil
+	return dialect.TokenCount(c.exchange.Operation, n), nil
 }

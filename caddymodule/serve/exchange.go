@@ -1,9 +1,11 @@
 package serve
 
 import (
+	"errors"
 	"net/http"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/scope"
 	"github.com/postern-dev/postern/caddymodule/store"
@@ -22,7 +24,6 @@ type Exchange struct {
 	Operation dialect.Operation
 	Model     string        // the public name that the client asked for
 	Streamed  bool          // the client asked for a stream
-	Upstream  Request       // the upstream request
 	Usage     dialect.Usage // tokens, once the upstream has reported them
 
 	// Set by Router; Deployment is set while Translator reads the request.
@@ -30,30 +31,40 @@ type Exchange struct {
 	Connector  string // id of the chosen connector
 	Reason     string // why the model was rejected, for the access log
 
+	backend    *Backend         // set by Authenticator
 	found      store.Deployment // set by find
 	completion *completion      // receives the upstream's answer
 	held       holdings         // of the memory budget
 	running    bool             // counted as in flight
 }
 
-// Request is an upstream request without the model id.
-type Request struct {
-	Path   string                               // "/v1/chat/completions"
-	Header http.Header                          // the complete header sent through the tunnel
-	Body   func(model string) *dialect.Segments // the body for an upstream model id
-}
-
 // exchangeKey is the context key of the exchange.
 type exchangeKey struct{}
 
-// find returns the deployment of the requested model and checks the key's scope. The
+// NewExchange returns an exchange for a new request.
+func NewExchange() *Exchange {
+	return &Exchange{RequestID: dialect.NewRequestID(), Start: time.Now()}
+}
+
+// errNoExchange is returned by a handler that Authenticator does not precede.
+var errNoExchange = errors.New("model_auth must come before model_dialect and model_route in the same route")
+
+// exchangeOf returns the request's exchange.
+func exchangeOf(r *http.Request) (*Exchange, error) {
+	if ex, ok := r.Context().Value(exchangeKey{}).(*Exchange); ok {
+		return ex, nil
+	}
+	return nil, errNoExchange
+}
+
+// find sets the deployment of the requested model and checks the key's scope. The
 // client gets the same error for an unknown model and one out of scope; the access
 // log distinguishes them.
-func (s *Server) find(st *store.Store, ex *Exchange) (store.Deployment, *dialect.Error) {
-	deployment, ok := st.Deployment(ex.Account, ex.Model)
+func (s *Server) find(ex *Exchange) *dialect.Error {
+	deployment, ok := ex.backend.Store.Deployment(ex.Account, ex.Model)
 	if !ok {
 		ex.Reason = "unknown_model"
-		return store.Deployment{}, dialect.UnknownModel(ex.Model)
+		return dialect.UnknownModel(ex.Model)
 	}
 	ex.Deployment = deployment.Name
 	if !ex.running {
@@ -62,10 +73,10 @@ func (s *Server) find(st *store.Store, ex *Exchange) (store.Deployment, *dialect
 	}
 	if !ex.Key.Scope().Allows(deployment.Name) {
 		ex.Reason = "out_of_scope"
-		return store.Deployment{}, dialect.UnknownModel(ex.Model)
+		return dialect.UnknownModel(ex.Model)
 	}
 	ex.found = deployment
-	return deployment, nil
+	return nil
 }
 
 // Placeholder returns the value of a placeholder, once the key is known.
@@ -95,4 +106,46 @@ func (ex *Exchange) ModelName() string {
 		return ""
 	}
 	return ex.Model
+}
+
+// record adds a completed request to its account's activity, without its content.
+// first is when the first content of a stream was sent, or zero.
+func (ex *Exchange) record(status int, first time.Time) {
+	key := ex.Key.Key()
+	r := activity.Request{
+		ID:             ex.RequestID,
+		Time:           ex.Start,
+		KeyID:          key.ID,
+		KeyName:        key.Name,
+		Deployment:     ex.Deployment,
+		Dialect:        string(ex.Operation.Dialect),
+		Operation:      operationNames[ex.Operation.Kind],
+		Status:         status,
+		Streamed:       ex.Streamed,
+		DurationMillis: activity.Millis(time.Since(ex.Start)),
+		InputTokens:    int(ex.Usage.PromptTokens),
+		OutputTokens:   int(ex.Usage.CompletionTokens),
+		Estimated:      ex.Usage.Estimated,
+	}
+	if !first.IsZero() {
+		r.FirstTokenMillis = activity.Millis(first.Sub(ex.Start))
+	}
+	ex.backend.Activity.Record(ex.Account, r)
+}
+
+// operationNames are the names of the operations in the activity: their paths below
+// /v1. If a path has several operations, a suffix distinguishes them.
+var operationNames = [...]string{
+	dialect.ChatCompletions:  "chat/completions",
+	dialect.Completions:      "completions",
+	dialect.Embeddings:       "embeddings",
+	dialect.ListModels:       "models",
+	dialect.GetModel:         "models/get",
+	dialect.CreateMessage:    "messages",
+	dialect.CountTokens:      "messages/count_tokens",
+	dialect.CreateResponse:   "responses",
+	dialect.CountInputTokens: "responses/input_tokens",
+	dialect.GetResponse:      "responses/get",
+	dialect.DeleteResponse:   "responses/delete",
+	dialect.ListInputItems:   "responses/input_items",
 }

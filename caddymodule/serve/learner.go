@@ -32,8 +32,6 @@ type learner struct {
 	waiting    atomic.Int64 // bytes of requests in samples and in correct
 	resting    atomic.Int64 // samples are dropped until then, in Unix nanoseconds
 	correcting atomic.Bool  // correct runs
-	unwatch    func()
-	memory     *memory.Budget
 	stop       context.CancelFunc
 	worker     sync.WaitGroup
 
@@ -47,8 +45,7 @@ type sample struct {
 	call   dialect.Call
 	size   int64 // bytes of the request
 	tokens int64
-
-	held memory.Reservation // for the request, until the sample is processed
+	held   memory.Reservation // for the request, until the sample is processed
 }
 
 // Limits of the queue of samples. Samples beyond them are dropped.
@@ -66,42 +63,37 @@ const restFactor = 100
 const saveInterval = 5 * time.Second
 
 // newLearner starts a learner. It must be closed before the store.
-func newLearner(st *store.Store, budget *memory.Budget, logger *slog.Logger) (*learner, error) {
-	ctx, stop := context.WithCancel(context.Background())
-	key, err := st.Secret(ctx, "thinking_signature", func() ([]byte, error) {
+func newLearner(st *store.Store, logger *slog.Logger) (*learner, error) {
+	key, err := st.Secret(context.Background(), "thinking_signature", func() ([]byte, error) {
 		key := make([]byte, 32)
 		_, err := rand.Read(key)
 		return key, err
 	})
 	if err != nil {
-		stop()
 		return nil, fmt.Errorf("loading the signature key: %w", err)
 	}
 	sealer, err := dialect.NewSealer(key)
 	if err != nil {
-		stop()
 		return nil, err
 	}
+	ctx, stop := context.WithCancel(context.Background())
 	l := &learner{
 		kept:         kept.NewStore(time.Now),
 		signatureKey: key,
 		sealer:       sealer,
 		store:        st,
 		logger:       logger,
-		memory:       budget,
 		samples:      make(chan sample, maxSamples),
 		stop:         stop,
 		noEffort:     make(map[tokens.Registration]bool),
 	}
 	l.calibration = tokens.NewCalibration(tokens.NewCounter(), l.load)
-	l.unwatch = st.Subscribe(l.onChange)
 	l.worker.Go(func() { l.run(ctx) })
 	return l, nil
 }
 
 // close stops the worker and saves the calibrations.
 func (l *learner) close() {
-	l.unwatch()
 	l.stop()
 	l.worker.Wait()
 	l.save(context.Background())
@@ -119,9 +111,6 @@ func (l *learner) load(r tokens.Registration) (tokens.Ratios, bool) {
 // onChange drops the data of a removed deployment. It also resets noEffort of a
 // changed one.
 func (l *learner) onChange(c store.Change) {
-	if c.Kind != store.KindDeployment {
-		return
-	}
 	if c.Removed {
 		l.calibration.Remove(c.Account, c.ID)
 	}
@@ -139,32 +128,26 @@ func (l *learner) learnNoEffort(of tokens.Registration) {
 }
 
 // refusesEffort reports whether the request's model rejects reasoning effort.
-func (l *learner) refusesEffort(registration func() (tokens.Registration, bool)) bool {
+func (l *learner) refusesEffort(of tokens.Registration) bool {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	if len(l.noEffort) == 0 {
-		return false
-	}
-	of, _ := registration()
 	return l.noEffort[of]
 }
 
-// learn enqueues a sample. The sample is dropped if the queue is full or held cannot
-// reserve its memory.
-func (l *learner) learn(m sample, held memory.Reservation) {
+// learn enqueues a sample. The sample is dropped if the queue is full or its memory
+// cannot be reserved.
+func (l *learner) learn(m sample) {
 	if time.Now().UnixNano() < l.resting.Load() {
 		return
 	}
-	if l.waiting.Add(m.size) <= maxSampleBytes && held.Set(translatedCost*m.size) == nil {
-		m.held = held
+	if l.waiting.Add(m.size) <= maxSampleBytes && m.held.Set(translatedCost*m.size) == nil {
 		select {
 		case l.samples <- m:
 			return
 		default:
-			held.Release()
 		}
 	}
-	l.waiting.Add(-m.size)
+	l.done(&m)
 }
 
 // run processes samples and saves calibrations until ctx is done.
@@ -198,13 +181,13 @@ func (l *learner) remember(ctx context.Context, m sample) {
 		l.worker.Go(func() { l.correct(ctx, m, p) })
 		return
 	}
-	l.done(m.size, &m.held)
+	l.done(&m)
 }
 
 // done releases the sample's memory.
-func (l *learner) done(size int64, held *memory.Reservation) {
-	l.waiting.Add(-size)
-	held.Release()
+func (l *learner) done(m *sample) {
+	l.waiting.Add(-m.size)
+	m.held.Release()
 }
 
 // correct corrects estimates by a prompt and rests.
@@ -212,7 +195,7 @@ func (l *learner) correct(ctx context.Context, m sample, p *tokens.Prompt) {
 	defer l.correcting.Store(false)
 	begun := time.Now()
 	l.calibration.LearnRatio(m.of, p, m.tokens)
-	l.done(m.size, &m.held)
+	l.done(&m)
 	select {
 	case <-ctx.Done():
 	case <-time.After(restFactor * time.Since(begun)):

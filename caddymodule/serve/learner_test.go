@@ -42,7 +42,7 @@ func deploy(t testing.TB, st *store.Store) store.Deployment {
 // newTestLearner returns a learner that the test has to close.
 func newTestLearner(t *testing.T, st *store.Store) *learner {
 	t.Helper()
-	l, err := newLearner(st, memory.NewBudget(1<<30), slog.New(slog.DiscardHandler))
+	l, err := newLearner(st, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func TestLearnerSaves(t *testing.T) {
 	l := newTestLearner(t, st)
 	call := chatCall(t)
 	before := l.calibration.Count(t.Context(), registration(d), call.Prompt())
-	l.learn(sample{of: registration(d), call: call, size: 100, tokens: int64(before) * 3 / 2}, memory.Reservation{})
+	l.learn(sample{of: registration(d), call: call, size: 100, tokens: int64(before) * 3 / 2})
 	for deadline := time.Now().Add(10 * time.Second); l.waiting.Load() != 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("nothing was learned")
@@ -77,9 +77,7 @@ func TestLearnerSaves(t *testing.T) {
 		t.Error("the key of signatures has changed")
 	}
 	// A deployment that is removed is dropped, not saved again.
-	if _, err := st.RemoveDeployment(t.Context(), d.Account, d.Name); err != nil {
-		t.Fatal(err)
-	}
+	next.onChange(store.Change{Kind: store.KindDeployment, Account: d.Account, ID: d.Name, Removed: true})
 	if got := next.calibration.Export(); len(got) != 0 {
 		t.Errorf("still known: %v", got)
 	}
@@ -102,7 +100,7 @@ func TestLearnerRemembersCountsWhileItRests(t *testing.T) {
 			if time.Now().After(deadline) {
 				t.Fatalf("prompt %d is not counted exactly", i)
 			}
-			l.learn(sample{of: registration(d), call: call, size: int64(len(body)), tokens: int64(12345 + i)}, memory.Reservation{})
+			l.learn(sample{of: registration(d), call: call, size: int64(len(body)), tokens: int64(12345 + i)})
 		}
 	}
 }
@@ -115,12 +113,12 @@ func TestLearnerIsBounded(t *testing.T) {
 	l := newTestLearner(t, st)
 	l.close() // so that nothing is taken off the queue
 	call := chatCall(t)
-	l.learn(sample{of: registration(d), call: call, size: maxSampleBytes + 1, tokens: 1}, memory.Reservation{})
+	l.learn(sample{of: registration(d), call: call, size: maxSampleBytes + 1, tokens: 1})
 	if len(l.samples) != 0 || l.waiting.Load() != 0 {
 		t.Errorf("%d samples of %d bytes wait", len(l.samples), l.waiting.Load())
 	}
 	for range maxSamples + 10 {
-		l.learn(sample{of: registration(d), call: call, size: 1, tokens: 1}, memory.Reservation{})
+		l.learn(sample{of: registration(d), call: call, size: 1, tokens: 1})
 	}
 	if len(l.samples) != maxSamples || l.waiting.Load() != maxSamples {
 		t.Errorf("%d samples of %d bytes wait", len(l.samples), l.waiting.Load())
@@ -136,7 +134,7 @@ func TestSamplesTakeMemory(t *testing.T) {
 	budget := memory.NewBudget(10 << 20)
 	call := chatCall(t)
 	for range 3 {
-		l.learn(sample{of: registration(d), call: call, size: 1 << 20, tokens: 1}, budget.Open("a", "k"))
+		l.learn(sample{of: registration(d), call: call, size: 1 << 20, tokens: 1, held: budget.Open("a", "k")})
 	}
 	if held := budget.Stats().Held; len(l.samples) != 1 || held != translatedCost<<20 || l.waiting.Load() != 1<<20 {
 		t.Errorf("%d samples of %d bytes wait, and hold %d", len(l.samples), l.waiting.Load(), held)

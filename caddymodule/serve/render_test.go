@@ -28,6 +28,7 @@ func testCompletion(t *testing.T, d dialect.Dialect) (*completion, *httptest.Res
 	}
 	g := newGateway(t, 64<<20)
 	ex := NewExchange()
+	ex.backend = g.backend
 	ex.Key, ex.Account, ex.Model = g.key, store.DefaultAccount, "m"
 	ex.Deployment, ex.Operation = "m", dialect.Operation{Kind: kind, Dialect: d}
 	call, derr := dialect.Decode(ex.Operation, []byte(body), &dialect.Env{Context: t.Context(), NewID: dialect.NewID, Now: time.Now})
@@ -97,7 +98,7 @@ func TestFailsInStream(t *testing.T) {
 			if waits && !strings.Contains(out, "Please try again in 5s.") {
 				t.Errorf("%s: %s", d, out)
 			}
-			if got := c.answer.outcome(d); got != derr.HTTPStatus(d) {
+			if _, got, _ := c.answer.end(d); got != derr.HTTPStatus(d) {
 				t.Errorf("%s: outcome %d", d, got)
 			}
 			if d != dialect.Responses || !waits {

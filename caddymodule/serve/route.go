@@ -1,11 +1,11 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
 	"net/url"
-	"slices"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/dialect"
@@ -22,39 +22,37 @@ type Router struct {
 	Queue       queue.Bounds
 }
 
+// Tunnel is a live tunnel, implemented by [tunnel.Session].
+type Tunnel interface {
+	Connector() string
+	Resolve(name, upstream, model string) (string, string, error)
+	RoundTrip(r *http.Request) (*http.Response, error)
+}
+
 // Serve sends the request when its turn comes. It keeps the place in the
 // deployment's queue until the client is answered, including retries. A retry uses
 // the current route of the deployment.
 func (rt *Router) Serve(r *http.Request) error {
-	ex, err := ExchangeOf(r)
+	ex, err := exchangeOf(r)
 	if err != nil {
 		return err
 	}
-	b, err := rt.Open()
-	if err != nil {
-		return err
-	}
-	place, err := rt.enter(r.Context(), b.Queues, ex)
+	place, err := rt.enter(r.Context(), ex)
 	if err != nil {
 		return err
 	}
 	defer place.Leave()
-	deployment := ex.found
 	for changed := place.Waited(); ; changed = true {
 		if changed {
-			var derr *dialect.Error
-			if deployment, derr = rt.find(b.Store, ex); derr != nil {
+			if derr := rt.find(ex); derr != nil {
 				return derr
 			}
 		}
-		tunnels, ok := rt.Tunnels()
-		if !ok { // this configuration is starting or has been unloaded
-			return dialect.Offline(ex.Deployment)
-		}
-		response, err := rt.send(r.Context(), ex, tunnels, deployment)
+		response, err := rt.send(r.Context(), ex, ex.found)
 		if err != nil {
-			return err
+			return rt.clientError(r.Context(), ex, err)
 		}
+		rt.Observer.FirstByte(ex)
 		if again := ex.completion.receive(response); !again {
 			return nil
 		}
@@ -62,9 +60,9 @@ func (rt *Router) Serve(r *http.Request) error {
 }
 
 // enter waits for the request's turn.
-func (rt *Router) enter(ctx context.Context, queues *queue.Queues, ex *Exchange) (queue.Place, error) {
+func (rt *Router) enter(ctx context.Context, ex *Exchange) (queue.Place, error) {
 	n := queue.Name{Account: ex.Account, Deployment: ex.Deployment}
-	place, err := queues.Enter(ctx, n, ex.Key.ID(), rt.Queue)
+	place, err := ex.backend.Queues.Enter(ctx, n, ex.Key.ID(), rt.Queue)
 	switch {
 	case errors.Is(err, queue.ErrFull):
 		rt.Observer.Rejected(ex, "full")
@@ -79,7 +77,7 @@ func (rt *Router) enter(ctx context.Context, queues *queue.Queues, ex *Exchange)
 // send sends the request to one of the deployment's connectors. It tries each at
 // most once, as long as no model has seen the request. If all are offline, it waits
 // up to ConnectWait for one to reconnect.
-func (rt *Router) send(ctx context.Context, ex *Exchange, tunnels Tunnels, d store.Deployment) (*http.Response, error) {
+func (rt *Router) send(ctx context.Context, ex *Exchange, d store.Deployment) (*http.Response, error) {
 	to := tunnel.Target{Name: ex.Deployment, Upstream: d.Upstream, Model: d.Model}
 	deadline := time.Now().Add(rt.ConnectWait)
 	if len(d.Connectors) == 1 {
@@ -88,60 +86,28 @@ func (rt *Router) send(ctx context.Context, ex *Exchange, tunnels Tunnels, d sto
 	var tried []Tunnel
 	var unable error // why an online connector cannot serve the request
 	for {
-		chosen, ok := tunnels.Choose(d.Connectors, to, tried)
-		if !ok && unable != nil {
-			if errors.Is(unable, tunnel.ErrNoRoute) {
-				rt.Logger.Error("deployment is not configured", "deployment", ex.Deployment, "error", unable)
-			}
-			return nil, rt.clientError(ctx, ex, unable)
+		wait := time.Until(deadline)
+		if unable != nil {
+			wait = 0
 		}
-		var err error
-		if !ok {
-			if chosen, err = await(ctx, tunnels, d.Connectors, to, tried, deadline); err != nil {
-				return nil, rt.clientError(ctx, ex, err)
-			}
+		chosen, err := rt.Choose(ctx, d.Connectors, to, tried, wait)
+		if err != nil {
+			return nil, cmp.Or(unable, err)
 		}
 		ex.Connector = chosen.Connector()
 		response, err := roundTrip(ctx, ex, chosen, d.Upstream, d.Model)
 		if err == nil {
-			rt.Observer.FirstByte(ex)
 			return response, nil
 		}
 		late := rt.ConnectWait > 0 && time.Now().After(deadline)
-		if ctx.Err() != nil || late || !untouched(err) {
-			return nil, rt.clientError(ctx, ex, err)
+		if ctx.Err() != nil || late || !unread(err) {
+			return nil, err
 		}
 		tried = append(tried, chosen)
-		if unable == nil && !errors.Is(err, link.ErrNotSent) {
-			unable = err
+		if !errors.Is(err, link.ErrNotSent) {
+			unable = cmp.Or(unable, err)
 		}
 	}
-}
-
-// await waits until one of the connectors is online. A connector that drains may
-// briefly still appear to be online.
-func await(ctx context.Context, tunnels Tunnels, connectors []string, to tunnel.Target, tried []Tunnel, deadline time.Time) (Tunnel, error) {
-	const again = 10 * time.Millisecond
-	for {
-		chosen, err := tunnels.WaitAny(ctx, connectors, to, time.Until(deadline))
-		if err != nil || !slices.Contains(tried, chosen) {
-			return chosen, err
-		}
-		if time.Until(deadline) < again {
-			return nil, tunnel.ErrOffline
-		}
-		select {
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		case <-time.After(again):
-		}
-	}
-}
-
-// untouched reports whether an error means that no model has seen the request.
-func untouched(err error) bool {
-	return errors.Is(err, link.ErrNotSent) || errors.Is(err, link.ErrNoCredit) || errors.Is(err, link.ErrBusy) ||
-		errors.Is(err, link.ErrUpstreamDown) || errors.Is(err, tunnel.ErrNoRoute)
 }
 
 // roundTrip sends the request through one tunnel.
@@ -150,16 +116,62 @@ func roundTrip(ctx context.Context, ex *Exchange, to Tunnel, upstream, model str
 	if err != nil {
 		return nil, err
 	}
-	body := ex.Upstream.Body(model)
+	header, body := ex.completion.upstreamRequest(model)
 	r := (&http.Request{
 		Method:        http.MethodPost,
-		URL:           &url.URL{Scheme: "http", Host: upstream, Path: ex.Upstream.Path},
+		URL:           &url.URL{Scheme: "http", Host: upstream, Path: ex.Operation.UpstreamPath()},
 		Host:          upstream,
-		Header:        ex.Upstream.Header,
+		Header:        header,
 		Body:          body,
 		ContentLength: body.Len(),
 	}).WithContext(ctx)
 	return to.RoundTrip(r)
+}
+
+// upstreamRequest returns the header and the body of the upstream's request. Of the
+// client's fields only trace context passes (W3C Trace Context §3). The connector has
+// a list of its own, in connector/upstream/headers.go.
+func (c *completion) upstreamRequest(model string) (http.Header, *dialect.Segments) {
+	h := http.Header{"Content-Type": contentJSON, "Accept": contentJSON}
+	if c.call.Streamed() && !c.unstreamed {
+		h["Accept"] = contentEventStream
+	}
+	for _, name := range [...]string{"Traceparent", "Tracestate"} {
+		if v := c.header[name]; v != nil {
+			h[name] = v
+		}
+	}
+	if c.unstreamed {
+		return h, c.call.WholeBody(model)
+	}
+	return h, c.call.Body(model)
+}
+
+// refusals are the errors of connectors that did not take a request, and the client's
+// error for each.
+var refusals = [...]struct {
+	err    error
+	unread bool // no model has seen the request
+	client func(deployment string) *dialect.Error
+}{
+	{tunnel.ErrOffline, false, dialect.Offline},
+	{tunnel.ErrNoRoute, true, dialect.NoRoute},
+	{link.ErrNotSent, true, dialect.Offline},
+	{link.ErrNoCredit, true, dialect.ConnectorFull},
+	{link.ErrBusy, true, dialect.ConnectorBusy},
+	{link.ErrUpstreamDown, true, dialect.UpstreamUnreachable},
+	{link.ErrTooLarge, false, dialect.UpstreamTooLarge},
+	{link.ErrRefused, false, dialect.UpstreamRefused},
+}
+
+// unread reports whether an error means that no model has seen the request.
+func unread(err error) bool {
+	for _, r := range refusals {
+		if errors.Is(err, r.err) {
+			return r.unread
+		}
+	}
+	return false
 }
 
 // clientError returns the client's error for a request that was not answered.
@@ -167,26 +179,27 @@ func (rt *Router) clientError(ctx context.Context, ex *Exchange, err error) erro
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	case errors.Is(err, tunnel.ErrOffline), errors.Is(err, link.ErrNotSent), errors.Is(err, link.ErrDraining):
-		return dialect.Offline(ex.Deployment)
 	case errors.Is(err, link.ErrNoCredit):
 		rt.Observer.Rejected(ex, "connector")
-		return dialect.ConnectorFull(ex.Deployment)
 	case errors.Is(err, tunnel.ErrNoRoute):
-		return dialect.NoRoute(ex.Deployment)
-	case errors.Is(err, link.ErrUpstreamDown):
-		return dialect.UpstreamUnreachable(ex.Deployment)
-	case errors.Is(err, link.ErrBusy):
-		return dialect.ConnectorBusy(ex.Deployment)
-	case errors.Is(err, link.ErrTooLarge):
-		return dialect.UpstreamTooLarge(ex.Deployment)
-	case errors.Is(err, link.ErrRefused):
-		return dialect.UpstreamRefused(ex.Deployment)
-	case errors.Is(err, tunnel.ErrCompressed):
-		return dialect.UpstreamCompressed(ex.Deployment)
-	case errors.Is(err, link.ErrTunnelLost):
-		return dialect.TunnelLost(ex.Deployment)
-	default:
-		return dialect.UpstreamReset(ex.Deployment)
+		rt.Logger.Error("deployment is not configured", "deployment", ex.Deployment, "error", err)
 	}
+	for _, r := range refusals {
+		if errors.Is(err, r.err) {
+			return r.client(ex.Deployment)
+		}
+	}
+	return lost(ex.Deployment, err)
+}
+
+// lost returns the client's error for an answer that was interrupted, even before it
+// began.
+func lost(deployment string, err error) *dialect.Error {
+	switch {
+	case errors.Is(err, link.ErrTunnelLost):
+		return dialect.TunnelLost(deployment)
+	case errors.Is(err, tunnel.ErrCompressed):
+		return dialect.UpstreamCompressed(deployment)
+	}
+	return dialect.UpstreamReset(deployment)
 }

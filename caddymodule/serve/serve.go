@@ -11,7 +11,7 @@
 package serve
 
 import (
-	"errors"
+	"context"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -21,6 +21,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/queue"
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/memory"
 )
 
@@ -33,8 +34,9 @@ type Handler interface {
 type Server struct {
 	// Open returns the backend, opening it on first use.
 	Open func() (*Backend, error)
-	// Tunnels returns the live tunnels, false while there is no listener.
-	Tunnels func() (Tunnels, bool)
+	// Choose returns a live tunnel of one of the connectors, except those already
+	// tried. It waits for one, and fails with [tunnel.ErrOffline].
+	Choose func(ctx context.Context, connectors []string, to tunnel.Target, tried []Tunnel, wait time.Duration) (Tunnel, error)
 	// StatusOf returns the HTTP status of another handler's error, or 0.
 	StatusOf func(error) int
 	Observer Observer
@@ -64,7 +66,7 @@ type Backend struct {
 
 // NewBackend returns a running backend. It must be closed before the store.
 func NewBackend(st *store.Store, budget *memory.Budget, log *activity.Log, logger *slog.Logger) (*Backend, error) {
-	l, err := newLearner(st, budget, logger)
+	l, err := newLearner(st, logger)
 	if err != nil {
 		return nil, err
 	}
@@ -77,11 +79,12 @@ func NewBackend(st *store.Store, budget *memory.Budget, log *activity.Log, logge
 	return b, nil
 }
 
-// onChange updates the queues when deployments change.
+// onChange updates the queues and the learner when deployments change.
 func (b *Backend) onChange(c store.Change) {
 	if c.Kind != store.KindDeployment {
 		return
 	}
+	b.learner.onChange(c)
 	if n := (queue.Name{Account: c.Account, Deployment: c.ID}); c.Removed {
 		b.Queues.Remove(n)
 	} else {
@@ -113,20 +116,4 @@ func (s *Server) foreign(err error) *dialect.Error {
 // Fail sends an error for a request that the handlers do not serve.
 func Fail(w http.ResponseWriter, d dialect.Dialect, requestID string, derr *dialect.Error) {
 	newAnswer(w).fail(d, requestID, derr)
-}
-
-// errNoExchange is returned by a handler that Authenticator does not precede.
-var errNoExchange = errors.New("model_auth must come before model_dialect and model_route in the same route")
-
-// ExchangeOf returns the request's exchange.
-func ExchangeOf(r *http.Request) (*Exchange, error) {
-	if ex, ok := r.Context().Value(exchangeKey{}).(*Exchange); ok {
-		return ex, nil
-	}
-	return nil, errNoExchange
-}
-
-// NewExchange returns an exchange for a new request.
-func NewExchange() *Exchange {
-	return &Exchange{RequestID: dialect.NewRequestID(), Start: time.Now()}
 }

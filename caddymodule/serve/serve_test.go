@@ -60,7 +60,7 @@ func newGateway(t testing.TB, budget int64) *testGateway {
 	deploy(t, st)
 	g := &testGateway{backend: backend, counts: new(counts)}
 	server := &Server{
-		Open: func() (*Backend, error) { return backend, nil }, Tunnels: func() (Tunnels, bool) { return fakeTunnel{g}, true },
+		Open: func() (*Backend, error) { return backend, nil }, Choose: fakeTunnel{g}.choose,
 		StatusOf: func(error) int { return 0 }, Observer: g.counts, Logger: quiet,
 	}
 	g.Translator = &Translator{Server: server, MaxBody: 32 << 20, ResponseStore: StoreOn}
@@ -86,12 +86,11 @@ func (g *testGateway) newKey(t testing.TB, scope string) (*store.LiveKey, string
 // fakeTunnel is the one tunnel of a testGateway.
 type fakeTunnel struct{ g *testGateway }
 
-func (f fakeTunnel) Choose(_ []string, _ tunnel.Target, except []Tunnel) (Tunnel, bool) {
-	return f, !slices.Contains(except, Tunnel(f))
-}
-
-func (f fakeTunnel) WaitAny(context.Context, []string, tunnel.Target, time.Duration) (Tunnel, error) {
-	return nil, tunnel.ErrOffline
+func (f fakeTunnel) choose(_ context.Context, _ []string, _ tunnel.Target, tried []Tunnel, _ time.Duration) (Tunnel, error) {
+	if slices.Contains(tried, Tunnel(f)) {
+		return nil, tunnel.ErrOffline
+	}
+	return f, nil
 }
 
 func (fakeTunnel) Connector() string { return "con_1" }

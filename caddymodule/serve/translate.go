@@ -2,9 +2,11 @@ package serve
 
 import (
 	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/dialect/kept"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
@@ -25,7 +27,7 @@ type Translator struct {
 
 // Serve answers a request. It fails only if Authenticator does not precede it.
 func (t *Translator) Serve(w http.ResponseWriter, r *http.Request, next Handler) error {
-	ex, err := ExchangeOf(r)
+	ex, err := exchangeOf(r)
 	if err != nil {
 		return err
 	}
@@ -48,65 +50,96 @@ func (t *Translator) Serve(w http.ResponseWriter, r *http.Request, next Handler)
 // end releases the memory of the request and records it.
 func (t *Translator) end(ex *Exchange, a *answer) {
 	ex.held.reservation.Release()
-	status, first := a.end()
+	status, logged, first := a.end(ex.Operation.Dialect)
 	if ex.running {
 		t.Observer.Running(ex, -1)
 	}
 	t.Observer.Ended(ex, status)
-	t.record(ex, a.outcome(ex.Operation.Dialect), first)
+	ex.record(logged, first)
 }
 
 // perform performs the request's operation. The caller writes the error to the
 // client.
 func (t *Translator) perform(w http.ResponseWriter, r *http.Request, ex *Exchange, a *answer, next Handler) *dialect.Error {
-	b, err := t.Open()
-	if err != nil {
-		return t.internal("open its store", err)
-	}
+	var body []byte
+	var derr *dialect.Error
 	switch {
 	case ex.Operation.Kind == dialect.ListModels:
-		return listModels(a, ex, r, b.Store)
+		body, derr = listModels(ex, r)
 	case ex.Operation.Kind == dialect.GetModel:
-		return getModel(a, ex, b.Store)
+		body, derr = getModel(ex)
 	case ex.Operation.ResponseID != "":
-		return t.keptResponse(a, ex, b, r.URL.Query())
+		body, derr = t.keptResponse(ex, r.URL.Query())
+	default:
+		c := &completion{Translator: t, Backend: ex.backend, exchange: ex, answer: a, ctx: r.Context(), header: r.Header}
+		if ex.Operation.UpstreamPath() != "" {
+			return c.serve(w, r, next)
+		}
+		body, derr = c.count(r)
 	}
-	c := &completion{Translator: t, exchange: ex, answer: a, ctx: r.Context(), Backend: b}
-	if ex.Operation.UpstreamPath() == "" {
-		return c.count(r)
+	if derr == nil {
+		_ = a.whole(http.StatusOK, body) // a failed write means that the client is gone
 	}
-	return c.serve(w, r, next)
+	return derr
 }
 
-// listModels answers with the deployments that the key's scope allows.
-func listModels(a *answer, ex *Exchange, r *http.Request, st *store.Store) *dialect.Error {
+// listModels returns the deployments that the key's scope allows.
+func listModels(ex *Exchange, r *http.Request) ([]byte, *dialect.Error) {
 	var models []dialect.Model
-	for _, deployment := range st.Deployments(ex.Account) {
+	for _, deployment := range ex.backend.Store.Deployments(ex.Account) {
 		if ex.Key.Scope().Allows(deployment.Name) {
 			models = append(models, modelOf(deployment))
 		}
 	}
-	body, derr := dialect.ModelsList(models, r.URL.Query(), r.Header.Get("Anthropic-Version") != "")
-	if derr != nil {
-		return derr
-	}
-	_ = a.whole(http.StatusOK, body) // a failed write means that the client is gone
-	return nil
+	return dialect.ModelsList(models, r.URL.Query(), r.Header.Get("Anthropic-Version") != "")
 }
 
-// getModel answers with one deployment. If the key's scope does not allow it, the
-// answer is the same as for an unknown model.
-func getModel(a *answer, ex *Exchange, st *store.Store) *dialect.Error {
+// getModel returns one deployment. If the key's scope does not allow it, the error is
+// the same as for an unknown model.
+func getModel(ex *Exchange) ([]byte, *dialect.Error) {
 	name := ex.Operation.ModelID
-	deployment, ok := st.Deployment(ex.Account, name)
+	deployment, ok := ex.backend.Store.Deployment(ex.Account, name)
 	if !ok || !ex.Key.Scope().Allows(name) {
-		return dialect.UnknownModel(name)
+		return nil, dialect.UnknownModel(name)
 	}
-	_ = a.whole(http.StatusOK, dialect.ModelObject(modelOf(deployment)))
-	return nil
+	return dialect.ModelObject(modelOf(deployment)), nil
 }
 
 // modelOf returns the entry of a deployment in the list of models.
 func modelOf(d store.Deployment) dialect.Model {
 	return dialect.Model{ID: d.Name, Owner: d.Account, Created: d.CreatedAt}
+}
+
+// keptResponse returns a kept response or its input items, or deletes it.
+func (t *Translator) keptResponse(ex *Exchange, q url.Values) ([]byte, *dialect.Error) {
+	id := ex.Operation.ResponseID
+	view := t.keptView(ex)
+	response, ok := view.Response(id)
+	if !ok {
+		return nil, dialect.ResponseNotFound(id)
+	}
+	ex.held.reservation = ex.backend.Memory.Open(ex.Account, ex.Key.ID())
+	if ex.held.holdAnswer(response.Size()) != nil { // until it was sent
+		return nil, dialect.MemoryFull()
+	}
+	switch ex.Operation.Kind {
+	case dialect.DeleteResponse:
+		view.Delete(id)
+		return dialect.DeletedResponse(id), nil
+	case dialect.ListInputItems:
+		return dialect.InputItems(response.Input, q)
+	}
+	return response.Body, nil
+}
+
+// keptView returns the kept responses that the request can access.
+func (t *Translator) keptView(ex *Exchange) kept.View {
+	owner := kept.Owner{Account: ex.Account, Key: ex.Key.ID()}
+	switch t.ResponseStore {
+	case StoreOff:
+		return kept.View{}
+	case StoreAccount:
+		owner.Key = ""
+	}
+	return ex.backend.learner.kept.View(owner, ex.Key)
 }

@@ -61,13 +61,13 @@ func (h *Hub) Choose(connectorIDs []string, to Target, except []*Session) (*Sess
 
 // Wait is [Hub.WaitAny] for one connector.
 func (h *Hub) Wait(ctx context.Context, connectorID string, d time.Duration) (*Session, error) {
-	return h.WaitAny(ctx, []string{connectorID}, Target{}, d)
+	return h.WaitAny(ctx, []string{connectorID}, Target{}, nil, d)
 }
 
 // WaitAny is [Hub.Choose], but waits up to d for one of the connectors to connect.
 // It returns [ErrOffline] or the cause of ctx's end.
-func (h *Hub) WaitAny(ctx context.Context, connectorIDs []string, to Target, d time.Duration) (*Session, error) {
-	if s, ok := h.Choose(connectorIDs, to, nil); ok {
+func (h *Hub) WaitAny(ctx context.Context, connectorIDs []string, to Target, except []*Session, d time.Duration) (*Session, error) {
+	if s, ok := h.Choose(connectorIDs, to, except); ok {
 		return s, nil
 	}
 	if d <= 0 {
@@ -78,7 +78,7 @@ func (h *Hub) WaitAny(ctx context.Context, connectorIDs []string, to Target, d t
 	arrived := make(chan struct{}, 1)
 	defer h.leave(connectorIDs, arrived)
 	for h.await(connectorIDs, arrived) {
-		if s, ok := h.Choose(connectorIDs, to, nil); ok { // may have connected before await
+		if s, ok := h.Choose(connectorIDs, to, except); ok { // may have connected before await
 			return s, nil
 		}
 		select {

@@ -80,16 +80,16 @@ func TestWaitAny(t *testing.T) {
 	g := newGateway(t, Options{})
 	ids := []string{"con_1", "con_2"}
 	start := time.Now()
-	if _, err := g.WaitAny(t.Context(), ids, Target{}, 50*time.Millisecond); !errors.Is(err, ErrOffline) || time.Since(start) < 50*time.Millisecond {
+	if _, err := g.WaitAny(t.Context(), ids, Target{}, nil, 50*time.Millisecond); !errors.Is(err, ErrOffline) || time.Since(start) < 50*time.Millisecond {
 		t.Errorf("nobody came: %v after %v", err, time.Since(start))
 	}
-	if _, err := g.WaitAny(t.Context(), ids, Target{}, -1); !errors.Is(err, ErrOffline) {
+	if _, err := g.WaitAny(t.Context(), ids, Target{}, nil, -1); !errors.Is(err, ErrOffline) {
 		t.Errorf("without a wait: %v", err)
 	}
 	gone := errors.New("gone")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	time.AfterFunc(20*time.Millisecond, func() { cancel(gone) })
-	if _, err := g.WaitAny(ctx, ids, Target{}, soon*10); !errors.Is(err, gone) {
+	if _, err := g.WaitAny(ctx, ids, Target{}, nil, soon*10); !errors.Is(err, gone) {
 		t.Errorf("the client went away: %v", err)
 	}
 	var coming sync.WaitGroup
@@ -97,7 +97,7 @@ func TestWaitAny(t *testing.T) {
 		time.Sleep(50 * time.Millisecond)
 		g.connect(t, "con_2", http.NotFoundHandler())
 	})
-	s, err := g.WaitAny(t.Context(), ids, Target{}, 10*soon)
+	s, err := g.WaitAny(t.Context(), ids, Target{}, nil, 10*soon)
 	coming.Wait()
 	if err != nil || s.Connector() != "con_2" {
 		t.Fatalf("waited for %v, %v", s, err)

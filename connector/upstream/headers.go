@@ -11,7 +11,7 @@ var identity = []string{"identity"}
 
 // notForUpstream reports whether a request field is withheld from model servers. All
 // but these describe the client, contain its secrets, or are for proxies. The gateway
-// has a list of its own, in serve/headers.go.
+// has a list of its own, in serve/route.go.
 func notForUpstream(name string) bool {
 	switch name {
 	case "Accept", "Accept-Encoding", "Authorization", "Content-Type", "Traceparent", "Tracestate", "User-Agent":

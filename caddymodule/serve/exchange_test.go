@@ -17,13 +17,13 @@ func TestRecord(t *testing.T) {
 	key, secret := g.newKey(t, "*")
 	begun := time.Now().Add(-3 * time.Second)
 	ex := &Exchange{
-		RequestID: "req_1", Account: store.DefaultAccount, Key: key, Start: begun, Streamed: true, Deployment: "qwen3:8b",
+		backend: g.backend, RequestID: "req_1", Account: store.DefaultAccount, Key: key, Start: begun, Streamed: true, Deployment: "qwen3:8b",
 		Operation: dialect.Operation{Kind: dialect.CreateMessage, Dialect: dialect.Messages}, Model: "a prompt, by mistake",
 		Usage: dialect.Usage{PromptTokens: 120, CompletionTokens: 30},
 	}
-	g.record(ex, 200, begun.Add(time.Second))
-	unknown := &Exchange{RequestID: "req_2", Account: store.DefaultAccount, Key: key, Start: time.Now(), Model: "a prompt, by mistake"}
-	g.record(unknown, 404, time.Time{})
+	ex.record(200, begun.Add(time.Second))
+	unknown := &Exchange{backend: g.backend, RequestID: "req_2", Account: store.DefaultAccount, Key: key, Start: time.Now(), Model: "a prompt, by mistake"}
+	unknown.record(404, time.Time{})
 
 	recent := g.backend.Activity.Recent(store.DefaultAccount)
 	if len(recent) != 2 {
@@ -51,8 +51,8 @@ func TestRecordAllocates(t *testing.T) {
 	g := newGateway(t, 64<<20)
 	key := g.key
 	g.backend.Store.Touch(key)
-	ex := &Exchange{RequestID: "req_1", Account: store.DefaultAccount, Key: key, Start: time.Now()}
-	if n := testing.AllocsPerRun(1000, func() { g.record(ex, 200, ex.Start) }); n > 2 {
+	ex := &Exchange{backend: g.backend, RequestID: "req_1", Account: store.DefaultAccount, Key: key, Start: time.Now()}
+	if n := testing.AllocsPerRun(1000, func() { ex.record(200, ex.Start) }); n > 2 {
 		t.Errorf("%v allocations per request, want 2 at most", n)
 	}
 }
@@ -61,13 +61,13 @@ func TestRecordAllocates(t *testing.T) {
 func TestOperationNames(t *testing.T) {
 	seen := map[string]bool{}
 	for kind := dialect.ChatCompletions; kind <= dialect.ListInputItems; kind++ {
-		name := operationName(kind)
+		name := operationNames[kind]
 		if name == "" || seen[name] {
 			t.Errorf("operation %d has the name %q", kind, name)
 		}
 		seen[name] = true
 	}
-	if operationName(0) != "" || operationName(dialect.ListInputItems+1) != "" {
+	if operationNames[0] != "" {
 		t.Error("what is no operation has a name")
 	}
 }
@@ -89,7 +89,7 @@ func TestFirstToken(t *testing.T) {
 		if _, derr := a.feed([]byte("data: " + event + "\n\n")); derr != nil {
 			t.Fatal(derr)
 		}
-		if _, first := a.end(); first.IsZero() == want {
+		if _, _, first := a.end(dialect.Chat); first.IsZero() == want {
 			t.Errorf("%s: first token at %v", event, first)
 		}
 	}
