@@ -154,22 +154,20 @@ func Resolve(ctx context.Context, server string) ([]netip.AddrPort, error) {
 
 // interleave alternates the address families, beginning with that of the first address.
 func interleave(found []netip.Addr, port uint16) []netip.AddrPort {
-	var same, other []netip.AddrPort
+	var families [2][]netip.AddrPort
 	for _, address := range found {
-		address = address.Unmap()
-		if address.Is4() == found[0].Unmap().Is4() {
-			same = append(same, netip.AddrPortFrom(address, port))
-		} else {
-			other = append(other, netip.AddrPortFrom(address, port))
+		family := 0
+		if address = address.Unmap(); address.Is4() != found[0].Unmap().Is4() {
+			family = 1
 		}
+		families[family] = append(families[family], netip.AddrPortFrom(address, port))
 	}
 	var out []netip.AddrPort
-	for i := range max(len(same), len(other)) {
-		if i < len(same) {
-			out = append(out, same[i])
-		}
-		if i < len(other) {
-			out = append(out, other[i])
+	for i := range found {
+		for _, addresses := range families {
+			if i < len(addresses) {
+				out = append(out, addresses[i])
+			}
 		}
 	}
 	return out[:min(len(out), maxAddresses)]

@@ -30,12 +30,12 @@ var (
 // UDP.
 type WebSocket struct {
 	Target
-	Address string      // URL of the WebSocket
-	TLS     *tls.Config // inside it
-	Proxy   func(*http.Request) (*url.URL, error)
-	Roots   *x509.CertPool   // for the certificate of the HTTPS port; nil: the system's
-	Now     func() time.Time // for that certificate
-	UsesBBR func(net.Conn) bool
+	Address   string      // URL of the WebSocket
+	TLS       *tls.Config // inside it
+	Proxy     func(*http.Request) (*url.URL, error)
+	Roots     *x509.CertPool      // for the certificate of the HTTPS port; nil: the system's
+	Now       func() time.Time    // for that certificate
+	PreferBBR func(net.Conn) bool // reports whether the TCP connection uses BBR
 	// lenient is set once the certificate of the outer TLS could not be verified. It is
 	// logged once, as the pin inside authenticates the gateway.
 	lenient atomic.Bool
@@ -56,7 +56,7 @@ func NewWebSocket(t Target) *WebSocket {
 	}
 	return &WebSocket{
 		Target: t, Address: strings.TrimRight(base, "/") + link.WebSocketPath, TLS: link.ConnectorTLS(t.Pin, ""),
-		Proxy: http.ProxyFromEnvironment, Now: time.Now, UsesBBR: link.UsesBBR,
+		Proxy: http.ProxyFromEnvironment, Now: time.Now, PreferBBR: link.PreferBBR,
 	}
 }
 
@@ -102,12 +102,14 @@ func CertificateFix(err error, now time.Time) string {
 // open opens the WebSocket, and reports whether the TCP connection below it uses BBR.
 func (d *WebSocket) open(ctx context.Context, lenient bool, activity *Activity) (_ net.Conn, bbr bool, _ error) {
 	var tcp atomic.Pointer[net.Conn]
+	var usesBBR atomic.Bool
 	transport := &http.Transport{
 		Proxy: d.Proxy,
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-			conn, err := (&net.Dialer{Control: link.ControlBBR}).DialContext(ctx, network, address)
+			conn, err := new(net.Dialer).DialContext(ctx, network, address)
 			if err == nil {
 				tcp.Store(&conn)
+				usesBBR.Store(d.PreferBBR(conn))
 				activity.receive()
 			}
 			return conn, err
@@ -135,8 +137,7 @@ func (d *WebSocket) open(ctx context.Context, lenient bool, activity *Activity) 
 		_ = socket.CloseNow()
 		return nil, false, errors.New("the WebSocket there does not belong to a gateway; check the address")
 	}
-	below := *tcp.Load()
-	return link.NewWebSocket(context.Background(), socket, below.RemoteAddr(), func() {}), d.UsesBBR(below), nil
+	return link.NewWebSocket(context.Background(), socket, (*tcp.Load()).RemoteAddr(), func() {}), usesBBR.Load(), nil
 }
 
 // explainWebSocket returns the cause of a failed attempt, and the fix.
