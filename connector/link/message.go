@@ -173,7 +173,10 @@ func (DrainOK) kind() string { return "drain_ok" }
 func (Drained) kind() string { return "drained" }
 
 // types are the types of the messages by their kinds.
-var types = byKind(Hello{}, Welcome{}, Deny{}, Pending{}, Grant{}, Update{}, Updated{}, Report{}, Rotate{}, Rotated{}, Ping{}, Pong{}, Drain{}, DrainOK{}, Drained{})
+var types = byKind(
+	Hello{}, Welcome{}, Deny{}, Pending{}, Grant{}, Update{}, Updated{}, Report{}, Rotate{}, Rotated{},
+	Ping{}, Pong{}, Drain{}, DrainOK{}, Drained{},
+)
 
 func byKind(messages ...Message) map[string]reflect.Type {
 	types := make(map[string]reflect.Type, len(messages))
