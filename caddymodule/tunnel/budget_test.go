@@ -28,7 +28,7 @@ type attacker struct {
 }
 
 func (a *attacker) take(p *pending) (n int) {
-	for s := p.take(a.from, defaultPending); s != nil; s = p.take(a.from, defaultPending) {
+	for s := p.take(a.from, defaultPending, ""); s != nil; s = p.take(a.from, defaultPending, "") {
 		a.places = append(a.places, s)
 		n++
 	}
@@ -96,7 +96,7 @@ func TestHelloBudget(t *testing.T) {
 	var places []*place
 	for address := range 4 {
 		for range 60 {
-			s := p.take(networkOf(address), defaultPending)
+			s := p.take(networkOf(address), defaultPending, "")
 			for n := 4 << 10; n <= 256<<10 && s.grow(n) == nil; n *= 2 {
 			}
 			places = append(places, s)
@@ -108,7 +108,7 @@ func TestHelloBudget(t *testing.T) {
 			t.Errorf("%d addresses have %d bytes", address+1, p.hellos.Used())
 		}
 	}
-	if s := p.take(networkOf(1<<17), 1); s.grow(300<<10) != nil {
+	if s := p.take(networkOf(1<<17), 1, ""); s.grow(300<<10) != nil {
 		t.Errorf("beside %d bytes there is no room for another address", p.hellos.Used())
 	} else {
 		places = append(places, s)
@@ -138,7 +138,7 @@ func largeHello(id string, n int) link.Hello {
 func TestLargeHellos(t *testing.T) {
 	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
 		g := newGateway(t, Options{})
-		full := g.pending.take(networkOf(1), 1)
+		full := g.pending.take(networkOf(1), 1, "")
 		for full.grow(1<<10) == nil { // takes what it can, and others the rest
 		}
 		const rest = 100 << 10
@@ -183,7 +183,7 @@ func TestOversizedHello(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			stream, err := conn.Control(t.Context())
+			stream, err := conn.OpenStreamSync(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}

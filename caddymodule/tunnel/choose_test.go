@@ -43,17 +43,17 @@ func TestChoose(t *testing.T) {
 	choose(nil, one, two, three)
 
 	// One that has missed its pings is the last choice, whatever it has.
-	two.heartbeat.beat(-time.Minute)
+	two.beat(-time.Minute)
 	choose(one)
 	choose(two, one, three)
-	one.heartbeat.beat(-time.Minute)
-	three.heartbeat.beat(-time.Minute)
+	one.beat(-time.Minute)
+	three.beat(-time.Minute)
 	choose(two)
-	two.heartbeat.beat(time.Second)
+	two.beat(time.Second)
 
 	// Among equals each has its share.
-	one.heartbeat.beat(time.Second)
-	three.heartbeat.beat(time.Second)
+	one.beat(time.Second)
+	three.beat(time.Second)
 	for _, s := range []*Session{one, two, three} {
 		s.active.Store(1)
 	}
@@ -122,7 +122,7 @@ func TestWaitAny(t *testing.T) {
 // ping heals it.
 func TestSuspect(t *testing.T) {
 	t.Parallel()
-	var p heartbeat
+	var p Session
 	p.beat(10 * time.Second)
 	if p.suspect() {
 		t.Error("suspect after a ping")

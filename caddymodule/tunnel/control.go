@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/quic-go/quic-go"
 	"golang.org/x/time/rate"
 
 	"github.com/postern-dev/postern/connector/link"
@@ -30,21 +31,22 @@ func (s *Session) run() {
 	}
 	s.close(link.CloseNone) // if still open
 	s.hub.remove(s)
-	s.log().Info("connector offline", "reason", s.ended(err), "duration", s.hub.options.Load().Now().Sub(s.since))
+	s.log().Info("connector offline", "reason", endOf(context.Cause(s.conn.Context())), "duration", s.hub.options.Load().Now().Sub(s.since))
 }
 
-// ended returns the reason for the session's end, for the log.
-func (s *Session) ended(err error) string {
-	if code, ok := link.CloseReason(err); ok {
-		return "connector: " + code.String()
-	}
-	if link.Silent(context.Cause(s.conn.Context())) {
+// endOf returns the reason for the end of a connection, for the log.
+func endOf(err error) string {
+	var closed *quic.ApplicationError
+	switch {
+	case errors.As(err, &closed) && closed.Remote:
+		return "connector: " + link.CloseCode(closed.ErrorCode).String()
+	case errors.As(err, &closed) && closed.ErrorCode != quic.ApplicationErrorCode(link.CloseNone):
+		return link.CloseCode(closed.ErrorCode).String()
+	case link.Silent(err):
 		return "no sign of life"
+	default:
+		return "connection lost"
 	}
-	if code := s.reason.Load(); code > 1 {
-		return link.CloseCode(code - 1).String()
-	}
-	return "connection lost"
 }
 
 // lostAfter is how long a connector may be silent before its running requests fail,
@@ -99,13 +101,10 @@ func (s *Session) receive() error {
 		switch m := m.(type) {
 		case link.Ping:
 			next := s.hub.heartbeat()
-			s.heartbeat.beat(next)
+			s.beat(next)
 			s.send(link.Pong{HeartbeatMillis: int(next.Milliseconds())})
 		case link.Pong:
-			select {
-			case s.pong <- struct{}{}:
-			default: // no ping is waiting for it
-			}
+			wake(s.pong)
 		case link.Update:
 			s.send(s.update(m))
 		case link.Report:
@@ -115,7 +114,7 @@ func (s *Session) receive() error {
 		case link.Drain:
 			if s.leave() {
 				s.log().Info("connector drains", "active", s.active.Load())
-				go s.drain()
+				go s.finish(context.Background(), link.CloseDrained)
 			}
 			s.send(link.DrainOK{})
 		}
@@ -134,14 +133,6 @@ func (s *Session) update(m link.Update) link.Updated {
 	return link.Updated{}
 }
 
-// send writes one control message. If the connector does not read it in time, the
-// session is closed: the message may have been written in part.
-func (s *Session) send(m link.Message) {
-	if s.peer.send(m) != nil {
-		s.close(link.CloseLost)
-	}
-}
-
 // leave stops the session from taking requests. It reports whether this call did.
 func (s *Session) leave() bool {
 	if s.draining.Swap(true) {
@@ -155,30 +146,65 @@ func (s *Session) leave() bool {
 	return true
 }
 
-// drain waits for the last answer after the connector has announced its drain, and
-// closes the connection.
-func (s *Session) drain() {
-	select {
-	case <-s.idle:
-		s.send(link.Drained{})
-		s.wait(drainedGrace)
-		s.close(link.CloseDrained)
-	case <-s.conn.Context().Done():
-	}
-}
-
 // shutdown sends the connector a drain, waits for the last answer until ctx ends,
 // and closes the connection.
 func (s *Session) shutdown(ctx context.Context) {
 	s.leave()
 	s.send(link.Drain{})
+	s.finish(ctx, link.CloseShutdown)
+}
+
+// finish waits for the last answer of a draining session until ctx ends, and closes
+// the connection.
+func (s *Session) finish(ctx context.Context, code link.CloseCode) {
 	select {
 	case <-s.idle:
 		s.send(link.Drained{})
 		s.wait(drainedGrace)
-		s.close(link.CloseShutdown)
 	case <-ctx.Done():
-		s.close(link.CloseShutdown)
 	case <-s.conn.Context().Done():
 	}
+	s.close(code)
+}
+
+// aliveTimeout is how long a connector that is being replaced by another process may
+// take to answer a ping, in addition to the round trip.
+const aliveTimeout = time.Second
+
+// yield ends a session after the registry has replaced it.
+//
+// If the successor is of the same process, this connection is lost, and its requests
+// cannot succeed. If it is of another process, that may be a restart after a crash or
+// an upgrade. Only a connector that is still alive gets to finish its requests. This
+// includes one whose drain arrives after it was replaced.
+func (s *Session) yield(to *Session) {
+	s.leave()
+	if s.hello.Instance == to.hello.Instance || s.active.Load() == 0 {
+		s.close(link.CloseReplaced)
+		return
+	}
+	s.hub.running.Go(func() {
+		defer s.close(link.CloseReplaced)
+		if !s.alive() {
+			return
+		}
+		s.log().Info("another process of the connector takes over; this one finishes its requests", "active", s.active.Load())
+		select {
+		case <-s.idle:
+			s.wait(drainedGrace)
+		case <-s.conn.Context().Done():
+		}
+	})
+}
+
+// alive pings the connector and reports whether it answers in time.
+func (s *Session) alive() bool {
+	s.send(link.Ping{})
+	select {
+	case <-s.pong:
+		return true
+	case <-s.conn.Context().Done():
+	case <-time.After(aliveTimeout + 2*s.conn.RTT()):
+	}
+	return false
 }

@@ -26,7 +26,7 @@ func (g *testGateway) deaf(t *testing.T, id string, pings int) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close(link.CloseNone, "") })
-	stream, err := conn.Control(t.Context())
+	stream, err := conn.OpenStreamSync(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

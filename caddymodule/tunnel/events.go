@@ -2,6 +2,7 @@ package tunnel
 
 import (
 	"sync"
+	"sync/atomic"
 
 	"github.com/postern-dev/postern/caddymodule/subscribe"
 )
@@ -19,53 +20,53 @@ type Event struct {
 // events delivers events to subscribers in order, without holding a lock. The zero
 // value is ready for use.
 type events struct {
-	mu          sync.Mutex
 	subscribers subscribe.List[Event]
-	queue       []queuedEvent
-	delivering  bool // a goroutine is already delivering
+
+	mu         sync.Mutex
+	queue      []queuedEvent
+	delivering bool // a goroutine is already delivering
 }
 
 // queuedEvent is an event that has not been delivered yet.
 type queuedEvent struct {
 	Event
-	before bool // whether the connector was online
+	to subscribe.Subscribers[Event] // at the time of the event
 }
 
 // Subscribe calls f for each event until stop is called; a call that has already
 // begun may still be running. Replacing a tunnel by a newer one emits no offline
 // event. Calls do not overlap: f must be quick. It may call the hub's methods.
-func (h *Hub) Subscribe(f func(Event)) (stop func()) { return h.events.subscribers.Add(f) }
+func (h *Hub) Subscribe(f func(Event)) (stop func()) {
+	var stopped atomic.Bool
+	remove := h.events.subscribers.Add(func(e Event) {
+		if !stopped.Load() { // events that are still queued go to earlier subscribers, too
+			f(e)
+		}
+	})
+	return func() {
+		stopped.Store(true)
+		remove()
+	}
+}
 
 // Follow is Subscribe, and also returns a snapshot of the online connectors. Each
 // arrival is either in the snapshot or delivered to f, never both.
 func (h *Hub) Follow(f func(Event)) (online []Event, stop func()) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
-	e := &h.events
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	// Queued events will be delivered to f, so the snapshot is taken before them.
-	pending := make(map[string]bool)
-	for _, n := range e.queue {
-		if !pending[n.Connector] && n.before {
-			n.Online, n.Reported = true, false
-			online = append(online, n.Event)
-		}
-		pending[n.Connector] = true
-	}
-	for id, s := range h.live {
-		if !pending[id] && !s.away.Load() {
+	for _, s := range h.live {
+		if !s.away.Load() {
 			online = append(online, eventOf(s, true))
 		}
 	}
-	return online, e.subscribers.Add(f)
+	return online, h.Subscribe(f)
 }
 
 // add queues an event. The hub's lock must be held, which keeps events in order.
-func (e *events) add(event queuedEvent) {
+func (e *events) add(event Event) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.queue = append(e.queue, event)
+	e.queue = append(e.queue, queuedEvent{event, e.subscribers.Now()})
 }
 
 // deliver calls the subscribers for each queued event. The hub's lock must not be
@@ -78,10 +79,10 @@ func (e *events) deliver() {
 	}
 	e.delivering = true
 	for len(e.queue) > 0 {
-		event, subscribers := e.queue[0].Event, e.subscribers.Now()
+		next := e.queue[0]
 		e.queue = e.queue[1:]
 		e.mu.Unlock()
-		subscribers.Call(event)
+		next.to.Call(next.Event)
 		e.mu.Lock()
 	}
 	e.queue, e.delivering = nil, false

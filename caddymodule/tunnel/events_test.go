@@ -167,33 +167,38 @@ func follow(t *testing.T, h *Hub) {
 	stop()
 }
 
-// An event that is queued but not delivered yet is delivered to a new follower.
-func TestFollowOfWhatIsNotTold(t *testing.T) {
+// An event that is queued but not delivered yet is part of a new follower's snapshot.
+func TestFollowDuringDelivery(t *testing.T) {
 	session := func(h *Hub, id string) *Session { return &Session{peer: &peer{hub: h}, connector: Connector{ID: id}} }
 	h := NewHub(Options{})
 	stays, goes, replaced := session(h, "stays"), session(h, "goes"), session(h, "replaced")
 	for _, s := range []*Session{stays, goes, replaced} {
 		h.register(s)
 	}
+	var earlier, stopped, log eventLog
+	h.Subscribe(earlier.add)
+	stop := h.Subscribe(stopped.add)
 	h.events.delivering = true // as while a goroutine delivers
-	comes := session(h, "comes")
-	h.register(comes)
+	h.register(session(h, "comes"))
 	h.remove(goes)
 	h.register(session(h, "replaced"))
-	var log eventLog
+	stop()
 	online, _ := h.Follow(log.add)
 	var ids []string
 	for _, e := range online {
 		ids = append(ids, e.Connector)
 	}
 	slices.Sort(ids)
-	if want := []string{"goes", "replaced", "stays"}; !slices.Equal(ids, want) {
+	if want := []string{"comes", "replaced", "stays"}; !slices.Equal(ids, want) {
 		t.Errorf("online are %v, want %v", ids, want)
 	}
 	h.events.delivering = false
 	h.events.deliver()
 	want := []Event{{Online: true, Connector: "comes"}, {Connector: "goes"}, {Online: true, Connector: "replaced"}}
-	if got := log.all(); !slices.Equal(got, want) {
-		t.Errorf("told %+v, want %+v", got, want)
+	if got := earlier.all(); !slices.Equal(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if len(log.all())+len(stopped.all()) != 0 {
+		t.Errorf("the follower got %+v, the ended one %+v", log.all(), stopped.all())
 	}
 }

@@ -30,13 +30,14 @@ const (
 type peer struct {
 	hub     *Hub
 	conn    *link.Conn
+	place   *place // until the hello is accepted
 	stream  *quic.Stream
 	control *link.Control // over stream
 }
 
 // serve handles one connection: its hello, then the session or pairing.
 func (h *Hub) serve(conn *link.Conn) {
-	p := &peer{hub: h, conn: conn}
+	p := &peer{hub: h, conn: conn, place: placeOf(conn.Context())}
 	run, err := p.handshake()
 	if err != nil {
 		h.counters.rejected.Add(1)
@@ -55,14 +56,14 @@ func (h *Hub) serve(conn *link.Conn) {
 func (p *peer) handshake() (run func(), err error) {
 	ctx, cancel := context.WithTimeout(p.conn.Context(), helloTimeout)
 	defer cancel()
-	defer time.AfterFunc(helloMoment, func() { makeRoom(p.conn.Context()) }).Stop()
-	if p.stream, err = p.conn.Control(ctx); err != nil {
+	defer time.AfterFunc(helloMoment, p.place.release).Stop()
+	if p.stream, err = p.conn.AcceptStream(ctx); err != nil {
 		return nil, fmt.Errorf("waiting for the control stream: %w", err)
 	}
 	deadline, _ := ctx.Deadline()
 	_ = p.stream.SetDeadline(deadline)
 	p.control = link.NewControl(p.stream)
-	m, err := p.control.ReceiveCounted(counter(p.conn.Context()))
+	m, err := p.control.ReceiveCounted(p.place.grow)
 	if deny := denyFor(err); deny != nil {
 		p.deny(slog.Bool("hello", false), *deny)
 		return nil, nil
@@ -95,7 +96,7 @@ func (p *peer) handshake() (run func(), err error) {
 		}
 		// If the connector was removed since the check, there was no session to
 		// close yet.
-		if p.hub.gone(ctx, hello, connector) {
+		if known := p.hub.options.Load().Known; known != nil && !known(connector) {
 			s.close(link.CloseRemoved)
 		}
 		return s.run, nil
@@ -106,15 +107,23 @@ func (p *peer) handshake() (run func(), err error) {
 
 // accepted frees the place of a connection after a valid hello.
 func (p *peer) accepted() {
-	accepted(p.conn.Context())
+	p.place.free()
 	_ = p.stream.SetDeadline(time.Time{})
 }
 
-// send writes one control message. After an error, it may have been written in part.
-func (p *peer) send(m link.Message) error {
+// send writes one control message and reports whether the peer reads. Otherwise it
+// closes the connection, as the message may have been written in part.
+func (p *peer) send(m link.Message) bool {
 	_ = p.stream.SetWriteDeadline(time.Now().Add(sendTimeout))
-	return p.control.Send(m)
+	if err := p.control.Send(m); err != nil {
+		p.end(link.CloseLost)
+		return false
+	}
+	return true
 }
+
+// end closes the connection.
+func (p *peer) end(code link.CloseCode) { _ = p.conn.Close(code, code.String()) }
 
 // wait gives the peer time to read the last message: a close would drop it.
 func (p *peer) wait(grace time.Duration) {
@@ -126,14 +135,16 @@ func (p *peer) wait(grace time.Duration) {
 
 // dryRun answers a connector that only checks its token.
 func (p *peer) dryRun(c Connector) {
-	makeRoom(p.conn.Context())
+	p.place.release()
 	o := p.hub.options.Load()
 	o.Logger.Info("connector checks its token", "connector_id", c.ID, "remote", p.conn.RemoteAddr().String())
-	if p.control.Send(link.Welcome{Version: o.Version}) == nil {
+	if p.send(link.Welcome{Version: o.Version}) {
 		p.wait(denyGrace)
 	}
 	_ = p.conn.Close(link.CloseNone, "")
 }
+
+var denyShutdown = link.Deny{Code: link.DenyShutdown, Message: "the gateway is shutting down", Retry: true}
 
 // denyFor maps an error of reading a hello to a deny, nil if the connection failed.
 func denyFor(err error) *link.Deny {
@@ -144,17 +155,6 @@ func denyFor(err error) *link.Deny {
 		return &link.Deny{Code: link.DenyUnavailable, Message: errHelloBudget.Error() + "; try again later", Retry: true}
 	}
 	return nil
-}
-
-// gone reports whether a connector was removed or replaced since its hello was
-// checked. A secret that a rotation has invalidated meanwhile does not count: a
-// connector that is closed as removed does not reconnect.
-func (h *Hub) gone(ctx context.Context, hello link.Hello, c Connector) bool {
-	if known := h.options.Load().Known; known != nil {
-		return !known(c)
-	}
-	_, deny := h.check(ctx, hello)
-	return deny != nil && !deny.Retry
 }
 
 // check authenticates a hello.
@@ -183,7 +183,7 @@ func (h *Hub) check(ctx context.Context, hello link.Hello) (Connector, *link.Den
 func (h *Hub) start(s *Session) *link.Deny {
 	old, ok := h.register(s)
 	if !ok {
-		return &link.Deny{Code: link.DenyShutdown, Message: "the gateway is shutting down", Retry: true}
+		return &denyShutdown
 	}
 	h.counters.connected.Add(1)
 	s.log().Info("connector online", "name", s.connector.Name, "version", s.hello.Version,
@@ -192,7 +192,7 @@ func (h *Hub) start(s *Session) *link.Deny {
 	case old == nil:
 	case s.hello.Beside && s.hello.Instance == old.hello.Instance: // its path may come back
 		old.leave()
-		go old.drain()
+		go old.finish(context.Background(), link.CloseDrained)
 	default:
 		h.counters.replaced.Add(1)
 		old.yield(s)
@@ -210,26 +210,21 @@ func (h *Hub) start(s *Session) *link.Deny {
 func (p *peer) deny(who slog.Attr, d link.Deny) {
 	h, remote := p.hub, p.conn.RemoteAddr()
 	h.counters.denied.Add(1)
-	makeRoom(p.conn.Context()) // it only has to read the reason
+	p.place.release() // it only has to read the reason
 	o := h.options.Load()
 	h.denials.Log(o.Logger, slog.LevelWarn, networksOf(remote).Widest(), o.Now(), "denying a connector",
 		who, "remote", remote.String(), "code", d.Code)
-	if p.send(d) == nil {
+	if p.send(d) {
 		p.wait(denyGrace)
 	}
 	_ = p.conn.Close(link.CloseDenied, d.Code)
 }
 
-// maxID is an upper bound for the length of connector ids in bytes.
-const maxID = 40
-
 // loggedID returns the connector id of a hello for the log. It comes from an
 // unauthenticated connection, so an id with a wrong form is not logged.
 func loggedID(id string) slog.Attr {
-	letter := func(r rune) bool {
-		return r == '_' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z'
-	}
-	if id == "" || len(id) > maxID || strings.IndexFunc(id, func(r rune) bool { return !letter(r) }) >= 0 {
+	const longest, characters = 40, "_0123456789abcdefghijklmnopqrstuvwxyz"
+	if id == "" || len(id) > longest || strings.Trim(id, characters) != "" {
 		return slog.String("connector_id", "invalid")
 	}
 	return slog.String("connector_id", id)

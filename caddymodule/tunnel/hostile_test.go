@@ -78,7 +78,7 @@ func (g *testGateway) rejected(t *testing.T, say func(io.Writer)) error {
 	if err != nil {
 		return err
 	}
-	control, err := conn.Control(t.Context())
+	control, err := conn.OpenStreamSync(t.Context())
 	if err != nil {
 		return err
 	}
@@ -255,7 +255,7 @@ func TestNoStreamsOfConnectors(t *testing.T) {
 	g := newGateway(t, Options{})
 	socket := listenLoopback(t)
 	defer socket.Close()
-	conn, err := quic.Dial(t.Context(), socket, g.addr, link.ConnectorTLS(g.Pin()), link.ConnectorQUIC(0))
+	conn, err := quic.Dial(t.Context(), socket, g.addr, link.ConnectorTLS(g.Pin(), ""), link.ConnectorQUIC(0))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -18,6 +20,22 @@ import (
 	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/connector/logs"
+)
+
+var (
+	// ErrOffline: the connector has no tunnel and did not reconnect in time.
+	ErrOffline = errors.New("the connector is offline")
+	// ErrNoRoute: the connector is online, but neither the deployment nor the
+	// connector names the upstream of a model. The message includes the remedy.
+	ErrNoRoute = errors.New("no upstream for the model")
+	// ErrUnavailable is returned by Options.Authenticate, possibly wrapped, when it
+	// cannot check a connector now. The connector will try again soon.
+	ErrUnavailable = errors.New("connectors cannot be authenticated now")
+	// ErrClosed: the hub is closed.
+	ErrClosed = errors.New("the tunnel hub is closed")
+
+	// errEnded: the session ended or began to drain before it took the request.
+	errEnded = fmt.Errorf("the session has ended: %w", link.ErrNotSent)
 )
 
 // Connector identifies the connector of a session.
@@ -44,7 +62,7 @@ type Options struct {
 	// known before its hello.
 	Preauthenticate func(id string, match func(secretHash []byte) bool) bool
 	// Known reports whether a connector returned by Authenticate still exists with
-	// the same pairing; nil: Authenticate is called again instead.
+	// the same pairing; nil: it does. Its token may have been rotated meanwhile.
 	Known func(Connector) bool
 	// Pairing accepts devices with a claim code; nil: they are denied.
 	Pairing Pairing
@@ -87,12 +105,14 @@ type Hub struct {
 	denials     logs.Sampler[netip.Prefix] // logs denied hellos
 	devices     logs.Sampler[netip.Prefix] // logs waiting devices
 
+	closing context.Context // canceled when Close begins
+	stop    context.CancelFunc
+
 	mu       sync.RWMutex
-	live     map[string]*Session   // by connector id: sessions that take requests
-	all      map[*Session]struct{} // live and draining
-	waiting  map[*waiting]struct{} // devices without a decision
-	arrivals map[string]arrivals   // by connector id
-	closed   bool
+	live     map[string]*Session        // by connector id: sessions that take requests
+	all      map[*Session]struct{}      // live and draining
+	waiting  map[*waiting]struct{}      // devices without a decision
+	arrivals map[chan struct{}][]string // waiting requests, with ids of connectors
 
 	// Set by Listen.
 	conn      net.PacketConn
@@ -117,8 +137,9 @@ func NewHub(o Options) *Hub {
 		live:     make(map[string]*Session),
 		all:      make(map[*Session]struct{}),
 		waiting:  make(map[*waiting]struct{}),
-		arrivals: make(map[string]arrivals),
+		arrivals: make(map[chan struct{}][]string),
 	}
+	h.closing, h.stop = context.WithCancel(context.Background())
 	h.life, h.end = context.WithCancel(context.Background())
 	h.SetOptions(o)
 	return h
@@ -137,13 +158,20 @@ func (h *Hub) Session(connectorID string) (*Session, bool) {
 	return s, ok && s.usable()
 }
 
-// arrive wakes the waiters for a connector. The caller holds the lock.
+// arrive wakes the requests that wait for a connector. The caller holds the lock.
 func (h *Hub) arrive(connectorID string) {
-	for arrived := range h.arrivals[connectorID] {
-		select {
-		case arrived <- struct{}{}:
-		default: // already awake
+	for arrived, ids := range h.arrivals {
+		if slices.Contains(ids, connectorID) {
+			wake(arrived)
 		}
+	}
+}
+
+// wake sends to a channel that holds one value.
+func wake(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default: // already awake
 	}
 }
 
@@ -153,14 +181,14 @@ func (h *Hub) register(s *Session) (old *Session, ok bool) {
 	defer h.events.deliver()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.closed {
+	if h.closing.Err() != nil {
 		return nil, false
 	}
 	old = h.live[s.connector.ID]
 	h.live[s.connector.ID] = s
 	h.all[s] = struct{}{}
 	h.arrive(s.connector.ID)
-	h.events.add(queuedEvent{eventOf(s, true), old != nil && !old.away.Load()})
+	h.events.add(eventOf(s, true))
 	return old, true
 }
 
@@ -173,7 +201,7 @@ func (h *Hub) unregister(s *Session) {
 	if h.live[s.connector.ID] == s {
 		delete(h.live, s.connector.ID)
 		if !s.away.Load() {
-			h.events.add(queuedEvent{eventOf(s, false), true})
+			h.events.add(eventOf(s, false))
 		}
 	}
 }
@@ -191,7 +219,7 @@ func (h *Hub) setAway(s *Session, away bool) bool {
 		return false
 	}
 	s.away.Store(away)
-	h.events.add(queuedEvent{eventOf(s, !away), away})
+	h.events.add(eventOf(s, !away))
 	if !away {
 		h.arrive(s.connector.ID)
 	}
@@ -237,11 +265,11 @@ func (h *Hub) DisconnectOthers(now Connector, code link.CloseCode) {
 	h.disconnect(code, func(c Connector) bool { return c.ID == now.ID && c.Pairing != now.Pairing })
 }
 
-func (h *Hub) disconnect(code link.CloseCode, whose func(Connector) bool) {
+func (h *Hub) disconnect(code link.CloseCode, match func(Connector) bool) {
 	h.mu.RLock()
 	var sessions []*Session
 	for s := range h.all {
-		if whose(s.connector) {
+		if match(s.connector) {
 			sessions = append(sessions, s)
 		}
 	}
@@ -262,4 +290,32 @@ func (h *Hub) heartbeat() time.Duration {
 	h.mu.RUnlock()
 	const pingsPerSecond, least, most = 100, 1500 * time.Millisecond, 9 * time.Second
 	return min(max(time.Duration(n)*time.Second/pingsPerSecond, least), most)
+}
+
+// Counters are totals since the hub was created.
+type Counters struct {
+	Connected uint64 `json:"connected"` // sessions established
+	Replaced  uint64 `json:"replaced"`  // sessions closed for a newer hello
+	Denied    uint64 `json:"denied"`    // hellos denied
+	Rejected  uint64 `json:"rejected"`  // connections over the limit, or without a hello
+	Requests  uint64 `json:"requests"`  // requests sent through a session
+	Failed    uint64 `json:"failed"`    // requests that failed before the response header
+}
+
+// counters is the live form of Counters.
+type counters struct {
+	connected, replaced, denied, rejected, requests, failed atomic.Uint64
+}
+
+// Counters returns the totals.
+func (h *Hub) Counters() Counters {
+	c := &h.counters
+	return Counters{
+		Connected: c.connected.Load(),
+		Replaced:  c.replaced.Load(),
+		Denied:    c.denied.Load(),
+		Rejected:  c.rejected.Load(),
+		Requests:  c.requests.Load(),
+		Failed:    c.failed.Load(),
+	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -136,7 +135,7 @@ func TestOptionsAreSwapped(t *testing.T) {
 func TestConnectionsWithoutHello(t *testing.T) {
 	g := newGateway(t, Options{})
 	dial := func() (*quic.Conn, *quic.Stream) {
-		conn, err := quic.DialAddr(t.Context(), g.addr.String(), link.ConnectorTLS(g.Pin()), link.ConnectorQUIC(0))
+		conn, err := quic.DialAddr(t.Context(), g.addr.String(), link.ConnectorTLS(g.Pin(), ""), link.ConnectorQUIC(0))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -183,7 +182,7 @@ func TestPendingCap(t *testing.T) {
 	dial := func() (*quic.Conn, error) {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
-		return quic.DialAddr(ctx, g.addr.String(), link.ConnectorTLS(g.Pin()), link.ConnectorQUIC(0))
+		return quic.DialAddr(ctx, g.addr.String(), link.ConnectorTLS(g.Pin(), ""), link.ConnectorQUIC(0))
 	}
 	var pending []*quic.Conn
 	for range 3 {
@@ -356,13 +355,7 @@ func TestDisconnectOthers(t *testing.T) {
 // session is there to be closed, must not stay.
 func TestRemovedWhileSayingHello(t *testing.T) {
 	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
-		var calls atomic.Int32
-		g := newGateway(t, Options{Authenticate: func(ctx context.Context, id, secret string) (Connector, error) {
-			if calls.Add(1) > 1 {
-				return Connector{}, errors.New("removed")
-			}
-			return allow(ctx, id, secret)
-		}})
+		g := newGateway(t, Options{Known: func(Connector) bool { return false }})
 		c, err := g.dial(t, listenLoopback(t), hello("a"), named("a"))
 		if c == nil {
 			t.Fatal(err)

@@ -60,13 +60,13 @@ func TestLimitIsNotGranted(t *testing.T) {
 	g := newGateway(t, Options{})
 	config := link.ConnectorQUIC(0)
 	config.MaxIncomingStreams = 1
-	conn, err := quic.Dial(t.Context(), listenLoopback(t), g.addr, link.ConnectorTLS(g.Pin()), config)
+	conn, err := quic.Dial(t.Context(), listenLoopback(t), g.addr, link.ConnectorTLS(g.Pin(), ""), config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := link.QUICConnector(conn)
+	c := &link.Conn{Conn: conn}
 	defer c.Close(link.CloseNone, "")
-	stream, err := c.Control(t.Context())
+	stream, err := c.OpenStreamSync(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -49,7 +49,7 @@ func (h *Hub) Listen(conn net.PacketConn, s Secrets) error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.closed || h.listener != nil {
+	if h.closing.Err() != nil || h.listener != nil {
 		return fmt.Errorf("starting tunnel listener: %w, or is already listening", ErrClosed)
 	}
 	config := link.GatewayTLS(cert)
@@ -73,7 +73,7 @@ func (h *Hub) accept(l *quic.Listener) {
 		if err != nil {
 			return // closed
 		}
-		h.running.Go(func() { h.serve(link.QUICGateway(conn)) })
+		h.running.Go(func() { h.serve(&link.Conn{Conn: conn}) })
 	}
 }
 
@@ -100,24 +100,17 @@ func (h *Hub) Pin() string {
 // they reconnect to the next gateway.
 func (h *Hub) Close(ctx context.Context) error {
 	h.mu.Lock()
-	if h.closed {
+	if h.closing.Err() != nil {
 		h.mu.Unlock()
 		return nil
 	}
-	h.closed = true
-	sessions := make([]*Session, 0, len(h.all))
-	for s := range h.all {
-		sessions = append(sessions, s)
-	}
-	devices := slices.Collect(maps.Keys(h.waiting))
-	for id := range h.arrivals {
-		h.arrive(id)
-	}
+	h.stop()
+	sessions, devices := slices.Collect(maps.Keys(h.all)), slices.Collect(maps.Keys(h.waiting))
 	h.mu.Unlock()
 
 	h.handshakes.Close()
 	for _, w := range devices {
-		w.close(link.CloseShutdown)
+		w.end(link.CloseShutdown)
 	}
 	var draining sync.WaitGroup
 	for _, s := range sessions {

@@ -1,7 +1,6 @@
 package tunnel
 
 import (
-	"context"
 	"fmt"
 	"net"
 	"sync/atomic"
@@ -86,14 +85,14 @@ func TestLostConnectorOverWebSocket(t *testing.T) {
 	var cut atomic.Bool
 	near, far := net.Pipe()
 	g.running.Go(func() {
-		conn, err := link.WebSocketGateway(t.Context(), deadEnd{near, &cut}, g.tls, func(ctx context.Context) context.Context { return ctx })
+		conn, err := link.WebSocketGateway(t.Context(), deadEnd{near, &cut}, g.tls, g.pending.take(networkOf(1), 1, "").hold)
 		if err != nil {
 			t.Error(err)
 			return
 		}
 		g.serve(conn)
 	})
-	conn, err := link.WebSocketConnector(t.Context(), deadEnd{far, &cut}, link.ConnectorTLS(g.Pin()), link.ConnectorQUIC(0))
+	conn, err := link.WebSocketConnector(t.Context(), deadEnd{far, &cut}, link.ConnectorTLS(g.Pin(), ""), link.ConnectorQUIC(0))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,26 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
+// Limits on connections without a valid hello, across all addresses.
+const (
+	// maxPending bounds these connections. A QUIC connection takes some 100 KB, and
+	// at most 350 KB.
+	maxPending = 2048
+	// maxStrangers bounds the connections without a valid preauthentication. The
+	// rest of maxPending is for connections before their ClientHello.
+	maxStrangers = maxPending * 3 / 4
+	// maxKnown bounds the connections of known connectors, in addition to
+	// maxPending.
+	maxKnown = 512
+	// knownPerConnector bounds the connections of one known connector. It dials
+	// over two transports and to several addresses; its preauthentication may also
+	// have been intercepted.
+	knownPerConnector = 4
+	// helloBytes bounds the total size of hellos, not counting the first few KiB of
+	// each, which suffice for nearly all. Decoding takes three times as much memory.
+	helloBytes = 32 << 20
+)
+
 const (
 	// defaultPending is how many connections without a valid hello one address may
 	// have. It suffices for a network of connectors that reconnect at once, and takes
@@ -37,8 +57,12 @@ var handshakeLimits = fair.Limits{
 	Hold: 5 * time.Second,
 }
 
-// errPending rejects a connection; the client sees CONNECTION_REFUSED.
-var errPending = errors.New("too many connections without a hello, from this network or in total")
+var (
+	// errPending rejects a connection; the client sees CONNECTION_REFUSED.
+	errPending = errors.New("too many connections without a hello, from this network or in total")
+	// errHelloBudget rejects a large hello.
+	errHelloBudget = errors.New("too many large hellos at a time")
+)
 
 // pending counts connections without a valid hello by their networks. Known
 // connectors, which have sent a valid preauthentication, are counted separately: they
@@ -65,7 +89,6 @@ func newPending() *pending {
 type place struct {
 	pending *pending
 	from    fair.Networks
-	unwatch func() bool
 
 	// Under the lock of pending:
 	freed     bool
@@ -92,7 +115,7 @@ func (h *Hub) admit(ctx context.Context, info *quic.ClientInfo) (context.Context
 		h.counters.rejected.Add(1)
 		return nil, ErrClosed
 	}
-	p := h.pending.take(networksOf(info.RemoteAddr), h.options.Load().PendingPerAddress)
+	p := h.pending.take(networksOf(info.RemoteAddr), h.options.Load().PendingPerAddress, "")
 	if p == nil {
 		h.counters.rejected.Add(1)
 		return nil, errPending
@@ -102,17 +125,16 @@ func (h *Hub) admit(ctx context.Context, info *quic.ClientInfo) (context.Context
 
 // hold returns the context of the connection and frees the place when it ends.
 func (l *place) hold(ctx context.Context) context.Context {
-	l.unwatch = context.AfterFunc(ctx, l.free)
+	context.AfterFunc(ctx, l.free)
 	return context.WithValue(ctx, placeKey{}, l)
 }
+
+// placeOf returns the place of a connection with this context.
+func placeOf(conn context.Context) *place { return conn.Value(placeKey{}).(*place) }
 
 // pace delays the handshake of a QUIC connection until it gets a permit. It is called
 // as GetConfigForClient, before TLS does any expensive work.
 func (h *Hub) pace(info *tls.ClientHelloInfo) (*tls.Config, error) {
-	p, ok := info.Context().Value(placeKey{}).(*place)
-	if !ok {
-		return nil, errPending // admit has seen every connection
-	}
 	connector := ""
 	for _, protocol := range info.SupportedProtos {
 		if text, ok := strings.CutPrefix(protocol, link.PreauthProtocol); ok {
@@ -120,6 +142,7 @@ func (h *Hub) pace(info *tls.ClientHelloInfo) (*tls.Config, error) {
 			break // check only the first one: a client could send hundreds
 		}
 	}
+	p := placeOf(info.Context())
 	if !p.identify(connector) {
 		h.counters.rejected.Add(1)
 		return nil, errPending
@@ -143,22 +166,16 @@ func (h *Hub) preauthenticate(text string) string {
 }
 
 // take returns a place for a client, or nil if its address already has most places or
-// one of its networks has used its share.
-func (p *pending) take(from fair.Networks, most int) *place {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.places.Of(from.Narrowest()) >= most || !p.places.Take(from, 1) {
-		return nil
-	}
-	return &place{pending: p, from: from}
-}
-
-// takeKnown returns a place for a connection of a known connector, or nil.
-func (p *pending) takeKnown(from fair.Networks, connector string) *place {
+// one of its networks has used its share. A known connector, "" for others, has places
+// of its own.
+func (p *pending) take(from fair.Networks, most int, connector string) *place {
 	l := &place{pending: p, from: from}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.addKnown(l, connector) {
+	if connector != "" && p.addKnown(l, connector) {
+		return l
+	}
+	if p.places.Of(from.Narrowest()) >= most || !p.places.Take(from, 1) {
 		return nil
 	}
 	return l
@@ -214,24 +231,33 @@ func (l *place) enter(ctx context.Context, handshakes *fair.Semaphore) error {
 		return err
 	}
 	l.pending.mu.Lock()
-	l.permit = permit
-	freed := l.freed
-	l.pending.mu.Unlock()
-	if freed {
-		l.release()
+	defer l.pending.mu.Unlock()
+	if l.permit = permit; l.freed {
+		permit.Release()
 	}
 	return nil
 }
 
-// release lets the next connection begin its handshake.
+// release lets the next connection begin its handshake, since this one has no
+// expensive work left.
 func (l *place) release() {
 	l.pending.mu.Lock()
-	permit := l.permit
-	l.permit = nil
-	l.pending.mu.Unlock()
-	if permit != nil {
-		permit.Release()
+	defer l.pending.mu.Unlock()
+	if l.permit != nil {
+		l.permit.Release()
+		l.permit = nil
 	}
+}
+
+// grow takes bytes of the budget for the connection's hello.
+func (l *place) grow(bytes int) error {
+	l.pending.mu.Lock()
+	defer l.pending.mu.Unlock()
+	if l.freed || !l.pending.hellos.Take(l.from, bytes) {
+		return errHelloBudget
+	}
+	l.hello += bytes
+	return nil
 }
 
 // free gives the place back, once.
@@ -244,7 +270,9 @@ func (l *place) free() {
 		return
 	}
 	l.freed = true
-	l.shrink()
+	if l.hello > 0 {
+		p.hellos.Give(l.from, l.hello)
+	}
 	if l.connector == "" {
 		p.places.Give(l.from, 1)
 		if l.stranger {
@@ -255,23 +283,6 @@ func (l *place) free() {
 	p.known--
 	if p.connectors[l.connector]--; p.connectors[l.connector] == 0 {
 		delete(p.connectors, l.connector)
-	}
-}
-
-// accepted frees the place of a connection with a valid hello. conn is the context of
-// the connection.
-func accepted(conn context.Context) {
-	if l, ok := conn.Value(placeKey{}).(*place); ok {
-		l.unwatch()
-		l.free()
-	}
-}
-
-// makeRoom lets the next connection begin its handshake, since this one has no
-// expensive work left. conn is the context of this connection.
-func makeRoom(conn context.Context) {
-	if l, ok := conn.Value(placeKey{}).(*place); ok {
-		l.release()
 	}
 }
 

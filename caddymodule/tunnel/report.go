@@ -20,6 +20,9 @@ type UpstreamState struct {
 	Since time.Time // last change of Reachable on this tunnel; zero: unknown
 }
 
+// states are the reported states of a connector's upstreams by name; nil: no report.
+type states map[string]UpstreamState
+
 // cost returns how much a message counts against the connector's rate limit.
 func cost(m link.Message) int {
 	switch m.(type) {
@@ -39,22 +42,22 @@ func (s *Session) report(m link.Report) {
 		}
 		return
 	}
-	old, now := s.reported.Load(), s.hub.options.Load().Now()
-	states, down, changed := make([]UpstreamState, len(m.Upstreams)), false, old == nil
-	for i, u := range m.Upstreams {
+	old, now := *s.reported.Load(), s.hub.options.Load().Now()
+	next, down, changed := make(states, len(m.Upstreams)), false, old == nil || len(old) != len(m.Upstreams)
+	for _, u := range m.Upstreams {
 		state := UpstreamState{Name: u.Name, Since: now, Server: health.Reported(u.Reachable, u.Models, u.Open)}
 		down = down || !u.Reachable
-		before := find(old, u.Name)
+		before := old[u.Name]
 		if before.Known && before.Reachable == u.Reachable {
 			state.Since = before.Since
 		}
 		changed = changed || !same(before.Server, state.Server)
-		states[i] = state
+		next[u.Name] = state
 	}
-	if !changed && len(*old) == len(states) {
+	if !changed {
 		return
 	}
-	s.reported.Store(&states)
+	s.reported.Store(&next)
 	s.anyDown.Store(down)
 	s.hub.noteReport(s)
 }
@@ -65,26 +68,15 @@ func same(a, b health.Server) bool {
 		(a.Models == nil) == (b.Models == nil) && slices.Equal(a.Models, b.Models)
 }
 
-// find returns the reported state of an upstream.
-func find(states *[]UpstreamState, name string) UpstreamState {
-	if states != nil {
-		for _, u := range *states {
-			if u.Name == name {
-				return u
-			}
-		}
-	}
-	return UpstreamState{Name: name}
-}
-
 // States returns the state of each of the connector's upstreams.
 func (s *Session) States() []UpstreamState {
-	names, reported := s.offer.Load().Upstreams, s.reported.Load()
-	states := make([]UpstreamState, len(names))
+	names, reported := s.offer.Load().Upstreams, *s.reported.Load()
+	list := make([]UpstreamState, len(names))
 	for i, name := range names {
-		states[i] = find(reported, name)
+		list[i] = reported[name]
+		list[i].Name = name
 	}
-	return states
+	return list
 }
 
 // Way is the route of a deployment through one connector, and its state.
@@ -114,7 +106,7 @@ func (s *Session) down(to Target) bool {
 		return false
 	}
 	upstream, _, err := s.Resolve(to.Name, to.Upstream, to.Model)
-	return err == nil && find(s.reported.Load(), upstream).Down()
+	return err == nil && (*s.reported.Load())[upstream].Down()
 }
 
 // noteReport queues the event of a changed report.
@@ -127,5 +119,5 @@ func (h *Hub) noteReport(s *Session) {
 	}
 	event := eventOf(s, true)
 	event.Reported = true
-	h.events.add(queuedEvent{event, true})
+	h.events.add(event)
 }

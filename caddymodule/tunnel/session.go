@@ -45,13 +45,13 @@ type Session struct {
 	connector Connector
 	hello     link.Hello                  // without its secret
 	offer     atomic.Pointer[link.Update] // current upstreams and routes
-	reported  atomic.Pointer[[]UpstreamState]
+	reported  atomic.Pointer[states]
 	since     time.Time
-	options   link.RoundTripOptions
+	done      func() // finished, for RoundTrip
 
 	active      atomic.Int64
-	limit       int64 // of active
-	heartbeat   heartbeat
+	limit       int64                     // of active
+	pingDue     atomic.Pointer[time.Time] // when two pings are overdue
 	draining    atomic.Bool
 	away        atomic.Bool     // silent: gets no requests until it is back
 	serving     context.Context // canceled when the session takes no further requests
@@ -59,7 +59,6 @@ type Session struct {
 	idle        chan struct{} // closed when draining without requests
 	idleOnce    sync.Once
 	pong        chan struct{} // capacity 1: the answer to a ping of the gateway
-	reason      atomic.Uint64 // link.CloseCode + 1 if closed by the gateway
 
 	anyDown     atomic.Bool // an upstream was reported as down
 	misreported atomic.Bool // an invalid report was logged
@@ -78,9 +77,10 @@ func newSession(p *peer, c Connector, hello link.Hello) *Session {
 		limit: int64(cmp.Or(hello.MaxRequests, link.DefaultMaxRequests)),
 	}
 	s.serving, s.stopServing = context.WithCancel(p.conn.Context())
+	s.reported.Store(new(states))
 	s.offer.Store(&link.Update{Upstreams: hello.Upstreams, Routes: hello.Routes})
-	s.options.Done = s.end
-	s.heartbeat.beat(p.hub.heartbeat())
+	s.done = s.finished
+	s.beat(p.hub.heartbeat())
 	return s
 }
 
@@ -132,7 +132,7 @@ func (s *Session) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	s.hub.counters.requests.Add(1)
-	answer, err := link.RoundTrip(r.Context(), stream, r, s.options)
+	answer, err := link.RoundTrip(r.Context(), stream, r, s.done)
 	if err == nil {
 		err = decompress(answer)
 	}
@@ -152,24 +152,21 @@ func (s *Session) open(ctx context.Context) (*quic.Stream, error) {
 	// Count first, then check: a drain does it in the opposite order.
 	active := s.active.Add(1)
 	if !s.usable() {
-		s.end()
+		s.finished()
 		return nil, errEnded
 	}
 	if active > s.limit {
-		s.end()
+		s.finished()
 		return nil, link.ErrNoCredit
 	}
-	stream, err := s.conn.TryOpenStream()
+	stream, err := s.conn.OpenStream()
+	if err != nil {
+		stream, err = s.openSync(ctx)
+	}
 	if err == nil {
 		return stream, nil
 	}
-	if errors.Is(err, link.ErrNoCredit) {
-		stream, err = s.openSync(ctx)
-		if err == nil {
-			return stream, nil
-		}
-	}
-	s.end()
+	s.finished()
 	switch {
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
@@ -188,8 +185,8 @@ func (s *Session) openSync(ctx context.Context) (*quic.Stream, error) {
 	return s.conn.OpenStreamSync(ctx)
 }
 
-// end is called at the end of each request.
-func (s *Session) end() {
+// finished is called at the end of each request.
+func (s *Session) finished() {
 	if s.active.Add(-1) == 0 && s.draining.Load() {
 		s.idleOnce.Do(func() { close(s.idle) })
 	}
@@ -197,7 +194,6 @@ func (s *Session) end() {
 
 // close ends the session and its requests at once.
 func (s *Session) close(code link.CloseCode) {
-	s.reason.CompareAndSwap(0, uint64(code)+1)
 	s.leave()
-	_ = s.conn.Close(code, code.String())
+	s.end(code)
 }

@@ -27,7 +27,7 @@ func (g *testGateway) besiege(t *testing.T) {
 	held := 0
 	for range 3 {
 		for i := range 3000 {
-			if p := g.pending.take(networkOf(i), defaultPending); p != nil {
+			if p := g.pending.take(networkOf(i), defaultPending, ""); p != nil {
 				if !p.identify("") {
 					p.free()
 					continue
@@ -84,7 +84,7 @@ func TestOnePreauthIsChecked(t *testing.T) {
 		checks.Add(1)
 		return false
 	}})
-	config := link.ConnectorTLS(g.Pin())
+	config := link.ConnectorTLS(g.Pin(), "")
 	for range 50 {
 		config.NextProtos = append(config.NextProtos, link.PreauthProtocol+"con_1."+strings.Repeat("A", 22))
 	}
@@ -106,7 +106,7 @@ func TestKnownPlacesAreBounded(t *testing.T) {
 	t.Parallel()
 	p := newPending()
 	known := func(connector string, i int) *place {
-		l := p.take(networkOf(i), defaultPending)
+		l := p.take(networkOf(i), defaultPending, "")
 		if l == nil || !l.identify(connector) {
 			t.Fatalf("no place for connection %d of %s", i, connector)
 		}
@@ -116,7 +116,7 @@ func TestKnownPlacesAreBounded(t *testing.T) {
 	for i := range 2 * knownPerConnector {
 		all = append(all, known("con_1", i))
 	}
-	if p.known != knownPerConnector || p.strangers != knownPerConnector || p.takeKnown(networkOf(1), "con_1") != nil {
+	if p.known != knownPerConnector || p.strangers != knownPerConnector || p.take(networkOf(1), 0, "con_1") != nil {
 		t.Errorf("%d connections are known, %d are not", p.known, p.strangers)
 	}
 	for i := range maxKnown {
@@ -132,7 +132,7 @@ func TestKnownPlacesAreBounded(t *testing.T) {
 	if p.known != 0 || p.strangers != 0 || p.places.Used() != 0 || len(p.connectors) != 0 {
 		t.Errorf("left behind: %+v", p)
 	}
-	if l := p.take(networkOf(1), 1); l.identify("") {
+	if l := p.take(networkOf(1), 1, ""); l.identify("") {
 		l.free()
 		if l.identify("con_1") {
 			t.Error("a place that is free was given to a connector")

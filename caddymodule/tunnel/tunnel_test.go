@@ -126,11 +126,11 @@ func (g *testGateway) connectionWith(ctx context.Context, socket net.PacketConn,
 	if g.web != "" {
 		return g.openWebSocket(ctx, config)
 	}
-	conn, err := quic.Dial(ctx, socket, g.addr, link.WithPreauth(link.ConnectorTLS(g.Pin()), g.preauth), config)
+	conn, err := quic.Dial(ctx, socket, g.addr, link.ConnectorTLS(g.Pin(), g.preauth), config)
 	if err != nil {
 		return nil, err
 	}
-	return link.QUICConnector(conn), nil
+	return &link.Conn{Conn: conn}, nil
 }
 
 // openWebSocket makes a connection over the gateway's HTTP server.
@@ -142,8 +142,8 @@ func (g *testGateway) openWebSocket(ctx context.Context, config *quic.Config) (*
 	if err != nil {
 		return nil, err
 	}
-	raw := &webSocket{Conn: websocket.NetConn(context.Background(), socket, websocket.MessageBinary), socket: socket, remote: &net.TCPAddr{}, closed: func() {}}
-	return link.WebSocketConnector(ctx, raw, link.ConnectorTLS(g.Pin()), config)
+	raw := link.NewWebSocket(context.Background(), socket, &net.TCPAddr{}, func() {})
+	return link.WebSocketConnector(ctx, raw, link.ConnectorTLS(g.Pin(), ""), config)
 }
 
 // overBoth runs a test with a gateway whose connectors come over QUIC, and with
@@ -193,7 +193,7 @@ func (g *testGateway) introduce(t testing.TB, conn *link.Conn, hello link.Hello,
 		c.serving.Wait()
 	})
 	var err error
-	if c.stream, err = c.conn.Control(ctx); err != nil {
+	if c.stream, err = c.conn.OpenStreamSync(ctx); err != nil {
 		return nil, err
 	}
 	c.control = link.NewControl(c.stream)

@@ -5,11 +5,51 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"time"
 
 	"golang.org/x/time/rate"
 
 	"github.com/postern-dev/postern/connector/link"
 )
+
+// Device is a machine on which a claim code was entered, as described by its hello.
+// It is not a connector yet, and all fields are unverified.
+type Device struct {
+	Code   string // as entered
+	Secret string // becomes the connector's secret once a user has approved
+
+	Hostname  string
+	OS        string // "linux/amd64"
+	Version   string
+	Remote    string // host, without port
+	Upstreams []string
+}
+
+// Ticket represents a waiting device.
+type Ticket struct {
+	ID          string // of the pairing
+	Fingerprint string
+	ExpiresAt   time.Time
+	// Decided receives one decision. If it is closed without one, or the decision
+	// is empty, the connection is closed and the device reconnects.
+	Decided <-chan Decision
+	// Release is called once, when the hub is done with the ticket: the decision
+	// was sent, or the device has disconnected.
+	Release func()
+}
+
+// Decision is the decision about a device. Exactly one of the fields is set.
+type Decision struct {
+	TunnelToken string
+	Deny        *link.Deny
+}
+
+// Pairing handles devices that are being paired.
+type Pairing interface {
+	// Claim returns a ticket for a device, or a deny. A device that reconnects with
+	// the same code and secret gets the decision if it was made meanwhile.
+	Claim(ctx context.Context, d Device) (Ticket, *link.Deny)
+}
 
 // maxWaiting bounds the devices of a hub that wait for a decision, with some 65 KB
 // each.
@@ -83,11 +123,11 @@ func (w *waiting) decide(d Decision) {
 		w.log("device paired")
 		w.send(link.Grant{TunnelToken: d.TunnelToken})
 		w.wait(sendTimeout) // the device closes the connection after reading it
-		w.close(link.CloseNone)
+		w.end(link.CloseNone)
 	case d.Deny != nil:
 		w.deny(slog.String("pairing_id", w.ticket.ID), *d.Deny)
 	default:
-		w.close(link.CloseShutdown)
+		w.end(link.CloseShutdown)
 	}
 }
 
@@ -102,10 +142,10 @@ func (w *waiting) listen() {
 		switch {
 		case errors.Is(err, link.ErrUnknownMessage):
 		case errors.Is(err, link.ErrMalformed), errors.Is(err, errUnexpected):
-			w.close(link.CloseProtocol)
+			w.end(link.CloseProtocol)
 			return
 		case err != nil:
-			w.close(link.CloseNone)
+			w.end(link.CloseNone)
 			return
 		default:
 			if _, ping := m.(link.Ping); ping {
@@ -122,18 +162,6 @@ var errUnexpected = errors.New("a waiting device may send only pings")
 // there may be a thousand of them.
 func refuseLarge(int) error { return errUnexpected }
 
-// send writes one control message. If the device does not read it in time, the
-// connection is closed; the device reconnects.
-func (w *waiting) send(m link.Message) {
-	if w.peer.send(m) != nil {
-		w.close(link.CloseLost)
-	}
-}
-
-func (w *waiting) close(code link.CloseCode) {
-	_ = w.conn.Close(code, code.String())
-}
-
 // log logs a message about this device. It is sampled, since devices may reconnect at
 // any rate.
 func (w *waiting) log(message string, args ...any) {
@@ -147,8 +175,8 @@ func (h *Hub) addWaiting(w *waiting) *link.Deny {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
-	case h.closed:
-		return &link.Deny{Code: link.DenyShutdown, Message: "the gateway is shutting down", Retry: true}
+	case h.closing.Err() != nil:
+		return &denyShutdown
 	case len(h.waiting) >= maxWaiting:
 		return &link.Deny{
 			Code:    link.DenyPairingLimit,

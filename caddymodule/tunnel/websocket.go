@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/coder/websocket"
@@ -39,25 +38,21 @@ func (h *Hub) ServeWebSocket(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	h.mu.RLock()
-	config, closed := h.tls, h.closed
+	config := h.tls
 	h.mu.RUnlock()
-	if config == nil || closed {
+	if config == nil || h.closing.Err() != nil {
 		w.Header().Set("Retry-After", "1")
 		http.Error(w, "The gateway is starting or shutting down; try again in a moment.", http.StatusServiceUnavailable)
 		return
 	}
 	place := h.takeFor(r)
 	if place == nil {
-		h.counters.rejected.Add(1)
-		w.Header().Set("Retry-After", "5")
-		http.Error(w, "Too many connections without a hello, from this network or in total; try again in a moment.", http.StatusTooManyRequests)
+		h.refuse(w, "Too many connections without a hello, from this network or in total; try again in a moment.", http.StatusTooManyRequests)
 		return
 	}
 	if err := place.enter(r.Context(), h.handshakes); err != nil {
 		place.free()
-		h.counters.rejected.Add(1)
-		w.Header().Set("Retry-After", "5")
-		http.Error(w, "Too many connectors are connecting at once; try again in a moment.", http.StatusServiceUnavailable)
+		h.refuse(w, "Too many connectors are connecting at once; try again in a moment.", http.StatusServiceUnavailable)
 		return
 	}
 	socket, err := websocket.Accept(hijackers{w}, r, &websocket.AcceptOptions{Subprotocols: []string{link.Subprotocol}})
@@ -66,28 +61,25 @@ func (h *Hub) ServeWebSocket(w http.ResponseWriter, r *http.Request) {
 		h.counters.rejected.Add(1)
 		return
 	}
-	raw := &webSocket{
-		Conn:   websocket.NetConn(h.life, socket, websocket.MessageBinary),
-		socket: socket, remote: tcpAddr(r.RemoteAddr), closed: h.sockets.Done,
-	}
+	raw := link.NewWebSocket(h.life, socket, tcpAddr(r.RemoteAddr), h.sockets.Done)
 	if !h.begin(func() { h.serveSocket(raw, config, place) }) {
 		place.free()
 		_ = socket.CloseNow()
 	}
 }
 
+// refuse answers a connection for which the gateway has no room.
+func (h *Hub) refuse(w http.ResponseWriter, message string, status int) {
+	h.counters.rejected.Add(1)
+	w.Header().Set("Retry-After", "5")
+	http.Error(w, message, status)
+}
+
 // takeFor returns a place for the connection of a request, or nil.
 func (h *Hub) takeFor(r *http.Request) *place {
-	from := networksOf(tcpAddr(r.RemoteAddr))
-	if text := r.Header.Get(link.PreauthHeader); text != "" {
-		if connector := h.preauthenticate(text); connector != "" {
-			if place := h.pending.takeKnown(from, connector); place != nil {
-				return place
-			}
-		}
-	}
-	place := h.pending.take(from, h.options.Load().PendingPerAddress)
-	if place != nil && !place.identify("") {
+	connector := h.preauthenticate(r.Header.Get(link.PreauthHeader))
+	place := h.pending.take(networksOf(tcpAddr(r.RemoteAddr)), h.options.Load().PendingPerAddress, connector)
+	if place != nil && place.connector == "" && !place.identify("") {
 		place.free()
 		return nil
 	}
@@ -110,7 +102,7 @@ func (h hijackers) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 func (h *Hub) begin(f func()) bool {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
-	if h.closed {
+	if h.closing.Err() != nil {
 		return false
 	}
 	h.sockets.Add(1)
@@ -119,14 +111,14 @@ func (h *Hub) begin(f func()) bool {
 }
 
 // serveSocket establishes a tunnel connection over a WebSocket and serves it.
-func (h *Hub) serveSocket(raw *webSocket, config *tls.Config, place *place) {
+func (h *Hub) serveSocket(raw net.Conn, config *tls.Config, place *place) {
 	handshake, cancel := context.WithTimeout(h.life, helloTimeout)
 	defer cancel()
 	conn, err := link.WebSocketGateway(handshake, raw, config, place.hold)
 	if err != nil {
 		place.free()
 		h.counters.rejected.Add(1)
-		h.options.Load().Logger.Debug("rejecting a tunnel connection", "remote", raw.remote.String(), "error", err)
+		h.options.Load().Logger.Debug("rejecting a tunnel connection", "remote", raw.RemoteAddr().String(), "error", err)
 		return
 	}
 	h.serve(conn)
@@ -154,23 +146,4 @@ func tcpAddr(remote string) net.Addr {
 		return &net.TCPAddr{}
 	}
 	return net.TCPAddrFromAddrPort(at)
-}
-
-// webSocket is a net.Conn over a WebSocket.
-type webSocket struct {
-	net.Conn
-	socket *websocket.Conn
-	remote net.Addr
-	once   sync.Once
-	closed func()
-}
-
-// RemoteAddr implements net.Conn. It may return the address from a trusted proxy.
-func (s *webSocket) RemoteAddr() net.Addr { return s.remote }
-
-// Close implements net.Conn. It does not wait for the peer, which QUIC has already
-// notified.
-func (s *webSocket) Close() error {
-	defer s.once.Do(s.closed)
-	return s.socket.CloseNow()
 }

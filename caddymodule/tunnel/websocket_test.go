@@ -107,7 +107,7 @@ func TestWebSocketPendingCap(t *testing.T) {
 		})
 	}
 	at := time.Now()
-	control, err := whole.Control(t.Context())
+	control, err := whole.OpenStreamSync(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -229,7 +229,7 @@ func (s *fakeSession) roundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	return link.RoundTrip(r.Context(), stream, r, link.RoundTripOptions{})
+	return link.RoundTrip(r.Context(), stream, r, nil)
 }
 
 func (s *fakeSession) close(code link.CloseCode) {

@@ -201,7 +201,7 @@ func (s *session) handshake(ctx context.Context, p permit, limit time.Duration) 
 			s.close(link.CloseNone, err)
 		}
 	}()
-	if s.stream, err = s.conn.Control(ctx); err != nil {
+	if s.stream, err = s.conn.OpenStreamSync(ctx); err != nil {
 		return nil, s.explain(fmt.Errorf("opening the control stream: %w", err))
 	}
 	s.control = link.NewControl(s.stream)
@@ -247,7 +247,7 @@ func exchange(control *link.Control, hello link.Hello) (link.Message, error) {
 func DryRun(ctx context.Context, conn *dial.Conn, hello link.Hello) error {
 	defer conn.Close(link.CloseNone, "")
 	defer context.AfterFunc(ctx, func() { conn.Close(link.CloseNone, "") })()
-	stream, err := conn.Control(ctx)
+	stream, err := conn.OpenStreamSync(ctx)
 	if err == nil {
 		_, err = exchange(link.NewControl(stream), hello)
 	}

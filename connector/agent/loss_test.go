@@ -21,7 +21,7 @@ func startLossy(t *testing.T, g *realGateway, change ...func(*Agent)) (a *runnin
 	answer := strings.Repeat("0123456789", 10_000)
 	a = startReal(t, g, func(a *Agent) {
 		a.lossSpan, a.firstUpgrade = 500*time.Millisecond, time.Millisecond
-		a.current.web.UsesBBR = func(net.Conn) bool { return true } // whatever this kernel has
+		a.current.web.PreferBBR = func(net.Conn) bool { return true } // whatever this kernel has
 		a.serve(t, answerWith(t, answer))
 		for _, c := range change {
 			c(a)
@@ -103,7 +103,7 @@ func TestLossWithoutBBR(t *testing.T) {
 	g := startRealGateway(t)
 	var tries atomic.Int32
 	a, stop := startLossy(t, g, func(a *Agent) {
-		a.current.web.UsesBBR = func(conn net.Conn) bool {
+		a.current.web.PreferBBR = func(conn net.Conn) bool {
 			if _, ok := conn.(*net.TCPConn); !ok {
 				t.Errorf("asked about a %T", conn)
 			}

@@ -32,20 +32,12 @@ const (
 // errStarting means that the gateway does not know the address of its tunnels yet.
 var errStarting = errors.New("it is starting")
 
-// Gateway is the address of a gateway, as published by it.
+// Gateway is the address of a gateway, as published by it at discoveryPath.
 type Gateway struct {
-	Server  string // host:port that connectors dial
-	URL     string // of the request, without a path
-	Pin     string // of its identity
-	Console string // URL of the page to approve a pairing on, "" unknown
-}
-
-// discoveryAnswer is the answer at discoveryPath.
-type discoveryAnswer struct {
-	Server  string `json:"server"`
-	Pin     string `json:"pin"`
-	Console string `json:"console"`
-	Error   string `json:"error"` // instead of all others
+	Server  string `json:"server"`  // host:port that connectors dial
+	URL     string `json:"-"`       // of the request, without a path
+	Pin     string `json:"pin"`     // of its identity
+	Console string `json:"console"` // URL of the page to approve a pairing on, "" unknown
 }
 
 // Discovery asks a gateway for the address of its tunnels.
@@ -157,7 +149,10 @@ func (d *Discovery) ask(ctx context.Context) (Gateway, error) {
 	if err != nil {
 		return Gateway{}, ExplainHTTPS(ctx, d.at, err)
 	}
-	var answer discoveryAnswer
+	var answer struct {
+		Gateway
+		Error string `json:"error"` // instead of all others
+	}
 	parseErr := json.Unmarshal(body, &answer)
 	switch {
 	case response.StatusCode >= 300 && response.StatusCode < 400:
@@ -174,28 +169,29 @@ func (d *Discovery) ask(ctx context.Context) (Gateway, error) {
 	case parseErr != nil || len(body) > maxDiscovery || answer.Server == "" || answer.Pin == "":
 		return Gateway{}, fmt.Errorf("%s is not a Postern gateway: unexpected answer to GET %s; check the address", d.Origin(), discoveryPath)
 	}
-	return d.check(answer)
+	return d.check(answer.Gateway)
 }
 
-// check validates an answer.
-func (d *Discovery) check(a discoveryAnswer) (Gateway, error) {
-	server := cmp.Or(d.server, a.Server)
-	err := config.CheckServer(server)
-	if err == nil && text.Short(server) != server {
+// check validates and completes an answer.
+func (d *Discovery) check(g Gateway) (Gateway, error) {
+	g.Server, g.URL = cmp.Or(d.server, g.Server), d.Origin()
+	err := config.CheckServer(g.Server)
+	if err == nil && text.Short(g.Server) != g.Server {
 		err = errors.New("it is too long, or not printable")
 	}
 	if err != nil {
 		return Gateway{}, fmt.Errorf("the gateway at %s publishes an invalid address for tunnels: %w; set it on the gateway, or give --server HOST:PORT", d.Origin(), err)
 	}
-	if err := link.CheckPin(a.Pin); err != nil {
+	if err := link.CheckPin(g.Pin); err != nil {
 		return Gateway{}, fmt.Errorf("the gateway at %s publishes an invalid pin: %w", d.Origin(), err)
 	}
-	if d.pin != "" && a.Pin != d.pin {
+	if d.pin != "" && g.Pin != d.pin {
 		return Gateway{}, fmt.Errorf("the gateway at %s publishes the pin %s, not the expected one: either --pin belongs to another gateway, or another server answers there; compare it with the pin on the gateway",
-			d.Origin(), a.Pin)
+			d.Origin(), g.Pin)
 	}
-	g := Gateway{Server: server, URL: d.Origin(), Pin: a.Pin}
-	if u, err := url.Parse(a.Console); err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Host != "" && u.User == nil {
+	u, err := url.Parse(g.Console)
+	g.Console = ""
+	if err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Host != "" && u.User == nil {
 		g.Console = u.String() // escapes unprintable characters
 	}
 	return g, nil

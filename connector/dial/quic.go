@@ -1,10 +1,10 @@
 // Package dial opens connections to a gateway, and discovers its address.
 //
-//	quic.go, socket*.go, activity.go   over QUIC, on a socket that treats a missing route as packet loss
-//	websocket.go                       over the gateway's HTTPS port, where UDP is blocked
-//	race.go                            the choice between the two
-//	probe.go, loss.go                  silent paths, and paths with packet loss
-//	discover.go                        the address of a gateway's tunnels, for a pairing
+//	quic.go, socket*.go   over QUIC, on a socket that treats a missing route as packet loss
+//	websocket.go          over the gateway's HTTPS port, where UDP is blocked
+//	race.go               the choice between the two
+//	loss.go               paths with packet loss
+//	discover.go           the address of a gateway's tunnels, for a pairing
 package dial
 
 import (
@@ -66,7 +66,7 @@ type QUIC struct {
 
 // NewQUIC prepares to dial a gateway over QUIC.
 func NewQUIC(t Target) *QUIC {
-	return &QUIC{Target: t, TLS: link.WithPreauth(link.ConnectorTLS(t.Pin), t.Preauth), Resolve: Resolve, Open: openSocket}
+	return &QUIC{Target: t, TLS: link.ConnectorTLS(t.Pin, t.Preauth), Resolve: Resolve, Open: openSocket}
 }
 
 // Dial returns a connection to the gateway. It resolves the name each time, and uses the
@@ -107,7 +107,7 @@ func (d *QUIC) dialAddress(ctx context.Context, address netip.AddrPort, activity
 	}
 	socket.patient.Store(true)
 	context.AfterFunc(conn.Context(), func() { socket.Close() }) // quic-go does not close it
-	return &Conn{Conn: link.QUICConnector(conn), socket: socket}, nil
+	return &Conn{Conn: &link.Conn{Conn: conn}, socket: socket}, nil
 }
 
 // dialError returns the cause of a failed handshake. failure is the error of a packet that
@@ -154,22 +154,20 @@ func Resolve(ctx context.Context, server string) ([]netip.AddrPort, error) {
 
 // interleave alternates the address families, beginning with that of the first address.
 func interleave(found []netip.Addr, port uint16) []netip.AddrPort {
-	var same, other []netip.AddrPort
+	var families [2][]netip.AddrPort
 	for _, address := range found {
-		address = address.Unmap()
-		if address.Is4() == found[0].Unmap().Is4() {
-			same = append(same, netip.AddrPortFrom(address, port))
-		} else {
-			other = append(other, netip.AddrPortFrom(address, port))
+		family := 0
+		if address = address.Unmap(); address.Is4() != found[0].Unmap().Is4() {
+			family = 1
 		}
+		families[family] = append(families[family], netip.AddrPortFrom(address, port))
 	}
 	var out []netip.AddrPort
-	for i := range max(len(same), len(other)) {
-		if i < len(same) {
-			out = append(out, same[i])
-		}
-		if i < len(other) {
-			out = append(out, other[i])
+	for i := range found {
+		for _, addresses := range families {
+			if i < len(addresses) {
+				out = append(out, addresses[i])
+			}
 		}
 	}
 	return out[:min(len(out), maxAddresses)]

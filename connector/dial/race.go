@@ -3,6 +3,8 @@ package dial
 import (
 	"context"
 	"errors"
+	"runtime"
+	"sync"
 	"time"
 
 	"github.com/postern-dev/postern/connector/link"
@@ -25,36 +27,14 @@ type Runner struct {
 	Delay time.Duration // after the start of the previous runner
 }
 
-// dialled is the result of one attempt.
-type dialled struct {
-	conn *Conn
-	err  error
-}
-
 // run dials. The limit is longer once the gateway has answered, as the work on the
 // handshake would be lost.
 func (r *Runner) run(ctx context.Context, activity *Activity) (*Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, max(r.Limit, answeredTimeout))
 	defer cancel()
-	go r.watch(ctx, cancel, activity)
+	activity.watch(r.Limit, cancel)
+	defer activity.timer.Stop()
 	return r.Dial(ctx, activity)
-}
-
-// watch cancels an attempt without an answer.
-func (r *Runner) watch(ctx context.Context, cancel context.CancelFunc, activity *Activity) {
-	for wait := r.Limit; ; {
-		select {
-		case <-ctx.Done():
-			return
-		case <-activity.received:
-			return
-		case <-time.After(wait):
-		}
-		if wait = r.Limit - activity.silence(); wait <= 0 {
-			cancel()
-			return
-		}
-	}
 }
 
 // Race dials with the runners in order of preference, and calls use with the first
@@ -91,43 +71,46 @@ func stagger(
 	ctx context.Context, attempts []attempt, answered <-chan struct{}, answeredDelay time.Duration,
 	judge func(conn *Conn, err error, running int) (last bool, _ error),
 ) (*Conn, error) {
-	ctx, stop := context.WithCancel(ctx)
-	results := make(chan dialled, len(attempts))
-	waiting, running := attempts, 0
-	next := time.NewTimer(0)
-	defer func() {
-		next.Stop()
-		stop()
-		go discard(results, running)
-	}()
-	wait := func(d time.Duration) {
-		if len(waiting) > 0 {
-			next.Reset(d)
-		}
+	type result struct {
+		conn *Conn
+		err  error
 	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	results, ended := make(chan result), make(chan struct{})
+	defer close(ended)
+	next := time.NewTimer(0)
+	defer next.Stop()
 	var errs []error
-	for len(errs) < len(attempts) {
+	for started := 0; len(errs) < len(attempts); {
 		select {
 		case <-next.C:
+			if started == len(attempts) {
+				continue
+			}
 			go func(a attempt) {
 				conn, err := a.dial(ctx)
-				results <- dialled{conn, err}
-			}(waiting[0])
-			waiting, running = waiting[1:], running+1
-			if len(waiting) > 0 {
-				wait(waiting[0].delay)
+				select {
+				case results <- result{conn, err}:
+				case <-ended:
+					if err == nil {
+						_ = conn.Close(link.CloseNone, "")
+					}
+				}
+			}(attempts[started])
+			if started++; started < len(attempts) {
+				next.Reset(attempts[started].delay)
 			}
 		case <-answered:
 			answered = nil
-			wait(answeredDelay)
+			next.Reset(answeredDelay)
 		case r := <-results:
-			running--
-			last, err := judge(r.conn, r.err, running)
+			last, err := judge(r.conn, r.err, started-len(errs)-1)
 			if last {
 				return r.conn, err
 			}
 			errs = append(errs, err)
-			wait(0)
+			next.Reset(0)
 		}
 	}
 	if len(errs) == 1 {
@@ -136,11 +119,57 @@ func stagger(
 	return nil, errors.Join(errs...)
 }
 
-// discard closes the connections of the n attempts still running.
-func discard(results <-chan dialled, n int) {
-	for range n {
-		if r := <-results; r.err == nil {
-			_ = r.conn.Close(link.CloseNone, "")
+// Activity observes the packets of an attempt to connect, and cancels it if nothing comes
+// back in time.
+type Activity struct {
+	limit time.Duration // from the first packet sent
+	timer *time.Timer   // nil: no limit
+
+	firstSent, firstReceived sync.Once
+	received                 chan struct{} // closed at the first packet
+}
+
+func newActivity() *Activity { return &Activity{received: make(chan struct{})} }
+
+// watch cancels the attempt if there is no answer within limit. The time counts from the
+// first packet, if that is sent within limit.
+func (a *Activity) watch(limit time.Duration, cancel context.CancelFunc) {
+	a.limit = limit
+	a.timer = time.AfterFunc(limit, func() {
+		YieldToReaders()
+		if !a.answered() {
+			cancel()
 		}
+	})
+}
+
+// sending is called before something is sent.
+func (a *Activity) sending() {
+	a.firstSent.Do(func() {
+		if a.timer != nil {
+			a.timer.Reset(a.limit)
+		}
+	})
+}
+
+// receive is called after something was received.
+func (a *Activity) receive() { a.firstReceived.Do(func() { close(a.received) }) }
+
+// answered reports whether anything has come back.
+func (a *Activity) answered() bool {
+	select {
+	case <-a.received:
+		return true
+	default:
+		return false
+	}
+}
+
+// YieldToReaders lets other goroutines run. On a busy machine, a packet that has arrived
+// may wait for its reader.
+func YieldToReaders() {
+	const maxYields = 8
+	for range maxYields {
+		runtime.Gosched()
 	}
 }

@@ -30,12 +30,12 @@ var (
 // UDP.
 type WebSocket struct {
 	Target
-	Address string      // URL of the WebSocket
-	TLS     *tls.Config // inside it
-	Proxy   func(*http.Request) (*url.URL, error)
-	Roots   *x509.CertPool   // for the certificate of the HTTPS port; nil: the system's
-	Now     func() time.Time // for that certificate
-	UsesBBR func(net.Conn) bool
+	Address   string      // URL of the WebSocket
+	TLS       *tls.Config // inside it
+	Proxy     func(*http.Request) (*url.URL, error)
+	Roots     *x509.CertPool      // for the certificate of the HTTPS port; nil: the system's
+	Now       func() time.Time    // for that certificate
+	PreferBBR func(net.Conn) bool // reports whether the TCP connection uses BBR
 	// lenient is set once the certificate of the outer TLS could not be verified. It is
 	// logged once, as the pin inside authenticates the gateway.
 	lenient atomic.Bool
@@ -55,8 +55,8 @@ func NewWebSocket(t Target) *WebSocket {
 		base = "https://" + host
 	}
 	return &WebSocket{
-		Target: t, Address: strings.TrimRight(base, "/") + link.WebSocketPath, TLS: link.ConnectorTLS(t.Pin),
-		Proxy: http.ProxyFromEnvironment, Now: time.Now, UsesBBR: link.UsesBBR,
+		Target: t, Address: strings.TrimRight(base, "/") + link.WebSocketPath, TLS: link.ConnectorTLS(t.Pin, ""),
+		Proxy: http.ProxyFromEnvironment, Now: time.Now, PreferBBR: link.PreferBBR,
 	}
 }
 
@@ -67,13 +67,13 @@ func (d *WebSocket) Dial(ctx context.Context, activity *Activity) (*Conn, error)
 		activity = newActivity()
 	}
 	lenient := d.lenient.Load()
-	raw, err := d.open(ctx, lenient, activity)
+	raw, bbr, err := d.open(ctx, lenient, activity)
 	var unverified *tls.CertificateVerificationError
 	if !lenient && errors.As(err, &unverified) {
 		d.lenient.Store(true)
 		d.Logger.Warn("the gateway's HTTPS certificate cannot be verified; the tunnel itself is still protected by the pin",
 			"url", d.Address, "reason", text.Short(unverified.Err.Error()), "fix", CertificateFix(unverified.Err, d.Now()))
-		raw, err = d.open(ctx, true, activity)
+		raw, bbr, err = d.open(ctx, true, activity)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("dialling %s: %w", d.Address, err)
@@ -81,7 +81,7 @@ func (d *WebSocket) Dial(ctx context.Context, activity *Activity) (*Conn, error)
 	conn, err := link.WebSocketConnector(ctx, raw, d.TLS, link.ConnectorQUIC(d.MaxRequests))
 	switch {
 	case err == nil:
-		return &Conn{Conn: conn, bbr: raw.bbr}, nil
+		return &Conn{Conn: conn, bbr: bbr}, nil
 	case errors.Is(err, link.ErrPin):
 		err = link.ErrPin // without the text of TLS
 	case ctx.Err() != nil:
@@ -99,15 +99,17 @@ func CertificateFix(err error, now time.Time) string {
 	return "if a proxy terminates TLS, install its certificate authority here; otherwise check the gateway's certificate"
 }
 
-// open opens the WebSocket.
-func (d *WebSocket) open(ctx context.Context, lenient bool, activity *Activity) (*webConn, error) {
+// open opens the WebSocket, and reports whether the TCP connection below it uses BBR.
+func (d *WebSocket) open(ctx context.Context, lenient bool, activity *Activity) (_ net.Conn, bbr bool, _ error) {
 	var tcp atomic.Pointer[net.Conn]
+	var usesBBR atomic.Bool
 	transport := &http.Transport{
 		Proxy: d.Proxy,
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-			conn, err := (&net.Dialer{Control: link.ControlBBR}).DialContext(ctx, network, address)
+			conn, err := new(net.Dialer).DialContext(ctx, network, address)
 			if err == nil {
 				tcp.Store(&conn)
+				usesBBR.Store(d.PreferBBR(conn))
 				activity.receive()
 			}
 			return conn, err
@@ -129,17 +131,13 @@ func (d *WebSocket) open(ctx context.Context, lenient bool, activity *Activity) 
 	})
 	if err != nil {
 		transport.CloseIdleConnections()
-		return nil, explainWebSocket(ctx, answer, err)
+		return nil, false, explainWebSocket(ctx, answer, err)
 	}
 	if socket.Subprotocol() != link.Subprotocol {
 		_ = socket.CloseNow()
-		return nil, errors.New("the WebSocket there does not belong to a gateway; check the address")
+		return nil, false, errors.New("the WebSocket there does not belong to a gateway; check the address")
 	}
-	below := *tcp.Load()
-	return &webConn{
-		Conn:   websocket.NetConn(context.Background(), socket, websocket.MessageBinary),
-		socket: socket, remote: below.RemoteAddr(), bbr: d.UsesBBR(below),
-	}, nil
+	return link.NewWebSocket(context.Background(), socket, (*tcp.Load()).RemoteAddr(), func() {}), usesBBR.Load(), nil
 }
 
 // explainWebSocket returns the cause of a failed attempt, and the fix.
@@ -177,18 +175,3 @@ func explainAnswer(answer *http.Response) error {
 		return fmt.Errorf("the WebSocket was refused with status %d; check proxies between this machine and the gateway", status)
 	}
 }
-
-// webConn is a WebSocket as a connection.
-type webConn struct {
-	net.Conn
-	socket *websocket.Conn
-	remote net.Addr
-	bbr    bool // the TCP connection uses BBR
-}
-
-// RemoteAddr implements net.Conn. It is the address of the gateway or the proxy.
-func (c *webConn) RemoteAddr() net.Addr { return c.remote }
-
-// Close implements net.Conn. It does not wait for the other side, which QUIC has already
-// notified.
-func (c *webConn) Close() error { return c.socket.CloseNow() }

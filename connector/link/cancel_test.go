@@ -157,8 +157,8 @@ func TestAbort(t *testing.T) {
 						case "body":
 							_, _ = io.WriteString(w, "some")
 						}
-						w.(ResponseWriter).Abort(test.code)
-						w.(ResponseWriter).Abort(CodeInternal) // the first one counts
+						w.(*response).Abort(test.code)
+						w.(*response).Abort(CodeInternal) // the first one counts
 						if _, err := io.WriteString(w, "more"); err == nil {
 							t.Error("a write after Abort succeeded")
 						}
@@ -277,10 +277,10 @@ func TestStreamsAreGivenBack(t *testing.T) {
 		p := newPair(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			switch r.Header.Get("How") {
 			case "abort":
-				w.(ResponseWriter).Abort(CodeUpstreamReset)
+				w.(*response).Abort(CodeUpstreamReset)
 			case "abort in body":
 				_, _ = io.WriteString(w, "some")
-				w.(ResponseWriter).Abort(CodeUpstreamReset)
+				w.(*response).Abort(CodeUpstreamReset)
 			case "early":
 				_, _ = io.WriteString(w, "some")
 			case "cancel":
@@ -379,7 +379,7 @@ func TestDoneIsCalledOnce(t *testing.T) {
 					r = post("")
 					r.Method = http.MethodHead // nothing to read: done at once
 				}
-				a, err := RoundTrip(t.Context(), s, r, RoundTripOptions{Done: func() { done++ }})
+				a, err := RoundTrip(t.Context(), s, r, func() { done++ })
 				if err != nil {
 					t.Fatal(err)
 				}

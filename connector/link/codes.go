@@ -95,6 +95,9 @@ func (c Code) Err() error {
 	}
 }
 
+// wire returns the code as quic-go's type.
+func (c Code) wire() quic.StreamErrorCode { return quic.StreamErrorCode(c) }
+
 // errDrainingNotSent is ErrDraining and ErrNotSent.
 var errDrainingNotSent = fmt.Errorf("%w: %w", ErrNotSent, ErrDraining)
 

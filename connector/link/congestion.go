@@ -6,23 +6,11 @@ import (
 )
 
 // PreferBBR selects BBR on the TCP connection below conn, as it does not treat every lost
-// packet as congestion. It has no effect if the kernel has no BBR.
-func PreferBBR(conn net.Conn) {
-	if raw := below(conn); raw != nil {
-		preferBBR(raw)
-	}
-}
-
-// ControlBBR is [PreferBBR] for [net.Dialer.Control]: BBR is used from the first packet.
-func ControlBBR(_, _ string, raw syscall.RawConn) error {
-	preferBBR(raw)
-	return nil
-}
-
-// UsesBBR reports whether the TCP connection below conn is known to use BBR.
-func UsesBBR(conn net.Conn) bool {
+// packet as congestion. It reports whether the connection uses BBR now: the kernel may not
+// have it.
+func PreferBBR(conn net.Conn) bool {
 	raw := below(conn)
-	return raw != nil && usesBBR(raw)
+	return raw != nil && preferBBR(raw)
 }
 
 // below returns the socket below conn, or nil.

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -21,37 +22,12 @@ var ErrNoCredit = errors.New("the connector accepts no further requests at the m
 // Conn is one end of the connection of a tunnel: QUIC over UDP, or over a WebSocket where
 // UDP is blocked. It is safe for concurrent use.
 //
-// A request is a stream that the gateway opens. The cause of the connection's context is
+// A request is a stream that the gateway opens. The connector opens only one stream, for
+// control, and the gateway accepts it with its first bytes. The cause of the connection's context is
 // the reason for its end: see [CloseReason], [Silent], [Restarted].
 type Conn struct {
 	*quic.Conn
-	gateway bool
-	packets *packets // of a WebSocket
-}
-
-// QUICGateway returns the gateway's end of a QUIC connection over UDP.
-func QUICGateway(conn *quic.Conn) *Conn { return &Conn{Conn: conn, gateway: true} }
-
-// QUICConnector returns the connector's end of a QUIC connection over UDP.
-func QUICConnector(conn *quic.Conn) *Conn { return &Conn{Conn: conn} }
-
-// TryOpenStream opens the stream of a request, at the gateway. It fails with [ErrNoCredit]
-// if the connector allows no further stream at the moment.
-func (c *Conn) TryOpenStream() (*quic.Stream, error) {
-	stream, err := c.OpenStream()
-	if errors.As(err, new(*quic.StreamLimitReachedError)) {
-		err = ErrNoCredit
-	}
-	return stream, err
-}
-
-// Control returns the control stream, the only one that a connector opens. On the gateway
-// it waits for the connector's first bytes.
-func (c *Conn) Control(ctx context.Context) (*quic.Stream, error) {
-	if c.gateway {
-		return c.AcceptStream(ctx)
-	}
-	return c.OpenStreamSync(ctx)
+	packets *packets // of a WebSocket; nil: over UDP
 }
 
 // Close closes the connection and all of its streams, and sends the code to the other
@@ -81,3 +57,97 @@ func Silent(err error) bool { return errors.As(err, new(*quic.IdleTimeoutError))
 // Restarted reports whether a connection ended by a stateless reset, as after a restart of
 // the other side.
 func Restarted(err error) bool { return errors.As(err, new(*quic.StatelessResetError)) }
+
+// Stream is the stream of one request, as both ends use it.
+type Stream interface {
+	Read([]byte) (int, error)
+	Write([]byte) (int, error)
+	// Close ends the write side cleanly; it must not run concurrently with a Write.
+	Close() error
+	CancelRead(quic.StreamErrorCode)
+	CancelWrite(quic.StreamErrorCode)
+	// SetReliableBoundary makes the data written so far arrive even after CancelWrite.
+	SetReliableBoundary()
+	SetReadDeadline(time.Time) error
+	// Context ends with the write side, or when the peer stops reading.
+	Context() context.Context
+}
+
+var _ Stream = (*quic.Stream)(nil)
+
+// stopReading cancels the read side and unblocks a Read. CancelRead alone does not unblock
+// a Read that waits for the data before a reset.
+func stopReading(s Stream, code Code) {
+	s.CancelRead(code.wire())
+	_ = s.SetReadDeadline(time.Unix(1, 0))
+}
+
+// Limits of a connector's concurrent requests on one tunnel. The gateway refuses further
+// requests, or sends them to another connector.
+const (
+	DefaultMaxRequests = 1024
+	MostMaxRequests    = 16384
+)
+
+const (
+	// idleTimeout is how long a path may be silent before it counts as lost.
+	idleTimeout = 30 * time.Second
+	// keepAlive is used by the connector, to keep its NAT mapping alive. If the mapping
+	// changes while idle, the next request waits for such a packet.
+	keepAlive = 10 * time.Second
+
+	handshakeIdleTimeout = 10 * time.Second
+	// connectorHandshake is the connector's limit, as the gateway may queue handshakes.
+	// The dialler usually has a shorter one.
+	connectorHandshake = 25 * time.Second
+
+	// spareStreams is added to the connector's limit of streams: the gateway counts
+	// requests, and may see the end of one before the connector.
+	spareStreams = 64
+	// maxControlStreams leaves room for control streams of later versions.
+	maxControlStreams = 4
+
+	// All streams share the connection window. If clients that do not read fill it, the
+	// whole tunnel stops. That takes 64 blocked streams.
+	connectionWindow    = 32 << 20
+	maxConnectionWindow = 64 << 20
+
+	answerWindow     = 256 << 10 // per stream, of the gateway
+	maxAnswerWindow  = 512 << 10
+	requestWindow    = 512 << 10 // per stream, of the connector
+	maxRequestWindow = 4 << 20
+)
+
+// GatewayQUIC returns the gateway's QUIC configuration.
+func GatewayQUIC() *quic.Config {
+	c := baseQUIC()
+	c.MaxIncomingStreams = maxControlStreams
+	c.InitialStreamReceiveWindow = answerWindow
+	c.MaxStreamReceiveWindow = maxAnswerWindow
+	return c
+}
+
+// ConnectorQUIC returns the QUIC configuration of a connector with this limit of
+// concurrent requests. 0 is the default limit.
+func ConnectorQUIC(requests int) *quic.Config {
+	c := baseQUIC()
+	c.HandshakeIdleTimeout = connectorHandshake
+	c.KeepAlivePeriod = keepAlive
+	c.MaxIncomingStreams = int64(cmp.Or(requests, DefaultMaxRequests) + spareStreams)
+	c.InitialStreamReceiveWindow = requestWindow
+	c.MaxStreamReceiveWindow = maxRequestWindow
+	return c
+}
+
+// baseQUIC returns the configuration that both ends share.
+func baseQUIC() *quic.Config {
+	return &quic.Config{
+		HandshakeIdleTimeout:           handshakeIdleTimeout,
+		MaxIdleTimeout:                 idleTimeout,
+		MaxIncomingUniStreams:          -1,
+		InitialConnectionReceiveWindow: connectionWindow,
+		MaxConnectionReceiveWindow:     maxConnectionWindow,
+		// The part of an answer before a reset still arrives.
+		EnableStreamResetPartialDelivery: true,
+	}
+}

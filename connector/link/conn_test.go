@@ -20,13 +20,13 @@ func (p *pair) controls(t *testing.T) (gateway, connector *quic.Stream) {
 	defer cancel()
 	accepted := make(chan *quic.Stream, 1)
 	go func() {
-		s, err := p.gateway.Control(ctx)
+		s, err := p.gateway.AcceptStream(ctx)
 		if err != nil {
 			t.Error(err)
 		}
 		accepted <- s
 	}()
-	connector, err := p.connector.Control(ctx)
+	connector, err := p.connector.OpenStreamSync(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,9 +113,6 @@ func TestCloseSaysWhy(t *testing.T) {
 				_, err = a.Body.Read(make([]byte, 100))
 			}
 			wantError(t, err, ErrTunnelLost)
-			if _, err := p.gateway.TryOpenStream(); err == nil || errors.Is(err, ErrNoCredit) {
-				t.Errorf("a stream of a closed connection: %v", err)
-			}
 			if _, err := p.gateway.OpenStreamSync(t.Context()); err == nil {
 				t.Error("a closed connection has streams")
 			}
@@ -151,7 +148,7 @@ func TestWebSocketPin(t *testing.T) {
 	_, pin := newTestIdentity(t)
 	gateway, connector := tcpPipe(t)
 	go func() { _, _ = WebSocketGateway(t.Context(), gateway, GatewayTLS(cert), lasting) }()
-	_, err := WebSocketConnector(t.Context(), connector, ConnectorTLS(pin), ConnectorQUIC(0))
+	_, err := WebSocketConnector(t.Context(), connector, ConnectorTLS(pin, ""), ConnectorQUIC(0))
 	wantError(t, err, ErrPin)
 }
 

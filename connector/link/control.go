@@ -7,7 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"sync"
+
+	"github.com/postern-dev/postern/connector/text"
 )
 
 const (
@@ -132,16 +135,15 @@ func encode(m Message) ([]byte, error) {
 	if string(data) == "{}" {
 		data = nil
 	}
-	text, err := plainJSON(envelope{m.kind(), data})
+	body, err := plainJSON(envelope{m.kind(), data})
 	if err != nil {
 		return nil, err
 	}
-	if len(text) > maxControl {
-		return nil, fmt.Errorf("its %d bytes are over the limit of %d", len(text), maxControl)
+	if len(body) > maxControl {
+		return nil, fmt.Errorf("its %d bytes are over the limit of %d", len(body), maxControl)
 	}
-	frame := make([]byte, 4, 4+len(text))
-	binary.BigEndian.PutUint32(frame, uint32(len(text)))
-	return append(frame, text...), nil
+	frame := binary.BigEndian.AppendUint32(make([]byte, 0, 4+len(body)), uint32(len(body)))
+	return append(frame, body...), nil
 }
 
 // plainJSON is json.Marshal without escaping for HTML, which takes six bytes for a "<".
@@ -155,41 +157,27 @@ func plainJSON(v any) ([]byte, error) {
 	return bytes.TrimSuffix(text.Bytes(), []byte("\n")), nil
 }
 
-// decode returns the message in a frame.
-func decode(text []byte) (Message, error) {
+// decode returns the message in a frame. The data of a message without fields is ignored.
+func decode(frame []byte) (Message, error) {
 	var e envelope
-	if err := json.Unmarshal(text, &e); err != nil {
+	if err := json.Unmarshal(frame, &e); err != nil {
 		return nil, fmt.Errorf("receiving control message: %w: not the expected JSON", ErrMalformed)
 	}
-	decode := decoders[e.Type]
-	if decode == nil {
-		return nil, fmt.Errorf("receiving control message: %w %q", ErrUnknownMessage, short(e.Type))
+	t, ok := types[e.Type]
+	if !ok {
+		return nil, fmt.Errorf("receiving control message: %w %q", ErrUnknownMessage, text.Short(e.Type))
 	}
-	return decode(e)
-}
-
-// decoders decode messages by type. The data of a message without fields is ignored.
-var decoders = map[string]func(envelope) (Message, error){
-	"hello": decodeAs[Hello], "welcome": decodeAs[Welcome], "deny": decodeAs[Deny], "pending": decodeAs[Pending], "grant": decodeAs[Grant],
-	"update": decodeAs[Update], "updated": decodeAs[Updated], "report": decodeAs[Report], "rotate": decodeAs[Rotate], "rotated": decodeAs[Rotated],
-	"ping": empty[Ping], "pong": decodeAs[Pong], "drain": empty[Drain], "drain_ok": empty[DrainOK], "drained": empty[Drained],
-}
-
-func empty[M Message](envelope) (Message, error) { return *new(M), nil }
-
-func decodeAs[M Message](e envelope) (Message, error) {
-	var m M
-	if len(e.Data) == 0 {
-		return m, nil
+	m := reflect.New(t)
+	if len(e.Data) > 0 && t.NumField() > 0 {
+		if parts(e.Data) > maxParts {
+			return nil, fmt.Errorf("receiving %s message: %w: %w: it has more than %d parts", e.Type, ErrMalformed, ErrOversized, maxParts)
+		}
+		// The text of a JSON error may quote its input, and a hello has a secret.
+		if err := json.Unmarshal(e.Data, m.Interface()); err != nil {
+			return nil, fmt.Errorf("receiving %s message: %w: its fields are not of the expected types", e.Type, ErrMalformed)
+		}
 	}
-	if parts(e.Data) > maxParts {
-		return nil, fmt.Errorf("receiving %s message: %w: %w: it has more than %d parts", e.Type, ErrMalformed, ErrOversized, maxParts)
-	}
-	// The text of a JSON error may quote its input, and a hello has a secret.
-	if err := json.Unmarshal(e.Data, &m); err != nil {
-		return nil, fmt.Errorf("receiving %s message: %w: its fields are not of the expected types", e.Type, ErrMalformed)
-	}
-	return m, nil
+	return m.Elem().Interface().(Message), nil
 }
 
 // parts counts the commas between the fields and elements of a valid JSON text.

@@ -59,7 +59,7 @@
 //	    │                                       │   answer the gateway asks again
 //	    │                                       │   after the next hello
 //	    │                                       │
-//	    │ drain                                 │   the connector leaves: no more
+//	    │ drain                                 │   the connector leaves: no new
 //	    ├──────────────────────────────────────▶│   requests on this tunnel
 //	    │                              drain_ok │   only now may its successor
 //	    │◀──────────────────────────────────────┤   send a hello
@@ -67,7 +67,7 @@
 //	    │◀──────────────────────────────────────┤   gateway closes: CloseDrained
 //	    │                                       │
 //	    │                                 drain │   the gateway shuts down: it
-//	    │◀──────────────────────────────────────┤   opens no more streams
+//	    │◀──────────────────────────────────────┤   opens no new streams
 //	    │ drain_ok                              │
 //	    ├──────────────────────────────────────▶│
 //	    │                               drained │   the last answer is in, or its
@@ -80,7 +80,7 @@
 //
 // A hello replaces the connector's previous tunnel. If that belongs to the same process,
 // it is closed at once, as a process that dials again has lost it. If it belongs to another
-// process, as during an upgrade, it gets no more requests. If it then answers a ping of
+// process, as during an upgrade, it gets no new requests. If it then answers a ping of
 // the gateway within a second, it may finish its requests before it is closed. A hello with
 // dry_run replaces nothing: the gateway answers with welcome or deny, and closes.
 //

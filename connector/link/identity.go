@@ -36,11 +36,7 @@ func NewIdentity() ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("generating tunnel key: %w", err)
 	}
-	pkcs8, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		return nil, fmt.Errorf("encoding tunnel key: %w", err)
-	}
-	return pkcs8, nil
+	return x509.MarshalPKCS8PrivateKey(key)
 }
 
 // Identity returns a certificate for a tunnel key from [NewIdentity], and its pin.
@@ -100,10 +96,15 @@ func GatewayTLS(cert tls.Certificate) *tls.Config {
 }
 
 // ConnectorTLS returns the connector's TLS configuration. It only trusts the key with the
-// given pin. A handshake with another key fails with [ErrPin].
-func ConnectorTLS(pin string) *tls.Config {
+// given pin. A handshake with another key fails with [ErrPin]. If preauth is not "", the
+// ClientHello has this preauthentication.
+func ConnectorTLS(pin, preauth string) *tls.Config {
+	protocols := []string{ALPN}
+	if preauth != "" {
+		protocols = append(protocols, PreauthProtocol+preauth)
+	}
 	return &tls.Config{
-		NextProtos: []string{ALPN},
+		NextProtos: protocols,
 		MinVersion: tls.VersionTLS13,
 		// VerifyConnection checks the key itself. The handshake proves that the peer
 		// holds it.

@@ -3,6 +3,8 @@ package link
 import (
 	"fmt"
 	"log/slog"
+	"reflect"
+	"time"
 
 	"github.com/postern-dev/postern/connector/text"
 )
@@ -26,7 +28,7 @@ type Hello struct {
 	// DryRun asks whether the gateway would accept the connector. The gateway answers
 	// and closes. The connector's tunnel is not replaced.
 	DryRun bool `json:"dry_run,omitempty"`
-	// Beside means that the same instance has a silent tunnel. It gets no more requests,
+	// Beside means that the same instance has a silent tunnel. It gets no new requests,
 	// and may finish its requests if it recovers.
 	Beside    bool     `json:"beside,omitempty"`
 	Name      string   `json:"name,omitempty"` // of the host
@@ -73,6 +75,22 @@ const (
 	DenyShutdown    = "shutdown"        // the gateway is shutting down
 )
 
+// Pending answers a hello with a claim: a person has to approve the device. The
+// connection stays open until that is decided; pings continue as on a tunnel.
+type Pending struct {
+	// Fingerprint is the result of [Fingerprint]. The connector shows its own, so that a
+	// person can compare the two.
+	Fingerprint string    `json:"fingerprint"`
+	ExpiresAt   time.Time `json:"expires_at"` // of the code
+}
+
+// Grant ends a pairing: the device is now a connector. It stores the token, closes the
+// connection (CloseNone) and dials with the token. A grant contains a secret: logs and fmt
+// do not show it.
+type Grant struct {
+	TunnelToken string `json:"tunnel_token"`
+}
+
 // Update replaces the upstreams and routes of the hello.
 type Update struct {
 	Upstreams []string `json:"upstreams"`
@@ -83,6 +101,40 @@ type Update struct {
 type Updated struct {
 	// Error is the reason why the update was rejected. If it is "", all later requests
 	// use the update.
+	Error string `json:"error,omitempty"`
+}
+
+// Report is the state of a connector's upstreams. It replaces the previous report. The
+// state of a missing upstream is unknown.
+type Report struct {
+	Upstreams []UpstreamReport `json:"upstreams"`
+}
+
+// UpstreamReport is the state of one upstream.
+type UpstreamReport struct {
+	Name string `json:"name"`
+	// Reachable means that the server answers, even with an error.
+	Reachable bool `json:"reachable"`
+	// Models are the listed ids. nil means that the server has no list.
+	Models []string `json:"models"`
+	// Open means that other models may work too: the list was cut, or the server accepts
+	// any name.
+	Open bool `json:"open,omitempty"`
+}
+
+// Rotate offers a new token to a connector. The connector durably stores it before it
+// answers; from then on the gateway may reject the old one. Until the answer, both are
+// valid. It contains a secret: logs and fmt do not show it.
+type Rotate struct {
+	ID          string `json:"id"` // repeated in the answer
+	TunnelToken string `json:"tunnel_token"`
+}
+
+// Rotated answers a rotate. Connectors that do not support rotation send no answer.
+type Rotated struct {
+	ID string `json:"id"`
+	// Error is the reason why the connector cannot store the new token and keeps the old
+	// one. If it is "", the connector uses the new token from now on.
 	Error string `json:"error,omitempty"`
 }
 
@@ -98,7 +150,7 @@ type Pong struct {
 // Drain announces that the sender leaves.
 type Drain struct{}
 
-// DrainOK answers a drain: no more requests will be sent or are expected.
+// DrainOK answers a drain: no further requests will be sent or are expected.
 type DrainOK struct{}
 
 // Drained means that the last answer has arrived. The tunnel closes.
@@ -107,13 +159,37 @@ type Drained struct{}
 func (Hello) kind() string   { return "hello" }
 func (Welcome) kind() string { return "welcome" }
 func (Deny) kind() string    { return "deny" }
+func (Pending) kind() string { return "pending" }
+func (Grant) kind() string   { return "grant" }
 func (Update) kind() string  { return "update" }
 func (Updated) kind() string { return "updated" }
+func (Report) kind() string  { return "report" }
+func (Rotate) kind() string  { return "rotate" }
+func (Rotated) kind() string { return "rotated" }
 func (Ping) kind() string    { return "ping" }
 func (Pong) kind() string    { return "pong" }
 func (Drain) kind() string   { return "drain" }
 func (DrainOK) kind() string { return "drain_ok" }
 func (Drained) kind() string { return "drained" }
+
+// types are the types of the messages by their kinds.
+var types = byKind(
+	Hello{}, Welcome{}, Deny{}, Pending{}, Grant{}, Update{}, Updated{}, Report{}, Rotate{}, Rotated{},
+	Ping{}, Pong{}, Drain{}, DrainOK{}, Drained{},
+)
+
+func byKind(messages ...Message) map[string]reflect.Type {
+	types := make(map[string]reflect.Type, len(messages))
+	for _, m := range messages {
+		types[m.kind()] = reflect.TypeOf(m)
+	}
+	return types
+}
+
+// Error makes a refusal an error of the connector.
+func (d Deny) Error() string {
+	return fmt.Sprintf("the gateway refused the connector: %s (%s)", d.Message, d.Code)
+}
 
 // String names the connector and hides the secret and the claim.
 func (h Hello) String() string {
@@ -129,78 +205,20 @@ func (h Hello) GoString() string { return h.String() }
 // LogValue implements [slog.LogValuer].
 func (h Hello) LogValue() slog.Value { return slog.StringValue(h.String()) }
 
-// Error makes a refusal an error of the connector.
-func (d Deny) Error() string {
-	return fmt.Sprintf("the gateway refused the connector: %s (%s)", d.Message, d.Code)
-}
+// String hides the token.
+func (Grant) String() string { return "grant" }
 
-// Limits of a hello.
-const (
-	MaxUpstreams = 256
-	MaxRoutes    = 256
-	MaxField     = 256 // bytes of a name
-)
+// GoString is [Grant.String], for %#v.
+func (g Grant) GoString() string { return g.String() }
 
-// Check validates a hello. Its errors are logged by the connector.
-func (h Hello) Check() error {
-	for _, f := range []string{h.Connector, h.Secret, h.Instance, h.Name, h.Version, h.OS} {
-		if len(f) > MaxField || !text.IsPrintable(f) {
-			return fmt.Errorf("checking hello: a field is longer than %d bytes or not printable", MaxField)
-		}
-	}
-	if err := h.checkClaim(); err != nil {
-		return err
-	}
-	if len(h.Upstreams) == 0 || len(h.Upstreams) > MaxUpstreams {
-		return fmt.Errorf("checking hello: it names %d upstreams; 1 to %d are possible", len(h.Upstreams), MaxUpstreams)
-	}
-	names := make(map[string]bool, len(h.Upstreams))
-	for _, u := range h.Upstreams {
-		if err := CheckUpstream(u); err != nil {
-			return fmt.Errorf("checking hello: %w", err)
-		}
-		if names[u] {
-			return fmt.Errorf("checking hello: duplicate upstream %q", u)
-		}
-		names[u] = true
-	}
-	if h.MaxRequests < 0 || h.MaxRequests > MostMaxRequests {
-		return fmt.Errorf("checking hello: it takes %d requests at once; 1 to %d are possible", h.MaxRequests, MostMaxRequests)
-	}
-	if len(h.Routes) > MaxRoutes {
-		return fmt.Errorf("checking hello: it has %d routes; up to %d are possible", len(h.Routes), MaxRoutes)
-	}
-	for i, r := range h.Routes {
-		switch {
-		case !names[r.Upstream]:
-			return fmt.Errorf("checking hello: route %d has the unknown upstream %q", i+1, short(r.Upstream))
-		case r.Model == "" || len(r.Model) > MaxField || len(r.UpstreamModel) > MaxField:
-			return fmt.Errorf("checking hello: the model of route %d is empty or longer than %d bytes", i+1, MaxField)
-		case !text.IsPrintable(r.Model) || !text.IsPrintable(r.UpstreamModel):
-			return fmt.Errorf("checking hello: the model of route %d is not printable", i+1)
-		}
-	}
-	return nil
-}
+// LogValue implements [slog.LogValuer].
+func (g Grant) LogValue() slog.Value { return slog.StringValue(g.String()) }
 
-// CheckUpstream checks the name of an upstream: 1 to 64 of [A-Za-z0-9._-]. It is the Host
-// of requests.
-func CheckUpstream(name string) error {
-	ok := len(name) >= 1 && len(name) <= 64
-	for i := 0; ok && i < len(name); i++ {
-		c := name[i]
-		ok = c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '.' || c == '_' || c == '-'
-	}
-	if !ok {
-		return fmt.Errorf("upstream name %q is not 1 to 64 of A-Z a-z 0-9 . _ -", short(name))
-	}
-	return nil
-}
+// String hides the token.
+func (r Rotate) String() string { return "rotate " + text.Short(r.ID) }
 
-// short shortens text that an error quotes.
-func short(s string) string {
-	if len(s) > 64 {
-		return s[:64] + "…"
-	}
-	return s
-}
+// GoString is [Rotate.String], for %#v.
+func (r Rotate) GoString() string { return r.String() }
+
+// LogValue implements [slog.LogValuer].
+func (r Rotate) LogValue() slog.Value { return slog.StringValue(r.String()) }

@@ -65,7 +65,7 @@ func newPair(t testing.TB, h http.Handler) *pair {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	connector := &quic.Transport{Conn: connectorSocket}
-	dialled, err := connector.Dial(ctx, gatewaySocket.LocalAddr(), ConnectorTLS(pin), ConnectorQUIC(0))
+	dialled, err := connector.Dial(ctx, gatewaySocket.LocalAddr(), ConnectorTLS(pin, ""), ConnectorQUIC(0))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func newPair(t testing.TB, h http.Handler) *pair {
 		_ = gatewaySocket.Close()
 		_ = connectorSocket.Close()
 	})
-	return startPair(t, QUICGateway(accepted), QUICConnector(dialled), h)
+	return startPair(t, &Conn{Conn: accepted}, &Conn{Conn: dialled}, h)
 }
 
 // newWebSocketPair connects over TCP.
@@ -122,7 +122,7 @@ func newWebSocketPairOver(t testing.TB, pipe func(testing.TB) (net.Conn, net.Con
 	accepting.Go(func() {
 		gateway, gatewayErr = WebSocketGateway(ctx, gatewayEnd, GatewayTLS(cert), lasting)
 	})
-	connector, err := WebSocketConnector(ctx, connectorEnd, ConnectorTLS(pin), ConnectorQUIC(0))
+	connector, err := WebSocketConnector(ctx, connectorEnd, ConnectorTLS(pin, ""), ConnectorQUIC(0))
 	accepting.Wait()
 	if err := errors.Join(err, gatewayErr); err != nil {
 		t.Fatal(err)
@@ -165,7 +165,7 @@ func (p *pair) roundTrip(ctx context.Context, r *http.Request) (*http.Response, 
 	if err != nil {
 		return nil, err
 	}
-	return RoundTrip(ctx, s, r, RoundTripOptions{})
+	return RoundTrip(ctx, s, r, nil)
 }
 
 // post returns a request as the gateway makes them.

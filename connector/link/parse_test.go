@@ -27,7 +27,6 @@ func (s *fakeStream) CancelRead(quic.StreamErrorCode)  {}
 func (s *fakeStream) CancelWrite(quic.StreamErrorCode) {}
 func (s *fakeStream) SetReliableBoundary()             {}
 func (s *fakeStream) SetReadDeadline(time.Time) error  { return nil }
-func (s *fakeStream) SetWriteDeadline(time.Time) error { return nil }
 func (s *fakeStream) Context() context.Context         { return context.Background() }
 
 // readAnswer is RoundTrip's reading of an answer.
@@ -38,7 +37,7 @@ func readAnswer(method, answer string) (*http.Response, error) {
 func readAnswerFrom(method string, answer io.Reader) (*http.Response, error) {
 	r := post("")
 	r.Method = method
-	a, err := RoundTrip(context.Background(), &fakeStream{Reader: answer}, r, RoundTripOptions{})
+	a, err := RoundTrip(context.Background(), &fakeStream{Reader: answer}, r, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -194,7 +193,7 @@ func TestEventsAreNotSplit(t *testing.T) {
 		pieces = append(pieces, "c8\r\n"+strings.Repeat("e", size)+"\r\n")
 	}
 	pieces = append(pieces, "0\r\n\r\n")
-	a, err := RoundTrip(t.Context(), &fakeStream{Reader: &perRead{pieces}}, post(""), RoundTripOptions{})
+	a, err := RoundTrip(t.Context(), &fakeStream{Reader: &perRead{pieces}}, post(""), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,7 +3,6 @@ package link
 import (
 	"crypto/hmac"
 	"crypto/sha256"
-	"crypto/tls"
 	"encoding/base64"
 	"strings"
 )
@@ -58,15 +57,4 @@ func preauthMAC(pin, connector string, secretHash []byte) []byte {
 	h := hmac.New(sha256.New, secretHash)
 	h.Write([]byte(preauthContext + pin + "\x00" + connector))
 	return h.Sum(nil)[:preauthBytes]
-}
-
-// WithPreauth returns a connector's TLS configuration that sends a preauthentication. If
-// preauth is "", it returns config.
-func WithPreauth(config *tls.Config, preauth string) *tls.Config {
-	if preauth == "" {
-		return config
-	}
-	config = config.Clone()
-	config.NextProtos = append(config.NextProtos[:len(config.NextProtos):len(config.NextProtos)], PreauthProtocol+preauth)
-	return config
 }

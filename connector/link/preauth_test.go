@@ -24,12 +24,11 @@ func TestPreauth(t *testing.T) {
 	if CheckPreauth("other", id, hash[:], mac) || CheckPreauth(token.Pin, "con.2", hash[:], mac) || CheckPreauth(token.Pin, id, other[:], mac) {
 		t.Error("it is valid for another gateway, connector or secret")
 	}
-	config := ConnectorTLS("pin")
-	if got := WithPreauth(config, text).NextProtos; !slices.Equal(got, []string{ALPN, PreauthProtocol + text}) || len(config.NextProtos) != 1 {
+	if got := ConnectorTLS("pin", text).NextProtos; !slices.Equal(got, []string{ALPN, PreauthProtocol + text}) {
 		t.Errorf("the protocols are %q", got)
 	}
 	token.Connector = strings.Repeat("x", 250)
-	if got := Preauth(token); got != "" || WithPreauth(config, got) != config {
+	if got := Preauth(token); got != "" || len(ConnectorTLS("pin", got).NextProtos) != 1 {
 		t.Errorf("a long id gives %q", got)
 	}
 }

@@ -4,21 +4,73 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"strconv"
+	"net/http"
+	"sync"
 )
 
-// maxChunkLine bounds "size CRLF" of a chunk.
-const maxChunkLine = 18
+const (
+	// smallBuffer holds most heads, events and small bodies. Each stream keeps one while
+	// it waits for data.
+	smallBuffer = 4 << 10
+	// largeChunk is the maximum number of body bytes in one write.
+	largeChunk = 32 << 10
+	// largeBuffer holds a head, and a large chunk with its framing.
+	largeBuffer = largeChunk + smallBuffer
+)
 
-// reader reads messages from a stream, through a pooled buffer.
+// Buffers are shared by all streams of a process. An idle tunnel should hold none.
+var (
+	smallBuffers = sync.Pool{New: func() any { return &buffer{array: make([]byte, smallBuffer)} }}
+	largeBuffers = sync.Pool{New: func() any { return &buffer{array: make([]byte, largeBuffer)} }}
+)
+
+// buffer is a reusable byte slice.
+type buffer struct {
+	array []byte
+}
+
+// getBuffer returns a buffer for about n bytes, at most largeBuffer.
+func getBuffer(n int) *buffer {
+	if n <= smallBuffer {
+		return smallBuffers.Get().(*buffer)
+	}
+	return largeBuffers.Get().(*buffer)
+}
+
+// put returns the buffer to its pool. b may be nil.
+func (b *buffer) put() {
+	switch {
+	case b == nil:
+	case len(b.array) == smallBuffer:
+		smallBuffers.Put(b)
+	default:
+		largeBuffers.Put(b)
+	}
+}
+
+// maxInformational bounds how many 1xx responses may come before the answer.
+const maxInformational = 16
+
+// reader reads messages from a stream, through a pooled buffer: the head of a message,
+// then its body.
 type reader struct {
 	stream io.Reader
 	large  bool    // use a large buffer
+	goesOn bool    // the stream continues after a message
 	extras bool    // accept chunk extensions and trailers, and drop them
 	pooled *buffer // nil before the first use, and after release
 	buf    []byte
 	r, w   int   // buf[r:w] is unread
 	err    error // of the stream
+	body
+}
+
+// body is the rest of the current message's body: its length is known, or it is chunked.
+type body struct {
+	chunked bool
+	toEnd   bool  // the body ends with the stream, and left is unused
+	started bool  // the first chunk was read
+	left    int64 // remaining bytes of the body or the chunk
 }
 
 // buffered returns the unread bytes in the buffer.
@@ -94,6 +146,22 @@ func (b *reader) head(limit int) (string, error) {
 	}
 }
 
+// response reads the head of a response into r, and skips informational responses. old
+// allows HTTP/1.0.
+func (b *reader) response(limit int, r *http.Response, old bool) (head, error) {
+	for range maxInformational {
+		text, err := b.head(limit)
+		if err != nil {
+			return head{}, err
+		}
+		h, final, err := parseResponse(text, r, old)
+		if err != nil || final {
+			return h, err
+		}
+	}
+	return head{}, malformed("too many informational responses")
+}
+
 // errHeadTooLarge returns the error for a head over limit bytes.
 func errHeadTooLarge(limit int) error {
 	return malformed(fmt.Sprintf("the head is over %d bytes", limit))
@@ -125,10 +193,10 @@ func (b *reader) read(p []byte) (int, error) {
 	return n, nil
 }
 
-// chunk reads the end of the previous chunk and the size line of the next one, and the
+// nextChunk reads the end of the previous chunk and the size line of the next one, and the
 // trailer after the last chunk. It follows RFC 9112 §7.1, without extensions unless extras
 // is set.
-func (b *reader) chunk(first bool) (int64, error) {
+func (b *reader) nextChunk(first bool) (int64, error) {
 	for {
 		size, used, err := parseChunk(b.buffered(), first, b.extras)
 		if err != nil {
@@ -144,41 +212,6 @@ func (b *reader) chunk(first bool) (int64, error) {
 	}
 }
 
-var crlf = []byte("\r\n")
-
-// parseChunk parses the bytes that [reader.chunk] reads, at the beginning of data. It
-// returns their number, or 0 if data ends too early.
-func parseChunk(data []byte, first, extras bool) (size int64, used int, err error) {
-	if !first {
-		if used = min(len(data), len(crlf)); string(data[:used]) != string(crlf[:used]) {
-			return 0, 0, malformed("a chunk does not end in CRLF")
-		}
-	}
-	line, rest, complete := bytes.Cut(data[used:], crlf)
-	if !complete && (len(line) < maxChunkLine || extras && len(line) < maxChunkLine+maxExtra) {
-		return 0, 0, nil
-	}
-	digits := line
-	if i := bytes.IndexAny(line, "; \t"); i >= 0 && extras {
-		if digits = line[:i]; !isExtension(line[i:]) {
-			return 0, 0, malformed("a chunk has an invalid extension")
-		}
-	}
-	n, err := strconv.ParseUint(string(digits), 16, 60)
-	if err != nil || !complete || len(digits) > maxChunkLine-len(crlf) {
-		return 0, 0, malformed("a chunk has an invalid size line")
-	}
-	used += len(line) + len(crlf)
-	if n > 0 {
-		return int64(n), used, nil
-	}
-	after, err := parseTrailer(rest, extras)
-	if err != nil || after == 0 {
-		return 0, 0, err
-	}
-	return 0, used + after, nil
-}
-
 // end checks that the stream ends after the message.
 func (b *reader) end() error {
 	if b.r == b.w {
@@ -189,4 +222,64 @@ func (b *reader) end() error {
 		}
 	}
 	return malformed("bytes after the end of the message")
+}
+
+// readBody reads the next bytes of the body. It reads the stream at most once, and not at
+// all if bytes are buffered, so that events are not delayed. It returns io.EOF only at the
+// end of the message, possibly with the last bytes.
+func (b *reader) readBody(p []byte) (n int, err error) {
+	for n < len(p) {
+		if b.left == 0 {
+			if n > 0 && !b.ahead() {
+				return n, nil
+			}
+			if err := b.next(); err != nil {
+				return n, err
+			}
+			continue
+		}
+		if n > 0 && len(b.buffered()) == 0 {
+			return n, nil
+		}
+		m, err := b.read(p[n:min(int64(len(p)), int64(n)+b.left)])
+		b.left -= int64(m)
+		n += m
+		if err == io.EOF && !b.toEnd {
+			err = io.ErrUnexpectedEOF
+		}
+		if err != nil {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+// ahead reports whether next can proceed without reading from the stream.
+func (b *reader) ahead() bool {
+	if !b.chunked {
+		return b.goesOn || b.err != nil
+	}
+	size, used, err := parseChunk(b.buffered(), false, b.extras)
+	return err != nil || used > 0 && (size > 0 || b.goesOn || b.err != nil)
+}
+
+// next advances to the next chunk. It returns io.EOF at the end of the message.
+func (b *reader) next() error {
+	if b.chunked {
+		size, err := b.nextChunk(!b.started)
+		if err == io.EOF {
+			err = io.ErrUnexpectedEOF
+		}
+		if err != nil || size > 0 {
+			b.started, b.left = true, size
+			return err
+		}
+	}
+	if b.goesOn {
+		return io.EOF
+	}
+	if err := b.end(); err != nil {
+		return err
+	}
+	return io.EOF
 }

@@ -11,7 +11,7 @@ import (
 // errAborted is returned by writes after Abort.
 var errAborted = errors.New("the answer was aborted")
 
-// response is the [ResponseWriter] of one request. Its handler uses it from one
+// response is the response writer of one request, see [Serve]. Its handler uses it from one
 // goroutine at a time.
 type response struct {
 	stream Stream
@@ -29,8 +29,6 @@ type response struct {
 	out  []byte // bytes in held, or in a larger array if they outgrew it
 	err  error  // of the first failed write, or of Abort
 }
-
-var _ ResponseWriter = (*response)(nil)
 
 // Header implements http.ResponseWriter.
 func (w *response) Header() http.Header {
@@ -187,7 +185,7 @@ func (w *response) Flush() {
 	_ = w.send() // the next Write returns the error
 }
 
-// Abort implements [ResponseWriter].
+// Abort resets the request, once. All further writes fail.
 func (w *response) Abort(code Code) {
 	if errors.Is(w.err, errAborted) {
 		return

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,16 +14,6 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// maxInformational bounds how many 1xx responses may come before the answer.
-const maxInformational = 16
-
-// RoundTripOptions are the options of [RoundTrip].
-type RoundTripOptions struct {
-	// Done is called once the request no longer uses the stream: at the end of the
-	// answer's body, at its Close, or when RoundTrip fails.
-	Done func()
-}
-
 // RoundTrip sends r on a new stream and reads the head of the answer. It is the gateway's
 // end of a request.
 //
@@ -31,12 +22,15 @@ type RoundTripOptions struct {
 // RoundTrip closes it. Hop-by-hop fields and fields for the gateway alone (Authorization,
 // Cookie, Origin, X-Api-Key) are left out.
 //
+// done, which may be nil, is called once the request no longer uses the stream: at the end
+// of the answer's body, at its Close, or when RoundTrip fails.
+//
 // When ctx ends, or the answer's body is closed before its end, both directions are reset
 // with CodeCancelled. RoundTrip and reads of the body return the cause of ctx, or wrap an
 // error of this package: that of a reset, [ErrTunnelLost] or [ErrMalformed]; or
 // [io.ErrUnexpectedEOF].
-func RoundTrip(ctx context.Context, s Stream, r *http.Request, o RoundTripOptions) (*http.Response, error) {
-	x := &exchange{ctx: ctx, stream: s, request: r, done: o.Done}
+func RoundTrip(ctx context.Context, s Stream, r *http.Request, done func()) (*http.Response, error) {
+	x := &exchange{ctx: ctx, stream: s, request: r, done: done}
 	x.in.stream = s
 	if ctx.Done() != nil {
 		x.unwatch = context.AfterFunc(ctx, x.cancel)
@@ -67,10 +61,9 @@ type exchange struct {
 
 	finished atomic.Bool // finish has run
 
-	mu   sync.Mutex // held by Read; protects what follows
-	in   reader
-	body content
-	err  error // what Read returns from now on
+	mu  sync.Mutex // held by Read; protects what follows
+	in  reader
+	err error // what Read returns from now on
 }
 
 // cancel resets both directions; it is safe for concurrent use.
@@ -211,24 +204,21 @@ func (x *exchange) upload(buf *buffer, body io.ReadCloser, rest int64) {
 	x.endWrite(nil)
 }
 
-// appendRequest appends the head of a request.
+// appendRequest appends the head of a request to an upstream.
 func appendRequest(b []byte, r *http.Request, size int64) ([]byte, error) {
 	if size < 0 {
 		return nil, errors.New("sending a request: the length of its body is unknown")
 	}
-	host := r.Host
-	if host == "" {
-		host = r.URL.Host
-	}
-	if err := CheckUpstream(host); err != nil {
+	if err := CheckUpstream(cmp.Or(r.Host, r.URL.Host)); err != nil {
 		return nil, fmt.Errorf("sending a request: %w", err)
 	}
-	return appendHead(b, r, host, size, private)
+	return AppendRequest(b, r, size, private)
 }
 
-// appendHead appends the head of a request to host, without the fields for which skip is
-// true.
-func appendHead(b []byte, r *http.Request, host string, size int64, skip func(name string) bool) ([]byte, error) {
+// AppendRequest appends the head of a request to a server, with size as its
+// Content-Length. It leaves out hop-by-hop fields, and those for which skip is true. The
+// error names an invalid field, but never its value.
+func AppendRequest(b []byte, r *http.Request, size int64, skip func(name string) bool) ([]byte, error) {
 	method, path, query := r.Method, r.URL.EscapedPath(), r.URL.RawQuery
 	if method == "" {
 		method = http.MethodGet
@@ -244,7 +234,7 @@ func appendHead(b []byte, r *http.Request, host string, size int64, skip func(na
 		b = append(b, query...)
 	}
 	b = append(b, " HTTP/1.1\r\nHost: "...)
-	b = append(b, host...)
+	b = append(b, cmp.Or(r.Host, r.URL.Host)...)
 	b = append(b, "\r\n"...)
 	if size > 0 || method != http.MethodGet && method != http.MethodHead {
 		b = append(b, "Content-Length: "...)
@@ -258,27 +248,13 @@ func appendHead(b []byte, r *http.Request, host string, size int64, skip func(na
 	return append(b, "\r\n"...), nil
 }
 
-// receive reads the head of the answer.
+// receive reads the head of the answer, and sets up its body.
 func (x *exchange) receive() error {
-	for range maxInformational {
-		text, err := x.in.head(maxHead)
-		if err != nil {
-			return err
-		}
-		h, final, err := parseResponse(text, &x.answer, false)
-		if err != nil {
-			return err
-		}
-		if final {
-			return x.begin(h)
-		}
-	}
-	return malformed("too many informational responses")
-}
-
-// begin sets up the answer's body.
-func (x *exchange) begin(h head) error {
 	a := &x.answer
+	h, err := x.in.response(maxHead, a, false)
+	if err != nil {
+		return err
+	}
 	a.Request = x.request
 	a.ContentLength = h.length
 	if x.request.Method == http.MethodHead || bodyless(a.StatusCode) {
@@ -297,7 +273,7 @@ func (x *exchange) begin(h head) error {
 	if h.length < 0 && !h.chunked {
 		return malformed("a response without a length")
 	}
-	x.body = content{in: &x.in, chunked: h.chunked, left: max(h.length, 0)}
+	x.in.body = body{chunked: h.chunked, left: max(h.length, 0)}
 	a.Body = (*answerBody)(x)
 	return nil
 }
@@ -322,7 +298,7 @@ func (b *answerBody) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
-	n, err := x.body.read(p)
+	n, err := x.in.readBody(p)
 	if err != nil {
 		if err != io.EOF {
 			x.cancel()

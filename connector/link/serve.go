@@ -13,9 +13,10 @@ import (
 // Serve serves the request on a stream with h, and returns after h. It is the connector's
 // end of a request.
 //
-// The handler's [http.ResponseWriter] is a [ResponseWriter]. The context of its
-// request ends when the gateway cancels the request or the tunnel is lost; it
-// does not end when the request's body does.
+// The handler's [http.ResponseWriter] sends the header with the first bytes of the body,
+// or at Flush. It also has a method Abort(Code), which resets the request: data written so
+// far still arrives, unless the code is CodeCancelled. The context of the request ends when
+// the gateway cancels the request or the tunnel is lost.
 //
 // The error is the reason why no complete answer was sent, for logs: the code passed to
 // Abort, the code of the gateway's reset, a malformed request, or a [*PanicError].
@@ -58,10 +59,9 @@ type serving struct {
 
 	request *http.Request
 
-	mu   sync.Mutex // held by Read; protects what follows
-	in   reader
-	body content
-	err  error // what Read returns from now on
+	mu  sync.Mutex // held by Read; protects what follows
+	in  reader
+	err error // what Read returns from now on
 }
 
 // begin creates the request from its head.
@@ -75,7 +75,7 @@ func (x *serving) begin(text string) error {
 	if h.length > 0 {
 		r.ContentLength = h.length
 		r.Body = (*requestBody)(x)
-		x.body = content{in: &x.in, left: h.length}
+		x.in.left = h.length
 	} else {
 		x.err = io.EOF
 	}
@@ -123,7 +123,7 @@ func (b *requestBody) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
-	n, err := x.body.read(p)
+	n, err := x.in.readBody(p)
 	if err != nil && err != io.EOF {
 		err = streamError(context.Background(), err)
 		if errors.Is(err, ErrInternal) {

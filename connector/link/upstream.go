@@ -11,20 +11,12 @@ import (
 // maxHead: the answer has to pass the tunnel, where fields are added to it.
 const maxAnswerHead = maxHead - 1<<10
 
-// AppendRequest appends the head of a request to a server, with size as its
-// Content-Length. It leaves out hop-by-hop fields, and those for which skip is true. The
-// error names an invalid field, but never its value.
-func AppendRequest(b []byte, r *http.Request, size int64, skip func(name string) bool) ([]byte, error) {
-	return appendHead(b, r, r.Host, size, skip)
-}
-
 // AnswerReader reads a server's answers on one connection, one after the other. It is as
 // strict as the tunnel about ambiguous messages. In addition it accepts HTTP/1.0, bodies
 // that end with the connection, chunk extensions and trailers. It is not safe for
 // concurrent use.
 type AnswerReader struct {
 	in     reader
-	body   content
 	head   http.Response
 	ended  bool // the answer was read to its end
 	closes bool // no other answer can follow
@@ -32,7 +24,7 @@ type AnswerReader struct {
 
 // NewAnswerReader returns a reader of the answers on conn.
 func NewAnswerReader(conn io.Reader) *AnswerReader {
-	return &AnswerReader{in: reader{stream: conn, large: true, extras: true}}
+	return &AnswerReader{in: reader{stream: conn, large: true, goesOn: true, extras: true}}
 }
 
 // Buffered reports whether bytes after the head of the answer have already arrived.
@@ -43,30 +35,21 @@ func (a *AnswerReader) Buffered() bool { return len(a.in.buffered()) > 0 }
 // that of the connection: [io.ErrUnexpectedEOF] at its end.
 func (a *AnswerReader) Next(method string) (status int, header http.Header, err error) {
 	a.ended, a.closes = false, false
-	for range maxInformational {
-		text, err := a.in.head(maxAnswerHead)
-		if err == io.EOF {
-			err = io.ErrUnexpectedEOF
-		}
-		if err != nil {
-			return 0, nil, err
-		}
-		h, final, err := parseResponse(text, &a.head, true)
-		if err != nil {
-			return 0, nil, err
-		}
-		if final {
-			return a.head.StatusCode, h.header, a.begin(h, method)
-		}
+	h, err := a.in.response(maxAnswerHead, &a.head, true)
+	if err == io.EOF {
+		err = io.ErrUnexpectedEOF
 	}
-	return 0, nil, malformed("too many informational responses")
+	if err != nil {
+		return 0, nil, err
+	}
+	return a.head.StatusCode, h.header, a.begin(h, method)
 }
 
 // begin determines the length of the answer's body, RFC 9112 §6.3.
 func (a *AnswerReader) begin(h head, method string) error {
 	old := a.head.ProtoMinor == 0
 	a.closes = old || httpguts.HeaderValuesContainsToken(h.header["Connection"], "close")
-	a.body = content{in: &a.in, chunked: h.chunked, goesOn: true, left: max(h.length, 0)}
+	a.in.body = body{chunked: h.chunked, left: max(h.length, 0)}
 	switch {
 	case method == http.MethodHead || bodyless(a.head.StatusCode) || h.length == 0:
 		a.ended = true
@@ -74,7 +57,7 @@ func (a *AnswerReader) begin(h head, method string) error {
 		return malformed("Transfer-Encoding in an answer of HTTP/1.0") // RFC 9112 §6.1
 	case h.length < 0 && !h.chunked:
 		a.closes = true
-		a.body.toEnd, a.body.left = true, 1<<62
+		a.in.toEnd, a.in.left = true, 1<<62
 	}
 	return nil
 }
@@ -89,7 +72,7 @@ func (a *AnswerReader) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
-	n, err := a.body.read(p)
+	n, err := a.in.readBody(p)
 	a.ended = err == io.EOF
 	return n, err
 }

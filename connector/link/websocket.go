@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/coder/websocket"
 	"github.com/quic-go/quic-go"
 )
 
@@ -16,6 +18,31 @@ import (
 const goodbyeTimeout = time.Second
 
 var errSecondConnection = errors.New("a WebSocket carries one connection")
+
+// webSocket is a [net.Conn] over a WebSocket.
+type webSocket struct {
+	net.Conn
+	socket *websocket.Conn
+	remote net.Addr
+	closed func()
+}
+
+// NewWebSocket returns the byte stream of a WebSocket, for [WebSocketGateway] and
+// [WebSocketConnector]. The end of ctx fails its reads and writes. closed is called after
+// the first Close. remote may be the address from a trusted proxy.
+func NewWebSocket(ctx context.Context, socket *websocket.Conn, remote net.Addr, closed func()) net.Conn {
+	return &webSocket{websocket.NetConn(ctx, socket, websocket.MessageBinary), socket, remote, sync.OnceFunc(closed)}
+}
+
+// RemoteAddr implements [net.Conn].
+func (s *webSocket) RemoteAddr() net.Addr { return s.remote }
+
+// Close implements [net.Conn]. It does not wait for the other side, which QUIC has already
+// notified.
+func (s *webSocket) Close() error {
+	defer s.closed()
+	return s.socket.CloseNow()
+}
 
 // WebSocketGateway creates the gateway's end of a tunnel over a connector's WebSocket. ctx
 // bounds the handshake. life derives the connection's context from quic-go's. On an error,
@@ -42,7 +69,7 @@ func WebSocketGateway(ctx context.Context, raw net.Conn, config *tls.Config, lif
 		return nil, fmt.Errorf("handshake with a connector: %w", err)
 	}
 	_ = listener.Close() // ends its two goroutines
-	return p.carry(conn, true), nil
+	return p.carry(conn), nil
 }
 
 // WebSocketConnector creates the connector's end of a tunnel over a WebSocket to the
@@ -55,12 +82,12 @@ func WebSocketConnector(ctx context.Context, raw net.Conn, config *tls.Config, s
 		_ = p.Close()
 		return nil, fmt.Errorf("handshake with the gateway: %w", err)
 	}
-	return p.carry(conn, false), nil
+	return p.carry(conn), nil
 }
 
 // carry returns the connection on the stream, and closes the stream after the connection.
 // The side that receives the close code closes first, so that the code is not lost.
-func (p *packets) carry(conn *quic.Conn, gateway bool) *Conn {
+func (p *packets) carry(conn *quic.Conn) *Conn {
 	context.AfterFunc(conn.Context(), func() {
 		if _, remote := CloseReason(context.Cause(conn.Context())); !remote {
 			select {
@@ -70,5 +97,5 @@ func (p *packets) carry(conn *quic.Conn, gateway bool) *Conn {
 		}
 		_ = p.Close()
 	})
-	return &Conn{Conn: conn, gateway: gateway, packets: p}
+	return &Conn{Conn: conn, packets: p}
 }
