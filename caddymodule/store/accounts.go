@@ -14,7 +14,7 @@ type accountRecord struct {
 func (r *accountRecord) place() key { return key{id: r.ID} }
 
 var accountKind = &kind[accountRecord, *accountRecord]{
-	dir: dirAccounts, what: KindAccount,
+	dir: "accounts/", what: KindAccount,
 	in:    func(r *records) *collection[*accountRecord] { return &r.accounts },
 	amend: func(_ *records, r *accountRecord, c *Change) { c.Account = r.ID },
 }
@@ -73,8 +73,8 @@ func (s *Store) RemoveAccount(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	// The rest is invalid without the account. If this fails, the sweeper removes it.
-	if err := s.dropLeftovers(ctx, id); err != nil {
+	// The rest is invalid without the account. If this fails, the sweeper tries again.
+	if err := s.sweep(ctx); err != nil {
 		s.log.Warn("failed to remove the remaining records of a removed account", "account_id", id, "error", err)
 	}
 	return nil
@@ -83,11 +83,11 @@ func (s *Store) RemoveAccount(ctx context.Context, id string) error {
 func checkEmpty(t *tx, id string) error {
 	var has []string
 	for _, kind := range []struct{ what, dir string }{
-		{"users", dirUsers}, {"connectors", dirConnectors}, {"deployments", dirDeployments}, {"keys", dirKeys},
+		{"users", userKind.dir}, {"connectors", connectorKind.dir}, {"deployments", deploymentKind.dir}, {"keys", keyKind.dir},
 	} {
 		n := 0
 		for _, item := range t.items(kind.dir + id + "/") {
-			if kind.dir == dirKeys {
+			if kind.dir == keyKind.dir {
 				if r, err := keyKind.decode(item); err == nil && r.RevokedAt != nil {
 					continue
 				}
@@ -103,21 +103,3 @@ func checkEmpty(t *tx, id string) error {
 	}
 	return nil
 }
-
-func (s *Store) dropLeftovers(ctx context.Context, id string) error {
-	var keys []string
-	for _, dir := range accountDirs {
-		snap, err := s.kv.Range(ctx, Prefix(dir+id+"/"))
-		if err != nil {
-			return err
-		}
-		for _, item := range snap.Items {
-			keys = append(keys, item.Key)
-		}
-	}
-	return s.drop(ctx, keys)
-}
-
-// accountDirs are the directories of records that may remain after an account is
-// removed.
-var accountDirs = []string{dirConnectorsSeen, dirKeys, dirLastUsed, dirLinks, dirPairings, dirTokens, dirTokensUsed, dirUsage}

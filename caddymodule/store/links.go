@@ -37,7 +37,7 @@ func (r *linkRecord) place() key   { return key{r.Account, r.ID} }
 func (r *linkRecord) check() error { return checkHash(r.Hash) }
 
 var linkKind = &kind[linkRecord, *linkRecord]{
-	dir: dirLinks, prefix: prefixLink, what: KindLink,
+	dir: "links/", prefix: prefixLink, what: KindLink, remains: true,
 	in:    func(r *records) *collection[*linkRecord] { return &r.links },
 	index: func(r *linkRecord) digest { return r.Hash },
 }
@@ -91,7 +91,7 @@ func createLink(t *tx, r *linkRecord) error {
 			return err
 		}
 		t.mark(markUsers)
-		span = dirLinks // of any account: the first user is one
+		span = linkKind.dir // of any account: the first user is one
 	}
 	linkKind.create(t, r)
 	for _, item := range t.items(span) {
@@ -108,7 +108,7 @@ func createLink(t *tx, r *linkRecord) error {
 // a user is created.
 func noUsers(t *tx) error {
 	t.get(markUsers)
-	if len(t.items(dirUsers)) > 0 {
+	if len(t.items(userKind.dir)) > 0 {
 		return Errorf(ErrConflict, "the gateway is already set up: sign in, or ask a user for an invitation")
 	}
 	return nil

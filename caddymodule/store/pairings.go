@@ -83,7 +83,7 @@ func (r *pairingRecord) check() error {
 }
 
 var pairingKind = &kind[pairingRecord, *pairingRecord]{
-	dir: dirPairings, prefix: prefixPairing, what: KindPairing,
+	dir: "pairings/", prefix: prefixPairing, what: KindPairing, remains: true,
 	in:    func(r *records) *collection[*pairingRecord] { return &r.pairings },
 	index: func(r *pairingRecord) digest { return r.CodeHash },
 }

@@ -6,6 +6,11 @@ import (
 	"strings"
 )
 
+type secretRecord struct {
+	header
+	Value []byte `json:"value"`
+}
+
 // Secret returns the gateway's secret with this name. If it does not exist yet, it is
 // created with generate. All processes get the same secret. Names consist of lower-case
 // letters, digits and underscores, like "tunnel_identity".

@@ -37,7 +37,7 @@ func (r *tokenRecord) check() error {
 }
 
 var tokenKind = &kind[tokenRecord, *tokenRecord]{
-	dir: dirTokens, prefix: prefixToken, seenAt: dirTokensUsed, secret: prefixTokenSecret, what: KindToken,
+	dir: "tokens/", prefix: prefixToken, seenAt: "tokens_used/", secret: prefixTokenSecret, what: KindToken, remains: true,
 	in:    func(r *records) *collection[*tokenRecord] { return &r.tokens },
 	index: func(r *tokenRecord) digest { return r.Hash },
 }
@@ -86,11 +86,7 @@ func (s *Store) FindToken(secret string) (Token, bool) {
 }
 
 // TouchToken is TouchSession for management tokens.
-func (s *Store) TouchToken(t Token) {
-	if r, ok := tokenKind.named(s.view.Load(), t.ID); ok {
-		s.touch(r.use, saveRest)
-	}
-}
+func (s *Store) TouchToken(t Token) { tokenKind.touch(s, t.ID) }
 
 // Tokens returns the management tokens of an account in order of creation.
 func (s *Store) Tokens(account string) []Token {

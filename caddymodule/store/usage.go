@@ -12,6 +12,11 @@ type usageRecord struct {
 	UsageDay
 }
 
+type recentRecord struct {
+	header
+	Data []byte `json:"data"`
+}
+
 func usagePath(account, day string) string { return dirUsage + account + "/" + day }
 
 // UsageDay is the usage of an account on one day.
