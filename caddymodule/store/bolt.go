@@ -27,8 +27,7 @@ type BoltOptions struct {
 // boltKV is a KV in one bbolt file, for one process.
 //
 // The bucket "items" holds key -> item header and value, "leases" holds
-// lease -> ttl, and "leased" has one empty entry lease+key for each item with
-// a lease. "meta" holds the schema version and the revision. Numbers are 8
+// lease -> ttl. "meta" holds the schema version and the revision. Numbers are 8
 // bytes, big endian.
 type boltKV struct {
 	db      *bolt.DB
@@ -46,7 +45,6 @@ var (
 	bucketMeta   = []byte("meta")
 	bucketItems  = []byte("items")
 	bucketLeases = []byte("leases")
-	bucketLeased = []byte("leased")
 	metaSchema   = []byte("schema")
 	metaRevision = []byte("revision")
 )
@@ -145,7 +143,7 @@ func ensureSchema(tx *bolt.Tx, path string) error {
 		return Errorf(ErrSchema, "the store %s has schema version %d, but this program supports only %d: "+
 			"it was written by a newer Postern, so run that version, or choose another file", path, v, schemaVersion)
 	}
-	for _, name := range [][]byte{bucketItems, bucketLeases, bucketLeased} {
+	for _, name := range [][]byte{bucketItems, bucketLeases} {
 		if tx.Bucket(name) == nil {
 			return Errorf(ErrSchema, "the store %s is damaged: the bucket %q is missing; restore a backup", path, name)
 		}
@@ -154,7 +152,7 @@ func ensureSchema(tx *bolt.Tx, path string) error {
 }
 
 func writeSchema(tx *bolt.Tx) error {
-	for _, name := range [][]byte{bucketMeta, bucketItems, bucketLeases, bucketLeased} {
+	for _, name := range [][]byte{bucketMeta, bucketItems, bucketLeases} {
 		if _, err := tx.CreateBucket(name); err != nil {
 			return err
 		}
@@ -180,21 +178,26 @@ func (b *boltKV) Get(ctx context.Context, key string) (item Item, err error) {
 func (b *boltKV) Range(ctx context.Context, span Span) (snap Snapshot, err error) {
 	err = b.read(ctx, func(tx *bolt.Tx) error {
 		snap.Revision = readRevision(tx)
-		c := tx.Bucket(bucketItems).Cursor()
-		for k, v := c.Seek([]byte(span.Start)); k != nil; k, v = c.Next() {
-			key := string(k)
-			if !span.Contains(key) {
-				break
-			}
-			item, err := decodeItem(key, v)
-			if err != nil {
-				return err
-			}
-			snap.Items = append(snap.Items, item)
-		}
-		return nil
+		return eachItem(tx, span, func(item Item) { snap.Items = append(snap.Items, item) })
 	})
 	return snap, err
+}
+
+// eachItem calls f with the items within span, in order. f must not change them.
+func eachItem(tx *bolt.Tx, span Span, f func(Item)) error {
+	c := tx.Bucket(bucketItems).Cursor()
+	for k, v := c.Seek([]byte(span.Start)); k != nil; k, v = c.Next() {
+		key := string(k)
+		if !span.Contains(key) {
+			break
+		}
+		item, err := decodeItem(key, v)
+		if err != nil {
+			return err
+		}
+		f(item)
+	}
+	return nil
 }
 
 func (b *boltKV) read(ctx context.Context, f func(*bolt.Tx) error) error {
