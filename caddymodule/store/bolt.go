@@ -45,6 +45,7 @@ var (
 	bucketMeta   = []byte("meta")
 	bucketItems  = []byte("items")
 	bucketLeases = []byte("leases")
+	buckets      = [][]byte{bucketMeta, bucketItems, bucketLeases}
 	metaSchema   = []byte("schema")
 	metaRevision = []byte("revision")
 )
@@ -130,12 +131,10 @@ func (b *boltKV) prepare(history int) error {
 // ensureSchema writes the schema to a new file without buckets. It fails if the file
 // is of another program or version.
 func ensureSchema(tx *bolt.Tx, path string) error {
-	meta := tx.Bucket(bucketMeta)
-	if meta == nil {
-		if first, _ := tx.Cursor().First(); first == nil {
-			return writeSchema(tx)
-		}
+	if first, _ := tx.Cursor().First(); first == nil {
+		return writeSchema(tx)
 	}
+	meta := tx.Bucket(bucketMeta)
 	if meta == nil || len(meta.Get(metaSchema)) != 8 || len(meta.Get(metaRevision)) != 8 {
 		return Errorf(ErrSchema, "%s is a database of another program, not a Postern store: choose another file", path)
 	}
@@ -143,7 +142,7 @@ func ensureSchema(tx *bolt.Tx, path string) error {
 		return Errorf(ErrSchema, "the store %s has schema version %d, but this program supports only %d: "+
 			"it was written by a newer Postern, so run that version, or choose another file", path, v, schemaVersion)
 	}
-	for _, name := range [][]byte{bucketItems, bucketLeases} {
+	for _, name := range buckets {
 		if tx.Bucket(name) == nil {
 			return Errorf(ErrSchema, "the store %s is damaged: the bucket %q is missing; restore a backup", path, name)
 		}
@@ -152,16 +151,16 @@ func ensureSchema(tx *bolt.Tx, path string) error {
 }
 
 func writeSchema(tx *bolt.Tx) error {
-	for _, name := range [][]byte{bucketMeta, bucketItems, bucketLeases} {
+	for _, name := range buckets {
 		if _, err := tx.CreateBucket(name); err != nil {
 			return err
 		}
 	}
 	meta := tx.Bucket(bucketMeta)
-	if err := meta.Put(metaSchema, number(schemaVersion)); err != nil {
-		return err
-	}
-	return meta.Put(metaRevision, number(1)) // as in etcd, the revision is never 0
+	return errors.Join(
+		meta.Put(metaSchema, number(schemaVersion)),
+		meta.Put(metaRevision, number(1)), // as in etcd, the revision is never 0
+	)
 }
 
 func (b *boltKV) Get(ctx context.Context, key string) (item Item, err error) {

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"bytes"
 	"crypto/rand"
 	"crypto/sha256"
 	"strings"
@@ -39,31 +38,27 @@ func NormalizeCode(s string) (string, bool) {
 	if len(s) > 64 {
 		return "", false
 	}
-	var digits []byte
-	for _, c := range []byte(s) {
+	digits := strings.Map(func(c rune) rune {
 		if 'a' <= c && c <= 'z' {
 			c -= 'a' - 'A'
 		}
 		switch c {
 		case '-', ' ', '\t', '\r', '\n':
-			continue
+			return -1
 		case 'O':
-			c = '0'
+			return '0'
 		case 'I', 'L':
-			c = '1'
+			return '1'
 		}
-		if strings.IndexByte(codeAlphabet, c) < 0 {
-			return "", false
-		}
-		digits = append(digits, c)
-	}
+		return c
+	}, s)
 	if len(digits) == len(prefixDigits)+codeDigits {
-		digits = bytes.TrimPrefix(digits, []byte(prefixDigits))
+		digits = strings.TrimPrefix(digits, prefixDigits)
 	}
-	if len(digits) != codeDigits {
+	if len(digits) != codeDigits || strings.Trim(digits, codeAlphabet) != "" {
 		return "", false
 	}
-	return formatCode(string(digits)), true
+	return formatCode(digits), true
 }
 
 // hashCode returns the hash of a typed claim code.

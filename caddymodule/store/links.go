@@ -75,8 +75,9 @@ func createLink(t *tx, r *linkRecord) error {
 	span := linkKind.span(r.Account)
 	switch r.Kind {
 	case LinkInvitation:
-		if open := t.s.invitations(r.Account); open >= maxInvitations {
-			return Errorf(ErrLimit, "the account %q has %d open invitations: revoke some of them, or wait until they expire", r.Account, open)
+		open := slices.DeleteFunc(t.s.Links(r.Account), func(l Link) bool { return l.Kind != LinkInvitation })
+		if len(open) >= maxInvitations {
+			return Errorf(ErrLimit, "the account %q has %d open invitations: revoke some of them, or wait until they expire", r.Account, len(open))
 		}
 		linkKind.create(t, r)
 		return nil
@@ -155,17 +156,6 @@ func (s *Store) Links(account string) []Link {
 	return list(linkKind.of(v, account), func(r *linkRecord) (Link, bool) {
 		return r.Link, v.stands(r) && s.checkLink(r.Link) == nil
 	})
-}
-
-// invitations counts the open invitations of an account.
-func (s *Store) invitations(account string) int {
-	n := 0
-	for _, l := range s.Links(account) {
-		if l.Kind == LinkInvitation {
-			n++
-		}
-	}
-	return n
 }
 
 // RemoveLink revokes a link.

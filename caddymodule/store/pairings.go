@@ -175,25 +175,25 @@ func checkRoom(t *tx, account string) error {
 
 // ClaimPairing binds a claim code to a device by its secret, which becomes the connector's
 // secret. With the same secret it returns the pairing in any state. Otherwise it fails with
-// ErrUnauthenticated (unknown code), ErrExpired, ErrUsed or ErrDenied.
+// ErrUnauthenticated (unknown code), ErrExpired, ErrUsed or ErrDenied, for which the caller
+// has the texts.
 func (s *Store) ClaimPairing(ctx context.Context, code, secret string, d Device) (Pairing, error) {
 	hash, ok := hashSecret("", secret)
 	if !ok || strings.ContainsFunc(secret, notBase62) {
 		return Pairing{}, Errorf(ErrInvalid, "the secret of the device must have %d letters and digits: update the connector", secretDigits)
 	}
-	unknown := Errorf(ErrUnauthenticated, "unknown claim code: check it for typing errors, or start a new pairing")
 	known, ok := s.pairingOfCode(code)
 	if !ok {
-		return Pairing{}, unknown
+		return Pairing{}, ErrUnauthenticated
 	}
 	device := s.cleanDevice(d)
 	return update(ctx, s, "using the claim code", func(t *tx) (Pairing, error) {
 		r := pairingKind.load(t, known.Account, known.ID)
 		if r == nil {
-			return Pairing{}, unknown
+			return Pairing{}, ErrUnauthenticated
 		}
 		if r.DeviceHash == nil || *r.DeviceHash != hash {
-			if err := errClaimed(r.asOf(s.now())); err != nil {
+			if err := errClaimed[r.asOf(s.now()).State]; err != nil {
 				return Pairing{}, err
 			}
 			bound := hash
@@ -204,17 +204,9 @@ func (s *Store) ClaimPairing(ctx context.Context, code, secret string, d Device)
 	})
 }
 
-// errClaimed returns why another device cannot use the code of a pairing, or nil.
-func errClaimed(p Pairing) error {
-	switch p.State {
-	case PairingDenied:
-		return Errorf(ErrDenied, "the pairing with this claim code was denied: start a new one")
-	case PairingExpired:
-		return Errorf(ErrExpired, "the claim code has expired: start a new pairing")
-	case PairingPending, PairingApproved:
-		return Errorf(ErrUsed, "another device has already used the claim code: start a new pairing for this one")
-	}
-	return nil
+// errClaimed holds why another device cannot use the code of a pairing, by state.
+var errClaimed = map[string]error{
+	PairingDenied: ErrDenied, PairingExpired: ErrExpired, PairingPending: ErrUsed, PairingApproved: ErrUsed,
 }
 
 func notBase62(r rune) bool {

@@ -56,7 +56,13 @@ func (s *Store) AddUsage(ctx context.Context, days []UsageDay) error {
 	for chunk := range slices.Chunk(days, maxUsageDays) {
 		err := s.update(ctx, "adding to the usage", func(t *tx) error {
 			for _, d := range chunk {
-				addUsage(t, d)
+				if _, err := t.account(d.Account); err != nil {
+					continue
+				}
+				path, r := usagePath(d.Account, d.Day), &usageRecord{UsageDay: UsageDay{Account: d.Account, Day: d.Day}}
+				t.read(path, r)
+				r.Add(d)
+				t.put(path, r)
 			}
 			return nil
 		})
@@ -65,16 +71,6 @@ func (s *Store) AddUsage(ctx context.Context, days []UsageDay) error {
 		}
 	}
 	return nil
-}
-
-func addUsage(t *tx, d UsageDay) {
-	if _, err := t.account(d.Account); err != nil {
-		return
-	}
-	path, r := usagePath(d.Account, d.Day), &usageRecord{UsageDay: UsageDay{Account: d.Account, Day: d.Day}}
-	t.read(path, r)
-	r.Add(d)
-	t.put(path, r)
 }
 
 func checkDay(day string) error {
