@@ -29,38 +29,26 @@ func dayName(day int64) string {
 func (l *Log) Days(ctx context.Context, account string, n int) ([]store.UsageDay, error) {
 	n = min(max(n, 1), maxDays)
 	first := dayOf(l.now()) - int64(n) + 1
-	days := make([]store.UsageDay, n)
-	index := make(map[string]int, n)
-	for i := range days {
-		days[i] = store.UsageDay{Account: account, Day: dayName(first + int64(i))}
-		index[days[i].Day] = i
-	}
-	known, err := l.known(ctx, account, days[0].Day)
+	l.saving.Lock()
+	defer l.saving.Unlock()
+	saved, err := l.store.Usage(ctx, account, dayName(first))
 	if err != nil {
 		return nil, fmt.Errorf("reading the usage by day: %w", err)
 	}
-	for _, k := range known {
-		if i, ok := index[k.Day]; ok {
-			days[i].Add(k)
-		}
-	}
-	return days, nil
-}
-
-// known returns the saved and the unsaved sums. A day may occur in both.
-func (l *Log) known(ctx context.Context, account, from string) ([]store.UsageDay, error) {
-	l.saving.Lock()
-	defer l.saving.Unlock()
-	known, err := l.store.Usage(ctx, account, from)
-	if err != nil {
-		return nil, err
+	sums := make(map[string]store.UsageDay, len(saved))
+	for _, d := range saved {
+		sums[d.Day] = d
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if a := l.accounts[account]; a != nil {
-		for _, s := range a.unsaved {
-			known = append(known, s.UsageDay)
+	days := make([]store.UsageDay, n)
+	for i := range days {
+		day := first + int64(i)
+		days[i] = store.UsageDay{Account: account, Day: dayName(day)}
+		days[i].Add(sums[days[i].Day])
+		if a := l.accounts[account]; a != nil {
+			days[i].Add(a.unsaved[day])
 		}
 	}
-	return known, nil
+	return days, nil
 }
