@@ -124,13 +124,8 @@ func (s *Store) LoadRecent(ctx context.Context, account string) ([]byte, error) 
 	if !checkAccount(account) {
 		return nil, Errorf(ErrNotFound, "unknown account %.40q", account)
 	}
-	item, err := s.kv.Get(ctx, dirRecent+account)
-	if err != nil || !item.Exists() {
-		return nil, err
-	}
 	var r recentRecord
-	if err := decode(item, &r); err != nil {
-		return nil, fmt.Errorf("reading the latest requests: %w", err)
-	}
-	return r.Data, nil
+	t := &tx{ctx: ctx, s: s}
+	t.read(dirRecent+account, &r)
+	return r.Data, t.err
 }
