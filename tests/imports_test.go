@@ -69,6 +69,7 @@ func importRules() []importRule {
 		{
 			from:   []string{"caddymodule/queue", "caddymodule/fair"},
 			forbid: []string{ours, "net/http"},
+			except: []string{module + "caddymodule/fair"},
 			why:    "a queue knows names, keys, addresses and numbers; what waits in it, and what bounds it, is told by others",
 		},
 		{

@@ -1,6 +1,7 @@
 package activity
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -40,31 +41,22 @@ type Log struct {
 	accounts map[string]*account
 
 	saving sync.Mutex // held while sums move from memory to the store; acquired before mu
-	stop   chan struct{}
-	closed sync.Once
+	stop   context.CancelFunc
 	worker sync.WaitGroup
 }
 
 // account holds the activity of one account.
 type account struct {
-	recent  []Request // a ring once it has keep elements
-	oldest  int       // index into recent
-	changed bool      // since recent was saved
-	unsaved []sum
-}
-
-// sum is an unsaved addition to a day.
-type sum struct {
-	day int64 // since 1970, in UTC
-	store.UsageDay
+	recent  []Request                // a ring once it has keep elements
+	oldest  int                      // index into recent
+	changed bool                     // since recent was saved
+	unsaved map[int64]store.UsageDay // additions by day, without its name
 }
 
 // New returns a log with the requests that were saved before. It must be closed.
 func New(o Options) *Log {
-	l := &Log{store: o.Store, log: o.Logger, now: o.Now, accounts: make(map[string]*account), stop: make(chan struct{})}
-	if l.log == nil {
-		l.log = slog.New(slog.DiscardHandler)
-	}
+	l := &Log{store: o.Store, log: o.Logger, now: o.Now, accounts: make(map[string]*account)}
+	l.log = cmp.Or(l.log, slog.New(slog.DiscardHandler))
 	if l.now == nil {
 		l.now = time.Now
 	}
@@ -74,10 +66,12 @@ func New(o Options) *Log {
 			l.log.Warn("failed to load the last requests of an account", "account_id", a.ID, "error", err)
 		}
 		if len(recent) > 0 {
-			l.accounts[a.ID] = &account{recent: recent}
+			l.accounts[a.ID] = &account{recent: recent, unsaved: make(map[int64]store.UsageDay)}
 		}
 	}
-	l.worker.Go(l.run)
+	ctx, stop := context.WithCancel(context.Background())
+	l.stop = stop
+	l.worker.Go(func() { l.run(ctx) })
 	return l
 }
 
@@ -100,25 +94,20 @@ func (l *Log) load(account string) ([]Request, error) {
 }
 
 // Record adds a completed request. It does no I/O and holds the lock only briefly.
-func (l *Log) Record(account string, r Request) {
+func (l *Log) Record(id string, r Request) {
 	r.clip()
 	l.mu.Lock()
-	l.account(account).record(account, &r)
-	l.mu.Unlock()
-	l.subscribers.Now().Call(account)
-}
-
-// account returns the activity of an account. The caller holds l.mu.
-func (l *Log) account(id string) *account {
 	a := l.accounts[id]
 	if a == nil {
-		a = new(account)
+		a = &account{unsaved: make(map[int64]store.UsageDay)}
 		l.accounts[id] = a
 	}
-	return a
+	a.record(&r)
+	l.mu.Unlock()
+	l.subscribers.Now().Call(id)
 }
 
-func (a *account) record(id string, r *Request) {
+func (a *account) record(r *Request) {
 	if len(a.recent) < keep {
 		a.recent = append(a.recent, *r)
 	} else {
@@ -130,17 +119,13 @@ func (a *account) record(id string, r *Request) {
 	if r.Status >= 400 {
 		u.Errors = 1
 	}
-	a.add(id, dayOf(r.Time), u)
+	a.add(dayOf(r.Time), u)
 }
 
 // add adds u to the unsaved sum of a day.
-func (a *account) add(id string, day int64, u store.UsageDay) {
-	i := slices.IndexFunc(a.unsaved, func(s sum) bool { return s.day == day })
-	if i < 0 {
-		i = len(a.unsaved)
-		a.unsaved = append(a.unsaved, sum{day, store.UsageDay{Account: id, Day: dayName(day)}})
-	}
-	a.unsaved[i].Add(u)
+func (a *account) add(day int64, u store.UsageDay) {
+	u.Add(a.unsaved[day])
+	a.unsaved[day] = u
 }
 
 // newestFirst returns a copy of the requests, the newest first.
@@ -165,3 +150,48 @@ func (l *Log) Recent(account string) []Request {
 // held, but the request waits for f, which must return quickly. stop removes f; calls
 // in progress still complete.
 func (l *Log) Subscribe(f func(account string)) (stop func()) { return l.subscribers.Add(f) }
+
+const daySeconds = 24 * 60 * 60
+
+// dayOf returns the number of days since 1970 in UTC.
+func dayOf(t time.Time) int64 {
+	seconds := t.Unix()
+	if seconds < 0 {
+		return 0
+	}
+	return seconds / daySeconds
+}
+
+// dayName returns a day in the format of records.
+func dayName(day int64) string {
+	return time.Unix(day*daySeconds, 0).UTC().Format(time.DateOnly)
+}
+
+// Days returns the sums of the last n days, at most 366, ending with today. Days
+// without requests have zeros.
+func (l *Log) Days(ctx context.Context, account string, n int) ([]store.UsageDay, error) {
+	n = min(max(n, 1), maxDays)
+	first := dayOf(l.now()) - int64(n) + 1
+	l.saving.Lock()
+	defer l.saving.Unlock()
+	saved, err := l.store.Usage(ctx, account, dayName(first))
+	if err != nil {
+		return nil, fmt.Errorf("reading the usage by day: %w", err)
+	}
+	sums := make(map[string]store.UsageDay, len(saved))
+	for _, d := range saved {
+		sums[d.Day] = d
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	days := make([]store.UsageDay, n)
+	for i := range days {
+		day := first + int64(i)
+		days[i] = store.UsageDay{Account: account, Day: dayName(day)}
+		days[i].Add(sums[days[i].Day])
+		if a := l.accounts[account]; a != nil {
+			days[i].Add(a.unsaved[day])
+		}
+	}
+	return days, nil
+}

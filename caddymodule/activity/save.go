@@ -19,20 +19,20 @@ const (
 
 // Close saves the unsaved activity. Requests that are recorded later are lost.
 func (l *Log) Close() error {
-	l.closed.Do(func() { close(l.stop) })
+	l.stop()
 	l.worker.Wait()
 	return errors.Join(l.saveDays(), l.saveRecent())
 }
 
 // run saves until the log is closed.
-func (l *Log) run() {
+func (l *Log) run(ctx context.Context) {
 	days, recent := time.NewTicker(saveDays), time.NewTicker(saveRecent)
 	defer days.Stop()
 	defer recent.Stop()
 	for {
 		var err error
 		select {
-		case <-l.stop:
+		case <-ctx.Done():
 			return
 		case <-days.C:
 			err = l.saveDays()
@@ -54,14 +54,12 @@ func (l *Log) saveDays() error {
 	return l.eachAccount(func(id string, a *account) error {
 		l.mu.Lock()
 		sums := a.unsaved
-		a.unsaved = nil
+		a.unsaved = make(map[int64]store.UsageDay)
 		l.mu.Unlock()
-		if len(sums) == 0 {
-			return nil
-		}
-		days := make([]store.UsageDay, len(sums))
-		for i, s := range sums {
-			days[i] = s.UsageDay
+		var days []store.UsageDay
+		for day, u := range sums {
+			u.Account, u.Day = id, dayName(day)
+			days = append(days, u)
 		}
 		err := l.store.AddUsage(context.Background(), days)
 		if err == nil {
@@ -69,8 +67,8 @@ func (l *Log) saveDays() error {
 		}
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		for _, s := range sums {
-			a.add(id, s.day, s.UsageDay)
+		for day, u := range sums {
+			a.add(day, u)
 		}
 		return fmt.Errorf("saving the daily sums of account %q: %w", id, err)
 	})

@@ -33,7 +33,7 @@ type feed struct {
 	count  func(reason string, n int)
 	lost   *losses
 
-	emitters newest.Stack[Emitter, Emitter]
+	emitters newest.Stack[Emitter]
 }
 
 func newFeed(o Options) *feed {
@@ -60,7 +60,7 @@ func (f *feed) add(e Event) {
 
 // Push makes a started configuration the emitter.
 func (f *feed) Push(e Emitter) {
-	f.emitters.Push(e, e)
+	f.emitters.Push(e)
 	select {
 	case f.pushed <- struct{}{}:
 	default:

@@ -1,6 +1,6 @@
 // Package fair divides scarce resources among unauthenticated clients. Each client
-// address belongs to networks of growing size ([NetworksOf]), and each network has
+// address belongs to networks of growing size ([Parse]), and each network has
 // a share. Neither many connections of one address nor many addresses of one
 // network can use up a resource. A [Budget] divides a number of units, a
-// [Semaphore] divides permits.
+// [Semaphore] divides permits. [Turns] are the order of waiters.
 package fair

@@ -12,9 +12,10 @@ var (
 	bits6 = []int{48, 56, 64}
 )
 
-// NetworksOf returns the networks of an address: /24 and /32, or /48, /56 and /64.
-// All invalid addresses share one network.
-func NetworksOf(addr netip.Addr) Networks {
+// Parse returns the networks of a host without port: /24 and /32, or /48, /56 and /64.
+// All hosts that are not addresses share one network.
+func Parse(host string) Networks {
+	addr, _ := netip.ParseAddr(host)
 	addr = addr.Unmap().WithZone("")
 	bits := bits6
 	switch {
@@ -28,13 +29,6 @@ func NetworksOf(addr netip.Addr) Networks {
 		networks[i], _ = addr.Prefix(n) // no error: n is in range
 	}
 	return networks
-}
-
-// Parse returns the networks of a host without port. All hosts that are not
-// addresses share one network.
-func Parse(host string) Networks {
-	addr, _ := netip.ParseAddr(host)
-	return NetworksOf(addr)
 }
 
 // Widest returns the /24 or the /48.

@@ -3,6 +3,7 @@ package fair
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"sync"
 	"time"
 )
@@ -35,7 +36,7 @@ type Semaphore struct {
 type lane struct {
 	inside  int // clients with a permit
 	waiting Budget
-	queue   queue
+	queue   Turns[netip.Prefix, *waiter] // by network
 }
 
 const (
@@ -98,7 +99,7 @@ func (s *Semaphore) enqueue(from Networks, isKnown bool) (*waiter, error) {
 		return nil, ErrBusy
 	}
 	w := &waiter{lane: l, from: from, called: make(chan struct{})}
-	l.queue.push(from, w)
+	l.queue.Push(from, w)
 	s.call()
 	return w, nil
 }
@@ -118,7 +119,7 @@ func (s *Semaphore) settle(w *waiter, gaveUp error) (*Permit, error) {
 	case s.closed:
 		return nil, ErrBusy
 	}
-	w.lane.queue.remove(w.from, w)
+	w.lane.queue.Remove(w.from, w)
 	w.lane.waiting.Give(w.from, 1)
 	return nil, gaveUp
 }
@@ -127,9 +128,9 @@ func (s *Semaphore) settle(w *waiter, gaveUp error) (*Permit, error) {
 func (s *Semaphore) call() {
 	for _, i := range []int{known, strangers} {
 		l := &s.lanes[i]
-		for l.queue.size > 0 && l.inside < s.limits.Permits-s.limits.Reserved &&
+		for l.queue.Len() > 0 && l.inside < s.limits.Permits-s.limits.Reserved &&
 			s.lanes[known].inside+s.lanes[strangers].inside < s.limits.Permits {
-			w := l.queue.pop()
+			w := l.queue.Pop()
 			l.waiting.Give(w.from, 1)
 			l.inside++
 			w.inside = true
@@ -144,7 +145,7 @@ func (s *Semaphore) Counts() (inside, waiting int) {
 	defer s.mu.Unlock()
 	for i := range s.lanes {
 		inside += s.lanes[i].inside
-		waiting += s.lanes[i].queue.size
+		waiting += s.lanes[i].queue.Len()
 	}
 	return inside, waiting
 }
@@ -165,8 +166,8 @@ func (s *Semaphore) Close() {
 	}
 	s.closed = true
 	for i := range s.lanes {
-		for l := &s.lanes[i]; l.queue.size > 0; {
-			close(l.queue.pop().called)
+		for l := &s.lanes[i]; l.queue.Len() > 0; {
+			close(l.queue.Pop().called)
 		}
 	}
 }

@@ -105,7 +105,7 @@ func TestTurns(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		expectCounts(t, s, 0, 0)
-		if l := &s.lanes[strangers]; len(l.queue.inside)+len(l.queue.turns)+len(l.waiting.of) != 0 {
+		if l := &s.lanes[strangers]; len(l.queue.inside)+len(l.queue.order)+len(l.waiting.of) != 0 {
 			t.Errorf("left behind: %+v", l)
 		}
 	})

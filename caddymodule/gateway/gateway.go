@@ -38,9 +38,10 @@ type Gateway struct {
 	Store    *Store
 	Listener *Listener
 
-	unwatch func() // ends the subscription to the store's changes
-	mu      sync.Mutex
-	service *manage.Service // nil until first used
+	unwatch       func()         // ends the subscription to the store's changes
+	tunnelOptions tunnel.Options // set by Start
+	mu            sync.Mutex
+	service       *manage.Service // nil until first used
 }
 
 // Start opens the store and the listener, unless an earlier configuration has
@@ -50,7 +51,7 @@ func (g *Gateway) Start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	g.Store.configurations.Push(g, g)
+	g.Store.configurations.Push(g)
 	if err := g.Listener.start(ctx, g, s); err != nil {
 		g.Store.configurations.Remove(g)
 		return err

@@ -26,7 +26,7 @@ type Listener struct {
 	hub atomic.Pointer[tunnel.Hub]
 
 	mu             sync.Mutex
-	configurations newest.Stack[*Gateway, tunnel.Options]
+	configurations newest.Stack[*Gateway]
 	secrets        tunnel.Secrets    // from the store that the hub was started with
 	events         []*events.Gateway // subscribed to the hub
 }
@@ -77,7 +77,8 @@ func (l *Listener) start(ctx context.Context, g *Gateway, s *Services) error {
 	if err != nil {
 		return err
 	}
-	l.configurations.Push(g, options)
+	g.tunnelOptions = options
+	l.configurations.Push(g)
 	return nil
 }
 
@@ -128,9 +129,9 @@ func (l *Listener) stop(g *Gateway) {
 	if hub == nil {
 		return
 	}
-	options, ok := l.configurations.Newest()
-	if !ok {
-		options = tunnel.Options{Pairing: notNow{}, Logger: g.Logger}
+	options := tunnel.Options{Pairing: notNow{}, Logger: g.Logger}
+	if current, ok := l.configurations.Newest(); ok {
+		options = current.tunnelOptions
 	}
 	hub.SetOptions(options)
 }

@@ -43,7 +43,7 @@ type Store struct {
 	mu       sync.Mutex // serialises opening and closing
 	closed   bool       // permanently
 
-	configurations newest.Stack[*Gateway, *Gateway] // that use the store
+	configurations newest.Stack[*Gateway] // that use the store
 }
 
 // errStoreClosed is returned to a request that outlives its configuration and is

@@ -8,45 +8,40 @@ import (
 	"sync"
 )
 
-// Stack holds a value for each started configuration K. It is safe for
-// concurrent use; the zero value is empty.
-type Stack[K comparable, V any] struct {
-	mu      sync.Mutex
-	entries []entry[K, V] // newest last
-}
-
-type entry[K comparable, V any] struct {
-	key   K
-	value V
+// Stack holds the started configurations. It is safe for concurrent use; the zero value
+// is empty.
+type Stack[K comparable] struct {
+	mu   sync.Mutex
+	keys []K // newest last
 }
 
 // Push adds a configuration as the newest.
-func (s *Stack[K, V]) Push(key K, value V) {
+func (s *Stack[K]) Push(key K) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.entries = append(s.entries, entry[K, V]{key, value})
+	s.keys = append(s.keys, key)
 }
 
 // Remove removes a configuration at any position.
-func (s *Stack[K, V]) Remove(key K) {
+func (s *Stack[K]) Remove(key K) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.entries = slices.DeleteFunc(s.entries, func(e entry[K, V]) bool { return e.key == key })
+	s.keys = slices.DeleteFunc(s.keys, func(other K) bool { return other == key })
 }
 
-// Newest returns the current value, false if the stack is empty.
-func (s *Stack[K, V]) Newest() (value V, ok bool) {
+// Newest returns the current configuration, false if the stack is empty.
+func (s *Stack[K]) Newest() (key K, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.entries) == 0 {
-		return value, false
+	if len(s.keys) == 0 {
+		return key, false
 	}
-	return s.entries[len(s.entries)-1].value, true
+	return s.keys[len(s.keys)-1], true
 }
 
 // Len returns the number of configurations.
-func (s *Stack[K, V]) Len() int {
+func (s *Stack[K]) Len() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.entries)
+	return len(s.keys)
 }

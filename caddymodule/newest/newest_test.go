@@ -3,25 +3,25 @@ package newest
 import "testing"
 
 func TestStack(t *testing.T) {
-	var s Stack[string, int]
-	expect := func(when string, want int) {
+	var s Stack[string]
+	expect := func(when, want string) {
 		t.Helper()
-		if got, ok := s.Newest(); got != want || ok != (want != 0) {
-			t.Errorf("%s: %d, %v, want %d", when, got, ok, want)
+		if got, ok := s.Newest(); got != want || ok != (want != "") {
+			t.Errorf("%s: %q, %v, want %q", when, got, ok, want)
 		}
 	}
-	expect("empty", 0)
-	s.Push("a", 1)
-	s.Push("b", 2)
-	expect("two", 2)
+	expect("empty", "")
+	s.Push("a")
+	s.Push("b")
+	expect("two", "b")
 	s.Remove("b")
-	expect("rolled back", 1)
-	s.Push("b", 3)
+	expect("rolled back", "a")
+	s.Push("b")
 	s.Remove("a")
-	expect("reloaded", 3)
+	expect("reloaded", "b")
 	s.Remove("none")
 	s.Remove("b")
-	expect("stopped", 0)
+	expect("stopped", "")
 	if s.Len() != 0 {
 		t.Errorf("%d are left", s.Len())
 	}

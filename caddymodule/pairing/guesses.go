@@ -1,6 +1,7 @@
 package pairing
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -116,21 +117,15 @@ func (g *guesses) wait(from fair.Networks, now time.Time) (wait time.Duration) {
 
 // expire drops old entries of the given networks, and once per guessWindow of all.
 func (g *guesses) expire(from fair.Networks, now time.Time) {
-	isOld := func(at time.Time) bool { return now.Sub(at) >= guessMemory }
-	for _, p := range from {
-		g.drop(p, isOld)
-	}
 	if now.Sub(g.swept) >= guessWindow {
 		g.swept = now
-		for p := range g.times {
-			g.drop(p, isOld)
-		}
+		from = slices.Collect(maps.Keys(g.times))
 	}
-}
-
-func (g *guesses) drop(p netip.Prefix, which func(time.Time) bool) {
-	if g.times[p] = slices.DeleteFunc(g.times[p], which); len(g.times[p]) == 0 {
-		delete(g.times, p)
+	for _, p := range from {
+		g.times[p] = slices.DeleteFunc(g.times[p], func(at time.Time) bool { return now.Sub(at) >= guessMemory })
+		if len(g.times[p]) == 0 {
+			delete(g.times, p)
+		}
 	}
 }
 
@@ -139,12 +134,13 @@ func (g *guesses) takeBack(v verdict) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, p := range v.from {
-		found := false
-		g.drop(p, func(at time.Time) bool {
-			isFirst := !found && at.Equal(v.at)
-			found = found || isFirst
-			return isFirst
-		})
+		times := g.times[p]
+		if at := slices.IndexFunc(times, v.at.Equal); at >= 0 {
+			times = slices.Delete(times, at, at+1)
+		}
+		if g.times[p] = times; len(times) == 0 {
+			delete(g.times, p)
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
@@ -42,14 +43,11 @@ type Service struct {
 
 	mu      sync.Mutex
 	tickets map[string]*ticket // by pairing id: the connected devices
-	codes   map[string]code    // by pairing id: created by Start
+	codes   map[string]string  // by pairing id: created by Start, to be shown again
 	closed  bool
 
 	subscribers subscribe.List[string] // accounts
 }
-
-// code is a claim code that can be shown again.
-type code struct{ account, text string }
 
 var _ tunnel.Pairing = (*Service)(nil)
 
@@ -59,7 +57,7 @@ func New(o Options) *Service {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	s := &Service{options: o, guesses: newGuesses(), tickets: make(map[string]*ticket), codes: make(map[string]code)}
+	s := &Service{options: o, guesses: newGuesses(), tickets: make(map[string]*ticket), codes: make(map[string]string)}
 	s.unwatch = s.options.Store.Subscribe(s.onChange)
 	return s
 }
@@ -86,29 +84,25 @@ func (s *Service) Start(ctx context.Context, account, by string) (store.Pairing,
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for id, c := range s.codes {
-		if !s.open(c.account, id) {
-			delete(s.codes, id)
-		}
-	}
-	s.codes[p.ID] = code{account, text}
+	maps.DeleteFunc(s.codes, func(_, code string) bool { return !s.open(code) })
+	s.codes[p.ID] = text
 	return p, text, nil
 }
 
 // Code returns the claim code of a pairing that is open and was started here.
 func (s *Service) Code(pairingID string) (string, bool) {
 	s.mu.Lock()
-	c, ok := s.codes[pairingID]
+	code, ok := s.codes[pairingID]
 	s.mu.Unlock()
-	if !ok || !s.open(c.account, pairingID) {
+	if !ok || !s.open(code) {
 		return "", false
 	}
-	return c.text, true
+	return code, true
 }
 
-// open reports whether a pairing is undecided.
-func (s *Service) open(account, id string) bool {
-	p, ok := s.options.Store.Pairing(account, id)
+// open reports whether the pairing of a claim code is undecided.
+func (s *Service) open(code string) bool {
+	p, ok := s.options.Store.FindPairing(code)
 	return ok && (p.State == store.PairingWaiting || p.State == store.PairingPending)
 }
 

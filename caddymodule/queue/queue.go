@@ -121,23 +121,17 @@ func (q *Queues) Lengths(f func(n Name, waiting int)) {
 	}
 }
 
-// Place is a request's permission to run. The zero value grants nothing.
+// Place is a request's permission to run.
 type Place struct {
 	line   *line
 	waited bool
 }
-
-// Held reports whether p grants permission.
-func (p Place) Held() bool { return p.line != nil }
 
 // Waited reports whether the request had to wait.
 func (p Place) Waited() bool { return p.waited }
 
 // Leave releases the place. It must be called exactly once.
 func (p Place) Leave() {
-	if p.line == nil {
-		return
-	}
 	p.line.running.Add(-1)
 	if p.line.waiting.Load() > 0 {
 		p.line.advance()

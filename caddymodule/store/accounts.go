@@ -14,7 +14,7 @@ type accountRecord struct {
 func (r *accountRecord) place() key { return key{id: r.ID} }
 
 var accountKind = &kind[accountRecord, *accountRecord]{
-	dir: dirAccounts, what: KindAccount,
+	dir: "accounts/", what: KindAccount,
 	in:    func(r *records) *collection[*accountRecord] { return &r.accounts },
 	amend: func(_ *records, r *accountRecord, c *Change) { c.Account = r.ID },
 }
@@ -73,8 +73,8 @@ func (s *Store) RemoveAccount(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	// The rest is invalid without the account. If this fails, the sweeper removes it.
-	if err := s.dropLeftovers(ctx, id); err != nil {
+	// The rest is invalid without the account. If this fails, the sweeper tries again.
+	if err := s.sweep(ctx); err != nil {
 		s.log.Warn("failed to remove the remaining records of a removed account", "account_id", id, "error", err)
 	}
 	return nil
@@ -83,11 +83,11 @@ func (s *Store) RemoveAccount(ctx context.Context, id string) error {
 func checkEmpty(t *tx, id string) error {
 	var has []string
 	for _, kind := range []struct{ what, dir string }{
-		{"users", dirUsers}, {"connectors", dirConnectors}, {"deployments", dirDeployments}, {"keys", dirKeys},
+		{"users", userKind.dir}, {"connectors", connectorKind.dir}, {"deployments", deploymentKind.dir}, {"keys", keyKind.dir},
 	} {
 		n := 0
 		for _, item := range t.items(kind.dir + id + "/") {
-			if kind.dir == dirKeys {
+			if kind.dir == keyKind.dir {
 				if r, err := keyKind.decode(item); err == nil && r.RevokedAt != nil {
 					continue
 				}
@@ -104,20 +104,105 @@ func checkEmpty(t *tx, id string) error {
 	return nil
 }
 
-func (s *Store) dropLeftovers(ctx context.Context, id string) error {
-	var keys []string
-	for _, dir := range accountDirs {
-		snap, err := s.kv.Range(ctx, Prefix(dir+id+"/"))
-		if err != nil {
-			return err
-		}
-		for _, item := range snap.Items {
-			keys = append(keys, item.Key)
-		}
-	}
-	return s.drop(ctx, keys)
+// Limits bound the records of an account, so that no account uses up the memory and time
+// of others. 0 means the default.
+type Limits struct {
+	MaxKeys        int `json:"max_keys,omitempty"` // including revoked ones until they are removed
+	MaxConnectors  int `json:"max_connectors,omitempty"`
+	MaxDeployments int `json:"max_deployments,omitempty"`
+	MaxUsers       int `json:"max_users,omitempty"`
+	MaxTokens      int `json:"max_tokens,omitempty"` // for management
 }
 
-// accountDirs are the directories of records that may remain after an account is
-// removed.
-var accountDirs = []string{dirConnectorsSeen, dirKeys, dirLastUsed, dirLinks, dirPairings, dirTokens, dirTokensUsed, dirUsage}
+const (
+	// maxLimit is the largest value of a limit.
+	maxLimit = 1_000_000
+	// maxInvitations bounds the open invitations of an account.
+	maxInvitations = 100
+)
+
+// Effective returns the limits with defaults instead of 0.
+func (l Limits) Effective() Limits {
+	for _, f := range limitFields {
+		if n := f.of(&l); *n == 0 {
+			*n = f.normal
+		}
+	}
+	return l
+}
+
+// limitField describes a limit: which records it counts, and its texts for users.
+type limitField struct {
+	kind   string
+	of     func(*Limits) *int
+	normal int
+	name   string // as in JSON
+	what   string
+	fix    string
+}
+
+var limitFields = []limitField{
+	{KindKey, func(l *Limits) *int { return &l.MaxKeys }, 1000, "max_keys", "API keys", "remove revoked ones"},
+	{KindConnector, func(l *Limits) *int { return &l.MaxConnectors }, 200, "max_connectors", "connectors", "remove one that is no longer used"},
+	{KindDeployment, func(l *Limits) *int { return &l.MaxDeployments }, 2000, "max_deployments", "deployments", "remove one that is no longer used"},
+	{KindUser, func(l *Limits) *int { return &l.MaxUsers }, 100, "max_users", "users", "remove one who has left"},
+	{KindToken, func(l *Limits) *int { return &l.MaxTokens }, 100, "max_tokens", "management tokens", "revoke one that is no longer used"},
+}
+
+// LimitNames returns the names of the limits in JSON, in order.
+func LimitNames() []string {
+	names := make([]string, len(limitFields))
+	for i, f := range limitFields {
+		names[i] = f.name
+	}
+	return names
+}
+
+// Field returns a pointer to the limit with this name, nil if the name is unknown.
+func (l *Limits) Field(name string) *int {
+	for _, f := range limitFields {
+		if f.name == name {
+			return f.of(l)
+		}
+	}
+	return nil
+}
+
+// Check fails with ErrInvalid if a limit is out of range.
+func (l Limits) Check() error {
+	for _, f := range limitFields {
+		if n := *f.of(&l); n < 0 || n > maxLimit {
+			return Errorf(ErrInvalid, "%s is %d, but must be 1 to %d, or 0 for the default of %d", f.name, n, maxLimit, f.normal)
+		}
+	}
+	return nil
+}
+
+// checkLimit fails with ErrLimit if an account may not have another record of a kind.
+// Concurrent writes may exceed a limit slightly: limits bound cost and need not be exact.
+func (s *Store) checkLimit(account, kind string) error {
+	v := s.view.Load()
+	r, _ := accountKind.named(v, account)
+	limits := r.Limits.Effective()
+	for _, f := range limitFields {
+		most := *f.of(&limits)
+		if has := v.owned.value(key{kind, account}); f.kind == kind && has >= most {
+			return Errorf(ErrLimit, "the account %q has %d %s, and may have %d: %s, or ask the operator to raise the limit with `caddy gateway account set %s --%s N`",
+				account, has, f.what, most, f.fix, account, strings.ReplaceAll(f.name, "_", "-"))
+		}
+	}
+	return nil
+}
+
+// SetLimits changes the limits of an account. Existing records beyond them are kept.
+func (s *Store) SetLimits(ctx context.Context, id string, change func(*Limits)) (Account, error) {
+	return update(ctx, s, "setting the limits of the account", func(t *tx) (Account, error) {
+		r, err := t.account(id)
+		if err != nil {
+			return Account{}, err
+		}
+		change(&r.Limits)
+		accountKind.save(t, r)
+		return r.Account, r.Limits.Check()
+	})
+}

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -27,8 +28,7 @@ type BoltOptions struct {
 // boltKV is a KV in one bbolt file, for one process.
 //
 // The bucket "items" holds key -> item header and value, "leases" holds
-// lease -> ttl, and "leased" has one empty entry lease+key for each item with
-// a lease. "meta" holds the schema version and the revision. Numbers are 8
+// lease -> ttl. "meta" holds the schema version and the revision. Numbers are 8
 // bytes, big endian.
 type boltKV struct {
 	db      *bolt.DB
@@ -46,7 +46,7 @@ var (
 	bucketMeta   = []byte("meta")
 	bucketItems  = []byte("items")
 	bucketLeases = []byte("leases")
-	bucketLeased = []byte("leased")
+	buckets      = [][]byte{bucketMeta, bucketItems, bucketLeases}
 	metaSchema   = []byte("schema")
 	metaRevision = []byte("revision")
 )
@@ -132,12 +132,10 @@ func (b *boltKV) prepare(history int) error {
 // ensureSchema writes the schema to a new file without buckets. It fails if the file
 // is of another program or version.
 func ensureSchema(tx *bolt.Tx, path string) error {
-	meta := tx.Bucket(bucketMeta)
-	if meta == nil {
-		if first, _ := tx.Cursor().First(); first == nil {
-			return writeSchema(tx)
-		}
+	if first, _ := tx.Cursor().First(); first == nil {
+		return writeSchema(tx)
 	}
+	meta := tx.Bucket(bucketMeta)
 	if meta == nil || len(meta.Get(metaSchema)) != 8 || len(meta.Get(metaRevision)) != 8 {
 		return Errorf(ErrSchema, "%s is a database of another program, not a Postern store: choose another file", path)
 	}
@@ -145,7 +143,7 @@ func ensureSchema(tx *bolt.Tx, path string) error {
 		return Errorf(ErrSchema, "the store %s has schema version %d, but this program supports only %d: "+
 			"it was written by a newer Postern, so run that version, or choose another file", path, v, schemaVersion)
 	}
-	for _, name := range [][]byte{bucketItems, bucketLeases, bucketLeased} {
+	for _, name := range buckets {
 		if tx.Bucket(name) == nil {
 			return Errorf(ErrSchema, "the store %s is damaged: the bucket %q is missing; restore a backup", path, name)
 		}
@@ -154,16 +152,16 @@ func ensureSchema(tx *bolt.Tx, path string) error {
 }
 
 func writeSchema(tx *bolt.Tx) error {
-	for _, name := range [][]byte{bucketMeta, bucketItems, bucketLeases, bucketLeased} {
+	for _, name := range buckets {
 		if _, err := tx.CreateBucket(name); err != nil {
 			return err
 		}
 	}
 	meta := tx.Bucket(bucketMeta)
-	if err := meta.Put(metaSchema, number(schemaVersion)); err != nil {
-		return err
-	}
-	return meta.Put(metaRevision, number(1)) // as in etcd, the revision is never 0
+	return errors.Join(
+		meta.Put(metaSchema, number(schemaVersion)),
+		meta.Put(metaRevision, number(1)), // as in etcd, the revision is never 0
+	)
 }
 
 func (b *boltKV) Get(ctx context.Context, key string) (item Item, err error) {
@@ -180,21 +178,26 @@ func (b *boltKV) Get(ctx context.Context, key string) (item Item, err error) {
 func (b *boltKV) Range(ctx context.Context, span Span) (snap Snapshot, err error) {
 	err = b.read(ctx, func(tx *bolt.Tx) error {
 		snap.Revision = readRevision(tx)
-		c := tx.Bucket(bucketItems).Cursor()
-		for k, v := c.Seek([]byte(span.Start)); k != nil; k, v = c.Next() {
-			key := string(k)
-			if !span.Contains(key) {
-				break
-			}
-			item, err := decodeItem(key, v)
-			if err != nil {
-				return err
-			}
-			snap.Items = append(snap.Items, item)
-		}
-		return nil
+		return eachItem(tx, span, func(item Item) { snap.Items = append(snap.Items, item) })
 	})
 	return snap, err
+}
+
+// eachItem calls f with the items within span, in order. f must not change them.
+func eachItem(tx *bolt.Tx, span Span, f func(Item)) error {
+	c := tx.Bucket(bucketItems).Cursor()
+	for k, v := c.Seek([]byte(span.Start)); k != nil; k, v = c.Next() {
+		key := string(k)
+		if !span.Contains(key) {
+			break
+		}
+		item, err := decodeItem(key, v)
+		if err != nil {
+			return err
+		}
+		f(item)
+	}
+	return nil
 }
 
 func (b *boltKV) read(ctx context.Context, f func(*bolt.Tx) error) error {
@@ -270,4 +273,65 @@ func decodeItem(key string, raw []byte) (Item, error) {
 		Lease:          LeaseID(binary.BigEndian.Uint64(raw[16:])),
 		Value:          append([]byte{}, raw[itemHeader:]...),
 	}, nil
+}
+
+// owner is the content of the owner file, which describes the process that has the
+// store open. It is informational only: the lock is on the store itself.
+type owner struct {
+	PID     int       `json:"pid"`
+	Program string    `json:"program"`
+	Host    string    `json:"host"` // a pid is meaningless in another container
+	Started time.Time `json:"started"`
+}
+
+func ownerPath(path string) string { return path + ".owner" }
+
+// writeOwner is called with the store locked. It renames a complete file into place,
+// so that readers never see a partial one. A file left by a killed process is replaced.
+func writeOwner(path string, now time.Time) error {
+	o := owner{PID: os.Getpid(), Program: "unknown program", Started: now.UTC().Truncate(time.Second)}
+	if exe, err := os.Executable(); err == nil {
+		o.Program = filepath.Base(exe)
+	}
+	if host, err := os.Hostname(); err == nil {
+		o.Host = host
+	}
+	content, err := json.Marshal(o)
+	if err != nil {
+		return err
+	}
+	temp := ownerPath(path) + ".new"
+	if err := os.WriteFile(temp, append(content, '\n'), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(temp, ownerPath(path))
+}
+
+func removeOwner(path string) error {
+	if err := os.Remove(ownerPath(path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("closing the store: %w", err)
+	}
+	return nil
+}
+
+// lockedError is called after a timeout waiting for the lock. By then the owner has
+// had time to replace the file of a killed process.
+func lockedError(path string) error {
+	return Errorf(ErrLocked, "the store %s is already open in %s: manage that running gateway instead of starting a second one "+
+		"(with Caddy: caddy reload, caddy gateway …), stop it first, or choose another file for this one", path, describeOwner(path))
+}
+
+func describeOwner(path string) string {
+	content, err := os.ReadFile(ownerPath(path))
+	if err != nil {
+		return fmt.Sprintf("another, unknown process (%v)", err)
+	}
+	var o owner
+	if err := json.Unmarshal(content, &o); err != nil || o.PID <= 0 {
+		return fmt.Sprintf("another, unknown process (%s is not readable)", ownerPath(path))
+	}
+	if o.PID == os.Getpid() {
+		return fmt.Sprintf("this same process (pid %d)", o.PID)
+	}
+	return fmt.Sprintf("%q (pid %d on %s, since %s)", o.Program, o.PID, o.Host, o.Started.Format(time.RFC3339))
 }

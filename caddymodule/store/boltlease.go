@@ -1,7 +1,6 @@
 package store
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -118,21 +117,14 @@ func (l *boltLease) end(w *boltWrite) error {
 		l.timer.Stop()
 		delete(l.b.leases, l.id)
 	}
-	// Collect the keys first: removing moves the cursor.
-	var keys []string
-	prefix := number(int64(l.id))
-	c := w.tx.Bucket(bucketLeased).Cursor()
-	for k, _ := c.Seek(prefix); k != nil && bytes.HasPrefix(k, prefix); k, _ = c.Next() {
-		keys = append(keys, string(k[len(prefix):]))
-	}
-	for _, key := range keys {
-		item, err := w.get(key)
-		if err == nil {
-			err = w.remove(item)
+	var items []Item
+	err := eachItem(w.tx, Span{}, func(item Item) {
+		if item.Lease == l.id {
+			items = append(items, item)
 		}
-		if err != nil {
-			return err
-		}
+	})
+	for _, item := range items {
+		err = errors.Join(err, w.remove(item))
 	}
-	return w.tx.Bucket(bucketLeases).Delete(prefix)
+	return errors.Join(err, w.tx.Bucket(bucketLeases).Delete(number(int64(l.id))))
 }

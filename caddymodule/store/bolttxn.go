@@ -125,14 +125,6 @@ func (w *boltWrite) do(op Op) error {
 	if !old.Exists() {
 		item.CreateRevision = w.revision
 	}
-	if err := w.detach(old); err != nil {
-		return err
-	}
-	if item.Lease != 0 {
-		if err := w.tx.Bucket(bucketLeased).Put(leasedKey(item.Lease, item.Key), nil); err != nil {
-			return err
-		}
-	}
 	if err := w.tx.Bucket(bucketItems).Put([]byte(item.Key), encodeItem(item)); err != nil {
 		return err
 	}
@@ -141,9 +133,6 @@ func (w *boltWrite) do(op Op) error {
 }
 
 func (w *boltWrite) remove(old Item) error {
-	if err := w.detach(old); err != nil {
-		return err
-	}
 	if err := w.tx.Bucket(bucketItems).Delete([]byte(old.Key)); err != nil {
 		return err
 	}
@@ -151,18 +140,7 @@ func (w *boltWrite) remove(old Item) error {
 	return nil
 }
 
-func (w *boltWrite) detach(old Item) error {
-	if old.Lease == 0 {
-		return nil
-	}
-	return w.tx.Bucket(bucketLeased).Delete(leasedKey(old.Lease, old.Key))
-}
-
 func (w *boltWrite) record(e Event) {
 	w.dirty = true
 	w.events = append(w.events, e)
-}
-
-func leasedKey(id LeaseID, key string) []byte {
-	return append(number(int64(id)), key...)
 }

@@ -57,18 +57,17 @@ func (h *history) broadcast() {
 }
 
 func (h *history) watch(span Span, from int64) (*boltWatcher, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.closed {
-		return nil, ErrClosed
-	}
 	if from <= 0 {
+		h.mu.Lock()
 		from = h.compacted + int64(len(h.batches)) + 1
+		h.mu.Unlock()
 	}
-	if from <= h.compacted {
-		return nil, ErrCompacted
+	if _, _, err := h.from(from); err != nil {
+		return nil, err
 	}
-	return &boltWatcher{h: h, span: span, next: from, closed: make(chan struct{})}, nil
+	w := &boltWatcher{h: h, span: span, next: from}
+	w.ctx, w.stop = context.WithCancel(context.Background())
+	return w, nil
 }
 
 // from returns the batch of the given revision, or a channel that is closed when it may
@@ -92,46 +91,37 @@ type boltWatcher struct {
 	h    *history
 	span Span
 	next int64 // revision
-
-	once   sync.Once
-	closed chan struct{}
+	ctx  context.Context
+	stop context.CancelFunc
 }
 
 func (w *boltWatcher) Next(ctx context.Context) (Batch, error) {
+	outside := func(e Event) bool { return !w.span.Contains(e.Item.Key) }
 	for {
-		select {
-		case <-w.closed:
-			return Batch{}, ErrClosed
-		default:
-		}
-		if err := ctx.Err(); err != nil {
-			return Batch{}, err
-		}
 		batch, wait, err := w.h.from(w.next)
-		if err != nil {
+		switch {
+		case w.ctx.Err() != nil:
+			return Batch{}, ErrClosed
+		case ctx.Err() != nil:
+			return Batch{}, ctx.Err()
+		case err != nil:
 			return Batch{}, err
-		}
-		if wait != nil {
-			select {
-			case <-wait:
-			case <-w.closed:
-			case <-ctx.Done():
+		case wait == nil:
+			w.next = batch.Revision + 1
+			if slices.ContainsFunc(batch.Events, outside) {
+				batch.Events = slices.DeleteFunc(slices.Clone(batch.Events), outside) // shared with other watchers
+			}
+			if len(batch.Events) > 0 {
+				return batch, nil
 			}
 			continue
 		}
-		w.next = batch.Revision + 1
-		if events := w.within(batch.Events); len(events) > 0 {
-			return Batch{Revision: batch.Revision, Events: events}, nil
+		select {
+		case <-wait:
+		case <-w.ctx.Done():
+		case <-ctx.Done():
 		}
 	}
 }
 
-func (w *boltWatcher) within(events []Event) []Event {
-	outside := func(e Event) bool { return !w.span.Contains(e.Item.Key) }
-	if !slices.ContainsFunc(events, outside) {
-		return events
-	}
-	return slices.DeleteFunc(slices.Clone(events), outside) // shared with other watchers
-}
-
-func (w *boltWatcher) Close() { w.once.Do(func() { close(w.closed) }) }
+func (w *boltWatcher) Close() { w.stop() }

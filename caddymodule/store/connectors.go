@@ -48,7 +48,7 @@ func (r *connectorRecord) current() Connector {
 }
 
 var connectorKind = &kind[connectorRecord, *connectorRecord]{
-	dir: dirConnectors, prefix: prefixConnector, seenAt: dirConnectorsSeen, what: KindConnector,
+	dir: "connectors/", prefix: prefixConnector, seenAt: "connectors_seen/", what: KindConnector,
 	in: func(r *records) *collection[*connectorRecord] { return &r.connectors },
 }
 
@@ -161,11 +161,7 @@ func (s *Store) RemoveConnector(ctx context.Context, account, idOrName string) (
 
 // TouchConnector records that a connector is online now. It does no I/O: times are
 // written in batches, and at most once a minute per connector.
-func (s *Store) TouchConnector(id string) {
-	if r, ok := connectorKind.named(s.view.Load(), id); ok {
-		s.touch(r.use, saveRest)
-	}
-}
+func (s *Store) TouchConnector(id string) { connectorKind.touch(s, id) }
 
 // someOf lists up to five names and the number of further ones.
 func someOf(names []string) string {

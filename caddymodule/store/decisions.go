@@ -18,11 +18,8 @@ func (s *Store) ApprovePairing(ctx context.Context, account, idOrCode, connector
 	}
 	c := s.newConnector(ctx, account, connectorName, digest{})
 	p, err := s.decide(ctx, "approving the pairing", account, idOrCode, by, func(t *tx, r *pairingRecord) error {
-		if r.State == PairingWaiting {
-			return errNoDevice
-		}
 		c.Hash = *r.DeviceHash
-		r.State, r.Connector, c.Pairing = PairingApproved, c.ID, r.ID
+		r.Connector, c.Pairing = c.ID, r.ID
 		if connectorName != "" {
 			return createConnector(t, c)
 		}
@@ -37,9 +34,6 @@ func (s *Store) ApprovePairing(ctx context.Context, account, idOrCode, connector
 func (s *Store) ReplaceConnector(ctx context.Context, account, idOrCode, connector, by string) (Pairing, Connector, error) {
 	var c *connectorRecord
 	p, err := s.decide(ctx, "replacing the connector", account, idOrCode, by, func(t *tx, r *pairingRecord) error {
-		if r.State == PairingWaiting {
-			return errNoDevice
-		}
 		old, err := findConnector(t, account, connector)
 		if err != nil {
 			return err
@@ -47,7 +41,7 @@ func (s *Store) ReplaceConnector(ctx context.Context, account, idOrCode, connect
 		// Start from a new record, so that no old credentials remain.
 		c = &connectorRecord{Connector: old.Connector, Hash: *r.DeviceHash}
 		c.Rotation, c.RotatedAt, c.ChangedBy = nil, nil, actor(ctx)
-		r.State, r.Connector, r.Replaced, c.Pairing = PairingApproved, c.ID, true, r.ID
+		r.Connector, r.Replaced, c.Pairing = c.ID, true, r.ID
 		connectorKind.save(t, c)
 		return nil
 	})
@@ -56,8 +50,6 @@ func (s *Store) ReplaceConnector(ctx context.Context, account, idOrCode, connect
 	}
 	return p, c.Connector, nil
 }
-
-var errNoDevice = Errorf(ErrConflict, "no device is waiting for approval: the claim code has not been used yet")
 
 // Namesake returns the connector of an account with the default name of a device: it
 // is probably the same machine.
@@ -74,16 +66,13 @@ func (s *Store) Namesake(account string, d Device) (Connector, bool) {
 // DenyPairing denies the device that waits with a claim code, or cancels the code if no
 // device is waiting.
 func (s *Store) DenyPairing(ctx context.Context, account, idOrCode, by string) (Pairing, error) {
-	return s.decide(ctx, "denying the pairing", account, idOrCode, by, func(_ *tx, r *pairingRecord) error {
-		r.State = PairingDenied
-		return nil
-	})
+	return s.decide(ctx, "denying the pairing", account, idOrCode, by, nil)
 }
 
-// decide changes an open pairing with f, and records the time and the author of the
-// decision.
+// decide approves an open pairing with approve, or denies it if that is nil. It records
+// the time and the author of the decision.
 func (s *Store) decide(
-	ctx context.Context, doing, account, idOrCode, by string, f func(*tx, *pairingRecord) error,
+	ctx context.Context, doing, account, idOrCode, by string, approve func(*tx, *pairingRecord) error,
 ) (Pairing, error) {
 	now := s.time()
 	unknown := Errorf(ErrNotFound, "the pairing was not found in the account %.40q: check the code, or start a new pairing", account)
@@ -96,11 +85,19 @@ func (s *Store) decide(
 		if r == nil {
 			return Pairing{}, unknown
 		}
-		if now := r.asOf(s.now()); !now.open() {
-			return Pairing{}, errDecided(now)
-		}
-		if err := f(t, r); err != nil {
-			return Pairing{}, err
+		before := r.asOf(s.now())
+		switch {
+		case !before.open():
+			return Pairing{}, errDecided(before)
+		case approve == nil:
+			r.State = PairingDenied
+		case before.State == PairingWaiting:
+			return Pairing{}, Errorf(ErrConflict, "no device is waiting for approval: the claim code has not been used yet")
+		default:
+			r.State = PairingApproved
+			if err := approve(t, r); err != nil {
+				return Pairing{}, err
+			}
 		}
 		r.DecidedAt, r.DecidedBy = &now, text.Printable(by, maxLabel)
 		pairingKind.save(t, r)

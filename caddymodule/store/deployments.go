@@ -29,7 +29,7 @@ func (r *deploymentRecord) check() error {
 }
 
 var deploymentKind = &kind[deploymentRecord, *deploymentRecord]{
-	dir: dirDeployments, what: KindDeployment,
+	dir: "deployments/", what: KindDeployment,
 	in: func(r *records) *collection[*deploymentRecord] { return &r.deployments },
 }
 
@@ -143,7 +143,7 @@ type calibrationRecord struct {
 func (r *calibrationRecord) place() key { return key{r.Account, r.Deployment} }
 
 var calibrationKind = &kind[calibrationRecord, *calibrationRecord]{
-	dir: dirCalibrations,
+	dir: "calibrations/",
 	in:  func(r *records) *collection[*calibrationRecord] { return &r.calibrations },
 }
 

@@ -19,11 +19,9 @@
 // # Layout
 //
 // Every record is JSON with its version, "v":1, under one of the keys below. To add a
-// kind of records, add its type and its kind in a file of its own; a directory, a line
-// in viewed and one in records (kinds.go); the prefix of its ids (ids.go); a KindX if
-// subscribers see it (records.go); and, where they apply, a line in accountDirs (it is
-// removed with its account), in ended (sweep.go: it expires) and in splitPath (it has
-// no owner).
+// kind of records, add its type and its kind in a file of its own; a line in kinds and
+// one in records (kinds.go); the prefix of its ids (ids.go); a KindX if subscribers see
+// it (records.go); and a method ended if it expires (sweep.go).
 //
 //	accounts/ID                     account
 //	calibrations/ACCOUNT/NAME       calibration of token counts for the deployment

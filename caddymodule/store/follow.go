@@ -115,12 +115,12 @@ func (s *Store) advance(revision int64) {
 func (s *Store) reach(ctx context.Context, revision int64) error {
 	for {
 		s.mu.Lock()
-		applied, closed, progress := s.applied, s.closed, s.progress
+		applied, progress := s.applied, s.progress
 		s.mu.Unlock()
 		switch {
 		case applied >= revision:
 			return nil
-		case closed:
+		case s.closed.Load():
 			return ErrClosed
 		}
 		select {

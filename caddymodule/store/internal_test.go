@@ -48,7 +48,7 @@ func TestFailedCommit(t *testing.T) {
 			if _, _, err := s.CreateKey(ctx, DefaultAccount, "b", "*"); err != nil {
 				t.Fatal(err)
 			}
-			snap, err := kv.Range(ctx, Prefix(dirKeys))
+			snap, err := kv.Range(ctx, Prefix(keyKind.dir))
 			if err != nil {
 				t.Fatal(err)
 			}

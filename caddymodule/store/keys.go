@@ -35,7 +35,7 @@ func (r *keyRecord) check() (err error) {
 }
 
 var keyKind = &kind[keyRecord, *keyRecord]{
-	dir: dirKeys, prefix: prefixKey, seenAt: dirLastUsed, secret: prefixSecret, what: KindKey,
+	dir: "keys/", prefix: prefixKey, seenAt: "last_used/", secret: prefixSecret, what: KindKey, remains: true,
 	in:    func(r *records) *collection[*keyRecord] { return &r.keys },
 	index: func(r *keyRecord) digest { return r.Hash },
 	amend: func(_ *records, r *keyRecord, c *Change) { c.Removed = c.Removed || r.RevokedAt != nil },

@@ -1,9 +1,9 @@
 package store
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
-	"strings"
 )
 
 // recordVersion is the version of all records that this program writes. Increase it for
@@ -20,23 +20,34 @@ type header struct {
 
 func (h *header) head() *header { return h }
 
-// Defaults for records without a name, a state or a check.
-func (h *header) label() string { return "" }
-func (h *header) state() string { return "" }
-func (h *header) check() error  { return nil }
+// Defaults for records without a name, a state, a check or an end.
+func (h *header) label() string     { return "" }
+func (h *header) state() string     { return "" }
+func (h *header) check() error      { return nil }
+func (h *header) ended(*sweep) bool { return false }
 
 // record is implemented by the records of a kind.
 type record interface {
 	head() *header
-	place() key    // within the kind
-	label() string // Change.Name
-	state() string // Change.State
-	check() error  // why the record is invalid
+	place() key        // within the kind
+	label() string     // Change.Name
+	state() string     // Change.State
+	check() error      // why the record is invalid
+	ended(*sweep) bool // whether the sweeper removes the record
 }
 
 // key is the place of a record within its kind: the account or user that it
 // belongs to, and its id or name.
 type key struct{ owner, id string }
+
+// anyKind is a kind of records of any type. See the methods of kind.
+type anyKind interface {
+	dirs() (records, uses string)
+	apply(d *draft, dir string, at key, item Item) error
+	drop(d *draft, dir string, at key)
+	each(r *records, f func(path string))
+	swept(w *sweep, dir string, at key) bool
+}
 
 // kind describes one kind of records: where they are stored, how they are read, and how
 // the view handles them. The package comment lists what a new kind needs.
@@ -49,6 +60,8 @@ type kind[R any, P interface {
 	seenAt string // directory of the times of use; "": not recorded
 	secret string // prefix of secrets, for kinds that are found by secret
 	what   string // Change.Kind; "": changes are not reported
+	// remains is set if records may remain after their account was removed.
+	remains bool
 
 	// in returns the view's collection of the kind.
 	in func(*records) *collection[P]
@@ -65,6 +78,8 @@ type kind[R any, P interface {
 
 	none R // returned for a record that does not exist
 }
+
+func (k *kind[R, P]) dirs() (records, uses string) { return k.dir, k.seenAt }
 
 // path returns the KV key of a record.
 func (k *kind[R, P]) path(owner, id string) string {
@@ -113,10 +128,22 @@ func (k *kind[R, P]) decode(item Item) (P, error) {
 	return r, nil
 }
 
-// apply adds or updates a record in the view, unless the view already has its revision.
-func (k *kind[R, P]) apply(d *draft, at key, item Item) error {
+// apply adds or updates a record in the view, unless the view already has its revision, or
+// sets the time of its use. In the layout these times sort after the records, which are
+// therefore loaded first.
+func (k *kind[R, P]) apply(d *draft, dir string, at key, item Item) error {
 	c := k.in(&d.records)
 	old := c.byID.value(k.slot(at))
+	if dir == k.seenAt {
+		var used lastUsedRecord
+		if err := decode(item, &used); err != nil {
+			return err
+		}
+		if old != nil && old.place() == at {
+			old.head().use.load(used.LastUsedAt)
+		}
+		return nil
+	}
 	if old != nil && old.head().revision == item.ModRevision {
 		return nil
 	}
@@ -142,11 +169,11 @@ func (k *kind[R, P]) apply(d *draft, at key, item Item) error {
 	return nil
 }
 
-// drop removes a record from the view.
-func (k *kind[R, P]) drop(d *draft, at key) {
+// drop removes a record from the view. A time of use stays with its record.
+func (k *kind[R, P]) drop(d *draft, dir string, at key) {
 	c := k.in(&d.records)
 	old := c.byID.value(k.slot(at))
-	if old == nil || old.place() != at {
+	if dir == k.seenAt || old == nil || old.place() != at {
 		return
 	}
 	c.byID.remove(d.edit, k.slot(at))
@@ -171,25 +198,27 @@ func (k *kind[R, P]) report(d *draft, old, next P) {
 	if k.what == "" {
 		return
 	}
-	r, change := next, Change{Kind: k.what, Removed: next == nil}
+	r := cmp.Or(next, old)
+	at := r.place()
+	change := Change{Kind: k.what, Account: at.owner, ID: at.id, Name: r.label(), Removed: next == nil}
 	if old != nil {
 		change.Was = old.state()
 	}
-	if next == nil {
-		r = old
-	} else {
+	if next != nil {
 		change.State = next.state()
 	}
-	at := r.place()
-	change.Account, change.ID, change.Name = at.owner, at.id, r.label()
 	if k.amend != nil {
 		k.amend(&d.records, r, &change)
 	}
 	if change.Kind == "" {
 		return
 	}
-	if change.ID == at.id { // not for a passkey, which is reported as a change of its user
-		d.count(change.Account, change.Kind, old == nil, next == nil)
+	switch {
+	case change.ID != at.id: // a passkey, which is reported as a change of its user
+	case old == nil:
+		d.count(change.Account, change.Kind, 1)
+	case next == nil:
+		d.count(change.Account, change.Kind, -1)
 	}
 	d.changes = append(d.changes, change)
 }
@@ -202,30 +231,18 @@ func (k *kind[R, P]) each(r *records, f func(path string)) {
 	}
 }
 
-// timesOf handles the times of use of a kind. In the layout they sort after the records,
-// which are therefore loaded first.
-type timesOf[R any, P interface {
-	*R
-	record
-}] struct{ kind *kind[R, P] }
-
-func (t timesOf[R, P]) apply(d *draft, at key, item Item) error {
-	var r lastUsedRecord
-	if err := decode(item, &r); err != nil {
-		return err
+// swept reports whether the sweeper removes a record or a time of use. It keeps unreadable
+// records: a newer program may understand them.
+func (k *kind[R, P]) swept(w *sweep, dir string, at key) bool {
+	if k.remains && !w.account(at.owner) {
+		return true
 	}
-	used := t.kind.in(&d.records).byID.value(t.kind.slot(at))
-	if used != nil && used.place() == at {
-		used.head().use.load(r.LastUsedAt)
+	if dir == k.seenAt {
+		return !w.paths[k.path(at.owner, at.id)]
 	}
-	return nil
+	r := k.in(&w.view.records).byID.value(k.slot(at))
+	return r != nil && r.ended(w)
 }
-
-// of returns the KV key of the record that a time of use belongs to.
-func (t timesOf[R, P]) of(at key) string { return t.kind.path(at.owner, at.id) }
-
-func (timesOf[R, P]) drop(*draft, key)                 {}
-func (timesOf[R, P]) each(*records, func(path string)) {}
 
 // decode decodes a record and checks that this program supports its version. Errors never
 // include values, which may be secret.
@@ -259,16 +276,4 @@ func encode(path string, record interface{ head() *header }) (Op, error) {
 		return Op{}, fmt.Errorf("encoding the record %s: %w", path, err)
 	}
 	return Put(path, value), nil
-}
-
-// splitPath splits a KV key into its directory and the place in it.
-func splitPath(path string) (dir string, at key) {
-	dir, rest, _ := strings.Cut(path, "/")
-	dir += "/"
-	switch dir {
-	case dirAccounts, dirConnectorUses, dirMarks, dirRecent, dirSecrets, dirUserNames:
-		return dir, key{id: rest}
-	}
-	at.owner, at.id, _ = strings.Cut(rest, "/")
-	return dir, at
 }

@@ -6,64 +6,22 @@ import (
 	"time"
 )
 
-// The directories of the layout, see the package comment.
-const (
-	dirAccounts       = "accounts/"
-	dirCalibrations   = "calibrations/"
-	dirConnectorNames = "connector_names/"
-	dirConnectorUses  = "connector_uses/"
-	dirConnectors     = "connectors/"
-	dirConnectorsSeen = "connectors_seen/"
-	dirDeployments    = "deployments/"
-	dirKeys           = "keys/"
-	dirLastUsed       = "last_used/"
-	dirLinks          = "links/"
-	dirMarks          = "marks/"
-	dirPairings       = "pairings/"
-	dirPasskeys       = "passkeys/"
-	dirRecent         = "recent/"
-	dirSecrets        = "secrets/"
-	dirSessions       = "sessions/"
-	dirSessionsSeen   = "sessions_seen/"
-	dirTokens         = "tokens/"
-	dirTokensUsed     = "tokens_used/"
-	dirUsage          = "usage/"
-	dirUserNames      = "user_names/"
-	dirUsers          = "users/"
-)
+// kinds are the kinds of records in the view.
+var kinds = []anyKind{
+	accountKind, keyKind, connectorKind, deploymentKind, calibrationKind, userKind, passkeyKind, sessionKind, linkKind, tokenKind, pairingKind,
+}
 
-// Marks are changed by writes that concurrent writes must notice, and compared by these.
-const markUsers = dirMarks + "users"
+// viewed holds the kinds by the directories of their records and of their times of use.
+var viewed = byDirectory(kinds)
 
-func markAccount(id string) string       { return dirMarks + "accounts/" + id }
-func markPairings(account string) string { return dirMarks + "pairings/" + account }
-
-func connectorNamePath(account, name string) string { return dirConnectorNames + account + "/" + name }
-
-// userNamePath ignores the case of a name.
-func userNamePath(name string) string { return dirUserNames + strings.ToLower(name) }
-
-// viewed holds the kinds in the view by their directories.
-var viewed = map[string]interface {
-	apply(*draft, key, Item) error
-	drop(*draft, key)
-	each(*records, func(path string))
-}{
-	dirAccounts:       accountKind,
-	dirKeys:           keyKind,
-	dirLastUsed:       timesOf[keyRecord, *keyRecord]{keyKind},
-	dirConnectors:     connectorKind,
-	dirConnectorsSeen: timesOf[connectorRecord, *connectorRecord]{connectorKind},
-	dirDeployments:    deploymentKind,
-	dirCalibrations:   calibrationKind,
-	dirUsers:          userKind,
-	dirPasskeys:       passkeyKind,
-	dirSessions:       sessionKind,
-	dirSessionsSeen:   timesOf[sessionRecord, *sessionRecord]{sessionKind},
-	dirLinks:          linkKind,
-	dirTokens:         tokenKind,
-	dirTokensUsed:     timesOf[tokenRecord, *tokenRecord]{tokenKind},
-	dirPairings:       pairingKind,
+func byDirectory(kinds []anyKind) map[string]anyKind {
+	all := make(map[string]anyKind)
+	for _, k := range kinds {
+		records, uses := k.dirs()
+		all[records], all[uses] = k, k
+	}
+	delete(all, "") // of kinds without times of use
+	return all
 }
 
 // records holds all records of the view.
@@ -83,17 +41,39 @@ type records struct {
 	pairings     collection[*pairingRecord]
 }
 
-var errNoHash = errors.New("it has no hash")
+// The directories of records that are read by their paths, see the package comment.
+const (
+	dirConnectorNames = "connector_names/"
+	dirConnectorUses  = "connector_uses/"
+	dirMarks          = "marks/"
+	dirRecent         = "recent/"
+	dirSecrets        = "secrets/"
+	dirUsage          = "usage/"
+	dirUserNames      = "user_names/"
+)
 
-// checkHash checks the hash of a record with a secret.
-func checkHash(h digest) error {
-	if h == (digest{}) {
-		return errNoHash
+// Marks are changed by writes that concurrent writes must notice, and compared by these.
+const markUsers = dirMarks + "users"
+
+func markAccount(id string) string       { return dirMarks + "accounts/" + id }
+func markPairings(account string) string { return dirMarks + "pairings/" + account }
+
+func connectorNamePath(account, name string) string { return dirConnectorNames + account + "/" + name }
+
+// userNamePath ignores the case of a name.
+func userNamePath(name string) string { return dirUserNames + strings.ToLower(name) }
+
+// splitPath splits a KV key into its directory and the place in it.
+func splitPath(path string) (dir string, at key) {
+	dir, rest, _ := strings.Cut(path, "/")
+	dir += "/"
+	switch dir {
+	case accountKind.dir, dirConnectorUses, dirMarks, dirRecent, dirSecrets, dirUserNames: // without an owner
+		return dir, key{id: rest}
 	}
-	return nil
+	at.owner, at.id, _ = strings.Cut(rest, "/")
+	return dir, at
 }
-
-// The records below have no id and are read by their paths.
 
 type lastUsedRecord struct {
 	header
@@ -106,12 +86,12 @@ type nameRecord struct {
 	ID      string `json:"id"`
 }
 
-type secretRecord struct {
-	header
-	Value []byte `json:"value"`
-}
+var errNoHash = errors.New("it has no hash")
 
-type recentRecord struct {
-	header
-	Data []byte `json:"data"`
+// checkHash checks the hash of a record with a secret.
+func checkHash(h digest) error {
+	if h == (digest{}) {
+		return errNoHash
+	}
+	return nil
 }

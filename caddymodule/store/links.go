@@ -37,7 +37,7 @@ func (r *linkRecord) place() key   { return key{r.Account, r.ID} }
 func (r *linkRecord) check() error { return checkHash(r.Hash) }
 
 var linkKind = &kind[linkRecord, *linkRecord]{
-	dir: dirLinks, prefix: prefixLink, what: KindLink,
+	dir: "links/", prefix: prefixLink, what: KindLink, remains: true,
 	in:    func(r *records) *collection[*linkRecord] { return &r.links },
 	index: func(r *linkRecord) digest { return r.Hash },
 }
@@ -75,8 +75,9 @@ func createLink(t *tx, r *linkRecord) error {
 	span := linkKind.span(r.Account)
 	switch r.Kind {
 	case LinkInvitation:
-		if open := t.s.invitations(r.Account); open >= maxInvitations {
-			return Errorf(ErrLimit, "the account %q has %d open invitations: revoke some of them, or wait until they expire", r.Account, open)
+		open := slices.DeleteFunc(t.s.Links(r.Account), func(l Link) bool { return l.Kind != LinkInvitation })
+		if len(open) >= maxInvitations {
+			return Errorf(ErrLimit, "the account %q has %d open invitations: revoke some of them, or wait until they expire", r.Account, len(open))
 		}
 		linkKind.create(t, r)
 		return nil
@@ -91,7 +92,7 @@ func createLink(t *tx, r *linkRecord) error {
 			return err
 		}
 		t.mark(markUsers)
-		span = dirLinks // of any account: the first user is one
+		span = linkKind.dir // of any account: the first user is one
 	}
 	linkKind.create(t, r)
 	for _, item := range t.items(span) {
@@ -108,7 +109,7 @@ func createLink(t *tx, r *linkRecord) error {
 // a user is created.
 func noUsers(t *tx) error {
 	t.get(markUsers)
-	if len(t.items(dirUsers)) > 0 {
+	if len(t.items(userKind.dir)) > 0 {
 		return Errorf(ErrConflict, "the gateway is already set up: sign in, or ask a user for an invitation")
 	}
 	return nil
@@ -155,17 +156,6 @@ func (s *Store) Links(account string) []Link {
 	return list(linkKind.of(v, account), func(r *linkRecord) (Link, bool) {
 		return r.Link, v.stands(r) && s.checkLink(r.Link) == nil
 	})
-}
-
-// invitations counts the open invitations of an account.
-func (s *Store) invitations(account string) int {
-	n := 0
-	for _, l := range s.Links(account) {
-		if l.Kind == LinkInvitation {
-			n++
-		}
-	}
-	return n
 }
 
 // RemoveLink revokes a link.

@@ -2,6 +2,8 @@ package store
 
 import (
 	"context"
+	"crypto/rand"
+	"crypto/sha256"
 	"errors"
 	"strings"
 	"time"
@@ -83,7 +85,7 @@ func (r *pairingRecord) check() error {
 }
 
 var pairingKind = &kind[pairingRecord, *pairingRecord]{
-	dir: dirPairings, prefix: prefixPairing, what: KindPairing,
+	dir: "pairings/", prefix: prefixPairing, what: KindPairing, remains: true,
 	in:    func(r *records) *collection[*pairingRecord] { return &r.pairings },
 	index: func(r *pairingRecord) digest { return r.CodeHash },
 }
@@ -175,25 +177,25 @@ func checkRoom(t *tx, account string) error {
 
 // ClaimPairing binds a claim code to a device by its secret, which becomes the connector's
 // secret. With the same secret it returns the pairing in any state. Otherwise it fails with
-// ErrUnauthenticated (unknown code), ErrExpired, ErrUsed or ErrDenied.
+// ErrUnauthenticated (unknown code), ErrExpired, ErrUsed or ErrDenied, for which the caller
+// has the texts.
 func (s *Store) ClaimPairing(ctx context.Context, code, secret string, d Device) (Pairing, error) {
 	hash, ok := hashSecret("", secret)
 	if !ok || strings.ContainsFunc(secret, notBase62) {
 		return Pairing{}, Errorf(ErrInvalid, "the secret of the device must have %d letters and digits: update the connector", secretDigits)
 	}
-	unknown := Errorf(ErrUnauthenticated, "unknown claim code: check it for typing errors, or start a new pairing")
 	known, ok := s.pairingOfCode(code)
 	if !ok {
-		return Pairing{}, unknown
+		return Pairing{}, ErrUnauthenticated
 	}
 	device := s.cleanDevice(d)
 	return update(ctx, s, "using the claim code", func(t *tx) (Pairing, error) {
 		r := pairingKind.load(t, known.Account, known.ID)
 		if r == nil {
-			return Pairing{}, unknown
+			return Pairing{}, ErrUnauthenticated
 		}
 		if r.DeviceHash == nil || *r.DeviceHash != hash {
-			if err := errClaimed(r.asOf(s.now())); err != nil {
+			if err := errClaimed[r.asOf(s.now()).State]; err != nil {
 				return Pairing{}, err
 			}
 			bound := hash
@@ -204,17 +206,9 @@ func (s *Store) ClaimPairing(ctx context.Context, code, secret string, d Device)
 	})
 }
 
-// errClaimed returns why another device cannot use the code of a pairing, or nil.
-func errClaimed(p Pairing) error {
-	switch p.State {
-	case PairingDenied:
-		return Errorf(ErrDenied, "the pairing with this claim code was denied: start a new one")
-	case PairingExpired:
-		return Errorf(ErrExpired, "the claim code has expired: start a new pairing")
-	case PairingPending, PairingApproved:
-		return Errorf(ErrUsed, "another device has already used the claim code: start a new pairing for this one")
-	}
-	return nil
+// errClaimed holds why another device cannot use the code of a pairing, by state.
+var errClaimed = map[string]error{
+	PairingDenied: ErrDenied, PairingExpired: ErrExpired, PairingPending: ErrUsed, PairingApproved: ErrUsed,
 }
 
 func notBase62(r rune) bool {
@@ -232,4 +226,68 @@ func (s *Store) cleanDevice(d Device) Device {
 		clean.Upstreams = append(clean.Upstreams, text.Printable(name, maxLabel))
 	}
 	return clean
+}
+
+// codeAlphabet is Crockford's base32. It omits I, L and O, which are easily misread,
+// and U, to avoid words.
+const codeAlphabet = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+
+const (
+	prefixCode   = "PAIR-"
+	prefixDigits = "PA1R" // the prefix after normalization
+	codeDigits   = 8      // of five bits each
+)
+
+// newCode returns a claim code: 40 random bits as PAIR-XXXX-XXXX, short enough to type.
+// Guessing is limited by the life of the code and by the caller.
+func newCode() string {
+	var digits [codeDigits]byte
+	rand.Read(digits[:]) // never fails, see its documentation
+	for i := range digits {
+		digits[i] = codeAlphabet[digits[i]%32]
+	}
+	return formatCode(string(digits[:]))
+}
+
+func formatCode(digits string) string {
+	return prefixCode + digits[:codeDigits/2] + "-" + digits[codeDigits/2:]
+}
+
+// NormalizeCode returns a typed claim code as PAIR-XXXX-XXXX. It ignores case, reads O
+// as 0 and I and L as 1, and accepts missing or additional blanks and dashes and a
+// missing prefix.
+func NormalizeCode(s string) (string, bool) {
+	if len(s) > 64 {
+		return "", false
+	}
+	digits := strings.Map(func(c rune) rune {
+		if 'a' <= c && c <= 'z' {
+			c -= 'a' - 'A'
+		}
+		switch c {
+		case '-', ' ', '\t', '\r', '\n':
+			return -1
+		case 'O':
+			return '0'
+		case 'I', 'L':
+			return '1'
+		}
+		return c
+	}, s)
+	if len(digits) == len(prefixDigits)+codeDigits {
+		digits = strings.TrimPrefix(digits, prefixDigits)
+	}
+	if len(digits) != codeDigits || strings.Trim(digits, codeAlphabet) != "" {
+		return "", false
+	}
+	return formatCode(digits), true
+}
+
+// hashCode returns the hash of a typed claim code.
+func hashCode(s string) (digest, bool) {
+	code, ok := NormalizeCode(s)
+	if !ok {
+		return digest{}, false
+	}
+	return sha256.Sum256([]byte(code)), true
 }

@@ -72,7 +72,7 @@ func TestPairing(t *testing.T) {
 		t.Errorf("claimed again: %+v", again)
 	}
 	_, err = s.ClaimPairing(t.Context(), code, deviceSecret(2), store.Device{})
-	wantError(t, err, store.ErrUsed, "another device")
+	wantError(t, err, store.ErrUsed)
 	_, _, err = s.ApprovePairing(t.Context(), account, code, "", "bob")
 	wantError(t, err, store.ErrConflict, `already approved by "Ann"`)
 	_, err = s.DenyPairing(t.Context(), account, code, "bob")
@@ -115,17 +115,17 @@ func TestClaimErrors(t *testing.T) {
 		return err
 	}
 	for _, wrong := range []string{"", "PAIR-0000-0000", code[:13], p.ID, "nonsense", code + "0"} {
-		wantError(t, claim(wrong, deviceSecret(1)), store.ErrUnauthenticated, "unknown")
+		wantError(t, claim(wrong, deviceSecret(1)), store.ErrUnauthenticated)
 	}
 	for _, wrong := range []string{"", "short", deviceSecret(1) + "0", "!" + deviceSecret(1)[1:], "é" + deviceSecret(1)[2:]} {
 		wantError(t, claim(code, wrong), store.ErrInvalid, "43 letters and digits")
 	}
 	mustClaim(t, s, code, 1)
-	wantError(t, claim(code, deviceSecret(2)), store.ErrUsed, "another device")
+	wantError(t, claim(code, deviceSecret(2)), store.ErrUsed)
 	if _, err := s.DenyPairing(t.Context(), account, code, "Ann"); err != nil {
 		t.Fatal(err)
 	}
-	wantError(t, claim(code, deviceSecret(2)), store.ErrDenied, "was denied")
+	wantError(t, claim(code, deviceSecret(2)), store.ErrDenied)
 	if again := mustClaim(t, s, code, 1); again.State != store.PairingDenied || again.DecidedBy != "Ann" {
 		t.Errorf("the device that was denied learns %+v", again)
 	}
@@ -153,7 +153,7 @@ func TestPairingExpires(t *testing.T) {
 		t.Errorf("just before its end: %s", p.State)
 	}
 	c.advance(time.Millisecond)
-	wantError(t, claim(unused, deviceSecret(1)), store.ErrExpired, "has expired")
+	wantError(t, claim(unused, deviceSecret(1)), store.ErrExpired)
 	wantError(t, claim(pending, deviceSecret(4)), store.ErrExpired)
 	if again := mustClaim(t, s, pending, 3); again.State != store.PairingExpired {
 		t.Errorf("the device that waited too long learns %s", again.State)

@@ -49,7 +49,7 @@ func hashPasskey(id []byte) string {
 }
 
 var passkeyKind = &kind[passkeyRecord, *passkeyRecord]{
-	dir: dirPasskeys, what: KindUser,
+	dir: "passkeys/", what: KindUser,
 	in: func(r *records) *collection[*passkeyRecord] { return &r.passkeys },
 	// A changed passkey is a change of its user.
 	amend: func(all *records, r *passkeyRecord, c *Change) {

@@ -53,7 +53,8 @@ func (s *Store) OfferSecret(ctx context.Context, id string) (string, error) {
 		if r.Rotation == nil || r.Rotation.ByHand {
 			return false, Errorf(ErrConflict, "no rotation is pending for the connector %q", r.Name)
 		}
-		if offered := r.offered(); len(offered) >= maxOffered {
+		offered := slices.DeleteFunc(slices.Clone(r.Next), func(n nextSecret) bool { return n.Shown })
+		if len(offered) >= maxOffered {
 			r.Next = slices.DeleteFunc(r.Next, func(n nextSecret) bool { return n == offered[0] })
 		}
 		r.Next = append(r.Next, nextSecret{Hash: hash})
@@ -102,10 +103,7 @@ func (s *Store) FailRotation(ctx context.Context, id, problem string) error {
 
 // changeKnown is changeConnector for a connector of any account.
 func (s *Store) changeKnown(ctx context.Context, doing, id string, change func(*connectorRecord) (bool, error)) (Connector, error) {
-	known, ok := s.Connector(id)
-	if !ok {
-		return Connector{}, Errorf(ErrNotFound, "connector %.40q not found", id)
-	}
+	known, _ := s.Connector(id)
 	return s.changeConnector(ctx, doing, known.Account, id, change)
 }
 
@@ -139,9 +137,4 @@ func (r *connectorRecord) rotate(s *Store) {
 // next returns the index of a hash in the new secrets, or -1.
 func (r *connectorRecord) next(hash digest) int {
 	return slices.IndexFunc(r.Next, func(n nextSecret) bool { return n.Hash == hash })
-}
-
-// offered returns the new secrets that were not shown to a user.
-func (r *connectorRecord) offered() []nextSecret {
-	return slices.DeleteFunc(slices.Clone(r.Next), func(n nextSecret) bool { return n.Shown })
 }

@@ -41,7 +41,7 @@ func (r *sessionRecord) place() key   { return key{r.User, r.ID} }
 func (r *sessionRecord) check() error { return checkHash(r.Hash) }
 
 var sessionKind = &kind[sessionRecord, *sessionRecord]{
-	dir: dirSessions, prefix: prefixSession, seenAt: dirSessionsSeen, what: KindSession,
+	dir: "sessions/", prefix: prefixSession, seenAt: "sessions_seen/", what: KindSession,
 	in:    func(r *records) *collection[*sessionRecord] { return &r.sessions },
 	index: func(r *sessionRecord) digest { return r.Hash },
 	amend: func(_ *records, r *sessionRecord, c *Change) { c.Account = r.Account },
@@ -120,11 +120,7 @@ func (s Session) ended(now time.Time) bool {
 
 // TouchSession records that a session was just used. As with Touch, times are written
 // later, and at most once a minute per session. A killed process loses the last one.
-func (s *Store) TouchSession(session Session) {
-	if r, ok := sessionKind.named(s.view.Load(), session.ID); ok {
-		s.touch(r.use, saveRest)
-	}
-}
+func (s *Store) TouchSession(session Session) { sessionKind.touch(s, session.ID) }
 
 // ConfirmSession records that the user of a session has just entered a password or used a
 // passkey, and returns the updated session. It fails with ErrNotFound if the session has

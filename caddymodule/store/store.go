@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -26,13 +25,13 @@ type Store struct {
 	now  func() time.Time
 	view atomic.Pointer[view]
 
+	closed      atomic.Bool
 	subscribers subscribe.List[Change]
 
 	mu       sync.Mutex
 	applied  int64         // revision of the view whose callbacks have returned
 	progress chan struct{} // closed and replaced when applied changes or closed is set
-	closed   bool
-	unsaved  []*use // to be written
+	unsaved  []*use        // to be written
 
 	stop    context.CancelFunc // of the goroutines
 	workers sync.WaitGroup
@@ -50,10 +49,6 @@ func New(kv KV, o Options) (*Store, error) {
 	}
 	s.view.Store(new(view))
 	ctx, stop := context.WithCancel(context.Background())
-	if err := s.createDefaultAccount(ctx); err != nil {
-		stop()
-		return nil, err
-	}
 	watcher, err := s.load(ctx, true)
 	if err != nil {
 		stop()
@@ -61,6 +56,17 @@ func New(kv KV, o Options) (*Store, error) {
 	}
 	s.stop = stop
 	s.workers.Go(func() { s.follow(ctx, watcher) })
+	err = s.update(ctx, "creating the default account", func(t *tx) error {
+		if accountKind.load(t, "", DefaultAccount) == nil {
+			accountKind.save(t, &accountRecord{Account: Account{ID: DefaultAccount, Name: DefaultAccount, CreatedAt: s.time()}})
+		}
+		return nil
+	})
+	if err != nil {
+		stop()
+		s.workers.Wait()
+		return nil, err
+	}
 	s.workers.Go(func() { s.repeat(ctx, saveInterval, "failed to save times of last use", s.flush) })
 	s.workers.Go(func() { s.repeat(ctx, sweepInterval, "failed to remove expired records from the store", s.sweep) })
 	return s, nil
@@ -81,29 +87,13 @@ func (s *Store) repeat(ctx context.Context, interval time.Duration, failure stri
 	}
 }
 
-func (s *Store) createDefaultAccount(ctx context.Context) error {
-	r := &accountRecord{Account: Account{ID: DefaultAccount, Name: DefaultAccount, CreatedAt: s.time()}}
-	op, err := encode(accountKind.path("", r.ID), r)
-	if err != nil {
-		return err
-	}
-	// If the compare fails, the account already exists.
-	_, err = s.kv.Txn(ctx, Txn{If: []Compare{{Key: op.Key}}, Then: []Op{op}})
-	if err != nil {
-		return fmt.Errorf("creating the default account: %w", err)
-	}
-	return nil
-}
-
 // Close saves pending times of use and closes the KV. Running requests can still read the
 // last view; writes fail with ErrClosed.
 func (s *Store) Close() error {
-	s.mu.Lock()
-	if s.closed {
-		s.mu.Unlock()
+	if s.closed.Swap(true) {
 		return ErrClosed
 	}
-	s.closed = true
+	s.mu.Lock()
 	s.advance(s.applied)
 	s.mu.Unlock()
 	s.stop()

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -59,57 +60,50 @@ func newSweep(v *view, items []Item, now time.Time) *sweep {
 	}
 	for _, item := range items {
 		w.paths[item.Key] = true
-		if dir, at := splitPath(item.Key); dir == dirUsers {
+		if dir, at := splitPath(item.Key); dir == userKind.dir {
 			w.users[at.id] = true
 		}
 	}
 	return w
 }
 
-// ended reports whether a record should be removed. Unreadable records are kept: a newer
-// program may understand them.
+// account reports whether an account exists.
+func (w *sweep) account(id string) bool { return w.paths[accountKind.path("", id)] }
+
+// ended reports whether a record should be removed.
 func (w *sweep) ended(item Item) bool {
 	dir, at := splitPath(item.Key)
-	if slices.Contains(accountDirs, dir) && !w.paths[accountKind.path("", at.owner)] {
-		return true
-	}
-	if times, ok := viewed[dir].(interface{ of(key) string }); ok {
-		return !w.paths[times.of(at)]
+	if k := viewed[dir]; k != nil {
+		return k.swept(w, dir, at)
 	}
 	switch dir {
-	case dirSessions:
-		r, ok := sessionKind.named(w.view, at.id)
-		u, known := userKind.named(w.view, at.owner)
-		return w.gone(at.owner) || ok && known && (r.Epoch < u.Epoch || r.current().ended(w.before))
-	case dirKeys:
-		r, ok := keyKind.named(w.view, at.id)
-		return ok && r.RevokedAt != nil && !w.long.Before(*r.RevokedAt)
-	case dirPasskeys:
-		return w.gone(at.owner)
-	case dirTokens:
-		r, ok := tokenKind.named(w.view, at.id)
-		return ok && (w.gone(r.User) || r.Expired(w.long))
-	case dirLinks:
-		r, ok := linkKind.named(w.view, at.id)
-		return ok && (!w.before.Before(r.ExpiresAt) || r.User != "" && w.gone(r.User) || r.Maker != "" && w.gone(r.Maker))
-	case dirPairings:
-		r, ok := pairingKind.named(w.view, at.id)
-		return ok && !w.before.Before(r.end())
+	case dirUsage:
+		return !w.account(at.owner)
 	case dirRecent:
-		return !w.paths[accountKind.path("", at.id)]
+		return !w.account(at.id)
 	case dirMarks:
-		kind, account, found := strings.Cut(at.id, "/")
-		return found && (kind == "accounts" || kind == "pairings") && !w.paths[accountKind.path("", account)]
+		kind, account, _ := strings.Cut(at.id, "/")
+		return (kind == "accounts" || kind == "pairings") && !w.account(account)
 	}
 	return false
 }
 
-func (w *sweep) gone(user string) bool { return !w.users[user] }
+func (r *sessionRecord) ended(w *sweep) bool {
+	u, readable := userKind.named(w.view, r.User)
+	return !w.users[r.User] || readable && (r.Epoch < u.Epoch || r.current().ended(w.before))
+}
 
-// end returns when the pairing was decided or expires.
-func (p Pairing) end() time.Time {
-	if p.DecidedAt != nil {
-		return *p.DecidedAt
-	}
-	return p.ExpiresAt
+func (r *keyRecord) ended(w *sweep) bool { return r.RevokedAt != nil && !w.long.Before(*r.RevokedAt) }
+
+func (r *passkeyRecord) ended(w *sweep) bool { return !w.users[r.User] }
+
+func (r *tokenRecord) ended(w *sweep) bool { return !w.users[r.User] || r.Expired(w.long) }
+
+func (r *linkRecord) ended(w *sweep) bool {
+	return !w.before.Before(r.ExpiresAt) || r.User != "" && !w.users[r.User] || r.Maker != "" && !w.users[r.Maker]
+}
+
+func (r *pairingRecord) ended(w *sweep) bool {
+	end := cmp.Or(r.DecidedAt, &r.ExpiresAt)
+	return !w.before.Before(*end)
 }

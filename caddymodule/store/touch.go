@@ -62,10 +62,15 @@ func (u *use) last() *time.Time {
 // every few seconds and by Close. A killed process loses the last ones.
 func (s *Store) Touch(k *LiveKey) { s.touch(k.record.Load().use, 0) }
 
-// touch is Touch for all kinds. A time is written at most once per rest.
+// touch is Touch for the other kinds. A time is written at most once per saveRest.
+func (k *kind[R, P]) touch(s *Store, id string) {
+	r, _ := k.named(s.view.Load(), id)
+	s.touch(r.head().use, saveRest)
+}
+
 func (s *Store) touch(u *use, rest time.Duration) {
 	now := s.now()
-	if u.move(now) && now.UnixMilli()-u.saved.Load() >= rest.Milliseconds() {
+	if u != nil && u.move(now) && now.UnixMilli()-u.saved.Load() >= rest.Milliseconds() {
 		s.queue(u)
 	}
 }
@@ -93,7 +98,15 @@ func (s *Store) flush(ctx context.Context) error {
 		u.unsaved.Store(false) // before reading the time: a later use queues again
 	}
 	for chunk := range slices.Chunk(all, MaxTxnOps) {
-		if err := s.saveChunk(ctx, chunk); err != nil {
+		t := new(tx)
+		for _, u := range chunk {
+			t.put(u.path, &lastUsedRecord{LastUsedAt: u.time()})
+		}
+		err := t.err
+		if err == nil {
+			_, err = s.kv.Txn(ctx, t.Txn)
+		}
+		if err != nil {
 			for _, u := range all {
 				s.queue(u)
 			}
@@ -101,17 +114,4 @@ func (s *Store) flush(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-func (s *Store) saveChunk(ctx context.Context, chunk []*use) error {
-	var t Txn
-	for _, u := range chunk {
-		op, err := encode(u.path, &lastUsedRecord{LastUsedAt: u.time()})
-		if err != nil {
-			return err
-		}
-		t.Then = append(t.Then, op)
-	}
-	_, err := s.kv.Txn(ctx, t)
-	return err
 }

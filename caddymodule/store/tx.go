@@ -44,42 +44,29 @@ func (s *Store) update(ctx context.Context, doing string, build func(t *tx) erro
 }
 
 func (s *Store) write(ctx context.Context, build func(t *tx) error) error {
-	s.mu.Lock()
-	closed := s.closed
-	s.mu.Unlock()
-	if closed {
-		return ErrClosed
-	}
 	for range maxAttempts {
+		if s.closed.Load() {
+			return ErrClosed
+		}
 		t := &tx{ctx: ctx, s: s}
-		err := build(t)
+		failed := build(t)
 		if t.err != nil {
 			return t.err
 		}
-		if err != nil {
-			// The error may be due to concurrent writes.
-			if t.stale() {
-				continue
-			}
-			return err
+		if failed != nil {
+			t.Then = nil // only check that concurrent writes did not cause the error
 		}
 		result, err := s.kv.Txn(ctx, t.Txn)
-		if err != nil {
+		switch {
+		case failed != nil && (err != nil || result.Succeeded):
+			return failed
+		case err != nil:
 			return err
-		}
-		if result.Succeeded {
+		case result.Succeeded:
 			return s.reach(ctx, result.Revision)
 		}
 	}
 	return Errorf(ErrConflict, "too many concurrent changes of the same records: try again")
-}
-
-// stale reports whether an item has changed since it was read.
-func (t *tx) stale() bool {
-	return slices.ContainsFunc(t.If, func(c Compare) bool {
-		now, err := t.s.kv.Get(t.ctx, c.Key)
-		return err == nil && now.ModRevision != c.ModRevision
-	})
 }
 
 // get reads an item, which need not exist.

@@ -12,6 +12,11 @@ type usageRecord struct {
 	UsageDay
 }
 
+type recentRecord struct {
+	header
+	Data []byte `json:"data"`
+}
+
 func usagePath(account, day string) string { return dirUsage + account + "/" + day }
 
 // UsageDay is the usage of an account on one day.
@@ -51,7 +56,13 @@ func (s *Store) AddUsage(ctx context.Context, days []UsageDay) error {
 	for chunk := range slices.Chunk(days, maxUsageDays) {
 		err := s.update(ctx, "adding to the usage", func(t *tx) error {
 			for _, d := range chunk {
-				addUsage(t, d)
+				if _, err := t.account(d.Account); err != nil {
+					continue
+				}
+				path, r := usagePath(d.Account, d.Day), &usageRecord{UsageDay: UsageDay{Account: d.Account, Day: d.Day}}
+				t.read(path, r)
+				r.Add(d)
+				t.put(path, r)
 			}
 			return nil
 		})
@@ -60,16 +71,6 @@ func (s *Store) AddUsage(ctx context.Context, days []UsageDay) error {
 		}
 	}
 	return nil
-}
-
-func addUsage(t *tx, d UsageDay) {
-	if _, err := t.account(d.Account); err != nil {
-		return
-	}
-	path, r := usagePath(d.Account, d.Day), &usageRecord{UsageDay: UsageDay{Account: d.Account, Day: d.Day}}
-	t.read(path, r)
-	r.Add(d)
-	t.put(path, r)
 }
 
 func checkDay(day string) error {
@@ -123,13 +124,8 @@ func (s *Store) LoadRecent(ctx context.Context, account string) ([]byte, error) 
 	if !checkAccount(account) {
 		return nil, Errorf(ErrNotFound, "unknown account %.40q", account)
 	}
-	item, err := s.kv.Get(ctx, dirRecent+account)
-	if err != nil || !item.Exists() {
-		return nil, err
-	}
 	var r recentRecord
-	if err := decode(item, &r); err != nil {
-		return nil, fmt.Errorf("reading the latest requests: %w", err)
-	}
-	return r.Data, nil
+	t := &tx{ctx: ctx, s: s}
+	t.read(dirRecent+account, &r)
+	return r.Data, t.err
 }

@@ -30,7 +30,7 @@ func (r *userRecord) check() error { return checkUserName(r.Name) }
 func hashName(name string) digest { return sha256.Sum256([]byte(strings.ToLower(name))) }
 
 var userKind = &kind[userRecord, *userRecord]{
-	dir: dirUsers, prefix: prefixUser, what: KindUser,
+	dir: "users/", prefix: prefixUser, what: KindUser,
 	in:    func(r *records) *collection[*userRecord] { return &r.users },
 	index: func(r *userRecord) digest { return hashName(r.Name) },
 }

@@ -22,25 +22,22 @@ type collection[P any] struct {
 
 // find returns the record with a hash, or an empty one.
 func (k *kind[R, P]) find(v *view, hash digest) (P, bool) {
-	r, ok := k.in(&v.records).byHash.get(hash)
-	if !ok {
-		r = P(&k.none)
-	}
-	return r, ok
+	return k.orNone(k.in(&v.records).byHash.get(hash))
 }
 
-// bySecret returns the record of a secret, or an empty one.
+// bySecret returns the record of a secret, or an empty one. The zero hash of an invalid
+// secret matches no record.
 func (k *kind[R, P]) bySecret(v *view, secret string) (P, bool) {
-	hash, ok := hashSecret(k.secret, secret)
-	if !ok {
-		return P(&k.none), false
-	}
+	hash, _ := hashSecret(k.secret, secret)
 	return k.find(v, hash)
 }
 
 // at returns the record of an owner, or an empty one.
 func (k *kind[R, P]) at(v *view, owner, id string) (P, bool) {
-	r, ok := k.in(&v.records).byID.get(k.slot(key{owner, id}))
+	return k.orNone(k.in(&v.records).byID.get(k.slot(key{owner, id})))
+}
+
+func (k *kind[R, P]) orNone(r P, ok bool) (P, bool) {
 	if !ok {
 		r = P(&k.none)
 	}
@@ -100,25 +97,21 @@ func (d *draft) apply(e Event) error {
 	}
 	var err error
 	if !e.Deleted {
-		if err = kind.apply(d, at, e.Item); err == nil {
+		if err = kind.apply(d, dir, at, e.Item); err == nil {
 			return nil
 		}
 	}
-	kind.drop(d, at)
+	kind.drop(d, dir, at)
 	return err
 }
 
-// count updates the number of records of a kind that an account has.
-func (d *draft) count(account, kind string, came, left bool) {
+// count changes the number of records of a kind that an account has.
+func (d *draft) count(account, kind string, by int) {
 	name := key{kind, account}
-	n := d.owned.value(name)
-	switch {
-	case came:
-		d.owned.set(d.edit, name, n+1)
-	case left && n == 1:
+	if n := d.owned.value(name) + by; n > 0 {
+		d.owned.set(d.edit, name, n)
+	} else {
 		d.owned.remove(d.edit, name)
-	case left:
-		d.owned.set(d.edit, name, n-1)
 	}
 }
 
@@ -129,7 +122,7 @@ func (v *view) missing(items []Item) []Event {
 		present[i.Key] = true
 	}
 	var events []Event
-	for _, kind := range viewed {
+	for _, kind := range kinds {
 		kind.each(&v.records, func(path string) {
 			if !present[path] {
 				events = append(events, Event{Item: Item{Key: path}, Deleted: true})

@@ -18,7 +18,7 @@ import (
 
 // networkOf returns an address of the /24 number i.
 func networkOf(i int) fair.Networks {
-	return fair.NetworksOf(netip.AddrFrom4([4]byte{byte(10 + i>>16), byte(i >> 8), byte(i), 1}))
+	return fair.Parse(netip.AddrFrom4([4]byte{byte(10 + i>>16), byte(i >> 8), byte(i), 1}).String())
 }
 
 // attacker is an address that takes all that it can get.
