@@ -43,8 +43,7 @@ type PairOptions struct {
 // petition is a pairing in progress: an agent without a token.
 type petition struct {
 	*Agent
-	options  PairOptions
-	patience time.Duration
+	options PairOptions
 }
 
 // Pair asks the gateway to accept this machine as a connector, waits for approval, and
@@ -69,7 +68,7 @@ func newPetition(o PairOptions) (*petition, error) {
 	}
 	c.dialTo(dial.Target{Server: o.Server, URL: o.URL, Pin: o.Pin, Logger: a.Logger}, config.TransportAuto)
 	a.current = c
-	return &petition{Agent: a, options: o, patience: pairPatience}, nil
+	return &petition{a, o}, nil
 }
 
 // newSecret returns the secret of a claim: 43 random letters and digits.
@@ -102,15 +101,13 @@ func (p *petition) run(ctx context.Context) (token string, err error) {
 		if refused || end.lived > 0 {
 			answered = time.Now()
 		}
-		if time.Since(answered) >= p.patience {
+		if time.Since(answered) >= pairPatience {
 			return "", fmt.Errorf("%w at %s: %s", ErrUnreachable, p.current.quic.Server, reason(end.err))
 		}
 		pause := p.retry.pause(end)
 		p.interrupted(end.err, pause)
-		select {
-		case <-ctx.Done():
+		if !sleep(ctx, pause) {
 			return "", ctx.Err()
-		case <-time.After(pause):
 		}
 	}
 }
@@ -131,36 +128,31 @@ func (p *petition) interrupted(err error, pause time.Duration) {
 
 // ask sends a hello with the claim, and waits for the decision on that connection.
 func (p *petition) ask(ctx context.Context) (token string, end ending) {
-	s, answer, err := p.race(ctx, p.current, permit{ctx: ctx}, p.runners(p.current, p.retry.dialTimeout()))
+	s, err := p.race(ctx, p.current, permit{ctx: ctx}, p.runners(p.current, p.retry.dialTimeout()))
 	if err != nil {
 		return "", ending{err: err}
 	}
 	start := time.Now()
-	switch m := answer.(type) {
-	case link.Grant:
-		s.close(link.CloseNone, nil)
-		return m.TunnelToken, ending{}
-	case link.Pending:
-		if p.options.Pending != nil {
-			// The fingerprint is computed locally, not received.
-			m.Fingerprint = link.Fingerprint(p.options.Pin, p.current.greeting().Secret)
-			p.options.Pending(m)
-		}
-		token, err = s.awaitDecision(ctx)
-	default:
-		err = ErrNoWelcome
-		s.close(link.CloseProtocol, err)
+	if pending, ok := s.answer.(link.Pending); ok && p.options.Pending != nil {
+		// The fingerprint is computed locally, not received.
+		pending.Fingerprint = link.Fingerprint(p.options.Pin, p.current.greeting().Secret)
+		p.options.Pending(pending)
 	}
+	token, err = s.awaitDecision(ctx)
 	return token, ending{err: err, lived: max(time.Since(start), 1)}
 }
 
 // awaitDecision keeps the connection up until the gateway decides, and then closes it.
 func (s *session) awaitDecision(ctx context.Context) (token string, err error) {
-	var background sync.WaitGroup
-	background.Go(s.ping)
-	defer background.Wait()
-	defer context.AfterFunc(ctx, func() { s.close(link.CloseNone, ctx.Err()) })()
-	switch m := s.listen().(type) {
+	decision := s.answer
+	if _, pending := decision.(link.Pending); pending {
+		var background sync.WaitGroup
+		background.Go(s.ping)
+		defer background.Wait()
+		defer context.AfterFunc(ctx, func() { s.close(link.CloseNone, ctx.Err()) })()
+		decision = s.listen()
+	}
+	switch m := decision.(type) {
 	case link.Grant:
 		s.close(link.CloseNone, nil)
 		return m.TunnelToken, nil

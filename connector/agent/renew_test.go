@@ -58,7 +58,7 @@ func TestReloadToNowhere(t *testing.T) {
 	a.mu.Lock()
 	a.pending.at = time.Time{} // as after a while
 	a.mu.Unlock()
-	a.wakeUp()
+	trySend(a.wake, struct{}{})
 	if got := away.session().ask(t); got != "new" {
 		t.Errorf("the new gateway answers %q", got)
 	}
@@ -143,7 +143,7 @@ func TestReloadToARefusal(t *testing.T) {
 		t.Errorf("the gateway got %#v", m)
 	default:
 	}
-	if next, _ := a.next(); next != nil || a.Status().Connector != testToken.Connector {
+	if next := a.next().config; next != nil || a.Status().Connector != testToken.Connector {
 		t.Errorf("it waits on; the connector is %s", a.Status().Connector)
 	}
 }
@@ -193,7 +193,7 @@ func TestRemovedWithANewConfiguration(t *testing.T) {
 	giveBack()
 	s.close(link.CloseRemoved)
 	eventually(t, "the pause", func() bool { return a.Status().State == StateWaiting })
-	a.wakeUp()
+	trySend(a.wake, struct{}{})
 	if got := other.session().ask(t); got != "new" {
 		t.Errorf("the new gateway answers %q", got)
 	}

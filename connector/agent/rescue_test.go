@@ -328,6 +328,6 @@ func TestAnotherGatewayBesideASilentTunnel(t *testing.T) {
 	})
 	eventually(t, "the end of the silent tunnel", func() bool { return strings.Contains(a.log.String(), "msg=disconnected") })
 	giveBack()
-	a.wakeUp() // ends the pause, which is long
+	trySend(a.wake, struct{}{}) // ends the pause, which is long
 	g.session()
 }

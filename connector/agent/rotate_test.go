@@ -188,7 +188,7 @@ func TestRotateWhileAReloadWaits(t *testing.T) {
 	if answer := s.offer(t, "r1", g.renew("n3w")); answer.Error != "" {
 		t.Fatalf("answer %+v", answer)
 	}
-	next, _ := a.next()
+	next := a.next().config
 	if hello := next.greeting(); hello.Secret != "n3w" {
 		t.Errorf("the pending configuration has the secret %q", hello.Secret)
 	}
@@ -253,14 +253,14 @@ func TestRotateForAllConfigurations(t *testing.T) {
 	if err := a.Reload(with(testToken, "b:1")); err != nil {
 		t.Fatal(err)
 	}
-	tried, _ := a.next()
+	tried := a.next().config
 	if err := a.Reload(with(testToken, "c:1")); err != nil {
 		t.Fatal(err)
 	}
 	if err := a.takeToken(tried.credentials, fresh.Encode()); err != nil {
 		t.Fatal(err)
 	}
-	newest, _ := a.next()
+	newest := a.next().config
 	for i, c := range []*configuration{a.current, tried, newest} {
 		if got := c.greeting().Secret; got != "n3w" {
 			t.Errorf("configuration %d has the secret %q", i, got)
@@ -269,13 +269,13 @@ func TestRotateForAllConfigurations(t *testing.T) {
 	if err := a.Reload(with(fresh, "a:1")); err != nil {
 		t.Fatal(err)
 	}
-	if c, _ := a.next(); !c.samePeer(a.current) {
+	if c := a.next().config; !c.samePeer(a.current) {
 		t.Error("the rotated token leads to another peer")
 	}
 	if err := a.Reload(with(testToken, "a:1")); err != nil {
 		t.Fatal(err)
 	}
-	if c, _ := a.next(); c.greeting().Secret != testToken.Secret || c.samePeer(a.current) {
+	if c := a.next().config; c.greeting().Secret != testToken.Secret || c.samePeer(a.current) {
 		t.Error("the old token was not put back")
 	}
 }

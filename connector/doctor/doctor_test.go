@@ -153,7 +153,7 @@ func TestWayToTheGateway(t *testing.T) {
 		io.WriteString(w, "<h1>Welcome to our hotel</h1>")
 	}, nil)
 	expect(found, "websocket", ResultWarning, "network's login page", "sign in to the network")
-	expect(found, "clock", ResultFailed, "clock is 3h0m", "timedatectl")
+	expect(found, "clock", ResultFailed, "clock is ahead of", "timedatectl")
 
 	found = diagnose(t, c, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) }, nil)
 	expect(found, "websocket", ResultWarning, "answers with status 404")
@@ -243,7 +243,7 @@ func TestWrongClock(t *testing.T) {
 	g := startGateway(t)
 	c := g.config(map[string]string{"box": "http://127.0.0.1:1"})
 	for off, want := range map[time.Duration]string{
-		-decades: "this machine's clock is 60 years behind the gateway's: it shows ", decades: "this machine's clock is 60 years ahead of the gateway's: it shows ",
+		-decades: "this machine's clock is behind the gateway's: it shows ", decades: "this machine's clock is ahead of the gateway's: it shows ",
 	} {
 		server := httptest.NewTLSServer(http.HandlerFunc(upgradeRequired))
 		server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)

@@ -7,6 +7,7 @@ import (
 	"maps"
 	mathrand "math/rand/v2"
 	"net/http"
+	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -36,14 +37,12 @@ const (
 
 // health is the state of one model server. The zero value is ready.
 type health struct {
-	reachable atomic.Bool // copy of report.Reachable, for requests
+	report atomic.Pointer[link.UpstreamReport] // the last one, never modified; nil: unknown
 
 	mu       sync.Mutex
-	known    bool
-	report   link.UpstreamReport // its models are never changed in place
-	failures int                 // in a row
-	asked    time.Time           // last check
-	next     time.Time           // next check; zero: now
+	failures int       // in a row
+	asked    time.Time // last check
+	next     time.Time // next check; zero: now
 	asking   bool
 }
 
@@ -169,20 +168,14 @@ func (p *Prober) ask(ctx context.Context, u *Server) {
 
 // note records a report on an upstream, and notifies if it has changed.
 func (p *Prober) note(u *Server, report link.UpstreamReport, err error) {
-	h := &u.health
-	h.mu.Lock()
-	turned := !h.known && !report.Reachable || h.known && h.report.Reachable != report.Reachable
-	same := h.known && !turned && h.report.Open == report.Open &&
-		(h.report.Models == nil) == (report.Models == nil) && slices.Equal(h.report.Models, report.Models)
-	h.known, h.report = true, report
-	h.reachable.Store(report.Reachable)
-	h.mu.Unlock()
+	last := u.health.report.Swap(&report)
+	wasDown := last != nil && !last.Reachable
 	switch {
-	case same:
+	case last != nil && reflect.DeepEqual(*last, report):
 		return
-	case turned && report.Reachable:
+	case report.Reachable && wasDown:
 		p.logger.Info("model server is reachable", "upstream", u.Name, "address", u.Address)
-	case turned:
+	case !report.Reachable && !wasDown:
 		p.logger.Warn("model server is unreachable", "upstream", u.Name, "address", u.Address, "error", err)
 	}
 	p.notify()
@@ -194,11 +187,14 @@ func (p *Prober) answered(u *Server, status int) {
 	if status == http.StatusNotFound {
 		p.doubt(u, missingRest) // the model may be gone
 	}
-	if u.health.reachable.Load() {
+	last := u.health.report.Load()
+	if last != nil && last.Reachable {
 		return
 	}
-	report, _ := u.health.last()
-	report.Name, report.Reachable = u.Name, true
+	report := link.UpstreamReport{Name: u.Name, Reachable: true}
+	if last != nil {
+		report.Models, report.Open = last.Models, last.Open
+	}
 	p.note(u, report, nil)
 	p.doubt(u, 0) // its models are unknown
 }
@@ -207,7 +203,7 @@ func (p *Prober) answered(u *Server, status int) {
 func (p *Prober) failed(u *Server, code link.Code) {
 	switch code {
 	case link.CodeUpstreamDown:
-		if _, known := u.health.last(); !known || u.health.reachable.Load() {
+		if last := u.health.report.Load(); last == nil || last.Reachable {
 			p.note(u, link.UpstreamReport{Name: u.Name}, ErrNotConnected)
 			p.doubt(u, brokenRest)
 		}
@@ -231,18 +227,11 @@ func (p *Prober) doubt(u *Server, rest time.Duration) {
 	}
 }
 
-// last returns the last report on an upstream, and whether there is one.
-func (h *health) last() (report link.UpstreamReport, known bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.report, h.known
-}
-
 // State returns the state of the upstream, and the models that it lists.
 func (u *Server) State() (state string, models []string) {
-	report, known := u.health.last()
+	report := u.health.report.Load()
 	switch {
-	case !known:
+	case report == nil:
 		return StateUnknown, nil
 	case !report.Reachable:
 		return StateDown, nil

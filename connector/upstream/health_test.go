@@ -63,14 +63,14 @@ func TestInspect(t *testing.T) {
 		server.status.Store(int64(tt.status))
 		u := upstreamAt(t, url)
 		NewProber(quiet).ask(t.Context(), u)
-		if got, known := u.health.last(); !known || !reflect.DeepEqual(got, tt.want) {
-			t.Errorf("%s: %+v, %v, want %+v", tt.name, got, known, tt.want)
+		if got := u.health.report.Load(); got == nil || !reflect.DeepEqual(*got, tt.want) {
+			t.Errorf("%s: %+v, want %+v", tt.name, got, tt.want)
 		}
 	}
 	u := upstreamAt(t, "http://127.0.0.1:1")
 	NewProber(quiet).ask(t.Context(), u)
-	if got, known := u.health.last(); !known || got.Reachable {
-		t.Errorf("nothing listens there: %+v, %v", got, known)
+	if got := u.health.report.Load(); got == nil || got.Reachable {
+		t.Errorf("nothing listens there: %+v", got)
 	}
 }
 

@@ -262,7 +262,7 @@ func TestKeyFileErrors(t *testing.T) {
 	for text, want := range map[string]string{
 		" \n":                     path + " is empty; write the upstream's API key into it",
 		"a\nb":                    path + " must contain only the key, on one line",
-		strings.Repeat("x", 8193): path + " has 8193 bytes, more than the 8192 allowed for a key",
+		strings.Repeat("x", 8193): path + " has more than the 8192 bytes allowed for a key",
 	} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
