@@ -13,8 +13,8 @@ import (
 	"github.com/postern-dev/postern/connector/agent"
 	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/dial"
+	"github.com/postern-dev/postern/connector/doctor"
 	"github.com/postern-dev/postern/connector/link"
-	"github.com/postern-dev/postern/connector/upstream"
 	"github.com/postern-dev/postern/connector/version"
 )
 
@@ -98,12 +98,13 @@ func pair(command *cobra.Command, sys system, gatewayURL, code string, f pairFla
 	}
 	ctx, stop := sys.signals(command.Context())
 	defer stop()
-	warnings, err := upstream.Check(ctx, c.Anchored(filepath.Dir(path)), logger)
+	err = doctor.Models(ctx, c.Anchored(filepath.Dir(path)), func(f doctor.Finding) {
+		if f.Result == doctor.ResultFailed { // the server may be started later
+			v.warn(f.Detail + "; " + f.Fix)
+		}
+	})
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
-	}
-	for _, warning := range warnings {
-		v.warn(warning)
 	}
 	// A token that cannot be saved would be lost.
 	if err := store.Prepare(); err != nil {

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	mathrand "math/rand/v2"
@@ -19,8 +20,7 @@ type Options struct {
 	Logger *slog.Logger
 	// Version is sent to the gateway. Default: "dev".
 	Version string
-	// DrainTimeout is how long running requests may take to finish after Run's
-	// context has ended. Default: 30s.
+	// DrainTimeout bounds running requests after Run's context has ended. Default: 30s.
 	DrainTimeout time.Duration
 	// Keep replaces the tunnel token in the stored configuration. It must be durable
 	// when Keep returns. On an error the old token must still be stored.
@@ -70,12 +70,7 @@ func New(c config.Config, o Options) (*Agent, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	if o.Version == "" {
-		o.Version = "dev"
-	}
-	if o.DrainTimeout <= 0 {
-		o.DrainTimeout = 30 * time.Second
-	}
+	o.Version, o.DrainTimeout = cmp.Or(o.Version, "dev"), cmp.Or(o.DrainTimeout, 30*time.Second)
 	a := newAgent(o)
 	a.budget, a.prober = memory.NewBudget(c.MemoryBudget()), upstream.NewProber(o.Logger)
 	var err error

@@ -120,21 +120,24 @@ func (a *Agent) connect(ctx context.Context, c *configuration) (*session, error)
 	return a.race(ctx, c, permit{ctx: ctx}, a.runners(c, a.retry.dialTimeout()))
 }
 
-// succeed establishes a tunnel that replaces another. On an error the other one stays,
-// unless it has departed. search bounds the time until then, and ctx the time afterwards.
-func (a *Agent) succeed(search, ctx context.Context, old *session, c *configuration, runners ...dial.Runner) (*session, error) {
+// succeed establishes a tunnel that replaces another. The result is nil if the other one
+// stays. search bounds the time until it departs, and ctx the time afterwards.
+func (a *Agent) succeed(search, ctx context.Context, old *session, c *configuration, runners ...dial.Runner) (*handover, error) {
 	p := permit{successor, old, ctx}
 	if !c.sameConnector(old.config) {
 		p.purpose = newcomer
 	}
 	next, err := a.race(search, c, p, runners)
+	if err != nil && old.departed.Load() {
+		return &handover{err: err}, err
+	}
 	if err != nil {
 		return nil, err
 	}
 	if err := old.depart(); err != nil { // of a newcomer; a successor's old tunnel already has
 		old.close(link.CloseNone, err)
 	}
-	return next, nil
+	return &handover{next: next}, nil
 }
 
 // runners returns the transports to try, in the order of preference.

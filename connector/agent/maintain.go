@@ -122,15 +122,12 @@ func (a *Agent) upgradeToQUIC(search, ctx context.Context, s *session) *handover
 			return nil
 		}
 		c := a.inUse()
-		next, err := a.succeed(search, ctx, s, c, dial.Runner{Dial: c.quic.Dial, Limit: longDialTimeout})
-		switch {
-		case err == nil:
+		h, err := a.succeed(search, ctx, s, c, dial.Runner{Dial: c.quic.Dial, Limit: longDialTimeout})
+		if err == nil {
 			a.Logger.Info("QUIC works; switching from the WebSocket", "session", s.welcome.Session)
-			return &handover{next: next}
-		case s.departed.Load():
-			return &handover{err: err}
-		case search.Err() != nil:
-			return nil
+		}
+		if h != nil || search.Err() != nil {
+			return h
 		}
 		a.Logger.Debug("QUIC still does not work", "reason", reason(err))
 	}
@@ -150,12 +147,12 @@ func (a *Agent) watchLoss(search, ctx context.Context, s *session) *handover {
 			continue
 		}
 		c := a.inUse()
-		next, err := a.succeed(search, ctx, s, c, dial.Runner{Dial: c.web.DialFast, Limit: longDialTimeout})
+		h, err := a.succeed(search, ctx, s, c, dial.Runner{Dial: c.web.DialFast, Limit: longDialTimeout})
 		switch {
-		case err == nil || s.departed.Load():
+		case h != nil:
 			span := a.loss.Avoid(time.Now())
 			a.Logger.Info("QUIC loses too many packets; switching to a WebSocket", "session", s.welcome.Session, "for", span.String())
-			return &handover{next, err}
+			return h
 		case search.Err() != nil:
 			return nil
 		case errors.Is(err, dial.ErrNoBBR):
@@ -210,16 +207,15 @@ func (a *Agent) renew(search, ctx context.Context, s *session) *handover {
 	living, stop := context.WithCancel(search)
 	defer stop()
 	defer context.AfterFunc(s.conn.Context(), stop)()
-	tunnel, err := a.succeed(living, ctx, s, next, a.runners(next, longDialTimeout)...)
+	h, err := a.succeed(living, ctx, s, next, a.runners(next, longDialTimeout)...)
 	switch {
 	case err == nil:
 		a.adopt(next)
-		return &handover{next: tunnel}
-	case s.departed.Load():
+	case h != nil:
 		a.putOff(next, err)
-		return &handover{err: errTrial}
+		h.err = errTrial
 	case living.Err() == nil:
 		a.putOff(next, err)
 	}
-	return nil
+	return h
 }

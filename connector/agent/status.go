@@ -85,10 +85,11 @@ func (a *Agent) Status() Status {
 	defer m.mu.Unlock()
 	s := m.status
 	s.State, s.Connector, s.Server, s.Recent = states[m.state].shown, c.hello.Connector, c.quic.Server, slices.Clone(m.last[:min(s.Served+s.Failed, recentRequests)])
-	if s.Tunnel != nil {
-		tunnel := *s.Tunnel
-		tunnel.RTT = m.rtt().Round(10 * time.Microsecond)
-		s.Tunnel = &tunnel
+	if t := m.tunnel; t != nil {
+		s.Tunnel = &TunnelStatus{
+			Session: t.welcome.Session, Remote: t.conn.RemoteAddr().String(), Transport: t.conn.Transport(),
+			GatewayVersion: t.welcome.Version, RTT: t.conn.RTT().Round(10 * time.Microsecond),
+		}
 	}
 	upstreams := c.proxy.Upstreams()
 	for _, name := range upstreams.Names() {
@@ -122,8 +123,8 @@ type monitor struct {
 	mu      sync.Mutex
 	changed chan struct{} // closed on a change; nil: nothing waits for one
 	state   state
-	status  Status               // only the fields that are counted or set here
-	rtt     func() time.Duration // of the tunnel
+	status  Status   // only the fields that are counted or set here
+	tunnel  *session // nil: none is up
 
 	counts map[string]*UpstreamStatus       // by name
 	last   [recentRequests]upstream.Request // finished, the newest first

@@ -40,31 +40,25 @@ const DefaultUpstream = "default"
 // with Upstream, or with several Upstreams and Routes. [Load] validates its result; call
 // [Config.Validate] for others.
 type Config struct {
-	// TunnelToken authenticates the connector and names its gateway. It is
-	// required, and is printed once by `caddy gateway connector create`.
+	// TunnelToken authenticates the connector and names its gateway. It is required.
 	TunnelToken string `json:"tunnel_token"`
 	// Server is the host:port to dial. Default: the one in the token.
 	Server string `json:"server,omitempty"`
 	// Transport is "auto" (the default), "quic" or "websocket".
 	Transport string `json:"transport,omitempty"`
-	// MaxRequests limits concurrent requests. The gateway refuses further ones, or
-	// sends them to another connector. Default: 1024.
+	// MaxRequests limits concurrent requests. Default: 1024.
 	MaxRequests int `json:"max_requests,omitempty"`
-	// Upstream is the plain form's model server: a base URL without a path,
-	// to which /v1 is added. Its name in the tunnel is "default".
+	// Upstream is the base URL of the plain form's model server; /v1 is added to it.
 	Upstream string `json:"upstream,omitempty"`
 	// APIKeyFile contains the API key of the plain form's upstream. Default: none.
 	APIKeyFile string `json:"api_key_file,omitempty"`
 	// Upstreams are model servers by name, instead of Upstream.
 	Upstreams map[string]Upstream `json:"upstreams,omitempty"`
 	// Routes select the upstream of a public model name; the first match wins.
-	// Default: none; the deployment or the only upstream decides.
 	Routes []link.Route `json:"routes,omitempty"`
-	// MaxMemory bounds the memory for requests, such as "256MiB". Default: an eighth of
-	// the memory of the machine or the cgroup, from 64 MiB to 1 GiB.
+	// MaxMemory bounds the memory for requests, such as "256MiB". See MemoryBudget.
 	MaxMemory string `json:"max_memory,omitempty"`
-	// Allow lists further requests that may reach the upstreams: "METHOD /v1/path",
-	// optionally with a trailing *. Default: none.
+	// Allow lists further requests that may reach the upstreams: see [Pattern].
 	Allow []string `json:"allow,omitempty"`
 }
 
@@ -72,8 +66,7 @@ type Config struct {
 type Upstream struct {
 	// BaseURL is the server's API root, including /v1.
 	BaseURL string `json:"BaseUrl"`
-	// APIKeyFile contains the server's API key. It is sent as a bearer token, and
-	// reloaded when the file changes. Default: none.
+	// APIKeyFile contains the server's API key. It is reloaded when it changes.
 	APIKeyFile string `json:"api_key_file,omitempty"`
 }
 
@@ -179,13 +172,13 @@ func readableByOthers(path string) bool {
 // methods are the methods that can be allowed.
 var methods = []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}
 
-// Pattern is one entry of allow in the configuration. It is comparable.
+// Pattern is one entry of allow: "METHOD /v1/path", optionally with a trailing *. It is
+// comparable.
 type Pattern struct {
 	method, path string
 	prefix       bool // path is a prefix
 }
 
-// parsePattern reads "METHOD /v1/path" or "METHOD /v1/path*".
 func parsePattern(text string) (Pattern, error) {
 	method, path, _ := strings.Cut(text, " ")
 	path, prefix := strings.CutSuffix(path, "*")
@@ -237,8 +230,8 @@ const (
 	highMemory = 1 << 30
 )
 
-// MemoryBudget returns the bytes of requests that a connector may hold. The configuration
-// must be valid.
+// MemoryBudget returns the bytes of requests that a connector may hold: by default an
+// eighth of the available memory. The configuration must be valid.
 func (c *Config) MemoryBudget() int64 {
 	if n, err := parseSize(c.MaxMemory); err == nil {
 		return n

@@ -61,6 +61,7 @@ func newServer(name string, base *url.URL, key *keyFile) *Server {
 		prefix: strings.TrimSuffix(base.Path, "/v1"),
 		key:    key,
 		host:   wireHost(base.Host),
+		health: health{doubts: make(chan time.Duration, 1)},
 	}
 	port := base.Port()
 	if port == "" {
