@@ -243,10 +243,8 @@ func openSocket(path string) (net.Listener, error) {
 // privateFolder creates the folder of the socket if it is missing. In the shared
 // temporary folder it must belong to the current user.
 func privateFolder(dir string) error {
-	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return fmt.Errorf("creating the folder of the control socket: %w; give another with --socket PATH", err)
-		}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("creating the folder of the control socket: %w; give another with --socket PATH", err)
 	}
 	if filepath.Dir(dir) != filepath.Clean(os.TempDir()) {
 		return nil

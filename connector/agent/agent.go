@@ -31,7 +31,14 @@ type Options struct {
 // Agent is a connector. Create it with [New].
 type Agent struct {
 	Options
-	timing
+
+	// Tests shorten these.
+	pongTimeout  time.Duration
+	silenceLimit time.Duration // 0: pongTimeout
+	rescueMoment time.Duration
+	firstUpgrade time.Duration
+	lossSpan     time.Duration
+	reloadPause  time.Duration
 
 	mu      sync.Mutex // protects current and pending
 	current *configuration
@@ -50,29 +57,11 @@ type Agent struct {
 	rotation sync.Mutex // held while a token is rotated
 }
 
-// timing holds durations that tests shorten.
-type timing struct {
-	pongTimeout  time.Duration
-	silenceLimit time.Duration // 0: pongTimeout
-	rescueMoment time.Duration
-	firstUpgrade time.Duration
-	lossSpan     time.Duration
-	reloadPause  time.Duration
-}
-
-func defaultTiming() timing {
-	return timing{pongTimeout, silenceLimit, rescueMoment, firstUpgrade, dial.LossSpan, firstReloadPause}
-}
-
 // New checks the configuration, reads the upstreams' keys and returns a
 // connector that is ready to run. Its errors name the field and the fix.
 func New(c config.Config, o Options) (*Agent, error) {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	o.Version, o.DrainTimeout = cmp.Or(o.Version, "dev"), cmp.Or(o.DrainTimeout, 30*time.Second)
 	a := newAgent(o)
-	a.budget, a.prober = memory.NewBudget(c.MemoryBudget()), upstream.NewProber(o.Logger)
+	a.budget, a.prober = memory.NewBudget(c.MemoryBudget()), upstream.NewProber(a.Logger)
 	var err error
 	if a.current, err = a.newConfiguration(c); err != nil {
 		return nil, err
@@ -81,8 +70,14 @@ func New(c config.Config, o Options) (*Agent, error) {
 }
 
 func newAgent(o Options) *Agent {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	o.Version, o.DrainTimeout = cmp.Or(o.Version, "dev"), cmp.Or(o.DrainTimeout, 30*time.Second)
 	a := &Agent{
-		Options: o, timing: defaultTiming(), webDelay: webSocketDelay, wake: make(chan struct{}, 1),
+		Options: o, pongTimeout: pongTimeout, silenceLimit: silenceLimit, rescueMoment: rescueMoment,
+		firstUpgrade: firstUpgrade, lossSpan: dial.LossSpan, reloadPause: firstReloadPause,
+		webDelay: webSocketDelay, wake: make(chan struct{}, 1),
 		retry: retry{random: mathrand.Float64}, monitor: monitor{logger: o.Logger},
 	}
 	a.monitor.enter(connecting, nil) // Run dials at once
@@ -108,7 +103,6 @@ func (a *Agent) Run(ctx context.Context) error {
 	})
 	defer watcher.Wait()
 	defer stop()
-	a.retry.reset()
 	for first := true; ctx.Err() == nil; first = false {
 		if !first {
 			a.monitor.enter(connecting, nil)

@@ -236,16 +236,10 @@ func exchange(control *link.Control, hello link.Hello) (link.Message, error) {
 // DryRun sends a hello and closes the connection. It returns nil if the gateway would
 // accept the hello. A refusal is a [link.Deny].
 func DryRun(ctx context.Context, conn *dial.Conn, hello link.Hello) error {
-	defer conn.Close(link.CloseNone, "")
-	defer context.AfterFunc(ctx, func() { conn.Close(link.CloseNone, "") })()
-	stream, err := conn.Control(ctx)
-	if err == nil {
-		_, err = exchange(link.NewControl(stream), hello)
-	}
-	if err != nil && conn.Context().Err() != nil && !errors.As(err, new(link.Deny)) {
-		err = context.Cause(conn.Context()) // more specific
-	}
-	return err
+	c := &configuration{hello: hello, credentials: &credentials{token: link.Token{Secret: hello.Secret}}}
+	s := newSession(newAgent(Options{}), c, conn)
+	defer s.close(link.CloseNone, nil)
+	return s.handshake(ctx, permit{ctx: ctx}, longDialTimeout)
 }
 
 // printable makes a refusal safe to log and to print.

@@ -48,7 +48,10 @@ func (a *Agent) maintain(ctx context.Context, s *session) (ending, *session) {
 		var err error
 		over, changed := false, false
 		select {
-		case <-searched: // maybe without a result
+		case <-searched:
+			if found == nil && ctx.Err() != nil { // the tunnel drains
+				err, over = <-ended, true
+			}
 		case <-wake:
 		case <-due:
 		case <-s.silenceChanged:

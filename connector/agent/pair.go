@@ -5,8 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"log/slog"
-	"math/big"
 	"strings"
 	"sync"
 	"time"
@@ -58,7 +56,7 @@ func Pair(ctx context.Context, o PairOptions) (token string, err error) {
 }
 
 func newPetition(o PairOptions) (*petition, error) {
-	a := newAgent(Options{Logger: slog.New(slog.DiscardHandler)})
+	a := newAgent(Options{})
 	c := &configuration{hello: newHello(o.Version, o.Name, o.Upstreams), credentials: &credentials{token: link.Token{Secret: newSecret()}}}
 	if c.hello.Claim = strings.TrimSpace(o.Code); c.hello.Claim == "" {
 		return nil, errors.New("the pairing code is missing")
@@ -72,15 +70,7 @@ func newPetition(o PairOptions) (*petition, error) {
 }
 
 // newSecret returns the secret of a claim: 43 random letters and digits.
-func newSecret() string {
-	const letters = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-	secret := make([]byte, 43)
-	for i := range secret {
-		n, _ := rand.Int(rand.Reader, big.NewInt(int64(len(letters)))) // never fails
-		secret[i] = letters[n.Int64()]
-	}
-	return string(secret)
-}
+func newSecret() string { return (rand.Text() + rand.Text())[:43] }
 
 // run asks until the gateway decides.
 func (p *petition) run(ctx context.Context) (token string, err error) {

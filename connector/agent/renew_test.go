@@ -9,7 +9,7 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// otherIdentity makes whoever dials the gateway by its present token find another
+// otherIdentity makes clients with the present token find another
 // one there, until the identity is given back.
 func (g *fakeGateway) otherIdentity() (giveBack func()) {
 	own, address := g.identity, g.token.Server
@@ -178,7 +178,7 @@ func TestReloadToAWrongSecret(t *testing.T) {
 	s.close(link.CloseDrained)
 }
 
-// TestRemovedWithANewConfiguration: somebody has removed the connector after a
+// TestRemovedWithANewConfiguration: the connector was removed after a
 // reload to another one, whose gateway was not there yet.
 func TestRemovedWithANewConfiguration(t *testing.T) {
 	g, other := startGateway(t), startGateway(t)

@@ -87,7 +87,7 @@ func TestRotate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// All but the secret stays as it was, also where the gateway says otherwise.
+	// All but the secret stays as it was, also where the gateway's token differs.
 	offered := g.renew("n3w")
 	offered.Server, offered.URL = "elsewhere.example:7443", "https://elsewhere.example"
 	if answer := s.offer(t, "r1", offered); answer != (link.Rotated{ID: "r1"}) {
@@ -123,7 +123,7 @@ func TestRotate(t *testing.T) {
 		t.Errorf("the next hello is %+v with the secret %q", hello, hello.Secret)
 	}
 	if strings.Contains(a.log.String(), "n3w") {
-		t.Error("the log tells the new secret")
+		t.Error("the log contains the new secret")
 	}
 }
 
@@ -140,7 +140,7 @@ func TestRotateRefused(t *testing.T) {
 	for what, token := range map[string]link.Token{
 		"another connector": {Server: g.token.Server, Pin: g.token.Pin, Connector: "con_other", Secret: "n3w"},
 		"another gateway":   {Server: g.token.Server, Pin: testToken.Pin[1:] + "w", Connector: g.token.Connector, Secret: "n3w"},
-		"no secret to say":  g.renew(strings.Repeat("x", 300)),
+		"not a secret":      g.renew(strings.Repeat("x", 300)),
 	} {
 		if answer := s.offer(t, what, token); answer.Error == "" || answer.ID != what {
 			t.Errorf("%s: answer %+v", what, answer)
@@ -195,7 +195,7 @@ func TestRotateWhileAReloadWaits(t *testing.T) {
 }
 
 // A hello that is refused because its secret was rotated on another tunnel at the
-// same time is no refusal of the connector.
+// same time does not refuse the connector.
 func TestRotateWhileAHelloIsOnItsWay(t *testing.T) {
 	g := startGateway(t)
 	startAgent(t, g, answerWith(t, "ok"), func(a *Agent) {
@@ -213,7 +213,7 @@ func TestRotateWhileAHelloIsOnItsWay(t *testing.T) {
 	}
 }
 
-// A file that cannot be written is told to the gateway in words.
+// A file that cannot be written is reported to the gateway.
 func TestRotateOfAFile(t *testing.T) {
 	g := startGateway(t)
 	path := filepath.Join(t.TempDir(), "connector.json")

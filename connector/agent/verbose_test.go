@@ -43,11 +43,11 @@ func TestGatewayRepeatsItself(t *testing.T) {
 		t.Errorf("%d tokens were kept in %v", calls, time.Since(begun))
 	}
 	if n := strings.Count(a.log.String(), "gateway is shutting down"); n != 1 {
-		t.Errorf("%d lines say that the gateway shuts down", n)
+		t.Errorf("%d lines report that the gateway shuts down", n)
 	}
 }
 
-// What a gateway says of itself is cut before it gets into a log.
+// The gateway's fields are cut before it gets into a log.
 func TestGatewayIsVerbose(t *testing.T) {
 	g := startGateway(t)
 	g.set(func() {

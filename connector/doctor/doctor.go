@@ -268,8 +268,6 @@ func (d *diagnosis) askToken(ctx context.Context) Finding {
 		return skipped("this server is not the gateway that created the token")
 	case errors.As(err, &deny):
 		return warned("try again in a moment", "the gateway cannot check the token now: %s", explain(err))
-	case ctx.Err() != nil:
-		err = agent.ErrNoWelcome
 	}
 	return skipped("failed to ask the gateway: " + explain(err))
 }

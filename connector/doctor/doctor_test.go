@@ -51,7 +51,7 @@ func diagnose(t *testing.T, c config.Config, web http.HandlerFunc, change func(*
 				t.Errorf("%s, %s, has the fix %q", f.Check, f.Result, f.Fix)
 			}
 			if strings.Contains(fmt.Sprint(f), token.Secret) {
-				t.Errorf("%+v tells the secret", f)
+				t.Errorf("%+v contains the secret", f)
 			}
 			found[f.Check] = f
 		},
@@ -90,7 +90,7 @@ func TestHealth(t *testing.T) {
 		}
 	}
 	if g.count() != 0 {
-		t.Error("it said a hello that takes a tunnel's place")
+		t.Error("it sent a hello that takes a tunnel's place")
 	}
 
 	// The most frequent failure: the gateway no longer knows the token.
@@ -101,12 +101,12 @@ func TestHealth(t *testing.T) {
 	}
 	g.set(func() { g.deny = &link.Deny{Code: link.DenyUnavailable, Message: "starting", Retry: true} })
 	if f := diagnose(t, c, upgradeRequired, nil)["token"]; f.Result != ResultWarning {
-		t.Errorf("a gateway that cannot tell: %+v", f)
+		t.Errorf("a gateway that cannot decide: %+v", f)
 	}
 	g.set(func() { g.deny, g.mute = nil, true })
 	found = diagnose(t, c, upgradeRequired, func(d *diagnosis) { d.dialTimeout = 500 * time.Millisecond })
 	if f := found["token"]; f.Result != ResultSkipped {
-		t.Errorf("a gateway that says nothing: %+v", f)
+		t.Errorf("a silent gateway: %+v", f)
 	}
 	if err := Run(t.Context(), config.Config{}, time.Second, nil); err == nil || !strings.Contains(err.Error(), "tunnel_token: missing") {
 		t.Errorf("error %v", err)
@@ -176,7 +176,7 @@ func TestUpstreams(t *testing.T) {
 	}
 	tests := []struct {
 		name           string
-		handler        http.HandlerFunc // nil: nobody listens
+		handler        http.HandlerFunc // nil: a closed port
 		key            string
 		models, stream Result
 		detail         string
@@ -202,7 +202,7 @@ func TestUpstreams(t *testing.T) {
 				panic(http.ErrAbortHandler)
 			})
 		}, "", ResultOK, ResultFailed, "the stream was interrupted"},
-		{"says nothing", func(w http.ResponseWriter, r *http.Request) {
+		{"sends nothing", func(w http.ResponseWriter, r *http.Request) {
 			models(w, r, func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Type", "text/event-stream") })
 		}, "", ResultOK, ResultFailed, "ended without an event"},
 		{"slow", func(w http.ResponseWriter, r *http.Request) {

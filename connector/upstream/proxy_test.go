@@ -249,7 +249,7 @@ func TestProxyUpstreamKey(t *testing.T) {
 	}
 	for _, secret := range []string{"first", "later", "third"} {
 		if strings.Contains(logged.String(), secret) {
-			t.Errorf("the log tells a key: %s", &logged)
+			t.Errorf("the log contains a key: %s", &logged)
 		}
 	}
 	if got := strings.Count(logged.String(), "failed to read the upstream key"); got != 2 {
@@ -334,7 +334,7 @@ func TestProxyLargeBodies(t *testing.T) {
 	}
 }
 
-// A request for which there is no memory is refused before the upstream sees it.
+// A request without memory for it is refused before the upstream sees it.
 func TestProxyMemory(t *testing.T) {
 	p := proxyTo(t, serveBox(t, func(http.ResponseWriter, *http.Request) { t.Error("the upstream was asked") }).URL, nil)
 	p.options.Budget = memory.NewBudget(1 << 20)

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -63,15 +64,10 @@ func newServer(name string, base *url.URL, key *keyFile) *Server {
 		host:   wireHost(base.Host),
 		health: health{doubts: make(chan time.Duration, 1)},
 	}
-	port := base.Port()
-	if port == "" {
-		port = "80"
-	}
+	port := cmp.Or(base.Port(), "80")
 	onWire := (&url.URL{Host: u.host}).Hostname()
 	if base.Scheme == "https" {
-		if base.Port() == "" {
-			port = "443"
-		}
+		port = cmp.Or(base.Port(), "443")
 		u.tls = &tls.Config{ServerName: onWire, NextProtos: []string{"http/1.1"}}
 	}
 	name = base.Hostname()
