@@ -82,7 +82,7 @@ func TestProcess(t *testing.T) {
 	select {
 	case tunnel = <-g.tunnels:
 	case <-time.After(10 * time.Second):
-		t.Fatalf("there is no tunnel after 10 s: %s", &log)
+		t.Fatalf("no tunnel after 10 s: %s", &log)
 	}
 	if code, _, stderr := h.run(t.Context(), "wait", "--timeout", "5s", "--config", h.config); code != exitOK {
 		t.Errorf("wait ended with code %d: %s", code, stderr)
@@ -122,7 +122,7 @@ func TestProcess(t *testing.T) {
 		t.Errorf("after the second signal it ran for %v", took)
 	}
 	if strings.Contains(log.String(), "s3cret") {
-		t.Error("the log tells the secret")
+		t.Error("the log contains the secret")
 	}
 }
 
@@ -167,6 +167,6 @@ func residentBytes(t *testing.T, pid int) int {
 			return kilobytes << 10
 		}
 	}
-	t.Fatal("the system does not say")
+	t.Fatal("the system does not report it")
 	return 0
 }

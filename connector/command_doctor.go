@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -83,8 +84,8 @@ func configFinding(path string, loaded config.Loaded) doctor.Finding {
 	if path == "" {
 		f.Detail = "from the environment"
 	}
-	for _, warning := range loaded.Warnings {
-		f.Result, f.Detail = doctor.ResultWarning, warning
+	if len(loaded.Warnings) > 0 {
+		f.Result, f.Detail = doctor.ResultWarning, strings.Join(loaded.Warnings, "; ")
 	}
 	return f
 }

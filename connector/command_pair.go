@@ -13,8 +13,8 @@ import (
 	"github.com/postern-dev/postern/connector/agent"
 	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/dial"
+	"github.com/postern-dev/postern/connector/doctor"
 	"github.com/postern-dev/postern/connector/link"
-	"github.com/postern-dev/postern/connector/upstream"
 	"github.com/postern-dev/postern/connector/version"
 )
 
@@ -87,7 +87,7 @@ func pair(command *cobra.Command, sys system, gatewayURL, code string, f pairFla
 		return errors.New("no folder for configurations: HOME is not set; give --config FILE")
 	}
 	slog.SetDefault(logger) // some libraries log there
-	store := config.NewStore(path, f.force)
+	store := &config.Store{Path: path, Force: f.force}
 	c, err := pairConfig(store, sys, f)
 	if err != nil {
 		return err
@@ -98,12 +98,13 @@ func pair(command *cobra.Command, sys system, gatewayURL, code string, f pairFla
 	}
 	ctx, stop := sys.signals(command.Context())
 	defer stop()
-	warnings, err := upstream.Check(ctx, c.Anchored(filepath.Dir(path)), logger)
+	err = doctor.Models(ctx, c.Anchored(filepath.Dir(path)), func(f doctor.Finding) {
+		if f.Result == doctor.ResultFailed { // the server may be started later
+			v.warn(f.Detail + "; " + f.Fix)
+		}
+	})
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
-	}
-	for _, warning := range warnings {
-		v.warn(warning)
 	}
 	// A token that cannot be saved would be lost.
 	if err := store.Prepare(); err != nil {
@@ -127,7 +128,7 @@ func pair(command *cobra.Command, sys system, gatewayURL, code string, f pairFla
 func pairConfig(store *config.Store, sys system, f pairFlags) (config.Config, error) {
 	c, err := store.Load()
 	if errors.Is(err, config.ErrPaired) {
-		return c, fmt.Errorf("%w; start it with `connector run --config %s`, or give --force to pair it again, or another file with --config", err, store.Path())
+		return c, fmt.Errorf("%w; start it with `connector run --config %s`, or give --force to pair it again, or another file with --config", err, store.Path)
 	}
 	if err != nil {
 		return c, err
@@ -138,7 +139,7 @@ func pairConfig(store *config.Store, sys system, f pairFlags) (config.Config, er
 	c.Server = cmp.Or(f.server, c.Server)
 	switch {
 	case f.upstream != "" && len(c.Upstreams) > 0:
-		return c, fmt.Errorf("--upstream: %s already has upstreams; omit --upstream to keep them, or name another file with --config", store.Path())
+		return c, fmt.Errorf("--upstream: %s already has upstreams; omit --upstream to keep them, or name another file with --config", store.Path)
 	case f.upstream != "" && f.upstream != c.Upstream:
 		c.Upstream, c.APIKeyFile = f.upstream, "" // the key belongs to the old server
 	case c.Upstream == "" && len(c.Upstreams) == 0:
@@ -175,7 +176,7 @@ func obtain(ctx context.Context, discovery *dial.Discovery, code, name string, s
 	if err := store.Save(c); err != nil {
 		return failed(fmt.Errorf("this machine was approved, but its token could not be saved: %w; remove the connector on the gateway and pair again", err))
 	}
-	v.paired(store.Path())
+	v.paired(store.Path)
 	return nil
 }
 
@@ -188,7 +189,7 @@ func explainPairing(ctx context.Context, err error, gateway dial.Gateway, pendin
 	var deny link.Deny
 	switch {
 	case errors.As(err, &deny):
-		return notPaired(errors.New(refusal(deny, start)))
+		return &exitError{exitRefused, errors.New(refusal(deny, start))}
 	case errors.Is(err, link.ErrPin):
 		return failed(fmt.Errorf("the server at %s is not the gateway that published this address: its pin is different; check --server, and proxies between this machine and the gateway", gateway.Server))
 	case errors.Is(err, agent.ErrUnreachable):

@@ -19,6 +19,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/postern-dev/postern/connector/agent"
+	"github.com/postern-dev/postern/connector/config"
+	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/service"
 	"github.com/postern-dev/postern/connector/version"
 )
 
@@ -141,24 +144,21 @@ func (r *runner) serveControl(ctx context.Context, listener net.Listener, path s
 	r.serveHTTP(ctx, listener, r.controlHandler())
 }
 
-// serveHTTP serves on a listener until ctx ends. It returns at once if the listener is nil.
+// serveHTTP serves on a listener, unless it is nil, until ctx ends.
 func (r *runner) serveHTTP(ctx context.Context, listener net.Listener, h http.Handler) {
 	if listener == nil {
 		return
 	}
 	server := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute}
-	ended := make(chan struct{})
-	defer context.AfterFunc(ctx, func() {
-		defer close(ended)
-		limited, cancel := context.WithTimeout(context.Background(), time.Second) // for the last answers
-		defer cancel()
-		_ = server.Shutdown(limited)
-	})()
-	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-		r.logger.Error("failed to serve", "address", listener.Addr().String(), "error", err)
-		return
-	}
-	<-ended
+	go func() {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			r.logger.Error("failed to serve", "address", listener.Addr().String(), "error", err)
+		}
+	}()
+	<-ctx.Done()
+	limited, cancel := context.WithTimeout(context.Background(), time.Second) // for the last answers
+	defer cancel()
+	_ = server.Shutdown(limited)
 }
 
 // controlHandler returns the handler of the control socket.
@@ -243,10 +243,8 @@ func openSocket(path string) (net.Listener, error) {
 // privateFolder creates the folder of the socket if it is missing. In the shared
 // temporary folder it must belong to the current user.
 func privateFolder(dir string) error {
-	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return fmt.Errorf("creating the folder of the control socket: %w; give another with --socket PATH", err)
-		}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("creating the folder of the control socket: %w; give another with --socket PATH", err)
 	}
 	if filepath.Dir(dir) != filepath.Clean(os.TempDir()) {
 		return nil
@@ -257,6 +255,106 @@ func privateFolder(dir string) error {
 	}
 	if !ownedByUser(info) || !info.IsDir() {
 		return fmt.Errorf("%s belongs to another user; remove it, or give another with --socket PATH", dir)
+	}
+	return nil
+}
+
+// controlTimeout bounds a connector's answer. A reload only waits for files.
+const controlTimeout = 5 * time.Second
+
+// errNotRunning is returned if no process answers at the socket.
+var errNotRunning = errors.New("no connector is running with this configuration; start it with `connector run` or `connector service install`, or name its file with --config")
+
+// sockets returns the sockets at which a connector may listen, the likeliest first.
+func sockets(sys system, file, socket string) ([]string, error) {
+	if socket != "" && socket != socketOff {
+		return []string{socket}, nil
+	}
+	if socket == socketOff {
+		return nil, errors.New("--socket: cannot be off here; give the PATH that the connector was started with")
+	}
+	var paths []string
+	named := file != ""
+	if !named {
+		file = pairedConfig(sys.getenv)
+	}
+	id := ""
+	if file == "" {
+		// The rest of the configuration does not matter.
+		loaded, err := config.Load("", sys.getenv)
+		if err == nil {
+			if token, err := link.ParseToken(loaded.Config.TunnelToken); err == nil {
+				id = token.Connector
+			}
+		}
+	}
+	if file != "" || id != "" {
+		path, err := socketPath(sys.getenv, file, id)
+		if err != nil {
+			return nil, err
+		}
+		paths = append(paths, path)
+	}
+	if system := serviceSocket(service.DefaultName); system != "" && !named {
+		paths = append(paths, system)
+	}
+	return paths, nil
+}
+
+// findConnector returns the report and the socket of the first connector that answers.
+func findConnector(ctx context.Context, sys system, config, socket string) (report, string, error) {
+	paths, err := sockets(sys, config, socket)
+	if err != nil {
+		return report{}, "", err
+	}
+	for _, path := range paths {
+		r, err := askStatus(ctx, path)
+		switch {
+		case err == nil:
+			return r, path, nil
+		case errors.Is(err, fs.ErrPermission):
+			return report{}, "", failed(fmt.Errorf("the connector's control socket %s belongs to another user; run this as that user, or with sudo", path))
+		case !errors.Is(err, errNotRunning):
+			return report{}, "", failed(err)
+		}
+	}
+	return report{}, "", failed(errNotRunning)
+}
+
+// askStatus returns the report of the connector at a socket.
+func askStatus(ctx context.Context, path string) (r report, err error) {
+	err = ask(ctx, path, http.MethodGet, "/status", &r)
+	return r, err
+}
+
+// ask sends one request. It returns errNotRunning if no process listens.
+func ask(ctx context.Context, path, method, at string, answer any) error {
+	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
+	defer cancel()
+	refused := false
+	client := http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var dialer net.Dialer
+			conn, err := dialer.DialContext(ctx, "unix", path)
+			refused = err != nil && !errors.Is(err, fs.ErrPermission)
+			return conn, err
+		},
+	}}
+	request, err := http.NewRequestWithContext(ctx, method, "http://connector"+at, nil)
+	if err != nil {
+		return err
+	}
+	response, err := client.Do(request)
+	switch {
+	case refused:
+		return errNotRunning
+	case err != nil:
+		return fmt.Errorf("asking the connector at %s: %w", path, err)
+	}
+	defer response.Body.Close()
+	if err := json.NewDecoder(io.LimitReader(response.Body, 1<<20)).Decode(answer); err != nil {
+		return fmt.Errorf("asking the connector at %s: failed to read its answer: %w", path, err)
 	}
 	return nil
 }

@@ -78,7 +78,7 @@ func (h *home) start(args ...string) *output {
 		cancel()
 		running.Wait()
 		if strings.Contains(stderr.String(), testToken.Secret) {
-			h.t.Error("the log tells the secret")
+			h.t.Error("the log contains the secret")
 		}
 	})
 	h.eventually("the control socket", func() bool {
@@ -118,7 +118,7 @@ func TestStatusCommand(t *testing.T) {
 		t.Errorf("report %+v", got)
 	}
 	if strings.Contains(stdout.String(), testToken.Secret) || strings.Contains(stdout.String(), "ptt_") {
-		t.Error("the report tells the token")
+		t.Error("the report contains the token")
 	}
 }
 
@@ -262,7 +262,7 @@ func TestNotify(t *testing.T) {
 	}
 	defer socket.Close()
 	h.env["NOTIFY_SOCKET"], h.env["WATCHDOG_USEC"], h.env["WATCHDOG_PID"] = path, "40000", fmt.Sprint(os.Getpid())
-	told := make(chan string, 1000)
+	received := make(chan string, 1000)
 	go func() {
 		buffer := make([]byte, 4096)
 		for {
@@ -270,14 +270,14 @@ func TestNotify(t *testing.T) {
 			if err != nil {
 				return
 			}
-			told <- string(buffer[:n])
+			received <- string(buffer[:n])
 		}
 	}()
 	expect := func(prefix string) string {
 		t.Helper()
 		for limit := time.After(10 * time.Second); ; {
 			select {
-			case text := <-told:
+			case text := <-received:
 				if strings.HasPrefix(text, prefix) {
 					return text
 				}
@@ -298,7 +298,7 @@ func TestNotify(t *testing.T) {
 	expect("WATCHDOG=1")
 	h.hangups <- os.Interrupt
 	if text := expect("RELOADING=1"); !strings.Contains(text, "\nMONOTONIC_USEC=") {
-		t.Errorf("it told %q", text)
+		t.Errorf("it sent %q", text)
 	}
 	expect("READY=1")
 	stop()

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/doctor"
 )
 
@@ -38,5 +39,12 @@ func TestDoctorJSON(t *testing.T) {
 	}
 	if code != exitRuntime || got.OK || len(got.Checks) < 8 || got.Checks[1].Check != "connector" || got.Checks[1].Result != doctor.ResultFailed || got.Checks[1].Fix == "" {
 		t.Errorf("code %d, %+v", code, got)
+	}
+}
+
+func TestConfigFindingHasAllWarnings(t *testing.T) {
+	f := configFinding("c.json", config.Loaded{Warnings: []string{"first", "second"}})
+	if f.Result != doctor.ResultWarning || f.Detail != "first; second" {
+		t.Errorf("%+v", f)
 	}
 }

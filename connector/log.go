@@ -34,11 +34,8 @@ func newDisplay(command *cobra.Command, sys system, format, level string) (*slog
 }
 
 func newLogger(w io.Writer, format, level string) (*slog.Logger, error) {
-	levels := map[string]slog.Level{
-		"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError,
-	}
-	lowest, ok := levels[level]
-	if !ok {
+	var lowest slog.Level
+	if err := lowest.UnmarshalText([]byte(level)); err != nil {
 		return nil, fmt.Errorf("--log-level: unknown level %q; use debug, info, warn or error", level)
 	}
 	options := &slog.HandlerOptions{Level: lowest}

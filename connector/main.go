@@ -135,9 +135,6 @@ func (e *exitError) Unwrap() error { return e.error }
 // configuration.
 func failed(err error) error { return &exitError{exitRuntime, err} }
 
-// notPaired wraps a refusal by the gateway.
-func notPaired(err error) error { return &exitError{exitRefused, err} }
-
 // printable applies [text.Line] to each line of s.
 func printable(s string) string {
 	lines := strings.Split(s, "\n")

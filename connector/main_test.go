@@ -18,7 +18,7 @@ import (
 	"github.com/postern-dev/postern/connector/version"
 )
 
-// testToken is a well-formed token of nobody; no one listens at its address.
+// testToken is a well-formed token of no connector; its address is closed.
 var testToken = link.Token{
 	Server:    "127.0.0.1:1",
 	Pin:       "n4bQgYhMfWWaL-qgxVrQFaO_TxsrC4Is0V1sFbDwCgg",
@@ -136,7 +136,7 @@ func TestRunFromTheEnvironment(t *testing.T) {
 		t.Errorf("code %d, stderr %s", code, stderr)
 	}
 	if strings.Contains(stderr, testToken.Secret) || strings.Contains(stderr, testToken.Encode()) {
-		t.Error("the log tells the token")
+		t.Error("the log contains the token")
 	}
 }
 

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"net"
 	"strconv"
 	"strings"
@@ -40,9 +39,4 @@ func (n *notifier) send(assignments ...string) {
 	defer conn.Close()
 	_ = conn.SetWriteDeadline(time.Now().Add(time.Second))
 	_, _ = conn.Write([]byte(strings.Join(assignments, "\n")))
-}
-
-// reloading announces a reload; READY=1 must follow.
-func (n *notifier) reloading() {
-	n.send("RELOADING=1", fmt.Sprintf("MONOTONIC_USEC=%d", monotonicMicroseconds()))
 }

@@ -31,7 +31,7 @@ import (
 
 const pairCode = "PAIR-7K2M-9QXV"
 
-// pairGateway decides about each claim as it is told to, and welcomes whoever
+// pairGateway answers each claim as it is configured, and welcomes a connector that
 // has the token that it grants.
 type pairGateway struct {
 	*httptest.Server
@@ -128,7 +128,7 @@ func (g *pairGateway) serve(conn *quic.Conn) {
 	}
 }
 
-// seen returns who said hello so far.
+// seen returns the hellos so far.
 func (g *pairGateway) seen() (claims, welcomed []link.Hello) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -156,7 +156,7 @@ func (g *pairGateway) args(config string, more ...string) []string {
 	return append([]string{"pair", g.URL, pairCode, "--upstream", g.URL, "--config", config}, more...)
 }
 
-// noSecrets fails if an output tells what only the two ends may know.
+// noSecrets fails if an output contains what only the two ends may know.
 func (g *pairGateway) noSecrets(t *testing.T, output string) {
 	t.Helper()
 	g.mu.Lock()
@@ -167,13 +167,13 @@ func (g *pairGateway) noSecrets(t *testing.T, output string) {
 	}
 	for _, secret := range secrets {
 		if strings.Contains(output, secret) {
-			t.Errorf("the output tells %s:\n%s", secret, output)
+			t.Errorf("the output contains %s:\n%s", secret, output)
 		}
 	}
 }
 
 func soonPending() link.Pending {
-	return link.Pending{Fingerprint: "told", ExpiresAt: time.Now().Add(15 * time.Minute)}
+	return link.Pending{Fingerprint: "sent", ExpiresAt: time.Now().Add(15 * time.Minute)}
 }
 
 func TestPairAndRun(t *testing.T) {
@@ -288,7 +288,7 @@ func TestPairUsage(t *testing.T) {
 		{"upstreams are there", []string{"https://gw", pairCode, "-c", several, "-u", "http://a:1"}, exitUsage, "already has upstreams"},
 		{"plain HTTP", []string{"http://gw.example.com", pairCode, "-c", fresh, "-u", "http://127.0.0.1:1"}, exitUsage, "--pin"},
 		{"bad server", []string{"https://gw", pairCode, "-c", fresh, "-u", "http://127.0.0.1:1", "--server", "gw"}, exitUsage, "--server: "},
-		{"nobody there", []string{"http://127.0.0.1:1", pairCode, "-c", fresh, "-u", "http://127.0.0.1:1"}, exitRuntime, "check the address"},
+		{"a closed port", []string{"http://127.0.0.1:1", pairCode, "-c", fresh, "-u", "http://127.0.0.1:1"}, exitRuntime, "check the address"},
 		{"a folder that cannot be", []string{"https://gw", pairCode, "-c", several + "/x/c.json", "-u", "http://127.0.0.1:1"}, exitUsage, "not a directory"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -300,7 +300,7 @@ func TestPairUsage(t *testing.T) {
 	}
 }
 
-// TestPairErrorsAreLegible: neither a refusal nor a certificate that nobody
+// TestPairErrorsAreLegible: neither a refusal nor a certificate that no system
 // vouches for gets hold of the terminal.
 func TestPairErrorsAreLegible(t *testing.T) {
 	g := newPairGateway(t, link.Deny{Code: "no\x1b[31m", Message: "not \x1b]0;title\x07\r you"})
@@ -326,7 +326,7 @@ func TestPairErrorsAreLegible(t *testing.T) {
 		url = strings.Replace(url, "https://127.0.0.1", "https://localhost", 1)
 		_, _, stderr := g.execute(t, nil, "pair", url, pairCode, "--upstream", g.URL, "--config", filepath.Join(t.TempDir(), "c.json"))
 		if !strings.Contains(stderr, want) || strings.ContainsAny(stderr, "\x1b\x07\r") {
-			t.Errorf("%s: it says %q", url, stderr)
+			t.Errorf("%s: it prints %q", url, stderr)
 		}
 	}
 }

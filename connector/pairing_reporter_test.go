@@ -107,7 +107,7 @@ func TestTerminalReporterWithoutAConsole(t *testing.T) {
 	v.quiet()
 	v.quiet()
 	if !strings.Contains(out.String(), "caddy gateway pairing approve CODE") || !strings.HasSuffix(visible(out.String()), "\n") {
-		t.Errorf("it says %q", out.String())
+		t.Errorf("it prints %q", out.String())
 	}
 }
 
@@ -116,10 +116,10 @@ func TestTerminalReporterWithoutAConsole(t *testing.T) {
 func TestTerminalReporterIsLegible(t *testing.T) {
 	var out output
 	v := newTerminalReporter(&out)
-	v.warn("the model server says \x1b]0;title\x07")
+	v.warn("the model server sends \x1b]0;title\x07")
 	v.interrupted("closed: \x1b[2J\u009b1m\rno", "", time.Second)
-	want := "Warning: the model server says ]0;title\nInterrupted: closed: [2J1mno. Trying again in 1s.\n"
+	want := "Warning: the model server sends ]0;title\nInterrupted: closed: [2J1mno. Trying again in 1s.\n"
 	if got := out.String(); got != want {
-		t.Errorf("it says %q", got)
+		t.Errorf("it prints %q", got)
 	}
 }

@@ -211,7 +211,7 @@ func (r *runner) reload() error {
 	if r.options.copied(r.sys.getenv) {
 		return errors.New("systemd updates this service's copy of the configuration only when it starts; run: sudo systemctl restart " + filepath.Base(r.sys.getenv("CREDENTIALS_DIRECTORY")))
 	}
-	r.notify.reloading()
+	r.notify.send("RELOADING=1", fmt.Sprintf("MONOTONIC_USEC=%d", monotonicMicroseconds()))
 	defer r.notify.send("READY=1")
 	loaded, err := config.Load(r.options.config, r.sys.getenv)
 	if err != nil {

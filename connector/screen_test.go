@@ -160,6 +160,6 @@ func TestScreenColours(t *testing.T) {
 		t.Errorf("%q in %d columns", text, columns)
 	}
 	if newScreen(new(output), func(string) string { return "" }) != nil {
-		t.Error("a file is no terminal")
+		t.Error("a file is not a terminal")
 	}
 }

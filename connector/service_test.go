@@ -97,7 +97,7 @@ func TestServiceLife(t *testing.T) {
 	}
 }
 
-// TestServicesSideBySide: each command finds the service of its name, and says so
+// TestServicesSideBySide: each command finds the service of its name, and names it
 // in what it advises.
 func TestServicesSideBySide(t *testing.T) {
 	h, f := newHome(t), newFakeManager()

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	mathrand "math/rand/v2"
@@ -19,8 +20,7 @@ type Options struct {
 	Logger *slog.Logger
 	// Version is sent to the gateway. Default: "dev".
 	Version string
-	// DrainTimeout is how long running requests may take to finish after Run's
-	// context has ended. Default: 30s.
+	// DrainTimeout bounds running requests after Run's context has ended. Default: 30s.
 	DrainTimeout time.Duration
 	// Keep replaces the tunnel token in the stored configuration. It must be durable
 	// when Keep returns. On an error the old token must still be stored.
@@ -31,7 +31,14 @@ type Options struct {
 // Agent is a connector. Create it with [New].
 type Agent struct {
 	Options
-	timing
+
+	// Tests shorten these.
+	pongTimeout  time.Duration
+	silenceLimit time.Duration // 0: pongTimeout
+	rescueMoment time.Duration
+	firstUpgrade time.Duration
+	lossSpan     time.Duration
+	reloadPause  time.Duration
 
 	mu      sync.Mutex // protects current and pending
 	current *configuration
@@ -50,34 +57,11 @@ type Agent struct {
 	rotation sync.Mutex // held while a token is rotated
 }
 
-// timing holds durations that tests shorten.
-type timing struct {
-	pongTimeout  time.Duration
-	silenceLimit time.Duration // 0: pongTimeout
-	rescueMoment time.Duration
-	firstUpgrade time.Duration
-	lossSpan     time.Duration
-	reloadPause  time.Duration
-}
-
-func defaultTiming() timing {
-	return timing{pongTimeout, silenceLimit, rescueMoment, firstUpgrade, dial.LossSpan, firstReloadPause}
-}
-
 // New checks the configuration, reads the upstreams' keys and returns a
 // connector that is ready to run. Its errors name the field and the fix.
 func New(c config.Config, o Options) (*Agent, error) {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	if o.Version == "" {
-		o.Version = "dev"
-	}
-	if o.DrainTimeout <= 0 {
-		o.DrainTimeout = 30 * time.Second
-	}
 	a := newAgent(o)
-	a.budget, a.prober = memory.NewBudget(c.MemoryBudget()), upstream.NewProber(o.Logger)
+	a.budget, a.prober = memory.NewBudget(c.MemoryBudget()), upstream.NewProber(a.Logger)
 	var err error
 	if a.current, err = a.newConfiguration(c); err != nil {
 		return nil, err
@@ -86,8 +70,14 @@ func New(c config.Config, o Options) (*Agent, error) {
 }
 
 func newAgent(o Options) *Agent {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	o.Version, o.DrainTimeout = cmp.Or(o.Version, "dev"), cmp.Or(o.DrainTimeout, 30*time.Second)
 	a := &Agent{
-		Options: o, timing: defaultTiming(), webDelay: webSocketDelay, wake: make(chan struct{}, 1),
+		Options: o, pongTimeout: pongTimeout, silenceLimit: silenceLimit, rescueMoment: rescueMoment,
+		firstUpgrade: firstUpgrade, lossSpan: dial.LossSpan, reloadPause: firstReloadPause,
+		webDelay: webSocketDelay, wake: make(chan struct{}, 1),
 		retry: retry{random: mathrand.Float64}, monitor: monitor{logger: o.Logger},
 	}
 	a.monitor.enter(connecting, nil) // Run dials at once
@@ -113,7 +103,6 @@ func (a *Agent) Run(ctx context.Context) error {
 	})
 	defer watcher.Wait()
 	defer stop()
-	a.retry.reset()
 	for first := true; ctx.Err() == nil; first = false {
 		if !first {
 			a.monitor.enter(connecting, nil)

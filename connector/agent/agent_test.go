@@ -154,7 +154,7 @@ func TestAgentComesBack(t *testing.T) {
 // lived is how long a tunnel was up, which a busy machine makes uncertain.
 var lived = regexp.MustCompile(` lived=\d+s`)
 
-// TestAgentEndings checks what is logged, and that an end by somebody's hand is
+// TestAgentEndings checks what is logged, and that an end by an operator is
 // not followed by a quick retry.
 func TestAgentEndings(t *testing.T) {
 	tests := []struct {

@@ -16,7 +16,7 @@ import (
 const decades = 60 * (365*24 + 6) * time.Hour
 
 // TestWrongClock: a connector whose clock is decades off connects all the same,
-// over both transports. Over HTTPS it says that the clock may be why it cannot
+// over both transports. Over HTTPS it reports that the clock may be why it cannot
 // verify the certificate outside.
 func TestWrongClock(t *testing.T) {
 	for name, off := range map[string]time.Duration{"behind": -decades, "ahead": decades} {
@@ -37,7 +37,7 @@ func TestWrongClock(t *testing.T) {
 				eventually(t, "a tunnel", func() bool { return g.transport() == transport })
 				g.mustAsk(t)
 				if got := strings.Contains(a.log.String(), "check the clock of this machine: it shows "+now().Format("2006-")); got != (transport == config.TransportWebSocket) {
-					t.Errorf("it tells of the clock: %t; log %s", got, a.log)
+					t.Errorf("it mentions the clock: %t; log %s", got, a.log)
 				}
 			})
 		}

@@ -18,7 +18,6 @@ import (
 // configuration is immutable, except for its credentials and the proxy's upstreams. A
 // reload creates a new one.
 type configuration struct {
-	config      config.Config
 	credentials *credentials
 	hello       link.Hello // without the secret
 	pin         string
@@ -52,7 +51,7 @@ func (a *Agent) newConfiguration(c config.Config, older ...*configuration) (*con
 	if err != nil {
 		return nil, fmt.Errorf("tunnel_token: %w", err)
 	}
-	next := &configuration{config: c, credentials: &credentials{token: token, text: c.TunnelToken}}
+	next := &configuration{credentials: &credentials{token: token, text: c.TunnelToken}}
 	instance, upstreams := rand.Text(), upstream.Set(nil)
 	for _, old := range older {
 		if _, text := old.credentials.current(); text == c.TunnelToken {
@@ -97,8 +96,8 @@ func (c *configuration) greeting() link.Hello {
 // samePeer reports whether two configurations use the same token, server, transport and
 // number of requests.
 func (c *configuration) samePeer(d *configuration) bool {
-	return c.credentials == d.credentials && c.config.Server == d.config.Server &&
-		c.config.Transport == d.config.Transport && c.config.MaxRequests == d.config.MaxRequests
+	return c.credentials == d.credentials && c.quic.Server == d.quic.Server &&
+		c.transport == d.transport && c.hello.MaxRequests == d.hello.MaxRequests
 }
 
 // sameTunnel reports whether both configurations look the same to the gateway.

@@ -13,7 +13,7 @@ import (
 )
 
 func TestAgentMeetsNoAnswer(t *testing.T) {
-	socket, err := net.ListenPacket("udp", "127.0.0.1:0") // takes everything, says nothing
+	socket, err := net.ListenPacket("udp", "127.0.0.1:0") // receives everything, sends nothing
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,9 +10,9 @@
 //	heartbeat.go      pings, and detection of silent tunnels
 //	configuration.go  an agent's configuration; reload.go: replacing it without losing a request
 //	rotate.go         replacing the token without losing the tunnel
-//	ending.go         why a tunnel ended; retry.go: the pause that follows
+//	ending.go         why a tunnel ended, and the pause that follows
 //	pair.go           pairing a machine with a gateway
-//	status.go, monitor.go  the status, with counts of requests
+//	status.go         the status, with counts of requests
 //
 // # States
 //

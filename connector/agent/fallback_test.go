@@ -123,7 +123,7 @@ func (g *realGateway) ask(ctx context.Context) error {
 	return err
 }
 
-// answer is ask with whatever the upstream says.
+// answer is ask with any answer of the upstream.
 func (g *realGateway) answer(ctx context.Context) (string, error) {
 	for {
 		s, err := g.Wait(ctx, g.token.Connector, 3*time.Second)
@@ -284,7 +284,7 @@ func TestThroughAProxy(t *testing.T) {
 	}
 }
 
-// TestThroughATLSProxy: one that opens TLS, with a certificate that nobody
+// TestThroughATLSProxy: one that opens TLS, with a certificate that no system
 // knows. The pin inside still holds.
 func TestThroughATLSProxy(t *testing.T) {
 	g := startRealGateway(t)

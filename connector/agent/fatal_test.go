@@ -97,7 +97,7 @@ func TestRefusedAfterATunnel(t *testing.T) {
 			g.set(func() { g.deny = nil })
 			g.identity = own
 			restart()
-			a.wakeUp() // ends the pause, which is long
+			trySend(a.wake, struct{}{}) // ends the pause, which is long
 			g.session()
 			select {
 			case err := <-a.result:

@@ -276,7 +276,7 @@ func startAgent(t *testing.T, g *fakeGateway, base string, change func(*Agent)) 
 			t.Logf("the agent's log:\n%s", log)
 		}
 		if bytes.Contains([]byte(log.String()), []byte(g.token.Secret)) {
-			t.Error("the log tells the connector's secret")
+			t.Error("the log contains the connector's secret")
 		}
 		if strings.Contains(log.String(), "unexpected state transition") {
 			t.Errorf("log %s", log)

@@ -58,7 +58,7 @@ func serveAt(t *testing.T, address string, h http.Handler) (stop func()) {
 	return stop
 }
 
-// reported waits for the report that says so.
+// reported waits for that report.
 func (s *fakeSession) reported(want ...link.UpstreamReport) {
 	s.gateway.t.Helper()
 	for deadline := time.After(10 * time.Second); ; {
@@ -138,7 +138,7 @@ func TestRequestsShowHealth(t *testing.T) {
 	s.reported(box(true, "m")) // an answer, and then its models
 	stop()
 	if _, err := s.roundTrip(post(t.Context(), "{}")); err == nil {
-		t.Fatal("nobody is there")
+		t.Fatal("no connector")
 	}
 	s.reported(box(false))
 	serveAt(t, address, server)

@@ -55,7 +55,7 @@ func (p permit) wait(ctx context.Context, c *configuration) (beside bool, err er
 		if ctx.Err() != nil && !p.old.departed.Load() {
 			return false, ctx.Err()
 		}
-		if pending, _ := p.old.agent.next(); c != pending && c != p.old.agent.inUse() {
+		if c != p.old.agent.next().config && c != p.old.agent.inUse() {
 			return false, errNewer
 		}
 	}
@@ -95,19 +95,19 @@ func (p permit) wait(ctx context.Context, c *configuration) (beside bool, err er
 
 // establish establishes a tunnel with the current configuration or the pending one.
 func (a *Agent) establish(ctx context.Context) (*session, error) {
-	next, tried := a.next()
-	if next != nil && !a.known { // the current one has never worked
-		a.adopt(next)
-		next = nil
+	p := a.next()
+	if p.config != nil && !a.known { // the current one has never worked
+		a.adopt(p.config)
+		p = pending{}
 	}
-	if next != nil && !tried {
-		if s, err := a.trial(ctx, next); err == nil || ctx.Err() != nil {
+	if p.config != nil && p.pause == 0 {
+		if s, err := a.trial(ctx, p.config); err == nil || ctx.Err() != nil {
 			return s, err
 		}
 	}
 	s, err := a.connect(ctx, a.inUse())
-	if err != nil && ctx.Err() == nil && next != nil && tried {
-		if s, err := a.trial(ctx, next); err == nil || ctx.Err() != nil {
+	if err != nil && ctx.Err() == nil && p.pause > 0 {
+		if s, err := a.trial(ctx, p.config); err == nil || ctx.Err() != nil {
 			return s, err
 		}
 	}
@@ -117,36 +117,27 @@ func (a *Agent) establish(ctx context.Context) (*session, error) {
 // connect establishes the first tunnel.
 func (a *Agent) connect(ctx context.Context, c *configuration) (*session, error) {
 	a.Logger.Info("connecting", "server", c.quic.Server)
-	return a.tunnel(ctx, c, permit{ctx: ctx}, a.runners(c, a.retry.dialTimeout()))
+	return a.race(ctx, c, permit{ctx: ctx}, a.runners(c, a.retry.dialTimeout()))
 }
 
-// tunnel establishes a tunnel with one of the runners.
-func (a *Agent) tunnel(ctx context.Context, c *configuration, p permit, runners []dial.Runner) (*session, error) {
-	s, answer, err := a.race(ctx, c, p, runners)
-	if err == nil {
-		err = s.begin(answer)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return s, nil
-}
-
-// succeed establishes a tunnel that replaces another. On an error the other one stays,
-// unless it has departed. search bounds the time until then, and ctx the time afterwards.
-func (a *Agent) succeed(search, ctx context.Context, old *session, c *configuration, runners ...dial.Runner) (*session, error) {
+// succeed establishes a tunnel that replaces another. The result is nil if the other one
+// stays. search bounds the time until it departs, and ctx the time afterwards.
+func (a *Agent) succeed(search, ctx context.Context, old *session, c *configuration, runners ...dial.Runner) (*handover, error) {
 	p := permit{successor, old, ctx}
 	if !c.sameConnector(old.config) {
 		p.purpose = newcomer
 	}
-	next, err := a.tunnel(search, c, p, runners)
+	next, err := a.race(search, c, p, runners)
+	if err != nil && old.departed.Load() {
+		return &handover{err: err}, err
+	}
 	if err != nil {
 		return nil, err
 	}
 	if err := old.depart(); err != nil { // of a newcomer; a successor's old tunnel already has
 		old.close(link.CloseNone, err)
 	}
-	return next, nil
+	return &handover{next: next}, nil
 }
 
 // runners returns the transports to try, in the order of preference.
@@ -166,28 +157,28 @@ func (a *Agent) runners(c *configuration, limit time.Duration) []dial.Runner {
 	}
 }
 
-// race dials and sends a hello on the first connection, and returns the answer. It uses
-// another connection only if that fails: a second hello would end the first's tunnel.
-func (a *Agent) race(ctx context.Context, c *configuration, p permit, runners []dial.Runner) (s *session, answer link.Message, err error) {
+// race establishes a tunnel with one of the runners. It sends a hello on the first
+// connection, and uses another one only if that fails: a second hello would end the
+// first's tunnel.
+func (a *Agent) race(ctx context.Context, c *configuration, p permit, runners []dial.Runner) (s *session, err error) {
 	limit := longDialTimeout // the gateway is up, and most of the work is done
 	if p.purpose == successor || p.purpose == newcomer {
 		limit = firstDialTimeout // requests wait
 	}
-	err = dial.Race(ctx, runners, a.retry.failures < busyAttempts, func(conn *dial.Conn) (err error) {
+	err = dial.Race(ctx, runners, a.retry.failures < busyAttempts, func(conn *dial.Conn) error {
 		s = newSession(a, c, conn)
-		answer, err = s.handshake(ctx, p, limit)
-		return err
+		return s.handshake(ctx, p, limit)
 	})
-	return s, answer, err
+	return s, err
 }
 
-// handshake sends the hello as soon as it may be sent, and returns the gateway's answer:
-// welcome or, in a pairing, pending or grant. On an error it closes the connection.
-func (s *session) handshake(ctx context.Context, p permit, limit time.Duration) (answer link.Message, err error) {
+// handshake sends the hello as soon as it may be sent, and processes the gateway's
+// answer. On an error it closes the connection.
+func (s *session) handshake(ctx context.Context, p permit, limit time.Duration) (err error) {
 	beside, err := p.wait(ctx, s.config)
 	if err != nil {
 		s.close(link.CloseNone, err)
-		return nil, err
+		return err
 	}
 	ctx, cancel := context.WithTimeout(p.ctx, limit)
 	defer cancel()
@@ -202,22 +193,22 @@ func (s *session) handshake(ctx context.Context, p permit, limit time.Duration) 
 		}
 	}()
 	if s.stream, err = s.conn.OpenStreamSync(ctx); err != nil {
-		return nil, s.explain(fmt.Errorf("opening the control stream: %w", err))
+		return s.explain(fmt.Errorf("opening the control stream: %w", err))
 	}
 	s.control = link.NewControl(s.stream)
 	hello := s.config.greeting()
 	hello.Beside = beside
-	answer, err = exchange(s.control, hello)
+	answer, err := exchange(s.control, hello)
 	var deny link.Deny
 	switch {
 	case errors.As(err, &deny) && deny.Code == link.DenyCredentials && s.config.greeting().Secret != hello.Secret:
-		return nil, errOutdated
+		return errOutdated
 	case errors.As(err, &deny):
-		return nil, deny
+		return deny
 	case err != nil:
-		return nil, s.explain(err)
+		return s.explain(err)
 	}
-	return answer, nil
+	return s.begin(answer)
 }
 
 // exchange sends a hello and returns the answer. A refusal is a [link.Deny].
@@ -245,16 +236,10 @@ func exchange(control *link.Control, hello link.Hello) (link.Message, error) {
 // DryRun sends a hello and closes the connection. It returns nil if the gateway would
 // accept the hello. A refusal is a [link.Deny].
 func DryRun(ctx context.Context, conn *dial.Conn, hello link.Hello) error {
-	defer conn.Close(link.CloseNone, "")
-	defer context.AfterFunc(ctx, func() { conn.Close(link.CloseNone, "") })()
-	stream, err := conn.OpenStreamSync(ctx)
-	if err == nil {
-		_, err = exchange(link.NewControl(stream), hello)
-	}
-	if err != nil && conn.Context().Err() != nil && !errors.As(err, new(link.Deny)) {
-		err = context.Cause(conn.Context()) // more specific
-	}
-	return err
+	c := &configuration{hello: hello, credentials: &credentials{token: link.Token{Secret: hello.Secret}}}
+	s := newSession(newAgent(Options{}), c, conn)
+	defer s.close(link.CloseNone, nil)
+	return s.handshake(ctx, permit{ctx: ctx}, longDialTimeout)
 }
 
 // printable makes a refusal safe to log and to print.

@@ -29,19 +29,29 @@ func (a *Agent) maintain(ctx context.Context, s *session) (ending, *session) {
 	ended := make(chan error, 1)
 	a.tunnels.Go(func() { ended <- s.serve(ctx) })
 	for {
-		next, wait := a.pendingWait()
-		search := a.begin(ctx, s, next != nil && wait <= 0)
+		p := a.next()
+		wait := time.Until(p.at)
 		wake, due := a.wake, (<-chan time.Time)(nil)
-		if next != nil && wait > 0 {
+		if p.config != nil && wait > 0 {
 			due = time.After(wait)
 		}
 		if s.silent.Load() {
 			wake, due = nil, nil // a new configuration waits for a working tunnel
 		}
+		var found *handover
+		look, searched := a.choose(s, p.config != nil && wait <= 0), make(chan struct{})
+		search, stop := context.WithCancel(ctx)
+		go func() {
+			defer close(searched)
+			found = look(search, ctx, s)
+		}()
 		var err error
 		over, changed := false, false
 		select {
-		case <-search.done: // maybe without a result
+		case <-searched:
+			if found == nil && ctx.Err() != nil { // the tunnel drains
+				err, over = <-ended, true
+			}
 		case <-wake:
 		case <-due:
 		case <-s.silenceChanged:
@@ -49,11 +59,12 @@ func (a *Agent) maintain(ctx context.Context, s *session) (ending, *session) {
 		case err = <-ended:
 			over = true
 		}
-		h := search.stop()
+		stop()
+		<-searched
 		lived := max(time.Since(start), 1)
 		switch {
-		case h != nil && (h.next != nil || !over):
-			return ending{err: h.err, lived: lived}, h.next
+		case found != nil && (found.next != nil || !over):
+			return ending{err: found.err, lived: lived}, found.next
 		case over:
 			if errors.Is(err, errNoPong) || link.Silent(err) {
 				a.webDelay = min(a.webDelay, suspectDelay) // UDP may be blocked
@@ -80,41 +91,19 @@ type handover struct {
 	err  error
 }
 
-// search looks for a successor of a tunnel.
-type search struct {
-	done   chan struct{} // closed at its end; nil: not searching
-	result *handover     // nil: the tunnel stays
-	cancel context.CancelFunc
-}
-
-// begin starts the search for a successor that the tunnel needs now, if any.
-func (a *Agent) begin(ctx context.Context, s *session, renew bool) *search {
-	look := a.choose(s, renew)
-	if look == nil {
-		return new(search)
-	}
-	searching, cancel := context.WithCancel(ctx)
-	x := &search{done: make(chan struct{}), cancel: cancel}
-	go func() {
-		defer close(x.done)
-		x.result = look(searching, ctx, s)
-	}()
-	return x
-}
-
-// choose returns the search that the tunnel needs now, or nil. renew means that the
-// pending configuration is due. A search ends with its first context; once it has begun
-// to replace the tunnel, with the second one.
+// choose returns the search for a successor that the tunnel needs now. renew means that
+// the pending configuration is due. A search ends with its first context; once it has
+// begun to replace the tunnel, with the second one. A nil result keeps the tunnel.
 func (a *Agent) choose(s *session, renew bool) func(search, ctx context.Context, s *session) *handover {
 	switch {
 	case s.conn.Context().Err() != nil:
-		return nil
+		return rest
 	case s.silent.Load():
 		return a.rescue
 	case renew:
 		return a.renew
 	case s.config.transport != config.TransportAuto:
-		return nil
+		return rest
 	case s.conn.Transport() == link.TransportWebSocket:
 		return a.upgradeToQUIC
 	default:
@@ -122,35 +111,26 @@ func (a *Agent) choose(s *session, renew bool) func(search, ctx context.Context,
 	}
 }
 
-// stop ends the search and returns its result, or nil.
-func (x *search) stop() *handover {
-	if x.done == nil {
-		return nil
-	}
-	x.cancel()
-	<-x.done
-	return x.result
+// rest is the search of a tunnel that needs no successor.
+func rest(search, _ context.Context, _ *session) *handover {
+	<-search.Done()
+	return nil
 }
 
 // upgradeToQUIC tries QUIC periodically, and switches to it when it works.
 func (a *Agent) upgradeToQUIC(search, ctx context.Context, s *session) *handover {
 	for pause := a.firstUpgrade; ; pause = min(2*pause, lastUpgrade) {
 		avoided := max(time.Until(a.loss.Until), 0)
-		select {
-		case <-search.Done():
+		if !sleep(search, avoided+pause/2+a.retry.jitter(pause)) {
 			return nil
-		case <-time.After(avoided + pause/2 + a.retry.jitter(pause)):
 		}
 		c := a.inUse()
-		next, err := a.succeed(search, ctx, s, c, dial.Runner{Dial: c.quic.Dial, Limit: longDialTimeout})
-		switch {
-		case err == nil:
+		h, err := a.succeed(search, ctx, s, c, dial.Runner{Dial: c.quic.Dial, Limit: longDialTimeout})
+		if err == nil {
 			a.Logger.Info("QUIC works; switching from the WebSocket", "session", s.welcome.Session)
-			return &handover{next: next}
-		case s.departed.Load():
-			return &handover{err: err}
-		case search.Err() != nil:
-			return nil
+		}
+		if h != nil || search.Err() != nil {
+			return h
 		}
 		a.Logger.Debug("QUIC still does not work", "reason", reason(err))
 	}
@@ -165,22 +145,17 @@ func (a *Agent) watchLoss(search, ctx context.Context, s *session) *handover {
 	}
 	var meter dial.LossMeter
 	meter.Span(stats())
-	for {
-		select {
-		case <-search.Done():
-			return nil
-		case <-time.After(a.lossSpan):
-		}
+	for sleep(search, a.lossSpan) {
 		if !meter.Span(stats()) || a.loss.Stays(time.Now()) {
 			continue
 		}
 		c := a.inUse()
-		next, err := a.succeed(search, ctx, s, c, dial.Runner{Dial: c.web.DialFast, Limit: longDialTimeout})
+		h, err := a.succeed(search, ctx, s, c, dial.Runner{Dial: c.web.DialFast, Limit: longDialTimeout})
 		switch {
-		case err == nil || s.departed.Load():
+		case h != nil:
 			span := a.loss.Avoid(time.Now())
 			a.Logger.Info("QUIC loses too many packets; switching to a WebSocket", "session", s.welcome.Session, "for", span.String())
-			return &handover{next, err}
+			return h
 		case search.Err() != nil:
 			return nil
 		case errors.Is(err, dial.ErrNoBBR):
@@ -192,6 +167,7 @@ func (a *Agent) watchLoss(search, ctx context.Context, s *session) *handover {
 			a.Logger.Debug("QUIC loses many packets, but a WebSocket does not work either", "reason", reason(err))
 		}
 	}
+	return nil
 }
 
 // rescue dials a new tunnel while the old one is silent. The new tunnel gets all new
@@ -203,7 +179,7 @@ func (a *Agent) rescue(search, ctx context.Context, s *session) *handover {
 			a.monitor.enter(silent, nil)
 		}
 		c := a.inUse()
-		next, err := a.tunnel(search, c, permit{rescue, s, ctx}, a.runners(c, a.retry.dialTimeout()))
+		next, err := a.race(search, c, permit{rescue, s, ctx}, a.runners(c, a.retry.dialTimeout()))
 		if err == nil {
 			a.Logger.Warn("another tunnel replaces the silent one", "session", s.welcome.Session, "replaced_by", next.welcome.Session)
 			return &handover{next: next}
@@ -217,10 +193,8 @@ func (a *Agent) rescue(search, ctx context.Context, s *session) *handover {
 			pause = min(pause, rescuePause)
 		}
 		a.report(end, retrying, pause)
-		select {
-		case <-search.Done():
+		if !sleep(search, pause) {
 			return nil
-		case <-time.After(pause):
 		}
 	}
 }
@@ -228,7 +202,7 @@ func (a *Agent) rescue(search, ctx context.Context, s *session) *handover {
 // renew applies the pending configuration: by an update on the tunnel if possible, or
 // with a new tunnel. The old tunnel stays until that is up.
 func (a *Agent) renew(search, ctx context.Context, s *session) *handover {
-	next, _ := a.next()
+	next := a.next().config
 	if next == nil || next.samePeer(a.inUse()) && a.update(s, next) {
 		return nil
 	}
@@ -236,16 +210,15 @@ func (a *Agent) renew(search, ctx context.Context, s *session) *handover {
 	living, stop := context.WithCancel(search)
 	defer stop()
 	defer context.AfterFunc(s.conn.Context(), stop)()
-	tunnel, err := a.succeed(living, ctx, s, next, a.runners(next, longDialTimeout)...)
+	h, err := a.succeed(living, ctx, s, next, a.runners(next, longDialTimeout)...)
 	switch {
 	case err == nil:
 		a.adopt(next)
-		return &handover{next: tunnel}
-	case s.departed.Load():
+	case h != nil:
 		a.putOff(next, err)
-		return &handover{err: errTrial}
+		h.err = errTrial
 	case living.Err() == nil:
 		a.putOff(next, err)
 	}
-	return nil
+	return h
 }

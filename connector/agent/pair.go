@@ -5,8 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"log/slog"
-	"math/big"
 	"strings"
 	"sync"
 	"time"
@@ -43,8 +41,7 @@ type PairOptions struct {
 // petition is a pairing in progress: an agent without a token.
 type petition struct {
 	*Agent
-	options  PairOptions
-	patience time.Duration
+	options PairOptions
 }
 
 // Pair asks the gateway to accept this machine as a connector, waits for approval, and
@@ -59,7 +56,7 @@ func Pair(ctx context.Context, o PairOptions) (token string, err error) {
 }
 
 func newPetition(o PairOptions) (*petition, error) {
-	a := newAgent(Options{Logger: slog.New(slog.DiscardHandler)})
+	a := newAgent(Options{})
 	c := &configuration{hello: newHello(o.Version, o.Name, o.Upstreams), credentials: &credentials{token: link.Token{Secret: newSecret()}}}
 	if c.hello.Claim = strings.TrimSpace(o.Code); c.hello.Claim == "" {
 		return nil, errors.New("the pairing code is missing")
@@ -69,19 +66,11 @@ func newPetition(o PairOptions) (*petition, error) {
 	}
 	c.dialTo(dial.Target{Server: o.Server, URL: o.URL, Pin: o.Pin, Logger: a.Logger}, config.TransportAuto)
 	a.current = c
-	return &petition{Agent: a, options: o, patience: pairPatience}, nil
+	return &petition{a, o}, nil
 }
 
 // newSecret returns the secret of a claim: 43 random letters and digits.
-func newSecret() string {
-	const letters = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-	secret := make([]byte, 43)
-	for i := range secret {
-		n, _ := rand.Int(rand.Reader, big.NewInt(int64(len(letters)))) // never fails
-		secret[i] = letters[n.Int64()]
-	}
-	return string(secret)
-}
+func newSecret() string { return (rand.Text() + rand.Text())[:43] }
 
 // run asks until the gateway decides.
 func (p *petition) run(ctx context.Context) (token string, err error) {
@@ -102,15 +91,13 @@ func (p *petition) run(ctx context.Context) (token string, err error) {
 		if refused || end.lived > 0 {
 			answered = time.Now()
 		}
-		if time.Since(answered) >= p.patience {
+		if time.Since(answered) >= pairPatience {
 			return "", fmt.Errorf("%w at %s: %s", ErrUnreachable, p.current.quic.Server, reason(end.err))
 		}
 		pause := p.retry.pause(end)
 		p.interrupted(end.err, pause)
-		select {
-		case <-ctx.Done():
+		if !sleep(ctx, pause) {
 			return "", ctx.Err()
-		case <-time.After(pause):
 		}
 	}
 }
@@ -131,36 +118,31 @@ func (p *petition) interrupted(err error, pause time.Duration) {
 
 // ask sends a hello with the claim, and waits for the decision on that connection.
 func (p *petition) ask(ctx context.Context) (token string, end ending) {
-	s, answer, err := p.race(ctx, p.current, permit{ctx: ctx}, p.runners(p.current, p.retry.dialTimeout()))
+	s, err := p.race(ctx, p.current, permit{ctx: ctx}, p.runners(p.current, p.retry.dialTimeout()))
 	if err != nil {
 		return "", ending{err: err}
 	}
 	start := time.Now()
-	switch m := answer.(type) {
-	case link.Grant:
-		s.close(link.CloseNone, nil)
-		return m.TunnelToken, ending{}
-	case link.Pending:
-		if p.options.Pending != nil {
-			// The fingerprint is computed locally, not received.
-			m.Fingerprint = link.Fingerprint(p.options.Pin, p.current.greeting().Secret)
-			p.options.Pending(m)
-		}
-		token, err = s.awaitDecision(ctx)
-	default:
-		err = ErrNoWelcome
-		s.close(link.CloseProtocol, err)
+	if pending, ok := s.answer.(link.Pending); ok && p.options.Pending != nil {
+		// The fingerprint is computed locally, not received.
+		pending.Fingerprint = link.Fingerprint(p.options.Pin, p.current.greeting().Secret)
+		p.options.Pending(pending)
 	}
+	token, err = s.awaitDecision(ctx)
 	return token, ending{err: err, lived: max(time.Since(start), 1)}
 }
 
 // awaitDecision keeps the connection up until the gateway decides, and then closes it.
 func (s *session) awaitDecision(ctx context.Context) (token string, err error) {
-	var background sync.WaitGroup
-	background.Go(s.ping)
-	defer background.Wait()
-	defer context.AfterFunc(ctx, func() { s.close(link.CloseNone, ctx.Err()) })()
-	switch m := s.listen().(type) {
+	decision := s.answer
+	if _, pending := decision.(link.Pending); pending {
+		var background sync.WaitGroup
+		background.Go(s.ping)
+		defer background.Wait()
+		defer context.AfterFunc(ctx, func() { s.close(link.CloseNone, ctx.Err()) })()
+		decision = s.listen()
+	}
+	switch m := decision.(type) {
 	case link.Grant:
 		s.close(link.CloseNone, nil)
 		return m.TunnelToken, nil

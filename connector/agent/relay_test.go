@@ -39,7 +39,7 @@ func (r *relay) rejoin() {
 	clear(r.stranded)
 }
 
-// loses tells whether the next packet is lost.
+// loses reports whether the next packet is lost.
 func (r *relay) loses(from string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -22,9 +22,9 @@ var errNewer = errors.New("there is a newer configuration")
 
 // pending is a configuration that was loaded and is not in use yet.
 type pending struct {
-	next  *configuration // nil: none
-	pause time.Duration  // before the next attempt; 0: not tried yet
-	at    time.Time      // of the next attempt; zero: now
+	config *configuration // nil: none
+	pause  time.Duration  // before the next attempt; 0: not tried yet
+	at     time.Time      // of the next attempt; zero: now
 }
 
 // Reload replaces the agent's configuration. An error names the field and the fix, and
@@ -37,22 +37,22 @@ func (a *Agent) Reload(c config.Config) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	older := []*configuration{a.current}
-	if a.pending.next != nil {
-		older = append(older, a.pending.next)
+	if a.pending.config != nil {
+		older = append(older, a.pending.config)
 	}
 	next, err := a.newConfiguration(c, older...)
 	if err != nil {
 		return err
 	}
 	a.budget.Resize(c.MemoryBudget())
-	if a.pending.next == nil && a.current.sameTunnel(next) {
+	if a.pending.config == nil && a.current.sameTunnel(next) {
 		a.replace(next, a.current)
 		a.Logger.Info("configuration reloaded", "tunnel", "kept")
 		return nil
 	}
 	a.Logger.Info("configuration reloaded", "tunnel", "renewing")
-	a.pending = pending{next: next}
-	a.wakeUp()
+	a.pending = pending{config: next}
+	trySend(a.wake, struct{}{})
 	return nil
 }
 
@@ -67,38 +67,21 @@ func (a *Agent) replace(next, old *configuration) {
 	a.prober.Look()
 }
 
-// wakeUp notifies the agent's loops of a new pending configuration.
-func (a *Agent) wakeUp() { trySend(a.wake, struct{}{}) }
-
-// pendingWait returns the pending configuration, and the time until its next attempt.
-func (a *Agent) pendingWait() (*configuration, time.Duration) {
+// next returns the pending configuration.
+func (a *Agent) next() pending {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.pending.next, time.Until(a.pending.at)
+	return a.pending
 }
 
 // untilPending shortens the pause before the next attempt, so that it ends when the
 // pending configuration is due.
 func (a *Agent) untilPending(pause time.Duration) time.Duration {
-	_, wait := a.pendingWait()
-	next, tried := a.next()
-	switch {
-	case next == nil:
-		return pause
-	case !tried:
-		return 0
-	case wait > 0:
-		return min(pause, wait)
-	default:
-		return pause
+	p := a.next()
+	if wait := time.Until(p.at); p.config != nil && (wait > 0 || p.pause == 0) {
+		return max(min(pause, wait), 0)
 	}
-}
-
-// next returns the pending configuration, or nil, and whether it was tried.
-func (a *Agent) next() (c *configuration, tried bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.pending.next, a.pending.pause > 0
+	return pause
 }
 
 // adopt makes a working configuration the current one. It has a new tunnel.
@@ -107,7 +90,7 @@ func (a *Agent) adopt(next *configuration) {
 	defer a.mu.Unlock()
 	a.current.proxy.Upstreams().Retire(next.proxy.Upstreams())
 	a.current = next
-	if a.pending.next == next {
+	if a.pending.config == next {
 		a.pending = pending{}
 	}
 	a.retry.reset()
@@ -120,7 +103,7 @@ func (a *Agent) adopt(next *configuration) {
 func (a *Agent) putOff(next *configuration, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.pending.next != next {
+	if a.pending.config != next {
 		return
 	}
 	var deny link.Deny
@@ -138,7 +121,7 @@ func (a *Agent) putOff(next *configuration, err error) {
 
 // trial connects with the pending configuration while no tunnel is up.
 func (a *Agent) trial(ctx context.Context, next *configuration) (*session, error) {
-	if pending, _ := a.next(); pending != next {
+	if a.next().config != next {
 		return nil, errNewer
 	}
 	s, err := a.connect(ctx, next)
@@ -175,7 +158,7 @@ func (a *Agent) update(s *session, next *configuration) bool {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.pending.next == next { // otherwise a newer one is pending, which wakes the loop
+	if a.pending.config == next { // otherwise a newer one is pending, which wakes the loop
 		a.pending = pending{}
 		a.replace(next, current)
 	}

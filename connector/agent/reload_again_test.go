@@ -52,7 +52,7 @@ func TestReloadTwiceInARow(t *testing.T) {
 }
 
 // TestReloadAgainDuringTheUpdate reloads what the gateway need not know, while
-// it is being told of an earlier reload. It is for the race detector.
+// it is processing an earlier reload. It is for the race detector.
 func TestReloadAgainDuringTheUpdate(t *testing.T) {
 	g := startGateway(t)
 	a := startAgent(t, g, answerWith(t, "old"), nil)
@@ -71,7 +71,7 @@ func TestReloadAgainDuringTheUpdate(t *testing.T) {
 	eventually(t, "the newest upstream", func() bool { return s.ask(t) == "new" && a.inUse().proxy.Upstreams()["bix"].Address == "127.0.0.1:50" })
 }
 
-// TestTunnelEndsDuringAReload: what is dialled for a reload says nothing, and
+// TestTunnelEndsDuringAReload: what is dialled for a reload sends nothing, and
 // the tunnel ends meanwhile.
 func TestTunnelEndsDuringAReload(t *testing.T) {
 	g := startGateway(t)
@@ -123,7 +123,7 @@ func TestChangeWithoutAnAnswer(t *testing.T) {
 	go func() { running <- first.ask(t) }()
 	receive(t, working, "the upstream")
 	c := g.present(map[string]string{"box": server.URL, "other": server.URL})
-	c.Server = g.token.Server
+	c.MaxRequests = 8 // needs another tunnel
 	if err := a.Reload(c); err != nil {
 		t.Fatal(err)
 	}

@@ -267,9 +267,9 @@ func TestStatus(t *testing.T) {
 	}
 	eventually(t, "three requests", func() bool { return len(a.Status().Recent) == 3 })
 	strange := post(t.Context(), "{}")
-	strange.Host, strange.URL.Path = "nobody", "/v1/secret-name"
+	strange.Host, strange.URL.Path = "nowhere", "/v1/secret-name"
 	if _, err := s.roundTrip(strange); err == nil {
-		t.Error("a request to nobody had an answer")
+		t.Error("a request to an unknown host had an answer")
 	}
 	eventually(t, "four requests", func() bool { return len(a.Status().Recent) == 4 })
 	got := a.Status()

@@ -9,7 +9,7 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// otherIdentity makes whoever dials the gateway by its present token find another
+// otherIdentity makes clients with the present token find another
 // one there, until the identity is given back.
 func (g *fakeGateway) otherIdentity() (giveBack func()) {
 	own, address := g.identity, g.token.Server
@@ -58,7 +58,7 @@ func TestReloadToNowhere(t *testing.T) {
 	a.mu.Lock()
 	a.pending.at = time.Time{} // as after a while
 	a.mu.Unlock()
-	a.wakeUp()
+	trySend(a.wake, struct{}{})
 	if got := away.session().ask(t); got != "new" {
 		t.Errorf("the new gateway answers %q", got)
 	}
@@ -143,7 +143,7 @@ func TestReloadToARefusal(t *testing.T) {
 		t.Errorf("the gateway got %#v", m)
 	default:
 	}
-	if next, _ := a.next(); next != nil || a.Status().Connector != testToken.Connector {
+	if next := a.next().config; next != nil || a.Status().Connector != testToken.Connector {
 		t.Errorf("it waits on; the connector is %s", a.Status().Connector)
 	}
 }
@@ -178,7 +178,7 @@ func TestReloadToAWrongSecret(t *testing.T) {
 	s.close(link.CloseDrained)
 }
 
-// TestRemovedWithANewConfiguration: somebody has removed the connector after a
+// TestRemovedWithANewConfiguration: the connector was removed after a
 // reload to another one, whose gateway was not there yet.
 func TestRemovedWithANewConfiguration(t *testing.T) {
 	g, other := startGateway(t), startGateway(t)
@@ -193,7 +193,7 @@ func TestRemovedWithANewConfiguration(t *testing.T) {
 	giveBack()
 	s.close(link.CloseRemoved)
 	eventually(t, "the pause", func() bool { return a.Status().State == StateWaiting })
-	a.wakeUp()
+	trySend(a.wake, struct{}{})
 	if got := other.session().ask(t); got != "new" {
 		t.Errorf("the new gateway answers %q", got)
 	}

@@ -85,7 +85,7 @@ func TestBlackoutUnderLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("the stream went on, 20,000 lines within %v", time.Since(start).Round(10*time.Millisecond))
-	eventually(t, "the state to be told", func() bool { return a.Status().State == StateOnline })
+	eventually(t, "the state", func() bool { return a.Status().State == StateOnline })
 	if n := g.Counters(); n.Connected != 1 || n.Replaced != 0 || a.Status().Tunnels != 1 {
 		t.Errorf("%+v, %d tunnels", n, a.Status().Tunnels)
 	}
@@ -141,7 +141,7 @@ func TestDeadPathIsReplaced(t *testing.T) {
 	}
 }
 
-// TestBlackoutOutlastsTheMoment: a new connection says hello, and the old tunnel
+// TestBlackoutOutlastsTheMoment: a new connection sends a hello, and the old tunnel
 // comes back all the same. Its requests finish there.
 func TestBlackoutOutlastsTheMoment(t *testing.T) {
 	g := startRealGateway(t)
@@ -164,7 +164,7 @@ func TestBlackoutOutlastsTheMoment(t *testing.T) {
 	}
 }
 
-// fallSilent starts an agent and makes its gateway answer no pings any more. It
+// fallSilent starts an agent and makes its gateway stop answering pings. It
 // returns when another connection is there, which waits for a moment.
 func fallSilent(t *testing.T, moment time.Duration) (*fakeGateway, *fakeSession, *runningAgent) {
 	t.Helper()
@@ -173,7 +173,7 @@ func fallSilent(t *testing.T, moment time.Duration) (*fakeGateway, *fakeSession,
 		a.pongTimeout, a.silenceLimit, a.rescueMoment = 200*time.Millisecond, 10*time.Second, moment
 	})
 	s := g.session()
-	eventually(t, "it to have heard of the gateway", func() bool { return s.pings.Load() >= 3 })
+	eventually(t, "pings", func() bool { return s.pings.Load() >= 3 })
 	g.set(func() { g.silent = true })
 	eventually(t, "another connection", func() bool {
 		g.mu.Lock()
@@ -227,7 +227,7 @@ func TestSilentTunnelComesBack(t *testing.T) {
 	eventually(t, "the log of that", func() bool { return strings.Contains(a.log.String(), "the gateway answers again") })
 }
 
-// TestSilentTunnelHadItsMoment: then the new connection says hello, and that
+// TestSilentTunnelHadItsMoment: then the new connection sends a hello, and that
 // there is an old one, which is closed when it stays silent: at once if there is
 // nothing to wait for.
 func TestSilentTunnelHadItsMoment(t *testing.T) {
@@ -268,12 +268,12 @@ func TestSilentTunnelHadItsMoment(t *testing.T) {
 	}
 }
 
-// TestEndInSilence: nobody waits for a silent tunnel without requests.
+// TestEndInSilence: the agent does not wait for a silent tunnel without requests.
 func TestEndInSilence(t *testing.T) {
 	g := startGateway(t)
 	a := startAgent(t, g, "http://127.0.0.1:1", nil)
 	s := g.session()
-	eventually(t, "it to have heard of the gateway", func() bool { return s.pings.Load() >= 3 })
+	eventually(t, "pings", func() bool { return s.pings.Load() >= 3 })
 	g.set(func() { g.silent = true })
 	a.stop() // before the silence is noticed
 	if err := receive(t, a.result, "the agent's end"); err != nil {
@@ -288,7 +288,7 @@ func TestSilentTunnelEnds(t *testing.T) {
 	g.set(func() { g.silent = false })
 	s.close(link.CloseLost)
 	if next := g.session(); next.hello.Beside {
-		t.Error("it says that there is another tunnel")
+		t.Error("it reports another tunnel")
 	}
 	g, s, a := fallSilent(t, time.Minute)
 	s.close(link.CloseReplaced)
@@ -315,12 +315,12 @@ func TestNeverHeard(t *testing.T) {
 }
 
 // TestAnotherGatewayBesideASilentTunnel: a gateway that lost its storage knows
-// nothing of the tunnel, and cannot even say so. The reason is told at once.
+// nothing of the tunnel, and cannot even report that. The reason is reported at once.
 func TestAnotherGatewayBesideASilentTunnel(t *testing.T) {
 	g := startGateway(t)
 	a := startAgent(t, g, "http://127.0.0.1:1", func(a *Agent) { a.pongTimeout, a.silenceLimit = 200*time.Millisecond, time.Second })
 	s := g.session()
-	eventually(t, "it to have heard of the gateway", func() bool { return s.pings.Load() >= 3 })
+	eventually(t, "pings", func() bool { return s.pings.Load() >= 3 })
 	giveBack := g.otherIdentity()
 	eventually(t, "the reason", func() bool {
 		p := a.Status().Problem
@@ -328,6 +328,6 @@ func TestAnotherGatewayBesideASilentTunnel(t *testing.T) {
 	})
 	eventually(t, "the end of the silent tunnel", func() bool { return strings.Contains(a.log.String(), "msg=disconnected") })
 	giveBack()
-	a.wakeUp() // ends the pause, which is long
+	trySend(a.wake, struct{}{}) // ends the pause, which is long
 	g.session()
 }

@@ -87,7 +87,7 @@ func TestRotate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// All but the secret stays as it was, also where the gateway says otherwise.
+	// All but the secret stays as it was, also where the gateway's token differs.
 	offered := g.renew("n3w")
 	offered.Server, offered.URL = "elsewhere.example:7443", "https://elsewhere.example"
 	if answer := s.offer(t, "r1", offered); answer != (link.Rotated{ID: "r1"}) {
@@ -123,7 +123,7 @@ func TestRotate(t *testing.T) {
 		t.Errorf("the next hello is %+v with the secret %q", hello, hello.Secret)
 	}
 	if strings.Contains(a.log.String(), "n3w") {
-		t.Error("the log tells the new secret")
+		t.Error("the log contains the new secret")
 	}
 }
 
@@ -140,7 +140,7 @@ func TestRotateRefused(t *testing.T) {
 	for what, token := range map[string]link.Token{
 		"another connector": {Server: g.token.Server, Pin: g.token.Pin, Connector: "con_other", Secret: "n3w"},
 		"another gateway":   {Server: g.token.Server, Pin: testToken.Pin[1:] + "w", Connector: g.token.Connector, Secret: "n3w"},
-		"no secret to say":  g.renew(strings.Repeat("x", 300)),
+		"not a secret":      g.renew(strings.Repeat("x", 300)),
 	} {
 		if answer := s.offer(t, what, token); answer.Error == "" || answer.ID != what {
 			t.Errorf("%s: answer %+v", what, answer)
@@ -188,14 +188,14 @@ func TestRotateWhileAReloadWaits(t *testing.T) {
 	if answer := s.offer(t, "r1", g.renew("n3w")); answer.Error != "" {
 		t.Fatalf("answer %+v", answer)
 	}
-	next, _ := a.next()
+	next := a.next().config
 	if hello := next.greeting(); hello.Secret != "n3w" {
 		t.Errorf("the pending configuration has the secret %q", hello.Secret)
 	}
 }
 
 // A hello that is refused because its secret was rotated on another tunnel at the
-// same time is no refusal of the connector.
+// same time does not refuse the connector.
 func TestRotateWhileAHelloIsOnItsWay(t *testing.T) {
 	g := startGateway(t)
 	startAgent(t, g, answerWith(t, "ok"), func(a *Agent) {
@@ -213,7 +213,7 @@ func TestRotateWhileAHelloIsOnItsWay(t *testing.T) {
 	}
 }
 
-// A file that cannot be written is told to the gateway in words.
+// A file that cannot be written is reported to the gateway.
 func TestRotateOfAFile(t *testing.T) {
 	g := startGateway(t)
 	path := filepath.Join(t.TempDir(), "connector.json")
@@ -253,14 +253,14 @@ func TestRotateForAllConfigurations(t *testing.T) {
 	if err := a.Reload(with(testToken, "b:1")); err != nil {
 		t.Fatal(err)
 	}
-	tried, _ := a.next()
+	tried := a.next().config
 	if err := a.Reload(with(testToken, "c:1")); err != nil {
 		t.Fatal(err)
 	}
 	if err := a.takeToken(tried.credentials, fresh.Encode()); err != nil {
 		t.Fatal(err)
 	}
-	newest, _ := a.next()
+	newest := a.next().config
 	for i, c := range []*configuration{a.current, tried, newest} {
 		if got := c.greeting().Secret; got != "n3w" {
 			t.Errorf("configuration %d has the secret %q", i, got)
@@ -269,13 +269,13 @@ func TestRotateForAllConfigurations(t *testing.T) {
 	if err := a.Reload(with(fresh, "a:1")); err != nil {
 		t.Fatal(err)
 	}
-	if c, _ := a.next(); !c.samePeer(a.current) {
+	if c := a.next().config; !c.samePeer(a.current) {
 		t.Error("the rotated token leads to another peer")
 	}
 	if err := a.Reload(with(testToken, "a:1")); err != nil {
 		t.Fatal(err)
 	}
-	if c, _ := a.next(); c.greeting().Secret != testToken.Secret || c.samePeer(a.current) {
+	if c := a.next().config; c.greeting().Secret != testToken.Secret || c.samePeer(a.current) {
 		t.Error("the old token was not put back")
 	}
 }

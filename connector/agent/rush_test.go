@@ -83,7 +83,7 @@ func refuser(t *testing.T, admit func(context.Context, *quic.ClientInfo) (contex
 }
 
 // TestBusyGatewayIsNotRushed: a gateway that refuses over UDP is not asked over
-// HTTPS as well, until it has refused again and again: somebody else may have.
+// HTTPS as well, until it has refused again and again: another network may have.
 func TestBusyGatewayIsNotRushed(t *testing.T) {
 	full := errors.New("full")
 	for name, test := range map[string]struct {

@@ -29,7 +29,8 @@ type session struct {
 	conn    *dial.Conn
 	stream  *quic.Stream
 	control *link.Control
-	welcome link.Welcome
+	answer  link.Message // to the hello
+	welcome link.Welcome // the same; empty in a pairing
 
 	heartbeat      atomic.Int64 // time.Duration between pings
 	pongs          chan struct{}
@@ -55,13 +56,14 @@ func newSession(a *Agent, c *configuration, conn *dial.Conn) *session {
 	return s
 }
 
-// begin processes the welcome. Any other answer is for a claim, and closes the connection.
+// begin processes the answer to the hello: a welcome or, in a pairing, pending or grant.
 func (s *session) begin(answer link.Message) error {
-	welcome, ok := answer.(link.Welcome)
-	if !ok {
+	welcome, welcomed := answer.(link.Welcome)
+	if pairing := s.config.hello.Claim != ""; pairing == welcomed {
 		s.close(link.CloseProtocol, ErrNoWelcome)
 		return ErrNoWelcome
 	}
+	s.answer = answer
 	welcome.Session, welcome.Version = text.Short(welcome.Session), text.Short(welcome.Version)
 	s.welcome = welcome
 	s.setHeartbeat(welcome.HeartbeatMillis)
@@ -197,10 +199,8 @@ func (s *session) housekeep() {
 		case offer := <-s.offers:
 			s.rotate(offer)
 		}
-		select {
-		case <-s.conn.Context().Done():
+		if !sleep(s.conn.Context(), housekeepingRest) {
 			return
-		case <-time.After(housekeepingRest):
 		}
 	}
 }
@@ -222,9 +222,7 @@ func (s *session) fail(err error) {
 		return
 	}
 	// The gateway may be about to send its reason for closing.
-	select {
-	case <-s.conn.Context().Done():
-	case <-time.After(closeTimeout):
+	if sleep(s.conn.Context(), closeTimeout) {
 		s.close(link.CloseLost, err)
 	}
 }
@@ -249,9 +247,7 @@ func (s *session) drain() {
 		s.close(link.CloseNone, err)
 		return
 	}
-	select {
-	case <-s.conn.Context().Done():
-	case <-time.After(s.agent.DrainTimeout):
+	if sleep(s.conn.Context(), s.agent.DrainTimeout) {
 		s.agent.Logger.Warn("running requests did not finish in time", "session", s.welcome.Session)
 		s.close(link.CloseNone, errDrainTimeout)
 	}

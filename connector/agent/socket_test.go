@@ -125,7 +125,7 @@ func TestOtherErrorsEndTheTunnel(t *testing.T) {
 		socket.fail(nil)
 	}
 	if n := s.gateway.count(); n != 1 {
-		t.Fatalf("%d hellos after errors that tell of no way", n)
+		t.Fatalf("%d hellos after errors without a route", n)
 	}
 	socket.fail(syscall.EINVAL) // the next tunnel has a socket of its own
 	eventually(t, "another tunnel", func() bool { return s.gateway.count() > 1 })

@@ -52,10 +52,7 @@ func (m *monitor) online(s *session, isNew bool) {
 	if m.state != online {
 		return
 	}
-	m.status.Tunnel = &TunnelStatus{
-		Session: s.welcome.Session, Remote: s.conn.RemoteAddr().String(), Transport: s.conn.Transport(), GatewayVersion: s.welcome.Version,
-	}
-	m.rtt, m.status.Problem = s.conn.RTT, nil
+	m.tunnel, m.status.Problem = s, nil
 	if isNew {
 		m.status.Tunnels++
 	}
@@ -74,7 +71,7 @@ func (m *monitor) change(to state) {
 		m.status.Since = time.Now()
 	}
 	if to != leaving && to != draining { // these keep the tunnel
-		m.status.Tunnel, m.rtt = nil, nil
+		m.tunnel = nil
 	}
 	m.wake()
 }

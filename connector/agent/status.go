@@ -1,8 +1,10 @@
 package agent
 
 import (
+	"log/slog"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/postern-dev/postern/connector/upstream"
@@ -82,11 +84,12 @@ func (a *Agent) Status() Status {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := m.status
-	s.State, s.Connector, s.Server, s.Recent = states[m.state].shown, c.hello.Connector, c.quic.Server, m.recent()
-	if s.Tunnel != nil {
-		tunnel := *s.Tunnel
-		tunnel.RTT = m.rtt().Round(10 * time.Microsecond)
-		s.Tunnel = &tunnel
+	s.State, s.Connector, s.Server, s.Recent = states[m.state].shown, c.hello.Connector, c.quic.Server, slices.Clone(m.last[:min(s.Served+s.Failed, recentRequests)])
+	if t := m.tunnel; t != nil {
+		s.Tunnel = &TunnelStatus{
+			Session: t.welcome.Session, Remote: t.conn.RemoteAddr().String(), Transport: t.conn.Transport(),
+			GatewayVersion: t.welcome.Version, RTT: t.conn.RTT().Round(10 * time.Microsecond),
+		}
 	}
 	upstreams := c.proxy.Upstreams()
 	for _, name := range upstreams.Names() {
@@ -108,4 +111,75 @@ func (a *Agent) Changed() <-chan struct{} {
 		m.changed = make(chan struct{})
 	}
 	return m.changed
+}
+
+// recentRequests is the number of finished requests in the status.
+const recentRequests = 5
+
+// monitor collects the state of a connector for [Agent.Status].
+type monitor struct {
+	logger *slog.Logger
+
+	mu      sync.Mutex
+	changed chan struct{} // closed on a change; nil: nothing waits for one
+	state   state
+	status  Status   // only the fields that are counted or set here
+	tunnel  *session // nil: none is up
+
+	counts map[string]*UpstreamStatus       // by name
+	last   [recentRequests]upstream.Request // finished, the newest first
+}
+
+// wake notifies of a change. The caller holds mu.
+func (m *monitor) wake() {
+	if m.changed != nil {
+		close(m.changed)
+		m.changed = nil
+	}
+}
+
+// Begin implements [upstream.Observer].
+func (m *monitor) Begin(upstream string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.status.Running++
+	m.of(upstream).Running++
+	m.wake()
+}
+
+// of returns the counts of an upstream. The caller holds mu.
+func (m *monitor) of(upstream string) *UpstreamStatus {
+	if m.counts == nil {
+		m.counts = make(map[string]*UpstreamStatus)
+	}
+	if m.counts[upstream] == nil {
+		m.counts[upstream] = &UpstreamStatus{Name: upstream, Results: map[string]uint64{}, Buckets: make([]uint64, len(DurationBounds))}
+	}
+	return m.counts[upstream]
+}
+
+// End implements [upstream.Observer].
+func (m *monitor) End(r upstream.Request) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c := m.of(r.Upstream)
+	m.status.Running--
+	c.Running--
+	c.Results[r.Result]++
+	if r.Status != 0 {
+		seconds := r.Duration.Seconds()
+		c.Answered++
+		c.Seconds += seconds
+		for i := len(DurationBounds) - 1; i >= 0 && seconds <= DurationBounds[i]; i-- {
+			c.Buckets[i]++
+		}
+	}
+	if r.Status != 0 && r.Result == upstream.StatusClass(r.Status) {
+		m.status.Served++
+	} else {
+		m.status.Failed++
+	}
+	copy(m.last[1:], m.last[:])
+	m.last[0] = r
+	m.wake()
 }

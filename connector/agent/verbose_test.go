@@ -43,11 +43,11 @@ func TestGatewayRepeatsItself(t *testing.T) {
 		t.Errorf("%d tokens were kept in %v", calls, time.Since(begun))
 	}
 	if n := strings.Count(a.log.String(), "gateway is shutting down"); n != 1 {
-		t.Errorf("%d lines say that the gateway shuts down", n)
+		t.Errorf("%d lines report that the gateway shuts down", n)
 	}
 }
 
-// What a gateway says of itself is cut before it gets into a log.
+// The gateway's fields are cut before it gets into a log.
 func TestGatewayIsVerbose(t *testing.T) {
 	g := startGateway(t)
 	g.set(func() {
@@ -58,7 +58,7 @@ func TestGatewayIsVerbose(t *testing.T) {
 	if text := a.log.String(); len(text) > 5000 || strings.Contains(text, "[2J") && strings.Contains(text, "\x1b") {
 		t.Errorf("a log of %d bytes: %.300q", len(text), text)
 	}
-	s := &session{agent: a.Agent}
+	s := &session{agent: a.Agent, config: a.current}
 	if err := s.begin(link.Welcome{Session: strings.Repeat("s", 5000), Version: strings.Repeat("v", 5000)}); err != nil ||
 		len(s.welcome.Session)+len(s.welcome.Version) > 500 {
 		t.Errorf("%v, %d bytes of session and version", err, len(s.welcome.Session)+len(s.welcome.Version))

@@ -1,22 +1,26 @@
 // Package config is the configuration of a connector: a JSON file, read strictly
 // and checked with errors that name the field and the fix.
 //
-//	config.go, allow.go, size.go   the fields and their types
-//	parse.go, suggest.go           reading the file, with suggestions for typos
-//	validate.go                    checking the values
-//	store.go, keep.go, owner_*.go  writing the file: after a pairing, and with a new token
+//	config.go             the fields and their types
+//	parse.go              reading the file, with suggestions for typos
+//	validate.go           checking the values
+//	store.go, owner_*.go  writing the file: after a pairing, and with a new token
 package config
 
 import (
 	"fmt"
 	"maps"
+	"net/http"
 	"os"
+	"path"
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/memory"
 )
 
 // Values of Config.Transport.
@@ -36,31 +40,25 @@ const DefaultUpstream = "default"
 // with Upstream, or with several Upstreams and Routes. [Load] validates its result; call
 // [Config.Validate] for others.
 type Config struct {
-	// TunnelToken authenticates the connector and names its gateway. It is
-	// required, and is printed once by `caddy gateway connector create`.
+	// TunnelToken authenticates the connector and names its gateway. It is required.
 	TunnelToken string `json:"tunnel_token"`
 	// Server is the host:port to dial. Default: the one in the token.
 	Server string `json:"server,omitempty"`
 	// Transport is "auto" (the default), "quic" or "websocket".
 	Transport string `json:"transport,omitempty"`
-	// MaxRequests limits concurrent requests. The gateway refuses further ones, or
-	// sends them to another connector. Default: 1024.
+	// MaxRequests limits concurrent requests. Default: 1024.
 	MaxRequests int `json:"max_requests,omitempty"`
-	// Upstream is the plain form's model server: a base URL without a path,
-	// to which /v1 is added. Its name in the tunnel is "default".
+	// Upstream is the base URL of the plain form's model server; /v1 is added to it.
 	Upstream string `json:"upstream,omitempty"`
 	// APIKeyFile contains the API key of the plain form's upstream. Default: none.
 	APIKeyFile string `json:"api_key_file,omitempty"`
 	// Upstreams are model servers by name, instead of Upstream.
 	Upstreams map[string]Upstream `json:"upstreams,omitempty"`
 	// Routes select the upstream of a public model name; the first match wins.
-	// Default: none; the deployment or the only upstream decides.
 	Routes []link.Route `json:"routes,omitempty"`
-	// MaxMemory bounds the memory for requests, such as "256MiB". Default: an eighth of
-	// the memory of the machine or the cgroup, from 64 MiB to 1 GiB.
+	// MaxMemory bounds the memory for requests, such as "256MiB". See MemoryBudget.
 	MaxMemory string `json:"max_memory,omitempty"`
-	// Allow lists further requests that may reach the upstreams: "METHOD /v1/path",
-	// optionally with a trailing *. Default: none.
+	// Allow lists further requests that may reach the upstreams: see [Pattern].
 	Allow []string `json:"allow,omitempty"`
 }
 
@@ -68,8 +66,7 @@ type Config struct {
 type Upstream struct {
 	// BaseURL is the server's API root, including /v1.
 	BaseURL string `json:"BaseUrl"`
-	// APIKeyFile contains the server's API key. It is sent as a bearer token, and
-	// reloaded when the file changes. Default: none.
+	// APIKeyFile contains the server's API key. It is reloaded when it changes.
 	APIKeyFile string `json:"api_key_file,omitempty"`
 }
 
@@ -170,4 +167,89 @@ func readableByOthers(path string) bool {
 	}
 	info, err := os.Stat(path)
 	return err == nil && info.Mode().Perm()&0o004 != 0
+}
+
+// methods are the methods that can be allowed.
+var methods = []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}
+
+// Pattern is one entry of allow: "METHOD /v1/path", optionally with a trailing *. It is
+// comparable.
+type Pattern struct {
+	method, path string
+	prefix       bool // path is a prefix
+}
+
+func parsePattern(text string) (Pattern, error) {
+	method, path, _ := strings.Cut(text, " ")
+	path, prefix := strings.CutSuffix(path, "*")
+	plain := path
+	if prefix {
+		plain = strings.TrimSuffix(path, "/") + "/x"
+	}
+	if !slices.Contains(methods, method) || !isPlain(plain) || strings.Contains(path, "*") {
+		return Pattern{}, fmt.Errorf(`%q must be a method and a path under /v1, optionally with a trailing *, like "POST /v1/rerank" or "GET /v1/models/*"`, text)
+	}
+	return Pattern{method, path, prefix}, nil
+}
+
+// Matches reports whether the pattern allows a request. Ambiguous paths never match.
+func (p Pattern) Matches(method, path string) bool {
+	return method == p.method && (path == p.path || p.prefix && strings.HasPrefix(path, p.path)) && isPlain(path)
+}
+
+// isPlain reports whether p is a path under /v1 that all servers interpret alike.
+func isPlain(p string) bool {
+	if !strings.HasPrefix(p, "/v1/") || path.Clean(p) != p {
+		return false
+	}
+	for _, b := range []byte(p) {
+		if b <= ' ' || b >= 0x7f || strings.IndexByte(`\%?#;"<>^{|}`+"`", b) >= 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// Patterns returns the patterns of Allow.
+func (c *Config) Patterns() ([]Pattern, error) {
+	patterns := make([]Pattern, len(c.Allow))
+	for i, text := range c.Allow {
+		var err error
+		if patterns[i], err = parsePattern(text); err != nil {
+			return nil, fmt.Errorf("allow[%d]: %w", i, err)
+		}
+	}
+	return patterns, nil
+}
+
+// Bounds of the memory for requests, in bytes.
+const (
+	minMemory = 16 << 20 // smallest configurable value
+	// Bounds of the default.
+	lowMemory  = 64 << 20
+	highMemory = 1 << 30
+)
+
+// MemoryBudget returns the bytes of requests that a connector may hold: by default an
+// eighth of the available memory. The configuration must be valid.
+func (c *Config) MemoryBudget() int64 {
+	if n, err := parseSize(c.MaxMemory); err == nil {
+		return n
+	}
+	return min(max(memory.Available()/8, lowMemory), highMemory)
+}
+
+// parseSize parses a size such as 256MiB. Sizes below minMemory are errors.
+func parseSize(text string) (int64, error) {
+	digits := strings.TrimRight(text, "BGKMTbgikmt ")
+	n, err := strconv.ParseInt(digits, 10, 32)
+	unit := map[string]int64{"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30}[strings.TrimSuffix(
+		strings.ToLower(strings.TrimSpace(text[len(digits):])), "b")]
+	if err != nil || n <= 0 || unit == 0 {
+		return 0, fmt.Errorf(`%q is not a size; write one such as "256MiB"`, text)
+	}
+	if n*unit < minMemory {
+		return 0, fmt.Errorf("%q is too small; the connector needs at least 16MiB", text)
+	}
+	return n * unit, nil
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// testToken is a well-formed token of nobody.
+// testToken is a well-formed token of no connector.
 var testToken = link.Token{
 	Server:    "gw.example.com:7443",
 	Pin:       "n4bQgYhMfWWaL-qgxVrQFaO_TxsrC4Is0V1sFbDwCgg",
@@ -171,7 +171,7 @@ func TestConfigErrors(t *testing.T) {
 				t.Errorf("got  %s\nwant %s", got, tt.want)
 			}
 			if strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), testToken.Secret) {
-				t.Error("the error tells a secret")
+				t.Error("the error contains a secret")
 			}
 		})
 	}
@@ -338,7 +338,7 @@ func TestSuggest(t *testing.T) {
 }
 
 func TestPlainBaseAddsV1(t *testing.T) {
-	got, err := plainBase("http://localhost:11434/")
+	got, err := parseBase("http://localhost:11434/", true)
 	if want := (&url.URL{Scheme: "http", Host: "localhost:11434", Path: "/v1"}); err != nil || *got != *want {
 		t.Errorf("got %v, %v", got, err)
 	}

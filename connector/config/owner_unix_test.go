@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// likeInfo is a file of somebody else.
+// likeInfo is a file of another user.
 type likeInfo struct {
 	os.FileInfo
 	stat syscall.Stat_t
@@ -17,7 +17,7 @@ type likeInfo struct {
 func (l likeInfo) Sys() any { return &l.stat }
 
 // Root gives the file to its owner. Others cannot, and then change nothing:
-// who had made the configuration could not read it any more.
+// its owner could no longer read it.
 func TestReplaceTokenKeepsTheOwner(t *testing.T) {
 	path := writeConfig(t, "{}", 0o600)
 	info, err := os.Stat(path)

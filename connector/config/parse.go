@@ -2,13 +2,13 @@ package config
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"maps"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/postern-dev/postern/connector/link"
@@ -35,62 +35,105 @@ func Parse(data []byte) (Config, error) {
 	if err := checkSyntax(data); err != nil {
 		return Config{}, err
 	}
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.UseNumber()
+	if err := check(dec, "", reflect.TypeFor[Config]()); err != nil {
+		return Config{}, err
+	}
 	var c Config
-	return c, decode("", data, reflect.ValueOf(&c).Elem())
+	return c, json.Unmarshal(data, &c)
 }
 
-// decode decodes a JSON value into a struct with tags, a map, a slice, a string or a
-// number. Errors name its path, at; "" is the whole document.
-func decode(at string, raw json.RawMessage, into reflect.Value) error {
-	switch into.Kind() {
-	case reflect.Struct:
-		known := tags(into.Type())
-		fields, err := object(at, raw, known)
-		if err != nil {
-			return err
-		}
-		for i, name := range known {
-			if raw, ok := fields[name]; ok {
-				if err := decode(join(at, name), raw, into.Field(i)); err != nil {
-					return err
-				}
-			}
-		}
-	case reflect.Map:
-		fields, err := object(at, raw, nil)
-		if err != nil {
-			return err
-		}
-		into.Set(reflect.MakeMapWithSize(into.Type(), len(fields)))
-		for _, name := range slices.Sorted(maps.Keys(fields)) {
-			value := reflect.New(into.Type().Elem()).Elem()
-			if err := decode(join(at, name), fields[name], value); err != nil {
-				return err
-			}
-			into.SetMapIndex(reflect.ValueOf(name), value)
-		}
-	case reflect.Slice:
-		var items []json.RawMessage
-		if err := json.Unmarshal(raw, &items); err != nil || kind(raw) != "a list" {
-			return fmt.Errorf("%s: must be a list, not %s", at, kind(raw))
-		}
-		into.Set(reflect.MakeSlice(into.Type(), len(items), len(items)))
-		for i, item := range items {
-			if err := decode(fmt.Sprintf("%s[%d]", at, i), item, into.Index(i)); err != nil {
-				return err
-			}
-		}
-	case reflect.Int:
-		err := json.Unmarshal(raw, into.Addr().Interface())
-		if err != nil || into.Int() < 1 || into.Int() > link.MostMaxRequests {
+// checkSyntax returns an error with line and column for the first syntax error, or for
+// data after the first value.
+func checkSyntax(data []byte) error {
+	var syntax *json.SyntaxError
+	if !errors.As(json.Unmarshal(data, new(json.RawMessage)), &syntax) {
+		return nil
+	}
+	problem := syntax.Error()
+	switch {
+	case strings.HasPrefix(problem, "unexpected end"):
+		problem = "the JSON ends too early; is a brace or a quote missing?"
+	case strings.HasSuffix(problem, "after top-level value"):
+		problem = "unexpected data after the closing brace; remove it"
+	default:
+		problem = "invalid JSON: " + problem
+	}
+	before := data[:syntax.Offset-1]
+	return fmt.Errorf("line %d, column %d: %s", bytes.Count(before, []byte("\n"))+1, len(before)-bytes.LastIndexByte(before, '\n'), problem)
+}
+
+// wanted names the JSON values of the types in a configuration.
+var wanted = map[reflect.Kind]string{
+	reflect.Struct: "an object in braces", reflect.Map: "an object in braces", reflect.Slice: "a list", reflect.String: "text in quotes",
+}
+
+// check checks that the next value of a valid document fits a type. Errors name its path,
+// at; "" is the whole document.
+func check(dec *json.Decoder, at string, t reflect.Type) error {
+	value, err := dec.Token()
+	if err != nil {
+		return err
+	}
+	if t.Kind() == reflect.Int {
+		number, _ := value.(json.Number)
+		if n, err := strconv.Atoi(number.String()); err != nil || n < 1 || n > link.MostMaxRequests {
 			return fmt.Errorf("%s: must be a whole number from 1 to %d", at, link.MostMaxRequests)
 		}
-	default:
-		if kind(raw) != "text" {
-			return fmt.Errorf("%s: must be text in quotes, not %s", at, kind(raw))
+		return nil
+	}
+	if want, got := wanted[t.Kind()], kind(value); !strings.HasPrefix(want, got) {
+		return fmt.Errorf("%s: must be %s, not %s", cmp.Or(at, "the configuration"), want, got)
+	}
+	switch t.Kind() {
+	case reflect.String:
+		return nil
+	case reflect.Slice:
+		for i := 0; dec.More(); i++ {
+			if err := check(dec, fmt.Sprintf("%s[%d]", at, i), t.Elem()); err != nil {
+				return err
+			}
 		}
-		if err := json.Unmarshal(raw, into.Addr().Interface()); err != nil {
-			return fmt.Errorf("%s: %w", at, err)
+	default:
+		if err := checkFields(dec, at, t); err != nil {
+			return err
+		}
+	}
+	_, err = dec.Token() // the closing bracket
+	return err
+}
+
+// checkFields checks the fields of an object. A repeated name is an error, as parsers
+// treat it differently.
+func checkFields(dec *json.Decoder, at string, t reflect.Type) error {
+	if at != "" {
+		at += "."
+	}
+	seen := make(map[string]bool)
+	for dec.More() {
+		token, err := dec.Token()
+		if err != nil {
+			return err
+		}
+		name, _ := token.(string) // keys are always strings
+		if seen[name] {
+			return fmt.Errorf("%s: given twice; remove one of the two", at+name)
+		}
+		seen[name] = true
+		var field reflect.Type
+		if t.Kind() == reflect.Map {
+			field = t.Elem()
+		} else {
+			known := tags(t)
+			i := slices.Index(known, name)
+			if i < 0 {
+				return fmt.Errorf("%s: unknown field; %s", at+name, suggestion(name, known, "known here: "+strings.Join(known, ", ")))
+			}
+			field = t.Field(i).Type
+		}
+		if err := check(dec, at+name, field); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -105,100 +148,73 @@ func tags(t reflect.Type) []string {
 	return names
 }
 
-// object splits the JSON object in raw into its fields. If known is nil, any name is
-// allowed. A repeated name is an error, as parsers treat it differently.
-func object(at string, raw json.RawMessage, known []string) (map[string]json.RawMessage, error) {
-	if kind(raw) != "an object" {
-		return nil, fmt.Errorf("%s: must be an object in braces, not %s", orDocument(at), kind(raw))
-	}
-	dec := json.NewDecoder(bytes.NewReader(raw))
-	if _, err := dec.Token(); err != nil {
-		return nil, fmt.Errorf("%s: %w", orDocument(at), err)
-	}
-	fields := make(map[string]json.RawMessage)
-	for dec.More() {
-		token, err := dec.Token()
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", orDocument(at), err)
-		}
-		name, _ := token.(string) // keys are always strings
-		if _, twice := fields[name]; twice {
-			return nil, fmt.Errorf("%s: given twice; remove one of the two", join(at, name))
-		}
-		if known != nil && !slices.Contains(known, name) {
-			return nil, fmt.Errorf("%s: unknown field; %s", join(at, name), suggestion(name, known, "known here: "+strings.Join(known, ", ")))
-		}
-		var value json.RawMessage
-		if err := dec.Decode(&value); err != nil {
-			return nil, fmt.Errorf("%s: %w", join(at, name), err)
-		}
-		fields[name] = value
-	}
-	return fields, nil
-}
-
-// checkSyntax returns an error with line and column for the first syntax error, or for
-// data after the first value.
-func checkSyntax(data []byte) error {
-	dec := json.NewDecoder(bytes.NewReader(data))
-	var whole json.RawMessage
-	if err := dec.Decode(&whole); err != nil {
-		at := int64(len(data))
-		var syntax *json.SyntaxError
-		if errors.As(err, &syntax) {
-			at = syntax.Offset
-		}
-		line, column := position(data, at)
-		if errors.Is(err, io.ErrUnexpectedEOF) {
-			return fmt.Errorf("line %d, column %d: the JSON ends too early; is a brace or a quote missing?", line, column)
-		}
-		return fmt.Errorf("line %d, column %d: invalid JSON: %w", line, column, err)
-	}
-	if rest := bytes.TrimLeft(data[dec.InputOffset():], " \t\r\n"); len(rest) > 0 {
-		line, column := position(data, int64(len(data)-len(rest)+1))
-		return fmt.Errorf("line %d, column %d: unexpected data after the closing brace; remove it", line, column)
-	}
-	return nil
-}
-
-// position converts a number of bytes read to a line and a column, both from 1.
-func position(data []byte, read int64) (line, column int) {
-	before := data[:max(0, min(read-1, int64(len(data))))]
-	return bytes.Count(before, []byte("\n")) + 1, len(before) - bytes.LastIndexByte(before, '\n')
-}
-
 // kind names the type of a JSON value in everyday words.
-func kind(raw json.RawMessage) string {
-	raw = bytes.TrimSpace(raw)
-	if len(raw) == 0 {
-		return "nothing"
-	}
-	switch raw[0] {
-	case '{':
+func kind(value json.Token) string {
+	switch value {
+	case json.Delim('{'):
 		return "an object"
-	case '[':
+	case json.Delim('['):
 		return "a list"
-	case '"':
-		return "text"
-	case 't', 'f':
-		return "true or false"
-	case 'n':
+	case nil:
 		return "null"
+	}
+	switch value.(type) {
+	case string:
+		return "text"
+	case bool:
+		return "true or false"
 	default:
 		return "a number"
 	}
 }
 
-func join(at, name string) string {
-	if at == "" {
-		return name
+// suggestion returns the end of an error about an unknown name: the most similar
+// candidate, or else otherwise.
+func suggestion(name string, candidates []string, otherwise string) string {
+	if similar := suggest(name, candidates); similar != "" {
+		return fmt.Sprintf("did you mean %q?", similar)
 	}
-	return at + "." + name
+	return otherwise
 }
 
-func orDocument(at string) string {
-	if at == "" {
-		return "the configuration"
+// suggest returns the candidate most similar to name, or "" if all are more than two
+// edits away. Case, dashes and underscores do not count.
+func suggest(name string, candidates []string) string {
+	best, bestDistance := "", 3
+	for _, candidate := range candidates {
+		if d := distance(fold(name), fold(candidate)); d < bestDistance && d < len(fold(candidate)) {
+			best, bestDistance = candidate, d
+		}
 	}
-	return at
+	return best
+}
+
+func fold(s string) string {
+	return strings.NewReplacer("_", "", "-", "").Replace(strings.ToLower(s))
+}
+
+// distance returns the Levenshtein distance of two short strings, and a large number for
+// long ones.
+func distance(a, b string) int {
+	const long = 64
+	if len(a) > long || len(b) > long {
+		return long
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			edit := diagonal
+			if a[i] != b[j] {
+				edit++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(edit, row[j+1]+1, row[j]+1)
+		}
+	}
+	return row[len(b)]
 }

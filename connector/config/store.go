@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
+	"time"
 )
 
 // ErrPaired means that the configuration file already contains a tunnel token.
@@ -38,24 +40,15 @@ func DefaultPath(getenv func(string) string) string {
 // Store is the configuration file that a pairing writes. Its upstreams and routes are
 // kept.
 type Store struct {
-	path  string
-	force bool // replace an existing token
+	Path  string // of the file, which need not exist
+	Force bool   // replace an existing token
 }
-
-// NewStore returns the store in the file at path, which need not exist. An existing token
-// is only replaced if force is set.
-func NewStore(path string, force bool) *Store {
-	return &Store{path: path, force: force}
-}
-
-// Path returns the file's path.
-func (s *Store) Path() string { return s.path }
 
 // Load returns the configuration in the file, or the zero value if it does not exist.
 // It fails with [ErrPaired] if the file contains a token that must be kept. Relative
 // paths stay relative.
 func (s *Store) Load() (Config, error) {
-	data, err := os.ReadFile(s.path)
+	data, err := os.ReadFile(s.Path)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return Config{}, fmt.Errorf("reading the configuration: %w", err)
 	}
@@ -64,10 +57,10 @@ func (s *Store) Load() (Config, error) {
 	}
 	c, err := Parse(data)
 	if err != nil {
-		return Config{}, fmt.Errorf("%s: %w", s.path, err)
+		return Config{}, fmt.Errorf("%s: %w", s.Path, err)
 	}
-	if c.TunnelToken != "" && !s.force {
-		return Config{}, fmt.Errorf("%w: %s contains a tunnel token", ErrPaired, s.path)
+	if c.TunnelToken != "" && !s.Force {
+		return Config{}, fmt.Errorf("%w: %s contains a tunnel token", ErrPaired, s.Path)
 	}
 	return c, nil
 }
@@ -75,7 +68,7 @@ func (s *Store) Load() (Config, error) {
 // Prepare checks that the file can be written later, as a token that cannot be saved
 // would be lost. It creates the file's folder.
 func (s *Store) Prepare() error {
-	staged, err := stage(target(s.path), nil, nil)
+	staged, err := stage(target(s.Path), nil, nil)
 	if err != nil {
 		return fmt.Errorf("writing the configuration: %w", err)
 	}
@@ -95,5 +88,132 @@ func (s *Store) Save(c Config) error {
 	if err := encoder.Encode(c); err != nil {
 		return fmt.Errorf("encoding the configuration: %w", err)
 	}
-	return replace(target(s.path), text.Bytes(), nil)
+	return replace(target(s.Path), text.Bytes(), nil)
+}
+
+const (
+	// stagedFiles is the pattern of the files that replace a configuration once they are
+	// complete.
+	stagedFiles = ".connector-new-*.json"
+	// leftover is the age at which such a file is abandoned.
+	leftover = time.Hour
+)
+
+// ReplaceToken replaces the tunnel token in the configuration file at path, and keeps
+// the rest, including its mode and owner. The replacement is atomic, and durable after
+// the return. Errors name the file and never contain a token.
+func ReplaceToken(path, old, renewed string) error {
+	file := target(path)
+	info, err := os.Stat(file)
+	if err != nil {
+		return fmt.Errorf("reading the configuration: %w", err)
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("reading the configuration: %w", err)
+	}
+	text, err := withToken(data, old, renewed)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s %w", path, err)
+	case bytes.Equal(text, data):
+		return syncFolder(filepath.Dir(file))
+	case info.Mode().Perm()&0o200 == 0:
+		return fmt.Errorf("%s is marked as read-only", path)
+	}
+	return replace(file, text, info)
+}
+
+// withToken returns the text of a configuration with the token replaced.
+func withToken(data []byte, old, renewed string) ([]byte, error) {
+	c, err := Parse(data)
+	switch token := strings.TrimSpace(c.TunnelToken); {
+	case err != nil:
+		return nil, fmt.Errorf("has become invalid: %w", err)
+	case token == "":
+		return nil, errors.New("contains no tunnel token: it comes from the environment")
+	case token == strings.TrimSpace(renewed):
+		return data, nil // already written; the answer was lost
+	case token != strings.TrimSpace(old):
+		return nil, errors.New("contains a different tunnel token than the one in use; run `connector reload`")
+	}
+	var written struct {
+		Token json.RawMessage `json:"tunnel_token"`
+	}
+	if json.Unmarshal(bytes.TrimPrefix(data, byteOrderMark), &written) != nil || bytes.Count(data, written.Token) != 1 {
+		return nil, errors.New("contains its tunnel token twice")
+	}
+	value, _ := json.Marshal(renewed) // a string cannot fail
+	return bytes.Replace(data, written.Token, value, 1), nil
+}
+
+// target returns path with symbolic links resolved.
+func target(path string) string {
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		return real
+	}
+	return path
+}
+
+// replace atomically replaces target by a file with this text: see stage.
+func replace(target string, text []byte, like os.FileInfo) error {
+	staged, err := stage(target, text, like)
+	if err != nil {
+		return fmt.Errorf("writing the configuration: %w", err)
+	}
+	if err := os.Rename(staged, target); err != nil {
+		_ = os.Remove(staged)
+		return fmt.Errorf("writing the configuration: %w", err)
+	}
+	return syncFolder(filepath.Dir(target))
+}
+
+// stage writes text to a new file next to target, with the mode and the owner of like.
+// Without like, only the current user can read it. It removes staged files that killed
+// processes have left behind.
+func stage(target string, text []byte, like os.FileInfo) (name string, err error) {
+	dir := filepath.Dir(target)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	names, _ := filepath.Glob(filepath.Join(dir, stagedFiles)) // the pattern is valid
+	for _, name := range names {
+		if info, err := os.Lstat(name); err == nil && time.Since(info.ModTime()) > leftover {
+			_ = os.Remove(name)
+		}
+	}
+	file, err := os.CreateTemp(dir, stagedFiles) // with mode 0600
+	if err != nil {
+		return "", err
+	}
+	_, err = file.Write(text)
+	if err == nil && like != nil {
+		// Changing the owner may clear bits of the mode, so it comes first.
+		if err = keepOwner(file, like); err == nil {
+			err = file.Chmod(like.Mode().Perm())
+		}
+	}
+	if err == nil {
+		err = file.Sync()
+	}
+	if err = errors.Join(err, file.Close()); err != nil {
+		_ = os.Remove(file.Name())
+		return "", err
+	}
+	return file.Name(), nil
+}
+
+// syncFolder makes a rename durable. Windows does not support that.
+func syncFolder(dir string) error {
+	if runtime.GOOS == "windows" {
+		return nil
+	}
+	folder, err := os.Open(dir)
+	if err == nil {
+		err = errors.Join(folder.Sync(), folder.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("writing the configuration: %w", err)
+	}
+	return nil
 }

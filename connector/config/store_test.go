@@ -43,7 +43,7 @@ func onlyFile(t *testing.T, path string) {
 
 func TestStoreMakesTheFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "postern", "connector.json")
-	s := NewStore(path, false)
+	s := &Store{path, false}
 	c, err := s.Load()
 	if err != nil {
 		t.Fatal(err)
@@ -71,7 +71,7 @@ func TestStoreMakesTheFile(t *testing.T) {
 func TestStoreKeepsWhatThereIs(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "connector.json")
 	writeFile(t, path, `{"upstreams":{"ollama":{"BaseUrl":"http://a:1/v1","api_key_file":"key"}},"routes":[{"model":"<*>","upstream":"ollama"}]}`)
-	s := NewStore(path, false)
+	s := &Store{path, false}
 	c, err := s.Load()
 	if err != nil {
 		t.Fatal(err)
@@ -80,7 +80,7 @@ func TestStoreKeepsWhatThereIs(t *testing.T) {
 	if err := s.Save(c); err != nil {
 		t.Fatal(err)
 	}
-	again, err := NewStore(path, true).Load()
+	again, err := (&Store{path, true}).Load()
 	if err != nil || again.TunnelToken != c.TunnelToken || again.Upstreams["ollama"] != (Upstream{"http://a:1/v1", "key"}) ||
 		len(again.Routes) != 1 || again.Routes[0] != (link.Route{Model: "<*>", Upstream: "ollama"}) {
 		t.Errorf("it holds %+v, %v", again, err)
@@ -93,7 +93,7 @@ func TestStoreKeepsWhatThereIs(t *testing.T) {
 func TestStoreKeepsATokenUnlessForced(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "connector.json")
 	old := `{"tunnel_token":"` + testToken.Encode() + `","upstream":"http://a:1"}`
-	s := NewStore(path, false)
+	s := &Store{path, false}
 	c, err := s.Load()
 	if err != nil {
 		t.Fatal(err)
@@ -109,7 +109,7 @@ func TestStoreKeepsATokenUnlessForced(t *testing.T) {
 	if data, _ := os.ReadFile(path); string(data) != old {
 		t.Errorf("it holds %s", data)
 	}
-	if err := NewStore(path, true).Save(c); err != nil {
+	if err := (&Store{path, true}).Save(c); err != nil {
 		t.Error(err)
 	}
 	if data, _ := os.ReadFile(path); !strings.Contains(string(data), "ptt_new") {
@@ -122,15 +122,15 @@ func TestStoreErrors(t *testing.T) {
 	dir := t.TempDir()
 	broken := filepath.Join(dir, "broken.json")
 	writeFile(t, broken, `{"tunnel_token":`)
-	_, err := NewStore(broken, true).Load()
+	_, err := (&Store{broken, true}).Load()
 	wantText(t, err, broken, "ends too early")
-	file := NewStore(filepath.Join(broken, "connector.json"), false) // its folder is a file
+	file := &Store{filepath.Join(broken, "connector.json"), false} // its folder is a file
 	if err := file.Prepare(); err == nil {
 		t.Error("prepared below a file")
 	}
 	empty := filepath.Join(dir, "empty.json")
 	writeFile(t, empty, " \n")
-	if c, err := NewStore(empty, false).Load(); err != nil || c.TunnelToken != "" {
+	if c, err := (&Store{empty, false}).Load(); err != nil || c.TunnelToken != "" {
 		t.Errorf("empty: %+v, %v", c, err)
 	}
 	if runtime.GOOS == "windows" || os.Getuid() == 0 {
@@ -140,7 +140,7 @@ func TestStoreErrors(t *testing.T) {
 	if err := os.Mkdir(sealed, 0o500); err != nil {
 		t.Fatal(err)
 	}
-	wantText(t, NewStore(filepath.Join(sealed, "connector.json"), false).Prepare(), "writing the configuration")
+	wantText(t, (&Store{filepath.Join(sealed, "connector.json"), false}).Prepare(), "writing the configuration")
 }
 
 func TestStoreFollowsLinks(t *testing.T) {
@@ -150,7 +150,7 @@ func TestStoreFollowsLinks(t *testing.T) {
 	if err := os.Symlink(target, path); err != nil {
 		t.Skip(err)
 	}
-	if err := NewStore(path, false).Save(Config{TunnelToken: "ptt_new"}); err != nil {
+	if err := (&Store{path, false}).Save(Config{TunnelToken: "ptt_new"}); err != nil {
 		t.Fatal(err)
 	}
 	if info, err := os.Lstat(path); err != nil || info.Mode()&os.ModeSymlink == 0 {

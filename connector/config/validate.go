@@ -52,9 +52,6 @@ func (c *Config) validateTunnel() error {
 			return fmt.Errorf("server: %w", err)
 		}
 	}
-	if c.MaxRequests < 0 || c.MaxRequests > link.MostMaxRequests {
-		return fmt.Errorf("max_requests: must be a whole number from 1 to %d", link.MostMaxRequests)
-	}
 	known := []string{TransportAuto, TransportQUIC, TransportWebSocket}
 	if c.Transport == "" || slices.Contains(known, c.Transport) {
 		return nil
@@ -117,7 +114,7 @@ type Endpoint struct {
 // Endpoints returns the upstreams in the order of their names.
 func (c *Config) Endpoints() ([]Endpoint, error) {
 	if c.Upstream != "" {
-		base, err := plainBase(c.Upstream)
+		base, err := parseBase(c.Upstream, true)
 		if err != nil {
 			return nil, fmt.Errorf("upstream: %w", err)
 		}
@@ -132,7 +129,7 @@ func (c *Config) Endpoints() ([]Endpoint, error) {
 		if u.BaseURL == "" {
 			return nil, fmt.Errorf(`%s.BaseUrl: missing; give the model server's API root, like "http://localhost:11434/v1"`, at)
 		}
-		base, err := fullBase(u.BaseURL)
+		base, err := parseBase(u.BaseURL, false)
 		if err != nil {
 			return nil, fmt.Errorf("%s.BaseUrl: %w", at, err)
 		}
@@ -141,39 +138,8 @@ func (c *Config) Endpoints() ([]Endpoint, error) {
 	return endpoints, nil
 }
 
-// plainBase parses the plain form's upstream and adds /v1 to it.
-func plainBase(raw string) (*url.URL, error) {
-	u, err := parseBase(raw, "http://localhost:11434")
-	if err != nil {
-		return nil, err
-	}
-	switch strings.TrimRight(u.Path, "/") {
-	case "":
-	case "/v1":
-		return nil, fmt.Errorf("must not have a path, /v1 is added; write %q", u.Scheme+"://"+u.Host)
-	default:
-		return nil, fmt.Errorf(`must not have a path; for a server under %s use "upstreams": {"default": {"BaseUrl": %q}} instead`,
-			u.Path, u.Scheme+"://"+u.Host+withV1(u.Path))
-	}
-	u.Path = "/v1"
-	return u, nil
-}
-
-// fullBase parses a BaseUrl, which includes /v1.
-func fullBase(raw string) (*url.URL, error) {
-	u, err := parseBase(raw, "http://localhost:11434/v1")
-	if err != nil {
-		return nil, err
-	}
-	u.Path = strings.TrimRight(u.Path, "/")
-	if !strings.HasSuffix(u.Path, "/v1") {
-		return nil, fmt.Errorf("must include /v1; write %q", u.Scheme+"://"+u.Host+withV1(u.Path))
-	}
-	return u, nil
-}
-
+// withV1 returns the path of an API with the path of one of its endpoints.
 func withV1(path string) string {
-	path = strings.TrimRight(path, "/")
 	if strings.HasSuffix(path, "/v1") {
 		return path
 	}
@@ -183,9 +149,14 @@ func withV1(path string) string {
 	return path + "/v1"
 }
 
-// parseBase accepts http and https URLs with a host and a path. Its errors quote the URL
-// only if it cannot contain a password.
-func parseBase(raw, example string) (*url.URL, error) {
+// parseBase parses the address of a model server: an http or https URL that ends in /v1
+// or, in the plain form, has no path. Its errors quote the URL only if it cannot contain a
+// password.
+func parseBase(raw string, plain bool) (*url.URL, error) {
+	example := "http://localhost:11434"
+	if !plain {
+		example += "/v1"
+	}
 	if !strings.Contains(raw, "://") {
 		if strings.Contains(raw, "@") {
 			return nil, fmt.Errorf("must begin with http:// or https://, like %q", example)
@@ -213,6 +184,16 @@ func parseBase(raw, example string) (*url.URL, error) {
 			return nil, fmt.Errorf("%q is not a port; use a number from 1 to 65535", port)
 		}
 	}
+	origin, path := u.Scheme+"://"+u.Host, strings.TrimRight(u.Path, "/")
+	switch {
+	case plain && path == "/v1":
+		return nil, fmt.Errorf("must not have a path, /v1 is added; write %q", origin)
+	case plain && path != "":
+		return nil, fmt.Errorf(`must not have a path; for a server under %s use "upstreams": {"default": {"BaseUrl": %q}} instead`, u.Path, origin+withV1(path))
+	case !plain && !strings.HasSuffix(path, "/v1"):
+		return nil, fmt.Errorf("must include /v1; write %q", origin+withV1(path))
+	}
+	u.Path = withV1(path)
 	return u, nil
 }
 

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/postern-dev/postern/connector/agent"
 	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/dial"
 	"github.com/postern-dev/postern/connector/link"
@@ -222,21 +223,12 @@ func (d *diagnosis) webSocket(ctx context.Context) Finding {
 // not trusted, like a connector, whose tunnel is protected by the pin.
 func (d *diagnosis) ask(request *http.Request) (response *http.Response, untrusted, err error) {
 	response, err = d.client.Do(request)
-	var unverified *tls.CertificateVerificationError
-	if !errors.As(err, &unverified) {
-		return response, nil, err
+	if unverified := new(tls.CertificateVerificationError); errors.As(err, &unverified) {
+		untrusted = unverified.Err
+		d.client.Transport.(*http.Transport).TLSClientConfig = &tls.Config{InsecureSkipVerify: true}
+		response, err = d.client.Do(request)
 	}
-	transport := d.client.Transport.(*http.Transport).Clone()
-	if transport.TLSClientConfig == nil {
-		transport.TLSClientConfig = &tls.Config{}
-	}
-	transport.TLSClientConfig.InsecureSkipVerify = true
-	client := *d.client
-	client.Transport = transport
-	if response, err = client.Do(request); err != nil {
-		return nil, nil, err
-	}
-	return response, unverified.Err, nil
+	return response, untrusted, err
 }
 
 func (d *diagnosis) clock(context.Context) Finding {
@@ -252,19 +244,50 @@ func (d *diagnosis) clock(context.Context) Finding {
 		direction = "behind"
 	}
 	return bad("synchronise the clock, on Linux with: sudo timedatectl set-ntp true; if this clock is right, do so on the gateway",
-		"this machine's clock is %s %s the gateway's: it shows %s, the gateway's shows %s",
-		span(skew.Abs()), direction, d.now().UTC().Format(time.RFC3339), d.date.UTC().Format(time.RFC3339))
+		"this machine's clock is %s the gateway's: it shows %s, the gateway's shows %s",
+		direction, d.now().UTC().Format(time.RFC3339), d.date.UTC().Format(time.RFC3339))
 }
 
-// span formats a duration, in days or years if it is long.
-func span(d time.Duration) string {
-	const day, year = 24 * time.Hour, (365*24 + 6) * time.Hour
-	switch {
-	case d >= 2*year:
-		return fmt.Sprintf("%d years", d.Round(year)/year)
-	case d >= 2*day:
-		return fmt.Sprintf("%d days", d/day)
-	default:
-		return d.String()
+// askToken checks whether the gateway would accept the connector, with a hello that does
+// not replace its tunnel.
+func (d *diagnosis) askToken(ctx context.Context) Finding {
+	if !d.answersUDP() && !d.web {
+		return skipped("the gateway cannot be reached")
 	}
+	ctx, cancel := context.WithTimeout(ctx, d.dialTimeout)
+	defer cancel()
+	err := d.dryRun(ctx)
+	var deny link.Deny
+	switch {
+	case err == nil:
+		return ok("the gateway accepts the tunnel token")
+	case agent.Refused(err):
+		reason, fix := agent.Explain(err)
+		return bad(fix, "%s", reason)
+	case errors.Is(err, link.ErrPin):
+		return skipped("this server is not the gateway that created the token")
+	case errors.As(err, &deny):
+		return warned("try again in a moment", "the gateway cannot check the token now: %s", explain(err))
+	}
+	return skipped("failed to ask the gateway: " + explain(err))
+}
+
+// dryRun sends the hello over a working transport.
+func (d *diagnosis) dryRun(ctx context.Context) error {
+	open := dial.NewWebSocket(d.target).Dial
+	if d.answersUDP() {
+		open = dial.NewQUIC(d.target).Dial
+	}
+	conn, err := open(ctx, nil)
+	if err != nil {
+		return err
+	}
+	return agent.DryRun(ctx, conn, link.Hello{
+		Connector: d.token.Connector, Secret: d.token.Secret, DryRun: true, Upstreams: d.config.UpstreamNames(), Routes: d.config.Routes,
+	})
+}
+
+func explain(err error) string {
+	reason, _ := agent.Explain(err)
+	return reason
 }

@@ -11,46 +11,60 @@ import (
 	"strings"
 	"time"
 
+	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/connector/text"
 	"github.com/postern-dev/postern/connector/upstream"
 )
 
+// Models checks that each upstream lists its models. An error is for the configuration.
+func Models(ctx context.Context, c config.Config, report func(Finding)) error {
+	set, err := upstream.Open(&c, nil, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return err
+	}
+	defer set.CloseIdle()
+	d := &diagnosis{report: report}
+	for _, name := range set.Names() {
+		d.models(ctx, set[name])
+	}
+	return nil
+}
+
 func (d *diagnosis) upstreams(ctx context.Context) {
-	upstreams, err := upstream.Open(&d.config, nil, slog.New(slog.DiscardHandler))
+	set, err := upstream.Open(&d.config, nil, slog.New(slog.DiscardHandler))
 	if err != nil {
 		d.check(ctx, "upstreams", func(context.Context) Finding {
 			return bad("set api_key_file to a file that this user can read and that contains only the key", "%v", err)
 		})
 		return
 	}
-	defer upstreams.CloseIdle()
-	for _, name := range upstreams.Names() {
-		u := upstreams[name]
-		model := ""
-		d.check(ctx, "models of "+name, func(ctx context.Context) (f Finding) {
-			model, f = models(ctx, u)
-			return f
-		})
+	defer set.CloseIdle()
+	for _, name := range set.Names() {
+		model := d.models(ctx, set[name])
 		d.check(ctx, "stream of "+name, func(ctx context.Context) Finding {
 			if model == "" {
 				return skipped("no model to test")
 			}
-			return stream(ctx, u, model, d.probeTimeout)
+			return stream(ctx, set[name], model, d.probeTimeout)
 		})
 	}
 }
 
 // models asks a model server for its models, and returns the first one.
-func models(ctx context.Context, u *upstream.Server) (first string, f Finding) {
-	list, err := u.Models(ctx)
-	switch {
-	case err != nil:
-		return "", bad(fix(u, err), "the model server at %s: %v", u.Address, err)
-	case len(list.IDs) == 0:
-		return "", warned("load a model into it", "the model server at %s has no models", u.Address)
-	}
-	return list.IDs[0], ok("%s has %d models, the first is %s", u.Address, len(list.IDs), list.IDs[0])
+func (d *diagnosis) models(ctx context.Context, u *upstream.Server) (first string) {
+	d.check(ctx, "models of "+u.Name, func(ctx context.Context) Finding {
+		list, err := u.Models(ctx)
+		switch {
+		case err != nil:
+			return bad(fix(u, err), "the model server at %s: %v", u.Address, err)
+		case len(list.IDs) == 0:
+			return warned("load a model into it", "the model server at %s has no models", u.Address)
+		}
+		first = list.IDs[0]
+		return ok("%s has %d models, the first is %s", u.Address, len(list.IDs), first)
+	})
+	return first
 }
 
 func fix(u *upstream.Server, err error) string {

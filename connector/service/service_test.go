@@ -57,7 +57,7 @@ func TestGolden(t *testing.T) {
 func TestUnitsAreValid(t *testing.T) {
 	analyze, err := exec.LookPath("systemd-analyze")
 	if err != nil {
-		t.Skip("there is no systemd-analyze")
+		t.Skip("systemd-analyze is not installed")
 	}
 	for _, user := range []bool{false, true} {
 		p := plan()
@@ -236,7 +236,7 @@ func TestPretended(t *testing.T) {
 		{"unix-systemv", "init\n", false},
 		{"unix-systemv", "sh\n", true},
 		{"unix-systemv", "docker-init\n", true},
-		{"unix-systemv", "", true}, // there is no /proc
+		{"unix-systemv", "", true}, // without /proc
 		{"linux-systemd", "systemd\n", false},
 		{"darwin-launchd", "", false},
 		{"windows-service", "", false},

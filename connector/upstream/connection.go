@@ -82,28 +82,21 @@ type idleConns struct {
 // take returns the most recently used connection, or nil.
 func (p *idleConns) take() *connection {
 	for {
-		c := p.pop()
-		if c == nil {
+		p.mu.Lock()
+		n := len(p.conns)
+		if n == 0 {
+			p.mu.Unlock()
 			return nil
 		}
+		c := p.conns[n-1]
+		p.conns[n-1] = nil
+		p.conns = p.conns[:n-1]
+		p.mu.Unlock()
 		if time.Until(c.until) > 0 && c.usable() {
 			return c
 		}
 		c.shut()
 	}
-}
-
-func (p *idleConns) pop() *connection {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	n := len(p.conns)
-	if n == 0 {
-		return nil
-	}
-	c := p.conns[n-1]
-	p.conns[n-1] = nil
-	p.conns = p.conns[:n-1]
-	return c
 }
 
 func (p *idleConns) put(c *connection) {

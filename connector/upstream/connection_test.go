@@ -19,7 +19,7 @@ func pipes(n int) (conns []*connection, ends []net.Conn) {
 	return conns, ends
 }
 
-// closed tells whether the other end of a pipe was closed.
+// closed reports whether the other end of a pipe was closed.
 func closed(end net.Conn) bool {
 	_ = end.SetReadDeadline(time.Now().Add(time.Millisecond))
 	_, err := end.Read(make([]byte, 1))
@@ -95,7 +95,7 @@ func TestIdleConnsHearTheUpstream(t *testing.T) {
 		"closes":         func(conn *net.TCPConn) { conn.Close() },
 		"closes one way": func(conn *net.TCPConn) { conn.CloseWrite() },
 		"resets":         func(conn *net.TCPConn) { conn.SetLinger(0); conn.Close() },
-		"says so": func(conn *net.TCPConn) {
+		"announced": func(conn *net.TCPConn) {
 			io.WriteString(conn, "HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n")
 		},
 	} {
@@ -127,7 +127,7 @@ func TestIdleConnsHearTheUpstream(t *testing.T) {
 	}
 }
 
-// TestIdleConnsKeepAsAnnounced: an upstream may say that it closes idle
+// TestIdleConnsKeepAsAnnounced: an upstream may announce that it closes idle
 // connections earlier than most.
 func TestIdleConnsKeepAsAnnounced(t *testing.T) {
 	for announced, want := range map[string]time.Duration{

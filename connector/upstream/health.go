@@ -7,6 +7,7 @@ import (
 	"maps"
 	mathrand "math/rand/v2"
 	"net/http"
+	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -34,17 +35,10 @@ const (
 	StateUnknown   = "unknown" // not checked yet, or slow to answer
 )
 
-// health is the state of one model server. The zero value is ready.
+// health is the state of one model server.
 type health struct {
-	reachable atomic.Bool // copy of report.Reachable, for requests
-
-	mu       sync.Mutex
-	known    bool
-	report   link.UpstreamReport // its models are never changed in place
-	failures int                 // in a row
-	asked    time.Time           // last check
-	next     time.Time           // next check; zero: now
-	asking   bool
+	report atomic.Pointer[link.UpstreamReport] // the last one, never modified; nil: unknown
+	doubts chan time.Duration                  // of capacity 1: see doubt
 }
 
 // Prober checks the health of an agent's upstreams.
@@ -62,7 +56,7 @@ func NewProber(logger *slog.Logger) *Prober {
 	return &Prober{logger: logger, Interval: healthInterval, wake: make(chan struct{}, 1), changed: make(chan struct{})}
 }
 
-// Look makes Run check the upstreams that are due.
+// Look makes Run look for new upstreams.
 func (p *Prober) Look() {
 	select {
 	case p.wake <- struct{}{}:
@@ -84,55 +78,72 @@ func (p *Prober) notify() {
 	p.changed = make(chan struct{})
 }
 
-// Run periodically asks upstreams for their models, until ctx ends. upstreams returns the
-// current upstreams.
+// Run checks the upstreams until ctx ends. upstreams returns the current ones.
 func (p *Prober) Run(ctx context.Context, upstreams func() Set) {
-	var asking sync.WaitGroup
-	defer asking.Wait()
-	timer := time.NewTimer(0)
-	defer timer.Stop()
+	var watchers sync.WaitGroup
+	defer watchers.Wait()
+	watched := make(map[*Server]context.CancelFunc)
 	var last Set
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-timer.C:
-		case <-p.wake:
-		}
+	for ctx.Err() == nil {
 		current := upstreams()
 		if !maps.Equal(current, last) {
-			last = maps.Clone(current)
+			last = current
 			p.notify()
 		}
-		wait := p.Interval
-		for _, u := range current {
-			pause, due := u.health.due(time.Now())
-			if due {
-				asking.Go(func() { p.ask(ctx, u) })
+		for u, stop := range watched {
+			if current[u.Name] != u {
+				stop()
+				delete(watched, u)
 			}
-			wait = min(wait, pause)
 		}
-		timer.Reset(wait)
+		for _, u := range current {
+			if watched[u] == nil {
+				watching, stop := context.WithCancel(ctx)
+				watched[u] = stop
+				watchers.Go(func() { p.watch(watching, u) })
+			}
+		}
+		select {
+		case <-ctx.Done():
+		case <-p.wake:
+		}
+	}
+	for _, stop := range watched {
+		stop()
 	}
 }
 
-// due reports whether the upstream is due for a check, which the caller must then run.
-// Otherwise it returns the time until the next check.
-func (h *health) due(now time.Time) (pause time.Duration, due bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.asking {
-		return healthInterval, false // the running check wakes Run
+// watch checks one upstream until ctx ends: after pauses, or earlier after a doubt.
+func (p *Prober) watch(ctx context.Context, u *Server) {
+	for failures := 0; ctx.Err() == nil; {
+		asked, pause := time.Now(), p.Interval
+		if err := p.ask(ctx, u); err == nil {
+			failures = 0
+		} else {
+			pause = min(firstHealthPause<<min(failures, 10), lastHealthPause)
+			failures++
+		}
+		select {
+		case <-u.health.doubts: // answered by this check
+		default:
+		}
+		next := time.Now().Add(time.Duration((0.9 + 0.2*mathrand.Float64()) * float64(pause)))
+		for ctx.Err() == nil && time.Now().Before(next) {
+			select {
+			case <-ctx.Done():
+			case <-time.After(time.Until(next)):
+			case rest := <-u.health.doubts:
+				if sooner := asked.Add(rest); sooner.Before(next) {
+					next = sooner
+				}
+			}
+		}
 	}
-	if pause = h.next.Sub(now); pause > 0 {
-		return pause, false
-	}
-	h.asking, h.asked = true, now
-	return healthInterval, true
 }
 
-// ask asks one upstream for its models, and records the result.
-func (p *Prober) ask(ctx context.Context, u *Server) {
+// ask asks one upstream for its models, and records the result. An error means that the
+// server is unreachable or slow.
+func (p *Prober) ask(ctx context.Context, u *Server) error {
 	list, err := u.Models(ctx)
 	report := link.UpstreamReport{Name: u.Name, Reachable: true}
 	switch {
@@ -141,48 +152,25 @@ func (p *Prober) ask(ctx context.Context, u *Server) {
 		report.Models, report.Open = slices.Compact(list.IDs), list.Open
 	case errors.As(err, new(*StatusError)), errors.Is(err, ErrNoList):
 		err = nil // the server is up
+	case ctx.Err() != nil, errors.Is(err, ErrNoAnswer) && !errors.Is(err, ErrNotConnected):
+		return err // it may be busy
 	default:
 		report.Reachable = false
 	}
-	defer p.Look()
-	h := &u.health
-	h.mu.Lock()
-	h.asking = false
-	pause := p.Interval
-	switch {
-	case ctx.Err() != nil:
-		h.mu.Unlock()
-		return
-	case err != nil:
-		pause = min(firstHealthPause<<min(h.failures, 10), lastHealthPause)
-		h.failures++
-	default:
-		h.failures = 0
-	}
-	h.next = time.Now().Add(time.Duration((0.9 + 0.2*mathrand.Float64()) * float64(pause)))
-	h.mu.Unlock()
-	if errors.Is(err, ErrNoAnswer) && !errors.Is(err, ErrNotConnected) {
-		return // it may be busy
-	}
 	p.note(u, report, err)
+	return err
 }
 
 // note records a report on an upstream, and notifies if it has changed.
 func (p *Prober) note(u *Server, report link.UpstreamReport, err error) {
-	h := &u.health
-	h.mu.Lock()
-	turned := !h.known && !report.Reachable || h.known && h.report.Reachable != report.Reachable
-	same := h.known && !turned && h.report.Open == report.Open &&
-		(h.report.Models == nil) == (report.Models == nil) && slices.Equal(h.report.Models, report.Models)
-	h.known, h.report = true, report
-	h.reachable.Store(report.Reachable)
-	h.mu.Unlock()
+	last := u.health.report.Swap(&report)
+	wasDown := last != nil && !last.Reachable
 	switch {
-	case same:
+	case last != nil && reflect.DeepEqual(*last, report):
 		return
-	case turned && report.Reachable:
+	case report.Reachable && wasDown:
 		p.logger.Info("model server is reachable", "upstream", u.Name, "address", u.Address)
-	case turned:
+	case !report.Reachable && !wasDown:
 		p.logger.Warn("model server is unreachable", "upstream", u.Name, "address", u.Address, "error", err)
 	}
 	p.notify()
@@ -194,11 +182,14 @@ func (p *Prober) answered(u *Server, status int) {
 	if status == http.StatusNotFound {
 		p.doubt(u, missingRest) // the model may be gone
 	}
-	if u.health.reachable.Load() {
+	last := u.health.report.Load()
+	if last != nil && last.Reachable {
 		return
 	}
-	report, _ := u.health.last()
-	report.Name, report.Reachable = u.Name, true
+	report := link.UpstreamReport{Name: u.Name, Reachable: true}
+	if last != nil {
+		report.Models, report.Open = last.Models, last.Open
+	}
 	p.note(u, report, nil)
 	p.doubt(u, 0) // its models are unknown
 }
@@ -207,7 +198,7 @@ func (p *Prober) answered(u *Server, status int) {
 func (p *Prober) failed(u *Server, code link.Code) {
 	switch code {
 	case link.CodeUpstreamDown:
-		if _, known := u.health.last(); !known || u.health.reachable.Load() {
+		if last := u.health.report.Load(); last == nil || last.Reachable {
 			p.note(u, link.UpstreamReport{Name: u.Name}, ErrNotConnected)
 			p.doubt(u, brokenRest)
 		}
@@ -218,31 +209,17 @@ func (p *Prober) failed(u *Server, code link.Code) {
 
 // doubt schedules a check of an upstream, at least rest after the last one.
 func (p *Prober) doubt(u *Server, rest time.Duration) {
-	h := &u.health
-	h.mu.Lock()
-	at := h.asked.Add(rest)
-	sooner := !h.asking && at.Before(h.next)
-	if sooner {
-		h.next = at
+	select {
+	case u.health.doubts <- rest:
+	default: // a check is already due soon
 	}
-	h.mu.Unlock()
-	if sooner {
-		p.Look()
-	}
-}
-
-// last returns the last report on an upstream, and whether there is one.
-func (h *health) last() (report link.UpstreamReport, known bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.report, h.known
 }
 
 // State returns the state of the upstream, and the models that it lists.
 func (u *Server) State() (state string, models []string) {
-	report, known := u.health.last()
+	report := u.health.report.Load()
 	switch {
-	case !known:
+	case report == nil:
 		return StateUnknown, nil
 	case !report.Reachable:
 		return StateDown, nil

@@ -1,12 +1,16 @@
 package upstream
 
 import (
+	"context"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"reflect"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/postern-dev/postern/connector/link"
@@ -63,51 +67,61 @@ func TestInspect(t *testing.T) {
 		server.status.Store(int64(tt.status))
 		u := upstreamAt(t, url)
 		NewProber(quiet).ask(t.Context(), u)
-		if got, known := u.health.last(); !known || !reflect.DeepEqual(got, tt.want) {
-			t.Errorf("%s: %+v, %v, want %+v", tt.name, got, known, tt.want)
+		if got := u.health.report.Load(); got == nil || !reflect.DeepEqual(*got, tt.want) {
+			t.Errorf("%s: %+v, want %+v", tt.name, got, tt.want)
 		}
 	}
 	u := upstreamAt(t, "http://127.0.0.1:1")
 	NewProber(quiet).ask(t.Context(), u)
-	if got, known := u.health.last(); !known || got.Reachable {
-		t.Errorf("nothing listens there: %+v, %v", got, known)
+	if got := u.health.report.Load(); got == nil || got.Reachable {
+		t.Errorf("nothing listens there: %+v", got)
 	}
 }
 
-// A model server that fails is asked again after pauses that grow, never twice at a
-// time, and one that takes long stays what it was.
+// A model server that fails is asked again after pauses that grow, whatever requests to
+// it do.
 func TestProberPauses(t *testing.T) {
-	p := NewProber(slog.New(slog.DiscardHandler))
-	u := upstreamAt(t, "http://127.0.0.1:1")
-	now := time.Now()
-	if _, due := u.health.due(now); !due {
-		t.Fatal("it is not asked at once")
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
 	}
-	if _, due := u.health.due(now); due {
-		t.Error("it is asked twice at a time")
-	}
-	var pauses []string
-	for range 7 {
-		p.ask(t.Context(), u)
-		pauses = append(pauses, time.Until(u.health.next).Round(time.Second).String())
-		u.health.asking = true
-	}
-	for i, most := range []time.Duration{1, 2, 4, 8, 16, 30, 30} {
-		if d, _ := time.ParseDuration(pauses[i]); d < most*time.Second*8/10 || d > most*time.Second*12/10 {
-			t.Errorf("pauses %v", pauses)
-			break
+	defer listener.Close()
+	var asked atomic.Int64
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			asked.Add(1)
+			conn.Close()
 		}
-	}
-	u.health.asking = false
-	for range 100 { // requests that fail do not make it ask more often
-		p.failed(u, link.CodeUpstreamDown)
-	}
-	if d := time.Until(u.health.next); d < 20*time.Second {
-		t.Errorf("it is asked in %v", d)
-	}
-	if state, _ := u.State(); state != StateDown {
-		t.Error(state)
-	}
+	}()
+	synctest.Test(t, func(t *testing.T) {
+		p, u := NewProber(quiet), upstreamAt(t, "http://"+listener.Addr().String())
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		defer running.Wait()
+		defer cancel()
+		start := time.Now()
+		running.Go(func() { p.Run(ctx, func() Set { return Set{"box": u} }) })
+		for i, pauses := range []time.Duration{1, 3, 7, 15, 31, 61, 91} {
+			time.Sleep(time.Until(start.Add(pauses * 890 * time.Millisecond))) // they vary by 10 %
+			if got := asked.Load(); got != int64(i)+1 {
+				t.Errorf("asked %d times within %v", got, time.Since(start))
+			}
+		}
+		for range 100 {
+			p.failed(u, link.CodeUpstreamDown)
+		}
+		time.Sleep(time.Second / 2)
+		if got := asked.Load(); got != 7 {
+			t.Errorf("asked %d times after failed requests", got)
+		}
+		if state, _ := u.State(); state != StateDown {
+			t.Error(state)
+		}
+	})
 }
 
 // What an answer costs beside the relaying, while all is well.

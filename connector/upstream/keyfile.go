@@ -28,10 +28,8 @@ type keyFile struct {
 	header  atomic.Pointer[string] // "Bearer …", never logged
 	checked atomic.Int64           // Unix nanoseconds of the last check
 
-	mu       sync.Mutex // held during a check
-	modified time.Time
-	size     int64
-	failing  bool // the last check failed, which was logged
+	mu      sync.Mutex // held during a check
+	failing bool       // the last check failed, which was logged
 }
 
 // openKeyFile reads the key. It fails if that is not possible. Later failures keep the
@@ -59,43 +57,35 @@ func (k *keyFile) refresh() {
 	changed, err := k.read()
 	switch {
 	case changed:
-		k.failing = false
 		k.logger.Info("upstream key changed", "file", k.path)
 	case err != nil && !k.failing:
-		k.failing = true
 		k.logger.Warn("failed to read the upstream key; the old one stays", "file", k.path, "error", err)
 	}
+	k.failing = err != nil
 }
 
-// read reads the key from the file if that has changed. The caller holds mu, or has the
-// only reference.
+// read reads the key from the file, and reports whether it has changed. The caller holds
+// mu, or has the only reference.
 func (k *keyFile) read() (changed bool, err error) {
 	file, err := os.Open(k.path)
 	if err != nil {
 		return false, err // names the file
 	}
 	defer file.Close()
-	info, err := file.Stat()
-	switch {
-	case err != nil:
-		return false, err
-	case k.header.Load() != nil && info.ModTime().Equal(k.modified) && info.Size() == k.size:
-		return false, nil
-	case info.Size() > maxKeyBytes:
-		return false, fmt.Errorf("%s has %d bytes, more than the %d allowed for a key", k.path, info.Size(), maxKeyBytes)
-	}
-	data, err := io.ReadAll(io.LimitReader(file, maxKeyBytes))
+	data, err := io.ReadAll(io.LimitReader(file, maxKeyBytes+1))
 	if err != nil {
 		return false, err
+	}
+	if len(data) > maxKeyBytes {
+		return false, fmt.Errorf("%s has more than the %d bytes allowed for a key", k.path, maxKeyBytes)
 	}
 	key := bytes.TrimSpace(data)
 	if err := checkKey(key); err != nil {
 		return false, fmt.Errorf("%s %w", k.path, err)
 	}
 	header := "Bearer " + string(key)
-	k.header.Store(&header)
-	k.modified, k.size = info.ModTime(), info.Size()
-	return true, nil
+	old := k.header.Swap(&header)
+	return old == nil || *old != header, nil
 }
 
 func checkKey(key []byte) error {

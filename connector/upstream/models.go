@@ -5,12 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"strings"
 	"time"
 
-	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/link"
 )
 
@@ -33,27 +31,6 @@ type StatusError struct{ Code int }
 
 // Error implements error.
 func (e *StatusError) Error() string { return fmt.Sprintf("answered with status %d", e.Code) }
-
-// Check asks each upstream of a configuration for its models, and returns a warning for
-// each failure, as the server may be started later.
-func Check(ctx context.Context, c config.Config, logger *slog.Logger) ([]string, error) {
-	set, err := Open(&c, nil, logger)
-	if err != nil {
-		return nil, err
-	}
-	defer set.CloseIdle()
-	var warnings []string
-	for _, name := range set.Names() {
-		_, err := set[name].Models(ctx)
-		if errors.As(err, new(*StatusError)) {
-			err = fmt.Errorf("%w when asked for its models", err)
-		}
-		if err != nil {
-			warnings = append(warnings, fmt.Sprintf("the model server at %s cannot be used yet: %v; start it, or check the address", set[name].Address, err))
-		}
-	}
-	return warnings, nil
-}
 
 // Models returns the models that the server lists.
 func (u *Server) Models(ctx context.Context) (_ link.ModelList, err error) {

@@ -77,7 +77,7 @@ func TestPayloadBudget(t *testing.T) {
 			t.Errorf("announced %d: %v", length, err)
 		}
 		if length > 0 && body.Len() != 3<<20 {
-			t.Error("a body was read for which there is no memory")
+			t.Error("a body was read without memory for it")
 		}
 	}
 	first.release()

@@ -30,7 +30,7 @@ func TestProxyUpstreamDown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	listener.Close() // nobody listens there now
+	listener.Close() // the port is closed now
 	w := &recorder{}
 	proxyTo(t, "http://"+listener.Addr().String(), nil).ServeHTTP(w, tunnelRequest(t.Context(), "POST", "/v1/embeddings", "{}"))
 	if w.aborted != link.CodeUpstreamDown || w.status != 0 {

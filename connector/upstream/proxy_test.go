@@ -249,7 +249,7 @@ func TestProxyUpstreamKey(t *testing.T) {
 	}
 	for _, secret := range []string{"first", "later", "third"} {
 		if strings.Contains(logged.String(), secret) {
-			t.Errorf("the log tells a key: %s", &logged)
+			t.Errorf("the log contains a key: %s", &logged)
 		}
 	}
 	if got := strings.Count(logged.String(), "failed to read the upstream key"); got != 2 {
@@ -262,7 +262,7 @@ func TestKeyFileErrors(t *testing.T) {
 	for text, want := range map[string]string{
 		" \n":                     path + " is empty; write the upstream's API key into it",
 		"a\nb":                    path + " must contain only the key, on one line",
-		strings.Repeat("x", 8193): path + " has 8193 bytes, more than the 8192 allowed for a key",
+		strings.Repeat("x", 8193): path + " has more than the 8192 bytes allowed for a key",
 	} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -334,7 +334,7 @@ func TestProxyLargeBodies(t *testing.T) {
 	}
 }
 
-// A request for which there is no memory is refused before the upstream sees it.
+// A request without memory for it is refused before the upstream sees it.
 func TestProxyMemory(t *testing.T) {
 	p := proxyTo(t, serveBox(t, func(http.ResponseWriter, *http.Request) { t.Error("the upstream was asked") }).URL, nil)
 	p.options.Budget = memory.NewBudget(1 << 20)

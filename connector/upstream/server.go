@@ -1,22 +1,27 @@
 package upstream
 
 import (
-	"bufio"
-	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"golang.org/x/net/http/httpguts"
+
 	"github.com/postern-dev/postern/connector/config"
+	"github.com/postern-dev/postern/connector/link"
 )
 
 // chunkBytes is the size of reads of an upstream's answer, and of writes to the tunnel. It
@@ -57,16 +62,12 @@ func newServer(name string, base *url.URL, key *keyFile) *Server {
 		prefix: strings.TrimSuffix(base.Path, "/v1"),
 		key:    key,
 		host:   wireHost(base.Host),
+		health: health{doubts: make(chan time.Duration, 1)},
 	}
-	port := base.Port()
-	if port == "" {
-		port = "80"
-	}
+	port := cmp.Or(base.Port(), "80")
 	onWire := (&url.URL{Host: u.host}).Hostname()
 	if base.Scheme == "https" {
-		if base.Port() == "" {
-			port = "443"
-		}
+		port = cmp.Or(base.Port(), "443")
 		u.tls = &tls.Config{ServerName: onWire, NextProtos: []string{"http/1.1"}}
 	}
 	name = base.Hostname()
@@ -77,19 +78,16 @@ func newServer(name string, base *url.URL, key *keyFile) *Server {
 	return u
 }
 
+// zone is the zone of an IPv6 address in brackets.
+var zone = regexp.MustCompile(`%[^]]*\]`)
+
 // wireHost returns a host as net/http sends it: non-ASCII letters are encoded, and the
 // zone of an IPv6 address is removed. Invalid hosts are returned unchanged.
 func wireHost(host string) string {
-	var b bytes.Buffer
-	plain := &http.Request{Method: http.MethodGet, URL: &url.URL{Path: "/"}, Host: host}
-	if err := plain.Write(&b); err != nil {
-		return host
+	if encoded, err := httpguts.PunycodeHostPort(host); err == nil {
+		host = encoded
 	}
-	r, err := http.ReadRequest(bufio.NewReader(&b))
-	if err != nil {
-		return host
-	}
-	return r.Host
+	return zone.ReplaceAllString(host, "]")
 }
 
 // readdress changes the tunnel's request to one for the upstream, in place. It keeps
@@ -198,4 +196,75 @@ func (u *Server) allows(r *http.Request) bool {
 		}
 	}
 	return slices.ContainsFunc(u.allow, func(p config.Pattern) bool { return p.Matches(r.Method, at.Path) })
+}
+
+// Set holds the upstreams of a configuration by name. It must not be modified while in use.
+type Set map[string]*Server
+
+// Open returns the upstreams of a valid configuration, and reads their keys. It reuses
+// unchanged upstreams in old, with their connections and health.
+func Open(c *config.Config, old Set, logger *slog.Logger) (Set, error) {
+	allow, err := c.Patterns()
+	if err != nil {
+		return nil, err
+	}
+	endpoints, err := c.Endpoints()
+	if err != nil {
+		return nil, err
+	}
+	set := make(Set, len(endpoints))
+	for _, e := range endpoints {
+		var key *keyFile
+		if e.KeyFile != "" {
+			if key, err = openKeyFile(e.KeyFile, time.Now, logger); err != nil {
+				return nil, fmt.Errorf("%s: %w", e.KeyFileField, err)
+			}
+		}
+		s := newServer(e.Name, e.Base, key)
+		s.allow = allow
+		if same := old[e.Name]; same != nil && same.equal(s) {
+			s = same
+		}
+		set[e.Name] = s
+	}
+	return set, nil
+}
+
+// Names returns the names of the upstreams, sorted.
+func (s Set) Names() []string { return slices.Sorted(maps.Keys(s)) }
+
+// With returns the upstreams of both sets. For equal names it takes those of other.
+func (s Set) With(other Set) Set {
+	all := maps.Clone(s)
+	maps.Copy(all, other)
+	return all
+}
+
+// Retire closes the idle connections of upstreams that are not in next. Running requests
+// may finish.
+func (s Set) Retire(next Set) {
+	for name, u := range s {
+		if next[name] != u {
+			u.idle.close()
+		}
+	}
+}
+
+// CloseIdle closes all idle connections.
+func (s Set) CloseIdle() {
+	for _, u := range s {
+		u.idle.drop()
+	}
+}
+
+// Report returns the states of the upstreams, for the gateway.
+func (s Set) Report() link.Report {
+	var r link.Report
+	for _, name := range s.Names() {
+		if report := s[name].health.report.Load(); report != nil {
+			r.Upstreams = append(r.Upstreams, *report)
+		}
+	}
+	r.Fit()
+	return r
 }

@@ -44,7 +44,7 @@ func scripted(t *testing.T, script func(n int32, conn net.Conn, in *bufio.Reader
 	return "http://" + listener.Addr().String(), conns
 }
 
-// takeRequest reads one request and tells whether there was one.
+// takeRequest reads one request and reports whether there was one.
 func takeRequest(in *bufio.Reader) bool {
 	r, err := http.ReadRequest(in)
 	if err != nil {
@@ -73,7 +73,7 @@ func TestUpstreamConnectionsAreUsedAgain(t *testing.T) {
 		{"chunked", okay + "Transfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", "ok", false, 1, 0},
 		{"informational", "HTTP/1.1 100 Continue\r\n\r\n" + okay + "Content-Length: 2\r\n\r\nok", "ok", false, 1, 0},
 		{"no content", "HTTP/1.1 204 No Content\r\n\r\n", "", false, 1, 0},
-		{"says close", okay + "Connection: close\r\nContent-Length: 2\r\n\r\nok", "ok", false, 3, 0},
+		{"will close", okay + "Connection: close\r\nContent-Length: 2\r\n\r\nok", "ok", false, 3, 0},
 		{"old", "HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok", "ok", false, 3, 0},
 		{"old, to the end", "HTTP/1.0 200 OK\r\n\r\nok", "ok", true, 3, 0},
 		{"to the end", okay + "Connection: close\r\n\r\nok", "ok", true, 3, 0},
@@ -152,7 +152,7 @@ func TestUpstreamThatDiesOfARequest(t *testing.T) {
 		t.Errorf("aborted %v", w.aborted)
 	}
 	if w := ask(t.Context(), p, "{}"); w.aborted != link.CodeUpstreamDown {
-		t.Errorf("a request that nobody has seen: aborted %v", w.aborted)
+		t.Errorf("a request that was not seen: aborted %v", w.aborted)
 	}
 }
 
@@ -250,7 +250,7 @@ func TestUpstreamOverTLS(t *testing.T) {
 	p := proxyTo(t, server.URL, nil)
 	u := p.Upstreams()["box"]
 	if w := ask(t.Context(), p, "{}"); w.aborted != link.CodeUpstreamDown {
-		t.Errorf("a certificate of nobody: status %d, aborted %v", w.status, w.aborted)
+		t.Errorf("an unknown certificate: status %d, aborted %v", w.status, w.aborted)
 	}
 	u.tls.RootCAs = x509.NewCertPool()
 	u.tls.RootCAs.AddCert(server.Certificate())

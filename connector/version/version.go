@@ -17,31 +17,20 @@ var number, commit string
 // Number returns the version set by the linker or, without one, by the Go toolchain: from
 // the tag or the commit in a plain `go build`, or the required version if Postern is a
 // plugin of Caddy.
-func Number() string {
-	if number != "" {
-		return number
-	}
-	return read().number
-}
+func Number() string { return cmp.Or(number, read().number) }
 
 // Commit returns the commit set by the linker or, in a plain `go build` inside the
 // repository, by the Go toolchain. Otherwise it is "unknown".
-func Commit() string {
-	if commit != "" {
-		return commit
-	}
-	return read().commit
-}
+func Commit() string { return cmp.Or(commit, read().commit) }
 
 // build is the build information of the Go toolchain.
 type build struct{ number, commit string }
 
 var read = sync.OnceValue(func() build {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		info = new(debug.BuildInfo)
+	if info, ok := debug.ReadBuildInfo(); ok {
+		return of(info)
 	}
-	return of(info)
+	return of(new(debug.BuildInfo))
 })
 
 // of returns the build information of Postern, as the main module or a dependency. A

@@ -43,7 +43,7 @@ func TestOfBuildInfo(t *testing.T) {
 			debug.BuildInfo{Main: caddy, Deps: []*debug.Module{{Path: module, Version: "v1.0.0", Replace: &debug.Module{Path: "example.com/fork", Version: "v1.0.1"}}}},
 			build{"v1.0.1", "unknown"},
 		},
-		// Somebody else's commit says nothing about Postern.
+		// The commit of another repository is not Postern's.
 		"part of another repository": {
 			debug.BuildInfo{Main: caddy, Settings: vcs, Deps: []*debug.Module{{Path: module, Version: "v1.2.3"}}}, build{"v1.2.3", "unknown"},
 		},
@@ -59,7 +59,7 @@ func TestOfBuildInfo(t *testing.T) {
 }
 
 // The names that the linker sets are written down in the build script, and a
-// wrong one is no error to the linker.
+// wrong one is not an error to the linker.
 func TestLinkerSetsBoth(t *testing.T) {
 	t.Parallel()
 	program := filepath.Join(t.TempDir(), "connector")

@@ -1,10 +1,14 @@
 package main
 
 import (
+	"io/fs"
 	"os"
 
 	"golang.org/x/sys/windows"
 )
+
+// ownedByUser returns true: the access list of the user's folder protects the socket.
+func ownedByUser(fs.FileInfo) bool { return true }
 
 // enableSequences enables escape sequences in the console, and reports whether that
 // worked.
@@ -16,3 +20,6 @@ func enableSequences(file *os.File) bool {
 	}
 	return windows.SetConsoleMode(console, mode|windows.ENABLE_VIRTUAL_TERMINAL_PROCESSING) == nil
 }
+
+// monotonicMicroseconds returns 0: only systemd uses it.
+func monotonicMicroseconds() int64 { return 0 }

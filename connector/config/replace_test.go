@@ -56,7 +56,7 @@ func TestReplaceToken(t *testing.T) {
 			if info, err := os.Stat(path); err != nil || runtime.GOOS != "windows" && info.Mode().Perm() != 0o640 {
 				t.Errorf("its mode is %v, %v", info.Mode(), err)
 			}
-			// Once more is no mistake: the answer of before may have been lost.
+			// Once more is allowed: the previous answer may have been lost.
 			if err := ReplaceToken(path, old, next); err != nil {
 				t.Errorf("once more: %v", err)
 			}
@@ -97,7 +97,7 @@ func TestReplaceTokenThroughALink(t *testing.T) {
 	}
 }
 
-// What cannot be kept changes nothing, and says so without a token.
+// What cannot be kept changes nothing; the error contains no token.
 func TestReplaceTokenErrors(t *testing.T) {
 	old, next := testToken.Encode(), renewed("n3w").Encode()
 	whole := `{"tunnel_token": "` + old + `", "upstream": "http://localhost:1"}`

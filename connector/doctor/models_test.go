@@ -1,4 +1,4 @@
-package upstream
+package doctor
 
 import (
 	"fmt"
@@ -12,7 +12,7 @@ import (
 	"github.com/postern-dev/postern/connector/config"
 )
 
-func TestCheck(t *testing.T) {
+func TestModels(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		status int
@@ -39,12 +39,12 @@ func TestCheck(t *testing.T) {
 				t.Fatal(err)
 			}
 			c := config.Config{Upstreams: map[string]config.Upstream{"box": {BaseURL: server.URL + "/v1", APIKeyFile: "key"}}}
-			warnings, err := Check(t.Context(), c.Anchored(filepath.Dir(path)), quiet)
+			failed, err := failedModels(t, c.Anchored(filepath.Dir(path)))
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := strings.Join(warnings, "\n"); (got == "") != (test.want == "") || !strings.Contains(got, test.want) {
-				t.Errorf("warnings: %q", got)
+			if (failed == "") != (test.want == "") || !strings.Contains(failed, test.want) {
+				t.Errorf("failed: %q", failed)
 			}
 			if c.Upstreams["box"].APIKeyFile != "key" {
 				t.Error("the configuration was changed")
@@ -52,12 +52,22 @@ func TestCheck(t *testing.T) {
 		})
 	}
 	c := config.Config{Upstream: "http://127.0.0.1:1"}
-	warnings, err := Check(t.Context(), c, quiet)
-	if err != nil || len(warnings) != 1 || !strings.Contains(warnings[0], "the model server at 127.0.0.1:1 cannot be used yet") {
-		t.Errorf("nobody there: %v, %v", warnings, err)
+	failed, err := failedModels(t, c)
+	if err != nil || !strings.Contains(failed, "the model server at 127.0.0.1:1: connecting") || !strings.Contains(failed, "start the model server") {
+		t.Errorf("no server: %v, %v", failed, err)
 	}
 	c.APIKeyFile = "/none"
-	if _, err := Check(t.Context(), c, quiet); err == nil {
-		t.Error("a key file that is not there is no error")
+	if _, err := failedModels(t, c); err == nil {
+		t.Error("a missing key file is not an error")
 	}
+}
+
+// failedModels returns the failed findings of [Models].
+func failedModels(t *testing.T, c config.Config) (failed string, err error) {
+	err = Models(t.Context(), c, func(f Finding) {
+		if f.Result == ResultFailed {
+			failed += f.Detail + "; " + f.Fix
+		}
+	})
+	return failed, err
 }

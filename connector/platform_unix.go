@@ -1,0 +1,30 @@
+//go:build unix
+
+package main
+
+import (
+	"io/fs"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// ownedByUser reports whether a file belongs to the current user, and others cannot
+// write to it.
+func ownedByUser(info fs.FileInfo) bool {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	return ok && int(stat.Uid) == os.Geteuid() && info.Mode().Perm()&0o022 == 0
+}
+
+// enableSequences returns true: terminals support escape sequences.
+func enableSequences(*os.File) bool { return true }
+
+// monotonicMicroseconds returns the time of CLOCK_MONOTONIC, which systemd uses too.
+func monotonicMicroseconds() int64 {
+	var t unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &t) != nil {
+		return 0
+	}
+	return t.Nano() / 1000
+}
