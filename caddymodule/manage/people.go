@@ -36,7 +36,7 @@ func (s *Service) Users(ctx context.Context) ([]User, error) {
 // AddUser creates a user with a given password. Invited users choose it themselves.
 func (s *Service) AddUser(ctx context.Context, a AddUser) (User, error) {
 	return change(ctx, s, func(account string) (User, write, error) {
-		if err := s.mayLetIn(ctx); err != nil {
+		if err := s.mayManagePeople(ctx); err != nil {
 			return User{}, write{}, err
 		}
 		u, err := s.signIn.AddUser(ctx, account, a.Name, a.Password)

@@ -1,10 +1,8 @@
 package manage
 
 import (
-	"cmp"
 	"context"
 	"net/http"
-	"strconv"
 
 	"github.com/postern-dev/postern/caddymodule/store"
 )
@@ -38,7 +36,7 @@ func (s *Service) routes() map[string]map[string]route {
 		"/deployments/{name}":       {put: {deployments, with(ok, s.SetDeployment)}, remove: {deployments, ofRecord(ok, s.RemoveDeployment)}},
 		"/deployments/{name}/test":  {post: {deployments, ofRecord(ok, s.TestDeployment)}},
 		"/activity":                 {get: {read, of(ok, s.Activity)}},
-		"/usage":                    {get: {read, with(ok, s.getUsage)}},
+		"/usage":                    {get: {read, with(ok, s.Usage)}},
 		"/users":                    {get: {read, of(ok, s.Users)}, post: {0, with(created, s.AddUser)}},
 		"/users/{id}":               {remove: {0, ofRecord(ok, s.RemoveUser)}},
 		"/users/{id}/recovery-link": {post: {0, ofRecord(created, s.RecoveryLink)}},
@@ -88,17 +86,4 @@ func ofRecord[T any](status int, do func(ctx context.Context, id string) (T, err
 func (s *Service) knownOffers(ctx context.Context) ([]Offer, error) {
 	offers, _, err := s.Offers(ctx)
 	return offers, err
-}
-
-type usageOf struct {
-	Days string `json:"days" need:"filled"`
-}
-
-func (s *Service) getUsage(ctx context.Context, u usageOf) ([]store.UsageDay, error) {
-	const usual = "30"
-	days, err := strconv.Atoi(cmp.Or(u.Days, usual))
-	if err != nil {
-		return nil, badRequest("query parameter %q must be a number of days", "days")
-	}
-	return s.Usage(ctx, days)
 }

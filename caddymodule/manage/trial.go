@@ -131,7 +131,7 @@ type reply struct {
 	tokens      int       // 0: the server did not count them
 
 	calls     int    // of tools
-	tool      string // name of the first one that was called
+	tool      string // name of the first one called
 	arguments strings.Builder
 	stop      string // reason of the end
 }

@@ -69,7 +69,7 @@ func New(o Options) *Service {
 	return s
 }
 
-// Attempt is what a client sends to sign in.
+// Attempt is the input of a client that signs in.
 type Attempt struct {
 	Address   string // of the client, without port
 	UserAgent string
