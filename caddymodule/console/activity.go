@@ -9,6 +9,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/postern-dev/postern/caddymodule/activity"
+	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
@@ -35,7 +36,7 @@ func activityData(v *visit) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	days, err := v.Manage.Usage(v.ctx, usageDays)
+	days, err := v.Manage.Usage(v.ctx, manage.Usage{Days: strconv.Itoa(usageDays)})
 	if err != nil {
 		return nil, err
 	}

@@ -70,14 +70,28 @@ func newKeyData(v *visit) (any, error) {
 	return p, nil
 }
 
+var errNoScope = badForm("Enter the models that the key may use; * allows all.")
+
 func preview(v *visit, scope string) scopePreview {
-	names, err := v.Manage.MatchScope(v.ctx, scope)
+	if scope == "" {
+		return scopePreview{Error: errNoScope.Error()}
+	}
+	names, err := matching(v, scope)
 	if err != nil {
 		return scopePreview{Error: sentence(err.Error())}
 	}
 	p := scopePreview{Count: len(names), Names: names[:min(len(names), shownMatches)]}
 	p.More = p.Count - len(p.Names)
 	return p
+}
+
+// matching returns the names of the models that a scope allows now.
+func matching(v *visit, scope string) (names []string, err error) {
+	deployments, err := v.Manage.MatchScope(v.ctx, manage.MatchScope{Scope: scope})
+	for _, d := range deployments {
+		names = append(names, d.Name)
+	}
+	return names, err
 }
 
 func (c *Console) previewScope(w http.ResponseWriter, v *visit) error {
@@ -93,14 +107,14 @@ type keyCreatedPage struct {
 func createKey(v *visit) (any, error) {
 	scope := strings.TrimSpace(v.r.PostFormValue("scope"))
 	if scope == "" {
-		return nil, badForm("Enter the models that the key may use; * allows all.")
+		return nil, errNoScope
 	}
 	created, err := v.Manage.CreateKey(v.ctx, manage.CreateKey{Name: strings.TrimSpace(v.r.PostFormValue("name")), Scope: scope})
 	if err != nil {
 		return nil, err
 	}
 	p := keyCreatedPage{CreatedKey: created}
-	if names, err := v.Manage.MatchScope(v.ctx, created.Scope); err == nil && len(names) > 0 {
+	if names, err := matching(v, created.Scope); err == nil && len(names) > 0 {
 		p.Model = chatModel(names)
 		p.Snippets = snippets(values{Base: v.endpoint().URL, Model: p.Model, Key: created.Key})
 	}

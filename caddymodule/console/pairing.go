@@ -68,16 +68,10 @@ func replaceData(v *visit) (any, error) {
 
 func (c *Console) approvePairing(w http.ResponseWriter, v *visit) error {
 	id, name, replace := v.r.PathValue("id"), v.r.PostFormValue("name"), v.r.PostFormValue("replace")
-	var p manage.Pairing
-	var err error
-	switch {
-	case replace != "":
-		p, err = v.Manage.ReplaceConnector(v.ctx, id, replace)
-	case v.r.PostForm.Has("replace"): // the form is for a replacement
+	if replace == "" && v.r.PostForm.Has("replace") { // the form is for a replacement
 		return v.fault(pairingTab, badForm("Choose the connector that the device replaces."))
-	default:
-		p, err = v.Manage.ApprovePairing(v.ctx, id, name)
 	}
+	p, err := v.Manage.ApprovePairing(v.ctx, manage.ApprovePairing{Pairing: id, Name: name, Replace: replace})
 	if err != nil {
 		if name != "" || replace != "" {
 			if _, gone := pairingData(v); gone == nil {
@@ -90,7 +84,7 @@ func (c *Console) approvePairing(w http.ResponseWriter, v *visit) error {
 }
 
 func (c *Console) denyPairing(w http.ResponseWriter, v *visit) error {
-	p, err := v.Manage.DenyPairing(v.ctx, v.r.PathValue("id"))
+	p, err := v.Manage.DenyPairing(v.ctx, manage.DenyPairing{Pairing: v.r.PathValue("id")})
 	if err != nil {
 		return v.fault(backTab(v.r), err)
 	}

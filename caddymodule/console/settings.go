@@ -183,11 +183,11 @@ func (c *Console) endSession(w http.ResponseWriter, v *visit) error {
 }
 
 func endSessions(v *visit) (notice string, err error) {
-	n, err := v.Manage.RevokeSessions(v.ctx)
-	if n == 0 {
+	sessions, err := v.Manage.RevokeSessions(v.ctx)
+	if sessions.Ended == 0 {
 		return "You have no other sessions.", err
 	}
-	return "Your other sessions are signed out: " + strconv.Itoa(n) + ".", err
+	return "Your other sessions are signed out: " + strconv.Itoa(sessions.Ended) + ".", err
 }
 
 var (

@@ -22,7 +22,7 @@ func TestFirstUser(t *testing.T) {
 	has(t, b.page("/console/setup"), "No users yet", "caddy gateway setup-link", `data-fragment`)
 	b.refused(b.post("/console/setup", "name", "ada", "password", password, "link", "not-a-secret"), http.StatusBadRequest, "The link does not work")
 
-	_, secret, err := h.signIn.SetupLink(t.Context())
+	_, secret, err := h.signIn.CreateLink(t.Context(), store.Link{Kind: store.LinkSetup, Account: store.DefaultAccount})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -94,12 +94,14 @@ func namesOf(records []manage.MadeRecord) string {
 }
 
 func revokeToken(v *visit) (notice string, err error) {
-	id := v.r.PathValue("id")
-	if v.r.PostFormValue("made") == "" {
-		revoked, err := v.Manage.RevokeToken(v.ctx, id)
+	request := manage.RevokeToken{ID: v.r.PathValue("id")}
+	if v.r.PostFormValue("made") != "" {
+		request.Made = "remove"
+	}
+	revoked, err := v.Manage.RevokeToken(v.ctx, request)
+	if request.Made == "" {
 		return "The management token " + revoked.Name + " is revoked.", err
 	}
-	revoked, err := v.Manage.RevokeTokenAndMade(v.ctx, id)
 	left := revoked.Made.Problems()
 	notice = fmt.Sprintf("The management token %s is revoked. Of what it created or changed, %d are revoked or removed.",
 		revoked.Name, revoked.Made.Count()-len(left))

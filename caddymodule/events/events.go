@@ -5,8 +5,6 @@ package events
 
 import (
 	"log/slog"
-	"sync"
-	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
 )
@@ -52,41 +50,4 @@ func New(o Options) *Gateway {
 func (g *Gateway) Close() {
 	g.sources.close()
 	g.feed.close()
-}
-
-// lossInterval is the minimum time between two log entries about losses.
-const lossInterval = time.Minute
-
-// losses counts lost events and reports them at most once per lossInterval.
-type losses struct {
-	report func(n int)
-
-	mu    sync.Mutex
-	n     int
-	timer *time.Timer // nil while there are no losses to report
-}
-
-// add counts one lost event.
-func (l *losses) add() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.n++
-	if l.timer == nil {
-		l.timer = time.AfterFunc(lossInterval, l.flush)
-	}
-}
-
-// flush reports the losses since the last report.
-func (l *losses) flush() {
-	l.mu.Lock()
-	n := l.n
-	l.n = 0
-	if l.timer != nil {
-		l.timer.Stop()
-		l.timer = nil
-	}
-	l.mu.Unlock()
-	if n > 0 {
-		l.report(n)
-	}
 }

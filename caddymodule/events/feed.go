@@ -2,9 +2,11 @@ package events
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/newest"
+	"github.com/postern-dev/postern/connector/logs"
 )
 
 const (
@@ -30,18 +32,17 @@ type feed struct {
 	turn   chan struct{} // holds an item while handlers run
 	life   context.Context
 	end    context.CancelFunc
+	log    *slog.Logger
 	count  func(reason string, n int)
-	lost   *losses
+	lost   logs.Sampler[string]
 
 	emitters newest.Stack[Emitter]
 }
 
 func newFeed(o Options) *feed {
 	f := &feed{
-		queue: make(chan Event, buffer), pushed: make(chan struct{}, 1), turn: make(chan struct{}, 1), count: o.Lost,
-		lost: &losses{report: func(n int) {
-			o.Logger.Error("events were lost: their handlers are too slow", "lost", n, "buffer", buffer)
-		}},
+		queue: make(chan Event, buffer), pushed: make(chan struct{}, 1), turn: make(chan struct{}, 1),
+		log: o.Logger, count: o.Lost,
 	}
 	f.life, f.end = context.WithCancel(context.Background())
 	go f.run()
@@ -54,7 +55,7 @@ func (f *feed) add(e Event) {
 	case f.queue <- e:
 	default:
 		f.count(LostByHandlers, 1)
-		f.lost.add()
+		f.lost.Log(f.log, slog.LevelError, LostByHandlers, time.Now(), "failed to queue an event: its handlers are too slow", "buffer", buffer)
 	}
 }
 
@@ -113,7 +114,4 @@ func (f *feed) emit(e Event) {
 }
 
 // close ends the feed. It does not wait for running handlers.
-func (f *feed) close() {
-	f.end()
-	f.lost.flush()
-}
+func (f *feed) close() { f.end() }

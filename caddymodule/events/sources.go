@@ -10,9 +10,17 @@ import (
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 )
 
-// offlineAfter is how long a connector may be away before it is reported as
-// offline, so a reconnect emits no event.
-const offlineAfter = 5 * time.Second
+const (
+	// offlineAfter is how long a connector or an upstream may be away before it is
+	// reported, so that shorter outages emit no event.
+	offlineAfter = 5 * time.Second
+	// upstreamsAtOnce bounds the events about one connector's upstreams within
+	// offlineAfter, since connectors control their reports.
+	upstreamsAtOnce = 16
+	// touchInterval is how often the last-seen times of online connectors are
+	// saved. A gateway that is killed loses at most that much.
+	touchInterval = 10 * time.Minute
+)
 
 // The names of events, without the module's prefix.
 const (
@@ -50,9 +58,9 @@ type sources struct {
 type presence struct {
 	tunnel.Event                      // the last one of any hub
 	hubs         map[*tunnel.Hub]bool // where it is online
-	timer        *time.Timer          // until it is reported as offline
+	left         time.Time            // when it went offline, if hubs is empty
 	down         map[string]bool      // upstreams that were reported as unreachable
-	check        *time.Timer          // until its upstreams are checked; nil: no check is due
+	check        *time.Timer          // nil: no check is due
 }
 
 // newSources starts watching the store. Existing records emit no events.
@@ -79,14 +87,25 @@ func (s *sources) close() {
 	for _, stop := range s.hubs {
 		stop()
 	}
+	s.touch()
+}
+
+// touch updates the last-seen times of online connectors.
+func (s *sources) touch() {
 	for id, p := range s.presences {
-		p.stopTimer()
-		if p.check != nil {
-			p.check.Stop()
-		}
 		if len(p.hubs) > 0 {
 			s.store.TouchConnector(id)
 		}
+	}
+}
+
+// touchAll calls touch every touchInterval.
+func (s *sources) touchAll() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		s.touch()
+		s.touching = time.AfterFunc(touchInterval, s.touchAll)
 	}
 }
 
@@ -212,22 +231,17 @@ func (s *sources) Unfollow(hub *tunnel.Hub) {
 func (s *sources) onTunnel(hub *tunnel.Hub, e tunnel.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
+	p := s.presences[e.Connector]
+	switch {
+	case s.closed, p == nil && (!e.Online || e.Reported):
 		return
-	}
-	if !e.Online {
-		if p := s.presences[e.Connector]; p != nil {
-			s.depart(hub, p)
-		}
+	case !e.Online:
+		s.depart(hub, p)
 		return
-	}
-	if e.Reported {
-		if p := s.presences[e.Connector]; p != nil {
-			s.checkSoon(p)
-		}
+	case e.Reported:
+		s.checkAfter(p, offlineAfter)
 		return
-	}
-	if !s.arrive(hub, e) {
+	case !s.arrive(hub, e):
 		return
 	}
 	data := connectorData(e)
@@ -248,9 +262,8 @@ func (s *sources) arrive(hub *tunnel.Hub, e tunnel.Event) (news bool) {
 	}
 	p.Event = e
 	p.hubs[hub] = true
-	p.stopTimer()
 	s.store.TouchConnector(e.Connector)
-	s.checkSoon(p)
+	s.checkAfter(p, offlineAfter)
 	return news
 }
 
@@ -260,27 +273,42 @@ func (s *sources) depart(hub *tunnel.Hub, p *presence) {
 	if !p.hubs[hub] {
 		return
 	}
-	delete(p.hubs, hub)
+	if delete(p.hubs, hub); len(p.hubs) == 0 {
+		p.left = time.Now()
+		s.store.TouchConnector(p.Connector)
+		s.checkAfter(p, offlineAfter)
+	}
+}
+
+// checkAfter schedules a check of a connector, unless one is due earlier.
+func (s *sources) checkAfter(p *presence, d time.Duration) {
+	if p.check == nil {
+		p.check = time.AfterFunc(d, func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if p.check = nil; !s.closed {
+				s.check(p)
+			}
+		})
+	}
+}
+
+// check reports a connector that has gone offline, or its upstreams.
+func (s *sources) check(p *presence) {
 	if len(p.hubs) > 0 {
+		if !s.checkUpstreams(p) {
+			s.checkAfter(p, offlineAfter)
+		}
 		return
 	}
-	s.store.TouchConnector(p.Connector)
+	if rest := offlineAfter - time.Since(p.left); rest > 0 {
+		s.checkAfter(p, rest)
+		return
+	}
+	delete(s.presences, p.Connector)
 	data := connectorData(p.Event)
-	data["since"] = time.Now().UTC().Format(time.RFC3339)
-	var timer *time.Timer
-	timer = time.AfterFunc(offlineAfter, func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.closed || p.timer != timer {
-			return
-		}
-		delete(s.presences, p.Connector)
-		if p.check != nil {
-			p.check.Stop()
-		}
-		s.emit(Event{eventConnectorOffline, data})
-	})
-	p.timer = timer
+	data["since"] = p.left.UTC().Format(time.RFC3339)
+	s.emit(Event{eventConnectorOffline, data})
 }
 
 // connectorData returns the data common to all events of a connector.
@@ -288,10 +316,40 @@ func connectorData(e tunnel.Event) map[string]any {
 	return map[string]any{"account": e.Account, "connector_id": e.Connector, "connector_name": e.Name}
 }
 
-// stopTimer cancels the report of a departure, even if the timer has just fired.
-func (p *presence) stopTimer() {
-	if p.timer != nil {
-		p.timer.Stop()
-		p.timer = nil
+// checkUpstreams reports a connector's upstreams that have become unreachable or reachable
+// again. It returns false if another check is necessary.
+func (s *sources) checkUpstreams(p *presence) (done bool) {
+	done = true
+	down, reported := make(map[string]bool), 0
+	for hub := range p.hubs {
+		for _, u := range s.states(hub, p.Connector) {
+			was := p.down[u.Name]
+			switch {
+			case !u.Known || u.Down() == was:
+				down[u.Name] = was
+				continue
+			case reported == upstreamsAtOnce, u.Down() && time.Since(u.Since) < offlineAfter-time.Second:
+				down[u.Name], done = was, false
+				continue
+			}
+			name, data := eventUpstreamUp, connectorData(p.Event)
+			if down[u.Name] = u.Down(); u.Down() {
+				name = eventUpstreamDown
+			}
+			data["upstream"], data["since"] = u.Name, u.Since.UTC().Format(time.RFC3339)
+			reported++
+			s.emit(Event{name, data})
+		}
 	}
+	p.down = down // without upstreams that the connector no longer has
+	return done
+}
+
+// statesOf returns the upstream states that a connector has reported to a hub.
+func statesOf(hub *tunnel.Hub, connector string) []tunnel.UpstreamState {
+	session, ok := hub.Session(connector)
+	if !ok {
+		return nil
+	}
+	return session.States()
 }

@@ -11,6 +11,8 @@ import (
 	"net/url"
 	"sync"
 	"time"
+
+	"github.com/postern-dev/postern/connector/logs"
 )
 
 const (
@@ -43,7 +45,7 @@ type WebhookOptions struct {
 type Webhook struct {
 	WebhookOptions
 	client *http.Client
-	losses *losses
+	lost   logs.Sampler[string]
 	life   context.Context // canceled some time after the configuration has ended
 	end    context.CancelFunc
 	done   chan struct{} // closed when run returns
@@ -67,9 +69,6 @@ func NewWebhook(o WebhookOptions) *Webhook {
 		Transport: transport, Timeout: webhookTimeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}, waiting: make(chan delivery, webhookBuffer), done: make(chan struct{})}
-	w.losses = &losses{report: func(n int) {
-		w.Logger.Error("events were lost: the webhook is too slow", "host", w.URL.Host, "lost", n, "buffer", webhookBuffer)
-	}}
 	w.life, w.end = context.WithCancel(context.Background())
 	go w.run()
 	return w
@@ -87,7 +86,8 @@ func (w *Webhook) Post(name, id string, body []byte) {
 	case w.waiting <- delivery{name, id, body}:
 	default:
 		w.Lost(LostByWebhook, 1)
-		w.losses.add()
+		w.lost.Log(w.Logger, slog.LevelError, LostByWebhook, time.Now(), "failed to queue an event: the webhook is too slow",
+			"host", w.URL.Host, "buffer", webhookBuffer)
 	}
 }
 
@@ -111,11 +111,10 @@ func (w *Webhook) run() {
 	}
 	if late > 0 {
 		w.Lost(LostAtEnd, late)
-		w.Logger.Error("events were lost: they were not posted in time after the webhook's configuration ended",
+		w.Logger.Error("failed to post events in time after the webhook's configuration ended",
 			"host", w.URL.Host, "lost", late)
 	}
 	w.end()
-	w.losses.flush()
 	w.client.CloseIdleConnections()
 }
 

@@ -145,7 +145,7 @@ func TestWebhookHangs(t *testing.T) {
 		if n := lost.Load(); n != webhookBuffer+10 {
 			t.Errorf("%v are counted of %d events that were not delivered", n, webhookBuffer+10)
 		}
-		if strings.Count(log.String(), "events were lost: the webhook is too slow") != 1 || strings.Count(log.String(), "events were lost: they were not posted in time") != 1 {
+		if strings.Count(log.String(), "failed to queue an event: the webhook is too slow") != 1 || strings.Count(log.String(), "failed to post events in time") != 1 {
 			t.Errorf("the log says %s", log.String())
 		}
 	})

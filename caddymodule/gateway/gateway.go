@@ -123,12 +123,6 @@ func (g *Gateway) Manage() (*manage.Service, error) {
 // managedTunnels adapts a hub to manage.Tunnels.
 type managedTunnels struct{ *tunnel.Hub }
 
-// Tunnel implements manage.Tunnels.
-func (t managedTunnels) Tunnel(connectorID string) (manage.Tunnel, bool) {
-	session, ok := t.Session(connectorID)
-	return session, ok
-}
-
 // Choose implements manage.Tunnels.
 func (t managedTunnels) Choose(connectorIDs []string, to tunnel.Target) (string, manage.Tunnel, bool) {
 	session, ok := t.Hub.Choose(connectorIDs, to, nil)

@@ -33,16 +33,14 @@ type question struct {
 // do sends a request. A response other than 2xx is an error. The texts of errors are
 // for users.
 func (q question) do(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
-	r := (&http.Request{
-		Method: method,
-		URL:    &url.URL{Scheme: "http", Host: q.upstream, Path: path},
-		Host:   q.upstream,
-		Header: http.Header{"Accept": {"application/json, text/event-stream"}, "User-Agent": {"postern"}},
-		Body:   http.NoBody,
-	}).WithContext(ctx)
+	to := url.URL{Scheme: "http", Host: q.upstream, Path: path}
+	r, err := http.NewRequestWithContext(ctx, method, to.String(), bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	r.Header = http.Header{"Accept": {"application/json, text/event-stream"}, "User-Agent": {"postern"}}
 	if body != nil {
 		r.Header.Set("Content-Type", "application/json")
-		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	}
 	answer, err := q.tunnel.RoundTrip(r)
 	if err != nil {

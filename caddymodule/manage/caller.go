@@ -99,11 +99,11 @@ func (s *Service) accountOfPerson(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return account, s.mayLetIn(ctx)
+	return account, s.mayManagePeople(ctx)
 }
 
-// mayLetIn is the check of accountOfPerson.
-func (s *Service) mayLetIn(ctx context.Context) error {
+// mayManagePeople is the check of accountOfPerson.
+func (s *Service) mayManagePeople(ctx context.Context) error {
 	if c := CallerFrom(ctx); !c.Operator && c.Session == "" {
 		return faultf(ErrForbidden, "a management token cannot add, invite or remove people, or create links for new passwords or other management tokens; sign in to the console and do it there")
 	}

@@ -30,14 +30,14 @@ func TestOperationsAreConfined(t *testing.T) {
 		"RemoveDeployment": first(s.RemoveDeployment(ctx, "mine-deployment")),
 		"TestDeployment":   first(s.TestDeployment(ctx, "mine-deployment")),
 		"UpstreamModels":   first(s.UpstreamModels(ctx, id("connector"))),
-		"ApprovePairing":   first(s.ApprovePairing(ctx, id("code"), "")),
-		"ReplaceConnector": first(s.ReplaceConnector(ctx, id("code"), id("connector"))),
-		"DenyPairing":      first(s.DenyPairing(ctx, id("pairing"))),
+		"ApprovePairing":   first(s.ApprovePairing(ctx, manage.ApprovePairing{Pairing: id("code")})),
+		"… to replace":     first(s.ApprovePairing(ctx, manage.ApprovePairing{Pairing: id("code"), Replace: id("connector")})),
+		"DenyPairing":      first(s.DenyPairing(ctx, manage.DenyPairing{Pairing: id("pairing")})),
 		"RemoveUser":       first(s.RemoveUser(ctx, id("second"))),
 		"RecoveryLink":     first(s.RecoveryLink(ctx, id("user"))),
 		"RevokeInvitation": first(s.RevokeInvitation(ctx, id("invitation"))),
 		"CreateToken":      first(s.CreateToken(ctx, manage.CreateToken{Name: "x", User: id("user")})),
-		"RevokeToken":      first(s.RevokeToken(ctx, id("token"))),
+		"RevokeToken":      first(s.RevokeToken(ctx, manage.RevokeToken{ID: id("token")})),
 		"RevokeSession":    first(s.RevokeSession(ctx, id("session"))),
 	} {
 		if !errors.Is(err, store.ErrNotFound) {

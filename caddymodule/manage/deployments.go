@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -59,7 +60,7 @@ func (d Deployment) ConnectorNames() []string {
 // SetDeployment registers or changes a public model name.
 type SetDeployment struct {
 	Name       string   `path:"record"`
-	Connector  string   `json:"connector"`  // id or name; short for Connectors with one element
+	Connector  string   `json:"connector"`  // id or name; instead of Connectors
 	Connectors []string `json:"connectors"` // ids or names, at least one
 	Upstream   string   `json:"upstream"`   // "": the connector's routes decide
 	Model      string   `json:"model"`      // "": likewise, or the public name
@@ -72,6 +73,14 @@ type SetDeployment struct {
 // SetDeployment registers a deployment or changes its route. New requests use it;
 // running ones finish on the old route.
 func (s *Service) SetDeployment(ctx context.Context, d SetDeployment) (Deployment, error) {
+	switch {
+	case d.Connector != "" && d.Connectors != nil:
+		return Deployment{}, badRequest("fields %q and %q exclude each other; put all connectors into %q", "connector", "connectors", "connectors")
+	case d.Connector != "":
+		d.Connectors = []string{d.Connector}
+	case len(d.Connectors) == 0:
+		return Deployment{}, badRequest("field %q or %q is required", "connector", "connectors")
+	}
 	return change(ctx, s, func(account string) (Deployment, write, error) {
 		ids := make([]string, len(d.Connectors))
 		for i, idOrName := range d.Connectors {
@@ -96,23 +105,19 @@ func (s *Service) Deployments(ctx context.Context) ([]Deployment, error) {
 	return list(ctx, s, s.store.Deployments, func(d store.Deployment) Deployment { return s.deploymentOf(d, live) })
 }
 
-// MatchScope lists the names of the deployments that a scope allows now.
-func (s *Service) MatchScope(ctx context.Context, text string) ([]string, error) {
-	account, err := s.account(ctx)
+// MatchScope selects deployments; Scope defaults to all.
+type MatchScope struct {
+	Scope string `json:"scope" need:"filled"`
+}
+
+// MatchScope lists the deployments that a scope allows now, by name.
+func (s *Service) MatchScope(ctx context.Context, m MatchScope) ([]Deployment, error) {
+	allowed, err := scope.Parse(cmp.Or(m.Scope, "*"))
 	if err != nil {
-		return nil, err
+		return nil, badRequest("%v", err)
 	}
-	allowed, err := scope.Parse(text)
-	if err != nil {
-		return nil, faultf(store.ErrInvalid, "%v", err)
-	}
-	names := []string{}
-	for _, d := range s.store.Deployments(account) {
-		if allowed.Allows(d.Name) {
-			names = append(names, d.Name)
-		}
-	}
-	return names, nil
+	deployments, err := s.Deployments(ctx)
+	return slices.DeleteFunc(deployments, func(d Deployment) bool { return !allowed.Allows(d.Name) }), err
 }
 
 // RemoveDeployment removes a deployment: later requests for it fail, running

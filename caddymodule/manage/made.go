@@ -70,27 +70,6 @@ func (s *Service) madeBy(account, token string) Made {
 	return m
 }
 
-// RevokeTokenAndMade revokes a management token and the keys that it created, and
-// removes the deployments and connectors of [Made]. The token may have been revoked
-// before. A connector that other deployments use stays, with Problem set.
-func (s *Service) RevokeTokenAndMade(ctx context.Context, id string) (RevokedToken, error) {
-	revoked, err := s.RevokeToken(ctx, id)
-	if errors.Is(err, store.ErrNotFound) {
-		made, madeErr := s.MadeByToken(ctx, id)
-		if madeErr != nil || made.Count() == 0 {
-			return RevokedToken{}, err
-		}
-		revoked, err = RevokedToken{Token: Token{Token: store.Token{ID: id}}, Made: made}, nil
-	}
-	if err != nil {
-		return RevokedToken{}, err
-	}
-	removeEach(ctx, s, revoked.Made.Keys, s.RevokeKey)
-	removeEach(ctx, s, revoked.Made.Deployments, s.RemoveDeployment)
-	removeEach(ctx, s, revoked.Made.Connectors, s.RemoveConnector)
-	return revoked, nil
-}
-
 // removeEach removes records by id, and sets Problem where that fails.
 func removeEach[T any](ctx context.Context, s *Service, records []MadeRecord, remove func(ctx context.Context, id string) (T, error)) {
 	for i, r := range records {

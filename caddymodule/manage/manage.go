@@ -41,8 +41,6 @@ type Tunnels interface {
 	Sessions() []tunnel.Info
 	// Counters are the totals since the process started.
 	Counters() tunnel.Counters
-	// Tunnel returns the live tunnel of a connector.
-	Tunnel(connectorID string) (Tunnel, bool)
 	// Choose returns the tunnel that a request through any of the connectors would
 	// use now, and its connector.
 	Choose(connectorIDs []string, to tunnel.Target) (connectorID string, t Tunnel, ok bool)

@@ -33,7 +33,13 @@ func (s *Service) Offers(ctx context.Context) (offers []Offer, missing string, e
 		return nil, "", err
 	}
 	live := s.sessions()
-	taken, published := s.published(account, live)
+	taken, published := make(map[string]bool), make(map[location]bool)
+	for _, d := range s.store.Deployments(account) {
+		taken[d.Name] = true
+		for _, l := range s.deploymentOf(d, live).Through {
+			published[location{l.ID, l.Upstream, health.Canonical(l.Model)}] = true
+		}
+	}
 	offers = []Offer{}
 	gaps := 0
 	for _, c := range s.store.Connectors(account) {
@@ -62,22 +68,6 @@ func (s *Service) Offers(ctx context.Context) (offers []Offer, missing string, e
 
 // location is the place of a model.
 type location struct{ connector, upstream, model string }
-
-// published returns the names of the account's deployments, and their models.
-func (s *Service) published(account string, live map[string]tunnel.Info) (taken map[string]bool, published map[location]bool) {
-	taken, published = make(map[string]bool), make(map[location]bool)
-	for _, d := range s.store.Deployments(account) {
-		taken[d.Name] = true
-		for _, id := range d.Connectors {
-			if info, online := live[id]; online {
-				if to := info.Way(tunnel.Target{Name: d.Name, Upstream: d.Upstream, Model: d.Model}); to.Problem == nil {
-					published[location{id, to.Upstream, health.Canonical(to.Model)}] = true
-				}
-			}
-		}
-	}
-	return taken, published
-}
 
 // gapOf returns why the models of an upstream are not offered, "" if they are.
 func gapOf(connector string, u tunnel.UpstreamState) string {

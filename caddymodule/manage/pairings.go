@@ -62,56 +62,56 @@ func (s *Service) Pairings(ctx context.Context) ([]Pairing, error) {
 // End returns when the pairing was decided, or when it expires.
 func (p Pairing) End() time.Time { return *cmp.Or(p.DecidedAt, &p.ExpiresAt) }
 
-// CheckFingerprint fails unless the device of a pairing has this fingerprint,
-// ignoring case and blanks. The device of a pairing never changes.
-func (s *Service) CheckFingerprint(ctx context.Context, codeOrID, fingerprint string) error {
-	account, err := s.account(ctx)
-	if err != nil {
-		return err
-	}
-	p, ok := s.store.Pairing(account, codeOrID)
-	if !ok || p.Device == nil {
-		return nil // the decision fails, with the reason
-	}
-	if plainFingerprint(p.Device.Fingerprint) != plainFingerprint(fingerprint) {
-		return faultf(store.ErrConflict, "the waiting device has another fingerprint, %s; deny it unless its terminal shows this one", p.Device.Fingerprint)
-	}
-	return nil
+// ApprovePairing asks for the approval of a waiting device. The pairing is in the body,
+// not in the path: it may be a claim code, and paths are logged.
+type ApprovePairing struct {
+	Pairing string `json:"pairing" need:"required"` // code or id
+	// Name is the name of the new connector; "": the host name.
+	Name string `json:"name" need:"filled"`
+	// Replace is the id or name of a connector that the device replaces. Its
+	// deployments stay; its old tunnel is closed, and its old token is invalid.
+	Replace string `json:"replace" need:"filled"`
+	// Fingerprint must be that of the device, unless empty. Case and blanks are
+	// ignored.
+	Fingerprint string `json:"fingerprint" need:"filled"`
 }
 
-func plainFingerprint(s string) string { return strings.ToLower(strings.Join(strings.Fields(s), "")) }
-
-// ApprovePairing approves the waiting device of a pairing, as a connector called
-// name. name defaults to the host name.
-func (s *Service) ApprovePairing(ctx context.Context, codeOrID, name string) (Pairing, error) {
-	return s.letIn(ctx, "pairing.approve", codeOrID, name, s.store.ApprovePairing)
-}
-
-// ReplaceConnector approves the waiting device of a pairing as the replacement of a
-// connector, given by id or name. Its deployments stay; its old tunnel is closed,
-// and its old token is invalid.
-func (s *Service) ReplaceConnector(ctx context.Context, codeOrID, connector string) (Pairing, error) {
-	return s.letIn(ctx, "pairing.replace", codeOrID, connector, s.store.ReplaceConnector)
-}
-
-// letIn approves the waiting device of a pairing.
-func (s *Service) letIn(ctx context.Context, operation, codeOrID, connector string,
-	decide func(ctx context.Context, account, codeOrID, connector, by string) (store.Pairing, store.Connector, error),
-) (Pairing, error) {
+// ApprovePairing approves the waiting device of a pairing.
+func (s *Service) ApprovePairing(ctx context.Context, a ApprovePairing) (Pairing, error) {
+	if a.Name != "" && a.Replace != "" {
+		return Pairing{}, badRequest("fields %q and %q exclude each other; a connector that is replaced keeps its name", "name", "replace")
+	}
 	return change(ctx, s, func(account string) (Pairing, write, error) {
+		// The device of a pairing never changes. Without one, the decision fails.
+		if p, ok := s.store.Pairing(account, a.Pairing); ok && p.Device != nil && a.Fingerprint != "" &&
+			plainFingerprint(p.Device.Fingerprint) != plainFingerprint(a.Fingerprint) {
+			return Pairing{}, write{}, faultf(store.ErrConflict,
+				"the waiting device has another fingerprint, %s; deny it unless its terminal shows this one", p.Device.Fingerprint)
+		}
 		if err := s.needPublic(); err != nil {
 			return Pairing{}, write{}, err
 		}
-		p, con, err := decide(ctx, account, codeOrID, connector, CallerFrom(ctx).by())
+		operation, connector, decide := "pairing.approve", a.Name, s.store.ApprovePairing
+		if a.Replace != "" {
+			operation, connector, decide = "pairing.replace", a.Replace, s.store.ReplaceConnector
+		}
+		p, con, err := decide(ctx, account, a.Pairing, connector, CallerFrom(ctx).by())
 		return s.pairingOf(p, s.sessions()), write{operation, p.ID, con.Name, []any{"connector", con.ID}}, err
 	})
 }
 
+func plainFingerprint(s string) string { return strings.ToLower(strings.Join(strings.Fields(s), "")) }
+
+// DenyPairing names a pairing by code or id.
+type DenyPairing struct {
+	Pairing string `json:"pairing" need:"required"`
+}
+
 // DenyPairing denies the device of a pairing, or cancels its code while no
 // device has used it.
-func (s *Service) DenyPairing(ctx context.Context, codeOrID string) (Pairing, error) {
+func (s *Service) DenyPairing(ctx context.Context, d DenyPairing) (Pairing, error) {
 	return change(ctx, s, func(account string) (Pairing, write, error) {
-		p, err := s.store.DenyPairing(ctx, account, codeOrID, CallerFrom(ctx).by())
+		p, err := s.store.DenyPairing(ctx, account, d.Pairing, CallerFrom(ctx).by())
 		name := ""
 		if p.Device != nil {
 			name = p.Device.Hostname

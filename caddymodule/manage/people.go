@@ -36,7 +36,7 @@ func (s *Service) Users(ctx context.Context) ([]User, error) {
 // AddUser creates a user with a given password. Invited users choose it themselves.
 func (s *Service) AddUser(ctx context.Context, a AddUser) (User, error) {
 	return change(ctx, s, func(account string) (User, write, error) {
-		if err := s.mayLetIn(ctx); err != nil {
+		if err := s.mayManagePeople(ctx); err != nil {
 			return User{}, write{}, err
 		}
 		u, err := s.signIn.AddUser(ctx, account, a.Name, a.Password)
@@ -80,7 +80,7 @@ func (s *Service) SetupLink(ctx context.Context) (Link, error) {
 	if err := operator(ctx); err != nil {
 		return Link{}, err
 	}
-	return s.createLink(ctx, "setup", func() (store.Link, string, error) { return s.signIn.SetupLink(ctx) })
+	return s.createLink(ctx, "setup", store.Link{Kind: store.LinkSetup, Account: store.DefaultAccount})
 }
 
 // Invite creates a link for a new user of the account.
@@ -89,9 +89,7 @@ func (s *Service) Invite(ctx context.Context) (Link, error) {
 	if err != nil {
 		return Link{}, err
 	}
-	return s.createLink(ctx, "join", func() (store.Link, string, error) {
-		return s.signIn.Invite(ctx, account, CallerFrom(ctx).maker())
-	})
+	return s.createLink(ctx, "join", store.Link{Kind: store.LinkInvitation, Account: account, CreatedBy: CallerFrom(ctx).maker()})
 }
 
 // RecoveryLink creates a link with which another user, by id or name, sets a new
@@ -110,9 +108,7 @@ func (s *Service) RecoveryLink(ctx context.Context, idOrName string) (Link, erro
 		return Link{}, faultf(ErrForbidden, "you cannot create a link for a new password of your own; change the password in the console under Settings, "+
 			"or have another user create the link, or `caddy gateway user recovery-link`")
 	}
-	return s.createLink(ctx, "recover", func() (store.Link, string, error) {
-		return s.signIn.RecoveryLink(ctx, account, u.ID, CallerFrom(ctx).maker())
-	})
+	return s.createLink(ctx, "recover", store.Link{Kind: store.LinkRecovery, Account: account, User: u.ID, CreatedBy: CallerFrom(ctx).maker()})
 }
 
 // Invitations lists the invitations of the account that can still be used.
@@ -138,7 +134,7 @@ func (s *Service) RevokeInvitation(ctx context.Context, id string) (Link, error)
 
 // createLink creates a link to a page of the console. The secret is in the fragment,
 // which browsers do not send: it does not appear in server logs.
-func (s *Service) createLink(ctx context.Context, page string, create func() (store.Link, string, error)) (Link, error) {
+func (s *Service) createLink(ctx context.Context, page string, link store.Link) (Link, error) {
 	at := s.endpoint()
 	if at.Exposed {
 		return Link{}, faultf(ErrNotReady, "the console at %s is served over plain HTTP, so a link and the password would be readable in transit; "+
@@ -148,7 +144,7 @@ func (s *Service) createLink(ctx context.Context, page string, create func() (st
 		return Link{}, faultf(ErrNotReady, "the address of the console is not known: the Caddyfile needs one site with `model_console` and a host name; "+
 			"if it has several, name one with `public`, and run `caddy reload`; `caddy gateway user add` creates users without a link")
 	}
-	l, secret, err := create()
+	l, secret, err := s.signIn.CreateLink(ctx, link)
 	if err != nil {
 		return Link{}, err
 	}

@@ -54,23 +54,19 @@ func (s *Service) RotateConnector(ctx context.Context, r RotateConnector) (Rotat
 	if r.Show {
 		return s.showToken(ctx, account, r.Connector)
 	}
-	news := make(chan struct{}, 1)
-	stop := s.store.Subscribe(func(c store.Change) {
-		if c.Kind != store.KindConnector {
-			return
-		}
+	changed := make(chan struct{}, 1)
+	defer s.store.Subscribe(func(store.Change) {
 		select {
-		case news <- struct{}{}:
+		case changed <- struct{}{}:
 		default: // a check is pending already
 		}
-	})
-	defer stop()
+	})()
 	c, err := s.store.BeginRotation(ctx, account, r.Connector)
 	if err != nil {
 		return RotatedConnector{}, err
 	}
 	s.audit(ctx, "connector.rotate", account, c.ID, c.Name)
-	return s.awaitRotation(ctx, c, news)
+	return s.awaitRotation(ctx, c, changed)
 }
 
 // showToken returns a new token, which a person copies to the connector.
@@ -86,26 +82,21 @@ func (s *Service) showToken(ctx context.Context, account, idOrName string) (Rota
 }
 
 // awaitRotation waits until an online connector has taken or refused its token, at most
-// rotationWait. news receives after each change.
-func (s *Service) awaitRotation(ctx context.Context, c store.Connector, news <-chan struct{}) (RotatedConnector, error) {
-	late := time.NewTimer(rotationWait)
-	defer late.Stop()
+// rotationWait. changed receives after each change of the store.
+func (s *Service) awaitRotation(ctx context.Context, c store.Connector, changed <-chan struct{}) (RotatedConnector, error) {
+	ctx, cancel := context.WithTimeout(ctx, rotationWait)
+	defer cancel()
 	for {
 		now, ok := s.store.Connector(c.ID)
 		if !ok {
 			return RotatedConnector{}, faultf(store.ErrNotFound, "the connector %q was removed in the meantime", c.Name)
 		}
 		answer := rotationOf(now)
-		if answer.State != RotationWaits {
-			return answer, nil
-		}
-		if _, online := s.sessions()[c.ID]; !online {
+		if _, online := s.sessions()[c.ID]; !online || answer.State != RotationWaits {
 			return answer, nil
 		}
 		select {
-		case <-news:
-		case <-late.C:
-			return answer, nil
+		case <-changed:
 		case <-ctx.Done():
 			return answer, nil
 		}
@@ -118,8 +109,7 @@ func rotationOf(c store.Connector) RotatedConnector {
 	if c.Rotation == nil {
 		return answer
 	}
-	since := c.Rotation.Since
-	answer.Since, answer.Problem = &since, c.Rotation.Problem
+	answer.Since, answer.Problem = &c.Rotation.Since, c.Rotation.Problem
 	switch {
 	case c.Rotation.ByHand:
 		answer.State = RotationByHand

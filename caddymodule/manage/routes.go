@@ -1,11 +1,8 @@
 package manage
 
 import (
-	"cmp"
 	"context"
 	"net/http"
-	"slices"
-	"strconv"
 
 	"github.com/postern-dev/postern/caddymodule/store"
 )
@@ -32,14 +29,14 @@ func (s *Service) routes() map[string]map[string]route {
 		"/connectors/{id}/models":   {get: {read | connectors | deployments, ofRecord(ok, s.UpstreamModels)}},
 		"/connectors/{id}/rotate":   {post: {connectors, with(ok, s.RotateConnector)}},
 		"/pairings":                 {get: {read | connectors, of(ok, s.Pairings)}, post: {connectors, of(created, s.StartPairing)}},
-		"/pairings/approve":         {post: {connectors, with(ok, s.approve)}},
-		"/pairings/deny":            {post: {connectors, with(ok, s.deny)}},
+		"/pairings/approve":         {post: {connectors, with(ok, s.ApprovePairing)}},
+		"/pairings/deny":            {post: {connectors, with(ok, s.DenyPairing)}},
 		"/offers":                   {get: {read | deployments, of(ok, s.knownOffers)}},
-		"/deployments":              {get: {read | deployments, with(ok, s.getDeployments)}},
-		"/deployments/{name}":       {put: {deployments, with(ok, s.putDeployment)}, remove: {deployments, ofRecord(ok, s.RemoveDeployment)}},
+		"/deployments":              {get: {read | deployments, with(ok, s.MatchScope)}},
+		"/deployments/{name}":       {put: {deployments, with(ok, s.SetDeployment)}, remove: {deployments, ofRecord(ok, s.RemoveDeployment)}},
 		"/deployments/{name}/test":  {post: {deployments, ofRecord(ok, s.TestDeployment)}},
 		"/activity":                 {get: {read, of(ok, s.Activity)}},
-		"/usage":                    {get: {read, with(ok, s.getUsage)}},
+		"/usage":                    {get: {read, with(ok, s.Usage)}},
 		"/users":                    {get: {read, of(ok, s.Users)}, post: {0, with(created, s.AddUser)}},
 		"/users/{id}":               {remove: {0, ofRecord(ok, s.RemoveUser)}},
 		"/users/{id}/recovery-link": {post: {0, ofRecord(created, s.RecoveryLink)}},
@@ -47,10 +44,10 @@ func (s *Service) routes() map[string]map[string]route {
 		"/invitations/{id}":         {remove: {0, ofRecord(ok, s.RevokeInvitation)}},
 		"/setup-link":               {post: {0, of(created, s.SetupLink)}},
 		"/tokens":                   {get: {read, of(ok, s.Tokens)}, post: {0, with(created, s.CreateToken)}},
-		"/tokens/{id}":              {remove: {0, with(ok, s.deleteToken)}},
-		"/sessions":                 {get: {read, of(ok, s.Sessions)}, remove: {0, of(ok, s.endSessions)}},
+		"/tokens/{id}":              {remove: {0, with(ok, s.RevokeToken)}},
+		"/sessions":                 {get: {read, of(ok, s.Sessions)}, remove: {0, of(ok, s.RevokeSessions)}},
 		"/sessions/{id}":            {remove: {0, ofRecord(ok, s.RevokeSession)}},
-		"/sessions/confirm":         {post: {0, with(ok, s.confirm)}},
+		"/sessions/confirm":         {post: {0, with(ok, s.ConfirmSession)}},
 		"/accounts":                 {get: {0, of(ok, s.Accounts)}, post: {0, with(created, s.CreateAccount)}},
 		"/accounts/{id}":            {patch: {0, with(ok, s.SetAccount)}, remove: {0, ofRecord(ok, s.RemoveAccount)}},
 	}
@@ -85,115 +82,8 @@ func ofRecord[T any](status int, do func(ctx context.Context, id string) (T, err
 	return with(status, func(ctx context.Context, r record) (T, error) { return do(ctx, r.ID) })
 }
 
-type listDeployments struct {
-	Scope string `json:"scope" need:"filled"`
-}
-
-// getDeployments lists all deployments, or those of a scope.
-func (s *Service) getDeployments(ctx context.Context, l listDeployments) ([]Deployment, error) {
-	deployments, err := s.Deployments(ctx)
-	if err != nil || l.Scope == "" {
-		return deployments, err
-	}
-	names, err := s.MatchScope(ctx, l.Scope)
-	return slices.DeleteFunc(deployments, func(d Deployment) bool {
-		_, allowed := slices.BinarySearch(names, d.Name)
-		return !allowed
-	}), err
-}
-
-// putDeployment accepts one connector or several.
-func (s *Service) putDeployment(ctx context.Context, d SetDeployment) (Deployment, error) {
-	switch {
-	case d.Connector != "" && d.Connectors != nil:
-		return Deployment{}, badRequest("fields %q and %q exclude each other; put all connectors into %q", "connector", "connectors", "connectors")
-	case d.Connector != "":
-		d.Connectors = []string{d.Connector}
-	case len(d.Connectors) == 0:
-		return Deployment{}, badRequest("field %q or %q is required", "connector", "connectors")
-	}
-	return s.SetDeployment(ctx, d)
-}
-
 // knownOffers lists the known offers.
 func (s *Service) knownOffers(ctx context.Context) ([]Offer, error) {
 	offers, _, err := s.Offers(ctx)
 	return offers, err
-}
-
-type usageOf struct {
-	Days string `json:"days" need:"filled"`
-}
-
-func (s *Service) getUsage(ctx context.Context, u usageOf) ([]store.UsageDay, error) {
-	const usual = "30"
-	days, err := strconv.Atoi(cmp.Or(u.Days, usual))
-	if err != nil {
-		return nil, badRequest("query parameter %q must be a number of days", "days")
-	}
-	return s.Usage(ctx, days)
-}
-
-// decision approves a device. The pairing is in the body, not in the path: it may be
-// a claim code, and paths are logged.
-type decision struct {
-	Pairing     string `json:"pairing" need:"required"`
-	Name        string `json:"name" need:"filled"`
-	Replace     string `json:"replace" need:"filled"`
-	Fingerprint string `json:"fingerprint" need:"filled"`
-}
-
-func (s *Service) approve(ctx context.Context, d decision) (Pairing, error) {
-	if d.Fingerprint != "" {
-		if err := s.CheckFingerprint(ctx, d.Pairing, d.Fingerprint); err != nil {
-			return Pairing{}, err
-		}
-	}
-	switch {
-	case d.Name != "" && d.Replace != "":
-		return Pairing{}, badRequest("fields %q and %q exclude each other; a connector that is replaced keeps its name", "name", "replace")
-	case d.Replace != "":
-		return s.ReplaceConnector(ctx, d.Pairing, d.Replace)
-	}
-	return s.ApprovePairing(ctx, d.Pairing, d.Name)
-}
-
-type denial struct {
-	Pairing string `json:"pairing" need:"required"`
-}
-
-func (s *Service) deny(ctx context.Context, d denial) (Pairing, error) {
-	return s.DenyPairing(ctx, d.Pairing)
-}
-
-type removedToken struct {
-	ID   string `path:"record"`
-	Made string `json:"made" need:"filled"`
-}
-
-func (s *Service) deleteToken(ctx context.Context, t removedToken) (RevokedToken, error) {
-	switch t.Made {
-	case "":
-		return s.RevokeToken(ctx, t.ID)
-	case "remove":
-		return s.RevokeTokenAndMade(ctx, t.ID)
-	}
-	return RevokedToken{}, badRequest("query parameter %q must be %q, which also revokes and removes the records that the token created", "made", "remove")
-}
-
-type confirmation struct {
-	Password string `json:"password" need:"required"`
-}
-
-func (s *Service) confirm(ctx context.Context, c confirmation) (Session, error) {
-	return s.ConfirmSession(ctx, c.Password)
-}
-
-type endedSessions struct {
-	Ended int `json:"ended"`
-}
-
-func (s *Service) endSessions(ctx context.Context) (endedSessions, error) {
-	n, err := s.RevokeSessions(ctx)
-	return endedSessions{n}, err
 }

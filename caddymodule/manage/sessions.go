@@ -45,24 +45,33 @@ func (s *Service) RevokeSession(ctx context.Context, id string) (Session, error)
 	return o, nil
 }
 
-// RevokeSessions ends the caller's own sessions except the current one, and returns
-// their number.
-func (s *Service) RevokeSessions(ctx context.Context) (int, error) {
+// EndedSessions is the answer to [Service.RevokeSessions].
+type EndedSessions struct {
+	Ended int `json:"ended"`
+}
+
+// RevokeSessions ends the caller's own sessions except the current one.
+func (s *Service) RevokeSessions(ctx context.Context) (EndedSessions, error) {
 	caller, err := s.signedIn(ctx)
 	if err != nil {
-		return 0, err
+		return EndedSessions{}, err
 	}
 	n, err := s.store.RemoveSessions(ctx, caller.User, caller.Session)
 	if err != nil {
-		return 0, err
+		return EndedSessions{}, err
 	}
 	s.audit(ctx, "session.revoke_others", caller.Account, caller.User, "", "sessions", n)
-	return n, nil
+	return EndedSessions{n}, nil
+}
+
+// ConfirmSession has the password of the caller.
+type ConfirmSession struct {
+	Password string `json:"password" need:"required"`
 }
 
 // ConfirmSession checks the password of the caller and confirms the session for
 // [signin.ConfirmedFor].
-func (s *Service) ConfirmSession(ctx context.Context, password string) (Session, error) {
+func (s *Service) ConfirmSession(ctx context.Context, c ConfirmSession) (Session, error) {
 	sessions, err := s.Sessions(ctx)
 	if err != nil {
 		return Session{}, err
@@ -71,7 +80,7 @@ func (s *Service) ConfirmSession(ctx context.Context, password string) (Session,
 	if !ok {
 		return Session{}, faultf(ErrForbidden, "only a session can be confirmed, not a management token; sign in to the console")
 	}
-	confirmed, err := s.signIn.Confirm(ctx, o.Session, password)
+	confirmed, err := s.signIn.Confirm(ctx, o.Session, c.Password)
 	if err != nil {
 		return Session{}, err
 	}

@@ -1,7 +1,9 @@
 package manage
 
 import (
+	"cmp"
 	"context"
+	"strconv"
 
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/health"
@@ -104,9 +106,6 @@ func (s *Service) Status(ctx context.Context) (Status, error) {
 	return st, nil
 }
 
-// maxUsageDays bounds how many days [Service.Usage] reports on.
-const maxUsageDays = 366
-
 // Checklist has the steps to the first request of an account.
 type Checklist struct {
 	Connector bool `json:"connector"` // a connector exists
@@ -138,14 +137,23 @@ func (s *Service) Activity(ctx context.Context) ([]activity.Request, error) {
 	return list(ctx, s, s.activity.Recent, as)
 }
 
-// Usage returns the usage of the account on each of the last days, ending today.
-func (s *Service) Usage(ctx context.Context, days int) ([]store.UsageDay, error) {
+// maxUsageDays bounds [Usage.Days].
+const maxUsageDays = 366
+
+// Usage selects the last days, ending today.
+type Usage struct {
+	Days string `json:"days" need:"filled"` // 1 to maxUsageDays; "": 30
+}
+
+// Usage returns the usage of the account on each of the last days.
+func (s *Service) Usage(ctx context.Context, u Usage) ([]store.UsageDay, error) {
 	account, err := s.account(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if days < 1 || days > maxUsageDays {
-		return nil, faultf(store.ErrInvalid, "the number of days is %d; it must be 1 to %d", days, maxUsageDays)
+	days, err := strconv.Atoi(cmp.Or(u.Days, "30"))
+	if err != nil || days < 1 || days > maxUsageDays {
+		return nil, badRequest("the number of days is %q; it must be 1 to %d", u.Days, maxUsageDays)
 	}
 	return s.activity.Days(ctx, account, days)
 }

@@ -86,18 +86,43 @@ func (s *Service) CreateToken(ctx context.Context, c CreateToken) (CreatedToken,
 	})
 }
 
-// RevokeToken revokes a management token. When it returns, new requests with it
-// fail. The records that it created stay, and are in the answer: see
-// [Service.RevokeTokenAndMade].
-func (s *Service) RevokeToken(ctx context.Context, id string) (RevokedToken, error) {
-	return change(ctx, s, func(account string) (RevokedToken, write, error) {
-		t, ok := find(s.store.Tokens(account), func(t store.Token) bool { return t.ID == id })
-		if !ok {
-			return RevokedToken{}, write{}, faultf(store.ErrNotFound, "management token %q not found in account %q", id, account)
+// RevokeToken names a management token by id.
+type RevokeToken struct {
+	ID string `path:"record"`
+	// Made is "remove" to also revoke the keys that the token created, and remove
+	// the deployments and connectors of [Made].
+	Made string `json:"made" need:"filled"`
+}
+
+// RevokeToken revokes a management token. When it returns, new requests with it fail.
+// To remove its records, it may have been revoked before. A connector that other
+// deployments use stays, with Problem set.
+func (s *Service) RevokeToken(ctx context.Context, r RevokeToken) (RevokedToken, error) {
+	if r.Made != "" && r.Made != "remove" {
+		return RevokedToken{}, badRequest("query parameter %q must be %q, which also revokes and removes the records that the token created", "made", "remove")
+	}
+	account, err := s.account(ctx)
+	if err != nil {
+		return RevokedToken{}, err
+	}
+	revoked := RevokedToken{Token: Token{Token: store.Token{ID: r.ID}}, Made: s.madeBy(account, r.ID)}
+	t, ok := find(s.store.Tokens(account), func(t store.Token) bool { return t.ID == r.ID })
+	switch {
+	case ok:
+		revoked.Token = s.tokenOf(t)
+		if err := s.store.RemoveToken(ctx, account, r.ID); err != nil {
+			return RevokedToken{}, err
 		}
-		err := s.store.RemoveToken(ctx, account, id)
-		return RevokedToken{Token: s.tokenOf(t), Made: s.madeBy(account, id)}, write{"token.revoke", id, t.Name, nil}, err
-	})
+		s.audit(ctx, "token.revoke", account, r.ID, t.Name)
+	case r.Made == "" || revoked.Made.Count() == 0:
+		return RevokedToken{}, faultf(store.ErrNotFound, "management token %q not found in account %q", r.ID, account)
+	}
+	if r.Made != "" {
+		removeEach(ctx, s, revoked.Made.Keys, s.RevokeKey)
+		removeEach(ctx, s, revoked.Made.Deployments, s.RemoveDeployment)
+		removeEach(ctx, s, revoked.Made.Connectors, s.RemoveConnector)
+	}
+	return revoked, nil
 }
 
 func (s *Service) tokenOf(t store.Token) Token {

@@ -85,10 +85,6 @@ type trial struct {
 	options compat.Options
 	now     func() time.Time
 	result  TestResult
-
-	text        strings.Builder // of the streamed answer
-	deltas      int             // pieces of text or thoughts
-	first, last time.Time       // when they arrived
 }
 
 // Admit implements [dialect.Gateway].
@@ -127,151 +123,145 @@ func (s *Service) chosen(d store.Deployment) (store.Connector, Tunnel, error) {
 	return store.Connector{}, nil, errors.New("the deployment's connector was removed; register the deployment again")
 }
 
-// message has the fields of an answer that tests read.
-type message struct {
-	Content    []block `json:"content"`
-	StopReason string  `json:"stop_reason"`
+// reply is the answer of a model, possibly incomplete.
+type reply struct {
+	text        strings.Builder
+	deltas      int       // pieces of text or thoughts
+	first, last time.Time // when they arrived
+	tokens      int       // 0: the server did not count them
+
+	calls     int    // of tools
+	tool      string // name of the first one called
+	arguments strings.Builder
+	stop      string // reason of the end
 }
 
-// block is a part of an answer, or a piece of one in a stream.
-type block struct {
-	Type     string          `json:"type"`
-	Text     string          `json:"text"`
-	Thinking string          `json:"thinking"`
-	Name     string          `json:"name"` // of a tool
-	Input    json.RawMessage `json:"input"`
-}
-
-// ask sends a request of the messages dialect, with text as the first message. Without
-// an error, the body of the answer must be closed.
-func (t *trial) ask(ctx context.Context, text string, request map[string]any) (dialect.Call, *http.Response, error) {
+// ask sends a request of the messages dialect, with text as the first message, and
+// reads the answer until it is complete or long enough.
+func (t *trial) ask(ctx context.Context, text string, request map[string]any) (*reply, error) {
+	r := new(reply)
 	request["model"] = t.model
 	request["messages"] = []any{map[string]any{"role": "user", "content": text}}
-	body, err := json.Marshal(request)
+	data, err := json.Marshal(request)
 	if err != nil {
-		return nil, nil, err
+		return r, err
 	}
-	call, fault := dialect.Decode(dialect.Operation{Kind: dialect.CreateMessage, Dialect: dialect.Messages}, body,
+	call, fault := dialect.Decode(dialect.Operation{Kind: dialect.CreateMessage, Dialect: dialect.Messages}, data,
 		&dialect.Env{Context: ctx, Now: t.now, NewID: dialect.NewID, Gateway: t})
 	if fault != nil {
-		return nil, nil, fault
+		return r, fault
 	}
-	if body, err = io.ReadAll(call.Body(t.model)); err != nil {
-		return nil, nil, err
+	if data, err = io.ReadAll(call.Body(t.model)); err != nil {
+		return r, err
 	}
-	answer, err := t.do(ctx, http.MethodPost, "/v1/chat/completions", body)
-	return call, answer, err
-}
-
-// readMessage reads a whole answer.
-func (t *trial) readMessage(ctx context.Context, call dialect.Call, body io.Reader) (answer message, usage dialect.Usage, err error) {
-	data, err := io.ReadAll(io.LimitReader(body, maxTrialAnswer))
+	answer, err := t.do(ctx, http.MethodPost, "/v1/chat/completions", data)
 	if err != nil {
-		return answer, usage, t.explain(ctx, err)
-	}
-	data, usage, fault := call.Answer(data)
-	if fault != nil {
-		return answer, usage, shown(fault)
-	}
-	return answer, usage, json.Unmarshal(data, &answer)
-}
-
-// complete requests a sentence and measures its speed.
-func (t *trial) complete(ctx context.Context) error {
-	begin := t.now()
-	call, answer, err := t.ask(ctx, "Say hello to the person who has just set you up, in one short sentence.",
-		map[string]any{"max_tokens": trialTokens, "stream": true})
-	if err != nil {
-		return err
+		return r, err
 	}
 	defer answer.Body.Close()
-	err = t.read(ctx, call, answer)
-	counted := t.result.Tokens
-	t.measure(begin)
-	switch {
-	case err != nil || t.deltas > 0:
-		return err
-	case counted > 0:
-		return fmt.Errorf("the model produced %d tokens, but no text", counted)
+	body := io.LimitReader(answer.Body, maxTrialAnswer)
+	if !call.Streamed() || link.HasMediaType(answer.Header, "application/json") {
+		if data, err = io.ReadAll(body); err != nil {
+			return r, t.explain(ctx, err)
+		}
+		if data, fault = dialect.ReplayAsStream(data); fault != nil {
+			return r, shown(fault)
+		}
+		body = bytes.NewReader(data)
 	}
-	return errors.New("the model's answer is empty; is it a chat model?")
+	return r, t.read(ctx, r, call.NewStream(), body)
 }
 
-// read reads a streamed answer to its end, or until it is long enough.
-func (t *trial) read(ctx context.Context, call dialect.Call, answer *http.Response) error {
-	if link.HasMediaType(answer.Header, "application/json") { // of a server that does not stream
-		whole, usage, err := t.readMessage(ctx, call, answer.Body)
-		t.count(usage, !usage.Estimated)
-		for _, b := range whole.Content {
-			t.add(b)
-		}
-		return err
-	}
-	stream, body, buf := call.NewStream(), io.LimitReader(answer.Body, maxTrialAnswer), make([]byte, 32<<10)
-	for t.deltas < trialDeltas && !stream.Done() {
+// read reads a stream into a reply.
+func (t *trial) read(ctx context.Context, r *reply, stream dialect.Stream, body io.Reader) error {
+	buf := make([]byte, 32<<10)
+	for r.deltas < trialDeltas && !stream.Done() {
 		n, err := body.Read(buf)
-		t.events(stream.Feed(buf[:n]))
+		r.events(stream.Feed(buf[:n]), t.now())
 		if err == io.EOF {
-			t.events(stream.End(nil))
+			r.events(stream.End(nil), t.now())
 		} else if err != nil && !stream.Done() {
 			return t.explain(ctx, err)
 		}
 	}
-	t.count(stream.Usage())
+	if usage, counted := stream.Usage(); counted {
+		r.tokens = int(usage.CompletionTokens)
+	}
 	if fault := stream.Err(); fault != nil {
 		return shown(fault)
 	}
 	return nil
 }
 
-func (t *trial) count(usage dialect.Usage, counted bool) {
-	if counted {
-		t.result.Tokens = int(usage.CompletionTokens)
-	}
-}
-
-// events adds the text in events of the messages dialect.
-func (t *trial) events(events []byte) {
+// events reads events of the messages dialect. Thinking is counted, but not shown.
+func (r *reply) events(events []byte, now time.Time) {
 	for line := range bytes.Lines(events) {
-		var event struct{ Delta block }
-		if data, ok := bytes.CutPrefix(line, []byte("data:")); ok && json.Unmarshal(data, &event) == nil && t.deltas < trialDeltas {
-			t.add(event.Delta)
+		var event struct {
+			Block struct{ Type, Name string } `json:"content_block"`
+			Delta struct {
+				Text, Thinking string
+				Arguments      string `json:"partial_json"`
+				Stop           string `json:"stop_reason"`
+			}
+		}
+		data, ok := bytes.CutPrefix(line, []byte("data:"))
+		if !ok || json.Unmarshal(data, &event) != nil || r.deltas == trialDeltas {
+			continue
+		}
+		if event.Block.Type == "tool_use" {
+			r.calls++
+			r.tool = cmp.Or(r.tool, event.Block.Name)
+		}
+		if r.calls == 1 {
+			r.arguments.WriteString(event.Delta.Arguments)
+		}
+		r.stop = cmp.Or(r.stop, event.Delta.Stop)
+		if event.Delta.Text == "" && event.Delta.Thinking == "" {
+			continue
+		}
+		if r.last = now; r.deltas == 0 {
+			r.first = now
+		}
+		r.deltas++
+		if r.text.Len() < maxTrialText {
+			r.text.WriteString(event.Delta.Text)
 		}
 	}
 }
 
-// add adds a delta. Thinking is counted, but not shown.
-func (t *trial) add(b block) {
-	if b.Text == "" && b.Thinking == "" {
-		return
+// complete requests a sentence and measures its speed.
+func (t *trial) complete(ctx context.Context) error {
+	begin := t.now()
+	r, err := t.ask(ctx, "Say hello to the person who has just set you up, in one short sentence.",
+		map[string]any{"max_tokens": trialTokens, "stream": true})
+	t.measure(r, begin)
+	switch {
+	case err != nil || r.deltas > 0:
+		return err
+	case r.tokens > 0:
+		return fmt.Errorf("the model produced %d tokens, but no text", r.tokens)
 	}
-	t.last = t.now()
-	if t.deltas == 0 {
-		t.first = t.last
-	}
-	t.deltas++
-	if t.text.Len() < maxTrialText {
-		t.text.WriteString(b.Text)
-	}
+	return errors.New("the model's answer is empty; is it a chat model?")
 }
 
 // measure sets the results, also those of an incomplete answer.
-func (t *trial) measure(begin time.Time) {
-	r := &t.result
-	r.Answer = oneLine(t.text.String(), maxTrialText)
-	r.Tokens = cmp.Or(r.Tokens, t.deltas) // if the server did not count them
-	if t.deltas == 0 {
+func (t *trial) measure(r *reply, begin time.Time) {
+	tokens := cmp.Or(r.tokens, r.deltas)
+	t.result.Answer, t.result.Tokens = oneLine(r.text.String(), maxTrialText), tokens
+	if r.deltas == 0 {
 		return
 	}
-	r.FirstTokenMillis = float64(t.first.Sub(begin).Microseconds()) / 1000
+	t.result.FirstTokenMillis = float64(r.first.Sub(begin).Microseconds()) / 1000
 	// The first token took the time of the prompt, which is not related to the
 	// pace of the others. When all came at once, nothing else is known.
-	tokens, took := r.Tokens-1, t.last.Sub(t.first)
-	if t.deltas == 1 || tokens == 0 {
-		tokens, took = r.Tokens, t.last.Sub(begin)
+	took := r.last.Sub(r.first)
+	if r.deltas == 1 || tokens == 1 {
+		took = r.last.Sub(begin)
+	} else {
+		tokens--
 	}
 	if took > 0 {
-		r.TokensPerSecond = float64(tokens) / took.Seconds()
+		t.result.TokensPerSecond = float64(tokens) / took.Seconds()
 	}
 }
 
@@ -281,7 +271,7 @@ const weatherTool = "get_weather"
 // tools requests a tool call as agents do, with the choice left to the model, and
 // judges the answer.
 func (t *trial) tools(ctx context.Context) (works, reason string) {
-	call, answer, err := t.ask(ctx, "What is the weather in Paris now? Call the tool "+weatherTool+" to find out.", map[string]any{
+	r, err := t.ask(ctx, "What is the weather in Paris now? Call the tool "+weatherTool+" to find out.", map[string]any{
 		"max_tokens": toolTokens, "tool_choice": map[string]any{"type": "auto"},
 		"tools": []any{map[string]any{
 			"name": weatherTool, "description": "Returns the current weather in a city.",
@@ -292,34 +282,21 @@ func (t *trial) tools(ctx context.Context) (works, reason string) {
 		}},
 	})
 	var refused *dialect.Error
-	if errors.As(err, &refused) && strings.Contains(strings.ToLower(refused.Message), "tool") {
-		return ToolsNo, refused.Message
-	}
-	if err != nil {
-		return ToolsUnknown, err.Error()
-	}
-	defer answer.Body.Close()
-	got, _, err := t.readMessage(ctx, call, answer.Body)
-	if err != nil {
-		return ToolsUnknown, err.Error()
-	}
-	return judge(got)
-}
-
-// judge judges an answer that should call weatherTool.
-func judge(answer message) (works, reason string) {
-	call, called := find(answer.Content, func(b block) bool { return b.Type == "tool_use" })
 	var arguments struct {
 		City string `json:"city"`
 	}
 	switch {
-	case !called && answer.StopReason == "max_tokens":
+	case errors.As(err, &refused) && strings.Contains(strings.ToLower(refused.Message), "tool"):
+		return ToolsNo, refused.Message
+	case err != nil:
+		return ToolsUnknown, err.Error()
+	case r.calls == 0 && r.stop == "max_tokens":
 		return ToolsUnknown, fmt.Sprintf("the model did not finish within %d tokens", toolTokens)
-	case !called:
+	case r.calls == 0:
 		return ToolsNo, "the model answered with text instead of calling the tool"
-	case call.Name != weatherTool:
-		return ToolsNo, fmt.Sprintf("the model called %q, which is not one of its tools", oneLine(call.Name, 64))
-	case json.Unmarshal(call.Input, &arguments) != nil || arguments.City == "":
+	case r.tool != weatherTool:
+		return ToolsNo, fmt.Sprintf("the model called %q, which is not one of its tools", oneLine(r.tool, 64))
+	case json.Unmarshal([]byte(r.arguments.String()), &arguments) != nil || arguments.City == "":
 		return ToolsNo, "the model called the tool with invalid arguments"
 	}
 	return ToolsWork, ""

@@ -185,7 +185,7 @@ func TestTrialOfTools(t *testing.T) {
 		{"vLLM without a parser", answer(400, "application/json", `{"object":"error","message":"\"auto\" tool choice requires --enable-auto-tool-choice"}`), manage.ToolsNo, "--enable-auto-tool-choice"},
 		{"fails", answer(500, "application/json", `{"error":{"message":"overloaded"}}`), manage.ToolsUnknown, "HTTP 500: overloaded"},
 		{"not JSON", answer(200, "text/html", `<html>`), manage.ToolsUnknown, "answer is empty"},
-		{"no choices", answer(200, "application/json", `{"choices":[]}`), manage.ToolsUnknown, "no choices"},
+		{"no choices", answer(200, "application/json", `{"choices":[]}`), manage.ToolsUnknown, "stopped before the answer was complete"},
 		{"broken off", func(http.ResponseWriter, *http.Request) { abort() }, manage.ToolsUnknown, "closed the connection early"},
 		{"huge", answer(200, "application/json", `{"x":"`+strings.Repeat("x", 2<<20)+`"}`), manage.ToolsUnknown, "a valid JSON object"},
 	}

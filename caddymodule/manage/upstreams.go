@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/connector/text"
 )
@@ -19,8 +20,6 @@ const (
 	modelsWait   = 5 * time.Second // for an upstream's list of models
 	modelsAsked  = 16              // concurrent requests of one operation
 	maxModelList = 2 << 20         // bytes
-	maxModels    = 1000
-	maxModelID   = 256 // bytes
 )
 
 // UpstreamModels are the models that one upstream of a connector lists.
@@ -43,7 +42,7 @@ func (s *Service) UpstreamModels(ctx context.Context, connector string) ([]Upstr
 		return nil, err
 	}
 	info, online := s.sessions()[con.ID]
-	to, open := s.tunnels.Tunnel(con.ID)
+	_, to, open := s.tunnels.Choose([]string{con.ID}, tunnel.Target{})
 	if !online || !open {
 		return nil, offline(con.Name)
 	}
@@ -104,11 +103,10 @@ func (q question) models(ctx context.Context) ([]string, error) {
 	if !ok {
 		return nil, errors.New("the model server answered /v1/models with something other than a list of models; is the upstream's address that of an OpenAI-compatible server?")
 	}
-	ids := slices.DeleteFunc(list.IDs, func(id string) bool { return !isModelID(id) })
-	ids = ids[:min(len(ids), maxModels)]
+	ids := slices.DeleteFunc(list.IDs, func(id string) bool { // for pages and terminals
+		return id == "" || len(id) > link.MaxField || text.Line(id) != id
+	})
+	ids = ids[:min(len(ids), link.MaxListed)]
 	slices.Sort(ids)
 	return slices.Compact(ids), nil
 }
-
-// isModelID reports whether an id is short and printable, for pages and terminals.
-func isModelID(id string) bool { return id != "" && len(id) <= maxModelID && text.Line(id) == id }

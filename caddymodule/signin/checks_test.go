@@ -91,12 +91,12 @@ func TestCheckTurnsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t)
 		for range checkLimits.Permits - checkLimits.Reserved {
-			if _, err := d.knownTurn(t.Context()); err != nil {
+			if _, err := d.knownTurn(t.Context(), always); err != nil {
 				t.Fatal(err)
 			}
 		}
 		start := time.Now()
-		if _, err := d.knownTurn(t.Context()); !errors.Is(err, ErrBusy) {
+		if _, err := d.knownTurn(t.Context(), always); !errors.Is(err, ErrBusy) {
 			t.Errorf("no permit came free: %v", err)
 		}
 		if waited := time.Since(start); waited != checkLimits.Wait {
@@ -104,7 +104,7 @@ func TestCheckTurnsEnd(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := d.knownTurn(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := d.knownTurn(ctx, always); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("the browser has gone: %v", err)
 		}
 		if _, waiting := d.checks.Counts(); waiting != 0 {

@@ -9,31 +9,17 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// How long links are valid. Setup and recovery links are used right away,
+// linkLife is how long links are valid. Setup and recovery links are used right away,
 // invitations are sent to others.
-const (
-	setupLife      = 15 * time.Minute
-	invitationLife = 3 * 24 * time.Hour
-	recoveryLife   = 15 * time.Minute
-)
-
-// SetupLink creates the link that creates the first user, and revokes older ones.
-// It returns an error of the store if there are users already.
-func (s *Service) SetupLink(ctx context.Context) (store.Link, string, error) {
-	return s.store.CreateLink(ctx, store.Link{Kind: store.LinkSetup, Account: store.DefaultAccount}, setupLife)
+var linkLife = map[string]time.Duration{
+	store.LinkSetup:      15 * time.Minute,
+	store.LinkInvitation: 3 * 24 * time.Hour,
+	store.LinkRecovery:   15 * time.Minute,
 }
 
-// Invite creates a link that creates another user of the account. by is the id of
-// the inviting user, or another name for the inviter.
-func (s *Service) Invite(ctx context.Context, account, by string) (store.Link, string, error) {
-	return s.store.CreateLink(ctx, store.Link{Kind: store.LinkInvitation, Account: account, CreatedBy: by}, invitationLife)
-}
-
-// RecoveryLink creates a link that lets a user of the account set a new password
-// without the old one.
-func (s *Service) RecoveryLink(ctx context.Context, account, idOrName, by string) (store.Link, string, error) {
-	l := store.Link{Kind: store.LinkRecovery, Account: account, User: idOrName, CreatedBy: by}
-	return s.store.CreateLink(ctx, l, recoveryLife)
+// CreateLink creates a link of a kind, see [store.Store.CreateLink].
+func (s *Service) CreateLink(ctx context.Context, l store.Link) (store.Link, string, error) {
+	return s.store.CreateLink(ctx, l, linkLife[l.Kind])
 }
 
 // Link returns the valid link with this secret. It returns ErrLink, a

@@ -22,11 +22,11 @@ func TestSetupLink(t *testing.T) {
 	if d.HasUsers() {
 		t.Error("there are users before the first one")
 	}
-	_, older, err := d.SetupLink(t.Context())
+	_, older, err := d.CreateLink(t.Context(), store.Link{Kind: store.LinkSetup, Account: store.DefaultAccount})
 	if err != nil {
 		t.Fatal(err)
 	}
-	link, secret, err := d.SetupLink(t.Context())
+	link, secret, err := d.CreateLink(t.Context(), store.Link{Kind: store.LinkSetup, Account: store.DefaultAccount})
 	if err != nil || link.Kind != store.LinkSetup || link.ExpiresAt.Sub(link.CreatedAt) != 15*time.Minute {
 		t.Fatalf("%+v, %v", link, err)
 	}
@@ -59,7 +59,7 @@ func TestSetupLink(t *testing.T) {
 	if _, err := d.Redeem(t.Context(), attempt("bob", rightPassword), secret); !errors.Is(err, ErrLink) {
 		t.Errorf("a used link: %v", err)
 	}
-	if _, _, err := d.SetupLink(t.Context()); !errors.Is(err, store.ErrConflict) {
+	if _, _, err := d.CreateLink(t.Context(), store.Link{Kind: store.LinkSetup, Account: store.DefaultAccount}); !errors.Is(err, store.ErrConflict) {
 		t.Errorf("a setup link where there are users: %v", err)
 	}
 	d.mustSignIn(t, home, "ann")
@@ -72,7 +72,7 @@ func TestInvite(t *testing.T) {
 		t.Fatal(err)
 	}
 	ann := d.addUser(t, "ann")
-	link, secret, err := d.Invite(t.Context(), "other", ann.ID)
+	link, secret, err := d.CreateLink(t.Context(), store.Link{Kind: store.LinkInvitation, Account: "other", CreatedBy: ann.ID})
 	if err != nil || link.Kind != store.LinkInvitation || link.CreatedBy != "ann" || link.ExpiresAt.Sub(link.CreatedAt) != 72*time.Hour {
 		t.Fatalf("%+v, %v", link, err)
 	}
@@ -91,11 +91,11 @@ func TestRecovery(t *testing.T) {
 	ann, bob := d.addUser(t, "ann"), d.addUser(t, "bob")
 	before := d.mustSignIn(t, home, "ann")
 	for _, wrong := range []struct{ account, user string }{{"other", "ann"}, {"other", ann.ID}, {store.DefaultAccount, "carl"}, {store.DefaultAccount, ""}} {
-		if _, _, err := d.RecoveryLink(t.Context(), wrong.account, wrong.user, bob.ID); !errors.Is(err, store.ErrNotFound) {
+		if _, _, err := d.CreateLink(t.Context(), store.Link{Kind: store.LinkRecovery, Account: wrong.account, User: wrong.user, CreatedBy: bob.ID}); !errors.Is(err, store.ErrNotFound) {
 			t.Errorf("%+v: %v", wrong, err)
 		}
 	}
-	link, secret, err := d.RecoveryLink(t.Context(), store.DefaultAccount, "ANN", bob.ID)
+	link, secret, err := d.CreateLink(t.Context(), store.Link{Kind: store.LinkRecovery, Account: store.DefaultAccount, User: "ANN", CreatedBy: bob.ID})
 	if err != nil || link.Kind != store.LinkRecovery || link.User != ann.ID {
 		t.Fatalf("%+v, %v", link, err)
 	}
@@ -117,7 +117,7 @@ func TestRecovery(t *testing.T) {
 		t.Errorf("the old password: %v", err)
 	}
 	d.mustSignIn(t, home, "bob")
-	_, secret, err = d.RecoveryLink(t.Context(), store.DefaultAccount, ann.ID, "the command line")
+	_, secret, err = d.CreateLink(t.Context(), store.Link{Kind: store.LinkRecovery, Account: store.DefaultAccount, User: ann.ID, CreatedBy: "the command line"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +133,7 @@ func TestRecovery(t *testing.T) {
 func TestRedeemRace(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
-	_, secret, err := d.SetupLink(t.Context())
+	_, secret, err := d.CreateLink(t.Context(), store.Link{Kind: store.LinkSetup, Account: store.DefaultAccount})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +161,7 @@ func TestLinksEndAndGuessingIsBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t)
-		_, secret, err := d.SetupLink(t.Context())
+		_, secret, err := d.CreateLink(t.Context(), store.Link{Kind: store.LinkSetup, Account: store.DefaultAccount})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -181,7 +181,7 @@ func TestLinksEndAndGuessingIsBounded(t *testing.T) {
 		if d.derived.Load() != derived {
 			t.Error("guesses at links cost what passwords do")
 		}
-		time.Sleep(setupLife)
+		time.Sleep(linkLife[store.LinkSetup])
 		_, err = d.Link(t.Context(), elsewhere, secret)
 		if !errors.Is(err, ErrLink) || err.Error() != "the link has expired: ask for a new one" {
 			t.Errorf("after its end: %v", err)

@@ -57,22 +57,31 @@ func (s *Service) holder(user store.User) holder {
 // options is the JSON argument of navigator.credentials.create. ceremonyID must be
 // passed to FinishPasskey with the answer.
 func (s *Service) BeginPasskey(_ context.Context, user store.User, origin string) (options json.RawMessage, ceremonyID string, err error) {
-	party, err := relyingParty(origin)
-	if err != nil {
-		return nil, "", err
-	}
 	if err := s.checkRoom(user); err != nil {
 		return nil, "", err
 	}
 	h := s.holder(user)
-	creation, data, err := party.BeginRegistration(h, webauthn.WithExclusions(webauthn.Credentials(h.credentials).CredentialDescriptors()))
+	return s.challenge(origin, user.ID, func(party *webauthn.WebAuthn) (any, *webauthn.SessionData, error) {
+		return party.BeginRegistration(h, webauthn.WithExclusions(webauthn.Credentials(h.credentials).CredentialDescriptors()))
+	})
+}
+
+// challenge begins a ceremony of a user, "" to sign in.
+func (s *Service) challenge(
+	origin, user string, begin func(*webauthn.WebAuthn) (any, *webauthn.SessionData, error),
+) (options json.RawMessage, ceremonyID string, err error) {
+	party, err := relyingParty(origin)
 	if err != nil {
-		return nil, "", fmt.Errorf("beginning to add a passkey: %w", err)
+		return nil, "", err
 	}
-	if options, err = json.Marshal(creation); err != nil {
-		return nil, "", fmt.Errorf("beginning to add a passkey: %w", err)
+	challenge, data, err := begin(party)
+	if err == nil {
+		options, err = json.Marshal(challenge)
 	}
-	ceremonyID, err = s.ceremonies.begin(user.ID, origin, data, s.now())
+	if err != nil {
+		return nil, "", fmt.Errorf("beginning a ceremony: %w", err)
+	}
+	ceremonyID, err = s.ceremonies.begin(user, origin, data, s.now())
 	return options, ceremonyID, err
 }
 
@@ -158,19 +167,9 @@ func (s *Service) BeginPasskeySignIn(_ context.Context, address, origin string) 
 	if err := s.guard.address(fair.Parse(address), s.now()); err != nil {
 		return nil, "", err
 	}
-	party, err := relyingParty(origin)
-	if err != nil {
-		return nil, "", err
-	}
-	assertion, data, err := party.BeginDiscoverableLogin()
-	if err != nil {
-		return nil, "", fmt.Errorf("beginning to sign in: %w", err)
-	}
-	if options, err = json.Marshal(assertion); err != nil {
-		return nil, "", fmt.Errorf("beginning to sign in: %w", err)
-	}
-	ceremonyID, err = s.ceremonies.begin("", origin, data, s.now())
-	return options, ceremonyID, err
+	return s.challenge(origin, "", func(party *webauthn.WebAuthn) (any, *webauthn.SessionData, error) {
+		return party.BeginDiscoverableLogin()
+	})
 }
 
 // FinishPasskeySignIn signs in the user whose passkey created response. The name

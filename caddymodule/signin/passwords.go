@@ -37,7 +37,7 @@ func checkPassword(name, password string) error {
 
 // hash waits for a permit and hashes a new password.
 func (s *Service) hash(ctx context.Context, password string) (string, error) {
-	release, err := s.knownTurn(ctx)
+	release, err := s.knownTurn(ctx, always)
 	if err != nil {
 		return "", err
 	}
@@ -89,17 +89,11 @@ func (s *Service) ChangePassword(ctx context.Context, userID, sessionID, old, pa
 // checkCurrent checks the password of a signed-in user and returns the stored hash
 // that it matches. It returns ErrCredentials, ErrBusy or a *ThrottledError.
 func (s *Service) checkCurrent(ctx context.Context, user store.User, password string) (stored string, err error) {
-	if err := throttled(s.guard.users.wait(changing(user.ID), s.now())); err != nil {
-		return "", err
-	}
-	release, err := s.knownTurn(ctx)
+	release, err := s.knownTurn(ctx, func() error { return throttled(s.guard.users.wait(changing(user.ID), s.now())) })
 	if err != nil {
 		return "", err
 	}
 	defer release()
-	if err := throttled(s.guard.users.wait(changing(user.ID), s.now())); err != nil {
-		return "", err
-	}
 	stored, right := s.check(user, true, password)
 	if !right {
 		s.guard.users.failed(changing(user.ID), s.now())
@@ -120,19 +114,30 @@ var checkLimits = fair.Limits{
 }
 
 // checkTurn waits until a password of a client with these networks may be checked.
-// The caller must call release afterwards.
-func (s *Service) checkTurn(ctx context.Context, from fair.Networks, isKnown bool) (release func(), err error) {
-	permit, err := s.checks.Acquire(ctx, from, isKnown)
+// mayTry is called before, to reject floods cheaply, and afterwards, since earlier
+// attempts in the queue may have failed. The caller must call release.
+func (s *Service) checkTurn(ctx context.Context, from fair.Networks, isKnown func() bool, mayTry func() error) (release func(), err error) {
+	if err := mayTry(); err != nil {
+		return nil, err
+	}
+	permit, err := s.checks.Acquire(ctx, from, isKnown())
 	switch {
 	case errors.Is(err, fair.ErrBusy):
 		return nil, store.Errorf(ErrBusy, "too many people are signing in right now: try again in a few seconds")
 	case err != nil:
 		return nil, err
 	}
+	if err := mayTry(); err != nil {
+		permit.Release()
+		return nil, err
+	}
 	return permit.Release, nil
 }
 
 // knownTurn is checkTurn for known clients, for which it needs no address.
-func (s *Service) knownTurn(ctx context.Context) (release func(), err error) {
-	return s.checkTurn(ctx, fair.Parse(""), true)
+func (s *Service) knownTurn(ctx context.Context, mayTry func() error) (release func(), err error) {
+	return s.checkTurn(ctx, fair.Parse(""), func() bool { return true }, mayTry)
 }
+
+// always is the mayTry of passwords that cannot be guesses.
+func always() error { return nil }

@@ -69,7 +69,7 @@ func New(o Options) *Service {
 	return s
 }
 
-// Attempt is what a client sends to sign in.
+// Attempt is the input of a client that signs in.
 type Attempt struct {
 	Address   string // of the client, without port
 	UserAgent string
@@ -101,20 +101,19 @@ func (s Signed) LogValue() slog.Value { return slog.StringValue(s.String()) }
 // Password signs a user in by name and password. It returns ErrCredentials, ErrBusy,
 // a *ThrottledError, or an error of the store.
 func (s *Service) Password(ctx context.Context, a Attempt) (Signed, error) {
-	// Check before waiting, to reject floods cheaply, and again afterwards, since
-	// earlier attempts in the queue may have failed meanwhile.
-	if err := s.mayTry(a); err != nil {
-		return Signed{}, err
-	}
 	client := fair.Parse(a.Address)
-	release, err := s.checkTurn(ctx, client, s.knows(client, a.Name))
+	isKnown := func() bool { return s.knows(client, a.Name) }
+	release, err := s.checkTurn(ctx, client, isKnown, func() error {
+		err := s.guard.user(client, named(a.Name), isKnown, s.now())
+		if err != nil {
+			s.log.Debug("sign-in throttled", "remote", remote(a.Address), "error", err)
+		}
+		return err
+	})
 	if err != nil {
 		return Signed{}, err
 	}
 	defer release()
-	if err := s.mayTry(a); err != nil {
-		return Signed{}, err
-	}
 	user, known := s.store.FindUser(a.Name)
 	hash, right := s.check(user, known, a.Password)
 	if !right {
@@ -136,16 +135,6 @@ func (s *Service) Password(ctx context.Context, a Attempt) (Signed, error) {
 	}
 	s.guard.succeeded(client, named(a.Name))
 	return signed, nil
-}
-
-// mayTry returns an error if an attempt must wait.
-func (s *Service) mayTry(a Attempt) error {
-	client := fair.Parse(a.Address)
-	err := s.guard.user(client, named(a.Name), func() bool { return s.knows(client, a.Name) }, s.now())
-	if err != nil {
-		s.log.Debug("sign-in throttled", "remote", remote(a.Address), "error", err)
-	}
-	return err
 }
 
 // knows reports whether the user of this name has a session from this client.

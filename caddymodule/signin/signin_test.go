@@ -233,7 +233,7 @@ func TestFailuresAreLogged(t *testing.T) {
 		}
 	}
 	signed := d.mustSignIn(t, home, "ann")
-	link, secret, err := d.Invite(t.Context(), store.DefaultAccount, signed.User.ID)
+	link, secret, err := d.CreateLink(t.Context(), store.Link{Kind: store.LinkInvitation, Account: store.DefaultAccount, CreatedBy: signed.User.ID})
 	if err != nil {
 		t.Fatal(err)
 	}
