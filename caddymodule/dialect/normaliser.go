@@ -121,7 +121,7 @@ func (n *normaliser) settled() bool {
 func (n *normaliser) complete() {
 	calls := n.startPending()
 	switch {
-	case (n.finish == finishTools || n.finish == finishStop && !n.hasText) && n.lostCall():
+	case (n.whole || n.finish == finishTools || n.finish == finishStop && !n.hasText) && n.lostCall():
 		n.abort(namelessCall())
 	case n.finish == finishStop && calls > 0:
 		n.finish = finishTools
@@ -165,9 +165,14 @@ func (n *normaliser) readChunk(data []byte) {
 		return
 	}
 	for list := jsonscan.At(data, choices.Start); list.Next(); {
-		if data[list.Value.Start] == '{' {
-			n.readChoice(data, list.Value.Start)
+		if data[list.Value.Start] != '{' {
+			continue
 		}
+		position := int64(0) // the index, if it is missing
+		if n.whole {
+			position = int64(list.Index)
+		}
+		n.readChoice(data, list.Value.Start, position)
 	}
 }
 
@@ -182,15 +187,15 @@ func (n *normaliser) skip(data []byte) {
 
 // readChoice processes the choice at data[i]: first its content, then its end, as both
 // may be in one chunk.
-func (n *normaliser) readChoice(data []byte, i int) {
+func (n *normaliser) readChoice(data []byte, i int, index int64) {
 	var reason, matched, probs []byte
 	delta := -1
 	for m := jsonscan.At(data, i); m.Next(); {
 		raw := m.Raw()
 		switch string(m.Name()) {
 		case "index":
-			if index, ok := jsonscan.Integer(raw); ok && index != 0 {
-				return
+			if given, ok := jsonscan.Integer(raw); ok {
+				index = given
 			}
 		case "delta", "message":
 			if raw[0] == '{' {
@@ -205,6 +210,9 @@ func (n *normaliser) readChoice(data []byte, i int) {
 				matched = raw
 			}
 		}
+	}
+	if index != 0 {
+		return
 	}
 	n.chosen = true
 	if n.logprobs {
