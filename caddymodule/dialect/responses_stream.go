@@ -284,7 +284,7 @@ func (r *responsesEncoder) abort(e *Error) {
 	b = strconv.AppendInt(b, r.seq, 10)
 	r.seq++
 	b = appendFailure(append(b, ','), e, code, message)
-	b = jsonscan.AppendQuoted(append(b, `,"error":{"type":`...), kinds[e.Kind].openaiType)
+	b = jsonscan.AppendQuoted(append(b, `,"error":{"type":`...), e.Kind.openaiType)
 	b = appendFailure(append(b, ','), e, code, message)
 	r.out = append(b, "}}\n\n"...)
 
@@ -308,14 +308,13 @@ func appendFailure(b []byte, e *Error, code, message string) []byte {
 // responsesFailure returns an error's code and message in a stream. The code is always one
 // that clients know. They parse the time to wait from the message.
 func responsesFailure(e *Error) (code, message string) {
-	row := &kinds[e.Kind]
-	code = row.code
+	code = e.Kind.code
 	switch {
 	case e.passes():
-		code = kinds[KindRateLimit].code
+		code = KindRateLimit.code
 	case e.Code != "":
 		code = e.Code
-	case row.openaiType == "server_error":
+	case e.Kind.openaiType == "server_error":
 		code = "server_error"
 	case code == "":
 		code = "invalid_prompt"
