@@ -5,51 +5,33 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"hash"
-	"strconv"
 
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
-// Constant members of a message's usage that SDKs' types require.
-const (
-	usageStart = `"cache_creation":null,"server_tool_use":null,"service_tier":"standard"`
-	usageEnd   = `"inference_geo":null,"speed":null`
-)
-
 // appendMessageHead appends a message up to its first block.
 func appendMessageHead(b []byte, id, model string) []byte {
-	b = jsonscan.AppendQuoted(append(b, `{"id":`...), id)
-	b = jsonscan.AppendQuoted(append(b, `,"type":"message","role":"assistant","model":`...), model)
-	return append(b, `,"content":[`...)
+	return jsonscan.Appendf(b, `{"id":%q,"type":"message","role":"assistant","model":%q,"content":[`, id, model)
 }
 
-// appendMessageTail appends the members after a message's content.
+// appendMessageTail appends the end of a message, after its last block.
 func appendMessageTail(b []byte, stop messageStop, u Usage) []byte {
-	b = stop.append(append(b, ','))
-	b = appendTokens(append(b, `,"usage":{`...), u)
-	b = append(append(b, ','), usageStart...)
-	b = appendThinkingTokens(append(b, ','), u)
-	return append(append(append(b, ','), usageEnd...), "}}"...)
+	b = append(stop.append(append(b, "],"...)), `,"usage":`...)
+	return append(appendMessageUsage(b, u, `"cache_creation":null,"server_tool_use":null,"service_tier":"standard"`, `,"inference_geo":null,"speed":null`), '}')
 }
 
-// appendTokens appends the token counts of a message's usage, as members. Unlike the
-// upstream's, its input tokens exclude cached ones.
-func appendTokens(b []byte, u Usage) []byte {
+// appendMessageUsage appends a message's usage with constant members that SDKs' types
+// require. Unlike the upstream's, its input tokens exclude cached ones.
+func appendMessageUsage(b []byte, u Usage, middle, end string) []byte {
 	cached := max(u.CachedTokens, 0)
-	b = strconv.AppendInt(append(b, `"input_tokens":`...), max(u.PromptTokens-cached, 0), 10)
-	b = strconv.AppendInt(append(b, `,"output_tokens":`...), max(u.CompletionTokens, 0), 10)
-	b = append(b, `,"cache_creation_input_tokens":0,"cache_read_input_tokens":`...)
-	return strconv.AppendInt(b, cached, 10)
-}
-
-// appendThinkingTokens appends output_tokens_details.
-func appendThinkingTokens(b []byte, u Usage) []byte {
-	b = append(b, `"output_tokens_details":`...)
-	if u.ReasoningTokens <= 0 {
-		return append(b, "null"...)
+	b = jsonscan.Appendf(b, `{"input_tokens":%d,"output_tokens":%d,"cache_creation_input_tokens":0,"cache_read_input_tokens":%d,%s,"output_tokens_details":`,
+		max(u.PromptTokens-cached, 0), max(u.CompletionTokens, 0), cached, middle)
+	if u.ReasoningTokens > 0 {
+		b = jsonscan.Appendf(b, `{"thinking_tokens":%d}`, u.ReasoningTokens)
+	} else {
+		b = append(b, "null"...)
 	}
-	b = strconv.AppendInt(append(b, `{"thinking_tokens":`...), u.ReasoningTokens, 10)
-	return append(b, '}')
+	return append(append(b, end...), '}')
 }
 
 // messageStop is why a message ended.
@@ -77,24 +59,13 @@ func stopOf(o outcome, calls bool, refused bool, refusal string) messageStop {
 
 // append appends the members about why the message ended.
 func (s messageStop) append(b []byte) []byte {
-	b = jsonscan.AppendQuotedOrNull(append(b, `"stop_reason":`...), s.reason)
-	b = jsonscan.AppendQuotedOrNull(append(b, `,"stop_sequence":`...), s.sequence)
-	b = append(b, `,"stop_details":`...)
+	b = jsonscan.Appendf(b, `"stop_reason":%n,"stop_sequence":%n,"stop_details":`, s.reason, s.sequence)
 	if s.reason == "refusal" {
-		b = append(b, `{"type":"refusal","category":null,"explanation":`...)
-		b = append(jsonscan.AppendQuotedOrNull(b, s.refusal), '}')
+		b = jsonscan.Appendf(b, `{"type":"refusal","category":null,"explanation":%n}`, s.refusal)
 	} else {
 		b = append(b, "null"...)
 	}
 	return append(b, `,"container":null`...)
-}
-
-// appendToolUse appends a tool_use block.
-func appendToolUse(b []byte, id, name string, input []byte) []byte {
-	b = jsonscan.AppendQuoted(append(b, `{"type":"tool_use","id":`...), id)
-	b = jsonscan.AppendQuoted(append(b, `,"name":`...), name)
-	b = append(append(b, `,"input":`...), input...)
-	return append(b, `,"caller":{"type":"direct"}}`...)
 }
 
 // signer signs a thinking block while it is written. Clients discard turns with
