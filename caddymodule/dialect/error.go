@@ -155,20 +155,15 @@ func (e *Error) appendOpenAI(b []byte, d Dialect) []byte {
 	if e.Kind == KindContextLength && d == Responses {
 		param = "input"
 	}
-	b = jsonscan.AppendQuoted(append(b, `{"error":{"message":`...), e.text(d))
-	b = jsonscan.AppendQuoted(append(b, `,"type":`...), e.Kind.openaiType)
-	b = jsonscan.AppendQuotedOrNull(append(b, `,"param":`...), param)
-	b = jsonscan.AppendQuotedOrNull(append(b, `,"code":`...), cmp.Or(e.Code, e.Kind.code))
-	return append(b, "}}"...)
+	return jsonscan.Appendf(b, `{"error":{"message":%q,"type":%q,"param":%n,"code":%n}}`,
+		e.text(d), e.Kind.openaiType, param, cmp.Or(e.Code, e.Kind.code))
 }
 
 // appendMessages appends the error object of the messages dialect.
 func (e *Error) appendMessages(b []byte, requestID string) []byte {
-	b = jsonscan.AppendQuoted(append(b, `{"type":"error","error":{"type":`...), e.Kind.messagesType)
-	b = jsonscan.AppendQuoted(append(b, `,"message":`...), e.text(Messages))
+	b = jsonscan.Appendf(b, `{"type":"error","error":{"type":%q,"message":%q`, e.Kind.messagesType, e.text(Messages))
 	if e.details != "" {
-		b = append(append(b, `,"details":`...), e.details...)
+		b = jsonscan.Appendf(b, `,"details":%s`, e.details)
 	}
-	b = jsonscan.AppendQuoted(append(b, `},"request_id":`...), requestID)
-	return append(b, '}')
+	return jsonscan.Appendf(b, `},"request_id":%q}`, requestID)
 }

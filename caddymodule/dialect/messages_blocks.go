@@ -74,9 +74,9 @@ func (c *messagesCall) readImage(f fieldList) contentPart {
 
 // imagePart returns an image as a part of a chat message. detail may be "".
 func imagePart(url, detail string) contentPart {
-	b := jsonscan.AppendQuoted([]byte(`{"type":"image_url","image_url":{"url":`), url)
+	b := jsonscan.Appendf(nil, `{"type":"image_url","image_url":{"url":%q`, url)
 	if detail != "" {
-		b = jsonscan.AppendQuoted(append(b, `,"detail":`...), detail)
+		b = jsonscan.Appendf(b, `,"detail":%q`, detail)
 	}
 	return contentPart{raw: append(b, "}}"...)}
 }
@@ -90,9 +90,8 @@ func filePart(name, media, data string) contentPart {
 			name += ".pdf"
 		}
 	}
-	b := jsonscan.AppendQuoted([]byte(`{"type":"file","file":{"filename":`), name)
-	b = jsonscan.AppendQuoted(append(b, `,"file_data":`...), data)
-	return contentPart{raw: append(b, "}}"...), mark: "[file]"}
+	raw := jsonscan.Appendf(nil, `{"type":"file","file":{"filename":%q,"file_data":%q}}`, name, data)
+	return contentPart{raw: raw, mark: "[file]"}
 }
 
 // readDocument reads a document block. Documents other than text require that the model

@@ -3,7 +3,6 @@ package dialect
 import (
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -57,12 +56,8 @@ func ModelObject(m Model) []byte {
 
 // append appends the model's object.
 func (m Model) append(b []byte) []byte {
-	b = jsonscan.AppendQuoted(append(b, `{"id":`...), m.ID)
-	b = strconv.AppendInt(append(b, `,"object":"model","created":`...), m.Created.Unix(), 10)
-	b = jsonscan.AppendQuoted(append(b, `,"owned_by":`...), m.Owner)
-	b = jsonscan.AppendQuoted(append(b, `,"type":"model","display_name":`...), m.ID)
-	b = m.Created.UTC().AppendFormat(append(b, `,"created_at":"`...), time.RFC3339)
-	return append(b, `"}`...)
+	return jsonscan.Appendf(b, `{"id":%q,"object":"model","created":%d,"owned_by":%q,"type":"model","display_name":%q,"created_at":%q}`,
+		m.ID, m.Created.Unix(), m.Owner, m.ID, m.Created.UTC().Format(time.RFC3339))
 }
 
 // cut returns the page of a sorted list. more reports whether the list continues in the

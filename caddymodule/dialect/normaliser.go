@@ -37,20 +37,13 @@ type normaliser struct {
 	think        thinkTags
 	probs        []byte // log probabilities of text that was not reported yet
 	slots        toolSlots
-	tools        []toolState // by slot
-	hasReasoning bool        // thinking was received
-	hasText      bool        // text was received
-	begun        bool        // any part of the answer was received
-	chosen       bool        // choice 0 was received
-	blank        bool        // a finish_reason "" was received, which is valid before [DONE]
-	noise        []byte      // the first event that was not valid JSON
-	garbled      bool        // there was such an event
-}
-
-// toolState is the progress of reporting a tool call.
-type toolState struct {
-	started bool
-	held    []byte // arguments that were received before the start
+	hasReasoning bool   // thinking was received
+	hasText      bool   // text was received
+	begun        bool   // any part of the answer was received
+	chosen       bool   // choice 0 was received
+	blank        bool   // a finish_reason "" was received, which is valid before [DONE]
+	noise        []byte // the first event that was not valid JSON
+	garbled      bool   // there was such an event
 }
 
 // feed consumes the upstream's next bytes.
@@ -58,11 +51,7 @@ func (n *normaliser) feed(p []byte) { n.read(p, n) }
 
 // held returns the number of buffered bytes.
 func (n *normaliser) held() int64 {
-	held := n.reader.Held() + n.slots.held() + int64(cap(n.probs)+cap(n.think.held))
-	for i := range n.tools {
-		held += int64(cap(n.tools[i].held))
-	}
-	return held
+	return n.reader.Held() + n.slots.held() + int64(cap(n.probs)+cap(n.think.held))
 }
 
 // end ends the upstream's stream. cause is nil for a clean end, else the error to report
@@ -106,11 +95,12 @@ func (n *normaliser) done() {
 // settled reports whether an answer without a finish_reason is considered complete.
 func (n *normaliser) settled() bool {
 	calls := 0
-	for k := range n.tools {
-		if !n.isCall(k) {
+	for k := range n.slots.slots {
+		slot := &n.slots.slots[k]
+		if slot.name == "" {
 			continue
 		}
-		if calls++; !n.slots.slots[k].args.Complete() {
+		if calls++; !slot.args.Complete() {
 			return false
 		}
 	}

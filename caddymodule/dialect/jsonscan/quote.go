@@ -87,6 +87,8 @@ func Appendf(b []byte, format string, args ...any) []byte {
 				v = null
 			}
 			b = append(b, v...)
+		case int:
+			b = strconv.AppendInt(b, int64(v), 10)
 		case int64:
 			if verb == 'n' && v == 0 {
 				b = append(b, null...)
