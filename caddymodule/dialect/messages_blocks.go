@@ -157,19 +157,7 @@ func (c *messagesCall) readResult(f fieldList) {
 	if id == "" {
 		c.missing("tool_use_id")
 	}
-	var parts []contentPart
-	switch content := f.given("content"); {
-	case content == nil:
-	case jsonscan.IsString(content):
-		parts = []contentPart{{text: jsonscan.Unquote(content)}}
-	case content[0] == '[':
-		for list := c.objects(f, "content"); list.next(); {
-			parts = append(parts, c.readBlock(list.fields))
-		}
-	default:
-		c.wrongType("content", "a string or a list of blocks", content)
-	}
-	text, images := resultText(parts)
+	text, images := resultText(c.readContent(f, "content", "a string or a list of blocks", c.readBlock))
 	if string(f.get("is_error")) == "true" {
 		text = failedResult(text)
 	}
@@ -208,7 +196,7 @@ func (c *messagesCall) readAssistantBlock(f fieldList) {
 	case "thinking":
 		thinking := f.text("thinking")
 		if thinking == "" {
-			thinking = c.env.reasoningStore().open(carryingMark, f.text("signature"))
+			thinking = c.env.unseal(carryingMark, f.text("signature"))
 		}
 		c.conversation.addReasoning(thinking)
 	case "tool_use":

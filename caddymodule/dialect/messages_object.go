@@ -14,9 +14,10 @@ func appendMessageHead(b []byte, id, model string) []byte {
 	return jsonscan.Appendf(b, `{"id":%q,"type":"message","role":"assistant","model":%q,"content":[`, id, model)
 }
 
-// appendMessageTail appends the end of a message, after its last block.
-func appendMessageTail(b []byte, stop messageStop, u Usage) []byte {
-	b = append(stop.append(append(b, "],"...)), `,"usage":`...)
+// appendTail appends the end of the message, after its last block. reason is "" if it has
+// not ended.
+func (m *messagesEncoder) appendTail(b []byte, reason, matched string, u Usage) []byte {
+	b = append(appendStop(append(b, "],"...), reason, matched, m.refusal), `,"usage":`...)
 	return append(appendMessageUsage(b, u, `"cache_creation":null,"server_tool_use":null,"service_tier":"standard"`, `,"inference_geo":null,"speed":null`), '}')
 }
 
@@ -34,38 +35,32 @@ func appendMessageUsage(b []byte, u Usage, middle, end string) []byte {
 	return append(append(b, end...), '}')
 }
 
-// messageStop is why a message ended.
-type messageStop struct {
-	reason   string // "" if it has not ended
-	sequence string // the stop sequence, or ""
-	refusal  string // the refusal's text
-}
-
-// stopOf returns why a message ended. calls reports whether it has tool calls, refusal is
-// the text of its refusal.
-func stopOf(o outcome, calls bool, refused bool, refusal string) messageStop {
+// stopReason returns why the message ended.
+func (m *messagesEncoder) stopReason(o outcome) string {
 	switch {
-	case refused || o.finish == finishFilter:
-		return messageStop{reason: "refusal", refusal: refusal}
+	case m.refused || o.finish == finishFilter:
+		return "refusal"
 	case o.finish == finishLength:
-		return messageStop{reason: "max_tokens"}
-	case calls:
-		return messageStop{reason: "tool_use"}
+		return "max_tokens"
+	case m.calls:
+		return "tool_use"
 	case o.finish == finishStop && o.matched != "":
-		return messageStop{reason: "stop_sequence", sequence: o.matched}
+		return "stop_sequence"
 	}
-	return messageStop{reason: "end_turn"}
+	return "end_turn"
 }
 
-// append appends the members about why the message ended.
-func (s messageStop) append(b []byte) []byte {
-	b = jsonscan.Appendf(b, `"stop_reason":%n,"stop_sequence":%n,"stop_details":`, s.reason, s.sequence)
-	if s.reason == "refusal" {
-		b = jsonscan.Appendf(b, `{"type":"refusal","category":null,"explanation":%n}`, s.refusal)
-	} else {
-		b = append(b, "null"...)
+// appendStop appends the members about why a message ended. reason is "" if it has not
+// ended.
+func appendStop(b []byte, reason, matched string, refusal []byte) []byte {
+	var details []byte
+	if reason == "refusal" {
+		details = jsonscan.Appendf(nil, `{"type":"refusal","category":null,"explanation":%n}`, string(refusal))
 	}
-	return append(b, `,"container":null`...)
+	if reason != "stop_sequence" {
+		matched = ""
+	}
+	return jsonscan.Appendf(b, `"stop_reason":%n,"stop_sequence":%n,"stop_details":%n,"container":null`, reason, matched, details)
 }
 
 // signer signs a thinking block while it is written. Clients discard turns with
@@ -73,8 +68,7 @@ func (s messageStop) append(b []byte) []byte {
 // the client omits thinking, the signature contains it, so that it can be restored from
 // the history.
 type signer struct {
-	key     []byte
-	store   reasoningStore
+	env     *Env
 	mac     hash.Hash
 	carry   bool   // the signature contains the thinking
 	carried []byte // thinking for the signature
@@ -82,13 +76,13 @@ type signer struct {
 
 // newSigner returns the signer of a call's thinking.
 func newSigner(call *reply) signer {
-	return signer{key: call.env.SignatureKey, store: call.env.reasoningStore(), carry: call.omitThinking}
+	return signer{env: call.env, carry: call.omitThinking}
 }
 
 // reset starts a block.
 func (s *signer) reset() {
 	if s.mac == nil {
-		s.mac = hmac.New(sha256.New, s.key)
+		s.mac = hmac.New(sha256.New, s.env.SignatureKey)
 	}
 	s.mac.Reset()
 	s.carried = s.carried[:0]
@@ -113,7 +107,7 @@ const (
 func (s *signer) appendSignature(b []byte) []byte {
 	b = append(b, '"')
 	if s.carry {
-		return append(s.store.append(b, carryingMark, s.carried), '"')
+		return append(s.env.seal(b, carryingMark, s.carried), '"')
 	}
 	var sum [sha256.Size]byte
 	mac := s.mac.Sum(sum[:0])[:signatureSize]

@@ -38,7 +38,7 @@ func (m *messagesEncoder) begin() {
 	if m.quiet {
 		return
 	}
-	m.out = append(appendMessageTail(m.out, messageStop{}, Usage{PromptTokens: int64(m.call.estimate())}), "}\n\n"...)
+	m.out = append(m.appendTail(m.out, "", "", Usage{PromptTokens: int64(m.call.estimate())}), "}\n\n"...)
 	m.ping()
 }
 
@@ -160,13 +160,13 @@ func (m *messagesEncoder) closeWhole(cut bool) {
 
 // finish implements encoder.
 func (m *messagesEncoder) finish(o outcome) *Error {
-	stop := stopOf(o, m.calls, m.refused, string(m.refusal))
+	reason := m.stopReason(o)
 	if m.quiet {
-		m.out = append(appendMessageTail(m.out, stop, o.usage), '\n')
+		m.out = append(m.appendTail(m.out, reason, o.matched, o.usage), '\n')
 		return nil
 	}
 	b := append(m.out, "event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{"...)
-	b = append(stop.append(b), `},"usage":`...)
+	b = append(appendStop(b, reason, o.matched, m.refusal), `},"usage":`...)
 	b = appendMessageUsage(b, o.usage, `"server_tool_use":null`, "")
 	m.out = append(b, "}\n\nevent: message_stop\ndata: {\"type\":\"message_stop\"}\n\n"...)
 	return nil

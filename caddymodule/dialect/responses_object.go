@@ -108,7 +108,7 @@ const (
 func (t *responseItem) append(b []byte, status string, call *reply) []byte {
 	b = jsonscan.Appendf(b, `{"id":%q,"type":"%s"`, t.id, t.form.name)
 	if t.form == &compactionItem { // it has no status
-		return append(t.appendSealed(b, compactionMark, call.env.reasoningStore()), '}')
+		return append(t.appendSealed(b, compactionMark, call.env), '}')
 	}
 	if t.kind == partText || t.kind == partRefusal {
 		b = append(b, `,"role":"assistant"`...)
@@ -130,7 +130,7 @@ func (t *responseItem) append(b []byte, status string, call *reply) []byte {
 	}
 	b = append(b, ']')
 	if begun && t.kind == partReason && call.encrypted {
-		b = t.appendSealed(b, reasoningMark, call.env.reasoningStore())
+		b = t.appendSealed(b, reasoningMark, call.env)
 	}
 	return append(b, '}')
 }
@@ -146,13 +146,13 @@ func (t *responseItem) appendPart(b []byte) []byte {
 
 // appendSealed appends the item's text as encrypted_content, which clients return
 // unchanged.
-func (t *responseItem) appendSealed(b []byte, mark string, v reasoningStore) []byte {
+func (t *responseItem) appendSealed(b []byte, mark string, env *Env) []byte {
 	b = append(b, `,"encrypted_content":"`...)
 	text := t.text
 	if t.kind == partReason { // its text is also sent unencrypted, and is escaped
 		text = []byte(jsonscan.Unescape(text))
 	}
-	return append(v.append(b, mark, text), '"')
+	return append(env.seal(b, mark, text), '"')
 }
 
 // appendCall appends the members of a tool call.
