@@ -157,7 +157,10 @@ func (c *messagesCall) readResult(f fieldList) {
 	if id == "" {
 		c.missing("tool_use_id")
 	}
-	text, images := resultText(c.readContent(f, "content", "a string or a list of blocks", c.readBlock))
+	text, images := f.text("content"), []contentPart(nil)
+	if !jsonscan.IsString(f.get("content")) {
+		text, images = resultText(c.readContent(f, "content", "a string or a list of blocks", c.readBlock))
+	}
 	if string(f.get("is_error")) == "true" {
 		text = failedResult(text)
 	}
