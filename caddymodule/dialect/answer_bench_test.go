@@ -87,8 +87,8 @@ func TestMessagesState(t *testing.T) {
 	feed(args)()
 	m := s.to.(*messagesEncoder)
 	kept := cap(m.out) + cap(m.refusal) + cap(s.blocks.call.held) + int(s.reader.Held())
-	for i := range s.tools {
-		kept += cap(s.tools[i].held)
+	for i := range s.slots.slots {
+		kept += cap(s.slots.slots[i].held)
 	}
 	if kept > 16<<10 {
 		t.Errorf("%d bytes kept of a stream of 2 MB", kept)

@@ -42,8 +42,8 @@ type answerStream struct {
 	opened bool
 }
 
-// newAnswerStream returns a new stream. If whole is set, it is fed a replayed whole
-// answer.
+// newAnswerStream returns a new stream. If whole is set, its only chunk is a
+// whole answer.
 func newAnswerStream(call *reply, whole bool) *answerStream {
 	to := call.encoder(whole)
 	s := &answerStream{to: to, call: call}
@@ -53,17 +53,18 @@ func newAnswerStream(call *reply, whole bool) *answerStream {
 }
 
 // encodeWhole returns the client's body for a whole answer of the upstream. The answer
-// is processed as a stream, because servers have the same quirks in both forms.
+// is processed as a single chunk, because servers have the same quirks in both forms.
 func encodeWhole(body []byte, call *reply) ([]byte, Usage, *Error) {
-	events, err := ReplayAsStream(body)
-	if err != nil {
-		return nil, Usage{}, err
-	}
 	s := newAnswerStream(call, true)
 	s.to.begin()
-	s.feed(events)
-	if !s.chosen {
+	s.chunk(body)
+	switch {
+	case s.garbled:
+		return nil, Usage{}, garbled(body)
+	case s.err == nil && !s.chosen:
 		return nil, Usage{}, noChoices()
+	case !s.ended:
+		s.done()
 	}
 	o := s.conclude()
 	if s.err != nil {

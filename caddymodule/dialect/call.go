@@ -169,9 +169,7 @@ func (r *ChatRequest) Answer(body []byte) ([]byte, Usage, *Error) {
 }
 
 // NewStream implements Call.
-func (r *ChatRequest) NewStream() Stream {
-	return NewChatStream(ChatStreamOptions{Model: r.Model, IncludeUsage: r.IncludeUsage, Choices: r.Choices, RepairToolIndex: r.repairIndex})
-}
+func (r *ChatRequest) NewStream() Stream { return NewChatStream(r.ChatStreamOptions) }
 
 // Prompt implements Call. It scans the body again, and should be called after the
 // answer was sent.

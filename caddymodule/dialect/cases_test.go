@@ -36,7 +36,7 @@ var testSealer = func() *Sealer {
 
 // sealed is a text as the gateway seals it for the account of testEnv.
 func sealed(mark, text string) string {
-	return string(reasoningStore{sealer: testSealer}.append(nil, mark, []byte(text)))
+	return string((&Env{Sealer: testSealer}).seal(nil, mark, []byte(text)))
 }
 
 // decodeCase reads a request in a dialect.

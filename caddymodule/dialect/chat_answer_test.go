@@ -99,26 +99,22 @@ func TestReplayAsStream(t *testing.T) {
 		{
 			"text, with what only this server knows",
 			"{\"id\":\"c1\",\"object\":\"chat.completion\",\"created\":7,\n \"model\":\"up\",\"timings\":{\"a\":1.50},\"choices\":[{\"index\":0,\"finish_reason\":\"stop\",\"message\":{\"role\":\"assistant\",\n\"content\":\"hi\"},\"stop_reason\":null}],\"usage\":{\"prompt_tokens\":1}}",
-			eventsOf(`{"id":"c1","object":"chat.completion.chunk","created":7,"model":"up","choices":[{"index":0,"delta":{"role":"assistant", "content":"hi"},"finish_reason":null}]}`,
-				`{"id":"c1","object":"chat.completion.chunk","created":7,"model":"up","timings":{"a":1.50},"choices":[{"index":0,"delta":{},"finish_reason":"stop","stop_reason":null}]}`,
-				`{"id":"c1","object":"chat.completion.chunk","created":7,"model":"up","choices":[],"usage":{"prompt_tokens":1}}`, done),
+			eventsOf(`{"id":"c1","object":"chat.completion.chunk","created":7,  "model":"up","timings":{"a":1.50},"choices":[{"index":0,"finish_reason":"stop","delta":{"role":"assistant", "content":"hi"},"stop_reason":null}],"usage":{"prompt_tokens":1}}`, done),
 		},
 		{
 			"tool calls get an index",
 			`{"choices":[{"message":{"content":null,"tool_calls":[{"id":"a","function":{"name":"f","arguments":"{}"}},{"index":null,"function":{"name":"g"}},{"index":2,"id":"c","type":"custom","custom":{"name":"h","input":"x"}},7]},"finish_reason":"tool_calls"}]}`,
-			eventsOf(`{"choices":[{"index":0,"delta":{"content":null,"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":"{}"}},{"index":1,"function":{"name":"g"}},{"index":2,"id":"c","type":"custom","custom":{"name":"h","input":"x"}},7]},"finish_reason":null}]}`,
-				`{"choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}]}`, done),
+			eventsOf(`{"choices":[{"index":0,"delta":{"content":null,"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":"{}"}},{"index":1,"function":{"name":"g"}},{"index":2,"id":"c","type":"custom","custom":{"name":"h","input":"x"}},7]},"finish_reason":"tool_calls"}]}`, done),
 		},
 		{
-			"two choices without an index, one without a message, with probabilities, which come with what is said",
+			"two choices without an index, one without a message, with probabilities",
 			`{"choices":[{"message":{"content":"a"},"finish_reason":"stop"},{"message":null,"finish_reason":"length","logprobs":{"content":[]}}]}`,
-			eventsOf(`{"choices":[{"index":0,"delta":{"content":"a"},"finish_reason":null}]}`, `{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}`,
-				`{"choices":[{"index":1,"delta":{},"logprobs":{"content":[]},"finish_reason":null}]}`, `{"choices":[{"index":1,"delta":{},"finish_reason":"length"}]}`, done),
+			eventsOf(`{"choices":[{"index":0,"delta":{"content":"a"},"finish_reason":"stop"},{"index":1,"delta":{},"finish_reason":"length","logprobs":{"content":[]}}]}`, done),
 		},
 		{
 			"a text completion",
 			`{"object":"text_completion","choices":[{"text":"a","index":0,"logprobs":null,"finish_reason":"stop"}],"usage":null}`,
-			eventsOf(`{"object":"text_completion","choices":[{"text":"a","index":0,"logprobs":null,"finish_reason":"stop"}]}`, done),
+			eventsOf(`{"object":"text_completion","choices":[{"text":"a","index":0,"logprobs":null,"finish_reason":"stop"}],"usage":null}`, done),
 		},
 	} {
 		got, err := ReplayAsStream([]byte(tt.in))

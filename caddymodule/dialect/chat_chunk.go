@@ -1,10 +1,6 @@
 package dialect
 
-import (
-	"strconv"
-
-	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
-)
+import "github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 
 // choiceState is the progress of one choice of a streamed answer.
 type choiceState struct {
@@ -58,10 +54,8 @@ func (s *ChatStream) settle() {
 			reason = "tool_calls"
 		}
 		s.out = appendEvent(s.out, func(b []byte) []byte {
-			b = append(append(b, '{'), s.envelope...)
-			b = append(append(b, `"object":"chat.completion.chunk","model":`...), s.model...)
-			b = strconv.AppendInt(append(b, `,"choices":[{"index":`...), c.index, 10)
-			return append(append(append(b, `,"delta":{},"finish_reason":"`...), reason...), `"}]}`...)
+			return jsonscan.Appendf(b, `{%s"object":"chat.completion.chunk","model":%s,"choices":[{"index":%d,"delta":{},"finish_reason":"%s"}]}`,
+				s.envelope, s.model, c.index, reason)
 		})
 	}
 }
@@ -200,7 +194,8 @@ func (s *ChatStream) readChoice(data []byte, i int) {
 func (s *ChatStream) readDelta(c *choiceState, data []byte, i int) {
 	before := len(s.edits)
 	if c.finished { // a nameless call that begins now is not a call
-		s.edits.dropNameless(data, i, !c.tools)
+		calls := namelessCalls{edits: &s.edits, data: data, all: !c.tools}
+		calls.drop(i)
 	}
 	dropped := len(s.edits) > before
 	for m := jsonscan.At(data, i); m.Next(); {

@@ -95,17 +95,14 @@ func (f *developerFold) joinLead() {
 	if !slices.ContainsFunc(f.lead, isDeveloper) {
 		return
 	}
-	into, ok := f.room(f.lead[0], true)
+	joined := f.insert(f.lead[0], f.joined(f.lead[1:], "", ""), true)
 	for i, m := range f.lead {
 		switch {
-		case i > 0 && ok:
+		case i > 0 && joined:
 			f.drop(m)
 		case isDeveloper(m):
 			f.rename(m, `"system"`)
 		}
-	}
-	if ok {
-		f.fill(into, f.lead[1:], "", "")
 	}
 }
 
@@ -128,60 +125,53 @@ func (f *developerFold) settle(next foldMessage) {
 	if len(list) == 0 {
 		return
 	}
-	into, ok := room{}, false
+	text, folded := f.joined(list, `<system-reminder>\n`, `\n</system-reminder>`), false
 	switch {
 	case !f.turn || f.result:
-		into, ok = f.room(f.before, true)
+		folded = f.insert(f.before, text, true)
 	case string(next.role.Of(f.data)) == `"user"`:
-		into, ok = f.room(next, false)
+		folded = f.insert(next, text, false)
 	}
-	if !ok { // the first becomes a user message
+	if !folded { // the first becomes a user message
 		f.rename(list[0], `"user"`)
-		into = room{at: list[0].content.End, open: `"`, close: `"`}
-		f.edits.add(list[0].content.Start, list[0].content.End, nil)
+		f.edits.add(list[0].content.Start, list[0].content.End, jsonscan.Appendf(nil, `"%s"`, text))
+		list = list[1:]
 	}
-	for i, m := range list {
-		if ok || i > 0 {
-			f.drop(m)
-		}
+	for _, m := range list {
+		f.drop(m)
 	}
-	f.fill(into, list, `<system-reminder>\n`, `\n</system-reminder>`)
 }
 
-// room is a position in a message where text can be inserted.
-type room struct {
-	at          int
-	open, close string // JSON around the text
-}
-
-// room returns where to insert text at the end of a message's content, or at its
-// beginning: in an existing text or as a new part. It returns false if the content
-// cannot hold text.
-func (f *developerFold) room(m foldMessage, behind bool) (room, bool) {
+// insert inserts text at the end of a message's content, or at its beginning: in an
+// existing text or as a new part. It returns false if the content cannot hold text.
+func (f *developerFold) insert(m foldMessage, text []byte, behind bool) bool {
 	content := m.content.Of(f.data)
 	if !jsonscan.IsString(content) && !bytes.HasPrefix(content, []byte{'['}) {
-		return room{}, false
+		return false
 	}
-	const open, close = `{"type":"text","text":"`, `"}`
-	parts := f.parts(m.content)
-	if len(parts) == 0 {
-		return room{m.content.Start + 1, open, close}, true
+	at, open, close := m.content.Start+1, `{"type":"text","text":"`, `"}`
+	if parts := f.parts(m.content); len(parts) > 0 {
+		part := parts[0]
+		if behind {
+			part = parts[len(parts)-1]
+		}
+		switch isText, isEmpty := part.End != 0, part.End-part.Start == len(`""`); {
+		case isEmpty:
+			at, open, close = part.Start+1, "", ""
+		case isText && behind:
+			at, open, close = part.End-1, `\n\n`, ""
+		case isText:
+			at, open, close = part.Start+1, "", `\n\n`
+		case behind:
+			at, open = m.content.End-1, ","+open
+		default:
+			close += ","
+		}
 	}
-	text := parts[0]
-	if behind {
-		text = parts[len(parts)-1]
+	if len(text) > 0 {
+		f.edits.add(at, at, jsonscan.Appendf(nil, "%s%s%s", open, text, close))
 	}
-	switch isText, isEmpty := text.End != 0, text.End-text.Start == len(`""`); {
-	case isEmpty:
-		return room{at: text.Start + 1}, true
-	case isText && behind:
-		return room{at: text.End - 1, open: `\n\n`}, true
-	case isText:
-		return room{at: text.Start + 1, close: `\n\n`}, true
-	case behind:
-		return room{m.content.End - 1, "," + open, close}, true
-	}
-	return room{m.content.Start + 1, open, close + ","}, true
+	return true
 }
 
 // parts returns the text of each part of a content, a JSON string. The span of a part
@@ -210,29 +200,25 @@ func (f *developerFold) parts(content jsonscan.Span) (parts []jsonscan.Span) {
 	return parts
 }
 
-// fill inserts the texts of messages into a room, each between begin and end.
-func (f *developerFold) fill(into room, list []foldMessage, begin, end string) {
-	var b []byte
+// joined returns the texts of messages, each between begin and end, as JSON without quotes.
+func (f *developerFold) joined(list []foldMessage, begin, end string) (b []byte) {
 	for _, m := range list {
-		texts := f.texts(m.content)
-		for i, text := range texts {
+		for i, text := range f.texts(m.content) {
 			switch {
 			case i > 0:
 				b = append(b, `\n`...)
 			case len(b) > 0:
-				b = append(append(b, `\n\n`...), begin...)
+				b = append(append(append(b, end...), `\n\n`...), begin...)
 			default:
-				b = append(append(b, into.open...), begin...)
+				b = append(b, begin...)
 			}
 			b = append(b, text.Of(f.data)...)
 		}
-		if len(texts) > 0 {
-			b = append(b, end...)
-		}
 	}
 	if len(b) > 0 {
-		f.edits.add(into.at, into.at, append(b, into.close...))
+		b = append(b, end...)
 	}
+	return b
 }
 
 // texts returns the non-empty texts of a content, as JSON without quotes.

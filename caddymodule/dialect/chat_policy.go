@@ -73,7 +73,7 @@ func (r *ChatRequest) noteModels(key, value []byte) {
 // applyOptions applies the deployment's options. It returns an error if they do not
 // allow the request.
 func (r *ChatRequest) applyOptions(o compat.Options) *Error {
-	r.repairIndex = o.RepairToolIndex
+	r.RepairToolIndex = o.RepairToolIndex
 	if r.models != "" && !o.ExtraModels {
 		return invalid(r.models, "unsupported_parameter",
 			"Unsupported parameter: %s. Only the model in `model` is used. Omit the parameter.", r.models)

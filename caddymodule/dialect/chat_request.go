@@ -37,10 +37,8 @@ func (p place) found() bool { return p.value.End != 0 }
 // uses, and the positions of those that it changes. It retains the body, which must
 // not be modified.
 type ChatRequest struct {
-	Model        string // the public name that the client asked for
-	Stream       bool   // the client wants an event stream
-	IncludeUsage bool   // the client wants usage in its stream
-	Choices      int    // number of choices of the answer; 0: unknown
+	ChatStreamOptions
+	Stream bool // the client wants an event stream
 
 	body    []byte
 	kind    OperationKind
@@ -48,8 +46,7 @@ type ChatRequest struct {
 	usage   place // of stream_options.include_usage
 	options bool  // stream_options has members
 
-	retries     retries
-	repairIndex string // the deployment's option RepairToolIndex
+	retries retries
 
 	// Subject to the deployment's options. Few requests have these.
 	models    string        // a field that names additional models, or ""
@@ -64,7 +61,7 @@ type ChatRequest struct {
 // the upstream's parser might pick one that was not checked here. Everything else,
 // including invalid UTF-8, is left to the upstream.
 func ScanRequest(op Operation, body []byte) (*ChatRequest, *Error) {
-	r := &ChatRequest{body: body, kind: op.Kind, Choices: 1}
+	r := &ChatRequest{body: body, kind: op.Kind, ChatStreamOptions: ChatStreamOptions{Choices: 1}}
 	m := jsonscan.Object(body)
 	if m.Err() != nil {
 		return nil, notAnObject(body)

@@ -13,16 +13,11 @@ var ChatPing = []byte(": ping\n\n")
 // doneEvent ends a chat stream that is complete.
 const doneEvent = "data: [DONE]\n\n"
 
-// ChatStreamOptions are a ChatStream's options.
+// ChatStreamOptions are the values of a request that a ChatStream uses.
 type ChatStreamOptions struct {
-	// Model is the public model name.
-	Model string
-
-	// IncludeUsage is set if the client requested usage. Otherwise usage is removed.
-	IncludeUsage bool
-
-	// Choices is the number of requested choices, 0 if unknown.
-	Choices int
+	Model        string // the public name that the client requested
+	IncludeUsage bool   // the client wants usage in its stream; otherwise, it is removed
+	Choices      int    // number of choices of the answer, 0 if unknown
 
 	// RepairToolIndex controls the renumbering of tool calls with equal indexes:
 	// compat.RepairOn, RepairOff, or "" for Ollama only, which is detected.

@@ -231,13 +231,13 @@ func (w *messageWriter) begin(role string) {
 	if w.b[len(w.b)-1] != '[' {
 		w.b = append(w.b, ',')
 	}
-	w.b = append(append(append(w.b, `{"role":"`...), role...), '"')
+	w.b = jsonscan.Appendf(w.b, `{"role":"%s"`, role)
 }
 
 // system writes a system message.
 func (w *messageWriter) system(text string) {
 	w.begin("system")
-	w.b = append(jsonscan.AppendQuoted(append(w.b, `,"content":`...), text), '}')
+	w.b = jsonscan.Appendf(w.b, `,"content":%q}`, text)
 }
 
 // user writes a user message unless it is empty. Its content is a string if it has only
@@ -270,12 +270,10 @@ func (w *messageWriter) user(parts []contentPart) {
 // contain, and system text that could not be folded.
 func (w *messageWriter) assistant(t *turn) (rest []contentPart) {
 	w.begin("assistant")
-	w.b = jsonscan.AppendQuoted(append(w.b, `,"content":`...), strings.Join(t.text, "\n"))
-	if len(t.reasoning) > 0 {
-		// Model servers use different names.
+	w.b = jsonscan.Appendf(w.b, `,"content":%q`, strings.Join(t.text, "\n"))
+	if len(t.reasoning) > 0 { // model servers use different names
 		text := strings.Join(t.reasoning, "\n")
-		w.b = jsonscan.AppendQuoted(append(w.b, `,"reasoning_content":`...), text)
-		w.b = jsonscan.AppendQuoted(append(w.b, `,"reasoning":`...), text)
+		w.b = jsonscan.Appendf(w.b, `,"reasoning_content":%q,"reasoning":%q`, text, text)
 	}
 	w.calls(t.calls)
 	w.b = append(w.b, '}')
@@ -294,8 +292,7 @@ func (w *messageWriter) assistant(t *turn) (rest []contentPart) {
 			call.result += "\n\n" + reminders(t.folded)
 		}
 		w.begin("tool")
-		w.b = jsonscan.AppendQuoted(append(w.b, `,"tool_call_id":`...), call.id)
-		w.b = append(jsonscan.AppendQuoted(append(w.b, `,"content":`...), call.result), '}')
+		w.b = jsonscan.Appendf(w.b, `,"tool_call_id":%q,"content":%q}`, call.id, call.result)
 		rest = append(rest, call.images...)
 	}
 	if last < 0 && len(t.folded) > 0 {
@@ -310,14 +307,11 @@ func (w *messageWriter) calls(calls []toolCall) {
 		return
 	}
 	w.b = append(w.b, `,"tool_calls":[`...)
-	for i := range calls {
+	for i, c := range calls {
 		if i > 0 {
 			w.b = append(w.b, ',')
 		}
-		w.b = jsonscan.AppendQuoted(append(w.b, `{"id":`...), calls[i].id)
-		w.b = jsonscan.AppendQuoted(append(w.b, `,"type":"function","function":{"name":`...), calls[i].name)
-		w.b = jsonscan.AppendQuoted(append(w.b, `,"arguments":`...), calls[i].arguments)
-		w.b = append(w.b, "}}"...)
+		w.b = jsonscan.Appendf(w.b, `{"id":%q,"type":"function","function":{"name":%q,"arguments":%q}}`, c.id, c.name, c.arguments)
 	}
 	w.b = append(w.b, ']')
 }

@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"cmp"
 	"net/http"
 	"regexp"
 	"strconv"
@@ -9,35 +10,8 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
-// Kind is the kind of an error, independent of the dialect.
-type Kind uint8
-
-// The kinds of errors.
-const (
-	KindInvalidRequest Kind = iota
-	KindInvalidKey
-	KindForbidden
-	KindUnknownModel
-	KindUnknownURL
-	KindNotFound
-	KindWrongMethod
-	KindUpgradeRequired
-	KindRequestTimeout
-	KindTooLarge
-	KindUnsupportedEncoding
-	KindContextLength
-	KindRateLimit
-	KindOffline
-	KindOverloaded
-	KindUnreachable
-	KindTimeout
-	KindUpstream
-	KindUpstreamAuth
-	KindInternal
-)
-
-// kindRow describes a kind of error in each dialect.
-type kindRow struct {
+// Kind is the kind of an error, with its form in each dialect.
+type Kind struct {
 	status       int    // HTTP status
 	openaiType   string // error.type of chat and responses
 	code         string // error.code of chat and responses, "" is null
@@ -45,34 +19,34 @@ type kindRow struct {
 	messages     int    // HTTP status in messages, 0 if it is the same as status
 }
 
-// kinds is the error table of the dialects, by Kind.
-var kinds = [...]kindRow{
-	KindInvalidRequest:      {400, "invalid_request_error", "", "invalid_request_error", 0},
-	KindInvalidKey:          {401, "invalid_request_error", "invalid_api_key", "authentication_error", 0},
-	KindForbidden:           {403, "invalid_request_error", "forbidden", "permission_error", 0},
-	KindUnknownModel:        {404, "invalid_request_error", "model_not_found", "not_found_error", 0},
-	KindUnknownURL:          {404, "invalid_request_error", "unknown_url", "not_found_error", 0},
-	KindNotFound:            {404, "invalid_request_error", "", "not_found_error", 0},
-	KindWrongMethod:         {405, "invalid_request_error", "unknown_url", "invalid_request_error", 0},
-	KindUpgradeRequired:     {426, "invalid_request_error", "upgrade_not_supported", "invalid_request_error", 0},
-	KindRequestTimeout:      {408, "invalid_request_error", "request_timeout", "timeout_error", 0},
-	KindTooLarge:            {413, "invalid_request_error", "request_too_large", "request_too_large", 0},
-	KindUnsupportedEncoding: {415, "invalid_request_error", "unsupported_content_encoding", "invalid_request_error", 0},
-	KindContextLength:       {400, "invalid_request_error", "context_length_exceeded", "invalid_request_error", 0},
-	KindRateLimit:           {429, "rate_limit_error", "rate_limit_exceeded", "rate_limit_error", 0},
-	KindOffline:             {503, "server_error", "deployment_offline", "overloaded_error", 0},
-	KindOverloaded:          {503, "server_error", "overloaded", "overloaded_error", 529},
-	KindUnreachable:         {502, "server_error", "upstream_unreachable", "api_error", 0},
-	KindTimeout:             {504, "server_error", "upstream_timeout", "timeout_error", 0},
-	KindUpstream:            {502, "server_error", "upstream_error", "api_error", 0},
-	KindUpstreamAuth:        {502, "server_error", "upstream_auth", "api_error", 0},
-	KindInternal:            {500, "server_error", "internal_error", "api_error", 0},
-}
+// The kinds of errors.
+var (
+	KindInvalidRequest      = &Kind{400, "invalid_request_error", "", "invalid_request_error", 0}
+	KindInvalidKey          = &Kind{401, "invalid_request_error", "invalid_api_key", "authentication_error", 0}
+	KindForbidden           = &Kind{403, "invalid_request_error", "forbidden", "permission_error", 0}
+	KindUnknownModel        = &Kind{404, "invalid_request_error", "model_not_found", "not_found_error", 0}
+	KindUnknownURL          = &Kind{404, "invalid_request_error", "unknown_url", "not_found_error", 0}
+	KindNotFound            = &Kind{404, "invalid_request_error", "", "not_found_error", 0}
+	KindWrongMethod         = &Kind{405, "invalid_request_error", "unknown_url", "invalid_request_error", 0}
+	KindUpgradeRequired     = &Kind{426, "invalid_request_error", "upgrade_not_supported", "invalid_request_error", 0}
+	KindRequestTimeout      = &Kind{408, "invalid_request_error", "request_timeout", "timeout_error", 0}
+	KindTooLarge            = &Kind{413, "invalid_request_error", "request_too_large", "request_too_large", 0}
+	KindUnsupportedEncoding = &Kind{415, "invalid_request_error", "unsupported_content_encoding", "invalid_request_error", 0}
+	KindContextLength       = &Kind{400, "invalid_request_error", "context_length_exceeded", "invalid_request_error", 0}
+	KindRateLimit           = &Kind{429, "rate_limit_error", "rate_limit_exceeded", "rate_limit_error", 0}
+	KindOffline             = &Kind{503, "server_error", "deployment_offline", "overloaded_error", 0}
+	KindOverloaded          = &Kind{503, "server_error", "overloaded", "overloaded_error", 529}
+	KindUnreachable         = &Kind{502, "server_error", "upstream_unreachable", "api_error", 0}
+	KindTimeout             = &Kind{504, "server_error", "upstream_timeout", "timeout_error", 0}
+	KindUpstream            = &Kind{502, "server_error", "upstream_error", "api_error", 0}
+	KindUpstreamAuth        = &Kind{502, "server_error", "upstream_auth", "api_error", 0}
+	KindInternal            = &Kind{500, "server_error", "internal_error", "api_error", 0}
+)
 
 // Error is the error of a request, independent of the dialect. Body, HTTPStatus and
 // Header render it as an HTTP answer, Event as the end of a stream.
 type Error struct {
-	Kind       Kind
+	Kind       *Kind
 	Code       string // replaces the kind's code if not empty
 	Param      string // the request field that caused the error, or ""
 	Message    string // human-readable: what happened, where, and what to do
@@ -124,11 +98,10 @@ func (e *Error) passes() bool {
 
 // HTTPStatus returns the status of the answer in a dialect.
 func (e *Error) HTTPStatus(d Dialect) int {
-	row := &kinds[e.Kind]
-	if d == Messages && row.messages != 0 {
-		return row.messages
+	if d == Messages && e.Kind.messages != 0 {
+		return e.Kind.messages
 	}
-	return row.status
+	return e.Kind.status
 }
 
 // Header returns the error's headers, with canonical keys.
@@ -178,29 +151,19 @@ func (e *Error) Event(d Dialect, requestID string) []byte {
 
 // appendOpenAI appends the error object of chat, responses and models.
 func (e *Error) appendOpenAI(b []byte, d Dialect) []byte {
-	row := &kinds[e.Kind]
 	param := e.Param
 	if e.Kind == KindContextLength && d == Responses {
 		param = "input"
 	}
-	code := row.code
-	if e.Code != "" {
-		code = e.Code
-	}
-	b = jsonscan.AppendQuoted(append(b, `{"error":{"message":`...), e.text(d))
-	b = jsonscan.AppendQuoted(append(b, `,"type":`...), row.openaiType)
-	b = jsonscan.AppendQuotedOrNull(append(b, `,"param":`...), param)
-	b = jsonscan.AppendQuotedOrNull(append(b, `,"code":`...), code)
-	return append(b, "}}"...)
+	return jsonscan.Appendf(b, `{"error":{"message":%q,"type":%q,"param":%n,"code":%n}}`,
+		e.text(d), e.Kind.openaiType, param, cmp.Or(e.Code, e.Kind.code))
 }
 
 // appendMessages appends the error object of the messages dialect.
 func (e *Error) appendMessages(b []byte, requestID string) []byte {
-	b = jsonscan.AppendQuoted(append(b, `{"type":"error","error":{"type":`...), kinds[e.Kind].messagesType)
-	b = jsonscan.AppendQuoted(append(b, `,"message":`...), e.text(Messages))
+	b = jsonscan.Appendf(b, `{"type":"error","error":{"type":%q,"message":%q`, e.Kind.messagesType, e.text(Messages))
 	if e.details != "" {
-		b = append(append(b, `,"details":`...), e.details...)
+		b = jsonscan.Appendf(b, `,"details":%s`, e.details)
 	}
-	b = jsonscan.AppendQuoted(append(b, `},"request_id":`...), requestID)
-	return append(b, '}')
+	return jsonscan.Appendf(b, `},"request_id":%q}`, requestID)
 }

@@ -21,9 +21,35 @@ func InvalidKey(reason string) *Error {
 	return &Error{Kind: KindInvalidKey, Message: message}
 }
 
-// RevokedKey is the error of a running stream whose key was revoked.
-func RevokedKey() *Error {
-	return &Error{Kind: KindInvalidKey, Message: "The API key was revoked during this request. The answer is incomplete."}
+// The errors of requests without further details.
+var (
+	// RevokedKey: the key of a running stream was revoked.
+	RevokedKey = fixed(KindInvalidKey, "The API key was revoked during this request. The answer is incomplete.")
+	// UnsupportedEncoding: the gateway does not support the Content-Encoding.
+	UnsupportedEncoding = fixed(KindUnsupportedEncoding, "The request's Content-Encoding is not supported. Use gzip, zstd, or none.")
+	// UnreadableBody: the body is incomplete or cannot be decompressed.
+	UnreadableBody = fixed(KindInvalidRequest, "The request body could not be read: it is incomplete, or does not match its Content-Encoding.")
+	// SlowBody: the body arrives too slowly.
+	SlowBody = fixed(KindRequestTimeout, "The request body arrived too slowly. Send at least 64 KiB per minute.")
+	// StreamBroken: the upstream's stream ended too early.
+	StreamBroken = fixed(KindUpstream, "The upstream stream ended unexpectedly: the model server stopped before the answer was complete. Try again.")
+	// TunnelBroken: the tunnel was lost during a stream.
+	TunnelBroken = fixed(KindUpstream, "The stream ended unexpectedly: the connection to the model server's connector was lost before the answer was complete. Try again.")
+	// brokenArguments: tool arguments are invalid, and a part of them was already sent.
+	brokenArguments = fixed(KindUpstream, "The model produced invalid tool arguments: they are not a JSON object. Try again.")
+	// namelessCall: a tool call has arguments but no name.
+	namelessCall = fixed(KindUpstream, "The model server sent the arguments of a tool call without the tool's name. Try again.")
+	// noChoices: an answer has no choices.
+	noChoices = fixed(KindUpstream, "The model server's answer contains no choices.")
+	// noSummary: a compaction has no complete summary.
+	noSummary = fixed(KindUpstream, "The model did not write a complete summary of the conversation. Try again, or continue with the whole conversation.")
+	// upgradeRequired: a WebSocket handshake for responses. Clients fall back to POST at once only on status 426.
+	upgradeRequired = fixed(KindUpgradeRequired, "WebSocket is not supported here. Send POST /v1/responses.")
+)
+
+// fixed returns a constructor of errors with a fixed message.
+func fixed(kind *Kind, message string) func() *Error {
+	return func() *Error { return &Error{Kind: kind, Message: message} }
 }
 
 // UnknownModel is the error for a model that is not registered, or that is out of the
@@ -43,21 +69,6 @@ func BodyTooLarge(limit int64) *Error {
 // the kept items that it refers to.
 func ReferencesTooLarge(limit int64) *Error {
 	return &Error{Kind: KindTooLarge, Message: "The request, including the items of previous_response_id and item_reference, exceeds this gateway's limit (max_body, " + byteSize(limit) + "). Refer to fewer items, or raise max_body."}
-}
-
-// UnsupportedEncoding is the error for an unsupported Content-Encoding.
-func UnsupportedEncoding() *Error {
-	return &Error{Kind: KindUnsupportedEncoding, Message: "The request's Content-Encoding is not supported. Use gzip, zstd, or none."}
-}
-
-// UnreadableBody is the error for a body that is incomplete or cannot be decompressed.
-func UnreadableBody() *Error {
-	return &Error{Kind: KindInvalidRequest, Message: "The request body could not be read: it is incomplete, or does not match its Content-Encoding."}
-}
-
-// SlowBody is the error for a body that arrives too slowly.
-func SlowBody() *Error {
-	return &Error{Kind: KindRequestTimeout, Message: "The request body arrived too slowly. Send at least 64 KiB per minute."}
 }
 
 // Internal is the error for a failure of the gateway. message must not contain
@@ -99,7 +110,7 @@ const noRetry = -1
 
 // ofModel returns a constructor of errors about a model. message has a verb for the
 // model's name. wait is the number of seconds before a retry, 0 if unknown.
-func ofModel(kind Kind, wait int, message string) func(model string) *Error {
+func ofModel(kind *Kind, wait int, message string) func(model string) *Error {
 	return func(model string) *Error {
 		return &Error{Kind: kind, RetryAfter: max(wait, 0), NoRetry: wait == noRetry, Message: fmt.Sprintf(message, show(model))}
 	}
@@ -151,16 +162,6 @@ func FromHandler(status int) *Error {
 // ofUpstream returns an error about the model server's answer.
 func ofUpstream(message string) *Error { return &Error{Kind: KindUpstream, Message: message} }
 
-// StreamBroken is the error of a stream whose upstream ended too early.
-func StreamBroken() *Error {
-	return ofUpstream("The upstream stream ended unexpectedly: the model server stopped before the answer was complete. Try again.")
-}
-
-// TunnelBroken is the error of a stream whose tunnel was lost.
-func TunnelBroken() *Error {
-	return ofUpstream("The stream ended unexpectedly: the connection to the model server's connector was lost before the answer was complete. Try again.")
-}
-
 // unreadable is the error of a stream whose events cannot be parsed.
 func unreadable(err error) *Error {
 	return &Error{Kind: KindUpstream, NoRetry: true, Message: "The model server's stream cannot be read: " + err.Error() + "."}
@@ -172,17 +173,6 @@ func overfull(what string) *Error {
 	return ofUpstream("The model server's answer cannot be read: it contains too many " + what + ".")
 }
 
-// brokenArguments is the error of a stream with invalid tool arguments, of which a part
-// was already sent.
-func brokenArguments() *Error {
-	return ofUpstream("The model produced invalid tool arguments: they are not a JSON object. Try again.")
-}
-
-// namelessCall is the error for an answer with a nameless tool call.
-func namelessCall() *Error {
-	return ofUpstream("The model server sent the arguments of a tool call without the tool's name. Try again.")
-}
-
 // garbled is the error for an answer or event that is not a JSON object.
 func garbled(data []byte) *Error {
 	text := plainMessage(string(data[:min(len(data), 4*maxMessage)]))
@@ -190,14 +180,6 @@ func garbled(data []byte) *Error {
 		return ofUpstream("The model server's answer is empty.")
 	}
 	return ofUpstream("The model server did not send a valid JSON object: " + text)
-}
-
-// noChoices is the error for an answer without choices.
-func noChoices() *Error { return ofUpstream("The model server's answer contains no choices.") }
-
-// noSummary is the error for a compaction without a complete summary.
-func noSummary() *Error {
-	return ofUpstream("The model did not write a complete summary of the conversation. Try again, or continue with the whole conversation.")
 }
 
 // abortedUpstream is the error for an answer whose finish_reason reports a failure.
@@ -222,12 +204,6 @@ func wrongMethod(method, path, allow string) *Error {
 			"Call it from a server, or from a page of the gateway's own origin. " + show(path) + " supports " + allow + "."}
 	}
 	return &Error{Kind: KindWrongMethod, Allow: allow, Message: show(path) + " does not support " + show(method) + "; use " + allow + "."}
-}
-
-// upgradeRequired is the error for a WebSocket handshake for responses. Clients fall
-// back to POST at once only on status 426.
-func upgradeRequired() *Error {
-	return &Error{Kind: KindUpgradeRequired, Message: "WebSocket is not supported here. Send POST /v1/responses."}
 }
 
 // unknownURL is the error for an unknown path.

@@ -11,16 +11,16 @@ import (
 
 // TokenCount returns the body for CountTokens or CountInputTokens.
 func TokenCount(op Operation, tokens int) []byte {
-	b := []byte(`{"input_tokens":`)
+	object := ""
 	if op.Kind == CountInputTokens {
-		b = []byte(`{"object":"response.input_tokens","input_tokens":`)
+		object = `"object":"response.input_tokens",`
 	}
-	return append(strconv.AppendInt(b, int64(tokens), 10), "}\n"...)
+	return jsonscan.Appendf(nil, `{%s"input_tokens":%d}`+"\n", object, tokens)
 }
 
 // DeletedResponse returns the body for DeleteResponse.
 func DeletedResponse(id string) []byte {
-	return append(jsonscan.AppendQuoted([]byte(`{"id":`), id), `,"object":"response","deleted":true}`+"\n"...)
+	return jsonscan.Appendf(nil, `{"id":%q,"object":"response","deleted":true}`+"\n", id)
 }
 
 // InputItems returns the body for ListInputItems: a page of a kept response's input
@@ -70,8 +70,5 @@ func appendListEnd(b []byte, n int, more bool, id func(i int) string) []byte {
 	if n > 0 {
 		first, last = id(0), id(n-1)
 	}
-	b = strconv.AppendBool(append(b, `],"has_more":`...), more)
-	b = jsonscan.AppendQuotedOrNull(append(b, `,"first_id":`...), first)
-	b = jsonscan.AppendQuotedOrNull(append(b, `,"last_id":`...), last)
-	return append(b, "}\n"...)
+	return jsonscan.Appendf(b, `],"has_more":%s,"first_id":%n,"last_id":%n}`+"\n", strconv.FormatBool(more), first, last)
 }

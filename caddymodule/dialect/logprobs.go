@@ -51,12 +51,10 @@ func appendLogprob(b []byte, first bool, token []byte, top bool) []byte {
 	if !jsonscan.IsNumber(logprob) {
 		logprob = []byte("0")
 	}
-	b = append(append(append(append(b, `{"token":`...), text...), `,"logprob":`...), logprob...)
-	b = append(b, `,"bytes":`...)
 	if len(raw) == 0 || raw[0] != '[' {
 		raw = []byte("[]")
 	}
-	b = append(b, oneLine(raw)...)
+	b = jsonscan.Appendf(b, `{"token":%s,"logprob":%s,"bytes":%s`, text, logprob, oneLine(raw))
 	if !top {
 		return append(b, '}')
 	}

@@ -74,9 +74,9 @@ func (c *messagesCall) readImage(f fieldList) contentPart {
 
 // imagePart returns an image as a part of a chat message. detail may be "".
 func imagePart(url, detail string) contentPart {
-	b := jsonscan.AppendQuoted([]byte(`{"type":"image_url","image_url":{"url":`), url)
+	b := jsonscan.Appendf(nil, `{"type":"image_url","image_url":{"url":%q`, url)
 	if detail != "" {
-		b = jsonscan.AppendQuoted(append(b, `,"detail":`...), detail)
+		b = jsonscan.Appendf(b, `,"detail":%q`, detail)
 	}
 	return contentPart{raw: append(b, "}}"...)}
 }
@@ -90,9 +90,8 @@ func filePart(name, media, data string) contentPart {
 			name += ".pdf"
 		}
 	}
-	b := jsonscan.AppendQuoted([]byte(`{"type":"file","file":{"filename":`), name)
-	b = jsonscan.AppendQuoted(append(b, `,"file_data":`...), data)
-	return contentPart{raw: append(b, "}}"...), mark: "[file]"}
+	raw := jsonscan.Appendf(nil, `{"type":"file","file":{"filename":%q,"file_data":%q}}`, name, data)
+	return contentPart{raw: raw, mark: "[file]"}
 }
 
 // readDocument reads a document block. Documents other than text require that the model
@@ -158,19 +157,10 @@ func (c *messagesCall) readResult(f fieldList) {
 	if id == "" {
 		c.missing("tool_use_id")
 	}
-	var parts []contentPart
-	switch content := f.given("content"); {
-	case content == nil:
-	case jsonscan.IsString(content):
-		parts = []contentPart{{text: jsonscan.Unquote(content)}}
-	case content[0] == '[':
-		for list := c.objects(f, "content"); list.next(); {
-			parts = append(parts, c.readBlock(list.fields))
-		}
-	default:
-		c.wrongType("content", "a string or a list of blocks", content)
+	text, images := f.text("content"), []contentPart(nil)
+	if !jsonscan.IsString(f.get("content")) {
+		text, images = resultText(c.readContent(f, "content", "a string or a list of blocks", c.readBlock))
 	}
-	text, images := resultText(parts)
 	if string(f.get("is_error")) == "true" {
 		text = failedResult(text)
 	}
@@ -209,7 +199,7 @@ func (c *messagesCall) readAssistantBlock(f fieldList) {
 	case "thinking":
 		thinking := f.text("thinking")
 		if thinking == "" {
-			thinking = c.env.reasoningStore().open(carryingMark, f.text("signature"))
+			thinking = c.env.unseal(carryingMark, f.text("signature"))
 		}
 		c.conversation.addReasoning(thinking)
 	case "tool_use":

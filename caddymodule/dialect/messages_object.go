@@ -5,96 +5,62 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"hash"
-	"strconv"
 
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
-// Constant members of a message's usage that SDKs' types require.
-const (
-	usageStart = `"cache_creation":null,"server_tool_use":null,"service_tier":"standard"`
-	usageEnd   = `"inference_geo":null,"speed":null`
-)
-
 // appendMessageHead appends a message up to its first block.
 func appendMessageHead(b []byte, id, model string) []byte {
-	b = jsonscan.AppendQuoted(append(b, `{"id":`...), id)
-	b = jsonscan.AppendQuoted(append(b, `,"type":"message","role":"assistant","model":`...), model)
-	return append(b, `,"content":[`...)
+	return jsonscan.Appendf(b, `{"id":%q,"type":"message","role":"assistant","model":%q,"content":[`, id, model)
 }
 
-// appendMessageTail appends the members after a message's content.
-func appendMessageTail(b []byte, stop messageStop, u Usage) []byte {
-	b = stop.append(append(b, ','))
-	b = appendTokens(append(b, `,"usage":{`...), u)
-	b = append(append(b, ','), usageStart...)
-	b = appendThinkingTokens(append(b, ','), u)
-	return append(append(append(b, ','), usageEnd...), "}}"...)
+// appendTail appends the end of the message, after its last block. reason is "" if it has
+// not ended.
+func (m *messagesEncoder) appendTail(b []byte, reason, matched string, u Usage) []byte {
+	b = append(appendStop(append(b, "],"...), reason, matched, m.refusal), `,"usage":`...)
+	return append(appendMessageUsage(b, u, `"cache_creation":null,"server_tool_use":null,"service_tier":"standard"`, `,"inference_geo":null,"speed":null`), '}')
 }
 
-// appendTokens appends the token counts of a message's usage, as members. Unlike the
-// upstream's, its input tokens exclude cached ones.
-func appendTokens(b []byte, u Usage) []byte {
+// appendMessageUsage appends a message's usage with constant members that SDKs' types
+// require. Unlike the upstream's, its input tokens exclude cached ones.
+func appendMessageUsage(b []byte, u Usage, middle, end string) []byte {
 	cached := max(u.CachedTokens, 0)
-	b = strconv.AppendInt(append(b, `"input_tokens":`...), max(u.PromptTokens-cached, 0), 10)
-	b = strconv.AppendInt(append(b, `,"output_tokens":`...), max(u.CompletionTokens, 0), 10)
-	b = append(b, `,"cache_creation_input_tokens":0,"cache_read_input_tokens":`...)
-	return strconv.AppendInt(b, cached, 10)
-}
-
-// appendThinkingTokens appends output_tokens_details.
-func appendThinkingTokens(b []byte, u Usage) []byte {
-	b = append(b, `"output_tokens_details":`...)
-	if u.ReasoningTokens <= 0 {
-		return append(b, "null"...)
-	}
-	b = strconv.AppendInt(append(b, `{"thinking_tokens":`...), u.ReasoningTokens, 10)
-	return append(b, '}')
-}
-
-// messageStop is why a message ended.
-type messageStop struct {
-	reason   string // "" if it has not ended
-	sequence string // the stop sequence, or ""
-	refusal  string // the refusal's text
-}
-
-// stopOf returns why a message ended. calls reports whether it has tool calls, refusal is
-// the text of its refusal.
-func stopOf(o outcome, calls bool, refused bool, refusal string) messageStop {
-	switch {
-	case refused || o.finish == finishFilter:
-		return messageStop{reason: "refusal", refusal: refusal}
-	case o.finish == finishLength:
-		return messageStop{reason: "max_tokens"}
-	case calls:
-		return messageStop{reason: "tool_use"}
-	case o.finish == finishStop && o.matched != "":
-		return messageStop{reason: "stop_sequence", sequence: o.matched}
-	}
-	return messageStop{reason: "end_turn"}
-}
-
-// append appends the members about why the message ended.
-func (s messageStop) append(b []byte) []byte {
-	b = jsonscan.AppendQuotedOrNull(append(b, `"stop_reason":`...), s.reason)
-	b = jsonscan.AppendQuotedOrNull(append(b, `,"stop_sequence":`...), s.sequence)
-	b = append(b, `,"stop_details":`...)
-	if s.reason == "refusal" {
-		b = append(b, `{"type":"refusal","category":null,"explanation":`...)
-		b = append(jsonscan.AppendQuotedOrNull(b, s.refusal), '}')
+	b = jsonscan.Appendf(b, `{"input_tokens":%d,"output_tokens":%d,"cache_creation_input_tokens":0,"cache_read_input_tokens":%d,%s,"output_tokens_details":`,
+		max(u.PromptTokens-cached, 0), max(u.CompletionTokens, 0), cached, middle)
+	if u.ReasoningTokens > 0 {
+		b = jsonscan.Appendf(b, `{"thinking_tokens":%d}`, u.ReasoningTokens)
 	} else {
 		b = append(b, "null"...)
 	}
-	return append(b, `,"container":null`...)
+	return append(append(b, end...), '}')
 }
 
-// appendToolUse appends a tool_use block.
-func appendToolUse(b []byte, id, name string, input []byte) []byte {
-	b = jsonscan.AppendQuoted(append(b, `{"type":"tool_use","id":`...), id)
-	b = jsonscan.AppendQuoted(append(b, `,"name":`...), name)
-	b = append(append(b, `,"input":`...), input...)
-	return append(b, `,"caller":{"type":"direct"}}`...)
+// stopReason returns why the message ended.
+func (m *messagesEncoder) stopReason(o outcome) string {
+	switch {
+	case m.refused || o.finish == finishFilter:
+		return "refusal"
+	case o.finish == finishLength:
+		return "max_tokens"
+	case m.calls:
+		return "tool_use"
+	case o.finish == finishStop && o.matched != "":
+		return "stop_sequence"
+	}
+	return "end_turn"
+}
+
+// appendStop appends the members about why a message ended. reason is "" if it has not
+// ended.
+func appendStop(b []byte, reason, matched string, refusal []byte) []byte {
+	var details []byte
+	if reason == "refusal" {
+		details = jsonscan.Appendf(nil, `{"type":"refusal","category":null,"explanation":%n}`, string(refusal))
+	}
+	if reason != "stop_sequence" {
+		matched = ""
+	}
+	return jsonscan.Appendf(b, `"stop_reason":%n,"stop_sequence":%n,"stop_details":%n,"container":null`, reason, matched, details)
 }
 
 // signer signs a thinking block while it is written. Clients discard turns with
@@ -102,8 +68,7 @@ func appendToolUse(b []byte, id, name string, input []byte) []byte {
 // the client omits thinking, the signature contains it, so that it can be restored from
 // the history.
 type signer struct {
-	key     []byte
-	store   reasoningStore
+	env     *Env
 	mac     hash.Hash
 	carry   bool   // the signature contains the thinking
 	carried []byte // thinking for the signature
@@ -111,13 +76,13 @@ type signer struct {
 
 // newSigner returns the signer of a call's thinking.
 func newSigner(call *reply) signer {
-	return signer{key: call.env.SignatureKey, store: call.env.reasoningStore(), carry: call.omitThinking}
+	return signer{env: call.env, carry: call.omitThinking}
 }
 
 // reset starts a block.
 func (s *signer) reset() {
 	if s.mac == nil {
-		s.mac = hmac.New(sha256.New, s.key)
+		s.mac = hmac.New(sha256.New, s.env.SignatureKey)
 	}
 	s.mac.Reset()
 	s.carried = s.carried[:0]
@@ -142,7 +107,7 @@ const (
 func (s *signer) appendSignature(b []byte) []byte {
 	b = append(b, '"')
 	if s.carry {
-		return append(s.store.append(b, carryingMark, s.carried), '"')
+		return append(s.env.seal(b, carryingMark, s.carried), '"')
 	}
 	var sum [sha256.Size]byte
 	mac := s.mac.Sum(sum[:0])[:signatureSize]

@@ -26,15 +26,18 @@ func decodeMessages(body []byte, env *Env, counted bool) (Call, *Error) {
 
 // messagesID returns id, or a replacement if the messages dialect does not allow it.
 func messagesID(id string) string {
-	ok := len(id) > 0 && len(id) <= 64
-	for i := 0; ok && i < len(id); i++ {
-		c := id[i]
-		ok = 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_' || c == '-'
-	}
-	if !ok {
+	if !isPlain(id, "_-") {
 		return stableID(id)
 	}
 	return id
+}
+
+// isPlain reports whether a name has 1 to 64 letters, digits and others, all ASCII.
+func isPlain(name, others string) bool {
+	return name != "" && len(name) <= 64 && !strings.ContainsFunc(name, func(r rune) bool {
+		letter := 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z'
+		return !letter && !('0' <= r && r <= '9') && !strings.ContainsRune(others, r)
+	})
 }
 
 // readUnsupported rejects fields that are not supported and must not be ignored.

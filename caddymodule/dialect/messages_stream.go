@@ -1,10 +1,6 @@
 package dialect
 
-import (
-	"strconv"
-
-	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
-)
+import "github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 
 // messagesEncoder writes an answer in the messages dialect: the events of a stream,
 //
@@ -22,7 +18,7 @@ type messagesEncoder struct {
 	sign     signer
 	kind     partKind
 	id, name string // of the open call
-	index    int    // of the open or next block
+	index    int64  // of the open or next block
 	text     []byte // of the open block, if quiet
 	calls    bool
 
@@ -36,35 +32,24 @@ func (m *messagesEncoder) held() int64 { return m.eventBuffer.held() + int64(cap
 // begin implements encoder.
 func (m *messagesEncoder) begin() {
 	if !m.quiet {
-		m.event("message_start")
-		m.out = append(m.out, `,"message":`...)
+		m.out = append(m.out, "event: message_start\ndata: {\"type\":\"message_start\",\"message\":"...)
 	}
 	m.out = appendMessageHead(m.out, m.call.env.NewID("msg_"), m.call.model)
 	if m.quiet {
 		return
 	}
-	m.out = append(m.out, ']')
-	m.out = appendMessageTail(m.out, messageStop{}, Usage{PromptTokens: int64(m.call.estimate())})
-	m.endEvent()
+	m.out = append(m.appendTail(m.out, "", "", Usage{PromptTokens: int64(m.call.estimate())}), "}\n\n"...)
 	m.ping()
 }
 
 // ping implements encoder.
 func (m *messagesEncoder) ping() {
-	m.event("ping")
-	m.endEvent()
-}
-
-// event starts an event.
-func (m *messagesEncoder) event(name string) {
-	b := append(append(m.out, "event: "...), name...)
-	m.out = append(append(append(b, "\ndata: {\"type\":\""...), name...), '"')
+	m.out = append(m.out, "event: ping\ndata: {\"type\":\"ping\"}\n\n"...)
 }
 
 // blockEvent starts an event about the open block.
 func (m *messagesEncoder) blockEvent(name string) {
-	m.event(name)
-	m.out = strconv.AppendInt(append(m.out, `,"index":`...), int64(m.index), 10)
+	m.out = jsonscan.Appendf(m.out, "event: %s\ndata: {\"type\":\"%s\",\"index\":%d", name, name, m.index)
 }
 
 // endEvent ends an event.
@@ -94,8 +79,7 @@ func (m *messagesEncoder) open(kind partKind, id, name string) {
 func (m *messagesEncoder) appendBlock(text string, input []byte) {
 	switch m.kind {
 	case partReason:
-		m.out = jsonscan.AppendQuoted(append(m.out, `{"type":"thinking","thinking":`...), text)
-		m.out = append(m.out, `,"signature":`...)
+		m.out = jsonscan.Appendf(m.out, `{"type":"thinking","thinking":%q,"signature":`, text)
 		if m.quiet {
 			m.out = m.sign.appendSignature(m.out)
 		} else {
@@ -104,10 +88,11 @@ func (m *messagesEncoder) appendBlock(text string, input []byte) {
 		m.out = append(m.out, '}')
 	case partTool:
 		m.calls = true
-		m.out = appendToolUse(m.out, m.call.callID(m.id, "toolu_"), m.call.tool(m.name).Name, input)
+		m.out = jsonscan.Appendf(m.out, `{"type":"tool_use","id":%q,"name":%q,"input":%s,"caller":{"type":"direct"}}`,
+			m.call.callID(m.id, "toolu_"), m.call.tool(m.name).Name, input)
 	default:
 		// No citations, not even null, which the Vercel AI SDK rejects.
-		m.out = append(jsonscan.AppendQuoted(append(m.out, `{"type":"text","text":`...), text), '}')
+		m.out = jsonscan.Appendf(m.out, `{"type":"text","text":%q}`, text)
 	}
 }
 
@@ -134,16 +119,9 @@ func (m *messagesEncoder) fill(s string) {
 		m.text = append(m.text, s...)
 		return
 	}
-	m.beginDelta(delta, key)
-	m.out = append(jsonscan.AppendQuoted(m.out, s), '}')
-	m.endEvent()
-}
-
-// beginDelta starts the event for a piece of the open block, up to its value.
-func (m *messagesEncoder) beginDelta(kind, key string) {
 	m.blockEvent("content_block_delta")
-	b := append(append(m.out, `,"delta":{"type":"`...), kind...)
-	m.out = append(append(append(b, `","`...), key...), `":`...)
+	m.out = jsonscan.Appendf(m.out, `,"delta":{"type":"%s","%s":%q}`, delta, key, s)
+	m.endEvent()
 }
 
 // close implements encoder.
@@ -153,7 +131,8 @@ func (m *messagesEncoder) close(cut bool) {
 		return
 	}
 	if m.kind == partReason {
-		m.beginDelta("signature_delta", "signature")
+		m.blockEvent("content_block_delta")
+		m.out = append(m.out, `,"delta":{"type":"signature_delta","signature":`...)
 		m.out = append(m.sign.appendSignature(m.out), '}')
 		m.endEvent()
 	}
@@ -181,18 +160,15 @@ func (m *messagesEncoder) closeWhole(cut bool) {
 
 // finish implements encoder.
 func (m *messagesEncoder) finish(o outcome) *Error {
-	stop := stopOf(o, m.calls, m.refused, string(m.refusal))
+	reason := m.stopReason(o)
 	if m.quiet {
-		m.out = append(appendMessageTail(append(m.out, ']'), stop, o.usage), '\n')
+		m.out = append(m.appendTail(m.out, reason, o.matched, o.usage), '\n')
 		return nil
 	}
-	m.event("message_delta")
-	b := append(stop.append(append(m.out, `,"delta":{`...)), `},"usage":{`...)
-	b = append(appendTokens(b, o.usage), `,"server_tool_use":null,`...)
-	m.out = append(appendThinkingTokens(b, o.usage), '}')
-	m.endEvent()
-	m.event("message_stop")
-	m.endEvent()
+	b := append(m.out, "event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{"...)
+	b = append(appendStop(b, reason, o.matched, m.refusal), `},"usage":`...)
+	b = appendMessageUsage(b, o.usage, `"server_tool_use":null`, "")
+	m.out = append(b, "}\n\nevent: message_stop\ndata: {\"type\":\"message_stop\"}\n\n"...)
 	return nil
 }
 

@@ -3,7 +3,6 @@ package dialect
 import (
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -15,12 +14,6 @@ type Model struct {
 	ID      string // the public name
 	Owner   string // the account
 	Created time.Time
-}
-
-// page is the requested part of the list.
-type page struct {
-	after, before string
-	limit         int
 }
 
 // maxPage is the maximum limit of a page of models.
@@ -37,8 +30,7 @@ func ModelsList(models []Model, query url.Values, paging bool) ([]byte, *Error) 
 		if err != nil {
 			return nil, err
 		}
-		p := page{query.Get("after_id"), query.Get("before_id"), limit}
-		list, more = p.cut(list)
+		list, more = pageOf(list, query.Get("after_id"), query.Get("before_id"), limit)
 	}
 	b := append(make([]byte, 0, 128+256*len(list)), `{"object":"list","data":[`...)
 	for i, m := range list {
@@ -57,32 +49,27 @@ func ModelObject(m Model) []byte {
 
 // append appends the model's object.
 func (m Model) append(b []byte) []byte {
-	b = jsonscan.AppendQuoted(append(b, `{"id":`...), m.ID)
-	b = strconv.AppendInt(append(b, `,"object":"model","created":`...), m.Created.Unix(), 10)
-	b = jsonscan.AppendQuoted(append(b, `,"owned_by":`...), m.Owner)
-	b = jsonscan.AppendQuoted(append(b, `,"type":"model","display_name":`...), m.ID)
-	b = m.Created.UTC().AppendFormat(append(b, `,"created_at":"`...), time.RFC3339)
-	return append(b, `"}`...)
+	return jsonscan.Appendf(b, `{"id":%q,"object":"model","created":%d,"owned_by":%q,"type":"model","display_name":%q,"created_at":%q}`,
+		m.ID, m.Created.Unix(), m.Owner, m.ID, m.Created.UTC().Format(time.RFC3339))
 }
 
-// cut returns the page of a sorted list. more reports whether the list continues in the
+// pageOf returns a page of a sorted list. more reports whether the list continues in the
 // direction of paging. The ids are positions in the order of names, so the models need
 // not exist. With both ids, the page is between them, and paging goes backwards.
-func (p page) cut(list []Model) (_ []Model, more bool) {
-	if p.after != "" {
-		list = list[sortPlace(list, p.after, true):]
+func pageOf(list []Model, after, before string, limit int) (_ []Model, more bool) {
+	if after != "" {
+		list = list[sortPlace(list, after, true):]
 	}
-	backwards := p.before != ""
-	if backwards {
-		list = list[:sortPlace(list, p.before, false)]
+	if before != "" {
+		list = list[:sortPlace(list, before, false)]
 	}
-	if p.limit >= len(list) {
+	switch {
+	case limit >= len(list):
 		return list, false
+	case before != "":
+		return list[len(list)-limit:], true
 	}
-	if backwards {
-		return list[len(list)-p.limit:], true
-	}
-	return list[:p.limit], true
+	return list[:limit], true
 }
 
 // sortPlace returns the index of an id in a sorted list, or the next one if behind is set.

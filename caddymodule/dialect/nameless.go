@@ -2,64 +2,74 @@ package dialect
 
 import "github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 
-// Some servers send tool calls without a name: an id alone after the end of a text, or
-// an empty entry. Clients would treat them as calls.
+// namelessCalls removes tool calls without a name from a message or delta. Some servers
+// send an id alone after the end of a text, or an empty entry. Clients would treat them as
+// calls.
+type namelessCalls struct {
+	*edits
+	data   []byte
+	all    bool // remove those with arguments, too
+	number bool // number the other calls that have no index
+	lost   bool // there was one with arguments
+}
 
-// dropNameless removes the nameless calls without arguments from the message or delta
-// at data[i]. If all is set, it also removes those with arguments. It reports whether
-// there was one with arguments.
-func (e *edits) dropNameless(data []byte, i int, all bool) (lost bool) {
-	for m := jsonscan.At(data, i); m.Next() && len(*e) <= maxEdits; {
+// drop removes the nameless calls of the object at data[i].
+func (n *namelessCalls) drop(i int) {
+	for m := jsonscan.At(n.data, i); m.Next() && len(*n.edits) <= maxEdits; {
 		switch raw := m.Raw(); string(m.Name()) {
 		case "tool_calls":
 			if raw[0] == '[' {
-				lost = e.dropFrom(data, m.Value.Start, all) || lost
+				n.dropFrom(m.Value.Start)
 			}
 		case "function_call":
-			if raw[0] != '{' {
-				continue
-			}
-			if named, argued := readCallParts(data, m.Value.Start); !named {
-				lost = lost || argued
-				if all || !argued {
-					e.add(m.Value.Start, m.Value.End, []byte("null"))
-				}
+			if raw[0] == '{' && n.drops(readCallParts(raw)) {
+				n.add(m.Value.Start, m.Value.End, []byte("null"))
 			}
 		}
 	}
-	return lost
 }
 
-// dropFrom implements dropNameless for the list at data[i].
-func (e *edits) dropFrom(data []byte, i int, all bool) (lost bool) {
+// drops reports whether to remove a call.
+func (n *namelessCalls) drops(named, argued bool) bool {
+	n.lost = n.lost || !named && argued
+	return !named && (n.all || !argued)
+}
+
+// dropFrom removes the nameless calls of the list at data[i].
+func (n *namelessCalls) dropFrom(i int) {
 	kept, before := 0, i+1 // before is the end of the previous element
-	for list := jsonscan.At(data, i); len(*e) <= maxEdits && list.Next(); {
-		named, argued := true, false
-		if list.Raw()[0] == '{' {
-			named, argued = readCall(data, list.Value.Start)
-		}
-		lost = lost || !named && argued
+	for list := jsonscan.At(n.data, i); len(*n.edits) <= maxEdits && list.Next(); {
+		isObject := list.Raw()[0] == '{'
 		switch {
-		case named || argued && !all:
+		case !isObject || !n.drops(readCall(list.Raw())):
+			if n.number && isObject {
+				n.ensureIndex(list.Value, int64(kept))
+			}
 			kept++
 		case kept > 0:
-			e.add(before, list.Value.End, nil)
+			n.add(before, list.Value.End, nil)
 		case list.More():
-			e.add(list.Value.Start, list.Sep+1, nil)
+			n.add(list.Value.Start, list.Sep+1, nil)
 		default:
-			e.add(list.Value.Start, list.Value.End, nil)
+			n.add(list.Value.Start, list.Value.End, nil)
 		}
 		before = list.Value.End
 	}
-	return lost
 }
 
-// readCall reports whether the call at data[i] has a name and arguments. They are in a
-// member that is named after the call's type.
-func readCall(data []byte, i int) (named, argued bool) {
-	for m := jsonscan.At(data, i); m.Next(); {
+// ensureIndex sets the index of a call unless it has one.
+func (n *namelessCalls) ensureIndex(call jsonscan.Span, index int64) {
+	if entry, at := readToolEntry(n.data, call.Start); entry.index < 0 {
+		n.setIndex(n.data, call, at, index, nil)
+	}
+}
+
+// readCall reports whether a call has a name and arguments. They are in a member that is
+// named after the call's type.
+func readCall(call []byte) (named, argued bool) {
+	for m := jsonscan.At(call, 0); m.Next(); {
 		if m.Raw()[0] == '{' {
-			name, arguments := readCallParts(data, m.Value.Start)
+			name, arguments := readCallParts(m.Raw())
 			named, argued = named || name, argued || arguments
 		}
 	}
@@ -67,8 +77,8 @@ func readCall(data []byte, i int) (named, argued bool) {
 }
 
 // readCallParts implements readCall for the object that contains the name.
-func readCallParts(data []byte, i int) (named, argued bool) {
-	for m := jsonscan.At(data, i); m.Next(); {
+func readCallParts(object []byte) (named, argued bool) {
+	for m := jsonscan.At(object, 0); m.Next(); {
 		switch raw := m.Raw(); string(m.Name()) {
 		case "name":
 			named = named || jsonscan.IsString(raw) && jsonscan.IsFilled(raw)

@@ -37,20 +37,13 @@ type normaliser struct {
 	think        thinkTags
 	probs        []byte // log probabilities of text that was not reported yet
 	slots        toolSlots
-	tools        []toolState // by slot
-	hasReasoning bool        // thinking was received
-	hasText      bool        // text was received
-	begun        bool        // any part of the answer was received
-	chosen       bool        // choice 0 was received
-	blank        bool        // a finish_reason "" was received, which is valid before [DONE]
-	noise        []byte      // the first event that was not valid JSON
-	garbled      bool        // there was such an event
-}
-
-// toolState is the progress of reporting a tool call.
-type toolState struct {
-	started bool
-	held    []byte // arguments that were received before the start
+	hasReasoning bool   // thinking was received
+	hasText      bool   // text was received
+	begun        bool   // any part of the answer was received
+	chosen       bool   // choice 0 was received
+	blank        bool   // a finish_reason "" was received, which is valid before [DONE]
+	noise        []byte // the first event that was not valid JSON
+	garbled      bool   // there was such an event
 }
 
 // feed consumes the upstream's next bytes.
@@ -58,11 +51,7 @@ func (n *normaliser) feed(p []byte) { n.read(p, n) }
 
 // held returns the number of buffered bytes.
 func (n *normaliser) held() int64 {
-	held := n.reader.Held() + n.slots.held() + int64(cap(n.probs)+cap(n.think.held))
-	for i := range n.tools {
-		held += int64(cap(n.tools[i].held))
-	}
-	return held
+	return n.reader.Held() + n.slots.held() + int64(cap(n.probs)+cap(n.think.held))
 }
 
 // end ends the upstream's stream. cause is nil for a clean end, else the error to report
@@ -106,11 +95,12 @@ func (n *normaliser) done() {
 // settled reports whether an answer without a finish_reason is considered complete.
 func (n *normaliser) settled() bool {
 	calls := 0
-	for k := range n.tools {
-		if !n.isCall(k) {
+	for k := range n.slots.slots {
+		slot := &n.slots.slots[k]
+		if slot.name == "" {
 			continue
 		}
-		if calls++; !n.slots.slots[k].args.Complete() {
+		if calls++; !slot.args.Complete() {
 			return false
 		}
 	}
@@ -121,7 +111,7 @@ func (n *normaliser) settled() bool {
 func (n *normaliser) complete() {
 	calls := n.startPending()
 	switch {
-	case (n.finish == finishTools || n.finish == finishStop && !n.hasText) && n.lostCall():
+	case (n.whole || n.finish == finishTools || n.finish == finishStop && !n.hasText) && n.lostCall():
 		n.abort(namelessCall())
 	case n.finish == finishStop && calls > 0:
 		n.finish = finishTools
@@ -165,9 +155,14 @@ func (n *normaliser) readChunk(data []byte) {
 		return
 	}
 	for list := jsonscan.At(data, choices.Start); list.Next(); {
-		if data[list.Value.Start] == '{' {
-			n.readChoice(data, list.Value.Start)
+		if data[list.Value.Start] != '{' {
+			continue
 		}
+		position := int64(0) // the index, if it is missing
+		if n.whole {
+			position = int64(list.Index)
+		}
+		n.readChoice(data, list.Value.Start, position)
 	}
 }
 
@@ -182,15 +177,15 @@ func (n *normaliser) skip(data []byte) {
 
 // readChoice processes the choice at data[i]: first its content, then its end, as both
 // may be in one chunk.
-func (n *normaliser) readChoice(data []byte, i int) {
+func (n *normaliser) readChoice(data []byte, i int, index int64) {
 	var reason, matched, probs []byte
 	delta := -1
 	for m := jsonscan.At(data, i); m.Next(); {
 		raw := m.Raw()
 		switch string(m.Name()) {
 		case "index":
-			if index, ok := jsonscan.Integer(raw); ok && index != 0 {
-				return
+			if given, ok := jsonscan.Integer(raw); ok {
+				index = given
 			}
 		case "delta", "message":
 			if raw[0] == '{' {
@@ -205,6 +200,9 @@ func (n *normaliser) readChoice(data []byte, i int) {
 				matched = raw
 			}
 		}
+	}
+	if index != 0 {
+		return
 	}
 	n.chosen = true
 	if n.logprobs {

@@ -42,7 +42,7 @@ func (n *normaliser) readDelta(data []byte, i int) {
 		n.flushThinking()
 		n.hasText = true
 		n.note(s)
-		n.parts.refusal(s)
+		n.parts.add(partRefusal, s, nil)
 		n.dropLogprobs()
 	}
 	if calls >= 0 {
@@ -103,7 +103,7 @@ func (n *normaliser) emitText(s string) {
 	if n.whole && n.hasReasoning && len(probs) > 0 {
 		probs = logprobsOf(probs, s)
 	}
-	n.parts.text(s, probs)
+	n.parts.add(partText, s, probs)
 	n.probs = n.probs[:0]
 }
 
@@ -111,7 +111,7 @@ func (n *normaliser) emitText(s string) {
 func (n *normaliser) emitReasoning(s string) {
 	n.hasReasoning = true
 	n.note(s)
-	n.parts.reason(s)
+	n.parts.add(partReason, s, nil)
 	n.dropLogprobs()
 }
 
@@ -141,48 +141,29 @@ func (n *normaliser) callTool(e toolEntry) {
 	} else {
 		k = n.slots.place(e)
 	}
-	for len(n.tools) <= k {
-		n.tools = append(n.tools, toolState{})
-	}
-	t, slot := &n.tools[k], &n.slots.slots[k]
+	slot := &n.slots.slots[k]
 	switch {
-	case t.started && e.args != "":
+	case slot.state != callNew && e.args != "":
 		n.parts.toolArgs(k, e.args)
-	case t.started:
-	case slot.name != "" && (slot.id != "" || len(t.held) > 0 || e.args != ""):
-		n.start(k, e.args)
+	case slot.state != callNew:
+	case slot.name != "" && (slot.id != "" || len(slot.held) > 0 || e.args != ""):
+		n.parts.toolStart(k, e.args)
 	default:
-		t.held = append(t.held, e.args...)
+		slot.held = append(slot.held, e.args...)
 	}
 }
-
-// start reports the start of a call, the buffered arguments, and args.
-func (n *normaliser) start(k int, args string) {
-	t, slot := &n.tools[k], &n.slots.slots[k]
-	t.started = true
-	n.parts.toolStart(k, slot.id, slot.name)
-	if len(t.held) > 0 {
-		args = string(append(t.held, args...))
-		t.held = nil
-	}
-	if args != "" {
-		n.parts.toolArgs(k, args)
-	}
-}
-
-// isCall reports whether a slot is a call. A call has a name.
-func (n *normaliser) isCall(k int) bool { return n.slots.slots[k].name != "" }
 
 // startPending starts the calls without an id. It returns the number of calls in the
-// answer.
+// answer. A call has a name.
 func (n *normaliser) startPending() (calls int) {
-	for k := range n.tools {
-		if !n.isCall(k) {
+	for k := range n.slots.slots {
+		slot := &n.slots.slots[k]
+		if slot.name == "" {
 			continue
 		}
 		calls++
-		if !n.tools[k].started {
-			n.start(k, "")
+		if slot.state == callNew {
+			n.parts.toolStart(k, "")
 		}
 	}
 	return calls
@@ -190,11 +171,11 @@ func (n *normaliser) startPending() (calls int) {
 
 // lostCall reports whether there are arguments of a nameless call.
 func (n *normaliser) lostCall() bool {
-	for k := range n.tools {
-		if n.isCall(k) {
+	for _, slot := range n.slots.slots {
+		if slot.name != "" {
 			continue
 		}
-		if object, _ := normalArguments(string(n.tools[k].held)); string(compactJSON(object)) != "{}" {
+		if object, _ := normalArguments(string(slot.held)); string(compactJSON(object)) != "{}" {
 			return true
 		}
 	}

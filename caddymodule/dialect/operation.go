@@ -9,21 +9,42 @@ import (
 // OperationKind is the kind of a request, determined by method and path.
 type OperationKind uint8
 
-// The operations.
+// The operations, as listed in routes.
 const (
-	ChatCompletions  OperationKind = iota + 1 // POST /v1/chat/completions
-	Completions                               // POST /v1/completions
-	Embeddings                                // POST /v1/embeddings
-	ListModels                                // GET /v1/models
-	GetModel                                  // GET /v1/models/{id}
-	CreateMessage                             // POST /v1/messages
-	CountTokens                               // POST /v1/messages/count_tokens
-	CreateResponse                            // POST /v1/responses
-	CountInputTokens                          // POST /v1/responses/input_tokens
-	GetResponse                               // GET /v1/responses/{id}
-	DeleteResponse                            // DELETE /v1/responses/{id}
-	ListInputItems                            // GET /v1/responses/{id}/input_items
+	ChatCompletions OperationKind = iota + 1
+	Completions
+	Embeddings
+	ListModels
+	GetModel
+	CreateMessage
+	CountTokens
+	CreateResponse
+	CountInputTokens
+	GetResponse
+	DeleteResponse
+	ListInputItems
 )
+
+// routes are the operations by path and method. In a path, "*" stands for an id. upstream is
+// the upstream's path, "" if the operation is not sent to an upstream.
+var routes = [...]struct{ method, path, upstream string }{
+	ChatCompletions:  {"POST", "/v1/chat/completions", "/v1/chat/completions"},
+	Completions:      {"POST", "/v1/completions", "/v1/completions"},
+	Embeddings:       {"POST", "/v1/embeddings", "/v1/embeddings"},
+	ListModels:       {"GET", "/v1/models", ""},
+	GetModel:         {"GET", "/v1/models/*", ""},
+	CreateMessage:    {"POST", "/v1/messages", "/v1/chat/completions"},
+	CountTokens:      {"POST", "/v1/messages/count_tokens", ""},
+	CreateResponse:   {"POST", "/v1/responses", "/v1/chat/completions"},
+	CountInputTokens: {"POST", "/v1/responses/input_tokens", ""},
+	GetResponse:      {"GET", "/v1/responses/*", ""},
+	DeleteResponse:   {"DELETE", "/v1/responses/*", ""},
+	ListInputItems:   {"GET", "/v1/responses/*/input_items", ""},
+}
+
+// UpstreamPath returns the upstream's path for the operation, "" if it is not sent to an
+// upstream.
+func (op Operation) UpstreamPath() string { return routes[op.Kind].upstream }
 
 // Operation is the operation of a request. Its Dialect is valid even if Lookup fails.
 type Operation struct {
@@ -36,23 +57,6 @@ type Operation struct {
 	ResponseID string
 }
 
-// posts are the operations with method POST.
-var posts = map[string]OperationKind{
-	"/v1/chat/completions":       ChatCompletions,
-	"/v1/completions":            Completions,
-	"/v1/embeddings":             Embeddings,
-	"/v1/messages":               CreateMessage,
-	"/v1/messages/count_tokens":  CountTokens,
-	"/v1/responses":              CreateResponse,
-	"/v1/responses/input_tokens": CountInputTokens,
-}
-
-// The path prefixes of ids.
-const (
-	modelPrefix    = "/v1/models/"
-	responsePrefix = "/v1/responses/"
-)
-
 // Lookup returns the operation of a request. escapedPath is the percent-encoded path
 // (url.URL.EscapedPath), because a model id may contain an encoded '/'. HEAD is treated
 // like GET.
@@ -61,67 +65,58 @@ func Lookup(method, escapedPath string, h http.Header) (Operation, *Error) {
 	if escapedPath == "/v1/responses" && method == http.MethodGet && h.Get("Upgrade") != "" {
 		return op, upgradeRequired()
 	}
-	if kind, ok := posts[escapedPath]; ok {
-		return op.taken(kind, method, http.MethodPost, escapedPath)
+	path := "" // the first that matches
+	var allow []string
+	for kind, route := range routes {
+		id, ok := idIn(route.path, escapedPath)
+		if !ok || path != "" && path != route.path {
+			continue
+		}
+		path = route.path
+		if method == route.method || method == http.MethodHead && route.method == http.MethodGet {
+			return op.of(OperationKind(kind), id), nil
+		}
+		allow = append(allow, route.method)
+		if route.method == http.MethodGet {
+			allow = append(allow, http.MethodHead)
+		}
 	}
-	if escapedPath == "/v1/models" {
-		return op.taken(ListModels, method, http.MethodGet, escapedPath)
+	if path != "" {
+		return op, wrongMethod(method, escapedPath, strings.Join(allow, ", "))
 	}
-	if id, ok := strings.CutPrefix(escapedPath, modelPrefix); ok && id != "" {
-		return lookupModel(op, method, escapedPath, id)
-	}
-	if rest, ok := strings.CutPrefix(escapedPath, responsePrefix); ok && rest != "" {
-		return lookupResponse(op, method, escapedPath, rest)
-	}
-	return op, unknownURL(method, escapedPath)
-}
-
-// lookupResponse returns the operation on a kept response. rest is the path after
-// responsePrefix. Only background responses can be canceled, which are not supported.
-func lookupResponse(op Operation, method, escapedPath, rest string) (Operation, *Error) {
-	id, sub, _ := strings.Cut(rest, "/")
-	op.ResponseID = id
-	switch {
-	case sub == "cancel" && method == http.MethodPost:
-		return op, ResponseNotFound(id)
-	case sub == "input_items":
-		return op.taken(ListInputItems, method, http.MethodGet, escapedPath)
-	case sub == "" && method == http.MethodDelete:
-		op.Kind = DeleteResponse
-		return op, nil
-	case sub == "" && (method == http.MethodGet || method == http.MethodHead):
-		op.Kind = GetResponse
-		return op, nil
-	case sub == "" && id != "compact": // an endpoint that is not served
-		return op, wrongMethod(method, escapedPath, "GET, HEAD, DELETE")
+	if id, ok := idIn("/v1/responses/*/cancel", escapedPath); ok && method == http.MethodPost {
+		return op, ResponseNotFound(id) // only background responses can be canceled
 	}
 	return op, unknownURL(method, escapedPath)
 }
 
-// lookupModel returns the operation GetModel with the model's id.
-func lookupModel(op Operation, method, escapedPath, escapedID string) (Operation, *Error) {
-	id, err := url.PathUnescape(escapedID)
-	if err != nil {
-		return op, unknownURL(method, escapedPath)
-	}
-	op, fault := op.taken(GetModel, method, http.MethodGet, escapedPath)
-	if fault == nil {
+// of returns the operation of a kind.
+func (op Operation) of(kind OperationKind, id string) Operation {
+	op.Kind = kind
+	if kind == GetModel {
 		op.ModelID = id
+	} else {
+		op.ResponseID = id
 	}
-	return op, fault
+	return op
 }
 
-// taken returns the operation of a kind, or an error if the method is not supported.
-func (op Operation) taken(kind OperationKind, method, want, path string) (Operation, *Error) {
-	if method == want || method == http.MethodHead && want == http.MethodGet {
-		op.Kind = kind
-		return op, nil
+// idIn returns the id in a path that matches a pattern. Only the id of a model may contain
+// '/', and be encoded.
+func idIn(pattern, path string) (id string, ok bool) {
+	head, tail, hasID := strings.Cut(pattern, "*")
+	if !hasID {
+		return "", path != "" && path == pattern
 	}
-	allow := want
-	if want == http.MethodGet {
-		allow = "GET, HEAD"
+	if id, ok = strings.CutPrefix(path, head); ok {
+		id, ok = strings.CutSuffix(id, tail)
 	}
-	return op, wrongMethod(method, path, allow)
+	if head == "/v1/models/" {
+		id, err := url.PathUnescape(id)
+		return id, ok && id != "" && err == nil
+	}
+	// POST /v1/responses/compact is an endpoint that is not served.
+	return id, ok && id != "" && id != "compact" && !strings.Contains(id, "/")
 }
 
 // OfPath returns the dialect of answers to a path, even an unknown one. For /v1/models,
@@ -142,18 +137,4 @@ func OfPath(path string, h http.Header) Dialect {
 func within(path, root string) bool {
 	rest, ok := strings.CutPrefix(path, root)
 	return ok && (rest == "" || rest[0] == '/')
-}
-
-// UpstreamPath returns the upstream's path for the operation, "" if it is not sent to an
-// upstream.
-func (op Operation) UpstreamPath() string {
-	switch op.Kind {
-	case ChatCompletions, CreateMessage, CreateResponse:
-		return "/v1/chat/completions"
-	case Completions:
-		return "/v1/completions"
-	case Embeddings:
-		return "/v1/embeddings"
-	}
-	return ""
 }

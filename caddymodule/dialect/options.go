@@ -32,9 +32,6 @@ func (e *Env) hold(n int) *Error {
 // ended reports whether the request's context is done.
 func (e *Env) ended() bool { return e.Context != nil && e.Context.Err() != nil }
 
-// reasoningStore returns the account's reasoning store.
-func (e *Env) reasoningStore() reasoningStore { return reasoningStore{e.Sealer, e.Account} }
-
 // effortLevel maps a client's reasoning effort to the levels that model servers support.
 func effortLevel(effort string) string {
 	switch effort {

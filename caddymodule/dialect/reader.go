@@ -180,6 +180,22 @@ func (l *objects) next() bool {
 	return false
 }
 
+// readContent reads content: a string, or a list of objects that read converts to parts.
+func (t *translation) readContent(f fieldList, name, want string, read func(fieldList) contentPart) (parts []contentPart) {
+	switch content := f.given(name); {
+	case content == nil:
+	case jsonscan.IsString(content):
+		return []contentPart{{text: jsonscan.Unquote(content)}}
+	case content[0] == '[':
+		for list := t.objects(f, name); list.next(); {
+			parts = append(parts, read(list.fields))
+		}
+	default:
+		t.wrongType(name, want, content)
+	}
+	return parts
+}
+
 // tooManyElements is the error for a request with more than maxElements.
 func tooManyElements() *Error {
 	return invalid("", "too_many_elements", "The request has more than 100,000 messages, input items, content blocks, tools and tool calls together. "+

@@ -104,11 +104,16 @@ func (r *reply) noteEcho(name string, raw []byte) {
 	}
 }
 
-// appendEcho appends a member of the response object: the client's value, or fallback.
-func (r *reply) appendEcho(b []byte, name, fallback string) []byte {
-	b = append(append(append(b, `,"`...), name...), `":`...)
-	if raw := r.echo[name]; len(raw) > 0 {
-		return append(b, raw...)
+// appendEchoes appends members of the response object, as pairs of a name and a fallback:
+// the client's value, or the fallback.
+func (r *reply) appendEchoes(b []byte, pairs ...string) []byte {
+	for i := 0; i < len(pairs); i += 2 {
+		b = append(append(append(b, `,"`...), pairs[i]...), `":`...)
+		if raw := r.echo[pairs[i]]; len(raw) > 0 {
+			b = append(b, raw...)
+		} else {
+			b = append(b, pairs[i+1]...)
+		}
 	}
-	return append(b, fallback...)
+	return b
 }

@@ -2,7 +2,7 @@ package dialect
 
 import (
 	"bytes"
-	"strconv"
+	"cmp"
 
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
@@ -65,32 +65,24 @@ func appendShellAction(b []byte, kind ToolKind, object []byte) []byte {
 	}
 	if kind == ToolShell {
 		b = appendStrings(append(b, `{"commands":`...), commands)
-		b = appendIntegerOrNull(append(b, `,"timeout_ms":`...), f.get("timeout_ms"))
-		b = appendIntegerOrNull(append(b, `,"max_output_length":`...), f.get("max_output_length"))
-		return append(b, '}')
+		return jsonscan.Appendf(b, `,"timeout_ms":%n,"max_output_length":%n}`, integer(f.get("timeout_ms")), integer(f.get("max_output_length")))
 	}
-	b = appendStrings(append(b, `{"type":"exec","command":`...), commands)
-	b = appendStringMap(append(b, `,"env":`...), f.get("env"))
-	b = appendIntegerOrNull(append(b, `,"timeout_ms":`...), f.get("timeout_ms"))
 	directory := f.given("workdir")
 	if len(directory) == 0 {
 		directory = f.get("working_directory")
 	}
-	b = jsonscan.AppendQuotedOrNull(append(b, `,"working_directory":`...), jsonscan.String(directory))
-	return append(b, `,"user":null}`...)
+	b = appendStrings(append(b, `{"type":"exec","command":`...), commands)
+	b = appendStringMap(append(b, `,"env":`...), f.get("env"))
+	return jsonscan.Appendf(b, `,"timeout_ms":%n,"working_directory":%n,"user":null}`, integer(f.get("timeout_ms")), jsonscan.String(directory))
 }
 
 // appendPatchOperation appends the operation of an apply_patch_call.
 func appendPatchOperation(b, object []byte) []byte {
 	f := readFields(object)
-	kind := f.text("type")
-	if kind == "" {
-		kind = "update_file"
-	}
-	b = jsonscan.AppendQuoted(append(b, `{"type":`...), kind)
-	b = jsonscan.AppendQuoted(append(b, `,"path":`...), f.text("path"))
+	kind := cmp.Or(f.text("type"), "update_file")
+	b = jsonscan.Appendf(b, `{"type":%q,"path":%q`, kind, f.text("path"))
 	if kind != "delete_file" {
-		b = jsonscan.AppendQuoted(append(b, `,"diff":`...), f.text("diff"))
+		b = jsonscan.Appendf(b, `,"diff":%q`, f.text("diff"))
 	}
 	return append(b, '}')
 }
@@ -136,10 +128,10 @@ func appendText(b, raw []byte) []byte {
 	return jsonscan.AppendQuoted(b, string(raw))
 }
 
-// appendIntegerOrNull appends an integer, or null for other values.
-func appendIntegerOrNull(b, raw []byte) []byte {
-	if n, ok := jsonscan.Integer(raw); ok {
-		return strconv.AppendInt(b, n, 10)
+// integer returns raw if it is an integer, else nil.
+func integer(raw []byte) []byte {
+	if _, ok := jsonscan.Integer(raw); ok {
+		return raw
 	}
-	return append(b, "null"...)
+	return nil
 }

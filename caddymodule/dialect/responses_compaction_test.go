@@ -32,7 +32,7 @@ func compactionOf(t *testing.T, response any) (item any, summary string) {
 	if len(output) != 1 || str(output[0], "type") != "compaction" || !strings.HasPrefix(str(output[0], "id"), "cmp_") || str(response, "status") != "completed" {
 		t.Fatalf("not one compaction item: %v", response)
 	}
-	return output[0], reasoningStore{sealer: testSealer}.open(compactionMark, str(output[0], "encrypted_content"))
+	return output[0], (&Env{Sealer: testSealer}).unseal(compactionMark, str(output[0], "encrypted_content"))
 }
 
 func TestCompaction(t *testing.T) {

@@ -39,7 +39,7 @@ func (c *responsesCall) readItem(f fieldList) {
 			c.pendingReasoning = append(c.pendingReasoning, text)
 		}
 	case "compaction":
-		if text := c.env.reasoningStore().open(compactionMark, f.text("encrypted_content")); text != "" {
+		if text := c.env.unseal(compactionMark, f.text("encrypted_content")); text != "" {
 			c.pendingReasoning = nil
 			c.conversation.addUser([]contentPart{{text: text}})
 		}
@@ -54,12 +54,7 @@ func (c *responsesCall) readItem(f fieldList) {
 
 // plainName returns name if it is safe to log. Other names may contain anything.
 func plainName(name string) string {
-	ok := name != "" && len(name) <= 64
-	for i := 0; ok && i < len(name); i++ {
-		c := name[i] | 0x20
-		ok = 'a' <= c && c <= 'z' || '0' <= c && c <= '9' || name[i] == '_' || name[i] == '.' || name[i] == ':'
-	}
-	if !ok {
+	if !isPlain(name, "_.:") {
 		return "(invalid name)"
 	}
 	return name
@@ -67,7 +62,7 @@ func plainName(name string) string {
 
 // reasoningText returns the text of a reasoning item.
 func (c *responsesCall) reasoningText(f fieldList) string {
-	if text := c.env.reasoningStore().open(reasoningMark, f.text("encrypted_content")); text != "" {
+	if text := c.env.unseal(reasoningMark, f.text("encrypted_content")); text != "" {
 		return text
 	}
 	for _, name := range [...]string{"content", "summary"} {

@@ -1,20 +1,18 @@
 package dialect
 
 import (
-	"strconv"
-
 	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
 // responseState holds the variable members of a response object.
 type responseState struct {
-	status string // in_progress, completed, incomplete or failed
-	output []byte // the items, separated by commas
-	usage  *Usage // nil: null
-	done   int64  // Unix seconds; 0: null
-	err    []byte // the error object; nil: null
-	reason string // of incomplete_details; "": null
+	status     string // in_progress, completed, incomplete or failed
+	output     []byte // the items, separated by commas
+	usage      []byte // nil: null
+	done       int64  // Unix seconds; 0: null
+	err        []byte // the error object; nil: null
+	incomplete []byte // incomplete_details; nil: null
 }
 
 // appendResponse appends the response object. It has every key that clients' types and
@@ -22,70 +20,26 @@ type responseState struct {
 // sampling parameters.
 func (r *responsesEncoder) appendResponse(b []byte, s responseState) []byte {
 	call := r.call
-	b = jsonscan.AppendQuoted(append(b, `{"id":`...), r.id)
-	b = strconv.AppendInt(append(b, `,"object":"response","created_at":`...), r.created, 10)
-	b = append(b, `,"completed_at":`...)
-	if s.done == 0 {
-		b = append(b, "null"...)
-	} else {
-		b = strconv.AppendInt(b, s.done, 10)
-	}
-	b = jsonscan.AppendQuoted(append(b, `,"status":`...), s.status)
-	b = appendRawOrNull(append(b, `,"background":false,"error":`...), s.err)
-	b = append(b, `,"incomplete_details":`...)
-	if s.reason == "" {
-		b = append(b, "null"...)
-	} else {
-		b = append(jsonscan.AppendQuoted(append(b, `{"reason":`...), s.reason), '}')
-	}
-	b = call.appendEcho(b, "instructions", "null")
-	b = call.appendEcho(b, "max_output_tokens", "null")
-	b = call.appendEcho(b, "max_tool_calls", "null")
-	b = jsonscan.AppendQuoted(append(b, `,"model":`...), call.model)
-	b = append(append(append(b, `,"output":[`...), s.output...), ']')
-	b = call.appendEcho(b, "parallel_tool_calls", "true")
-	b = call.appendEcho(b, "previous_response_id", "null")
-	b = call.appendEcho(b, "prompt_cache_key", "null")
-	b = call.appendEcho(b, "reasoning", `{"effort":null,"summary":null}`)
-	b = call.appendEcho(b, "safety_identifier", "null")
+	b = jsonscan.Appendf(b, `{"id":%q,"object":"response","created_at":%d,"completed_at":%n,"status":%q,"background":false,"error":%n,"incomplete_details":%n`,
+		r.id, r.created, s.done, s.status, s.err, s.incomplete)
+	b = call.appendEchoes(b, "instructions", "null", "max_output_tokens", "null", "max_tool_calls", "null")
+	b = jsonscan.Appendf(b, `,"model":%q,"output":[%s]`, call.model, s.output)
+	b = call.appendEchoes(b, "parallel_tool_calls", "true", "previous_response_id", "null", "prompt_cache_key", "null",
+		"reasoning", `{"effort":null,"summary":null}`, "safety_identifier", "null")
 	b = append(b, `,"service_tier":"default"`...)
-	b = call.appendEcho(b, "store", "true")
-	b = call.appendEcho(b, "temperature", "1")
-	b = call.appendEcho(b, "text", `{"format":{"type":"text"}}`)
-	b = call.appendEcho(b, "tool_choice", `"auto"`)
-	b = call.appendEcho(b, "tools", "[]")
-	b = call.appendEcho(b, "top_logprobs", "0")
-	b = call.appendEcho(b, "top_p", "1")
-	b = call.appendEcho(b, "presence_penalty", "0")
-	b = call.appendEcho(b, "frequency_penalty", "0")
-	b = call.appendEcho(b, "truncation", `"disabled"`)
-	b = appendResponseUsage(append(b, `,"usage":`...), s.usage)
-	b = append(b, `,"user":null`...)
-	b = call.appendEcho(b, "metadata", "{}")
-	return append(b, '}')
-}
-
-// appendRawOrNull appends JSON, or null if raw is empty.
-func appendRawOrNull(b, raw []byte) []byte {
-	if len(raw) == 0 {
-		return append(b, "null"...)
-	}
-	return append(b, raw...)
+	b = call.appendEchoes(b, "store", "true", "temperature", "1", "text", `{"format":{"type":"text"}}`, "tool_choice", `"auto"`, "tools", "[]",
+		"top_logprobs", "0", "top_p", "1", "presence_penalty", "0", "frequency_penalty", "0", "truncation", `"disabled"`)
+	b = jsonscan.Appendf(b, `,"usage":%n,"user":null`, s.usage)
+	return append(call.appendEchoes(b, "metadata", "{}"), '}')
 }
 
 // appendResponseUsage appends a response's usage. Like the upstream's, its input tokens
 // include cached ones.
-func appendResponseUsage(b []byte, u *Usage) []byte {
-	if u == nil {
-		return append(b, "null"...)
-	}
+func appendResponseUsage(b []byte, u Usage) []byte {
 	input, output := max(u.PromptTokens, 0), max(u.CompletionTokens, 0)
-	b = strconv.AppendInt(append(b, `{"input_tokens":`...), input, 10)
-	b = strconv.AppendInt(append(b, `,"input_tokens_details":{"cached_tokens":`...), max(u.CachedTokens, 0), 10)
-	b = strconv.AppendInt(append(b, `,"cache_write_tokens":0},"output_tokens":`...), output, 10)
-	b = strconv.AppendInt(append(b, `,"output_tokens_details":{"reasoning_tokens":`...), max(u.ReasoningTokens, 0), 10)
-	b = strconv.AppendInt(append(b, `},"total_tokens":`...), input+output, 10)
-	return append(b, '}')
+	return jsonscan.Appendf(b, `{"input_tokens":%d,"input_tokens_details":{"cached_tokens":%d,"cache_write_tokens":0},"output_tokens":%d,`+
+		`"output_tokens_details":{"reasoning_tokens":%d},"total_tokens":%d}`,
+		input, max(u.CachedTokens, 0), output, max(u.ReasoningTokens, 0), input+output)
 }
 
 // itemForm describes a kind of output item: its type, the prefix of its id, the key of
@@ -152,76 +106,67 @@ const (
 
 // append appends the item. While it is in progress, it has no content.
 func (t *responseItem) append(b []byte, status string, call *reply) []byte {
-	b = jsonscan.AppendQuoted(append(b, `{"id":`...), t.id)
-	b = append(append(append(b, `,"type":"`...), t.form.name...), '"')
+	b = jsonscan.Appendf(b, `{"id":%q,"type":"%s"`, t.id, t.form.name)
 	if t.form == &compactionItem { // it has no status
-		return append(t.appendSealed(b, compactionMark, call.env.reasoningStore()), '}')
+		return append(t.appendSealed(b, compactionMark, call.env), '}')
 	}
 	if t.kind == partText || t.kind == partRefusal {
 		b = append(b, `,"role":"assistant"`...)
 	}
-	b = append(append(append(b, `,"status":"`...), status...), '"')
+	b = jsonscan.Appendf(b, `,"status":"%s"`, status)
 	begun := status != statusInProgress
-	switch t.kind {
-	case partReason:
-		b = append(b, `,"summary":[`...)
-		if t.form == &reasoningItem {
-			b = append(b, `],"content":[`...)
-		}
-		if begun {
-			b = t.appendPart(b)
-		}
-		b = append(b, ']')
-		if begun && call.encrypted {
-			b = t.appendSealed(b, reasoningMark, call.env.reasoningStore())
-		}
-	case partTool:
-		b = t.appendCall(b)
-	default:
+	switch {
+	case t.kind == partTool:
+		return append(t.appendCall(b), '}')
+	case t.kind != partReason:
 		b = append(b, `,"content":[`...)
-		if begun {
-			b = t.appendPart(b)
-		}
-		b = append(b, ']')
+	case t.form == &reasoningItem:
+		b = append(b, `,"summary":[],"content":[`...)
+	default:
+		b = append(b, `,"summary":[`...)
+	}
+	if begun {
+		b = t.appendPart(b)
+	}
+	b = append(b, ']')
+	if begun && t.kind == partReason && call.encrypted {
+		b = t.appendSealed(b, reasoningMark, call.env)
 	}
 	return append(b, '}')
 }
 
 // appendPart appends the only part of the item.
 func (t *responseItem) appendPart(b []byte) []byte {
-	b = append(append(append(b, `{"type":"`...), t.form.partType...), `","`...)
-	b = append(append(append(append(b, t.form.key...), `":"`...), t.text...), '"')
+	b = jsonscan.Appendf(b, `{"type":"%s","%s":"%s"`, t.form.partType, t.form.key, t.text)
 	if t.kind == partText {
-		b = append(append(append(b, `,"annotations":[],"logprobs":[`...), t.probs...), ']')
+		b = jsonscan.Appendf(b, `,"annotations":[],"logprobs":[%s]`, t.probs)
 	}
 	return append(b, '}')
 }
 
 // appendSealed appends the item's text as encrypted_content, which clients return
 // unchanged.
-func (t *responseItem) appendSealed(b []byte, mark string, v reasoningStore) []byte {
+func (t *responseItem) appendSealed(b []byte, mark string, env *Env) []byte {
 	b = append(b, `,"encrypted_content":"`...)
 	text := t.text
 	if t.kind == partReason { // its text is also sent unencrypted, and is escaped
 		text = []byte(jsonscan.Unescape(text))
 	}
-	return append(v.append(b, mark, text), '"')
+	return append(env.seal(b, mark, text), '"')
 }
 
 // appendCall appends the members of a tool call.
 func (t *responseItem) appendCall(b []byte) []byte {
-	b = jsonscan.AppendQuoted(append(b, `,"call_id":`...), t.callID)
+	b = jsonscan.Appendf(b, `,"call_id":%q`, t.callID)
 	switch t.tool.Kind {
 	case ToolFunction, ToolCustom:
-		b = jsonscan.AppendQuoted(append(b, `,"name":`...), t.tool.Name)
+		b = jsonscan.Appendf(b, `,"name":%q`, t.tool.Name)
 		if t.tool.Namespace != "" {
-			b = jsonscan.AppendQuoted(append(b, `,"namespace":`...), t.tool.Namespace)
+			b = jsonscan.Appendf(b, `,"namespace":%q`, t.tool.Namespace)
 		}
-		b = append(append(append(b, `,"`...), t.form.key...), `":"`...)
-		return append(append(b, t.text...), '"')
+		return jsonscan.Appendf(b, `,"%s":"%s"`, t.form.key, t.text)
 	case ToolShell:
 		b = append(b, `,"environment":null`...)
 	}
-	b = append(append(append(b, `,"`...), t.form.key...), `":`...)
-	return append(b, t.action...)
+	return jsonscan.Appendf(b, `,"%s":%s`, t.form.key, t.action)
 }

@@ -9,19 +9,8 @@ import (
 )
 
 // readParts reads content: a string, or a list of parts.
-func (c *responsesCall) readParts(f fieldList, name string) (parts []contentPart) {
-	switch content := f.given(name); {
-	case content == nil:
-	case jsonscan.IsString(content):
-		return []contentPart{{text: jsonscan.Unquote(content)}}
-	case content[0] == '[':
-		for list := c.objects(f, name); list.next(); {
-			parts = append(parts, c.readPart(list.fields))
-		}
-	default:
-		c.wrongType(name, "a string or an array", content)
-	}
-	return parts
+func (c *responsesCall) readParts(f fieldList, name string) []contentPart {
+	return c.readContent(f, name, "a string or an array", c.readPart)
 }
 
 // readPart reads one part of content.

@@ -2,7 +2,6 @@ package dialect
 
 import (
 	"slices"
-	"strconv"
 
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 	"github.com/postern-dev/postern/caddymodule/dialect/sse"
@@ -69,18 +68,13 @@ func (r *responsesEncoder) snapshot(name string, s responseState) {
 
 // event starts an event, up to its sequence number.
 func (r *responsesEncoder) event(name string) []byte {
-	b := append(append(r.out, "event: response."...), name...)
-	b = append(append(b, "\ndata: {\"type\":\"response."...), name...)
-	b = strconv.AppendInt(append(b, `","sequence_number":`...), r.seq, 10)
 	r.seq++
-	return b
+	return jsonscan.Appendf(r.out, "event: response.%s\ndata: {\"type\":\"response.%s\",\"sequence_number\":%d", name, name, r.seq-1)
 }
 
 // itemEvent starts an event about a part of the open item.
 func (r *responsesEncoder) itemEvent(name string) []byte {
-	b := jsonscan.AppendQuoted(append(r.event(name), `,"item_id":`...), r.item.id)
-	b = strconv.AppendInt(append(b, `,"output_index":`...), int64(r.index), 10)
-	return append(b, r.item.form.index...)
+	return jsonscan.Appendf(r.event(name), `,"item_id":%q,"output_index":%d%s`, r.item.id, r.index, r.item.form.index)
 }
 
 // wantsWhole implements encoder. Only the arguments of functions are streamed.
@@ -107,9 +101,8 @@ func (r *responsesEncoder) open(kind partKind, id, name string) {
 
 // itemSnapshot writes an event with the open item.
 func (r *responsesEncoder) itemSnapshot(name, status string) {
-	b := strconv.AppendInt(append(r.event(name), `,"output_index":`...), int64(r.index), 10)
-	b = r.item.append(append(b, `,"item":`...), status, r.call)
-	r.out = append(b, "}\n\n"...)
+	b := jsonscan.Appendf(r.event(name), `,"output_index":%d,"item":`, r.index)
+	r.out = append(r.item.append(b, status, r.call), "}\n\n"...)
 }
 
 // partEvent writes an event with the part of the open item, if it has one.
@@ -136,8 +129,7 @@ func (r *responsesEncoder) put(s string) {
 	if r.quiet {
 		return
 	}
-	b := append(r.itemEvent(r.item.form.text+".delta"), `,"delta":"`...)
-	b = append(append(b, r.item.text[from:]...), '"')
+	b := jsonscan.Appendf(r.itemEvent(r.item.form.text+".delta"), `,"delta":"%s"`, r.item.text[from:])
 	r.out = append(r.item.appendLogprobs(b, r.probs), "}\n\n"...)
 	r.probs = r.probs[:0]
 }
@@ -147,7 +139,7 @@ func (t *responseItem) appendLogprobs(b, probs []byte) []byte {
 	if t.kind != partText {
 		return b
 	}
-	return append(append(append(b, `,"logprobs":[`...), probs...), ']')
+	return jsonscan.Appendf(b, `,"logprobs":[%s]`, probs)
 }
 
 // logprobs implements encoder.
@@ -222,11 +214,10 @@ func (r *responsesEncoder) closeEvents(status string) {
 	r.out = slices.Grow(r.out, 4*(len(r.item.text)+len(r.item.probs))+4<<10)
 	b := r.itemEvent(r.item.form.text + ".done")
 	if r.item.form == &callItems[ToolFunction] {
-		b = jsonscan.AppendQuoted(append(b, `,"name":`...), r.item.tool.Name)
+		b = jsonscan.Appendf(b, `,"name":%q`, r.item.tool.Name)
 	}
-	b = append(append(append(b, `,"`...), r.item.form.key...), `":"`...)
-	b = r.item.appendLogprobs(append(append(b, r.item.text...), '"'), r.item.probs)
-	r.out = append(b, "}\n\n"...)
+	b = jsonscan.Appendf(b, `,"%s":"%s"`, r.item.form.key, r.item.text)
+	r.out = append(r.item.appendLogprobs(b, r.item.probs), "}\n\n"...)
 	r.partEvent(".done")
 	r.itemSnapshot("output_item.done", status)
 }
@@ -238,12 +229,12 @@ func (r *responsesEncoder) conclude(o outcome) responseState {
 		r.open(partText, "", "")
 		r.close(o.finish.cut())
 	}
-	s := responseState{status: statusCompleted, output: r.output, usage: &o.usage, done: r.call.env.Now().Unix()}
+	s := responseState{status: statusCompleted, output: r.output, usage: appendResponseUsage(make([]byte, 0, 256), o.usage), done: r.call.env.Now().Unix()}
 	switch o.finish {
 	case finishLength:
-		s.status, s.reason = statusIncomplete, "max_output_tokens"
+		s.status, s.incomplete = statusIncomplete, []byte(`{"reason":"max_output_tokens"}`)
 	case finishFilter:
-		s.status, s.reason = statusIncomplete, "content_filter"
+		s.status, s.incomplete = statusIncomplete, []byte(`{"reason":"content_filter"}`)
 	}
 	return s
 }
@@ -280,42 +271,28 @@ func (r *responsesEncoder) keep(body []byte) {
 // event, flat and nested, and as a failed response. An open item stays open.
 func (r *responsesEncoder) abort(e *Error) {
 	code, message := responsesFailure(e)
-	b := append(r.out, "event: error\ndata: {\"type\":\"error\",\"sequence_number\":"...)
-	b = strconv.AppendInt(b, r.seq, 10)
-	r.seq++
-	b = appendFailure(append(b, ','), e, code, message)
-	b = jsonscan.AppendQuoted(append(b, `,"error":{"type":`...), kinds[e.Kind].openaiType)
-	b = appendFailure(append(b, ','), e, code, message)
-	r.out = append(b, "}}\n\n"...)
-
-	failure := jsonscan.AppendQuoted([]byte(`{"code":`), code)
-	failure = append(jsonscan.AppendQuoted(append(failure, `,"message":`...), message), '}')
-	r.snapshot("failed", responseState{status: statusFailed, output: r.output, err: failure})
-	r.out = append(r.out, doneEvent...)
-}
-
-// appendFailure appends the members that both forms of an error have.
-func appendFailure(b []byte, e *Error, code, message string) []byte {
 	param := e.Param
 	if e.Kind == KindContextLength {
 		param = "input"
 	}
-	b = jsonscan.AppendQuoted(append(b, `"code":`...), code)
-	b = jsonscan.AppendQuoted(append(b, `,"message":`...), message)
-	return jsonscan.AppendQuotedOrNull(append(b, `,"param":`...), param)
+	failure := jsonscan.Appendf(nil, `"code":%q,"message":%q`, code, message)
+	r.out = jsonscan.Appendf(r.out, "event: error\ndata: {\"type\":\"error\",\"sequence_number\":%d,%s,\"param\":%n,\"error\":{\"type\":%q,%s,\"param\":%n}}\n\n",
+		r.seq, failure, param, e.Kind.openaiType, failure, param)
+	r.seq++
+	r.snapshot("failed", responseState{status: statusFailed, output: r.output, err: jsonscan.Appendf(nil, `{%s}`, failure)})
+	r.out = append(r.out, doneEvent...)
 }
 
 // responsesFailure returns an error's code and message in a stream. The code is always one
 // that clients know. They parse the time to wait from the message.
 func responsesFailure(e *Error) (code, message string) {
-	row := &kinds[e.Kind]
-	code = row.code
+	code = e.Kind.code
 	switch {
 	case e.passes():
-		code = kinds[KindRateLimit].code
+		code = KindRateLimit.code
 	case e.Code != "":
 		code = e.Code
-	case row.openaiType == "server_error":
+	case e.Kind.openaiType == "server_error":
 		code = "server_error"
 	case code == "":
 		code = "invalid_prompt"

@@ -234,12 +234,8 @@ func echoedTools(raw []byte) []byte {
 			continue
 		}
 		f := toolFields(m.Raw())
-		b = jsonscan.AppendQuoted(append(b, `{"type":"function","name":`...), f.text("name"))
-		for _, name := range [...]string{"description", "parameters", "strict"} {
-			b = append(append(append(b, `,"`...), name...), `":`...)
-			b = appendRawOrNull(b, f.get(name))
-		}
-		b = append(b, '}')
+		b = jsonscan.Appendf(b, `{"type":"function","name":%q,"description":%n,"parameters":%n,"strict":%n}`,
+			f.text("name"), f.get("description"), f.get("parameters"), f.get("strict"))
 	}
 	return append(b, ']')
 }

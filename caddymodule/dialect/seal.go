@@ -48,29 +48,20 @@ const (
 	compactionMark = "gwc1." // encrypted_content of a compaction item
 )
 
-// reasoningStore seals and opens the texts of one account.
-type reasoningStore struct {
-	sealer  *Sealer
-	account string
-}
-
-// bound returns the associated data of a sealed text.
-func (v reasoningStore) bound(mark string) []byte { return []byte(mark + v.account) }
-
-// append appends the sealed text.
-func (v reasoningStore) append(b []byte, mark string, text []byte) []byte {
-	bound := v.bound(mark)
-	mac := hmac.New(sha256.New, v.sealer.nonceKey)
+// seal appends a sealed text of the account.
+func (e *Env) seal(b []byte, mark string, text []byte) []byte {
+	bound := []byte(mark + e.Account) // the associated data
+	mac := hmac.New(sha256.New, e.Sealer.nonceKey)
 	mac.Write(bound)
 	mac.Write([]byte{0}) // separator: neither marks nor accounts contain it
 	mac.Write(text)
 	nonce := mac.Sum(nil)[:chacha20poly1305.NonceSizeX:chacha20poly1305.NonceSizeX]
-	sealed := v.sealer.aead.Seal(nonce, nonce, text, bound)
+	sealed := e.Sealer.aead.Seal(nonce, nonce, text, bound)
 	return base64.RawURLEncoding.AppendEncode(append(b, mark...), sealed)
 }
 
-// open returns a text that was sealed with the same mark and account, or "".
-func (v reasoningStore) open(mark, sealed string) string {
+// unseal returns a text that was sealed with the same mark and account, or "".
+func (e *Env) unseal(mark, sealed string) string {
 	encoded, ok := strings.CutPrefix(sealed, mark)
 	if !ok {
 		return ""
@@ -80,7 +71,7 @@ func (v reasoningStore) open(mark, sealed string) string {
 		return ""
 	}
 	nonce, ciphertext := raw[:chacha20poly1305.NonceSizeX], raw[chacha20poly1305.NonceSizeX:]
-	text, err := v.sealer.aead.Open(ciphertext[:0], nonce, ciphertext, v.bound(mark))
+	text, err := e.Sealer.aead.Open(ciphertext[:0], nonce, ciphertext, []byte(mark+e.Account))
 	if err != nil {
 		return ""
 	}

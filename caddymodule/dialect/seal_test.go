@@ -11,13 +11,13 @@ func TestSealer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mine := reasoningStore{testSealer, "acme"}
+	mine := &Env{Sealer: testSealer, Account: "acme"}
 	for _, text := range []string{"", "hm", strings.Repeat("né ", 10_000)} {
-		seal := string(mine.append([]byte("x"), reasoningMark, []byte(text)))[1:]
-		if got := mine.open(reasoningMark, seal); got != text {
+		seal := string(mine.seal([]byte("x"), reasoningMark, []byte(text)))[1:]
+		if got := mine.unseal(reasoningMark, seal); got != text {
 			t.Fatalf("opened %d bytes, sealed %d", len(got), len(text))
 		}
-		if again := string(mine.append(nil, reasoningMark, []byte(text))); again != seal {
+		if again := string(mine.seal(nil, reasoningMark, []byte(text))); again != seal {
 			t.Error("the same text is sealed in another way, so that a longer history differs from a shorter one")
 		}
 		if text == "" {
@@ -28,12 +28,12 @@ func TestSealer(t *testing.T) {
 			t.Errorf("%v, or the text can be read", err)
 		}
 		for who, opened := range map[string]string{
-			"another gateway":  reasoningStore{other, "acme"}.open(reasoningMark, seal),
-			"another account":  reasoningStore{testSealer, "acm"}.open(reasoningMark, seal),
-			"no account":       reasoningStore{testSealer, ""}.open(reasoningMark, seal),
-			"for another use":  mine.open(compactionMark, seal),
-			"with its mark":    mine.open(compactionMark, compactionMark+strings.TrimPrefix(seal, reasoningMark)),
-			"without its mark": mine.open("", seal),
+			"another gateway":  (&Env{Sealer: other, Account: "acme"}).unseal(reasoningMark, seal),
+			"another account":  (&Env{Sealer: testSealer, Account: "acm"}).unseal(reasoningMark, seal),
+			"no account":       (&Env{Sealer: testSealer, Account: ""}).unseal(reasoningMark, seal),
+			"for another use":  mine.unseal(compactionMark, seal),
+			"with its mark":    mine.unseal(compactionMark, compactionMark+strings.TrimPrefix(seal, reasoningMark)),
+			"without its mark": mine.unseal("", seal),
 		} {
 			if opened != "" {
 				t.Errorf("%s opens it", who)
@@ -44,8 +44,8 @@ func TestSealer(t *testing.T) {
 
 // Whatever is changed of a sealed text, it is as if it were not there.
 func TestForgedSeals(t *testing.T) {
-	mine := reasoningStore{testSealer, "acme"}
-	seal := mine.append(nil, carryingMark, []byte("thinking"))
+	mine := &Env{Sealer: testSealer, Account: "acme"}
+	seal := mine.seal(nil, carryingMark, []byte("thinking"))
 	for i := range seal {
 		for _, c := range []byte{'A', 'B', '_', '!', 0} {
 			forged := append([]byte{}, seal...)
@@ -53,16 +53,16 @@ func TestForgedSeals(t *testing.T) {
 				continue
 			}
 			// The last letter stands for fewer bits than it has.
-			if forged[i] = c; mine.open(carryingMark, string(forged)) != "" && i < len(seal)-1 {
+			if forged[i] = c; mine.unseal(carryingMark, string(forged)) != "" && i < len(seal)-1 {
 				t.Errorf("opened with another byte %d", i)
 			}
 		}
-		if mine.open(carryingMark, string(seal[:i])) != "" {
+		if mine.unseal(carryingMark, string(seal[:i])) != "" {
 			t.Errorf("opened after %d bytes", i)
 		}
 	}
 	for _, foreign := range []string{"", "gw1.xyz", carryingMark, carryingMark + "AAAA", carryingMark + "!", "gAAAA", carryingMark + base64.RawURLEncoding.EncodeToString([]byte("0123456789abcdefthinking"))} {
-		if mine.open(carryingMark, foreign) != "" {
+		if mine.unseal(carryingMark, foreign) != "" {
 			t.Errorf("opened %q", foreign)
 		}
 	}
@@ -71,7 +71,7 @@ func TestForgedSeals(t *testing.T) {
 // What one account carries is nothing in the requests of another, nor is what
 // somebody made up: the request goes up as if it were not there.
 func TestSealsOfOthers(t *testing.T) {
-	foreign := string(reasoningStore{testSealer, "other"}.append(nil, reasoningMark, []byte("secret")))
+	foreign := string((&Env{Sealer: testSealer, Account: "other"}).seal(nil, reasoningMark, []byte("secret")))
 	unsealed := reasoningMark + base64.RawURLEncoding.EncodeToString([]byte("secret"))
 	for _, content := range []string{foreign, unsealed} {
 		up := upstreamBody(t, mustDecode(t, responsesOp, responsesBody(`"input":[`+itemU+`,{"type":"reasoning","summary":[],"encrypted_content":`+quoted(content)+`},`+itemCallA+`]`), testEnv()))
@@ -88,7 +88,7 @@ func TestSealsOfOthers(t *testing.T) {
 			op = messagesOp
 		}
 		for account, want := range map[string]bool{"": true, "other": false} {
-			seal := string(reasoningStore{testSealer, account}.append(nil, mark, []byte("secret")))
+			seal := string((&Env{Sealer: testSealer, Account: account}).seal(nil, mark, []byte("secret")))
 			up := upstreamBody(t, mustDecode(t, op, strings.Replace(body, "SEAL", seal, 1), testEnv()))
 			if strings.Contains(up, "secret") != want {
 				t.Errorf("%s of the account %q: told %v, want %v", mark, account, !want, want)

@@ -44,18 +44,16 @@ type openCall struct {
 	space  int    // length of the white space at the start of held
 }
 
-// maxWaiting is the maximum number of waiting parts, which are searched for each piece of a
-// call. Only a stream that alternates between text and thinking while a call is open
-// exceeds it.
+// maxWaiting is the maximum number of waiting parts. Only a stream that alternates between
+// text and thinking while a call is open exceeds it.
 const maxWaiting = 2 * maxToolSlots
 
 // waitingPart is a part that was received while a call was open.
 type waitingPart struct {
-	kind     partKind
-	k        int // of a call
-	id, name string
-	text     []byte
-	probs    []byte
+	kind  partKind
+	k     int    // of a call
+	text  []byte // of another part
+	probs []byte
 }
 
 // waitingPartSize is the overhead of a waiting part in bytes.
@@ -69,25 +67,16 @@ func (s *serialiser) resume() {
 	w := s.waiting[0]
 	s.waiting[0] = waitingPart{} // allow the texts to be freed
 	s.waiting = s.waiting[1:]
-	s.waits -= int64(waitingPartSize + len(w.id) + len(w.name) + len(w.text) + len(w.probs))
+	s.waits -= int64(waitingPartSize + len(w.text) + len(w.probs))
 	if w.kind == partTool {
-		s.openCall(w.k, w.id, w.name)
-		s.appendArguments(string(w.text))
+		s.openCall(w.k, "")
 	} else {
 		s.put(w.kind, string(w.text), w.probs)
 	}
 }
 
-// text adds a piece of text with its log probabilities (logprobs.go).
-func (s *serialiser) text(t string, probs []byte) { s.add(partText, t, probs) }
-
-// reason adds a piece of thinking.
-func (s *serialiser) reason(t string) { s.add(partReason, t, nil) }
-
-// refusal adds a piece of a refusal.
-func (s *serialiser) refusal(t string) { s.add(partRefusal, t, nil) }
-
-// add sends a piece, or makes it wait while a call is open.
+// add sends a piece of text, thinking or a refusal, or makes it wait while a call is open.
+// probs are the log probabilities of text (logprobs.go).
 func (s *serialiser) add(kind partKind, t string, probs []byte) {
 	if s.err != nil {
 		return
@@ -148,52 +137,54 @@ func (s *serialiser) openWaiting() {
 	}
 }
 
-// toolStart starts call k. id is "" if the upstream sent none.
-func (s *serialiser) toolStart(k int, id, name string) {
+// toolStart starts call k with its waiting arguments and a fragment.
+func (s *serialiser) toolStart(k int, fragment string) {
+	slot := &s.calls.slots[k]
+	slot.state = callWaiting
 	if s.err != nil {
 		return
 	}
 	if s.kind != partTool || s.makeRoom() {
-		s.openCall(k, id, name)
+		s.openCall(k, fragment)
 		return
 	}
+	slot.held = append(slot.held, fragment...)
 	at := slices.IndexFunc(s.waiting, func(w waitingPart) bool { return w.kind == partTool && w.k > k })
 	if at < 0 {
 		at = len(s.waiting)
 	}
-	s.waits += int64(waitingPartSize + len(id) + len(name))
-	s.waiting = slices.Insert(s.waiting, at, waitingPart{kind: partTool, k: k, id: id, name: name})
+	s.waits += waitingPartSize
+	s.waiting = slices.Insert(s.waiting, at, waitingPart{kind: partTool, k: k})
 }
 
-// openCall opens a call.
-func (s *serialiser) openCall(k int, id, name string) {
+// openCall opens call k with its waiting arguments and a fragment.
+func (s *serialiser) openCall(k int, fragment string) {
 	s.closeOpen(finishNone)
+	slot := &s.calls.slots[k]
+	slot.state = callStarted
 	s.kind = partTool
-	s.call = openCall{k: k, whole: s.to.wantsWhole(name), held: s.call.held[:0]}
+	s.call = openCall{k: k, whole: s.to.wantsWhole(slot.name), held: s.call.held[:0]}
 	if cap(s.call.held) > sse.KeepBuffer {
 		s.call.held = nil
 	}
-	s.to.open(partTool, id, name)
+	s.to.open(partTool, slot.id, slot.name)
+	if len(slot.held) > 0 {
+		fragment, slot.held = string(append(slot.held, fragment...)), nil
+	}
+	s.appendArguments(fragment)
 }
 
 // toolArgs adds a fragment of the arguments of call k, which has started.
 func (s *serialiser) toolArgs(k int, fragment string) {
-	if s.err != nil {
-		return
-	}
-	if s.kind == partTool && s.call.k == k {
+	slot := &s.calls.slots[k]
+	switch {
+	case s.err != nil:
+	case s.kind == partTool && s.call.k == k:
 		s.appendArguments(fragment)
-		return
-	}
-	for i := range s.waiting {
-		if w := &s.waiting[i]; w.kind == partTool && w.k == k {
-			w.text = append(w.text, fragment...)
-			s.waits += int64(len(fragment))
-			s.makeRoom() // the model has continued with this call
-			return
-		}
-	}
-	if strings.Trim(fragment, jsonscan.Space) != "" { // the call is closed: its arguments were complete
+	case slot.state == callWaiting:
+		slot.held = append(slot.held, fragment...)
+		s.makeRoom() // the model has continued with this call
+	case strings.Trim(fragment, jsonscan.Space) != "": // the call is closed: its arguments were complete
 		s.err = brokenArguments()
 	}
 }

@@ -121,7 +121,7 @@ func TestThinkTagsAtTheEnd(t *testing.T) {
 // White space without an end is not held without an end.
 func TestThinkTagsAreBounded(t *testing.T) {
 	for _, start := range []string{"", "<think>hm", "<think>hm</think>"} {
-		n := normaliser{parts: &serialiser{to: &messagesEncoder{call: testCall(), quiet: true}}, thinkTags: true}
+		n := normaliser{parts: &serialiser{to: testCall(func(r *reply) { r.dialect = Messages }).encoder(true)}, thinkTags: true}
 		n.feed([]byte(contentChunk(start)))
 		for range 100 {
 			n.feed([]byte(contentChunk(strings.Repeat("\n", 1000))))

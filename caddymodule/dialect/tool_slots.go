@@ -10,7 +10,18 @@ type toolSlot struct {
 	id, name string
 	index    int64           // the upstream's index, -1 if missing
 	args     jsonscan.Prefix // state of the received arguments
+	state    callState
+	held     []byte // arguments that wait for the start of the call
 }
+
+// callState is the progress of a call in the serialiser.
+type callState uint8
+
+const (
+	callNew     callState = iota // its name or arguments are missing
+	callWaiting                  // another call is open
+	callStarted                  // it was opened
+)
 
 // toolSlots distinguishes the tool calls of a streamed choice. Fragments of a call should
 // have its index, but servers differ. Ollama sends whole calls that all have index 0.
@@ -28,10 +39,10 @@ type toolEntry struct {
 	args     string // the fragment of arguments
 }
 
-// held returns the size of the ids and names in bytes.
+// held returns the size of the ids, names and waiting arguments in bytes.
 func (t *toolSlots) held() (n int64) {
 	for i := range t.slots {
-		n += int64(len(t.slots[i].id) + len(t.slots[i].name))
+		n += int64(len(t.slots[i].id) + len(t.slots[i].name) + cap(t.slots[i].held))
 	}
 	return n
 }

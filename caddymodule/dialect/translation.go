@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/base32"
 	"slices"
@@ -94,22 +95,18 @@ func (t *translation) addNumbers(f fieldList, names ...string) {
 
 // addParameter adds a member whose value is JSON.
 func (t *translation) addParameter(name string, raw []byte) {
-	t.parameters = append(append(append(append(t.parameters, `,"`...), name...), `":`...), raw...)
+	t.parameters = jsonscan.Appendf(t.parameters, `,"%s":%s`, name, raw)
 }
 
 // addSchema adds the schema of the answer. strict and description are JSON, and omitted if
 // they have the wrong type.
 func (t *translation) addSchema(name string, schema, strict, description []byte) {
-	if name == "" {
-		name = "output"
-	}
-	b := jsonscan.AppendQuoted([]byte(`{"type":"json_schema","json_schema":{"name":`), name)
-	b = append(append(b, `,"schema":`...), schema...)
+	b := jsonscan.Appendf(nil, `{"type":"json_schema","json_schema":{"name":%q,"schema":%s`, cmp.Or(name, "output"), schema)
 	if jsonscan.IsBool(strict) {
-		b = append(append(b, `,"strict":`...), strict...)
+		b = jsonscan.Appendf(b, `,"strict":%s`, strict)
 	}
 	if jsonscan.IsString(description) {
-		b = append(append(b, `,"description":`...), description...)
+		b = jsonscan.Appendf(b, `,"description":%s`, description)
 	}
 	t.addParameter("response_format", append(b, "}}"...))
 }
@@ -193,7 +190,7 @@ func (t *translation) WholeBody(upstreamModel string) *Segments {
 // body returns the upstream's body. The messages come last, so that the bodies of a
 // conversation share a prefix.
 func (t *translation) body(upstreamModel string, stream bool) *Segments {
-	head := jsonscan.AppendQuoted([]byte(`{"model":`), upstreamModel)
+	head := jsonscan.Appendf(nil, `{"model":%q`, upstreamModel)
 	if stream {
 		head = append(head, `,"stream":true,"stream_options":{"include_usage":true}`...)
 	}
@@ -204,10 +201,10 @@ func (t *translation) body(upstreamModel string, stream bool) *Segments {
 		s.add(t.toolList)
 		tail := []byte(nil)
 		if t.choice != "" {
-			tail = jsonscan.AppendQuoted(append(tail, `,"tool_choice":`...), t.choice)
+			tail = jsonscan.Appendf(tail, `,"tool_choice":%q`, t.choice)
 		}
 		if t.parallel != "" {
-			tail = append(append(tail, `,"parallel_tool_calls":`...), t.parallel...)
+			tail = jsonscan.Appendf(tail, `,"parallel_tool_calls":%s`, t.parallel)
 		}
 		s.add(tail)
 	}
@@ -239,9 +236,9 @@ func (s *toolset) add(upstreamName string, to ToolName, description, parameters 
 	to.offered = true
 	s.alias(upstreamName, to)
 	from := len(s.json)
-	b := jsonscan.AppendQuoted(append(s.json, `,{"type":"function","function":{"name":`...), upstreamName)
+	b := jsonscan.Appendf(s.json, `,{"type":"function","function":{"name":%q`, upstreamName)
 	if jsonscan.IsString(description) {
-		b = append(append(b, `,"description":`...), description...)
+		b = jsonscan.Appendf(b, `,"description":%s`, description)
 	}
 	b = appendSchema(append(b, `,"parameters":`...), parameters)
 	if strict {
@@ -289,39 +286,19 @@ func (s *toolset) list() []byte {
 // chat templates and grammars require.
 func appendSchema(b, schema []byte) []byte {
 	if len(schema) == 0 || schema[0] != '{' {
-		return append(b, `{"type":"object","properties":{}}`...)
+		schema = []byte("{}")
 	}
-	typed, properties, any := false, false, false
-	for m := jsonscan.Checked(schema); m.Next(); {
-		any = true
-		switch string(m.Name()) {
-		case "type":
-			typed = true
-		case "properties":
-			properties = true
+	start, end := "", ""
+	if jsonscan.Member(schema, "type") == nil {
+		start = `"type":"object"`
+		if jsonscan.IsFilled(schema) {
+			start += ","
 		}
 	}
-	if typed && properties {
-		return append(b, schema...)
+	if jsonscan.Member(schema, "properties") == nil {
+		end = `,"properties":{}`
 	}
-	b = append(b, '{')
-	if !typed {
-		b = append(b, `"type":"object"`...)
-	}
-	end := len(schema) - 1
-	if any {
-		if !typed {
-			b = append(b, ',')
-		}
-		b = append(b, schema[1:end]...)
-	}
-	if !properties {
-		if any || !typed {
-			b = append(b, ',')
-		}
-		b = append(b, `"properties":{}`...)
-	}
-	return append(b, '}')
+	return jsonscan.Appendf(b, `{%s%s%s}`, start, schema[1:len(schema)-1], end)
 }
 
 // stableID returns a deterministic replacement for an id that a dialect does not allow.

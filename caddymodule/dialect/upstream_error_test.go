@@ -13,7 +13,7 @@ var upstreamAnswers = []struct {
 	name    string
 	status  int
 	body    string
-	kind    Kind
+	kind    *Kind
 	code    string
 	message string // the whole one, or its end behind "…"
 	noRetry bool

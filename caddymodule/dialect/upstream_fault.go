@@ -24,22 +24,6 @@ type fault struct {
 	window  int64  // tokens of the context window
 }
 
-// faultBody holds the members of all known error bodies:
-//
-//	{"error":{"message","type","code":"…" or 400}}       OpenAI, vLLM, Ollama, llama.cpp
-//	{"error":"text"}                                     Ollama's own API, LM Studio
-//	{"object":"error","message":…,"code":400}            older vLLM, SGLang
-//	{"detail":"text"} {"detail":[{"loc":[…],"msg":…}]}   FastAPI
-type faultBody struct {
-	Error   json.RawMessage `json:"error"`
-	Message json.RawMessage `json:"message"`
-	Detail  json.RawMessage `json:"detail"`
-	Type    json.RawMessage `json:"type"`
-	Code    json.RawMessage `json:"code"`
-	Prompt  json.RawMessage `json:"n_prompt_tokens"`
-	Window  json.RawMessage `json:"n_ctx"`
-}
-
 // readFault reads an error body.
 func readFault(body []byte) fault {
 	const most = 1 << 20 // enough for any real error
@@ -49,30 +33,45 @@ func readFault(body []byte) fault {
 	return f
 }
 
-// read reads one level. Errors are nested in "error", and some servers nest a whole body as
-// the string "message".
+// read reads one level of a known error body:
+//
+//	{"error":{"message","type","code":"…" or 400}}       OpenAI, vLLM, Ollama, llama.cpp
+//	{"error":"text"}                                     Ollama's own API, LM Studio
+//	{"object":"error","message":…,"code":400}            older vLLM, SGLang
+//	{"detail":"text"} {"detail":[{"loc":[…],"msg":…}]}   FastAPI
+//
+// Some servers nest a whole body as the string "message".
 func (f *fault) read(data []byte, level int) {
 	const deepest = 4
-	var b faultBody
-	if level == deepest || len(data) == 0 || data[0] != '{' || json.Unmarshal(data, &b) != nil {
+	if level == deepest || len(data) == 0 || data[0] != '{' || !jsonscan.Valid(data) {
 		f.message = string(data)
 		return
 	}
-	if s := jsonscan.String(b.Type); s != "" {
-		f.kind = truncate(s, 64)
+	var nested [3][]byte // error, message and detail
+	for m := jsonscan.Checked(data); m.Next(); {
+		raw := m.Raw()
+		text := truncate(jsonscan.String(raw), 64)
+		n, isInteger := jsonscan.Integer(raw)
+		switch name := strings.ToLower(string(m.Name())); {
+		case name == "error":
+			nested[0] = raw
+		case name == "message":
+			nested[1] = raw
+		case name == "detail":
+			nested[2] = raw
+		case name == "type" && text != "":
+			f.kind = text
+		case name == "code" && text != "":
+			f.code = text
+		case name == "code" && isInteger:
+			f.status = int(n)
+		case name == "n_prompt_tokens" && isInteger:
+			f.prompt = n
+		case name == "n_ctx" && isInteger:
+			f.window = n
+		}
 	}
-	if n, ok := jsonscan.Integer(b.Code); ok {
-		f.status = int(n)
-	} else if s := jsonscan.String(b.Code); s != "" {
-		f.code = truncate(s, 64)
-	}
-	if n, ok := jsonscan.Integer(b.Prompt); ok {
-		f.prompt = n
-	}
-	if n, ok := jsonscan.Integer(b.Window); ok {
-		f.window = n
-	}
-	for _, raw := range [...]json.RawMessage{b.Error, b.Message, b.Detail} {
+	for _, raw := range nested {
 		if !jsonscan.IsFilled(raw) {
 			continue
 		}
@@ -88,7 +87,7 @@ func (f *fault) read(data []byte, level int) {
 			return
 		}
 	}
-	if level == 0 && !jsonscan.IsFilled(b.Error) { // JSON of unknown format
+	if level == 0 && !jsonscan.IsFilled(nested[0]) { // JSON of unknown format
 		f.message = string(data)
 	}
 }

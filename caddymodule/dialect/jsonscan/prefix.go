@@ -156,7 +156,7 @@ func (p *Prefix) step(c byte) state {
 			return p.step(c)
 		}
 	case inWord:
-		p.word = wordRest(c)
+		p.word = wordRests[c]
 	case openObject, openArray:
 		return p.open(next == openObject)
 	case beginKey, beginText:
@@ -182,16 +182,8 @@ func (p *Prefix) step(c byte) state {
 	return next
 }
 
-// wordRest returns the rest of true, false or null after its first byte.
-func wordRest(first byte) string {
-	switch first {
-	case 't':
-		return "rue"
-	case 'f':
-		return "alse"
-	}
-	return "ull"
-}
+// wordRests are the rests of true, false and null after their first byte.
+var wordRests = [...]string{'t': "rue", 'f': "alse", 'n': "ull"}
 
 // open opens a container.
 func (p *Prefix) open(object bool) state {

@@ -1,6 +1,10 @@
 package jsonscan
 
-import "unicode/utf8"
+import (
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
 
 // AppendQuoted appends s as a JSON string. Unlike encoding/json, it escapes only what
 // JSON requires. U+FFFD replaces invalid UTF-8.
@@ -53,3 +57,48 @@ func AppendQuotedOrNull(b []byte, s string) []byte {
 	}
 	return AppendQuoted(b, s)
 }
+
+// Appendf appends a JSON text with a value for each verb of the format:
+//
+//	%q  a string as a JSON string
+//	%s  a string or JSON, unchanged
+//	%d  an integer
+//	%n  like %q for a string, %s for JSON, %d for an integer; null if it is empty or 0
+//
+// Other characters are unchanged. The arguments do not escape.
+func Appendf(b []byte, format string, args ...any) []byte {
+	for _, arg := range args {
+		i := strings.IndexByte(format, '%')
+		b = append(b, format[:i]...)
+		verb := format[i+1]
+		format = format[i+2:]
+		switch v := arg.(type) {
+		case string:
+			switch {
+			case verb == 's':
+				b = append(b, v...)
+			case verb == 'n':
+				b = AppendQuotedOrNull(b, v)
+			default:
+				b = AppendQuoted(b, v)
+			}
+		case []byte:
+			if verb == 'n' && len(v) == 0 {
+				v = null
+			}
+			b = append(b, v...)
+		case int:
+			b = strconv.AppendInt(b, int64(v), 10)
+		case int64:
+			if verb == 'n' && v == 0 {
+				b = append(b, null...)
+			} else {
+				b = strconv.AppendInt(b, v, 10)
+			}
+		}
+	}
+	return append(b, format...)
+}
+
+// null is the JSON null.
+var null = []byte("null")

@@ -68,59 +68,34 @@ func (s *scanner) space(i int) int {
 
 // value scans the value that starts at i, inside depth open containers.
 func (s *scanner) value(i, depth int) int {
-	var object [MaxDepth / 64]uint64 // a bit for each open container: 1 is an object
-	base := depth
+	open := s.at0(i)
+	if open != '{' && open != '[' {
+		return s.scalar(i, open)
+	}
+	if depth == MaxDepth {
+		return s.fail(i, "nesting deeper than 512")
+	}
+	i = s.space(i + 1)
+	if s.at0(i) == open+2 { // '{'+2 is '}', '['+2 is ']'
+		return i + 1
+	}
 	for {
-		switch c := s.at0(i); c {
-		case '{', '[':
-			if depth == MaxDepth {
-				return s.fail(i, "nesting deeper than 512")
-			}
-			word, bit := &object[depth/64], uint64(1)<<(depth%64)
-			*word &^= bit
-			depth++
-			i = s.space(i + 1)
-			if c == '{' {
-				*word |= bit
-			}
-			if s.at0(i) == c+2 { // '{'+2 is '}', '['+2 is ']'
-				i++
-				depth--
-				break
-			}
-			if c == '{' {
-				if i = s.key(i); i < 0 {
-					return -1
-				}
-			}
-			continue
-		default:
-			if i = s.scalar(i, c); i < 0 {
+		if open == '{' {
+			if i = s.key(i); i < 0 {
 				return -1
 			}
 		}
-		// A value ended before i. Close containers or find the next value.
-		for {
-			if depth == base {
-				return i
-			}
-			inObject := object[(depth-1)/64]>>((depth-1)%64)&1 == 1
-			i = s.space(i)
-			c := s.at0(i)
-			if c == ',' {
-				i = s.space(i + 1)
-				if inObject {
-					if i = s.key(i); i < 0 {
-						return -1
-					}
-				}
-				break
-			}
-			if inObject && c != '}' || !inObject && c != ']' {
-				return s.fail(i, "expected ',' or the end of the object or array")
-			}
-			i++
-			depth--
+		if i = s.value(i, depth+1); i < 0 {
+			return -1
+		}
+		i = s.space(i)
+		switch s.at0(i) {
+		case ',':
+			i = s.space(i + 1)
+		case open + 2:
+			return i + 1
+		default:
+			return s.fail(i, "expected ',' or the end of the object or array")
 		}
 	}
 }

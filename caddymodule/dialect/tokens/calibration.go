@@ -1,7 +1,6 @@
 package tokens
 
 import (
-	"container/list"
 	"context"
 	"math"
 	"strconv"
@@ -13,9 +12,9 @@ const (
 	startRatio      = 1.05 // initial value; overestimates rather than underestimates
 	minRatio        = 0.5
 	maxRatio        = 2.0
-	ratioWeight     = 0.3 // weight of the newest ratio in the mean
-	minLearned      = 200 // tokens; the overhead of templates distorts the ratio of shorter prompts
-	exactPrompts    = 4096
+	ratioWeight     = 0.3     // weight of the newest ratio in the mean
+	minLearned      = 200     // tokens; the overhead of templates distorts the ratio of shorter prompts
+	exactPrompts    = 4096    // in each of the two generations of the cache
 	maxPromptTokens = 1 << 30 // maximum that an upstream may report
 )
 
@@ -55,8 +54,7 @@ type Calibration struct {
 
 	mu      sync.Mutex
 	learned map[deployment]*learned
-	exact   map[promptSum]*list.Element
-	recent  list.List // of exactCount, the most recent first
+	exact   cache[promptSum, int] // counts of model servers
 }
 
 // deployment identifies a deployment, independent of its version.
@@ -69,12 +67,6 @@ type learned struct {
 	changed bool // since the last Export
 }
 
-// exactCount is a count of a model server.
-type exactCount struct {
-	sum    promptSum
-	tokens int
-}
-
 // NewCalibration returns a calibration. load returns the saved ratios of a registration and
 // is called once for each. It may be nil.
 func NewCalibration(counter *Counter, load func(Registration) (Ratios, bool)) *Calibration {
@@ -84,7 +76,7 @@ func NewCalibration(counter *Counter, load func(Registration) (Ratios, bool)) *C
 	return &Calibration{
 		counter: counter, load: load,
 		learned: make(map[deployment]*learned),
-		exact:   make(map[promptSum]*list.Element),
+		exact:   cache[promptSum, int]{size: exactPrompts},
 	}
 }
 
@@ -102,12 +94,9 @@ func (c *Calibration) Count(ctx context.Context, r Registration, p *Prompt) int 
 // longest returns the tokens and the number of messages of the longest counted prefix of a
 // prompt.
 func (c *Calibration) longest(sums []promptSum) (tokens, messages int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	for i := len(sums) - 1; i >= 0; i-- {
-		if e, ok := c.exact[sums[i]]; ok {
-			c.recent.MoveToFront(e)
-			return e.Value.(exactCount).tokens, i
+		if tokens, ok := c.exact.get(sums[i]); ok {
+			return tokens, i
 		}
 	}
 	return 0, 0
@@ -163,7 +152,7 @@ func canLearn(p *Prompt, promptTokens int64) bool {
 func (c *Calibration) LearnCount(r Registration, p *Prompt, promptTokens int64) {
 	if canLearn(p, promptTokens) {
 		sums := p.sums(r.key())
-		c.learnExactly(sums[len(sums)-1], int(promptTokens))
+		c.exact.put(sums[len(sums)-1], int(promptTokens))
 	}
 }
 
@@ -175,22 +164,6 @@ func (c *Calibration) LearnRatio(r Registration, p *Prompt, promptTokens int64) 
 	}
 	if estimate := c.counter.Estimate(p); estimate.Tokens >= minLearned && !estimate.Media {
 		c.learnRatio(r, estimate.Tools, float64(promptTokens)/float64(estimate.Tokens))
-	}
-}
-
-// learnExactly records the count of a whole prompt.
-func (c *Calibration) learnExactly(sum promptSum, tokens int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if e, ok := c.exact[sum]; ok {
-		e.Value = exactCount{sum, tokens}
-		c.recent.MoveToFront(e)
-		return
-	}
-	c.exact[sum] = c.recent.PushFront(exactCount{sum, tokens})
-	if c.recent.Len() > exactPrompts {
-		oldest := c.recent.Remove(c.recent.Back()).(exactCount)
-		delete(c.exact, oldest.sum)
 	}
 }
 

@@ -194,16 +194,16 @@ func sumOf(n int) (sum promptSum) {
 
 func TestExactCountsAreBounded(t *testing.T) {
 	c := NewCalibration(NewCounter(), nil)
-	for n := range exactPrompts + 10 {
-		c.learnExactly(sumOf(n), n)
+	for n := range 2*exactPrompts + 10 {
+		c.exact.put(sumOf(n), n)
 	}
-	if len(c.exact) != exactPrompts || c.recent.Len() != exactPrompts {
-		t.Errorf("%d and %d counts are kept", len(c.exact), c.recent.Len())
+	if len(c.exact.young) > exactPrompts || len(c.exact.old) > exactPrompts {
+		t.Errorf("%d and %d counts are kept", len(c.exact.young), len(c.exact.old))
 	}
 	if n, _ := c.longest([]promptSum{sumOf(9)}); n != 0 {
 		t.Error("the oldest is kept")
 	}
-	if n, _ := c.longest([]promptSum{sumOf(100)}); n != 100 {
+	if n, _ := c.longest([]promptSum{sumOf(exactPrompts)}); n != exactPrompts {
 		t.Error("a newer one is not kept")
 	}
 }
@@ -254,7 +254,7 @@ func TestCountEnds(t *testing.T) {
 	counter := NewCounter()
 	p := NewPrompt([]byte(`[{"role":"user","content":"`+strings.Repeat("some words ", 1<<20)+`"}]`), nil)
 	NewCalibration(counter, nil).Count(ended, testRegistration, p)
-	if len(counter.young) > 0 {
+	if len(counter.texts.young) > 0 {
 		t.Error("a text was counted")
 	}
 }

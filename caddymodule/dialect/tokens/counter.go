@@ -31,15 +31,13 @@ const (
 // Counter estimates the tokens of prompts. It caches the counts of texts by hash, because
 // agents resend the whole conversation with each turn. It is safe for concurrent use.
 type Counter struct {
-	seed maphash.Seed
-
-	mu         sync.Mutex
-	young, old map[uint64]int32 // old is dropped when young is full
+	seed  maphash.Seed
+	texts cache[uint64, int32] // counts by hash
 }
 
 // NewCounter returns a counter with an empty cache.
 func NewCounter() *Counter {
-	return &Counter{seed: maphash.MakeSeed(), young: make(map[uint64]int32)}
+	return &Counter{seed: maphash.MakeSeed(), texts: cache[uint64, int32]{size: cachedTexts}}
 }
 
 // Text returns the number of o200k tokens of a text. It splits words every 4 KiB and white
@@ -55,11 +53,11 @@ func (c *Counter) text(ctx context.Context, s string) (n int, ok bool) {
 		return tokenise(ctx, s)
 	}
 	key := maphash.String(c.seed, s)
-	if n, ok := c.known(key); ok {
-		return n, true
+	if n, ok := c.texts.get(key); ok {
+		return int(n), true
 	}
 	if n, ok = tokenise(ctx, s); ok {
-		c.keep(key, n)
+		c.texts.put(key, int32(n))
 	}
 	return n, ok
 }
@@ -102,31 +100,6 @@ func pieceEnd(s string) int {
 		}
 	}
 	return end
-}
-
-// known returns the cached count of a text.
-func (c *Counter) known(key uint64) (int, bool) {
-	c.mu.Lock()
-	n, ok := c.young[key]
-	isOld := false
-	if !ok {
-		n, isOld = c.old[key]
-	}
-	c.mu.Unlock()
-	if isOld {
-		c.keep(key, int(n))
-	}
-	return int(n), ok || isOld
-}
-
-// keep adds the count of a text to the young generation.
-func (c *Counter) keep(key uint64, n int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.young) >= cachedTexts {
-		c.old, c.young = c.young, make(map[uint64]int32)
-	}
-	c.young[key] = int32(n)
 }
 
 // Estimate is the uncalibrated estimate of a prompt: the tokenizer's count and the average

@@ -126,12 +126,12 @@ func TestEstimate(t *testing.T) {
 func TestTextCacheIsBounded(t *testing.T) {
 	c := NewCounter()
 	for i := range 3 * cachedTexts {
-		c.keep(uint64(i), 1)
+		c.texts.put(uint64(i), 1)
 	}
-	if n := len(c.young) + len(c.old); n > 2*cachedTexts {
+	if n := len(c.texts.young) + len(c.texts.old); n > 2*cachedTexts {
 		t.Errorf("%d texts are remembered", n)
 	}
-	if _, ok := c.known(3*cachedTexts - 1); !ok {
+	if _, ok := c.texts.get(3*cachedTexts - 1); !ok {
 		t.Error("the latest text is forgotten")
 	}
 }
