@@ -11,7 +11,7 @@ const pageSize = 50
 
 // listing is one page of a list, with links to the others.
 type listing[T any] struct {
-	Path     string // of the tab
+	Name     string // of the tab; also its path
 	Items    []T
 	Query    string // the search
 	Show     string // the shown part of the records; kept by search and paging
@@ -27,21 +27,20 @@ type listing[T any] struct {
 func (l listing[T]) First() int { return (l.Page-1)*pageSize + 1 }
 func (l listing[T]) Last() int  { return (l.Page-1)*pageSize + len(l.Items) }
 
-// Region is the live region that shows the list. A search redraws it.
-func (l listing[T]) Region() string { return strings.TrimPrefix(l.Path, "/console/") + "-list" }
-
 // list filters items by the parameter q and returns the requested page. All words
 // of q must be in text(item), ignoring case. A page number past the end is the last
 // page: rows may have been removed in the meantime.
-func list[T any](path string, query url.Values, items []T, text func(T) string) listing[T] {
-	l := listing[T]{Path: path, Items: items, Query: strings.TrimSpace(query.Get("q")), Show: query.Get("show"), Total: len(items), Page: 1}
-	if words := strings.Fields(strings.ToLower(l.Query)); len(words) > 0 {
-		l.Items = nil
-		for _, item := range items {
-			if hasAll(strings.ToLower(text(item)), words) {
-				l.Items = append(l.Items, item)
+func list[T any](v *visit, name string, items []T, text func(T) string) listing[T] {
+	query := v.r.URL.Query()
+	l := listing[T]{Name: name, Items: items, Query: strings.TrimSpace(query.Get("q")), Show: query.Get("show"), Total: len(items), Page: 1}
+	for _, word := range strings.Fields(strings.ToLower(l.Query)) {
+		var matching []T
+		for _, item := range l.Items {
+			if strings.Contains(strings.ToLower(text(item)), word) {
+				matching = append(matching, item)
 			}
 		}
+		l.Items = matching
 	}
 	l.Matching = len(l.Items)
 	l.Pages = max(1, (l.Matching+pageSize-1)/pageSize)
@@ -51,31 +50,22 @@ func list[T any](path string, query url.Values, items []T, text func(T) string) 
 	start := (l.Page - 1) * pageSize
 	l.Items = l.Items[start:min(start+pageSize, l.Matching)]
 	if l.Page > 1 {
-		l.Prev = pageURL(path, query, l.Page-1)
+		l.Prev = l.url(l.Page - 1)
 	}
 	if l.Page < l.Pages {
-		l.Next = pageURL(path, query, l.Page+1)
+		l.Next = l.url(l.Page + 1)
 	}
 	return l
 }
 
-func hasAll(text string, words []string) bool {
-	for _, w := range words {
-		if !strings.Contains(text, w) {
-			return false
-		}
+// url returns the URL of another page.
+func (l listing[T]) url(page int) string {
+	to := url.Values{"page": {strconv.Itoa(page)}}
+	if l.Query != "" {
+		to.Set("q", l.Query)
 	}
-	return true
-}
-
-// pageURL returns path with the known parameters of query and another page number.
-func pageURL(path string, query url.Values, page int) string {
-	to := url.Values{}
-	for _, name := range []string{"q", "show"} {
-		if v := query.Get(name); v != "" {
-			to.Set(name, v)
-		}
+	if l.Show != "" {
+		to.Set("show", l.Show)
 	}
-	to.Set("page", strconv.Itoa(page))
-	return path + "?" + to.Encode()
+	return "/console/" + l.Name + "?" + to.Encode()
 }

@@ -32,7 +32,7 @@ func (g *gateway) code() string {
 func TestPairingLimited(t *testing.T) {
 	g := newGateway(t)
 	g.code()
-	const text = "Many wrong claim codes are being tried"
+	const text = "Many wrong pairing codes are being tried"
 	guess := func(n int) {
 		for i := range n {
 			_, deny := g.desk.Claim(t.Context(), tunnel.Device{
@@ -78,7 +78,7 @@ func (g *gateway) pairing(state string) store.Pairing {
 
 func TestSetupFromTheBeginning(t *testing.T) {
 	g := newGateway(t)
-	has(t, mainOf(g.page("/console/start")), "0 of 4 done", "Start pairing", "Register a model to get a command")
+	has(t, mainOf(g.page("/console/start")), "0 of 4 done", "Start pairing", "Publish a model to get a command")
 	code := g.code()
 	page := html.UnescapeString(mainOf(g.page("/console/start")))
 	has(t, page, `connector" pair https://gw.example.com `+code+" --upstream http://localhost:11434", `connector.exe" pair 'https://gw.example.com' `+code,
@@ -101,15 +101,15 @@ func TestSetupFromTheBeginning(t *testing.T) {
 	con := g.store.Connectors(store.DefaultAccount)[0]
 	g.lines.connect(con, "llama3.2:3b")
 	page = mainOf(g.page("/console/start"))
-	has(t, page, "llama3.2:3b", `aria-label="Register llama3.2:3b"`)
+	has(t, page, "llama3.2:3b", `aria-label="Publish llama3.2:3b"`)
 	lacks(t, page, "approved", "connecting") // it is online
 	if n := g.lines.asked.Load(); n != 0 {
 		t.Errorf("the page asked the model server %d times", n)
 	}
 	g.moved(g.post("/console/start/register", "name", "llama3.2:3b", "connector", con.ID, "upstream", "default", "model", "llama3.2:3b"), "/console/start")
 	page = html.UnescapeString(mainOf(g.page("/console/start")))
-	has(t, page, "llama3.2:3b is registered", "2 of 4 done", `"model": "llama3.2:3b"`)
-	lacks(t, page, `aria-label="Register`)
+	has(t, page, "llama3.2:3b is published", "2 of 4 done", `"model": "llama3.2:3b"`)
+	lacks(t, page, `aria-label="Publish`)
 }
 
 func TestPairingUnderAnotherName(t *testing.T) {

@@ -1,18 +1,18 @@
 package console
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/postern-dev/postern/caddymodule/manage"
 )
 
 var (
-	tokenTab       = &tab{name: "shown-once", title: "Management token"}
-	revokeTokenTab = &tab{name: "token-revoke", title: "Revoke a management token", data: revokeTokenData}
+	tokenTab       = &tab{name: "token-created", title: "Management token"}
+	revokeTokenTab = &tab{path: "settings/tokens/{id}/revoke", name: "token-revoke", title: "Revoke a management token", data: revokeTokenData}
 )
 
 // tokenForm is the submitted form of a new token.
@@ -30,37 +30,34 @@ var rightTexts = map[string]string{
 	"read":        "see everything but secrets",
 	"keys":        "create, revoke and remove keys",
 	"connectors":  "pair, rotate and remove connectors",
-	"deployments": "register, test and remove models",
+	"deployments": "publish, test and remove models",
 }
 
 func newTokenForm(v *visit) tokenForm {
-	if v.r.URL.Path == settingsPath+"/tokens" {
-		return tokenForm{v.r.PostFormValue("name"), v.r.PostForm["right"], v.r.PostFormValue("days")}
+	if v.r.URL.Path == "/console/settings/tokens" {
+		return tokenForm{v.typed("name"), v.r.PostForm["right"], v.typed("days")}
 	}
 	return tokenForm{Rights: []string{"read"}, Days: "90"}
 }
 
-func createToken(v *visit) (any, error) {
+func createToken(v *visit) error {
 	form := newTokenForm(v)
 	if len(form.Rights) == 0 {
-		return nil, badForm("Choose at least one right.")
+		return badForm("Choose at least one right.")
 	}
 	days, err := strconv.Atoi(form.Days)
 	if err != nil || !slices.Contains(form.Choices(), form.Days) {
-		return nil, badForm("Choose when the token expires.")
+		return badForm("Choose when the token expires.")
 	}
 	request := manage.CreateToken{Name: form.Name, Rights: form.Rights}
-	var until time.Time
 	if days > 0 {
-		until = v.Now().UTC().AddDate(0, 0, days)
-		request.ExpiresAt = &until
+		request.ExpiresAt = new(v.Now().UTC().AddDate(0, 0, days))
 	}
 	created, err := v.Manage.CreateToken(v.ctx, request)
-	return shownOncePage{
-		Title: "Management token " + created.Name, What: "token", Secret: created.Token, Until: until,
-		Text:    "It grants these rights in this account until you revoke it: " + created.Rights.String() + ".",
-		Example: "curl " + v.endpoint().URL + "/console/api/status -H 'Authorization: Bearer " + created.Token + "'",
-	}, err
+	return v.show(tokenTab, struct {
+		manage.CreatedToken
+		URL string
+	}{created, v.endpoint().URL}, err)
 }
 
 // shownMade bounds the records of a kind that the page lists.
@@ -71,14 +68,10 @@ type revokeTokenPage struct {
 	Made manage.Made
 }
 
-func revokeTokenData(v *visit) (any, error) {
-	t, err := find(v, v.Manage.Tokens, func(t manage.Token) bool { return t.ID == v.r.PathValue("id") },
-		"This management token no longer exists.")
-	if err != nil {
-		return nil, err
-	}
-	made, err := v.Manage.MadeByToken(v.ctx, t.ID)
-	return &revokeTokenPage{t, made}, err
+func revokeTokenData(v *visit) any {
+	t := find(v, v.Manage.Tokens, func(t manage.Token) bool { return t.ID == v.id() }, "This management token no longer exists.")
+	made := load(v, func(ctx context.Context) (manage.Made, error) { return v.Manage.MadeByToken(ctx, t.ID) })
+	return &revokeTokenPage{t, made}
 }
 
 // namesOf lists the first names, and the number of the others.
@@ -93,18 +86,17 @@ func namesOf(records []manage.MadeRecord) string {
 	return strings.Join(names, ", ")
 }
 
-func revokeToken(v *visit) (notice string, err error) {
-	id := v.r.PathValue("id")
-	if v.r.PostFormValue("made") == "" {
-		revoked, err := v.Manage.RevokeToken(v.ctx, id)
-		return "The management token " + revoked.Name + " is revoked.", err
+func revokeToken(v *visit) error {
+	if v.typed("made") == "" {
+		revoked, err := v.Manage.RevokeToken(v.ctx, v.id())
+		return v.done(settingsTab.url(), "The management token "+revoked.Name+" is revoked.", err)
 	}
-	revoked, err := v.Manage.RevokeTokenAndMade(v.ctx, id)
+	revoked, err := v.Manage.RevokeTokenAndMade(v.ctx, v.id())
 	left := revoked.Made.Problems()
-	notice = fmt.Sprintf("The management token %s is revoked. Of what it created or changed, %d are revoked or removed.",
+	notice := fmt.Sprintf("The management token %s is revoked. Of what it created or changed, %d are revoked or removed.",
 		revoked.Name, revoked.Made.Count()-len(left))
 	if len(left) > 0 {
 		notice += " These are left: " + namesOf(left) + ". " + sentence(left[0].Problem)
 	}
-	return notice, err
+	return v.done(settingsTab.url(), notice, err)
 }

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"net/http"
 	"net/url"
 	"slices"
@@ -11,11 +12,11 @@ import (
 	"github.com/postern-dev/postern/caddymodule/manage"
 )
 
-// registerTab is the form that registers a deployment or changes its route.
-var registerTab = &tab{name: "model-new", title: "Register a model", data: registerData}
+// publishTab is the form that publishes a model or changes its route.
+var publishTab = &tab{path: "models/new", name: "model-new", title: "Publish a model", data: publishData}
 
-type registerPage struct {
-	Again          bool // the name is registered already
+type publishPage struct {
+	Again          bool // the name is published already
 	Name           string
 	Connectors     []manage.Connector
 	Connector      string          // id of the chosen one, may be empty
@@ -59,46 +60,43 @@ func (ch *choices) Pick(upstream, model string) string {
 	if ch.Only {
 		upstream = ""
 	}
-	return route{upstream, model}.encode()
+	return target{upstream, model}.encode()
 }
 
-// route is the upstream and the model of a deployment behind its connector.
-type route struct{ upstream, model string }
+// target is the upstream and the model of a deployment behind its connector.
+type target struct{ upstream, model string }
 
-func (r route) encode() string {
+func (r target) encode() string {
 	return url.Values{"upstream": {r.upstream}, "model": {r.model}}.Encode()
 }
 
 // formRoute returns the route of a form: the typed one, else the picked one.
-func formRoute(r *http.Request) route {
-	typed := route{strings.TrimSpace(r.FormValue("upstream")), strings.TrimSpace(r.FormValue("model"))}
-	if typed != (route{}) {
+func formRoute(r *http.Request) target {
+	typed := target{strings.TrimSpace(r.FormValue("upstream")), strings.TrimSpace(r.FormValue("model"))}
+	if typed != (target{}) {
 		return typed
 	}
 	picked, err := url.ParseQuery(r.FormValue("pick"))
 	if err != nil {
-		return route{}
+		return target{}
 	}
-	return route{picked.Get("upstream"), picked.Get("model")}
+	return target{picked.Get("upstream"), picked.Get("model")}
 }
 
-// registerData fills the form from the user's input, or from the deployment that
+// publishData fills the form from the user's input, or from the deployment that
 // the URL names.
-func registerData(v *visit) (any, error) {
-	connectors, err := v.Manage.Connectors(v.ctx)
-	if err != nil {
-		return nil, err
-	}
-	p := &registerPage{
+func publishData(v *visit) any {
+	connectors, deployments := load(v, v.Manage.Connectors), load(v, v.Manage.Deployments)
+	p := &publishPage{
 		Name: v.r.FormValue("name"), Connectors: connectors, Connector: v.r.FormValue("connector"), Also: map[string]bool{},
 		MaxConcurrency: v.r.FormValue("max_concurrency"), Switches: compat.All(),
 	}
 	p.Options, _ = formOptions(v.r) // an unknown one is reported when the form is submitted
 	to, also := formRoute(v.r), v.r.Form["also"]
-	if d, err := findDeployment(v, p.Name); err == nil {
+	if i := slices.IndexFunc(deployments, func(d manage.Deployment) bool { return d.Name == p.Name }); i >= 0 {
 		p.Again = true
-		if p.Connector == "" {
-			p.Connector, to, also, p.Options = d.Connectors[0], route{d.Upstream, d.Model}, d.Connectors[1:], d.Options
+		if d := deployments[i]; p.Connector == "" {
+			p.Connector, to, also, p.Options = d.Connectors[0], target{d.Upstream, d.Model}, d.Connectors[1:], d.Options
 			if d.MaxConcurrency > 0 {
 				p.MaxConcurrency = strconv.Itoa(d.MaxConcurrency)
 			}
@@ -116,7 +114,7 @@ func registerData(v *visit) (any, error) {
 		}
 	}
 	p.choose(to)
-	return p, nil
+	return p
 }
 
 // load queries the models of a connector's upstreams.
@@ -141,14 +139,14 @@ func (ch *choices) load(v *visit, c manage.Connector) {
 }
 
 // choose selects the model of the same route, or fills in the typed fields.
-func (ch *choices) choose(to route) {
+func (ch *choices) choose(to target) {
 	ch.Picked = to.encode()
 	for _, u := range ch.Groups {
 		if slices.ContainsFunc(u.Models, func(model string) bool { return ch.Pick(u.Upstream, model) == ch.Picked }) {
 			return
 		}
 	}
-	ch.Upstream, ch.Model, ch.ByHand = to.upstream, to.model, len(ch.Groups) == 0 || to != route{}
+	ch.Upstream, ch.Model, ch.ByHand = to.upstream, to.model, len(ch.Groups) == 0 || to != target{}
 }
 
 // formBound returns the limit of concurrent requests; 0 means no limit.
@@ -165,38 +163,31 @@ func formBound(r *http.Request) (int, error) {
 }
 
 // modelChoices renders the part of the form that depends on the connector.
-func (c *Console) modelChoices(w http.ResponseWriter, v *visit) error {
-	data, err := registerData(v)
+func modelChoices(v *visit) error {
+	data, err := publishTab.read(v)
 	if err != nil {
-		return v.fault(registerTab, err)
+		return err
 	}
-	return c.write(w, http.StatusOK, "model-choices", data)
+	return v.write(http.StatusOK, "model-choices", data)
 }
 
-// registerModel sets a deployment. Its public name defaults to the name of the
-// model.
-func (c *Console) registerModel(w http.ResponseWriter, v *visit) error {
-	to, name := formRoute(v.r), strings.TrimSpace(v.r.PostFormValue("name"))
-	if name == "" {
-		name = to.model
+// publishModel sets a deployment. Its public name defaults to the name of the model.
+func publishModel(v *visit) error {
+	to := formRoute(v.r)
+	d := manage.SetDeployment{
+		Name:       cmp.Or(strings.TrimSpace(v.typed("name")), to.model),
+		Connectors: append([]string{v.typed("connector")}, v.r.PostForm["also"]...), Upstream: to.upstream, Model: to.model,
 	}
-	if v.r.PostFormValue("connector") == "" {
-		return v.fault(registerTab, badForm("Choose the connector of the model."))
+	if d.Connectors[0] == "" {
+		return badForm("Choose the connector of the model.")
 	}
-	bound, err := formBound(v.r)
-	if err != nil {
-		return v.fault(registerTab, err)
+	var err error
+	if d.MaxConcurrency, err = formBound(v.r); err != nil {
+		return err
 	}
-	options, err := formOptions(v.r)
-	if err != nil {
-		return v.fault(registerTab, err)
+	if d.Options, err = formOptions(v.r); err != nil {
+		return err
 	}
-	set, err := v.Manage.SetDeployment(v.ctx, manage.SetDeployment{
-		Name: name, Connectors: append([]string{v.r.PostFormValue("connector")}, v.r.PostForm["also"]...),
-		Upstream: to.upstream, Model: to.model, MaxConcurrency: bound, Options: options,
-	})
-	if err != nil {
-		return v.fault(registerTab, err)
-	}
-	return c.done(w, v, modelURL("show", set.Name), set.Name+" is registered. New requests for it take this route.")
+	set, err := v.Manage.SetDeployment(v.ctx, d)
+	return v.done(modelTab.url()+"?"+url.Values{"name": {set.Name}}.Encode(), set.Name+" is published. New requests for it take this route.", err)
 }
