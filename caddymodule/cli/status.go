@@ -12,10 +12,10 @@ import (
 var statusCommand = command{
 	use: "status", short: "Shows the listener, connectors, deployments and counters",
 	example: `  caddy gateway status`,
-	run:     operation(fetch(http.MethodGet, "/status"), printStatus),
+	run:     operation(send(http.MethodGet, "/status"), printStatus),
 }
 
-func printStatus(in *invocation, s manage.Status) error {
+func printStatus(in *invocation, s manage.Status) {
 	row := func(name, format string, args ...any) {
 		in.printf("%-12s  %s\n", name, printable(fmt.Sprintf(format, args...)))
 	}
@@ -43,11 +43,10 @@ func printStatus(in *invocation, s manage.Status) error {
 	c := s.Counters
 	row("Tunnels", "%d opened, %d replaced, %d denied, %d rejected", c.Connected, c.Replaced, c.Denied, c.Rejected)
 	row("Requests", "%d, %d without an answer", c.Requests, c.Failed)
-	if client, err := in.client(); err == nil && up.Exposed(client.address) {
+	if address, err := in.admin(); err == nil && up.Exposed(address) {
 		in.warnf("\nWarning: the admin endpoint is at %s, where every local process can manage the gateway. "+
-			"Put it on a Unix socket: `admin unix//run/caddy/admin.sock|0600` in the Caddyfile's global options.\n", printable(client.address))
+			"Put it on a Unix socket: `admin unix//run/caddy/admin.sock|0600` in the Caddyfile's global options.\n", printable(address))
 	}
-	return nil
 }
 
 // deploymentsText counts the available deployments, and the others by state.

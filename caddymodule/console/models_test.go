@@ -157,7 +157,7 @@ func TestRegisterOptions(t *testing.T) {
 
 	w := set("option.inline_system", "hoist")
 	if w.Code != http.StatusBadRequest {
-		t.Errorf("a value that there is not: status %d, want 400", w.Code)
+		t.Errorf("an unknown value: status %d, want 400", w.Code)
 	}
 	has(t, w.Body.String(), "must be fold or keep")
 	g.moved(set(), "/console/models/show?name=r1")

@@ -55,7 +55,7 @@ func protect(h http.Header, r *http.Request) {
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	if r.TLS != nil {
 		h.Set("Cross-Origin-Opener-Policy", "same-origin")
-		// Not for localhost, whose other ports serve other programs over HTTP, and
+		// Not for localhost, other ports of which serve other programs over HTTP, and
 		// not if the site sets a policy itself.
 		if h.Get("Strict-Transport-Security") == "" && !isLocalhost(r.Host) {
 			h.Set("Strict-Transport-Security", "max-age=31536000")

@@ -92,7 +92,7 @@ func TestSetupFromTheBeginning(t *testing.T) {
 	id := g.pairing(store.PairingPending).ID
 	g.moved(g.post("/console/pairings/"+id+"/approve", "back", "start"), "/console/start")
 	if d := <-ticket.Decided; d.Deny != nil || d.TunnelToken == "" {
-		t.Fatalf("the device is told %+v", d.Deny)
+		t.Fatalf("the device is denied: %+v", d.Deny)
 	}
 	page = mainOf(g.page("/console/start"))
 	has(t, page, "gpu-box approved.", "gpu-box is connecting", "1 of 4 done")
@@ -152,13 +152,13 @@ func TestPairingAgain(t *testing.T) {
 	page = mainOf(g.page("/console/pairings/" + id + "/replace?connector=" + before.ID + "&back=connectors"))
 	has(t, page, "Replace vm?", g.pairing(store.PairingPending).Device.Fingerprint, "The connector now", "The waiting device", `name="replace" value="`+before.ID+`"`, `href="/console/connectors"`)
 	if w := g.get("/console/pairings/" + id + "/replace?connector=con_nosuch"); w.Code != http.StatusBadRequest {
-		t.Errorf("comparing with nobody: status %d", w.Code)
+		t.Errorf("comparing with no connector: status %d", w.Code)
 	}
 	page = mainOf(g.page("/console/pairings/" + id))
 	has(t, page, `<option value="`+before.ID+`" selected>vm, offline`, `name="name" value=""`)
 	w := g.post("/console/pairings/"+id+"/approve", "back", "start", "replace", "con_nosuch")
 	if w.Code != http.StatusNotFound {
-		t.Errorf("replacing nobody: status %d, want 404", w.Code)
+		t.Errorf("replacing an unknown connector: status %d, want 404", w.Code)
 	}
 	has(t, w.Body.String(), "not found in", "/console/pairings/"+id+"/approve")
 
@@ -175,7 +175,7 @@ func TestPairingAgain(t *testing.T) {
 
 	g.moved(g.post("/console/pairings/"+id+"/approve", "back", "start", "replace", before.ID), "/console/start")
 	if d := <-ticket.Decided; d.Deny != nil || d.TunnelToken == "" {
-		t.Fatalf("the device is told %+v", d.Deny)
+		t.Fatalf("the device is denied: %+v", d.Deny)
 	}
 	has(t, mainOf(g.page("/console/start")), "vm approved; it replaces the connector vm.")
 	if c := g.store.Connectors(store.DefaultAccount); len(c) != 1 || c[0].ID != before.ID || c[0].Pairing != id {

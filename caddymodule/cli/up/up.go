@@ -47,7 +47,7 @@ type Gateway struct {
 type Options struct {
 	Host     Host
 	Connect  string    // base URL of the model server; "" searches
-	Listen   string    // "" is DefaultListen
+	Listen   string    // where the gateway serves HTTP, such as DefaultListen
 	Search   []string  // base URLs to search, in this order; nil: the usual ones
 	Program  string    // command that starts this program
 	Messages io.Writer // progress and warnings
@@ -97,9 +97,6 @@ const (
 
 // New prepares a run.
 func New(o Options) *Run {
-	if o.Listen == "" {
-		o.Listen = DefaultListen
-	}
 	if o.Search == nil {
 		o.Search = usualBases
 	}
@@ -125,7 +122,7 @@ func (u *Run) Start(ctx context.Context) (*Ready, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := local.register(ctx, connector, server.models, &u.ready); err != nil {
+	if err := local.publish(ctx, connector, server.models, &u.ready); err != nil {
 		return nil, err
 	}
 	if err := local.newKey(ctx, &u.ready); err != nil {
