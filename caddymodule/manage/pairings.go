@@ -17,7 +17,7 @@ const endedPairings = time.Hour
 // Pairing is a pairing as it is listed.
 type Pairing struct {
 	store.Pairing
-	// Code is the claim code while it is usable, if this process created it: codes
+	// Code is the pairing code while it is usable, if this process created it: codes
 	// are not stored.
 	Code string `json:"code,omitempty"`
 	// Connected: the device is connected and waits.
@@ -37,7 +37,7 @@ type Namesake struct {
 	State string `json:"state"`
 }
 
-// StartPairing creates a claim code. It is refused while the public address is not
+// StartPairing creates a pairing code. It is refused while the public address is not
 // known: an approved device could not connect.
 func (s *Service) StartPairing(ctx context.Context) (Pairing, error) {
 	return change(ctx, s, func(account string) (Pairing, write, error) {

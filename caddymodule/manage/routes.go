@@ -135,7 +135,7 @@ func (s *Service) getUsage(ctx context.Context, u usageOf) ([]store.UsageDay, er
 }
 
 // decision approves a device. The pairing is in the body, not in the path: it may be
-// a claim code, and paths are logged.
+// a pairing code, and paths are logged.
 type decision struct {
 	Pairing     string `json:"pairing" need:"required"`
 	Name        string `json:"name" need:"filled"`

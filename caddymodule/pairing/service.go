@@ -33,7 +33,7 @@ type Options struct {
 	Now func() time.Time
 }
 
-// Service accepts claim codes from devices and sends them the decisions. Its methods
+// Service accepts pairing codes from devices and sends them the decisions. Its methods
 // are safe for concurrent use.
 type Service struct {
 	options Options
@@ -48,7 +48,7 @@ type Service struct {
 	subscribers subscribe.List[string] // accounts
 }
 
-// code is a claim code that can be shown again.
+// code is a pairing code that can be shown again.
 type code struct{ account, text string }
 
 var _ tunnel.Pairing = (*Service)(nil)
@@ -77,7 +77,7 @@ func (s *Service) Close() {
 	}
 }
 
-// Start creates a pairing and returns it with its claim code. The code is kept in
+// Start creates a pairing and returns it with its code. The code is kept in
 // memory while the pairing is open.
 func (s *Service) Start(ctx context.Context, account, by string) (store.Pairing, string, error) {
 	p, text, err := s.options.Store.CreatePairing(ctx, account, by)
@@ -95,7 +95,7 @@ func (s *Service) Start(ctx context.Context, account, by string) (store.Pairing,
 	return p, text, nil
 }
 
-// Code returns the claim code of a pairing that is open and was started here.
+// Code returns the pairing code of a pairing that is open and was started here.
 func (s *Service) Code(pairingID string) (string, bool) {
 	s.mu.Lock()
 	c, ok := s.codes[pairingID]
@@ -174,7 +174,7 @@ func (s *Service) claim(ctx context.Context, device tunnel.Device, fingerprint s
 
 // beginLimit reports that the limits of all networks begin to reject codes.
 func (s *Service) beginLimit() {
-	s.options.Logger.Warn("too many wrong claim codes from many networks: some codes are rejected without a check, and their devices asked to retry")
+	s.options.Logger.Warn("too many wrong pairing codes from many networks: some codes are rejected without a check, and their devices asked to retry")
 	if s.options.Limited != nil {
 		s.options.Limited()
 	}

@@ -17,7 +17,7 @@ const (
 	codeDigits   = 8      // of five bits each
 )
 
-// newCode returns a claim code: 40 random bits as PAIR-XXXX-XXXX, short enough to type.
+// newCode returns a pairing code: 40 random bits as PAIR-XXXX-XXXX, short enough to type.
 // Guessing is limited by the life of the code and by the caller.
 func newCode() string {
 	var digits [codeDigits]byte
@@ -32,7 +32,7 @@ func formatCode(digits string) string {
 	return prefixCode + digits[:codeDigits/2] + "-" + digits[codeDigits/2:]
 }
 
-// NormalizeCode returns a typed claim code as PAIR-XXXX-XXXX. It ignores case, reads O
+// NormalizeCode returns a typed pairing code as PAIR-XXXX-XXXX. It ignores case, reads O
 // as 0 and I and L as 1, and accepts missing or additional blanks and dashes and a
 // missing prefix.
 func NormalizeCode(s string) (string, bool) {
@@ -66,7 +66,7 @@ func NormalizeCode(s string) (string, bool) {
 	return formatCode(string(digits)), true
 }
 
-// hashCode returns the hash of a typed claim code.
+// hashCode returns the hash of a typed pairing code.
 func hashCode(s string) (digest, bool) {
 	code, ok := NormalizeCode(s)
 	if !ok {

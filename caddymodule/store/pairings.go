@@ -18,10 +18,10 @@ const (
 	PairingExpired  = "expired"
 )
 
-// PairingLife is how long a claim code can be used and decided on.
+// PairingLife is how long a pairing code can be used and decided on.
 const PairingLife = 15 * time.Minute
 
-// Pairing is a claim code and its result. The code is not stored.
+// Pairing is a pairing code and its result. The code is not stored.
 type Pairing struct {
 	ID        string     `json:"id"`
 	Account   string     `json:"account"`
@@ -36,7 +36,7 @@ type Pairing struct {
 	Replaced  bool       `json:"replaced,omitempty"`  // an existing connector was replaced
 }
 
-// Device is what a device reports about itself when it uses a claim code, and its
+// Device is what a device reports about itself when it uses a pairing code, and its
 // address.
 type Device struct {
 	Hostname    string    `json:"hostname"`
@@ -132,7 +132,7 @@ func (s *Store) pairingOf(idOrCode string) (*pairingRecord, bool) {
 	return s.pairingOfCode(idOrCode)
 }
 
-// CreatePairing creates a pairing and returns it with its claim code, which is not shown
+// CreatePairing creates a pairing and returns it with its code, which is not shown
 // again. An account may have 20 open pairings.
 func (s *Store) CreatePairing(ctx context.Context, account, createdBy string) (Pairing, string, error) {
 	code := newCode()
@@ -173,7 +173,7 @@ func checkRoom(t *tx, account string) error {
 	return nil
 }
 
-// ClaimPairing binds a claim code to a device by its secret, which becomes the connector's
+// ClaimPairing binds a pairing code to a device by its secret, which becomes the connector's
 // secret. With the same secret it returns the pairing in any state. Otherwise it fails with
 // ErrUnauthenticated (unknown code), ErrExpired, ErrUsed or ErrDenied.
 func (s *Store) ClaimPairing(ctx context.Context, code, secret string, d Device) (Pairing, error) {
@@ -181,13 +181,13 @@ func (s *Store) ClaimPairing(ctx context.Context, code, secret string, d Device)
 	if !ok || strings.ContainsFunc(secret, notBase62) {
 		return Pairing{}, Errorf(ErrInvalid, "the secret of the device must have %d letters and digits: update the connector", secretDigits)
 	}
-	unknown := Errorf(ErrUnauthenticated, "unknown claim code: check it for typing errors, or start a new pairing")
+	unknown := Errorf(ErrUnauthenticated, "unknown pairing code: check it for typing errors, or start a new pairing")
 	known, ok := s.pairingOfCode(code)
 	if !ok {
 		return Pairing{}, unknown
 	}
 	device := s.cleanDevice(d)
-	return update(ctx, s, "using the claim code", func(t *tx) (Pairing, error) {
+	return update(ctx, s, "using the pairing code", func(t *tx) (Pairing, error) {
 		r := pairingKind.load(t, known.Account, known.ID)
 		if r == nil {
 			return Pairing{}, unknown
@@ -208,11 +208,11 @@ func (s *Store) ClaimPairing(ctx context.Context, code, secret string, d Device)
 func errClaimed(p Pairing) error {
 	switch p.State {
 	case PairingDenied:
-		return Errorf(ErrDenied, "the pairing with this claim code was denied: start a new one")
+		return Errorf(ErrDenied, "the pairing with this code was denied: start a new one")
 	case PairingExpired:
-		return Errorf(ErrExpired, "the claim code has expired: start a new pairing")
+		return Errorf(ErrExpired, "the pairing code has expired: start a new pairing")
 	case PairingPending, PairingApproved:
-		return Errorf(ErrUsed, "another device has already used the claim code: start a new pairing for this one")
+		return Errorf(ErrUsed, "another device has already used the pairing code: start a new pairing for this one")
 	}
 	return nil
 }
