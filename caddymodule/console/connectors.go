@@ -93,7 +93,7 @@ func rotateConnector(v *visit) error {
 	case manage.RotationByHand:
 		return v.show(rotatedConnectorTab, rotated, nil)
 	case manage.RotationFailed:
-		return v.done(v.r.URL.EscapedPath(), "Nothing has changed: "+rotated.Name+" keeps its old token.", nil)
+		return v.done(connectorsTab.url()+"/"+rotated.ID+"/rotate", "Nothing has changed: "+rotated.Name+" keeps its old token.", nil)
 	default:
 		return v.done(connectorsTab.url(), rotated.Name+" has not taken its new token yet. It gets the token when it connects; until then the old one is valid.", nil)
 	}
