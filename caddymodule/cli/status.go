@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 
@@ -19,24 +20,17 @@ func printStatus(in *invocation, s manage.Status) {
 	row := func(name, format string, args ...any) {
 		in.printf("%-12s  %s\n", name, printable(fmt.Sprintf(format, args...)))
 	}
-	if s.Version != "" {
-		row("Postern", "%s, commit %s", s.Version, s.Commit)
+	known := func(name, value, more string) {
+		if value != "" {
+			row(name, "%s", value+more)
+		}
 	}
-	if s.Caddy != "" {
-		row("Caddy", "%s", s.Caddy)
-	}
-	if s.URL != "" {
-		row("API", "%s/v1", s.URL)
-	}
+	known("Postern", s.Version, ", commit "+s.Commit)
+	known("Caddy", s.Caddy, "")
+	known("API", s.URL, "/v1")
 	row("Listener", "%s (UDP)", s.Listener.Address)
-	if s.Listener.Public != "" {
-		row("Public", "%s", s.Listener.Public)
-	} else {
-		row("Public", "not known; set `public` in the model_gateway global options")
-	}
-	if s.Listener.Pin != "" {
-		row("Pin", "%s", s.Listener.Pin)
-	}
+	row("Public", "%s", cmp.Or(s.Listener.Public, "not known; set `public` in the model_gateway global options"))
+	known("Pin", s.Listener.Pin, "")
 	row("Connectors", "%d, %d online", s.Connectors.Total, s.Connectors.Online)
 	row("Deployments", "%s", deploymentsText(s.Deployments))
 	row("Keys", "%d active, %d revoked", s.Keys.Active, s.Keys.Revoked)

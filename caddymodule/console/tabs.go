@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"net/url"
@@ -105,13 +106,7 @@ func sentence(text string) string {
 // console.
 func (v *visit) endpoint() manage.Endpoint {
 	at := v.Manage.Endpoint()
-	if at.URL == "" {
-		scheme := "http"
-		if v.r.TLS != nil {
-			scheme = "https"
-		}
-		at.URL = scheme + "://" + v.r.Host
-	}
+	at.URL = cmp.Or(at.URL, origin(v.r))
 	return at
 }
 
