@@ -95,11 +95,11 @@ func (c *Console) get() (*console.Console, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.handler, err = console.New(console.Options{
+	c.handler = console.New(console.Options{
 		Manage: service, SignIn: open.SignIn, ClientIP: clientIP, Changes: c.app.gateway.Changes,
 		Logger: c.app.logger, Now: time.Now,
 	})
-	return c.handler, err
+	return c.handler, nil
 }
 
 // clientIP returns the client's address as Caddy sees it: that of the connection

@@ -197,7 +197,7 @@ func pairingEvents(t *testing.T, g *harness.Gateway, hook *receiver, upstreamURL
 	}
 	device.Signal(t, syscall.SIGTERM)
 	if all, _ := json.Marshal(hook.list()); strings.Contains(string(all), p.Code) {
-		t.Error("the events hold the claim code")
+		t.Error("the events hold the pairing code")
 	}
 }
 

@@ -40,7 +40,7 @@ type pairing struct {
 	} `json:"device"`
 }
 
-// startPairing makes a claim code by the command.
+// startPairing makes a pairing code by the command.
 func startPairing(t *testing.T, g *harness.Gateway) pairing {
 	t.Helper()
 	var p pairing

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/postern-dev/postern/caddymodule/cli/up"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
@@ -23,12 +24,11 @@ for their numbers.`,
   caddy gateway user add anna --account research`,
 		flags: limitFlags,
 		run: operation(func(in *invocation) (request, error) {
-			body := limitFields(in)
-			body["id"] = in.arg
-			return request{http.MethodPost, "/accounts", body}, nil
-		}, func(in *invocation, a store.Account) error {
+			r := limitRequest(in, http.MethodPost, "/accounts")
+			r.body["id"] = in.arg
+			return r, nil
+		}, func(in *invocation, a store.Account) {
 			in.printf("Account %q is added. Add its first user with `caddy gateway user add NAME --account %s`.\n", a.ID, a.ID)
-			return nil
 		}),
 	}, {
 		use: "set ID --max-… N", short: "Changes the limits of an account",
@@ -38,17 +38,16 @@ default. Existing records beyond a new limit stay.`,
   caddy gateway account set research --max-connectors 500 --max-deployments 0`,
 		flags: limitFlags,
 		run: operation(func(in *invocation) (request, error) {
-			body := limitFields(in)
-			if len(body) == 0 {
-				return request{}, usagef("no limit is given; for example: caddy gateway account set %s --max-keys 5000", in.arg)
+			r := limitRequest(in, http.MethodPatch, "/accounts/{}")
+			if len(r.body) == 0 {
+				return r, up.Usagef("no limit is given; for example: caddy gateway account set %s --max-keys 5000", in.arg)
 			}
-			return request{http.MethodPatch, itemPath("/accounts", in.arg), body}, nil
-		}, func(in *invocation, a store.Account) error {
+			return r, nil
+		}, func(in *invocation, a store.Account) {
 			in.printf("Account %q may have:\n\n", a.ID)
 			for _, name := range store.LimitNames() {
 				in.printf("  %-12s %6d\n", strings.TrimPrefix(name, "max_"), *a.Limits.Field(name))
 			}
-			return nil
 		}),
 	}, list[store.Account]{
 		kind: "account", short: "Lists accounts", all: true,
@@ -57,9 +56,8 @@ default. Existing records beyond a new limit stay.`,
 	}.command(), {
 		use: "remove ID", short: "Removes an empty account",
 		example: `  caddy gateway account remove research`,
-		run: operation(remove("/accounts"), func(in *invocation, a store.Account) error {
+		run: operation(send(http.MethodDelete, "/accounts/{}"), func(in *invocation, a store.Account) {
 			in.printf("Account %q is removed.\n", a.ID)
-			return nil
 		}),
 	}},
 }
@@ -72,15 +70,15 @@ func limitFlags(f *pflag.FlagSet) {
 	}
 }
 
-// limitFields returns the given limits.
-func limitFields(in *invocation) fields {
-	body := fields{}
+// limitRequest returns a request with the given limits.
+func limitRequest(in *invocation, method, path string) request {
+	r := in.request(method, path)
 	for _, name := range store.LimitNames() {
 		if in.Flags().Changed(limitFlag(name)) {
-			body[name], _ = in.Flags().GetInt(limitFlag(name))
+			r.body[name], _ = in.Flags().GetInt(limitFlag(name))
 		}
 	}
-	return body
+	return r
 }
 
 // limitFlag returns the flag of a limit, such as max-keys.

@@ -48,8 +48,9 @@ type command struct {
 	use, short, long, example string
 
 	aliases  []string
-	account  bool // it has the flag --account
-	local    bool // it needs no running gateway
+	account  bool     // it has the flag --account
+	local    bool     // it needs no running gateway
+	required []string // flags
 	flags    func(*pflag.FlagSet)
 	run      func(*invocation) error // nil for a group
 	commands []command               // of a group
@@ -112,7 +113,14 @@ func build(cmd *cobra.Command, c command, env environment) {
 	name := c.argument()
 	cmd.Args = guarded(func(cmd *cobra.Command, args []string) error { return checkArgument(cmd, name, args) })
 	cmd.RunE = guarded(func(cmd *cobra.Command, args []string) error {
-		return c.run(&invocation{Command: cmd, env: env, arg: strings.Join(args, "")})
+		in := &invocation{Command: cmd, env: env, arg: strings.Join(args, "")}
+		for _, name := range c.required {
+			if in.text(name) == "" {
+				example, _, _ := strings.Cut(strings.TrimSpace(c.example), "\n")
+				return up.Usagef("--%s is missing; for example: %s", name, example)
+			}
+		}
+		return c.run(in)
 	})
 }
 
@@ -129,11 +137,11 @@ func checkArgument(cmd *cobra.Command, name string, args []string) error {
 	want := min(len(name), 1)
 	switch {
 	case len(args) < want:
-		return usagef("%s is missing; usage: %s", name, cmd.UseLine())
+		return up.Usagef("%s is missing; usage: %s", name, cmd.UseLine())
 	case len(args) > want:
-		return usagef("unexpected argument %q; usage: %s", args[want], cmd.UseLine())
+		return up.Usagef("unexpected argument %q; usage: %s", args[want], cmd.UseLine())
 	case want == 1 && args[0] == "":
-		return usagef("%s is empty; usage: %s", name, cmd.UseLine())
+		return up.Usagef("%s is empty; usage: %s", name, cmd.UseLine())
 	}
 	return nil
 }
@@ -148,10 +156,8 @@ func group(cmd *cobra.Command, args []string) error {
 	for i, c := range available {
 		names[i] = c.Name()
 	}
-	return usagef("%q is not a command of `%s`; the commands are: %s", args[0], cmd.CommandPath(), strings.Join(names, ", "))
+	return up.Usagef("%q is not a command of `%s`; the commands are: %s", args[0], cmd.CommandPath(), strings.Join(names, ", "))
 }
-
-func usagef(format string, args ...any) error { return up.UsageError{Err: fmt.Errorf(format, args...)} }
 
 // guarded prints the errors of a command.
 func guarded(do func(*cobra.Command, []string) error) func(*cobra.Command, []string) error {

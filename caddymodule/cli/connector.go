@@ -19,12 +19,9 @@ var connectorCommands = command{
 		long: `Creates a connector and prints the tunnel token that its configuration needs.
 The token is not stored and cannot be shown again.`,
 		example: `  caddy gateway connector create --name workstation`,
-		account: true,
-		flags:   func(f *pflag.FlagSet) { f.String("name", "", "A name of your choice for the machine (required)") },
-		run: operation(func(in *invocation) (request, error) {
-			_, err := in.needs("name", "caddy gateway connector create --name workstation")
-			return request{http.MethodPost, "/connectors", in.flagFields("name")}, err
-		}, printCreatedConnector),
+		account: true, required: []string{"name"},
+		flags: func(f *pflag.FlagSet) { f.String("name", "", "A name of your choice for the machine (required)") },
+		run:   operation(send(http.MethodPost, "/connectors", "name"), printCreatedConnector),
 	}, list[manage.Connector]{
 		kind: "connector", short: "Lists connectors and their live state",
 		empty:  "Create one with `caddy gateway connector create --name NAME`.",
@@ -46,14 +43,13 @@ The token is not stored and cannot be shown again.`,
 that deployments use cannot be removed.`,
 		example: `  caddy gateway connector remove workstation`,
 		account: true,
-		run: operation(remove("/connectors"), func(in *invocation, c manage.Connector) error {
+		run: operation(send(http.MethodDelete, "/connectors/{}"), func(in *invocation, c manage.Connector) {
 			in.printf("Connector %q (%s) is removed.\n", printable(c.Name), c.ID)
-			return nil
 		}),
 	}},
 }
 
-func printCreatedConnector(in *invocation, c manage.CreatedConnector) error {
+func printCreatedConnector(in *invocation, c manage.CreatedConnector) {
 	in.printf(`Connector %q (%s) created. Its tunnel token is shown only this once.
 
 On the machine of the model server, save this as connector.json; "upstream" is
@@ -72,7 +68,6 @@ Then give a model of that server a public name, here:
 
   caddy gateway deployment set MODEL --connector %s
 `, printable(c.Name), c.ID, c.TunnelToken, c.ID)
-	return nil
 }
 
 var rotateCommand = command{
@@ -97,21 +92,21 @@ valid until the connector connects with the new one.`,
 				return request{}, err
 			}
 		}
-		body := in.flagFields()
-		body["show"] = in.is("show")
-		return request{http.MethodPost, itemPath("/connectors", in.arg) + "/rotate", body}, nil
+		r := in.request(http.MethodPost, "/connectors/{}/rotate")
+		r.body["show"] = in.is("show")
+		return r, nil
 	}, printRotatedConnector),
 }
 
-// printRotatedConnector prints the result of a rotation. If the connector cannot save
-// the token, it returns an error.
-func printRotatedConnector(in *invocation, r manage.RotatedConnector) error {
+// printRotatedConnector prints the result of a rotation. The command fails if the
+// connector cannot save the token.
+func printRotatedConnector(in *invocation, r manage.RotatedConnector) {
 	show := showCommand(r.ID, in.text("account"))
 	switch r.State {
 	case manage.Rotated:
 		in.printf("Connector %q (%s) has a new tunnel token. The old one is invalid.\n", printable(r.Name), r.ID)
 	case manage.RotationFailed:
-		return fmt.Errorf("the connector %q cannot write its configuration: %s\n"+
+		in.err = fmt.Errorf("the connector %q cannot write its configuration: %s\n"+
 			"The old token stays valid. Copy a new one into it; this command prints one:\n\n  %s", printable(r.Name), printable(r.Problem), show)
 	case manage.RotationByHand:
 		in.printf(`The new tunnel token of connector %q (%s) is shown only this once:
@@ -132,7 +127,6 @@ old one is valid. To copy a token by hand:
   %s
 `, printable(r.Name), r.ID, show)
 	}
-	return nil
 }
 
 // showCommand returns the command that prints a new token of a connector.

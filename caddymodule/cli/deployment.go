@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/postern-dev/postern/caddymodule/cli/up"
 	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/manage"
 )
@@ -48,7 +49,7 @@ Anything you leave out is reset to its default.`,
 			f.Int("max-concurrency", 0, "Limit of running requests (default no limit)")
 			f.StringArray("option", nil, "NAME=VALUE: adjustment for the model server (may be repeated)")
 		},
-		run: operation(deploymentRequest, func(in *invocation, d manage.Deployment) error {
+		run: operation(deploymentRequest, func(in *invocation, d manage.Deployment) {
 			through := make([]string, len(d.Through))
 			for i, l := range d.Through {
 				through[i] = fmt.Sprintf("connector %q (%s)", printable(l.Name), l.State)
@@ -57,11 +58,10 @@ Anything you leave out is reset to its default.`,
 			if d.Warning != "" {
 				in.warnf("Warning: %s\n", printable(d.Warning))
 			}
-			return nil
 		}),
 	}, list[manage.Deployment]{
 		kind: "deployment", short: "Lists deployments and their live state",
-		empty:  "Register one with `caddy gateway deployment set NAME --connector ID_OR_NAME`.",
+		empty:  "Publish a model with `caddy gateway deployment set NAME --connector ID_OR_NAME`.",
 		header: []string{"NAME", "STATE", "CONNECTOR", "UPSTREAM", "MODEL", "MAX", "OPTIONS", "UPDATED"},
 		row: func(in *invocation, d manage.Deployment) []string {
 			state, bound := d.StateText(), ""
@@ -84,9 +84,8 @@ Anything you leave out is reset to its default.`,
 		use: "remove NAME", short: "Removes a deployment",
 		example: `  caddy gateway deployment remove qwen3:8b`,
 		account: true,
-		run: operation(remove("/deployments"), func(in *invocation, d manage.Deployment) error {
+		run: operation(send(http.MethodDelete, "/deployments/{}"), func(in *invocation, d manage.Deployment) {
 			in.printf("Deployment %q is removed.\n", d.Name)
-			return nil
 		}),
 	}},
 }
@@ -94,24 +93,24 @@ Anything you leave out is reset to its default.`,
 func deploymentRequest(in *invocation) (request, error) {
 	connectors, _ := in.Flags().GetStringArray("connector")
 	if len(connectors) == 0 || slices.Contains(connectors, "") {
-		return request{}, usagef("--connector is missing; for example: caddy gateway deployment set %s --connector workstation", in.arg)
+		return request{}, up.Usagef("--connector is missing; for example: caddy gateway deployment set %s --connector workstation", in.arg)
 	}
-	body := in.flagFields("upstream", "model")
-	body["connectors"] = connectors
+	r := in.request(http.MethodPut, "/deployments/{}", "upstream", "model")
+	r.body["connectors"] = connectors
 	if bound, _ := in.Flags().GetInt("max-concurrency"); bound != 0 {
-		body["max_concurrency"] = bound
+		r.body["max_concurrency"] = bound
 	}
 	var options compat.Options
 	given, _ := in.Flags().GetStringArray("option")
 	for _, assignment := range given {
 		if err := options.Parse(assignment); err != nil {
-			return request{}, usagef("--option: %w", err)
+			return request{}, up.Usagef("--option: %w", err)
 		}
 	}
 	if options != (compat.Options{}) {
-		body["options"] = options
+		r.body["options"] = options
 	}
-	return request{http.MethodPut, itemPath("/deployments", in.arg), body}, nil
+	return r, nil
 }
 
 // optionsHelp returns the help of the options.

@@ -1,12 +1,23 @@
 package cli
 
 import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
 
+	"github.com/caddyserver/caddy/v2"
+	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/spf13/cobra"
+
+	"github.com/postern-dev/postern/caddymodule/cli/up"
+	"github.com/postern-dev/postern/caddymodule/manage"
 )
 
 // invocation is one run of a command.
@@ -14,6 +25,7 @@ type invocation struct {
 	*cobra.Command
 	env environment
 	arg string // the argument, "" if the command has none
+	err error  // of the printed answer: the command fails
 }
 
 // text returns the value of a string flag, "" if the command lacks it.
@@ -28,15 +40,6 @@ func (in *invocation) is(name string) bool {
 	return value
 }
 
-// needs returns the value of a string flag that must be given.
-func (in *invocation) needs(name, example string) (string, error) {
-	value := in.text(name)
-	if value == "" {
-		return "", usagef("--%s is missing; for example: %s", name, example)
-	}
-	return value, nil
-}
-
 func (in *invocation) printf(format string, args ...any) {
 	fmt.Fprintf(in.OutOrStdout(), format, args...)
 }
@@ -45,73 +48,56 @@ func (in *invocation) warnf(format string, args ...any) {
 	fmt.Fprintf(in.ErrOrStderr(), format, args...)
 }
 
-// fields is the body of a request.
-type fields map[string]any
-
-// flagFields returns the account and the given string flags, without empty ones.
-func (in *invocation) flagFields(names ...string) fields {
-	f := fields{}
-	for _, name := range append(names, "account") {
-		if value := in.text(name); value != "" {
-			f[name] = value
-		}
-	}
-	return f
-}
-
-// request is a request to the management API; without a body unless it has one.
+// request is a request to the management API; without a body if it is nil.
 type request struct {
 	method, path string
-	body         fields
+	body         map[string]any
+}
+
+// request returns a request in the account of the command. "{}" in the path is its
+// argument, which may contain any character; dots are escaped, as clients remove dot
+// segments. The body has the given string flags, without empty ones.
+func (in *invocation) request(method, path string, flags ...string) request {
+	r := request{method: method, path: strings.Replace(path, "{}", strings.ReplaceAll(url.PathEscape(in.arg), ".", "%2E"), 1)}
+	account := in.text("account")
+	if method == http.MethodGet || method == http.MethodDelete {
+		if account != "" {
+			r.path += "?account=" + url.QueryEscape(account)
+		}
+		return r
+	}
+	r.body = map[string]any{}
+	for _, name := range append(flags, "account") {
+		if value := in.text(name); value != "" {
+			r.body[name] = value
+		}
+	}
+	return r
+}
+
+// send is the request of a command that needs no more than its flags.
+func send(method, path string, flags ...string) func(*invocation) (request, error) {
+	return func(in *invocation) (request, error) { return in.request(method, path, flags...), nil }
 }
 
 // operation returns the function of a command that makes one request. It prints the
 // answer as JSON, or by show.
-func operation[T any](make func(*invocation) (request, error), show func(*invocation, T) error) func(*invocation) error {
+func operation[T any](make func(*invocation) (request, error), show func(*invocation, T)) func(*invocation) error {
 	return func(in *invocation) error {
 		r, err := make(in)
 		if err != nil {
 			return err
 		}
-		c, err := in.client()
-		if err != nil {
-			return err
-		}
 		var answer T
-		if err := c.do(in.Context(), r, &answer); err != nil {
+		if err := in.do(r, &answer); err != nil {
 			return err
 		}
 		if in.is("json") {
 			return printJSON(in.OutOrStdout(), answer)
 		}
-		return show(in, answer)
+		show(in, answer)
+		return in.err
 	}
-}
-
-// fetch makes a request without a body.
-func fetch(method, path string) func(*invocation) (request, error) {
-	return func(*invocation) (request, error) { return request{method: method, path: path}, nil }
-}
-
-// remove deletes the record of a collection that the argument names.
-func remove(collection string) func(*invocation) (request, error) {
-	return func(in *invocation) (request, error) {
-		return request{method: http.MethodDelete, path: in.withAccount(itemPath(collection, in.arg))}, nil
-	}
-}
-
-// itemPath returns the path of a record. Its name may contain any character; dots are
-// escaped, as clients remove dot segments.
-func itemPath(collection, name string) string {
-	return collection + "/" + strings.ReplaceAll(url.PathEscape(name), ".", "%2E")
-}
-
-// withAccount adds the account to a path, unless it is the default one.
-func (in *invocation) withAccount(path string) string {
-	if account := in.text("account"); account != "" {
-		return path + "?account=" + url.QueryEscape(account)
-	}
-	return path
 }
 
 // list is a command that prints the records of one kind, of an account.
@@ -127,26 +113,113 @@ type list[T any] struct {
 
 // command returns the entry of the table.
 func (l list[T]) command() command {
-	make := func(in *invocation) (request, error) {
-		return request{method: http.MethodGet, path: in.withAccount("/" + l.kind + "s")}, nil
+	return command{
+		use: "list", short: l.short, example: "  caddy gateway " + l.kind + " list", account: !l.all,
+		run: operation(send(http.MethodGet, "/"+l.kind+"s"), l.print),
 	}
-	return command{use: "list", short: l.short, example: "  caddy gateway " + l.kind + " list", account: !l.all, run: operation(make, l.print)}
 }
 
-func (l list[T]) print(in *invocation, records []T) error {
+func (l list[T]) print(in *invocation, records []T) {
 	if len(records) == 0 {
 		in.printf("No %ss yet. %s\n", l.kind, l.empty)
-		return nil
+		return
 	}
 	rows := [][]string{l.header}
 	for _, r := range records {
 		rows = append(rows, l.row(in, r))
 	}
-	if err := printTable(in.OutOrStdout(), rows); err != nil {
-		return err
-	}
+	in.err = printTable(in.OutOrStdout(), rows)
 	if l.notes != nil {
 		l.notes(in, records)
 	}
+}
+
+// admin finds the admin endpoint, a Caddy network address, as Caddy's own commands do.
+func (in *invocation) admin() (string, error) {
+	if in.text("address") == "" && in.text("config") == "" {
+		return up.DefaultAdmin(), nil
+	}
+	address, err := caddycmd.DetermineAdminAPIAddress(in.text("address"), nil, in.text("config"), in.text("adapter"))
+	if err != nil {
+		return "", up.Usagef("finding the admin endpoint: %w", err)
+	}
+	return address, nil
+}
+
+// do sends a request to the management API of the running gateway and decodes the
+// answer into out.
+func (in *invocation) do(r request, out any) error {
+	address, err := in.admin()
+	if err != nil {
+		return err
+	}
+	addr, err := caddy.ParseNetworkAddress(address)
+	if err != nil || addr.PortRangeSize() > 1 {
+		return up.Usagef("the admin endpoint %q is not an address such as localhost:2019", address)
+	}
+	dial, header := addr.JoinHostPort(0), http.Header{"Content-Type": {"application/json"}}
+	base := "http://" + dial
+	if addr.IsUnixNetwork() || addr.IsFdNetwork() {
+		base = "http://127.0.0.1"
+		dial, _, _ = strings.Cut(dial, "|") // the permissions of a socket
+	} else {
+		header.Set("Origin", base) // Caddy checks it
+	}
+	var body io.Reader
+	if r.body != nil {
+		data, err := json.Marshal(r.body)
+		if err != nil {
+			return fmt.Errorf("encoding the request: %w", err)
+		}
+		body = bytes.NewReader(data)
+	}
+	req, err := http.NewRequestWithContext(in.Context(), r.method, base+manage.AdminPrefix+r.path, body)
+	if err != nil {
+		return fmt.Errorf("creating the request: %w", err)
+	}
+	req.Header = header
+	resp, err := (&http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, addr.Network, dial)
+		},
+	}}).Do(req)
+	if err != nil {
+		return fmt.Errorf("no gateway answers at %s: %w\nStart it with `caddy run --config Caddyfile` or `caddy gateway up`, or name its admin endpoint with --address", address, err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode >= http.StatusBadRequest {
+		return refusal(address, resp)
+	}
+	if err := json.NewDecoder(resp.Body).Decode(out); err != nil {
+		return fmt.Errorf("reading the answer of the gateway at %s: %w", address, err)
+	}
 	return nil
+}
+
+// refusal returns the error of a response, from the management API or from another
+// server.
+func refusal(address string, resp *http.Response) error {
+	const limit = 1 << 20 // bytes
+	var answer struct {
+		Error string `json:"error"`
+	}
+	err := json.NewDecoder(io.LimitReader(resp.Body, limit)).Decode(&answer)
+	switch {
+	case err == nil && answer.Error != "":
+		return errors.New(answer.Error)
+	case resp.StatusCode == http.StatusNotFound:
+		return fmt.Errorf("the Caddy at %s has no model gateway; build it with the module (`caddy list-modules` shows the modules of a program)", address)
+	}
+	return fmt.Errorf("the server at %s answered HTTP %d", address, resp.StatusCode)
+}
+
+// url returns the base of the gateway's HTTP API for a sample request, or a
+// placeholder if it is not known.
+func (in *invocation) url() string {
+	var status manage.Status
+	if in.do(request{method: http.MethodGet, path: "/status"}, &status) != nil || status.URL == "" {
+		return "https://YOUR-GATEWAY"
+	}
+	return status.URL
 }

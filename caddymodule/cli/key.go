@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/postern-dev/postern/caddymodule/cli/up"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
@@ -19,12 +20,12 @@ The scope lists the deployments that the key may use: comma-separated names or
 patterns. "*" matches any characters, "?" one character.`,
 		example: `  caddy gateway key create --name laptop
   caddy gateway key create --name ci --scope "qwen*,llama3.2:3b" --json`,
-		account: true,
+		account: true, required: []string{"name"},
 		flags: func(f *pflag.FlagSet) {
 			f.String("name", "", "What the key is for (required)")
 			f.String("scope", "", `The deployments it may use (default "*", all of them)`)
 		},
-		run: operation(keyRequest, func(in *invocation, key manage.CreatedKey) error {
+		run: operation(keyRequest, func(in *invocation, key manage.CreatedKey) {
 			in.printf(`Key %q created. It is shown only this once, so store it now:
 
   %s
@@ -36,7 +37,6 @@ Try it:
 
   curl %s/v1/models -H "Authorization: Bearer %s"
 `, printable(key.Name), key.Key, key.ID, printable(key.Scope), in.url(), key.Key)
-			return nil
 		}),
 	}, list[store.Key]{
 		kind: "key", short: "Lists API keys",
@@ -55,13 +55,12 @@ Try it:
 refused and its running requests have been stopped.`,
 		example: `  caddy gateway key revoke key_06b3kz9v6dfx7fbv7wq7m5r2qm`,
 		account: true,
-		run: operation(remove("/keys"), func(in *invocation, key manage.DeletedKey) error {
+		run: operation(send(http.MethodDelete, "/keys/{}"), func(in *invocation, key manage.DeletedKey) {
+			what := "is revoked"
 			if key.Removed {
-				in.printf("Key %q (%s) was revoked already, and is removed now.\n", printable(key.Name), key.ID)
-				return nil
+				what = "was revoked already, and is removed now"
 			}
-			in.printf("Key %q (%s) is revoked.\n", printable(key.Name), key.ID)
-			return nil
+			in.printf("Key %q (%s) %s.\n", printable(key.Name), key.ID, what)
 		}),
 	}, {
 		use: "remove ID", short: "Removes an API key from the list",
@@ -74,33 +73,25 @@ are removed automatically after 90 days.`,
 }
 
 func keyRequest(in *invocation) (request, error) {
-	if _, err := in.needs("name", "caddy gateway key create --name laptop"); err != nil {
-		return request{}, err
-	}
 	if in.Flags().Changed("scope") && in.text("scope") == "" {
 		// An unset variable of a script must not mean "all".
-		return request{}, usagef(`--scope is empty; for all deployments write --scope "*", or leave it out`)
+		return request{}, up.Usagef(`--scope is empty; for all deployments write --scope "*", or leave it out`)
 	}
-	return request{http.MethodPost, "/keys", in.flagFields("name", "scope")}, nil
+	return in.request(http.MethodPost, "/keys", "name", "scope"), nil
 }
 
 // removeKey deletes a key, twice if it is active: the first request only revokes it.
 func removeKey(in *invocation) error {
-	c, err := in.client()
-	if err != nil {
-		return err
-	}
 	var key manage.DeletedKey
-	r, _ := remove("/keys")(in)
-	for range 2 {
-		if key.Removed {
-			break
-		}
-		if err := c.do(in.Context(), r, &key); err != nil {
-			return err
-		}
+	r := in.request(http.MethodDelete, "/keys/{}")
+	err := in.do(r, &key)
+	if err == nil && !key.Removed {
+		err = in.do(r, &key)
 	}
-	if in.is("json") {
+	switch {
+	case err != nil:
+		return err
+	case in.is("json"):
 		return printJSON(in.OutOrStdout(), key)
 	}
 	in.printf("Key %q (%s) is removed.\n", printable(key.Name), key.ID)

@@ -10,28 +10,27 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/postern-dev/postern/caddymodule/cli/up"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
 var pairingCommands = command{
-	use: "pairing", short: "Pairs connectors by a claim code",
-	long: `Pairs connectors by a claim code: the gateway creates a code, the machine of the
-model server uses it, and a person approves that machine. No token is copied.`,
+	use: "pairing", short: "Pairs connectors by a code",
+	long: `Pairs connectors by a code: the gateway creates a pairing code, the machine of
+the model server uses it, and a person approves that machine. No token is copied.`,
 	example: `  caddy gateway pairing start
   caddy gateway pairing list
   caddy gateway pairing approve PAIR-7K3M-Q9TX`,
 	commands: []command{{
-		use: "start", short: "Creates a claim code for one device",
-		long: `Creates a claim code for one device, valid for 15 minutes, and prints the command for
-the machine of the model server. The device then waits for approval.`,
+		use: "start", short: "Creates a pairing code for one device",
+		long: `Creates a pairing code for one device, valid for 15 minutes, and prints the command
+for the machine of the model server. The device then waits for approval.`,
 		example: `  caddy gateway pairing start
   caddy gateway pairing start --json`,
 		account: true,
-		run: operation(func(in *invocation) (request, error) {
-			return request{http.MethodPost, "/pairings", in.flagFields()}, nil
-		}, func(in *invocation, p manage.Pairing) error {
-			in.printf(`The claim code is %s. It works once, and expires %s.
+		run: operation(send(http.MethodPost, "/pairings"), func(in *invocation, p manage.Pairing) {
+			in.printf(`The pairing code is %s. It works once, and expires %s.
 
 On the machine of the model server, run this command; --upstream is the address of
 the model server:
@@ -42,10 +41,9 @@ It prints a fingerprint and waits. Compare the fingerprint and approve the devic
 
   caddy gateway pairing approve %s
 `, p.Code, in.env.in(p.ExpiresAt), in.url(), p.Code, p.Code)
-			return nil
 		}),
 	}, list[manage.Pairing]{
-		kind: "pairing", short: "Lists claim codes and the devices that wait for approval",
+		kind: "pairing", short: "Lists pairing codes and the devices that wait for approval",
 		empty:  "Start one with `caddy gateway pairing start`.",
 		header: []string{"ID", "CODE", "STATE", "DEVICE", "OS", "VERSION", "ADDRESS", "FINGERPRINT", "UPSTREAMS", "ENDS"},
 		row:    pairingRow,
@@ -69,31 +67,30 @@ for a machine that lost its configuration, or was set up again.`,
 			f.String("name", "", "The connector's name (default: the device's host name)")
 			f.String("replace", "", "The name or id of the connector that the device replaces")
 			f.String("fingerprint", "", "The fingerprint that the device shows")
-			f.Bool("yes", false, "Skip the comparison of fingerprints")
+			f.BoolP("yes", "y", false, "Skip the comparison of fingerprints")
 		},
-		run: operation(approval, func(in *invocation, p manage.Pairing) error {
+		run: operation(approval, func(in *invocation, p manage.Pairing) {
 			as := "as connector " + p.Connector
 			if p.Replaced {
 				as = "in place of connector " + p.Connector
 			}
 			in.printf("%s is approved %s. If it is still waiting, it connects by itself.\n", deviceName(p), as)
-			return nil
 		}),
 	}, {
 		use: "deny CODE_OR_ID", short: "Denies a waiting device, or cancels a code",
 		example: `  caddy gateway pairing deny PAIR-7K3M-Q9TX`,
 		account: true,
 		run: operation(func(in *invocation) (request, error) {
-			body, err := in.flagFields(), error(nil)
-			body["pairing"], err = in.pairing()
-			return request{http.MethodPost, "/pairings/deny", body}, err
-		}, func(in *invocation, p manage.Pairing) error {
+			pairing, err := in.pairing()
+			r := in.request(http.MethodPost, "/pairings/deny")
+			r.body["pairing"] = pairing
+			return r, err
+		}, func(in *invocation, p manage.Pairing) {
 			if p.Device == nil {
 				in.printf("The code is cancelled.\n")
-				return nil
+			} else {
+				in.printf("%s is denied.\n", deviceName(p))
 			}
-			in.printf("%s is denied.\n", deviceName(p))
-			return nil
 		}),
 	}},
 }
@@ -127,27 +124,27 @@ func printPairingNotes(in *invocation, pairings []manage.Pairing) {
 		}
 	}
 	if slices.ContainsFunc(pairings, func(p manage.Pairing) bool { return p.Limited }) {
-		in.printf("\nMany wrong claim codes are being tried from many networks, so some codes are\n" +
+		in.printf("\nMany wrong pairing codes are being tried from many networks, so some codes are\n" +
 			"refused unchecked. A device that is refused may have to try again.\n")
 	}
 }
 
 // approval returns the request that approves a device.
 func approval(in *invocation) (request, error) {
-	body := in.flagFields("name", "replace")
-	if body["name"] != nil && body["replace"] != nil {
-		return request{}, usagef("--name and --replace exclude each other: a connector that is replaced keeps its name")
+	r := in.request(http.MethodPost, "/pairings/approve", "name", "replace")
+	if r.body["name"] != nil && r.body["replace"] != nil {
+		return r, up.Usagef("--name and --replace exclude each other: a connector that is replaced keeps its name")
 	}
 	pairing, err := in.pairing()
 	if err != nil {
-		return request{}, err
+		return r, err
 	}
-	body["pairing"] = pairing
+	r.body["pairing"] = pairing
 	fingerprint, err := in.fingerprint(pairing)
 	if fingerprint != "" {
-		body["fingerprint"] = fingerprint
+		r.body["fingerprint"] = fingerprint
 	}
-	return request{http.MethodPost, "/pairings/approve", body}, err
+	return r, err
 }
 
 // fingerprint returns the fingerprint that the device must have: the given one, or
@@ -157,16 +154,12 @@ func (in *invocation) fingerprint(pairing string) (string, error) {
 	switch {
 	case in.Flags().Changed("fingerprint") && strings.TrimSpace(given) == "":
 		// An unset variable of a script must not mean "any".
-		return "", usagef("--fingerprint is empty; pass the fingerprint that the device shows, or --yes to skip the comparison")
+		return "", up.Usagef("--fingerprint is empty; pass the fingerprint that the device shows, or --yes to skip the comparison")
 	case given != "" || in.is("yes"):
 		return given, nil
 	}
-	c, err := in.client()
-	if err != nil {
-		return "", err
-	}
 	var pairings []manage.Pairing
-	if err := c.do(in.Context(), request{method: http.MethodGet, path: in.withAccount("/pairings")}, &pairings); err != nil {
+	if err := in.do(in.request(http.MethodGet, "/pairings"), &pairings); err != nil {
 		return "", err
 	}
 	i := slices.IndexFunc(pairings, func(p manage.Pairing) bool { return p.ID == pairing || p.Code == pairing })
@@ -175,21 +168,21 @@ func (in *invocation) fingerprint(pairing string) (string, error) {
 	}
 	d := pairings[i].Device
 	in.warnf("%s waits at %s. Its fingerprint is\n\n  %s\n\n", printable(d.Hostname), printable(d.Address), printable(d.Fingerprint))
-	err = in.env.confirm(in.Command, "Does its terminal show the same fingerprint?")
+	err := in.env.confirm(in.Command, "Does its terminal show the same fingerprint?")
 	if errors.Is(err, errNoTerminal) {
-		err = usagef("no terminal to ask on; add --fingerprint with the fingerprint that the device shows, or --yes")
+		err = up.Usagef("no terminal to ask on; add --fingerprint with the fingerprint that the device shows, or --yes")
 	}
 	return d.Fingerprint, err
 }
 
-// pairing returns the argument: a normalized claim code, or the id of a pairing.
+// pairing returns the argument: a normalized pairing code, or the id of a pairing.
 func (in *invocation) pairing() (string, error) {
 	if strings.HasPrefix(in.arg, "pair_") {
 		return in.arg, nil
 	}
 	code, ok := store.NormalizeCode(in.arg)
 	if !ok {
-		return "", usagef("the argument is neither a claim code, such as PAIR-7K3M-Q9TX, nor the id of a pairing; usage: %s", in.UseLine())
+		return "", up.Usagef("the argument is neither a pairing code, such as PAIR-7K3M-Q9TX, nor the id of a pairing; usage: %s", in.UseLine())
 	}
 	return code, nil
 }

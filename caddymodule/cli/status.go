@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 
@@ -12,42 +13,34 @@ import (
 var statusCommand = command{
 	use: "status", short: "Shows the listener, connectors, deployments and counters",
 	example: `  caddy gateway status`,
-	run:     operation(fetch(http.MethodGet, "/status"), printStatus),
+	run:     operation(send(http.MethodGet, "/status"), printStatus),
 }
 
-func printStatus(in *invocation, s manage.Status) error {
+func printStatus(in *invocation, s manage.Status) {
 	row := func(name, format string, args ...any) {
 		in.printf("%-12s  %s\n", name, printable(fmt.Sprintf(format, args...)))
 	}
-	if s.Version != "" {
-		row("Postern", "%s, commit %s", s.Version, s.Commit)
+	known := func(name, value, more string) {
+		if value != "" {
+			row(name, "%s", value+more)
+		}
 	}
-	if s.Caddy != "" {
-		row("Caddy", "%s", s.Caddy)
-	}
-	if s.URL != "" {
-		row("API", "%s/v1", s.URL)
-	}
+	known("Postern", s.Version, ", commit "+s.Commit)
+	known("Caddy", s.Caddy, "")
+	known("API", s.URL, "/v1")
 	row("Listener", "%s (UDP)", s.Listener.Address)
-	if s.Listener.Public != "" {
-		row("Public", "%s", s.Listener.Public)
-	} else {
-		row("Public", "not known; set `public` in the model_gateway global options")
-	}
-	if s.Listener.Pin != "" {
-		row("Pin", "%s", s.Listener.Pin)
-	}
+	row("Public", "%s", cmp.Or(s.Listener.Public, "not known; set `public` in the model_gateway global options"))
+	known("Pin", s.Listener.Pin, "")
 	row("Connectors", "%d, %d online", s.Connectors.Total, s.Connectors.Online)
 	row("Deployments", "%s", deploymentsText(s.Deployments))
 	row("Keys", "%d active, %d revoked", s.Keys.Active, s.Keys.Revoked)
 	c := s.Counters
 	row("Tunnels", "%d opened, %d replaced, %d denied, %d rejected", c.Connected, c.Replaced, c.Denied, c.Rejected)
 	row("Requests", "%d, %d without an answer", c.Requests, c.Failed)
-	if client, err := in.client(); err == nil && up.Exposed(client.address) {
+	if address, err := in.admin(); err == nil && up.Exposed(address) {
 		in.warnf("\nWarning: the admin endpoint is at %s, where every local process can manage the gateway. "+
-			"Put it on a Unix socket: `admin unix//run/caddy/admin.sock|0600` in the Caddyfile's global options.\n", printable(client.address))
+			"Put it on a Unix socket: `admin unix//run/caddy/admin.sock|0600` in the Caddyfile's global options.\n", printable(address))
 	}
-	return nil
 }
 
 // deploymentsText counts the available deployments, and the others by state.

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -61,7 +62,7 @@ func newPassword(in *invocation) (string, error) {
 		case err != nil:
 			return "", fmt.Errorf("reading the password: %w", err)
 		case line == "":
-			return "", usagef("the standard input holds no password")
+			return "", up.Usagef("the standard input holds no password")
 		}
 		return line, nil
 	}
@@ -80,13 +81,22 @@ func newPassword(in *invocation) (string, error) {
 func terminalPassword(cmd *cobra.Command, prompt string) (string, error) {
 	fd := int(os.Stdin.Fd())
 	if !term.IsTerminal(fd) {
-		return "", usagef("no terminal to ask for the password; use --password-stdin")
+		return "", up.Usagef("no terminal to ask for the password; use --password-stdin")
 	}
-	restore, err := restoreAtInterrupt(fd)
+	state, err := term.GetState(fd)
 	if err != nil {
 		return "", fmt.Errorf("reading the password: %w", err)
 	}
-	defer restore()
+	// Ctrl-C ends the program, but must not leave the terminal without its echo.
+	interrupted, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+	keep := context.AfterFunc(interrupted, func() {
+		_ = term.Restore(fd, state) // a failure cannot be handled
+		os.Exit(exitFailed)
+	})
+	defer func() {
+		keep()
+		stop()
+	}()
 	fmt.Fprint(cmd.ErrOrStderr(), prompt)
 	password, err := term.ReadPassword(fd)
 	fmt.Fprintln(cmd.ErrOrStderr())
@@ -94,28 +104,4 @@ func terminalPassword(cmd *cobra.Command, prompt string) (string, error) {
 		return "", fmt.Errorf("reading the password: %w", err)
 	}
 	return string(password), nil
-}
-
-// restoreAtInterrupt restores the echo of the terminal when Ctrl-C ends the program,
-// until stop is called.
-func restoreAtInterrupt(fd int) (stop func(), err error) {
-	state, err := term.GetState(fd)
-	if err != nil {
-		return nil, err
-	}
-	interrupted := make(chan os.Signal, 1)
-	signal.Notify(interrupted, os.Interrupt, syscall.SIGTERM)
-	stopped := make(chan struct{})
-	go func() {
-		select {
-		case <-interrupted:
-			_ = term.Restore(fd, state) // a failure cannot be handled
-			os.Exit(exitFailed)
-		case <-stopped:
-		}
-	}()
-	return func() {
-		signal.Stop(interrupted)
-		close(stopped)
-	}, nil
 }

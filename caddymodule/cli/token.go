@@ -33,14 +33,14 @@ The rights are a comma-separated list of:
 No token can create tokens, users or links.`,
 		example: `  caddy gateway token create --name monitoring --user anna
   caddy gateway token create --name ci --user anna --rights keys,deployments --days 90`,
-		account: true,
+		account: true, required: []string{"name", "user"},
 		flags: func(f *pflag.FlagSet) {
 			f.String("name", "", "What the token is for (required)")
 			f.String("user", "", "The name or id of the user that it acts for (required)")
 			f.StringSlice("rights", nil, "The rights of the token (default read)")
 			f.Int("days", 0, "Days until it expires (default: never)")
 		},
-		run: operation(tokenRequest, func(in *invocation, t manage.CreatedToken) error {
+		run: operation(tokenRequest, func(in *invocation, t manage.CreatedToken) {
 			in.printf(`Management token %q created. It is shown only this once, so store it now:
 
   %s
@@ -49,7 +49,6 @@ No token can create tokens, users or links.`,
   rights   %s
   expires  %s
 `, printable(t.Name), t.Token, t.ID, t.Rights, in.env.end(t.ExpiresAt))
-			return nil
 		}),
 	}, list[manage.Token]{
 		kind: "token", short: "Lists management tokens",
@@ -71,40 +70,35 @@ possible later, too, with the same id.`,
 			f.Bool("made", false, "Also revoke and remove what the token created or changed")
 		},
 		run: operation(func(in *invocation) (request, error) {
-			r, err := remove("/tokens")(in)
+			r := in.request(http.MethodDelete, "/tokens/{}")
 			if in.is("made") && in.text("account") != "" {
 				r.path += "&made=remove"
 			} else if in.is("made") {
 				r.path += "?made=remove"
 			}
-			return r, err
+			return r, nil
 		}, printRevokedToken),
 	}},
 }
 
 func tokenRequest(in *invocation) (request, error) {
-	for _, name := range []string{"name", "user"} {
-		if _, err := in.needs(name, "caddy gateway token create --name ci --user anna"); err != nil {
-			return request{}, err
-		}
-	}
-	body := in.flagFields("name", "user")
+	r := in.request(http.MethodPost, "/tokens", "name", "user")
 	if rights, _ := in.Flags().GetStringSlice("rights"); in.Flags().Changed("rights") {
 		if _, err := store.ParseRights(rights); err != nil {
 			return request{}, up.UsageError{Err: err}
 		}
-		body["rights"] = rights
+		r.body["rights"] = rights
 	}
 	if days, _ := in.Flags().GetInt("days"); in.Flags().Changed("days") {
 		if days < 1 {
-			return request{}, usagef("--days is %d, but must be at least 1; leave it out for a token that does not expire", days)
+			return request{}, up.Usagef("--days is %d, but must be at least 1; leave it out for a token that does not expire", days)
 		}
-		body["expires_at"] = in.env.now().UTC().AddDate(0, 0, days).Format(time.RFC3339)
+		r.body["expires_at"] = in.env.now().UTC().AddDate(0, 0, days).Format(time.RFC3339)
 	}
-	return request{http.MethodPost, "/tokens", body}, nil
+	return r, nil
 }
 
-func printRevokedToken(in *invocation, token manage.RevokedToken) error {
+func printRevokedToken(in *invocation, token manage.RevokedToken) {
 	in.printf("Management token %s is revoked.\n", token.ID)
 	switch {
 	case token.Made.Count() == 0:
@@ -115,9 +109,8 @@ func printRevokedToken(in *invocation, token manage.RevokedToken) error {
 		in.printf("\nIf it was leaked, revoke and remove them, too:\n\n  caddy gateway token revoke %s --made\n", token.ID)
 	}
 	if left := token.Made.Problems(); len(left) > 0 {
-		return fmt.Errorf("%d of these could not be removed; the list has the reasons", len(left))
+		in.err = fmt.Errorf("%d of these could not be removed; the list has the reasons", len(left))
 	}
-	return nil
 }
 
 // made lists what a token created or changed, one a line.

@@ -18,7 +18,7 @@ func upCommand(host up.Host) command {
 		use:   "up [--connect URL] [--listen ADDRESS]",
 		short: "Runs a gateway and a connector on this machine, in one process",
 		long: `Runs a gateway on localhost and a connector to a model server, in one process. It
-registers the server's models and prints an API key, a request to paste and a link
+publishes the server's models and prints an API key, a request to paste and a link
 to the web console.
 
 The model server is that of --connect, or the first that answers on one of the
@@ -33,7 +33,7 @@ data directory. Each run creates a new key "up" and removes that of the last run
 		local: true,
 		flags: func(f *pflag.FlagSet) {
 			f.String("connect", "", "Base URL of the model server (default: search this machine)")
-			f.String("listen", "", "Where the gateway serves HTTP, on loopback (default \""+up.DefaultListen+"\")")
+			f.String("listen", up.DefaultListen, "Where the gateway serves HTTP, on loopback")
 			f.Bool("json", false, "Print what is running as JSON instead of text")
 		},
 		run: func(in *invocation) error {

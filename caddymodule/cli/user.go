@@ -22,12 +22,11 @@ characters.`,
 		flags:   func(f *pflag.FlagSet) { f.Bool("password-stdin", false, "Read the password from the standard input") },
 		run: operation(func(in *invocation) (request, error) {
 			password, err := newPassword(in)
-			body := in.flagFields()
-			body["name"], body["password"] = in.arg, password
-			return request{http.MethodPost, "/users", body}, err
-		}, func(in *invocation, u manage.User) error {
+			r := in.request(http.MethodPost, "/users")
+			r.body["name"], r.body["password"] = in.arg, password
+			return r, err
+		}, func(in *invocation, u manage.User) {
 			in.printf("User %q (%s) is added to account %q.\n", printable(u.Name), u.ID, printable(u.Account))
-			return nil
 		}),
 	}, list[manage.User]{
 		kind: "user", short: "Lists users of the console",
@@ -42,9 +41,8 @@ characters.`,
 the user. API keys and connectors belong to the account, and stay.`,
 		example: `  caddy gateway user remove anna`,
 		account: true,
-		run: operation(remove("/users"), func(in *invocation, u manage.User) error {
+		run: operation(send(http.MethodDelete, "/users/{}"), func(in *invocation, u manage.User) {
 			in.printf("User %q (%s) is removed.\n", printable(u.Name), u.ID)
-			return nil
 		}),
 	}, {
 		use: "recovery-link ID_OR_NAME", short: "Prints a link with which a user sets a new password",
@@ -53,9 +51,8 @@ and ends the user's sessions when it is used. Its page also offers to remove the
 user's passkeys, and to revoke management tokens and invitations.`,
 		example: `  caddy gateway user recovery-link anna`,
 		account: true,
-		run: operation(func(in *invocation) (request, error) {
-			return request{http.MethodPost, itemPath("/users", in.arg) + "/recovery-link", in.flagFields()}, nil
-		}, printLink("Send this link to the user. It sets a new password, works once, and expires")),
+		run: operation(send(http.MethodPost, "/users/{}/recovery-link"),
+			printLink("Send this link to the user. It sets a new password, works once, and expires")),
 	}},
 }
 
@@ -64,14 +61,11 @@ var setupLinkCommand = command{
 	long: `Prints a link that creates the first user of the console. It works once, for 15
 minutes, and only while no user exists. A new link invalidates the previous one.`,
 	example: `  caddy gateway setup-link`,
-	run: operation(func(*invocation) (request, error) {
-		return request{http.MethodPost, "/setup-link", fields{}}, nil
-	}, printLink("Open this link to become the first user. It works once, and expires")),
+	run:     operation(send(http.MethodPost, "/setup-link"), printLink("Open this link to become the first user. It works once, and expires")),
 }
 
-func printLink(what string) func(*invocation, manage.Link) error {
-	return func(in *invocation, link manage.Link) error {
+func printLink(what string) func(*invocation, manage.Link) {
+	return func(in *invocation, link manage.Link) {
 		in.printf("%s %s:\n\n  %s\n\n", what, in.env.in(link.ExpiresAt), link.URL)
-		return nil
 	}
 }

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"context"
 	"reflect"
 	"strconv"
 	"strings"
@@ -13,15 +14,12 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-const (
-	activityPath = "/console/activity"
-	usageDays    = 30 // that the plot shows
-)
+const usageDays = 30 // that the plot shows
 
 // activityTab shows the requests and the usage of the account: numbers and names,
 // never content.
 var activityTab = &tab{
-	name: "activity", title: "Activity", data: activityData,
+	path: "activity", name: "activity", title: "Activity", data: activityData,
 	live: []string{"activity-list", "activity-usage"}, every: 10 * time.Second,
 }
 
@@ -31,32 +29,22 @@ type activityPage struct {
 	Sum  store.UsageDay
 }
 
-func activityData(v *visit) (any, error) {
-	requests, err := v.Manage.Activity(v.ctx)
-	if err != nil {
-		return nil, err
-	}
-	days, err := v.Manage.Usage(v.ctx, manage.Usage{Days: strconv.Itoa(usageDays)})
-	if err != nil {
-		return nil, err
-	}
+func activityData(v *visit) any {
+	days := load(v, func(ctx context.Context) ([]store.UsageDay, error) {
+		return v.Manage.Usage(ctx, manage.Usage{Days: strconv.Itoa(usageDays)})
+	})
 	p := &activityPage{Days: days}
-	p.List = list(activityPath, v.r.URL.Query(), requests, func(r activity.Request) string {
+	p.List = list(v, "activity", load(v, v.Manage.Activity), func(r activity.Request) string {
 		return strings.Join([]string{r.KeyName, r.KeyID, r.Deployment, r.Dialect, r.Operation, strconv.Itoa(r.Status)}, "\n")
 	})
 	for _, d := range days {
 		p.Sum.Add(d)
 	}
-	return p, nil
+	return p
 }
 
-// millis formats milliseconds; "" for 0.
-func millis(ms float64) string {
-	if ms <= 0 {
-		return ""
-	}
-	return seconds(time.Duration(ms * float64(time.Millisecond)))
-}
+// millis is [seconds] for milliseconds.
+func millis(ms float64) string { return seconds(time.Duration(ms * float64(time.Millisecond))) }
 
 // seconds formats a duration with about two significant digits; "" for 0.
 func seconds(d time.Duration) string {

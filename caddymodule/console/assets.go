@@ -30,25 +30,23 @@ var kinds = map[string]string{
 	".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml",
 }
 
-func loadAssets() (assets, error) {
-	entries, err := staticFiles.ReadDir("static")
-	if err != nil {
-		return nil, err
-	}
-	a := make(assets, len(entries))
+// loadAssets reads the embedded files. It panics only if this program was built wrongly.
+func loadAssets() assets {
+	files := make(assets)
+	entries, _ := staticFiles.ReadDir("static")
 	for _, e := range entries {
 		kind := kinds[path.Ext(e.Name())]
-		if kind == "" {
-			continue // licences and checksums
-		}
 		content, err := staticFiles.ReadFile("static/" + e.Name())
-		if err != nil {
-			return nil, err
+		switch {
+		case kind == "": // licences and checksums
+		case err != nil:
+			panic(err)
+		default:
+			sum := sha256.Sum256(content)
+			files[e.Name()] = asset{hex.EncodeToString(sum[:6]), kind, content}
 		}
-		sum := sha256.Sum256(content)
-		a[e.Name()] = asset{hex.EncodeToString(sum[:6]), kind, content}
 	}
-	return a, nil
+	return files
 }
 
 // url returns the URL of an asset.

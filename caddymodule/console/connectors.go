@@ -1,7 +1,6 @@
 package console
 
 import (
-	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -9,25 +8,26 @@ import (
 	"github.com/postern-dev/postern/caddymodule/manage"
 )
 
-const connectorsPath = "/console/connectors"
-
 var (
 	// connectorsTab lists the connectors with the state of their tunnels. It is
 	// redrawn periodically, as round-trip times change all the time.
 	connectorsTab = &tab{
-		name: "connectors", title: "Connectors", data: connectorsData,
+		path: "connectors", name: "connectors", title: "Connectors", data: connectorsData,
 		live: []string{"connectors-devices", "connectors-list"}, every: 10 * time.Second,
 	}
 	// newConnectorTab is the form that creates a connector without pairing.
-	newConnectorTab = &tab{name: "connector-new", title: "Create a connector with a token", data: func(v *visit) (any, error) {
-		return struct{ Name string }{v.r.FormValue("name")}, nil
+	newConnectorTab = &tab{path: "connectors/new", name: "connector-new", title: "Create a connector with a token", data: func(v *visit) any {
+		return struct{ Name string }{v.r.FormValue("name")}
 	}}
 	connectorTokenTab  = &tab{name: "connector-token", title: "Tunnel token"}
-	removeConnectorTab = &tab{name: "connector-remove", title: "Remove a connector", data: removeConnectorData}
+	removeConnectorTab = &tab{path: "connectors/{id}/remove", name: "connector-remove", title: "Remove a connector", data: func(v *visit) any {
+		con := findConnector(v, v.id())
+		return removeConnectorPage{con, deploymentsOf(v, con.ID)}
+	}}
 	// rotateConnectorTab asks before a connector gets a new token, and shows the
 	// progress of that.
-	rotateConnectorTab = &tab{name: "connector-rotate", title: "Rotate a tunnel token", data: func(v *visit) (any, error) {
-		return findConnector(v, v.r.PathValue("id"))
+	rotateConnectorTab = &tab{path: "connectors/{id}/rotate", name: "connector-rotate", title: "Rotate a tunnel token", data: func(v *visit) any {
+		return findConnector(v, v.id())
 	}}
 	rotatedConnectorTab = &tab{name: "connector-rotated", title: "New tunnel token"}
 )
@@ -38,39 +38,27 @@ type connectorsPage struct {
 	Online  int
 }
 
-func connectorsData(v *visit) (any, error) {
-	connectors, err := v.Manage.Connectors(v.ctx)
-	if err != nil {
-		return nil, err
-	}
-	pairings, err := v.Manage.Pairings(v.ctx)
-	if err != nil {
-		return nil, err
-	}
-	p := &connectorsPage{Devices: devices(pairings, "connectors")}
+func connectorsData(v *visit) any {
+	connectors := load(v, v.Manage.Connectors)
+	p := &connectorsPage{Devices: devices(load(v, v.Manage.Pairings), "connectors")}
 	for _, con := range connectors {
 		if con.State == manage.Online {
 			p.Online++
 		}
 	}
-	p.List = list(connectorsPath, v.r.URL.Query(), connectors, func(c manage.Connector) string {
+	p.List = list(v, "connectors", connectors, func(c manage.Connector) string {
 		return strings.Join([]string{c.Name, c.ID, c.State, c.OS, c.Remote, c.Version}, "\n")
 	})
-	return p, nil
+	return p
 }
 
-func findConnector(v *visit, id string) (manage.Connector, error) {
+func findConnector(v *visit, id string) manage.Connector {
 	return find(v, v.Manage.Connectors, func(c manage.Connector) bool { return c.ID == id }, "This connector no longer exists.")
 }
 
-type tokenPage struct{ Name, Config string }
-
-func createConnector(v *visit) (any, error) {
-	created, err := v.Manage.CreateConnector(v.ctx, manage.CreateConnector{Name: v.r.PostFormValue("name")})
-	return tokenPage{
-		Name:   created.Name,
-		Config: code("config", values{Token: created.TunnelToken}),
-	}, err
+func createConnector(v *visit) error {
+	created, err := v.Manage.CreateConnector(v.ctx, manage.CreateConnector{Name: v.typed("name")})
+	return v.show(connectorTokenTab, struct{ Name, Config string }{created.Name, code("config", values{Token: created.TunnelToken})}, err)
 }
 
 type removeConnectorPage struct {
@@ -78,47 +66,35 @@ type removeConnectorPage struct {
 	Deployments []string // that use it: they must be removed first
 }
 
-func removeConnectorData(v *visit) (any, error) {
-	con, err := findConnector(v, v.r.PathValue("id"))
-	if err != nil {
-		return nil, err
-	}
-	names, err := deploymentsOf(v, con.ID)
-	return removeConnectorPage{con, names}, err
-}
-
 // deploymentsOf returns the names of the deployments that use a connector.
-func deploymentsOf(v *visit, connector string) ([]string, error) {
-	deployments, err := v.Manage.Deployments(v.ctx)
+func deploymentsOf(v *visit, connector string) []string {
 	var names []string
-	for _, d := range deployments {
+	for _, d := range load(v, v.Manage.Deployments) {
 		if slices.Contains(d.Connectors, connector) {
 			names = append(names, d.Name)
 		}
 	}
-	return names, err
+	return names
 }
 
-func removeConnector(v *visit) (notice string, err error) {
-	removed, err := v.Manage.RemoveConnector(v.ctx, v.r.PathValue("id"))
-	return removed.Name + " is removed. Its tunnel is closed, and its token is invalid.", err
+func removeConnector(v *visit) error {
+	removed, err := v.Manage.RemoveConnector(v.ctx, v.id())
+	return v.done(connectorsTab.url(), removed.Name+" is removed. Its tunnel is closed, and its token is invalid.", err)
 }
 
-func (c *Console) rotateConnector(w http.ResponseWriter, v *visit) error {
-	rotated, err := v.Manage.RotateConnector(v.ctx, manage.RotateConnector{
-		Connector: v.r.PathValue("id"), Show: v.r.PostFormValue("show") != "",
-	})
+func rotateConnector(v *visit) error {
+	rotated, err := v.Manage.RotateConnector(v.ctx, manage.RotateConnector{Connector: v.id(), Show: v.typed("show") != ""})
 	if err != nil {
-		return v.fault(rotateConnectorTab, err)
+		return err
 	}
 	switch rotated.State {
 	case manage.Rotated:
-		return c.done(w, v, connectorsPath, rotated.Name+" has a new token. The old one is invalid.")
+		return v.done(connectorsTab.url(), rotated.Name+" has a new token. The old one is invalid.", nil)
 	case manage.RotationByHand:
-		return c.show(w, v, rotatedConnectorTab, http.StatusOK, rotated)
+		return v.show(rotatedConnectorTab, rotated, nil)
 	case manage.RotationFailed:
-		return c.done(w, v, connectorsPath+"/"+rotated.ID+"/rotate", "Nothing has changed: "+rotated.Name+" keeps its old token.")
+		return v.done(connectorsTab.url()+"/"+rotated.ID+"/rotate", "Nothing has changed: "+rotated.Name+" keeps its old token.", nil)
 	default:
-		return c.done(w, v, connectorsPath, rotated.Name+" has not taken its new token yet. It gets the token when it connects; until then the old one is valid.")
+		return v.done(connectorsTab.url(), rotated.Name+" has not taken its new token yet. It gets the token when it connects; until then the old one is valid.", nil)
 	}
 }

@@ -19,159 +19,139 @@ import (
 // frame is the data of the layout.
 type frame struct {
 	Title   string
+	Page    string        // name of the tab
 	Main    template.HTML // rendered by a template of ours, and escaped by it
-	Nav     []navItem     // nil on pages without a session
-	User    string
-	Account string // "" if there is only the default one
 	Notice  string
 	Fault   string
+	Section string // current entry of the navigation, "" without navigation
+	User    string
+	Account string // "" if there is only the default one
 	Events  string // URL of the stream of live regions
-	Plots   bool   // the page draws plots
-	Passkey bool   // the page has buttons for passkeys
 	Version string // for signed-in users
 }
 
-type navItem struct {
-	Title, URL string
-	Current    bool
-}
+// section is an entry of the navigation.
+type section struct{ Name, Title string }
 
-// sections are the entries of the navigation: one for each main tab.
-var sections = [...]struct{ name, title string }{
+var sections = []section{
 	{"start", "Setup"}, {"models", "Models"}, {"keys", "Keys"}, {"connectors", "Connectors"}, {"activity", "Activity"}, {"settings", "Settings"},
 }
 
-func loadTemplates(a assets) (*template.Template, error) {
-	return template.New("").Funcs(template.FuncMap{
-		"asset": a.url, "count": count, "millis": millis, "decimal": decimal, "sentence": sentence,
+// sectionOf returns the entry of the navigation for a path.
+func sectionOf(path string) string {
+	name, _, _ := strings.Cut(strings.TrimPrefix(path, "/console/"), "/")
+	return cmp.Or(map[string]string{"pairings": "start", "confirm": "settings"}[name], name, path)
+}
+
+func loadTemplates(a assets) *template.Template {
+	return template.Must(template.New("").Funcs(template.FuncMap{
+		"asset": a.url, "count": count, "millis": millis, "decimal": decimal, "sentence": sentence, "sections": func() []section { return sections },
 		"has": slices.Contains[[]string], "names": namesOf, "passkeyID": passkeyID, "browser": browserOf, "optionField": optionField,
 		"method": func(name string) string { return sessionMethods[name] },
 		"rights": store.RightNames, "right": func(name string) string { return rightTexts[name] },
-	}).ParseFS(templateFiles, "templates/*.html")
+	}).ParseFS(templateFiles, "templates/*.html"))
 }
 
-// show renders tab t in its frame.
-func (c *Console) show(w http.ResponseWriter, v *visit, t *tab, status int, data any) error {
-	return c.showFault(w, v, t, status, data, "")
+// show renders tab t in its frame, unless err is an error.
+func (v *visit) show(t *tab, data any, err error) error {
+	if err != nil {
+		return err
+	}
+	return v.showFault(t, http.StatusOK, data, "")
 }
 
-// showFault is show with a message about a failure.
-func (c *Console) showFault(w http.ResponseWriter, v *visit, t *tab, status int, data any, fault string) error {
-	f := v.frame(t.title)
-	f.Fault, f.Notice = fault, takeNotice(w, v.r)
-	f.Plots, f.Passkey = t.name == "activity", t.name == "settings" || t.name == "confirm-session"
-	if len(t.live) > 0 && c.tabs[t.name] != nil {
+// showFault renders tab t with a message about a failure. It writes a whole page, or
+// nothing and returns an error.
+func (v *visit) showFault(t *tab, status int, data any, fault string) error {
+	f := frame{Title: t.title, Page: t.name, Fault: fault, Notice: v.takeNotice()}
+	if v.signedIn() && !t.gate {
+		f.Section, f.User, f.Version = sectionOf(v.r.URL.Path), v.User.Name, v.Manage.Build().Version
+		if v.Account != store.DefaultAccount {
+			f.Account = v.Account
+		}
+	}
+	if t.live != nil {
 		f.Events = "/console/events/" + t.name
 		if q := v.r.URL.RawQuery; q != "" {
 			f.Events += "?" + q
 		}
 	}
-	return c.render(w, status, t.name, data, f)
-}
-
-// frame returns the frame of a page.
-func (v *visit) frame(title string) frame {
-	if !v.signedIn() {
-		return frame{Title: title}
-	}
-	f := frame{Title: title, Nav: navigation(v.r.URL.Path), User: v.User.Name, Version: v.Manage.Build().Version}
-	if v.Account != store.DefaultAccount {
-		f.Account = v.Account
-	}
-	return f
-}
-
-// render writes a whole page, or nothing and an error.
-func (c *Console) render(w http.ResponseWriter, status int, name string, data any, f frame) error {
 	var main bytes.Buffer
-	if err := c.templates.ExecuteTemplate(&main, name, data); err != nil {
+	if err := v.templates.ExecuteTemplate(&main, t.name, data); err != nil {
 		return err
 	}
 	f.Main = template.HTML(main.String())
-	return c.write(w, status, "layout", f)
+	return v.write(status, "layout", f)
 }
 
 // write renders one template, or writes nothing and returns an error.
-func (c *Console) write(w http.ResponseWriter, status int, name string, data any) error {
+func (v *visit) write(status int, name string, data any) error {
 	var page bytes.Buffer
-	if err := c.templates.ExecuteTemplate(&page, name, data); err != nil {
+	if err := v.templates.ExecuteTemplate(&page, name, data); err != nil {
 		return err
 	}
-	writePage(w, status, page.Bytes())
+	v.writePage(status, page.Bytes())
 	return nil
 }
 
-func writePage(w http.ResponseWriter, status int, page []byte) {
-	h := w.Header()
+func (v *visit) writePage(status int, page []byte) {
+	h := v.w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Content-Length", strconv.Itoa(len(page)))
-	w.WriteHeader(status)
-	_, _ = w.Write(page) // fails only if the client has gone
+	v.w.WriteHeader(status)
+	_, _ = v.w.Write(page) // fails only if the client has gone
 }
 
-// done redirects the browser to path, which shows the notice.
-func (c *Console) done(w http.ResponseWriter, v *visit, path, notice string) error {
-	leaveNotice(w, v.r, notice)
+// done redirects the browser to path, which shows the notice, unless err is an error.
+func (v *visit) done(path, notice string, err error) error {
+	if err != nil {
+		return err
+	}
+	v.leaveNotice(notice)
 	if isHTMX(v.r) {
-		w.Header().Set("HX-Redirect", path)
-		w.WriteHeader(http.StatusNoContent)
+		v.w.Header().Set("HX-Redirect", path)
+		v.w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
-	return v.redirect(w, path)
+	return v.redirect(path)
 }
 
 // redirect sends the browser to another page.
-func (v *visit) redirect(w http.ResponseWriter, path string) error {
-	http.Redirect(w, v.r, path, http.StatusSeeOther)
+func (v *visit) redirect(path string) error {
+	http.Redirect(v.w, v.r, path, http.StatusSeeOther)
 	return nil
 }
 
 // isHTMX reports whether the request is from htmx, which expects a part of a page.
 func isHTMX(r *http.Request) bool { return r.Header.Get("HX-Request") == "true" }
 
-// tabFault is an error that is shown on a tab.
-type tabFault struct {
-	tab *tab
-	err error
-}
-
-func (f *tabFault) Error() string { return f.err.Error() }
-func (f *tabFault) Unwrap() error { return f.err }
-
-// fault returns an error that is shown on tab t, with the user's input. Internal
-// errors still get a separate page.
-func (v *visit) fault(t *tab, err error) error { return &tabFault{t, err} }
-
-// fail responds with an error.
-func (c *Console) fail(w http.ResponseWriter, v *visit, err error) {
-	status, text := c.explain(w, v.r, err)
-	var on *tabFault
+// fail responds with an error: on the tab of the action, with the user's input, if
+// the user can correct it.
+func (v *visit) fail(err error) {
+	status, text := v.explain(err)
 	switch {
 	case isHTMX(v.r):
-		failPart(w, status, text)
+		v.failPart(status, text)
 		return
 	case wantsJSON(v.r):
-		manage.WriteError(w, status, text, err)
+		manage.WriteError(v.w, status, text, err)
 		return
 	case errors.Is(err, manage.ErrUnconfirmed):
-		if c.askToConfirm(w, v, http.StatusForbidden, "") == nil {
+		if v.askToConfirm(http.StatusForbidden, "") == nil {
 			return
 		}
-	case errors.As(err, &on) && status < http.StatusInternalServerError && on.tab.data != nil:
-		data, dataErr := on.tab.data(v)
-		if dataErr == nil {
-			dataErr = c.showFault(w, v, on.tab, status, data, text)
-		}
-		if dataErr == nil {
+	case v.faults != nil && status < http.StatusInternalServerError:
+		data, err := v.faults.read(v)
+		if err == nil && v.showFault(v.faults, status, data, text) == nil {
 			return
 		}
 	}
-	c.failPage(w, v, status, text)
+	v.failPage(status, text)
 }
 
 // failPart responds to htmx with a notice in place of the requested part.
-func failPart(w http.ResponseWriter, status int, text string) {
-	writePage(w, status, []byte(`<p class="notice notice-bad" role="alert">`+template.HTMLEscapeString(text)+"</p>"))
+func (v *visit) failPart(status int, text string) {
+	v.writePage(status, []byte(`<p class="notice notice-bad" role="alert">`+template.HTMLEscapeString(text)+"</p>"))
 }
 
 // failTitles are the titles of error pages.
@@ -182,46 +162,46 @@ var failTitles = map[int]string{
 }
 
 // failPage renders an error page.
-func (c *Console) failPage(w http.ResponseWriter, v *visit, status int, text string) {
-	f := v.frame(cmp.Or(failTitles[status], "Something went wrong"))
-	data := map[string]any{"Title": f.Title, "Text": text, "Signed": f.Nav != nil}
-	if err := c.render(w, status, "error", data, f); err != nil {
-		c.Logger.Error("failed to render a page", "page", "error", "error", err)
-		http.Error(w, text, status)
+func (v *visit) failPage(status int, text string) {
+	t := &tab{name: "error", title: cmp.Or(failTitles[status], "Something went wrong")}
+	data := map[string]any{"Title": t.title, "Text": text, "Signed": v.signedIn()}
+	if err := v.showFault(t, status, data, ""); err != nil {
+		v.Logger.Error("failed to render a page", "page", "error", "error", err)
+		http.Error(v.w, text, status)
 	}
 }
 
 // explain returns the status of an error, and a message for the user. Internal
 // errors are logged; the user does not see them.
-func (c *Console) explain(w http.ResponseWriter, r *http.Request, err error) (status int, text string) {
+func (v *visit) explain(err error) (status int, text string) {
 	var throttled *signin.ThrottledError
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &throttled):
-		w.Header().Set("Retry-After", throttled.Seconds())
+		v.w.Header().Set("Retry-After", throttled.Seconds())
 	case errors.As(err, &large):
 		return http.StatusRequestEntityTooLarge, "The form is too large. Shorten your input."
 	}
 	if status := manage.StatusOf(err); status != http.StatusInternalServerError {
 		return status, sentence(err.Error())
 	}
-	if r.Context().Err() == nil {
-		c.Logger.Error("console request failed", "method", r.Method, "path", r.URL.Path, "error", err)
+	if v.r.Context().Err() == nil {
+		v.Logger.Error("console request failed", "method", v.r.Method, "path", v.r.URL.Path, "error", err)
 	}
 	return http.StatusInternalServerError, "The gateway failed to do this. Its log has the reason."
 }
 
 // nowhere responds to unknown paths and methods.
-func (c *Console) nowhere(w http.ResponseWriter, v *visit) error {
+func nowhere(v *visit) error {
 	status, text := http.StatusNotFound, "Page not found."
-	if allowed := c.allowed(v.r); allowed != "" {
-		w.Header().Set("Allow", allowed)
+	if allowed := v.allowed(v.r); allowed != "" {
+		v.w.Header().Set("Allow", allowed)
 		status, text = http.StatusMethodNotAllowed, "This address does not accept "+v.r.Method+"."
 	}
 	if isHTMX(v.r) {
-		failPart(w, status, text)
+		v.failPart(status, text)
 	} else {
-		c.failPage(w, v, status, text)
+		v.failPage(status, text)
 	}
 	return nil
 }
@@ -236,20 +216,4 @@ func (c *Console) allowed(r *http.Request) string {
 		}
 	}
 	return strings.Join(methods, ", ")
-}
-
-// navigation returns the main tabs. The one of path is marked as current.
-func navigation(path string) []navItem {
-	section, _, _ := strings.Cut(strings.TrimPrefix(path, "/console/"), "/")
-	switch section {
-	case "pairings":
-		section = "start"
-	case "confirm":
-		section = "settings"
-	}
-	items := make([]navItem, 0, len(sections))
-	for _, s := range sections {
-		items = append(items, navItem{Title: s.title, URL: "/console/" + s.name, Current: s.name == section})
-	}
-	return items
 }

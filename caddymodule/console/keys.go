@@ -10,17 +10,17 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-const (
-	keysPath     = "/console/keys"
-	shownMatches = 12 // names that the preview of a scope lists
-)
+const shownMatches = 12 // names that the preview of a scope lists
 
 var (
 	// keysTab lists the active keys, or the revoked ones.
-	keysTab       = &tab{name: "keys", title: "Keys", data: keysData, live: []string{"keys-list"}, every: 30 * time.Second}
-	newKeyTab     = &tab{name: "key-new", title: "Create a key", data: newKeyData}
+	keysTab       = &tab{path: "keys", name: "keys", title: "Keys", data: keysData, live: []string{"keys-list"}, every: 30 * time.Second}
+	newKeyTab     = &tab{path: "keys/new", name: "key-new", title: "Create a key", data: newKeyData}
 	keyCreatedTab = &tab{name: "key-created", title: "Key"}
-	revokeKeyTab  = &tab{name: "key-revoke", title: "Revoke a key", data: revokeKeyData}
+	revokeKeyTab  = &tab{path: "keys/{id}/revoke", name: "key-revoke", title: "Revoke a key", data: func(v *visit) any {
+		return find(v, v.Manage.Keys, func(k store.Key) bool { return k.ID == v.id() && k.RevokedAt == nil },
+			"This key does not exist, or it is revoked already.")
+	}}
 )
 
 type keysPage struct {
@@ -29,13 +29,9 @@ type keysPage struct {
 	Others  int  // number of keys of the other kind
 }
 
-func keysData(v *visit) (any, error) {
-	keys, err := v.Manage.Keys(v.ctx)
-	if err != nil {
-		return nil, err
-	}
-	query := v.r.URL.Query()
-	p := &keysPage{Revoked: query.Get("show") == "revoked"}
+func keysData(v *visit) any {
+	keys := load(v, v.Manage.Keys)
+	p := &keysPage{Revoked: v.r.URL.Query().Get("show") == "revoked"}
 	shown := make([]store.Key, 0, len(keys))
 	for _, k := range slices.Backward(keys) { // newest first
 		if (k.RevokedAt != nil) == p.Revoked {
@@ -43,8 +39,8 @@ func keysData(v *visit) (any, error) {
 		}
 	}
 	p.Others = len(keys) - len(shown)
-	p.List = list(keysPath, query, shown, func(k store.Key) string { return k.Name + "\n" + k.ID + "\n" + k.Scope })
-	return p, nil
+	p.List = list(v, "keys", shown, func(k store.Key) string { return k.Name + "\n" + k.ID + "\n" + k.Scope })
+	return p
 }
 
 type newKeyPage struct {
@@ -61,13 +57,13 @@ type scopePreview struct {
 	More  int
 }
 
-func newKeyData(v *visit) (any, error) {
+func newKeyData(v *visit) any {
 	p := newKeyPage{Name: v.r.FormValue("name"), Scope: v.r.FormValue("scope")}
 	if p.Scope == "" && v.r.Method == http.MethodGet {
 		p.Scope = "*"
 	}
 	p.Preview = preview(v, p.Scope)
-	return p, nil
+	return p
 }
 
 var errNoScope = badForm("Enter the models that the key may use; * allows all.")
@@ -94,8 +90,8 @@ func matching(v *visit, scope string) (names []string, err error) {
 	return names, err
 }
 
-func (c *Console) previewScope(w http.ResponseWriter, v *visit) error {
-	return c.write(w, http.StatusOK, "key-preview", preview(v, v.r.FormValue("scope")))
+func previewScope(v *visit) error {
+	return v.write(http.StatusOK, "key-preview", preview(v, v.r.FormValue("scope")))
 }
 
 type keyCreatedPage struct {
@@ -104,47 +100,34 @@ type keyCreatedPage struct {
 	Snippets []snippet
 }
 
-func createKey(v *visit) (any, error) {
-	scope := strings.TrimSpace(v.r.PostFormValue("scope"))
-	if scope == "" {
-		return nil, errNoScope
+func createKey(v *visit) error {
+	models := strings.TrimSpace(v.typed("scope"))
+	if models == "" {
+		return errNoScope
 	}
-	created, err := v.Manage.CreateKey(v.ctx, manage.CreateKey{Name: strings.TrimSpace(v.r.PostFormValue("name")), Scope: scope})
+	created, err := v.Manage.CreateKey(v.ctx, manage.CreateKey{Name: strings.TrimSpace(v.typed("name")), Scope: models})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	p := keyCreatedPage{CreatedKey: created}
 	if names, err := matching(v, created.Scope); err == nil && len(names) > 0 {
-		p.Model = chatModel(names)
+		p.Model = manage.ChatModel(names)
 		p.Snippets = snippets(values{Base: v.endpoint().URL, Model: p.Model, Key: created.Key})
 	}
-	return p, nil
-}
-
-// chatModel picks a deployment for snippets: the first whose name does not suggest
-// an embedding model.
-func chatModel(names []string) string {
-	chat := func(name string) bool { return !strings.Contains(strings.ToLower(name), "embed") }
-	return names[max(0, slices.IndexFunc(names, chat))]
-}
-
-func revokeKeyData(v *visit) (any, error) {
-	return find(v, v.Manage.Keys, func(k store.Key) bool { return k.ID == v.r.PathValue("id") && k.RevokedAt == nil },
-		"This key does not exist, or it is revoked already.")
+	return v.show(keyCreatedTab, p, nil)
 }
 
 // revokeKey revokes a key. When it returns, requests with the key fail.
-func revokeKey(v *visit) (notice string, err error) {
-	k, err := v.Manage.RevokeKey(v.ctx, v.r.PathValue("id"))
-	return k.Name + " is revoked; its running requests were stopped.", err
+func revokeKey(v *visit) error {
+	k, err := v.Manage.RevokeKey(v.ctx, v.id())
+	return v.done(keysTab.url(), k.Name+" is revoked; its running requests were stopped.", err)
 }
 
 // removeKey removes a revoked key from the list.
-func removeKey(v *visit) (notice string, err error) {
-	k, err := find(v, v.Manage.Keys, func(k store.Key) bool { return k.ID == v.r.PathValue("id") && k.RevokedAt != nil },
-		"This revoked key no longer exists.")
-	if err != nil {
-		return "", err
+func removeKey(v *visit) error {
+	k := find(v, v.Manage.Keys, func(k store.Key) bool { return k.ID == v.id() && k.RevokedAt != nil }, "This revoked key no longer exists.")
+	if v.err != nil {
+		return v.err
 	}
-	return k.Name + " is removed from the list.", v.Manage.RemoveKey(v.ctx, k.ID)
+	return v.done(keysTab.url()+"?show=revoked", k.Name+" is removed from the list.", v.Manage.RemoveKey(v.ctx, k.ID))
 }

@@ -2,7 +2,8 @@ package console
 
 import (
 	"fmt"
-	"net/url"
+	"net/http"
+	"net/http/httptest"
 	"testing"
 )
 
@@ -17,22 +18,19 @@ func TestList(t *testing.T) {
 		shown, page, pages int
 		prev, next         string
 	}{
-		{"", "Model-000", 50, 1, 20, "", "/x?page=2"},
-		{"page=2", "Model-050", 50, 2, 20, "/x?page=1", "/x?page=3"},
-		{"page=20", "Model-950", 50, 20, 20, "/x?page=19", ""},
-		{"page=9999", "Model-950", 50, 20, 20, "/x?page=19", ""},
-		{"page=-1", "Model-000", 50, 1, 20, "", "/x?page=2"},
-		{"page=zzz", "Model-000", 50, 1, 20, "", "/x?page=2"},
+		{"", "Model-000", 50, 1, 20, "", "/console/x?page=2"},
+		{"page=2", "Model-050", 50, 2, 20, "/console/x?page=1", "/console/x?page=3"},
+		{"page=20", "Model-950", 50, 20, 20, "/console/x?page=19", ""},
+		{"page=9999", "Model-950", 50, 20, 20, "/console/x?page=19", ""},
+		{"page=-1", "Model-000", 50, 1, 20, "", "/console/x?page=2"},
+		{"page=zzz", "Model-000", 50, 1, 20, "", "/console/x?page=2"},
 		{"q=model+99", "Model-099", 19, 1, 1, "", ""},
-		{"q=MODEL-1&page=2&show=revoked&junk=1", "Model-150", 50, 2, 2, "/x?page=1&q=MODEL-1&show=revoked", ""},
+		{"q=MODEL-1&page=2&show=revoked&junk=1", "Model-150", 50, 2, 2, "/console/x?page=1&q=MODEL-1&show=revoked", ""},
 		{"q=none", "", 0, 1, 1, "", ""},
 		{"q=%26evil%3D1", "", 0, 1, 1, "", ""},
 	} {
-		query, err := url.ParseQuery(tt.query)
-		if err != nil {
-			t.Fatal(err)
-		}
-		l := list("/x", query, items, func(s string) string { return s })
+		v := &visit{r: httptest.NewRequest(http.MethodGet, "/console/x?"+tt.query, nil)}
+		l := list(v, "x", items, func(s string) string { return s })
 		if len(l.Items) != tt.shown || l.Page != tt.page || l.Pages != tt.pages || l.Prev != tt.prev || l.Next != tt.next {
 			t.Errorf("%q: %d items, page %d of %d, %q, %q", tt.query, len(l.Items), l.Page, l.Pages, l.Prev, l.Next)
 		}

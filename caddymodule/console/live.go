@@ -20,7 +20,6 @@ const (
 	maxStreams   = 20                     // of one session: one per open page
 	liveCoalesce = 300 * time.Millisecond // between two redraws
 	liveBeat     = 15 * time.Second       // between comments, which detect a dead connection
-	liveSeldom   = 30 * time.Second       // between redraws of tabs without an interval
 	livePatience = 10 * time.Second       // for a client that does not read
 )
 
@@ -55,28 +54,28 @@ func (s *streams) release(session string) {
 // events streams the live regions of a page. They are redrawn on each change of the
 // account, and sent if they differ from the last version. The stream ends with the
 // session, with an event for the page.
-func (c *Console) events(w http.ResponseWriter, v *visit) error {
-	t, ok := c.tabs[v.r.PathValue("tab")]
+func events(v *visit) error {
+	t, ok := v.tabs[v.r.PathValue("tab")]
 	if !ok {
 		return notThere("Stream not found.")
 	}
-	s := &stream{visit: v, tab: t, to: http.NewResponseController(w), w: w, sent: make(map[string][]byte)}
+	s := &stream{visit: v, tab: t, to: http.NewResponseController(v.w), sent: make(map[string][]byte)}
 	// If the first drawing fails, for example as the record is gone, later ones
 	// would fail, too: 204 stops the page from reconnecting.
 	first, err := s.draw()
 	if err != nil {
-		w.WriteHeader(http.StatusNoContent)
+		v.w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
-	if !c.streams.acquire(v.Session.ID) {
-		w.Header().Set("Retry-After", strconv.Itoa(int(liveBeat/time.Second)))
+	if !v.streams.acquire(v.Session.ID) {
+		v.w.Header().Set("Retry-After", strconv.Itoa(int(liveBeat/time.Second)))
 		return store.Errorf(signin.ErrBusy, "too many pages of this session are open: close some, then reload this one")
 	}
-	defer c.streams.release(v.Session.ID)
+	defer v.streams.release(v.Session.ID)
 
-	w.Header().Set("Content-Type", "text/event-stream")
-	w.Header().Set("X-Accel-Buffering", "no") // for proxies in front of Caddy
-	w.WriteHeader(http.StatusOK)
+	v.w.Header().Set("Content-Type", "text/event-stream")
+	v.w.Header().Set("X-Accel-Buffering", "no") // for proxies in front of Caddy
+	v.w.WriteHeader(http.StatusOK)
 	if v.r.Method == http.MethodHead {
 		return nil
 	}
@@ -91,7 +90,6 @@ func (c *Console) events(w http.ResponseWriter, v *visit) error {
 type stream struct {
 	*visit
 	tab  *tab
-	w    http.ResponseWriter
 	to   *http.ResponseController
 	sent map[string][]byte // last version of each region
 }
@@ -106,11 +104,7 @@ func (s *stream) run(ctx context.Context) {
 		}
 	})
 	defer stop()
-	every := s.tab.every
-	if every <= 0 {
-		every = liveSeldom
-	}
-	redraw, beat := time.NewTicker(every), time.NewTicker(liveBeat)
+	redraw, beat := time.NewTicker(s.tab.every), time.NewTicker(liveBeat)
 	defer redraw.Stop()
 	defer beat.Stop()
 	for {
@@ -144,7 +138,7 @@ func (s *stream) run(ctx context.Context) {
 // draw renders the live regions and returns a message with those that differ; nil
 // if none does. They count as sent.
 func (s *stream) draw() ([]byte, error) {
-	data, err := s.tab.data(s.visit)
+	data, err := s.tab.read(s.visit)
 	if err != nil {
 		return nil, err
 	}
@@ -196,4 +190,4 @@ func (s *stream) send(message []byte) error {
 
 // alive reports whether the session is still valid. The check does not count as use:
 // otherwise an open page would keep its session alive.
-func (v *visit) alive() bool { return v.Console.visit(v.r).signedIn() }
+func (v *visit) alive() bool { return v.Console.visit(v.w, v.r).signedIn() }

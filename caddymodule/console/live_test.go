@@ -174,7 +174,7 @@ func TestStreamEndsWithTheSession(t *testing.T) {
 		},
 		"idle, though the page is open": func(*browser) {
 			h.pass(store.SessionIdle + time.Minute)
-			h.key("somebody-elses-doing")
+			h.key("foreign-change")
 		},
 	} {
 		t.Run(why, func(t *testing.T) {
@@ -255,7 +255,7 @@ func TestStreamOfNothing(t *testing.T) {
 	}
 	w := h.browser().request(http.MethodGet, "/console/events/keys", "", func(r *http.Request) { r.Header.Set("HX-Request", "true") })
 	if w.Code != http.StatusUnauthorized || w.Header().Get("HX-Redirect") == "" {
-		t.Errorf("nobody: %d %v", w.Code, w.Header())
+		t.Errorf("without a session: %d %v", w.Code, w.Header())
 	}
 }
 

@@ -1,22 +1,24 @@
 package console
 
 import (
+	"cmp"
 	"net/http"
 	"net/url"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/manage"
 )
 
-const modelsPath = "/console/models"
-
 var (
-	modelsTab = &tab{name: "models", title: "Models", data: modelsData, live: []string{"models-list"}, every: 30 * time.Second}
+	modelsTab = &tab{path: "models", name: "models", title: "Models", data: modelsData, live: []string{"models-list"}, every: 30 * time.Second}
 	// modelTab is the page of one deployment: its route, a test, and the configuration
 	// of clients.
-	modelTab       = &tab{name: "model", title: "Model", data: modelData, live: []string{"model-state"}, every: 30 * time.Second}
-	removeModelTab = &tab{name: "model-remove", title: "Remove a model", data: func(v *visit) (any, error) {
+	modelTab       = &tab{path: "models/show", name: "model", title: "Model", data: modelData, live: []string{"model-state"}, every: 30 * time.Second}
+	removeModelTab = &tab{path: "models/remove", name: "model-remove", title: "Remove a model", data: func(v *visit) any {
 		return findDeployment(v, v.r.FormValue("name"))
 	}}
 )
@@ -27,31 +29,18 @@ type modelsPage struct {
 	Connectors int
 }
 
-func modelsData(v *visit) (any, error) {
-	deployments, err := v.Manage.Deployments(v.ctx)
-	if err != nil {
-		return nil, err
-	}
-	connectors, err := v.Manage.Connectors(v.ctx)
-	if err != nil {
-		return nil, err
-	}
-	p := &modelsPage{Connectors: len(connectors)}
+func modelsData(v *visit) any {
+	deployments := load(v, v.Manage.Deployments)
+	p := &modelsPage{Connectors: len(load(v, v.Manage.Connectors))}
 	for _, d := range deployments {
 		if d.State.Usable() {
 			p.Available++
 		}
 	}
-	p.List = list(modelsPath, v.r.URL.Query(), deployments, func(d manage.Deployment) string {
+	p.List = list(v, "models", deployments, func(d manage.Deployment) string {
 		return strings.Join(append(d.ConnectorNames(), d.Name, d.Upstream, d.Model, d.State.String()), "\n")
 	})
-	return p, nil
-}
-
-// modelURL returns the URL of a page about a deployment. The name is in the query:
-// it may contain slashes and dots, which proxies normalize in paths.
-func modelURL(page, name string) string {
-	return modelsPath + "/" + page + "?" + url.Values{"name": {name}}.Encode()
+	return p
 }
 
 type modelPage struct {
@@ -60,35 +49,213 @@ type modelPage struct {
 	Test     *manage.TestResult
 }
 
-func modelData(v *visit) (any, error) {
-	d, err := findDeployment(v, v.r.FormValue("name"))
-	return &modelPage{Deployment: d, Snippets: snippets(values{Base: v.endpoint().URL, Model: d.Name})}, err
+// modelData finds the deployment. Its name is in the query: it may contain slashes and
+// dots, which proxies normalize in paths.
+func modelData(v *visit) any {
+	d := findDeployment(v, v.r.FormValue("name"))
+	return &modelPage{Deployment: d, Snippets: snippets(values{Base: v.endpoint().URL, Model: d.Name})}
 }
 
-func findDeployment(v *visit, name string) (manage.Deployment, error) {
+func findDeployment(v *visit, name string) manage.Deployment {
 	return find(v, v.Manage.Deployments, func(d manage.Deployment) bool { return d.Name == name }, "No model with this name.")
 }
 
 // testModel runs a short completion. Its result is a part of the page with scripts,
 // and a whole page without them.
-func (c *Console) testModel(w http.ResponseWriter, v *visit) error {
+func testModel(v *visit) error {
 	result, err := v.Manage.TestDeployment(v.ctx, v.r.FormValue("name"))
 	if err != nil {
-		return v.fault(modelsTab, err)
+		return err
 	}
 	if isHTMX(v.r) {
-		return c.write(w, http.StatusOK, "model-test", &result)
+		return v.write(http.StatusOK, "model-test", &result)
 	}
-	data, err := modelData(v)
-	if err != nil {
-		return v.fault(modelsTab, err)
-	}
-	p := data.(*modelPage)
+	p := modelData(v).(*modelPage)
 	p.Test = &result
-	return c.show(w, v, modelTab, http.StatusOK, p)
+	return v.show(modelTab, p, v.err)
 }
 
-func removeModel(v *visit) (notice string, err error) {
-	removed, err := v.Manage.RemoveDeployment(v.ctx, v.r.PostFormValue("name"))
-	return removed.Name + " is removed. New requests for it fail from now on.", err
+func removeModel(v *visit) error {
+	removed, err := v.Manage.RemoveDeployment(v.ctx, v.typed("name"))
+	return v.done(modelsTab.url(), removed.Name+" is removed. New requests for it fail from now on.", err)
+}
+
+// publishTab is the form that publishes a model or changes its route.
+var publishTab = &tab{path: "models/new", name: "model-new", title: "Publish a model", data: publishData}
+
+type publishPage struct {
+	Again          bool // the name is published already
+	Name           string
+	Connectors     []manage.Connector
+	Connector      string          // id of the chosen one, may be empty
+	Also           map[string]bool // ids of the other connectors of the model
+	MaxConcurrency string          // as typed, "" for no limit
+	Switches       []compat.Option
+	Options        compat.Options
+	choices
+}
+
+// optionField returns the form field of a switch.
+func optionField(o compat.Option) string { return "option." + o.Name }
+
+// formOptions returns the switches of a form.
+func formOptions(r *http.Request) (compat.Options, error) {
+	var options compat.Options
+	for _, o := range compat.All() {
+		if err := options.Set(o.Name, r.FormValue(optionField(o))); err != nil {
+			return compat.Options{}, badForm(sentence(err.Error()))
+		}
+	}
+	return options, nil
+}
+
+// choices is the part of the form that depends on the connector: the model is picked
+// from the lists of its upstreams, or the route is typed.
+type choices struct {
+	From     string                  // name of the connector, may be empty
+	Only     bool                    // the connector has one upstream
+	Groups   []manage.UpstreamModels // upstreams that list models
+	Picked   string                  // the value of the chosen model
+	Upstream string                  // typed
+	Model    string                  // typed
+	ByHand   bool                    // the typed fields are filled in
+	Problems []string
+}
+
+// Pick returns the form value of a model. The only upstream of a connector is left
+// out, so that it can be renamed later.
+func (ch *choices) Pick(upstream, model string) string {
+	if ch.Only {
+		upstream = ""
+	}
+	return target{upstream, model}.encode()
+}
+
+// target is the upstream and the model of a deployment behind its connector.
+type target struct{ upstream, model string }
+
+func (r target) encode() string {
+	return url.Values{"upstream": {r.upstream}, "model": {r.model}}.Encode()
+}
+
+// formRoute returns the route of a form: the typed one, else the picked one.
+func formRoute(r *http.Request) target {
+	typed := target{strings.TrimSpace(r.FormValue("upstream")), strings.TrimSpace(r.FormValue("model"))}
+	if typed != (target{}) {
+		return typed
+	}
+	picked, err := url.ParseQuery(r.FormValue("pick"))
+	if err != nil {
+		return target{}
+	}
+	return target{picked.Get("upstream"), picked.Get("model")}
+}
+
+// publishData fills the form from the user's input, or from the deployment that
+// the URL names.
+func publishData(v *visit) any {
+	connectors, deployments := load(v, v.Manage.Connectors), load(v, v.Manage.Deployments)
+	p := &publishPage{
+		Name: v.r.FormValue("name"), Connectors: connectors, Connector: v.r.FormValue("connector"), Also: map[string]bool{},
+		MaxConcurrency: v.r.FormValue("max_concurrency"), Switches: compat.All(),
+	}
+	p.Options, _ = formOptions(v.r) // an unknown one is reported when the form is submitted
+	to, also := formRoute(v.r), v.r.Form["also"]
+	if i := slices.IndexFunc(deployments, func(d manage.Deployment) bool { return d.Name == p.Name }); i >= 0 {
+		p.Again = true
+		if d := deployments[i]; p.Connector == "" {
+			p.Connector, to, also, p.Options = d.Connectors[0], target{d.Upstream, d.Model}, d.Connectors[1:], d.Options
+			if d.MaxConcurrency > 0 {
+				p.MaxConcurrency = strconv.Itoa(d.MaxConcurrency)
+			}
+		}
+	}
+	if p.Connector == "" && len(connectors) == 1 {
+		p.Connector = connectors[0].ID
+	}
+	for _, id := range also {
+		p.Also[id] = true
+	}
+	for _, c := range connectors {
+		if c.ID == p.Connector {
+			p.load(v, c)
+		}
+	}
+	p.choose(to)
+	return p
+}
+
+// load queries the models of a connector's upstreams.
+func (ch *choices) load(v *visit, c manage.Connector) {
+	ch.From, ch.Only = c.Name, len(c.Upstreams) == 1
+	if c.State != manage.Online {
+		ch.Problems = append(ch.Problems, c.Name+" is offline, so its models are not known. Enter a model by hand, or start the connector and load the models again.")
+		return
+	}
+	upstreams, err := v.Manage.UpstreamModels(v.ctx, c.ID)
+	if err != nil {
+		ch.Problems = append(ch.Problems, sentence(err.Error()))
+	}
+	for _, u := range upstreams {
+		if u.Error != "" {
+			ch.Problems = append(ch.Problems, "Upstream "+u.Upstream+" did not list its models: "+u.Error)
+		}
+		if len(u.Models) > 0 {
+			ch.Groups = append(ch.Groups, u)
+		}
+	}
+}
+
+// choose selects the model of the same route, or fills in the typed fields.
+func (ch *choices) choose(to target) {
+	ch.Picked = to.encode()
+	for _, u := range ch.Groups {
+		if slices.ContainsFunc(u.Models, func(model string) bool { return ch.Pick(u.Upstream, model) == ch.Picked }) {
+			return
+		}
+	}
+	ch.Upstream, ch.Model, ch.ByHand = to.upstream, to.model, len(ch.Groups) == 0 || to != target{}
+}
+
+// formBound returns the limit of concurrent requests; 0 means no limit.
+func formBound(r *http.Request) (int, error) {
+	text := strings.TrimSpace(r.PostFormValue("max_concurrency"))
+	if text == "" {
+		return 0, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 0 {
+		return 0, badForm("Concurrent requests must be a number; leave it empty for no limit.")
+	}
+	return n, nil
+}
+
+// modelChoices renders the part of the form that depends on the connector.
+func modelChoices(v *visit) error {
+	data, err := publishTab.read(v)
+	if err != nil {
+		return err
+	}
+	return v.write(http.StatusOK, "model-choices", data)
+}
+
+// publishModel sets a deployment. Its public name defaults to the name of the model.
+func publishModel(v *visit) error {
+	to := formRoute(v.r)
+	d := manage.SetDeployment{
+		Name:       cmp.Or(strings.TrimSpace(v.typed("name")), to.model),
+		Connectors: append([]string{v.typed("connector")}, v.r.PostForm["also"]...), Upstream: to.upstream, Model: to.model,
+	}
+	if d.Connectors[0] == "" {
+		return badForm("Choose the connector of the model.")
+	}
+	var err error
+	if d.MaxConcurrency, err = formBound(v.r); err != nil {
+		return err
+	}
+	if d.Options, err = formOptions(v.r); err != nil {
+		return err
+	}
+	set, err := v.Manage.SetDeployment(v.ctx, d)
+	return v.done(modelTab.url()+"?"+url.Values{"name": {set.Name}}.Encode(), set.Name+" is published. New requests for it take this route.", err)
 }

@@ -81,7 +81,7 @@ func TestRegister(t *testing.T) {
 	has(t, page, "gpu-box", "attic (offline)", "Choose a connector", "Load models")
 	lacks(t, page, "llama3.2:3b")
 
-	pick := route{"", "llama3.2:3b"}.encode()
+	pick := target{"", "llama3.2:3b"}.encode()
 	for _, path := range []string{"/console/models/new?connector=" + gpu.ID + "&name=typed", "/console/models/choices?connector=" + gpu.ID} {
 		page = g.page(path)
 		has(t, html.UnescapeString(page), `<option value="`+pick+`">llama3.2:3b</option>`)
@@ -95,7 +95,7 @@ func TestRegister(t *testing.T) {
 	if !ok || d.Model != "llama3.2:3b" || d.Upstream != "" || !slices.Equal(d.Connectors, []string{gpu.ID}) {
 		t.Errorf("registered: %+v", d)
 	}
-	has(t, g.page("/console/models"), "llama3.2:3b is registered")
+	has(t, g.page("/console/models"), "llama3.2:3b is published")
 
 	again := mainOf(g.page("/console/models/new?name=llama3.2:3b"))
 	has(t, again, "Change llama3.2:3b", "readonly", " selected>llama3.2:3b</option>")
@@ -157,7 +157,7 @@ func TestRegisterOptions(t *testing.T) {
 
 	w := set("option.inline_system", "hoist")
 	if w.Code != http.StatusBadRequest {
-		t.Errorf("a value that there is not: status %d, want 400", w.Code)
+		t.Errorf("an unknown value: status %d, want 400", w.Code)
 	}
 	has(t, w.Body.String(), "must be fold or keep")
 	g.moved(set(), "/console/models/show?name=r1")
@@ -181,7 +181,7 @@ func TestRegisterFaults(t *testing.T) {
 		{"unknown connector", []string{"name", "m", "connector", "con_none"}, 404, []string{"con_none", `value="m"`}},
 		{"bad name", []string{"name", "a b", "connector", con.ID, "model", "x"}, 400, []string{"use letters", `value="a b"`, `value="x"`, `value="` + con.ID + `" selected`}},
 		{"no name at all", []string{"connector", con.ID}, 400, []string{"empty"}},
-		{"model with a name that cannot be public", []string{"connector", con.ID, "pick", route{"", "my model"}.encode()}, 400, []string{"my model"}},
+		{"model with a name that cannot be public", []string{"connector", con.ID, "pick", target{"", "my model"}.encode()}, 400, []string{"my model"}},
 		{"hostile name", []string{"name", mean, "connector", con.ID}, 400, []string{html.EscapeString("<script>")}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -2,7 +2,6 @@ package console
 
 import (
 	"errors"
-	"net/http"
 
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/store"
@@ -11,10 +10,10 @@ import (
 var (
 	// pairingTab is the page of one waiting device. It can be approved under another
 	// name there.
-	pairingTab = &tab{name: "pairing", title: "Approve a device", data: pairingData}
+	pairingTab = &tab{path: "pairings/{id}", name: "pairing", title: "Approve a device", data: pairingData, faults: startTab}
 	// replaceTab compares a waiting device with the connector that it would
 	// replace: a device can claim any name.
-	replaceTab = &tab{name: "pairing-replace", title: "Replace a connector", data: replaceData}
+	replaceTab = &tab{path: "pairings/{id}/replace", name: "pairing-replace", title: "Replace a connector", data: replaceData, faults: pairingTab}
 )
 
 type pairingPage struct {
@@ -24,24 +23,19 @@ type pairingPage struct {
 	Connectors []manage.Connector
 }
 
-func pairingData(v *visit) (any, error) {
-	p, err := findWaiting(v)
-	if err != nil {
-		return nil, err
+func pairingData(v *visit) any {
+	p := &pairingPage{device: waitingDevice(v), Name: v.r.FormValue("name"), Replace: v.r.FormValue("replace")}
+	if p.Replace == "" && p.Namesake != nil {
+		p.Replace = p.Namesake.ID
 	}
-	page := &pairingPage{device: device{p, backTab(v.r).name}, Name: v.r.FormValue("name"), Replace: v.r.FormValue("replace")}
-	if page.Replace == "" && p.Namesake != nil {
-		page.Replace = p.Namesake.ID
-	}
-	page.Connectors, err = v.Manage.Connectors(v.ctx)
-	return page, err
+	p.Connectors = load(v, v.Manage.Connectors)
+	return p
 }
 
-// findWaiting returns the pairing of the path. Its device must be waiting.
-func findWaiting(v *visit) (manage.Pairing, error) {
-	return find(v, v.Manage.Pairings, func(p manage.Pairing) bool {
-		return p.ID == v.r.PathValue("id") && p.State == store.PairingPending && p.Device != nil
-	}, "This device is no longer waiting: it was approved or denied, or its code expired.")
+// waitingDevice returns the pairing of the path. Its device must be waiting.
+func waitingDevice(v *visit) device {
+	return device{find(v, v.Manage.Pairings, func(p manage.Pairing) bool { return p.ID == v.id() && waits(p) },
+		"This device is no longer waiting: it was approved or denied, or its code expired."), backTab(v).path}
 }
 
 type replacePage struct {
@@ -50,49 +44,48 @@ type replacePage struct {
 	Models []string // that use it
 }
 
-func replaceData(v *visit) (any, error) {
-	p, err := findWaiting(v)
-	if err != nil {
-		return nil, err
+var errNoReplaced = badForm("Choose the connector that the device replaces.")
+
+func replaceData(v *visit) any {
+	p := &replacePage{device: waitingDevice(v)}
+	if v.err != nil {
+		return nil
 	}
-	old, err := findConnector(v, v.r.FormValue("connector"))
-	if errors.Is(err, store.ErrNotFound) {
-		return nil, badForm("Choose the connector that the device replaces.")
+	if p.Old = findConnector(v, v.r.FormValue("connector")); errors.Is(v.err, store.ErrNotFound) {
+		v.err = errNoReplaced
 	}
-	if err != nil {
-		return nil, err
-	}
-	models, err := deploymentsOf(v, old.ID)
-	return &replacePage{device: device{p, backTab(v.r).name}, Old: old, Models: models}, err
+	p.Models = deploymentsOf(v, p.Old.ID)
+	return p
 }
 
-func (c *Console) approvePairing(w http.ResponseWriter, v *visit) error {
-	id, name, replace := v.r.PathValue("id"), v.r.PostFormValue("name"), v.r.PostFormValue("replace")
+// approvePairing approves a device, from its page or from its card on another tab.
+func approvePairing(v *visit) error {
+	name, replace := v.typed("name"), v.typed("replace")
 	if replace == "" && v.r.PostForm.Has("replace") { // the form is for a replacement
-		return v.fault(pairingTab, badForm("Choose the connector that the device replaces."))
+		v.faults = pairingTab
+		return errNoReplaced
 	}
-	p, err := v.Manage.ApprovePairing(v.ctx, manage.ApprovePairing{Pairing: id, Name: name, Replace: replace})
-	if err != nil {
-		if name != "" || replace != "" {
-			if _, gone := pairingData(v); gone == nil {
-				return v.fault(pairingTab, err)
-			}
+	v.faults = backTab(v)
+	p, err := v.Manage.ApprovePairing(v.ctx, manage.ApprovePairing{Pairing: v.id(), Name: name, Replace: replace})
+	if err != nil && (name != "" || replace != "") {
+		if _, gone := pairingTab.read(v); gone == nil {
+			v.faults = pairingTab
 		}
-		return v.fault(backTab(v.r), err)
 	}
-	return c.done(w, v, "/console/"+backTab(v.r).name, v.approved(p))
+	if err != nil {
+		return err
+	}
+	return v.done(backTab(v).url(), v.approved(p), nil)
 }
 
-func (c *Console) denyPairing(w http.ResponseWriter, v *visit) error {
-	p, err := v.Manage.DenyPairing(v.ctx, manage.DenyPairing{Pairing: v.r.PathValue("id")})
-	if err != nil {
-		return v.fault(backTab(v.r), err)
-	}
+func denyPairing(v *visit) error {
+	v.faults = backTab(v)
+	p, err := v.Manage.DenyPairing(v.ctx, manage.DenyPairing{Pairing: v.id()})
 	notice := "The code is cancelled."
 	if p.Device != nil {
 		notice = p.Device.Hostname + " is denied. Its code is invalid now."
 	}
-	return c.done(w, v, "/console/"+backTab(v.r).name, notice)
+	return v.done(v.faults.url(), notice, err)
 }
 
 // approved returns the notice about an approved device.
@@ -101,8 +94,7 @@ func (v *visit) approved(p manage.Pairing) string {
 	if p.Device != nil {
 		device = p.Device.Hostname
 	}
-	connectors, _ := v.Manage.Connectors(v.ctx) // without them the notice is shorter
-	for _, c := range connectors {
+	for _, c := range load(v, v.Manage.Connectors) { // without them the notice is shorter
 		switch {
 		case c.ID != p.Connector:
 		case p.Replaced:
@@ -115,8 +107,8 @@ func (v *visit) approved(p manage.Pairing) string {
 }
 
 // backTab returns the tab that has the form of a pairing.
-func backTab(r *http.Request) *tab {
-	if r.FormValue("back") == connectorsTab.name {
+func backTab(v *visit) *tab {
+	if v.r.FormValue("back") == connectorsTab.path {
 		return connectorsTab
 	}
 	return startTab

@@ -35,7 +35,7 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !isAPI(r) {
 		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 		if err := r.ParseForm(); err != nil {
-			c.fail(w, &visit{Console: c, r: r}, &formError{err})
+			(&visit{Console: c, w: w, r: r}).fail(&formError{err})
 			return
 		}
 	}
@@ -55,7 +55,7 @@ func protect(h http.Header, r *http.Request) {
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	if r.TLS != nil {
 		h.Set("Cross-Origin-Opener-Policy", "same-origin")
-		// Not for localhost, whose other ports serve other programs over HTTP, and
+		// Not for localhost, other ports of which serve other programs over HTTP, and
 		// not if the site sets a policy itself.
 		if h.Get("Strict-Transport-Security") == "" && !isLocalhost(r.Host) {
 			h.Set("Strict-Transport-Security", "max-age=31536000")
@@ -95,7 +95,7 @@ func (c *Console) refuseOrigin(w http.ResponseWriter, r *http.Request) {
 		manage.WriteError(w, http.StatusForbidden, text, nil)
 		return
 	}
-	c.failPage(w, &visit{Console: c, r: r}, http.StatusForbidden, text)
+	(&visit{Console: c, w: w, r: r}).failPage(http.StatusForbidden, text)
 }
 
 // cookieName returns the name of a cookie. Over TLS it has the prefix __Host-, with
@@ -130,8 +130,8 @@ func hasCookie(r *http.Request) bool {
 }
 
 // visit returns the visit of a request, with the user of its session.
-func (c *Console) visit(r *http.Request) *visit {
-	v := &visit{Console: c, r: r, ctx: r.Context()}
+func (c *Console) visit(w http.ResponseWriter, r *http.Request) *visit {
+	v := &visit{Console: c, w: w, r: r, ctx: r.Context()}
 	find := c.SignIn.Session
 	if strings.HasPrefix(r.URL.Path, "/console/events/") {
 		find = c.SignIn.Peek // open pages reconnect; that is not use of the session
@@ -160,22 +160,22 @@ func (v *visit) in(session store.Session) {
 
 // startSession sets the cookie of a new session. An earlier session of the browser, of any
 // user, ends.
-func (c *Console) startSession(w http.ResponseWriter, v *visit, s signin.Signed) {
+func (v *visit) startSession(s signin.Signed) {
 	if v.signedIn() {
-		if err := c.SignIn.SignOut(v.ctx, v.Session); err != nil {
-			c.Logger.Error("failed to end the former session", "session_id", v.Session.ID, "error", err)
+		if err := v.SignIn.SignOut(v.ctx, v.Session); err != nil {
+			v.Logger.Error("failed to end the former session", "session_id", v.Session.ID, "error", err)
 		}
 	}
 	cookie := newCookie(v.r, sessionCookie, s.Secret)
 	cookie.Expires = s.Session.ExpiresAt
-	http.SetCookie(w, cookie)
+	http.SetCookie(v.w, cookie)
 }
 
 // dropCookie deletes a cookie.
-func dropCookie(w http.ResponseWriter, r *http.Request, name string) {
-	cookie := newCookie(r, name, "")
+func (v *visit) dropCookie(name string) {
+	cookie := newCookie(v.r, name, "")
 	cookie.MaxAge = -1
-	http.SetCookie(w, cookie)
+	http.SetCookie(v.w, cookie)
 }
 
 // localPath returns next if it is a page of the console, else the home page.
@@ -195,23 +195,23 @@ func localPath(next string) string {
 }
 
 // askToSignIn responds to a request without a session.
-func (c *Console) askToSignIn(w http.ResponseWriter, r *http.Request) {
-	to := "/console/sign-in"
-	if next := localPath(r.URL.RequestURI()); r.Method == http.MethodGet && next != "/console/" {
+func (v *visit) askToSignIn() {
+	to := signInTab.url()
+	if next := localPath(v.r.URL.RequestURI()); v.r.Method == http.MethodGet && next != "/console/" {
 		to += "?" + url.Values{"next": {next}}.Encode()
 	}
 	switch {
-	case isHTMX(r):
+	case isHTMX(v.r):
 		// The whole page is redirected to the sign-in, and back afterwards.
-		if from, err := url.Parse(r.Referer()); err == nil {
-			to = "/console/sign-in?" + url.Values{"next": {localPath(from.RequestURI())}}.Encode()
+		if from, err := url.Parse(v.r.Referer()); err == nil {
+			to = signInTab.url() + "?" + url.Values{"next": {localPath(from.RequestURI())}}.Encode()
 		}
-		w.Header().Set("HX-Redirect", to)
-		w.WriteHeader(http.StatusUnauthorized)
-	case wantsJSON(r):
-		manage.WriteError(w, http.StatusUnauthorized, "Your session has ended. Sign in again.", nil)
+		v.w.Header().Set("HX-Redirect", to)
+		v.w.WriteHeader(http.StatusUnauthorized)
+	case wantsJSON(v.r):
+		manage.WriteError(v.w, http.StatusUnauthorized, "Your session has ended. Sign in again.", nil)
 	default:
-		http.Redirect(w, r, to, http.StatusSeeOther)
+		_ = v.redirect(to)
 	}
 }
 
@@ -239,7 +239,7 @@ func (c *Console) serveAPI(w http.ResponseWriter, r *http.Request) {
 			Account: token.Account, User: user.ID, Name: user.Name, Token: token.ID, TokenName: token.Name, Rights: token.Rights,
 		}
 	} else {
-		v := c.visit(r)
+		v := c.visit(w, r)
 		if !v.signedIn() {
 			refuseAPI(w, "Sign in, or send a management token as Authorization: Bearer pmt_…; create one in the console under Settings.")
 			return
@@ -256,22 +256,22 @@ func refuseAPI(w http.ResponseWriter, text string) {
 
 // leaveNotice stores a notice for the next page in a cookie: another process may
 // serve that page.
-func leaveNotice(w http.ResponseWriter, r *http.Request, notice string) {
+func (v *visit) leaveNotice(notice string) {
 	if notice == "" {
 		return
 	}
-	cookie := newCookie(r, noticeCookie, base64.RawURLEncoding.EncodeToString([]byte(notice[:min(len(notice), maxNotice)])))
+	cookie := newCookie(v.r, noticeCookie, base64.RawURLEncoding.EncodeToString([]byte(notice[:min(len(notice), maxNotice)])))
 	cookie.MaxAge = int(time.Minute / time.Second)
-	http.SetCookie(w, cookie)
+	http.SetCookie(v.w, cookie)
 }
 
 // takeNotice returns and deletes the notice of the cookie.
-func takeNotice(w http.ResponseWriter, r *http.Request) string {
-	cookie, err := r.Cookie(cookieName(r, noticeCookie))
+func (v *visit) takeNotice() string {
+	cookie, err := v.r.Cookie(cookieName(v.r, noticeCookie))
 	if err != nil {
 		return ""
 	}
-	dropCookie(w, r, noticeCookie)
+	v.dropCookie(noticeCookie)
 	text, err := base64.RawURLEncoding.DecodeString(cookie.Value)
 	if err != nil || len(text) > maxNotice {
 		return ""

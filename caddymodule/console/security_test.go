@@ -179,7 +179,7 @@ func TestAPI(t *testing.T) {
 	w := h.browser().get("/console/api/keys")
 	var answer struct{ Error string }
 	if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil || w.Code != http.StatusUnauthorized || !strings.Contains(answer.Error, "Bearer pmt_") {
-		t.Errorf("nobody: %d %s", w.Code, w.Body)
+		t.Errorf("without a session: %d %s", w.Code, w.Body)
 	}
 	if w := ada.get("/console/api/nothing"); w.Code != http.StatusNotFound || w.Header().Get("Content-Type") != "application/json" {
 		t.Errorf("an unknown path: %d %s", w.Code, w.Body)
@@ -187,7 +187,7 @@ func TestAPI(t *testing.T) {
 	// A token takes precedence over a session.
 	w = ada.request(http.MethodGet, "/console/api/keys", "", func(r *http.Request) { r.Header.Set("Authorization", "Bearer pmt_x") })
 	if w.Code != http.StatusUnauthorized {
-		t.Errorf("a wrong token beside a session: %d", w.Code)
+		t.Errorf("a wrong token in addition to a session: %d", w.Code)
 	}
 }
 
@@ -311,7 +311,7 @@ func TestUnknownPathsAndMethods(t *testing.T) {
 		}
 	}
 	if !strings.Contains(in.get("/console/nothing").Body.String(), "Sign out") || strings.Contains(out.get("/console/nothing").Body.String(), "Sign out") {
-		t.Error("the page has not the frame of whoever asks")
+		t.Error("the page lacks the frame of the current user")
 	}
 	if w := in.request(http.MethodHead, "/console/settings", ""); w.Code != http.StatusOK || w.Header().Get("Content-Length") == "" {
 		t.Errorf("HEAD: %d %v", w.Code, w.Header())

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
-	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,12 +15,10 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-const settingsPath = "/console/settings"
-
 // settingsTab manages the users of the account, their credentials, and the
 // management tokens.
 var settingsTab = &tab{
-	name: "settings", title: "Settings", data: settingsData,
+	path: "settings", name: "settings", title: "Settings", data: settingsData,
 	live: []string{"settings-sessions", "settings-users", "settings-invitations", "settings-tokens"}, every: time.Minute,
 }
 
@@ -42,13 +39,11 @@ var sessionMethods = map[string]string{
 	signin.MethodPassword: "by password", signin.MethodPasskey: "by passkey", signin.MethodLink: "by one-time link",
 }
 
-func settingsData(v *visit) (any, error) {
+func settingsData(v *visit) any {
 	p := &settingsPage{
-		User: v.User.ID, Now: v.Now(), Passkeys: v.SignIn.Passkeys(v.User.ID), PasskeyName: v.r.URL.Query().Get("passkey"), NewToken: newTokenForm(v),
-	}
-	var err error
-	if p.Sessions, err = v.Manage.Sessions(v.ctx); err != nil {
-		return nil, err
+		User: v.User.ID, Now: v.Now(), Passkeys: v.SignIn.Passkeys(v.User.ID), PasskeyName: v.r.URL.Query().Get("passkey"),
+		Sessions: load(v, v.Manage.Sessions), Users: load(v, v.Manage.Users), Invitations: load(v, v.Manage.Invitations),
+		Tokens: load(v, v.Manage.Tokens), NewToken: newTokenForm(v),
 	}
 	slices.SortStableFunc(p.Sessions, func(a, b manage.Session) int {
 		switch {
@@ -59,14 +54,7 @@ func settingsData(v *visit) (any, error) {
 		}
 		return b.SeenAt.Compare(a.SeenAt)
 	})
-	if p.Users, err = v.Manage.Users(v.ctx); err != nil {
-		return nil, err
-	}
-	if p.Invitations, err = v.Manage.Invitations(v.ctx); err != nil {
-		return nil, err
-	}
-	p.Tokens, err = v.Manage.Tokens(v.ctx)
-	return p, err
+	return p
 }
 
 func passkeyID(k store.Passkey) string { return base64.RawURLEncoding.EncodeToString(k.ID) }
@@ -94,151 +82,196 @@ func firstIn(agent string, marks ...string) string {
 	return ""
 }
 
-func changePassword(v *visit) (notice string, err error) {
-	err = v.SignIn.ChangePassword(v.ctx, v.User.ID, v.Session.ID, v.r.PostFormValue("password"), v.r.PostFormValue("new-password"))
-	return "The new password is set. Your other sessions are signed out.", err
+func changePassword(v *visit) error {
+	err := v.SignIn.ChangePassword(v.ctx, v.User.ID, v.Session.ID, v.typed("password"), v.typed("new-password"))
+	return v.done(settingsTab.url(), "The new password is set. Your other sessions are signed out.", err)
 }
 
-func (c *Console) beginPasskey(w http.ResponseWriter, v *visit) error {
+func beginPasskey(v *visit) error {
 	if err := v.Manage.Confirmed(v.ctx); err != nil {
 		return err
 	}
-	options, ceremony, err := c.SignIn.BeginPasskey(v.ctx, v.User, origin(v.r))
-	if err != nil {
-		return err
-	}
-	manage.WriteJSON(w, http.StatusOK, ceremonyOptions{options, ceremony})
-	return nil
+	return v.offer(v.SignIn.BeginPasskey(v.ctx, v.User, origin(v.r)))
 }
 
-func (c *Console) addPasskey(w http.ResponseWriter, v *visit) error {
+func addPasskey(v *visit) error {
 	answer, err := readAnswer(v.r)
 	if err != nil {
 		return err
 	}
-	name := strings.TrimSpace(answer.Name)
-	if name == "" {
-		name = browserOf(v.r.UserAgent())
-	}
-	added, err := c.SignIn.FinishPasskey(v.ctx, v.User, origin(v.r), answer.Ceremony, name, answer.Response)
+	name := cmp.Or(strings.TrimSpace(answer.Name), browserOf(v.r.UserAgent()))
+	added, err := v.SignIn.FinishPasskey(v.ctx, v.User, origin(v.r), answer.Ceremony, name, answer.Response)
 	if err != nil {
 		return err
 	}
-	leaveNotice(w, v.r, "The passkey "+added.Name+" is added. You can sign in with it now.")
-	manage.WriteJSON(w, http.StatusOK, map[string]string{"location": settingsPath})
-	return nil
-}
-
-// confirmPage asks before something is removed.
-type confirmPage struct {
-	Title, Text, Button, Keep string
-	Action, Back              string
-}
-
-func confirmTab(title string, data func(v *visit) (*confirmPage, error)) *tab {
-	return &tab{name: "confirm", title: title, data: func(v *visit) (any, error) {
-		p, err := data(v)
-		if err != nil {
-			return nil, err
-		}
-		p.Action, p.Back = v.r.URL.Path, settingsPath
-		return p, nil
-	}}
-}
-
-func findPasskey(v *visit) (store.Passkey, error) {
-	passkeys := func(context.Context) ([]store.Passkey, error) { return v.SignIn.Passkeys(v.User.ID), nil }
-	return find(v, passkeys, func(k store.Passkey) bool { return passkeyID(k) == v.r.PathValue("id") }, "You no longer have this passkey.")
-}
-
-var removePasskeyTab = confirmTab("Remove a passkey", func(v *visit) (*confirmPage, error) {
-	k, err := findPasskey(v)
-	return &confirmPage{
-		Title: "Remove the passkey " + k.Name + "?", Button: "Remove " + k.Name, Keep: "Keep it",
-		Text: "You can then no longer sign in with it. Its sessions continue; end them under Settings if the device is lost.",
-	}, err
-})
-
-func removePasskey(v *visit) (notice string, err error) {
-	k, err := findPasskey(v)
-	if err == nil {
-		err = v.Manage.Confirmed(v.ctx)
-	}
-	if err == nil {
-		err = v.SignIn.RemovePasskey(v.ctx, v.User, k.ID)
-	}
-	return "The passkey " + k.Name + " is removed.", err
-}
-
-func (c *Console) endSession(w http.ResponseWriter, v *visit) error {
-	ended, err := v.Manage.RevokeSession(v.ctx, v.r.PathValue("id"))
-	if err != nil {
-		return v.fault(settingsTab, err)
-	}
-	if ended.Current {
-		dropCookie(w, v.r, sessionCookie)
-		return c.done(w, v, "/console/sign-in", "You are signed out.")
-	}
-	return c.done(w, v, settingsPath, "The session is ended.")
-}
-
-func endSessions(v *visit) (notice string, err error) {
-	sessions, err := v.Manage.RevokeSessions(v.ctx)
-	if sessions.Ended == 0 {
-		return "You have no other sessions.", err
-	}
-	return "Your other sessions are signed out: " + strconv.Itoa(sessions.Ended) + ".", err
+	v.leaveNotice("The passkey " + added.Name + " is added. You can sign in with it now.")
+	return v.location(settingsTab.url())
 }
 
 var (
-	invitationTab = &tab{name: "shown-once", title: "Invitation"}
-	recoveryTab   = &tab{name: "shown-once", title: "New password"}
-	removeUserTab = confirmTab("Remove a user", func(v *visit) (*confirmPage, error) {
-		u, err := findUser(v)
-		return &confirmPage{
-			Title: "Remove " + u.Name + "?", Button: "Remove " + u.Name, Keep: "Keep the user",
-			Text: "Sessions, passkeys, management tokens and invitations of this user end at once. Keys, models and connectors belong to the account and stay.",
-		}, err
-	})
+	removePasskeyTab = &tab{path: "settings/passkeys/{id}/remove", name: "passkey-remove", title: "Remove a passkey", data: func(v *visit) any {
+		return findPasskey(v)
+	}}
+	removeUserTab = &tab{path: "settings/users/{id}/remove", name: "user-remove", title: "Remove a user", data: func(v *visit) any {
+		return findUser(v)
+	}}
+	invitationTab = &tab{name: "invitation", title: "Invitation"}
+	recoveryTab   = &tab{name: "recovery-link", title: "New password"}
 )
 
-// shownOncePage shows a link or a token, only once.
-type shownOncePage struct {
-	Title, Text, What, Secret string
-	Until                     time.Time // zero: no end
-	Example                   string    // a line that uses it
+func findPasskey(v *visit) store.Passkey {
+	passkeys := func(context.Context) ([]store.Passkey, error) { return v.SignIn.Passkeys(v.User.ID), nil }
+	return find(v, passkeys, func(k store.Passkey) bool { return passkeyID(k) == v.id() }, "You no longer have this passkey.")
 }
 
-func invite(v *visit) (any, error) {
+func removePasskey(v *visit) error {
+	k := findPasskey(v)
+	err := cmp.Or(v.err, v.Manage.Confirmed(v.ctx))
+	if err == nil {
+		err = v.SignIn.RemovePasskey(v.ctx, v.User, k.ID)
+	}
+	return v.done(settingsTab.url(), "The passkey "+k.Name+" is removed.", err)
+}
+
+func endSession(v *visit) error {
+	ended, err := v.Manage.RevokeSession(v.ctx, v.id())
+	if ended.Current {
+		v.dropCookie(sessionCookie)
+		return v.done(signInTab.url(), "You are signed out.", err)
+	}
+	return v.done(settingsTab.url(), "The session is ended.", err)
+}
+
+func endSessions(v *visit) error {
+	sessions, err := v.Manage.RevokeSessions(v.ctx)
+	notice := "You have no other sessions."
+	if sessions.Ended > 0 {
+		notice = "Your other sessions are signed out: " + strconv.Itoa(sessions.Ended) + "."
+	}
+	return v.done(settingsTab.url(), notice, err)
+}
+
+func invite(v *visit) error {
 	link, err := v.Manage.Invite(v.ctx)
-	return shownOncePage{
-		Title: "Invitation", What: "link", Secret: link.URL, Until: link.ExpiresAt,
-		Text: "Send this link to one person. It works once: the first person to open it becomes a user of this account, with the same rights as you.",
-	}, err
+	return v.show(invitationTab, link, err)
 }
 
-func revokeInvitation(v *visit) (notice string, err error) {
-	_, err = v.Manage.RevokeInvitation(v.ctx, v.r.PathValue("id"))
-	return "The invitation is revoked.", err
+func revokeInvitation(v *visit) error {
+	_, err := v.Manage.RevokeInvitation(v.ctx, v.id())
+	return v.done(settingsTab.url(), "The invitation is revoked.", err)
 }
 
-func findUser(v *visit) (manage.User, error) {
-	return find(v, v.Manage.Users, func(u manage.User) bool { return u.ID == v.r.PathValue("id") }, "This user no longer exists.")
+func findUser(v *visit) manage.User {
+	return find(v, v.Manage.Users, func(u manage.User) bool { return u.ID == v.id() }, "This user no longer exists.")
 }
 
-func removeUser(v *visit) (notice string, err error) {
-	removed, err := v.Manage.RemoveUser(v.ctx, v.r.PathValue("id"))
-	return removed.Name + " is removed.", err
+func removeUser(v *visit) error {
+	removed, err := v.Manage.RemoveUser(v.ctx, v.id())
+	return v.done(settingsTab.url(), removed.Name+" is removed.", err)
 }
 
-func recoveryLink(v *visit) (any, error) {
-	u, err := findUser(v)
-	if err != nil {
-		return nil, err
+func recoveryLink(v *visit) error {
+	u := findUser(v)
+	if v.err != nil {
+		return v.err
 	}
 	link, err := v.Manage.RecoveryLink(v.ctx, u.ID)
-	return shownOncePage{
-		Title: "New password for " + u.Name, What: "link", Secret: link.URL, Until: link.ExpiresAt,
-		Text: fmt.Sprintf("The first person to open this link sets a new password for %s. The current one works until then.", u.Name),
-	}, err
+	return v.show(recoveryTab, struct {
+		manage.Link
+		Name string
+	}{link, u.Name}, err)
+}
+
+var (
+	tokenTab       = &tab{name: "token-created", title: "Management token"}
+	revokeTokenTab = &tab{path: "settings/tokens/{id}/revoke", name: "token-revoke", title: "Revoke a management token", data: revokeTokenData}
+)
+
+// tokenForm is the submitted form of a new token.
+type tokenForm struct {
+	Name   string
+	Rights []string
+	Days   string
+}
+
+// Choices returns the days until a token expires; 0 is never.
+func (tokenForm) Choices() []string { return []string{"7", "30", "90", "365", "0"} }
+
+// rightTexts describe the rights.
+var rightTexts = map[string]string{
+	"read":        "see everything but secrets",
+	"keys":        "create, revoke and remove keys",
+	"connectors":  "pair, rotate and remove connectors",
+	"deployments": "publish, test and remove models",
+}
+
+func newTokenForm(v *visit) tokenForm {
+	if v.r.URL.Path == "/console/settings/tokens" {
+		return tokenForm{v.typed("name"), v.r.PostForm["right"], v.typed("days")}
+	}
+	return tokenForm{Rights: []string{"read"}, Days: "90"}
+}
+
+func createToken(v *visit) error {
+	form := newTokenForm(v)
+	if len(form.Rights) == 0 {
+		return badForm("Choose at least one right.")
+	}
+	days, err := strconv.Atoi(form.Days)
+	if err != nil || !slices.Contains(form.Choices(), form.Days) {
+		return badForm("Choose when the token expires.")
+	}
+	request := manage.CreateToken{Name: form.Name, Rights: form.Rights}
+	if days > 0 {
+		request.ExpiresAt = new(v.Now().UTC().AddDate(0, 0, days))
+	}
+	created, err := v.Manage.CreateToken(v.ctx, request)
+	return v.show(tokenTab, struct {
+		manage.CreatedToken
+		URL string
+	}{created, v.endpoint().URL}, err)
+}
+
+// shownMade bounds the records of a kind that the page lists.
+const shownMade = 12
+
+type revokeTokenPage struct {
+	manage.Token
+	Made manage.Made
+}
+
+func revokeTokenData(v *visit) any {
+	t := find(v, v.Manage.Tokens, func(t manage.Token) bool { return t.ID == v.id() }, "This management token no longer exists.")
+	made := load(v, func(ctx context.Context) (manage.Made, error) { return v.Manage.MadeByToken(ctx, t.ID) })
+	return &revokeTokenPage{t, made}
+}
+
+// namesOf lists the first names, and the number of the others.
+func namesOf(records []manage.MadeRecord) string {
+	var names []string
+	for _, r := range records[:min(len(records), shownMade)] {
+		names = append(names, r.Name)
+	}
+	if more := len(records) - len(names); more > 0 {
+		names = append(names, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(names, ", ")
+}
+
+func revokeToken(v *visit) error {
+	request := manage.RevokeToken{ID: v.id()}
+	if v.typed("made") != "" {
+		request.Made = "remove"
+	}
+	revoked, err := v.Manage.RevokeToken(v.ctx, request)
+	if request.Made == "" {
+		return v.done(settingsTab.url(), "The management token "+revoked.Name+" is revoked.", err)
+	}
+	left := revoked.Made.Problems()
+	notice := fmt.Sprintf("The management token %s is revoked. Of what it created or changed, %d are revoked or removed.",
+		revoked.Name, revoked.Made.Count()-len(left))
+	if len(left) > 0 {
+		notice += " These are left: " + namesOf(left) + ". " + sentence(left[0].Problem)
+	}
+	return v.done(settingsTab.url(), notice, err)
 }

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"context"
 	"slices"
 	"time"
 
@@ -9,17 +10,15 @@ import (
 )
 
 const (
-	startPath    = "/console/start"
-	shownOffers  = 12
-	startRefresh = 5 * time.Second
+	shownOffers = 12
 	// endedNews is how long the result of a code is shown.
 	endedNews = 5 * time.Minute
 )
 
 // startTab guides from an empty gateway to the first request.
 var startTab = &tab{
-	name: "start", title: "Setup", data: startData,
-	live: []string{"start-progress", "start-devices", "start-codes", "start-offers", "start-request"}, every: startRefresh,
+	path: "start", name: "start", title: "Setup", data: startData,
+	live: []string{"start-progress", "start-devices", "start-codes", "start-offers", "start-request"}, every: 5 * time.Second,
 }
 
 type startPage struct {
@@ -39,7 +38,7 @@ type startPage struct {
 // device is a pairing with a waiting device.
 type device struct {
 	manage.Pairing
-	Back string // the tab that its buttons return to
+	Back string // the path of the tab that its buttons return to
 }
 
 // endedRow is the result of a code.
@@ -48,21 +47,9 @@ type endedRow struct {
 	Name  string // of the expected connector, or of the device
 }
 
-func startData(v *visit) (any, error) {
-	checklist, err := v.Manage.Checklist(v.ctx)
-	if err != nil {
-		return nil, err
-	}
-	pairings, err := v.Manage.Pairings(v.ctx)
-	if err != nil {
-		return nil, err
-	}
-	p := &startPage{Checklist: checklist, Devices: devices(pairings, "start")}
-	for _, done := range []bool{checklist.Connector, checklist.Model, checklist.Key, checklist.Request} {
-		if done {
-			p.Done++
-		}
-	}
+func startData(v *visit) any {
+	p, pairings := &startPage{Checklist: load(v, v.Manage.Checklist)}, load(v, v.Manage.Pairings)
+	p.Done, p.Devices = steps(p.Checklist), devices(pairings, "start")
 	for _, pairing := range pairings {
 		if pairing.State == store.PairingWaiting {
 			p.Codes = append(p.Codes, pairing)
@@ -73,55 +60,56 @@ func startData(v *visit) (any, error) {
 	if len(p.Codes) > 0 && p.Codes[0].Code != "" {
 		p.Lines = pairLines(values{Base: at.URL, Pin: at.Pin, Code: p.Codes[0].Code})
 	}
-	if err := p.ended(v, pairings); err != nil {
-		return nil, err
+	p.ended(v, pairings)
+	p.Offers = load(v, func(ctx context.Context) (offers []manage.Offer, err error) {
+		offers, p.Missing, err = v.Manage.Offers(ctx)
+		return offers, err
+	})
+	p.More = max(0, len(p.Offers)-shownOffers)
+	p.Offers = p.Offers[:len(p.Offers)-p.More]
+	p.request(v, at.URL)
+	return p
+}
+
+// steps counts the steps of a checklist that are done.
+func steps(c manage.Checklist) int {
+	n := 0
+	for _, done := range []bool{c.Connector, c.Model, c.Key, c.Request} {
+		if done {
+			n++
+		}
 	}
-	offers, missing, err := v.Manage.Offers(v.ctx)
-	if err != nil {
-		return nil, err
-	}
-	p.Missing = sentence(missing)
-	p.Offers = offers[:min(len(offers), shownOffers)]
-	p.More = len(offers) - len(p.Offers)
-	return p, p.request(v, at.URL)
+	return n
 }
 
 // ended sets the result of the newest closed code while it is recent. An approved
 // device is shown until its connector is online.
-func (p *startPage) ended(v *visit, pairings []manage.Pairing) error {
+func (p *startPage) ended(v *visit, pairings []manage.Pairing) {
 	i := slices.IndexFunc(pairings, func(p manage.Pairing) bool {
 		return p.State != store.PairingWaiting && p.State != store.PairingPending
 	})
 	if i < 0 || v.Now().Sub(pairings[i].End()) > endedNews {
-		return nil
+		return
 	}
 	e := &endedRow{State: pairings[i].State}
 	if device := pairings[i].Device; device != nil {
 		e.Name = device.Hostname
 	}
 	if e.State == store.PairingApproved {
-		connectors, err := v.Manage.Connectors(v.ctx)
-		if err != nil {
-			return err
-		}
+		connectors := load(v, v.Manage.Connectors)
 		at := slices.IndexFunc(connectors, func(c manage.Connector) bool { return c.ID == pairings[i].Connector })
 		if at < 0 || connectors[at].State == manage.Online {
-			return nil
+			return
 		}
 		e.Name = connectors[at].Name
 	}
 	p.Ended = e
-	return nil
 }
 
 // request picks a deployment for the curl line, an available one if possible.
-func (p *startPage) request(v *visit, base string) error {
-	deployments, err := v.Manage.Deployments(v.ctx)
-	if err != nil {
-		return err
-	}
+func (p *startPage) request(v *visit, base string) {
 	var names, usable []string
-	for _, d := range deployments {
+	for _, d := range load(v, v.Manage.Deployments) {
 		names = append(names, d.Name)
 		if d.State.Usable() {
 			usable = append(usable, d.Name)
@@ -131,33 +119,34 @@ func (p *startPage) request(v *visit, base string) error {
 		names = usable
 	}
 	if len(names) > 0 {
-		p.Request = code("curl", values{Base: base, Model: chatModel(names)})
+		p.Request = code("curl", values{Base: base, Model: manage.ChatModel(names)})
 	}
-	return nil
 }
 
 // devices returns the pairings with a waiting device.
 func devices(pairings []manage.Pairing, back string) []device {
 	var waiting []device
 	for _, p := range pairings {
-		if p.State == store.PairingPending && p.Device != nil {
+		if waits(p) {
 			waiting = append(waiting, device{p, back})
 		}
 	}
 	return waiting
 }
 
-func startPairing(v *visit) (notice string, err error) {
-	_, err = v.Manage.StartPairing(v.ctx)
-	return "", err
+// waits reports whether the device of a pairing waits for approval.
+func waits(p manage.Pairing) bool { return p.State == store.PairingPending && p.Device != nil }
+
+func startPairing(v *visit) error {
+	_, err := v.Manage.StartPairing(v.ctx)
+	return v.done(startTab.url()+"#pair", "", err)
 }
 
-// registerOffer registers one offer. The form has all its fields, as the offers may
+// publishOffer publishes one offer. The form has all its fields, as the offers may
 // have changed since.
-func registerOffer(v *visit) (notice string, err error) {
+func publishOffer(v *visit) error {
 	set, err := v.Manage.SetDeployment(v.ctx, manage.SetDeployment{
-		Name: v.r.PostFormValue("name"), Connectors: []string{v.r.PostFormValue("connector")},
-		Upstream: v.r.PostFormValue("upstream"), Model: v.r.PostFormValue("model"),
+		Name: v.typed("name"), Connectors: []string{v.typed("connector")}, Upstream: v.typed("upstream"), Model: v.typed("model"),
 	})
-	return set.Name + " is registered.", err
+	return v.done(startTab.url(), set.Name+" is published.", err)
 }

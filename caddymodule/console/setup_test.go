@@ -32,7 +32,7 @@ func (g *gateway) code() string {
 func TestPairingLimited(t *testing.T) {
 	g := newGateway(t)
 	g.code()
-	const text = "Many wrong claim codes are being tried"
+	const text = "Many wrong pairing codes are being tried"
 	guess := func(n int) {
 		for i := range n {
 			_, deny := g.desk.Claim(t.Context(), tunnel.Device{
@@ -78,7 +78,7 @@ func (g *gateway) pairing(state string) store.Pairing {
 
 func TestSetupFromTheBeginning(t *testing.T) {
 	g := newGateway(t)
-	has(t, mainOf(g.page("/console/start")), "0 of 4 done", "Start pairing", "Register a model to get a command")
+	has(t, mainOf(g.page("/console/start")), "0 of 4 done", "Start pairing", "Publish a model to get a command")
 	code := g.code()
 	page := html.UnescapeString(mainOf(g.page("/console/start")))
 	has(t, page, `connector" pair https://gw.example.com `+code+" --upstream http://localhost:11434", `connector.exe" pair 'https://gw.example.com' `+code,
@@ -92,7 +92,7 @@ func TestSetupFromTheBeginning(t *testing.T) {
 	id := g.pairing(store.PairingPending).ID
 	g.moved(g.post("/console/pairings/"+id+"/approve", "back", "start"), "/console/start")
 	if d := <-ticket.Decided; d.Deny != nil || d.TunnelToken == "" {
-		t.Fatalf("the device is told %+v", d.Deny)
+		t.Fatalf("the device is denied: %+v", d.Deny)
 	}
 	page = mainOf(g.page("/console/start"))
 	has(t, page, "gpu-box approved.", "gpu-box is connecting", "1 of 4 done")
@@ -101,15 +101,15 @@ func TestSetupFromTheBeginning(t *testing.T) {
 	con := g.store.Connectors(store.DefaultAccount)[0]
 	g.lines.connect(con, "llama3.2:3b")
 	page = mainOf(g.page("/console/start"))
-	has(t, page, "llama3.2:3b", `aria-label="Register llama3.2:3b"`)
+	has(t, page, "llama3.2:3b", `aria-label="Publish llama3.2:3b"`)
 	lacks(t, page, "approved", "connecting") // it is online
 	if n := g.lines.asked.Load(); n != 0 {
 		t.Errorf("the page asked the model server %d times", n)
 	}
 	g.moved(g.post("/console/start/register", "name", "llama3.2:3b", "connector", con.ID, "upstream", "default", "model", "llama3.2:3b"), "/console/start")
 	page = html.UnescapeString(mainOf(g.page("/console/start")))
-	has(t, page, "llama3.2:3b is registered", "2 of 4 done", `"model": "llama3.2:3b"`)
-	lacks(t, page, `aria-label="Register`)
+	has(t, page, "llama3.2:3b is published", "2 of 4 done", `"model": "llama3.2:3b"`)
+	lacks(t, page, `aria-label="Publish`)
 }
 
 func TestPairingUnderAnotherName(t *testing.T) {
@@ -152,13 +152,13 @@ func TestPairingAgain(t *testing.T) {
 	page = mainOf(g.page("/console/pairings/" + id + "/replace?connector=" + before.ID + "&back=connectors"))
 	has(t, page, "Replace vm?", g.pairing(store.PairingPending).Device.Fingerprint, "The connector now", "The waiting device", `name="replace" value="`+before.ID+`"`, `href="/console/connectors"`)
 	if w := g.get("/console/pairings/" + id + "/replace?connector=con_nosuch"); w.Code != http.StatusBadRequest {
-		t.Errorf("comparing with nobody: status %d", w.Code)
+		t.Errorf("comparing with no connector: status %d", w.Code)
 	}
 	page = mainOf(g.page("/console/pairings/" + id))
 	has(t, page, `<option value="`+before.ID+`" selected>vm, offline`, `name="name" value=""`)
 	w := g.post("/console/pairings/"+id+"/approve", "back", "start", "replace", "con_nosuch")
 	if w.Code != http.StatusNotFound {
-		t.Errorf("replacing nobody: status %d, want 404", w.Code)
+		t.Errorf("replacing an unknown connector: status %d, want 404", w.Code)
 	}
 	has(t, w.Body.String(), "not found in", "/console/pairings/"+id+"/approve")
 
@@ -175,7 +175,7 @@ func TestPairingAgain(t *testing.T) {
 
 	g.moved(g.post("/console/pairings/"+id+"/approve", "back", "start", "replace", before.ID), "/console/start")
 	if d := <-ticket.Decided; d.Deny != nil || d.TunnelToken == "" {
-		t.Fatalf("the device is told %+v", d.Deny)
+		t.Fatalf("the device is denied: %+v", d.Deny)
 	}
 	has(t, mainOf(g.page("/console/start")), "vm approved; it replaces the connector vm.")
 	if c := g.store.Connectors(store.DefaultAccount); len(c) != 1 || c[0].ID != before.ID || c[0].Pairing != id {

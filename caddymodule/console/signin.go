@@ -3,6 +3,7 @@ package console
 import (
 	"encoding/json"
 	"errors"
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
@@ -15,112 +16,93 @@ import (
 // maxUserAgent bounds the stored User-Agent, in bytes.
 const maxUserAgent = 256
 
-func (c *Console) signInPage(w http.ResponseWriter, v *visit) error {
+var signInTab = &tab{path: "sign-in", name: "sign-in", title: "Sign in", gate: true}
+
+func signInPage(v *visit) error {
 	switch {
 	case v.signedIn():
-		return v.redirect(w, localPath(v.r.FormValue("next")))
-	case !c.SignIn.HasUsers():
-		return v.redirect(w, "/console/setup")
+		return v.redirect(localPath(v.r.FormValue("next")))
+	case !v.SignIn.HasUsers():
+		return v.redirect(setupTab.url())
 	}
-	return c.showSignIn(w, v, http.StatusOK, "")
+	return v.showSignIn(http.StatusOK, "")
 }
 
-func (c *Console) showSignIn(w http.ResponseWriter, v *visit, status int, fault string) error {
-	data := map[string]string{"Name": v.r.PostFormValue("name")}
+func (v *visit) showSignIn(status int, fault string) error {
+	data := map[string]string{"Name": v.typed("name")}
 	if next := localPath(v.r.FormValue("next")); next != "/console/" {
 		data["Next"] = next
 	}
-	return c.render(w, status, "sign-in", data, frame{Title: "Sign in", Notice: takeNotice(w, v.r), Fault: fault, Passkey: true})
+	return v.showFault(signInTab, status, data, fault)
 }
 
-func (c *Console) attempt(r *http.Request) signin.Attempt {
-	agent := r.UserAgent()
+func (v *visit) attempt() signin.Attempt {
+	agent := v.r.UserAgent()
 	return signin.Attempt{
-		Address: c.ClientIP(r), UserAgent: strings.ToValidUTF8(agent[:min(len(agent), maxUserAgent)], ""),
-		Name: strings.TrimSpace(r.PostFormValue("name")), Password: r.PostFormValue("password"),
+		Address: v.ClientIP(v.r), UserAgent: strings.ToValidUTF8(agent[:min(len(agent), maxUserAgent)], ""),
+		Name: strings.TrimSpace(v.typed("name")), Password: v.typed("password"),
 	}
 }
 
-func (c *Console) signInByPassword(w http.ResponseWriter, v *visit) error {
-	signed, err := c.SignIn.Password(v.ctx, c.attempt(v.r))
+func signInByPassword(v *visit) error {
+	signed, err := v.SignIn.Password(v.ctx, v.attempt())
 	if err != nil {
-		status, text := c.explain(w, v.r, err)
-		return c.showSignIn(w, v, status, text)
+		return v.showSignIn(v.explain(err))
 	}
-	c.startSession(w, v, signed)
-	return v.redirect(w, localPath(v.r.PostFormValue("next")))
+	v.startSession(signed)
+	return v.redirect(localPath(v.typed("next")))
 }
 
-func (c *Console) signOut(w http.ResponseWriter, v *visit) error {
+func signOut(v *visit) error {
 	if v.signedIn() {
-		if err := c.SignIn.SignOut(v.ctx, v.Session); err != nil {
+		if err := v.SignIn.SignOut(v.ctx, v.Session); err != nil {
 			return err
 		}
 	}
-	dropCookie(w, v.r, sessionCookie)
-	leaveNotice(w, v.r, "You are signed out.")
-	return v.redirect(w, "/console/sign-in")
+	v.dropCookie(sessionCookie)
+	v.leaveNotice("You are signed out.")
+	return v.redirect(signInTab.url())
 }
 
-// linkKind is the page of a one-time link. The secret is in the fragment of the URL,
-// which browsers do not send; a script moves it into the form.
-type linkKind struct {
-	Path, Title, Text, Button string
-	Help                      string // how to get a link
-	AsksName, Recovers        bool
-}
-
+// The pages of one-time links. The secret is in the fragment of the URL, which browsers
+// do not send; a script moves it into the form.
 var (
-	setupLink = linkKind{
-		Path: "/console/setup", Title: "Create the first user", Button: "Create user", AsksName: true,
-		Text: "No users yet. Create yours; you can invite others later.",
-		Help: "The gateway printed it on first start. `caddy gateway setup-link` prints a new one.",
-	}
-	joinLink = linkKind{
-		Path: "/console/join", Title: "Join", Button: "Join", AsksName: true,
-		Text: "You’ve been invited to this gateway. Choose a name and a password.",
-		Help: "It was sent to you by the user who invited you, and works for three days.",
-	}
-	recoverLink = linkKind{
-		Path: "/console/recover", Title: "Choose a new password", Button: "Set the password", Recovers: true,
-		Text: "Your old password stops working and all sessions are signed out.",
-		Help: "Another user creates one under Settings, or `caddy gateway user recovery-link` prints one.",
-	}
+	setupTab   = &tab{path: "setup", name: "link", title: "Create the first user", gate: true}
+	joinTab    = &tab{path: "join", name: "link", title: "Join", gate: true}
+	recoverTab = &tab{path: "recover", name: "link", title: "Choose a new password", gate: true}
 )
 
 type linkData struct {
-	linkKind
-	Name, Link string
-	End        store.Ending
+	Title, Path string // of the tab
+	Name, Link  string
+	End         store.Ending
 }
 
-func (c *Console) linkPage(kind linkKind) action {
-	return func(w http.ResponseWriter, v *visit) error {
-		if kind == setupLink && c.SignIn.HasUsers() {
-			leaveNotice(w, v.r, "This gateway has users already. Sign in, or ask one of them to invite you.")
-			return v.redirect(w, "/console/sign-in")
+func linkPage(t *tab) action {
+	return func(v *visit) error {
+		if t == setupTab && v.SignIn.HasUsers() {
+			v.leaveNotice("This gateway has users already. Sign in, or ask one of them to invite you.")
+			return v.redirect(signInTab.url())
 		}
-		data := linkData{linkKind: kind, End: store.Ending{Passkeys: true, Tokens: true}}
-		return c.render(w, http.StatusOK, "link", data, frame{Title: kind.Title})
+		return v.show(t, linkData{Title: t.title, Path: t.path, End: store.Ending{Passkeys: true, Tokens: true}}, nil)
 	}
 }
 
-func (c *Console) redeemLink(kind linkKind) action {
-	return func(w http.ResponseWriter, v *visit) error {
-		attempt := c.attempt(v.r)
-		attempt.End = store.Ending{Passkeys: v.r.PostFormValue("end_passkeys") != "", Tokens: v.r.PostFormValue("end_tokens") != ""}
-		secret := linkSecret(v.r.PostFormValue("link"))
-		signed, err := c.SignIn.Redeem(v.ctx, attempt, secret)
-		if err != nil {
-			status, text := c.explain(w, v.r, err)
-			if errors.Is(err, signin.ErrLink) || errors.Is(err, store.ErrConflict) {
-				secret = "" // a second attempt would fail, too
-			}
-			data := linkData{linkKind: kind, Name: v.r.PostFormValue("name"), Link: secret, End: attempt.End}
-			return c.render(w, status, "link", data, frame{Title: kind.Title, Fault: text})
+func redeemLink(t *tab) action {
+	return func(v *visit) error {
+		attempt := v.attempt()
+		attempt.End = store.Ending{Passkeys: v.typed("end_passkeys") != "", Tokens: v.typed("end_tokens") != ""}
+		secret := linkSecret(v.typed("link"))
+		signed, err := v.SignIn.Redeem(v.ctx, attempt, secret)
+		if err == nil {
+			v.startSession(signed)
+			return v.redirect("/console/")
 		}
-		c.startSession(w, v, signed)
-		return v.redirect(w, "/console/")
+		status, text := v.explain(err)
+		if errors.Is(err, signin.ErrLink) || errors.Is(err, store.ErrConflict) {
+			secret = "" // a second attempt would fail, too
+		}
+		return v.showFault(t, status, linkData{Title: t.title, Path: t.path, Name: v.typed("name"), Link: secret, End: attempt.End}, text)
 	}
 }
 
@@ -170,25 +152,86 @@ func origin(r *http.Request) string {
 	return "http://" + r.Host
 }
 
-func (c *Console) beginSignInByPasskey(w http.ResponseWriter, v *visit) error {
-	options, ceremony, err := c.SignIn.BeginPasskeySignIn(v.ctx, c.ClientIP(v.r), origin(v.r))
-	if err != nil {
-		return err
+// offer sends the options of a ceremony to the page.
+func (v *visit) offer(options json.RawMessage, ceremony string, err error) error {
+	if err == nil {
+		manage.WriteJSON(v.w, http.StatusOK, ceremonyOptions{options, ceremony})
 	}
-	manage.WriteJSON(w, http.StatusOK, ceremonyOptions{options, ceremony})
+	return err
+}
+
+// location sends the address of the next page to a page with a passkey.
+func (v *visit) location(path string) error {
+	manage.WriteJSON(v.w, http.StatusOK, map[string]string{"location": path})
 	return nil
 }
 
-func (c *Console) signInByPasskey(w http.ResponseWriter, v *visit) error {
+func beginSignInByPasskey(v *visit) error {
+	return v.offer(v.SignIn.BeginPasskeySignIn(v.ctx, v.ClientIP(v.r), origin(v.r)))
+}
+
+func signInByPasskey(v *visit) error {
 	answer, err := readAnswer(v.r)
 	if err != nil {
 		return err
 	}
-	signed, err := c.SignIn.FinishPasskeySignIn(v.ctx, c.attempt(v.r), origin(v.r), answer.Ceremony, answer.Response)
+	signed, err := v.SignIn.FinishPasskeySignIn(v.ctx, v.attempt(), origin(v.r), answer.Ceremony, answer.Response)
 	if err != nil {
 		return err
 	}
-	c.startSession(w, v, signed)
-	manage.WriteJSON(w, http.StatusOK, map[string]string{"location": localPath(answer.Next)})
+	v.startSession(signed)
+	return v.location(localPath(answer.Next))
+}
+
+// confirmField is the form field of the password that confirms an action.
+const confirmField = "confirm-password"
+
+// confirmSessionPage asks the user of a session for a password or a passkey. The
+// form carries the fields of the original request.
+type confirmSessionPage struct {
+	Action  string
+	Fields  url.Values
+	Passkey bool // the user has one
+}
+
+var confirmSessionTab = &tab{name: "confirm-session", title: "Confirm that it is you"}
+
+func confirm(v *visit) error { return v.askToConfirm(http.StatusOK, "") }
+
+// act performs an action. The request may carry the password that confirms it.
+func (v *visit) act(do action) error {
+	if !v.signedIn() || !v.r.PostForm.Has(confirmField) {
+		return do(v)
+	}
+	session, err := v.SignIn.Confirm(v.ctx, v.Session, v.typed(confirmField))
+	if err != nil {
+		status, text := v.explain(err)
+		return v.askToConfirm(status, text)
+	}
+	v.in(session)
+	return do(v)
+}
+
+// askToConfirm shows a form that repeats the request with the password added.
+func (v *visit) askToConfirm(status int, fault string) error {
+	p := confirmSessionPage{Action: v.r.URL.EscapedPath(), Fields: maps.Clone(v.r.Form), Passkey: len(v.SignIn.Passkeys(v.User.ID)) > 0}
+	delete(p.Fields, confirmField)
+	return v.showFault(confirmSessionTab, status, p, fault)
+}
+
+// confirmed redirects to the next page, after act or confirmByPasskey.
+func confirmed(v *visit) error {
+	return v.done(localPath(v.r.FormValue("next")), "Confirmed. You will not be asked again for five minutes.", v.Manage.Confirmed(v.ctx))
+}
+
+func confirmByPasskey(v *visit) error {
+	answer, err := readAnswer(v.r)
+	if err != nil {
+		return err
+	}
+	if _, err := v.SignIn.ConfirmByPasskey(v.ctx, v.Session, v.ClientIP(v.r), origin(v.r), answer.Ceremony, answer.Response); err != nil {
+		return err
+	}
+	manage.WriteJSON(v.w, http.StatusOK, struct{}{})
 	return nil
 }

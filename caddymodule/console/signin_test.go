@@ -135,7 +135,7 @@ func TestNamesAreText(t *testing.T) {
 	} {
 		page := b.get(path).Body.String()
 		if strings.Contains(page, "<script>alert") {
-			t.Errorf("GET %s has a script of somebody else's:\n%s", path, mainPart(page))
+			t.Errorf("GET %s has a foreign script:\n%s", path, mainPart(page))
 		}
 	}
 	has(t, b.page("/console/settings"), "&lt;script&gt;alert(1)&lt;/script&gt;", "Firefox on Linux")
@@ -146,7 +146,7 @@ func TestNamesAreText(t *testing.T) {
 		"/console/settings/sessions/" + session.ID + "/nothing": {"name", script},
 	} {
 		if page := b.post(path, form...).Body.String(); strings.Contains(page, "<script>alert") {
-			t.Errorf("POST %s has a script of somebody else's:\n%s", path, mainPart(page))
+			t.Errorf("POST %s has a foreign script:\n%s", path, mainPart(page))
 		}
 	}
 	part := b.request(http.MethodPost, "/console/settings/sessions/%3Cscript%3Ealert(1)%3C%2Fscript%3E/end", "", func(r *http.Request) { r.Header.Set("HX-Request", "true") })
@@ -186,7 +186,7 @@ func TestPasskeyAnswers(t *testing.T) {
 		who.refused(who.post(path, "ceremony", begun.Ceremony), http.StatusBadRequest, "Passkeys need JavaScript")
 	}
 	if w := out.request(http.MethodPost, "/console/settings/passkeys/begin", "{}", asJSON); w.Code != http.StatusUnauthorized || !strings.Contains(w.Body.String(), `"error"`) {
-		t.Errorf("nobody adds one: %d %s", w.Code, w.Body)
+		t.Errorf("without a session: %d %s", w.Code, w.Body)
 	}
 	w := out.request(http.MethodPost, "/console/sign-in/passkey/begin", "{}", asJSON, func(r *http.Request) {
 		r.Host = "192.0.2.1"

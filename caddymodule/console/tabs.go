@@ -1,9 +1,12 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"net/http"
+	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -14,76 +17,75 @@ import (
 // visit is one request. User and Session are zero without a session.
 type visit struct {
 	*Console
+	w       http.ResponseWriter
 	r       *http.Request
+	ctx     context.Context // carries the manage.Caller
 	User    store.User
 	Session store.Session
 	Account string
-	ctx     context.Context // carries the manage.Caller
+	faults  *tab  // shows the error of the action, with the user's input; may be nil
+	err     error // the first of load
 }
 
 // tab is one page. The template called name renders its main part, and one template
 // each of its live regions; the element around region x has the id live-x.
 type tab struct {
+	path        string // below /console/; "" if only actions show it
 	name, title string
-	data        func(v *visit) (any, error)
+	data        func(v *visit) any // the page is not shown if it sets v.err
+	faults      *tab               // shows the errors of data; may be nil
 	live        []string
-	every       time.Duration // interval of redraws without a change; 0 means seldom
+	every       time.Duration // interval of redraws without a change
+	gate        bool          // without navigation, even for signed-in users
 }
 
-// action responds to a request, or returns an error. An error of fault is shown on
-// its tab, any other on a separate page.
-type action func(w http.ResponseWriter, v *visit) error
+func (t *tab) url() string { return "/console/" + t.path }
 
-// page returns the action that shows a tab.
-func (c *Console) page(t *tab) action {
-	return func(w http.ResponseWriter, v *visit) error {
-		data, err := t.data(v)
-		if err != nil {
-			return err
-		}
-		return c.show(w, v, t, http.StatusOK, data)
+// read returns the data of a tab.
+func (t *tab) read(v *visit) (any, error) {
+	v.err = nil
+	data := t.data(v)
+	return data, v.err
+}
+
+// open is the action that shows a tab.
+func (t *tab) open(v *visit) error {
+	data, err := t.read(v)
+	return v.show(t, data, err)
+}
+
+// action responds to a request, or returns an error.
+type action func(v *visit) error
+
+// load reads something for a page. After the first error, it reads nothing.
+func load[T any](v *visit, read func(ctx context.Context) (T, error)) T {
+	var value T
+	if v.err == nil {
+		value, v.err = read(v.ctx)
 	}
+	return value
 }
 
-// form returns the action of a form. It redirects to path, which shows the notice;
-// an error is shown on the tab from.
-func (c *Console) form(from *tab, path string, do func(v *visit) (notice string, err error)) action {
-	return func(w http.ResponseWriter, v *visit) error {
-		notice, err := do(v)
-		if err != nil {
-			return v.fault(from, err)
-		}
-		return c.done(w, v, path, notice)
-	}
-}
-
-// answer returns the action of a form whose result is shown on tab t; an error is
-// shown on the tab from. It is for secrets: to show one after a redirect, the
-// gateway would have to store it.
-func (c *Console) answer(from, t *tab, do func(v *visit) (any, error)) action {
-	return func(w http.ResponseWriter, v *visit) error {
-		data, err := do(v)
-		if err != nil {
-			return v.fault(from, err)
-		}
-		return c.show(w, v, t, http.StatusOK, data)
-	}
-}
-
-// find returns the first record of the account for which is returns true. missing is
+// find loads the first record of the account for which is returns true. missing is
 // the text of the error if none does.
-func find[T any](v *visit, list func(ctx context.Context) ([]T, error), is func(T) bool, missing string) (T, error) {
-	var none T
-	records, err := list(v.ctx)
-	if err != nil {
-		return none, err
-	}
-	i := slices.IndexFunc(records, is)
-	if i < 0 {
-		return none, notThere(missing)
-	}
-	return records[i], nil
+func find[T any](v *visit, list func(ctx context.Context) ([]T, error), is func(T) bool, missing string) T {
+	return load(v, func(ctx context.Context) (found T, err error) {
+		records, err := list(ctx)
+		if err != nil {
+			return found, err
+		}
+		if i := slices.IndexFunc(records, is); i >= 0 {
+			return records[i], nil
+		}
+		return found, notThere(missing)
+	})
 }
+
+// id returns the id in the path.
+func (v *visit) id() string { return v.r.PathValue("id") }
+
+// typed returns a field of the submitted form.
+func (v *visit) typed(field string) string { return v.r.PostFormValue(field) }
 
 func badForm(text string) error  { return store.Errorf(store.ErrInvalid, "%s", text) }
 func notThere(text string) error { return store.Errorf(store.ErrNotFound, "%s", text) }
@@ -104,12 +106,70 @@ func sentence(text string) string {
 // console.
 func (v *visit) endpoint() manage.Endpoint {
 	at := v.Manage.Endpoint()
-	if at.URL == "" {
-		scheme := "http"
-		if v.r.TLS != nil {
-			scheme = "https"
-		}
-		at.URL = scheme + "://" + v.r.Host
-	}
+	at.URL = cmp.Or(at.URL, origin(v.r))
 	return at
+}
+
+// pageSize is how many rows a list shows at once.
+const pageSize = 50
+
+// listing is one page of a list, with links to the others.
+type listing[T any] struct {
+	Name     string // of the tab; also its path
+	Items    []T
+	Query    string // the search
+	Show     string // the shown part of the records; kept by search and paging
+	Total    int    // before the search
+	Matching int
+	Page     int // from 1
+	Pages    int
+	Prev     string // URL, "" if there is none
+	Next     string
+}
+
+// First and Last are the positions of the shown items among the matching ones, from 1.
+func (l listing[T]) First() int { return (l.Page-1)*pageSize + 1 }
+func (l listing[T]) Last() int  { return (l.Page-1)*pageSize + len(l.Items) }
+
+// list filters items by the parameter q and returns the requested page. All words
+// of q must be in text(item), ignoring case. A page number past the end is the last
+// page: rows may have been removed in the meantime.
+func list[T any](v *visit, name string, items []T, text func(T) string) listing[T] {
+	query := v.r.URL.Query()
+	l := listing[T]{Name: name, Items: items, Query: strings.TrimSpace(query.Get("q")), Show: query.Get("show"), Total: len(items), Page: 1}
+	for _, word := range strings.Fields(strings.ToLower(l.Query)) {
+		var matching []T
+		for _, item := range l.Items {
+			if strings.Contains(strings.ToLower(text(item)), word) {
+				matching = append(matching, item)
+			}
+		}
+		l.Items = matching
+	}
+	l.Matching = len(l.Items)
+	l.Pages = max(1, (l.Matching+pageSize-1)/pageSize)
+	if n, err := strconv.Atoi(query.Get("page")); err == nil {
+		l.Page = min(max(n, 1), l.Pages)
+	}
+	start := (l.Page - 1) * pageSize
+	l.Items = l.Items[start:min(start+pageSize, l.Matching)]
+	if l.Page > 1 {
+		l.Prev = l.url(l.Page - 1)
+	}
+	if l.Page < l.Pages {
+		l.Next = l.url(l.Page + 1)
+	}
+	return l
+}
+
+// url returns the URL of another page.
+func (l listing[T]) url(page int) string {
+	to := url.Values{"page": {strconv.Itoa(page)}}
+	if l.Query != "" {
+		to.Set("q", l.Query)
+	}
+	if l.Show != "" {
+		to.Set("show", l.Show)
+	}
+	return "/console/" + l.Name + "?" + to.Encode()
 }

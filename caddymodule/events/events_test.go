@@ -78,7 +78,7 @@ func TestEventsOfTheStore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out.expect(t, "a claim code")
+	out.expect(t, "a pairing code")
 	if _, err := st.CreateAccount(ctx, "other"); err != nil {
 		t.Fatal(err)
 	}

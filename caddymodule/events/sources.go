@@ -173,7 +173,7 @@ func (s *sources) onPairing(c store.Change) {
 	}
 }
 
-// PairingLimited emits an event for each account with an unused claim code: its
+// PairingLimited emits an event for each account with an unused pairing code: its
 // device may have to try more than once.
 func (s *sources) PairingLimited() {
 	s.mu.Lock()

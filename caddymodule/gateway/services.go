@@ -15,7 +15,7 @@ import (
 )
 
 // Services are an open store and the services on top of it. They live as long as
-// the store is open, so a reload keeps claim codes, failed sign-ins and the recent
+// the store is open, so a reload keeps pairing codes, failed sign-ins and the recent
 // requests.
 type Services struct {
 	*serve.Backend

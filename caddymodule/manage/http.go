@@ -67,7 +67,7 @@ func (s *Service) fail(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	if status == http.StatusInternalServerError {
 		if r.Context().Err() == nil { // otherwise the client has disconnected
-			// Not the path itself: it may contain a claim code.
+			// Not the path itself: it may contain a pairing code.
 			s.log.Error("management operation failed", "method", r.Method, "path", r.Pattern, "error", err)
 		}
 		text = "the gateway failed to do this; its log has the reason"

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/postern-dev/postern/caddymodule/health"
@@ -114,6 +115,13 @@ func publicName(model string) string {
 		return "model"
 	}
 	return name
+}
+
+// ChatModel picks a deployment for a sample request: the first whose name does not
+// suggest an embedding model.
+func ChatModel(names []string) string {
+	chat := func(name string) bool { return !strings.Contains(strings.ToLower(name), "embed") }
+	return names[max(0, slices.IndexFunc(names, chat))]
 }
 
 // cut returns at most n bytes of s.

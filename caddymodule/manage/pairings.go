@@ -17,7 +17,7 @@ const endedPairings = time.Hour
 // Pairing is a pairing as it is listed.
 type Pairing struct {
 	store.Pairing
-	// Code is the claim code while it is usable, if this process created it: codes
+	// Code is the pairing code while it is usable, if this process created it: codes
 	// are not stored.
 	Code string `json:"code,omitempty"`
 	// Connected: the device is connected and waits.
@@ -37,7 +37,7 @@ type Namesake struct {
 	State string `json:"state"`
 }
 
-// StartPairing creates a claim code. It is refused while the public address is not
+// StartPairing creates a pairing code. It is refused while the public address is not
 // known: an approved device could not connect.
 func (s *Service) StartPairing(ctx context.Context) (Pairing, error) {
 	return change(ctx, s, func(account string) (Pairing, write, error) {
@@ -63,7 +63,7 @@ func (s *Service) Pairings(ctx context.Context) ([]Pairing, error) {
 func (p Pairing) End() time.Time { return *cmp.Or(p.DecidedAt, &p.ExpiresAt) }
 
 // ApprovePairing asks for the approval of a waiting device. The pairing is in the body,
-// not in the path: it may be a claim code, and paths are logged.
+// not in the path: it may be a pairing code, and paths are logged.
 type ApprovePairing struct {
 	Pairing string `json:"pairing" need:"required"` // code or id
 	// Name is the name of the new connector; "": the host name.

@@ -40,7 +40,7 @@ func TestPairings(t *testing.T) {
 	}
 	for _, code := range []string{started.Code, second.Code, code} {
 		if strings.Contains(g.log.String(), code) {
-			t.Errorf("the log has a claim code:\n%s", g.log)
+			t.Errorf("the log has a pairing code:\n%s", g.log)
 		}
 	}
 	g.endpoint.Public = ""
@@ -99,7 +99,7 @@ func TestClaimCodeIsNotLogged(t *testing.T) {
 		t.Errorf("status = %d", w.Code)
 	}
 	if strings.Contains(g.log.String(), "1234") {
-		t.Errorf("the log has a claim code:\n%s", g.log)
+		t.Errorf("the log has a pairing code:\n%s", g.log)
 	}
 }
 

@@ -19,7 +19,7 @@ var refusals = []struct {
 	{store.ErrDenied, denyDenied},
 	{store.ErrUsed, &link.Deny{
 		Code:    link.DenyPairingUsed,
-		Message: "another device has already used this claim code, and each code works for one device only; start a new pairing on the console for this one",
+		Message: "another device has already used this pairing code, and each code works for one device only; start a new pairing on the console for this one",
 	}},
 }
 
@@ -27,15 +27,15 @@ var refusals = []struct {
 var (
 	denyUnknown = &link.Deny{
 		Code:    link.DenyPairingUnknown,
-		Message: "unknown claim code; compare it with the one on the console, or start a new pairing there",
+		Message: "unknown pairing code; compare it with the one on the console, or start a new pairing there",
 	}
 	denyExpired = &link.Deny{
 		Code:    link.DenyPairingExpired,
-		Message: "the claim code expired before this device was approved; start a new pairing on the console and use its code",
+		Message: "the pairing code expired before this device was approved; start a new pairing on the console and use its code",
 	}
 	denyDenied = &link.Deny{
 		Code:    link.DenyPairingDenied,
-		Message: "a user of the gateway has denied this device or canceled its claim code; if that was a mistake, start a new pairing on the console",
+		Message: "a user of the gateway has denied this device or canceled its pairing code; if that was a mistake, start a new pairing on the console",
 	}
 	denyNoToken = &link.Deny{
 		Code:    link.DenyUnavailable,
@@ -59,13 +59,13 @@ func (s *Service) refusal(err error) *link.Deny {
 		return &link.Deny{Code: link.DenyHello, Message: err.Error()}
 	}
 	s.options.Logger.Warn("failed to claim a pairing", "error", err)
-	return &link.Deny{Code: link.DenyUnavailable, Message: "the gateway cannot check the claim code now", Retry: true}
+	return &link.Deny{Code: link.DenyUnavailable, Message: "the gateway cannot check the pairing code now", Retry: true}
 }
 
 func denyLimit(wait time.Duration) *link.Deny {
 	return &link.Deny{
 		Code:    link.DenyPairingLimit,
-		Message: fmt.Sprintf("too many wrong claim codes; try again in %s", inWords(wait)),
+		Message: fmt.Sprintf("too many wrong pairing codes; try again in %s", inWords(wait)),
 		Retry:   true,
 	}
 }

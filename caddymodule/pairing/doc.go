@@ -1,4 +1,4 @@
-// Package pairing is the service where devices with a claim code wait for a user's
+// Package pairing is the service where devices with a pairing code wait for a user's
 // decision.
 //
 //	device ──hello──▶ tunnel.Hub ──Claim──▶ Service ──ClaimPairing──▶ Store

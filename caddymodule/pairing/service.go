@@ -34,7 +34,7 @@ type Options struct {
 	Now func() time.Time
 }
 
-// Service accepts claim codes from devices and sends them the decisions. Its methods
+// Service accepts pairing codes from devices and sends them the decisions. Its methods
 // are safe for concurrent use.
 type Service struct {
 	options Options
@@ -75,7 +75,7 @@ func (s *Service) Close() {
 	}
 }
 
-// Start creates a pairing and returns it with its claim code. The code is kept in
+// Start creates a pairing and returns it with its pairing code. The code is kept in
 // memory while the pairing is open.
 func (s *Service) Start(ctx context.Context, account, by string) (store.Pairing, string, error) {
 	p, text, err := s.options.Store.CreatePairing(ctx, account, by)
@@ -89,7 +89,7 @@ func (s *Service) Start(ctx context.Context, account, by string) (store.Pairing,
 	return p, text, nil
 }
 
-// Code returns the claim code of a pairing that is open and was started here.
+// Code returns the pairing code of a pairing that is open and was started here.
 func (s *Service) Code(pairingID string) (string, bool) {
 	s.mu.Lock()
 	code, ok := s.codes[pairingID]
@@ -100,7 +100,7 @@ func (s *Service) Code(pairingID string) (string, bool) {
 	return code, true
 }
 
-// open reports whether the pairing of a claim code is undecided.
+// open reports whether the pairing of a pairing code is undecided.
 func (s *Service) open(code string) bool {
 	p, ok := s.options.Store.FindPairing(code)
 	return ok && (p.State == store.PairingWaiting || p.State == store.PairingPending)
@@ -168,7 +168,7 @@ func (s *Service) claim(ctx context.Context, device tunnel.Device, fingerprint s
 
 // beginLimit reports that the limits of all networks begin to reject codes.
 func (s *Service) beginLimit() {
-	s.options.Logger.Warn("too many wrong claim codes from many networks: some codes are rejected without a check, and their devices asked to retry")
+	s.options.Logger.Warn("too many wrong pairing codes from many networks: some codes are rejected without a check, and their devices asked to retry")
 	if s.options.Limited != nil {
 		s.options.Limited()
 	}

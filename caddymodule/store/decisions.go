@@ -7,7 +7,7 @@ import (
 	"github.com/postern-dev/postern/connector/text"
 )
 
-// ApprovePairing makes the device that waits with a claim code a connector of the
+// ApprovePairing makes the device that waits with a pairing code a connector of the
 // account. The name defaults to the device's host name, with a number if that is taken.
 // If the pairing is not pending, it fails with ErrExpired or ErrConflict.
 func (s *Store) ApprovePairing(ctx context.Context, account, idOrCode, connectorName, by string) (Pairing, Connector, error) {
@@ -28,7 +28,7 @@ func (s *Store) ApprovePairing(ctx context.Context, account, idOrCode, connector
 	return p, c.Connector, err
 }
 
-// ReplaceConnector makes the device that waits with a claim code replace a connector of
+// ReplaceConnector makes the device that waits with a pairing code replace a connector of
 // the account, given by id or name. The connector keeps its id, name and deployments;
 // its old credentials become invalid.
 func (s *Store) ReplaceConnector(ctx context.Context, account, idOrCode, connector, by string) (Pairing, Connector, error) {
@@ -63,7 +63,7 @@ func (s *Store) Namesake(account string, d Device) (Connector, bool) {
 	return Connector{}, false
 }
 
-// DenyPairing denies the device that waits with a claim code, or cancels the code if no
+// DenyPairing denies the device that waits with a pairing code, or cancels the code if no
 // device is waiting.
 func (s *Store) DenyPairing(ctx context.Context, account, idOrCode, by string) (Pairing, error) {
 	return s.decide(ctx, "denying the pairing", account, idOrCode, by, nil)
@@ -92,7 +92,7 @@ func (s *Store) decide(
 		case approve == nil:
 			r.State = PairingDenied
 		case before.State == PairingWaiting:
-			return Pairing{}, Errorf(ErrConflict, "no device is waiting for approval: the claim code has not been used yet")
+			return Pairing{}, Errorf(ErrConflict, "no device is waiting for approval: the pairing code has not been used yet")
 		default:
 			r.State = PairingApproved
 			if err := approve(t, r); err != nil {
@@ -107,7 +107,7 @@ func (s *Store) decide(
 
 func errDecided(p Pairing) error {
 	if p.State == PairingExpired {
-		return Errorf(ErrExpired, "the claim code has expired: start a new pairing")
+		return Errorf(ErrExpired, "the pairing code has expired: start a new pairing")
 	}
 	by := ""
 	if p.DecidedBy != "" {

@@ -13,9 +13,9 @@ var (
 	ErrExists          = errors.New("already exists")  // the name is taken
 	ErrInUse           = errors.New("in use")          // deployments still need the connector; the account is not empty
 	ErrConflict        = errors.New("conflict")        // the records are not in the required state, or keep changing
-	ErrUnauthenticated = errors.New("unauthenticated") // unknown connector, wrong secret, unknown claim code
-	ErrExpired         = errors.New("expired")         // the link or the claim code has ended
-	ErrUsed            = errors.New("used")            // another device has used the claim code
+	ErrUnauthenticated = errors.New("unauthenticated") // unknown connector, wrong secret, unknown pairing code
+	ErrExpired         = errors.New("expired")         // the link or the pairing code has ended
+	ErrUsed            = errors.New("used")            // another device has used the pairing code
 	ErrLimit           = errors.New("limit reached")   // a limit of the account is reached
 	ErrDenied          = errors.New("denied")          // the pairing was denied
 )

@@ -185,7 +185,7 @@ func (k *kind[R, P]) drop(d *draft, dir string, at key) {
 }
 
 // unindex removes a record from the index, unless a later record has the same hash,
-// which is possible for claim codes.
+// which is possible for pairing codes.
 func (k *kind[R, P]) unindex(d *draft, c *collection[P], old P) {
 	if k.index != nil && c.byHash.value(k.index(old)) == old {
 		c.byHash.remove(d.edit, k.index(old))

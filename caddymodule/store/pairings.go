@@ -20,10 +20,10 @@ const (
 	PairingExpired  = "expired"
 )
 
-// PairingLife is how long a claim code can be used and decided on.
+// PairingLife is how long a pairing code can be used and decided on.
 const PairingLife = 15 * time.Minute
 
-// Pairing is a claim code and its result. The code is not stored.
+// Pairing is a pairing code and its result. The code is not stored.
 type Pairing struct {
 	ID        string     `json:"id"`
 	Account   string     `json:"account"`
@@ -38,7 +38,7 @@ type Pairing struct {
 	Replaced  bool       `json:"replaced,omitempty"`  // an existing connector was replaced
 }
 
-// Device is what a device reports about itself when it uses a claim code, and its
+// Device is what a device reports about itself when it uses a pairing code, and its
 // address.
 type Device struct {
 	Hostname    string    `json:"hostname"`
@@ -134,7 +134,7 @@ func (s *Store) pairingOf(idOrCode string) (*pairingRecord, bool) {
 	return s.pairingOfCode(idOrCode)
 }
 
-// CreatePairing creates a pairing and returns it with its claim code, which is not shown
+// CreatePairing creates a pairing and returns it with its pairing code, which is not shown
 // again. An account may have 20 open pairings.
 func (s *Store) CreatePairing(ctx context.Context, account, createdBy string) (Pairing, string, error) {
 	code := newCode()
@@ -175,7 +175,7 @@ func checkRoom(t *tx, account string) error {
 	return nil
 }
 
-// ClaimPairing binds a claim code to a device by its secret, which becomes the connector's
+// ClaimPairing binds a pairing code to a device by its secret, which becomes the connector's
 // secret. With the same secret it returns the pairing in any state. Otherwise it fails with
 // ErrUnauthenticated (unknown code), ErrExpired, ErrUsed or ErrDenied, for which the caller
 // has the texts.
@@ -189,7 +189,7 @@ func (s *Store) ClaimPairing(ctx context.Context, code, secret string, d Device)
 		return Pairing{}, ErrUnauthenticated
 	}
 	device := s.cleanDevice(d)
-	return update(ctx, s, "using the claim code", func(t *tx) (Pairing, error) {
+	return update(ctx, s, "using the pairing code", func(t *tx) (Pairing, error) {
 		r := pairingKind.load(t, known.Account, known.ID)
 		if r == nil {
 			return Pairing{}, ErrUnauthenticated
@@ -238,7 +238,7 @@ const (
 	codeDigits   = 8      // of five bits each
 )
 
-// newCode returns a claim code: 40 random bits as PAIR-XXXX-XXXX, short enough to type.
+// newCode returns a pairing code: 40 random bits as PAIR-XXXX-XXXX, short enough to type.
 // Guessing is limited by the life of the code and by the caller.
 func newCode() string {
 	var digits [codeDigits]byte
@@ -253,7 +253,7 @@ func formatCode(digits string) string {
 	return prefixCode + digits[:codeDigits/2] + "-" + digits[codeDigits/2:]
 }
 
-// NormalizeCode returns a typed claim code as PAIR-XXXX-XXXX. It ignores case, reads O
+// NormalizeCode returns a typed pairing code as PAIR-XXXX-XXXX. It ignores case, reads O
 // as 0 and I and L as 1, and accepts missing or additional blanks and dashes and a
 // missing prefix.
 func NormalizeCode(s string) (string, bool) {
@@ -283,7 +283,7 @@ func NormalizeCode(s string) (string, bool) {
 	return formatCode(digits), true
 }
 
-// hashCode returns the hash of a typed claim code.
+// hashCode returns the hash of a typed pairing code.
 func hashCode(s string) (digest, bool) {
 	code, ok := NormalizeCode(s)
 	if !ok {

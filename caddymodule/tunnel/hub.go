@@ -64,7 +64,7 @@ type Options struct {
 	// Known reports whether a connector returned by Authenticate still exists with
 	// the same pairing; nil: it does. Its token may have been rotated meanwhile.
 	Known func(Connector) bool
-	// Pairing accepts devices with a claim code; nil: they are denied.
+	// Pairing accepts devices with a pairing code; nil: they are denied.
 	Pairing Pairing
 	// Rotation provides the new tokens of connectors; nil: tokens are not rotated.
 	Rotation Rotation

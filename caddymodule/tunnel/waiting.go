@@ -12,7 +12,7 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// Device is a machine on which a claim code was entered, as described by its hello.
+// Device is a machine on which a pairing code was entered, as described by its hello.
 // It is not a connector yet, and all fields are unverified.
 type Device struct {
 	Code   string // as entered

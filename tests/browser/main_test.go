@@ -79,14 +79,14 @@ func (p *Person) signIn(name, password string) {
 	p.Click(`main form button:not([type="button"])`)
 }
 
-// startPairing presses the button on the Setup tab and returns the claim code.
+// startPairing presses the button on the Setup tab and returns the pairing code.
 func (r *rig) startPairing(p *Person) string {
 	r.t.Helper()
 	p.Open("/console/start")
 	p.Click(`form[action="/console/start/pairing"] button`)
 	code := strings.TrimSpace(p.Text(".claim"))
 	if len(code) != len("PAIR-XXXX-XXXX") {
-		r.t.Fatalf("the claim code is %q", code)
+		r.t.Fatalf("the pairing code is %q", code)
 	}
 	return code
 }

@@ -100,7 +100,7 @@ func TestExpiredDevice(t *testing.T) {
 	p.Sees(code)
 }
 
-// runOut puts the end of all claim codes into the past, in the file of a
+// runOut puts the end of all pairing codes into the past, in the file of a
 // gateway that does not run.
 func (r *rig) runOut() {
 	r.t.Helper()

@@ -35,7 +35,7 @@ func TestWithoutScripts(t *testing.T) {
 	p.Press("Load models")
 	p.Choose("#pick", firstOption(p, "#pick"))
 	p.Fill("#public-name", "plain/model:1b")
-	p.Press("Register")
+	p.Press("Publish")
 	p.Sees("plain/model:1b")
 	key := r.key(p, "plain", "plain/*")
 	r.expectChat(key, "plain/model:1b", http.StatusOK)

@@ -8,7 +8,7 @@ import (
 	"github.com/postern-dev/postern/tests/proc"
 )
 
-// Pair starts `connector pair` with a claim code, for a device with a name of
+// Pair starts `connector pair` with a pairing code, for a device with a name of
 // its own. It does not wait.
 func (g *Gateway) Pair(t testing.TB, name, code, upstream string, args ...string) *proc.Process {
 	t.Helper()

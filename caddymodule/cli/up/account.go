@@ -49,51 +49,52 @@ func (a account) connector(ctx context.Context) (id, token string, err error) {
 	}
 }
 
-// register creates a deployment for every model, and removes those of former runs whose
+// publish creates a deployment for every model, and removes those of former runs whose
 // models no longer exist. Deployments with other connectors were set by the user and
 // stay.
-func (a account) register(ctx context.Context, connector string, models []string, ready *Ready) error {
+func (a account) publish(ctx context.Context, connector string, models []string, ready *Ready) error {
 	existing, err := a.service.Deployments(ctx)
 	if err != nil {
 		return fmt.Errorf("reading the deployments: %w", err)
 	}
-	elsewhere, before := map[string]bool{}, map[string]manage.Deployment{}
+	before := map[string]manage.Deployment{}
 	for _, d := range existing {
 		before[d.Name] = d
-		elsewhere[d.Name] = !slices.Equal(d.Connectors, []string{connector})
 	}
-	made := map[string]bool{}
+	ours := func(d manage.Deployment) bool { return slices.Equal(d.Connectors, []string{connector}) }
+	used := map[string]bool{}
 	var others []string // set by the user
 	for _, model := range models {
 		name := deploymentName(model)
-		switch {
-		case name == "" || made[name]:
-			ready.note("model %q is not registered: its id gives no public name; use `%s gateway deployment set NAME --connector %s --model …`", model, ready.Program, connector)
+		d, exists := before[name]
+		if name == "" || used[name] {
+			ready.note("model %q is not published: its id gives no public name; use `%s gateway deployment set NAME --connector %s --model …`", model, ready.Program, connector)
 			continue
-		case elsewhere[name]:
-			if !slices.Contains(before[name].Connectors, connector) {
-				ready.note("model %q is not registered: the deployment of that name uses another connector", name)
+		}
+		used[name] = true
+		if exists && !ours(d) {
+			if !slices.Contains(d.Connectors, connector) {
+				ready.note("model %q is not published: the deployment of that name uses another connector", name)
 			}
-			made[name], others = true, append(others, name)
+			others = append(others, name)
 			continue
-		case name != model:
-			ready.note("model %q is registered as %s", model, name)
+		}
+		if name != model {
+			ready.note("model %q is published as %s", model, name)
 		}
 		_, err := a.service.SetDeployment(ctx, manage.SetDeployment{
-			Name: name, Connectors: []string{connector}, Upstream: ownName, Model: model,
-			MaxConcurrency: before[name].MaxConcurrency, Options: before[name].Options,
+			Name: name, Connectors: []string{connector}, Upstream: ownName, Model: model, MaxConcurrency: d.MaxConcurrency, Options: d.Options,
 		})
 		if err != nil {
-			return fmt.Errorf("registering model %q: %w", model, err)
+			return fmt.Errorf("publishing model %q: %w", model, err)
 		}
-		made[name] = true
 		ready.Models = append(ready.Models, name)
 	}
 	if ready.Models = append(ready.Models, others...); len(ready.Models) == 0 {
-		return fmt.Errorf("none of the server's models can be registered: %s", strings.Join(ready.Notes, "; "))
+		return fmt.Errorf("none of the server's models can be published: %s", strings.Join(ready.Notes, "; "))
 	}
 	for _, d := range existing {
-		if elsewhere[d.Name] || made[d.Name] || d.Name != deploymentName(d.Model) {
+		if !ours(d) || used[d.Name] || d.Name != deploymentName(d.Model) {
 			continue
 		}
 		if _, err := a.service.RemoveDeployment(ctx, d.Name); err != nil {

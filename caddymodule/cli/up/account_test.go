@@ -125,7 +125,7 @@ func TestUpConnectorOfAnotherDevice(t *testing.T) {
 	}
 }
 
-func TestUpRegister(t *testing.T) {
+func TestUpPublish(t *testing.T) {
 	account, st, _ := newAccount(t)
 	local, _, err := account.connector(asOperator(t))
 	if err != nil {
@@ -151,17 +151,17 @@ func TestUpRegister(t *testing.T) {
 
 	var ready Ready
 	models := []string{"elsewhere", "both", "qwen3:8b", "/m/My Model.gguf", "/n/My Model.gguf", "日本語"}
-	if err := account.register(asOperator(t), local, models, &ready); err != nil {
+	if err := account.publish(asOperator(t), local, models, &ready); err != nil {
 		t.Fatal(err)
 	}
 	if want := []string{"qwen3:8b", "My-Model.gguf", "elsewhere", "both"}; !reflect.DeepEqual(ready.Models, want) {
 		t.Errorf("models = %q, want %q", ready.Models, want)
 	}
 	wantNotes(t, ready.Notes,
-		`model "elsewhere" is not registered: the deployment of that name uses another connector`,
-		`model "/m/My Model.gguf" is registered as My-Model.gguf`,
-		`model "/n/My Model.gguf" is not registered`,
-		`model "日本語" is not registered`)
+		`model "elsewhere" is not published: the deployment of that name uses another connector`,
+		`model "/m/My Model.gguf" is published as My-Model.gguf`,
+		`model "/n/My Model.gguf" is not published`,
+		`model "日本語" is not published`)
 
 	var names []string
 	for _, d := range st.Deployments(store.DefaultAccount) {
@@ -179,13 +179,13 @@ func TestUpRegister(t *testing.T) {
 	}
 }
 
-func TestUpRegisterNothing(t *testing.T) {
+func TestUpPublishNothing(t *testing.T) {
 	account, _, _ := newAccount(t)
 	local, _, err := account.connector(asOperator(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = account.register(asOperator(t), local, []string{"日本語"}, new(Ready))
+	err = account.publish(asOperator(t), local, []string{"日本語"}, new(Ready))
 	if err == nil || !strings.Contains(err.Error(), "日本語") {
 		t.Errorf("error = %v", err)
 	}

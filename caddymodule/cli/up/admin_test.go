@@ -35,7 +35,7 @@ func TestUpSocket(t *testing.T) {
 	}
 	defer ln.Close()
 	if got := DefaultAdmin(); got != address && !answersAt(caddy.DefaultAdminListen) {
-		t.Errorf("beside a run commands use %s", got)
+		t.Errorf("during a run commands use %s", got)
 	}
 	if second, err := ownAdmin(); err != nil || second == address {
 		t.Errorf("a second run takes %s, %v", second, err)

@@ -62,14 +62,14 @@ func (a *addresses) chooseHTTP(listen string) error {
 	}
 	n, err := strconv.ParseUint(port, 10, 16)
 	if err != nil {
-		return usagef("--listen %q is not an address such as localhost:8081", listen)
+		return Usagef("--listen %q is not an address such as localhost:8081", listen)
 	}
 	candidates := []string{"127.0.0.1", "::1"}
 	a.name = "localhost"
 	if host != "" && host != "localhost" {
 		ip, err := netip.ParseAddr(host)
 		if err != nil || !ip.IsLoopback() {
-			return usagef("--listen %q is not on this machine only; `caddy gateway up` listens on localhost. "+
+			return Usagef("--listen %q is not on this machine only; `caddy gateway up` listens on localhost. "+
 				"For a public gateway write a Caddyfile and use `caddy run`", listen)
 		}
 		candidates, a.name = []string{ip.String()}, ip.String()

@@ -4,8 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"strings"
@@ -13,7 +12,8 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/scope"
-	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/config"
+	"github.com/postern-dev/postern/connector/upstream"
 )
 
 // modelServer is a model server that answered: its base URL without /v1, and the ids
@@ -23,55 +23,35 @@ type modelServer struct {
 	models []string
 }
 
-// errNeedsKey means that a server requires an API key, as a gateway does.
-var errNeedsKey = errors.New("it requires an API key, which `caddy gateway up` cannot send; use a separate connector, with \"api_key_file\" in its configuration")
-
-const (
-	// probeTimeout bounds the search on this machine, where servers answer at once.
-	probeTimeout = 2 * time.Second
-	// connectTimeout bounds the request to the server of --connect.
-	connectTimeout = 15 * time.Second
-	// maxModelList bounds the list of models, in bytes.
-	maxModelList = 8 << 20
+var (
+	// errNeedsKey means that a server requires an API key, as a gateway does.
+	errNeedsKey = errors.New("it requires an API key, which `caddy gateway up` cannot send; use a separate connector, with \"api_key_file\" in its configuration")
+	errNoModels = errors.New("it has no models")
 )
+
+// probeTimeout bounds the search on this machine, where servers answer at once.
+const probeTimeout = 2 * time.Second
 
 // usualBases are the default addresses of model servers, in order of preference:
 // Ollama, llama.cpp, LM Studio, vLLM.
 var usualBases = []string{"http://localhost:11434", "http://localhost:8080", "http://localhost:1234", "http://localhost:8000"}
 
-// prober asks model servers which models they have.
-type prober struct {
-	client *http.Client
-}
-
-// newProber returns a prober that uses no proxy, follows no redirect and
-// keeps no connection.
-func newProber() prober {
-	return prober{client: &http.Client{
-		Transport:     &http.Transport{DisableKeepAlives: true},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}
-}
-
 // search queries all bases at once and returns the first of them that has models. The
 // notes are about the other servers that answered.
-func (p prober) search(ctx context.Context, bases []string) (found modelServer, ok bool, notes []string) {
+func search(ctx context.Context, bases []string) (found modelServer, ok bool, notes []string) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	servers, errs := make([]modelServer, len(bases)), make([]error, len(bases))
 	var wg sync.WaitGroup
 	for i, base := range bases {
-		wg.Go(func() { servers[i], errs[i] = p.ask(ctx, base) })
+		wg.Go(func() { servers[i], errs[i] = ask(ctx, base) })
 	}
 	wg.Wait()
 	for i, server := range servers {
-		var unreachable *net.OpError
 		switch {
-		case errors.As(errs[i], &unreachable):
+		case errors.Is(errs[i], upstream.ErrNotConnected):
 		case errs[i] != nil:
 			notes = append(notes, fmt.Sprintf("%s is not used: %v", bases[i], errs[i]))
-		case len(server.models) == 0:
-			notes = append(notes, fmt.Sprintf("%s is not used: it has no models", server.base))
 		case ok:
 			notes = append(notes, fmt.Sprintf("%s has models too; --connect %s uses it instead", server.base, server.base))
 		default:
@@ -81,34 +61,37 @@ func (p prober) search(ctx context.Context, bases []string) (found modelServer, 
 	return found, ok, notes
 }
 
-// ask lists the models of the server at base.
-func (p prober) ask(ctx context.Context, base string) (modelServer, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/v1/models", nil)
+// ask lists the models of the server at base, as a connector does.
+func ask(ctx context.Context, base string) (modelServer, error) {
+	set, err := upstream.Open(&config.Config{Upstreams: upstreams(base)}, nil, slog.New(slog.DiscardHandler))
 	if err != nil {
-		return modelServer{}, fmt.Errorf("creating the request: %w", err)
+		return modelServer{}, err
 	}
-	req.Header.Set("Accept", "application/json")
-	resp, err := p.client.Do(req)
-	if err != nil {
-		return modelServer{}, fmt.Errorf("querying its models: %w", err)
-	}
-	defer resp.Body.Close()
+	defer set.CloseIdle()
+	list, err := set[ownName].Models(ctx)
+	status := new(upstream.StatusError)
 	switch {
-	case resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden:
-		return modelServer{}, errNeedsKey
-	case resp.StatusCode != http.StatusOK:
-		return modelServer{}, fmt.Errorf("it answers GET /v1/models with %s", resp.Status)
+	case errors.As(err, &status) && (status.Code == http.StatusUnauthorized || status.Code == http.StatusForbidden):
+		err = errNeedsKey
+	case errors.As(err, &status):
+		err = fmt.Errorf("it %w when asked for its models", err)
+	case err == nil && len(list.IDs) == 0:
+		err = errNoModels
 	}
-	data, err := io.ReadAll(io.LimitReader(resp.Body, maxModelList))
-	list, ok := link.ParseModels(data)
-	if err != nil || !ok {
-		return modelServer{}, errors.New("it answers GET /v1/models with something other than a list of models")
-	}
-	return modelServer{base: base, models: list.IDs}, nil
+	return modelServer{base: base, models: list.IDs}, err
 }
 
-// parseConnect returns the value of --connect as a base URL without /v1.
+// upstreams returns the upstreams of our connector: the one server.
+func upstreams(base string) map[string]config.Upstream {
+	return map[string]config.Upstream{ownName: {BaseURL: base + "/v1"}}
+}
+
+// parseConnect returns the value of --connect as a base URL without /v1; "" if it is
+// not given.
 func parseConnect(raw string) (string, error) {
+	if raw == "" {
+		return "", nil
+	}
 	text := raw
 	if !strings.Contains(text, "://") {
 		text = "http://" + text
@@ -116,7 +99,7 @@ func parseConnect(raw string) (string, error) {
 	u, err := url.Parse(text)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Hostname() == "" ||
 		u.RawQuery != "" || u.Fragment != "" || u.User != nil {
-		return "", usagef("--connect %q is not the base URL of a model server, such as http://localhost:11434", raw)
+		return "", Usagef("--connect %q is not the base URL of a model server, such as http://localhost:11434", raw)
 	}
 	base := strings.TrimRight(u.Scheme+"://"+u.Host+u.EscapedPath(), "/")
 	return strings.TrimSuffix(base, "/v1"), nil

@@ -47,23 +47,23 @@ func TestAsk(t *testing.T) {
 	}{
 		{"OpenAI list", 200, `{"object":"list","data":[{"id":"b","object":"model"},{"id":"a"}]}`, []string{"b", "a"}, ""},
 		{"llama.cpp has two lists", 200, `{"models":[{"name":"x"}],"object":"list","data":[{"id":"/models/x.gguf"}]}`, []string{"/models/x.gguf"}, ""},
-		{"empty list", 200, `{"object":"list","data":[]}`, []string{}, ""},
-		{"Ollama's empty list", 200, `{"object":"list","data":null}`, []string{}, ""},
+		{"empty list", 200, `{"object":"list","data":[]}`, nil, "has no models"},
+		{"Ollama's empty list", 200, `{"object":"list","data":null}`, nil, "has no models"},
 		{"entry without an id", 200, `{"data":[{},{"id":"a"}]}`, []string{"a"}, ""},
 		{"gateway of ours, without a key", 401, `{"error":{"message":"no key"}}`, nil, "requires an API key"},
 		{"forbidden", 403, ``, nil, "requires an API key"},
 		{"no such path", 404, `not found`, nil, "404"},
 		{"still loading", 503, `{"error":{"message":"Loading model"}}`, nil, "503"},
 		{"redirect", 302, ``, nil, "302"},
-		{"web page", 200, `<html>hello</html>`, nil, "something other than a list of models"},
-		{"empty answer", 200, ``, nil, "something other"},
-		{"other JSON", 200, `{"data":{"id":"x"}}`, nil, "something other"},
-		{"JSON of another service", 200, `{"status":"ok"}`, nil, "something other"},
-		{"JSON array", 200, `[]`, nil, "something other"},
+		{"web page", 200, `<html>hello</html>`, nil, "not a list of models"},
+		{"empty answer", 200, ``, nil, "not a list of models"},
+		{"other JSON", 200, `{"data":{"id":"x"}}`, nil, "not a list of models"},
+		{"JSON of another service", 200, `{"status":"ok"}`, nil, "not a list of models"},
+		{"JSON array", 200, `[]`, nil, "not a list of models"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			server, err := newProber().ask(t.Context(), serveModels(t, tt.status, tt.body))
+			server, err := ask(t.Context(), serveModels(t, tt.status, tt.body))
 			if tt.err != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.err) {
 					t.Fatalf("error = %v, want %q", err, tt.err)
@@ -105,7 +105,7 @@ func TestSearch(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			server, ok, notes := newProber().search(t.Context(), tt.bases)
+			server, ok, notes := search(t.Context(), tt.bases)
 			if ok != (tt.found != "") || server.base != tt.found {
 				t.Errorf("found %q (%v), want %q", server.base, ok, tt.found)
 			}
@@ -143,7 +143,7 @@ func TestSearchIsParallel(t *testing.T) {
 		}
 		close(all)
 	}()
-	if _, ok, _ := newProber().search(t.Context(), bases); !ok {
+	if _, ok, _ := search(t.Context(), bases); !ok {
 		t.Error("the servers were not asked at once")
 	}
 }
@@ -154,7 +154,7 @@ func TestSearchOfASilentServer(t *testing.T) {
 	good := serveModels(t, 200, `{"data":[{"id":"m"}]}`)
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	server, ok, notes := newProber().search(ctx, []string{silent.URL, good})
+	server, ok, notes := search(ctx, []string{silent.URL, good})
 	if !ok || server.base != good || len(notes) != 1 {
 		t.Errorf("found %q (%v), notes %q", server.base, ok, notes)
 	}

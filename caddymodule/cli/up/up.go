@@ -10,7 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"strings"
+	"slices"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -20,6 +20,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/agent"
 	"github.com/postern-dev/postern/connector/config"
+	"github.com/postern-dev/postern/connector/upstream"
 	"github.com/postern-dev/postern/connector/version"
 )
 
@@ -46,7 +47,7 @@ type Gateway struct {
 type Options struct {
 	Host     Host
 	Connect  string    // base URL of the model server; "" searches
-	Listen   string    // "" is DefaultListen
+	Listen   string    // where the gateway serves HTTP, such as DefaultListen
 	Search   []string  // base URLs to search, in this order; nil: the usual ones
 	Program  string    // command that starts this program
 	Messages io.Writer // progress and warnings
@@ -57,12 +58,8 @@ type Run struct {
 	Options
 	addresses addresses
 	ready     Ready
-	scripted  *http.Server
-	running   bool         // Caddy was loaded
-	release   func() error // the store, held from before the gateway to after it
-
-	endAgent  context.CancelFunc
 	agentDone chan error // closed after the agent's one result
+	stops     []func()   // for what was started, in this order
 }
 
 // Ready describes a started run.
@@ -88,7 +85,8 @@ type UsageError struct{ Err error }
 func (e UsageError) Error() string { return e.Err.Error() }
 func (e UsageError) Unwrap() error { return e.Err }
 
-func usagef(format string, args ...any) error { return UsageError{fmt.Errorf(format, args...)} }
+// Usagef returns a [UsageError].
+func Usagef(format string, args ...any) error { return UsageError{fmt.Errorf(format, args...)} }
 
 const (
 	// onlineTimeout bounds the wait for our own connector, over loopback.
@@ -99,9 +97,6 @@ const (
 
 // New prepares a run.
 func New(o Options) *Run {
-	if o.Listen == "" {
-		o.Listen = DefaultListen
-	}
 	if o.Search == nil {
 		o.Search = usualBases
 	}
@@ -127,7 +122,7 @@ func (u *Run) Start(ctx context.Context) (*Ready, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := local.register(ctx, connector, server.models, &u.ready); err != nil {
+	if err := local.publish(ctx, connector, server.models, &u.ready); err != nil {
 		return nil, err
 	}
 	if err := local.newKey(ctx, &u.ready); err != nil {
@@ -148,26 +143,21 @@ func (u *Run) Start(ctx context.Context) (*Ready, error) {
 // modelServer chooses the addresses and the model server. It searches before the
 // gateway listens, so that it cannot find the gateway.
 func (u *Run) modelServer(ctx context.Context) (modelServer, error) {
-	probe := newProber()
-	connect := ""
-	if u.Connect != "" {
-		var err error
-		if connect, err = parseConnect(u.Connect); err != nil {
-			return modelServer{}, err
-		}
+	connect, err := parseConnect(u.Connect)
+	if err != nil {
+		return modelServer{}, err
 	}
-	var err error
 	u.addresses, err = chooseAddresses(u.Listen, u.Host.Port)
 	if errors.Is(err, errPortTaken) {
-		return modelServer{}, u.explainTaken(ctx, probe, connect, err)
+		return modelServer{}, u.explainTaken(ctx, connect, err)
 	}
 	if err != nil {
 		return modelServer{}, err
 	}
 	if connect != "" {
-		return u.namedServer(ctx, probe, connect)
+		return u.namedServer(ctx, connect)
 	}
-	server, ok, notes := probe.search(ctx, u.Search)
+	server, ok, notes := search(ctx, u.Search)
 	u.ready.Notes = notes
 	if !ok {
 		if server, err = u.startScripted(); err != nil {
@@ -179,18 +169,15 @@ func (u *Run) modelServer(ctx context.Context) (modelServer, error) {
 }
 
 // namedServer queries the server of --connect.
-func (u *Run) namedServer(ctx context.Context, probe prober, base string) (modelServer, error) {
-	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
-	defer cancel()
-	server, err := probe.ask(ctx, base)
-	var unreachable *net.OpError
+func (u *Run) namedServer(ctx context.Context, base string) (modelServer, error) {
+	server, err := ask(ctx, base)
 	switch {
-	case errors.As(err, &unreachable):
+	case errors.Is(err, upstream.ErrNotConnected):
 		return modelServer{}, fmt.Errorf("no model server answers at %s: %w\nStart it, or leave --connect out to search this machine", base, err)
+	case errors.Is(err, errNoModels):
+		return modelServer{}, fmt.Errorf("the model server at %s has no models; load one there (`ollama pull llama3.2`, for example) and run this again", base)
 	case err != nil:
 		return modelServer{}, fmt.Errorf("%s is not usable as a model server: %w", base, err)
-	case len(server.models) == 0:
-		return modelServer{}, fmt.Errorf("the model server at %s has no models; load one there (`ollama pull llama3.2`, for example) and run this again", base)
 	}
 	u.ready.ModelServer = server.base
 	return server, nil
@@ -198,14 +185,14 @@ func (u *Run) namedServer(ctx context.Context, probe prober, base string) (model
 
 // explainTaken returns the error of a taken HTTP port, with a command line that works.
 // A model server on the default port is a likely cause.
-func (u *Run) explainTaken(ctx context.Context, probe prober, connect string, cause error) error {
+func (u *Run) explainTaken(ctx context.Context, connect string, cause error) error {
 	command := u.Program + " gateway up --listen localhost:8081"
 	if connect != "" {
 		return fmt.Errorf("%w by another program; choose another one:\n\n  %s --connect %s", cause, command, connect)
 	}
 	_, port, _ := net.SplitHostPort(u.Listen)
 	base := "http://localhost:" + port
-	if server, ok, _ := probe.search(ctx, []string{base}); ok {
+	if server, ok, _ := search(ctx, []string{base}); ok {
 		return fmt.Errorf("%w by a model server; serve the gateway on another one:\n\n  %s --connect %s", cause, command, server.base)
 	}
 	return fmt.Errorf("%w by another program, maybe another `caddy gateway up`; stop it, or choose another port:\n\n  %s", cause, command)
@@ -217,8 +204,9 @@ func (u *Run) startScripted() (modelServer, error) {
 	if err != nil {
 		return modelServer{}, fmt.Errorf("starting the scripted model: %w", err)
 	}
-	u.scripted = &http.Server{Handler: scripted.New(scripted.TokenDelay), ReadHeaderTimeout: 10 * time.Second}
-	go func() { _ = u.scripted.Serve(ln) }() // ends with Stop
+	server := &http.Server{Handler: scripted.New(scripted.TokenDelay), ReadHeaderTimeout: 10 * time.Second}
+	u.stops = append(u.stops, func() { _ = server.Close() })
+	go func() { _ = server.Serve(ln) }() // ends with Stop
 	u.ready.Scripted = true
 	return modelServer{base: "http://" + ln.Addr().String(), models: []string{scripted.ModelID}}, nil
 }
@@ -230,13 +218,15 @@ func (u *Run) startGateway() error {
 	if err != nil {
 		return err
 	}
-	if u.release, err = u.Host.Hold(path, u.logger()); err != nil {
+	release, err := u.Host.Hold(path, u.logger())
+	if err != nil {
 		return err
 	}
+	u.stops = append(u.stops, func() { u.warn("close the database", release()) })
 	if err := caddy.Load(config, true); err != nil {
 		return fmt.Errorf("starting the gateway: %w", err)
 	}
-	u.running = true
+	u.stops = append(u.stops, func() { u.warn("stop the gateway", caddy.Stop()) })
 	return nil
 }
 
@@ -252,11 +242,7 @@ func (u *Run) startConnector(ctx context.Context, hub *tunnel.Hub, local account
 	if err != nil {
 		return "", err
 	}
-	configuration := config.Config{
-		TunnelToken: token,
-		Upstreams:   map[string]config.Upstream{ownName: {BaseURL: server.base + "/v1"}},
-	}
-	a, err := agent.New(configuration, agent.Options{
+	a, err := agent.New(config.Config{TunnelToken: token, Upstreams: upstreams(server.base)}, agent.Options{
 		Logger: u.logger(), Version: version.Number(), DrainTimeout: agentGrace,
 		Keep: func(string, string) error { return nil }, // each run creates a token
 	})
@@ -265,7 +251,14 @@ func (u *Run) startConnector(ctx context.Context, hub *tunnel.Hub, local account
 	}
 	// Not derived from ctx: Stop ends the agent before the gateway.
 	agentCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	u.endAgent, u.agentDone = cancel, make(chan error, 1)
+	u.agentDone = make(chan error, 1)
+	u.stops = append(u.stops, func() {
+		cancel()
+		select {
+		case <-u.agentDone:
+		case <-time.After(2 * agentGrace):
+		}
+	})
 	go func() {
 		u.agentDone <- a.Run(agentCtx)
 		close(u.agentDone)
@@ -301,30 +294,19 @@ func (u *Run) Wait(ctx context.Context) error {
 	}
 }
 
-// Stop stops everything that Start started. The connector is first: it drains while
-// the gateway still forwards the answers.
+// Stop stops everything that Start started, in the reverse order: the connector drains
+// while the gateway still forwards the answers.
 func (u *Run) Stop() {
-	if u.endAgent != nil {
-		u.endAgent()
-		select {
-		case <-u.agentDone:
-		case <-time.After(2 * agentGrace):
-		}
+	for _, stop := range slices.Backward(u.stops) {
+		stop()
 	}
-	if u.running {
-		u.running = false
-		if err := caddy.Stop(); err != nil {
-			fmt.Fprintln(u.Messages, "Warning: failed to stop the gateway: "+err.Error())
-		}
-	}
-	if u.release != nil {
-		if err := u.release(); err != nil {
-			fmt.Fprintln(u.Messages, "Warning: failed to close the database: "+err.Error())
-		}
-		u.release = nil
-	}
-	if u.scripted != nil {
-		_ = u.scripted.Close()
+	u.stops = nil
+}
+
+// warn prints a failure of Stop, unless err is nil.
+func (u *Run) warn(do string, err error) {
+	if err != nil {
+		fmt.Fprintf(u.Messages, "Warning: failed to %s: %v\n", do, err)
 	}
 }
 
@@ -336,16 +318,5 @@ func (r *Ready) note(format string, args ...any) {
 // character that needs quoting in a shell or JSON.
 func (r *Ready) curl() string {
 	return fmt.Sprintf(`curl -N %s/v1/chat/completions -H "Authorization: Bearer %s" -H "Content-Type: application/json" `+
-		`-d '{"model":"%s","stream":true,"messages":[{"role":"user","content":"Say hello."}]}'`, r.URL, r.Key, chatModel(r.Models))
-}
-
-// chatModel picks a model for the sample request: the first whose name does not suggest
-// an embedding model.
-func chatModel(models []string) string {
-	for _, m := range models {
-		if !strings.Contains(strings.ToLower(m), "embed") {
-			return m
-		}
-	}
-	return models[0]
+		`-d '{"model":"%s","stream":true,"messages":[{"role":"user","content":"Say hello."}]}'`, r.URL, r.Key, manage.ChatModel(r.Models))
 }

@@ -26,7 +26,7 @@ func TestUpModelServerErrors(t *testing.T) {
 			if _, err := u.Start(t.Context()); err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("error = %v, want %q", err, tt.want)
 			}
-			if u.running {
+			if len(u.stops) > 0 {
 				t.Error("the gateway was started")
 			}
 		})
