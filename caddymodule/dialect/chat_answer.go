@@ -17,9 +17,9 @@ func RewriteCompletion(body []byte, model string) ([]byte, Usage, *Error) {
 	return a.appendTo(make([]byte, 0, len(body)+len(model)+2), body), a.usage, nil
 }
 
-// ReplayAsStream converts a whole answer to an event stream with a single chunk. It is
-// used if the upstream answers a streamed request with a whole answer, or cannot
-// stream it (RetryWhole).
+// ReplayAsStream converts a whole answer to an event stream with one chunk, and another
+// one for its usage. It is used if the upstream answers a streamed request with a whole
+// answer, or cannot stream it (RetryWhole).
 func ReplayAsStream(body []byte) ([]byte, *Error) {
 	a := wholeAnswer{body: body, replay: true}
 	if err := a.read(""); err != nil {
@@ -28,7 +28,16 @@ func ReplayAsStream(body []byte) ([]byte, *Error) {
 	if !a.hasChoices {
 		return nil, noChoices()
 	}
-	b := appendEvent(make([]byte, 0, len(body)+1024), func(b []byte) []byte { return a.appendTo(b, body) })
+	chunks := []edits{a.edits}
+	if a.counts.End > 0 && body[a.counts.Start] == '{' {
+		// Clients expect the usage in a chunk without choices.
+		chunks[0].add(a.counts.Start, a.counts.End, []byte("null"))
+		chunks = append(chunks, edits{{a.choices, []byte("[]")}, a.object})
+	}
+	b := make([]byte, 0, len(body)+1024)
+	for _, chunk := range chunks {
+		b = appendEvent(b, func(b []byte) []byte { return chunk.appendTo(b, body) })
+	}
 	return append(b, doneEvent...), nil
 }
 
@@ -38,13 +47,15 @@ type wholeAnswer struct {
 	body       []byte
 	replay     bool // convert it to a chunk
 	hasChoices bool
+	choices    jsonscan.Span
+	counts     jsonscan.Span // the usage
+	object     edit          // that makes it a chunk, or nothing
 	usage      Usage // the upstream's, or an estimate
 	size       int64 // of texts and tool calls
 }
 
 // read reads the answer. Unless model is "", it becomes the model's name.
 func (a *wholeAnswer) read(model string) *Error {
-	var choices jsonscan.Span
 	counted := false
 	m := jsonscan.Object(a.body)
 	for m.Mark = markOf; m.Next(); {
@@ -61,11 +72,13 @@ func (a *wholeAnswer) read(model string) *Error {
 			}
 		case "object":
 			if a.replay && string(m.Raw()) == `"chat.completion"` && len(a.edits) < maxEdits {
-				a.add(m.Value.Start, m.Value.End, []byte(`"chat.completion.chunk"`))
+				a.object = edit{m.Value, []byte(`"chat.completion.chunk"`)}
+				a.edits = append(a.edits, a.object)
 			}
 		case "choices":
-			choices, a.hasChoices = m.Value, m.Raw()[0] == '['
+			a.choices, a.hasChoices = m.Value, m.Raw()[0] == '['
 		case "usage":
+			a.counts = m.Value
 			a.usage, counted = parseUsage(m.Raw())
 		}
 	}
@@ -73,7 +86,7 @@ func (a *wholeAnswer) read(model string) *Error {
 		return garbled(a.body)
 	}
 	if a.hasChoices && (m.Seen&markCalls != 0 || a.replay || !counted) {
-		if err := a.readChoices(choices); err != nil {
+		if err := a.readChoices(a.choices); err != nil {
 			return err
 		}
 	}

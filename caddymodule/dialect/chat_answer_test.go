@@ -99,7 +99,8 @@ func TestReplayAsStream(t *testing.T) {
 		{
 			"text, with what only this server knows",
 			"{\"id\":\"c1\",\"object\":\"chat.completion\",\"created\":7,\n \"model\":\"up\",\"timings\":{\"a\":1.50},\"choices\":[{\"index\":0,\"finish_reason\":\"stop\",\"message\":{\"role\":\"assistant\",\n\"content\":\"hi\"},\"stop_reason\":null}],\"usage\":{\"prompt_tokens\":1}}",
-			eventsOf(`{"id":"c1","object":"chat.completion.chunk","created":7,  "model":"up","timings":{"a":1.50},"choices":[{"index":0,"finish_reason":"stop","delta":{"role":"assistant", "content":"hi"},"stop_reason":null}],"usage":{"prompt_tokens":1}}`, done),
+			eventsOf(`{"id":"c1","object":"chat.completion.chunk","created":7,  "model":"up","timings":{"a":1.50},"choices":[{"index":0,"finish_reason":"stop","delta":{"role":"assistant", "content":"hi"},"stop_reason":null}],"usage":null}`,
+				`{"id":"c1","object":"chat.completion.chunk","created":7,  "model":"up","timings":{"a":1.50},"choices":[],"usage":{"prompt_tokens":1}}`, done),
 		},
 		{
 			"tool calls get an index",
