@@ -142,8 +142,9 @@ func (a *wholeAnswer) readChoice(choice jsonscan.Span, position int64) *Error {
 	if !isObject {
 		return nil
 	}
-	calls := namelessCalls{edits: &a.edits, data: a.body, number: a.replay}
-	if calls.drop(message.value.Start); calls.lost {
+	calls := namelessCalls{edits: a.edits, data: a.body, number: a.replay}
+	calls.drop(message.value.Start)
+	if a.edits = calls.edits; calls.lost {
 		return namelessCall()
 	}
 	a.size += sizeOfMessage(message.value.Of(a.body))

@@ -194,8 +194,9 @@ func (s *ChatStream) readChoice(data []byte, i int) {
 func (s *ChatStream) readDelta(c *choiceState, data []byte, i int) {
 	before := len(s.edits)
 	if c.finished { // a nameless call that begins now is not a call
-		calls := namelessCalls{edits: &s.edits, data: data, all: !c.tools}
+		calls := namelessCalls{edits: s.edits, data: data, all: !c.tools}
 		calls.drop(i)
+		s.edits = calls.edits
 	}
 	dropped := len(s.edits) > before
 	for m := jsonscan.At(data, i); m.Next(); {

@@ -6,7 +6,7 @@ import "github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 // send an id alone after the end of a text, or an empty entry. Clients would treat them as
 // calls.
 type namelessCalls struct {
-	*edits
+	edits
 	data   []byte
 	all    bool // remove those with arguments, too
 	number bool // number the other calls that have no index
@@ -15,7 +15,7 @@ type namelessCalls struct {
 
 // drop removes the nameless calls of the object at data[i].
 func (n *namelessCalls) drop(i int) {
-	for m := jsonscan.At(n.data, i); m.Next() && len(*n.edits) <= maxEdits; {
+	for m := jsonscan.At(n.data, i); m.Next() && len(n.edits) <= maxEdits; {
 		switch raw := m.Raw(); string(m.Name()) {
 		case "tool_calls":
 			if raw[0] == '[' {
@@ -38,7 +38,7 @@ func (n *namelessCalls) drops(named, argued bool) bool {
 // dropFrom removes the nameless calls of the list at data[i].
 func (n *namelessCalls) dropFrom(i int) {
 	kept, before := 0, i+1 // before is the end of the previous element
-	for list := jsonscan.At(n.data, i); len(*n.edits) <= maxEdits && list.Next(); {
+	for list := jsonscan.At(n.data, i); len(n.edits) <= maxEdits && list.Next(); {
 		isObject := list.Raw()[0] == '{'
 		switch {
 		case !isObject || !n.drops(readCall(list.Raw())):
