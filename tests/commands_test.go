@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/tests/harness"
-	"github.com/postern-dev/postern/tests/proc"
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
@@ -44,7 +43,7 @@ func TestCommands(t *testing.T) {
 	runConnector(t, g, config)
 	g.Command(t, nil, "deployment", "set", "org/m", "--connector", "box", "--model", "m")
 	var connectors []map[string]any
-	proc.Poll(t, 20*time.Second, "the connector being online", nilContext(func() error {
+	harness.Poll(t, 20*time.Second, "the connector being online", nilContext(func() error {
 		g.Command(t, &connectors, "connector", "list")
 		if len(connectors) != 1 || connectors[0]["state"] != "online" {
 			return fmt.Errorf("connectors: %v", connectors)
@@ -67,10 +66,7 @@ func TestCommands(t *testing.T) {
 // say of themselves, everywhere.
 func checkVersions(t *testing.T, g *harness.Gateway, config string, listed any) {
 	t.Helper()
-	root, err := proc.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := harness.Root(t)
 	out, err := exec.Command(root+"/bin/connector", "--version").Output()
 	if err != nil {
 		t.Fatal(err)
@@ -137,13 +133,10 @@ func nilContext(probe func() error) func(context.Context) error {
 }
 
 // runConnector starts a connector with a configuration.
-func runConnector(t *testing.T, g *harness.Gateway, config string) *proc.Process {
+func runConnector(t *testing.T, g *harness.Gateway, config string) *harness.Process {
 	t.Helper()
-	root, err := proc.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return proc.Start(t, g.Dir, "connector", exec.Command(root+"/bin/connector", "run", "--config", config))
+	root := harness.Root(t)
+	return g.StartProcess(t, "connector", exec.Command(root+"/bin/connector", "run", "--config", config))
 }
 
 // Mistakes are answered with the exit code 1 and a text that says what to do.
@@ -172,13 +165,13 @@ func TestCommandErrors(t *testing.T) {
 		}
 	}
 	for _, args := range [][]string{{"gateway", "key", "creat"}, {"gateway", "nosuch"}} {
-		out, err := g.Caddy(t, args...).CombinedOutput()
+		out, err := g.Caddy(args...).CombinedOutput()
 		if err == nil || !strings.Contains(string(out), args[len(args)-1]) {
 			t.Errorf("%v: %v, %s", args, err, out)
 		}
 	}
 	g.Process.Kill()
-	if _, stderr, code := g.Run(t, "status"); code == 0 || !strings.Contains(stderr, g.Admin) {
+	if _, stderr, code := g.Run(t, "status"); code == 0 || !strings.Contains(stderr, string(g.Admin)) {
 		t.Errorf("without a gateway: code %d, %s", code, stderr)
 	}
 }

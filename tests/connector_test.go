@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/tests/harness"
-	"github.com/postern-dev/postern/tests/proc"
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
@@ -75,9 +74,9 @@ func TestConnectorIsRefused(t *testing.T) {
 }
 
 // waitLog waits until a process has written a word.
-func waitLog(t *testing.T, p *proc.Process, word string) {
+func waitLog(t *testing.T, p *harness.Process, word string) {
 	t.Helper()
-	proc.Poll(t, 15*time.Second, "the log's having "+word, func(context.Context) error {
+	harness.Poll(t, 15*time.Second, "the log's having "+word, func(context.Context) error {
 		if !strings.Contains(p.Log(), word) {
 			return errors.New("it does not:\n" + p.Log())
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/tests/command"
-	"github.com/postern-dev/postern/tests/proc"
+	"github.com/postern-dev/postern/tests/rig"
 )
 
 // A system is one of the ways to the upstream.
@@ -81,7 +81,7 @@ func loopback() place {
 func newBuilder(f *fleet, o options, at place) (*builder, error) {
 	bin := o.Bin
 	if bin == "" {
-		root, err := proc.Root()
+		root, err := rig.Root()
 		if err != nil {
 			return nil, err
 		}

@@ -97,6 +97,16 @@ func Pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
+// Explain returns why ctx was ended, if it was, instead of what failed because
+// of that.
+func Explain(ctx context.Context, err error) error {
+	// That a process has ended may be known a moment after its connections are.
+	if cause := Pause(ctx, 200*time.Millisecond); cause != nil && !errors.Is(err, cause) {
+		return fmt.Errorf("%w (first seen as: %w)", cause, err)
+	}
+	return err
+}
+
 // Until calls probe, with a pause of every after each call, until it returns
 // nil. After limit it returns probe's last error, and at the end of ctx its cause.
 func Until(ctx context.Context, limit, every time.Duration, what string, probe func() error) error {

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/tests/harness"
-	"github.com/postern-dev/postern/tests/proc"
 )
 
 // crowdVariable is how many connectors there are in TestCrowd, if it is set: fewer
@@ -59,18 +58,18 @@ func (r *rig) rush(t *testing.T, size int) {
 }
 
 // crowd creates connectors and starts each at once.
-func (r *rig) crowd(t *testing.T, size int) *proc.Process {
+func (r *rig) crowd(t *testing.T, size int) *harness.Process {
 	t.Helper()
 	configs, in, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer in.Close()
-	var crowd *proc.Process
+	var crowd *harness.Process
 	r.Home.Do(func() {
 		cmd := exec.Command(os.Getenv(crowdProgram))
 		cmd.Stdin = configs
-		crowd = proc.Start(t, r.gateway.Dir, "crowd", cmd)
+		crowd = r.gateway.StartProcess(t, "crowd", cmd)
 	})
 	configs.Close() // the process has its own
 	r.gateway.Manage(t, http.MethodPatch, "/accounts/default", map[string]int{"max_connectors": size}, nil)
@@ -87,7 +86,7 @@ func (r *rig) crowd(t *testing.T, size int) *proc.Process {
 // waitCrowd waits until all connectors are online.
 func (r *rig) waitCrowd(t *testing.T, size int) {
 	t.Helper()
-	proc.Poll(t, 8*time.Minute, "all connectors being online", func(context.Context) error {
+	harness.Poll(t, 8*time.Minute, "all connectors being online", func(context.Context) error {
 		var status struct {
 			Connectors struct{ Online int } `json:"connectors"`
 		}

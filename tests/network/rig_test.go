@@ -15,7 +15,6 @@ import (
 
 	"github.com/postern-dev/postern/tests/harness"
 	"github.com/postern-dev/postern/tests/network/lab"
-	"github.com/postern-dev/postern/tests/proc"
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
@@ -62,7 +61,7 @@ func (r *rig) connector(t *testing.T, name string, config map[string]any) *harne
 }
 
 // launch starts a connector's process at home.
-func (r *rig) launch(t *testing.T, c *harness.Connector) *proc.Process {
+func (r *rig) launch(t *testing.T, c *harness.Connector) *harness.Process {
 	t.Helper()
 	r.Home.Do(func() { c.Launch(t) })
 	return c.Process
@@ -100,9 +99,9 @@ func transport(c *harness.Connector) string {
 }
 
 // waitLog waits until a process has written a text.
-func waitLog(t *testing.T, p *proc.Process, text string, limit time.Duration) {
+func waitLog(t *testing.T, p *harness.Process, text string, limit time.Duration) {
 	t.Helper()
-	proc.Poll(t, limit, "the log of "+p.Name+" having "+text, func(context.Context) error {
+	harness.Poll(t, limit, "the log of "+p.Name+" having "+text, func(context.Context) error {
 		if !strings.Contains(p.Log(), text) {
 			return errors.New("it does not")
 		}
@@ -115,7 +114,7 @@ func waitLog(t *testing.T, p *proc.Process, text string, limit time.Duration) {
 func (r *rig) waitAnswer(t *testing.T, model string, limit time.Duration) time.Duration {
 	t.Helper()
 	start := time.Now()
-	proc.Poll(t, limit, "an answer of "+model, func(ctx context.Context) error {
+	harness.Poll(t, limit, "an answer of "+model, func(ctx context.Context) error {
 		a, err := r.Send(r.Request(ctx, t, http.MethodPost, "/v1/chat/completions", harness.Chat(model, "")))
 		if err == nil && a.Status != http.StatusOK {
 			err = fmt.Errorf("status %d: %s", a.Status, a.Body)
@@ -181,7 +180,7 @@ func (f *tail) counts(event string) bool {
 func (f *tail) wait(t *testing.T, n int, limit time.Duration) {
 	t.Helper()
 	want := f.tokens.Load() + int64(n)
-	proc.Poll(t, limit, "more tokens of a running stream", func(context.Context) error {
+	harness.Poll(t, limit, "more tokens of a running stream", func(context.Context) error {
 		if f.over() {
 			t.Fatalf("the stream has ended (%v) with %s", f.err, f.last)
 		}

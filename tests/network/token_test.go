@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/tests/harness"
-	"github.com/postern-dev/postern/tests/proc"
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
@@ -105,7 +104,7 @@ func like(line, pattern string) bool {
 }
 
 // dials counts a connector's attempts.
-func dials(p *proc.Process) int { return strings.Count(p.Log(), `"msg":"connecting"`) }
+func dials(p *harness.Process) int { return strings.Count(p.Log(), `"msg":"connecting"`) }
 
 // Two processes with the token of one connector: the newer is served, the older
 // says why it is not, and the two do not throw each other out all the time.

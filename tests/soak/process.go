@@ -13,8 +13,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-
-	"github.com/postern-dev/postern/tests/proc"
 )
 
 // A process is a command that is started, ended in many ways, and started
@@ -163,20 +161,4 @@ func (p *process) tail() string {
 	}
 	b, _ := io.ReadAll(f) // as much as there is
 	return string(b)
-}
-
-// freeAddr returns a loopback address that is free for TCP and UDP, below the
-// ports that the kernel gives to outgoing connections: who is killed and
-// started again finds it free still.
-func (s *system) freeAddr() (string, error) {
-	for range 1000 {
-		port := 18000 + s.ports.IntN(14000)
-		addr := fmt.Sprintf("127.0.0.1:%d", port)
-		if s.taken[port] || !proc.Free(addr) {
-			continue
-		}
-		s.taken[port] = true
-		return addr, nil
-	}
-	return "", errors.New("found no free port between 18000 and 32000")
 }

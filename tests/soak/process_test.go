@@ -69,15 +69,3 @@ func TestProcessIgnoresTheSignal(t *testing.T) {
 		t.Error("a process that does not end is no error")
 	}
 }
-
-func TestFreeAddresses(t *testing.T) {
-	s := &system{ports: options{Seed: 1}.random('p'), taken: map[int]bool{}}
-	seen := map[string]bool{}
-	for range 20 {
-		a, err := s.freeAddr()
-		if err != nil || seen[a] {
-			t.Fatalf("%s, %v", a, err)
-		}
-		seen[a] = true
-	}
-}

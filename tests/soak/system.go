@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -13,7 +12,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/tests/command"
-	"github.com/postern-dev/postern/tests/proc"
+	"github.com/postern-dev/postern/tests/rig"
 )
 
 // How many of each there are.
@@ -29,12 +28,10 @@ const grace = 30 * time.Second
 
 // A system is everything that a run has started.
 type system struct {
-	o     options
-	dir   string
-	bin   string
-	ports *rand.Rand
-	taken map[int]bool
-	fail  context.CancelCauseFunc
+	o    options
+	dir  string
+	bin  string
+	fail context.CancelCauseFunc
 
 	gateway    *process
 	up         sync.RWMutex // locked while the gateway is being replaced
@@ -69,9 +66,9 @@ func (s *system) nextID() int64 { return s.lastID.Add(1) }
 // newSystem makes a system without processes. The context that it returns ends
 // with the cause when one of its processes ends unasked.
 func newSystem(ctx context.Context, o options) (context.Context, *system, error) {
-	s := &system{o: o, ports: o.random('p'), taken: map[int]bool{}, log: &faultLog{}, seen: map[int64]sighting{}}
+	s := &system{o: o, log: &faultLog{}, seen: map[int64]sighting{}}
 	s.tally = newTally(s.log, s.logLines)
-	root, err := proc.Root()
+	root, err := rig.Root()
 	if err != nil && o.Bin == "" {
 		return nil, nil, err
 	}
@@ -136,7 +133,7 @@ func (s *system) start(ctx context.Context) error {
 // startUpstreams starts the model servers.
 func (s *system) startUpstreams(context.Context) error {
 	for i := range upstreams {
-		address, err := s.freeAddr()
+		address, err := rig.FreeAddr()
 		if err != nil {
 			return err
 		}
@@ -156,7 +153,7 @@ func (s *system) startGateway(ctx context.Context) error {
 	var at [3]string
 	for i := range at {
 		var err error
-		if at[i], err = s.freeAddr(); err != nil {
+		if at[i], err = rig.FreeAddr(); err != nil {
 			return err
 		}
 	}

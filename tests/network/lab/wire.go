@@ -123,7 +123,7 @@ func (w *Wire) pump(from, to *os.File, out bool) {
 // hurry puts the calling goroutine before all else that runs here: a real line is
 // no slower because a machine at its end is busy. The goroutine ends that itself: a
 // thread that ended with it would take along, as its parent, all processes that
-// other tests have started from it before (see package proc).
+// other tests have started from it before (see package rig).
 func hurry() (end func()) {
 	runtime.LockOSThread()
 	thread := unix.Gettid()
