@@ -91,17 +91,8 @@ func TestStreamsThatAreCutFail(t *testing.T) {
 
 // All of the upstream's ways to write reach a client as the same bytes.
 func TestUpstreamAnswersAsScripted(t *testing.T) {
-	ctx, f := newTestFleet(t)
+	ctx, s := newDirect(t)
 	o := tinyRun()
-	o.Systems = []string{direct}
-	b, err := newBuilder(f, o, loopback())
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := b.build(ctx, direct)
-	if err != nil {
-		t.Fatal(err)
-	}
 	o.Answers = 500
 	a, err := s.measureAnswers(ctx, o)
 	if err != nil {

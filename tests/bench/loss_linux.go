@@ -12,6 +12,7 @@ import (
 
 	"github.com/postern-dev/postern/tests/command"
 	"github.com/postern-dev/postern/tests/network/lab"
+	"github.com/postern-dev/postern/tests/rig"
 )
 
 // labMissing returns what a lossy line needs and this machine has not. Packets
@@ -33,13 +34,12 @@ func labMissing() error {
 
 // isolate gives a process a network of its own.
 func isolate(cmd *exec.Cmd) {
-	cmd.SysProcAttr = attributes()
-	cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWNET
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
 }
 
 // measureLoss takes each way over each line. It must run in a network of its
 // own.
-func measureLoss(ctx context.Context, f *fleet, o options) ([]lossResult, error) {
+func measureLoss(ctx context.Context, processes *rig.Rig, o options) ([]lossResult, error) {
 	if out, err := exec.Command("ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("setting up the loopback: %w: %s", err, out)
 	}
@@ -51,7 +51,7 @@ func measureLoss(ctx context.Context, f *fleet, o options) ([]lossResult, error)
 	// The tunnels begin on a line with its delay: QUIC takes what it has seen as
 	// the least round trip for good, and a longer one for a queue.
 	l.WAN.Set(lab.Conditions{Delay: o.RTT / 2})
-	b, err := newBuilder(f, o, place{gateway: l.GatewayAddress, home: l.Home.Do})
+	b, err := newBuilder(processes, place{gateway: l.GatewayAddress, home: l.Home.Do})
 	if err != nil {
 		return nil, err
 	}

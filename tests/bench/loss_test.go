@@ -39,17 +39,8 @@ func TestBulkTasksAreOfTheirSize(t *testing.T) {
 
 // A measurement that a fault ends is begun again, and counted.
 func TestLossStartsAgain(t *testing.T) {
-	ctx, f := newTestFleet(t)
+	ctx, s := newDirect(t)
 	o := tinyRun()
-	o.Systems = []string{direct}
-	b, err := newBuilder(f, o, loopback())
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := b.build(ctx, direct)
-	if err != nil {
-		t.Fatal(err)
-	}
 	r, err := s.measureWay(ctx, o)
 	if err != nil {
 		t.Fatal(err)

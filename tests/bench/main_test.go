@@ -7,9 +7,11 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/postern-dev/postern/tests/command"
 	"github.com/postern-dev/postern/tests/harness"
 )
 
@@ -72,6 +74,45 @@ func TestRun(t *testing.T) {
 	}
 	if t.Failed() {
 		t.Log("\n" + report)
+	}
+}
+
+// newDirect returns the system that has only the upstream.
+func newDirect(t *testing.T) (context.Context, *system) {
+	t.Helper()
+	ctx, processes, end, err := newRig(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := end(); err != nil {
+			t.Error(err)
+		}
+	})
+	b, err := newBuilder(processes, loopback())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := b.build(ctx, direct)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ctx, s
+}
+
+// When a process ends in the middle of a measurement, that is the error, and
+// not the broken connections that follow from it.
+func TestRunNamesTheProcessThatEnded(t *testing.T) {
+	ctx, s := newDirect(t)
+	o := tinyRun()
+	o.Load = 30 * time.Second
+	time.AfterFunc(200*time.Millisecond, func() { _ = s.Processes[0].Signal(syscall.SIGKILL) })
+	_, err := s.measureLoad(ctx, o, 4)
+	if err == nil {
+		t.Fatal("a dead upstream is no error")
+	}
+	if err = command.Explain(ctx, err); !strings.Contains(err.Error(), "upstream has ended by itself") {
+		t.Errorf("the error is %v", err)
 	}
 }
 

@@ -2,17 +2,10 @@ package main
 
 import (
 	"fmt"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
-
-// attributes makes the kernel kill a child whose parent has gone without ending
-// it.
-func attributes() *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-}
 
 // monotonic returns the time of a clock that all processes of this machine
 // share and nobody sets, in nanoseconds.

@@ -4,12 +4,8 @@ package main
 
 import (
 	"errors"
-	"syscall"
 	"time"
 )
-
-// attributes: only Linux can tie a child's life to its parent's.
-func attributes() *syscall.SysProcAttr { return nil }
 
 // monotonic returns the wall clock, the only one that processes share here.
 func monotonic() int64 { return time.Now().UnixNano() }
