@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/tests/command"
+	"github.com/postern-dev/postern/tests/upstream/play"
 )
 
 // A load is what one number of clients got out of a system in one round.
@@ -35,14 +36,6 @@ func oneRequest(c *client, request, want []byte) error {
 // answer is an error: figures of a system that fails mean nothing.
 func (s *system) measureLoad(ctx context.Context, o options, n int) (load, error) {
 	return s.measureTask(ctx, o, n, smallTask())
-}
-
-// A task is a request and its right answer.
-type task struct{ request, want []byte }
-
-// smallTask asks for a completion of 1 KB.
-func smallTask() task {
-	return task{requestBody(script{}, 0), appendCompletion(nil, publicModel)}
 }
 
 // measureTask is measureLoad with any request.
@@ -154,7 +147,7 @@ func (s *system) measureStreams(ctx context.Context, o options, n int) (stream, 
 	}
 	defer closeAll(clients)
 	tokens := int(o.Stream / o.Pace)
-	request := s.Target.request(requestBody(script{Tokens: tokens, Pace: o.Pace, Stamp: true}, 0))
+	request := s.Target.request(requestBody(play.Script{Tokens: tokens, Pace: o.Pace, Stamp: true}, true, 0))
 	// Real streams tick independently of each other. The seed makes their
 	// phases the same for every system.
 	phases := make([]time.Duration, n)
@@ -196,7 +189,7 @@ func readStamps(c *client, request []byte, tokens int) ([]float64, error) {
 	delays := make([]float64, 0, tokens)
 	ended := false
 	err := c.lines(request, func(line []byte, at int64) {
-		if sent, ok := stampOf(line); ok {
+		if sent, ok := play.StampOf(line); ok {
 			delays = append(delays, milliseconds(time.Duration(at-sent)))
 		} else if bytes.HasPrefix(line, []byte("data: [DONE]")) {
 			ended = true

@@ -64,18 +64,6 @@ const (
 	bulkBytes   = 256 << 10
 )
 
-// bulkPrompt is a request of bulkBytes, and bulkAnswer one with an answer of as
-// many, which is streamed as fast as it goes.
-func bulkPrompt() task {
-	return task{requestBody(script{}, bulkBytes), appendCompletion(nil, publicModel)}
-}
-
-func bulkAnswer() task {
-	event, _ := script{Tokens: 1}.appendEvent(nil, publicModel, 1)
-	s := script{Tokens: bulkBytes / len(event)}
-	return task{requestBody(s, 0), s.appendStream(nil)}
-}
-
 // megabytes returns how many of them a load of bulk tasks moved in a second.
 func megabytes(l load) float64 { return l.Rate * bulkBytes / 1e6 }
 

@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"runtime"
 	"slices"
@@ -15,22 +13,8 @@ import (
 	"github.com/postern-dev/postern/tests/rig"
 )
 
-// labMissing returns what a lossy line needs and this machine has not. Packets
-// of TCP can only be lost below the sockets.
-func labMissing() error {
-	if os.Getuid() != 0 {
-		return errors.New("root, for network namespaces")
-	}
-	for tool, from := range map[string]string{"ip": "iproute2", "nft": "nftables"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			return fmt.Errorf("%s, which is in Debian's package %s", tool, from)
-		}
-	}
-	if _, err := os.Stat("/dev/net/tun"); err != nil {
-		return errors.New("TUN devices, /dev/net/tun")
-	}
-	return nil
-}
+// labMissing returns what a lossy line needs and this machine has not.
+func labMissing() error { return lab.Missing() }
 
 // isolate gives a process a network of its own.
 func isolate(cmd *exec.Cmd) {

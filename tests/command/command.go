@@ -106,21 +106,3 @@ func Explain(ctx context.Context, err error) error {
 	}
 	return err
 }
-
-// Until calls probe, with a pause of every after each call, until it returns
-// nil. After limit it returns probe's last error, and at the end of ctx its cause.
-func Until(ctx context.Context, limit, every time.Duration, what string, probe func() error) error {
-	deadline := time.Now().Add(limit)
-	for {
-		err := probe()
-		if err == nil {
-			return nil
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("%s has not happened within %v: %w", what, limit, err)
-		}
-		if err := Pause(ctx, every); err != nil {
-			return err
-		}
-	}
-}

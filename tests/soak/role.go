@@ -11,6 +11,7 @@ import (
 	"github.com/postern-dev/postern/connector/agent"
 	"github.com/postern-dev/postern/tests/agents"
 	"github.com/postern-dev/postern/tests/command"
+	"github.com/postern-dev/postern/tests/upstream/play"
 )
 
 // The roles of the processes of a run.
@@ -29,7 +30,7 @@ func program() command.Command {
 	return command.Command{Name: "soak", Roles: map[string]command.Role{
 		roleUpstream: func(ctx context.Context, _ io.Reader, out io.Writer) error {
 			context.AfterFunc(ctx, func() { os.Exit(0) }) // it has nothing to finish
-			return serveUpstream(os.Getenv(addressVariable), out)
+			return play.Serve(os.Getenv(addressVariable), out)
 		},
 		roleHost: hostConnectors,
 	}}

@@ -3,8 +3,10 @@
 package lab
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"sync/atomic"
 )
 
@@ -25,6 +27,23 @@ type Lab struct {
 
 	net    string // of the WAN, its first three numbers
 	device string // of the WAN in the gateway's namespace
+}
+
+// Missing returns what a lab needs and this machine has not. Packets of TCP can
+// only be lost below the sockets.
+func Missing() error {
+	if os.Getuid() != 0 {
+		return errors.New("root, for network namespaces")
+	}
+	for tool, from := range map[string]string{"ip": "iproute2", "nft": "nftables"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			return fmt.Errorf("%s, which is in Debian's package %s", tool, from)
+		}
+	}
+	if _, err := os.Stat("/dev/net/tun"); err != nil {
+		return errors.New("TUN devices, /dev/net/tun")
+	}
+	return nil
 }
 
 // labs counts those of this process: they share the gateway's namespace.

@@ -7,16 +7,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// monotonic returns the time of a clock that all processes of this machine
-// share and nobody sets, in nanoseconds.
-func monotonic() int64 {
-	var t unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
-		panic(err) // every Linux has this clock
-	}
-	return t.Nano()
-}
-
 // cpuTime returns the CPU time of all threads that a process has and had, in
 // nanoseconds: finer than the hundredths of a second in /proc/PID/stat.
 func cpuTime(pid int) (time.Duration, error) {
