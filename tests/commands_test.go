@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -40,7 +39,7 @@ func TestCommands(t *testing.T) {
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	runConnector(t, g, config)
+	g.StartProcess(t, "connector", g.Rig.Command("connector", "run", "--config", config))
 	g.Command(t, nil, "deployment", "set", "org/m", "--connector", "box", "--model", "m")
 	var connectors []map[string]any
 	harness.Poll(t, 20*time.Second, "the connector being online", nilContext(func() error {
@@ -66,12 +65,11 @@ func TestCommands(t *testing.T) {
 // say of themselves, everywhere.
 func checkVersions(t *testing.T, g *harness.Gateway, config string, listed any) {
 	t.Helper()
-	root := harness.Root(t)
-	out, err := exec.Command(root+"/bin/connector", "--version").Output()
+	out, err := g.Rig.Command("connector", "--version").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	state, err := exec.Command(root+"/bin/connector", "status", "--json", "--config", config).Output()
+	state, err := g.Rig.Command("connector", "status", "--json", "--config", config).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,13 +128,6 @@ func checkLists(t *testing.T, g *harness.Gateway, keyID, key string) {
 // nilContext adapts a probe that needs no context.
 func nilContext(probe func() error) func(context.Context) error {
 	return func(context.Context) error { return probe() }
-}
-
-// runConnector starts a connector with a configuration.
-func runConnector(t *testing.T, g *harness.Gateway, config string) *harness.Process {
-	t.Helper()
-	root := harness.Root(t)
-	return g.StartProcess(t, "connector", exec.Command(root+"/bin/connector", "run", "--config", config))
 }
 
 // Mistakes are answered with the exit code 1 and a text that says what to do.

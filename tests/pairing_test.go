@@ -194,12 +194,7 @@ func TestPairingAgain(t *testing.T) {
 	}
 	expect("the new one")
 	hideToken(t, g, "the new one")
-	harness.Poll(t, limit, "the old connector being told", func(context.Context) error {
-		if log := old.Log(); !strings.Contains(log, "removed") {
-			return fmt.Errorf("it says %s", log)
-		}
-		return nil
-	})
+	old.WaitLog(t, "removed", limit)
 	expect("the new one")
 	var list []struct{ ID, Name string }
 	g.Command(t, &list, "connector", "list")
@@ -262,12 +257,7 @@ func TestDeniedAndUnknownCodes(t *testing.T) {
 	// Five wrong ones in a minute: even the right one must wait now, or it
 	// would be told from the wrong ones.
 	blocked := g.Pair(t, "blocked", open.Code, up.URL)
-	harness.Poll(t, limit, "the right code being put off", func(context.Context) error {
-		if log := blocked.Log(); !strings.Contains(log, "too many") {
-			return fmt.Errorf("it says %s", log)
-		}
-		return nil
-	})
+	blocked.WaitLog(t, "too many", limit)
 	if p := waitPairing(t, g, open.ID, "waiting"); p.Device != nil {
 		t.Errorf("the code was taken: %+v", p)
 	}

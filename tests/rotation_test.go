@@ -142,12 +142,7 @@ func TestRotation(t *testing.T) {
 	former := *r.con
 	former.Config, former.Name = stale, "stale"
 	former.Launch(t)
-	harness.Poll(t, limit, "the refusal of the old token", func(context.Context) error {
-		if log := former.Process.Log(); !strings.Contains(log, "bad_credentials") {
-			return fmt.Errorf("the log says %s", log)
-		}
-		return nil
-	})
+	former.Process.WaitLog(t, "bad_credentials", limit)
 	former.Process.Kill()
 	r.con.Process.Signal(t, syscall.SIGTERM)
 	r.con.Process.WaitExit(t, limit)

@@ -204,12 +204,7 @@ func TestConnectorUpgradeBeside(t *testing.T) {
 
 			old := con.Process
 			con.Launch(t)
-			harness.Poll(t, limit, "the newer one being connected", nilContext(func() error {
-				if !strings.Contains(con.Process.Log(), "connected") {
-					return fmt.Errorf("it is not")
-				}
-				return nil
-			}))
+			con.Process.WaitLog(t, "connected", limit)
 			time.Sleep(2 * time.Second) // longer than the gateway looks whether the old one lives
 			old.Signal(t, syscall.SIGTERM)
 			time.Sleep(time.Second)

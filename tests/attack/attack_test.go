@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -138,16 +137,7 @@ func (g *target) endless(model, start, again string) {
 // rss is the memory that a process has.
 func rss(t *testing.T, p *harness.Process) int {
 	t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.Pid()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, after, _ := strings.Cut(string(status), "VmRSS:")
-	fields := strings.Fields(after)
-	if len(fields) < 2 {
-		t.Fatalf("the gateway has ended, or /proc tells nothing of its memory:\n%s", status)
-	}
-	kib, err := strconv.Atoi(fields[0])
+	kib, err := p.Kilobytes("status", "VmRSS:")
 	if err != nil {
 		t.Fatal(err)
 	}

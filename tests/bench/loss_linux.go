@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os/exec"
-	"runtime"
-	"slices"
 	"syscall"
 
 	"github.com/postern-dev/postern/tests/command"
@@ -27,11 +25,11 @@ func measureLoss(ctx context.Context, processes *rig.Rig, o options) ([]lossResu
 	if out, err := exec.Command("ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("setting up the loopback: %w: %s", err, out)
 	}
-	l, tear, err := newLab()
+	l, err := lab.New()
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("making a network: %w", err)
 	}
-	defer tear()
+	defer l.Close()
 	// The tunnels begin on a line with its delay: QUIC takes what it has seen as
 	// the least round trip for good, and a longer one for a queue.
 	l.WAN.Set(lab.Conditions{Delay: o.RTT / 2})
@@ -65,50 +63,4 @@ func measureLoss(ctx context.Context, processes *rig.Rig, o options) ([]lossResu
 		}
 	}
 	return results, nil
-}
-
-// newLab makes the network, and returns what ends it.
-func newLab() (l *lab.Lab, tear func(), err error) {
-	t := &stage{}
-	built := make(chan struct{})
-	go func() {
-		defer close(built)
-		l = lab.New(t)
-	}()
-	<-built
-	if t.failure != nil {
-		t.tear()
-		return nil, nil, t.failure
-	}
-	return l, t.tear, nil
-}
-
-// A stage is what a lab needs of a test.
-type stage struct {
-	cleanups []func()
-	failure  error
-}
-
-var _ lab.TB = (*stage)(nil)
-
-// Helper implements lab.TB.
-func (s *stage) Helper() {}
-
-// Cleanup implements lab.TB.
-func (s *stage) Cleanup(f func()) { s.cleanups = append(s.cleanups, f) }
-
-// Fatal implements lab.TB: it ends the goroutine.
-func (s *stage) Fatal(args ...any) {
-	s.failure = fmt.Errorf("making a network: %s", fmt.Sprint(args...))
-	runtime.Goexit()
-}
-
-// Fatalf implements lab.TB.
-func (s *stage) Fatalf(format string, args ...any) { s.Fatal(fmt.Sprintf(format, args...)) }
-
-// tear runs the cleanups, the last first.
-func (s *stage) tear() {
-	for _, f := range slices.Backward(s.cleanups) {
-		f()
-	}
 }

@@ -2,6 +2,8 @@ package harness
 
 import (
 	"context"
+	"errors"
+	"os"
 	"os/exec"
 	"strings"
 	"syscall"
@@ -54,7 +56,8 @@ func keep(t testing.TB, p *rig.Process) *Process {
 		}
 		p.Kill()
 		if t.Failed() {
-			lines := strings.Split(strings.TrimRight(p.Log(), "\n"), "\n")
+			log, _ := os.ReadFile(p.LogPath) // as much as there is
+			lines := strings.Split(strings.TrimRight(string(log), "\n"), "\n")
 			t.Logf("--- last output of %s (%s) ---\n%s", p.Name, state, strings.Join(lines[max(0, len(lines)-tailLines):], "\n"))
 		}
 	})
@@ -79,6 +82,17 @@ func (p *Process) WaitExit(t testing.TB, limit time.Duration) int {
 		t.Fatal(err)
 	}
 	return code
+}
+
+// WaitLog waits until the process has written a text.
+func (p *Process) WaitLog(t testing.TB, text string, limit time.Duration) {
+	t.Helper()
+	Poll(t, limit, "the log of "+p.Name+" having "+text, func(context.Context) error {
+		if !strings.Contains(p.Log(), text) {
+			return errors.New("it does not:\n" + p.Tail())
+		}
+		return nil
+	})
 }
 
 // FreeAddr is [rig.FreeAddr].

@@ -37,20 +37,31 @@ func newRig(t *testing.T, o harness.Options) *rig {
 	r.box = r.connector(t, "box", map[string]any{})
 	r.launch(t, r.box)
 	r.box.WaitState(t, "online", patience)
-	waitLog(t, r.box.Process, `"msg":"connected"`, patience) // it may be a moment later
+	r.box.Process.WaitLog(t, `"msg":"connected"`, patience) // it may be a moment later
 	return r
 }
 
 // newGateway returns a rig without a connector.
 func newGateway(t *testing.T, o harness.Options) *rig {
 	t.Helper()
-	r := &rig{Lab: lab.New(t)}
+	l, err := lab.New()
+	must(t, err)
+	t.Cleanup(l.Close)
+	r := &rig{Lab: l}
 	r.Home.Do(func() { r.up = upstream.Start(t) })
 	o.Address = r.GatewayAddress
 	r.gateway = harness.Start(t, o)
 	_, key := r.gateway.Key(t, "all", "*")
 	r.Client = r.gateway.Client(t, key)
 	return r
+}
+
+// must fails the test if there is an error.
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // connector creates one for the rig's upstream; config is what else it is told.
@@ -96,17 +107,6 @@ func transport(c *harness.Connector) string {
 	}
 	name, _, _ := strings.Cut(log[at+len(field):], `"`)
 	return name
-}
-
-// waitLog waits until a process has written a text.
-func waitLog(t *testing.T, p *harness.Process, text string, limit time.Duration) {
-	t.Helper()
-	harness.Poll(t, limit, "the log of "+p.Name+" having "+text, func(context.Context) error {
-		if !strings.Contains(p.Log(), text) {
-			return errors.New("it does not")
-		}
-		return nil
-	})
 }
 
 // waitAnswer asks again and again until there is an answer of status 200, and

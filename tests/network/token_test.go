@@ -78,7 +78,7 @@ func TestFatal(t *testing.T) {
 // the last one.
 func (r *rig) expectError(t *testing.T, pattern string) {
 	t.Helper()
-	waitLog(t, r.box.Process, `"level":"ERROR"`, patience)
+	r.box.Process.WaitLog(t, `"level":"ERROR"`, patience)
 	var said string
 	for line := range strings.Lines(r.box.Process.Log()) {
 		if strings.Contains(line, `"level":"ERROR"`) {
@@ -114,9 +114,9 @@ func TestTwins(t *testing.T) {
 	r.serve(t, "echo", upstream.Echo)
 	older := r.box.Process
 	newer := r.launch(t, r.box)
-	waitLog(t, older, "connected", patience)
+	older.WaitLog(t, "connected", patience)
 	const fix = `"fix":"another connector runs with the same tunnel token; stop one of them, or give it a separate token"`
-	waitLog(t, older, fix, patience)
+	older.WaitLog(t, fix, patience)
 	if strings.Contains(newer.Log(), "replaced") {
 		t.Error("the newer one was thrown out at once")
 	}
