@@ -110,7 +110,7 @@ func (s *system) sendRequests(ctx context.Context, n int) error {
 	what := smallTask()
 	request := s.Target.request(what.request)
 	var sent atomic.Int64
-	return eachClient(clients, func(_ int, c *client) error {
+	return parallel(clients, func(_ int, c *client) error {
 		for sent.Add(1) <= int64(n) && ctx.Err() == nil {
 			if err := oneRequest(c, request, what.want); err != nil {
 				return err
@@ -154,15 +154,14 @@ func (s *system) saveProfiles(ctx context.Context, o options, processes []watche
 
 // profileUnder takes CPU profiles while load runs.
 func profileUnder(ctx context.Context, load func() error, dir, name string, processes []watched) error {
-	var next atomic.Int64
-	return parallel(len(processes)+1, func() error {
-		i := int(next.Add(1)) - 1
-		if i == len(processes) {
-			return load()
-		}
-		page, file := fmt.Sprintf("profile?seconds=%d", profileSeconds), fmt.Sprintf("%s-%s-cpu.pprof", processes[i].name, name)
-		return saveAll(ctx, processes[i].admin, dir, map[string]string{page: file})
-	})
+	tasks := []func() error{load}
+	for _, p := range processes {
+		tasks = append(tasks, func() error {
+			page, file := fmt.Sprintf("profile?seconds=%d", profileSeconds), fmt.Sprintf("%s-%s-cpu.pprof", p.name, name)
+			return saveAll(ctx, p.admin, dir, map[string]string{page: file})
+		})
+	}
+	return parallel(tasks, func(_ int, task func() error) error { return task() })
 }
 
 // saveAll stores profiling pages in files of a folder.

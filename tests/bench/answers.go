@@ -48,7 +48,7 @@ func (s *system) measureAnswers(ctx context.Context, o options) (answers, error)
 		mu     sync.Mutex
 		result answers
 	)
-	err := parallel(o.AnswerClients, func() error {
+	err := parallel(make([]struct{}, o.AnswerClients), func(int, struct{}) error {
 		var c *client
 		defer func() {
 			if c != nil {
@@ -126,26 +126,4 @@ func (a *answers) count(i, n int, err error) {
 	if a.Example == "" {
 		a.Example = fmt.Sprintf("answer %d: %v", i, err)
 	}
-}
-
-// parallel runs do n times at once and returns one of the errors.
-func parallel(n int, do func() error) error {
-	var (
-		running sync.WaitGroup
-		mu      sync.Mutex
-		first   error
-	)
-	for range n {
-		running.Go(func() {
-			if err := do(); err != nil {
-				mu.Lock()
-				defer mu.Unlock()
-				if first == nil {
-					first = err
-				}
-			}
-		})
-	}
-	running.Wait()
-	return first
 }

@@ -73,7 +73,7 @@ func (s *system) closedLoop(ctx context.Context, clients []*client, d time.Durat
 	request := s.Target.request(what.request)
 	deadline := time.Now().Add(d)
 	taken := make([][]float64, len(clients))
-	err := eachClient(clients, func(i int, c *client) error {
+	err := parallel(clients, func(i int, c *client) error {
 		for began := time.Now(); began.Before(deadline) && ctx.Err() == nil; {
 			if err := oneRequest(c, request, what.want); err != nil {
 				return err
@@ -112,13 +112,13 @@ func closeAll(clients []*client) {
 	}
 }
 
-// eachClient runs do for all clients at a time, and returns the first error in
-// their order.
-func eachClient(clients []*client, do func(i int, c *client) error) error {
-	errs := make([]error, len(clients))
+// parallel runs do for all items at a time, and returns the first error in their
+// order.
+func parallel[T any](items []T, do func(i int, item T) error) error {
+	errs := make([]error, len(items))
 	var running sync.WaitGroup
-	for i, c := range clients {
-		running.Go(func() { errs[i] = do(i, c) })
+	for i, item := range items {
+		running.Go(func() { errs[i] = do(i, item) })
 	}
 	running.Wait()
 	for _, err := range errs {
@@ -159,7 +159,7 @@ func (s *system) measureStreams(ctx context.Context, o options, n int) (stream, 
 		return stream{}, err
 	}
 	delays := make([][]float64, n)
-	err = eachClient(clients, func(i int, c *client) error {
+	err = parallel(clients, func(i int, c *client) error {
 		if err := command.Pause(ctx, phases[i]); err != nil {
 			return err
 		}

@@ -26,7 +26,9 @@ type GatewayOptions struct {
 	Model  string // lines within the site's model_gateway block
 	Sites  string // further sites
 	Plain  bool   // no gateway, but a Caddy with these lines
-	Grace  time.Duration
+	// Grace is how long running requests get when the process ends or takes another
+	// configuration. Default: 20 s.
+	Grace time.Duration
 	// Cgroup is the folder of a cgroup for the process. Default: that of the caller.
 	Cgroup string
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -41,14 +40,9 @@ func program() command.Command {
 // begins to start them.
 func hostConnectors(ctx context.Context, in io.Reader, announce io.Writer) error {
 	logger := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	address, stop, err := agents.Profile()
-	if err != nil {
-		return err
-	}
-	defer stop()
 	// A connector that ends is to end soon: what it drains is counted.
 	options := func(n int) agent.Options {
 		return agent.Options{Logger: logger.With("number", n), DrainTimeout: 10 * time.Second}
 	}
-	return agents.Run(ctx, in, options, func() { fmt.Fprintln(announce, address) })
+	return agents.Run(ctx, in, announce, options)
 }

@@ -28,8 +28,8 @@ type answer struct {
 	parts []string // of a tool's arguments
 }
 
-func newAnswer(s Script, model string, usage bool) *answer {
-	a := &answer{Script: s, model: model, usage: usage}
+func newAnswer(s Script, model string) *answer {
+	a := &answer{Script: s, model: model}
 	if s.Tool {
 		a.parts = s.pieces()
 	}
@@ -38,12 +38,13 @@ func newAnswer(s Script, model string, usage bool) *answer {
 
 // AppendCompletion appends the whole answer of a model to b.
 func (s Script) AppendCompletion(b []byte, model string) []byte {
-	return newAnswer(s, model, true).appendWhole(b)
+	return newAnswer(s, model).appendWhole(b)
 }
 
 // AppendStream appends all events of a stream with its counts to b.
 func (s Script) AppendStream(b []byte, model string) []byte {
-	a := newAnswer(s, model, true)
+	a := newAnswer(s, model)
+	a.usage = true
 	for i := 0; ; i++ {
 		var more bool
 		if b, more = a.appendEvent(b, i); !more {

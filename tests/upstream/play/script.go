@@ -48,19 +48,22 @@ const (
 	markEnd = ":"
 )
 
-// numbers are the fields in the order of the format.
-func (s *Script) numbers() [9]int64 {
-	bit := map[bool]int64{true: 1}
-	return [9]int64{
-		s.ID, int64(s.Tokens), s.Pace.Microseconds(), s.First.Microseconds(), int64(s.Bulk),
-		bit[s.Stamp], bit[s.Ragged], bit[s.Tool], int64(s.End),
-	}
-}
+// Flags of a script.
+const (
+	flagStamp = 1 << iota
+	flagRagged
+	flagTool
+)
 
-// String returns the script as it stands in a prompt.
+// String returns the script as it stands in a prompt: seven numbers.
 func (s Script) String() string {
-	fields := strings.Trim(fmt.Sprint(s.numbers()), "[]")
-	return mark + strings.ReplaceAll(fields, " ", ",") + markEnd
+	flags := 0
+	for flag, on := range map[int]bool{flagStamp: s.Stamp, flagRagged: s.Ragged, flagTool: s.Tool} {
+		if on {
+			flags |= flag
+		}
+	}
+	return fmt.Sprintf("%s%d,%d,%d,%d,%d,%d,%d%s", mark, s.ID, s.Tokens, s.Pace.Microseconds(), s.First.Microseconds(), s.Bulk, flags, int(s.End), markEnd)
 }
 
 // Find finds the last script in a request, whatever its form.
@@ -69,22 +72,29 @@ func Find(body []byte) (Script, error) {
 	if at < 0 {
 		return Script{}, errors.New("the request holds no script")
 	}
-	text, _, closed := bytes.Cut(body[at+len(mark):], []byte(markEnd))
-	var n [9]int64
+	text := body[at+len(mark):]
+	var n [7]int64
 	for i := range n {
-		field, rest, more := bytes.Cut(text, []byte(","))
-		var err error
-		if n[i], err = strconv.ParseInt(string(field), 10, 64); err != nil || n[i] < 0 || more != (i < len(n)-1) || !closed {
-			return Script{}, errors.New("the script is not nine numbers")
+		digits := 0
+		for digits < len(text) && digits < 18 && text[digits] >= '0' && text[digits] <= '9' {
+			n[i] = 10*n[i] + int64(text[digits]-'0')
+			digits++
 		}
-		text = rest
+		end := byte(',')
+		if i == len(n)-1 {
+			end = markEnd[0]
+		}
+		if digits == 0 || digits == len(text) || text[digits] != end {
+			return Script{}, errors.New("the script is not seven numbers")
+		}
+		text = text[digits+1:]
 	}
-	if n[4] > int64(len(padding)) || n[8] > int64(Fails) {
+	if n[4] > int64(len(padding)) || n[6] > int64(Fails) {
 		return Script{}, errors.New("the script has too long tokens, or an unknown ending")
 	}
 	return Script{
 		ID: n[0], Tokens: int(n[1]), Pace: time.Duration(n[2]) * time.Microsecond, First: time.Duration(n[3]) * time.Microsecond,
-		Bulk: int(n[4]), Stamp: n[5] == 1, Ragged: n[6] == 1, Tool: n[7] == 1, End: Ending(n[8]),
+		Bulk: int(n[4]), Stamp: n[5]&flagStamp != 0, Ragged: n[5]&flagRagged != 0, Tool: n[5]&flagTool != 0, End: Ending(n[6]),
 	}, nil
 }
 

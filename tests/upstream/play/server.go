@@ -99,8 +99,9 @@ func (c *conn) serve() error {
 	if s.End == Fails {
 		return c.answer("500 Internal Server Error", []byte(`{"error":{"code":500,"message":"the slot state was lost","type":"server_error"}}`))
 	}
-	a := newAnswer(s, modelOf(c.body), bytes.Contains(c.body, []byte(`"include_usage":true`)))
+	a := newAnswer(s, modelOf(c.body))
 	if bytes.Contains(c.body, []byte(`"stream":true`)) {
+		a.usage = bytes.Contains(c.body, []byte(`"include_usage":true`))
 		return c.stream(a)
 	}
 	if s.Pace > 0 {
