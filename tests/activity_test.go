@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/postern-dev/postern/tests/harness"
-	"github.com/postern-dev/postern/tests/proc"
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
@@ -50,7 +49,7 @@ func TestActivityTellsHowRequestsWent(t *testing.T) {
 	want := map[string]int{
 		"whole": http.StatusOK, "dies": http.StatusBadGateway, "left": 499, "revoked": http.StatusUnauthorized,
 	}
-	proc.Poll(t, limit, "the activity of all requests", func(context.Context) error {
+	harness.Poll(t, limit, "the activity of all requests", func(context.Context) error {
 		var list []struct {
 			Deployment string
 			Status     int

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/tests/harness"
-	"github.com/postern-dev/postern/tests/proc"
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
@@ -105,7 +104,7 @@ func TestScopes(t *testing.T) {
 	if strings.Replace(hidden.Message, "other", "nosuch", 1) != unknown.Message {
 		t.Errorf("%q and %q", hidden.Message, unknown.Message)
 	}
-	proc.Poll(t, 5*time.Second, "the reasons in the access log", func(context.Context) error {
+	harness.Poll(t, 5*time.Second, "the reasons in the access log", func(context.Context) error {
 		for _, reason := range []string{`"reason":"out_of_scope"`, `"reason":"unknown_model"`} {
 			if !strings.Contains(r.Gateway.Process.Log(), reason) {
 				return fmt.Errorf("there is no %s", reason)
@@ -176,7 +175,7 @@ func TestNoRequestAfterRevocation(t *testing.T) {
 			}
 		})
 	}
-	proc.Poll(t, 10*time.Second, "having served some", func(context.Context) error {
+	harness.Poll(t, 10*time.Second, "having served some", func(context.Context) error {
 		mu.Lock()
 		defer mu.Unlock()
 		if len(served) < 50 {

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/tests/harness"
-	"github.com/postern-dev/postern/tests/proc"
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
@@ -84,7 +83,7 @@ func TestFewestInFlight(t *testing.T) {
 	var answers []<-chan harness.Answer
 	for i := range n {
 		answers = append(answers, p.send(t, p.Client, harness.Chat("m", "")))
-		proc.Poll(t, 10*time.Second, "the request being at a model", nilContext(func() error {
+		harness.Poll(t, 10*time.Second, "the request being at a model", nilContext(func() error {
 			if got := p.received(); got[0]+got[1] != i+1 {
 				return fmt.Errorf("received %v of %d", got, i+1)
 			}
@@ -109,7 +108,7 @@ func TestOtherConnectorTakesOver(t *testing.T) {
 	p := newPair(t, harness.Options{Site: "connect_wait 20s"})
 	p.deploy(t, "m", 0)
 	p.handle("m", upstream.Echo)
-	down := p.NewConnector(t, "down", map[string]any{"upstream": "http://" + proc.FreeAddr(t)})
+	down := p.NewConnector(t, "down", map[string]any{"upstream": "http://" + harness.FreeAddr(t)})
 	down.Start(t)
 	p.Manage(t, http.MethodPut, "/deployments/half", map[string]any{"connectors": []string{"down", "b"}, "model": "m"}, nil)
 	p.Manage(t, http.MethodPut, "/deployments/none", map[string]any{"connectors": []string{"down"}, "model": "m"}, nil)

@@ -233,7 +233,7 @@ func TestWebhookWithoutSecret(t *testing.T) {
 			header Authorization {env.POSTERN_TEST_NO_SUCH_VARIABLE}
 		}
 	}`})
-	out, err := g.Caddy(t, "validate", "--config", g.Caddyfile, "--adapter", "caddyfile").CombinedOutput()
+	out, err := g.Caddy("validate", "--config", g.Caddyfile, "--adapter", "caddyfile").CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "env.POSTERN_TEST_NO_SUCH_VARIABLE") {
 		t.Errorf("caddy validate: %v\n%s", err, out)
 	}

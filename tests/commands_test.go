@@ -4,13 +4,11 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/postern-dev/postern/tests/harness"
-	"github.com/postern-dev/postern/tests/proc"
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
@@ -41,10 +39,10 @@ func TestCommands(t *testing.T) {
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	runConnector(t, g, config)
+	g.StartProcess(t, "connector", g.Rig.Command("connector", "run", "--config", config))
 	g.Command(t, nil, "deployment", "set", "org/m", "--connector", "box", "--model", "m")
 	var connectors []map[string]any
-	proc.Poll(t, 20*time.Second, "the connector being online", nilContext(func() error {
+	harness.Poll(t, 20*time.Second, "the connector being online", nilContext(func() error {
 		g.Command(t, &connectors, "connector", "list")
 		if len(connectors) != 1 || connectors[0]["state"] != "online" {
 			return fmt.Errorf("connectors: %v", connectors)
@@ -67,15 +65,11 @@ func TestCommands(t *testing.T) {
 // say of themselves, everywhere.
 func checkVersions(t *testing.T, g *harness.Gateway, config string, listed any) {
 	t.Helper()
-	root, err := proc.Root()
+	out, err := g.Rig.Command("connector", "--version").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := exec.Command(root+"/bin/connector", "--version").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	state, err := exec.Command(root+"/bin/connector", "status", "--json", "--config", config).Output()
+	state, err := g.Rig.Command("connector", "status", "--json", "--config", config).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,16 +130,6 @@ func nilContext(probe func() error) func(context.Context) error {
 	return func(context.Context) error { return probe() }
 }
 
-// runConnector starts a connector with a configuration.
-func runConnector(t *testing.T, g *harness.Gateway, config string) *proc.Process {
-	t.Helper()
-	root, err := proc.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return proc.Start(t, g.Dir, "connector", exec.Command(root+"/bin/connector", "run", "--config", config))
-}
-
 // Mistakes are answered with the exit code 1 and a text that says what to do.
 func TestCommandErrors(t *testing.T) {
 	t.Parallel()
@@ -172,13 +156,13 @@ func TestCommandErrors(t *testing.T) {
 		}
 	}
 	for _, args := range [][]string{{"gateway", "key", "creat"}, {"gateway", "nosuch"}} {
-		out, err := g.Caddy(t, args...).CombinedOutput()
+		out, err := g.Caddy(args...).CombinedOutput()
 		if err == nil || !strings.Contains(string(out), args[len(args)-1]) {
 			t.Errorf("%v: %v, %s", args, err, out)
 		}
 	}
 	g.Process.Kill()
-	if _, stderr, code := g.Run(t, "status"); code == 0 || !strings.Contains(stderr, g.Admin) {
+	if _, stderr, code := g.Run(t, "status"); code == 0 || !strings.Contains(stderr, string(g.Admin)) {
 		t.Errorf("without a gateway: code %d, %s", code, stderr)
 	}
 }

@@ -1,8 +1,6 @@
 package tests
 
 import (
-	"context"
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,7 +8,6 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/tests/harness"
-	"github.com/postern-dev/postern/tests/proc"
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
@@ -59,7 +56,7 @@ func TestConnectorIsRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.Gateway.Restart(t) // with a new identity
-		waitLog(t, r.con.Process, "identity")
+		r.con.Process.WaitLog(t, "identity", limit)
 		if strings.Contains(r.Gateway.Process.Log(), `"msg":"connector online"`) {
 			t.Error("the connector is online at a gateway that is not its own")
 		}
@@ -71,17 +68,6 @@ func TestConnectorIsRefused(t *testing.T) {
 		if code := r.con.Process.WaitExit(t, limit); code != exitFatal {
 			t.Errorf("another process of the connector ended with code %d", code)
 		}
-	})
-}
-
-// waitLog waits until a process has written a word.
-func waitLog(t *testing.T, p *proc.Process, word string) {
-	t.Helper()
-	proc.Poll(t, 15*time.Second, "the log's having "+word, func(context.Context) error {
-		if !strings.Contains(p.Log(), word) {
-			return errors.New("it does not:\n" + p.Log())
-		}
-		return nil
 	})
 }
 

@@ -11,16 +11,13 @@ import (
 
 	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/link"
-	"github.com/postern-dev/postern/tests/proc"
+	"github.com/postern-dev/postern/tests/harness"
 )
 
 // documents returns the Markdown files of the repository by path.
 func documents(t *testing.T) map[string]string {
 	t.Helper()
-	root, err := proc.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := harness.Root(t)
 	texts := map[string]string{}
 	for _, pattern := range []string{"*.md", "docs/*.md"} {
 		paths, err := filepath.Glob(filepath.Join(root, pattern))
@@ -73,7 +70,7 @@ func TestExamplesOfDocuments(t *testing.T) {
 			}
 		}
 	}
-	root, _ := proc.Root()
+	root := harness.Root(t)
 	example, err := os.ReadFile(filepath.Join(root, "Caddyfile.example"))
 	if err != nil {
 		t.Fatal(err)
@@ -101,7 +98,7 @@ func validate(t *testing.T, path, adapter, text string) {
 	if adapter != "" {
 		args = append(args, "--adapter", adapter)
 	}
-	root, _ := proc.Root()
+	root := harness.Root(t)
 	command := exec.Command(filepath.Join(root, "bin", "caddy"), args...)
 	command.Env = append(os.Environ(), "HOME="+dir, "XDG_DATA_HOME="+dir, "XDG_CONFIG_HOME="+dir,
 		"WEBHOOK_TOKEN=token", "WEBHOOK_SECRET=0123456789abcdef", "ALERT_URL=https://hooks.example.com/y")
@@ -159,10 +156,7 @@ func anchors(text string) map[string]bool {
 // The architecture's tree names folders that exist, and its walks name files.
 func TestArchitecture(t *testing.T) {
 	t.Parallel()
-	root, err := proc.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := harness.Root(t)
 	text, err := os.ReadFile(filepath.Join(root, "ARCHITECTURE.md"))
 	if err != nil {
 		t.Fatal(err)

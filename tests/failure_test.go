@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/tests/harness"
-	"github.com/postern-dev/postern/tests/proc"
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
@@ -41,7 +40,7 @@ func TestUpstreamDiesBeforeTheAnswer(t *testing.T) {
 		})
 	}
 	t.Run("down", func(t *testing.T) {
-		con := r.Connector(t, "down", "http://"+proc.FreeAddr(t))
+		con := r.Connector(t, "down", "http://"+harness.FreeAddr(t))
 		r.Deploy(t, "down", con.ID, "", "")
 		a := r.Post(t, harness.Chat("down", ""))
 		a.ExpectError(t, http.StatusBadGateway, "server_error", "upstream_unreachable")

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/postern-dev/postern/tests/proc"
+	"github.com/postern-dev/postern/tests/harness"
 )
 
 const module = "github.com/postern-dev/postern/"
@@ -183,12 +183,17 @@ func importRules() []importRule {
 			forbid: []string{module + "connector", module + "connector/service"},
 			why:    "the checks report findings; who prints them, and how, is the program's",
 		},
+		{
+			from:   []string{"tests/rig"},
+			forbid: []string{caddy, module + "caddymodule/...", "testing"},
+			why:    "it runs the real programs and reports errors, so that commands can use it as well as tests",
+		},
 	}
 }
 
 func TestImportRules(t *testing.T) {
 	t.Parallel()
-	present := list(t, "./caddymodule/...", "./connector/...")
+	present := list(t, "./caddymodule/...", "./connector/...", "./tests/rig")
 	for _, rule := range importRules() {
 		for _, from := range rule.from {
 			if !slices.Contains(present, module+from) {
@@ -256,10 +261,7 @@ func list(t *testing.T, args ...string) []string {
 
 func golist(t *testing.T, args ...string) string {
 	t.Helper()
-	root, err := proc.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := harness.Root(t)
 	cmd := exec.Command("go", append([]string{"list"}, args...)...)
 	cmd.Dir = root
 	out, err := cmd.Output()

@@ -14,7 +14,6 @@ import (
 	"github.com/postern-dev/postern/tests/harness"
 	"github.com/postern-dev/postern/tests/llama"
 	"github.com/postern-dev/postern/tests/llama/tinymodel"
-	"github.com/postern-dev/postern/tests/proc"
 )
 
 // llamaRig is a gateway before a real llama-server, with deployment "tiny".
@@ -218,7 +217,7 @@ func TestDisconnectFreesTheSlot(t *testing.T) {
 
 func waitBusy(t *testing.T, server *llama.Server, n int) {
 	t.Helper()
-	proc.Poll(t, 10*time.Second, fmt.Sprintf("%d slots being busy", n), func(ctx context.Context) error {
+	harness.Poll(t, 10*time.Second, fmt.Sprintf("%d slots being busy", n), func(ctx context.Context) error {
 		got, err := server.Busy(ctx)
 		if err == nil && got != n {
 			err = fmt.Errorf("%d are", got)

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/tests/harness"
-	"github.com/postern-dev/postern/tests/proc"
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
@@ -62,7 +61,7 @@ func TestAccessLog(t *testing.T) {
 		t.Fatalf("status %d, %s", a.Status, a.Body)
 	}
 	var entry map[string]any
-	proc.Poll(t, 5*time.Second, "the access log's entry", func(context.Context) error {
+	harness.Poll(t, 5*time.Second, "the access log's entry", func(context.Context) error {
 		for line := range strings.Lines(r.Gateway.Process.Log()) {
 			if !strings.Contains(line, `"http.log.access`) {
 				continue

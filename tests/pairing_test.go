@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/tests/harness"
-	"github.com/postern-dev/postern/tests/proc"
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
@@ -58,7 +57,7 @@ func startPairing(t *testing.T, g *harness.Gateway) pairing {
 func waitPairing(t *testing.T, g *harness.Gateway, id, state string) pairing {
 	t.Helper()
 	var found pairing
-	proc.Poll(t, limit, "the pairing being "+state, func(context.Context) error {
+	harness.Poll(t, limit, "the pairing being "+state, func(context.Context) error {
 		var list []pairing
 		g.Command(t, &list, "pairing", "list")
 		for _, p := range list {
@@ -75,7 +74,7 @@ func waitPairing(t *testing.T, g *harness.Gateway, id, state string) pairing {
 // waitOnline waits until the connector of an id is online.
 func waitOnline(t *testing.T, g *harness.Gateway, id string) {
 	t.Helper()
-	proc.Poll(t, limit, "the paired connector being online", func(context.Context) error {
+	harness.Poll(t, limit, "the paired connector being online", func(context.Context) error {
 		var list []struct{ ID, State string }
 		g.Command(t, &list, "connector", "list")
 		for _, c := range list {
@@ -164,7 +163,7 @@ func TestPairingAgain(t *testing.T) {
 	t.Parallel()
 	g := harness.Start(t, harness.Options{Console: true})
 	_, key := g.Key(t, "all", "*")
-	pair := func(name string, args ...string) (pairing, *proc.Process) {
+	pair := func(name string, args ...string) (pairing, *harness.Process) {
 		t.Helper()
 		up := upstream.Start(t)
 		up.Handle("up-model", upstream.JSON(upstream.Completion("up-model", name)))
@@ -177,7 +176,7 @@ func TestPairingAgain(t *testing.T) {
 	}
 	expect := func(name string) {
 		t.Helper()
-		proc.Poll(t, limit, "an answer of the connector "+name, func(context.Context) error {
+		harness.Poll(t, limit, "an answer of the connector "+name, func(context.Context) error {
 			if a := g.Client(t, key).Post(t, harness.Chat("model", "")); a.Status != http.StatusOK || !strings.Contains(string(a.Body), name) {
 				return fmt.Errorf("status %d, %s", a.Status, a.Body)
 			}
@@ -195,12 +194,7 @@ func TestPairingAgain(t *testing.T) {
 	}
 	expect("the new one")
 	hideToken(t, g, "the new one")
-	proc.Poll(t, limit, "the old connector being told", func(context.Context) error {
-		if log := old.Log(); !strings.Contains(log, "removed") {
-			return fmt.Errorf("it says %s", log)
-		}
-		return nil
-	})
+	old.WaitLog(t, "removed", limit)
 	expect("the new one")
 	var list []struct{ ID, Name string }
 	g.Command(t, &list, "connector", "list")
@@ -219,7 +213,7 @@ func giveAway(t *testing.T, g *harness.Gateway, connector string) {
 	waitPairing(t, g, started.ID, "pending")
 	ghost.Kill()
 	g.Command(t, nil, "pairing", "approve", started.ID, "--replace", "vm", "--yes")
-	proc.Poll(t, limit, "the connector being offline", func(context.Context) error {
+	harness.Poll(t, limit, "the connector being offline", func(context.Context) error {
 		var list []struct{ ID, State string }
 		g.Command(t, &list, "connector", "list")
 		if len(list) != 1 || list[0].ID != connector || list[0].State != "offline" {
@@ -263,12 +257,7 @@ func TestDeniedAndUnknownCodes(t *testing.T) {
 	// Five wrong ones in a minute: even the right one must wait now, or it
 	// would be told from the wrong ones.
 	blocked := g.Pair(t, "blocked", open.Code, up.URL)
-	proc.Poll(t, limit, "the right code being put off", func(context.Context) error {
-		if log := blocked.Log(); !strings.Contains(log, "too many") {
-			return fmt.Errorf("it says %s", log)
-		}
-		return nil
-	})
+	blocked.WaitLog(t, "too many", limit)
 	if p := waitPairing(t, g, open.ID, "waiting"); p.Device != nil {
 		t.Errorf("the code was taken: %+v", p)
 	}
@@ -284,7 +273,7 @@ func TestPairingSurvivesTheGateway(t *testing.T) {
 
 	g.Process.Kill()
 	g.Restart(t)
-	proc.Poll(t, limit, "the device waiting again", func(context.Context) error {
+	harness.Poll(t, limit, "the device waiting again", func(context.Context) error {
 		if p := waitPairing(t, g, started.ID, "pending"); !p.Connected || p.Device.Fingerprint != fingerprint {
 			return fmt.Errorf("the pairing is %+v", p)
 		}
@@ -320,17 +309,13 @@ func TestOneApprovalWins(t *testing.T) {
 			if i%2 == 1 {
 				verb = "deny"
 			}
-			req, err := http.NewRequest(http.MethodPost, "http://"+g.Admin+"/model_gateway/pairings/"+verb, strings.NewReader(`{"pairing":"`+started.ID+`"}`))
-			if err != nil {
-				return
+			err := g.Admin.Manage(t.Context(), http.MethodPost, "/pairings/"+verb, map[string]string{"pairing": started.ID}, nil)
+			var refused *harness.StatusError
+			if errors.As(err, &refused) {
+				statuses[i] = refused.Status
+			} else if err == nil {
+				statuses[i] = http.StatusOK
 			}
-			req.Header.Set("Content-Type", "application/json")
-			resp, err := g.Management.Do(req)
-			if err != nil {
-				return
-			}
-			resp.Body.Close()
-			statuses[i] = resp.StatusCode
 		})
 	}
 	wg.Wait()

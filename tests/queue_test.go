@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/tests/harness"
-	"github.com/postern-dev/postern/tests/proc"
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
@@ -24,7 +23,7 @@ func TestMaxConcurrency(t *testing.T) {
 	p.handle("m", func(x *upstream.Exchange) { x.Hold(release); upstream.Echo(x) })
 	waiting := func(running, length int) {
 		t.Helper()
-		proc.Poll(t, 10*time.Second, fmt.Sprintf("%d requests running and %d waiting", running, length), nilContext(func() error {
+		harness.Poll(t, 10*time.Second, fmt.Sprintf("%d requests running and %d waiting", running, length), nilContext(func() error {
 			got := p.received()
 			metric := fmt.Sprintf("postern_queue_length{deployment=\"m\"} %d\n", length)
 			shown := p.Metrics(t)
@@ -84,7 +83,7 @@ func TestQueuedRequestTakesTheNewWay(t *testing.T) {
 	first := p.send(t, p.Client, harness.Chat("m", ""))
 	p.ups[0].WaitRunning(t, 1)
 	second, third := p.send(t, p.Client, harness.Chat("m", "")), p.send(t, p.Client, harness.Chat("m", ""))
-	proc.Poll(t, 10*time.Second, "two requests waiting", nilContext(func() error {
+	harness.Poll(t, 10*time.Second, "two requests waiting", nilContext(func() error {
 		if !strings.Contains(p.Metrics(t), `postern_queue_length{deployment="m"} 2`) {
 			return fmt.Errorf("there are others")
 		}
@@ -177,7 +176,7 @@ func TestQueueRefuses(t *testing.T) {
 	release := make(chan struct{})
 	p.handle("m", func(x *upstream.Exchange) { x.Hold(release); upstream.Echo(x) })
 	runs := p.send(t, p.Client, harness.Chat("m", ""))
-	proc.Poll(t, 10*time.Second, "a request running", nilContext(func() error {
+	harness.Poll(t, 10*time.Second, "a request running", nilContext(func() error {
 		if p.received() == [2]int{} {
 			return fmt.Errorf("there is none")
 		}
@@ -186,7 +185,7 @@ func TestQueueRefuses(t *testing.T) {
 	id, revoked := p.Key(t, "revoked", "*")
 	gone := p.send(t, p.Gateway.Client(t, revoked), harness.Chat("m", ""))
 	times := p.send(t, p.Client, harness.Chat("m", ""))
-	proc.Poll(t, 10*time.Second, "two requests waiting", nilContext(func() error {
+	harness.Poll(t, 10*time.Second, "two requests waiting", nilContext(func() error {
 		if !strings.Contains(p.Metrics(t), `postern_queue_length{deployment="m"} 2`) {
 			return fmt.Errorf("there are others")
 		}

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/postern-dev/postern/tests/proc"
+	"github.com/postern-dev/postern/tests/harness"
 )
 
 var update = flag.Bool("update", false, "write docs/cli.md")
@@ -23,10 +23,7 @@ Written by ` + "`go test ./tests -run TestCommandReference -update`" + ` from th
 // docs/cli.md holds the help text of every command of both programs.
 func TestCommandReference(t *testing.T) {
 	t.Parallel()
-	root, err := proc.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := harness.Root(t)
 	var text strings.Builder
 	text.WriteString(referenceHead)
 	describe(t, &text, "##", root, "caddy", "gateway")

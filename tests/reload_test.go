@@ -137,7 +137,7 @@ func TestFailedReload(t *testing.T) {
 		if err := os.WriteFile(r.Caddyfile, []byte(bad), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if out, err := r.Caddy(t, "reload", "--config", r.Caddyfile, "--address", r.Admin).CombinedOutput(); err == nil {
+		if out, err := r.Caddy("reload", "--config", r.Caddyfile, "--address", string(r.Admin)).CombinedOutput(); err == nil {
 			t.Errorf("a bad configuration was accepted: %s", out)
 		}
 		if a := r.Post(t, harness.Chat("m", "")); a.Status != 200 {

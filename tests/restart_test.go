@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/tests/harness"
-	"github.com/postern-dev/postern/tests/proc"
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
@@ -121,7 +120,7 @@ func TestConnectorDrains(t *testing.T) {
 	s := r.Stream(t, harness.Chat("tokens", `,"stream":true`))
 	s.Expect(t, upstream.Role("tokens"))
 	r.con.Process.Signal(t, syscall.SIGTERM)
-	proc.Poll(t, 5*time.Second, "new requests being refused", func(context.Context) error {
+	harness.Poll(t, 5*time.Second, "new requests being refused", func(context.Context) error {
 		a := r.Post(t, harness.Chat("m", ""))
 		if a.Status != 503 {
 			return fmt.Errorf("status %d", a.Status)
@@ -156,7 +155,7 @@ func TestListenerAddressInUse(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.Close()
-	second := proc.Start(t, g.Dir, "caddy-second", g.Caddy(t, "run", "--config", g.Caddyfile))
+	second := g.StartProcess(t, "caddy-second", g.Caddy("run", "--config", g.Caddyfile))
 	if code := second.WaitExit(t, 20*time.Second); code == 0 {
 		t.Error("caddy ended with code 0")
 	}
@@ -172,7 +171,7 @@ func TestValidateTouchesNothing(t *testing.T) {
 	r := newRig(t, harness.Options{})
 	r.serve(t, "m", upstream.Echo)
 	start := time.Now()
-	out, err := r.Caddy(t, "validate", "--config", r.Caddyfile).CombinedOutput()
+	out, err := r.Caddy("validate", "--config", r.Caddyfile).CombinedOutput()
 	if err != nil {
 		t.Errorf("beside a running gateway: %v\n%s", err, out)
 	}
@@ -187,7 +186,7 @@ func TestValidateTouchesNothing(t *testing.T) {
 	if err := os.Remove(db); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := r.Caddy(t, "validate", "--config", r.Caddyfile).CombinedOutput(); err != nil {
+	if out, err := r.Caddy("validate", "--config", r.Caddyfile).CombinedOutput(); err != nil {
 		t.Errorf("without a running gateway: %v\n%s", err, out)
 	}
 	if _, err := os.Stat(db); !os.IsNotExist(err) {
@@ -203,12 +202,12 @@ func TestLockedStore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	other := strings.NewReplacer(g.Admin, proc.FreeAddr(t), g.UDP, proc.FreeAddr(t), g.URL, "http://"+proc.FreeAddr(t)).Replace(string(text))
+	other := strings.NewReplacer(string(g.Admin), harness.FreeAddr(t), g.UDP, harness.FreeAddr(t), g.URL, "http://"+harness.FreeAddr(t)).Replace(string(text))
 	path := filepath.Join(g.Dir, "Caddyfile.second")
 	if err := os.WriteFile(path, []byte(other), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	second := proc.Start(t, g.Dir, "caddy-second", g.Caddy(t, "run", "--config", path, "--adapter", "caddyfile"))
+	second := g.StartProcess(t, "caddy-second", g.Caddy("run", "--config", path, "--adapter", "caddyfile"))
 	if code := second.WaitExit(t, 30*time.Second); code == 0 {
 		t.Error("caddy ended with code 0")
 	}

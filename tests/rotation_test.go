@@ -3,8 +3,10 @@ package tests
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,7 +16,6 @@ import (
 
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/tests/harness"
-	"github.com/postern-dev/postern/tests/proc"
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
@@ -68,7 +69,7 @@ func (r *rig) secret(t *testing.T) string {
 // rotated waits until the rotation is done, and returns the new secret.
 func (r *rig) rotated(t *testing.T, old string) string {
 	t.Helper()
-	proc.Poll(t, 2*limit, "the end of the rotation", func(context.Context) error {
+	harness.Poll(t, 2*limit, "the end of the rotation", func(context.Context) error {
 		if now := r.rotation(t); now.Rotation != nil || now.RotatedAt == nil {
 			return fmt.Errorf("it is %+v", now)
 		}
@@ -141,12 +142,7 @@ func TestRotation(t *testing.T) {
 	former := *r.con
 	former.Config, former.Name = stale, "stale"
 	former.Launch(t)
-	proc.Poll(t, limit, "the refusal of the old token", func(context.Context) error {
-		if log := former.Process.Log(); !strings.Contains(log, "bad_credentials") {
-			return fmt.Errorf("the log says %s", log)
-		}
-		return nil
-	})
+	former.Process.WaitLog(t, "bad_credentials", limit)
 	former.Process.Kill()
 	r.con.Process.Signal(t, syscall.SIGTERM)
 	r.con.Process.WaitExit(t, limit)
@@ -234,9 +230,10 @@ func TestRotationKilled(t *testing.T) {
 	for round := range rounds {
 		asked := make(chan error, 1)
 		go func() {
-			answer, err := r.Management.Post("http://"+r.Admin+"/model_gateway/connectors/"+r.con.ID+"/rotate", "application/json", strings.NewReader("{}"))
-			if err == nil {
-				err = answer.Body.Close()
+			err := r.Admin.Manage(t.Context(), http.MethodPost, "/connectors/"+r.con.ID+"/rotate", struct{}{}, nil)
+			var answered *harness.StatusError
+			if errors.As(err, &answered) {
+				err = nil
 			}
 			asked <- err // its answer may get lost with the gateway
 		}()

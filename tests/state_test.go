@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/tests/harness"
-	"github.com/postern-dev/postern/tests/proc"
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
@@ -19,12 +18,12 @@ func TestTrueState(t *testing.T) {
 	t.Parallel()
 	g := harness.Start(t, harness.Options{})
 	_, key := g.Key(t, "all", "*")
-	addr := proc.FreeAddr(t)
+	addr := harness.FreeAddr(t)
 	con := g.Connector(t, "box", "http://"+addr)
 	g.Deploy(t, "m", con.ID, "", "")
 	state := func(want string) {
 		t.Helper()
-		proc.Poll(t, 20*time.Second, "the deployment being "+want, func(context.Context) error {
+		harness.Poll(t, 20*time.Second, "the deployment being "+want, func(context.Context) error {
 			var list []struct{ State string }
 			g.Manage(t, http.MethodGet, "/deployments", nil, &list)
 			if len(list) != 1 || list[0].State != want {

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/tests/harness"
-	"github.com/postern-dev/postern/tests/proc"
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
@@ -209,7 +208,7 @@ func leave(t *testing.T, r *rig, model, more string) time.Duration {
 	left := time.Now()
 	cancel()
 	<-ended
-	proc.Poll(t, 5*time.Second, "the upstream noticing", func(context.Context) error {
+	harness.Poll(t, 5*time.Second, "the upstream noticing", func(context.Context) error {
 		if len(r.up.Gone(up(model))) == before {
 			return fmt.Errorf("it has not")
 		}

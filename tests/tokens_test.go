@@ -13,7 +13,6 @@ import (
 
 	"github.com/postern-dev/postern/tests/harness"
 	"github.com/postern-dev/postern/tests/llama"
-	"github.com/postern-dev/postern/tests/proc"
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
@@ -41,7 +40,7 @@ func count(t *testing.T, c *harness.Client, body string) int {
 // waitCount waits until a count is what it should be: learning takes a moment.
 func waitCount(t *testing.T, c *harness.Client, body string, want func(n int) bool) {
 	t.Helper()
-	proc.Poll(t, 10*time.Second, "learning from a request", func(context.Context) error {
+	harness.Poll(t, 10*time.Second, "learning from a request", func(context.Context) error {
 		if n := count(t, c, body); !want(n) {
 			return fmt.Errorf("counted %d", n)
 		}

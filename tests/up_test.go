@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postern-dev/postern/tests/harness"
 	"github.com/postern-dev/postern/tests/llama"
 	"github.com/postern-dev/postern/tests/llama/tinymodel"
-	"github.com/postern-dev/postern/tests/proc"
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
@@ -59,18 +59,15 @@ func TestUp(t *testing.T) {
 // and returns what curl and it printed.
 func runUp(t *testing.T, args ...string) (out, log string) {
 	t.Helper()
-	root, err := proc.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := harness.Root(t)
 	dir := t.TempDir()
-	cmd := exec.Command(filepath.Join(root, "bin", "caddy"), append([]string{"gateway", "up", "--listen", proc.FreeAddr(t)}, args...)...)
+	cmd := exec.Command(filepath.Join(root, "bin", "caddy"), append([]string{"gateway", "up", "--listen", harness.FreeAddr(t)}, args...)...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "HOME="+dir, "XDG_DATA_HOME="+dir+"/data", "XDG_CONFIG_HOME="+dir+"/config")
-	p := proc.Start(t, dir, "up", cmd)
+	p := harness.StartProcess(t, dir, "up", cmd)
 	curl := regexp.MustCompile(`(?m)^\s*(curl -N [^\n]*'(?:\n|$))`)
 	var line []string
-	proc.Poll(t, 30*time.Second, "printing a curl line", func(context.Context) error {
+	harness.Poll(t, 30*time.Second, "printing a curl line", func(context.Context) error {
 		if !p.Running() {
 			t.Fatal("up has ended")
 		}

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/tests/harness"
-	"github.com/postern-dev/postern/tests/proc"
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
@@ -180,7 +179,7 @@ func TestGatewayUpgrade(t *testing.T) {
 		}
 	}
 	before := l.count()
-	proc.Poll(t, limit, "clients being served again", nilContext(func() error {
+	harness.Poll(t, limit, "clients being served again", nilContext(func() error {
 		if n := len(l.served(before)); n < upgradeClients {
 			return fmt.Errorf("%d are", n)
 		}
@@ -205,12 +204,7 @@ func TestConnectorUpgradeBeside(t *testing.T) {
 
 			old := con.Process
 			con.Launch(t)
-			proc.Poll(t, limit, "the newer one being connected", nilContext(func() error {
-				if !strings.Contains(con.Process.Log(), "connected") {
-					return fmt.Errorf("it is not")
-				}
-				return nil
-			}))
+			con.Process.WaitLog(t, "connected", limit)
 			time.Sleep(2 * time.Second) // longer than the gateway looks whether the old one lives
 			old.Signal(t, syscall.SIGTERM)
 			time.Sleep(time.Second)

@@ -50,9 +50,10 @@ func next(dec *json.Decoder, options func(n int) agent.Options, n int) (*agent.A
 	return agent.New(config, options(n))
 }
 
-// Run reads all configurations, calls ready, and runs the connectors until ctx
-// ends. It returns the errors of those that ended by themselves.
-func Run(ctx context.Context, in io.Reader, options func(n int) agent.Options, ready func()) error {
+// Run reads all configurations, announces the address of Go's profiling pages, and
+// runs the connectors until ctx ends. It returns the errors of those that ended
+// by themselves.
+func Run(ctx context.Context, in io.Reader, announce io.Writer, options func(n int) agent.Options) error {
 	var all []*agent.Agent
 	for a, err := range Read(in, options) {
 		if err != nil {
@@ -60,7 +61,16 @@ func Run(ctx context.Context, in io.Reader, options func(n int) agent.Options, r
 		}
 		all = append(all, a)
 	}
-	ready()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return fmt.Errorf("listening: %w", err)
+	}
+	defer l.Close()
+	mux := http.NewServeMux()
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	go func() { _ = http.Serve(l, mux) }() // ends with the listener
+	fmt.Fprintln(announce, l.Addr())
 	errs := make([]error, len(all))
 	var running sync.WaitGroup
 	for i, a := range all {
@@ -69,18 +79,4 @@ func Run(ctx context.Context, in io.Reader, options func(n int) agent.Options, r
 	}
 	running.Wait()
 	return errors.Join(errs...)
-}
-
-// Profile serves Go's profiling pages of this process on a loopback port until
-// stop is called, and returns its address.
-func Profile() (addr string, stop func(), err error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", nil, fmt.Errorf("listening: %w", err)
-	}
-	mux := http.NewServeMux()
-	mux.HandleFunc("/debug/pprof/", pprof.Index)
-	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
-	go func() { _ = http.Serve(l, mux) }() // ends with the listener
-	return l.Addr().String(), func() { _ = l.Close() }, nil
 }

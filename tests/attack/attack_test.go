@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,7 +18,6 @@ import (
 
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/tests/harness"
-	"github.com/postern-dev/postern/tests/proc"
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
@@ -137,18 +135,9 @@ func (g *target) endless(model, start, again string) {
 }
 
 // rss is the memory that a process has.
-func rss(t *testing.T, p *proc.Process) int {
+func rss(t *testing.T, p *harness.Process) int {
 	t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.Pid()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, after, _ := strings.Cut(string(status), "VmRSS:")
-	fields := strings.Fields(after)
-	if len(fields) < 2 {
-		t.Fatalf("the gateway has ended, or /proc tells nothing of its memory:\n%s", status)
-	}
-	kib, err := strconv.Atoi(fields[0])
+	kib, err := p.Kilobytes("status", "VmRSS:")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,7 +205,7 @@ func (g *target) attack(t *testing.T, name string) (stop func() string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := proc.Start(t, g.Dir, "attacker", command)
+	p := g.StartProcess(t, "attacker", command)
 	order := map[string]any{"Attack": name, "UDP": g.UDP, "URL": g.URL, "Key": g.key, "Tokens": g.tokens, "Models": g.models}
 	if err := json.NewEncoder(in).Encode(order); err != nil {
 		t.Fatal(err)

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"sync/atomic"
 	"time"
+
+	"github.com/postern-dev/postern/tests/rig"
 )
 
 // allocations are what one process allocates for one request.
@@ -22,14 +24,14 @@ const profileSeconds = 5
 // A watched process has profiling pages.
 type watched struct {
 	name  string
-	admin admin
+	admin rig.Admin
 }
 
 // measureAllocations counts what each Caddy and the connector allocate per
 // request. Postern's connector is replaced by one with profiling pages: this
 // comes last.
 func (b *builder) measureAllocations(ctx context.Context, o options, s *system) (map[string]allocations, error) {
-	processes := []watched{{s.Processes[1].Name, s.Admin}}
+	processes := []watched{{s.Processes[1].name, s.gateway.Admin}}
 	if s.connector != nil {
 		address, err := b.replaceConnector(ctx, s)
 		if err != nil {
@@ -56,29 +58,29 @@ func (b *builder) measureAllocations(ctx context.Context, o options, s *system) 
 }
 
 // replaceConnector starts the same agent in a process of this program.
-func (b *builder) replaceConnector(ctx context.Context, s *system) (admin, error) {
-	s.connector.stop()
+func (b *builder) replaceConnector(ctx context.Context, s *system) (rig.Admin, error) {
+	stop(s.connector.Process)
 	if err := s.waitOnline(ctx, 0); err != nil {
 		return "", err
 	}
-	config, err := os.Open(s.config)
+	config, err := os.Open(s.connector.Config)
 	if err != nil {
 		return "", fmt.Errorf("reading the connector's configuration: %w", err)
 	}
 	defer config.Close()
-	c, address, err := b.fleet.startRole(nameConnector, roleConnector, config)
+	p, address, err := startRole(b.rig, nameConnector, roleConnector, config)
 	if err != nil {
 		return "", err
 	}
-	s.connector = c
-	s.Processes[len(s.Processes)-1].child = c
-	return admin(address), s.waitOnline(ctx, 1)
+	s.connector.Process = p
+	s.Processes[len(s.Processes)-1].Process = p
+	return rig.Admin(address), s.waitOnline(ctx, 1)
 }
 
 // countAllocations sends requests and returns what each of them allocated in a
 // process. What reading the account itself allocates is measured and taken off.
-func (s *system) countAllocations(ctx context.Context, a admin, requests int) (allocations, error) {
-	var readings [3]heap
+func (s *system) countAllocations(ctx context.Context, a rig.Admin, requests int) (allocations, error) {
+	var readings [3]rig.Heap
 	for i := range readings {
 		if i == 2 {
 			if err := s.sendRequests(ctx, requests); err != nil {
@@ -86,11 +88,11 @@ func (s *system) countAllocations(ctx context.Context, a admin, requests int) (a
 			}
 		}
 		var err error
-		if readings[i], err = a.heapOf(ctx, false); err != nil {
+		if readings[i], err = a.Heap(ctx, false); err != nil {
 			return allocations{}, err
 		}
 	}
-	reading := heap{Mallocs: readings[1].Mallocs - readings[0].Mallocs, Bytes: readings[1].Bytes - readings[0].Bytes}
+	reading := rig.Heap{Mallocs: readings[1].Mallocs - readings[0].Mallocs, Bytes: readings[1].Bytes - readings[0].Bytes}
 	n := float64(requests)
 	return allocations{
 		Objects: float64(readings[2].Mallocs-readings[1].Mallocs-reading.Mallocs) / n,
@@ -108,7 +110,7 @@ func (s *system) sendRequests(ctx context.Context, n int) error {
 	what := smallTask()
 	request := s.Target.request(what.request)
 	var sent atomic.Int64
-	return eachClient(clients, func(_ int, c *client) error {
+	return parallel(clients, func(_ int, c *client) error {
 		for sent.Add(1) <= int64(n) && ctx.Err() == nil {
 			if err := oneRequest(c, request, what.want); err != nil {
 				return err
@@ -152,24 +154,23 @@ func (s *system) saveProfiles(ctx context.Context, o options, processes []watche
 
 // profileUnder takes CPU profiles while load runs.
 func profileUnder(ctx context.Context, load func() error, dir, name string, processes []watched) error {
-	var next atomic.Int64
-	return parallel(len(processes)+1, func() error {
-		i := int(next.Add(1)) - 1
-		if i == len(processes) {
-			return load()
-		}
-		page, file := fmt.Sprintf("profile?seconds=%d", profileSeconds), fmt.Sprintf("%s-%s-cpu.pprof", processes[i].name, name)
-		return saveAll(ctx, processes[i].admin, dir, map[string]string{page: file})
-	})
+	tasks := []func() error{load}
+	for _, p := range processes {
+		tasks = append(tasks, func() error {
+			page, file := fmt.Sprintf("profile?seconds=%d", profileSeconds), fmt.Sprintf("%s-%s-cpu.pprof", p.name, name)
+			return saveAll(ctx, p.admin, dir, map[string]string{page: file})
+		})
+	}
+	return parallel(tasks, func(_ int, task func() error) error { return task() })
 }
 
 // saveAll stores profiling pages in files of a folder.
-func saveAll(ctx context.Context, a admin, dir string, files map[string]string) error {
+func saveAll(ctx context.Context, a rig.Admin, dir string, files map[string]string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("creating the folder for profiles: %w", err)
 	}
 	for page, file := range files {
-		if err := a.save(ctx, page, filepath.Join(dir, file)); err != nil {
+		if err := a.Save(ctx, page, filepath.Join(dir, file)); err != nil {
 			return err
 		}
 	}

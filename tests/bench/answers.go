@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/postern-dev/postern/tests/upstream/play"
 )
 
 // answers counts streamed answers that were compared byte for byte.
@@ -27,8 +29,8 @@ func (a answers) wrong() int { return a.Cut + a.Different + a.Failed }
 // answerScript is what the i-th answer is: of 4 to 35 events, half of them
 // without a pause between events, the others with very short ones; every third
 // with writes that end anywhere. One prompt in eight is long.
-func answerScript(i int) (s script, padding int) {
-	s = script{Tokens: 4 + i%32, Seed: i, Ragged: i%3 == 0}
+func answerScript(i int) (s play.Script, padding int) {
+	s = play.Script{ID: int64(i), Tokens: 4 + i%32, Ragged: i%3 == 0}
 	if i%2 == 0 {
 		s.Pace = time.Duration(i%7) * 100 * time.Microsecond
 	}
@@ -46,7 +48,7 @@ func (s *system) measureAnswers(ctx context.Context, o options) (answers, error)
 		mu     sync.Mutex
 		result answers
 	)
-	err := parallel(o.AnswerClients, func() error {
+	err := parallel(make([]struct{}, o.AnswerClients), func(int, struct{}) error {
 		var c *client
 		defer func() {
 			if c != nil {
@@ -88,11 +90,11 @@ var errDifferent = errors.New("the answer differs")
 // compareAnswer reads the i-th answer and returns its length.
 func (s *system) compareAnswer(c *client, i int) (int, error) {
 	what, padding := answerScript(i)
-	got, err := c.exchange(s.Target.request(requestBody(what, padding)))
+	got, err := c.exchange(s.Target.request(requestBody(what, true, padding)))
 	if err != nil {
 		return 0, err
 	}
-	want := what.appendStream(nil)
+	want := what.AppendStream(nil, publicModel)
 	if bytes.Equal(got, want) {
 		return len(got), nil
 	}
@@ -124,26 +126,4 @@ func (a *answers) count(i, n int, err error) {
 	if a.Example == "" {
 		a.Example = fmt.Sprintf("answer %d: %v", i, err)
 	}
-}
-
-// parallel runs do n times at once and returns one of the errors.
-func parallel(n int, do func() error) error {
-	var (
-		running sync.WaitGroup
-		mu      sync.Mutex
-		first   error
-	)
-	for range n {
-		running.Go(func() {
-			if err := do(); err != nil {
-				mu.Lock()
-				defer mu.Unlock()
-				if first == nil {
-					first = err
-				}
-			}
-		})
-	}
-	running.Wait()
-	return first
 }

@@ -5,6 +5,8 @@ import (
 	"net"
 	"strings"
 	"testing"
+
+	"github.com/postern-dev/postern/tests/upstream/play"
 )
 
 // serveBytes answers every connection's first request with given bytes, then
@@ -36,9 +38,9 @@ func serveBytes(t *testing.T, answer string) target {
 // The check must see what it is there for.
 func TestAnswersAreToldApart(t *testing.T) {
 	s, _ := answerScript(0)
-	right := string(s.appendStream(nil))
+	right := string(s.AppendStream(nil, publicModel))
 	chunked := func(body, end string) string {
-		return "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + string(appendHTTPChunk(nil, []byte(body))) + end
+		return "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + string(play.AppendChunk(nil, []byte(body))) + end
 	}
 	const end = "0\r\n\r\n"
 	for _, c := range []struct {
@@ -73,9 +75,9 @@ func TestAnswersAreToldApart(t *testing.T) {
 }
 
 func TestStreamsThatAreCutFail(t *testing.T) {
-	s := script{Tokens: 3, Stamp: true}
-	body := string(s.appendStream(nil))
-	answer := "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + string(appendHTTPChunk(nil, []byte(body[:len(body)/2])))
+	s := play.Script{Tokens: 3, Stamp: true}
+	body := string(s.AppendStream(nil, publicModel))
+	answer := "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + string(play.AppendChunk(nil, []byte(body[:len(body)/2])))
 	for name, end := range map[string]string{"torn": "", "clean end": "0\r\n\r\n"} {
 		at := serveBytes(t, answer+end)
 		c, err := at.dial(tinyRun().AnswerLimit)
@@ -83,42 +85,8 @@ func TestStreamsThatAreCutFail(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		if _, err := readStamps(c, at.request(requestBody(s, 0)), s.Tokens); err == nil {
+		if _, err := readStamps(c, at.request(requestBody(s, true, 0)), s.Tokens); err == nil {
 			t.Errorf("%s: half of a stream is accepted", name)
 		}
-	}
-}
-
-// All of the upstream's ways to write reach a client as the same bytes.
-func TestUpstreamAnswersAsScripted(t *testing.T) {
-	ctx, f := newTestFleet(t)
-	o := tinyRun()
-	o.Systems = []string{direct}
-	b, err := newBuilder(f, o, loopback())
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := b.build(ctx, direct)
-	if err != nil {
-		t.Fatal(err)
-	}
-	o.Answers = 500
-	a, err := s.measureAnswers(ctx, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if a.Total != 500 || a.wrong() != 0 {
-		t.Errorf("%+v", a)
-	}
-	if _, err := s.measureStreams(ctx, o, 3); err != nil {
-		t.Error(err)
-	}
-	c, err := s.Target.dial(tinyRun().AnswerLimit)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	if _, err := c.exchange(s.Target.request([]byte(`{"model":"bench"}`))); err == nil || !strings.Contains(err.Error(), "400") {
-		t.Errorf("a request without script: %v", err)
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"net/http/httputil"
 	"strconv"
 	"time"
+
+	"github.com/postern-dev/postern/tests/upstream/play"
 )
 
 // A target is where a system takes requests.
@@ -44,7 +46,7 @@ type stamped struct {
 
 func (s *stamped) Read(b []byte) (int, error) {
 	n, err := s.Conn.Read(b)
-	s.at = monotonic()
+	s.at = play.Monotonic()
 	return n, err
 }
 
@@ -74,7 +76,7 @@ func (c *client) exchange(request []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.body, err = readBody(c.r, c.body[:0], length, chunked); err != nil {
+	if c.body, err = play.ReadBody(c.r, c.body[:0], length, chunked); err != nil {
 		return nil, fmt.Errorf("%w: %w", errCut, err)
 	}
 	return c.body, nil
@@ -93,11 +95,11 @@ func (c *client) start(request []byte) (length int, chunked bool, err error) {
 	if fields := bytes.Fields(line); len(fields) > 1 {
 		status, _ = strconv.Atoi(string(fields[1])) // what is no number is no 200 either
 	}
-	if length, chunked, err = readHeader(c.r); err != nil {
+	if length, chunked, err = play.ReadHeader(c.r); err != nil {
 		return 0, false, fmt.Errorf("reading the head of an answer: %w", err)
 	}
 	if status != 200 {
-		text, _ := readBody(c.r, nil, length, chunked) // as much as came
+		text, _ := play.ReadBody(c.r, nil, length, chunked) // as much as came
 		return 0, false, fmt.Errorf("the answer has status %d: %.300s", status, text)
 	}
 	return length, chunked, nil
@@ -120,7 +122,7 @@ func (c *client) lines(request []byte, each func(line []byte, at int64)) error {
 		switch {
 		case errors.Is(err, io.EOF) && len(line) == 0:
 			if chunked {
-				return readTrailer(c.r)
+				return play.ReadTrailer(c.r)
 			}
 			return nil
 		case err != nil:

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/tests/command"
+	"github.com/postern-dev/postern/tests/rig"
 )
 
 // A footprint is what a process occupies while it does nothing.
@@ -17,7 +18,7 @@ type footprint struct {
 	AsItIs     memory // with the garbage that is there
 	Memory     memory // some time after a garbage collection
 	Goroutines int
-	Heap       heap // after the garbage collection
+	Heap       rig.Heap // after the garbage collection
 }
 
 // footprintOf looks at the Caddy of a system. Go collects the garbage of an idle
@@ -26,23 +27,22 @@ type footprint struct {
 func (s *system) footprintOf(ctx context.Context, settle time.Duration) (footprint, error) {
 	var f footprint
 	var err error
-	pid := s.Processes[1].child.pid()
-	if f.AsItIs, err = memoryOf(pid); err != nil {
+	if f.AsItIs, err = memoryOf(s.gateway.Process); err != nil {
 		return footprint{}, err
 	}
-	if f.Goroutines, err = s.Admin.goroutines(ctx); err != nil {
+	if f.Goroutines, err = s.gateway.Admin.Goroutines(ctx); err != nil {
 		return footprint{}, err
 	}
 	// Twice: pools keep what they hold over one collection.
 	for range 5 {
-		if f.Heap, err = s.Admin.heapOf(ctx, true); err != nil {
+		if f.Heap, err = s.gateway.Admin.Heap(ctx, true); err != nil {
 			return footprint{}, err
 		}
 	}
 	if err := command.Pause(ctx, settle); err != nil {
 		return footprint{}, err
 	}
-	f.Memory, err = memoryOf(pid)
+	f.Memory, err = memoryOf(s.gateway.Process)
 	return f, err
 }
 
@@ -58,12 +58,11 @@ type idle struct {
 
 // measureIdle starts a gateway of its own and lets connectors dial in.
 func (b *builder) measureIdle(ctx context.Context, o options, name string, tunnels int) (idle, error) {
-	s := &system{Name: name, Processes: []process{b.upstream}}
+	s := b.system(name)
 	if err := b.startGateway(ctx, s); err != nil {
 		return idle{}, err
 	}
-	gateway := s.Processes[1].child
-	defer gateway.stop()
+	defer s.stop()
 	result := idle{System: name, Tunnels: tunnels}
 	var err error
 	// Before the connectors are created: what creating them leaves in the heap
@@ -77,19 +76,19 @@ func (b *builder) measureIdle(ctx context.Context, o options, name string, tunne
 	}
 	defer configs.Close()
 	began := time.Now()
-	holder, _, err := b.fleet.startRole("tunnels", roleTunnels, configs)
+	holder, _, err := startRole(b.rig, "tunnels", roleTunnels, configs)
 	if err != nil {
 		return idle{}, err
 	}
-	defer holder.stop()
+	defer stop(holder)
 	if err := s.waitOnline(ctx, tunnels); err != nil {
-		return idle{}, fmt.Errorf("%w; the last output of their process:\n%s", err, holder.tail())
+		return idle{}, fmt.Errorf("%w; the last output of their process:\n%s", err, holder.Tail())
 	}
 	result.DialIn = time.Since(began)
-	if result.CPU, err = idleCPU(ctx, gateway.pid(), o.Settle); err != nil {
+	if result.CPU, err = idleCPU(ctx, s.gateway.Process.Pid(), o.Settle); err != nil {
 		return idle{}, err
 	}
-	if result.Holder, err = memoryOf(holder.pid()); err != nil {
+	if result.Holder, err = memoryOf(holder); err != nil {
 		return idle{}, err
 	}
 	result.After, err = s.footprintOf(ctx, o.Settle/2)
@@ -98,7 +97,7 @@ func (b *builder) measureIdle(ctx context.Context, o options, name string, tunne
 	}
 	if o.Profile != "" {
 		files := map[string]string{"heap": "idle-heap.pprof", "goroutine": "idle-goroutines.pprof"}
-		if err := saveAll(ctx, s.Admin, filepath.Join(o.Profile, name), files); err != nil {
+		if err := saveAll(ctx, s.gateway.Admin, filepath.Join(o.Profile, name), files); err != nil {
 			return idle{}, err
 		}
 	}
@@ -126,29 +125,18 @@ func idleCPU(ctx context.Context, pid int, d time.Duration) (float64, error) {
 // connectorConfigs creates connectors and writes their configurations to a file,
 // which it returns to be read.
 func (b *builder) connectorConfigs(ctx context.Context, s *system, n int) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(b.fleet.dir, "connectors.json"), os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o600)
+	f, err := os.OpenFile(filepath.Join(b.rig.Dir, "connectors.json"), os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("writing configurations: %w", err)
 	}
 	enc := json.NewEncoder(f)
-	err = s.Admin.manage(ctx, http.MethodPatch, "/accounts/default", map[string]int{"max_connectors": n + 100}, nil)
-	for i := range n {
-		if err != nil {
-			break
-		}
-		var created struct {
-			Token string `json:"tunnel_token"`
-		}
-		name := map[string]string{"name": fmt.Sprintf("idle-%d", i)}
-		if err = s.Admin.manage(ctx, http.MethodPost, "/connectors", name, &created); err != nil {
-			break
-		}
-		var config map[string]string
-		if config, err = b.connectorConfig(s, created.Token); err != nil {
-			break
-		}
-		if err = enc.Encode(config); err != nil {
-			break
+	err = s.gateway.Admin.Manage(ctx, http.MethodPatch, "/accounts/default", map[string]int{"max_connectors": n + 100}, nil)
+	for i := 0; i < n && err == nil; i++ {
+		var c *rig.Connector
+		if c, err = b.newConnector(ctx, s, fmt.Sprintf("idle-%d", i)); err == nil {
+			config := b.connectorConfig(s)
+			config["tunnel_token"] = c.Token
+			err = enc.Encode(config)
 		}
 	}
 	if err == nil {

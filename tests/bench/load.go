@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/tests/command"
+	"github.com/postern-dev/postern/tests/upstream/play"
 )
 
 // A load is what one number of clients got out of a system in one round.
@@ -35,14 +36,6 @@ func oneRequest(c *client, request, want []byte) error {
 // answer is an error: figures of a system that fails mean nothing.
 func (s *system) measureLoad(ctx context.Context, o options, n int) (load, error) {
 	return s.measureTask(ctx, o, n, smallTask())
-}
-
-// A task is a request and its right answer.
-type task struct{ request, want []byte }
-
-// smallTask asks for a completion of 1 KB.
-func smallTask() task {
-	return task{requestBody(script{}, 0), appendCompletion(nil, publicModel)}
 }
 
 // measureTask is measureLoad with any request.
@@ -80,7 +73,7 @@ func (s *system) closedLoop(ctx context.Context, clients []*client, d time.Durat
 	request := s.Target.request(what.request)
 	deadline := time.Now().Add(d)
 	taken := make([][]float64, len(clients))
-	err := eachClient(clients, func(i int, c *client) error {
+	err := parallel(clients, func(i int, c *client) error {
 		for began := time.Now(); began.Before(deadline) && ctx.Err() == nil; {
 			if err := oneRequest(c, request, what.want); err != nil {
 				return err
@@ -119,13 +112,13 @@ func closeAll(clients []*client) {
 	}
 }
 
-// eachClient runs do for all clients at a time, and returns the first error in
-// their order.
-func eachClient(clients []*client, do func(i int, c *client) error) error {
-	errs := make([]error, len(clients))
+// parallel runs do for all items at a time, and returns the first error in their
+// order.
+func parallel[T any](items []T, do func(i int, item T) error) error {
+	errs := make([]error, len(items))
 	var running sync.WaitGroup
-	for i, c := range clients {
-		running.Go(func() { errs[i] = do(i, c) })
+	for i, item := range items {
+		running.Go(func() { errs[i] = do(i, item) })
 	}
 	running.Wait()
 	for _, err := range errs {
@@ -154,7 +147,7 @@ func (s *system) measureStreams(ctx context.Context, o options, n int) (stream, 
 	}
 	defer closeAll(clients)
 	tokens := int(o.Stream / o.Pace)
-	request := s.Target.request(requestBody(script{Tokens: tokens, Pace: o.Pace, Stamp: true}, 0))
+	request := s.Target.request(requestBody(play.Script{Tokens: tokens, Pace: o.Pace, Stamp: true}, true, 0))
 	// Real streams tick independently of each other. The seed makes their
 	// phases the same for every system.
 	phases := make([]time.Duration, n)
@@ -166,7 +159,7 @@ func (s *system) measureStreams(ctx context.Context, o options, n int) (stream, 
 		return stream{}, err
 	}
 	delays := make([][]float64, n)
-	err = eachClient(clients, func(i int, c *client) error {
+	err = parallel(clients, func(i int, c *client) error {
 		if err := command.Pause(ctx, phases[i]); err != nil {
 			return err
 		}
@@ -196,7 +189,7 @@ func readStamps(c *client, request []byte, tokens int) ([]float64, error) {
 	delays := make([]float64, 0, tokens)
 	ended := false
 	err := c.lines(request, func(line []byte, at int64) {
-		if sent, ok := stampOf(line); ok {
+		if sent, ok := play.StampOf(line); ok {
 			delays = append(delays, milliseconds(time.Duration(at-sent)))
 		} else if bytes.HasPrefix(line, []byte("data: [DONE]")) {
 			ended = true

@@ -2,15 +2,18 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"time"
 
 	"github.com/postern-dev/postern/tests/command"
+	"github.com/postern-dev/postern/tests/rig"
 )
 
 // lossy is what tunnels did on a line that loses packets.
@@ -61,25 +64,13 @@ const (
 	bulkBytes   = 256 << 10
 )
 
-// bulkPrompt is a request of bulkBytes, and bulkAnswer one with an answer of as
-// many, which is streamed as fast as it goes.
-func bulkPrompt() task {
-	return task{requestBody(script{}, bulkBytes), appendCompletion(nil, publicModel)}
-}
-
-func bulkAnswer() task {
-	event, _ := script{Tokens: 1}.appendEvent(nil, publicModel, 1)
-	s := script{Tokens: bulkBytes / len(event)}
-	return task{requestBody(s, 0), s.appendStream(nil)}
-}
-
 // megabytes returns how many of them a load of bulk tasks moved in a second.
 func megabytes(l load) float64 { return l.Rate * bulkBytes / 1e6 }
 
 // lossyLine measures on a lossy line, in a process whose network is its own.
 func (r *results) lossyLine(ctx context.Context, b *builder) error {
 	o := r.Options
-	o.Bin = b.bin // it has another working folder
+	o.Bin = b.rig.Bin() // it has another working folder
 	if !o.measures(partLoss) || len(o.tunnels()) == 0 || len(o.Loss) == 0 {
 		return nil
 	}
@@ -93,22 +84,21 @@ func (r *results) lossyLine(ctx context.Context, b *builder) error {
 		return fmt.Errorf("passing on the options: %w", err)
 	}
 	var output bytes.Buffer
-	cmd := program().InRole(roleLoss)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), &output, os.Stderr
-	isolate(cmd)
-	c, err := b.fleet.start("loss", cmd)
+	p, err := b.rig.Process("loss", func() *exec.Cmd {
+		cmd := program().InRole(roleLoss)
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), &output, os.Stderr
+		isolate(cmd)
+		return cmd
+	})
+	if err == nil {
+		err = p.Start()
+	}
 	if err != nil {
 		return err
 	}
-	defer c.stop()
-	close(c.ending) // it ends by itself
-	select {
-	case <-c.done:
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-	if !c.cmd.ProcessState.Success() {
-		return errors.New("measuring on a lossy line has failed: see above")
+	defer stop(p)
+	if code, err := p.Wait(ctx); err != nil || code != 0 {
+		return cmp.Or(err, errors.New("measuring on a lossy line has failed: see above"))
 	}
 	if err := json.Unmarshal(output.Bytes(), &r.Loss); err != nil {
 		return fmt.Errorf("reading what was measured on a lossy line: %w", err)
@@ -122,15 +112,17 @@ func lossInNamespace(ctx context.Context, in io.Reader, out io.Writer) error {
 	if err := json.NewDecoder(in).Decode(&o); err != nil {
 		return fmt.Errorf("reading the options: %w", err)
 	}
-	ctx, f, err := newFleet(ctx)
+	ctx, processes, end, err := newRig(ctx, o.Bin)
 	if err != nil {
 		return err
 	}
-	defer f.close()
 	o.AnswerLimit = lossAnswerLimit
-	results, err := measureLoss(ctx, f, o)
+	results, err := measureLoss(ctx, processes, o)
 	if err != nil {
-		return explain(ctx, err)
+		err = command.Explain(ctx, err)
+	}
+	if err := errors.Join(err, end()); err != nil {
+		return err
 	}
 	return json.NewEncoder(out).Encode(lossy{Results: results})
 }
@@ -170,7 +162,7 @@ func (s *system) measureWay(ctx context.Context, o options) (r lossRound, err er
 			}
 			r.Broken++
 			command.Progress("broken off: %.150s", err.Error())
-			if err := command.Until(ctx, lossAnswerLimit, poll, "an answer over the line", s.try); err != nil {
+			if err := rig.Poll(ctx, lossAnswerLimit, poll, "an answer over the line", s.try); err != nil {
 				return r, err
 			}
 		}

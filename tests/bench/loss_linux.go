@@ -2,56 +2,38 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
 	"os/exec"
-	"runtime"
-	"slices"
 	"syscall"
 
 	"github.com/postern-dev/postern/tests/command"
 	"github.com/postern-dev/postern/tests/network/lab"
+	"github.com/postern-dev/postern/tests/rig"
 )
 
-// labMissing returns what a lossy line needs and this machine has not. Packets
-// of TCP can only be lost below the sockets.
-func labMissing() error {
-	if os.Getuid() != 0 {
-		return errors.New("root, for network namespaces")
-	}
-	for tool, from := range map[string]string{"ip": "iproute2", "nft": "nftables"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			return fmt.Errorf("%s, which is in Debian's package %s", tool, from)
-		}
-	}
-	if _, err := os.Stat("/dev/net/tun"); err != nil {
-		return errors.New("TUN devices, /dev/net/tun")
-	}
-	return nil
-}
+// labMissing returns what a lossy line needs and this machine has not.
+func labMissing() error { return lab.Missing() }
 
 // isolate gives a process a network of its own.
 func isolate(cmd *exec.Cmd) {
-	cmd.SysProcAttr = attributes()
-	cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWNET
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
 }
 
 // measureLoss takes each way over each line. It must run in a network of its
 // own.
-func measureLoss(ctx context.Context, f *fleet, o options) ([]lossResult, error) {
+func measureLoss(ctx context.Context, processes *rig.Rig, o options) ([]lossResult, error) {
 	if out, err := exec.Command("ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("setting up the loopback: %w: %s", err, out)
 	}
-	l, tear, err := newLab()
+	l, err := lab.New()
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("making a network: %w", err)
 	}
-	defer tear()
+	defer l.Close()
 	// The tunnels begin on a line with its delay: QUIC takes what it has seen as
 	// the least round trip for good, and a longer one for a queue.
 	l.WAN.Set(lab.Conditions{Delay: o.RTT / 2})
-	b, err := newBuilder(f, o, place{gateway: l.GatewayAddress, home: l.Home.Do})
+	b, err := newBuilder(processes, place{gateway: l.GatewayAddress, home: l.Home.Do})
 	if err != nil {
 		return nil, err
 	}
@@ -81,50 +63,4 @@ func measureLoss(ctx context.Context, f *fleet, o options) ([]lossResult, error)
 		}
 	}
 	return results, nil
-}
-
-// newLab makes the network, and returns what ends it.
-func newLab() (l *lab.Lab, tear func(), err error) {
-	t := &stage{}
-	built := make(chan struct{})
-	go func() {
-		defer close(built)
-		l = lab.New(t)
-	}()
-	<-built
-	if t.failure != nil {
-		t.tear()
-		return nil, nil, t.failure
-	}
-	return l, t.tear, nil
-}
-
-// A stage is what a lab needs of a test.
-type stage struct {
-	cleanups []func()
-	failure  error
-}
-
-var _ lab.TB = (*stage)(nil)
-
-// Helper implements lab.TB.
-func (s *stage) Helper() {}
-
-// Cleanup implements lab.TB.
-func (s *stage) Cleanup(f func()) { s.cleanups = append(s.cleanups, f) }
-
-// Fatal implements lab.TB: it ends the goroutine.
-func (s *stage) Fatal(args ...any) {
-	s.failure = fmt.Errorf("making a network: %s", fmt.Sprint(args...))
-	runtime.Goexit()
-}
-
-// Fatalf implements lab.TB.
-func (s *stage) Fatalf(format string, args ...any) { s.Fatal(fmt.Sprintf(format, args...)) }
-
-// tear runs the cleanups, the last first.
-func (s *stage) tear() {
-	for _, f := range slices.Backward(s.cleanups) {
-		f()
-	}
 }

@@ -1,14 +1,6 @@
 package main
 
-import (
-	"errors"
-	"io"
-	"net"
-	"os"
-	"strings"
-	"testing"
-	"time"
-)
+import "testing"
 
 func TestParseCongestion(t *testing.T) {
 	for text, want := range map[string]string{
@@ -21,52 +13,5 @@ func TestParseCongestion(t *testing.T) {
 	}
 	if _, err := parseCongestion(""); err == nil {
 		t.Error("no connection has a congestion control")
-	}
-}
-
-// A lab that cannot be made is an error, and what was made is undone.
-func TestLabFails(t *testing.T) {
-	s, undone := &stage{}, false
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		s.Cleanup(func() { undone = true })
-		s.Fatalf("no %s", "device")
-		t.Error("Fatalf returns")
-	}()
-	<-ended
-	s.tear()
-	if s.failure == nil || !strings.Contains(s.failure.Error(), "no device") || !undone {
-		t.Errorf("failure %v, undone %t", s.failure, undone)
-	}
-}
-
-// splice carries both ways, also what came before, and ends with either side.
-func TestSplice(t *testing.T) {
-	near, client := net.Pipe()
-	far, server := net.Pipe()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		splice(near, io.MultiReader(strings.NewReader("early "), near), far)
-	}()
-	got := make([]byte, len("early late"))
-	go func() { _, _ = client.Write([]byte("late")) }()
-	if _, err := io.ReadFull(server, got); err != nil || string(got) != "early late" {
-		t.Errorf("there arrives %q, %v", got, err)
-	}
-	go func() { _, _ = server.Write([]byte("back")) }()
-	if _, err := io.ReadFull(client, got[:4]); err != nil || string(got[:4]) != "back" {
-		t.Errorf("back comes %q, %v", got[:4], err)
-	}
-	client.Close()
-	select {
-	case <-done:
-	case <-time.After(time.Minute):
-		t.Fatal("it does not end with the client")
-	}
-	_ = server.SetReadDeadline(time.Now().Add(time.Minute))
-	if _, err := server.Read(got); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("the other side is told %v", err)
 	}
 }

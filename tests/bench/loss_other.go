@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"os/exec"
+
+	"github.com/postern-dev/postern/tests/rig"
 )
 
 var errNotLinux = errors.New("Linux, for network namespaces")
@@ -17,4 +19,4 @@ func labMissing() error { return errNotLinux }
 func isolate(*exec.Cmd) {}
 
 // measureLoss is never reached here.
-func measureLoss(context.Context, *fleet, options) ([]lossResult, error) { return nil, errNotLinux }
+func measureLoss(context.Context, *rig.Rig, options) ([]lossResult, error) { return nil, errNotLinux }

@@ -16,8 +16,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/postern-dev/postern/tests/command"
 	"github.com/postern-dev/postern/tests/network/lab"
+	"github.com/postern-dev/postern/tests/rig"
 )
 
 // A way is a system whose connector is at the other end of the line.
@@ -61,7 +61,7 @@ func (b *builder) ways(ctx context.Context, o options, l *lab.Lab) ([]way, error
 // cubicWay starts a system whose WebSocket crosses the line between a proxy and
 // a relay.
 func (b *builder) cubicWay(ctx context.Context, l *lab.Lab) (way, error) {
-	s := &system{Name: webSocket, Target: target{Addr: b.address}, Processes: []process{b.upstream}}
+	s := b.system(webSocket)
 	if err := b.startGateway(ctx, s); err != nil {
 		return way{}, err
 	}
@@ -77,7 +77,7 @@ func (b *builder) cubicWay(ctx context.Context, l *lab.Lab) (way, error) {
 	if err := b.connect(ctx, s); err != nil {
 		return way{}, err
 	}
-	if err := command.Until(ctx, startLimit, poll, "an answer through a proxy", s.try); err != nil {
+	if err := rig.Poll(ctx, rig.StartLimit, poll, "an answer through a proxy", s.try); err != nil {
 		return way{}, err
 	}
 	w := way{system: s, name: wayCubic}
@@ -103,7 +103,7 @@ func startRelay(ctx context.Context, l *lab.Lab, address string) (string, error)
 		return "", fmt.Errorf("listening for a relay: %w", err)
 	}
 	go acceptAll(ctx, listener, func(near net.Conn) {
-		if far, err := net.DialTimeout("tcp", address, startLimit); err == nil {
+		if far, err := net.DialTimeout("tcp", address, rig.StartLimit); err == nil {
 			keepShort(far)
 			splice(near, near, far)
 		}
@@ -129,7 +129,7 @@ func startProxy(ctx context.Context, l *lab.Lab, relay string) (string, error) {
 		}
 		var far net.Conn
 		l.Home.Do(func() {
-			far, err = (&net.Dialer{Timeout: startLimit, Control: useCubic}).DialContext(ctx, "tcp", relay)
+			far, err = (&net.Dialer{Timeout: rig.StartLimit, Control: useCubic}).DialContext(ctx, "tcp", relay)
 		})
 		if err != nil {
 			return

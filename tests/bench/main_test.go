@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"os"
 	"slices"
@@ -75,21 +74,6 @@ func TestRun(t *testing.T) {
 	}
 }
 
-func TestRunEndsWhenInterrupted(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	o := tinyRun()
-	o.Systems = []string{direct}
-	o.Load = time.Minute
-	time.AfterFunc(500*time.Millisecond, cancel)
-	began := time.Now()
-	if _, err := run(ctx, o); err == nil {
-		t.Error("an interrupted run has no error")
-	}
-	if took := time.Since(began); took > 30*time.Second {
-		t.Errorf("it ended after %v", took)
-	}
-}
-
 func TestFlags(t *testing.T) {
 	o, err := parseFlags([]string{"-rounds", "7", "-quick", "-systems", "direct,caddy"})
 	if err != nil {
@@ -108,21 +92,12 @@ func TestFlags(t *testing.T) {
 	for _, wrong := range [][]string{
 		{"-rounds", "0"},
 		{"-load", "2h"},
-		{"-stream", "1ms"},
-		{"-tunnels", "100000"},
 		{"-tunnels", "1000,0"},
 		{"-tunnels", "many"},
 		{"-clients", "1,5000"},
-		{"-streams", "0"},
-		{"-loss", "101"},
 		{"-loss", "NaN"},
-		{"-loss-rounds", "0"},
-		{"-rtt", "1h"},
 		{"-parts", "requests,memory"},
-		{"-parts", "streams", "-systems", "postern"},
-		{"-answers", "-1"},
 		{"-systems", "caddy"},
-		{"-systems", "direct,nginx"},
 		{"more"},
 	} {
 		if _, err := parseFlags(wrong); err == nil {

@@ -1,9 +1,10 @@
 package main
 
 import (
-	"fmt"
 	"runtime"
 	"time"
+
+	"github.com/postern-dev/postern/tests/rig"
 )
 
 // noise watches what else the machine does: figures of a busy one mean little.
@@ -20,14 +21,14 @@ func startNoise() (noise, error) {
 
 // shares returns how much of the machine others have used since, and how much
 // the hypervisor has withheld, both in percent of all processors.
-func (n noise) shares(f *fleet) (foreign, stolen float64, err error) {
+func (n noise) shares(r *rig.Rig) (foreign, stolen float64, err error) {
 	now, err := machineTicks()
 	if err != nil {
 		return 0, 0, err
 	}
 	ours := ownTime() - n.own
-	for _, c := range f.children {
-		t, err := c.used()
+	for _, p := range r.Processes() {
+		t, err := used(p)
 		if err != nil {
 			return 0, 0, err
 		}
@@ -39,15 +40,9 @@ func (n noise) shares(f *fleet) (foreign, stolen float64, err error) {
 }
 
 // used returns the CPU time of a process, which may have ended.
-func (c *child) used() (time.Duration, error) {
-	select {
-	case <-c.done:
-		state := c.cmd.ProcessState
-		if state == nil {
-			return 0, fmt.Errorf("%s has ended without a state", c.name)
-		}
+func used(p *rig.Process) (time.Duration, error) {
+	if state := p.State(); state != nil {
 		return state.UserTime() + state.SystemTime(), nil
-	default:
-		return cpuTime(c.pid())
 	}
+	return cpuTime(p.Pid())
 }

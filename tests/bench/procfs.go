@@ -7,6 +7,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/postern-dev/postern/tests/rig"
 )
 
 // memory is what a process occupies, in KB: RSS counts pages that it shares
@@ -14,31 +16,11 @@ import (
 type memory struct{ RSS, PSS int }
 
 // memoryOf reads the memory of a process.
-func memoryOf(pid int) (memory, error) {
-	path := fmt.Sprintf("/proc/%d/smaps_rollup", pid)
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return memory{}, fmt.Errorf("reading the memory of a process: %w", err)
+func memoryOf(p *rig.Process) (m memory, err error) {
+	if m.RSS, err = p.Kilobytes("smaps_rollup", "Rss:"); err == nil {
+		m.PSS, err = p.Kilobytes("smaps_rollup", "Pss:")
 	}
-	var m memory
-	if m.RSS, err = kilobytes(string(b), "Rss:"); err != nil {
-		return memory{}, fmt.Errorf("reading %s: %w", path, err)
-	}
-	if m.PSS, err = kilobytes(string(b), "Pss:"); err != nil {
-		return memory{}, fmt.Errorf("reading %s: %w", path, err)
-	}
-	return m, nil
-}
-
-// kilobytes returns the number of the line that begins with the label, as in
-// "Rss:    1234 kB".
-func kilobytes(text, label string) (int, error) {
-	for line := range strings.Lines(text) {
-		if fields := strings.Fields(line); len(fields) == 3 && fields[0] == label && fields[2] == "kB" {
-			return strconv.Atoi(fields[1])
-		}
-	}
-	return 0, fmt.Errorf("there is no line %q", label)
+	return m, err
 }
 
 // ticks is the CPU time of the whole machine since it started.

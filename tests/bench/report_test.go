@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"strings"
 	"testing"
 	"time"
@@ -70,91 +69,5 @@ func TestMissedAims(t *testing.T) {
 	}
 	if err := r.failure(); err == nil || !strings.Contains(err.Error(), "1 of 100") || !strings.Contains(err.Error(), "answer 7") {
 		t.Errorf("the failure is %v", err)
-	}
-}
-
-func TestReportOfAnEmptyRun(t *testing.T) {
-	var b bytes.Buffer
-	(&results{Options: quickRun()}).write(&b)
-	for _, want := range []string{"not finished", "coarse"} {
-		if !strings.Contains(b.String(), want) {
-			t.Errorf("the report does not say %q:\n%s", want, b.String())
-		}
-	}
-}
-
-// One load on both transports: the ratio is that of the rounds.
-func TestTransports(t *testing.T) {
-	r := madeUp()
-	for round := range 2 {
-		speed := float64(round + 1)
-		at := point{webSocket, aimClients}
-		r.Loads[at] = append(r.Loads[at], load{Rate: 4000 * speed, CPU: map[string]float64{nameGateway: 200, nameConnector: 120}})
-	}
-	r.Allocs[webSocket] = map[string]allocations{nameGateway: {Objects: 178, Bytes: 18000}}
-	r.Idle = append(r.Idle, idle{System: webSocket, Tunnels: 1000, CPU: 3})
-	r.Idle[1].After.Memory.RSS = 130000
-	var b bytes.Buffer
-	r.writeTransports(&b)
-	got := strings.Join(strings.Fields(b.String()), " ")
-	for _, want := range []string{
-		"| 16 clients: requests/s | 12000 | 6000 | 0.50 (0.50–0.50) |",
-		"| 16 clients: CPU µs/request | 160 | 320 | 2.00 (2.00–2.00) |",
-		"| allocations/request, gateway | 89.0 | 178.0 | 2.00 |",
-		"| 1000 idle tunnels: KB each | 65.0 | 130.0 | 2.00 |",
-	} {
-		if !strings.Contains(got, want) {
-			t.Errorf("the table lacks %q:\n%s", want, b.String())
-		}
-	}
-	r.Options.Systems = []string{direct, postern}
-	b.Reset()
-	if r.writeTransports(&b); b.Len() > 0 {
-		t.Errorf("one transport is compared with none:\n%s", b.String())
-	}
-}
-
-func TestLossReport(t *testing.T) {
-	r := madeUp()
-	r.Loss = &lossy{Missing: "root"}
-	var b bytes.Buffer
-	if r.writeLoss(&b); !strings.Contains(b.String(), "Not measured: it needs root") {
-		t.Errorf("without root: %s", b.String())
-	}
-	bulk := load{Rate: 10, P99: 2500}
-	whole := lossRound{Requests: load{Rate: 300, P50: 60, P99: 110}, Prompts: bulk, Answers: bulk, Streams: stream{P50: 27, P99: 80}}
-	r.Loss = &lossy{Results: []lossResult{
-		{Way: wayQUIC, Percent: 1, Rounds: []lossRound{whole, whole}},
-		{Way: wayWebSocket, Percent: 1, Congestion: [2]string{bbr, cubic}, Rounds: []lossRound{{Requests: whole.Requests, Broken: 3}, whole}},
-		{Way: wayCubic, Percent: 1, Congestion: [2]string{cubic, cubic}, Rounds: []lossRound{{Broken: 3}, {Broken: 4}}},
-	}}
-	b.Reset()
-	r.writeLoss(&b)
-	got := strings.Join(strings.Fields(b.String()), " ")
-	for _, want := range []string{
-		"| 1.0 % | QUIC | | 300 | 60 | 110 | 2.62 | 2.50 | 2.62 | 2.50 | 27.0 | 80.0 | 0 |",
-		"| 1.0 % | WebSocket | bbr / cubic | 300 | 60 | 110 | 2.62 | 2.50 | 2.62 | 2.50 | 27.0 | 80.0 | 3 |",
-		"| cubic / cubic | – | – | – | – | – | – | – | – | – | 7 |",
-		"asks the kernel for BBR",
-	} {
-		if !strings.Contains(got, want) {
-			t.Errorf("the report lacks %q:\n%s", want, b.String())
-		}
-	}
-	r.Loss.Results = r.Loss.Results[:1]
-	if note := r.bbrNote(); !strings.Contains(note, "no BBR") {
-		t.Errorf("without BBR: %s", note)
-	}
-}
-
-func TestTable(t *testing.T) {
-	var b bytes.Buffer
-	tab := &table{}
-	tab.add("näme", "value")
-	tab.add("a", "1")
-	tab.write(&b, "Title")
-	want := "### Title\n\n| näme | value |\n| ---- | ----: |\n| a    |     1 |\n\n"
-	if b.String() != want {
-		t.Errorf("got\n%s\nwant\n%s", b.String(), want)
 	}
 }

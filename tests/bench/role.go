@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/tests/command"
+	"github.com/postern-dev/postern/tests/upstream/play"
 )
 
 // The roles of the processes that this program measures with.
@@ -24,7 +25,7 @@ func program() command.Command {
 	return command.Command{Name: "bench", Roles: map[string]command.Role{
 		roleUpstream: func(ctx context.Context, _ io.Reader, out io.Writer) error {
 			context.AfterFunc(ctx, func() { os.Exit(0) }) // it has nothing to finish
-			return serveUpstream(out)
+			return play.Serve("127.0.0.1:0", out)
 		},
 		roleTunnels:   holdTunnels,
 		roleConnector: profiledConnector,

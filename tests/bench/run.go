@@ -40,16 +40,16 @@ func run(ctx context.Context, o options) (r *results, err error) {
 		Loads: map[point][]load{}, Streams: map[point][]stream{},
 		Answers: map[string]answers{}, Allocs: map[string]map[string]allocations{},
 	}
-	ctx, f, err := newFleet(ctx)
+	ctx, processes, end, err := newRig(ctx, o.Bin)
 	if err != nil {
 		return nil, err
 	}
-	defer f.close()
+	defer func() { err = errors.Join(err, end()) }()
 	noise, err := startNoise()
 	if err != nil {
 		return nil, err
 	}
-	b, err := newBuilder(f, o, loopback())
+	b, err := newBuilder(processes, loopback())
 	if err != nil {
 		return nil, err
 	}
@@ -59,23 +59,13 @@ func run(ctx context.Context, o options) (r *results, err error) {
 		func() error { return r.lossyLine(ctx, b) },
 	} {
 		if err := measure(); err != nil {
-			return r, explain(ctx, err)
+			return r, command.Explain(ctx, err)
 		}
 	}
 	r.Took = time.Since(r.Began)
-	r.Foreign, r.Stolen, err = noise.shares(f)
+	r.Foreign, r.Stolen, err = noise.shares(processes)
 	r.Complete = err == nil
 	return r, err
-}
-
-// explain returns why the run was ended, if it was, instead of what failed
-// because of that.
-func explain(ctx context.Context, err error) error {
-	// That a process has ended may be known a moment after its connections are.
-	if cause := command.Pause(ctx, 200*time.Millisecond); cause != nil && !errors.Is(err, cause) {
-		return fmt.Errorf("%w (first seen as: %w)", cause, err)
-	}
-	return err
 }
 
 // compare measures what all systems can do.
@@ -201,12 +191,12 @@ func (r *results) idleTunnels(ctx context.Context, b *builder) error {
 		return nil
 	}
 	if r.Options.has(plain) {
-		s := &system{Name: plain, Processes: []process{b.upstream}}
+		s := b.system(plain)
 		if err := b.startPlain(ctx, s); err != nil {
 			return err
 		}
 		f, err := s.footprintOf(ctx, 0)
-		s.Processes[1].child.stop()
+		s.stop()
 		if err != nil {
 			return err
 		}

@@ -2,20 +2,19 @@ package main
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/link"
-	"github.com/postern-dev/postern/tests/command"
-	"github.com/postern-dev/postern/tests/proc"
+	"github.com/postern-dev/postern/tests/rig"
 )
 
 // A system is one of the ways to the upstream.
@@ -24,12 +23,11 @@ type system struct {
 	Target target
 	// Processes do the work of a request, the upstream first.
 	Processes []process
-	Admin     admin // of its Caddy, if it has one
 
-	connector *child // Postern's, and its configuration
-	config    string
-	https     string   // https://host:port for tunnels over WebSockets, "" without
-	proxy     []string // environment of the connector: a proxy, or none
+	gateway   *rig.Gateway   // or plain Caddy, if there is one
+	connector *rig.Connector // Postern's
+	https     string         // https://host:port for tunnels over WebSockets, "" without
+	proxy     []string       // environment of the connector: a proxy, or none
 }
 
 // transportOf returns the transport of a system's tunnel, "" if it has none.
@@ -45,8 +43,8 @@ func transportOf(name string) string {
 
 // A process has a name in the tables.
 type process struct {
-	Name  string
-	child *child
+	name string
+	*rig.Process
 }
 
 // The names of processes.
@@ -57,10 +55,55 @@ const (
 	nameConnector = "connector"
 )
 
+// newRig returns a rig in a folder of its own, and what ends it. The context that
+// it returns ends with the cause when one of the rig's processes ends unasked.
+func newRig(ctx context.Context, bin string) (context.Context, *rig.Rig, func() error, error) {
+	dir, err := os.MkdirTemp("", "postern-bench-")
+	if err != nil {
+		return nil, nil, nil, fmt.Errorf("creating a folder: %w", err)
+	}
+	ctx, fail := context.WithCancelCause(ctx)
+	r, err := rig.New(rig.Options{Dir: dir, Bin: bin, Ended: fail, Env: []string{
+		// Connectors trust the authority of Caddy's certificates. No proxy of the
+		// machine is in the way of what is measured.
+		"SSL_CERT_FILE=" + filepath.Join(dir, "data", "caddy", "pki", "authorities", "local", "root.crt"),
+		"HTTPS_PROXY=", "https_proxy=", "NO_PROXY=", "no_proxy=",
+	}})
+	if err != nil {
+		fail(err)
+		return nil, nil, nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	return ctx, r, func() error {
+		defer fail(nil)
+		return errors.Join(r.Close(), os.RemoveAll(dir))
+	}, nil
+}
+
+// startRole starts another process of this program in a role, and returns the
+// line that it announces.
+func startRole(r *rig.Rig, name, role string, input *os.File) (*rig.Process, string, error) {
+	p, err := r.Process(name, func() *exec.Cmd {
+		cmd := program().InRole(role)
+		if input != nil {
+			cmd.Stdin = input
+		}
+		return cmd
+	})
+	if err != nil {
+		return nil, "", err
+	}
+	line, err := p.StartAnnounced()
+	return p, line, err
+}
+
+// stop ends a process that is no longer needed.
+func stop(p *rig.Process) {
+	_ = p.Terminate(3 * time.Second) // or it is killed
+}
+
 // builder starts the systems of a run.
 type builder struct {
-	fleet    *fleet
-	bin      string // folder of the binaries
+	rig      *rig.Rig
 	upstream process
 	address  string // of the upstream
 	place    place
@@ -78,36 +121,15 @@ func loopback() place {
 }
 
 // newBuilder starts the upstream, which all systems share.
-func newBuilder(f *fleet, o options, at place) (*builder, error) {
-	bin := o.Bin
-	if bin == "" {
-		root, err := proc.Root()
-		if err != nil {
-			return nil, err
-		}
-		bin = filepath.Join(root, "bin")
-	}
-	bin, err := filepath.Abs(bin)
-	if err != nil {
-		return nil, fmt.Errorf("finding the binaries: %w", err)
-	}
-	for name, needed := range map[string]bool{"caddy": o.has(plain) || len(o.tunnels()) > 0, "connector": len(o.tunnels()) > 0} {
-		if !needed {
-			continue
-		}
-		if _, err := os.Stat(filepath.Join(bin, name)); err != nil {
-			return nil, fmt.Errorf("finding the binaries: %w; run ./xcaddy.sh first", err)
-		}
-	}
-	b := &builder{fleet: f, bin: bin, place: at}
-	b.place.home(func() { b.upstream.child, b.address, err = f.startRole(nameUpstream, roleUpstream, nil) })
-	b.upstream.Name = nameUpstream
+func newBuilder(r *rig.Rig, at place) (b *builder, err error) {
+	b = &builder{rig: r, place: at, upstream: process{name: nameUpstream}}
+	b.place.home(func() { b.upstream.Process, b.address, err = startRole(r, nameUpstream, roleUpstream, nil) })
 	return b, err
 }
 
 // build starts what a system needs and waits until it answers.
 func (b *builder) build(ctx context.Context, name string) (*system, error) {
-	s := &system{Name: name, Target: target{Addr: b.address, Key: "none"}, Processes: []process{b.upstream}}
+	s := b.system(name)
 	var err error
 	switch name {
 	case plain:
@@ -120,22 +142,27 @@ func (b *builder) build(ctx context.Context, name string) (*system, error) {
 	if err != nil {
 		return nil, fmt.Errorf("starting %s: %w", name, err)
 	}
-	if err := command.Until(ctx, startLimit, poll, "an answer through "+name, s.try); err != nil {
+	if err := rig.Poll(ctx, rig.StartLimit, poll, "an answer through "+name, s.try); err != nil {
 		return nil, err
 	}
 	return s, nil
 }
 
+// system returns a system that has only the upstream.
+func (b *builder) system(name string) *system {
+	return &system{Name: name, Target: target{Addr: b.address, Key: "none"}, Processes: []process{b.upstream}}
+}
+
 // stop ends the system's own processes.
 func (s *system) stop() {
 	for _, p := range slices.Backward(s.Processes[1:]) {
-		p.child.stop()
+		stop(p.Process)
 	}
 }
 
 // try sends one request.
-func (s *system) try() error {
-	c, err := s.Target.dial(startLimit)
+func (s *system) try(context.Context) error {
+	c, err := s.Target.dial(rig.StartLimit)
 	if err != nil {
 		return err
 	}
@@ -146,149 +173,94 @@ func (s *system) try() error {
 
 // startPlain starts a Caddy that does nothing but pass on.
 func (b *builder) startPlain(ctx context.Context, s *system) error {
-	addrs, err := freeAddrs(2)
-	if err != nil {
-		return err
-	}
-	s.Target.Addr, s.Admin = addrs[1], admin(addrs[0])
-	return b.startCaddy(ctx, s, nameCaddy, fmt.Sprintf(`{
-	admin %s
-	persist_config off
-	grace_period 1s
-}
-http://%s {
-	reverse_proxy %s {
-		transport http {
-			keepalive_idle_conns_per_host 256
-		}
-	}
-}
-`, addrs[0], addrs[1], b.address))
+	proxy := fmt.Sprintf("reverse_proxy %s {\n transport http {\n keepalive_idle_conns_per_host 256\n }\n}", b.address)
+	return b.startCaddy(ctx, s, nameCaddy, rig.GatewayOptions{Plain: true, Site: proxy})
 }
 
 // startGateway starts a gateway that knows no connector yet. Clients come over
 // plain HTTP as to the other systems; tunnels over WebSockets come over HTTPS, as
 // they do from outside.
 func (b *builder) startGateway(ctx context.Context, s *system) error {
-	addrs, err := freeAddrs(4)
-	if err != nil {
-		return err
-	}
-	for i, addr := range addrs[2:] {
-		_, port, _ := net.SplitHostPort(addr) // it has one
-		addrs[2+i] = net.JoinHostPort(b.place.gateway, port)
-	}
-	s.Target.Addr, s.Admin = addrs[1], admin(addrs[0])
-	site := ""
+	o := rig.GatewayOptions{Host: b.place.gateway}
 	if transportOf(s.Name) == config.TransportWebSocket {
-		s.https = "https://" + addrs[3]
-		site = s.https + " {\n\ttls internal\n\tmodel_gateway\n}\n"
+		addr, err := rig.FreeAddr()
+		if err != nil {
+			return err
+		}
+		_, port, _ := net.SplitHostPort(addr) // it has one
+		s.https = "https://" + net.JoinHostPort(b.place.gateway, port)
+		o.Sites = fmt.Sprintf("%s {\n bind %s\n tls internal\n model_gateway\n}\n", s.https, b.place.gateway)
 	}
-	return b.startCaddy(ctx, s, nameGateway, fmt.Sprintf(`{
-	admin %s
-	persist_config off
-	auto_https disable_redirects
-	skip_install_trust
-	grace_period 1s
-	servers {
-		protocols h1 h2
-	}
-	model_gateway {
-		listen %s
-		public %s
-		storage bolt %s
-	}
-}
-http://%s {
-	model_gateway
-}
-%s`, addrs[0], addrs[2], addrs[2], filepath.Join(b.fleet.dir, fmt.Sprintf("gateway-%d.db", len(b.fleet.children))), addrs[1], site))
+	return b.startCaddy(ctx, s, nameGateway, o)
 }
 
-// startCaddy starts bin/caddy with a Caddyfile and waits for its admin endpoint.
-func (b *builder) startCaddy(ctx context.Context, s *system, name, caddyfile string) error {
-	path := filepath.Join(b.fleet.dir, fmt.Sprintf("Caddyfile-%d", len(b.fleet.children)))
-	if err := os.WriteFile(path, []byte(caddyfile), 0o600); err != nil {
-		return fmt.Errorf("writing a Caddyfile: %w", err)
-	}
-	c, err := b.fleet.start(name, exec.Command(filepath.Join(b.bin, "caddy"), "run", "--config", path, "--adapter", "caddyfile"))
+// startCaddy starts bin/caddy and waits until it serves.
+func (b *builder) startCaddy(ctx context.Context, s *system, name string, o rig.GatewayOptions) error {
+	o.Name, o.Grace = b.unique(name), time.Second
+	g, err := b.rig.Gateway(o)
 	if err != nil {
 		return err
 	}
-	s.Processes = append(s.Processes, process{name, c})
-	return command.Until(ctx, startLimit, poll, "starting "+name, func() error {
-		_, err := s.Admin.call(ctx, http.MethodGet, "/config/", nil)
-		return err
-	})
+	s.gateway, s.Target.Addr = g, strings.TrimPrefix(g.URL, "http://")
+	s.Processes = append(s.Processes, process{name, g.Process})
+	return g.Start(ctx)
+}
+
+// unique returns a name that nothing else in the rig has.
+func (b *builder) unique(name string) string {
+	return fmt.Sprintf("%s-%d", name, len(b.rig.Processes()))
 }
 
 // connect gives the gateway a key, a connector and a deployment, and starts the
 // connector.
 func (b *builder) connect(ctx context.Context, s *system) error {
-	var con struct {
-		ID    string `json:"id"`
-		Token string `json:"tunnel_token"`
-	}
-	if err := s.Admin.manage(ctx, http.MethodPost, "/connectors", map[string]string{"name": "bench"}, &con); err != nil {
-		return err
-	}
-	var key struct {
-		Key string `json:"key"`
-	}
-	if err := s.Admin.manage(ctx, http.MethodPost, "/keys", map[string]string{"name": "bench", "scope": "be*"}, &key); err != nil {
-		return err
-	}
-	s.Target.Key = key.Key
-	deployment := map[string]string{"connector": con.ID, "model": localModel}
-	if err := s.Admin.manage(ctx, http.MethodPut, "/deployments/"+publicModel, deployment, nil); err != nil {
-		return err
-	}
-	plain, err := b.connectorConfig(s, con.Token)
+	c, err := b.newConnector(ctx, s, b.unique("bench"))
 	if err != nil {
 		return err
 	}
-	config, err := json.Marshal(plain)
-	if err != nil {
-		return fmt.Errorf("writing the connector's configuration: %w", err)
+	if err := c.Configure(b.connectorConfig(s)); err != nil {
+		return err
 	}
-	s.config = filepath.Join(b.fleet.dir, fmt.Sprintf("connector-%d.json", len(b.fleet.children)))
-	if err := os.WriteFile(s.config, config, 0o600); err != nil {
-		return fmt.Errorf("writing the connector's configuration: %w", err)
+	if _, s.Target.Key, err = s.gateway.Key(ctx, "bench", "be*"); err != nil {
+		return err
 	}
-	cmd := exec.Command(filepath.Join(b.bin, "connector"), "run", "--config", s.config)
-	cmd.Env = s.proxy
-	b.place.home(func() { s.connector, err = b.fleet.start(nameConnector, cmd) })
+	if err := s.gateway.Deploy(ctx, publicModel, map[string]string{"connector": c.ID, "model": localModel}); err != nil {
+		return err
+	}
+	b.place.home(func() { err = c.Launch(s.proxy...) })
 	if err != nil {
 		return err
 	}
-	s.Processes = append(s.Processes, process{nameConnector, s.connector})
+	s.connector = c
+	s.Processes = append(s.Processes, process{nameConnector, c.Process})
 	return s.waitOnline(ctx, 1)
 }
 
-// connectorConfig is the plain form of a connector's configuration, for the
-// system's transport.
-func (b *builder) connectorConfig(s *system, token string) (map[string]string, error) {
-	t, err := link.ParseToken(token)
+// newConnector creates a connector whose token leads to the system's site.
+func (b *builder) newConnector(ctx context.Context, s *system, name string) (*rig.Connector, error) {
+	c, err := s.gateway.CreateConnector(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	t, err := link.ParseToken(c.Token)
 	if err != nil {
 		return nil, err
 	}
 	t.URL = s.https // of two sites, a gateway does not know which one it is
-	return map[string]string{"tunnel_token": t.Encode(), "upstream": "http://" + b.address, "transport": transportOf(s.Name)}, nil
+	c.Token = t.Encode()
+	return c, nil
+}
+
+// connectorConfig is the plain form of a connector's configuration, for the
+// system's transport.
+func (b *builder) connectorConfig(s *system) map[string]any {
+	return map[string]any{"upstream": "http://" + b.address, "transport": transportOf(s.Name)}
 }
 
 // waitOnline waits until n connectors of the gateway are online.
 func (s *system) waitOnline(ctx context.Context, n int) error {
-	return command.Until(ctx, connectLimit, poll, fmt.Sprintf("having %d connectors online", n), func() error {
-		var status struct {
-			Connectors struct{ Online int } `json:"connectors"`
-		}
-		if err := s.Admin.manage(ctx, http.MethodGet, "/status", nil, &status); err != nil {
-			return err
-		}
-		if status.Connectors.Online != n {
-			return fmt.Errorf("there are %d", status.Connectors.Online)
-		}
-		return nil
+	return rig.Poll(ctx, connectLimit, poll, "dialling in", func(ctx context.Context) error {
+		return s.gateway.Admin.ExpectOnline(ctx, n)
 	})
 }
 
@@ -299,11 +271,11 @@ const connectLimit = 5 * time.Minute
 func (s *system) cpu() (map[string]time.Duration, error) {
 	times := map[string]time.Duration{}
 	for _, p := range s.Processes {
-		t, err := cpuTime(p.child.pid())
+		t, err := cpuTime(p.Pid())
 		if err != nil {
 			return nil, err
 		}
-		times[p.Name] = t
+		times[p.name] = t
 	}
 	return times, nil
 }

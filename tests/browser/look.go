@@ -12,8 +12,6 @@ import (
 
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
-
-	"github.com/postern-dev/postern/tests/proc"
 )
 
 // screenshots is the environment variable with the folder that [Person.Look]
@@ -133,11 +131,10 @@ var axe = func() func(testing.TB) string {
 }()
 
 func loadAxe() (string, error) {
-	root, err := proc.Root()
+	dir, err := os.Getwd() // the package's folder, in tests
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("finding the package's folder: %w", err)
 	}
-	dir := filepath.Join(root, "tests", "browser")
 	file := filepath.Join(dir, "node_modules", "axe-core", "axe.min.js")
 	version := filepath.Join(dir, "node_modules", "axe-core", "package.json")
 	if installed(version) != wanted(filepath.Join(dir, "package.json")) {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/scripted"
 	"github.com/postern-dev/postern/tests/harness"
-	"github.com/postern-dev/postern/tests/proc"
 )
 
 func TestMain(m *testing.M) { harness.Main(m) }
@@ -92,10 +91,10 @@ func (r *rig) startPairing(p *Person) string {
 }
 
 // fingerprint waits for the fingerprint that a pairing device prints.
-func (r *rig) fingerprint(device *proc.Process) string {
+func (r *rig) fingerprint(device *harness.Process) string {
 	r.t.Helper()
 	found := ""
-	proc.Poll(r.t, patience, "the device's fingerprint", func(context.Context) error {
+	harness.Poll(r.t, patience, "the device's fingerprint", func(context.Context) error {
 		log := device.Log()
 		for i := range log {
 			if i+19 <= len(log) && isFingerprint(log[i:i+19]) {

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
-	"github.com/postern-dev/postern/tests/proc"
+	"github.com/postern-dev/postern/tests/harness"
 )
 
 // notPaired is the exit code of a connector whose code does not work.
@@ -39,7 +39,7 @@ func TestReplacedDevice(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	p := r.firstUser("ada")
-	pair := func(config string) *proc.Process {
+	pair := func(config string) *harness.Process {
 		device := r.Pair(t, config, r.startPairing(p), r.model, "--name", "gpu-box")
 		p.Sees(r.fingerprint(device))
 		return device

@@ -9,7 +9,7 @@ import (
 	"github.com/chromedp/cdproto/webauthn"
 	"github.com/chromedp/chromedp"
 
-	"github.com/postern-dev/postern/tests/proc"
+	"github.com/postern-dev/postern/tests/harness"
 )
 
 // All that must be done can be done without JavaScript.
@@ -89,7 +89,7 @@ func firstOption(p *Person, selector string) string {
 // waitOnline waits until a connector is online.
 func waitOnline(t *testing.T, r *rig) {
 	t.Helper()
-	proc.Poll(t, patience, "a connector being online", func(context.Context) error {
+	harness.Poll(t, patience, "a connector being online", func(context.Context) error {
 		var list []struct{ State string }
 		r.Manage(t, http.MethodGet, "/connectors", nil, &list)
 		for _, c := range list {

@@ -97,20 +97,12 @@ func Pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Until calls probe, with a pause of every after each call, until it returns
-// nil. After limit it returns probe's last error, and at the end of ctx its cause.
-func Until(ctx context.Context, limit, every time.Duration, what string, probe func() error) error {
-	deadline := time.Now().Add(limit)
-	for {
-		err := probe()
-		if err == nil {
-			return nil
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("%s has not happened within %v: %w", what, limit, err)
-		}
-		if err := Pause(ctx, every); err != nil {
-			return err
-		}
+// Explain returns why ctx was ended, if it was, instead of what failed because
+// of that.
+func Explain(ctx context.Context, err error) error {
+	// That a process has ended may be known a moment after its connections are.
+	if cause := Pause(ctx, 200*time.Millisecond); cause != nil && !errors.Is(err, cause) {
+		return fmt.Errorf("%w (first seen as: %w)", cause, err)
 	}
+	return err
 }

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 )
 
 // tested is the test binary, as a command.
@@ -69,25 +68,13 @@ func TestRoleEndsAtASignal(t *testing.T) {
 	}
 }
 
-func TestUntil(t *testing.T) {
-	const every = time.Millisecond
-	tries := 0
-	err := Until(t.Context(), time.Minute, every, "a third try", func() error {
-		if tries++; tries < 3 {
-			return os.ErrNotExist
-		}
-		return nil
-	})
-	if err != nil || tries != 3 {
-		t.Errorf("%d tries, %v", tries, err)
+func TestExplain(t *testing.T) {
+	ctx, fail := context.WithCancelCause(t.Context())
+	if err := Explain(ctx, os.ErrClosed); err != os.ErrClosed {
+		t.Errorf("of a run that was not ended: %v", err)
 	}
-	never := func() error { return os.ErrNotExist }
-	if err := Until(t.Context(), 0, every, "it", never); !errors.Is(err, os.ErrNotExist) || !strings.HasPrefix(err.Error(), "it has not happened within 0s") {
-		t.Errorf("after its limit: %v", err)
-	}
-	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(os.ErrClosed)
-	if err := Until(ctx, time.Minute, every, "it", never); !errors.Is(err, os.ErrClosed) {
-		t.Errorf("at the end of its context: %v", err)
+	fail(os.ErrNotExist)
+	if err := Explain(ctx, os.ErrClosed); !errors.Is(err, os.ErrNotExist) || !errors.Is(err, os.ErrClosed) {
+		t.Errorf("of a run that was ended: %v", err)
 	}
 }

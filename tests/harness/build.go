@@ -1,7 +1,7 @@
-// Package harness runs the real binaries for end-to-end tests: a gateway
-// (bin/caddy), its connectors (bin/connector) and its commands, each gateway
-// with its own folder, ports and database. When a test ends it looks through
-// everything that was logged for keys, tokens and prompts.
+// Package harness is package rig for tests: what goes wrong fails the test, and
+// what was started ends with it. Each gateway has its own folder, ports and
+// database. When a test ends, everything that was logged is searched for keys,
+// tokens and prompts.
 package harness
 
 import (
@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/postern-dev/postern/tests/proc"
+	"github.com/postern-dev/postern/tests/rig"
 )
 
 // Main builds the binaries if sources have changed since, and runs the tests.
@@ -20,22 +20,25 @@ func Main(m *testing.M) { os.Exit(Run(m)) }
 
 // Run is Main for a package that has something to do after its tests.
 func Run(m *testing.M) (code int) {
-	if err := build(); err != nil {
+	if err := Build(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	return m.Run()
 }
 
-func build() error {
-	root, err := proc.Root()
+// Build builds the binaries if sources have changed since. Main does that, too;
+// a package whose tests run where the network of the machine does not reach
+// does it before.
+func Build() error {
+	root, err := rig.Root()
 	if err != nil {
 		return err
 	}
 	if err := os.MkdirAll(filepath.Join(root, ".cache"), 0o755); err != nil {
 		return fmt.Errorf("creating the cache folder: %w", err)
 	}
-	unlock, err := proc.Lock(filepath.Join(root, ".cache", "build.lock"))
+	unlock, err := rig.Lock(filepath.Join(root, ".cache", "build.lock"))
 	if err != nil {
 		return err
 	}
@@ -44,14 +47,4 @@ func build() error {
 		return fmt.Errorf("building the binaries: %w\n%s", err, out)
 	}
 	return nil
-}
-
-// binary returns the path of a built binary.
-func binary(t testing.TB, name string) string {
-	t.Helper()
-	root, err := proc.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return filepath.Join(root, "bin", name)
 }

@@ -16,8 +16,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postern-dev/postern/tests/harness"
 	"github.com/postern-dev/postern/tests/llama/tinymodel"
-	"github.com/postern-dev/postern/tests/proc"
+	"github.com/postern-dev/postern/tests/rig"
 )
 
 // Alias is the model's name at the server.
@@ -33,7 +34,7 @@ type Options struct {
 // A Server is a running llama-server.
 type Server struct {
 	URL string // http://127.0.0.1:port, without /v1
-	*proc.Process
+	*harness.Process
 }
 
 // Start starts a server and waits until it has loaded the model. It fails the
@@ -51,7 +52,7 @@ func Start(t testing.TB, o Options) *Server {
 	if o.Slots == 0 {
 		o.Slots = 4
 	}
-	addr := proc.FreeAddr(t)
+	addr := harness.FreeAddr(t)
 	_, port, _ := net.SplitHostPort(addr)
 	args := []string{
 		"-m", model, "-a", Alias, "--host", "127.0.0.1", "--port", port,
@@ -59,8 +60,8 @@ func Start(t testing.TB, o Options) *Server {
 		"-t", "1", "--jinja", "--no-ui", "--offline", "--slots",
 	}
 	s := &Server{URL: "http://" + addr}
-	s.Process = proc.Start(t, dir, "llama-server", exec.Command(server, append(args, o.Args...)...))
-	proc.Poll(t, 60*time.Second, "starting llama-server", func(ctx context.Context) error {
+	s.Process = harness.StartProcess(t, dir, "llama-server", exec.Command(server, append(args, o.Args...)...))
+	harness.Poll(t, 60*time.Second, "starting llama-server", func(ctx context.Context) error {
 		if !s.Running() {
 			t.Fatalf("llama-server has ended while starting")
 		}
@@ -108,7 +109,7 @@ func get(ctx context.Context, url string, into any) error {
 // prepare returns the path of the server, fetching it first if need be, and
 // writes the model. Tests of several packages may do so at the same time.
 func prepare(dir string, o Options) (server, model string, err error) {
-	root, err := proc.Root()
+	root, err := rig.Root()
 	if err != nil {
 		return "", "", err
 	}
@@ -116,7 +117,7 @@ func prepare(dir string, o Options) (server, model string, err error) {
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return "", "", fmt.Errorf("creating the cache folder: %w", err)
 	}
-	unlock, err := proc.Lock(filepath.Join(cache, "llama.lock"))
+	unlock, err := rig.Lock(filepath.Join(cache, "llama.lock"))
 	if err != nil {
 		return "", "", err
 	}

@@ -68,7 +68,7 @@ func TestUDPBlockedFromTheStart(t *testing.T) {
 	r.launch(t, r.box)
 	r.box.WaitState(t, "online", patience)
 	t.Logf("online after %v", time.Since(start).Round(100*time.Millisecond))
-	waitLog(t, r.box.Process, webSocket, patience)
+	r.box.Process.WaitLog(t, webSocket, patience)
 	r.serve(t, "echo", upstream.Echo)
 	const model = "essay"
 	events := []string{upstream.Role(model), upstream.Delta(model, strings.Repeat("word ", 1000)), upstream.Finish(model, "stop"), upstream.Done}
@@ -93,7 +93,7 @@ func TestUDPBlockedFromTheStart(t *testing.T) {
 		})
 	}
 	r.WAN.Heal()
-	waitLog(t, r.box.Process, `"transport":"quic"`, 3*time.Minute)
+	r.box.Process.WaitLog(t, `"transport":"quic"`, 3*time.Minute)
 	time.Sleep(2 * time.Second)
 	stop()
 	clients.Wait()
@@ -117,7 +117,7 @@ func TestUDPBlockedInMidLife(t *testing.T) {
 	}
 	start := time.Now()
 	r.WAN.Set(withoutUDP)
-	waitLog(t, r.box.Process, webSocket, patience)
+	r.box.Process.WaitLog(t, webSocket, patience)
 	t.Logf("on a WebSocket after %v", time.Since(start).Round(100*time.Millisecond))
 	r.waitAnswer(t, "echo", patience)
 	f.end(t)
@@ -135,7 +135,7 @@ func TestUnknownCertificate(t *testing.T) {
 	r.box = r.addressed(t, r.connector(t, "box", map[string]any{}))
 	r.launch(t, r.box)
 	r.box.WaitState(t, "online", patience)
-	waitLog(t, r.box.Process, webSocket, patience)
+	r.box.Process.WaitLog(t, webSocket, patience)
 	r.serve(t, "echo", upstream.Echo)
 	r.waitAnswer(t, "echo", patience)
 	const warning = `"level":"WARN","msg":"the gateway's HTTPS certificate cannot be verified; the tunnel itself is still protected by the pin"`
@@ -161,14 +161,14 @@ func (r *rig) portal(t *testing.T) {
 	})}
 	go func() { _ = server.Serve(l) }() // ends with the listener
 	t.Cleanup(func() { server.Close() })
-	r.Router.Run(t, "nft", "-f", "-", `
+	must(t, r.Router.Run("nft", "-f", "-", `
 table ip portal {
 	chain guests {
 		type nat hook prerouting priority dstnat
 		iifname "lan" tcp dport 1-65535 redirect to :8080
 	}
 }
-`)
+`))
 }
 
 // A captive portal is told apart from a gateway, with what to do about it; after
@@ -181,15 +181,15 @@ func TestCaptivePortal(t *testing.T) {
 	r.box = r.addressed(t, r.connector(t, "box", map[string]any{}))
 	r.launch(t, r.box)
 	const reason, fix = "a web page answers in place of the gateway", `"fix":"this network may require a sign-in: open any page in a browser"`
-	waitLog(t, r.box.Process, reason, patience)
-	waitLog(t, r.box.Process, fix, patience)
+	r.box.Process.WaitLog(t, reason, patience)
+	r.box.Process.WaitLog(t, fix, patience)
 	if state, err := r.box.State(t.Context()); err != nil || state != "offline" {
 		t.Errorf("behind the portal the connector is %s, %v", state, err)
 	}
 	if err := r.onlyPortal(); err != nil {
 		t.Error(err)
 	}
-	r.Router.Run(t, "nft", "delete", "table", "ip", "portal")
+	must(t, r.Router.Run("nft", "delete", "table", "ip", "portal"))
 	start := time.Now()
 	r.box.WaitState(t, "online", 2*time.Minute)
 	t.Logf("through %v after the sign-in", time.Since(start).Round(100*time.Millisecond))

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/tests/harness"
-	"github.com/postern-dev/postern/tests/proc"
 )
 
 // crowdVariable is how many connectors there are in TestCrowd, if it is set: fewer
@@ -34,7 +33,7 @@ func TestCrowd(t *testing.T) {
 	}
 	t.Run("many addresses", func(t *testing.T) {
 		r := newGateway(t, harness.Options{})
-		r.Spread(t)
+		must(t, r.Spread())
 		r.rush(t, size)
 	})
 	t.Run("one address", func(t *testing.T) { newGateway(t, harness.Options{}).rush(t, min(size, 1000)) })
@@ -59,27 +58,27 @@ func (r *rig) rush(t *testing.T, size int) {
 }
 
 // crowd creates connectors and starts each at once.
-func (r *rig) crowd(t *testing.T, size int) *proc.Process {
+func (r *rig) crowd(t *testing.T, size int) *harness.Process {
 	t.Helper()
 	configs, in, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer in.Close()
-	var crowd *proc.Process
+	var crowd *harness.Process
 	r.Home.Do(func() {
 		cmd := exec.Command(os.Getenv(crowdProgram))
 		cmd.Stdin = configs
-		crowd = proc.Start(t, r.gateway.Dir, "crowd", cmd)
+		crowd = r.gateway.StartProcess(t, "crowd", cmd)
 	})
 	configs.Close() // the process has its own
 	r.gateway.Manage(t, http.MethodPatch, "/accounts/default", map[string]int{"max_connectors": size}, nil)
 	for i := range size {
-		var created struct {
-			Token string `json:"tunnel_token"`
+		c, err := r.gateway.CreateConnector(t.Context(), fmt.Sprintf("c%d", i))
+		if err != nil {
+			t.Fatal(err)
 		}
-		r.gateway.Manage(t, http.MethodPost, "/connectors", map[string]string{"name": fmt.Sprintf("c%d", i)}, &created)
-		fmt.Fprintf(in, "{\"tunnel_token\":%q,\"upstream\":%q}\n", created.Token, r.up.URL)
+		fmt.Fprintf(in, "{\"tunnel_token\":%q,\"upstream\":%q}\n", c.Token, r.up.URL)
 	}
 	return crowd
 }
@@ -87,15 +86,11 @@ func (r *rig) crowd(t *testing.T, size int) *proc.Process {
 // waitCrowd waits until all connectors are online.
 func (r *rig) waitCrowd(t *testing.T, size int) {
 	t.Helper()
-	proc.Poll(t, 8*time.Minute, "all connectors being online", func(context.Context) error {
-		var status struct {
-			Connectors struct{ Online int } `json:"connectors"`
-		}
-		r.gateway.Manage(t, http.MethodGet, "/status", nil, &status)
-		if got := status.Connectors.Online; got != size {
+	harness.Poll(t, 8*time.Minute, "all connectors being online", func(ctx context.Context) error {
+		err := r.gateway.Admin.ExpectOnline(ctx, size)
+		if err != nil {
 			time.Sleep(200 * time.Millisecond) // the gateway has more to do than to answer this
-			return fmt.Errorf("%d of %d are", got, size)
 		}
-		return nil
+		return err
 	})
 }

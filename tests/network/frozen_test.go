@@ -14,15 +14,14 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/tests/harness"
-	"github.com/postern-dev/postern/tests/proc"
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
 // freeze stops a process and waits until none of its threads runs.
-func freeze(t *testing.T, p *proc.Process) {
+func freeze(t *testing.T, p *harness.Process) {
 	t.Helper()
 	p.Signal(t, syscall.SIGSTOP)
-	proc.Poll(t, patience, "all threads being stopped", func(context.Context) error {
+	harness.Poll(t, patience, "all threads being stopped", func(context.Context) error {
 		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.Pid()))
 		if err != nil {
 			return err

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/postern-dev/postern/tests/harness"
+	"github.com/postern-dev/postern/tests/network/lab"
 )
 
 // crowdProgram is the environment's variable with the path of the program crowd.
@@ -49,7 +50,7 @@ func exit(err error) {
 // startInNamespace runs the tests in another process, whose network is its own.
 // What has to be built is built here, where Go's module proxy can be reached.
 func startInNamespace() error {
-	if err := equipped(); err != nil {
+	if err := lab.Missing(); err != nil {
 		return fmt.Errorf("the tests of bad networks need %w; set POSTERN_SKIP_NETWORK=1 to leave them out", err)
 	}
 	if err := harness.Build(); err != nil {
@@ -78,20 +79,4 @@ func startInNamespace() error {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
 	return cmd.Run()
-}
-
-// equipped returns what is missing here.
-func equipped() error {
-	if os.Getuid() != 0 {
-		return errors.New("root, for network namespaces")
-	}
-	for tool, from := range map[string]string{"ip": "iproute2", "nft": "nftables"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			return fmt.Errorf("%s, which is in Debian's package %s", tool, from)
-		}
-	}
-	if _, err := os.Stat("/dev/net/tun"); err != nil {
-		return errors.New("TUN devices, /dev/net/tun")
-	}
-	return nil
 }

@@ -49,7 +49,7 @@ func TestRebinds(t *testing.T) {
 	f := r.follow(t, "ticker")
 	f.wait(t, 3, patience)
 	for range 20 {
-		r.Rebind(t)
+		must(t, r.Rebind())
 		f.wait(t, 5, patience)
 	}
 	close(release)
@@ -60,7 +60,7 @@ func TestRebinds(t *testing.T) {
 	// While idle nothing tells the gateway where to send: a request waits for
 	// the connector's next packet.
 	time.Sleep(time.Second)
-	r.Rebind(t)
+	must(t, r.Rebind())
 	t.Logf("the first answer after a rebind while idle took %v", r.waitAnswer(t, "echo", patience).Round(10*time.Millisecond))
 	if n := r.online(r.box); n != 1 {
 		t.Errorf("the connector came online %d times", n)
@@ -78,7 +78,7 @@ func TestAddressChange(t *testing.T) {
 	f := r.follow(t, "ticker")
 	f.wait(t, 3, patience)
 	for i := range 5 {
-		r.Move(t, i+1)
+		must(t, r.Move(i+1))
 		f.wait(t, 5, patience)
 	}
 	close(release)

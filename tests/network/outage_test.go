@@ -60,16 +60,16 @@ func TestBlackout(t *testing.T) {
 		{"fast stream", time.Millisecond, 10 * time.Second, cut, 1},
 		{"long", 20 * time.Millisecond, 18 * time.Second, cut, 1},
 		{"card out", 20 * time.Millisecond, 10 * time.Second, func(t *testing.T, r *rig, length time.Duration) {
-			r.Home.IP(t, "link set lan down")
+			must(t, r.Home.IP("link set lan down"))
 			time.Sleep(length)
-			r.Home.IP(t, "link set lan up", "route add default via "+lab.RouterLAN)
+			must(t, r.Home.IP("link set lan up", "route add default via "+lab.RouterLAN))
 		}, 1},
 		// QUIC has to show that it is the same as before, which it can when the window
 		// has room again: new requests may go over another tunnel meanwhile.
 		{"another network", 20 * time.Millisecond, 10 * time.Second, func(t *testing.T, r *rig, length time.Duration) {
 			r.WAN.Cut()
 			time.Sleep(length)
-			r.Move(t, 1)
+			must(t, r.Move(1))
 			r.WAN.Heal()
 		}, 2},
 	} {
@@ -80,7 +80,7 @@ func TestBlackout(t *testing.T) {
 			r.serve(t, "ticker", upstream.SlowTokens(blackout.pace, release))
 			f := r.follow(t, "ticker")
 			f.wait(t, 10, patience)
-			waitLog(t, r.box.Process, `"msg":"connected"`, patience)
+			r.box.Process.WaitLog(t, `"msg":"connected"`, patience)
 			time.Sleep(2 * time.Second) // it has heard of the gateway
 			blackout.dark(t, r, blackout.length)
 			start := time.Now()
@@ -138,9 +138,9 @@ func TestCardBlinks(t *testing.T) {
 	r.serve(t, "echo", upstream.Echo)
 	f := r.follow(t, "ticker")
 	f.wait(t, 3, patience)
-	r.Home.IP(t, "link set lan down")
+	must(t, r.Home.IP("link set lan down"))
 	time.Sleep(3 * time.Second)
-	r.Home.IP(t, "link set lan up", "route add default via "+lab.RouterLAN)
+	must(t, r.Home.IP("link set lan up", "route add default via "+lab.RouterLAN))
 	start := time.Now()
 	tokens := f.tokens.Load()
 	for f.tokens.Load() < tokens+5 && !f.over() {
@@ -166,7 +166,7 @@ func TestCardOff(t *testing.T) {
 	r.serve(t, "echo", upstream.Echo)
 	f := r.follow(t, "ticker")
 	f.wait(t, 3, patience)
-	r.Home.IP(t, "link set lan down") // takes the routes away: the next send fails
+	must(t, r.Home.IP("link set lan down")) // takes the routes away: the next send fails
 	f.end(t)
 	if f.err != nil || !strings.HasPrefix(f.last, streamError) {
 		t.Errorf("the stream ended with %q, %v", f.last, f.err)
@@ -177,7 +177,7 @@ func TestCardOff(t *testing.T) {
 	if took := time.Since(start); took > patience {
 		t.Errorf("the refusal took %v", took)
 	}
-	r.Home.IP(t, "link set lan up", "route add default via "+lab.RouterLAN)
+	must(t, r.Home.IP("link set lan up", "route add default via "+lab.RouterLAN))
 	t.Logf("back after %v", r.waitAnswer(t, "echo", 2*patience).Round(100*time.Millisecond))
 	if !r.box.Process.Running() {
 		t.Error("the connector has ended")

@@ -15,7 +15,6 @@ import (
 
 	"github.com/postern-dev/postern/tests/harness"
 	"github.com/postern-dev/postern/tests/network/lab"
-	"github.com/postern-dev/postern/tests/proc"
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
@@ -38,20 +37,31 @@ func newRig(t *testing.T, o harness.Options) *rig {
 	r.box = r.connector(t, "box", map[string]any{})
 	r.launch(t, r.box)
 	r.box.WaitState(t, "online", patience)
-	waitLog(t, r.box.Process, `"msg":"connected"`, patience) // it may be a moment later
+	r.box.Process.WaitLog(t, `"msg":"connected"`, patience) // it may be a moment later
 	return r
 }
 
 // newGateway returns a rig without a connector.
 func newGateway(t *testing.T, o harness.Options) *rig {
 	t.Helper()
-	r := &rig{Lab: lab.New(t)}
+	l, err := lab.New()
+	must(t, err)
+	t.Cleanup(l.Close)
+	r := &rig{Lab: l}
 	r.Home.Do(func() { r.up = upstream.Start(t) })
 	o.Address = r.GatewayAddress
 	r.gateway = harness.Start(t, o)
 	_, key := r.gateway.Key(t, "all", "*")
 	r.Client = r.gateway.Client(t, key)
 	return r
+}
+
+// must fails the test if there is an error.
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // connector creates one for the rig's upstream; config is what else it is told.
@@ -62,7 +72,7 @@ func (r *rig) connector(t *testing.T, name string, config map[string]any) *harne
 }
 
 // launch starts a connector's process at home.
-func (r *rig) launch(t *testing.T, c *harness.Connector) *proc.Process {
+func (r *rig) launch(t *testing.T, c *harness.Connector) *harness.Process {
 	t.Helper()
 	r.Home.Do(func() { c.Launch(t) })
 	return c.Process
@@ -99,23 +109,12 @@ func transport(c *harness.Connector) string {
 	return name
 }
 
-// waitLog waits until a process has written a text.
-func waitLog(t *testing.T, p *proc.Process, text string, limit time.Duration) {
-	t.Helper()
-	proc.Poll(t, limit, "the log of "+p.Name+" having "+text, func(context.Context) error {
-		if !strings.Contains(p.Log(), text) {
-			return errors.New("it does not")
-		}
-		return nil
-	})
-}
-
 // waitAnswer asks again and again until there is an answer of status 200, and
 // returns how long that took.
 func (r *rig) waitAnswer(t *testing.T, model string, limit time.Duration) time.Duration {
 	t.Helper()
 	start := time.Now()
-	proc.Poll(t, limit, "an answer of "+model, func(ctx context.Context) error {
+	harness.Poll(t, limit, "an answer of "+model, func(ctx context.Context) error {
 		a, err := r.Send(r.Request(ctx, t, http.MethodPost, "/v1/chat/completions", harness.Chat(model, "")))
 		if err == nil && a.Status != http.StatusOK {
 			err = fmt.Errorf("status %d: %s", a.Status, a.Body)
@@ -181,7 +180,7 @@ func (f *tail) counts(event string) bool {
 func (f *tail) wait(t *testing.T, n int, limit time.Duration) {
 	t.Helper()
 	want := f.tokens.Load() + int64(n)
-	proc.Poll(t, limit, "more tokens of a running stream", func(context.Context) error {
+	harness.Poll(t, limit, "more tokens of a running stream", func(context.Context) error {
 		if f.over() {
 			t.Fatalf("the stream has ended (%v) with %s", f.err, f.last)
 		}

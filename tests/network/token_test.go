@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/tests/harness"
-	"github.com/postern-dev/postern/tests/proc"
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
@@ -79,7 +78,7 @@ func TestFatal(t *testing.T) {
 // the last one.
 func (r *rig) expectError(t *testing.T, pattern string) {
 	t.Helper()
-	waitLog(t, r.box.Process, `"level":"ERROR"`, patience)
+	r.box.Process.WaitLog(t, `"level":"ERROR"`, patience)
 	var said string
 	for line := range strings.Lines(r.box.Process.Log()) {
 		if strings.Contains(line, `"level":"ERROR"`) {
@@ -105,7 +104,7 @@ func like(line, pattern string) bool {
 }
 
 // dials counts a connector's attempts.
-func dials(p *proc.Process) int { return strings.Count(p.Log(), `"msg":"connecting"`) }
+func dials(p *harness.Process) int { return strings.Count(p.Log(), `"msg":"connecting"`) }
 
 // Two processes with the token of one connector: the newer is served, the older
 // says why it is not, and the two do not throw each other out all the time.
@@ -115,9 +114,9 @@ func TestTwins(t *testing.T) {
 	r.serve(t, "echo", upstream.Echo)
 	older := r.box.Process
 	newer := r.launch(t, r.box)
-	waitLog(t, older, "connected", patience)
+	older.WaitLog(t, "connected", patience)
 	const fix = `"fix":"another connector runs with the same tunnel token; stop one of them, or give it a separate token"`
-	waitLog(t, older, fix, patience)
+	older.WaitLog(t, fix, patience)
 	if strings.Contains(newer.Log(), "replaced") {
 		t.Error("the newer one was thrown out at once")
 	}

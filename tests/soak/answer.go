@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/postern-dev/postern/tests/upstream/play"
 )
 
 // A told is an error as the gateway tells it, in any dialect.
@@ -34,10 +36,10 @@ type answer struct {
 }
 
 // verify compares the answer with its script.
-func (a *answer) verify(s script) error {
-	text, arguments := s.text(), ""
+func (a *answer) verify(s play.Script) error {
+	text, arguments := s.Text(), ""
 	if s.Tool {
-		text, arguments = "", s.arguments()
+		text, arguments = "", s.Arguments()
 	}
 	switch {
 	case a.text != text:

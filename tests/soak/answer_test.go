@@ -5,6 +5,8 @@ import (
 	"io"
 	"strings"
 	"testing"
+
+	"github.com/postern-dev/postern/tests/upstream/play"
 )
 
 func always(int) error { return nil }
@@ -138,18 +140,18 @@ func TestReadWhole(t *testing.T) {
 }
 
 func TestVerify(t *testing.T) {
-	s := script{ID: 9, Tokens: 3, End: whole}
-	right := answer{text: s.text()}
+	s := play.Script{ID: 9, Tokens: 3, End: play.Whole}
+	right := answer{text: s.Text()}
 	if err := right.verify(s); err != nil {
 		t.Error(err)
 	}
-	for _, wrong := range []answer{{}, {text: s.text() + "x"}, {text: strings.Replace(s.text(), "w9.1", "w8.1", 1)}, {text: s.text(), arguments: "{}"}} {
+	for _, wrong := range []answer{{}, {text: s.Text() + "x"}, {text: strings.Replace(s.Text(), "w9.1", "w8.1", 1)}, {text: s.Text(), arguments: "{}"}} {
 		if wrong.verify(s) == nil {
 			t.Errorf("%.40q passes", wrong.text)
 		}
 	}
 	s.Tool = true
-	called := answer{arguments: s.arguments()}
+	called := answer{arguments: s.Arguments()}
 	if err := called.verify(s); err != nil {
 		t.Error(err)
 	}

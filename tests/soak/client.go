@@ -117,7 +117,7 @@ func (c *clients) exchange(ctx context.Context, o *outcome) error {
 	case !a.finished:
 		return fmt.Errorf("after %d events the stream ended as if it were whole", a.events)
 	}
-	if err := a.verify(o.script); err != nil {
+	if err := a.verify(o.Script); err != nil {
 		o.symptom = wrong
 		return err
 	}

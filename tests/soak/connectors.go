@@ -13,41 +13,40 @@ import (
 	"slices"
 	"time"
 
-	"github.com/postern-dev/postern/tests/command"
+	"github.com/postern-dev/postern/tests/rig"
 )
 
 // A connector is one of the gateway's. Some are processes of their own, the
 // others share a few.
 type connector struct {
-	index    int
-	name, id string
-	server   int // the model server that it stands before
-	relay    int // the bad path that it takes; -1: none
-	host     int // the process that holds it; -1: its own
-	process  *process
-	config   string // the process's configuration file
+	*rig.Connector // its process is nil if a host holds it
+
+	index  int
+	server int // the model server that it stands before
+	relay  int // the bad path that it takes; -1: none
+	host   int // the process that holds it; -1: its own
 }
 
 // A host is a process that holds many connectors.
 type host struct {
-	process *process
-	admin   admin
+	process *rig.Process
+	admin   rig.Admin
 }
 
 // register makes keys and connectors.
 func (s *system) register(ctx context.Context) error {
 	limits := map[string]int{"max_keys": 1_000_000, "max_connectors": s.o.Connectors + 100}
-	var status *statusError // of a build without limits, which needs no others
-	if err := s.admin.manage(ctx, http.MethodPatch, "/accounts/default", limits, nil); err != nil && !errors.As(err, &status) {
+	var status *rig.StatusError // of a build without limits, which needs no others
+	if err := s.gateway.Admin.Manage(ctx, http.MethodPatch, "/accounts/default", limits, nil); err != nil && !errors.As(err, &status) {
 		return err
 	}
 	for range 4 {
-		if _, err := s.keys.create(ctx, s.admin); err != nil {
+		if _, err := s.keys.create(ctx, s.gateway); err != nil {
 			return err
 		}
 	}
 	for i := range relays {
-		r, err := newRelay(s.udp, s.o.random(uint64('r'+i)))
+		r, err := newRelay(s.gateway.UDP, s.o.random(uint64('r'+i)))
 		if err != nil {
 			return err
 		}
@@ -55,19 +54,21 @@ func (s *system) register(ctx context.Context) error {
 	}
 	configs := make([]bytes.Buffer, hosts)
 	for i := range s.o.Connectors {
-		c := &connector{index: i, name: fmt.Sprintf("c%d", i), server: i % upstreams, relay: -1, host: -1}
+		c := &connector{index: i, server: i % upstreams, relay: -1, host: -1}
 		s.connectors = append(s.connectors, c)
-		config, err := s.configure(ctx, c)
-		if err != nil {
+		var err error
+		if c.Connector, err = s.gateway.CreateConnector(ctx, fmt.Sprintf("c%d", i)); err != nil {
 			return err
 		}
-		if c.host >= 0 {
-			configs[c.host].Write(config)
-			continue
+		config := s.configure(c)
+		if c.host < 0 {
+			err = c.Configure(config)
+		} else {
+			config["tunnel_token"] = c.Token
+			err = json.NewEncoder(&configs[c.host]).Encode(config)
 		}
-		c.config = filepath.Join(s.dir, c.name+".json")
-		if err := os.WriteFile(c.config, config, 0o600); err != nil {
-			return fmt.Errorf("writing a connector's configuration: %w", err)
+		if err != nil {
+			return err
 		}
 	}
 	for i := range configs {
@@ -80,23 +81,14 @@ func (s *system) register(ctx context.Context) error {
 
 // hostConfig is the file with the configurations of a host's connectors.
 func (s *system) hostConfig(i int) string {
-	return filepath.Join(s.dir, fmt.Sprintf("host-%d.json", i))
+	return filepath.Join(s.rig.Dir, fmt.Sprintf("host-%d.json", i))
 }
 
-// configure makes a connector at the gateway, decides where it is and how it
-// dials, and returns its configuration. Of those that share processes, every
-// fifth takes a bad path, and every sixth uses the WebSocket; of the others,
-// every fourth does that.
-func (s *system) configure(ctx context.Context, c *connector) ([]byte, error) {
-	var made struct {
-		ID    string `json:"id"`
-		Token string `json:"tunnel_token"`
-	}
-	if err := s.admin.manage(ctx, http.MethodPost, "/connectors", map[string]string{"name": c.name}, &made); err != nil {
-		return nil, err
-	}
-	c.id = made.ID
-	config := map[string]string{"tunnel_token": made.Token, "upstream": "http://" + s.addresses[c.server]}
+// configure decides where a connector is and how it dials, and returns its
+// configuration. Of those that share processes, every fifth takes a bad path, and
+// every sixth uses the WebSocket; of the others, every fourth does that.
+func (s *system) configure(c *connector) map[string]any {
+	config := map[string]any{"upstream": "http://" + s.addresses[c.server]}
 	switch i := c.index; {
 	case i < s.o.Real && i%4 == 3:
 		config["transport"] = "websocket"
@@ -110,11 +102,7 @@ func (s *system) configure(ctx context.Context, c *connector) ([]byte, error) {
 	if c.index >= s.o.Real {
 		c.host = c.index % hosts
 	}
-	b, err := json.Marshal(config)
-	if err != nil {
-		return nil, fmt.Errorf("writing a connector's configuration: %w", err)
-	}
-	return append(b, '\n'), nil
+	return config
 }
 
 // startConnectors starts the hosts and the connectors that are processes.
@@ -125,23 +113,22 @@ func (s *system) startConnectors(ctx context.Context) error {
 			return fmt.Errorf("reading configurations: %w", err)
 		}
 		defer config.Close()
-		h := &host{process: s.process(fmt.Sprintf("host-%d", i), func() *exec.Cmd {
+		p, err := s.rig.Process(fmt.Sprintf("host-%d", i), func() *exec.Cmd {
 			cmd := program().InRole(roleHost)
 			cmd.Stdin = config
 			return cmd
-		})}
-		s.hosts = append(s.hosts, h)
-		address, err := h.process.start(true)
+		})
 		if err != nil {
 			return err
 		}
-		h.admin = admin(address)
+		address, err := p.StartAnnounced()
+		if err != nil {
+			return err
+		}
+		s.hosts = append(s.hosts, &host{p, rig.Admin(address)})
 	}
 	for _, c := range s.connectors[:s.o.Real] {
-		c.process = s.process("connector-"+c.name, func() *exec.Cmd {
-			return exec.Command(filepath.Join(s.bin, "connector"), "run", "--config", c.config)
-		})
-		if _, err := c.process.start(false); err != nil {
+		if err := c.Launch(); err != nil {
 			return err
 		}
 	}
@@ -154,19 +141,15 @@ const recoveryLimit = 3 * time.Minute
 
 // waitOnline waits until all connectors are.
 func (s *system) waitOnline(ctx context.Context) error {
-	return command.Until(ctx, recoveryLimit, poll, "having all connectors online", func() error {
-		n, err := s.admin.online(ctx)
-		if err == nil && n != s.o.Connectors {
-			err = fmt.Errorf("%d of %d are", n, s.o.Connectors)
-		}
-		return err
+	return rig.Poll(ctx, recoveryLimit, poll, "having all connectors online", func(ctx context.Context) error {
+		return s.gateway.Admin.ExpectOnline(ctx, s.o.Connectors)
 	})
 }
 
 // recovered returns nil when connectors are online, all if nil is given;
 // those that another fault holds are no matter.
 func (s *system) recovered(ctx context.Context, connectors []int) error {
-	list, err := s.admin.connectors(ctx)
+	list, err := s.gateway.Admin.Connectors(ctx)
 	if err != nil {
 		return err
 	}
@@ -178,11 +161,11 @@ func (s *system) recovered(ctx context.Context, connectors []int) error {
 	example := ""
 	for _, c := range s.connectors {
 		switch {
-		case online[c.name], connectors != nil && !slices.Contains(connectors, c.index):
+		case online[c.Name], connectors != nil && !slices.Contains(connectors, c.index):
 		case connectors == nil && s.log.troubled(c.index):
 		default:
 			missing++
-			example = c.name
+			example = c.Name
 		}
 	}
 	if missing > 0 {

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"sync"
 	"time"
 )
@@ -28,13 +27,13 @@ type home struct {
 func (s *system) set(ctx context.Context, d *deployment, connectors []int) error {
 	names := make([]string, len(connectors))
 	for i, c := range connectors {
-		names[i] = s.connectors[c].name
+		names[i] = s.connectors[c].Name
 	}
 	d.mu.Lock()
 	d.homes = append(d.homes, home{connectors: connectors, from: time.Now()})
 	d.mu.Unlock()
 	body := map[string]any{"connectors": names, "max_concurrency": d.max}
-	if err := s.admin.manage(ctx, http.MethodPut, "/deployments/"+d.name, body, nil); err != nil {
+	if err := persist(ctx, func() error { return s.gateway.Deploy(ctx, d.name, body) }); err != nil {
 		return fmt.Errorf("setting deployment %s: %w", d.name, err)
 	}
 	d.mu.Lock()

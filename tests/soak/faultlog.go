@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/postern-dev/postern/tests/upstream/play"
 )
 
 // A faultKind is something that is done to a part of the system, and what of
@@ -137,14 +139,14 @@ const (
 // that was to fail and did not is a failure, too.
 func (l *faultLog) cause(o *outcome) (string, bool) {
 	switch {
-	case o.symptom == well && (o.End != whole || o.habit == deaf):
+	case o.symptom == well && (o.End != play.Whole || o.habit == deaf):
 		o.detail = "this request was to fail, and did not"
 		return "", false
 	case o.symptom == well || o.symptom == left:
 		return "", true
-	case o.End == dies && (o.symptom == broken || o.symptom == cut):
+	case o.End == play.Dies && (o.symptom == broken || o.symptom == cut):
 		return causeModelDied, true
-	case o.End == fails500 && (o.symptom == failed || o.symptom == broken || o.symptom == cut):
+	case o.End == play.Fails && (o.symptom == failed || o.symptom == broken || o.symptom == cut):
 		return causeModelFailed, true
 	case o.habit == deaf && (o.symptom == severed || o.symptom == cut):
 		return causeDeaf, true

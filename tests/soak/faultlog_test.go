@@ -3,6 +3,8 @@ package main
 import (
 	"testing"
 	"time"
+
+	"github.com/postern-dev/postern/tests/upstream/play"
 )
 
 // at is a time of these tests, in seconds.
@@ -27,7 +29,7 @@ type caseOfCause struct {
 func (c *caseOfCause) check(t *testing.T, name string) {
 	t.Helper()
 	if c.o.request == nil {
-		c.o.request = &request{script: script{End: whole}, habit: reads}
+		c.o.request = &request{Script: play.Script{End: play.Whole}, habit: reads}
 	}
 	if c.o.key == nil {
 		c.o.key = &key{}
@@ -50,12 +52,12 @@ func TestCauseOfARequestsOwn(t *testing.T) {
 		"a valid key":              {o: outcome{symptom: unauthorised, homes: one}},
 		"a revoked key":            {o: outcome{symptom: unauthorised, request: &request{key: revoked}}, want: causeKeyRevoked, known: true},
 		"before it was revoked":    {o: outcome{symptom: unauthorised, ended: at(11), request: &request{key: revoked}}},
-		"the model dies":           {o: outcome{symptom: cut, request: &request{script: script{End: dies}}}, want: causeModelDied, known: true},
-		"the model dies unnoticed": {o: outcome{symptom: well, request: &request{script: script{End: dies}}}},
-		"the model dies silently":  {o: outcome{symptom: severed, request: &request{script: script{End: dies}}}},
-		"the model fails":          {o: outcome{symptom: broken, request: &request{script: script{End: fails500}}}, want: causeModelFailed, known: true},
-		"a deaf client":            {o: outcome{symptom: severed, request: &request{script: script{End: whole}, habit: deaf}}, want: causeDeaf, known: true},
-		"a deaf client is served":  {o: outcome{symptom: well, request: &request{script: script{End: whole}, habit: deaf}}},
+		"the model dies":           {o: outcome{symptom: cut, request: &request{Script: play.Script{End: play.Dies}}}, want: causeModelDied, known: true},
+		"the model dies unnoticed": {o: outcome{symptom: well, request: &request{Script: play.Script{End: play.Dies}}}},
+		"the model dies silently":  {o: outcome{symptom: severed, request: &request{Script: play.Script{End: play.Dies}}}},
+		"the model fails":          {o: outcome{symptom: broken, request: &request{Script: play.Script{End: play.Fails}}}, want: causeModelFailed, known: true},
+		"a deaf client":            {o: outcome{symptom: severed, request: &request{Script: play.Script{End: play.Whole}, habit: deaf}}, want: causeDeaf, known: true},
+		"a deaf client is served":  {o: outcome{symptom: well, request: &request{Script: play.Script{End: play.Whole}, habit: deaf}}},
 	} {
 		c.check(t, name)
 	}
@@ -69,7 +71,7 @@ func TestCauseInTheLog(t *testing.T) {
 		"too early":                 {[]*fault{made(&connectorKilled, 1)}, outcome{symptom: broken, homes: one, ended: at(9)}, "", false},
 		"just after":                {[]*fault{made(&connectorKilled, 1)}, outcome{symptom: broken, homes: one, ended: at(21)}, "connector killed", true},
 		"too late":                  {[]*fault{made(&connectorKilled, 1)}, outcome{symptom: broken, homes: one, ended: at(23)}, "", false},
-		"read late":                 {[]*fault{made(&connectorKilled, 1)}, outcome{symptom: cut, homes: one, ended: at(25), request: &request{script: script{End: whole}, habit: pauses}}, "connector killed", true},
+		"read late":                 {[]*fault{made(&connectorKilled, 1)}, outcome{symptom: cut, homes: one, ended: at(25), request: &request{Script: play.Script{End: play.Whole}, habit: pauses}}, "connector killed", true},
 		"an overloaded machine":     {[]*fault{made(&machineOverloaded)}, outcome{symptom: cut, homes: one}, "machine overloaded", true},
 		"wrong all the same":        {[]*fault{made(&machineOverloaded)}, outcome{symptom: severed, homes: one}, "", false},
 		"cut without a word":        {[]*fault{made(&connectorKilled, 1)}, outcome{symptom: severed, homes: one}, "", false},
@@ -99,7 +101,7 @@ func TestTally(t *testing.T) {
 	f := l.begin(&connectorKilled, []int{1}, "")
 	lines := func(time.Time, time.Time, []int) []string { return []string{"a line"} }
 	n := newTally(l, lines)
-	r := &request{script: script{ID: 77, End: whole}, dialect: messages, streamed: true, habit: reads, model: &deployment{name: "m"}, key: &key{id: "k"}}
+	r := &request{Script: play.Script{ID: 77, End: play.Whole}, dialect: messages, streamed: true, habit: reads, model: &deployment{name: "m"}, key: &key{id: "k"}}
 	now := time.Now()
 	for _, o := range []outcome{
 		{request: r, ended: now, symptom: well},

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/tests/command"
+	"github.com/postern-dev/postern/tests/rig"
 )
 
 // An action makes one fault, mends it, and returns when all is well again. Its
@@ -73,7 +74,7 @@ const settle = 3 * time.Second
 // fault. That they do not come back is a finding.
 func (s *system) mend(ctx context.Context, f *fault) error {
 	for {
-		err := command.Until(ctx, recoveryLimit, poll, "recovery", func() error { return s.recovered(ctx, f.connectors) })
+		err := rig.Poll(ctx, recoveryLimit, poll, "recovery", func(ctx context.Context) error { return s.recovered(ctx, f.connectors) })
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/tests/command"
+	"github.com/postern-dev/postern/tests/rig"
 )
 
 // own picks a connector that is a process.
@@ -21,11 +22,11 @@ func (s *system) own(random *rand.Rand) *connector { return one(random, s.connec
 func killConnector(ctx context.Context, s *system, random *rand.Rand) error {
 	c, down := s.own(random), upTo(random, s.atMost(15*time.Second))
 	f := s.log.begin(&connectorKilled, []int{c.index}, "down for %v", down)
-	c.process.kill()
+	c.Process.Kill()
 	if err := command.Pause(ctx, down); err != nil {
 		return err
 	}
-	if _, err := c.process.start(false); err != nil {
+	if err := c.Process.Start(); err != nil {
 		return err
 	}
 	return s.mend(ctx, f)
@@ -35,7 +36,7 @@ func killConnector(ctx context.Context, s *system, random *rand.Rand) error {
 func freezeConnector(ctx context.Context, s *system, random *rand.Rand) error {
 	c, stopped := s.own(random), 2*time.Second+upTo(random, s.atMost(20*time.Second))
 	f := s.log.begin(&connectorFrozen, []int{c.index}, "for %v", stopped)
-	if err := freeze(ctx, c.process, stopped); err != nil {
+	if err := freeze(ctx, c.Process, stopped); err != nil {
 		return err
 	}
 	return s.mend(ctx, f)
@@ -46,7 +47,7 @@ func holdUpConnector(ctx context.Context, s *system, random *rand.Rand) error {
 	c, stopped := s.own(random), upTo(random, 700*time.Millisecond)
 	f := s.log.begin(&connectorHeldUp, []int{c.index}, "for %v", stopped)
 	defer s.log.end(f)
-	return freeze(ctx, c.process, stopped)
+	return freeze(ctx, c.Process, stopped)
 }
 
 // freezeHost stops a quarter of all connectors at once.
@@ -60,12 +61,12 @@ func freezeHost(ctx context.Context, s *system, random *rand.Rand) error {
 }
 
 // freeze stops a process for a while. It goes on even if ctx ends.
-func freeze(ctx context.Context, p *process, d time.Duration) error {
-	if err := p.signal(syscall.SIGSTOP); err != nil {
+func freeze(ctx context.Context, p *rig.Process, d time.Duration) error {
+	if err := p.Signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
 	cause := command.Pause(ctx, d)
-	return errors.Join(p.signal(syscall.SIGCONT), cause)
+	return errors.Join(p.Signal(syscall.SIGCONT), cause)
 }
 
 // restartConnector restarts a connector as a service manager does: its requests
@@ -73,10 +74,10 @@ func freeze(ctx context.Context, p *process, d time.Duration) error {
 func restartConnector(ctx context.Context, s *system, random *rand.Rand) error {
 	c := s.own(random)
 	f := s.log.begin(&connectorRestarted, []int{c.index}, "SIGTERM")
-	if err := c.process.terminate(time.Minute); err != nil {
+	if err := c.Process.Terminate(time.Minute); err != nil {
 		s.tally.find("%v", err)
 	}
-	if _, err := c.process.start(false); err != nil {
+	if err := c.Process.Start(); err != nil {
 		return err
 	}
 	return s.mend(ctx, f)
@@ -87,14 +88,14 @@ func reloadConnector(_ context.Context, s *system, random *rand.Rand) error {
 	c := s.own(random)
 	f := s.log.begin(&connectorReloaded, []int{c.index}, "SIGHUP")
 	defer s.log.end(f)
-	return c.process.signal(syscall.SIGHUP)
+	return c.Process.Signal(syscall.SIGHUP)
 }
 
 // rotateConnector gives a connector another token in band: its configuration
 // must hold another one afterwards.
 func rotateConnector(ctx context.Context, s *system, random *rand.Rand) error {
 	c := s.own(random)
-	before, err := os.ReadFile(c.config)
+	before, err := os.ReadFile(c.Config)
 	if err != nil {
 		return fmt.Errorf("reading a connector's configuration: %w", err)
 	}
@@ -103,8 +104,8 @@ func rotateConnector(ctx context.Context, s *system, random *rand.Rand) error {
 	if err := s.rotate(ctx, c); err != nil {
 		return err
 	}
-	err = command.Until(ctx, recoveryLimit, poll, "the rotation of "+c.name, func() error {
-		after, err := os.ReadFile(c.config)
+	err = rig.Poll(ctx, recoveryLimit, poll, "the rotation of "+c.Name, func(context.Context) error {
+		after, err := os.ReadFile(c.Config)
 		if err == nil && bytes.Equal(before, after) {
 			err = errors.New("its configuration is as before")
 		}
@@ -120,5 +121,7 @@ func rotateConnector(ctx context.Context, s *system, random *rand.Rand) error {
 func (s *system) rotate(ctx context.Context, c *connector) error {
 	s.up.RLock()
 	defer s.up.RUnlock()
-	return s.admin.manage(ctx, http.MethodPost, "/connectors/"+c.id+"/rotate", struct{}{}, nil)
+	return persist(ctx, func() error {
+		return s.gateway.Admin.Manage(ctx, http.MethodPost, "/connectors/"+c.ID+"/rotate", struct{}{}, nil)
+	})
 }

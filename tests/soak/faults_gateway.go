@@ -3,10 +3,10 @@ package main
 import (
 	"context"
 	"math/rand/v2"
-	"net/http"
 	"time"
 
 	"github.com/postern-dev/postern/tests/command"
+	"github.com/postern-dev/postern/tests/upstream/play"
 )
 
 // reloadGateway gives the gateway another configuration, as `caddy reload` does.
@@ -18,7 +18,10 @@ func reloadGateway(ctx context.Context, s *system, _ *rand.Rand) error {
 	s.generation++
 	f := s.log.begin(&gatewayReloaded, nil, "generation %d", s.generation)
 	defer s.log.end(f)
-	if _, err := s.admin.call(ctx, http.MethodPost, "/load", "text/caddyfile", []byte(s.caddyfile())); err != nil && ctx.Err() == nil {
+	if err := s.gateway.Configure(s.configuration()); err != nil {
+		return err
+	}
+	if err := s.gateway.Reload(); err != nil && ctx.Err() == nil {
 		s.tally.find("the gateway does not reload: %v", err)
 	}
 	return nil
@@ -27,7 +30,7 @@ func reloadGateway(ctx context.Context, s *system, _ *rand.Rand) error {
 // restartGateway restarts the gateway as a service manager does.
 func restartGateway(ctx context.Context, s *system, _ *rand.Rand) error {
 	f, err := s.replaceGateway(ctx, &gatewayRestarted, "SIGTERM", func() error {
-		if err := s.gateway.terminate(time.Minute); err != nil {
+		if err := s.gateway.Process.Terminate(time.Minute); err != nil {
 			s.tally.find("%v", err)
 		}
 		return nil
@@ -42,7 +45,7 @@ func restartGateway(ctx context.Context, s *system, _ *rand.Rand) error {
 func killGateway(ctx context.Context, s *system, random *rand.Rand) error {
 	down := upTo(random, 4*time.Second)
 	f, err := s.replaceGateway(ctx, &gatewayKilled, "down for "+down.String(), func() error {
-		s.gateway.kill()
+		s.gateway.Process.Kill()
 		return command.Pause(ctx, down)
 	})
 	if err != nil {
@@ -59,7 +62,7 @@ func (s *system) replaceGateway(ctx context.Context, kind *faultKind, note strin
 	if err := end(); err != nil {
 		return nil, err
 	}
-	return f, s.restartGateway(ctx)
+	return f, s.gateway.Start(ctx)
 }
 
 // upTo returns a random time below limit, in milliseconds.
@@ -74,11 +77,11 @@ func killUpstream(ctx context.Context, s *system, random *rand.Rand) error {
 	f := s.log.begin(&upstreamKilled, behind, "model server %d", i)
 	_, _ = s.visit(ctx, i) // what it knows dies with it
 	s.deaths[i].Add(1)
-	s.servers[i].kill()
+	s.servers[i].Kill()
 	if err := command.Pause(ctx, upTo(random, 4*time.Second)); err != nil {
 		return err
 	}
-	if _, err := s.servers[i].start(true); err != nil {
+	if _, err := s.servers[i].StartAnnounced(); err != nil {
 		return err
 	}
 	s.log.end(f)
@@ -101,7 +104,7 @@ func makeKey(ctx context.Context, s *system, _ *rand.Rand) error {
 	defer s.up.RUnlock()
 	f := s.log.begin(&keyMade, nil, "")
 	defer s.log.end(f)
-	_, err := s.keys.create(ctx, s.admin)
+	_, err := s.keys.create(ctx, s.gateway)
 	return err
 }
 
@@ -115,11 +118,11 @@ func revokeKey(ctx context.Context, s *system, random *rand.Rand) error {
 	}
 	f := s.log.begin(&keyRevoked, nil, "%s", k.id)
 	defer s.log.end(f)
-	if err := k.revoke(ctx, s.admin); err != nil {
+	if err := k.revoke(ctx, s.gateway); err != nil {
 		return err
 	}
 	r := compose(random, s.nextID())
-	r.model, r.key, r.habit, r.End, r.fresh = one(random, one(random, s.groups)), k, reads, whole, true
+	r.model, r.key, r.habit, r.End, r.fresh = one(random, one(random, s.groups)), k, reads, play.Whole, true
 	o := s.clients.send(ctx, r)
 	for tries := 1; o.symptom == refused && tries < 3 && ctx.Err() == nil; tries++ { // a reload
 		o = s.clients.send(ctx, r)

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/postern-dev/postern/tests/rig"
 )
 
 // A key is an API key; it may have been revoked.
@@ -40,16 +42,19 @@ func (k *keyring) any(random *rand.Rand) *key {
 }
 
 // create makes a key and hands it to clients.
-func (k *keyring) create(ctx context.Context, a admin) (*key, error) {
+func (k *keyring) create(ctx context.Context, g *rig.Gateway) (*key, error) {
 	k.mu.Lock()
 	k.made++
 	name := fmt.Sprintf("soak-%d", k.made)
 	k.mu.Unlock()
-	var made struct{ ID, Key string }
-	if err := a.manage(ctx, http.MethodPost, "/keys", map[string]string{"name": name, "scope": "*"}, &made); err != nil {
+	fresh := &key{}
+	err := persist(ctx, func() (err error) {
+		fresh.id, fresh.secret, err = g.Key(ctx, name, "*")
+		return err
+	})
+	if err != nil {
 		return nil, err
 	}
-	fresh := &key{id: made.ID, secret: made.Key}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.keys = append(k.keys, fresh)
@@ -70,9 +75,9 @@ func (k *keyring) take() *key {
 }
 
 // revoke revokes a key.
-func (k *key) revoke(ctx context.Context, a admin) error {
+func (k *key) revoke(ctx context.Context, g *rig.Gateway) error {
 	k.mu.Lock()
 	k.revoked = time.Now()
 	k.mu.Unlock()
-	return a.manage(ctx, http.MethodDelete, "/keys/"+k.id, nil, nil)
+	return persist(ctx, func() error { return g.Admin.Manage(ctx, http.MethodDelete, "/keys/"+k.id, nil, nil) })
 }

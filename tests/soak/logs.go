@@ -24,17 +24,17 @@ func (s *system) logLines(from, until time.Time, connectors []int) []string {
 	var names []string
 	var lines []string
 	for _, i := range connectors {
-		names = append(names, s.connectors[i].id)
+		names = append(names, s.connectors[i].ID)
 	}
 	about := func(line []byte) bool {
 		return bytes.Contains(line, []byte(`"level":"error"`)) || bytes.Contains(line, []byte(`"level":"warn"`)) ||
 			slices.ContainsFunc(names, func(name string) bool { return bytes.Contains(line, []byte(name)) })
 	}
-	lines = append(lines, within(s.gateway.logPath, from, until, about)...)
+	lines = append(lines, within(s.gateway.Process.LogPath, from, until, about)...)
 	for _, i := range connectors {
-		if p := s.connectors[i].process; p != nil {
+		if p := s.connectors[i].Process; p != nil {
 			all := func([]byte) bool { return true }
-			lines = append(lines, within(p.logPath, from, until, all)...)
+			lines = append(lines, within(p.LogPath, from, until, all)...)
 		}
 	}
 	return lines

@@ -33,7 +33,7 @@ func (s *system) pulse(ctx context.Context) {
 	for command.Pause(ctx, pulseEvery) == nil {
 		sent := time.Now()
 		answered := make(chan error, 1)
-		go func() { answered <- beat(ctx, client, s.url) }()
+		go func() { answered <- beat(ctx, client, s.gateway.URL) }()
 		select {
 		case <-answered: // or refused, as while it is restarted
 			continue

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"github.com/postern-dev/postern/tests/upstream/play"
 )
 
 // A dialect is one of the three in which clients speak.
@@ -33,7 +35,7 @@ const (
 
 // A request is one of a client's, and how it is sent and read.
 type request struct {
-	script
+	play.Script
 	dialect  dialect
 	streamed bool
 	stored   bool // a response that the gateway keeps
@@ -53,7 +55,7 @@ func (r *request) kind() string {
 	if r.Tool {
 		s += " tool"
 	}
-	if r.End != whole {
+	if r.End != play.Whole {
 		s += fmt.Sprintf(" (the model %s)", r.End)
 	}
 	if r.habit != reads {
@@ -68,9 +70,9 @@ func one[T any](random *rand.Rand, from []T) T { return from[random.IntN(len(fro
 // compose makes up a request; who answers it and who asks is not its business.
 func compose(random *rand.Rand, id int64) *request {
 	r := &request{
-		script: script{
+		Script: play.Script{
 			ID: id, Tokens: 4 + random.IntN(40), Pace: time.Duration(random.IntN(30)) * time.Millisecond,
-			Tool: random.IntN(5) == 0, End: whole,
+			Tool: random.IntN(5) == 0, End: play.Whole,
 		},
 		dialect: one(random, dialects), streamed: random.IntN(3) > 0, stored: random.IntN(20) == 0,
 		habit: reads, fresh: random.IntN(2) == 0,
@@ -80,9 +82,9 @@ func compose(random *rand.Rand, id int64) *request {
 		// The connector takes a kept connection that ends at once for one that
 		// the model server had closed before, and sends the request again: this
 		// one dies later.
-		r.End, r.First = dies, 500*time.Millisecond
+		r.End, r.First = play.Dies, 500*time.Millisecond
 	case n < 40:
-		r.End = fails500
+		r.End = play.Fails
 	case n < 70: // a model that thinks, some for longer than the pings' interval
 		r.First = time.Duration(2+random.IntN(12)) * time.Second
 	case n < 110:
@@ -110,7 +112,7 @@ func (r *request) fill(tokens int) {
 
 // body is the request's body.
 func (r *request) body() []byte {
-	prompt := "Please do what follows. " + r.script.String()
+	prompt := "Please do what follows. " + r.Script.String()
 	more := ""
 	if r.streamed {
 		more = `,"stream":true`
@@ -119,18 +121,18 @@ func (r *request) body() []byte {
 	switch r.dialect {
 	case responses:
 		if r.Tool {
-			more += fmt.Sprintf(`,"tools":[{"type":"function","name":%q,"parameters":%s,"strict":false}]`, toolName, parameters)
+			more += fmt.Sprintf(`,"tools":[{"type":"function","name":%q,"parameters":%s,"strict":false}]`, play.ToolName, parameters)
 		}
-		return fmt.Appendf(nil, `{"model":%s,"input":%s,"store":%t%s}`, quote(r.model.name), quote(prompt), r.stored, more)
+		return fmt.Appendf(nil, `{"model":%q,"input":%q,"store":%t%s}`, r.model.name, prompt, r.stored, more)
 	case messages:
 		if r.Tool {
-			more += fmt.Sprintf(`,"tools":[{"name":%q,"input_schema":%s}]`, toolName, parameters)
+			more += fmt.Sprintf(`,"tools":[{"name":%q,"input_schema":%s}]`, play.ToolName, parameters)
 		}
-		return fmt.Appendf(nil, `{"model":%s,"max_tokens":4096,"messages":[{"role":"user","content":%s}]%s}`, quote(r.model.name), quote(prompt), more)
+		return fmt.Appendf(nil, `{"model":%q,"max_tokens":4096,"messages":[{"role":"user","content":%q}]%s}`, r.model.name, prompt, more)
 	default:
 		if r.Tool {
-			more += fmt.Sprintf(`,"tools":[{"type":"function","function":{"name":%q,"parameters":%s}}]`, toolName, parameters)
+			more += fmt.Sprintf(`,"tools":[{"type":"function","function":{"name":%q,"parameters":%s}}]`, play.ToolName, parameters)
 		}
-		return fmt.Appendf(nil, `{"model":%s,"messages":[{"role":"user","content":%s}]%s}`, quote(r.model.name), quote(prompt), more)
+		return fmt.Appendf(nil, `{"model":%q,"messages":[{"role":"user","content":%q}]%s}`, r.model.name, prompt, more)
 	}
 }

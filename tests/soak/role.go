@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -11,6 +10,7 @@ import (
 	"github.com/postern-dev/postern/connector/agent"
 	"github.com/postern-dev/postern/tests/agents"
 	"github.com/postern-dev/postern/tests/command"
+	"github.com/postern-dev/postern/tests/upstream/play"
 )
 
 // The roles of the processes of a run.
@@ -29,7 +29,7 @@ func program() command.Command {
 	return command.Command{Name: "soak", Roles: map[string]command.Role{
 		roleUpstream: func(ctx context.Context, _ io.Reader, out io.Writer) error {
 			context.AfterFunc(ctx, func() { os.Exit(0) }) // it has nothing to finish
-			return serveUpstream(os.Getenv(addressVariable), out)
+			return play.Serve(os.Getenv(addressVariable), out)
 		},
 		roleHost: hostConnectors,
 	}}
@@ -40,14 +40,9 @@ func program() command.Command {
 // begins to start them.
 func hostConnectors(ctx context.Context, in io.Reader, announce io.Writer) error {
 	logger := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	address, stop, err := agents.Profile()
-	if err != nil {
-		return err
-	}
-	defer stop()
 	// A connector that ends is to end soon: what it drains is counted.
 	options := func(n int) agent.Options {
 		return agent.Options{Logger: logger.With("number", n), DrainTimeout: 10 * time.Second}
 	}
-	return agents.Run(ctx, in, options, func() { fmt.Fprintln(announce, address) })
+	return agents.Run(ctx, in, announce, options)
 }

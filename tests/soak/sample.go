@@ -4,14 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/postern-dev/postern/tests/command"
+	"github.com/postern-dev/postern/tests/rig"
 )
 
 // The parts that are watched.
@@ -42,7 +41,7 @@ type sample struct {
 // sample takes one. While the gateway is being replaced there is an error.
 func (s *system) sample(ctx context.Context) (sample, error) {
 	result := sample{at: time.Now()}
-	list, err := s.admin.connectors(ctx)
+	list, err := s.gateway.Admin.Connectors(ctx)
 	if err != nil {
 		return result, err
 	}
@@ -54,11 +53,11 @@ func (s *system) sample(ctx context.Context) (sample, error) {
 			result.webSocket++
 		}
 	}
-	if result.parts[partGateway], err = useOf(ctx, s.gateway.pid(), s.admin); err != nil {
+	if result.parts[partGateway], err = useOf(ctx, s.gateway.Process, s.gateway.Admin); err != nil {
 		return result, err
 	}
 	for _, h := range s.hosts {
-		u, err := useOf(ctx, h.process.pid(), h.admin)
+		u, err := useOf(ctx, h.process, h.admin)
 		if err != nil {
 			return result, err
 		}
@@ -66,7 +65,7 @@ func (s *system) sample(ctx context.Context) (sample, error) {
 	}
 	for _, c := range s.connectors[:s.o.Real] {
 		// One that is being replaced occupies nothing.
-		if u, err := useOf(ctx, c.process.pid(), ""); err == nil {
+		if u, err := useOf(ctx, c.Process, ""); err == nil {
 			result.parts[partOwn].add(u)
 		}
 	}
@@ -86,15 +85,11 @@ const sampleLimit = 3 * time.Second
 
 // useOf reads what a process occupies; its goroutines if it has an admin
 // endpoint.
-func useOf(ctx context.Context, pid int, a admin) (u use, err error) {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return use{}, fmt.Errorf("reading the memory of a process: %w", err)
-	}
-	if u.rss, err = kilobytes(string(status), "VmRSS:"); err != nil {
+func useOf(ctx context.Context, p *rig.Process, a rig.Admin) (u use, err error) {
+	if u.rss, err = p.Kilobytes("status", "VmRSS:"); err != nil {
 		return use{}, err
 	}
-	files, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	files, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.Pid()))
 	if err != nil {
 		return use{}, fmt.Errorf("counting the files of a process: %w", err)
 	}
@@ -102,20 +97,9 @@ func useOf(ctx context.Context, pid int, a admin) (u use, err error) {
 	if a != "" {
 		ctx, cancel := context.WithTimeout(ctx, sampleLimit)
 		defer cancel()
-		u.goroutines, err = a.goroutines(ctx)
+		u.goroutines, err = a.Goroutines(ctx)
 	}
 	return u, err
-}
-
-// kilobytes returns the number of the line that begins with the label, as in
-// "VmRSS:    1234 kB".
-func kilobytes(text, label string) (int, error) {
-	for line := range strings.Lines(text) {
-		if fields := strings.Fields(line); len(fields) == 3 && fields[0] == label && fields[2] == "kB" {
-			return strconv.Atoi(fields[1])
-		}
-	}
-	return 0, fmt.Errorf("there is no line %q", label)
 }
 
 // String is the sample in one line.
@@ -162,16 +146,12 @@ func (s *system) atRest(ctx context.Context, name string) (m sample, heaps [part
 	if err := command.Pause(ctx, min(10*time.Second, s.o.Length/12)); err != nil {
 		return m, heaps, err
 	}
-	err = command.Until(ctx, startLimit, poll, "a sample at rest", func() error {
+	err = rig.Poll(ctx, rig.StartLimit, poll, "a sample at rest", func(ctx context.Context) error {
 		if heaps, err = s.heaps(ctx); err != nil {
 			return err
 		}
-		profile, err := s.admin.call(ctx, http.MethodGet, "/debug/pprof/heap", "", nil)
-		if err != nil {
+		if err := s.gateway.Admin.Save(ctx, "heap", filepath.Join(s.rig.Dir, "heap-"+name+".pprof")); err != nil {
 			return err
-		}
-		if err := os.WriteFile(filepath.Join(s.dir, "heap-"+name+".pprof"), profile, 0o600); err != nil {
-			return fmt.Errorf("saving a profile: %w", err)
 		}
 		m, err = s.sample(ctx)
 		return err
@@ -181,15 +161,14 @@ func (s *system) atRest(ctx context.Context, name string) (m sample, heaps [part
 
 // heaps returns what the heaps hold after a collection.
 func (s *system) heaps(ctx context.Context) (heaps [parts]int, err error) {
-	if heaps[partGateway], err = s.admin.heap(ctx); err != nil {
-		return heaps, err
+	add := func(part int, a rig.Admin) error {
+		heap, err := a.Heap(ctx, true)
+		heaps[part] += int(heap.Live)
+		return err
 	}
-	for _, h := range s.hosts {
-		n, err := h.admin.heap(ctx)
-		if err != nil {
-			return heaps, err
-		}
-		heaps[partHosts] += n
+	err = add(partGateway, s.gateway.Admin)
+	for i := 0; i < len(s.hosts) && err == nil; i++ {
+		err = add(partHosts, s.hosts[i].admin)
 	}
-	return heaps, nil
+	return heaps, err
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/tests/command"
+	"github.com/postern-dev/postern/tests/rig"
 )
 
 // soak runs everything. With an error it returns what there is so far.
@@ -19,47 +20,37 @@ func soak(ctx context.Context, o options) (r *report, err error) {
 		return nil, err
 	}
 	r = &report{o: o, tally: s.tally, log: s.log, history: &history{began: time.Now()}}
-	defer func() { s.close(err != nil || r.failure() != nil) }()
+	defer func() { err = errors.Join(err, s.close(err != nil || r.failure() != nil)) }()
 	if err := s.start(ctx); err != nil {
-		return nil, explain(ctx, err)
+		return nil, command.Explain(ctx, err)
 	}
 	h := r.history
 	if h.before, h.heapBefore, err = s.atRest(ctx, "before"); err != nil {
-		return nil, explain(ctx, err)
+		return nil, command.Explain(ctx, err)
 	}
 	command.Progress("at rest: %s", h.before)
 	h.began = time.Now()
 	h.steady = h.began.Add(o.Length * 11 / 20)
 	if err := s.stress(ctx, h); err != nil {
-		return r, explain(ctx, err)
+		return r, command.Explain(ctx, err)
 	}
 	command.Progress("waiting for rest")
 	if err := s.rest(ctx, restLimit); err != nil {
-		return r, explain(ctx, err)
+		return r, command.Explain(ctx, err)
 	}
 	if h.after, h.heapAfter, err = s.atRest(ctx, "after"); err != nil {
-		return r, explain(ctx, err)
+		return r, command.Explain(ctx, err)
 	}
 	command.Progress("at rest: %s", h.after)
 	r.complete = true
 	return r, nil
 }
 
-// explain returns why the run was ended, if it was, instead of what failed
-// because of that.
-func explain(ctx context.Context, err error) error {
-	// That a process has ended may be known a moment after its connections are.
-	if cause := command.Pause(ctx, 200*time.Millisecond); cause != nil && !errors.Is(err, cause) {
-		return fmt.Errorf("%w (first seen as: %w)", cause, err)
-	}
-	return err
-}
-
 // stress sends requests and makes faults for the length of the run, and returns
 // when the last request has ended.
 func (s *system) stress(ctx context.Context, h *history) error {
 	release := make(chan struct{})
-	s.clients = newClients(s.url, release)
+	s.clients = newClients(s.gateway.URL, release)
 	lanes, err := s.availableLanes(ctx)
 	if err != nil {
 		return err
@@ -96,10 +87,10 @@ func (s *system) stress(ctx context.Context, h *history) error {
 
 // availableLanes are the lanes with what this build of the gateway can do.
 func (s *system) availableLanes(ctx context.Context) ([]lane, error) {
-	var status *statusError
-	err := s.admin.manage(ctx, http.MethodGet, "/connectors/"+s.connectors[0].id+"/rotate", nil, nil)
+	var status *rig.StatusError
+	err := s.gateway.Admin.Manage(ctx, http.MethodGet, "/connectors/"+s.connectors[0].ID+"/rotate", nil, nil)
 	if err == nil || !errors.As(err, &status) {
 		return nil, fmt.Errorf("asking whether tokens can be rotated: %w", err)
 	}
-	return s.lanes(status.status == http.StatusMethodNotAllowed), nil
+	return s.lanes(status.Status == http.StatusMethodNotAllowed), nil
 }

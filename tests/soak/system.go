@@ -2,18 +2,19 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/postern-dev/postern/tests/command"
-	"github.com/postern-dev/postern/tests/proc"
+	"github.com/postern-dev/postern/tests/rig"
 )
 
 // How many of each there are.
@@ -29,23 +30,17 @@ const grace = 30 * time.Second
 
 // A system is everything that a run has started.
 type system struct {
-	o     options
-	dir   string
-	bin   string
-	ports *rand.Rand
-	taken map[int]bool
-	fail  context.CancelCauseFunc
+	o    options
+	rig  *rig.Rig
+	fail context.CancelCauseFunc
 
-	gateway    *process
+	gateway    *rig.Gateway
 	up         sync.RWMutex // locked while the gateway is being replaced
-	admin      admin
-	url        string // http://127.0.0.1:port
-	udp        string // host:port
 	reloading  sync.Mutex
 	generation int // of the gateway's configuration
 
-	servers    []*process // model servers
-	addresses  []string   // theirs
+	servers    []*rig.Process // model servers
+	addresses  []string       // theirs
 	deaths     [upstreams]atomic.Int32
 	hosts      []*host
 	relays     []*relay
@@ -69,27 +64,17 @@ func (s *system) nextID() int64 { return s.lastID.Add(1) }
 // newSystem makes a system without processes. The context that it returns ends
 // with the cause when one of its processes ends unasked.
 func newSystem(ctx context.Context, o options) (context.Context, *system, error) {
-	s := &system{o: o, ports: o.random('p'), taken: map[int]bool{}, log: &faultLog{}, seen: map[int64]sighting{}}
-	s.tally = newTally(s.log, s.logLines)
-	root, err := proc.Root()
-	if err != nil && o.Bin == "" {
-		return nil, nil, err
-	}
-	if s.bin, err = filepath.Abs(o.Bin); o.Bin == "" {
-		s.bin = filepath.Join(root, "bin")
-	}
+	dir, err := folder(o.Keep)
 	if err != nil {
-		return nil, nil, fmt.Errorf("finding the binaries: %w", err)
-	}
-	for _, name := range []string{"caddy", "connector"} {
-		if _, err := os.Stat(filepath.Join(s.bin, name)); err != nil {
-			return nil, nil, fmt.Errorf("%s is missing; build it with ./xcaddy.sh: %w", name, err)
-		}
-	}
-	if s.dir, err = folder(o.Keep); err != nil {
 		return nil, nil, err
 	}
+	s := &system{o: o, log: &faultLog{}, seen: map[int64]sighting{}}
+	s.tally = newTally(s.log, s.logLines)
 	ctx, s.fail = context.WithCancelCause(ctx)
+	if s.rig, err = rig.New(rig.Options{Dir: dir, Bin: o.Bin, Ended: s.fail}); err != nil {
+		s.fail(err)
+		return nil, nil, errors.Join(err, os.Remove(dir))
+	}
 	return ctx, s, nil
 }
 
@@ -106,11 +91,6 @@ func folder(keep string) (string, error) {
 		return "", fmt.Errorf("creating the folder for logs: %w", err)
 	}
 	return filepath.Abs(keep)
-}
-
-// process makes a process that is not started yet.
-func (s *system) process(name string, make func() *exec.Cmd) *process {
-	return &process{name: name, dir: s.dir, logPath: filepath.Join(s.dir, name+".log"), make: make, fail: s.fail}
 }
 
 // start starts everything, and returns when all connectors are online.
@@ -136,15 +116,18 @@ func (s *system) start(ctx context.Context) error {
 // startUpstreams starts the model servers.
 func (s *system) startUpstreams(context.Context) error {
 	for i := range upstreams {
-		address, err := s.freeAddr()
+		address, err := rig.FreeAddr()
 		if err != nil {
 			return err
 		}
-		p := s.process(fmt.Sprintf("model-server-%d", i), func() *exec.Cmd {
+		p, err := s.rig.Process(fmt.Sprintf("model-server-%d", i), func() *exec.Cmd {
 			return program().InRole(roleUpstream, addressVariable+"="+address)
 		})
+		if err != nil {
+			return err
+		}
 		s.servers, s.addresses = append(s.servers, p), append(s.addresses, address)
-		if _, err := p.start(true); err != nil {
+		if _, err := p.StartAnnounced(); err != nil {
 			return err
 		}
 	}
@@ -152,92 +135,62 @@ func (s *system) startUpstreams(context.Context) error {
 }
 
 // startGateway starts the gateway for the first time.
-func (s *system) startGateway(ctx context.Context) error {
-	var at [3]string
-	for i := range at {
-		var err error
-		if at[i], err = s.freeAddr(); err != nil {
-			return err
-		}
-	}
-	s.admin, s.url, s.udp = admin(at[0]), "http://"+at[1], at[2]
-	caddyfile := filepath.Join(s.dir, "Caddyfile")
-	s.gateway = s.process("gateway", func() *exec.Cmd {
-		return exec.Command(filepath.Join(s.bin, "caddy"), "run", "--config", caddyfile, "--adapter", "caddyfile")
-	})
-	if err := os.WriteFile(caddyfile, []byte(s.caddyfile()), 0o600); err != nil {
-		return fmt.Errorf("writing the Caddyfile: %w", err)
-	}
-	return s.restartGateway(ctx)
-}
-
-// restartGateway starts the gateway, which is not running, and waits until it
-// serves.
-func (s *system) restartGateway(ctx context.Context) error {
-	if _, err := s.gateway.start(false); err != nil {
+func (s *system) startGateway(ctx context.Context) (err error) {
+	if s.gateway, err = s.rig.Gateway(s.configuration()); err != nil {
 		return err
 	}
-	return command.Until(ctx, startLimit, poll, "the start of the gateway", func() error {
-		if _, err := s.admin.online(ctx); err != nil {
-			return err
-		}
-		conn, err := net.DialTimeout("tcp", s.url[len("http://"):], time.Second)
-		if err != nil {
-			return err
-		}
-		return conn.Close()
-	})
+	return s.gateway.Start(ctx)
 }
 
-// caddyfile is the gateway's configuration. Each generation of it differs in
-// two values that matter little.
-func (s *system) caddyfile() string {
-	return fmt.Sprintf(`{
-	admin %s
-	persist_config off
-	auto_https off
-	metrics
-	grace_period %s
-	model_gateway {
-		listen %s
-		public %s
-		storage bolt %s
+// configuration is the gateway's. Each generation of it differs in two values
+// that matter little.
+func (s *system) configuration() rig.GatewayOptions {
+	return rig.GatewayOptions{
+		Global: "metrics", Grace: grace,
+		Model: fmt.Sprintf("connect_wait %ds\nkeep_alive %ds", 3+s.generation%2, 5+s.generation%3),
 	}
 }
-%s {
-	bind 127.0.0.1
-	model_gateway {
-		connect_wait %ds
-		keep_alive %ds
+
+// persist calls what changes something at the gateway, and again if it gets no
+// answer: a reload replaces Caddy's admin endpoint, which loses connections that
+// are just being made. All such changes may be made twice.
+func persist(ctx context.Context, change func() error) error {
+	err := change()
+	var answered *rig.StatusError
+	for tries := 1; err != nil && tries < 3 && !errors.As(err, &answered) && command.Pause(ctx, 200*time.Millisecond) == nil; tries++ {
+		err = change()
 	}
+	return err
 }
-`, s.admin, grace, s.udp, s.udp, filepath.Join(s.dir, "gateway.db"), s.url, 3+s.generation%2, 5+s.generation%3)
+
+var inflightPattern = regexp.MustCompile(`(?m)^postern_inflight_requests\{[^}]*\} (\d+)`)
+
+// inflight sums what the gateway reports of requests that run.
+func (s *system) inflight(ctx context.Context) (sum int, err error) {
+	page, err := s.gateway.Admin.Metrics(ctx)
+	if err != nil {
+		return 0, err
+	}
+	for _, m := range inflightPattern.FindAllStringSubmatch(page, -1) {
+		n, err := strconv.Atoi(m[1])
+		if err != nil {
+			return 0, fmt.Errorf("reading a metric: %w", err)
+		}
+		sum += n
+	}
+	return sum, nil
 }
 
 // close ends all processes and removes the folder, unless it is to be kept.
-func (s *system) close(keep bool) {
+func (s *system) close(keep bool) error {
 	defer s.fail(nil)
 	for _, r := range s.relays {
 		r.close()
 	}
-	all := append([]*process{}, s.servers...)
-	for _, c := range s.connectors {
-		if c.process != nil {
-			all = append(all, c.process)
-		}
+	err := s.rig.Close()
+	if keep || err != nil || s.o.Keep != "" {
+		command.Progress("the logs are in %s", s.rig.Dir)
+		return err
 	}
-	for _, h := range s.hosts {
-		all = append(all, h.process)
-	}
-	if s.gateway != nil {
-		all = append(all, s.gateway)
-	}
-	for _, p := range all {
-		p.kill()
-	}
-	if keep || s.o.Keep != "" {
-		command.Progress("the logs are in %s", s.dir)
-		return
-	}
-	_ = os.RemoveAll(s.dir) // a folder of temporary files
+	return os.RemoveAll(s.rig.Dir)
 }

@@ -8,7 +8,8 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/postern-dev/postern/tests/command"
+	"github.com/postern-dev/postern/tests/rig"
+	"github.com/postern-dev/postern/tests/upstream/play"
 )
 
 // A sighting is where a request was seen.
@@ -22,11 +23,11 @@ type sighting struct {
 // answered it: what may have reached one must not be sent again, unless that
 // one has been killed since.
 func (s *system) visit(ctx context.Context, server int) (running int, err error) {
-	body, err := admin(s.addresses[server]).call(ctx, http.MethodGet, reportPath, "", nil)
+	body, err := rig.Admin(s.addresses[server]).Call(ctx, http.MethodGet, play.ReportPath, nil)
 	if err != nil {
 		return 0, err
 	}
-	var r upstreamReport
+	var r play.Report
 	if err := json.Unmarshal(body, &r); err != nil {
 		return 0, fmt.Errorf("reading what a model server tells: %w", err)
 	}
@@ -59,9 +60,9 @@ const restLimit = 2 * time.Minute
 // rest waits until nothing runs anywhere and all connectors are online. That
 // it does not come to that is a finding.
 func (s *system) rest(ctx context.Context, limit time.Duration) error {
-	err := command.Until(ctx, limit, poll, "rest", func() error {
+	err := rig.Poll(ctx, limit, poll, "rest", func(ctx context.Context) error {
 		atModels := s.visitAll(ctx)
-		inGateway, err := s.admin.inflight(ctx)
+		inGateway, err := s.inflight(ctx)
 		if err == nil && atModels+inGateway > 0 {
 			err = fmt.Errorf("models answer %d requests, the gateway has %d, and no client waits", atModels, inGateway)
 		}

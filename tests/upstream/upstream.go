@@ -21,7 +21,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/postern-dev/postern/tests/proc"
+	"github.com/postern-dev/postern/tests/harness"
 )
 
 // A Handler answers one request. After it returns the connection is used for
@@ -55,7 +55,7 @@ type Server struct {
 // Start starts a server that ends with the test.
 func Start(t testing.TB) *Server {
 	t.Helper()
-	return StartAt(t, proc.FreeAddr(t))
+	return StartAt(t, harness.FreeAddr(t))
 }
 
 // StartAt starts a server on a given address: one that was down may come back.
@@ -116,7 +116,7 @@ func (s *Server) Gone(model string) []time.Time {
 // WaitRunning waits until n requests are being answered.
 func (s *Server) WaitRunning(t testing.TB, n int) {
 	t.Helper()
-	proc.Poll(t, 10*time.Second, fmt.Sprintf("having %d running requests at the upstream", n), func(context.Context) error {
+	harness.Poll(t, 10*time.Second, fmt.Sprintf("having %d running requests at the upstream", n), func(context.Context) error {
 		if got := s.Running(); got != n {
 			return fmt.Errorf("there are %d", got)
 		}

@@ -3,8 +3,10 @@
 package lab
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"sync/atomic"
 )
 
@@ -27,49 +29,84 @@ type Lab struct {
 	device string // of the WAN in the gateway's namespace
 }
 
+// Missing returns what a lab needs and this machine has not. Packets of TCP can
+// only be lost below the sockets.
+func Missing() error {
+	if os.Getuid() != 0 {
+		return errors.New("root, for network namespaces")
+	}
+	for tool, from := range map[string]string{"ip": "iproute2", "nft": "nftables"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			return fmt.Errorf("%s, which is in Debian's package %s", tool, from)
+		}
+	}
+	if _, err := os.Stat("/dev/net/tun"); err != nil {
+		return errors.New("TUN devices, /dev/net/tun")
+	}
+	return nil
+}
+
 // labs counts those of this process: they share the gateway's namespace.
 var labs atomic.Int32
 
-// New makes a lab that ends with the test.
-func New(t TB) *Lab {
-	t.Helper()
+// New makes a lab.
+func New() (l *Lab, err error) {
 	n := labs.Add(1)
-	l := &Lab{net: fmt.Sprintf("10.%d.%d", 99+n/256, n%256), device: fmt.Sprintf("wan%d", n)}
+	l = &Lab{net: fmt.Sprintf("10.%d.%d", 99+n/256, n%256), device: fmt.Sprintf("wan%d", n)}
+	defer func() {
+		if err != nil {
+			l.Close()
+		}
+	}()
 	l.GatewayAddress, l.RouterAddress = l.net+".1", l.net+".2"
 	for _, namespace := range []struct {
 		at   **Namespace
 		make func() (*Namespace, error)
 	}{{&l.Gateway, own}, {&l.Router, newNamespace}, {&l.Home, newNamespace}} {
-		made, err := namespace.make()
-		if err != nil {
-			t.Fatal(err)
+		if *namespace.at, err = namespace.make(); err != nil {
+			return l, err
 		}
-		t.Cleanup(made.close)
-		*namespace.at = made
 	}
-	l.WAN = newWire(t, end{l.Router, "wan"}, end{l.Gateway, l.device})
-	l.LAN = newWire(t, end{l.Home, "lan"}, end{l.Router, "lan"})
-	// A device's queue is short by default: a storm of handshakes would be lost
-	// before it reaches the line.
-	l.Gateway.IP(t, "address add "+l.GatewayAddress+"/24 dev "+l.device, "link set "+l.device+" txqueuelen 20000 up")
-	l.Router.IP(t, "address add "+l.RouterAddress+"/24 dev wan", "link set wan txqueuelen 20000 up",
-		"address add "+RouterLAN+"/24 dev lan", "link set lan txqueuelen 20000 up")
-	l.Home.IP(t, "link set lo up", "address add "+HomeLAN+"/24 dev lan", "link set lan txqueuelen 20000 up",
-		"route add default via "+RouterLAN)
-	l.route(t)
-	return l
+	if l.WAN, err = newWire(end{l.Router, "wan"}, end{l.Gateway, l.device}); err != nil {
+		return l, err
+	}
+	if l.LAN, err = newWire(end{l.Home, "lan"}, end{l.Router, "lan"}); err != nil {
+		return l, err
+	}
+	return l, errors.Join(
+		// A device's queue is short by default: a storm of handshakes would be lost
+		// before it reaches the line.
+		l.Gateway.IP("address add "+l.GatewayAddress+"/24 dev "+l.device, "link set "+l.device+" txqueuelen 20000 up"),
+		l.Router.IP("address add "+l.RouterAddress+"/24 dev wan", "link set wan txqueuelen 20000 up",
+			"address add "+RouterLAN+"/24 dev lan", "link set lan txqueuelen 20000 up"),
+		l.Home.IP("link set lo up", "address add "+HomeLAN+"/24 dev lan", "link set lan txqueuelen 20000 up",
+			"route add default via "+RouterLAN),
+		l.route(),
+	)
+}
+
+// Close ends the lines. What still runs in the namespaces goes on.
+func (l *Lab) Close() {
+	for _, w := range []*Wire{l.LAN, l.WAN} {
+		if w != nil {
+			w.close()
+		}
+	}
+	for _, n := range []*Namespace{l.Home, l.Router, l.Gateway} {
+		if n != nil {
+			n.close()
+		}
+	}
 }
 
 // route makes the router one, with a NAT that gives each flow a random port
 // and lets nothing in that was not asked for.
-func (l *Lab) route(t TB) {
-	t.Helper()
-	var err error
+func (l *Lab) route() (err error) {
 	l.Router.Do(func() { err = os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0) })
 	if err != nil {
-		t.Fatalf("making the router forward: %v", err)
+		return fmt.Errorf("making the router forward: %w", err)
 	}
-	l.Router.Run(t, "nft", "-f", "-", `
+	return l.Router.Run("nft", "-f", "-", `
 table ip box {
 	chain nat {
 		type nat hook postrouting priority srcnat
@@ -90,33 +127,29 @@ table ip box {
 // Rebind makes the NAT forget its mappings, as a box does that was switched off
 // and on: what is on its way in is lost, and the next packet out gets another
 // port.
-func (l *Lab) Rebind(t TB) {
-	t.Helper()
-	var err error
+func (l *Lab) Rebind() (err error) {
 	l.Router.Do(func() { err = flushConntrack() })
-	if err != nil {
-		t.Fatalf("making the NAT forget: %v", err)
-	}
+	return err
 }
 
 // Move takes home to its n-th other network, with an address of its own and
 // another one for the router on the WAN, as a laptop goes from the cable to a
 // telephone's hot spot: it has the new network before it leaves the old one.
-func (l *Lab) Move(t TB, n int) {
-	t.Helper()
+func (l *Lab) Move(n int) error {
 	router, home := fmt.Sprintf("192.168.%d.1", 7+n), fmt.Sprintf("192.168.%d.2", 7+n)
-	l.Router.IP(t, "address add "+router+"/24 dev lan")
-	l.Home.IP(t, "address add "+home+"/24 dev lan", "route replace default via "+router+" src "+home,
-		fmt.Sprintf("address del 192.168.%d.2/24 dev lan", 6+n))
-	l.Router.IP(t, "address flush dev wan", fmt.Sprintf("address add %s.%d/24 dev wan", l.net, 2+n))
-	l.Rebind(t)
+	return errors.Join(
+		l.Router.IP("address add "+router+"/24 dev lan"),
+		l.Home.IP("address add "+home+"/24 dev lan", "route replace default via "+router+" src "+home,
+			fmt.Sprintf("address del 192.168.%d.2/24 dev lan", 6+n)),
+		l.Router.IP("address flush dev wan", fmt.Sprintf("address add %s.%d/24 dev wan", l.net, 2+n)),
+		l.Rebind(),
+	)
 }
 
 // Spread makes the NAT use many addresses, so that the gateway sees flows from
 // many places.
-func (l *Lab) Spread(t TB) {
-	t.Helper()
-	l.Router.Run(t, "nft", "-f", "-", fmt.Sprintf(`
+func (l *Lab) Spread() error {
+	return l.Router.Run("nft", "-f", "-", fmt.Sprintf(`
 flush chain ip box nat
 add rule ip box nat oifname "wan" snat to jhash udp sport mod 250 map { %s }
 `, l.pool(250)))

@@ -67,8 +67,7 @@ func (n *Namespace) Do(f func()) {
 
 // Run runs a command in the namespace. Its input is in the last argument if that
 // has lines.
-func (n *Namespace) Run(t TB, name string, args ...string) {
-	t.Helper()
+func (n *Namespace) Run(name string, args ...string) error {
 	input := ""
 	if last := len(args) - 1; strings.Contains(args[last], "\n") {
 		input, args = args[last], args[:last]
@@ -81,14 +80,17 @@ func (n *Namespace) Run(t TB, name string, args ...string) {
 		out, err = cmd.CombinedOutput()
 	})
 	if err != nil {
-		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+		return fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, out)
 	}
+	return nil
 }
 
 // IP runs commands of ip(8) in the namespace.
-func (n *Namespace) IP(t TB, commands ...string) {
-	t.Helper()
+func (n *Namespace) IP(commands ...string) error {
 	for _, command := range commands {
-		n.Run(t, "ip", strings.Fields(command)...)
+		if err := n.Run("ip", strings.Fields(command)...); err != nil {
+			return err
+		}
 	}
+	return nil
 }

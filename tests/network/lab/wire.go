@@ -34,6 +34,7 @@ type Conditions struct {
 type Wire struct {
 	conditions atomic.Pointer[Conditions]
 	lost       atomic.Int64
+	close      func()
 
 	mu  sync.Mutex
 	tap func(p Packet, out bool)
@@ -46,20 +47,27 @@ type end struct {
 }
 
 // newWire connects two namespaces by devices, which are down.
-func newWire(t TB, first, second end) *Wire {
-	t.Helper()
+func newWire(first, second end) (*Wire, error) {
 	w := &Wire{}
 	w.Set(Conditions{})
-	a, b := openTUN(t, first), openTUN(t, second)
+	a, err := openTUN(first)
+	if err != nil {
+		return nil, err
+	}
+	b, err := openTUN(second)
+	if err != nil {
+		a.Close()
+		return nil, err
+	}
 	var pumps sync.WaitGroup
 	pumps.Go(func() { w.pump(a, b, true) })
 	pumps.Go(func() { w.pump(b, a, false) })
-	t.Cleanup(func() {
+	w.close = func() {
 		a.Close()
 		b.Close()
 		pumps.Wait()
-	})
-	return w
+	}
+	return w, nil
 }
 
 // Set changes the line.
@@ -123,7 +131,7 @@ func (w *Wire) pump(from, to *os.File, out bool) {
 // hurry puts the calling goroutine before all else that runs here: a real line is
 // no slower because a machine at its end is busy. The goroutine ends that itself: a
 // thread that ended with it would take along, as its parent, all processes that
-// other tests have started from it before (see package proc).
+// other tests have started from it before (see package rig).
 func hurry() (end func()) {
 	runtime.LockOSThread()
 	thread := unix.Gettid()
@@ -144,15 +152,14 @@ func (w *Wire) show(p Packet, out bool) {
 }
 
 // openTUN makes a device. It is gone when the file is closed.
-func openTUN(t TB, e end) *os.File {
-	t.Helper()
+func openTUN(e end) (*os.File, error) {
 	var fd int
 	var err error
 	e.in.Do(func() { fd, err = tun(e.device) })
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
-	return os.NewFile(uintptr(fd), "tun "+e.device)
+	return os.NewFile(uintptr(fd), "tun "+e.device), nil
 }
 
 func tun(device string) (int, error) {

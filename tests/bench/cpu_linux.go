@@ -2,27 +2,10 @@ package main
 
 import (
 	"fmt"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
-
-// attributes makes the kernel kill a child whose parent has gone without ending
-// it.
-func attributes() *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-}
-
-// monotonic returns the time of a clock that all processes of this machine
-// share and nobody sets, in nanoseconds.
-func monotonic() int64 {
-	var t unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
-		panic(err) // every Linux has this clock
-	}
-	return t.Nano()
-}
 
 // cpuTime returns the CPU time of all threads that a process has and had, in
 // nanoseconds: finer than the hundredths of a second in /proc/PID/stat.

@@ -1,4 +1,4 @@
-package main
+package rig
 
 import (
 	"bytes"
@@ -13,16 +13,25 @@ import (
 	"time"
 )
 
-// An admin is the address of an endpoint that has Go's profiling pages: Caddy's
+// An Admin is the address of an endpoint that has Go's profiling pages: Caddy's
 // admin endpoint, or the one of a profiled connector.
-type admin string
+type Admin string
 
 // adminClient keeps no connections: an idle one would be two goroutines more.
 var adminClient = &http.Client{Timeout: 2 * time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}
 
-// call sends a request, with a JSON body if there is one, and returns the
-// answer's body. A status other than 2xx is an error.
-func (a admin) call(ctx context.Context, method, path string, body any) ([]byte, error) {
+// A StatusError is an answer with a status other than 2xx.
+type StatusError struct {
+	Status int
+	Text   string
+}
+
+// Error implements error.
+func (e *StatusError) Error() string { return fmt.Sprintf("status %d: %.300s", e.Status, e.Text) }
+
+// Call sends a request, with a JSON body unless it is nil, and returns the
+// answer's body.
+func (a Admin) Call(ctx context.Context, method, path string, body any) ([]byte, error) {
 	var payload io.Reader
 	if body != nil {
 		b, err := json.Marshal(body)
@@ -48,15 +57,15 @@ func (a admin) call(ctx context.Context, method, path string, body any) ([]byte,
 		return nil, fmt.Errorf("reading the answer to %s %s: %w", method, path, err)
 	}
 	if resp.StatusCode/100 != 2 {
-		return nil, fmt.Errorf("%s %s: %s: %.300s", method, path, resp.Status, answer)
+		return nil, fmt.Errorf("%s %s: %w", method, path, &StatusError{resp.StatusCode, string(answer)})
 	}
 	return answer, nil
 }
 
-// manage calls the gateway's management API and decodes the answer into what is
+// Manage calls the gateway's management API and decodes the answer into what is
 // not nil.
-func (a admin) manage(ctx context.Context, method, path string, body, into any) error {
-	answer, err := a.call(ctx, method, "/model_gateway"+path, body)
+func (a Admin) Manage(ctx context.Context, method, path string, body, into any) error {
+	answer, err := a.Call(ctx, method, "/model_gateway"+path, body)
 	if err != nil || into == nil {
 		return err
 	}
@@ -66,9 +75,36 @@ func (a admin) manage(ctx context.Context, method, path string, body, into any) 
 	return nil
 }
 
-// goroutines returns how many there are.
-func (a admin) goroutines(ctx context.Context) (int, error) {
-	page, err := a.call(ctx, http.MethodGet, "/debug/pprof/goroutine?debug=1", nil)
+// A Listed is a connector as the gateway lists it.
+type Listed struct{ ID, Name, State, Transport string }
+
+// Connectors lists the gateway's connectors.
+func (a Admin) Connectors(ctx context.Context) (list []Listed, err error) {
+	err = a.Manage(ctx, http.MethodGet, "/connectors", nil, &list)
+	return list, err
+}
+
+// ExpectOnline returns an error unless n connectors are online.
+func (a Admin) ExpectOnline(ctx context.Context, n int) error {
+	var status struct {
+		Connectors struct{ Online int } `json:"connectors"`
+	}
+	err := a.Manage(ctx, http.MethodGet, "/status", nil, &status)
+	if got := status.Connectors.Online; err == nil && got != n {
+		err = fmt.Errorf("%d of %d connectors are online", got, n)
+	}
+	return err
+}
+
+// Metrics returns what Caddy's /metrics shows.
+func (a Admin) Metrics(ctx context.Context) (string, error) {
+	page, err := a.Call(ctx, http.MethodGet, "/metrics", nil)
+	return string(page), err
+}
+
+// Goroutines returns how many there are.
+func (a Admin) Goroutines(ctx context.Context) (int, error) {
+	page, err := a.Call(ctx, http.MethodGet, "/debug/pprof/goroutine?debug=1", nil)
 	if err != nil {
 		return 0, err
 	}
@@ -76,30 +112,30 @@ func (a admin) goroutines(ctx context.Context) (int, error) {
 	return int(n), err
 }
 
-// heap is the Go runtime's account of a process.
-type heap struct {
+// A Heap is the Go runtime's account of a process.
+type Heap struct {
 	Mallocs int64 // objects allocated since it started
 	Bytes   int64 // bytes allocated since it started
 	Live    int64 // bytes of objects in the heap
 	Stacks  int64 // bytes of stacks
 }
 
-// heapOf reads the account; collect runs the garbage collector before.
-func (a admin) heapOf(ctx context.Context, collect bool) (heap, error) {
+// Heap reads the account; collect runs the garbage collector before.
+func (a Admin) Heap(ctx context.Context, collect bool) (Heap, error) {
 	path := "/debug/pprof/heap?debug=1"
 	if collect {
 		path += "&gc=1"
 	}
-	page, err := a.call(ctx, http.MethodGet, path, nil)
+	page, err := a.Call(ctx, http.MethodGet, path, nil)
 	if err != nil {
-		return heap{}, err
+		return Heap{}, err
 	}
 	return parseHeap(page)
 }
 
 // parseHeap reads the end of the page: the fields of runtime.MemStats.
-func parseHeap(page []byte) (heap, error) {
-	var h heap
+func parseHeap(page []byte) (Heap, error) {
+	var h Heap
 	for pattern, to := range map[string]*int64{
 		`(?m)^# Mallocs = (\d+)`:    &h.Mallocs,
 		`(?m)^# TotalAlloc = (\d+)`: &h.Bytes,
@@ -108,7 +144,7 @@ func parseHeap(page []byte) (heap, error) {
 	} {
 		var err error
 		if *to, err = number(page, pattern); err != nil {
-			return heap{}, err
+			return Heap{}, err
 		}
 	}
 	return h, nil
@@ -123,9 +159,9 @@ func number(page []byte, pattern string) (int64, error) {
 	return strconv.ParseInt(string(m[1]), 10, 64)
 }
 
-// save stores a profiling page in a file.
-func (a admin) save(ctx context.Context, page, path string) error {
-	b, err := a.call(ctx, http.MethodGet, "/debug/pprof/"+page, nil)
+// Save stores a profiling page in a file.
+func (a Admin) Save(ctx context.Context, page, path string) error {
+	b, err := a.Call(ctx, http.MethodGet, "/debug/pprof/"+page, nil)
 	if err != nil {
 		return err
 	}

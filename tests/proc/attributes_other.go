@@ -1,8 +1,0 @@
-//go:build !linux
-
-package proc
-
-import "syscall"
-
-// attributes: only Linux can tie a child's life to its parent's.
-func attributes() *syscall.SysProcAttr { return nil }

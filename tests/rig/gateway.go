@@ -1,0 +1,196 @@
+package rig
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// GatewayOptions say how a gateway is configured.
+type GatewayOptions struct {
+	Name   string // of its process and files; default: gateway
+	Host   string // where clients and connectors reach it, or localhost; default: the loopback's address
+	HTTPS  bool   // serve HTTPS, with a certificate that Caddy makes, and HTTP/2
+	Global string // lines within the global options
+	Site   string // lines within the site
+	Model  string // lines within the site's model_gateway block
+	Sites  string // further sites
+	Plain  bool   // no gateway, but a Caddy with these lines
+	// Grace is how long running requests get when the process ends or takes another
+	// configuration. Default: 20 s.
+	Grace time.Duration
+	// Cgroup is the folder of a cgroup for the process. Default: that of the caller.
+	Cgroup string
+}
+
+// A Gateway is a caddy process with its addresses, which stay the same when it is
+// started again.
+type Gateway struct {
+	*Rig
+	Admin     Admin
+	URL       string // http://127.0.0.1:port of the public API
+	UDP       string // host:port that connectors dial
+	Caddyfile string // path
+	Process   *Process
+
+	listen   string // host:port behind the URL
+	database string // path
+	plain    bool
+}
+
+// Gateway returns a gateway that has not been started.
+func (r *Rig) Gateway(o GatewayOptions) (*Gateway, error) {
+	var at [3]string
+	for i := range at {
+		var err error
+		if at[i], err = FreeAddr(); err != nil {
+			return nil, err
+		}
+	}
+	g := &Gateway{Rig: r, Admin: Admin(at[0]), listen: at[1], UDP: at[2], plain: o.Plain}
+	if o.Host != "" && o.Host != "localhost" {
+		g.listen, g.UDP = strings.Replace(g.listen, "127.0.0.1", o.Host, 1), strings.Replace(g.UDP, "127.0.0.1", o.Host, 1)
+	}
+	g.URL = "http://" + g.listen
+	if o.Host == "localhost" {
+		g.URL = strings.Replace(g.URL, "127.0.0.1", o.Host, 1)
+	}
+	if o.HTTPS {
+		g.URL = strings.Replace(g.URL, "http://", "https://", 1)
+	}
+	name := cmp.Or(o.Name, "gateway")
+	g.Caddyfile, g.database = filepath.Join(r.Dir, "Caddyfile"), filepath.Join(r.Dir, name+".db")
+	if o.Name != "" {
+		g.Caddyfile += "." + name
+	}
+	if err := g.Configure(o); err != nil {
+		return nil, err
+	}
+	var err error
+	g.Process, err = r.Process(name, func() *exec.Cmd {
+		cmd := g.Caddy("run", "--config", g.Caddyfile, "--adapter", "caddyfile")
+		if o.Cgroup != "" {
+			cmd.Args = append([]string{"sh", "-c", `echo $$ >"$0/cgroup.procs" && exec "$@"`, o.Cgroup}, cmd.Args...)
+			cmd.Path = "/bin/sh"
+		}
+		return cmd
+	})
+	return g, err
+}
+
+// Configure writes the Caddyfile; Reload or Start puts it into effect. The
+// addresses remain as they are.
+func (g *Gateway) Configure(o GatewayOptions) error {
+	https, certificate := "disable_redirects", ""
+	if o.HTTPS {
+		certificate = "tls internal"
+	} else if o.Sites == "" {
+		https = "off"
+	}
+	host, _, _ := net.SplitHostPort(g.listen) // it has one
+	tunnels, model := "", ""
+	if !g.plain {
+		tunnels = fmt.Sprintf("model_gateway {\n\t\tlisten %s\n\t\tpublic %[1]s\n\t\tstorage bolt %s\n\t}", g.UDP, g.database)
+		model = fmt.Sprintf("model_gateway {\n\t\t%s\n\t}", o.Model)
+	}
+	text := fmt.Sprintf(`{
+	admin %s
+	persist_config off
+	auto_https %s
+	skip_install_trust
+	servers {
+		protocols h1 h2
+	}
+	grace_period %s
+	%s
+	%s
+}
+%s {
+	bind %s
+	%s
+	%s
+	%s
+}
+%s`, g.Admin, https, cmp.Or(o.Grace, 20*time.Second), o.Global, tunnels, g.URL, host, certificate, o.Site, model, o.Sites)
+	if err := os.WriteFile(g.Caddyfile, []byte(text), 0o600); err != nil {
+		return fmt.Errorf("writing the Caddyfile: %w", err)
+	}
+	return nil
+}
+
+// Caddy returns a command of the gateway's own binary.
+func (g *Gateway) Caddy(args ...string) *exec.Cmd { return g.Command("caddy", args...) }
+
+// Start starts the gateway, which must not be running, and waits until it
+// serves.
+func (g *Gateway) Start(ctx context.Context) error {
+	if err := g.Process.Start(); err != nil {
+		return err
+	}
+	ctx, ended := context.WithCancelCause(ctx)
+	defer ended(nil)
+	return Poll(ctx, StartLimit, 20*time.Millisecond, "starting "+g.Process.Name, func(ctx context.Context) error {
+		if !g.Process.Running() {
+			ended(errors.New(g.Process.Name + " has ended while starting; its last output:\n" + g.Process.Tail()))
+		}
+		page := "/model_gateway/status"
+		if g.plain {
+			page = "/config/"
+		}
+		if _, err := g.Admin.Call(ctx, http.MethodGet, page, nil); err != nil {
+			return err
+		}
+		return g.listens(ctx)
+	})
+}
+
+// listens returns nil once the public API takes connections; with HTTPS, once
+// it has its certificate.
+func (g *Gateway) listens(ctx context.Context) error {
+	var dialer interface {
+		DialContext(ctx context.Context, network, addr string) (net.Conn, error)
+	} = &net.Dialer{}
+	scheme, addr, _ := strings.Cut(g.URL, "://")
+	if scheme == "https" {
+		dialer = &tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}} // the gateway's own authority signed it
+	}
+	conn, err := dialer.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
+
+// Reload applies the Caddyfile as `caddy reload` does.
+func (g *Gateway) Reload() error {
+	out, err := g.Caddy("reload", "--config", g.Caddyfile, "--adapter", "caddyfile", "--address", string(g.Admin), "--force").CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("caddy reload: %w\n%s", err, out)
+	}
+	return nil
+}
+
+// Key creates a key and returns its id and the key itself.
+func (g *Gateway) Key(ctx context.Context, name, scope string) (id, key string, err error) {
+	var k struct{ ID, Key string }
+	err = g.Admin.Manage(ctx, http.MethodPost, "/keys", map[string]string{"name": name, "scope": scope}, &k)
+	if k.Key != "" {
+		g.Hide(k.Key)
+	}
+	return k.ID, k.Key, err
+}
+
+// Deploy registers a public model name.
+func (g *Gateway) Deploy(ctx context.Context, name string, body any) error {
+	return g.Admin.Manage(ctx, http.MethodPut, "/deployments/"+url.PathEscape(name), body, nil)
+}
