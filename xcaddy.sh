@@ -4,7 +4,11 @@
 #   ./xcaddy.sh           build bin/caddy (Caddy with Postern) and bin/connector
 #   ./xcaddy.sh up [...]  build if sources have changed, then run everything on
 #                         this machine: bin/caddy gateway up [...]
-#   ./xcaddy.sh test      lint, build, and run all tests
+#   ./xcaddy.sh test      lint, build, and run the tests that must pass before a
+#                         change lands
+#   ./xcaddy.sh test long the same with the tests that take long: bad networks,
+#                         attacks, 3,000 connectors, faults under load, six platforms
+#   ./xcaddy.sh test NAME run the tests whose names match the regular expression
 #
 # The tests also need node and npm (SDKs for Node, axe-core), apt (it brings a
 # llama-server into .cache/), Chromium, and on Linux iproute2, nftables and root
@@ -119,43 +123,69 @@ need_network() {
 	quietly env DEBIAN_FRONTEND=noninteractive apt-get -q install -y --no-install-recommends iproute2 nftables
 }
 
-# The linters look at the code as the race detector has it, so that they and the
-# tests compile Caddy's many packages once and not twice.
-lint() {
-	step "go vet"
-	go vet -race ./...
-	(cd tests/sdk/go && go vet -race ./...)
-	step "staticcheck"
-	local staticcheck
-	staticcheck=$(go tool -n staticcheck) # its path: it need not be built that way itself
-	GOFLAGS="$(go env GOFLAGS) -race" "$staticcheck" ./...
-	step "gofumpt"
-	local files
-	files=$(go tool gofumpt -l caddymodule connector tests plugin.go)
-	if [ -n "$files" ]; then
-		echo "not formatted (run: go tool gofumpt -w .):" >&2
-		echo "$files" >&2
+# part NAME COMMAND...: runs a part of the tests and prints how long it took. What a
+# failing one printed comes again at the end, without the packages that passed.
+part() {
+	local name=$1 start=$SECONDS log
+	shift
+	log=$(mktemp)
+	step "$name"
+	if ! "$@" 2>&1 | tee "$log" | awk '!/no test files/ { print; fflush() }' >&2; then
+		step "$name failed after $((SECONDS - start)) s"
+		awk '!/^ok |no test files/' "$log" >&2
+		rm -f "$log"
 		exit 1
 	fi
+	rm -f "$log"
+	step "$name took $((SECONDS - start)) s"
 }
 
-run_tests() {
+# The linters look at the code as the race detector has it, so that they and the
+# tests compile Caddy's many packages once and not twice. Only the connector is
+# built for other systems.
+lint() {
+	local linter
+	linter=$(go -C tools tool -n golangci-lint)
+	GOFLAGS="$(go env GOFLAGS) -race" part "lint" "$linter" run ./...
+	part "lint of the SDK tests" go -C tests/sdk/go vet -race ./...
+	for system in windows darwin; do
+		GOOS=$system CGO_ENABLED=0 part "lint for $system" "$linter" run ./connector/...
+	done
+}
+
+need_tools() {
 	need npm POSTERN_SKIP_NODE "Node.js 20 or newer with npm"
 	need node POSTERN_SKIP_NODE "Node.js 20 or newer"
 	need apt-get POSTERN_SKIP_LLAMA "a Debian-like system's apt"
 	need_chromium
 	need_network
+}
+
+# run_tests [-short]: End-to-end tests measure time: one package at a time.
+run_tests() {
+	local units
+	need_tools
 	lint
 	build_changed
-	local units
 	units=$(go list ./... | grep -v '/tests\(/\|$\)')
-	step "unit tests"
 	# shellcheck disable=SC2086 # one word per package
-	go test -race -shuffle=on $units
-	# One package at a time: end-to-end tests measure time.
-	step "end-to-end tests"
-	go test -race -shuffle=on -p 1 -timeout 15m ./tests/...
+	part "unit tests" go test -race -shuffle=on "$@" $units
+	part "end-to-end tests" go test -race -shuffle=on -p 1 -timeout 60m "$@" ./tests/...
 	step "all tests passed"
+}
+
+# run_matching NAME: runs the tests that match, of the packages that have some.
+run_matching() {
+	local packages
+	packages=$(grep -rEo --include='*_test.go' '^func (Test|Fuzz)[A-Za-z0-9_]+' caddymodule connector tests |
+		awk -F '[: ]' -v name="${1%%/*}" '$3 ~ name { sub("/[^/]*$", "", $1); print "./" $1 }' | sort -u)
+	if [ -z "$packages" ]; then
+		echo "xcaddy.sh: no test matches $1" >&2
+		exit 1
+	fi
+	build_changed
+	# shellcheck disable=SC2086 # one word per package
+	part "tests that match $1" go test -race -p 1 -run "$1" $packages
 }
 
 case "${1:-build}" in
@@ -166,9 +196,15 @@ up)
 	build_changed
 	exec bin/caddy gateway up "$@"
 	;;
-test) run_tests ;;
+test)
+	case "${2:-}" in
+	"") run_tests -short ;;
+	long) run_tests ;;
+	*) run_matching "$2" ;;
+	esac
+	;;
 *)
-	sed -n '2,14s/^# \{0,1\}//p' "$0" >&2
+	sed -n '2,18s/^# \{0,1\}//p' "$0" >&2
 	exit 2
 	;;
 esac
