@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/postern-dev/postern/tests/harness"
+	"github.com/postern-dev/postern/tests/inprocess"
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
@@ -14,7 +15,7 @@ import (
 // before: a stream that broke off is no success.
 func TestActivityTellsHowRequestsWent(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, harness.Options{})
+	r := newInProcess(t, inprocess.Options{})
 	r.serve(t, "whole", upstream.JSON(upstream.Completion("up-whole", "hello")))
 	r.serve(t, "dies", func(x *upstream.Exchange) {
 		x.Stream()

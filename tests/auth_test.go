@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/tests/harness"
+	"github.com/postern-dev/postern/tests/inprocess"
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
@@ -154,7 +155,7 @@ func TestRevokedKeyInTheStream(t *testing.T) {
 // Many requests race with the revocation: none may begin after it.
 func TestNoRequestAfterRevocation(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, harness.Options{})
+	r := newInProcess(t, inprocess.Options{})
 	r.serve(t, "m", upstream.Echo)
 	id, key := r.Gateway.Key(t, "leaver", "*")
 	c := r.Gateway.Client(t, key)

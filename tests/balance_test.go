@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/tests/harness"
+	"github.com/postern-dev/postern/tests/inprocess"
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
@@ -24,9 +25,9 @@ type pair struct {
 	cons [2]*harness.Connector
 }
 
-func newPair(t *testing.T, o harness.Options) *pair {
+func newPair(t *testing.T, g *harness.Gateway) *pair {
 	t.Helper()
-	p := &pair{Gateway: harness.Start(t, o)}
+	p := &pair{Gateway: g}
 	_, key := p.Gateway.Key(t, "all", "*")
 	p.Client = p.Gateway.Client(t, key)
 	for i, name := range []string{"a", "b"} {
@@ -75,7 +76,7 @@ func (p *pair) send(t *testing.T, c *harness.Client, body string) <-chan harness
 // Requests go to the connector with the fewest.
 func TestFewestInFlight(t *testing.T) {
 	t.Parallel()
-	p := newPair(t, harness.Options{})
+	p := newPair(t, harness.StartInProcess(t, inprocess.Options{}))
 	p.deploy(t, "m", 0)
 	release := make(chan struct{})
 	p.handle("m", func(x *upstream.Exchange) { x.Hold(release); upstream.Echo(x) })
@@ -105,7 +106,7 @@ func TestFewestInFlight(t *testing.T) {
 // comes back has its share again. Only with nobody there a request waits.
 func TestOtherConnectorTakesOver(t *testing.T) {
 	t.Parallel()
-	p := newPair(t, harness.Options{Site: "connect_wait 20s"})
+	p := newPair(t, harness.Start(t, harness.Options{Site: "connect_wait 20s"}))
 	p.deploy(t, "m", 0)
 	p.handle("m", upstream.Echo)
 	down := p.NewConnector(t, "down", map[string]any{"upstream": "http://" + harness.FreeAddr(t)})
@@ -158,7 +159,7 @@ func TestOtherConnectorTakesOver(t *testing.T) {
 // request fails.
 func TestRollingRestart(t *testing.T) {
 	t.Parallel()
-	p := newPair(t, harness.Options{})
+	p := newPair(t, harness.Start(t, harness.Options{}))
 	p.deploy(t, "m", 0)
 	p.handle("m", func(x *upstream.Exchange) {
 		upstream.Events(upstream.Role("m"), upstream.Delta("m", "x"), upstream.Finish("m", "stop"), upstream.Done)(x)
@@ -186,7 +187,7 @@ func TestRollingRestart(t *testing.T) {
 // the gateway can tell: it fails too, with a proper error, and there are few.
 func TestConnectorKilledUnderLoad(t *testing.T) {
 	t.Parallel()
-	p := newPair(t, harness.Options{})
+	p := newPair(t, harness.Start(t, harness.Options{}))
 	p.deploy(t, "m", 0)
 	p.handle("m", func(x *upstream.Exchange) {
 		x.Stream()

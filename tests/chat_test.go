@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/postern-dev/postern/tests/harness"
+	"github.com/postern-dev/postern/tests/inprocess"
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
@@ -181,7 +182,7 @@ func crlf(s string) string { return strings.ReplaceAll(s, "\n", "\r\n") }
 // Streams, byte for byte.
 func TestStreamBytes(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, harness.Options{})
+	r := newInProcess(t, inprocess.Options{})
 	for _, c := range streamCases() {
 		t.Run(c.name, func(t *testing.T) {
 			name := "stream-" + strings.ReplaceAll(c.name, " ", "-")
@@ -233,7 +234,7 @@ func clip(s string) string {
 // Tools in a plain answer pass as they are, broken arguments included.
 func TestToolsPassThrough(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, harness.Options{})
+	r := newInProcess(t, inprocess.Options{})
 	answer := func(model string) string {
 		return `{"choices":[{"finish_reason":"tool_calls","index":0,"message":{"role":"assistant","content":null,"reasoning_content":"so…",` +
 			`"tool_calls":[{"type":"function","id":"","function":{"name":"get_weather","arguments":"{\"city\":"}}]}}],"model":"` + model + `"}`
@@ -252,7 +253,7 @@ func TestToolsPassThrough(t *testing.T) {
 // Ollama knows only max_tokens, newer clients send only max_completion_tokens.
 func TestMaxTokensIsAdded(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, harness.Options{})
+	r := newInProcess(t, inprocess.Options{})
 	r.serve(t, "m", upstream.Echo)
 	for more, want := range map[string]map[string]any{
 		`,"max_completion_tokens":7`:                  {"max_completion_tokens": 7.0, "max_tokens": 7.0},
@@ -278,7 +279,7 @@ func TestMaxTokensIsAdded(t *testing.T) {
 // Completions and embeddings take the same way, with the model's name replaced.
 func TestOtherEndpointsPassThrough(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, harness.Options{})
+	r := newInProcess(t, inprocess.Options{})
 	answer := func(model string) string {
 		return `{"object":"list", "data":[{"embedding":[0.10,1e-3]}],"model":"` + model + `"}`
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/postern-dev/postern/tests/harness"
+	"github.com/postern-dev/postern/tests/inprocess"
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
@@ -31,7 +32,7 @@ func thoughtless(model string) upstream.Handler {
 // of a refusal, and nobody the answer.
 func TestEffortThatTheModelDoesNotKnow(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, harness.Options{})
+	r := newInProcess(t, inprocess.Options{})
 	tries := func(f func()) int {
 		before := len(r.up.Requests())
 		f()
@@ -86,7 +87,7 @@ func TestEffortThatTheModelDoesNotKnow(t *testing.T) {
 // learned from it, as its text may be the client's.
 func TestEffortIsNotToBlame(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, harness.Options{})
+	r := newInProcess(t, inprocess.Options{})
 	r.serve(t, "m", upstream.Answer(http.StatusBadRequest, "application/json", `{"error":{"message":"cannot read: x does not support thinking"}}`))
 	request := responsesRequest("m", `,"reasoning":{"effort":"high"}`)
 	for range 2 {

@@ -8,14 +8,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/serve"
 	"github.com/postern-dev/postern/tests/harness"
+	"github.com/postern-dev/postern/tests/inprocess"
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
 // An upstream that ends before it has said anything: an error with a status.
 func TestUpstreamDiesBeforeTheAnswer(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, harness.Options{})
+	r := newInProcess(t, inprocess.Options{})
 	for name, h := range map[string]upstream.Handler{
 		"closes":           func(x *upstream.Exchange) { x.Die() },
 		"resets":           func(x *upstream.Exchange) { x.Reset() },
@@ -51,7 +53,7 @@ func TestUpstreamDiesBeforeTheAnswer(t *testing.T) {
 // worked on it: neither it nor that of another connector gets the request again.
 func TestRequestsAreNotRepeated(t *testing.T) {
 	t.Parallel()
-	p := newPair(t, harness.Options{})
+	p := newPair(t, harness.StartInProcess(t, inprocess.Options{}))
 	for _, name := range []string{"a", "b"} {
 		p.Deploy(t, "only-"+name, name, "", "")
 	}
@@ -91,7 +93,7 @@ func TestRequestsAreNotRepeated(t *testing.T) {
 // an error event, and never [DONE].
 func TestUpstreamDiesInTheStream(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, harness.Options{})
+	r := newInProcess(t, inprocess.Options{})
 	for name, end := range map[string]func(x *upstream.Exchange){
 		"closes":                func(x *upstream.Exchange) { x.Die() },
 		"resets":                func(x *upstream.Exchange) { x.Reset() },
@@ -143,7 +145,7 @@ func TestUpstreamDiesInTheStream(t *testing.T) {
 // Error answers of real servers, and what the client gets for them.
 func TestUpstreamErrors(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, harness.Options{})
+	r := newInProcess(t, inprocess.Options{})
 	for _, c := range []struct {
 		name   string
 		answer upstream.Handler
@@ -195,7 +197,7 @@ func TestUpstreamErrors(t *testing.T) {
 // A stream whose status is out already reports errors within the stream.
 func TestErrorAfterPings(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, harness.Options{Site: "keep_alive 100ms"})
+	r := newInProcess(t, inprocess.Options{Translator: serve.Translator{KeepAlive: 100 * time.Millisecond}})
 	for name, end := range map[string]func(x *upstream.Exchange){
 		"status-500": func(x *upstream.Exchange) {
 			upstream.Answer(500, "application/json", upstream.LlamaServerError)(x)

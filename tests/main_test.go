@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/postern-dev/postern/tests/harness"
+	"github.com/postern-dev/postern/tests/inprocess"
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
@@ -25,9 +26,22 @@ type rig struct {
 	keyID string
 }
 
+// newRig starts a rig of processes.
 func newRig(t *testing.T, o harness.Options) *rig {
 	t.Helper()
-	r := &rig{Gateway: harness.Start(t, o), up: upstream.Start(t)}
+	return rigOf(t, harness.Start(t, o))
+}
+
+// newInProcess is newRig without processes: for all tests that need no Caddy and end
+// no process.
+func newInProcess(t *testing.T, o inprocess.Options) *rig {
+	t.Helper()
+	return rigOf(t, harness.StartInProcess(t, o))
+}
+
+func rigOf(t *testing.T, g *harness.Gateway) *rig {
+	t.Helper()
+	r := &rig{Gateway: g, up: upstream.Start(t)}
 	id, key := r.Gateway.Key(t, "all", "*")
 	r.keyID = id
 	r.Client = r.Gateway.Client(t, key)

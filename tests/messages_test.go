@@ -8,7 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/serve"
 	"github.com/postern-dev/postern/tests/harness"
+	"github.com/postern-dev/postern/tests/inprocess"
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
@@ -134,7 +136,7 @@ func messagesError(t *testing.T, a harness.Answer, status int, kind string) stri
 // A request goes up as chat and comes back as a message, whole and streamed.
 func TestMessages(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, harness.Options{})
+	r := newInProcess(t, inprocess.Options{})
 	r.serve(t, "org/m:1", upstream.Echo)
 	got := askMessages(t, r.Client, messagesRequest("org/m:1", `,"system":"be brief","temperature":0.5`))
 	if !strings.HasSuffix(got.Text, " bytes") || got.Stop != "end_turn" {
@@ -170,7 +172,7 @@ func TestMessages(t *testing.T) {
 // Every error comes in the caller's shape, for streams that have not begun too.
 func TestMessagesErrors(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, harness.Options{Site: "max_body 100KiB"})
+	r := newInProcess(t, inprocess.Options{Translator: serve.Translator{MaxBody: 100 << 10}})
 	_, narrow := r.Gateway.Key(t, "narrow", "other*")
 	r.serve(t, "m", upstream.Echo)
 	r.serve(t, "loading", upstream.Answer(503, "application/json", upstream.LlamaLoading))
@@ -223,7 +225,7 @@ func TestMessagesErrors(t *testing.T) {
 // nothing comes.
 func TestMessagesStreamBreaksOff(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, harness.Options{})
+	r := newInProcess(t, inprocess.Options{})
 	for name, end := range map[string]func(*upstream.Exchange){
 		"dies":   (*upstream.Exchange).Die,
 		"resets": (*upstream.Exchange).Reset,
@@ -253,7 +255,7 @@ func TestMessagesStreamBreaksOff(t *testing.T) {
 // wrong after that comes as an event.
 func TestMessagesPings(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, harness.Options{Site: "keep_alive 100ms"})
+	r := newInProcess(t, inprocess.Options{Translator: serve.Translator{KeepAlive: 100 * time.Millisecond}})
 	r.serve(t, "late", func(x *upstream.Exchange) {
 		x.Sleep(450 * time.Millisecond)
 		upstream.Answer(503, "application/json", upstream.LlamaLoading)(x)
@@ -299,7 +301,7 @@ func TestMessagesPings(t *testing.T) {
 // An upstream's header opens the stream, long before its first event.
 func TestMessagesBeginWithTheUpstreamsHeader(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, harness.Options{})
+	r := newInProcess(t, inprocess.Options{})
 	r.serve(t, "m", func(x *upstream.Exchange) {
 		x.Stream()
 		x.Hold(nil)
@@ -318,7 +320,7 @@ func TestMessagesBeginWithTheUpstreamsHeader(t *testing.T) {
 // which is streamed from there.
 func TestMessagesFromAnUpstreamThatDoesNotStream(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, harness.Options{})
+	r := newInProcess(t, inprocess.Options{})
 	r.serve(t, "old", func(x *upstream.Exchange) {
 		if strings.Contains(string(x.Request.Body), `"stream":true`) {
 			upstream.Answer(500, "application/json", `{"error":{"code":500,"message":"Cannot use tools with stream","type":"server_error"}}`)(x)
@@ -337,7 +339,7 @@ func TestMessagesFromAnUpstreamThatDoesNotStream(t *testing.T) {
 // A key that is revoked ends its streams at once, with an error.
 func TestMessagesOfARevokedKey(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, harness.Options{})
+	r := newInProcess(t, inprocess.Options{})
 	id, key := r.Gateway.Key(t, "short-lived", "*")
 	r.serve(t, "m", upstream.SlowTokens(5*time.Millisecond, nil))
 	s := r.Gateway.Client(t, key).Open(t, messagesPath, messagesRequest("m", `,"stream":true`))

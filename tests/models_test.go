@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/postern-dev/postern/tests/harness"
+	"github.com/postern-dev/postern/tests/inprocess"
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
@@ -32,7 +33,7 @@ func listed(t *testing.T, a harness.Answer) []string {
 
 func TestModels(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, harness.Options{})
+	r := newInProcess(t, inprocess.Options{})
 	const empty = `{"object":"list","data":[],"has_more":false,"first_id":null,"last_id":null}`
 	if a := r.Do(t, http.MethodGet, "/v1/models", ""); a.Status != 200 || strings.TrimSpace(a.Body) != empty {
 		t.Errorf("without deployments: status %d, %s, want %s", a.Status, a.Body, empty)
@@ -69,7 +70,7 @@ func TestModels(t *testing.T) {
 // A key sees only what it may use, and lists and look-ups agree.
 func TestModelsOfAScopedKey(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, harness.Options{})
+	r := newInProcess(t, inprocess.Options{})
 	for _, name := range []string{"public/a", "public/b:1", "secret/c"} {
 		r.serve(t, name, upstream.Echo)
 	}
@@ -83,7 +84,7 @@ func TestModelsOfAScopedKey(t *testing.T) {
 
 func TestUnknownPathsAndMethods(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, harness.Options{})
+	r := newInProcess(t, inprocess.Options{})
 	r.serve(t, "m", upstream.Echo)
 	for _, c := range []struct{ method, path string }{
 		{http.MethodPost, "/v1/responses/compact"},
@@ -117,7 +118,7 @@ func TestUnknownPathsAndMethods(t *testing.T) {
 
 func TestBadRequests(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, harness.Options{})
+	r := newInProcess(t, inprocess.Options{})
 	r.serve(t, "m", upstream.Echo)
 	for name, c := range map[string]struct {
 		body        string

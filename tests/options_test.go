@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/tests/harness"
+	"github.com/postern-dev/postern/tests/inprocess"
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
@@ -36,7 +37,7 @@ func (r *rig) ask(t *testing.T, path, body string) any {
 // most model servers need it.
 func TestOptionsOfRequests(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, harness.Options{})
+	r := newInProcess(t, inprocess.Options{})
 	r.serve(t, "plain", upstream.Echo)
 	r.serveAs(t, "thinks", upstream.Echo, map[string]any{"reasoning": true})
 	r.serveAs(t, "keeps", upstream.Echo, map[string]any{"inline_system": "keep"})
@@ -88,7 +89,7 @@ func TestOptionsOfRequests(t *testing.T) {
 // What the model server answers is read as its deployment's options say.
 func TestOptionsOfAnswers(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, harness.Options{})
+	r := newInProcess(t, inprocess.Options{})
 	tagged := func(name string) upstream.Handler {
 		m := up(name)
 		return upstream.Events(upstream.Role(m), upstream.Delta(m, "<thi"), upstream.Delta(m, "nk>\nhm</think>"), upstream.Delta(m, "\n\nHi"), upstream.Finish(m, "stop"), upstream.Done)
@@ -206,7 +207,7 @@ func TestSealedThinking(t *testing.T) {
 // Probabilities of the text reach clients of responses.
 func TestLogprobs(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, harness.Options{})
+	r := newInProcess(t, inprocess.Options{})
 	const probs = `{"content":[{"token":"Hi","logprob":-0.5,"bytes":[72,105],"top_logprobs":[{"token":"Hi","logprob":-0.5,"bytes":[72,105]}]}]}`
 	event := strings.Replace(upstream.Delta(up("m"), "Hi"), `"index":0`, `"logprobs":`+probs+`,"index":0`, 1)
 	r.serve(t, "m", upstream.Events(event, upstream.Finish(up("m"), "stop"), upstream.Done))
@@ -226,7 +227,7 @@ func TestLogprobs(t *testing.T) {
 // A client has its conversation compacted, and goes on from that.
 func TestCompaction(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, harness.Options{})
+	r := newInProcess(t, inprocess.Options{})
 	m := up("m")
 	r.serve(t, "m", upstream.Events(upstream.Thought(m, "hm"), upstream.Delta(m, "The user wants"), upstream.Delta(m, " tea."), upstream.Finish(m, "stop"), upstream.Usage(m, 10, 5), upstream.Done))
 	a := r.Do(t, http.MethodPost, responsesPath, `{"model":"m","stream":true,"store":false,"tools":[{"type":"function","name":"f"}],"input":[{"role":"user","content":"Tea, please."},{"type":"compaction_trigger"}]}`)

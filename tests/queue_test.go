@@ -15,7 +15,7 @@ import (
 // and another bound is in force at once.
 func TestMaxConcurrency(t *testing.T) {
 	t.Parallel()
-	p := newPair(t, harness.Options{Site: "keep_alive 100ms"})
+	p := newPair(t, harness.Start(t, harness.Options{Site: "keep_alive 100ms"}))
 	_, other := p.Key(t, "other", "*")
 	second := p.Gateway.Client(t, other)
 	p.deploy(t, "m", 2)
@@ -73,7 +73,7 @@ func TestMaxConcurrency(t *testing.T) {
 // A request that has waited goes where its deployment leads by then.
 func TestQueuedRequestTakesTheNewWay(t *testing.T) {
 	t.Parallel()
-	p := newPair(t, harness.Options{})
+	p := newPair(t, harness.Start(t, harness.Options{}))
 	release := make(chan struct{})
 	p.handle("m", func(x *upstream.Exchange) { x.Hold(release); upstream.Echo(x) })
 	set := func(connector string) {
@@ -117,7 +117,7 @@ func TestConnectorIsFull(t *testing.T) {
 	for _, transport := range []string{"quic", "websocket"} {
 		t.Run(transport, func(t *testing.T) {
 			t.Parallel()
-			p := newPair(t, harness.Options{})
+			p := newPair(t, harness.Start(t, harness.Options{}))
 			small := p.NewConnector(t, "small", map[string]any{"upstream": p.ups[0].URL, "transport": transport, "max_requests": 2})
 			small.Start(t)
 			for name, connectors := range map[string][]string{"one": {"small"}, "two": {"small", "b"}} {
@@ -171,7 +171,7 @@ func TestConnectorIsFull(t *testing.T) {
 // waits no longer.
 func TestQueueRefuses(t *testing.T) {
 	t.Parallel()
-	p := newPair(t, harness.Options{Site: "queue_length 2\nqueue_wait 2s"})
+	p := newPair(t, harness.Start(t, harness.Options{Site: "queue_length 2\nqueue_wait 2s"}))
 	p.deploy(t, "m", 1)
 	release := make(chan struct{})
 	p.handle("m", func(x *upstream.Exchange) { x.Hold(release); upstream.Echo(x) })

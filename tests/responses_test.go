@@ -8,7 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/serve"
 	"github.com/postern-dev/postern/tests/harness"
+	"github.com/postern-dev/postern/tests/inprocess"
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
@@ -89,7 +91,7 @@ func streamedResponse(t *testing.T, list []event) (turn, any) {
 // A request goes up as chat and comes back as a response, whole and streamed.
 func TestResponses(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, harness.Options{})
+	r := newInProcess(t, inprocess.Options{})
 	r.serve(t, "org/m:1", upstream.Echo)
 	got, response := askResponses(t, r.Client, responsesRequest("org/m:1", `,"instructions":"be brief","max_output_tokens":50,"metadata":{"a":"b"}`))
 	if !strings.HasSuffix(got.Text, " bytes") || got.Stop != "completed" || text(response, "model") != "org/m:1" || text(response, "metadata", "a") != "b" {
@@ -113,7 +115,7 @@ func TestResponses(t *testing.T) {
 
 func TestResponsesErrors(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, harness.Options{})
+	r := newInProcess(t, inprocess.Options{})
 	_, narrow := r.Gateway.Key(t, "narrow", "other*")
 	r.serve(t, "m", upstream.Echo)
 	r.serve(t, "full", upstream.Answer(400, "application/json", upstream.LlamaContext))
@@ -155,7 +157,7 @@ func TestResponsesErrors(t *testing.T) {
 // never as a response that is completed.
 func TestResponsesStreamBreaksOff(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, harness.Options{})
+	r := newInProcess(t, inprocess.Options{})
 	r.serve(t, "dies", func(x *upstream.Exchange) {
 		x.Stream()
 		x.Chunk(upstream.Role(up("dies")) + upstream.Delta(up("dies"), "half an answer"))
@@ -176,7 +178,7 @@ func TestResponsesStreamBreaksOff(t *testing.T) {
 // While the upstream is silent the stream is opened, and shows that it lives.
 func TestResponsesPings(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, harness.Options{Site: "keep_alive 100ms"})
+	r := newInProcess(t, inprocess.Options{Translator: serve.Translator{KeepAlive: 100 * time.Millisecond}})
 	r.serve(t, "slow", func(x *upstream.Exchange) {
 		x.Sleep(350 * time.Millisecond)
 		upstream.Events(storyOf(up("slow"))...)(x)
@@ -204,7 +206,7 @@ func TestResponsesPings(t *testing.T) {
 // key, and by nobody after that.
 func TestKeptResponses(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, harness.Options{})
+	r := newInProcess(t, inprocess.Options{})
 	r.serve(t, "m", upstream.Echo)
 	r.serve(t, "streamed", upstream.Events(storyOf(up("streamed"))...))
 	first, response := askResponses(t, r.Client, responsesRequest("m", `,"instructions":"be brief"`))
@@ -271,7 +273,7 @@ func expectNotKept(t *testing.T, c *harness.Client, id string) {
 // their scopes have made.
 func TestResponsesOfAnAccount(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, harness.Options{Site: "response_store account"})
+	r := newInProcess(t, inprocess.Options{Translator: serve.Translator{ResponseStore: serve.StoreAccount}})
 	r.serve(t, "m", upstream.Echo)
 	r.serve(t, "secret", upstream.Echo)
 	_, key := r.Gateway.Key(t, "scoped", "m")
@@ -288,8 +290,8 @@ func TestResponsesOfAnAccount(t *testing.T) {
 // store:false, and response_store off, keep nothing.
 func TestResponsesThatAreNotKept(t *testing.T) {
 	t.Parallel()
-	off := newRig(t, harness.Options{Site: "response_store off"})
-	on := newRig(t, harness.Options{})
+	off := newInProcess(t, inprocess.Options{Translator: serve.Translator{ResponseStore: serve.StoreOff}})
+	on := newInProcess(t, inprocess.Options{})
 	for _, tc := range []struct {
 		r    *rig
 		more string

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/tests/harness"
+	"github.com/postern-dev/postern/tests/inprocess"
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
@@ -20,7 +21,7 @@ import (
 // takes the new way with the next request; what runs finishes on the old one.
 func TestReRegisteredDeployment(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, harness.Options{})
+	r := newInProcess(t, inprocess.Options{})
 	second := upstream.Start(t)
 	other := r.Connector(t, "second", second.URL)
 	release := make(chan struct{})
@@ -50,7 +51,7 @@ func TestReRegisteredDeployment(t *testing.T) {
 // deployment's own upstream and model win, and each upstream gets its own key.
 func TestRoutes(t *testing.T) {
 	t.Parallel()
-	g := harness.Start(t, harness.Options{})
+	g := harness.StartInProcess(t, inprocess.Options{})
 	a, b := upstream.Start(t), upstream.Start(t)
 	for name, u := range map[string]*upstream.Server{"a": a, "b": b} {
 		u.Handle("", func(x *upstream.Exchange) {
@@ -161,7 +162,7 @@ func TestConnectWait(t *testing.T) {
 // Many at once: more than QUIC's default of 100 streams on one tunnel.
 func TestManyStreamsOnOneTunnel(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, harness.Options{})
+	r := newInProcess(t, inprocess.Options{})
 	release := make(chan struct{})
 	r.serve(t, "m", upstream.SlowTokens(50*time.Millisecond, release))
 	const n = 250

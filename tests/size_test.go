@@ -10,7 +10,9 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/postern-dev/postern/caddymodule/serve"
 	"github.com/postern-dev/postern/tests/harness"
+	"github.com/postern-dev/postern/tests/inprocess"
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
@@ -26,7 +28,7 @@ func chatOf(model string, size int) string {
 // is refused, announced or not.
 func TestLargestRequest(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, harness.Options{})
+	r := newInProcess(t, inprocess.Options{})
 	r.serve(t, "m", upstream.Echo)
 	body := chatOf("m", 32*mib)
 	a := r.Post(t, body)
@@ -52,7 +54,7 @@ func TestLargestRequest(t *testing.T) {
 
 func TestMaxBody(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, harness.Options{Site: "max_body 10KiB"})
+	r := newInProcess(t, inprocess.Options{Translator: serve.Translator{MaxBody: 10 << 10}})
 	r.serve(t, "m", upstream.Echo)
 	if a := r.Post(t, chatOf("m", 10<<10)); a.Status != 200 {
 		t.Errorf("a body of max_body: status %d, %s", a.Status, a.Body)
@@ -63,7 +65,7 @@ func TestMaxBody(t *testing.T) {
 // Compressed requests are decoded, within max_body; the upstream sees none of it.
 func TestCompressedRequests(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, harness.Options{Site: "max_body 1MiB"})
+	r := newInProcess(t, inprocess.Options{Translator: serve.Translator{MaxBody: 1 << 20}})
 	r.serve(t, "m", upstream.Echo)
 	for coding, encode := range map[string]func(t *testing.T, s string) string{"gzip": gzipped, "zstd": zstandard} {
 		t.Run(coding, func(t *testing.T) {
@@ -122,7 +124,7 @@ func zstandard(t *testing.T, s string) string {
 // A plain answer of 20 MiB arrives byte for byte.
 func TestLargeAnswer(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, harness.Options{})
+	r := newInProcess(t, inprocess.Options{})
 	text := strings.Repeat("0123456789abcdef", 20*mib/16)
 	r.serve(t, "big", upstream.JSON(upstream.Completion(up("big"), text)))
 	a := r.Post(t, harness.Chat("big", ""))

@@ -12,7 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/serve"
 	"github.com/postern-dev/postern/tests/harness"
+	"github.com/postern-dev/postern/tests/inprocess"
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
@@ -20,7 +22,7 @@ import (
 // headers and between events; they are comments, and no event is harmed.
 func TestPings(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, harness.Options{Site: "keep_alive 100ms"})
+	r := newInProcess(t, inprocess.Options{Translator: serve.Translator{KeepAlive: 100 * time.Millisecond}})
 	r.serve(t, "slow", func(x *upstream.Exchange) {
 		x.Sleep(450 * time.Millisecond)
 		x.Stream()
@@ -60,7 +62,7 @@ func TestPings(t *testing.T) {
 // A plain answer gets no pings: it waits, and keeps its status.
 func TestPlainAnswerWaitsWithoutPings(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, harness.Options{Site: "keep_alive 50ms"})
+	r := newInProcess(t, inprocess.Options{Translator: serve.Translator{KeepAlive: 50 * time.Millisecond}})
 	r.serve(t, "slow", func(x *upstream.Exchange) {
 		x.Sleep(400 * time.Millisecond)
 		upstream.Answer(503, "application/json", upstream.LlamaLoading)(x)
@@ -75,7 +77,7 @@ func TestSilentUpstreamIsWaitedFor(t *testing.T) {
 		t.Skip("-short: this takes 70 s")
 	}
 	t.Parallel()
-	r := newRig(t, harness.Options{})
+	r := newInProcess(t, inprocess.Options{})
 	r.serve(t, "prefill", func(x *upstream.Exchange) {
 		x.Sleep(70 * time.Second)
 		upstream.Echo(x)
@@ -124,7 +126,7 @@ func TestSlowReaders(t *testing.T) {
 		t.Skip("-short: this takes 100 s")
 	}
 	t.Parallel()
-	r := newRig(t, harness.Options{})
+	r := newInProcess(t, inprocess.Options{})
 	r.serve(t, "endless", endless)
 	r.serve(t, "quick", upstream.Events(storyOf(up("quick"))...))
 	const stalled = 6
@@ -169,7 +171,7 @@ func TestSlowReaders(t *testing.T) {
 // A client that leaves frees the upstream within 50 ms: a stream, a stream
 // that has not begun, and a plain answer.
 func TestDisconnectReachesTheUpstream(t *testing.T) {
-	r := newRig(t, harness.Options{})
+	r := newInProcess(t, inprocess.Options{})
 	silent := func(x *upstream.Exchange) { x.Hold(nil) }
 	r.serve(t, "tokens", upstream.SlowTokens(5*time.Millisecond, nil))
 	r.serve(t, "silent", silent)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/tests/harness"
+	"github.com/postern-dev/postern/tests/inprocess"
 	"github.com/postern-dev/postern/tests/llama"
 	"github.com/postern-dev/postern/tests/upstream"
 )
@@ -57,7 +58,7 @@ func countingUpstream(model string, n int) upstream.Handler {
 // what it has counted itself for requests of any dialect.
 func TestCountTokens(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, harness.Options{})
+	r := newInProcess(t, inprocess.Options{})
 	r.serve(t, "m", countingUpstream(up("m"), 800))
 	body := countRequest("m", prose(1), "")
 	guess := count(t, r.Client, body)
@@ -87,7 +88,7 @@ func TestCountTokens(t *testing.T) {
 
 func TestCountTokensErrors(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, harness.Options{})
+	r := newInProcess(t, inprocess.Options{})
 	r.serve(t, "m", upstream.Echo)
 	_, narrow := r.Gateway.Key(t, "narrow", "other*")
 	body := countRequest("m", "x", "")
@@ -130,7 +131,7 @@ func TestCalibrationIsKept(t *testing.T) {
 // Claude Code counts in bursts: each tool alone, and the whole conversation.
 func TestCountTokensInBursts(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, harness.Options{})
+	r := newInProcess(t, inprocess.Options{})
 	r.serve(t, "m", upstream.Echo)
 	conversation := func(n int) string {
 		var messages []string

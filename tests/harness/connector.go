@@ -2,6 +2,8 @@ package harness
 
 import (
 	"encoding/json"
+	"log/slog"
+	"os"
 	"testing"
 	"time"
 
@@ -39,13 +41,40 @@ func (g *Gateway) NewConnector(t testing.TB, name string, config map[string]any)
 	return &Connector{Connector: *c, gateway: g}
 }
 
-// Launch starts a process of the connector and does not wait.
+// Launch starts a process of the connector and does not wait. At a gateway in the
+// test's process, it runs there.
 func (c *Connector) Launch(t testing.TB) {
 	t.Helper()
+	if c.gateway.inProcess != nil {
+		c.launchInProcess(t)
+		return
+	}
 	if err := c.Connector.Launch(); err != nil {
 		t.Fatal(err)
 	}
 	c.Process = keep(t, c.Connector.Process)
+}
+
+// launchInProcess runs the connector until the test ends.
+func (c *Connector) launchInProcess(t testing.TB) {
+	t.Helper()
+	log, err := c.gateway.Rig.Log("connector-" + c.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	configuration, err := os.ReadFile(c.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop, err := c.gateway.inProcess.Connect(configuration, slog.New(slog.NewJSONHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // Start starts a process of the connector and waits until the gateway sees it.

@@ -3,11 +3,13 @@ package harness
 import (
 	"bytes"
 	"encoding/json"
+	"log/slog"
 	"net/http"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/postern-dev/postern/tests/inprocess"
 	"github.com/postern-dev/postern/tests/rig"
 )
 
@@ -49,10 +51,46 @@ type StatusError = rig.StatusError
 type Gateway struct {
 	*rig.Gateway
 	Process *Process
+
+	inProcess *inprocess.Gateway // nil if it is a process
 }
 
 // Start starts a gateway and waits until it serves.
 func Start(t testing.TB, o Options) *Gateway {
+	t.Helper()
+	var err error
+	g := &Gateway{}
+	if g.Gateway, err = newRig(t).Gateway(o.forRig()); err != nil {
+		t.Fatal(err)
+	}
+	g.Process = keep(t, g.Gateway.Process)
+	g.Restart(t)
+	return g
+}
+
+// StartInProcess starts a gateway without Caddy, in the process of the test. It has
+// no [Gateway.Process], and neither have its connectors.
+func StartInProcess(t testing.TB, o inprocess.Options) *Gateway {
+	t.Helper()
+	r := newRig(t)
+	log, err := r.Log("gateway")
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := inprocess.Start(r.Dir, o, slog.New(slog.NewJSONHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := own.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return &Gateway{Gateway: &rig.Gateway{Rig: r, URL: own.URL, Admin: rig.Admin(own.Admin)}, inProcess: own}
+}
+
+// newRig returns a rig that is closed when the test ends.
+func newRig(t testing.TB) *rig.Rig {
 	t.Helper()
 	r, err := rig.New(rig.Options{Dir: t.TempDir()})
 	if err != nil {
@@ -64,13 +102,7 @@ func Start(t testing.TB, o Options) *Gateway {
 			t.Error(err)
 		}
 	})
-	g := &Gateway{}
-	if g.Gateway, err = r.Gateway(o.forRig()); err != nil {
-		t.Fatal(err)
-	}
-	g.Process = keep(t, g.Gateway.Process)
-	g.Restart(t)
-	return g
+	return r
 }
 
 // Configure writes the Caddyfile; Reload or Restart puts it into effect.

@@ -61,7 +61,7 @@ func Start(dir string, o Options, logger *slog.Logger) (*Gateway, error) {
 // handler returns the three handlers in their order.
 func (g *Gateway) handler(o Options, logger *slog.Logger) http.Handler {
 	server := &serve.Server{
-		Open: g.gateway.Backend, Tunnels: g.gateway.Tunnels, StatusOf: func(error) int { return 0 }, Observer: unobserved{}, Logger: logger,
+		Open: g.gateway.Backend, Choose: g.gateway.ChooseTunnel, StatusOf: func(error) int { return 0 }, Observer: unobserved{}, Logger: logger,
 	}
 	translator, router := o.Translator, o.Router
 	translator.Server, router.Server = server, server

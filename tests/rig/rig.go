@@ -32,7 +32,8 @@ type Rig struct {
 	o         Options
 	mu        sync.Mutex
 	processes []*Process
-	secrets   []string // what no log may hold
+	logs      []*os.File // of what runs in this process
+	secrets   []string   // what no log may hold
 }
 
 // New returns a rig without processes.
@@ -90,6 +91,18 @@ func (r *Rig) Processes() []*Process {
 	return slices.Clone(r.processes)
 }
 
+// Log returns a new file for the log of something that runs in this process.
+func (r *Rig) Log(name string) (*os.File, error) {
+	f, err := os.CreateTemp(r.Dir, name+"-*.log")
+	if err != nil {
+		return nil, fmt.Errorf("creating a log: %w", err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.logs = append(r.logs, f)
+	return f, nil
+}
+
 // Hide adds texts that no log may hold.
 func (r *Rig) Hide(secrets ...string) {
 	r.mu.Lock()
@@ -108,11 +121,18 @@ func (r *Rig) Close() error {
 	defer r.mu.Unlock()
 	find := finder(r.secrets)
 	var errs []error
-	for _, p := range processes {
-		log := p.read(0)
+	check := func(name, log string) {
 		if secret, at := find(log); at >= 0 {
-			errs = append(errs, fmt.Errorf("the log of %s holds secret number %d: …%s<secret>", p.Name, secret, log[max(0, at-200):at]))
+			errs = append(errs, fmt.Errorf("the log of %s holds secret number %d: …%s<secret>", name, secret, log[max(0, at-200):at]))
 		}
+	}
+	for _, p := range processes {
+		check(p.Name, p.read(0))
+	}
+	for _, f := range r.logs {
+		b, err := os.ReadFile(f.Name())
+		errs = append(errs, err, f.Close())
+		check(filepath.Base(f.Name()), string(b))
 	}
 	return errors.Join(errs...)
 }
