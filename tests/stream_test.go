@@ -126,7 +126,7 @@ func TestSlowReaders(t *testing.T) {
 		t.Skip("-short: this takes 100 s")
 	}
 	t.Parallel()
-	r := newInProcess(t, inprocess.Options{})
+	r := newRig(t, harness.Options{})
 	r.serve(t, "endless", endless)
 	r.serve(t, "quick", upstream.Events(storyOf(up("quick"))...))
 	const stalled = 6

@@ -142,7 +142,7 @@ func (g *testGateway) openWebSocket(ctx context.Context, config *quic.Config) (*
 	if err != nil {
 		return nil, err
 	}
-	raw := link.NewWebSocket(context.Background(), socket, &net.TCPAddr{}, func() {})
+	raw := link.NewWebSocket(websocket.NetConn(context.Background(), socket, websocket.MessageBinary), &net.TCPAddr{}, socket.CloseNow)
 	return link.WebSocketConnector(ctx, raw, link.ConnectorTLS(g.Pin(), ""), config)
 }
 

@@ -61,7 +61,11 @@ func (h *Hub) ServeWebSocket(w http.ResponseWriter, r *http.Request) {
 		h.counters.rejected.Add(1)
 		return
 	}
-	raw := link.NewWebSocket(h.life, socket, tcpAddr(r.RemoteAddr), h.sockets.Done)
+	stream := websocket.NetConn(h.life, socket, websocket.MessageBinary)
+	raw := link.NewWebSocket(stream, tcpAddr(r.RemoteAddr), func() error {
+		defer h.sockets.Done()
+		return socket.CloseNow()
+	})
 	if !h.begin(func() { h.serveSocket(raw, config, place) }) {
 		place.free()
 		_ = socket.CloseNow()

@@ -137,7 +137,8 @@ func (d *WebSocket) open(ctx context.Context, lenient bool, activity *Activity) 
 		_ = socket.CloseNow()
 		return nil, false, errors.New("the WebSocket there does not belong to a gateway; check the address")
 	}
-	return link.NewWebSocket(context.Background(), socket, (*tcp.Load()).RemoteAddr(), func() {}), usesBBR.Load(), nil
+	stream := websocket.NetConn(context.Background(), socket, websocket.MessageBinary)
+	return link.NewWebSocket(stream, (*tcp.Load()).RemoteAddr(), socket.CloseNow), usesBBR.Load(), nil
 }
 
 // explainWebSocket returns the cause of a failed attempt, and the fix.

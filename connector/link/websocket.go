@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/coder/websocket"
 	"github.com/quic-go/quic-go"
 )
 
@@ -19,30 +18,25 @@ const goodbyeTimeout = time.Second
 
 var errSecondConnection = errors.New("a WebSocket carries one connection")
 
-// webSocket is a [net.Conn] over a WebSocket.
+// webSocket is the byte stream of a WebSocket.
 type webSocket struct {
 	net.Conn
-	socket *websocket.Conn
-	remote net.Addr
-	closed func()
+	remote   net.Addr
+	closeNow func() error
 }
 
 // NewWebSocket returns the byte stream of a WebSocket, for [WebSocketGateway] and
-// [WebSocketConnector]. The end of ctx fails its reads and writes. closed is called after
-// the first Close. remote may be the address from a trusted proxy.
-func NewWebSocket(ctx context.Context, socket *websocket.Conn, remote net.Addr, closed func()) net.Conn {
-	return &webSocket{websocket.NetConn(ctx, socket, websocket.MessageBinary), socket, remote, sync.OnceFunc(closed)}
+// [WebSocketConnector]. remote may be the address from a trusted proxy. closeNow is called
+// once, and does not wait for the other side, which QUIC has already notified.
+func NewWebSocket(stream net.Conn, remote net.Addr, closeNow func() error) net.Conn {
+	return &webSocket{stream, remote, sync.OnceValue(closeNow)}
 }
 
 // RemoteAddr implements [net.Conn].
 func (s *webSocket) RemoteAddr() net.Addr { return s.remote }
 
-// Close implements [net.Conn]. It does not wait for the other side, which QUIC has already
-// notified.
-func (s *webSocket) Close() error {
-	defer s.closed()
-	return s.socket.CloseNow()
-}
+// Close implements [net.Conn].
+func (s *webSocket) Close() error { return s.closeNow() }
 
 // WebSocketGateway creates the gateway's end of a tunnel over a connector's WebSocket. ctx
 // bounds the handshake. life derives the connection's context from quic-go's. On an error,
