@@ -213,11 +213,12 @@ func (o options) block(d *caddyfile.Dispenser) error {
 
 // names returns the names of the options, for an error.
 func (o options) names() string {
-	names := o[0].name
+	var names strings.Builder
+	names.WriteString(o[0].name)
 	for _, other := range o[1 : len(o)-1] {
-		names += ", " + other.name
+		names.WriteString(", " + other.name)
 	}
-	return names + " or " + o[len(o)-1].name
+	return names.String() + " or " + o[len(o)-1].name
 }
 
 // once rejects an option that is given twice.

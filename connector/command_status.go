@@ -195,7 +195,7 @@ type piece struct {
 	text string
 }
 
-// tone is the meaning of a piece of text, for its colour.
+// tone is the meaning of a piece of text, for its color.
 type tone int
 
 const (

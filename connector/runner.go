@@ -39,7 +39,7 @@ type runner struct {
 	agent   *agent.Agent
 	notify  *notifier
 	started time.Time
-	reloads sync.Mutex // serialises reloads
+	reloads sync.Mutex // serializes reloads
 }
 
 // copied reports whether systemd passes this service a copy of its configuration.
@@ -115,7 +115,7 @@ func serve(command *cobra.Command, sys system, o runOptions, logger *slog.Logger
 
 // run runs the agent until it ends, or the first signal stops it.
 func (r *runner) run(ctx context.Context) error {
-	signalled, stop := r.sys.signals(ctx)
+	signaled, stop := r.sys.signals(ctx)
 	defer stop()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -124,7 +124,7 @@ func (r *runner) run(ctx context.Context) error {
 	var err error
 	select {
 	case err = <-finished:
-	case <-signalled.Done():
+	case <-signaled.Done():
 		stop() // the next signal kills the process
 		r.logger.Info("stopping; another signal stops at once")
 		r.notify.send("STOPPING=1")

@@ -143,7 +143,7 @@ func (s *screen) render(l line, most int) (string, int) {
 			shown = string([]rune(shown)[:left-1]) + "…"
 		}
 		columns += utf8.RuneCountInString(shown)
-		if code := colours[p.tone]; s.color && code != "" {
+		if code := colors[p.tone]; s.color && code != "" {
 			shown = code + shown + "\x1b[0m"
 		}
 		b.WriteString(shown)
@@ -151,6 +151,6 @@ func (s *screen) render(l line, most int) (string, int) {
 	return b.String(), columns
 }
 
-// colours are the escape sequences of the tones. They use the terminal's own colours,
+// colors are the escape sequences of the tones. They use the terminal's own colors,
 // which are readable on any background.
-var colours = [...]string{faint: "\x1b[2m", good: "\x1b[32m", warning: "\x1b[33m", bad: "\x1b[31m"}
+var colors = [...]string{faint: "\x1b[2m", good: "\x1b[32m", warning: "\x1b[33m", bad: "\x1b[31m"}

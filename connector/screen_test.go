@@ -14,7 +14,7 @@ import (
 )
 
 // terminal is as much of one as the block needs: it wraps, and knows two escape
-// sequences and colours.
+// sequences and colors.
 type terminal struct {
 	width int
 	rows  [][]rune

@@ -22,7 +22,7 @@ func readEvents(t *testing.T, stream string) (list []event) {
 	if !strings.HasSuffix(stream, "\n\n") {
 		t.Fatalf("the stream ends within an event: %q", stream[max(0, len(stream)-200):])
 	}
-	for _, text := range strings.Split(strings.TrimSuffix(stream, "\n\n"), "\n\n") {
+	for text := range strings.SplitSeq(strings.TrimSuffix(stream, "\n\n"), "\n\n") {
 		if text == "data: [DONE]" {
 			list = append(list, event{Name: "[DONE]"})
 			continue

@@ -83,7 +83,7 @@ func askChat(t *testing.T, c *harness.Client, history []any, more string) (m tur
 	}
 	chunks := []any{}
 	if strings.Contains(request, `"stream":true`) {
-		for _, line := range strings.Split(strings.TrimSuffix(a.Body, "\n\ndata: [DONE]\n\n"), "\n\n") {
+		for line := range strings.SplitSeq(strings.TrimSuffix(a.Body, "\n\ndata: [DONE]\n\n"), "\n\n") {
 			chunks = append(chunks, fromJSON(t, strings.TrimPrefix(line, "data: ")))
 		}
 	} else {

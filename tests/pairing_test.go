@@ -240,11 +240,11 @@ func TestDeniedAndUnknownCodes(t *testing.T) {
 		t.Errorf("a denied device: exit code %d\n%s", code, device.Log())
 	}
 
-	cancelled := startPairing(t, g)
-	g.Command(t, nil, "pairing", "deny", cancelled.Code)
-	late := g.Pair(t, "cancelled", cancelled.Code, up.URL)
+	canceled := startPairing(t, g)
+	g.Command(t, nil, "pairing", "deny", canceled.Code)
+	late := g.Pair(t, "canceled", canceled.Code, up.URL)
 	if code := late.WaitExit(t, limit); code != notPaired {
-		t.Errorf("a cancelled code: exit code %d\n%s", code, late.Log())
+		t.Errorf("a canceled code: exit code %d\n%s", code, late.Log())
 	}
 
 	open := startPairing(t, g)
@@ -310,8 +310,7 @@ func TestOneApprovalWins(t *testing.T) {
 				verb = "deny"
 			}
 			err := g.Admin.Manage(t.Context(), http.MethodPost, "/pairings/"+verb, map[string]string{"pairing": started.ID}, nil)
-			var refused *harness.StatusError
-			if errors.As(err, &refused) {
+			if refused, ok := errors.AsType[*harness.StatusError](err); ok {
 				statuses[i] = refused.Status
 			} else if err == nil {
 				statuses[i] = http.StatusOK

@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -65,7 +66,7 @@ func describe(t *testing.T, text *strings.Builder, level, root string, command .
 	}
 	for line := range strings.Lines(m[1]) {
 		if name := strings.Fields(line)[0]; name != "help" && name != "completion" {
-			describe(t, text, "###", root, append(command[:len(command):len(command)], name)...)
+			describe(t, text, "###", root, append(slices.Clip(command), name)...)
 		}
 	}
 }

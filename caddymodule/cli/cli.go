@@ -174,8 +174,7 @@ func guarded(do func(*cobra.Command, []string) error) func(*cobra.Command, []str
 func fail(cmd *cobra.Command, err error) error {
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	fmt.Fprintln(cmd.ErrOrStderr(), "Error: "+printableLines(err.Error()))
-	var usage up.UsageError
-	if !errors.As(err, &usage) {
+	if _, ok := errors.AsType[up.UsageError](err); !ok {
 		return err
 	}
 	code := func(caddycmd.Flags) (int, error) { return exitUsage, nil }

@@ -87,7 +87,7 @@ for a machine that lost its configuration, or was set up again.`,
 			return r, err
 		}, func(in *invocation, p manage.Pairing) {
 			if p.Device == nil {
-				in.printf("The code is cancelled.\n")
+				in.printf("The code is canceled.\n")
 			} else {
 				in.printf("%s is denied.\n", deviceName(p))
 			}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"net/http"
+	"strings"
 
 	"github.com/postern-dev/postern/caddymodule/cli/up"
 	"github.com/postern-dev/postern/caddymodule/health"
@@ -45,14 +46,15 @@ func printStatus(in *invocation, s manage.Status) {
 
 // deploymentsText counts the available deployments, and the others by state.
 func deploymentsText(n manage.DeploymentCount) string {
-	text := fmt.Sprintf("%d, %d available", n.Total, n.Available)
+	var text strings.Builder
+	text.WriteString(fmt.Sprintf("%d, %d available", n.Total, n.Available))
 	if degraded := n.States[health.Degraded]; degraded > 0 {
-		text += fmt.Sprintf(" (%d degraded)", degraded)
+		text.WriteString(fmt.Sprintf(" (%d degraded)", degraded))
 	}
 	for _, state := range health.States {
 		if count := n.States[state]; count > 0 && !state.Usable() {
-			text += fmt.Sprintf(", %d %s", count, state)
+			text.WriteString(fmt.Sprintf(", %d %s", count, state))
 		}
 	}
-	return text
+	return text.String()
 }

@@ -38,7 +38,7 @@ func loadAssets() assets {
 		kind := kinds[path.Ext(e.Name())]
 		content, err := staticFiles.ReadFile("static/" + e.Name())
 		switch {
-		case kind == "": // licences and checksums
+		case kind == "": // licenses and checksums
 		case err != nil:
 			panic(err)
 		default:

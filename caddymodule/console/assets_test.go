@@ -41,12 +41,12 @@ func TestVendoredFiles(t *testing.T) {
 			t.Errorf("%s is neither one of ours nor in the list of checksums, or both", e.Name())
 		}
 	}
-	licences, err := staticFiles.ReadFile("static/LICENSES")
+	licenses, err := staticFiles.ReadFile("static/LICENSES")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name := range listed {
-		if !bytes.Contains(licences, []byte(name)) {
+		if !bytes.Contains(licenses, []byte(name)) {
 			t.Errorf("LICENSES does not name %s", name)
 		}
 	}

@@ -81,7 +81,7 @@ func approvePairing(v *visit) error {
 func denyPairing(v *visit) error {
 	v.faults = backTab(v)
 	p, err := v.Manage.DenyPairing(v.ctx, manage.DenyPairing{Pairing: v.id()})
-	notice := "The code is cancelled."
+	notice := "The code is canceled."
 	if p.Device != nil {
 		notice = p.Device.Hostname + " is denied. Its code is invalid now."
 	}

@@ -201,11 +201,11 @@ func TestCodeCancelled(t *testing.T) {
 	code := g.code()
 	g.moved(g.post("/console/pairings/"+g.pairing(store.PairingWaiting).ID+"/deny"), "/console/start")
 	page := mainOf(g.page("/console/start"))
-	has(t, page, "The code is cancelled.", "Start pairing")
+	has(t, page, "The code is canceled.", "Start pairing")
 	lacks(t, page, code)
 }
 
-// A newer code is shown first; the older one can still be cancelled.
+// A newer code is shown first; the older one can still be canceled.
 func TestTwoCodes(t *testing.T) {
 	g := newGateway(t)
 	first := g.code()

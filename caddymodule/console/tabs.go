@@ -137,7 +137,7 @@ func (l listing[T]) Last() int  { return (l.Page-1)*pageSize + len(l.Items) }
 func list[T any](v *visit, name string, items []T, text func(T) string) listing[T] {
 	query := v.r.URL.Query()
 	l := listing[T]{Name: name, Items: items, Query: strings.TrimSpace(query.Get("q")), Show: query.Get("show"), Total: len(items), Page: 1}
-	for _, word := range strings.Fields(strings.ToLower(l.Query)) {
+	for word := range strings.FieldsSeq(strings.ToLower(l.Query)) {
 		var matching []T
 		for _, item := range l.Items {
 			if strings.Contains(strings.ToLower(text(item)), word) {

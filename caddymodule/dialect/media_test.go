@@ -127,7 +127,7 @@ func TestExtraModels(t *testing.T) {
 	const fields = `"models":["a"],"fallbacks":["a"],"route":"fallback","draft_model":"a"`
 	for _, kind := range []OperationKind{ChatCompletions, Completions, Embeddings} {
 		op := Operation{Kind: kind, Dialect: Chat}
-		for _, field := range strings.Split(fields, ",") {
+		for field := range strings.SplitSeq(fields, ",") {
 			name := field[1 : 1+strings.IndexByte(field[1:], '"')]
 			for _, key := range []string{name, strings.ToUpper(name), `\u00` + string("0123456789abcdef"[name[0]>>4]) + string("0123456789abcdef"[name[0]&15]) + name[1:], strings.Replace(name, "s", "ſ", 1)} {
 				body := strings.Replace(`{"messages":[],"input":"x",`+field+`,"prompt":"x","model":"public"}`, name, key, 1)

@@ -242,7 +242,7 @@ func TestMessagesImpliedTools(t *testing.T) {
 		if tools[0].Type != "function" || f.Name != "the_tool" || f.Parameters.Type != "object" {
 			t.Errorf("%s: %s", kind, fields["tools"])
 		}
-		for _, key := range strings.Fields(keys) {
+		for key := range strings.FieldsSeq(keys) {
 			if f.Parameters.Properties[key].Type == "" {
 				t.Errorf("%s has no %s: %s", kind, key, fields["tools"])
 			}

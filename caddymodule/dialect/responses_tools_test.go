@@ -117,7 +117,7 @@ func TestResponsesBuiltinTools(t *testing.T) {
 		if err := json.Unmarshal(fields["tools"], &tools); err != nil || len(tools) != 1 || tools[0].Function.Name != kind {
 			t.Fatalf("%s: %v %s", kind, err, fields["tools"])
 		}
-		for _, key := range strings.Fields(keys) {
+		for key := range strings.FieldsSeq(keys) {
 			if tools[0].Function.Parameters.Properties[key].Type == "" {
 				t.Errorf("%s: no %s in %s", kind, key, fields["tools"])
 			}

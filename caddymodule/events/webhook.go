@@ -163,8 +163,7 @@ func (w *Webhook) try(d delivery) (again bool, err error) {
 
 // withoutURL returns err without the URL, which may contain a secret.
 func withoutURL(err error) error {
-	var e *url.Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*url.Error](err); ok {
 		return e.Err
 	}
 	return err

@@ -40,7 +40,7 @@ type Store struct {
 	logger   *slog.Logger
 	counters Counters
 	open     atomic.Pointer[Services]
-	mu       sync.Mutex // serialises opening and closing
+	mu       sync.Mutex // serializes opening and closing
 	closed   bool       // permanently
 
 	configurations newest.Stack[*Gateway] // that use the store

@@ -75,7 +75,7 @@ func (q question) explain(ctx context.Context, err error) error {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return fmt.Errorf("the model server did not answer within %.f seconds", q.limit.Seconds())
 	case ctx.Err() != nil:
-		return errors.New("the test was cancelled")
+		return errors.New("the test was canceled")
 	case errors.Is(err, link.ErrUpstreamDown):
 		return fmt.Errorf("connector %q cannot reach its upstream %q; start the model server there, or correct the upstream's address in the connector's configuration", q.connector, q.upstream)
 	case errors.Is(err, link.ErrUpstreamReset), errors.Is(err, io.ErrUnexpectedEOF):

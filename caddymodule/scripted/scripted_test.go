@@ -367,7 +367,7 @@ func TestStreamIsFlushed(t *testing.T) {
 	}
 	cancel()
 	if _, err := io.Copy(io.Discard, answer.Body); err == nil {
-		t.Error("the cancelled stream ended cleanly")
+		t.Error("the canceled stream ended cleanly")
 	}
 }
 

@@ -2,6 +2,7 @@ package serve
 
 import (
 	"errors"
+	"maps"
 	"net/http"
 	"strconv"
 	"sync"
@@ -243,9 +244,7 @@ func (a *answer) fail(d dialect.Dialect, requestID string, e *dialect.Error) {
 		return
 	}
 	h := a.w.Header()
-	for name, value := range e.Header() {
-		h[name] = value
-	}
+	maps.Copy(h, e.Header())
 	a.writeWhole(e.HTTPStatus(d), e.Body(d, requestID))
 }
 

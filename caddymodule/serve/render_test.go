@@ -44,7 +44,7 @@ func testCompletion(t *testing.T, d dialect.Dialect) (*completion, *httptest.Res
 // everyDialect is the three of them.
 var everyDialect = [...]dialect.Dialect{dialect.Chat, dialect.Messages, dialect.Responses}
 
-// A whole answer to a streamed request is recognised by its media type, which is the
+// A whole answer to a streamed request is recognized by its media type, which is the
 // same in any case.
 func TestWholeAnswerToStream(t *testing.T) {
 	for _, d := range everyDialect {

@@ -67,8 +67,7 @@ func TestOwnSuccessDoesNotForgiveGuesses(t *testing.T) {
 			d.fail(t, home, fmt.Sprint("victim ", i), 1)
 			d.fail(t, home, "mallory", 1)
 			_, err := d.signIn(t, home, "mallory", rightPassword)
-			var throttled *ThrottledError
-			if errors.As(err, &throttled) {
+			if throttled, ok := errors.AsType[*ThrottledError](err); ok {
 				time.Sleep(throttled.RetryAfter)
 				d.mustSignIn(t, home, "mallory")
 			}
@@ -102,7 +101,7 @@ func TestStrangersDoNotLockOut(t *testing.T) {
 		d.guard.failed(fair.Parse("203.0.113.1"), named("ann"), time.Now())
 		time.Sleep(userDelay)
 		d.mustSignIn(t, elsewhere, "ann")
-		// Being known at an address is no licence to guess from there.
+		// Being known at an address is no license to guess from there.
 		d.fail(t, elsewhere, "ann", freeFailures+1)
 		if _, err := d.signIn(t, elsewhere, "ann", rightPassword); !errors.As(err, &throttled) {
 			t.Errorf("after failures at a known address: %v", err)

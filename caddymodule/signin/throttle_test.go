@@ -159,7 +159,7 @@ func TestSites(t *testing.T) {
 	}
 	fail("192.0.2.%d", 1, 100)
 	if err := g.user(fair.Parse("192.0.2.200"), named("ann"), stranger, now); err != nil {
-		t.Errorf("a neighbour in a /24: %v", err)
+		t.Errorf("a neighbor in a /24: %v", err)
 	}
 	if _, ok := g.sites.entries.get(netip.MustParsePrefix("2001:db8::/48")); !ok || g.sites.entries.len() != 2 {
 		t.Errorf("%d sites are counted", g.sites.entries.len())

@@ -256,13 +256,13 @@ func TestViewMissesNothing(t *testing.T) {
 // size counts what all tables have.
 func (d *draft) size() (n int) {
 	value := reflect.ValueOf(d.records)
-	for i := range value.NumField() {
-		if field := value.Field(i); field.Type() == reflect.TypeFor[table[key, int]]() {
+	for _, field := range value.Fields() {
+		if field := field; field.Type() == reflect.TypeFor[table[key, int]]() {
 			n += int(field.FieldByName("size").Int())
 			continue
 		}
 		for _, name := range []string{"byID", "byHash"} {
-			n += int(value.Field(i).FieldByName(name).FieldByName("size").Int())
+			n += int(field.FieldByName(name).FieldByName("size").Int())
 		}
 	}
 	return n

@@ -130,11 +130,11 @@ func TestClaimErrors(t *testing.T) {
 		t.Errorf("the device that was denied learns %+v", again)
 	}
 
-	_, cancelled := mustPairing(t, s)
-	if p, err := s.DenyPairing(t.Context(), account, cancelled, "Ann"); err != nil || p.State != store.PairingDenied {
-		t.Errorf("cancelled %+v, %v", p, err)
+	_, canceled := mustPairing(t, s)
+	if p, err := s.DenyPairing(t.Context(), account, canceled, "Ann"); err != nil || p.State != store.PairingDenied {
+		t.Errorf("canceled %+v, %v", p, err)
 	}
-	wantError(t, claim(cancelled, deviceSecret(1)), store.ErrDenied)
+	wantError(t, claim(canceled, deviceSecret(1)), store.ErrDenied)
 }
 
 func TestPairingExpires(t *testing.T) {

@@ -210,16 +210,16 @@ func TestHalfHandshakes(t *testing.T) {
 		n.drop.Store(&rest)
 		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
 		defer cancel()
-		dialled := make(chan error, 1)
+		dialed := make(chan error, 1)
 		go func() {
 			_, err := g.connection(ctx, sockets[0])
-			dialled <- err
+			dialed <- err
 		}()
 		time.Sleep(time.Second)
 		if taken() != 1 {
 			t.Fatalf("%d places are taken", taken())
 		}
-		if err := <-dialled; err == nil {
+		if err := <-dialed; err == nil {
 			t.Fatal("the hands were shaken")
 		}
 		time.Sleep(20 * time.Second)

@@ -96,7 +96,7 @@ func TestAgentCancelFreesTheUpstream(t *testing.T) {
 		t.Errorf("the upstream was freed after %v", took)
 	}
 	if err := receive(t, failed, "the request's end"); err == nil {
-		t.Error("a cancelled request had an answer")
+		t.Error("a canceled request had an answer")
 	}
 }
 

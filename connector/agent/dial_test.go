@@ -20,7 +20,7 @@ func TestAgentMeetsNoAnswer(t *testing.T) {
 	defer socket.Close()
 	g := startGateway(t)
 	a := startAgent(t, g, "http://127.0.0.1:1", func(a *Agent) { a.current.quic.Server = socket.LocalAddr().String() })
-	want := `level=WARN msg="cannot connect" reason="dialling ` + socket.LocalAddr().String() + `: no answer over UDP" retry_in=`
+	want := `level=WARN msg="cannot connect" reason="dialing ` + socket.LocalAddr().String() + `: no answer over UDP" retry_in=`
 	start := time.Now()
 	eventually(t, "the log line "+want, func() bool { return strings.Contains(a.log.String(), want) })
 	if took := time.Since(start); took < 1500*time.Millisecond || took > 4*time.Second {

@@ -52,8 +52,7 @@ var (
 )
 
 func kindOf(err error) endKind {
-	var deny link.Deny
-	if errors.As(err, &deny) {
+	if deny, ok := errors.AsType[link.Deny](err); ok {
 		switch {
 		case deny.Code == link.DenyShutdown:
 			return endGoingAway
@@ -173,7 +172,7 @@ const (
 	// resetPause is the ceiling after a stateless reset: the gateway is up again.
 	resetPause = 200 * time.Millisecond
 	// healthyAfter is how long a tunnel must live to reset the pauses: a gateway that
-	// breaks every tunnel must not be dialled twice a second.
+	// breaks every tunnel must not be dialed twice a second.
 	healthyAfter = 5 * time.Second
 
 	// A UDP port without a listener stays silent. Short first attempts find a gateway

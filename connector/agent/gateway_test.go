@@ -119,7 +119,7 @@ func (g *fakeGateway) hangUp() {
 	}
 }
 
-// set changes the gateway's behaviour.
+// set changes the gateway's behavior.
 func (g *fakeGateway) set(change func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

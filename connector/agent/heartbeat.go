@@ -93,7 +93,7 @@ func (s *session) setSilent(silent bool) {
 
 func (a *Agent) onSilenceChange(s *session) {
 	if s.silent.Load() {
-		a.Logger.Warn("the gateway does not answer; dialling a second connection", "session", s.welcome.Session, "fix", advice[endSilent])
+		a.Logger.Warn("the gateway does not answer; dialing a second connection", "session", s.welcome.Session, "fix", advice[endSilent])
 		a.monitor.enter(silent, &Problem{Reason: errNoPong.Error(), Fix: advice[endSilent], RetryAt: time.Now()})
 		return
 	}

@@ -107,8 +107,7 @@ func (p *petition) interrupted(err error, pause time.Duration) {
 		return
 	}
 	why, fix := reason(err), ""
-	var deny link.Deny
-	if errors.As(err, &deny) {
+	if deny, ok := errors.AsType[link.Deny](err); ok {
 		why = deny.Message
 	} else if kindOf(err) == endSilent {
 		fix = "check that the gateway runs and that UDP can reach it at " + p.current.quic.Server + ", or HTTPS at " + p.current.web.Address

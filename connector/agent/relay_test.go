@@ -23,7 +23,7 @@ type relay struct {
 	stranded map[string]bool
 }
 
-// strand makes the relay lose all of those who have dialled so far.
+// strand makes the relay lose all of those who have dialed so far.
 func (r *relay) strand() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

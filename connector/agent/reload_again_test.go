@@ -14,7 +14,7 @@ import (
 )
 
 // TestReloadTwiceInARow reloads while the gateway of the first reload is being
-// dialled: that one must not see the token of the second.
+// dialed: that one must not see the token of the second.
 func TestReloadTwiceInARow(t *testing.T) {
 	g, one, two := startGateway(t), startGateway(t), startGateway(t)
 	slow := newRelay(t, one.socket.LocalAddr())
@@ -28,7 +28,7 @@ func TestReloadTwiceInARow(t *testing.T) {
 	if err := a.Reload(c); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the first one to be dialled", func() bool {
+	eventually(t, "the first one to be dialed", func() bool {
 		slow.mu.Lock()
 		defer slow.mu.Unlock()
 		return len(slow.backs) > 0
@@ -71,7 +71,7 @@ func TestReloadAgainDuringTheUpdate(t *testing.T) {
 	eventually(t, "the newest upstream", func() bool { return s.ask(t) == "new" && a.inUse().proxy.Upstreams()["bix"].Address == "127.0.0.1:50" })
 }
 
-// TestTunnelEndsDuringAReload: what is dialled for a reload sends nothing, and
+// TestTunnelEndsDuringAReload: what is dialed for a reload sends nothing, and
 // the tunnel ends meanwhile.
 func TestTunnelEndsDuringAReload(t *testing.T) {
 	g := startGateway(t)
@@ -82,14 +82,14 @@ func TestTunnelEndsDuringAReload(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer mute.Close()
-	dialled := make(chan net.Conn, 100)
+	dialed := make(chan net.Conn, 100)
 	go func() {
 		for {
 			conn, err := mute.Accept()
 			if err != nil {
 				return
 			}
-			dialled <- conn
+			dialed <- conn
 		}
 	}()
 	c := g.present(map[string]string{"box": "http://127.0.0.1:1"})
@@ -99,12 +99,12 @@ func TestTunnelEndsDuringAReload(t *testing.T) {
 	if err := a.Reload(c); err != nil {
 		t.Fatal(err)
 	}
-	defer receive(t, dialled, "the WebSocket").Close()
+	defer receive(t, dialed, "the WebSocket").Close()
 	g.hangUp()
 	eventually(t, "the end of the tunnel to be noticed", func() bool {
 		return strings.Contains(a.log.String(), "disconnected")
 	})
-	defer receive(t, dialled, "the next attempt").Close()
+	defer receive(t, dialed, "the next attempt").Close()
 }
 
 // TestChangeWithoutAnAnswer: a drain that the gateway does not agree to, as its path

@@ -24,10 +24,10 @@ func TestRetryPauses(t *testing.T) {
 	broken := ending{err: errors.New("broken")}
 	r := retry{random: func() float64 { return 1 }} // the ceiling, which is what grows
 	steps := []struct {
-		name     string
-		end      ending
-		pause    time.Duration
-		dialling time.Duration // of the next attempt
+		name    string
+		end     ending
+		pause   time.Duration
+		dialing time.Duration // of the next attempt
 	}{
 		{"first failure", broken, 500 * time.Millisecond, 4 * time.Second},
 		{"second", broken, time.Second, 8 * time.Second},
@@ -44,7 +44,7 @@ func TestRetryPauses(t *testing.T) {
 		{"a reset from a new gateway", ending{err: &quic.StatelessResetError{}, lived: 1}, 200 * time.Millisecond, 2 * time.Second},
 		{"a temporary refusal", ending{err: link.Deny{Code: link.DenyUnavailable, Retry: true}}, 500 * time.Millisecond, 4 * time.Second},
 		{"a final refusal", ending{err: link.Deny{Code: link.DenyCredentials}}, 30 * time.Second, 4 * time.Second},
-		{"another gateway", ending{err: fmt.Errorf("dialling: %w", link.ErrPin)}, time.Minute, 4 * time.Second},
+		{"another gateway", ending{err: fmt.Errorf("dialing: %w", link.ErrPin)}, time.Minute, 4 * time.Second},
 		{"refused again", ending{err: link.Deny{Code: link.DenyCredentials}}, 2 * time.Minute, 4 * time.Second},
 		{"and again", ending{err: link.Deny{Code: link.DenyCredentials}}, 4 * time.Minute, 4 * time.Second},
 		{"and again", ending{err: link.Deny{Code: link.DenyCredentials}}, 5 * time.Minute, 4 * time.Second},
@@ -65,8 +65,8 @@ func TestRetryPauses(t *testing.T) {
 
 func TestRetryPausesWithoutAWay(t *testing.T) {
 	write := &net.OpError{Op: "write", Net: "udp4", Err: os.NewSyscallError("sendmsg", syscall.ENETUNREACH)}
-	quicFails := fmt.Errorf("dialling 192.0.2.1:7: %w", errors.Join(write))
-	webFails := fmt.Errorf("dialling https://192.0.2.1: %w", &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.EHOSTUNREACH)})
+	quicFails := fmt.Errorf("dialing 192.0.2.1:7: %w", errors.Join(write))
+	webFails := fmt.Errorf("dialing https://192.0.2.1: %w", &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.EHOSTUNREACH)})
 	name := &net.DNSError{Err: "dial udp 192.0.2.53:53: connect: network is unreachable", Name: "gateway"}
 	ends := []struct {
 		name     string

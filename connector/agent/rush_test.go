@@ -107,7 +107,7 @@ func TestBusyGatewayIsNotRushed(t *testing.T) {
 					return 0
 				}
 			})
-			want := `msg="cannot connect" reason="dialling ` + address + ": " + dial.ErrBusy.Error() + `" retry_in=`
+			want := `msg="cannot connect" reason="dialing ` + address + ": " + dial.ErrBusy.Error() + `" retry_in=`
 			eventually(t, "the log line "+want, func() bool { return strings.Contains(a.log.String(), want) })
 			eventually(t, "it tries the WebSocket", func() bool { return asked.Load() > 0 })
 			if n := refusals.Load(); n != busyAttempts {

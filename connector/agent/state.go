@@ -10,9 +10,9 @@ type state int
 
 const (
 	stopped    state = iota // Run was not called, or has returned
-	connecting              // dialling, or waiting for the answer to a hello
+	connecting              // dialing, or waiting for the answer to a hello
 	online                  // the tunnel is up
-	silent                  // the tunnel does not answer; dialling
+	silent                  // the tunnel does not answer; dialing
 	retrying                // the tunnel does not answer; pausing between attempts
 	leaving                 // the tunnel is being drained for a successor
 	waiting                 // pausing before the next attempt

@@ -15,7 +15,7 @@ type State string
 
 // The states of a connector.
 const (
-	StateConnecting State = "connecting" // dialling, or waiting for the answer to a hello
+	StateConnecting State = "connecting" // dialing, or waiting for the answer to a hello
 	StateOnline     State = "online"     // the tunnel is up
 	StateWaiting    State = "waiting"    // pausing before the next attempt
 	StateDraining   State = "draining"   // stopping; running requests may finish

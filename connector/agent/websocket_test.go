@@ -45,6 +45,6 @@ func TestWebSocketMeetsAnotherGateway(t *testing.T) {
 	g, other := startRealGateway(t), startRealGateway(t)
 	g.token.URL = other.web.URL
 	a := startReal(t, g, func(a *Agent) { a.current.transport = config.TransportWebSocket })
-	want := "level=ERROR msg=\"connector stopped\" reason=\"dialling " + other.web.URL + link.WebSocketPath + ": " + link.ErrPin.Error()
+	want := "level=ERROR msg=\"connector stopped\" reason=\"dialing " + other.web.URL + link.WebSocketPath + ": " + link.ErrPin.Error()
 	eventually(t, want, func() bool { return strings.Contains(a.log.String(), want) })
 }

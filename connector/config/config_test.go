@@ -89,7 +89,7 @@ var configErrors = []struct{ name, text, want string }{
 	{"cut short", `{"upstream": "http://localhost"`, `line 1, column 31: the JSON ends too early; is a brace or a quote missing?`},
 	{"two documents", "{}\n{}", `line 2, column 1: unexpected data after the closing brace; remove it`},
 	{"a list", `[]`, `the configuration: must be an object in braces, not a list`},
-	{"a misspelt field", `{"tunel_token":"x"}`, `tunel_token: unknown field; did you mean "tunnel_token"?`},
+	{"a misspelled field", `{"tunel_token":"x"}`, `tunel_token: unknown field; did you mean "tunnel_token"?`},
 	{"another case", `{"Upstream":"http://localhost"}`, `Upstream: unknown field; did you mean "upstream"?`},
 	{"an unknown field", `{"timeout":30}`, `timeout: unknown field; known here: tunnel_token, server, transport, max_requests, upstream, api_key_file, upstreams, routes, max_memory, allow`},
 	{"a field twice", `{"upstream":"http://a","upstream":"http://b"}`, `upstream: given twice; remove one of the two`},
@@ -113,7 +113,7 @@ var configErrors = []struct{ name, text, want string }{
 	{"BaseUrl of a wrong type", `{"upstreams":{"a":{"BaseUrl":8000}}}`, `upstreams.a.BaseUrl: must be text in quotes, not a number`},
 	{"routes of a wrong type", `{"routes":{}}`, `routes: must be a list, not an object`},
 	{"a route of a wrong type", `{"routes":[true]}`, `routes[0]: must be an object in braces, not true or false`},
-	{"a misspelt route field", `{"routes":[{"model":"*","upstreams":"a"}]}`, `routes[0].upstreams: unknown field; did you mean "upstream"?`},
+	{"a misspelled route field", `{"routes":[{"model":"*","upstreams":"a"}]}`, `routes[0].upstreams: unknown field; did you mean "upstream"?`},
 	{"a route's field of a wrong type", `{"routes":[{"model":1}]}`, `routes[0].model: must be text in quotes, not a number`},
 
 	{"no token", `{"upstream":"http://a"}`, "tunnel_token: missing; run `caddy gateway connector create --name NAME` on the gateway and paste its token here (or set TUNNEL_TOKEN)"},
@@ -123,7 +123,7 @@ var configErrors = []struct{ name, text, want string }{
 	{"server without a host", `{"tunnel_token":"TOKEN","server":":7443","upstream":"http://a"}`, `server: ":7443" must be host:port; write "gateway.example.com:7443"`},
 	{"server with a bad port", `{"tunnel_token":"TOKEN","server":"gw:quic","upstream":"http://a"}`, "server: \"quic\" is not a port; use a number from 1 to 65535, as in the gateway's `listen`"},
 	{"server with a path", `{"tunnel_token":"TOKEN","server":"gw/x:1","upstream":"http://a"}`, `server: "gw/x" is not a host name or an address`},
-	{"a misspelt transport", `{"tunnel_token":"TOKEN","transport":"QUICK","upstream":"http://a"}`, `transport: unknown value "QUICK"; did you mean "quic"?`},
+	{"a misspelled transport", `{"tunnel_token":"TOKEN","transport":"QUICK","upstream":"http://a"}`, `transport: unknown value "QUICK"; did you mean "quic"?`},
 	{"an unknown transport", `{"tunnel_token":"TOKEN","transport":"carrier pigeon","upstream":"http://a"}`, `transport: unknown value "carrier pigeon"; use "auto", "quic" or "websocket"`},
 
 	{"max_memory as a number", `{"max_memory":256}`, `max_memory: must be text in quotes, not a number`},
@@ -152,7 +152,7 @@ var configErrors = []struct{ name, text, want string }{
 
 	{"a route without a model", `{"tunnel_token":"TOKEN","upstream":"http://a","routes":[{"upstream":"default"}]}`, `routes[0].model: missing; give the public model name, or a pattern like "qwen*"`},
 	{"a route without an upstream", `{"tunnel_token":"TOKEN","upstream":"http://a","routes":[{"model":"*"}]}`, `routes[0].upstream: missing; name one of: default`},
-	{"a route to a misspelt upstream", `{"tunnel_token":"TOKEN","upstreams":{"ollama":{"BaseUrl":"http://b/v1"},"vllm":{"BaseUrl":"http://c/v1"}},"routes":[{"model":"*","upstream":"olama"}]}`, `routes[0].upstream: unknown upstream "olama"; did you mean "ollama"?`},
+	{"a route to a misspelled upstream", `{"tunnel_token":"TOKEN","upstreams":{"ollama":{"BaseUrl":"http://b/v1"},"vllm":{"BaseUrl":"http://c/v1"}},"routes":[{"model":"*","upstream":"olama"}]}`, `routes[0].upstream: unknown upstream "olama"; did you mean "ollama"?`},
 	{"a route to nowhere", `{"tunnel_token":"TOKEN","upstreams":{"ollama":{"BaseUrl":"http://b/v1"},"vllm":{"BaseUrl":"http://c/v1"}},"routes":[{"model":"*","upstream":"gpu"}]}`, `routes[0].upstream: unknown upstream "gpu"; name one of: ollama, vllm`},
 	{"a model with a newline", `{"tunnel_token":"TOKEN","upstream":"http://a","routes":[{"model":"a\nb","upstream":"default"}]}`, `routes[0].model: must be text without control characters`},
 	{"a huge upstream model", `{"tunnel_token":"TOKEN","upstream":"http://a","routes":[{"model":"a","upstream":"default","upstream_model":"` + strings.Repeat("x", 257) + `"}]}`, `routes[0].upstream_model: has 257 bytes, more than the 256 allowed`},

@@ -103,7 +103,7 @@ func (d *QUIC) dialAddress(ctx context.Context, address netip.AddrPort, activity
 	conn, err := quic.Dial(ctx, socket, net.UDPAddrFromAddrPort(address), d.TLS, link.ConnectorQUIC(d.MaxRequests))
 	if err != nil {
 		socket.Close()
-		return nil, fmt.Errorf("dialling %s: %w", address, dialError(ctx, err, socket.failure(), activity.answered()))
+		return nil, fmt.Errorf("dialing %s: %w", address, dialError(ctx, err, socket.failure(), activity.answered()))
 	}
 	socket.patient.Store(true)
 	context.AfterFunc(conn.Context(), func() { socket.Close() }) // quic-go does not close it

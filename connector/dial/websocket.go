@@ -76,7 +76,7 @@ func (d *WebSocket) Dial(ctx context.Context, activity *Activity) (*Conn, error)
 		raw, bbr, err = d.open(ctx, true, activity)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("dialling %s: %w", d.Address, err)
+		return nil, fmt.Errorf("dialing %s: %w", d.Address, err)
 	}
 	conn, err := link.WebSocketConnector(ctx, raw, d.TLS, link.ConnectorQUIC(d.MaxRequests))
 	switch {
@@ -87,7 +87,7 @@ func (d *WebSocket) Dial(ctx context.Context, activity *Activity) (*Conn, error)
 	case ctx.Err() != nil:
 		err = ErrNoHTTPS
 	}
-	return nil, fmt.Errorf("dialling %s: %w", d.Address, err)
+	return nil, fmt.Errorf("dialing %s: %w", d.Address, err)
 }
 
 // CertificateFix returns the fix for an invalid certificate. now is this machine's time.
@@ -152,8 +152,7 @@ func explainWebSocket(ctx context.Context, answer *http.Response, err error) err
 	case errors.As(err, &proxy) && proxy.Op == "proxyconnect":
 		return fmt.Errorf("the proxy cannot be used: %s; check HTTPS_PROXY and NO_PROXY", text.Short(proxy.Err.Error()))
 	}
-	var failed *url.Error
-	if errors.As(err, &failed) {
+	if failed, ok := errors.AsType[*url.Error](err); ok {
 		err = failed.Err // without the URL
 	}
 	return err

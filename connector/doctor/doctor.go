@@ -243,7 +243,7 @@ func (d *diagnosis) clock(context.Context) Finding {
 	if skew < 0 {
 		direction = "behind"
 	}
-	return bad("synchronise the clock, on Linux with: sudo timedatectl set-ntp true; if this clock is right, do so on the gateway",
+	return bad("synchronize the clock, on Linux with: sudo timedatectl set-ntp true; if this clock is right, do so on the gateway",
 		"this machine's clock is %s the gateway's: it shows %s, the gateway's shows %s",
 		direction, d.now().UTC().Format(time.RFC3339), d.date.UTC().Format(time.RFC3339))
 }

@@ -95,7 +95,7 @@ func (g *fakeGateway) answer(conn *quic.Conn) {
 	}
 }
 
-// set changes the gateway's behaviour.
+// set changes the gateway's behavior.
 func (g *fakeGateway) set(change func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -44,11 +44,11 @@ func connectBoth(t *testing.T, gateway, connector *tls.Config) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	dialled, err := quic.DialAddr(ctx, socket.LocalAddr().String(), connector, ConnectorQUIC(0))
+	dialed, err := quic.DialAddr(ctx, socket.LocalAddr().String(), connector, ConnectorQUIC(0))
 	if err != nil {
 		t.Fatalf("over UDP: %v", err)
 	}
-	_ = dialled.CloseWithError(0, "")
+	_ = dialed.CloseWithError(0, "")
 
 	gatewayEnd, connectorEnd := tcpPipe(t)
 	var accepting sync.WaitGroup

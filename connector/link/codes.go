@@ -41,7 +41,7 @@ const (
 // Errors of [RoundTrip] and of reading an answer's body. Test with [errors.Is]. Unknown
 // codes of newer peers are ErrInternal.
 var (
-	ErrCancelled     = errors.New("the other side cancelled the request")
+	ErrCancelled     = errors.New("the other side canceled the request")
 	ErrUpstreamDown  = errors.New("the upstream cannot be reached")
 	ErrUpstreamReset = errors.New("the upstream failed before its answer was complete")
 	ErrRefused       = errors.New("the connector refused the request")
@@ -65,7 +65,7 @@ var codes = [...]struct {
 	err  error
 }{
 	CodeNone:          {"none", ErrInternal},
-	CodeCancelled:     {"cancelled", ErrCancelled},
+	CodeCancelled:     {"canceled", ErrCancelled},
 	CodeUpstreamDown:  {"upstream_down", ErrUpstreamDown},
 	CodeUpstreamReset: {"upstream_reset", ErrUpstreamReset},
 	CodeRefused:       {"refused", ErrRefused},

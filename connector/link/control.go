@@ -36,7 +36,7 @@ var ErrUnknownMessage = errors.New("unknown control message")
 // must be called from one goroutine at a time.
 type Control struct {
 	rw io.ReadWriter
-	mu sync.Mutex // serialises sends
+	mu sync.Mutex // serializes sends
 }
 
 // NewControl returns the control channel over rw, the control stream.

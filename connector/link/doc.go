@@ -3,7 +3,7 @@
 //
 // # Transport
 //
-// A tunnel is one QUIC connection, ALPN "postern/1", dialled by the connector. The
+// A tunnel is one QUIC connection, ALPN "postern/1", dialed by the connector. The
 // connector authenticates the gateway by the hash of its public key (the pin in its
 // token), not by a certificate authority. The gateway authenticates the connector by the
 // secret in its hello.

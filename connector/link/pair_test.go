@@ -65,7 +65,7 @@ func newPair(t testing.TB, h http.Handler) *pair {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	connector := &quic.Transport{Conn: connectorSocket}
-	dialled, err := connector.Dial(ctx, gatewaySocket.LocalAddr(), ConnectorTLS(pin, ""), ConnectorQUIC(0))
+	dialed, err := connector.Dial(ctx, gatewaySocket.LocalAddr(), ConnectorTLS(pin, ""), ConnectorQUIC(0))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func newPair(t testing.TB, h http.Handler) *pair {
 		_ = gatewaySocket.Close()
 		_ = connectorSocket.Close()
 	})
-	return startPair(t, &Conn{Conn: accepted}, &Conn{Conn: dialled}, h)
+	return startPair(t, &Conn{Conn: accepted}, &Conn{Conn: dialed}, h)
 }
 
 // newWebSocketPair connects over TCP.

@@ -80,7 +80,7 @@ func (x *exchange) fail(err error) error {
 	return err
 }
 
-// explain returns the cause of an error of the stream, which must have been cancelled.
+// explain returns the cause of an error of the stream, which must have been canceled.
 func (x *exchange) explain(err error) error {
 	if x.uploaded != nil {
 		<-x.uploaded // soon: its stream is reset

@@ -127,7 +127,7 @@ func (b *requestBody) Read(p []byte) (int, error) {
 	if err != nil && err != io.EOF {
 		err = streamError(context.Background(), err)
 		if errors.Is(err, ErrInternal) {
-			err = ErrCancelled // the gateway only resets cancelled requests
+			err = ErrCancelled // the gateway only resets canceled requests
 		}
 	}
 	x.err = err

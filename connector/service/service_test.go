@@ -145,7 +145,7 @@ func TestSystemdUserService(t *testing.T) {
 	bin, home := t.TempDir(), t.TempDir()
 	notes := filepath.Join(bin, "notes")
 	script := "#!/bin/sh\necho \"$@\" >> " + notes + "\ncase $1 in is-active) echo active;; esac\n"
-	for _, name := range []string{"systemctl", "rpm-ostree"} { // the latter is how systemd is recognised
+	for _, name := range []string{"systemctl", "rpm-ostree"} { // the latter is how systemd is recognized
 		if err := os.WriteFile(filepath.Join(bin, name), []byte(script), 0o755); err != nil {
 			t.Fatal(err)
 		}

@@ -76,7 +76,7 @@ func (p *Proxy) Upstreams() Set { return *p.set.Load() }
 
 // ServeHTTP forwards a request to the upstream named by its Host, and relays the answer.
 // A missing or incomplete answer is reset with the reason. When the request's context
-// ends, the request to the upstream is cancelled.
+// ends, the request to the upstream is canceled.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// The result in case of a panic.
 	done := Request{At: time.Now(), Method: r.Method, Result: link.CodeInternal.String()}

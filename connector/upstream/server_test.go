@@ -194,7 +194,7 @@ func TestUpstreamLargeBodiesKeepTheConnection(t *testing.T) {
 }
 
 // TestUpstreamCancel ends the context at each stage of a request. The upstream
-// notices at once, and the request ends as cancelled.
+// notices at once, and the request ends as canceled.
 func TestUpstreamCancel(t *testing.T) {
 	for _, test := range []struct{ name, scheme, body, answer string }{
 		{"connecting", "https", "{}", ""},

@@ -10,7 +10,7 @@ import (
 	"github.com/postern-dev/postern/tests/agents"
 )
 
-// holdTunnels keeps the connectors on standard input dialled in.
+// holdTunnels keeps the connectors on standard input dialed in.
 func holdTunnels(ctx context.Context, in io.Reader, announce io.Writer) error {
 	silent := agent.Options{Logger: slog.New(slog.DiscardHandler)}
 	return agents.Run(ctx, in, announce, func(int) agent.Options { return silent })

@@ -44,7 +44,7 @@
 //   - Answers: streamed answers with writes that split events and runes, and
 //     with prompts of up to 64 KiB, all compared byte for byte.
 //   - Idle tunnels: a fresh gateway before and after connectors of another
-//     process have dialled in, both after garbage collections; memory with the
+//     process have dialed in, both after garbage collections; memory with the
 //     garbage is shown beside it.
 //   - Loss: gateway and connector in two network namespaces, between them a line
 //     of TUN devices (tests/network/lab) with a delay, which loses packets at

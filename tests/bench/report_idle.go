@@ -51,7 +51,7 @@ func (r *results) writeIdle(w io.Writer) {
 			figure(i.holder(), 1), figure(i.DialIn.Seconds(), 1))
 	}
 	t.write(w, "Idle tunnels")
-	fmt.Fprintf(w, "With garbage: %v after the last one dialled in. The other figures: after a garbage collection, as Go makes one every two minutes. "+
+	fmt.Fprintf(w, "With garbage: %v after the last one dialed in. The other figures: after a garbage collection, as Go makes one every two minutes. "+
 		"Connectors start %v apart, and all other ends are in one process. Processor: of the gateway, which answers a ping of each tunnel "+
 		"every 9 s when there are 900 or more.\n\n", r.Options.Settle, agents.StartInterval)
 }

@@ -19,7 +19,7 @@ func percentile(sorted []float64, p float64) float64 {
 // A spread is the median of some values, and their range.
 type spread struct{ Median, Min, Max float64 }
 
-// spreadOf summarises values. The median of an even number of them is the mean
+// spreadOf summarizes values. The median of an even number of them is the mean
 // of the middle two. Without values all three are not a number.
 func spreadOf(values []float64) spread {
 	if len(values) == 0 {

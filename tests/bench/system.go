@@ -259,7 +259,7 @@ func (b *builder) connectorConfig(s *system) map[string]any {
 
 // waitOnline waits until n connectors of the gateway are online.
 func (s *system) waitOnline(ctx context.Context, n int) error {
-	return rig.Poll(ctx, connectLimit, poll, "dialling in", func(ctx context.Context) error {
+	return rig.Poll(ctx, connectLimit, poll, "dialing in", func(ctx context.Context) error {
 		return s.gateway.Admin.ExpectOnline(ctx, n)
 	})
 }

@@ -345,7 +345,7 @@ func (p *Person) Width(pixels int64) {
 	}))
 }
 
-// Dark switches the colour scheme that the page is asked for.
+// Dark switches the color scheme that the page is asked for.
 func (p *Person) Dark(on bool) {
 	p.t.Helper()
 	scheme := "light"

@@ -91,7 +91,7 @@ func TestBlackout(t *testing.T) {
 			if n := r.online(r.box); n > blackout.most {
 				t.Errorf("the connector came online %d times", n)
 			}
-			if !strings.Contains(r.box.Process.Log(), "the gateway does not answer; dialling a second connection") {
+			if !strings.Contains(r.box.Process.Log(), "the gateway does not answer; dialing a second connection") {
 				t.Error("the connector has not noticed the silence: nothing was tested")
 			}
 		})

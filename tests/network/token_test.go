@@ -41,7 +41,7 @@ func TestFatal(t *testing.T) {
 		},
 		{
 			name: "another identity at the gateway's address",
-			log:  `"level":"ERROR","msg":"cannot connect","reason":"dialling ` + "~" + `: the gateway's identity does not match the pin in the tunnel token","retry_in":"~","fix":"check ` + "`server`" + `; if the gateway lost its storage, create a new token with ` + "`caddy gateway connector create`" + `, or pair again"}`,
+			log:  `"level":"ERROR","msg":"cannot connect","reason":"dialing ` + "~" + `: the gateway's identity does not match the pin in the tunnel token","retry_in":"~","fix":"check ` + "`server`" + `; if the gateway lost its storage, create a new token with ` + "`caddy gateway connector create`" + `, or pair again"}`,
 			change: func(t *testing.T, r *rig) {
 				r.gateway.Process.Kill()
 				if err := os.Remove(filepath.Join(r.gateway.Dir, "gateway.db")); err != nil {

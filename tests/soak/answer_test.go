@@ -81,7 +81,7 @@ func TestReadStreamThatFails(t *testing.T) {
 		"responses that fail": {
 			stream:   `data: {"type":"response.failed","response":{"error":{"code":"invalid_api_key","message":"m"}}}` + "\n\ndata: [DONE]\n\n",
 			want:     answer{events: 2},
-			symptoms: unauthorised,
+			symptoms: unauthorized,
 		},
 		"responses that wait for a connector": {
 			stream:   `data: {"type":"response.failed","response":{"error":{"code":"rate_limit_exceeded","message":"The model is offline: m"}}}` + "\n\ndata: [DONE]\n\n",

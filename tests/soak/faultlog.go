@@ -150,7 +150,7 @@ func (l *faultLog) cause(o *outcome) (string, bool) {
 		return causeModelFailed, true
 	case o.habit == deaf && (o.symptom == severed || o.symptom == cut):
 		return causeDeaf, true
-	case o.symptom == unauthorised && o.key.revokedBy(o.ended):
+	case o.symptom == unauthorized && o.key.revokedBy(o.ended):
 		return causeKeyRevoked, true
 	}
 	return l.blame(o)

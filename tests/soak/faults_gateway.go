@@ -127,7 +127,7 @@ func revokeKey(ctx context.Context, s *system, random *rand.Rand) error {
 	for tries := 1; o.symptom == refused && tries < 3 && ctx.Err() == nil; tries++ { // a reload
 		o = s.clients.send(ctx, r)
 	}
-	if o.symptom != unauthorised && ctx.Err() == nil {
+	if o.symptom != unauthorized && ctx.Err() == nil {
 		s.tally.find("key %s was revoked before this request:\n%s", k.id, o.story())
 	}
 	return nil

@@ -18,7 +18,7 @@ const (
 	broken       symptom = "broken"         // 502: connector or model server went away before the answer
 	cut          symptom = "cut"            // a stream that ended with an error of the gateway
 	severed      symptom = "severed"        // an answer that ended in the middle without a word
-	unauthorised symptom = "unauthorised"   // 401
+	unauthorized symptom = "unauthorized"   // 401
 	busy         symptom = "busy"           // 429
 	failed       symptom = "failed"         // another error status
 	wrong        symptom = "wrong"          // an answer that is not the right one
@@ -44,7 +44,7 @@ func symptomOf(status int, t *told) symptom {
 	}
 	switch {
 	case status == 401 || code == "invalid_api_key" || code == "authentication_error":
-		return unauthorised
+		return unauthorized
 	case strings.Contains(t.Message, "is offline"): // whatever the code, which a stream has its own for
 		return offline
 	case status == 429 || code == "rate_limit_exceeded" || code == "rate_limit_error":

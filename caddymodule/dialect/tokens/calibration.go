@@ -3,6 +3,7 @@ package tokens
 import (
 	"context"
 	"math"
+	"slices"
 	"strconv"
 	"sync"
 )
@@ -94,8 +95,8 @@ func (c *Calibration) Count(ctx context.Context, r Registration, p *Prompt) int 
 // longest returns the tokens and the number of messages of the longest counted prefix of a
 // prompt.
 func (c *Calibration) longest(sums []promptSum) (tokens, messages int) {
-	for i := len(sums) - 1; i >= 0; i-- {
-		if tokens, ok := c.exact.get(sums[i]); ok {
+	for i, sum := range slices.Backward(sums) {
+		if tokens, ok := c.exact.get(sum); ok {
 			return tokens, i
 		}
 	}

@@ -115,7 +115,7 @@ func (v *vocab) train(text string, n int) {
 	}
 }
 
-// commonPair returns the neighbours that occur most often, at least twice.
+// commonPair returns the neighbors that occur most often, at least twice.
 func commonPair(list []word) (best [2]string, ok bool) {
 	pairs := map[[2]string]int{}
 	for _, w := range list {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strings"
 	"sync/atomic"
 )
 
@@ -157,9 +158,9 @@ add rule ip box nat oifname "wan" snat to jhash udp sport mod 250 map { %s }
 
 // pool maps numbers to addresses, for nft.
 func (l *Lab) pool(n int) string {
-	text := ""
+	var text strings.Builder
 	for i := range n {
-		text += fmt.Sprintf("%d : %s.%d, ", i, l.net, i+3)
+		text.WriteString(fmt.Sprintf("%d : %s.%d, ", i, l.net, i+3))
 	}
-	return text
+	return text.String()
 }
