@@ -50,8 +50,8 @@ type wholeAnswer struct {
 	choices    jsonscan.Span
 	counts     jsonscan.Span // the usage
 	object     edit          // that makes it a chunk, or nothing
-	usage      Usage // the upstream's, or an estimate
-	size       int64 // of texts and tool calls
+	usage      Usage         // the upstream's, or an estimate
+	size       int64         // of texts and tool calls
 }
 
 // read reads the answer. Unless model is "", it becomes the model's name.
