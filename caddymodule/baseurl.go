@@ -1,6 +1,8 @@
 package caddymodule
 
 import (
+	"bufio"
+	"net"
 	"net/http"
 
 	"github.com/caddyserver/caddy/v2"
@@ -37,9 +39,9 @@ func (b *BaseURL) Provision(ctx caddy.Context) error {
 
 // ServeHTTP implements caddyhttp.MiddlewareHandler.
 func (b *BaseURL) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
-	recorder := caddyhttp.NewResponseRecorder(w, nil, nil)
-	err := next.ServeHTTP(watchedWriter{recorder}, r)
-	if status := recorder.Status(); err != nil || status >= http.StatusOK || status == http.StatusSwitchingProtocols {
+	watched := &watchedWriter{ResponseRecorder: caddyhttp.NewResponseRecorder(w, nil, nil)}
+	err := next.ServeHTTP(watched, r)
+	if status := watched.Status(); err != nil || watched.hijacked || status >= http.StatusOK || status == http.StatusSwitchingProtocols {
 		return err
 	}
 	caddyhttp.SetVar(r.Context(), "unhandled", nil) // set at the end of the route, for the log
@@ -55,14 +57,25 @@ func (b *BaseURL) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	return nil
 }
 
-// watchedWriter records a flush as the begin of a response, as net/http does.
-type watchedWriter struct{ caddyhttp.ResponseRecorder }
+// watchedWriter records a flush as the begin of a response, as net/http does, and
+// whether a handler has taken the connection.
+type watchedWriter struct {
+	caddyhttp.ResponseRecorder
+	hijacked bool
+}
 
 // FlushError is for http.ResponseController.
-func (w watchedWriter) FlushError() error {
+func (w *watchedWriter) FlushError() error {
 	w.WriteHeader(http.StatusOK)
 	return http.NewResponseController(w.ResponseRecorder).Flush()
 }
 
+// Hijack is for http.ResponseController. Many handlers of WebSockets send no status.
+func (w *watchedWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, rw, err := http.NewResponseController(w.ResponseRecorder).Hijack()
+	w.hijacked = w.hijacked || err == nil
+	return conn, rw, err
+}
+
 // Unwrap is for http.ResponseController.
-func (w watchedWriter) Unwrap() http.ResponseWriter { return w.ResponseRecorder }
+func (w *watchedWriter) Unwrap() http.ResponseWriter { return w.ResponseRecorder }

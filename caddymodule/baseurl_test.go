@@ -1,8 +1,10 @@
 package caddymodule
 
 import (
+	"bufio"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -65,6 +67,31 @@ func TestBaseURLOfOtherHandlers(t *testing.T) {
 		if w.Code != c.status || !errors.Is(err, c.err) || c.status != 404 && w.Body.Len() > 1 {
 			t.Errorf("%s: status %d, error %v, %s", name, w.Code, err, w.Body)
 		}
+	}
+}
+
+// hijackable is a response whose connection a handler can take.
+type hijackable struct{ *httptest.ResponseRecorder }
+
+func (hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, _ := net.Pipe()
+	return conn, bufio.NewReadWriter(bufio.NewReader(conn), bufio.NewWriter(conn)), nil
+}
+
+// A connection that a handler has taken is left alone, although it has no status.
+func TestBaseURLOfTakenConnections(t *testing.T) {
+	w := hijackable{httptest.NewRecorder()}
+	r := httptest.NewRequest("POST", "http://gw.example.com/chat/completions", nil)
+	r = caddyhttp.PrepareRequest(r, caddy.NewReplacer(), w, &caddyhttp.Server{})
+	err := new(BaseURL).ServeHTTP(w, r, caddyhttp.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) error {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			return err
+		}
+		return conn.Close()
+	}))
+	if err != nil || w.Body.Len() > 0 {
+		t.Errorf("%v, %s", err, w.Body)
 	}
 }
 

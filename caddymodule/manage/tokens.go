@@ -105,16 +105,18 @@ func (s *Service) RevokeToken(ctx context.Context, r RevokeToken) (RevokedToken,
 	if err != nil {
 		return RevokedToken{}, err
 	}
-	revoked := RevokedToken{Token: Token{Token: store.Token{ID: r.ID}}, Made: s.madeBy(account, r.ID)}
+	revoked := RevokedToken{Token: Token{Token: store.Token{ID: r.ID}}}
 	t, ok := find(s.store.Tokens(account), func(t store.Token) bool { return t.ID == r.ID })
-	switch {
-	case ok:
+	if ok {
 		revoked.Token = s.tokenOf(t)
 		if err := s.store.RemoveToken(ctx, account, r.ID); err != nil {
 			return RevokedToken{}, err
 		}
 		s.audit(ctx, "token.revoke", account, r.ID, t.Name)
-	case r.Made == "" || revoked.Made.Count() == 0:
+	}
+	// Only now: until it is revoked, the token can create more.
+	revoked.Made = s.madeBy(account, r.ID)
+	if !ok && (r.Made == "" || revoked.Made.Count() == 0) {
 		return RevokedToken{}, faultf(store.ErrNotFound, "management token %q not found in account %q", r.ID, account)
 	}
 	if r.Made != "" {

@@ -1,6 +1,7 @@
 package manage_test
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"slices"
@@ -125,6 +126,41 @@ func TestTokenLeavesNothingBehind(t *testing.T) {
 	wantAs[manage.Deployment](g, anna, 200, "DELETE", "/deployments/both", "")
 	wantAs[manage.RevokedToken](g, anna, 200, "DELETE", "/tokens/"+token.ID+"?made=remove", "")
 	wantAs[map[string]any](g, anna, 404, "DELETE", "/tokens/"+token.ID+"?made=remove", "")
+}
+
+// onWrite is a context that calls a function before the first write with it.
+type onWrite struct {
+	context.Context
+	do func()
+}
+
+func (c *onWrite) Err() error {
+	if do := c.do; do != nil {
+		c.do = nil
+		do()
+	}
+	return c.Context.Err()
+}
+
+// What a token creates until it is revoked is removed with the rest.
+func TestTokenCreatesUntilItIsRevoked(t *testing.T) {
+	g := newGateway(t)
+	anna := g.user("default", "anna")
+	token := wantAs[manage.CreatedToken](g, anna, 201, "POST", "/tokens", `{"name":"ci","rights":["keys"]}`)
+	thief := asToken(anna, token.Rights)
+	thief.Token = token.ID
+	ctx := &onWrite{manage.WithCaller(t.Context(), anna), func() {
+		wantAs[manage.CreatedKey](g, thief, 201, "POST", "/keys", `{"name":"late"}`)
+	}}
+	revoked, err := g.service.RevokeToken(ctx, manage.RevokeToken{ID: token.ID, Made: "remove"})
+	if err != nil || revoked.Made.Count() != 1 {
+		t.Errorf("%+v, %v", revoked, err)
+	}
+	for _, k := range g.store.Keys("default") {
+		if k.RevokedAt == nil {
+			t.Errorf("the key %q is still valid", k.Name)
+		}
+	}
 }
 
 // A pairing that a token approves creates a connector of the token.

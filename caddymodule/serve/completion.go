@@ -191,7 +191,7 @@ func (c *completion) estimatePrompt(ctx context.Context, p *tokens.Prompt) int {
 	c.estimated.Do(func() {
 		c.tokens = int(c.size / bytesPerToken)
 		if of, ok := c.registration(); ok && p != nil {
-			if n, err := c.countPrompt(ctx, of, p, estimateWait); err == nil {
+			if n, err := c.countPrompt(ctx, of, p, estimateWait); err == nil && ctx.Err() == nil {
 				c.tokens = n
 			}
 		}
