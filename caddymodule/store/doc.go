@@ -68,8 +68,8 @@
 // # Secrets
 //
 // The secrets of keys, connectors, sessions, links and management tokens are 256
-// random bits, shown once and stored as SHA-256. With that much entropy a slow hash
-// would add nothing. A pairing code has 40 bits, so that it can be typed. It is valid
+// random bits, or 215 if a device has chosen it, shown once and stored as SHA-256. With
+// that much entropy a slow hash would add nothing. A pairing code has 40 bits, so that it can be typed. It is valid
 // for 15 minutes, and the caller must limit attempts. Passwords are hashed by the
 // caller.
 package store

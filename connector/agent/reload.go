@@ -138,6 +138,7 @@ func (a *Agent) trial(ctx context.Context, next *configuration) (*session, error
 func (a *Agent) update(s *session, next *configuration) bool {
 	current := a.inUse()
 	current.proxy.Use(current.proxy.Upstreams().With(next.proxy.Upstreams()))
+	a.prober.Look()
 	select {
 	case <-s.updated: // late answer to an earlier update
 	default:

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/link"
@@ -196,6 +197,27 @@ func TestReloadUpdatesTheTunnel(t *testing.T) {
 	}
 	if got := a.Status(); got.State != StateOnline || len(got.Upstreams) != 1 || got.Upstreams[0].Name != "bix" {
 		t.Errorf("status %+v", got)
+	}
+}
+
+// TestReloadChecksNewServers: requests reach the new model servers as soon as the update
+// is sent, so these are checked even if the gateway never accepts it.
+func TestReloadChecksNewServers(t *testing.T) {
+	g := startGateway(t)
+	a := startAgent(t, g, answerWith(t, "old"), func(a *Agent) {
+		a.pongTimeout, a.prober.Interval = time.Minute, 50*time.Millisecond
+	})
+	s := g.session()
+	if err := a.Reload(g.present(map[string]string{"box": answerWith(t, "new"), "bix": "http://127.0.0.1:1"})); err != nil {
+		t.Fatal(err)
+	}
+	receive(t, s.got, "the update")
+	eventually(t, "the checks of the new servers", func() bool {
+		states := a.Status().Upstreams // by name
+		return len(states) == 2 && states[0].State == upstream.StateDown && states[1].State == upstream.StateReachable
+	})
+	if err := s.control.Send(link.Updated{}); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -17,7 +17,7 @@ const (
 )
 
 const (
-	claimSecretLength = 43 // base62: 256 bits
+	claimSecretLength = 43 // letters and digits: over 200 random bits
 	maxClaim          = 64 // bytes
 )
 
