@@ -177,7 +177,7 @@ func TestPairingAgain(t *testing.T) {
 	expect := func(name string) {
 		t.Helper()
 		harness.Poll(t, limit, "an answer of the connector "+name, func(context.Context) error {
-			if a := g.Client(t, key).Post(t, harness.Chat("model", "")); a.Status != http.StatusOK || !strings.Contains(string(a.Body), name) {
+			if a := g.Client(t, key).Post(t, harness.Chat("model", "")); a.Status != http.StatusOK || !strings.Contains(a.Body, name) {
 				return fmt.Errorf("status %d, %s", a.Status, a.Body)
 			}
 			return nil

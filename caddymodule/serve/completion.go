@@ -46,7 +46,7 @@ func (c *completion) serve(w http.ResponseWriter, r *http.Request, next Handler)
 			prompt := c.call.Prompt()
 			go c.estimate("", prompt) // while the upstream processes the prompt
 		}
-		c.answer.open(c.call.NewStream(), time.Duration(c.KeepAlive))
+		c.answer.open(c.call.NewStream(), c.KeepAlive)
 	}
 	if err := next.ServeHTTP(w, r); err != nil {
 		return c.failed(err)

@@ -57,8 +57,8 @@ func TestRetryPauses(t *testing.T) {
 		if got := r.pause(step.end); got != step.pause {
 			t.Errorf("%s: pause %v, want %v", step.name, got, step.pause)
 		}
-		if got := r.dialTimeout(); got != step.dialling {
-			t.Errorf("%s: the next attempt may take %v, want %v", step.name, got, step.dialling)
+		if got := r.dialTimeout(); got != step.dialing {
+			t.Errorf("%s: the next attempt may take %v, want %v", step.name, got, step.dialing)
 		}
 	}
 }

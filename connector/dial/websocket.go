@@ -121,7 +121,7 @@ func (d *WebSocket) open(ctx context.Context, lenient bool, activity *Activity) 
 	if d.Preauth != "" {
 		header.Set(link.PreauthHeader, d.Preauth)
 	}
-	socket, answer, err := websocket.Dial(ctx, d.Address, &websocket.DialOptions{
+	socket, answer, err := websocket.Dial(ctx, d.Address, &websocket.DialOptions{ //nolint:bodyclose // the library closes it
 		HTTPClient: &http.Client{
 			Transport:     transport,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },

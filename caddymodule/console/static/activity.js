@@ -1,5 +1,5 @@
 // Plots of the Activity tab. They are drawn from the table of days, their
-// accessible equivalent, and redrawn when the table, the width or the colours of
+// accessible equivalent, and redrawn when the table, the width or the colors of
 // the page change.
 (() => {
   "use strict";

@@ -85,7 +85,7 @@
         return;
       }
       fault.textContent = {
-        NotAllowedError: "No passkey was used: it was cancelled, or took too long.",
+        NotAllowedError: "No passkey was used: it was canceled, or took too long.",
         InvalidStateError: "You already have a passkey on this device.",
         SecurityError: "The browser does not allow passkeys for this address.",
       }[error.name] ?? error.message;

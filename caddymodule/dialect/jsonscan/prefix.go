@@ -183,7 +183,7 @@ func (p *Prefix) step(c byte) state {
 }
 
 // wordRests are the rests of true, false and null after their first byte.
-var wordRests = [...]string{'t': "rue", 'f': "else", 'n': "ull"}
+var wordRests = [...]string{'t': "rue", 'f': "alse", 'n': "ull"} //nolint:misspell // a part of false
 
 // open opens a container.
 func (p *Prefix) open(object bool) state {
