@@ -1,5 +1,3 @@
-//go:build unix
-
 package link
 
 import (
@@ -9,7 +7,6 @@ import (
 	"runtime"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -26,13 +23,6 @@ func answerJSON() http.Handler {
 		w.WriteHeader(http.StatusOK)
 		_, _ = w.Write(body)
 	})
-}
-
-// cpuTime is what the process has used.
-func cpuTime() time.Duration {
-	var u syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // BenchmarkRoundTrip measures both ends over a real connection: 300 bytes up, 1
