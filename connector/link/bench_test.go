@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 )
 
 // answerJSON is a handler like the connector's: it reads the request and sends
