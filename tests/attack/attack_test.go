@@ -64,10 +64,18 @@ func TestUnknown(t *testing.T) {
 func TestFloods(t *testing.T) { newTarget(t, harness.Options{HTTPS: true}).endure(t, "floods") }
 
 // TestSlowClients: requests that do not come to their end.
-func TestSlowClients(t *testing.T) { newTarget(t, harness.Options{}).endure(t, "slow") }
+func TestSlowClients(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: the attacks take half a minute")
+	}
+	newTarget(t, harness.Options{}).endure(t, "slow")
+}
 
 // TestEndlessAnswers: upstreams that do not end what they say.
 func TestEndlessAnswers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: the attacks take half a minute")
+	}
 	const (
 		head   = "HTTP/1.1 200 OK\r\n"
 		object = "Content-Type: application/json\r\nContent-Length: 9000000000\r\n\r\n"

@@ -43,6 +43,9 @@ func freeze(t *testing.T, p *harness.Process) {
 // A connector that is frozen harms only who needs it: callers get an error in
 // their dialect, and others do not notice. It goes on where it wakes up.
 func TestFrozen(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: this takes more than a minute")
+	}
 	t.Parallel()
 	r := newRig(t, harness.Options{})
 	r.serve(t, "echo", upstream.Echo)
