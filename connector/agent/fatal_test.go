@@ -97,8 +97,7 @@ func TestRefusedAfterATunnel(t *testing.T) {
 			g.set(func() { g.deny = nil })
 			g.identity = own
 			restart()
-			trySend(a.wake, struct{}{}) // ends the pause, which is long
-			g.session()
+			g.sessionAfterWaking(a)
 			select {
 			case err := <-a.result:
 				t.Fatalf("Run returned %v", err)

@@ -212,6 +212,22 @@ func (g *fakeGateway) session() *fakeSession {
 	return receive(g.t, g.sessions, "a tunnel")
 }
 
+// sessionAfterWaking is session for an agent that pauses for long. It may still be in
+// an attempt that fails, and begin the pause after that.
+func (g *fakeGateway) sessionAfterWaking(a *runningAgent) *fakeSession {
+	g.t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
+		trySend(a.wake, struct{}{})
+		select {
+		case s := <-g.sessions:
+			return s
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	g.t.Fatal("waited 10 s for a tunnel")
+	return nil
+}
+
 func receive[T any](t *testing.T, c <-chan T, what string) T {
 	t.Helper()
 	select {

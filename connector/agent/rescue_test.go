@@ -328,6 +328,5 @@ func TestAnotherGatewayBesideASilentTunnel(t *testing.T) {
 	})
 	eventually(t, "the end of the silent tunnel", func() bool { return strings.Contains(a.log.String(), "msg=disconnected") })
 	giveBack()
-	trySend(a.wake, struct{}{}) // ends the pause, which is long
-	g.session()
+	g.sessionAfterWaking(a)
 }
