@@ -130,7 +130,7 @@ part() {
 	shift
 	log=$(mktemp)
 	step "$name"
-	if ! "$@" 2>&1 | tee "$log" | awk '!/no test files/ { print; fflush() }' >&2; then
+	if ! "$@" 2>&1 | tee "$log" | { grep --line-buffered -v 'no test files' || true; } >&2; then
 		step "$name failed after $((SECONDS - start)) s"
 		awk '!/^ok |no test files/' "$log" >&2
 		rm -f "$log"
