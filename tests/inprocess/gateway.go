@@ -4,6 +4,7 @@
 package inprocess
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -65,23 +66,15 @@ func (g *Gateway) handler(o Options, logger *slog.Logger) http.Handler {
 	}
 	translator, router := o.Translator, o.Router
 	translator.Server, router.Server = server, server
-	setDefault(&translator.MaxBody, 32<<20)
-	setDefault(&translator.KeepAlive, 10*time.Second)
-	setDefault(&translator.ResponseStore, serve.StoreOn)
-	setDefault(&router.ConnectWait, 3*time.Second)
+	translator.MaxBody = cmp.Or(translator.MaxBody, 32<<20)
+	translator.KeepAlive = cmp.Or(translator.KeepAlive, 10*time.Second)
+	translator.ResponseStore = cmp.Or(translator.ResponseStore, serve.StoreOn)
+	router.ConnectWait = cmp.Or(router.ConnectWait, 3*time.Second)
 	route := handlerFunc(func(_ http.ResponseWriter, r *http.Request) error { return router.Serve(r) })
 	translate := handlerFunc(func(w http.ResponseWriter, r *http.Request) error { return translator.Serve(w, r, route) })
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		serve.Authenticator{Server: server}.Serve(w, r, serve.NewExchange(), translate)
 	})
-}
-
-// setDefault sets what is not set.
-func setDefault[T comparable](to *T, value T) {
-	var zero T
-	if *to == zero {
-		*to = value
-	}
 }
 
 // handlerFunc implements serve.Handler.
