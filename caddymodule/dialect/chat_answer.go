@@ -28,13 +28,14 @@ func ReplayAsStream(body []byte) ([]byte, *Error) {
 	if !a.hasChoices {
 		return nil, noChoices()
 	}
-	chunks := []edits{a.edits}
+	chunks, size := []edits{a.edits}, len(body)+1024
 	if a.counts.End > 0 && body[a.counts.Start] == '{' {
 		// Clients expect the usage in a chunk without choices.
+		size += len(body) - len(a.choices.Of(body))
 		chunks[0].add(a.counts.Start, a.counts.End, []byte("null"))
 		chunks = append(chunks, edits{{a.choices, []byte("[]")}, a.object})
 	}
-	b := make([]byte, 0, len(body)+1024)
+	b := make([]byte, 0, size)
 	for _, chunk := range chunks {
 		b = appendEvent(b, func(b []byte) []byte { return chunk.appendTo(b, body) })
 	}
