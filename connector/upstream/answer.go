@@ -115,9 +115,10 @@ func (a *answer) Read(b []byte) (int, error) {
 
 // isSilent reports whether the answer is an event stream without any event yet.
 func (a *answer) isSilent() bool {
-	return a.conn != nil && !a.conn.in.Buffered() &&
-		link.HasMediaType(a.header, "text/event-stream")
+	return a.conn != nil && !a.conn.in.Buffered() && a.isStream()
 }
+
+func (a *answer) isStream() bool { return link.HasMediaType(a.header, "text/event-stream") }
 
 // Close releases the connection if it is reusable, and closes it otherwise. The request's
 // body is no longer read afterwards. Close may be called twice.
@@ -128,7 +129,9 @@ func (a *answer) Close() error {
 	}
 	a.conn = nil
 	live := a.unwatch()
-	reusable := live && a.sent == a.size && c.in.Reusable()
+	// llama.cpp closes the connection after a stream, although it announces keep-alive. The
+	// next request could leave before the close arrives, and must not be sent twice.
+	reusable := live && a.sent == a.size && c.in.Reusable() && !a.isStream()
 	c.in.Release()
 	if reusable {
 		a.upstream.idle.put(c)

@@ -71,6 +71,7 @@ func TestUpstreamConnectionsAreUsedAgain(t *testing.T) {
 	}{
 		{"length", okay + "Content-Length: 2\r\n\r\nok", "ok", false, 1, 0},
 		{"chunked", okay + "Transfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", "ok", false, 1, 0},
+		{"stream", okay + "Content-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", "ok", false, 3, 0},
 		{"informational", "HTTP/1.1 100 Continue\r\n\r\n" + okay + "Content-Length: 2\r\n\r\nok", "ok", false, 1, 0},
 		{"no content", "HTTP/1.1 204 No Content\r\n\r\n", "", false, 1, 0},
 		{"will close", okay + "Connection: close\r\nContent-Length: 2\r\n\r\nok", "ok", false, 3, 0},
