@@ -85,7 +85,7 @@ func TestDeploymentStates(t *testing.T) {
 
 // Many models and many deployments take linear time.
 func TestStatesAreCheapWithManyModels(t *testing.T) {
-	cost := func(n int) time.Duration {
+	list := func(n int) func() time.Duration {
 		g := newGateway(t)
 		home := g.connector("default", "home", map[string]http.Handler{"ollama": nil})
 		var ids []string
@@ -96,17 +96,22 @@ func TestStatesAreCheapWithManyModels(t *testing.T) {
 		for i := range n / 4 {
 			g.deployment(fmt.Sprintf("d%d", i), home, "", ids[i])
 		}
-		best := time.Hour
-		for range 5 {
+		return func() time.Duration {
 			begin := time.Now()
 			if _, err := g.service.Deployments(asOperator(t.Context())); err != nil {
 				t.Fatal(err)
 			}
-			best = min(best, time.Since(begin))
+			return time.Since(begin)
 		}
-		return best
 	}
-	if small, large := cost(200), cost(800); large > 8*small+5*time.Millisecond {
-		t.Errorf("four times as many cost %v instead of %v", large, small)
+	few, many := list(200), list(800)
+	small, large := few(), many()
+	// The least of several times, as other processes slow down some of them.
+	for range 40 {
+		if large <= 8*small {
+			return
+		}
+		small, large = min(small, few()), min(large, many())
 	}
+	t.Errorf("four times as many cost %v instead of %v", large, small)
 }
