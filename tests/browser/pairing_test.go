@@ -15,10 +15,8 @@ import (
 // notPaired is the exit code of a connector whose code does not work.
 const notPaired = 3
 
-func TestDeniedDevice(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	p := r.firstUser("ada")
+func testDeniedDevice(t *testing.T, r *rig) {
+	p := r.newUser("denied", "dan")
 	device := r.Pair(t, "stranger", r.startPairing(p), r.model)
 	p.Sees(r.fingerprint(device))
 	p.Open("/console/connectors") // where it can be decided, too
@@ -35,10 +33,8 @@ func TestDeniedDevice(t *testing.T) {
 }
 
 // A machine that was set up anew gets its old place, after a look at both.
-func TestReplacedDevice(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	p := r.firstUser("ada")
+func testReplacedDevice(t *testing.T, r *rig) {
+	p := r.newUser("replaced", "ron")
 	pair := func(config string) *harness.Process {
 		device := r.Pair(t, config, r.startPairing(p), r.model, "--name", "gpu-box")
 		p.Sees(r.fingerprint(device))
@@ -46,9 +42,7 @@ func TestReplacedDevice(t *testing.T) {
 	}
 	first := pair("first")
 	p.Press("Approve")
-	p.Sees("scripted on ")
-	p.Click(`form[action="/console/start/register"] button`)
-	p.Sees("2 of 4 done")
+	p.publish()
 	key := r.key(p, "laptop", "*")
 	r.expectChat(key, "scripted", http.StatusOK)
 
