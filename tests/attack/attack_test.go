@@ -50,32 +50,45 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// TestUnknown: connections whose hello does not come, or is none.
+// TestUnknown: connections whose hello does not come, or is none. With -short there
+// is one attack for each transport; caddymodule/tunnel has what each of the others
+// meets.
 func TestUnknown(t *testing.T) {
-	for _, attack := range []string{"quic/handshakes", "quic/hellos", "quic/streams"} {
-		t.Run(attack, func(t *testing.T) { newTarget(t, harness.Options{}).endure(t, attack) })
+	for _, attack := range []string{
+		"quic/hellos", "websocket/hellos", "quic/handshakes", "quic/streams", "websocket/handshakes", "websocket/packets",
+	} {
+		t.Run(attack, func(t *testing.T) {
+			if !strings.HasSuffix(attack, "/hellos") {
+				long(t)
+			}
+			newTarget(t, harness.Options{HTTPS: strings.HasPrefix(attack, "websocket/")}).endure(t, attack)
+		})
 	}
-	for _, attack := range []string{"websocket/handshakes", "websocket/hellos", "websocket/packets"} {
-		t.Run(attack, func(t *testing.T) { newTarget(t, harness.Options{HTTPS: true}).endure(t, attack) })
+}
+
+// long leaves a test out with -short.
+func long(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("-short: attacks take long")
 	}
 }
 
 // TestFloods: clients of the API that flood the gateway with frames of HTTP/2.
-func TestFloods(t *testing.T) { newTarget(t, harness.Options{HTTPS: true}).endure(t, "floods") }
+func TestFloods(t *testing.T) {
+	long(t)
+	newTarget(t, harness.Options{HTTPS: true}).endure(t, "floods")
+}
 
 // TestSlowClients: requests that do not come to their end.
 func TestSlowClients(t *testing.T) {
-	if testing.Short() {
-		t.Skip("-short: the attacks take half a minute")
-	}
+	long(t)
 	newTarget(t, harness.Options{}).endure(t, "slow")
 }
 
 // TestEndlessAnswers: upstreams that do not end what they say.
 func TestEndlessAnswers(t *testing.T) {
-	if testing.Short() {
-		t.Skip("-short: the attacks take half a minute")
-	}
+	long(t)
 	const (
 		head   = "HTTP/1.1 200 OK\r\n"
 		object = "Content-Type: application/json\r\nContent-Length: 9000000000\r\n\r\n"
@@ -263,12 +276,9 @@ func (g *target) endure(t *testing.T, attack string) {
 func (g *target) welcome(ctx context.Context, t *testing.T) {
 	g.newcomer.Launch(t)
 	start := time.Now()
-	for state := ""; state != "online"; time.Sleep(20 * time.Millisecond) {
-		if time.Since(start) > patience {
-			t.Error("a new connector did not come in")
-			return
-		}
-		state, _ = g.newcomer.State(ctx) // asked again
+	if err := g.newcomer.Await(ctx, "online", patience); err != nil {
+		t.Errorf("a new connector did not come in: %v", err)
+		return
 	}
 	t.Logf("a new connector came in after %v", time.Since(start).Round(time.Millisecond))
 }
