@@ -2,9 +2,45 @@ package browser
 
 import (
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 )
+
+// A second account sees nothing of the first, whatever it asks for.
+func testAnotherAccountSeesNothing(t *testing.T, r *rig) {
+	ada := r.newUser("first", "ada")
+	r.paired(ada, "secret-box")
+	key := r.key(ada, "secret-key", "*")
+	r.expectChat(key, "scripted", http.StatusOK)
+
+	eve := r.newUser("second", "eve")
+	eve.Sees("0 of 4 done")
+	for _, tab := range []string{"start", "models", "keys", "connectors", "activity", "settings"} {
+		eve.Open("/console/" + tab)
+		html := Eval[string](eve, "document.documentElement.outerHTML")
+		for _, secret := range []string{"secret-box", "secret-key", "scripted", "ada"} {
+			if strings.Contains(html, secret) {
+				t.Errorf("the tab %s of another account has %q", tab, secret)
+			}
+		}
+	}
+	for _, path := range []string{"/models/show?name=scripted", "/models/new?name=scripted"} {
+		eve.Expect("404")
+		eve.Open("/console" + path)
+		if html := Eval[string](eve, "document.documentElement.outerHTML"); strings.Contains(html, "secret-box") {
+			t.Errorf("%s shows another account's connector", path)
+		}
+	}
+	if got := r.chat(r.key(eve, "eves", "*"), "scripted"); got != http.StatusNotFound {
+		t.Errorf("another account's key reached the model: %d", got)
+	}
+	eve.Open("/console/activity")
+	eve.Sees("Requests 1")
+	r.expectChat(key, "scripted", http.StatusOK)
+	eve.Open("/console/activity")
+	eve.Sees("Requests 1")
+}
 
 // A user who forgot the password, signs out, comes back, and is invited.
 func testUsersComeAndGo(t *testing.T, r *rig) {
