@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -106,48 +105,13 @@ func (g *target) bulk(t *testing.T) {
 	g.Deploy(t, "large", c.ID, "", "large")
 }
 
-// withstand attacks the gateway for a time, and checks how honest clients fare.
+// withstand attacks the gateway for a time, in which 99 of 100 honest requests must
+// be answered within the limit.
 func (g *target) withstand(t *testing.T, attack string, lasts, limit time.Duration) {
-	if !g.Process.Running() {
-		t.Fatal("the gateway has ended before")
-	}
-	ctx, end := context.WithCancel(t.Context())
-	defer end()
-	var all sync.WaitGroup
-	var mu sync.Mutex
-	var took []time.Duration
-	stop := g.attack(t, attack)
-	for _, model := range []string{link.TransportQUIC, link.TransportWebSocket} {
-		all.Go(func() {
-			for ctx.Err() == nil {
-				start := time.Now()
-				if err := g.right(t, model); err != nil {
-					t.Errorf("an honest request after %v: %v", time.Since(start).Round(time.Millisecond), err)
-					return
-				}
-				mu.Lock()
-				took = append(took, time.Since(start))
-				mu.Unlock()
-				time.Sleep(5 * time.Millisecond)
-			}
-		})
-	}
-	highest := 0
-	for start := time.Now(); time.Since(start) < lasts && g.Process.Running(); time.Sleep(20 * time.Millisecond) {
-		highest = max(highest, rss(t, g.Process))
-	}
-	story := stop()
-	end()
-	all.Wait()
-	if !g.Process.Running() {
-		t.Fatal("the gateway has ended")
-	}
-	if len(took) == 0 {
-		t.Fatal("no honest request was served")
-	}
-	slices.Sort(took)
+	s := g.siege(t, attack, lasts, func(model string) error { return g.right(t, model) }, func() {})
+	took := slices.Sorted(slices.Values(slices.Concat(s.served[link.TransportQUIC], s.served[link.TransportWebSocket])))
 	p99 := took[(len(took)-1)*99/100]
-	t.Logf("%s: at most %d MiB; %d honest requests, p50 %v, p99 %v", story, highest>>20, len(took),
+	t.Logf("%s: at most %d MiB; %d honest requests, p50 %v, p99 %v", s.story, s.highest>>20, len(took),
 		took[len(took)/2].Round(time.Millisecond), p99.Round(time.Millisecond))
 	if p99 > limit {
 		t.Errorf("p99 of honest requests is %v, more than %v", p99, limit)

@@ -5,6 +5,9 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/postern-dev/postern/tests/harness"
+	"github.com/postern-dev/postern/tests/upstream"
 )
 
 // A second account sees nothing of the first, whatever it asks for.
@@ -116,8 +119,9 @@ func recovers(r *rig, stranger *Person) {
 func testHostileNames(t *testing.T, r *rig) {
 	p := r.newUser("hostile", `hal"><img src=x onerror=alert(1)>`)
 	const evil = `"><script>document.title='pwned'</script><img src=x onerror="document.title='pwned'">{{.}}` + "`${1}`"
-	hostile := newHostileModels(t, evil)
-	device := r.Pair(t, "evil", r.startPairing(p), hostile, "--name", evil)
+	hostile := upstream.Start(t)
+	hostile.Handle("GET /v1/models", upstream.JSON(`{"object":"list","data":[{"id":`+harness.Quote(evil)+`,"object":"model"}]}`))
+	device := r.Pair(t, "evil", r.startPairing(p), hostile.URL, "--name", evil)
 	p.Sees(r.fingerprint(device))
 	check := func(where string) {
 		t.Helper()
