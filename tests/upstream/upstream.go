@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/tests/harness"
+	"github.com/postern-dev/postern/tests/rig"
 	"github.com/postern-dev/postern/tests/rig/modelserver"
 )
 
@@ -37,20 +38,27 @@ type Server struct {
 	gone     map[string][]time.Time // when clients were noticed to have left running requests, by model
 }
 
-// Start starts a server that ends with the test.
+// Start starts a server that ends with the test. It keeps the port that it has
+// found: a port that was closed may be busy, in a process that is being started.
 func Start(t testing.TB) *Server {
 	t.Helper()
-	return StartAt(t, harness.FreeAddr(t))
+	l, err := rig.Listen()
+	return start(t, l, err)
 }
 
 // StartAt starts a server on a given address: one that was down may come back.
 func StartAt(t testing.TB, addr string) *Server {
 	t.Helper()
 	l, err := net.Listen("tcp", addr)
+	return start(t, l, err)
+}
+
+func start(t testing.TB, l net.Listener, err error) *Server {
+	t.Helper()
 	if err != nil {
 		t.Fatalf("starting the scripted upstream: %v", err)
 	}
-	s := &Server{URL: "http://" + addr, handlers: map[string]Handler{}, gone: map[string][]time.Time{}}
+	s := &Server{URL: "http://" + l.Addr().String(), handlers: map[string]Handler{}, gone: map[string][]time.Time{}}
 	ctx, stop := context.WithCancel(context.Background())
 	t.Cleanup(stop)
 	go func() { _ = modelserver.Serve(ctx, l, s.answer) }() // ends with ctx
