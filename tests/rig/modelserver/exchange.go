@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -80,13 +81,11 @@ func (x *Exchange) Hold(release <-chan struct{}) {
 }
 
 // Head sends a status line and headers, "Name: value" each.
-func (x *Exchange) Head(status int, headers ...string) {
-	var b strings.Builder
-	fmt.Fprintf(&b, "HTTP/1.1 %d %s\r\n", status, http.StatusText(status))
-	for _, h := range headers {
-		b.WriteString(h + "\r\n")
-	}
-	x.Write(b.String() + "\r\n")
+func (x *Exchange) Head(status int, headers ...string) { x.Write(head(status, headers...)) }
+
+func head(status int, headers ...string) string {
+	line := "HTTP/1.1 " + strconv.Itoa(status) + " " + http.StatusText(status)
+	return strings.Join(append([]string{line}, headers...), "\r\n") + "\r\n\r\n"
 }
 
 // Stream sends the headers of a streamed answer, chunked.
@@ -119,8 +118,7 @@ func (x *Exchange) Reset() {
 	x.Die()
 }
 
-// Answer sends one whole answer.
+// Answer sends one whole answer, in one write.
 func (x *Exchange) Answer(status int, contentType, body string) {
-	x.Head(status, "Content-Type: "+contentType, fmt.Sprintf("Content-Length: %d", len(body)))
-	x.Write(body)
+	x.Write(head(status, "Content-Type: "+contentType, "Content-Length: "+strconv.Itoa(len(body))) + body)
 }
