@@ -184,7 +184,7 @@ func importRules() []importRule {
 			why:    "the checks report findings; who prints them, and how, is the program's",
 		},
 		{
-			from:   []string{"tests/rig"},
+			from:   []string{"tests/rig", "tests/rig/chromium", "tests/rig/lab", "tests/rig/modelserver"},
 			forbid: []string{caddy, module + "caddymodule/...", "testing"},
 			why:    "it runs the real programs and reports errors, so that commands can use it as well as tests",
 		},
@@ -193,7 +193,7 @@ func importRules() []importRule {
 
 func TestImportRules(t *testing.T) {
 	t.Parallel()
-	present := list(t, "./caddymodule/...", "./connector/...", "./tests/rig")
+	present := list(t, "./caddymodule/...", "./connector/...", "./tests/rig/...")
 	for _, rule := range importRules() {
 		for _, from := range rule.from {
 			if !slices.Contains(present, module+from) {

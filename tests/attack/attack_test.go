@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -50,32 +49,45 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// TestUnknown: connections whose hello does not come, or is none.
+// TestUnknown: connections whose hello does not come, or is none. With -short there
+// is one attack for each transport; caddymodule/tunnel has what each of the others
+// meets.
 func TestUnknown(t *testing.T) {
-	for _, attack := range []string{"quic/handshakes", "quic/hellos", "quic/streams"} {
-		t.Run(attack, func(t *testing.T) { newTarget(t, harness.Options{}).endure(t, attack) })
+	for _, attack := range []string{
+		"quic/hellos", "websocket/hellos", "quic/handshakes", "quic/streams", "websocket/handshakes", "websocket/packets",
+	} {
+		t.Run(attack, func(t *testing.T) {
+			if !strings.HasSuffix(attack, "/hellos") {
+				long(t)
+			}
+			newTarget(t, harness.Options{HTTPS: strings.HasPrefix(attack, "websocket/")}).endure(t, attack)
+		})
 	}
-	for _, attack := range []string{"websocket/handshakes", "websocket/hellos", "websocket/packets"} {
-		t.Run(attack, func(t *testing.T) { newTarget(t, harness.Options{HTTPS: true}).endure(t, attack) })
+}
+
+// long leaves a test out with -short.
+func long(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("-short: attacks take long")
 	}
 }
 
 // TestFloods: clients of the API that flood the gateway with frames of HTTP/2.
-func TestFloods(t *testing.T) { newTarget(t, harness.Options{HTTPS: true}).endure(t, "floods") }
+func TestFloods(t *testing.T) {
+	long(t)
+	newTarget(t, harness.Options{HTTPS: true}).endure(t, "floods")
+}
 
 // TestSlowClients: requests that do not come to their end.
 func TestSlowClients(t *testing.T) {
-	if testing.Short() {
-		t.Skip("-short: the attacks take half a minute")
-	}
+	long(t)
 	newTarget(t, harness.Options{}).endure(t, "slow")
 }
 
 // TestEndlessAnswers: upstreams that do not end what they say.
 func TestEndlessAnswers(t *testing.T) {
-	if testing.Short() {
-		t.Skip("-short: the attacks take half a minute")
-	}
+	long(t)
 	const (
 		head   = "HTTP/1.1 200 OK\r\n"
 		object = "Content-Type: application/json\r\nContent-Length: 9000000000\r\n\r\n"
@@ -152,58 +164,6 @@ func rss(t *testing.T, p *harness.Process) int {
 	return kib << 10
 }
 
-// honest are clients that go on until ctx ends.
-type honest struct {
-	all     sync.WaitGroup
-	served  [2]atomic.Int64
-	again   atomic.Int64
-	slowest atomic.Int64
-}
-
-func (g *target) honest(ctx context.Context, t *testing.T) *honest {
-	h := &honest{}
-	for i, model := range []string{link.TransportQUIC, link.TransportWebSocket} {
-		for range 2 {
-			h.all.Go(func() {
-				for ctx.Err() == nil && h.one(t, g, model) {
-					h.served[i].Add(1)
-					time.Sleep(5 * time.Millisecond)
-				}
-			})
-		}
-	}
-	return h
-}
-
-// one sends a request, and up to two times again, as the SDKs do. A machine that
-// the attackers keep busy may lose a tunnel.
-func (h *honest) one(t *testing.T, g *target, model string) bool {
-	for try := 0; ; try++ {
-		start := time.Now()
-		a, err := g.client.Send(g.client.Request(context.Background(), t, http.MethodPost, "/v1/chat/completions", harness.Chat(model, "")))
-		took := int64(time.Since(start))
-		for was := h.slowest.Load(); took > was && !h.slowest.CompareAndSwap(was, took); was = h.slowest.Load() {
-		}
-		if err == nil && a.Err == nil && a.Status == http.StatusOK {
-			return true
-		}
-		if try == 2 {
-			t.Errorf("an honest request over %s: status %d, %v, %v, %s", model, a.Status, err, a.Err, a.Body)
-			return false
-		}
-		h.again.Add(1)
-		time.Sleep(time.Second)
-	}
-}
-
-// enough tells whether it is clear that clients are served.
-func (h *honest) enough() bool { return min(h.served[0].Load(), h.served[1].Load()) >= 10 }
-
-func (h *honest) String() string {
-	return fmt.Sprintf("%d over QUIC, %d over WebSocket, %d sent again, the slowest took %v",
-		h.served[0].Load(), h.served[1].Load(), h.again.Load(), time.Duration(h.slowest.Load()).Round(time.Millisecond))
-}
-
 // attack starts an attack. The attackers leave the processor to others where they
 // can: these tests are about memory.
 func (g *target) attack(t *testing.T, name string) (stop func() string) {
@@ -227,35 +187,88 @@ func (g *target) attack(t *testing.T, name string) (stop func() string) {
 	}
 }
 
-// endure attacks the gateway for a while, which lasts until some honest clients
-// have been served.
+// A siege is an attack, and how honest clients fared.
+type siege struct {
+	story   string
+	highest int // bytes of memory that the gateway had
+
+	mu     sync.Mutex
+	served map[string][]time.Duration // by model
+}
+
+// siege attacks the gateway for a time, or longer until honest clients, who ask one
+// after the other, were served. Halfway it calls another function.
+func (g *target) siege(t *testing.T, attack string, lasts time.Duration, ask func(model string) error, halfway func()) *siege {
+	t.Helper()
+	s := &siege{highest: rss(t, g.Process), served: map[string][]time.Duration{}}
+	models := []string{link.TransportQUIC, link.TransportWebSocket}
+	ctx, end := context.WithCancel(t.Context())
+	var clients, other sync.WaitGroup
+	for _, model := range models {
+		clients.Go(func() {
+			for ctx.Err() == nil {
+				start := time.Now()
+				if err := ask(model); err != nil {
+					t.Errorf("an honest request over %s after %v: %v", model, time.Since(start).Round(time.Millisecond), err)
+					return
+				}
+				s.mu.Lock()
+				s.served[model] = append(s.served[model], time.Since(start))
+				s.mu.Unlock()
+				time.Sleep(5 * time.Millisecond)
+			}
+		})
+	}
+	enough := func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return min(len(s.served[models[0]]), len(s.served[models[1]])) >= 10
+	}
+	stop, start := g.attack(t, attack), time.Now()
+	timer := time.NewTimer(lasts / 2)
+	defer timer.Stop()
+	for g.Process.Running() && !t.Failed() && (time.Since(start) < lasts || !enough() && time.Since(start) < patience) {
+		s.highest = max(s.highest, rss(t, g.Process))
+		select {
+		case <-timer.C:
+			other.Go(halfway)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	other.Wait()
+	s.story = stop()
+	end()
+	clients.Wait()
+	if !g.Process.Running() {
+		t.Fatal("the gateway has ended")
+	}
+	if !enough() {
+		t.Fatal("honest clients were not served")
+	}
+	return s
+}
+
+// endure attacks the gateway for a while, during which a new connector comes in.
 func (g *target) endure(t *testing.T, attack string) {
 	t.Helper()
 	before := rss(t, g.Process)
-	ctx, end := context.WithCancel(t.Context())
-	defer end()
-	clients := g.honest(ctx, t)
-	stop := g.attack(t, attack)
-
-	highest := before
-	var newcomer sync.WaitGroup
-	for start, come := time.Now(), false; time.Since(start) < lasts || !clients.enough() && time.Since(start) < patience; time.Sleep(20 * time.Millisecond) {
-		highest = max(highest, rss(t, g.Process))
-		if !come && time.Since(start) > lasts/2 {
-			come = true
-			newcomer.Go(func() { g.welcome(ctx, t) })
+	// A machine that the attackers keep busy may lose a tunnel: a request is sent up to
+	// two times again, as the SDKs do.
+	var again atomic.Int64
+	s := g.siege(t, attack, lasts, func(model string) (err error) {
+		for range 3 {
+			if err = g.right(t, model); err == nil {
+				return nil
+			}
+			again.Add(1)
+			time.Sleep(time.Second)
 		}
-	}
-	newcomer.Wait()
-	story := stop()
-	end()
-	clients.all.Wait()
-	t.Logf("%s: from %d to at most %d MiB; honest requests: %v", story, before>>20, highest>>20, clients)
-	if highest > bound {
-		t.Errorf("the gateway had %d MiB, more than %d", highest>>20, bound>>20)
-	}
-	if !clients.enough() {
-		t.Error("honest clients were not served")
+		return err
+	}, func() { g.welcome(t.Context(), t) })
+	t.Logf("%s: from %d to at most %d MiB; honest requests: %d over QUIC, %d over WebSocket, %d sent again", s.story, before>>20, s.highest>>20,
+		len(s.served[link.TransportQUIC]), len(s.served[link.TransportWebSocket]), again.Load())
+	if s.highest > bound {
+		t.Errorf("the gateway had %d MiB, more than %d", s.highest>>20, bound>>20)
 	}
 }
 
@@ -263,12 +276,9 @@ func (g *target) endure(t *testing.T, attack string) {
 func (g *target) welcome(ctx context.Context, t *testing.T) {
 	g.newcomer.Launch(t)
 	start := time.Now()
-	for state := ""; state != "online"; time.Sleep(20 * time.Millisecond) {
-		if time.Since(start) > patience {
-			t.Error("a new connector did not come in")
-			return
-		}
-		state, _ = g.newcomer.State(ctx) // asked again
+	if err := g.newcomer.Await(ctx, "online", patience); err != nil {
+		t.Errorf("a new connector did not come in: %v", err)
+		return
 	}
 	t.Logf("a new connector came in after %v", time.Since(start).Round(time.Millisecond))
 }

@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -30,9 +29,7 @@ const machine = 512 << 20
 // goes on serving another key: every request is answered right, 99 of 100 within a
 // second. An attack lasts 4 s, or POSTERN_ATTACK_MINUTES.
 func TestSmallMachine(t *testing.T) {
-	if testing.Short() {
-		t.Skip("-short: eleven attacks take more than a minute")
-	}
+	long(t)
 	cgroup := newCgroup(t)
 	t.Setenv("GOMEMLIMIT", "")
 	if err := os.Unsetenv("GOMEMLIMIT"); err != nil {
@@ -58,9 +55,26 @@ func TestSmallMachine(t *testing.T) {
 	if minutes, err := strconv.ParseFloat(os.Getenv("POSTERN_ATTACK_MINUTES"), 64); err == nil {
 		each = time.Duration(minutes * float64(time.Minute))
 	}
+	limit := g.pace(t)
 	for _, attack := range attacks {
-		t.Run(attack, func(t *testing.T) { g.withstand(t, "costly/"+attack, each) })
+		t.Run(attack, func(t *testing.T) { g.withstand(t, "costly/"+attack, each, limit) })
 	}
+}
+
+// pace returns how long 99 of 100 requests may take: a second, or longer on a machine
+// that has much else to do, as requests without an attack show.
+func (g *target) pace(t *testing.T) time.Duration {
+	t.Helper()
+	var took []time.Duration
+	for range 100 {
+		start := time.Now()
+		if err := g.right(t, link.TransportWebSocket); err != nil {
+			t.Fatal(err)
+		}
+		took = append(took, time.Since(start))
+	}
+	slices.Sort(took)
+	return max(time.Second, 200*took[len(took)/2])
 }
 
 // bulk adds a model server with a connector of its own, and the models bulk, which
@@ -91,51 +105,16 @@ func (g *target) bulk(t *testing.T) {
 	g.Deploy(t, "large", c.ID, "", "large")
 }
 
-// withstand attacks the gateway for a time, and checks how honest clients fare.
-func (g *target) withstand(t *testing.T, attack string, lasts time.Duration) {
-	if !g.Process.Running() {
-		t.Fatal("the gateway has ended before")
-	}
-	ctx, end := context.WithCancel(t.Context())
-	defer end()
-	var all sync.WaitGroup
-	var mu sync.Mutex
-	var took []time.Duration
-	stop := g.attack(t, attack)
-	for _, model := range []string{link.TransportQUIC, link.TransportWebSocket} {
-		all.Go(func() {
-			for ctx.Err() == nil {
-				start := time.Now()
-				if err := g.right(t, model); err != nil {
-					t.Errorf("an honest request after %v: %v", time.Since(start).Round(time.Millisecond), err)
-					return
-				}
-				mu.Lock()
-				took = append(took, time.Since(start))
-				mu.Unlock()
-				time.Sleep(5 * time.Millisecond)
-			}
-		})
-	}
-	highest := 0
-	for start := time.Now(); time.Since(start) < lasts && g.Process.Running(); time.Sleep(20 * time.Millisecond) {
-		highest = max(highest, rss(t, g.Process))
-	}
-	story := stop()
-	end()
-	all.Wait()
-	if !g.Process.Running() {
-		t.Fatal("the gateway has ended")
-	}
-	if len(took) == 0 {
-		t.Fatal("no honest request was served")
-	}
-	slices.Sort(took)
+// withstand attacks the gateway for a time, in which 99 of 100 honest requests must
+// be answered within the limit.
+func (g *target) withstand(t *testing.T, attack string, lasts, limit time.Duration) {
+	s := g.siege(t, attack, lasts, func(model string) error { return g.right(t, model) }, func() {})
+	took := slices.Sorted(slices.Values(slices.Concat(s.served[link.TransportQUIC], s.served[link.TransportWebSocket])))
 	p99 := took[(len(took)-1)*99/100]
-	t.Logf("%s: at most %d MiB; %d honest requests, p50 %v, p99 %v", story, highest>>20, len(took),
+	t.Logf("%s: at most %d MiB; %d honest requests, p50 %v, p99 %v", s.story, s.highest>>20, len(took),
 		took[len(took)/2].Round(time.Millisecond), p99.Round(time.Millisecond))
-	if p99 > time.Second {
-		t.Errorf("p99 of honest requests is %v", p99)
+	if p99 > limit {
+		t.Errorf("p99 of honest requests is %v, more than %v", p99, limit)
 	}
 }
 

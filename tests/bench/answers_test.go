@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"net"
 	"strings"
@@ -40,7 +41,7 @@ func TestAnswersAreToldApart(t *testing.T) {
 	s, _ := answerScript(0)
 	right := string(s.AppendStream(nil, publicModel))
 	chunked := func(body, end string) string {
-		return "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + string(play.AppendChunk(nil, []byte(body))) + end
+		return "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + fmt.Sprintf("%x\r\n%s\r\n", len(body), body) + end
 	}
 	const end = "0\r\n\r\n"
 	for _, c := range []struct {
@@ -77,7 +78,7 @@ func TestAnswersAreToldApart(t *testing.T) {
 func TestStreamsThatAreCutFail(t *testing.T) {
 	s := play.Script{Tokens: 3, Stamp: true}
 	body := string(s.AppendStream(nil, publicModel))
-	answer := "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + string(play.AppendChunk(nil, []byte(body[:len(body)/2])))
+	answer := "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + fmt.Sprintf("%x\r\n%s\r\n", len(body)/2, body[:len(body)/2])
 	for name, end := range map[string]string{"torn": "", "clean end": "0\r\n\r\n"} {
 		at := serveBytes(t, answer+end)
 		c, err := at.dial(tinyRun().AnswerLimit)

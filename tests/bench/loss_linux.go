@@ -4,27 +4,21 @@ import (
 	"context"
 	"fmt"
 	"os/exec"
-	"syscall"
 
 	"github.com/postern-dev/postern/tests/command"
-	"github.com/postern-dev/postern/tests/network/lab"
 	"github.com/postern-dev/postern/tests/rig"
+	"github.com/postern-dev/postern/tests/rig/lab"
 )
 
 // labMissing returns what a lossy line needs and this machine has not.
 func labMissing() error { return lab.Missing() }
 
 // isolate gives a process a network of its own.
-func isolate(cmd *exec.Cmd) {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
-}
+func isolate(cmd *exec.Cmd) { lab.Isolate(cmd) }
 
 // measureLoss takes each way over each line. It must run in a network of its
 // own.
 func measureLoss(ctx context.Context, processes *rig.Rig, o options) ([]lossResult, error) {
-	if out, err := exec.Command("ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("setting up the loopback: %w: %s", err, out)
-	}
 	l, err := lab.New()
 	if err != nil {
 		return nil, fmt.Errorf("making a network: %w", err)

@@ -16,8 +16,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/postern-dev/postern/tests/network/lab"
 	"github.com/postern-dev/postern/tests/rig"
+	"github.com/postern-dev/postern/tests/rig/lab"
 )
 
 // A way is a system whose connector is at the other end of the line.

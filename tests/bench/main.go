@@ -47,7 +47,7 @@
 //     process have dialed in, both after garbage collections; memory with the
 //     garbage is shown beside it.
 //   - Loss: gateway and connector in two network namespaces, between them a line
-//     of TUN devices (tests/network/lab) with a delay, which loses packets at
+//     of TUN devices (tests/rig/lab) with a delay, which loses packets at
 //     random in both directions. Where the kernel has BBR, a WebSocket is also
 //     measured without it: between a proxy and a relay whose sockets are told to
 //     use cubic. The congestion controls in the table are those that ss shows.

@@ -6,9 +6,9 @@ package browser
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"strings"
 	"sync"
 	"testing"
@@ -21,29 +21,31 @@ import (
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
+
+	"github.com/postern-dev/postern/tests/rig/chromium"
 )
 
 // patience bounds one step of a test on a busy machine.
 const patience = 30 * time.Second
 
-// skipVariable leaves the tests of this package out where it is 1.
-const skipVariable = "POSTERN_SKIP_BROWSER"
-
-// find returns the path of a Chromium. Without one the test fails, unless the
-// environment says that this machine is to do without.
-func find(t testing.TB) string {
-	t.Helper()
-	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable"} {
-		if path, err := exec.LookPath(name); err == nil {
-			return path
+// start starts the Chromium that all tests of the package share.
+var start = sync.OnceValues(func() (*Browser, error) {
+	dir, err := os.MkdirTemp("", "chromium-")
+	if err != nil {
+		return nil, fmt.Errorf("making a folder for Chromium: %w", err)
+	}
+	ctx, end, err := chromium.Start(dir)
+	stop = func() {
+		if err == nil {
+			end()
 		}
+		_ = os.RemoveAll(dir)
 	}
-	if os.Getenv(skipVariable) == "1" {
-		t.Skip(skipVariable + "=1: not testing the console in a browser")
-	}
-	t.Fatalf("there is no Chromium: install it (Debian: apt-get install chromium), or set %s=1", skipVariable)
-	return ""
-}
+	return &Browser{ctx: ctx}, err
+})
+
+// stop ends what start has started.
+var stop = func() {}
 
 // A Browser is one Chromium. The people in it, see [Browser.Person], share
 // nothing but the program.
@@ -51,29 +53,18 @@ type Browser struct {
 	ctx context.Context
 }
 
-// Start starts a Chromium that ends with the test.
+// Start returns the browser. Without a Chromium the test fails, unless the
+// environment says that this machine is to do without.
 func Start(t testing.TB) *Browser {
 	t.Helper()
-	options := append(chromedp.DefaultExecAllocatorOptions[:],
-		chromedp.ExecPath(find(t)),
-		chromedp.NoSandbox, // tests may run as root, where the sandbox does not work
-		chromedp.Flag("disable-dev-shm-usage", true),
-		chromedp.Flag("ignore-certificate-errors", true),
-		// Nothing here may ask the network for anything.
-		chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE localhost, EXCLUDE 127.0.0.1"),
-		chromedp.UserDataDir(t.TempDir()),
-		chromedp.WSURLReadTimeout(patience),
-	)
-	allocator, stopAllocator := chromedp.NewExecAllocator(context.Background(), options...)
-	ctx, stop := chromedp.NewContext(allocator)
-	t.Cleanup(func() {
-		stop()
-		stopAllocator()
-	})
-	if err := chromedp.Do(ctx); err != nil {
-		t.Fatalf("starting Chromium: %v", err)
+	b, err := start()
+	if errors.Is(err, chromium.ErrMissing) && os.Getenv("POSTERN_SKIP_BROWSER") == "1" {
+		t.Skip("POSTERN_SKIP_BROWSER=1: not testing the console in a browser")
 	}
-	return &Browser{ctx: ctx}
+	if err != nil {
+		t.Fatalf("%v\n(POSTERN_SKIP_BROWSER=1 leaves out the tests that need Chromium)", err)
+	}
+	return b
 }
 
 // A Person has one page open, with cookies of its own.

@@ -51,14 +51,12 @@ func (p *Person) tabTo(label string) {
 }
 
 // Everything from signing in to a key, with the keyboard alone.
-func TestByKeyboard(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.firstUser("ada")
+func testByKeyboard(t *testing.T, r *rig) {
+	r.newUser("keyboard", "kay")
 	p := r.browser.Person(t, r.URL)
 	p.Open("/console/sign-in")
 	p.focused("[name=name]")
-	p.keys("ada")
+	p.keys("kay")
 	p.keys(kb.Tab)
 	p.keys(password)
 	p.keys(kb.Enter)

@@ -1,10 +1,8 @@
 package browser
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -12,6 +10,8 @@ import (
 
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
+
+	testrig "github.com/postern-dev/postern/tests/rig"
 )
 
 // screenshots is the environment variable with the folder that [Person.Look]
@@ -19,18 +19,18 @@ import (
 const screenshots = "POSTERN_SCREENSHOTS"
 
 // Look looks at the page as it is now: on a phone and on a wide screen, light
-// and dark, by rules of accessibility and for what is cut off. If the
-// environment names a folder, it leaves pictures there for a person to judge.
+// and dark, by rules of accessibility and for what is cut off. With -short, each
+// width has one scheme. If the environment names a folder, it leaves pictures
+// there for a person to judge.
 func (p *Person) Look(name string) {
 	p.t.Helper()
-	for _, width := range []int64{390, 1280} {
+	for width, schemes := range map[int64][]string{390: {"dark", "light"}, 1280: {"light", "dark"}} {
+		if testing.Short() {
+			schemes = schemes[:1]
+		}
 		p.Width(width)
-		for _, dark := range []bool{false, true} {
-			p.Dark(dark)
-			scheme := "light"
-			if dark {
-				scheme = "dark"
-			}
+		for _, scheme := range schemes {
+			p.Dark(scheme == "dark")
 			view := fmt.Sprintf("%s-%d-%s", name, width, scheme)
 			p.fits(view)
 			p.accessible(view)
@@ -38,6 +38,7 @@ func (p *Person) Look(name string) {
 		}
 	}
 	p.Dark(false)
+	p.Width(1280)
 }
 
 // fits fails the test when the page is wider than the window: a phone would
@@ -76,11 +77,16 @@ type violation struct {
 // accessible fails the test for serious and critical violations.
 func (p *Person) accessible(view string) {
 	p.t.Helper()
-	source := axe(p.t)
+	source, err := axe()
+	if err != nil {
+		p.t.Fatal(err)
+	}
 	if source == "" {
 		return
 	}
-	Eval[bool](p, source+"; true")
+	if !Eval[bool](p, "!!window.axe") {
+		Eval[bool](p, source+"; true")
+	}
 	violations := Eval[[]violation](p, `axe.run(document, {resultTypes: ["violations"]}).then(r => r.violations.map(
 		({id, impact, help, nodes}) => ({id, impact, help, nodes: nodes.map(n => ({html: n.html, summary: n.failureSummary}))})))`)
 	for _, v := range violations {
@@ -115,55 +121,13 @@ func (p *Person) shoot(view string) {
 
 // axe returns the source of axe-core, which npm installs on first use; "" if
 // the machine is to do without Node.
-var axe = func() func(testing.TB) string {
-	load := sync.OnceValues(loadAxe)
-	return func(t testing.TB) string {
-		t.Helper()
-		if os.Getenv("POSTERN_SKIP_NODE") == "1" {
-			return ""
-		}
-		source, err := load()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return source
+var axe = sync.OnceValues(func() (string, error) {
+	if os.Getenv("POSTERN_SKIP_NODE") == "1" {
+		return "", nil
 	}
-}()
-
-func loadAxe() (string, error) {
-	dir, err := os.Getwd() // the package's folder, in tests
-	if err != nil {
-		return "", fmt.Errorf("finding the package's folder: %w", err)
+	if err := testrig.NPM("."); err != nil {
+		return "", err
 	}
-	file := filepath.Join(dir, "node_modules", "axe-core", "axe.min.js")
-	version := filepath.Join(dir, "node_modules", "axe-core", "package.json")
-	if installed(version) != wanted(filepath.Join(dir, "package.json")) {
-		cmd := exec.Command("npm", "ci", "--no-audit", "--no-fund")
-		cmd.Dir = dir
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return "", fmt.Errorf("installing axe-core: %w\n%s\n(install Node.js with npm, or set POSTERN_SKIP_NODE=1)", err, out)
-		}
-	}
-	source, err := os.ReadFile(file)
+	source, err := os.ReadFile("node_modules/axe-core/axe.min.js")
 	return string(source), err
-}
-
-// installed is the version of the package that is there, "" if none is.
-func installed(file string) string {
-	var p struct{ Version string }
-	data, err := os.ReadFile(file)
-	if err != nil || json.Unmarshal(data, &p) != nil {
-		return ""
-	}
-	return p.Version
-}
-
-// wanted is the version of axe-core that the tests ask for.
-func wanted(file string) string {
-	var p struct{ Dependencies map[string]string }
-	data, err := os.ReadFile(file)
-	if err != nil || json.Unmarshal(data, &p) != nil {
-		return "unknown"
-	}
-	return p.Dependencies["axe-core"]
-}
+})

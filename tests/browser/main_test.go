@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -13,7 +15,11 @@ import (
 	"github.com/postern-dev/postern/tests/harness"
 )
 
-func TestMain(m *testing.M) { harness.Main(m) }
+func TestMain(m *testing.M) {
+	code := harness.Run(m)
+	stop()
+	os.Exit(code)
+}
 
 // password is what every user of these tests signs in with.
 const password = "correct-horse-battery-staple"
@@ -29,7 +35,7 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	r := &rig{Gateway: harness.Start(t, harness.Options{Console: true}), t: t, browser: Start(t)}
+	r := &rig{browser: Start(t), Gateway: harness.Start(t, harness.Options{Console: true}), t: t}
 	r.Hide(password)
 	server := httptest.NewServer(scripted.New(time.Millisecond))
 	t.Cleanup(server.Close)
@@ -44,6 +50,33 @@ func (r *rig) firstUser(name string) *Person {
 	var link struct{ URL string }
 	r.Command(r.t, &link, "setup-link")
 	return r.redeem(link.URL, name)
+}
+
+// TestOneGateway has the tests that need nothing but accounts of their own.
+func TestOneGateway(t *testing.T) {
+	t.Parallel()
+	shared := newRig(t)
+	for name, test := range map[string]func(t *testing.T, r *rig){
+		"replaced device": testReplacedDevice, "rotating a token": testRotatingAToken, "revoking a key": testRevokingAKey,
+		"by keyboard": testByKeyboard, "without scripts": testWithoutScripts, "passkeys": testPasskeys, "hostile names": testHostileNames,
+		"users come and go": testUsersComeAndGo, "another account sees nothing": testAnotherAccountSeesNothing,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := *shared
+			r.t = t
+			test(t, &r)
+		})
+	}
+}
+
+// newUser creates an account and a user in it, who is signed in.
+func (r *rig) newUser(account, name string) *Person {
+	r.t.Helper()
+	r.Manage(r.t, http.MethodPost, "/accounts", map[string]string{"id": account}, nil)
+	var invited struct{ URL string }
+	r.Manage(r.t, http.MethodPost, "/invitations", map[string]string{"account": account}, &invited)
+	return r.redeem(invited.URL, name)
 }
 
 // redeem opens a one-time link as a new person and signs up by it.
@@ -90,42 +123,38 @@ func (r *rig) startPairing(p *Person) string {
 	return code
 }
 
+// fingerprint looks like "3f9a 07c2 b1d4 5e60".
+var fingerprint = regexp.MustCompile(`[0-9a-f]{4}( [0-9a-f]{4}){3}`)
+
 // fingerprint waits for the fingerprint that a pairing device prints.
 func (r *rig) fingerprint(device *harness.Process) string {
 	r.t.Helper()
 	found := ""
 	harness.Poll(r.t, patience, "the device's fingerprint", func(context.Context) error {
-		log := device.Log()
-		for i := range log {
-			if i+19 <= len(log) && isFingerprint(log[i:i+19]) {
-				found = log[i : i+19]
-				return nil
-			}
+		if found = fingerprint.FindString(device.Log()); found == "" {
+			return fmt.Errorf("the terminal shows %s", device.Log())
 		}
-		return fmt.Errorf("the terminal shows %s", log)
+		return nil
 	})
 	return found
 }
 
-// isFingerprint tells whether s looks like "3f9a 07c2 b1d4 5e60".
-func isFingerprint(s string) bool {
-	for i, c := range s {
-		blank := i%5 == 4
-		hex := c >= '0' && c <= '9' || c >= 'a' && c <= 'f'
-		if blank && c != ' ' || !blank && !hex {
-			return false
-		}
-	}
-	return true
-}
-
-// paired pairs a connector to the model server by the console.
+// paired pairs a connector to the model server by the console, and publishes its
+// model.
 func (r *rig) paired(p *Person, name string) {
 	r.t.Helper()
 	device := r.Pair(r.t, name, r.startPairing(p), r.model)
 	p.Sees(r.fingerprint(device))
 	p.Press("Approve")
+	p.publish()
+}
+
+// publish publishes the model that the Setup tab offers.
+func (p *Person) publish() {
+	p.t.Helper()
 	p.Sees("scripted on ")
+	p.Click(`form[action="/console/start/register"] button`)
+	p.Sees("2 of 4 done")
 }
 
 // key creates a key by the console and returns it.

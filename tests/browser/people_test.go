@@ -5,23 +5,19 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/postern-dev/postern/tests/harness"
+	"github.com/postern-dev/postern/tests/upstream"
 )
 
 // A second account sees nothing of the first, whatever it asks for.
-func TestAnotherAccountSeesNothing(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	ada := r.firstUser("ada")
+func testAnotherAccountSeesNothing(t *testing.T, r *rig) {
+	ada := r.newUser("first", "ada")
 	r.paired(ada, "secret-box")
-	ada.Click(`form[action="/console/start/register"] button`)
-	ada.Sees("2 of 4 done")
 	key := r.key(ada, "secret-key", "*")
 	r.expectChat(key, "scripted", http.StatusOK)
 
-	r.Command(t, nil, "account", "add", "other")
-	var invited struct{ URL string }
-	r.Manage(t, http.MethodPost, "/invitations", map[string]string{"account": "other"}, &invited)
-	eve := r.redeem(invited.URL, "eve")
+	eve := r.newUser("second", "eve")
 	eve.Sees("0 of 4 done")
 	for _, tab := range []string{"start", "models", "keys", "connectors", "activity", "settings"} {
 		eve.Open("/console/" + tab)
@@ -50,53 +46,51 @@ func TestAnotherAccountSeesNothing(t *testing.T) {
 }
 
 // A user who forgot the password, signs out, comes back, and is invited.
-func TestUsersComeAndGo(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	ada := r.firstUser("ada")
-	ada.Open("/console/settings")
-	ada.Look("settings")
+func testUsersComeAndGo(t *testing.T, r *rig) {
+	grace := r.newUser("users", "grace")
+	grace.Open("/console/settings")
+	grace.Look("settings")
 
 	stranger := r.browser.Person(t, r.URL)
 	stranger.Open("/console/keys")
 	stranger.Arrives("/console/sign-in?next=%2Fconsole%2Fkeys")
 	stranger.Look("sign-in")
 	stranger.Expect("status of 403") // the browser logs what it is refused
-	stranger.Fill(`input[name="name"]`, "ada")
+	stranger.Fill(`input[name="name"]`, "grace")
 	stranger.Fill(`input[name="password"]`, "not the password")
 	stranger.Click(`main form button:not([type="button"])`)
-	stranger.Sees("password")
+	stranger.Sees("Wrong name or password")
 	stranger.Look("sign-in-refused")
-	stranger.Fill(`input[name="name"]`, "Ada") // names have no case
+	stranger.Fill(`input[name="name"]`, "Grace") // names have no case
 	stranger.Fill(`input[name="password"]`, password)
 	stranger.Click(`main form button:not([type="button"])`)
 	stranger.Arrives("/console/keys")
 
 	// The other session ends here, and its page finds out, at the end of its
 	// stream or when it asks for another.
-	ada.Open("/console/start")
-	ada.Expect("status of 401")
+	grace.Open("/console/start")
+	grace.Expect("status of 401")
 	stranger.Open("/console/settings")
 	stranger.Press("Sign out other sessions")
-	stranger.Sees("signed out")
-	ada.Arrives("/console/sign-in?next=%2Fconsole%2Fstart")
-	ada.Open("/console/keys")
-	ada.Arrives("/console/sign-in?next=%2Fconsole%2Fkeys")
+	stranger.Sees("Your other sessions are signed out")
+	grace.Arrives("/console/sign-in?next=%2Fconsole%2Fstart")
+	grace.Open("/console/keys")
+	grace.Arrives("/console/sign-in?next=%2Fconsole%2Fkeys")
 
 	stranger.Press("Sign out")
-	stranger.Sees("signed out")
+	stranger.Sees("You are signed out")
 	stranger.Open("/console/models")
 	stranger.Arrives("/console/sign-in?next=%2Fconsole%2Fmodels")
 
 	recovers(r, stranger)
 }
 
-// recovers has a person set ada's password by a link, which works once.
+// recovers has a person set grace's password by a link, which works once.
 func recovers(r *rig, stranger *Person) {
 	t := r.t
 	t.Helper()
 	var link struct{ URL string }
-	r.Command(t, &link, "user", "recovery-link", "ada")
+	r.Command(t, &link, "user", "recovery-link", "grace", "--account", "users")
 	path := strings.TrimPrefix(link.URL, r.URL)
 	r.Hide(path[strings.IndexByte(path, '#')+1:])
 	stranger.Open(path)
@@ -114,21 +108,20 @@ func recovers(r *rig, stranger *Person) {
 	again.Open(path)
 	again.Fill(`input[name="password"]`, password+"-3")
 	again.Click(`main form button:not([type="button"])`)
-	again.Sees("used")
-	again.signIn("ada", password)
-	again.Sees("password")
-	again.signIn("ada", password+"-2")
+	again.Sees("already used")
+	again.signIn("grace", password)
+	again.Sees("Wrong name or password")
+	again.signIn("grace", password+"-2")
 	again.Arrives("/console/start")
 }
 
 // Names come from everywhere: connectors and model servers choose theirs.
-func TestHostileNames(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	p := r.firstUser(`ada"><img src=x onerror=alert(1)>`)
+func testHostileNames(t *testing.T, r *rig) {
+	p := r.newUser("hostile", `hal"><img src=x onerror=alert(1)>`)
 	const evil = `"><script>document.title='pwned'</script><img src=x onerror="document.title='pwned'">{{.}}` + "`${1}`"
-	hostile := newHostileModels(t, evil)
-	device := r.Pair(t, "evil", r.startPairing(p), hostile, "--name", evil)
+	hostile := upstream.Start(t)
+	hostile.Handle("GET /v1/models", upstream.JSON(`{"object":"list","data":[{"id":`+harness.Quote(evil)+`,"object":"model"}]}`))
+	device := r.Pair(t, "evil", r.startPairing(p), hostile.URL, "--name", evil)
 	p.Sees(r.fingerprint(device))
 	check := func(where string) {
 		t.Helper()

@@ -1,26 +1,21 @@
 package browser
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"testing"
 
 	"github.com/chromedp/cdproto/webauthn"
 	"github.com/chromedp/chromedp"
-
-	"github.com/postern-dev/postern/tests/harness"
 )
 
 // All that must be done can be done without JavaScript.
-func TestWithoutScripts(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.firstUser("ada")
+func testWithoutScripts(t *testing.T, r *rig) {
+	r.newUser("plain", "paul")
 	p := r.browser.Person(t, r.URL)
 	p.Scripts(false)
 	p.Width(390)
-	p.signIn("ada", password)
+	p.signIn("paul", password)
 	p.Arrives("/console/start")
 	code := r.startPairing(p)
 	device := r.Pair(t, "plain", code, r.model)
@@ -29,7 +24,11 @@ func TestWithoutScripts(t *testing.T) {
 	p.Sees(fingerprint)
 	p.Press("Approve")
 	p.Sees("approved")
-	waitOnline(t, r)
+	p.Open("/console/connectors")
+	p.until("a connector is online", func() bool {
+		p.Open(p.Path()) // pages without scripts do not change
+		return p.shows("1 of 1 online")
+	})
 	p.Open("/console/models/new")
 	p.Choose("#connector", firstOption(p, "#connector"))
 	p.Press("Load models")
@@ -49,10 +48,8 @@ func TestWithoutScripts(t *testing.T) {
 }
 
 // A passkey is a second way in.
-func TestPasskeys(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	p := r.firstUser("ada")
+func testPasskeys(_ *testing.T, r *rig) {
+	p := r.newUser("passkeys", "pam")
 	p.Do(
 		command(webauthn.Enable, webauthn.EnableParams{}),
 		command(webauthn.AddVirtualAuthenticator, webauthn.AddVirtualAuthenticatorParams{Options: &webauthn.VirtualAuthenticatorOptions{
@@ -70,7 +67,7 @@ func TestPasskeys(t *testing.T) {
 	p.Open("/console/sign-in")
 	p.Press("Sign in with a passkey")
 	p.Arrives("/console/start")
-	p.Sees("ada")
+	p.Sees("pam")
 
 	p.Open("/console/confirm?next=/console/settings")
 	p.Look("confirm")
@@ -84,19 +81,4 @@ func firstOption(p *Person, selector string) string {
 	p.t.Helper()
 	p.Do(chromedp.WaitVisible(chromedp.CSS(selector)))
 	return Eval[string](p, fmt.Sprintf(`[...document.querySelector(%q).options].map(o => o.value).find(v => v) ?? ""`, selector))
-}
-
-// waitOnline waits until a connector is online.
-func waitOnline(t *testing.T, r *rig) {
-	t.Helper()
-	harness.Poll(t, patience, "a connector being online", func(context.Context) error {
-		var list []struct{ State string }
-		r.Manage(t, http.MethodGet, "/connectors", nil, &list)
-		for _, c := range list {
-			if c.State == "online" {
-				return nil
-			}
-		}
-		return fmt.Errorf("the connectors are %v", list)
-	})
 }

@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/tests/harness"
-	"github.com/postern-dev/postern/tests/network/lab"
+	"github.com/postern-dev/postern/tests/rig/lab"
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
@@ -88,21 +88,27 @@ func TestUDPBlockedFromTheStart(t *testing.T) {
 			for load.Err() == nil {
 				r.ask(t, 1, 1, model, strings.Join(events, ""))
 				asked.Add(1)
-				time.Sleep(20 * time.Millisecond)
 			}
 		})
 	}
 	r.WAN.Heal()
 	r.box.Process.WaitLog(t, `"transport":"quic"`, 3*time.Minute)
-	time.Sleep(2 * time.Second)
+	meanwhile := asked.Load()
+	harness.Poll(t, patience, "answers over QUIC", func(context.Context) error {
+		if n := asked.Load() - meanwhile; n < 100 {
+			return fmt.Errorf("there are %d", n)
+		}
+		return nil
+	})
 	stop()
 	clients.Wait()
-	t.Logf("back to QUIC after %v, %d requests meanwhile", time.Since(start).Round(time.Second), asked.Load())
+	t.Logf("back to QUIC after %v, %d requests meanwhile", time.Since(start).Round(time.Second), meanwhile)
 }
 
 // UDP that is blocked while a tunnel is up costs what runs on it, and the tunnel
 // is back over a WebSocket.
 func TestUDPBlockedInMidLife(t *testing.T) {
+	long(t)
 	t.Parallel()
 	r := newGateway(t, harness.Options{})
 	r.box = r.addressed(t, r.connector(t, "box", map[string]any{}))

@@ -11,14 +11,18 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/tests/harness"
-	"github.com/postern-dev/postern/tests/network/lab"
+	"github.com/postern-dev/postern/tests/rig/lab"
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
 // A line of 50 ms that loses packets makes answers slower, and nothing else.
 func TestLoss(t *testing.T) {
 	t.Parallel()
-	for _, percent := range []int{1, 5} {
+	percents, answers := []int{5, 1}, 100
+	if testing.Short() {
+		percents, answers = percents[:1], 40
+	}
+	for _, percent := range percents {
 		t.Run(fmt.Sprintf("%d percent", percent), func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, harness.Options{})
@@ -31,8 +35,8 @@ func TestLoss(t *testing.T) {
 			r.serve(t, model, upstream.Events(events...))
 			r.WAN.Set(lab.Conditions{Delay: 25 * time.Millisecond, Loss: float64(percent) / 100})
 			start := time.Now()
-			r.ask(t, 100, 10, model, strings.Join(events, ""))
-			t.Logf("100 streamed answers in %v", time.Since(start).Round(100*time.Millisecond))
+			r.ask(t, answers, 10, model, strings.Join(events, ""))
+			t.Logf("%d streamed answers in %v", answers, time.Since(start).Round(100*time.Millisecond))
 			if r.WAN.Lost() == 0 {
 				t.Error("the line has lost nothing: nothing was tested")
 			}
@@ -46,9 +50,7 @@ func TestLoss(t *testing.T) {
 // A line that loses more than a few percent for a minute is TCP's: the tunnel
 // changes to a WebSocket without a failed request, and stays there.
 func TestHeavyLoss(t *testing.T) {
-	if testing.Short() {
-		t.Skip("-short: this takes a minute and a half")
-	}
+	long(t)
 	t.Parallel()
 	r := newGateway(t, harness.Options{})
 	r.box = r.addressed(t, r.connector(t, "box", map[string]any{}))

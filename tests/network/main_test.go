@@ -9,11 +9,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"syscall"
 	"testing"
 
 	"github.com/postern-dev/postern/tests/harness"
-	"github.com/postern-dev/postern/tests/network/lab"
+	"github.com/postern-dev/postern/tests/rig/lab"
 )
 
 // crowdProgram is the environment's variable with the path of the program crowd.
@@ -23,9 +22,6 @@ const crowdProgram = "POSTERN_NETWORK_CROWD"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(crowdProgram) != "" {
-		if out, err := exec.Command("ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
-			exit(fmt.Errorf("setting up the loopback: %w\n%s", err, out))
-		}
 		harness.Main(m)
 	}
 	if os.Getenv("POSTERN_SKIP_NETWORK") == "1" {
@@ -77,6 +73,6 @@ func startInNamespace() error {
 	cmd := exec.Command(self, append([]string{"-test.parallel=6"}, os.Args[1:]...)...)
 	cmd.Env = append(os.Environ(), crowdProgram+"="+crowd)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	lab.Isolate(cmd)
 	return cmd.Run()
 }

@@ -3,13 +3,15 @@
 package network
 
 import (
+	"context"
+	"fmt"
 	"net/netip"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/postern-dev/postern/tests/harness"
-	"github.com/postern-dev/postern/tests/network/lab"
+	"github.com/postern-dev/postern/tests/rig/lab"
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
@@ -17,6 +19,7 @@ import (
 type flows struct {
 	mu   sync.Mutex
 	seen map[netip.AddrPort]bool
+	last time.Time // when one came
 }
 
 func watchFlows(w *lab.Wire) *flows {
@@ -25,10 +28,23 @@ func watchFlows(w *lab.Wire) *flows {
 		if out && p.UDP() {
 			f.mu.Lock()
 			defer f.mu.Unlock()
-			f.seen[p.Source()] = true
+			f.seen[p.Source()], f.last = true, time.Now()
 		}
 	})
 	return f
+}
+
+// waitIdle waits until no packets come for a moment.
+func (f *flows) waitIdle(t *testing.T) {
+	t.Helper()
+	harness.Poll(t, patience, "the connector sending nothing", func(context.Context) error {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if silent := time.Since(f.last); silent < 300*time.Millisecond {
+			return fmt.Errorf("it has for %v", silent)
+		}
+		return nil
+	})
 }
 
 func (f *flows) count() int {
@@ -43,7 +59,7 @@ func TestRebinds(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, harness.Options{})
 	release := make(chan struct{})
-	r.serve(t, "ticker", upstream.SlowTokens(50*time.Millisecond, release))
+	r.serve(t, "ticker", upstream.SlowTokens(20*time.Millisecond, release))
 	r.serve(t, "echo", upstream.Echo)
 	seen := watchFlows(r.WAN)
 	f := r.follow(t, "ticker")
@@ -59,7 +75,7 @@ func TestRebinds(t *testing.T) {
 	}
 	// While idle nothing tells the gateway where to send: a request waits for
 	// the connector's next packet.
-	time.Sleep(time.Second)
+	seen.waitIdle(t)
 	must(t, r.Rebind())
 	t.Logf("the first answer after a rebind while idle took %v", r.waitAnswer(t, "echo", patience).Round(10*time.Millisecond))
 	if n := r.online(r.box); n != 1 {

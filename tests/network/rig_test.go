@@ -14,12 +14,21 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/tests/harness"
-	"github.com/postern-dev/postern/tests/network/lab"
+	"github.com/postern-dev/postern/tests/rig/lab"
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
 // patience is for what has to happen on a busy machine without faults.
 const patience = 30 * time.Second
+
+// long leaves out, with -short, a test that waits for long limits. Tests of
+// connector/agent and caddymodule/tunnel have their clocks in a bubble.
+func long(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("-short: this takes long")
+	}
+}
 
 // A rig is a lab with a gateway on one side, and a connector and its upstream
 // on the other.

@@ -12,6 +12,7 @@ import (
 	"github.com/postern-dev/postern/tests/harness"
 	"github.com/postern-dev/postern/tests/llama"
 	"github.com/postern-dev/postern/tests/llama/tinymodel"
+	"github.com/postern-dev/postern/tests/rig"
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
@@ -36,7 +37,11 @@ func programs(t *testing.T) []program {
 		t.Fatalf("building the program with the SDKs for Go: %v\n%s", err, out)
 	}
 	list := []program{{"go", func(_ *testing.T, upstream string) *exec.Cmd { return exec.Command(built, upstream) }}}
-	install(t)
+	if !skipNode() {
+		if err := rig.NPM("node"); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for _, name := range []string{"openai", "anthropic", "agents", "vercel"} {
 		list = append(list, program{name + " for node", func(t *testing.T, upstream string) *exec.Cmd {
 			if skipNode() {
@@ -51,27 +56,6 @@ func programs(t *testing.T) []program {
 }
 
 func skipNode() bool { return os.Getenv("POSTERN_SKIP_NODE") == "1" }
-
-// install installs the SDKs that the lock file names, unless they are there.
-func install(t *testing.T) {
-	t.Helper()
-	if skipNode() {
-		return
-	}
-	lock, err := os.Stat("node/package-lock.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	// npm writes this file at the end of an installation.
-	if done, err := os.Stat("node/node_modules/.package-lock.json"); err == nil && !done.ModTime().Before(lock.ModTime()) {
-		return
-	}
-	cmd := exec.Command("npm", "ci", "--no-audit", "--no-fund")
-	cmd.Dir = "node"
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("installing the SDKs for Node: %v\n%s\n(install Node.js with npm, or set POSTERN_SKIP_NODE=1)", err, out)
-	}
-}
 
 func TestSDKs(t *testing.T) {
 	list := programs(t)
@@ -94,6 +78,7 @@ func TestSDKs(t *testing.T) {
 	run := func(t *testing.T, upstream string) {
 		for _, p := range list {
 			t.Run(p.name, func(t *testing.T) {
+				t.Parallel() // they start slowly
 				cmd := p.command(t, upstream)
 				cmd.Env = append(os.Environ(), "GATEWAY="+g.URL, "API_KEY="+key, "TINY="+tiny, "ANSWER="+tinymodel.Answer, "DONE="+tinymodel.Done)
 				if out, err := cmd.CombinedOutput(); err != nil {

@@ -1,19 +1,11 @@
-// Package upstream is a model server for tests that sends exactly the bytes it
-// is told to, when it is told to, and knows what it received.
-//
-// It speaks HTTP/1.1 on the bare connection, because net/http would not let a
-// test die before the headers, split a rune over two writes, or leave out the
-// final chunk. A request is answered by the Handler of the model it names.
+// Package upstream is package modelserver for tests: it knows what it received.
+// A request is answered by the Handler of the model it names.
 package upstream
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"slices"
@@ -22,22 +14,18 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/tests/harness"
+	"github.com/postern-dev/postern/tests/rig"
+	"github.com/postern-dev/postern/tests/rig/modelserver"
 )
 
-// A Handler answers one request. After it returns the connection is used for
-// the next request, unless it was closed.
-type Handler func(x *Exchange)
+// A Handler answers one request.
+type Handler = modelserver.Handler
+
+// An Exchange is a request being answered.
+type Exchange = modelserver.Exchange
 
 // A Request is what the server received, kept for assertions.
-type Request struct {
-	Method string
-	Target string // as in the request line
-	Host   string
-	Header http.Header
-	Model  string // the body's "model", "" if there is none
-	Body   []byte
-	At     time.Time
-}
+type Request = modelserver.Request
 
 // A Server is a running scripted upstream.
 type Server struct {
@@ -48,26 +36,32 @@ type Server struct {
 	requests []Request
 	running  int
 	gone     map[string][]time.Time // when clients were noticed to have left running requests, by model
-	conns    map[net.Conn]bool
-	closed   bool
 }
 
-// Start starts a server that ends with the test.
+// Start starts a server that ends with the test. It keeps the port that it has
+// found: a port that was closed may be busy, in a process that is being started.
 func Start(t testing.TB) *Server {
 	t.Helper()
-	return StartAt(t, harness.FreeAddr(t))
+	l, err := rig.Listen()
+	return start(t, l, err)
 }
 
 // StartAt starts a server on a given address: one that was down may come back.
 func StartAt(t testing.TB, addr string) *Server {
 	t.Helper()
 	l, err := net.Listen("tcp", addr)
+	return start(t, l, err)
+}
+
+func start(t testing.TB, l net.Listener, err error) *Server {
+	t.Helper()
 	if err != nil {
 		t.Fatalf("starting the scripted upstream: %v", err)
 	}
-	s := &Server{URL: "http://" + addr, handlers: map[string]Handler{}, gone: map[string][]time.Time{}, conns: map[net.Conn]bool{}}
-	go s.accept(l)
-	t.Cleanup(func() { s.close(l) })
+	s := &Server{URL: "http://" + l.Addr().String(), handlers: map[string]Handler{}, gone: map[string][]time.Time{}}
+	ctx, stop := context.WithCancel(context.Background())
+	t.Cleanup(stop)
+	go func() { _ = modelserver.Serve(ctx, l, s.answer) }() // ends with ctx
 	return s
 }
 
@@ -124,153 +118,38 @@ func (s *Server) WaitRunning(t testing.TB, n int) {
 	})
 }
 
-func (s *Server) accept(l net.Listener) {
-	for {
-		c, err := l.Accept()
-		if err != nil {
-			return
-		}
-		s.mu.Lock()
-		if s.closed {
-			c.Close()
-		}
-		s.conns[c] = true
-		s.mu.Unlock()
-		go s.serve(c)
-	}
-}
-
-func (s *Server) close(l net.Listener) {
-	l.Close()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.closed = true
-	for c := range s.conns {
-		c.Close()
-	}
-}
-
-func (s *Server) serve(c net.Conn) {
-	defer func() {
-		c.Close()
-		s.mu.Lock()
-		delete(s.conns, c)
-		s.mu.Unlock()
-	}()
-	r := bufio.NewReader(c)
-	for {
-		req, err := readRequest(c, r)
-		if err != nil {
-			return
-		}
-		if !s.answer(c, r, req) {
-			return
-		}
-	}
-}
-
-// readRequest reads one whole request.
-func readRequest(c net.Conn, r *bufio.Reader) (Request, error) {
-	in, err := http.ReadRequest(r)
-	if err != nil {
-		return Request{}, err
-	}
-	if in.Header.Get("Expect") == "100-continue" {
-		if _, err := io.WriteString(c, "HTTP/1.1 100 Continue\r\n\r\n"); err != nil {
-			return Request{}, err
-		}
-	}
-	body, err := io.ReadAll(in.Body)
-	if err != nil {
-		return Request{}, err
-	}
+// answer runs the handler of a request.
+func (s *Server) answer(x *Exchange) {
 	var named struct {
 		Model string `json:"model"`
 	}
-	_ = json.Unmarshal(body, &named) // what is no JSON names no model
-	return Request{
-		Method: in.Method, Target: in.RequestURI, Host: in.Host, Header: in.Header,
-		Model: named.Model, Body: body, At: time.Now(),
-	}, nil
-}
-
-// answer runs the handler and tells whether the connection may be used again.
-func (s *Server) answer(c net.Conn, r *bufio.Reader, req Request) (again bool) {
+	_ = json.Unmarshal(x.Request.Body, &named) // what is no JSON names no model
+	x.Request.Model = named.Model
+	own := x.Request.Method+" "+x.Request.Target == modelList // no request of a client
 	s.mu.Lock()
-	own := req.Method+" "+req.Target == modelList
-	h := s.handlers[req.Model]
-	switch {
-	case own: // no request of a client
+	h := s.handlers[named.Model]
+	if own {
 		h = s.handlers[modelList]
-	case h == nil:
-		h = s.handlers[""]
-	}
-	if !own {
-		s.requests = append(s.requests, req)
+	} else {
+		if h == nil {
+			h = s.handlers[""]
+		}
+		s.requests = append(s.requests, x.Request)
 		s.running++
 	}
 	s.mu.Unlock()
 	if h == nil {
-		h = Answer(http.StatusNotFound, "text/plain", "the scripted upstream has no script for model "+req.Model)
+		h = Answer(http.StatusNotFound, "text/plain", "the scripted upstream has no script for model "+named.Model)
 	}
-
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	x := &Exchange{Request: req, conn: c, ctx: ctx}
-	watched := make(chan struct{})
-	go func() {
-		defer close(watched)
-		if left(r) {
-			s.mu.Lock()
-			s.gone[req.Model] = append(s.gone[req.Model], time.Now())
-			s.mu.Unlock()
-			x.left.Store(true)
-			cancel()
-		}
-	}()
+	x.Watch()
 	h(x)
+	if own {
+		return
+	}
 	s.mu.Lock()
-	if !own {
-		s.running--
+	defer s.mu.Unlock()
+	s.running--
+	if at := x.LeftAt(); at != nil {
+		s.gone[named.Model] = append(s.gone[named.Model], *at)
 	}
-	s.mu.Unlock()
-	if x.dead {
-		return false
-	}
-	// Free the watcher's read: the next request is this goroutine's to read.
-	_ = c.SetReadDeadline(time.Now())
-	<-watched
-	_ = c.SetReadDeadline(time.Time{})
-	return !x.left.Load()
-}
-
-// left waits until the client has closed its side (true) or the wait is ended
-// by the deadline or by bytes of a next request (false).
-func left(r *bufio.Reader) bool {
-	_, err := r.Peek(1)
-	var timeout net.Error
-	if errors.As(err, &timeout) && timeout.Timeout() || errors.Is(err, net.ErrClosed) {
-		return false
-	}
-	return err != nil
-}
-
-// Bytes returns the request as an upstream sees it, for a comparison of all of
-// it: request line, Host, the headers sorted by name, an empty line, the body.
-func (r Request) Bytes() []byte {
-	var b bytes.Buffer
-	fmt.Fprintf(&b, "%s %s\nHost: %s\n", r.Method, r.Target, r.Host)
-	var names []string
-	for name := range r.Header {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		for _, v := range r.Header[name] {
-			fmt.Fprintf(&b, "%s: %s\n", name, v)
-		}
-	}
-	b.WriteByte('\n')
-	b.Write(r.Body)
-	return b.Bytes()
 }

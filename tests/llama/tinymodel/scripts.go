@@ -75,13 +75,10 @@ func scripts() []script {
 		{name: "badcall", text: "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Par"},
 		{name: "think", text: "<think>\nThe user wants something. I should ponder briefly before speaking, then give a conclusion.\n</think>\n\nAfter some thought: forty-two."},
 		{name: "thinkcall", text: "<think>\nA tool would help here, therefore I will use it.\n</think>\n\n" + callParis},
-		{name: "onlythink", text: "<think>\nThis deliberation is never finished, it simply stops"},
 		{name: "long", loop: true, text: "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen " +
 			"seventeen eighteen nineteen twenty, and then the counting starts over again from the beginning without any pause:\n"},
 		{name: "unicode", text: Unicode},
-		{name: "code", text: "```go\nfunc main() {\n\tfmt.Println(\"tab\\tquote \\\" slash \\\\ </script> & <b>\")\n}\n```\n\n| a | b |\n|---|---|\r\n| 1 | 2 |\n"},
 		{name: "sse", text: SSE},
-		{name: "json", text: "{\"city\": \"Paris\", \"temperature\": 21.5, \"tags\": [\"sunny\", \"mild\"], \"ok\": true, \"note\": null}"},
 		{name: "empty", text: ""},
 	}
 }

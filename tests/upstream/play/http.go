@@ -9,17 +9,6 @@ import (
 	"strconv"
 )
 
-// AppendChunk appends data as one chunk of HTTP/1.1, or nothing for no data, which
-// would end the body.
-func AppendChunk(b, data []byte) []byte {
-	if len(data) == 0 {
-		return b
-	}
-	b = strconv.AppendInt(b, int64(len(data)), 16)
-	b = append(append(b, "\r\n"...), data...)
-	return append(b, "\r\n"...)
-}
-
 // unknownLength is the length of a body that has no Content-Length.
 const unknownLength = -1
 

@@ -1,16 +1,17 @@
 package play
 
 import (
-	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
-	"strconv"
+	"net/http"
 	"sync"
 	"time"
+
+	"github.com/postern-dev/postern/tests/rig/modelserver"
 )
 
 // ReportPath is where a server reports what it does.
@@ -29,93 +30,55 @@ type server struct {
 }
 
 // Serve serves at an address until the process is killed. It announces where.
-//
-// It speaks HTTP/1.1 on the bare connection: what it does not spend is not in
-// the way of what is measured.
 func Serve(address string, announce io.Writer) error {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
 		return fmt.Errorf("listening: %w", err)
 	}
 	fmt.Fprintln(announce, l.Addr())
-	s := &server{}
-	for {
-		c, err := l.Accept()
-		if err != nil {
-			return fmt.Errorf("accepting: %w", err)
-		}
-		go func() {
-			defer c.Close()
-			conn := conn{server: s, c: c, r: bufio.NewReaderSize(c, 16<<10)}
-			for conn.serve() == nil {
-				continue
-			}
-		}()
-	}
+	return modelserver.Serve(context.Background(), l, (&server{}).play)
 }
 
-// A conn is one connection. Its buffers serve one request after the other.
-type conn struct {
-	server *server
-	c      net.Conn
-	r      *bufio.Reader
-	body   []byte
-	out    []byte
-	event,
-	half []byte
-}
-
-// serve answers one request. Any error ends the connection.
-func (c *conn) serve() error {
-	line, err := c.r.ReadSlice('\n')
-	if err != nil {
-		return err
-	}
-	post, report := bytes.HasPrefix(line, []byte("POST ")), bytes.HasPrefix(line, []byte("GET "+ReportPath+" "))
-	length, chunked, err := ReadHeader(c.r)
-	if err != nil {
-		return err
-	}
-	if c.body, err = ReadBody(c.r, c.body[:0], length, chunked); err != nil {
-		return err
-	}
+// play answers one request.
+func (s *server) play(x *modelserver.Exchange) {
 	switch {
-	case report:
-		return c.answer("200 OK", c.server.take())
-	case !post:
-		return c.answer("404 Not Found", []byte(`{"error":{"code":404,"message":"this model server plays scripts only"}}`))
+	case x.Request.Target == ReportPath:
+		answerJSON(x, http.StatusOK, s.take())
+		return
+	case x.Request.Method != http.MethodPost:
+		answerJSON(x, http.StatusNotFound, []byte(`{"error":{"code":404,"message":"this model server plays scripts only"}}`))
+		return
 	}
-	s, err := Find(c.body)
+	body := x.Request.Body
+	script, err := Find(body)
 	if err != nil {
-		return c.answer("400 Bad Request", []byte(`{"error":{"code":400,"message":`+quote(err.Error())+`}}`))
+		answerJSON(x, http.StatusBadRequest, []byte(`{"error":{"code":400,"message":`+quote(err.Error())+`}}`))
+		return
 	}
-	if s.ID != 0 {
-		c.server.enter(s.ID)
-		defer c.server.leave()
+	if script.ID != 0 {
+		s.enter(script.ID)
+		defer s.leave()
 	}
-	if s.First > 0 {
-		time.Sleep(s.First)
+	time.Sleep(script.First)
+	a := newAnswer(script, modelOf(body))
+	switch {
+	case script.End == Fails:
+		answerJSON(x, http.StatusInternalServerError, []byte(`{"error":{"code":500,"message":"the slot state was lost","type":"server_error"}}`))
+	case bytes.Contains(body, []byte(`"stream":true`)):
+		a.usage = bytes.Contains(body, []byte(`"include_usage":true`))
+		a.stream(x)
+	default:
+		time.Sleep(time.Duration(script.Tokens) * script.Pace)
+		if script.End == Dies {
+			x.Die()
+		}
+		answerJSON(x, http.StatusOK, a.appendWhole(nil))
 	}
-	if s.End == Fails {
-		return c.answer("500 Internal Server Error", []byte(`{"error":{"code":500,"message":"the slot state was lost","type":"server_error"}}`))
-	}
-	a := newAnswer(s, modelOf(c.body))
-	if bytes.Contains(c.body, []byte(`"stream":true`)) {
-		a.usage = bytes.Contains(c.body, []byte(`"include_usage":true`))
-		return c.stream(a)
-	}
-	if s.Pace > 0 {
-		time.Sleep(time.Duration(s.Tokens) * s.Pace)
-	}
-	if s.End == Dies {
-		return errDies
-	}
-	c.half = a.appendWhole(c.half[:0])
-	return c.answer("200 OK", c.half)
 }
 
-// errDies ends the connection of a model that dies in its answer.
-var errDies = errors.New("the script wants it")
+func answerJSON(x *modelserver.Exchange, status int, body []byte) {
+	x.Answer(status, "application/json", string(body))
+}
 
 // modelOf returns the model that a request body names, "" if it names none.
 func modelOf(body []byte) string {
@@ -127,24 +90,14 @@ func modelOf(body []byte) string {
 	return string(name)
 }
 
-// answer sends a whole answer in JSON.
-func (c *conn) answer(status string, body []byte) error {
-	c.out = append(append(c.out[:0], "HTTP/1.1 "...), status...)
-	c.out = append(c.out, "\r\nContent-Type: application/json\r\nContent-Length: "...)
-	c.out = strconv.AppendInt(c.out, int64(len(body)), 10)
-	c.out = append(append(c.out, "\r\n\r\n"...), body...)
-	return c.send(c.out)
-}
-
 // stream writes the events of the script, each in one write and one chunk,
-// unless the script is ragged.
-func (c *conn) stream(a *answer) error {
-	if err := c.send([]byte("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nCache-Control: no-cache\r\nTransfer-Encoding: chunked\r\n\r\n")); err != nil {
-		return err
-	}
-	c.half = c.half[:0]
+// unless the script is ragged: then a part of every third event stays behind and
+// goes out with the next one. The cut is at any byte.
+func (a *answer) stream(x *modelserver.Exchange) {
+	x.Head(http.StatusOK, "Content-Type: text/event-stream", "Cache-Control: no-cache", "Transfer-Encoding: chunked")
+	var out []byte
 	next := time.Now()
-	for i := 0; ; i++ {
+	for i := 0; !x.Broken(); i++ {
 		if a.Pace > 0 {
 			time.Sleep(time.Until(next))
 			if now := time.Now(); now.Sub(next) > a.Pace {
@@ -153,40 +106,23 @@ func (c *conn) stream(a *answer) error {
 			next = next.Add(a.Pace)
 		}
 		if a.End == Dies && i > a.Tokens/2 {
-			return errDies
+			x.Die()
+			return
 		}
+		before := len(out)
 		var more bool
-		if c.event, more = a.appendEvent(c.event[:0], i); !more {
+		if out, more = a.appendEvent(out, i); !more {
 			break
 		}
-		if err := c.sendEvent(a, i); err != nil {
-			return err
+		cut := len(out)
+		if size := cut - before; a.Ragged && i%3 == 1 && size > 1 {
+			cut -= (int(a.ID)+i)%(size-1) + 1
 		}
+		x.Chunk(string(out[:cut]))
+		out = append(out[:0], out[cut:]...)
 	}
-	c.out = AppendChunk(c.out[:0], c.half)
-	return c.send(append(c.out, "0\r\n\r\n"...))
-}
-
-// sendEvent writes c.event. In a ragged script a part of every third event
-// stays behind in c.half and goes out with the next one: the cut is at any byte.
-func (c *conn) sendEvent(a *answer, i int) error {
-	keep := 0
-	if a.Ragged && i%3 == 1 {
-		keep = (int(a.ID)+i)%(len(c.event)-1) + 1
-	}
-	cut := len(c.event) - keep
-	c.half = append(c.half, c.event[:cut]...)
-	c.out = AppendChunk(c.out[:0], c.half)
-	c.half = append(c.half[:0], c.event[cut:]...)
-	return c.send(c.out)
-}
-
-func (c *conn) send(b []byte) error {
-	if len(b) == 0 {
-		return nil
-	}
-	_, err := c.c.Write(b)
-	return err
+	x.Chunk(string(out))
+	x.End()
 }
 
 // enter counts a request; leave counts it off.

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"strings"
 	"sync/atomic"
+	"syscall"
 )
 
 // Addresses that are the same in each lab.
@@ -47,10 +48,15 @@ func Missing() error {
 	return nil
 }
 
+// Isolate gives a process a network of its own, for labs.
+func Isolate(cmd *exec.Cmd) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+}
+
 // labs counts those of this process: they share the gateway's namespace.
 var labs atomic.Int32
 
-// New makes a lab.
+// New makes a lab, in a process of its own network: see [Isolate].
 func New() (l *Lab, err error) {
 	n := labs.Add(1)
 	l = &Lab{net: fmt.Sprintf("10.%d.%d", 99+n/256, n%256), device: fmt.Sprintf("wan%d", n)}
@@ -77,7 +83,7 @@ func New() (l *Lab, err error) {
 	return l, errors.Join(
 		// A device's queue is short by default: a storm of handshakes would be lost
 		// before it reaches the line.
-		l.Gateway.IP("address add "+l.GatewayAddress+"/24 dev "+l.device, "link set "+l.device+" txqueuelen 20000 up"),
+		l.Gateway.IP("link set lo up", "address add "+l.GatewayAddress+"/24 dev "+l.device, "link set "+l.device+" txqueuelen 20000 up"),
 		l.Router.IP("address add "+l.RouterAddress+"/24 dev wan", "link set wan txqueuelen 20000 up",
 			"address add "+RouterLAN+"/24 dev lan", "link set lan txqueuelen 20000 up"),
 		l.Home.IP("link set lo up", "address add "+HomeLAN+"/24 dev lan", "link set lan txqueuelen 20000 up",
