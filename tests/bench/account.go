@@ -1,3 +1,5 @@
+//go:build linux
+
 package main
 
 import (
@@ -14,47 +16,39 @@ import (
 // allocations are what one process allocates for one request.
 type allocations struct{ Objects, Bytes float64 }
 
-// accountClients is how many clients send requests while allocations are
-// counted and profiles taken.
-const accountClients = 16
-
-// profileSeconds is how long a CPU profile takes.
-const profileSeconds = 5
-
-// A watched process has profiling pages.
-type watched struct {
-	name  string
-	admin rig.Admin
-}
+const (
+	// accountClients is how many clients send requests while allocations are
+	// counted and profiles taken.
+	accountClients = 16
+	// profileSeconds is how long a CPU profile takes.
+	profileSeconds = 5
+)
 
 // measureAllocations counts what each Caddy and the connector allocate per
-// request. Postern's connector is replaced by one with profiling pages: this
-// comes last.
+// request, by name. Postern's connector is replaced by one with profiling pages:
+// this comes last.
 func (b *builder) measureAllocations(ctx context.Context, o options, s *system) (map[string]allocations, error) {
-	processes := []watched{{s.Processes[1].name, s.gateway.Admin}}
+	admins := map[string]rig.Admin{s.Processes[1].name: s.gateway.Admin}
 	if s.connector != nil {
-		address, err := b.replaceConnector(ctx, s)
-		if err != nil {
+		var err error
+		if admins[nameConnector], err = b.replaceConnector(ctx, s); err != nil {
 			return nil, err
 		}
-		processes = append(processes, watched{nameConnector, address})
 	}
 	if err := s.sendRequests(ctx, o.Counted/4+1); err != nil { // fills pools
 		return nil, err
 	}
 	result := map[string]allocations{}
-	for _, p := range processes {
-		a, err := s.countAllocations(ctx, p.admin, o.Counted)
-		if err != nil {
+	for name, admin := range admins {
+		var err error
+		if result[name], err = s.countAllocations(ctx, admin, o.Counted); err != nil {
 			return nil, err
 		}
-		result[p.name] = a
 	}
 	if o.Profile == "" {
 		return result, nil
 	}
-	o.Profile = filepath.Join(o.Profile, s.Name)
-	return result, s.saveProfiles(ctx, o, processes)
+	return result, s.saveProfiles(ctx, o, admins)
 }
 
 // replaceConnector starts the same agent in a process of this program.
@@ -68,11 +62,10 @@ func (b *builder) replaceConnector(ctx context.Context, s *system) (rig.Admin, e
 		return "", fmt.Errorf("reading the connector's configuration: %w", err)
 	}
 	defer config.Close()
-	p, address, err := startRole(b.rig, nameConnector, roleConnector, config)
+	p, address, err := startRole(b.rig, nameConnector, roleTunnels, config)
 	if err != nil {
 		return "", err
 	}
-	s.connector.Process = p
 	s.Processes[len(s.Processes)-1].Process = p
 	return rig.Admin(address), s.waitOnline(ctx, 1)
 }
@@ -92,11 +85,12 @@ func (s *system) countAllocations(ctx context.Context, a rig.Admin, requests int
 			return allocations{}, err
 		}
 	}
-	reading := rig.Heap{Mallocs: readings[1].Mallocs - readings[0].Mallocs, Bytes: readings[1].Bytes - readings[0].Bytes}
-	n := float64(requests)
+	each := func(of func(rig.Heap) int64) float64 {
+		return float64(of(readings[2])-2*of(readings[1])+of(readings[0])) / float64(requests)
+	}
 	return allocations{
-		Objects: float64(readings[2].Mallocs-readings[1].Mallocs-reading.Mallocs) / n,
-		Bytes:   float64(readings[2].Bytes-readings[1].Bytes-reading.Bytes) / n,
+		Objects: each(func(h rig.Heap) int64 { return h.Mallocs }),
+		Bytes:   each(func(h rig.Heap) int64 { return h.Bytes }),
 	}, nil
 }
 
@@ -107,12 +101,11 @@ func (s *system) sendRequests(ctx context.Context, n int) error {
 		return err
 	}
 	defer closeAll(clients)
-	what := smallTask()
-	request := s.Target.request(what.request)
+	what := s.Target.whole(smallAnswer, 0)
 	var sent atomic.Int64
 	return parallel(clients, func(_ int, c *client) error {
 		for sent.Add(1) <= int64(n) && ctx.Err() == nil {
-			if err := oneRequest(c, request, what.want); err != nil {
+			if err := c.do(what); err != nil {
 				return err
 			}
 		}
@@ -122,57 +115,44 @@ func (s *system) sendRequests(ctx context.Context, n int) error {
 
 // saveProfiles takes profiles of all processes at a time: CPU under requests,
 // CPU under streams, and what they have allocated since they started.
-func (s *system) saveProfiles(ctx context.Context, o options, processes []watched) error {
-	clients, err := s.dialAll(accountClients, time.Minute)
-	if err != nil {
-		return err
+func (s *system) saveProfiles(ctx context.Context, o options, admins map[string]rig.Admin) error {
+	o.Load, o.Stream = (profileSeconds+1)*time.Second, (profileSeconds+1)*time.Second
+	loads := map[string]func() error{
+		partRequests: func() error {
+			_, err := s.measureRequests(ctx, o, accountClients, s.Target.whole(smallAnswer, 0))
+			return err
+		},
+		partStreams: func() error {
+			_, err := s.measureStreams(ctx, o, 50)
+			return err
+		},
 	}
-	defer closeAll(clients)
-	const longer = (profileSeconds + 1) * time.Second
-	requests := func() error {
-		_, err := s.closedLoop(ctx, clients, longer, smallTask())
-		return err
+	for part, load := range loads {
+		tasks := []func() error{load}
+		for name, a := range admins {
+			tasks = append(tasks, func() error {
+				return save(ctx, a, o.Profile, fmt.Sprintf("profile?seconds=%d", profileSeconds), s.Name+"-"+name+"-"+part+"-cpu")
+			})
+		}
+		if err := parallel(tasks, func(_ int, task func() error) error { return task() }); err != nil {
+			return err
+		}
 	}
-	if err := profileUnder(ctx, requests, o.Profile, "requests", processes); err != nil {
-		return err
-	}
-	streams := func() error {
-		o.Stream = longer
-		_, err := s.measureStreams(ctx, o, aimStreams)
-		return err
-	}
-	if err := profileUnder(ctx, streams, o.Profile, "streams", processes); err != nil {
-		return err
-	}
-	for _, p := range processes {
-		if err := saveAll(ctx, p.admin, o.Profile, map[string]string{"allocs": p.name + "-allocs.pprof"}); err != nil {
+	for name, a := range admins {
+		if err := save(ctx, a, o.Profile, "allocs", s.Name+"-"+name+"-allocs"); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// profileUnder takes CPU profiles while load runs.
-func profileUnder(ctx context.Context, load func() error, dir, name string, processes []watched) error {
-	tasks := []func() error{load}
-	for _, p := range processes {
-		tasks = append(tasks, func() error {
-			page, file := fmt.Sprintf("profile?seconds=%d", profileSeconds), fmt.Sprintf("%s-%s-cpu.pprof", p.name, name)
-			return saveAll(ctx, p.admin, dir, map[string]string{page: file})
-		})
+// save stores a profiling page in a folder, if there is one.
+func save(ctx context.Context, a rig.Admin, dir, page, name string) error {
+	if dir == "" {
+		return nil
 	}
-	return parallel(tasks, func(_ int, task func() error) error { return task() })
-}
-
-// saveAll stores profiling pages in files of a folder.
-func saveAll(ctx context.Context, a rig.Admin, dir string, files map[string]string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("creating the folder for profiles: %w", err)
 	}
-	for page, file := range files {
-		if err := a.Save(ctx, page, filepath.Join(dir, file)); err != nil {
-			return err
-		}
-	}
-	return nil
+	return a.Save(ctx, page, filepath.Join(dir, name+".pprof"))
 }

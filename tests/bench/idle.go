@@ -1,3 +1,5 @@
+//go:build linux
+
 package main
 
 import (
@@ -14,35 +16,42 @@ import (
 )
 
 // A footprint is what a process occupies while it does nothing.
-type footprint struct {
-	AsItIs     memory // with the garbage that is there
-	Memory     memory // some time after a garbage collection
-	Goroutines int
-	Heap       rig.Heap // after the garbage collection
-}
+type footprint [6]float64
+
+// footprintHead names its figures. RSS counts pages that are shared with others in
+// full, PSS in part.
+var footprintHead = []string{"RSS KB", "PSS KB", "RSS with garbage KB", "goroutines", "live heap KB", "stacks KB"}
 
 // footprintOf looks at the Caddy of a system. Go collects the garbage of an idle
 // process every two minutes, and gives memory back in the background: here it is
 // asked for at once, and given the time to do so.
-func (s *system) footprintOf(ctx context.Context, settle time.Duration) (footprint, error) {
-	var f footprint
-	var err error
-	if f.AsItIs, err = memoryOf(s.gateway.Process); err != nil {
-		return footprint{}, err
-	}
-	if f.Goroutines, err = s.gateway.Admin.Goroutines(ctx); err != nil {
-		return footprint{}, err
-	}
-	// Twice: pools keep what they hold over one collection.
-	for range 5 {
-		if f.Heap, err = s.gateway.Admin.Heap(ctx, true); err != nil {
-			return footprint{}, err
+func (s *system) footprintOf(ctx context.Context, settle time.Duration) (f footprint, err error) {
+	memory := func(to *float64, label string) {
+		n := 0
+		if err == nil {
+			n, err = s.gateway.Process.Kilobytes("smaps_rollup", label)
+			*to = float64(n)
 		}
 	}
-	if err := command.Pause(ctx, settle); err != nil {
-		return footprint{}, err
+	memory(&f[2], "Rss:")
+	if err != nil {
+		return f, err
 	}
-	f.Memory, err = memoryOf(s.gateway.Process)
+	n, err := s.gateway.Admin.Goroutines(ctx)
+	if err != nil {
+		return f, err
+	}
+	// More than once: pools keep what they hold over one collection.
+	var heap rig.Heap
+	for range 5 {
+		if heap, err = s.gateway.Admin.Heap(ctx, true); err != nil {
+			return f, err
+		}
+	}
+	f[3], f[4], f[5] = float64(n), float64(heap.Live)/1024, float64(heap.Stacks)/1024
+	err = command.Pause(ctx, settle)
+	memory(&f[0], "Rss:")
+	memory(&f[1], "Pss:")
 	return f, err
 }
 
@@ -51,54 +60,51 @@ type idle struct {
 	System        string // whose transport they have
 	Tunnels       int
 	Before, After footprint
-	Holder        memory        // of the process that holds all of the other ends
+	Holder        int           // RSS of the process that holds all of the other ends, KB
 	DialIn        time.Duration // until all were online
 	CPU           float64       // of the gateway for all idle tunnels, in percent of one core
 }
 
 // measureIdle starts a gateway of its own and lets connectors dial in.
-func (b *builder) measureIdle(ctx context.Context, o options, name string, tunnels int) (idle, error) {
+func (b *builder) measureIdle(ctx context.Context, o options, name string, tunnels int) (result idle, err error) {
+	result = idle{System: name, Tunnels: tunnels}
 	s := b.system(name)
 	if err := b.startGateway(ctx, s); err != nil {
-		return idle{}, err
+		return result, err
 	}
 	defer s.stop()
-	result := idle{System: name, Tunnels: tunnels}
-	var err error
 	// Before the connectors are created: what creating them leaves in the heap
 	// would hide a part of what tunnels take.
 	if result.Before, err = s.footprintOf(ctx, o.Settle/2); err != nil {
-		return idle{}, err
+		return result, err
 	}
 	configs, err := b.connectorConfigs(ctx, s, tunnels)
 	if err != nil {
-		return idle{}, err
+		return result, err
 	}
 	defer configs.Close()
 	began := time.Now()
 	holder, _, err := startRole(b.rig, "tunnels", roleTunnels, configs)
 	if err != nil {
-		return idle{}, err
+		return result, err
 	}
 	defer stop(holder)
 	if err := s.waitOnline(ctx, tunnels); err != nil {
-		return idle{}, fmt.Errorf("%w; the last output of their process:\n%s", err, holder.Tail())
+		return result, fmt.Errorf("%w; the last output of their process:\n%s", err, holder.Tail())
 	}
 	result.DialIn = time.Since(began)
 	if result.CPU, err = idleCPU(ctx, s.gateway.Process.Pid(), o.Settle); err != nil {
-		return idle{}, err
+		return result, err
 	}
-	if result.Holder, err = memoryOf(holder); err != nil {
-		return idle{}, err
+	if result.Holder, err = holder.Kilobytes("status", "VmRSS:"); err != nil {
+		return result, err
 	}
-	result.After, err = s.footprintOf(ctx, o.Settle/2)
-	if err != nil {
-		return idle{}, err
+	if result.After, err = s.footprintOf(ctx, o.Settle/2); err != nil {
+		return result, err
 	}
-	if o.Profile != "" {
-		files := map[string]string{"heap": "idle-heap.pprof", "goroutine": "idle-goroutines.pprof"}
-		if err := saveAll(ctx, s.gateway.Admin, filepath.Join(o.Profile, name), files); err != nil {
-			return idle{}, err
+	for _, page := range []string{"heap", "goroutine"} {
+		if err := save(ctx, s.gateway.Admin, o.Profile, page, name+"-idle-"+page); err != nil {
+			return result, err
 		}
 	}
 	return result, s.waitOnline(ctx, tunnels) // none was lost meanwhile
@@ -133,7 +139,7 @@ func (b *builder) connectorConfigs(ctx context.Context, s *system, n int) (*os.F
 	err = s.gateway.Admin.Manage(ctx, http.MethodPatch, "/accounts/default", map[string]int{"max_connectors": n + 100}, nil)
 	for i := 0; i < n && err == nil; i++ {
 		var c *rig.Connector
-		if c, err = b.newConnector(ctx, s, fmt.Sprintf("idle-%d", i)); err == nil {
+		if c, err = s.newConnector(ctx, fmt.Sprintf("idle-%d", i)); err == nil {
 			config := b.connectorConfig(s)
 			config["tunnel_token"] = c.Token
 			err = enc.Encode(config)

@@ -1,3 +1,5 @@
+//go:build linux
+
 package main
 
 import (
@@ -15,6 +17,14 @@ import (
 	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/tests/rig"
+	"github.com/postern-dev/postern/tests/upstream/play"
+)
+
+// poll is the time between two looks at something that is awaited, connectLimit
+// how long all connectors may take to dial in.
+const (
+	poll         = 20 * time.Millisecond
+	connectLimit = 5 * time.Minute
 )
 
 // A system is one of the ways to the upstream.
@@ -27,19 +37,10 @@ type system struct {
 	gateway   *rig.Gateway   // or plain Caddy, if there is one
 	connector *rig.Connector // Postern's
 	https     string         // https://host:port for tunnels over WebSockets, "" without
-	proxy     []string       // environment of the connector: a proxy, or none
 }
 
-// transportOf returns the transport of a system's tunnel, "" if it has none.
-func transportOf(name string) string {
-	switch name {
-	case postern:
-		return config.TransportQUIC
-	case webSocket:
-		return config.TransportWebSocket
-	}
-	return ""
-}
+// transports are those of the tunnels of systems that have one.
+var transports = map[string]string{postern: config.TransportQUIC, webSocket: config.TransportWebSocket}
 
 // A process has a name in the tables.
 type process struct {
@@ -101,40 +102,34 @@ func stop(p *rig.Process) {
 	_ = p.Terminate(3 * time.Second) // or it is killed
 }
 
-// builder starts the systems of a run.
+// A builder starts the systems of a run.
 type builder struct {
 	rig      *rig.Rig
 	upstream process
-	address  string // of the upstream
-	place    place
+	address  string       // of the upstream
+	host     string       // at which connectors reach gateways
+	home     func(func()) // runs what starts a connector or the upstream
 }
 
-// A place is where processes are.
-type place struct {
-	gateway string       // host at which connectors reach gateways
-	home    func(func()) // runs what starts a connector or the upstream
-}
-
-// loopback is where everything is unless a line is between.
-func loopback() place {
-	return place{gateway: "127.0.0.1", home: func(start func()) { start() }}
-}
-
-// newBuilder starts the upstream, which all systems share.
-func newBuilder(r *rig.Rig, at place) (b *builder, err error) {
-	b = &builder{rig: r, place: at, upstream: process{name: nameUpstream}}
-	b.place.home(func() { b.upstream.Process, b.address, err = startRole(r, nameUpstream, roleUpstream, nil) })
+// newBuilder starts the upstream, which all of its systems share.
+func newBuilder(r *rig.Rig, host string, home func(func())) (b *builder, err error) {
+	b = &builder{rig: r, host: host, home: home, upstream: process{name: nameUpstream}}
+	home(func() { b.upstream.Process, b.address, err = startRole(r, nameUpstream, roleUpstream, nil) })
 	return b, err
 }
 
+// onLoopback returns a builder for systems without a line.
+func onLoopback(r *rig.Rig) (*builder, error) {
+	return newBuilder(r, "127.0.0.1", func(start func()) { start() })
+}
+
 // build starts what a system needs and waits until it answers.
-func (b *builder) build(ctx context.Context, name string) (*system, error) {
-	s := b.system(name)
-	var err error
-	switch name {
-	case plain:
+func (b *builder) build(ctx context.Context, name string) (s *system, err error) {
+	s = b.system(name)
+	switch {
+	case name == plain:
 		err = b.startPlain(ctx, s)
-	case postern, webSocket:
+	case transports[name] != "":
 		if err = b.startGateway(ctx, s); err == nil {
 			err = b.connect(ctx, s)
 		}
@@ -142,10 +137,7 @@ func (b *builder) build(ctx context.Context, name string) (*system, error) {
 	if err != nil {
 		return nil, fmt.Errorf("starting %s: %w", name, err)
 	}
-	if err := rig.Poll(ctx, rig.StartLimit, poll, "an answer through "+name, s.try); err != nil {
-		return nil, err
-	}
-	return s, nil
+	return s, s.awaitAnswer(ctx, rig.StartLimit)
 }
 
 // system returns a system that has only the upstream.
@@ -160,15 +152,16 @@ func (s *system) stop() {
 	}
 }
 
-// try sends one request.
-func (s *system) try(context.Context) error {
-	c, err := s.Target.dial(rig.StartLimit)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	what := smallTask()
-	return oneRequest(c, s.Target.request(what.request), what.want)
+// awaitAnswer waits for a right answer.
+func (s *system) awaitAnswer(ctx context.Context, limit time.Duration) error {
+	return rig.Poll(ctx, limit, poll, "an answer through "+s.Name, func(context.Context) error {
+		c, err := s.Target.dial(rig.StartLimit)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		return c.do(s.Target.whole(play.Script{Tokens: 1}, 0))
+	})
 }
 
 // startPlain starts a Caddy that does nothing but pass on.
@@ -181,22 +174,22 @@ func (b *builder) startPlain(ctx context.Context, s *system) error {
 // plain HTTP as to the other systems; tunnels over WebSockets come over HTTPS, as
 // they do from outside.
 func (b *builder) startGateway(ctx context.Context, s *system) error {
-	o := rig.GatewayOptions{Host: b.place.gateway}
-	if transportOf(s.Name) == config.TransportWebSocket {
+	o := rig.GatewayOptions{Host: b.host}
+	if s.Name == webSocket {
 		addr, err := rig.FreeAddr()
 		if err != nil {
 			return err
 		}
 		_, port, _ := net.SplitHostPort(addr) // it has one
-		s.https = "https://" + net.JoinHostPort(b.place.gateway, port)
-		o.Sites = fmt.Sprintf("%s {\n bind %s\n tls internal\n model_gateway\n}\n", s.https, b.place.gateway)
+		s.https = "https://" + net.JoinHostPort(b.host, port)
+		o.Sites = fmt.Sprintf("%s {\n bind %s\n tls internal\n model_gateway\n}\n", s.https, b.host)
 	}
 	return b.startCaddy(ctx, s, nameGateway, o)
 }
 
 // startCaddy starts bin/caddy and waits until it serves.
 func (b *builder) startCaddy(ctx context.Context, s *system, name string, o rig.GatewayOptions) error {
-	o.Name, o.Grace = b.unique(name), time.Second
+	o.Name, o.Grace = fmt.Sprintf("%s-%d", name, len(b.rig.Processes())), time.Second // a name that no other has
 	g, err := b.rig.Gateway(o)
 	if err != nil {
 		return err
@@ -206,15 +199,10 @@ func (b *builder) startCaddy(ctx context.Context, s *system, name string, o rig.
 	return g.Start(ctx)
 }
 
-// unique returns a name that nothing else in the rig has.
-func (b *builder) unique(name string) string {
-	return fmt.Sprintf("%s-%d", name, len(b.rig.Processes()))
-}
-
 // connect gives the gateway a key, a connector and a deployment, and starts the
 // connector.
 func (b *builder) connect(ctx context.Context, s *system) error {
-	c, err := b.newConnector(ctx, s, b.unique("bench"))
+	c, err := s.newConnector(ctx, s.gateway.Process.Name)
 	if err != nil {
 		return err
 	}
@@ -227,8 +215,7 @@ func (b *builder) connect(ctx context.Context, s *system) error {
 	if err := s.gateway.Deploy(ctx, publicModel, map[string]string{"connector": c.ID, "model": localModel}); err != nil {
 		return err
 	}
-	b.place.home(func() { err = c.Launch(s.proxy...) })
-	if err != nil {
+	if b.home(func() { err = c.Launch() }); err != nil {
 		return err
 	}
 	s.connector = c
@@ -237,7 +224,7 @@ func (b *builder) connect(ctx context.Context, s *system) error {
 }
 
 // newConnector creates a connector whose token leads to the system's site.
-func (b *builder) newConnector(ctx context.Context, s *system, name string) (*rig.Connector, error) {
+func (s *system) newConnector(ctx context.Context, name string) (*rig.Connector, error) {
 	c, err := s.gateway.CreateConnector(ctx, name)
 	if err != nil {
 		return nil, err
@@ -251,10 +238,9 @@ func (b *builder) newConnector(ctx context.Context, s *system, name string) (*ri
 	return c, nil
 }
 
-// connectorConfig is the plain form of a connector's configuration, for the
-// system's transport.
+// connectorConfig is a connector's configuration without its token.
 func (b *builder) connectorConfig(s *system) map[string]any {
-	return map[string]any{"upstream": "http://" + b.address, "transport": transportOf(s.Name)}
+	return map[string]any{"upstream": "http://" + b.address, "transport": transports[s.Name]}
 }
 
 // waitOnline waits until n connectors of the gateway are online.
@@ -262,34 +248,4 @@ func (s *system) waitOnline(ctx context.Context, n int) error {
 	return rig.Poll(ctx, connectLimit, poll, "dialing in", func(ctx context.Context) error {
 		return s.gateway.Admin.ExpectOnline(ctx, n)
 	})
-}
-
-// connectLimit is how long all connectors may take to dial in.
-const connectLimit = 5 * time.Minute
-
-// cpu reads the CPU clock of each process.
-func (s *system) cpu() (map[string]time.Duration, error) {
-	times := map[string]time.Duration{}
-	for _, p := range s.Processes {
-		t, err := cpuTime(p.Pid())
-		if err != nil {
-			return nil, err
-		}
-		times[p.name] = t
-	}
-	return times, nil
-}
-
-// spent returns what each process has used since an earlier reading, in
-// microseconds for each of n.
-func (s *system) spent(since map[string]time.Duration, n int) (map[string]float64, error) {
-	now, err := s.cpu()
-	if err != nil {
-		return nil, err
-	}
-	each := map[string]float64{}
-	for name, t := range now {
-		each[name] = float64(t-since[name]) / float64(time.Microsecond) / float64(n)
-	}
-	return each, nil
 }
