@@ -30,7 +30,7 @@ func TestRun(t *testing.T) {
 	o.hurry()
 	o.Clients, o.Load, o.Warmup = []int{1, 16}, 100*time.Millisecond, 20*time.Millisecond
 	o.Streams, o.Stream = []int{1, 50}, 400*time.Millisecond
-	o.Answers, o.Tunnels, o.Settle, o.Counted = 200, []int{5}, 200*time.Millisecond, 200
+	o.Answers, o.Tunnels, o.Settle = 200, []int{5}, 200*time.Millisecond
 	o.Loss, o.RTT = []float64{1}, 2*time.Millisecond
 	wants := []string{
 		"### Requests", "| 16 | websocket |", "### Streams", "| 50 | websocket |", "### Streamed answers", "| websocket | 200 | 0 |",
@@ -74,21 +74,10 @@ func TestFlags(t *testing.T) {
 	if o.Rounds != 7 || o.Load != time.Second || o.has(postern) || o.measures(partLoss) || !slices.Equal(o.Tunnels, []int{7, 8}) || !slices.Equal(o.Loss, []float64{0, 0.5}) {
 		t.Errorf("options %+v", o)
 	}
-	for _, wrong := range []string{"-rounds 0", "-tunnels 1000,0", "-tunnels many", "-clients 1,5000", "-loss NaN", "-parts memory", "-systems caddy", "more"} {
+	for _, wrong := range []string{"-rounds 0", "-tunnels 1000,0", "-tunnels many", "-clients 1,6000", "-loss NaN", "-parts memory", "-systems caddy", "more"} {
 		if _, err := parseFlags(strings.Fields(wrong)); err == nil {
 			t.Errorf("%s is accepted", wrong)
 		}
-	}
-}
-
-// The tasks have the sizes that the report states.
-func TestTasks(t *testing.T) {
-	var at target
-	if n := len(at.whole(smallAnswer, 0).want); n < 900 || n > 1200 {
-		t.Errorf("a small answer has %d bytes", n)
-	}
-	if n := len(at.whole(smallAnswer, bulkBytes).request); n < bulkBytes || n > bulkBytes*103/100 {
-		t.Errorf("a prompt has %d bytes instead of about %d", n, bulkBytes)
 	}
 }
 
@@ -182,18 +171,5 @@ func TestParseTicks(t *testing.T) {
 	}
 	if _, _, err := parseTicks("cpu 1 2 3"); err == nil {
 		t.Error("a line without all of its fields is accepted")
-	}
-}
-
-func TestCPUTimeGrows(t *testing.T) {
-	before, err := cpuTime(os.Getpid())
-	for now := before; err == nil && now == before; { // go test ends a clock that stands
-		now, err = cpuTime(os.Getpid())
-	}
-	if err != nil {
-		t.Error(err)
-	}
-	if _, err := cpuTime(1 << 23); err == nil {
-		t.Error("a process that is not there has CPU time")
 	}
 }

@@ -90,7 +90,7 @@ func inNamespace(ctx context.Context, in io.Reader, out io.Writer) error {
 	if out, err := exec.Command("ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
 		return fmt.Errorf("setting up the loopback: %w: %s", err, out)
 	}
-	ctx, r, end, err := newRig(ctx, o.Bin)
+	ctx, _, r, end, err := program().Rig(ctx, "", o.Bin)
 	if err != nil {
 		return err
 	}
@@ -98,7 +98,7 @@ func inNamespace(ctx context.Context, in io.Reader, out io.Writer) error {
 	if err != nil {
 		err = command.Explain(ctx, err)
 	}
-	if err := errors.Join(err, end()); err != nil {
+	if err := errors.Join(err, end(false)); err != nil {
 		return err
 	}
 	writeLoss(out, o, ways)

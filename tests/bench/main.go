@@ -48,19 +48,20 @@
 //     with prompts of up to 64 KiB, all compared byte for byte.
 //   - Idle tunnels: a fresh gateway before and after connectors of another
 //     process have dialed in, both after garbage collections; memory with the
-//     garbage is shown beside it.
+//     garbage is shown in addition.
 //   - Loss: gateway and connector in two network namespaces, between them a line
 //     of TUN devices (tests/network/lab) with a delay, which loses packets at
 //     random in both directions. A WebSocket is also measured over routes that
 //     lock TCP's congestion control to cubic. The controls in the table are those
 //     that ss shows. What a lost tunnel ended is begun again once, and counted.
-//   - Allocations: the Go runtime's own count, before and after a given number of
-//     requests. The connector has no such endpoint: here, and for -profile, the
-//     same agent runs within a process of the bench.
+//   - Allocations: the Go runtime's own count, before and after requests. The
+//     connector has no such endpoint: here, and for -profile, the same agent runs
+//     within a process of the bench.
 package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -98,7 +99,7 @@ func program() command.Command {
 
 func main() { program().Run(execute) }
 
-// execute does what the command line says, and prints the report.
+// execute runs what the command line asks for, and prints the report.
 func execute(ctx context.Context, args []string) error {
 	o, err := parseFlags(args)
 	if err != nil {
@@ -138,7 +139,7 @@ var (
 	allParts   = []string{partRequests, partStreams, partAnswers, partAllocations, partIdle, partLoss}
 )
 
-// options say how much is measured. All of it is bounded in count or time.
+// options are how much is measured. All of it is bounded in count or time.
 type options struct {
 	Parts, Systems []string // what is measured, in the order of the tables
 	Rounds         int
@@ -160,7 +161,6 @@ type options struct {
 	RTT        time.Duration // of the line
 	LossRounds int
 
-	Counted int    // requests over which allocations are counted
 	Profile string // folder for profiles; "" takes none
 	Bin     string // folder of the binaries; "" is the repository's bin
 }
@@ -172,7 +172,7 @@ func fullRun() options {
 		Clients: []int{1, 16, 64}, Load: 2 * time.Second, Warmup: 300 * time.Millisecond, AnswerLimit: 15 * time.Second,
 		Streams: []int{1, 50, 200}, Stream: 2500 * time.Millisecond, Pace: 20 * time.Millisecond,
 		Answers: 10000, Tunnels: []int{1000, 5000}, Settle: 15 * time.Second,
-		Loss: []float64{0, 1, 5}, RTT: 50 * time.Millisecond, LossRounds: 2, Counted: 10000,
+		Loss: []float64{0, 1, 5}, RTT: 50 * time.Millisecond, LossRounds: 2,
 	}
 }
 
@@ -180,8 +180,7 @@ func fullRun() options {
 func (o *options) hurry() {
 	o.Rounds, o.LossRounds = 1, 1
 	o.Load, o.Warmup, o.Stream = time.Second, 200*time.Millisecond, 1500*time.Millisecond
-	o.Answers, o.Counted = 2000, 5000
-	o.Tunnels, o.Settle = []int{1000}, 3*time.Second
+	o.Answers, o.Tunnels, o.Settle = 2000, []int{1000}, 3*time.Second
 }
 
 // has reports whether a system is measured, measures whether a part is.
@@ -193,25 +192,34 @@ func parseFlags(args []string) (options, error) {
 	o := fullRun()
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.BoolFunc("quick", "a coarse run of two to three minutes, for the flags behind it to change", func(string) error { o.hurry(); return nil })
-	list(flags, &o.Parts, oneOf(allParts), "parts", "what to measure")
-	list(flags, &o.Systems, oneOf(allSystems), "systems", "of which; requests and streams are compared with direct")
+	name := func(text string) (string, error) { return text, nil }
+	list(flags, &o.Parts, name, "parts", "what to measure")
+	list(flags, &o.Systems, name, "systems", "of which; requests and streams are compared with direct")
 	flags.IntVar(&o.Rounds, "rounds", o.Rounds, "`number` of rounds in which the systems take turns")
-	list(flags, &o.Clients, upTo(1000, strconv.Atoi), "clients", "numbers of clients that send requests at a time")
+	list(flags, &o.Clients, strconv.Atoi, "clients", "numbers of clients that send requests at a time")
 	flags.DurationVar(&o.Load, "load", o.Load, "how long each number of clients sends requests, per system and round")
-	list(flags, &o.Streams, upTo(1000, strconv.Atoi), "streams", "numbers of streams at a time")
+	list(flags, &o.Streams, strconv.Atoi, "streams", "numbers of streams at a time")
 	flags.DurationVar(&o.Stream, "stream", o.Stream, "how long each number of streams runs, per system and round")
 	flags.IntVar(&o.Answers, "answers", o.Answers, "`number` of streamed answers that are compared")
-	list(flags, &o.Tunnels, upTo(5000, strconv.Atoi), "tunnels", "numbers of idle tunnels, at most 5000")
+	list(flags, &o.Tunnels, strconv.Atoi, "tunnels", "numbers of idle tunnels, at most 5000")
 	flags.DurationVar(&o.Settle, "settle", o.Settle, "how long idle tunnels are left alone before memory is read")
 	percent := func(text string) (float64, error) { return strconv.ParseFloat(text, 64) }
-	list(flags, &o.Loss, upTo(20, percent), "loss", "shares of packets that the line loses, in percent")
+	list(flags, &o.Loss, percent, "loss", "shares of packets that the line loses, in percent")
 	flags.DurationVar(&o.RTT, "rtt", o.RTT, "round-trip time of that line")
 	flags.IntVar(&o.LossRounds, "loss-rounds", o.LossRounds, "`number` of rounds on that line")
 	flags.StringVar(&o.Profile, "profile", "", "save CPU and allocation profiles of gateway and connector in this `folder`")
 	flags.StringVar(&o.Bin, "bin", "", "`folder` of caddy and connector (default: bin of the repository)")
 	err := flags.Parse(args)
+	unknown := func(all []string) func(string) bool {
+		return func(name string) bool { return !slices.Contains(all, name) }
+	}
 	switch {
 	case err != nil:
+	case slices.ContainsFunc(o.Parts, unknown(allParts)), slices.ContainsFunc(o.Systems, unknown(allSystems)):
+		err = fmt.Errorf("the parts are %v, the systems %v", allParts, allSystems)
+	case slices.Min(slices.Concat(o.Clients, o.Streams, o.Tunnels)) < 1 || slices.Max(slices.Concat(o.Clients, o.Streams, o.Tunnels)) > 5000 ||
+		!(slices.Min(o.Loss) >= 0 && slices.Max(o.Loss) <= 20):
+		err = errors.New("there are 1 to 5000 clients, streams and tunnels, and 0 to 20 % loss")
 	case flags.NArg() > 0:
 		err = fmt.Errorf("%q is not an option", flags.Arg(0))
 	case !o.has(direct) && (o.measures(partRequests) || o.measures(partStreams)):
@@ -235,24 +243,4 @@ func list[T any](flags *flag.FlagSet, to *[]T, parse func(string) (T, error), na
 		}
 		return nil
 	})
-}
-
-func oneOf(all []string) func(string) (string, error) {
-	return func(text string) (string, error) {
-		if !slices.Contains(all, text) {
-			return "", fmt.Errorf("%q is none of %s", text, strings.Join(all, ", "))
-		}
-		return text, nil
-	}
-}
-
-// upTo bounds numbers; only a share of packets may be zero.
-func upTo[T int | float64](limit T, parse func(string) (T, error)) func(string) (T, error) {
-	return func(text string) (T, error) {
-		n, err := parse(text)
-		if _, whole := any(n).(int); err == nil && !(n >= 0 && n <= limit && (n > 0 || !whole)) {
-			err = fmt.Errorf("%s is not between 0 and %v", text, limit)
-		}
-		return n, err
-	}
 }

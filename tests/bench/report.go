@@ -134,7 +134,7 @@ func (r *results) writeAnswers(w io.Writer) {
 }
 
 func (r *results) writeAllocations(w io.Writer) {
-	t := &command.Table{Title: fmt.Sprintf("Allocations, %d requests, %d clients", r.Options.Counted, accountClients)}
+	t := &command.Table{Title: fmt.Sprintf("Allocations, %d clients", accountClients)}
 	t.Add("system", "process", "allocations/request", "bytes/request")
 	for _, s := range r.Options.Systems {
 		for _, name := range []string{nameCaddy, nameGateway, nameConnector} {
@@ -156,12 +156,13 @@ func (r *results) writeIdle(w io.Writer) {
 		}
 		t.Add(cells...)
 	}
-	if r.Caddy != nil {
-		row("plain Caddy", 0, func(i int) float64 { return r.Caddy[i] })
-	}
 	rest := &command.Table{Title: "Idle tunnels"}
 	rest.Add("tunnels", "transport", "% of a core", "µs a second each", "KB each at their other ends", "all online within s")
 	for _, i := range r.Idle {
+		if i.System == plain {
+			row("plain Caddy", 0, func(k int) float64 { return i.Before[k] })
+			continue
+		}
 		n := float64(i.Tunnels)
 		row("gateway, no tunnels", 0, func(k int) float64 { return i.Before[k] })
 		row(fmt.Sprintf("gateway, %d tunnels: %s", i.Tunnels, transports[i.System]), 0, func(k int) float64 { return i.After[k] })

@@ -21,7 +21,6 @@ type results struct {
 	Rounds   map[point][]figures // one for each round
 	Answers  map[string]answers  // by system
 	Allocs   map[string]map[string]allocations
-	Caddy    *footprint // plain Caddy before its first request
 	Idle     []idle
 	Loss     string  // the report of the process that measures it
 	Foreign  float64 // CPU that others used meanwhile, in percent of the machine
@@ -56,16 +55,16 @@ func run(ctx context.Context, o options) (r *results, err error) {
 
 // measure starts what is measured, measures it, and ends it.
 func (r *results) measure(ctx context.Context) (err error) {
-	ctx, processes, end, err := newRig(ctx, r.Options.Bin)
+	ctx, _, processes, end, err := program().Rig(ctx, "", r.Options.Bin)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, end()) }()
+	defer func() { err = errors.Join(err, end(false)) }()
 	b, err := onLoopback(processes)
 	if err != nil {
 		return err
 	}
-	for _, measure := range []func(context.Context, *builder) error{r.compare, r.idleTunnels, r.lossyLine} {
+	for _, measure := range []func(context.Context, *builder) error{r.compare, r.allocations, r.idleTunnels, r.lossyLine} {
 		if err := measure(ctx, b); err != nil {
 			return command.Explain(ctx, err)
 		}
@@ -76,7 +75,7 @@ func (r *results) measure(ctx context.Context) (err error) {
 // compare measures what all systems can do.
 func (r *results) compare(ctx context.Context, b *builder) error {
 	o := r.Options
-	if !slices.ContainsFunc([]string{partRequests, partStreams, partAnswers, partAllocations}, o.measures) {
+	if !slices.ContainsFunc([]string{partRequests, partStreams, partAnswers}, o.measures) {
 		return nil
 	}
 	var systems []*system
@@ -105,14 +104,25 @@ func (r *results) compare(ctx context.Context, b *builder) error {
 			return err
 		}
 	}
-	for _, s := range systems {
-		if s.Name == direct || !o.measures(partAllocations) {
+	return nil
+}
+
+// allocations counts them, in systems of its own.
+func (r *results) allocations(ctx context.Context, b *builder) error {
+	b.profiled = true
+	for _, name := range r.Options.Systems {
+		if name == direct || !r.Options.measures(partAllocations) {
 			continue
 		}
-		command.Progress("allocations: %s", s.Name)
-		var err error
-		if r.Allocs[s.Name], err = b.measureAllocations(ctx, o, s); err != nil {
-			return fmt.Errorf("counting allocations of %s: %w", s.Name, err)
+		command.Progress("allocations: %s", name)
+		s, err := b.build(ctx, name)
+		if err != nil {
+			return err
+		}
+		r.Allocs[name], err = s.measureAllocations(ctx, r.Options)
+		s.stop()
+		if err != nil {
+			return fmt.Errorf("counting allocations of %s: %w", name, err)
 		}
 	}
 	return nil
@@ -150,34 +160,22 @@ func (r *results) round(ctx context.Context, systems []*system, round int) error
 	return nil
 }
 
-// idleTunnels measures a Caddy at rest, and a gateway with many tunnels.
+// idleTunnels measures a Caddy at rest, and gateways with many tunnels.
 func (r *results) idleTunnels(ctx context.Context, b *builder) error {
-	if !r.Options.measures(partIdle) {
-		return nil
-	}
-	if r.Options.has(plain) {
-		s := b.system(plain)
-		if err := b.startPlain(ctx, s); err != nil {
-			return err
-		}
-		f, err := s.footprintOf(ctx, 0)
-		s.stop()
-		if err != nil {
-			return err
-		}
-		r.Caddy = &f
-	}
-	for _, n := range r.Options.Tunnels {
-		for _, name := range r.Options.Systems {
-			if transports[name] == "" {
+	for _, name := range r.Options.Systems {
+		for i, n := range r.Options.Tunnels {
+			if !r.Options.measures(partIdle) || name == direct || name == plain && i > 0 {
 				continue
 			}
+			if name == plain {
+				n = 0 // once
+			}
 			command.Progress("%d idle tunnels: %s", n, name)
-			i, err := b.measureIdle(ctx, r.Options, name, n)
+			measured, err := b.measureIdle(ctx, r.Options, name, n)
 			if err != nil {
 				return fmt.Errorf("measuring %d idle tunnels of %s: %w", n, name, err)
 			}
-			r.Idle = append(r.Idle, i)
+			r.Idle = append(r.Idle, measured)
 		}
 	}
 	return nil

@@ -4,12 +4,9 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -34,9 +31,9 @@ type system struct {
 	// Processes do the work of a request, the upstream first.
 	Processes []process
 
-	gateway   *rig.Gateway   // or plain Caddy, if there is one
-	connector *rig.Connector // Postern's
-	https     string         // https://host:port for tunnels over WebSockets, "" without
+	gateway *rig.Gateway         // or plain Caddy, if there is one
+	admins  map[string]rig.Admin // of the processes that have profiling pages, by name
+	https   string               // https://host:port for tunnels over WebSockets, "" without
 }
 
 // transports are those of the tunnels of systems that have one.
@@ -56,47 +53,6 @@ const (
 	nameConnector = "connector"
 )
 
-// newRig returns a rig in a folder of its own, and what ends it. The context that
-// it returns ends with the cause when one of the rig's processes ends unasked.
-func newRig(ctx context.Context, bin string) (context.Context, *rig.Rig, func() error, error) {
-	dir, err := os.MkdirTemp("", "postern-bench-")
-	if err != nil {
-		return nil, nil, nil, fmt.Errorf("creating a folder: %w", err)
-	}
-	ctx, fail := context.WithCancelCause(ctx)
-	r, err := rig.New(rig.Options{Dir: dir, Bin: bin, Ended: fail, Env: []string{
-		// Connectors trust the authority of Caddy's certificates. No proxy of the
-		// machine is in the way of what is measured.
-		"SSL_CERT_FILE=" + filepath.Join(dir, "data", "caddy", "pki", "authorities", "local", "root.crt"),
-		"HTTPS_PROXY=", "https_proxy=", "NO_PROXY=", "no_proxy=",
-	}})
-	if err != nil {
-		fail(err)
-		return nil, nil, nil, errors.Join(err, os.RemoveAll(dir))
-	}
-	return ctx, r, func() error {
-		defer fail(nil)
-		return errors.Join(r.Close(), os.RemoveAll(dir))
-	}, nil
-}
-
-// startRole starts another process of this program in a role, and returns the
-// line that it announces.
-func startRole(r *rig.Rig, name, role string, input *os.File) (*rig.Process, string, error) {
-	p, err := r.Process(name, func() *exec.Cmd {
-		cmd := program().InRole(role)
-		if input != nil {
-			cmd.Stdin = input
-		}
-		return cmd
-	})
-	if err != nil {
-		return nil, "", err
-	}
-	line, err := p.StartAnnounced()
-	return p, line, err
-}
-
 // stop ends a process that is no longer needed.
 func stop(p *rig.Process) {
 	_ = p.Terminate(3 * time.Second) // or it is killed
@@ -109,12 +65,13 @@ type builder struct {
 	address  string       // of the upstream
 	host     string       // at which connectors reach gateways
 	home     func(func()) // runs what starts a connector or the upstream
+	profiled bool         // connectors run in processes of this program
 }
 
 // newBuilder starts the upstream, which all of its systems share.
 func newBuilder(r *rig.Rig, host string, home func(func())) (b *builder, err error) {
 	b = &builder{rig: r, host: host, home: home, upstream: process{name: nameUpstream}}
-	home(func() { b.upstream.Process, b.address, err = startRole(r, nameUpstream, roleUpstream, nil) })
+	home(func() { b.upstream.Process, b.address, err = program().Start(r, nameUpstream, roleUpstream, nil) })
 	return b, err
 }
 
@@ -142,7 +99,9 @@ func (b *builder) build(ctx context.Context, name string) (s *system, err error)
 
 // system returns a system that has only the upstream.
 func (b *builder) system(name string) *system {
-	return &system{Name: name, Target: target{Addr: b.address, Key: "none"}, Processes: []process{b.upstream}}
+	return &system{
+		Name: name, Target: target{Addr: b.address, Key: "none"}, Processes: []process{b.upstream}, admins: map[string]rig.Admin{},
+	}
 }
 
 // stop ends the system's own processes.
@@ -194,7 +153,7 @@ func (b *builder) startCaddy(ctx context.Context, s *system, name string, o rig.
 	if err != nil {
 		return err
 	}
-	s.gateway, s.Target.Addr = g, strings.TrimPrefix(g.URL, "http://")
+	s.gateway, s.admins[name], s.Target.Addr = g, g.Admin, strings.TrimPrefix(g.URL, "http://")
 	s.Processes = append(s.Processes, process{name, g.Process})
 	return g.Start(ctx)
 }
@@ -215,12 +174,26 @@ func (b *builder) connect(ctx context.Context, s *system) error {
 	if err := s.gateway.Deploy(ctx, publicModel, map[string]string{"connector": c.ID, "model": localModel}); err != nil {
 		return err
 	}
-	if b.home(func() { err = c.Launch() }); err != nil {
+	if b.home(func() { err = b.launch(s, c) }); err != nil {
 		return err
 	}
-	s.connector = c
 	s.Processes = append(s.Processes, process{nameConnector, c.Process})
 	return s.waitOnline(ctx, 1)
+}
+
+// launch starts the connector, or the same agent in a process of this program.
+func (b *builder) launch(s *system, c *rig.Connector) error {
+	if !b.profiled {
+		return c.Launch()
+	}
+	config, err := os.Open(c.Config)
+	if err != nil {
+		return fmt.Errorf("reading the connector's configuration: %w", err)
+	}
+	defer config.Close()
+	p, address, err := program().Start(b.rig, nameConnector, roleTunnels, config)
+	c.Process, s.admins[nameConnector] = p, rig.Admin(address)
+	return err
 }
 
 // newConnector creates a connector whose token leads to the system's site.
