@@ -1,81 +1,230 @@
+//go:build linux
+
 package main
 
 import (
+	"bufio"
 	"bytes"
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"net"
+	"net/http/httputil"
 	"slices"
+	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/postern-dev/postern/tests/command"
 	"github.com/postern-dev/postern/tests/upstream/play"
 )
 
-// A load is what one number of clients got out of a system in one round.
-type load struct {
-	Rate     float64            // requests per second
-	P50, P99 float64            // of the time of a request, in milliseconds
-	CPU      map[string]float64 // of each process per request, in microseconds
+// The model's public name, which clients use, and its name at the upstream
+// behind Postern. The upstream answers with whichever name it was asked for, so
+// that a client must see the public one in every case.
+const (
+	publicModel = "bench"
+	localModel  = "bench-local-8b"
+)
+
+// A target is where a system takes requests.
+type target struct {
+	Addr string // host:port
+	Key  string // sent as bearer token; the systems without keys ignore it
 }
 
-// oneRequest sends a request and compares the answer.
-func oneRequest(c *client, request, want []byte) error {
-	got, err := c.exchange(request)
+// A task is a request and its right answer.
+type task struct{ request, want []byte }
+
+// whole and streamed return the task to play a script, with bytes of prompt before it.
+func (t target) whole(s play.Script, padding int) task {
+	return task{t.request(s, "", padding), s.AppendCompletion(nil, publicModel)}
+}
+
+func (t target) streamed(s play.Script, padding int) task {
+	return task{t.request(s, `"stream":true,"stream_options":{"include_usage":true},`, padding), s.AppendStream(nil, publicModel)}
+}
+
+func (t target) request(s play.Script, more string, padding int) []byte {
+	const filler = "Das ist ein längerer Prompt. "
+	body := fmt.Sprintf(`{"model":"%s",%s"temperature":0.7,"max_tokens":512,"messages":[{"role":"system",`+
+		`"content":"You are a helpful assistant. Answer in one short paragraph."},{"role":"user","content":"%s%s"}]}`,
+		publicModel, more, bytes.Repeat([]byte(filler), padding/len(filler)), s)
+	return fmt.Appendf(nil, "POST /v1/chat/completions HTTP/1.1\r\nHost: %s\r\nUser-Agent: bench\r\nAccept: application/json\r\n"+
+		"Authorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", t.Addr, t.Key, len(body), body)
+}
+
+// smallAnswer is a whole answer of about 1 KB.
+var smallAnswer = play.Script{Tokens: 1, Bulk: 720}
+
+// A client sends requests on one connection, one after the other. It costs less
+// than net/http: on few cores the generator's own work is in the way of what it
+// measures.
+type client struct {
+	net.Conn
+	r    *bufio.Reader
+	body []byte
+	at   int64 // when the last read returned, by the monotonic clock
+}
+
+func (c *client) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.at = play.Monotonic()
+	return n, err
+}
+
+// dial connects to the target. The connection is useless after limit, so that
+// nothing can hang.
+func (t target) dial(limit time.Duration) (*client, error) {
+	conn, err := net.DialTimeout("tcp", t.Addr, 5*time.Second)
+	if err != nil {
+		return nil, err
+	}
+	_ = conn.SetDeadline(time.Now().Add(limit)) // an open socket has deadlines
+	c := &client{Conn: conn}
+	c.r = bufio.NewReaderSize(c, 16<<10)
+	return c, nil
+}
+
+// do sends the task's request and compares the answer byte for byte.
+func (c *client) do(t task) error {
+	length, chunked, err := c.start(t.request)
 	if err != nil {
 		return err
 	}
-	if !bytes.Equal(got, want) {
-		return fmt.Errorf("the answer differs: got %.200q, want %.200q", got, want)
+	if c.body, err = play.ReadBody(c.r, c.body[:0], length, chunked); err != nil {
+		return fmt.Errorf("the answer was cut short: %w", err)
 	}
-	return nil
+	if bytes.Equal(c.body, t.want) {
+		return nil
+	}
+	at := 0
+	for at < min(len(c.body), len(t.want)) && c.body[at] == t.want[at] {
+		at++
+	}
+	return fmt.Errorf("the answer has %d bytes instead of %d; from byte %d it is %.100q instead of %.100q",
+		len(c.body), len(t.want), at, c.body[at:], t.want[at:])
 }
 
-// measureLoad lets n clients send requests, one after the other each. Any wrong
-// answer is an error: figures of a system that fails mean nothing.
-func (s *system) measureLoad(ctx context.Context, o options, n int) (load, error) {
-	return s.measureTask(ctx, o, n, smallTask())
+// start sends a request and reads the head of its answer. Another status than 200
+// is an error.
+func (c *client) start(request []byte) (length int, chunked bool, err error) {
+	if _, err := c.Write(request); err != nil {
+		return 0, false, fmt.Errorf("sending a request: %w", err)
+	}
+	line, err := c.r.ReadSlice('\n')
+	if err != nil {
+		return 0, false, fmt.Errorf("waiting for an answer: %w", err)
+	}
+	status := 0
+	if fields := bytes.Fields(line); len(fields) > 1 {
+		status, _ = strconv.Atoi(string(fields[1])) // what is not a number is not 200 either
+	}
+	if length, chunked, err = play.ReadHeader(c.r); err != nil {
+		return 0, false, fmt.Errorf("reading the head of an answer: %w", err)
+	}
+	if status != 200 {
+		text, _ := play.ReadBody(c.r, nil, length, chunked) // as much as came
+		return 0, false, fmt.Errorf("the answer has status %d: %.300s", status, text)
+	}
+	return length, chunked, nil
 }
 
-// measureTask is measureLoad with any request.
-func (s *system) measureTask(ctx context.Context, o options, n int, what task) (load, error) {
+// stamps sends a request for a stream of stamped tokens, and returns how old each
+// event was when its last byte arrived, in milliseconds. A stream without all of
+// its events is an error.
+func (c *client) stamps(request []byte, tokens int) ([]float64, error) {
+	_, chunked, err := c.start(request)
+	if err != nil {
+		return nil, err
+	}
+	if !chunked {
+		return nil, errors.New("the answer is not a stream")
+	}
+	delays, ended := make([]float64, 0, tokens), false
+	for lines := bufio.NewReader(httputil.NewChunkedReader(c.r)); err == nil; {
+		var line []byte
+		line, err = lines.ReadSlice('\n')
+		if sent, ok := play.StampOf(line); ok {
+			delays = append(delays, milliseconds(time.Duration(c.at-sent)))
+		}
+		ended = ended || bytes.HasPrefix(line, []byte("data: [DONE]"))
+	}
+	if !errors.Is(err, io.EOF) || !ended || len(delays) != tokens {
+		return nil, fmt.Errorf("the stream was cut short: %d of %d events, end marker: %t: %w", len(delays), tokens, ended, err)
+	}
+	return delays, play.ReadTrailer(c.r)
+}
+
+// milliseconds returns d as a number.
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// figures are what a number of clients got out of a system in one round, in
+// requests or in events of streams.
+type figures struct {
+	Rate     float64            // a second
+	P50, P99 float64            // of the time of a request, or the age of an event on arrival, in milliseconds
+	CPU      map[string]float64 // of each process for each, in microseconds
+}
+
+// measureRequests lets n clients do a task, one time after the other each. Any
+// wrong answer is an error: figures of a system that fails mean nothing.
+func (s *system) measureRequests(ctx context.Context, o options, n int, what task) (figures, error) {
 	clients, err := s.dialAll(n, o.Warmup+o.Load+o.AnswerLimit)
 	if err != nil {
-		return load{}, err
+		return figures{}, err
 	}
 	defer closeAll(clients)
-	if _, err := s.closedLoop(ctx, clients, o.Warmup, what); err != nil {
-		return load{}, fmt.Errorf("warming up: %w", err)
+	if _, err := closedLoop(ctx, clients, o.Warmup, what); err != nil {
+		return figures{}, fmt.Errorf("warming up: %w", err)
 	}
-	before, err := s.cpu()
-	if err != nil {
-		return load{}, err
-	}
-	began := time.Now()
-	latencies, err := s.closedLoop(ctx, clients, o.Load, what)
-	took := time.Since(began)
-	if err != nil {
-		return load{}, err
-	}
-	l := load{
-		Rate: float64(len(latencies)) / took.Seconds(),
-		P50:  percentile(latencies, 0.50),
-		P99:  percentile(latencies, 0.99),
-	}
-	l.CPU, err = s.spent(before, len(latencies))
-	return l, err
+	return s.measure(func() ([]float64, error) { return closedLoop(ctx, clients, o.Load, what) })
 }
 
-// closedLoop lets the clients send requests for some time. It returns how long
-// each took, in milliseconds and sorted.
-func (s *system) closedLoop(ctx context.Context, clients []*client, d time.Duration, what task) ([]float64, error) {
-	request := s.Target.request(what.request)
+// measure makes figures of the times that load returns.
+func (s *system) measure(load func() ([]float64, error)) (f figures, err error) {
+	before, err := s.cpu()
+	if err != nil {
+		return f, err
+	}
+	began := time.Now()
+	times, err := load()
+	took := time.Since(began)
+	if err != nil {
+		return f, err
+	}
+	if f.CPU, err = s.cpu(); err != nil {
+		return f, err
+	}
+	for name := range f.CPU {
+		f.CPU[name] = (f.CPU[name] - before[name]) / float64(len(times))
+	}
+	f.Rate = float64(len(times)) / took.Seconds()
+	times = slices.DeleteFunc(times, func(t float64) bool { return t == uncounted })
+	slices.Sort(times)
+	f.P50, f.P99 = command.Percentile(times, 0.50), command.Percentile(times, 0.99)
+	return f, nil
+}
+
+// uncounted stands for the age of an event at the start of a stream, of which
+// there are warmEvents.
+const (
+	uncounted  = -1
+	warmEvents = 10
+)
+
+// closedLoop lets the clients do a task for some time. It returns how long each
+// took, in milliseconds.
+func closedLoop(ctx context.Context, clients []*client, d time.Duration, what task) ([]float64, error) {
 	deadline := time.Now().Add(d)
 	taken := make([][]float64, len(clients))
 	err := parallel(clients, func(i int, c *client) error {
 		for began := time.Now(); began.Before(deadline) && ctx.Err() == nil; {
-			if err := oneRequest(c, request, what.want); err != nil {
+			if err := c.do(what); err != nil {
 				return err
 			}
 			now := time.Now()
@@ -84,17 +233,44 @@ func (s *system) closedLoop(ctx context.Context, clients []*client, d time.Durat
 		}
 		return context.Cause(ctx)
 	})
-	all := slices.Concat(taken...)
-	slices.Sort(all)
-	return all, err
+	return slices.Concat(taken...), err
 }
 
-// milliseconds returns d as a number.
-func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+// measureStreams reads n streams at a time.
+func (s *system) measureStreams(ctx context.Context, o options, n int) (figures, error) {
+	clients, err := s.dialAll(n, o.Stream+o.AnswerLimit)
+	if err != nil {
+		return figures{}, err
+	}
+	defer closeAll(clients)
+	tokens := int(o.Stream / o.Pace)
+	what := s.Target.streamed(play.Script{Tokens: tokens, Pace: o.Pace, Stamp: true}, 0)
+	// Real streams tick independently of each other. The seed makes their phases
+	// the same for every system.
+	phases, random := make([]time.Duration, n), rand.New(rand.NewPCG(1, uint64(n)))
+	for i := range phases {
+		phases[i] = time.Duration(random.Int64N(int64(o.Pace)))
+	}
+	ages := make([][]float64, n)
+	return s.measure(func() ([]float64, error) {
+		err := parallel(clients, func(i int, c *client) (err error) {
+			if err := command.Pause(ctx, phases[i]); err != nil {
+				return err
+			}
+			if ages[i], err = c.stamps(what.request, tokens); err != nil {
+				return err
+			}
+			for j := range min(warmEvents, tokens) {
+				ages[i][j] = uncounted
+			}
+			return nil
+		})
+		return slices.Concat(ages...), errors.Join(err, context.Cause(ctx))
+	})
+}
 
-// dialAll makes n clients.
-func (s *system) dialAll(n int, limit time.Duration) ([]*client, error) {
-	var clients []*client
+// dialAll connects n clients.
+func (s *system) dialAll(n int, limit time.Duration) (clients []*client, err error) {
 	for range n {
 		c, err := s.Target.dial(limit)
 		if err != nil {
@@ -121,82 +297,67 @@ func parallel[T any](items []T, do func(i int, item T) error) error {
 		running.Go(func() { errs[i] = do(i, item) })
 	}
 	running.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return cmp.Or(errs...)
 }
 
-// A stream is what a number of streams showed in one round.
-type stream struct {
-	P50, P99 float64            // from an event's sending to its arrival, in milliseconds
-	CPU      map[string]float64 // of each process per event, in microseconds
-	Events   int                // that were measured
+// answers counts streamed answers that were compared byte for byte.
+type answers struct {
+	Total   int
+	Wrong   int // cut short, different, or none
+	Rate    float64
+	Example string // the first that was wrong
 }
 
-// warmEvents is how many events at the start of a stream are not counted.
-const warmEvents = 10
+const (
+	answerClients = 64
+	answersLimit  = 5 * time.Minute // of all answers on one connection
+)
 
-// measureStreams reads n streams at a time.
-func (s *system) measureStreams(ctx context.Context, o options, n int) (stream, error) {
-	clients, err := s.dialAll(n, o.Stream+o.AnswerLimit)
-	if err != nil {
-		return stream{}, err
-	}
-	defer closeAll(clients)
-	tokens := int(o.Stream / o.Pace)
-	request := s.Target.request(requestBody(play.Script{Tokens: tokens, Pace: o.Pace, Stamp: true}, true, 0))
-	// Real streams tick independently of each other. The seed makes their
-	// phases the same for every system.
-	phases := make([]time.Duration, n)
-	for i, random := 0, rand.New(rand.NewPCG(1, uint64(n))); i < n; i++ {
-		phases[i] = time.Duration(random.Int64N(int64(o.Pace)))
-	}
-	before, err := s.cpu()
-	if err != nil {
-		return stream{}, err
-	}
-	delays := make([][]float64, n)
-	err = parallel(clients, func(i int, c *client) error {
-		if err := command.Pause(ctx, phases[i]); err != nil {
-			return err
+// measureAnswers reads streamed answers, several at a time.
+func (s *system) measureAnswers(ctx context.Context, o options) (result answers, err error) {
+	began := time.Now()
+	var next atomic.Int64
+	var mu sync.Mutex
+	err = parallel(make([]*client, answerClients), func(_ int, c *client) (err error) {
+		for ctx.Err() == nil {
+			i := int(next.Add(1)) - 1
+			if i >= o.Answers {
+				break
+			}
+			if c == nil {
+				if c, err = s.Target.dial(answersLimit); err != nil {
+					return fmt.Errorf("connecting to %s: %w", s.Name, err)
+				}
+			}
+			if err := c.do(s.Target.streamed(answerScript(i))); err != nil {
+				c.Close() // it is in an unknown state
+				c = nil
+				mu.Lock()
+				if result.Wrong++; result.Wrong == 1 {
+					result.Example = fmt.Sprintf("answer %d: %v", i, err)
+				}
+				mu.Unlock()
+			}
 		}
-		var err error
-		delays[i], err = readStamps(c, request, tokens)
-		return err
+		if c != nil {
+			c.Close()
+		}
+		return context.Cause(ctx)
 	})
-	if err != nil {
-		return stream{}, err
-	}
-	var result stream
-	if result.CPU, err = s.spent(before, n*tokens); err != nil {
-		return stream{}, err
-	}
-	for i, d := range delays {
-		delays[i] = d[min(warmEvents, len(d)):]
-	}
-	all := slices.Concat(delays...)
-	slices.Sort(all)
-	result.P50, result.P99, result.Events = percentile(all, 0.50), percentile(all, 0.99), len(all)
-	return result, context.Cause(ctx)
+	result.Total, result.Rate = o.Answers, float64(o.Answers)/time.Since(began).Seconds()
+	return result, err
 }
 
-// readStamps reads a stream and returns how old each event was on arrival, in
-// milliseconds. A stream without all of its events is an error.
-func readStamps(c *client, request []byte, tokens int) ([]float64, error) {
-	delays := make([]float64, 0, tokens)
-	ended := false
-	err := c.lines(request, func(line []byte, at int64) {
-		if sent, ok := play.StampOf(line); ok {
-			delays = append(delays, milliseconds(time.Duration(at-sent)))
-		} else if bytes.HasPrefix(line, []byte("data: [DONE]")) {
-			ended = true
-		}
-	})
-	if err == nil && (!ended || len(delays) != tokens) {
-		err = fmt.Errorf("%w: %d of %d events, end marker: %t", errCut, len(delays), tokens, ended)
+// answerScript is what the i-th answer is: of 4 to 35 events, half of them
+// without a pause between events, the others with very short ones; every third
+// with writes that end anywhere. One prompt in eight is long.
+func answerScript(i int) (s play.Script, padding int) {
+	s = play.Script{ID: int64(i), Tokens: 4 + i%32, Ragged: i%3 == 0}
+	if i%2 == 0 {
+		s.Pace = time.Duration(i%7) * 100 * time.Microsecond
 	}
-	return delays, err
+	if i%8 == 3 {
+		padding = 64 << 10
+	}
+	return s, padding
 }

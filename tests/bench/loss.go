@@ -1,3 +1,5 @@
+//go:build linux
+
 package main
 
 import (
@@ -10,151 +12,195 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/postern-dev/postern/tests/command"
 	"github.com/postern-dev/postern/tests/rig"
-)
-
-// lossy is what tunnels did on a line that loses packets.
-type lossy struct {
-	Missing string // why nothing was measured, "" if it was
-	Results []lossResult
-}
-
-// A lossResult is one way on one line.
-type lossResult struct {
-	Way     string
-	Percent float64 // of the packets that the line loses
-	// Congestion is what TCP does about it, at the connector and at the gateway.
-	Congestion [2]string
-	Rounds     []lossRound
-}
-
-// A lossRound is what one round has shown.
-type lossRound struct {
-	Requests load   // lossClients clients
-	Prompts  load   // lossBulk clients with prompts of bulkBytes
-	Answers  load   // lossBulk clients, with streamed answers of bulkBytes
-	Streams  stream // lossStreams streams
-	// Broken counts measurements that did not come to their end, most likely
-	// because the tunnel was given up. They were tried again.
-	Broken int
-}
-
-// The ways over a lossy line.
-const (
-	wayQUIC      = "QUIC"
-	wayWebSocket = "WebSocket"
-	// wayCubic is a WebSocket whose packets cross the line between a proxy and
-	// a relay of the bench, which leave TCP as most systems have it.
-	wayCubic = "WebSocket, TCP cubic"
-)
-
-// The ways of TCP to take a lost packet.
-const (
-	bbr   = "bbr"   // as one of many
-	cubic = "cubic" // as the sign of a full line
+	"github.com/postern-dev/postern/tests/rig/lab"
+	"github.com/postern-dev/postern/tests/upstream/play"
 )
 
 const (
 	lossClients = 16
 	lossStreams = 10
-	lossBulk    = 4
-	bulkBytes   = 256 << 10
+	lossBulk    = 4         // clients with large bodies
+	bulkBytes   = 256 << 10 // of each
+
+	lossAnswerLimit = 2 * time.Minute // for an answer that has to be sent again and again
+	lossAttempts    = 2               // a measurement is begun that a lost tunnel ends
 )
 
-// megabytes returns how many of them a load of bulk tasks moved in a second.
-func megabytes(l load) float64 { return l.Rate * bulkBytes / 1e6 }
+// A lossyWay is a system whose connector is at the other end of a line.
+type lossyWay struct {
+	*system
+	name, kind, tcp string
+	line            *lab.Lab
+	rounds          map[float64][]lossRound // by the loss in percent
+}
 
-// lossyLine measures on a lossy line, in a process whose network is its own.
-func (r *results) lossyLine(ctx context.Context, b *builder) error {
-	o := r.Options
-	o.Bin = b.rig.Bin() // it has another working folder
-	if !o.measures(partLoss) || len(o.tunnels()) == 0 || len(o.Loss) == 0 {
-		return nil
+// lossRound are the figures of one round; what comes to no end in all attempts
+// stays zero. Broken counts attempts that ended before.
+type lossRound struct {
+	Requests, Prompts, Answers, Streams figures
+	Broken                              int
+}
+
+// lossyLine measures on a lossy line, in a process whose network is its own, and
+// returns that process's report.
+func (b *builder) lossyLine(ctx context.Context, o options) (string, error) {
+	if missing := lab.Missing(); missing != nil {
+		return fmt.Sprintf("### A line that loses packets\n\nNot measured: it needs %v.\n\n", missing), nil
 	}
-	if missing := labMissing(); missing != nil {
-		r.Loss = &lossy{Missing: missing.Error()}
-		command.Progress("a lossy line: not measured, it needs %v", missing)
-		return nil
-	}
+	o.Bin = b.rig.Bin() // that process has another working folder
 	input, err := json.Marshal(o)
 	if err != nil {
-		return fmt.Errorf("passing on the options: %w", err)
+		return "", fmt.Errorf("passing on the options: %w", err)
 	}
-	var output bytes.Buffer
+	var output strings.Builder
 	p, err := b.rig.Process("loss", func() *exec.Cmd {
 		cmd := program().InRole(roleLoss)
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), &output, os.Stderr
-		isolate(cmd)
+		lab.Isolate(cmd)
 		return cmd
 	})
 	if err == nil {
 		err = p.Start()
 	}
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer stop(p)
 	if code, err := p.Wait(ctx); err != nil || code != 0 {
-		return cmp.Or(err, errors.New("measuring on a lossy line has failed: see above"))
+		return "", cmp.Or(err, errors.New("measuring on a lossy line has failed: see above"))
 	}
-	if err := json.Unmarshal(output.Bytes(), &r.Loss); err != nil {
-		return fmt.Errorf("reading what was measured on a lossy line: %w", err)
-	}
-	return nil
+	return output.String(), nil
 }
 
-// lossInNamespace is the process in which a lossy line is.
-func lossInNamespace(ctx context.Context, in io.Reader, out io.Writer) error {
+// inNamespace is the process in which the lossy lines are.
+func inNamespace(ctx context.Context, in io.Reader, out io.Writer) error {
 	var o options
 	if err := json.NewDecoder(in).Decode(&o); err != nil {
 		return fmt.Errorf("reading the options: %w", err)
 	}
-	ctx, processes, end, err := newRig(ctx, o.Bin)
+	o.AnswerLimit = lossAnswerLimit
+	if out, err := exec.Command("ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
+		return fmt.Errorf("setting up the loopback: %w: %s", err, out)
+	}
+	ctx, _, r, end, err := program().Rig(ctx, "", o.Bin)
 	if err != nil {
 		return err
 	}
-	o.AnswerLimit = lossAnswerLimit
-	results, err := measureLoss(ctx, processes, o)
+	ways, err := measureLoss(ctx, r, o)
 	if err != nil {
 		err = command.Explain(ctx, err)
 	}
-	if err := errors.Join(err, end()); err != nil {
+	if err := errors.Join(err, end(false)); err != nil {
 		return err
 	}
-	return json.NewEncoder(out).Encode(lossy{Results: results})
+	writeLoss(out, o, ways)
+	return nil
 }
 
-// lossAnswerLimit is how long an answer may take that has to be sent again and
-// again.
-const lossAnswerLimit = 2 * time.Minute
+// measureLoss takes each way over each line.
+func measureLoss(ctx context.Context, r *rig.Rig, o options) ([]*lossyWay, error) {
+	ways := slices.DeleteFunc([]*lossyWay{
+		{name: "QUIC", kind: postern}, {name: "WebSocket", kind: webSocket}, {name: "WebSocket, TCP cubic", kind: webSocket, tcp: "cubic"},
+	}, func(w *lossyWay) bool { return !o.has(w.kind) })
+	for _, w := range ways {
+		var err error
+		if w.line, err = lab.New(); err != nil {
+			return nil, fmt.Errorf("making a network: %w", err)
+		}
+		defer w.line.Close()
+		if err := w.start(ctx, r, o); err != nil {
+			return nil, fmt.Errorf("%s over a line: %w", w.name, err)
+		}
+	}
+	for round := range o.LossRounds {
+		for i, percent := range o.Loss {
+			for j := range ways {
+				w := ways[(j+round+i)%len(ways)] // they take turns
+				command.Progress("round %d of %d, a line that loses %v %%: %s", round+1, o.LossRounds, percent, w.name)
+				w.line.WAN.Set(lab.Conditions{Delay: o.RTT / 2, Loss: percent / 100})
+				measured, err := w.measure(ctx, o)
+				if err != nil {
+					return nil, fmt.Errorf("%s on a line that loses %v %%: %w", w.name, percent, err)
+				}
+				w.rounds[percent] = append(w.rounds[percent], measured)
+			}
+		}
+	}
+	return ways, nil
+}
 
-// lossAttempts is how often a measurement is begun that a lost tunnel ends.
-const lossAttempts = 2
-
-// measureWay measures one way on the line as it is. What comes to no end in all
-// attempts stays zero.
-func (s *system) measureWay(ctx context.Context, o options) (r lossRound, err error) {
-	task := func(into *load, clients int, what task) func() error {
-		return func() (err error) {
-			*into, err = s.measureTask(ctx, o, clients, what)
+// start starts the system, on a line that has its delay and loses nothing: QUIC
+// takes what it has seen as the least round trip for good, and a longer one for a
+// queue.
+func (w *lossyWay) start(ctx context.Context, r *rig.Rig, o options) error {
+	w.rounds = map[float64][]lossRound{}
+	w.line.WAN.Set(lab.Conditions{Delay: o.RTT / 2})
+	if w.tcp != "" { // whatever programs choose
+		lock := " congctl lock " + w.tcp
+		err := errors.Join(w.line.Home.IP("route replace default via "+lab.RouterLAN+lock),
+			w.line.Gateway.IP("route add "+w.line.RouterAddress+" via "+w.line.RouterAddress+lock))
+		if err != nil {
 			return err
 		}
 	}
-	for _, measure := range []func() error{
-		task(&r.Requests, lossClients, smallTask()),
-		task(&r.Prompts, lossBulk, bulkPrompt()),
-		task(&r.Answers, lossBulk, bulkAnswer()),
-		func() (err error) {
-			r.Streams, err = s.measureStreams(ctx, o, lossStreams)
-			return err
-		},
+	b, err := newBuilder(r, w.line.GatewayAddress, w.line.Home.Do)
+	if err != nil {
+		return err
+	}
+	if w.system, err = b.build(ctx, w.kind); err != nil {
+		return err
+	}
+	w.tcp, err = w.congestion()
+	return err
+}
+
+// congestion returns what TCP does about lost packets at both ends of the tunnel,
+// "" if it has no part in that.
+func (w *lossyWay) congestion() (string, error) {
+	var ends []string
+	for _, end := range []struct {
+		in   *lab.Namespace
+		peer string
+	}{{w.line.Home, w.line.GatewayAddress}, {w.line.Gateway, w.line.RouterAddress}} {
+		var out []byte
+		var err error
+		end.in.Do(func() { out, err = exec.Command("ss", "-tinH", "dst", end.peer).Output() })
+		if err != nil {
+			return "", fmt.Errorf("asking ss about TCP: %w", err)
+		}
+		if found := regexp.MustCompile(`\b(bbr|cubic|reno)\b`).Find(out); found != nil {
+			ends = append(ends, string(found))
+		}
+	}
+	return strings.Join(ends, " / "), nil
+}
+
+// measure measures the way on the line as it is.
+func (w *lossyWay) measure(ctx context.Context, o options) (r lossRound, err error) {
+	event := len(play.Script{Tokens: 2}.AppendStream(nil, publicModel)) - len(play.Script{Tokens: 1}.AppendStream(nil, publicModel))
+	requests := func(n int, what task) func() (figures, error) {
+		return func() (figures, error) { return w.measureRequests(ctx, o, n, what) }
+	}
+	for _, m := range []struct {
+		into    *figures
+		measure func() (figures, error)
+	}{
+		{&r.Requests, requests(lossClients, w.Target.whole(smallAnswer, 0))},
+		{&r.Prompts, requests(lossBulk, w.Target.whole(smallAnswer, bulkBytes))},
+		{&r.Answers, requests(lossBulk, w.Target.streamed(play.Script{Tokens: bulkBytes / event}, 0))},
+		{&r.Streams, func() (figures, error) { return w.measureStreams(ctx, o, lossStreams) }},
 	} {
 		for range lossAttempts {
-			err := measure()
+			f, err := m.measure()
 			if err == nil {
+				*m.into = f
 				break
 			}
 			if ctx.Err() != nil {
@@ -162,10 +208,40 @@ func (s *system) measureWay(ctx context.Context, o options) (r lossRound, err er
 			}
 			r.Broken++
 			command.Progress("broken off: %.150s", err.Error())
-			if err := rig.Poll(ctx, lossAnswerLimit, poll, "an answer over the line", s.try); err != nil {
+			if err := w.awaitAnswer(ctx, lossAnswerLimit); err != nil {
 				return r, err
 			}
 		}
 	}
 	return r, nil
+}
+
+// writeLoss prints what tunnels did on a lossy line.
+func writeLoss(out io.Writer, o options, ways []*lossyWay) {
+	t := &command.Table{Title: fmt.Sprintf("A line of %v between gateway and connector that loses packets", o.RTT)}
+	t.Add("loss", "tunnel", "TCP, connector / gateway", "requests/s", "p50 ms", "p99 ms", "prompts MB/s", "answers MB/s", "event p50 ms", "event p99 ms", "broken off")
+	for _, percent := range o.Loss {
+		for _, w := range ways {
+			rounds, broken := w.rounds[percent], 0
+			for _, r := range rounds {
+				broken += r.Broken
+			}
+			of := func(f func(lossRound) float64, decimals int) string {
+				return figure(command.Median(slices.DeleteFunc(each(rounds, f), func(v float64) bool { return v == 0 })), decimals)
+			}
+			t.Add(figure(percent, 1)+" %", w.name, w.tcp,
+				of(func(r lossRound) float64 { return r.Requests.Rate }, 0),
+				of(func(r lossRound) float64 { return r.Requests.P50 }, 0),
+				of(func(r lossRound) float64 { return r.Requests.P99 }, 0),
+				of(func(r lossRound) float64 { return r.Prompts.Rate * bulkBytes / 1e6 }, 2),
+				of(func(r lossRound) float64 { return r.Answers.Rate * bulkBytes / 1e6 }, 2),
+				of(func(r lossRound) float64 { return r.Streams.P50 }, 1),
+				of(func(r lossRound) float64 { return r.Streams.P99 }, 1),
+				fmt.Sprint(broken))
+		}
+	}
+	t.Write(out)
+	fmt.Fprintf(out, "%d rounds. Requests: %d clients, 1 KB. Prompts and streamed answers: %d at a time, of %d KiB each. "+
+		"Events: %d streams of %.0f a second; the line alone takes %v of their age. Broken off: measurements that were begun "+
+		"again because the tunnel was lost.\n\n", o.LossRounds, lossClients, lossBulk, bulkBytes>>10, lossStreams, 1/o.Pace.Seconds(), o.RTT/2)
 }

@@ -1,3 +1,5 @@
+//go:build linux
+
 // Command bench measures what Postern costs, next to what plain Caddy costs.
 //
 //	go run ./tests/bench                   the whole measurement, 12 to 14 minutes
@@ -24,14 +26,15 @@
 // All Caddys are the same binary. Postern checks a key, finds a deployment and
 // rewrites the model's name on the way there and back; plain Caddy does none of
 // that. Its one setting that is not a default is a larger pool of upstream
-// connections: with 64 clients the default one (32) would make it dial anew all
+// connections: with 64 clients the default one (32) would make it dial again all
 // the time.
 //
 // # How it is measured
 //
 // The machine's speed drifts, so the ways take turns within each round, in an
 // order that rotates, and every ratio or difference is taken within a round. The
-// tables show medians over the rounds, and for the aims also the range.
+// tables show medians over the rounds, and for ratios and differences also the
+// range.
 //
 //   - Requests: each client sends its next request when it has the last answer
 //     (a 1 KB completion, compared byte for byte).
@@ -45,31 +48,58 @@
 //     with prompts of up to 64 KiB, all compared byte for byte.
 //   - Idle tunnels: a fresh gateway before and after connectors of another
 //     process have dialed in, both after garbage collections; memory with the
-//     garbage is shown beside it.
+//     garbage is shown in addition.
 //   - Loss: gateway and connector in two network namespaces, between them a line
 //     of TUN devices (tests/rig/lab) with a delay, which loses packets at
-//     random in both directions. Where the kernel has BBR, a WebSocket is also
-//     measured without it: between a proxy and a relay whose sockets are told to
-//     use cubic. The congestion controls in the table are those that ss shows.
-//     A tunnel may be lost there; what it ended is begun again once, and counted.
-//   - Allocations: the Go runtime's own count, before and after a given number of
-//     requests. The connector has no such endpoint: here, and for -profile, the
-//     same agent runs within a process of the bench.
+//     random in both directions. A WebSocket is also measured over routes that
+//     lock TCP's congestion control to cubic. The controls in the table are those
+//     that ss shows. What a lost tunnel ended is begun again once, and counted.
+//   - Allocations: the Go runtime's own count, before and after requests. The
+//     connector has no such endpoint: here, and for -profile, the same agent runs
+//     within a process of the bench.
 package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
+
+	"github.com/postern-dev/postern/connector/agent"
+	"github.com/postern-dev/postern/tests/agents"
+	"github.com/postern-dev/postern/tests/command"
+	"github.com/postern-dev/postern/tests/upstream/play"
 )
+
+// The roles of the processes that this program measures with.
+const (
+	roleUpstream = "upstream" // the scripted model server
+	roleTunnels  = "tunnels"  // connectors, with Go's profiling endpoints
+	roleLoss     = "loss"     // what measures on a lossy line, in a network of its own
+)
+
+func program() command.Command {
+	return command.Command{Name: "bench", Roles: map[string]command.Role{
+		roleUpstream: func(ctx context.Context, _ io.Reader, out io.Writer) error {
+			context.AfterFunc(ctx, func() { os.Exit(0) }) // it has nothing to finish
+			return play.Serve("127.0.0.1:0", out)
+		},
+		roleTunnels: func(ctx context.Context, in io.Reader, out io.Writer) error {
+			return agents.Run(ctx, in, out, func(int) agent.Options { return agent.Options{} })
+		},
+		roleLoss: inNamespace,
+	}}
+}
 
 func main() { program().Run(execute) }
 
-// execute does what the command line says, and prints the report.
+// execute runs what the command line asks for, and prints the report.
 func execute(ctx context.Context, args []string) error {
 	o, err := parseFlags(args)
 	if err != nil {
@@ -85,68 +115,132 @@ func execute(ctx context.Context, args []string) error {
 	return err
 }
 
+// The systems that can be measured. They are also the ways to the model server
+// in the tables; both of Postern's differ in their tunnel's transport only.
+const (
+	direct    = "direct"
+	plain     = "caddy"
+	postern   = "postern"   // over QUIC
+	webSocket = "websocket" // Postern where UDP is blocked
+)
+
+// The parts of a run.
+const (
+	partRequests    = "requests"
+	partStreams     = "streams"
+	partAnswers     = "answers"
+	partAllocations = "allocations"
+	partIdle        = "idle"
+	partLoss        = "loss"
+)
+
+var (
+	allSystems = []string{direct, plain, postern, webSocket}
+	allParts   = []string{partRequests, partStreams, partAnswers, partAllocations, partIdle, partLoss}
+)
+
+// options are how much is measured. All of it is bounded in count or time.
+type options struct {
+	Parts, Systems []string // what is measured, in the order of the tables
+	Rounds         int
+	Clients        []int         // numbers of clients that send requests at a time
+	Load           time.Duration // of each of them, per system and round
+	Warmup         time.Duration // before each, not counted
+	AnswerLimit    time.Duration // of the last answer of each
+
+	Streams []int         // numbers of streams at a time
+	Stream  time.Duration // of each of them, per system and round
+	Pace    time.Duration // between two events of a stream
+
+	Answers int // streamed answers that are compared, per system
+
+	Tunnels []int         // numbers of idle ones
+	Settle  time.Duration // before their memory is read
+
+	Loss       []float64     // shares of packets that the line loses, in percent
+	RTT        time.Duration // of the line
+	LossRounds int
+
+	Profile string // folder for profiles; "" takes none
+	Bin     string // folder of the binaries; "" is the repository's bin
+}
+
+// fullRun is the default: 12 to 14 minutes on two cores.
+func fullRun() options {
+	return options{
+		Parts: allParts, Systems: allSystems, Rounds: 4,
+		Clients: []int{1, 16, 64}, Load: 2 * time.Second, Warmup: 300 * time.Millisecond, AnswerLimit: 15 * time.Second,
+		Streams: []int{1, 50, 200}, Stream: 2500 * time.Millisecond, Pace: 20 * time.Millisecond,
+		Answers: 10000, Tunnels: []int{1000, 5000}, Settle: 15 * time.Second,
+		Loss: []float64{0, 1, 5}, RTT: 50 * time.Millisecond, LossRounds: 2,
+	}
+}
+
+// hurry makes it a run of two to three minutes.
+func (o *options) hurry() {
+	o.Rounds, o.LossRounds = 1, 1
+	o.Load, o.Warmup, o.Stream = time.Second, 200*time.Millisecond, 1500*time.Millisecond
+	o.Answers, o.Tunnels, o.Settle = 2000, []int{1000}, 3*time.Second
+}
+
+// has reports whether a system is measured, measures whether a part is.
+func (o options) has(system string) bool    { return slices.Contains(o.Systems, system) }
+func (o options) measures(part string) bool { return slices.Contains(o.Parts, part) }
+
 // parseFlags reads the command line into options.
 func parseFlags(args []string) (options, error) {
 	o := fullRun()
-	if slices.Contains(args, "-quick") || slices.Contains(args, "--quick") {
-		o = quickRun() // before the other flags, which change it
-	}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	flags.Bool("quick", false, "a coarse run of two to three minutes, for the other flags to change")
-	flags.Var(listFlag[string]{&o.Parts, func(s string) (string, error) { return s, nil }}, "parts", "what to measure: a `list` of "+strings.Join(allParts, ", "))
+	flags.BoolFunc("quick", "a coarse run of two to three minutes, for the flags behind it to change", func(string) error { o.hurry(); return nil })
+	name := func(text string) (string, error) { return text, nil }
+	list(flags, &o.Parts, name, "parts", "what to measure")
+	list(flags, &o.Systems, name, "systems", "of which; requests and streams are compared with direct")
 	flags.IntVar(&o.Rounds, "rounds", o.Rounds, "`number` of rounds in which the systems take turns")
-	flags.Var(listFlag[int]{&o.Clients, strconv.Atoi}, "clients", "`numbers` of clients that send requests at a time")
+	list(flags, &o.Clients, strconv.Atoi, "clients", "numbers of clients that send requests at a time")
 	flags.DurationVar(&o.Load, "load", o.Load, "how long each number of clients sends requests, per system and round")
-	flags.Var(listFlag[int]{&o.Streams, strconv.Atoi}, "streams", "`numbers` of streams at a time")
+	list(flags, &o.Streams, strconv.Atoi, "streams", "numbers of streams at a time")
 	flags.DurationVar(&o.Stream, "stream", o.Stream, "how long each number of streams runs, per system and round")
 	flags.IntVar(&o.Answers, "answers", o.Answers, "`number` of streamed answers that are compared")
-	flags.Var(listFlag[int]{&o.Tunnels, strconv.Atoi}, "tunnels", "`numbers` of idle tunnels, at most 5000")
+	list(flags, &o.Tunnels, strconv.Atoi, "tunnels", "numbers of idle tunnels, at most 5000")
 	flags.DurationVar(&o.Settle, "settle", o.Settle, "how long idle tunnels are left alone before memory is read")
-	flags.Var(listFlag[float64]{&o.Loss, parsePercent}, "loss", "shares of packets that the line loses, in `percent`")
+	percent := func(text string) (float64, error) { return strconv.ParseFloat(text, 64) }
+	list(flags, &o.Loss, percent, "loss", "shares of packets that the line loses, in percent")
 	flags.DurationVar(&o.RTT, "rtt", o.RTT, "round-trip time of that line")
 	flags.IntVar(&o.LossRounds, "loss-rounds", o.LossRounds, "`number` of rounds on that line")
-	flags.Var(listFlag[string]{&o.Systems, func(s string) (string, error) { return s, nil }}, "systems", "of which: a `list`; requests and streams are compared with direct")
 	flags.StringVar(&o.Profile, "profile", "", "save CPU and allocation profiles of gateway and connector in this `folder`")
-	flags.StringVar(&o.Bin, "bin", o.Bin, "`folder` of caddy and connector (default: bin of the repository)")
-	if err := flags.Parse(args); err != nil {
-		return options{}, err
+	flags.StringVar(&o.Bin, "bin", "", "`folder` of caddy and connector (default: bin of the repository)")
+	err := flags.Parse(args)
+	unknown := func(all []string) func(string) bool {
+		return func(name string) bool { return !slices.Contains(all, name) }
 	}
-	if flags.NArg() > 0 {
-		return options{}, fmt.Errorf("%q is not an option", flags.Arg(0))
+	switch {
+	case err != nil:
+	case slices.ContainsFunc(o.Parts, unknown(allParts)), slices.ContainsFunc(o.Systems, unknown(allSystems)):
+		err = fmt.Errorf("the parts are %v, the systems %v", allParts, allSystems)
+	case slices.Min(slices.Concat(o.Clients, o.Streams, o.Tunnels)) < 1 || slices.Max(slices.Concat(o.Clients, o.Streams, o.Tunnels)) > 5000 ||
+		!(slices.Min(o.Loss) >= 0 && slices.Max(o.Loss) <= 20):
+		err = errors.New("there are 1 to 5000 clients, streams and tunnels, and 0 to 20 % loss")
+	case flags.NArg() > 0:
+		err = fmt.Errorf("%q is not an option", flags.Arg(0))
+	case !o.has(direct) && (o.measures(partRequests) || o.measures(partStreams)):
+		err = fmt.Errorf("-systems: %s is missing; the others are compared with it", direct)
+	case min(o.Rounds, o.LossRounds) < 1 || min(o.Load, o.Settle, o.RTT) < 0 || o.Stream < 2*warmEvents*o.Pace:
+		err = fmt.Errorf("there is at least one round, with streams of %v", 2*warmEvents*o.Pace)
 	}
-	return o, o.check()
+	return o, err
 }
 
-// A listFlag is a flag of values between commas.
-type listFlag[T any] struct {
-	values *[]T
-	parse  func(string) (T, error)
-}
-
-// String implements flag.Value.
-func (l listFlag[T]) String() string {
-	if l.values == nil {
-		return ""
-	}
-	text := make([]string, len(*l.values))
-	for i, v := range *l.values {
-		text[i] = fmt.Sprint(v)
-	}
-	return strings.Join(text, ",")
-}
-
-// Set implements flag.Value.
-func (l listFlag[T]) Set(text string) error {
-	var values []T
-	for part := range strings.SplitSeq(text, ",") {
-		v, err := l.parse(part)
-		if err != nil {
-			return err
+// list adds a flag of values between commas.
+func list[T any](flags *flag.FlagSet, to *[]T, parse func(string) (T, error), name, usage string) {
+	flags.Func(name, fmt.Sprintf("%s: a `list` (default %v)", usage, *to), func(text string) error {
+		*to = nil
+		for part := range strings.SplitSeq(text, ",") {
+			v, err := parse(part)
+			if err != nil {
+				return err
+			}
+			*to = append(*to, v)
 		}
-		values = append(values, v)
-	}
-	*l.values = values
-	return nil
+		return nil
+	})
 }
-
-func parsePercent(text string) (float64, error) { return strconv.ParseFloat(text, 64) }

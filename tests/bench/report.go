@@ -1,82 +1,45 @@
+//go:build linux
+
 package main
 
 import (
 	"fmt"
 	"io"
 	"math"
-	"runtime"
-	"strings"
+	"slices"
 	"time"
-)
 
-// write prints the results as Markdown.
-func (r *results) write(w io.Writer) {
-	o := r.Options
-	fmt.Fprintf(w, "## Measured %s\n\n", r.Began.Format("2006-01-02 15:04 MST"))
-	fmt.Fprintf(w, "%s, %d cores, Linux %s, %s; %d rounds of %v (requests) and %v (streams), in all %v. ",
-		processor(), runtime.NumCPU(), kernel(), runtime.Version(), o.Rounds, o.Load, o.Stream, r.Took.Round(time.Second))
-	fmt.Fprintf(w, "All on loopback, load generator on the same cores. CPU by the kernel's clock of each process (1 ns). "+
-		"Meanwhile others used %.1f %% of the machine, and %.1f %% was withheld by its host.\n\n", r.Foreign, r.Stolen)
-	if !r.Complete {
-		fmt.Fprint(w, "**The run was not finished: figures are missing.**\n\n")
-	}
-	if r.Foreign > quietForeign {
-		fmt.Fprint(w, "**The machine was busy with other things: times and rates mean little.**\n\n")
-	}
-	if o.Rounds < 3 {
-		fmt.Fprint(w, "Fewer than three rounds: coarse figures.\n\n")
-	}
-	for _, write := range []func(io.Writer){
-		r.writeAims, r.writeLoads, r.writeStreams, r.writeTransports, r.writeAnswers, r.writeAllocations, r.writeIdle, r.writeLoss,
-	} {
-		write(w)
-	}
-}
+	"github.com/postern-dev/postern/tests/agents"
+	"github.com/postern-dev/postern/tests/command"
+)
 
 // quietForeign is how much of the machine others may use, in percent, before
 // the report warns.
 const quietForeign = 5
 
-// A table is printed with its columns aligned.
-type table struct{ rows [][]string }
-
-func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
-
-// write prints the table, the first row as its head; the first column is
-// aligned to the left, the others to the right.
-func (t *table) write(w io.Writer, title string) {
-	widths := make([]int, len(t.rows[0]))
-	for _, row := range t.rows {
-		for i, cell := range row {
-			widths[i] = max(widths[i], len([]rune(cell)), 2)
+// write prints the results as Markdown.
+func (r *results) write(w io.Writer) {
+	o := r.Options
+	fmt.Fprintf(w, "## Measured %s\n\n%s; %d rounds of %v (requests) and %v (streams), in all %v. ", r.Began.Format("2006-01-02 15:04 MST"),
+		machine(), o.Rounds, o.Load, o.Stream, r.Took.Round(time.Second))
+	fmt.Fprintf(w, "All on loopback, load generator on the same cores. CPU by the kernel's clock of each process (1 ns). "+
+		"Meanwhile others used %.1f %% of the machine, and %.1f %% was withheld by its host.\n\n", r.Foreign, r.Stolen)
+	for warning, due := range map[string]bool{
+		"**The run was not finished: figures are missing.**":                       !r.Complete,
+		"**The machine was busy with other things: times and rates mean little.**": r.Foreign > quietForeign,
+		"Fewer than three rounds: coarse figures.":                                 o.Rounds < 3,
+	} {
+		if due {
+			fmt.Fprintf(w, "%s\n\n", warning)
 		}
 	}
-	fmt.Fprintf(w, "### %s\n\n", title)
-	for n, row := range t.rows {
-		writeRow(w, row, widths)
-		if n == 0 {
-			rule := make([]string, len(widths))
-			for i, width := range widths {
-				rule[i] = strings.Repeat("-", width-1) + ":"
-			}
-			rule[0] = strings.Repeat("-", widths[0])
-			writeRow(w, rule, widths)
-		}
-	}
-	fmt.Fprintln(w)
-}
-
-func writeRow(w io.Writer, row []string, widths []int) {
-	for i, cell := range row {
-		space := strings.Repeat(" ", widths[i]-len([]rune(cell)))
-		if i == 0 {
-			cell += space
-		} else {
-			cell = space + cell
-		}
-		fmt.Fprintf(w, "| %s ", cell)
-	}
-	fmt.Fprintln(w, "|")
+	r.writeRounds(w, partRequests, "Requests; aims for postern with 16 clients: × caddy ≥ 0.75, CPU ≤ 170 µs", o.Clients)
+	r.writeRounds(w, partStreams, fmt.Sprintf("Streams of %.0f events a second, age of an event on arrival; aims for postern with 50: p50 ≤ 0.3 ms more than direct, p99 ≤ 1 ms",
+		1/o.Pace.Seconds()), o.Streams)
+	r.writeAnswers(w)
+	r.writeAllocations(w)
+	r.writeIdle(w)
+	fmt.Fprint(w, r.Loss)
 }
 
 // figure formats a number with the given decimals, or "–" if there is none.
@@ -87,24 +50,15 @@ func figure(v float64, decimals int) string {
 	return fmt.Sprintf("%.*f", decimals, v)
 }
 
-// ranged formats a spread as "median (min–max)".
-func ranged(s spread, decimals int) string {
-	if math.IsNaN(s.Median) {
-		return "–"
+// ranged formats the median of some values, and their range.
+func ranged(values []float64, decimals int) string {
+	if len(values) < 2 {
+		return figure(command.Median(values), decimals)
 	}
-	return fmt.Sprintf("%s (%s–%s)", figure(s.Median, decimals), figure(s.Min, decimals), figure(s.Max, decimals))
+	return fmt.Sprintf("%s (%s–%s)", figure(command.Median(values), decimals), figure(slices.Min(values), decimals), figure(slices.Max(values), decimals))
 }
 
-// loads returns one figure of a system over the rounds.
-func (r *results) loads(system string, n int, of func(load) float64) []float64 {
-	return each(r.Loads[point{system, n}], of)
-}
-
-// streams returns one figure of a system over the rounds.
-func (r *results) streams(system string, n int, of func(stream) float64) []float64 {
-	return each(r.Streams[point{system, n}], of)
-}
-
+// each returns one figure of each round.
 func each[T any](rounds []T, of func(T) float64) []float64 {
 	values := make([]float64, len(rounds))
 	for i, v := range rounds {
@@ -113,74 +67,113 @@ func each[T any](rounds []T, of func(T) float64) []float64 {
 	return values
 }
 
-// What loads and streams consist of.
-func rateOf(l load) float64        { return l.Rate }
-func loadP50(l load) float64       { return l.P50 }
-func loadP99(l load) float64       { return l.P99 }
-func streamP50(s stream) float64   { return s.P50 }
-func streamP99(s stream) float64   { return s.P99 }
-func loadCPU(l load) float64       { return hops(l.CPU) }
-func streamCPU(s stream) float64   { return hops(s.CPU) }
-func middle(v []float64) float64   { return spreadOf(v).Median }
-func percent(part, all int) string { return figure(100*float64(part)/float64(all), 2) + " %" }
-
-// hops adds up the CPU of everything between client and upstream.
-func hops(cpu map[string]float64) float64 {
-	return cpu[nameCaddy] + cpu[nameGateway] + cpu[nameConnector]
+// pairwise applies f to the values of each round: a[i] with b[i]. The rounds
+// that only one of them has are left out.
+func pairwise(a, b []float64, f func(a, b float64) float64) []float64 {
+	out := make([]float64, min(len(a), len(b)))
+	for i := range out {
+		out[i] = f(a[i], b[i])
+	}
+	return out
 }
 
-func (r *results) writeLoads(w io.Writer) {
-	if len(r.Loads) == 0 {
-		return
-	}
-	t := &table{}
-	t.add("clients", "system", "requests/s", "× direct", "× caddy", "p50 ms", "p99 ms", "CPU µs/request", "of it gateway", "connector", "upstream")
-	for _, n := range r.Options.Clients {
+// writeRounds prints what numbers of clients or streams got out of the systems.
+func (r *results) writeRounds(w io.Writer, part, title string, numbers []int) {
+	t := &command.Table{Title: title}
+	t.Add("at a time", "system", "a second", "× direct", "× caddy", "× postern", "p50 ms", "p99 ms", "p50 more than direct", "p99 more than direct",
+		"CPU µs each", "of it gateway", "connector", "upstream")
+	ratio := func(a, b float64) float64 { return a / b }
+	difference := func(a, b float64) float64 { return a - b }
+	for _, n := range numbers {
 		for _, s := range r.Options.Systems {
-			rate := r.loads(s, n, rateOf)
-			of := func(name string) string {
-				v := middle(r.loads(s, n, func(l load) float64 { return l.CPU[name] }))
-				if v == 0 {
-					return ""
-				}
-				return figure(v, 0)
+			all := func(system string, of func(figures) float64) []float64 {
+				return each(r.Rounds[point{part, system, n}], of)
 			}
-			against := func(other string) string {
-				if s == direct || s == other {
-					return ""
-				}
-				return ranged(spreadOf(pairwise(rate, r.loads(other, n, rateOf), ratio)), 2)
+			if len(r.Rounds[point{part, s, n}]) == 0 {
+				continue
 			}
-			cpu := ""
+			rate, p50, p99 := func(f figures) float64 { return f.Rate }, func(f figures) float64 { return f.P50 }, func(f figures) float64 { return f.P99 }
+			row := []string{fmt.Sprint(n), s, figure(command.Median(all(s, rate)), 0)}
+			for _, other := range allSystems[:3] {
+				text := ""
+				if slices.Index(allSystems, other) < slices.Index(allSystems, s) {
+					text = ranged(pairwise(all(s, rate), all(other, rate), ratio), 2)
+				}
+				row = append(row, text)
+			}
+			row = append(row, figure(command.Median(all(s, p50)), 3), figure(command.Median(all(s, p99)), 3), "", "", "")
 			if s != direct {
-				cpu = figure(middle(r.loads(s, n, loadCPU)), 0)
+				row[8] = ranged(pairwise(all(s, p50), all(direct, p50), difference), 3)
+				row[9] = ranged(pairwise(all(s, p99), all(direct, p99), difference), 3)
+				row[10] = figure(command.Median(all(s, func(f figures) float64 {
+					return f.CPU[nameCaddy] + f.CPU[nameGateway] + f.CPU[nameConnector]
+				})), 1)
 			}
-			t.add(fmt.Sprint(n), s, figure(middle(rate), 0), against(direct), against(plain),
-				figure(middle(r.loads(s, n, loadP50)), 3), figure(middle(r.loads(s, n, loadP99)), 2),
-				cpu, of(nameGateway), of(nameConnector), of(nameUpstream))
+			for _, name := range []string{nameGateway, nameConnector, nameUpstream} {
+				text := ""
+				if v := command.Median(all(s, func(f figures) float64 { return f.CPU[name] })); v != 0 {
+					text = figure(v, 1)
+				}
+				row = append(row, text)
+			}
+			t.Add(row...)
 		}
 	}
-	t.write(w, "Requests")
+	t.Write(w)
 }
 
-func (r *results) writeStreams(w io.Writer) {
-	if len(r.Streams) == 0 {
-		return
-	}
-	t := &table{}
-	t.add("streams", "system", "p50 ms", "p99 ms", "added p50", "added p99", "CPU µs/event", "upstream")
-	for _, n := range r.Options.Streams {
-		for _, s := range r.Options.Systems {
-			p50, p99 := r.streams(s, n, streamP50), r.streams(s, n, streamP99)
-			row := []string{fmt.Sprint(n), s, figure(middle(p50), 3), figure(middle(p99), 3), "", "", ""}
-			if s != direct {
-				row[4] = ranged(spreadOf(pairwise(p50, r.streams(direct, n, streamP50), difference)), 3)
-				row[5] = ranged(spreadOf(pairwise(p99, r.streams(direct, n, streamP99), difference)), 3)
-				row[6] = figure(middle(r.streams(s, n, streamCPU)), 1)
-			}
-			upstream := middle(r.streams(s, n, func(s stream) float64 { return s.CPU[nameUpstream] }))
-			t.add(append(row, figure(upstream, 1))...)
+func (r *results) writeAnswers(w io.Writer) {
+	t := &command.Table{Title: fmt.Sprintf("Streamed answers, %d clients, compared byte for byte", answerClients)}
+	t.Add("system", "answers", "cut short, different or failed", "answers/s")
+	for _, s := range r.Options.Systems {
+		if a, ok := r.Answers[s]; ok {
+			t.Add(s, fmt.Sprint(a.Total), fmt.Sprint(a.Wrong), figure(a.Rate, 0))
 		}
 	}
-	t.write(w, fmt.Sprintf("Streams of %.0f events a second: age of an event on arrival", 1/r.Options.Pace.Seconds()))
+	t.Write(w)
+}
+
+func (r *results) writeAllocations(w io.Writer) {
+	t := &command.Table{Title: fmt.Sprintf("Allocations, %d clients", accountClients)}
+	t.Add("system", "process", "allocations/request", "bytes/request")
+	for _, s := range r.Options.Systems {
+		for _, name := range []string{nameCaddy, nameGateway, nameConnector} {
+			if a, ok := r.Allocs[s][name]; ok {
+				t.Add(s, name, figure(a.Objects, 1), figure(a.Bytes, 0))
+			}
+		}
+	}
+	t.Write(w)
+}
+
+func (r *results) writeIdle(w io.Writer) {
+	t := &command.Table{Title: "Memory; aim for an idle tunnel over QUIC: RSS < 70 KB"}
+	t.Add(slices.Concat([]string{"at rest"}, footprintHead)...)
+	row := func(name string, decimals int, of func(int) float64) {
+		cells := []string{name}
+		for i := range footprintHead {
+			cells = append(cells, figure(of(i), decimals))
+		}
+		t.Add(cells...)
+	}
+	rest := &command.Table{Title: "Idle tunnels"}
+	rest.Add("tunnels", "transport", "% of a core", "µs a second each", "KB each at their other ends", "all online within s")
+	for _, i := range r.Idle {
+		if i.System == plain {
+			row("plain Caddy", 0, func(k int) float64 { return i.Before[k] })
+			continue
+		}
+		n := float64(i.Tunnels)
+		row("gateway, no tunnels", 0, func(k int) float64 { return i.Before[k] })
+		row(fmt.Sprintf("gateway, %d tunnels: %s", i.Tunnels, transports[i.System]), 0, func(k int) float64 { return i.After[k] })
+		row("for each tunnel", 1, func(k int) float64 { return (i.After[k] - i.Before[k]) / n })
+		rest.Add(fmt.Sprint(i.Tunnels), transports[i.System], figure(i.CPU, 1), figure(i.CPU*1e4/n, 1), figure(float64(i.Holder)/n, 1), figure(i.DialIn.Seconds(), 1))
+	}
+	t.Write(w)
+	rest.Write(w)
+	if len(r.Idle) > 0 {
+		fmt.Fprintf(w, "With garbage: %v after the last one dialed in. The other figures: after a garbage collection, as Go makes one every two minutes. "+
+			"Connectors start %v apart, and all other ends are in one process. Processor: of the gateway, which answers a ping of each tunnel "+
+			"every 9 s when there are 900 or more.\n\n", r.Options.Settle, agents.StartInterval)
+	}
 }

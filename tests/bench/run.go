@@ -1,3 +1,5 @@
+//go:build linux
+
 package main
 
 import (
@@ -5,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/postern-dev/postern/tests/command"
@@ -15,13 +18,11 @@ type results struct {
 	Options  options
 	Began    time.Time
 	Took     time.Duration
-	Loads    map[point][]load   // one for each round
-	Streams  map[point][]stream // one for each round
-	Answers  map[string]answers // by system
+	Rounds   map[point][]figures // one for each round
+	Answers  map[string]answers  // by system
 	Allocs   map[string]map[string]allocations
-	Caddy    *footprint // plain Caddy before its first request
 	Idle     []idle
-	Loss     *lossy  // nil: not measured
+	Loss     string  // the report of the process that measures it
 	Foreign  float64 // CPU that others used meanwhile, in percent of the machine
 	Stolen   float64 // CPU that the hypervisor withheld, in percent of the machine
 	Complete bool    // nothing is missing
@@ -29,49 +30,52 @@ type results struct {
 
 // A point is what one figure of a round stands for.
 type point struct {
-	System string
-	N      int // clients or streams
+	Part, System string
+	N            int // clients or streams
 }
 
 // run measures everything. With an error it returns what there is so far.
 func run(ctx context.Context, o options) (r *results, err error) {
 	r = &results{
 		Options: o, Began: time.Now(),
-		Loads: map[point][]load{}, Streams: map[point][]stream{},
-		Answers: map[string]answers{}, Allocs: map[string]map[string]allocations{},
+		Rounds: map[point][]figures{}, Answers: map[string]answers{}, Allocs: map[string]map[string]allocations{},
 	}
-	ctx, processes, end, err := newRig(ctx, o.Bin)
+	noise, err := noise()
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, end()) }()
-	noise, err := startNoise()
-	if err != nil {
-		return nil, err
-	}
-	b, err := newBuilder(processes, loopback())
-	if err != nil {
-		return nil, err
-	}
-	for _, measure := range []func() error{
-		func() error { return r.compare(ctx, b) },
-		func() error { return r.idleTunnels(ctx, b) },
-		func() error { return r.lossyLine(ctx, b) },
-	} {
-		if err := measure(); err != nil {
-			return r, command.Explain(ctx, err)
-		}
+	if err := r.measure(ctx); err != nil {
+		return r, err
 	}
 	r.Took = time.Since(r.Began)
-	r.Foreign, r.Stolen, err = noise.shares(processes)
+	r.Foreign, r.Stolen, err = noise()
 	r.Complete = err == nil
 	return r, err
+}
+
+// measure starts what is measured, measures it, and ends it.
+func (r *results) measure(ctx context.Context) (err error) {
+	ctx, _, processes, end, err := program().Rig(ctx, "", r.Options.Bin)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, end(false)) }()
+	b, err := onLoopback(processes)
+	if err != nil {
+		return err
+	}
+	for _, measure := range []func(context.Context, *builder) error{r.compare, r.allocations, r.idleTunnels, r.lossyLine} {
+		if err := measure(ctx, b); err != nil {
+			return command.Explain(ctx, err)
+		}
+	}
+	return nil
 }
 
 // compare measures what all systems can do.
 func (r *results) compare(ctx context.Context, b *builder) error {
 	o := r.Options
-	if !slices.ContainsFunc([]string{partRequests, partStreams, partAnswers, partAllocations}, o.measures) {
+	if !slices.ContainsFunc([]string{partRequests, partStreams, partAnswers}, o.measures) {
 		return nil
 	}
 	var systems []*system
@@ -81,136 +85,121 @@ func (r *results) compare(ctx context.Context, b *builder) error {
 		if err != nil {
 			return err
 		}
+		defer s.stop() // it would take a little of the processor from what comes later
 		systems = append(systems, s)
 	}
-	// They would take a little of the processor from what comes later.
-	defer func() {
-		for _, s := range systems {
-			s.stop()
-		}
-	}()
-	if err := r.rounds(ctx, systems); err != nil {
-		return err
-	}
-	if err := r.compareAnswers(ctx, systems); err != nil {
-		return err
-	}
-	return r.account(ctx, b, systems)
-}
-
-// rounds lets the systems take turns.
-func (r *results) rounds(ctx context.Context, systems []*system) error {
-	o := r.Options
 	for round := range o.Rounds {
-		if o.measures(partRequests) {
-			command.Progress("round %d of %d: requests", round+1, o.Rounds)
-			if err := r.roundOfLoads(ctx, systems, round); err != nil {
-				return err
-			}
-		}
-		if o.measures(partStreams) {
-			command.Progress("round %d of %d: streams", round+1, o.Rounds)
-			if err := r.roundOfStreams(ctx, systems, round); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-func (r *results) roundOfLoads(ctx context.Context, systems []*system, round int) error {
-	for i, n := range r.Options.Clients {
-		for _, s := range rotate(systems, round+i) {
-			l, err := s.measureLoad(ctx, r.Options, n)
-			if err != nil {
-				return fmt.Errorf("%s with %d clients: %w", s.Name, n, err)
-			}
-			at := point{s.Name, n}
-			r.Loads[at] = append(r.Loads[at], l)
-		}
-	}
-	return nil
-}
-
-func (r *results) roundOfStreams(ctx context.Context, systems []*system, round int) error {
-	for i, n := range r.Options.Streams {
-		for _, s := range rotate(systems, round+i) {
-			st, err := s.measureStreams(ctx, r.Options, n)
-			if err != nil {
-				return fmt.Errorf("%s with %d streams: %w", s.Name, n, err)
-			}
-			at := point{s.Name, n}
-			r.Streams[at] = append(r.Streams[at], st)
-		}
-	}
-	return nil
-}
-
-// rotate returns the systems in another order for each n.
-func rotate(systems []*system, n int) []*system {
-	n %= len(systems)
-	return slices.Concat(systems[n:], systems[:n])
-}
-
-// compareAnswers checks streamed answers; direct and plain Caddy show that what
-// goes wrong is not the check's fault.
-func (r *results) compareAnswers(ctx context.Context, systems []*system) error {
-	if r.Options.Answers == 0 || !r.Options.measures(partAnswers) {
-		return nil
-	}
-	for _, s := range systems {
-		command.Progress("%d streamed answers: %s", r.Options.Answers, s.Name)
-		a, err := s.measureAnswers(ctx, r.Options)
-		if err != nil {
+		if err := r.round(ctx, systems, round); err != nil {
 			return err
 		}
-		r.Answers[s.Name] = a
+	}
+	// Direct and plain Caddy show that what goes wrong is not the check's fault.
+	for _, s := range systems {
+		if !o.measures(partAnswers) {
+			break
+		}
+		command.Progress("%d streamed answers: %s", o.Answers, s.Name)
+		var err error
+		if r.Answers[s.Name], err = s.measureAnswers(ctx, o); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-// account counts allocations, and takes profiles if they are wanted.
-func (r *results) account(ctx context.Context, b *builder, systems []*system) error {
-	for _, s := range systems {
-		if s.Name == direct || !r.Options.measures(partAllocations) {
+// allocations counts them, in systems of its own.
+func (r *results) allocations(ctx context.Context, b *builder) error {
+	b.profiled = true
+	for _, name := range r.Options.Systems {
+		if name == direct || !r.Options.measures(partAllocations) {
 			continue
 		}
-		command.Progress("allocations: %s", s.Name)
-		a, err := b.measureAllocations(ctx, r.Options, s)
+		command.Progress("allocations: %s", name)
+		s, err := b.build(ctx, name)
 		if err != nil {
-			return fmt.Errorf("counting allocations of %s: %w", s.Name, err)
+			return err
 		}
-		r.Allocs[s.Name] = a
+		r.Allocs[name], err = s.measureAllocations(ctx, r.Options)
+		s.stop()
+		if err != nil {
+			return fmt.Errorf("counting allocations of %s: %w", name, err)
+		}
 	}
 	return nil
 }
 
-// idleTunnels measures a Caddy at rest, and a gateway with many tunnels.
+// round lets the systems take turns, in an order that rotates.
+func (r *results) round(ctx context.Context, systems []*system, round int) error {
+	o := r.Options
+	for _, part := range []struct {
+		name    string
+		numbers []int
+		measure func(*system, int) (figures, error)
+	}{
+		{partRequests, o.Clients, func(s *system, n int) (figures, error) {
+			return s.measureRequests(ctx, o, n, s.Target.whole(smallAnswer, 0))
+		}},
+		{partStreams, o.Streams, func(s *system, n int) (figures, error) { return s.measureStreams(ctx, o, n) }},
+	} {
+		if !o.measures(part.name) {
+			continue
+		}
+		command.Progress("round %d of %d: %s", round+1, o.Rounds, part.name)
+		for i, n := range part.numbers {
+			for j := range systems {
+				s := systems[(round+i+j)%len(systems)]
+				f, err := part.measure(s, n)
+				if err != nil {
+					return fmt.Errorf("%s, %d %s at a time: %w", s.Name, n, part.name, err)
+				}
+				at := point{part.name, s.Name, n}
+				r.Rounds[at] = append(r.Rounds[at], f)
+			}
+		}
+	}
+	return nil
+}
+
+// idleTunnels measures a Caddy at rest, and gateways with many tunnels.
 func (r *results) idleTunnels(ctx context.Context, b *builder) error {
-	if !r.Options.measures(partIdle) {
-		return nil
-	}
-	if r.Options.has(plain) {
-		s := b.system(plain)
-		if err := b.startPlain(ctx, s); err != nil {
-			return err
-		}
-		f, err := s.footprintOf(ctx, 0)
-		s.stop()
-		if err != nil {
-			return err
-		}
-		r.Caddy = &f
-	}
-	for _, n := range r.Options.Tunnels {
-		for _, name := range r.Options.tunnels() {
+	for _, name := range r.Options.Systems {
+		for i, n := range r.Options.Tunnels {
+			if !r.Options.measures(partIdle) || name == direct || name == plain && i > 0 {
+				continue
+			}
+			if name == plain {
+				n = 0 // once
+			}
 			command.Progress("%d idle tunnels: %s", n, name)
-			i, err := b.measureIdle(ctx, r.Options, name, n)
+			measured, err := b.measureIdle(ctx, r.Options, name, n)
 			if err != nil {
 				return fmt.Errorf("measuring %d idle tunnels of %s: %w", n, name, err)
 			}
-			r.Idle = append(r.Idle, i)
+			r.Idle = append(r.Idle, measured)
 		}
+	}
+	return nil
+}
+
+// lossyLine measures tunnels over a line that loses packets.
+func (r *results) lossyLine(ctx context.Context, b *builder) (err error) {
+	if r.Options.measures(partLoss) && (r.Options.has(postern) || r.Options.has(webSocket)) {
+		r.Loss, err = b.lossyLine(ctx, r.Options)
+	}
+	return err
+}
+
+// failure returns an error if an answer was wrong. How fast they are depends on
+// the machine.
+func (r *results) failure() error {
+	var wrong []string
+	for name, a := range r.Answers {
+		if a.Wrong > 0 {
+			wrong = append(wrong, fmt.Sprintf("%s: %d of %d streamed answers were wrong, the first: %s", name, a.Wrong, a.Total, a.Example))
+		}
+	}
+	if len(wrong) > 0 {
+		return errors.New(strings.Join(wrong, "\n"))
 	}
 	return nil
 }

@@ -1,13 +1,12 @@
+//go:build linux
+
 package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -15,6 +14,14 @@ import (
 	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/tests/rig"
+	"github.com/postern-dev/postern/tests/upstream/play"
+)
+
+// poll is the time between two looks at something that is awaited, connectLimit
+// how long all connectors may take to dial in.
+const (
+	poll         = 20 * time.Millisecond
+	connectLimit = 5 * time.Minute
 )
 
 // A system is one of the ways to the upstream.
@@ -24,22 +31,13 @@ type system struct {
 	// Processes do the work of a request, the upstream first.
 	Processes []process
 
-	gateway   *rig.Gateway   // or plain Caddy, if there is one
-	connector *rig.Connector // Postern's
-	https     string         // https://host:port for tunnels over WebSockets, "" without
-	proxy     []string       // environment of the connector: a proxy, or none
+	gateway *rig.Gateway         // or plain Caddy, if there is one
+	admins  map[string]rig.Admin // of the processes that have profiling pages, by name
+	https   string               // https://host:port for tunnels over WebSockets, "" without
 }
 
-// transportOf returns the transport of a system's tunnel, "" if it has none.
-func transportOf(name string) string {
-	switch name {
-	case postern:
-		return config.TransportQUIC
-	case webSocket:
-		return config.TransportWebSocket
-	}
-	return ""
-}
+// transports are those of the tunnels of systems that have one.
+var transports = map[string]string{postern: config.TransportQUIC, webSocket: config.TransportWebSocket}
 
 // A process has a name in the tables.
 type process struct {
@@ -55,86 +53,40 @@ const (
 	nameConnector = "connector"
 )
 
-// newRig returns a rig in a folder of its own, and what ends it. The context that
-// it returns ends with the cause when one of the rig's processes ends unasked.
-func newRig(ctx context.Context, bin string) (context.Context, *rig.Rig, func() error, error) {
-	dir, err := os.MkdirTemp("", "postern-bench-")
-	if err != nil {
-		return nil, nil, nil, fmt.Errorf("creating a folder: %w", err)
-	}
-	ctx, fail := context.WithCancelCause(ctx)
-	r, err := rig.New(rig.Options{Dir: dir, Bin: bin, Ended: fail, Env: []string{
-		// Connectors trust the authority of Caddy's certificates. No proxy of the
-		// machine is in the way of what is measured.
-		"SSL_CERT_FILE=" + filepath.Join(dir, "data", "caddy", "pki", "authorities", "local", "root.crt"),
-		"HTTPS_PROXY=", "https_proxy=", "NO_PROXY=", "no_proxy=",
-	}})
-	if err != nil {
-		fail(err)
-		return nil, nil, nil, errors.Join(err, os.RemoveAll(dir))
-	}
-	return ctx, r, func() error {
-		defer fail(nil)
-		return errors.Join(r.Close(), os.RemoveAll(dir))
-	}, nil
-}
-
-// startRole starts another process of this program in a role, and returns the
-// line that it announces.
-func startRole(r *rig.Rig, name, role string, input *os.File) (*rig.Process, string, error) {
-	p, err := r.Process(name, func() *exec.Cmd {
-		cmd := program().InRole(role)
-		if input != nil {
-			cmd.Stdin = input
-		}
-		return cmd
-	})
-	if err != nil {
-		return nil, "", err
-	}
-	line, err := p.StartAnnounced()
-	return p, line, err
-}
-
 // stop ends a process that is no longer needed.
 func stop(p *rig.Process) {
 	_ = p.Terminate(3 * time.Second) // or it is killed
 }
 
-// builder starts the systems of a run.
+// A builder starts the systems of a run.
 type builder struct {
 	rig      *rig.Rig
 	upstream process
-	address  string // of the upstream
-	place    place
+	address  string       // of the upstream
+	host     string       // at which connectors reach gateways
+	home     func(func()) // runs what starts a connector or the upstream
+	profiled bool         // connectors run in processes of this program
 }
 
-// A place is where processes are.
-type place struct {
-	gateway string       // host at which connectors reach gateways
-	home    func(func()) // runs what starts a connector or the upstream
-}
-
-// loopback is where everything is unless a line is between.
-func loopback() place {
-	return place{gateway: "127.0.0.1", home: func(start func()) { start() }}
-}
-
-// newBuilder starts the upstream, which all systems share.
-func newBuilder(r *rig.Rig, at place) (b *builder, err error) {
-	b = &builder{rig: r, place: at, upstream: process{name: nameUpstream}}
-	b.place.home(func() { b.upstream.Process, b.address, err = startRole(r, nameUpstream, roleUpstream, nil) })
+// newBuilder starts the upstream, which all of its systems share.
+func newBuilder(r *rig.Rig, host string, home func(func())) (b *builder, err error) {
+	b = &builder{rig: r, host: host, home: home, upstream: process{name: nameUpstream}}
+	home(func() { b.upstream.Process, b.address, err = program().Start(r, nameUpstream, roleUpstream, nil) })
 	return b, err
 }
 
+// onLoopback returns a builder for systems without a line.
+func onLoopback(r *rig.Rig) (*builder, error) {
+	return newBuilder(r, "127.0.0.1", func(start func()) { start() })
+}
+
 // build starts what a system needs and waits until it answers.
-func (b *builder) build(ctx context.Context, name string) (*system, error) {
-	s := b.system(name)
-	var err error
-	switch name {
-	case plain:
+func (b *builder) build(ctx context.Context, name string) (s *system, err error) {
+	s = b.system(name)
+	switch {
+	case name == plain:
 		err = b.startPlain(ctx, s)
-	case postern, webSocket:
+	case transports[name] != "":
 		if err = b.startGateway(ctx, s); err == nil {
 			err = b.connect(ctx, s)
 		}
@@ -142,15 +94,14 @@ func (b *builder) build(ctx context.Context, name string) (*system, error) {
 	if err != nil {
 		return nil, fmt.Errorf("starting %s: %w", name, err)
 	}
-	if err := rig.Poll(ctx, rig.StartLimit, poll, "an answer through "+name, s.try); err != nil {
-		return nil, err
-	}
-	return s, nil
+	return s, s.awaitAnswer(ctx, rig.StartLimit)
 }
 
 // system returns a system that has only the upstream.
 func (b *builder) system(name string) *system {
-	return &system{Name: name, Target: target{Addr: b.address, Key: "none"}, Processes: []process{b.upstream}}
+	return &system{
+		Name: name, Target: target{Addr: b.address, Key: "none"}, Processes: []process{b.upstream}, admins: map[string]rig.Admin{},
+	}
 }
 
 // stop ends the system's own processes.
@@ -160,15 +111,16 @@ func (s *system) stop() {
 	}
 }
 
-// try sends one request.
-func (s *system) try(context.Context) error {
-	c, err := s.Target.dial(rig.StartLimit)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	what := smallTask()
-	return oneRequest(c, s.Target.request(what.request), what.want)
+// awaitAnswer waits for a right answer.
+func (s *system) awaitAnswer(ctx context.Context, limit time.Duration) error {
+	return rig.Poll(ctx, limit, poll, "an answer through "+s.Name, func(context.Context) error {
+		c, err := s.Target.dial(rig.StartLimit)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		return c.do(s.Target.whole(play.Script{Tokens: 1}, 0))
+	})
 }
 
 // startPlain starts a Caddy that does nothing but pass on.
@@ -181,40 +133,35 @@ func (b *builder) startPlain(ctx context.Context, s *system) error {
 // plain HTTP as to the other systems; tunnels over WebSockets come over HTTPS, as
 // they do from outside.
 func (b *builder) startGateway(ctx context.Context, s *system) error {
-	o := rig.GatewayOptions{Host: b.place.gateway}
-	if transportOf(s.Name) == config.TransportWebSocket {
+	o := rig.GatewayOptions{Host: b.host}
+	if s.Name == webSocket {
 		addr, err := rig.FreeAddr()
 		if err != nil {
 			return err
 		}
 		_, port, _ := net.SplitHostPort(addr) // it has one
-		s.https = "https://" + net.JoinHostPort(b.place.gateway, port)
-		o.Sites = fmt.Sprintf("%s {\n bind %s\n tls internal\n model_gateway\n}\n", s.https, b.place.gateway)
+		s.https = "https://" + net.JoinHostPort(b.host, port)
+		o.Sites = fmt.Sprintf("%s {\n bind %s\n tls internal\n model_gateway\n}\n", s.https, b.host)
 	}
 	return b.startCaddy(ctx, s, nameGateway, o)
 }
 
 // startCaddy starts bin/caddy and waits until it serves.
 func (b *builder) startCaddy(ctx context.Context, s *system, name string, o rig.GatewayOptions) error {
-	o.Name, o.Grace = b.unique(name), time.Second
+	o.Name, o.Grace = fmt.Sprintf("%s-%d", name, len(b.rig.Processes())), time.Second // a name that no other has
 	g, err := b.rig.Gateway(o)
 	if err != nil {
 		return err
 	}
-	s.gateway, s.Target.Addr = g, strings.TrimPrefix(g.URL, "http://")
+	s.gateway, s.admins[name], s.Target.Addr = g, g.Admin, strings.TrimPrefix(g.URL, "http://")
 	s.Processes = append(s.Processes, process{name, g.Process})
 	return g.Start(ctx)
-}
-
-// unique returns a name that nothing else in the rig has.
-func (b *builder) unique(name string) string {
-	return fmt.Sprintf("%s-%d", name, len(b.rig.Processes()))
 }
 
 // connect gives the gateway a key, a connector and a deployment, and starts the
 // connector.
 func (b *builder) connect(ctx context.Context, s *system) error {
-	c, err := b.newConnector(ctx, s, b.unique("bench"))
+	c, err := s.newConnector(ctx, s.gateway.Process.Name)
 	if err != nil {
 		return err
 	}
@@ -227,17 +174,30 @@ func (b *builder) connect(ctx context.Context, s *system) error {
 	if err := s.gateway.Deploy(ctx, publicModel, map[string]string{"connector": c.ID, "model": localModel}); err != nil {
 		return err
 	}
-	b.place.home(func() { err = c.Launch(s.proxy...) })
-	if err != nil {
+	if b.home(func() { err = b.launch(s, c) }); err != nil {
 		return err
 	}
-	s.connector = c
 	s.Processes = append(s.Processes, process{nameConnector, c.Process})
 	return s.waitOnline(ctx, 1)
 }
 
+// launch starts the connector, or the same agent in a process of this program.
+func (b *builder) launch(s *system, c *rig.Connector) error {
+	if !b.profiled {
+		return c.Launch()
+	}
+	config, err := os.Open(c.Config)
+	if err != nil {
+		return fmt.Errorf("reading the connector's configuration: %w", err)
+	}
+	defer config.Close()
+	p, address, err := program().Start(b.rig, nameConnector, roleTunnels, config)
+	c.Process, s.admins[nameConnector] = p, rig.Admin(address)
+	return err
+}
+
 // newConnector creates a connector whose token leads to the system's site.
-func (b *builder) newConnector(ctx context.Context, s *system, name string) (*rig.Connector, error) {
+func (s *system) newConnector(ctx context.Context, name string) (*rig.Connector, error) {
 	c, err := s.gateway.CreateConnector(ctx, name)
 	if err != nil {
 		return nil, err
@@ -251,10 +211,9 @@ func (b *builder) newConnector(ctx context.Context, s *system, name string) (*ri
 	return c, nil
 }
 
-// connectorConfig is the plain form of a connector's configuration, for the
-// system's transport.
+// connectorConfig is a connector's configuration without its token.
 func (b *builder) connectorConfig(s *system) map[string]any {
-	return map[string]any{"upstream": "http://" + b.address, "transport": transportOf(s.Name)}
+	return map[string]any{"upstream": "http://" + b.address, "transport": transports[s.Name]}
 }
 
 // waitOnline waits until n connectors of the gateway are online.
@@ -262,34 +221,4 @@ func (s *system) waitOnline(ctx context.Context, n int) error {
 	return rig.Poll(ctx, connectLimit, poll, "dialing in", func(ctx context.Context) error {
 		return s.gateway.Admin.ExpectOnline(ctx, n)
 	})
-}
-
-// connectLimit is how long all connectors may take to dial in.
-const connectLimit = 5 * time.Minute
-
-// cpu reads the CPU clock of each process.
-func (s *system) cpu() (map[string]time.Duration, error) {
-	times := map[string]time.Duration{}
-	for _, p := range s.Processes {
-		t, err := cpuTime(p.Pid())
-		if err != nil {
-			return nil, err
-		}
-		times[p.name] = t
-	}
-	return times, nil
-}
-
-// spent returns what each process has used since an earlier reading, in
-// microseconds for each of n.
-func (s *system) spent(since map[string]time.Duration, n int) (map[string]float64, error) {
-	now, err := s.cpu()
-	if err != nil {
-		return nil, err
-	}
-	each := map[string]float64{}
-	for name, t := range now {
-		each[name] = float64(t-since[name]) / float64(time.Microsecond) / float64(n)
-	}
-	return each, nil
 }

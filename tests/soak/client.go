@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,20 +10,59 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"strings"
 	"time"
 
 	"github.com/postern-dev/postern/tests/command"
 )
 
-// hangLimit is how long an answer may take: the longest is done in far less,
-// and what the gateway or a connector bounds is bounded by less.
-const hangLimit = 150 * time.Second
-
-// How long clients do not read. The gateway cuts one after 60 s.
 const (
+	// hangLimit is how long an answer may take: the longest is done in far less,
+	// and what the gateway or a connector bounds is bounded by less.
+	hangLimit = 150 * time.Second
+	// How long clients do not read. The gateway cuts one after 60 s.
 	pauseTime = 5 * time.Second
 	deafTime  = 80 * time.Second
 )
+
+// A symptom is how a request failed, as its client sees it.
+type symptom string
+
+const (
+	well         symptom = ""
+	left         symptom = "left"           // by the client, as it wanted to
+	refused      symptom = "no connection"  // nothing listened, or the connection ended before an answer
+	stale        symptom = "closed between" // a kept connection ended as the request went out
+	offline      symptom = "offline"        // 503: the connector is not there
+	broken       symptom = "broken"         // 502: connector or model server went away before the answer
+	cut          symptom = "cut"            // a stream that ended with an error of the gateway
+	severed      symptom = "severed"        // an answer that ended in the middle without an error
+	unauthorized symptom = "unauthorized"   // 401
+	busy         symptom = "busy"           // 429
+	failed       symptom = "failed"         // another error status
+	wrong        symptom = "wrong"          // an answer that is not the right one
+	hung         symptom = "hung"           // no end
+)
+
+// symptomOf classifies an error status, or an error within a stream.
+func symptomOf(status int, r *refusal) symptom {
+	code := cmp.Or(r.Code, r.Type)
+	switch {
+	case status == 401 || code == "invalid_api_key" || code == "authentication_error":
+		return unauthorized
+	case strings.Contains(r.Message, "is offline"): // whatever the code, which a stream has its own for
+		return offline
+	case status == 429 || code == "rate_limit_exceeded" || code == "rate_limit_error":
+		return busy
+	case status == 503 || status == 529 || code == "deployment_offline" || code == "overloaded_error":
+		return offline
+	case status == 502:
+		return broken
+	case status == 200:
+		return cut
+	}
+	return failed
+}
 
 // clients send requests.
 type clients struct {
@@ -47,13 +87,13 @@ func newClients(url string, release <-chan struct{}) *clients {
 	}
 }
 
-// Ways in which a client ends an answer itself.
+// Ends of a request that are not the gateway's.
 var (
-	errLeft     = errors.New("the client has left")
-	errReleased = errors.New("the client was let go at the end of the run")
+	errLeft = errors.New("the client has left, or was let go at the end of the run")
+	errHung = errors.New("the request took too long")
 )
 
-// send sends a request, reads the answer, and says how it went.
+// send sends a request, reads the answer, and returns how it went.
 func (c *clients) send(ctx context.Context, r *request) outcome {
 	ctx, cancel := context.WithTimeoutCause(ctx, hangLimit, errHung)
 	defer cancel()
@@ -66,84 +106,67 @@ func (c *clients) send(ctx context.Context, r *request) outcome {
 	err := c.exchange(ctx, &o)
 	o.ended = time.Now()
 	switch cause := context.Cause(ctx); {
-	case errors.Is(err, errLeft), errors.Is(err, errReleased), err != nil && r.habit == leaves && errors.Is(cause, context.Canceled):
-		o.symptom, o.detail = left, ""
-	case err != nil && errors.Is(cause, errHung):
+	case err == nil:
+		o.symptom = well
+	case errors.Is(err, errLeft), r.habit == leaves && errors.Is(cause, context.Canceled):
+		o.symptom = left
+	case errors.Is(cause, errHung):
 		o.symptom, o.detail = hung, fmt.Sprintf("no end after %v", hangLimit)
-	case err != nil:
+	default:
 		o.detail = err.Error()
+		if errors.Is(err, errWrong) {
+			o.symptom = wrong
+		}
 	}
 	return o
 }
 
-var errHung = errors.New("the request took too long")
-
-// exchange is send without the clock. It sets the symptom of its error.
+// exchange is send without the clock. It sets the symptom of its error, unless that
+// is one of the errors above.
 func (c *clients) exchange(ctx context.Context, o *outcome) error {
-	reused := false
-	trace := &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) { reused = info.Reused }}
-	req, err := http.NewRequestWithContext(httptrace.WithClientTrace(ctx, trace), http.MethodPost, c.url+o.dialect.path(), bytes.NewReader(o.body()))
+	o.symptom = refused
+	trace := &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
+		o.symptom = map[bool]symptom{false: refused, true: stale}[info.Reused]
+	}}
+	req, err := http.NewRequestWithContext(httptrace.WithClientTrace(ctx, trace), http.MethodPost, c.url+paths[o.dialect], bytes.NewReader(o.body()))
 	if err != nil {
 		return err
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Authorization", "Bearer "+o.key.secret)
-	resp, err := c.choose(o.request).Do(req)
+	client := c.kept
+	if o.habit == deaf || o.habit == pauses {
+		client = c.slow
+	} else if o.fresh {
+		client = c.fresh
+	}
+	resp, err := client.Do(req)
 	if err != nil {
-		o.symptom = refused
-		if reused {
-			o.symptom = stale
-		}
 		return err
 	}
 	defer resp.Body.Close()
-	o.status, o.requestID = resp.StatusCode, requestID(resp.Header)
+	o.status, o.requestID = resp.StatusCode, cmp.Or(resp.Header.Get("X-Request-Id"), resp.Header.Get("Request-Id")) // of the messages dialect
 	if resp.StatusCode != http.StatusOK {
-		t := readError(resp.Body)
-		o.symptom = symptomOf(resp.StatusCode, t)
-		return t
+		r := readRefusal(resp.Body)
+		o.symptom = symptomOf(resp.StatusCode, r)
+		return r
 	}
 	o.symptom = severed
 	a, err := c.read(ctx, o.request, resp.Body)
 	switch {
-	case errors.Is(err, errWrong):
-		o.symptom = wrong
-		return err
 	case err != nil:
 		return fmt.Errorf("after %d events: %w", a.events, err)
-	case a.told != nil:
-		o.symptom = symptomOf(http.StatusOK, a.told)
-		return fmt.Errorf("after %d events: %w", a.events, a.told)
+	case a.refusal != nil:
+		o.symptom = symptomOf(http.StatusOK, a.refusal)
+		return fmt.Errorf("after %d events: %w", a.events, a.refusal)
 	case !a.finished:
 		return fmt.Errorf("after %d events the stream ended as if it were whole", a.events)
 	}
-	if err := a.verify(o.Script); err != nil {
-		o.symptom = wrong
-		return err
-	}
-	o.symptom = well
-	return nil
-}
-
-func requestID(h http.Header) string {
-	if id := h.Get("X-Request-Id"); id != "" {
-		return id
-	}
-	return h.Get("Request-Id") // of the messages dialect
-}
-
-func (c *clients) choose(r *request) *http.Client {
-	switch {
-	case r.habit == deaf || r.habit == pauses:
-		return c.slow
-	case r.fresh:
-		return c.fresh
-	}
-	return c.kept
+	return a.verify(o.Script)
 }
 
 // read reads an answer by the client's habit.
-func (c *clients) read(ctx context.Context, r *request, body io.Reader) (answer, error) {
+func (c *clients) read(ctx context.Context, r *request, body io.Reader) (*answer, error) {
 	if !r.streamed {
 		return readWhole(body)
 	}
@@ -156,7 +179,7 @@ func (c *clients) read(ctx context.Context, r *request, body io.Reader) (answer,
 		case r.habit == deaf && events == 10:
 			select {
 			case <-c.release:
-				return errReleased
+				return errLeft
 			case <-ctx.Done():
 				return context.Cause(ctx)
 			case <-time.After(deafTime):

@@ -4,13 +4,14 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/postern-dev/postern/tests/rig"
@@ -33,15 +34,14 @@ type host struct {
 	admin   rig.Admin
 }
 
-// register makes keys and connectors.
+// register creates keys and connectors.
 func (s *system) register(ctx context.Context) error {
 	limits := map[string]int{"max_keys": 1_000_000, "max_connectors": s.o.Connectors + 100}
-	var status *rig.StatusError // of a build without limits, which needs no others
-	if err := s.gateway.Admin.Manage(ctx, http.MethodPatch, "/accounts/default", limits, nil); err != nil && !errors.As(err, &status) {
+	if err := s.gateway.Admin.Manage(ctx, http.MethodPatch, "/accounts/default", limits, nil); err != nil {
 		return err
 	}
 	for range 4 {
-		if _, err := s.keys.create(ctx, s.gateway); err != nil {
+		if err := s.keys.create(ctx, s.gateway); err != nil {
 			return err
 		}
 	}
@@ -89,39 +89,29 @@ func (s *system) hostConfig(i int) string {
 // every sixth uses the WebSocket; of the others, every fourth does that.
 func (s *system) configure(c *connector) map[string]any {
 	config := map[string]any{"upstream": "http://" + s.addresses[c.server]}
-	switch i := c.index; {
-	case i < s.o.Real && i%4 == 3:
+	i, real := c.index, c.index < s.o.Real
+	switch {
+	case real && i%4 == 3, !real && i%5 != 0 && i%6 == 1:
 		config["transport"] = "websocket"
-	case i < s.o.Real:
-	case i%5 == 0:
+	case !real && i%5 == 0:
 		c.relay = i / 5 % relays
-		config["server"] = s.relays[c.relay].address()
-	case i%6 == 1:
-		config["transport"] = "websocket"
+		config["server"] = s.relays[c.relay].front.LocalAddr().String()
 	}
-	if c.index >= s.o.Real {
-		c.host = c.index % hosts
+	if !real {
+		c.host = i % hosts
 	}
 	return config
 }
 
 // startConnectors starts the hosts and the connectors that are processes.
-func (s *system) startConnectors(ctx context.Context) error {
+func (s *system) startConnectors(context.Context) error {
 	for i := range hosts {
 		config, err := os.Open(s.hostConfig(i))
 		if err != nil {
 			return fmt.Errorf("reading configurations: %w", err)
 		}
 		defer config.Close()
-		p, err := s.rig.Process(fmt.Sprintf("host-%d", i), func() *exec.Cmd {
-			cmd := program().InRole(roleHost)
-			cmd.Stdin = config
-			return cmd
-		})
-		if err != nil {
-			return err
-		}
-		address, err := p.StartAnnounced()
+		p, address, err := program().Start(s.rig, fmt.Sprintf("host-%d", i), roleHost, config)
 		if err != nil {
 			return err
 		}
@@ -132,18 +122,7 @@ func (s *system) startConnectors(ctx context.Context) error {
 			return err
 		}
 	}
-	return ctx.Err()
-}
-
-// recoveryLimit is how long everything may take to be well again after a
-// fault, on a busy machine.
-const recoveryLimit = 3 * time.Minute
-
-// waitOnline waits until all connectors are.
-func (s *system) waitOnline(ctx context.Context) error {
-	return rig.Poll(ctx, recoveryLimit, poll, "having all connectors online", func(ctx context.Context) error {
-		return s.gateway.Admin.ExpectOnline(ctx, s.o.Connectors)
-	})
+	return nil
 }
 
 // recovered returns nil when connectors are online, all if nil is given;
@@ -157,19 +136,14 @@ func (s *system) recovered(ctx context.Context, connectors []int) error {
 	for _, l := range list {
 		online[l.Name] = l.State == "online"
 	}
-	missing := 0
-	example := ""
-	for _, c := range s.connectors {
-		switch {
-		case online[c.Name], connectors != nil && !slices.Contains(connectors, c.index):
-		case connectors == nil && s.log.troubled(c.index):
-		default:
-			missing++
-			example = c.Name
+	missing := s.members(func(c *connector) bool {
+		if connectors == nil {
+			return !online[c.Name] && !s.log.troubled(c.index)
 		}
-	}
-	if missing > 0 {
-		return fmt.Errorf("%d connectors are offline, %s among them", missing, example)
+		return !online[c.Name] && slices.Contains(connectors, c.index)
+	})
+	if len(missing) > 0 {
+		return fmt.Errorf("connectors %v are offline", missing)
 	}
 	return nil
 }
@@ -185,14 +159,30 @@ func (s *system) members(choose func(*connector) bool) []int {
 	return all
 }
 
-// deploy makes the deployments: one for each connector, some with two of them,
+// A deployment is a public model name, and the connectors that it led to.
+type deployment struct {
+	name string
+	max  int // max_concurrency
+
+	mu    sync.Mutex
+	homes []home // the last one holds now
+}
+
+// A home is what a deployment led to from some time on.
+type home struct {
+	connectors []int
+	from       time.Time // when it began to be set
+	until      time.Time // when the next one had been set; zero: it holds
+}
+
+// deploy creates the deployments: one for each connector, some with two of them,
 // and some that will be moved. What is small in number gets its share of the
 // requests all the same, so that faults find some running.
 func (s *system) deploy(ctx context.Context) error {
 	var own, bad, good, double []*deployment
 	add := func(group *[]*deployment, d *deployment, connectors ...int) error {
 		*group = append(*group, d)
-		return s.set(ctx, d, connectors)
+		return s.set(ctx, d, connectors...)
 	}
 	for i, c := range s.connectors {
 		group := &good
@@ -218,4 +208,97 @@ func (s *system) deploy(ctx context.Context) error {
 	}
 	s.groups = [][]*deployment{own, own, own, double, double, s.moving, bad, bad, good, good}
 	return nil
+}
+
+// set registers the deployment, or moves it.
+func (s *system) set(ctx context.Context, d *deployment, connectors ...int) error {
+	names := make([]string, len(connectors))
+	for i, c := range connectors {
+		names[i] = s.connectors[c].Name
+	}
+	d.mu.Lock()
+	d.homes = append(d.homes, home{connectors: connectors, from: time.Now()})
+	d.mu.Unlock()
+	body := map[string]any{"connectors": names, "max_concurrency": d.max}
+	if err := persist(ctx, func() error { return s.gateway.Deploy(ctx, d.name, body) }); err != nil {
+		return fmt.Errorf("setting deployment %s: %w", d.name, err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if earlier := len(d.homes) - 2; earlier >= 0 {
+		d.homes[earlier].until = time.Now()
+	}
+	return nil
+}
+
+// during returns what the deployment led to during a request, the homes apart.
+func (d *deployment) during(from, until time.Time) (all [][]int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, h := range d.homes {
+		if !h.from.After(until) && (h.until.IsZero() || !h.until.Before(from)) {
+			all = append(all, h.connectors)
+		}
+	}
+	return all
+}
+
+// A key is an API key; it may have been revoked.
+type key struct {
+	id, secret string
+	revoked    atomic.Int64 // when its revocation began, since 1970; 0: it is valid
+}
+
+// revokedBy reports whether the key's revocation had begun by then.
+func (k *key) revokedBy(at time.Time) bool {
+	from := k.revoked.Load()
+	return from != 0 && at.UnixNano() >= from
+}
+
+// revoke revokes a key.
+func (k *key) revoke(ctx context.Context, g *rig.Gateway) error {
+	k.revoked.Store(time.Now().UnixNano())
+	return persist(ctx, func() error { return g.Admin.Manage(ctx, http.MethodDelete, "/keys/"+k.id, nil, nil) })
+}
+
+// A keyring holds the keys that clients use. The first stays, others come and
+// go.
+type keyring struct {
+	mu   sync.Mutex
+	keys []*key
+}
+
+func (k *keyring) any(random *rand.Rand) *key {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return one(random, k.keys)
+}
+
+// create creates a key and hands it to clients.
+func (k *keyring) create(ctx context.Context, g *rig.Gateway) error {
+	fresh := &key{}
+	err := persist(ctx, func() (err error) {
+		fresh.id, fresh.secret, err = g.Key(ctx, "soak", "*")
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.keys = append(k.keys, fresh)
+	return nil
+}
+
+// take returns the oldest key but the first, which clients no longer get; nil if
+// there are few.
+func (k *keyring) take() *key {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.keys) < 3 {
+		return nil
+	}
+	oldest := k.keys[1]
+	k.keys = slices.Delete(k.keys, 1, 2)
+	return oldest
 }

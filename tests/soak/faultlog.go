@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -14,43 +16,16 @@ import (
 type faultKind struct {
 	name    string
 	excuses []symptom
+	mends   bool // all has to be well again afterwards, see mend
+	make    maker
 	// lingers is how long after its end kept connections may be closed still.
 	lingers time.Duration
 }
 
-// The kinds of faults.
-var (
-	connectorKilled    = faultKind{name: "connector killed", excuses: []symptom{offline, broken, cut, busy}}
-	connectorFrozen    = faultKind{name: "connector frozen", excuses: []symptom{offline, broken, cut, busy}}
-	connectorHeldUp    = faultKind{name: "connector held up"}
-	connectorRestarted = faultKind{name: "connector restarted", excuses: []symptom{offline}}
-	connectorReloaded  = faultKind{name: "connector reloaded"}
-	connectorRotated   = faultKind{name: "connector rotated"}
-	hostFrozen         = faultKind{name: "many connectors frozen", excuses: []symptom{offline, broken, cut, busy}}
-
-	pathLossy    = faultKind{name: "path lossy"}
-	pathSlow     = faultKind{name: "path slow"}
-	pathRebound  = faultKind{name: "path rebound"}
-	pathFlickers = faultKind{name: "path dark for a moment"}
-	pathDark     = faultKind{name: "path dark", excuses: []symptom{offline, broken, cut, busy}}
-
-	// What is running goes on. But Go's HTTP server drops a connection whose
-	// request arrives just as it begins to shut down; and a kept connection whose
-	// stream began before the reload is closed at the end of that, when a client
-	// may send its next request: so HTTP/1.1 is.
-	gatewayReloaded  = faultKind{name: "gateway reloaded", excuses: []symptom{refused, stale}, lingers: grace}
-	gatewayRestarted = faultKind{name: "gateway restarted", excuses: []symptom{refused, stale, offline, busy}}
-	gatewayKilled    = faultKind{name: "gateway killed", excuses: []symptom{refused, stale, offline, broken, cut, severed, busy}}
-
-	upstreamKilled = faultKind{name: "model server killed", excuses: []symptom{broken, cut, busy}}
-
-	// Not made, but met: see pulse.
-	machineOverloaded = faultKind{name: "machine overloaded", excuses: []symptom{offline, broken, cut, busy}}
-
-	deploymentMoved = faultKind{name: "deployment moved"}
-	keyMade         = faultKind{name: "key made"}
-	keyRevoked      = faultKind{name: "key revoked"} // its own requests alone: see cause
-)
+// A maker makes one fault, and ends it. It calls begin just before, with the
+// connectors that it hits, nil for all. Its error is one of the soak itself; what
+// the product does wrong is a finding.
+type maker func(ctx context.Context, s *system, random *rand.Rand, begin func(connectors []int, format string, args ...any)) error
 
 // A fault is one that was made. Its fields are the log's to read and write.
 type fault struct {
@@ -63,18 +38,18 @@ type fault struct {
 }
 
 func (f *fault) String() string {
-	whom := "everything"
-	if f.connectors != nil {
-		whom = "connectors " + numbers(f.connectors)
+	whom := fmt.Sprint(f.connectors)
+	if n := len(f.connectors); n > 6 {
+		whom = fmt.Sprintf("%v and %d more", f.connectors[:6], n-6)
 	}
-	return fmt.Sprintf("%s – %s %s (%s) %s", clock(f.from), clock(f.until), f.kind.name, whom, f.note)
+	return fmt.Sprintf("%s – %s %s (connectors %s) %s", clock(f.from), clock(f.until), f.kind.name, whom, f.note)
 }
 
 // slack is how much later than a fault's end a client may notice it: its side
 // of the connection has buffers, and the machine is busy.
 const slack = 2 * time.Second
 
-// excuses tells whether the fault may be the cause of a symptom that a client
+// excuses reports whether the fault may be the cause of a symptom that a client
 // of a connector met between two times, and how long it was over then.
 func (f *fault) excuses(s symptom, connector int, from, until time.Time) (over time.Duration, ok bool) {
 	late := slack
@@ -84,10 +59,8 @@ func (f *fault) excuses(s symptom, connector int, from, until time.Time) (over t
 	if !f.until.IsZero() {
 		over = max(0, from.Sub(f.until))
 	}
-	if !slices.Contains(f.kind.excuses, s) || until.Before(f.from) || over > late {
-		return 0, false
-	}
-	return over, f.connectors == nil || slices.Contains(f.connectors, connector)
+	return over, slices.Contains(f.kind.excuses, s) && !until.Before(f.from) && over <= late &&
+		(f.connectors == nil || slices.Contains(f.connectors, connector))
 }
 
 // A faultLog holds what was done, in order of its beginning.
@@ -97,14 +70,10 @@ type faultLog struct {
 }
 
 // begin notes a fault before it is made.
-func (l *faultLog) begin(kind *faultKind, connectors []int, format string, args ...any) *fault {
-	return l.add(&fault{kind: kind, connectors: connectors, note: fmt.Sprintf(format, args...), from: time.Now()})
-}
-
-// add adds a fault to the log.
-func (l *faultLog) add(f *fault) *fault {
+func (l *faultLog) begin(kind *faultKind, from time.Time, connectors []int, note string) *fault {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	f := &fault{kind: kind, connectors: connectors, note: note, from: from}
 	l.faults = append(l.faults, f)
 	return f
 }
@@ -116,7 +85,7 @@ func (l *faultLog) end(f *fault) {
 	f.until = time.Now()
 }
 
-// troubled tells whether a fault of a connector is under way that takes it
+// troubled reports whether a fault of a connector is under way that takes it
 // offline.
 func (l *faultLog) troubled(connector int) bool {
 	l.mu.Lock()
@@ -131,11 +100,11 @@ func (l *faultLog) troubled(connector int) bool {
 const (
 	causeModelDied   = "model server died in the answer"
 	causeModelFailed = "model server answered 500"
-	causeDeaf        = "client read no more"
+	causeDeaf        = "client read no longer"
 	causeKeyRevoked  = "key revoked"
 )
 
-// cause says why a request failed; false if there is no reason known. A request
+// cause returns why a request failed; false if there is no reason known. A request
 // that was to fail and did not is a failure, too.
 func (l *faultLog) cause(o *outcome) (string, bool) {
 	switch {
@@ -182,8 +151,7 @@ func (l *faultLog) blame(o *outcome) (string, bool) {
 
 // nearest returns the fault that excuses a symptom and was over for the shortest
 // time, if at all; of several, the one that began last. The lock must be held.
-func (l *faultLog) nearest(s symptom, connector int, from, until time.Time) *fault {
-	var found *fault
+func (l *faultLog) nearest(s symptom, connector int, from, until time.Time) (found *fault) {
 	var least time.Duration
 	for _, f := range l.faults {
 		if over, ok := f.excuses(s, connector, from, until); ok && (found == nil || over <= least) {
@@ -194,43 +162,14 @@ func (l *faultLog) nearest(s symptom, connector int, from, until time.Time) *fau
 }
 
 // around returns the faults that were in force at a time, or shortly before.
-func (l *faultLog) around(from, until time.Time) []string {
+func (l *faultLog) around(from, until time.Time) (lines []string) {
 	const before = 30 * time.Second
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var lines []string
 	for _, f := range l.faults {
 		if !f.from.After(until) && (f.until.IsZero() || f.until.After(from.Add(-before))) {
 			lines = append(lines, f.String())
 		}
 	}
 	return lines
-}
-
-// summary is one line of the table of faults.
-type summary struct {
-	name      string
-	count     int
-	caused    int
-	recovered []float64 // seconds until all was well again
-}
-
-// summaries counts the faults by kind, in order of their first.
-func (l *faultLog) summaries() []summary {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var all []summary
-	for _, f := range l.faults {
-		i := slices.IndexFunc(all, func(s summary) bool { return s.name == f.kind.name })
-		if i < 0 {
-			i = len(all)
-			all = append(all, summary{name: f.kind.name})
-		}
-		all[i].count++
-		all[i].caused += f.caused
-		if !f.until.IsZero() {
-			all[i].recovered = append(all[i].recovered, f.until.Sub(f.from).Seconds())
-		}
-	}
-	return all
 }

@@ -1,94 +1,283 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
+	"os"
+	"syscall"
 	"time"
 
 	"github.com/postern-dev/postern/tests/command"
 	"github.com/postern-dev/postern/tests/rig"
+	"github.com/postern-dev/postern/tests/upstream/play"
 )
 
-// An action makes one fault, mends it, and returns when all is well again. Its
-// error is one of the soak itself; what the product does wrong is a finding.
-type action func(ctx context.Context, s *system, random *rand.Rand) error
-
-// A lane makes one fault after the other, while other lanes make theirs. Each
-// kind comes once before one comes again.
+// A lane makes one fault after the other, while other lanes make theirs. Each of
+// its kinds comes once before one comes again.
 type lane struct {
-	name    string
-	actions []action
-	// rest is the mean of the pauses between two faults.
-	rest time.Duration
-	// length is how long after the start new faults are made.
-	length time.Duration
+	name string
+	// rest is the mean of the pauses between two faults; in a short run it is a
+	// share of the run's length.
+	rest    time.Duration
+	share   time.Duration
+	manages bool // it is at rest while the gateway is being replaced
+	kinds   []*faultKind
 }
 
-// lanes are all of them. In a short run the pauses are shorter.
-func (s *system) lanes(rotation bool) []lane {
-	connectors := []action{killConnector, freezeConnector, holdUpConnector, restartConnector, reloadConnector}
-	if rotation {
-		connectors = append(connectors, rotateConnector)
+// What clients may notice of a connector that is away.
+var away = []symptom{offline, broken, cut, busy}
+
+// What is running goes on while a gateway reloads. But Go's HTTP server drops a
+// connection whose request arrives just as it begins to shut down; and a kept
+// connection whose stream began before the reload is closed at the end of that,
+// when a client may send its next request: so HTTP/1.1 is.
+var gatewayReloaded = &faultKind{name: "gateway reloaded", excuses: []symptom{refused, stale}, lingers: grace, make: reloadGateway}
+
+// machineOverloaded is not made, but met: see pulse.
+var machineOverloaded = &faultKind{name: "machine overloaded", excuses: away}
+
+// The gateway is restarted and killed in the first part of a run only, in the first
+// lane: what it holds is watched over the life that it has from then on.
+var lanes = []lane{
+	{"gateway", 20 * time.Second, 40, false, []*faultKind{
+		gatewayReloaded,
+		{name: "gateway restarted", excuses: []symptom{refused, stale, offline, busy}, mends: true, make: restartGateway},
+		gatewayReloaded,
+		{name: "gateway killed", excuses: []symptom{refused, stale, offline, broken, cut, severed, busy}, mends: true, make: killGateway},
+	}},
+	{"configuration", 40 * time.Second, 10, true, []*faultKind{gatewayReloaded}},
+	{"connectors", 4 * time.Second, 40, false, []*faultKind{
+		{name: "connector killed", excuses: away, mends: true, make: killConnector},
+		{name: "connector frozen", excuses: away, mends: true, make: freezeConnector(2*time.Second, 20*time.Second)},
+		{name: "connector held up", make: freezeConnector(0, 700*time.Millisecond)},
+		{name: "connector restarted", excuses: []symptom{offline}, mends: true, make: restartConnector},
+		{name: "connector reloaded", make: reloadConnector},
+		{name: "connector rotated", make: rotateConnector},
+	}},
+	{"hosts", 3 * time.Minute, 5, false, []*faultKind{{name: "many connectors frozen", excuses: away, mends: true, make: freezeHost}}},
+	{"paths", 4 * time.Second, 40, false, []*faultKind{
+		// For less than a tunnel bears without a change of its transport.
+		{name: "path lossy", make: spoilPath(2*time.Second, 20*time.Second, func(random *rand.Rand) conditions {
+			return conditions{loss: 0.005 + 0.025*random.Float64()}
+		})},
+		{name: "path slow", make: spoilPath(2*time.Second, 20*time.Second, func(random *rand.Rand) conditions {
+			return conditions{delay: 5*time.Millisecond + upTo(random, 120*time.Millisecond)}
+		})},
+		{name: "path rebound", make: rebindPath},
+		{name: "path dark for a moment", make: spoilPath(0, 800*time.Millisecond, dark)},
+		{name: "path dark", excuses: away, mends: true, make: spoilPath(2*time.Second, 13*time.Second, dark)},
+	}},
+	{"model servers", time.Minute, 6, false, []*faultKind{{name: "model server killed", excuses: []symptom{broken, cut, busy}, make: killUpstream}}},
+	{"management", 3 * time.Second, 40, true, []*faultKind{
+		{name: "deployment moved", make: moveDeployment},
+		{name: "key created", make: createKey},
+		{name: "key revoked", make: revokeKey}, // its own requests alone: see cause
+	}},
+}
+
+// lasts returns how long a fault lasts, less in a short run, so that it has some of
+// each.
+func (s *system) lasts(random *rand.Rand, least, most time.Duration) time.Duration {
+	return least + upTo(random, min(most, s.o.Length/12))
+}
+
+// own picks a connector that is a process.
+func (s *system) own(random *rand.Rand) *connector { return one(random, s.connectors[:s.o.Real]) }
+
+func killConnector(ctx context.Context, s *system, random *rand.Rand, begin func([]int, string, ...any)) error {
+	c, down := s.own(random), s.lasts(random, 0, 15*time.Second)
+	begin([]int{c.index}, "down for %v", down)
+	c.Process.Kill()
+	if err := command.Pause(ctx, down); err != nil {
+		return err
 	}
-	rest := func(d time.Duration, share time.Duration) time.Duration { return min(d, s.o.Length/share) }
-	gateway := []action{reloadGateway, restartGateway, reloadGateway, killGateway}
-	return []lane{
-		{"gateway", gateway, rest(20*time.Second, 40), s.o.deaths()},
-		{"configuration", []action{reloadGateway}, rest(40*time.Second, 10), s.o.Length},
-		{"connectors", connectors, rest(4*time.Second, 40), s.o.Length},
-		{"hosts", []action{freezeHost}, rest(3*time.Minute, 5), s.o.Length},
-		{"paths", []action{losePackets, delayPackets, rebindPath, flickerPath, darkenPath}, rest(4*time.Second, 40), s.o.Length},
-		{"model servers", []action{killUpstream}, rest(time.Minute, 6), s.o.Length},
-		{"management", []action{moveDeployment, makeKey, moveDeployment, revokeKey}, rest(3*time.Second, 40), s.o.Length},
+	return c.Process.Start()
+}
+
+// freezeConnector stops a connector, for longer than its tunnel bears or for so
+// short that nothing may happen.
+func freezeConnector(least, most time.Duration) maker {
+	return func(ctx context.Context, s *system, random *rand.Rand, begin func([]int, string, ...any)) error {
+		c, stopped := s.own(random), s.lasts(random, least, most)
+		begin([]int{c.index}, "for %v", stopped)
+		return freeze(ctx, c.Process, stopped)
 	}
 }
 
-// atMost bounds how long a fault lasts, so that a short run has some of each.
-func (s *system) atMost(d time.Duration) time.Duration { return min(d, s.o.Length/12) }
+// freezeHost stops a quarter of all connectors at once.
+func freezeHost(ctx context.Context, s *system, random *rand.Rand, begin func([]int, string, ...any)) error {
+	i, stopped := random.IntN(hosts), s.lasts(random, 2*time.Second, 15*time.Second)
+	begin(s.members(func(c *connector) bool { return c.host == i }), "host %d for %v", i, stopped)
+	return freeze(ctx, s.hosts[i].process, stopped)
+}
 
-// run runs a lane until its time is over or ctx ends.
-func (s *system) run(ctx context.Context, l lane, random *rand.Rand) error {
-	end := time.Now().Add(l.length)
-	for {
-		for _, i := range random.Perm(len(l.actions)) {
-			// Half of the mean at least, so that there is a time without.
-			if err := command.Pause(ctx, l.rest/2+time.Duration(random.Float64()*float64(l.rest))); err != nil || time.Now().After(end) {
-				return nil
-			}
-			if err := l.actions[i](ctx, s, random); err != nil {
-				if ctx.Err() != nil {
-					return nil
-				}
-				return fmt.Errorf("making a fault of the %s: %w", l.name, err)
-			}
+// freeze stops a process for a while. It goes on even if ctx ends.
+func freeze(ctx context.Context, p *rig.Process, d time.Duration) error {
+	if err := p.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	cause := command.Pause(ctx, d)
+	return errors.Join(p.Signal(syscall.SIGCONT), cause)
+}
+
+// restartConnector restarts a connector as a service manager does: its requests
+// end before it does.
+func restartConnector(_ context.Context, s *system, random *rand.Rand, begin func([]int, string, ...any)) error {
+	c := s.own(random)
+	begin([]int{c.index}, "SIGTERM")
+	if err := c.Process.Terminate(time.Minute); err != nil {
+		s.tally.find("%v", err)
+	}
+	return c.Process.Start()
+}
+
+// reloadConnector has a connector read its configuration again.
+func reloadConnector(_ context.Context, s *system, random *rand.Rand, begin func([]int, string, ...any)) error {
+	c := s.own(random)
+	begin([]int{c.index}, "SIGHUP")
+	return c.Process.Signal(syscall.SIGHUP)
+}
+
+// rotateConnector gives a connector another token in band: its configuration
+// must hold another one afterwards.
+func rotateConnector(ctx context.Context, s *system, random *rand.Rand, begin func([]int, string, ...any)) error {
+	c := s.own(random)
+	before, err := os.ReadFile(c.Config)
+	if err != nil {
+		return fmt.Errorf("reading a connector's configuration: %w", err)
+	}
+	begin([]int{c.index}, "")
+	s.up.RLock()
+	err = persist(ctx, func() error {
+		return s.gateway.Admin.Manage(ctx, http.MethodPost, "/connectors/"+c.ID+"/rotate", struct{}{}, nil)
+	})
+	s.up.RUnlock()
+	if err != nil {
+		return err
+	}
+	err = rig.Poll(ctx, recoveryLimit, poll, "the rotation of "+c.Name, func(context.Context) error {
+		after, err := os.ReadFile(c.Config)
+		if err == nil && bytes.Equal(before, after) {
+			err = errors.New("its configuration is as before")
 		}
+		return err
+	})
+	if err != nil && ctx.Err() == nil {
+		s.tally.find("%v", err)
+	}
+	return nil
+}
+
+// dark stops all packets.
+func dark(*rand.Rand) conditions { return conditions{dark: true} }
+
+// spoilPath makes a path worse for a while, and good again even if ctx ends.
+func spoilPath(least, most time.Duration, choose func(*rand.Rand) conditions) maker {
+	return func(ctx context.Context, s *system, random *rand.Rand, begin func([]int, string, ...any)) error {
+		i, c, d := random.IntN(relays), choose(random), s.lasts(random, least, most)
+		begin(s.members(func(c *connector) bool { return c.relay == i }), "%+v for %v", c, d)
+		s.relays[i].set(c)
+		defer s.relays[i].set(conditions{})
+		return command.Pause(ctx, d)
 	}
 }
 
-// settle is how long all must be well before a fault is over: what was frozen
-// may seem well for a moment.
-const settle = 3 * time.Second
+// rebindPath gives the connectors of a path other addresses, at once.
+func rebindPath(_ context.Context, s *system, random *rand.Rand, begin func([]int, string, ...any)) error {
+	i := random.IntN(relays)
+	begin(s.members(func(c *connector) bool { return c.relay == i }), "")
+	s.relays[i].rebind()
+	return nil
+}
 
-// mend waits until the fault's connectors are online and stay so, and ends the
-// fault. That they do not come back is a finding.
-func (s *system) mend(ctx context.Context, f *fault) error {
-	for {
-		err := rig.Poll(ctx, recoveryLimit, poll, "recovery", func(ctx context.Context) error { return s.recovered(ctx, f.connectors) })
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		if err != nil {
-			s.tally.find("not well again after %s: %v", f, err)
-			break
-		}
-		if err := command.Pause(ctx, settle); err != nil {
-			return err
-		}
-		if s.recovered(ctx, f.connectors) == nil {
-			break
-		}
+// reloadGateway gives the gateway another configuration, as `caddy reload` does.
+func reloadGateway(ctx context.Context, s *system, _ *rand.Rand, begin func([]int, string, ...any)) error {
+	s.reloading.Lock()
+	defer s.reloading.Unlock()
+	s.generation++
+	begin(nil, "generation %d", s.generation)
+	if err := s.gateway.Configure(s.configuration()); err != nil {
+		return err
 	}
-	s.log.end(f)
+	if err := s.gateway.Reload(); err != nil && ctx.Err() == nil {
+		s.tally.find("the gateway does not reload: %v", err)
+	}
+	return nil
+}
+
+// restartGateway restarts the gateway as a service manager does.
+func restartGateway(ctx context.Context, s *system, _ *rand.Rand, begin func([]int, string, ...any)) error {
+	s.up.Lock()
+	defer s.up.Unlock()
+	begin(nil, "SIGTERM")
+	if err := s.gateway.Process.Terminate(time.Minute); err != nil {
+		s.tally.find("%v", err)
+	}
+	return s.gateway.Start(ctx)
+}
+
+// killGateway kills the gateway, which is down for a moment then.
+func killGateway(ctx context.Context, s *system, random *rand.Rand, begin func([]int, string, ...any)) error {
+	s.up.Lock()
+	defer s.up.Unlock()
+	down := upTo(random, 4*time.Second)
+	begin(nil, "down for %v", down)
+	s.gateway.Process.Kill()
+	if err := command.Pause(ctx, down); err != nil {
+		return err
+	}
+	return s.gateway.Start(ctx)
+}
+
+// killUpstream kills a model server, which is down for a moment then.
+func killUpstream(ctx context.Context, s *system, random *rand.Rand, begin func([]int, string, ...any)) error {
+	i := random.IntN(len(s.servers))
+	begin(s.members(func(c *connector) bool { return c.server == i }), "model server %d", i)
+	_, _ = s.visit(ctx, i) // what it knows dies with it
+	s.deaths[i].Add(1)
+	s.servers[i].Kill()
+	if err := command.Pause(ctx, upTo(random, 4*time.Second)); err != nil {
+		return err
+	}
+	_, err := s.servers[i].StartAnnounced()
+	return err
+}
+
+// moveDeployment lets a deployment lead to another connector.
+func moveDeployment(ctx context.Context, s *system, random *rand.Rand, begin func([]int, string, ...any)) error {
+	d, to := one(random, s.moving), random.IntN(len(s.connectors))
+	begin([]int{to}, "%s", d.name)
+	return s.set(ctx, d, to)
+}
+
+// createKey creates a key that clients use from then on.
+func createKey(ctx context.Context, s *system, _ *rand.Rand, begin func([]int, string, ...any)) error {
+	begin(nil, "")
+	return s.keys.create(ctx, s.gateway)
+}
+
+// revokeKey revokes a key that clients use, and tries it once more.
+func revokeKey(ctx context.Context, s *system, random *rand.Rand, begin func([]int, string, ...any)) error {
+	k := s.keys.take()
+	if k == nil {
+		return nil
+	}
+	begin(nil, "%s", k.id)
+	if err := k.revoke(ctx, s.gateway); err != nil {
+		return err
+	}
+	r := compose(random, s.lastID.Add(1))
+	r.model, r.key, r.habit, r.End, r.fresh = one(random, one(random, s.groups)), k, reads, play.Whole, true
+	o := s.clients.send(ctx, r)
+	for tries := 1; o.symptom == refused && tries < 3 && ctx.Err() == nil; tries++ { // a reload
+		o = s.clients.send(ctx, r)
+	}
+	if o.symptom != unauthorized && ctx.Err() == nil {
+		s.tally.find("key %s was revoked before this request:\n%s", k.id, o.story())
+	}
 	return nil
 }

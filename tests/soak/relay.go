@@ -1,30 +1,40 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"os"
 	"sync"
 	"time"
 )
 
+// conditions are what a path does to packets. The zero value is a good one.
+type conditions struct {
+	loss  float64 // share of the packets, in each direction
+	delay time.Duration
+	dark  bool // it loses all
+}
+
 // A relay is a bad UDP path to the gateway, for some of the connectors: it
 // loses, delays and stops packets, and moves its end of all flows to other
-// ports, as a NAT does that was restarted.
+// ports, as a NAT does that was restarted. It needs no network of its own.
 type relay struct {
 	front  *net.UDPConn
 	target *net.UDPAddr
 
 	mu     sync.Mutex
 	random *rand.Rand
-	loss   float64 // share of the packets, in each direction
-	delay  time.Duration
-	dark   bool
+	now    conditions
 	flows  map[string]*net.UDPConn // to the gateway, by the connector's address
-	closed bool
 }
 
-// newRelay starts a relay to the gateway's address.
+// flowLimit is how long a flow is kept without a packet from the gateway: no
+// tunnel is silent for that long.
+const flowLimit = 2 * time.Minute
+
+// newRelay starts a relay to the gateway's address. Only the process ends it.
 func newRelay(target string, random *rand.Rand) (*relay, error) {
 	to, err := net.ResolveUDPAddr("udp", target)
 	if err != nil {
@@ -39,14 +49,11 @@ func newRelay(target string, random *rand.Rand) (*relay, error) {
 	return r, nil
 }
 
-// address is what connectors dial.
-func (r *relay) address() string { return r.front.LocalAddr().String() }
-
-// set changes what happens to packets; the zero values make it a good path.
-func (r *relay) set(loss float64, delay time.Duration, dark bool) {
+// set changes what happens to packets.
+func (r *relay) set(c conditions) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.loss, r.delay, r.dark = loss, delay, dark
+	r.now = c
 }
 
 // rebind gives all flows other ports.
@@ -57,14 +64,6 @@ func (r *relay) rebind() {
 		flow.Close()
 		delete(r.flows, from)
 	}
-}
-
-func (r *relay) close() {
-	r.mu.Lock()
-	r.closed = true
-	r.mu.Unlock()
-	r.front.Close()
-	r.rebind()
 }
 
 // outward takes the packets of connectors.
@@ -85,7 +84,7 @@ func (r *relay) outward() {
 func (r *relay) flow(from *net.UDPAddr) *net.UDPConn {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if flow := r.flows[from.String()]; flow != nil || r.closed {
+	if flow := r.flows[from.String()]; flow != nil {
 		return flow
 	}
 	flow, err := net.DialUDP("udp", nil, r.target)
@@ -97,58 +96,42 @@ func (r *relay) flow(from *net.UDPAddr) *net.UDPConn {
 	return flow
 }
 
-// inward takes the gateway's packets of one flow until it is closed.
+// inward takes the gateway's packets of one flow until it is closed, or silent
+// for so long that the connector's socket must be gone. While the gateway is down
+// the kernel reports that nothing listens, which ends nothing.
 func (r *relay) inward(flow *net.UDPConn, to *net.UDPAddr) {
 	buffer := make([]byte, 64<<10)
 	for {
-		// A flow that has been silent for long belongs to a connector's
-		// socket that is gone.
 		_ = flow.SetReadDeadline(time.Now().Add(flowLimit))
 		n, err := flow.Read(buffer)
-		if err != nil && r.over(flow, to, err) {
+		switch {
+		case err == nil:
+			r.pass(buffer[:n], func(p []byte) { _, _ = r.front.WriteToUDP(p, to) }) // UDP promises nothing
+		case errors.Is(err, net.ErrClosed):
+			return
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			r.mu.Lock()
+			if r.flows[to.String()] == flow {
+				delete(r.flows, to.String())
+			}
+			r.mu.Unlock()
+			flow.Close()
 			return
 		}
-		r.pass(buffer[:n], func(p []byte) { _, _ = r.front.WriteToUDP(p, to) }) // UDP promises nothing
 	}
-}
-
-// flowLimit is how long a flow is kept without a packet from the gateway: no
-// tunnel is silent for that long.
-const flowLimit = 2 * time.Minute
-
-// over tells whether the flow is to end. While the gateway is down the kernel
-// reports that nobody listens, which is no end.
-func (r *relay) over(flow *net.UDPConn, to *net.UDPAddr, err error) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.flows[to.String()] != flow {
-		return true // closed, or rebound
-	}
-	if isTimeout(err) {
-		flow.Close()
-		delete(r.flows, to.String())
-		return true
-	}
-	return false
-}
-
-func isTimeout(err error) bool {
-	timeout, ok := err.(net.Error)
-	return ok && timeout.Timeout()
 }
 
 // pass sends a packet on, or not, at once or later.
 func (r *relay) pass(packet []byte, send func([]byte)) {
 	r.mu.Lock()
-	lost := r.dark || r.random.Float64() < r.loss
-	delay := r.delay
+	c, lost := r.now, r.now.dark || r.random.Float64() < r.now.loss
 	r.mu.Unlock()
 	switch {
-	case lost || len(packet) == 0:
-	case delay == 0:
+	case lost:
+	case c.delay == 0:
 		send(packet)
 	default:
 		later := append([]byte(nil), packet...)
-		time.AfterFunc(delay, func() { send(later) })
+		time.AfterFunc(c.delay, func() { send(later) })
 	}
 }

@@ -1,27 +1,30 @@
 package main
 
 import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"github.com/postern-dev/postern/tests/upstream/play"
 )
 
-// A dialect is one of the three in which clients speak.
-type dialect string
-
+// The dialects.
 const (
-	chat      dialect = "chat"
-	responses dialect = "responses"
-	messages  dialect = "messages"
+	chat      = "chat"
+	responses = "responses"
+	messages  = "messages"
 )
 
-var dialects = []dialect{chat, responses, messages}
-
-func (d dialect) path() string {
-	return map[dialect]string{chat: "/v1/chat/completions", responses: "/v1/responses", messages: "/v1/messages"}[d]
-}
+var (
+	dialects = []string{chat, responses, messages}
+	paths    = map[string]string{chat: "/v1/chat/completions", responses: "/v1/responses", messages: "/v1/messages"}
+)
 
 // A habit is how a client reads.
 type habit string
@@ -30,13 +33,13 @@ const (
 	reads  habit = "reads"
 	leaves habit = "leaves" // in the middle
 	pauses habit = "pauses" // for some seconds, and reads on
-	deaf   habit = "deaf"   // reads no more, for longer than the gateway bears
+	deaf   habit = "deaf"   // reads no longer, for more time than the gateway bears
 )
 
 // A request is one of a client's, and how it is sent and read.
 type request struct {
 	play.Script
-	dialect  dialect
+	dialect  string
 	streamed bool
 	stored   bool // a response that the gateway keeps
 	model    *deployment
@@ -46,33 +49,16 @@ type request struct {
 	leave    int  // after so many events, or in this share (percent) of a whole answer's time
 }
 
-// kind says in short what the request is.
+// kind is how the tables name the request.
 func (r *request) kind() string {
-	s := string(r.dialect)
-	if r.streamed {
-		s += " streamed"
-	}
-	if r.Tool {
-		s += " tool"
-	}
-	if r.End != play.Whole {
-		s += fmt.Sprintf(" (the model %s)", r.End)
-	}
-	if r.habit != reads {
-		s += fmt.Sprintf(" (the client %s)", r.habit)
-	}
-	return s
+	return r.dialect + map[bool]string{true: " streamed"}[r.streamed]
 }
 
-// one picks one of several.
-func one[T any](random *rand.Rand, from []T) T { return from[random.IntN(len(from))] }
-
-// compose makes up a request; who answers it and who asks is not its business.
+// compose makes up a request; its model and its key are for the caller to choose.
 func compose(random *rand.Rand, id int64) *request {
 	r := &request{
 		Script: play.Script{
-			ID: id, Tokens: 4 + random.IntN(40), Pace: time.Duration(random.IntN(30)) * time.Millisecond,
-			Tool: random.IntN(5) == 0, End: play.Whole,
+			ID: id, Tokens: 4 + random.IntN(40), Pace: time.Duration(random.IntN(30)) * time.Millisecond, Tool: random.IntN(5) == 0,
 		},
 		dialect: one(random, dialects), streamed: random.IntN(3) > 0, stored: random.IntN(20) == 0,
 		habit: reads, fresh: random.IntN(2) == 0,
@@ -102,37 +88,229 @@ func compose(random *rand.Rand, id int64) *request {
 }
 
 // fill makes the answer a stream of more than the buffers between model and
-// client hold. It is none of responses, which say all of it again at the end.
+// client hold. It is none of responses, which repeat all of it at the end.
 func (r *request) fill(tokens int) {
 	r.streamed, r.Tokens, r.Bulk, r.Pace, r.Tool = true, tokens, 16<<10, 0, false
-	if r.dialect == responses {
-		r.dialect = chat
-	}
+	r.dialect = strings.Replace(r.dialect, responses, chat, 1)
 }
 
 // body is the request's body.
 func (r *request) body() []byte {
 	prompt := "Please do what follows. " + r.Script.String()
-	more := ""
-	if r.streamed {
-		more = `,"stream":true`
+	body := map[string]any{"model": r.model.name, "stream": r.streamed}
+	parameters := json.RawMessage(`{"type":"object","properties":{"id":{"type":"integer"},"words":{"type":"string"}},"required":["id","words"]}`)
+	tool := map[string]any{"name": play.ToolName, "parameters": parameters}
+	if r.dialect == responses {
+		body["input"], body["store"] = prompt, r.stored
+		tool["type"], tool["strict"] = "function", false
+	} else {
+		body["messages"] = []any{map[string]string{"role": "user", "content": prompt}}
 	}
-	parameters := `{"type":"object","properties":{"id":{"type":"integer"},"words":{"type":"string"}},"required":["id","words"]}`
 	switch r.dialect {
-	case responses:
-		if r.Tool {
-			more += fmt.Sprintf(`,"tools":[{"type":"function","name":%q,"parameters":%s,"strict":false}]`, play.ToolName, parameters)
-		}
-		return fmt.Appendf(nil, `{"model":%q,"input":%q,"store":%t%s}`, r.model.name, prompt, r.stored, more)
+	case chat:
+		tool = map[string]any{"type": "function", "function": tool}
 	case messages:
-		if r.Tool {
-			more += fmt.Sprintf(`,"tools":[{"name":%q,"input_schema":%s}]`, play.ToolName, parameters)
-		}
-		return fmt.Appendf(nil, `{"model":%q,"max_tokens":4096,"messages":[{"role":"user","content":%q}]%s}`, r.model.name, prompt, more)
-	default:
-		if r.Tool {
-			more += fmt.Sprintf(`,"tools":[{"type":"function","function":{"name":%q,"parameters":%s}}]`, play.ToolName, parameters)
-		}
-		return fmt.Appendf(nil, `{"model":%q,"messages":[{"role":"user","content":%q}]%s}`, r.model.name, prompt, more)
+		body["max_tokens"] = 4096
+		tool = map[string]any{"name": play.ToolName, "input_schema": parameters}
 	}
+	if r.Tool {
+		body["tools"] = []any{tool}
+	}
+	b, err := json.Marshal(body)
+	if err != nil {
+		panic(err) // texts and numbers can be encoded
+	}
+	return b
+}
+
+// An outcome is a request that has ended.
+type outcome struct {
+	*request
+	began, ended time.Time
+	symptom      symptom
+	detail       string
+	requestID    string
+	status       int
+	homes        [][]int // where the deployment led meanwhile
+}
+
+// story is all that is known of a failure; it holds no prompt, answer or key.
+func (o *outcome) story() string {
+	return fmt.Sprintf("request %d, %s, tool %t, the model %v, the client %s, model %s of connectors %v, key %s, fresh connection %t\n"+
+		"  from %s to %s: %s, status %d, request id %q\n  %s",
+		o.ID, o.kind(), o.Tool, o.End, o.habit, o.model.name, o.homes, o.key.id, o.fresh,
+		clock(o.began), clock(o.ended), o.symptom, o.status, o.requestID, o.detail)
+}
+
+// clock shows a time of day.
+func clock(t time.Time) string {
+	if t.IsZero() {
+		return "…"
+	}
+	return t.Format("15:04:05.000")
+}
+
+// A refusal is an error of the gateway, in any dialect.
+type refusal struct{ Type, Code, Message string }
+
+func (r *refusal) Error() string { return fmt.Sprintf("%s %s: %.200s", r.Type, r.Code, r.Message) }
+
+// An object is an answer, or an event of one, in any of the dialects: their
+// fields do not contradict each other.
+type object struct {
+	Type    string
+	Choices []struct { // chat
+		Message, Delta struct {
+			Content string
+			Calls   []struct{ Function struct{ Arguments string } } `json:"tool_calls"`
+		}
+	}
+	Delta    json.RawMessage // a string in responses, an object in messages
+	Content  []block         // messages
+	Output   []block         // responses
+	Error    *refusal
+	Response struct{ Error *refusal } // responses
+}
+
+// A block is a part of an answer in the dialects responses and messages.
+type block struct {
+	Text      string
+	Content   []block         // of a message in responses
+	Arguments string          // responses
+	Input     json.RawMessage // messages
+}
+
+// An answer is what came of one, in any dialect, streamed or not.
+type answer struct {
+	text, arguments strings.Builder
+	finished        bool // its end is there
+	events          int
+	refusal         *refusal // what ended a stream
+}
+
+// errWrong is an answer that came whole and is not the right one.
+var errWrong = errors.New("a wrong answer")
+
+// readWhole reads an answer that is not a stream.
+func readWhole(body io.Reader) (*answer, error) {
+	a := &answer{finished: true}
+	raw, err := io.ReadAll(body)
+	if err != nil {
+		return a, err
+	}
+	_, err = a.take(raw)
+	return a, err
+}
+
+// readStream reads a streamed answer to its end. each is called after every
+// event, with the number of them; its error ends the reading.
+func readStream(body io.Reader, each func(events int) error) (*answer, error) {
+	a, r := &answer{}, bufio.NewReader(body)
+	for {
+		line, err := r.ReadBytes('\n')
+		if errors.Is(err, io.EOF) && len(line) == 0 {
+			return a, nil
+		}
+		if err != nil {
+			return a, err
+		}
+		data, ok := bytes.CutPrefix(bytes.TrimSpace(line), []byte("data: "))
+		if !ok {
+			continue // a name, a ping, or the end of an event
+		}
+		a.events++
+		if string(data) == "[DONE]" { // of chat and responses; in responses it means nothing
+			a.finished = a.finished || a.refusal == nil
+		} else if err := a.takeEvent(data); err != nil {
+			return a, err
+		}
+		if err := each(a.events); err != nil {
+			return a, err
+		}
+	}
+}
+
+// take adds the text and the calls of an answer, or of an event of chat.
+func (a *answer) take(data []byte) (o object, err error) {
+	if err := json.Unmarshal(data, &o); err != nil {
+		return o, fmt.Errorf("%w: %w", errWrong, err)
+	}
+	for _, c := range o.Choices {
+		a.text.WriteString(c.Message.Content + c.Delta.Content)
+		for _, call := range append(c.Message.Calls, c.Delta.Calls...) {
+			a.arguments.WriteString(call.Function.Arguments)
+		}
+	}
+	a.add(o.Content)
+	a.add(o.Output)
+	return o, nil
+}
+
+func (a *answer) add(blocks []block) {
+	for _, b := range blocks {
+		a.text.WriteString(b.Text)
+		a.arguments.WriteString(b.Arguments + string(b.Input))
+		a.add(b.Content)
+	}
+}
+
+// takeEvent adds those of any event.
+func (a *answer) takeEvent(data []byte) error {
+	o, err := a.take(data)
+	if err != nil {
+		return err
+	}
+	var delta struct {
+		Text    string
+		Partial string `json:"partial_json"`
+	}
+	switch o.Type {
+	case "response.output_text.delta":
+		err = json.Unmarshal(o.Delta, &delta.Text)
+	case "response.function_call_arguments.delta":
+		err = json.Unmarshal(o.Delta, &delta.Partial)
+	case "content_block_delta":
+		err = json.Unmarshal(o.Delta, &delta)
+	case "message_stop", "response.completed":
+		a.finished = true
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", errWrong, err)
+	}
+	a.text.WriteString(delta.Text)
+	a.arguments.WriteString(delta.Partial)
+	for _, r := range []*refusal{o.Error, o.Response.Error} {
+		if r != nil {
+			a.refusal = r
+		}
+	}
+	return nil
+}
+
+// verify compares the answer with its script.
+func (a *answer) verify(s play.Script) error {
+	text, arguments := s.Text(), ""
+	if s.Tool {
+		text, arguments = "", s.Arguments()
+	}
+	got, want := a.text.String()+"|"+a.arguments.String(), text+"|"+arguments
+	at := 0
+	for at < min(len(got), len(want)) && got[at] == want[at] {
+		at++
+	}
+	if got != want { // neither is a secret
+		return fmt.Errorf("%w: text and arguments have %d bytes instead of %d; from byte %d it is %.60q instead of %.60q",
+			errWrong, len(got), len(want), at, got[at:], want[at:])
+	}
+	return nil
+}
+
+// readRefusal reads the body of an answer with an error status.
+func readRefusal(body io.Reader) *refusal {
+	raw, err := io.ReadAll(io.LimitReader(body, 64<<10))
+	var o object
+	if err != nil || json.Unmarshal(raw, &o) != nil || o.Error == nil {
+		return &refusal{Type: "unreadable", Message: string(raw)}
+	}
+	return o.Error
 }

@@ -4,11 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"regexp"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,15 +19,23 @@ const (
 	relays    = 5 // bad paths
 )
 
-// grace is how long the gateway gives what runs, when it ends or takes another
-// configuration: longer than all answers but those of clients that do not read.
-const grace = 30 * time.Second
+const (
+	// grace is how long the gateway gives what runs, when it ends or takes another
+	// configuration: longer than all answers but those of clients that do not read.
+	grace = 30 * time.Second
+	// poll is the time between two looks at something that is awaited.
+	poll = 250 * time.Millisecond
+	// recoveryLimit is how long everything may take to be well again after a
+	// fault, on a busy machine.
+	recoveryLimit = 3 * time.Minute
+)
 
 // A system is everything that a run has started.
 type system struct {
 	o    options
 	rig  *rig.Rig
 	fail context.CancelCauseFunc
+	end  func(keepLogs bool) error
 
 	gateway    *rig.Gateway
 	up         sync.RWMutex // locked while the gateway is being replaced
@@ -58,39 +61,13 @@ type system struct {
 	seen   map[int64]sighting // requests that have reached a model
 }
 
-// nextID returns the id of another request.
-func (s *system) nextID() int64 { return s.lastID.Add(1) }
-
 // newSystem makes a system without processes. The context that it returns ends
 // with the cause when one of its processes ends unasked.
-func newSystem(ctx context.Context, o options) (context.Context, *system, error) {
-	dir, err := folder(o.Keep)
-	if err != nil {
-		return nil, nil, err
-	}
-	s := &system{o: o, log: &faultLog{}, seen: map[int64]sighting{}}
-	s.tally = newTally(s.log, s.logLines)
-	ctx, s.fail = context.WithCancelCause(ctx)
-	if s.rig, err = rig.New(rig.Options{Dir: dir, Bin: o.Bin, Ended: s.fail}); err != nil {
-		s.fail(err)
-		return nil, nil, errors.Join(err, os.Remove(dir))
-	}
-	return ctx, s, nil
-}
-
-// folder makes the folder of a run.
-func folder(keep string) (string, error) {
-	if keep == "" {
-		dir, err := os.MkdirTemp("", "postern-soak-")
-		if err != nil {
-			return "", fmt.Errorf("creating a folder: %w", err)
-		}
-		return dir, nil
-	}
-	if err := os.Mkdir(keep, 0o700); err != nil {
-		return "", fmt.Errorf("creating the folder for logs: %w", err)
-	}
-	return filepath.Abs(keep)
+func newSystem(ctx context.Context, o options) (_ context.Context, s *system, err error) {
+	s = &system{o: o, log: &faultLog{}, seen: map[int64]sighting{}}
+	s.tally = newTally(s.log)
+	ctx, s.fail, s.rig, s.end, err = program().Rig(ctx, o.Keep, o.Bin)
+	return ctx, s, err
 }
 
 // start starts everything, and returns when all connectors are online.
@@ -101,16 +78,18 @@ func (s *system) start(ctx context.Context) error {
 	}{
 		{"starting model servers", s.startUpstreams},
 		{"starting the gateway", s.startGateway},
-		{"making keys and connectors", s.register},
+		{"creating keys and connectors", s.register},
 		{"starting connectors", s.startConnectors},
-		{"making deployments", s.deploy},
+		{"creating deployments", s.deploy},
 	} {
 		command.Progress("%s", step.name)
 		if err := step.do(ctx); err != nil {
 			return fmt.Errorf("%s: %w", step.name, err)
 		}
 	}
-	return s.waitOnline(ctx)
+	return rig.Poll(ctx, recoveryLimit, poll, "having all connectors online", func(ctx context.Context) error {
+		return s.gateway.Admin.ExpectOnline(ctx, s.o.Connectors)
+	})
 }
 
 // startUpstreams starts the model servers.
@@ -120,16 +99,11 @@ func (s *system) startUpstreams(context.Context) error {
 		if err != nil {
 			return err
 		}
-		p, err := s.rig.Process(fmt.Sprintf("model-server-%d", i), func() *exec.Cmd {
-			return program().InRole(roleUpstream, addressVariable+"="+address)
-		})
+		p, _, err := program().Start(s.rig, fmt.Sprintf("model-server-%d", i), roleUpstream, nil, addressVariable+"="+address)
 		if err != nil {
 			return err
 		}
 		s.servers, s.addresses = append(s.servers, p), append(s.addresses, address)
-		if _, err := p.StartAnnounced(); err != nil {
-			return err
-		}
 	}
 	return nil
 }
@@ -161,36 +135,4 @@ func persist(ctx context.Context, change func() error) error {
 		err = change()
 	}
 	return err
-}
-
-var inflightPattern = regexp.MustCompile(`(?m)^postern_inflight_requests\{[^}]*\} (\d+)`)
-
-// inflight sums what the gateway reports of requests that run.
-func (s *system) inflight(ctx context.Context) (sum int, err error) {
-	page, err := s.gateway.Admin.Metrics(ctx)
-	if err != nil {
-		return 0, err
-	}
-	for _, m := range inflightPattern.FindAllStringSubmatch(page, -1) {
-		n, err := strconv.Atoi(m[1])
-		if err != nil {
-			return 0, fmt.Errorf("reading a metric: %w", err)
-		}
-		sum += n
-	}
-	return sum, nil
-}
-
-// close ends all processes and removes the folder, unless it is to be kept.
-func (s *system) close(keep bool) error {
-	defer s.fail(nil)
-	for _, r := range s.relays {
-		r.close()
-	}
-	err := s.rig.Close()
-	if keep || err != nil || s.o.Keep != "" {
-		command.Progress("the logs are in %s", s.rig.Dir)
-		return err
-	}
-	return os.RemoveAll(s.rig.Dir)
 }

@@ -1,0 +1,176 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/tests/harness"
+	"github.com/postern-dev/postern/tests/upstream/play"
+)
+
+// TestMain makes the test binary what the bench starts for its own processes,
+// and builds the binaries that are measured.
+func TestMain(m *testing.M) {
+	program().RunRole()
+	harness.Main(m)
+}
+
+// TestRun does everything once, as little of it as possible. It takes no time
+// into account: it shows that every part works, that all answers are right, and
+// that no figure of the report is missing.
+func TestRun(t *testing.T) {
+	o := fullRun()
+	o.hurry()
+	o.Clients, o.Load, o.Warmup = []int{1, 16}, 100*time.Millisecond, 20*time.Millisecond
+	o.Streams, o.Stream = []int{1, 50}, 400*time.Millisecond
+	o.Answers, o.Tunnels, o.Settle = 200, []int{5}, 200*time.Millisecond
+	o.Loss, o.RTT = []float64{1}, 2*time.Millisecond
+	wants := []string{
+		"### Requests", "| 16 | websocket |", "### Streams", "| 50 | websocket |", "### Streamed answers", "| websocket | 200 | 0 |",
+		"### Allocations", "| websocket | connector |", "### Memory", "gateway, 5 tunnels: quic", "gateway, 5 tunnels: websocket", "### Idle tunnels",
+	}
+	if os.Getenv("POSTERN_SKIP_NETWORK") == "1" {
+		o.Parts = slices.DeleteFunc(slices.Clone(o.Parts), func(part string) bool { return part == partLoss })
+	} else {
+		wants = append(wants, "| 1.0 % | QUIC |", "| WebSocket |", "| WebSocket, TCP cubic | cubic / cubic |")
+	}
+	r, err := run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.failure(); err != nil {
+		t.Error(err)
+	}
+	var b strings.Builder
+	r.write(&b)
+	report := strings.Join(strings.Fields(b.String()), " ")
+	for _, want := range wants {
+		if !strings.Contains(report, want) {
+			t.Errorf("the report has no %q", want)
+		}
+	}
+	for _, missing := range []string{"| – |", "NaN", "not finished"} {
+		if strings.Contains(report, missing) {
+			t.Errorf("the report holds %q: a figure is missing", missing)
+		}
+	}
+	if t.Failed() {
+		t.Log("\n" + b.String())
+	}
+}
+
+func TestFlags(t *testing.T) {
+	o, err := parseFlags([]string{"-quick", "-rounds", "7", "-systems", "direct,caddy", "-parts", "requests,idle", "-tunnels", "7,8", "-loss", "0,0.5"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.Rounds != 7 || o.Load != time.Second || o.has(postern) || o.measures(partLoss) || !slices.Equal(o.Tunnels, []int{7, 8}) || !slices.Equal(o.Loss, []float64{0, 0.5}) {
+		t.Errorf("options %+v", o)
+	}
+	for _, wrong := range []string{"-rounds 0", "-tunnels 1000,0", "-tunnels many", "-clients 1,6000", "-loss NaN", "-parts memory", "-systems caddy", "more"} {
+		if _, err := parseFlags(strings.Fields(wrong)); err == nil {
+			t.Errorf("%s is accepted", wrong)
+		}
+	}
+}
+
+// serve answers a first request with given bytes, then closes the connection.
+func serve(t *testing.T, answer string) target {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		if _, err := c.Read(make([]byte, 100<<10)); err == nil {
+			_, _ = io.WriteString(c, answer) // a client that left has its own error
+		}
+	}()
+	return target{Addr: l.Addr().String()}
+}
+
+// The check must see what it is there for.
+func TestWrongAnswersAreSeen(t *testing.T) {
+	const head, end = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", "0\r\n\r\n"
+	chunked := func(body string) string { return head + fmt.Sprintf("%x\r\n%s\r\n", len(body), body) }
+	s, _ := answerScript(0)
+	right := string(s.AppendStream(nil, publicModel))
+	stamped := play.Script{Tokens: 3, Stamp: true}
+	stamps := string(stamped.AppendStream(nil, publicModel))
+	for _, c := range []struct {
+		name, answer string
+		stamped, ok  bool
+	}{
+		{"right", chunked(right) + end, false, true},
+		{"no last chunk", chunked(right), false, false},
+		{"cut within a chunk", chunked(right)[:len(right)-20], false, false},
+		{"no end marker", chunked(strings.TrimSuffix(right, "data: [DONE]\n\n")) + end, false, false},
+		{"an event is missing", chunked(right[strings.Index(right, "\n\n")+2:]) + end, false, false},
+		{"another model", chunked(strings.ReplaceAll(right, publicModel+`","choices`, localModel+`","choices`)) + end, false, false},
+		{"an error", "HTTP/1.1 502 Bad Gateway\r\nContent-Length: 4\r\n\r\nsorr", false, false},
+		{"nothing", "", false, false},
+		{"stamps", chunked(stamps) + end, true, true},
+		{"half of the stamps", chunked(stamps[:len(stamps)/2]) + end, true, false},
+		{"stamps without an end", chunked(stamps), true, false},
+	} {
+		at := serve(t, c.answer)
+		client, err := at.dial(time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.stamped {
+			_, err = client.stamps(at.streamed(stamped, 0).request, stamped.Tokens)
+		} else {
+			err = client.do(at.streamed(s, 0))
+		}
+		client.Close()
+		if (err == nil) != c.ok {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+}
+
+// Ratios are those of a round: the machine's speed may differ between rounds.
+func TestRatiosWithinRounds(t *testing.T) {
+	r := &results{Options: fullRun(), Rounds: map[point][]figures{}}
+	for speed := 1.0; speed < 3; speed++ {
+		for name, f := range map[string]figures{
+			direct:  {Rate: 40000 * speed, P50: 0.1 + speed},
+			plain:   {Rate: 10000 * speed, P50: 0.2 + speed, CPU: map[string]float64{nameUpstream: 30, nameCaddy: 100}},
+			postern: {Rate: 8000 * speed, P50: 0.3 + speed, CPU: map[string]float64{nameUpstream: 30, nameGateway: 90, nameConnector: 70}},
+		} {
+			at := point{partRequests, name, 16}
+			r.Rounds[at] = append(r.Rounds[at], f)
+		}
+	}
+	var b strings.Builder
+	r.writeRounds(&b, partRequests, "Requests", []int{16})
+	want := "| 16 | postern | 12000 | 0.20 (0.20–0.20) | 0.80 (0.80–0.80) | | 1.800 | 0.000 | 0.200 (0.200–0.200) | 0.000 (0.000–0.000) | 160.0 | 90.0 | 70.0 | 30.0 |"
+	if report := strings.Join(strings.Fields(b.String()), " "); !strings.Contains(report, want) {
+		t.Errorf("the report has no\n%s\nbut\n%s", want, b.String())
+	}
+}
+
+func TestParseTicks(t *testing.T) {
+	busy, stolen, err := parseTicks("cpu  100 1 20 5000 7 3 4 9 0 0\ncpu0 1 2")
+	if err != nil || busy != 1280*time.Millisecond || stolen != 90*time.Millisecond {
+		t.Errorf("%v busy, %v stolen, %v", busy, stolen, err)
+	}
+	if _, _, err := parseTicks("cpu 1 2 3"); err == nil {
+		t.Error("a line without all of its fields is accepted")
+	}
+}

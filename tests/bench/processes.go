@@ -1,0 +1,312 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/postern-dev/postern/tests/command"
+	"github.com/postern-dev/postern/tests/rig"
+)
+
+// allocations are what one process allocates for one request.
+type allocations struct{ Objects, Bytes float64 }
+
+const (
+	// accountClients is how many clients send requests while allocations are
+	// counted and profiles taken.
+	accountClients = 16
+	// profileSeconds is how long a CPU profile takes.
+	profileSeconds = 5
+)
+
+// measureAllocations counts what each Caddy and the connector allocate per
+// request, by name. What reading the account itself allocates is measured and taken
+// off.
+func (s *system) measureAllocations(ctx context.Context, o options) (map[string]allocations, error) {
+	clients, err := s.dialAll(accountClients, time.Minute+3*o.Load)
+	if err != nil {
+		return nil, err
+	}
+	defer closeAll(clients)
+	what := s.Target.whole(smallAnswer, 0)
+	if _, err := closedLoop(ctx, clients, o.Load/2, what); err != nil { // fills pools
+		return nil, err
+	}
+	var times []float64
+	readings := map[string][]rig.Heap{}
+	for i := range 3 {
+		if i == 2 {
+			if times, err = closedLoop(ctx, clients, 2*o.Load, what); err != nil {
+				return nil, err
+			}
+		}
+		for name, admin := range s.admins {
+			heap, err := admin.Heap(ctx, false)
+			if err != nil {
+				return nil, err
+			}
+			readings[name] = append(readings[name], heap)
+		}
+	}
+	result, n := map[string]allocations{}, float64(len(times))
+	for name, r := range readings {
+		result[name] = allocations{
+			Objects: float64(r[2].Mallocs-2*r[1].Mallocs+r[0].Mallocs) / n,
+			Bytes:   float64(r[2].Bytes-2*r[1].Bytes+r[0].Bytes) / n,
+		}
+	}
+	if o.Profile != "" {
+		err = s.saveProfiles(ctx, o)
+	}
+	return result, err
+}
+
+// saveProfiles takes profiles of all processes at a time: CPU under requests, and
+// what they have allocated since they started.
+func (s *system) saveProfiles(ctx context.Context, o options) error {
+	if err := os.MkdirAll(o.Profile, 0o755); err != nil {
+		return fmt.Errorf("creating the folder for profiles: %w", err)
+	}
+	o.Load = (profileSeconds + 1) * time.Second
+	tasks := []func() error{func() error {
+		_, err := s.measureRequests(ctx, o, accountClients, s.Target.whole(smallAnswer, 0))
+		return err
+	}}
+	for name, a := range s.admins {
+		file := filepath.Join(o.Profile, s.Name+"-"+name)
+		tasks = append(tasks, func() error {
+			return errors.Join(a.Save(ctx, fmt.Sprintf("profile?seconds=%d", profileSeconds), file+"-cpu.pprof"), a.Save(ctx, "allocs", file+"-allocs.pprof"))
+		})
+	}
+	return parallel(tasks, func(_ int, task func() error) error { return task() })
+}
+
+// A footprint is what a process occupies while it does nothing.
+type footprint [6]float64
+
+// footprintHead names its figures. RSS counts pages that are shared with others in
+// full, PSS in part.
+var footprintHead = []string{"RSS KB", "PSS KB", "RSS with garbage KB", "goroutines", "live heap KB", "stacks KB"}
+
+// footprintOf looks at the Caddy of a system. Go collects the garbage of an idle
+// process every two minutes, and gives memory back in the background: here it is
+// asked for at once, and given the time to do so.
+func (s *system) footprintOf(ctx context.Context, settle time.Duration) (f footprint, err error) {
+	memory := func(to *float64, label string) {
+		n := 0
+		if err == nil {
+			n, err = s.gateway.Process.Kilobytes("smaps_rollup", label)
+			*to = float64(n)
+		}
+	}
+	memory(&f[2], "Rss:")
+	if err != nil {
+		return f, err
+	}
+	n, err := s.gateway.Admin.Goroutines(ctx)
+	if err != nil {
+		return f, err
+	}
+	// More than once: pools keep what they hold over one collection.
+	var heap rig.Heap
+	for range 5 {
+		if heap, err = s.gateway.Admin.Heap(ctx, true); err != nil {
+			return f, err
+		}
+	}
+	f[3], f[4], f[5] = float64(n), float64(heap.Live)/1024, float64(heap.Stacks)/1024
+	err = command.Pause(ctx, settle)
+	memory(&f[0], "Rss:")
+	memory(&f[1], "Pss:")
+	return f, err
+}
+
+// idle is a gateway without and with idle tunnels.
+type idle struct {
+	System        string // whose transport they have
+	Tunnels       int
+	Before, After footprint
+	Holder        int           // RSS of the process that holds all of the other ends, KB
+	DialIn        time.Duration // until all were online
+	CPU           float64       // of the gateway for all idle tunnels, in percent of one core
+}
+
+// measureIdle starts a gateway of its own and lets connectors dial in, or a plain
+// Caddy.
+func (b *builder) measureIdle(ctx context.Context, o options, name string, tunnels int) (result idle, err error) {
+	result = idle{System: name, Tunnels: tunnels}
+	s, start := b.system(name), b.startGateway
+	if name == plain {
+		start = b.startPlain
+	}
+	if err := start(ctx, s); err != nil {
+		return result, err
+	}
+	defer s.stop()
+	// Before the connectors are created: what creating them leaves in the heap
+	// would hide a part of what tunnels take.
+	if result.Before, err = s.footprintOf(ctx, o.Settle/2); err != nil || tunnels == 0 {
+		return result, err
+	}
+	configs, err := b.connectorConfigs(ctx, s, tunnels)
+	if err != nil {
+		return result, err
+	}
+	defer configs.Close()
+	began := time.Now()
+	holder, _, err := program().Start(b.rig, "tunnels", roleTunnels, configs)
+	if err != nil {
+		return result, err
+	}
+	defer stop(holder)
+	if err := s.waitOnline(ctx, tunnels); err != nil {
+		return result, fmt.Errorf("%w; the last output of their process:\n%s", err, holder.Tail())
+	}
+	result.DialIn = time.Since(began)
+	if result.CPU, err = idleCPU(ctx, s.gateway.Process.Pid(), o.Settle); err != nil {
+		return result, err
+	}
+	if result.Holder, err = holder.Kilobytes("status", "VmRSS:"); err != nil {
+		return result, err
+	}
+	if result.After, err = s.footprintOf(ctx, o.Settle/2); err != nil {
+		return result, err
+	}
+	return result, s.waitOnline(ctx, tunnels) // none was lost meanwhile
+}
+
+// idleCPU waits and returns what a process uses meanwhile, in percent of one
+// core. The first half of the time, in which it still settles, is left out.
+func idleCPU(ctx context.Context, pid int, d time.Duration) (float64, error) {
+	if err := command.Pause(ctx, d/2); err != nil {
+		return 0, err
+	}
+	before, err := cpuTime(pid)
+	if err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	if err := command.Pause(ctx, d-d/2); err != nil {
+		return 0, err
+	}
+	after, err := cpuTime(pid)
+	return 100 * float64(after-before) / float64(time.Since(began)), err
+}
+
+// connectorConfigs creates connectors and writes their configurations to a file,
+// which it returns to be read.
+func (b *builder) connectorConfigs(ctx context.Context, s *system, n int) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(b.rig.Dir, "connectors.json"), os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("writing configurations: %w", err)
+	}
+	enc := json.NewEncoder(f)
+	err = s.gateway.Admin.Manage(ctx, http.MethodPatch, "/accounts/default", map[string]int{"max_connectors": n + 100}, nil)
+	for i := 0; i < n && err == nil; i++ {
+		var c *rig.Connector
+		if c, err = s.newConnector(ctx, fmt.Sprintf("idle-%d", i)); err == nil {
+			config := b.connectorConfig(s)
+			config["tunnel_token"] = c.Token
+			err = enc.Encode(config)
+		}
+	}
+	if err == nil {
+		_, err = f.Seek(0, 0)
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("creating connectors: %w", err)
+	}
+	return f, nil
+}
+
+// cpuTime returns the CPU time of all threads that a process has and had, in
+// nanoseconds: finer than the hundredths of a second in /proc/PID/stat.
+func cpuTime(pid int) (time.Duration, error) {
+	// clock_getcpuclockid(3): the id of a process's clock is made of its pid
+	// and CPUCLOCK_SCHED (2).
+	var t unix.Timespec
+	if err := unix.ClockGettime(int32(^pid)<<3|2, &t); err != nil {
+		return 0, fmt.Errorf("reading the CPU clock of process %d: %w", pid, err)
+	}
+	return time.Duration(t.Nano()), nil
+}
+
+// cpu reads the CPU clock of each process, in microseconds.
+func (s *system) cpu() (map[string]float64, error) {
+	times := map[string]float64{}
+	for _, p := range s.Processes {
+		t, err := cpuTime(p.Pid())
+		if err != nil {
+			return nil, err
+		}
+		times[p.name] = float64(t) / float64(time.Microsecond)
+	}
+	return times, nil
+}
+
+// machineTicks returns what all processors together have done since the machine
+// started, and what its host has withheld.
+func machineTicks() (busy, stolen time.Duration, err error) {
+	b, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return 0, 0, fmt.Errorf("reading the machine's CPU time: %w", err)
+	}
+	return parseTicks(string(b))
+}
+
+// parseTicks reads "cpu user nice system idle iowait irq softirq steal …". The unit
+// is USER_HZ, which is 100 on all platforms of Linux that Go supports.
+func parseTicks(text string) (busy, stolen time.Duration, err error) {
+	const tick = 10 * time.Millisecond
+	var n [8]time.Duration
+	if _, err := fmt.Sscanf(text, "cpu %d %d %d %d %d %d %d %d", &n[0], &n[1], &n[2], &n[3], &n[4], &n[5], &n[6], &n[7]); err != nil {
+		return 0, 0, fmt.Errorf("reading /proc/stat: %w", err)
+	}
+	return (n[0] + n[1] + n[2] + n[5] + n[6]) * tick, n[7] * tick, nil
+}
+
+// ownTime returns the CPU time of this process and of its children that have ended.
+func ownTime() (sum time.Duration) {
+	for _, who := range []int{unix.RUSAGE_SELF, unix.RUSAGE_CHILDREN} {
+		var u unix.Rusage
+		if unix.Getrusage(who, &u) == nil {
+			sum += time.Duration(u.Utime.Nano() + u.Stime.Nano())
+		}
+	}
+	return sum
+}
+
+// noise returns a function that returns how much of the machine others have used
+// since, and how much its host has withheld, both in percent of all processors.
+// Figures of a busy machine mean little. All children must have ended.
+func noise() (func() (foreign, stolen float64, err error), error) {
+	began, ours := time.Now(), ownTime()
+	busy, stolen, err := machineTicks()
+	return func() (float64, float64, error) {
+		all := float64(time.Since(began)) * float64(runtime.NumCPU()) / 100
+		busyNow, stolenNow, err := machineTicks()
+		return max(0, float64(busyNow-busy-(ownTime()-ours))/all), float64(stolenNow-stolen) / all, err
+	}, err
+}
+
+// machine names the machine.
+func machine() string {
+	kernel, _ := os.ReadFile("/proc/sys/kernel/osrelease") // each Linux has both
+	cpus, _ := os.ReadFile("/proc/cpuinfo")
+	_, name, _ := strings.Cut(string(cpus), "model name\t: ")
+	name, _, _ = strings.Cut(name, "\n")
+	return fmt.Sprintf("%s, %d cores, Linux %s, %s", name, runtime.NumCPU(), strings.TrimSpace(string(kernel)), runtime.Version())
+}

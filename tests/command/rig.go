@@ -1,0 +1,63 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/postern-dev/postern/tests/rig"
+)
+
+// Rig returns a rig in a folder that it creates, a temporary one for "", and what
+// ends it. The context that it returns ends with the cause when one of the rig's
+// processes ends unasked, or when fail is called. The end removes the folder,
+// unless it is to be kept or a log holds a secret.
+func (c Command) Rig(ctx context.Context, dir, bin string) (_ context.Context, fail context.CancelCauseFunc, r *rig.Rig, end func(keep bool) error, err error) {
+	if dir == "" {
+		dir, err = os.MkdirTemp("", "postern-"+c.Name+"-")
+	} else if dir, err = filepath.Abs(dir); err == nil {
+		err = os.Mkdir(dir, 0o700)
+	}
+	if err != nil {
+		return nil, nil, nil, nil, fmt.Errorf("creating a folder: %w", err)
+	}
+	ctx, fail = context.WithCancelCause(ctx)
+	r, err = rig.New(rig.Options{Dir: dir, Bin: bin, Ended: fail, Env: []string{
+		// Connectors trust the authority of Caddy's certificates. No proxy of the
+		// machine is in the way.
+		"SSL_CERT_FILE=" + filepath.Join(dir, "data", "caddy", "pki", "authorities", "local", "root.crt"),
+		"HTTPS_PROXY=", "https_proxy=", "NO_PROXY=", "no_proxy=",
+	}})
+	if err != nil {
+		fail(err)
+		return nil, nil, nil, nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	return ctx, fail, r, func(keep bool) error {
+		defer fail(nil)
+		if err := r.Close(); keep || err != nil {
+			Progress("the logs are in %s", dir)
+			return err
+		}
+		return os.RemoveAll(dir)
+	}, nil
+}
+
+// Start starts this program in a role as a process of a rig, and returns the line
+// that it announces.
+func (c Command) Start(r *rig.Rig, name, role string, input *os.File, env ...string) (*rig.Process, string, error) {
+	p, err := r.Process(name, func() *exec.Cmd {
+		cmd := c.InRole(role, env...)
+		if input != nil {
+			cmd.Stdin = input
+		}
+		return cmd
+	})
+	if err != nil {
+		return nil, "", err
+	}
+	line, err := p.StartAnnounced()
+	return p, line, err
+}
