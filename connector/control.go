@@ -115,7 +115,7 @@ func (r *runner) openControl(connector string) (listener net.Listener, path stri
 		path, err = socketPath(r.sys.getenv, r.options.config, connector)
 	}
 	if err == nil {
-		listener, err = openSocket(path)
+		listener, err = openSocket(context.Background(), path)
 	}
 	var busy *busyError
 	switch {
@@ -139,7 +139,7 @@ func (r *runner) serveControl(ctx context.Context, listener net.Listener, path s
 			return
 		case <-time.After(socketRetry):
 		}
-		listener, _ = openSocket(path)
+		listener, _ = openSocket(context.Background(), path)
 	}
 	r.serveHTTP(ctx, listener, r.controlHandler())
 }
@@ -210,8 +210,9 @@ func (e *busyError) Error() string {
 	return fmt.Sprintf("a connector is already running with this configuration (process %d)", e.pid)
 }
 
-// openSocket listens at path. An abandoned socket is replaced.
-func openSocket(path string) (net.Listener, error) {
+// openSocket listens at path. An abandoned socket is replaced. The deadline of ctx shortens
+// the time in which its owner must answer.
+func openSocket(ctx context.Context, path string) (net.Listener, error) {
 	if len(path) > maxSocketPath {
 		return nil, fmt.Errorf("the path of the control socket is longer than %d bytes: %s; give a shorter one with --socket PATH", maxSocketPath, path)
 	}
@@ -219,7 +220,7 @@ func openSocket(path string) (net.Listener, error) {
 		return nil, err
 	}
 	if info, err := os.Lstat(path); err == nil {
-		other, err := askStatus(context.Background(), path)
+		other, err := askStatus(ctx, path)
 		// A process that does not answer in time would remove the new socket when it exits.
 		if err == nil || errors.Is(err, context.DeadlineExceeded) {
 			return nil, &busyError{other.PID}

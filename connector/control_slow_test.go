@@ -1,12 +1,14 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"net"
 	"os"
 	"path/filepath"
 	"runtime"
 	"testing"
+	"time"
 )
 
 // TestSocketOfASlowConnector: who listens but does not answer in time keeps its
@@ -21,12 +23,14 @@ func TestSocketOfASlowConnector(t *testing.T) {
 	}
 	defer os.RemoveAll(dir)
 	path := filepath.Join(dir, "run", "s.sock")
-	first, err := openSocket(path)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	first, err := openSocket(ctx, path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer first.Close()
-	second, err := openSocket(path)
+	second, err := openSocket(ctx, path)
 	if err == nil {
 		second.Close()
 	}

@@ -366,11 +366,11 @@ process    7, version v2, running for 1h00m, configured by /etc/c.json
 
 func TestCompletions(t *testing.T) {
 	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
-		if code, stdout, _ := execute(t, 0, nil, "completion", shell); code != exitOK || !strings.Contains(stdout, "connector") {
+		if code, stdout, _ := execute(t, "", nil, "completion", shell); code != exitOK || !strings.Contains(stdout, "connector") {
 			t.Errorf("%s: code %d, %d bytes", shell, code, len(stdout))
 		}
 	}
-	if _, stdout, _ := execute(t, 0, nil, "__complete", "st"); !strings.HasPrefix(stdout, "status\t") {
+	if _, stdout, _ := execute(t, "", nil, "__complete", "st"); !strings.HasPrefix(stdout, "status\t") {
 		t.Errorf("st is completed by %q", stdout)
 	}
 }

@@ -1,16 +1,57 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
 	"strings"
 	"testing"
 
+	"github.com/quic-go/quic-go"
+
 	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/doctor"
+	"github.com/postern-dev/postern/connector/link"
 )
+
+// toBusyGateway has the machine's connector dial a gateway that refuses all connections
+// at once, where the closed port of testToken stays silent.
+func (h *home) toBusyGateway() {
+	h.t.Helper()
+	key, err := link.NewIdentity()
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	certificate, _, err := link.Identity(key)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	socket, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	gateway := &quic.Transport{Conn: socket, ConnContext: func(context.Context, *quic.ClientInfo) (context.Context, error) {
+		return nil, errors.New("busy")
+	}}
+	if _, err := gateway.Listen(link.GatewayTLS(certificate), link.GatewayQUIC()); err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Cleanup(func() {
+		gateway.Close()
+		socket.Close()
+	})
+	config := fmt.Sprintf(`{"tunnel_token": %q, "upstream": "http://127.0.0.1:1", "server": %q}`, testToken.Encode(), socket.LocalAddr())
+	if err := os.WriteFile(h.config, []byte(config), 0o600); err != nil {
+		h.t.Fatal(err)
+	}
+}
 
 func TestDoctor(t *testing.T) {
 	h := newHome(t)
+	h.toBusyGateway()
 	h.env["HTTPS_PROXY"] = ""
 	code, stdout, stderr := h.run(t.Context(), "doctor", "--config", h.config)
 	for _, part := range []string{"ok       configuration: " + h.config, "skipped  connector: ", "failed   udp: ", "         fix: start the model server", "skipped  stream of default"} {
@@ -28,6 +69,7 @@ func TestDoctor(t *testing.T) {
 
 func TestDoctorJSON(t *testing.T) {
 	h := newHome(t)
+	h.toBusyGateway()
 	h.start()
 	code, stdout, _ := h.run(t.Context(), "doctor", "--json", "--config", h.config)
 	var got struct {

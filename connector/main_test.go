@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"io"
@@ -26,17 +25,9 @@ var testToken = link.Token{
 	Secret:    "c2VjcmV0IHNlY3JldCBzZWNyZXQgc2VjcmV0IHNlY3I",
 }
 
-// execute runs a command line in an environment. The first signal comes after
-// the given time.
-func execute(t *testing.T, signal time.Duration, env map[string]string, args ...string) (code int, stdout, stderr string) {
-	t.Helper()
-	return executeUntil(t, func(ctx context.Context) (context.Context, context.CancelFunc) {
-		return context.WithTimeout(ctx, signal)
-	}, env, args...)
-}
-
-// executeUntil runs a command line in an environment, with such signals.
-func executeUntil(t *testing.T, signals func(context.Context) (context.Context, context.CancelFunc), env map[string]string, args ...string) (code int, stdout, stderr string) {
+// execute runs a command line in an environment. The first signal comes when stderr
+// contains until, if that is not empty, and after a minute.
+func execute(t *testing.T, until string, env map[string]string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	logger := slog.Default()
 	t.Cleanup(func() { slog.SetDefault(logger) })
@@ -45,7 +36,7 @@ func executeUntil(t *testing.T, signals func(context.Context) (context.Context, 
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(runtimeDir) })
-	var out, errors bytes.Buffer
+	var out, errors output
 	code = run(t.Context(), args, system{
 		stdout: &out, stderr: &errors,
 		getenv: func(name string) string {
@@ -54,7 +45,13 @@ func executeUntil(t *testing.T, signals func(context.Context) (context.Context, 
 			}
 			return env[name]
 		},
-		signals: signals,
+		signals: func(ctx context.Context) (context.Context, context.CancelFunc) {
+			ctx, signal := context.WithTimeout(ctx, time.Minute)
+			if until != "" {
+				errors.notify(until, signal)
+			}
+			return ctx, signal
+		},
 	})
 	return code, out.String(), errors.String()
 }
@@ -66,7 +63,7 @@ func TestUsage(t *testing.T) {
 		code           int
 		stdout, stderr string // parts of them
 	}{
-		{"nothing", nil, exitOK, "Available Commands:", ""},
+		{"nothing", []string{}, exitOK, "Available Commands:", ""},
 		{"help", []string{"--help"}, exitOK, "Exit codes: 0 success, 1 failure, 2 invalid flags or configuration, 3 not paired,\n78 rejected by the gateway.", ""},
 		{"help of run", []string{"run", "--help"}, exitOK, "connector run --config connector.json", ""},
 		{"version", []string{"--version"}, exitOK, "connector " + version.Number() + "\ncommit ", ""},
@@ -87,7 +84,7 @@ func TestUsage(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			code, stdout, stderr := execute(t, 0, nil, tt.args...)
+			code, stdout, stderr := execute(t, "", nil, tt.args...)
 			if code != tt.code || !strings.Contains(stdout, tt.stdout) || !strings.Contains(stderr, tt.stderr) || (stderr == "") != (tt.stderr == "") {
 				t.Errorf("code %d\nstdout %s\nstderr %s", code, stdout, stderr)
 			}
@@ -104,7 +101,7 @@ func TestRun(t *testing.T) {
 	if err := os.WriteFile(path, []byte(config), 0o604); err != nil {
 		t.Fatal(err)
 	}
-	code, stdout, stderr := execute(t, time.Second, nil, "run", "--config", path)
+	code, stdout, stderr := execute(t, `"msg":"connecting"`, nil, "run", "--config", path)
 	if code != exitOK || stdout != "" {
 		t.Errorf("code %d, stdout %q", code, stdout)
 	}
@@ -131,7 +128,7 @@ func TestRun(t *testing.T) {
 
 func TestRunFromTheEnvironment(t *testing.T) {
 	env := map[string]string{"TUNNEL_TOKEN": testToken.Encode(), "UPSTREAM": "http://localhost:11434"}
-	code, _, stderr := execute(t, time.Second, env, "run", "--log-format", "text", "--log-level", "info")
+	code, _, stderr := execute(t, "msg=connecting", env, "run", "--log-format", "text", "--log-level", "info")
 	if code != exitOK || !strings.Contains(stderr, `level=INFO msg=connecting server=127.0.0.1:1`) {
 		t.Errorf("code %d, stderr %s", code, stderr)
 	}
@@ -146,7 +143,7 @@ func TestWrongKeyFile(t *testing.T) {
 	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	code, _, stderr := execute(t, 0, nil, "run", "--config", path)
+	code, _, stderr := execute(t, "", nil, "run", "--config", path)
 	if want := "Error: api_key_file: open " + filepath.Join(filepath.Dir(path), "none") + ": no such file or directory\n"; code != exitUsage || stderr != want {
 		t.Errorf("code %d, stderr %s", code, stderr)
 	}

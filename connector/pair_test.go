@@ -29,7 +29,11 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-const pairCode = "PAIR-7K2M-9QXV"
+const (
+	pairCode = "PAIR-7K2M-9QXV"
+	// connected is logged when a tunnel is up.
+	connected = `"msg":"connected"`
+)
 
 // pairGateway answers each claim as it is configured, and welcomes a connector that
 // has the token that it grants.
@@ -37,6 +41,7 @@ type pairGateway struct {
 	*httptest.Server
 	pin, server string
 	answers     []link.Message // to a claim, in this order
+	stays       bool           // ignores drains
 
 	mu       sync.Mutex
 	claims   []link.Hello
@@ -117,14 +122,20 @@ func (g *pairGateway) serve(conn *quic.Conn) {
 		}
 	}
 	g.mu.Unlock()
-	// The first message shows that the welcome was read. A device that waits may send a
-	// ping, too, before it has read that it need not.
-	if _, err := control.Receive(); err == nil && hello.Claim == "" {
-		g.tunnels <- conn
-	}
-	for conn.Context().Err() == nil {
+	for first := true; ; first = false {
+		m, err := control.Receive()
+		if err != nil {
+			return
+		}
+		// It shows that the welcome was read. A device that waits may send a ping, too,
+		// before it has read that it need not.
+		if first && hello.Claim == "" {
+			g.tunnels <- conn
+		}
+		if m == (link.Drain{}) && !g.stays {
+			_ = conn.CloseWithError(quic.ApplicationErrorCode(link.CloseDrained), "")
+		}
 		_ = control.Send(link.Pong{})
-		_, _ = control.Receive()
 	}
 }
 
@@ -133,22 +144,6 @@ func (g *pairGateway) seen() (claims, welcomed []link.Hello) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return slices.Clone(g.claims), slices.Clone(g.welcomed)
-}
-
-// execute runs a command line. The signal comes when a tunnel is up.
-func (g *pairGateway) execute(t *testing.T, env map[string]string, args ...string) (code int, stdout, stderr string) {
-	t.Helper()
-	return executeUntil(t, func(ctx context.Context) (context.Context, context.CancelFunc) {
-		ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
-		go func() {
-			select {
-			case <-g.tunnels:
-				cancel()
-			case <-ctx.Done():
-			}
-		}()
-		return ctx, cancel
-	}, env, args...)
 }
 
 // args are those of a pairing with this gateway.
@@ -179,7 +174,7 @@ func soonPending() link.Pending {
 func TestPairAndRun(t *testing.T) {
 	g := newPairGateway(t, soonPending(), link.Grant{})
 	config := filepath.Join(t.TempDir(), "postern", "connector.json")
-	code, stdout, stderr := g.execute(t, nil, g.args(config, "--name", "gpu-box")...)
+	code, stdout, stderr := execute(t, connected, nil, g.args(config, "--name", "gpu-box")...)
 	if code != exitOK || stdout != "" {
 		t.Fatalf("code %d, stdout %q, stderr %s", code, stdout, stderr)
 	}
@@ -205,11 +200,11 @@ func TestPairAndRun(t *testing.T) {
 	}
 
 	// A second pairing would throw this one away.
-	code, _, stderr = execute(t, 0, nil, g.args(config)...)
+	code, _, stderr = execute(t, "", nil, g.args(config)...)
 	if code != exitUsage || !strings.Contains(stderr, "is already paired") || !strings.Contains(stderr, "--force") {
 		t.Errorf("again: code %d, %s", code, stderr)
 	}
-	code, _, stderr = g.execute(t, nil, g.args(config, "--force", "--no-run")...)
+	code, _, stderr = execute(t, connected, nil, g.args(config, "--force", "--no-run")...)
 	claims, welcomed = g.seen()
 	if code != exitOK || len(claims) != 2 || len(welcomed) != 1 {
 		t.Errorf("by force: code %d, %d claims, %d tunnels, %s", code, len(claims), len(welcomed), stderr)
@@ -220,17 +215,17 @@ func TestPairAndRun(t *testing.T) {
 func TestPairThenRunByDefault(t *testing.T) {
 	g := newPairGateway(t, link.Grant{})
 	env := map[string]string{"XDG_CONFIG_HOME": t.TempDir(), "UPSTREAM": g.URL}
-	if code, _, stderr := g.execute(t, env, "pair", g.URL, pairCode, "--no-run"); code != exitOK {
+	if code, _, stderr := execute(t, connected, env, "pair", g.URL, pairCode, "--no-run"); code != exitOK {
 		t.Fatalf("code %d, %s", code, stderr)
 	}
 	delete(env, "UPSTREAM")
-	code, _, stderr := g.execute(t, env, "run")
+	code, _, stderr := execute(t, connected, env, "run")
 	if code != exitOK || !strings.Contains(stderr, `"msg":"connected"`) {
 		t.Errorf("run: code %d, %s", code, stderr)
 	}
 	// A token that is given for this run counts.
 	env["TUNNEL_TOKEN"], env["UPSTREAM"] = testToken.Encode(), g.URL
-	_, _, stderr = execute(t, 50*time.Millisecond, env, "run")
+	_, _, stderr = execute(t, `"server":"127.0.0.1:1"`, env, "run")
 	if !strings.Contains(stderr, `"server":"127.0.0.1:1"`) {
 		t.Errorf("run with a token: %s", stderr)
 	}
@@ -248,7 +243,7 @@ func TestPairRefused(t *testing.T) {
 		t.Run(code, func(t *testing.T) {
 			g := newPairGateway(t, link.Deny{Code: code, Message: "the reason"})
 			config := filepath.Join(t.TempDir(), "connector.json")
-			exit, _, stderr := g.execute(t, nil, g.args(config)...)
+			exit, _, stderr := execute(t, connected, nil, g.args(config)...)
 			if exit != exitRefused || !strings.Contains(stderr, "Error: ") || !strings.Contains(stderr, want) {
 				t.Errorf("code %d, %s", exit, stderr)
 			}
@@ -262,7 +257,7 @@ func TestPairRefused(t *testing.T) {
 
 func TestPairStopped(t *testing.T) {
 	g := newPairGateway(t, soonPending())
-	code, _, stderr := execute(t, time.Second, nil, g.args(filepath.Join(t.TempDir(), "connector.json"))...)
+	code, _, stderr := execute(t, "waiting for approval", nil, g.args(filepath.Join(t.TempDir(), "connector.json"))...)
 	if code != exitRuntime || !strings.Contains(stderr, "stopped before this machine was paired") || !strings.Contains(stderr, "bound to this attempt") {
 		t.Errorf("code %d, %s", code, stderr)
 	}
@@ -292,7 +287,7 @@ func TestPairUsage(t *testing.T) {
 		{"a folder that cannot be", []string{"https://gw", pairCode, "-c", several + "/x/c.json", "-u", "http://127.0.0.1:1"}, exitUsage, "not a directory"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			code, _, stderr := execute(t, 10*time.Second, nil, append([]string{"pair"}, test.args...)...)
+			code, _, stderr := execute(t, "", nil, append([]string{"pair"}, test.args...)...)
 			if code != test.code || !strings.Contains(stderr, test.want) || strings.Contains(stderr, pairCode) {
 				t.Errorf("code %d, %s", code, stderr)
 			}
@@ -324,7 +319,7 @@ func TestPairErrorsAreLegible(t *testing.T) {
 		imposter.URL: "is for another name",
 	} {
 		url = strings.Replace(url, "https://127.0.0.1", "https://localhost", 1)
-		_, _, stderr := g.execute(t, nil, "pair", url, pairCode, "--upstream", g.URL, "--config", filepath.Join(t.TempDir(), "c.json"))
+		_, _, stderr := execute(t, connected, nil, "pair", url, pairCode, "--upstream", g.URL, "--config", filepath.Join(t.TempDir(), "c.json"))
 		if !strings.Contains(stderr, want) || strings.ContainsAny(stderr, "\x1b\x07\r") {
 			t.Errorf("%s: it prints %q", url, stderr)
 		}

@@ -11,16 +11,32 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// output is written by the countdown while a test reads it.
+// output may be written while a test reads it.
 type output struct {
-	mu   sync.Mutex
-	text strings.Builder
+	mu    sync.Mutex
+	text  strings.Builder
+	until string // calls found when it is written
+	found func() // nil: not set
 }
 
 func (o *output) Write(p []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.text.Write(p)
+	n, err := o.text.Write(p)
+	if o.found != nil && strings.Contains(o.text.String(), o.until) {
+		o.found()
+	}
+	return n, err
+}
+
+// notify calls found when until has been written.
+func (o *output) notify(until string, found func()) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.until, o.found = until, found
+	if strings.Contains(o.text.String(), until) {
+		found()
+	}
 }
 
 func (o *output) String() string {

@@ -136,7 +136,9 @@ func largeHello(id string, n int) link.Hello {
 // TestLargeHellos: while there is no room for large hellos, their connectors are
 // told so, and to come back; others get in as always.
 func TestLargeHellos(t *testing.T) {
+	t.Parallel()
 	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
+		t.Parallel()
 		g := newGateway(t, Options{})
 		full := g.pending.take(networkOf(1), 1, "")
 		for full.grow(1<<10) == nil { // takes what it can, and others the rest
@@ -171,7 +173,9 @@ func frame(text string) string { return length(uint32(len(text))) + text }
 
 // TestOversizedHello: it is said what is wrong with it.
 func TestOversizedHello(t *testing.T) {
+	t.Parallel()
 	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
+		t.Parallel()
 		for name, hello := range map[string]string{
 			"bytes": length(321 << 10),
 			"parts": frame(`{"type":"hello","data":{"upstreams":[` + strings.Repeat(`"",`, 5000) + `""]}}`),

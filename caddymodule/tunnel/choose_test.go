@@ -94,7 +94,7 @@ func TestWaitAny(t *testing.T) {
 	}
 	var coming sync.WaitGroup
 	coming.Go(func() {
-		time.Sleep(50 * time.Millisecond)
+		g.waitFor(t, 1)
 		g.connect(t, "con_2", http.NotFoundHandler())
 	})
 	s, err := g.WaitAny(t.Context(), ids, Target{}, nil, 10*soon)
@@ -102,20 +102,7 @@ func TestWaitAny(t *testing.T) {
 	if err != nil || s.Connector() != "con_2" {
 		t.Fatalf("waited for %v, %v", s, err)
 	}
-	// Nobody is left waiting.
-	deadline := time.Now().Add(soon)
-	for {
-		g.mu.Lock()
-		n := len(g.arrivals)
-		g.mu.Unlock()
-		if n == 0 {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%d still wait", n)
-		}
-		time.Sleep(time.Millisecond)
-	}
+	g.waitFor(t, 0)
 }
 
 // A connector that stops pinging, while its tunnel lasts, grows suspect; its next

@@ -79,7 +79,9 @@ func TestHeartbeatGrowsWithTheFleet(t *testing.T) {
 }
 
 func TestDeny(t *testing.T) {
+	t.Parallel()
 	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
+		t.Parallel()
 		for name, test := range map[string]struct {
 			authenticate Authenticate
 			change       func(*link.Hello)
@@ -94,6 +96,7 @@ func TestDeny(t *testing.T) {
 			},
 		} {
 			t.Run(name, func(t *testing.T) {
+				t.Parallel()
 				g := newGateway(t, Options{Authenticate: test.authenticate})
 				h := hello("con_1")
 				test.change(&h)
@@ -218,8 +221,20 @@ func TestPendingCap(t *testing.T) {
 	})
 }
 
+// waitFor waits until so many requests wait for a connector.
+func (g *testGateway) waitFor(t *testing.T, requests int) {
+	t.Helper()
+	eventually(t, "requests wait", func() bool {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		return len(g.arrivals) == requests
+	})
+}
+
 func TestWait(t *testing.T) {
+	t.Parallel()
 	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
+		t.Parallel()
 		g := newGateway(t, Options{})
 		at := time.Now()
 		_, err := g.Wait(t.Context(), "con_1", 0)
@@ -245,7 +260,7 @@ func TestWait(t *testing.T) {
 				sessions <- s
 			}()
 		}
-		time.Sleep(20 * time.Millisecond)
+		g.waitFor(t, 2)
 		g.connect(t, "con_2", echo) // somebody else
 		g.connect(t, "con_1", echo)
 		for range 2 {
@@ -273,7 +288,7 @@ func TestWaitSkipsDeadSessions(t *testing.T) {
 			s, _ := g.Wait(t.Context(), "con_1", time.Minute)
 			got <- s
 		}()
-		time.Sleep(20 * time.Millisecond)
+		g.waitFor(t, 1)
 		g.connect(t, "con_1", named("second"))
 		if body, err := send(t.Context(), wait(t, got, "the session"), "{}"); body != "second" || err != nil {
 			t.Errorf("answer %q, %v", body, err)

@@ -57,6 +57,7 @@ func TestLimit(t *testing.T) {
 // TestLimitIsNotGranted: a connector that allows fewer streams than it announced
 // does not make requests wait for long.
 func TestLimitIsNotGranted(t *testing.T) {
+	t.Parallel()
 	g := newGateway(t, Options{})
 	config := link.ConnectorQUIC(0)
 	config.MaxIncomingStreams = 1

@@ -15,12 +15,13 @@ import (
 // TestStampede: connectors that come back all at once, more than may wait for
 // their hello, get in one after another.
 func TestStampede(t *testing.T) {
-	const connectors = 150
-	g := newGateway(t, Options{PendingPerAddress: 40})
+	t.Parallel()
+	const connectors = 60
+	g := newGateway(t, Options{PendingPerAddress: 15})
 	var dialing sync.WaitGroup
 	for i := range connectors {
 		dialing.Go(func() {
-			for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+			for wait := 10 * time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
 				_, err := g.dial(t, listenLoopback(t), hello(fmt.Sprintf("con_%d", i)), echo)
 				if err == nil || t.Context().Err() != nil {
 					return
@@ -40,7 +41,11 @@ func TestStampede(t *testing.T) {
 // leave, and every one that is read to its end is whole.
 func TestNoStreamIsCutShort(t *testing.T) {
 	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
-		const clients, each, events = 16, 100, 20
+		const clients, events = 16, 20
+		each := 100
+		if testing.Short() {
+			each = 20
+		}
 		event := "data: " + strings.Repeat("e", 200) + "\n\n"
 		g := newGateway(t, Options{})
 		g.connect(t, "con_1", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

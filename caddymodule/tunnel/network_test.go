@@ -207,11 +207,17 @@ func TestHelloHasATimeLimit(t *testing.T) {
 // hold a goroutine of the gateway for ever.
 func TestSilentConnectorIsCut(t *testing.T) {
 	simulate(t, time.Millisecond, func(t *testing.T, _ *network, g *testGateway, sockets []net.PacketConn) {
-		c, err := g.dial(t, sockets[0], hello("con_1"), echo)
+		config := link.ConnectorQUIC(0)
+		config.InitialStreamReceiveWindow, config.MaxStreamReceiveWindow = 16<<10, 16<<10
+		conn, err := g.connectionWith(t.Context(), sockets[0], config)
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Nobody takes the pongs: the channel for them is small.
+		c, err := g.introduce(t, conn, hello("con_1"), echo)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Nobody takes the pongs: the channel and the window for them are small.
 		for c.conn.Context().Err() == nil {
 			if err := c.control.Send(link.Ping{}); err != nil {
 				break

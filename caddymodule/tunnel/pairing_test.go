@@ -15,6 +15,7 @@ import (
 type pairingDevice struct {
 	pending     chan link.Pending
 	interrupted chan string
+	pause       time.Duration // after the last interruption
 	cancel      context.CancelFunc
 	token       string
 	err         error
@@ -31,8 +32,11 @@ func (g *testGateway) pair(t *testing.T) *pairingDevice {
 		defer close(d.done)
 		d.token, d.err = agent.Pair(ctx, agent.PairOptions{
 			Server: g.addr.String(), Pin: g.Pin(), Code: " " + claimCode + "\n", Name: "gpu-box", Version: "1.2", Upstreams: []string{"default"},
-			Pending:     func(p link.Pending) { d.pending <- p },
-			Interrupted: func(reason, fix string, _ time.Duration) { d.interrupted <- reason + "; " + fix },
+			Pending: func(p link.Pending) { d.pending <- p },
+			Interrupted: func(reason, fix string, pause time.Duration) {
+				d.pause = pause
+				d.interrupted <- reason + "; " + fix
+			},
 		})
 	}()
 	t.Cleanup(func() {
@@ -179,9 +183,8 @@ func TestPairWaitsWhileTooManyTry(t *testing.T) {
 		t.Errorf("told %q", got)
 	}
 	// It does not knock again at once.
-	time.Sleep(2 * time.Second)
-	if claims, _ := desk.counts(); claims != 1 {
-		t.Errorf("%d claims", claims)
+	if claims, _ := desk.counts(); claims != 1 || d.pause < 10*time.Second {
+		t.Errorf("%d claims, the next one after %v", claims, d.pause)
 	}
 	d.cancel()
 	if _, err := d.result(t); !errors.Is(err, context.Canceled) {

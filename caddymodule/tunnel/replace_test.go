@@ -10,7 +10,9 @@ import (
 // TestAnotherProcessTakesOver: as in an upgrade. What the older one has begun it
 // finishes, if it is alive, and all else goes to the newer one at once.
 func TestAnotherProcessTakesOver(t *testing.T) {
+	t.Parallel()
 	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
+		t.Parallel()
 		g := newGateway(t, Options{})
 		h := newGate()
 		older := g.connect(t, "con_1", h)
@@ -62,7 +64,9 @@ func TestAnotherProcessTakesOver(t *testing.T) {
 // TestDeadProcessIsReplaced: the requests of one that was killed, or frozen, do not
 // wait for it.
 func TestDeadProcessIsReplaced(t *testing.T) {
+	t.Parallel()
 	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
+		t.Parallel()
 		g := newGateway(t, Options{})
 		h := newGate()
 		older := g.connect(t, "con_1", h) // it answers no pings
@@ -108,7 +112,9 @@ func TestIdleProcessIsReplaced(t *testing.T) {
 // TestDrainMeetsSuccessor: a process that stops while the next one comes is not cut
 // because its drain is heard between the other's registration and its own yield.
 func TestDrainMeetsSuccessor(t *testing.T) {
+	t.Parallel()
 	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
+		t.Parallel()
 		g := newGateway(t, Options{})
 		h := newGate()
 		older := g.connect(t, "con_1", h)

@@ -83,6 +83,7 @@ func TestReport(t *testing.T) {
 
 // A connector that reports without pause is read slowly, and keeps its tunnel.
 func TestReportsArePaced(t *testing.T) {
+	t.Parallel()
 	var log syncBuffer
 	g := newGateway(t, Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	told := make(chan Event, 1000)
@@ -144,7 +145,9 @@ func TestChooseByReport(t *testing.T) {
 
 // A dry run is answered, and leaves the connector's tunnel and its rotation alone.
 func TestDryRun(t *testing.T) {
+	t.Parallel()
 	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
+		t.Parallel()
 		r := newRotation()
 		rotating := func(c Connector, err error) (Connector, error) { c.Rotating = true; return c, err }
 		g := newGateway(t, Options{Rotation: r, Known: func(Connector) bool { return true }, Authenticate: func(ctx context.Context, id, secret string) (Connector, error) {

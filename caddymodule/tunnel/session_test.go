@@ -55,7 +55,9 @@ func TestReplace(t *testing.T) {
 
 // TestConnectorDrains: what runs is finished, what comes goes to the successor.
 func TestConnectorDrains(t *testing.T) {
+	t.Parallel()
 	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
+		t.Parallel()
 		g := newGateway(t, Options{})
 		h := newGate()
 		first := g.connect(t, "con_1", h)
@@ -117,7 +119,9 @@ func TestConnectorDrainsWhileIdle(t *testing.T) {
 
 // TestDrainWaitsForTheWholeBody: an answer that still streams is not cut.
 func TestDrainWaitsForTheWholeBody(t *testing.T) {
+	t.Parallel()
 	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
+		t.Parallel()
 		g := newGateway(t, Options{})
 		more := make(chan struct{})
 		c := g.connect(t, "con_1", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -158,7 +162,7 @@ func TestShutdown(t *testing.T) {
 			_, err := g.Wait(t.Context(), "con_2", time.Minute)
 			waiting <- err
 		}()
-		time.Sleep(20 * time.Millisecond)
+		g.waitFor(t, 1)
 
 		closed := make(chan error, 1)
 		go func() { closed <- g.Close(t.Context()) }()

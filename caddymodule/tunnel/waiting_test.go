@@ -142,7 +142,9 @@ func TestDeviceIsGranted(t *testing.T) {
 }
 
 func TestDeviceIsDenied(t *testing.T) {
+	t.Parallel()
 	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
+		t.Parallel()
 		for _, test := range []struct {
 			name  string
 			desk  *testDesk // nil: none

@@ -85,6 +85,7 @@ func slots(g *testGateway) int {
 // TestWebSocketPendingCap: those that do not say hello cannot take all there is,
 // whether they shake hands or not.
 func TestWebSocketPendingCap(t *testing.T) {
+	t.Parallel()
 	g := newWebGateway(t, Options{PendingPerAddress: 2})
 	half, _, err := websocket.Dial(t.Context(), g.web, &websocket.DialOptions{Subprotocols: []string{link.Subprotocol}})
 	if err != nil {

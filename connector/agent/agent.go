@@ -32,12 +32,13 @@ type Options struct {
 type Agent struct {
 	Options
 
-	// Tests shorten these.
+	// Tests change these.
 	pongTimeout  time.Duration
 	silenceLimit time.Duration // 0: pongTimeout
 	rescueMoment time.Duration
 	firstUpgrade time.Duration
 	lossSpan     time.Duration
+	packets      func(*session) (sent, lost uint64)
 	reloadPause  time.Duration
 
 	mu      sync.Mutex // protects current and pending
@@ -76,7 +77,7 @@ func newAgent(o Options) *Agent {
 	o.Version, o.DrainTimeout = cmp.Or(o.Version, "dev"), cmp.Or(o.DrainTimeout, 30*time.Second)
 	a := &Agent{
 		Options: o, pongTimeout: pongTimeout, silenceLimit: silenceLimit, rescueMoment: rescueMoment,
-		firstUpgrade: firstUpgrade, lossSpan: dial.LossSpan, reloadPause: firstReloadPause,
+		firstUpgrade: firstUpgrade, lossSpan: dial.LossSpan, packets: (*session).packets, reloadPause: firstReloadPause,
 		webDelay: webSocketDelay, wake: make(chan struct{}, 1),
 		retry: retry{random: mathrand.Float64}, monitor: monitor{logger: o.Logger},
 	}

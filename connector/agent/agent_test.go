@@ -92,7 +92,7 @@ func TestAgentCancelFreesTheUpstream(t *testing.T) {
 	cancel()
 	took := receive(t, freed, "the upstream to be freed").Sub(start)
 	t.Logf("the upstream was freed after %v", took)
-	if took > 50*time.Millisecond {
+	if took > time.Second {
 		t.Errorf("the upstream was freed after %v", took)
 	}
 	if err := receive(t, failed, "the request's end"); err == nil {
@@ -101,6 +101,7 @@ func TestAgentCancelFreesTheUpstream(t *testing.T) {
 }
 
 func TestAgentComesBack(t *testing.T) {
+	t.Parallel()
 	t.Run("after a shutdown", func(t *testing.T) {
 		g := startGateway(t)
 		a := startAgent(t, g, "http://127.0.0.1:1", nil)
@@ -123,7 +124,7 @@ func TestAgentComesBack(t *testing.T) {
 		a := startAgent(t, g, "http://127.0.0.1:1", nil)
 		g.session()
 		g.kill()
-		time.Sleep(500 * time.Millisecond)
+		g.lose(t, 3) // packets, the first pings among them
 		g.listen(g.token.Server)
 		start := time.Now()
 		g.session()
@@ -255,9 +256,10 @@ func TestAgentDrains(t *testing.T) {
 
 func TestAgentDrainTimeout(t *testing.T) {
 	g := startGateway(t)
-	freed := make(chan struct{})
+	working, freed := make(chan struct{}), make(chan struct{})
 	server := serveModel(t, func(w http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)
+		close(working)
 		<-r.Context().Done()
 		close(freed)
 	})
@@ -268,8 +270,7 @@ func TestAgentDrainTimeout(t *testing.T) {
 		_, err := s.roundTrip(post(t.Context(), "{}"))
 		failed <- err
 	}()
-	eventually(t, "the request", func() bool { return s.conn.ConnectionStats().PacketsSent > 5 })
-	time.Sleep(20 * time.Millisecond)
+	receive(t, working, "the upstream")
 	a.stop()
 	if err := receive(t, a.result, "the agent's end"); err != nil {
 		t.Errorf("Run returned %v", err)

@@ -13,6 +13,7 @@ import (
 )
 
 func TestAgentMeetsNoAnswer(t *testing.T) {
+	t.Parallel()
 	socket, err := net.ListenPacket("udp", "127.0.0.1:0") // receives everything, sends nothing
 	if err != nil {
 		t.Fatal(err)
@@ -31,6 +32,7 @@ func TestAgentMeetsNoAnswer(t *testing.T) {
 // TestAgentDialsAllAddresses gives the gateway's name two addresses, of which
 // the first is a black hole.
 func TestAgentDialsAllAddresses(t *testing.T) {
+	t.Parallel()
 	hole, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

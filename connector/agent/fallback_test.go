@@ -161,6 +161,7 @@ func TestQUICWinsWhereItWorks(t *testing.T) {
 }
 
 func TestUDPBlockedFromTheStart(t *testing.T) {
+	t.Parallel()
 	g := startRealGateway(t)
 	g.relay.blocked.Store(true)
 	start := time.Now()
@@ -183,8 +184,9 @@ func TestUDPBlockedFromTheStart(t *testing.T) {
 }
 
 func TestUDPBlockedInMidLife(t *testing.T) {
+	t.Parallel()
 	g := startRealGateway(t)
-	startReal(t, g, nil)
+	startReal(t, g, noticesSoon)
 	eventually(t, "a tunnel", func() bool { return g.transport() == "quic" })
 	g.mustAsk(t)
 	g.relay.blocked.Store(true)
@@ -198,7 +200,7 @@ func TestUDPBlockedInMidLife(t *testing.T) {
 func TestChangeUnderLoad(t *testing.T) {
 	g := startRealGateway(t)
 	g.relay.blocked.Store(true)
-	startReal(t, g, func(a *Agent) { a.firstUpgrade = 100 * time.Millisecond })
+	startReal(t, g, func(a *Agent) { a.webDelay, a.firstUpgrade = 0, 100*time.Millisecond })
 	eventually(t, "a tunnel", func() bool { return g.transport() == "websocket" })
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -238,7 +240,9 @@ func TestOnlyWebSocket(t *testing.T) {
 	g := startRealGateway(t)
 	startReal(t, g, func(a *Agent) { a.current.transport, a.firstUpgrade = config.TransportWebSocket, time.Millisecond })
 	eventually(t, "a tunnel", func() bool { return g.transport() == "websocket" })
-	time.Sleep(100 * time.Millisecond)
+	for range 5 {
+		g.mustAsk(t) // much longer than an upgrade is put off
+	}
 	if g.transport() != "websocket" {
 		t.Error("it changed to QUIC")
 	}
@@ -276,7 +280,7 @@ func TestThroughAProxy(t *testing.T) {
 	pool.AddCert(secure.Certificate())
 	g.token.URL = secure.URL
 	g.relay.blocked.Store(true)
-	a := startReal(t, g, func(a *Agent) { a.current.web.Proxy, a.current.web.Roots = http.ProxyURL(at), pool })
+	a := startReal(t, g, func(a *Agent) { a.webDelay, a.current.web.Proxy, a.current.web.Roots = 0, http.ProxyURL(at), pool })
 	eventually(t, "a tunnel", func() bool { return g.transport() == "websocket" })
 	g.mustAsk(t)
 	if connects.Load() != 1 || strings.Contains(a.log.String(), "certificate") {
@@ -287,6 +291,7 @@ func TestThroughAProxy(t *testing.T) {
 // TestThroughATLSProxy: one that opens TLS, with a certificate that no system
 // knows. The pin inside still holds.
 func TestThroughATLSProxy(t *testing.T) {
+	t.Parallel()
 	g := startRealGateway(t)
 	inside, _ := url.Parse(g.web.URL)
 	proxy := httptest.NewTLSServer(httputil.NewSingleHostReverseProxy(inside))

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"flag"
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,6 +20,15 @@ import (
 	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/link"
 )
+
+// TestMain runs many of the parallel tests at once, as they wait and do not compute.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
 
 // testToken is a well-formed token of no gateway.
 var testToken = link.Token{
@@ -109,6 +120,23 @@ func (g *fakeGateway) listen(address string) {
 
 // kill takes the gateway away without a word to anybody.
 func (g *fakeGateway) kill() { g.socket.Close() }
+
+// lose receives so many packets at the address of a gateway that was killed, and
+// answers none.
+func (g *fakeGateway) lose(t *testing.T, packets int) {
+	t.Helper()
+	socket, err := net.ListenUDP("udp", g.socket.LocalAddr().(*net.UDPAddr))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
+	_ = socket.SetReadDeadline(time.Now().Add(10 * time.Second))
+	for range packets {
+		if _, _, err := socket.ReadFromUDP(make([]byte, 2048)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
 
 // hangUp closes all tunnels.
 func (g *fakeGateway) hangUp() {

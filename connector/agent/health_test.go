@@ -81,6 +81,7 @@ func box(reachable bool, models ...string) link.UpstreamReport {
 }
 
 func TestAgentReportsModels(t *testing.T) {
+	t.Parallel()
 	g := startGateway(t)
 	server, url := newListing(t, `{"data": [{"id": "b"}, {"id": "a"}, {"id": "b"}]}`)
 	a := startAgent(t, g, url, asks(20*time.Millisecond))
@@ -105,6 +106,7 @@ func TestAgentReportsModels(t *testing.T) {
 }
 
 func TestAgentReportsAnUpstreamThatIsDown(t *testing.T) {
+	t.Parallel()
 	g := startGateway(t)
 	_, url := newListing(t, `{"data": [{"id": "m"}]}`)
 	a := startAgent(t, g, "http://127.0.0.1:1", asks(time.Hour))
@@ -121,6 +123,7 @@ func TestAgentReportsAnUpstreamThatIsDown(t *testing.T) {
 
 // Requests show what the next question would: at once, and without one.
 func TestRequestsShowHealth(t *testing.T) {
+	t.Parallel()
 	g := startGateway(t)
 	server, _ := newListing(t, `{"data": [{"id": "m"}]}`)
 	free, err := net.Listen("tcp", "127.0.0.1:0")

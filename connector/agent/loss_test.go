@@ -16,11 +16,25 @@ import (
 
 // startLossy starts an agent on a path that loses a fifth of its packets, and
 // clients that ask for answers of many packets until the test or stop ends them.
-func startLossy(t *testing.T, g *realGateway, change ...func(*Agent)) (a *runningAgent, stop func()) {
+// It counts the agent's looks at the loss. With -short the path is a good one, and the
+// agent gets such figures.
+func startLossy(t *testing.T, g *realGateway, change ...func(*Agent)) (a *runningAgent, looks *atomic.Uint64, stop func()) {
 	t.Helper()
-	answer := strings.Repeat("0123456789", 10_000)
+	answer := strings.Repeat("0123456789", 2_000)
+	looks = new(atomic.Uint64)
 	a = startReal(t, g, func(a *Agent) {
 		a.lossSpan, a.firstUpgrade = 500*time.Millisecond, time.Millisecond
+		a.packets = func(s *session) (sent, lost uint64) {
+			looks.Add(1)
+			return s.packets()
+		}
+		if testing.Short() {
+			a.lossSpan = 20 * time.Millisecond
+			a.packets = func(*session) (sent, lost uint64) {
+				n := looks.Add(1)
+				return 1000 * n, 200 * n
+			}
+		}
 		a.current.web.PreferBBR = func(net.Conn) bool { return true } // whatever this kernel has
 		a.serve(t, answerWith(t, answer))
 		for _, c := range change {
@@ -28,7 +42,7 @@ func startLossy(t *testing.T, g *realGateway, change ...func(*Agent)) (a *runnin
 		}
 	})
 	eventually(t, "a tunnel", func() bool { return g.transport() == "quic" })
-	g.relay.lossy.Store(true)
+	g.relay.lossy.Store(!testing.Short())
 	ctx, cancel := context.WithCancel(t.Context())
 	var clients sync.WaitGroup
 	for range 8 {
@@ -40,7 +54,7 @@ func startLossy(t *testing.T, g *realGateway, change ...func(*Agent)) (a *runnin
 			}
 		})
 	}
-	return a, func() {
+	return a, looks, func() {
 		cancel()
 		clients.Wait()
 	}
@@ -61,10 +75,14 @@ func soon(t *testing.T, what string, ok func() bool) {
 // failed request, and stays left, also by the next tunnel.
 func TestLossyPath(t *testing.T) {
 	g := startRealGateway(t)
-	a, stop := startLossy(t, g)
+	a, _, stop := startLossy(t, g)
 	soon(t, "the WebSocket", func() bool { return g.transport() == "websocket" })
 	g.relay.lossy.Store(false)
-	time.Sleep(time.Second) // 1,000 times what QUIC is tried again after
+	for range 20 { // much longer than QUIC is tried again after
+		if _, err := g.answer(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
 	stop()
 	if n := g.Counters(); n.Failed != 0 || n.Connected != 2 || n.Replaced != 0 || g.transport() != "websocket" {
 		t.Errorf("%+v, the tunnel goes over %s", n, g.transport())
@@ -89,7 +107,7 @@ func TestLossWithoutAWebSocket(t *testing.T) {
 	}))
 	defer busy.Close()
 	g.token.URL = busy.URL
-	_, stop := startLossy(t, g)
+	_, _, stop := startLossy(t, g)
 	soon(t, "an attempt with a WebSocket", func() bool { return tries.Load() > 0 })
 	stop()
 	if n := g.Counters(); n.Connected != 1 || n.Failed != 0 {
@@ -102,7 +120,7 @@ func TestLossWithoutAWebSocket(t *testing.T) {
 func TestLossWithoutBBR(t *testing.T) {
 	g := startRealGateway(t)
 	var tries atomic.Int32
-	a, stop := startLossy(t, g, func(a *Agent) {
+	a, looks, stop := startLossy(t, g, func(a *Agent) {
 		a.current.web.PreferBBR = func(conn net.Conn) bool {
 			if _, ok := conn.(*net.TCPConn); !ok {
 				t.Errorf("asked about a %T", conn)
@@ -112,7 +130,8 @@ func TestLossWithoutBBR(t *testing.T) {
 		}
 	})
 	soon(t, "the decision", func() bool { return strings.Contains(a.log.String(), "but a WebSocket would be slower") })
-	time.Sleep(4 * 600 * time.Millisecond) // as long again
+	before := looks.Load()
+	soon(t, "twice as many looks", func() bool { return looks.Load() >= 2*before })
 	stop()
 	if n := g.Counters(); n.Connected != 1 || n.Failed != 0 || g.transport() != "quic" || tries.Load() != 1 {
 		t.Errorf("%+v, the tunnel goes over %s after %d tries", n, g.transport(), tries.Load())

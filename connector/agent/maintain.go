@@ -139,14 +139,10 @@ func (a *Agent) upgradeToQUIC(search, ctx context.Context, s *session) *handover
 // watchLoss measures the packet loss of QUIC, and switches to a WebSocket if it is too
 // high.
 func (a *Agent) watchLoss(search, ctx context.Context, s *session) *handover {
-	stats := func() (sent, lost uint64) {
-		s := s.conn.ConnectionStats()
-		return s.PacketsSent, s.PacketsLost
-	}
 	var meter dial.LossMeter
-	meter.Span(stats())
+	meter.Span(a.packets(s))
 	for sleep(search, a.lossSpan) {
-		if !meter.Span(stats()) || a.loss.Stays(time.Now()) {
+		if !meter.Span(a.packets(s)) || a.loss.Stays(time.Now()) {
 			continue
 		}
 		c := a.inUse()

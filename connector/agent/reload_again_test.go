@@ -110,6 +110,7 @@ func TestTunnelEndsDuringAReload(t *testing.T) {
 // TestChangeWithoutAnAnswer: a drain that the gateway does not agree to, as its path
 // died just then, costs the requests on the old tunnel nothing.
 func TestChangeWithoutAnAnswer(t *testing.T) {
+	t.Parallel()
 	g := startGateway(t)
 	working, finish := make(chan struct{}), make(chan struct{})
 	server := serveModel(t, func(w http.ResponseWriter, _ *http.Request) {

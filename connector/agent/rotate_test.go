@@ -72,6 +72,7 @@ func startKeeper(t *testing.T, g *fakeGateway, base string, k *kept) *runningAge
 // The token is kept before the answer; the tunnel and a request on it stay, and
 // the next hello has the new secret.
 func TestRotate(t *testing.T) {
+	t.Parallel()
 	g := startGateway(t)
 	release := make(chan struct{})
 	box := serveModel(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -129,6 +130,7 @@ func TestRotate(t *testing.T) {
 
 // What cannot be kept leaves the old token in use.
 func TestRotateRefused(t *testing.T) {
+	t.Parallel()
 	g := startGateway(t)
 	k := &kept{err: errors.New("/etc/x.json is\tread-only " + strings.Repeat("x", 400))}
 	a := startKeeper(t, g, answerWith(t, "ok"), k)
@@ -215,6 +217,7 @@ func TestRotateWhileAHelloIsOnItsWay(t *testing.T) {
 
 // A file that cannot be written is reported to the gateway.
 func TestRotateOfAFile(t *testing.T) {
+	t.Parallel()
 	g := startGateway(t)
 	path := filepath.Join(t.TempDir(), "connector.json")
 	if err := os.WriteFile(path, []byte(`{"tunnel_token": "`+g.token.Encode()+`", "upstream": "http://localhost:1"}`), 0o400); err != nil {

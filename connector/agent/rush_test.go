@@ -36,11 +36,13 @@ func countWeb(t *testing.T, g *realGateway) *atomic.Int32 {
 // comes for longer than a silent one is given. The work for the handshake is not
 // done twice, nor over another transport.
 func TestSlowHandshakeIsNotGivenUp(t *testing.T) {
+	t.Parallel()
 	g := startRealGateway(t)
 	asked := countWeb(t, g)
-	g.relay.stall.Store(int64(webSocketDelay + time.Second))
+	g.relay.stall.Store(int64(firstDialTimeout + time.Second))
 	var dials atomic.Int32
 	startReal(t, g, func(a *Agent) {
+		a.webDelay = firstDialTimeout / 2
 		open := a.current.quic.Open
 		a.current.quic.Open = func(network string) (dial.Socket, error) {
 			dials.Add(1)

@@ -12,6 +12,7 @@ import (
 // A gateway that repeats itself without end makes the connector neither write a
 // line for each word nor start work for each.
 func TestGatewayRepeatsItself(t *testing.T) {
+	t.Parallel()
 	g := startGateway(t)
 	keeper := &kept{token: g.token.Encode()}
 	a := startAgent(t, g, "http://127.0.0.1:1", func(a *Agent) { a.Keep = keeper.keep })

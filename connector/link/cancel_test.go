@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -273,6 +274,7 @@ func TestTunnelLost(t *testing.T) {
 // TestStreamsAreGivenBack: requests that end in any way leave no stream behind;
 // the 1024 that may be open at a time would be used up otherwise.
 func TestStreamsAreGivenBack(t *testing.T) {
+	const limit = 16
 	overBoth(t, func(t *testing.T, newPair pairing) {
 		p := newPair(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			switch r.Header.Get("How") {
@@ -287,14 +289,14 @@ func TestStreamsAreGivenBack(t *testing.T) {
 				_, _ = io.WriteString(w, "some")
 				<-r.Context().Done()
 			}
-		}))
+		}), limit)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		ways := []string{"abort", "abort in body", "early", "cancel", "fine"}
 		var wg sync.WaitGroup
 		for i := range 8 {
 			wg.Go(func() {
-				for j := range 3 * DefaultMaxRequests / 8 {
+				for j := range 3 * (limit + spareStreams) / 8 {
 					r := post("{}")
 					how := ways[(i+j)%len(ways)]
 					r.Header.Set("How", how)
@@ -323,6 +325,7 @@ func TestStreamsAreGivenBack(t *testing.T) {
 // windows and not the connection's.
 func TestSlowReadersDoNotBlockOthers(t *testing.T) {
 	overBoth(t, func(t *testing.T, newPair pairing) {
+		var written atomic.Int64
 		p := newPair(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			n := 1
 			if r.Header.Get("Much") != "" {
@@ -332,9 +335,11 @@ func TestSlowReadersDoNotBlockOthers(t *testing.T) {
 				if _, err := w.Write(make([]byte, largeChunk)); err != nil {
 					return
 				}
+				written.Add(largeChunk)
 			}
 		}))
-		for range 20 {
+		const slow = 20
+		for range slow {
 			r := post("{}")
 			r.Header.Set("Much", "yes")
 			a, err := p.roundTrip(t.Context(), r)
@@ -343,7 +348,9 @@ func TestSlowReadersDoNotBlockOthers(t *testing.T) {
 			}
 			defer a.Body.Close()
 		}
-		time.Sleep(200 * time.Millisecond)
+		for written.Load() < slow*(answerWindow-largeChunk) { // their windows are full soon
+			time.Sleep(time.Millisecond)
+		}
 		for range 10 {
 			at := time.Now()
 			if _, body := p.mustDo(t, post("{}")); len(body) != largeChunk {

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -22,8 +23,9 @@ type pair struct {
 	served             chan error // results of Serve, if anybody reads them
 }
 
-// pairing connects a gateway and a connector whose streams h serves.
-type pairing func(t testing.TB, h http.Handler) *pair
+// pairing connects a gateway and a connector whose streams h serves, with a limit of
+// requests or the default one.
+type pairing func(t testing.TB, h http.Handler, limit ...int) *pair
 
 // overBoth runs a test over UDP and over a byte stream.
 func overBoth(t *testing.T, test func(t *testing.T, newPair pairing)) {
@@ -53,7 +55,7 @@ func newTestIdentity(t testing.TB) (cert tls.Certificate, pin string) {
 }
 
 // newPair connects over QUIC.
-func newPair(t testing.TB, h http.Handler) *pair {
+func newPair(t testing.TB, h http.Handler, limit ...int) *pair {
 	t.Helper()
 	gatewaySocket, connectorSocket := listenLoopback(t), listenLoopback(t)
 	cert, pin := newTestIdentity(t)
@@ -65,7 +67,7 @@ func newPair(t testing.TB, h http.Handler) *pair {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	connector := &quic.Transport{Conn: connectorSocket}
-	dialed, err := connector.Dial(ctx, gatewaySocket.LocalAddr(), ConnectorTLS(pin, ""), ConnectorQUIC(0))
+	dialed, err := connector.Dial(ctx, gatewaySocket.LocalAddr(), ConnectorTLS(pin, ""), ConnectorQUIC(cmp.Or(limit...)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,9 +85,9 @@ func newPair(t testing.TB, h http.Handler) *pair {
 }
 
 // newWebSocketPair connects over TCP.
-func newWebSocketPair(t testing.TB, h http.Handler) *pair {
+func newWebSocketPair(t testing.TB, h http.Handler, limit ...int) *pair {
 	t.Helper()
-	return newWebSocketPairOver(t, tcpPipe, h)
+	return newWebSocketPairOver(t, tcpPipe, h, limit...)
 }
 
 // lasting is a life without an end of its own.
@@ -110,7 +112,7 @@ func tcpPipe(t testing.TB) (gateway, connector net.Conn) {
 	return gateway, connector
 }
 
-func newWebSocketPairOver(t testing.TB, pipe func(testing.TB) (net.Conn, net.Conn), h http.Handler) *pair {
+func newWebSocketPairOver(t testing.TB, pipe func(testing.TB) (net.Conn, net.Conn), h http.Handler, limit ...int) *pair {
 	t.Helper()
 	cert, pin := newTestIdentity(t)
 	gatewayEnd, connectorEnd := pipe(t)
@@ -122,7 +124,7 @@ func newWebSocketPairOver(t testing.TB, pipe func(testing.TB) (net.Conn, net.Con
 	accepting.Go(func() {
 		gateway, gatewayErr = WebSocketGateway(ctx, gatewayEnd, GatewayTLS(cert), lasting)
 	})
-	connector, err := WebSocketConnector(ctx, connectorEnd, ConnectorTLS(pin, ""), ConnectorQUIC(0))
+	connector, err := WebSocketConnector(ctx, connectorEnd, ConnectorTLS(pin, ""), ConnectorQUIC(cmp.Or(limit...)))
 	accepting.Wait()
 	if err := errors.Join(err, gatewayErr); err != nil {
 		t.Fatal(err)

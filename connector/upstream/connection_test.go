@@ -7,6 +7,7 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -47,30 +48,32 @@ func TestIdleConnsLastFirst(t *testing.T) {
 }
 
 func TestIdleConnsGrowOld(t *testing.T) {
-	conns, ends := pipes(3)
-	var idle idleConns
-	for _, c := range conns {
-		idle.put(c)
-	}
-	age := func(c *connection, d time.Duration) {
-		idle.mu.Lock()
-		defer idle.mu.Unlock()
-		c.until = c.until.Add(-d)
-	}
-	age(conns[0], upstreamIdle)
-	age(conns[1], upstreamIdle-30*time.Millisecond)
-	idle.prune()
-	if !closed(ends[0]) || closed(ends[1]) || closed(ends[2]) {
-		t.Error("not exactly the old one was closed")
-	}
-	time.Sleep(100 * time.Millisecond)
-	if !closed(ends[1]) || closed(ends[2]) {
-		t.Error("the next one was not closed in time")
-	}
-	age(conns[2], upstreamIdle)
-	if idle.take() != nil || !closed(ends[2]) {
-		t.Error("an old connection was given out")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		conns, ends := pipes(3)
+		var idle idleConns
+		for _, c := range conns {
+			idle.put(c)
+		}
+		age := func(c *connection, d time.Duration) {
+			idle.mu.Lock()
+			defer idle.mu.Unlock()
+			c.until = c.until.Add(-d)
+		}
+		age(conns[0], upstreamIdle)
+		age(conns[1], upstreamIdle-30*time.Millisecond)
+		idle.prune()
+		if !closed(ends[0]) || closed(ends[1]) || closed(ends[2]) {
+			t.Error("not exactly the old one was closed")
+		}
+		time.Sleep(100 * time.Millisecond)
+		if !closed(ends[1]) || closed(ends[2]) {
+			t.Error("the next one was not closed in time")
+		}
+		age(conns[2], upstreamIdle)
+		if idle.take() != nil || !closed(ends[2]) {
+			t.Error("an old connection was given out")
+		}
+	})
 }
 
 // waitUnusable waits until an idle connection shows that it was closed.

@@ -95,6 +95,7 @@ func TestProxyNeverRepeats(t *testing.T) {
 		for _, size := range []int{2, 100 << 10, 8 << 20} {
 			for _, whole := range []bool{true, false} {
 				t.Run(fmt.Sprintf("%s, %d bytes, whole %v", name, size, whole), func(t *testing.T) {
+					t.Parallel()
 					var begun atomic.Int32
 					address, conns := scripted(t, func(_ int32, conn net.Conn, in *bufio.Reader) {
 						takeRequest(in)
