@@ -35,8 +35,9 @@ const prompt = "quartz-sphinx"
 // A script begins with comments and settings ("set NAME VALUE", see [exchanges.set]).
 // A request follows, then the answers of upstreams to it, one section each, and the
 // result. A head has a line and header fields, then an empty line. $KEY, $OTHER and
-// $SCOPED are keys, the last for "other*" only; $RESPONSE and $ITEM are the last ids
-// that a client received. [upstreamScript] explains the marks in answers.
+// $SCOPED are keys, the last for "other*" only; $RESPONSE, $ITEM and $SEAL are the last
+// that a client received. A body is compressed as its Content-Encoding says.
+// [upstreamScript] explains the marks in answers.
 func TestExchanges(t *testing.T) {
 	files, err := filepath.Glob("testdata/exchanges/*.txt")
 	if err != nil || len(files) == 0 {
@@ -148,6 +149,14 @@ func (e *exchanges) set(d *store.Deployment, name, value string) {
 		e.ids[c.ID] = value
 	case "deployment": // another one
 		_, err = e.backend.Store.SetDeployment(e.Context(), store.Deployment{Account: store.DefaultAccount, Name: value, Connectors: d.Connectors})
+	case "revoke": // the request's key, after a time
+		var after time.Duration
+		after, err = time.ParseDuration(value)
+		time.AfterFunc(after, func() {
+			if _, err := e.backend.Store.RevokeKey(context.Background(), store.DefaultAccount, e.key.ID()); err != nil {
+				e.Error(err)
+			}
+		})
 	case "taken": // places in the queue, by requests of others
 		var place queue.Place
 		place, err = e.backend.Queues.Enter(e.Context(), queue.Name{Account: d.Account, Deployment: d.Name}, "other", queue.Bounds{})
@@ -178,7 +187,14 @@ func (e *exchanges) exchange(source string, answers []string) string {
 	ctx, leave := context.WithCancel(e.Context())
 	defer leave()
 	e.leave = leave
-	r := httptest.NewRequestWithContext(ctx, method, path, strings.NewReader(strings.TrimSuffix(body, "\n")))
+	sent := []byte(strings.TrimSuffix(body, "\n"))
+	switch header.Get("Content-Encoding") {
+	case "gzip":
+		sent = gzipped(e.T, sent)
+	case "zstd":
+		sent = zstded(e.T, sent)
+	}
+	r := httptest.NewRequestWithContext(ctx, method, path, bytes.NewReader(sent))
 	r.Header = header
 	if len(header["Authorization"])+len(header["X-Api-Key"])+len(header["Api-Key"]) == 0 {
 		header.Set("Authorization", "Bearer "+e.secret)
