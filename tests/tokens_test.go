@@ -118,9 +118,7 @@ func TestCountTokensInBursts(t *testing.T) {
 // calibration say little; those after it say what calibration does for a
 // tokenizer that is unlike the estimate's. It corrects by a factor of 2 at
 // most, which is too little for all of this model's texts but code.
-func TestEstimateAgainstLlama(t *testing.T) {
-	t.Parallel()
-	g, c, server := llamaRig(t, llama.Options{})
+func testEstimate(t *testing.T, g *harness.Gateway, c *harness.Client, server *llama.Server) {
 	con := g.Connector(t, "measured", server.URL)
 	tools := func(n int) string {
 		var list []string
