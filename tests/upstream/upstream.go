@@ -187,7 +187,11 @@ func readRequest(c net.Conn, r *bufio.Reader) (Request, error) {
 	var named struct {
 		Model string `json:"model"`
 	}
-	_ = json.Unmarshal(body, &named) // what is no JSON names no model
+	object := body
+	if at := bytes.LastIndex(body, []byte(`"model":`)); at > 1<<20 { // decoding all of it takes seconds with the race detector
+		object = append([]byte("{"), body[at:]...)
+	}
+	_ = json.Unmarshal(object, &named) // what is no JSON names no model
 	return Request{
 		Method: in.Method, Target: in.RequestURI, Host: in.Host, Header: in.Header,
 		Model: named.Model, Body: body, At: time.Now(),
