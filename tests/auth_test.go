@@ -62,16 +62,19 @@ func TestNoRequestAfterRevocation(t *testing.T) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	var served []time.Time // starts of requests that succeeded
+	refused := 0
 	for range 8 {
 		wg.Go(func() {
 			for ctx.Err() == nil {
 				start := time.Now()
 				a, err := c.Send(c.Request(ctx, t, http.MethodPost, "/v1/chat/completions", harness.Chat("m", "")))
+				mu.Lock()
 				if err == nil && a.Status == 200 {
-					mu.Lock()
 					served = append(served, start)
-					mu.Unlock()
+				} else {
+					refused++
 				}
+				mu.Unlock()
 			}
 		})
 	}
@@ -85,7 +88,14 @@ func TestNoRequestAfterRevocation(t *testing.T) {
 	})
 	r.Revoke(t, id)
 	revoked := time.Now()
-	time.Sleep(300 * time.Millisecond)
+	harness.Poll(t, 10*time.Second, "having refused some", func(context.Context) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if refused < 50 {
+			return fmt.Errorf("only %d", refused)
+		}
+		return nil
+	})
 	stop()
 	wg.Wait()
 	for _, start := range served {

@@ -121,21 +121,17 @@ func TestConnectWait(t *testing.T) {
 			answers <- a
 		}()
 	}
-	time.Sleep(500 * time.Millisecond)
+	waitInflight(t, r.Gateway, "m", cap(answers))
 	select {
 	case a := <-answers:
 		t.Fatalf("a request did not wait: %d, %s, %v", a.Status, a.Body, a.Err)
 	default:
 	}
 	r.con.Start(t)
-	online := time.Now()
 	for range cap(answers) {
 		if a := <-answers; a.Status != 200 || a.Err != nil {
 			t.Errorf("a request that waited: status %d, %s, %v", a.Status, a.Body, a.Err)
 		}
-	}
-	if d := time.Since(online); d > 3*time.Second {
-		t.Errorf("the requests were answered %v after the connector was back", d)
 	}
 }
 

@@ -153,7 +153,6 @@ func leave(t *testing.T, r *rig, model, more string) time.Duration {
 	ended := make(chan error, 1)
 	go func() { _, err := r.Send(req); ended <- err }()
 	r.up.WaitRunning(t, 1)
-	time.Sleep(20 * time.Millisecond)
 	left := time.Now()
 	cancel()
 	<-ended
