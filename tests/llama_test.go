@@ -122,7 +122,7 @@ const weather = `,"tools":[{"type":"function","function":{"name":"get_weather","
 // TestLlama runs what needs a real model server, with one for all of it.
 func TestLlama(t *testing.T) {
 	t.Parallel()
-	g, c, server := llamaRig(t, llama.Options{})
+	_, c, server := llamaRig(t, llama.Options{})
 	for _, test := range []struct {
 		name string
 		run  func(*testing.T, *harness.Client)
@@ -133,7 +133,7 @@ func TestLlama(t *testing.T) {
 		{"thinking", testThinking},
 		{"broken calls", testBrokenCalls},
 		{"context overflow", testContextOverflow},
-		{"estimate", func(t *testing.T, c *harness.Client) { testEstimate(t, g, c, server) }},
+		{"estimate", func(t *testing.T, _ *harness.Client) { testEstimate(t, server) }},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, c) })
 	}

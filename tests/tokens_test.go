@@ -118,7 +118,10 @@ func TestCountTokensInBursts(t *testing.T) {
 // calibration say little; those after it say what calibration does for a
 // tokenizer that is unlike the estimate's. It corrects by a factor of 2 at
 // most, which is too little for all of this model's texts but code.
-func testEstimate(t *testing.T, g *harness.Gateway, c *harness.Client, server *llama.Server) {
+func testEstimate(t *testing.T, server *llama.Server) {
+	g := harness.Start(t, harness.Options{}) // another's learner may rest from earlier requests
+	_, key := g.Key(t, "all", "*")
+	c := g.Client(t, key)
 	con := g.Connector(t, "measured", server.URL)
 	tools := func(n int) string {
 		var list []string
