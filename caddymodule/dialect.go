@@ -61,8 +61,8 @@ func (Dialect) CaddyModule() caddy.ModuleInfo {
 
 // Provision finds the app and sets defaults.
 func (d *Dialect) Provision(ctx caddy.Context) error {
-	d.MaxBody = cmp.Or(d.MaxBody, 32<<20)
-	d.KeepAlive = cmp.Or(d.KeepAlive, caddy.Duration(10*time.Second))
+	d.MaxBody = cmp.Or(d.MaxBody, serve.DefaultMaxBody)
+	d.KeepAlive = cmp.Or(d.KeepAlive, caddy.Duration(serve.DefaultKeepAlive))
 	d.ResponseStore = cmp.Or(d.ResponseStore, serve.StoreOn)
 	if !slices.Contains(responseStores, d.ResponseStore) {
 		return fmt.Errorf("response_store: %q is not one of %s", d.ResponseStore, strings.Join(responseStores, ", "))

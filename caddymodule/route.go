@@ -47,7 +47,7 @@ func (Route) CaddyModule() caddy.ModuleInfo {
 
 // Provision finds the app and sets defaults.
 func (rt *Route) Provision(ctx caddy.Context) error {
-	rt.ConnectWait = cmp.Or(rt.ConnectWait, caddy.Duration(3*time.Second))
+	rt.ConnectWait = cmp.Or(rt.ConnectWait, caddy.Duration(serve.DefaultConnectWait))
 	app, err := appOf(ctx)
 	if err != nil {
 		return err

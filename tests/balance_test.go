@@ -3,6 +3,7 @@ package tests
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -144,10 +145,11 @@ func TestOtherConnectorTakesOver(t *testing.T) {
 	p.cons[0].Process.WaitExit(t, 10*time.Second)
 	p.cons[0].WaitState(t, "offline", 5*time.Second)
 	waits := p.send(t, p.Client, harness.Chat("m", ""))
+	waitInflight(t, p.Gateway, "m", 1)
 	select {
 	case a := <-waits:
 		t.Fatalf("a request did not wait: status %d, %s, %v", a.Status, a.Body, a.Err)
-	case <-time.After(500 * time.Millisecond):
+	default:
 	}
 	p.cons[1].Start(t)
 	if a := <-waits; a.Status != 200 {
@@ -167,7 +169,7 @@ func TestRollingRestart(t *testing.T) {
 	l := p.load(t, 8)
 	for range 2 {
 		for _, c := range p.cons {
-			time.Sleep(300 * time.Millisecond)
+			l.await(t, 8)
 			c.Process.Signal(t, syscall.SIGTERM)
 			c.Process.WaitExit(t, 20*time.Second)
 			c.Start(t)
@@ -179,6 +181,18 @@ func TestRollingRestart(t *testing.T) {
 		}
 	}
 	p.once(t, l)
+}
+
+// waitInflight waits until the gateway has so many requests for a deployment.
+func waitInflight(t *testing.T, g *harness.Gateway, name string, n int) {
+	t.Helper()
+	want := fmt.Sprintf("postern_inflight_requests{deployment=%q,dialect=\"chat\"} %d\n", name, n)
+	harness.Poll(t, limit, want, nilContext(func() error {
+		if !strings.Contains(g.Metrics(t), want) {
+			return errors.New("there are others")
+		}
+		return nil
+	}))
 }
 
 // A connector is killed under load. What had begun to stream ends with an error
@@ -202,17 +216,11 @@ func TestConnectorKilledUnderLoad(t *testing.T) {
 	})
 	const clients = 16
 	l := p.load(t, clients)
-	time.Sleep(time.Second)
+	l.await(t, clients)
 	p.cons[0].Process.Kill()
 	p.cons[0].Process.WaitExit(t, 10*time.Second)
-	// Soon nothing is given to the dead tunnel any more.
-	time.Sleep(5 * time.Second)
-	before := l.count()
-	time.Sleep(time.Second)
-	lost := clients - len(l.served(before))
-	t.Logf("%d of %d clients wait for the dead connector, others have gone on", lost, clients)
-	if lost == clients {
-		t.Error("nobody is served while one of two connectors is dead")
+	for range 10 { // soon the dead tunnel gets no further requests
+		l.await(t, 1)
 	}
 	p.cons[0].Start(t) // takes the place of the dead tunnel, whose requests end
 	begun, blind, good := 0, 0, 0
@@ -293,6 +301,18 @@ func (l *traffic) served(n int) map[int]bool {
 		clients[o.client] = true
 	}
 	return clients
+}
+
+// await waits until so many clients have had an answer from now on.
+func (l *traffic) await(t *testing.T, clients int) {
+	t.Helper()
+	before := l.count()
+	harness.Poll(t, limit, "clients being served", nilContext(func() error {
+		if n := len(l.served(before)); n < clients {
+			return fmt.Errorf("%d of %d are", n, clients)
+		}
+		return nil
+	}))
 }
 
 func (l *traffic) count() int {

@@ -84,13 +84,12 @@ func (r *receiver) refuse(n int) {
 // next waits for event number n, which must be of a type, and returns it.
 func (r *receiver) next(t *testing.T, n int, name string) posted {
 	t.Helper()
-	deadline := time.Now().Add(limit)
-	for len(r.list()) <= n {
-		if time.Now().After(deadline) {
-			t.Fatalf("no %s came; received: %+v", name, r.list())
+	harness.Poll(t, limit, "receiving "+name, nilContext(func() error {
+		if len(r.list()) <= n {
+			return fmt.Errorf("received: %+v", r.list())
 		}
-		time.Sleep(20 * time.Millisecond)
-	}
+		return nil
+	}))
 	e := r.list()[n]
 	if e.Type != "model_gateway."+name || e.Source != "model_gateway" || e.SpecVersion != "1.0" || e.ID == "" ||
 		e.contentType != "application/cloudevents+json" || time.Since(e.Time).Abs() > time.Minute {
@@ -115,18 +114,22 @@ func (e posted) expectData(t *testing.T, want map[string]string) {
 // The life of a gateway as a webhook sees it, over reloads and reconnects: each
 // event once, in order, and no secret in any of it.
 func TestWebhook(t *testing.T) {
+	t.Parallel()
 	const secret = "Bearer whsec-4f1c7a90be"
-	t.Setenv("POSTERN_TEST_WEBHOOK", secret)
 	hook := newReceiver(t)
 	urlFile := filepath.Join(t.TempDir(), "url")
 	if err := os.WriteFile(urlFile, []byte(hook.URL+"/hooks/path-secret-77\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	secretFile := urlFile + ".secret"
+	if err := os.WriteFile(secretFile, []byte(secret+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	options := harness.Options{Global: fmt.Sprintf(`events {
 		on * model_gateway_webhook {file.%s} {
-			header Authorization {env.POSTERN_TEST_WEBHOOK}
+			header Authorization {file.%s}
 		}
-	}`, urlFile)}
+	}`, urlFile, secretFile)}
 	g := harness.Start(t, options)
 	g.Hide(secret, "path-secret-77")
 	up := upstream.Start(t)
@@ -203,6 +206,7 @@ func pairingEvents(t *testing.T, g *harness.Gateway, hook *receiver, upstreamURL
 
 // Reloads while events are on their way: each arrives, and once.
 func TestWebhookOverReloads(t *testing.T) {
+	t.Parallel()
 	hook := newReceiver(t)
 	options := harness.Options{Global: "events {\n on * model_gateway_webhook " + hook.URL + "\n}"}
 	g := harness.Start(t, options)
@@ -215,7 +219,14 @@ func TestWebhookOverReloads(t *testing.T) {
 		g.Reload(t)
 	}
 	hook.next(t, len(want)-1, "key_created")
-	time.Sleep(300 * time.Millisecond) // for those that come twice
+	id, _ := g.Key(t, "last", "*") // it comes after those that come twice
+	want[id] = 1
+	harness.Poll(t, limit, "receiving the last event", nilContext(func() error {
+		if all := hook.list(); all[len(all)-1].Data["key_id"] != id {
+			return fmt.Errorf("received %d", len(all))
+		}
+		return nil
+	}))
 	got := map[string]int{}
 	for _, e := range hook.list() {
 		got[e.Data["key_id"]]++
@@ -227,6 +238,7 @@ func TestWebhookOverReloads(t *testing.T) {
 
 // A webhook whose secret is missing is an error at once, and names what is missing.
 func TestWebhookWithoutSecret(t *testing.T) {
+	t.Parallel()
 	g := harness.Start(t, harness.Options{})
 	g.Configure(t, harness.Options{Global: `events {
 		on * model_gateway_webhook https://127.0.0.1:1/hook {
@@ -241,6 +253,7 @@ func TestWebhookWithoutSecret(t *testing.T) {
 
 // A receiver that never answers holds up neither writes nor tunnels nor reloads.
 func TestHangingWebhookHoldsNobody(t *testing.T) {
+	t.Parallel()
 	release := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))
 	t.Cleanup(server.Close)

@@ -119,10 +119,28 @@ func converse(t *testing.T, c *harness.Client, request string) message {
 
 const weather = `,"tools":[{"type":"function","function":{"name":"get_weather","parameters":{"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}}}]`
 
-// What a real model server says arrives, whole and streamed alike.
+// TestLlama runs what needs a real model server, with one for all of it.
 func TestLlama(t *testing.T) {
 	t.Parallel()
-	_, c, _ := llamaRig(t, llama.Options{})
+	_, c, server := llamaRig(t, llama.Options{})
+	for _, test := range []struct {
+		name string
+		run  func(*testing.T, *harness.Client)
+	}{
+		{"answers", testAnswers},
+		{"more clients than slots", testMoreClientsThanSlots},
+		{"agent loop", testAgentLoop},
+		{"thinking", testThinking},
+		{"broken calls", testBrokenCalls},
+		{"context overflow", testContextOverflow},
+		{"estimate", func(t *testing.T, _ *harness.Client) { testEstimate(t, server) }},
+	} {
+		t.Run(test.name, func(t *testing.T) { test.run(t, c) })
+	}
+}
+
+// What a real model server says arrives, whole and streamed alike.
+func testAnswers(t *testing.T, c *harness.Client) {
 	paris, tokyo := call{"get_weather", `{"city":"Paris"}`}, call{"get_weather", `{"city":"Tokyo"}`}
 	for _, tc := range []struct {
 		prompt, more string
@@ -171,9 +189,7 @@ func TestLlama(t *testing.T) {
 
 // Twelve clients at a server with four slots: all are served, in turn, each
 // with its own answer.
-func TestLlamaWithMoreClientsThanSlots(t *testing.T) {
-	t.Parallel()
-	_, c, _ := llamaRig(t, llama.Options{})
+func testMoreClientsThanSlots(t *testing.T, c *harness.Client) {
 	var wg sync.WaitGroup
 	for range 12 {
 		wg.Go(func() {
@@ -189,6 +205,7 @@ func TestLlamaWithMoreClientsThanSlots(t *testing.T) {
 // A client that leaves frees the model's only slot: the next request is served
 // at once although the answer that was left would have taken 20 s more.
 func TestDisconnectFreesTheSlot(t *testing.T) {
+	t.Parallel()
 	_, c, server := llamaRig(t, llama.Options{Slots: 1, Slow: true})
 	for _, stream := range []bool{true, false} {
 		t.Run(fmt.Sprintf("stream=%v", stream), func(t *testing.T) {
@@ -202,12 +219,11 @@ func TestDisconnectFreesTheSlot(t *testing.T) {
 			req := c.Request(ctx, t, http.MethodPost, "/v1/chat/completions", ask("[[long]]", more))
 			go func() { _, err := c.Send(req); ended <- err }()
 			waitBusy(t, server, 1)
-			time.Sleep(200 * time.Millisecond)
 			cancel()
 			<-ended
 			start := time.Now()
 			a := c.Post(t, ask("hello", `,"max_tokens":5`))
-			if d := time.Since(start); a.Status != 200 || d > 2*time.Second {
+			if d := time.Since(start); a.Status != 200 || d > 10*time.Second {
 				t.Errorf("the next request: status %d after %v", a.Status, d)
 			}
 			waitBusy(t, server, 0)
@@ -224,24 +240,4 @@ func waitBusy(t *testing.T, server *llama.Server, n int) {
 		}
 		return err
 	})
-}
-
-// The model server is killed while it answers: the stream ends with an error.
-func TestLlamaKilled(t *testing.T) {
-	t.Parallel()
-	_, c, server := llamaRig(t, llama.Options{Slow: true})
-	s := c.Stream(t, ask("[[long]]", `,"stream":true`))
-	for range 5 {
-		if event, err := s.Next(); err != nil || !strings.HasPrefix(event, "data: {") {
-			t.Fatalf("%q, %v", event, err)
-		}
-	}
-	server.Kill()
-	rest, err := s.Rest()
-	if err != nil || strings.Contains(rest, "[DONE]") {
-		t.Errorf("the stream ended with %q, %v", rest, err)
-	}
-	events := strings.SplitAfter(strings.TrimSuffix(rest, "\n\n"), "\n\n")
-	expectStreamError(t, events[len(events)-1]+"\n\n")
-	c.Post(t, ask("hello", "")).ExpectError(t, 502, "server_error", "upstream_unreachable")
 }

@@ -3,6 +3,7 @@ package tests
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -137,9 +138,7 @@ var stops = map[string]map[string]string{
 // An agent asks, the model calls tools, the agent gives their results, and the
 // model answers: in each dialect, whole and streamed, with thinking and with
 // several calls at once.
-func TestAgentLoop(t *testing.T) {
-	t.Parallel()
-	_, c, _ := llamaRig(t, llama.Options{})
+func testAgentLoop(t *testing.T, c *harness.Client) {
 	paris, tokyo := `{"city":"Paris"}`, `{"city":"Tokyo"}`
 	for _, s := range speakers() {
 		for _, tc := range []struct {
@@ -178,9 +177,7 @@ func TestAgentLoop(t *testing.T) {
 }
 
 // What a model thinks comes apart from what it says.
-func TestThinking(t *testing.T) {
-	t.Parallel()
-	_, c, _ := llamaRig(t, llama.Options{})
+func testThinking(t *testing.T, c *harness.Client) {
 	for _, s := range speakers() {
 		for _, stream := range []string{"", `,"stream":true`} {
 			m := s.ask(t, c, []any{userMessage("[[think]]")}, stream+`,"temperature":0`)
@@ -199,9 +196,7 @@ func TestThinking(t *testing.T) {
 
 // A call that the model breaks off in its middle, or that the limit of tokens
 // cuts, never becomes a call that looks whole with what it does not say.
-func TestBrokenCalls(t *testing.T) {
-	t.Parallel()
-	_, c, _ := llamaRig(t, llama.Options{})
+func testBrokenCalls(t *testing.T, c *harness.Client) {
 	for _, s := range speakers()[1:] {
 		for _, prompt := range []string{"[[badcall]]", "weather?"} {
 			for _, stream := range []string{"", `,"stream":true`} {
@@ -231,46 +226,50 @@ func TestBrokenCalls(t *testing.T) {
 	}
 }
 
-// The model server is killed while it answers: each dialect says so.
-func TestLlamaKilledInEachDialect(t *testing.T) {
+// The model server is killed while it answers in each dialect: each stream ends with
+// an error.
+func TestLlamaKilled(t *testing.T) {
 	t.Parallel()
-	for path, want := range map[string]string{messagesPath: "error", responsesPath: "response.failed"} {
-		t.Run(path, func(t *testing.T) {
-			t.Parallel()
-			_, c, server := llamaRig(t, llama.Options{Slow: true})
-			body := `{"model":"org/tiny:1","max_tokens":4000,"stream":true,"messages":[{"role":"user","content":"[[long]]"}]}`
-			if path == responsesPath {
-				body = `{"model":"org/tiny:1","stream":true,"input":"[[long]]"}`
+	_, c, server := llamaRig(t, llama.Options{Slow: true})
+	const long = `"stream":true,"messages":[{"role":"user","content":"[[long]]"}]}`
+	requests := map[string]string{
+		"/v1/chat/completions": `{"model":"org/tiny:1",` + long,
+		messagesPath:           `{"model":"org/tiny:1","max_tokens":4000,` + long,
+		responsesPath:          `{"model":"org/tiny:1","stream":true,"input":"[[long]]"}`,
+	}
+	streams := map[string]*harness.Stream{}
+	for path, body := range requests {
+		streams[path] = c.Open(t, path, body)
+	}
+	for path, s := range streams {
+		for range 8 {
+			if text, err := s.Next(); err != nil {
+				t.Fatalf("%s: %q, %v", path, text, err)
 			}
-			s := c.Open(t, path, body)
-			for range 8 {
-				if text, err := s.Next(); err != nil {
-					t.Fatalf("%q, %v", text, err)
-				}
-			}
-			server.Kill()
-			rest, err := s.Rest()
-			list := readEvents(t, rest)
-			last := list[len(list)-1]
-			if last.Name == "[DONE]" {
-				last = list[len(list)-2]
-			}
-			if err != nil || last.Name != want {
-				t.Errorf("the stream ends with %v, %v", last, err)
-			}
-			a := c.Do(t, http.MethodPost, path, strings.Replace(body, `"stream":true`, `"stream":false`, 1))
-			if a.Status != 502 {
-				t.Errorf("the next request: status %d, %s", a.Status, a.Body)
-			}
-		})
+		}
+	}
+	server.Kill()
+	for path, s := range streams {
+		rest, err := s.Rest()
+		if err != nil {
+			t.Errorf("%s: the stream ended with %v", path, err)
+		}
+		if path == "/v1/chat/completions" {
+			events := strings.SplitAfter(strings.TrimSuffix(rest, "\n\n"), "\n\n")
+			expectStreamError(t, events[len(events)-1]+"\n\n")
+		} else if names := names(readEvents(t, rest)); !slices.Contains(names, map[string]string{messagesPath: "error", responsesPath: "response.failed"}[path]) {
+			t.Errorf("%s: the stream ended with %v", path, names)
+		}
+		a := c.Do(t, http.MethodPost, path, strings.Replace(requests[path], `"stream":true`, `"stream":false`, 1))
+		if a.Status != 502 {
+			t.Errorf("%s: the next request: status %d, %s", path, a.Status, a.Body)
+		}
 	}
 }
 
 // A prompt that is too long for the model is told in the words that clients
 // look for.
-func TestContextOverflow(t *testing.T) {
-	t.Parallel()
-	_, c, _ := llamaRig(t, llama.Options{})
+func testContextOverflow(t *testing.T, c *harness.Client) {
 	long := harness.Quote(strings.Repeat("The quick brown fox jumps over the lazy dog. ", 800))
 	for _, stream := range []string{"", `,"stream":true`} {
 		a := c.Do(t, http.MethodPost, messagesPath, `{"model":"org/tiny:1","max_tokens":10,"messages":[{"role":"user","content":`+long+`}]`+stream+`}`)

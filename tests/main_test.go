@@ -6,6 +6,7 @@
 package tests
 
 import (
+	"flag"
 	"strings"
 	"testing"
 
@@ -14,7 +15,13 @@ import (
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
-func TestMain(m *testing.M) { harness.Main(m) }
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", "6"); err != nil { // most tests wait for processes
+		panic(err)
+	}
+	harness.Main(m)
+}
 
 // A rig is a gateway with one connector to one scripted upstream, and a key
 // for everything.

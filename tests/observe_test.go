@@ -60,6 +60,8 @@ func TestAccessLog(t *testing.T) {
 	if a := r.Post(t, harness.Chat("org/m:1", "")); a.Status != 200 {
 		t.Fatalf("status %d, %s", a.Status, a.Body)
 	}
+	r.Post(t, harness.Chat("nosuch", ""))
+	r.Gateway.Process.WaitLog(t, `"reason":"unknown_model"`, limit)
 	var entry map[string]any
 	harness.Poll(t, 5*time.Second, "the access log's entry", func(context.Context) error {
 		for line := range strings.Lines(r.Gateway.Process.Log()) {

@@ -2,6 +2,7 @@ package tests
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -55,9 +56,15 @@ func TestGatewayKilled(t *testing.T) {
 	id, key := r.Gateway.Key(t, "made last", "*")
 	gone, revokedKey := r.Gateway.Key(t, "revoked last", "*")
 	r.Revoke(t, gone)
-	for round := range 3 {
+	for round := range 2 {
 		r.Gateway.Process.Kill()
-		time.Sleep(time.Duration(round) * 700 * time.Millisecond) // more or less of the connectors' backoff
+		attempts := strings.Count(r.con.Process.Log(), "retry_in")
+		harness.Poll(t, limit, "an attempt of the connector to connect", nilContext(func() error { // so that it pauses
+			if n := strings.Count(r.con.Process.Log(), "retry_in") - attempts; n < round {
+				return fmt.Errorf("there were %d", n)
+			}
+			return nil
+		}))
 		r.Gateway.Restart(t)
 		listening := time.Now()
 		for _, c := range []*harness.Connector{r.con, second} {
@@ -94,7 +101,8 @@ func TestGatewayStopsGracefully(t *testing.T) {
 	s := r.Stream(t, harness.Chat("tokens", `,"stream":true`))
 	s.Expect(t, upstream.Role("tokens"))
 	r.Gateway.Process.Signal(t, syscall.SIGTERM)
-	time.AfterFunc(700*time.Millisecond, func() { close(release) })
+	waitClosed(t, r.Gateway)
+	close(release)
 	rest, err := s.Rest()
 	if err != nil || !strings.HasSuffix(rest, upstream.Finish("tokens", "stop")+upstream.Done) {
 		t.Errorf("the stream ended with %q, %v", clip(rest), err)
@@ -102,12 +110,24 @@ func TestGatewayStopsGracefully(t *testing.T) {
 	if code := r.Gateway.Process.WaitExit(t, 10*time.Second); code != 0 {
 		t.Errorf("caddy ended with code %d", code)
 	}
-	time.Sleep(500 * time.Millisecond)
 	r.Gateway.Restart(t)
 	r.con.WaitState(t, "online", 2*time.Second)
 	if a := r.Post(t, harness.Chat("m", "")); a.Status != 200 {
 		t.Errorf("after the restart: status %d, %s", a.Status, a.Body)
 	}
+}
+
+// waitClosed waits until the gateway accepts no further connections.
+func waitClosed(t *testing.T, g *harness.Gateway) {
+	t.Helper()
+	harness.Poll(t, limit, "the gateway refusing connections", nilContext(func() error {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(g.URL, "http://"))
+		if err != nil {
+			return nil
+		}
+		conn.Close()
+		return errors.New("it accepts them")
+	}))
 }
 
 // SIGTERM to the connector: it takes nothing new, finishes what runs, and ends.

@@ -85,6 +85,7 @@ func (r *rig) rotated(t *testing.T, old string) string {
 // A rotation goes on while a stream runs on the tunnel. All of the configuration
 // but the secret stays, and the old token is of no use.
 func TestRotation(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, harness.Options{})
 	release := make(chan struct{})
 	r.serve(t, "tokens", upstream.SlowTokens(5*time.Millisecond, release))
@@ -165,6 +166,7 @@ func readFile(t *testing.T, path string) string {
 // A connector that is away gets its token when it comes back, also from a gateway
 // that was restarted meanwhile.
 func TestRotationWaits(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, harness.Options{})
 	old := r.secret(t)
 	r.con.Process.Signal(t, syscall.SIGTERM)
@@ -185,6 +187,7 @@ func TestRotationWaits(t *testing.T) {
 // A connector that cannot write its configuration says so, and takes the token
 // that a person brings.
 func TestRotationByHand(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, harness.Options{})
 	r.serve(t, "m", upstream.Echo)
 	old := r.secret(t)
@@ -223,10 +226,14 @@ func TestRotationByHand(t *testing.T) {
 // Rotations in which one of the two ends is killed at some moment: the connector
 // is always let in again, and what was begun ends.
 func TestRotationKilled(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, harness.Options{})
 	r.serve(t, "m", upstream.Echo)
 	secret := r.secret(t)
-	const rounds = 8
+	rounds := 8
+	if testing.Short() {
+		rounds = 4
+	}
 	for round := range rounds {
 		asked := make(chan error, 1)
 		go func() {

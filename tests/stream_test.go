@@ -12,63 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/postern-dev/postern/caddymodule/serve"
 	"github.com/postern-dev/postern/tests/harness"
 	"github.com/postern-dev/postern/tests/inprocess"
 	"github.com/postern-dev/postern/tests/upstream"
 )
-
-// While the upstream is silent a stream gets pings, before the upstream's
-// headers and between events; they are comments, and no event is harmed.
-func TestPings(t *testing.T) {
-	t.Parallel()
-	r := newInProcess(t, inprocess.Options{Translator: serve.Translator{KeepAlive: 100 * time.Millisecond}})
-	r.serve(t, "slow", func(x *upstream.Exchange) {
-		x.Sleep(450 * time.Millisecond)
-		x.Stream()
-		x.Chunk(upstream.Role(up("slow")))
-		event := upstream.Delta(up("slow"), "half and half")
-		x.Chunk(event[:40])
-		x.Sleep(450 * time.Millisecond)
-		x.Chunk(event[40:])
-		x.Chunk(upstream.Finish(up("slow"), "stop"))
-		x.Chunk(upstream.Done)
-		x.End()
-	})
-	start := time.Now()
-	s := r.Stream(t, harness.Chat("slow", `,"stream":true`))
-	if d := time.Since(start); d > 400*time.Millisecond {
-		t.Errorf("the headers came after %v: with the upstream's, not with the first ping", d)
-	}
-	var pings []int
-	for _, want := range []string{
-		upstream.Role("slow"), upstream.Delta("slow", "half and half"), upstream.Finish("slow", "stop"), upstream.Done,
-	} {
-		n := 0
-		got, err := s.Next()
-		for ; err == nil && strings.HasPrefix(got, ":"); got, err = s.Next() {
-			n++
-		}
-		if got != want || err != nil {
-			t.Fatalf("event %q, %v; want %q", got, err, want)
-		}
-		pings = append(pings, n)
-	}
-	if pings[0] < 2 || pings[0] > 5 || pings[1] < 2 || pings[1] > 5 || pings[2]+pings[3] != 0 {
-		t.Errorf("pings before each event: %v", pings)
-	}
-}
-
-// A plain answer gets no pings: it waits, and keeps its status.
-func TestPlainAnswerWaitsWithoutPings(t *testing.T) {
-	t.Parallel()
-	r := newInProcess(t, inprocess.Options{Translator: serve.Translator{KeepAlive: 50 * time.Millisecond}})
-	r.serve(t, "slow", func(x *upstream.Exchange) {
-		x.Sleep(400 * time.Millisecond)
-		upstream.Answer(503, "application/json", upstream.LlamaLoading)(x)
-	})
-	r.Post(t, harness.Chat("slow", "")).ExpectError(t, 503, "server_error", "overloaded")
-}
 
 // A model that works on a long prompt says nothing for minutes: longer than
 // the one-minute timeouts that servers have by default.
@@ -206,7 +153,6 @@ func leave(t *testing.T, r *rig, model, more string) time.Duration {
 	ended := make(chan error, 1)
 	go func() { _, err := r.Send(req); ended <- err }()
 	r.up.WaitRunning(t, 1)
-	time.Sleep(20 * time.Millisecond)
 	left := time.Now()
 	cancel()
 	<-ended

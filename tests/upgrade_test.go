@@ -155,11 +155,11 @@ func TestGatewayUpgrade(t *testing.T) {
 	u.deploy(t, "story", 0)
 	streams := u.begin(t)
 	l := u.traffic(t, 20)
-	time.Sleep(time.Second)
+	l.await(t, upgradeClients)
 
 	old := u.Gateway.Process
 	old.Signal(t, syscall.SIGTERM)
-	time.Sleep(time.Second)
+	waitClosed(t, u.Gateway)
 	if !old.Running() {
 		t.Fatal("the old gateway has left its streams")
 	}
@@ -178,13 +178,7 @@ func TestGatewayUpgrade(t *testing.T) {
 			t.Errorf("connector %s was back after %v", c.Name, d)
 		}
 	}
-	before := l.count()
-	harness.Poll(t, limit, "clients being served again", nilContext(func() error {
-		if n := len(l.served(before)); n < upgradeClients {
-			return fmt.Errorf("%d are", n)
-		}
-		return nil
-	}))
+	l.await(t, upgradeClients)
 	u.check(t, l)
 }
 
@@ -200,14 +194,17 @@ func TestConnectorUpgradeBeside(t *testing.T) {
 			}
 			streams := u.begin(t)
 			l := u.traffic(t, 0)
-			time.Sleep(time.Second)
+			l.await(t, upgradeClients)
 
 			old := con.Process
 			con.Launch(t)
 			con.Process.WaitLog(t, "connected", limit)
-			time.Sleep(2 * time.Second) // longer than the gateway looks whether the old one lives
+			for launched := time.Now(); time.Since(launched) < 2*time.Second; { // the gateway checks for a second whether the old one lives
+				l.await(t, upgradeClients)
+			}
 			old.Signal(t, syscall.SIGTERM)
-			time.Sleep(time.Second)
+			old.WaitLog(t, "draining", limit)
+			l.await(t, upgradeClients)
 			if !old.Running() {
 				t.Fatal("the old connector has left its streams")
 			}
@@ -216,7 +213,7 @@ func TestConnectorUpgradeBeside(t *testing.T) {
 			if code := old.WaitExit(t, 20*time.Second); code != 0 {
 				t.Errorf("the old connector ended with code %d", code)
 			}
-			time.Sleep(time.Second)
+			l.await(t, upgradeClients)
 			u.check(t, l)
 		})
 	}
@@ -224,12 +221,12 @@ func TestConnectorUpgradeBeside(t *testing.T) {
 
 // restart puts a newer connector in the place of one as `systemctl restart` does.
 // The first time, the streams that it has must end whole meanwhile.
-func (u *upgrade) restart(t *testing.T, con *harness.Connector, streams []*harness.Stream, first bool) {
+func (u *upgrade) restart(t *testing.T, l *traffic, con *harness.Connector, streams []*harness.Stream, first bool) {
 	t.Helper()
-	time.Sleep(time.Second)
+	l.await(t, upgradeClients)
 	con.Process.Signal(t, syscall.SIGTERM)
 	if first {
-		time.Sleep(time.Second)
+		con.Process.WaitLog(t, "draining", limit)
 		close(u.release)
 		u.whole(t, streams)
 	}
@@ -252,9 +249,9 @@ func TestConnectorUpgradeAlone(t *testing.T) {
 			streams := u.begin(t)
 			l := u.traffic(t, 0)
 			for round := range 2 {
-				u.restart(t, con, streams, round == 0)
+				u.restart(t, l, con, streams, round == 0)
 			}
-			time.Sleep(time.Second)
+			l.await(t, upgradeClients)
 			u.check(t, l)
 		})
 	}
@@ -268,8 +265,8 @@ func TestConnectorUpgradeInTurn(t *testing.T) {
 	streams := u.begin(t)
 	l := u.traffic(t, 0)
 	for i, con := range u.cons {
-		u.restart(t, con, streams, i == 0)
+		u.restart(t, l, con, streams, i == 0)
 	}
-	time.Sleep(time.Second)
+	l.await(t, upgradeClients)
 	u.check(t, l)
 }

@@ -25,9 +25,29 @@ import (
 	"github.com/postern-dev/postern/connector/memory"
 )
 
+// Defaults of the handlers' options.
+const (
+	DefaultMaxBody     = 32 << 20         // bytes, of Translator.MaxBody
+	DefaultKeepAlive   = 10 * time.Second // of Translator.KeepAlive
+	DefaultConnectWait = 3 * time.Second  // of Router.ConnectWait
+)
+
 // Handler is the next handler of a request.
 type Handler interface {
 	ServeHTTP(w http.ResponseWriter, r *http.Request) error
+}
+
+// HandlerFunc is a function that is a Handler.
+type HandlerFunc func(w http.ResponseWriter, r *http.Request) error
+
+// ServeHTTP implements Handler.
+func (f HandlerFunc) ServeHTTP(w http.ResponseWriter, r *http.Request) error { return f(w, r) }
+
+// Serve serves a request with the three handlers, nested as in a route of Caddy.
+func Serve(w http.ResponseWriter, r *http.Request, ex *Exchange, t *Translator, rt *Router) {
+	route := HandlerFunc(func(_ http.ResponseWriter, r *http.Request) error { return rt.Serve(r) })
+	translate := HandlerFunc(func(w http.ResponseWriter, r *http.Request) error { return t.Serve(w, r, route) })
+	Authenticator{t.Server}.Serve(w, r, ex, translate)
 }
 
 // Server holds the state that the handlers of a configuration share.

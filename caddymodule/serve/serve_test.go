@@ -1,18 +1,13 @@
 package serve
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -25,8 +20,6 @@ import (
 	"github.com/postern-dev/postern/connector/memory"
 	"github.com/postern-dev/postern/tests/storetest"
 )
-
-var update = flag.Bool("update", false, "write the golden files again")
 
 // testGateway is the whole request path in this process, with a key and the
 // deployment m. Its one tunnel, which always exists, leads to answer.
@@ -63,7 +56,7 @@ func newGateway(t testing.TB, budget int64) *testGateway {
 		Open: func() (*Backend, error) { return backend, nil }, Choose: fakeTunnel{g}.choose,
 		StatusOf: func(error) int { return 0 }, Observer: g.counts, Logger: quiet,
 	}
-	g.Translator = &Translator{Server: server, MaxBody: 32 << 20, ResponseStore: StoreOn}
+	g.Translator = &Translator{Server: server, MaxBody: DefaultMaxBody, ResponseStore: StoreOn}
 	g.router = &Router{Server: server, ConnectWait: -1}
 	g.key, g.secret = g.newKey(t, "m*")
 	return g
@@ -127,17 +120,10 @@ func (c *counts) Ended(ex *Exchange, status int) {
 	c.add("ended: %s %s %d, %d and %d tokens", ex.Operation.Dialect, ex.Deployment, status, ex.Usage.PromptTokens, ex.Usage.CompletionTokens)
 }
 
-// handlerFunc is a Handler.
-type handlerFunc func(w http.ResponseWriter, r *http.Request) error
-
-func (f handlerFunc) ServeHTTP(w http.ResponseWriter, r *http.Request) error { return f(w, r) }
-
 // send sends a request, which is complete when it returns.
 func (g *testGateway) send(w http.ResponseWriter, r *http.Request) {
 	r.Header.Set("Authorization", "Bearer "+g.secret)
-	route := handlerFunc(func(_ http.ResponseWriter, r *http.Request) error { return g.router.Serve(r) })
-	translate := handlerFunc(func(w http.ResponseWriter, r *http.Request) error { return g.Serve(w, r, route) })
-	Authenticator{g.Server}.Serve(w, r, NewExchange(), translate)
+	Serve(w, r, NewExchange(), g.Translator, g.router)
 }
 
 // post sends a body to a path.
@@ -154,68 +140,6 @@ func (g *testGateway) returned(t *testing.T) {
 		if time.Now().After(deadline) { // by samples
 			t.Fatalf("%d bytes of the budget are held in the end", g.backend.Memory.Stats().Held)
 		}
-	}
-}
-
-// TestExchanges sends the request of each testdata/exchanges/*.txt through all
-// handlers, answers it with the upstream's bytes, one answer a request, and
-// compares the client's bytes, what the upstream got and what was counted.
-func TestExchanges(t *testing.T) {
-	files, err := filepath.Glob("testdata/exchanges/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("finding exchanges: %v, %d files", err, len(files))
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) { checkExchange(t, file) })
-	}
-}
-
-func checkExchange(t *testing.T, file string) {
-	content, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	const result = "== result ==\n"
-	source, want, ok := strings.Cut(string(content), result)
-	parts := strings.Split(source, "== upstream ==\n")
-	first, body, _ := strings.Cut(parts[0], "\n")
-	if !ok || len(parts) < 2 {
-		t.Fatal("the file has no answer of an upstream or no result")
-	}
-	g := newGateway(t, 64<<20)
-	var got bytes.Buffer
-	answers := parts[1:]
-	g.answer = func(r *http.Request) *http.Response {
-		sent, err := io.ReadAll(r.Body)
-		if err != nil {
-			t.Error(err)
-		}
-		fmt.Fprintf(&got, "-- %s %s %s --\n%s\n", r.Method, r.URL, r.Header.Get("Accept"), sent)
-		head, text, _ := strings.Cut(answers[0], "\n")
-		answers = answers[1:]
-		var status int
-		var kind string
-		if _, err := fmt.Sscan(head, &status, &kind); err != nil {
-			t.Fatal(err)
-		}
-		return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {kind}}, Body: io.NopCloser(strings.NewReader(text)), ContentLength: int64(len(text))}
-	}
-	w := g.post(strings.TrimPrefix(first, "POST "), strings.TrimSpace(body))
-	fmt.Fprintf(&got, "-- %d %s --\n%s\n-- counted --\n%s\n", w.Code, w.Header().Get("Content-Type"), w.Body, strings.Join(g.counts.seen, "\n"))
-	if g.counts.running != 0 || len(answers) != 0 {
-		t.Errorf("%v requests run in the end, %d answers were not fetched", g.counts.running, len(answers))
-	}
-	g.returned(t)
-	varying := regexp.MustCompile(`\b(req|msg|resp|rs|fc|chatcmpl)_[0-9A-Za-z]{20,}|"(created|created_at|completed_at)":\d+`)
-	text := varying.ReplaceAllString(got.String(), "$1$2…")
-	if *update {
-		if err := os.WriteFile(file, []byte(source+result+text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	if text != want {
-		t.Errorf("got:\n%s\nwant:\n%s", text, want)
 	}
 }
 
@@ -265,12 +189,12 @@ func TestOtherHandlers(t *testing.T) {
 	if err := g.router.Serve(r()); !errors.Is(err, errNoExchange) {
 		t.Errorf("without Authenticator: %v", err)
 	}
-	for want, last := range map[string]handlerFunc{
+	for want, last := range map[string]HandlerFunc{
 		"no model_route follows":   func(http.ResponseWriter, *http.Request) error { return nil },
 		"failed to pass a request": func(http.ResponseWriter, *http.Request) error { return errors.New("broken") },
 	} {
 		w := httptest.NewRecorder()
-		Authenticator{g.Server}.Serve(w, r(), NewExchange(), handlerFunc(func(w http.ResponseWriter, r *http.Request) error { return g.Serve(w, r, last) }))
+		Authenticator{g.Server}.Serve(w, r(), NewExchange(), HandlerFunc(func(w http.ResponseWriter, r *http.Request) error { return g.Serve(w, r, last) }))
 		if w.Code != 500 || !strings.Contains(w.Body.String(), want) {
 			t.Errorf("%d %s, want %q", w.Code, w.Body, want)
 		}

@@ -66,22 +66,14 @@ func (g *Gateway) handler(o Options, logger *slog.Logger) http.Handler {
 	}
 	translator, router := o.Translator, o.Router
 	translator.Server, router.Server = server, server
-	translator.MaxBody = cmp.Or(translator.MaxBody, 32<<20)
-	translator.KeepAlive = cmp.Or(translator.KeepAlive, 10*time.Second)
+	translator.MaxBody = cmp.Or(translator.MaxBody, serve.DefaultMaxBody)
+	translator.KeepAlive = cmp.Or(translator.KeepAlive, serve.DefaultKeepAlive)
 	translator.ResponseStore = cmp.Or(translator.ResponseStore, serve.StoreOn)
-	router.ConnectWait = cmp.Or(router.ConnectWait, 3*time.Second)
-	route := handlerFunc(func(_ http.ResponseWriter, r *http.Request) error { return router.Serve(r) })
-	translate := handlerFunc(func(w http.ResponseWriter, r *http.Request) error { return translator.Serve(w, r, route) })
+	router.ConnectWait = cmp.Or(router.ConnectWait, serve.DefaultConnectWait)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		serve.Authenticator{Server: server}.Serve(w, r, serve.NewExchange(), translate)
+		serve.Serve(w, r, serve.NewExchange(), &translator, &router)
 	})
 }
-
-// handlerFunc implements serve.Handler.
-type handlerFunc func(w http.ResponseWriter, r *http.Request) error
-
-// ServeHTTP implements serve.Handler.
-func (f handlerFunc) ServeHTTP(w http.ResponseWriter, r *http.Request) error { return f(w, r) }
 
 // manage serves the management API as Caddy's admin endpoint does.
 func (g *Gateway) manage(w http.ResponseWriter, r *http.Request) {

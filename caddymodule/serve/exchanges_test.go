@@ -1,0 +1,341 @@
+package serve
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/queue"
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+var update = flag.Bool("update", false, "write the golden files again")
+
+// prompt is a text of requests that must not be in a log, a metric or the activity.
+const prompt = "quartz-sphinx"
+
+// TestExchanges plays the scripts of testdata/exchanges. Each sends requests through
+// all handlers, answers them as the model server would, and compares what the client
+// and the model server received, what was logged, counted and recorded, and when.
+//
+// A script begins with comments and settings ("set NAME VALUE", see [exchanges.set]).
+// A request follows, then the answers of upstreams to it, one section each, and the
+// result. A head has a line and header fields, then an empty line. $KEY, $OTHER and
+// $SCOPED are keys, the last for "other*" only; $RESPONSE, $ITEM and $SEAL are the last
+// that a client received. A body is compressed as its Content-Encoding says.
+// [upstreamScript] explains the marks in answers.
+func TestExchanges(t *testing.T) {
+	files, err := filepath.Glob("testdata/exchanges/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("finding exchanges: %v, %d files", err, len(files))
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			want, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got string
+			synctest.Test(t, func(t *testing.T) { got = play(t, string(want)) })
+			if *update {
+				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			} else if got != string(want) {
+				t.Errorf("got:\n%s\nwant:\n%s", got, want)
+			}
+		})
+	}
+}
+
+// The lines between sections of a script.
+const (
+	requestLine  = "== request ==\n"
+	upstreamLine = "== upstream ==\n"
+	resultLine   = "== result ==\n"
+)
+
+// play plays a script and returns it with its results.
+func play(t *testing.T, script string) string {
+	head, rest, _ := strings.Cut(script, requestLine)
+	e := newExchanges(t, head)
+	var out strings.Builder
+	out.WriteString(head)
+	for step := range strings.SplitSeq(rest, requestLine) {
+		source, _, ok := strings.Cut(step, resultLine)
+		if !ok {
+			t.Fatalf("a request without a result: %s", step)
+		}
+		sections := strings.Split(source, upstreamLine)
+		out.WriteString(requestLine + source + resultLine + e.exchange(sections[0], sections[1:]))
+	}
+	return out.String()
+}
+
+// exchanges is a gateway whose tunnels lead to a script.
+type exchanges struct {
+	*testing.T
+	*testGateway
+	keys    map[string]string // by variable
+	seen    map[string]string // ids that the client received, by variable
+	ids     map[string]string // names of connectors, by id
+	answers []string          // sections of the script that no request has fetched
+	ex      *Exchange         // of the running request
+	leave   context.CancelFunc
+	log     bytes.Buffer // what the model servers received, in part
+	events  bytes.Buffer // log entries and metrics
+}
+
+func newExchanges(t *testing.T, head string) *exchanges {
+	e := &exchanges{T: t, testGateway: newGateway(t, 64<<20), keys: map[string]string{}, seen: map[string]string{}, ids: map[string]string{}}
+	e.keys["$KEY"] = e.secret
+	for name, scope := range map[string]string{"$OTHER": "*", "$SCOPED": "other*"} {
+		_, e.keys[name] = e.newKey(t, scope)
+	}
+	d, _ := e.backend.Store.Deployment(store.DefaultAccount, "m")
+	e.ids[d.Connectors[0]] = "box"
+	server := e.Translator.Server
+	server.Observer, server.Choose = e, e.choose
+	server.Logger = slog.New(slog.NewTextHandler(&e.events, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return a
+	}}))
+	e.KeepAlive, e.router.ConnectWait = DefaultKeepAlive, DefaultConnectWait
+	for line := range strings.Lines(head) {
+		if setting, ok := strings.CutPrefix(line, "set "); ok {
+			name, value, _ := strings.Cut(strings.TrimSpace(setting), " ")
+			e.set(&d, name, value)
+		}
+	}
+	return e
+}
+
+// set changes an option of a handler or of the deployment m.
+func (e *exchanges) set(d *store.Deployment, name, value string) {
+	var err error
+	switch name {
+	case "max_body":
+		e.MaxBody, err = strconv.ParseInt(value, 10, 64)
+	case "response_store":
+		e.ResponseStore = value
+	case "queue_length":
+		e.router.Queue.Length, err = strconv.Atoi(value)
+	case "queue_wait":
+		e.router.Queue.Wait, err = time.ParseDuration(value)
+	case "options":
+		err = json.Unmarshal([]byte(value), &d.Options)
+	case "max_concurrency":
+		d.MaxConcurrency, err = strconv.Atoi(value)
+	case "connector": // another one that has m
+		var c store.Connector
+		c, _, err = e.backend.Store.CreateConnector(e.Context(), store.DefaultAccount, value)
+		d.Connectors = append(slices.Clone(d.Connectors), c.ID)
+		e.ids[c.ID] = value
+	case "deployment": // another one
+		_, err = e.backend.Store.SetDeployment(e.Context(), store.Deployment{Account: store.DefaultAccount, Name: value, Connectors: d.Connectors})
+	case "revoke": // the request's key, after a time
+		var after time.Duration
+		after, err = time.ParseDuration(value)
+		time.AfterFunc(after, func() {
+			if _, err := e.backend.Store.RevokeKey(context.Background(), store.DefaultAccount, e.key.ID()); err != nil {
+				e.Error(err)
+			}
+		})
+	case "taken": // places in the queue, by requests of others
+		var place queue.Place
+		place, err = e.backend.Queues.Enter(e.Context(), queue.Name{Account: d.Account, Deployment: d.Name}, "other", queue.Bounds{})
+		e.Cleanup(place.Leave)
+	default:
+		e.Fatalf("unknown setting %s", name)
+	}
+	if err == nil {
+		_, err = e.backend.Store.SetDeployment(e.Context(), *d)
+	}
+	if err != nil {
+		e.Fatalf("%s %s: %v", name, value, err)
+	}
+}
+
+// exchange sends a request and returns its result.
+func (e *exchanges) exchange(source string, answers []string) string {
+	e.answers = answers
+	e.log.Reset()
+	e.events.Reset()
+	for _, variables := range []map[string]string{e.keys, e.seen} {
+		for name, value := range variables {
+			source = strings.ReplaceAll(source, name, value)
+		}
+	}
+	line, header, body := readHead(source)
+	method, path, _ := strings.Cut(line, " ")
+	ctx, leave := context.WithCancel(e.Context())
+	defer leave()
+	e.leave = leave
+	sent := []byte(strings.TrimSuffix(body, "\n"))
+	switch header.Get("Content-Encoding") {
+	case "gzip":
+		sent = gzipped(e.T, sent)
+	case "zstd":
+		sent = zstded(e.T, sent)
+	}
+	r := httptest.NewRequestWithContext(ctx, method, path, bytes.NewReader(sent))
+	r.Header = header
+	if len(header["Authorization"])+len(header["X-Api-Key"])+len(header["Api-Key"]) == 0 {
+		header.Set("Authorization", "Bearer "+e.secret)
+	}
+	e.ex = NewExchange()
+	w := &client{header: http.Header{}}
+	before := len(e.backend.Activity.Recent(store.DefaultAccount))
+	Serve(w, r, e.ex, e.Translator, e.router)
+	synctest.Wait() // until what was learned is known
+	if len(e.answers) != 0 {
+		e.Errorf("%d answers were not fetched", len(e.answers))
+	}
+	e.returned(e.T)
+	recorded := e.recorded(before)
+	if strings.Contains(recorded, prompt) {
+		e.Errorf("the prompt was recorded: %s", recorded)
+	}
+	for name, secret := range e.keys {
+		if strings.Contains(recorded+w.String(), secret) {
+			e.Errorf("%s was recorded or sent to the client: %s%s", name, recorded, w)
+		}
+	}
+	e.keep(w.body.String())
+	return e.stable(fmt.Sprintf("%s-- %s\n%s", e.log.String(), w, recorded))
+}
+
+// recorded returns the log entries and metrics of a request, the fields for the access
+// log, and its entry in the activity.
+func (e *exchanges) recorded(before int) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "-- recorded --\n%s", &e.events)
+	if e.ex.Key == nil {
+		return b.String()
+	}
+	b.WriteString("access:")
+	for _, name := range []string{"key_id", "dialect", "model", "deployment", "connector"} {
+		value, _ := e.ex.Placeholder("http.model_gateway." + name)
+		fmt.Fprintf(&b, " %s=%v", name, value)
+	}
+	recent := e.backend.Activity.Recent(store.DefaultAccount)
+	if len(recent) != before+1 || recent[0].ID != e.ex.RequestID {
+		e.Fatalf("the activity has %d entries, and had %d before", len(recent), before)
+	}
+	entry, err := json.Marshal(recent[0])
+	if err != nil {
+		e.Fatal(err)
+	}
+	fmt.Fprintf(&b, " reason=%s\nactivity: %s\n", e.ex.Reason, entry)
+	return b.String()
+}
+
+// ids that clients refer to, by variable.
+var references = map[string]*regexp.Regexp{
+	"$RESPONSE": regexp.MustCompile(`"id":"(resp_\w+)"`), "$ITEM": regexp.MustCompile(`"id":"(msg_\w+)"`), "$SEAL": regexp.MustCompile(`"(gw\w+\.[^"]+)"`),
+}
+
+// keep keeps the ids of an answer for the next request.
+func (e *exchanges) keep(answer string) {
+	for name, id := range references {
+		if m := id.FindStringSubmatch(answer); m != nil {
+			e.seen[name] = m[1]
+		}
+	}
+}
+
+var (
+	varyingID   = regexp.MustCompile(`\b(req|msg|resp|rs|fc|cmp|ctc|chatcmpl|key|call|toolu)_[0-9A-Za-z]{12,}`)
+	varyingSeal = regexp.MustCompile(`\b(gw1|gw2|gwr1|gwc1)\.[^"]+`)
+)
+
+// stable replaces what differs in each run.
+func (e *exchanges) stable(text string) string {
+	for id, name := range e.ids {
+		text = strings.ReplaceAll(text, id, name)
+	}
+	return varyingSeal.ReplaceAllString(varyingID.ReplaceAllString(text, "${1}…"), "$1…")
+}
+
+// readHead reads a line and header fields from the beginning of a section.
+func readHead(section string) (line string, header http.Header, body string) {
+	line, rest, _ := strings.Cut(section, "\n")
+	header = http.Header{}
+	for rest != "" && rest[0] != '\n' {
+		var field string
+		field, rest, _ = strings.Cut(rest, "\n")
+		name, value, _ := strings.Cut(field, ": ")
+		header.Add(name, value)
+	}
+	return line, header, strings.TrimPrefix(rest, "\n")
+}
+
+// client is the client of an exchange. It notes silence, and events of a stream that
+// were not flushed.
+type client struct {
+	header  http.Header
+	status  int
+	body    strings.Builder
+	pending bool // of a stream, since the last Flush
+	last    time.Time
+}
+
+func (c *client) Header() http.Header { return c.header }
+
+func (c *client) WriteHeader(status int) {
+	if c.status != 0 {
+		c.body.WriteString("<<second header>>")
+	}
+	c.status, c.last = status, time.Now()
+}
+
+func (c *client) Write(p []byte) (int, error) {
+	if c.pending {
+		c.body.WriteString("<<not flushed>>")
+	}
+	if silence := time.Since(c.last); silence > 0 {
+		fmt.Fprintf(&c.body, "<<after %v>>", silence)
+	}
+	c.last, c.pending = time.Now(), c.header.Get("Content-Type") == "text/event-stream"
+	return c.body.Write(p)
+}
+
+func (c *client) Flush() { c.pending = false }
+
+// String returns the answer as the client received it.
+func (c *client) String() string {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "%d\n", c.status)
+	_ = c.header.Write(crlfWriter{&b}) // to memory
+	fmt.Fprintf(&b, "\n%s", c.body.String())
+	if c.pending {
+		b.WriteString("<<not flushed>>")
+	}
+	return b.String()
+}
+
+// crlfWriter writes lines without carriage returns.
+type crlfWriter struct{ *bytes.Buffer }
+
+func (w crlfWriter) Write(p []byte) (int, error) {
+	_, err := w.Buffer.Write(bytes.ReplaceAll(p, []byte("\r"), nil))
+	return len(p), err
+}
+
+func (w crlfWriter) WriteString(s string) (int, error) { return w.Write([]byte(s)) }

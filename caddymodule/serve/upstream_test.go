@@ -1,0 +1,209 @@
+package serve
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/tunnel"
+	"github.com/postern-dev/postern/connector/link"
+)
+
+// upstreamScript is an answer of a script. Marks in it act where they stand: before the
+// answer's head on the round trip, behind it on the reader of its body.
+//
+//	<<wait 3s>>  nothing comes for so long
+//	<<hold>>     nothing comes, and after 25 s the connection is reset
+//	<<revoke>>   the request's key is revoked
+//	<<leave>>    the client disconnects
+//	<<remove>>   the deployment m is removed
+//	<<NAME>>     an error of faults
+type upstreamScript struct {
+	e      *exchanges
+	ctx    context.Context // of the request
+	rest   string
+	closed chan struct{}
+	once   sync.Once
+}
+
+// faults are the errors of tunnels by the name of their mark.
+var faults = map[string]error{
+	"not sent": link.ErrNotSent, "no credit": link.ErrNoCredit, "busy": link.ErrBusy, "upstream down": link.ErrUpstreamDown, "reset": link.ErrUpstreamReset,
+	"too large": link.ErrTooLarge, "refused": link.ErrRefused, "tunnel lost": link.ErrTunnelLost, "no route": tunnel.ErrNoRoute, "compressed": tunnel.ErrCompressed,
+}
+
+// next returns the script's next bytes. It returns an error at the mark of a fault.
+func (u *upstreamScript) next() (string, error) {
+	for {
+		text, rest, marked := strings.Cut(u.rest, "<<")
+		if text != "" || !marked {
+			u.rest = strings.TrimPrefix(u.rest, text)
+			return text, nil
+		}
+		mark, rest, _ := strings.Cut(rest, ">>")
+		u.rest = rest
+		if err := u.act(mark); err != nil {
+			u.rest = "<<" + mark + ">>"
+			return "", err
+		}
+	}
+}
+
+// act performs a mark.
+func (u *upstreamScript) act(mark string) error {
+	if wait, ok := strings.CutPrefix(mark, "wait "); ok {
+		d, err := time.ParseDuration(wait)
+		if err != nil {
+			u.e.Fatal(err)
+		}
+		return u.sleep(time.After(d))
+	}
+	st := u.e.backend.Store
+	switch mark {
+	case "hold":
+		return cmp.Or(u.sleep(time.After(25*time.Second)), link.ErrUpstreamReset)
+	case "leave":
+		u.e.leave()
+		return u.sleep(nil)
+	case "revoke":
+		if _, err := st.RevokeKey(context.Background(), store.DefaultAccount, u.e.ex.Key.ID()); err != nil {
+			u.e.Error(err)
+		}
+		return u.sleep(nil)
+	case "remove":
+		_, err := st.RemoveDeployment(context.Background(), store.DefaultAccount, "m")
+		return err
+	}
+	if err := faults[mark]; err != nil {
+		return fmt.Errorf("scripted: %w", err)
+	}
+	u.e.Fatalf("unknown mark %s", mark)
+	return nil
+}
+
+// sleep waits for an event. It returns an error if the request ends before.
+func (u *upstreamScript) sleep(event <-chan time.Time) error {
+	select {
+	case <-event:
+		return nil
+	case <-u.ctx.Done():
+		return u.ctx.Err()
+	case <-u.closed:
+		return errors.New("the body was closed")
+	}
+}
+
+// Read implements io.Reader.
+func (u *upstreamScript) Read(p []byte) (int, error) {
+	text, err := u.next()
+	if err != nil {
+		return 0, err
+	}
+	if text == "" {
+		return 0, io.EOF
+	}
+	n := copy(p, text)
+	u.rest = text[n:] + u.rest
+	return n, nil
+}
+
+// Close implements io.Closer.
+func (u *upstreamScript) Close() error {
+	u.once.Do(func() { close(u.closed) })
+	return nil
+}
+
+// scriptedTunnel is the tunnel of a connector.
+type scriptedTunnel struct {
+	e  *exchanges
+	id string
+}
+
+// choose returns the first connector that was not tried. The answer "offline" stands
+// for none.
+func (e *exchanges) choose(ctx context.Context, connectors []string, _ tunnel.Target, tried []Tunnel, wait time.Duration) (Tunnel, error) {
+	for _, id := range connectors {
+		if !slices.ContainsFunc(tried, func(t Tunnel) bool { return t.Connector() == id }) && len(e.answers) > 0 && e.answers[0] != "offline\n" {
+			return scriptedTunnel{e, id}, nil
+		}
+	}
+	if len(e.answers) > 0 && e.answers[0] == "offline\n" {
+		e.answers = e.answers[1:]
+	}
+	fmt.Fprintf(&e.log, "-- no connector is online for %v --\n", max(wait, 0))
+	if wait > 0 {
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	return nil, tunnel.ErrOffline
+}
+
+// Connector implements Tunnel.
+func (s scriptedTunnel) Connector() string { return s.id }
+
+// Resolve implements Tunnel.
+func (scriptedTunnel) Resolve(_, _, _ string) (upstream, model string, err error) {
+	return "ollama", "up", nil
+}
+
+// RoundTrip implements Tunnel. It notes the request.
+func (s scriptedTunnel) RoundTrip(r *http.Request) (*http.Response, error) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		s.e.Error(err)
+	}
+	fmt.Fprintf(&s.e.log, "-- %s: %s %s --\n", s.id, r.Method, r.URL)
+	if err := r.Header.Write(crlfWriter{&s.e.log}); err != nil {
+		s.e.Error(err)
+	}
+	fmt.Fprintf(&s.e.log, "\n%s\n", body)
+	u := &upstreamScript{e: s.e, ctx: r.Context(), rest: s.e.answers[0], closed: make(chan struct{})}
+	s.e.answers = s.e.answers[1:]
+	head, err := u.next()
+	if err != nil {
+		return nil, err
+	}
+	line, header, rest := readHead(head + u.rest)
+	u.rest = rest
+	response := &http.Response{Header: header, Body: u, ContentLength: -1}
+	var kind string
+	if _, err := fmt.Sscan(line, &response.StatusCode, &kind); err != nil {
+		s.e.Fatalf("head %q: %v", line, err)
+	}
+	header.Set("Content-Type", kind)
+	return response, nil
+}
+
+// Running implements Observer.
+func (e *exchanges) Running(ex *Exchange, change float64) {
+	fmt.Fprintf(&e.events, "running: %s %s %+v\n", ex.Deployment, ex.Operation.Dialect, change)
+}
+
+// Refused implements Observer.
+func (e *exchanges) Refused(reason string) { fmt.Fprintf(&e.events, "refused: %s\n", reason) }
+
+// FirstByte implements Observer.
+func (e *exchanges) FirstByte(ex *Exchange) {
+	fmt.Fprintf(&e.events, "first byte: %s %s\n", ex.Deployment, ex.Operation.Dialect)
+}
+
+// Rejected implements Observer.
+func (e *exchanges) Rejected(ex *Exchange, reason string) {
+	fmt.Fprintf(&e.events, "rejected: %s %s\n", ex.Deployment, reason)
+}
+
+// Ended implements Observer.
+func (e *exchanges) Ended(ex *Exchange, status int) {
+	fmt.Fprintf(&e.events, "ended: %s %s %d\n", ex.Deployment, ex.Operation.Dialect, status)
+}
