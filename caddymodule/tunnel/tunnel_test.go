@@ -32,6 +32,7 @@ type testGateway struct {
 	web     string // URL of the HTTP server; "": connectors come over QUIC
 	preauth string // what connectors show before their hello
 	secrets Secrets
+	sockets sync.WaitGroup // WebSockets of connectors that are open
 }
 
 func newSecrets(t testing.TB) Secrets {
@@ -142,7 +143,11 @@ func (g *testGateway) openWebSocket(ctx context.Context, config *quic.Config) (*
 	if err != nil {
 		return nil, err
 	}
-	raw := link.NewWebSocket(websocket.NetConn(context.Background(), socket, websocket.MessageBinary), &net.TCPAddr{}, socket.CloseNow)
+	g.sockets.Add(1)
+	raw := link.NewWebSocket(websocket.NetConn(context.Background(), socket, websocket.MessageBinary), &net.TCPAddr{}, func() error {
+		defer g.sockets.Done()
+		return socket.CloseNow()
+	})
 	return link.WebSocketConnector(ctx, raw, link.ConnectorTLS(g.Pin(), ""), config)
 }
 
@@ -161,6 +166,16 @@ func newWebGateway(t testing.TB, o Options) *testGateway {
 	g := newGateway(t, o)
 	server := httptest.NewServer(http.HandlerFunc(g.ServeWebSocket))
 	t.Cleanup(server.Close)
+	t.Cleanup(func() {
+		// The gateway should see that its connectors have closed their tunnels: if it closes
+		// them at the same time, both sides wait for each other's answer.
+		closed := make(chan struct{})
+		go func() { g.sockets.Wait(); close(closed) }()
+		select {
+		case <-closed:
+		case <-time.After(time.Second): // some tests leave a WebSocket open
+		}
+	})
 	g.web = server.URL
 	return g
 }
