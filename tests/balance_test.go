@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -203,21 +204,34 @@ func TestConnectorKilledUnderLoad(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, harness.Start(t, harness.Options{}))
 	p.deploy(t, "m", 0)
-	p.handle("m", func(x *upstream.Exchange) {
-		x.Stream()
-		x.Chunk(upstream.Role("m"))
-		for range 10 {
-			x.Sleep(20 * time.Millisecond)
-			x.Chunk(upstream.Delta("m", "x"))
-		}
-		x.Chunk(upstream.Finish("m", "stop"))
-		x.Chunk(upstream.Done)
-		x.End()
-	})
+	var hold atomic.Bool
+	held := make(chan struct{}, 100)
+	for i, u := range p.ups {
+		u.Handle("m", func(x *upstream.Exchange) {
+			x.Stream()
+			x.Chunk(upstream.Role("m"))
+			for range 10 {
+				x.Sleep(20 * time.Millisecond)
+				x.Chunk(upstream.Delta("m", "x"))
+				if i == 0 && hold.Load() {
+					held <- struct{}{}
+					x.Hold(nil)
+				}
+			}
+			x.Chunk(upstream.Finish("m", "stop"))
+			x.Chunk(upstream.Done)
+			x.End()
+		})
+	}
 	const clients = 16
 	l := p.load(t, clients)
 	l.await(t, clients)
+	hold.Store(true)
+	for range 4 { // the first of them has begun long ago when the last one has
+		<-held
+	}
 	p.cons[0].Process.Kill()
+	hold.Store(false)
 	p.cons[0].Process.WaitExit(t, 10*time.Second)
 	for range 10 { // soon the dead tunnel gets no further requests
 		l.await(t, 1)
