@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -81,21 +82,25 @@ func TestStreamCuts(t *testing.T) {
 }
 
 // TestStreamEnds: a stream that breaks off anywhere before the end is known
-// never looks complete, and keeps the grammar (every seventh byte is tried).
+// never looks complete, and keeps the grammar: around each line's end, and in lines.
 func TestStreamEnds(t *testing.T) {
 	for _, c := range answerCases {
 		end := strings.Index(c.upstream, `"finish_reason":"`)
 		if end < 0 || strings.Contains(c.upstream[:end], "[DONE]") {
 			continue
 		}
-		for cut := 0; cut < end; cut += 7 {
-			upstream := c.upstream[:cut]
-			if got := messagesDigest(t, translate(c.stream(Messages), upstream, nil)); !strings.Contains(got, "!") {
-				t.Fatalf("%s, cut at %d: %s", c.name, cut, got)
+		at := 0 // where a line begins
+		for line := range strings.Lines(c.upstream[:end]) {
+			for _, cut := range slices.Compact([]int{at, at + len(line)/2, at + len(line) - 1}) {
+				upstream := c.upstream[:cut]
+				if got := messagesDigest(t, translate(c.stream(Messages), upstream, nil)); !strings.Contains(got, "!") {
+					t.Fatalf("%s, cut at %d: %s", c.name, cut, got)
+				}
+				if got := responsesDigest(t, translate(c.stream(Responses), upstream, nil)); !strings.Contains(got, "!") {
+					t.Fatalf("%s, cut at %d: %s", c.name, cut, got)
+				}
 			}
-			if got := responsesDigest(t, translate(c.stream(Responses), upstream, nil)); !strings.Contains(got, "!") {
-				t.Fatalf("%s, cut at %d: %s", c.name, cut, got)
-			}
+			at += len(line)
 		}
 	}
 }

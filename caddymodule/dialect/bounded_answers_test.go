@@ -88,17 +88,17 @@ var answerRows = []boundedRow{
 	{name: "answer's calls", input: listOf(anAnswer+`"tool_calls":[`, numbered(`{"id":"a#","function":{"name":"f","arguments":"{}"}}`), `]}}]}`), work: whole(Messages), most: 1000 / 4},
 	{name: "answer's calls in responses", input: listOf(anAnswer+`"tool_calls":[`, numbered(`{"id":"a#","function":{"name":"f","arguments":"{}"}}`), `]}}]}`), work: whole(Responses), most: 1000 / 4},
 	{name: "answer's empty calls", input: listOf(anAnswer+`"tool_calls":[`, same(`{}`), `]}}]}`), work: whole(Responses)},
-	{name: "answer's empty calls rewritten", input: listOf(anAnswer+`"tool_calls":[`, same(`{}`), `]}}]}`), work: rewriting, fails: "too many", least: 8 << 10},
+	{name: "answer's empty calls rewritten", input: listOf(anAnswer+`"tool_calls":[`, same(`{}`), `]}}]}`), work: rewriting, fails: "too many", least: maxEdits + 1},
 	{name: "answer's arguments", input: piecesOf(anAnswer+`"tool_calls":[{"id":"a","function":{"name":"f","arguments":`, `{\"a\":`, `}}]}}]}`), work: whole(Responses), most: 1 << 20},
 	{name: "answer's choices", input: listOf(`{"id":"c","choices":[`, numbered(`{"index":#,"finish_reason":"stop","message":{"content":"some words"}}`), `]}`), work: whole(Messages)},
-	{name: "answer's names of the model", input: listOf(`{`, same(`"model":"up"`), `,"choices":[]}`), work: rewriting, fails: "too many", least: 8 << 10, most: 1 << 20},
+	{name: "answer's names of the model", input: listOf(`{`, same(`"model":"up"`), `,"choices":[]}`), work: rewriting, fails: "too many", least: maxEdits + 1, most: 1 << 20},
 	{name: "answer's members", input: listOf(anAnswer+`"content":"a"}}],`, numbered(`"a#":1`), `}`), work: rewriting},
 	{name: "answer's members replayed", input: listOf(anAnswer+`"content":"a"}}],`, numbered(`"a#":1`), `}`), work: replaying},
 	{name: "answer's ids replayed", input: listOf(anAnswer+`"content":"a"}}],`, numbered(`"id":"a#"`), `}`), work: replaying},
 	{name: "answer's empty choices", input: listOf(`{"id":"`+strings.Repeat("c", 200)+`","choices":[`, same(`{}`), `]}`), work: replaying},
 	{name: "answer's choices and members", input: func(n int) string {
 		return listOf(`{"choices":[`, same(`{"index":0,"message":{"content":"some words"}}`), `],"a":"`+strings.Repeat("some words ", n)+`"}`)(n)
-	}, work: replaying, fails: "too many", least: 8 << 10, most: 1 << 20},
+	}, work: replaying, fails: "too many", least: maxEdits + 1, most: 1 << 20},
 	{name: "answer's probabilities", input: listOf(anAnswer+`"content":"ab"},"logprobs":{"content":[`, same(`{"token":"a","logprob":-0.5,"bytes":[97],"top_logprobs":[]}`), `]}}]}`), work: whole(Responses, wantProbs)},
 	{name: "answer's empty probabilities", input: listOf(anAnswer+`"content":"ab"},"logprobs":{"content":[`, same(`{}`), `]}}]}`), work: whole(Responses, wantProbs)},
 	{name: "answer's probabilities behind thinking", input: listOf(anAnswer+`"reasoning":"r","content":"ab"},"logprobs":{"content":[`, same(`{"token":"a","logprob":-0.5,"bytes":[97],"top_logprobs":[]}`), `]}}]}`), work: whole(Responses, wantProbs)},
@@ -132,21 +132,21 @@ var streamRows = []boundedRow{
 	{name: "stream of held arguments", input: pieces("", same(toolChunk(more(0, "a"))), toolChunk(call(0, "c", "f", ``))+calledFor), work: streaming(Messages)},
 	{name: "stream of arguments that wait", input: pieces(toolChunk(call(0, "a", "f", `{"a":"`), call(1, "b", "f", `{"a":"`)), same(toolChunk(more(1, "a"))), toolChunk(more(0, `"}`), more(1, `"}`))+calledFor), work: streaming(Messages)},
 	{name: "stream of text that waits", input: pieces(toolChunk(call(0, "a", "f", `{"a":"`)), same(contentChunk("a")), toolChunk(more(0, `"}`))+calledFor), work: streaming(Messages)},
-	{name: "stream of parts that wait", input: pieces(toolChunk(call(0, "a", "f", `{"a":"`)), same(contentChunk("a")+reasonChunk("b")), toolChunk(call(1, "b", "f", `{"a":"`))+calledFor), work: streaming(Messages), least: 8 << 10, most: 1 << 20, fails: "too many"},
+	{name: "stream of parts that wait", input: pieces(toolChunk(call(0, "a", "f", `{"a":"`)), same(contentChunk("a")+reasonChunk("b")), toolChunk(call(1, "b", "f", `{"a":"`))+calledFor), work: streaming(Messages), least: maxWaiting, most: 1 << 20, fails: "too many"},
 	{name: "stream of calls", input: pieces("", numbered(rawEvent(streamed+`"tool_calls":[{"index":#,"id":"c#","function":{"name":"f","arguments":"{}"}}]}}]}`)), calledFor), work: streaming(Messages), most: 1000 / 4},
 	{name: "stream of many calls", input: pieces("", numbered(rawEvent(streamed+`"tool_calls":[{"index":#,"id":"c#","function":{"name":"f","arguments":"{"}}]}}]}`)), calledFor), work: streaming(Chat)},
 	{name: "stream of calls with long ids", input: pieces("", func(i int) string {
 		return toolChunk(call(0, strings.Repeat("c", 4000)+fmt.Sprint(i), "f", "{}"))
 	}, calledFor), work: streaming(Chat), most: 4000},
-	{name: "stream of pieces of many calls", input: pieces(pieces("", func(i int) string { return toolChunk(call(i, fmt.Sprint("c", i), "f", `{"a":"`)) }, "")(1000), func(i int) string { return toolChunk(more(i%1000, "a")) }, ""), work: streaming(Chat), fails: "ended unexpectedly"},
-	{name: "stream of calls in one event", input: listOf("data: "+streamed+`"tool_calls":[`, same(`{}`), "]}}]}\n\n"), work: streaming(Chat), fails: "too many", least: 8 << 10, most: 1 << 19},
+	{name: "stream of pieces of many calls", input: pieces(pieces("", func(i int) string { return toolChunk(call(i, fmt.Sprint("c", i), "f", `{"a":"`)) }, "")(250), func(i int) string { return toolChunk(more(i%250, "a")) }, ""), work: streaming(Chat), fails: "ended unexpectedly", least: 512},
+	{name: "stream of calls in one event", input: listOf("data: "+streamed+`"tool_calls":[`, same(`{}`), "]}}]}\n\n"), work: streaming(Chat), fails: "too many", least: maxEdits + 1, most: 1 << 19},
 	{name: "stream of choices", input: pieces("", numbered(rawEvent(`{"choices":[{"index":#,"delta":{"content":"a"}}]}`)), stopped), work: streaming(Chat)},
 	{name: "stream of ids in one event", input: func(n int) string {
 		choices := listOf(`"choices":[`, numbered(`{"index":#,"delta":{"content":"a"},"finish_reason":""}`), `]}`)(200)
 		return rawEvent(listOf(`{`, numbered(`"id":"some words, and # at the end of them"`), ","+choices)(n)) + upstreamDone
 	}, work: streaming(Chat), most: 1 << 19},
-	{name: "stream of names of the model", input: listOf("data: {", same(`"model":"up"`), "}\n\n"), work: streaming(Chat), fails: "too many", least: 8 << 10, most: 1 << 19},
-	{name: "stream of nulls", input: listOf("data: {", same(`"error":null`), "}\n\n"), work: streaming(Chat), fails: "too many", least: 8 << 10, most: 1 << 19},
+	{name: "stream of names of the model", input: listOf("data: {", same(`"model":"up"`), "}\n\n"), work: streaming(Chat), fails: "too many", least: maxEdits + 1, most: 1 << 19},
+	{name: "stream of nulls", input: listOf("data: {", same(`"error":null`), "}\n\n"), work: streaming(Chat), fails: "too many", least: maxEdits + 1, most: 1 << 19},
 	{name: "stream of comments", input: pieces("", same(": ping\n\n"), contentChunk("a")+stopped), work: streaming(Messages), most: 1 << 20},
 	{name: "stream of lines", input: pieces("", same("data: 1\n"), "\n"+contentChunk("a")+stopped), work: streaming(Messages), most: 1 << 19},
 	{name: "stream of carriage returns", input: pieces("", same("\r"), "\n"+contentChunk("a")+stopped), work: streaming(Messages), most: 1 << 20},

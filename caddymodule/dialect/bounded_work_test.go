@@ -33,6 +33,7 @@ const (
 	memoryFactor = 8 // bytes for each of the input
 	memorySlack  = 2 << 20
 	longEnough   = 2 * time.Millisecond
+	fewElements  = 64
 	mostElements = maxElements/4 - 1000 // so that 4 times as many are allowed, with all that is around
 )
 
@@ -43,82 +44,81 @@ func TestWorkIsBounded(t *testing.T) {
 	for _, rows := range [][]boundedRow{messagesRows, responsesRows, chatRows, textRows, answerRows, streamRows} {
 		for _, row := range rows {
 			t.Run(strings.ReplaceAll(row.name, " ", "_"), func(t *testing.T) {
-				n := row.enough(t)
-				small, large := []byte(row.input(n)), []byte(row.input(4*n))
-				row.checkTime(t, small, large)
-				row.checkMemory(t, large)
+				n, least := row.enough(t)
+				large := []byte(row.input(4 * n))
+				allocated := row.checkTime(t, []byte(row.input(n)), large, least)
+				row.checkMemory(t, large, allocated)
 			})
 		}
 	}
 }
 
-// enough is a number of elements that take long enough to be measured.
-func (r *boundedRow) enough(t *testing.T) int {
+// enough returns a number of elements that take long enough to be measured, and
+// how long.
+func (r *boundedRow) enough(t *testing.T) (int, time.Duration) {
 	most := r.most
 	if most == 0 {
 		most = mostElements
 	}
-	for n := max(r.least, 64); ; {
-		if n >= most {
-			return most
-		}
+	for n := min(max(r.least, fewElements), most); ; {
 		input := []byte(r.input(n))
-		d := min(r.time(t, input), r.time(t, input))
-		if d >= longEnough {
-			return n
+		d, _ := r.run(t, input)
+		again, _ := r.run(t, input)
+		d = min(d, again)
+		if d >= longEnough || n == most {
+			return n, d
 		}
-		n *= int(min(longEnough/max(d, 1)+1, 32))
+		n = min(n*int(min(longEnough/max(d, 1)+1, 32)), most)
 	}
 }
 
-// time runs a row once.
-func (r *boundedRow) time(t *testing.T, input []byte) time.Duration {
+// run runs a row once. It returns its time and the bytes that it allocates.
+func (r *boundedRow) run(t *testing.T, input []byte) (time.Duration, uint64) {
 	t.Helper()
+	before, after := new(runtime.MemStats), new(runtime.MemStats)
+	runtime.ReadMemStats(before)
 	start := cpuTime()
 	_, err := r.work(input)
 	d := cpuTime() - start
+	runtime.ReadMemStats(after)
 	switch {
 	case err == nil && r.fails != "":
 		t.Fatalf("no error that says %q", r.fails)
 	case err != nil && (r.fails == "" || !strings.Contains(err.Message, r.fails)):
 		t.Fatalf("%d bytes: %s", len(input), err.Message)
 	}
-	return d
+	return d, after.TotalAlloc - before.TotalAlloc
 }
 
-// checkTime compares the times for some elements and 4 times as many, each the
-// shortest of several: whatever disturbs only adds to them.
-func (r *boundedRow) checkTime(t *testing.T, small, large []byte) {
+// checkTime compares the time of some elements, least so far, and of 4 times as
+// many, each the shortest of several: whatever disturbs only adds to them. It
+// returns the bytes that the latter allocate.
+func (r *boundedRow) checkTime(t *testing.T, small, large []byte, least time.Duration) uint64 {
 	t.Helper()
 	const attempts = 40
-	least, leastOfLarge := time.Hour, time.Hour
-	for i := range attempts {
-		if i > 1 {
-			runtime.GC() // so that memory is used again: fresh pages cost time
+	leastOfLarge, allocated := r.run(t, large)
+	for i := 0; leastOfLarge >= timeFactor*least; i++ {
+		if i == attempts {
+			t.Errorf("%d bytes take %v, %d take %v", len(small), least, len(large), leastOfLarge)
+			break
 		}
-		least, leastOfLarge = min(least, r.time(t, small)), min(leastOfLarge, r.time(t, large))
-		if i >= 1 && leastOfLarge < timeFactor*least {
-			return
-		}
+		runtime.GC() // so that memory is used again: fresh pages cost time
+		d, _ := r.run(t, small)
+		ofLarge, _ := r.run(t, large)
+		least, leastOfLarge = min(least, d), min(leastOfLarge, ofLarge)
 	}
-	t.Errorf("%d bytes take %v, %d take %v", len(small), least, len(large), leastOfLarge)
+	return allocated
 }
 
 // checkMemory compares what an input holds of the heap with its bytes: the least of
-// several times, as garbage that waits for its collection only adds to it.
-func (r *boundedRow) checkMemory(t *testing.T, input []byte) {
+// several times, as garbage that waits for its collection only adds to it. It
+// needs no measuring if all that was allocated, held or not, is little.
+func (r *boundedRow) checkMemory(t *testing.T, input []byte, allocated uint64) {
 	t.Helper()
-	limit := uint64(memoryFactor*len(input) + memorySlack)
-	before, after := new(runtime.MemStats), new(runtime.MemStats)
-	runtime.ReadMemStats(before)
-	r.time(t, input)
-	runtime.ReadMemStats(after)
-	if after.TotalAlloc-before.TotalAlloc < limit { // all that was allocated, held or not
-		return
-	}
 	const attempts = 10
-	held := r.held(input)
-	for i := 1; i < attempts && held > limit; i++ {
+	limit := uint64(memoryFactor*len(input) + memorySlack)
+	held := allocated
+	for i := 0; i < attempts && held > limit; i++ {
 		held = min(held, r.held(input))
 	}
 	if held > limit {

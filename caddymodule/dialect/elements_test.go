@@ -6,9 +6,10 @@ import (
 	"testing"
 )
 
-// A request may have maxElements in all, whatever they are and wherever they
-// stand; the error names the limit and what to do.
-func TestElementsAreBounded(t *testing.T) {
+// All elements of a request count, whatever they are and wherever they stand.
+// TestMaxElements reads as many as may be.
+func TestElementsAreCounted(t *testing.T) {
+	const n = 100
 	for _, tt := range []struct {
 		name  string
 		op    Operation
@@ -26,13 +27,39 @@ func TestElementsAreBounded(t *testing.T) {
 		{"parts", responsesOp, listOf(anInput+`,{"role":"user","content":[`, same(`{"type":"input_text","text":"a"}`), `]}]}`), 2},
 		{"tools", responsesOp, listOf(anInput+`],"tools":[`, same(`{"type":"function","name":"f"}`), `]}`), 1},
 		{"tools of a namespace", responsesOp, listOf(anInput+`],"tools":[{"type":"namespace","name":"n","tools":[`, same(`{"type":"function","name":"f"}`), `]}]}`), 2},
-		{"messages of the developer", chatOp, listOf(aChat+",", same(`{"role":"developer","content":"a"}`), `]}`), 1},
 		{"additional tools", responsesOp, listOf(anInput+`,{"type":"additional_tools","tools":[`, same(`1`), `]}]}`), 2},
 	} {
-		if tt.name == "messages" || tt.name == "items" { // the others take as long to read
-			if _, err := Decode(tt.op, []byte(tt.input(maxElements-tt.other)), testEnv()); err != nil {
-				t.Errorf("%s: as many as may be: %s", tt.name, err.Message)
-			}
+		c, err := Decode(tt.op, []byte(tt.input(n)), testEnv())
+		if err != nil {
+			t.Fatalf("%s: %s", tt.name, err.Message)
+		}
+		got := 0
+		switch c := c.(type) {
+		case *messagesCall:
+			got = c.elements
+		case *responsesCall:
+			got = c.elements
+		}
+		if got != n+tt.other {
+			t.Errorf("%s: %d elements, not %d", tt.name, got, n+tt.other)
+		}
+	}
+}
+
+// A request may have maxElements; the error of one more names the limit and what
+// to do. In a chat request with messages of the developer, all messages count.
+func TestMaxElements(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		op    Operation
+		input func(n int) string
+		other int // elements besides
+	}{
+		{"messages", messagesOp, listOf(aMessage+`],"tools":[`, same(`{"name":"f"}`), `]}`), 1},
+		{"chat", chatOp, listOf(aChat+`,{"role":"developer","content":"a"},`, same(`{}`), `]}`), 2},
+	} {
+		if _, err := Decode(tt.op, []byte(tt.input(maxElements-tt.other)), testEnv()); err != nil {
+			t.Errorf("%s: as many as may be: %s", tt.name, err.Message)
 		}
 		_, err := Decode(tt.op, []byte(tt.input(maxElements-tt.other+1)), testEnv())
 		if err == nil || err.HTTPStatus(tt.op.Dialect) != 400 || !strings.Contains(err.Message, "100,000") || !strings.Contains(err.Message, "split the request") {

@@ -14,8 +14,8 @@ func TestGuessesAreBounded(t *testing.T) {
 	g := newGuesses()
 	start := time.Unix(1_800_000_000, 0)
 	now, checked, most := start, 0, 0
-	for i := range 100_000 {
-		now = start.Add(time.Duration(i) * guessMemory / 100_000)
+	for i := range 30_000 {
+		now = start.Add(time.Duration(i) * guessMemory / 30_000)
 		if g.begin(fmt.Sprintf("2001:%x:%x::1", i>>16, i&0xffff), now, true).wait == 0 {
 			checked++
 		}

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/store"
@@ -65,13 +64,13 @@ func (c *counted) Read(p []byte) (int, error) {
 // A body for which there is no memory is refused before it is read, or while it
 // is if its size is not known.
 func TestBodiesTakeMemory(t *testing.T) {
-	g := newGateway(t, 32<<20)
+	g := newGateway(t, 4<<20)
 	g.answer = func(*http.Request) *http.Response {
 		t.Error("a request was sent on for which there is no memory")
 		return upstreamAnswer("application/json", strings.NewReader(completionOf("a")), -1)
 	}
 	for path, request := range requests {
-		body := strings.Replace(request, "TEXT", strings.Repeat("x", 30<<20), 1)
+		body := strings.Replace(request, "TEXT", strings.Repeat("x", 15<<18), 1)
 		known := &counted{Reader: strings.NewReader(body)}
 		r := httptest.NewRequest(http.MethodPost, path, known)
 		r.ContentLength = int64(len(body))
@@ -93,19 +92,19 @@ func TestBodiesTakeMemory(t *testing.T) {
 // Bodies that wait for a slow model are counted: many at a time are refused, and
 // a small request of another key is served meanwhile.
 func TestWaitingBodiesTakeMemory(t *testing.T) {
-	g := newGateway(t, 64<<20)
-	hold, waiting := make(chan struct{}), make(chan struct{}, 100)
+	g := newGateway(t, 16<<20)
+	hold, waiting, refused := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	g.answer = func(r *http.Request) *http.Response {
-		if r.ContentLength > 1<<20 {
+		if r.ContentLength > 1<<19 {
 			waiting <- struct{}{}
 			<-hold
 		}
 		return upstreamAnswer("application/json", strings.NewReader(completionOf("a")), -1)
 	}
-	body := gzipped(t, []byte(strings.Replace(requests["/v1/chat/completions"], "TEXT", strings.Repeat("x", 6<<20), 1)))
+	body := gzipped(t, []byte(strings.Replace(requests["/v1/chat/completions"], "TEXT", strings.Repeat("x", 3<<19), 1)))
 	var all sync.WaitGroup
-	refused := make(chan int, 40)
-	for range cap(refused) {
+	const requestsAtOnce = 40
+	for range requestsAtOnce {
 		all.Go(func() {
 			r := httptest.NewRequest(http.MethodPost, "/v1/chat/completions", bytes.NewReader(body))
 			r.Header.Set("Content-Encoding", "gzip")
@@ -113,16 +112,20 @@ func TestWaitingBodiesTakeMemory(t *testing.T) {
 			g.send(w, r)
 			if w.Code != 200 {
 				isFull(t, "/v1/chat/completions", w)
-				refused <- w.Code
+				refused <- struct{}{}
 			}
 		})
 	}
-	<-waiting
-	for len(refused)+len(waiting) < cap(refused)-1 {
-		time.Sleep(time.Millisecond)
+	held := 0
+	for range requestsAtOnce {
+		select {
+		case <-waiting:
+			held++
+		case <-refused:
+		}
 	}
-	if n := len(waiting) + 1; n > 10 {
-		t.Errorf("%d bodies of 6 MiB are held, of a budget of 64 MiB", n)
+	if held == 0 || held > 10 {
+		t.Errorf("%d bodies of 1.5 MiB are held, of a budget of 16 MiB", held)
 	}
 	g.key, g.secret = g.newKey(t, "*")
 	for path, request := range requests {
@@ -138,8 +141,8 @@ func TestWaitingBodiesTakeMemory(t *testing.T) {
 // A whole answer for which there is no memory is refused, before it is read if its
 // size is known.
 func TestAnswersTakeMemory(t *testing.T) {
-	g := newGateway(t, 32<<20)
-	answer := completionOf(strings.Repeat("x", 30<<20))
+	g := newGateway(t, 4<<20)
+	answer := completionOf(strings.Repeat("x", 15<<18))
 	for path, request := range requests {
 		for _, size := range []int64{int64(len(answer)), -1} {
 			for _, stream := range []string{"false", "true"} { // which is answered whole all the same
@@ -177,7 +180,7 @@ func (e *endless) Read(p []byte) (int, error) {
 
 // A stream of which the gateway has to remember too much ends with an error event.
 func TestStreamsTakeMemory(t *testing.T) {
-	const limit = 512 << 20 // of what is read until then
+	const limit = 128 << 20 // of what is read until then
 	chunk := func(delta string) string { return `data: {"choices":[{"index":0,"delta":` + delta + "}]}\n\n" }
 	text := strings.Repeat("text ", 400)
 	call := func(k, rest string) string { return `{"tool_calls":[{"index":` + k + `,` + rest + `}]}` }
@@ -196,7 +199,7 @@ func TestStreamsTakeMemory(t *testing.T) {
 	} {
 		for _, name := range names {
 			t.Run(path+" "+name, func(t *testing.T) {
-				g := newGateway(t, 32<<20)
+				g := newGateway(t, 8<<20)
 				upstream := streams[name]
 				g.answer = func(*http.Request) *http.Response {
 					return upstreamAnswer("text/event-stream", io.LimitReader(&upstream, limit), -1)
@@ -206,7 +209,7 @@ func TestStreamsTakeMemory(t *testing.T) {
 				if !strings.Contains(body, "memory limit for requests and answers") {
 					t.Errorf("status %d, the stream ended with %s", w.Code, body[max(0, len(body)-1000):])
 				}
-				if upstream.read > 64<<20 {
+				if upstream.read > 16<<20 {
 					t.Errorf("%d MiB were read of the stream", upstream.read>>20)
 				}
 				g.returned(t)

@@ -93,7 +93,8 @@ func TestWindowsTakeMemory(t *testing.T) {
 // What a request refers to counts as its body, however few bytes name it.
 func TestReferencesCountAsBody(t *testing.T) {
 	g := newGateway(t, 1<<30)
-	item := []byte(`{"id":"msg_1","type":"message","role":"user","content":"` + strings.Repeat("x", 3<<20) + `"}`)
+	g.MaxBody = 1 << 20
+	item := []byte(`{"id":"msg_1","type":"message","role":"user","content":"` + strings.Repeat("x", 3<<15) + `"}`)
 	owner := kept.Owner{Account: store.DefaultAccount, Key: g.key.ID()}
 	g.backend.learner.kept.View(owner, g.key.Scope()).Keep("resp_1", kept.Response{Model: "m", Body: []byte("{}"), Input: [][]byte{item}})
 	g.answer = func(*http.Request) *http.Response {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
@@ -24,7 +25,8 @@ type Backend struct {
 	TTL time.Duration
 }
 
-// RunKV runs the tests that every implementation of store.KV must pass.
+// RunKV runs the tests that every implementation of store.KV must pass. Leases end
+// by the clock of the test.
 func RunKV(t *testing.T, b Backend) {
 	for name, f := range map[string]func(k *kvTest){
 		"get":                        testGet,
@@ -52,13 +54,15 @@ func RunKV(t *testing.T, b Backend) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			k := &kvTest{T: t, Backend: b, kv: b.Open(t)}
-			t.Cleanup(func() {
-				if err := k.kv.Close(); err != nil && !errors.Is(err, store.ErrClosed) {
-					t.Errorf("closing: %v", err)
-				}
+			synctest.Test(t, func(t *testing.T) {
+				k := &kvTest{T: t, Backend: b, kv: b.Open(t)}
+				t.Cleanup(func() {
+					if err := k.kv.Close(); err != nil && !errors.Is(err, store.ErrClosed) {
+						t.Errorf("closing: %v", err)
+					}
+				})
+				f(k)
 			})
-			f(k)
 		})
 	}
 }
