@@ -161,8 +161,7 @@ need_tools() {
 	need_network
 }
 
-# run_tests [-short]: End-to-end tests measure time: one package at a time.
-run_tests() {
+run_tests() { # [-short]
 	local units
 	need_tools
 	lint
@@ -170,7 +169,7 @@ run_tests() {
 	units=$(go list ./... | grep -v '/tests\(/\|$\)')
 	# shellcheck disable=SC2086 # one word per package
 	part "unit tests" go test -race -shuffle=on "$@" $units
-	part "end-to-end tests" go test -race -shuffle=on -p 1 -timeout 60m "$@" ./tests/...
+	part "end-to-end tests" go test -race -shuffle=on -timeout 60m "$@" ./tests/...
 	step "all tests passed"
 }
 
@@ -199,7 +198,7 @@ up)
 test)
 	case "${2:-}" in
 	"") run_tests -short ;;
-	long) run_tests ;;
+	long) run_tests -p 1 ;; # some measure time
 	*) run_matching "$2" ;;
 	esac
 	;;
