@@ -169,6 +169,7 @@ run_tests() { # [-short]
 	units=$(go list ./... | grep -v '/tests\(/\|$\)')
 	# shellcheck disable=SC2086 # one word per package
 	part "unit tests" go test -race -shuffle=on "$@" $units
+	part "bounded work" go test -run '^TestWorkIsBounded$' ./caddymodule/dialect
 	part "end-to-end tests" go test -race -shuffle=on -timeout 60m "$@" ./tests/...
 	step "all tests passed"
 }
