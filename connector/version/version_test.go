@@ -64,7 +64,7 @@ func TestLinkerSetsBoth(t *testing.T) {
 	t.Parallel()
 	program := filepath.Join(t.TempDir(), "connector")
 	flags := "-X " + module + "/connector/version.number=v7.8.9 -X " + module + "/connector/version.commit=abc123"
-	if out, err := exec.Command("go", "build", "-ldflags", flags, "-o", program, module+"/connector").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-trimpath", "-ldflags", flags, "-o", program, module+"/connector").CombinedOutput(); err != nil {
 		t.Fatalf("building: %v\n%s", err, out)
 	}
 	out, err := exec.Command(program, "--version").Output()

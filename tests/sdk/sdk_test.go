@@ -31,7 +31,7 @@ type program struct {
 
 func programs(t *testing.T) []program {
 	built := filepath.Join(t.TempDir(), "sdk")
-	build := exec.Command("go", "build", "-o", built, ".")
+	build := exec.Command("go", "build", "-trimpath", "-o", built, ".")
 	build.Dir = "go"
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("building the program with the SDKs for Go: %v\n%s", err, out)
