@@ -100,6 +100,7 @@ func load(ctx context.Context, t *testing.T, r *rig, worker int, count *counts) 
 			if a, err = r.Send(req); err == nil {
 				break
 			}
+			r.HTTP.CloseIdleConnections() // others may have been closed at the same time
 		}
 		count.served.Add(1)
 		if err != nil || a.Err != nil || a.Status != 200 || a.Body != want {
