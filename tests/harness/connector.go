@@ -1,7 +1,9 @@
 package harness
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"os"
 	"testing"
@@ -77,11 +79,22 @@ func (c *Connector) launchInProcess(t testing.TB) {
 	})
 }
 
-// Start starts a process of the connector and waits until the gateway sees it.
+// Start starts a process of the connector and waits until the gateway has its tunnel, and
+// not that of a process which was killed.
 func (c *Connector) Start(t testing.TB) {
 	t.Helper()
+	_, before, err := c.Tunnel(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
 	c.Launch(t)
-	c.WaitState(t, "online", rig.StartLimit)
+	Poll(t, rig.StartLimit, "starting connector "+c.Name, func(ctx context.Context) error {
+		state, since, err := c.Tunnel(ctx)
+		if err == nil && (state != "online" || since == before) {
+			err = fmt.Errorf("it is %s since %q", state, since)
+		}
+		return err
+	})
 }
 
 // WaitState waits until the gateway reports a state.

@@ -70,16 +70,22 @@ func (c *Connector) Launch(env ...string) error {
 
 // State asks the gateway for the connector's state: online or offline.
 func (c *Connector) State(ctx context.Context) (string, error) {
+	state, _, err := c.Tunnel(ctx)
+	return state, err
+}
+
+// Tunnel asks the gateway for the connector's state, and since when it has its tunnel.
+func (c *Connector) Tunnel(ctx context.Context) (state, since string, err error) {
 	list, err := c.gateway.Admin.Connectors(ctx)
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	for _, item := range list {
 		if item.ID == c.ID {
-			return item.State, nil
+			return item.State, item.Since, nil
 		}
 	}
-	return "", fmt.Errorf("connector %s is not in the list", c.ID)
+	return "", "", fmt.Errorf("connector %s is not in the list", c.ID)
 }
 
 // Await waits until the gateway reports a state.
