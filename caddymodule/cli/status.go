@@ -47,13 +47,13 @@ func printStatus(in *invocation, s manage.Status) {
 // deploymentsText counts the available deployments, and the others by state.
 func deploymentsText(n manage.DeploymentCount) string {
 	var text strings.Builder
-	text.WriteString(fmt.Sprintf("%d, %d available", n.Total, n.Available))
+	fmt.Fprintf(&text, "%d, %d available", n.Total, n.Available)
 	if degraded := n.States[health.Degraded]; degraded > 0 {
-		text.WriteString(fmt.Sprintf(" (%d degraded)", degraded))
+		fmt.Fprintf(&text, " (%d degraded)", degraded)
 	}
 	for _, state := range health.States {
 		if count := n.States[state]; count > 0 && !state.Usable() {
-			text.WriteString(fmt.Sprintf(", %d %s", count, state))
+			fmt.Fprintf(&text, ", %d %s", count, state)
 		}
 	}
 	return text.String()

@@ -217,7 +217,7 @@ func TestSilentConnectorIsCut(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Nobody takes the pongs: the channel and the window for them are small.
+		// The pongs are not read: the channel and the window for them are small.
 		for c.conn.Context().Err() == nil {
 			if err := c.control.Send(link.Ping{}); err != nil {
 				break

@@ -2,5 +2,5 @@
 
 package tunnel
 
-// raceDetector tells whether the tests run under it.
+// raceDetector reports whether the tests run with the race detector.
 const raceDetector = false

@@ -8,14 +8,12 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/coder/websocket"
 	"github.com/quic-go/quic-go"
 
 	"github.com/postern-dev/postern/connector/link"
@@ -134,23 +132,6 @@ func (g *testGateway) connectionWith(ctx context.Context, socket net.PacketConn,
 	return &link.Conn{Conn: conn}, nil
 }
 
-// openWebSocket makes a connection over the gateway's HTTP server.
-func (g *testGateway) openWebSocket(ctx context.Context, config *quic.Config) (*link.Conn, error) {
-	socket, _, err := websocket.Dial(ctx, g.web+link.WebSocketPath, &websocket.DialOptions{
-		Subprotocols: []string{link.Subprotocol},
-		HTTPHeader:   http.Header{link.PreauthHeader: {g.preauth}},
-	})
-	if err != nil {
-		return nil, err
-	}
-	g.sockets.Add(1)
-	raw := link.NewWebSocket(websocket.NetConn(context.Background(), socket, websocket.MessageBinary), &net.TCPAddr{}, func() error {
-		defer g.sockets.Done()
-		return socket.CloseNow()
-	})
-	return link.WebSocketConnector(ctx, raw, link.ConnectorTLS(g.Pin(), ""), config)
-}
-
 // overBoth runs a test with a gateway whose connectors come over QUIC, and with
 // one whose connectors come over WebSockets.
 func overBoth(t *testing.T, test func(t *testing.T, newGateway gatewayMaker)) {
@@ -159,26 +140,6 @@ func overBoth(t *testing.T, test func(t *testing.T, newGateway gatewayMaker)) {
 }
 
 type gatewayMaker func(t testing.TB, o Options) *testGateway
-
-// newWebGateway is newGateway for connectors that cannot use UDP.
-func newWebGateway(t testing.TB, o Options) *testGateway {
-	t.Helper()
-	g := newGateway(t, o)
-	server := httptest.NewServer(http.HandlerFunc(g.ServeWebSocket))
-	t.Cleanup(server.Close)
-	t.Cleanup(func() {
-		// The gateway should see that its connectors have closed their tunnels: if it closes
-		// them at the same time, both sides wait for each other's answer.
-		closed := make(chan struct{})
-		go func() { g.sockets.Wait(); close(closed) }()
-		select {
-		case <-closed:
-		case <-time.After(time.Second): // some tests leave a WebSocket open
-		}
-	})
-	g.web = server.URL
-	return g
-}
 
 // dial says hello from a socket. Its error is the connection's, or a Deny.
 func (g *testGateway) dial(t testing.TB, socket net.PacketConn, hello link.Hello, h http.Handler) (*testConnector, error) {

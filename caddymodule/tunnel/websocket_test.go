@@ -13,9 +13,47 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+	"github.com/quic-go/quic-go"
 
 	"github.com/postern-dev/postern/connector/link"
 )
+
+// newWebGateway is newGateway for connectors that cannot use UDP.
+func newWebGateway(t testing.TB, o Options) *testGateway {
+	t.Helper()
+	g := newGateway(t, o)
+	server := httptest.NewServer(http.HandlerFunc(g.ServeWebSocket))
+	t.Cleanup(server.Close)
+	t.Cleanup(func() {
+		// The gateway should see that its connectors have closed their tunnels: if it closes
+		// them at the same time, both sides wait for each other's answer.
+		closed := make(chan struct{})
+		go func() { g.sockets.Wait(); close(closed) }()
+		select {
+		case <-closed:
+		case <-time.After(time.Second): // some tests leave a WebSocket open
+		}
+	})
+	g.web = server.URL
+	return g
+}
+
+// openWebSocket makes a connection over the gateway's HTTP server.
+func (g *testGateway) openWebSocket(ctx context.Context, config *quic.Config) (*link.Conn, error) {
+	socket, _, err := websocket.Dial(ctx, g.web+link.WebSocketPath, &websocket.DialOptions{
+		Subprotocols: []string{link.Subprotocol},
+		HTTPHeader:   http.Header{link.PreauthHeader: {g.preauth}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	g.sockets.Add(1)
+	raw := link.NewWebSocket(websocket.NetConn(context.Background(), socket, websocket.MessageBinary), &net.TCPAddr{}, func() error {
+		defer g.sockets.Done()
+		return socket.CloseNow()
+	})
+	return link.WebSocketConnector(ctx, raw, link.ConnectorTLS(g.Pin(), ""), config)
+}
 
 func TestWebSocketInfo(t *testing.T) {
 	g := newWebGateway(t, Options{})

@@ -87,8 +87,7 @@ const (
 func program() command.Command {
 	return command.Command{Name: "bench", Roles: map[string]command.Role{
 		roleUpstream: func(ctx context.Context, _ io.Reader, out io.Writer) error {
-			context.AfterFunc(ctx, func() { os.Exit(0) }) // it has nothing to finish
-			return play.Serve("127.0.0.1:0", out)
+			return play.Serve(ctx, "127.0.0.1:0", out)
 		},
 		roleTunnels: func(ctx context.Context, in io.Reader, out io.Writer) error {
 			return agents.Run(ctx, in, out, func(int) agent.Options { return agent.Options{} })

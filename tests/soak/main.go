@@ -90,8 +90,7 @@ const addressVariable = "POSTERN_SOAK_ADDRESS"
 func program() command.Command {
 	return command.Command{Name: "soak", Roles: map[string]command.Role{
 		roleUpstream: func(ctx context.Context, _ io.Reader, out io.Writer) error {
-			context.AfterFunc(ctx, func() { os.Exit(0) }) // it has nothing to finish
-			return play.Serve(os.Getenv(addressVariable), out)
+			return play.Serve(ctx, os.Getenv(addressVariable), out)
 		},
 		roleHost: func(ctx context.Context, in io.Reader, out io.Writer) error {
 			logger := slog.New(slog.NewTextHandler(os.Stderr, nil))

@@ -173,7 +173,7 @@ type sighting struct {
 }
 
 // visit asks a model server what it has seen, and returns how many requests it
-// is answering. A request that reached a model twice is a finding, whoever
+// is answering. A request that reached a model twice is a finding, whichever
 // answered it: what may have reached one must not be sent again, unless that
 // one has been killed since.
 func (s *system) visit(ctx context.Context, server int) (running int, err error) {

@@ -1,5 +1,5 @@
-// Package modelserver is a model server that sends exactly the bytes it is told to,
-// when it is told to.
+// Package modelserver is a model server whose handler chooses each byte of an answer, and
+// its time.
 //
 // It speaks HTTP/1.1 on the bare connection, because net/http would not let a
 // test die before the headers, split a rune over two writes, or leave out the

@@ -57,7 +57,7 @@ func text(t *testing.T, object string) string {
 // However an answer is written, it is that of the script.
 func TestServerPlays(t *testing.T) {
 	r, w := io.Pipe()
-	go func() { _ = Serve("127.0.0.1:0", w) }()
+	go func() { _ = Serve(t.Context(), "127.0.0.1:0", w) }()
 	var address [64]byte
 	n, err := r.Read(address[:])
 	if err != nil {

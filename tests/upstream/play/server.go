@@ -29,14 +29,18 @@ type server struct {
 	report Report
 }
 
-// Serve serves at an address until the process is killed. It announces where.
-func Serve(address string, announce io.Writer) error {
+// Serve serves at an address until ctx ends. It announces where.
+func Serve(ctx context.Context, address string, announce io.Writer) error {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
 		return fmt.Errorf("listening: %w", err)
 	}
 	fmt.Fprintln(announce, l.Addr())
-	return modelserver.Serve(context.Background(), l, (&server{}).play)
+	err = modelserver.Serve(ctx, l, (&server{}).play)
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
 }
 
 // play answers one request.
