@@ -1,5 +1,5 @@
-// Package caddymodule contains the Caddy modules of Postern, one per file. They
-// wrap packages that do not depend on Caddy.
+// Package caddymodule contains the Caddy modules of Postern, each in its own file, and
+// their helpers. They wrap packages that do not depend on Caddy.
 //
 // A request passes three handlers in one route, in this order; a configuration with
 // another order is rejected when it is loaded (order.go):
