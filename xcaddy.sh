@@ -5,8 +5,8 @@
 #   ./xcaddy.sh up [...]  build if sources have changed, then run everything on
 #                         this machine: bin/caddy gateway up [...]
 #   ./xcaddy.sh test      lint, build, and run the tests that must pass before a
-#                         change lands
-#   ./xcaddy.sh test long the same with the tests that take long: bad networks,
+#                         change is merged
+#   ./xcaddy.sh test long the same with the slow tests: bad networks,
 #                         attacks, 3,000 connectors, faults under load, six platforms
 #   ./xcaddy.sh test NAME run the tests whose names match the regular expression
 #
