@@ -48,51 +48,51 @@ func importRules() []importRule {
 			from:   []string{"caddymodule/store"},
 			forbid: []string{ours, "net/http"},
 			except: []string{module + "caddymodule/subscribe", module + "caddymodule/scope", module + "caddymodule/compat", module + "connector/text"},
-			why:    "the store knows records and scopes; who asks for them, over HTTP or not, is not its business",
+			why:    "the store contains records and scopes; it does not depend on how they are requested",
 		},
 		{
 			from:   []string{"caddymodule/tunnel"},
 			forbid: []string{ours},
 			except: []string{module + "caddymodule/subscribe", module + "connector/link", module + "connector/text", module + "caddymodule/scope", module + "caddymodule/fair", module + "caddymodule/health", module + "connector/logs"},
-			why:    "the gateway's end of tunnels shares the protocol with the connector, and nothing but the matcher of names, the division of what is scarce and the words for states with the gateway",
+			why:    "the gateway's end of tunnels shares the protocol with the connector; of the gateway, it needs only scopes, fair shares and the names of states",
 		},
 		{
 			from:   []string{"connector/text", "connector/logs", "caddymodule/subscribe"},
 			forbid: []string{ours, "net/http"},
-			why:    "they know characters and functions, and nothing of those who use them",
+			why:    "they work on text, log lines and functions, and do not depend on their callers",
 		},
 		{
 			from:   []string{"connector/memory"},
 			forbid: []string{ours, "net/http"},
-			why:    "a budget knows bytes and names; it is the same for gateway and connector",
+			why:    "a budget counts bytes by name; it is the same for gateway and connector",
 		},
 		{
 			from:   []string{"caddymodule/queue", "caddymodule/fair"},
 			forbid: []string{ours, "net/http"},
 			except: []string{module + "caddymodule/fair"},
-			why:    "a queue knows names, keys, addresses and numbers; what waits in it, and what bounds it, is told by others",
+			why:    "a queue knows names, keys, addresses and numbers; the caller sets its bounds",
 		},
 		{
 			from:   []string{"caddymodule/signin", "caddymodule/activity"},
 			forbid: []string{ours},
 			except: []string{module + "caddymodule/subscribe", module + "caddymodule/store", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/fair", module + "connector/logs", module + "connector/text"},
-			why:    "who a user is, and what requests cost, need records alone; neither knows tunnels, pages or the other",
+			why:    "users and usage need only records; they depend neither on tunnels and pages nor on each other",
 		},
 		{
 			from:   []string{"caddymodule/activity"},
 			forbid: []string{"net/http"},
-			why:    "what of a request may be kept is decided by who serves it: activity must not come to see one",
+			why:    "serve decides which data of a request may be kept: activity must not see the request",
 		},
 		{
 			from:   []string{"caddymodule/pairing"},
 			forbid: []string{ours},
 			except: []string{module + "caddymodule/subscribe", module + "caddymodule/store", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/fair", module + "caddymodule/tunnel", module + "caddymodule/health", module + "connector/link", module + "connector/logs", module + "connector/text"},
-			why:    "the desk stands between the tunnels, where devices wait, and the store, where decisions are made; nobody else is there",
+			why:    "pairing connects the tunnels, where devices wait, with the store, where decisions are recorded; it needs no other package",
 		},
 		{
 			from:   []string{"caddymodule/newest"},
 			forbid: []string{ours, "net/http"},
-			why:    "which configuration is in force depends on nothing but the order of their starts",
+			why:    "which configuration is in force depends only on the order of their starts",
 		},
 		{
 			from:   []string{"caddymodule/events"},
@@ -111,18 +111,18 @@ func importRules() []importRule {
 				module + "caddymodule/dialect/sse", module + "caddymodule/dialect/tokens", module + "caddymodule/queue", module + "caddymodule/subscribe", module + "connector/logs", module + "connector/text", module + "caddymodule/store", module + "caddymodule/scope",
 				module + "caddymodule/compat", module + "caddymodule/fair", module + "caddymodule/tunnel", module + "caddymodule/health", module + "connector/link", module + "connector/memory",
 			},
-			why: "the request path needs keys, queues and tunnels; users, pages and metrics are not on it",
+			why: "the request path needs keys, queues and tunnels, but no users, pages or metrics",
 		},
 		{
 			from:   []string{"caddymodule/gateway"},
 			forbid: []string{module + "caddymodule/console", module + "caddymodule/scripted", module + "connector/agent", module + "caddymodule/cli/...", "github.com/prometheus/..."},
-			why:    "what outlives a configuration is the same under a page, a command and a test",
+			why:    "the state that outlives a configuration does not depend on the console, connectors, commands or metrics",
 		},
 		{
 			from:   []string{"caddymodule/rotation"},
 			forbid: []string{ours},
 			except: []string{module + "caddymodule/subscribe", module + "caddymodule/store", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/fair", module + "caddymodule/tunnel", module + "caddymodule/health", module + "connector/link", module + "connector/logs", module + "connector/text"},
-			why:    "it stands between the tunnels, on which tokens are offered, and the store, where they are counted; nobody else sees one",
+			why:    "rotation connects the tunnels, over which tokens are offered, with the store, which keeps their hashes; it needs no other package",
 		},
 		{
 			from:   []string{"caddymodule/manage"},
@@ -145,7 +145,7 @@ func importRules() []importRule {
 				"connector/logs", "connector/service", "connector/text", "connector/upstream", "connector/version",
 			},
 			forbid: []string{caddy, bbolt, module + "caddymodule/...", "github.com/prometheus/..."},
-			why:    "the connector is small and runs on machines of others: it must not carry the gateway",
+			why:    "the connector is small and runs on other machines: it must not contain the gateway",
 		},
 		{
 			from:   []string{"connector/text", "connector/service"},
@@ -162,7 +162,7 @@ func importRules() []importRule {
 			from:   []string{"connector/dial"},
 			forbid: []string{ours},
 			except: []string{module + "connector/config", module + "connector/link", module + "connector/memory", module + "connector/logs", module + "connector/text"},
-			why:    "how a connection is made does not depend on what it is for",
+			why:    "connecting does not depend on the use of the connection",
 		},
 		{
 			from:   []string{"connector/upstream"},
@@ -176,12 +176,12 @@ func importRules() []importRule {
 			except: []string{
 				module + "connector/config", module + "connector/dial", module + "connector/link", module + "connector/memory", module + "connector/logs", module + "connector/text", module + "connector/upstream",
 			},
-			why: "the life of a tunnel is built from connections and upstreams; it knows no commands, and shares only the protocol with the gateway",
+			why: "the life of a tunnel is built from connections and upstreams; it depends on no commands, and shares only the protocol with the gateway",
 		},
 		{
 			from:   []string{"connector/doctor"},
 			forbid: []string{module + "connector", module + "connector/service"},
-			why:    "the checks report findings; who prints them, and how, is the program's",
+			why:    "the checks return findings; the program prints them",
 		},
 		{
 			from:   []string{"tests/rig", "tests/rig/chromium", "tests/rig/lab", "tests/rig/modelserver"},
@@ -210,22 +210,21 @@ func TestImportRules(t *testing.T) {
 }
 
 // Everything below the shell can be tested without a server.
-func TestOnlyTheShellKnowsCaddy(t *testing.T) {
+func TestImportsOfCaddy(t *testing.T) {
 	t.Parallel()
 	shell := []string{module + "caddymodule", module + "caddymodule/cli", module + "caddymodule/cli/up"}
 	for line := range strings.Lines(golist(t, "-f", `{{.ImportPath}} {{join .Deps " "}}`, "./caddymodule/...")) {
 		for i, words := 1, strings.Fields(line); i < len(words) && !slices.Contains(shell, words[0]); i++ {
 			if strings.HasPrefix(words[i], "github.com/caddyserver/caddy/v2") {
-				t.Errorf("%s depends on %s; only the modules and the command line know Caddy", words[0], words[i])
+				t.Errorf("%s depends on %s; only the modules and the command line may", words[0], words[i])
 				break
 			}
 		}
 	}
 }
 
-// Direct imports: the shell is the only package that may know everything, and
-// even there one package alone runs a connector.
-func TestOnlyTheUpCommandRunsAConnector(t *testing.T) {
+// Direct imports: even in the shell, only one package runs a connector.
+func TestImportsOfAgent(t *testing.T) {
 	t.Parallel()
 	out := golist(t, "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./caddymodule/...")
 	for line := range strings.Lines(out) {
@@ -237,7 +236,7 @@ func TestOnlyTheUpCommandRunsAConnector(t *testing.T) {
 
 // The plug-in root is what xcaddy imports: it must register the modules and do
 // nothing else.
-func TestPluginRootOnlyRegisters(t *testing.T) {
+func TestImportsOfPluginRoot(t *testing.T) {
 	t.Parallel()
 	out := strings.Fields(golist(t, "-f", `{{join .Imports " "}}`, "."))
 	if !slices.Equal(out, []string{module + "caddymodule"}) {
