@@ -32,7 +32,9 @@ func length(n uint32) string { return string(binary.BigEndian.AppendUint32(nil, 
 // TestBadHellos: who says no hello is gone at once, or when its time is up. All
 // come together, so that the time passes once.
 func TestBadHellos(t *testing.T) {
-	overBothSimulated(t, func(t *testing.T, newGateway gatewayMaker) {
+	t.Parallel()
+	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
+		t.Parallel()
 		g := newGateway(t, Options{})
 		var all sync.WaitGroup
 		for name, test := range map[string]struct {
@@ -47,13 +49,12 @@ func TestBadHellos(t *testing.T) {
 			"large and unfinished": {says(length(300<<10) + strings.Repeat(" ", 200<<10)), true},
 			"a byte a second":      {func(w io.Writer) { drip(w, length(100)) }, true},
 		} {
-			socket := g.socket(t)
 			all.Go(func() {
 				at := time.Now()
-				cause := g.rejected(t, socket, test.say)
-				most := soon
+				cause := g.rejected(t, test.say)
+				most := helloTimeout - soon
 				if test.slow {
-					most = helloTimeout + 3*soon // which a dripping one notices a second later
+					most = helloTimeout + 4*soon
 				}
 				if code, ok := link.CloseReason(cause); !ok || code != link.CloseProtocol || time.Since(at) > most {
 					t.Errorf("%s: closed with %v after %v", name, cause, time.Since(at))
@@ -71,7 +72,8 @@ func says(what string) func(io.Writer) {
 
 // rejected makes a connection that says something on its control stream, and
 // returns the cause of its end.
-func (g *testGateway) rejected(t *testing.T, socket net.PacketConn, say func(io.Writer)) error {
+func (g *testGateway) rejected(t *testing.T, say func(io.Writer)) error {
+	socket := listenLoopback(t)
 	defer socket.Close()
 	conn, err := g.connection(t.Context(), socket)
 	if err != nil {
@@ -81,9 +83,7 @@ func (g *testGateway) rejected(t *testing.T, socket net.PacketConn, say func(io.
 	if err != nil {
 		return err
 	}
-	var saying sync.WaitGroup
-	defer saying.Wait()
-	saying.Go(func() { say(control) })
+	go say(control)
 	_, _ = io.Copy(io.Discard, control)
 	<-conn.Context().Done()
 	return context.Cause(conn.Context())

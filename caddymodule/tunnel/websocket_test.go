@@ -56,7 +56,8 @@ func (g *testGateway) serveHTTP(t testing.TB, server *httptest.Server) {
 	g.web = server.URL
 }
 
-// pipes is a network of byte streams in a bubble of virtual time.
+// pipes is a network of byte streams in a bubble of virtual time. It is for small
+// messages: QUIC's pacing may need the time to pass while it sends.
 type pipes struct {
 	conns chan net.Conn
 	life  context.Context
