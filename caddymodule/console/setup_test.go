@@ -252,7 +252,6 @@ func TestDeviceNamesAreText(t *testing.T) {
 	g.post("/console/pairings/"+id+"/approve", "back", "start")
 	plain(t, g.page("/console/start"))
 	g.lines.connect(g.store.Connectors(store.DefaultAccount)[0], mean)
-	time.Sleep(time.Millisecond)
 	plain(t, g.page("/console/start"))
 }
 

@@ -127,7 +127,7 @@ func TestWaitingBodiesTakeMemory(t *testing.T) {
 	if held == 0 || held > 10 {
 		t.Errorf("%d bodies of 1.5 MiB are held, of a budget of 16 MiB", held)
 	}
-	g.key, g.secret = g.newKey(t, "*")
+	g.key, g.secret = g.newKey(t, store.DefaultAccount, "*")
 	for path, request := range requests {
 		if w := g.post(path, request); w.Code != 200 {
 			t.Errorf("%s of another key: status %d, %s", path, w.Code, w.Body)

@@ -14,7 +14,7 @@ import (
 // The cost of a request is recorded, and nothing of its content.
 func TestRecord(t *testing.T) {
 	g := newGateway(t, 64<<20)
-	key, secret := g.newKey(t, "*")
+	key, secret := g.newKey(t, store.DefaultAccount, "*")
 	begun := time.Now().Add(-3 * time.Second)
 	ex := &Exchange{
 		backend: g.backend, RequestID: "req_1", Account: store.DefaultAccount, Key: key, Start: begun, Streamed: true, Deployment: "qwen3:8b",

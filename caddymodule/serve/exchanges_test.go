@@ -35,7 +35,8 @@ const prompt = "quartz-sphinx"
 // A script begins with comments and settings ("set NAME VALUE", see [exchanges.set]).
 // A request follows, then the answers of upstreams to it, one section each, and the
 // result. A head has a line and header fields, then an empty line. $KEY, $OTHER and
-// $SCOPED are keys, the last for "other*" only; $RESPONSE, $ITEM and $SEAL are the last
+// $SCOPED are keys, the last for "other*" only, and $STRANGER that of another account,
+// which has a deployment of the setting "stranger"; $RESPONSE, $ITEM and $SEAL are the last
 // that a client received. A body is compressed as its Content-Encoding says.
 // [upstreamScript] explains the marks in answers.
 func TestExchanges(t *testing.T) {
@@ -86,6 +87,9 @@ func play(t *testing.T, script string) string {
 	return out.String()
 }
 
+// stranger is an account that is not the default one.
+const stranger = "elsewhere"
+
 // exchanges is a gateway whose tunnels lead to a script.
 type exchanges struct {
 	*testing.T
@@ -104,8 +108,12 @@ func newExchanges(t *testing.T, head string) *exchanges {
 	e := &exchanges{T: t, testGateway: newGateway(t, 64<<20), keys: map[string]string{}, seen: map[string]string{}, ids: map[string]string{}}
 	e.keys["$KEY"] = e.secret
 	for name, scope := range map[string]string{"$OTHER": "*", "$SCOPED": "other*"} {
-		_, e.keys[name] = e.newKey(t, scope)
+		_, e.keys[name] = e.newKey(t, store.DefaultAccount, scope)
 	}
+	if _, err := e.backend.Store.CreateAccount(t.Context(), stranger); err != nil {
+		t.Fatal(err)
+	}
+	_, e.keys["$STRANGER"] = e.newKey(t, stranger, "*")
 	d, _ := e.backend.Store.Deployment(store.DefaultAccount, "m")
 	e.ids[d.Connectors[0]] = "box"
 	server := e.Translator.Server
@@ -147,6 +155,12 @@ func (e *exchanges) set(d *store.Deployment, name, value string) {
 		c, _, err = e.backend.Store.CreateConnector(e.Context(), store.DefaultAccount, value)
 		d.Connectors = append(slices.Clone(d.Connectors), c.ID)
 		e.ids[c.ID] = value
+	case "stranger": // a deployment of the other account, on a connector of its own
+		var c store.Connector
+		if c, _, err = e.backend.Store.CreateConnector(e.Context(), stranger, "den"); err == nil {
+			e.ids[c.ID] = c.Name
+			_, err = e.backend.Store.SetDeployment(e.Context(), store.Deployment{Account: stranger, Name: value, Connectors: []string{c.ID}})
+		}
 	case "deployment": // another one
 		_, err = e.backend.Store.SetDeployment(e.Context(), store.Deployment{Account: store.DefaultAccount, Name: value, Connectors: d.Connectors})
 	case "revoke": // the request's key, after a time
@@ -201,7 +215,10 @@ func (e *exchanges) exchange(source string, answers []string) string {
 	}
 	e.ex = NewExchange()
 	w := &client{header: http.Header{}}
-	before := len(e.backend.Activity.Recent(store.DefaultAccount))
+	before := map[string]int{}
+	for _, account := range []string{store.DefaultAccount, stranger} {
+		before[account] = len(e.backend.Activity.Recent(account))
+	}
 	Serve(w, r, e.ex, e.Translator, e.router)
 	synctest.Wait() // until what was learned is known
 	if len(e.answers) != 0 {
@@ -223,7 +240,7 @@ func (e *exchanges) exchange(source string, answers []string) string {
 
 // recorded returns the log entries and metrics of a request, the fields for the access
 // log, and its entry in the activity.
-func (e *exchanges) recorded(before int) string {
+func (e *exchanges) recorded(before map[string]int) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "-- recorded --\n%s", &e.events)
 	if e.ex.Key == nil {
@@ -234,9 +251,10 @@ func (e *exchanges) recorded(before int) string {
 		value, _ := e.ex.Placeholder("http.model_gateway." + name)
 		fmt.Fprintf(&b, " %s=%v", name, value)
 	}
-	recent := e.backend.Activity.Recent(store.DefaultAccount)
-	if len(recent) != before+1 || recent[0].ID != e.ex.RequestID {
-		e.Fatalf("the activity has %d entries, and had %d before", len(recent), before)
+	account := e.ex.Key.Account()
+	recent := e.backend.Activity.Recent(account)
+	if before[account]++; len(recent) != before[account] || recent[0].ID != e.ex.RequestID {
+		e.Fatalf("the activity has %d entries, not %d", len(recent), before[account])
 	}
 	entry, err := json.Marshal(recent[0])
 	if err != nil {

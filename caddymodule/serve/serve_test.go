@@ -58,14 +58,14 @@ func newGateway(t testing.TB, budget int64) *testGateway {
 	}
 	g.Translator = &Translator{Server: server, MaxBody: DefaultMaxBody, ResponseStore: StoreOn}
 	g.router = &Router{Server: server, ConnectWait: -1}
-	g.key, g.secret = g.newKey(t, "m*")
+	g.key, g.secret = g.newKey(t, store.DefaultAccount, "m*")
 	return g
 }
 
 // newKey makes a key.
-func (g *testGateway) newKey(t testing.TB, scope string) (*store.LiveKey, string) {
+func (g *testGateway) newKey(t testing.TB, account, scope string) (*store.LiveKey, string) {
 	t.Helper()
-	_, secret, err := g.backend.Store.CreateKey(t.Context(), store.DefaultAccount, "test", scope)
+	_, secret, err := g.backend.Store.CreateKey(t.Context(), account, "test", scope)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"net"
 	"runtime"
 	"strings"
 	"sync"
@@ -95,69 +96,68 @@ func (asReadWriter) Read([]byte) (int, error) { return 0, io.EOF }
 
 // TestNoControlStream: a connection that never opens one has no longer.
 func TestNoControlStream(t *testing.T) {
-	t.Parallel()
-	g := newGateway(t, Options{})
-	socket := listenLoopback(t)
-	defer socket.Close()
-	at := time.Now()
-	conn, err := g.connection(t.Context(), socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	wait(t, conn.Context().Done(), "the close")
-	if d := time.Since(at); d > helloTimeout+2*soon {
-		t.Errorf("it was closed after %v", d)
-	}
-	eventually(t, "its slot is free", func() bool { return slots(g) == 0 })
+	simulate(t, time.Millisecond, func(t *testing.T, _ *network, g *testGateway, sockets []net.PacketConn) {
+		at := time.Now()
+		conn, err := g.connection(t.Context(), sockets[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		wait(t, conn.Context().Done(), "the close")
+		if d := time.Since(at); d > helloTimeout+soon {
+			t.Errorf("it was closed after %v", d)
+		}
+		eventually(t, "its slot is free", func() bool { return slots(g) == 0 })
+	})
 }
 
 // TestSlowHandshakeOverWebSocket: the handshake inside has its time too.
 func TestSlowHandshakeOverWebSocket(t *testing.T) {
-	t.Parallel()
-	g := newWebGateway(t, Options{})
-	var all sync.WaitGroup
-	for name, say := range map[string]func(io.Writer){
-		"silence":         func(io.Writer) {},
-		"a byte a second": func(w io.Writer) { drip(w, "\x04\xb0\xc0\x00\x00\x00\x01") },
-	} {
-		all.Go(func() {
-			at := time.Now()
-			s, _, err := websocket.Dial(t.Context(), g.web, &websocket.DialOptions{Subprotocols: []string{link.Subprotocol}})
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			defer s.CloseNow()
-			conn := websocket.NetConn(t.Context(), s, websocket.MessageBinary)
-			go say(conn)
-			_, _ = io.Copy(io.Discard, conn)
-			if d := time.Since(at); d > helloTimeout+2*soon {
-				t.Errorf("%s: it was closed after %v", name, d)
-			}
-		})
-	}
-	all.Wait()
-	eventually(t, "the slots are free", func() bool { return slots(g) == 0 && g.Counters().Rejected == 2 })
+	simulate(t, time.Millisecond, func(t *testing.T, _ *network, g *testGateway, _ []net.PacketConn) {
+		g.overPipes(t)
+		var all sync.WaitGroup
+		for name, say := range map[string]func(io.Writer){
+			"silence":         func(io.Writer) {},
+			"a byte a second": func(w io.Writer) { drip(w, "\x04\xb0\xc0\x00\x00\x00\x01") },
+		} {
+			all.Go(func() {
+				at := time.Now()
+				s, err := g.dialWebSocket(t.Context())
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer s.CloseNow()
+				conn := websocket.NetConn(t.Context(), s, websocket.MessageBinary)
+				all.Go(func() { say(conn) })
+				_, _ = io.Copy(io.Discard, conn)
+				if d := time.Since(at); d > helloTimeout+soon {
+					t.Errorf("%s: it was closed after %v", name, d)
+				}
+			})
+		}
+		all.Wait()
+		eventually(t, "the slots are free", func() bool { return slots(g) == 0 && g.Counters().Rejected == 2 })
+	})
 }
 
 // TestSlowControlMessage: after the hello a message has the time in which a
 // connector has to say something; others are not held up meanwhile.
 func TestSlowControlMessage(t *testing.T) {
-	t.Parallel()
-	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
-		t.Parallel()
+	overBothSimulated(t, func(t *testing.T, newGateway gatewayMaker) {
 		g := newGateway(t, Options{})
-		g.connect(t, "con_2", echo).ping(t)
+		g.connect(t, "con_2", echo).beats()
 		c := g.connect(t, "con_1", echo)
 		at := time.Now()
-		go drip(c.stream, length(100))
+		var dripping sync.WaitGroup
+		defer dripping.Wait()
+		dripping.Go(func() { drip(c.stream, length(100)) })
 		eventually(t, "others are served", func() bool {
 			body, err := g.do(t, "con_2", "hi")
 			return body == "hi" && err == nil
 		})
 		select {
 		case <-c.conn.Context().Done():
-		case <-time.After(idleTimeout(g.heartbeat()) + 5*soon):
+		case <-time.After(idleTimeout(g.heartbeat()) + soon):
 			t.Fatal("it stays")
 		}
 		if code := c.ended(t); code != link.CloseLost || time.Since(at) < soon {
@@ -167,17 +167,6 @@ func TestSlowControlMessage(t *testing.T) {
 			t.Errorf("the other: %q, %v", body, err)
 		}
 	})
-}
-
-// ping sends a ping a second, until the test ends.
-func (c *testConnector) ping(t *testing.T) {
-	t.Helper()
-	go func() {
-		for c.control.Send(link.Ping{}) == nil {
-			<-c.messages
-			time.Sleep(time.Second)
-		}
-	}()
 }
 
 // TestGarbageAfterHello ends the session; an unknown message does not.

@@ -55,7 +55,7 @@ func TestNoStreamIsCutShort(t *testing.T) {
 					return
 				}
 			}
-		})).ping(t)
+		})).beats()
 		s := g.mustSession(t, "con_1")
 		want := strings.Repeat(event, events)
 		var all sync.WaitGroup

@@ -3,26 +3,11 @@ package tunnel
 import (
 	"fmt"
 	"net"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/postern-dev/postern/connector/link"
 )
-
-// deadEnd is a connection on which nothing arrives once it is cut, without an
-// error on either side: as when the other machine has lost its power.
-type deadEnd struct {
-	net.Conn
-	cut *atomic.Bool
-}
-
-func (c deadEnd) Write(p []byte) (int, error) {
-	if c.cut.Load() {
-		return len(p), nil
-	}
-	return c.Conn.Write(p)
-}
 
 // expectLost has a connector die, and waits until its requests fail.
 func (g *testGateway) expectLost(t *testing.T, c *testConnector, h *gate, busy bool, die func()) {
@@ -75,32 +60,16 @@ func TestLostConnector(t *testing.T) {
 	}
 }
 
-// TestLostConnectorOverWebSocket is the same in real time, over a byte stream.
+// TestLostConnectorOverWebSocket is the same over a byte stream.
 func TestLostConnectorOverWebSocket(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it takes 22 seconds")
-	}
-	t.Parallel()
-	g := newGateway(t, Options{})
-	var cut atomic.Bool
-	near, far := net.Pipe()
-	g.running.Go(func() {
-		conn, err := link.WebSocketGateway(t.Context(), deadEnd{near, &cut}, g.tls, g.pending.take(networkOf(1), 1, "").hold)
+	simulate(t, time.Millisecond, func(t *testing.T, _ *network, g *testGateway, sockets []net.PacketConn) {
+		g.overPipes(t)
+		h := newGate()
+		c, err := g.dial(t, sockets[0], hello("con_1"), h)
 		if err != nil {
-			t.Error(err)
-			return
+			t.Fatal(err)
 		}
-		g.serve(conn)
+		c.beats()
+		g.expectLost(t, c, h, true, func() { g.pipes.cut.Store(true) })
 	})
-	conn, err := link.WebSocketConnector(t.Context(), deadEnd{far, &cut}, link.ConnectorTLS(g.Pin(), ""), link.ConnectorQUIC(0))
-	if err != nil {
-		t.Fatal(err)
-	}
-	h := newGate()
-	c, err := g.introduce(t, conn, hello("con_1"), h)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.beats()
-	g.expectLost(t, c, h, true, func() { cut.Store(true) })
 }

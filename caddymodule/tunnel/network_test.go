@@ -65,24 +65,44 @@ func (n *network) losing(share float64) {
 func (n *network) heal() { n.drop.Store(nil) }
 
 // simulate runs f in a bubble of virtual time, with a gateway and the sockets
-// of two connectors, all of them latency apart.
+// of connectors, all of them latency apart.
 func simulate(t *testing.T, latency time.Duration, f func(*testing.T, *network, *testGateway, []net.PacketConn)) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &network{}
-		sim := &simnet.Simnet{Router: n}
-		settings := simnet.NodeBiDiLinkSettings{Latency: latency}
-		gateway := sim.NewEndpoint(&net.UDPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 7443}, settings)
-		var connectors []net.PacketConn
-		for i := range 2 {
-			addr := &net.UDPAddr{IP: net.IPv4(10, 0, 1, byte(i+1)), Port: 5000}
-			connectors = append(connectors, sim.NewEndpoint(addr, settings))
-		}
-		if err := sim.Start(); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = sim.Close() })
-		f(t, n, newGatewayOn(t, gateway, newSecrets(t), Options{}), connectors)
+		g := n.newGateway(t, latency, Options{})
+		f(t, n, g, g.simulated)
 	})
+}
+
+// newGateway returns a gateway that listens on the network, with sockets of connectors.
+func (n *network) newGateway(t testing.TB, latency time.Duration, o Options) *testGateway {
+	t.Helper()
+	sim := &simnet.Simnet{Router: n}
+	settings := simnet.NodeBiDiLinkSettings{Latency: latency}
+	gateway := sim.NewEndpoint(&net.UDPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 7443}, settings)
+	var connectors []net.PacketConn
+	for i := range 8 {
+		addr := &net.UDPAddr{IP: net.IPv4(10, 0, 1, byte(i+1)), Port: 5000}
+		connectors = append(connectors, sim.NewEndpoint(addr, settings))
+	}
+	if err := sim.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = sim.Close() })
+	g := newGatewayOn(t, gateway, newSecrets(t), o)
+	g.simulated = connectors
+	return g
+}
+
+// overBothSimulated is overBoth in bubbles of virtual time.
+func overBothSimulated(t *testing.T, test func(t *testing.T, newGateway gatewayMaker)) {
+	newGateway := func(t testing.TB, o Options) *testGateway { return new(network).newGateway(t, time.Millisecond, o) }
+	newWebGateway := func(t testing.TB, o Options) *testGateway { return newGateway(t, o).overPipes(t) }
+	for name, newGateway := range map[string]gatewayMaker{link.TransportQUIC: newGateway, link.TransportWebSocket: newWebGateway} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { test(t, newGateway) })
+		})
+	}
 }
 
 // beats has the connector ping, as real ones do; nothing else is read from then

@@ -10,9 +10,7 @@ import (
 // TestAnotherProcessTakesOver: as in an upgrade. What the older one has begun it
 // finishes, if it is alive, and all else goes to the newer one at once.
 func TestAnotherProcessTakesOver(t *testing.T) {
-	t.Parallel()
-	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
-		t.Parallel()
+	overBothSimulated(t, func(t *testing.T, newGateway gatewayMaker) {
 		g := newGateway(t, Options{})
 		h := newGate()
 		older := g.connect(t, "con_1", h)
@@ -29,7 +27,7 @@ func TestAnotherProcessTakesOver(t *testing.T) {
 
 		newer := hello("con_1")
 		newer.Instance = "another"
-		if _, err := g.dial(t, listenLoopback(t), newer, named("newer")); err != nil {
+		if _, err := g.dial(t, g.socket(t), newer, named("newer")); err != nil {
 			t.Fatal(err)
 		}
 		for range 10 {
@@ -64,9 +62,7 @@ func TestAnotherProcessTakesOver(t *testing.T) {
 // TestDeadProcessIsReplaced: the requests of one that was killed, or frozen, do not
 // wait for it.
 func TestDeadProcessIsReplaced(t *testing.T) {
-	t.Parallel()
-	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
-		t.Parallel()
+	overBothSimulated(t, func(t *testing.T, newGateway gatewayMaker) {
 		g := newGateway(t, Options{})
 		h := newGate()
 		older := g.connect(t, "con_1", h) // it answers no pings
@@ -74,7 +70,7 @@ func TestDeadProcessIsReplaced(t *testing.T) {
 		wait(t, h.started, "the request")
 		newer := hello("con_1")
 		newer.Instance = "another"
-		if _, err := g.dial(t, listenLoopback(t), newer, named("newer")); err != nil {
+		if _, err := g.dial(t, g.socket(t), newer, named("newer")); err != nil {
 			t.Fatal(err)
 		}
 		at := time.Now()
@@ -94,13 +90,13 @@ func TestDeadProcessIsReplaced(t *testing.T) {
 
 // TestIdleProcessIsReplaced at once: it learns that another one runs.
 func TestIdleProcessIsReplaced(t *testing.T) {
-	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
+	overBothSimulated(t, func(t *testing.T, newGateway gatewayMaker) {
 		g := newGateway(t, Options{})
 		older := g.connect(t, "con_1", echo)
 		newer := hello("con_1")
 		newer.Instance = "another"
 		at := time.Now()
-		if _, err := g.dial(t, listenLoopback(t), newer, echo); err != nil {
+		if _, err := g.dial(t, g.socket(t), newer, echo); err != nil {
 			t.Fatal(err)
 		}
 		if code := older.ended(t); code != link.CloseReplaced || time.Since(at) > 4*soon {
@@ -112,9 +108,7 @@ func TestIdleProcessIsReplaced(t *testing.T) {
 // TestDrainMeetsSuccessor: a process that stops while the next one comes is not cut
 // because its drain is heard between the other's registration and its own yield.
 func TestDrainMeetsSuccessor(t *testing.T) {
-	t.Parallel()
-	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
-		t.Parallel()
+	overBothSimulated(t, func(t *testing.T, newGateway gatewayMaker) {
 		g := newGateway(t, Options{})
 		h := newGate()
 		older := g.connect(t, "con_1", h)
@@ -136,7 +130,7 @@ func TestDrainMeetsSuccessor(t *testing.T) {
 		}()
 		newer := hello("con_1")
 		newer.Instance = "another"
-		if _, err := g.dial(t, listenLoopback(t), newer, named("newer")); err != nil {
+		if _, err := g.dial(t, g.socket(t), newer, named("newer")); err != nil {
 			t.Fatal(err)
 		}
 		s.yield(g.mustSession(t, "con_1"))

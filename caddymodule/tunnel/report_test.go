@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/health"
@@ -83,32 +84,33 @@ func TestReport(t *testing.T) {
 
 // A connector that reports without pause is read slowly, and keeps its tunnel.
 func TestReportsArePaced(t *testing.T) {
-	t.Parallel()
-	var log syncBuffer
-	g := newGateway(t, Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
-	told := make(chan Event, 1000)
-	g.Subscribe(func(e Event) {
-		if e.Reported {
-			told <- e
+	synctest.Test(t, func(t *testing.T) {
+		var log syncBuffer
+		g := new(network).newGateway(t, time.Millisecond, Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		told := make(chan Event, 1000)
+		g.Subscribe(func(e Event) {
+			if e.Reported {
+				told <- e
+			}
+		})
+		c := g.connect(t, "con_1", echo)
+		c.send(t, reports("a b", true))
+		c.send(t, reports("a b", true))
+		begin := time.Now()
+		for i := range 6 {
+			c.send(t, reports("ollama", i%2 == 0))
+		}
+		for range 6 {
+			wait(t, told, "a report")
+		}
+		// The first six are read at once, the other two a second apart.
+		if took := time.Since(begin); took < 1500*time.Millisecond {
+			t.Errorf("8 reports were taken within %v", took)
+		}
+		if n := strings.Count(log.String(), "ignoring invalid upstream reports of a connector"); n != 1 {
+			t.Errorf("%d log lines about bad reports, want 1", n)
 		}
 	})
-	c := g.connect(t, "con_1", echo)
-	c.send(t, reports("a b", true))
-	c.send(t, reports("a b", true))
-	begin := time.Now()
-	for i := range 6 {
-		c.send(t, reports("ollama", i%2 == 0))
-	}
-	for range 6 {
-		wait(t, told, "a report")
-	}
-	// The first six are read at once, the other two a second apart.
-	if took := time.Since(begin); took < 1500*time.Millisecond {
-		t.Errorf("8 reports were taken within %v", took)
-	}
-	if n := strings.Count(log.String(), "ignoring invalid upstream reports of a connector"); n != 1 {
-		t.Errorf("%d log lines about bad reports, want 1", n)
-	}
 }
 
 // Of several connectors one whose upstream is reachable is preferred; if none is,

@@ -119,9 +119,7 @@ func TestConnectorDrainsWhileIdle(t *testing.T) {
 
 // TestDrainWaitsForTheWholeBody: an answer that still streams is not cut.
 func TestDrainWaitsForTheWholeBody(t *testing.T) {
-	t.Parallel()
-	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
-		t.Parallel()
+	overBothSimulated(t, func(t *testing.T, newGateway gatewayMaker) {
 		g := newGateway(t, Options{})
 		more := make(chan struct{})
 		c := g.connect(t, "con_1", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

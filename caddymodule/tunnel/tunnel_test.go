@@ -28,9 +28,12 @@ type testGateway struct {
 	*Hub
 	addr    net.Addr
 	web     string // URL of the HTTP server; "": connectors come over QUIC
+	pipes   *pipes // to the HTTP server, in a bubble
 	preauth string // what connectors show before their hello
 	secrets Secrets
 	sockets sync.WaitGroup // WebSockets of connectors that are open
+
+	simulated []net.PacketConn // sockets of connectors in a bubble that are not used yet
 }
 
 func newSecrets(t testing.TB) Secrets {
@@ -87,6 +90,17 @@ func listenLoopback(t testing.TB) *net.UDPConn {
 	return conn
 }
 
+// socket returns a new socket of a connector.
+func (g *testGateway) socket(t testing.TB) net.PacketConn {
+	t.Helper()
+	if len(g.simulated) == 0 {
+		return listenLoopback(t)
+	}
+	next := g.simulated[0]
+	g.simulated = g.simulated[1:]
+	return next
+}
+
 // testConnector is the smallest connector.
 type testConnector struct {
 	conn     *link.Conn
@@ -108,7 +122,7 @@ func hello(id string) link.Hello {
 // connect brings a connector up, and waits for its welcome.
 func (g *testGateway) connect(t testing.TB, id string, h http.Handler) *testConnector {
 	t.Helper()
-	c, err := g.dial(t, listenLoopback(t), hello(id), h)
+	c, err := g.dial(t, g.socket(t), hello(id), h)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,7 +23,25 @@ import (
 func newWebGateway(t testing.TB, o Options) *testGateway {
 	t.Helper()
 	g := newGateway(t, o)
-	server := httptest.NewServer(http.HandlerFunc(g.ServeWebSocket))
+	g.serveHTTP(t, httptest.NewServer(http.HandlerFunc(g.ServeWebSocket)))
+	return g
+}
+
+// overPipes is newWebGateway for a gateway in a bubble of virtual time.
+func (g *testGateway) overPipes(t testing.TB) *testGateway {
+	t.Helper()
+	g.pipes = &pipes{conns: make(chan net.Conn)}
+	g.pipes.life, g.pipes.end = context.WithCancel(context.Background())
+	server := httptest.NewUnstartedServer(http.HandlerFunc(g.ServeWebSocket))
+	_ = server.Listener.Close()
+	server.Listener = g.pipes
+	server.Start()
+	g.serveHTTP(t, server)
+	return g
+}
+
+// serveHTTP has connectors use a server until the test ends.
+func (g *testGateway) serveHTTP(t testing.TB, server *httptest.Server) {
 	t.Cleanup(server.Close)
 	t.Cleanup(func() {
 		// The gateway should see that its connectors have closed their tunnels: if it closes
@@ -35,15 +54,75 @@ func newWebGateway(t testing.TB, o Options) *testGateway {
 		}
 	})
 	g.web = server.URL
-	return g
+}
+
+// pipes is a network of byte streams in a bubble of virtual time. It is for small
+// messages: QUIC's pacing may need the time to pass while it sends.
+type pipes struct {
+	conns chan net.Conn
+	life  context.Context
+	end   context.CancelFunc
+	cut   atomic.Bool // nothing arrives, without an error on either side, as after a loss of power
+}
+
+// pipe is an end of a connection between two addresses.
+type pipe struct {
+	net.Conn
+	of *pipes
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.life.Done():
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 80} }
+
+func (p *pipes) Close() error {
+	p.end()
+	return nil
+}
+
+func (p *pipes) dial(context.Context, string, string) (net.Conn, error) {
+	near, far := net.Pipe()
+	select {
+	case p.conns <- pipe{near, p}:
+		return pipe{far, p}, nil
+	case <-p.life.Done():
+		return nil, net.ErrClosed
+	}
+}
+
+func (c pipe) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(10, 0, 1, 1), Port: 5000} }
+
+func (c pipe) Write(p []byte) (int, error) {
+	time.Sleep(time.Millisecond) // QUIC does not expect round trips of no time
+	if c.of.cut.Load() {
+		return len(p), nil
+	}
+	return c.Conn.Write(p)
+}
+
+// dialWebSocket opens a WebSocket to the gateway's HTTP server.
+func (g *testGateway) dialWebSocket(ctx context.Context) (*websocket.Conn, error) {
+	o := &websocket.DialOptions{
+		Subprotocols: []string{link.Subprotocol},
+		HTTPHeader:   http.Header{link.PreauthHeader: {g.preauth}},
+	}
+	if g.pipes != nil {
+		o.HTTPClient = &http.Client{Transport: &http.Transport{DialContext: g.pipes.dial}}
+	}
+	socket, _, err := websocket.Dial(ctx, g.web+link.WebSocketPath, o)
+	return socket, err
 }
 
 // openWebSocket makes a connection over the gateway's HTTP server.
 func (g *testGateway) openWebSocket(ctx context.Context, config *quic.Config) (*link.Conn, error) {
-	socket, _, err := websocket.Dial(ctx, g.web+link.WebSocketPath, &websocket.DialOptions{
-		Subprotocols: []string{link.Subprotocol},
-		HTTPHeader:   http.Header{link.PreauthHeader: {g.preauth}},
-	})
+	socket, err := g.dialWebSocket(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -123,9 +202,8 @@ func slots(g *testGateway) int {
 // TestWebSocketPendingCap: those that do not say hello cannot take all there is,
 // whether they shake hands or not.
 func TestWebSocketPendingCap(t *testing.T) {
-	t.Parallel()
-	g := newWebGateway(t, Options{PendingPerAddress: 2})
-	half, _, err := websocket.Dial(t.Context(), g.web, &websocket.DialOptions{Subprotocols: []string{link.Subprotocol}})
+	g := newGateway(t, Options{PendingPerAddress: 2}).overPipes(t)
+	half, err := g.dialWebSocket(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +219,7 @@ func TestWebSocketPendingCap(t *testing.T) {
 	// A connector with a valid hello does not count.
 	for _, id := range []string{"con_1", "con_2", "con_3"} {
 		eventually(t, "there is room", func() bool {
-			_, err := g.dial(t, listenLoopback(t), hello(id), echo)
+			_, err := g.dial(t, g.socket(t), hello(id), echo)
 			return err == nil
 		})
 	}

@@ -54,6 +54,7 @@ type fakeGateway struct {
 	denying func()     // is called before, if set
 	silent  bool       // answers no pings
 	mute    bool       // answers no hello
+	pending bool       // answers a claim as one that a person has to decide
 	hellos  int
 	conns   []*quic.Conn
 	running sync.WaitGroup
@@ -182,6 +183,10 @@ func (g *fakeGateway) tunnel(conn *quic.Conn) {
 		g.hellos++
 	}
 	deny, mute, denying := g.deny, g.mute, g.denying
+	var welcome link.Message = link.Welcome{Session: "s1", Version: "test", HeartbeatMillis: 30}
+	if g.pending {
+		welcome = link.Pending{ExpiresAt: time.Now().Add(time.Minute)}
+	}
 	g.mu.Unlock()
 	switch {
 	case hello.DryRun && deny == nil && !mute:
@@ -198,7 +203,7 @@ func (g *fakeGateway) tunnel(conn *quic.Conn) {
 		<-conn.Context().Done() // the connector has read it and closes
 		return
 	}
-	if err := control.Send(link.Welcome{Session: "s1", Version: "test", HeartbeatMillis: 30}); err != nil {
+	if err := control.Send(welcome); err != nil {
 		return
 	}
 	s := &fakeSession{gateway: g, conn: conn, control: control, hello: hello, got: make(chan link.Message, 100), reports: make(chan link.Report, 100)}

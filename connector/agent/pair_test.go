@@ -107,6 +107,32 @@ func TestAnswersToTheOtherHello(t *testing.T) {
 	}
 }
 
+// TestPairingStaysUp: a device waits for the decision on one connection, as long as
+// the gateway answers its pings.
+func TestPairingStaysUp(t *testing.T) {
+	g := startGateway(t)
+	g.pending = true
+	p, err := newPetition(PairOptions{Server: g.token.Server, Pin: g.token.Pin, Code: "c", Upstreams: []string{"default"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.current.transport = config.TransportQUIC
+	granted := make(chan string, 1)
+	go func() {
+		token, _ := p.run(t.Context()) // "" if it failed
+		granted <- token
+	}()
+	s := g.session()
+	// Six fit into the time for the answer to the first one.
+	eventually(t, "10 pings", func() bool { return s.pings.Load() >= 10 })
+	if err := s.control.Send(link.Grant{TunnelToken: g.token.Encode()}); err != nil {
+		t.Fatal(err)
+	}
+	if token := receive(t, granted, "the token"); token != g.token.Encode() || g.count() != 1 {
+		t.Errorf("granted %d bytes after %d claims", len(token), g.count())
+	}
+}
+
 // TestPauseAfterTooManyTries: it knocks seldom, whatever went before.
 func TestPauseAfterTooManyTries(t *testing.T) {
 	for _, random := range []float64{0, 0.999} {

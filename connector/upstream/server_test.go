@@ -160,10 +160,11 @@ func TestUpstreamThatDiesOfARequest(t *testing.T) {
 // TestUpstreamEarlyAnswerToALargeBody has an upstream that refuses a body from
 // its header, and reads no byte of it.
 func TestUpstreamEarlyAnswerToALargeBody(t *testing.T) {
+	answered := make(chan struct{})
 	address, conns := scripted(t, func(_ int32, conn net.Conn, in *bufio.Reader) {
 		if _, err := http.ReadRequest(in); err == nil {
 			io.WriteString(conn, "HTTP/1.1 413 Too Large\r\nContent-Length: 4\r\n\r\nlong")
-			time.Sleep(100 * time.Millisecond)
+			<-answered
 		}
 	})
 	p := proxyTo(t, address, nil)
@@ -171,6 +172,7 @@ func TestUpstreamEarlyAnswerToALargeBody(t *testing.T) {
 		if w := ask(t.Context(), p, strings.Repeat("x", 32<<20)); w.status != 413 || w.body() != "long" || w.aborted != 0 {
 			t.Fatalf("status %d, body %q, aborted %v", w.status, w.body(), w.aborted)
 		}
+		answered <- struct{}{}
 	}
 	if got := conns.Load(); got != 3 {
 		t.Errorf("%d connections: one was used again with half a request on it", got)
