@@ -10,6 +10,7 @@ import (
 // upstreamStream is the state of reading an upstream's event stream.
 type upstreamStream struct {
 	reader   sse.Reader
+	template textTemplate // of chunks of text
 	usage    Usage
 	gotUsage bool
 	size     int64 // received bytes of text, thinking and arguments
