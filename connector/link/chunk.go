@@ -16,7 +16,7 @@ const (
 
 var crlf = []byte("\r\n")
 
-// parseChunk parses the bytes that [reader.nextChunk] reads, at the beginning of data. It
+// parseChunk parses the bytes that [reader.nextChunk] needs, at the beginning of data. It
 // returns their number, or 0 if data ends too early.
 func parseChunk(data []byte, first, extras bool) (size int64, used int, err error) {
 	if !first {

@@ -2,6 +2,7 @@ package link
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -193,25 +194,6 @@ func (b *reader) read(p []byte) (int, error) {
 	return n, nil
 }
 
-// nextChunk reads the end of the previous chunk and the size line of the next one, and the
-// trailer after the last chunk. It follows RFC 9112 §7.1, without extensions unless extras
-// is set.
-func (b *reader) nextChunk(first bool) (int64, error) {
-	for {
-		size, used, err := parseChunk(b.buffered(), first, b.extras)
-		if err != nil {
-			return 0, err
-		}
-		if used > 0 {
-			b.r += used
-			return size, nil
-		}
-		if err := b.fill(); err != nil {
-			return 0, err
-		}
-	}
-}
-
 // end checks that the stream ends after the message.
 func (b *reader) end() error {
 	if b.r == b.w {
@@ -230,10 +212,9 @@ func (b *reader) end() error {
 func (b *reader) readBody(p []byte) (n int, err error) {
 	for n < len(p) {
 		if b.left == 0 {
-			if n > 0 && !b.ahead() {
+			if err := b.next(n == 0); err == errNotBuffered {
 				return n, nil
-			}
-			if err := b.next(); err != nil {
+			} else if err != nil {
 				return n, err
 			}
 			continue
@@ -254,27 +235,29 @@ func (b *reader) readBody(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// ahead reports whether next can proceed without reading from the stream.
-func (b *reader) ahead() bool {
-	if !b.chunked {
-		return b.goesOn || b.err != nil
-	}
-	size, used, err := parseChunk(b.buffered(), false, b.extras)
-	return err != nil || used > 0 && (size > 0 || b.goesOn || b.err != nil)
-}
+// errNotBuffered is returned by next if it needs bytes that have not arrived.
+var errNotBuffered = errors.New("not buffered")
 
-// next advances to the next chunk. It returns io.EOF at the end of the message.
-func (b *reader) next() error {
+// next advances to the next chunk. It returns io.EOF at the end of the message. If wait is
+// false, it does not read from the stream, and returns errNotBuffered instead.
+func (b *reader) next(wait bool) error {
+	used := 0
 	if b.chunked {
-		size, err := b.nextChunk(!b.started)
-		if err == io.EOF {
-			err = io.ErrUnexpectedEOF
-		}
-		if err != nil || size > 0 {
-			b.started, b.left = true, size
+		size, n, err := b.nextChunk(wait)
+		if err != nil {
 			return err
 		}
+		if size > 0 {
+			b.r += n
+			b.started, b.left = true, size
+			return nil
+		}
+		used = n
 	}
+	if !wait && !b.goesOn && b.err == nil {
+		return errNotBuffered // the end of the stream
+	}
+	b.r += used
 	if b.goesOn {
 		return io.EOF
 	}
@@ -282,4 +265,24 @@ func (b *reader) next() error {
 		return err
 	}
 	return io.EOF
+}
+
+// nextChunk parses the end of the previous chunk and the size line of the next one, and the
+// trailer after the last chunk. It follows RFC 9112 §7.1, without extensions unless extras
+// is set.
+func (b *reader) nextChunk(wait bool) (size int64, used int, err error) {
+	for {
+		size, used, err = parseChunk(b.buffered(), !b.started, b.extras)
+		switch {
+		case err != nil || used > 0:
+			return size, used, err
+		case !wait:
+			return 0, 0, errNotBuffered
+		}
+		if err := b.fill(); err == io.EOF {
+			return 0, 0, io.ErrUnexpectedEOF
+		} else if err != nil {
+			return 0, 0, err
+		}
+	}
 }
