@@ -17,6 +17,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/procs"
 	"github.com/postern-dev/postern/connector/version"
 )
 
@@ -29,6 +30,7 @@ type Listener struct {
 	configurations newest.Stack[*Gateway]
 	secrets        tunnel.Secrets    // from the store that the hub was started with
 	events         []*events.Gateway // subscribed to the hub
+	stopAdapting   func()            // of procs.Adapt
 }
 
 // errOtherStorage rejects a configuration whose store has another identity than
@@ -116,6 +118,9 @@ func (l *Listener) listen(address string, s *Services, secrets tunnel.Secrets, o
 		return fmt.Errorf("starting the tunnel listener: %w", err)
 	}
 	l.secrets = secrets
+	adapting, stop := context.WithCancel(context.Background())
+	l.stopAdapting = stop
+	go procs.Adapt(adapting)
 	return nil
 }
 
@@ -154,6 +159,7 @@ func (l *Listener) Destruct() error {
 	if hub == nil {
 		return nil
 	}
+	l.stopAdapting()
 	ctx, cancel := context.WithTimeout(context.Background(), closeGrace)
 	defer cancel()
 	err := hub.Close(ctx)

@@ -15,6 +15,7 @@ import (
 	"github.com/quic-go/quic-go"
 
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/procs"
 )
 
 // Info describes a session.
@@ -151,6 +152,7 @@ const creditWait = time.Second
 func (s *Session) open(ctx context.Context) (*quic.Stream, error) {
 	// Count first, then check: a drain does it in the opposite order.
 	active := s.active.Add(1)
+	procs.Begin()
 	if !s.usable() {
 		s.finished()
 		return nil, errEnded
@@ -187,6 +189,7 @@ func (s *Session) openSync(ctx context.Context) (*quic.Stream, error) {
 
 // finished is called at the end of each request.
 func (s *Session) finished() {
+	procs.End()
 	if s.active.Add(-1) == 0 && s.draining.Load() {
 		s.idleOnce.Do(func() { close(s.idle) })
 	}

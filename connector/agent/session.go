@@ -12,6 +12,7 @@ import (
 
 	"github.com/postern-dev/postern/connector/dial"
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/procs"
 	"github.com/postern-dev/postern/connector/text"
 )
 
@@ -125,6 +126,8 @@ func (s *session) accept() {
 func (s *session) request(stream link.Stream) {
 	s.running.Add(1)
 	defer s.running.Add(-1)
+	procs.Begin()
+	defer procs.End()
 	err := link.Serve(stream, s.config.proxy)
 	var defect *link.PanicError
 	switch {
