@@ -21,8 +21,8 @@ const (
 	interval = 20 * time.Millisecond
 	// busy and calm are shares of one core: the process gets all Ps above busy, and one
 	// P when it was below calm for calmFor measurements.
-	busy    = 0.75
-	calm    = 0.5
+	busy    = 0.85
+	calm    = 0.65
 	calmFor = 10
 	// linger is the number of measurements without a request after which there are no
 	// more, and the process gets all Ps.

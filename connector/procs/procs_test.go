@@ -28,13 +28,13 @@ func TestGovernor(t *testing.T) {
 	}
 	g.measure(time.Unix(1, 0), time.Hour, 1) // the CPU time of what was before does not count
 	step("a few calm measurements", calmFor-1, 0.1, 1)
-	step("work in between", 1, 0.6, 1)
+	step("work in between", 1, 0.7, 1)
 	step("a calm process", calmFor, 0.1, 1, 1)
-	step("the same", 100, 0.6, 1)
+	step("the same", 100, 0.8, 1)
 	step("a burst", 1, 0.9, 1, 8)
 	step("work on more cores", 100, 3, 1)
-	step("medium work", 100, 0.6, 1)
-	step("calm again", 100, 0.4, 1, 1)
+	step("medium work", 100, 0.8, 1)
+	step("calm again", 100, 0.6, 1, 1)
 	if g.quiet != 0 {
 		t.Errorf("%d quiet measurements while a request runs", g.quiet)
 	}
