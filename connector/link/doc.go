@@ -122,6 +122,9 @@
 // cannot be smuggled into the next one. [RoundTrip] is the gateway's end of a stream and
 // [Serve] the connector's.
 //
+// An event stream is sent with the transfer coding "events" before chunked: the bytes that
+// an event shares with its predecessor are not repeated.
+//
 // Either side aborts with a stream reset that carries a [Code]. The end of a stream alone
 // never ends a message: a body has a Content-Length or is chunked, and ending early is an
 // error for its reader.

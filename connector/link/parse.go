@@ -23,6 +23,7 @@ type head struct {
 	host    string
 	length  int64 // Content-Length; -1: none
 	chunked bool
+	events  bool // the transfer coding "events", before chunked
 }
 
 // malformed returns an ErrMalformed with details. These must not contain bytes of the
@@ -89,7 +90,8 @@ func (h *head) framing(name, value string) error {
 		}
 		h.length = n
 	case "Transfer-Encoding":
-		if h.chunked || !strings.EqualFold(value, "chunked") {
+		h.events = value == codingEvents
+		if h.chunked || !h.events && !strings.EqualFold(value, "chunked") {
 			return malformed("Transfer-Encoding is not chunked")
 		}
 		h.chunked = true

@@ -69,9 +69,10 @@ type reader struct {
 // body is the rest of the current message's body: its length is known, or it is chunked.
 type body struct {
 	chunked bool
-	toEnd   bool  // the body ends with the stream, and left is unused
-	started bool  // the first chunk was read
-	left    int64 // remaining bytes of the body or the chunk
+	toEnd   bool    // the body ends with the stream, and left is unused
+	started bool    // the first chunk was read
+	left    int64   // remaining bytes of the body or the chunk
+	events  *pieces // of the transfer coding "events", or nil
 }
 
 // buffered returns the unread bytes in the buffer.
@@ -114,6 +115,8 @@ func (b *reader) rest() {
 // release returns the buffer to its pool and ends all reads.
 func (b *reader) release() {
 	b.rest()
+	b.events.put()
+	b.events = nil
 	if b.err == nil {
 		b.err = io.ErrClosedPipe
 	}
@@ -210,6 +213,9 @@ func (b *reader) end() error {
 // all if bytes are buffered, so that events are not delayed. It returns io.EOF only at the
 // end of the message, possibly with the last bytes.
 func (b *reader) readBody(p []byte) (n int, err error) {
+	if b.events != nil {
+		return b.readEvents(p)
+	}
 	for n < len(p) {
 		if b.left == 0 {
 			if err := b.next(n == 0); err == errNotBuffered {
@@ -233,6 +239,14 @@ func (b *reader) readBody(p []byte) (n int, err error) {
 		}
 	}
 	return n, nil
+}
+
+// unexpectedEnd returns io.ErrUnexpectedEOF for io.EOF, and other errors unchanged.
+func unexpectedEnd(err error) error {
+	if err == io.EOF {
+		return io.ErrUnexpectedEOF
+	}
+	return err
 }
 
 // errNotBuffered is returned by next if it needs bytes that have not arrived.
@@ -279,10 +293,8 @@ func (b *reader) nextChunk(wait bool) (size int64, used int, err error) {
 		case !wait:
 			return 0, 0, errNotBuffered
 		}
-		if err := b.fill(); err == io.EOF {
-			return 0, 0, io.ErrUnexpectedEOF
-		} else if err != nil {
-			return 0, 0, err
+		if err := b.fill(); err != nil {
+			return 0, 0, unexpectedEnd(err)
 		}
 	}
 }

@@ -28,6 +28,8 @@ type response struct {
 	held *buffer
 	out  []byte // bytes in held, or in a larger array if they outgrew it
 	err  error  // of the first failed write, or of Abort
+
+	events *pieces // of an event stream; nil for other answers
 }
 
 // Header implements http.ResponseWriter.
@@ -75,7 +77,11 @@ func (w *response) appendHead() {
 		b = append(b, "Content-Length: "...)
 		b = strconv.AppendInt(b, w.length, 10)
 		b = append(b, "\r\n"...)
-	case !w.discards:
+	case w.discards:
+	case HasMediaType(w.header, "text/event-stream"):
+		w.events = newPieces()
+		b = append(b, "Transfer-Encoding: "+codingEvents+"\r\n"...)
+	default:
 		b = append(b, "Transfer-Encoding: chunked\r\n"...)
 	}
 	// Invalid fields of an upstream are dropped.
@@ -132,9 +138,13 @@ func (w *response) writeChunks(p []byte) (int, error) {
 	for n < len(p) {
 		piece := p[n:min(len(p), n+largeChunk)]
 		w.reserve(len(piece) + 2*maxChunkLine)
-		w.out = strconv.AppendUint(w.out, uint64(len(piece)), 16)
-		w.out = append(w.out, "\r\n"...)
-		w.out = append(w.out, piece...)
+		if w.events != nil {
+			w.appendEvents(piece)
+		} else {
+			w.out = strconv.AppendUint(w.out, uint64(len(piece)), 16)
+			w.out = append(w.out, "\r\n"...)
+			w.out = append(w.out, piece...)
+		}
 		w.out = append(w.out, "\r\n"...)
 		if err := w.send(); err != nil {
 			return n, err
@@ -143,6 +153,18 @@ func (w *response) writeChunks(p []byte) (int, error) {
 	}
 	w.written += int64(n)
 	return n, nil
+}
+
+// appendEvents appends a part of an event stream as a chunk, without its end. Its size
+// is known only after the encoding.
+func (w *response) appendEvents(p []byte) {
+	const digits = 8
+	line := len(w.out)
+	w.out = append(w.out, "00000000\r\n"...)
+	begin := len(w.out)
+	w.out = w.events.appendRecords(w.out, p)
+	size := strconv.AppendUint(make([]byte, 0, digits), uint64(len(w.out)-begin), 16)
+	copy(w.out[line+digits-len(size):], size)
 }
 
 // reserve makes room for n more bytes in held.

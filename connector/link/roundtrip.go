@@ -274,6 +274,9 @@ func (x *exchange) receive() error {
 		return malformed("a response without a length")
 	}
 	x.in.body = body{chunked: h.chunked, left: max(h.length, 0)}
+	if h.events {
+		x.in.events = newPieces()
+	}
 	a.Body = (*answerBody)(x)
 	return nil
 }

@@ -93,6 +93,7 @@ func (x *serving) run(h http.Handler) (err error) {
 			}
 		}
 		x.out.release()
+		x.out.events.put()
 	}()
 	h.ServeHTTP(&x.out, x.request)
 	return x.out.finish()

@@ -53,6 +53,8 @@ func (a *AnswerReader) begin(h head, method string) error {
 	switch {
 	case method == http.MethodHead || bodyless(a.head.StatusCode) || h.length == 0:
 		a.ended = true
+	case h.events:
+		return malformed("Transfer-Encoding is not chunked")
 	case h.chunked && old:
 		return malformed("Transfer-Encoding in an answer of HTTP/1.0") // RFC 9112 §6.1
 	case h.length < 0 && !h.chunked:
