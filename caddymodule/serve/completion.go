@@ -91,7 +91,7 @@ func (c *completion) read(r *http.Request) *dialect.Error {
 	ex.held.reservation = c.Memory.Open(ex.Account, ex.Key.ID())
 	declared := ex.costs().decoding * min(max(r.ContentLength, 0), c.MaxBody)
 	hold := func(n int64) error {
-		c.makeRoom(n)
+		c.makeRoom(n, largeWait)
 		return ex.held.holdRequest(max(n, declared))
 	}
 	body, derr := readBody(r, c.MaxBody, hold)

@@ -94,10 +94,11 @@ func (c *completion) readWhole(response *http.Response, cost int64) ([]byte, *di
 	held.place.free() // of the request
 	held.place = nil
 	hold := func(n int64) error {
-		c.makeRoom(n)
+		c.makeRoom(n, turnWait)
 		return held.holdAnswer(n)
 	}
 	body, err := readAll(response.Body, response.ContentLength, maxAnswer, hold)
+	held.place.keep() // until it is translated, which does not wait for peers
 	if err == nil {
 		err = hold(cost * int64(len(body)))
 	}

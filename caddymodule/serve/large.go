@@ -18,7 +18,7 @@ const (
 	largeBody   = 1 << 20                // bytes from which a body needs a place
 	largeBodies = 4                      // places
 	largeHold   = 500 * time.Millisecond // after which a place is given to the next body
-	largeWait   = 5 * time.Second        // after which a body is received without a place
+	largeWait   = 5 * time.Second        // after which a request's body is received without a place
 )
 
 // largePlace is the place of a large body. It may be nil.
@@ -27,20 +27,26 @@ type largePlace struct {
 	timer *time.Timer
 }
 
-// makeRoom waits for a place before a body of the request grows to n bytes, unless it had
-// one already.
-func (c *completion) makeRoom(n int64) {
+// makeRoom waits for a place before a body grows to n bytes, unless it had one already.
+func (c *completion) makeRoom(n int64, wait time.Duration) {
 	if n < largeBody || c.exchange.held.place != nil {
 		return
 	}
 	p := &largePlace{leave: func() {}}
 	c.exchange.held.place = p
-	place, err := c.takeTurn(c.ctx, buffering, largeWait)
+	place, err := c.takeTurn(c.ctx, buffering, wait)
 	if err != nil {
 		return // the memory budget still applies
 	}
 	p.leave = sync.OnceFunc(place.Leave)
 	p.timer = time.AfterFunc(largeHold, p.leave)
+}
+
+// keep keeps the place, if the body still has it, until free.
+func (p *largePlace) keep() {
+	if p != nil && p.timer != nil {
+		p.timer.Stop()
+	}
 }
 
 // free gives the place to the next body.
