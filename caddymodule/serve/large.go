@@ -16,7 +16,7 @@ var buffering = queue.Name{Deployment: "buffering"}
 
 const (
 	largeBody   = 1 << 20                // bytes from which a body needs a place
-	largeBodies = 4                      // places
+	largeBodies = 3                      // places
 	largeHold   = 500 * time.Millisecond // after which a place is given to the next body
 	largeWait   = 5 * time.Second        // after which a request's body is received without a place
 )

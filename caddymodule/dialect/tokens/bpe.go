@@ -14,7 +14,7 @@ type merger struct {
 
 // part is a part of a piece, named by its start.
 type part struct {
-	prev, next int32  // the starts of its neighbours
+	prev, next int32  // the starts of its neighbors
 	rank       uint32 // of this part joined with the next one
 }
 

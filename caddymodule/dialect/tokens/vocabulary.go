@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// o200kText is the vocabulary o200k_base of OpenAI's tiktoken (MIT licence): the number of
+// o200kText is the vocabulary o200k_base of OpenAI's tiktoken (MIT license): the number of
 // tokens in three bytes, the length of each token in one byte, and the tokens, both in the
 // order of their ranks. `go test -run TestVocabulary -update` writes it.
 //
