@@ -17,6 +17,7 @@ import (
 	"github.com/quic-go/quic-go"
 
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/memory"
 )
 
 const (
@@ -99,7 +100,7 @@ func TestProcess(t *testing.T) {
 	} else {
 		working(t, tunnel)
 		t.Logf("RSS %.1f MB after the last request", float64(residentBytes(t, pid))/(1<<20))
-		time.Sleep(2*idleLook + 2*time.Second)
+		time.Sleep(2*memory.IdleLook + 2*time.Second)
 		rss := residentBytes(t, pid)
 		t.Logf("RSS %.1f MB when idle", float64(rss)/(1<<20))
 		if rss > maxRSS {

@@ -37,7 +37,7 @@ const (
 func main() {
 	if os.Getenv("GOGC") == "" {
 		// The live heap is a few megabytes, so Go's default would collect every few
-		// hundred requests. This costs some 20 MB while requests run: see release.
+		// hundred requests. This costs some 20 MB while requests run: see idle.
 		debug.SetGCPercent(400)
 	}
 	os.Exit(start(system{

@@ -107,7 +107,7 @@ func serve(command *cobra.Command, sys system, o runOptions, logger *slog.Logger
 	background.Go(func() { r.serveControl(ctx, control, socket) })
 	background.Go(func() { r.reportToSystemd(ctx) })
 	background.Go(func() { r.hangups(ctx) })
-	background.Go(func() { r.release(ctx) })
+	background.Go(func() { memory.Release(ctx, r.idle()) })
 	background.Go(func() { procs.Adapt(ctx) })
 	if o.screen != nil {
 		background.Go(func() { r.show(ctx, o.screen) })
@@ -227,4 +227,20 @@ func (r *runner) reload() error {
 	}
 	memory.SetSoftLimit(loaded.Config.MemoryBudget())
 	return nil
+}
+
+// idleWaste is the growth in bytes since the last release that is worth another one.
+const idleWaste = 1 << 20
+
+// idle returns a due function for [memory.Release]: no request has run or ended since the
+// last look. The garbage collector runs rarely under load (see main).
+func (r *runner) idle() func(held, kept uint64) bool {
+	var before uint64
+	return func(held, kept uint64) bool {
+		s := r.agent.Status()
+		ended := s.Served + s.Failed
+		idle := s.Running == 0 && ended == before
+		before = ended
+		return idle && held >= kept+idleWaste
+	}
 }

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -23,6 +24,8 @@ type Services struct {
 	Pairing  *pairing.Service
 	Rotation *rotation.Service
 	Events   *events.Gateway
+
+	stopRelease context.CancelFunc
 }
 
 // newServices starts the services of a store.
@@ -32,6 +35,8 @@ func (s *Store) newServices(st *store.Store) (*Services, error) {
 	if err != nil {
 		return nil, err
 	}
+	ctx, stop := context.WithCancel(context.Background())
+	go memory.Release(ctx, memory.AfterBurst())
 	feed := events.New(events.Options{Store: st, Logger: s.logger, Lost: s.counters.EventsLost})
 	return &Services{
 		Backend:  backend,
@@ -39,12 +44,15 @@ func (s *Store) newServices(st *store.Store) (*Services, error) {
 		Pairing:  pairing.New(pairing.Options{Store: st, Token: s.Token, Pin: s.Pin, Limited: feed.PairingLimited, Logger: s.logger}),
 		Rotation: rotation.New(rotation.Options{Store: st, Token: s.Token, Logger: s.logger}),
 		Events:   feed,
+
+		stopRelease: stop,
 	}, nil
 }
 
 // close ends the services, then closes the store: services save their state when
 // they end.
 func (s *Services) close() error {
+	s.stopRelease()
 	s.Events.Close()
 	s.Pairing.Close()
 	s.Backend.Close()

@@ -131,13 +131,15 @@ func readAll(r io.Reader, size, limit int64, hold func(n int64) error) ([]byte, 
 }
 
 // enlarged returns the capacity of the buffer that replaces a full one: twice as
-// much, but no more than the body can still need.
+// much, or eight times for a declared size, but no more than the body can still need.
 func enlarged(body []byte, size, limit int64) int64 {
+	factor := int64(2)
 	most := limit + 1 // the extra byte detects a body that is too large
 	if size >= int64(len(body)) && size < limit {
 		most = size + 1 // the extra byte is for the read that returns io.EOF
+		factor = 8
 	}
-	return max(min(2*int64(len(body)), most), int64(len(body))+1)
+	return max(min(factor*int64(len(body)), most), int64(len(body))+1)
 }
 
 // The minimum average rate at which a client must send a body or receive a whole

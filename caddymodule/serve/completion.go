@@ -90,7 +90,10 @@ func (c *completion) read(r *http.Request) *dialect.Error {
 	}
 	ex.held.reservation = c.Memory.Open(ex.Account, ex.Key.ID())
 	declared := ex.costs().decoding * min(max(r.ContentLength, 0), c.MaxBody)
-	hold := func(n int64) error { return ex.held.holdRequest(max(n, declared)) }
+	hold := func(n int64) error {
+		c.makeRoom(n, largeWait)
+		return ex.held.holdRequest(max(n, declared))
+	}
 	body, derr := readBody(r, c.MaxBody, hold)
 	if derr != nil {
 		return derr

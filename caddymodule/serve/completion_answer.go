@@ -64,7 +64,7 @@ func (c *completion) whole(response *http.Response) *dialect.Error {
 	if derr != nil || body == nil {
 		return derr
 	}
-	out, usage, derr := c.call.Answer(body)
+	out, usage, derr := c.translate(body)
 	if derr != nil {
 		return derr
 	}
@@ -74,11 +74,31 @@ func (c *completion) whole(response *http.Response) *dialect.Error {
 	return nil
 }
 
+// translate translates a whole answer. Large ones take turns, as requests do.
+func (c *completion) translate(body []byte) ([]byte, dialect.Usage, *dialect.Error) {
+	defer c.exchange.held.place.free()
+	if len(body) > decodedAtOnce {
+		place, err := c.takeTurn(c.ctx, decoding, turnWait)
+		if err != nil {
+			return nil, dialect.Usage{}, c.orEnded(dialect.Overloaded("The gateway has too many large answers to translate. Send fewer requests at a time."))
+		}
+		defer place.Leave()
+	}
+	return c.call.Answer(body)
+}
+
 // readWhole reads an answer into memory, and reserves cost bytes for each of its
 // bytes. It returns nil without an error if the client disconnected.
 func (c *completion) readWhole(response *http.Response, cost int64) ([]byte, *dialect.Error) {
-	hold := c.exchange.held.holdAnswer
+	held := &c.exchange.held
+	held.place.free() // of the request
+	held.place = nil
+	hold := func(n int64) error {
+		c.makeRoom(n, turnWait)
+		return held.holdAnswer(n)
+	}
 	body, err := readAll(response.Body, response.ContentLength, maxAnswer, hold)
+	held.place.keep() // until it is translated, which does not wait for peers
 	if err == nil {
 		err = hold(cost * int64(len(body)))
 	}

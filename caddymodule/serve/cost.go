@@ -41,6 +41,7 @@ type holdings struct {
 	request     int64 // bytes
 	answer      int64 // bytes
 	remembered  int64 // bytes of a stream, included in answer
+	place       *largePlace
 }
 
 // holdRequest sets the request's part to n bytes.

@@ -56,7 +56,7 @@ const (
 
 // restFactor is the ratio of rest to work. It limits recording counts and correcting
 // estimates to 1% of a core each. Recording takes about 5 ms per MB, so that every
-// request is recorded at the usual pace. Correcting takes a hundred times as long.
+// request is recorded at the usual pace. Correcting takes several times as long.
 const restFactor = 100
 
 // saveInterval is the interval at which calibrations are saved to the store.

@@ -122,7 +122,7 @@ func roundTrip(ctx context.Context, ex *Exchange, to Tunnel, upstream, model str
 		URL:           &url.URL{Scheme: "http", Host: upstream, Path: ex.Operation.UpstreamPath()},
 		Host:          upstream,
 		Header:        header,
-		Body:          body,
+		Body:          upload{body, ex.held.place},
 		ContentLength: body.Len(),
 	}).WithContext(ctx)
 	return to.RoundTrip(r)

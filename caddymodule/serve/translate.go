@@ -49,6 +49,7 @@ func (t *Translator) Serve(w http.ResponseWriter, r *http.Request, next Handler)
 
 // end releases the memory of the request and records it.
 func (t *Translator) end(ex *Exchange, a *answer) {
+	ex.held.place.free()
 	ex.held.reservation.Release()
 	status, logged, first := a.end(ex.Operation.Dialect)
 	if ex.running {

@@ -5,19 +5,11 @@ package tokens
 import (
 	"context"
 	"hash/maphash"
-	"sync"
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/tiktoken-go/tokenizer/codec"
-
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
-
-// o200k is the tokenizer that approximates the one of any model. Of those available in Go,
-// it is closest to the tokenizers of current models. It is initialized on first use, which
-// takes about 40 ms and 20 MiB.
-var o200k = sync.OnceValue(codec.NewO200kBase)
 
 const (
 	maxCounted  = 2 << 20 // bytes of a prompt that are tokenized; the rest is extrapolated
@@ -64,18 +56,17 @@ func (c *Counter) text(ctx context.Context, s string) (n int, ok bool) {
 
 // tokenise counts the tokens of a text. It returns false if ctx was done first.
 func tokenise(ctx context.Context, s string) (n int, ok bool) {
+	m := merger{vocabulary: o200k()}
 	for len(s) > 0 {
 		if ctx.Err() != nil {
 			return 0, false
 		}
 		end := pieceEnd(s)
-		// The tokenizer accepts invalid UTF-8. Its only error is a timeout of its
-		// regular expression, which is not set.
-		k, err := o200k().Count(s[:end])
-		if err != nil {
-			k = (end + 3) / 4
+		for piece := s[:end]; len(piece) > 0; {
+			next := nextPiece(piece)
+			n += m.count(piece[:next])
+			piece = piece[next:]
 		}
-		n += k
 		s = s[end:]
 	}
 	return n, true

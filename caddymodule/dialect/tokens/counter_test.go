@@ -6,6 +6,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/tiktoken-go/tokenizer/codec"
 )
 
 func TestTextTokens(t *testing.T) {
@@ -31,7 +33,7 @@ func TestTextTokens(t *testing.T) {
 // Words are cut at every 4 KiB, but runes are not.
 func TestTextIsCutAtRunes(t *testing.T) {
 	text := "a" + strings.Repeat("你好", 4000)
-	whole, err := o200k().Count(text)
+	whole, err := codec.NewO200kBase().Count(text)
 	if err != nil {
 		t.Fatal(err)
 	}

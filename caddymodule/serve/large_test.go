@@ -1,0 +1,141 @@
+package serve
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"runtime/metrics"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/queue"
+)
+
+// discard is a client that reads its answer and keeps only the status.
+type discard struct {
+	header http.Header
+	status int
+}
+
+func (d *discard) Header() http.Header         { return d.header }
+func (d *discard) WriteHeader(status int)      { d.status = status }
+func (d *discard) Write(p []byte) (int, error) { return len(p), nil }
+
+// peakHeap returns a function that returns by how many bytes the heap, with its
+// garbage, was larger at most than at the start.
+func peakHeap() func() int64 {
+	runtime.GC()
+	heap := func() int64 {
+		sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+		metrics.Read(sample)
+		return int64(sample[0].Value.Uint64())
+	}
+	start, peak, end, ended := heap(), int64(0), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			peak = max(peak, heap()-start)
+			select {
+			case <-end:
+				return
+			case <-time.After(time.Millisecond):
+			}
+		}
+	}()
+	return func() int64 {
+		close(end)
+		<-ended
+		return peak
+	}
+}
+
+// 64 answers at a time that are translated take at most twice their size, although the
+// translation of each takes seven times its size and the budget allows it.
+func TestLargeAnswersAreBoundedTogether(t *testing.T) {
+	const answers, size = 64, 1 << 20
+	body := completionOf(strings.Repeat("x", size))
+	for name, length := range map[string]int64{"known size": int64(len(body)), "unknown size": -1} {
+		t.Run(name, func(t *testing.T) {
+			g := newGateway(t, 16<<30)
+			ready := make(chan struct{})
+			var waiting atomic.Int32
+			g.answer = func(*http.Request) *http.Response {
+				if waiting.Add(1) == answers {
+					close(ready)
+				}
+				<-ready
+				return upstreamAnswer("application/json", strings.NewReader(body), length)
+			}
+			peak := peakHeap()
+			var all sync.WaitGroup
+			for range answers {
+				all.Go(func() {
+					w := &discard{header: http.Header{}}
+					g.send(w, httptest.NewRequest(http.MethodPost, "/v1/responses", strings.NewReader(requests["/v1/responses"])))
+					if w.status != http.StatusOK {
+						t.Errorf("status %d", w.status)
+					}
+				})
+			}
+			all.Wait()
+			at := peak()
+			t.Logf("%d MiB for %d answers of %d MiB", at>>20, answers, size>>20)
+			if at > 2*answers*size {
+				t.Errorf("%d MiB for %d answers of %d MiB", at>>20, answers, size>>20)
+			}
+		})
+	}
+}
+
+// Large bodies wait for each other: clients that send nothing do not hold up others
+// for longer than they may.
+func TestLargeBodiesWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateway(t, 1<<30)
+		g.answer = func(r *http.Request) *http.Response {
+			_ = r.Body.Close()
+			return upstreamAnswer("application/json", strings.NewReader(completionOf("a")), -1)
+		}
+		body := strings.Replace(requests["/v1/chat/completions"], "TEXT", strings.Repeat("x", 2<<20), 1)
+		var clients sync.WaitGroup
+		send := func(body io.Reader, length int64) {
+			r := httptest.NewRequest(http.MethodPost, "/v1/chat/completions", body)
+			r.ContentLength = length
+			g.send(&discard{header: http.Header{}}, r)
+		}
+		silent, stop := io.Pipe()
+		for range largeBodies {
+			clients.Go(func() { send(silent, int64(len(body))) })
+		}
+		synctest.Wait()
+		begun := time.Now()
+		read := &counted{Reader: strings.NewReader(body)}
+		clients.Go(func() { send(read, int64(len(body))) })
+		synctest.Wait()
+		if read.read > 0 {
+			t.Error("a large body was read without a place")
+		}
+		small := &counted{Reader: strings.NewReader(requests["/v1/chat/completions"])}
+		send(small, -1)
+		if small.read == 0 || time.Since(begun) > 0 {
+			t.Error("a small body waited")
+		}
+		time.Sleep(largeHold)
+		synctest.Wait()
+		if read.read != len(body) {
+			t.Errorf("%d bytes of a large body were read after %v", read.read, time.Since(begun))
+		}
+		_ = stop.CloseWithError(io.ErrUnexpectedEOF)
+		clients.Wait()
+		for range largeBodies {
+			if _, err := g.backend.turns.Enter(t.Context(), buffering, "", queue.Bounds{Length: -1}); err != nil {
+				t.Errorf("a place was not given back: %v", err)
+			}
+		}
+	})
+}
