@@ -59,7 +59,8 @@ func events(v *visit) error {
 	if !ok {
 		return notThere("Stream not found.")
 	}
-	s := &stream{visit: v, tab: t, to: http.NewResponseController(v.w), sent: make(map[string][]byte)}
+	s := &stream{visit: v, tab: t, to: http.NewResponseController(v.w), sent: make(map[string][]byte), changed: make(chan struct{}, 1)}
+	defer s.Changes(s.Account, s.change)() // before the first drawing, so that no change is missed
 	// If the first drawing fails, for example as the record is gone, later ones
 	// would fail, too: 204 stops the page from reconnecting.
 	first, err := s.draw()
@@ -92,18 +93,20 @@ type stream struct {
 	tab  *tab
 	to   *http.ResponseController
 	sent map[string][]byte // last version of each region
+
+	changed chan struct{} // capacity 1: the account has changed since the last drawing
+}
+
+// change is called after each change of the account.
+func (s *stream) change() {
+	select {
+	case s.changed <- struct{}{}:
+	default: // a redraw is pending already
+	}
 }
 
 // run sends changes until the client disconnects or the session ends.
 func (s *stream) run(ctx context.Context) {
-	changed := make(chan struct{}, 1)
-	stop := s.Changes(s.Account, func() {
-		select {
-		case changed <- struct{}{}:
-		default: // a redraw is pending already
-		}
-	})
-	defer stop()
 	redraw, beat := time.NewTicker(s.tab.every), time.NewTicker(liveBeat)
 	defer redraw.Stop()
 	defer beat.Stop()
@@ -115,7 +118,7 @@ func (s *stream) run(ctx context.Context) {
 		case <-beat.C:
 			message = []byte(": still here\n\n")
 		case <-redraw.C:
-		case <-changed:
+		case <-s.changed:
 		}
 		if !s.alive() {
 			// If it fails, the page reconnects, and gets 401 then.
