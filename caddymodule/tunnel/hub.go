@@ -19,6 +19,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/link/blocks"
 	"github.com/postern-dev/postern/connector/logs"
 )
 
@@ -102,6 +103,7 @@ type Hub struct {
 	arrivalRate *rate.Limiter // of connections that need not prove their address
 	pending     *pending
 	handshakes  *fair.Semaphore
+	blocks      *blocks.Room               // of all sessions
 	denials     logs.Sampler[netip.Prefix] // logs denied hellos
 	devices     logs.Sampler[netip.Prefix] // logs waiting devices
 
@@ -133,6 +135,7 @@ func NewHub(o Options) *Hub {
 		arrivalRate: rate.NewLimiter(handshakesPerSecond, handshakesPerSecond),
 		pending:     newPending(),
 		handshakes:  fair.NewSemaphore(handshakeLimits),
+		blocks:      blocks.NewRoom(maxBlocks),
 
 		live:     make(map[string]*Session),
 		all:      make(map[*Session]struct{}),
@@ -232,6 +235,9 @@ func (h *Hub) remove(s *Session) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.all, s)
+	if s.blocks != nil {
+		s.blocks.Close()
+	}
 }
 
 // Sessions describes the sessions that take requests, at most one per connector, in
