@@ -104,6 +104,7 @@ type Hub struct {
 	pending     *pending
 	handshakes  *fair.Semaphore
 	blocks      *blocks.Room               // of all sessions
+	encodeFrom  time.Duration              // encodeFrom, except in tests
 	denials     logs.Sampler[netip.Prefix] // logs denied hellos
 	devices     logs.Sampler[netip.Prefix] // logs waiting devices
 
@@ -136,6 +137,7 @@ func NewHub(o Options) *Hub {
 		pending:     newPending(),
 		handshakes:  fair.NewSemaphore(handshakeLimits),
 		blocks:      blocks.NewRoom(maxBlocks),
+		encodeFrom:  encodeFrom,
 
 		live:     make(map[string]*Session),
 		all:      make(map[*Session]struct{}),

@@ -61,8 +61,8 @@ func newTunnel(gateway, connector int64) *tunnel {
 }
 
 // attempt sends a body once, as the owner.
-func (u *tunnel) attempt(owner, text string) (string, error) {
-	e := NewEncoder(body(text), int64(len(text)), u.held, owner)
+func (u *tunnel) attempt(owner, text string, whole bool) (string, error) {
+	e := NewEncoder(body(text), int64(len(text)), Options{Held: u.held, Owner: owner, Whole: whole})
 	encoded, err := io.ReadAll(e)
 	if err != nil {
 		return "", err
@@ -81,10 +81,10 @@ func (u *tunnel) attempt(owner, text string) (string, error) {
 // send sends a body, again if the connector misses a block, and reports how often it did.
 func (u *tunnel) send(t *testing.T, owner, text string) (misses int) {
 	t.Helper()
-	got, err := u.attempt(owner, text)
+	got, err := u.attempt(owner, text, false)
 	if errors.Is(err, ErrUnknownBlock) {
 		misses++
-		got, err = u.attempt(owner, text)
+		got, err = u.attempt(owner, text, true)
 	}
 	if err != nil || got != text {
 		t.Fatalf("a body of %d bytes: %v, equal: %v", len(text), err, got == text)
@@ -101,7 +101,7 @@ func TestBodiesArrive(t *testing.T) {
 			for how, slow := range map[string]func(io.Reader) io.Reader{
 				"whole": func(r io.Reader) io.Reader { return r }, "half": iotest.HalfReader, "data and error": iotest.DataErrReader,
 			} {
-				e := NewEncoder(io.NopCloser(slow(strings.NewReader(text))), int64(len(text)), held, "key")
+				e := NewEncoder(io.NopCloser(slow(strings.NewReader(text))), int64(len(text)), Options{Held: held, Owner: "key"})
 				encoded, err := io.ReadAll(slow(e))
 				if err != nil {
 					t.Fatalf("%s, %s: encoding: %v", name, how, err)
@@ -180,7 +180,7 @@ func TestOnlyReceivedBlocksAreUsed(t *testing.T) {
 	for what, end := range map[string]func(*Encoder){
 		"no answer": func(*Encoder) {}, "an unknown block": (*Encoder).Unknown, "answered early": (*Encoder).Received,
 	} {
-		e := NewEncoder(body(text), int64(len(text)), u.held, "key")
+		e := NewEncoder(body(text), int64(len(text)), Options{Held: u.held, Owner: "key"})
 		if _, err := io.CopyN(io.Discard, e, 1000); err != nil {
 			t.Fatal(err)
 		}
@@ -263,7 +263,7 @@ func TestRoomIsShared(t *testing.T) {
 
 func TestBodyOfAnotherLength(t *testing.T) {
 	for _, length := range []int64{0, 99_999, 100_001, 200_000} {
-		e := NewEncoder(body(prose(1, 100_000)), length, nil, "")
+		e := NewEncoder(body(prose(1, 100_000)), length, Options{})
 		encoded, err := io.ReadAll(e)
 		if length > 100_000 && err != io.ErrUnexpectedEOF || length < 100_000 && err != nil {
 			t.Errorf("encoding %d of 100000 bytes: %v", length, err)
@@ -353,7 +353,7 @@ func TestDecode(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte(piece([]uint64{3<<1 | 1, 1, 1 << 1, 1 << 1}, "abc")), uint32(9))
 	for _, text := range []string{prose(1, 20_000), noise(20_000)} {
-		encoded, _ := io.ReadAll(NewEncoder(body(text), 20_000, NewHeld(NewRoom(100), 1<<20), "key"))
+		encoded, _ := io.ReadAll(NewEncoder(body(text), 20_000, Options{Held: NewHeld(NewRoom(100), 1<<20)}))
 		f.Add(encoded, uint32(20_000))
 	}
 	f.Fuzz(func(t *testing.T, encoded []byte, length uint32) {

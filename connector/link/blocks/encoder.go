@@ -13,7 +13,7 @@ const maxRecord = 2 * binary.MaxVarintLen64
 type Encoder struct {
 	body io.ReadCloser
 	left int64    // bytes of body that are unread
-	use  *request // of blocks; nil: the body is only compressed
+	use  *request // of blocks; nil: none
 
 	whole atomic.Bool // the body was encoded to its end
 
@@ -28,13 +28,20 @@ type Encoder struct {
 	err   error
 }
 
+// Options select how a body is encoded.
+type Options struct {
+	// Held are the blocks that the connector holds, for all owners; nil: none.
+	Held  *Held
+	Owner string // of the body
+	Whole bool   // refer to no block
+}
+
 // NewEncoder returns an encoder of a body with length bytes. It closes body when it is
-// closed. With held, which may be nil, it leaves out the blocks that the connector holds for
-// this owner.
-func NewEncoder(body io.ReadCloser, length int64, held *Held, owner string) *Encoder {
+// closed.
+func NewEncoder(body io.ReadCloser, length int64, o Options) *Encoder {
 	e := &Encoder{body: body, left: length}
-	if held != nil {
-		e.use = held.begin(owner)
+	if o.Held != nil {
+		e.use = o.Held.begin(o.Owner, o.Whole)
 	}
 	return e
 }

@@ -80,11 +80,12 @@ type request struct {
 	epoch  int
 	hash   hash.Hash
 	prefix []byte
+	whole  bool            // refers to no block
 	new    []*list.Element // of *block
 }
 
-// begin begins a request of an owner.
-func (h *Held) begin(owner string) *request {
+// begin begins a request of an owner, which refers to no block if it is sent whole.
+func (h *Held) begin(owner string, whole bool) *request {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.seed == [32]byte{} {
@@ -92,7 +93,7 @@ func (h *Held) begin(owner string) *request {
 		h.blocks = make(map[sum]*list.Element)
 	}
 	of := sha256.Sum256([]byte(owner))
-	return &request{held: h, epoch: h.epoch, hash: sha256.New(), prefix: append(h.seed[:], of[:]...)}
+	return &request{held: h, epoch: h.epoch, hash: sha256.New(), prefix: append(h.seed[:], of[:]...), whole: whole}
 }
 
 // find returns the id of a block, and whether the connector has it. Otherwise the id is new.
@@ -106,7 +107,7 @@ func (r *request) find(bytes []byte) (id uint64, known bool) {
 	h := r.held
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if e := h.blocks[s]; e != nil {
+	if e := h.blocks[s]; e != nil && !r.whole {
 		h.recent.MoveToFront(e)
 		return e.Value.(*block).id, true
 	}
