@@ -46,7 +46,7 @@ type Info struct {
 const encodeFrom = 5 * time.Millisecond
 
 // maxBlocks bounds the blocks that the gateway knows, of all connectors together. They
-// have 1 GiB on average, and take about 25 MiB of the gateway's memory.
+// have about 1 GiB, and take about 25 MiB of the gateway's memory.
 const maxBlocks = 1 << 17
 
 // Session is one live tunnel. It is an [http.RoundTripper].

@@ -195,7 +195,7 @@ func (x *exchange) upload(buf *buffer, body io.ReadCloser, rest int64) {
 	for rest != 0 {
 		piece, err := buf.array[:min(max(rest, 0), largeChunk)], error(nil)
 		if rest < 0 {
-			piece, rest, err = nextChunk(buf.array, body)
+			piece, rest, err = readChunk(buf.array, body)
 		} else {
 			_, err = io.ReadFull(body, piece)
 			rest -= int64(len(piece))
@@ -213,22 +213,27 @@ func (x *exchange) upload(buf *buffer, body io.ReadCloser, rest int64) {
 	x.endWrite(nil)
 }
 
-// nextChunk reads a chunk of body into b. rest is -1, or 0 after the last chunk.
-func nextChunk(b []byte, body io.Reader) (chunk []byte, rest int64, err error) {
+// readChunk reads body into b, as a chunk. rest is -1, or 0 after the last chunk.
+func readChunk(b []byte, body io.Reader) (chunk []byte, rest int64, err error) {
 	const line = len("8000\r\n")
-	n, err := io.ReadFull(body, b[line:line+largeChunk])
-	chunk = b[:0]
+	n := 0
+	for n < largeChunk && err == nil {
+		var more int
+		more, err = body.Read(b[line+n : line+largeChunk])
+		n += more
+	}
+	if err != nil && err != io.EOF {
+		return nil, 0, err
+	}
+	chunk, rest = b[:0], -1
 	if n > 0 {
-		_ = fmt.Appendf(b[:0], "%04x\r\n", n)
+		_ = fmt.Appendf(chunk, "%04x\r\n", n)
 		chunk = append(b[:line+n], crlf...)
 	}
-	switch err {
-	case nil:
-		return chunk, -1, nil
-	case io.EOF, io.ErrUnexpectedEOF:
-		return append(chunk, "0\r\n\r\n"...), 0, nil
+	if err == io.EOF {
+		chunk, rest = append(chunk, "0\r\n\r\n"...), 0
 	}
-	return nil, 0, err
+	return chunk, rest, nil
 }
 
 // appendRequest appends the head of a request to an upstream.

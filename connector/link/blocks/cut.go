@@ -1,10 +1,10 @@
 package blocks
 
-// Lengths of blocks in bytes. The average is 8 KiB. Smaller blocks repeat less of a changed
+// Lengths of blocks in bytes. The average is 7 KiB. Smaller blocks repeat less of a changed
 // prompt, but need more records and hashes.
 const (
 	minBlock = 4 << 10
-	maxBlock = 32 << 10
+	maxBlock = 16 << 10
 )
 
 // cutMask has the bits of the hash that are zero at the end of a block: one of 4096 places

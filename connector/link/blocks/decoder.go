@@ -64,8 +64,8 @@ func (d *Decoder) release(err error) {
 	}
 }
 
-// Read implements io.Reader. Its errors are [ErrUnknownBlock], [ErrMalformed], those of the
-// body, and io.ErrUnexpectedEOF if that is too short.
+// Read implements io.Reader. Its errors are [ErrUnknownBlock], [ErrMalformed] and those of the
+// body.
 func (d *Decoder) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
@@ -138,20 +138,16 @@ func (d *Decoder) piece() error {
 	switch {
 	case err == io.EOF && d.left == 0:
 		return io.EOF
-	case err == io.EOF:
-		return io.ErrUnexpectedEOF
 	case err != nil:
-		return err
+		return tooShort(err)
 	}
 	l, err := parseLengths(d.in[:n])
 	if err != nil {
 		return err
 	}
 	read := d.in[:l.records+l.data]
-	if _, err := io.ReadFull(d.body, read); err == io.EOF {
-		return io.ErrUnexpectedEOF
-	} else if err != nil {
-		return err
+	if _, err := io.ReadFull(d.body, read); err != nil {
+		return tooShort(err)
 	}
 	d.records, d.data = read[:l.records], read[l.records:]
 	if l.data == l.decoded {
@@ -162,4 +158,12 @@ func (d *Decoder) piece() error {
 		return fmt.Errorf("%w: its data", ErrMalformed)
 	}
 	return nil
+}
+
+// tooShort maps the end of a body to an error.
+func tooShort(err error) error {
+	if err == io.EOF || err == io.ErrUnexpectedEOF {
+		return fmt.Errorf("%w: it is too short", ErrMalformed)
+	}
+	return err
 }

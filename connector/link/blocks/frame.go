@@ -19,9 +19,9 @@ const (
 	Memory = 2 * (pieceBytes + recordBytes)
 
 	// pieceBytes is the maximum length of the decoded data of a piece.
-	pieceBytes = 64 << 10
+	pieceBytes = 32 << 10
 	// recordBytes is the maximum length of the records of a piece.
-	recordBytes = 4 << 10
+	recordBytes = 2 << 10
 	// lengthBytes is the size of the lengths of a piece.
 	lengthBytes = 12
 )
