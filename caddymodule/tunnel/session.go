@@ -145,13 +145,20 @@ func (s *Session) RoundTrip(r *http.Request) (*http.Response, error) { return s.
 // Blocks of the body that the connector has received in a request with the same key are
 // not sent again. That needs GetBody.
 func (s *Session) Send(r *http.Request, key string) (*http.Response, error) {
-	s.hub.counters.requests.Add(1)
-	answer, err := s.attempt(r, key, false)
-	if errors.Is(err, link.ErrUnknownBlock) && r.GetBody != nil {
-		again := *r
-		if again.Body, err = r.GetBody(); err == nil {
-			answer, err = s.attempt(&again, key, true)
+	stream, err := s.open(r.Context())
+	if err != nil {
+		if r.Body != nil {
+			_ = r.Body.Close()
 		}
+		return nil, err
+	}
+	s.hub.counters.requests.Add(1)
+	answer, err := s.exchange(stream, r, key, false)
+	if errors.Is(err, link.ErrUnknownBlock) && r.GetBody != nil {
+		answer, err = s.repeat(r, key)
+	}
+	if err == nil {
+		err = decompress(answer)
 	}
 	if err != nil {
 		s.hub.counters.failed.Add(1)
@@ -160,16 +167,25 @@ func (s *Session) Send(r *http.Request, key string) (*http.Response, error) {
 	return answer, nil
 }
 
-// attempt sends a request once, encoded if the connector is far away and supports that. A
-// whole body has no references to blocks.
-func (s *Session) attempt(r *http.Request, key string, whole bool) (*http.Response, error) {
-	stream, err := s.open(r.Context())
+// repeat sends a request again, without references to blocks.
+func (s *Session) repeat(r *http.Request, key string) (*http.Response, error) {
+	body, err := r.GetBody()
 	if err != nil {
-		if r.Body != nil {
-			_ = r.Body.Close()
-		}
 		return nil, err
 	}
+	stream, err := s.open(r.Context())
+	if err != nil {
+		_ = body.Close()
+		return nil, err
+	}
+	again := *r
+	again.Body = body
+	return s.exchange(stream, &again, key, true)
+}
+
+// exchange sends a request, encoded if the connector is far away and supports that. A whole
+// body has no references to blocks.
+func (s *Session) exchange(stream *quic.Stream, r *http.Request, key string, whole bool) (*http.Response, error) {
 	var body *blocks.Encoder
 	if s.hello.Blocks != nil && r.ContentLength >= blocks.Least && s.conn.ConnectionStats().MinRTT >= s.hub.encodeFrom {
 		r, body = s.encode(r, key, whole)
@@ -181,9 +197,6 @@ func (s *Session) attempt(r *http.Request, key string, whole bool) (*http.Respon
 		body.Received()
 	case errors.Is(err, link.ErrUnknownBlock):
 		body.Unknown()
-	}
-	if err == nil {
-		err = decompress(answer)
 	}
 	return answer, err
 }

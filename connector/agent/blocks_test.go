@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/connector/link/blocks"
 )
@@ -76,7 +75,7 @@ func TestEncodedBodies(t *testing.T) {
 	// A change of the bytes that are kept needs another tunnel.
 	c := g.present(map[string]string{"box": server.URL})
 	c.KeptPrompts = "0"
-	if err := a.Reload(config.Config(c)); err != nil {
+	if err := a.Reload(c); err != nil {
 		t.Fatal(err)
 	}
 	if kept := g.session().hello.Blocks; kept == nil || *kept != 0 {

@@ -33,16 +33,19 @@ var (
 	ErrMalformed = errors.New("malformed encoding of a body")
 )
 
-// compressor and decompressor are shared by all bodies. They work on one piece for each
-// processor at a time; others wait.
+// atOnce is how many pieces are compressed or decompressed at a time. Others wait. Each takes
+// less than 1 MiB.
+var atOnce = min(runtime.GOMAXPROCS(0), 8)
+
+// compressor and decompressor are shared by all bodies.
 var (
 	compressor = sync.OnceValue(func() *zstd.Encoder {
-		return must(zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(runtime.GOMAXPROCS(0)),
-			zstd.WithWindowSize(pieceBytes), zstd.WithEncoderCRC(false)))
+		return must(zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(atOnce),
+			zstd.WithWindowSize(pieceBytes), zstd.WithLowerEncoderMem(true), zstd.WithEncoderCRC(false)))
 	})
 	decompressor = sync.OnceValue(func() *zstd.Decoder {
-		return must(zstd.NewReader(nil, zstd.WithDecoderConcurrency(runtime.GOMAXPROCS(0)), zstd.WithDecoderMaxWindow(pieceBytes),
-			zstd.WithDecodeAllCapLimit(true)))
+		return must(zstd.NewReader(nil, zstd.WithDecoderConcurrency(atOnce), zstd.WithDecoderLowmem(true),
+			zstd.WithDecoderMaxWindow(pieceBytes), zstd.WithDecodeAllCapLimit(true)))
 	})
 )
 
