@@ -224,6 +224,11 @@ func TestStoreIsBounded(t *testing.T) {
 		s.put(id+1, []byte{1})
 		s.put(1, []byte{2}) // stays in use
 	}
+	s.put(2, []byte{2})
+	s.put(2, make([]byte, 2000))
+	if s.get(2) != nil {
+		t.Error("an id has the bytes of an older block")
+	}
 	if n := int64(len(s.blocks)); n != int64(s.recent.Len()) || n > 1000/blockCost || s.size > 1000 || s.get(1) == nil {
 		t.Errorf("%d blocks, %d bytes", n, s.size)
 	}

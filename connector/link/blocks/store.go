@@ -44,11 +44,11 @@ func (s *Store) get(id uint64) []byte {
 func (s *Store) put(id uint64, block []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.drop(s.blocks[id])
 	cost := int64(len(block)) + blockCost
 	if cost > s.limit {
 		return
 	}
-	s.drop(s.blocks[id])
 	for s.size+cost > s.limit {
 		s.drop(s.recent.Back())
 	}
