@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"testing/iotest"
 	"time"
 )
 
@@ -72,41 +71,6 @@ func TestRequestArrives(t *testing.T) {
 		if got.Method != "POST" || got.Host != "ollama" || got.URL.Path != "/v1/chat/completions" ||
 			got.RequestURI != "/v1/chat/completions?a=b&c=%20" || got.ContentLength != 13 || string(b) != `{"model":"a"}` {
 			t.Errorf("got %s %s %s, length %d, body %q", got.Method, got.Host, got.RequestURI, got.ContentLength, b)
-		}
-	})
-}
-
-func TestRequestsOfUnknownLength(t *testing.T) {
-	overBoth(t, func(t *testing.T, newPair pairing) {
-		results := make(chan error, 1)
-		p := newPair(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			b, err := io.ReadAll(r.Body)
-			if r.ContentLength != -1 {
-				t.Errorf("the length is %d", r.ContentLength)
-			}
-			results <- err
-			_, _ = w.Write(b)
-		}))
-		for _, size := range []int{0, 1, largeChunk - 1, largeChunk, largeChunk + 1, 10 * largeChunk} {
-			body := strings.Repeat("x", size)
-			for _, reader := range []io.Reader{strings.NewReader(body), iotest.DataErrReader(strings.NewReader(body))} {
-				r := post("")
-				r.Body, r.ContentLength = io.NopCloser(reader), -1
-				if _, got := p.mustDo(t, r); got != body || <-results != nil {
-					t.Errorf("%d of %d bytes arrive", len(got), size)
-				}
-			}
-		}
-		for _, failure := range []error{io.ErrClosedPipe, io.ErrUnexpectedEOF} {
-			r := post("")
-			r.Body = io.NopCloser(io.MultiReader(strings.NewReader(strings.Repeat("x", 50_000)), iotest.ErrReader(failure)))
-			r.ContentLength = -1
-			if _, _, err := p.do(t, r); !errors.Is(err, failure) {
-				t.Errorf("error %v, want %v", err, failure)
-			}
-			if err := <-results; err == nil {
-				t.Error("a part of the body is complete for the handler")
-			}
 		}
 	})
 }
