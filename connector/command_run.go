@@ -24,8 +24,10 @@ The configuration is a JSON object:
 token with ` + "`caddy gateway connector create --name NAME`" + ` on the gateway.
 The upstream has no path; /v1 is added. Optional fields: "server" (host:port, overrides
 the token's), "transport" ("auto", "quic" or "websocket"), "api_key_file" (contains the
-upstream's API key), "max_requests" (concurrent requests, default 1024), "allow" (requests
-that may reach the upstreams in addition to the gateway's own, like "POST /v1/rerank").
+upstream's API key), "max_requests" (concurrent requests, default 1024), "max_memory" (for
+requests, like "256MiB"), "kept_prompts" (memory for recent prompts, so that they need not
+be sent again, default "32MiB"), "allow" (requests that may reach the upstreams in addition
+to the gateway's own, like "POST /v1/rerank").
 
 Several upstreams, with routes by model name; the first match wins:
 

@@ -82,7 +82,7 @@ func serve(command *cobra.Command, sys system, o runOptions, logger *slog.Logger
 	if err != nil {
 		return err
 	}
-	memory.SetSoftLimit(loaded.Config.MemoryBudget())
+	memory.SetSoftLimit(loaded.Config.MemoryBudget() + loaded.Config.KeptPromptBytes())
 	r := &runner{
 		sys: sys, options: o, logger: logger, agent: connector,
 		notify: newNotifier(sys.getenv, os.Getpid()), started: time.Now(),

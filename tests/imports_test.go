@@ -39,7 +39,7 @@ func importRules() []importRule {
 			why:    "keeping responses and counting tokens need JSON alone",
 		},
 		{
-			from:   []string{"caddymodule/dialect", "caddymodule/scope", "caddymodule/compat", "caddymodule/health", "connector/link", "connector/version"},
+			from:   []string{"caddymodule/dialect", "caddymodule/scope", "caddymodule/compat", "caddymodule/health", "connector/link", "connector/link/blocks", "connector/version"},
 			forbid: []string{ours},
 			except: []string{module + "connector/text", module + "caddymodule/compat", module + "caddymodule/dialect/..."},
 			why:    "translation, matching and the wire are pure: they can be tested, fuzzed and reused alone",
@@ -53,7 +53,7 @@ func importRules() []importRule {
 		{
 			from:   []string{"caddymodule/tunnel"},
 			forbid: []string{ours},
-			except: []string{module + "caddymodule/subscribe", module + "connector/link", module + "connector/procs", module + "connector/text", module + "caddymodule/scope", module + "caddymodule/fair", module + "caddymodule/health", module + "connector/logs"},
+			except: []string{module + "caddymodule/subscribe", module + "connector/link/...", module + "connector/procs", module + "connector/text", module + "caddymodule/scope", module + "caddymodule/fair", module + "caddymodule/health", module + "connector/logs"},
 			why:    "the gateway's end of tunnels shares the protocol with the connector; of the gateway, it needs only scopes, fair shares and the names of states",
 		},
 		{
@@ -86,7 +86,7 @@ func importRules() []importRule {
 		{
 			from:   []string{"caddymodule/pairing"},
 			forbid: []string{ours},
-			except: []string{module + "caddymodule/subscribe", module + "caddymodule/store", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/fair", module + "caddymodule/tunnel", module + "connector/procs", module + "caddymodule/health", module + "connector/link", module + "connector/logs", module + "connector/text"},
+			except: []string{module + "caddymodule/subscribe", module + "caddymodule/store", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/fair", module + "caddymodule/tunnel", module + "connector/procs", module + "caddymodule/health", module + "connector/link/...", module + "connector/logs", module + "connector/text"},
 			why:    "pairing connects the tunnels, where devices wait, with the store, where decisions are recorded; it needs no other package",
 		},
 		{
@@ -99,7 +99,7 @@ func importRules() []importRule {
 			forbid: []string{ours},
 			except: []string{
 				module + "caddymodule/newest", module + "caddymodule/subscribe", module + "connector/logs", module + "connector/text", module + "caddymodule/store", module + "caddymodule/scope", module + "caddymodule/compat",
-				module + "caddymodule/fair", module + "caddymodule/tunnel", module + "connector/procs", module + "caddymodule/health", module + "connector/link",
+				module + "caddymodule/fair", module + "caddymodule/tunnel", module + "connector/procs", module + "caddymodule/health", module + "connector/link/...",
 			},
 			why: "events are made of records and tunnels alone, so that no request can get into one",
 		},
@@ -109,7 +109,7 @@ func importRules() []importRule {
 			except: []string{
 				module + "caddymodule/activity", module + "caddymodule/dialect", module + "caddymodule/dialect/jsonscan", module + "caddymodule/dialect/kept",
 				module + "caddymodule/dialect/sse", module + "caddymodule/dialect/tokens", module + "caddymodule/queue", module + "caddymodule/subscribe", module + "connector/logs", module + "connector/text", module + "caddymodule/store", module + "caddymodule/scope",
-				module + "caddymodule/compat", module + "caddymodule/fair", module + "caddymodule/tunnel", module + "connector/procs", module + "caddymodule/health", module + "connector/link", module + "connector/memory",
+				module + "caddymodule/compat", module + "caddymodule/fair", module + "caddymodule/tunnel", module + "connector/procs", module + "caddymodule/health", module + "connector/link/...", module + "connector/memory",
 			},
 			why: "the request path needs keys, queues and tunnels, but no users, pages or metrics",
 		},
@@ -121,14 +121,14 @@ func importRules() []importRule {
 		{
 			from:   []string{"caddymodule/rotation"},
 			forbid: []string{ours},
-			except: []string{module + "caddymodule/subscribe", module + "caddymodule/store", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/fair", module + "caddymodule/tunnel", module + "connector/procs", module + "caddymodule/health", module + "connector/link", module + "connector/logs", module + "connector/text"},
+			except: []string{module + "caddymodule/subscribe", module + "caddymodule/store", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/fair", module + "caddymodule/tunnel", module + "connector/procs", module + "caddymodule/health", module + "connector/link/...", module + "connector/logs", module + "connector/text"},
 			why:    "rotation connects the tunnels, over which tokens are offered, with the store, which keeps their hashes; it needs no other package",
 		},
 		{
 			from:   []string{"caddymodule/manage"},
 			forbid: []string{ours},
 			except: []string{
-				module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/store", module + "caddymodule/tunnel", module + "connector/procs", module + "caddymodule/health", module + "connector/link",
+				module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/store", module + "caddymodule/tunnel", module + "connector/procs", module + "caddymodule/health", module + "connector/link/...",
 				module + "caddymodule/signin", module + "caddymodule/pairing", module + "caddymodule/activity", module + "caddymodule/fair", module + "caddymodule/subscribe", module + "connector/logs", module + "connector/text",
 				module + "caddymodule/dialect", module + "caddymodule/dialect/jsonscan", module + "caddymodule/dialect/sse", module + "caddymodule/dialect/tokens", module + "caddymodule/dialect/kept",
 			},
@@ -155,26 +155,26 @@ func importRules() []importRule {
 		{
 			from:   []string{"connector/config"},
 			forbid: []string{ours, "github.com/coder/websocket"},
-			except: []string{module + "connector/link", module + "connector/memory", module + "connector/text"},
+			except: []string{module + "connector/link/...", module + "connector/memory", module + "connector/text"},
 			why:    "a configuration is read and written without a gateway or a model server",
 		},
 		{
 			from:   []string{"connector/dial"},
 			forbid: []string{ours},
-			except: []string{module + "connector/config", module + "connector/link", module + "connector/memory", module + "connector/logs", module + "connector/text"},
+			except: []string{module + "connector/config", module + "connector/link/...", module + "connector/memory", module + "connector/logs", module + "connector/text"},
 			why:    "connecting does not depend on the use of the connection",
 		},
 		{
 			from:   []string{"connector/upstream"},
 			forbid: []string{ours, "github.com/coder/websocket"},
-			except: []string{module + "connector/config", module + "connector/link", module + "connector/memory", module + "connector/logs", module + "connector/text"},
+			except: []string{module + "connector/config", module + "connector/link/...", module + "connector/memory", module + "connector/logs", module + "connector/text"},
 			why:    "the model server's side serves requests; it must not depend on which tunnel they come from",
 		},
 		{
 			from:   []string{"connector/agent"},
 			forbid: []string{ours},
 			except: []string{
-				module + "connector/config", module + "connector/dial", module + "connector/link", module + "connector/memory", module + "connector/logs", module + "connector/procs", module + "connector/text", module + "connector/upstream",
+				module + "connector/config", module + "connector/dial", module + "connector/link/...", module + "connector/memory", module + "connector/logs", module + "connector/procs", module + "connector/text", module + "connector/upstream",
 			},
 			why: "the life of a tunnel is built from connections and upstreams; it depends on no commands, and shares only the protocol with the gateway",
 		},

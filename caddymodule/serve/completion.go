@@ -89,7 +89,7 @@ func (c *completion) read(r *http.Request) *dialect.Error {
 		return derr
 	}
 	ex.held.reservation = c.Memory.Open(ex.Account, ex.Key.ID())
-	declared := ex.costs().decoding * min(max(r.ContentLength, 0), c.MaxBody)
+	declared := bodyCost(min(max(r.ContentLength, 0), c.MaxBody), ex.costs().decoding)
 	hold := func(n int64) error {
 		c.makeRoom(n, largeWait)
 		return ex.held.holdRequest(max(n, declared))
@@ -117,7 +117,7 @@ func (c *completion) read(r *http.Request) *dialect.Error {
 func (c *completion) decode(body []byte) *dialect.Error {
 	ex := c.exchange
 	c.size = int64(len(body))
-	if ex.held.holdRequest(ex.costs().decoding*c.size) != nil {
+	if ex.held.holdRequest(bodyCost(c.size, ex.costs().decoding)) != nil {
 		return dialect.MemoryFull()
 	}
 	env := &dialect.Env{
@@ -133,7 +133,7 @@ func (c *completion) decode(body []byte) *dialect.Error {
 		return c.orEnded(derr)
 	}
 	if ex.held.request > requestCost { // smaller requests save too little
-		_ = ex.held.holdRequest(ex.costs().decoded * (c.size + c.kept)) // a smaller reservation always succeeds
+		_ = ex.held.holdRequest(bodyCost(c.size+c.kept, ex.costs().decoded)) // a smaller reservation always succeeds
 	}
 	if c.learner.refusesEffort(registration(ex.found)) {
 		c.call.DropEffort()
@@ -164,7 +164,7 @@ func (c *completion) Hold(n int64) *dialect.Error {
 	if c.kept += n; c.size+c.kept > c.MaxBody {
 		return dialect.ReferencesTooLarge(c.MaxBody)
 	}
-	if c.exchange.held.holdRequest(c.exchange.costs().decoding*(c.size+c.kept)) != nil {
+	if c.exchange.held.holdRequest(bodyCost(c.size+c.kept, c.exchange.costs().decoding)) != nil {
 		return dialect.MemoryFull()
 	}
 	return nil

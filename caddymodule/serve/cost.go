@@ -2,6 +2,7 @@ package serve
 
 import (
 	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/connector/link/blocks"
 	"github.com/postern-dev/postern/connector/memory"
 )
 
@@ -85,6 +86,15 @@ type costs struct {
 	decoding int64 // of the request's body while it is decoded
 	decoded  int64 // of the request's body after decoding
 	encoding int64 // of a whole answer while it is translated
+}
+
+// bodyCost returns the bytes for a body of n bytes that costs each byte so many times, with
+// the buffers that encode it for the tunnel.
+func bodyCost(n, each int64) int64 {
+	if n < blocks.Least {
+		return n * each
+	}
+	return n*each + blocks.Memory
 }
 
 // costs returns the costs in the request's dialect. That of the upstream is chat.

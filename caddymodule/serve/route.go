@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"net/url"
 	"time"
@@ -26,7 +27,7 @@ type Router struct {
 type Tunnel interface {
 	Connector() string
 	Resolve(name, upstream, model string) (string, string, error)
-	RoundTrip(r *http.Request) (*http.Response, error)
+	Send(r *http.Request, key string) (*http.Response, error)
 }
 
 // Serve sends the request when its turn comes. It keeps the place in the
@@ -124,8 +125,12 @@ func roundTrip(ctx context.Context, ex *Exchange, to Tunnel, upstream, model str
 		Header:        header,
 		Body:          upload{body, ex.held.place},
 		ContentLength: body.Len(),
+		GetBody: func() (io.ReadCloser, error) {
+			_, body := ex.completion.upstreamRequest(model)
+			return body, nil
+		},
 	}).WithContext(ctx)
-	return to.RoundTrip(r)
+	return to.Send(r, ex.Key.ID())
 }
 
 // upstreamRequest returns the header and the body of the upstream's request. Of the

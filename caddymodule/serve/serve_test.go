@@ -92,7 +92,9 @@ func (fakeTunnel) Resolve(_, _, _ string) (upstream, model string, err error) {
 	return "ollama", "up", nil
 }
 
-func (f fakeTunnel) RoundTrip(r *http.Request) (*http.Response, error) { return f.g.answer(r), nil }
+func (f fakeTunnel) Send(r *http.Request, _ string) (*http.Response, error) {
+	return f.g.answer(r), nil
+}
 
 // counts is an Observer.
 type counts struct {

@@ -157,8 +157,8 @@ func (scriptedTunnel) Resolve(_, _, _ string) (upstream, model string, err error
 	return "ollama", "up", nil
 }
 
-// RoundTrip implements Tunnel. It notes the request.
-func (s scriptedTunnel) RoundTrip(r *http.Request) (*http.Response, error) {
+// Send implements Tunnel. It notes the request.
+func (s scriptedTunnel) Send(r *http.Request, _ string) (*http.Response, error) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		s.e.Error(err)

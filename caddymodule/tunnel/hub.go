@@ -19,6 +19,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/link/blocks"
 	"github.com/postern-dev/postern/connector/logs"
 )
 
@@ -102,6 +103,8 @@ type Hub struct {
 	arrivalRate *rate.Limiter // of connections that need not prove their address
 	pending     *pending
 	handshakes  *fair.Semaphore
+	blocks      *blocks.Room               // of all sessions
+	encodeFrom  time.Duration              // encodeFrom, except in tests
 	denials     logs.Sampler[netip.Prefix] // logs denied hellos
 	devices     logs.Sampler[netip.Prefix] // logs waiting devices
 
@@ -133,6 +136,8 @@ func NewHub(o Options) *Hub {
 		arrivalRate: rate.NewLimiter(handshakesPerSecond, handshakesPerSecond),
 		pending:     newPending(),
 		handshakes:  fair.NewSemaphore(handshakeLimits),
+		blocks:      blocks.NewRoom(maxBlocks),
+		encodeFrom:  encodeFrom,
 
 		live:     make(map[string]*Session),
 		all:      make(map[*Session]struct{}),
@@ -232,6 +237,9 @@ func (h *Hub) remove(s *Session) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.all, s)
+	if s.blocks != nil {
+		s.blocks.Close()
+	}
 }
 
 // Sessions describes the sessions that take requests, at most one per connector, in

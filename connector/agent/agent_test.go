@@ -33,9 +33,10 @@ func TestAgentHello(t *testing.T) {
 	a := startAgent(t, g, "http://127.0.0.1:1", nil)
 	got := g.session().hello
 	host, _ := os.Hostname()
+	blocks := int64(32 << 20)
 	want := link.Hello{
 		Connector: testToken.Connector, Secret: testToken.Secret, Instance: a.current.hello.Instance, Name: host, Version: "1.2.3",
-		OS: runtime.GOOS + "/" + runtime.GOARCH, Upstreams: []string{"box"},
+		OS: runtime.GOOS + "/" + runtime.GOARCH, Upstreams: []string{"box"}, Blocks: &blocks,
 	}
 	if !reflect.DeepEqual(got, want) || got.Instance == "" {
 		t.Errorf("got %#v\nwant %#v", got, want)

@@ -65,6 +65,8 @@ func (a *Agent) newConfiguration(c config.Config, older ...*configuration) (*con
 	next.proxy = upstream.NewProxy(upstreams, upstream.Options{Logger: a.Logger, Budget: a.budget, Prober: a.prober, Observer: &a.monitor})
 	next.hello = newHello(a.Version, "", upstreams.Names())
 	next.hello.Connector, next.hello.Instance, next.hello.Routes, next.hello.MaxRequests = token.Connector, instance, c.Routes, c.MaxRequests
+	kept := c.KeptPromptBytes()
+	next.hello.Blocks = &kept
 	next.dialTo(dial.Target{
 		Server: cmp.Or(c.Server, token.Server), URL: token.URL, Pin: token.Pin, Preauth: link.Preauth(token),
 		MaxRequests: c.MaxRequests, Logger: a.Logger,
@@ -93,11 +95,12 @@ func (c *configuration) greeting() link.Hello {
 	return hello
 }
 
-// samePeer reports whether two configurations use the same token, server, transport and
-// number of requests.
+// samePeer reports whether two configurations use the same token, server, transport,
+// number of requests and bytes of kept prompts.
 func (c *configuration) samePeer(d *configuration) bool {
 	return c.credentials == d.credentials && c.quic.Server == d.quic.Server &&
-		c.transport == d.transport && c.hello.MaxRequests == d.hello.MaxRequests
+		c.transport == d.transport && c.hello.MaxRequests == d.hello.MaxRequests &&
+		reflect.DeepEqual(c.hello.Blocks, d.hello.Blocks)
 }
 
 // sameTunnel reports whether both configurations look the same to the gateway.

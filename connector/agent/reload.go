@@ -31,8 +31,9 @@ type pending struct {
 // means that nothing has changed.
 //
 // Keys and addresses of upstreams change at once. New upstreams and routes are sent to
-// the gateway on the same tunnel. A new token, server, transport or number of requests
-// needs a new tunnel: once it is connected, the old one is drained, and no request is lost.
+// the gateway on the same tunnel. A new token, server, transport, number of requests
+// or size of kept prompts needs a new tunnel: once it is connected, the old one is drained,
+// and no request is lost.
 func (a *Agent) Reload(c config.Config) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"net/http"
 	"reflect"
 	"sync"
 	"sync/atomic"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/postern-dev/postern/connector/dial"
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/link/blocks"
 	"github.com/postern-dev/postern/connector/procs"
 	"github.com/postern-dev/postern/connector/text"
 )
@@ -43,6 +45,7 @@ type session struct {
 	why            atomic.Pointer[error] // set if this side ends the tunnel
 	requests       sync.WaitGroup
 	running        atomic.Int64      // requests
+	blocks         *blocks.Store     // of their bodies
 	updated        chan link.Updated // the answer to an update
 	offers         chan link.Rotate  // the newest offer
 }
@@ -52,6 +55,9 @@ func newSession(a *Agent, c *configuration, conn *dial.Conn) *session {
 		agent: a, config: c, conn: conn, pongs: make(chan struct{}, 1),
 		silenceChanged: make(chan struct{}, 1), agreed: make(chan struct{}), updated: make(chan link.Updated, 1),
 		offers: make(chan link.Rotate, 1),
+	}
+	if c.hello.Blocks != nil {
+		s.blocks = blocks.NewStore(*c.hello.Blocks)
 	}
 	s.heartbeat.Store(int64(defaultHeartbeat))
 	return s
@@ -128,7 +134,7 @@ func (s *session) request(stream link.Stream) {
 	defer s.running.Add(-1)
 	procs.Begin()
 	defer procs.End()
-	err := link.Serve(stream, s.config.proxy)
+	err := link.Serve(stream, s)
 	var defect *link.PanicError
 	switch {
 	case errors.As(err, &defect):
@@ -136,6 +142,15 @@ func (s *session) request(stream link.Stream) {
 	case err != nil:
 		s.agent.Logger.Debug("request ended early", "session", s.welcome.Session, "error", err)
 	}
+}
+
+// ServeHTTP serves a request with the proxy, which does not see the encoding of its body.
+func (s *session) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if err := blocks.Decode(r, s.blocks); err != nil {
+		w.(interface{ Abort(link.Code) }).Abort(link.CodeInternal)
+		return
+	}
+	s.config.proxy.ServeHTTP(w, r)
 }
 
 // listen handles the gateway's control messages until the tunnel ends. In a pairing it

@@ -58,6 +58,9 @@ type Config struct {
 	Routes []link.Route `json:"routes,omitempty"`
 	// MaxMemory bounds the memory for requests, such as "256MiB". See MemoryBudget.
 	MaxMemory string `json:"max_memory,omitempty"`
+	// KeptPrompts bounds the memory for parts of earlier prompts, such as "64MiB" or "0".
+	// See KeptPromptBytes.
+	KeptPrompts string `json:"kept_prompts,omitempty"`
 	// Allow lists further requests that may reach the upstreams: see [Pattern].
 	Allow []string `json:"allow,omitempty"`
 }
@@ -230,6 +233,18 @@ const (
 	highMemory = 1 << 30
 )
 
+// defaultKept is the default of KeptPrompts in bytes.
+const defaultKept = 32 << 20
+
+// KeptPromptBytes returns the bytes of earlier prompts that a tunnel keeps, so that the
+// gateway need not send them again. 0 means none. The configuration must be valid.
+func (c *Config) KeptPromptBytes() int64 {
+	if n, err := parseSize(c.KeptPrompts); err == nil {
+		return n
+	}
+	return defaultKept
+}
+
 // MemoryBudget returns the bytes of requests that a connector may hold: by default an
 // eighth of the available memory. The configuration must be valid.
 func (c *Config) MemoryBudget() int64 {
@@ -239,17 +254,14 @@ func (c *Config) MemoryBudget() int64 {
 	return min(max(memory.Available()/8, lowMemory), highMemory)
 }
 
-// parseSize parses a size such as 256MiB. Sizes below minMemory are errors.
+// parseSize parses a size such as 256MiB.
 func parseSize(text string) (int64, error) {
 	digits := strings.TrimRight(text, "BGKMTbgikmt ")
 	n, err := strconv.ParseInt(digits, 10, 32)
 	unit := map[string]int64{"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30}[strings.TrimSuffix(
 		strings.ToLower(strings.TrimSpace(text[len(digits):])), "b")]
-	if err != nil || n <= 0 || unit == 0 {
+	if err != nil || n < 0 || unit == 0 {
 		return 0, fmt.Errorf(`%q is not a size; write one such as "256MiB"`, text)
-	}
-	if n*unit < minMemory {
-		return 0, fmt.Errorf("%q is too small; the connector needs at least 16MiB", text)
 	}
 	return n * unit, nil
 }

@@ -91,7 +91,7 @@ var configErrors = []struct{ name, text, want string }{
 	{"a list", `[]`, `the configuration: must be an object in braces, not a list`},
 	{"a misspelled field", `{"tunel_token":"x"}`, `tunel_token: unknown field; did you mean "tunnel_token"?`},
 	{"another case", `{"Upstream":"http://localhost"}`, `Upstream: unknown field; did you mean "upstream"?`},
-	{"an unknown field", `{"timeout":30}`, `timeout: unknown field; known here: tunnel_token, server, transport, max_requests, upstream, api_key_file, upstreams, routes, max_memory, allow`},
+	{"an unknown field", `{"timeout":30}`, `timeout: unknown field; known here: tunnel_token, server, transport, max_requests, upstream, api_key_file, upstreams, routes, max_memory, kept_prompts, allow`},
 	{"a field twice", `{"upstream":"http://a","upstream":"http://b"}`, `upstream: given twice; remove one of the two`},
 	{"an escaped field twice", `{"upstream":"http://a","\u0075pstream":"http://b"}`, `upstream: given twice; remove one of the two`},
 	{"a wrong type", `{"upstream":["http://a"]}`, `upstream: must be text in quotes, not a list`},
@@ -128,6 +128,7 @@ var configErrors = []struct{ name, text, want string }{
 
 	{"max_memory as a number", `{"max_memory":256}`, `max_memory: must be text in quotes, not a number`},
 	{"max_memory without a unit that is known", `{"tunnel_token":"TOKEN","upstream":"http://a","max_memory":"1 lot"}`, `max_memory: "1 lot" is not a size; write one such as "256MiB"`},
+	{"an invalid kept_prompts", `{"tunnel_token":"TOKEN","upstream":"http://a","kept_prompts":"off"}`, `kept_prompts: "off" is not a size; write one such as "256MiB"`},
 	{"too small a max_memory", `{"tunnel_token":"TOKEN","upstream":"http://a","max_memory":"15 MiB"}`, `max_memory: "15 MiB" is too small; the connector needs at least 16MiB`},
 
 	{"no upstream", `{"tunnel_token":"TOKEN"}`, `upstream: missing; give the address of the model server, like "http://localhost:11434" (or set UPSTREAM)`},
@@ -321,6 +322,14 @@ func TestMemoryBudget(t *testing.T) {
 	for _, text := range []string{"x", "MiB", "-5GiB", "1.5GiB", "5PiB", "99999999999999999999", "1GiB1"} {
 		if n, err := parseSize(text); err == nil {
 			t.Errorf("%q is %d bytes", text, n)
+		}
+	}
+}
+
+func TestKeptPromptBytes(t *testing.T) {
+	for text, want := range map[string]int64{"": 32 << 20, "0": 0, "1MiB": 1 << 20, "1GiB": 1 << 30} {
+		if got := (&Config{KeptPrompts: text}).KeptPromptBytes(); got != want {
+			t.Errorf("%q: %d bytes, want %d", text, got, want)
 		}
 	}
 }

@@ -21,8 +21,13 @@ func (c *Config) Validate() error {
 	if err := c.validateTunnel(); err != nil {
 		return err
 	}
-	if _, err := parseSize(c.MaxMemory); c.MaxMemory != "" && err != nil {
+	if n, err := parseSize(c.MaxMemory); c.MaxMemory != "" && err != nil {
 		return fmt.Errorf("max_memory: %w", err)
+	} else if c.MaxMemory != "" && n < minMemory {
+		return fmt.Errorf("max_memory: %q is too small; the connector needs at least 16MiB", c.MaxMemory)
+	}
+	if _, err := parseSize(c.KeptPrompts); c.KeptPrompts != "" && err != nil {
+		return fmt.Errorf("kept_prompts: %w", err)
 	}
 	return c.ValidateUpstreams()
 }

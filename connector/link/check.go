@@ -49,6 +49,9 @@ func (h Hello) Check() error {
 	if h.MaxRequests < 0 || h.MaxRequests > MostMaxRequests {
 		return fmt.Errorf("checking hello: it takes %d requests at once; 1 to %d are possible", h.MaxRequests, MostMaxRequests)
 	}
+	if h.Blocks != nil && *h.Blocks < 0 {
+		return fmt.Errorf("checking hello: it keeps %d bytes of blocks", *h.Blocks)
+	}
 	if len(h.Routes) > MaxRoutes {
 		return fmt.Errorf("checking hello: it has %d routes; up to %d are possible", len(h.Routes), MaxRoutes)
 	}

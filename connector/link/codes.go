@@ -36,6 +36,9 @@ const (
 	CodeInternal Code = 7
 	// CodeBusy: the connector has no memory for the request, and has not processed it.
 	CodeBusy Code = 8
+	// CodeUnknownBlock: the body refers to a block that the connector no longer has (see
+	// package blocks). The connector has not processed the request.
+	CodeUnknownBlock Code = 9
 )
 
 // Errors of [RoundTrip] and of reading an answer's body. Test with [errors.Is]. Unknown
@@ -49,6 +52,7 @@ var (
 	ErrDraining      = errors.New("the connector is draining")
 	ErrInternal      = errors.New("the connector failed")
 	ErrBusy          = errors.New("the connector has no memory for the request")
+	ErrUnknownBlock  = errors.New("the connector does not have a block of the request")
 
 	// ErrNotSent: the request has not reached the connector's handler. It can be sent
 	// again on another session. ErrDraining implies it.
@@ -73,6 +77,7 @@ var codes = [...]struct {
 	CodeDraining:      {"draining", ErrDraining},
 	CodeInternal:      {"internal", ErrInternal},
 	CodeBusy:          {"busy", ErrBusy},
+	CodeUnknownBlock:  {"unknown_block", ErrUnknownBlock},
 }
 
 // String returns the code's name in snake_case, as in logs.

@@ -122,6 +122,13 @@
 // cannot be smuggled into the next one. [RoundTrip] is the gateway's end of a stream and
 // [Serve] the connector's.
 //
+// The hello can announce that the connector decodes bodies, and how many bytes of them it
+// keeps. The gateway then sends large bodies on lines with a long round trip in the format of
+// package blocks: compressed, and without the blocks that the connector has. Such a body is
+// chunked. The field Postern-Blocks has its decoded length; model servers do not get it. If
+// the connector does not have a block, it resets the request with CodeUnknownBlock before any
+// model server sees it, and the gateway sends it again without references.
+//
 // An event stream is sent with the transfer coding "events" before chunked: the bytes that
 // an event shares with its predecessor are not repeated.
 //

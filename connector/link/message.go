@@ -39,6 +39,9 @@ type Hello struct {
 	// MaxRequests limits the connector's concurrent requests. Default:
 	// [DefaultMaxRequests].
 	MaxRequests int `json:"max_requests,omitempty"`
+	// Blocks means that bodies may be encoded: see package blocks. The connector keeps up
+	// to as many bytes of blocks.
+	Blocks *int64 `json:"blocks,omitempty"`
 }
 
 // Route sends public model names to an upstream.

@@ -120,9 +120,6 @@ func parseRequest(text string) (*http.Request, head, error) {
 	if CheckUpstream(h.host) != nil {
 		return nil, head{}, malformed("Host is not the name of an upstream")
 	}
-	if h.chunked {
-		return nil, head{}, malformed("a request without a length")
-	}
 	u, err := parseTarget(target)
 	if err != nil {
 		return nil, head{}, err

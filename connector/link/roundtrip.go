@@ -17,9 +17,9 @@ import (
 // RoundTrip sends r on a new stream and reads the head of the answer. It is the gateway's
 // end of a request.
 //
-// r.Host (or r.URL.Host) is the name of an upstream, r.ContentLength must be known, and
-// r.Body should be in memory: it is read to its end even if the answer begins earlier.
-// RoundTrip closes it. Hop-by-hop fields and fields for the gateway alone (Authorization,
+// r.Host (or r.URL.Host) is the name of an upstream. r.ContentLength is -1 if the length is
+// unknown. r.Body should be in memory: it is read to its end even if the answer begins
+// earlier. RoundTrip closes it. Hop-by-hop fields and fields for the gateway alone (Authorization,
 // Cookie, Origin, X-Api-Key) are left out.
 //
 // done, which may be nil, is called once the request no longer uses the stream: at the end
@@ -126,7 +126,11 @@ func (x *exchange) send() error {
 	if body == http.NoBody {
 		size = 0
 	}
-	buf := getBuffer(int(min(size, largeChunk)) + smallBuffer/2)
+	expected := size
+	if size < 0 {
+		expected = largeChunk
+	}
+	buf := getBuffer(int(min(expected, largeChunk)) + smallBuffer/2)
 	head, err := appendRequest(buf.array[:0], r, size)
 	var n int
 	if err == nil {
@@ -139,7 +143,7 @@ func (x *exchange) send() error {
 	}
 	_, writeErr := x.stream.Write(head)
 	rest := size - int64(n)
-	if writeErr == nil && rest > 0 {
+	if writeErr == nil && rest != 0 {
 		x.uploaded = make(chan struct{})
 		go x.upload(buf, body, rest)
 		return nil
@@ -164,7 +168,7 @@ func (x *exchange) endWrite(err error) {
 
 // fillBody reads as much of the body as fits after the head.
 func (x *exchange) fillBody(b []byte, body io.Reader, size int64) ([]byte, int, error) {
-	if size == 0 {
+	if size <= 0 {
 		return b, 0, nil
 	}
 	room := int(min(size, int64(cap(b)-len(b))))
@@ -183,14 +187,20 @@ func bodyError(err error) error {
 	return fmt.Errorf("reading the request's body: %w", err)
 }
 
-// upload sends the rest of a large body.
+// upload sends the rest of a large body, or one of unknown length in chunks.
 func (x *exchange) upload(buf *buffer, body io.ReadCloser, rest int64) {
 	defer close(x.uploaded)
 	defer body.Close()
 	defer buf.put()
-	for rest > 0 {
-		piece := buf.array[:min(rest, largeChunk)]
-		if _, err := io.ReadFull(body, piece); err != nil {
+	for rest != 0 {
+		piece, err := buf.array[:min(max(rest, 0), largeChunk)], error(nil)
+		if rest < 0 {
+			piece, rest, err = readChunk(buf.array, body)
+		} else {
+			_, err = io.ReadFull(body, piece)
+			rest -= int64(len(piece))
+		}
+		if err != nil {
 			x.uploadErr = bodyError(err)
 			x.cancel()
 			return
@@ -199,24 +209,43 @@ func (x *exchange) upload(buf *buffer, body io.ReadCloser, rest int64) {
 			x.endWrite(err)
 			return
 		}
-		rest -= int64(len(piece))
 	}
 	x.endWrite(nil)
 }
 
+// readChunk reads body into b, as a chunk. rest is -1, or 0 after the last chunk.
+func readChunk(b []byte, body io.Reader) (chunk []byte, rest int64, err error) {
+	const line = len("8000\r\n")
+	n := 0
+	for n < largeChunk && err == nil {
+		var more int
+		more, err = body.Read(b[line+n : line+largeChunk])
+		n += more
+	}
+	if err != nil && err != io.EOF {
+		return nil, 0, err
+	}
+	chunk, rest = b[:0], -1
+	if n > 0 {
+		_ = fmt.Appendf(chunk, "%04x\r\n", n)
+		chunk = append(b[:line+n], crlf...)
+	}
+	if err == io.EOF {
+		chunk, rest = append(chunk, "0\r\n\r\n"...), 0
+	}
+	return chunk, rest, nil
+}
+
 // appendRequest appends the head of a request to an upstream.
 func appendRequest(b []byte, r *http.Request, size int64) ([]byte, error) {
-	if size < 0 {
-		return nil, errors.New("sending a request: the length of its body is unknown")
-	}
 	if err := CheckUpstream(cmp.Or(r.Host, r.URL.Host)); err != nil {
 		return nil, fmt.Errorf("sending a request: %w", err)
 	}
 	return AppendRequest(b, r, size, private)
 }
 
-// AppendRequest appends the head of a request to a server, with size as its
-// Content-Length. It leaves out hop-by-hop fields, and those for which skip is true. The
+// AppendRequest appends the head of a request to a server, with size as its Content-Length.
+// A size of -1 is unknown: the body is chunked. It leaves out hop-by-hop fields, and those for which skip is true. The
 // error names an invalid field, but never its value.
 func AppendRequest(b []byte, r *http.Request, size int64, skip func(name string) bool) ([]byte, error) {
 	method, path, query := r.Method, r.URL.EscapedPath(), r.URL.RawQuery
@@ -236,7 +265,10 @@ func AppendRequest(b []byte, r *http.Request, size int64, skip func(name string)
 	b = append(b, " HTTP/1.1\r\nHost: "...)
 	b = append(b, cmp.Or(r.Host, r.URL.Host)...)
 	b = append(b, "\r\n"...)
-	if size > 0 || method != http.MethodGet && method != http.MethodHead {
+	switch {
+	case size < 0:
+		b = append(b, "Transfer-Encoding: chunked\r\n"...)
+	case size > 0 || method != http.MethodGet && method != http.MethodHead:
 		b = append(b, "Content-Length: "...)
 		b = strconv.AppendInt(b, size, 10)
 		b = append(b, "\r\n"...)

@@ -92,7 +92,6 @@ func TestRequestsThatCannotBeSent(t *testing.T) {
 	overBoth(t, func(t *testing.T, newPair pairing) {
 		p := newPair(t, echo)
 		for name, change := range map[string]func(*http.Request){
-			"length unknown":      func(r *http.Request) { r.ContentLength = -1 },
 			"no upstream":         func(r *http.Request) { r.Host = "" },
 			"upstream with space": func(r *http.Request) { r.Host = "a b" },
 			"line break in value": func(r *http.Request) { r.Header["A"] = []string{"b\r\nC: d"} },

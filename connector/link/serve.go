@@ -72,10 +72,10 @@ func (x *serving) begin(text string) error {
 	}
 	x.out = response{stream: x.stream, length: -1, isHead: r.Method == http.MethodHead}
 	r.Body = http.NoBody
-	if h.length > 0 {
+	if h.length > 0 || h.chunked {
 		r.ContentLength = h.length
 		r.Body = (*requestBody)(x)
-		x.in.left = h.length
+		x.in.body = body{chunked: h.chunked, left: max(h.length, 0)}
 	} else {
 		x.err = io.EOF
 	}

@@ -74,8 +74,9 @@ func (b *buffers) put(data *[]byte) {
 
 // payload is a request body in memory.
 type payload struct {
-	data *[]byte
-	held memory.Reservation // for data
+	data    *[]byte
+	held    memory.Reservation // for data and decoder
+	decoder int64              // bytes held to decode the rest of the body
 }
 
 // readPayload reads body to its end, within budget. A length of -1 is unknown. The error is
@@ -85,6 +86,9 @@ func readPayload(budget *memory.Budget, body io.Reader, length int64) (*payload,
 		return nil, errTooLarge
 	}
 	p := &payload{held: budget.Open("", "")}
+	if d, ok := body.(interface{ DecoderMemory() int64 }); ok {
+		p.decoder = d.DecoderMemory()
+	}
 	// One more byte lets the end be read without growing.
 	if err := p.resize(int(max(length, 0)) + 1); err != nil {
 		return nil, err
@@ -105,6 +109,8 @@ func readPayload(budget *memory.Budget, body io.Reader, length int64) (*payload,
 			return nil, errTooLarge
 		}
 		if err == io.EOF {
+			p.decoder = 0
+			_ = p.held.Set(int64(cap(*p.data))) // shrinking always succeeds
 			return p, nil
 		}
 		if err != nil {
@@ -116,7 +122,7 @@ func readPayload(budget *memory.Budget, body io.Reader, length int64) (*payload,
 
 // resize moves the data into a buffer for n bytes, within the budget.
 func (p *payload) resize(n int) error {
-	if err := p.held.Set(int64(room(n))); err != nil {
+	if err := p.held.Set(int64(room(n)) + p.decoder); err != nil {
 		return err
 	}
 	larger := bodies.get(n)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/link/blocks"
 	"github.com/postern-dev/postern/connector/logs"
 	"github.com/postern-dev/postern/connector/memory"
 	"github.com/postern-dev/postern/connector/text"
@@ -123,6 +124,10 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, u *Server, done *R
 			code = link.CodeTooLarge
 		case errors.Is(err, memory.ErrExceeded):
 			code = link.CodeBusy
+		case errors.Is(err, blocks.ErrMalformed):
+			code = link.CodeInternal
+		case errors.Is(err, blocks.ErrUnknownBlock):
+			return link.CodeUnknownBlock // the gateway sends it again
 		}
 		if code != link.CodeCancelled {
 			p.refusals.Log(p.options.Logger, slog.LevelWarn, u.Name, time.Now(), "refusing a request", "upstream", u.Name, "error", err)

@@ -15,6 +15,7 @@ import (
 	"net/http/httputil"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -42,18 +43,28 @@ type task struct{ request, want []byte }
 
 // whole and streamed return the task to play a script, with bytes of prompt before it.
 func (t target) whole(s play.Script, padding int) task {
-	return task{t.request(s, "", padding), s.AppendCompletion(nil, publicModel)}
+	return t.ask(s, filler(padding))
+}
+
+// ask returns the task to play a script, with a prompt before it, escaped for JSON.
+func (t target) ask(s play.Script, prompt string) task {
+	return task{t.request(s, "", prompt), s.AppendCompletion(nil, publicModel)}
 }
 
 func (t target) streamed(s play.Script, padding int) task {
-	return task{t.request(s, `"stream":true,"stream_options":{"include_usage":true},`, padding), s.AppendStream(nil, publicModel)}
+	return task{t.request(s, `"stream":true,"stream_options":{"include_usage":true},`, filler(padding)), s.AppendStream(nil, publicModel)}
 }
 
-func (t target) request(s play.Script, more string, padding int) []byte {
-	const filler = "Das ist ein längerer Prompt. "
+// filler returns about n bytes.
+func filler(n int) string {
+	const text = "Das ist ein längerer Prompt. "
+	return strings.Repeat(text, n/len(text))
+}
+
+func (t target) request(s play.Script, more, prompt string) []byte {
 	body := fmt.Sprintf(`{"model":"%s",%s"temperature":0.7,"max_tokens":512,"messages":[{"role":"system",`+
 		`"content":"You are a helpful assistant. Answer in one short paragraph."},{"role":"user","content":"%s%s"}]}`,
-		publicModel, more, bytes.Repeat([]byte(filler), padding/len(filler)), s)
+		publicModel, more, prompt, s)
 	return fmt.Appendf(nil, "POST /v1/chat/completions HTTP/1.1\r\nHost: %s\r\nUser-Agent: bench\r\nAccept: application/json\r\n"+
 		"Authorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", t.Addr, t.Key, len(body), body)
 }
@@ -179,10 +190,10 @@ func (s *system) measureRequests(ctx context.Context, o options, n int, what tas
 		return figures{}, err
 	}
 	defer closeAll(clients)
-	if _, err := closedLoop(ctx, clients, o.Warmup, what); err != nil {
+	if _, err := closedLoop(ctx, clients, o.Warmup, same(what)); err != nil {
 		return figures{}, fmt.Errorf("warming up: %w", err)
 	}
-	return s.measure(func() ([]float64, error) { return closedLoop(ctx, clients, o.Load, what) })
+	return s.measure(func() ([]float64, error) { return closedLoop(ctx, clients, o.Load, same(what)) })
 }
 
 // measure makes figures of the times that load returns.
@@ -217,19 +228,21 @@ const (
 	warmEvents = 10
 )
 
-// closedLoop lets the clients do a task for some time. It returns how long each
-// took, in milliseconds.
-func closedLoop(ctx context.Context, clients []*client, d time.Duration, what task) ([]float64, error) {
+// same returns one task again and again.
+func same(what task) func() task { return func() task { return what } }
+
+// closedLoop lets the clients do tasks for some time. It returns how long each took, in
+// milliseconds.
+func closedLoop(ctx context.Context, clients []*client, d time.Duration, next func() task) ([]float64, error) {
 	deadline := time.Now().Add(d)
 	taken := make([][]float64, len(clients))
 	err := parallel(clients, func(i int, c *client) error {
-		for began := time.Now(); began.Before(deadline) && ctx.Err() == nil; {
+		for time.Now().Before(deadline) && ctx.Err() == nil {
+			what, began := next(), time.Now()
 			if err := c.do(what); err != nil {
 				return err
 			}
-			now := time.Now()
-			taken[i] = append(taken[i], milliseconds(now.Sub(began)))
-			began = now
+			taken[i] = append(taken[i], milliseconds(time.Since(began)))
 		}
 		return context.Cause(ctx)
 	})

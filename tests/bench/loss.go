@@ -38,6 +38,7 @@ type lossyWay struct {
 	*system
 	name, kind, tcp string
 	line            *lab.Lab
+	prompts         *prompts
 	rounds          map[float64][]lossRound // by the loss in percent
 }
 
@@ -46,6 +47,7 @@ type lossyWay struct {
 type lossRound struct {
 	Requests, Prompts, Answers, Streams figures
 	Broken                              int
+	Turns                               []turn
 }
 
 // lossyLine measures on a lossy line, in a process whose network is its own, and
@@ -55,6 +57,10 @@ func (b *builder) lossyLine(ctx context.Context, o options) (string, error) {
 		return fmt.Sprintf("### A line that loses packets\n\nNot measured: it needs %v.\n\n", missing), nil
 	}
 	o.Bin = b.rig.Bin() // that process has another working folder
+	var err error
+	if o.Root, err = rig.Root(); err != nil {
+		return "", err
+	}
 	input, err := json.Marshal(o)
 	if err != nil {
 		return "", fmt.Errorf("passing on the options: %w", err)
@@ -100,7 +106,12 @@ func inNamespace(ctx context.Context, in io.Reader, out io.Writer) error {
 	if err := errors.Join(err, end(false)); err != nil {
 		return err
 	}
-	writeLoss(out, o, ways)
+	if o.measures(partLoss) {
+		writeLoss(out, o, ways)
+	}
+	if o.measures(partTurns) {
+		writeTurns(out, o, ways)
+	}
 	return nil
 }
 
@@ -109,8 +120,12 @@ func measureLoss(ctx context.Context, r *rig.Rig, o options) ([]*lossyWay, error
 	ways := slices.DeleteFunc([]*lossyWay{
 		{name: "QUIC", kind: postern}, {name: "WebSocket", kind: webSocket}, {name: "WebSocket, TCP cubic", kind: webSocket, tcp: "cubic"},
 	}, func(w *lossyWay) bool { return !o.has(w.kind) })
+	texts, err := newPrompts(o.Root)
+	if err != nil {
+		return nil, err
+	}
 	for _, w := range ways {
-		var err error
+		w.prompts = texts
 		if w.line, err = lab.New(); err != nil {
 			return nil, fmt.Errorf("making a network: %w", err)
 		}
@@ -184,6 +199,14 @@ func (w *lossyWay) congestion() (string, error) {
 
 // measure measures the way on the line as it is.
 func (w *lossyWay) measure(ctx context.Context, o options) (r lossRound, err error) {
+	if o.measures(partTurns) {
+		if r.Turns, err = w.measureTurns(ctx, o); err != nil {
+			return r, err
+		}
+	}
+	if !o.measures(partLoss) {
+		return r, nil
+	}
 	event := len(play.Script{Tokens: 2}.AppendStream(nil, publicModel)) - len(play.Script{Tokens: 1}.AppendStream(nil, publicModel))
 	requests := func(n int, what task) func() (figures, error) {
 		return func() (figures, error) { return w.measureRequests(ctx, o, n, what) }
@@ -193,7 +216,7 @@ func (w *lossyWay) measure(ctx context.Context, o options) (r lossRound, err err
 		measure func() (figures, error)
 	}{
 		{&r.Requests, requests(lossClients, w.Target.whole(smallAnswer, 0))},
-		{&r.Prompts, requests(lossBulk, w.Target.whole(smallAnswer, bulkBytes))},
+		{&r.Prompts, func() (figures, error) { return w.measurePrompts(ctx, o) }},
 		{&r.Answers, requests(lossBulk, w.Target.streamed(play.Script{Tokens: bulkBytes / event}, 0))},
 		{&r.Streams, func() (figures, error) { return w.measureStreams(ctx, o, lossStreams) }},
 	} {
@@ -241,7 +264,8 @@ func writeLoss(out io.Writer, o options, ways []*lossyWay) {
 		}
 	}
 	t.Write(out)
-	fmt.Fprintf(out, "%d rounds. Requests: %d clients, 1 KB. Prompts and streamed answers: %d at a time, of %d KiB each. "+
+	fmt.Fprintf(out, "%d rounds. Requests: %d clients, 1 KB. Prompts and streamed answers: %d at a time, of %d KiB each; "+
+		"prompts are text that was not sent before. "+
 		"Events: %d streams of %.0f a second; the line alone takes %v of their age. Broken off: measurements that were begun "+
 		"again because the tunnel was lost.\n\n", o.LossRounds, lossClients, lossBulk, bulkBytes>>10, lossStreams, 1/o.Pace.Seconds(), o.RTT/2)
 }

@@ -6,11 +6,11 @@
 //	go run ./tests/bench -quick            a coarse one, two to three minutes
 //	go run ./tests/bench -parts idle,loss  some of its parts
 //
-// It needs bin/caddy and bin/connector (./xcaddy.sh) and Linux; the part loss
-// also root, iproute2, nftables and TUN devices, and is left out without. It uses
+// It needs bin/caddy and bin/connector (./xcaddy.sh) and Linux; the parts loss
+// and turns also root, iproute2, nftables and TUN devices, and are left out without. It uses
 // loopback only, or a network namespace of its own, ends every process that it
 // starts, and prints Markdown to standard output; progress goes to standard
-// error. The parts are requests, streams, answers, allocations, idle and loss.
+// error. The parts are requests, streams, answers, allocations, idle, loss and turns.
 //
 // # What is compared
 //
@@ -54,6 +54,8 @@
 //     random in both directions. A WebSocket is also measured over routes that
 //     lock TCP's congestion control to cubic. The controls in the table are those
 //     that ss shows. What a lost tunnel ended is begun again once, and counted.
+//   - Turns: on the same line, the last turn of a conversation that grows with
+//     each turn, and the bytes of all packets that it takes.
 //   - Allocations: the Go runtime's own count, before and after requests. The
 //     connector has no such endpoint: here, and for -profile, the same agent runs
 //     within a process of the bench.
@@ -131,11 +133,12 @@ const (
 	partAllocations = "allocations"
 	partIdle        = "idle"
 	partLoss        = "loss"
+	partTurns       = "turns"
 )
 
 var (
 	allSystems = []string{direct, plain, postern, webSocket}
-	allParts   = []string{partRequests, partStreams, partAnswers, partAllocations, partIdle, partLoss}
+	allParts   = []string{partRequests, partStreams, partAnswers, partAllocations, partIdle, partLoss, partTurns}
 )
 
 // options are how much is measured. All of it is bounded in count or time.
@@ -162,6 +165,7 @@ type options struct {
 
 	Profile string // folder for profiles; "" takes none
 	Bin     string // folder of the binaries; "" is the repository's bin
+	Root    string // folder of the repository, for the process on the line
 }
 
 // fullRun is the default: 12 to 14 minutes on two cores.

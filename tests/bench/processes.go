@@ -41,14 +41,14 @@ func (s *system) measureAllocations(ctx context.Context, o options) (map[string]
 	}
 	defer closeAll(clients)
 	what := s.Target.whole(smallAnswer, 0)
-	if _, err := closedLoop(ctx, clients, o.Load/2, what); err != nil { // fills pools
+	if _, err := closedLoop(ctx, clients, o.Load/2, same(what)); err != nil { // fills pools
 		return nil, err
 	}
 	var times []float64
 	readings := map[string][]rig.Heap{}
 	for i := range 3 {
 		if i == 2 {
-			if times, err = closedLoop(ctx, clients, 2*o.Load, what); err != nil {
+			if times, err = closedLoop(ctx, clients, 2*o.Load, same(what)); err != nil {
 				return nil, err
 			}
 		}

@@ -59,8 +59,8 @@ func ranged(values []float64, decimals int) string {
 }
 
 // each returns one figure of each round.
-func each[T any](rounds []T, of func(T) float64) []float64 {
-	values := make([]float64, len(rounds))
+func each[T, V any](rounds []T, of func(T) V) []V {
+	values := make([]V, len(rounds))
 	for i, v := range rounds {
 		values[i] = of(v)
 	}

@@ -183,7 +183,7 @@ func (r *results) idleTunnels(ctx context.Context, b *builder) error {
 
 // lossyLine measures tunnels over a line that loses packets.
 func (r *results) lossyLine(ctx context.Context, b *builder) (err error) {
-	if r.Options.measures(partLoss) && (r.Options.has(postern) || r.Options.has(webSocket)) {
+	if (r.Options.measures(partLoss) || r.Options.measures(partTurns)) && (r.Options.has(postern) || r.Options.has(webSocket)) {
 		r.Loss, err = b.lossyLine(ctx, r.Options)
 	}
 	return err
