@@ -14,6 +14,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/link/blocks"
 )
 
 // Router sends requests through the tunnels of their deployments.
@@ -118,19 +119,24 @@ func roundTrip(ctx context.Context, ex *Exchange, to Tunnel, upstream, model str
 		return nil, err
 	}
 	header, body := ex.completion.upstreamRequest(model)
-	r := (&http.Request{
+	r := &http.Request{
 		Method:        http.MethodPost,
 		URL:           &url.URL{Scheme: "http", Host: upstream, Path: ex.Operation.UpstreamPath()},
 		Host:          upstream,
 		Header:        header,
-		Body:          upload{body, ex.held.place},
+		Body:          body,
 		ContentLength: body.Len(),
-		GetBody: func() (io.ReadCloser, error) {
+	}
+	if ex.held.place != nil {
+		r.Body = upload{body, ex.held.place}
+	}
+	if r.ContentLength >= blocks.Least {
+		r.GetBody = func() (io.ReadCloser, error) {
 			_, body := ex.completion.upstreamRequest(model)
 			return body, nil
-		},
-	}).WithContext(ctx)
-	return to.Send(r, ex.Key.ID())
+		}
+	}
+	return to.Send(r.WithContext(ctx), ex.Key.ID())
 }
 
 // upstreamRequest returns the header and the body of the upstream's request. Of the
