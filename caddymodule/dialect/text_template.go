@@ -32,7 +32,8 @@ func (t *textTemplate) match(data []byte) []byte {
 		return nil
 	}
 	text := data[len(t.head):end]
-	if !jsonscan.IsString(text) || !jsonscan.Valid(text) {
+	// Valid ignores white space around the text.
+	if !jsonscan.IsString(text) || text[len(text)-1] != '"' || !jsonscan.Valid(text) {
 		return nil
 	}
 	t.unused = 0
@@ -94,7 +95,11 @@ func (t *textTemplate) findDelta(data []byte, i int) int {
 		raw := m.Raw()
 		switch string(m.Name()) {
 		case "index":
-			t.choice, _ = jsonscan.Integer(raw)
+			index, ok := jsonscan.Integer(raw)
+			if !ok { // the readers disagree on it
+				return -1
+			}
+			t.choice = index
 		case "delta":
 			if delta >= 0 || raw[0] != '{' {
 				return -1
@@ -114,15 +119,19 @@ func (t *textTemplate) findPiece(data []byte, i int) (text jsonscan.Span, ok boo
 	for m := jsonscan.CheckedAt(data, i); m.Next(); {
 		switch name := string(m.Name()); name {
 		case "content", "reasoning_content", "reasoning", "thinking":
-			if jsonscan.IsNull(m.Raw()) {
+			if jsonscan.IsNull(m.Raw()) && name != t.field {
 				continue
 			}
 			if ok || !jsonscan.IsString(m.Raw()) {
 				return text, false
 			}
 			text, ok, t.field = m.Value, true, name
-		case "refusal", "tool_calls", "function_call":
+		case "refusal", "tool_calls":
 			if jsonscan.IsFilled(m.Raw()) {
+				return text, false
+			}
+		case "function_call": // even an empty object is a call
+			if !jsonscan.IsNull(m.Raw()) {
 				return text, false
 			}
 		}

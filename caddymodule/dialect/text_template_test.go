@@ -59,6 +59,10 @@ var textChunks = []struct {
 	{`{"choices":[{"index":0,"delta":{"cont\u0065nt":%s}}],"model":"m"}`, true},
 	{`{"choices":[{"index":0,"delta":{"reasoning":%[1]s,"reasoning_content":%[1]s}}]}`, false},
 	{`{"choices":[{"index":0,"delta":{"content":"b","content":%s}}]}`, false},
+	{`{"choices":[{"index":0,"delta":{"content":%s,"content":null}}]}`, false},
+	{`{"choices":[{"index":0,"delta":{"content":%s,"function_call":{}}}]}`, false},
+	{`{"choices":[{"index":99999999999999999999,"delta":{"content":%s}}]}`, false},
+	{`{"choices":[{"index":1,"index":null,"delta":{"content":%s}}]}`, false},
 	{`{"choices":[{"index":0,"delta":{"content":"b"},"delta":{"content":%s}}]}`, false},
 	{`{"choices":[{"index":0,"delta":{"content":%s}},{"index":1,"delta":{}}]}`, false},
 	{`{"choices":[],"choices":[{"index":0,"delta":{"content":%s}}]}`, false},
@@ -76,7 +80,8 @@ var textChunks = []struct {
 
 func TestTextTemplate(t *testing.T) {
 	texts := []string{`"a"`, `""`, `"é \n\"\\ \ud83d\ude00"`, `"<think>b"`, `"</think>c"`, `"` + strings.Repeat("long ", 2000) + `"`}
-	bad := []string{`null`, `7`, `"a","content":"b"`, `"a"},"finish_reason":"stop","x":{"y":"z"`, `"a\q"`, "\"a\tb\"", `"a`, `a"`, `"`, ``}
+	bad := []string{`null`, `7`, `"a","content":"b"`, `"a"},"finish_reason":"stop","x":{"y":"z"`, `"a\q"`, "\"a\tb\"", `"a`, `a"`, `"`, ``,
+		`"a" `, "\"a\"\ndata: ", "\"a\"\v", "\"a\"\u00a0"}
 	for _, c := range textChunks {
 		fill := func(text string) string { return strings.NewReplacer("%s", text, "%[1]s", text).Replace(c.chunk) }
 		var template textTemplate
@@ -87,7 +92,7 @@ func TestTextTemplate(t *testing.T) {
 			if got := template.match([]byte(fill(text))) != nil; got != c.template {
 				t.Errorf("match(%.200s) with the text %.20s is %v", c.chunk, text, got)
 			}
-			sameWithoutTemplate(t, eventsOf(fill(`"x"`), fill(text), fill(`"y"`))+finishChunk("stop")+upstreamDone)
+			sameWithoutTemplate(t, eventsOf(fill(`"x"`), fill(text), fill(`"y"`))+finishChunk("stop")+eventsOf(fill(text))+upstreamDone)
 		}
 		for _, text := range bad {
 			if template.match([]byte(fill(text))) != nil {
