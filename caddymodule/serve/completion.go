@@ -90,11 +90,11 @@ func (c *completion) read(r *http.Request) *dialect.Error {
 	}
 	ex.held.reservation = c.Memory.Open(ex.Account, ex.Key.ID())
 	declared := bodyCost(min(max(r.ContentLength, 0), c.MaxBody), ex.costs().decoding)
-	hold := func(n int64) error {
+	hold := func(n int64) error { return ex.held.holdRequest(max(n, declared)) }
+	body, derr := readBody(r, c.MaxBody, func(n int64) error {
 		c.makeRoom(n, largeWait)
-		return ex.held.holdRequest(max(n, declared))
-	}
-	body, derr := readBody(r, c.MaxBody, hold)
+		return hold(n)
+	})
 	if derr != nil {
 		return derr
 	}
@@ -106,6 +106,7 @@ func (c *completion) read(r *http.Request) *dialect.Error {
 		defer place.Leave()
 	}
 	if encoding != "" {
+		// Without a place: answers keep theirs while they wait for a turn.
 		if body, derr = decompress(body, encoding, c.MaxBody, hold); derr != nil {
 			return derr
 		}

@@ -98,9 +98,13 @@ func (c *completion) readWhole(response *http.Response, cost int64) ([]byte, *di
 		return held.holdAnswer(n)
 	}
 	body, err := readAll(response.Body, response.ContentLength, maxAnswer, hold)
-	held.place.keep() // until it is translated, which does not wait for peers
 	if err == nil {
 		err = hold(cost * int64(len(body)))
+	}
+	if err != nil {
+		held.place.free() // the client may be slow to read the error
+	} else {
+		held.place.keep() // until it is translated, which does not wait for peers
 	}
 	switch {
 	case errors.Is(err, memory.ErrExceeded):
@@ -120,6 +124,7 @@ func (c *completion) replay(response *http.Response) *dialect.Error {
 		return derr
 	}
 	events, derr := dialect.ReplayAsStream(body)
+	c.exchange.held.place.free()
 	if derr != nil {
 		return derr
 	}

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"bytes"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -10,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -138,4 +140,93 @@ func TestLargeBodiesWait(t *testing.T) {
 			}
 		}
 	})
+}
+
+// stalled is a client that reads its answer only after release.
+type stalled struct {
+	discard
+	release chan struct{}
+}
+
+func (s *stalled) Write(p []byte) (int, error) {
+	<-s.release
+	return len(p), nil
+}
+
+func (s *stalled) Flush() {}
+
+// A client that does not read its answer does not keep a place.
+func TestSlowClientsKeepNoPlace(t *testing.T) {
+	streamed := strings.Replace(requests["/v1/chat/completions"], "false", "true", 1)
+	body := completionOf(strings.Repeat("x", largeBody))
+	for name, c := range map[string]struct {
+		request string
+		answer  io.Reader
+	}{
+		"whole":    {requests["/v1/chat/completions"], strings.NewReader(body)},
+		"replayed": {streamed, strings.NewReader(body)},
+		"broken":   {requests["/v1/chat/completions"], io.MultiReader(strings.NewReader(body), iotest.ErrReader(io.ErrUnexpectedEOF))},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := newGateway(t, 1<<30)
+				g.answer = func(*http.Request) *http.Response { return upstreamAnswer("application/json", c.answer, -1) }
+				w := &stalled{discard{header: http.Header{}}, make(chan struct{})}
+				go g.send(w, httptest.NewRequest(http.MethodPost, "/v1/chat/completions", strings.NewReader(c.request)))
+				defer synctest.Wait()
+				defer close(w.release)
+				time.Sleep(largeHold)
+				synctest.Wait()
+				for range largeBodies {
+					place, err := g.backend.turns.Enter(t.Context(), buffering, "", queue.Bounds{Length: -1})
+					if err != nil {
+						t.Fatalf("a client that does not read keeps a place: %v", err)
+					}
+					defer place.Leave()
+				}
+			})
+		})
+	}
+}
+
+// A compressed request does not wait for a place during its turn to be decompressed, while
+// answers with places wait for theirs to be translated.
+func TestPlacesAndTurnsDoNotWaitForEachOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateway(t, 1<<30)
+		begin, end := completionOf(strings.Repeat("x", 2*largeBody)), make(chan struct{})
+		g.answer = func(*http.Request) *http.Response {
+			rest := func() (io.Reader, error) { <-end; return strings.NewReader("  "), io.EOF }
+			return upstreamAnswer("application/json", io.MultiReader(strings.NewReader(begin), lazy(rest)), -1)
+		}
+		var clients sync.WaitGroup
+		for range largeBodies {
+			clients.Go(func() { g.post("/v1/chat/completions", requests["/v1/chat/completions"]) })
+		}
+		synctest.Wait() // the answers have all places
+		begun := time.Now()
+		body := gzipped(t, []byte(strings.Replace(requests["/v1/chat/completions"], "TEXT", strings.Repeat("x", 2*largeBody), 1)))
+		for range runtime.GOMAXPROCS(0) { // takes all turns
+			clients.Go(func() {
+				r := httptest.NewRequest(http.MethodPost, "/v1/chat/completions", bytes.NewReader(body))
+				r.Header.Set("Content-Encoding", "gzip")
+				g.send(&discard{header: http.Header{}}, r)
+			})
+		}
+		synctest.Wait()
+		close(end)
+		clients.Wait()
+		if took := time.Since(begun); took > 0 {
+			t.Errorf("the requests waited %v for each other", took)
+		}
+	})
+}
+
+// lazy is a reader that is opened by its first Read.
+type lazy func() (io.Reader, error)
+
+func (l lazy) Read(p []byte) (int, error) {
+	r, err := l()
+	n, _ := r.Read(p)
+	return n, err
 }
