@@ -11,6 +11,7 @@ import (
 	"context"
 	"os"
 	"runtime"
+	"runtime/metrics"
 	"sync/atomic"
 	"time"
 )
@@ -24,6 +25,9 @@ const (
 	busy    = 0.85
 	calm    = 0.65
 	calmFor = 10
+	// crowded is the number of measurements in a row with waiting goroutines after which the
+	// process gets all Ps below busy, too: other processes use its core.
+	crowded = 50
 	// linger is the number of measurements without a request after which there are no
 	// more, and the process gets all Ps.
 	linger = 50
@@ -33,7 +37,16 @@ var (
 	running atomic.Int64
 	begun   = make(chan struct{}, 1)
 	turn    = make(chan struct{}, 1) // holds a value while Adapt runs
+	most    atomic.Int64             // Ps of the busy process while Adapt may change them, else 0
 )
+
+// Most returns the number of Ps that the process has when it is busy.
+func Most() int {
+	if n := most.Load(); n > 0 {
+		return int(n)
+	}
+	return runtime.GOMAXPROCS(0)
+}
 
 // Begin is called at the beginning of each request of a tunnel, and End at its end.
 func Begin() {
@@ -76,16 +89,18 @@ func adapt(ctx context.Context) {
 	if g.all == 1 {
 		return
 	}
+	most.Store(int64(g.all))
+	defer most.Store(0)
 	defer g.release()
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
-	g.measure(time.Now(), cpuTime(), running.Load())
+	g.measure(time.Now(), cpuTime(), running.Load(), runnable())
 	for g.quiet < linger {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			g.measure(time.Now(), cpuTime(), running.Load())
+			g.measure(time.Now(), cpuTime(), running.Load(), runnable())
 		}
 	}
 }
@@ -96,25 +111,29 @@ type governor struct {
 	set    func(int) // sets GOMAXPROCS
 	single bool      // the process has one P
 	below  int       // measurements below calm in a row
+	crowd  int       // measurements with waiting goroutines in a row
 	quiet  int       // measurements without a request in a row
 	at     time.Time // of the last measurement
 	used   time.Duration
 }
 
 // measure continues with the CPU time that the process has used so far, and the number
-// of running requests.
-func (g *governor) measure(now time.Time, used time.Duration, requests int64) {
+// of running requests and of goroutines that wait for a P.
+func (g *governor) measure(now time.Time, used time.Duration, requests int64, waiting uint64) {
 	share := float64(used-g.used) / float64(max(now.Sub(g.at), 1))
 	first := g.at.IsZero()
 	g.at, g.used = now, used
 	if g.quiet++; requests > 0 {
 		g.quiet = 0
 	}
-	if g.below++; first || share >= calm {
+	if g.crowd++; waiting == 0 {
+		g.crowd = 0
+	}
+	if g.below++; first || share >= calm || g.crowd >= crowded {
 		g.below = 0
 	}
 	switch {
-	case g.single && share > busy:
+	case g.single && (share > busy || g.crowd >= crowded):
 		g.release()
 	case !g.single && g.below == calmFor:
 		g.single = true
@@ -128,4 +147,11 @@ func (g *governor) release() {
 		g.single, g.below = false, 0
 		g.set(g.all)
 	}
+}
+
+// runnable returns the number of goroutines that wait for a P.
+func runnable() uint64 {
+	sample := [1]metrics.Sample{{Name: "/sched/goroutines/runnable:goroutines"}}
+	metrics.Read(sample[:])
+	return sample[0].Value.Uint64()
 }
