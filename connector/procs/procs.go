@@ -73,6 +73,9 @@ func Adapt(ctx context.Context) {
 	case <-ctx.Done():
 		return
 	}
+	if running.Load() > 0 { // since another call was in effect
+		adapt(ctx)
+	}
 	for {
 		select {
 		case <-ctx.Done():

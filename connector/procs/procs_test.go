@@ -83,6 +83,12 @@ func TestAdapt(t *testing.T) {
 	if n := runtime.GOMAXPROCS(0); n != 4 || Most() != 4 {
 		t.Errorf("GOMAXPROCS is %d and at most %d at the end, want 4", n, Most())
 	}
+	ctx, cancel = context.WithCancel(t.Context())
+	done = make(chan struct{})
+	go func() { Adapt(ctx); close(done) }()
+	await(t, 1, func() { time.Sleep(interval) }) // for the request that runs
+	cancel()
+	<-done
 	End()
 }
 
