@@ -80,8 +80,10 @@ var textChunks = []struct {
 
 func TestTextTemplate(t *testing.T) {
 	texts := []string{`"a"`, `""`, `"é \n\"\\ \ud83d\ude00"`, `"<think>b"`, `"</think>c"`, `"` + strings.Repeat("long ", 2000) + `"`}
-	bad := []string{`null`, `7`, `"a","content":"b"`, `"a"},"finish_reason":"stop","x":{"y":"z"`, `"a\q"`, "\"a\tb\"", `"a`, `a"`, `"`, ``,
-		`"a" `, "\"a\"\ndata: ", "\"a\"\v", "\"a\"\u00a0"}
+	bad := []string{
+		`null`, `7`, `"a","content":"b"`, `"a"},"finish_reason":"stop","x":{"y":"z"`, `"a\q"`, "\"a\tb\"", `"a`, `a"`, `"`, ``,
+		`"a" `, "\"a\"\ndata: ", "\"a\"\v", "\"a\"\u00a0",
+	}
 	for _, c := range textChunks {
 		fill := func(text string) string { return strings.NewReplacer("%s", text, "%[1]s", text).Replace(c.chunk) }
 		var template textTemplate
