@@ -135,6 +135,6 @@ func FuzzTextTemplate(f *testing.F) {
 		chunk := func(text string) string {
 			return strings.NewReplacer("\n", " ", "\r", " ").Replace(before + text + after)
 		}
-		sameWithoutTemplate(t, eventsOf(chunk(first), chunk(second), chunk(first))+finishChunk("stop")+upstreamDone)
+		sameWithoutTemplate(t, eventsOf(chunk(first), chunk(second), chunk(first))+finishChunk("stop")+eventsOf(chunk(second))+upstreamDone)
 	})
 }
