@@ -177,9 +177,9 @@ func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Mi
 // figures are what a number of clients got out of a system in one round, in
 // requests or in events of streams.
 type figures struct {
-	Rate     float64            // a second
-	P50, P99 float64            // of the time of a request, or the age of an event on arrival, in milliseconds
-	CPU      map[string]float64 // of each process for each, in microseconds
+	Rate          float64            // a second
+	P50, P90, P99 float64            // of the time of a request, or the age of an event on arrival, in milliseconds
+	CPU           map[string]float64 // of each process for each, in microseconds
 }
 
 // measureRequests lets n clients do a task, one time after the other each. Any
@@ -217,7 +217,7 @@ func (s *system) measure(load func() ([]float64, error)) (f figures, err error) 
 	f.Rate = float64(len(times)) / took.Seconds()
 	times = slices.DeleteFunc(times, func(t float64) bool { return t == uncounted })
 	slices.Sort(times)
-	f.P50, f.P99 = command.Percentile(times, 0.50), command.Percentile(times, 0.99)
+	f.P50, f.P90, f.P99 = command.Percentile(times, 0.50), command.Percentile(times, 0.90), command.Percentile(times, 0.99)
 	return f, nil
 }
 

@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/tests/command"
-	"github.com/postern-dev/postern/tests/rig"
 	"github.com/postern-dev/postern/tests/rig/lab"
 	"github.com/postern-dev/postern/tests/upstream/play"
 )
@@ -57,9 +56,8 @@ func (b *builder) lossyLine(ctx context.Context, o options) (string, error) {
 		return fmt.Sprintf("### A line that loses packets\n\nNot measured: it needs %v.\n\n", missing), nil
 	}
 	o.Bin = b.rig.Bin() // that process has another working folder
-	var err error
-	if o.Root, err = rig.Root(); err != nil {
-		return "", err
+	if o.Compare != "" {
+		o.Compare = b.rig.old.Bin()
 	}
 	input, err := json.Marshal(o)
 	if err != nil {
@@ -95,7 +93,7 @@ func inNamespace(ctx context.Context, in io.Reader, out io.Writer) error {
 	if out, err := exec.Command("ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
 		return fmt.Errorf("setting up the loopback: %w: %s", err, out)
 	}
-	ctx, _, r, end, err := program().Rig(ctx, "", o.Bin)
+	ctx, r, end, err := newRigs(ctx, o)
 	if err != nil {
 		return err
 	}
@@ -116,9 +114,9 @@ func inNamespace(ctx context.Context, in io.Reader, out io.Writer) error {
 }
 
 // measureLoss takes each way over each line.
-func measureLoss(ctx context.Context, r *rig.Rig, o options) ([]*lossyWay, error) {
+func measureLoss(ctx context.Context, r rigs, o options) ([]*lossyWay, error) {
 	ways := slices.DeleteFunc([]*lossyWay{
-		{name: "QUIC", kind: postern}, {name: "WebSocket", kind: webSocket}, {name: "WebSocket, TCP cubic", kind: webSocket, tcp: "cubic"},
+		{name: "QUIC", kind: postern}, {name: "QUIC, old", kind: old}, {name: "WebSocket", kind: webSocket}, {name: "WebSocket, TCP cubic", kind: webSocket, tcp: "cubic"},
 	}, func(w *lossyWay) bool { return !o.has(w.kind) })
 	texts, err := newPrompts(o.Root)
 	if err != nil {
@@ -154,7 +152,7 @@ func measureLoss(ctx context.Context, r *rig.Rig, o options) ([]*lossyWay, error
 // start starts the system, on a line that has its delay and loses nothing: QUIC
 // takes what it has seen as the least round trip for good, and a longer one for a
 // queue.
-func (w *lossyWay) start(ctx context.Context, r *rig.Rig, o options) error {
+func (w *lossyWay) start(ctx context.Context, r rigs, o options) error {
 	w.rounds = map[float64][]lossRound{}
 	w.line.WAN.Set(lab.Conditions{Delay: o.RTT / 2})
 	if w.tcp != "" { // whatever programs choose
@@ -216,7 +214,9 @@ func (w *lossyWay) measure(ctx context.Context, o options) (r lossRound, err err
 		measure func() (figures, error)
 	}{
 		{&r.Requests, requests(lossClients, w.Target.whole(smallAnswer, 0))},
-		{&r.Prompts, func() (figures, error) { return w.measurePrompts(ctx, o) }},
+		{&r.Prompts, func() (figures, error) {
+			return w.measurePrompts(ctx, o, lossBulk, func() string { return w.prompts.new(bulkBytes) })
+		}},
 		{&r.Answers, requests(lossBulk, w.Target.streamed(play.Script{Tokens: bulkBytes / event}, 0))},
 		{&r.Streams, func() (figures, error) { return w.measureStreams(ctx, o, lossStreams) }},
 	} {

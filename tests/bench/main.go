@@ -2,15 +2,17 @@
 
 // Command bench measures what Postern costs, next to what plain Caddy costs.
 //
-//	go run ./tests/bench                   the whole measurement, 12 to 14 minutes
-//	go run ./tests/bench -quick            a coarse one, two to three minutes
+//	go run ./tests/bench                   the whole measurement, about 20 minutes
+//	go run ./tests/bench -quick            a coarse one, four to five minutes
 //	go run ./tests/bench -parts idle,loss  some of its parts
+//	go run ./tests/bench -compare DIR      with another build of Postern, in DIR
 //
 // It needs bin/caddy and bin/connector (./xcaddy.sh) and Linux; the parts loss
 // and turns also root, iproute2, nftables and TUN devices, and are left out without. It uses
 // loopback only, or a network namespace of its own, ends every process that it
 // starts, and prints Markdown to standard output; progress goes to standard
-// error. The parts are requests, streams, answers, allocations, idle, loss and turns.
+// error. The parts are requests, streams, fast, uploads, images, answers,
+// allocations, memory, idle, loss and turns.
 //
 // # What is compared
 //
@@ -23,7 +25,11 @@
 //	websocket  the same, with the tunnel of networks without UDP: a WebSocket on
 //	           Caddy's HTTPS port, inside it the tunnel's own TLS and HTTP/2
 //
-// All Caddys are the same binary. Postern checks a key, finds a deployment and
+// With -compare, there is also old: as postern, with the caddy and connector of that
+// folder. The connectors of its idle tunnels are still this program's, and its
+// connector's allocations are not counted.
+//
+// All other Caddys are the same binary. Postern checks a key, finds a deployment and
 // rewrites the model's name on the way there and back; plain Caddy does none of
 // that. Its one setting that is not a default is a larger pool of upstream
 // connections: with 64 clients the default one (32) would make it dial again all
@@ -44,8 +50,14 @@
 //     processes of a machine) into each event; the generator compares it with
 //     the time at which the read returned that brought the event's last byte. A
 //     stream's first ten events are left out.
+//   - Fast: streams of 1000 events without a pause, eight at a time; rate and CPU
+//     are those of events.
+//   - Uploads, images: bodies of 100 KB to 5 MB that were not sent before, one at a
+//     time: text of this repository, in images with as much base64.
 //   - Answers: streamed answers with writes that split events and runes, and
 //     with prompts of up to 64 KiB, all compared byte for byte.
+//   - Memory: RSS of fresh processes, its peak while 64 clients send 5 MB each at
+//     the same time, and RSS a minute later.
 //   - Idle tunnels: a fresh gateway before and after connectors of another
 //     process have dialed in, both after garbage collections; memory with the
 //     garbage is shown in addition.
@@ -123,14 +135,19 @@ const (
 	plain     = "caddy"
 	postern   = "postern"   // over QUIC
 	webSocket = "websocket" // Postern where UDP is blocked
+	old       = "old"       // as postern, of the binaries that it is compared with
 )
 
 // The parts of a run.
 const (
 	partRequests    = "requests"
 	partStreams     = "streams"
+	partFast        = "fast"
+	partUploads     = "uploads"
+	partImages      = "images"
 	partAnswers     = "answers"
 	partAllocations = "allocations"
+	partMemory      = "memory"
 	partIdle        = "idle"
 	partLoss        = "loss"
 	partTurns       = "turns"
@@ -138,7 +155,10 @@ const (
 
 var (
 	allSystems = []string{direct, plain, postern, webSocket}
-	allParts   = []string{partRequests, partStreams, partAnswers, partAllocations, partIdle, partLoss, partTurns}
+	allParts   = []string{
+		partRequests, partStreams, partFast, partUploads, partImages, partAnswers, partAllocations, partMemory, partIdle, partLoss, partTurns,
+	}
+	roundParts = allParts[:5] // in which all systems take turns
 )
 
 // options are how much is measured. All of it is bounded in count or time.
@@ -156,6 +176,10 @@ type options struct {
 
 	Answers int // streamed answers that are compared, per system
 
+	Uploads []int         // sizes of bodies, in KB
+	Memory  int           // size of the bodies whose memory is measured, in KB
+	Rest    time.Duration // after them, until memory is read again
+
 	Tunnels []int         // numbers of idle ones
 	Settle  time.Duration // before their memory is read
 
@@ -165,25 +189,27 @@ type options struct {
 
 	Profile string // folder for profiles; "" takes none
 	Bin     string // folder of the binaries; "" is the repository's bin
-	Root    string // folder of the repository, for the process on the line
+	Compare string // folder of the binaries of the system old; "" for none
+	Root    string // folder of the repository, whose text is sent
 }
 
-// fullRun is the default: 12 to 14 minutes on two cores.
+// fullRun is the default: about 20 minutes on two cores.
 func fullRun() options {
 	return options{
 		Parts: allParts, Systems: allSystems, Rounds: 4,
 		Clients: []int{1, 16, 64}, Load: 2 * time.Second, Warmup: 300 * time.Millisecond, AnswerLimit: 15 * time.Second,
 		Streams: []int{1, 50, 200}, Stream: 2500 * time.Millisecond, Pace: 20 * time.Millisecond,
+		Uploads: []int{100, 1000, 5000}, Memory: 5000, Rest: time.Minute,
 		Answers: 10000, Tunnels: []int{1000, 5000}, Settle: 15 * time.Second,
 		Loss: []float64{0, 1, 5}, RTT: 50 * time.Millisecond, LossRounds: 2,
 	}
 }
 
-// hurry makes it a run of two to three minutes.
+// hurry makes it a run of four to five minutes.
 func (o *options) hurry() {
 	o.Rounds, o.LossRounds = 1, 1
 	o.Load, o.Warmup, o.Stream = time.Second, 200*time.Millisecond, 1500*time.Millisecond
-	o.Answers, o.Tunnels, o.Settle = 2000, []int{1000}, 3*time.Second
+	o.Answers, o.Tunnels, o.Settle, o.Rest = 2000, []int{1000}, 3*time.Second, 20*time.Second
 }
 
 // has reports whether a system is measured, measures whether a part is.
@@ -194,10 +220,10 @@ func (o options) measures(part string) bool { return slices.Contains(o.Parts, pa
 func parseFlags(args []string) (options, error) {
 	o := fullRun()
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	flags.BoolFunc("quick", "a coarse run of two to three minutes, for the flags behind it to change", func(string) error { o.hurry(); return nil })
+	flags.BoolFunc("quick", "a coarse run of four to five minutes, for the flags behind it to change", func(string) error { o.hurry(); return nil })
 	name := func(text string) (string, error) { return text, nil }
 	list(flags, &o.Parts, name, "parts", "what to measure")
-	list(flags, &o.Systems, name, "systems", "of which; requests and streams are compared with direct")
+	list(flags, &o.Systems, name, "systems", "of which; all but memory, idle, loss and turns is compared with direct")
 	flags.IntVar(&o.Rounds, "rounds", o.Rounds, "`number` of rounds in which the systems take turns")
 	list(flags, &o.Clients, strconv.Atoi, "clients", "numbers of clients that send requests at a time")
 	flags.DurationVar(&o.Load, "load", o.Load, "how long each number of clients sends requests, per system and round")
@@ -212,6 +238,7 @@ func parseFlags(args []string) (options, error) {
 	flags.IntVar(&o.LossRounds, "loss-rounds", o.LossRounds, "`number` of rounds on that line")
 	flags.StringVar(&o.Profile, "profile", "", "save CPU and allocation profiles of gateway and connector in this `folder`")
 	flags.StringVar(&o.Bin, "bin", "", "`folder` of caddy and connector (default: bin of the repository)")
+	flags.StringVar(&o.Compare, "compare", "", "`folder` of another caddy and connector, which are measured as the system old in turns with postern")
 	err := flags.Parse(args)
 	unknown := func(all []string) func(string) bool {
 		return func(name string) bool { return !slices.Contains(all, name) }
@@ -225,10 +252,12 @@ func parseFlags(args []string) (options, error) {
 		err = errors.New("there are 1 to 5000 clients, streams and tunnels, and 0 to 20 % loss")
 	case flags.NArg() > 0:
 		err = fmt.Errorf("%q is not an option", flags.Arg(0))
-	case !o.has(direct) && (o.measures(partRequests) || o.measures(partStreams)):
+	case !o.has(direct) && slices.ContainsFunc(roundParts, o.measures):
 		err = fmt.Errorf("-systems: %s is missing; the others are compared with it", direct)
 	case min(o.Rounds, o.LossRounds) < 1 || min(o.Load, o.Settle, o.RTT) < 0 || o.Stream < 2*warmEvents*o.Pace:
 		err = fmt.Errorf("there is at least one round, with streams of %v", 2*warmEvents*o.Pace)
+	case o.Compare != "":
+		o.Systems = slices.Insert(o.Systems, slices.Index(o.Systems, postern)+1, old)
 	}
 	return o, err
 }

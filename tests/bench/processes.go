@@ -166,7 +166,7 @@ func (b *builder) measureIdle(ctx context.Context, o options, name string, tunne
 	}
 	defer configs.Close()
 	began := time.Now()
-	holder, _, err := program().Start(b.rig, "tunnels", roleTunnels, configs)
+	holder, _, err := program().Start(b.rig.Rig, "tunnels", roleTunnels, configs)
 	if err != nil {
 		return result, err
 	}

@@ -33,11 +33,19 @@ func (r *results) write(w io.Writer) {
 			fmt.Fprintf(w, "%s\n\n", warning)
 		}
 	}
-	r.writeRounds(w, partRequests, "Requests; aims for postern with 16 clients: × caddy ≥ 0.75, CPU ≤ 170 µs", o.Clients)
-	r.writeRounds(w, partStreams, fmt.Sprintf("Streams of %.0f events a second, age of an event on arrival; aims for postern with 50: p50 ≤ 0.3 ms more than direct, p99 ≤ 1 ms",
+	if o.Compare != "" {
+		fmt.Fprintf(w, "The system old is Postern of %s.\n\n", o.Compare)
+	}
+	r.writeRounds(w, partRequests, "at a time", "Requests; aims for postern with 16 clients: × caddy ≥ 0.75, CPU ≤ 170 µs", o.Clients)
+	r.writeRounds(w, partStreams, "at a time", fmt.Sprintf("Streams of %.0f events a second, age of an event on arrival; aims for postern with 50: p50 ≤ 0.3 ms more than direct, p99 ≤ 1 ms",
 		1/o.Pace.Seconds()), o.Streams)
+	r.writeRounds(w, partFast, "at a time", fmt.Sprintf("Events of streams as fast as they go; the times are those of whole streams, of %d events", fastEvents),
+		[]int{fastStreams})
+	r.writeRounds(w, partUploads, "KB", "Bodies of text, one at a time; MB a second of the median body", o.Uploads)
+	r.writeRounds(w, partImages, "KB", "Bodies of text and as much base64, one at a time; MB a second of the median body", o.Uploads)
 	r.writeAnswers(w)
 	r.writeAllocations(w)
+	r.writeMemory(w)
 	r.writeIdle(w)
 	fmt.Fprint(w, r.Loss)
 }
@@ -77,11 +85,16 @@ func pairwise(a, b []float64, f func(a, b float64) float64) []float64 {
 	return out
 }
 
-// writeRounds prints what numbers of clients or streams got out of the systems.
-func (r *results) writeRounds(w io.Writer, part, title string, numbers []int) {
+// writeRounds prints what numbers of clients or streams, or bodies of some sizes, got
+// out of the systems.
+func (r *results) writeRounds(w io.Writer, part, number, title string, numbers []int) {
 	t := &command.Table{Title: title}
-	t.Add("at a time", "system", "a second", "× direct", "× caddy", "× postern", "p50 ms", "p99 ms", "p50 more than direct", "p99 more than direct",
+	t.Add(number, "system", "a second", "× direct", "× caddy", "× postern", "p50 ms", "p90 ms", "p99 ms", "p50 more than direct", "p99 more than direct",
 		"CPU µs each", "of it gateway", "connector", "upstream")
+	decimals := 1 // of CPU
+	if part == partFast {
+		decimals = 2
+	}
 	ratio := func(a, b float64) float64 { return a / b }
 	difference := func(a, b float64) float64 { return a - b }
 	for _, n := range numbers {
@@ -92,27 +105,28 @@ func (r *results) writeRounds(w io.Writer, part, title string, numbers []int) {
 			if len(r.Rounds[point{part, s, n}]) == 0 {
 				continue
 			}
-			rate, p50, p99 := func(f figures) float64 { return f.Rate }, func(f figures) float64 { return f.P50 }, func(f figures) float64 { return f.P99 }
+			rate, p50 := func(f figures) float64 { return f.Rate }, func(f figures) float64 { return f.P50 }
+			p90, p99 := func(f figures) float64 { return f.P90 }, func(f figures) float64 { return f.P99 }
 			row := []string{fmt.Sprint(n), s, figure(command.Median(all(s, rate)), 0)}
-			for _, other := range allSystems[:3] {
+			for i, other := range allSystems[:3] {
 				text := ""
-				if slices.Index(allSystems, other) < slices.Index(allSystems, s) {
+				if s == old || i < slices.Index(allSystems, s) {
 					text = ranged(pairwise(all(s, rate), all(other, rate), ratio), 2)
 				}
 				row = append(row, text)
 			}
-			row = append(row, figure(command.Median(all(s, p50)), 3), figure(command.Median(all(s, p99)), 3), "", "", "")
+			row = append(row, figure(command.Median(all(s, p50)), 3), figure(command.Median(all(s, p90)), 3), figure(command.Median(all(s, p99)), 3), "", "", "")
 			if s != direct {
-				row[8] = ranged(pairwise(all(s, p50), all(direct, p50), difference), 3)
-				row[9] = ranged(pairwise(all(s, p99), all(direct, p99), difference), 3)
-				row[10] = figure(command.Median(all(s, func(f figures) float64 {
+				row[9] = ranged(pairwise(all(s, p50), all(direct, p50), difference), 3)
+				row[10] = ranged(pairwise(all(s, p99), all(direct, p99), difference), 3)
+				row[11] = figure(command.Median(all(s, func(f figures) float64 {
 					return f.CPU[nameCaddy] + f.CPU[nameGateway] + f.CPU[nameConnector]
-				})), 1)
+				})), decimals)
 			}
 			for _, name := range []string{nameGateway, nameConnector, nameUpstream} {
 				text := ""
 				if v := command.Median(all(s, func(f figures) float64 { return f.CPU[name] })); v != 0 {
-					text = figure(v, 1)
+					text = figure(v, decimals)
 				}
 				row = append(row, text)
 			}
@@ -157,7 +171,7 @@ func (r *results) writeIdle(w io.Writer) {
 		t.Add(cells...)
 	}
 	rest := &command.Table{Title: "Idle tunnels"}
-	rest.Add("tunnels", "transport", "% of a core", "µs a second each", "KB each at their other ends", "all online within s")
+	rest.Add("tunnels", "system", "% of a core", "µs a second each", "KB each at their other ends", "all online within s")
 	for _, i := range r.Idle {
 		if i.System == plain {
 			row("plain Caddy", 0, func(k int) float64 { return i.Before[k] })
@@ -165,9 +179,9 @@ func (r *results) writeIdle(w io.Writer) {
 		}
 		n := float64(i.Tunnels)
 		row("gateway, no tunnels", 0, func(k int) float64 { return i.Before[k] })
-		row(fmt.Sprintf("gateway, %d tunnels: %s", i.Tunnels, transports[i.System]), 0, func(k int) float64 { return i.After[k] })
+		row(fmt.Sprintf("gateway, %d tunnels: %s", i.Tunnels, i.System), 0, func(k int) float64 { return i.After[k] })
 		row("for each tunnel", 1, func(k int) float64 { return (i.After[k] - i.Before[k]) / n })
-		rest.Add(fmt.Sprint(i.Tunnels), transports[i.System], figure(i.CPU, 1), figure(i.CPU*1e4/n, 1), figure(float64(i.Holder)/n, 1), figure(i.DialIn.Seconds(), 1))
+		rest.Add(fmt.Sprint(i.Tunnels), i.System, figure(i.CPU, 1), figure(i.CPU*1e4/n, 1), figure(float64(i.Holder)/n, 1), figure(i.DialIn.Seconds(), 1))
 	}
 	t.Write(w)
 	rest.Write(w)

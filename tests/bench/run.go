@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/tests/command"
+	"github.com/postern-dev/postern/tests/rig"
 )
 
 // results are everything that a run has measured.
@@ -21,17 +22,20 @@ type results struct {
 	Rounds   map[point][]figures // one for each round
 	Answers  map[string]answers  // by system
 	Allocs   map[string]map[string]allocations
+	Memory   []memory
 	Idle     []idle
 	Loss     string  // the report of the process that measures it
 	Foreign  float64 // CPU that others used meanwhile, in percent of the machine
 	Stolen   float64 // CPU that the hypervisor withheld, in percent of the machine
 	Complete bool    // nothing is missing
+
+	texts *prompts
 }
 
 // A point is what one figure of a round stands for.
 type point struct {
 	Part, System string
-	N            int // clients or streams
+	N            int // clients or streams at a time, or KB of a body
 }
 
 // run measures everything. With an error it returns what there is so far.
@@ -55,7 +59,13 @@ func run(ctx context.Context, o options) (r *results, err error) {
 
 // measure starts what is measured, measures it, and ends it.
 func (r *results) measure(ctx context.Context) (err error) {
-	ctx, _, processes, end, err := program().Rig(ctx, "", r.Options.Bin)
+	if r.Options.Root, err = rig.Root(); err != nil {
+		return err
+	}
+	if r.texts, err = newPrompts(r.Options.Root); err != nil {
+		return err
+	}
+	ctx, processes, end, err := newRigs(ctx, r.Options)
 	if err != nil {
 		return err
 	}
@@ -64,7 +74,7 @@ func (r *results) measure(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	for _, measure := range []func(context.Context, *builder) error{r.compare, r.allocations, r.idleTunnels, r.lossyLine} {
+	for _, measure := range []func(context.Context, *builder) error{r.compare, r.memory, r.allocations, r.idleTunnels, r.lossyLine} {
 		if err := measure(ctx, b); err != nil {
 			return command.Explain(ctx, err)
 		}
@@ -75,18 +85,13 @@ func (r *results) measure(ctx context.Context) (err error) {
 // compare measures what all systems can do.
 func (r *results) compare(ctx context.Context, b *builder) error {
 	o := r.Options
-	if !slices.ContainsFunc([]string{partRequests, partStreams, partAnswers}, o.measures) {
+	if !o.measures(partAnswers) && !slices.ContainsFunc(roundParts, o.measures) {
 		return nil
 	}
-	var systems []*system
-	for _, name := range o.Systems {
-		command.Progress("starting %s", name)
-		s, err := b.build(ctx, name)
-		if err != nil {
-			return err
-		}
-		defer s.stop() // it would take a little of the processor from what comes later
-		systems = append(systems, s)
+	systems, stop, err := b.buildAll(ctx, o.Systems)
+	defer stop() // they would take a little of the processor from what comes later
+	if err != nil {
+		return err
 	}
 	for round := range o.Rounds {
 		if err := r.round(ctx, systems, round); err != nil {
@@ -105,6 +110,24 @@ func (r *results) compare(ctx context.Context, b *builder) error {
 		}
 	}
 	return nil
+}
+
+// buildAll builds systems, and returns what stops those that it has built.
+func (b *builder) buildAll(ctx context.Context, names []string) (systems []*system, stop func(), err error) {
+	stop = func() {
+		for _, s := range systems {
+			s.stop()
+		}
+	}
+	for _, name := range names {
+		command.Progress("starting %s", name)
+		s, err := b.build(ctx, name)
+		if err != nil {
+			return systems, stop, err
+		}
+		systems = append(systems, s)
+	}
+	return systems, stop, nil
 }
 
 // allocations counts them, in systems of its own.
@@ -140,6 +163,9 @@ func (r *results) round(ctx context.Context, systems []*system, round int) error
 			return s.measureRequests(ctx, o, n, s.Target.whole(smallAnswer, 0))
 		}},
 		{partStreams, o.Streams, func(s *system, n int) (figures, error) { return s.measureStreams(ctx, o, n) }},
+		{partFast, []int{fastStreams}, func(s *system, n int) (figures, error) { return s.measureFast(ctx, o, n) }},
+		{partUploads, o.Uploads, func(s *system, kb int) (figures, error) { return s.measureUploads(ctx, o, kb, r.texts.new) }},
+		{partImages, o.Uploads, func(s *system, kb int) (figures, error) { return s.measureUploads(ctx, o, kb, r.texts.image) }},
 	} {
 		if !o.measures(part.name) {
 			continue
@@ -150,7 +176,7 @@ func (r *results) round(ctx context.Context, systems []*system, round int) error
 				s := systems[(round+i+j)%len(systems)]
 				f, err := part.measure(s, n)
 				if err != nil {
-					return fmt.Errorf("%s, %d %s at a time: %w", s.Name, n, part.name, err)
+					return fmt.Errorf("%s, %s of %d: %w", s.Name, part.name, n, err)
 				}
 				at := point{part.name, s.Name, n}
 				r.Rounds[at] = append(r.Rounds[at], f)

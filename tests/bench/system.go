@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -37,7 +38,7 @@ type system struct {
 }
 
 // transports are those of the tunnels of systems that have one.
-var transports = map[string]string{postern: config.TransportQUIC, webSocket: config.TransportWebSocket}
+var transports = map[string]string{postern: config.TransportQUIC, old: config.TransportQUIC, webSocket: config.TransportWebSocket}
 
 // A process has a name in the tables.
 type process struct {
@@ -58,9 +59,28 @@ func stop(p *rig.Process) {
 	_ = p.Terminate(3 * time.Second) // or it is killed
 }
 
+// rigs are one for all processes and, to compare with, one whose binaries are others.
+type rigs struct {
+	*rig.Rig
+	old *rig.Rig
+}
+
+// newRigs returns rigs, and what ends them, as [command.Command.Rig] does.
+func newRigs(ctx context.Context, o options) (context.Context, rigs, func(keep bool) error, error) {
+	ctx, _, r, end, err := program().Rig(ctx, "", o.Bin)
+	if err != nil || o.Compare == "" {
+		return ctx, rigs{Rig: r}, end, err
+	}
+	ctx, _, other, endOther, err := program().Rig(ctx, "", o.Compare)
+	if err != nil {
+		return nil, rigs{}, nil, errors.Join(err, end(false))
+	}
+	return ctx, rigs{r, other}, func(keep bool) error { return errors.Join(endOther(keep), end(keep)) }, nil
+}
+
 // A builder starts the systems of a run.
 type builder struct {
-	rig      *rig.Rig
+	rig      rigs
 	upstream process
 	address  string       // of the upstream
 	host     string       // at which connectors reach gateways
@@ -69,14 +89,14 @@ type builder struct {
 }
 
 // newBuilder starts the upstream, which all of its systems share.
-func newBuilder(r *rig.Rig, host string, home func(func())) (b *builder, err error) {
+func newBuilder(r rigs, host string, home func(func())) (b *builder, err error) {
 	b = &builder{rig: r, host: host, home: home, upstream: process{name: nameUpstream}}
-	home(func() { b.upstream.Process, b.address, err = program().Start(r, nameUpstream, roleUpstream, nil) })
+	home(func() { b.upstream.Process, b.address, err = program().Start(r.Rig, nameUpstream, roleUpstream, nil) })
 	return b, err
 }
 
 // onLoopback returns a builder for systems without a line.
-func onLoopback(r *rig.Rig) (*builder, error) {
+func onLoopback(r rigs) (*builder, error) {
 	return newBuilder(r, "127.0.0.1", func(start func()) { start() })
 }
 
@@ -148,8 +168,12 @@ func (b *builder) startGateway(ctx context.Context, s *system) error {
 
 // startCaddy starts bin/caddy and waits until it serves.
 func (b *builder) startCaddy(ctx context.Context, s *system, name string, o rig.GatewayOptions) error {
-	o.Name, o.Grace = fmt.Sprintf("%s-%d", name, len(b.rig.Processes())), time.Second // a name that no other has
-	g, err := b.rig.Gateway(o)
+	r := b.rig.Rig
+	if s.Name == old {
+		r = b.rig.old
+	}
+	o.Name, o.Grace = fmt.Sprintf("%s-%d", name, len(r.Processes())), time.Second // a name that no other has
+	g, err := r.Gateway(o)
 	if err != nil {
 		return err
 	}
@@ -183,7 +207,7 @@ func (b *builder) connect(ctx context.Context, s *system) error {
 
 // launch starts the connector, or the same agent in a process of this program.
 func (b *builder) launch(s *system, c *rig.Connector) error {
-	if !b.profiled {
+	if !b.profiled || s.Name == old { // this program has no other agent
 		return c.Launch()
 	}
 	config, err := os.Open(c.Config)
@@ -191,7 +215,7 @@ func (b *builder) launch(s *system, c *rig.Connector) error {
 		return fmt.Errorf("reading the connector's configuration: %w", err)
 	}
 	defer config.Close()
-	p, address, err := program().Start(b.rig, nameConnector, roleTunnels, config)
+	p, address, err := program().Start(b.rig.Rig, nameConnector, roleTunnels, config)
 	c.Process, s.admins[nameConnector] = p, rig.Admin(address)
 	return err
 }

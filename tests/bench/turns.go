@@ -4,6 +4,8 @@ package main
 
 import (
 	"context"
+	cryptorand "crypto/rand"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -70,20 +72,30 @@ func (p *prompts) prompt(seed uint64, n int) string {
 	return b.String()
 }
 
-// measurePrompts lets clients send large prompts, each of them new.
-func (w *lossyWay) measurePrompts(ctx context.Context, o options) (figures, error) {
-	clients, err := w.dialAll(lossBulk, o.Warmup+o.Load+o.AnswerLimit)
+// new returns a prompt of about n bytes that was not there before.
+func (p *prompts) new(n int) string { return p.prompt(p.seed(), n) }
+
+// image returns a new prompt of about n bytes, half of it random bytes in base64.
+func (p *prompts) image(n int) string {
+	random := make([]byte, n/2*3/4)
+	_, _ = cryptorand.Read(random) // it never fails
+	return p.new(n/2) + base64.StdEncoding.EncodeToString(random)
+}
+
+// measurePrompts lets n clients send large prompts.
+func (s *system) measurePrompts(ctx context.Context, o options, n int, prompt func() string) (figures, error) {
+	clients, err := s.dialAll(n, o.Warmup+o.Load+o.AnswerLimit)
 	if err != nil {
 		return figures{}, err
 	}
 	defer closeAll(clients)
 	send := func(d time.Duration) ([]float64, error) {
-		return closedLoop(ctx, clients, d, func() task { return w.Target.ask(smallAnswer, w.prompts.prompt(w.prompts.seed(), bulkBytes)) })
+		return closedLoop(ctx, clients, d, func() task { return s.Target.ask(smallAnswer, prompt()) })
 	}
 	if _, err := send(o.Warmup); err != nil {
 		return figures{}, fmt.Errorf("warming up: %w", err)
 	}
-	return w.system.measure(func() ([]float64, error) { return send(o.Load) })
+	return s.measure(func() ([]float64, error) { return send(o.Load) })
 }
 
 // A turn is what the last turn of a conversation took.
