@@ -36,11 +36,7 @@ func TestRun(t *testing.T) {
 	o.Uploads, o.Memory, o.Rest = []int{10}, 10, 100*time.Millisecond
 	o.Answers, o.Tunnels, o.Settle = 200, []int{5}, 200*time.Millisecond
 	o.Loss, o.RTT = []float64{1}, 2*time.Millisecond
-	root, err := rig.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
-	o.Compare, o.Systems = filepath.Join(root, "bin"), []string{direct, plain, postern, old, webSocket}
+	o.Compare, o.Systems = noting(t), []string{direct, plain, postern, old, webSocket}
 	wants := []string{
 		"### Requests", "| 16 | websocket |", "### Streams", "| 50 | websocket |", "### Streamed answers", "| websocket | 200 | 0 |",
 		"### Events", "| 8 | old |", "### Bodies of text,", "| 10 | old |", "### Bodies of text and", "### Memory with", "| old | connector |",
@@ -54,6 +50,9 @@ func TestRun(t *testing.T) {
 	r, err := run(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if ran, _ := filepath.Glob(filepath.Join(o.Compare, "*.ran")); len(ran) != 2 {
+		t.Errorf("of the binaries to compare with, these ran: %v", ran)
 	}
 	if err := r.failure(); err != nil {
 		t.Error(err)
@@ -74,6 +73,23 @@ func TestRun(t *testing.T) {
 	if t.Failed() {
 		t.Log("\n" + b.String())
 	}
+}
+
+// noting returns a folder of binaries that leave a file NAME.ran there.
+func noting(t *testing.T) string {
+	t.Helper()
+	root, err := rig.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for _, name := range []string{"caddy", "connector"} {
+		script := fmt.Sprintf("#!/bin/sh\n: >\"$0.ran\"\nexec %q \"$@\"\n", filepath.Join(root, "bin", name))
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(script), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
 }
 
 func TestFlags(t *testing.T) {
