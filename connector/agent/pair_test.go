@@ -111,7 +111,7 @@ func TestAnswersToTheOtherHello(t *testing.T) {
 // the gateway answers its pings.
 func TestPairingStaysUp(t *testing.T) {
 	g := startGateway(t)
-	g.pending = true
+	g.set(func() { g.pending = true })
 	p, err := newPetition(PairOptions{Server: g.token.Server, Pin: g.token.Pin, Code: "c", Upstreams: []string{"default"}})
 	if err != nil {
 		t.Fatal(err)
