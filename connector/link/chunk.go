@@ -49,6 +49,16 @@ func parseChunk(data []byte, first, extras bool) (size int64, used int, err erro
 	return 0, used + after, nil
 }
 
+// sizeLine begins a chunk whose size is not known yet. setSize sets it.
+const sizeLine = "00000000\r\n"
+
+// setSize sets the size of a chunk that begins with sizeLine and lacks its end.
+func setSize(chunk []byte) {
+	const digits = len(sizeLine) - len("\r\n")
+	size := strconv.AppendUint(make([]byte, 0, digits), uint64(len(chunk)-len(sizeLine)), 16)
+	copy(chunk[digits-len(size):], size)
+}
+
 // isExtension reports whether s may follow a chunk's size: an extension, which may be
 // ignored (RFC 9112 §7.1.1), or the spaces with which some servers pad the size.
 func isExtension(s []byte) bool {

@@ -117,6 +117,9 @@ func parseRequest(text string) (*http.Request, head, error) {
 	if err != nil {
 		return nil, head{}, err
 	}
+	if h.events {
+		return nil, head{}, malformed("Transfer-Encoding is not chunked")
+	}
 	if CheckUpstream(h.host) != nil {
 		return nil, head{}, malformed("Host is not the name of an upstream")
 	}

@@ -160,6 +160,7 @@ func TestMalformedRequests(t *testing.T) {
 		"GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n",
 		"GET / HTTP/1.1\r\nHost: a/b\r\n\r\n",
 		"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+		"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: events, chunked\r\n\r\n0\r\n\r\n",
 		"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
 		"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nContent-Length: 3\r\n\r\nabc",
 		"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nab",

@@ -155,16 +155,12 @@ func (w *response) writeChunks(p []byte) (int, error) {
 	return n, nil
 }
 
-// appendEvents appends a part of an event stream as a chunk, without its end. Its size
-// is known only after the encoding.
+// appendEvents appends a part of an event stream as a chunk, without its end.
 func (w *response) appendEvents(p []byte) {
-	const digits = 8
-	line := len(w.out)
-	w.out = append(w.out, "00000000\r\n"...)
 	begin := len(w.out)
+	w.out = append(w.out, sizeLine...)
 	w.out = w.events.appendRecords(w.out, p)
-	size := strconv.AppendUint(make([]byte, 0, digits), uint64(len(w.out)-begin), 16)
-	copy(w.out[line+digits-len(size):], size)
+	setSize(w.out[begin:])
 }
 
 // reserve makes room for n more bytes in held.

@@ -181,10 +181,7 @@ func (x *exchange) fillBody(b []byte, body io.Reader, size int64) ([]byte, int, 
 
 // bodyError wraps an error of reading the request body.
 func bodyError(err error) error {
-	if err == io.EOF {
-		err = io.ErrUnexpectedEOF
-	}
-	return fmt.Errorf("reading the request's body: %w", err)
+	return fmt.Errorf("reading the request's body: %w", unexpectedEnd(err))
 }
 
 // upload sends the rest of a large body, or one of unknown length in chunks.
@@ -215,7 +212,7 @@ func (x *exchange) upload(buf *buffer, body io.ReadCloser, rest int64) {
 
 // readChunk reads body into b, as a chunk. rest is -1, or 0 after the last chunk.
 func readChunk(b []byte, body io.Reader) (chunk []byte, rest int64, err error) {
-	const line = len("8000\r\n")
+	const line = len(sizeLine)
 	n := 0
 	for n < largeChunk && err == nil {
 		var more int
@@ -227,8 +224,10 @@ func readChunk(b []byte, body io.Reader) (chunk []byte, rest int64, err error) {
 	}
 	chunk, rest = b[:0], -1
 	if n > 0 {
-		_ = fmt.Appendf(chunk, "%04x\r\n", n)
-		chunk = append(b[:line+n], crlf...)
+		chunk = b[:line+n]
+		copy(chunk, sizeLine)
+		setSize(chunk)
+		chunk = append(chunk, crlf...)
 	}
 	if err == io.EOF {
 		chunk, rest = append(chunk, "0\r\n\r\n"...), 0
@@ -245,8 +244,8 @@ func appendRequest(b []byte, r *http.Request, size int64) ([]byte, error) {
 }
 
 // AppendRequest appends the head of a request to a server, with size as its Content-Length.
-// A size of -1 is unknown: the body is chunked. It leaves out hop-by-hop fields, and those for which skip is true. The
-// error names an invalid field, but never its value.
+// A size of -1 is unknown: the body is chunked. It leaves out hop-by-hop fields, and those for
+// which skip is true. The error names an invalid field, but never its value.
 func AppendRequest(b []byte, r *http.Request, size int64, skip func(name string) bool) ([]byte, error) {
 	method, path, query := r.Method, r.URL.EscapedPath(), r.URL.RawQuery
 	if method == "" {

@@ -36,11 +36,8 @@ func (a *AnswerReader) Buffered() bool { return len(a.in.buffered()) > 0 }
 func (a *AnswerReader) Next(method string) (status int, header http.Header, err error) {
 	a.ended, a.closes = false, false
 	h, err := a.in.response(maxAnswerHead, &a.head, true)
-	if err == io.EOF {
-		err = io.ErrUnexpectedEOF
-	}
 	if err != nil {
-		return 0, nil, err
+		return 0, nil, unexpectedEnd(err)
 	}
 	return a.head.StatusCode, h.header, a.begin(h, method)
 }

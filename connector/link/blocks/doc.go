@@ -22,7 +22,7 @@
 // # Blocks
 //
 // Bodies are divided by their content, so that the blocks before and after an insertion stay
-// the same. The gateway assigns the ids, for each tunnel anew. The connector keeps the blocks
+// the same. Each tunnel has its own ids, which the gateway assigns. The connector keeps the blocks
 // of a tunnel within the bytes of its hello, and drops the least recently used ones. The
 // gateway counts in the same way. It uses a block only after the answer to the request that
 // brought it has begun. The two can still differ, as requests run in parallel. A reference to
