@@ -4,6 +4,9 @@
 #   ./xcaddy.sh           build bin/caddy (Caddy with Postern) and bin/connector
 #   ./xcaddy.sh up [...]  build if sources have changed, then run everything on
 #                         this machine: bin/caddy gateway up [...]
+#   ./xcaddy.sh release [VERSION] [...]
+#                         build archives, packages and images into dist/; the
+#                         version is that of the tag. Flags: tools/release/main.go
 #   ./xcaddy.sh test      lint, build, and run the tests that must pass before a
 #                         change is merged
 #   ./xcaddy.sh test long the same with the slow tests: bad networks,
@@ -11,15 +14,16 @@
 #   ./xcaddy.sh test NAME run the tests whose names match the regular expression
 #
 # The tests also need node and npm (SDKs for Node, axe-core), apt (it brings a
-# llama-server into .cache/), Chromium, and on Linux iproute2, nftables and root
-# (network namespaces). Root gets Chromium and the two installed on Debian.
+# llama-server into .cache/; an etcd is built there), shellcheck, Chromium, and on
+# Linux iproute2, nftables and root (network namespaces). Root gets the last four
+# installed on Debian.
 # POSTERN_SKIP_NODE=1, POSTERN_SKIP_LLAMA=1, POSTERN_SKIP_BROWSER=1 and
 # POSTERN_SKIP_NETWORK=1 leave out what needs them; otherwise a machine without
 # them fails.
 set -euo pipefail
 cd "$(dirname "$(realpath "$0")")"
 
-caddy_version=v2.11.9 # as in go.mod
+caddy_tags=nobadger,nomysql,nopgx # without some databases of Caddy's ACME server, as xcaddy builds it
 
 step() { echo "--- $*" >&2; }
 
@@ -38,19 +42,28 @@ quietly() {
 # changed FILE: whether a source file is newer than the built FILE.
 changed() {
 	[ -x "$1" ] || return 0
-	[ -n "$(find go.mod go.sum plugin.go caddymodule connector -type f \
+	[ -n "$(find go.mod go.sum plugin.go cmd caddymodule connector -type f \
 		! -name '*_test.go' ! -path '*/testdata/*' -newer "$1" -print -quit)" ]
 }
 
-# version_flags: has the linker write down which Postern this is.
-version_flags() {
-	local package=github.com/postern-dev/postern/connector/version
-	echo "-X $package.number=$(git describe --tags --always --dirty 2>/dev/null || echo dev)" \
-		"-X $package.commit=$(git rev-parse HEAD 2>/dev/null || echo unknown)"
+# version: the version in the tag of the commit. A later commit adds to it, in a form that
+# sorts after the tag in all package managers: v0.9.0+12.g849d86f16a92.
+version() {
+	local described
+	described=$(git describe --tags --match 'v[0-9]*' --abbrev=12 --dirty 2>/dev/null) ||
+		described=v0.0.0-$(git rev-list --count HEAD 2>/dev/null)-g$(git describe --always --exclude '*' --abbrev=12 --dirty 2>/dev/null) ||
+		described=dev
+	sed -E 's/-([0-9]+)-g/+\1.g/; s/\+(.*)-dirty$/+\1.dirty/; s/-dirty$/+dirty/' <<<"$described"
 }
 
-# as_caddy COMMAND...: runs a Go command with the settings of xcaddy, so that the packages
-# which its program shares with Caddy are compiled once.
+# version_flags VERSION: has the linker write down which Postern this is.
+version_flags() {
+	local package=github.com/postern-dev/postern/connector/version
+	echo "-X $package.number=$1 -X $package.commit=$(git rev-parse HEAD 2>/dev/null || echo unknown)"
+}
+
+# as_caddy COMMAND...: runs a Go command with the settings of bin/caddy, so that packages
+# of both are compiled once.
 as_caddy() { CGO_ENABLED=0 GOFLAGS="$(go env GOFLAGS) -trimpath" "$@"; }
 
 # Both are built under a temporary name: a running binary cannot be overwritten,
@@ -58,16 +71,14 @@ as_caddy() { CGO_ENABLED=0 GOFLAGS="$(go env GOFLAGS) -trimpath" "$@"; }
 # may leave an old date.
 build_caddy() {
 	step "building bin/caddy"
-	# As xcaddy's own flags, and the version of Postern in a folder, which Go does not know.
-	XCADDY_GO_BUILD_FLAGS="-trimpath -tags nobadger,nomysql,nopgx -ldflags '-s -w $(version_flags)'" \
-		quietly as_caddy go tool xcaddy build "$caddy_version" --with github.com/postern-dev/postern@v0.0.0=. --output bin/caddy.new
+	as_caddy go build -tags "$caddy_tags" -ldflags "-s -w $(version_flags "$(version)")" -o bin/caddy.new ./cmd/postern
 	touch bin/caddy.new
 	mv bin/caddy.new bin/caddy
 }
 
 build_connector() {
 	step "building bin/connector"
-	go build -trimpath -ldflags "-s -w $(version_flags)" -o bin/connector.new ./connector
+	go build -trimpath -ldflags "-s -w $(version_flags "$(version)")" -o bin/connector.new ./connector
 	touch bin/connector.new
 	mv bin/connector.new bin/connector
 }
@@ -92,39 +103,44 @@ need() {
 	fi
 }
 
+# bring COMMAND OTHERWISE PACKAGE...: installs Debian's packages with COMMAND where that is
+# possible, or fails and names what else can be done.
+bring() {
+	local command=$1 otherwise=$2
+	shift 2
+	if command -v "$command" >/dev/null; then return; fi
+	if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+		echo "xcaddy.sh: $command is missing: install it$otherwise" >&2
+		exit 1
+	fi
+	step "installing $*"
+	quietly apt-get -q update
+	quietly env DEBIAN_FRONTEND=noninteractive apt-get -q install -y --no-install-recommends "$@"
+}
+
 # need_chromium: installs Chromium where that is possible, or fails unless
 # POSTERN_SKIP_BROWSER is 1.
 need_chromium() {
 	local name
-	for name in chromium chromium-browser google-chrome google-chrome-stable; do
+	for name in chromium-browser google-chrome google-chrome-stable; do
 		if command -v "$name" >/dev/null; then return; fi
 	done
 	if [ "${POSTERN_SKIP_BROWSER:-}" = 1 ]; then return; fi
-	if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
-		echo "xcaddy.sh: chromium is missing: install it, or set POSTERN_SKIP_BROWSER=1 to leave out the tests that need it" >&2
-		exit 1
-	fi
-	step "installing Chromium"
-	quietly apt-get -q update
-	quietly env DEBIAN_FRONTEND=noninteractive apt-get -q install -y --no-install-recommends chromium fonts-dejavu-core
+	bring chromium ", or set POSTERN_SKIP_BROWSER=1 to leave out the tests that need it" chromium fonts-dejavu-core
 }
 
 # need_network: installs the tools of the tests of bad networks where that is
 # possible, or fails unless POSTERN_SKIP_NETWORK is 1.
 need_network() {
+	local command otherwise=", or set POSTERN_SKIP_NETWORK=1 to leave out the tests that need it"
 	if [ "${POSTERN_SKIP_NETWORK:-}" = 1 ] || [ "$(uname)" != Linux ]; then return; fi
 	if [ "$(id -u)" != 0 ]; then
 		echo "xcaddy.sh: network namespaces need root: run as root, or set POSTERN_SKIP_NETWORK=1 to leave out the tests that need them" >&2
 		exit 1
 	fi
-	if command -v ip >/dev/null && command -v nft >/dev/null; then return; fi
-	if ! command -v apt-get >/dev/null; then
-		echo "xcaddy.sh: ip or nft is missing: install iproute2 and nftables, or set POSTERN_SKIP_NETWORK=1 to leave out the tests that need them" >&2
-		exit 1
-	fi
-	step "installing iproute2 and nftables"
-	quietly apt-get -q update
-	quietly env DEBIAN_FRONTEND=noninteractive apt-get -q install -y --no-install-recommends iproute2 nftables
+	for command in ip nft; do
+		bring "$command" "$otherwise" iproute2 nftables
+	done
 }
 
 # part NAME COMMAND...: runs a part of the tests and prints how long it took. What a
@@ -152,7 +168,11 @@ lint() {
 	local linter
 	linter=$(as_caddy go -C tools tool -n golangci-lint)
 	GOFLAGS="$(go env GOFLAGS) -race" part "lint" "$linter" run ./...
+	part "lint of the scripts" shellcheck xcaddy.sh packaging/*.sh tests/llama/fetch.sh
+	part "lint of the workflows" "$(as_caddy go -C tools/release tool -n actionlint)"
 	part "lint of the SDK tests" as_caddy go -C tests/sdk/go vet -gcflags='github.com/...=-N -l' ./... # as their test builds it
+	part "lint of the release" as_caddy env -C tools/release "$linter" run ./...
+	GOFLAGS="$(go env GOFLAGS) -race" part "lint of the cluster tests" env -C tests/cluster "$linter" run ./...
 	for system in "$@"; do
 		GOOS=$system CGO_ENABLED=0 part "lint for $system" "$linter" run ./connector/...
 	done
@@ -164,6 +184,7 @@ need_tools() {
 	need apt-get POSTERN_SKIP_LLAMA "a Debian-like system's apt"
 	need_chromium
 	need_network
+	bring shellcheck "" shellcheck # otherwise its tests would be skipped
 }
 
 # run_tests SYSTEMS FLAG...: lints, builds, and runs the tests. The linters have vetted the
@@ -180,21 +201,44 @@ run_tests() {
 	part "unit tests" go test -race -vet=off -shuffle=on "$@" $units
 	part "bounded work" as_caddy go test -vet=off -run '^TestWorkIsBounded$' ./caddymodule/dialect
 	part "end-to-end tests" go test -race -vet=off -shuffle=on -timeout 60m "$@" ./tests/...
+	part "cluster" go -C tests/cluster test -race -vet=off -shuffle=on -parallel 8 "$@" . # they wait for leases
+	part "release" as_caddy go -C tools/release test -vet=off -shuffle=on "$@" .
 	step "all tests passed"
 }
 
-# run_matching NAME: runs the tests that match, of the packages that have some.
+# run_matching NAME: runs the tests that match, of the packages that have some. Those of etcd
+# and of the release are modules of their own.
 run_matching() {
-	local packages
-	packages=$(grep -rEo --include='*_test.go' '^func (Test|Fuzz)[A-Za-z0-9_]+' caddymodule connector tests |
+	local found packages
+	found=$(grep -rEo --include='*_test.go' '^func (Test|Fuzz)[A-Za-z0-9_]+' caddymodule connector tests tools/release |
 		awk -F '[: ]' -v name="${1%%/*}" '$3 ~ name { sub("/[^/]*$", "", $1); print "./" $1 }' | sort -u)
-	if [ -z "$packages" ]; then
+	if [ -z "$found" ]; then
 		echo "xcaddy.sh: no test matches $1" >&2
 		exit 1
 	fi
-	build_changed
-	# shellcheck disable=SC2086 # one word per package
-	part "tests that match $1" go test -race -p 1 -run "$1" $packages
+	packages=$(grep -vE '^./(tools/release|tests/cluster)$' <<<"$found" || true)
+	if [ "$packages" ]; then
+		build_changed
+		# shellcheck disable=SC2086 # one word per package
+		part "tests that match $1" go test -race -p 1 -run "$1" $packages
+	fi
+	if grep -qx ./tests/cluster <<<"$found"; then
+		part "tests of etcd that match $1" go -C tests/cluster test -race -parallel 8 -run "$1" .
+	fi
+	if grep -qx ./tools/release <<<"$found"; then
+		part "tests of the release that match $1" as_caddy go -C tools/release test -run "$1" .
+	fi
+}
+
+# release [VERSION] [FLAG...]: the same version in the programs and in the names of the files.
+release() {
+	local version root=$PWD
+	case "${1:-}" in
+	v[0-9]* | [0-9]*) version=v${1#v} && shift ;;
+	*) version=$(version) ;;
+	esac
+	cd tools/release
+	as_caddy go run . -root "$root" -version "$version" -tags "$caddy_tags" -ldflags "-s -w $(version_flags "$version")" "$@"
 }
 
 case "${1:-build}" in
@@ -205,6 +249,10 @@ up)
 	build_changed
 	exec bin/caddy gateway up "$@"
 	;;
+release)
+	shift
+	release "$@"
+	;;
 test)
 	case "${2:-}" in
 	"") run_tests windows -short ;;
@@ -213,7 +261,7 @@ test)
 	esac
 	;;
 *)
-	sed -n '2,18s/^# \{0,1\}//p' "$0" >&2
+	sed -n '2,21s/^# \{0,1\}//p' "$0" >&2
 	exit 2
 	;;
 esac

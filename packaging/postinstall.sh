@@ -1,0 +1,48 @@
+#!/bin/sh
+# After an installation or an upgrade. dpkg calls it with "configure" and the old version
+# if there was one, or "abort-…"; rpm with 1 or 2; apk with the new version and the old one.
+set -e
+package=postern # the connector's package has another name here
+
+first="" upgrade=""
+case $1:${2:-} in
+2:* | *.*:?*) upgrade=yes ;;
+configure:?* | abort-*:*) # dpkg calls it like this also after a removal
+	if [ -e "/run/$package.upgrade" ]; then upgrade=yes; fi
+	rm -f "/run/$package.upgrade"
+	;;
+*) first=yes ;;
+esac
+
+if [ "$package" = postern ]; then
+	if ! id postern >/dev/null 2>&1; then
+		if command -v useradd >/dev/null; then
+			useradd --system --user-group --no-create-home --home-dir /var/lib/postern \
+				--shell /usr/sbin/nologin --comment "Postern gateway" postern
+		else # Alpine
+			addgroup -S postern
+			adduser -S -D -H -G postern -h /var/lib/postern -s /sbin/nologin -g "Postern gateway" postern
+		fi
+	fi
+	# systemd creates it, too. Others need it to run the gateway.
+	install -d -m 0750 -o postern -g postern /var/lib/postern
+fi
+
+if command -v systemctl >/dev/null; then
+	if [ "$first" ]; then # the distribution decides whether services start by themselves
+		systemctl preset "$package.service" >/dev/null 2>&1 || true
+	fi
+	if [ -d /run/systemd/system ]; then # not in a chroot or a container
+		systemctl daemon-reload
+		# Only a restart runs the new program. An upgrade leaves a stopped service stopped.
+		action=try-restart
+		if [ ! "$upgrade" ] && systemctl --quiet is-enabled "$package.service"; then action=restart; fi
+		systemctl "$action" "$package.service" || echo "$package.service does not start; see: journalctl -u $package" >&2
+	fi
+fi
+
+if [ "$first" ] && [ "$package" = postern-connector ]; then
+	echo "Pair this machine, and start the connector:"
+	echo "  sudo connector pair https://GATEWAY PAIRING-CODE --upstream http://localhost:11434 --config /etc/postern/connector.json --no-run"
+	echo "  sudo systemctl enable --now postern-connector"
+fi

@@ -1,0 +1,20 @@
+#!/bin/sh
+# After a removal or an upgrade. A removal keeps the data; dpkg's "purge" removes it.
+set -e
+package=postern
+
+if [ -d /run/systemd/system ]; then
+	systemctl daemon-reload || true
+fi
+[ "$1" = purge ] || exit 0
+
+rm -f "/etc/systemd/system/multi-user.target.wants/$package.service"
+if [ "$package" = postern ]; then
+	rm -rf /var/lib/postern
+	if id postern >/dev/null 2>&1; then
+		userdel postern || true # the group goes with it
+	fi
+else
+	rm -rf /etc/postern/connector.json /var/lib/private/postern-connector /var/lib/postern-connector
+fi
+rmdir /etc/postern 2>/dev/null || true

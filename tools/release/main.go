@@ -1,0 +1,232 @@
+// Command release builds what a release of Postern consists of: archives, packages for
+// Linux, container images, SBOMs and checksums. Two runs for the same commit write the same
+// bytes, in any folder. `./xcaddy.sh release` runs it.
+//
+//	main.go      flags, and the order of the work
+//	version.go   the version, for each package manager
+//	programs.go  programs, their systems, and compiling them
+//	docs.go      completions and manual pages
+//	files.go     what archives, packages and images contain; archives
+//	packages.go  deb, rpm, apk
+//	image.go     images, as OCI layouts
+//	sbom.go      CycloneDX
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, os.Args[1:]); err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "release:", err)
+		os.Exit(1)
+	}
+}
+
+// release is one run.
+type release struct {
+	root    string // of the repository
+	out     string // where the results are collected
+	work    string // for everything else
+	version version
+	commit  string
+	time    time.Time // of the commit: the time of each file
+	tags    string    // for the gateway
+	ldflags string
+	targets []target // nil for all
+	parts   []string
+}
+
+var allParts = []string{"archives", "packages", "images", "sbom"}
+
+func run(ctx context.Context, args []string) error {
+	var r release
+	flags := flag.NewFlagSet("release", flag.ContinueOnError)
+	number := flags.String("version", "", "`VERSION`, like v0.9.0")
+	root := flags.String("root", "../..", "the `FOLDER` of the repository")
+	out := flags.String("out", "dist", "`FOLDER` for the results, in the repository; it is replaced")
+	targets := flags.String("targets", "", "comma-separated `SYSTEMS` to build for, like linux/amd64,linux/armv7 (default: all)")
+	parts := flags.String("parts", strings.Join(allParts, ","), "comma-separated `PARTS` to build")
+	flags.StringVar(&r.tags, "tags", "", "build tags of the gateway")
+	flags.StringVar(&r.ldflags, "ldflags", "-s -w", "flags of the linker")
+	err := flags.Parse(args)
+	if err != nil {
+		return err
+	}
+	if flags.NArg() > 0 {
+		return fmt.Errorf("unexpected argument %q; use: xcaddy.sh release [VERSION] [FLAGS]", flags.Arg(0))
+	}
+	if r.version, err = parseVersion(*number); err != nil {
+		return err
+	}
+	if r.targets, err = parseTargets(*targets); err != nil {
+		return err
+	}
+	r.parts = strings.Split(*parts, ",")
+	for _, part := range r.parts {
+		if !slices.Contains(allParts, part) {
+			return fmt.Errorf("-parts: %q is not a part; the parts are %s", part, strings.Join(allParts, ", "))
+		}
+	}
+	if r.root, err = filepath.Abs(*root); err != nil {
+		return fmt.Errorf("finding the repository: %w", err)
+	}
+	if !filepath.IsAbs(*out) {
+		*out = filepath.Join(r.root, *out)
+	}
+	if err := r.readCommit(ctx); err != nil {
+		return err
+	}
+	return r.into(ctx, *out)
+}
+
+// readCommit reads which commit is built, and when it was made. SOURCE_DATE_EPOCH replaces
+// its time.
+func (r *release) readCommit(ctx context.Context) error {
+	show := exec.CommandContext(ctx, "git", "log", "-1", "--format=%H %ct")
+	show.Dir = r.root
+	out, err := show.Output()
+	commit, seconds, _ := strings.Cut(strings.TrimSpace(string(out)), " ")
+	if given := os.Getenv("SOURCE_DATE_EPOCH"); given != "" {
+		seconds = given
+	} else if err != nil {
+		return fmt.Errorf("reading the time of the commit: %w; build in a clone, or set SOURCE_DATE_EPOCH", err)
+	}
+	epoch, err := strconv.ParseInt(seconds, 10, 64)
+	if err != nil {
+		return fmt.Errorf("SOURCE_DATE_EPOCH: %q is not a number of seconds", seconds)
+	}
+	r.commit, r.time = commit, time.Unix(epoch, 0).UTC()
+	return nil
+}
+
+// into builds the release and puts it into a folder, which must be new or an earlier
+// release. The folder is only replaced if all went well.
+func (r *release) into(ctx context.Context, folder string) (err error) {
+	if _, err := os.Stat(filepath.Join(folder, checksumsName)); err != nil {
+		if found, err := os.ReadDir(folder); !errors.Is(err, fs.ErrNotExist) && len(found) > 0 {
+			return fmt.Errorf("%s has files but is not a release, and would be replaced; move it, or choose another folder with -out", folder)
+		}
+	}
+	if r.work, err = os.MkdirTemp("", "postern-release-"); err != nil {
+		return fmt.Errorf("creating a folder to work in: %w", err)
+	}
+	defer os.RemoveAll(r.work)
+	r.out = folder + ".new"
+	if err := os.RemoveAll(r.out); err != nil {
+		return fmt.Errorf("removing an earlier attempt: %w", err)
+	}
+	if err := os.MkdirAll(r.out, 0o755); err != nil {
+		return fmt.Errorf("creating the folder for the results: %w", err)
+	}
+	defer os.RemoveAll(r.out)
+	// The gateway has the connectors' archives.
+	for _, p := range []program{connector, gateway} {
+		if err := r.program(ctx, p); err != nil {
+			return err
+		}
+	}
+	if err := r.checksums(); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(folder); err != nil {
+		return fmt.Errorf("removing the previous release: %w", err)
+	}
+	return os.Rename(r.out, folder)
+}
+
+// program builds a program for its targets, and all that it is published as.
+func (r *release) program(ctx context.Context, p program) error {
+	targets := r.targetsOf(p)
+	if len(targets) == 0 {
+		return nil
+	}
+	built := step("building " + p.name)
+	group, cancelable := errgroup.WithContext(ctx)
+	group.SetLimit(runtime.NumCPU())
+	for _, t := range targets {
+		group.Go(func() error { return r.compile(cancelable, p, t) })
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	if err := r.document(ctx, p); err != nil {
+		return err
+	}
+	built()
+	return r.publish(p, targets)
+}
+
+// publish writes everything that contains the compiled program.
+func (r *release) publish(p program, targets []target) error {
+	defer step("packing " + p.name)()
+	var group errgroup.Group
+	group.SetLimit(runtime.NumCPU())
+	// The largest first: they take longest.
+	if slices.Contains(r.parts, "images") && slices.ContainsFunc(targets, target.linux) {
+		group.Go(func() error { return r.image(p, slices.DeleteFunc(slices.Clone(targets), target.notLinux)) })
+	}
+	for _, t := range targets {
+		if slices.Contains(r.parts, "packages") && t.linux() {
+			for _, format := range formats {
+				group.Go(func() error { return r.pack(p, t, format) })
+			}
+		}
+		group.Go(func() error { return r.archive(p, t) })
+		if slices.Contains(r.parts, "sbom") {
+			group.Go(func() error { return r.sbom(p, t) })
+		}
+	}
+	return group.Wait()
+}
+
+// step reports that a step begins; the returned function reports how long it took.
+func step(name string) (done func()) {
+	start := time.Now()
+	fmt.Fprintf(os.Stderr, "--- %s\n", name)
+	return func() { fmt.Fprintf(os.Stderr, "--- %s took %.0f s\n", name, time.Since(start).Seconds()) }
+}
+
+const checksumsName = "checksums.txt"
+
+// checksums writes the SHA-256 of each file, for sha256sum --check.
+func (r *release) checksums() error {
+	entries, err := os.ReadDir(r.out)
+	if err != nil {
+		return fmt.Errorf("listing the results: %w", err)
+	}
+	var text strings.Builder
+	for _, entry := range entries {
+		file, err := os.Open(filepath.Join(r.out, entry.Name()))
+		if err != nil {
+			return fmt.Errorf("computing checksums: %w", err)
+		}
+		sum := sha256.New()
+		_, err = io.Copy(sum, file)
+		file.Close()
+		if err != nil {
+			return fmt.Errorf("computing checksums: %w", err)
+		}
+		fmt.Fprintf(&text, "%x  %s\n", sum.Sum(nil), entry.Name())
+	}
+	return os.WriteFile(filepath.Join(r.out, checksumsName), []byte(text.String()), 0o644)
+}

@@ -1,0 +1,36 @@
+package main
+
+import (
+	"fmt"
+	"regexp"
+)
+
+// version is a version in the forms that need it. Later ones sort after earlier ones in each
+// form.
+type version struct {
+	text string // 0.9.0, 1.0.0-rc.1, 0.9.0+12.g849d86f16a92: as semantic versions; for deb, rpm
+	apk  string // 0.9.0, 1.0.0_rc1, 0.9.0_git12
+}
+
+var versionForm = regexp.MustCompile(`^v?([0-9]+\.[0-9]+\.[0-9]+)(?:-(alpha|beta|rc)\.([0-9]+))?(?:\+([0-9]+)\.g[0-9a-f]+)?([+.]dirty)?$`)
+
+// parseVersion reads a version of a tag, or of a commit after one, as xcaddy.sh writes it.
+// Alpine knows only certain words for what comes before a version, so others are refused.
+func parseVersion(s string) (version, error) {
+	m := versionForm.FindStringSubmatch(s)
+	if m == nil {
+		return version{}, fmt.Errorf("%q is not a version; use one like v0.9.0 or v1.0.0-rc.1 (alpha, beta or rc)", s)
+	}
+	number, word, n, commits, dirty := m[1], m[2], m[3], m[4], m[5]
+	v := version{text: s, apk: number}
+	if s[0] == 'v' {
+		v.text = s[1:]
+	}
+	if word != "" {
+		v.apk += "_" + word + n
+	}
+	if commits != "" || dirty != "" {
+		v.apk += "_git" + commits
+	}
+	return v, nil
+}
