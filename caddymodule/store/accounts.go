@@ -25,6 +25,8 @@ func (s *Store) Account(id string) (Account, bool) {
 	return r.Account, ok
 }
 
+func errNoAccount(id string) error { return Errorf(ErrNotFound, "unknown account %.80q", id) }
+
 // Accounts returns all accounts by id.
 func (s *Store) Accounts() []Account {
 	return list(accountKind.of(s.view.Load(), ""), func(r *accountRecord) (Account, bool) { return r.Account, true })
@@ -42,6 +44,12 @@ func (s *Store) CreateAccount(ctx context.Context, id string) (Account, error) {
 	return update(ctx, s, "creating the account", func(t *tx) (Account, error) {
 		if accountKind.load(t, "", id) != nil {
 			return Account{}, Errorf(ErrExists, "the account %q already exists: choose another id", id)
+		}
+		if leftoverKind.load(t, "", id) != nil {
+			if err := s.clearAccount(ctx, id); err != nil {
+				return Account{}, err
+			}
+			leftoverKind.remove(t, "", id)
 		}
 		a := Account{ID: id, Name: id, CreatedAt: s.time()}
 		accountKind.save(t, &accountRecord{Account: a})
@@ -67,14 +75,15 @@ func (s *Store) RemoveAccount(ctx context.Context, id string) error {
 			return err
 		}
 		accountKind.remove(t, "", id)
-		t.delete(markAccount(id), markPairings(id), dirRecent+id)
+		leftoverKind.save(t, &leftoverRecord{ID: id, Since: s.time()})
+		t.delete(markAccount(id), markPairings(id))
 		return nil
 	})
 	if err != nil {
 		return err
 	}
 	// The rest is invalid without the account. If this fails, the sweeper tries again.
-	if err := s.sweep(ctx); err != nil {
+	if err := s.clearAccount(ctx, id); err != nil {
 		s.log.Warn("failed to remove the remaining records of a removed account", "account_id", id, "error", err)
 	}
 	return nil
@@ -133,7 +142,7 @@ func (l Limits) Effective() Limits {
 
 // limitField describes a limit: which records it counts, and its texts for users.
 type limitField struct {
-	kind   string
+	kind   anyKind
 	of     func(*Limits) *int
 	normal int
 	name   string // as in JSON
@@ -142,11 +151,11 @@ type limitField struct {
 }
 
 var limitFields = []limitField{
-	{KindKey, func(l *Limits) *int { return &l.MaxKeys }, 1000, "max_keys", "API keys", "remove revoked ones"},
-	{KindConnector, func(l *Limits) *int { return &l.MaxConnectors }, 200, "max_connectors", "connectors", "remove one that is no longer used"},
-	{KindDeployment, func(l *Limits) *int { return &l.MaxDeployments }, 2000, "max_deployments", "deployments", "remove one that is no longer used"},
-	{KindUser, func(l *Limits) *int { return &l.MaxUsers }, 100, "max_users", "users", "remove one who has left"},
-	{KindToken, func(l *Limits) *int { return &l.MaxTokens }, 100, "max_tokens", "management tokens", "revoke one that is no longer used"},
+	{keyKind, func(l *Limits) *int { return &l.MaxKeys }, 1000, "max_keys", "API keys", "remove revoked ones"},
+	{connectorKind, func(l *Limits) *int { return &l.MaxConnectors }, 200, "max_connectors", "connectors", "remove one that is no longer used"},
+	{deploymentKind, func(l *Limits) *int { return &l.MaxDeployments }, 2000, "max_deployments", "deployments", "remove one that is no longer used"},
+	{userKind, func(l *Limits) *int { return &l.MaxUsers }, 100, "max_users", "users", "remove one who has left"},
+	{tokenKind, func(l *Limits) *int { return &l.MaxTokens }, 100, "max_tokens", "management tokens", "revoke one that is no longer used"},
 }
 
 // LimitNames returns the names of the limits in JSON, in order.
@@ -180,13 +189,13 @@ func (l Limits) Check() error {
 
 // checkLimit fails with ErrLimit if an account may not have another record of a kind.
 // Concurrent writes may exceed a limit slightly: limits bound cost and need not be exact.
-func (s *Store) checkLimit(account, kind string) error {
+func (s *Store) checkLimit(account string, kind anyKind) error {
 	v := s.view.Load()
 	r, _ := accountKind.named(v, account)
 	limits := r.Limits.Effective()
 	for _, f := range limitFields {
 		most := *f.of(&limits)
-		if has := v.owned.value(key{kind, account}); f.kind == kind && has >= most {
+		if has := kind.owned(v, account); f.kind == kind && has >= most {
 			return Errorf(ErrLimit, "the account %q has %d %s, and may have %d: %s, or ask the operator to raise the limit with `caddy gateway account set %s --%s N`",
 				account, has, f.what, most, f.fix, account, strings.ReplaceAll(f.name, "_", "-"))
 		}

@@ -57,7 +57,7 @@ func TestRemoveAccount(t *testing.T) {
 	_, _, err = s.CreateLink(t.Context(), store.Link{Kind: store.LinkInvitation, Account: id}, time.Hour)
 	_, _, pairErr := s.CreatePairing(t.Context(), id, "Ann")
 	err = errors.Join(err, pairErr, s.SaveRecent(t.Context(), id, []byte("x")),
-		s.AddUsage(t.Context(), []store.UsageDay{{Account: id, Day: "2026-11-21", Requests: 1}}))
+		s.SaveUsage(t.Context(), []store.UsageDay{{Account: id, Day: "2026-11-21", Requests: 1}}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,12 +77,12 @@ func TestRemoveAccount(t *testing.T) {
 		t.Fatal(err)
 	}
 	left := slices.DeleteFunc(paths(t, kv, ""), func(p string) bool { return !strings.Contains(p, id) })
-	if _, ok := s.Account(id); ok || len(left) != 0 {
+	if _, ok := s.Account(id); ok || !slices.Equal(left, []string{"leftovers/" + id}) {
 		t.Errorf("left %v", left)
 	}
 	_, _, err = s.CreateKey(t.Context(), id, "k", "*")
 	wantError(t, err, store.ErrNotFound, "unknown account")
-	if err := s.AddUsage(t.Context(), []store.UsageDay{{Account: id, Day: "2026-11-21", Requests: 1}}); err != nil || len(paths(t, kv, "usage/")) != 0 {
+	if err := s.SaveUsage(t.Context(), []store.UsageDay{{Account: id, Day: "2026-11-21", Requests: 1}}); err != nil || len(paths(t, kv, store.DirUsage)) != 0 {
 		t.Errorf("usage of a removed account: %v", err)
 	}
 }
@@ -210,11 +210,13 @@ func TestPasskeys(t *testing.T) {
 		wantError(t, s.AddPasskey(t.Context(), ann.ID, wrong), store.ErrInvalid)
 	}
 	used := c.now().UTC()
+	had := one.Credential
 	one.Credential, one.LastUsedAt = []byte(`{"sign_count":2}`), &used
-	if err := s.UpdatePasskey(t.Context(), ann.ID, one); err != nil {
+	if err := s.UpdatePasskey(t.Context(), ann.ID, had, one); err != nil {
 		t.Fatal(err)
 	}
-	wantError(t, s.UpdatePasskey(t.Context(), bob.ID, one), store.ErrNotFound, "passkey was not found")
+	wantError(t, s.UpdatePasskey(t.Context(), bob.ID, had, one), store.ErrNotFound, "passkey was not found")
+	wantError(t, s.UpdatePasskey(t.Context(), ann.ID, had, one), store.ErrConflict, "used meanwhile")
 	s = c.open(t, closed(t, s, path))
 	got := s.Passkeys(ann.ID)
 	if len(got) != 2 || got[0].Name != "phone" || string(got[0].Credential) != `{"sign_count":2}` || !got[0].LastUsedAt.Equal(used) ||

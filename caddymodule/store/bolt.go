@@ -73,15 +73,48 @@ func OpenBolt(path string, o BoltOptions) (KV, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("opening the store: %w", err)
 	}
-	db, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: o.LockTimeout, FreelistType: bolt.FreelistMapType})
+	db, err := openCurrent(path, o.LockTimeout)
 	if err != nil {
-		return nil, explainOpen(path, err)
+		return nil, err
 	}
 	b := &boltKV{db: db, path: path, commitTx: (*bolt.Tx).Commit, leases: make(map[LeaseID]*boltLease)}
 	if err := b.prepare(o.History); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
 	return b, nil
+}
+
+// openCurrent opens the bolt file at path. RestoreBolt may replace the file while this
+// waits for the lock; the new one is then opened instead.
+func openCurrent(path string, timeout time.Duration) (*bolt.DB, error) {
+	const attempts = 3 // more than one restore at the same time is a mistake
+	for range attempts {
+		var locked *os.File
+		db, err := bolt.Open(path, 0o600, &bolt.Options{
+			Timeout: timeout, FreelistType: bolt.FreelistMapType,
+			OpenFile: func(name string, flag int, mode os.FileMode) (*os.File, error) {
+				file, err := os.OpenFile(name, flag, mode)
+				if locked == nil { // backups open it again
+					locked = file
+				}
+				return file, err
+			},
+		})
+		if err != nil {
+			return nil, explainOpen(path, err)
+		}
+		opened, err := locked.Stat()
+		if err == nil {
+			var current fs.FileInfo
+			if current, err = os.Stat(path); err == nil && os.SameFile(opened, current) {
+				return db, nil
+			}
+		}
+		if closed := db.Close(); closed != nil || err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("opening the store: %w", errors.Join(err, closed))
+		}
+	}
+	return nil, fmt.Errorf("opening the store %s: other programs replace it again and again", path)
 }
 
 // explainOpen adds a remedy to an error of bolt.Open.
@@ -165,7 +198,7 @@ func writeSchema(tx *bolt.Tx) error {
 }
 
 func (b *boltKV) Get(ctx context.Context, key string) (item Item, err error) {
-	if err := checkKey(key); err != nil {
+	if err := CheckKey(key); err != nil {
 		return Item{}, err
 	}
 	err = b.read(ctx, func(tx *bolt.Tx) error {
@@ -175,16 +208,16 @@ func (b *boltKV) Get(ctx context.Context, key string) (item Item, err error) {
 	return item, err
 }
 
-func (b *boltKV) Range(ctx context.Context, span Span) (snap Snapshot, err error) {
+func (b *boltKV) Each(ctx context.Context, span Span, f func(Item) error) (revision int64, err error) {
 	err = b.read(ctx, func(tx *bolt.Tx) error {
-		snap.Revision = readRevision(tx)
-		return eachItem(tx, span, func(item Item) { snap.Items = append(snap.Items, item) })
+		revision = readRevision(tx)
+		return eachItem(tx, span, f)
 	})
-	return snap, err
+	return revision, err
 }
 
-// eachItem calls f with the items within span, in order. f must not change them.
-func eachItem(tx *bolt.Tx, span Span, f func(Item)) error {
+// eachItem calls f with the items within span, in order.
+func eachItem(tx *bolt.Tx, span Span, f func(Item) error) error {
 	c := tx.Bucket(bucketItems).Cursor()
 	for k, v := c.Seek([]byte(span.Start)); k != nil; k, v = c.Next() {
 		key := string(k)
@@ -192,10 +225,12 @@ func eachItem(tx *bolt.Tx, span Span, f func(Item)) error {
 			break
 		}
 		item, err := decodeItem(key, v)
+		if err == nil {
+			err = f(item)
+		}
 		if err != nil {
 			return err
 		}
-		f(item)
 	}
 	return nil
 }

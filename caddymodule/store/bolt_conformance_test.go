@@ -18,7 +18,7 @@ func TestBoltConformance(t *testing.T) {
 		paths.Store(kv, path)
 		return kv
 	}
-	storetest.RunKV(t, storetest.Backend{
+	b := storetest.Backend{
 		TTL:  300 * time.Millisecond,
 		Open: func(t *testing.T) store.KV { return open(t, filepath.Join(t.TempDir(), "gateway.db")) },
 		Reopen: func(t *testing.T, kv store.KV) store.KV {
@@ -28,5 +28,8 @@ func TestBoltConformance(t *testing.T) {
 			path, _ := paths.Load(kv)
 			return open(t, path.(string))
 		},
-	})
+		Join: func(_ *testing.T, kv store.KV) store.KV { return kv },
+	}
+	t.Run("kv", func(t *testing.T) { storetest.RunKV(t, b) })
+	t.Run("stores", func(t *testing.T) { storetest.RunStores(t, b) })
 }

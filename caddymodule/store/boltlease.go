@@ -118,10 +118,11 @@ func (l *boltLease) end(w *boltWrite) error {
 		delete(l.b.leases, l.id)
 	}
 	var items []Item
-	err := eachItem(w.tx, Span{}, func(item Item) {
+	err := eachItem(w.tx, Span{}, func(item Item) error {
 		if item.Lease == l.id {
 			items = append(items, item)
 		}
+		return nil
 	})
 	for _, item := range items {
 		err = errors.Join(err, w.remove(item))

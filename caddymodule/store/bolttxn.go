@@ -11,7 +11,7 @@ import (
 // Txn holds the writer's lock from the first compare to the delivery to the watchers,
 // so that events are in the order of revisions.
 func (b *boltKV) Txn(ctx context.Context, t Txn) (TxnResult, error) {
-	if err := t.check(); err != nil {
+	if err := t.Check(); err != nil {
 		return TxnResult{}, err
 	}
 	if err := ctx.Err(); err != nil {
@@ -31,6 +31,7 @@ func (b *boltKV) Txn(ctx context.Context, t Txn) (TxnResult, error) {
 				return err
 			}
 		}
+		result.Changed = len(w.events) > 0
 		return nil
 	})
 	if err != nil {

@@ -58,9 +58,11 @@ func (h *history) broadcast() {
 
 func (h *history) watch(span Span, from int64) (*boltWatcher, error) {
 	if from <= 0 {
-		h.mu.Lock()
-		from = h.compacted + int64(len(h.batches)) + 1
-		h.mu.Unlock()
+		revision, err := h.revision()
+		if err != nil {
+			return nil, err
+		}
+		from = revision + 1
 	}
 	if _, _, err := h.from(from); err != nil {
 		return nil, err
@@ -68,6 +70,16 @@ func (h *history) watch(span Span, from int64) (*boltWatcher, error) {
 	w := &boltWatcher{h: h, span: span, next: from}
 	w.ctx, w.stop = context.WithCancel(context.Background())
 	return w, nil
+}
+
+// revision returns that of the last transaction.
+func (h *history) revision() (int64, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return 0, ErrClosed
+	}
+	return h.compacted + int64(len(h.batches)), nil
 }
 
 // from returns the batch of the given revision, or a channel that is closed when it may
@@ -111,10 +123,7 @@ func (w *boltWatcher) Next(ctx context.Context) (Batch, error) {
 			if slices.ContainsFunc(batch.Events, outside) {
 				batch.Events = slices.DeleteFunc(slices.Clone(batch.Events), outside) // shared with other watchers
 			}
-			if len(batch.Events) > 0 {
-				return batch, nil
-			}
-			continue
+			return batch, nil
 		}
 		select {
 		case <-wait:
@@ -122,6 +131,14 @@ func (w *boltWatcher) Next(ctx context.Context) (Batch, error) {
 		case <-ctx.Done():
 		}
 	}
+}
+
+// Progress only looks: Next returns a batch for every revision.
+func (w *boltWatcher) Progress(context.Context) (int64, error) {
+	if w.ctx.Err() != nil {
+		return 0, ErrClosed
+	}
+	return w.h.revision()
 }
 
 func (w *boltWatcher) Close() { w.stop() }

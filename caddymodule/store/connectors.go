@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"crypto/sha256"
 	"crypto/subtle"
 	"fmt"
 	"slices"
@@ -12,15 +13,19 @@ type connectorRecord struct {
 	header
 	Connector
 	Hash digest `json:"hash"`
-	// Next are the new secrets of a rotation, newest last: one for each unconfirmed
-	// offer.
+	// Offers is how many new secrets the connector was given: the number of the latest.
+	Offers int64 `json:"offers,omitempty"`
+	// Next are the new secrets that the connector may have stored, by number: those later
+	// than the last one that it confirmed.
 	Next []nextSecret `json:"next,omitempty"`
 }
 
 // nextSecret is a secret that is valid in addition to the record's own.
 type nextSecret struct {
-	Hash  digest `json:"hash"`
-	Shown bool   `json:"shown,omitempty"` // to a user
+	Number int64  `json:"number"`
+	Hash   digest `json:"hash"`
+	Shown  bool   `json:"shown,omitempty"` // to a user
+	Edge   string `json:"edge,omitempty"`  // that offered it, see Options.Edge
 }
 
 func (r *connectorRecord) place() key    { return key{r.Account, r.ID} }
@@ -34,7 +39,7 @@ func (r *connectorRecord) state() string {
 }
 
 func (r *connectorRecord) check() error {
-	if r.next(digest{}) >= 0 {
+	if r.number(digest{}) > 0 {
 		return errNoHash
 	}
 	return checkHash(r.Hash)
@@ -49,7 +54,23 @@ func (r *connectorRecord) current() Connector {
 
 var connectorKind = &kind[connectorRecord, *connectorRecord]{
 	dir: "connectors/", prefix: prefixConnector, seenAt: "connectors_seen/", what: KindConnector,
-	in: func(r *records) *collection[*connectorRecord] { return &r.connectors },
+	in:    func(r *records) *collection[*connectorRecord] { return &r.connectors },
+	index: func(r *connectorRecord) digest { return hashConnectorName(r.Account, r.Name) },
+}
+
+// hashConnectorName returns the digest by which a connector of this name is found.
+func hashConnectorName(account, name string) digest {
+	return sha256.Sum256([]byte(account + "/" + name))
+}
+
+// FindConnector returns the connector of an account with this id or name.
+func (s *Store) FindConnector(account, idOrName string) (Connector, bool) {
+	v := s.view.Load()
+	r, ok := connectorKind.named(v, idOrName)
+	if !ok {
+		r, ok = connectorKind.find(v, hashConnectorName(account, idOrName))
+	}
+	return r.current(), ok && r.Account == account
 }
 
 // Connector returns the connector with this id, of any account.

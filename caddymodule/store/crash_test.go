@@ -18,21 +18,19 @@ import (
 )
 
 // childEnv makes this test binary a child process that works on the store of
-// the path after the mode: "write PATH" or "hold PATH".
+// the path after the mode, such as "write PATH".
 const childEnv = "POSTERN_STORE_TEST_CHILD"
 
 func TestMain(m *testing.M) {
 	mode, path, _ := strings.Cut(os.Getenv(childEnv), " ")
-	switch mode {
-	case "":
+	if mode == "" {
 		os.Exit(m.Run())
-	case "write":
-		exitWith(writeUntilKilled(path))
-	case "hold":
-		exitWith(hold(path))
 	}
-	exitWith(fmt.Errorf("unknown mode %q", mode))
+	exitWith(children[mode](path))
 }
+
+// children are the modes of a child process.
+var children = map[string]func(path string) error{"write": writeUntilKilled, "hold": hold}
 
 func exitWith(err error) {
 	if err != nil {

@@ -38,8 +38,9 @@ func (s *Store) ReplaceConnector(ctx context.Context, account, idOrCode, connect
 		if err != nil {
 			return err
 		}
-		// Start from a new record, so that no old credentials remain.
-		c = &connectorRecord{Connector: old.Connector, Hash: *r.DeviceHash}
+		// Start from a new record, so that no old credentials remain. The numbers go on: a
+		// late answer of the old device must not confirm an offer to the new one.
+		c = &connectorRecord{Connector: old.Connector, Hash: *r.DeviceHash, Offers: old.Offers}
 		c.Rotation, c.RotatedAt, c.ChangedBy = nil, nil, actor(ctx)
 		r.Connector, r.Replaced, c.Pairing = c.ID, true, r.ID
 		connectorKind.save(t, c)
@@ -54,13 +55,7 @@ func (s *Store) ReplaceConnector(ctx context.Context, account, idOrCode, connect
 // Namesake returns the connector of an account with the default name of a device: it
 // is probably the same machine.
 func (s *Store) Namesake(account string, d Device) (Connector, bool) {
-	base := hostName(d.Hostname)
-	for r := range connectorKind.of(s.view.Load(), account) {
-		if r.Name == base {
-			return r.Connector, true
-		}
-	}
-	return Connector{}, false
+	return s.FindConnector(account, hostName(d.Hostname))
 }
 
 // DenyPairing denies the device that waits with a pairing code, or cancels the code if no
@@ -118,12 +113,12 @@ func errDecided(p Pairing) error {
 
 // createNamed is createConnector with the name of a host, and a number if that is taken.
 func createNamed(t *tx, c *connectorRecord, hostname string) error {
-	taken := make(map[string]bool)
-	for other := range connectorKind.of(t.s.view.Load(), c.Account) {
-		taken[other.Name] = true
+	taken := func() bool {
+		_, known := t.s.FindConnector(c.Account, c.Name)
+		return known || t.get(connectorNamePath(c.Account, c.Name)).Exists()
 	}
 	c.Name = hostName(hostname)
-	for n := 2; taken[c.Name] || t.get(connectorNamePath(c.Account, c.Name)).Exists(); n++ {
+	for n := 2; taken(); n++ {
 		c.Name = fmt.Sprintf("%s-%d", hostName(hostname), n)
 	}
 	return createConnector(t, c)

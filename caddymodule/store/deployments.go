@@ -100,7 +100,7 @@ func setDeployment(t *tx, d Deployment) (Deployment, error) {
 	d.CreatedBy, d.ChangedBy = actor(t.ctx), actor(t.ctx)
 	if before := deploymentKind.load(t, d.Account, d.Name); before != nil {
 		d.CreatedAt, d.CreatedBy = before.CreatedAt, before.CreatedBy
-	} else if err := t.s.checkLimit(d.Account, KindDeployment); err != nil {
+	} else if err := t.s.checkLimit(d.Account, deploymentKind); err != nil {
 		return Deployment{}, err
 	}
 	deploymentKind.save(t, &deploymentRecord{Deployment: d})

@@ -14,7 +14,12 @@
 // KV's events change the view, so it equals the KV by construction, even if another
 // process wrote. A write returns when the view has reached its revision. Writes read
 // from the KV, never from the view, and compare revisions, so they are correct even
-// if another process writes concurrently.
+// if another process writes concurrently. A write that changes nothing has no event to
+// wait for: it asks the watcher for the progress of the KV, and waits for that.
+//
+// The view is made of persistent hash maps, so a write costs the same however many records
+// there are. The records of an owner, and those with the hash of a secret or a name, are
+// found without a search.
 //
 // # Layout
 //
@@ -27,30 +32,38 @@
 //	calibrations/ACCOUNT/NAME       calibration of token counts for the deployment
 //	connector_names/ACCOUNT/NAME    the id of the connector of that name
 //	connector_uses/ID               changed whenever a deployment begins to use the connector
-//	connectors/ACCOUNT/ID           connector and the SHA-256 of its secret, or of several in a rotation
+//	connectors/ACCOUNT/ID           connector and the SHA-256 of its secret; in a rotation also of
+//	                                those that it may have stored, by the numbers of their offers
 //	connectors_seen/ACCOUNT/ID      when the connector was last online, separate like last_used
 //	deployments/ACCOUNT/NAME        deployment
 //	keys/ACCOUNT/ID                 key and the SHA-256 of its secret
 //	last_used/ACCOUNT/ID            when the key was last used; separate from the key, so
 //	                                that saving it never conflicts with a revocation
+//	leftovers/ACCOUNT               when the account was removed; kept for a day
 //	links/ACCOUNT/ID                one-time link and the SHA-256 of its secret
 //	marks/accounts/ID               changed whenever the account gets a key, connector or user
 //	marks/pairings/ACCOUNT          changed whenever the account gets a pairing
 //	marks/users                     changed whenever a user or a setup link is created
 //	pairings/ACCOUNT/ID             pairing and the SHA-256 of its code and of its device's secret
 //	passkeys/USER/SHA-256 OF ID     passkey
-//	recent/ACCOUNT                  bytes about the latest requests
-//	secrets/NAME                    bytes
+//	secrets/NAME                    bytes; tunnel_identity also has the next key of a rotation
 //	sessions/USER/ID                session and the SHA-256 of its secret
 //	sessions_seen/USER/ID           when the session was last used, separate like last_used
 //	tokens/ACCOUNT/ID               management token and the SHA-256 of its secret
 //	tokens_used/ACCOUNT/ID          when the token was last used, separate like last_used
-//	usage/ACCOUNT/DAY               usage of the account on that day
 //	user_names/NAME                 the user of that name, which is in lower case
 //	users/ACCOUNT/ID                user and password hash
+//	x/recent/ACCOUNT                bytes about the latest requests through this gateway
+//	x/usage/ACCOUNT/DAY/EDGE        usage of the account on that day through one gateway; EDGE
+//	                                is "local" if it has no name
 //
 // Times of use sort after the records that they belong to, so a record is already in
 // the view when its time of use is loaded.
+//
+// Keys below x/ change often and are not watched. A gateway writes only its own ones, so they
+// need no compares. They go to its local KV, if it has one, from where the usage is copied to
+// the shared KV every five minutes. Usage is stored as whole sums, not as additions: a write
+// whose outcome is unknown can be repeated.
 //
 // Other keys are ignored, so that a newer program can add kinds of records. A record
 // of a newer version is an error when the store is opened. If another process writes
@@ -63,7 +76,14 @@
 // since each read checks the user. A new password invalidates all older sessions at
 // once, since each session holds the number of its password. A sweeper removes the
 // records themselves: expired ones after a day, revoked keys and expired management
-// tokens after 90 days.
+// tokens after 90 days. It finds them in the view, and never reads the whole KV.
+//
+// Times of use are written without a look at their records. The view notes those without
+// a record, and the sweeper removes them. Marks and names are removed in one transaction
+// with their record. What else belongs to an account may be too much for the transaction
+// that removes it: that leaves leftovers/ACCOUNT instead, and what is found below the
+// account's other directories is removed at once, and again when the sweeper removes the
+// note or an account of this name is created.
 //
 // # Secrets
 //

@@ -3,6 +3,8 @@ package store
 import (
 	"errors"
 	"fmt"
+
+	"github.com/postern-dev/postern/caddymodule/program"
 )
 
 // Kinds of errors that a caller can cause. Their messages describe the problem and, if
@@ -25,6 +27,9 @@ var (
 	ErrLocked = errors.New("the store is locked")      // another process has the file open
 	ErrSchema = errors.New("the store cannot be read") // the file or a record is of another program or of a newer Postern
 	ErrClosed = errors.New("the store is closed")      // Close was called
+	// ErrUnavailable: the servers of a networked store did not answer, or refused. A write
+	// that failed with it may have been made.
+	ErrUnavailable = errors.New("the store cannot be reached")
 )
 
 // ErrCompacted is returned by a watch for events that the KV no longer has. The watcher
@@ -44,5 +49,5 @@ func (f *failure) Unwrap() error { return f.kind }
 // Errorf returns an error with a message for the user and a kind for errors.Is: one of
 // the above, or one of a package that uses the store.
 func Errorf(kind error, format string, args ...any) error {
-	return &failure{kind: kind, text: fmt.Sprintf(format, args...)}
+	return &failure{kind: kind, text: fmt.Sprintf(program.Named(format), args...)}
 }

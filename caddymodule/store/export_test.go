@@ -1,5 +1,14 @@
 package store
 
+// Directories without records of the view.
+const (
+	DirUsage  = dirUsage
+	DirRecent = dirRecent
+)
+
+// NoSync makes a bolt KV quick and unsafe, for a test with many records.
+func NoSync(kv KV) { kv.(*boltKV).db.NoSync = true }
+
 // Stats counts what the store holds.
 type Stats struct {
 	Accounts, Keys, RevokedKeys, Connectors, Deployments, Users int
@@ -11,10 +20,13 @@ type Stats struct {
 func (s *Store) Stats() Stats {
 	v := s.view.Load()
 	stats := Stats{
-		Accounts: v.accounts.byID.size, Keys: v.keys.byID.size, Connectors: v.connectors.byID.size,
-		Deployments: v.deployments.byID.size, Users: v.users.byID.size, Revision: v.revision,
+		Accounts: accountKind.owned(v, ""), Keys: v.keys.byID.size, Connectors: v.connectors.byID.size,
+		Users: v.users.byID.size, Revision: v.revision,
 	}
-	for _, r := range v.keys.byID.all() {
+	for range deploymentKind.all(&v.records) {
+		stats.Deployments++
+	}
+	for r := range keyKind.all(&v.records) {
 		if r.live.Revoked() {
 			stats.RevokedKeys++
 		}

@@ -11,27 +11,41 @@ import (
 const retryWatch = time.Second
 
 // load updates the view to the current state of the KV and returns a watcher of later
-// changes. If strict is set, an unreadable record is an error.
-func (s *Store) load(ctx context.Context, strict bool) (Watcher, error) {
-	snap, err := s.kv.Range(ctx, Span{})
+// changes. The first time, an unreadable record is an error.
+func (s *Store) load(ctx context.Context, first bool) (Watcher, error) {
+	v := s.view.Load()
+	d := v.draft(s.time())
+	d.first = first
+	d.strays, d.unread = table[string, int64]{}, table[string, int64]{}
+	// Express the state as changes. After the first load, most of these change nothing.
+	revision, err := s.kv.Each(ctx, watched, func(item Item) error {
+		err := d.apply(Event{Item: item})
+		if err != nil && !first {
+			s.ignore(err)
+			return nil
+		}
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("reading the store: %w", err)
 	}
-	watcher, err := s.kv.Watch(ctx, Span{}, snap.Revision+1)
+	for _, kind := range kinds {
+		kind.dropUnread(d, &v.records)
+	}
+	watcher, err := s.kv.Watch(ctx, watched, revision+1)
 	if err != nil {
 		return nil, fmt.Errorf("watching the store: %w", err)
 	}
-	// Express the state as changes: deletions of missing records, and all records.
-	// After the first load, most of these change nothing.
-	batch := Batch{Revision: snap.Revision, Events: s.view.Load().missing(snap.Items)}
-	for _, item := range snap.Items {
-		batch.Events = append(batch.Events, Event{Item: item})
-	}
-	if err := s.apply(batch); err != nil && strict {
-		watcher.Close()
-		return nil, err
-	}
+	s.mu.Lock()
+	s.watcher = watcher
+	s.mu.Unlock()
+	s.publish(d, revision)
 	return watcher, nil
+}
+
+// ignore reports an unreadable record, which is left out of the view.
+func (s *Store) ignore(err error) {
+	s.log.Error("failed to read a record of the store: it is ignored", "error", err)
 }
 
 // follow applies the KV's events to the view until the context ends.
@@ -39,8 +53,7 @@ func (s *Store) follow(ctx context.Context, watcher Watcher) {
 	for {
 		batch, err := watcher.Next(ctx)
 		if err == nil {
-			// apply has logged the error and left out the record.
-			_ = s.apply(batch)
+			s.apply(batch)
 			continue
 		}
 		watcher.Close()
@@ -71,24 +84,26 @@ func (s *Store) resume(ctx context.Context, cause error) Watcher {
 	return nil
 }
 
-// apply is the only function that changes the view. It publishes the changes of the
-// batch at once, revokes keys, calls the subscribers, and wakes waiting writes. It
-// returns the errors of unreadable records.
-func (s *Store) apply(batch Batch) error {
-	var errs []error
+// apply applies a batch to the view, all of it at once.
+func (s *Store) apply(batch Batch) {
 	d := s.view.Load().draft(s.time())
 	for _, e := range batch.Events {
 		if err := d.apply(e); err != nil {
-			s.log.Error("failed to read a record of the store: it is ignored", "error", err)
-			errs = append(errs, err)
+			s.ignore(err)
 		}
 	}
+	s.publish(d, batch.Revision)
+}
+
+// publish is the only function that changes the view. It revokes keys, calls the
+// subscribers, and wakes waiting writes.
+func (s *Store) publish(d *draft, revision int64) {
 	// Update the LiveKeys first, so that no request finds a revoked key valid in the
 	// new view. It is harmless that the old view shows them slightly earlier.
 	for _, r := range d.updates {
 		r.live.record.Store(r)
 	}
-	s.view.Store(d.view(batch.Revision))
+	s.view.Store(d.view(revision))
 	for _, r := range d.updates {
 		if r.RevokedAt != nil {
 			r.live.revoke()
@@ -100,8 +115,7 @@ func (s *Store) apply(batch Batch) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.advance(batch.Revision)
-	return errors.Join(errs...)
+	s.advance(revision)
 }
 
 // advance sets the applied revision and wakes waiting writes. The caller holds s.mu.
@@ -127,6 +141,29 @@ func (s *Store) reach(ctx context.Context, revision int64) error {
 		case <-progress:
 		case <-ctx.Done():
 			return fmt.Errorf("waiting for the written change to take effect: %w", ctx.Err())
+		}
+	}
+}
+
+// catchUp waits until the view shows all that was written before, also by other processes.
+func (s *Store) catchUp(ctx context.Context) error {
+	for {
+		s.mu.Lock()
+		watcher, progress := s.watcher, s.progress
+		s.mu.Unlock()
+		revision, err := watcher.Progress(ctx)
+		switch {
+		case err == nil:
+			return s.reach(ctx, revision)
+		case s.closed.Load():
+			return ErrClosed
+		}
+		// follow replaces a failed watcher. Another failure may pass.
+		select {
+		case <-progress:
+		case <-time.After(retryWatch):
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for the changes of other processes: %w", ctx.Err())
 		}
 	}
 }

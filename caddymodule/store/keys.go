@@ -70,6 +70,18 @@ func (s *Store) Keys(account string) []Key {
 	return list(keyKind.of(s.view.Load(), account), func(r *keyRecord) (Key, bool) { return r.live.Key(), true })
 }
 
+// KeyCount counts the valid and the revoked keys of an account.
+func (s *Store) KeyCount(account string) (valid, revoked int) {
+	for r := range keyKind.of(s.view.Load(), account) {
+		if r.RevokedAt == nil {
+			valid++
+		} else {
+			revoked++
+		}
+	}
+	return valid, revoked
+}
+
 // CreateKey creates a key and returns it with its secret, which is not shown again.
 // Names of keys need not be unique.
 func (s *Store) CreateKey(ctx context.Context, account, name, scopeText string) (Key, string, error) {
@@ -134,7 +146,7 @@ type LiveKey struct {
 }
 
 func newLiveKey(r *keyRecord) *LiveKey {
-	k := &LiveKey{revoked: r.RevokedAt != nil, calls: make(map[*func()]struct{})}
+	k := &LiveKey{revoked: r.RevokedAt != nil}
 	k.record.Store(r)
 	return k
 }
@@ -173,6 +185,9 @@ func (k *LiveKey) OnRevoke(f func()) (stop func()) {
 		return func() {}
 	}
 	call := &f
+	if k.calls == nil { // most keys are idle
+		k.calls = make(map[*func()]struct{})
+	}
 	k.calls[call] = struct{}{}
 	k.mu.Unlock()
 	return func() {

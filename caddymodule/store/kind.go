@@ -14,8 +14,10 @@ const recordVersion = 1
 type header struct {
 	V int `json:"v"`
 
-	revision int64 // of the record's last change; in the view only
-	use      *use  // when it was last used; in the view only, for kinds with seenAt
+	// In the view only:
+	revision int64 // of the record's last change
+	use      *use  // when it was last used, for kinds with seenAt
+	read     *edit // of the draft that has read it from the KV last
 }
 
 func (h *header) head() *header { return h }
@@ -45,8 +47,10 @@ type anyKind interface {
 	dirs() (records, uses string)
 	apply(d *draft, dir string, at key, item Item) error
 	drop(d *draft, dir string, at key)
-	each(r *records, f func(path string))
-	swept(w *sweep, dir string, at key) bool
+	dropUnread(d *draft, old *records)
+	owned(v *view, owner string) int
+	remain() bool
+	sweep(w *sweep)
 }
 
 // kind describes one kind of records: where they are stored, how they are read, and how
@@ -81,6 +85,8 @@ type kind[R any, P interface {
 
 func (k *kind[R, P]) dirs() (records, uses string) { return k.dir, k.seenAt }
 
+func (k *kind[R, P]) remain() bool { return k.remains }
+
 // path returns the KV key of a record.
 func (k *kind[R, P]) path(owner, id string) string {
 	if owner == "" {
@@ -103,14 +109,6 @@ func (k *kind[R, P]) usePath(at key) string { return k.seenAt + at.owner + "/" +
 // span returns the common prefix of the KV keys of an owner's records.
 func (k *kind[R, P]) span(owner string) string { return k.dir + owner + "/" }
 
-// slot returns the key of a record in the view. Unique ids need no owner.
-func (k *kind[R, P]) slot(at key) key {
-	if k.prefix != "" {
-		at.owner = ""
-	}
-	return at
-}
-
 // decode decodes a record and checks that it is valid at its place.
 func (k *kind[R, P]) decode(item Item) (P, error) {
 	r := P(new(R))
@@ -132,70 +130,101 @@ func (k *kind[R, P]) decode(item Item) (P, error) {
 // sets the time of its use. In the layout these times sort after the records, which are
 // therefore loaded first.
 func (k *kind[R, P]) apply(d *draft, dir string, at key, item Item) error {
-	c := k.in(&d.records)
-	old := c.byID.value(k.slot(at))
+	old, _ := k.get(&d.records, at)
 	if dir == k.seenAt {
 		var used lastUsedRecord
 		if err := decode(item, &used); err != nil {
 			return err
 		}
-		if old != nil && old.place() == at {
-			old.head().use.load(used.LastUsedAt)
+		if old == nil || old.place() != at {
+			d.strays.set(d.edit, item.Key, item.ModRevision)
+			return nil
 		}
+		old.head().use.load(used.LastUsedAt)
 		return nil
 	}
 	if old != nil && old.head().revision == item.ModRevision {
+		old.head().read = d.edit
 		return nil
 	}
 	next, err := k.decode(item)
 	if err != nil {
 		return err
 	}
+	next.head().read = d.edit
 	switch {
 	case old != nil:
 		next.head().use = old.head().use
-		k.unindex(d, c, old)
+		k.unindex(d, old)
 	case k.seenAt != "":
 		next.head().use = &use{path: k.usePath(at)}
 	}
 	if k.adopt != nil {
 		k.adopt(d, old, next)
 	}
-	c.byID.set(d.edit, k.slot(at), next)
-	if k.index != nil {
-		c.byHash.set(d.edit, k.index(next), next)
-	}
+	k.insert(d, next)
 	k.report(d, old, next)
 	return nil
 }
 
 // drop removes a record from the view. A time of use stays with its record.
 func (k *kind[R, P]) drop(d *draft, dir string, at key) {
-	c := k.in(&d.records)
-	old := c.byID.value(k.slot(at))
+	old, _ := k.get(&d.records, at)
 	if dir == k.seenAt || old == nil || old.place() != at {
 		return
 	}
-	c.byID.remove(d.edit, k.slot(at))
-	k.unindex(d, c, old)
+	k.unindex(d, old)
 	if k.removed != nil {
 		k.removed(d, old)
 	}
 	k.report(d, old, nil)
 }
 
-// unindex removes a record from the index, unless a later record has the same hash,
-// which is possible for pairing codes.
-func (k *kind[R, P]) unindex(d *draft, c *collection[P], old P) {
+// dropUnread removes the records of old that a draft of all records has not read.
+func (k *kind[R, P]) dropUnread(d *draft, old *records) {
+	for r := range k.all(old) {
+		if now, ok := k.get(&d.records, r.place()); ok && now.head().read != d.edit {
+			k.drop(d, k.dir, r.place())
+		}
+	}
+}
+
+// insert adds a record to the collection.
+func (k *kind[R, P]) insert(d *draft, next P) {
+	c, at := k.in(&d.records), next.place()
+	owned := c.byOwner.value(at.owner)
+	owned.set(d.edit, at.id, next)
+	c.byOwner.set(d.edit, at.owner, owned)
+	if k.prefix != "" {
+		c.byID.set(d.edit, at.id, next)
+	}
+	if k.index != nil {
+		c.byHash.set(d.edit, k.index(next), next)
+	}
+}
+
+// unindex removes a record from the collection. A later record may have the same hash, which
+// is possible for pairing codes.
+func (k *kind[R, P]) unindex(d *draft, old P) {
+	c, at := k.in(&d.records), old.place()
+	owned := c.byOwner.value(at.owner)
+	if owned.remove(d.edit, at.id); owned.size > 0 {
+		c.byOwner.set(d.edit, at.owner, owned)
+	} else {
+		c.byOwner.remove(d.edit, at.owner)
+	}
+	if k.prefix != "" {
+		c.byID.remove(d.edit, at.id)
+	}
 	if k.index != nil && c.byHash.value(k.index(old)) == old {
 		c.byHash.remove(d.edit, k.index(old))
 	}
 }
 
-// report queues a change for the subscribers, and counts a new record (old is nil) or a
-// removed one (next is nil).
+// report queues a change for the subscribers. old is nil for a new record, next for a removed
+// one.
 func (k *kind[R, P]) report(d *draft, old, next P) {
-	if k.what == "" {
+	if k.what == "" || d.first {
 		return
 	}
 	r := cmp.Or(next, old)
@@ -210,44 +239,27 @@ func (k *kind[R, P]) report(d *draft, old, next P) {
 	if k.amend != nil {
 		k.amend(&d.records, r, &change)
 	}
-	if change.Kind == "" {
-		return
-	}
-	switch {
-	case change.ID != at.id: // a passkey, which is reported as a change of its user
-	case old == nil:
-		d.count(change.Account, change.Kind, 1)
-	case next == nil:
-		d.count(change.Account, change.Kind, -1)
-	}
-	d.changes = append(d.changes, change)
-}
-
-// each calls f with the KV keys of all records in the view.
-func (k *kind[R, P]) each(r *records, f func(path string)) {
-	for _, record := range k.in(r).byID.all() {
-		at := record.place()
-		f(k.path(at.owner, at.id))
+	if change.Kind != "" {
+		d.changes = append(d.changes, change)
 	}
 }
 
-// swept reports whether the sweeper removes a record or a time of use. It keeps unreadable
-// records: a newer program may understand them.
-func (k *kind[R, P]) swept(w *sweep, dir string, at key) bool {
-	if k.remains && !w.account(at.owner) {
-		return true
+// sweep adds the records to remove.
+func (k *kind[R, P]) sweep(w *sweep) {
+	for r := range k.all(&w.view.records) {
+		if r.ended(w) {
+			w.remove(r.head().revision, k.paths(r.place())...)
+		}
 	}
-	if dir == k.seenAt {
-		return !w.paths[k.path(at.owner, at.id)]
-	}
-	r := k.in(&w.view.records).byID.value(k.slot(at))
-	return r != nil && r.ended(w)
 }
 
 // decode decodes a record and checks that this program supports its version. Errors never
 // include values, which may be secret.
-func decode(item Item, record any) error {
-	var h header
+func decode(item Item, record interface{ head() *header }) error {
+	if json.Unmarshal(item.Value, record) == nil && record.head().V == recordVersion {
+		return nil
+	}
+	var h header // first: a record of another version may have other fields
 	if err := json.Unmarshal(item.Value, &h); err != nil {
 		return Errorf(ErrSchema, "the record %s is damaged: %v", item.Key, err)
 	}

@@ -9,6 +9,7 @@ import (
 // kinds are the kinds of records in the view.
 var kinds = []anyKind{
 	accountKind, keyKind, connectorKind, deploymentKind, calibrationKind, userKind, passkeyKind, sessionKind, linkKind, tokenKind, pairingKind,
+	leftoverKind,
 }
 
 // viewed holds the kinds by the directories of their records and of their times of use.
@@ -26,7 +27,9 @@ func byDirectory(kinds []anyKind) map[string]anyKind {
 
 // records holds all records of the view.
 type records struct {
-	owned table[key, int] // how many records of a kind (owner) an account (id) has
+	// Paths that are no records, with the revision of their last change: times of use
+	// whose record is gone, and what this program cannot read.
+	strays, unread table[string, int64]
 
 	accounts     collection[*accountRecord]
 	keys         collection[*keyRecord]
@@ -39,6 +42,7 @@ type records struct {
 	links        collection[*linkRecord]
 	tokens       collection[*tokenRecord]
 	pairings     collection[*pairingRecord]
+	leftovers    collection[*leftoverRecord]
 }
 
 // The directories of records that are read by their paths, see the package comment.
@@ -46,9 +50,7 @@ const (
 	dirConnectorNames = "connector_names/"
 	dirConnectorUses  = "connector_uses/"
 	dirMarks          = "marks/"
-	dirRecent         = "recent/"
 	dirSecrets        = "secrets/"
-	dirUsage          = "usage/"
 	dirUserNames      = "user_names/"
 )
 
@@ -68,7 +70,7 @@ func splitPath(path string) (dir string, at key) {
 	dir, rest, _ := strings.Cut(path, "/")
 	dir += "/"
 	switch dir {
-	case accountKind.dir, dirConnectorUses, dirMarks, dirRecent, dirSecrets, dirUserNames: // without an owner
+	case accountKind.dir, leftoverKind.dir, dirConnectorUses, dirMarks, dirSecrets, dirUserNames: // without an owner
 		return dir, key{id: rest}
 	}
 	at.owner, at.id, _ = strings.Cut(rest, "/")

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"io"
 	"strings"
 	"time"
 )
@@ -10,10 +11,11 @@ import (
 // are the subset of etcd's v3 API that Store needs, so that etcd can implement it;
 // storetest.RunKV tests them.
 //
-// The KV has one revision, a positive number. Each transaction with changes increments
-// it, and all its changes have the new revision. An item records the revisions of its
-// creation and of its last change. Reads are linearizable: they see every transaction
-// that returned before they began.
+// The KV has one revision, a positive number. It grows with each transaction that changes
+// something, and all changes of a transaction have the new revision. It may skip numbers:
+// an engine that others use counts their transactions too. An item records the revisions
+// of its creation and of its last change. Reads are linearizable: they see every
+// transaction that returned before they began.
 //
 // All methods are safe for concurrent use. After Close they return ErrClosed.
 type KV interface {
@@ -21,9 +23,10 @@ type KV interface {
 	// ModRevision 0 and no error. The value belongs to the caller.
 	Get(ctx context.Context, key string) (Item, error)
 
-	// Range returns the items within span in bytewise order of their keys, all at the
-	// same revision. The values belong to the caller.
-	Range(ctx context.Context, span Span) (Snapshot, error)
+	// Each calls f with the items within span in bytewise order of their keys, all as of
+	// the revision that it returns. The values belong to the caller. f must not use the
+	// KV; its error ends Each, which returns it.
+	Each(ctx context.Context, span Span, f func(Item) error) (revision int64, err error)
 
 	// Txn atomically applies all operations of t. If one of its compares fails, it
 	// applies none and returns a TxnResult without Succeeded, but no error. When Txn
@@ -45,15 +48,20 @@ type KV interface {
 	// process, with their full ttl. An implementation may round ttl up.
 	Lease(ctx context.Context, ttl time.Duration) (Lease, error)
 
+	// Backup writes all items of one revision to w, as a file that OpenBolt opens. It
+	// does not wait for writers, and they do not wait for it.
+	Backup(ctx context.Context, w io.Writer) error
+
 	// Close ends all watchers and releases all resources. Leases are kept.
 	Close() error
 }
 
 // Limits of a KV: those of an etcd with its defaults, or less.
 const (
-	MaxTxnOps = 128     // operations in one transaction, and as many compares
-	MaxKey    = 1 << 10 // bytes
-	MaxValue  = 1 << 20 // bytes
+	MaxTxnOps   = 120         // operations in one transaction, and as many compares
+	MaxTxnBytes = 5 << 20 / 4 // bytes of the keys and values in one transaction
+	MaxKey      = 1 << 10     // bytes
+	MaxValue    = 1 << 20     // bytes
 )
 
 // Item is a key, its value and its history.
@@ -95,6 +103,15 @@ type Snapshot struct {
 	Items    []Item
 }
 
+// Range returns the items of a small span.
+func Range(ctx context.Context, kv KV, span Span) (snap Snapshot, err error) {
+	snap.Revision, err = kv.Each(ctx, span, func(item Item) error {
+		snap.Items = append(snap.Items, item)
+		return nil
+	})
+	return snap, err
+}
+
 // Txn is a transaction: if all compares hold, all operations are applied. Each key may be
 // used by only one operation.
 type Txn struct {
@@ -127,7 +144,8 @@ func Delete(key string) Op { return Op{Key: key, Delete: true} }
 // TxnResult is the result of a transaction.
 type TxnResult struct {
 	Succeeded bool  // all compares held
-	Revision  int64 // after the transaction; its own revision if it made changes
+	Changed   bool  // it made changes
+	Revision  int64 // of the transaction if it made changes, otherwise of the KV afterwards
 }
 
 // Watcher delivers changes in the order of their revisions, each once.
@@ -137,6 +155,10 @@ type Watcher interface {
 	// context's error. Only one goroutine may call it at a time. The batch is shared
 	// with other watchers and must not be changed.
 	Next(ctx context.Context) (Batch, error)
+	// Progress returns the revision of the KV, and makes Next return a batch up to that
+	// revision or later, possibly without events, unless it has done so. Another
+	// goroutine may call Next meanwhile.
+	Progress(ctx context.Context) (revision int64, err error)
 	// Close ends the watcher and makes a waiting Next return.
 	Close()
 }
@@ -168,18 +190,19 @@ type Lease interface {
 	Revoke(ctx context.Context) error
 }
 
-func (t Txn) check() error {
+// Check fails with ErrInvalid if t exceeds a limit or uses a key twice.
+func (t Txn) Check() error {
 	if len(t.Then) > MaxTxnOps || len(t.If) > MaxTxnOps {
 		return Errorf(ErrInvalid, "the transaction has more than %d operations or compares", MaxTxnOps)
 	}
 	for _, c := range t.If {
-		if err := checkKey(c.Key); err != nil {
+		if err := CheckKey(c.Key); err != nil {
 			return err
 		}
 	}
-	seen := make(map[string]bool, len(t.Then))
+	seen, size := make(map[string]bool, len(t.Then)), 0
 	for _, op := range t.Then {
-		if err := checkKey(op.Key); err != nil {
+		if err := CheckKey(op.Key); err != nil {
 			return err
 		}
 		if seen[op.Key] {
@@ -189,11 +212,15 @@ func (t Txn) check() error {
 		if len(op.Value) > MaxValue {
 			return Errorf(ErrInvalid, "the value of %q has more than %d bytes", op.Key, MaxValue)
 		}
+		if size += len(op.Key) + len(op.Value); size > MaxTxnBytes {
+			return Errorf(ErrInvalid, "the transaction has more than %d bytes", MaxTxnBytes)
+		}
 	}
 	return nil
 }
 
-func checkKey(key string) error {
+// CheckKey fails with ErrInvalid if key is empty or too long.
+func CheckKey(key string) error {
 	if key == "" || len(key) > MaxKey {
 		return Errorf(ErrInvalid, "a key has 1 to %d bytes, not %d", MaxKey, len(key))
 	}

@@ -109,7 +109,7 @@ func createLink(t *tx, r *linkRecord) error {
 // a user is created.
 func noUsers(t *tx) error {
 	t.get(markUsers)
-	if len(t.items(userKind.dir)) > 0 {
+	if t.s.UserCount() > 0 || len(t.items(userKind.dir)) > 0 {
 		return Errorf(ErrConflict, "the gateway is already set up: sign in, or ask a user for an invitation")
 	}
 	return nil

@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"fmt"
+	"runtime"
 	"testing"
 
 	"github.com/postern-dev/postern/caddymodule/store"
@@ -39,5 +40,41 @@ func BenchmarkConnector(b *testing.B) {
 		if _, ok := s.Connector(id); !ok {
 			b.Fatal("none")
 		}
+	}
+}
+
+// BenchmarkOpen opens a store with 1,000 keys, and an empty one, and reports what the view takes.
+func BenchmarkOpen(b *testing.B) {
+	for _, keys := range []int{0, 1000} {
+		b.Run(fmt.Sprint(keys, " keys"), func(b *testing.B) {
+			path := tempStore(b)
+			s := storetest.Open(b, path)
+			for range keys {
+				mustKey(b, s, "*")
+			}
+			if err := s.Close(); err != nil {
+				b.Fatal(err)
+			}
+			s = nil
+			var before, after runtime.MemStats
+			for b.Loop() {
+				kv, err := store.OpenBolt(path, store.BoltOptions{})
+				if err != nil {
+					b.Fatal(err)
+				}
+				runtime.GC()
+				runtime.ReadMemStats(&before)
+				if s, err = store.New(kv, store.Options{}); err != nil {
+					b.Fatal(err)
+				}
+				runtime.GC()
+				runtime.ReadMemStats(&after)
+				if err := s.Close(); err != nil {
+					b.Fatal(err)
+				}
+				s = nil // not in the next figure
+			}
+			b.ReportMetric(float64(after.HeapAlloc)-float64(before.HeapAlloc), "heap-bytes")
+		})
 	}
 }

@@ -50,10 +50,11 @@ func hashPasskey(id []byte) string {
 
 var passkeyKind = &kind[passkeyRecord, *passkeyRecord]{
 	dir: "passkeys/", what: KindUser,
-	in: func(r *records) *collection[*passkeyRecord] { return &r.passkeys },
+	in:    func(r *records) *collection[*passkeyRecord] { return &r.passkeys },
+	index: func(r *passkeyRecord) digest { return sha256.Sum256(r.Passkey.ID) },
 	// A changed passkey is a change of its user.
 	amend: func(all *records, r *passkeyRecord, c *Change) {
-		if u, ok := all.users.byID.get(key{id: r.User}); ok {
+		if u, ok := all.users.byID.get(r.User); ok {
 			*c = Change{Kind: KindUser, Account: u.Account, ID: u.ID}
 		} else {
 			c.Kind = ""
@@ -109,11 +110,8 @@ func (s *Store) AddPasskey(ctx context.Context, userID string, p Passkey) error 
 		if _, err := loadUser(t, userID); err != nil {
 			return err
 		}
-		taken := passkeyKind.load(t, userID, hash) != nil
-		for at := range s.view.Load().passkeys.byID.all() {
-			taken = taken || at.id == hash
-		}
-		if taken {
+		_, taken := passkeyKind.find(s.view.Load(), sha256.Sum256(p.ID))
+		if taken || passkeyKind.load(t, userID, hash) != nil {
 			return Errorf(ErrExists, "the passkey is already in use: sign in with it, or create another one")
 		}
 		passkeyKind.save(t, &passkeyRecord{User: userID, Passkey: p})
@@ -122,18 +120,22 @@ func (s *Store) AddPasskey(ctx context.Context, userID string, p Passkey) error 
 }
 
 // UpdatePasskey replaces the passkey of a user with the id of p, except for its time of
-// creation.
-func (s *Store) UpdatePasskey(ctx context.Context, userID string, p Passkey) error {
+// creation. It fails with ErrConflict if its credential is no longer old: the change was
+// decided on an outdated counter.
+func (s *Store) UpdatePasskey(ctx context.Context, userID string, old json.RawMessage, p Passkey) error {
 	if err := checkPasskey(p); err != nil {
 		return err
 	}
 	return s.update(ctx, "updating the passkey", func(t *tx) error {
-		old := passkeyKind.load(t, userID, hashPasskey(p.ID))
-		if old == nil {
+		r := passkeyKind.load(t, userID, hashPasskey(p.ID))
+		switch {
+		case r == nil:
 			return errNoPasskey
+		case !bytes.Equal(r.Credential, old):
+			return Errorf(ErrConflict, "it was used meanwhile")
 		}
 		next := &passkeyRecord{User: userID, Passkey: p}
-		next.CreatedAt = old.CreatedAt
+		next.CreatedAt = r.CreatedAt
 		passkeyKind.save(t, next)
 		return nil
 	})

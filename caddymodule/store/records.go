@@ -25,8 +25,7 @@ type Key struct {
 	Name      string    `json:"name"`
 	Scope     string    `json:"scope"`
 	CreatedAt time.Time `json:"created_at"`
-	// LastUsedAt is nil if the key was never used. It may be a few seconds ahead of
-	// the file, see Touch.
+	// LastUsedAt is nil if the key was never used.
 	LastUsedAt *time.Time `json:"last_used_at"`
 	RevokedAt  *time.Time `json:"revoked_at"` // nil: the key is valid
 	CreatedBy  Actor      `json:"created_by,omitzero"`
@@ -45,9 +44,11 @@ type Connector struct {
 	// RotatedAt is when the secret was last replaced by a new one; nil: never.
 	RotatedAt *time.Time `json:"rotated_at,omitempty"`
 	// Rotation is the pending change of the secret; nil: none is pending.
-	Rotation  *Rotation `json:"rotation,omitempty"`
-	CreatedBy Actor     `json:"created_by,omitzero"`
-	ChangedBy Actor     `json:"changed_by,omitzero"` // who last rotated or replaced it
+	Rotation *Rotation `json:"rotation,omitempty"`
+	// NextPin is the latest pin of a next key of the gateway that it has stored.
+	NextPin   string `json:"next_pin,omitempty"`
+	CreatedBy Actor  `json:"created_by,omitzero"`
+	ChangedBy Actor  `json:"changed_by,omitzero"` // who last rotated or replaced it
 	// LastSeenAt is when it was last online, possibly a few minutes too early if the
 	// gateway was killed; nil: never. It is stored separately.
 	LastSeenAt *time.Time `json:"last_seen_at,omitempty"`

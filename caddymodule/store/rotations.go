@@ -3,19 +3,27 @@ package store
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/postern-dev/postern/connector/text"
 )
 
 const (
-	// maxOffered bounds the secrets of one rotation that were offered on tunnels. Each
-	// process of the gateway offers one, and a connector keeps one of the latest.
+	// maxOffered bounds the secrets of one rotation that one gateway has offered. Each of
+	// its processes offers one, and only after the secret of the connector's hello was
+	// confirmed, so that the connector has one of the latest or of another gateway.
 	maxOffered = 4
 	// maxProblem bounds a connector's error message, in bytes.
 	maxProblem = 256
 
 	makingSecret = "creating a new secret for the connector"
 )
+
+// Offer is a new secret of a connector.
+type Offer struct {
+	Number int64 // at least 1; higher than those of the connector's earlier ones
+	Secret string
+}
 
 // BeginRotation begins the rotation of a connector's secret, given by id or name. It
 // notifies subscribers; the owner of the tunnel then calls [Store.OfferSecret]. A pending
@@ -31,58 +39,56 @@ func (s *Store) BeginRotation(ctx context.Context, account, idOrName string) (Co
 // ShowSecret returns a new secret of a connector for a user to copy there. It cannot be
 // shown again. A secret shown earlier becomes invalid, and none is offered on the tunnel
 // until [Store.BeginRotation].
-func (s *Store) ShowSecret(ctx context.Context, account, idOrName string) (Connector, string, error) {
+func (s *Store) ShowSecret(ctx context.Context, account, idOrName string) (Connector, Offer, error) {
 	secret, hash := newSecret("")
+	var number int64
 	c, err := s.changeConnector(ctx, makingSecret, account, idOrName, func(r *connectorRecord) (bool, error) {
 		r.rotate(s)
 		r.ChangedBy = actor(ctx)
 		r.Rotation.ByHand = true
 		r.Next = slices.DeleteFunc(r.Next, func(n nextSecret) bool { return n.Shown })
-		r.Next = append(r.Next, nextSecret{hash, true})
+		number = r.offer(nextSecret{Hash: hash, Shown: true})
 		return true, nil
 	})
-	return c, secret, err
+	return c, Offer{number, secret}, err
 }
 
 // OfferSecret returns a new secret of a connector with a pending rotation, to be offered
 // on its tunnel. Secrets offered earlier also stay valid: the connector may have saved one
 // of them without being able to confirm it.
-func (s *Store) OfferSecret(ctx context.Context, id string) (string, error) {
+func (s *Store) OfferSecret(ctx context.Context, id string) (Offer, error) {
 	secret, hash := newSecret("")
+	var number int64
 	_, err := s.changeKnown(ctx, makingSecret, id, func(r *connectorRecord) (bool, error) {
 		if r.Rotation == nil || r.Rotation.ByHand {
 			return false, Errorf(ErrConflict, "no rotation is pending for the connector %q", r.Name)
 		}
-		offered := slices.DeleteFunc(slices.Clone(r.Next), func(n nextSecret) bool { return n.Shown })
-		if len(offered) >= maxOffered {
-			r.Next = slices.DeleteFunc(r.Next, func(n nextSecret) bool { return n == offered[0] })
-		}
-		r.Next = append(r.Next, nextSecret{Hash: hash})
+		number = r.offer(nextSecret{Hash: hash, Edge: s.edge})
 		return true, nil
 	})
-	return secret, err
+	return Offer{number, secret}, err
 }
 
-// IsNextSecret reports whether secret would finish a rotation.
-func (s *Store) IsNextSecret(id, secret string) bool {
+// OfferNumber returns the number of the offered or shown secret of a connector, 0 if it is
+// not one, or an outdated one.
+func (s *Store) OfferNumber(id, secret string) int64 {
 	hash, ok := hashSecret("", secret)
 	r, known := connectorKind.named(s.view.Load(), id)
-	return ok && known && r.next(hash) >= 0
+	if !ok || !known {
+		return 0
+	}
+	return r.number(hash)
 }
 
-// FinishRotation makes an offered or shown secret the only one of the connector. It
-// returns false if the secret was neither offered nor shown.
-func (s *Store) FinishRotation(ctx context.Context, id, secret string) (Connector, bool, error) {
-	hash, _ := hashSecret("", secret)
+// FinishRotation makes the offered or shown secret with this number the connector's own,
+// which has stored it. Earlier ones become invalid. Later ones stay valid, as another
+// gateway may have offered one that the connector has stored since. It returns false if
+// the number is unknown or outdated.
+func (s *Store) FinishRotation(ctx context.Context, id string, number int64) (Connector, bool, error) {
 	finished := false
 	c, err := s.changeKnown(ctx, "finishing the rotation of the connector's secret", id, func(r *connectorRecord) (bool, error) {
-		at := r.next(hash)
-		if finished = at >= 0; !finished {
-			return false, nil
-		}
-		now := s.time()
-		r.Hash, r.Next, r.Rotation, r.RotatedAt = r.Next[at].Hash, nil, nil, &now
-		return true, nil
+		finished = r.finish(number, s.time())
+		return finished, nil
 	})
 	return c, finished && err == nil, err
 }
@@ -134,7 +140,36 @@ func (r *connectorRecord) rotate(s *Store) {
 	r.Rotation = &Rotation{Since: since}
 }
 
-// next returns the index of a hash in the new secrets, or -1.
-func (r *connectorRecord) next(hash digest) int {
-	return slices.IndexFunc(r.Next, func(n nextSecret) bool { return n.Hash == hash })
+// offer adds a new secret and returns its number. Of too many offers of the same gateway it
+// drops the oldest.
+func (r *connectorRecord) offer(n nextSecret) int64 {
+	same := slices.DeleteFunc(slices.Clone(r.Next), func(o nextSecret) bool { return o.Shown || o.Edge != n.Edge })
+	if !n.Shown && len(same) >= maxOffered {
+		r.Next = slices.DeleteFunc(r.Next, func(o nextSecret) bool { return o == same[0] })
+	}
+	r.Offers++
+	n.Number = r.Offers
+	r.Next = append(r.Next, n)
+	return n.Number
+}
+
+// finish makes the new secret with this number the record's own, and drops earlier ones.
+func (r *connectorRecord) finish(number int64, now time.Time) bool {
+	at := slices.IndexFunc(r.Next, func(n nextSecret) bool { return n.Number == number })
+	if at < 0 {
+		return false
+	}
+	r.Hash, r.Next = r.Next[at].Hash, r.Next[at+1:]
+	r.Rotation, r.RotatedAt = nil, &now
+	return true
+}
+
+// number returns the number of the new secret with this hash, or 0.
+func (r *connectorRecord) number(hash digest) int64 {
+	for _, n := range r.Next {
+		if n.Hash == hash {
+			return n.Number
+		}
+	}
+	return 0
 }

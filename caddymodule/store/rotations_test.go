@@ -36,17 +36,17 @@ func mustConnector(t *testing.T, s *store.Store, name string) (store.Connector, 
 	return c, secret
 }
 
-func mustOffer(t *testing.T, s *store.Store, id string) string {
+func mustOffer(t *testing.T, s *store.Store, id string) store.Offer {
 	t.Helper()
-	secret, err := s.OfferSecret(t.Context(), id)
+	o, err := s.OfferSecret(t.Context(), id)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return secret
+	return o
 }
 
-// Both secrets are valid from the offer until the connector has one of them for
-// good, over restarts, and then only that one.
+// All secrets are valid from the offer until the connector has one of them for
+// good, over restarts, and then that one and those offered later.
 func TestRotation(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "gateway.db")
@@ -63,26 +63,34 @@ func TestRotation(t *testing.T) {
 	first := mustOffer(t, s, c.ID)
 	s = reopen(t, s, path)
 	second := mustOffer(t, s, c.ID)
-	letsIn(t, s, c.ID, map[string]bool{old: true, first: true, second: true, otherSecret: false, "": false, strings.Repeat("0", 43): false})
-	letsIn(t, s, other.ID, map[string]bool{first: false, otherSecret: true})
-	if s.IsNextSecret(c.ID, old) || !s.IsNextSecret(c.ID, first) || s.IsNextSecret(other.ID, first) || s.IsNextSecret("con_x", first) {
+	letsIn(t, s, c.ID, map[string]bool{old: true, first.Secret: true, second.Secret: true, otherSecret: false, "": false, strings.Repeat("0", 43): false})
+	letsIn(t, s, other.ID, map[string]bool{first.Secret: false, otherSecret: true})
+	number := s.OfferNumber
+	if number(c.ID, old) != 0 || number(c.ID, first.Secret) != 1 || number(c.ID, second.Secret) != 2 || number(other.ID, first.Secret) != 0 || number("con_x", first.Secret) != 0 {
 		t.Error("the secrets are not told apart")
 	}
-	if _, done, err := s.FinishRotation(t.Context(), c.ID, old); done || err != nil {
-		t.Errorf("the old secret finishes it: %v, %v", done, err)
+	for _, unknown := range []int64{-1, 0, 3} {
+		if _, done, err := s.FinishRotation(t.Context(), c.ID, unknown); done || err != nil {
+			t.Errorf("the number %d finishes it: %v, %v", unknown, done, err)
+		}
 	}
-	finished, done, err := s.FinishRotation(t.Context(), c.ID, first)
-	if err != nil || !done || finished.Rotation != nil || finished.RotatedAt == nil {
-		t.Fatalf("finished %+v, %v, %v", finished, done, err)
-	}
-	for _, s := range []*store.Store{s, reopen(t, s, path)} {
-		letsIn(t, s, c.ID, map[string]bool{old: false, first: true, second: false})
+	for range 2 { // the second time it is outdated
+		finished, done, err := s.FinishRotation(t.Context(), c.ID, first.Number)
+		if err != nil || done && (finished.Rotation != nil || finished.RotatedAt == nil) {
+			t.Fatalf("finished %+v, %v, %v", finished, done, err)
+		}
+		s = reopen(t, s, path)
+		letsIn(t, s, c.ID, map[string]bool{old: false, first.Secret: true, second.Secret: true})
 		if got, _ := s.Connector(c.ID); got.Rotation != nil || got.RotatedAt == nil || got.Name != "box" {
 			t.Errorf("afterwards %+v", got)
 		}
 	}
+	if _, done, err := s.FinishRotation(t.Context(), c.ID, second.Number); !done || err != nil {
+		t.Fatal(done, err)
+	}
+	letsIn(t, s, c.ID, map[string]bool{old: false, first.Secret: false, second.Secret: true})
 	content, err := os.ReadFile(path)
-	for _, secret := range []string{old, first, second} {
+	for _, secret := range []string{old, first.Secret, second.Secret} {
 		if err != nil || strings.Contains(string(content), secret) {
 			t.Errorf("the file holds a secret itself, or %v", err)
 		}
@@ -107,11 +115,11 @@ func TestRotationByHand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	shown, secret, err := s.ShowSecret(t.Context(), account, c.ID)
-	if err != nil || !shown.Rotation.ByHand || shown.Rotation.Problem != "" {
-		t.Fatalf("%+v, %v", shown, err)
+	now, shown, err := s.ShowSecret(t.Context(), account, c.ID)
+	if err != nil || !now.Rotation.ByHand || now.Rotation.Problem != "" || shown.Number != 3 {
+		t.Fatalf("%+v, %d, %v", now, shown.Number, err)
 	}
-	letsIn(t, s, c.ID, map[string]bool{old: true, offered: true, lost: false, secret: true})
+	letsIn(t, s, c.ID, map[string]bool{old: true, offered.Secret: true, lost.Secret: false, shown.Secret: true})
 	if _, err := s.OfferSecret(t.Context(), c.ID); err == nil {
 		t.Error("a secret is offered on the tunnel of a connector that gets one by hand")
 	}
@@ -122,10 +130,13 @@ func TestRotationByHand(t *testing.T) {
 	if got, _ := s.Connector(c.ID); got.Rotation.Problem != "" {
 		t.Errorf("a late answer is noted: %q", got.Rotation.Problem)
 	}
-	if _, done, err := s.FinishRotation(t.Context(), c.ID, secret); !done || err != nil {
-		t.Fatal(done, err)
+	// A late answer to the offer does not take the shown one away.
+	for _, o := range []store.Offer{offered, shown} {
+		if _, done, err := s.FinishRotation(t.Context(), c.ID, o.Number); !done || err != nil {
+			t.Fatal(done, err)
+		}
+		letsIn(t, s, c.ID, map[string]bool{old: false, offered.Secret: o == offered, lost.Secret: false, shown.Secret: true})
 	}
-	letsIn(t, s, c.ID, map[string]bool{old: false, offered: false, lost: false, secret: true})
 }
 
 // A gateway that is restarted again and again, and offers each time, does not
@@ -139,7 +150,7 @@ func TestRotationIsBounded(t *testing.T) {
 	}
 	var offers []string
 	for range 10 {
-		offers = append(offers, mustOffer(t, s, c.ID))
+		offers = append(offers, mustOffer(t, s, c.ID).Secret)
 	}
 	want := map[string]bool{old: true}
 	for i, secret := range offers {
@@ -155,13 +166,9 @@ func TestRotationErrors(t *testing.T) {
 	wantError(t, err, store.ErrNotFound, `connector "nobody" not found`)
 	_, _, err = s.ShowSecret(t.Context(), account, "nobody")
 	wantError(t, err, store.ErrNotFound, `connector "nobody" not found`)
-	_, _, err = s.FinishRotation(t.Context(), "con_gone", strings.Repeat("a", 43))
+	_, _, err = s.FinishRotation(t.Context(), "con_gone", 1)
 	wantError(t, err, store.ErrNotFound, `connector "con_gone" not found`)
 	c, old := mustConnector(t, s, "box")
-	// What is no secret by its form is none of an offer either.
-	if _, done, err := s.FinishRotation(t.Context(), c.ID, ""); done || err != nil {
-		t.Error(done, err)
-	}
 	if err := s.FailRotation(t.Context(), c.ID, "there is none"); err != nil {
 		t.Error(err)
 	}
@@ -187,7 +194,7 @@ func TestRotationIsTold(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, _, err := s.FinishRotation(t.Context(), c.ID, mustOffer(t, s, c.ID)); err != nil {
+	if _, _, err := s.FinishRotation(t.Context(), c.ID, mustOffer(t, s, c.ID).Number); err != nil {
 		t.Fatal(err)
 	}
 	want := "connector true false, connector true false, connector true false, connector false true"

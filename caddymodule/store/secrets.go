@@ -14,7 +14,7 @@ type secretRecord struct {
 
 // Secret returns the gateway's secret with this name. If it does not exist yet, it is
 // created with generate. All processes get the same secret. Names consist of lower-case
-// letters, digits and underscores, like "tunnel_identity".
+// letters, digits and underscores, like "quic_token".
 func (s *Store) Secret(ctx context.Context, name string, generate func() ([]byte, error)) ([]byte, error) {
 	notAllowed := func(r rune) bool { return r != '_' && (r < 'a' || r > 'z') && (r < '0' || r > '9') }
 	if name == "" || len(name) > 64 || strings.ContainsFunc(name, notAllowed) {

@@ -24,7 +24,7 @@ type Session struct {
 	UserAgent string    `json:"user_agent"`
 	Method    string    `json:"method"` // of signing in
 	CreatedAt time.Time `json:"created_at"`
-	SeenAt    time.Time `json:"seen_at"` // runs ahead of the file, see TouchSession
+	SeenAt    time.Time `json:"seen_at"` // last request
 	ExpiresAt time.Time `json:"expires_at"`
 	// ConfirmedAt is when the user last entered a password or used a passkey.
 	ConfirmedAt time.Time `json:"confirmed_at"`
@@ -157,8 +157,7 @@ func (s *Store) RemoveSessions(ctx context.Context, userID, exceptID string) (in
 	if !checkID(prefixUser, userID) {
 		return 0, errNoUser
 	}
-	// An empty write brings the view up to date with other processes.
-	if err := s.write(ctx, func(*tx) error { return nil }); err != nil {
+	if err := s.catchUp(ctx); err != nil {
 		return 0, fmt.Errorf("ending the sessions: %w", err)
 	}
 	v, sessions := s.view.Load(), s.Sessions(userID)

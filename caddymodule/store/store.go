@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -15,15 +16,24 @@ import (
 type Options struct {
 	Logger *slog.Logger     // nil: nothing is logged
 	Now    func() time.Time // of the times in records; nil: time.Now
+
+	// Edge is the name of this gateway among those that share the KV; "": it is alone.
+	Edge string
+	// Local is a KV of this gateway alone, for what changes too often to be shared. The
+	// store owns it. nil: everything is in the shared KV.
+	Local KV
 }
 
 // Store reads and writes the records of a gateway in a KV. Its methods are safe for
 // concurrent use.
 type Store struct {
-	kv   KV
-	log  *slog.Logger
-	now  func() time.Time
-	view atomic.Pointer[view]
+	kv    KV
+	local KV // kv itself if the gateway is alone
+	edge  string
+	rest  time.Duration // minimum time between two writes of the same time of use
+	log   *slog.Logger
+	now   func() time.Time
+	view  atomic.Pointer[view]
 
 	closed      atomic.Bool
 	subscribers subscribe.List[Change]
@@ -31,23 +41,19 @@ type Store struct {
 	mu       sync.Mutex
 	applied  int64         // revision of the view whose callbacks have returned
 	progress chan struct{} // closed and replaced when applied changes or closed is set
+	watcher  Watcher       // the latest
 	unsaved  []*use        // to be written
+
+	published int64 // revision of the local KV that publishUsage has reached
 
 	stop    context.CancelFunc // of the goroutines
 	workers sync.WaitGroup
 }
 
 // New reads kv into memory and creates the default account if necessary. The store owns
-// kv: Close closes it. If New fails, the caller keeps kv.
+// kv: Close closes it. If New fails, the caller keeps kv and o.Local.
 func New(kv KV, o Options) (*Store, error) {
-	s := &Store{kv: kv, log: o.Logger, now: o.Now, progress: make(chan struct{})}
-	if s.log == nil {
-		s.log = slog.New(slog.DiscardHandler)
-	}
-	if s.now == nil {
-		s.now = time.Now
-	}
-	s.view.Store(new(view))
+	s := newStore(kv, o)
 	ctx, stop := context.WithCancel(context.Background())
 	watcher, err := s.load(ctx, true)
 	if err != nil {
@@ -67,9 +73,34 @@ func New(kv KV, o Options) (*Store, error) {
 		s.workers.Wait()
 		return nil, err
 	}
-	s.workers.Go(func() { s.repeat(ctx, saveInterval, "failed to save times of last use", s.flush) })
+	s.workers.Go(func() { s.repeat(ctx, saveInterval, "failed to save times of last use", s.flushRested) })
 	s.workers.Go(func() { s.repeat(ctx, sweepInterval, "failed to remove expired records from the store", s.sweep) })
+	if s.local != s.kv {
+		s.workers.Go(func() { s.repeat(ctx, publishInterval, "failed to publish the usage", s.publishUsage) })
+	}
 	return s, nil
+}
+
+// newStore returns a store with an empty view.
+func newStore(kv KV, o Options) *Store {
+	s := &Store{
+		kv: kv, local: o.Local, edge: cmp.Or(o.Edge, aloneName), rest: restAlone,
+		log: o.Logger, now: o.Now, progress: make(chan struct{}),
+	}
+	if o.Edge != "" {
+		s.rest = restShared
+	}
+	if s.local == nil {
+		s.local = kv
+	}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	if s.now == nil {
+		s.now = time.Now
+	}
+	s.view.Store(new(view))
+	return s
 }
 
 // repeat calls f now and after each interval, until the context ends.
@@ -98,11 +129,18 @@ func (s *Store) Close() error {
 	s.mu.Unlock()
 	s.stop()
 	s.workers.Wait()
-	return errors.Join(s.flush(context.Background()), s.kv.Close())
+	err := s.flush(context.Background(), 0)
+	if s.local != s.kv {
+		err = errors.Join(err, s.publishUsage(context.Background()), s.local.Close())
+	}
+	return errors.Join(err, s.kv.Close())
 }
 
 // time returns the current time as stored in records: UTC, in whole milliseconds.
 func (s *Store) time() time.Time { return s.now().UTC().Truncate(time.Millisecond) }
+
+// Edge returns the name of this gateway among those that share the KV, see [Options].
+func (s *Store) Edge() string { return s.edge }
 
 // Subscribe calls f for each change of a record with a Change.Kind, after reads show it
 // and before its write returns. f must return soon and must not write to the store. stop

@@ -3,9 +3,7 @@ package store
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -21,19 +19,33 @@ const (
 )
 
 // sweep removes sessions, links and pairings that ended a day ago, keys and management
-// tokens that ended 90 days ago, and leftovers of removed users and accounts.
+// tokens that ended 90 days ago, and leftovers of removed records, users and accounts. It
+// finds them in the view.
 func (s *Store) sweep(ctx context.Context) error {
-	snap, err := s.kv.Range(ctx, Span{})
-	if err != nil {
-		return fmt.Errorf("reading the store: %w", err)
+	w := s.newSweep()
+	if w.view.unread.size > 0 {
+		return nil // what belongs to an unreadable record seems to belong to none
 	}
-	w := newSweep(s.view.Load(), snap.Items, s.now())
-	doomed := slices.DeleteFunc(snap.Items, func(i Item) bool { return !w.ended(i) })
-	for chunk := range slices.Chunk(doomed, MaxTxnOps) {
+	for r := range leftoverKind.all(&w.view.records) {
+		if r.ended(w) {
+			if err := s.clearAccount(ctx, r.ID); err != nil {
+				return err
+			}
+		}
+	}
+	for _, kind := range kinds {
+		kind.sweep(w)
+	}
+	for path, revision := range w.view.strays.all() {
+		w.remove(revision, path)
+	}
+	for chunk := range slices.Chunk(w.doomed, MaxTxnOps/2) { // at most two keys each
 		var t Txn
-		for _, item := range chunk {
-			t.If = append(t.If, Compare{Key: item.Key, ModRevision: item.ModRevision})
-			t.Then = append(t.Then, Delete(item.Key))
+		for _, d := range chunk {
+			t.If = append(t.If, Compare{Key: d.paths[0], ModRevision: d.revision})
+			for _, path := range d.paths {
+				t.Then = append(t.Then, Delete(path))
+			}
 		}
 		// If a compare fails, the next sweep tries again.
 		if _, err := s.kv.Txn(ctx, t); err != nil {
@@ -43,67 +55,89 @@ func (s *Store) sweep(ctx context.Context) error {
 	return nil
 }
 
-// sweep decides which records to remove. A record that has changed since the items were
-// read is not removed.
+// sweep decides which records to remove. A record that has changed since is not removed.
 type sweep struct {
 	view   *view
-	before time.Time       // records that ended before are removed
-	long   time.Time       // the same for keys and management tokens
-	paths  map[string]bool // of all records
-	users  map[string]bool // ids of all users, including unreadable ones
+	before time.Time // records that ended before are removed
+	long   time.Time // the same for keys and management tokens
+	doomed []doomed
 }
 
-func newSweep(v *view, items []Item, now time.Time) *sweep {
-	w := &sweep{
-		view: v, before: now.Add(-sweepAfter), long: now.Add(-sweepLong),
-		paths: make(map[string]bool, len(items)), users: make(map[string]bool),
-	}
-	for _, item := range items {
-		w.paths[item.Key] = true
-		if dir, at := splitPath(item.Key); dir == userKind.dir {
-			w.users[at.id] = true
-		}
-	}
-	return w
+// doomed has the KV keys of a record and of its time of use, and the record's revision.
+type doomed struct {
+	paths    []string
+	revision int64
 }
 
-// account reports whether an account exists.
-func (w *sweep) account(id string) bool { return w.paths[accountKind.path("", id)] }
+func (s *Store) newSweep() *sweep {
+	now := s.now()
+	return &sweep{view: s.view.Load(), before: now.Add(-sweepAfter), long: now.Add(-sweepLong)}
+}
 
-// ended reports whether a record should be removed.
-func (w *sweep) ended(item Item) bool {
-	dir, at := splitPath(item.Key)
-	if k := viewed[dir]; k != nil {
-		return k.swept(w, dir, at)
-	}
-	switch dir {
-	case dirUsage:
-		return !w.account(at.owner)
-	case dirRecent:
-		return !w.account(at.id)
-	case dirMarks:
-		kind, account, _ := strings.Cut(at.id, "/")
-		return (kind == "accounts" || kind == "pairings") && !w.account(account)
-	}
-	return false
+func (w *sweep) remove(revision int64, paths ...string) {
+	w.doomed = append(w.doomed, doomed{paths, revision})
+}
+
+// gone reports whether a record belongs to a user who was removed. "" is not a user.
+func (w *sweep) gone(user string) bool {
+	_, ok := userKind.named(w.view, user)
+	return user != "" && !ok
 }
 
 func (r *sessionRecord) ended(w *sweep) bool {
-	u, readable := userKind.named(w.view, r.User)
-	return !w.users[r.User] || readable && (r.Epoch < u.Epoch || r.current().ended(w.before))
+	u, ok := userKind.named(w.view, r.User)
+	return !ok || r.Epoch < u.Epoch || r.current().ended(w.before)
 }
 
 func (r *keyRecord) ended(w *sweep) bool { return r.RevokedAt != nil && !w.long.Before(*r.RevokedAt) }
 
-func (r *passkeyRecord) ended(w *sweep) bool { return !w.users[r.User] }
+func (r *passkeyRecord) ended(w *sweep) bool { return w.gone(r.User) }
 
-func (r *tokenRecord) ended(w *sweep) bool { return !w.users[r.User] || r.Expired(w.long) }
+func (r *tokenRecord) ended(w *sweep) bool { return w.gone(r.User) || r.Expired(w.long) }
 
 func (r *linkRecord) ended(w *sweep) bool {
-	return !w.before.Before(r.ExpiresAt) || r.User != "" && !w.users[r.User] || r.Maker != "" && !w.users[r.Maker]
+	return !w.before.Before(r.ExpiresAt) || w.gone(r.User) || w.gone(r.Maker)
 }
 
 func (r *pairingRecord) ended(w *sweep) bool {
 	end := cmp.Or(r.DecidedAt, &r.ExpiresAt)
 	return !w.before.Before(*end)
+}
+
+// leftoverRecord notes that an account was removed, until nothing of it is left. Other
+// gateways may still write about the account for a moment.
+type leftoverRecord struct {
+	header
+	ID    string    `json:"id"`
+	Since time.Time `json:"since"`
+}
+
+func (r *leftoverRecord) place() key { return key{id: r.ID} }
+
+func (r *leftoverRecord) ended(w *sweep) bool { return !w.before.Before(r.Since) }
+
+var leftoverKind = &kind[leftoverRecord, *leftoverRecord]{
+	dir: "leftovers/",
+	in:  func(r *records) *collection[*leftoverRecord] { return &r.leftovers },
+}
+
+// clearAccount deletes what is left of a removed account.
+func (s *Store) clearAccount(ctx context.Context, id string) error {
+	spans := []Span{Prefix(dirUsage + id + "/"), {Start: dirRecent + id, End: dirRecent + id + "\x00"}}
+	for dir, kind := range viewed {
+		if kind.remain() {
+			spans = append(spans, Prefix(dir+id+"/"))
+		}
+	}
+	var paths []string
+	for _, span := range spans {
+		_, err := s.kv.Each(ctx, span, func(i Item) error {
+			paths = append(paths, i.Key)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return s.drop(ctx, paths)
 }

@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"slices"
@@ -90,8 +91,7 @@ func TestSweep(t *testing.T) {
 	})
 }
 
-// What a killed process left of accounts and users goes; what this program
-// does not understand stays.
+// Times of use without a record go; what this program does not understand stays.
 func TestSweepLeftovers(t *testing.T) {
 	t.Parallel()
 	kv := storetest.OpenBolt(t, tempStore(t))
@@ -106,8 +106,7 @@ func TestSweepLeftovers(t *testing.T) {
 		"robots/gone/x", "user_names/x", "secrets/x", "sessions_seen/" + u.ID + "/" + session.ID, "marks/users2", "marks/accounts/default",
 	}
 	gone := []string{
-		"usage/gone/2026-01-01", "recent/gone", "last_used/gone/x",
-		"marks/accounts/gone", "marks/pairings/gone", "tokens_used/default/mgt_" + id, "sessions_seen/" + u.ID + "/ses_" + id,
+		"last_used/gone/x", "tokens_used/default/mgt_" + id, "sessions_seen/" + u.ID + "/ses_" + id,
 	}
 	var ops []store.Op
 	for _, path := range slices.Concat(stay, gone) {
@@ -130,4 +129,92 @@ func TestSweepLeftovers(t *testing.T) {
 	if len(s.Sessions(u.ID)) != 1 {
 		t.Error("a valid session is gone")
 	}
+}
+
+// What is written about an account after its removal, or could not be removed with it, goes a
+// day later, or when another account of the name is created.
+func TestLeftovers(t *testing.T) {
+	t.Parallel()
+	path := tempStore(t)
+	synctest.Test(t, func(t *testing.T) {
+		ctx := t.Context()
+		kv := storetest.OpenBolt(t, path)
+		s := newStore(t, share(kv))
+		_, first := s.CreateAccount(ctx, "first")
+		_, second := s.CreateAccount(ctx, "second")
+		if err := errors.Join(first, second, s.RemoveAccount(ctx, "first"), s.RemoveAccount(ctx, "second")); err != nil {
+			t.Fatal(err)
+		}
+		late := func(id string) []string { return []string{store.DirUsage + id + "/2026-01-01", store.DirRecent + id} }
+		var ops []store.Op
+		for _, path := range append(slices.Concat(late("first"), late("second"), late("firsts")), "last_used/second/x") {
+			ops = append(ops, store.Put(path, []byte(`{"v":1,"last_used_at":"2026-01-01T00:00:00Z"}`)))
+		}
+		if _, err := kv.Txn(ctx, store.Txn{Then: ops}); err != nil {
+			t.Fatal(err)
+		}
+		left := func(all ...string) []string {
+			return slices.DeleteFunc(all, func(path string) bool { return !slices.Contains(paths(t, kv, path), path) })
+		}
+		if _, err := s.CreateAccount(ctx, "first"); err != nil {
+			t.Fatal(err)
+		}
+		if got := left(append(late("first"), "leftovers/first")...); len(got) != 0 {
+			t.Errorf("a new account has %q", got)
+		}
+		time.Sleep(23 * time.Hour)
+		synctest.Wait()
+		if got := left(append(late("second"), "leftovers/second")...); len(got) != 3 {
+			t.Errorf("only %q is left before the other gateways must know of the removal", got)
+		}
+		time.Sleep(2 * time.Hour)
+		synctest.Wait()
+		if got := left(append(late("second"), "leftovers/second", "last_used/second/x")...); len(got) != 0 {
+			t.Errorf("a day later there are %q", got)
+		}
+		if got := left(late("firsts")...); len(got) != 2 {
+			t.Errorf("of another account only %q is left", got)
+		}
+	})
+}
+
+// While a record cannot be read, nothing is removed: a user's passkeys look like those of none.
+func TestSweepUnreadable(t *testing.T) {
+	t.Parallel()
+	path := tempStore(t)
+	synctest.Test(t, func(t *testing.T) {
+		ctx := t.Context()
+		kv := storetest.OpenBolt(t, path)
+		s := newStore(t, share(kv))
+		u := mustUser(t, s, "Ann")
+		if err := s.AddPasskey(ctx, u.ID, store.Passkey{ID: []byte("x"), Name: "x", Credential: []byte("1")}); err != nil {
+			t.Fatal(err)
+		}
+		path := "users/" + account + "/" + u.ID
+		item, err := kv.Get(ctx, path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		put := func(op store.Op) {
+			t.Helper()
+			if _, err := kv.Txn(ctx, store.Txn{Then: []store.Op{op}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		put(store.Put(path, bytes.Replace(item.Value, []byte(`"v":1`), []byte(`"v":2`), 1)))
+		time.Sleep(25 * time.Hour)
+		if _, ok := s.User(u.ID); ok || len(paths(t, kv, "passkeys/")) != 1 {
+			t.Errorf("readable: %v, passkeys %q", ok, paths(t, kv, "passkeys/"))
+		}
+		put(store.Put(path, item.Value))
+		time.Sleep(time.Hour)
+		if len(s.Passkeys(u.ID)) != 1 {
+			t.Error("the passkey is gone")
+		}
+		put(store.Delete(path)) // as after a crash
+		time.Sleep(time.Hour)
+		if got := paths(t, kv, "passkeys/"); len(got) != 0 {
+			t.Errorf("passkeys of nobody: %q", got)
+		}
+	})
 }

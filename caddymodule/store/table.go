@@ -3,90 +3,175 @@ package store
 import (
 	"hash/maphash"
 	"iter"
-	"maps"
+	"slices"
 )
 
-// tableShards is the number of maps in a table, one for each bit of table.copied.
-const tableShards = 64
+const (
+	tableFan  = 16 // children of a branch
+	tableLeaf = 16 // entries of a leaf before it is split
+)
 
-// table is a copy-on-write map. Views share unchanged shards: a change copies only its own
-// shard. A table in a view is never changed, so readers need no lock. The zero value is
-// empty.
+// table is a persistent hash map: a tree whose copies share what neither has changed since. A
+// change copies only the nodes on the way to one leaf, however large the table is. A table in
+// a view is never changed, so readers need no lock. The zero value is empty.
 type table[K comparable, V any] struct {
-	shards *[tableShards]map[K]V
-	size   int
-	// copied is the set of shards that edit has copied and may change.
-	copied uint64
-	edit   *edit
+	root *node[K, V]
+	size int
 }
 
-// edit identifies a draft, which owns the shards that it has copied.
+// node is a leaf, or a branch: each level uses the next bits of the hash of a key.
+type node[K comparable, V any] struct {
+	edit     *edit                  // its owner, which may change it
+	entries  []entry[K, V]          // of a leaf
+	children *[tableFan]*node[K, V] // of a branch; nil: a leaf
+}
+
+type entry[K comparable, V any] struct {
+	key   K
+	value V
+}
+
+// edit identifies a draft, which owns the nodes that it has created.
 type edit struct{ _ byte }
 
-var shardSeed = maphash.MakeSeed()
+var tableSeed = maphash.MakeSeed()
 
-func shardOf[K comparable](k K) int { return int(maphash.Comparable(shardSeed, k) % tableShards) }
+func hashOf[K comparable](k K) uint64 { return maphash.Comparable(tableSeed, k) }
 
-func (t *table[K, V]) get(k K) (V, bool) {
-	if t.shards == nil {
-		var none V
-		return none, false
+func (t table[K, V]) get(k K) (V, bool) {
+	if t.root != nil {
+		n, hash := t.root, hashOf(k)
+		for ; n != nil && n.children != nil; hash /= tableFan {
+			n = n.children[hash%tableFan]
+		}
+		if i := n.index(k); i >= 0 {
+			return n.entries[i].value, true
+		}
 	}
-	v, ok := t.shards[shardOf(k)][k]
-	return v, ok
+	var none V
+	return none, false
 }
 
 // value is get, or the zero value.
-func (t *table[K, V]) value(k K) V {
+func (t table[K, V]) value(k K) V {
 	v, _ := t.get(k)
 	return v
 }
 
 // all iterates over the table in unspecified order.
-func (t *table[K, V]) all() iter.Seq2[K, V] {
-	return func(yield func(K, V) bool) {
-		if t.shards == nil {
-			return
-		}
-		for _, shard := range t.shards {
-			for k, v := range shard {
-				if !yield(k, v) {
-					return
-				}
-			}
-		}
-	}
+func (t table[K, V]) all() iter.Seq2[K, V] {
+	return func(yield func(K, V) bool) { t.root.each(yield) }
 }
 
 func (t *table[K, V]) set(e *edit, k K, v V) {
-	shard := t.own(e, k)
-	before := len(shard)
-	shard[k] = v
-	t.size += len(shard) - before
+	hash, depth := hashOf(k), 0
+	place := &t.root
+	for {
+		*place = (*place).own(e)
+		if (*place).children == nil {
+			break
+		}
+		place = &(*place).children[hash%tableFan]
+		hash /= tableFan
+		depth++
+	}
+	leaf := *place
+	if i := leaf.index(k); i >= 0 {
+		leaf.entries[i].value = v
+		return
+	}
+	t.size++
+	leaf.entries = append(leaf.entries, entry[K, V]{k, v})
+	if len(leaf.entries) > tableLeaf {
+		leaf.split(depth)
+	}
 }
 
 func (t *table[K, V]) remove(e *edit, k K) {
-	shard := t.own(e, k)
-	before := len(shard)
-	delete(shard, k)
-	t.size += len(shard) - before
+	if _, ok := t.get(k); ok {
+		t.root = t.root.without(e, k, hashOf(k))
+		t.size--
+	}
 }
 
-// own returns the shard of k, copied if necessary, for e to change.
-func (t *table[K, V]) own(e *edit, k K) map[K]V {
-	if t.edit != e {
-		shards := new([tableShards]map[K]V)
-		if t.shards != nil {
-			*shards = *t.shards
-		}
-		t.shards, t.edit, t.copied = shards, e, 0
-	}
-	i := shardOf(k)
-	if bit := uint64(1) << i; t.copied&bit == 0 {
-		t.copied |= bit
-		if t.shards[i] = maps.Clone(t.shards[i]); t.shards[i] == nil {
-			t.shards[i] = make(map[K]V)
+// index returns the index of a key in a leaf, or -1.
+func (n *node[K, V]) index(k K) int {
+	if n != nil {
+		for i := range n.entries {
+			if n.entries[i].key == k {
+				return i
+			}
 		}
 	}
-	return t.shards[i]
+	return -1
+}
+
+// own returns the node for e to change, copied if necessary. For nil it returns an empty leaf.
+func (n *node[K, V]) own(e *edit) *node[K, V] {
+	if n == nil {
+		return &node[K, V]{edit: e}
+	}
+	if n.edit == e {
+		return n
+	}
+	own := &node[K, V]{edit: e, entries: slices.Clone(n.entries)}
+	if n.children != nil {
+		children := *n.children
+		own.children = &children
+	}
+	return own
+}
+
+// split makes a leaf at this depth a branch, unless the hashes of its keys have no more bits.
+func (n *node[K, V]) split(depth int) {
+	const bits = 4 // of tableFan
+	if depth*bits >= 64 {
+		return
+	}
+	n.children = new([tableFan]*node[K, V])
+	for _, e := range n.entries {
+		child := &n.children[hashOf(e.key)>>(depth*bits)%tableFan]
+		*child = (*child).own(n.edit)
+		(*child).entries = append((*child).entries, e)
+	}
+	n.entries = nil
+}
+
+// without returns the node without a key, which it has. An empty node is nil.
+func (n *node[K, V]) without(e *edit, k K, hash uint64) *node[K, V] {
+	n = n.own(e)
+	if n.children == nil {
+		i := n.index(k)
+		n.entries = slices.Delete(n.entries, i, i+1)
+		if len(n.entries) == 0 {
+			return nil
+		}
+		return n
+	}
+	child := &n.children[hash%tableFan]
+	*child = (*child).without(e, k, hash/tableFan)
+	if *n.children == [tableFan]*node[K, V]{} {
+		return nil
+	}
+	return n
+}
+
+func (n *node[K, V]) each(yield func(K, V) bool) bool {
+	switch {
+	case n == nil:
+		return true
+	case n.children == nil:
+		for _, e := range n.entries {
+			if !yield(e.key, e.value) {
+				return false
+			}
+		}
+		return true
+	}
+	for _, child := range n.children {
+		if !child.each(yield) {
+			return false
+		}
+	}
+	return true
 }

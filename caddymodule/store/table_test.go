@@ -50,39 +50,102 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// A write copies a small part of what there is, however much that is.
-func TestWriteCopiesLittle(t *testing.T) {
-	const records = 20_000
+// viewOf returns a view with this many keys in one account, and 100 in the account "few".
+func viewOf(t testing.TB, keys int) *view {
 	d := new(view).draft(time.Now())
-	put := func(d *draft, i int) {
-		now := time.UnixMilli(int64(i))
-		k := Key{ID: newID(prefixKey, now), Account: DefaultAccount, Name: "k", Scope: "*"}
-		op, err := encode(keyKind.path(DefaultAccount, k.ID), &keyRecord{Key: k, Hash: digest{byte(i), byte(i >> 8), 1}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := d.apply(Event{Item: Item{Key: op.Key, Value: op.Value, ModRevision: 1}}); err != nil {
-			t.Fatal(err)
-		}
+	d.first = true
+	for i := range keys {
+		putKey(t, d, DefaultAccount, i)
 	}
-	for i := range records {
-		put(d, i)
+	for i := range 100 {
+		putKey(t, d, "few", keys+i)
 	}
 	v := d.view(1)
-	if v.keys.byID.size != records || v.keys.byHash.size != records {
-		t.Fatalf("%d keys, %d hashes", v.keys.byID.size, v.keys.byHash.size)
+	if v.keys.byID.size != keys+100 || v.keys.byHash.size != keys+100 || keyKind.owned(v, DefaultAccount) != keys {
+		t.Fatalf("%d keys, %d hashes, %d keys of the account", v.keys.byID.size, v.keys.byHash.size, keyKind.owned(v, DefaultAccount))
 	}
-	const writes = 20
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	for i := range writes {
-		d := v.draft(time.Now())
-		put(d, records+i)
-		v = d.view(int64(i))
+	return v
+}
+
+// putKey applies the event of a new key.
+func putKey(t testing.TB, d *draft, account string, i int) {
+	hash := digest{byte(i), byte(i >> 8), byte(i >> 16), 1}
+	k := Key{ID: fmt.Sprintf("%s%025d0", prefixKey, i), Account: account, Name: "k", Scope: "*"}
+	op, err := encode(keyKind.path(account, k.ID), &keyRecord{Key: k, Hash: hash})
+	if err == nil {
+		err = d.apply(Event{Item: Item{Key: op.Key, Value: op.Value, ModRevision: 1}})
 	}
-	runtime.ReadMemStats(&after)
-	// The two maps as a whole would be more than 2 MB each time.
-	if each := (after.TotalAlloc - before.TotalAlloc) / writes; each > 128<<10 {
-		t.Errorf("a write beside %d keys allocates %d bytes", records, each)
+	if err != nil {
+		t.Fatal(err)
 	}
+}
+
+// What a write copies, and the time of a listing, do not grow with the number of keys.
+func TestViewIsNotLinear(t *testing.T) {
+	const few, many, writes = 600, 16 * 600, 50
+	cost := func(keys int) (copied uint64, listing time.Duration) {
+		v := viewOf(t, keys)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		for i := range writes {
+			d := v.draft(time.Now())
+			putKey(t, d, DefaultAccount, keys+100+i)
+			v = d.view(int64(i))
+		}
+		runtime.ReadMemStats(&after)
+		s := newStore(nil, Options{})
+		s.view.Store(v)
+		listing = time.Hour
+		for range 20 {
+			start := time.Now()
+			if n := len(s.Keys("few")); n != 100 {
+				t.Fatalf("%d keys", n)
+			}
+			listing = min(listing, time.Since(start))
+		}
+		return (after.TotalAlloc - before.TotalAlloc) / writes, listing
+	}
+	copied, listing := cost(few)
+	copiedMany, listingMany := cost(many)
+	t.Logf("a write allocates %d bytes, a listing takes %v; with 16 times the keys %d bytes and %v", copied, listing, copiedMany, listingMany)
+	if copiedMany > 2*copied {
+		t.Errorf("a write allocates %d bytes in addition to %d keys, %d in addition to %d", copied, few, copiedMany, many)
+	}
+	if listingMany > 4*listing {
+		t.Errorf("a listing of 100 keys takes %v with %d others, %v with %d", listing, few, listingMany, many)
+	}
+}
+
+func BenchmarkMillionKeys(b *testing.B) {
+	const keys = 1_000_000
+	v := viewOf(b, keys)
+	s := newStore(nil, Options{})
+	s.view.Store(v)
+	b.Run("create", func(b *testing.B) {
+		b.ReportAllocs()
+		for i := 0; b.Loop(); i++ {
+			d := s.view.Load().draft(time.Now())
+			putKey(b, d, DefaultAccount, keys+100+i)
+			s.publish(d, 1)
+		}
+	})
+	b.Run("list 100", func(b *testing.B) {
+		for b.Loop() {
+			s.Keys("few")
+		}
+	})
+	b.Run("look for what to sweep", func(b *testing.B) {
+		for b.Loop() {
+			w := s.newSweep()
+			for _, kind := range kinds {
+				kind.sweep(w)
+			}
+		}
+	})
+	b.Run("find", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			keyKind.find(v, digest{17, 4, 3, 1})
+		}
+	})
 }

@@ -16,7 +16,7 @@ type Token struct {
 	User       string     `json:"user"` // id
 	Name       string     `json:"name"`
 	CreatedAt  time.Time  `json:"created_at"`
-	LastUsedAt *time.Time `json:"last_used_at"` // nil: never; runs ahead of the file
+	LastUsedAt *time.Time `json:"last_used_at"` // nil: never
 	Rights     Rights     `json:"rights"`
 	ExpiresAt  *time.Time `json:"expires_at"` // nil: it does not expire
 }
@@ -70,7 +70,7 @@ func (s *Store) CreateToken(ctx context.Context, t Token) (Token, string, error)
 			return Token{}, err
 		}
 		tokenKind.create(write, r)
-		return r.Token, s.checkLimit(t.Account, KindToken)
+		return r.Token, s.checkLimit(t.Account, tokenKind)
 	})
 	return created, secret, err
 }

@@ -11,9 +11,11 @@ import (
 const (
 	// saveInterval is how often times of use are saved.
 	saveInterval = 5 * time.Second
-	// saveRest is the minimum time between two writes of the same time of use, except
-	// for keys.
-	saveRest = time.Minute
+	// restAlone is the minimum time between two writes of the same time of use.
+	restAlone = time.Minute
+	// restShared is restAlone for gateways that share a store, where each write goes to all
+	// of them.
+	restShared = time.Hour
 )
 
 // use is the time when a key, a session or a token was last used, or a connector was last
@@ -58,19 +60,18 @@ func (u *use) last() *time.Time {
 	return &at
 }
 
-// Touch records that a key was just used. It does no I/O: times are written in batches
-// every few seconds and by Close. A killed process loses the last ones.
-func (s *Store) Touch(k *LiveKey) { s.touch(k.record.Load().use, 0) }
+// Touch records that a key was just used. It does no I/O: times are written in batches, each
+// at most once a minute, and by Close. A killed process loses the last ones.
+func (s *Store) Touch(k *LiveKey) { s.touch(k.record.Load().use) }
 
-// touch is Touch for the other kinds. A time is written at most once per saveRest.
+// touch is Touch for the other kinds.
 func (k *kind[R, P]) touch(s *Store, id string) {
 	r, _ := k.named(s.view.Load(), id)
-	s.touch(r.head().use, saveRest)
+	s.touch(r.head().use)
 }
 
-func (s *Store) touch(u *use, rest time.Duration) {
-	now := s.now()
-	if u != nil && u.move(now) && now.UnixMilli()-u.saved.Load() >= rest.Milliseconds() {
+func (s *Store) touch(u *use) {
+	if u != nil && u.move(s.now()) {
 		s.queue(u)
 	}
 }
@@ -86,12 +87,24 @@ func (s *Store) queue(u *use) {
 	s.mu.Unlock()
 }
 
-// flush writes the queued times, and queues them again after a failure. If two processes
-// write the same one, views keep the later time.
-func (s *Store) flush(ctx context.Context) error {
+// flushRested writes the queued times, but each at most once per s.rest.
+func (s *Store) flushRested(ctx context.Context) error { return s.flush(ctx, s.rest) }
+
+// flush writes the queued times that have rested since they were last written, and queues
+// them again after a failure. If two processes write the same one, views keep the later
+// time.
+func (s *Store) flush(ctx context.Context, rest time.Duration) error {
+	before := s.now().Add(-rest).UnixMilli()
 	s.mu.Lock()
-	all := s.unsaved
-	s.unsaved = nil
+	var all, resting []*use
+	for _, u := range s.unsaved {
+		if u.saved.Load() <= before {
+			all = append(all, u)
+		} else {
+			resting = append(resting, u)
+		}
+	}
+	s.unsaved = resting
 	s.mu.Unlock()
 	for _, u := range all {
 		u.saved.Store(u.at.Load())

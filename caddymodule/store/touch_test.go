@@ -147,6 +147,9 @@ func BenchmarkCreateKey(b *testing.B) {
 
 func benchStore(b *testing.B) (s *store.Store, secret string) {
 	s = storetest.New(b)
+	if _, err := s.SetLimits(b.Context(), account, func(l *store.Limits) { l.MaxKeys = 1_000_000 }); err != nil {
+		b.Fatal(err)
+	}
 	for range 200 {
 		_, secret = mustKey(b, s, "*")
 	}

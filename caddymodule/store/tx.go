@@ -19,9 +19,9 @@ type tx struct {
 	err error
 }
 
-// update commits the write built by build, waits until the view has reached it, and returns
-// the result of build. It tries again if an item read by build has changed meanwhile. An
-// empty write also waits for the view. Errors are prefixed with doing.
+// update commits the write built by build, waits until the view shows it, and returns the
+// result of build. It tries again if an item read by build has changed meanwhile. A write that
+// changes nothing waits until the view shows what it has read. Errors are prefixed with doing.
 func update[T any](ctx context.Context, s *Store, doing string, build func(t *tx) (T, error)) (T, error) {
 	var result T
 	err := s.update(ctx, doing, func(t *tx) (err error) {
@@ -62,11 +62,18 @@ func (s *Store) write(ctx context.Context, build func(t *tx) error) error {
 			return failed
 		case err != nil:
 			return err
-		case result.Succeeded:
+		case result.Succeeded && result.Changed && t.watched():
 			return s.reach(ctx, result.Revision)
+		case result.Succeeded:
+			return s.catchUp(ctx)
 		}
 	}
 	return Errorf(ErrConflict, "too many concurrent changes of the same records: try again")
+}
+
+// watched reports whether the watcher gets an event for any change that the write makes.
+func (t *tx) watched() bool {
+	return !slices.ContainsFunc(t.Then, func(op Op) bool { return !watched.Contains(op.Key) })
 }
 
 // get reads an item, which need not exist.
@@ -83,7 +90,7 @@ func (t *tx) get(path string) Item {
 }
 
 // read reads the record of a path into r, and reports whether there is one.
-func (t *tx) read(path string, r any) bool {
+func (t *tx) read(path string, r interface{ head() *header }) bool {
 	item := t.get(path)
 	if !item.Exists() {
 		return false
@@ -97,7 +104,7 @@ func (t *tx) items(prefix string) []Item {
 	if t.err != nil {
 		return nil
 	}
-	snap, err := t.s.kv.Range(t.ctx, Prefix(prefix))
+	snap, err := Range(t.ctx, t.s.kv, Prefix(prefix))
 	t.err = err
 	return snap.Items
 }
@@ -123,7 +130,7 @@ func (t *tx) delete(paths ...string) {
 func (t *tx) account(id string) (*accountRecord, error) {
 	r := accountKind.load(t, "", id)
 	if r == nil {
-		return nil, Errorf(ErrNotFound, "unknown account %.80q", id)
+		return nil, errNoAccount(id)
 	}
 	return r, nil
 }
@@ -165,7 +172,7 @@ func (k *kind[R, P]) add(t *tx, r P) error {
 	if _, err := t.account(account); err != nil {
 		return err
 	}
-	if err := t.s.checkLimit(account, k.what); err != nil {
+	if err := t.s.checkLimit(account, k); err != nil {
 		return err
 	}
 	k.create(t, r)

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 )
@@ -11,13 +12,6 @@ type usageRecord struct {
 	header
 	UsageDay
 }
-
-type recentRecord struct {
-	header
-	Data []byte `json:"data"`
-}
-
-func usagePath(account, day string) string { return dirUsage + account + "/" + day }
 
 // UsageDay is the usage of an account on one day.
 type UsageDay struct {
@@ -37,40 +31,50 @@ func (d *UsageDay) Add(o UsageDay) {
 	d.OutputTokens += o.OutputTokens
 }
 
-// maxRecent bounds the data of SaveRecent, so that its record, with the data in base64, fits
-// into a KV value.
-const maxRecent = MaxValue/4*3 - 1024
-
-// maxUsageDays bounds the days in one transaction. Each needs a compare, and may need
-// another one for its account.
-const maxUsageDays = MaxTxnOps / 2
-
-// AddUsage adds to the usage of accounts. days must not contain duplicates. Days of removed
-// accounts are ignored. Up to 64 days are added atomically.
-func (s *Store) AddUsage(ctx context.Context, days []UsageDay) error {
+// SaveUsage stores the usage of accounts through this gateway on some days, from the
+// beginning of the day. It replaces what was stored, so a write with an unknown outcome can
+// be repeated. days must not contain duplicates. Days of removed accounts are ignored.
+func (s *Store) SaveUsage(ctx context.Context, days []UsageDay) error {
+	t := new(tx)
 	for _, d := range days {
 		if err := checkDay(d.Day); err != nil {
 			return err
 		}
-	}
-	for chunk := range slices.Chunk(days, maxUsageDays) {
-		err := s.update(ctx, "adding to the usage", func(t *tx) error {
-			for _, d := range chunk {
-				if _, err := t.account(d.Account); err != nil {
-					continue
-				}
-				path, r := usagePath(d.Account, d.Day), &usageRecord{UsageDay: UsageDay{Account: d.Account, Day: d.Day}}
-				t.read(path, r)
-				r.Add(d)
-				t.put(path, r)
-			}
-			return nil
-		})
-		if err != nil {
-			return err
+		if _, ok := s.Account(d.Account); ok {
+			t.put(s.usagePath(d.Account, d.Day), &usageRecord{UsageDay: d})
 		}
 	}
+	if err := s.putLocal(ctx, t); err != nil {
+		return fmt.Errorf("saving the usage: %w", err)
+	}
 	return nil
+}
+
+// OwnUsage returns the usage of an account through this gateway on a day, as last saved.
+func (s *Store) OwnUsage(ctx context.Context, account, day string) (UsageDay, error) {
+	none := UsageDay{Account: account, Day: day}
+	if err := checkDay(day); err != nil {
+		return none, err
+	}
+	if _, ok := s.Account(account); !ok {
+		return none, nil
+	}
+	path := s.usagePath(account, day)
+	item, err := s.local.Get(ctx, path)
+	if err == nil && !item.Exists() && s.local != s.kv { // published long ago
+		item, err = s.kv.Get(ctx, path)
+	}
+	if err != nil || !item.Exists() {
+		return none, err
+	}
+	var r usageRecord
+	err = decode(item, &r)
+	return r.UsageDay, err
+}
+
+// usagePath returns the key of this gateway's usage of an account on a day.
+func (s *Store) usagePath(account, day string) string {
+	return dirUsage + account + "/" + day + "/" + s.edge
 }
 
 func checkDay(day string) error {
@@ -80,52 +84,47 @@ func checkDay(day string) error {
 	return nil
 }
 
-// Usage returns the days of an account with usage, from fromDay on, in order.
+// Usage returns the days of an account with usage, from fromDay on, in order. Each is the
+// sum over all gateways.
 func (s *Store) Usage(ctx context.Context, account, fromDay string) ([]UsageDay, error) {
 	if err := checkDay(fromDay); err != nil {
 		return nil, err
 	}
 	if !checkAccount(account) {
-		return nil, Errorf(ErrNotFound, "unknown account %.40q", account)
+		return nil, errNoAccount(account)
 	}
-	span := Prefix(usagePath(account, ""))
-	span.Start = usagePath(account, fromDay)
-	snap, err := s.kv.Range(ctx, span)
+	span := Prefix(dirUsage + account + "/")
+	span.Start += fromDay
+	rows, err := s.usageRows(ctx, span)
 	if err != nil {
 		return nil, fmt.Errorf("reading the usage: %w", err)
 	}
 	var days []UsageDay
-	for _, item := range snap.Items {
-		var r usageRecord
-		if err := decode(item, &r); err != nil {
-			return nil, fmt.Errorf("reading the usage: %w", err)
+	for _, path := range slices.Sorted(maps.Keys(rows)) {
+		d := rows[path]
+		if last := len(days) - 1; last >= 0 && days[last].Day == d.Day {
+			days[last].Add(d)
+		} else {
+			days = append(days, d)
 		}
-		days = append(days, r.UsageDay)
 	}
 	return days, nil
 }
 
-// SaveRecent stores data about the latest requests of an account, replacing older data.
-func (s *Store) SaveRecent(ctx context.Context, account string, data []byte) error {
-	if len(data) > maxRecent {
-		return Errorf(ErrInvalid, "the latest requests take %d bytes, more than %d", len(data), maxRecent)
-	}
-	return s.update(ctx, "saving the latest requests", func(t *tx) error {
-		if _, err := t.account(account); err != nil {
+// usageRows returns the usage of all gateways by key. That of this gateway is what it has
+// saved, which it may not have published.
+func (s *Store) usageRows(ctx context.Context, span Span) (map[string]UsageDay, error) {
+	rows := make(map[string]UsageDay)
+	for _, kv := range []KV{s.kv, s.local} {
+		_, err := kv.Each(ctx, span, func(item Item) error {
+			var r usageRecord
+			err := decode(item, &r)
+			rows[item.Key] = r.UsageDay
 			return err
+		})
+		if err != nil || s.local == s.kv {
+			return rows, err
 		}
-		t.put(dirRecent+account, &recentRecord{Data: data})
-		return nil
-	})
-}
-
-// LoadRecent returns the data stored by SaveRecent, or nil.
-func (s *Store) LoadRecent(ctx context.Context, account string) ([]byte, error) {
-	if !checkAccount(account) {
-		return nil, Errorf(ErrNotFound, "unknown account %.40q", account)
 	}
-	var r recentRecord
-	t := &tx{ctx: ctx, s: s}
-	t.read(dirRecent+account, &r)
-	return r.Data, t.err
+	return rows, nil
 }

@@ -101,12 +101,19 @@ func createUser(t *tx, r *userRecord) error {
 }
 
 // RemoveUser removes a user, given by id or name, and all records of the user. After it
-// returns, no session, token or link of the user is valid.
+// returns, no session, token or link of the user is valid. If the author of the change is a
+// user who was removed, it fails with ErrConflict: of two users who remove each other, one
+// stays.
 func (s *Store) RemoveUser(ctx context.Context, account, idOrName string) (User, error) {
 	removed, err := update(ctx, s, "removing the user", func(t *tx) (User, error) {
 		r, err := findUser(t, account, idOrName)
 		if err != nil {
 			return User{}, err
+		}
+		if by := actor(ctx).User; by != "" {
+			if _, err := loadUser(t, by); err != nil {
+				return User{}, Errorf(ErrConflict, "you have been removed")
+			}
 		}
 		userKind.remove(t, account, r.ID)
 		t.delete(userNamePath(r.Name))

@@ -211,7 +211,7 @@ func TestRemoveUser(t *testing.T) {
 
 func paths(t *testing.T, kv store.KV, prefix string) []string {
 	t.Helper()
-	snap, err := kv.Range(t.Context(), store.Prefix(prefix))
+	snap, err := store.Range(t.Context(), kv, store.Prefix(prefix))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,9 @@ import (
 	"time"
 )
 
+// watched is the span of the keys that the view is read from.
+var watched = Span{End: dirUnwatched}
+
 // view is the state of the store at one revision, in memory. It is immutable except for
 // LiveKeys and times of use, so readers need no lock.
 type view struct {
@@ -16,8 +19,9 @@ type view struct {
 
 // collection holds the records of one kind.
 type collection[P any] struct {
-	byID   table[key, P]
-	byHash table[digest, P]
+	byOwner table[string, table[string, P]] // by owner and id
+	byID    table[string, P]                // of kinds whose ids are unique
+	byHash  table[digest, P]                // of kinds with an index
 }
 
 // find returns the record with a hash, or an empty one.
@@ -34,7 +38,16 @@ func (k *kind[R, P]) bySecret(v *view, secret string) (P, bool) {
 
 // at returns the record of an owner, or an empty one.
 func (k *kind[R, P]) at(v *view, owner, id string) (P, bool) {
-	return k.orNone(k.in(&v.records).byID.get(k.slot(key{owner, id})))
+	return k.orNone(k.get(&v.records, key{owner, id}))
+}
+
+// get returns the record at a place. Unique ids need no owner.
+func (k *kind[R, P]) get(r *records, at key) (P, bool) {
+	c := k.in(r)
+	if k.prefix != "" {
+		return c.byID.get(at.id)
+	}
+	return c.byOwner.value(at.owner).get(at.id)
 }
 
 func (k *kind[R, P]) orNone(r P, ok bool) (P, bool) {
@@ -50,9 +63,27 @@ func (k *kind[R, P]) named(v *view, id string) (P, bool) { return k.at(v, "", id
 // of iterates over the records of an owner in unspecified order.
 func (k *kind[R, P]) of(v *view, owner string) iter.Seq[P] {
 	return func(yield func(P) bool) {
-		for _, r := range k.in(&v.records).byID.all() {
-			if r.place().owner == owner && !yield(r) {
+		for _, r := range k.in(&v.records).byOwner.value(owner).all() {
+			if !yield(r) {
 				return
+			}
+		}
+	}
+}
+
+// owned returns how many records an owner has.
+func (k *kind[R, P]) owned(v *view, owner string) int {
+	return k.in(&v.records).byOwner.value(owner).size
+}
+
+// all iterates over all records in unspecified order.
+func (k *kind[R, P]) all(r *records) iter.Seq[P] {
+	return func(yield func(P) bool) {
+		for _, owned := range k.in(r).byOwner.all() {
+			for _, r := range owned.all() {
+				if !yield(r) {
+					return
+				}
 			}
 		}
 	}
@@ -77,6 +108,7 @@ type draft struct {
 	edit *edit
 
 	now     time.Time
+	first   bool         // there are no subscribers yet
 	updates []*keyRecord // of existing LiveKeys, applied when the view is published
 	changes []Change
 }
@@ -90,44 +122,21 @@ func (d *draft) view(revision int64) *view { return &view{revision, d.records} }
 // apply applies one change. If its record cannot be read, it deletes the record from the view
 // and returns the error.
 func (d *draft) apply(e Event) error {
-	dir, at := splitPath(e.Item.Key)
+	path := e.Item.Key
+	dir, at := splitPath(path)
 	kind, ok := viewed[dir]
 	if !ok {
 		return nil
 	}
+	d.strays.remove(d.edit, path)
+	d.unread.remove(d.edit, path)
 	var err error
 	if !e.Deleted {
 		if err = kind.apply(d, dir, at, e.Item); err == nil {
 			return nil
 		}
+		d.unread.set(d.edit, path, e.Item.ModRevision)
 	}
 	kind.drop(d, dir, at)
 	return err
-}
-
-// count changes the number of records of a kind that an account has.
-func (d *draft) count(account, kind string, by int) {
-	name := key{kind, account}
-	if n := d.owned.value(name) + by; n > 0 {
-		d.owned.set(d.edit, name, n)
-	} else {
-		d.owned.remove(d.edit, name)
-	}
-}
-
-// missing returns deletions of all records in the view that are not in items.
-func (v *view) missing(items []Item) []Event {
-	present := make(map[string]bool, len(items))
-	for _, i := range items {
-		present[i.Key] = true
-	}
-	var events []Event
-	for _, kind := range kinds {
-		kind.each(&v.records, func(path string) {
-			if !present[path] {
-				events = append(events, Event{Item: Item{Key: path}, Deleted: true})
-			}
-		})
-	}
-	return events
 }

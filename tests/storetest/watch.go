@@ -12,28 +12,27 @@ import (
 
 func testWatch(k *kvTest) {
 	first := k.put("a", "1")
-	k.put("b", "2")
+	second := k.put("b", "2")
 	w := k.watch(store.Span{}, first)
-	k.txn(store.Delete("a"), store.Put("c", []byte("3")))
+	third := k.txn(store.Delete("a"), store.Put("c", []byte("3")))
 	equal(k, "events", k.next(w, 4), []string{
-		fmt.Sprintf("%d a=1", first), fmt.Sprintf("%d b=2", first+1),
-		fmt.Sprintf("%d -a", first+2), fmt.Sprintf("%d c=3", first+2),
+		fmt.Sprintf("%d a=1", first), fmt.Sprintf("%d b=2", second),
+		fmt.Sprintf("%d -a", third), fmt.Sprintf("%d c=3", third),
 	})
 	k.silent(w)
 
-	later := k.watch(store.Span{}, first+4)
-	k.put("d", "4")
-	k.put("e", "5")
-	equal(k, "events of a future revision", k.next(later, 1), []string{fmt.Sprintf("%d e=5", first+4)})
+	later := k.watch(store.Span{}, third+1)
+	fourth := k.put("d", "4")
+	equal(k, "events of a future revision", k.next(later, 1), []string{fmt.Sprintf("%d d=4", fourth)})
 }
 
 func testWatchSpan(k *kvTest) {
 	w := k.watch(store.Prefix("b/"), 0)
 	k.put("a", "1")
 	rev := k.txn(store.Put("a", nil), store.Put("b/1", []byte("x")), store.Put("b/2", []byte("y")), store.Put("c", nil))
-	k.txn(store.Delete("b/1"), store.Delete("a"))
+	deleted := k.txn(store.Delete("b/1"), store.Delete("a"))
 	equal(k, "events", k.next(w, 3), []string{
-		fmt.Sprintf("%d b/1=x", rev), fmt.Sprintf("%d b/2=y", rev), fmt.Sprintf("%d -b/1", rev+1),
+		fmt.Sprintf("%d b/1=x", rev), fmt.Sprintf("%d b/2=y", rev), fmt.Sprintf("%d -b/1", deleted),
 	})
 	k.silent(w)
 }
@@ -150,7 +149,7 @@ func testWatchCompacted(k *kvTest) {
 		k.Cleanup(w.Close)
 		k.put("b", "2")
 		var batch store.Batch
-		if batch, err = w.Next(k.Context()); err == nil && eventString(batch.Events[0]) != fmt.Sprintf("%d a=1", rev) {
+		if batch, err = w.Next(k.Context()); err == nil && len(batch.Events) > 0 && eventString(batch.Events[0]) != fmt.Sprintf("%d a=1", rev) {
 			k.Errorf("the first event is %s", eventString(batch.Events[0]))
 		}
 	}
@@ -160,4 +159,67 @@ func testWatchCompacted(k *kvTest) {
 	next := k.watch(store.Span{}, k.snapshot(store.Span{}).Revision+1)
 	rev = k.put("c", "3")
 	equal(k, "events", k.next(next, 1), []string{fmt.Sprintf("%d c=3", rev)})
+}
+
+// testWatchProgress waits for changes outside of the watcher's span, and for none.
+func testWatchProgress(k *kvTest) {
+	w := k.watch(store.Prefix("b/"), 0)
+	k.put("b/1", "1")
+	for range 3 {
+		changed := k.put("a", "1")
+		revision, err := w.Progress(k.Context())
+		if err != nil || revision < changed {
+			k.Fatalf("progress after %d: %d, %v", changed, revision, err)
+		}
+		ctx, cancel := context.WithTimeout(k.Context(), 20*time.Second)
+		for reached := int64(0); reached < revision; {
+			batch, err := w.Next(ctx)
+			if err != nil {
+				k.Fatalf("next, after %d of %d: %v", reached, revision, err)
+			}
+			if batch.Revision < reached {
+				k.Errorf("a batch up to %d after one up to %d", batch.Revision, reached)
+			}
+			reached = batch.Revision
+		}
+		cancel()
+	}
+}
+
+// testWatchBehind watches from 1,500 changes ago. The KV may have dropped them. If it has
+// not, no batch may claim a revision whose events are still to come.
+func testWatchBehind(k *kvTest) {
+	const changes = 1500
+	first := k.put("a", "")
+	last := first
+	for range changes {
+		last = k.put("a", "")
+	}
+	w, err := k.kv.Watch(k.Context(), store.Span{}, first)
+	if errors.Is(err, store.ErrCompacted) {
+		return
+	}
+	if err != nil {
+		k.Fatal(err)
+	}
+	defer w.Close()
+	events, reached := 0, int64(0)
+	for reached < last {
+		batch, err := w.Next(k.Context())
+		if errors.Is(err, store.ErrCompacted) {
+			return
+		}
+		if err != nil {
+			k.Fatal(err)
+		}
+		for _, e := range batch.Events {
+			if e.Item.ModRevision <= reached {
+				k.Fatalf("event of %d after a batch up to %d", e.Item.ModRevision, reached)
+			}
+		}
+		events, reached = events+len(batch.Events), batch.Revision
+	}
+	if events != changes+1 {
+		k.Errorf("%d events of %d", events, changes+1)
+	}
 }

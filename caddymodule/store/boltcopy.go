@@ -1,0 +1,95 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	bolt "go.etcd.io/bbolt"
+)
+
+// copyBytes is how much of the items CopyToBolt writes at a time.
+const copyBytes = 8 << 20
+
+// WriteBolt writes the items of another KV, as of one revision, to w as CopyToBolt does.
+// Until it returns, the file is in the folder for temporary files, too.
+func WriteBolt(ctx context.Context, kv KV, w io.Writer) (err error) {
+	folder, err := os.MkdirTemp("", "postern-backup-*") // mode 0700
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
+	path := filepath.Join(folder, "gateway.db")
+	if err := CopyToBolt(ctx, kv, path); err != nil {
+		return err
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	_, err = io.Copy(w, file)
+	return err
+}
+
+// CopyToBolt creates the file at path with the items of another KV, as of one revision,
+// and with that revision. OpenBolt opens it. Leases are not copied: the items remain.
+func CopyToBolt(ctx context.Context, kv KV, path string) (err error) {
+	if file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL, 0o600); err != nil {
+		return fmt.Errorf("creating the store: %w", err)
+	} else if err := file.Close(); err != nil {
+		return fmt.Errorf("creating the store: %w", err)
+	}
+	db, err := bolt.Open(path, 0o600, &bolt.Options{NoSync: true, FreelistType: bolt.FreelistMapType})
+	if err != nil {
+		return errors.Join(explainOpen(path, err), os.Remove(path))
+	}
+	err = copyItems(ctx, kv, db)
+	if err == nil {
+		err = db.Sync()
+	}
+	if err = errors.Join(err, db.Close()); err != nil {
+		return errors.Join(fmt.Errorf("copying the store: %w", err), os.Remove(path))
+	}
+	return nil
+}
+
+func copyItems(ctx context.Context, kv KV, db *bolt.DB) error {
+	if err := db.Update(writeSchema); err != nil {
+		return err
+	}
+	var items []Item
+	size := 0
+	flush := func() error {
+		err := db.Update(func(tx *bolt.Tx) error {
+			bucket := tx.Bucket(bucketItems)
+			bucket.FillPercent = 1 // the keys come in order
+			for _, item := range items {
+				item.Lease = 0
+				if err := bucket.Put([]byte(item.Key), encodeItem(item)); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		items, size = items[:0], 0
+		return err
+	}
+	revision, err := kv.Each(ctx, Span{}, func(item Item) error {
+		items = append(items, item)
+		if size += len(item.Key) + len(item.Value); size < copyBytes {
+			return nil
+		}
+		return flush()
+	})
+	if err == nil {
+		err = flush()
+	}
+	if err != nil {
+		return err
+	}
+	return db.Update(func(tx *bolt.Tx) error { return tx.Bucket(bucketMeta).Put(metaRevision, number(revision)) })
+}

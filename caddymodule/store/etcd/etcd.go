@@ -1,0 +1,136 @@
+package etcd
+
+import (
+	"context"
+	"crypto/tls"
+	"log/slog"
+	"strings"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+// Options configure Open.
+type Options struct {
+	Endpoints []string     // URLs of members, all with http or all with https
+	Prefix    string       // of all keys; "" means "postern/". Open adds a missing slash at the end
+	TLS       *tls.Config  // for https; nil means the certificate authorities of the system
+	User      string       // "": none, or the name in the certificate of TLS
+	Password  string       // of User
+	Logger    *slog.Logger // nil: none
+}
+
+const (
+	defaultPrefix = "postern/"
+	maxPrefix     = 256 // bytes, so that a transaction is within etcd's limit of 1.5 MiB
+
+	maxSend    = 2 << 20  // bytes of a request; etcd's limit is less
+	maxReceive = 64 << 20 // bytes of an answer; see page for what Each asks for
+)
+
+// kv is a store.KV in etcd.
+type kv struct {
+	client  *clientv3.Client
+	watches pb.WatchClient // of the same connections
+	prefix  string
+	servers string // the endpoints, for messages
+	logger  *slog.Logger
+	slots   *slots
+
+	ctx   context.Context // ends when the KV is closed
+	close context.CancelFunc
+}
+
+// Open returns the KV below the prefix of an etcd cluster. It creates the prefix if that
+// has no keys. It fails with ErrUnavailable if no member answers or etcd refuses the
+// client, with ErrSchema if the prefix is of another program or of a newer version, and
+// with ErrInvalid for wrong options. Its context is not used after Open returns.
+func Open(ctx context.Context, o Options) (store.KV, error) {
+	k, err := newKV(&o)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	if err = k.connect(o); err == nil {
+		err = k.checkVersions(ctx)
+	}
+	if err != nil {
+		err = k.diagnose(ctx, o, err)
+	} else {
+		err = k.prepare(ctx)
+	}
+	if err != nil {
+		k.close()
+		if k.client != nil {
+			_ = k.client.Close()
+		}
+		return nil, err
+	}
+	return k, nil
+}
+
+func newKV(o *Options) (*kv, error) {
+	if err := checkEndpoints(o); err != nil {
+		return nil, err
+	}
+	if o.Prefix == "" {
+		o.Prefix = defaultPrefix
+	}
+	if !strings.HasSuffix(o.Prefix, "/") {
+		o.Prefix += "/"
+	}
+	if len(o.Prefix) > maxPrefix {
+		return nil, store.Errorf(store.ErrInvalid, "the prefix of the store in etcd has more than %d bytes: choose a shorter one", maxPrefix)
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	k := &kv{prefix: o.Prefix, servers: strings.Join(o.Endpoints, ", "), logger: o.Logger}
+	k.slots = newSlots(k.prefix + slotPrefix)
+	k.ctx, k.close = context.WithCancel(context.Background())
+	return k, nil
+}
+
+// connect creates the client and signs in.
+func (k *kv) connect(o Options) (err error) {
+	k.client, err = clientv3.New(clientv3.Config{
+		Endpoints: o.Endpoints,
+		TLS:       o.TLS,
+		Username:  o.User,
+		Password:  o.Password,
+		Logger:    clientLogger(o.Logger),
+		Context:   k.ctx,
+
+		DialTimeout:          signInTimeout,
+		DialKeepAliveTime:    10 * time.Second, // the least that gRPC allows
+		DialKeepAliveTimeout: 3 * time.Second,
+		MaxCallSendMsgSize:   maxSend,
+		MaxCallRecvMsgSize:   maxReceive,
+		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
+			// The default is up to two minutes.
+			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+			MinConnectTimeout: 3 * time.Second,
+		})},
+	})
+	if err != nil {
+		return err
+	}
+	k.watches = pb.NewWatchClient(k.client.ActiveConnection())
+	return nil
+}
+
+// Close ends the watchers and the connections. Leases are kept.
+func (k *kv) Close() error {
+	if k.ctx.Err() != nil {
+		return store.ErrClosed
+	}
+	k.close()
+	_ = k.client.Close() // it reports that its context has ended
+	return nil
+}

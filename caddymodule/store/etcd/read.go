@@ -1,0 +1,149 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+func (k *kv) Get(ctx context.Context, key string) (store.Item, error) {
+	if err := store.CheckKey(key); err != nil {
+		return store.Item{}, err
+	}
+	var resp *clientv3.GetResponse
+	err := k.try(ctx, firstAttempt, func(ctx context.Context) (err error) {
+		resp, err = k.client.Get(ctx, k.prefix+key)
+		return err
+	})
+	if err != nil {
+		return store.Item{}, k.explain(err)
+	}
+	if len(resp.Kvs) == 0 {
+		return store.Item{Key: key}, nil
+	}
+	return k.item(resp.Kvs[0]), nil
+}
+
+// revision returns the revision of etcd, as of now.
+func (k *kv) revision(ctx context.Context) (revision int64, err error) {
+	err = k.try(ctx, firstAttempt, func(ctx context.Context) error {
+		resp, err := k.client.Get(ctx, k.prefix+schemaKey, clientv3.WithCountOnly())
+		if err == nil {
+			revision = resp.Header.Revision
+		}
+		return err
+	})
+	return revision, k.explain(err)
+}
+
+// Each reads pages of about pageBytes. etcd counts the items after each page, too, so
+// pages must not be small: a million items take 118 s in pages of 1,000.
+func (k *kv) Each(ctx context.Context, span store.Span, f func(store.Item) error) (revision int64, err error) {
+	start, end := k.bounds(span)
+	for page := newPage(); ; {
+		var resp *clientv3.GetResponse
+		err := k.try(ctx, pageAttempt, func(ctx context.Context) (err error) {
+			resp, err = k.client.Get(ctx, start, clientv3.WithRange(end), clientv3.WithLimit(page.items), clientv3.WithRev(revision))
+			return err
+		})
+		switch {
+		case tooLarge(err) && page.items > 1:
+			page.shrink()
+			continue
+		case errors.Is(err, rpctypes.ErrCompacted):
+			return 0, store.Errorf(store.ErrCompacted, "reading the store from etcd at %s took longer than etcd keeps old revisions: "+
+				"try again, or compact it less often", k.servers)
+		case err != nil:
+			return 0, k.explain(err)
+		}
+		if revision == 0 {
+			revision = resp.Header.Revision
+		}
+		if err := k.eachOf(resp.Kvs, f); err != nil {
+			return 0, err
+		}
+		if !resp.More {
+			return revision, nil
+		}
+		page.read(resp)
+		start = string(resp.Kvs[len(resp.Kvs)-1].Key) + "\x00"
+	}
+}
+
+func (k *kv) eachOf(kvs []*mvccpb.KeyValue, f func(store.Item) error) error {
+	for _, kv := range kvs {
+		if item := k.item(kv); !hidden(item.Key) {
+			if err := f(item); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// page is the number of items to read next. etcd limits answers by items only. A page of
+// values that are much larger than those before exceeds maxReceive, and is read again in
+// smaller pages.
+type page struct{ items int64 }
+
+const (
+	pageBytes = 16 << 20
+	maxPage   = 64 << 10 // items
+)
+
+func newPage() *page { return &page{items: 1000} }
+
+// read sets the size of the next page after one that was read.
+func (p *page) read(resp *clientv3.GetResponse) {
+	perItem := int64((*pb.RangeResponse)(resp).Size())/int64(len(resp.Kvs)) + 1
+	p.items = max(1, min(8*p.items, pageBytes/perItem, maxPage))
+}
+
+func (p *page) shrink() { p.items = max(1, p.items/8) }
+
+// tooLarge reports whether gRPC refused an answer because of maxReceive.
+func tooLarge(err error) bool {
+	return code(err) == codes.ResourceExhausted && !errors.As(rpctypes.Error(err), new(rpctypes.EtcdError))
+}
+
+// Backup writes the items without their leases, which another store does not have.
+func (k *kv) Backup(ctx context.Context, w io.Writer) error {
+	return store.WriteBolt(ctx, k, w)
+}
+
+// bounds returns the range of etcd's keys for a span.
+func (k *kv) bounds(span store.Span) (start, end string) {
+	if span.End == "" {
+		return k.prefix + span.Start, clientv3.GetPrefixRangeEnd(k.prefix)
+	}
+	return k.prefix + span.Start, k.prefix + span.End
+}
+
+// hidden reports whether a key is not an item of the KV.
+func hidden(key string) bool {
+	return key == schemaKey || strings.HasPrefix(key, slotPrefix)
+}
+
+// item returns the item of a key of etcd.
+func (k *kv) item(kv *mvccpb.KeyValue) store.Item {
+	item := store.Item{
+		Key:            strings.TrimPrefix(string(kv.Key), k.prefix),
+		Value:          kv.Value,
+		CreateRevision: kv.CreateRevision,
+		ModRevision:    kv.ModRevision,
+		Lease:          store.LeaseID(kv.Lease),
+	}
+	if item.Value == nil {
+		item.Value = []byte{}
+	}
+	return item
+}

@@ -1,0 +1,116 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// What only this gateway writes goes to its local KV, which is the shared one if the gateway
+// is alone. Keys below these directories are not watched, and not in the view.
+const (
+	dirUnwatched = "x/"
+	dirRecent    = dirUnwatched + "recent/"
+	dirUsage     = dirUnwatched + "usage/"
+)
+
+// aloneName stands for the name of a gateway that has none.
+const aloneName = "local"
+
+const (
+	// publishInterval is how often the usage is copied from the local KV to the shared one.
+	publishInterval = 5 * time.Minute
+	// keepPublished is how long published usage is kept in the local KV. A request counts
+	// for the day on which it began, and it may be long.
+	keepPublished = 3 * 24 * time.Hour
+)
+
+// putLocal makes the puts of t. There are no compares, as nobody else writes these keys, and
+// nothing to wait for, as the view does not have them.
+func (s *Store) putLocal(ctx context.Context, t *tx) error {
+	err := t.err
+	for chunk := range slices.Chunk(t.Then, MaxTxnOps) {
+		if err == nil {
+			_, err = s.local.Txn(ctx, Txn{Then: chunk})
+		}
+	}
+	return err
+}
+
+// publishUsage copies what has changed of this gateway's usage from the local KV to the shared
+// one. It deletes local records of past days and of removed accounts.
+func (s *Store) publishUsage(ctx context.Context) error {
+	past := s.now().Add(-keepPublished).UTC().Format(time.DateOnly)
+	span := Prefix(dirUsage)
+	if s.published == 0 {
+		span = Prefix(dirUnwatched)
+	}
+	puts, deletes := new(tx), new(tx)
+	revision, err := s.local.Each(ctx, span, func(item Item) error {
+		path, isUsage := strings.CutPrefix(item.Key, dirUsage)
+		account, day, _ := strings.Cut(strings.TrimPrefix(path, dirRecent), "/")
+		_, known := s.Account(account)
+		if isUsage && known && item.ModRevision > s.published {
+			puts.Then = append(puts.Then, Put(item.Key, item.Value))
+		}
+		if !known || isUsage && day < past {
+			deletes.delete(item.Key)
+		}
+		return nil
+	})
+	for chunk := range slices.Chunk(puts.Then, MaxTxnOps) {
+		if err == nil {
+			_, err = s.kv.Txn(ctx, Txn{Then: chunk})
+		}
+	}
+	if err == nil {
+		err = s.putLocal(ctx, deletes)
+	}
+	if err != nil {
+		return fmt.Errorf("publishing the usage: %w", err)
+	}
+	s.published = revision
+	return nil
+}
+
+type recentRecord struct {
+	header
+	Data []byte `json:"data"`
+}
+
+// maxRecent bounds the data of SaveRecent, so that its record, with the data in base64, fits
+// into a KV value.
+const maxRecent = MaxValue/4*3 - 1024
+
+// SaveRecent stores data about the latest requests of an account through this gateway,
+// replacing older data.
+func (s *Store) SaveRecent(ctx context.Context, account string, data []byte) error {
+	if len(data) > maxRecent {
+		return Errorf(ErrInvalid, "the latest requests take %d bytes, more than %d", len(data), maxRecent)
+	}
+	if _, ok := s.Account(account); !ok {
+		return errNoAccount(account)
+	}
+	t := new(tx)
+	t.put(dirRecent+account, &recentRecord{Data: data})
+	if err := s.putLocal(ctx, t); err != nil {
+		return fmt.Errorf("saving the latest requests: %w", err)
+	}
+	return nil
+}
+
+// LoadRecent returns the data stored by SaveRecent, or nil.
+func (s *Store) LoadRecent(ctx context.Context, account string) ([]byte, error) {
+	if !checkAccount(account) {
+		return nil, errNoAccount(account)
+	}
+	item, err := s.local.Get(ctx, dirRecent+account)
+	if err != nil || !item.Exists() {
+		return nil, err
+	}
+	var r recentRecord
+	err = decode(item, &r)
+	return r.Data, err
+}

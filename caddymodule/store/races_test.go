@@ -1,0 +1,65 @@
+package store_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"path/filepath"
+	"testing"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/tests/storetest"
+)
+
+// Of two gateways that decide on the same record at the same time, one fails: each write
+// compares the record that its decision was based on.
+func TestDecisionsOfTwoGateways(t *testing.T) {
+	t.Parallel()
+	kv := storetest.OpenBolt(t, filepath.Join(t.TempDir(), "gateway.db"))
+	a, b := newStore(t, share(kv)), newStore(t, share(kv))
+	race := func(what string, first, second func() error) {
+		t.Helper()
+		other := make(chan error)
+		go func() { other <- second() }()
+		errs := []error{first(), <-other}
+		for i, err := range errs {
+			if won := errs[1-i] == nil; won == (err == nil) || !won && !errors.Is(errs[1-i], store.ErrConflict) {
+				t.Errorf("%s: %v and %v", what, errs[0], errs[1])
+				return
+			}
+		}
+	}
+	as := func(u store.User) context.Context {
+		return store.WithActor(t.Context(), store.Actor{User: u.ID, Name: u.Name})
+	}
+	for range 20 {
+		ann, bob := mustUser(t, a, "Ann"), mustUser(t, a, "bob")
+		key := store.Passkey{ID: []byte("phone"), Name: "phone", Credential: json.RawMessage(`{"sign_count":1}`)}
+		if err := a.AddPasskey(t.Context(), ann.ID, key); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "b knows all", func() bool { return b.UserCount() == 2 && len(b.Passkeys(ann.ID)) == 1 })
+
+		hash := a.PasswordHash(ann.ID)
+		race("a new password",
+			func() error { return a.SetPassword(t.Context(), ann.ID, hash, "new of a", "") },
+			func() error { return b.SetPassword(t.Context(), ann.ID, hash, "new of b", "") })
+		used := key
+		used.Credential = json.RawMessage(`{"sign_count":2}`)
+		race("a counter of a passkey",
+			func() error { return a.UpdatePasskey(t.Context(), ann.ID, key.Credential, used) },
+			func() error { return b.UpdatePasskey(t.Context(), ann.ID, key.Credential, used) })
+		race("users who remove each other",
+			func() error { _, err := a.RemoveUser(as(ann), account, bob.ID); return err },
+			func() error { _, err := b.RemoveUser(as(bob), account, ann.ID); return err })
+
+		left := a.Users(account)
+		if len(left) != 1 {
+			t.Fatalf("%d users are left", len(left))
+		}
+		if _, err := a.RemoveUser(t.Context(), account, left[0].ID); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "b knows it", func() bool { return b.UserCount() == 0 && len(b.Passkeys(ann.ID)) == 0 })
+	}
+}

@@ -1,0 +1,175 @@
+package cluster
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/tests/rig"
+)
+
+// proxy passes TCP connections to an etcd, and breaks them.
+type proxy struct {
+	url     string
+	to      string
+	delay   atomic.Int64 // nanoseconds, in each direction
+	swallow atomic.Bool  // nothing passes, and nothing closes
+	answers atomic.Bool  // nothing passes to the client
+	refuse  atomic.Bool  // new connections are closed
+
+	hold atomic.Bool // what the client sends waits for release
+	full atomic.Bool // what the client sends while hold is set is lost
+
+	mu    sync.Mutex
+	conns map[net.Conn]bool
+	held  []heldBytes
+}
+
+// heldBytes wait to be written.
+type heldBytes struct {
+	to   io.Writer
+	data []byte
+}
+
+// heldBytes returns what waits for release.
+func (p *proxy) heldBytes() (out []byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, h := range p.held {
+		out = append(out, h.data...)
+	}
+	return out
+}
+
+// release writes what was held. Later data passes.
+func (p *proxy) release() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, h := range p.held {
+		_, _ = h.to.Write(h.data)
+	}
+	p.held = nil
+	p.hold.Store(false)
+}
+
+func newProxy(t testing.TB, s *server) *proxy {
+	t.Helper()
+	l, err := rig.Listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &proxy{url: "http://" + l.Addr().String(), to: s.url[len("http://"):], conns: map[net.Conn]bool{}}
+	t.Cleanup(func() {
+		l.Close()
+		p.cut()
+	})
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go p.serve(c)
+		}
+	}()
+	return p
+}
+
+func (p *proxy) serve(client net.Conn) {
+	defer client.Close()
+	if p.refuse.Load() {
+		return
+	}
+	server, err := net.Dial("tcp", p.to)
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	p.mu.Lock()
+	p.conns[client] = true
+	p.mu.Unlock()
+	defer func() {
+		p.mu.Lock()
+		delete(p.conns, client)
+		p.mu.Unlock()
+	}()
+	go func() {
+		p.copy(client, server, &p.answers)
+		client.Close()
+	}()
+	p.copy(server, client, nil)
+}
+
+func (p *proxy) copy(to io.Writer, from io.Reader, swallow *atomic.Bool) {
+	buffer := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buffer)
+		if err != nil {
+			return
+		}
+		time.Sleep(time.Duration(p.delay.Load()))
+		toClient := swallow != nil
+		switch {
+		case p.swallow.Load() || toClient && swallow.Load():
+			continue
+		case p.hold.Load() && !toClient:
+			if !p.full.Load() {
+				p.mu.Lock()
+				p.held = append(p.held, heldBytes{to, bytes.Clone(buffer[:n])})
+				p.mu.Unlock()
+			}
+			continue
+		}
+		if _, err := to.Write(buffer[:n]); err != nil {
+			return
+		}
+	}
+}
+
+// cut closes all connections.
+func (p *proxy) cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.conns {
+		c.Close()
+	}
+}
+
+// trouble breaks connections until the test ends: it delays, cuts, and swallows before
+// it cuts.
+func (p *proxy) trouble(t testing.TB) {
+	stop, done := make(chan struct{}), make(chan struct{})
+	pause := func(d time.Duration) bool {
+		select {
+		case <-time.After(d):
+			return true
+		case <-stop:
+			return false
+		}
+	}
+	go func() {
+		defer close(done)
+		for i := 0; ; i++ {
+			p.delay.Store(int64(time.Duration(i%4) * 5 * time.Millisecond))
+			if !pause(250 * time.Millisecond) {
+				return
+			}
+			swallow := []*atomic.Bool{&p.swallow, &p.answers, &p.refuse}[i%3]
+			swallow.Store(true)
+			ok := pause(100 * time.Millisecond)
+			p.cut()
+			swallow.Store(false)
+			if !ok {
+				return
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		close(stop)
+		<-done
+	})
+}

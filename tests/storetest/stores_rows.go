@@ -1,0 +1,387 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+// testReadThere has what one store does with keys, users and their credentials obeyed by the
+// others.
+func testReadThere(t *storesTest) {
+	here, there := t.ends()
+	ctx := t.Context()
+	_, secret := t.key(here)
+	t.everywhere("the key", func(s *store.Store) bool { _, ok := s.FindKey(secret); return ok })
+	u, err := here.CreateUser(ctx, account, "Ann", "hash")
+	t.ok(err)
+	t.everywhere("the user", func(s *store.Store) bool { _, ok := s.FindUser("ann"); return ok })
+	session, sessionSecret := t.session(here, u)
+	_, tokenSecret, err := there.CreateToken(ctx, store.Token{Account: account, User: u.ID, Name: "ci", Rights: store.AllRights})
+	t.ok(err)
+	t.everywhere("session and token", func(s *store.Store) bool {
+		_, session := s.FindSession(sessionSecret)
+		_, token := s.FindToken(tokenSecret)
+		return session && token
+	})
+	if err := there.RemoveSession(ctx, u.ID, session.ID); err != nil {
+		t.Error(err)
+	}
+	t.everywhere("the end of the session", func(s *store.Store) bool { _, ok := s.FindSession(sessionSecret); return !ok })
+	_, sessionSecret = t.session(here, u)
+	if err := there.SetPassword(ctx, u.ID, there.PasswordHash(u.ID), "new", ""); err != nil {
+		t.Error(err)
+	}
+	t.everywhere("the end by the new password", func(s *store.Store) bool { _, ok := s.FindSession(sessionSecret); return !ok })
+	for i, s := range t.stores {
+		got, err := s.Secret(ctx, "x", func() ([]byte, error) { return []byte{byte(i)}, nil })
+		if err != nil || string(got) != "\x00" {
+			t.Errorf("store %d has the secret %q, %v", i, got, err)
+		}
+	}
+}
+
+// testConflicts has all stores create records of one name, and use one link.
+func testConflicts(t *storesTest) {
+	here, _ := t.ends()
+	_, secret, err := here.CreateLink(t.Context(), store.Link{Kind: store.LinkInvitation, Account: account}, time.Hour)
+	t.ok(err)
+	t.everywhere("the link", func(s *store.Store) bool { _, err := s.FindLink(secret); return err == nil })
+	for name, row := range map[string]struct {
+		lost error
+		f    func(i int, s *store.Store) error
+	}{
+		"accounts": {store.ErrExists, func(_ int, s *store.Store) error { _, err := s.CreateAccount(t.Context(), "team"); return err }},
+		"connectors": {store.ErrExists, func(_ int, s *store.Store) error {
+			_, _, err := s.CreateConnector(t.Context(), account, "gpu")
+			return err
+		}},
+		"users": {store.ErrExists, func(_ int, s *store.Store) error {
+			_, err := s.CreateUser(t.Context(), account, "Ann", "")
+			return err
+		}},
+		"links": {store.ErrNotFound, func(i int, s *store.Store) error {
+			_, err := s.RedeemLink(t.Context(), secret, fmt.Sprint("user", i), "hash", store.Ending{})
+			return err
+		}},
+	} {
+		var won atomic.Int32
+		t.all(func(i int, s *store.Store) {
+			switch err := row.f(i, s); {
+			case err == nil:
+				won.Add(1)
+			case !errors.Is(err, row.lost):
+				t.Errorf("%s: %v", name, err)
+			}
+		})
+		if won.Load() != 1 {
+			t.Errorf("%s: %d stores succeeded, not 1", name, won.Load())
+		}
+	}
+}
+
+// testRemovedWhileUsed has one store remove a connector while another begins to use it.
+func testRemovedWhileUsed(t *storesTest) {
+	here, there := t.ends()
+	for i := range 10 {
+		c := t.connector(here, fmt.Sprint("c", i))
+		t.all(func(_ int, s *store.Store) {
+			if s == there {
+				if _, err := s.RemoveConnector(t.Context(), account, c.ID); err != nil && !errors.Is(err, store.ErrInUse) {
+					t.Error(err)
+				}
+				return
+			}
+			_, err := s.SetDeployment(t.Context(), store.Deployment{Account: account, Name: c.Name, Connectors: []string{c.ID}})
+			if err != nil && !errors.Is(err, store.ErrNotFound) {
+				t.Error(err)
+			}
+		})
+	}
+	t.same()
+	for _, d := range here.Deployments(account) {
+		if _, ok := here.Connector(d.Connectors[0]); !ok {
+			t.Errorf("the deployment %s has no connector", d.Name)
+		}
+	}
+}
+
+// testRevokedThere revokes a key for requests that run elsewhere.
+func testRevokedThere(t *storesTest) {
+	here, there := t.ends()
+	k, secret := t.key(here)
+	t.everywhere("the key", func(s *store.Store) bool { _, ok := s.FindKey(secret); return ok })
+	var cut atomic.Int32
+	for _, s := range t.stores {
+		live, _ := s.FindKey(secret)
+		live.OnRevoke(func() { cut.Add(1) })
+	}
+	t.ok(second(here.RevokeKey(t.Context(), account, k.ID)))
+	if live, _ := here.FindKey(secret); !live.Revoked() || cut.Load() == 0 {
+		t.Error("the key is valid where it was revoked")
+	}
+	// The key is revoked already, and still this waits for the own view.
+	t.ok(second(there.RevokeKey(t.Context(), account, k.ID)))
+	if live, _ := there.FindKey(secret); !live.Revoked() {
+		t.Error("the key is valid where its revocation was confirmed")
+	}
+	t.eventually("all requests are cut off", func() bool { return int(cut.Load()) == len(t.stores) })
+	t.everywhere("the revocation", func(s *store.Store) bool { live, _ := s.FindKey(secret); return live.Revoked() })
+}
+
+// testUnchanged has writes that change nothing return, however far others have moved the KV,
+// within the view or not.
+func testUnchanged(t *storesTest) {
+	here, there := t.ends()
+	k, _ := t.key(here)
+	t.ok(second(here.RevokeKey(t.Context(), account, k.ID)))
+	for i := range 20 {
+		for _, key := range []string{"x/other", "zzz"} {
+			_, err := t.kv.Txn(t.Context(), store.Txn{Then: []store.Op{store.Put(key, nil)}})
+			t.ok(err)
+		}
+		if i%2 == 0 {
+			t.key(here)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		_, err := there.RevokeKey(ctx, account, k.ID)
+		if err != nil {
+			t.Fatalf("revoking a revoked key: %v", err)
+		}
+		if err := there.SaveCalibration(ctx, store.Calibration{Account: account, Deployment: "none"}); err != nil {
+			t.Fatalf("saving a calibration of no deployment: %v", err)
+		}
+		if len(here.Keys(account)) != len(there.Keys(account)) {
+			t.Errorf("%d keys of %d", len(there.Keys(account)), len(here.Keys(account)))
+		}
+		cancel()
+	}
+}
+
+// testLimitsOfAll counts what other stores have created.
+func testLimitsOfAll(t *storesTest) {
+	const most = 6
+	here, there := t.ends()
+	_, err := here.SetLimits(t.Context(), account, func(l *store.Limits) { l.MaxKeys = most })
+	t.ok(err)
+	t.everywhere("the limit", func(s *store.Store) bool { a, _ := s.Account(account); return a.Limits.MaxKeys == most })
+	t.all(func(_ int, s *store.Store) {
+		for {
+			if _, _, err := s.CreateKey(t.Context(), account, "k", "*"); err != nil {
+				if !errors.Is(err, store.ErrLimit) {
+					t.Error(err)
+				}
+				return
+			}
+		}
+	})
+	t.same()
+	if n := len(here.Keys(account)); n < most || n >= most+len(t.stores) {
+		t.Errorf("%d keys with a limit of %d", n, most)
+	}
+	for len(here.Keys(account)) >= most {
+		if err := here.RemoveKey(t.Context(), account, here.Keys(account)[0].ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.same()
+	t.key(there)
+	if _, _, err = there.CreateKey(t.Context(), account, "k", "*"); !errors.Is(err, store.ErrLimit) {
+		t.Errorf("a key beyond the limit: %v", err)
+	}
+}
+
+// testSweeps ends everything that ends, and has all stores and new ones sweep at once.
+func testSweeps(t *storesTest) {
+	here, there := t.ends()
+	ctx := t.Context()
+	u, err := here.CreateUser(ctx, account, "Ann", "")
+	t.ok(err)
+	valid, _ := t.key(here)
+	for range 70 { // more than a transaction takes
+		k, secret := t.key(here)
+		live, _ := here.FindKey(secret)
+		here.Touch(live)
+		t.ok(second(here.RevokeKey(ctx, account, k.ID)))
+	}
+	t.session(here, u)
+	_, _, err = here.CreateLink(ctx, store.Link{Kind: store.LinkInvitation, Account: account}, time.Hour)
+	t.ok(err)
+	_, _, err = here.CreatePairing(ctx, account, "Ann")
+	t.ok(err)
+	// Without a record, as when another process writes it after the removal.
+	_, err = t.kv.Txn(ctx, store.Txn{Then: []store.Op{store.Put("last_used/default/x", []byte(`{"v":1,"last_used_at":"2026-01-01T00:00:00Z"}`))}})
+	t.ok(err)
+	t.same()
+	t.later.Store(int64(91 * 24 * time.Hour))
+	for range t.stores {
+		t.join()
+	}
+	for _, prefix := range []string{"sessions", "links/", "pairings/"} {
+		t.eventually("nothing is left of "+prefix, func() bool { return len(t.paths(prefix)) == 0 })
+	}
+	t.eventually("all but one key are gone", func() bool {
+		return len(t.paths("keys/")) == 1 && len(t.paths("last_used/")) == 0
+	})
+	t.everywhere("the valid key", func(s *store.Store) bool { keys := s.Keys(account); return len(keys) == 1 && keys[0].ID == valid.ID })
+	if _, ok := there.User(u.ID); !ok {
+		t.Error("the user is gone")
+	}
+}
+
+// testAccountAgain removes an account here and creates it again there, which knows nothing of
+// the former one.
+func testAccountAgain(t *storesTest) {
+	here, there := t.ends()
+	ctx := t.Context()
+	_, err := here.CreateAccount(ctx, "team")
+	t.ok(err)
+	k, secret, err := here.CreateKey(ctx, "team", "k", "*")
+	t.ok(err)
+	t.ok(second(here.RevokeKey(ctx, "team", k.ID)))
+	t.same()
+	if err := here.RemoveAccount(ctx, "team"); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := there.CreateKey(ctx, "team", "k", "*"); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("a key of a removed account: %v", err)
+	}
+	_, err = there.CreateAccount(ctx, "team")
+	t.ok(err)
+	t.everywhere("only the new account", func(s *store.Store) bool {
+		_, known := s.Account("team")
+		_, old := s.FindKey(secret)
+		return known && !old && len(s.Keys("team")) == 0
+	})
+}
+
+// testWatcherFails has a store whose watch fails, or fell behind, read everything again: what
+// was revoked, removed or created meanwhile is as if it had followed.
+func testWatcherFails(t *storesTest) {
+	here, there := t.ends()
+	ctx, cut := t.Context(), t.shared[len(t.shared)-1]
+	for name, cause := range map[string]error{"compacted": store.ErrCompacted, "broken": errors.New("connection lost")} {
+		k, secret := t.key(there)
+		live, _ := there.FindKey(secret)
+		revoked := make(chan struct{})
+		live.OnRevoke(func() { close(revoked) })
+		c, gone := t.connector(there, name+"c"), t.connector(there, name+"gone")
+		t.ok(second(there.SetDeployment(ctx, store.Deployment{Account: account, Name: name, Connectors: []string{c.ID}})))
+		ann, err := there.CreateUser(ctx, account, name+"ann", "")
+		t.ok(err)
+		bob, err := there.CreateUser(ctx, account, name+"bob", "")
+		t.ok(err)
+		_, annSecret := t.session(there, ann)
+		_, bobSecret := t.session(there, bob)
+		_, code, err := there.CreatePairing(ctx, account, "Ann")
+		t.ok(err)
+		t.same()
+		cut.CutOff(cause, func() {
+			_, revokeErr := here.RevokeKey(ctx, account, k.ID)
+			_, deploymentErr := here.RemoveDeployment(ctx, account, name)
+			_, connectorErr := here.RemoveConnector(ctx, account, gone.ID)
+			_, userErr := here.RemoveUser(ctx, account, ann.ID)
+			_, denyErr := here.DenyPairing(ctx, account, code, bob.ID)
+			passwordErr := here.SetPassword(ctx, bob.ID, here.PasswordHash(bob.ID), "new", "")
+			if err := errors.Join(revokeErr, deploymentErr, connectorErr, userErr, denyErr, passwordErr); err != nil {
+				t.Error(err)
+			}
+			t.key(here)
+			if live.Revoked() || dump(here) == dump(there) {
+				t.Error("the store is not cut off: the test shows nothing")
+			}
+		})
+		<-revoked
+		t.same()
+		_, annOK := there.FindSession(annSecret)
+		_, bobOK := there.FindSession(bobSecret)
+		if annOK || bobOK {
+			t.Error("a session that has ended meanwhile is valid")
+		}
+		if again, ok := there.FindKey(secret); !ok || again != live {
+			t.Error("the key has another LiveKey")
+		}
+		t.key(there) // and goes on
+	}
+}
+
+// testWriteUnconfirmed has writes wait for a watcher that has failed until another one has
+// brought their changes, but not longer than their context.
+func testWriteUnconfirmed(t *storesTest) {
+	_, there := t.ends()
+	k, _ := t.key(there)
+	t.ok(second(there.RevokeKey(t.Context(), account, k.ID)))
+	writes := map[string]func(ctx context.Context) error{
+		"with a change":    func(ctx context.Context) error { _, _, err := there.CreateKey(ctx, account, "k", "*"); return err },
+		"without a change": func(ctx context.Context) error { _, err := there.RevokeKey(ctx, account, k.ID); return err },
+	}
+	for name, write := range writes {
+		done := make(chan error, 1)
+		t.shared[len(t.shared)-1].CutOff(errors.New("connection lost"), func() {
+			// Moved by others, so that the view cannot be up to date.
+			_, err := t.kv.Txn(t.Context(), store.Txn{Then: []store.Op{store.Put("marks/users", []byte(name))}})
+			t.ok(err)
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			defer cancel()
+			if err := write(ctx); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("a write %s that does not take effect: %v", name, err)
+			}
+			go func() { done <- write(t.Context()) }()
+			time.Sleep(50 * time.Millisecond)
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		if err := write(ctx); err != nil { // the watcher has failed, and is not replaced yet
+			t.Errorf("a write %s after the failure: %v", name, err)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("a write %s since before the failure: %v", name, err)
+		}
+	}
+}
+
+// testJoinsLate opens a store while others write.
+func testJoinsLate(t *storesTest) {
+	stop := make(chan struct{})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		t.all(func(i int, s *store.Store) {
+			for n := 0; ; n++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				k, _, err := s.CreateKey(t.Context(), account, strings.Repeat("k", i+1), "*")
+				if err == nil && n%2 == 0 {
+					_, err = s.RevokeKey(t.Context(), account, k.ID)
+				}
+				if err == nil && n%3 == 0 {
+					err = s.RemoveKey(t.Context(), account, k.ID)
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				time.Sleep(time.Millisecond)
+			}
+		})
+	}()
+	time.Sleep(20 * time.Millisecond)
+	late := t.join()
+	time.Sleep(20 * time.Millisecond)
+	close(stop)
+	<-done
+	if len(t.stores[0].Keys(account)) == 0 {
+		t.Error("the others wrote nothing")
+	}
+	t.everywhere("as the late one", func(s *store.Store) bool { return dump(s) == dump(late) })
+	_, secret := t.key(late)
+	t.everywhere("a key of the late one", func(s *store.Store) bool { _, ok := s.FindKey(secret); return ok })
+}
