@@ -66,7 +66,7 @@ func TestProcess(t *testing.T) {
 		t.Skip("memory is read from /proc")
 	}
 	g := newPairGateway(t)
-	g.stays = true
+	g.stays.Store(true)
 	h := newHome(t)
 	config := fmt.Sprintf(`{"tunnel_token": %q, "upstream": %q}`, g.token(), g.URL)
 	if err := os.WriteFile(h.config, []byte(config), 0o600); err != nil {

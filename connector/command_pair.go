@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -20,9 +21,9 @@ import (
 
 // pairFlags are the flags of the pair command.
 type pairFlags struct {
-	upstream, config, pin, name, server string
-	noRun, force                        bool
-	logFormat, logLevel                 string
+	upstream, config, pin, ca, name, server string
+	noRun, force                            bool
+	logFormat, logLevel                     string
 }
 
 func pairCommand(sys system) *cobra.Command {
@@ -34,13 +35,14 @@ func pairCommand(sys system) *cobra.Command {
 approves it, saves the token in the configuration file, and continues as
 ` + "`connector run`" + `.
 
-The code comes from "Start pairing" in the gateway's console, or from
-` + "`caddy gateway pairing start`" + `. It works once and expires after 15 minutes.
+The code comes from "Start pairing" in the gateway's console, or on the gateway's machine
+with ` + "`postern gateway pairing start`" + `. It works once and expires after 15 minutes.
 Compare the fingerprint printed here with the one in the console, and approve the
 device if they match.
 
-The address of the tunnels is requested from the gateway over HTTPS. Without HTTPS
-this only works on the same machine, or with the gateway's --pin.
+The address of the tunnels is requested from the gateway over HTTPS. A certificate of
+a private authority is verified with --ca. With the gateway's --pin, neither HTTPS nor
+a valid certificate is needed; without both, this only works on the same machine.
 
 Upstreams and routes that are already in the configuration file are kept, and
 --upstream can be omitted. It can also be set in the environment: UPSTREAM.
@@ -49,6 +51,7 @@ Exit codes: 0 success, 1 failure, 2 invalid flags or configuration, 3 not paired
 (the code is unknown, expired or used, or the device was denied), 78 as for
 ` + "`connector run`" + `.`,
 		Example: `  connector pair https://gateway.example.com PAIR-XXXX-XXXX --upstream http://localhost:11434
+  connector pair https://gateway.internal PAIR-XXXX-XXXX --ca root.crt --upstream http://localhost:11434
   connector pair http://192.168.1.2:8080 PAIR-XXXX-XXXX --pin PIN --upstream http://localhost:8000 --no-run`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 2 {
@@ -65,13 +68,18 @@ Exit codes: 0 success, 1 failure, 2 invalid flags or configuration, 3 not paired
 			if f.logFormat == "auto" && isTerminal(sys.stderr) {
 				v = newTerminalReporter(sys.stderr)
 			}
-			return pair(command, sys, args[0], args[1], f, logger, v)
+			gatewayURL, code := args[0], args[1]
+			if strings.HasPrefix(strings.ToUpper(gatewayURL), "PAIR-") { // in the other order
+				gatewayURL, code = code, gatewayURL
+			}
+			return pair(command, sys, gatewayURL, code, f, logger, v)
 		},
 	}
 	flags := command.Flags()
-	flags.StringVarP(&f.upstream, "upstream", "u", "", "`URL` of the model server, without a path, like http://localhost:11434")
+	flags.StringVarP(&f.upstream, "upstream", "u", "", "base `URL` of the model server, like http://localhost:11434; /v1 may be left out")
 	flags.StringVarP(&f.config, "config", "c", "", "configuration `FILE` to write (default: postern/connector.json in your configuration folder)")
-	flags.StringVar(&f.pin, "pin", "", "`PIN` expected of the gateway; shown by \"caddy gateway status\"")
+	flags.StringVar(&f.pin, "pin", "", "`PIN` expected of the gateway, instead of a valid certificate; shown on the gateway's machine with \"postern gateway status\"")
+	flags.StringVar(&f.ca, "ca", "", "`FILE` with a certificate authority to trust in addition to the system's (PEM)")
 	flags.StringVar(&f.name, "name", "", "`NAME` of this machine in the console (default: its host name)")
 	flags.StringVar(&f.server, "server", "", "`HOST:PORT` of the gateway's tunnels, instead of the published address")
 	flags.BoolVar(&f.noRun, "no-run", false, "exit after writing the configuration")
@@ -92,7 +100,7 @@ func pair(command *cobra.Command, sys system, gatewayURL, code string, f pairFla
 	if err != nil {
 		return err
 	}
-	discovery, err := dial.NewDiscovery(gatewayURL, f.pin, c.Server)
+	discovery, err := dial.NewDiscovery(gatewayURL, dial.DiscoveryOptions{Pin: f.pin, Server: c.Server, CA: f.ca})
 	if err != nil {
 		return err
 	}
@@ -213,7 +221,7 @@ func refusal(deny link.Deny, start string) string {
 	case link.DenyPairingDenied:
 		return "this device was denied on the gateway; if that was a mistake, " + start
 	case link.DenyPairingOff:
-		return "pairing is disabled on this gateway; create a token there with `caddy gateway connector create`, and put it into the configuration"
+		return "pairing is disabled on this gateway; create a token on the gateway's machine with `postern gateway connector create`, and put it into the configuration"
 	default:
 		return fmt.Sprintf("the gateway refused to pair this device: %s (%s)", deny.Message, deny.Code)
 	}

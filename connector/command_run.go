@@ -10,6 +10,7 @@ import (
 
 	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/service"
+	"github.com/postern-dev/postern/connector/update"
 )
 
 const runLong = `Connects to the gateway and serves its requests until SIGINT (Ctrl-C) or SIGTERM.
@@ -21,9 +22,9 @@ The configuration is a JSON object:
   { "tunnel_token": "…", "upstream": "http://localhost:11434" }
 
 ` + "`connector pair`" + ` writes it, and --config is then not needed. Otherwise, create the
-token with ` + "`caddy gateway connector create --name NAME`" + ` on the gateway.
-The upstream has no path; /v1 is added. Optional fields: "server" (host:port, overrides
-the token's), "transport" ("auto", "quic" or "websocket"), "api_key_file" (contains the
+token on the gateway's machine with ` + "`postern gateway connector create --name NAME`" + `.
+The upstream is a base URL; /v1 may be left out. Optional fields: "server" (host:port,
+overrides the token's), "transport" ("auto", "quic" or "websocket"), "api_key_file" (contains the
 upstream's API key), "max_requests" (concurrent requests, default 1024), "max_memory" (for
 requests, like "256MiB"), "kept_prompts" (memory for recent prompts, so that they need not
 be sent again, default "32MiB"), "allow" (requests that may reach the upstreams in addition
@@ -32,8 +33,8 @@ to the gateway's own, like "POST /v1/rerank").
 Several upstreams, with routes by model name; the first match wins:
 
   { "tunnel_token": "…",
-    "upstreams": { "ollama": { "BaseUrl": "http://localhost:11434/v1" },
-                   "vllm":   { "BaseUrl": "http://10.0.0.5:8000/v1", "api_key_file": "vllm.key" } },
+    "upstreams": { "ollama": { "base_url": "http://localhost:11434" },
+                   "vllm":   { "base_url": "http://10.0.0.5:8000", "api_key_file": "vllm.key" } },
     "routes": [ { "model": "qwen*", "upstream": "ollama", "upstream_model": "qwen3:8b" },
                 { "model": "*",     "upstream": "vllm" } ] }
 
@@ -82,6 +83,8 @@ func runCommand(sys system) *cobra.Command {
 	flags.StringVar(&o.metrics, "metrics-listen", "", "`HOST:PORT` for /healthz, /readyz and /metrics, like 127.0.0.1:9464 (default: none)")
 	flags.String(strings.TrimPrefix(service.NameFlag, "--"), "", "") // read by start
 	_ = flags.MarkHidden(strings.TrimPrefix(service.NameFlag, "--")) // the flag exists
+	flags.BoolVar(&o.untilReplaced, strings.TrimPrefix(update.UntilReplaced, "--"), false, "")
+	_ = flags.MarkHidden(strings.TrimPrefix(update.UntilReplaced, "--")) // for connector update
 	socketFlag(command, &o.socket)
 	logFlags(command, &logFormat, &logLevel)
 	return command

@@ -16,6 +16,7 @@ import (
 	"github.com/postern-dev/postern/connector/agent"
 	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/service"
+	"github.com/postern-dev/postern/connector/usage"
 )
 
 // serviceFlags are the flags of the service commands.
@@ -42,8 +43,12 @@ needs no privileges.
 
 For several services on one machine, give each additional one a --name and a separate
 configuration.`,
-		Args: cobra.NoArgs,
-		RunE: func(command *cobra.Command, _ []string) error { return command.Help() },
+		RunE: func(command *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usage.Command(command, args[0])
+			}
+			return command.Help()
+		},
 	}
 	command.AddCommand(serviceInstall(sys), serviceUninstall(sys), serviceStatus(sys), serviceLogs(sys))
 	return command
@@ -84,6 +89,11 @@ func installService(sys system, f serviceFlags) error {
 	if state, err := manager.State(); err == nil && state != service.NotInstalled {
 		return failed(errors.New("the service is already installed; to change it, first run: connector service uninstall" + serviceOf(plan)))
 	}
+	if other, err := serviceRunning(sys, plan.Config); err != nil {
+		return failed(err)
+	} else if other != "" {
+		return failed(fmt.Errorf("the service %s already runs %s; for another connector, use another --config and --name; otherwise remove that service first", other, plan.Config))
+	}
 	if err := manager.Install(); err != nil {
 		_ = manager.Uninstall() // remove a partial installation
 		return failed(explainManager("installing the service", err, plan.User))
@@ -100,6 +110,22 @@ func installService(sys system, f serviceFlags) error {
 		fmt.Fprintln(sys.stdout, "It stops when you log out, unless you run:  sudo loginctl enable-linger "+sys.getenv("USER"))
 	}
 	return nil
+}
+
+// serviceRunning returns the name of the service of this machine with a configuration, "" if
+// there is none. Two processes with one token would take the tunnel from each other.
+func serviceRunning(sys system, path string) (name string, err error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return "", err
+	}
+	plans, err := sys.installed()
+	for _, p := range plans {
+		if other, err := os.Stat(p.Config); err == nil && os.SameFile(info, other) {
+			return p.Name, nil
+		}
+	}
+	return "", err
 }
 
 // servicePlan checks everything that the service needs, while a person sees the errors.

@@ -185,6 +185,9 @@ func writeReport(w io.Writer, r report, now time.Time) {
 		config = "the environment"
 	}
 	fmt.Fprintf(w, "process    %d, version %s, running for %s, configured by %s\n", r.PID, r.Version, short(now.Sub(r.Started)), config)
+	if t := r.Tunnel; t != nil && t.NewerVersion != "" {
+		fmt.Fprintln(w, "update     "+text.Line(agent.Available(t.NewerVersion)))
+	}
 }
 
 // line is one line of a status.

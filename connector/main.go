@@ -20,6 +20,7 @@ import (
 	"github.com/postern-dev/postern/connector/agent"
 	"github.com/postern-dev/postern/connector/service"
 	"github.com/postern-dev/postern/connector/text"
+	"github.com/postern-dev/postern/connector/usage"
 	"github.com/postern-dev/postern/connector/version"
 )
 
@@ -53,6 +54,7 @@ func main() {
 			return c, func() { signal.Stop(c) }
 		},
 		services:   service.New,
+		installed:  service.Find,
 		root:       os.Geteuid() == 0 || runtime.GOOS == "windows",
 		executable: executable(),
 	}))
@@ -96,6 +98,8 @@ type system struct {
 	hangups func() (<-chan os.Signal, func())
 	// services returns the system's service manager.
 	services func(service.Plan) (service.Manager, error)
+	// installed returns the services whose command is `PROGRAM run`.
+	installed func() ([]service.Plan, error)
 	// root is set if the user can install system services.
 	root       bool
 	executable string // path of this program
@@ -159,6 +163,7 @@ Exit codes: 0 success, 1 failure, 2 invalid flags or configuration, 3 not paired
 		SilenceErrors: true,
 	}
 	root.SetVersionTemplate(fmt.Sprintf("connector %s\ncommit %s\n%s %s/%s\n", version.Number(), version.Commit(), runtime.Version(), runtime.GOOS, runtime.GOARCH))
-	root.AddCommand(pairCommand(sys), runCommand(sys), statusCommand(sys), waitCommand(sys), reloadCommand(sys), doctorCommand(sys), serviceCommand(sys))
+	root.SetFlagErrorFunc(usage.Flag)
+	root.AddCommand(pairCommand(sys), runCommand(sys), statusCommand(sys), waitCommand(sys), reloadCommand(sys), doctorCommand(sys), serviceCommand(sys), updateCommand(sys))
 	return root
 }

@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -14,6 +16,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/service"
 	"github.com/postern-dev/postern/connector/version"
 )
 
@@ -68,7 +71,10 @@ func TestUsage(t *testing.T) {
 		{"help of run", []string{"run", "--help"}, exitOK, "connector run --config connector.json", ""},
 		{"version", []string{"--version"}, exitOK, "connector " + version.Number() + "\ncommit ", ""},
 		{"unknown command", []string{"rum"}, exitUsage, "", "Error: unknown command \"rum\" for \"connector\"\n\nDid you mean this?\n  run\n"},
-		{"unknown flag", []string{"run", "--conf", "x"}, exitUsage, "", "Error: unknown flag: --conf\n"},
+		{"unknown flag", []string{"run", "--conf", "x"}, exitUsage, "", "Error: unknown flag: --conf; did you mean --config?\n"},
+		{"unlike any flag", []string{"run", "--verbose"}, exitUsage, "", "Error: unknown flag: --verbose; see `connector run --help`\n"},
+		{"unknown shorthand", []string{"run", "-x"}, exitUsage, "", "Error: unknown shorthand flag: 'x' in -x; see `connector run --help`\n"},
+		{"unknown command of a group", []string{"service", "insall"}, exitUsage, "", "Error: \"insall\" is not a command of `connector service`; did you mean \"install\"?\n"},
 		{"an argument too many", []string{"run", "connector.json"}, exitUsage, "", `Error: unknown command "connector.json" for "connector run"`},
 		{"unknown level", []string{"run", "--log-level", "loud"}, exitUsage, "", "Error: --log-level: unknown level \"loud\"; use debug, info, warn or error\n"},
 		{"negative time", []string{"run", "--drain-timeout", "-1s"}, exitUsage, "", "Error: --drain-timeout: -1s is negative; use something like 30s, or 0s to stop at once\n"},
@@ -77,10 +83,10 @@ func TestUsage(t *testing.T) {
 			"no configuration",
 			[]string{"run"},
 			exitUsage, "",
-			"Error: tunnel_token: missing; run `caddy gateway connector create --name NAME` on the gateway and paste its token here (or set TUNNEL_TOKEN)\n" +
+			"Error: tunnel_token: missing; pair this machine with `connector pair SERVER_URL CODE --upstream URL`, or create a token on the gateway's machine with `postern gateway connector create --name NAME` and paste it here (or set TUNNEL_TOKEN)\n" +
 				"No --config FILE was given either; see `connector run --help`\n",
 		},
-		{"no file", []string{"run", "--config", "/none"}, exitUsage, "", "Error: reading the configuration: open /none: no such file or directory\n"},
+		{"no file", []string{"run", "--config", "/none"}, exitUsage, "", "Error: reading the configuration: open /none: no such file or directory; pair this machine with `connector pair`, or correct the path\n"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -89,6 +95,38 @@ func TestUsage(t *testing.T) {
 				t.Errorf("code %d\nstdout %s\nstderr %s", code, stdout, stderr)
 			}
 		})
+	}
+}
+
+// An unpaired connector is not restarted: nothing but a person can help.
+func TestUnitLeavesItEnded(t *testing.T) {
+	want := fmt.Sprintf("\nRestartPreventExitStatus=%d %d\n", exitUsage, exitFatal)
+	for _, user := range []bool{true, false} {
+		if unit := (service.Plan{User: user}).Unit(); !strings.Contains(unit, want) {
+			t.Errorf("user %t: %s", user, unit)
+		}
+	}
+}
+
+// The connector does not know the name of the gateway's program. Its texts name that of
+// packages and images, and where to run it.
+func TestHintsOfTheGateway(t *testing.T) {
+	found := 0
+	err := filepath.WalkDir(".", func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		source, err := os.ReadFile(path)
+		text := strings.Join(strings.FieldsFunc(string(source), func(r rune) bool { return strings.ContainsRune(" \n`+\"\\", r) }), " ")
+		hints := strings.Count(text, "postern gateway ")
+		found += hints
+		if strings.Contains(text, "caddy gateway") || strings.Count(text, "on the gateway's machine with postern gateway ") != hints {
+			t.Errorf("%s: a hint is not like \"on the gateway's machine with `postern gateway …`\"", path)
+		}
+		return err
+	})
+	if err != nil || found == 0 {
+		t.Errorf("%d hints, %v", found, err)
 	}
 }
 

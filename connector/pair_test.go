@@ -21,6 +21,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -41,7 +42,7 @@ type pairGateway struct {
 	*httptest.Server
 	pin, server string
 	answers     []link.Message // to a claim, in this order
-	stays       bool           // ignores drains
+	stays       atomic.Bool    // ignores drains
 
 	mu       sync.Mutex
 	claims   []link.Hello
@@ -132,7 +133,7 @@ func (g *pairGateway) serve(conn *quic.Conn) {
 		if first && hello.Claim == "" {
 			g.tunnels <- conn
 		}
-		if m == (link.Drain{}) && !g.stays {
+		if m == (link.Drain{}) && !g.stays.Load() {
 			_ = conn.CloseWithError(quic.ApplicationErrorCode(link.CloseDrained), "")
 		}
 		_ = control.Send(link.Pong{})
@@ -211,11 +212,12 @@ func TestPairAndRun(t *testing.T) {
 	}
 }
 
-// TestPairThenRunByDefault: what one command wrote, the other finds.
+// TestPairThenRunByDefault: what one command wrote, the other finds. The code may come
+// before the URL.
 func TestPairThenRunByDefault(t *testing.T) {
 	g := newPairGateway(t, link.Grant{})
 	env := map[string]string{"XDG_CONFIG_HOME": t.TempDir(), "UPSTREAM": g.URL}
-	if code, _, stderr := execute(t, connected, env, "pair", g.URL, pairCode, "--no-run"); code != exitOK {
+	if code, _, stderr := execute(t, connected, env, "pair", strings.ToLower(pairCode), g.URL, "--no-run"); code != exitOK {
 		t.Fatalf("code %d, %s", code, stderr)
 	}
 	delete(env, "UPSTREAM")
@@ -279,10 +281,11 @@ func TestPairUsage(t *testing.T) {
 		{"no arguments", nil, exitUsage, "give the gateway's URL and the pairing code"},
 		{"no home", []string{"https://gw", pairCode}, exitUsage, "--config FILE"},
 		{"no upstream", []string{"https://gw", pairCode, "-c", fresh}, exitUsage, "--upstream: missing"},
-		{"upstream with a path", []string{"https://gw", pairCode, "-c", fresh, "-u", "http://a:1/v1"}, exitUsage, "must not have a path"},
+		{"upstream with an endpoint", []string{"https://gw", pairCode, "-c", fresh, "-u", "http://a:1/v1/models"}, exitUsage, "must not have a path after /v1"},
 		{"upstreams are there", []string{"https://gw", pairCode, "-c", several, "-u", "http://a:1"}, exitUsage, "already has upstreams"},
 		{"plain HTTP", []string{"http://gw.example.com", pairCode, "-c", fresh, "-u", "http://127.0.0.1:1"}, exitUsage, "--pin"},
 		{"bad server", []string{"https://gw", pairCode, "-c", fresh, "-u", "http://127.0.0.1:1", "--server", "gw"}, exitUsage, "--server: "},
+		{"no authority", []string{"https://gw", pairCode, "-c", fresh, "-u", "http://127.0.0.1:1", "--ca", several}, exitUsage, "several.json contains no certificate"},
 		{"a closed port", []string{"http://127.0.0.1:1", pairCode, "-c", fresh, "-u", "http://127.0.0.1:1"}, exitRuntime, "check the address"},
 		{"a folder that cannot be", []string{"https://gw", pairCode, "-c", several + "/x/c.json", "-u", "http://127.0.0.1:1"}, exitUsage, "not a directory"},
 	} {

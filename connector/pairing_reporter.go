@@ -64,7 +64,7 @@ func (v *pairingReporter) interrupted(reason, fix string, pause time.Duration) {
 }
 
 func (v *pairingReporter) pending(p link.Pending, console string) {
-	where := "Approve this machine on the gateway: caddy gateway pairing approve CODE"
+	where := "Approve this device on the gateway's machine with `postern gateway pairing approve CODE`"
 	if console != "" {
 		where = "Approve this machine at " + console
 	}

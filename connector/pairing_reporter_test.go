@@ -122,7 +122,7 @@ func TestTerminalReporterWithoutAConsole(t *testing.T) {
 	v.pending(link.Pending{Fingerprint: "3f9a 07c2 b1d4", ExpiresAt: time.Now()}, "")
 	v.quiet()
 	v.quiet()
-	if !strings.Contains(out.String(), "caddy gateway pairing approve CODE") || !strings.HasSuffix(visible(out.String()), "\n") {
+	if !strings.Contains(out.String(), "on the gateway's machine with `postern gateway pairing approve CODE") || !strings.HasSuffix(visible(out.String()), "\n") {
 		t.Errorf("it prints %q", out.String())
 	}
 }

@@ -47,8 +47,20 @@ func (s *fakeService) Uninstall() error { return s.act("uninstall", service.NotI
 func (s *fakeService) Start() error     { return s.act("start", service.Running) }
 func (s *fakeService) Stop() error      { return s.act("stop", service.Stopped) }
 
+func (s *fakeService) Restart() error { return s.act("restart", service.Running) }
+
 func (s *fakeService) State() (service.State, error) {
 	return cmp.Or(s.states[s.which], service.NotInstalled), nil
+}
+
+// installed returns the installed services.
+func (f *fakeManager) installed() (plans []service.Plan, err error) {
+	for _, p := range f.plans {
+		if cmp.Or(f.states[which(p.Name, p.User)], service.NotInstalled) != service.NotInstalled {
+			plans = append(plans, p)
+		}
+	}
+	return plans, nil
 }
 
 func newFakeManager() *fakeManager {
@@ -59,7 +71,7 @@ func newFakeManager() *fakeManager {
 func (h *home) runService(f *fakeManager, root bool, args ...string) (code int, stdout, stderr string) {
 	out, errs := new(output), new(output)
 	sys := h.system(out, errs)
-	sys.services, sys.root, sys.executable = f.of, root, "/usr/local/bin/connector"
+	sys.services, sys.root, sys.executable, sys.installed = f.of, root, "/usr/local/bin/connector", f.installed
 	code = run(h.t.Context(), append([]string{"service"}, args...), sys)
 	return code, out.String(), errs.String()
 }
@@ -101,13 +113,31 @@ func TestServiceLife(t *testing.T) {
 // in what it advises.
 func TestServicesSideBySide(t *testing.T) {
 	h, f := newHome(t), newFakeManager()
-	for _, name := range []string{service.DefaultName, "postern-rack"} {
-		code, stdout, stderr := h.runService(f, false, "install", "--name", name, "--config", h.config)
+	rack := h.config + ".rack"
+	text, err := os.ReadFile(h.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(rack, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	linked := h.config + ".linked"
+	if err := os.Symlink(h.config, linked); err != nil {
+		t.Fatal(err)
+	}
+	for name, config := range map[string]string{service.DefaultName: h.config, "postern-rack": rack} {
+		code, stdout, stderr := h.runService(f, false, "install", "--name", name, "--config", config)
 		if code != exitOK || !strings.Contains(stdout, "Installed the service "+name+" (fake).") {
 			t.Fatalf("code %d, %s%s", code, stdout, stderr)
 		}
 	}
-	code, _, stderr := h.runService(f, false, "install", "--name", "postern-rack", "--config", h.config)
+	for _, config := range []string{h.config, linked} {
+		code, _, stderr := h.runService(f, false, "install", "--name", "postern-third", "--config", config)
+		if code != exitRuntime || !strings.Contains(stderr, "the service postern-connector already runs "+config) || !strings.Contains(stderr, "use another --config and --name") {
+			t.Errorf("a third one with the configuration of the first: code %d, %s", code, stderr)
+		}
+	}
+	code, _, stderr := h.runService(f, false, "install", "--name", "postern-rack", "--config", rack)
 	if code != exitRuntime || !strings.Contains(stderr, "connector service uninstall --user --name postern-rack") {
 		t.Errorf("again: code %d, %s", code, stderr)
 	}

@@ -26,6 +26,9 @@ type Options struct {
 	// when Keep returns. On an error the old token must still be stored.
 	// Default: tokens cannot be stored.
 	Keep func(old, renewed string) error
+	// UntilReplaced ends Run when another process has taken the tunnel over. Otherwise,
+	// the agent takes it back after a pause.
+	UntilReplaced bool
 }
 
 // Agent is a connector. Create it with [New].
@@ -115,6 +118,10 @@ func (a *Agent) Run(ctx context.Context) error {
 		if kindOf(end.err) == endRemoved {
 			a.known = false // refusals are final again
 		}
+		if a.UntilReplaced && kindOf(end.err) == endReplaced {
+			a.Logger.Info("another process has taken the tunnel over")
+			break
+		}
 		if fatal := a.fatal(end.err); fatal != nil {
 			a.tunnels.Wait()
 			a.monitor.enter(stopped, &Problem{Reason: fatal.Reason, Fix: fatal.Fix})
@@ -135,6 +142,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	return nil
 }
 
+// Available returns the hint at a newer version.
+func Available(newer string) string { return newer + " is available: run `connector update`" }
+
 // runOnce establishes a tunnel, and serves it and its successors until they end.
 func (a *Agent) runOnce(ctx context.Context) ending {
 	s, err := a.establish(ctx)
@@ -145,6 +155,9 @@ func (a *Agent) runOnce(ctx context.Context) ending {
 		a.Logger.Info("connected", "remote", s.conn.RemoteAddr().String(),
 			"rtt", s.conn.RTT().Round(10*time.Microsecond).String(),
 			"connector", s.config.hello.Connector, "session", s.welcome.Session, "gateway_version", s.welcome.Version, "transport", s.conn.Transport())
+		if newer := s.newer(); newer != "" {
+			a.Logger.Info(Available(newer))
+		}
 		a.monitor.online(s, true)
 		a.known = true
 		end, next := a.maintain(ctx, s)

@@ -36,7 +36,7 @@ func TestAgentHello(t *testing.T) {
 	blocks := int64(32 << 20)
 	want := link.Hello{
 		Connector: testToken.Connector, Secret: testToken.Secret, Instance: a.current.hello.Instance, Name: host, Version: "1.2.3",
-		OS: runtime.GOOS + "/" + runtime.GOARCH, Upstreams: []string{"box"}, Blocks: &blocks,
+		OS: runtime.GOOS + "/" + runtime.GOARCH, Upstreams: []string{"box"}, Blocks: &blocks, Pins: []string{g.token.Pin},
 	}
 	if !reflect.DeepEqual(got, want) || got.Instance == "" {
 		t.Errorf("got %#v\nwant %#v", got, want)

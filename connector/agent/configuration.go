@@ -6,13 +6,14 @@ import (
 	"fmt"
 	"os"
 	"reflect"
-	"runtime"
+	"slices"
 	"sync"
 
 	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/dial"
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/connector/upstream"
+	"github.com/postern-dev/postern/connector/version"
 )
 
 // configuration is immutable, except for its credentials and the proxy's upstreams. A
@@ -20,7 +21,6 @@ import (
 type configuration struct {
 	credentials *credentials
 	hello       link.Hello // without the secret
-	pin         string
 	quic        *dial.QUIC
 	web         *dial.WebSocket
 	transport   string
@@ -39,6 +39,12 @@ func (c *credentials) current() (token link.Token, text string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.token, c.text
+}
+
+// newest returns the token to use now.
+func (c *credentials) newest() link.Token {
+	token, _ := c.current()
+	return token
 }
 
 // newConfiguration returns the configuration for c. It reuses unchanged parts of the
@@ -68,30 +74,30 @@ func (a *Agent) newConfiguration(c config.Config, older ...*configuration) (*con
 	kept := c.KeptPromptBytes()
 	next.hello.Blocks = &kept
 	next.dialTo(dial.Target{
-		Server: cmp.Or(c.Server, token.Server), URL: token.URL, Pin: token.Pin, Preauth: link.Preauth(token),
+		Server: cmp.Or(c.Server, token.Server), URL: token.URL, Token: next.credentials.newest,
 		MaxRequests: c.MaxRequests, Logger: a.Logger,
 	}, cmp.Or(c.Transport, config.TransportAuto))
 	return next, next.greeting().Check()
 }
 
 func (c *configuration) dialTo(t dial.Target, transport string) {
-	c.pin, c.quic, c.web, c.transport = t.Pin, dial.NewQUIC(t), dial.NewWebSocket(t), transport
+	c.quic, c.web, c.transport = dial.NewQUIC(t), dial.NewWebSocket(t), transport
 }
 
 // newHello returns the fields that all hellos of this process share. The name defaults
 // to the host name.
-func newHello(version, name string, upstreams []string) link.Hello {
+func newHello(number, name string, upstreams []string) link.Hello {
 	if name == "" {
 		name, _ = os.Hostname()
 	}
-	return link.Hello{Instance: rand.Text(), Name: name, Version: version, OS: runtime.GOOS + "/" + runtime.GOARCH, Upstreams: upstreams}
+	return link.Hello{Instance: rand.Text(), Name: name, Version: number, OS: version.Platform(), Upstreams: upstreams}
 }
 
 // greeting returns the hello to send now.
 func (c *configuration) greeting() link.Hello {
 	hello := c.hello
-	token, _ := c.credentials.current()
-	hello.Secret = token.Secret
+	token := c.credentials.newest()
+	hello.Secret, hello.Pins = token.Secret, token.Pins()
 	return hello
 }
 
@@ -111,5 +117,6 @@ func (c *configuration) sameTunnel(d *configuration) bool {
 // sameConnector reports whether both configurations are for the same connector of the
 // same gateway.
 func (c *configuration) sameConnector(d *configuration) bool {
-	return c.hello.Connector == d.hello.Connector && c.pin == d.pin
+	shared := func(pin string) bool { return slices.Contains(d.credentials.newest().Pins(), pin) }
+	return c.hello.Connector == d.hello.Connector && slices.ContainsFunc(c.credentials.newest().Pins(), shared)
 }

@@ -23,7 +23,7 @@ func TestFatalEnds(t *testing.T) {
 		{
 			name: "refused from the start", setup: denied,
 			reason: "the gateway refused the connector: unknown connector (bad_credentials)",
-			fix:    "create a new token with `caddy gateway connector create`",
+			fix:    "create a new token on the gateway's machine with `postern gateway connector create`",
 		},
 		{
 			name: "another gateway from the start", setup: func(g *fakeGateway) { g.token.Pin = testToken.Pin },

@@ -54,7 +54,8 @@ type fakeGateway struct {
 	denying func()     // is called before, if set
 	silent  bool       // answers no pings
 	mute    bool       // answers no hello
-	pending bool       // answers a claim as one that a person has to decide
+	offer   *link.Offer
+	pending bool // answers a claim as one that a person has to decide
 	hellos  int
 	conns   []*quic.Conn
 	running sync.WaitGroup
@@ -183,14 +184,15 @@ func (g *fakeGateway) tunnel(conn *quic.Conn) {
 		g.hellos++
 	}
 	deny, mute, denying := g.deny, g.mute, g.denying
-	var welcome link.Message = link.Welcome{Session: "s1", Version: "test", HeartbeatMillis: 30}
+	offer := g.offer
+	var welcome link.Message = link.Welcome{Session: "s1", Version: "test", HeartbeatMillis: 30, Offer: offer}
 	if g.pending {
 		welcome = link.Pending{ExpiresAt: time.Now().Add(time.Minute)}
 	}
 	g.mu.Unlock()
 	switch {
 	case hello.DryRun && deny == nil && !mute:
-		control.Send(link.Welcome{Version: "test"})
+		control.Send(link.Welcome{Version: "test", Offer: offer})
 		<-conn.Context().Done()
 		return
 	case mute:

@@ -233,13 +233,30 @@ func exchange(control *link.Control, hello link.Hello) (link.Message, error) {
 	}
 }
 
-// DryRun sends a hello and closes the connection. It returns nil if the gateway would
-// accept the hello. A refusal is a [link.Deny].
-func DryRun(ctx context.Context, conn *dial.Conn, hello link.Hello) error {
+// DryRun sends a hello and closes the connection. It returns the welcome if the gateway
+// would accept the hello. A refusal is a [link.Deny].
+func DryRun(ctx context.Context, conn *dial.Conn, hello link.Hello) (link.Welcome, error) {
 	c := &configuration{hello: hello, credentials: &credentials{token: link.Token{Secret: hello.Secret}}}
 	s := newSession(newAgent(Options{}), c, conn)
 	defer s.close(link.CloseNone, nil)
-	return s.handshake(ctx, permit{ctx: ctx}, longDialTimeout)
+	err := s.handshake(ctx, permit{ctx: ctx}, longDialTimeout)
+	return s.welcome, err
+}
+
+// Ask connects with a configuration as [Agent.Run] does, sends a hello as a dry run, and
+// returns the welcome.
+func Ask(ctx context.Context, c config.Config, o Options) (link.Welcome, error) {
+	a, err := New(c, o)
+	if err != nil {
+		return link.Welcome{}, err
+	}
+	a.current.hello.DryRun = true
+	s, err := a.race(ctx, a.current, permit{ctx: ctx}, a.runners(a.current, longDialTimeout))
+	if err != nil {
+		return link.Welcome{}, err
+	}
+	s.close(link.CloseNone, nil)
+	return s.welcome, nil
 }
 
 // printable makes a refusal safe to log and to print.

@@ -87,7 +87,7 @@ func TestPairStopsInAPause(t *testing.T) {
 // TestAnswersToTheOtherHello: each kind of hello has answers of its own.
 func TestAnswersToTheOtherHello(t *testing.T) {
 	g := startGateway(t)
-	conn, err := dial.NewQUIC(dial.Target{Server: g.token.Server, Pin: g.token.Pin}).Dial(t.Context(), nil)
+	conn, err := dial.NewQUIC(dial.Target{Server: g.token.Server, Token: func() link.Token { return g.token }}).Dial(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,34 +3,59 @@ package agent
 import (
 	"context"
 	"crypto/sha256"
+	"sync/atomic"
 	"testing"
 
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/config"
+	"github.com/postern-dev/postern/connector/link"
 )
 
 // TestConnectorPreauthenticates: over either transport a connector shows, before its
-// hello, that it has its secret.
+// hello, that it has its secret. After a rotation it is the new one.
 func TestConnectorPreauthenticates(t *testing.T) {
 	for _, transport := range []string{config.TransportQUIC, config.TransportWebSocket} {
 		t.Run(transport, func(t *testing.T) {
 			g := startRealGateway(t)
+			var secret atomic.Value // that is valid
+			secret.Store(g.token.Secret)
 			matched := make(chan bool, 10)
 			g.SetOptions(tunnel.Options{
 				Authenticate: func(_ context.Context, id, _ string) (tunnel.Connector, error) {
 					return tunnel.Connector{ID: id, Name: id, Account: "default"}, nil
 				},
 				Preauthenticate: func(id string, match func(secretHash []byte) bool) bool {
-					hash := sha256.Sum256([]byte(g.token.Secret))
+					hash := sha256.Sum256([]byte(secret.Load().(string)))
 					ok := id == g.token.Connector && match(hash[:])
 					matched <- ok
 					return ok
 				},
 			})
-			startReal(t, g, func(a *Agent) { a.current.transport = transport })
+			a := startReal(t, g, func(a *Agent) {
+				a.current.transport = transport
+				a.Keep = func(string, string) error { return nil }
+			})
 			eventually(t, "it is online", func() bool { return g.transport() == transport })
 			if !receive(t, matched, "a preauthentication") {
 				t.Error("it is not valid")
+			}
+			renewed := g.token
+			renewed.Secret = "n3w"
+			if err := a.takeToken(a.current.credentials, link.Rotate{Number: 1, TunnelToken: renewed.Encode()}); err != nil {
+				t.Fatal(err)
+			}
+			secret.Store(renewed.Secret)
+			again := a.current.quic.Dial
+			if transport == config.TransportWebSocket {
+				again = a.current.web.Dial
+			}
+			conn, err := again(t.Context(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close(link.CloseNone, "")
+			if !receive(t, matched, "another preauthentication") {
+				t.Error("it is not valid after a rotation")
 			}
 		})
 	}

@@ -9,7 +9,6 @@ import (
 
 var (
 	errNotKept  = errors.New("its token is not stored in a configuration file")
-	errNotOurs  = errors.New("the new token belongs to another connector or gateway")
 	errOutdated = errors.New("the token was rotated while the hello was on its way")
 )
 
@@ -25,46 +24,50 @@ func (s *session) offer(m link.Rotate) {
 // rotate stores a token that the gateway offers, and then answers. From then on the
 // gateway may reject the old one.
 func (s *session) rotate(offer link.Rotate) {
-	answer := link.Rotated{ID: offer.ID}
-	if err := s.agent.takeToken(s.config.credentials, offer.TunnelToken); err != nil {
+	answer := link.Rotated{Number: offer.Number}
+	if err := s.agent.takeToken(s.config.credentials, offer); err != nil {
 		answer.Error = text.Short(err.Error())
 		s.agent.Logger.Warn("failed to store the new tunnel token; the old one stays valid", "session", s.welcome.Session,
-			"error", err, "fix", "get the new token with `caddy gateway connector rotate NAME --show` on the gateway, and put it into tunnel_token")
+			"error", err, "fix", "get the new token on the gateway's machine with `postern gateway connector rotate NAME --show`, and put it into tunnel_token")
 	} else {
-		s.agent.Logger.Info("tunnel token rotated", "session", s.welcome.Session)
+		token := s.config.credentials.newest()
+		answer.Number, answer.Pins = token.Number, token.Pins()
 	}
 	if err := s.send(answer); err != nil {
 		s.fail(err)
 	}
 }
 
-// takeToken stores the secret of a new token, and uses it from now on. The other fields
-// of the token stay: its address has worked.
-func (a *Agent) takeToken(c *credentials, offered string) error {
+// takeToken stores the token after an offer, and uses it from now on. The number of the
+// offer is stored with it: a gateway may send an earlier offer after a restart of this
+// process, when only the secret of the later one is still valid.
+func (a *Agent) takeToken(c *credentials, offer link.Rotate) error {
 	a.rotation.Lock()
 	defer a.rotation.Unlock()
 	token, old := c.current()
-	fresh, err := link.ParseToken(offered)
+	next, err := token.Renewed(offer)
 	switch {
 	case err != nil:
 		return err
-	case fresh.Connector != token.Connector || fresh.Pin != token.Pin:
-		return errNotOurs
-	case fresh.Secret == token.Secret:
-		return nil // the previous answer was lost
+	case next == token:
+		return nil // the previous answer was lost, or a later token is stored
 	case a.Keep == nil:
 		return errNotKept
 	}
-	token.Secret = fresh.Secret
-	if err := (link.Hello{Connector: token.Connector, Secret: token.Secret, Upstreams: []string{"any"}}).Check(); err != nil {
+	message := "tunnel token rotated"
+	if next.Secret == token.Secret {
+		message = "new pins of the gateway stored"
+	}
+	if err := (link.Hello{Connector: next.Connector, Secret: next.Secret, Upstreams: []string{"any"}}).Check(); err != nil {
 		return err
 	}
-	renewed := token.Encode()
+	renewed := next.Encode()
 	if err := a.Keep(old, renewed); err != nil {
 		return err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.token, c.text = token, renewed
+	c.token, c.text = next, renewed
+	a.Logger.Info(message, "connector", token.Connector)
 	return nil
 }

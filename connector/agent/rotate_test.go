@@ -3,9 +3,12 @@ package agent
 import (
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -14,17 +17,22 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// renew returns the gateway's token with another secret.
-func (g *fakeGateway) renew(secret string) link.Token {
+// renew returns the gateway's token with another secret, and its number.
+func (g *fakeGateway) renew(secret string, number int64) link.Token {
 	token := g.token
-	token.Secret = secret
+	token.Secret, token.Number = secret, number
 	return token
 }
 
+// offering returns the offer of a token.
+func offering(token link.Token) link.Rotate {
+	return link.Rotate{Number: token.Number, TunnelToken: token.Encode()}
+}
+
 // offer offers a token and returns the answer.
-func (s *fakeSession) offer(t *testing.T, id string, token link.Token) link.Rotated {
+func (s *fakeSession) offer(t *testing.T, token link.Token) link.Rotated {
 	t.Helper()
-	if err := s.control.Send(link.Rotate{ID: id, TunnelToken: token.Encode()}); err != nil {
+	if err := s.control.Send(offering(token)); err != nil {
 		t.Fatal(err)
 	}
 	for {
@@ -88,18 +96,21 @@ func TestRotate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// All but the secret stays as it was, also where the gateway's token differs.
-	offered := g.renew("n3w")
+	// All but the secret and the pins stays as it was, also where the gateway's token differs.
+	offered := g.renew("n3w", 2)
 	offered.Server, offered.URL = "elsewhere.example:7443", "https://elsewhere.example"
-	if answer := s.offer(t, "r1", offered); answer != (link.Rotated{ID: "r1"}) {
+	if answer := s.offer(t, offered); !reflect.DeepEqual(answer, link.Rotated{Number: 2, Pins: []string{offered.Pin}}) {
 		t.Fatalf("answer %+v", answer)
 	}
-	if token, _ := k.state(); token != g.renew("n3w").Encode() {
+	if token, _ := k.state(); token != g.renew("n3w", 2).Encode() {
 		t.Errorf("kept is %q", token)
 	}
-	answer := s.offer(t, "r1", offered)
-	if _, calls := k.state(); answer.Error != "" || calls != 1 {
-		t.Errorf("the same again: %+v, and it is kept %d times", answer, calls)
+	// The same again, and an earlier one of another gateway.
+	for _, late := range []link.Token{offered, g.renew("earlier", 1)} {
+		answer := s.offer(t, late)
+		if _, calls := k.state(); answer.Error != "" || answer.Number != 2 || calls != 1 {
+			t.Errorf("an offer with the number %d: %+v, and it is kept %d times", late.Number, answer, calls)
+		}
 	}
 	close(release)
 	body, err := io.ReadAll(running.Body)
@@ -135,20 +146,20 @@ func TestRotateRefused(t *testing.T) {
 	k := &kept{err: errors.New("/etc/x.json is\tread-only " + strings.Repeat("x", 400))}
 	a := startKeeper(t, g, answerWith(t, "ok"), k)
 	s := g.session()
-	answer := s.offer(t, "r1", g.renew("n3w"))
+	answer := s.offer(t, g.renew("n3w", 1))
 	if !strings.HasPrefix(answer.Error, "/etc/x.json isread-only") || len(answer.Error) > 256 {
 		t.Errorf("answer %+v", answer)
 	}
 	for what, token := range map[string]link.Token{
-		"another connector": {Server: g.token.Server, Pin: g.token.Pin, Connector: "con_other", Secret: "n3w"},
-		"another gateway":   {Server: g.token.Server, Pin: testToken.Pin[1:] + "w", Connector: g.token.Connector, Secret: "n3w"},
-		"not a secret":      g.renew(strings.Repeat("x", 300)),
+		"another connector": {Server: g.token.Server, Pin: g.token.Pin, Connector: "con_other", Secret: "n3w", Number: 3},
+		"another gateway":   {Server: g.token.Server, Pin: testToken.Pin[1:] + "w", Connector: g.token.Connector, Secret: "n3w", Number: 3},
+		"not a secret":      g.renew(strings.Repeat("x", 300), 3),
 	} {
-		if answer := s.offer(t, what, token); answer.Error == "" || answer.ID != what {
+		if answer := s.offer(t, token); answer.Error == "" || answer.Number != 3 {
 			t.Errorf("%s: answer %+v", what, answer)
 		}
 	}
-	if err := s.control.Send(link.Rotate{ID: "r9", TunnelToken: "ptt_nonsense"}); err != nil {
+	if err := s.control.Send(link.Rotate{Number: 9, TunnelToken: "ptt_nonsense"}); err != nil {
 		t.Fatal(err)
 	}
 	if answer := receive(t, s.got, "an answer").(link.Rotated); answer.Error == "" || strings.Contains(answer.Error, "nonsense") {
@@ -170,7 +181,7 @@ func TestRotateRefused(t *testing.T) {
 func TestRotateWithoutAFile(t *testing.T) {
 	g := startGateway(t)
 	startAgent(t, g, answerWith(t, "ok"), nil)
-	if answer := g.session().offer(t, "r1", g.renew("n3w")); !strings.Contains(answer.Error, "not stored in a configuration file") {
+	if answer := g.session().offer(t, g.renew("n3w", 1)); !strings.Contains(answer.Error, "not stored in a configuration file") {
 		t.Errorf("answer %+v", answer)
 	}
 }
@@ -187,7 +198,7 @@ func TestRotateWhileAReloadWaits(t *testing.T) {
 	if err := a.Reload(c); err != nil {
 		t.Fatal(err)
 	}
-	if answer := s.offer(t, "r1", g.renew("n3w")); answer.Error != "" {
+	if answer := s.offer(t, g.renew("n3w", 1)); answer.Error != "" {
 		t.Fatalf("answer %+v", answer)
 	}
 	next := a.next().config
@@ -202,13 +213,15 @@ func TestRotateWhileAHelloIsOnItsWay(t *testing.T) {
 	g := startGateway(t)
 	startAgent(t, g, answerWith(t, "ok"), func(a *Agent) {
 		a.Keep = func(string, string) error { return nil }
-		g.deny = &link.Deny{Code: link.DenyCredentials}
-		g.denying = func() {
-			if err := a.takeToken(a.current.credentials, g.renew("n3w").Encode()); err != nil {
-				t.Error(err)
+		g.set(func() {
+			g.deny = &link.Deny{Code: link.DenyCredentials}
+			g.denying = func() {
+				if err := a.takeToken(a.current.credentials, offering(g.renew("n3w", 1))); err != nil {
+					t.Error(err)
+				}
+				g.set(func() { g.deny = nil })
 			}
-			g.set(func() { g.deny = nil })
-		}
+		})
 	})
 	if got := g.session().hello.Secret; got != "n3w" {
 		t.Errorf("the next hello has the secret %q", got)
@@ -227,16 +240,16 @@ func TestRotateOfAFile(t *testing.T) {
 		a.Keep = func(old, renewed string) error { return config.ReplaceToken(path, old, renewed) }
 	})
 	s := g.session()
-	if answer := s.offer(t, "r1", g.renew("n3w")); answer.Error != path+" is marked as read-only" && !strings.HasSuffix(answer.Error, "…") {
+	if answer := s.offer(t, g.renew("n3w", 1)); answer.Error != path+" is marked as read-only" && !strings.HasSuffix(answer.Error, "…") {
 		t.Errorf("answer %+v", answer)
 	}
 	if err := os.Chmod(path, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if answer := s.offer(t, "r1", g.renew("n3w")); answer.Error != "" {
+	if answer := s.offer(t, g.renew("n3w", 1)); answer.Error != "" {
 		t.Errorf("once it can be written: %+v", answer)
 	}
-	if text, err := os.ReadFile(path); err != nil || !strings.Contains(string(text), g.renew("n3w").Encode()) {
+	if text, err := os.ReadFile(path); err != nil || !strings.Contains(string(text), g.renew("n3w", 1).Encode()) {
 		t.Errorf("the file is %q, %v", text, err)
 	}
 }
@@ -260,7 +273,7 @@ func TestRotateForAllConfigurations(t *testing.T) {
 	if err := a.Reload(with(testToken, "c:1")); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.takeToken(tried.credentials, fresh.Encode()); err != nil {
+	if err := a.takeToken(tried.credentials, offering(fresh)); err != nil {
 		t.Fatal(err)
 	}
 	newest := a.next().config
@@ -280,5 +293,45 @@ func TestRotateForAllConfigurations(t *testing.T) {
 	}
 	if c := a.next().config; c.greeting().Secret != testToken.Secret || c.samePeer(a.current) {
 		t.Error("the old token was not put back")
+	}
+}
+
+// A new token may have another pin, if the current token already has it.
+func TestTakePins(t *testing.T) {
+	const one, two, three = "47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU", "57DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU", "67DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU"
+	token := link.Token{Server: "gw.example.com:7443", Pin: one, Connector: "con_1", Secret: "s0"}
+	c := &credentials{token: token, text: token.Encode()}
+	kept := ""
+	log := new(logBuffer)
+	a := newAgent(Options{
+		Keep:   func(_, renewed string) error { kept = renewed; return nil },
+		Logger: slog.New(slog.NewTextHandler(log, nil)),
+	})
+	for _, step := range []struct {
+		secret, pin, next string
+		ok                bool
+	}{
+		{"s1", two, "", false},   // unknown
+		{"s1", two, one, false},  // also with the known one
+		{"s1", one, "", true},    // a rotation of the secret alone
+		{"s1", one, two, true},   // the same secret with another pin
+		{"s2", three, "", false}, // unknown
+		{"s2", two, "", true},    // the switch
+		{"s3", one, "", false},   // dropped
+	} {
+		offered := token
+		offered.Secret, offered.Pin, offered.NextPin = step.secret, step.pin, step.next
+		before, _ := c.current()
+		err := a.takeToken(c, offering(offered))
+		now, text := c.current()
+		if step.ok && (err != nil || now != offered || kept != offered.Encode() || text != kept) || !step.ok && (!errors.Is(err, link.ErrOtherToken) || now != before) {
+			t.Errorf("%+v: %v, token %+v", step, err, now)
+		}
+	}
+	if got := c.newest().Pins(); !slices.Equal(got, []string{two}) {
+		t.Errorf("pins %q", got)
+	}
+	if text := log.String(); strings.Count(text, "tunnel token rotated") != 2 || strings.Count(text, "new pins of the gateway stored") != 1 {
+		t.Errorf("of two rotations and a change of pins the log has\n%s", text)
 	}
 }

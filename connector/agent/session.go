@@ -16,6 +16,7 @@ import (
 	"github.com/postern-dev/postern/connector/link/blocks"
 	"github.com/postern-dev/postern/connector/procs"
 	"github.com/postern-dev/postern/connector/text"
+	"github.com/postern-dev/postern/connector/version"
 )
 
 const (
@@ -70,11 +71,26 @@ func (s *session) begin(answer link.Message) error {
 		s.close(link.CloseProtocol, ErrNoWelcome)
 		return ErrNoWelcome
 	}
+	if o := welcome.Offer; o != nil && o.Check() != nil {
+		if s.config.hello.DryRun {
+			return o.Check()
+		}
+		s.agent.Logger.Warn("the gateway offers an invalid connector", "error", o.Check())
+		welcome.Offer = nil
+	}
 	s.answer = answer
 	welcome.Session, welcome.Version = text.Short(welcome.Session), text.Short(welcome.Version)
 	s.welcome = welcome
 	s.setHeartbeat(welcome.HeartbeatMillis)
 	return nil
+}
+
+// newer returns the version that the gateway offers if it is newer than this one, or "".
+func (s *session) newer() string {
+	if o := s.welcome.Offer; o != nil && version.Newer(o.Version, s.agent.Version) {
+		return o.Version
+	}
+	return ""
 }
 
 // explain returns the error of the connection if it has ended, as it is more specific

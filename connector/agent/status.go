@@ -45,6 +45,7 @@ type TunnelStatus struct {
 	Remote         string        `json:"remote"`
 	Transport      string        `json:"transport"`
 	GatewayVersion string        `json:"gateway_version"`
+	NewerVersion   string        `json:"newer_version,omitempty"` // of the connector, handed out by the gateway
 	RTT            time.Duration `json:"rtt_ns"`
 }
 
@@ -88,7 +89,7 @@ func (a *Agent) Status() Status {
 	if t := m.tunnel; t != nil {
 		s.Tunnel = &TunnelStatus{
 			Session: t.welcome.Session, Remote: t.conn.RemoteAddr().String(), Transport: t.conn.Transport(),
-			GatewayVersion: t.welcome.Version, RTT: t.conn.RTT().Round(10 * time.Microsecond),
+			GatewayVersion: t.welcome.Version, NewerVersion: t.newer(), RTT: t.conn.RTT().Round(10 * time.Microsecond),
 		}
 	}
 	upstreams := c.proxy.Upstreams()

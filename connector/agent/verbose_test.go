@@ -28,7 +28,7 @@ func TestGatewayRepeatsItself(t *testing.T) {
 	}()
 	begun := time.Now()
 	for i := range 500 {
-		offer := link.Rotate{ID: fmt.Sprint(i), TunnelToken: g.renew(fmt.Sprint(i)).Encode()}
+		offer := offering(g.renew(fmt.Sprint(i), int64(i)))
 		if err := s.control.Send(offer); err != nil {
 			t.Fatal(err)
 		}
@@ -38,7 +38,7 @@ func TestGatewayRepeatsItself(t *testing.T) {
 	}
 	eventually(t, "the last token", func() bool {
 		token, _ := keeper.state()
-		return token == g.renew("499").Encode()
+		return token == g.renew("499", 499).Encode()
 	})
 	if _, calls := keeper.state(); calls > 2+int(time.Since(begun)/housekeepingRest) {
 		t.Errorf("%d tokens were kept in %v", calls, time.Since(begun))

@@ -8,6 +8,9 @@
 package config
 
 import (
+	"cmp"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -40,7 +43,11 @@ const DefaultUpstream = "default"
 // with Upstream, or with several Upstreams and Routes. [Load] validates its result; call
 // [Config.Validate] for others.
 type Config struct {
-	// TunnelToken authenticates the connector and names its gateway. It is required.
+	// Schema is the address of the schema that editors check the file with. The connector
+	// ignores it.
+	Schema string `json:"$schema,omitempty"`
+	// TunnelToken authenticates the connector and names its gateway. It is required, here or
+	// in the environment.
 	TunnelToken string `json:"tunnel_token"`
 	// Server is the host:port to dial. Default: the one in the token.
 	Server string `json:"server,omitempty"`
@@ -48,29 +55,45 @@ type Config struct {
 	Transport string `json:"transport,omitempty"`
 	// MaxRequests limits concurrent requests. Default: 1024.
 	MaxRequests int `json:"max_requests,omitempty"`
-	// Upstream is the base URL of the plain form's model server; /v1 is added to it.
+	// Upstream is the base URL of the model server, if there is only one; /v1 is added unless
+	// it ends in it.
 	Upstream string `json:"upstream,omitempty"`
-	// APIKeyFile contains the API key of the plain form's upstream. Default: none.
+	// APIKeyFile contains the API key of that model server. Default: none.
 	APIKeyFile string `json:"api_key_file,omitempty"`
 	// Upstreams are model servers by name, instead of Upstream.
 	Upstreams map[string]Upstream `json:"upstreams,omitempty"`
 	// Routes select the upstream of a public model name; the first match wins.
 	Routes []link.Route `json:"routes,omitempty"`
-	// MaxMemory bounds the memory for requests, such as "256MiB". See MemoryBudget.
+	// MaxMemory bounds the memory for requests, such as "256MiB". Default: an eighth of the
+	// available memory.
 	MaxMemory string `json:"max_memory,omitempty"`
 	// KeptPrompts bounds the memory for parts of earlier prompts, such as "64MiB" or "0".
-	// See KeptPromptBytes.
+	// Default: 32MiB.
 	KeptPrompts string `json:"kept_prompts,omitempty"`
-	// Allow lists further requests that may reach the upstreams: see [Pattern].
+	// Allow lists further requests that may reach the upstreams, such as "POST /v1/rerank" or
+	// "GET /v1/models/*".
 	Allow []string `json:"allow,omitempty"`
 }
 
 // Upstream is one model server of the form with several.
 type Upstream struct {
-	// BaseURL is the server's API root, including /v1.
-	BaseURL string `json:"BaseUrl"`
+	// BaseURL is the base URL of the server's API; /v1 is added unless it ends in it.
+	BaseURL string `json:"base_url" alias:"BaseUrl"`
 	// APIKeyFile contains the server's API key. It is reloaded when it changes.
 	APIKeyFile string `json:"api_key_file,omitempty"`
+}
+
+// UnmarshalJSON implements json.Unmarshaler. It accepts the alias of BaseURL.
+func (u *Upstream) UnmarshalJSON(data []byte) error {
+	type plain Upstream
+	fields := struct {
+		plain
+		Alias string `json:"BaseUrl"`
+	}{}
+	err := json.Unmarshal(data, &fields)
+	*u = Upstream(fields.plain)
+	u.BaseURL = cmp.Or(u.BaseURL, fields.Alias)
+	return err
 }
 
 // Loaded is the result of [Load]: a checked configuration, with warnings.
@@ -86,6 +109,9 @@ func Load(path string, getenv func(string) string) (Loaded, error) {
 	var l Loaded
 	if path != "" {
 		data, err := os.ReadFile(path)
+		if errors.Is(err, os.ErrNotExist) {
+			return Loaded{}, fmt.Errorf("reading the configuration: %w; pair this machine with `connector pair`, or correct the path", err)
+		}
 		if err != nil {
 			return Loaded{}, fmt.Errorf("reading the configuration: %w", err)
 		}

@@ -2,7 +2,6 @@ package config
 
 import (
 	"encoding/json"
-	"net/url"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -91,7 +90,7 @@ var configErrors = []struct{ name, text, want string }{
 	{"a list", `[]`, `the configuration: must be an object in braces, not a list`},
 	{"a misspelled field", `{"tunel_token":"x"}`, `tunel_token: unknown field; did you mean "tunnel_token"?`},
 	{"another case", `{"Upstream":"http://localhost"}`, `Upstream: unknown field; did you mean "upstream"?`},
-	{"an unknown field", `{"timeout":30}`, `timeout: unknown field; known here: tunnel_token, server, transport, max_requests, upstream, api_key_file, upstreams, routes, max_memory, kept_prompts, allow`},
+	{"an unknown field", `{"timeout":30}`, `timeout: unknown field; known here: $schema, tunnel_token, server, transport, max_requests, upstream, api_key_file, upstreams, routes, max_memory, kept_prompts, allow`},
 	{"a field twice", `{"upstream":"http://a","upstream":"http://b"}`, `upstream: given twice; remove one of the two`},
 	{"an escaped field twice", `{"upstream":"http://a","\u0075pstream":"http://b"}`, `upstream: given twice; remove one of the two`},
 	{"a wrong type", `{"upstream":["http://a"]}`, `upstream: must be text in quotes, not a list`},
@@ -108,15 +107,16 @@ var configErrors = []struct{ name, text, want string }{
 	{"null", `{"server":null}`, `server: must be text in quotes, not null`},
 	{"upstreams of a wrong type", `{"upstreams":"http://a"}`, `upstreams: must be an object in braces, not text`},
 	{"an upstream of a wrong type", `{"upstreams":{"a":"http://a/v1"}}`, `upstreams.a: must be an object in braces, not text`},
-	{"an upstream twice", `{"upstreams":{"a":{"BaseUrl":"http://a/v1"},"a":{}}}`, `upstreams.a: given twice; remove one of the two`},
-	{"base_url", `{"upstreams":{"a":{"base_url":"http://a/v1"}}}`, `upstreams.a.base_url: unknown field; did you mean "BaseUrl"?`},
-	{"BaseUrl of a wrong type", `{"upstreams":{"a":{"BaseUrl":8000}}}`, `upstreams.a.BaseUrl: must be text in quotes, not a number`},
+	{"an upstream twice", `{"upstreams":{"a":{"base_url":"http://a/v1"},"a":{}}}`, `upstreams.a: given twice; remove one of the two`},
+	{"baseURL", `{"upstreams":{"a":{"baseURL":"http://a/v1"}}}`, `upstreams.a.baseURL: unknown field; did you mean "base_url"?`},
+	{"base_url and its alias", `{"upstreams":{"a":{"BaseUrl":"http://a/v1","base_url":"http://b"}}}`, `upstreams.a.base_url: given twice; remove one of the two`},
+	{"BaseUrl of a wrong type", `{"upstreams":{"a":{"BaseUrl":8000}}}`, `upstreams.a.base_url: must be text in quotes, not a number`},
 	{"routes of a wrong type", `{"routes":{}}`, `routes: must be a list, not an object`},
 	{"a route of a wrong type", `{"routes":[true]}`, `routes[0]: must be an object in braces, not true or false`},
 	{"a misspelled route field", `{"routes":[{"model":"*","upstreams":"a"}]}`, `routes[0].upstreams: unknown field; did you mean "upstream"?`},
 	{"a route's field of a wrong type", `{"routes":[{"model":1}]}`, `routes[0].model: must be text in quotes, not a number`},
 
-	{"no token", `{"upstream":"http://a"}`, "tunnel_token: missing; run `caddy gateway connector create --name NAME` on the gateway and paste its token here (or set TUNNEL_TOKEN)"},
+	{"no token", `{"upstream":"http://a"}`, "tunnel_token: missing; pair this machine with `connector pair SERVER_URL CODE --upstream URL`, or create a token on the gateway's machine with `postern gateway connector create --name NAME` and paste it here (or set TUNNEL_TOKEN)"},
 	{"server without a port", `{"tunnel_token":"TOKEN","server":"gw.example.com","upstream":"http://a"}`, `server: "gw.example.com" must be host:port; write "gw.example.com:7443"`},
 	{"server is a URL", `{"tunnel_token":"TOKEN","server":"https://gw.example.com/","upstream":"http://a"}`, `server: must be host:port, without "https://"; write "gw.example.com:7443"`},
 	{"server is an IPv6 address", `{"tunnel_token":"TOKEN","server":"2001:db8::1","upstream":"http://a"}`, `server: "2001:db8::1" must be host:port; write "[2001:db8::1]:7443"`},
@@ -132,12 +132,10 @@ var configErrors = []struct{ name, text, want string }{
 	{"too small a max_memory", `{"tunnel_token":"TOKEN","upstream":"http://a","max_memory":"15 MiB"}`, `max_memory: "15 MiB" is too small; the connector needs at least 16MiB`},
 
 	{"no upstream", `{"tunnel_token":"TOKEN"}`, `upstream: missing; give the address of the model server, like "http://localhost:11434" (or set UPSTREAM)`},
-	{"both forms", `{"tunnel_token":"TOKEN","upstream":"http://a","upstreams":{"b":{"BaseUrl":"http://b/v1"}}}`, `upstream, upstreams: use only one of them; move the address into upstreams to keep both`},
-	{"a key file beside upstreams", `{"tunnel_token":"TOKEN","api_key_file":"k","upstreams":{"b":{"BaseUrl":"http://b/v1"}}}`, `api_key_file: not allowed next to upstreams; move it into one of them`},
+	{"both forms", `{"tunnel_token":"TOKEN","upstream":"http://a","upstreams":{"b":{"base_url":"http://b/v1"}}}`, `upstream, upstreams: use only one of them; move the address into upstreams to keep both`},
+	{"a key file beside upstreams", `{"tunnel_token":"TOKEN","api_key_file":"k","upstreams":{"b":{"base_url":"http://b/v1"}}}`, `api_key_file: not allowed next to upstreams; move it into one of them`},
 	{"upstream without a scheme", `{"tunnel_token":"TOKEN","upstream":"localhost:11434"}`, `upstream: "localhost:11434" must begin with http:// or https://; write "http://localhost:11434"`},
-	{"upstream with /v1", `{"tunnel_token":"TOKEN","upstream":"http://localhost:11434/v1/"}`, `upstream: must not have a path, /v1 is added; write "http://localhost:11434"`},
-	{"upstream with a path", `{"tunnel_token":"TOKEN","upstream":"http://host/openai"}`, `upstream: must not have a path; for a server under /openai use "upstreams": {"default": {"BaseUrl": "http://host/openai/v1"}} instead`},
-	{"upstream with a whole endpoint", `{"tunnel_token":"TOKEN","upstream":"http://host/x/v1/chat/completions"}`, `upstream: must not have a path; for a server under /x/v1/chat/completions use "upstreams": {"default": {"BaseUrl": "http://host/x/v1"}} instead`},
+	{"upstream with a whole endpoint", `{"tunnel_token":"TOKEN","upstream":"http://host/x/v1/chat/completions"}`, `upstream: must not have a path after /v1; write "http://host/x/v1"`},
 	{"upstream with another scheme", `{"tunnel_token":"TOKEN","upstream":"ftp://host"}`, `upstream: "ftp://" is not supported; use http:// or https://`},
 	{"upstream without a host", `{"tunnel_token":"TOKEN","upstream":"http://"}`, `upstream: has no host; write one like "http://localhost:11434"`},
 	{"upstream with a password", `{"tunnel_token":"TOKEN","upstream":"http://me:hunter2@host"}`, `upstream: must not contain a user name or password; put the server's key into a file and name it in api_key_file`},
@@ -145,16 +143,15 @@ var configErrors = []struct{ name, text, want string }{
 	{"a password in a broken URL", `{"tunnel_token":"TOKEN","upstream":"http://me:hunter2@ho st"}`, `upstream: is not a URL; write one like "http://localhost:11434"`},
 	{"upstream with a query", `{"tunnel_token":"TOKEN","upstream":"http://host?key=hunter2"}`, `upstream: must not have a query or a fragment; remove everything after ? or #`},
 	{"upstream with a bad port", `{"tunnel_token":"TOKEN","upstream":"http://host:99999"}`, `upstream: "99999" is not a port; use a number from 1 to 65535`},
-	{"upstream with an encoded path", `{"tunnel_token":"TOKEN","upstreams":{"b":{"BaseUrl":"http://host/a%2fb/v1"}}}`, `upstreams.b.BaseUrl: must have a plain path; remove percent signs, dots and double slashes from it`},
-	{"no BaseUrl", `{"tunnel_token":"TOKEN","upstreams":{"b":{}}}`, `upstreams.b.BaseUrl: missing; give the model server's API root, like "http://localhost:11434/v1"`},
-	{"BaseUrl without /v1", `{"tunnel_token":"TOKEN","upstreams":{"b":{"BaseUrl":"http://b:8000"}}}`, `upstreams.b.BaseUrl: must include /v1; write "http://b:8000/v1"`},
-	{"BaseUrl without a scheme", `{"tunnel_token":"TOKEN","upstreams":{"b":{"BaseUrl":"b:8000/v1"}}}`, `upstreams.b.BaseUrl: "b:8000/v1" must begin with http:// or https://; write "http://b:8000/v1"`},
-	{"a bad upstream name", `{"tunnel_token":"TOKEN","upstreams":{"my box":{"BaseUrl":"http://b/v1"}}}`, `upstreams: "my box" is not a valid name; use 1 to 64 letters, digits, dots, dashes and underscores`},
+	{"upstream with an encoded path", `{"tunnel_token":"TOKEN","upstreams":{"b":{"base_url":"http://host/a%2fb/v1"}}}`, `upstreams.b.base_url: must have a plain path; remove percent signs, dots and double slashes from it`},
+	{"no base_url", `{"tunnel_token":"TOKEN","upstreams":{"b":{}}}`, `upstreams.b.base_url: missing; give the address of the model server, like "http://localhost:11434"`},
+	{"BaseUrl without a scheme", `{"tunnel_token":"TOKEN","upstreams":{"b":{"BaseUrl":"b:8000/v1"}}}`, `upstreams.b.base_url: "b:8000/v1" must begin with http:// or https://; write "http://b:8000/v1"`},
+	{"a bad upstream name", `{"tunnel_token":"TOKEN","upstreams":{"my box":{"base_url":"http://b/v1"}}}`, `upstreams: "my box" is not a valid name; use 1 to 64 letters, digits, dots, dashes and underscores`},
 
 	{"a route without a model", `{"tunnel_token":"TOKEN","upstream":"http://a","routes":[{"upstream":"default"}]}`, `routes[0].model: missing; give the public model name, or a pattern like "qwen*"`},
 	{"a route without an upstream", `{"tunnel_token":"TOKEN","upstream":"http://a","routes":[{"model":"*"}]}`, `routes[0].upstream: missing; name one of: default`},
-	{"a route to a misspelled upstream", `{"tunnel_token":"TOKEN","upstreams":{"ollama":{"BaseUrl":"http://b/v1"},"vllm":{"BaseUrl":"http://c/v1"}},"routes":[{"model":"*","upstream":"olama"}]}`, `routes[0].upstream: unknown upstream "olama"; did you mean "ollama"?`},
-	{"a route to nowhere", `{"tunnel_token":"TOKEN","upstreams":{"ollama":{"BaseUrl":"http://b/v1"},"vllm":{"BaseUrl":"http://c/v1"}},"routes":[{"model":"*","upstream":"gpu"}]}`, `routes[0].upstream: unknown upstream "gpu"; name one of: ollama, vllm`},
+	{"a route to a misspelled upstream", `{"tunnel_token":"TOKEN","upstreams":{"ollama":{"base_url":"http://b/v1"},"vllm":{"base_url":"http://c/v1"}},"routes":[{"model":"*","upstream":"olama"}]}`, `routes[0].upstream: unknown upstream "olama"; did you mean "ollama"?`},
+	{"a route to nowhere", `{"tunnel_token":"TOKEN","upstreams":{"ollama":{"base_url":"http://b/v1"},"vllm":{"base_url":"http://c/v1"}},"routes":[{"model":"*","upstream":"gpu"}]}`, `routes[0].upstream: unknown upstream "gpu"; name one of: ollama, vllm`},
 	{"a model with a newline", `{"tunnel_token":"TOKEN","upstream":"http://a","routes":[{"model":"a\nb","upstream":"default"}]}`, `routes[0].model: must be text without control characters`},
 	{"a huge upstream model", `{"tunnel_token":"TOKEN","upstream":"http://a","routes":[{"model":"a","upstream":"default","upstream_model":"` + strings.Repeat("x", 257) + `"}]}`, `routes[0].upstream_model: has 257 bytes, more than the 256 allowed`},
 	{"too many routes", `{"tunnel_token":"TOKEN","upstream":"http://a","routes":[` + strings.Repeat(`{"model":"a","upstream":"default"},`, 256) + `{"model":"a","upstream":"default"}]}`, "routes: has 257 entries, more than the 256 allowed"},
@@ -198,7 +195,7 @@ func TestConfigTooLarge(t *testing.T) {
 func TestNoConfigFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "none.json")
 	_, err := Load(path, noEnv)
-	if want := "reading the configuration: open " + path + ": no such file or directory"; err == nil || err.Error() != want {
+	if want := "reading the configuration: open " + path + ": no such file or directory; pair this machine with `connector pair`, or correct the path"; err == nil || err.Error() != want {
 		t.Errorf("got %v", err)
 	}
 }
@@ -224,7 +221,7 @@ func TestEnvironment(t *testing.T) {
 		{"the file wins", `{"tunnel_token":"TOKEN","upstream":"http://file:1"}`, map[string]string{"TUNNEL_TOKEN": "x", "TUNNEL_TOKEN_FILE": "y", "UPSTREAM": "z"}, "http://file:1", ""},
 		{"the file lacks the token", `{"upstream":"http://file:1"}`, full, "http://file:1", ""},
 		{"the file lacks the upstream", `{"tunnel_token":"TOKEN"}`, full, "http://env:1", ""},
-		{"upstreams in the file win", `{"upstreams":{"a":{"BaseUrl":"http://a/v1"}}}`, full, "", ""},
+		{"upstreams in the file win", `{"upstreams":{"a":{"base_url":"http://a/v1"}}}`, full, "", ""},
 		{"both tokens", "", map[string]string{"TUNNEL_TOKEN": "x", "TUNNEL_TOKEN_FILE": tokenFile}, "", "TUNNEL_TOKEN and TUNNEL_TOKEN_FILE are both set; unset one of them"},
 		{"no token file", "", map[string]string{"TUNNEL_TOKEN_FILE": "/none"}, "", "reading TUNNEL_TOKEN_FILE: open /none: no such file or directory"},
 		{"an empty token file", "", map[string]string{"TUNNEL_TOKEN_FILE": emptyFile}, "", "TUNNEL_TOKEN_FILE: " + emptyFile + " is empty; write the tunnel token into it"},
@@ -272,7 +269,7 @@ func TestWarnings(t *testing.T) {
 }
 
 func TestKeyFilesAreBesideTheConfiguration(t *testing.T) {
-	path := configFile(t, `{"tunnel_token":"TOKEN","upstreams":{"a":{"BaseUrl":"http://a/v1","api_key_file":"a.key"},"b":{"BaseUrl":"http://b/v1","api_key_file":"/b.key"}}}`)
+	path := configFile(t, `{"tunnel_token":"TOKEN","upstreams":{"a":{"base_url":"http://a/v1","api_key_file":"a.key"},"b":{"base_url":"http://b/v1","api_key_file":"/b.key"}}}`)
 	got, err := Load(path, noEnv)
 	if err != nil {
 		t.Fatal(err)
@@ -334,21 +331,31 @@ func TestKeptPromptBytes(t *testing.T) {
 	}
 }
 
-func TestSuggest(t *testing.T) {
-	known := []string{"tunnel_token", "upstream", "upstreams", "BaseUrl", "routes"}
-	for name, want := range map[string]string{
-		"tunneltoken": "tunnel_token", "TUNNEL-TOKEN": "tunnel_token", "upstreem": "upstream", "Upstreams": "upstreams", "base_url": "BaseUrl",
-		"route": "routes", "rotues": "routes", "timeout": "", "": "", strings.Repeat("routes", 20): "",
+// The base URL of a model server may end in /v1 or lack it, in both forms.
+func TestBaseURL(t *testing.T) {
+	for raw, want := range map[string]string{
+		"http://localhost:11434": "http://localhost:11434/v1", "http://localhost:11434/": "http://localhost:11434/v1",
+		"http://localhost:11434/v1": "http://localhost:11434/v1", "http://localhost:11434/v1/": "http://localhost:11434/v1",
+		"https://host/openai": "https://host/openai/v1", "https://host/openai/v1/": "https://host/openai/v1",
 	} {
-		if got := suggest(name, known); got != want {
-			t.Errorf("%q: got %q, want %q", name, got, want)
+		for _, c := range []Config{{Upstream: raw}, {Upstreams: map[string]Upstream{"a": {BaseURL: raw}}}} {
+			endpoints, err := c.Endpoints()
+			if err != nil || len(endpoints) != 1 || endpoints[0].Base.String() != want {
+				t.Errorf("%s: got %v, %v; want %s", raw, endpoints, err, want)
+			}
 		}
 	}
 }
 
-func TestPlainBaseAddsV1(t *testing.T) {
-	got, err := parseBase("http://localhost:11434/", true)
-	if want := (&url.URL{Scheme: "http", Host: "localhost:11434", Path: "/v1"}); err != nil || *got != *want {
-		t.Errorf("got %v, %v", got, err)
+// An alias is read as its field, and written as it.
+func TestAlias(t *testing.T) {
+	for _, name := range []string{"base_url", "BaseUrl"} {
+		c, err := Parse([]byte(`{"upstreams":{"a":{"` + name + `":"http://a","api_key_file":"k"}}}`))
+		if want := (Upstream{BaseURL: "http://a", APIKeyFile: "k"}); err != nil || c.Upstreams["a"] != want {
+			t.Errorf("%s: got %+v, %v", name, c.Upstreams, err)
+		}
+		if text, err := json.Marshal(c.Upstreams["a"]); err != nil || string(text) != `{"base_url":"http://a","api_key_file":"k"}` {
+			t.Errorf("%s: written as %s, %v", name, text, err)
+		}
 	}
 }

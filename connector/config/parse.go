@@ -7,11 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/text"
 )
 
 // maxConfigBytes is far above any sensible configuration. A path to a model file is an
@@ -116,27 +116,35 @@ func checkFields(dec *json.Decoder, at string, t reflect.Type) error {
 		if err != nil {
 			return err
 		}
-		name, _ := token.(string) // keys are always strings
-		if seen[name] {
+		written, _ := token.(string) // keys are always strings
+		name, field, err := memberOf(t, written)
+		switch {
+		case err != nil:
+			return fmt.Errorf("%s: %w", at+written, err)
+		case seen[name]:
 			return fmt.Errorf("%s: given twice; remove one of the two", at+name)
 		}
 		seen[name] = true
-		var field reflect.Type
-		if t.Kind() == reflect.Map {
-			field = t.Elem()
-		} else {
-			known := tags(t)
-			i := slices.Index(known, name)
-			if i < 0 {
-				return fmt.Errorf("%s: unknown field; %s", at+name, suggestion(name, known, "known here: "+strings.Join(known, ", ")))
-			}
-			field = t.Field(i).Type
-		}
 		if err := check(dec, at+name, field); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// memberOf returns the name and the type of a member of an object. The name of an alias
+// is that of its field.
+func memberOf(t reflect.Type, written string) (name string, value reflect.Type, err error) {
+	if t.Kind() == reflect.Map {
+		return written, t.Elem(), nil
+	}
+	known := tags(t)
+	for i, name := range known {
+		if written == name || written == t.Field(i).Tag.Get("alias") {
+			return name, t.Field(i).Type, nil
+		}
+	}
+	return "", nil, fmt.Errorf("unknown field; %s", suggestion(written, known, "known here: "+strings.Join(known, ", ")))
 }
 
 // tags returns the JSON names of the fields of a struct.
@@ -171,50 +179,8 @@ func kind(value json.Token) string {
 // suggestion returns the end of an error about an unknown name: the most similar
 // candidate, or else otherwise.
 func suggestion(name string, candidates []string, otherwise string) string {
-	if similar := suggest(name, candidates); similar != "" {
+	if similar := text.Similar(name, candidates); similar != "" {
 		return fmt.Sprintf("did you mean %q?", similar)
 	}
 	return otherwise
-}
-
-// suggest returns the candidate most similar to name, or "" if all are more than two
-// edits away. Case, dashes and underscores do not count.
-func suggest(name string, candidates []string) string {
-	best, bestDistance := "", 3
-	for _, candidate := range candidates {
-		if d := distance(fold(name), fold(candidate)); d < bestDistance && d < len(fold(candidate)) {
-			best, bestDistance = candidate, d
-		}
-	}
-	return best
-}
-
-func fold(s string) string {
-	return strings.NewReplacer("_", "", "-", "").Replace(strings.ToLower(s))
-}
-
-// distance returns the Levenshtein distance of two short strings, and a large number for
-// long ones.
-func distance(a, b string) int {
-	const long = 64
-	if len(a) > long || len(b) > long {
-		return long
-	}
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			edit := diagonal
-			if a[i] != b[j] {
-				edit++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(edit, row[j+1]+1, row[j]+1)
-		}
-	}
-	return row[len(b)]
 }

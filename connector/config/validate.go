@@ -47,10 +47,10 @@ func (c *Config) ValidateUpstreams() error {
 
 func (c *Config) validateTunnel() error {
 	if c.TunnelToken == "" {
-		return errors.New("tunnel_token: missing; run `caddy gateway connector create --name NAME` on the gateway and paste its token here (or set TUNNEL_TOKEN)")
+		return errors.New("tunnel_token: missing; pair this machine with `connector pair SERVER_URL CODE --upstream URL`, or create a token on the gateway's machine with `postern gateway connector create --name NAME` and paste it here (or set TUNNEL_TOKEN)")
 	}
 	if _, err := link.ParseToken(c.TunnelToken); err != nil {
-		return fmt.Errorf("tunnel_token: %w; copy the whole token again, or create a new one with `caddy gateway connector create`", err)
+		return fmt.Errorf("tunnel_token: %w; copy the whole token again, or create a new one on the gateway's machine with `postern gateway connector create`", err)
 	}
 	if c.Server != "" {
 		if err := CheckServer(c.Server); err != nil {
@@ -119,7 +119,7 @@ type Endpoint struct {
 // Endpoints returns the upstreams in the order of their names.
 func (c *Config) Endpoints() ([]Endpoint, error) {
 	if c.Upstream != "" {
-		base, err := parseBase(c.Upstream, true)
+		base, err := parseBase(c.Upstream)
 		if err != nil {
 			return nil, fmt.Errorf("upstream: %w", err)
 		}
@@ -132,36 +132,21 @@ func (c *Config) Endpoints() ([]Endpoint, error) {
 		}
 		u, at := c.Upstreams[name], "upstreams."+name
 		if u.BaseURL == "" {
-			return nil, fmt.Errorf(`%s.BaseUrl: missing; give the model server's API root, like "http://localhost:11434/v1"`, at)
+			return nil, fmt.Errorf(`%s.base_url: missing; give the address of the model server, like "http://localhost:11434"`, at)
 		}
-		base, err := parseBase(u.BaseURL, false)
+		base, err := parseBase(u.BaseURL)
 		if err != nil {
-			return nil, fmt.Errorf("%s.BaseUrl: %w", at, err)
+			return nil, fmt.Errorf("%s.base_url: %w", at, err)
 		}
 		endpoints = append(endpoints, Endpoint{name, base, u.APIKeyFile, at + ".api_key_file"})
 	}
 	return endpoints, nil
 }
 
-// withV1 returns the path of an API with the path of one of its endpoints.
-func withV1(path string) string {
-	if strings.HasSuffix(path, "/v1") {
-		return path
-	}
-	if before, _, ok := strings.Cut(path, "/v1/"); ok {
-		path = before
-	}
-	return path + "/v1"
-}
-
-// parseBase parses the address of a model server: an http or https URL that ends in /v1
-// or, in the plain form, has no path. Its errors quote the URL only if it cannot contain a
-// password.
-func parseBase(raw string, plain bool) (*url.URL, error) {
-	example := "http://localhost:11434"
-	if !plain {
-		example += "/v1"
-	}
+// parseBase parses the base URL of a model server and appends /v1, unless its path ends
+// in it. Its errors quote the URL only if it cannot contain a password.
+func parseBase(raw string) (*url.URL, error) {
+	const example = "http://localhost:11434"
 	if !strings.Contains(raw, "://") {
 		if strings.Contains(raw, "@") {
 			return nil, fmt.Errorf("must begin with http:// or https://, like %q", example)
@@ -189,16 +174,11 @@ func parseBase(raw string, plain bool) (*url.URL, error) {
 			return nil, fmt.Errorf("%q is not a port; use a number from 1 to 65535", port)
 		}
 	}
-	origin, path := u.Scheme+"://"+u.Host, strings.TrimRight(u.Path, "/")
-	switch {
-	case plain && path == "/v1":
-		return nil, fmt.Errorf("must not have a path, /v1 is added; write %q", origin)
-	case plain && path != "":
-		return nil, fmt.Errorf(`must not have a path; for a server under %s use "upstreams": {"default": {"BaseUrl": %q}} instead`, u.Path, origin+withV1(path))
-	case !plain && !strings.HasSuffix(path, "/v1"):
-		return nil, fmt.Errorf("must include /v1; write %q", origin+withV1(path))
+	path := strings.TrimSuffix(strings.TrimRight(u.Path, "/"), "/v1") + "/v1"
+	if before, _, ok := strings.Cut(path, "/v1/"); ok {
+		return nil, fmt.Errorf("must not have a path after /v1; write %q", u.Scheme+"://"+u.Host+before+"/v1")
 	}
-	u.Path = withV1(path)
+	u.Path = path
 	return u, nil
 }
 

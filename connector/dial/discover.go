@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"os"
 	"strings"
 	"time"
 
@@ -27,6 +28,9 @@ const (
 	discoveryTries = 5 // of a gateway that is starting
 	// maxDiscovery bounds the answer in bytes; a real one has about 300.
 	maxDiscovery = 16 << 10
+	// maxRoots bounds a file with certificate authorities in bytes; those of the Web have
+	// 200 KiB.
+	maxRoots = 4 << 20
 )
 
 // errStarting means that the gateway does not know the address of its tunnels yet.
@@ -47,26 +51,65 @@ type Discovery struct {
 	client      *http.Client
 }
 
+// DiscoveryOptions are the expectations of a [Discovery]. The zero value has none.
+type DiscoveryOptions struct {
+	Pin    string // must equal the published one
+	Server string // host:port that replaces the published one
+	CA     string // file with authorities to trust in addition to the system's, as PEM
+}
+
 // NewDiscovery prepares to ask the gateway at a URL for the address of its tunnels and
-// its pin. The answer is trusted over HTTPS, from this machine, or with the expected pin.
-// If pin is not empty, it must equal the published one. If server is not empty, it
-// replaces the published one.
-func NewDiscovery(gatewayURL, pin, server string) (*Discovery, error) {
-	at, err := parseGatewayURL(gatewayURL, pin)
+// its pin. The answer is trusted over HTTPS, from this machine, or with the expected pin:
+// with that, the certificate does not matter, as every tunnel is checked against the pin.
+func NewDiscovery(gatewayURL string, o DiscoveryOptions) (*Discovery, error) {
+	at, err := parseGatewayURL(gatewayURL, o.Pin)
 	if err != nil {
 		return nil, err
 	}
-	if pin != "" {
-		if err := link.CheckPin(pin); err != nil {
+	d := &Discovery{at: at, pin: o.Pin, server: o.Server, client: HTTPClient()}
+	trust := new(tls.Config)
+	d.client.Transport.(*http.Transport).TLSClientConfig = trust
+	if o.Pin != "" {
+		if err := link.CheckPin(o.Pin); err != nil {
 			return nil, fmt.Errorf("--pin: %w; copy it again from the gateway", err)
 		}
+		trust.InsecureSkipVerify = true
 	}
-	if server != "" {
-		if err := config.CheckServer(server); err != nil {
+	if o.Server != "" {
+		if err := config.CheckServer(o.Server); err != nil {
 			return nil, fmt.Errorf("--server: %w", err)
 		}
 	}
-	return &Discovery{at: at, pin: pin, server: server, client: HTTPClient()}, nil
+	if o.CA != "" {
+		if at.Scheme != "https" {
+			return nil, errors.New("--ca: without HTTPS there is no certificate to verify; write https://, or omit --ca")
+		}
+		if trust.RootCAs, err = roots(o.CA); err != nil {
+			return nil, fmt.Errorf("--ca: %w", err)
+		}
+	}
+	return d, nil
+}
+
+// roots returns the system's certificate authorities and those in a file.
+func roots(path string) (*x509.CertPool, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	data, err := io.ReadAll(io.LimitReader(file, maxRoots))
+	if err != nil {
+		return nil, err
+	}
+	pool, err := x509.SystemCertPool()
+	if err != nil {
+		pool = x509.NewCertPool() // the file may be all that is needed
+	}
+	if !pool.AppendCertsFromPEM(data) {
+		return nil, fmt.Errorf("%s contains no certificate; it must be a PEM file, with lines like -----BEGIN CERTIFICATE-----", path)
+	}
+	return pool, nil
 }
 
 // Origin returns the URL of the gateway, without a path.
@@ -122,7 +165,7 @@ func parseGatewayURL(raw, pin string) (*url.URL, error) {
 	case u.Scheme != "http" && u.Scheme != "https":
 		return nil, fmt.Errorf("the gateway's URL begins with %q; write one like %q", u.Scheme+"://", example)
 	case u.Scheme == "http" && pin == "" && !loopback(u.Hostname()):
-		return nil, fmt.Errorf("http://%s is not authenticated; use %q or, if the gateway has no HTTPS, give --pin with the pin shown by `caddy gateway status`",
+		return nil, fmt.Errorf("http://%s is not authenticated; use %q or, if the gateway has no HTTPS, give --pin with the pin shown on the gateway's machine with `postern gateway status`",
 			u.Host, "https://"+u.Hostname())
 	}
 	return &url.URL{Scheme: u.Scheme, Host: u.Host, Path: discoveryPath}, nil
@@ -215,9 +258,9 @@ func ExplainHTTPS(ctx context.Context, at *url.URL, err error) error {
 	host := at.Host
 	switch {
 	case errors.As(err, &name):
-		return fmt.Errorf("the certificate at %s is for another name: %w; use the name in the certificate", host, err)
+		return fmt.Errorf("the certificate at %s is for another name: %w; use the name in the certificate, or give --pin with the pin shown on the gateway's machine with `postern gateway status`", host, err)
 	case errors.As(err, &unverified):
-		return fmt.Errorf("the certificate of %s is not trusted by this machine: %w; install the gateway's certificate authority here, or use http:// with --pin",
+		return fmt.Errorf("the certificate of %s is not trusted by this machine: %w; give --ca with the certificate of the gateway's authority, or --pin with the pin shown on the gateway's machine with `postern gateway status`",
 			host, err)
 	case errors.As(err, &record), errors.Is(err, http.ErrSchemeMismatch):
 		return fmt.Errorf("%s does not speak HTTPS: %w; check the port, or write http:// if the gateway has no HTTPS", host, err)

@@ -3,11 +3,14 @@ package dial
 import (
 	"context"
 	"crypto/tls"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -36,7 +39,7 @@ const goodDiscovery = `{"server":"gw.example.com:7443","pin":"` + gatewayPin + `
 
 func find(t *testing.T, gatewayURL, pin, server string) (Gateway, error) {
 	t.Helper()
-	d, err := NewDiscovery(gatewayURL, pin, server)
+	d, err := NewDiscovery(gatewayURL, DiscoveryOptions{Pin: pin, Server: server})
 	if err != nil {
 		return Gateway{}, err
 	}
@@ -64,21 +67,34 @@ func TestDiscoverOverTLS(t *testing.T) {
 	server.Config.ErrorLog = nil
 	defer server.Close()
 	_, err := find(t, server.URL, "", "")
-	wantText(t, err, "is not trusted by this machine", "install the gateway's certificate authority")
+	wantText(t, err, "is not trusted by this machine", "--ca", "--pin")
 
-	// With the certificate authority in place it works, and the name counts.
-	d, err := NewDiscovery(server.URL, "", "")
+	// With the certificate authority it works, and the name counts.
+	ca := filepath.Join(t.TempDir(), "root.crt")
+	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	if err := os.WriteFile(ca, append([]byte("# the gateway's\n"), authority...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d, err := NewDiscovery(server.URL, DiscoveryOptions{CA: ca})
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.client.Transport.(*http.Transport).TLSClientConfig = server.Client().Transport.(*http.Transport).TLSClientConfig
 	if _, err := d.Find(t.Context()); err != nil {
 		t.Error(err)
 	}
 	_, port, _ := net.SplitHostPort(server.Listener.Addr().String())
 	d.at.Host = "localhost:" + port
 	_, err = d.Find(t.Context())
-	wantText(t, err, "is for another name", "localhost")
+	wantText(t, err, "is for another name", "localhost", "--pin")
+
+	// The pin needs neither the authority nor the name.
+	for _, host := range []string{"localhost", "127.0.0.1"} {
+		if _, err := find(t, "https://"+host+":"+port, gatewayPin, ""); err != nil {
+			t.Errorf("%s with the pin: %v", host, err)
+		}
+		_, err = find(t, "https://"+host+":"+port, otherPin, "")
+		wantText(t, err, "not the expected one")
+	}
 
 	// Without a scheme, HTTPS is meant, and never anything less.
 	plain := httptest.NewServer(answerDiscovery(http.StatusOK, goodDiscovery))
@@ -147,13 +163,30 @@ func TestDiscoveryURL(t *testing.T) {
 		{"https://", "", "", "is not a URL"},
 		{"https://a b", "", "", "is not a URL"},
 	} {
-		_, err := NewDiscovery(test.url, test.pin, test.server)
+		_, err := NewDiscovery(test.url, DiscoveryOptions{Pin: test.pin, Server: test.server})
 		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v, want %q", test.url, err, test.want)
 		}
 		if err != nil && strings.Contains(err.Error(), "pass@") {
 			t.Errorf("the error tells a password: %v", err)
 		}
+	}
+}
+
+// TestDiscoveryCA: a file that cannot be used is refused before a request is sent.
+func TestDiscoveryCA(t *testing.T) {
+	empty := filepath.Join(t.TempDir(), "empty.pem")
+	if err := os.WriteFile(empty, []byte("-----BEGIN PRIVATE KEY-----\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct{ url, ca, want string }{
+		{"https://gw.example.com", empty, "empty.pem contains no certificate"},
+		{"https://gw.example.com", empty + ".none", "no such file"},
+		{"https://gw.example.com", filepath.Dir(empty), "--ca: "},
+		{"http://localhost:8080", empty, "without HTTPS"},
+	} {
+		_, err := NewDiscovery(test.url, DiscoveryOptions{CA: test.ca})
+		wantText(t, err, "--ca: ", test.want)
 	}
 }
 
@@ -181,7 +214,7 @@ func TestDiscoverCanBeStopped(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	d, err := NewDiscovery("http://"+silent.Addr().String(), "", "")
+	d, err := NewDiscovery("http://"+silent.Addr().String(), DiscoveryOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,6 @@ package dial
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -46,18 +45,16 @@ const tlsInternalError = quic.TransportErrorCode(0x100 + 80)
 
 // Target is a gateway, with the parameters of connections to it.
 type Target struct {
-	Server      string // host:port
-	URL         string // base URL of its HTTPS; "": on the usual port of Server's host
-	Pin         string // of its identity
-	Preauth     string // [link.Preauth]; "" for a device without a token
-	MaxRequests int    // concurrent requests; 0: the default
+	Server      string            // host:port
+	URL         string            // base URL of its HTTPS; "": on the usual port of Server's host
+	Token       func() link.Token // has the pins and the secret to use now; a device only has a pin
+	MaxRequests int               // concurrent requests; 0: the default
 	Logger      *slog.Logger
 }
 
 // QUIC opens connections to one gateway over QUIC.
 type QUIC struct {
 	Target
-	TLS *tls.Config
 	// Resolve looks up the addresses of a host:port.
 	Resolve func(ctx context.Context, server string) ([]netip.AddrPort, error)
 	// Open opens a UDP socket on a port of the system's choice.
@@ -66,7 +63,7 @@ type QUIC struct {
 
 // NewQUIC prepares to dial a gateway over QUIC.
 func NewQUIC(t Target) *QUIC {
-	return &QUIC{Target: t, TLS: link.ConnectorTLS(t.Pin, t.Preauth), Resolve: Resolve, Open: openSocket}
+	return &QUIC{Target: t, Resolve: Resolve, Open: openSocket}
 }
 
 // Dial returns a connection to the gateway. It resolves the name each time, and uses the
@@ -100,7 +97,8 @@ func (d *QUIC) dialAddress(ctx context.Context, address netip.AddrPort, activity
 		return nil, fmt.Errorf("opening a UDP socket: %w", err)
 	}
 	socket := &patientSocket{Socket: opened, activity: activity}
-	conn, err := quic.Dial(ctx, socket, net.UDPAddrFromAddrPort(address), d.TLS, link.ConnectorQUIC(d.MaxRequests))
+	token := d.Token()
+	conn, err := quic.Dial(ctx, socket, net.UDPAddrFromAddrPort(address), link.ConnectorTLS(link.Preauth(token), token.Pins()...), link.ConnectorQUIC(d.MaxRequests))
 	if err != nil {
 		socket.Close()
 		return nil, fmt.Errorf("dialing %s: %w", address, dialError(ctx, err, socket.failure(), activity.answered()))

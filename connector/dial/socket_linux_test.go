@@ -156,7 +156,7 @@ func newEcho(tb testing.TB, socket Socket) *echo {
 			}
 		}
 	}()
-	conn, err := quic.Dial(tb.Context(), socket, listener.Addr(), link.ConnectorTLS(pin, ""), link.ConnectorQUIC(0))
+	conn, err := quic.Dial(tb.Context(), socket, listener.Addr(), link.ConnectorTLS("", pin), link.ConnectorQUIC(0))
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/postern-dev/postern/connector/link"
 )
 
 // brokenSocket fails to write with an error that tests choose, and watches what
@@ -84,7 +86,7 @@ func opening(t *testing.T, box *atomic.Pointer[brokenSocket], err error) func(st
 // A dial has no patience: it fails at once, and says why.
 func TestDialWithoutARoute(t *testing.T) {
 	var box atomic.Pointer[brokenSocket]
-	d := NewQUIC(Target{Server: "gateway.example:7"})
+	d := NewQUIC(Target{Server: "gateway.example:7", Token: func() link.Token { return link.Token{} }})
 	d.Open = opening(t, &box, noWayErrors[0])
 	d.Resolve = func(context.Context, string) ([]netip.AddrPort, error) {
 		return []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:7"), netip.MustParseAddrPort("127.0.0.2:7")}, nil

@@ -30,8 +30,7 @@ var (
 // UDP.
 type WebSocket struct {
 	Target
-	Address   string      // URL of the WebSocket
-	TLS       *tls.Config // inside it
+	Address   string // URL of the WebSocket
 	Proxy     func(*http.Request) (*url.URL, error)
 	Roots     *x509.CertPool      // for the certificate of the HTTPS port; nil: the system's
 	Now       func() time.Time    // for that certificate
@@ -55,7 +54,7 @@ func NewWebSocket(t Target) *WebSocket {
 		base = "https://" + host
 	}
 	return &WebSocket{
-		Target: t, Address: strings.TrimRight(base, "/") + link.WebSocketPath, TLS: link.ConnectorTLS(t.Pin, ""),
+		Target: t, Address: strings.TrimRight(base, "/") + link.WebSocketPath,
 		Proxy: http.ProxyFromEnvironment, Now: time.Now, PreferBBR: link.PreferBBR,
 	}
 }
@@ -78,7 +77,7 @@ func (d *WebSocket) Dial(ctx context.Context, activity *Activity) (*Conn, error)
 	if err != nil {
 		return nil, fmt.Errorf("dialing %s: %w", d.Address, err)
 	}
-	conn, err := link.WebSocketConnector(ctx, raw, d.TLS, link.ConnectorQUIC(d.MaxRequests))
+	conn, err := link.WebSocketConnector(ctx, raw, link.ConnectorTLS("", d.Token().Pins()...), link.ConnectorQUIC(d.MaxRequests))
 	switch {
 	case err == nil:
 		return &Conn{Conn: conn, bbr: bbr}, nil
@@ -118,8 +117,8 @@ func (d *WebSocket) open(ctx context.Context, lenient bool, activity *Activity) 
 		MaxResponseHeaderBytes: maxDiscovery,
 	}
 	header := http.Header{"User-Agent": {"postern-connector"}}
-	if d.Preauth != "" {
-		header.Set(link.PreauthHeader, d.Preauth)
+	if preauth := link.Preauth(d.Token()); preauth != "" {
+		header.Set(link.PreauthHeader, preauth)
 	}
 	socket, answer, err := websocket.Dial(ctx, d.Address, &websocket.DialOptions{ //nolint:bodyclose // the library closes it
 		HTTPClient: &http.Client{

@@ -19,6 +19,7 @@ import (
 	"github.com/postern-dev/postern/connector/dial"
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/connector/text"
+	"github.com/postern-dev/postern/connector/version"
 )
 
 // Result is the result of a check.
@@ -66,7 +67,6 @@ const (
 // diagnosis runs the checks, one after the other.
 type diagnosis struct {
 	config config.Config
-	token  link.Token
 	target dial.Target
 	client *http.Client
 	now    func() time.Time
@@ -93,8 +93,8 @@ func Run(ctx context.Context, c config.Config, probeTimeout time.Duration, repor
 		return fmt.Errorf("tunnel_token: %w", err)
 	}
 	d := &diagnosis{
-		config: c, token: token, client: dial.HTTPClient(), now: time.Now, report: report,
-		target:      dial.Target{Server: cmp.Or(c.Server, token.Server), URL: token.URL, Pin: token.Pin, Preauth: link.Preauth(token), Logger: slog.New(slog.DiscardHandler)},
+		config: c, client: dial.HTTPClient(), now: time.Now, report: report,
+		target:      dial.Target{Server: cmp.Or(c.Server, token.Server), URL: token.URL, Token: func() link.Token { return token }, Logger: slog.New(slog.DiscardHandler)},
 		dialTimeout: diagnoseTimeout, probeTimeout: probeTimeout,
 	}
 	d.run(ctx)
@@ -175,7 +175,7 @@ func (d *diagnosis) pin(context.Context) Finding {
 	case d.udp == nil:
 		return ok("the gateway is the one that created the tunnel token")
 	case errors.Is(d.udp, link.ErrPin):
-		return bad("check `server`; if the gateway lost its storage, pair again or create a new token with `caddy gateway connector create`",
+		return bad("check `server`; if the gateway lost its storage, pair again or create a new token on the gateway's machine with `postern gateway connector create`",
 			"the server at %s is not the gateway that created the tunnel token", d.target.Server)
 	default:
 		return skipped("unknown without an answer over QUIC")
@@ -256,9 +256,11 @@ func (d *diagnosis) askToken(ctx context.Context) Finding {
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.dialTimeout)
 	defer cancel()
-	err := d.dryRun(ctx)
+	welcome, err := d.dryRun(ctx)
 	var deny link.Deny
-	switch {
+	switch o := welcome.Offer; {
+	case err == nil && o != nil && version.Newer(o.Version, version.Number()):
+		return ok("the gateway accepts the tunnel token; %s", agent.Available(o.Version))
 	case err == nil:
 		return ok("the gateway accepts the tunnel token")
 	case agent.Refused(err):
@@ -273,17 +275,18 @@ func (d *diagnosis) askToken(ctx context.Context) Finding {
 }
 
 // dryRun sends the hello over a working transport.
-func (d *diagnosis) dryRun(ctx context.Context) error {
+func (d *diagnosis) dryRun(ctx context.Context) (link.Welcome, error) {
 	open := dial.NewWebSocket(d.target).Dial
 	if d.answersUDP() {
 		open = dial.NewQUIC(d.target).Dial
 	}
 	conn, err := open(ctx, nil)
 	if err != nil {
-		return err
+		return link.Welcome{}, err
 	}
+	token := d.target.Token()
 	return agent.DryRun(ctx, conn, link.Hello{
-		Connector: d.token.Connector, Secret: d.token.Secret, DryRun: true, Upstreams: d.config.UpstreamNames(), Routes: d.config.Routes,
+		Connector: token.Connector, Secret: token.Secret, DryRun: true, OS: version.Platform(), Upstreams: d.config.UpstreamNames(), Routes: d.config.Routes,
 	})
 }
 

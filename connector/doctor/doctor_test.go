@@ -44,8 +44,8 @@ func diagnose(t *testing.T, c config.Config, web http.HandlerFunc, change func(*
 	}
 	found := map[string]Finding{}
 	d := &diagnosis{
-		config: c, token: token, now: time.Now, dialTimeout: 5 * time.Second, probeTimeout: 5 * time.Second,
-		target: dial.Target{Server: token.Server, URL: token.URL, Pin: token.Pin, Preauth: link.Preauth(token), Logger: slog.New(slog.DiscardHandler)},
+		config: c, now: time.Now, dialTimeout: 5 * time.Second, probeTimeout: 5 * time.Second,
+		target: dial.Target{Server: token.Server, URL: token.URL, Token: func() link.Token { return token }, Logger: slog.New(slog.DiscardHandler)},
 		report: func(f Finding) {
 			if (f.Fix == "") != (f.Result == ResultOK || f.Result == ResultSkipped) {
 				t.Errorf("%s, %s, has the fix %q", f.Check, f.Result, f.Fix)
@@ -89,8 +89,17 @@ func TestHealth(t *testing.T) {
 			t.Errorf("%s: %+v", name, f)
 		}
 	}
+	if got := found["models of box"].Detail; !strings.HasSuffix(got, " has 2 models, the first is tiny") {
+		t.Errorf("the models: %s", got)
+	}
 	if g.count() != 0 {
 		t.Error("it sent a hello that takes a tunnel's place")
+	}
+
+	offer := link.Offer{Version: "99.0.0", URL: "https://gw.example.com/a", Size: 1, SHA256: strings.Repeat("00", 32)}
+	g.set(func() { g.offer = &offer })
+	if f := diagnose(t, c, upgradeRequired, nil)["token"]; f.Result != ResultOK || !strings.Contains(f.Detail, "; 99.0.0 is available: run `connector update`") {
+		t.Errorf("a newer version: %+v", f)
 	}
 
 	// The most frequent failure: the gateway no longer knows the token.
@@ -142,7 +151,7 @@ func TestWayToTheGateway(t *testing.T) {
 	expect(found, "dns", ResultFailed, "nowhere.invalid has no address", "nslookup nowhere.invalid")
 	expect(found, "udp", ResultSkipped, "unknown")
 
-	found = diagnose(t, c, nil, func(d *diagnosis) { d.target.Pin = testToken.Pin })
+	found = diagnose(t, c, nil, func(d *diagnosis) { d.target.Token = func() link.Token { return testToken } })
 	expect(found, "udp", ResultOK, "answers over QUIC")
 	expect(found, "pin", ResultFailed, "is not the gateway", "pair again")
 	expect(found, "token", ResultSkipped, "is not the gateway")
@@ -188,6 +197,13 @@ func TestUpstreams(t *testing.T) {
 		{"broken", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }, "", ResultFailed, ResultSkipped, "see the log of the model server"},
 		{"something else", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "hi") }, "", ResultFailed, ResultSkipped, "not a list of models"},
 		{"empty", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, `{"data": []}`) }, "", ResultWarning, ResultSkipped, "load a model"},
+		{"one model", func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != "/v1/models" {
+				modelServer(w, r)
+				return
+			}
+			io.WriteString(w, `{"data": [{"id": "tiny"}]}`)
+		}, "", ResultOK, ResultOK, " has 1 model, tiny"},
 		{"embeddings", func(w http.ResponseWriter, r *http.Request) {
 			models(w, r, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(400) })
 		}, "", ResultOK, ResultWarning, "embeddings"},

@@ -29,8 +29,9 @@ type fakeGateway struct {
 
 	mu     sync.Mutex
 	deny   *link.Deny // answers every hello, if set
-	mute   bool       // answers no hello
-	hellos int        // that are no dry runs
+	offer  *link.Offer
+	mute   bool // answers no hello
+	hellos int  // that are no dry runs
 }
 
 func startGateway(t *testing.T) *fakeGateway {
@@ -91,7 +92,7 @@ func (g *fakeGateway) answer(conn *quic.Conn) {
 	case g.deny != nil:
 		control.Send(*g.deny)
 	default:
-		control.Send(link.Welcome{Version: "test"})
+		control.Send(link.Welcome{Version: "test", Offer: g.offer})
 	}
 }
 

@@ -61,7 +61,9 @@ func (d *diagnosis) models(ctx context.Context, u *upstream.Server) (first strin
 		case len(list.IDs) == 0:
 			return warned("load a model into it", "the model server at %s has no models", u.Address)
 		}
-		first = list.IDs[0]
+		if first = list.IDs[0]; len(list.IDs) == 1 {
+			return ok("%s has 1 model, %s", u.Address, first)
+		}
 		return ok("%s has %d models, the first is %s", u.Address, len(list.IDs), first)
 	})
 	return first
@@ -105,7 +107,7 @@ func stream(ctx context.Context, u *upstream.Server, model string, timeout time.
 	case err != nil:
 		return bad(fix(u, err), "streaming from %s: %v", model, err)
 	default:
-		return ok("%s sent the first of %d events after %v", model, events, first.Sub(start).Round(time.Millisecond))
+		return ok("%s sent the first event after %v, %d in all", model, first.Sub(start).Round(time.Millisecond), events)
 	}
 }
 

@@ -1,8 +1,11 @@
 package link
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -14,6 +17,13 @@ const (
 	MaxUpstreams = 256
 	MaxRoutes    = 256
 	MaxField     = 256 // bytes of a name
+)
+
+// Limits of an offer.
+const (
+	// MaxOffer bounds the size of an offered archive in bytes.
+	MaxOffer    = 256 << 20
+	maxOfferURL = 2048 // bytes
 )
 
 const (
@@ -39,6 +49,9 @@ func (h Hello) Check() error {
 	}
 	if err := h.checkClaim(); err != nil {
 		return err
+	}
+	if err := CheckPins(h.Pins); err != nil {
+		return fmt.Errorf("checking hello: %w", err)
 	}
 	if len(h.Upstreams) == 0 || len(h.Upstreams) > MaxUpstreams {
 		return fmt.Errorf("checking hello: it names %d upstreams; 1 to %d are possible", len(h.Upstreams), MaxUpstreams)
@@ -68,6 +81,20 @@ func (h Hello) Check() error {
 	return nil
 }
 
+// CheckPins checks the pins of a hello or a rotated.
+func CheckPins(pins []string) error {
+	const most = 2
+	if len(pins) > most {
+		return fmt.Errorf("it has %d pins; up to %d are possible", len(pins), most)
+	}
+	for _, pin := range pins {
+		if err := CheckPin(pin); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // checkClaim validates the claim and secret of a hello with a claim.
 func (h Hello) checkClaim() error {
 	switch {
@@ -79,6 +106,22 @@ func (h Hello) checkClaim() error {
 		return fmt.Errorf("checking hello: the claim is longer than %d bytes or not printable", maxClaim)
 	case len(h.Secret) != claimSecretLength || !alphanumeric(h.Secret, ""):
 		return fmt.Errorf("checking hello: the secret of a claim is not %d of A-Z a-z 0-9", claimSecretLength)
+	}
+	return nil
+}
+
+// Check validates an offer. Its errors are shown by the connector.
+func (o Offer) Check() error {
+	switch u, err := url.Parse(o.URL); {
+	case o.Version == "" || len(o.Version) > MaxField || !text.IsPrintable(o.Version):
+		return fmt.Errorf("checking the offered connector: its version is empty, longer than %d bytes or not printable", MaxField)
+	case len(o.URL) > maxOfferURL || !text.IsPrintable(o.URL) || err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http":
+		return fmt.Errorf("checking the offered connector: its URL is not one of http or https of up to %d bytes", maxOfferURL)
+	case o.Size < 1 || o.Size > MaxOffer:
+		return fmt.Errorf("checking the offered connector: its archive has %d bytes; 1 to %d are possible", o.Size, MaxOffer)
+	}
+	if sum, err := hex.DecodeString(o.SHA256); err != nil || len(sum) != sha256.Size {
+		return errors.New("checking the offered connector: its SHA-256 is not 64 hexadecimal digits")
 	}
 	return nil
 }

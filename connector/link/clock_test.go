@@ -24,7 +24,7 @@ func TestWrongClock(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			cert, pin := newTestIdentity(t)
-			gateway, connector := GatewayTLS(cert), ConnectorTLS(pin, "")
+			gateway, connector := GatewayTLS(cert), ConnectorTLS("", pin)
 			gateway.Time = func() time.Time { return time.Now().Add(off.gateway) }
 			connector.Time = func() time.Time { return time.Now().Add(off.connector) }
 			connectBoth(t, gateway, connector)

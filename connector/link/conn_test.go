@@ -148,7 +148,7 @@ func TestWebSocketPin(t *testing.T) {
 	_, pin := newTestIdentity(t)
 	gateway, connector := tcpPipe(t)
 	go func() { _, _ = WebSocketGateway(t.Context(), gateway, GatewayTLS(cert), lasting) }()
-	_, err := WebSocketConnector(t.Context(), connector, ConnectorTLS(pin, ""), ConnectorQUIC(0))
+	_, err := WebSocketConnector(t.Context(), connector, ConnectorTLS("", pin), ConnectorQUIC(0))
 	wantError(t, err, ErrPin)
 }
 

@@ -5,7 +5,8 @@
 //
 // A tunnel is one QUIC connection, ALPN "postern/1", dialed by the connector. The
 // connector authenticates the gateway by the hash of its public key (the pin in its
-// token), not by a certificate authority. The gateway authenticates the connector by the
+// token), not by a certificate authority. A token may have a second pin, of the key that
+// the gateway will have next. The gateway authenticates the connector by the
 // secret in its hello.
 //
 // Where UDP is blocked, the packets of QUIC are sent over a WebSocket on the gateway's
@@ -51,11 +52,12 @@
 //	    │                                       │   known, and when it changes; at
 //	    │                                       │   most one a second
 //	    │                                       │
-//	    │             rotate (id, tunnel_token) │   a new secret; old and new are
+//	    │         rotate (number, tunnel_token) │   a new secret; old and new are
 //	    │◀──────────────────────────────────────┤   valid
-//	    │ rotated (id, error)                   │   the connector has stored it:
-//	    ├──────────────────────────────────────▶│   only the new one is valid. With
-//	    │                                       │   an error both stay; without an
+//	    │ rotated (number, error)               │   the connector has stored it, or
+//	    ├──────────────────────────────────────▶│   a later one before: older ones
+//	    │                                       │   become invalid. With an error
+//	    │                                       │   all stay valid; without an
 //	    │                                       │   answer the gateway asks again
 //	    │                                       │   after the next hello
 //	    │                                       │
@@ -82,7 +84,8 @@
 // it is closed at once, as a process that dials again has lost it. If it belongs to another
 // process, as during an upgrade, it gets no new requests. If it then answers a ping of
 // the gateway within a second, it may finish its requests before it is closed. A hello with
-// dry_run replaces nothing: the gateway answers with welcome or deny, and closes.
+// dry_run replaces nothing: the gateway answers with welcome or deny, and closes. A welcome
+// may offer a newer connector for the system of the hello.
 //
 // A receiver ignores messages of unknown type and unknown fields. A message has at
 // most 320 KiB, which a hello with 256 upstreams and 256 routes does not exceed.

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"slices"
 	"time"
 )
 
@@ -95,10 +96,10 @@ func GatewayTLS(cert tls.Certificate) *tls.Config {
 	}
 }
 
-// ConnectorTLS returns the connector's TLS configuration. It only trusts the key with the
-// given pin. A handshake with another key fails with [ErrPin]. If preauth is not "", the
+// ConnectorTLS returns the connector's TLS configuration. It only trusts the keys with the
+// given pins. A handshake with another key fails with [ErrPin]. If preauth is not "", the
 // ClientHello has this preauthentication.
-func ConnectorTLS(pin, preauth string) *tls.Config {
+func ConnectorTLS(preauth string, pins ...string) *tls.Config {
 	protocols := []string{ALPN}
 	if preauth != "" {
 		protocols = append(protocols, PreauthProtocol+preauth)
@@ -110,7 +111,7 @@ func ConnectorTLS(pin, preauth string) *tls.Config {
 		// holds it.
 		InsecureSkipVerify: true,
 		VerifyConnection: func(state tls.ConnectionState) error {
-			if len(state.PeerCertificates) == 0 || Pin(state.PeerCertificates[0]) != pin {
+			if len(state.PeerCertificates) == 0 || !slices.Contains(pins, Pin(state.PeerCertificates[0])) {
 				return ErrPin
 			}
 			return nil

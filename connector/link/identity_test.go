@@ -115,7 +115,7 @@ func TestWrongPin(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	addr := l.Addr().(*net.UDPAddr).String()
-	_, err = quic.DialAddr(ctx, addr, ConnectorTLS(testToken(t).Pin, ""), ConnectorQUIC(0))
+	_, err = quic.DialAddr(ctx, addr, ConnectorTLS("", testToken(t).Pin), ConnectorQUIC(0))
 	wantError(t, err, ErrPin)
 }
 

@@ -5,8 +5,6 @@ import (
 	"log/slog"
 	"reflect"
 	"time"
-
-	"github.com/postern-dev/postern/connector/text"
 )
 
 // Message is one of the control messages below.
@@ -33,7 +31,7 @@ type Hello struct {
 	Beside    bool     `json:"beside,omitempty"`
 	Name      string   `json:"name,omitempty"` // of the host
 	Version   string   `json:"version,omitempty"`
-	OS        string   `json:"os,omitempty"` // "linux/amd64"
+	OS        string   `json:"os,omitempty"` // "linux/amd64": see version.Platform
 	Upstreams []string `json:"upstreams"`    // names, at least one
 	Routes    []Route  `json:"routes,omitempty"`
 	// MaxRequests limits the connector's concurrent requests. Default:
@@ -42,6 +40,9 @@ type Hello struct {
 	// Blocks means that bodies may be encoded: see package blocks. The connector keeps up
 	// to as many bytes of blocks.
 	Blocks *int64 `json:"blocks,omitempty"`
+	// Pins are the pins in the connector's token, see [Token.Pins]. Connectors that do
+	// not support a second one send none.
+	Pins []string `json:"pins,omitempty"`
 }
 
 // Route sends public model names to an upstream.
@@ -59,6 +60,18 @@ type Welcome struct {
 	Session         string `json:"session"` // id, for the logs of both ends
 	Version         string `json:"version"` // of the gateway
 	HeartbeatMillis int    `json:"heartbeat_ms"`
+	// Offer is the connector that the gateway hands out for the hello's OS; nil: none. A
+	// dry run gets it, too.
+	Offer *Offer `json:"offer,omitempty"`
+}
+
+// Offer describes an archive of the connector. It comes through the tunnel, whose key is
+// pinned, so the archive may come from anywhere: its hash proves it.
+type Offer struct {
+	Version string `json:"version"` // such as "0.9.1"
+	URL     string `json:"url"`     // of the archive, with http or https
+	Size    int64  `json:"size"`    // in bytes
+	SHA256  string `json:"sha256"`  // in hexadecimal
 }
 
 // Deny answers a hello that is refused.
@@ -127,18 +140,24 @@ type UpstreamReport struct {
 
 // Rotate offers a new token to a connector. The connector durably stores it before it
 // answers; from then on the gateway may reject the old one. Until the answer, both are
-// valid. It contains a secret: logs and fmt do not show it.
+// valid. It contains a secret: logs and fmt do not show it. [Token.Renewed] applies it.
 type Rotate struct {
-	ID          string `json:"id"` // repeated in the answer
+	// Number is at least 1 and grows with each new secret of the connector. Several gateways
+	// may each offer one: the connector ignores an offer below the number of its token.
+	Number      int64  `json:"number"`
 	TunnelToken string `json:"tunnel_token"`
 }
 
 // Rotated answers a rotate. Connectors that do not support rotation send no answer.
 type Rotated struct {
-	ID string `json:"id"`
+	// Number is that of the stored token, which is higher than that of the offer if the
+	// connector ignored the offer. With an error it is that of the offer.
+	Number int64 `json:"number"`
 	// Error is the reason why the connector cannot store the new token and keeps the old
 	// one. If it is "", the connector uses the new token from now on.
 	Error string `json:"error,omitempty"`
+	// Pins are the pins in the stored token; none: as those of the hello.
+	Pins []string `json:"pins,omitempty"`
 }
 
 // Ping asks for a [Pong].
@@ -218,7 +237,7 @@ func (g Grant) GoString() string { return g.String() }
 func (g Grant) LogValue() slog.Value { return slog.StringValue(g.String()) }
 
 // String hides the token.
-func (r Rotate) String() string { return "rotate " + text.Short(r.ID) }
+func (r Rotate) String() string { return fmt.Sprint("rotate ", r.Number) }
 
 // GoString is [Rotate.String], for %#v.
 func (r Rotate) GoString() string { return r.String() }

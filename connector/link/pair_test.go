@@ -67,7 +67,7 @@ func newPair(t testing.TB, h http.Handler, limit ...int) *pair {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	connector := &quic.Transport{Conn: connectorSocket}
-	dialed, err := connector.Dial(ctx, gatewaySocket.LocalAddr(), ConnectorTLS(pin, ""), ConnectorQUIC(cmp.Or(limit...)))
+	dialed, err := connector.Dial(ctx, gatewaySocket.LocalAddr(), ConnectorTLS("", pin), ConnectorQUIC(cmp.Or(limit...)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +124,7 @@ func newWebSocketPairOver(t testing.TB, pipe func(testing.TB) (net.Conn, net.Con
 	accepting.Go(func() {
 		gateway, gatewayErr = WebSocketGateway(ctx, gatewayEnd, GatewayTLS(cert), lasting)
 	})
-	connector, err := WebSocketConnector(ctx, connectorEnd, ConnectorTLS(pin, ""), ConnectorQUIC(cmp.Or(limit...)))
+	connector, err := WebSocketConnector(ctx, connectorEnd, ConnectorTLS("", pin), ConnectorQUIC(cmp.Or(limit...)))
 	accepting.Wait()
 	if err := errors.Join(err, gatewayErr); err != nil {
 		t.Fatal(err)

@@ -63,7 +63,7 @@ func TestPairingSecretsStayHidden(t *testing.T) {
 	var out bytes.Buffer
 	log := slog.New(slog.NewJSONHandler(&out, nil))
 	g := Grant{TunnelToken: "ptt_s3cret"}
-	r := Rotate{ID: "r1", TunnelToken: "ptt_s3cret"}
+	r := Rotate{Number: 1, TunnelToken: "ptt_s3cret"}
 	log.Info("x", "hello", claim(), "grant", g, "rotate", r)
 	fmt.Fprintf(&out, "%v %+v %#v %s %v %+v %#v %s", claim(), claim(), claim(), claim(), g, g, g, g)
 	fmt.Fprintf(&out, "%v %+v %#v %s", r, r, r, r)

@@ -26,11 +26,11 @@ const (
 
 // Preauth returns the preauthentication of a token's connector: its id, a dot, and
 // base64url of the first 16 bytes of HMAC-SHA256, with the SHA-256 of the secret as
-// key, of the gateway's pin and the id. It is "" for an id that is too long.
+// key, of the gateway's pin and the id. It is "" without an id, and for one that is too long.
 func Preauth(t Token) string {
 	hash := sha256.Sum256([]byte(t.Secret))
 	s := t.Connector + "." + base64.RawURLEncoding.EncodeToString(preauthMAC(t.Pin, t.Connector, hash[:]))
-	if len(PreauthProtocol)+len(s) > maxALPN {
+	if t.Connector == "" || len(PreauthProtocol)+len(s) > maxALPN {
 		return ""
 	}
 	return s

@@ -24,12 +24,14 @@ func TestPreauth(t *testing.T) {
 	if CheckPreauth("other", id, hash[:], mac) || CheckPreauth(token.Pin, "con.2", hash[:], mac) || CheckPreauth(token.Pin, id, other[:], mac) {
 		t.Error("it is valid for another gateway, connector or secret")
 	}
-	if got := ConnectorTLS("pin", text).NextProtos; !slices.Equal(got, []string{ALPN, PreauthProtocol + text}) {
+	if got := ConnectorTLS(text, "pin").NextProtos; !slices.Equal(got, []string{ALPN, PreauthProtocol + text}) {
 		t.Errorf("the protocols are %q", got)
 	}
 	token.Connector = strings.Repeat("x", 250)
-	if got := Preauth(token); got != "" || len(ConnectorTLS("pin", got).NextProtos) != 1 {
-		t.Errorf("a long id gives %q", got)
+	for what, token := range map[string]Token{"a long id": token, "no id": {Pin: "pin"}} {
+		if got := Preauth(token); got != "" || len(ConnectorTLS(got, "pin").NextProtos) != 1 {
+			t.Errorf("%s gives %q", what, got)
+		}
 	}
 }
 

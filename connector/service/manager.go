@@ -27,6 +27,7 @@ type Manager interface {
 	Uninstall() error
 	Start() error
 	Stop() error
+	Restart() error
 	State() (State, error)
 }
 

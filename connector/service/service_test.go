@@ -30,12 +30,14 @@ func TestGolden(t *testing.T) {
 	agent.Executable, agent.Config = "/Users/me/bin/<connector>", "/Users/me/Library/Application Support/postern/connector.json"
 	daemon := agent
 	daemon.User, daemon.Account = false, "me"
-	named, namedAgent := plan(), agent
+	named, namedAgent, packaged := plan(), agent, plan()
+	packaged.Executable, packaged.Keys = "/usr/bin/connector", nil
 	named.Name, namedAgent.Name = "postern-rack", "postern-rack"
 	for name, got := range map[string]string{
 		"system.service": plan().Unit(), "user.service": user.Unit(),
 		"agent.plist": agent.PropertyList(), "daemon.plist": daemon.PropertyList(),
 		"named.service": named.Unit(), "named.plist": namedAgent.PropertyList(),
+		"../../../packaging/postern-connector.service": packaged.Unit(), // of the Linux packages
 	} {
 		path := filepath.Join("testdata", name)
 		if *update {

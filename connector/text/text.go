@@ -1,4 +1,5 @@
-// Package text makes untrusted text safe to show: on pages, in terminals and in logs.
+// Package text makes untrusted text safe to show, on pages, in terminals, in logs and in
+// command lines, and finds the name that a mistyped one stands for.
 package text
 
 import (

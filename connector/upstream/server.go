@@ -159,6 +159,9 @@ func (u *Server) dial(ctx context.Context) (*connection, error) {
 	secure := tls.Client(raw, u.tls)
 	if err := secure.HandshakeContext(ctx); err != nil {
 		raw.Close()
+		if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
+			err = fmt.Errorf("the server does not use HTTPS, write http:// in its address: %w", err)
+		}
 		return nil, err
 	}
 	return newConnection(secure, raw), nil

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -266,6 +267,17 @@ func TestUpstreamOverTLS(t *testing.T) {
 	}
 	if state.NegotiatedProtocol != "http/1.1" || state.ServerName != "example.com" || conns.Load() > 2 {
 		t.Errorf("protocol %q, name %q, %d connections", state.NegotiatedProtocol, state.ServerName, conns.Load())
+	}
+}
+
+// An https address of a server without HTTPS gets an error that names the fix.
+func TestUpstreamWithoutTLS(t *testing.T) {
+	server := httptest.NewServer(http.NotFoundHandler())
+	defer server.Close()
+	p := proxyTo(t, strings.Replace(server.URL, "http:", "https:", 1), nil)
+	_, err := p.Upstreams()["box"].Models(t.Context())
+	if !errors.Is(err, ErrNotConnected) || !strings.Contains(err.Error(), "write http:// in its address") {
+		t.Errorf("error %v", err)
 	}
 }
 

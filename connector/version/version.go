@@ -4,8 +4,13 @@ package version
 
 import (
 	"cmp"
+	"runtime"
 	"runtime/debug"
+	"strconv"
+	"strings"
 	"sync"
+
+	"github.com/Masterminds/semver/v3"
 )
 
 const module = "github.com/postern-dev/postern"
@@ -23,8 +28,32 @@ func Number() string { return cmp.Or(number, read().number) }
 // repository, by the Go toolchain. Otherwise it is "unknown".
 func Commit() string { return cmp.Or(commit, read().commit) }
 
+// Platform returns the system and architecture of this program as releases name them, such
+// as "linux/amd64" and "linux/armv7".
+func Platform() string { return runtime.GOOS + "/" + read().arch }
+
+// Newer reports whether version a is newer than b. Versions are compared as semantic ones,
+// with or without a "v". Builds of commits after a tag, such as 0.9.0+12.g849d86f16a92, are
+// compared by their number of commits. Versions that are not semantic are older than all
+// others.
+func Newer(a, b string) bool {
+	va, errA := semver.NewVersion(a)
+	vb, errB := semver.NewVersion(b)
+	if errA != nil || errB != nil {
+		return errA == nil
+	}
+	return cmp.Or(va.Compare(vb), cmp.Compare(commits(va), commits(vb))) > 0
+}
+
+// commits returns the number of commits since the tag.
+func commits(v *semver.Version) int {
+	number, _, _ := strings.Cut(v.Metadata(), ".")
+	n, _ := strconv.Atoi(number) // 0 for the tag itself
+	return n
+}
+
 // build is the build information of the Go toolchain.
-type build struct{ number, commit string }
+type build struct{ number, commit, arch string }
 
 var read = sync.OnceValue(func() build {
 	if info, ok := debug.ReadBuildInfo(); ok {
@@ -36,7 +65,7 @@ var read = sync.OnceValue(func() build {
 // of returns the build information of Postern, as the main module or a dependency. A
 // module that is replaced by a folder has no version.
 func of(info *debug.BuildInfo) build {
-	b := build{"(devel)", "unknown"}
+	b := build{"(devel)", "unknown", arch(info.Settings)}
 	for _, m := range append(info.Deps, &info.Main) {
 		if m.Path != module {
 			continue
@@ -50,6 +79,17 @@ func of(info *debug.BuildInfo) build {
 		b.commit = revision(info.Settings)
 	}
 	return b
+}
+
+// arch returns the architecture. That of 32-bit ARM has the version of its instructions.
+func arch(settings []debug.BuildSetting) string {
+	for _, s := range settings {
+		if s.Key == "GOARM" && runtime.GOARCH == "arm" {
+			level, _, _ := strings.Cut(s.Value, ",") // "7,hardfloat"
+			return "armv" + level
+		}
+	}
+	return runtime.GOARCH
 }
 
 func revision(settings []debug.BuildSetting) string {

@@ -3,6 +3,7 @@ package version
 import (
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
 	"strings"
 	"testing"
@@ -18,34 +19,34 @@ func TestOfBuildInfo(t *testing.T) {
 		info debug.BuildInfo
 		want build
 	}{
-		"nothing": {debug.BuildInfo{}, build{"(devel)", "unknown"}},
+		"nothing": {debug.BuildInfo{}, build{"(devel)", "unknown", runtime.GOARCH}},
 		"go build in the repository": {
-			debug.BuildInfo{Main: debug.Module{Path: module, Version: "v1.2.3"}, Settings: vcs}, build{"v1.2.3", revisionText},
+			debug.BuildInfo{Main: debug.Module{Path: module, Version: "v1.2.3"}, Settings: vcs}, build{"v1.2.3", revisionText, runtime.GOARCH},
 		},
 		"with changes": {
 			debug.BuildInfo{Main: debug.Module{Path: module, Version: "v1.2.3+dirty"}, Settings: dirty},
-			build{"v1.2.3+dirty", revisionText + ", modified"},
+			build{"v1.2.3+dirty", revisionText + ", modified", runtime.GOARCH},
 		},
-		"go install": {debug.BuildInfo{Main: debug.Module{Path: module, Version: "v1.2.3"}}, build{"v1.2.3", "unknown"}},
+		"go install": {debug.BuildInfo{Main: debug.Module{Path: module, Version: "v1.2.3"}}, build{"v1.2.3", "unknown", runtime.GOARCH}},
 		"xcaddy": {
 			debug.BuildInfo{Main: caddy, Deps: []*debug.Module{{Path: "github.com/caddyserver/caddy/v2", Version: "v2.11.9"}, {Path: module, Version: "v1.2.3"}}},
-			build{"v1.2.3", "unknown"},
+			build{"v1.2.3", "unknown", runtime.GOARCH},
 		},
 		"xcaddy with a folder": {
 			debug.BuildInfo{Main: caddy, Deps: []*debug.Module{{Path: module, Version: "v0.0.0", Replace: &debug.Module{Path: "/src", Version: "(devel)"}}}},
-			build{"(devel)", "unknown"},
+			build{"(devel)", "unknown", runtime.GOARCH},
 		},
 		"replaced by a folder": {
 			debug.BuildInfo{Main: caddy, Deps: []*debug.Module{{Path: module, Version: "v0.0.0", Replace: &debug.Module{Path: "/src"}}}},
-			build{"(devel)", "unknown"},
+			build{"(devel)", "unknown", runtime.GOARCH},
 		},
 		"replaced by a fork": {
 			debug.BuildInfo{Main: caddy, Deps: []*debug.Module{{Path: module, Version: "v1.0.0", Replace: &debug.Module{Path: "example.com/fork", Version: "v1.0.1"}}}},
-			build{"v1.0.1", "unknown"},
+			build{"v1.0.1", "unknown", runtime.GOARCH},
 		},
 		// The commit of another repository is not Postern's.
 		"part of another repository": {
-			debug.BuildInfo{Main: caddy, Settings: vcs, Deps: []*debug.Module{{Path: module, Version: "v1.2.3"}}}, build{"v1.2.3", "unknown"},
+			debug.BuildInfo{Main: caddy, Settings: vcs, Deps: []*debug.Module{{Path: module, Version: "v1.2.3"}}}, build{"v1.2.3", "unknown", runtime.GOARCH},
 		},
 	}
 	for name, test := range tests {
@@ -73,5 +74,23 @@ func TestLinkerSetsBoth(t *testing.T) {
 	}
 	if !strings.HasPrefix(string(out), "connector v7.8.9\ncommit abc123\n") {
 		t.Errorf("--version prints %q", out)
+	}
+}
+
+// Versions have an order, so that neither the gateway nor an update goes back and forth.
+func TestNewer(t *testing.T) {
+	t.Parallel()
+	order := []string{"unknown", "0.9.0-rc.1", "v0.9.0", "0.9.0+2.gabcdef", "0.9.0+12.g123456", "0.9.1", "v0.10.0", "1.0.0"}
+	for i, a := range order {
+		for j, b := range order {
+			if got, want := Newer(a, b), i > j; got != want {
+				t.Errorf("Newer(%s, %s) = %t", a, b, got)
+			}
+		}
+	}
+	for _, same := range [][2]string{{"0.9.0", "v0.9.0"}, {"dev", "5dc4709-dirty"}, {"0.9.0+2.gabc", "0.9.0+2.gdef"}, {"0.9.0+dirty", "0.9.0"}} {
+		if Newer(same[0], same[1]) || Newer(same[1], same[0]) {
+			t.Errorf("%q have an order", same)
+		}
 	}
 }

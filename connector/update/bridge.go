@@ -1,0 +1,158 @@
+package update
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"github.com/postern-dev/postern/connector/text"
+)
+
+const (
+	// UntilReplaced is the flag of the run command with which a process ends when another
+	// one has taken its tunnel over.
+	UntilReplaced = "--until-replaced"
+
+	// bridgeDrain is how long a bridge may finish its requests. The update does not wait for it.
+	bridgeDrain = time.Hour
+	// endTime is how long to wait for the end of a bridge without requests.
+	endTime = 5 * time.Second
+	// maxLast bounds the bytes of a log in which to find its last line.
+	maxLast = 4096
+
+	pollPause = 100 * time.Millisecond
+)
+
+// Process is the state of a running connector.
+type Process struct {
+	PID     int
+	Version string
+	Online  bool
+	State   string // for a person
+}
+
+// bridge is a process that holds a connector's tunnel. It outlives this one if need be.
+type bridge struct {
+	process *os.Process
+	folder  string        // of its socket and log
+	ended   chan struct{} // closed when it has ended
+	err     error         // of its end
+}
+
+func (b *bridge) socket() string { return filepath.Join(b.folder, "control.sock") }
+func (b *bridge) log() string    { return filepath.Join(b.folder, "log") }
+
+// startBridge starts a program as a bridge, and waits until its tunnel is up.
+func (u *Update) startBridge(ctx context.Context, program, config string) (*bridge, error) {
+	folder, err := os.MkdirTemp("", "connector-")
+	if err != nil {
+		return nil, err
+	}
+	b := &bridge{folder: folder, ended: make(chan struct{})}
+	if err := b.start(program, config); err != nil {
+		b.clean()
+		return nil, err
+	}
+	if err := u.awaitBridge(ctx, b); err != nil {
+		b.stop()
+		<-b.ended
+		b.clean()
+		return nil, err
+	}
+	return b, nil
+}
+
+// start starts the process. It writes to a file, as a pipe would break with this process,
+// and gets no signals from this terminal.
+func (b *bridge) start(program, config string) error {
+	log, err := os.OpenFile(b.log(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	command := exec.Command(program, "run", UntilReplaced, "--socket", b.socket(), "--log-format", "text", "--drain-timeout", bridgeDrain.String())
+	if config != "" {
+		command.Args = append(command.Args, "--config", config)
+	}
+	command.Stdout, command.Stderr, command.SysProcAttr = log, log, apart
+	if err := command.Start(); err != nil {
+		return fmt.Errorf("it does not start: %w", err)
+	}
+	b.process = command.Process
+	go func() {
+		b.err = command.Wait()
+		close(b.ended)
+	}()
+	return nil
+}
+
+// awaitBridge waits until the tunnel of a bridge is up.
+func (u *Update) awaitBridge(ctx context.Context, b *bridge) error {
+	limit := time.After(u.Timeout)
+	for {
+		p, err := u.Look(ctx, b.socket())
+		if err == nil && p.Online {
+			return nil
+		}
+		state := p.State
+		if err != nil {
+			state = "it has not answered: " + b.lastLine()
+		}
+		select {
+		case <-b.ended:
+			return fmt.Errorf("it ended without a tunnel (%w): %s", orExit(b.err), b.lastLine())
+		case <-limit:
+			return fmt.Errorf("its tunnel is still down after %v: %s", u.Timeout, state)
+		case <-ctx.Done():
+			return errors.New("interrupted")
+		case <-time.After(pollPause):
+		}
+	}
+}
+
+func orExit(err error) error {
+	if err == nil {
+		return errors.New("exit status 0")
+	}
+	return err
+}
+
+// replaced reports whether another process has taken the tunnel over, and the bridge has
+// finished its requests.
+func (b *bridge) replaced() bool {
+	select {
+	case <-b.ended:
+		return b.err == nil
+	default:
+		return false
+	}
+}
+
+// leave returns when the bridge has ended, or after the patience.
+func (b *bridge) leave(patience time.Duration) (ended bool) {
+	select {
+	case <-b.ended:
+		b.clean()
+		return true
+	case <-time.After(patience):
+		return false
+	}
+}
+
+// clean removes the bridge's files. Another update removes none: they are small.
+func (b *bridge) clean() { _ = os.RemoveAll(b.folder) }
+
+// lastLine returns the last line of the bridge's log.
+func (b *bridge) lastLine() string {
+	content, err := os.ReadFile(b.log())
+	if err != nil {
+		return err.Error()
+	}
+	content = bytes.TrimSpace(content[max(0, len(content)-maxLast):])
+	return text.Short(string(content[bytes.LastIndexByte(content, '\n')+1:]))
+}
