@@ -1,6 +1,7 @@
 package caddymodule
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/cli/up"
 	"github.com/postern-dev/postern/caddymodule/manage"
+	"github.com/postern-dev/postern/caddymodule/program"
 )
 
 // adminAPI serves the management API on Caddy's admin endpoint.
@@ -50,7 +52,7 @@ func unavailable(err error, exiting bool) error {
 	case exiting:
 		err = errors.New("the gateway is shutting down; try again after it has restarted")
 	case errors.Is(err, caddy.ErrNotConfigured):
-		err = errors.New("the running configuration has no model gateway; add `model_gateway` to a site of the Caddyfile and run `caddy reload`")
+		err = errors.New(program.Named("the running configuration has no model gateway; add `model_gateway` to a site of the Caddyfile and run `caddy reload`"))
 	}
 	return caddy.APIError{HTTPStatus: http.StatusServiceUnavailable, Err: err}
 }
@@ -62,7 +64,19 @@ func host() up.Host {
 	return up.Host{
 		Port:    defaultPort,
 		Console: consolePath,
-		Paths:   append([]string{"/v1", "/v1/*", consolePath, consolePath + "/*", discoveryPath, discoveryPath + "/*"}, unversionedPaths...),
+		Database: func(config []byte) (string, error) {
+			var c struct {
+				Apps struct {
+					Gateway App `json:"model_gateway"`
+				} `json:"apps"`
+			}
+			if len(config) > 0 {
+				if err := json.Unmarshal(config, &c); err != nil {
+					return "", fmt.Errorf("reading model_gateway in the configuration: %w", err)
+				}
+			}
+			return c.Apps.Gateway.storagePath()
+		},
 		Hold: func(database string, logger *slog.Logger) (release func() error, err error) {
 			held, release, err := acquireStore(database, logger)
 			if err != nil {

@@ -11,11 +11,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"sync"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyevents"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
+	"github.com/postern-dev/postern/caddymodule/downloads"
 	"github.com/postern-dev/postern/caddymodule/events"
 	"github.com/postern-dev/postern/caddymodule/gateway"
 	"github.com/postern-dev/postern/caddymodule/manage"
@@ -44,6 +46,11 @@ type App struct {
 	// memory.
 	MaxMemory int64 `json:"max_memory,omitempty"`
 
+	// The folder of the connectors that the gateway hands out: archives as in a
+	// release, such as `connector_0.9.0_linux_amd64.tar.gz`. Default: `connectors`
+	// next to the program.
+	Connectors string `json:"connectors,omitempty"`
+
 	ctx      caddy.Context
 	logger   *slog.Logger
 	listen   caddy.NetworkAddress
@@ -53,6 +60,8 @@ type App struct {
 	gateway  *gateway.Gateway
 	server   *serve.Server // of the three handlers
 	events   *caddyevents.App
+	sites    func() (api, console site) // found at the first use: by then all sites are provisioned
+	trust    trust
 	ordered  bool            // the handler order has been checked; set while provisioning
 	life     context.Context // canceled when the configuration stops
 	end      context.CancelFunc
@@ -81,6 +90,7 @@ func (*App) CaddyModule() caddy.ModuleInfo {
 func (a *App) Provision(ctx caddy.Context) error {
 	a.ctx = ctx
 	a.logger = ctx.Slogger()
+	a.sites = sync.OnceValues(func() (api, console site) { return a.site("model_route"), a.site("model_console") })
 	a.life, a.end = context.WithCancel(context.Background())
 	if err := a.provisionEvents(ctx); err != nil {
 		return err
@@ -111,13 +121,27 @@ func (a *App) Provision(ctx caddy.Context) error {
 	caddyVersion, _ := caddy.Version()
 	a.gateway = &gateway.Gateway{Store: a.store, Listener: a.listener, Configuration: gateway.Configuration{
 		Listen: a.listen.JoinHostPort(0), MaxMemory: a.MaxMemory, Endpoint: a.endpoint, Logger: a.logger,
-		Build:   manage.Build{Version: version.Number(), Commit: version.Commit(), Caddy: caddyVersion},
-		Program: os.Args[0], DeploymentRemoved: dropSeries,
+		Build:      manage.Build{Version: version.Number(), Commit: version.Commit(), Caddy: caddyVersion},
+		Connectors: downloads.NewFolder(cmp.Or(a.Connectors, defaultConnectors())),
+		Offer:      a.offer,
+		Program:    os.Args[0], DeploymentRemoved: dropSeries,
 	}}
 	a.server = &serve.Server{
 		Open: a.gateway.Backend, Choose: a.gateway.ChooseTunnel, StatusOf: statusOf, Observer: metrics{}, Logger: a.logger,
 	}
 	return registerMetrics(ctx.GetMetricsRegistry(), a.gateway)
+}
+
+// defaultConnectors returns the folder of connectors next to the program.
+func defaultConnectors() string {
+	program, err := os.Executable()
+	if err != nil {
+		return ""
+	}
+	if resolved, err := filepath.EvalSymlinks(program); err == nil {
+		program = resolved
+	}
+	return filepath.Join(filepath.Dir(program), "connectors")
 }
 
 // These pools hold values that outlive a configuration. Keys are identities (a
@@ -198,6 +222,9 @@ func (a *App) provisionAddresses() error {
 	if na.Network != "udp" || na.PortRangeSize() != 1 {
 		return fmt.Errorf("parsing listen %q: connectors dial one UDP port, such as :7443", listen)
 	}
+	if isNumber(na.Host) { // a port without its colon
+		return fmt.Errorf("parsing listen %q: for this port, write :%s", listen, na.Host)
+	}
 	a.listen = na
 	if a.Public == "" {
 		return nil
@@ -206,11 +233,17 @@ func (a *App) provisionAddresses() error {
 	if err != nil {
 		host, port = a.Public, strconv.Itoa(int(na.StartPort))
 	}
-	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 || host == "" {
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 || host == "" || isNumber(host) {
 		return fmt.Errorf("parsing public %q: it must be the host:port that connectors dial, such as gw.example.com:7443", a.Public)
 	}
 	a.Public = net.JoinHostPort(host, port)
 	return nil
+}
+
+// isNumber reports whether a host is a decimal number.
+func isNumber(host string) bool {
+	_, err := strconv.ParseUint(host, 10, 64)
+	return err == nil
 }
 
 // storagePath returns the absolute path of the database file.

@@ -20,7 +20,8 @@ import (
 const consolePath = "/console"
 
 // Console serves the web console and the management API for its users under
-// /console. It identifies clients by Caddy's client IP: behind another proxy, add
+// /console, and redirects / to it unless a later handler of the site answers that. It
+// identifies clients by Caddy's client IP: behind another proxy, add
 // that proxy to the server's trusted_proxies.
 type Console struct {
 	noOptions
@@ -45,7 +46,10 @@ func (c *Console) Provision(ctx caddy.Context) error {
 }
 
 // ServeHTTP implements caddyhttp.MiddlewareHandler.
-func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.Handler) error {
+func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
+	if caddyhttp.CleanPath(r.URL.Path, true) == "/" { // as the matcher of the directive reads it
+		return toConsole(w, r, next)
+	}
 	handler, err := c.get()
 	if err != nil {
 		text := "The gateway is starting. Try again in a moment."
@@ -62,6 +66,18 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.
 	defer done()
 	handler.ServeHTTP(w, r)
 	return nil
+}
+
+// toConsole redirects to the console, unless a later handler answers the request.
+func toConsole(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		return next.ServeHTTP(w, r)
+	}
+	unanswered, err := passOn(w, r, next)
+	if err == nil && unanswered {
+		http.Redirect(w, r, consolePath+"/", http.StatusFound)
+	}
+	return err
 }
 
 // untilEnd returns r, canceled with the configuration if it is for an event

@@ -20,7 +20,7 @@ import (
 
 func init() {
 	for _, module := range []caddy.Module{
-		new(App), new(adminAPI), new(Auth), new(Dialect), new(Route), new(Tunnel), new(BaseURL), new(Console), new(Webhook),
+		new(App), new(adminAPI), new(Auth), new(Dialect), new(Route), new(Tunnel), new(Fallback), new(Console), new(Webhook),
 	} {
 		caddy.RegisterModule(module)
 	}
@@ -32,7 +32,7 @@ func init() {
 	httpcaddyfile.RegisterHandlerDirective("model_dialect", parseHandler[Dialect])
 	httpcaddyfile.RegisterHandlerDirective("model_route", parseHandler[Route])
 	httpcaddyfile.RegisterHandlerDirective("model_tunnel", parseHandler[Tunnel])
-	httpcaddyfile.RegisterHandlerDirective("model_base_url", parseHandler[BaseURL])
+	httpcaddyfile.RegisterHandlerDirective("model_fallback", parseHandler[Fallback])
 	httpcaddyfile.RegisterDirective("model_console", parseModelConsole)
 	httpcaddyfile.RegisterDirectiveOrder("model_console", httpcaddyfile.Before, "reverse_proxy")
 }
@@ -56,6 +56,7 @@ func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
 //		public  <host:port>     # what connectors dial
 //		storage bolt <path>
 //		max_memory <size>       # for requests and answers, default a quarter of the memory
+//		connectors <folder>     # of the connectors to hand out
 //	}
 func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	return options{
@@ -69,6 +70,7 @@ func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 			return nil
 		})},
 		{"max_memory", once(size(&a.MaxMemory))},
+		{"connectors", once(text(&a.Connectors))},
 	}.unmarshal(d)
 }
 
@@ -85,10 +87,7 @@ func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 //	route @model_tunnel {
 //		model_tunnel
 //	}
-//	@model_base_url path /chat/completions /messages /messages/* …
-//	route @model_base_url {
-//		model_base_url
-//	}
+//	model_fallback
 func parseModelGateway(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error) {
 	h.Next()
 	matcher, err := h.ExtractMatcherSet()
@@ -107,7 +106,7 @@ func parseModelGateway(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, err
 	return routesWithin(matcher,
 		pathRoute(h, caddyhttp.MatchPath{"/v1", "/v1/*"}, new(Auth), &dialect, &route),
 		pathRoute(h, caddyhttp.MatchPath{discoveryPath, discoveryPath + "/*"}, new(Tunnel)),
-		pathRoute(h, unversionedPaths, new(BaseURL)),
+		pathRoute(h, nil, new(Fallback)),
 	), nil
 }
 
@@ -115,7 +114,8 @@ func parseModelGateway(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, err
 //
 //	model_console [<matcher>]
 //
-// It serves matching requests for /console and the paths below it.
+// It serves matching requests for /console and the paths below it, and for / unless
+// a later handler answers them.
 func parseModelConsole(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error) {
 	h.Next()
 	matcher, err := h.ExtractMatcherSet()
@@ -126,12 +126,15 @@ func parseModelConsole(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, err
 	if err != nil {
 		return nil, err
 	}
-	return routesWithin(matcher, pathRoute(h, caddyhttp.MatchPath{consolePath, consolePath + "/*"}, console)), nil
+	return routesWithin(matcher, pathRoute(h, caddyhttp.MatchPath{"/", consolePath, consolePath + "/*"}, console)), nil
 }
 
-// pathRoute returns a route from paths to handlers.
+// pathRoute returns a route from paths, all paths if there are none, to handlers.
 func pathRoute(h httpcaddyfile.Helper, paths caddyhttp.MatchPath, handlers ...caddyhttp.MiddlewareHandler) caddyhttp.Route {
-	route := caddyhttp.Route{MatcherSetsRaw: []caddy.ModuleMap{{"path": h.JSON(paths)}}}
+	var route caddyhttp.Route
+	if len(paths) > 0 {
+		route.MatcherSetsRaw = []caddy.ModuleMap{{"path": h.JSON(paths)}}
+	}
 	for _, handler := range handlers {
 		route.HandlersRaw = append(route.HandlersRaw, caddyconfig.JSONModuleObject(handler, "handler", caddy.GetModuleName(handler), nil))
 	}

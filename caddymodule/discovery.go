@@ -8,6 +8,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
+	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/connector/link"
 )
 
@@ -62,7 +63,7 @@ func (t *Tunnel) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.H
 	default:
 		at := t.app.endpoint()
 		if at.Public == "" {
-			_, err := at.Token("", "")
+			_, err := at.Token("", store.Offer{})
 			answerJSON(w, http.StatusServiceUnavailable, map[string]string{"error": err.Error()})
 			return nil
 		}

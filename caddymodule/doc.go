@@ -14,8 +14,8 @@
 //
 // Three more handlers are independent of these: model_console serves the web
 // console (console.go), model_tunnel serves connectors that are being paired
-// (discovery.go), and model_base_url helps clients whose base URL lacks /v1
-// (baseurl.go). Events of records and tunnels (package events) are emitted through
+// (discovery.go), and model_fallback answers what no other handler of the site does
+// (fallback.go). Events of records and tunnels (package events) are emitted through
 // Caddy's events app, and the handler model_gateway_webhook (webhook.go) posts them.
 // The `caddy gateway` commands are in package cli.
 package caddymodule

@@ -11,37 +11,58 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/gateway"
 	"github.com/postern-dev/postern/caddymodule/manage"
+	"github.com/postern-dev/postern/connector/link"
 )
 
-// endpoint returns the gateway's public addresses. It is computed at each use,
-// which is rare, since all sites are provisioned by then.
+// endpoint returns the gateway's public addresses. Pins and certificates may change.
 func (a *App) endpoint() manage.Endpoint {
 	e := manage.Endpoint{Listen: a.listen.JoinHostPort(0), Public: a.Public}
 	if hub, err := a.listener.Hub(); err == nil {
-		e.Pin = hub.Pin()
+		e.Pin, e.NextPin = hub.Pin(), hub.NextPin()
 		if addr := hub.Addr(); addr != nil {
 			e.Listen = addr.String()
 		}
 	}
-	host, url := a.site("model_route")
-	e.URL = url
-	if name, console := a.site("model_console"); console != "" {
-		e.Console = console + "/console/"
-		e.Exposed = strings.HasPrefix(console, "http://") && !gateway.IsLoopback(name) && name != gateway.HostOf(a.Public)
+	api, console := a.sites()
+	e.URL, e.Verified, e.Console = api.url, a.trust.verified(api.host, api.url), console.page()
+	if e.Console != "" {
+		e.Verified = e.Verified && a.trust.verified(console.host, console.url) // it serves programs
+		e.Exposed = strings.HasPrefix(console.url, "http://") && !gateway.IsLoopback(console.host) && console.host != gateway.HostOf(a.Public)
 	}
-	if e.Public == "" && host != "" {
-		e.Public = net.JoinHostPort(host, strconv.Itoa(int(a.listen.StartPort)))
+	if e.Public == "" && api.host != "" {
+		e.Public = net.JoinHostPort(api.host, strconv.Itoa(int(a.listen.StartPort)))
 	}
 	return e
 }
 
-// site returns the host name and base URL of the site that has this handler. Of
-// several, it is the site with the name that connectors dial. Both are empty if
-// no site qualifies.
-func (a *App) site(handler string) (host, url string) {
+// offer returns the connector that the console hands out for a system and architecture
+// such as "linux/amd64", nil if there is none. It is called at each hello.
+func (a *App) offer(platform string) *link.Offer {
+	_, console := a.sites()
+	archive, ok := a.gateway.Connectors.For(platform)
+	if !ok || console.url == "" {
+		return nil
+	}
+	return &link.Offer{Version: archive.Version, URL: console.page() + "connectors/" + archive.Name, Size: archive.Size, SHA256: archive.SHA256}
+}
+
+// site is the host name and base URL of a site; both are empty if there is none.
+type site struct{ host, url string }
+
+// page returns the address of the console on a site.
+func (s site) page() string {
+	if s.url == "" {
+		return ""
+	}
+	return s.url + "/console/"
+}
+
+// site returns the site that has this handler. Of several, it is the site with the
+// name that connectors dial.
+func (a *App) site(handler string) site {
 	app, err := a.ctx.AppIfConfigured("http")
 	if err != nil {
-		return "", ""
+		return site{}
 	}
 	httpApp := app.(*caddyhttp.App)
 	sites := map[string]gateway.Site{}
@@ -61,25 +82,28 @@ func (a *App) site(handler string) (host, url string) {
 	}
 	name := gateway.HostOf(a.Public)
 	named := urls[name]
-	if host, url = gateway.OnlySite(urls); url == "" && named != "" {
-		return name, named
+	host, url := gateway.OnlySite(urls)
+	if url == "" && named != "" {
+		return site{name, named}
 	}
-	return host, url
+	return site{host, url}
 }
 
-// siteOf returns how a server serves its host names.
+// siteOf returns how a server serves its host names. http_port and https_port are the
+// ports behind a proxy or a port forward: clients use 80 and 443.
 func siteOf(app *caddyhttp.App, server *caddyhttp.Server) gateway.Site {
 	httpPort := uint(cmp.Or(app.HTTPPort, caddyhttp.DefaultHTTPPort))
-	port := uint(cmp.Or(app.HTTPSPort, caddyhttp.DefaultHTTPSPort))
+	httpsPort := uint(cmp.Or(app.HTTPSPort, caddyhttp.DefaultHTTPSPort))
+	port := httpsPort
 	if len(server.Listen) > 0 {
 		if na, err := caddy.ParseNetworkAddress(server.Listen[0]); err == nil {
 			port = na.StartPort
 		}
 	}
 	if len(server.TLSConnPolicies) == 0 || port == httpPort {
-		return gateway.Site{Port: port, Usual: port == caddyhttp.DefaultHTTPPort}
+		return gateway.Site{Port: port, Usual: port == httpPort}
 	}
-	return gateway.Site{HTTPS: true, Port: port, Usual: port == caddyhttp.DefaultHTTPSPort}
+	return gateway.Site{HTTPS: true, Port: port, Usual: port == httpsPort}
 }
 
 // handlerHosts collects the host names of the routes that contain the named handler.

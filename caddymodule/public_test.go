@@ -1,11 +1,14 @@
 package caddymodule
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 )
 
 // TestEndpoint checks what the gateway finds out about its own address.
@@ -16,6 +19,9 @@ func TestEndpoint(t *testing.T) {
 		{"beside another", "gw.example.com {\n model_gateway\n}\nwww.example.com {\n respond ok\n}", "gw.example.com:7443", "https://gw.example.com", ""},
 		{"ports", "{\n model_gateway {\n  listen :9443\n }\n}\nhttps://gw.example.com:8443 {\n model_gateway\n}", "gw.example.com:9443", "https://gw.example.com:8443", ""},
 		{"plain HTTP", "http://gw.example.com:8080 {\n model_gateway\n}", "gw.example.com:7443", "http://gw.example.com:8080", ""},
+		{"behind a proxy", "{\n https_port 8443\n}\ngw.example.com {\n model_gateway\n model_console\n}", "gw.example.com:7443", "https://gw.example.com", "https://gw.example.com/console/"},
+		{"plain behind a proxy", "{\n http_port 8080\n}\nhttp://gw.example.com {\n model_gateway\n}", "gw.example.com:7443", "http://gw.example.com", ""},
+		{"a port that is not https_port", "{\n https_port 8443\n}\nhttps://gw.example.com:9443 {\n model_gateway\n}", "gw.example.com:7443", "https://gw.example.com:9443", ""},
 		{"loopback names", "http://localhost:8080, http://127.0.0.1:8080, http://[::1]:8080 {\n model_gateway\n}", "localhost:7443", "http://localhost:8080", ""},
 		{"HTTP and HTTPS", "http://gw.example.com:8080, https://gw.example.com:8443, https://gw.example.com:9443 {\n model_gateway\n model_console\n}", "gw.example.com:7443", "https://gw.example.com:8443", "https://gw.example.com:8443/console/"},
 		{"two sites", "a.example.com, b.example.com {\n model_gateway\n}", "", "", ""},
@@ -56,6 +62,53 @@ func TestExposedConsole(t *testing.T) {
 	}
 }
 
+// A script without its hash, or a pairing without the pin, is only for gateways whose API
+// and console can both be verified.
+func TestVerifiedSites(t *testing.T) {
+	const api = "gw.example.com {\n model_gateway\n}\n"
+	for file, want := range map[string]bool{
+		"gw.example.com {\n model_gateway\n model_console\n}": true,
+		api: true,
+		api + "admin.example.com {\n model_console\n}":                                       true,
+		api + "http://admin.example.com {\n model_console\n}":                                false,
+		api + "admin.internal {\n tls internal\n model_console\n}":                           false,
+		"http://gw.example.com {\n model_gateway\n}\nadmin.example.com {\n model_console\n}": false,
+		"http://localhost:8080 {\n model_gateway\n model_console\n}":                         true,
+	} {
+		if got := provision(t, file).endpoint(); got.Verified != want {
+			t.Errorf("%s: %+v", file, got)
+		}
+	}
+}
+
+// An offer is made at each hello: the sites are found once.
+func TestOffer(t *testing.T) {
+	dir := t.TempDir()
+	const archive = "connector_0.9.0_linux_amd64.tar.gz"
+	if err := os.WriteFile(filepath.Join(dir, archive), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file := "{\n model_gateway {\n  connectors " + dir + "\n }\n}\ngw.example.com {\n model_gateway\n}\n"
+	if got := provision(t, file).offer("linux/amd64"); got != nil {
+		t.Errorf("without a console: %+v", got)
+	}
+	app := provision(t, file+"admin.example.com {\n model_console\n}\n")
+	for range 2 {
+		got := app.offer("linux/amd64")
+		if got == nil || got.URL != "https://admin.example.com/console/connectors/"+archive || got.Version != "0.9.0" {
+			t.Fatalf("offer %+v", got)
+		}
+		if got := app.offer("linux/arm64"); got != nil {
+			t.Errorf("without an archive: %+v", got)
+		}
+		httpApp, err := app.ctx.AppIfConfigured("http")
+		if err != nil {
+			t.Fatal(err)
+		}
+		httpApp.(*caddyhttp.App).Servers = nil // they are not looked at again
+	}
+}
+
 // A request must pass model_auth, model_dialect and model_route in this order,
 // wherever they are.
 func TestHandlerOrder(t *testing.T) {
@@ -91,6 +144,8 @@ func TestProvisionErrors(t *testing.T) {
 		{"listen tcp/:7443", "connectors dial one UDP port"},
 		{"listen :7000-7010", "connectors dial one UDP port"},
 		{"listen :x", `parsing listen ":x"`},
+		{"listen 7443", `parsing listen "7443": for this port, write :7443`},
+		{"public 7443", `parsing public "7443": it must be the host:port`},
 		{"public :7443", "must be the host:port that connectors dial"},
 		{"public gw.example.com:0", "must be the host:port that connectors dial"},
 		{"storage etcd /x", `storage "etcd" is unknown; expected bolt`},

@@ -97,6 +97,31 @@ func TestDaysAreSaved(t *testing.T) {
 	})
 }
 
+// A write that fails may have taken effect. Trying it again counts nothing twice.
+func TestSavingTakesEffectAndFails(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "gateway.db")
+	synctest.Test(t, func(t *testing.T) {
+		l, st, kv := open(t, path)
+		for i := range 3 {
+			kv.unsure.Store(true)
+			kv.fails.Store(true)
+			l.Record(account, request(i))
+			time.Sleep(time.Minute)
+			kv.fails.Store(false)
+			time.Sleep(time.Minute)
+			if got := today(t, l, account); got.Requests != int64(i+1) || got.InputTokens != int64(i+1)*100 {
+				t.Errorf("after %d requests: %+v", i+1, got)
+			}
+		}
+		closeBoth(t, l, st)
+		l, _, _ = open(t, path)
+		if got := today(t, l, account); got.Requests != 3 {
+			t.Errorf("restarted: %+v", got)
+		}
+	})
+}
+
 // Sums that cannot be written are kept, and shown, until they can.
 func TestSavingFails(t *testing.T) {
 	t.Parallel()

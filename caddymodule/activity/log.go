@@ -40,17 +40,23 @@ type Log struct {
 	mu       sync.Mutex
 	accounts map[string]*account
 
-	saving sync.Mutex // held while sums move from memory to the store; acquired before mu
+	saving sync.Mutex // held while sums are saved; acquired before mu
 	stop   context.CancelFunc
 	worker sync.WaitGroup
 }
 
 // account holds the activity of one account.
 type account struct {
-	recent  []Request                // a ring once it has keep elements
-	oldest  int                      // index into recent
-	changed bool                     // since recent was saved
-	unsaved map[int64]store.UsageDay // additions by day, without its name
+	recent  []Request      // a ring once it has keep elements
+	oldest  int            // index into recent
+	changed bool           // since recent was saved
+	sums    map[int64]*sum // by day: today's, and those with unsaved requests
+}
+
+// sum is the usage on a day through this gateway.
+type sum struct {
+	saved   *store.UsageDay // nil: not yet read from the store
+	unsaved store.UsageDay  // requests since, without account and day
 }
 
 // New returns a log with the requests that were saved before. It must be closed.
@@ -66,7 +72,7 @@ func New(o Options) *Log {
 			l.log.Warn("failed to load the last requests of an account", "account_id", a.ID, "error", err)
 		}
 		if len(recent) > 0 {
-			l.accounts[a.ID] = &account{recent: recent, unsaved: make(map[int64]store.UsageDay)}
+			l.accounts[a.ID] = &account{recent: recent, sums: make(map[int64]*sum)}
 		}
 	}
 	ctx, stop := context.WithCancel(context.Background())
@@ -99,7 +105,7 @@ func (l *Log) Record(id string, r Request) {
 	l.mu.Lock()
 	a := l.accounts[id]
 	if a == nil {
-		a = &account{unsaved: make(map[int64]store.UsageDay)}
+		a = &account{sums: make(map[int64]*sum)}
 		l.accounts[id] = a
 	}
 	a.record(&r)
@@ -119,13 +125,11 @@ func (a *account) record(r *Request) {
 	if r.Status >= 400 {
 		u.Errors = 1
 	}
-	a.add(dayOf(r.Time), u)
-}
-
-// add adds u to the unsaved sum of a day.
-func (a *account) add(day int64, u store.UsageDay) {
-	u.Add(a.unsaved[day])
-	a.unsaved[day] = u
+	day := dayOf(r.Time)
+	if a.sums[day] == nil {
+		a.sums[day] = new(sum)
+	}
+	a.sums[day].unsaved.Add(u)
 }
 
 // newestFirst returns a copy of the requests, the newest first.
@@ -190,7 +194,9 @@ func (l *Log) Days(ctx context.Context, account string, n int) ([]store.UsageDay
 		days[i] = store.UsageDay{Account: account, Day: dayName(day)}
 		days[i].Add(sums[days[i].Day])
 		if a := l.accounts[account]; a != nil {
-			days[i].Add(a.unsaved[day])
+			if unsaved := a.sums[day]; unsaved != nil {
+				days[i].Add(unsaved.unsaved)
+			}
 		}
 	}
 	return days, nil

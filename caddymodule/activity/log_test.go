@@ -25,6 +25,7 @@ const account = store.DefaultAccount
 type brittle struct {
 	store.KV
 	fails  atomic.Bool
+	unsure atomic.Bool // with fails: what fails takes effect
 	writes atomic.Int64
 	before atomic.Pointer[func()] // called before the next write
 }
@@ -33,6 +34,9 @@ var errDisk = errors.New("the disk is full")
 
 func (b *brittle) Txn(ctx context.Context, t store.Txn) (store.TxnResult, error) {
 	if b.fails.Load() {
+		if b.unsure.Load() {
+			_, _ = b.KV.Txn(ctx, t)
+		}
 		return store.TxnResult{}, errDisk
 	}
 	if f := b.before.Swap(nil); f != nil {

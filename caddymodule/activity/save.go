@@ -45,33 +45,63 @@ func (l *Log) run(ctx context.Context) {
 	}
 }
 
-// saveDays adds the sums to those of the store, and keeps them for a retry if that
-// fails. It cannot be canceled: if the outcome of a write were unknown, the sum would
-// be added twice or not at all.
+// saveDays saves the sums that have changed. What it could not save is tried again: as the
+// store gets whole sums, nothing is counted twice even if a failed write took effect.
 func (l *Log) saveDays() error {
 	l.saving.Lock()
 	defer l.saving.Unlock()
+	today := dayOf(l.now())
 	return l.eachAccount(func(id string, a *account) error {
 		l.mu.Lock()
-		sums := a.unsaved
-		a.unsaved = make(map[int64]store.UsageDay)
-		l.mu.Unlock()
-		var days []store.UsageDay
-		for day, u := range sums {
-			u.Account, u.Day = id, dayName(day)
-			days = append(days, u)
+		unsaved := make(map[int64]store.UsageDay)
+		for day, s := range a.sums {
+			if s.unsaved.Requests > 0 {
+				unsaved[day], s.unsaved = s.unsaved, store.UsageDay{}
+			} else if day < today {
+				delete(a.sums, day)
+			}
 		}
-		err := l.store.AddUsage(context.Background(), days)
+		l.mu.Unlock()
+		err := l.saveSums(id, a, unsaved)
 		if err == nil {
 			return nil
 		}
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		for day, u := range sums {
-			a.add(day, u)
+		for day, u := range unsaved {
+			a.sums[day].unsaved.Add(u)
 		}
 		return fmt.Errorf("saving the daily sums of account %q: %w", id, err)
 	})
+}
+
+// saveSums saves the sums of an account with what is unsaved. It cannot be canceled, so that
+// closing the log saves everything. The caller holds l.saving, which guards sum.saved.
+func (l *Log) saveSums(id string, a *account, unsaved map[int64]store.UsageDay) error {
+	whole := make(map[*sum]*store.UsageDay, len(unsaved))
+	var days []store.UsageDay
+	for day, u := range unsaved {
+		l.mu.Lock()
+		s := a.sums[day]
+		l.mu.Unlock()
+		if s.saved == nil {
+			own, err := l.store.OwnUsage(context.Background(), id, dayName(day))
+			if err != nil {
+				return err
+			}
+			s.saved = &own
+		}
+		u.Account, u.Day = s.saved.Account, s.saved.Day
+		u.Add(*s.saved)
+		whole[s], days = &u, append(days, u)
+	}
+	if err := l.store.SaveUsage(context.Background(), days); err != nil {
+		return err
+	}
+	for s, u := range whole {
+		s.saved = u
+	}
+	return nil
 }
 
 // saveRecent saves the last requests of the accounts that have changed.

@@ -3,21 +3,26 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
+	"github.com/caddyserver/caddy/v2"
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/postern-dev/postern/caddymodule/cli/up"
+	"github.com/postern-dev/postern/caddymodule/program"
+	"github.com/postern-dev/postern/connector/usage"
 )
 
-// Register adds `caddy gateway` to Caddy's command line.
+// Register adds `caddy gateway` to Caddy's command line, and shows the commands of
+// Caddy under the name of this program.
 func Register(host up.Host) {
+	caddy.CustomBinaryName = cmp.Or(caddy.CustomBinaryName, program.Name)
 	caddycmd.RegisterCommand(caddycmd.Command{
 		Name:  "gateway",
 		Short: "Manages the model gateway",
@@ -63,9 +68,10 @@ func commands(host up.Host) command {
 		long: `Manages the model gateway: API keys, connectors, deployments, and the users and
 management tokens of its console.
 
-All commands but "up" connect to the admin endpoint of the running Caddy. Set it
-with --address, or take it from a file with --config. The default is
-localhost:2019 or $CADDY_ADMIN; if nothing answers there, that of "up".`,
+All commands but "up" and "restore" connect to the admin endpoint of the running
+Caddy. Set it with --address, or take it from a file with --config. The default is
+localhost:2019 or $CADDY_ADMIN; if nothing answers there, that of an installed package
+or of "up".`,
 		example: `  caddy gateway up
   caddy gateway setup-link
   caddy gateway pairing start
@@ -74,18 +80,18 @@ localhost:2019 or $CADDY_ADMIN; if nothing answers there, that of "up".`,
   caddy gateway key create --name laptop --scope "qwen*"`,
 		commands: []command{
 			keyCommands, connectorCommands, deploymentCommands, pairingCommands, userCommands,
-			tokenCommands, setupLinkCommand, accountCommands, statusCommand, upCommand(host),
+			tokenCommands, setupLinkCommand, accountCommands, statusCommand, upCommand(host), backupCommand, restoreCommand(host), identityCommands,
 		},
 	}
 }
 
 // build sets up a cobra command from the table.
 func build(cmd *cobra.Command, c command, env environment) {
-	cmd.Use, cmd.Long, cmd.Example, cmd.Aliases = c.use, c.long, c.example, c.aliases
+	cmd.Use, cmd.Long, cmd.Example, cmd.Aliases = c.use, program.Named(c.long), program.Named(c.example), c.aliases
 	if c.short != "" {
 		cmd.Short = c.short
 	}
-	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return fail(cmd, up.UsageError{Err: err}) })
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return fail(cmd, up.UsageError{Err: usage.Flag(cmd, err)}) })
 	if c.run == nil {
 		for _, sub := range c.commands {
 			child := new(cobra.Command)
@@ -116,7 +122,7 @@ func build(cmd *cobra.Command, c command, env environment) {
 		in := &invocation{Command: cmd, env: env, arg: strings.Join(args, "")}
 		for _, name := range c.required {
 			if in.text(name) == "" {
-				example, _, _ := strings.Cut(strings.TrimSpace(c.example), "\n")
+				example, _, _ := strings.Cut(strings.TrimSpace(cmd.Example), "\n")
 				return up.Usagef("--%s is missing; for example: %s", name, example)
 			}
 		}
@@ -151,12 +157,7 @@ func group(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 || args[0] == "--help" || args[0] == "-h" {
 		return cmd.Help()
 	}
-	available := slices.DeleteFunc(slices.Clone(cmd.Commands()), func(c *cobra.Command) bool { return !c.IsAvailableCommand() })
-	names := make([]string, len(available))
-	for i, c := range available {
-		names[i] = c.Name()
-	}
-	return up.Usagef("%q is not a command of `%s`; the commands are: %s", args[0], cmd.CommandPath(), strings.Join(names, ", "))
+	return up.UsageError{Err: usage.Command(cmd, args[0])}
 }
 
 // guarded prints the errors of a command.

@@ -60,7 +60,7 @@ func runCommand(t *testing.T, args ...string) ranCommand {
 	t.Helper()
 	now := func() time.Time { return time.Date(2026, 5, 2, 12, 0, 0, 0, time.UTC) }
 	root, gateway := &cobra.Command{Use: "caddy", SilenceUsage: true}, &cobra.Command{}
-	build(gateway, commands(up.Host{}), environment{now: now, zone: time.UTC, askPassword: scriptedPassword, confirm: scriptedConfirm})
+	build(gateway, commands(up.Host{Console: "/console"}), environment{now: now, zone: time.UTC, askPassword: scriptedPassword, confirm: scriptedConfirm})
 	root.AddCommand(gateway)
 	var out, errOut bytes.Buffer
 	root.SetOut(&out)
@@ -185,6 +185,7 @@ var commandTests = []struct {
 		"POST /model_gateway/connectors": {409, `{"error":"the name \"home\" is taken"}`},
 	}},
 	{"connector_list", "connector list", ok("GET /model_gateway/connectors", "["+onlineJSON+","+offlineJSON+"]")},
+	{"connector_list_newer", "connector list", ok("GET /model_gateway/connectors", "["+strings.Replace(onlineJSON, `"version":`, `"newer_version":"v1.1.0","version":`, 1)+","+offlineJSON+"]")},
 	{"connector_list_empty", "connector list", ok("GET /model_gateway/connectors", "[]")},
 	{"connector_list_hostile", "connector list", ok("GET /model_gateway/connectors", "["+hostileJSON+"]")},
 	{"connector_list_json", "connector list --json", ok("GET /model_gateway/connectors", "["+onlineJSON+","+offlineJSON+"]")},
@@ -234,6 +235,7 @@ var commandTests = []struct {
 	{"other_server", "status", map[string]adminAnswer{"GET /model_gateway/status": {502, "<html>"}}},
 	{"unknown_command", "frobnicate", nil},
 	{"unknown_subcommand", "key make --name x", nil},
+	{"mistyped_command", "keys lst", nil},
 	{"unknown_group_flag", "--jsn", nil},
 	{"help_key", "key", nil},
 	{"unknown_flag", "key list --jsn", nil},
@@ -242,7 +244,7 @@ var commandTests = []struct {
 // TestCommandOutput runs command lines against a fake admin endpoint and
 // compares the requests they make, what they print and how they exit.
 func TestCommandOutput(t *testing.T) {
-	for _, tt := range slices.Concat(commandTests, pairingTests, rotateTests, tokenTests) {
+	for _, tt := range slices.Concat(commandTests, pairingTests, rotateTests, tokenTests, identityTests) {
 		t.Run(tt.name, func(t *testing.T) {
 			admin := &fakeAdmin{answers: tt.answers}
 			server := httptest.NewServer(admin)
@@ -280,6 +282,14 @@ func compareGolden(t *testing.T, name, got string) {
 	}
 	if got != string(wanted) {
 		t.Errorf("got:\n%s\nwant:\n%s", got, wanted)
+	}
+}
+
+// The URL of a site is not an admin endpoint.
+func TestCommandWithURL(t *testing.T) {
+	ran := runCommand(t, "key", "list", "--address", "https://localhost/v1")
+	if want := "Error: --address is Caddy's admin endpoint, such as localhost:2019, and not the URL of a site"; ran.exit != exitUsage || !strings.HasPrefix(ran.err, want) {
+		t.Errorf("exit %d, %q", ran.exit, ran.err)
 	}
 }
 

@@ -3,12 +3,15 @@ package cli
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
 
 	"github.com/postern-dev/postern/caddymodule/manage"
+	"github.com/postern-dev/postern/caddymodule/program"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
@@ -36,7 +39,10 @@ The token is not stored and cannot be shown again.`,
 			}
 			return []string{c.ID, c.Name, c.State, c.Transport, c.Remote, c.Version, strings.Join(upstreams, ", "), since, in.env.tokenState(c)}
 		},
-		notes: printRotationProblems,
+		notes: func(in *invocation, connectors []manage.Connector) {
+			printRotationProblems(in, connectors)
+			printNewerVersions(in, connectors)
+		},
 	}.command(), rotateCommand, {
 		use: "remove ID_OR_NAME", short: "Removes a connector",
 		long: `Removes a connector and closes its tunnel. Its token is then invalid. A connector
@@ -47,6 +53,19 @@ that deployments use cannot be removed.`,
 			in.printf("Connector %q (%s) is removed.\n", printable(c.Name), c.ID)
 		}),
 	}},
+}
+
+// printNewerVersions prints which connectors this gateway has newer versions for.
+func printNewerVersions(in *invocation, connectors []manage.Connector) {
+	names := make(map[string][]string) // by version
+	for _, c := range connectors {
+		if c.NewerVersion != "" {
+			names[c.NewerVersion] = append(names[c.NewerVersion], printable(c.Name))
+		}
+	}
+	for _, version := range slices.Sorted(maps.Keys(names)) {
+		in.printf("\n%s is available: run `connector update` on the machine of %s\n", printable(version), strings.Join(names[version], ", "))
+	}
 }
 
 func printCreatedConnector(in *invocation, c manage.CreatedConnector) {
@@ -131,7 +150,7 @@ old one is valid. To copy a token by hand:
 
 // showCommand returns the command that prints a new token of a connector.
 func showCommand(id, account string) string {
-	command := "caddy gateway connector rotate " + id + " --show"
+	command := program.Name + " gateway connector rotate " + id + " --show"
 	if account != "" && account != store.DefaultAccount {
 		command += " --account " + printable(account)
 	}

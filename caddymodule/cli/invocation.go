@@ -18,14 +18,16 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/cli/up"
 	"github.com/postern-dev/postern/caddymodule/manage"
+	"github.com/postern-dev/postern/caddymodule/program"
 )
 
 // invocation is one run of a command.
 type invocation struct {
 	*cobra.Command
-	env environment
-	arg string // the argument, "" if the command has none
-	err error  // of the printed answer: the command fails
+	env   environment
+	arg   string // the argument, "" if the command has none
+	err   error  // of the printed answer: the command fails
+	local string // the admin endpoint of `up`; "" for that of the flags
 }
 
 // text returns the value of a string flag, "" if the command lacks it.
@@ -41,11 +43,11 @@ func (in *invocation) is(name string) bool {
 }
 
 func (in *invocation) printf(format string, args ...any) {
-	fmt.Fprintf(in.OutOrStdout(), format, args...)
+	fmt.Fprintf(in.OutOrStdout(), program.Named(format), args...)
 }
 
 func (in *invocation) warnf(format string, args ...any) {
-	fmt.Fprintf(in.ErrOrStderr(), format, args...)
+	fmt.Fprintf(in.ErrOrStderr(), program.Named(format), args...)
 }
 
 // request is a request to the management API; without a body if it is nil.
@@ -121,7 +123,7 @@ func (l list[T]) command() command {
 
 func (l list[T]) print(in *invocation, records []T) {
 	if len(records) == 0 {
-		in.printf("No %ss yet. %s\n", l.kind, l.empty)
+		in.printf("No %ss yet. "+l.empty+"\n", l.kind)
 		return
 	}
 	rows := [][]string{l.header}
@@ -136,8 +138,14 @@ func (l list[T]) print(in *invocation, records []T) {
 
 // admin finds the admin endpoint, a Caddy network address, as Caddy's own commands do.
 func (in *invocation) admin() (string, error) {
+	if in.local != "" {
+		return in.local, nil
+	}
 	if in.text("address") == "" && in.text("config") == "" {
 		return up.DefaultAdmin(), nil
+	}
+	if scheme, _, ok := strings.Cut(in.text("address"), "://"); ok {
+		return "", up.Usagef("--address is Caddy's admin endpoint, such as localhost:2019, and not the URL of a site; write it without %s://", scheme)
 	}
 	address, err := caddycmd.DetermineAdminAPIAddress(in.text("address"), nil, in.text("config"), in.text("adapter"))
 	if err != nil {
@@ -149,13 +157,27 @@ func (in *invocation) admin() (string, error) {
 // do sends a request to the management API of the running gateway and decodes the
 // answer into out.
 func (in *invocation) do(r request, out any) error {
-	address, err := in.admin()
+	resp, err := in.send(r)
 	if err != nil {
 		return err
 	}
+	defer resp.Body.Close()
+	if err := json.NewDecoder(resp.Body).Decode(out); err != nil {
+		return fmt.Errorf("reading the answer of the gateway: %w", err)
+	}
+	return nil
+}
+
+// send sends a request to the management API of the running gateway. The caller must
+// close the answer's body.
+func (in *invocation) send(r request) (*http.Response, error) {
+	address, err := in.admin()
+	if err != nil {
+		return nil, err
+	}
 	addr, err := caddy.ParseNetworkAddress(address)
 	if err != nil || addr.PortRangeSize() > 1 {
-		return up.Usagef("the admin endpoint %q is not an address such as localhost:2019", address)
+		return nil, up.Usagef("the admin endpoint %q is not an address such as localhost:2019", address)
 	}
 	dial, header := addr.JoinHostPort(0), http.Header{"Content-Type": {"application/json"}}
 	base := "http://" + dial
@@ -169,13 +191,13 @@ func (in *invocation) do(r request, out any) error {
 	if r.body != nil {
 		data, err := json.Marshal(r.body)
 		if err != nil {
-			return fmt.Errorf("encoding the request: %w", err)
+			return nil, fmt.Errorf("encoding the request: %w", err)
 		}
 		body = bytes.NewReader(data)
 	}
 	req, err := http.NewRequestWithContext(in.Context(), r.method, base+manage.AdminPrefix+r.path, body)
 	if err != nil {
-		return fmt.Errorf("creating the request: %w", err)
+		return nil, fmt.Errorf("creating the request: %w", err)
 	}
 	req.Header = header
 	resp, err := (&http.Client{Transport: &http.Transport{
@@ -185,16 +207,13 @@ func (in *invocation) do(r request, out any) error {
 		},
 	}}).Do(req)
 	if err != nil {
-		return fmt.Errorf("no gateway answers at %s: %w\nStart it with `caddy run --config Caddyfile` or `caddy gateway up`, or name its admin endpoint with --address", address, err)
+		return nil, fmt.Errorf(program.Named("no gateway answers at %s: %w\nStart it with `caddy run --config Caddyfile` or `caddy gateway up`, or name its configuration with --config or its admin endpoint with --address"), address, err)
 	}
-	defer resp.Body.Close()
 	if resp.StatusCode >= http.StatusBadRequest {
-		return refusal(address, resp)
+		defer resp.Body.Close()
+		return nil, refusal(address, resp)
 	}
-	if err := json.NewDecoder(resp.Body).Decode(out); err != nil {
-		return fmt.Errorf("reading the answer of the gateway at %s: %w", address, err)
-	}
-	return nil
+	return resp, nil
 }
 
 // refusal returns the error of a response, from the management API or from another
@@ -209,9 +228,9 @@ func refusal(address string, resp *http.Response) error {
 	case err == nil && answer.Error != "":
 		return errors.New(answer.Error)
 	case resp.StatusCode == http.StatusNotFound:
-		return fmt.Errorf("the Caddy at %s has no model gateway; build it with the module (`caddy list-modules` shows the modules of a program)", address)
+		return fmt.Errorf(program.Named("the Caddy at %s has no model gateway; build it with the module (`caddy list-modules` shows the modules of a program)"), address)
 	}
-	return fmt.Errorf("the server at %s answered HTTP %d", address, resp.StatusCode)
+	return fmt.Errorf("the server at %s answered HTTP %d; it may not be Caddy's admin endpoint, whose usual address is localhost:2019", address, resp.StatusCode)
 }
 
 // url returns the base of the gateway's HTTP API for a sample request, or a

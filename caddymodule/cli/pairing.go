@@ -11,7 +11,9 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/postern-dev/postern/caddymodule/cli/up"
+	"github.com/postern-dev/postern/caddymodule/downloads"
 	"github.com/postern-dev/postern/caddymodule/manage"
+	"github.com/postern-dev/postern/caddymodule/program"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
@@ -30,17 +32,13 @@ for the machine of the model server. The device then waits for approval.`,
   caddy gateway pairing start --json`,
 		account: true,
 		run: operation(send(http.MethodPost, "/pairings"), func(in *invocation, p manage.Pairing) {
-			in.printf(`The pairing code is %s. It works once, and expires %s.
-
-On the machine of the model server, run this command; --upstream is the address of
-the model server:
-
-  connector pair %s %s --upstream http://localhost:11434
-
+			in.printf("The pairing code is %s. It works once, and expires %s.\n", p.Code, in.env.in(p.ExpiresAt))
+			in.printPairCommands(p)
+			in.printf(`
 It prints a fingerprint and waits. Compare the fingerprint and approve the device:
 
   caddy gateway pairing approve %s
-`, p.Code, in.env.in(p.ExpiresAt), in.url(), p.Code, p.Code)
+`, p.Code)
 		}),
 	}, list[manage.Pairing]{
 		kind: "pairing", short: "Lists pairing codes and the devices that wait for approval",
@@ -93,6 +91,20 @@ for a machine that lost its configuration, or was set up again.`,
 			}
 		}),
 	}},
+}
+
+// printPairCommands prints the commands for the machine of the model server.
+func (in *invocation) printPairCommands(p manage.Pairing) {
+	c := cmp.Or(p.Commands, new(downloads.Commands))
+	if c.Install != "" {
+		in.printf("\nOn the machine of the model server, run this command; --upstream is the address of\n"+
+			"the model server. It installs the connector and pairs it:\n\n  %s\n\n"+
+			"Where the connector is installed already:\n\n  %s\n", c.Install, c.Pair)
+		return
+	}
+	pair := cmp.Or(c.Pair, "connector pair https://GATEWAY "+p.Code+" --upstream http://localhost:11434")
+	in.printf("\nOn the machine of the model server, run this command; --upstream is the address of\n"+
+		"the model server:\n\n  %s\n", pair)
 }
 
 // pairingRow returns a row of the list.
@@ -164,7 +176,7 @@ func (in *invocation) fingerprint(pairing string) (string, error) {
 	}
 	i := slices.IndexFunc(pairings, func(p manage.Pairing) bool { return p.ID == pairing || p.Code == pairing })
 	if i < 0 || pairings[i].Device == nil {
-		return "", errors.New("no device waits with this code; `caddy gateway pairing list` shows the waiting devices and their ids")
+		return "", errors.New(program.Named("no device waits with this code; `caddy gateway pairing list` shows the waiting devices and their ids"))
 	}
 	d := pairings[i].Device
 	in.warnf("%s waits at %s. Its fingerprint is\n\n  %s\n\n", printable(d.Hostname), printable(d.Address), printable(d.Fingerprint))

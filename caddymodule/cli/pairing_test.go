@@ -2,14 +2,18 @@ package cli
 
 import "strings"
 
+func withCommands(commands string) string {
+	return strings.Replace(startedJSON, `"connected"`, `"commands":{`+commands+`},"connected"`, 1)
+}
+
 var pairingTests = []struct {
 	name    string
 	args    string
 	answers map[string]adminAnswer
 }{
-	{"pairing_start", "pairing start", map[string]adminAnswer{
-		"POST /model_gateway/pairings": {201, startedJSON}, "GET /model_gateway/status": {200, statusJSON},
-	}},
+	{"pairing_start", "pairing start", ok("POST /model_gateway/pairings", withCommands(`"install":"curl … | sh -s -- …","pair":"connector pair …"`))},
+	{"pairing_start_no_archives", "pairing start", ok("POST /model_gateway/pairings", withCommands(`"pair":"connector pair https://gw.example.com …"`))},
+	{"pairing_start_no_url", "pairing start", ok("POST /model_gateway/pairings", startedJSON)},
 	{"pairing_start_json", "pairing start --json --account team", ok("POST /model_gateway/pairings", startedJSON)},
 	{"pairing_list", "pairing list", ok("GET /model_gateway/pairings", "["+strings.Join([]string{startedJSON, pendingJSON, awayJSON, approvedJSON, expiredJSON}, ",")+"]")},
 	{"pairing_list_json", "pairing list --json", ok("GET /model_gateway/pairings", "["+pendingJSON+"]")},

@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/signal"
 	"strings"
@@ -11,6 +12,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/postern-dev/postern/caddymodule/cli/up"
+	"github.com/postern-dev/postern/caddymodule/manage"
+	"github.com/postern-dev/postern/caddymodule/program"
 )
 
 func upCommand(host up.Host) command {
@@ -26,22 +29,37 @@ usual ports (11434, 8080, 1234, 8000). If none answers, a built-in scripted mode
 is used: it streams like a real one, but always answers that it is not a model.
 
 All addresses are on loopback. Keys and deployments are stored in up.db in Caddy's
-data directory. Each run creates a new key "up" and removes that of the last run.`,
+data directory, and the printed key in up.key next to it, for later runs. If you
+revoke that key, the next run creates another one.`,
 		example: `  caddy gateway up
   caddy gateway up --connect http://localhost:11434
   caddy gateway up --listen localhost:8081 --connect http://192.168.1.20:8000`,
 		local: true,
 		flags: func(f *pflag.FlagSet) {
 			f.String("connect", "", "Base URL of the model server (default: search this machine)")
-			f.String("listen", up.DefaultListen, "Where the gateway serves HTTP, on loopback")
+			f.String("listen", "", "Where the gateway serves HTTP, on loopback (default: the first free port from localhost:8080)")
 			f.Bool("json", false, "Print what is running as JSON instead of text")
 		},
 		run: func(in *invocation) error {
+			if err := in.alreadyUp(host); err != nil {
+				return err
+			}
 			return runUp(in, up.New(up.Options{
 				Host: host, Connect: in.text("connect"), Listen: in.text("listen"), Program: os.Args[0], Messages: in.ErrOrStderr(),
 			}))
 		},
 	}
+}
+
+// alreadyUp returns an error with the addresses of a `caddy gateway up` that is running,
+// nil if there is none.
+func (in *invocation) alreadyUp(host up.Host) error {
+	var status manage.Status
+	if in.local = up.Running(); in.local == "" || in.do(request{method: http.MethodGet, path: "/status"}, &status) != nil {
+		return nil
+	}
+	return fmt.Errorf(program.Named("`caddy gateway up` is already running:\n\n  API      %s/v1\n  Console  %s%s/\n\nUse it, or end it with Ctrl-C in its terminal before you start another one."),
+		status.URL, status.URL, host.Console)
 }
 
 // runUp is one run of `caddy gateway up`, until Ctrl-C.

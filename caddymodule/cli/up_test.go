@@ -1,11 +1,42 @@
 package cli
 
 import (
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
+	"github.com/caddyserver/caddy/v2"
+
 	"github.com/postern-dev/postern/caddymodule/cli/up"
 )
+
+// A second run says where the first one is, and starts nothing.
+func TestUpTwice(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("there is no socket")
+	}
+	t.Setenv("XDG_DATA_HOME", t.TempDir())
+	socket := filepath.Join(caddy.AppDataDir(), "model_gateway", "up.sock")
+	if err := os.MkdirAll(filepath.Dir(socket), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	ln, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: &fakeAdmin{answers: ok("GET /model_gateway/status", `{"url":"http://localhost:8080"}`)}}
+	defer server.Close()
+	go func() { _ = server.Serve(ln) }() // ends with Close
+	got := runCommand(t, "up", "--listen", "localhost:0")
+	if got.exit != exitFailed {
+		t.Errorf("exit code %d", got.exit)
+	}
+	compareGolden(t, "up_twice", got.out+got.err)
+}
 
 func TestUpPrint(t *testing.T) {
 	many := make([]string, 14)
@@ -16,7 +47,7 @@ func TestUpPrint(t *testing.T) {
 		"up_found": {
 			URL: "http://localhost:8080", ModelServer: "http://localhost:11434", Models: []string{"nomic-embed-text", "llama3.2:3b"},
 			Key: "sk-svc-EXAMPLE", Console: "http://localhost:8080/console/setup#EXAMPLE", Setup: true,
-			Admin: "localhost:2019", UsualAdmin: true, Program: "caddy", Notes: []string{"the key of the last run is removed"},
+			Admin: "localhost:2019", UsualAdmin: true, Program: "caddy", Notes: []string{"the key of the last run was revoked; the key above is new"},
 		},
 		"up_scripted": {
 			URL: "http://localhost:8081", ModelServer: "http://127.0.0.1:40000", Scripted: true, Models: []string{"scripted"},

@@ -36,11 +36,12 @@ type connectorsPage struct {
 	Devices []device
 	List    listing[manage.Connector]
 	Online  int
+	Gateway manage.Listener
 }
 
 func connectorsData(v *visit) any {
 	connectors := load(v, v.Manage.Connectors)
-	p := &connectorsPage{Devices: devices(load(v, v.Manage.Pairings), "connectors")}
+	p := &connectorsPage{Devices: devices(load(v, v.Manage.Pairings), "connectors"), Gateway: load(v, v.Manage.Status).Listener}
 	for _, con := range connectors {
 		if con.State == manage.Online {
 			p.Online++

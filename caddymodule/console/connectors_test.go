@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
 )
@@ -39,13 +40,34 @@ func TestConnectorsList(t *testing.T) {
 	on, off := g.connector("gpu-box"), g.connector("attic")
 	g.lines.connect(on, "m")
 	page := mainOf(g.page("/console/connectors"))
-	has(t, page, "1 of 2 online", "gpu-box", "attic", "203.0.113.7:40312", "v9.9.9", "23 ms", "quic", "default",
+	has(t, page, "1 of 2 online", "gpu-box", "attic", "203.0.113.7:40312", "v9.9.9", "v9.9.10 is available: run <code>connector update</code>", "23 ms", "quic", "default",
 		"/console/connectors/"+on.ID+"/remove", "/console/connectors/"+off.ID+"/remove")
 
 	page = mainOf(g.page("/console/connectors?q=ATT"))
 	has(t, page, "attic")
 	lacks(t, page, "gpu-box")
 	has(t, g.page("/console/connectors?q=nothing"), "No connector matches", "Show all 2")
+}
+
+// The page has the gateway's pin, and during a rotation the next one.
+func TestConnectorsPins(t *testing.T) {
+	g := newGateway(t)
+	page := mainOf(g.page("/console/connectors"))
+	has(t, page, "gw.example.com:7443", tabsPin, "<code>caddy gateway identity rotate</code>")
+	lacks(t, page, "Next pin", "Both valid")
+
+	until := time.Date(2027, 5, 2, 12, 0, 0, 0, time.UTC)
+	_, err := g.store.ChangeIdentity(g.Context(), func(i *store.Identity) error {
+		*i = store.Identity{Key: []byte("key"), Next: []byte("next"), SwitchAt: until}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.endpoint.NextPin = "the-next-pin"
+	page = mainOf(g.page("/console/connectors"))
+	has(t, page, tabsPin, "the-next-pin", "until 2 May 2027, 12:00 UTC", "<code>caddy gateway identity status</code>")
+	lacks(t, page, "identity rotate")
 }
 
 func TestConnectorToken(t *testing.T) {

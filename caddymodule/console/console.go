@@ -18,9 +18,11 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/downloads"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/signin"
 	"github.com/postern-dev/postern/connector/logs"
+	"github.com/postern-dev/postern/docs"
 )
 
 // Options configures a [Console]. All are required.
@@ -71,7 +73,13 @@ func New(o Options) *Console {
 		c.handle(pattern, route{do: do}, false)
 	}
 	c.mux.Handle("GET /console/static/{version}/{name}", files)
+	c.mux.HandleFunc("GET /console/install.sh", c.script(downloads.Shell))
+	c.mux.HandleFunc("GET /console/install.ps1", c.script(downloads.PowerShell))
+	c.mux.HandleFunc("GET /console/connectors/{name}", c.archive)
 	c.mux.HandleFunc("/console/api/", c.serveAPI)
+	// Both are the same for every gateway, so they need no session.
+	c.mux.Handle("GET /console/api/openapi.json", document(docs.OpenAPI))
+	c.mux.Handle("GET /console/connector.schema.json", document(docs.ConnectorSchema))
 	return c
 }
 
@@ -90,6 +98,7 @@ type route struct {
 // actions are what signed-in users can do in addition to opening pages.
 var actions = map[string]route{
 	"GET /console/{$}":                    {do: home},
+	"GET /console/api/{$}":                {do: apiTab.open},
 	"GET /console/events/{tab}":           {do: events},
 	"GET /console/keys/preview":           {do: previewScope},
 	"GET /console/models/choices":         {modelChoices, publishTab},

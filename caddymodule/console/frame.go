@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/postern-dev/postern/caddymodule/manage"
+	"github.com/postern-dev/postern/caddymodule/program"
 	"github.com/postern-dev/postern/caddymodule/signin"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
@@ -40,15 +41,15 @@ var sections = []section{
 // sectionOf returns the entry of the navigation for a path.
 func sectionOf(path string) string {
 	name, _, _ := strings.Cut(strings.TrimPrefix(path, "/console/"), "/")
-	return cmp.Or(map[string]string{"pairings": "start", "confirm": "settings"}[name], name, path)
+	return cmp.Or(map[string]string{"pairings": "start", "confirm": "settings", "api": "settings"}[name], name, path)
 }
 
 func loadTemplates(a assets) *template.Template {
 	return template.Must(template.New("").Funcs(template.FuncMap{
-		"asset": a.url, "count": count, "millis": millis, "decimal": decimal, "sentence": sentence, "sections": func() []section { return sections },
+		"asset": a.url, "count": count, "millis": millis, "decimal": decimal, "sentence": sentence, "prose": prose, "sections": func() []section { return sections },
 		"has": slices.Contains[[]string], "names": namesOf, "passkeyID": passkeyID, "browser": browserOf, "optionField": optionField,
-		"method": func(name string) string { return sessionMethods[name] },
-		"rights": store.RightNames, "right": func(name string) string { return rightTexts[name] },
+		"method":  func(name string) string { return sessionMethods[name] },
+		"program": func() string { return program.Name }, "rights": store.RightNames, "right": func(name string) string { return rightTexts[name] },
 	}).ParseFS(templateFiles, "templates/*.html"))
 }
 
@@ -64,6 +65,9 @@ func (v *visit) show(t *tab, data any, err error) error {
 // nothing and returns an error.
 func (v *visit) showFault(t *tab, status int, data any, fault string) error {
 	f := frame{Title: t.title, Page: t.name, Fault: fault, Notice: v.takeNotice()}
+	if named, ok := data.(interface{ pageTitle() string }); ok {
+		f.Title = named.pageTitle()
+	}
 	if v.signedIn() && !t.gate {
 		f.Section, f.User, f.Version = sectionOf(v.r.URL.Path), v.User.Name, v.Manage.Build().Version
 		if v.Account != store.DefaultAccount {
@@ -151,7 +155,7 @@ func (v *visit) fail(err error) {
 
 // failPart responds to htmx with a notice in place of the requested part.
 func (v *visit) failPart(status int, text string) {
-	v.writePage(status, []byte(`<p class="notice notice-bad" role="alert">`+template.HTMLEscapeString(text)+"</p>"))
+	v.writePage(status, []byte(`<p class="notice notice-bad" role="alert">`+string(prose(text))+"</p>"))
 }
 
 // failTitles are the titles of error pages.

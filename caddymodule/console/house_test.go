@@ -79,7 +79,9 @@ func newHouse(t testing.TB) *house {
 	t.Cleanup(desk.Close)
 	requests := activity.New(activity.Options{Store: h.store})
 	t.Cleanup(func() { _ = requests.Close() })
-	h.signIn = signin.New(signin.Options{Store: h.store, Now: h.now, Logger: logger})
+	if h.signIn, err = signin.New(signin.Options{Store: h.store, Now: h.now, Logger: logger}); err != nil {
+		t.Fatal(err)
+	}
 	h.service = manage.New(manage.Options{
 		Store: h.store, Tunnels: &lines{}, Pairing: desk, SignIn: h.signIn, Activity: requests, Now: h.now, Logger: logger,
 		Build:    manage.Build{Version: "v1.2.3-4-gabc", Caddy: "v2.11.9"},

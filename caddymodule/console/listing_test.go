@@ -42,3 +42,19 @@ func TestList(t *testing.T) {
 		}
 	}
 }
+
+// Code in messages is marked up, and nothing else in them is HTML.
+func TestProse(t *testing.T) {
+	for text, want := range map[string]string{
+		"run `caddy reload` again":  "run <code>caddy reload</code> again",
+		"`a` and `<b>`":             "<code>a</code> and <code>&lt;b&gt;</code>",
+		"a ` alone":                 "a ` alone",
+		"`a` and ` alone":           "<code>a</code> and ` alone",
+		"<script>alert(1)</script>": "&lt;script&gt;alert(1)&lt;/script&gt;",
+		"":                          "",
+	} {
+		if got := string(prose(text)); got != want {
+			t.Errorf("%q: %s", text, got)
+		}
+	}
+}

@@ -49,6 +49,9 @@ type modelPage struct {
 	Test     *manage.TestResult
 }
 
+// pageTitle tells the tabs of several models apart.
+func (p *modelPage) pageTitle() string { return p.Name }
+
 // modelData finds the deployment. Its name is in the query: it may contain slashes and
 // dots, which proxies normalize in paths.
 func modelData(v *visit) any {

@@ -29,7 +29,9 @@ func TestModelsList(t *testing.T) {
 		t.Fatal(err)
 	}
 	has(t, mainOf(g.page("/console/models?q=lost")), ">upstream missing<")
-	has(t, mainOf(g.page("/console/models/show?name=lost")), "Requests fail now")
+	page = g.page("/console/models/show?name=lost")
+	has(t, page, "<title>lost · Postern</title>")
+	has(t, mainOf(page), "Requests fail now")
 }
 
 // A model is available only if its server is, and lists it.

@@ -50,7 +50,7 @@ func TestConnectorRotate(t *testing.T) {
 	lacks(t, g.page(path), "ptt_")
 	has(t, mainOf(g.page(path)), "has not connected with it yet", "Show a token to copy")
 
-	if _, done, err := g.store.FinishRotation(t.Context(), con.ID, token.Secret); !done || err != nil {
+	if _, done, err := g.store.FinishRotation(t.Context(), con.ID, token.Number); !done || err != nil {
 		t.Fatal(done, err)
 	}
 	has(t, mainOf(g.page(path)), "Last rotated", "Rotate the token")
@@ -70,31 +70,31 @@ func TestConnectorRotateOnline(t *testing.T) {
 	g.lines.connect(con, "m")
 	path := "/console/connectors/" + con.ID + "/rotate"
 	has(t, mainOf(g.page(path)), "The new token is sent through the open tunnel")
-	var answer func(ctx context.Context, secret string) error
+	var answer func(ctx context.Context, number int64) error
 	done := make(chan error, 10)
 	defer g.store.Subscribe(func(c store.Change) {
 		if now, ok := g.store.Connector(con.ID); ok && c.Kind == store.KindConnector && now.Rotation != nil && answer != nil {
 			do := answer
 			answer = nil // once: its own change is reported, too
 			go func() {
-				secret, err := g.store.OfferSecret(t.Context(), con.ID)
+				offer, err := g.store.OfferSecret(t.Context(), con.ID)
 				if err == nil {
-					err = do(t.Context(), secret)
+					err = do(t.Context(), offer.Number)
 				}
 				done <- err
 			}()
 		}
 	})()
 
-	answer = func(ctx context.Context, _ string) error { return g.store.FailRotation(ctx, con.ID, "read-only") }
+	answer = func(ctx context.Context, _ int64) error { return g.store.FailRotation(ctx, con.ID, "read-only") }
 	g.moved(g.post(path), path)
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
 	has(t, g.page(path), "Nothing has changed: gpu-box keeps its old token.", "read-only", "Try again")
 
-	answer = func(ctx context.Context, secret string) error {
-		_, _, err := g.store.FinishRotation(ctx, con.ID, secret)
+	answer = func(ctx context.Context, number int64) error {
+		_, _, err := g.store.FinishRotation(ctx, con.ID, number)
 		return err
 	}
 	g.moved(g.post(path), "/console/connectors")

@@ -57,8 +57,8 @@ func startData(v *visit) any {
 		}
 	}
 	at := v.endpoint()
-	if len(p.Codes) > 0 && p.Codes[0].Code != "" {
-		p.Lines = pairLines(values{Base: at.URL, Pin: at.Pin, Code: p.Codes[0].Code})
+	if len(p.Codes) > 0 && p.Codes[0].Commands != nil {
+		p.Lines = pairLines(*p.Codes[0].Commands)
 	}
 	p.ended(v, pairings)
 	p.Offers = load(v, func(ctx context.Context) (offers []manage.Offer, err error) {

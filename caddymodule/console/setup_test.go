@@ -81,7 +81,8 @@ func TestSetupFromTheBeginning(t *testing.T) {
 	has(t, mainOf(g.page("/console/start")), "0 of 4 done", "Start pairing", "Publish a model to get a command")
 	code := g.code()
 	page := html.UnescapeString(mainOf(g.page("/console/start")))
-	has(t, page, `connector" pair https://gw.example.com `+code+" --upstream http://localhost:11434", `connector.exe" pair 'https://gw.example.com' `+code,
+	has(t, page, "curl -fsSL https://gw.example.com/console/install.sh | sh -s -- "+code+" --upstream http://localhost:11434",
+		"irm 'https://gw.example.com/console/install.ps1'))) '"+code+"'",
 		"connector pair https://gw.example.com "+code, "New code", "data-expires", "Cancel this code")
 
 	ticket := g.claim(code, "gpu-box")

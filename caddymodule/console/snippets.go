@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"net/netip"
 	"net/url"
-	"regexp"
 	"strings"
 	"text/template"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/postern-dev/postern/caddymodule/downloads"
+	"github.com/postern-dev/postern/connector/text"
 )
 
 // keyPlaceholder stands for the key in snippets: keys are shown only once.
@@ -35,7 +37,6 @@ type snippetPart struct {
 type values struct {
 	Base       string // of the gateway, without /v1 and without a slash at its end
 	Model, Key string // of clients
-	Code, Pin  string // of pairing
 	Token      string
 }
 
@@ -43,7 +44,7 @@ type values struct {
 var snippetText string
 
 var snippetTemplates = template.Must(template.New("").Funcs(template.FuncMap{
-	"quote": quote, "shell": shellQuote, "word": shellWord, "power": powerShellQuote, "loopback": loopback,
+	"quote": quote, "shell": text.ShellQuote, "word": text.ShellWord, "loopback": loopback,
 }).Parse(snippetText))
 
 // code returns the code of a snippet.
@@ -74,17 +75,22 @@ func snippets(v values) []snippet {
 	}
 }
 
-// pairLines returns the commands that install and pair a connector. Without a
-// certificate the connector can only verify the gateway by its pin.
-func pairLines(v values) []snippet {
-	if !strings.HasPrefix(v.Base, "http://") || loopback(v.Base) {
-		v.Pin = ""
+// pairLines returns the commands that connect another machine.
+func pairLines(c downloads.Commands) []snippet {
+	var lines []snippet
+	add := func(id, title, hint, command string) {
+		if command != "" {
+			lines = append(lines, snippet{id, title, []snippetPart{{id, hint, command}}})
+		}
 	}
-	return []snippet{
-		{"unix", "Linux, macOS", []snippetPart{part("unix", "With Go installed, in a shell:", v)}},
-		{"windows", "Windows", []snippetPart{part("windows", "With Go installed, in PowerShell:", v)}},
-		{"installed", "Installed already", []snippetPart{part("installed", "Where the connector is installed already:", v)}},
+	add("unix", "Linux, macOS", "In a shell. As root, it is installed for the whole machine:", c.Install)
+	add("windows", "Windows", "In PowerShell:", c.InstallWindows)
+	hint := "Where the connector is installed already:"
+	if c.Install == "" {
+		hint = "This gateway has no connectors to download. Install the connector from the release of this version, then:"
 	}
+	add("installed", "Installed already", hint, c.Pair)
+	return lines
 }
 
 // loopback reports whether base is an address of this machine only.
@@ -115,25 +121,4 @@ func quote(s string) string {
 	}
 	b.WriteByte('"')
 	return b.String()
-}
-
-// shellQuote returns s as one literal word of a POSIX shell.
-func shellQuote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
-
-var plainWord = regexp.MustCompile(`^[A-Za-z0-9._:/@+-]+$`)
-
-// shellWord is [shellQuote], without the quotes where they are not needed.
-func shellWord(s string) string {
-	if plainWord.MatchString(s) {
-		return s
-	}
-	return shellQuote(s)
-}
-
-var powerShellQuotes = regexp.MustCompile("['‘’‚‛]")
-
-// powerShellQuote returns s as a literal string of PowerShell. PowerShell accepts
-// typographic quotes as quotes, too.
-func powerShellQuote(s string) string {
-	return "'" + powerShellQuotes.ReplaceAllString(s, "$0$0") + "'"
 }

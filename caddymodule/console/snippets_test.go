@@ -45,37 +45,6 @@ func TestQuote(t *testing.T) {
 	}
 }
 
-// shellPrints has a shell print the words that it understands, one a line.
-func shellPrints(t *testing.T, words string) string {
-	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "sh", "-c", `printf '%s|' `+words).CombinedOutput()
-	if err != nil {
-		t.Fatalf("sh: %v: %s", err, out)
-	}
-	return string(out)
-}
-
-func TestShell(t *testing.T) {
-	for _, s := range hostile {
-		if got := shellPrints(t, shellQuote(s)); got != s+"|" {
-			t.Errorf("sh reads shellQuote(%q) as %q", s, got)
-		}
-		if got := shellPrints(t, shellWord(s)+" end"); got != s+"|end|" {
-			t.Errorf("sh reads shellWord(%q) as %q", s, got)
-		}
-	}
-}
-
-func TestPowerShellQuote(t *testing.T) {
-	for s, want := range map[string]string{
-		"a b": "'a b'", "it's": "'it''s'", "$x": "'$x'", "‘a’‚b‛": "'‘‘a’’‚‚b‛‛'", "`n": "'`n'",
-	} {
-		if got := powerShellQuote(s); got != want {
-			t.Errorf("powerShellQuote(%q) = %s, want %s", s, got, want)
-		}
-	}
-}
-
 // runShell runs a snippet in a shell whose programs only print their arguments and
 // the named environment variables, one a line.
 func runShell(t *testing.T, snippet string, programs ...string) string {
@@ -166,39 +135,5 @@ func TestSnippetsOfAPage(t *testing.T) {
 	}
 	if text := code("webui", values{Base: "https://gw.example.com"}); !strings.Contains(text, "-p 3000:8080") {
 		t.Errorf("public gateway: %s", text)
-	}
-}
-
-func TestPairLines(t *testing.T) {
-	const code = "PAIR-7K3M-Q9XD"
-	for _, tt := range []struct{ name, base, unix, windows string }{
-		{
-			"public", "https://gw.example.com",
-			`go install github.com/postern-dev/postern/connector@latest && "$(go env GOPATH)/bin/connector" pair https://gw.example.com PAIR-7K3M-Q9XD --upstream http://localhost:11434`,
-			`go install github.com/postern-dev/postern/connector@latest; if ($?) { & "$(go env GOPATH)\bin\connector.exe" pair 'https://gw.example.com' PAIR-7K3M-Q9XD --upstream http://localhost:11434 }`,
-		},
-		{
-			"loopback", "http://localhost:8080",
-			`go install github.com/postern-dev/postern/connector@latest && "$(go env GOPATH)/bin/connector" pair http://localhost:8080 PAIR-7K3M-Q9XD --upstream http://localhost:11434`,
-			`go install github.com/postern-dev/postern/connector@latest; if ($?) { & "$(go env GOPATH)\bin\connector.exe" pair 'http://localhost:8080' PAIR-7K3M-Q9XD --upstream http://localhost:11434 }`,
-		},
-		{
-			"plain HTTP", "http://10.0.0.5:8080",
-			`go install github.com/postern-dev/postern/connector@latest && "$(go env GOPATH)/bin/connector" pair http://10.0.0.5:8080 PAIR-7K3M-Q9XD --upstream http://localhost:11434 --pin PIN`,
-			`go install github.com/postern-dev/postern/connector@latest; if ($?) { & "$(go env GOPATH)\bin\connector.exe" pair 'http://10.0.0.5:8080' PAIR-7K3M-Q9XD --upstream http://localhost:11434 --pin 'PIN' }`,
-		},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			lines := pairLines(values{Base: tt.base, Pin: "PIN", Code: code})
-			if got := lines[0].Parts[0].Code; got != tt.unix {
-				t.Errorf("shell:\n got %s\nwant %s", got, tt.unix)
-			}
-			if got := lines[1].Parts[0].Code; got != tt.windows {
-				t.Errorf("PowerShell:\n got %s\nwant %s", got, tt.windows)
-			}
-			if got := lines[2].Parts[0].Code; !strings.HasPrefix(got, "connector pair "+tt.base+" "+code) {
-				t.Errorf("installed: %s", got)
-			}
-		})
 	}
 }

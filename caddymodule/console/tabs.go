@@ -3,6 +3,7 @@ package console
 import (
 	"cmp"
 	"context"
+	"html/template"
 	"net/http"
 	"net/url"
 	"slices"
@@ -100,6 +101,24 @@ func sentence(text string) string {
 		text += "."
 	}
 	return text
+}
+
+// prose returns the text of a message as HTML: escaped, and with code in backticks marked
+// up as code.
+func prose(text string) template.HTML {
+	var b strings.Builder
+	parts := strings.Split(template.HTMLEscapeString(text), "`")
+	for i, part := range parts {
+		switch {
+		case i%2 == 0:
+			b.WriteString(part)
+		case i == len(parts)-1: // without a second backtick
+			b.WriteString("`" + part)
+		default:
+			b.WriteString("<code>" + part + "</code>")
+		}
+	}
+	return template.HTML(b.String())
 }
 
 // endpoint returns the address of the gateway. It defaults to the address of the

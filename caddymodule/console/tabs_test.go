@@ -91,7 +91,7 @@ func (l *lines) connect(c store.Connector, models ...string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.infos = append(l.infos, tunnel.Info{
-		Connector: c.ID, Account: c.Account, Name: c.Name, Session: "ses_" + c.ID, Version: "v9.9.9", OS: "linux/amd64", Transport: "quic",
+		Connector: c.ID, Account: c.Account, Name: c.Name, Session: "ses_" + c.ID, Version: "v9.9.9", Newer: "v9.9.10", OS: "linux/amd64", Transport: "quic",
 		Remote: "203.0.113.7:40312", Since: time.Now().Add(-time.Hour), RTT: 23 * time.Millisecond, Upstreams: []string{"default"},
 		States: []tunnel.UpstreamState{{Name: "default", Server: health.Reported(true, slices.Clone(models), false), Since: time.Now()}},
 	})
@@ -153,7 +153,7 @@ func newGateway(t testing.TB) *gateway {
 	t.Cleanup(func() { _ = st.Close() })
 	g := &gateway{
 		TB: t, store: st, lines: &lines{serve: make(map[string]http.Handler)},
-		endpoint: manage.Endpoint{URL: "https://gw.example.com", Listen: ":7443", Public: "gw.example.com:7443", Pin: tabsPin},
+		endpoint: manage.Endpoint{URL: "https://gw.example.com", Listen: ":7443", Public: "gw.example.com:7443", Pin: tabsPin, Console: "https://gw.example.com/console/", Verified: true},
 	}
 	g.desk = pairing.New(pairing.Options{
 		Store: st, Token: func(string, string) (string, error) { return "ptt_test", nil }, Pin: func() string { return tabsPin },
@@ -161,9 +161,12 @@ func newGateway(t testing.TB) *gateway {
 	t.Cleanup(g.desk.Close)
 	g.log = activity.New(activity.Options{Store: st})
 	t.Cleanup(func() { _ = g.log.Close() })
-	signIn := signin.New(signin.Options{Store: st})
+	signIn, err := signin.New(signin.Options{Store: st})
+	if err != nil {
+		t.Fatal(err)
+	}
 	service := manage.New(manage.Options{
-		Store: st, Tunnels: g.lines, Pairing: g.desk, SignIn: signIn, Activity: g.log,
+		Store: st, Tunnels: g.lines, Pairing: g.desk, SignIn: signIn, Activity: g.log, Folder: connectors(t),
 		Endpoint: func() manage.Endpoint { return g.endpoint },
 	})
 	g.console = New(Options{

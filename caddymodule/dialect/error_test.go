@@ -20,7 +20,7 @@ func TestErrorTable(t *testing.T) {
 		{InvalidKey("unknown"), 401, 401, "invalid_request_error", "invalid_api_key", "", "authentication_error", ""},
 		{InvalidKey("revoked"), 401, 401, "invalid_request_error", "invalid_api_key", "", "authentication_error", ""},
 		{RevokedKey(), 401, 401, "invalid_request_error", "invalid_api_key", "", "authentication_error", ""},
-		{UnknownModel("m"), 404, 404, "invalid_request_error", "model_not_found", "model", "not_found_error", ""},
+		{UnknownModel("m", ""), 404, 404, "invalid_request_error", "model_not_found", "model", "not_found_error", ""},
 		{unknownURL("GET", "/x"), 404, 404, "invalid_request_error", "unknown_url", "", "not_found_error", ""},
 		{wrongMethod("GET", "/x", "POST"), 405, 405, "invalid_request_error", "unknown_url", "", "invalid_request_error", "Allow: POST"},
 		{wrongMethod("POST", "/x", "GET, HEAD"), 405, 405, "invalid_request_error", "unknown_url", "", "invalid_request_error", "Allow: GET, HEAD"},
@@ -104,12 +104,20 @@ func checkMessages(t *testing.T, body []byte, typ string) {
 func TestErrorGolden(t *testing.T) {
 	for _, tt := range []struct{ got, want string }{
 		{
-			string(UnknownModel("x").Body(Chat, "req_1")),
+			string(UnknownModel("x", "").Body(Chat, "req_1")),
 			"{\"error\":{\"message\":\"The model `x` does not exist or you do not have access to it.\",\"type\":\"invalid_request_error\",\"param\":\"model\",\"code\":\"model_not_found\"}}\n",
 		},
 		{
-			string(UnknownModel("x").Body(Messages, "req_1")),
+			string(UnknownModel("x", "").Body(Messages, "req_1")),
 			`{"type":"error","error":{"type":"not_found_error","message":"model: x"},"request_id":"req_1"}` + "\n",
+		},
+		{
+			string(UnknownModel("x", "x:1b").Body(Responses, "req_1")),
+			"{\"error\":{\"message\":\"The model `x` does not exist or you do not have access to it. Did you mean `x:1b`?\",\"type\":\"invalid_request_error\",\"param\":\"model\",\"code\":\"model_not_found\"}}\n",
+		},
+		{
+			string(UnknownModel("x", "x:1b").Body(Messages, "req_1")),
+			`{"type":"error","error":{"type":"not_found_error","message":"model: x. Did you mean x:1b?"},"request_id":"req_1"}` + "\n",
 		},
 		{
 			string(Internal("a \"b\"\n").Event(Chat, "")),
@@ -128,7 +136,7 @@ func TestErrorGolden(t *testing.T) {
 
 func TestErrorsShowNamesWithinBounds(t *testing.T) {
 	for _, name := range []string{strings.Repeat("日", 1<<20), "\xff\"\x00\n", "<script>"} {
-		for _, e := range []*Error{UnknownModel(name), unknownURL(name, name), wrongMethod(name, name, "GET, HEAD")} {
+		for _, e := range []*Error{UnknownModel(name, "m"), unknownURL(name, name), wrongMethod(name, name, "GET, HEAD")} {
 			for _, d := range []Dialect{Chat, Messages} {
 				if body := e.Body(d, "req_1"); !json.Valid(body) || len(body) > 1024 {
 					t.Errorf("%.80s…: %d bytes", body, len(body))

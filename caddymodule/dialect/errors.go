@@ -8,8 +8,8 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
-// InvalidKey is the error for an invalid key. reason is "missing", "unknown" or
-// "revoked".
+// InvalidKey is the error for an invalid key. reason is "missing", "unknown", "revoked"
+// or, for a secret of another kind, "management_token" or "tunnel_token".
 func InvalidKey(reason string) *Error {
 	message := "Unknown API key. Check it for missing characters, or create a new one."
 	switch reason {
@@ -17,6 +17,10 @@ func InvalidKey(reason string) *Error {
 		message = "No API key. Send it as `Authorization: Bearer sk-svc-…` or as `x-api-key: sk-svc-…`."
 	case "revoked":
 		message = "This API key has been revoked. Create a new one."
+	case "management_token":
+		message = "This is a management token (pmt_…), not an API key. Send a key (sk-svc-…)."
+	case "tunnel_token":
+		message = "This is a tunnel token (ptt_…), which only a connector uses, not an API key. Send a key (sk-svc-…)."
 	}
 	return &Error{Kind: KindInvalidKey, Message: message}
 }
@@ -53,10 +57,14 @@ func fixed(kind *Kind, message string) func() *Error {
 }
 
 // UnknownModel is the error for a model that is not registered, or that is out of the
-// key's scope.
-func UnknownModel(model string) *Error {
+// key's scope. similar is a model that the client may have meant, or "".
+func UnknownModel(model, similar string) *Error {
 	e := ofModel(KindUnknownModel, 0, "The model `%s` does not exist or you do not have access to it.")(model)
 	e.Param, e.messagesMessage = "model", "model: "+show(model)
+	if similar != "" {
+		e.Message += " Did you mean `" + similar + "`?"
+		e.messagesMessage += ". Did you mean " + similar + "?"
+	}
 	return e
 }
 

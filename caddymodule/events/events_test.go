@@ -109,12 +109,12 @@ func TestEventsOfTheStore(t *testing.T) {
 	if _, err := st.BeginRotation(ctx, store.DefaultAccount, den.ID); err != nil {
 		t.Fatal(err)
 	}
-	secret, err := st.OfferSecret(ctx, den.ID)
+	offer, err := st.OfferSecret(ctx, den.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
 	out.expect(t, "a rotation that is under way")
-	if _, _, err := st.FinishRotation(ctx, den.ID, secret); err != nil {
+	if _, _, err := st.FinishRotation(ctx, den.ID, offer.Number); err != nil {
 		t.Fatal(err)
 	}
 	want = map[string]any{"account": "default", "connector_id": den.ID, "connector_name": "den"}

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/downloads"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/serve"
 	"github.com/postern-dev/postern/caddymodule/store"
@@ -20,14 +21,17 @@ import (
 
 // Configuration holds the settings of one configuration.
 type Configuration struct {
-	Listen    string                 // UDP address of the tunnel listener
-	MaxMemory int64                  // in bytes, for requests and answers
-	Endpoint  func() manage.Endpoint // how the gateway is reached
-	Build     manage.Build
-	Console   bool   // a site serves the console
-	Program   string // command that starts this program
-	Logger    *slog.Logger
+	Listen     string                 // UDP address of the tunnel listener
+	MaxMemory  int64                  // in bytes, for requests and answers
+	Endpoint   func() manage.Endpoint // how the gateway is reached
+	Build      manage.Build
+	Connectors *downloads.Folder // to hand out
+	Console    bool              // a site serves the console
+	Program    string            // command that starts this program
+	Logger     *slog.Logger
 
+	// Offer returns the connector to hand out: see [tunnel.Options]. It may be nil.
+	Offer func(os string) *link.Offer
 	// DeploymentRemoved is called after a deployment is removed.
 	DeploymentRemoved func(name string)
 }
@@ -115,7 +119,8 @@ func (g *Gateway) Manage() (*manage.Service, error) {
 	g.service = manage.New(manage.Options{
 		Store: s.Store, Tunnels: managedTunnels{hub}, Endpoint: g.Endpoint,
 		Pairing: s.Pairing, SignIn: s.SignIn, Activity: s.Activity,
-		Build: g.Build, Logger: g.Logger,
+		ApplyIdentity: func(ctx context.Context) error { return g.Listener.applyIdentity(ctx, s.Store) },
+		Build:         g.Build, Folder: g.Connectors, Logger: g.Logger,
 	})
 	return g.service, nil
 }

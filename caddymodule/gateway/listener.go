@@ -3,7 +3,9 @@ package gateway
 import (
 	"bytes"
 	"context"
+	"crypto/hkdf"
 	"crypto/rand"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net"
@@ -29,12 +31,13 @@ type Listener struct {
 	mu             sync.Mutex
 	configurations newest.Stack[*Gateway]
 	secrets        tunnel.Secrets    // from the store that the hub was started with
+	identity       *time.Timer       // of the next look at the identity
 	events         []*events.Gateway // subscribed to the hub
 	stopAdapting   func()            // of procs.Adapt
 }
 
-// errOtherStorage rejects a configuration whose store has another identity than
-// the running listener: the pin in every new token would be wrong after the next
+// errOtherStorage rejects a configuration with another store than the running
+// listener, and so another identity: the pin in every new token would be wrong after the next
 // restart.
 var errOtherStorage = errors.New("a reload cannot change the storage of a running tunnel listener: " +
 	"restart Caddy, or also change the port in `model_gateway { listen … }`")
@@ -58,27 +61,30 @@ func (l *Listener) Hub() (*tunnel.Hub, error) {
 func (l *Listener) start(ctx context.Context, g *Gateway, s *Services) error {
 	options := tunnel.Options{
 		Authenticate: authenticateWith(s.Store), Known: knownTo(s.Store), Preauthenticate: s.Store.MatchConnector,
-		Pairing: s.Pairing, Rotation: s.Rotation,
+		Pairing: s.Pairing, Rotation: s.Rotation, Offer: g.Offer,
 		Logger: g.Logger, Version: version.Number(),
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	secrets, err := tunnelSecrets(ctx, s.Store)
+	secrets, identity, err := tunnelSecrets(ctx, s.Store)
 	if err != nil {
 		return err
 	}
 	switch hub := l.hub.Load(); {
 	case hub == nil:
 		err = l.listen(g.Listen, s, secrets, options)
-	case !bytes.Equal(secrets.Identity, l.secrets.Identity):
+	case !bytes.Equal(secrets.Reset, l.secrets.Reset): // unlike the identity, it never changes
 		err = errOtherStorage
 	default:
-		hub.SetOptions(options)
-		l.follow(hub, s.Events)
+		if err = hub.SetIdentity(secrets.Identity); err == nil {
+			hub.SetOptions(options)
+			l.follow(hub, s.Events)
+		}
 	}
 	if err != nil {
 		return err
 	}
+	l.watchIdentity(s.Store, identity)
 	g.tunnelOptions = options
 	l.configurations.Push(g)
 	return nil
@@ -160,6 +166,7 @@ func (l *Listener) Destruct() error {
 		return nil
 	}
 	l.stopAdapting()
+	l.identity.Stop()
 	ctx, cancel := context.WithTimeout(context.Background(), closeGrace)
 	defer cancel()
 	err := hub.Close(ctx)
@@ -192,26 +199,36 @@ func knownTo(st *store.Store) func(tunnel.Connector) bool {
 
 // tunnelConnector converts a stored connector for the hub.
 func tunnelConnector(c store.Connector) tunnel.Connector {
-	return tunnel.Connector{ID: c.ID, Name: c.Name, Account: c.Account, Pairing: c.Pairing, Rotating: c.Rotation != nil}
+	return tunnel.Connector{ID: c.ID, Name: c.Name, Account: c.Account, Pairing: c.Pairing}
 }
 
-// tunnelSecrets returns the gateway's tunnel identity and keys, creating them at
-// the first start. Connectors pin the identity, so it must never change.
-func tunnelSecrets(ctx context.Context, st *store.Store) (s tunnel.Secrets, err error) {
-	for _, secret := range []struct {
-		name     string
-		to       *[]byte
-		generate func() ([]byte, error)
-	}{
-		{"tunnel_identity", &s.Identity, link.NewIdentity},
-		{"quic_reset", &s.Reset, randomKey},
-		{"quic_token", &s.Token, randomKey},
-	} {
-		if *secret.to, err = st.Secret(ctx, secret.name, secret.generate); err != nil {
-			return s, fmt.Errorf("loading the secret %s: %w", secret.name, err)
+// tunnelSecrets returns the gateway's tunnel identity and keys, creating them at the
+// first start.
+func tunnelSecrets(ctx context.Context, st *store.Store) (s tunnel.Secrets, identity store.Identity, err error) {
+	if identity, err = currentIdentity(ctx, st); err != nil {
+		return s, identity, err
+	}
+	if s.Identity, err = tunnelIdentity(identity); err != nil {
+		return s, identity, err
+	}
+	for name, to := range map[string]*[]byte{"quic_reset": &s.Reset, "quic_token": &s.Token} {
+		if *to, err = st.Secret(ctx, name, randomKey); err != nil {
+			return s, identity, fmt.Errorf("loading the secret %s: %w", name, err)
 		}
 	}
-	return s, nil
+	s.Reset, err = resetKey(s.Reset, st.Edge())
+	return s, identity, err
+}
+
+// resetKey derives the key of a gateway's stateless resets from the secret that all
+// gateways of a store share. With one key for all, a stray packet at another gateway would
+// be answered with a valid reset of a tunnel that is alive: RFC 9000, section 21.11.
+func resetKey(shared []byte, edge string) ([]byte, error) {
+	key, err := hkdf.Key(sha256.New, shared, nil, "postern stateless reset: "+edge, 32)
+	if err != nil {
+		return nil, fmt.Errorf("deriving the key of stateless resets: %w", err)
+	}
+	return key, nil
 }
 
 // randomKey returns a new 32-byte key.

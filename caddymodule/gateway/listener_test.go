@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"errors"
 	"log/slog"
 	"path/filepath"
@@ -58,11 +59,11 @@ func TestKnownConnectors(t *testing.T) {
 	if !known(tunnelConnector(c)) || known(tunnel.Connector{ID: c.ID, Pairing: "pair_before"}) {
 		t.Error("a connector is not known, or one that had its place is")
 	}
-	_, secret, err := st.ShowSecret(t.Context(), store.DefaultAccount, c.ID)
+	_, offer, err := st.ShowSecret(t.Context(), store.DefaultAccount, c.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, done, err := st.FinishRotation(t.Context(), c.ID, secret); !done || err != nil {
+	if _, done, err := st.FinishRotation(t.Context(), c.ID, offer.Number); !done || err != nil {
 		t.Fatal(done, err)
 	}
 	if !known(tunnelConnector(c)) {
@@ -73,5 +74,28 @@ func TestKnownConnectors(t *testing.T) {
 	}
 	if known(tunnelConnector(c)) {
 		t.Error("a connector that was removed is known")
+	}
+}
+
+// Each gateway of a store has its own key of stateless resets, and keeps it. The key of
+// address tokens is shared.
+func TestResetKeys(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "gateway.db")
+	secrets := func(edge string) tunnel.Secrets {
+		t.Helper()
+		st := storetest.OpenWith(t, path, store.Options{Edge: edge})
+		defer st.Close()
+		s, _, err := tunnelSecrets(t.Context(), st)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	alone, a, b := secrets(""), secrets("edge-a"), secrets("edge-b")
+	if bytes.Equal(a.Reset, b.Reset) || bytes.Equal(a.Reset, alone.Reset) || len(a.Reset) != 32 {
+		t.Errorf("keys of resets: %d bytes, shared", len(a.Reset))
+	}
+	if !bytes.Equal(a.Reset, secrets("edge-a").Reset) || !bytes.Equal(a.Token, b.Token) || !bytes.Equal(a.Identity.Key, b.Identity.Key) {
+		t.Error("a key changes at a restart, or is not shared")
 	}
 }

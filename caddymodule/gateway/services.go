@@ -35,12 +35,17 @@ func (s *Store) newServices(st *store.Store) (*Services, error) {
 	if err != nil {
 		return nil, err
 	}
+	signIn, err := signin.New(signin.Options{Store: st, Logger: s.logger, Failed: s.counters.SignInFailed})
+	if err != nil {
+		backend.Close()
+		return nil, err
+	}
 	ctx, stop := context.WithCancel(context.Background())
 	go memory.Release(ctx, memory.AfterBurst())
 	feed := events.New(events.Options{Store: st, Logger: s.logger, Lost: s.counters.EventsLost})
 	return &Services{
 		Backend:  backend,
-		SignIn:   signin.New(signin.Options{Store: st, Logger: s.logger, Failed: s.counters.SignInFailed}),
+		SignIn:   signIn,
 		Pairing:  pairing.New(pairing.Options{Store: st, Token: s.Token, Pin: s.Pin, Limited: feed.PairingLimited, Logger: s.logger}),
 		Rotation: rotation.New(rotation.Options{Store: st, Token: s.Token, Logger: s.logger}),
 		Events:   feed,
@@ -67,7 +72,7 @@ func (s *Store) Token(connectorID, secret string) (string, error) {
 	if !ok {
 		return "", fmt.Errorf("creating a tunnel token: %w", ErrNotListening)
 	}
-	return g.Endpoint().Token(connectorID, secret)
+	return g.Endpoint().Token(connectorID, store.Offer{Secret: secret})
 }
 
 // Pin returns the pin of the gateway's identity, "" without a listener.

@@ -44,7 +44,7 @@ func OnlySite(urls map[string]string) (host, url string) {
 type Site struct {
 	HTTPS bool
 	Port  uint
-	Usual bool // the port is the scheme's default
+	Usual bool // clients reach it on the scheme's default port
 }
 
 // Before reports whether a site is preferred to another of the same host: HTTPS

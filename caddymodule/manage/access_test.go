@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -27,6 +28,10 @@ type access struct {
 var accesses = map[string]access{
 	"GET /status":                    {path: "/status", noAccount: true},
 	"GET /checklist":                 {path: "/checklist"},
+	"GET /identity":                  {path: "/identity", noAccount: true, operators: true},
+	"POST /identity/rotate":          {path: "/identity/rotate", body: map[string]string{}, noAccount: true, operators: true},
+	"POST /identity/cancel":          {path: "/identity/cancel", body: map[string]string{}, noAccount: true, operators: true},
+	"GET /backup":                    {path: "/backup", noAccount: true, operators: true},
 	"GET /keys":                      {path: "/keys"},
 	"POST /keys":                     {path: "/keys", body: map[string]string{"name": "new"}},
 	"DELETE /keys/{id}":              {path: "/keys/{key}"},
@@ -204,6 +209,9 @@ func TestAccessAllowed(t *testing.T) {
 			if a.operators && status != http.StatusForbidden || !a.operators && status >= 300 {
 				t.Errorf("the account's user: %d %s", status, body)
 			}
+			if status < 300 {
+				checkBody(t, route, "responses/"+strconv.Itoa(status), []byte(body))
+			}
 			w = fresh(t, route)
 			account := "default"
 			if a.noAccount {
@@ -219,9 +227,21 @@ func TestAccessAllowed(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+			if route == "POST /identity/cancel" { // only while a rotation is pending
+				if _, err := w.service.RotateIdentity(asOperator(t.Context()), manage.RotateIdentity{}); err != nil {
+					t.Fatal(err)
+				}
+			}
 			status, body = w.request(manage.Caller{Name: "root", Operator: true}, route, account)
 			if a.users && status != http.StatusForbidden || !a.users && status >= 300 {
 				t.Errorf("an operator: %d %s", status, body)
+			}
+			switch {
+			case route == "GET /backup": // a file
+			case status < 300:
+				checkBody(t, route, "responses/"+strconv.Itoa(status), []byte(body))
+			default:
+				checkBody(t, route, "responses/default", []byte(body))
 			}
 		})
 	}

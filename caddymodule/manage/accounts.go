@@ -8,7 +8,7 @@ import (
 
 // CreateAccount asks for a new account.
 type CreateAccount struct {
-	ID     string `json:"id" need:"required"`
+	ID     string `json:"id" need:"required"` // 1 to 63 of the characters a-z, 0-9 and -
 	Limits givenLimits
 }
 

@@ -20,13 +20,16 @@ const (
 // while it is online.
 type Connector struct {
 	store.Connector
-	State     string     `json:"state"`
-	Transport string     `json:"transport,omitempty"`
-	Remote    string     `json:"remote,omitempty"`
-	Version   string     `json:"version,omitempty"`
-	OS        string     `json:"os,omitempty"`
-	Upstreams []Upstream `json:"upstreams,omitempty"`
-	Since     *time.Time `json:"since,omitempty"`
+	State     string `json:"state"`
+	Transport string `json:"transport,omitempty"`
+	Remote    string `json:"remote,omitempty"`
+	Version   string `json:"version,omitempty"`
+	// NewerVersion is a newer version that this gateway hands out: `connector update`
+	// installs it.
+	NewerVersion string     `json:"newer_version,omitempty"`
+	OS           string     `json:"os,omitempty"`
+	Upstreams    []Upstream `json:"upstreams,omitempty"`
+	Since        *time.Time `json:"since,omitempty"`
 	// RTT is the tunnel's smoothed round-trip time in milliseconds.
 	RTT float64 `json:"rtt_ms,omitempty"`
 	// Active counts the running requests of the tunnel.
@@ -105,14 +108,14 @@ func (s *Service) CreateConnector(ctx context.Context, c CreateConnector) (Creat
 		if err != nil {
 			return CreatedConnector{}, write{}, err
 		}
-		token, err := s.endpoint().Token(con.ID, secret)
+		token, err := s.endpoint().Token(con.ID, store.Offer{Secret: secret})
 		return CreatedConnector{ID: con.ID, Name: con.Name, TunnelToken: token}, write{"connector.create", con.ID, con.Name, nil}, err
 	})
 }
 
 // needPublic checks that the public address of the gateway is known.
 func (s *Service) needPublic() error {
-	_, err := s.endpoint().Token("", "")
+	_, err := s.endpoint().Token("", store.Offer{})
 	return err
 }
 
@@ -137,10 +140,7 @@ func (s *Service) RemoveConnector(ctx context.Context, idOrName string) (Connect
 
 // connector finds a connector of the account by id, then by name.
 func (s *Service) connector(account, idOrName string) (store.Connector, error) {
-	if c, ok := s.store.Connector(idOrName); ok && c.Account == account {
-		return c, nil
-	}
-	if c, ok := find(s.store.Connectors(account), func(c store.Connector) bool { return c.Name == idOrName }); ok {
+	if c, ok := s.store.FindConnector(account, idOrName); ok {
 		return c, nil
 	}
 	return store.Connector{}, faultf(store.ErrNotFound, "connector %q not found in account %q; `caddy gateway connector list` shows all", idOrName, account)
@@ -154,6 +154,7 @@ func connectorOf(c store.Connector, info tunnel.Info, online bool) Connector {
 	since := info.Since
 	v.State, v.Since, v.LastSeenAt = Online, &since, nil
 	v.Transport, v.Remote, v.Version, v.OS = info.Transport, info.Remote, info.Version, info.OS
+	v.NewerVersion = info.Newer
 	v.Active, v.MaxRequests = info.Active, info.Limit
 	for _, u := range info.States {
 		v.Upstreams = append(v.Upstreams, upstreamOf(u))

@@ -63,7 +63,7 @@ type SetDeployment struct {
 	Connector  string   `json:"connector"`  // id or name; instead of Connectors
 	Connectors []string `json:"connectors"` // ids or names, at least one
 	Upstream   string   `json:"upstream"`   // "": the connector's routes decide
-	Model      string   `json:"model"`      // "": likewise, or the public name
+	Model      string   `json:"model"`      // "": the connector's routes decide, or the public name
 	// MaxConcurrency limits the running requests; 0: no limit.
 	MaxConcurrency int `json:"max_concurrency"`
 	// Options are workarounds for the model server.
@@ -107,7 +107,7 @@ func (s *Service) Deployments(ctx context.Context) ([]Deployment, error) {
 
 // MatchScope selects deployments; Scope defaults to all.
 type MatchScope struct {
-	Scope string `json:"scope" need:"filled"`
+	Scope string `json:"scope" need:"filled"` // patterns with * and ?, separated by commas; "": all deployments
 }
 
 // MatchScope lists the deployments that a scope allows now, by name.

@@ -22,6 +22,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/signin"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
+	"github.com/postern-dev/postern/connector/link"
 )
 
 const prefix = "/model_gateway"
@@ -36,6 +37,7 @@ type gateway struct {
 	tunnels  *fakeTunnels
 	activity *activity.Log
 	endpoint manage.Endpoint
+	identity func() error // of applying a changed identity; nil: it succeeds
 	log      *buffer
 	service  *manage.Service
 	handler  http.Handler
@@ -70,6 +72,9 @@ func newGateway(t *testing.T) *gateway {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = st.Close() })
+	if _, err := st.Identity(t.Context(), link.NewIdentity); err != nil { // as the listener does
+		t.Fatal(err)
+	}
 	g := &gateway{
 		t: t, store: st, tunnels: &fakeTunnels{tunnels: make(map[string]*fakeTunnel)}, log: &buffer{},
 		endpoint: manage.Endpoint{
@@ -82,11 +87,21 @@ func newGateway(t *testing.T) *gateway {
 	t.Cleanup(desk.Close)
 	g.activity = activity.New(activity.Options{Store: st})
 	t.Cleanup(func() { _ = g.activity.Close() })
+	signIn, err := signin.New(signin.Options{Store: st})
+	if err != nil {
+		t.Fatal(err)
+	}
 	g.service = manage.New(manage.Options{
 		Store: st, Tunnels: g.tunnels, Build: manage.Build{Version: "v1.2.3", Commit: "abc123", Caddy: "v2.11.9"},
-		Pairing: desk, SignIn: signin.New(signin.Options{Store: st}), Activity: g.activity,
+		Pairing: desk, SignIn: signIn, Activity: g.activity,
 		Endpoint: func() manage.Endpoint { return g.endpoint },
-		Logger:   slog.New(slog.NewJSONHandler(g.log, nil)),
+		ApplyIdentity: func(context.Context) error {
+			if g.identity == nil {
+				return nil
+			}
+			return g.identity()
+		},
+		Logger: slog.New(slog.NewJSONHandler(g.log, nil)),
 	})
 	g.handler = g.service.Handler(prefix)
 	return g

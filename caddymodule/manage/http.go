@@ -15,9 +15,6 @@ import (
 // AdminPrefix is where Caddy's admin endpoint serves the management API.
 const AdminPrefix = "/model_gateway"
 
-// operation handles one method of a path. It returns the status and a value to encode.
-type operation func(w http.ResponseWriter, r *http.Request) (int, any, error)
-
 // Handler returns the JSON API under prefix, for example "/model_gateway".
 // It does not authenticate: the server that mounts it does, and passes the caller by
 // [WithCaller].
@@ -50,12 +47,16 @@ func (s *Service) methods(byMethod map[string]route) http.Handler {
 			s.fail(w, r, err)
 			return
 		}
-		status, answer, err := route.serve(w, r)
+		answer, err := route.serve(w, r)
 		if err != nil {
 			s.fail(w, r, err)
 			return
 		}
-		WriteJSON(w, status, answer)
+		if file, ok := answer.(download); ok {
+			s.send(w, r, file)
+			return
+		}
+		WriteJSON(w, route.status, answer)
 	})
 }
 
@@ -82,10 +83,15 @@ func WriteError(w http.ResponseWriter, status int, text string, err error) {
 	if errors.Is(err, ErrUnconfirmed) {
 		code = "confirmation_required"
 	}
-	WriteJSON(w, status, struct {
-		Error string `json:"error"`
-		Code  string `json:"code,omitempty"`
-	}{text, code})
+	WriteJSON(w, status, errorAnswer{text, code})
+}
+
+// errorAnswer is the answer to a request that failed.
+type errorAnswer struct {
+	// Error is the cause and the fix.
+	Error string `json:"error"`
+	// Code is "confirmation_required" if the session must be confirmed first.
+	Code string `json:"code,omitempty"`
 }
 
 // WriteJSON sends a response. Responses are never cached: some contain secrets, and

@@ -10,8 +10,8 @@ import (
 
 // CreateKey asks for a new key.
 type CreateKey struct {
-	Name  string `json:"name" need:"required"`
-	Scope string `json:"scope" need:"filled"` // "" means "*", every deployment of the account
+	Name  string `json:"name" need:"required"` // need not be unique
+	Scope string `json:"scope" need:"filled"`  // "" means "*", every deployment of the account
 }
 
 // CreatedKey is the answer to [CreateKey]. The secret is in no other answer.

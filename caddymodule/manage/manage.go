@@ -22,12 +22,13 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
-	"sync"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/singleflight"
 
 	"github.com/postern-dev/postern/caddymodule/activity"
+	"github.com/postern-dev/postern/caddymodule/downloads"
 	"github.com/postern-dev/postern/caddymodule/pairing"
 	"github.com/postern-dev/postern/caddymodule/signin"
 	"github.com/postern-dev/postern/caddymodule/store"
@@ -63,6 +64,9 @@ type Endpoint struct {
 	// Console is the base URL of the console, for example
 	// "https://gw.example.com/console/"; empty if it is not known.
 	Console string
+	// Verified: other machines can verify the sites at URL and Console, as they have
+	// certificates of a public authority. On this machine, HTTP counts too.
+	Verified bool
 	// Exposed: the console is served over plain HTTP under a name other than this
 	// machine's, and the configuration does not allow that.
 	Exposed bool
@@ -70,13 +74,14 @@ type Endpoint struct {
 	Listen string
 	// Public is the host:port that connectors dial; empty if it is not known.
 	Public string
-	// Pin is the hash of the gateway's tunnel identity, a part of tokens.
-	Pin string
+	// Pin is the hash of the gateway's tunnel identity, a part of tokens. NextPin is
+	// that of its next identity, "" if there is none.
+	Pin, NextPin string
 }
 
 // Token returns the tunnel token of a connector. It fails with [ErrNotReady] while the
 // public address is not known: such a token would be unusable.
-func (e Endpoint) Token(connectorID, secret string) (string, error) {
+func (e Endpoint) Token(connectorID string, o store.Offer) (string, error) {
 	switch {
 	case e.Pin == "":
 		return "", faultf(ErrNotReady, "the tunnel listener is not started yet")
@@ -84,10 +89,10 @@ func (e Endpoint) Token(connectorID, secret string) (string, error) {
 		return "", faultf(ErrNotReady, "the address that connectors dial is not known; "+
 			"add `public gw.example.com:7443` to the `model_gateway` block of the Caddyfile's global options and run `caddy reload`")
 	}
-	return link.Token{Server: e.Public, URL: e.URL, Pin: e.Pin, Connector: connectorID, Secret: secret}.Encode(), nil
+	return link.Token{Server: e.Public, URL: e.URL, Pin: e.Pin, NextPin: e.NextPin, Connector: connectorID, Secret: o.Secret, Number: o.Number}.Encode(), nil
 }
 
-// Options configures a [Service]. All but Build, Logger and Now are required.
+// Options configures a [Service]. All but Build, Folder, Logger and Now are required.
 type Options struct {
 	Store    *store.Store
 	Tunnels  Tunnels
@@ -95,9 +100,12 @@ type Options struct {
 	Pairing  *pairing.Service
 	SignIn   *signin.Service
 	Activity *activity.Log
-	Build    Build            // for status
-	Logger   *slog.Logger     // takes the audit lines; nil discards
-	Now      func() time.Time // nil is time.Now
+	// ApplyIdentity uses the identity in the store from now on, after a change.
+	ApplyIdentity func(ctx context.Context) error
+	Build         Build             // for status
+	Folder        *downloads.Folder // of connectors to hand out; nil: none
+	Logger        *slog.Logger      // takes the audit lines; nil discards
+	Now           func() time.Time  // nil is time.Now
 }
 
 // Service performs the management operations. Its methods are safe for
@@ -110,21 +118,22 @@ type Service struct {
 	pairing  *pairing.Service
 	signIn   *signin.Service
 	activity *activity.Log
+	apply    func(ctx context.Context) error
 	build    Build
+	folder   *downloads.Folder
 	log      *slog.Logger
 	now      func() time.Time
 
-	api      http.Handler       // the JSON API, without a prefix
-	models   singleflight.Group // of upstreams that are being asked for their models
-	removing sync.Mutex         // held while a user is removed
+	api    http.Handler       // the JSON API, without a prefix
+	models singleflight.Group // of upstreams that are being asked for their models
 }
 
 // New returns a service over o.Store and o.Tunnels; it owns neither.
 func New(o Options) *Service {
 	s := &Service{
 		store: o.Store, tunnels: o.Tunnels, endpoint: o.Endpoint,
-		pairing: o.Pairing, signIn: o.SignIn, activity: o.Activity,
-		build: o.Build, log: cmp.Or(o.Logger, slog.New(slog.DiscardHandler)), now: o.Now,
+		pairing: o.Pairing, signIn: o.SignIn, activity: o.Activity, apply: o.ApplyIdentity,
+		build: o.Build, folder: cmp.Or(o.Folder, downloads.NewFolder("")), log: cmp.Or(o.Logger, slog.New(slog.DiscardHandler)), now: o.Now,
 	}
 	if s.now == nil {
 		s.now = time.Now
@@ -138,6 +147,13 @@ func (s *Service) Endpoint() Endpoint { return s.endpoint() }
 
 // Build returns the versions of the gateway.
 func (s *Service) Build() Build { return s.build }
+
+// Downloads returns the folder of connectors that the gateway hands out, and the site that
+// it hands them out at.
+func (s *Service) Downloads() (*downloads.Folder, downloads.Site) {
+	at := s.endpoint()
+	return s.folder, downloads.Site{URL: at.URL, Console: strings.TrimSuffix(at.Console, "/"), Pin: at.Pin, Verified: at.Verified}
+}
 
 // write is the log line of an operation that changed a record.
 type write struct {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/downloads"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 )
@@ -20,6 +21,8 @@ type Pairing struct {
 	// Code is the pairing code while it is usable, if this process created it: codes
 	// are not stored.
 	Code string `json:"code,omitempty"`
+	// Commands connect a machine, while the code is usable.
+	Commands *downloads.Commands `json:"commands,omitempty"`
 	// Connected: the device is connected and waits.
 	Connected bool `json:"connected"`
 	// Limited: the code is unused while some codes are refused unchecked, as many
@@ -45,7 +48,7 @@ func (s *Service) StartPairing(ctx context.Context) (Pairing, error) {
 			return Pairing{}, write{}, err
 		}
 		p, code, err := s.pairing.Start(ctx, account, CallerFrom(ctx).by())
-		return Pairing{Pairing: p, Code: code}, write{"pairing.start", p.ID, "", nil}, err
+		return Pairing{Pairing: p, Code: code, Commands: s.commands(code)}, write{"pairing.start", p.ID, "", nil}, err
 	})
 }
 
@@ -104,7 +107,7 @@ func plainFingerprint(s string) string { return strings.ToLower(strings.Join(str
 
 // DenyPairing names a pairing by code or id.
 type DenyPairing struct {
-	Pairing string `json:"pairing" need:"required"`
+	Pairing string `json:"pairing" need:"required"` // code or id
 }
 
 // DenyPairing denies the device of a pairing, or cancels its code while no
@@ -120,6 +123,16 @@ func (s *Service) DenyPairing(ctx context.Context, d DenyPairing) (Pairing, erro
 	})
 }
 
+// commands returns the commands for a pairing code, nil while the URL is not known.
+func (s *Service) commands(code string) *downloads.Commands {
+	folder, site := s.Downloads()
+	if site.URL == "" {
+		return nil
+	}
+	c := downloads.CommandsFor(site, folder.Archives(), code)
+	return &c
+}
+
 // pairingOf adds the state in the pairing service to a record.
 func (s *Service) pairingOf(p store.Pairing, live map[string]tunnel.Info) Pairing {
 	v := Pairing{Pairing: p}
@@ -127,6 +140,9 @@ func (s *Service) pairingOf(p store.Pairing, live map[string]tunnel.Info) Pairin
 		return v
 	}
 	v.Code, _ = s.pairing.Code(p.ID)
+	if p.State == store.PairingWaiting && v.Code != "" {
+		v.Commands = s.commands(v.Code)
+	}
 	v.Limited = p.State == store.PairingWaiting && s.pairing.Limited()
 	v.Connected = s.pairing.Connected(p.ID)
 	if p.Device == nil {

@@ -36,7 +36,7 @@ type RotatedConnector struct {
 	Since *time.Time `json:"since,omitempty"` // start of a pending rotation
 	// Problem is why the connector could not save the token, as it reported.
 	Problem string `json:"problem,omitempty"`
-	// TunnelToken is set if Show was. The token is in no other answer.
+	// TunnelToken is the new token, if the request asked for it.
 	TunnelToken string `json:"tunnel_token,omitempty"`
 }
 
@@ -71,13 +71,13 @@ func (s *Service) RotateConnector(ctx context.Context, r RotateConnector) (Rotat
 
 // showToken returns a new token, which a person copies to the connector.
 func (s *Service) showToken(ctx context.Context, account, idOrName string) (RotatedConnector, error) {
-	c, secret, err := s.store.ShowSecret(ctx, account, idOrName)
+	c, offer, err := s.store.ShowSecret(ctx, account, idOrName)
 	if err != nil {
 		return RotatedConnector{}, err
 	}
 	s.audit(ctx, "connector.rotate", account, c.ID, c.Name, "shown", true)
 	answer := rotationOf(c)
-	answer.TunnelToken, err = s.endpoint().Token(c.ID, secret)
+	answer.TunnelToken, err = s.endpoint().Token(c.ID, offer)
 	return answer, err
 }
 

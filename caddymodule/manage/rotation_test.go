@@ -13,7 +13,7 @@ import (
 )
 
 // answering performs a connector's part of a rotation in the store.
-func (g *gateway) answering(id string, do func(ctx context.Context, secret string) error) {
+func (g *gateway) answering(id string, do func(ctx context.Context, number int64) error) {
 	g.t.Helper()
 	done := make(chan struct{})
 	begun := make(chan struct{}, 10)
@@ -35,9 +35,9 @@ func (g *gateway) answering(id string, do func(ctx context.Context, secret strin
 					continue
 				}
 				offered = true
-				secret, err := g.store.OfferSecret(ctx, id)
+				offer, err := g.store.OfferSecret(ctx, id)
 				if err == nil {
-					err = do(ctx, secret)
+					err = do(ctx, offer.Number)
 				}
 				if err != nil && ctx.Err() == nil {
 					g.t.Error(err)
@@ -56,8 +56,8 @@ func TestRotateConnector(t *testing.T) {
 	g := newGateway(t)
 	home := g.connector("default", "home", map[string]http.Handler{"ollama": models("m")})
 	id := home.info.Connector
-	g.answering(id, func(ctx context.Context, secret string) error {
-		_, _, err := g.store.FinishRotation(ctx, id, secret)
+	g.answering(id, func(ctx context.Context, number int64) error {
+		_, _, err := g.store.FinishRotation(ctx, id, number)
 		return err
 	})
 	got := want[map[string]any](g, 200, "POST", "/connectors/home/rotate", `{}`)
@@ -78,7 +78,7 @@ func TestRotateConnectorThatCannot(t *testing.T) {
 	g := newGateway(t)
 	home := g.connector("default", "home", map[string]http.Handler{"ollama": models("m")})
 	id := home.info.Connector
-	g.answering(id, func(ctx context.Context, _ string) error { return g.store.FailRotation(ctx, id, "it is read-only") })
+	g.answering(id, func(ctx context.Context, _ int64) error { return g.store.FailRotation(ctx, id, "it is read-only") })
 	got := want[map[string]any](g, 200, "POST", "/connectors/"+id+"/rotate", `{"show":false}`)
 	wantFields(t, got, "id", "name", "state", "since", "problem")
 	if got["state"] != "failed" || got["problem"] != "it is read-only" {
@@ -132,10 +132,10 @@ func TestShowToken(t *testing.T) {
 	answer := want[map[string]any](g, 200, "POST", "/connectors/attic/rotate", `{"show":true}`)
 	wantFields(t, answer, "id", "name", "state", "since", "tunnel_token")
 	token := g.token(answer)
-	if token.Secret == old.Secret || token.Secret == lost.Secret || answer["state"] != "by_hand" {
+	if token.Secret == old.Secret || token.Secret == lost.Secret || token.Number != 2 || answer["state"] != "by_hand" {
 		t.Errorf("answer %v", answer["state"])
 	}
-	if token.Secret = old.Secret; token != old {
+	if token.Secret, token.Number = old.Secret, 0; token != old {
 		t.Errorf("the token leads to %v, the old one to %v", token, old)
 	}
 	token = g.token(answer)

@@ -3,6 +3,7 @@ package manage
 import (
 	"context"
 	"net/http"
+	"reflect"
 
 	"github.com/postern-dev/postern/caddymodule/store"
 )
@@ -11,7 +12,15 @@ import (
 // needs. 0: the route is for sessions and operators only.
 type route struct {
 	needs store.Rights
-	serve operation
+	operation
+}
+
+// operation handles one method of a path. docs/openapi.json is written from its types.
+type operation struct {
+	status          int // of success
+	request, answer reflect.Type
+	// serve returns a value to encode, of the type answer.
+	serve func(w http.ResponseWriter, r *http.Request) (any, error)
 }
 
 // routes returns the operations by path and method.
@@ -21,6 +30,10 @@ func (s *Service) routes() map[string]map[string]route {
 	const ok, created = http.StatusOK, http.StatusCreated
 	return map[string]map[string]route{
 		"/status":                   {get: {read, of(ok, s.Status)}},
+		"/backup":                   {get: {0, of(ok, s.backup)}},
+		"/identity":                 {get: {0, of(ok, s.Identity)}},
+		"/identity/rotate":          {post: {0, with(ok, s.RotateIdentity)}},
+		"/identity/cancel":          {post: {0, of(ok, s.CancelIdentity)}},
 		"/checklist":                {get: {read, of(ok, s.Checklist)}},
 		"/keys":                     {get: {read | keys, of(ok, s.Keys)}, post: {keys, with(created, s.CreateKey)}},
 		"/keys/{id}":                {remove: {keys, ofRecord(ok, s.DeleteKey)}},
@@ -55,18 +68,18 @@ func (s *Service) routes() map[string]map[string]route {
 
 // with returns the operation that decodes a request and calls do.
 func with[B, T any](status int, do func(ctx context.Context, request B) (T, error)) operation {
-	return func(w http.ResponseWriter, r *http.Request) (int, any, error) {
+	serve := func(w http.ResponseWriter, r *http.Request) (any, error) {
 		request, account, err := decode[B](w, r)
 		if err != nil {
-			return 0, nil, err
+			return nil, err
 		}
 		ctx, err := inAccount(r.Context(), account)
 		if err != nil {
-			return 0, nil, err
+			return nil, err
 		}
-		answer, err := do(ctx, request)
-		return status, answer, err
+		return do(ctx, request)
 	}
+	return operation{status, reflect.TypeFor[B](), reflect.TypeFor[T](), serve}
 }
 
 // of is [with] for an operation without fields.

@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"context"
 	"strconv"
+	"time"
 
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/health"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
+	"github.com/postern-dev/postern/connector/link"
 )
 
 // Status is the state of the gateway: of all accounts for operators, of the caller's
@@ -29,7 +31,7 @@ type Status struct {
 type Build struct {
 	Version string `json:"version,omitempty"` // of Postern
 	Commit  string `json:"commit,omitempty"`
-	Caddy   string `json:"caddy,omitempty"` // the version of Caddy
+	Caddy   string `json:"caddy,omitempty"` // version of the server that it is built into
 }
 
 // Listener describes where connectors dial.
@@ -37,6 +39,10 @@ type Listener struct {
 	Address string `json:"address"`
 	Public  string `json:"public,omitempty"`
 	Pin     string `json:"pin"`
+	// NextPin replaces Pin at SwitchAt. Both are absent unless a rotation of the
+	// gateway's identity is pending.
+	NextPin  string     `json:"next_pin,omitempty"`
+	SwitchAt *time.Time `json:"switch_at,omitempty"`
 }
 
 // ConnectorCount counts connectors.
@@ -68,12 +74,14 @@ func (s *Service) Status(ctx context.Context) (Status, error) {
 	} else if _, err := s.account(ctx); err != nil {
 		return Status{}, err
 	}
-	at := s.endpoint()
+	at, listener, err := s.listener(ctx)
+	if err != nil {
+		return Status{}, err
+	}
 	st := Status{
-		Build:    s.build,
-		URL:      at.URL,
-		Listener: Listener{Address: at.Listen, Public: at.Public, Pin: at.Pin},
-
+		Build:       s.build,
+		URL:         at.URL,
+		Listener:    listener,
 		Deployments: DeploymentCount{States: make(map[health.State]int)},
 	}
 	if caller.Operator {
@@ -95,15 +103,25 @@ func (s *Service) Status(ctx context.Context) (Status, error) {
 				st.Deployments.Available++
 			}
 		}
-		for _, k := range s.store.Keys(account.ID) {
-			if k.RevokedAt != nil {
-				st.Keys.Revoked++
-			} else {
-				st.Keys.Active++
-			}
-		}
+		active, revoked := s.store.KeyCount(account.ID)
+		st.Keys.Active += active
+		st.Keys.Revoked += revoked
 	}
 	return st, nil
+}
+
+// listener returns where connectors dial, and the pins of the gateway's identity.
+func (s *Service) listener(ctx context.Context) (Endpoint, Listener, error) {
+	at := s.endpoint()
+	l := Listener{Address: at.Listen, Public: at.Public, Pin: at.Pin, NextPin: at.NextPin}
+	if l.NextPin == "" {
+		return at, l, nil
+	}
+	stored, err := s.store.Identity(ctx, link.NewIdentity)
+	if err == nil && len(stored.Next) > 0 {
+		l.SwitchAt = &stored.SwitchAt
+	}
+	return at, l, err
 }
 
 // Checklist has the steps to the first request of an account.
@@ -142,7 +160,7 @@ const maxUsageDays = 366
 
 // Usage selects the last days, ending today.
 type Usage struct {
-	Days string `json:"days" need:"filled"` // 1 to maxUsageDays; "": 30
+	Days string `json:"days" need:"filled"` // 1 to 366; "": 30
 }
 
 // Usage returns the usage of the account on each of the last days.

@@ -21,7 +21,7 @@ type CreateToken struct {
 	// User is the user that the token acts for, by id or name. It is required for
 	// operators, and defaults to the caller.
 	User string `json:"user" need:"filled"`
-	// Rights are the names of its rights; nil means "read".
+	// Rights are the names of its rights; by default, "read".
 	Rights []string `json:"rights"`
 	// ExpiresAt is when it expires; nil: never.
 	ExpiresAt *time.Time `json:"expires_at"`

@@ -42,7 +42,7 @@ type TestResult struct {
 	FirstTokenMillis float64 `json:"first_token_ms"`
 	TokensPerSecond  float64 `json:"tokens_per_second"`
 	Tokens           int     `json:"tokens"`
-	Tools            string  `json:"tools"` // ToolsWork, ToolsNo or ToolsUnknown
+	Tools            string  `json:"tools"` // "works", "no" or "unknown"
 	// ToolsReason is why tools do not work, or why that is not known.
 	ToolsReason string `json:"tools_reason,omitempty"`
 	// Connector is the name of the used connector, empty if none is online.

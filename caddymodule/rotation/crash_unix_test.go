@@ -80,24 +80,18 @@ func (d deadly) Next(ctx context.Context, id string) (link.Rotate, bool) {
 	return offer, ok
 }
 
-func (d deadly) Rotated(ctx context.Context, id string, answer link.Rotated) {
+func (d deadly) Rotated(ctx context.Context, id string, answer link.Rotated) bool {
 	die("before the answer is stored")
-	d.Service.Rotated(ctx, id, answer)
-	die("after the answer is stored")
+	defer die("after the answer is stored")
+	return d.Service.Rotated(ctx, id, answer)
 }
 
-func (d deadly) authenticate(st *store.Store) tunnel.Authenticate {
-	return func(ctx context.Context, id, secret string) (tunnel.Connector, error) {
-		c, err := st.AuthenticateConnector(id, secret)
-		if err != nil {
-			return tunnel.Connector{}, err
-		}
-		if st.IsNextSecret(id, secret) {
-			die("before a hello with the new token is stored")
-		}
-		d.Hello(ctx, id, secret)
-		return tunnel.Connector{ID: c.ID, Name: c.Name, Account: c.Account}, nil
+func (d deadly) Hello(id, secret string) int64 {
+	number := d.Service.Hello(id, secret)
+	if number != 0 {
+		die("before a hello with the new token is stored")
 	}
+	return number
 }
 
 // gatewayMain serves tunnels on the socket that it inherits.
@@ -119,13 +113,17 @@ func gatewayMain(dir string) error {
 	service := deadly{rotation.New(rotation.Options{Store: st, Logger: logger, Token: func(id, secret string) (string, error) {
 		return link.Token{Server: hub.Addr().String(), Pin: hub.Pin(), Connector: id, Secret: secret}.Encode(), nil
 	}})}
-	hub = tunnel.NewHub(tunnel.Options{Authenticate: service.authenticate(st), Rotation: service, Logger: logger})
+	authenticate := func(_ context.Context, id, secret string) (tunnel.Connector, error) {
+		c, err := st.AuthenticateConnector(id, secret)
+		return tunnel.Connector{ID: c.ID, Name: c.Name, Account: c.Account}, err
+	}
+	hub = tunnel.NewHub(tunnel.Options{Authenticate: authenticate, Rotation: service, Logger: logger})
 	socket, err := net.FilePacketConn(os.NewFile(3, "socket"))
 	if err != nil {
 		return err
 	}
 	key := make([]byte, 32) // of this test: the same after a restart
-	if err := hub.Listen(socket, tunnel.Secrets{Identity: identity, Reset: key, Token: key}); err != nil {
+	if err := hub.Listen(socket, tunnel.Secrets{Identity: tunnel.Identity{Key: identity}, Reset: key, Token: key}); err != nil {
 		return err
 	}
 	select {}

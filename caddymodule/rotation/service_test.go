@@ -68,10 +68,18 @@ func (b *bench) next() (link.Rotate, string) {
 		b.t.Fatalf("there is no offer; log:\n%s", b.log.String())
 	}
 	secret, ours := strings.CutPrefix(offer.TunnelToken, b.id+"/")
-	if !ours || offer.ID == "" {
+	if !ours || offer.Number == 0 {
 		b.t.Fatalf("the offer is of another connector: %v", offer)
 	}
 	return offer, secret
+}
+
+// hello is a hello with a secret.
+func (b *bench) hello(secret string) {
+	b.t.Helper()
+	if number := b.Hello(b.id, secret); number != 0 && !b.Rotated(b.t.Context(), b.id, link.Rotated{Number: number}) {
+		b.t.Error("a new secret was not confirmed")
+	}
 }
 
 // valid wants exactly these secrets to be let in.
@@ -101,14 +109,14 @@ func TestAnswered(t *testing.T) {
 	if again != offer {
 		t.Error("the same process makes another offer")
 	}
-	b.Rotated(t.Context(), b.id, link.Rotated{ID: "stale"})
+	b.Rotated(t.Context(), b.id, link.Rotated{Number: 7})
 	b.valid(map[string]bool{b.old: true, secret: true})
-	b.Rotated(t.Context(), b.id, link.Rotated{ID: offer.ID, Error: "read-only"})
+	b.Rotated(t.Context(), b.id, link.Rotated{Number: offer.Number, Error: "read-only"})
 	b.valid(map[string]bool{b.old: true, secret: true})
 	if c, _ := b.store.Connector(b.id); c.Rotation == nil || c.Rotation.Problem != "read-only" {
 		t.Errorf("the problem is not kept: %+v", c.Rotation)
 	}
-	b.Rotated(t.Context(), b.id, link.Rotated{ID: offer.ID})
+	b.Rotated(t.Context(), b.id, link.Rotated{Number: offer.Number})
 	b.valid(map[string]bool{b.old: false, secret: true})
 	if b.Pending(b.id) {
 		t.Error("it is still pending")
@@ -116,10 +124,10 @@ func TestAnswered(t *testing.T) {
 	// An answer that comes twice does not end the next rotation.
 	b.begin()
 	next, nextSecret := b.next()
-	if next.ID == offer.ID || nextSecret == secret {
+	if next.Number == offer.Number || nextSecret == secret {
 		t.Error("the next rotation offers the same")
 	}
-	b.Rotated(t.Context(), b.id, link.Rotated{ID: offer.ID})
+	b.Rotated(t.Context(), b.id, link.Rotated{Number: offer.Number})
 	b.valid(map[string]bool{secret: true, nextSecret: true})
 	if strings.Contains(b.log.String(), secret) || strings.Contains(b.log.String(), nextSecret) {
 		t.Error("the log has a secret")
@@ -137,16 +145,17 @@ func TestRestart(t *testing.T) {
 		t.Fatal("the rotation is forgotten")
 	}
 	second, secondSecret := b.next()
-	if first.ID == second.ID || firstSecret == secondSecret {
+	if first.Number == second.Number || firstSecret == secondSecret {
 		t.Error("the secret was kept")
 	}
 	// Its connector had kept the first one, and was killed before it could say so.
-	b.Hello(t.Context(), b.id, b.old)
+	b.hello(b.old)
 	b.valid(map[string]bool{b.old: true, firstSecret: true, secondSecret: true})
-	b.Hello(t.Context(), b.id, firstSecret)
-	b.valid(map[string]bool{b.old: false, firstSecret: true, secondSecret: false})
-	b.Rotated(t.Context(), b.id, link.Rotated{ID: second.ID})
-	b.valid(map[string]bool{firstSecret: true, secondSecret: false})
+	b.hello(firstSecret)
+	b.valid(map[string]bool{b.old: false, firstSecret: true, secondSecret: true})
+	// The answer to the second one was on its way.
+	b.Rotated(t.Context(), b.id, link.Rotated{Number: second.Number})
+	b.valid(map[string]bool{firstSecret: false, secondSecret: true})
 }
 
 func TestByHand(t *testing.T) {
@@ -160,28 +169,28 @@ func TestByHand(t *testing.T) {
 	if _, ok := b.Next(t.Context(), b.id); ok || b.Pending(b.id) {
 		t.Error("it is offered what a person brings")
 	}
-	b.Hello(t.Context(), b.id, shown)
-	b.valid(map[string]bool{b.old: false, offered: false, shown: true})
+	b.hello(shown.Secret)
+	b.valid(map[string]bool{b.old: false, offered: false, shown.Secret: true})
 }
 
 // Many tunnels of one connector, one after the other, get one offer.
 func TestOneOffer(t *testing.T) {
 	b := newBench(t)
 	b.begin()
-	ids := make(chan string, 20)
+	numbers := make(chan int64, 20)
 	var all sync.WaitGroup
-	for range cap(ids) {
+	for range cap(numbers) {
 		all.Go(func() {
 			offer, _ := b.Next(t.Context(), b.id)
-			ids <- offer.ID
+			numbers <- offer.Number
 		})
 	}
 	all.Wait()
-	close(ids)
-	first := <-ids
-	for id := range ids {
-		if id != first || id == "" {
-			t.Errorf("offers %q and %q", first, id)
+	close(numbers)
+	first := <-numbers
+	for number := range numbers {
+		if number != 1 || first != 1 {
+			t.Errorf("offers %d and %d", first, number)
 		}
 	}
 }
@@ -199,7 +208,7 @@ func TestFailures(t *testing.T) {
 	if err := b.store.Close(); err != nil {
 		t.Fatal(err)
 	}
-	b.Rotated(t.Context(), b.id, link.Rotated{ID: offer.ID})
+	b.Rotated(t.Context(), b.id, link.Rotated{Number: offer.Number})
 	if !strings.Contains(b.log.String(), "the old token stays valid") {
 		t.Errorf("log:\n%s", b.log.String())
 	}
@@ -220,4 +229,23 @@ func TestFailures(t *testing.T) {
 	if _, ok := b.Next(t.Context(), other.ID); !ok || len(b.offers) != 1 {
 		t.Errorf("an offer: %v; kept are %d", ok, len(b.offers))
 	}
+}
+
+// Other pins begin a rotation, unless one is pending, and a connector's report is stored.
+func TestPins(t *testing.T) {
+	b := newBench(t)
+	b.Renew(t.Context(), b.id)
+	_, first := b.next()
+	b.Renew(t.Context(), b.id)
+	if _, again := b.next(); again != first {
+		t.Error("a pending rotation began again")
+	}
+	b.Renew(t.Context(), "con_none")
+	for _, pin := range []string{"one", "one", "two"} {
+		b.Confirm(t.Context(), b.id, pin)
+		if c, _ := b.store.Connector(b.id); c.NextPin != pin {
+			t.Errorf("the pin is %q, want %q", c.NextPin, pin)
+		}
+	}
+	b.Confirm(t.Context(), "con_none", "one")
 }

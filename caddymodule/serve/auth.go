@@ -61,7 +61,7 @@ func (a Authenticator) Serve(w http.ResponseWriter, r *http.Request, ex *Exchang
 }
 
 // authenticate finds the request's key. If the key is not valid, it returns the
-// reason: "missing", "unknown" or "revoked".
+// reason, as for [dialect.InvalidKey].
 func authenticate(st *store.Store, h http.Header) (key *store.LiveKey, reason string) {
 	secret := SentKey(h)
 	if secret == "" {
@@ -69,6 +69,10 @@ func authenticate(st *store.Store, h http.Header) (key *store.LiveKey, reason st
 	}
 	key, ok := st.FindKey(secret)
 	switch {
+	case !ok && strings.HasPrefix(secret, "pmt_"):
+		return nil, "management_token"
+	case !ok && strings.HasPrefix(secret, "ptt_"):
+		return nil, "tunnel_token"
 	case !ok:
 		return nil, "unknown"
 	case key.Revoked():

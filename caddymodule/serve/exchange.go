@@ -9,6 +9,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/scope"
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/connector/text"
 )
 
 // Exchange is the state of one request that the three handlers share. It is not
@@ -64,7 +65,7 @@ func (s *Server) find(ex *Exchange) *dialect.Error {
 	deployment, ok := ex.backend.Store.Deployment(ex.Account, ex.Model)
 	if !ok {
 		ex.Reason = "unknown_model"
-		return dialect.UnknownModel(ex.Model)
+		return ex.unknown(ex.Model)
 	}
 	ex.Deployment = deployment.Name
 	if !ex.running {
@@ -73,10 +74,22 @@ func (s *Server) find(ex *Exchange) *dialect.Error {
 	}
 	if !ex.Key.Scope().Allows(deployment.Name) {
 		ex.Reason = "out_of_scope"
-		return dialect.UnknownModel(ex.Model)
+		return ex.unknown(ex.Model)
 	}
 	ex.found = deployment
 	return nil
+}
+
+// unknown returns the error for a model, with a suggestion from those that the key may
+// use. The list is as long as that of GET /v1/models.
+func (ex *Exchange) unknown(model string) *dialect.Error {
+	var names []string
+	for _, d := range ex.backend.Store.Deployments(ex.Account) {
+		if ex.Key.Scope().Allows(d.Name) {
+			names = append(names, d.Name)
+		}
+	}
+	return dialect.UnknownModel(model, text.Similar(model, names))
 }
 
 // Placeholder returns the value of a placeholder, once the key is known.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -59,8 +60,14 @@ const (
 // request is recorded at the usual pace. Correcting takes several times as long.
 const restFactor = 100
 
-// saveInterval is the interval at which calibrations are saved to the store.
-const saveInterval = 5 * time.Second
+// Calibrations are saved rarely: ratios change a little with each request, and converge.
+const (
+	saveInterval = 10 * time.Minute
+	// minChange is the least relative change of a ratio that is worth a write.
+	minChange = 0.01
+	// expireInterval is the interval at which kept responses are expired.
+	expireInterval = 5 * time.Second
+)
 
 // newLearner starts a learner. It must be closed before the store.
 func newLearner(st *store.Store, logger *slog.Logger) (*learner, error) {
@@ -152,16 +159,18 @@ func (l *learner) learn(m sample) {
 
 // run processes samples and saves calibrations until ctx is done.
 func (l *learner) run(ctx context.Context) {
-	ticker := time.NewTicker(saveInterval)
-	defer ticker.Stop()
+	expire, save := time.NewTicker(expireInterval), time.NewTicker(saveInterval)
+	defer expire.Stop()
+	defer save.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case m := <-l.samples:
 			l.remember(ctx, m)
-		case <-ticker.C:
+		case <-expire.C:
 			l.kept.Expire()
+		case <-save.C:
 			l.save(ctx)
 		}
 	}
@@ -202,9 +211,12 @@ func (l *learner) correct(ctx context.Context, m sample, p *tokens.Prompt) {
 	}
 }
 
-// save saves the calibrations that have changed.
+// save saves the calibrations that have changed enough.
 func (l *learner) save(ctx context.Context) {
 	for r, ratios := range l.calibration.Export() {
+		if saved, ok := l.load(r); ok && near(ratios.Plain, saved.Plain) && near(ratios.Tools, saved.Tools) {
+			continue
+		}
 		err := l.store.SaveCalibration(ctx, store.Calibration{
 			Account: r.Account, Deployment: r.Deployment, Since: time.UnixMilli(r.Since).UTC(),
 			Plain: ratios.Plain, Tools: ratios.Tools,
@@ -214,6 +226,8 @@ func (l *learner) save(ctx context.Context) {
 		}
 	}
 }
+
+func near(a, b float64) bool { return math.Abs(a-b) <= minChange*b }
 
 // registration returns the current registration of a deployment.
 func registration(d store.Deployment) tokens.Registration {

@@ -96,7 +96,7 @@ func TestLearnerRemembersCountsWhileItRests(t *testing.T) {
 		if derr != nil {
 			t.Fatal(derr)
 		}
-		for deadline := time.Now().Add(10 * time.Second); l.calibration.Count(t.Context(), registration(d), call.Prompt()) != 12345+i; time.Sleep(time.Millisecond) {
+		for deadline := time.Now().Add(2 * time.Minute); l.calibration.Count(t.Context(), registration(d), call.Prompt()) != 12345+i; time.Sleep(time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatalf("prompt %d is not counted exactly", i)
 			}

@@ -89,7 +89,7 @@ func TestCompressedAnswer(t *testing.T) {
 // A streamed response that cannot begin yet begins all the same and fails, in
 // the words that its client waits by; other clients get the status.
 func TestFailsInStream(t *testing.T) {
-	for _, derr := range []*dialect.Error{dialect.QueueFull("m"), dialect.QueueTimeout("m"), dialect.Offline("m"), dialect.UnknownModel("m")} {
+	for _, derr := range []*dialect.Error{dialect.QueueFull("m"), dialect.QueueTimeout("m"), dialect.Offline("m"), dialect.UnknownModel("m", "")} {
 		for _, d := range everyDialect {
 			c, rec := testCompletion(t, d)
 			c.answer.fail(d, "req_1", derr)

@@ -101,7 +101,7 @@ func getModel(ex *Exchange) ([]byte, *dialect.Error) {
 	name := ex.Operation.ModelID
 	deployment, ok := ex.backend.Store.Deployment(ex.Account, name)
 	if !ok || !ex.Key.Scope().Allows(name) {
-		return nil, dialect.UnknownModel(name)
+		return nil, ex.unknown(name)
 	}
 	return dialect.ModelObject(modelOf(deployment)), nil
 }

@@ -1,6 +1,7 @@
 package signin
 
 import (
+	"context"
 	"crypto/cipher"
 	"crypto/rand"
 	"encoding/base64"
@@ -25,31 +26,41 @@ type ceremony struct {
 	User   string // id, for registrations
 	Origin string
 	Ends   time.Time
-	Data   *webauthn.SessionData
+	// Edge and Process are where it was begun.
+	Edge, Process string
+	Data          *webauthn.SessionData
 }
 
-// ceremonies seals ceremonies with a key of this process. Ceremonies do not survive
-// a restart.
+// ceremonies seals ceremonies with a key of the store, so that all its gateways can open
+// them. A gateway does not remember answers over a restart, so it refuses the ceremonies
+// that it began before.
 type ceremonies struct {
-	aead cipher.AEAD
+	aead          cipher.AEAD
+	edge, process string
 
 	mu       sync.Mutex
 	answered recent[string, bool] // by challenge
 }
 
-func newCeremonies() *ceremonies {
-	key := make([]byte, chacha20poly1305.KeySize)
-	rand.Read(key) // never fails, see its documentation
+func newCeremonies(st *store.Store) (*ceremonies, error) {
+	key, err := st.Secret(context.Background(), "passkey_ceremonies", func() ([]byte, error) {
+		key := make([]byte, chacha20poly1305.KeySize)
+		_, err := rand.Read(key)
+		return key, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("loading the key of passkey ceremonies: %w", err)
+	}
 	aead, err := chacha20poly1305.NewX(key)
 	if err != nil {
-		panic(err) // the key has the right size
+		return nil, fmt.Errorf("loading the key of passkey ceremonies: %w", err)
 	}
-	return &ceremonies{aead: aead, answered: recent[string, bool]{life: ceremonyLife, size: maxAnswered}}
+	return &ceremonies{aead: aead, edge: st.Edge(), process: rand.Text(), answered: recent[string, bool]{life: ceremonyLife, size: maxAnswered}}, nil
 }
 
 // begin returns a sealed ceremony for the browser.
 func (c *ceremonies) begin(user, origin string, data *webauthn.SessionData, now time.Time) (string, error) {
-	plain, err := json.Marshal(ceremony{user, origin, now.Add(ceremonyLife), data})
+	plain, err := json.Marshal(ceremony{user, origin, now.Add(ceremonyLife), c.edge, c.process, data})
 	if err != nil {
 		return "", fmt.Errorf("beginning a ceremony: %w", err)
 	}
@@ -68,7 +79,9 @@ func (c *ceremonies) take(id, origin, user string, now time.Time) (*webauthn.Ses
 			err = json.Unmarshal(sealed, &o)
 		}
 	}
-	if err != nil || o.Data == nil || !c.isFirst(o.Data.Challenge, now) || !now.Before(o.Ends) || o.Origin != origin || o.User != user {
+	restarted := o.Edge == c.edge && o.Process != c.process
+	if err != nil || o.Data == nil || !c.isFirst(o.Data.Challenge, now) || restarted ||
+		!now.Before(o.Ends) || o.Origin != origin || o.User != user {
 		return nil, store.Errorf(ErrPasskey, "this took longer than five minutes or was already answered: start again")
 	}
 	return o.Data, nil

@@ -27,8 +27,10 @@
 //
 // A passkey belongs to the host of the origin where it was created, and its device
 // must verify the user by PIN, fingerprint or face. A ceremony lasts from a
-// challenge to its answer. The browser keeps it, sealed, for up to five minutes, and
-// can answer it once.
+// challenge to its answer. The browser keeps it for up to five minutes, sealed with a key
+// of the store, and can answer it at any gateway of the store. Each takes one answer, and
+// refuses what it began before its last start, since it has forgotten those answers. The
+// counter of a passkey is compared in the store, so that of two copies one gets in.
 //
 // # Confirming
 //

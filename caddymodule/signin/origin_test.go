@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/go-webauthn/webauthn/webauthn"
+
+	"github.com/postern-dev/postern/tests/storetest"
 )
 
 func TestRelyingParty(t *testing.T) {
@@ -55,7 +57,10 @@ func TestCeremonies(t *testing.T) {
 	t.Parallel()
 	const origin = "https://gw.example.com"
 	now := time.Now()
-	c := newCeremonies()
+	c, err := newCeremonies(storetest.New(t))
+	if err != nil {
+		t.Fatal(err)
+	}
 	begin := func() string {
 		id, err := c.begin("", origin, &webauthn.SessionData{Challenge: rand.Text()}, now)
 		if err != nil {
@@ -76,6 +81,13 @@ func TestCeremonies(t *testing.T) {
 	}
 	if spoiled := begin() + "AAAA"; works("") || works("x") || works(spoiled) {
 		t.Error("an unknown ceremony works")
+	}
+	for at := 0; at < len(id)-16; at += 7 { // the last character has unused bits
+		tampered := []byte(begin())
+		tampered[at] ^= 1
+		if works(string(tampered)) {
+			t.Errorf("a ceremony works with another byte %d", at)
+		}
 	}
 	// One that comes back to another page or user is spent.
 	for _, other := range []struct{ origin, user string }{{"https://evil.example.com", ""}, {origin, "usr_x"}} {

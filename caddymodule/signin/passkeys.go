@@ -28,6 +28,7 @@ const (
 // holder implements webauthn.User.
 type holder struct {
 	user        store.User
+	passkeys    []store.Passkey // as read for credentials
 	credentials []webauthn.Credential
 }
 
@@ -41,8 +42,8 @@ func (h holder) WebAuthnCredentials() []webauthn.Credential { return h.credentia
 // holder returns a user with all readable passkeys: an unreadable one must not
 // disable the others.
 func (s *Service) holder(user store.User) holder {
-	h := holder{user: user}
-	for _, p := range s.store.Passkeys(user.ID) {
+	h := holder{user: user, passkeys: s.store.Passkeys(user.ID)}
+	for _, p := range h.passkeys {
 		var c webauthn.Credential
 		if err := json.Unmarshal(p.Credential, &c); err != nil {
 			s.log.Error("failed to read a stored passkey", "user_id", user.ID, "error", err)
@@ -217,14 +218,12 @@ func (s *Service) assert(ctx context.Context, origin, ceremonyID string, respons
 	if !parsed.Response.AuthenticatorData.Flags.HasUserVerified() {
 		return store.User{}, nil, errUnverified
 	}
-	s.counters.Lock()
-	defer s.counters.Unlock()
 	found, credential, err := party.ValidatePasskeyLogin(s.findHolder, *data, parsed)
 	if err != nil {
 		return store.User{}, nil, err
 	}
-	user := found.(holder).user
-	return user, credential.ID, s.notePasskey(ctx, user, credential)
+	h := found.(holder)
+	return h.user, credential.ID, s.notePasskey(ctx, h, credential)
 }
 
 func (s *Service) findHolder(_, handle []byte) (webauthn.User, error) {
@@ -235,12 +234,11 @@ func (s *Service) findHolder(_, handle []byte) (webauthn.User, error) {
 	return s.holder(user), nil
 }
 
-// notePasskey stores the counter and the time of use. If the counter went back, the
-// passkey was copied, and the two cannot be distinguished: both are rejected from
-// then on.
-func (s *Service) notePasskey(ctx context.Context, user store.User, credential *webauthn.Credential) error {
-	all := s.store.Passkeys(user.ID)
-	i := slices.IndexFunc(all, func(p store.Passkey) bool { return bytes.Equal(p.ID, credential.ID) })
+// notePasskey stores the counter and the time of use, unless the counter was changed since
+// it was read. If the counter went back, the passkey was copied, and the two cannot be
+// distinguished: both are rejected from then on.
+func (s *Service) notePasskey(ctx context.Context, h holder, credential *webauthn.Credential) error {
+	i := slices.IndexFunc(h.passkeys, func(p store.Passkey) bool { return bytes.Equal(p.ID, credential.ID) })
 	if i < 0 {
 		return errUnknownPasskey
 	}
@@ -248,15 +246,19 @@ func (s *Service) notePasskey(ctx context.Context, user store.User, credential *
 	if err != nil {
 		return fmt.Errorf("recording the use of a passkey: %w", err)
 	}
-	p := all[i]
+	p := h.passkeys[i]
+	old := p.Credential
 	p.Credential = record
 	if !credential.Authenticator.CloneWarning {
 		now := s.stamp()
 		p.LastUsedAt = &now
 	}
-	if err := s.store.UpdatePasskey(ctx, user.ID, p); errors.Is(err, store.ErrNotFound) {
+	switch err := s.store.UpdatePasskey(ctx, h.user.ID, old, p); {
+	case errors.Is(err, store.ErrNotFound):
 		return errUnknownPasskey
-	} else if err != nil {
+	case errors.Is(err, store.ErrConflict):
+		return store.Errorf(ErrPasskey, "this passkey was used twice at the same time: try again")
+	case err != nil:
 		return err
 	}
 	if credential.Authenticator.CloneWarning {

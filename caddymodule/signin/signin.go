@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net/netip"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/fair"
@@ -42,20 +41,15 @@ type Service struct {
 	guard  *guard
 	decoy  passwordHash
 
-	// counters is held from reading a passkey's counter to writing it, so that a
-	// copy cannot use the same value concurrently.
-	counters sync.Mutex
-
 	ceremonies *ceremonies
 	failures   logs.Sampler[netip.Prefix] // logs failed sign-ins
 }
 
 // New returns a service for the users in o.Store.
-func New(o Options) *Service {
+func New(o Options) (*Service, error) {
 	s := &Service{
 		store: o.Store, log: o.Logger, now: o.Now,
 		derive: deriveArgon2id, checks: fair.NewSemaphore(checkLimits), guard: newGuard(), decoy: newDecoy(),
-		ceremonies: newCeremonies(),
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -66,7 +60,9 @@ func New(o Options) *Service {
 	if s.now == nil {
 		s.now = time.Now
 	}
-	return s
+	var err error
+	s.ceremonies, err = newCeremonies(o.Store)
+	return s, err
 }
 
 // Attempt is the input of a client that signs in.

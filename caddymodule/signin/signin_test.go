@@ -54,9 +54,18 @@ func (b *logBuffer) String() string {
 
 func newDesk(t testing.TB) *desk {
 	t.Helper()
+	return newDeskOn(t, storetest.New(t))
+}
+
+// newDeskOn is newDesk on a store that other gateways may share.
+func newDeskOn(t testing.TB, st *store.Store) *desk {
+	t.Helper()
 	d := new(desk)
 	logger := slog.New(slog.NewTextHandler(&d.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	d.Service = New(Options{Store: storetest.New(t), Logger: logger})
+	var err error
+	if d.Service, err = New(Options{Store: st, Logger: logger}); err != nil {
+		t.Fatal(err)
+	}
 	d.derive = func(password, salt []byte, c cost, size int) []byte {
 		d.derived.Add(1)
 		sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%v", password, salt, c))
@@ -140,7 +149,10 @@ func TestPassword(t *testing.T) {
 // The service as others make it derives with argon2id.
 func TestPasswordArgon2id(t *testing.T) {
 	t.Parallel()
-	s := New(Options{Store: storetest.New(t)})
+	s, err := New(Options{Store: storetest.New(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
 	ann, err := s.AddUser(t.Context(), store.DefaultAccount, "ann", rightPassword)
 	if err != nil {
 		t.Fatal(err)

@@ -76,9 +76,15 @@ func (g *testGateway) keep(t testing.TB, says, keeps int64) (*blockKeeper, *Sess
 	k := &blockKeeper{store: blocks.NewStore(keeps)}
 	h := hello("con_1")
 	h.Blocks = &says
-	if _, err := g.dial(t, listenLoopback(t), h, k); err != nil {
+	c, err := g.dial(t, listenLoopback(t), h, k)
+	if err != nil {
 		t.Fatal(err)
 	}
+	go func() { // on a slow machine, the test lasts longer than an idle session
+		for t.Context().Err() == nil && c.control.Send(link.Ping{}) == nil {
+			time.Sleep(time.Second)
+		}
+	}()
 	return k, g.mustSession(t, "con_1")
 }
 

@@ -54,11 +54,7 @@ func TestDeafControlStream(t *testing.T) {
 			}
 			time.Sleep(10 * time.Millisecond)
 		}
-		eventually(t, "nothing is left of it", func() bool {
-			g.mu.RLock()
-			defer g.mu.RUnlock()
-			return len(g.all) == 1
-		})
+		eventually(t, "nothing is left of it", func() bool { return g.held() == 1 })
 	})
 }
 

@@ -62,11 +62,7 @@ func TestSubscribe(t *testing.T) {
 		t.Errorf("closed with %s", code)
 	}
 	check("it is replaced")
-	eventually(t, "the old session is forgotten", func() bool {
-		g.mu.RLock()
-		defer g.mu.RUnlock()
-		return len(g.all) == 1
-	})
+	eventually(t, "the old session is forgotten", func() bool { return g.held() == 1 })
 
 	g.Disconnect("con_1", link.CloseRemoved)
 	want = append(want, event(false))

@@ -11,6 +11,7 @@ import (
 	"github.com/quic-go/quic-go"
 
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/version"
 )
 
 const (
@@ -86,7 +87,7 @@ func (p *peer) handshake() (run func(), err error) {
 	connector, deny := p.hub.check(ctx, hello)
 	switch {
 	case deny == nil && hello.DryRun:
-		p.dryRun(connector)
+		p.dryRun(connector, hello)
 		return nil, nil
 	case deny == nil:
 		p.accepted()
@@ -133,12 +134,12 @@ func (p *peer) wait(grace time.Duration) {
 	}
 }
 
-// dryRun answers a connector that only checks its token.
-func (p *peer) dryRun(c Connector) {
+// dryRun answers a connector that checks its token, or asks for a newer version.
+func (p *peer) dryRun(c Connector, hello link.Hello) {
 	p.place.release()
 	o := p.hub.options.Load()
 	o.Logger.Info("connector checks its token", "connector_id", c.ID, "remote", p.conn.RemoteAddr().String())
-	if p.send(link.Welcome{Version: o.Version}) {
+	if p.send(link.Welcome{Version: o.Version, Offer: o.Offer(hello.OS)}) {
 		p.wait(denyGrace)
 	}
 	_ = p.conn.Close(link.CloseNone, "")
@@ -173,14 +174,15 @@ func (h *Hub) check(ctx context.Context, hello link.Hello) (Connector, *link.Den
 			Message: "invalid tunnel token: the connector was removed or paired again on another machine, or the token belongs to another gateway",
 		}
 	}
-	if connector.Rotating && o.Rotation != nil && !hello.DryRun {
-		o.Rotation.Hello(ctx, hello.Connector, hello.Secret)
-	}
 	return connector, nil
 }
 
 // start registers a session as its connector's current one and sends the welcome.
 func (h *Hub) start(s *Session) *link.Deny {
+	offer := h.options.Load().Offer(s.hello.OS)
+	if offer != nil && version.Newer(offer.Version, s.hello.Version) {
+		s.newer = offer.Version
+	}
 	old, ok := h.register(s)
 	if !ok {
 		return &denyShutdown
@@ -201,6 +203,7 @@ func (h *Hub) start(s *Session) *link.Deny {
 		Session:         s.id,
 		Version:         h.options.Load().Version,
 		HeartbeatMillis: int(h.heartbeat().Milliseconds()),
+		Offer:           offer,
 	})
 	s.rotate()
 	return nil

@@ -244,7 +244,7 @@ func TestNoStreamsOfConnectors(t *testing.T) {
 	g := newGateway(t, Options{})
 	socket := listenLoopback(t)
 	defer socket.Close()
-	conn, err := quic.Dial(t.Context(), socket, g.addr, link.ConnectorTLS(g.Pin(), ""), link.ConnectorQUIC(0))
+	conn, err := quic.Dial(t.Context(), socket, g.addr, link.ConnectorTLS("", g.Pin()), link.ConnectorQUIC(0))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -45,8 +45,6 @@ type Connector struct {
 	// Pairing distinguishes credentials of the same connector: it is the id of the
 	// pairing that created them, "" if they were created with a token.
 	Pairing string
-	// Rotating is set while the connector's token is being rotated.
-	Rotating bool
 }
 
 // Authenticate checks the credentials in a hello. Any error that does not wrap
@@ -69,6 +67,9 @@ type Options struct {
 	Pairing Pairing
 	// Rotation provides the new tokens of connectors; nil: tokens are not rotated.
 	Rotation Rotation
+	// Offer returns the connector to hand out for a system and architecture such as
+	// "linux/amd64", or nil. It must return soon. If it is nil, none is handed out.
+	Offer func(os string) *link.Offer
 	// Logger; nil discards.
 	Logger *slog.Logger
 	// Version of the gateway, sent to connectors.
@@ -89,6 +90,9 @@ func (o Options) withDefaults() *Options {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	if o.Offer == nil {
+		o.Offer = func(string) *link.Offer { return nil }
+	}
 	o.PendingPerAddress = cmp.Or(o.PendingPerAddress, defaultPending)
 	return &o
 }
@@ -108,12 +112,14 @@ type Hub struct {
 	denials     logs.Sampler[netip.Prefix] // logs denied hellos
 	devices     logs.Sampler[netip.Prefix] // logs waiting devices
 
+	proof atomic.Pointer[proof] // nil before Listen
+
 	closing context.Context // canceled when Close begins
 	stop    context.CancelFunc
 
 	mu       sync.RWMutex
 	live     map[string]*Session        // by connector id: sessions that take requests
-	all      map[*Session]struct{}      // live and draining
+	all      map[string][]*Session      // by connector id: live and draining
 	waiting  map[*waiting]struct{}      // devices without a decision
 	arrivals map[chan struct{}][]string // waiting requests, with ids of connectors
 
@@ -121,7 +127,6 @@ type Hub struct {
 	conn      net.PacketConn
 	transport *quic.Transport
 	listener  *quic.Listener
-	pin       string
 	tls       *tls.Config
 	running   sync.WaitGroup // the accept loop and all connections
 
@@ -140,7 +145,7 @@ func NewHub(o Options) *Hub {
 		encodeFrom:  encodeFrom,
 
 		live:     make(map[string]*Session),
-		all:      make(map[*Session]struct{}),
+		all:      make(map[string][]*Session),
 		waiting:  make(map[*waiting]struct{}),
 		arrivals: make(map[chan struct{}][]string),
 	}
@@ -191,7 +196,7 @@ func (h *Hub) register(s *Session) (old *Session, ok bool) {
 	}
 	old = h.live[s.connector.ID]
 	h.live[s.connector.ID] = s
-	h.all[s] = struct{}{}
+	h.all[s.connector.ID] = append(h.all[s.connector.ID], s)
 	h.arrive(s.connector.ID)
 	h.events.add(eventOf(s, true))
 	return old, true
@@ -236,7 +241,11 @@ func (h *Hub) remove(s *Session) {
 	h.unregister(s)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	delete(h.all, s)
+	id := s.connector.ID
+	h.all[id] = slices.DeleteFunc(h.all[id], func(other *Session) bool { return other == s })
+	if len(h.all[id]) == 0 {
+		delete(h.all, id)
+	}
 	if s.blocks != nil {
 		s.blocks.Close()
 	}
@@ -264,26 +273,23 @@ func (h *Hub) Sessions() []Info {
 // Disconnect closes all tunnels of a connector, including draining ones. Its
 // requests fail at once.
 func (h *Hub) Disconnect(connectorID string, code link.CloseCode) {
-	h.disconnect(code, func(c Connector) bool { return c.ID == connectorID })
+	h.disconnect(connectorID, code, func(Connector) bool { return true })
 }
 
 // DisconnectOthers closes the tunnels of a connector that were opened with
 // credentials of another pairing than its current one.
 func (h *Hub) DisconnectOthers(now Connector, code link.CloseCode) {
-	h.disconnect(code, func(c Connector) bool { return c.ID == now.ID && c.Pairing != now.Pairing })
+	h.disconnect(now.ID, code, func(c Connector) bool { return c.Pairing != now.Pairing })
 }
 
-func (h *Hub) disconnect(code link.CloseCode, match func(Connector) bool) {
+func (h *Hub) disconnect(connectorID string, code link.CloseCode, match func(Connector) bool) {
 	h.mu.RLock()
-	var sessions []*Session
-	for s := range h.all {
-		if match(s.connector) {
-			sessions = append(sessions, s)
-		}
-	}
+	sessions := slices.Clone(h.all[connectorID])
 	h.mu.RUnlock()
 	for _, s := range sessions {
-		s.close(code)
+		if match(s.connector) {
+			s.close(code)
+		}
 	}
 }
 

@@ -138,7 +138,7 @@ func TestOptionsAreSwapped(t *testing.T) {
 func TestConnectionsWithoutHello(t *testing.T) {
 	g := newGateway(t, Options{})
 	dial := func() (*quic.Conn, *quic.Stream) {
-		conn, err := quic.DialAddr(t.Context(), g.addr.String(), link.ConnectorTLS(g.Pin(), ""), link.ConnectorQUIC(0))
+		conn, err := quic.DialAddr(t.Context(), g.addr.String(), link.ConnectorTLS("", g.Pin()), link.ConnectorQUIC(0))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -185,7 +185,7 @@ func TestPendingCap(t *testing.T) {
 	dial := func() (*quic.Conn, error) {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
-		return quic.DialAddr(ctx, g.addr.String(), link.ConnectorTLS(g.Pin(), ""), link.ConnectorQUIC(0))
+		return quic.DialAddr(ctx, g.addr.String(), link.ConnectorTLS("", g.Pin()), link.ConnectorQUIC(0))
 	}
 	var pending []*quic.Conn
 	for range 3 {

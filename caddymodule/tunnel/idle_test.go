@@ -89,7 +89,9 @@ func TestIdleTunnelsAreSmall(t *testing.T) {
 		t.Fatal("the gateway did not start")
 	}
 	_, _ = fmt.Sscan(lines.Text(), &addr, &pin)
-	g := &testGateway{Hub: &Hub{pin: pin}, addr: net.UDPAddrFromAddrPort(netip.MustParseAddrPort(addr))}
+	hub := new(Hub)
+	hub.proof.Store(&proof{pin: pin})
+	g := &testGateway{Hub: hub, addr: net.UDPAddrFromAddrPort(netip.MustParseAddrPort(addr))}
 	measure := func() (goroutines, kb int) {
 		fmt.Fprintln(in)
 		lines.Scan()

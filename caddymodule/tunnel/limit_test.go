@@ -61,7 +61,7 @@ func TestLimitIsNotGranted(t *testing.T) {
 	g := newGateway(t, Options{})
 	config := link.ConnectorQUIC(0)
 	config.MaxIncomingStreams = 1
-	conn, err := quic.Dial(t.Context(), listenLoopback(t), g.addr, link.ConnectorTLS(g.Pin(), ""), config)
+	conn, err := quic.Dial(t.Context(), listenLoopback(t), g.addr, link.ConnectorTLS("", g.Pin()), config)
 	if err != nil {
 		t.Fatal(err)
 	}

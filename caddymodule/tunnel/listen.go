@@ -2,6 +2,7 @@ package tunnel
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"maps"
@@ -14,10 +15,48 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
+// Identity is what a hub proves to connectors.
+type Identity struct {
+	// Key is created by link.NewIdentity. Connectors pin it.
+	Key []byte
+	// NextPin is the pin of the key that will replace Key, "" if none will.
+	NextPin string
+	// FormerPin is the pin of the key before Key. Preauthentications with it are valid.
+	FormerPin string
+}
+
+// proof is an identity in use.
+type proof struct {
+	Identity
+	cert tls.Certificate
+	pin  string
+}
+
+func newProof(i Identity) (*proof, error) {
+	cert, pin, err := link.Identity(i.Key)
+	return &proof{i, cert, pin}, err
+}
+
+// SetIdentity changes the identity for all later handshakes. Tunnels stay. Connectors
+// whose tokens lack a pin are offered new tokens.
+func (h *Hub) SetIdentity(i Identity) error {
+	p, err := newProof(i)
+	if err != nil {
+		return fmt.Errorf("changing the tunnel identity: %w", err)
+	}
+	h.proof.Store(p)
+	h.mu.RLock()
+	sessions := slices.Collect(maps.Values(h.live))
+	h.mu.RUnlock()
+	for _, s := range sessions {
+		s.rotate()
+	}
+	return nil
+}
+
 // Secrets are the secrets of a gateway that must survive restarts.
 type Secrets struct {
-	// Identity is a key created by link.NewIdentity. Connectors pin it.
-	Identity []byte
+	Identity
 	// Reset is a random 32-byte key for stateless resets: after a restart with the
 	// same key, connectors notice the restart at their next packet.
 	Reset []byte
@@ -31,7 +70,7 @@ const connectionIDBytes = 8
 // then on. For full speed, conn must be a plain *net.UDPConn: a wrapper disables the
 // batching of packets.
 func (h *Hub) Listen(conn net.PacketConn, s Secrets) error {
-	cert, pin, err := link.Identity(s.Identity)
+	proof, err := newProof(s.Identity)
 	if err != nil {
 		return fmt.Errorf("starting tunnel listener: %w", err)
 	}
@@ -52,14 +91,17 @@ func (h *Hub) Listen(conn net.PacketConn, s Secrets) error {
 	if h.closing.Err() != nil || h.listener != nil {
 		return fmt.Errorf("starting tunnel listener: %w, or is already listening", ErrClosed)
 	}
-	config := link.GatewayTLS(cert)
+	h.proof.Store(proof)
+	config := link.GatewayTLS(tls.Certificate{})
+	config.Certificates = nil // the identity may change
+	config.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &h.proof.Load().cert, nil }
 	paced := config.Clone()
 	paced.GetConfigForClient = h.pace
 	listener, err := transport.Listen(paced, link.GatewayQUIC())
 	if err != nil {
 		return fmt.Errorf("starting tunnel listener: %w", err)
 	}
-	h.conn, h.transport, h.listener, h.pin = conn, transport, listener, pin
+	h.conn, h.transport, h.listener = conn, transport, listener
 	h.tls = config
 	h.running.Go(func() { h.accept(listener) })
 	return nil
@@ -89,10 +131,22 @@ func (h *Hub) Addr() net.Addr {
 
 // Pin returns the pin of the gateway's identity, "" before Listen.
 func (h *Hub) Pin() string {
-	h.mu.RLock()
-	defer h.mu.RUnlock()
-	return h.pin
+	if p := h.proof.Load(); p != nil {
+		return p.pin
+	}
+	return ""
 }
+
+// NextPin returns the pin of the gateway's next identity, "" if there is none.
+func (h *Hub) NextPin() string {
+	if p := h.proof.Load(); p != nil {
+		return p.NextPin
+	}
+	return ""
+}
+
+// pins returns the pins that tokens have now.
+func (h *Hub) pins() []string { return link.Token{Pin: h.Pin(), NextPin: h.NextPin()}.Pins() }
 
 // Close ends the hub. It rejects new connectors and requests at once, and sends
 // connected connectors a drain. Running requests may finish until ctx ends. Then
@@ -105,7 +159,7 @@ func (h *Hub) Close(ctx context.Context) error {
 		return nil
 	}
 	h.stop()
-	sessions, devices := slices.Collect(maps.Keys(h.all)), slices.Collect(maps.Keys(h.waiting))
+	sessions, devices := slices.Concat(slices.Collect(maps.Values(h.all))...), slices.Collect(maps.Keys(h.waiting))
 	h.mu.Unlock()
 
 	h.handshakes.Close()

@@ -200,7 +200,7 @@ func TestHelloHasATimeLimit(t *testing.T) {
 		at := time.Now()
 		var ends sync.WaitGroup
 		for i, say := range []string{"", "\x00\x00"} {
-			conn, err := quic.Dial(t.Context(), sockets[i], g.addr, link.ConnectorTLS(g.Pin(), ""), link.ConnectorQUIC(0))
+			conn, err := quic.Dial(t.Context(), sockets[i], g.addr, link.ConnectorTLS("", g.Pin()), link.ConnectorQUIC(0))
 			if err != nil {
 				t.Fatal(err)
 			}

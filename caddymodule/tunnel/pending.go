@@ -158,8 +158,10 @@ func (h *Hub) preauthenticate(text string) string {
 	if !ok || match == nil {
 		return ""
 	}
-	pin := h.Pin()
-	if !match(id, func(secretHash []byte) bool { return link.CheckPreauth(pin, id, secretHash, mac) }) {
+	p := h.proof.Load()
+	if p == nil || !match(id, func(secretHash []byte) bool {
+		return link.CheckPreauth(p.pin, id, secretHash, mac) || p.FormerPin != "" && link.CheckPreauth(p.FormerPin, id, secretHash, mac)
+	}) {
 		return ""
 	}
 	return id

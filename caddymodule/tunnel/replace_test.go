@@ -51,11 +51,7 @@ func TestAnotherProcessTakesOver(t *testing.T) {
 		if code := older.ended(t); code != link.CloseReplaced {
 			t.Errorf("closed with %v", code)
 		}
-		eventually(t, "nothing is left of it", func() bool {
-			g.mu.RLock()
-			defer g.mu.RUnlock()
-			return len(g.all) == 1
-		})
+		eventually(t, "nothing is left of it", func() bool { return g.held() == 1 })
 	})
 }
 

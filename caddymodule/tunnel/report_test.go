@@ -1,7 +1,6 @@
 package tunnel
 
 import (
-	"context"
 	"errors"
 	"log/slog"
 	"slices"
@@ -151,10 +150,7 @@ func TestDryRun(t *testing.T) {
 	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
 		t.Parallel()
 		r := newRotation()
-		rotating := func(c Connector, err error) (Connector, error) { c.Rotating = true; return c, err }
-		g := newGateway(t, Options{Rotation: r, Known: func(Connector) bool { return true }, Authenticate: func(ctx context.Context, id, secret string) (Connector, error) {
-			return rotating(allow(ctx, id, secret))
-		}})
+		g := newGateway(t, Options{Rotation: r, Known: func(Connector) bool { return true }, Authenticate: allow})
 		g.connect(t, "con_1", echo)
 		before := g.mustSession(t, "con_1")
 		counted := g.Counters()

@@ -3,7 +3,7 @@ package tunnel
 import (
 	"context"
 	"errors"
-	"fmt"
+	"reflect"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,20 +14,23 @@ import (
 
 // testRotation is a rotation of every connector, once it is begun.
 type testRotation struct {
-	mu      sync.Mutex
-	offer   *link.Rotate
-	asked   int
-	answers chan link.Rotated
-	hellos  []string      // ids and secrets
-	block   chan struct{} // Next waits for it, if it is there
+	mu                 sync.Mutex
+	offer              *link.Rotate
+	asked              int
+	answers            chan link.Rotated
+	hellos             []string // ids and secrets
+	said               int64    // the number of their secrets
+	failing            bool     // Rotated fails
+	renewed, confirmed []string
+	block              chan struct{} // Next waits for it, if it is there
 }
 
 func newRotation() *testRotation { return &testRotation{answers: make(chan link.Rotated, 10)} }
 
-func (r *testRotation) begin(id string) {
+func (r *testRotation) begin(number int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.offer = &link.Rotate{ID: id, TunnelToken: "ptt_" + id}
+	r.offer = &link.Rotate{Number: number, TunnelToken: "ptt_new"}
 }
 
 func (r *testRotation) Pending(string) bool {
@@ -52,15 +55,32 @@ func (r *testRotation) Next(context.Context, string) (link.Rotate, bool) {
 	return *r.offer, true
 }
 
-func (r *testRotation) Hello(_ context.Context, connectorID, secret string) {
+func (r *testRotation) Renew(_ context.Context, connectorID string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.renewed = append(r.renewed, connectorID)
+	r.offer = &link.Rotate{Number: int64(len(r.renewed)), TunnelToken: "ptt_new"}
+}
+
+func (r *testRotation) Confirm(_ context.Context, connectorID, pin string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.confirmed = append(r.confirmed, connectorID+":"+pin)
+}
+
+func (r *testRotation) Hello(connectorID, secret string) int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.hellos = append(r.hellos, connectorID+":"+secret)
+	return r.said
 }
 
-func (r *testRotation) Rotated(_ context.Context, connectorID string, answer link.Rotated) {
+func (r *testRotation) Rotated(_ context.Context, connectorID string, answer link.Rotated) bool {
 	answer.Error = connectorID + ":" + answer.Error
 	r.answers <- answer
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !r.failing
 }
 
 // quiet wants no message for the connector, and no answer for the desk.
@@ -87,32 +107,33 @@ func TestRotate(t *testing.T) {
 		g.Rotate("con_1") // there is nothing to offer
 		c.quiet(t, r)
 
-		r.begin("r1")
+		r.begin(2)
 		for range 3 {
 			g.Rotate("con_1")
 		}
-		if m, ok := c.next(t).(link.Rotate); !ok || m.ID != "r1" || m.TunnelToken != "ptt_r1" {
+		if m, ok := c.next(t).(link.Rotate); !ok || m.Number != 2 || m.TunnelToken != "ptt_new" {
 			t.Fatalf("received %v", m)
 		}
 		c.quiet(t, r) // what is offered is not offered again before its answer
-		for _, answer := range []link.Rotated{{ID: "other"}, {ID: "r1", Error: "no"}, {ID: "r1"}} {
+		for _, answer := range []link.Rotated{{Number: 1}, {Number: 2, Error: "no", Pins: []string{g.Pin()}}, {Number: 2}} {
 			if err := c.control.Send(answer); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if got := wait(t, r.answers, "the answer"); got != (link.Rotated{ID: "r1", Error: "con_1:no"}) {
+		if got := wait(t, r.answers, "the answer"); !reflect.DeepEqual(got, link.Rotated{Number: 2, Error: "con_1:no", Pins: []string{g.Pin()}}) {
 			t.Errorf("the answer is %+v", got)
 		}
-		c.quiet(t, r) // one answer counts
+		c.quiet(t, r) // one answer counts, and a failure is not offered again at once
 
 		g.Rotate("con_1") // anew, after a failure
-		if m, ok := c.next(t).(link.Rotate); !ok || m.ID != "r1" {
+		if m, ok := c.next(t).(link.Rotate); !ok || m.Number != 2 {
 			t.Fatalf("received %v", m)
 		}
-		if err := c.control.Send(link.Rotated{ID: "r1"}); err != nil {
+		// Another gateway has offered a later one.
+		if err := c.control.Send(link.Rotated{Number: 3}); err != nil {
 			t.Fatal(err)
 		}
-		if got := wait(t, r.answers, "the answer"); got.Error != "con_1:" {
+		if got := wait(t, r.answers, "the answer"); got.Error != "con_1:" || got.Number != 3 {
 			t.Errorf("the answer is %+v", got)
 		}
 		close(gate.open)
@@ -127,7 +148,7 @@ func TestRotate(t *testing.T) {
 func TestRotateAtTheNextHello(t *testing.T) {
 	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
 		r := newRotation()
-		r.begin("r1")
+		r.begin(2)
 		r.block = make(chan struct{})
 		g := newGateway(t, Options{Rotation: r})
 		c := g.connect(t, "con_1", named("alive"))
@@ -141,20 +162,46 @@ func TestRotateAtTheNextHello(t *testing.T) {
 			t.Errorf("a request got %q, %v", body, err)
 		}
 		close(r.block)
-		if m, ok := c.next(t).(link.Rotate); !ok || m.ID != "r1" {
+		if m, ok := c.next(t).(link.Rotate); !ok || m.Number != 2 {
 			t.Fatalf("received %v", m)
 		}
 	})
 }
 
+// The secret of a hello is confirmed before another one is offered.
+func TestHelloIsConfirmed(t *testing.T) {
+	r := newRotation()
+	r.begin(8)
+	r.said, r.failing = 7, true
+	g := newGateway(t, Options{Rotation: r})
+	c := g.connect(t, "con_1", echo)
+	confirmed := func() {
+		t.Helper()
+		if got := wait(t, r.answers, "the confirmation"); got.Number != 7 {
+			t.Errorf("confirmed: %+v", got)
+		}
+	}
+	confirmed()
+	c.quiet(t, r)
+	r.mu.Lock()
+	r.failing = false
+	r.mu.Unlock()
+	g.Rotate("con_1")
+	confirmed()
+	if m, ok := c.next(t).(link.Rotate); !ok || m.Number != 8 {
+		t.Errorf("received %v", m)
+	}
+	c.quiet(t, r)
+}
+
 // A connector that does not know of rotations says nothing, and stays.
 func TestRotateOfAnOldConnector(t *testing.T) {
 	r := newRotation()
-	r.begin("r1")
+	r.begin(2)
 	g := newGateway(t, Options{Rotation: r})
 	for range 2 { // it is offered at each hello
 		c := g.connect(t, "con_1", echo)
-		if m, ok := c.next(t).(link.Rotate); !ok || m.ID != "r1" {
+		if m, ok := c.next(t).(link.Rotate); !ok || m.Number != 2 {
 			t.Fatalf("received %v", m)
 		}
 		if body, err := g.do(t, "con_1", "x"); err != nil || body != "x" {
@@ -169,7 +216,7 @@ func TestRotatedFlood(t *testing.T) {
 	g := newGateway(t, Options{Rotation: r})
 	c := g.connect(t, "con_1", echo)
 	for i := range 50 {
-		if err := c.control.Send(link.Rotated{ID: fmt.Sprint(i % 2)}); err != nil { // "0" is no id of an offer
+		if err := c.control.Send(link.Rotated{Number: int64(i % 2)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -192,7 +239,7 @@ func TestRotateWhileAway(t *testing.T) {
 	g := newGateway(t, Options{Rotation: r})
 	c := g.connect(t, "con_1", echo)
 	g.setAway(g.mustSession(t, "con_1"), true)
-	r.begin("r1")
+	r.begin(2)
 	g.Rotate("con_1")
 	c.quiet(t, r)
 	if err := c.control.Send(link.Ping{}); err != nil {
@@ -200,7 +247,7 @@ func TestRotateWhileAway(t *testing.T) {
 	}
 	for range 2 { // a pong as well
 		if m, ok := c.next(t).(link.Rotate); ok {
-			if m.ID != "r1" {
+			if m.Number != 2 {
 				t.Errorf("offered %v", m)
 			}
 			return

@@ -30,6 +30,7 @@ type Info struct {
 	Name      string // as registered
 	Host      string // host name reported by the connector
 	Version   string
+	Newer     string // version that the gateway hands out; "": none that is newer
 	OS        string
 	Transport string // "quic" or "websocket"
 	Remote    string // address
@@ -38,6 +39,7 @@ type Info struct {
 	Upstreams []string
 	Routes    []link.Route
 	States    []UpstreamState // of Upstreams, in their order
+	KnowsPins bool            // it can store the pin of the gateway's next identity
 	Active    int             // running requests
 	Limit     int             // maximum of running requests
 }
@@ -57,6 +59,7 @@ type Session struct {
 	connector Connector
 	hello     link.Hello                  // without its secret
 	offer     atomic.Pointer[link.Update] // current upstreams and routes
+	newer     string                      // Info.Newer, set before it is registered
 	reported  atomic.Pointer[states]
 	since     time.Time
 	done      func() // finished, for RoundTrip
@@ -76,18 +79,24 @@ type Session struct {
 	anyDown     atomic.Bool // an upstream was reported as down
 	misreported atomic.Bool // an invalid report was logged
 
-	rotating sync.Mutex             // held while a new token is offered
-	offered  atomic.Pointer[string] // the id of a new token, until its answer
+	rotating    sync.Mutex // held while a new token is offered; guards pins and unconfirmed
+	pins        pinState
+	unconfirmed int64        // the number of the hello's secret, if that is new; 0: it is not
+	offered     atomic.Int64 // the number of a new token, until its answer; 0: none
 }
 
 var _ http.RoundTripper = (*Session)(nil)
 
 func newSession(p *peer, c Connector, hello link.Hello) *Session {
+	var unconfirmed int64
+	if rotation := p.hub.options.Load().Rotation; rotation != nil {
+		unconfirmed = rotation.Hello(c.ID, hello.Secret)
+	}
 	hello.Secret = ""
 	s := &Session{
 		peer: p, id: rand.Text()[:12], connector: c, hello: hello,
 		since: p.hub.options.Load().Now(), idle: make(chan struct{}), pong: make(chan struct{}, 1),
-		limit: int64(cmp.Or(hello.MaxRequests, link.DefaultMaxRequests)),
+		limit: int64(cmp.Or(hello.MaxRequests, link.DefaultMaxRequests)), unconfirmed: unconfirmed,
 	}
 	if kept := hello.Blocks; kept != nil && *kept > 0 {
 		s.blocks = blocks.NewHeld(p.hub.blocks, *kept)
@@ -95,6 +104,7 @@ func newSession(p *peer, c Connector, hello link.Hello) *Session {
 	s.serving, s.stopServing = context.WithCancel(p.conn.Context())
 	s.reported.Store(new(states))
 	s.offer.Store(&link.Update{Upstreams: hello.Upstreams, Routes: hello.Routes})
+	s.pins.stored = hello.Pins
 	s.done = s.finished
 	s.beat(p.hub.heartbeat())
 	return s
@@ -111,6 +121,7 @@ func (s *Session) Info() Info {
 		Name:      s.connector.Name,
 		Host:      s.hello.Name,
 		Version:   s.hello.Version,
+		Newer:     s.newer,
 		OS:        s.hello.OS,
 		Transport: s.conn.Transport(),
 		Remote:    s.conn.RemoteAddr().String(),
@@ -119,6 +130,7 @@ func (s *Session) Info() Info {
 		Upstreams: slices.Clone(offer.Upstreams),
 		Routes:    slices.Clone(offer.Routes),
 		States:    s.States(),
+		KnowsPins: len(s.hello.Pins) > 0,
 		Active:    int(s.active.Load()),
 		Limit:     int(s.limit),
 	}

@@ -84,7 +84,7 @@ func TestOnePreauthIsChecked(t *testing.T) {
 		checks.Add(1)
 		return false
 	}})
-	config := link.ConnectorTLS(g.Pin(), "")
+	config := link.ConnectorTLS("", g.Pin())
 	for range 50 {
 		config.NextProtos = append(config.NextProtos, link.PreauthProtocol+"con_1."+strings.Repeat("A", 22))
 	}

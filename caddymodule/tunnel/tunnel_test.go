@@ -42,7 +42,7 @@ func newSecrets(t testing.TB) Secrets {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := Secrets{Identity: key, Reset: make([]byte, 32), Token: make([]byte, 32)}
+	s := Secrets{Identity: Identity{Key: key}, Reset: make([]byte, 32), Token: make([]byte, 32)}
 	_, _ = rand.Read(s.Reset)
 	_, _ = rand.Read(s.Token)
 	return s
@@ -139,7 +139,7 @@ func (g *testGateway) connectionWith(ctx context.Context, socket net.PacketConn,
 	if g.web != "" {
 		return g.openWebSocket(ctx, config)
 	}
-	conn, err := quic.Dial(ctx, socket, g.addr, link.ConnectorTLS(g.Pin(), g.preauth), config)
+	conn, err := quic.Dial(ctx, socket, g.addr, link.ConnectorTLS(g.preauth, g.Pin()), config)
 	if err != nil {
 		return nil, err
 	}
@@ -154,6 +154,16 @@ func overBoth(t *testing.T, test func(t *testing.T, newGateway gatewayMaker)) {
 }
 
 type gatewayMaker func(t testing.TB, o Options) *testGateway
+
+// held counts the sessions that the hub has, live and draining.
+func (g *testGateway) held() (n int) {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	for _, sessions := range g.all {
+		n += len(sessions)
+	}
+	return n
+}
 
 // dial says hello from a socket. Its error is the connection's, or a Deny.
 func (g *testGateway) dial(t testing.TB, socket net.PacketConn, hello link.Hello, h http.Handler) (*testConnector, error) {

@@ -131,7 +131,7 @@ func (g *testGateway) openWebSocket(ctx context.Context, config *quic.Config) (*
 		defer g.sockets.Done()
 		return socket.CloseNow()
 	})
-	return link.WebSocketConnector(ctx, raw, link.ConnectorTLS(g.Pin(), ""), config)
+	return link.WebSocketConnector(ctx, raw, link.ConnectorTLS("", g.Pin()), config)
 }
 
 func TestWebSocketInfo(t *testing.T) {
@@ -286,11 +286,7 @@ func TestFrozenPeerOverWebSocket(t *testing.T) {
 	c := g.connect(t, "con_1", echo)
 	_ = c.conn.Close(link.CloseNone, "")
 	eventually(t, "the session is gone", func() bool { return len(g.Sessions()) == 0 })
-	eventually(t, "nothing is left of it", func() bool {
-		g.mu.RLock()
-		defer g.mu.RUnlock()
-		return len(g.all) == 0
-	})
+	eventually(t, "nothing is left of it", func() bool { return g.held() == 0 })
 }
 
 // newServer serves a hub's WebSocket.

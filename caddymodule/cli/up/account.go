@@ -2,8 +2,10 @@ package up
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 
@@ -104,30 +106,36 @@ func (a account) publish(ctx context.Context, connector string, models []string,
 	return nil
 }
 
-// newKey creates the key of this run and removes those of former ones.
-func (a account) newKey(ctx context.Context, ready *Ready) error {
+// key sets the key of this run: that of the last run, which file contains, or a new one if
+// there is none or it was revoked.
+func (a account) key(ctx context.Context, file string, ready *Ready) error {
 	keys, err := a.service.Keys(ctx)
 	if err != nil {
 		return fmt.Errorf("reading the keys: %w", err)
 	}
-	removed := false
-	for _, k := range keys {
-		if k.Name != ownKeyName {
-			continue
+	var saved manage.CreatedKey
+	if data, err := os.ReadFile(file); err == nil && json.Unmarshal(data, &saved) == nil {
+		if slices.ContainsFunc(keys, func(k store.Key) bool { return k.ID == saved.ID && k.RevokedAt == nil }) {
+			ready.Key = saved.Key
+			return nil
 		}
-		if err := a.service.RemoveKey(ctx, k.ID); err != nil && !errors.Is(err, store.ErrNotFound) {
-			return fmt.Errorf("removing the key of the last run: %w", err)
+		if saved.ID != "" {
+			ready.note("the key of the last run was revoked; the key above is new")
 		}
-		removed = removed || k.RevokedAt == nil
 	}
-	if removed {
-		ready.note("the key of the last run is removed; `%s gateway key create` creates one that stays", ready.Program)
-	}
-	key, err := a.service.CreateKey(ctx, manage.CreateKey{Name: ownKeyName})
+	created, err := a.service.CreateKey(ctx, manage.CreateKey{Name: ownKeyName})
 	if err != nil {
 		return fmt.Errorf("creating the key: %w", err)
 	}
-	ready.Key = key.Key
+	ready.Key = created.Key
+	data, err := json.Marshal(created)
+	if err == nil {
+		_ = os.Remove(file) // another user may have created it
+		err = os.WriteFile(file, data, 0o600)
+	}
+	if err != nil {
+		ready.note("the key cannot be saved, so the next run will create another one: %v", err)
+	}
 	return nil
 }
 

@@ -2,8 +2,10 @@ package up
 
 import (
 	"context"
+	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -191,40 +193,62 @@ func TestUpPublishNothing(t *testing.T) {
 	}
 }
 
-// Each run has a new key; those of former runs are removed, others stay.
+// A run has the key of the last one. If that was revoked or removed, or its file is
+// unusable, it gets a new one. Other keys stay.
 func TestUpKey(t *testing.T) {
 	account, st, _ := newAccount(t)
-	_, laptop, err := st.CreateKey(asOperator(t), store.DefaultAccount, "laptop", "*")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var first, second Ready
-	if err := account.newKey(asOperator(t), &first); err != nil {
-		t.Fatal(err)
-	}
-	if len(first.Notes) != 0 {
-		t.Errorf("first run: notes %q", first.Notes)
-	}
-	if err := account.newKey(asOperator(t), &second); err != nil {
-		t.Fatal(err)
-	}
-	wantNotes(t, second.Notes, "the key of the last run is removed")
-	for key, there := range map[string]bool{laptop: true, first.Key: false, second.Key: true} {
-		if live, ok := st.FindKey(key); ok != there || ok && live.Revoked() {
-			t.Errorf("key found: %v, want %v", ok, there)
+	file := filepath.Join(t.TempDir(), "up.key")
+	run := func() Ready {
+		t.Helper()
+		var ready Ready
+		if err := account.key(asOperator(t), file, &ready); err != nil {
+			t.Fatal(err)
 		}
+		if live, ok := st.FindKey(ready.Key); !ok || live.Revoked() {
+			t.Error("the key is not valid")
+		}
+		return ready
 	}
-	// Also what the user has revoked, or a former version has left.
-	revoked := st.Keys(store.DefaultAccount)[1]
-	if _, err := st.RevokeKey(asOperator(t), store.DefaultAccount, revoked.ID); err != nil {
+	first := run()
+	wantNotes(t, first.Notes)
+	if info, err := os.Stat(file); err != nil || runtime.GOOS != "windows" && info.Mode().Perm() != 0o600 {
+		t.Errorf("the file: %v, %v", info.Mode(), err)
+	}
+	second := run()
+	wantNotes(t, second.Notes)
+	if second.Key != first.Key || len(st.Keys(store.DefaultAccount)) != 1 {
+		t.Error("the second run has another key")
+	}
+	id := st.Keys(store.DefaultAccount)[0].ID
+	if _, err := st.RevokeKey(asOperator(t), store.DefaultAccount, id); err != nil {
 		t.Fatal(err)
 	}
-	var third Ready
-	if err := account.newKey(asOperator(t), &third); err != nil {
+	third := run()
+	wantNotes(t, third.Notes, "was revoked; the key above is new")
+	if live, ok := st.FindKey(first.Key); !ok || !live.Revoked() || third.Key == first.Key {
+		t.Error("the revoked key is valid again")
+	}
+	if err := os.WriteFile(file, []byte("damaged"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if keys := st.Keys(store.DefaultAccount); len(third.Notes) != 0 || len(keys) != 2 || keys[0].Name != "laptop" || keys[1].ID == revoked.ID {
-		t.Errorf("third run: notes %q, keys %+v", third.Notes, keys)
+	fourth := run()
+	wantNotes(t, fourth.Notes)
+	if live, ok := st.FindKey(third.Key); !ok || live.Revoked() || fourth.Key == third.Key {
+		t.Error("a key whose file is damaged is lost")
+	}
+}
+
+// A key that cannot be saved works nevertheless, and the run reports it.
+func TestUpKeyIsNotSaved(t *testing.T) {
+	account, _, _ := newAccount(t)
+	var ready Ready
+	err := account.key(asOperator(t), filepath.Join(t.TempDir(), "none", "up.key"), &ready)
+	if err != nil || ready.Key == "" {
+		t.Fatalf("key %q, %v", ready.Key, err)
+	}
+	wantNotes(t, ready.Notes, "cannot be saved")
+	if strings.Contains(ready.Notes[0], ready.Key) {
+		t.Error("the note contains the key")
 	}
 }
 

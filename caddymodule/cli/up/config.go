@@ -1,6 +1,7 @@
 package up
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -26,8 +27,11 @@ type addresses struct {
 	admin  string   // Caddy's admin endpoint
 }
 
-// DefaultListen is where the gateway serves HTTP.
-const DefaultListen = "localhost:8080"
+// The ports of localhost that are tried without --listen, in this order.
+const (
+	firstPort = 8080
+	lastPort  = 8099
+)
 
 // url is the base of the HTTP API.
 func (a addresses) url() string {
@@ -40,11 +44,13 @@ var errPortTaken = errors.New("the port is taken")
 // chooseAddresses chooses all addresses before anything is started, so that an error
 // is the only output.
 func chooseAddresses(listen string, udpPort int) (addresses, error) {
-	a := addresses{}
-	if err := a.chooseHTTP(listen); err != nil {
+	a, err := chooseHTTP(listen)
+	for port := firstPort; listen == "" && errors.Is(err, errPortTaken) && port < lastPort; port++ {
+		a, err = chooseHTTP(strconv.Itoa(port + 1))
+	}
+	if err != nil {
 		return addresses{}, err
 	}
-	var err error
 	if a.tunnel, err = chooseUDP(udpPort); err != nil {
 		return addresses{}, err
 	}
@@ -52,24 +58,24 @@ func chooseAddresses(listen string, udpPort int) (addresses, error) {
 	return a, err
 }
 
-// chooseHTTP parses --listen: a port, or a loopback host and a port. "localhost" means
-// both loopback addresses: if another program had one, clients might reach it
-// instead of the gateway.
-func (a *addresses) chooseHTTP(listen string) error {
-	host, port, err := net.SplitHostPort(listen)
+// chooseHTTP parses --listen: a port, or a loopback host and a port. "" is the first of
+// the usual ports. "localhost" means both loopback addresses: if another program had one,
+// clients might reach it instead of the gateway.
+func chooseHTTP(listen string) (a addresses, err error) {
+	host, port, err := net.SplitHostPort(cmp.Or(listen, "localhost:"+strconv.Itoa(firstPort)))
 	if err != nil {
 		host, port = "", listen
 	}
 	n, err := strconv.ParseUint(port, 10, 16)
 	if err != nil {
-		return Usagef("--listen %q is not an address such as localhost:8081", listen)
+		return a, Usagef("--listen %q is not an address such as localhost:8081", listen)
 	}
 	candidates := []string{"127.0.0.1", "::1"}
 	a.name = "localhost"
 	if host != "" && host != "localhost" {
 		ip, err := netip.ParseAddr(host)
 		if err != nil || !ip.IsLoopback() {
-			return Usagef("--listen %q is not on this machine only; `caddy gateway up` listens on localhost. "+
+			return a, Usagef("--listen %q is not on this machine only; `caddy gateway up` listens on localhost. "+
 				"For a public gateway write a Caddyfile and use `caddy run`", listen)
 		}
 		candidates, a.name = []string{ip.String()}, ip.String()
@@ -83,13 +89,13 @@ func (a *addresses) chooseHTTP(listen string) error {
 			_ = ln.Close()
 			a.hosts = append(a.hosts, ip)
 		case errors.Is(err, syscall.EADDRINUSE):
-			return fmt.Errorf("listening on %s: %w", net.JoinHostPort(ip, strconv.Itoa(a.port)), errPortTaken)
+			return a, fmt.Errorf("listening on %s: %w", net.JoinHostPort(ip, strconv.Itoa(a.port)), errPortTaken)
 		case ip == "::1" && len(a.hosts) > 0: // a machine without IPv6
 		default:
-			return fmt.Errorf("listening on %s: %w", net.JoinHostPort(ip, strconv.Itoa(a.port)), err)
+			return a, fmt.Errorf("listening on %s: %w", net.JoinHostPort(ip, strconv.Itoa(a.port)), err)
 		}
 	}
-	return nil
+	return a, nil
 }
 
 // chooseUDP prefers the usual port, so that tokens of other connectors on this
@@ -127,7 +133,7 @@ func chooseAdmin(preferred string) (string, error) {
 
 // caddyfile returns the configuration of `caddy gateway up`. It excludes the log of the
 // admin endpoint: Caddy warns of Unix sockets as of open interfaces.
-func (a addresses) caddyfile(database string, host Host) string {
+func (a addresses) caddyfile(database string) string {
 	names := []string{"http://localhost:" + strconv.Itoa(a.port)}
 	for _, ip := range a.hosts {
 		names = append(names, "http://"+net.JoinHostPort(ip, strconv.Itoa(a.port)))
@@ -158,12 +164,8 @@ func (a addresses) caddyfile(database string, host Host) string {
 	bind %s
 	model_gateway
 	model_console
-	redir / %[7]s/
-	@nothing not path / %[8]s
-	respond @nothing "Not found. The API is at /v1, the console at %[7]s/.
-" 404
 }
-`, admin, a.tunnel, a.tunnel, "`"+database+"`", strings.Join(names, ", "), strings.Join(a.hosts, " "), host.Console, strings.Join(host.Paths, " "))
+`, admin, a.tunnel, a.tunnel, "`"+database+"`", strings.Join(names, ", "), strings.Join(a.hosts, " "))
 }
 
 // database returns the store of `caddy gateway up`. It is separate from that of a
@@ -171,6 +173,10 @@ func (a addresses) caddyfile(database string, host Host) string {
 func database() string {
 	return filepath.Join(caddy.AppDataDir(), "model_gateway", "up.db")
 }
+
+// keyFile returns the file with the key of `caddy gateway up`, next to its store, which
+// has only a hash.
+func keyFile() string { return filepath.Join(filepath.Dir(database()), "up.key") }
 
 // adapt converts a Caddyfile to JSON. It ignores warnings, which are about formatting.
 func adapt(text string) ([]byte, error) {
@@ -211,21 +217,35 @@ func answersAt(address string) bool {
 	return true
 }
 
+// packageAdmin is the admin endpoint of a gateway that was installed from a package.
+const packageAdmin = "/run/postern/admin.sock"
+
 // DefaultAdmin returns the admin endpoint that commands use by default: Caddy's
-// default, or the socket of `caddy gateway up` if only that answers.
+// default. If only the socket of a package or of `caddy gateway up` answers, it is that.
 func DefaultAdmin() string {
-	socket := socket()
-	if os.Getenv("CADDY_ADMIN") == "" && socket != "" && !answersAt(caddy.DefaultAdminListen) && answersAt("unix/"+socket) {
+	if os.Getenv("CADDY_ADMIN") != "" || answersAt(caddy.DefaultAdminListen) {
+		return caddy.DefaultAdminListen
+	}
+	if answersAt("unix/" + packageAdmin) {
+		return "unix/" + packageAdmin
+	}
+	return cmp.Or(Running(), caddy.DefaultAdminListen)
+}
+
+// Running returns the admin endpoint of a `caddy gateway up` with the same database; ""
+// if its socket does not answer.
+func Running() string {
+	if socket := socket(); socket != "" && answersAt("unix/"+socket) {
 		return "unix/" + socket
 	}
-	return caddy.DefaultAdminListen
+	return ""
 }
 
 // ownAdmin returns the admin endpoint of a run: its socket, unless $CADDY_ADMIN is
 // set or another run has the socket.
 func ownAdmin() (string, error) {
 	socket := socket()
-	if os.Getenv("CADDY_ADMIN") != "" || socket == "" || answersAt("unix/"+socket) {
+	if os.Getenv("CADDY_ADMIN") != "" || socket == "" || Running() != "" {
 		return chooseAdmin(caddy.DefaultAdminListen)
 	}
 	if err := os.MkdirAll(filepath.Dir(socket), 0o700); err != nil {

@@ -18,8 +18,8 @@ func TestChooseHTTP(t *testing.T) {
 	port := strconv.Itoa(taken.Addr().(*net.TCPAddr).Port)
 
 	for _, listen := range []string{"0", "localhost:0", ":0", "127.0.0.1:0"} {
-		var a addresses
-		if err := a.chooseHTTP(listen); err != nil {
+		a, err := chooseHTTP(listen)
+		if err != nil {
 			t.Errorf("%q: %v", listen, err)
 			continue
 		}
@@ -32,14 +32,30 @@ func TestChooseHTTP(t *testing.T) {
 		}
 	}
 	for _, listen := range []string{port, "localhost:" + port, "127.0.0.1:" + port} {
-		if err := new(addresses).chooseHTTP(listen); !errors.Is(err, errPortTaken) {
+		if _, err := chooseHTTP(listen); !errors.Is(err, errPortTaken) {
 			t.Errorf("%q: error %v, want that the port is taken", listen, err)
 		}
 	}
-	for _, listen := range []string{"x", "", "localhost:http", "localhost:70000", "0.0.0.0:8080", "192.168.1.2:8080", "gw.example.com:443"} {
-		if err := new(addresses).chooseHTTP(listen); !errors.As(err, new(UsageError)) {
+	for _, listen := range []string{"x", "localhost:http", "localhost:70000", "0.0.0.0:8080", "192.168.1.2:8080", "gw.example.com:443"} {
+		if _, err := chooseHTTP(listen); !errors.As(err, new(UsageError)) {
 			t.Errorf("%q: error %v, want a usage error", listen, err)
 		}
+	}
+}
+
+// Without --listen, a taken port is passed over.
+func TestChooseFreePort(t *testing.T) {
+	for port := firstPort; port < firstPort+2; port++ {
+		if ln, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port)); err == nil { // otherwise another program has it
+			defer ln.Close()
+		}
+	}
+	a, err := chooseAddresses("", 0)
+	if err != nil || a.port < firstPort+2 || a.port > lastPort || a.hosts[0] != "127.0.0.1" || a.name != "localhost" {
+		t.Errorf("%+v, %v", a, err)
+	}
+	if _, err := chooseAddresses("localhost:"+strconv.Itoa(firstPort), 0); !errors.Is(err, errPortTaken) {
+		t.Errorf("a given port: %v", err)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/program"
 	"github.com/postern-dev/postern/caddymodule/scope"
 	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/upstream"
@@ -25,7 +26,7 @@ type modelServer struct {
 
 var (
 	// errNeedsKey means that a server requires an API key, as a gateway does.
-	errNeedsKey = errors.New("it requires an API key, which `caddy gateway up` cannot send; use a separate connector, with \"api_key_file\" in its configuration")
+	errNeedsKey = errors.New(program.Named("it requires an API key, which `caddy gateway up` cannot send; use a separate connector, with \"api_key_file\" in its configuration"))
 	errNoModels = errors.New("it has no models")
 )
 
@@ -83,7 +84,7 @@ func ask(ctx context.Context, base string) (modelServer, error) {
 
 // upstreams returns the upstreams of our connector: the one server.
 func upstreams(base string) map[string]config.Upstream {
-	return map[string]config.Upstream{ownName: {BaseURL: base + "/v1"}}
+	return map[string]config.Upstream{ownName: {BaseURL: base}}
 }
 
 // parseConnect returns the value of --connect as a base URL without /v1; "" if it is

@@ -16,6 +16,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 
 	"github.com/postern-dev/postern/caddymodule/manage"
+	"github.com/postern-dev/postern/caddymodule/program"
 	"github.com/postern-dev/postern/caddymodule/scripted"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/agent"
@@ -26,10 +27,12 @@ import (
 
 // Host is the program that has the gateway as a module.
 type Host struct {
-	Port    int      // UDP, that connectors dial by default
-	Console string   // path of the console, without the slash at its end
-	Paths   []string // all paths that a site of the gateway serves
+	Port    int    // UDP, that connectors dial by default
+	Console string // path of the console, without the slash at its end
 
+	// Database returns the path of the database of a configuration in Caddy's JSON; of
+	// an empty one, the default.
+	Database func(config []byte) (string, error)
 	// Hold keeps a database open until release is called. Its gateway prints no setup
 	// link.
 	Hold func(database string, logger *slog.Logger) (release func() error, err error)
@@ -47,7 +50,7 @@ type Gateway struct {
 type Options struct {
 	Host     Host
 	Connect  string    // base URL of the model server; "" searches
-	Listen   string    // where the gateway serves HTTP, such as DefaultListen
+	Listen   string    // where the gateway serves HTTP; "": the first free port from 8080
 	Search   []string  // base URLs to search, in this order; nil: the usual ones
 	Program  string    // command that starts this program
 	Messages io.Writer // progress and warnings
@@ -86,7 +89,9 @@ func (e UsageError) Error() string { return e.Err.Error() }
 func (e UsageError) Unwrap() error { return e.Err }
 
 // Usagef returns a [UsageError].
-func Usagef(format string, args ...any) error { return UsageError{fmt.Errorf(format, args...)} }
+func Usagef(format string, args ...any) error {
+	return UsageError{fmt.Errorf(program.Named(format), args...)}
+}
 
 const (
 	// onlineTimeout bounds the wait for our own connector, over loopback.
@@ -116,7 +121,7 @@ func (u *Run) Start(ctx context.Context) (*Ready, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx = manage.WithCaller(ctx, manage.Caller{Name: "caddy gateway up", Operator: true})
+	ctx = manage.WithCaller(ctx, manage.Caller{Name: program.Named("caddy gateway up"), Operator: true})
 	local := account{gateway.Manage}
 	connector, err := u.startConnector(ctx, gateway.Tunnels, local, server)
 	if err != nil {
@@ -125,7 +130,7 @@ func (u *Run) Start(ctx context.Context) (*Ready, error) {
 	if err := local.publish(ctx, connector, server.models, &u.ready); err != nil {
 		return nil, err
 	}
-	if err := local.newKey(ctx, &u.ready); err != nil {
+	if err := local.key(ctx, keyFile(), &u.ready); err != nil {
 		return nil, err
 	}
 	u.ready.URL, u.ready.Admin = u.addresses.url(), u.addresses.admin
@@ -154,11 +159,14 @@ func (u *Run) modelServer(ctx context.Context) (modelServer, error) {
 	if err != nil {
 		return modelServer{}, err
 	}
+	if u.Listen == "" && u.addresses.port != firstPort {
+		u.ready.note("another program uses port %d, so the gateway uses port %d; --listen chooses another one", firstPort, u.addresses.port)
+	}
 	if connect != "" {
 		return u.namedServer(ctx, connect)
 	}
 	server, ok, notes := search(ctx, u.Search)
-	u.ready.Notes = notes
+	u.ready.Notes = append(u.ready.Notes, notes...)
 	if !ok {
 		if server, err = u.startScripted(); err != nil {
 			return modelServer{}, err
@@ -187,6 +195,9 @@ func (u *Run) namedServer(ctx context.Context, base string) (modelServer, error)
 // A model server on the default port is a likely cause.
 func (u *Run) explainTaken(ctx context.Context, connect string, cause error) error {
 	command := u.Program + " gateway up --listen localhost:8081"
+	if u.Listen == "" {
+		return fmt.Errorf("%w, and so are the ports from %d; choose a free one with --listen", cause, firstPort)
+	}
 	if connect != "" {
 		return fmt.Errorf("%w by another program; choose another one:\n\n  %s --connect %s", cause, command, connect)
 	}
@@ -195,7 +206,7 @@ func (u *Run) explainTaken(ctx context.Context, connect string, cause error) err
 	if server, ok, _ := search(ctx, []string{base}); ok {
 		return fmt.Errorf("%w by a model server; serve the gateway on another one:\n\n  %s --connect %s", cause, command, server.base)
 	}
-	return fmt.Errorf("%w by another program, maybe another `caddy gateway up`; stop it, or choose another port:\n\n  %s", cause, command)
+	return fmt.Errorf(program.Named("%w by another program, maybe another `caddy gateway up`; stop it, or choose another port:\n\n  %s"), cause, command)
 }
 
 // startScripted serves the scripted model on a loopback port.
@@ -214,7 +225,7 @@ func (u *Run) startScripted() (modelServer, error) {
 // startGateway runs Caddy with our configuration.
 func (u *Run) startGateway() error {
 	path := database()
-	config, err := adapt(u.addresses.caddyfile(path, u.Host))
+	config, err := adapt(u.addresses.caddyfile(path))
 	if err != nil {
 		return err
 	}

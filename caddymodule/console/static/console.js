@@ -48,7 +48,8 @@
   showAll();
   setInterval(showAll, 1000);
 
-  // Copies the text of a button. Without access to the clipboard it is selected.
+  // Copies the text of a button. Over plain HTTP browsers offer only the old command. If
+  // that fails too, the text is selected.
   const select = (element) => {
     const range = document.createRange();
     range.selectNodeContents(element);
@@ -64,7 +65,7 @@
       await navigator.clipboard.writeText(source.textContent);
     } catch {
       select(source);
-      label = "Selected";
+      if (!document.execCommand("copy")) label = "Selected";
     }
     button.textContent = label;
     button.classList.add("copied");

@@ -1,0 +1,182 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+
+	caddycmd "github.com/caddyserver/caddy/v2/cmd"
+	"github.com/spf13/pflag"
+	"golang.org/x/term"
+
+	"github.com/postern-dev/postern/caddymodule/cli/up"
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+var backupCommand = command{
+	use: "backup FILE [--force]", short: "Writes a backup of the running gateway's database",
+	long: `Writes a backup of the database to a file, or to the standard output if it is "-".
+The gateway continues to work meanwhile. The backup is checked before it gets its
+name.
+
+It holds users, hashes of keys, connectors, deployments, usage, and the identity of
+the gateway's tunnels in plain text: keep it as secret as a password. It does not
+hold the Caddyfile and Caddy's certificates.`,
+	example: `  caddy gateway backup postern-2026-05-02.db
+  caddy gateway backup - | age -r age1… > postern.db.age`,
+	flags: func(f *pflag.FlagSet) { f.Bool("force", false, "Replace an existing file") },
+	run: func(in *invocation) error {
+		if in.arg == "-" {
+			return in.backupToOutput()
+		}
+		return in.backupToFile(in.arg)
+	},
+}
+
+// errFileExists refuses to overwrite a file.
+var errFileExists = errors.New("already exists; add --force to replace it")
+
+// backupToFile writes a backup to path: to another file first, so that path never names
+// a part of a backup.
+func (in *invocation) backupToFile(path string) error {
+	free := func() error {
+		if _, err := os.Lstat(path); in.is("force") || errors.Is(err, fs.ErrNotExist) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		return fmt.Errorf("%s %w", path, errFileExists)
+	}
+	if err := free(); err != nil {
+		return err
+	}
+	temporary, info, err := in.fetchBackup(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(temporary) }() // after a failure
+	if err := free(); err != nil {
+		return err
+	}
+	if err := os.Rename(temporary, path); err != nil {
+		return fmt.Errorf("writing the backup: %w", err)
+	}
+	if err := store.SyncFolder(path); err != nil {
+		return err
+	}
+	if in.is("json") {
+		return printJSON(in.OutOrStdout(), info)
+	}
+	in.printf("The backup %s is complete (%d bytes). It holds secrets: keep it safe.\n", path, info.Bytes)
+	return nil
+}
+
+// backupToOutput writes a backup to the standard output.
+func (in *invocation) backupToOutput() error {
+	out := in.OutOrStdout()
+	if file, ok := out.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
+		return up.Usagef("the standard output is a terminal; name a file, or redirect the output")
+	}
+	temporary, _, err := in.fetchBackup(os.TempDir())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(temporary) }()
+	file, err := os.Open(temporary)
+	if err != nil {
+		return fmt.Errorf("reading the backup: %w", err)
+	}
+	defer file.Close()
+	if _, err := io.Copy(out, file); err != nil {
+		return fmt.Errorf("writing the backup: %w", err)
+	}
+	return nil
+}
+
+// fetchBackup writes a backup to a new file in a folder, and checks it. The file is
+// read from the gateway at once: a slow reader would delay its writers.
+func (in *invocation) fetchBackup(folder string) (path string, info store.BackupInfo, err error) {
+	file, err := os.CreateTemp(folder, ".backup-*.new") // mode 0600
+	if err != nil {
+		return "", info, fmt.Errorf("writing the backup: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			_ = os.Remove(file.Name())
+		}
+	}()
+	resp, err := in.send(request{method: http.MethodGet, path: "/backup"})
+	if err != nil {
+		return "", info, errors.Join(err, file.Close())
+	}
+	defer resp.Body.Close()
+	_, err = io.Copy(file, resp.Body)
+	if err == nil {
+		err = file.Sync()
+	}
+	if err = errors.Join(err, file.Close()); err != nil {
+		return "", info, fmt.Errorf("receiving the backup: %w", err)
+	}
+	info, err = store.CheckBackup(in.Context(), file.Name())
+	return file.Name(), info, err
+}
+
+// restoreCommand needs the path of the database in a configuration.
+func restoreCommand(host up.Host) command {
+	return command{
+		use: "restore FILE [--yes]", short: "Restores a backup, while the gateway is stopped",
+		long: `Replaces the database by a backup. The gateway must not be running. The backup is
+checked first, and the present database is kept under another name.
+
+The database is that of the Caddyfile in this folder, or of --config. Without
+either it is the default in Caddy's data directory, which depends on the user and
+on XDG_DATA_HOME: run this as the gateway is run.
+
+Connectors and keys work as at the time of the backup. A key that was revoked since
+then is valid again. After a rotation of the identity that has ended since then, all
+connectors must be paired again.`,
+		example: `  caddy gateway restore postern-2026-05-02.db
+  caddy gateway restore postern-2026-05-02.db --config /etc/postern/Caddyfile`,
+		local: true,
+		flags: func(f *pflag.FlagSet) {
+			f.StringP("config", "c", "", "Configuration file of the gateway")
+			f.StringP("adapter", "a", "", "Name of the adapter for --config")
+			f.BoolP("yes", "y", false, "Skip the confirmation")
+		},
+		run: func(in *invocation) error { return restore(in, host.Database) },
+	}
+}
+
+func restore(in *invocation, database func(config []byte) (string, error)) error {
+	config, _, _, err := caddycmd.LoadConfig(in.text("config"), in.text("adapter"))
+	if err != nil {
+		return up.Usagef("reading the configuration: %w", err)
+	}
+	path, err := database(config)
+	if err != nil {
+		return up.Usagef("finding the database: %w", err)
+	}
+	info, err := store.CheckBackup(in.Context(), in.arg)
+	if err != nil {
+		return err
+	}
+	in.warnf("The backup %s is intact (%d bytes, accounts: %d). The database is %s.\n", in.arg, info.Bytes, info.Accounts, path)
+	if !in.is("yes") {
+		if err := in.env.confirm(in.Command, "Replace the database by the backup?"); err != nil {
+			return err
+		}
+	}
+	kept, _, err := store.RestoreBolt(in.Context(), in.arg, path, in.env.now())
+	if kept != "" {
+		in.printf("The previous database is kept as %s.\n", kept)
+	}
+	if err != nil {
+		return err
+	}
+	in.printf("The database is restored. Start the gateway.\n")
+	return nil
+}

@@ -1,0 +1,65 @@
+package cli
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const (
+	calmIdentityJSON    = `{"pin":"PIN","connectors":2,"missing":[]}`
+	pendingIdentityJSON = `{"pin":"PIN","next_pin":"NEXT","since":"2026-05-01T12:00:00Z","switch_at":"2026-05-31T12:00:00Z","connectors":3,"missing":[` +
+		`{"id":"con_1","name":"na\u001bs","account":"default","online":false,"reason":"it is offline"}]}`
+)
+
+var identityTests = []struct {
+	name    string
+	args    string
+	answers map[string]adminAnswer
+}{
+	{"identity_status", "identity status", ok("GET /model_gateway/identity", calmIdentityJSON)},
+	{"identity_status_pending", "identity status", ok("GET /model_gateway/identity", pendingIdentityJSON)},
+	{"identity_rotate", "identity rotate --grace 720h", ok("POST /model_gateway/identity/rotate", pendingIdentityJSON)},
+	{"identity_rotate_now", "identity rotate --now --yes", ok("POST /model_gateway/identity/rotate", pendingIdentityJSON)},
+	{"identity_rotate_now_declined", "identity rotate --now", nil},
+	{"identity_cancel", "identity cancel", map[string]adminAnswer{
+		"POST /model_gateway/identity/cancel": {409, `{"error":"no rotation of the identity is pending"}`},
+	}},
+	{"help_backup", "backup --help", nil},
+	{"help_restore", "restore --help", nil},
+}
+
+// A backup that is cut, or that is none, leaves no file and no success.
+func TestBackupFails(t *testing.T) {
+	for name, answer := range map[string]http.HandlerFunc{
+		"cut": func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = w.Write(make([]byte, 100000))
+			panic(http.ErrAbortHandler)
+		},
+		"no backup": func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>")) },
+		"refused":   func(w http.ResponseWriter, _ *http.Request) { http.Error(w, `{"error":"no"}`, http.StatusForbidden) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := httptest.NewServer(answer)
+			defer server.Close()
+			dir := t.TempDir()
+			kept := filepath.Join(dir, "kept.db")
+			if err := os.WriteFile(kept, []byte("kept"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			for _, args := range [][]string{{filepath.Join(dir, "backup.db")}, {kept}, {kept, "--force"}, {"-"}} {
+				ran := runCommand(t, append([]string{"backup", "--address", strings.TrimPrefix(server.URL, "http://")}, args...)...)
+				if ran.exit != 1 || ran.out != "" || !strings.HasPrefix(ran.err, "Error: ") {
+					t.Errorf("%q: %+v", args, ran)
+				}
+			}
+			files, err := os.ReadDir(dir)
+			if text, _ := os.ReadFile(kept); err != nil || len(files) != 1 || string(text) != "kept" {
+				t.Errorf("files %v, %v", files, err)
+			}
+		})
+	}
+}

@@ -1,0 +1,75 @@
+package downloads
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// write writes a file, and returns its path.
+func write(t *testing.T, dir, name, content string) string {
+	t.Helper()
+	path := filepath.Join(dir, name)
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestArchives(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, name := range []string{
+		"connector_0.9.0_linux_amd64.tar.gz", "connector_0.10.0_linux_amd64.tar.gz", "connector_0.9.1_linux_amd64.tar.gz",
+		"connector_0.9.0_linux_armv7.tar.gz", "connector_0.9.0_windows_amd64.zip",
+		// None of these is an archive of the connector.
+		"connector_0.9.0_windows_amd64.tar.gz", "connector_0.9.0_linux_arm64.zip", "connector_0.9.0_plan9_amd64.tar.gz",
+		"postern_0.9.0_linux_amd64.tar.gz", "connector_x_linux_amd64.tar.gz", "checksums.txt",
+	} {
+		write(t, dir, name, name)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "connector_9.0.0_linux_amd64.tar.gz"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	f := NewFolder(dir)
+	check := func(want ...string) {
+		t.Helper()
+		archives := f.Archives()
+		if len(archives) != len(want) {
+			t.Fatalf("archives %+v, want %q", archives, want)
+		}
+		for i, a := range archives {
+			content, err := os.ReadFile(filepath.Join(dir, a.Name))
+			if err != nil || a.Name != want[i] || a.SHA256 != hash(string(content)) || a.Size != int64(len(content)) {
+				t.Errorf("archive %d is %+v, want %s; %v", i, a, want[i], err)
+			}
+		}
+	}
+	check("connector_0.9.0_linux_armv7.tar.gz", "connector_0.9.0_windows_amd64.zip")
+	if err := os.Remove(filepath.Join(dir, "connector_9.0.0_linux_amd64.tar.gz")); err != nil {
+		t.Fatal(err)
+	}
+	check("connector_0.10.0_linux_amd64.tar.gz", "connector_0.9.0_linux_armv7.tar.gz", "connector_0.9.0_windows_amd64.zip")
+	write(t, dir, "connector_0.9.0_linux_armv7.tar.gz", "replaced") // another size, and so another hash
+	check("connector_0.10.0_linux_amd64.tar.gz", "connector_0.9.0_linux_armv7.tar.gz", "connector_0.9.0_windows_amd64.zip")
+
+	if a, ok := f.For("linux/amd64"); !ok || a.Version != "0.10.0" {
+		t.Errorf("for linux/amd64: %+v, %t", a, ok)
+	}
+	if _, ok := f.For("linux/arm64"); ok {
+		t.Error("there is an archive for linux/arm64")
+	}
+	for name, listed := range map[string]bool{
+		"connector_0.10.0_linux_amd64.tar.gz": true, "connector_0.9.1_linux_amd64.tar.gz": false, "checksums.txt": false,
+		"../" + filepath.Base(dir) + "/connector_0.10.0_linux_amd64.tar.gz": false, "": false,
+	} {
+		file, err := f.Open(name)
+		if (err == nil) != listed {
+			t.Errorf("Open(%q): %v", name, err)
+		}
+		_ = file.Close() // of nil, too
+	}
+	if a := NewFolder(filepath.Join(dir, "none")).Archives(); len(a) != 0 {
+		t.Errorf("a folder that does not exist has %+v", a)
+	}
+}

@@ -1,0 +1,140 @@
+package downloads
+
+import (
+	"crypto/sha256"
+	_ "embed" // for the scripts
+	"encoding/hex"
+	"fmt"
+	"strings"
+
+	"github.com/postern-dev/postern/connector/text"
+)
+
+// Site is how a machine reaches the gateway.
+type Site struct {
+	URL     string // of the gateway, without a slash at its end
+	Console string // of the console, without a slash at its end; "" unknown
+	Pin     string // of the gateway
+	// Verified means that a machine can verify the site: it has HTTPS with a certificate of
+	// a public authority, or is on the same machine.
+	Verified bool
+}
+
+var (
+	//go:embed install.sh
+	shellBody string
+	//go:embed install.ps1
+	powerShellBody string
+)
+
+const opening = "# Installs the connector of the Postern gateway at %s\n"
+
+// Shell returns the script install.sh. It is the same for the same site and archives.
+func Shell(site Site, archives []Archive) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "#!/bin/sh\n"+opening+"set -eu\n\n", text.Printable(site.URL, maxURL))
+	unverified, lines := "", make([]string, len(archives))
+	if !site.Verified {
+		unverified = "yes # this script has the hashes of all downloads"
+	}
+	for i, a := range archives {
+		lines[i] = a.Platform() + " " + a.Name + " " + a.SHA256
+	}
+	fmt.Fprintf(&b, "gateway=%s\nconsole=%s\nunverified=%s\narchives=%s\n",
+		text.ShellQuote(site.URL), text.ShellQuote(site.Console), unverified, text.ShellQuote(strings.Join(lines, "\n")))
+	return b.String() + shellBody
+}
+
+// PowerShell returns the script install.ps1, as [Shell] does.
+func PowerShell(site Site, archives []Archive) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, opening+"\n", text.Printable(site.URL, maxURL))
+	unverified := ""
+	if !site.Verified {
+		unverified = "'-k'" // the script has the hashes of all downloads
+	}
+	fmt.Fprintf(&b, "$gateway = %s\n$console = %s\n$unverified = @(%s)\n$archives = @{\n",
+		text.PowerShellQuote(site.URL), text.PowerShellQuote(site.Console), unverified)
+	for _, a := range archives {
+		fmt.Fprintf(&b, "\t%s = @{ name = %s; sha256 = %s }\n",
+			text.PowerShellQuote(a.Platform()), text.PowerShellQuote(a.Name), text.PowerShellQuote(a.SHA256))
+	}
+	return b.String() + "}\n" + powerShellBody
+}
+
+const maxURL = 300 // bytes of a URL in a comment
+
+// Commands are the commands that connect a machine.
+type Commands struct {
+	// Install installs and pairs a connector, in a shell of Linux or macOS; "" if the
+	// gateway has no archive for them. InstallWindows is for PowerShell.
+	Install        string `json:"install,omitempty"`
+	InstallWindows string `json:"install_windows,omitempty"`
+	// Pair pairs an installed connector.
+	Pair string `json:"pair"`
+}
+
+// exampleUpstream stands for the address of the model server: Ollama's.
+const exampleUpstream = "http://localhost:11434"
+
+// CommandsFor returns the commands for a pairing code. A machine that cannot verify the
+// site gets the hash of the script, and the pin of the gateway.
+func CommandsFor(site Site, archives []Archive, code string) Commands {
+	flags := []string{"--upstream", exampleUpstream}
+	if !site.Verified {
+		flags = append(flags, "--pin", site.Pin)
+	}
+	c := Commands{Pair: words(text.ShellWord, append([]string{"connector", "pair", site.URL, code}, flags...)...)}
+	if site.Console == "" {
+		return c
+	}
+	arguments := append([]string{code}, flags...)
+	if has(archives, "linux", "darwin") {
+		c.Install = shellLine(site, Shell(site, archives), words(text.ShellWord, arguments...))
+	}
+	if has(archives, "windows") {
+		c.InstallWindows = powerShellLine(site, PowerShell(site, archives), words(text.PowerShellQuote, arguments...))
+	}
+	return c
+}
+
+func shellLine(site Site, script, arguments string) string {
+	url := text.ShellWord(site.Console + "/install.sh")
+	if site.Verified {
+		return "curl -fsSL " + url + " | sh -s -- " + arguments
+	}
+	// macOS has shasum. sha256sum leaves the line for it if it does not exist.
+	return fmt.Sprintf(`s=$(mktemp) && curl -fsSLk %s -o "$s" && echo "%s  $s" | { sha256sum -c || shasum -a 256 -c; } && sh "$s" %s`,
+		url, hash(script), arguments)
+}
+
+func powerShellLine(site Site, script, arguments string) string {
+	url := text.PowerShellQuote(site.Console + "/install.ps1")
+	if site.Verified {
+		return "& ([scriptblock]::Create((irm " + url + "))) " + arguments
+	}
+	return fmt.Sprintf("curl.exe -fsSLk %s -o install.ps1; if ((Get-FileHash install.ps1).Hash -eq '%s') { powershell -ExecutionPolicy Bypass -File install.ps1 %s }",
+		url, hash(script), arguments)
+}
+
+func hash(script string) string {
+	sum := sha256.Sum256([]byte(script))
+	return hex.EncodeToString(sum[:])
+}
+
+func words(quote func(string) string, list ...string) string {
+	quoted := make([]string, len(list))
+	for i, word := range list {
+		quoted[i] = quote(word)
+	}
+	return strings.Join(quoted, " ")
+}
+
+func has(archives []Archive, systems ...string) bool {
+	for _, system := range systems {
+		if _, ok := find(archives, func(a Archive) bool { return a.System == system }); ok {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,370 @@
+package downloads
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// machine is where the script runs, with a gateway.
+type machine struct {
+	*testing.T
+	home   string // has a folder bin after an installation, and nothing else
+	temp   string // for temporary files
+	folder *Folder
+	site   Site
+	env    []string
+	saved  []string // patterns of temporary files that stay
+}
+
+// program is a connector that prints its arguments.
+const program = `#!/bin/sh
+case $1 in
+--version) echo "connector v0.9.0"; exit ;;
+service) [ -z "${NO_SERVICE-}" ] || exit 1 ;;
+pair) [ -z "${PAIRED-}" ] || { echo "already paired" >&2; exit 2; } ;;
+esac
+echo "connector $*"
+`
+
+const code = "PAIR-7K3M-Q9TX"
+
+func newMachine(t *testing.T, verified bool) *machine {
+	t.Helper()
+	m := &machine{T: t, home: t.TempDir(), temp: t.TempDir(), folder: NewFolder(t.TempDir())}
+	m.env = append(os.Environ(), "HOME="+m.home, "TMPDIR="+m.temp)
+	write(t, m.folder.path, archiveName(), packed(t))
+	mux := http.NewServeMux()
+	server := httptest.NewUnstartedServer(mux)
+	if server.Start(); !verified {
+		server.Close()
+		server = httptest.NewTLSServer(mux)
+	}
+	t.Cleanup(server.Close)
+	m.site = Site{URL: server.URL, Console: server.URL + "/console", Pin: "PIN", Verified: verified}
+	files := http.StripPrefix("/console/connectors/", http.FileServer(http.Dir(m.folder.path)))
+	mux.HandleFunc("/console/connectors/", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Strict-Transport-Security", "max-age=31536000") // as in the console
+		files.ServeHTTP(w, r)
+	})
+	mux.HandleFunc("/console/install.sh", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(m.script())) })
+	return m
+}
+
+func archiveName() string {
+	return "connector_0.9.0_" + runtime.GOOS + "_" + runtime.GOARCH + ".tar.gz"
+}
+
+// packed returns an archive of the program.
+func packed(t *testing.T) string {
+	t.Helper()
+	var b bytes.Buffer
+	zipped := gzip.NewWriter(&b)
+	w := tar.NewWriter(zipped)
+	if err := w.WriteHeader(&tar.Header{Name: "connector", Mode: 0o755, Size: int64(len(program))}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Write([]byte(program)); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := zipped.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+func (m *machine) script() string { return Shell(m.site, m.folder.Archives()) }
+
+// run runs a command without a terminal, in an empty folder. It must leave nothing behind,
+// except for the program and, for the line that saves the script, that one temporary file.
+func (m *machine) run(input string, command ...string) (output string, status int) {
+	m.Helper()
+	dir := m.TempDir()
+	defer func() {
+		m.holds(dir)
+		m.holds(m.home, "bin", "bin/connector")
+		m.holds(m.temp, m.saved...)
+	}()
+	return m.runIn(dir, input, command...)
+}
+
+// holds checks that a folder has no other files than these patterns.
+func (m *machine) holds(dir string, allowed ...string) {
+	m.Helper()
+	err := fs.WalkDir(os.DirFS(dir), ".", func(path string, _ fs.DirEntry, err error) error {
+		matches := func(pattern string) bool { ok, _ := filepath.Match(pattern, path); return ok }
+		if path != "." && !slices.ContainsFunc(allowed, matches) {
+			m.Errorf("%s was left in %s", path, dir)
+		}
+		return err
+	})
+	if err != nil {
+		m.Error(err)
+	}
+}
+
+func (m *machine) runIn(dir, input string, command ...string) (output string, status int) {
+	m.Helper()
+	cmd := exec.CommandContext(m.Context(), command[0], command[1:]...)
+	cmd.Dir, cmd.Env, cmd.Stdin = dir, m.env, strings.NewReader(input)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	out, err := cmd.CombinedOutput()
+	if cmd.ProcessState == nil {
+		m.Fatal(err)
+	}
+	return string(out), cmd.ProcessState.ExitCode()
+}
+
+// installed reports whether the program is installed.
+func (m *machine) installed() bool {
+	_, err := os.Stat(filepath.Join(m.home, "bin", "connector"))
+	return err == nil
+}
+
+// shells returns the shells of this machine that the script has to work in.
+func shells(t *testing.T) (found [][]string) {
+	t.Helper()
+	for _, shell := range [][]string{{"dash"}, {"bash"}, {"busybox", "sh"}, {"sh"}} {
+		if _, err := exec.LookPath(shell[0]); err == nil {
+			found = append(found, shell)
+		}
+	}
+	return found
+}
+
+func TestInstall(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name, arguments, env string
+		status               int
+		want                 []string // in the output; "!" means not
+	}{
+		{"no code", "TO", "", 0, []string{"Installed connector v0.9.0", "!connector pair", "is not in PATH"}},
+		{
+			"no terminal", code + " TO --upstream http://localhost:1234 --config c.json", "", 0,
+			[]string{"connector pair URL " + code + " --config c.json --no-run --upstream http://localhost:1234\n", "service install --config c.json\n", "!\nconnector run"},
+		},
+		{"service", code + " TO --service -c c.json --name 'my box'", "", 0, []string{"--no-run --name my box\n", "connector service install --config c.json\n", "!\nconnector run"}},
+		{"no service", code + " TO --config=c.json --no-service", "", 0, []string{"\nconnector run --config c.json\n", "!service install"}},
+		{"service fails", code + " --config c.json --service TO", "NO_SERVICE=1", 1, []string{"!\nconnector run"}},
+		{"paired already", code + " TO --config c.json --no-service", "PAIRED=1", 2, []string{"already paired", "!\nconnector run"}},
+		{"flag without value", code + " TO --config", "", 1, []string{"--config needs a value", "!Installed"}},
+		{"code behind flags", "TO --name box " + code, "", 1, []string{"the pairing code comes first", "!Installed"}},
+	} {
+		for _, shell := range shells(t) {
+			t.Run(tt.name+" in "+shell[0], func(t *testing.T) {
+				t.Parallel()
+				m := newMachine(t, true)
+				m.env = append(m.env, tt.env)
+				line := strings.Join(shell, " ") + " -s -- " + strings.Replace(tt.arguments, "TO", "--to "+m.home+"/bin", 1)
+				out, status := m.run(m.script(), "sh", "-c", line)
+				if status != tt.status {
+					t.Errorf("status %d", status)
+				}
+				out = strings.ReplaceAll(out, m.site.URL, "URL")
+				for _, want := range tt.want {
+					if text, not := strings.CutPrefix(want, "!"); strings.Contains(out, text) == not {
+						t.Errorf("%q: %t", text, !not)
+					}
+				}
+				if t.Failed() {
+					t.Log(out)
+				}
+			})
+		}
+	}
+}
+
+// A download that was changed, or that is for another machine, is not installed.
+func TestInstallRefuses(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, true)
+	script := m.script()
+	write(t, m.folder.path, archiveName(), packed(t)+"more")
+	if out, status := m.run(script, "sh", "-s", "--", "--to", m.home+"/bin"); status != 1 || !strings.Contains(out, "damaged") || m.installed() {
+		t.Errorf("a changed archive: status %d, %s", status, out)
+	}
+	if err := os.Remove(filepath.Join(m.folder.path, archiveName())); err != nil {
+		t.Fatal(err)
+	}
+	if out, status := m.run(script, "sh", "-s", "--", "--to", m.home+"/bin"); status != 1 || !strings.Contains(out, "cannot download") || m.installed() {
+		t.Errorf("a removed archive: status %d, %s", status, out)
+	}
+	if out, status := m.run(m.script(), "sh", "-s", "--", "--to", m.home+"/bin"); status != 1 || !strings.Contains(out, "no connector for "+runtime.GOOS) || m.installed() {
+		t.Errorf("no archive: status %d, %s", status, out)
+	}
+}
+
+// The connection may end within the script: a part of it must do nothing.
+func TestCutScript(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, true)
+	script := m.script()
+	for n := 0; n < len(script)-len("main \"$@\"\n"); n += 97 {
+		if out, _ := m.run(script[:n], "sh", "-s", "--", code, "--to", m.home+"/bin"); m.installed() || strings.Contains(out, "Downloading") {
+			t.Fatalf("the first %d bytes install the connector: %s", n, out)
+		}
+	}
+}
+
+// The line for a site that a machine cannot verify checks the script.
+func TestUnverifiedLine(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, false)
+	m.saved = []string{"tmp.*"}
+	line := CommandsFor(m.site, m.folder.Archives(), code).Install + " --config c.json --to " + m.home + "/bin"
+	out, status := m.run("", "sh", "-c", line)
+	if want := "pair " + m.site.URL + " " + code + " --config c.json --no-run --upstream http://localhost:11434 --pin PIN\n"; status != 0 || !strings.Contains(out, want) {
+		t.Errorf("status %d, %s", status, out)
+	}
+	m = newMachine(t, false)
+	m.saved = []string{"tmp.*"}
+	site := m.site
+	site.Pin, site.Console = "OTHER", m.site.Console+"/changed" // as an attacker on the path could change it
+	line = strings.Replace(CommandsFor(site, m.folder.Archives(), code).Install, "/changed/", "/", 1)
+	if out, status := m.run("", "sh", "-c", line+" --to "+m.home+"/bin"); status == 0 || m.installed() {
+		t.Errorf("a changed script runs: %s", out)
+	}
+}
+
+// A saved script works wherever it is run from: in its own folder, with a relative folder
+// for the program, in spite of CDPATH, and where the current folder has been removed.
+func TestSavedScript(t *testing.T) {
+	t.Parallel()
+	for _, shell := range shells(t) {
+		t.Run(shell[0], func(t *testing.T) {
+			t.Parallel()
+			m := newMachine(t, true)
+			write(t, m.home, "install.sh", m.script())
+			line := strings.Join(shell, " ") + " install.sh " + code + " --to bin --config c.json"
+			m.env = append(m.env, "CDPATH="+m.folder.path)
+			if err := os.Mkdir(filepath.Join(m.folder.path, "bin"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			out, status := m.runIn(m.home, "", "sh", "-c", line)
+			if status != 0 || !m.installed() || !strings.Contains(out, "connector service install --config c.json\n") {
+				t.Errorf("in its folder: status %d, %s", status, out)
+			}
+			line = "mkdir gone && cd gone && rmdir ../gone && " + strings.Join(shell, " ") + " '" + m.home + "/install.sh' --to '" + m.home + "/other'"
+			if out, status := m.runIn(m.temp, "", "sh", "-c", line); status != 0 || !strings.Contains(out, "Installed connector") {
+				t.Errorf("without a current folder: status %d, %s", status, out)
+			}
+			m.holds(m.home, "install.sh", "bin", "bin/connector", "other", "other/connector")
+			m.holds(m.temp)
+			m.holds(m.folder.path, archiveName(), "bin")
+		})
+	}
+}
+
+// A program that cannot be put into its place leaves nothing there.
+func TestBlockedProgram(t *testing.T) {
+	t.Parallel()
+	for what, block := range map[string]func(*machine) error{
+		"a folder of its name": func(m *machine) error { return os.MkdirAll(filepath.Join(m.home, "bin", "connector"), 0o700) },
+		"mv fails": func(m *machine) error {
+			tools := m.TempDir()
+			m.env = append(m.env, "PATH="+tools+":"+os.Getenv("PATH"))
+			return os.WriteFile(filepath.Join(tools, "mv"), []byte("#!/bin/sh\nexit 1\n"), 0o700)
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			m := newMachine(t, true)
+			if err := block(m); err != nil {
+				t.Fatal(err)
+			}
+			if out, status := m.run(m.script(), "sh", "-s", "--", "--to", m.home+"/bin"); status != 1 || !strings.Contains(out, "cannot write "+m.home+"/bin/connector; ") {
+				t.Errorf("status %d, %s", status, out)
+			}
+		})
+	}
+}
+
+// The tools of small systems are enough.
+func TestFewTools(t *testing.T) {
+	t.Parallel()
+	for _, tools := range []string{"wget shasum", "wget openssl", "curl sha256sum"} {
+		t.Run(tools, func(t *testing.T) {
+			t.Parallel()
+			m := newMachine(t, false)
+			m.site.Console = strings.Replace(m.site.Console, "127.0.0.1", "localhost", 1) // a name, for HSTS
+			dir := t.TempDir()
+			for tool := range strings.FieldsSeq("sh uname grep cut tar gzip mktemp rm mkdir cp mv chmod id head cat " + tools) {
+				path, err := exec.LookPath(tool)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := os.Symlink(path, filepath.Join(dir, tool)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			m.env = append(m.env, "PATH="+dir)
+			if out, status := m.run(m.script(), "sh", "-s", "--", "--to", m.home+"/bin"); status != 0 || !m.installed() {
+				t.Errorf("status %d, %s", status, out)
+			}
+		})
+	}
+}
+
+func TestShellcheck(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("shellcheck"); err != nil {
+		t.Skip("shellcheck is not installed")
+	}
+	m := newMachine(t, false)
+	if out, status := m.run(m.script(), "shellcheck", "-s", "sh", "-"); status != 0 {
+		t.Error(out)
+	}
+}
+
+func TestCommands(t *testing.T) {
+	t.Parallel()
+	all := []Archive{{Name: "connector_0.9.0_linux_amd64.tar.gz", System: "linux", Arch: "amd64"}, {Name: "connector_0.9.0_windows_amd64.zip", System: "windows", Arch: "amd64"}}
+	public := Site{"https://gw.example.com", "https://gw.example.com/console", "PIN", true}
+	lan := Site{"http://10.0.0.5:8080", "http://10.0.0.5:8080/console", "PIN", false}
+	const upstream = " " + code + " --upstream http://localhost:11434"
+	quoted := " '" + code + "' '--upstream' 'http://localhost:11434'"
+	for _, tt := range []struct {
+		name     string
+		site     Site
+		archives []Archive
+		want     Commands
+	}{
+		{"public", public, all, Commands{
+			"curl -fsSL https://gw.example.com/console/install.sh | sh -s --" + upstream,
+			"& ([scriptblock]::Create((irm 'https://gw.example.com/console/install.ps1')))" + quoted,
+			"connector pair https://gw.example.com" + upstream,
+		}},
+		{"plain HTTP", lan, all, Commands{
+			fmt.Sprintf(`s=$(mktemp) && curl -fsSLk http://10.0.0.5:8080/console/install.sh -o "$s" && echo "%s  $s" | { sha256sum -c || shasum -a 256 -c; } && sh "$s"%s --pin PIN`,
+				hash(Shell(lan, all)), upstream),
+			fmt.Sprintf("curl.exe -fsSLk 'http://10.0.0.5:8080/console/install.ps1' -o install.ps1; if ((Get-FileHash install.ps1).Hash -eq '%s') { powershell -ExecutionPolicy Bypass -File install.ps1%s '--pin' 'PIN' }",
+				hash(PowerShell(lan, all)), quoted),
+			"connector pair http://10.0.0.5:8080" + upstream + " --pin PIN",
+		}},
+		{"only Windows", public, all[1:], Commands{"", "& ([scriptblock]::Create((irm 'https://gw.example.com/console/install.ps1')))" + quoted, "connector pair https://gw.example.com" + upstream}},
+		{"no archives", public, nil, Commands{Pair: "connector pair https://gw.example.com" + upstream}},
+		{"no console", Site{URL: "https://gw.example.com", Verified: true}, all, Commands{Pair: "connector pair https://gw.example.com" + upstream}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			if got := CommandsFor(tt.site, tt.archives, code); got != tt.want {
+				t.Errorf("got  %+v\nwant %+v", got, tt.want)
+			}
+		})
+	}
+}

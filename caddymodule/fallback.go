@@ -1,0 +1,116 @@
+package caddymodule
+
+import (
+	"cmp"
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/serve"
+)
+
+// Fallback answers requests that no later handler of the site answers: the health
+// checks /healthz and /readyz, and everything else with 404. The 404 names the base
+// URL of the API, since most such clients have a wrong one. It has the dialect of the
+// path, or is a line of text for browsers.
+type Fallback struct {
+	noOptions
+	app    *App
+	access accessLog
+}
+
+// CaddyModule returns the module's registration.
+func (*Fallback) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{ID: "http.handlers.model_fallback", New: func() caddy.Module { return new(Fallback) }}
+}
+
+// Provision finds the app.
+func (f *Fallback) Provision(ctx caddy.Context) (err error) {
+	f.access = newAccessLog(ctx)
+	f.app, err = appOf(ctx)
+	return err
+}
+
+// ServeHTTP implements caddyhttp.MiddlewareHandler.
+func (f *Fallback) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
+	if unanswered, err := passOn(w, r, next); err != nil || !unanswered {
+		return err
+	}
+	switch r.URL.Path {
+	case "/healthz":
+		answerText(w, http.StatusOK, "ok")
+		return nil
+	case "/readyz":
+		if reason := f.app.unready(r); reason != "" {
+			answerText(w, http.StatusServiceUnavailable, reason)
+		} else {
+			answerText(w, http.StatusOK, "ready")
+		}
+		return nil
+	}
+	ex := serve.NewExchange()
+	w, end := f.access.begin(w, r, ex)
+	defer end()
+	base := baseURL(r)
+	if strings.Contains(r.Header.Get("Accept"), "text/html") {
+		answerText(w, http.StatusNotFound, "Not found. This is a model gateway. Its API is at "+base+".")
+		return nil
+	}
+	serve.Fail(w, dialect.OfPath("/v1"+r.URL.Path, r.Header), ex.RequestID, dialect.NoVersion(r.Method, r.URL.Path, base))
+	return nil
+}
+
+// unready returns why the gateway must get no new requests, "" if it may. Connectors
+// do not count: without any, the gateway still answers, and another one would not help.
+func (a *App) unready(r *http.Request) string {
+	delayed, _ := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer).Get("http.shutting_down") // by shutdown_delay
+	if caddy.Exiting() || delayed == true {
+		return "shutting down"
+	}
+	if hub, err := a.listener.Hub(); err != nil || hub.Pin() == "" || a.store.Opened() == nil {
+		return "starting"
+	}
+	return ""
+}
+
+// unhandled is the variable of a request that Caddy sets at the end of the routes,
+// where it answers with an empty 200.
+const unhandled = "unhandled"
+
+// passOn passes a request to the next handlers. It reports whether none of them has
+// answered; the caller must then answer. It does not wrap w, so that flushes and
+// taken connections of other handlers work as without it.
+func passOn(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) (unanswered bool, err error) {
+	err = next.ServeHTTP(w, r)
+	unanswered, _ = caddyhttp.GetVar(r.Context(), unhandled).(bool)
+	if err == nil && unanswered {
+		caddyhttp.SetVar(r.Context(), unhandled, nil)
+	}
+	return unanswered, err
+}
+
+// baseURL returns the base URL of the API as the client reaches it. A trusted proxy
+// reports whether the client uses TLS, as in Caddy's reverse_proxy.
+func baseURL(r *http.Request) string {
+	scheme := "http"
+	trusted, _ := caddyhttp.GetVar(r.Context(), caddyhttp.TrustedProxyVarKey).(bool)
+	forwarded := append([]string{""}, r.Header.Values("X-Forwarded-Proto")...)
+	if r.TLS != nil || trusted && forwarded[len(forwarded)-1] == "https" {
+		scheme = "https"
+	}
+	return scheme + "://" + cmp.Or(r.Host, "localhost") + "/v1"
+}
+
+// answerText sends a line of text that must not be cached.
+func answerText(w http.ResponseWriter, status int, line string) {
+	h := w.Header()
+	h.Set("Content-Type", "text/plain; charset=utf-8")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, line+"\n") // a failed write means that the client has disconnected
+}

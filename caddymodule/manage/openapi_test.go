@@ -1,0 +1,382 @@
+package manage_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"net/http"
+	"os"
+	"reflect"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/postern-dev/postern/caddymodule/compat"
+	"github.com/postern-dev/postern/caddymodule/health"
+	"github.com/postern-dev/postern/caddymodule/manage"
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/tests/schema"
+)
+
+var update = flag.Bool("update", false, "write docs/openapi.json")
+
+// docs/openapi.json describes the API. It is written from the types of the routes, the
+// comments of their fields, and the texts and examples of docs/api.md.
+func TestOpenAPI(t *testing.T) {
+	document := describe(t)
+	var want bytes.Buffer
+	encoder := json.NewEncoder(&want)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", " ")
+	if err := encoder.Encode(document); err != nil {
+		t.Fatal(err)
+	}
+	const path = "../../docs/openapi.json"
+	if *update {
+		if err := os.WriteFile(path, want.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if have, err := os.ReadFile(path); err != nil || !bytes.Equal(have, want.Bytes()) {
+		t.Errorf("docs/openapi.json differs from the routes; run: go test ./caddymodule/manage -run TestOpenAPI -update (%v)", err)
+	}
+	if err := schema.CheckOpenAPI(want.Bytes()); err != nil {
+		t.Errorf("it is not OpenAPI 3.1: %v", err)
+	}
+}
+
+// strictAPI validates with the description of the API, with answers that may have no other fields
+// than the described ones.
+var strictAPI = sync.OnceValue(func() *schema.Validator {
+	data, err := os.ReadFile("../../docs/openapi.json")
+	document := schema.Schema{}
+	if err == nil {
+		err = json.Unmarshal(data, &document)
+	}
+	if err != nil {
+		panic(err)
+	}
+	for _, s := range document["components"].(schema.Schema)["schemas"].(schema.Schema) {
+		s.(schema.Schema)["additionalProperties"] = false
+	}
+	data, err = json.Marshal(document)
+	if err != nil {
+		panic(err)
+	}
+	v, err := schema.NewValidator(data)
+	if err != nil {
+		panic(err)
+	}
+	return v
+})
+
+// checkBody checks a body against the description of a route. part is "requestBody" or
+// "responses/200".
+func checkBody(t *testing.T, route, part string, body []byte) {
+	t.Helper()
+	if err := bodyError(route, part, body); err != nil {
+		t.Errorf("%s, %s: %v\n%s", route, part, err, body)
+	}
+}
+
+func bodyError(route, part string, body []byte) error {
+	method, path, _ := strings.Cut(route, " ")
+	pointer := "/paths/" + strings.ReplaceAll(path, "/", "~1") + "/" + strings.ToLower(method) + "/" + part
+	if part == "responses/default" {
+		pointer = "/components/responses/Error" // where it refers to
+	}
+	return strictAPI().Check(pointer+"/content/application~1json/schema", body)
+}
+
+// The examples of docs/api.md are requests as described.
+func TestExamplesOfRequests(t *testing.T) {
+	sections, _ := manual(t)
+	examples := 0
+	for route, s := range sections {
+		if s.request != nil {
+			body, err := json.Marshal(s.request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			checkBody(t, route, "requestBody", body)
+			examples++
+		}
+	}
+	if examples < 10 {
+		t.Errorf("%d examples", examples)
+	}
+}
+
+// The description refuses the requests that the API refuses.
+func TestDescriptionIsStrict(t *testing.T) {
+	w := newWorld(t)
+	for _, tt := range []struct{ route, body string }{
+		{"POST /keys", `{}`},
+		{"POST /keys", `{"name":""}`},
+		{"POST /keys", `{"name":"x","scope":""}`},
+		{"POST /keys", `{"name":"x","scope":null}`},
+		{"POST /keys", `{"name":1}`},
+		{"POST /keys", `{"name":"x","Scope":"*"}`},
+		{"POST /tokens", `{"name":"x","expires_at":null}`},
+		{"POST /tokens", `{"name":"x","rights":["all"]}`},
+		{"PUT /deployments/{name}", `{"model":"m"}`},
+		{"PUT /deployments/{name}", `{"connector":"mine-connector","connectors":["mine-connector"]}`},
+		{"PUT /deployments/{name}", `{"connector":"mine-connector","max_concurrency":"1"}`},
+		{"PUT /deployments/{name}", `{"connector":"mine-connector","options":{"think_tags":"true"}}`},
+		{"PUT /deployments/{name}", `{"connector":"mine-connector","options":{"remote_media":"all"}}`},
+	} {
+		method, path, _ := strings.Cut(tt.route, " ")
+		if answer := w.doAs(w.mine, method, strings.Replace(path, "{name}", "new", 1), tt.body); answer.Code != http.StatusBadRequest {
+			t.Errorf("%s %s: %d %s", tt.route, tt.body, answer.Code, answer.Body)
+		}
+		var invalid *jsonschema.ValidationError
+		if err := bodyError(tt.route, "requestBody", []byte(tt.body)); !errors.As(err, &invalid) {
+			t.Errorf("%s %s is valid as described: %v", tt.route, tt.body, err)
+		}
+	}
+}
+
+// The servers. Some operations are for operators only, or for users only.
+var (
+	console       = schema.Schema{"url": "/console/api", "description": "For users, with a management token or a session of the console."}
+	adminEndpoint = schema.Schema{
+		"url": "http://localhost:2019/model_gateway", "description": "Caddy's admin endpoint, for operators, without authentication.",
+	}
+)
+
+// describe returns the description of the API.
+func describe(t *testing.T) schema.Schema {
+	t.Helper()
+	answers, requests := generators()
+	sections, tags := manual(t)
+	paths := schema.Schema{}
+	for _, r := range newGateway(t).service.RouteTypes() {
+		path, ok := paths[r.Path].(schema.Schema)
+		if !ok {
+			path = schema.Schema{}
+			paths[r.Path] = path
+		}
+		path[strings.ToLower(r.Method)] = describeRoute(t, r, sections[r.Method+" "+r.Path], answers, requests)
+	}
+	failure := answers.Of(manage.ErrorType)
+	return schema.Schema{
+		"openapi": "3.1.0",
+		"info": schema.Schema{
+			"title": "Postern management API", "version": "1",
+			"description": "Manages the connectors, models, keys and users of a gateway. Clients use models through another API, under /v1.",
+		},
+		"servers": []any{console, adminEndpoint},
+		"tags":    tags, "paths": paths,
+		"components": schema.Schema{
+			"schemas": answers.Definitions,
+			"responses": schema.Schema{"Error": schema.Schema{
+				"description": "The request failed, and changed nothing.",
+				"content":     schema.Schema{"application/json": schema.Schema{"schema": failure}},
+			}},
+			"securitySchemes": schema.Schema{
+				"token":   schema.Schema{"type": "http", "scheme": "bearer", "description": "A management token (pmt_…). The roles of an operation are the rights of the token, of which it needs one."},
+				"session": schema.Schema{"type": "apiKey", "in": "cookie", "name": "__Host-postern", "description": "A session of the console."},
+			},
+		},
+	}
+}
+
+// generators returns the generators of answers and of requests. Their types differ in few
+// cases: answers may get more fields, requests are read strictly.
+func generators() (answers, requests *schema.Generator) {
+	answers, requests = schema.New("../..", "#/components/schemas/"), schema.New("../..", "")
+	requests.Input = true
+	options := schema.Schema{}
+	for _, o := range compat.All() {
+		option := schema.Schema{"type": "boolean"}
+		if !o.IsFlag() {
+			option = schema.Schema{"type": "string", "enum": o.Values}
+		}
+		option["description"] = o.Title + ". " + o.Help + "."
+		options[o.Name] = option
+	}
+	states := make([]string, len(health.States))
+	for i, s := range health.States {
+		states[i] = string(s)
+	}
+	for _, g := range []*schema.Generator{answers, requests} {
+		g.Types[reflect.TypeFor[compat.Options]()] = schema.Schema{"type": "object", "properties": options, "additionalProperties": false}
+		g.Types[reflect.TypeFor[store.Rights]()] = schema.Schema{"type": "array", "items": schema.Schema{"type": "string", "enum": store.RightNames()}}
+		g.Types[reflect.TypeFor[health.State]()] = schema.Schema{"type": "string", "enum": states}
+	}
+	return answers, requests
+}
+
+// section is the part of docs/api.md about a route.
+type section struct {
+	tag, text       string
+	request, answer any // examples, nil: none
+}
+
+var (
+	headings = regexp.MustCompile("(?m)^##(#?) (?:`([A-Z]+ /[^`]*)`|(.*))$")
+	fences   = regexp.MustCompile("(?ms)^```(\\w+)\n(.*?)^```$")
+	sent     = regexp.MustCompile("(?s)--json '(\\{.*?\\})'|contains `(\\{.*?\\})`")
+	links    = regexp.MustCompile(`(?s)\[([^\]]*)\]\([^)]*\)`)
+)
+
+// manual returns the parts of docs/api.md by route, and its chapters with routes.
+func manual(t *testing.T) (map[string]section, []any) {
+	t.Helper()
+	data, err := os.ReadFile("../../docs/api.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sections, tags, chapter := map[string]section{}, []any{}, schema.Schema{}
+	found := headings.FindAllSubmatchIndex(data, -1)
+	for i, at := range found {
+		end := len(data)
+		if i+1 < len(found) {
+			end = found[i+1][0]
+		}
+		text := string(data[at[1]:end])
+		if at[4] < 0 {
+			chapter = schema.Schema{"name": string(data[at[6]:at[7]]), "description": plain(text)}
+			continue
+		}
+		if len(tags) == 0 || !reflect.DeepEqual(tags[len(tags)-1], chapter) {
+			tags = append(tags, chapter)
+		}
+		s := section{tag: chapter["name"].(string), text: plain(text)}
+		if m := sent.FindStringSubmatch(text); m != nil {
+			s.request = example(t, m[1]+m[2])
+		}
+		for _, m := range fences.FindAllStringSubmatch(text, -1) {
+			if m[1] == "json" && s.answer == nil {
+				s.answer = example(t, m[2])
+			}
+		}
+		sections[string(data[at[4]:at[5]])] = s
+	}
+	return sections, tags
+}
+
+func example(t *testing.T, text string) (value any) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), &value); err != nil {
+		t.Fatalf("docs/api.md: %v in %s", err, text)
+	}
+	return value
+}
+
+// plain returns the paragraphs of a text, without its code, tables and links.
+func plain(text string) string {
+	var paragraphs []string
+	for p := range strings.SplitSeq(fences.ReplaceAllString(text, ""), "\n\n") {
+		if p = strings.Join(strings.Fields(links.ReplaceAllString(p, "$1")), " "); p != "" && !strings.HasPrefix(p, "|") {
+			paragraphs = append(paragraphs, p)
+		}
+	}
+	return strings.Join(paragraphs, "\n\n")
+}
+
+// describeRoute returns the description of one operation.
+func describeRoute(t *testing.T, r manage.RouteTypes, s section, answers, requests *schema.Generator) schema.Schema {
+	t.Helper()
+	summary, _, _ := strings.Cut(s.text, ". ")
+	summary, _, _ = strings.Cut(summary, "\n")
+	content := schema.Schema{"application/octet-stream": schema.Schema{}} // a file
+	if r.Answer.Kind() != reflect.Func {
+		answer := schema.Schema{"schema": answers.Of(r.Answer)}
+		if s.answer != nil {
+			answer["example"] = s.answer
+		}
+		content = schema.Schema{"application/json": answer}
+	}
+	operation := schema.Schema{
+		"operationId": operationID(r), "tags": []string{s.tag}, "summary": strings.TrimSuffix(summary, "."), "description": s.text,
+		"responses": schema.Schema{
+			strconv.Itoa(r.Status): schema.Schema{"description": http.StatusText(r.Status), "content": content},
+			"default":              schema.Schema{"$ref": "#/components/responses/Error"},
+		},
+	}
+	operation["security"] = security(r)
+	switch a := accesses[r.Method+" "+r.Path]; {
+	case a.operators:
+		operation["servers"], operation["security"] = []any{adminEndpoint}, []any{}
+	case a.users:
+		operation["servers"] = []any{console}
+	}
+	fields := requestFields(r, requests)
+	parameters := []any{}
+	if name := regexp.MustCompile(`\{(\w+)\}`).FindStringSubmatch(r.Path); name != nil {
+		parameters = append(parameters, schema.Schema{"name": name[1], "in": "path", "required": true, "schema": schema.Schema{"type": "string"}})
+	}
+	if r.Method == http.MethodGet || r.Method == http.MethodDelete {
+		for _, name := range schema.Names(fields["properties"].(schema.Schema)) {
+			property := fields["properties"].(schema.Schema)[name].(schema.Schema)
+			parameters = append(parameters, schema.Schema{"name": name, "in": "query", "schema": property})
+		}
+	} else {
+		body := schema.Schema{"schema": fields}
+		if s.request != nil {
+			body["example"] = s.request
+		}
+		operation["requestBody"] = schema.Schema{"required": true, "content": schema.Schema{"application/json": body}}
+	}
+	if len(parameters) > 0 {
+		operation["parameters"] = parameters
+	}
+	return operation
+}
+
+func operationID(r manage.RouteTypes) string {
+	words := regexp.MustCompile(`\w+`).FindAllString(r.Path, -1)
+	for i, word := range words {
+		words[i] = strings.ToUpper(word[:1]) + word[1:]
+	}
+	return strings.ToLower(r.Method) + strings.Join(words, "")
+}
+
+// security returns who may perform an operation under /console/api.
+func security(r manage.RouteTypes) []any {
+	alternatives := []any{}
+	for _, right := range r.Needs.Names() {
+		alternatives = append(alternatives, schema.Schema{"token": []string{right}})
+	}
+	return append(alternatives, schema.Schema{"session": []string{}})
+}
+
+// requestFields returns the schema of the fields of a request.
+func requestFields(r manage.RouteTypes, g *schema.Generator) schema.Schema {
+	fields := g.Object(r.Request)
+	properties, required := fields["properties"].(schema.Schema), []string{}
+	for f := range r.Request.Fields() {
+		name := f.Tag.Get("json")
+		if need := f.Tag.Get("need"); need != "" {
+			properties[name].(schema.Schema)["minLength"] = 1
+			if need == "required" {
+				required = append(required, name)
+			}
+		}
+		if f.Type == manage.GivenLimitsType {
+			for _, name := range store.LimitNames() {
+				properties[name] = schema.Schema{"type": "integer", "description": "A limit of the account. 0 is the default."}
+			}
+		}
+	}
+	delete(fields, "required")
+	if len(required) > 0 {
+		fields["required"] = required
+	}
+	if rights, ok := properties["rights"].(schema.Schema); ok {
+		rights["items"] = schema.Schema{"type": "string", "enum": store.RightNames()}
+	}
+	if _, several := properties["connectors"]; several {
+		fields["oneOf"] = []any{schema.Schema{"required": []string{"connector"}}, schema.Schema{"required": []string{"connectors"}}}
+	}
+	if !accesses[r.Method+" "+r.Path].noAccount {
+		properties["account"] = schema.Schema{"type": "string", "description": "The account to work in. Only operators need it; the default is \"default\"."}
+	}
+	return fields
+}

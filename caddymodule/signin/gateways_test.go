@@ -1,0 +1,125 @@
+package signin
+
+import (
+	"errors"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/tests/storetest"
+)
+
+// newDesks returns the desks of several gateways on one KV.
+func newDesks(t *testing.T, edges ...string) []*desk {
+	t.Helper()
+	kv := storetest.OpenBolt(t, filepath.Join(t.TempDir(), "gateway.db"))
+	var desks []*desk
+	for _, edge := range edges {
+		st, err := store.New(storetest.Share(kv), store.Options{Edge: edge})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { st.Close() })
+		desks = append(desks, newDeskOn(t, st))
+	}
+	return desks
+}
+
+// eventually waits for a change that another gateway made.
+func eventually(t *testing.T, what string, f func() bool) {
+	t.Helper()
+	for range 2000 {
+		if f() {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	t.Fatalf("never: %s", what)
+}
+
+// A ceremony that one gateway has begun ends at another, once.
+func TestCeremoniesOfSeveralGateways(t *testing.T) {
+	t.Parallel()
+	desks := newDesks(t, "a", "b", "a")
+	one, two, restarted := desks[0], desks[1], desks[2]
+	ann, a := one.addUser(t, "ann"), newAuthenticator(t, origin)
+	eventually(t, "the other knows the user", func() bool { _, ok := two.store.User(ann.ID); return ok })
+
+	options, ceremony, err := one.BeginPasskey(t.Context(), ann, origin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := two.FinishPasskey(t.Context(), ann, origin, ceremony, "phone", a.create(t, options)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the first knows the passkey", func() bool { return len(one.store.Passkeys(ann.ID)) == 1 })
+
+	var signed Signed
+	for _, from := range []*desk{one, two} {
+		options, ceremony, err := from.BeginPasskeySignIn(t.Context(), home, origin)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer := a.get(t, options)
+		finish := func() error {
+			signed, err = two.FinishPasskeySignIn(t.Context(), Attempt{Address: home}, origin, ceremony, answer)
+			return err
+		}
+		if err := finish(); err != nil {
+			t.Fatal(err)
+		}
+		session := signed.Session
+		if err := finish(); !errors.Is(err, ErrPasskey) || !strings.Contains(err.Error(), "already answered") {
+			t.Errorf("a second answer: %v", err)
+		}
+		signed.Session = session
+	}
+
+	if options, ceremony, err = one.BeginPasskeySignIn(t.Context(), home, origin); err != nil {
+		t.Fatal(err)
+	}
+	answer := a.get(t, options)
+	if _, err := two.ConfirmByPasskey(t.Context(), signed.Session, home, origin, ceremony, answer); err != nil {
+		t.Errorf("confirming: %v", err)
+	}
+	// The process that begins again does not know what its gateway has answered before.
+	if _, err := restarted.FinishPasskeySignIn(t.Context(), Attempt{Address: home}, origin, ceremony, answer); !errors.Is(err, ErrPasskey) || !strings.Contains(err.Error(), "start again") {
+		t.Errorf("after a restart: %v", err)
+	}
+}
+
+// Of two copies that use the same counter at two gateways at the same time one gets in.
+func TestCopiedPasskeyAtTwoGateways(t *testing.T) {
+	t.Parallel()
+	desks := newDesks(t, "a", "b")
+	ann, a := desks[0].addUser(t, "ann"), newAuthenticator(t, origin)
+	desks[0].addPasskey(t, ann, a, "phone")
+	for round := range 20 {
+		eventually(t, "both have the same counter", func() bool {
+			left, right := desks[0].store.Passkeys(ann.ID), desks[1].store.Passkeys(ann.ID)
+			return len(right) == 1 && string(left[0].Credential) == string(right[0].Credential)
+		})
+		var errs [2]error
+		var both sync.WaitGroup
+		for i, d := range desks {
+			d.guard = newGuard()
+			both.Go(func() {
+				thief := *a
+				_, errs[i] = d.passkey(t, home, &thief)
+			})
+		}
+		both.Wait()
+		if (errs[0] == nil) == (errs[1] == nil) {
+			t.Fatalf("round %d: %v and %v", round, errs[0], errs[1])
+		}
+		for _, err := range errs {
+			if err != nil && strings.Contains(err.Error(), "copied") {
+				return // found: both are refused from now on
+			}
+		}
+		a.counter++
+	}
+}
