@@ -53,7 +53,7 @@ func TestConnectorIsRefused(t *testing.T) {
 		if code := c.Process.WaitExit(t, limit); code != exitFatal {
 			t.Errorf("the connector ended with code %d", code)
 		}
-		if log := c.Process.Log(); !strings.Contains(log, "create a new token with `caddy gateway connector create`") {
+		if log := c.Process.Log(); !strings.Contains(log, "create a new token on the gateway's machine with `postern gateway connector create`") {
 			t.Errorf("it does not say what to do:\n%s", log)
 		}
 	})
@@ -85,10 +85,10 @@ func TestConnectorConfigurationErrors(t *testing.T) {
 	g := harness.Start(t, harness.Options{})
 	for want, config := range map[string]map[string]any{
 		"upstrem":  {"upstrem": "http://localhost:1"},
-		"/v1":      {"upstreams": map[string]any{"a": map[string]any{"BaseUrl": "http://localhost:1"}}},
+		"/v1":      {"upstreams": map[string]any{"a": map[string]any{"base_url": "http://localhost:1/v1/models"}}},
 		"upstream": {},
 		"nosuch": {
-			"upstreams": map[string]any{"a": map[string]any{"BaseUrl": "http://localhost:1/v1"}},
+			"upstreams": map[string]any{"a": map[string]any{"base_url": "http://localhost:1"}},
 			"routes":    []map[string]string{{"model": "*", "upstream": "nosuch"}},
 		},
 	} {

@@ -2,6 +2,7 @@ package tests
 
 import (
 	"encoding/json"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,7 +20,7 @@ func documents(t *testing.T) map[string]string {
 	t.Helper()
 	root := harness.Root(t)
 	texts := map[string]string{}
-	for _, pattern := range []string{"*.md", "docs/*.md"} {
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md"} {
 		paths, err := filepath.Glob(filepath.Join(root, pattern))
 		if err != nil || len(paths) == 0 {
 			t.Fatalf("%s: %v, %d files", pattern, err, len(paths))
@@ -51,18 +52,18 @@ func TestExamplesOfDocuments(t *testing.T) {
 	for path, text := range documents(t) {
 		for _, m := range fence.FindAllStringSubmatch(text, -1) {
 			indent, language, example := m[1], m[2], m[3]
-			example = strings.ReplaceAll("\n"+example, "\n"+indent, "\n")
+			example = strings.ReplaceAll("\n"+example, "\n"+indent, "\n")[1:]
 			switch language {
 			case "caddyfile":
 				caddyfiles++
-				validate(t, path, "caddyfile", example)
+				checkCaddyfile(t, path, example)
 			case "json":
 				if !json.Valid([]byte(example)) {
 					t.Errorf("%s: not JSON:\n%s", path, example)
 				}
 				switch {
 				case strings.Contains(example, `"apps"`):
-					validate(t, path, "", example)
+					caddyWith(t, path, example, "validate", "--config")
 				case strings.Contains(example, `"tunnel_token"`) && strings.Contains(example, `"upstream`):
 					connectors++
 					checkConnector(t, path, example)
@@ -70,41 +71,80 @@ func TestExamplesOfDocuments(t *testing.T) {
 			}
 		}
 	}
-	root := harness.Root(t)
-	example, err := os.ReadFile(filepath.Join(root, "Caddyfile.example"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	validate(t, "Caddyfile.example", "caddyfile", string(example))
-	validate(t, "Caddyfile.example, with every option", "caddyfile", option.ReplaceAllString(string(example), "$1$2"))
 	if caddyfiles < 3 || connectors < 2 {
 		t.Errorf("the documents have %d Caddyfiles and %d configurations of connectors", caddyfiles, connectors)
 	}
 }
 
-// validate has Caddy check a configuration.
-func validate(t *testing.T, path, adapter, text string) {
+// Every Caddyfile of the repository is formatted and valid.
+func TestCaddyfiles(t *testing.T) {
+	t.Parallel()
+	root := harness.Root(t)
+	var found []string
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if name := d.Name(); d.IsDir() && (strings.HasPrefix(name, ".") && path != root || name == "node_modules" || name == "bin" || name == "dist") {
+			return filepath.SkipDir
+		}
+		if strings.HasPrefix(d.Name(), "Caddyfile") {
+			found = append(found, path)
+		}
+		return nil
+	})
+	if err != nil || len(found) < 3 {
+		t.Fatalf("%v, found %v", err, found)
+	}
+	for _, path := range found {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkCaddyfile(t, path, string(text))
+		if filepath.Base(path) == "Caddyfile.example" {
+			caddyWith(t, path+", with every option", option.ReplaceAllString(string(text), "$1$2"), "adapt", "--validate", "--adapter", "caddyfile", "--config")
+		}
+	}
+}
+
+// checkCaddyfile has Caddy format, adapt and validate a Caddyfile. It returns the
+// configuration in JSON.
+func checkCaddyfile(t *testing.T, path, text string) []byte {
+	t.Helper()
+	if formatted := caddyWith(t, path, text, "fmt"); string(formatted) != text {
+		t.Errorf("%s: not as `caddy fmt` writes it:\n%s\nwant:\n%s", path, text, formatted)
+	}
+	return caddyWith(t, path, text, "adapt", "--validate", "--adapter", "caddyfile", "--config")
+}
+
+// caddyWith runs a command of Caddy with a configuration, the last argument, and
+// returns what it prints.
+func caddyWith(t *testing.T, path, text string, args ...string) []byte {
 	t.Helper()
 	dir := t.TempDir()
 	secret := filepath.Join(dir, "secret")
 	if err := os.WriteFile(secret, []byte("https://hooks.example.com/x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	if args[0] != "fmt" {
+		text = strings.ReplaceAll(text, "/run/secrets/chat_url", secret)
+	}
 	config := filepath.Join(dir, "config")
-	if err := os.WriteFile(config, []byte(strings.ReplaceAll(text, "/run/secrets/chat_url", secret)), 0o600); err != nil {
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	args := []string{"validate", "--config", config}
-	if adapter != "" {
-		args = append(args, "--adapter", adapter)
-	}
 	root := harness.Root(t)
-	command := exec.Command(filepath.Join(root, "bin", "caddy"), args...)
-	command.Env = append(os.Environ(), "HOME="+dir, "XDG_DATA_HOME="+dir, "XDG_CONFIG_HOME="+dir,
+	command := exec.Command(filepath.Join(root, "bin", "caddy"), append(args, config)...)
+	command.Env = append(os.Environ(), "HOME="+dir, "XDG_DATA_HOME="+dir, "XDG_CONFIG_HOME="+dir, "POSTERN_SITE=gw.example.com",
 		"WEBHOOK_TOKEN=token", "WEBHOOK_SECRET=0123456789abcdef", "ALERT_URL=https://hooks.example.com/y")
-	if out, err := command.CombinedOutput(); err != nil {
-		t.Errorf("%s: %v\n%s\n%s", path, err, text, out)
+	var stderr strings.Builder
+	command.Stderr = &stderr
+	out, err := command.Output()
+	if err != nil && !(args[0] == "fmt" && len(out) > 0) { // fmt fails on what it changes
+		t.Errorf("%s: %v\n%s\n%s", path, err, text, stderr.String())
 	}
+	return out
 }
 
 // checkConnector has the connector's parser check a configuration.

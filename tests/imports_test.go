@@ -47,17 +47,23 @@ func importRules() []importRule {
 		{
 			from:   []string{"caddymodule/store"},
 			forbid: []string{ours, "net/http"},
-			except: []string{module + "caddymodule/subscribe", module + "caddymodule/scope", module + "caddymodule/compat", module + "connector/text"},
+			except: []string{module + "caddymodule/subscribe", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/program", module + "connector/text"},
 			why:    "the store contains records and scopes; it does not depend on how they are requested",
+		},
+		{
+			from:   []string{"caddymodule/store/etcd"},
+			forbid: []string{ours},
+			except: []string{module + "caddymodule/store", module + "caddymodule/subscribe", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/program", module + "connector/text"},
+			why:    "it implements the key-value store below the records, and nothing else",
 		},
 		{
 			from:   []string{"caddymodule/tunnel"},
 			forbid: []string{ours},
-			except: []string{module + "caddymodule/subscribe", module + "connector/link/...", module + "connector/procs", module + "connector/text", module + "caddymodule/scope", module + "caddymodule/fair", module + "caddymodule/health", module + "connector/logs"},
+			except: []string{module + "caddymodule/subscribe", module + "connector/link/...", module + "connector/procs", module + "connector/text", module + "caddymodule/scope", module + "caddymodule/fair", module + "caddymodule/health", module + "connector/logs", module + "connector/version"},
 			why:    "the gateway's end of tunnels shares the protocol with the connector; of the gateway, it needs only scopes, fair shares and the names of states",
 		},
 		{
-			from:   []string{"connector/text", "connector/logs", "connector/procs", "caddymodule/subscribe"},
+			from:   []string{"connector/text", "connector/logs", "connector/procs", "caddymodule/subscribe", "caddymodule/program"},
 			forbid: []string{ours, "net/http"},
 			why:    "they work on text, log lines, a process and functions, and do not depend on their callers",
 		},
@@ -75,7 +81,7 @@ func importRules() []importRule {
 		{
 			from:   []string{"caddymodule/signin", "caddymodule/activity"},
 			forbid: []string{ours},
-			except: []string{module + "caddymodule/subscribe", module + "caddymodule/store", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/fair", module + "connector/logs", module + "connector/text"},
+			except: []string{module + "caddymodule/subscribe", module + "caddymodule/store", module + "caddymodule/program", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/fair", module + "connector/logs", module + "connector/text"},
 			why:    "users and usage need only records; they depend neither on tunnels and pages nor on each other",
 		},
 		{
@@ -86,7 +92,7 @@ func importRules() []importRule {
 		{
 			from:   []string{"caddymodule/pairing"},
 			forbid: []string{ours},
-			except: []string{module + "caddymodule/subscribe", module + "caddymodule/store", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/fair", module + "caddymodule/tunnel", module + "connector/procs", module + "caddymodule/health", module + "connector/link/...", module + "connector/logs", module + "connector/text"},
+			except: []string{module + "caddymodule/subscribe", module + "caddymodule/store", module + "caddymodule/program", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/fair", module + "caddymodule/tunnel", module + "connector/version", module + "connector/procs", module + "caddymodule/health", module + "connector/link/...", module + "connector/logs", module + "connector/text"},
 			why:    "pairing connects the tunnels, where devices wait, with the store, where decisions are recorded; it needs no other package",
 		},
 		{
@@ -98,8 +104,8 @@ func importRules() []importRule {
 			from:   []string{"caddymodule/events"},
 			forbid: []string{ours},
 			except: []string{
-				module + "caddymodule/newest", module + "caddymodule/subscribe", module + "connector/logs", module + "connector/text", module + "caddymodule/store", module + "caddymodule/scope", module + "caddymodule/compat",
-				module + "caddymodule/fair", module + "caddymodule/tunnel", module + "connector/procs", module + "caddymodule/health", module + "connector/link/...",
+				module + "caddymodule/newest", module + "caddymodule/subscribe", module + "connector/logs", module + "connector/text", module + "caddymodule/store", module + "caddymodule/program", module + "caddymodule/scope", module + "caddymodule/compat",
+				module + "caddymodule/fair", module + "caddymodule/tunnel", module + "connector/version", module + "connector/procs", module + "caddymodule/health", module + "connector/link/...",
 			},
 			why: "events are made of records and tunnels alone, so that no request can get into one",
 		},
@@ -108,8 +114,8 @@ func importRules() []importRule {
 			forbid: []string{ours, "github.com/prometheus/..."},
 			except: []string{
 				module + "caddymodule/activity", module + "caddymodule/dialect", module + "caddymodule/dialect/jsonscan", module + "caddymodule/dialect/kept",
-				module + "caddymodule/dialect/sse", module + "caddymodule/dialect/tokens", module + "caddymodule/queue", module + "caddymodule/subscribe", module + "connector/logs", module + "connector/text", module + "caddymodule/store", module + "caddymodule/scope",
-				module + "caddymodule/compat", module + "caddymodule/fair", module + "caddymodule/tunnel", module + "connector/procs", module + "caddymodule/health", module + "connector/link/...", module + "connector/memory",
+				module + "caddymodule/dialect/sse", module + "caddymodule/dialect/tokens", module + "caddymodule/queue", module + "caddymodule/subscribe", module + "connector/logs", module + "connector/text", module + "caddymodule/store", module + "caddymodule/program", module + "caddymodule/scope",
+				module + "caddymodule/compat", module + "caddymodule/fair", module + "caddymodule/tunnel", module + "connector/version", module + "connector/procs", module + "caddymodule/health", module + "connector/link/...", module + "connector/memory",
 			},
 			why: "the request path needs keys, queues and tunnels, but no users, pages or metrics",
 		},
@@ -119,18 +125,24 @@ func importRules() []importRule {
 			why:    "the state that outlives a configuration does not depend on the console, connectors, commands or metrics",
 		},
 		{
+			from:   []string{"caddymodule/downloads"},
+			forbid: []string{ours, "net/http"},
+			except: []string{module + "connector/text", module + "connector/version"},
+			why:    "the connectors to hand out are files and scripts; who serves them is not their concern",
+		},
+		{
 			from:   []string{"caddymodule/rotation"},
 			forbid: []string{ours},
-			except: []string{module + "caddymodule/subscribe", module + "caddymodule/store", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/fair", module + "caddymodule/tunnel", module + "connector/procs", module + "caddymodule/health", module + "connector/link/...", module + "connector/logs", module + "connector/text"},
+			except: []string{module + "caddymodule/subscribe", module + "caddymodule/store", module + "caddymodule/program", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/fair", module + "caddymodule/tunnel", module + "connector/version", module + "connector/procs", module + "caddymodule/health", module + "connector/link/...", module + "connector/logs", module + "connector/text"},
 			why:    "rotation connects the tunnels, over which tokens are offered, with the store, which keeps their hashes; it needs no other package",
 		},
 		{
 			from:   []string{"caddymodule/manage"},
 			forbid: []string{ours},
 			except: []string{
-				module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/store", module + "caddymodule/tunnel", module + "connector/procs", module + "caddymodule/health", module + "connector/link/...",
+				module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/store", module + "caddymodule/program", module + "caddymodule/tunnel", module + "connector/version", module + "connector/procs", module + "caddymodule/health", module + "connector/link/...",
 				module + "caddymodule/signin", module + "caddymodule/pairing", module + "caddymodule/activity", module + "caddymodule/fair", module + "caddymodule/subscribe", module + "connector/logs", module + "connector/text",
-				module + "caddymodule/dialect", module + "caddymodule/dialect/jsonscan", module + "caddymodule/dialect/sse", module + "caddymodule/dialect/tokens", module + "caddymodule/dialect/kept",
+				module + "caddymodule/downloads", module + "connector/version", module + "caddymodule/dialect", module + "caddymodule/dialect/jsonscan", module + "caddymodule/dialect/sse", module + "caddymodule/dialect/tokens", module + "caddymodule/dialect/kept",
 			},
 			why: "management works on the store and the tunnels, the same behind console, admin endpoint and command line",
 		},
@@ -142,7 +154,7 @@ func importRules() []importRule {
 		{
 			from: []string{
 				"connector", "connector/agent", "connector/config", "connector/dial", "connector/doctor", "connector/link", "connector/memory",
-				"connector/logs", "connector/procs", "connector/service", "connector/text", "connector/upstream", "connector/version",
+				"connector/logs", "connector/procs", "connector/service", "connector/text", "connector/update", "connector/upstream", "connector/usage", "connector/version",
 			},
 			forbid: []string{caddy, bbolt, module + "caddymodule/...", "github.com/prometheus/..."},
 			why:    "the connector is small and runs on other machines: it must not contain the gateway",
@@ -151,6 +163,12 @@ func importRules() []importRule {
 			from:   []string{"connector/text", "connector/service"},
 			forbid: []string{ours},
 			why:    "safe text and a machine's services have nothing to do with tunnels",
+		},
+		{
+			from:   []string{"connector/usage"},
+			forbid: []string{ours},
+			except: []string{module + "connector/text"},
+			why:    "it corrects the command lines of both programs, whatever their commands do",
 		},
 		{
 			from:   []string{"connector/config"},
@@ -174,7 +192,7 @@ func importRules() []importRule {
 			from:   []string{"connector/agent"},
 			forbid: []string{ours},
 			except: []string{
-				module + "connector/config", module + "connector/dial", module + "connector/link/...", module + "connector/memory", module + "connector/logs", module + "connector/procs", module + "connector/text", module + "connector/upstream",
+				module + "connector/config", module + "connector/dial", module + "connector/link/...", module + "connector/memory", module + "connector/logs", module + "connector/procs", module + "connector/text", module + "connector/upstream", module + "connector/version",
 			},
 			why: "the life of a tunnel is built from connections and upstreams; it depends on no commands, and shares only the protocol with the gateway",
 		},
@@ -182,6 +200,17 @@ func importRules() []importRule {
 			from:   []string{"connector/doctor"},
 			forbid: []string{module + "connector", module + "connector/service"},
 			why:    "the checks return findings; the program prints them",
+		},
+		{
+			from:   []string{"connector/update"},
+			forbid: []string{ours},
+			except: []string{module + "connector/link", module + "connector/service", module + "connector/text"},
+			why:    "an update replaces a file and restarts services; it sees tunnels only through the state of processes",
+		},
+		{
+			from:   []string{"connector", "caddymodule", "caddymodule/cli"},
+			forbid: []string{module + "tests/...", "github.com/santhosh-tekuri/..."},
+			why:    "the programs serve the descriptions that tests have written; they do not generate or validate them",
 		},
 		{
 			from:   []string{"tests/rig", "tests/rig/chromium", "tests/rig/lab", "tests/rig/modelserver"},
@@ -230,6 +259,23 @@ func TestImportsOfAgent(t *testing.T) {
 	for line := range strings.Lines(out) {
 		if words := strings.Fields(line); slices.Contains(words[1:], module+"connector/agent") && words[0] != module+"caddymodule/cli/up" {
 			t.Errorf("%s imports connector/agent; only `caddy gateway up` runs a connector in the gateway's process", words[0])
+		}
+	}
+}
+
+// Direct imports: etcd stays behind one package, which only the modules configure.
+func TestImportsOfEtcd(t *testing.T) {
+	t.Parallel()
+	const etcd = module + "caddymodule/store/etcd"
+	for line := range strings.Lines(golist(t, "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./...")) {
+		words := strings.Fields(line)
+		for _, imported := range words[1:] {
+			if imported == etcd && words[0] != module+"caddymodule" {
+				t.Errorf("%s imports %s; only caddymodule chooses the kind of store", words[0], imported)
+			}
+			if strings.HasPrefix(imported, "go.etcd.io/etcd/") && words[0] != etcd {
+				t.Errorf("%s imports %s; only store/etcd may", words[0], imported)
+			}
 		}
 	}
 }

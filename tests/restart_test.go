@@ -258,7 +258,7 @@ func TestRemovedConnector(t *testing.T) {
 	if len(list) != 0 {
 		t.Errorf("connectors after the removal: %v", list)
 	}
-	if log := r.con.Process.Log(); !strings.Contains(log, "Error: the gateway closed the tunnel: removed; the connector was removed on the gateway; create a new one with `caddy gateway connector create`") {
+	if log := r.con.Process.Log(); !strings.Contains(log, "Error: the gateway closed the tunnel: removed; the connector was removed on the gateway; create a new one on the gateway's machine with `postern gateway connector create`") {
 		t.Errorf("the connector does not say what happened, and what to do:\n%s", log)
 	}
 }

@@ -44,9 +44,15 @@ func (r *rig) rotation(t *testing.T) rotationState {
 	return rotationState{}
 }
 
-// secret returns the secret in the connector's configuration, which no log may
-// hold from now on.
+// secret returns the secret in the connector's configuration.
 func (r *rig) secret(t *testing.T) string {
+	t.Helper()
+	return r.token(t).Secret
+}
+
+// token returns the token in the connector's configuration, which no log may hold from now
+// on.
+func (r *rig) token(t *testing.T) link.Token {
 	t.Helper()
 	data, err := os.ReadFile(r.con.Config)
 	if err != nil {
@@ -63,7 +69,7 @@ func (r *rig) secret(t *testing.T) string {
 		t.Fatal(err)
 	}
 	r.Hide(config.Token, token.Secret)
-	return token.Secret
+	return token
 }
 
 // rotated waits until the rotation is done, and returns the new secret.
@@ -119,7 +125,7 @@ func TestRotation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	token.Secret = second
+	token.Secret, token.Number = second, 2
 	if got, want := readFile(t, r.con.Config), strings.Replace(config, r.con.Token, token.Encode(), 1); got != want {
 		t.Errorf("the configuration has changed in more than its token: %d bytes, want %d", len(got), len(want))
 	}

@@ -66,8 +66,8 @@ func TestRoutes(t *testing.T) {
 	}
 	con := g.NewConnector(t, "box", map[string]any{
 		"upstreams": map[string]any{
-			"a": map[string]any{"BaseUrl": a.URL + "/v1"},
-			"b": map[string]any{"BaseUrl": b.URL + "/v1", "api_key_file": keyFile},
+			"a": map[string]any{"base_url": a.URL + "/v1"},
+			"b": map[string]any{"base_url": b.URL + "/v1", "api_key_file": keyFile},
 		},
 		"routes": []map[string]string{
 			{"model": "qwen*", "upstream": "a", "upstream_model": "qwen3:8b"},

@@ -38,6 +38,12 @@ func newUpgrade(t *testing.T, o harness.Options) *upgrade {
 		u.cons[i] = u.NewConnector(t, name, map[string]any{"upstream": u.ups[i].URL, "transport": transport})
 		u.cons[i].Start(t)
 	}
+	u.answer()
+	return u
+}
+
+// answer sets what the models answer.
+func (u *upgrade) answer() {
 	u.handle("m", func(x *upstream.Exchange) {
 		x.Sleep(10 * time.Millisecond)
 		if !strings.Contains(string(x.Request.Body), `"stream":true`) {
@@ -47,7 +53,6 @@ func newUpgrade(t *testing.T, o harness.Options) *upgrade {
 		upstream.Events(upstream.Role("m"), upstream.Delta("m", "x"), upstream.Delta("m", "y"), upstream.Finish("m", "stop"), upstream.Done)(x)
 	})
 	u.handle("story", upstream.SlowTokens(10*time.Millisecond, u.release))
-	return u
 }
 
 // begin opens the long streams.

@@ -100,7 +100,7 @@ func TestFlags(t *testing.T) {
 	if o.Rounds != 7 || o.Load != time.Second || o.has(postern) || !o.has(old) || o.measures(partLoss) || !slices.Equal(o.Tunnels, []int{7, 8}) || !slices.Equal(o.Loss, []float64{0, 0.5}) {
 		t.Errorf("options %+v", o)
 	}
-	for _, wrong := range []string{"-rounds 0", "-tunnels 1000,0", "-tunnels many", "-clients 1,6000", "-loss NaN", "-parts cores", "-systems direct,old", "-systems caddy", "more"} {
+	for _, wrong := range []string{"-rounds 0", "-tunnels 1000,0", "-tunnels many", "-tunnels 20001", "-pace 0s", "-pace 1s", "-clients 1,6000", "-loss NaN", "-parts cores", "-systems direct,old", "-systems caddy", "more"} {
 		if _, err := parseFlags(strings.Fields(wrong)); err == nil {
 			t.Errorf("%s is accepted", wrong)
 		}

@@ -229,8 +229,9 @@ func parseFlags(args []string) (options, error) {
 	flags.DurationVar(&o.Load, "load", o.Load, "how long each number of clients sends requests, per system and round")
 	list(flags, &o.Streams, strconv.Atoi, "streams", "numbers of streams at a time")
 	flags.DurationVar(&o.Stream, "stream", o.Stream, "how long each number of streams runs, per system and round")
+	flags.DurationVar(&o.Pace, "pace", o.Pace, "time between two events of a stream")
 	flags.IntVar(&o.Answers, "answers", o.Answers, "`number` of streamed answers that are compared")
-	list(flags, &o.Tunnels, strconv.Atoi, "tunnels", "numbers of idle tunnels, at most 5000")
+	list(flags, &o.Tunnels, strconv.Atoi, "tunnels", "numbers of idle tunnels, at most 20000; each takes a file of the bench")
 	flags.DurationVar(&o.Settle, "settle", o.Settle, "how long idle tunnels are left alone before memory is read")
 	percent := func(text string) (float64, error) { return strconv.ParseFloat(text, 64) }
 	list(flags, &o.Loss, percent, "loss", "shares of packets that the line loses, in percent")
@@ -247,14 +248,14 @@ func parseFlags(args []string) (options, error) {
 	case err != nil:
 	case slices.ContainsFunc(o.Parts, unknown(allParts)), slices.ContainsFunc(o.Systems, unknown(allSystems)):
 		err = fmt.Errorf("the parts are %v, the systems %v", allParts, allSystems)
-	case slices.Min(slices.Concat(o.Clients, o.Streams, o.Tunnels)) < 1 || slices.Max(slices.Concat(o.Clients, o.Streams, o.Tunnels)) > 5000 ||
-		!(slices.Min(o.Loss) >= 0 && slices.Max(o.Loss) <= 20):
-		err = errors.New("there are 1 to 5000 clients, streams and tunnels, and 0 to 20 % loss")
+	case slices.Min(slices.Concat(o.Clients, o.Streams, o.Tunnels)) < 1 || slices.Max(slices.Concat(o.Clients, o.Streams)) > 5000 ||
+		slices.Max(o.Tunnels) > 20000 || !(slices.Min(o.Loss) >= 0 && slices.Max(o.Loss) <= 20):
+		err = errors.New("there are 1 to 5000 clients and streams, 1 to 20000 tunnels, and 0 to 20 % loss")
 	case flags.NArg() > 0:
 		err = fmt.Errorf("%q is not an option", flags.Arg(0))
 	case !o.has(direct) && slices.ContainsFunc(roundParts, o.measures):
 		err = fmt.Errorf("-systems: %s is missing; the others are compared with it", direct)
-	case min(o.Rounds, o.LossRounds) < 1 || min(o.Load, o.Settle, o.RTT) < 0 || o.Stream < 2*warmEvents*o.Pace:
+	case min(o.Rounds, o.LossRounds) < 1 || min(o.Load, o.Settle, o.RTT) < 0 || o.Pace <= 0 || o.Stream < 2*warmEvents*o.Pace:
 		err = fmt.Errorf("there is at least one round, with streams of %v", 2*warmEvents*o.Pace)
 	case o.Compare != "":
 		o.Systems = slices.Insert(o.Systems, slices.Index(o.Systems, postern)+1, old)

@@ -35,6 +35,7 @@ func (g *Gateway) Client(t testing.TB, key string) *Client {
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // the gateway's own authority signed it
 	}
 	t.Cleanup(transport.CloseIdleConnections)
+	g.clients = append(g.clients, transport)
 	return &Client{URL: g.URL, APIKey: key, HTTP: &http.Client{Transport: transport}}
 }
 

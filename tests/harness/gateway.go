@@ -16,7 +16,9 @@ import (
 // Options say how a gateway is configured.
 type Options struct {
 	Site   string // lines within the site's model_gateway block
+	Lines  string // further lines within the site
 	Global string // lines within the global options
+	App    string // lines within their model_gateway block
 	HTTPS  bool   // serve HTTPS, with a certificate that Caddy makes, and HTTP/2
 
 	Console bool // serve the console; the site's host is localhost then, too
@@ -32,7 +34,7 @@ type Options struct {
 // forRig returns the options with all that tests look at.
 func (o Options) forRig() rig.GatewayOptions {
 	to := rig.GatewayOptions{
-		Host: o.Address, HTTPS: o.HTTPS, Cgroup: o.Cgroup, Model: o.Site, Site: "log",
+		Host: o.Address, HTTPS: o.HTTPS, Cgroup: o.Cgroup, App: o.App, Model: o.Site, Site: "log\n" + o.Lines,
 		Global: "log {\n level DEBUG\n}\nmetrics\n" + o.Global,
 	}
 	if o.Console {
@@ -53,6 +55,7 @@ type Gateway struct {
 	Process *Process
 
 	inProcess *inprocess.Gateway // nil if it is a process
+	clients   []*http.Transport  // of Client
 }
 
 // Start starts a gateway and waits until it serves.
@@ -122,11 +125,15 @@ func (g *Gateway) Restart(t testing.TB) {
 	}
 }
 
-// Reload applies the Caddyfile as `caddy reload` does.
+// Reload applies the Caddyfile as `caddy reload` does. Caddy closes idle connections at
+// any time after it, and net/http does not send a POST again that met such a one.
 func (g *Gateway) Reload(t testing.TB) {
 	t.Helper()
 	if err := g.Gateway.Reload(); err != nil {
 		t.Fatal(err)
+	}
+	for _, c := range g.clients {
+		c.CloseIdleConnections()
 	}
 }
 

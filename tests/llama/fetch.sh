@@ -19,6 +19,7 @@ command -v apt-get >/dev/null || {
 
 # The machine's own Debian mirror; a fresh image may know none before an update.
 find_mirror() {
+	# shellcheck disable=SC2016 # apt fills it in
 	apt-get indextargets --format '$(REPO_URI) $(ORIGIN) $(LABEL)' 'Created-By: Packages' 2>/dev/null |
 		awk '$2 == "Debian" && $3 == "Debian" {print $1; exit}'
 }

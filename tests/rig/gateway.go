@@ -22,6 +22,7 @@ type GatewayOptions struct {
 	Host   string // where clients and connectors reach it, or localhost; default: the loopback's address
 	HTTPS  bool   // serve HTTPS, with a certificate that Caddy makes, and HTTP/2
 	Global string // lines within the global options
+	App    string // lines within their model_gateway block
 	Site   string // lines within the site
 	Model  string // lines within the site's model_gateway block
 	Sites  string // further sites
@@ -100,7 +101,7 @@ func (g *Gateway) Configure(o GatewayOptions) error {
 	host, _, _ := net.SplitHostPort(g.listen) // it has one
 	tunnels, model := "", ""
 	if !g.plain {
-		tunnels = fmt.Sprintf("model_gateway {\n\t\tlisten %s\n\t\tpublic %[1]s\n\t\tstorage bolt %s\n\t}", g.UDP, g.database)
+		tunnels = fmt.Sprintf("model_gateway {\n\t\tlisten %s\n\t\tpublic %[1]s\n\t\tstorage bolt %s\n\t\t%s\n\t}", g.UDP, g.database, o.App)
 		model = fmt.Sprintf("model_gateway {\n\t\t%s\n\t}", o.Model)
 	}
 	text := fmt.Sprintf(`{

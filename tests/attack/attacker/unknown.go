@@ -68,7 +68,7 @@ func overQUIC(say func(ctx context.Context, conn *quic.Conn, run int)) attack {
 			}()
 		}
 		runs, failed := crowd(ctx, attackers, func(i, run int) error {
-			conn, err := transports[i%addresses].Dial(ctx, to, link.ConnectorTLS(g.tokens[0].Pin, ""), link.ConnectorQUIC(0))
+			conn, err := transports[i%addresses].Dial(ctx, to, link.ConnectorTLS("", g.tokens[0].Pin), link.ConnectorQUIC(0))
 			if err != nil {
 				return err
 			}
@@ -193,7 +193,7 @@ func webHello(ctx context.Context, conn net.Conn, g *target, run int) {
 }
 
 func webConnection(ctx context.Context, conn net.Conn, g *target) (*link.Conn, error) {
-	return link.WebSocketConnector(ctx, conn, link.ConnectorTLS(g.tokens[0].Pin, ""), link.ConnectorQUIC(0))
+	return link.WebSocketConnector(ctx, conn, link.ConnectorTLS("", g.tokens[0].Pin), link.ConnectorQUIC(0))
 }
 
 // The beginnings of packets, RFC 9000 §17.2: of a connection, of one in a version

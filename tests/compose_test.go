@@ -1,0 +1,160 @@
+package tests
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/postern-dev/postern/tests/harness"
+)
+
+type composeFile struct {
+	Services map[string]struct {
+		Image       string
+		Build       map[string]any
+		Environment map[string]string
+		Labels      map[string]string
+		Ports       []string
+		Volumes     []string
+		ReadOnly    bool     `yaml:"read_only"`
+		CapDrop     []string `yaml:"cap_drop"`
+		Healthcheck struct{ Test []string }
+	}
+	Volumes map[string]any
+}
+
+// publishes checks that a container publishes what its Caddyfile listens on.
+func (c composeFile) publishes(t *testing.T, name, service string, want []string) {
+	t.Helper()
+	for _, listener := range want {
+		port, protocol, _ := strings.Cut(listener, "/")
+		published := port + ":" + port
+		if protocol == "udp" {
+			published += "/udp"
+		}
+		if !slices.Contains(c.Services[service].Ports, published) {
+			t.Errorf("%s: %s does not publish %s", name, service, published)
+		}
+	}
+}
+
+// secret matches names of environment variables that would contain a secret.
+var secret = regexp.MustCompile(`(TOKEN|SECRET|PASSWORD|KEY)$`)
+
+// The compose file has the images, ports, paths and commands that the programs have.
+func TestCompose(t *testing.T) {
+	t.Parallel()
+	const name = "docs/compose/compose.yaml"
+	file := readYAML[composeFile](t, name)[0]
+	file.publishes(t, name, "gateway", listeners(t, "docs/compose/gateway/Caddyfile"))
+	gateway, connector := file.Services["gateway"], file.Services["connector"]
+	if !strings.HasPrefix(gateway.Image, gatewayImage) || !strings.HasPrefix(connector.Image, connectorImage) || file.Services["ollama"].Image == "" {
+		t.Errorf("%s: wrong images: %s and %s", name, gateway.Image, connector.Image)
+	}
+	if !slices.Contains(gateway.Volumes, "./gateway:/etc/postern:ro") || !slices.Contains(gateway.Volumes, "gateway:/data") {
+		t.Errorf("%s: the gateway mounts %v", name, gateway.Volumes)
+	}
+	if !slices.Contains(connector.Volumes, "connector:/config") {
+		t.Errorf("%s: the connector mounts %v", name, connector.Volumes)
+	}
+	for service, s := range file.Services {
+		for key := range s.Environment {
+			if secret.MatchString(key) {
+				t.Errorf("%s: %s has a secret in %s", name, service, key)
+			}
+		}
+		for _, volume := range s.Volumes {
+			source, _, _ := strings.Cut(volume, ":")
+			if _, ok := file.Volumes[source]; !ok && !strings.HasPrefix(source, "./") {
+				t.Errorf("%s: %s has an unknown volume %s", name, service, source)
+			}
+		}
+		check := s.Healthcheck.Test
+		if len(check) < 2 || check[0] != "CMD" {
+			t.Errorf("%s: %s has no health check", name, service)
+		} else if service != "ollama" {
+			checkCommand(t, name, check[1], check[2:]...)
+			if !s.ReadOnly || !slices.Equal(s.CapDrop, []string{"ALL"}) {
+				t.Errorf("%s: %s is not confined", name, service)
+			}
+		}
+	}
+}
+
+// labelBlock is a directive that labels describe, with its block.
+type labelBlock struct {
+	arguments string
+	block     map[string]*labelBlock
+}
+
+// caddyfileOf writes the Caddyfile that caddy-docker-proxy generates from labels, by the
+// rules of its README: dots nest directives, values are arguments, `caddy_N` are separate
+// sites in order, a site without an address has the global options, and directives are
+// sorted by name.
+func caddyfileOf(labels map[string]string) string {
+	root := &labelBlock{}
+	for label, value := range labels {
+		at := root
+		for name := range strings.SplitSeq(label, ".") {
+			if at.block == nil {
+				at.block = map[string]*labelBlock{}
+			}
+			if at.block[name] == nil {
+				at.block[name] = &labelBlock{}
+			}
+			at = at.block[name]
+		}
+		at.arguments = value
+	}
+	var sites []string
+	for _, name := range slices.Sorted(maps.Keys(root.block)) {
+		var out strings.Builder
+		root.block[name].write(&out, "", "")
+		sites = append(sites, out.String())
+	}
+	return strings.Join(sites, "\n")
+}
+
+func (b *labelBlock) write(out *strings.Builder, indent, name string) {
+	head := strings.TrimSpace(name + " " + b.arguments)
+	if b.block == nil {
+		out.WriteString(indent + head + "\n")
+		return
+	}
+	out.WriteString(indent + strings.TrimSpace(head+" {") + "\n")
+	for _, name := range slices.Sorted(maps.Keys(b.block)) {
+		b.block[name].write(out, indent+"\t", name)
+	}
+	out.WriteString(indent + "}\n")
+}
+
+// The labels for caddy-docker-proxy generate the Caddyfile that the page shows, and the
+// image is built with the module of this repository.
+func TestDockerProxy(t *testing.T) {
+	t.Parallel()
+	const name = "docs/compose/docker-proxy.yaml"
+	file := readYAML[composeFile](t, name)[0]
+	generated := caddyfileOf(file.Services["caddy"].Labels)
+	page, err := os.ReadFile(filepath.Join(harness.Root(t), "docs/compose/README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(page), "```caddyfile\n"+generated+"```") {
+		t.Errorf("the page does not show what the labels generate:\n%s", generated)
+	}
+	checkCaddyfile(t, name, generated)
+	file.publishes(t, name, "caddy", listeners(t, "docs/compose/gateway/Caddyfile"))
+	docker, err := os.ReadFile(filepath.Join(harness.Root(t), "docs/compose/Dockerfile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"FROM caddy:2-builder AS builder\n", " --with " + strings.TrimSuffix(module, "/") + " ${WITH}\n", "--from=builder /usr/bin/caddy /usr/bin/caddy\n"} {
+		if !strings.Contains(string(docker), want) {
+			t.Errorf("the Dockerfile has no %q", want)
+		}
+	}
+}

@@ -1,0 +1,87 @@
+package tests
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/postern-dev/postern/tests/harness"
+)
+
+// xcaddy builds a Caddy that has the same modules as bin/caddy and accepts their options.
+func TestBuildWithXcaddy(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it builds Caddy")
+	}
+	root, dir := harness.Root(t), t.TempDir()
+	run := func(name string, args ...string) string {
+		t.Helper()
+		command := exec.Command(name, args...)
+		command.Dir = root
+		// The settings of bin/caddy: what it has compiled is not compiled again.
+		command.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-trimpath", "XDG_DATA_HOME="+dir, "XDG_CONFIG_HOME="+dir,
+			"XCADDY_GO_BUILD_FLAGS=-trimpath -tags nobadger,nomysql,nopgx -ldflags '-s -w'")
+		out, err := command.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", command, err, out)
+		}
+		return string(out)
+	}
+	xcaddy := strings.TrimSpace(run("go", "-C", "tools", "tool", "-n", "xcaddy"))
+	version := strings.TrimSpace(run("go", "list", "-m", "-f", "{{.Version}}", "github.com/caddyserver/caddy/v2"))
+	caddy := filepath.Join(dir, "caddy")
+	// With a version, Go does not look for published ones.
+	run(xcaddy, "build", version, "--with", "github.com/postern-dev/postern@v0.0.0=.", "--output", caddy)
+
+	want := run(filepath.Join(root, "bin", "caddy"), "list-modules")
+	if got := run(caddy, "list-modules"); got != want {
+		t.Errorf("it has the modules\n%s\nbin/caddy has\n%s", got, want)
+	}
+	run(caddy, "validate", "--config", "Caddyfile.example", "--adapter", "caddyfile")
+}
+
+// `./xcaddy.sh test NAME` finds the tests of both modules.
+func TestXcaddyFindsTests(t *testing.T) {
+	t.Parallel()
+	script, err := os.ReadFile(filepath.Join(harness.Root(t), "xcaddy.sh"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"xcaddy.sh": string(script), "bin/go": "#!/bin/sh\necho \"go $*\" >>log\ntouch bin/caddy.new bin/connector.new\n",
+		"caddymodule/cli/a_test.go": "func TestHere(t *testing.T) {}\n", "connector/a_test.go": "func FuzzThere(f *testing.F) {}\n",
+		"tests/soak/a_test.go": "", "tools/release/a_test.go": "func TestHereToo(t *testing.T) {}\n",
+	} {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o755)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const here, release = "go test -race -p 1 -run %s ./", "go -C tools/release test -run %s ."
+	for name, want := range map[string][]string{
+		"Here": {here + "caddymodule/cli", release}, "TestHere$/sub": {here + "caddymodule/cli"}, "There": {here + "connector"},
+		"TestHereToo": {release}, "Nowhere": nil,
+	} {
+		_ = os.Remove(filepath.Join(dir, "log")) // of the last one
+		command := exec.Command("bash", filepath.Join(dir, "xcaddy.sh"), "test", name)
+		command.Env = append(os.Environ(), "PATH="+dir+"/bin:"+os.Getenv("PATH"))
+		if out, err := command.CombinedOutput(); (err == nil) != (want != nil) {
+			t.Errorf("%s: %v\n%s", name, err, out)
+		}
+		log, _ := os.ReadFile(filepath.Join(dir, "log")) // without a test there is none
+		var got []string
+		for line := range strings.Lines(string(log)) {
+			if strings.Contains(line, " test ") {
+				got = append(got, strings.Replace(strings.TrimSpace(line), name, "%s", 1))
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s runs %q, want %q", name, got, want)
+		}
+	}
+}
