@@ -190,15 +190,18 @@ need_tools() {
 # run_tests SYSTEMS FLAG...: lints, builds, and runs the tests. The linters have vetted the
 # code.
 run_tests() {
-	local units systems=$1
+	# Tests of these wait for pings and handshakes: nothing else runs or is compiled beside them.
+	local units tunnel systems=$1 timed='/(tunnel|agent|dial|link)(/|$)'
 	shift
 	need_tools
 	# shellcheck disable=SC2086 # one word per system
 	lint $systems
 	build_changed
-	units=$(go list ./... | grep -v '/tests\(/\|$\)')
+	units=$(go list ./... | grep -vE "/tests(/|\$)|$timed")
+	tunnel=$(go list ./... | grep -E "$timed")
 	# shellcheck disable=SC2086 # one word per package
 	part "unit tests" go test -race -vet=off -shuffle=on "$@" $units
+	part "unit tests of the tunnel" go test -race -vet=off -shuffle=on -p 1 "$@" $tunnel
 	part "bounded work" as_caddy go test -vet=off -run '^TestWorkIsBounded$' ./caddymodule/dialect
 	part "end-to-end tests" go test -race -vet=off -shuffle=on -timeout 60m "$@" ./tests/...
 	part "cluster" go -C tests/cluster test -race -vet=off -shuffle=on -parallel 8 "$@" . # they wait for leases
