@@ -176,6 +176,7 @@ func (s *Store) RemoveConnector(ctx context.Context, account, idOrName string) (
 		}
 		connectorKind.remove(t, account, r.ID)
 		t.delete(dirConnectorUses+r.ID, connectorNamePath(account, r.Name))
+		t.confirmed()
 		return r.Connector, nil
 	})
 }

@@ -44,6 +44,7 @@ func (s *Store) ReplaceConnector(ctx context.Context, account, idOrCode, connect
 		c.Rotation, c.RotatedAt, c.ChangedBy = nil, nil, actor(ctx)
 		r.Connector, r.Replaced, c.Pairing = c.ID, true, r.ID
 		connectorKind.save(t, c)
+		t.confirmed()
 		return nil
 	})
 	if err != nil {

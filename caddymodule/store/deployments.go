@@ -105,6 +105,7 @@ func setDeployment(t *tx, d Deployment) (Deployment, error) {
 	}
 	deploymentKind.save(t, &deploymentRecord{Deployment: d})
 	calibrationKind.remove(t, d.Account, d.Name)
+	t.confirmed()
 	return d, nil
 }
 

@@ -36,12 +36,15 @@
 //	                                those that it may have stored, by the numbers of their offers
 //	connectors_seen/ACCOUNT/ID      when the connector was last online, separate like last_used
 //	deployments/ACCOUNT/NAME        deployment
+//	edge_reports/NAME               up to which revision an edge applies changes; has a lease
+//	edges/NAME                      edge: a gateway of a cluster
 //	keys/ACCOUNT/ID                 key and the SHA-256 of its secret
 //	last_used/ACCOUNT/ID            when the key was last used; separate from the key, so
 //	                                that saving it never conflicts with a revocation
 //	leftovers/ACCOUNT               when the account was removed; kept for a day
 //	links/ACCOUNT/ID                one-time link and the SHA-256 of its secret
 //	marks/accounts/ID               changed whenever the account gets a key, connector or user
+//	marks/confirmed/EDGE            changed by the writes of a gateway that all edges confirm
 //	marks/pairings/ACCOUNT          changed whenever the account gets a pairing
 //	marks/users                     changed whenever a user or a setup link is created
 //	pairings/ACCOUNT/ID             pairing and the SHA-256 of its code and of its device's secret

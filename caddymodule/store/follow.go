@@ -40,6 +40,9 @@ func (s *Store) load(ctx context.Context, first bool) (Watcher, error) {
 	s.watcher = watcher
 	s.mu.Unlock()
 	s.publish(d, revision)
+	if s.cluster != nil {
+		s.cluster.Reached(revision)
+	}
 	return watcher, nil
 }
 
@@ -93,6 +96,9 @@ func (s *Store) apply(batch Batch) {
 		}
 	}
 	s.publish(d, batch.Revision)
+	if s.cluster != nil && batch.isConfirmed() {
+		s.cluster.Reached(batch.Revision)
+	}
 }
 
 // publish is the only function that changes the view. It revokes keys, calls the

@@ -114,7 +114,8 @@ func (s *Store) RevokeKey(ctx context.Context, account, id string) (Key, error) 
 			return Key{}, errNoKey(account, id)
 		}
 		// A revoked key is not written again. If another process has just revoked
-		// it, update still waits until the view shows that.
+		// it, update still waits until that has taken effect.
+		t.confirmed()
 		if r.RevokedAt == nil {
 			now := s.time()
 			r.RevokedAt, r.ChangedBy = &now, actor(ctx)

@@ -9,7 +9,7 @@ import (
 // kinds are the kinds of records in the view.
 var kinds = []anyKind{
 	accountKind, keyKind, connectorKind, deploymentKind, calibrationKind, userKind, passkeyKind, sessionKind, linkKind, tokenKind, pairingKind,
-	leftoverKind,
+	leftoverKind, edgeKind, reportKind,
 }
 
 // viewed holds the kinds by the directories of their records and of their times of use.
@@ -43,6 +43,8 @@ type records struct {
 	tokens       collection[*tokenRecord]
 	pairings     collection[*pairingRecord]
 	leftovers    collection[*leftoverRecord]
+	edges        collection[*edgeRecord]
+	reports      collection[*reportRecord]
 }
 
 // The directories of records that are read by their paths, see the package comment.
@@ -57,6 +59,9 @@ const (
 // Marks are changed by writes that concurrent writes must notice, and compared by these.
 const markUsers = dirMarks + "users"
 
+// markConfirmed is changed by the writes of a gateway that all edges must confirm.
+func markConfirmed(edge string) string { return dirMarks + "confirmed/" + edge }
+
 func markAccount(id string) string       { return dirMarks + "accounts/" + id }
 func markPairings(account string) string { return dirMarks + "pairings/" + account }
 
@@ -70,7 +75,7 @@ func splitPath(path string) (dir string, at key) {
 	dir, rest, _ := strings.Cut(path, "/")
 	dir += "/"
 	switch dir {
-	case accountKind.dir, leftoverKind.dir, dirConnectorUses, dirMarks, dirSecrets, dirUserNames: // without an owner
+	case accountKind.dir, leftoverKind.dir, edgeKind.dir, reportKind.dir, dirConnectorUses, dirMarks, dirSecrets, dirUserNames: // without an owner
 		return dir, key{id: rest}
 	}
 	at.owner, at.id, _ = strings.Cut(rest, "/")

@@ -96,6 +96,7 @@ const (
 	KindLink       = "link"
 	KindToken      = "token"
 	KindPairing    = "pairing"
+	KindEdge       = "edge" // or its report; of no account
 )
 
 // The states of a key.

@@ -22,18 +22,22 @@ type Options struct {
 	// Local is a KV of this gateway alone, for what changes too often to be shared. The
 	// store owns it. nil: everything is in the shared KV.
 	Local KV
+	// Cluster is for gateways that share the KV. nil: the gateway is alone.
+	Cluster Cluster
 }
 
 // Store reads and writes the records of a gateway in a KV. Its methods are safe for
 // concurrent use.
 type Store struct {
-	kv    KV
-	local KV // kv itself if the gateway is alone
-	edge  string
-	rest  time.Duration // minimum time between two writes of the same time of use
-	log   *slog.Logger
-	now   func() time.Time
-	view  atomic.Pointer[view]
+	kv      KV
+	local   KV // kv itself if the gateway is alone
+	edge    string
+	cluster Cluster // nil if the gateway is alone
+	looking looking
+	rest    time.Duration // minimum time between two writes of the same time of use
+	log     *slog.Logger
+	now     func() time.Time
+	view    atomic.Pointer[view]
 
 	closed      atomic.Bool
 	subscribers subscribe.List[Change]
@@ -46,7 +50,8 @@ type Store struct {
 
 	published int64 // revision of the local KV that publishUsage has reached
 
-	stop    context.CancelFunc // of the goroutines
+	ctx     context.Context    // of the goroutines
+	stop    context.CancelFunc // ends ctx
 	workers sync.WaitGroup
 }
 
@@ -55,12 +60,12 @@ type Store struct {
 func New(kv KV, o Options) (*Store, error) {
 	s := newStore(kv, o)
 	ctx, stop := context.WithCancel(context.Background())
+	s.ctx, s.stop = ctx, stop
 	watcher, err := s.load(ctx, true)
 	if err != nil {
 		stop()
 		return nil, err
 	}
-	s.stop = stop
 	s.workers.Go(func() { s.follow(ctx, watcher) })
 	err = s.update(ctx, "creating the default account", func(t *tx) error {
 		if accountKind.load(t, "", DefaultAccount) == nil {
@@ -84,7 +89,7 @@ func New(kv KV, o Options) (*Store, error) {
 // newStore returns a store with an empty view.
 func newStore(kv KV, o Options) *Store {
 	s := &Store{
-		kv: kv, local: o.Local, edge: cmp.Or(o.Edge, aloneName), rest: restAlone,
+		kv: kv, local: o.Local, edge: cmp.Or(o.Edge, aloneName), cluster: o.Cluster, rest: restAlone,
 		log: o.Logger, now: o.Now, progress: make(chan struct{}),
 	}
 	if o.Edge != "" {

@@ -139,5 +139,5 @@ func (s *Store) clearAccount(ctx context.Context, id string) error {
 			return err
 		}
 	}
-	return s.drop(ctx, paths)
+	return s.drop(ctx, paths, nil)
 }

@@ -17,6 +17,8 @@ type tx struct {
 	ctx context.Context
 	s   *Store
 	err error
+
+	confirm bool // see confirmed
 }
 
 // update commits the write built by build, waits until the view shows it, and returns the
@@ -63,7 +65,10 @@ func (s *Store) write(ctx context.Context, build func(t *tx) error) error {
 		case err != nil:
 			return err
 		case result.Succeeded && result.Changed && t.watched():
-			return s.reach(ctx, result.Revision)
+			if err := s.reach(ctx, result.Revision); err != nil || !t.confirm {
+				return err
+			}
+			return s.cluster.Confirm(ctx, result.Revision)
 		case result.Succeeded:
 			return s.catchUp(ctx)
 		}
@@ -197,8 +202,8 @@ func (k *kind[R, P]) within(t *tx, owner string) []P {
 	return all
 }
 
-// take removes the record at a place, and the keys in also, and returns the record. It fails
-// with unknown if the record does not exist.
+// take removes the record at a place, and the keys in also, at all edges, and returns the
+// record. It fails with unknown if the record does not exist.
 func (k *kind[R, P]) take(ctx context.Context, s *Store, doing, owner, id string, unknown error, also ...string) (P, error) {
 	return update(ctx, s, doing, func(t *tx) (P, error) {
 		r := k.load(t, owner, id)
@@ -207,15 +212,19 @@ func (k *kind[R, P]) take(ctx context.Context, s *Store, doing, owner, id string
 		}
 		k.remove(t, owner, id)
 		t.delete(also...)
+		t.confirmed()
 		return r, nil
 	})
 }
 
-// drop deletes keys in as many writes as necessary.
-func (s *Store) drop(ctx context.Context, keys []string) error {
-	for chunk := range slices.Chunk(keys, MaxTxnOps) {
+// drop deletes keys in as many writes as necessary, and calls also for each.
+func (s *Store) drop(ctx context.Context, keys []string, also func(*tx)) error {
+	for chunk := range slices.Chunk(keys, MaxTxnOps-1) {
 		err := s.write(ctx, func(t *tx) error {
 			t.delete(chunk...)
+			if also != nil {
+				also(t)
+			}
 			return nil
 		})
 		if err != nil {

@@ -117,6 +117,7 @@ func (s *Store) RemoveUser(ctx context.Context, account, idOrName string) (User,
 		}
 		userKind.remove(t, account, r.ID)
 		t.delete(userNamePath(r.Name))
+		t.confirmed()
 		return r.User, nil
 	})
 	if err == nil {
@@ -130,7 +131,7 @@ func (s *Store) RemoveUser(ctx context.Context, account, idOrName string) (User,
 
 // clear deletes records of a user that are already invalid.
 func (s *Store) clear(ctx context.Context, paths []string) {
-	if err := s.drop(ctx, paths); err != nil {
+	if err := s.drop(ctx, paths, nil); err != nil {
 		s.log.Warn("failed to remove invalid records of a user", "error", err)
 	}
 }
@@ -212,4 +213,5 @@ func (r *userRecord) setPassword(t *tx, hash, keepSession string) {
 	r.PasswordHash = hash
 	r.Epoch++
 	userKind.save(t, r)
+	t.confirmed()
 }

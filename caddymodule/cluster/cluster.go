@@ -1,0 +1,399 @@
+// Package cluster makes several gateways with one store act as one: what one of them revokes,
+// none accepts. A gateway of a cluster is an edge.
+//
+// # Reports
+//
+// An edge has a record in the store, and a report with a lease of 15 s. It renews the lease
+// every 2 s, after it has caught up with the changes of the others: that is its contact to
+// the store. It accepts requests for 10 s after the beginning of its last contact.
+//
+// A write that must be in force everywhere, such as a revocation, also changes a mark. Edges
+// that apply this change, and have cut the requests that it ends, report its revision. The
+// writer waits for the reports of all edges (Confirm). An edge that stops removes its record
+// when it has refused its last request.
+//
+// # Lost edges
+//
+// The report of an edge without contact ends. Unless its MaxStale is positive, it has refused
+// all requests since 5 s before or longer, and counts as confirmed.
+//
+// With MaxStale it goes on for up to that time since its last contact while most of its
+// electorate, including itself, are without contact: then the store is down, and not this edge.
+// The electorate are the edges in its record. It asks them each second; an answer counts for
+// 2 s after it was asked for. It stops for good when it has no majority for a moment. An edge
+// that has answered that it has no contact does not report during the next 3 s, and its next
+// report has another Contact.
+//
+// A writer treats an edge without a report as silent if it can prove that, and otherwise waits
+// for MaxStale. The proof:
+//
+//  1. The writer takes the reports of at least half of the lost edge's electorate, and then
+//     changes the mark. Call this moment T.
+//  2. All of these report the change, with the same Contact as before. So each of them had
+//     contact at T, and no answer to the contrary counted at T.
+//  3. So the lost edge had no majority at T. It did not have contact since 10 s before T
+//     either, as its lease of 15 s had ended. It has stopped at T, or before.
+//
+// While an edge changes its electorate, it does not know which one a writer sees. Until it has
+// an answer it relies on contact alone.
+//
+// Only the rates of clocks matter; they may differ by a third.
+package cluster
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+const (
+	renewTime   = 2 * time.Second         // between two renewals of the lease
+	catchUpTime = 4 * time.Second         // of an attempt to catch up
+	attemptTime = 1500 * time.Millisecond // of other attempts to reach the store
+	askTime     = time.Second             // between two questions to the peers
+	confirmTime = 5 * time.Second         // that a write waits for the other edges
+	forgetTime  = time.Hour               // until the leader removes the record of a lost edge
+	// MaxMaxStale is the maximum of MaxStale.
+	MaxMaxStale = forgetTime / 2
+)
+
+// Options are the parameters of New.
+type Options struct {
+	Edge store.Edge // without StartedAt and Electorate
+	// Ask asks a peer whether it has contact to the store. nil: peers cannot be asked.
+	Ask    func(ctx context.Context, peer store.Edge) (hasStore bool, err error)
+	Logger *slog.Logger
+}
+
+// Cluster is an edge's part in the cluster. Its methods are safe for concurrent use. It
+// implements store.Cluster.
+type Cluster struct {
+	Options
+	contact *contact
+	store   *store.Store
+
+	mu      sync.Mutex
+	reached int64            // the newest revision to report
+	changed chan struct{}    // closed and replaced when an edge or a report has changed
+	lost    map[string]*lost // edges without a report
+
+	report     chan struct{} // reached has changed
+	electors   chan struct{} // the edges have changed
+	unwatch    func()
+	end        context.CancelFunc
+	goroutines sync.WaitGroup
+}
+
+// lost is an edge without a report.
+type lost struct {
+	revision int64     // of its record
+	since    time.Time // when that was noticed
+	silent   bool      // proven to refuse requests
+}
+
+// New returns the Cluster for the options of a store. Join must be called with that store.
+func New(o Options) *Cluster {
+	o.Edge.StartedAt = time.Now().UTC()
+	return &Cluster{
+		Options: o, contact: newContact(o.Edge.MaxStale),
+		changed: make(chan struct{}), lost: map[string]*lost{},
+		report: make(chan struct{}, 1), electors: make(chan struct{}, 1),
+	}
+}
+
+// Join adds this edge to the cluster. Until it returns, the edge must not accept requests.
+func (c *Cluster) Join(ctx context.Context, s *store.Store) error {
+	c.store = s
+	c.unwatch = s.Subscribe(func(change store.Change) {
+		if change.Kind == store.KindEdge {
+			c.onChange()
+		}
+	})
+	lease, err := c.enter(ctx)
+	if err != nil {
+		c.unwatch()
+		return err
+	}
+	running, end := context.WithCancel(context.Background())
+	c.end = end
+	c.goroutines.Go(func() { c.stay(running, lease) })
+	c.goroutines.Go(func() { c.askPeers(running) })
+	c.onChange()
+	return nil
+}
+
+// Leave removes this edge from the cluster. It must have ended all requests, except if the
+// process ends now.
+func (c *Cluster) Leave(ctx context.Context) error {
+	c.contact.refuse()
+	c.unwatch()
+	c.end()
+	c.goroutines.Wait()
+	return c.store.RemoveEdge(ctx, c.Edge.Name)
+}
+
+// Serving implements store.Cluster.
+func (c *Cluster) Serving() error {
+	if c.contact.serving() {
+		return nil
+	}
+	return store.Errorf(store.ErrUnavailable, "this gateway has lost contact to its store and may have missed revoked keys: try again, or use another gateway")
+}
+
+// HasStore reports whether this edge has contact to the store, as an answer to a peer.
+func (c *Cluster) HasStore() bool { return c.contact.hasStore() }
+
+// Stale returns how long ago the edge had contact to the store.
+func (c *Cluster) Stale() time.Duration { return c.contact.stale() }
+
+// Leader reports whether this edge has the duties that one edge fulfils for all. Two edges may
+// believe that for a moment.
+func (c *Cluster) Leader() bool {
+	var leader *store.EdgeState
+	for _, e := range c.store.Edges() {
+		if e.Report != nil && (leader == nil || e.StartedAt.Before(leader.StartedAt)) {
+			leader = &e
+		}
+	}
+	return leader != nil && leader.Name == c.Edge.Name && c.contact.serving()
+}
+
+// onChange notes a change of an edge or a report.
+func (c *Cluster) onChange() {
+	c.mu.Lock()
+	for _, e := range c.store.Edges() {
+		switch known := c.lost[e.Name]; {
+		case e.Report != nil:
+			delete(c.lost, e.Name)
+		case known == nil || known.revision != e.Revision:
+			c.lost[e.Name] = &lost{revision: e.Revision, since: time.Now()}
+		}
+	}
+	close(c.changed)
+	c.changed = make(chan struct{})
+	c.mu.Unlock()
+	signal(c.electors)
+}
+
+// Reached implements store.Cluster.
+func (c *Cluster) Reached(revision int64) {
+	c.mu.Lock()
+	c.reached = max(c.reached, revision)
+	c.mu.Unlock()
+	signal(c.report)
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// enter writes the record of this edge and its first report.
+func (c *Cluster) enter(ctx context.Context) (store.Lease, error) {
+	c.contact.setElectorate(nil)
+	sent := c.contact.now()
+	if _, err := c.store.CatchUp(ctx); err != nil {
+		return nil, err
+	}
+	c.contact.touched(sent) // otherwise answers to peers would put off the report
+	edge, err := c.store.AddEdge(ctx, c.Edge)
+	if err != nil {
+		return nil, err
+	}
+	lease, err := c.store.Lease(ctx, leaseTime)
+	if err != nil {
+		return nil, err
+	}
+	// A write before the report does not wait for this edge, which catches up before it serves.
+	if err := c.saveReport(ctx, lease); err != nil {
+		return nil, err
+	}
+	if err := c.renew(ctx, lease); err != nil {
+		return nil, err
+	}
+	c.setElectorate(edge)
+	signal(c.report)
+	return lease, nil
+}
+
+// renew renews the lease after it has caught up: that is contact to the store.
+func (c *Cluster) renew(ctx context.Context, lease store.Lease) error {
+	sent := c.contact.now()
+	caughtUp, cancel := context.WithTimeout(ctx, catchUpTime)
+	defer cancel()
+	revision, err := c.store.CatchUp(caughtUp)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	c.reached = max(c.reached, revision)
+	c.mu.Unlock()
+	attempt, cancel := context.WithTimeout(ctx, attemptTime)
+	defer cancel()
+	if err := lease.KeepAlive(attempt); err != nil {
+		return err
+	}
+	c.contact.answered(sent)
+	return nil
+}
+
+// stay keeps this edge in the cluster until the context ends.
+func (c *Cluster) stay(ctx context.Context, lease store.Lease) {
+	for ctx.Err() == nil {
+		err := c.hold(ctx, lease)
+		if ctx.Err() != nil {
+			break
+		}
+		c.contact.refuse()
+		c.Logger.Error("lost the place in the cluster; refusing requests until this gateway has joined again", "error", err)
+		for ctx.Err() == nil {
+			if lease, err = c.enter(ctx); err == nil {
+				c.Logger.Info("joined the cluster again")
+				break
+			}
+			c.Logger.Warn("failed to join the cluster again", "error", err)
+			pause(ctx, renewTime)
+		}
+	}
+	if lease != nil {
+		attempt, cancel := context.WithTimeout(context.WithoutCancel(ctx), attemptTime)
+		defer cancel()
+		_ = lease.Revoke(attempt) // or it ends by itself
+	}
+}
+
+// hold renews the lease and reports until the lease has ended.
+func (c *Cluster) hold(ctx context.Context, lease store.Lease) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	var reporting sync.WaitGroup
+	reporting.Go(func() { stop(c.reports(ctx, lease)) })
+	reporting.Go(func() { c.electorates(ctx) })
+	defer reporting.Wait()
+	defer stop(nil)
+	served := true
+	for ctx.Err() == nil {
+		pause(ctx, renewTime)
+		err := c.renew(ctx, lease)
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case errors.Is(err, store.ErrNotFound):
+			return err
+		}
+		if now := c.contact.serving(); now != served {
+			served = now
+			if now {
+				c.Logger.Info("has contact to the store again; accepting requests")
+			} else {
+				c.Logger.Error("lost contact to the store; refusing requests", "error", err)
+			}
+		}
+	}
+	return context.Cause(ctx)
+}
+
+// reports reports each revision that others may wait for, until the lease has ended.
+func (c *Cluster) reports(ctx context.Context, lease store.Lease) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-c.report:
+		}
+		err := c.saveReport(ctx, lease)
+		switch {
+		case errors.Is(err, store.ErrNotFound):
+			return err
+		case err != nil:
+			pause(ctx, attemptTime/10)
+			signal(c.report)
+		}
+	}
+}
+
+func (c *Cluster) saveReport(ctx context.Context, lease store.Lease) error {
+	c.mu.Lock()
+	reached := c.reached
+	c.mu.Unlock()
+	period, wait := c.contact.mayReport()
+	for wait > 0 && ctx.Err() == nil {
+		pause(ctx, wait)
+		period, wait = c.contact.mayReport()
+	}
+	attempt, cancel := context.WithTimeout(ctx, attemptTime)
+	defer cancel()
+	return c.store.SaveReport(attempt, c.Edge.Name, store.Report{Applied: reached, Contact: period}, lease.ID())
+}
+
+// electorates keeps the electorate in the record of this edge up to date.
+func (c *Cluster) electorates(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.electors:
+		}
+		names := c.store.EdgeNames()
+		self, ok := c.store.FindEdge(c.Edge.Name)
+		if ok && slices.Equal(self.Electorate, names) {
+			continue
+		}
+		c.contact.setElectorate(nil)
+		pause(ctx, wordTime) // until it does not rely on the old one
+		attempt, cancel := context.WithTimeout(ctx, catchUpTime)
+		edge, err := c.store.ChangeEdge(attempt, c.Edge.Name, func(e *store.Edge) { e.Electorate = names })
+		cancel()
+		if err != nil {
+			pause(ctx, attemptTime/10)
+			signal(c.electors)
+			continue
+		}
+		c.setElectorate(edge)
+	}
+}
+
+func (c *Cluster) setElectorate(e store.Edge) {
+	others := slices.DeleteFunc(slices.Clone(e.Electorate), func(name string) bool { return name == e.Name })
+	c.contact.setElectorate(others)
+}
+
+// askPeers asks all peers each second whether they have contact to the store.
+func (c *Cluster) askPeers(ctx context.Context) {
+	for ctx.Err() == nil {
+		for _, e := range c.store.Edges() {
+			if c.Ask != nil && e.Name != c.Edge.Name && c.MaxStale() > 0 {
+				c.goroutines.Go(func() { c.ask(ctx, e.Edge) })
+			}
+		}
+		c.contact.trust()
+		pause(ctx, askTime)
+	}
+}
+
+func (c *Cluster) ask(ctx context.Context, peer store.Edge) {
+	ctx, cancel := context.WithTimeout(ctx, wordTime)
+	defer cancel()
+	sent := c.contact.now()
+	if hasStore, err := c.Ask(ctx, peer); err == nil {
+		c.contact.heard(peer.Name, sent, hasStore)
+		c.contact.trust()
+	}
+}
+
+// MaxStale returns how long this edge serves without the store at most.
+func (c *Cluster) MaxStale() time.Duration { return c.Edge.MaxStale }
+
+// pause waits for a time or until the context ends.
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}

@@ -1,0 +1,153 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Cluster knows the other gateways that share the KV. Package cluster implements it.
+type Cluster interface {
+	// Reached is called when all changes up to revision have taken effect here and an edge
+	// may be waiting for that. It must return at once.
+	Reached(revision int64)
+	// Confirm waits until no edge acts on the state before revision any more. It fails with
+	// an *Unconfirmed error if that takes too long.
+	Confirm(ctx context.Context, revision int64) error
+	// Serving fails with ErrUnavailable while this gateway may have missed changes that
+	// others consider to be in force everywhere.
+	Serving() error
+}
+
+// ErrUnconfirmed is the kind of an Unconfirmed error.
+var ErrUnconfirmed = errors.New("not confirmed by all edges")
+
+// Unconfirmed is the error of a write that was made, but that some edges have not confirmed.
+type Unconfirmed struct {
+	Pending []PendingEdge
+}
+
+// PendingEdge is an edge that may act on the state before a write.
+type PendingEdge struct {
+	Edge  string    `json:"edge"`
+	Until time.Time `json:"accepts_nothing_after"` // when it refuses all requests at the latest
+}
+
+func (u *Unconfirmed) Error() string {
+	var b strings.Builder
+	b.WriteString("the change is made, but not confirmed by all edges of the cluster: ")
+	for i, p := range u.Pending {
+		if i > 0 {
+			b.WriteString("; ")
+		}
+		b.WriteString(p.Edge + " has lost the store and accepts nothing after " + p.Until.UTC().Format(time.RFC3339))
+	}
+	return b.String()
+}
+
+func (u *Unconfirmed) Unwrap() error { return ErrUnconfirmed }
+
+// confirmed makes the write wait until no edge acts on the state before it.
+func (t *tx) confirmed() {
+	if t.s.cluster != nil {
+		t.confirm = true
+		t.mark(markConfirmed(t.s.edge))
+	}
+}
+
+// isConfirmed reports whether a batch has a change that edges have to confirm.
+func (b Batch) isConfirmed() bool {
+	return slices.ContainsFunc(b.Events, func(e Event) bool { return strings.HasPrefix(e.Item.Key, markConfirmed("")) })
+}
+
+// Barrier makes a change that all edges confirm, and returns its revision.
+func (s *Store) Barrier(ctx context.Context) (revision int64, err error) {
+	op, err := encode(markConfirmed(s.edge), new(header))
+	if err != nil {
+		return 0, err
+	}
+	result, err := s.kv.Txn(ctx, Txn{Then: []Op{op}})
+	return result.Revision, err
+}
+
+// CatchUp waits until the view shows all that was written before, also by other gateways, and
+// returns the revision of the view.
+func (s *Store) CatchUp(ctx context.Context) (revision int64, err error) {
+	if err := s.catchUp(ctx); err != nil {
+		return 0, err
+	}
+	return s.view.Load().revision, nil
+}
+
+// Serving fails with ErrUnavailable while this gateway may have missed changes, such as
+// revoked keys, and must not accept requests.
+func (s *Store) Serving() error {
+	if s.cluster == nil {
+		return nil
+	}
+	return s.cluster.Serving()
+}
+
+const (
+	lookTime = 250 * time.Millisecond // for LookAgain
+	lookRest = 50 * time.Millisecond  // between two calls of the KV by LookAgain
+)
+
+// looking is the call of the KV that the callers of LookAgain share.
+type looking struct {
+	mu    sync.Mutex
+	next  *look // begins later than all who wait for it
+	begun time.Time
+}
+
+type look struct {
+	done chan struct{}
+	err  error
+}
+
+// LookAgain makes the view show what other gateways have written, for a caller that has not
+// found a record. It returns at once if the gateway is alone. It takes at most 250 ms, and
+// accesses the KV at most 20 times a second, however many call it; if it fails, the record may
+// exist.
+func (s *Store) LookAgain(ctx context.Context) error {
+	if s.cluster == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookTime)
+	defer cancel()
+	s.looking.mu.Lock()
+	l := s.looking.next
+	if l == nil {
+		l = &look{done: make(chan struct{})}
+		s.looking.next = l
+		wait := max(0, lookRest-time.Since(s.looking.begun))
+		go s.look(l, wait)
+	}
+	s.looking.mu.Unlock()
+	select {
+	case <-l.done:
+		return l.err
+	case <-ctx.Done():
+		return Errorf(ErrUnavailable, "the store did not answer in time")
+	}
+}
+
+// look catches up for all who have called LookAgain before it begins.
+func (s *Store) look(l *look, wait time.Duration) {
+	defer close(l.done)
+	select {
+	case <-time.After(wait):
+	case <-s.ctx.Done():
+		l.err = ErrClosed
+		return
+	}
+	s.looking.mu.Lock()
+	s.looking.next, s.looking.begun = nil, time.Now()
+	s.looking.mu.Unlock()
+	ctx, cancel := context.WithTimeout(s.ctx, lookTime)
+	defer cancel()
+	l.err = s.catchUp(ctx)
+}
