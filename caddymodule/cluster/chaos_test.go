@@ -49,8 +49,8 @@ type chaos struct {
 	maxStale time.Duration
 	names    []string
 
-	mu                            sync.Mutex
-	revoked                       map[string]string // secrets, with the edge and the time
+	mu                             sync.Mutex
+	revoked                        map[string]string // secrets, with the edge and the time
 	confirmed, unconfirmed, proven int
 }
 
@@ -129,22 +129,29 @@ func (c *chaos) drop(name string) {
 	delete(c.edges, name)
 }
 
-// revoke creates and revokes keys.
+// oldKey is a key that edges which lose the store later know.
+type oldKey struct{ id, secret string }
+
+// revoke creates keys and revokes old ones.
 func (c *chaos) revoke(ctx context.Context, random *rand.Rand) {
+	var keys []oldKey
 	for ctx.Err() == nil {
 		time.Sleep(time.Duration(random.IntN(3000)) * time.Millisecond)
-		all := c.all()
-		e := all[c.names[random.IntN(len(c.names))]]
+		e := c.all()[c.names[random.IntN(len(c.names))]]
 		if e == nil || e.Serving() != nil {
 			continue
 		}
 		attempt, cancel := context.WithTimeout(ctx, 20*time.Second)
-		k, secret, err := e.CreateKey(attempt, store.DefaultAccount, "k", "*")
-		if err == nil {
-			time.Sleep(time.Duration(random.IntN(2000)) * time.Millisecond) // until others know it
+		if k, secret, err := e.CreateKey(attempt, store.DefaultAccount, "k", "*"); err == nil {
+			keys = append(keys, oldKey{k.ID, secret})
+		}
+		if old := len(keys) - random.IntN(60); old > 0 {
 			begun := time.Now()
-			_, err = e.RevokeKey(attempt, store.DefaultAccount, k.ID)
-			c.note(e, secret, begun, err)
+			_, err := e.RevokeKey(attempt, store.DefaultAccount, keys[0].id)
+			c.note(e, keys[0].secret, begun, err)
+			if err == nil {
+				keys = keys[1:]
+			}
 		}
 		cancel()
 	}

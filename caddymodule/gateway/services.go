@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/postern-dev/postern/caddymodule/activity"
+	"github.com/postern-dev/postern/caddymodule/cluster"
 	"github.com/postern-dev/postern/caddymodule/events"
 	"github.com/postern-dev/postern/caddymodule/pairing"
 	"github.com/postern-dev/postern/caddymodule/rotation"
@@ -24,6 +25,7 @@ type Services struct {
 	Pairing  *pairing.Service
 	Rotation *rotation.Service
 	Events   *events.Gateway
+	Edge     *cluster.Cluster // nil if the gateway is alone
 
 	stopRelease context.CancelFunc
 }
@@ -62,7 +64,7 @@ func (s *Services) close() error {
 	s.Pairing.Close()
 	s.Backend.Close()
 	err := s.Activity.Close()
-	return errors.Join(err, s.Store.Close())
+	return errors.Join(err, leave(s.Edge), s.Store.Close())
 }
 
 // Token returns the tunnel token of a connector, with the address and the pin of

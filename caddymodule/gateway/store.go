@@ -2,18 +2,15 @@ package gateway
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 
 	"golang.org/x/term"
 
 	"github.com/postern-dev/postern/caddymodule/newest"
-	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/connector/memory"
 )
 
@@ -36,7 +33,7 @@ type Store struct {
 	Terminal bool        // Messages is a terminal, not a journal or a file
 	Welcomed atomic.Bool // the welcome message was printed
 
-	path     string
+	place    Place
 	logger   *slog.Logger
 	counters Counters
 	open     atomic.Pointer[Services]
@@ -50,9 +47,9 @@ type Store struct {
 // the first to use the store.
 var errStoreClosed = errors.New("the store was closed together with its configuration")
 
-// NewStore returns the store of a database file.
-func NewStore(path string, logger *slog.Logger, counters Counters) *Store {
-	return &Store{path: path, logger: logger, counters: counters, Messages: os.Stderr, Terminal: term.IsTerminal(int(os.Stderr.Fd()))}
+// NewStore returns the store at a place.
+func NewStore(place Place, logger *slog.Logger, counters Counters) *Store {
+	return &Store{place: place, logger: logger, counters: counters, Messages: os.Stderr, Terminal: term.IsTerminal(int(os.Stderr.Fd()))}
 }
 
 // Opened returns the store and its services if the store is open, nil otherwise.
@@ -72,23 +69,15 @@ func (s *Store) Get() (*Services, error) {
 	if s.closed {
 		return nil, errStoreClosed
 	}
-	if err := os.MkdirAll(filepath.Dir(s.path), 0o700); err != nil {
-		return nil, fmt.Errorf("creating the storage directory: %w", err)
-	}
-	kv, err := store.OpenBolt(s.path, store.BoltOptions{})
+	st, edge, err := s.place.open(s.logger)
 	if err != nil {
-		return nil, err
-	}
-	st, err := store.New(kv, store.Options{Logger: s.logger})
-	if err != nil {
-		_ = kv.Close()
 		return nil, err
 	}
 	services, err := s.newServices(st)
 	if err != nil {
-		_ = st.Close()
-		return nil, err
+		return nil, errors.Join(err, leave(edge), st.Close())
 	}
+	services.Edge = edge
 	s.open.Store(services)
 	return services, nil
 }

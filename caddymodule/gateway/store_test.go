@@ -14,7 +14,7 @@ import (
 // wants it would be refused.
 func TestStoreStaysClosed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "gateway.db")
-	handle := NewStore(path, slog.New(slog.DiscardHandler), Counters{})
+	handle := NewStore(Place{Path: path}, slog.New(slog.DiscardHandler), Counters{})
 	before, err := handle.Get()
 	if err != nil {
 		t.Fatal(err)
@@ -30,7 +30,7 @@ func TestStoreStaysClosed(t *testing.T) {
 	if _, ok := after.Store.Account(store.DefaultAccount); !ok {
 		t.Error("the closed store has lost its view")
 	}
-	next := NewStore(path, slog.New(slog.DiscardHandler), Counters{})
+	next := NewStore(Place{Path: path}, slog.New(slog.DiscardHandler), Counters{})
 	if _, err := next.Get(); err != nil {
 		t.Fatalf("the next configuration: %v", err)
 	}
@@ -40,7 +40,7 @@ func TestStoreStaysClosed(t *testing.T) {
 }
 
 func TestStoreNeverOpened(t *testing.T) {
-	handle := NewStore(filepath.Join(t.TempDir(), "gateway.db"), slog.New(slog.DiscardHandler), Counters{})
+	handle := NewStore(Place{Path: filepath.Join(t.TempDir(), "gateway.db")}, slog.New(slog.DiscardHandler), Counters{})
 	if err := handle.Destruct(); err != nil {
 		t.Fatal(err)
 	}

@@ -20,6 +20,8 @@ type Cluster interface {
 	// Serving fails with ErrUnavailable while this gateway may have missed changes that
 	// others consider to be in force everywhere.
 	Serving() error
+	// Leader reports whether this gateway has the duties that one fulfils for all.
+	Leader() bool
 }
 
 // ErrUnconfirmed is the kind of an Unconfirmed error.
@@ -81,6 +83,9 @@ func (s *Store) CatchUp(ctx context.Context) (revision int64, err error) {
 	}
 	return s.view.Load().revision, nil
 }
+
+// Leads reports whether this gateway has the duties that one fulfils for all.
+func (s *Store) Leads() bool { return s.cluster == nil || s.cluster.Leader() }
 
 // Serving fails with ErrUnavailable while this gateway may have missed changes, such as
 // revoked keys, and must not accept requests.

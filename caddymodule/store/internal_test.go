@@ -204,6 +204,8 @@ func FuzzRecord(f *testing.F) {
 		again(t, item, linkKind)
 		again(t, item, tokenKind)
 		again(t, item, pairingKind)
+		again(t, item, edgeKind)
+		again(t, item, reportKind)
 	})
 }
 
@@ -232,7 +234,10 @@ func TestViewMissesNothing(t *testing.T) {
 	calibrationErr := s.SaveCalibration(ctx, Calibration{Account: DefaultAccount, Deployment: "x", Since: d.UpdatedAt})
 	_, accountErr := s.CreateAccount(ctx, "x")
 	leftoverErr := s.RemoveAccount(ctx, "x")
-	err = errors.Join(err, sessionErr, linkErr, tokenErr, pairingErr, keyErr, connectorErr, deploymentErr, passkeyErr, calibrationErr, accountErr, leftoverErr)
+	_, edgeErr := s.AddEdge(ctx, Edge{Name: "a"})
+	reportErr := s.SaveReport(ctx, "a", Report{}, 0)
+	_, caughtUp := s.CatchUp(ctx)
+	err = errors.Join(err, edgeErr, reportErr, caughtUp, sessionErr, linkErr, tokenErr, pairingErr, keyErr, connectorErr, deploymentErr, passkeyErr, calibrationErr, accountErr, leftoverErr)
 	if err != nil {
 		t.Fatal(err)
 	}

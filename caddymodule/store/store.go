@@ -123,6 +123,9 @@ func (s *Store) repeat(ctx context.Context, interval time.Duration, failure stri
 	}
 }
 
+// closeTime bounds the last writes.
+const closeTime = 5 * time.Second
+
 // Close saves pending times of use and closes the KV. Running requests can still read the
 // last view; writes fail with ErrClosed.
 func (s *Store) Close() error {
@@ -134,9 +137,11 @@ func (s *Store) Close() error {
 	s.mu.Unlock()
 	s.stop()
 	s.workers.Wait()
-	err := s.flush(context.Background(), 0)
+	ctx, cancel := context.WithTimeout(context.Background(), closeTime)
+	defer cancel()
+	err := s.flush(ctx, 0)
 	if s.local != s.kv {
-		err = errors.Join(err, s.publishUsage(context.Background()), s.local.Close())
+		err = errors.Join(err, s.publishUsage(ctx), s.local.Close())
 	}
 	return errors.Join(err, s.kv.Close())
 }

@@ -22,6 +22,9 @@ const (
 // tokens that ended 90 days ago, and leftovers of removed records, users and accounts. It
 // finds them in the view.
 func (s *Store) sweep(ctx context.Context) error {
+	if !s.Leads() {
+		return nil
+	}
 	w := s.newSweep()
 	if w.view.unread.size > 0 {
 		return nil // what belongs to an unreadable record seems to belong to none

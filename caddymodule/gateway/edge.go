@@ -1,0 +1,124 @@
+package gateway
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/cluster"
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+// Place says where a store is.
+type Place struct {
+	// Path is the database file. In a cluster it holds what belongs to this edge alone.
+	Path string
+	// Shared opens the KV that the edges of a cluster share. nil: the gateway is alone.
+	Shared func(context.Context, *slog.Logger) (store.KV, error)
+	// Edge is this gateway in a cluster; without a name it gets a random one for good.
+	Edge store.Edge
+}
+
+const (
+	joinTime  = 20 * time.Second
+	leaveTime = 5 * time.Second
+)
+
+// open opens the store, and joins the cluster if there is one.
+func (p Place) open(logger *slog.Logger) (*store.Store, *cluster.Cluster, error) {
+	if err := os.MkdirAll(filepath.Dir(p.Path), 0o700); err != nil {
+		return nil, nil, fmt.Errorf("creating the storage directory: %w", err)
+	}
+	file, err := store.OpenBolt(p.Path, store.BoltOptions{})
+	if err != nil {
+		return nil, nil, err
+	}
+	if p.Shared == nil {
+		st, err := store.New(file, store.Options{Logger: logger})
+		if err != nil {
+			_ = file.Close()
+		}
+		return st, nil, err
+	}
+	st, edge, err := p.join(file, logger)
+	if err != nil {
+		_ = file.Close()
+	}
+	return st, edge, err
+}
+
+// join opens the store of a cluster and joins it.
+func (p Place) join(local store.KV, logger *slog.Logger) (*store.Store, *cluster.Cluster, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), joinTime)
+	defer cancel()
+	if err := p.identify(ctx, local); err != nil {
+		return nil, nil, err
+	}
+	kv, err := p.Shared(ctx, logger)
+	if err != nil {
+		return nil, nil, fmt.Errorf("opening the store of the cluster: %w", err)
+	}
+	edge := cluster.New(cluster.Options{Edge: p.Edge, Logger: logger})
+	st, err := store.New(kv, store.Options{Logger: logger, Edge: p.Edge.Name, Local: local, Cluster: edge})
+	if err != nil {
+		return nil, nil, errors.Join(err, kv.Close())
+	}
+	if err := edge.Join(ctx, st); err != nil {
+		return nil, nil, errors.Join(err, st.Close())
+	}
+	logger.Info("joined the cluster", "edge", p.Edge.Name)
+	return st, edge, nil
+}
+
+// identity is what an edge's own file says about it.
+type identity struct {
+	Instance string `json:"instance"` // see store.Edge
+	Name     string `json:"name"`     // if the configuration has none
+}
+
+const identityKey = "edge"
+
+// identify completes Edge with the identity in local, which it creates at the first time.
+func (p *Place) identify(ctx context.Context, local store.KV) error {
+	item, err := local.Get(ctx, identityKey)
+	if err != nil {
+		return err
+	}
+	var id identity
+	if !item.Exists() {
+		id = identity{Instance: rand.Text(), Name: "edge-" + strings.ToLower(rand.Text()[:6])}
+		value, err := json.Marshal(id)
+		if err != nil {
+			return err
+		}
+		if _, err := local.Txn(ctx, store.Txn{Then: []store.Op{store.Put(identityKey, value)}}); err != nil {
+			return err
+		}
+	} else if err := json.Unmarshal(item.Value, &id); err != nil || id.Instance == "" || id.Name == "" {
+		return store.Errorf(store.ErrSchema, "the file %s is not that of a gateway of a cluster: move it away, and this gateway gets a new identity", p.Path)
+	}
+	p.Edge.Instance = id.Instance
+	p.Edge.Name = cmp.Or(p.Edge.Name, id.Name)
+	return nil
+}
+
+// leave removes this edge from its cluster when it serves no more.
+func leave(edge *cluster.Cluster) error {
+	if edge == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), leaveTime)
+	defer cancel()
+	if err := edge.Leave(ctx); err != nil {
+		return fmt.Errorf("leaving the cluster: %w", err)
+	}
+	return nil
+}
