@@ -10,6 +10,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 
 	"github.com/postern-dev/postern/caddymodule/cli/up"
+	"github.com/postern-dev/postern/caddymodule/gateway"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/program"
 )
@@ -75,10 +76,11 @@ func host() up.Host {
 					return "", fmt.Errorf("reading model_gateway in the configuration: %w", err)
 				}
 			}
-			return c.Apps.Gateway.storagePath()
+			place, _, err := c.Apps.Gateway.place()
+			return place.Path, err
 		},
 		Hold: func(database string, logger *slog.Logger) (release func() error, err error) {
-			held, release, err := acquireStore(database, logger)
+			held, release, err := acquireStore(gateway.Place{Path: database}, database, logger)
 			if err != nil {
 				return nil, err
 			}

@@ -40,6 +40,9 @@ type App struct {
 	// `model_gateway/gateway.db` below Caddy's data directory.
 	Storage *Storage `json:"storage,omitempty"`
 
+	// This gateway among those that share a store in etcd.
+	Edge *Edge `json:"edge,omitempty"`
+
 	// The maximum bytes of requests and answers held in memory at a time, at
 	// least 33554432 (32 MiB). Go's soft memory limit is derived from it unless
 	// GOMEMLIMIT is set. Default: a quarter of the machine's or the cgroup's
@@ -65,16 +68,6 @@ type App struct {
 	ordered  bool            // the handler order has been checked; set while provisioning
 	life     context.Context // canceled when the configuration stops
 	end      context.CancelFunc
-}
-
-// Storage is where the gateway keeps its records.
-type Storage struct {
-	// The kind of storage. Only `bolt`, an embedded database file.
-	Kind string `json:"kind,omitempty"`
-
-	// The file. Default: `model_gateway/gateway.db` below Caddy's data
-	// directory.
-	Path string `json:"path,omitempty"`
 }
 
 // defaultPort is the UDP port that connectors dial by default.
@@ -104,12 +97,12 @@ func (a *App) Provision(ctx caddy.Context) error {
 	if a.MaxMemory < gateway.MinMaxMemory {
 		return fmt.Errorf("max_memory %d is too small: the gateway needs at least %d bytes (32MiB)", a.MaxMemory, int64(gateway.MinMaxMemory))
 	}
-	path, err := a.storagePath()
+	place, identity, err := a.place()
 	if err != nil {
 		return err
 	}
 	var release func() error
-	if a.store, release, err = acquireStore(path, a.logger); err != nil {
+	if a.store, release, err = acquireStore(place, identity, a.logger); err != nil {
 		return err
 	}
 	a.releases = append(a.releases, release)
@@ -148,7 +141,7 @@ func defaultConnectors() string {
 // path, an address), never tunables: configurations that differ in a tunable
 // still share the open file and the socket.
 var (
-	stores    = caddy.NewUsagePool() // by absolute path of the database
+	stores    = caddy.NewUsagePool() // by absolute path of the database, or by endpoints and prefix
 	listeners = caddy.NewUsagePool() // by UDP listen address
 )
 
@@ -162,10 +155,10 @@ func acquire[T caddy.Destructor](pool *caddy.UsagePool, key string, mk func() T)
 	return v.(T), func() error { _, err := pool.Delete(key); return err }, nil
 }
 
-// acquireStore takes a reference to the store of a database file.
-func acquireStore(path string, logger *slog.Logger) (store *gateway.Store, release func() error, err error) {
-	return acquire(stores, path, func() *gateway.Store {
-		return gateway.NewStore(path, logger, gateway.Counters{SignInFailed: countFailedSignIn, EventsLost: countLostEvents})
+// acquireStore takes a reference to the store at a place.
+func acquireStore(place gateway.Place, identity string, logger *slog.Logger) (store *gateway.Store, release func() error, err error) {
+	return acquire(stores, identity, func() *gateway.Store {
+		return gateway.NewStore(place, logger, gateway.Counters{SignInFailed: countFailedSignIn, EventsLost: countLostEvents})
 	})
 }
 
@@ -244,24 +237,6 @@ func (a *App) provisionAddresses() error {
 func isNumber(host string) bool {
 	_, err := strconv.ParseUint(host, 10, 64)
 	return err == nil
-}
-
-// storagePath returns the absolute path of the database file.
-func (a *App) storagePath() (string, error) {
-	path := filepath.Join(caddy.AppDataDir(), "model_gateway", "gateway.db")
-	if a.Storage != nil {
-		if a.Storage.Kind != "" && a.Storage.Kind != "bolt" {
-			return "", fmt.Errorf("storage %q is unknown; expected bolt", a.Storage.Kind)
-		}
-		if a.Storage.Path != "" {
-			path = a.Storage.Path
-		}
-	}
-	abs, err := filepath.Abs(path)
-	if err != nil {
-		return "", fmt.Errorf("finding the storage path %q: %w", path, err)
-	}
-	return abs, nil
 }
 
 // Start opens the store and the listener unless an earlier configuration has

@@ -54,7 +54,8 @@ func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
 //	model_gateway {
 //		listen  <address>       # UDP for connectors, default :7443
 //		public  <host:port>     # what connectors dial
-//		storage bolt <path>
+//		storage bolt <path>     # or etcd { … }, see Storage
+//		edge { … }              # this gateway of a cluster, see Edge
 //		max_memory <size>       # for requests and answers, default a quarter of the memory
 //		connectors <folder>     # of the connectors to hand out
 //	}
@@ -64,10 +65,11 @@ func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		{"public", once(text(&a.Public))},
 		{"storage", once(func(d *caddyfile.Dispenser) error {
 			a.Storage = new(Storage)
-			if !d.AllArgs(&a.Storage.Kind, &a.Storage.Path) {
-				return d.Err("storage takes a kind and a path: storage bolt <path>")
-			}
-			return nil
+			return a.Storage.UnmarshalCaddyfile(d)
+		})},
+		{"edge", once(func(d *caddyfile.Dispenser) error {
+			a.Edge = new(Edge)
+			return a.Edge.UnmarshalCaddyfile(d)
 		})},
 		{"max_memory", once(size(&a.MaxMemory))},
 		{"connectors", once(text(&a.Connectors))},
@@ -200,7 +202,7 @@ func (o options) unmarshal(d *caddyfile.Dispenser) error {
 // block reads the block of a directive.
 func (o options) block(d *caddyfile.Dispenser) error {
 	directive := d.Val()
-	for d.NextBlock(0) {
+	for nesting := d.Nesting(); d.NextBlock(nesting); {
 		i := slices.IndexFunc(o, func(o option) bool { return o.name == d.Val() })
 		if i < 0 && len(o) == 0 {
 			return d.Errf("%s has no options, got %q", directive, d.Val())

@@ -148,7 +148,14 @@ func TestProvisionErrors(t *testing.T) {
 		{"public 7443", `parsing public "7443": it must be the host:port`},
 		{"public :7443", "must be the host:port that connectors dial"},
 		{"public gw.example.com:0", "must be the host:port that connectors dial"},
-		{"storage etcd /x", `storage "etcd" is unknown; expected bolt`},
+		{"storage sqlite /x", `storage "sqlite" is unknown; expected bolt or etcd`},
+		{"storage etcd", "the store in etcd needs the URL of at least one member"},
+		{"storage etcd {\n endpoints etcd:2379\n }", "URL 1 of etcd is invalid"},
+		{"storage etcd {\n endpoints http://etcd:2379\n tls /missing.pem\n }", "reading the certificate authority of etcd"},
+		{"edge {\n name a\n }", "`edge` needs a store that several gateways share"},
+		{"storage etcd {\n endpoints http://e\n }\n edge {\n name \"a b\"\n }", `parsing edge name "a b"`},
+		{"storage etcd {\n endpoints http://e\n }\n edge {\n peer :1\n }", `parsing edge peer ":1"`},
+		{"storage etcd {\n endpoints http://e\n }\n edge {\n on_store_loss 3h\n }", "it must be a duration up to 30m0s, or deny"},
 	} {
 		t.Run(test.options, func(t *testing.T) {
 			_, err := tryProvision(t, "{\n model_gateway {\n  "+test.options+"\n }\n}\n:8080 {\n model_gateway\n}")

@@ -75,9 +75,10 @@ func Open(ctx context.Context, o Options) (store.KV, error) {
 	return k, nil
 }
 
-func newKV(o *Options) (*kv, error) {
+// Check checks the options and completes them, without a connection.
+func (o *Options) Check() error {
 	if err := checkEndpoints(o); err != nil {
-		return nil, err
+		return err
 	}
 	if o.Prefix == "" {
 		o.Prefix = defaultPrefix
@@ -86,7 +87,14 @@ func newKV(o *Options) (*kv, error) {
 		o.Prefix += "/"
 	}
 	if len(o.Prefix) > maxPrefix {
-		return nil, store.Errorf(store.ErrInvalid, "the prefix of the store in etcd has more than %d bytes: choose a shorter one", maxPrefix)
+		return store.Errorf(store.ErrInvalid, "the prefix of the store in etcd has more than %d bytes: choose a shorter one", maxPrefix)
+	}
+	return nil
+}
+
+func newKV(o *Options) (*kv, error) {
+	if err := o.Check(); err != nil {
+		return nil, err
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
