@@ -154,13 +154,16 @@ func (c *Cluster) Stale() time.Duration { return c.contact.stale() }
 // Leader reports whether this edge has the duties that one edge fulfils for all. Two edges may
 // believe that for a moment.
 func (c *Cluster) Leader() bool {
+	if !c.contact.serving() { // it may not have joined yet
+		return false
+	}
 	var leader *store.EdgeState
 	for _, e := range c.store.Edges() {
 		if e.Report != nil && (leader == nil || e.StartedAt.Before(leader.StartedAt)) {
 			leader = &e
 		}
 	}
-	return leader != nil && leader.Name == c.Edge.Name && c.contact.serving()
+	return leader != nil && leader.Name == c.Edge.Name
 }
 
 // onChange notes a change of an edge or a report.

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/cluster"
+	"github.com/postern-dev/postern/caddymodule/peer"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
@@ -32,8 +33,15 @@ const (
 	leaveTime = 5 * time.Second
 )
 
-// open opens the store, and joins the cluster if there is one.
-func (p Place) open(logger *slog.Logger) (*store.Store, *cluster.Cluster, error) {
+// Edge is this gateway's part in a cluster: to the store, and to its peers.
+type Edge struct {
+	*cluster.Cluster
+	*peer.Links
+}
+
+// open opens the store, and joins the cluster if there is one. pin returns the pin of the
+// gateway's identity, "" while that is unknown.
+func (p Place) open(logger *slog.Logger, pin func() string) (*store.Store, *Edge, error) {
 	if err := os.MkdirAll(filepath.Dir(p.Path), 0o700); err != nil {
 		return nil, nil, fmt.Errorf("creating the storage directory: %w", err)
 	}
@@ -41,14 +49,13 @@ func (p Place) open(logger *slog.Logger) (*store.Store, *cluster.Cluster, error)
 	if err != nil {
 		return nil, nil, err
 	}
+	var st *store.Store
+	var edge *Edge
 	if p.Shared == nil {
-		st, err := store.New(file, store.Options{Logger: logger})
-		if err != nil {
-			_ = file.Close()
-		}
-		return st, nil, err
+		st, err = store.New(file, store.Options{Logger: logger})
+	} else {
+		st, edge, err = p.join(file, logger, pin)
 	}
-	st, edge, err := p.join(file, logger)
 	if err != nil {
 		_ = file.Close()
 	}
@@ -56,7 +63,7 @@ func (p Place) open(logger *slog.Logger) (*store.Store, *cluster.Cluster, error)
 }
 
 // join opens the store of a cluster and joins it.
-func (p Place) join(local store.KV, logger *slog.Logger) (*store.Store, *cluster.Cluster, error) {
+func (p Place) join(local store.KV, logger *slog.Logger, pin func() string) (*store.Store, *Edge, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), joinTime)
 	defer cancel()
 	if err := p.identify(ctx, local); err != nil {
@@ -66,12 +73,21 @@ func (p Place) join(local store.KV, logger *slog.Logger) (*store.Store, *cluster
 	if err != nil {
 		return nil, nil, fmt.Errorf("opening the store of the cluster: %w", err)
 	}
-	edge := cluster.New(cluster.Options{Edge: p.Edge, Logger: logger})
-	st, err := store.New(kv, store.Options{Logger: logger, Edge: p.Edge.Name, Local: local, Cluster: edge})
+	edge := new(Edge)
+	edge.Cluster = cluster.New(cluster.Options{
+		Edge: p.Edge, Logger: logger,
+		Ask: func(ctx context.Context, other store.Edge) (bool, error) { return edge.Ask(ctx, other) },
+	})
+	st, err := store.New(kv, store.Options{Logger: logger, Edge: p.Edge.Name, Local: local, Cluster: edge.Cluster})
 	if err != nil {
 		return nil, nil, errors.Join(err, kv.Close())
 	}
-	if err := edge.Join(ctx, st); err != nil {
+	key, err := st.Secret(ctx, "peer", randomKey)
+	if err == nil {
+		edge.Links = peer.New(peer.Options{Name: p.Edge.Name, Key: key, Pin: pin})
+		err = edge.Join(ctx, st)
+	}
+	if err != nil {
 		return nil, nil, errors.Join(err, st.Close())
 	}
 	logger.Info("joined the cluster", "edge", p.Edge.Name)
@@ -111,10 +127,11 @@ func (p *Place) identify(ctx context.Context, local store.KV) error {
 }
 
 // leave removes this edge from its cluster when it serves no more.
-func leave(edge *cluster.Cluster) error {
+func leave(edge *Edge) error {
 	if edge == nil {
 		return nil
 	}
+	defer edge.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), leaveTime)
 	defer cancel()
 	if err := edge.Leave(ctx); err != nil {

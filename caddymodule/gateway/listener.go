@@ -64,6 +64,9 @@ func (l *Listener) start(ctx context.Context, g *Gateway, s *Services) error {
 		Pairing: s.Pairing, Rotation: s.Rotation, Offer: g.Offer,
 		Logger: g.Logger, Version: version.Number(),
 	}
+	if s.Edge != nil {
+		options.Peers = s.Edge
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	secrets, identity, err := tunnelSecrets(ctx, s.Store)

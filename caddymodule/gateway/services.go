@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/postern-dev/postern/caddymodule/activity"
-	"github.com/postern-dev/postern/caddymodule/cluster"
 	"github.com/postern-dev/postern/caddymodule/events"
 	"github.com/postern-dev/postern/caddymodule/pairing"
 	"github.com/postern-dev/postern/caddymodule/rotation"
@@ -25,7 +24,7 @@ type Services struct {
 	Pairing  *pairing.Service
 	Rotation *rotation.Service
 	Events   *events.Gateway
-	Edge     *cluster.Cluster // nil if the gateway is alone
+	Edge     *Edge // nil if the gateway is alone
 
 	stopRelease context.CancelFunc
 }

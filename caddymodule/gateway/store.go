@@ -69,7 +69,7 @@ func (s *Store) Get() (*Services, error) {
 	if s.closed {
 		return nil, errStoreClosed
 	}
-	st, edge, err := s.place.open(s.logger)
+	st, edge, err := s.place.open(s.logger, s.Pin)
 	if err != nil {
 		return nil, err
 	}

@@ -26,8 +26,8 @@ const (
 	sendTimeout = 5 * time.Second
 )
 
-// peer is the other end of a connection: a connector, or a device that is being
-// paired.
+// peer is the other end of a connection: a connector, a device that is being paired, or
+// another gateway.
 type peer struct {
 	hub     *Hub
 	conn    *link.Conn
@@ -83,6 +83,9 @@ func (p *peer) handshake() (run func(), err error) {
 	}
 	if hello.Claim != "" {
 		return p.handshakeDevice(ctx, hello), nil
+	}
+	if hello.Peer != "" {
+		return p.handshakePeer(hello), nil
 	}
 	connector, deny := p.hub.check(ctx, hello)
 	switch {

@@ -67,6 +67,8 @@ type Options struct {
 	Pairing Pairing
 	// Rotation provides the new tokens of connectors; nil: tokens are not rotated.
 	Rotation Rotation
+	// Peers are the other gateways of the cluster; nil: there are none.
+	Peers Peers
 	// Offer returns the connector to hand out for a system and architecture such as
 	// "linux/amd64", or nil. It must return soon. If it is nil, none is handed out.
 	Offer func(os string) *link.Offer

@@ -42,13 +42,19 @@ const (
 
 // Check validates a hello. Its errors are logged by the connector.
 func (h Hello) Check() error {
-	for _, f := range []string{h.Connector, h.Secret, h.Instance, h.Name, h.Version, h.OS} {
+	for _, f := range []string{h.Connector, h.Secret, h.Peer, h.Instance, h.Name, h.Version, h.OS} {
 		if len(f) > MaxField || !text.IsPrintable(f) {
 			return fmt.Errorf("checking hello: a field is longer than %d bytes or not printable", MaxField)
 		}
 	}
 	if err := h.checkClaim(); err != nil {
 		return err
+	}
+	if h.Peer != "" {
+		if h.Connector != "" || h.Claim != "" || len(h.Upstreams) > 0 || len(h.Routes) > 0 {
+			return errors.New("checking hello: a gateway is not a connector, too")
+		}
+		return nil
 	}
 	if err := CheckPins(h.Pins); err != nil {
 		return fmt.Errorf("checking hello: %w", err)

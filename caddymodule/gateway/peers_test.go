@@ -1,0 +1,108 @@
+package gateway
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/peer"
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/tunnel"
+	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/tests/storetest"
+)
+
+// patience is how long the tests wait for what must happen.
+const patience = time.Minute
+
+// TestPeers has two gateways of a cluster find each other's tunnel listener, and learn whether
+// the other has contact to the store.
+func TestPeers(t *testing.T) {
+	shared := storetest.OpenBolt(t, filepath.Join(t.TempDir(), "shared.db"))
+	key, err := randomKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	identity, err := link.NewIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, pin, err := link.Identity(identity)
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := func(name, address string) *Edge {
+		place := Place{
+			Path:   filepath.Join(t.TempDir(), name+".db"),
+			Edge:   store.Edge{Name: name, Peer: address, MaxStale: time.Minute},
+			Shared: func(context.Context, *slog.Logger) (store.KV, error) { return storetest.Share(shared), nil },
+		}
+		st, edge, err := place.open(slog.New(slog.DiscardHandler), func() string { return pin })
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := leave(edge); err != nil {
+				t.Error(err)
+			}
+			_ = st.Close()
+		})
+		return edge
+	}
+	socket, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, b := open("a", socket.LocalAddr().String()), open("b", "")
+	answers := &answering{Links: a.Links}
+	answers.has.Store(true)
+	hub := tunnel.NewHub(tunnel.Options{Peers: answers})
+	if err := hub.Listen(socket, tunnel.Secrets{Identity: tunnel.Identity{Key: identity}, Reset: key, Token: key}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = hub.Close(context.WithoutCancel(t.Context())) })
+
+	edge := store.Edge{Name: "a", Peer: socket.LocalAddr().String()}
+	ask := func(links *peer.Links) (bool, error) {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		return links.Ask(ctx, edge)
+	}
+	eventually(t, "an answer", func() bool { has, err := ask(b.Links); return err == nil && has })
+	answers.has.Store(false)
+	eventually(t, "an answer that the store is lost", func() bool { has, err := ask(b.Links); return err == nil && !has })
+
+	stranger := peer.New(peer.Options{Name: "b", Key: []byte("another cluster"), Pin: func() string { return pin }})
+	defer stranger.Close()
+	for range 10 {
+		if _, err := ask(stranger); err == nil {
+			t.Fatal("a gateway with another key gets an answer")
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	if _, err := b.Ask(t.Context(), store.Edge{Name: "c"}); err == nil {
+		t.Error("a peer without an address answers")
+	}
+}
+
+// answering is a gateway that says what has says.
+type answering struct {
+	*peer.Links
+	has atomic.Bool
+}
+
+func (a *answering) HasStore() bool { return a.has.Load() }
+
+func eventually(t *testing.T, what string, f func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if f() {
+			return
+		}
+	}
+	t.Fatalf("waited %v for %s", patience, what)
+}
