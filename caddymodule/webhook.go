@@ -97,7 +97,11 @@ func (w *Webhook) Handle(_ context.Context, e caddy.Event) error {
 	if err != nil {
 		return fmt.Errorf("encoding an event: %w", err)
 	}
-	w.webhook.Post(e.Name(), e.ID().String(), body)
+	id, ok := e.Data["id"].(string) // of a cluster
+	if !ok {
+		id = e.ID().String()
+	}
+	w.webhook.Post(e.Name(), id, body)
 	return nil
 }
 

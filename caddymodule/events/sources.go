@@ -52,6 +52,7 @@ type sources struct {
 	presences map[string]*presence   // by connector id
 	hubs      map[*tunnel.Hub]func() // end the subscriptions
 	touching  *time.Timer            // until touchAll
+	held      []held                 // events of the store that the leader emits
 }
 
 // presence is a connector that is online, or was less than offlineAfter ago.
@@ -125,6 +126,10 @@ func (s *sources) onChange(c store.Change) {
 		s.onPairing(c)
 	case store.KindConnector:
 		s.onConnector(c)
+	case store.KindEdge:
+		if len(s.held) > 0 && s.store.Leads() {
+			s.emitHeld()
+		}
 	}
 }
 
@@ -132,16 +137,16 @@ func (s *sources) onKey(c store.Change) {
 	data := map[string]any{"account": c.Account, "key_id": c.ID, "key_name": c.Name}
 	switch {
 	case c.Was == "" && c.State == store.KeyValid:
-		s.emit(Event{eventKeyCreated, data})
+		s.emitOnce(c, Event{eventKeyCreated, data})
 	case c.Was != store.KeyRevoked && c.Removed:
-		s.emit(Event{eventKeyRevoked, data})
+		s.emitOnce(c, Event{eventKeyRevoked, data})
 	}
 }
 
 func (s *sources) onDeployment(c store.Change) {
 	data := map[string]any{"account": c.Account, "deployment": c.ID}
 	if c.Removed {
-		s.emit(Event{eventDeploymentRemoved, data})
+		s.emitOnce(c, Event{eventDeploymentRemoved, data})
 		return
 	}
 	d, ok := s.store.Deployment(c.Account, c.ID)
@@ -149,7 +154,7 @@ func (s *sources) onDeployment(c store.Change) {
 		return // already removed, which is reported next
 	}
 	data["upstream"], data["model"] = d.Upstream, d.Model
-	s.emit(Event{eventDeploymentChanged, data})
+	s.emitOnce(c, Event{eventDeploymentChanged, data})
 }
 
 func (s *sources) onPairing(c store.Change) {
@@ -163,13 +168,13 @@ func (s *sources) onPairing(c store.Change) {
 	}
 	switch c.State {
 	case store.PairingPending:
-		s.emit(Event{eventPairingRequested, data})
+		s.emitOnce(c, Event{eventPairingRequested, data})
 	case store.PairingApproved:
 		data["connector_id"], data["decided_by"], data["replaced"] = p.Connector, p.DecidedBy, strconv.FormatBool(p.Replaced)
 		if connector, ok := s.store.Connector(p.Connector); ok {
 			data["connector_name"] = connector.Name
 		}
-		s.emit(Event{eventPairingApproved, data})
+		s.emitOnce(c, Event{eventPairingApproved, data})
 	}
 }
 
@@ -192,7 +197,7 @@ func (s *sources) PairingLimited() {
 // onConnector reports a rotated token, once it is the only valid one.
 func (s *sources) onConnector(c store.Change) {
 	if !c.Removed && c.State != "" && c.State != c.Was {
-		s.emit(Event{eventConnectorRotated, map[string]any{
+		s.emitOnce(c, Event{eventConnectorRotated, map[string]any{
 			"account": c.Account, "connector_id": c.ID, "connector_name": c.Name,
 		}})
 	}

@@ -87,6 +87,9 @@ func (s *Store) CatchUp(ctx context.Context) (revision int64, err error) {
 // Leads reports whether this gateway has the duties that one fulfils for all.
 func (s *Store) Leads() bool { return s.cluster == nil || s.cluster.Leader() }
 
+// Shared reports whether other gateways may use the store.
+func (s *Store) Shared() bool { return s.cluster != nil }
+
 // Serving fails with ErrUnavailable while this gateway may have missed changes, such as
 // revoked keys, and must not accept requests.
 func (s *Store) Serving() error {

@@ -116,6 +116,8 @@ type Change struct {
 	// does not exist: of a key KeyValid or KeyRevoked, of a pairing its state, of a
 	// connector when its secret was last rotated. Others have none.
 	State, Was string
+	// Revision is that of the record, or of the removed one.
+	Revision int64
 }
 
 // Actor is the author of a change. The zero value is the gateway itself.

@@ -1,0 +1,73 @@
+package events
+
+import (
+	"context"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/tests/storetest"
+)
+
+// leading is a cluster in which this gateway may lead.
+type leading struct{ atomic.Bool }
+
+func (l *leading) Reached(int64)                        {}
+func (l *leading) Confirm(context.Context, int64) error { return nil }
+func (l *leading) Serving() error                       { return nil }
+func (l *leading) Leader() bool                         { return l.Load() }
+
+// TestEventsOfACluster has the leader alone emit the events of the store. A new leader repeats
+// the latest ones with the same ids.
+func TestEventsOfACluster(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		kv := storetest.OpenBolt(t, filepath.Join(t.TempDir(), "gateway.db"))
+		var lead [2]leading
+		var out [2]recorder
+		var stores [2]*store.Store
+		for i := range stores {
+			st, err := store.New(storetest.Share(kv), store.Options{Edge: string(rune('a' + i)), Local: storetest.OpenBolt(t, filepath.Join(t.TempDir(), "edge.db")), Cluster: &lead[i]})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer st.Close()
+			s := newSources(st, out[i].add)
+			defer s.close()
+			stores[i] = st
+		}
+		key := func() {
+			t.Helper()
+			if _, _, err := stores[1].CreateKey(t.Context(), store.DefaultAccount, "k", "*"); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		lead[0].Store(true)
+		key() // the new leader does not repeat it: it is too old
+		time.Sleep(takeover)
+		key()
+		first := out[0].events
+		if len(first) != 2 || first[0].Data["id"] == first[1].Data["id"] {
+			t.Fatalf("the leader emits %v", first)
+		}
+		out[1].expect(t, "without the lead")
+		lead[0].Store(false)
+		lead[1].Store(true)
+		if _, err := stores[0].AddEdge(t.Context(), store.Edge{Name: "a"}); err != nil { // as when a report ends
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if again := out[1].events; len(again) != 1 || again[0].Data["id"] != first[1].Data["id"] {
+			t.Errorf("the new leader emits %v, not again %v", again, first[1])
+		}
+		out[1].take()
+		key()
+		out[1].expect(t, "the lead", eventKeyCreated)
+		if got := out[0].events; len(got) != 2 {
+			t.Errorf("the former leader emits %v", got)
+		}
+	})
+}
