@@ -2,6 +2,7 @@ package tests
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -17,34 +18,32 @@ import (
 // Revoking a key cuts its running streams, frees the upstream, and leaves
 // other keys alone; from the moment it returns the key is refused.
 func TestRevokedKeyInTheStream(t *testing.T) {
-	r := newRig(t, harness.Options{})
+	// Neither a token nor a ping shows the gateway that the stream must end.
+	r := newRig(t, harness.Options{Site: "keep_alive 1h"})
 	r.serve(t, "tokens", upstream.SlowTokens(10*time.Millisecond, nil))
+	r.serve(t, "silent", func(x *upstream.Exchange) {
+		x.Stream()
+		x.Chunk(upstream.Role(up("silent")))
+		x.Hold(nil)
+	})
 	r.serve(t, "m", upstream.Echo)
 	id, key := r.Gateway.Key(t, "leaver", "*")
 	leaver := r.Gateway.Client(t, key)
-	body := harness.Chat("tokens", `,"stream":true`)
-	stays, cut := r.Stream(t, body), leaver.Stream(t, body)
-	r.up.WaitRunning(t, 2)
-	for _, s := range []*harness.Stream{stays, cut} {
-		s.Expect(t, upstream.Role("tokens"))
-		s.Expect(t, upstream.Delta("tokens", "token1 "))
-	}
+	stays, cut := r.Stream(t, harness.Chat("tokens", `,"stream":true`)), leaver.Stream(t, harness.Chat("silent", `,"stream":true`))
+	stays.Expect(t, upstream.Role("tokens"))
+	cut.Expect(t, upstream.Role("silent"))
 	r.Revoke(t, id)
-	revoked := time.Now()
 	leaver.Post(t, harness.Chat("m", "")).ExpectError(t, 401, "invalid_request_error", "invalid_api_key")
 	rest, err := cut.Rest()
-	if d := time.Since(revoked); d > time.Second {
-		t.Errorf("the stream ended %v after the key was revoked", d)
-	}
 	if strings.Contains(rest, "[DONE]") || strings.Contains(rest, `"finish_reason":"`) {
 		t.Errorf("the stream was cut with %q, %v: like one that is finished", rest, err)
 	}
-	if err == nil && !strings.Contains(rest, `data: {"error":`) {
-		t.Errorf("the stream ended cleanly without an error: %q", rest)
+	if errors.Is(err, context.Canceled) || err == nil && !strings.Contains(rest, `data: {"error":`) {
+		t.Errorf("the stream ended without an error: %q, %v", rest, err)
 	}
 	r.up.WaitRunning(t, 1)
-	if gone := r.up.Gone(up("tokens")); len(gone) != 1 || gone[0].Sub(revoked) > 500*time.Millisecond {
-		t.Errorf("the upstream was left at %v, the key revoked at %v", gone, revoked)
+	if gone := r.up.Gone(up("silent")); len(gone) != 1 {
+		t.Errorf("the upstream was left %d times", len(gone))
 	}
 	if next, err := stays.Next(); err != nil || !strings.Contains(next, "token") {
 		t.Errorf("the other key's stream: %q, %v", next, err)
@@ -78,7 +77,7 @@ func TestNoRequestAfterRevocation(t *testing.T) {
 			}
 		})
 	}
-	harness.Poll(t, 10*time.Second, "having served some", func(context.Context) error {
+	harness.Poll(t, limit, "having served some", func(context.Context) error {
 		mu.Lock()
 		defer mu.Unlock()
 		if len(served) < 50 {
@@ -88,7 +87,7 @@ func TestNoRequestAfterRevocation(t *testing.T) {
 	})
 	r.Revoke(t, id)
 	revoked := time.Now()
-	harness.Poll(t, 10*time.Second, "having refused some", func(context.Context) error {
+	harness.Poll(t, limit, "having refused some", func(context.Context) error {
 		mu.Lock()
 		defer mu.Unlock()
 		if refused < 50 {

@@ -86,7 +86,7 @@ func TestFewestInFlight(t *testing.T) {
 	var answers []<-chan harness.Answer
 	for i := range n {
 		answers = append(answers, p.send(t, p.Client, harness.Chat("m", "")))
-		harness.Poll(t, 10*time.Second, "the request being at a model", nilContext(func() error {
+		harness.Poll(t, limit, "the request being at a model", nilContext(func() error {
 			if got := p.received(); got[0]+got[1] != i+1 {
 				return fmt.Errorf("received %v of %d", got, i+1)
 			}
@@ -108,7 +108,7 @@ func TestFewestInFlight(t *testing.T) {
 // comes back has its share again. Only with nobody there a request waits.
 func TestOtherConnectorTakesOver(t *testing.T) {
 	t.Parallel()
-	p := newPair(t, harness.Start(t, harness.Options{Site: "connect_wait 20s"}))
+	p := newPair(t, harness.Start(t, harness.Options{Site: "connect_wait 2m"}))
 	p.deploy(t, "m", 0)
 	p.handle("m", upstream.Echo)
 	down := p.NewConnector(t, "down", map[string]any{"upstream": "http://" + harness.FreeAddr(t)})
@@ -117,14 +117,10 @@ func TestOtherConnectorTakesOver(t *testing.T) {
 	p.Manage(t, http.MethodPut, "/deployments/none", map[string]any{"connectors": []string{"down"}, "model": "m"}, nil)
 	expect := func(model string) {
 		t.Helper()
-		start := time.Now()
-		for range 10 {
+		for range 10 { // in time, so without a wait
 			if a := p.Post(t, harness.Chat(model, "")); a.Status != 200 {
 				t.Fatalf("%s: status %d, %s", model, a.Status, a.Body)
 			}
-		}
-		if d := time.Since(start); d > 15*time.Second {
-			t.Errorf("%s: ten requests took %v", model, d)
 		}
 	}
 	expect("half")
@@ -134,17 +130,17 @@ func TestOtherConnectorTakesOver(t *testing.T) {
 	p.Post(t, harness.Chat("none", "")).ExpectError(t, 502, "server_error", "upstream_unreachable")
 
 	p.cons[0].Process.Kill()
-	p.cons[0].Process.WaitExit(t, 10*time.Second)
+	p.cons[0].Process.WaitExit(t, limit)
 	p.cons[0].Start(t) // replaces the dead tunnel
 	p.cons[1].Process.Signal(t, syscall.SIGTERM)
-	p.cons[1].Process.WaitExit(t, 10*time.Second)
+	p.cons[1].Process.WaitExit(t, limit)
 	expect("m")
 	if got := p.received(); got != [2]int{10, 10} {
 		t.Errorf("with one connector the upstreams received %v", got)
 	}
 	p.cons[0].Process.Signal(t, syscall.SIGTERM)
-	p.cons[0].Process.WaitExit(t, 10*time.Second)
-	p.cons[0].WaitState(t, "offline", 5*time.Second)
+	p.cons[0].Process.WaitExit(t, limit)
+	p.cons[0].WaitState(t, "offline", limit)
 	waits := p.send(t, p.Client, harness.Chat("m", ""))
 	waitInflight(t, p.Gateway, "m", 1)
 	select {
@@ -172,7 +168,7 @@ func TestRollingRestart(t *testing.T) {
 		for _, c := range p.cons {
 			l.await(t, 8)
 			c.Process.Signal(t, syscall.SIGTERM)
-			c.Process.WaitExit(t, 20*time.Second)
+			c.Process.WaitExit(t, limit)
 			c.Start(t)
 		}
 	}
@@ -232,7 +228,7 @@ func TestConnectorKilledUnderLoad(t *testing.T) {
 	}
 	p.cons[0].Process.Kill()
 	hold.Store(false)
-	p.cons[0].Process.WaitExit(t, 10*time.Second)
+	p.cons[0].Process.WaitExit(t, limit)
 	for range 10 { // soon the dead tunnel gets no further requests
 		l.await(t, 1)
 	}

@@ -25,7 +25,7 @@ func TestCommands(t *testing.T) {
 	}
 	g.Command(t, &key, "key", "create", "--name", "laptop", "--scope", "org/*")
 	g.Hide(key.Key)
-	if !strings.HasPrefix(key.ID, "key_") || key.Name != "laptop" || key.Scope != "org/*" || time.Since(key.CreatedAt) > time.Minute {
+	if !strings.HasPrefix(key.ID, "key_") || key.Name != "laptop" || key.Scope != "org/*" || time.Since(key.CreatedAt) > limit {
 		t.Errorf("key create printed %+v", key)
 	}
 	var created struct {
@@ -42,7 +42,7 @@ func TestCommands(t *testing.T) {
 	g.StartProcess(t, "connector", g.Rig.Command("connector", "run", "--config", config))
 	g.Command(t, nil, "deployment", "set", "org/m", "--connector", "box", "--model", "m")
 	var connectors []map[string]any
-	harness.Poll(t, 20*time.Second, "the connector being online", nilContext(func() error {
+	harness.Poll(t, limit, "the connector being online", nilContext(func() error {
 		g.Command(t, &connectors, "connector", "list")
 		if len(connectors) != 1 || connectors[0]["state"] != "online" {
 			return fmt.Errorf("connectors: %v", connectors)

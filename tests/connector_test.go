@@ -21,7 +21,7 @@ func TestConnectorStartedTwice(t *testing.T) {
 	r.serve(t, "m", upstream.Echo)
 	first := r.con.Process
 	r.con.Launch(t)
-	pause := regexp.MustCompile(`replaced.*retry_in\W+([0-9.]+m?s)`)
+	pause := regexp.MustCompile(`replaced.*` + retries.String())
 	harness.Poll(t, limit, "a long pause of the replaced process", nilContext(func() error {
 		for _, m := range pause.FindAllStringSubmatch(first.Log(), -1) {
 			if d, err := time.ParseDuration(m[1]); err != nil || d > 8*time.Second {
@@ -94,7 +94,7 @@ func TestConnectorConfigurationErrors(t *testing.T) {
 	} {
 		c := g.NewConnector(t, strings.Trim(want, "/"), config)
 		c.Launch(t)
-		if code := c.Process.WaitExit(t, 10*time.Second); code != 2 {
+		if code := c.Process.WaitExit(t, limit); code != 2 {
 			t.Errorf("%v: exit code %d, want 2", config, code)
 		}
 		if log := c.Process.Log(); !strings.Contains(log, want) {

@@ -65,7 +65,7 @@ func TestSlowReaderOverHTTP2(t *testing.T) {
 	r.serve(t, "quick", upstream.Events(storyOf(up("quick"))...))
 	start := time.Now()
 	stalled := r.Stream(t, harness.Chat("endless", `,"stream":true`))
-	for time.Since(start) < 80*time.Second && len(r.up.Gone(up("endless"))) == 0 {
+	for time.Since(start) < time.Minute+limit && len(r.up.Gone(up("endless"))) == 0 {
 		if a := r.Post(t, harness.Chat("quick", `,"stream":true`)); a.Body != lines(storyOf("quick")...) {
 			t.Fatalf("a stream beside the stalled one: status %d, %v, %q", a.Status, a.Err, a.Body)
 		}
@@ -73,7 +73,7 @@ func TestSlowReaderOverHTTP2(t *testing.T) {
 	}
 	gone := r.up.Gone(up("endless"))
 	if len(gone) != 1 {
-		t.Fatal("the stalled stream was not cut within 80 s")
+		t.Fatal("the stalled stream was not cut")
 	}
 	if d := gone[0].Sub(start); d < 55*time.Second {
 		t.Errorf("the stalled stream was cut after %v, want about 60 s", d)

@@ -233,7 +233,7 @@ func TestDisconnectFreesTheSlot(t *testing.T) {
 
 func waitBusy(t *testing.T, server *llama.Server, n int) {
 	t.Helper()
-	harness.Poll(t, 10*time.Second, fmt.Sprintf("%d slots being busy", n), func(ctx context.Context) error {
+	harness.Poll(t, limit, fmt.Sprintf("%d slots being busy", n), func(ctx context.Context) error {
 		got, err := server.Busy(ctx)
 		if err == nil && got != n {
 			err = fmt.Errorf("%d are", got)

@@ -32,7 +32,7 @@ import (
 const (
 	oldVersion, newVersion = "0.9.0", "0.9.1"
 	// takeBack is how long a process takes at most to take its tunnel back.
-	takeBack = 60 * time.Second
+	takeBack = time.Minute + limit
 )
 
 // builds returns the folder with two versions of the connector, named after them.

@@ -28,8 +28,7 @@ func TestMetrics(t *testing.T) {
 	r.Gateway.Client(t, "sk-svc-wrong").Post(t, harness.Chat("m", ""))
 	s := r.Stream(t, harness.Chat("tokens", `,"stream":true`))
 	s.Expect(t, upstream.Role("tokens"))
-	metrics := r.Metrics(t)
-	for _, want := range []string{
+	wants := []string{
 		`postern_requests_total{code="200",deployment="m",dialect="chat"} 3`,
 		`postern_requests_total{code="404",deployment="_other",dialect="chat"} 1`,
 		`postern_inflight_requests{deployment="tokens",dialect="chat"} 1`,
@@ -37,18 +36,21 @@ func TestMetrics(t *testing.T) {
 		`postern_request_duration_seconds_count{deployment="m",dialect="chat"} 3`,
 		`postern_tunnel_connections{connector="` + r.con.ID + `",transport="quic"} 1`,
 		`postern_auth_failures_total{reason="unknown"} 1`,
-	} {
-		if !strings.Contains(metrics, want+"\n") {
-			t.Errorf("metrics lack %s", want)
-		}
 	}
+	var metrics string
+	harness.Poll(t, limit, "the metrics", nilContext(func() error { // some follow an answer's end
+		metrics = r.Metrics(t)
+		for _, want := range wants {
+			if !strings.Contains(metrics, want+"\n") {
+				return fmt.Errorf("they lack %s:\n%s", want, strings.Join(regexp.MustCompile(`(?m)^postern_.*$`).FindAllString(metrics, -1), "\n"))
+			}
+		}
+		return nil
+	}))
 	for _, secret := range []string{r.APIKey, "sk-svc", "made-up-name", harness.Prompt} {
 		if strings.Contains(metrics, secret) {
 			t.Errorf("metrics hold %q", secret)
 		}
-	}
-	if t.Failed() {
-		t.Log(strings.Join(regexp.MustCompile(`(?m)^postern_.*$`).FindAllString(metrics, -1), "\n"))
 	}
 }
 
@@ -63,7 +65,7 @@ func TestAccessLog(t *testing.T) {
 	r.Post(t, harness.Chat("nosuch", ""))
 	r.Gateway.Process.WaitLog(t, `"reason":"unknown_model"`, limit)
 	var entry map[string]any
-	harness.Poll(t, 5*time.Second, "the access log's entry", func(context.Context) error {
+	harness.Poll(t, limit, "the access log's entry", func(context.Context) error {
 		for line := range strings.Lines(r.Gateway.Process.Log()) {
 			if !strings.Contains(line, `"http.log.access`) {
 				continue

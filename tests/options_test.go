@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/postern-dev/postern/tests/harness"
 	"github.com/postern-dev/postern/tests/upstream"
@@ -42,7 +41,7 @@ func TestOptionsAreKept(t *testing.T) {
 	}
 	r.Gateway.Process.Kill()
 	r.Restart(t)
-	r.con.WaitState(t, "online", 30*time.Second)
+	r.con.WaitState(t, "online", limit)
 	if got := effort(); got != "high" {
 		t.Errorf("after a restart the effort that went up is %v", got)
 	}
@@ -71,7 +70,7 @@ func TestSealedThinking(t *testing.T) {
 	}
 	r.Gateway.Process.Kill()
 	r.Restart(t)
-	r.con.WaitState(t, "online", 30*time.Second)
+	r.con.WaitState(t, "online", limit)
 	r.serve(t, "m", upstream.Echo)
 
 	reasoning := func(signature, content string) [2]string {

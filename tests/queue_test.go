@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/postern-dev/postern/tests/harness"
 	"github.com/postern-dev/postern/tests/upstream"
@@ -15,7 +14,7 @@ import (
 // and another bound is in force at once.
 func TestMaxConcurrency(t *testing.T) {
 	t.Parallel()
-	p := newPair(t, harness.Start(t, harness.Options{Site: "keep_alive 100ms"}))
+	p := newPair(t, harness.Start(t, harness.Options{Site: "keep_alive 100ms\nqueue_wait 1h"}))
 	_, other := p.Key(t, "other", "*")
 	second := p.Gateway.Client(t, other)
 	p.deploy(t, "m", 2)
@@ -23,7 +22,7 @@ func TestMaxConcurrency(t *testing.T) {
 	p.handle("m", func(x *upstream.Exchange) { x.Hold(release); upstream.Echo(x) })
 	waiting := func(running, length int) {
 		t.Helper()
-		harness.Poll(t, 10*time.Second, fmt.Sprintf("%d requests running and %d waiting", running, length), nilContext(func() error {
+		harness.Poll(t, limit, fmt.Sprintf("%d requests running and %d waiting", running, length), nilContext(func() error {
 			got := p.received()
 			metric := fmt.Sprintf("postern_queue_length{deployment=\"m\"} %d\n", length)
 			shown := p.Metrics(t)
@@ -73,7 +72,7 @@ func TestMaxConcurrency(t *testing.T) {
 // A request that has waited goes where its deployment leads by then.
 func TestQueuedRequestTakesTheNewWay(t *testing.T) {
 	t.Parallel()
-	p := newPair(t, harness.Start(t, harness.Options{}))
+	p := newPair(t, harness.Start(t, harness.Options{Site: "queue_wait 1h"}))
 	release := make(chan struct{})
 	p.handle("m", func(x *upstream.Exchange) { x.Hold(release); upstream.Echo(x) })
 	set := func(connector string) {
@@ -83,7 +82,7 @@ func TestQueuedRequestTakesTheNewWay(t *testing.T) {
 	first := p.send(t, p.Client, harness.Chat("m", ""))
 	p.ups[0].WaitRunning(t, 1)
 	second, third := p.send(t, p.Client, harness.Chat("m", "")), p.send(t, p.Client, harness.Chat("m", ""))
-	harness.Poll(t, 10*time.Second, "two requests waiting", nilContext(func() error {
+	harness.Poll(t, limit, "two requests waiting", nilContext(func() error {
 		if !strings.Contains(p.Metrics(t), `postern_queue_length{deployment="m"} 2`) {
 			return fmt.Errorf("there are others")
 		}

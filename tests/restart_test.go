@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -29,11 +30,7 @@ func TestConnectorKilled(t *testing.T) {
 	r.con.Process.Kill()
 	r.up.WaitRunning(t, 0) // the kernel closed the dead process's connections
 	r.con.Launch(t)
-	start := time.Now()
 	rest, err := s.Rest()
-	if d := time.Since(start); d > 3*time.Second {
-		t.Errorf("the stream on the killed connector ended %v after the new one was started", d)
-	}
 	events := strings.SplitAfter(rest, "\n\n")
 	if err != nil || strings.Contains(rest, "[DONE]") || len(events) < 2 {
 		t.Fatalf("the stream on the killed connector ended with %q, %v", clip(rest), err)
@@ -42,13 +39,12 @@ func TestConnectorKilled(t *testing.T) {
 	if a := r.Post(t, harness.Chat("m", "")); a.Status != 200 {
 		t.Errorf("after the restart: status %d, %s", a.Status, a.Body)
 	}
-	if d := time.Since(start); d > 3*time.Second {
-		t.Errorf("the connector served %v after it was started", d)
-	}
+	// Without the new one, it would be given up after 22 s of silence.
+	r.Gateway.Process.WaitLog(t, `"reason":"replaced"`, limit)
 }
 
-// After kill -9 of the gateway, its connectors are back within 2 s of its
-// listening, and nothing that was acknowledged is lost.
+// After kill -9 of the gateway, its connectors are back soon after it listens, and nothing
+// that was acknowledged is lost.
 func TestGatewayKilled(t *testing.T) {
 	r := newRig(t, harness.Options{})
 	second := r.Connector(t, "second", r.up.URL)
@@ -66,12 +62,9 @@ func TestGatewayKilled(t *testing.T) {
 			return nil
 		}))
 		r.Gateway.Restart(t)
-		listening := time.Now()
 		for _, c := range []*harness.Connector{r.con, second} {
-			c.WaitState(t, "online", 5*time.Second)
-			if d := time.Since(listening); d > 2*time.Second {
-				t.Errorf("round %d: connector %s was back after %v", round, c.Name, d)
-			}
+			c.WaitState(t, "online", limit)
+			expectQuickRetries(t, c)
 		}
 		if a := r.Gateway.Client(t, key).Post(t, harness.Chat("m", "")); a.Status != 200 {
 			t.Errorf("round %d: key %s: status %d, %s", round, id, a.Status, a.Body)
@@ -80,10 +73,24 @@ func TestGatewayKilled(t *testing.T) {
 	}
 }
 
+// retries matches the pauses of a connector between its attempts to connect.
+var retries = regexp.MustCompile(`retry_in\W+([0-9.]+m?s)`)
+
+// expectQuickRetries checks the pauses of a connector whose gateway was away: they have been
+// at most half a second at first, and have at most doubled.
+func expectQuickRetries(t *testing.T, c *harness.Connector) {
+	t.Helper()
+	for i, m := range retries.FindAllStringSubmatch(c.Process.Log(), -1) {
+		if d, err := time.ParseDuration(m[1]); err != nil || d > 500*time.Millisecond<<min(i, 6) {
+			t.Errorf("connector %s: pause %d is %s", c.Name, i, m[1])
+		}
+	}
+}
+
 // A client need not even notice: its request waits for the connector.
 func TestRequestRightAfterGatewayRestart(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, harness.Options{})
+	r := newRig(t, harness.Options{Site: "connect_wait 2m"})
 	r.serve(t, "m", upstream.Echo)
 	r.Gateway.Process.Kill()
 	r.Gateway.Restart(t)
@@ -94,7 +101,7 @@ func TestRequestRightAfterGatewayRestart(t *testing.T) {
 
 // SIGTERM to the gateway: a stream that runs is finished first.
 func TestGatewayStopsGracefully(t *testing.T) {
-	r := newRig(t, harness.Options{})
+	r := newRig(t, harness.Options{Global: "shutdown_delay 100ms"})
 	release := make(chan struct{})
 	r.serve(t, "tokens", upstream.SlowTokens(10*time.Millisecond, release))
 	r.serve(t, "m", upstream.Echo)
@@ -107,11 +114,11 @@ func TestGatewayStopsGracefully(t *testing.T) {
 	if err != nil || !strings.HasSuffix(rest, upstream.Finish("tokens", "stop")+upstream.Done) {
 		t.Errorf("the stream ended with %q, %v", clip(rest), err)
 	}
-	if code := r.Gateway.Process.WaitExit(t, 10*time.Second); code != 0 {
+	if code := r.Gateway.Process.WaitExit(t, limit); code != 0 {
 		t.Errorf("caddy ended with code %d", code)
 	}
 	r.Gateway.Restart(t)
-	r.con.WaitState(t, "online", 2*time.Second)
+	r.con.WaitState(t, "online", limit)
 	if a := r.Post(t, harness.Chat("m", "")); a.Status != 200 {
 		t.Errorf("after the restart: status %d, %s", a.Status, a.Body)
 	}
@@ -140,7 +147,7 @@ func TestConnectorDrains(t *testing.T) {
 	s := r.Stream(t, harness.Chat("tokens", `,"stream":true`))
 	s.Expect(t, upstream.Role("tokens"))
 	r.con.Process.Signal(t, syscall.SIGTERM)
-	harness.Poll(t, 5*time.Second, "new requests being refused", func(context.Context) error {
+	harness.Poll(t, limit, "new requests being refused", func(context.Context) error {
 		a := r.Post(t, harness.Chat("m", ""))
 		if a.Status != 503 {
 			return fmt.Errorf("status %d", a.Status)
@@ -156,7 +163,7 @@ func TestConnectorDrains(t *testing.T) {
 	if err != nil || !strings.HasSuffix(rest, upstream.Finish("tokens", "stop")+upstream.Done) {
 		t.Errorf("the stream ended with %q, %v", clip(rest), err)
 	}
-	if code := r.con.Process.WaitExit(t, 5*time.Second); code != 0 {
+	if code := r.con.Process.WaitExit(t, limit); code != 0 {
 		t.Errorf("the connector ended with code %d", code)
 	}
 }
@@ -176,7 +183,7 @@ func TestListenerAddressInUse(t *testing.T) {
 	}
 	defer p.Close()
 	second := g.StartProcess(t, "caddy-second", g.Caddy("run", "--config", g.Caddyfile))
-	if code := second.WaitExit(t, 20*time.Second); code == 0 {
+	if code := second.WaitExit(t, limit); code == 0 {
 		t.Error("caddy ended with code 0")
 	}
 	if log := second.Log(); !strings.Contains(log, g.UDP) || !strings.Contains(log, "address already in use") {
@@ -190,13 +197,9 @@ func TestValidateTouchesNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, harness.Options{})
 	r.serve(t, "m", upstream.Echo)
-	start := time.Now()
 	out, err := r.Caddy("validate", "--config", r.Caddyfile).CombinedOutput()
 	if err != nil {
 		t.Errorf("beside a running gateway: %v\n%s", err, out)
-	}
-	if d := time.Since(start); d > 10*time.Second {
-		t.Errorf("validating took %v: it waited for something", d)
 	}
 	if a := r.Post(t, harness.Chat("m", "")); a.Status != 200 {
 		t.Errorf("afterwards: status %d, %s", a.Status, a.Body)
@@ -228,7 +231,7 @@ func TestLockedStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	second := g.StartProcess(t, "caddy-second", g.Caddy("run", "--config", path, "--adapter", "caddyfile"))
-	if code := second.WaitExit(t, 30*time.Second); code == 0 {
+	if code := second.WaitExit(t, limit); code == 0 {
 		t.Error("caddy ended with code 0")
 	}
 	log := second.Log()
@@ -280,15 +283,12 @@ func TestConnectorThatStaysAway(t *testing.T) {
 	if _, err := s.Next(); err != nil {
 		t.Fatal(err)
 	}
-	killed := time.Now()
 	r.con.Process.Kill()
 	rest, err := s.Rest()
 	if err != nil || !strings.Contains(rest, `"code":"upstream_error"`) || !strings.Contains(rest, "connector was lost") {
 		t.Errorf("the stream ended with %q, %v", rest, err)
 	}
-	// QUIC itself would notice after 30 s.
-	if took := time.Since(killed); took > 29*time.Second {
-		t.Errorf("it was missed after %v", took)
-	}
 	r.con.WaitState(t, "offline", limit)
+	// QUIC itself would notice after 30 s, and call it "no sign of life".
+	r.Gateway.Process.WaitLog(t, `"reason":"lost"`, limit)
 }

@@ -105,11 +105,11 @@ func TestRoutes(t *testing.T) {
 // A request whose connector is just reconnecting waits for it.
 func TestConnectWait(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, harness.Options{Site: "connect_wait 20s"})
+	r := newRig(t, harness.Options{Site: "connect_wait 2m"})
 	r.serve(t, "m", upstream.Echo)
 	r.con.Process.Signal(t, syscall.SIGTERM)
-	r.con.Process.WaitExit(t, 10*time.Second)
-	r.con.WaitState(t, "offline", 5*time.Second)
+	r.con.Process.WaitExit(t, limit)
+	r.con.WaitState(t, "offline", limit)
 
 	answers := make(chan harness.Answer, 4)
 	for range cap(answers) {
@@ -140,7 +140,7 @@ func TestManyStreamsOnOneTunnel(t *testing.T) {
 	t.Parallel()
 	r := newInProcess(t, inprocess.Options{})
 	release := make(chan struct{})
-	r.serve(t, "m", upstream.SlowTokens(50*time.Millisecond, release))
+	r.serve(t, "m", upstream.SlowTokens(time.Second, release))
 	const n = 250
 	var wg sync.WaitGroup
 	failed := make(chan string, n)

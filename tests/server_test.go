@@ -218,7 +218,7 @@ func (s *server) serve(t *testing.T) {
 func (s *server) stop(t *testing.T) {
 	t.Helper()
 	s.Process.Signal(t, syscall.SIGTERM)
-	if code := s.Process.WaitExit(t, 45*time.Second); code != 0 {
+	if code := s.Process.WaitExit(t, limit); code != 0 {
 		t.Errorf("the gateway ended with code %d", code)
 	}
 }

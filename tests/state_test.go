@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/postern-dev/postern/tests/harness"
 	"github.com/postern-dev/postern/tests/upstream"
@@ -23,7 +22,7 @@ func TestTrueState(t *testing.T) {
 	g.Deploy(t, "m", con.ID, "", "")
 	state := func(want string) {
 		t.Helper()
-		harness.Poll(t, 20*time.Second, "the deployment being "+want, func(context.Context) error {
+		harness.Poll(t, limit, "the deployment being "+want, func(context.Context) error {
 			var list []struct{ State string }
 			g.Manage(t, http.MethodGet, "/deployments", nil, &list)
 			if len(list) != 1 || list[0].State != want {

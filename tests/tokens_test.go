@@ -9,7 +9,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/postern-dev/postern/tests/harness"
 	"github.com/postern-dev/postern/tests/inprocess"
@@ -41,7 +40,7 @@ func count(t *testing.T, c *harness.Client, body string) int {
 // waitCount waits until a count is what it should be: learning takes a moment.
 func waitCount(t *testing.T, c *harness.Client, body string, want func(n int) bool) {
 	t.Helper()
-	harness.Poll(t, 10*time.Second, "learning from a request", func(context.Context) error {
+	harness.Poll(t, limit, "learning from a request", func(context.Context) error {
 		if n := count(t, c, body); !want(n) {
 			return fmt.Errorf("counted %d", n)
 		}
@@ -58,7 +57,7 @@ func TestCalibrationIsKept(t *testing.T) {
 	learned := func(n int) bool { return n > 650 && n < 750 }
 	waitCount(t, r.Client, countRequest("m", prose(2), ""), learned)
 	r.Gateway.Process.Signal(t, syscall.SIGTERM)
-	r.Gateway.Process.WaitExit(t, 20*time.Second)
+	r.Gateway.Process.WaitExit(t, limit)
 	r.Gateway.Restart(t)
 	if n := count(t, r.Client, countRequest("m", prose(3), "")); !learned(n) {
 		t.Errorf("after a restart: %d", n)
@@ -71,7 +70,8 @@ func TestCalibrationIsKept(t *testing.T) {
 	}
 }
 
-// Claude Code counts in bursts: each tool alone, and the whole conversation.
+// Claude Code counts in bursts: each tool alone, and the whole conversation. All of them are
+// answered: none waits for a minute, after which it would be refused.
 func TestCountTokensInBursts(t *testing.T) {
 	t.Parallel()
 	r := newInProcess(t, inprocess.Options{})
@@ -86,7 +86,6 @@ func TestCountTokensInBursts(t *testing.T) {
 	}
 	const burst = 64
 	counts := make([]int, burst)
-	start := time.Now()
 	var g sync.WaitGroup
 	for i := range burst {
 		g.Go(func() {
@@ -97,15 +96,13 @@ func TestCountTokensInBursts(t *testing.T) {
 		})
 	}
 	g.Wait()
-	took := time.Since(start)
-	t.Logf("%d counts of %d KB took %v", burst, len(conversation(0))>>10, took)
 	for i, n := range counts {
 		if n != counts[0] || n < 10000 {
 			t.Errorf("count %d is %d, the first is %d", i, n, counts[0])
 		}
 	}
-	if took > 20*time.Second || len(r.up.Requests()) != 0 {
-		t.Errorf("the burst took %v and sent %d requests to the upstream", took, len(r.up.Requests()))
+	if n := len(r.up.Requests()); n != 0 {
+		t.Errorf("the burst sent %d requests to the upstream", n)
 	}
 }
 

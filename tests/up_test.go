@@ -11,7 +11,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/postern-dev/postern/tests/harness"
 	"github.com/postern-dev/postern/tests/llama"
@@ -67,7 +66,7 @@ func runUp(t *testing.T, args ...string) (out, log string) {
 	p := harness.StartProcess(t, dir, "up", cmd)
 	curl := regexp.MustCompile(`(?m)^\s*(curl -N [^\n]*'(?:\n|$))`)
 	var line []string
-	harness.Poll(t, 30*time.Second, "printing a curl line", func(context.Context) error {
+	harness.Poll(t, limit, "printing a curl line", func(context.Context) error {
 		if !p.Running() {
 			t.Fatal("up has ended")
 		}
@@ -81,7 +80,7 @@ func runUp(t *testing.T, args ...string) (out, log string) {
 		t.Errorf("%s: %v", line[1], err)
 	}
 	p.Signal(t, syscall.SIGINT)
-	if code := p.WaitExit(t, 15*time.Second); code != 0 {
+	if code := p.WaitExit(t, limit); code != 0 {
 		t.Errorf("up ended with code %d", code)
 	}
 	return string(printed), p.Log()

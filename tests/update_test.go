@@ -88,7 +88,7 @@ func TestBadUpdate(t *testing.T) {
 		m.handOut([]byte(strings.Repeat("x", 200)), url)
 		tt.prepare()
 		p := m.update(t)
-		if code := p.WaitExit(t, 2*takeBack); code != 1 || !strings.Contains(p.Log(), tt.want) {
+		if code := p.WaitExit(t, takeBack); code != 1 || !strings.Contains(p.Log(), tt.want) {
 			t.Errorf("%s: exit code %d, %s", name, code, p.Log())
 		}
 		l.await(t, upgradeClients)

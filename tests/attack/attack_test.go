@@ -3,6 +3,7 @@
 package attack
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -28,7 +29,7 @@ const (
 	// without a hello.
 	lasts = 8 * time.Second
 	// patience is for what happens at once on a machine that has nothing else to do.
-	patience = 60 * time.Second
+	patience = harness.Patience
 )
 
 // program is the attackers'.
@@ -123,6 +124,7 @@ type target struct {
 
 func newTarget(t *testing.T, o harness.Options) *target {
 	t.Helper()
+	o.Site = cmp.Or(o.Site, "connect_wait 1m") // attackers may keep a machine so busy that a tunnel is lost
 	g := &target{Gateway: harness.Start(t, o), up: upstream.Start(t)}
 	_, key := g.Key(t, "all", "*")
 	g.key, g.client = key, g.Gateway.Client(t, key)

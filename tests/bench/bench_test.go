@@ -36,6 +36,7 @@ func TestRun(t *testing.T) {
 	o.Uploads, o.Memory, o.Rest = []int{10}, 10, 100*time.Millisecond
 	o.Answers, o.Tunnels, o.Settle = 200, []int{5}, 200*time.Millisecond
 	o.Loss, o.RTT = []float64{1}, 2*time.Millisecond
+	o.AnswerLimit = harness.Patience
 	o.Compare, o.Systems = noting(t), []string{direct, plain, postern, old, webSocket}
 	wants := []string{
 		"### Requests", "| 16 | websocket |", "### Streams", "| 50 | websocket |", "### Streamed answers", "| websocket | 200 | 0 |",

@@ -22,11 +22,12 @@ import (
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 
+	"github.com/postern-dev/postern/tests/harness"
 	"github.com/postern-dev/postern/tests/rig/chromium"
 )
 
-// patience bounds one step of a test on a busy machine.
-const patience = 30 * time.Second
+// patience bounds one step of a test.
+const patience = harness.Patience
 
 // start starts the Chromium that all tests of the package share.
 var start = sync.OnceValues(func() (*Browser, error) {

@@ -17,8 +17,8 @@ import (
 // Prompt is a text that requests carry and no log may hold.
 const Prompt = "quartz-sphinx-7731 judges my vow"
 
-// patience bounds a request that a test expects to be answered soon.
-const patience = 60 * time.Second
+// Patience bounds what takes a moment, on a machine that may stand still for seconds.
+const Patience = 2 * time.Minute
 
 // A Client calls the public API with one key.
 type Client struct {
@@ -87,7 +87,7 @@ func (c *Client) Request(ctx context.Context, t testing.TB, method, path, body s
 // Do sends a request and reads the whole answer.
 func (c *Client) Do(t testing.TB, method, path, body string, headers ...string) Answer {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
 	a, err := c.Send(c.Request(ctx, t, method, path, body, headers...))
 	if err != nil {
@@ -172,8 +172,9 @@ func (s *Stream) Expect(t testing.TB, want string) {
 	}
 }
 
-// Rest reads to the end.
+// Rest reads to the end, which must not be far.
 func (s *Stream) Rest() (string, error) {
+	defer time.AfterFunc(Patience, s.cancel).Stop()
 	b, err := io.ReadAll(s.r)
 	return string(b), err
 }

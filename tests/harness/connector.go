@@ -21,10 +21,11 @@ type Connector struct {
 }
 
 // Connector creates a connector for one upstream, in the plain form of its
-// configuration, starts it and waits until it is online.
+// configuration, starts it and waits until it is online. On a slow machine it does not
+// change to a WebSocket.
 func (g *Gateway) Connector(t testing.TB, name, upstream string) *Connector {
 	t.Helper()
-	c := g.NewConnector(t, name, map[string]any{"upstream": upstream})
+	c := g.NewConnector(t, name, map[string]any{"upstream": upstream, "transport": "quic"})
 	c.Start(t)
 	return c
 }

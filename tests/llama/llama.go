@@ -61,7 +61,7 @@ func Start(t testing.TB, o Options) *Server {
 	}
 	s := &Server{URL: "http://" + addr}
 	s.Process = harness.StartProcess(t, dir, "llama-server", exec.Command(server, append(args, o.Args...)...))
-	harness.Poll(t, 60*time.Second, "starting llama-server", func(ctx context.Context) error {
+	harness.Poll(t, harness.Patience, "starting llama-server", func(ctx context.Context) error {
 		if !s.Running() {
 			t.Fatalf("llama-server has ended while starting")
 		}

@@ -92,7 +92,7 @@ func TestUDPBlockedFromTheStart(t *testing.T) {
 		})
 	}
 	r.WAN.Heal()
-	r.box.Process.WaitLog(t, `"transport":"quic"`, 3*time.Minute)
+	r.box.Process.WaitLog(t, `"transport":"quic"`, time.Minute+patience)
 	meanwhile := asked.Load()
 	harness.Poll(t, patience, "answers over QUIC", func(context.Context) error {
 		if n := asked.Load() - meanwhile; n < 100 {
@@ -197,7 +197,7 @@ func TestCaptivePortal(t *testing.T) {
 	}
 	must(t, r.Router.Run("nft", "delete", "table", "ip", "portal"))
 	start := time.Now()
-	r.box.WaitState(t, "online", 2*time.Minute)
+	r.box.WaitState(t, "online", patience)
 	t.Logf("through %v after the sign-in", time.Since(start).Round(100*time.Millisecond))
 }
 

@@ -18,8 +18,9 @@ import (
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
-// patience is for what has to happen on a busy machine without faults.
-const patience = 30 * time.Second
+// patience is for what has to happen without faults, on a machine that may stand still
+// for seconds.
+const patience = harness.Patience
 
 // long leaves out, with -short, a test that waits for long limits. Tests of
 // connector/agent and caddymodule/tunnel have their clocks in a bubble.

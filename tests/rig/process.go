@@ -18,7 +18,7 @@ import (
 )
 
 // StartLimit is how long a process may take until it serves, on a busy machine.
-const StartLimit = time.Minute
+const StartLimit = 2 * time.Minute
 
 // tailBytes is how much of a process's output an error shows.
 const tailBytes = 4000

@@ -111,7 +111,7 @@ func (s *Server) Gone(model string) []time.Time {
 // WaitRunning waits until n requests are being answered.
 func (s *Server) WaitRunning(t testing.TB, n int) {
 	t.Helper()
-	harness.Poll(t, 10*time.Second, fmt.Sprintf("having %d running requests at the upstream", n), func(context.Context) error {
+	harness.Poll(t, harness.Patience, fmt.Sprintf("having %d running requests at the upstream", n), func(context.Context) error {
 		if got := s.Running(); got != n {
 			return fmt.Errorf("there are %d", got)
 		}

@@ -94,8 +94,9 @@ func Usagef(format string, args ...any) error {
 }
 
 const (
-	// onlineTimeout bounds the wait for our own connector, over loopback.
-	onlineTimeout = 10 * time.Second
+	// onlineTimeout bounds the wait for our own connector, over loopback: long enough for a
+	// machine that is loading a model.
+	onlineTimeout = time.Minute
 	// agentGrace is how long running requests may take after Ctrl-C.
 	agentGrace = 2 * time.Second
 )

@@ -15,7 +15,7 @@ import (
 var ErrMissing = errors.New("there is no Chromium: install it (Debian: apt-get install chromium)")
 
 // startLimit is how long Chromium may take to start, on a busy machine.
-const startLimit = time.Minute
+const startLimit = 2 * time.Minute
 
 // Start starts a Chromium whose profile is in the folder. Pages are opened in the
 // context. stop ends it.

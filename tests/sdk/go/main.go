@@ -26,7 +26,7 @@ type model struct {
 }
 
 func main() {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	scripted := len(os.Args) > 1 && os.Args[1] == "scripted"
 	tiny := os.Getenv("TINY")
