@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
-	mathrand "math/rand/v2"
 	"sync"
 	"time"
 
@@ -82,7 +81,7 @@ func newAgent(o Options) *Agent {
 		Options: o, pongTimeout: pongTimeout, silenceLimit: silenceLimit, rescueMoment: rescueMoment,
 		firstUpgrade: firstUpgrade, lossSpan: dial.LossSpan, packets: (*session).packets, reloadPause: firstReloadPause,
 		webDelay: webSocketDelay, wake: make(chan struct{}, 1),
-		retry: retry{random: mathrand.Float64}, monitor: monitor{logger: o.Logger},
+		retry: newRetry(), monitor: monitor{logger: o.Logger},
 	}
 	a.monitor.enter(connecting, nil) // Run dials at once
 	return a

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	mathrand "math/rand/v2"
 	"strings"
 	"time"
 
@@ -190,6 +191,12 @@ type retry struct {
 	failures int            // in a row
 	refusals int            // since the last tunnel
 	random   func() float64 // in [0, 1)
+
+	first, long time.Duration // limits of an attempt
+}
+
+func newRetry() retry {
+	return retry{random: mathrand.Float64, first: firstDialTimeout, long: longDialTimeout}
 }
 
 func (r *retry) reset() { r.failures = 0 }
@@ -245,5 +252,5 @@ func (r *retry) jitter(ceiling time.Duration) time.Duration {
 
 // dialTimeout bounds the next attempt's handshake.
 func (r *retry) dialTimeout() time.Duration {
-	return min(firstDialTimeout<<min(r.failures, 3), longDialTimeout)
+	return min(r.first<<min(r.failures, 3), r.long)
 }

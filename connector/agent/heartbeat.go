@@ -39,7 +39,7 @@ func (s *session) ping() {
 	defer lost.Stop()
 	var due time.Time // when lost is to fire
 	wait := func(d time.Duration) { due = time.Now().Add(d); lost.Reset(d) }
-	answered, missing := false, 0 // missing: beats since the last pong
+	missing := 0 // beats since the last pong
 	for {
 		select {
 		case <-s.conn.Context().Done():
@@ -53,14 +53,15 @@ func (s *session) ping() {
 				continue
 			}
 			rest := s.agent.silenceLimit - s.agent.pongTimeout
-			if !answered || rest <= 0 || s.silent.Load() || s.departed.Load() && s.running.Load() == 0 {
+			if !s.answered.Load() || rest <= 0 || s.silent.Load() || s.departed.Load() && s.running.Load() == 0 {
 				s.close(link.CloseLost, errNoPong)
 				return
 			}
 			s.setSilent(true)
 			wait(rest)
 		case <-s.pongs:
-			answered, missing = true, 0
+			s.answered.Store(true)
+			missing = 0
 			lost.Stop()
 			s.conn.ArmProbe(false)
 			if s.silent.Load() {

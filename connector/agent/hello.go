@@ -161,9 +161,9 @@ func (a *Agent) runners(c *configuration, limit time.Duration) []dial.Runner {
 // connection, and uses another one only if that fails: a second hello would end the
 // first's tunnel.
 func (a *Agent) race(ctx context.Context, c *configuration, p permit, runners []dial.Runner) (s *session, err error) {
-	limit := longDialTimeout // the gateway is up, and most of the work is done
+	limit := a.retry.long // the gateway is up, and most of the work is done
 	if p.purpose == successor || p.purpose == newcomer {
-		limit = firstDialTimeout // requests wait
+		limit = a.retry.first // requests wait
 	}
 	err = dial.Race(ctx, runners, a.retry.failures < busyAttempts, func(conn *dial.Conn) error {
 		s = newSession(a, c, conn)
@@ -192,13 +192,14 @@ func (s *session) handshake(ctx context.Context, p permit, limit time.Duration) 
 			s.close(link.CloseNone, err)
 		}
 	}()
-	if s.stream, err = s.conn.OpenStreamSync(ctx); err != nil {
+	stream, err := s.conn.OpenStreamSync(ctx)
+	if err != nil {
 		return s.explain(fmt.Errorf("opening the control stream: %w", err))
 	}
-	s.control = link.NewControl(s.stream)
+	s.control = link.NewControl(boundedStream{stream, s.agent.pongTimeout})
 	hello := s.config.greeting()
 	hello.Beside = beside
-	answer, err := exchange(s.control, hello)
+	answer, err := exchange(link.NewControl(stream), hello) // which has the limit of ctx
 	var deny link.Deny
 	switch {
 	case errors.As(err, &deny) && deny.Code == link.DenyCredentials && s.config.greeting().Secret != hello.Secret:

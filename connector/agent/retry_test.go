@@ -22,7 +22,8 @@ func closedBy(code link.CloseCode) error {
 
 func TestRetryPauses(t *testing.T) {
 	broken := ending{err: errors.New("broken")}
-	r := retry{random: func() float64 { return 1 }} // the ceiling, which is what grows
+	r := newRetry()
+	r.random = func() float64 { return 1 } // the ceiling, which is what grows
 	steps := []struct {
 		name    string
 		end     ending

@@ -3,13 +3,12 @@ package agent
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/quic-go/quic-go"
 
 	"github.com/postern-dev/postern/connector/dial"
 	"github.com/postern-dev/postern/connector/link"
@@ -31,7 +30,6 @@ type session struct {
 	agent   *Agent
 	config  *configuration
 	conn    *dial.Conn
-	stream  *quic.Stream
 	control *link.Control
 	answer  link.Message // to the hello
 	welcome link.Welcome // the same; empty in a pairing
@@ -41,6 +39,7 @@ type session struct {
 	departed       atomic.Bool // drain was sent
 	agree          sync.Once
 	agreed         chan struct{} // closed on drain_ok
+	answered       atomic.Bool   // there was a pong
 	silent         atomic.Bool   // a pong is overdue
 	silenceChanged chan struct{}
 	why            atomic.Pointer[error] // set if this side ends the tunnel
@@ -247,10 +246,27 @@ func (s *session) housekeep() {
 
 // send sends one control message. It fails if the gateway does not read in time.
 func (s *session) send(m link.Message) error {
-	if err := s.stream.SetWriteDeadline(time.Now().Add(s.agent.pongTimeout)); err != nil {
-		return err
-	}
 	return s.control.Send(m)
+}
+
+// boundedStream is a control stream whose writes take no longer than the limit. It counts
+// from the write itself: to encode a message may take a busy machine longer, and to wait
+// for the message before.
+type boundedStream struct {
+	stream
+	limit time.Duration
+}
+
+type stream interface {
+	io.ReadWriter
+	SetWriteDeadline(time.Time) error
+}
+
+func (b boundedStream) Write(p []byte) (int, error) {
+	if err := b.SetWriteDeadline(time.Now().Add(b.limit)); err != nil {
+		return 0, err
+	}
+	return b.stream.Write(p)
 }
 
 // fail ends a tunnel after its control stream failed. It has no effect if the tunnel has
