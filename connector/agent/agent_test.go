@@ -73,12 +73,12 @@ func TestAgentServesRequests(t *testing.T) {
 
 func TestAgentCancelFreesTheUpstream(t *testing.T) {
 	g := startGateway(t)
-	working, freed := make(chan struct{}), make(chan time.Time, 1)
+	working, freed := make(chan struct{}), make(chan struct{})
 	server := serveModel(t, func(w http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)
 		close(working)
 		<-r.Context().Done()
-		freed <- time.Now()
+		close(freed)
 	})
 	startAgent(t, g, server.URL, nil)
 	s := g.session()
@@ -89,15 +89,13 @@ func TestAgentCancelFreesTheUpstream(t *testing.T) {
 		failed <- err
 	}()
 	receive(t, working, "the upstream")
-	start := time.Now()
 	cancel()
-	took := receive(t, freed, "the upstream to be freed").Sub(start)
-	t.Logf("the upstream was freed after %v", took)
-	if took > time.Second {
-		t.Errorf("the upstream was freed after %v", took)
-	}
+	receive(t, freed, "the upstream to be freed")
 	if err := receive(t, failed, "the request's end"); err == nil {
 		t.Error("a canceled request had an answer")
+	}
+	if s.conn.Context().Err() != nil {
+		t.Error("the tunnel has ended too")
 	}
 }
 
@@ -105,41 +103,33 @@ func TestAgentComesBack(t *testing.T) {
 	t.Parallel()
 	t.Run("after a shutdown", func(t *testing.T) {
 		g := startGateway(t)
-		a := startAgent(t, g, "http://127.0.0.1:1", nil)
+		a := startAgent(t, g, "http://127.0.0.1:1", longestPauses)
 		first := g.session()
-		start := time.Now()
 		first.close(link.CloseShutdown)
 		second := g.session()
-		if took := time.Since(start); took > 1500*time.Millisecond {
-			t.Errorf("it took %v", took)
-		}
 		if second.hello.Instance != first.hello.Instance {
 			t.Error("another instance came back")
 		}
-		if log := a.log.String(); !strings.Contains(log, `level=INFO msg=disconnected reason="the gateway closed the tunnel: shutdown"`) {
+		if log := a.log.String(); !strings.Contains(log, `level=INFO msg=disconnected reason="the gateway closed the tunnel: shutdown" retry_in=500ms`) {
 			t.Errorf("log %s", log)
 		}
 	})
 	t.Run("after a kill", func(t *testing.T) {
 		g := startGateway(t)
-		a := startAgent(t, g, "http://127.0.0.1:1", nil)
+		a := startAgent(t, g, "http://127.0.0.1:1", longestPauses)
 		g.session()
 		g.kill()
 		g.lose(t, 3) // packets, the first pings among them
 		g.listen(g.token.Server)
-		start := time.Now()
 		g.session()
-		if took := time.Since(start); took > 2*time.Second {
-			t.Errorf("it took %v", took)
-		}
-		if log := a.log.String(); !strings.Contains(log, `msg=disconnected reason="the gateway was restarted"`) {
+		if log := a.log.String(); !strings.Contains(log, `msg=disconnected reason="the gateway was restarted" retry_in=200ms`) {
 			t.Errorf("log %s", log)
 		}
 	})
 	t.Run("after silence", func(t *testing.T) {
 		g := startGateway(t)
 		g.set(func() { g.silent = true })
-		a := startAgent(t, g, "http://127.0.0.1:1", func(a *Agent) { a.pongTimeout = 100 * time.Millisecond })
+		a := startAgent(t, g, "http://127.0.0.1:1", func(a *Agent) { a.pongTimeout = 500 * time.Millisecond })
 		first := g.session()
 		receive(t, first.conn.Context().Done(), "the end of the silent tunnel")
 		g.set(func() { g.silent = false })
@@ -152,6 +142,9 @@ func TestAgentComesBack(t *testing.T) {
 		}
 	})
 }
+
+// longestPauses takes the jitter out of the pauses between attempts.
+func longestPauses(a *Agent) { a.retry.random = func() float64 { return 1 } }
 
 // lived is how long a tunnel was up, which a busy machine makes uncertain.
 var lived = regexp.MustCompile(` lived=\d+s`)
@@ -199,12 +192,11 @@ func TestAgentEndings(t *testing.T) {
 func TestAgentIgnoresAMuteGatewayAtItsEnd(t *testing.T) {
 	g := startGateway(t)
 	g.set(func() { g.mute = true })
-	a := startAgent(t, g, "http://127.0.0.1:1", nil)
+	a := startAgent(t, g, "http://127.0.0.1:1", func(a *Agent) { a.retry.long = forever })
 	eventually(t, "a hello", func() bool { return g.count() == 1 })
-	start := time.Now()
 	a.stop()
-	if err := receive(t, a.result, "the agent's end"); err != nil || time.Since(start) > time.Second {
-		t.Errorf("Run returned %v after %v", err, time.Since(start))
+	if err := receive(t, a.result, "the agent's end"); err != nil {
+		t.Errorf("Run returned %v", err)
 	}
 }
 

@@ -78,6 +78,10 @@ func TestEncodedBodies(t *testing.T) {
 	if err := a.Reload(c); err != nil {
 		t.Fatal(err)
 	}
+	receive(t, second.got, "the drain")
+	if err := second.control.Send(link.DrainOK{}); err != nil {
+		t.Fatal(err)
+	}
 	if kept := g.session().hello.Blocks; kept == nil || *kept != 0 {
 		t.Errorf("the connector keeps %v", kept)
 	}

@@ -20,11 +20,14 @@ func TestAgentMeetsNoAnswer(t *testing.T) {
 	}
 	defer socket.Close()
 	g := startGateway(t)
-	a := startAgent(t, g, "http://127.0.0.1:1", func(a *Agent) { a.current.quic.Server = socket.LocalAddr().String() })
+	const limit = 500 * time.Millisecond
+	a := startAgent(t, g, "http://127.0.0.1:1", func(a *Agent) {
+		a.current.quic.Server, a.retry.first = socket.LocalAddr().String(), limit
+	})
 	want := `level=WARN msg="cannot connect" reason="dialing ` + socket.LocalAddr().String() + `: no answer over UDP" retry_in=`
 	start := time.Now()
 	eventually(t, "the log line "+want, func() bool { return strings.Contains(a.log.String(), want) })
-	if took := time.Since(start); took < 1500*time.Millisecond || took > 4*time.Second {
+	if took := time.Since(start); took < limit || took > 20*time.Second { // QUIC's own limit is 25 s
 		t.Errorf("the first attempt took %v", took)
 	}
 }
@@ -48,12 +51,12 @@ func TestAgentDialsAllAddresses(t *testing.T) {
 		}
 	})
 	s := g.session()
-	if took := time.Since(start); took < 250*time.Millisecond || took > 250*time.Millisecond+time.Second {
+	if took := time.Since(start); took < 250*time.Millisecond {
 		t.Errorf("it took %v", took)
 	}
 	s.close(link.CloseShutdown)
 	g.session()
-	if got := lookups.Load(); got != 2 {
+	if got := lookups.Load(); got != 2 { // the hole has cost no attempt
 		t.Errorf("%d lookups for 2 tunnels", got)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
-	"time"
 )
 
 // freeze stops this process, all of it, for some seconds.
@@ -22,11 +21,11 @@ func freeze(t *testing.T, seconds string) {
 func TestFrozenBeforeTheFirstPong(t *testing.T) {
 	g := startGateway(t)
 	g.set(func() { g.silent = true })
-	a := startAgent(t, g, "http://127.0.0.1:1", func(a *Agent) { a.pongTimeout = 2 * time.Second })
+	a := startAgent(t, g, "http://127.0.0.1:1", func(a *Agent) { a.pongTimeout = pongTimeout })
 	s := g.session()
 	eventually(t, "the first ping", func() bool { return s.pings.Load() > 0 })
 	g.set(func() { g.silent = false })
-	freeze(t, "3")
+	freeze(t, "4")
 	before := s.pings.Load()
 	eventually(t, "the tunnel to go on", func() bool { return s.pings.Load() >= before+3 })
 	if log := a.log.String(); s.conn.Context().Err() != nil || strings.Contains(log, "disconnected") {

@@ -30,6 +30,19 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// patience is how long to wait for what has to come. A passing test does not wait that long
+// on the slowest machine. forever is longer than any test: what it bounds does not happen.
+const (
+	patience = time.Minute
+	forever  = time.Hour
+)
+
+// unhurried makes an agent take nothing for silence that may be a slow machine. Tests of
+// silence have limits of their own.
+func (a *Agent) unhurried() {
+	a.pongTimeout, a.silenceLimit, a.retry.first, a.webDelay = forever, 2*forever, longDialTimeout, forever
+}
+
 // testToken is a well-formed token of no gateway.
 var testToken = link.Token{
 	Server:    "gw.example.com:7443",
@@ -132,7 +145,7 @@ func (g *fakeGateway) lose(t *testing.T, packets int) {
 		t.Fatal(err)
 	}
 	defer socket.Close()
-	_ = socket.SetReadDeadline(time.Now().Add(10 * time.Second))
+	_ = socket.SetReadDeadline(time.Now().Add(patience))
 	for range packets {
 		if _, _, err := socket.ReadFromUDP(make([]byte, 2048)); err != nil {
 			t.Fatal(err)
@@ -251,7 +264,7 @@ func (g *fakeGateway) session() *fakeSession {
 // an attempt that fails, and begin the pause after that.
 func (g *fakeGateway) sessionAfterWaking(a *runningAgent) *fakeSession {
 	g.t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
 		trySend(a.wake, struct{}{})
 		select {
 		case s := <-g.sessions:
@@ -259,7 +272,7 @@ func (g *fakeGateway) sessionAfterWaking(a *runningAgent) *fakeSession {
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
-	g.t.Fatal("waited 10 s for a tunnel")
+	g.t.Fatalf("waited %v for a tunnel", patience)
 	return nil
 }
 
@@ -268,9 +281,21 @@ func receive[T any](t *testing.T, c <-chan T, what string) T {
 	select {
 	case v := <-c:
 		return v
-	case <-time.After(10 * time.Second):
-		t.Fatalf("waited 10 s for %s", what)
+	case <-time.After(patience):
+		t.Fatalf("waited %v for %s", patience, what)
 		panic("unreachable")
+	}
+}
+
+// lively waits for a tunnel whose pings are answered.
+func (g *fakeGateway) lively() *fakeSession {
+	g.t.Helper()
+	for {
+		s := g.session()
+		eventually(g.t, "pings", func() bool { return s.pings.Load() >= 3 || s.conn.Context().Err() != nil })
+		if s.conn.Context().Err() == nil {
+			return s
+		}
 	}
 }
 
@@ -305,6 +330,7 @@ func startAgent(t *testing.T, g *fakeGateway, base string, change func(*Agent)) 
 	if err != nil {
 		t.Fatal(err)
 	}
+	a.unhurried()
 	if change != nil {
 		change(a)
 	}
@@ -357,9 +383,9 @@ func (b *logBuffer) String() string {
 // eventually waits until ok is true.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("waited 10 s for %s", what)
+			t.Fatalf("waited %v for %s", patience, what)
 		}
 	}
 }

@@ -61,7 +61,7 @@ func serveAt(t *testing.T, address string, h http.Handler) (stop func()) {
 // reported waits for that report.
 func (s *fakeSession) reported(want ...link.UpstreamReport) {
 	s.gateway.t.Helper()
-	for deadline := time.After(10 * time.Second); ; {
+	for deadline := time.After(patience); ; {
 		select {
 		case r := <-s.reports:
 			if err := r.Check(); err != nil {
@@ -71,7 +71,7 @@ func (s *fakeSession) reported(want ...link.UpstreamReport) {
 				return
 			}
 		case <-deadline:
-			s.gateway.t.Fatalf("waited 10 s for the report %+v", want)
+			s.gateway.t.Fatalf("waited %v for the report %+v", patience, want)
 		}
 	}
 }
@@ -109,7 +109,7 @@ func TestAgentReportsAnUpstreamThatIsDown(t *testing.T) {
 	t.Parallel()
 	g := startGateway(t)
 	_, url := newListing(t, `{"data": [{"id": "m"}]}`)
-	a := startAgent(t, g, "http://127.0.0.1:1", asks(time.Hour))
+	a := startAgent(t, g, "http://127.0.0.1:1", asks(forever))
 	s := g.session()
 	s.reported(box(false))
 	if text := a.log.String(); strings.Count(text, "model server is unreachable") != 1 {
@@ -133,7 +133,7 @@ func TestRequestsShowHealth(t *testing.T) {
 	address := free.Addr().String()
 	free.Close()
 	stop := serveAt(t, address, server)
-	startAgent(t, g, "http://"+address, nil)
+	startAgent(t, g, "http://"+address, asks(forever))
 	s := g.session()
 	if _, err := s.roundTrip(post(t.Context(), "{}")); err != nil {
 		t.Fatal(err)

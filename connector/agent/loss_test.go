@@ -54,21 +54,12 @@ func startLossy(t *testing.T, g *realGateway, change ...func(*Agent)) (a *runnin
 			}
 		})
 	}
-	return a, looks, func() {
+	stop = func() {
 		cancel()
 		clients.Wait()
 	}
-}
-
-// soon waits for something that a busy machine may take long for.
-func soon(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(2 * time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Errorf("waited 2 minutes for %s", what)
-			return
-		}
-	}
+	t.Cleanup(stop)
+	return a, looks, stop
 }
 
 // TestLossyPath: QUIC that loses too much is left for a WebSocket without a
@@ -76,7 +67,7 @@ func soon(t *testing.T, what string, ok func() bool) {
 func TestLossyPath(t *testing.T) {
 	g := startRealGateway(t)
 	a, _, stop := startLossy(t, g)
-	soon(t, "the WebSocket", func() bool { return g.transport() == "websocket" })
+	eventually(t, "the WebSocket", func() bool { return g.transport() == "websocket" })
 	g.relay.lossy.Store(false)
 	for range 20 { // much longer than QUIC is tried again after
 		if _, err := g.answer(t.Context()); err != nil {
@@ -108,7 +99,7 @@ func TestLossWithoutAWebSocket(t *testing.T) {
 	defer busy.Close()
 	g.token.URL = busy.URL
 	_, _, stop := startLossy(t, g)
-	soon(t, "an attempt with a WebSocket", func() bool { return tries.Load() > 0 })
+	eventually(t, "an attempt with a WebSocket", func() bool { return tries.Load() > 0 })
 	stop()
 	if n := g.Counters(); n.Connected != 1 || n.Failed != 0 {
 		t.Errorf("%+v", n)
@@ -129,9 +120,9 @@ func TestLossWithoutBBR(t *testing.T) {
 			return false
 		}
 	})
-	soon(t, "the decision", func() bool { return strings.Contains(a.log.String(), "but a WebSocket would be slower") })
+	eventually(t, "the decision", func() bool { return strings.Contains(a.log.String(), "but a WebSocket would be slower") })
 	before := looks.Load()
-	soon(t, "twice as many looks", func() bool { return looks.Load() >= 2*before })
+	eventually(t, "twice as many looks", func() bool { return looks.Load() >= 2*before })
 	stop()
 	if n := g.Counters(); n.Connected != 1 || n.Failed != 0 || g.transport() != "quic" || tries.Load() != 1 {
 		t.Errorf("%+v, the tunnel goes over %s after %d tries", n, g.transport(), tries.Load())

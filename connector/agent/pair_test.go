@@ -102,6 +102,7 @@ func TestAnswersToTheOtherHello(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	p.current.transport, p.retry.first = config.TransportQUIC, longDialTimeout
 	if _, end := p.ask(t.Context()); !errors.Is(end.err, ErrNoWelcome) {
 		t.Errorf("a pairing took a welcome: %v", end.err)
 	}
@@ -116,7 +117,7 @@ func TestPairingStaysUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.current.transport = config.TransportQUIC
+	p.current.transport, p.retry.first = config.TransportQUIC, longDialTimeout
 	granted := make(chan string, 1)
 	go func() {
 		token, _ := p.run(t.Context()) // "" if it failed

@@ -16,7 +16,8 @@ type relay struct {
 	blocked atomic.Bool
 	lossy   atomic.Bool // a fifth of all packets, in each direction
 	// stall is for how long nothing goes through after the first packet back.
-	stall atomic.Int64
+	stall   atomic.Int64
+	stalled atomic.Int64 // since then, in Unix time
 
 	mu       sync.Mutex
 	backs    map[string]*net.UDPConn // by the dialler's address
@@ -100,6 +101,7 @@ func (r *relay) back(from *net.UDPConn, to *net.UDPAddr) {
 			_, _ = r.front.WriteToUDP(packet[:n], to)
 			if d := r.stall.Swap(0); d > 0 {
 				r.blocked.Store(true)
+				r.stalled.Store(time.Now().UnixNano())
 				time.AfterFunc(time.Duration(d), func() { r.blocked.Store(false) })
 			}
 		}

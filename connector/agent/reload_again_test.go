@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/link"
@@ -118,7 +117,7 @@ func TestChangeWithoutAnAnswer(t *testing.T) {
 		<-finish
 		io.WriteString(w, "finished")
 	})
-	a := startAgent(t, g, server.URL, func(a *Agent) { a.pongTimeout = 500 * time.Millisecond })
+	a := startAgent(t, g, server.URL, func(a *Agent) { a.pongTimeout = pongTimeout })
 	first := g.session()
 	running := make(chan string, 1)
 	go func() { running <- first.ask(t) }()

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quic-go/quic-go"
+
 	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/connector/upstream"
@@ -51,7 +53,7 @@ func (c *counter) read(n int) error {
 // openFlood begins to read a flood through the gateway.
 func (g *realGateway) openFlood(t *testing.T) *counter {
 	t.Helper()
-	s, err := g.Wait(t.Context(), g.token.Connector, 10*time.Second)
+	s, err := g.Wait(t.Context(), g.token.Connector, patience)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,9 +70,11 @@ func (g *realGateway) openFlood(t *testing.T) *counter {
 func TestBlackoutUnderLoad(t *testing.T) {
 	t.Parallel()
 	g := startRealGateway(t)
-	a := startFlood(t, g)
+	a := startFlood(t, g, func(a *Agent) { a.rescueMoment = forever })
+	a.answered(t)
+	before := g.Counters().Connected
 	c := g.openFlood(t)
-	if err := c.read(2000); err != nil { // it takes longer than the first pong
+	if err := c.read(2000); err != nil {
 		t.Fatal(err)
 	}
 	g.relay.blocked.Store(true)
@@ -79,30 +83,40 @@ func TestBlackoutUnderLoad(t *testing.T) {
 		t.Errorf("in the silence: %+v, problem %+v", s, s.Problem)
 	}
 	g.relay.blocked.Store(false)
-	start := time.Now()
 	// More than can have been on its way before.
 	if err := c.read(20_000); err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("the stream went on, 20,000 lines within %v", time.Since(start).Round(10*time.Millisecond))
 	eventually(t, "the state", func() bool { return a.Status().State == StateOnline })
-	if n := g.Counters(); n.Connected != 1 || n.Replaced != 0 || a.Status().Tunnels != 1 {
-		t.Errorf("%+v, %d tunnels", n, a.Status().Tunnels)
+	if n := g.Counters(); n.Connected != before || n.Replaced != 0 || a.Status().Tunnels != before {
+		t.Errorf("%+v, %d tunnels; %d before", n, a.Status().Tunnels, before)
 	}
 }
 
 // startFlood is startReal with a flood, on QUIC alone.
-func startFlood(t *testing.T, g *realGateway) *runningAgent {
+func startFlood(t *testing.T, g *realGateway, change func(*Agent)) *runningAgent {
 	t.Helper()
 	return startReal(t, g, func(a *Agent) {
 		noticesSoon(a)
+		change(a)
 		a.current.transport = config.TransportQUIC
 		a.serve(t, flood(t))
 	})
 }
 
-// noticesSoon makes an agent notice silence in a third of the time.
-func noticesSoon(a *Agent) { a.pongTimeout, a.silenceLimit = pongTimeout/3, silenceLimit/3 }
+// noticesSoon makes an agent notice silence in a third of the time. On a slow machine it
+// may leave tunnels before their first pong: see answered.
+func noticesSoon(a *Agent) { a.pongTimeout, a.silenceLimit = pongTimeout/3, silenceLimit }
+
+// answered waits for a tunnel that has had a pong. That stays when it falls silent.
+func (a *runningAgent) answered(t *testing.T) {
+	t.Helper()
+	eventually(t, "a tunnel with a pong", func() bool {
+		a.monitor.mu.Lock()
+		defer a.monitor.mu.Unlock()
+		return a.monitor.tunnel != nil && a.monitor.tunnel.answered.Load()
+	})
+}
 
 // serve replaces the upstream.
 func (a *Agent) serve(t *testing.T, address string) {
@@ -120,22 +134,24 @@ func (a *Agent) serve(t *testing.T, address string) {
 func TestDeadPathIsReplaced(t *testing.T) {
 	t.Parallel()
 	g := startRealGateway(t)
-	a := startFlood(t, g)
+	a := startFlood(t, g, func(a *Agent) { a.silenceLimit = silenceLimit / 3 })
+	a.answered(t)
+	before := g.Counters().Connected
 	c := g.openFlood(t)
 	if err := c.read(2000); err != nil {
 		t.Fatal(err)
 	}
 	g.relay.strand()
 	start := time.Now()
-	eventually(t, "another tunnel", func() bool { return g.Counters().Connected == 2 })
-	t.Logf("another tunnel after %v", time.Since(start).Round(10*time.Millisecond))
+	eventually(t, "another tunnel", func() bool { return g.Counters().Connected > before })
+	a.answered(t)
 	if err := g.openFlood(t).read(10); err != nil {
 		t.Error(err)
 	}
 	if log := a.log.String(); !strings.Contains(log, `level=WARN msg="another tunnel replaces the silent one" session=`) {
 		t.Errorf("log %s", log)
 	}
-	soon(t, "the end of the old tunnel's request", func() bool { return a.Status().Running == 1 })
+	eventually(t, "the end of the old tunnel's request", func() bool { return a.Status().Running == 1 })
 	if took := time.Since(start); took < a.silenceLimit*2/3 {
 		t.Errorf("the connector gave the old tunnel up after %v", took)
 	}
@@ -143,7 +159,7 @@ func TestDeadPathIsReplaced(t *testing.T) {
 		if err := c.read(1_000_000); err == nil {
 			t.Error("the stream goes on over a dead path")
 		}
-		if took := time.Since(start); took < 20*time.Second || took > time.Minute {
+		if took := time.Since(start); took < 20*time.Second {
 			t.Errorf("the gateway gave the old tunnel up after %v", took)
 		}
 	}
@@ -157,13 +173,17 @@ func TestDeadPathIsReplaced(t *testing.T) {
 func TestBlackoutOutlastsTheMoment(t *testing.T) {
 	t.Parallel()
 	g := startRealGateway(t)
-	startFlood(t, g)
+	a := startFlood(t, g, func(a *Agent) { a.pongTimeout = pongTimeout })
+	a.answered(t)
+	before := g.Counters().Connected
 	c := g.openFlood(t)
 	if err := c.read(2000); err != nil {
 		t.Fatal(err)
 	}
 	g.relay.strand()
-	eventually(t, "another tunnel", func() bool { return g.Counters().Connected == 2 })
+	eventually(t, "another tunnel", func() bool { return g.Counters().Connected > before })
+	a.answered(t)
+	now := g.Counters().Connected
 	g.relay.rejoin()
 	if err := c.read(20_000); err != nil {
 		t.Fatal(err)
@@ -171,28 +191,42 @@ func TestBlackoutOutlastsTheMoment(t *testing.T) {
 	if err := g.openFlood(t).read(10); err != nil {
 		t.Error(err)
 	}
-	if n := g.Counters(); n.Connected != 2 || n.Replaced != 0 || n.Failed != 0 {
-		t.Errorf("%+v", n)
+	if n := g.Counters(); n.Connected != now || n.Replaced != 0 || n.Failed != 0 {
+		t.Errorf("%+v, with %d tunnels before", n, now)
 	}
+}
+
+// silence is a tunnel whose pings are not answered, and the connection beside it.
+type silence struct {
+	*fakeGateway
+	agent  *runningAgent
+	old    *fakeSession
+	beside *quic.Conn
+	since  time.Time
+	before int // hellos
 }
 
 // fallSilent starts an agent and makes its gateway stop answering pings. It
 // returns when another connection is there, which waits for a moment.
-func fallSilent(t *testing.T, moment, limit time.Duration) (*fakeGateway, *fakeSession, *runningAgent) {
+func fallSilent(t *testing.T, moment, limit time.Duration) *silence {
 	t.Helper()
 	g := startGateway(t)
-	a := startAgent(t, g, answerWith(t, "x"), func(a *Agent) {
-		a.pongTimeout, a.silenceLimit, a.rescueMoment = 200*time.Millisecond, limit, moment
+	x := &silence{fakeGateway: g}
+	x.agent = startAgent(t, g, answerWith(t, "x"), func(a *Agent) {
+		a.pongTimeout, a.silenceLimit, a.rescueMoment = time.Second, limit, moment
 	})
-	s := g.session()
-	eventually(t, "pings", func() bool { return s.pings.Load() >= 3 })
-	g.set(func() { g.silent = true })
+	x.old = g.lively()
+	conns := 0
+	g.set(func() { g.silent, x.since, x.before, conns = true, time.Now(), g.hellos, len(g.conns) })
 	eventually(t, "another connection", func() bool {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		return len(g.conns) == 2
+		if len(g.conns) > conns {
+			x.beside = g.conns[conns]
+		}
+		return x.beside != nil
 	})
-	return g, s, a
+	return x
 }
 
 // TestRequestOnItsWayInABlackout: what the gateway sent into the silence, before it
@@ -201,12 +235,15 @@ func fallSilent(t *testing.T, moment, limit time.Duration) (*fakeGateway, *fakeS
 func TestRequestOnItsWayInABlackout(t *testing.T) {
 	t.Parallel()
 	g := startRealGateway(t)
-	startReal(t, g, noticesSoon)
+	a := startReal(t, g, noticesSoon)
+	a.answered(t)
 	g.mustAsk(t)
 	g.relay.blocked.Store(true)
 	answered := make(chan error, 1)
 	go func() { answered <- g.ask(t.Context()) }()
 	eventually(t, "a tunnel over a WebSocket", func() bool { return g.transport() == link.TransportWebSocket })
+	a.answered(t)
+	now := g.Counters().Connected
 	g.mustAsk(t)
 	select {
 	case err := <-answered:
@@ -217,8 +254,8 @@ func TestRequestOnItsWayInABlackout(t *testing.T) {
 	if err := <-answered; err != nil {
 		t.Error(err)
 	}
-	if n := g.Counters(); n.Connected != 2 || n.Failed != 0 {
-		t.Errorf("%+v", n)
+	if n := g.Counters(); n.Connected != now || n.Failed != 0 {
+		t.Errorf("%+v, with %d tunnels before", n, now)
 	}
 }
 
@@ -226,19 +263,16 @@ func TestRequestOnItsWayInABlackout(t *testing.T) {
 // new connection gets no hello on that, which would cut the tunnel.
 func TestSilentTunnelComesBack(t *testing.T) {
 	t.Parallel()
-	g, s, a := fallSilent(t, time.Minute, 10*time.Second)
-	g.set(func() { g.silent = false })
-	g.mu.Lock()
-	beside := g.conns[1]
-	g.mu.Unlock()
-	receive(t, beside.Context().Done(), "the end of the new connection")
-	if got := s.ask(t); got != "x" {
+	x := fallSilent(t, forever, 2*forever)
+	x.set(func() { x.silent = false })
+	receive(t, x.beside.Context().Done(), "the end of the new connection")
+	if got := x.old.ask(t); got != "x" {
 		t.Errorf("the tunnel answers %q", got)
 	}
-	if n := g.count(); n != 1 || s.conn.Context().Err() != nil {
-		t.Errorf("%d hellos; the tunnel ended with %v", n, context.Cause(s.conn.Context()))
+	if n := x.count(); n != x.before || x.old.conn.Context().Err() != nil {
+		t.Errorf("%d hellos after %d; the tunnel ended with %v", n, x.before, context.Cause(x.old.conn.Context()))
 	}
-	eventually(t, "the log of that", func() bool { return strings.Contains(a.log.String(), "the gateway answers again") })
+	eventually(t, "the log of that", func() bool { return strings.Contains(x.agent.log.String(), "the gateway answers again") })
 }
 
 // TestSilentTunnelHadItsMoment: then the new connection sends a hello, and that
@@ -249,37 +283,33 @@ func TestSilentTunnelHadItsMoment(t *testing.T) {
 	for name, busy := range map[string]bool{"idle": false, "with a request": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			const limit = 4 * time.Second
-			g, s, a := fallSilent(t, limit/10, limit)
-			if n := g.count(); n != 1 {
-				t.Errorf("%d hellos at once", n)
-			}
+			const limit = 8 * time.Second
+			x := fallSilent(t, limit/10, limit)
 			var begun *http.Response
 			if busy {
-				a.serve(t, flood(t))
-				answer, err := s.roundTrip(post(t.Context(), "{}"))
+				x.agent.serve(t, flood(t))
+				answer, err := x.old.roundTrip(post(t.Context(), "{}"))
 				if err != nil {
 					t.Fatal(err)
 				}
 				defer answer.Body.Close()
 				begun = answer
 			}
-			start := time.Now()
-			next := g.session()
-			if s.hello.Beside || !next.hello.Beside || next.hello.Instance != s.hello.Instance {
-				t.Errorf("hellos %v, %v", s.hello.Beside, next.hello.Beside)
+			next := x.session()
+			if x.old.hello.Beside || !next.hello.Beside || next.hello.Instance != x.old.hello.Instance {
+				t.Errorf("hellos %v, %v", x.old.hello.Beside, next.hello.Beside)
 			}
 			if busy {
 				if err := (&counter{lines: bufio.NewScanner(begun.Body)}).read(2000); err != nil {
 					t.Error(err)
 				}
 			}
-			receive(t, s.conn.Context().Done(), "the end of the silent tunnel")
-			if took := time.Since(start); took < limit/2 { // requests may be on their way
+			receive(t, x.old.conn.Context().Done(), "the end of the silent tunnel")
+			if took := time.Since(x.since); took < limit/2 { // requests may be on their way
 				t.Errorf("it ended after %v", took)
 			}
-			if code, ok := link.CloseReason(context.Cause(s.conn.Context())); !ok || code != link.CloseLost {
-				t.Errorf("it was closed with %v", context.Cause(s.conn.Context()))
+			if code, ok := link.CloseReason(context.Cause(x.old.conn.Context())); !ok || code != link.CloseLost {
+				t.Errorf("it was closed with %v", context.Cause(x.old.conn.Context()))
 			}
 		})
 	}
@@ -289,9 +319,8 @@ func TestSilentTunnelHadItsMoment(t *testing.T) {
 func TestEndInSilence(t *testing.T) {
 	t.Parallel()
 	g := startGateway(t)
-	a := startAgent(t, g, "http://127.0.0.1:1", func(a *Agent) { a.pongTimeout = pongTimeout / 3 })
-	s := g.session()
-	eventually(t, "pings", func() bool { return s.pings.Load() >= 3 })
+	a := startAgent(t, g, "http://127.0.0.1:1", func(a *Agent) { a.pongTimeout, a.DrainTimeout = pongTimeout/3, forever })
+	g.lively()
 	g.set(func() { g.silent = true })
 	a.stop() // before the silence is noticed
 	if err := receive(t, a.result, "the agent's end"); err != nil {
@@ -303,19 +332,19 @@ func TestEndInSilence(t *testing.T) {
 // wait for, unless the connector is not wanted.
 func TestSilentTunnelEnds(t *testing.T) {
 	t.Parallel()
-	g, s, _ := fallSilent(t, time.Minute, 10*time.Second)
-	g.set(func() { g.silent = false })
-	s.close(link.CloseLost)
-	if next := g.session(); next.hello.Beside {
+	x := fallSilent(t, forever, 2*forever)
+	x.set(func() { x.silent = false })
+	x.old.close(link.CloseLost)
+	if next := x.session(); next.hello.Beside {
 		t.Error("it reports another tunnel")
 	}
-	g, s, a := fallSilent(t, time.Minute, 10*time.Second)
-	s.close(link.CloseReplaced)
+	x = fallSilent(t, forever, 2*forever)
+	x.old.close(link.CloseReplaced)
 	eventually(t, "the reason", func() bool {
-		return strings.Contains(a.log.String(), "another connector runs with the same tunnel token")
+		return strings.Contains(x.agent.log.String(), "another connector runs with the same tunnel token")
 	})
-	if n := g.count(); n != 1 {
-		t.Errorf("%d hellos", n)
+	if n := x.count(); n != x.before {
+		t.Errorf("%d hellos after %d", n, x.before)
 	}
 }
 
@@ -328,7 +357,7 @@ func TestNeverHeard(t *testing.T) {
 	s := g.session()
 	receive(t, s.conn.Context().Done(), "the end of the tunnel")
 	g.session()
-	if log := a.log.String(); !strings.Contains(log, "retry_in") || strings.Contains(log, "beside the tunnel") {
+	if log := a.log.String(); !strings.Contains(log, "retry_in") || strings.Contains(log, "dialing a second connection") {
 		t.Errorf("log %s", log)
 	}
 }
@@ -338,9 +367,8 @@ func TestNeverHeard(t *testing.T) {
 func TestAnotherGatewayBesideASilentTunnel(t *testing.T) {
 	t.Parallel()
 	g := startGateway(t)
-	a := startAgent(t, g, "http://127.0.0.1:1", func(a *Agent) { a.pongTimeout, a.silenceLimit = 200*time.Millisecond, time.Second })
-	s := g.session()
-	eventually(t, "pings", func() bool { return s.pings.Load() >= 3 })
+	a := startAgent(t, g, "http://127.0.0.1:1", func(a *Agent) { a.pongTimeout, a.silenceLimit = 500*time.Millisecond, time.Second })
+	g.lively()
 	giveBack := g.otherIdentity()
 	eventually(t, "the reason", func() bool {
 		p := a.Status().Problem
