@@ -90,9 +90,9 @@ func (h *home) start(args ...string) *output {
 
 func (h *home) eventually(what string, ok func() bool) {
 	h.t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			h.t.Fatalf("waited 10 s for %s", what)
+			h.t.Fatalf("waited %v for %s", patience, what)
 		}
 	}
 }
@@ -200,10 +200,9 @@ func TestSocketFlag(t *testing.T) {
 
 func TestWaitCommand(t *testing.T) {
 	h := newHome(t)
-	start := time.Now()
 	code, _, stderr := h.run(t.Context(), "wait", "--timeout", "300ms", "--config", h.config)
-	if code != exitRuntime || !strings.Contains(stderr.String(), "the tunnel is still down after 300ms: no connector is running") || time.Since(start) > 3*time.Second {
-		t.Errorf("code %d after %v, %s", code, time.Since(start), stderr)
+	if code != exitRuntime || !strings.Contains(stderr.String(), "the tunnel is still down after 300ms: no connector is running") {
+		t.Errorf("code %d, %s", code, stderr)
 	}
 	h.start()
 	code, _, stderr = h.run(t.Context(), "wait", "--timeout", "300ms", "--config", h.config)
@@ -275,14 +274,14 @@ func TestNotify(t *testing.T) {
 	}()
 	expect := func(prefix string) string {
 		t.Helper()
-		for limit := time.After(10 * time.Second); ; {
+		for limit := time.After(patience); ; {
 			select {
 			case text := <-received:
 				if strings.HasPrefix(text, prefix) {
 					return text
 				}
 			case <-limit:
-				t.Fatalf("waited 10 s for %s", prefix)
+				t.Fatalf("waited %v for %s", patience, prefix)
 			}
 		}
 	}

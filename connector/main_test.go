@@ -20,6 +20,9 @@ import (
 	"github.com/postern-dev/postern/connector/version"
 )
 
+// patience is how long to wait for what has to come, on the slowest machine.
+const patience = time.Minute
+
 // testToken is a well-formed token of no connector; its address is closed.
 var testToken = link.Token{
 	Server:    "127.0.0.1:1",
@@ -49,7 +52,7 @@ func execute(t *testing.T, until string, env map[string]string, args ...string) 
 			return env[name]
 		},
 		signals: func(ctx context.Context) (context.Context, context.CancelFunc) {
-			ctx, signal := context.WithTimeout(ctx, time.Minute)
+			ctx, signal := context.WithTimeout(ctx, patience)
 			if until != "" {
 				errors.notify(until, signal)
 			}

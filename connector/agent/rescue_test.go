@@ -300,7 +300,7 @@ func TestSilentTunnelHadItsMoment(t *testing.T) {
 				t.Errorf("hellos %v, %v", x.old.hello.Beside, next.hello.Beside)
 			}
 			if busy {
-				if err := (&counter{lines: bufio.NewScanner(begun.Body)}).read(2000); err != nil {
+				if err := (&counter{lines: bufio.NewScanner(begun.Body)}).read(100); err != nil {
 					t.Error(err)
 				}
 			}

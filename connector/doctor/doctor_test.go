@@ -44,7 +44,7 @@ func diagnose(t *testing.T, c config.Config, web http.HandlerFunc, change func(*
 	}
 	found := map[string]Finding{}
 	d := &diagnosis{
-		config: c, now: time.Now, dialTimeout: 5 * time.Second, probeTimeout: 5 * time.Second,
+		config: c, now: time.Now, dialTimeout: time.Minute, probeTimeout: time.Minute,
 		target: dial.Target{Server: token.Server, URL: token.URL, Token: func() link.Token { return token }, Logger: slog.New(slog.DiscardHandler)},
 		report: func(f Finding) {
 			if (f.Fix == "") != (f.Result == ResultOK || f.Result == ResultSkipped) {
@@ -235,7 +235,11 @@ func TestUpstreams(t *testing.T) {
 				base = serveBox(t, tt.handler).URL
 			}
 			c := config.Config{TunnelToken: testToken.Encode(), Upstreams: map[string]config.Upstream{"box": {BaseURL: base + "/v1", APIKeyFile: tt.key}}}
-			found := diagnose(t, c, upgradeRequired, func(d *diagnosis) { d.dialTimeout, d.probeTimeout = time.Millisecond, 300*time.Millisecond })
+			found := diagnose(t, c, upgradeRequired, func(d *diagnosis) {
+				if d.dialTimeout = time.Millisecond; tt.name == "slow" {
+					d.probeTimeout = 300 * time.Millisecond
+				}
+			})
 			m, s := found["models of box"], found["stream of box"]
 			if text := m.Detail + " FIX " + m.Fix + s.Detail + " FIX " + s.Fix; m.Result != tt.models || s.Result != tt.stream || !strings.Contains(text, tt.detail) {
 				t.Errorf("models %+v\nstream %+v", m, s)

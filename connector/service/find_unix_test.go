@@ -34,7 +34,7 @@ func TestReadOnlyFiles(t *testing.T) {
 			if err == nil {
 				t.Errorf("%s is read", path)
 			}
-		case <-time.After(5 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatalf("%s is still read", path)
 		}
 	}

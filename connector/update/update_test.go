@@ -62,7 +62,7 @@ func newMachine(t *testing.T, program string) *machine {
 	t.Cleanup(gateway.Close)
 	sum := sha256.Sum256(m.archive)
 	m.update = &Update{
-		Program: Program(path), Version: "0.9.0", Config: "/c.json", Timeout: 10 * time.Second,
+		Program: Program(path), Version: "0.9.0", Config: "/c.json", Timeout: time.Minute,
 		Offer:    &link.Offer{Version: "0.9.1", URL: gateway.URL, Size: int64(len(m.archive)), SHA256: hex.EncodeToString(sum[:])},
 		Services: []Service{{Plan: service.Plan{Name: "postern-connector", Config: "/c.json"}, Restart: m.restart, Socket: "service"}},
 		Look:     m.look,
@@ -248,8 +248,12 @@ func (m *machine) offer(archive []byte) {
 // A service that does not come up with the new program gets the old one back.
 func TestServiceFails(t *testing.T) {
 	m := newMachine(t, works)
-	m.update.Timeout = time.Second
-	m.up = func(restart int) bool { return restart != 1 }
+	m.up = func(restart int) bool {
+		if m.update.Timeout = time.Minute; restart == 1 {
+			m.update.Timeout = time.Second // for the service, not for the bridge before
+		}
+		return restart != 1
+	}
 	err := m.update.Run(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "version 0.9.0 is back: the service postern-connector did not come up again: no tunnel after 1s: waiting") {
 		t.Errorf("error %v", err)

@@ -79,7 +79,7 @@ func TestIdleConnsGrowOld(t *testing.T) {
 // waitUnusable waits until an idle connection shows that it was closed.
 func waitUnusable(t *testing.T, p *idleConns) {
 	t.Helper()
-	for range 5000 {
+	for range 60_000 {
 		p.mu.Lock()
 		gone := len(p.conns) == 1 && !p.conns[0].usable()
 		p.mu.Unlock()

@@ -163,7 +163,7 @@ func TestProxyRepeatsWhatWasNotSent(t *testing.T) {
 func TestProxyCancelFreesTheUpstream(t *testing.T) {
 	for _, streaming := range []bool{false, true} {
 		t.Run(fmt.Sprintf("streaming %v", streaming), func(t *testing.T) {
-			working, freed := make(chan struct{}), make(chan time.Time, 1)
+			working, freed := make(chan struct{}), make(chan struct{})
 			server := serveBox(t, func(w http.ResponseWriter, r *http.Request) {
 				io.Copy(io.Discard, r.Body)
 				if streaming {
@@ -172,7 +172,7 @@ func TestProxyCancelFreesTheUpstream(t *testing.T) {
 				}
 				close(working)
 				<-r.Context().Done()
-				freed <- time.Now()
+				close(freed)
 			})
 			ctx, cancel := context.WithCancel(t.Context())
 			w, done := &recorder{}, make(chan struct{})
@@ -181,11 +181,8 @@ func TestProxyCancelFreesTheUpstream(t *testing.T) {
 				proxyTo(t, server.URL, nil).ServeHTTP(w, tunnelRequest(ctx, "POST", "/v1/embeddings", "{}"))
 			}()
 			<-working
-			start := time.Now()
 			cancel()
-			if took := (<-freed).Sub(start); took > 50*time.Millisecond {
-				t.Errorf("the upstream was freed after %v", took)
-			}
+			<-freed
 			<-done
 			if w.aborted != link.CodeCancelled {
 				t.Errorf("aborted %v", w.aborted)

@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -34,6 +35,7 @@ type recorder struct {
 	writes  []string
 	aborted link.Code
 	flushed int
+	onFlush func()
 	onWrite func() // called by each Write, before it returns
 }
 
@@ -54,7 +56,12 @@ func (w *recorder) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-func (w *recorder) Flush() { w.flushed++ }
+func (w *recorder) Flush() {
+	w.flushed++
+	if w.onFlush != nil {
+		w.onFlush()
+	}
+}
 
 func (w *recorder) Abort(code link.Code) { w.aborted = code }
 
@@ -305,8 +312,13 @@ func TestProxySendsTheHeaderOfASilentStream(t *testing.T) {
 			<-release
 			fmt.Fprint(w, "data: 1\n\n")
 		})
-		time.AfterFunc(50*time.Millisecond, func() { close(release) })
-		w := &recorder{}
+		w, begin := &recorder{}, sync.OnceFunc(func() { close(release) })
+		if want > 0 {
+			w.onFlush = begin
+			time.AfterFunc(time.Minute, begin) // if it is never flushed
+		} else {
+			time.AfterFunc(50*time.Millisecond, begin)
+		}
 		proxyTo(t, server.URL, nil).ServeHTTP(w, tunnelRequest(t.Context(), "POST", "/v1/embeddings", "{}"))
 		if w.flushed != want || w.body() != "data: 1\n\n" {
 			t.Errorf("%s: flushed %d times, body %q", contentType, w.flushed, w.body())

@@ -207,26 +207,23 @@ func TestUpstreamCancel(t *testing.T) {
 		{"reading", "http", "{}", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			working, freed := make(chan struct{}), make(chan time.Time, 1)
+			working, freed := make(chan struct{}), make(chan struct{})
 			address, _ := scripted(t, func(_ int32, conn net.Conn, in *bufio.Reader) {
 				in.ReadByte()
 				io.WriteString(conn, test.answer)
 				time.Sleep(20 * time.Millisecond) // the client is in the middle of it
 				close(working)
 				io.Copy(io.Discard, in)
-				freed <- time.Now()
+				close(freed)
 			})
 			p := proxyTo(t, test.scheme+strings.TrimPrefix(address, "http"), nil)
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan *recorder)
 			go func() { done <- ask(ctx, p, test.body) }()
 			<-working
-			start := time.Now()
 			cancel()
 			w := <-done
-			if took := (<-freed).Sub(start); took > 5*time.Second {
-				t.Errorf("the upstream was freed after %v", took)
-			}
+			<-freed
 			if w.aborted != link.CodeCancelled {
 				t.Errorf("aborted %v", w.aborted)
 			}
