@@ -42,7 +42,7 @@ type Gateway struct {
 func Start(dir string, o Options, logger *slog.Logger) (*Gateway, error) {
 	g := new(Gateway)
 	g.gateway = &gateway.Gateway{
-		Store:    gateway.NewStore(filepath.Join(dir, "gateway.db"), logger, gateway.Counters{SignInFailed: func(string) {}, EventsLost: func(string, int) {}}),
+		Store:    gateway.NewStore(gateway.Place{Path: filepath.Join(dir, "gateway.db")}, logger, gateway.Counters{SignInFailed: func(string) {}, EventsLost: func(string, int) {}}),
 		Listener: new(gateway.Listener),
 		Configuration: gateway.Configuration{
 			Listen: "127.0.0.1:0", MaxMemory: 1 << 30, Endpoint: g.endpoint, Logger: logger, Offer: o.Offer, DeploymentRemoved: func(string) {},
