@@ -76,7 +76,7 @@ func (g *testGateway) keep(t testing.TB, says, keeps int64) (*blockKeeper, *Sess
 	k := &blockKeeper{store: blocks.NewStore(keeps)}
 	h := hello("con_1")
 	h.Blocks = &says
-	c, err := g.dial(t, listenLoopback(t), h, k)
+	c, err := g.dial(t, g.socket(t), h, k)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +137,7 @@ func turn(conversation, n, size int) string {
 }
 
 func TestTurnsOfConversation(t *testing.T) {
-	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
+	overBothReal(t, func(t *testing.T, newGateway gatewayMaker) {
 		k, s := encodeAll(newGateway(t, Options{})).keep(t, 32<<20, 32<<20)
 		for n := 1; n <= 20; n++ {
 			k.coded.Store(0)
@@ -161,7 +161,7 @@ func TestTurnsOfConversation(t *testing.T) {
 // A connector that keeps less than it has announced misses blocks, also in requests that run
 // in parallel. Each is answered nevertheless.
 func TestUnknownBlocks(t *testing.T) {
-	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
+	overBothReal(t, func(t *testing.T, newGateway gatewayMaker) {
 		k, s := encodeAll(newGateway(t, Options{})).keep(t, 32<<20, 150_000)
 		var all sync.WaitGroup
 		for conversation := range 4 {

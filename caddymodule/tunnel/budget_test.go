@@ -136,9 +136,7 @@ func largeHello(id string, n int) link.Hello {
 // TestLargeHellos: while there is no room for large hellos, their connectors are
 // told so, and to come back; others get in as always.
 func TestLargeHellos(t *testing.T) {
-	t.Parallel()
 	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
-		t.Parallel()
 		g := newGateway(t, Options{})
 		full := g.pending.take(networkOf(1), 1, "")
 		for full.grow(1<<10) == nil { // takes what it can, and others the rest
@@ -147,13 +145,13 @@ func TestLargeHellos(t *testing.T) {
 		g.pending.mu.Lock()
 		g.pending.hellos.Most = g.pending.hellos.Used() + rest
 		g.pending.mu.Unlock()
-		_, err := g.dial(t, listenLoopback(t), largeHello("con_1", 200), echo)
+		_, err := g.dial(t, g.socket(t), largeHello("con_1", 200), echo)
 		if deny, ok := err.(link.Deny); !ok || deny.Code != link.DenyUnavailable || !deny.Retry || !strings.Contains(deny.Message, "large hellos") {
 			t.Errorf("without room: %v", err)
 		}
 		g.connect(t, "con_2", echo)
 		full.free()
-		c, err := g.dial(t, listenLoopback(t), largeHello("con_1", 200), echo)
+		c, err := g.dial(t, g.socket(t), largeHello("con_1", 200), echo)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -173,15 +171,13 @@ func frame(text string) string { return length(uint32(len(text))) + text }
 
 // TestOversizedHello: it is said what is wrong with it.
 func TestOversizedHello(t *testing.T) {
-	t.Parallel()
 	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
-		t.Parallel()
 		for name, hello := range map[string]string{
 			"bytes": length(321 << 10),
 			"parts": frame(`{"type":"hello","data":{"upstreams":[` + strings.Repeat(`"",`, 5000) + `""]}}`),
 		} {
 			g := newGateway(t, Options{})
-			socket := listenLoopback(t)
+			socket := g.socket(t)
 			defer socket.Close()
 			conn, err := g.connection(t.Context(), socket)
 			if err != nil {

@@ -39,7 +39,7 @@ func (g *testGateway) deaf(t *testing.T, id string, pings int) {
 
 // TestDeafControlStream: a connector that wants answers, and takes none, is cut.
 func TestDeafControlStream(t *testing.T) {
-	overBothSimulated(t, func(t *testing.T, newGateway gatewayMaker) {
+	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
 		g := newGateway(t, Options{})
 		g.connect(t, "con_other", echo)
 		at := time.Now()
@@ -61,7 +61,7 @@ func TestDeafControlStream(t *testing.T) {
 // TestDeafRequestStreams: requests that a connector does not read end with their
 // clients, leave nothing behind, and hold up nobody else.
 func TestDeafRequestStreams(t *testing.T) {
-	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
+	overBothReal(t, func(t *testing.T, newGateway gatewayMaker) {
 		const requests = 300
 		g := newGateway(t, Options{})
 		g.connect(t, "con_other", echo)

@@ -33,9 +33,7 @@ func (b *lockedBuffer) String() string {
 // whatever is in them, the log has some short lines. Nobody authenticates a hello
 // that is not well-formed.
 func TestRefusedHellosDoNotFillTheLog(t *testing.T) {
-	t.Parallel()
 	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
-		t.Parallel()
 		var log lockedBuffer
 		var mu sync.Mutex
 		longest := 0
@@ -57,7 +55,7 @@ func TestRefusedHellosDoNotFillTheLog(t *testing.T) {
 				if i%2 == 0 {
 					h.Connector, want = strings.Repeat("\xff", 10_000), link.DenyHello
 				}
-				_, err := g.dial(t, listenLoopback(t), h, echo)
+				_, err := g.dial(t, g.socket(t), h, echo)
 				if deny, ok := err.(link.Deny); !ok || deny.Code != want {
 					t.Errorf("refused with %v, not %s", err, want)
 				}

@@ -43,7 +43,7 @@ func TestHandshakesWaitForTheirTurn(t *testing.T) {
 		permits := crowd(t, g)
 		came := make(chan error, 1)
 		go func() {
-			_, err := g.dial(t, listenLoopback(t), hello("con_1"), echo)
+			_, err := g.dial(t, g.socket(t), hello("con_1"), echo)
 			came <- err
 		}()
 		eventually(t, "it waits", func() bool { return g.queued() == 1 })
@@ -53,7 +53,7 @@ func TestHandshakesWaitForTheirTurn(t *testing.T) {
 		}
 		stranger := hello("con_2")
 		stranger.Secret = "wrong"
-		if _, err := g.dial(t, listenLoopback(t), stranger, echo); err == nil {
+		if _, err := g.dial(t, g.socket(t), stranger, echo); err == nil {
 			t.Fatal("a wrong secret is welcome")
 		}
 		if got := g.inside(); got != len(permits)-1 {
@@ -69,7 +69,7 @@ func TestCloseEndsTheQueue(t *testing.T) {
 		crowd(t, g)
 		came := make(chan error, 1)
 		go func() {
-			_, err := g.connection(t.Context(), listenLoopback(t))
+			_, err := g.connection(t.Context(), g.socket(t))
 			came <- err
 		}()
 		eventually(t, "it waits", func() bool { return slots(g) == 1 })
@@ -110,7 +110,7 @@ func TestSilentGuestMakesRoom(t *testing.T) {
 	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
 		g := newGateway(t, Options{})
 		start := time.Now()
-		conn, err := g.connection(t.Context(), listenLoopback(t))
+		conn, err := g.connection(t.Context(), g.socket(t))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -32,9 +32,7 @@ func length(n uint32) string { return string(binary.BigEndian.AppendUint32(nil, 
 // TestBadHellos: who says no hello is gone at once, or when its time is up. All
 // come together, so that the time passes once.
 func TestBadHellos(t *testing.T) {
-	t.Parallel()
 	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
-		t.Parallel()
 		g := newGateway(t, Options{})
 		var all sync.WaitGroup
 		for name, test := range map[string]struct {
@@ -73,9 +71,7 @@ func says(what string) func(io.Writer) {
 // rejected makes a connection that says something on its control stream, and
 // returns the cause of its end.
 func (g *testGateway) rejected(t *testing.T, say func(io.Writer)) error {
-	socket := listenLoopback(t)
-	defer socket.Close()
-	conn, err := g.connection(t.Context(), socket)
+	conn, err := g.connection(t.Context(), g.socket(t))
 	if err != nil {
 		return err
 	}
@@ -83,7 +79,9 @@ func (g *testGateway) rejected(t *testing.T, say func(io.Writer)) error {
 	if err != nil {
 		return err
 	}
-	go say(control)
+	var saying sync.WaitGroup
+	defer saying.Wait()
+	saying.Go(func() { say(control) })
 	_, _ = io.Copy(io.Discard, control)
 	<-conn.Context().Done()
 	return context.Cause(conn.Context())
@@ -143,7 +141,7 @@ func TestSlowHandshakeOverWebSocket(t *testing.T) {
 // TestSlowControlMessage: after the hello a message has the time in which a
 // connector has to say something; others are not held up meanwhile.
 func TestSlowControlMessage(t *testing.T) {
-	overBothSimulated(t, func(t *testing.T, newGateway gatewayMaker) {
+	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
 		g := newGateway(t, Options{})
 		g.connect(t, "con_2", echo).beats()
 		c := g.connect(t, "con_1", echo)
@@ -171,14 +169,14 @@ func TestSlowControlMessage(t *testing.T) {
 
 // TestGarbageAfterHello ends the session; an unknown message does not.
 func TestGarbageAfterHello(t *testing.T) {
-	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
-		for name, garbage := range map[string]string{
-			"noise":     "GET / HTTP/1.1\r\n\r\n",
-			"no JSON":   length(8) + "{{{{{{{{",
-			"oversized": length(1<<20 + 1),
-			"types":     length(31) + `{"type":"update","data":"noise"}`[:31],
-		} {
-			t.Run(name, func(t *testing.T) {
+	for name, garbage := range map[string]string{
+		"noise":     "GET / HTTP/1.1\r\n\r\n",
+		"no JSON":   length(8) + "{{{{{{{{",
+		"oversized": length(1<<20 + 1),
+		"types":     length(31) + `{"type":"update","data":"noise"}`[:31],
+	} {
+		t.Run(name, func(t *testing.T) {
+			overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
 				g := newGateway(t, Options{})
 				c := g.connect(t, "con_1", echo)
 				other := `{"type":"later"}`
@@ -189,15 +187,15 @@ func TestGarbageAfterHello(t *testing.T) {
 				}
 				eventually(t, "it is gone", func() bool { return len(g.Sessions()) == 0 })
 			})
-		}
-	})
+		})
+	}
 }
 
 // TestControlMessagesArePaced: from a connector that floods no more is read than
 // real ones say, and others do not notice.
 func TestControlMessagesArePaced(t *testing.T) {
 	t.Parallel()
-	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
+	overBothReal(t, func(t *testing.T, newGateway gatewayMaker) {
 		t.Parallel()
 		g := newGateway(t, Options{})
 		g.connect(t, "con_other", echo)

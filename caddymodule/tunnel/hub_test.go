@@ -79,28 +79,25 @@ func TestHeartbeatGrowsWithTheFleet(t *testing.T) {
 }
 
 func TestDeny(t *testing.T) {
-	t.Parallel()
-	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
-		t.Parallel()
-		for name, test := range map[string]struct {
-			authenticate Authenticate
-			change       func(*link.Hello)
-			code         string
-			retry        bool
-		}{
-			"wrong secret": {allow, func(h *link.Hello) { h.Secret = "guess" }, link.DenyCredentials, false},
-			"bad hello":    {allow, func(h *link.Hello) { h.Upstreams = nil }, link.DenyHello, false},
-			"unavailable": {
-				func(context.Context, string, string) (Connector, error) { return Connector{}, ErrUnavailable },
-				func(*link.Hello) {}, link.DenyUnavailable, true,
-			},
-		} {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
+	for name, test := range map[string]struct {
+		authenticate Authenticate
+		change       func(*link.Hello)
+		code         string
+		retry        bool
+	}{
+		"wrong secret": {allow, func(h *link.Hello) { h.Secret = "guess" }, link.DenyCredentials, false},
+		"bad hello":    {allow, func(h *link.Hello) { h.Upstreams = nil }, link.DenyHello, false},
+		"unavailable": {
+			func(context.Context, string, string) (Connector, error) { return Connector{}, ErrUnavailable },
+			func(*link.Hello) {}, link.DenyUnavailable, true,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
 				g := newGateway(t, Options{Authenticate: test.authenticate})
 				h := hello("con_1")
 				test.change(&h)
-				c, err := g.dial(t, listenLoopback(t), h, echo)
+				c, err := g.dial(t, g.socket(t), h, echo)
 				var deny link.Deny
 				if !errors.As(err, &deny) || deny.Code != test.code || deny.Retry != test.retry || !strings.Contains(err.Error(), deny.Message) {
 					t.Fatalf("hello was answered with %#v", err)
@@ -112,8 +109,8 @@ func TestDeny(t *testing.T) {
 					t.Errorf("counters %+v", n)
 				}
 			})
-		}
-	})
+		})
+	}
 }
 
 // TestOptionsAreSwapped: sessions outlive the configuration that let them in.
@@ -125,7 +122,7 @@ func TestOptionsAreSwapped(t *testing.T) {
 		if body, err := g.do(t, "con_1", "hi"); body != "hi" || err != nil {
 			t.Fatalf("answer %q, %v", body, err)
 		}
-		_, err := g.dial(t, listenLoopback(t), hello("con_2"), echo)
+		_, err := g.dial(t, g.socket(t), hello("con_2"), echo)
 		var deny link.Deny
 		if !errors.As(err, &deny) || deny.Code != link.DenyUnavailable || !deny.Retry {
 			t.Errorf("a hello meanwhile: %v", err)
@@ -232,9 +229,7 @@ func (g *testGateway) waitFor(t *testing.T, requests int) {
 }
 
 func TestWait(t *testing.T) {
-	t.Parallel()
 	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
-		t.Parallel()
 		g := newGateway(t, Options{})
 		at := time.Now()
 		_, err := g.Wait(t.Context(), "con_1", 0)
@@ -371,7 +366,7 @@ func TestDisconnectOthers(t *testing.T) {
 func TestRemovedWhileSayingHello(t *testing.T) {
 	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
 		g := newGateway(t, Options{Known: func(Connector) bool { return false }})
-		c, err := g.dial(t, listenLoopback(t), hello("a"), named("a"))
+		c, err := g.dial(t, g.socket(t), hello("a"), named("a"))
 		if c == nil {
 			t.Fatal(err)
 		}

@@ -19,7 +19,7 @@ func TestLimit(t *testing.T) {
 			h := newGate()
 			hello := hello("con_1")
 			hello.MaxRequests = limit
-			if _, err := g.dial(t, listenLoopback(t), hello, h); err != nil {
+			if _, err := g.dial(t, g.socket(t), hello, h); err != nil {
 				t.Fatal(err)
 			}
 			s := g.mustSession(t, "con_1")

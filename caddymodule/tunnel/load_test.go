@@ -40,7 +40,7 @@ func TestStampede(t *testing.T) {
 // TestNoStreamIsCutShort: many streamed answers at once, some of whose clients
 // leave, and every one that is read to its end is whole.
 func TestNoStreamIsCutShort(t *testing.T) {
-	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
+	overBothReal(t, func(t *testing.T, newGateway gatewayMaker) {
 		const clients, events = 16, 20
 		each := 100
 		if testing.Short() {

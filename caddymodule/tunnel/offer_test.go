@@ -9,9 +9,7 @@ import (
 // The connector that is handed out for a system is in the answers to a hello and to a dry
 // run. Newer versions are in the list of sessions.
 func TestOffer(t *testing.T) {
-	t.Parallel()
 	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
-		t.Parallel()
 		offer := &link.Offer{Version: "0.9.1", URL: "https://gw.example.com/a", Size: 1, SHA256: "00"}
 		g := newGateway(t, Options{Offer: func(os string) *link.Offer {
 			if os != "linux/armv7" {
@@ -32,7 +30,7 @@ func TestOffer(t *testing.T) {
 			for _, dry := range []bool{true, false} {
 				h := hello("con_1")
 				h.OS, h.Version, h.DryRun = tt.os, tt.version, dry
-				c, err := g.dial(t, listenLoopback(t), h, echo)
+				c, err := g.dial(t, g.socket(t), h, echo)
 				if err != nil {
 					t.Fatal(err)
 				}

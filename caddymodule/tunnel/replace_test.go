@@ -10,7 +10,7 @@ import (
 // TestAnotherProcessTakesOver: as in an upgrade. What the older one has begun it
 // finishes, if it is alive, and all else goes to the newer one at once.
 func TestAnotherProcessTakesOver(t *testing.T) {
-	overBothSimulated(t, func(t *testing.T, newGateway gatewayMaker) {
+	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
 		g := newGateway(t, Options{})
 		h := newGate()
 		older := g.connect(t, "con_1", h)
@@ -58,7 +58,7 @@ func TestAnotherProcessTakesOver(t *testing.T) {
 // TestDeadProcessIsReplaced: the requests of one that was killed, or frozen, do not
 // wait for it.
 func TestDeadProcessIsReplaced(t *testing.T) {
-	overBothSimulated(t, func(t *testing.T, newGateway gatewayMaker) {
+	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
 		g := newGateway(t, Options{})
 		h := newGate()
 		older := g.connect(t, "con_1", h) // it answers no pings
@@ -86,7 +86,7 @@ func TestDeadProcessIsReplaced(t *testing.T) {
 
 // TestIdleProcessIsReplaced at once: it learns that another one runs.
 func TestIdleProcessIsReplaced(t *testing.T) {
-	overBothSimulated(t, func(t *testing.T, newGateway gatewayMaker) {
+	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
 		g := newGateway(t, Options{})
 		older := g.connect(t, "con_1", echo)
 		newer := hello("con_1")
@@ -104,7 +104,7 @@ func TestIdleProcessIsReplaced(t *testing.T) {
 // TestDrainMeetsSuccessor: a process that stops while the next one comes is not cut
 // because its drain is heard between the other's registration and its own yield.
 func TestDrainMeetsSuccessor(t *testing.T) {
-	overBothSimulated(t, func(t *testing.T, newGateway gatewayMaker) {
+	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
 		g := newGateway(t, Options{})
 		h := newGate()
 		older := g.connect(t, "con_1", h)

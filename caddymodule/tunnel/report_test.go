@@ -146,9 +146,7 @@ func TestChooseByReport(t *testing.T) {
 
 // A dry run is answered, and leaves the connector's tunnel and its rotation alone.
 func TestDryRun(t *testing.T) {
-	t.Parallel()
 	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
-		t.Parallel()
 		r := newRotation()
 		g := newGateway(t, Options{Rotation: r, Known: func(Connector) bool { return true }, Authenticate: allow})
 		g.connect(t, "con_1", echo)
@@ -157,7 +155,7 @@ func TestDryRun(t *testing.T) {
 
 		h := hello("con_1")
 		h.DryRun, h.Instance = true, "another"
-		c, err := g.dial(t, listenLoopback(t), h, echo)
+		c, err := g.dial(t, g.socket(t), h, echo)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -169,7 +167,7 @@ func TestDryRun(t *testing.T) {
 		}
 		h.Secret = "wrong"
 		var deny link.Deny
-		if _, err := g.dial(t, listenLoopback(t), h, echo); !errors.As(err, &deny) || deny.Code != link.DenyCredentials {
+		if _, err := g.dial(t, g.socket(t), h, echo); !errors.As(err, &deny) || deny.Code != link.DenyCredentials {
 			t.Errorf("wrong secret: %v", err)
 		}
 		if s := g.mustSession(t, "con_1"); s != before || len(g.Sessions()) != 1 || g.Counters().Connected != counted.Connected {

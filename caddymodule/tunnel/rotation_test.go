@@ -271,7 +271,7 @@ func TestRotatedWhileSayingHello(t *testing.T) {
 				},
 				Known: func(c Connector) bool { return known && c.ID == "con_1" },
 			})
-			c, err := g.dial(t, listenLoopback(t), hello("con_1"), named("a"))
+			c, err := g.dial(t, g.socket(t), hello("con_1"), named("a"))
 			if c == nil {
 				t.Fatal(err)
 			}

@@ -16,9 +16,9 @@ import (
 
 // TestReplace: a newer hello of the same connector takes over at once.
 func TestReplace(t *testing.T) {
-	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
-		for _, how := range []string{"alive", "killed"} {
-			t.Run(how, func(t *testing.T) {
+	for _, how := range []string{"alive", "killed"} {
+		t.Run(how, func(t *testing.T) {
+			overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
 				g := newGateway(t, Options{})
 				h := newGate()
 				first := g.connect(t, "con_1", h)
@@ -49,15 +49,13 @@ func TestReplace(t *testing.T) {
 					t.Errorf("counters %+v", n)
 				}
 			})
-		}
-	})
+		})
+	}
 }
 
 // TestConnectorDrains: what runs is finished, what comes goes to the successor.
 func TestConnectorDrains(t *testing.T) {
-	t.Parallel()
 	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
-		t.Parallel()
 		g := newGateway(t, Options{})
 		h := newGate()
 		first := g.connect(t, "con_1", h)
@@ -119,7 +117,7 @@ func TestConnectorDrainsWhileIdle(t *testing.T) {
 
 // TestDrainWaitsForTheWholeBody: an answer that still streams is not cut.
 func TestDrainWaitsForTheWholeBody(t *testing.T) {
-	overBothSimulated(t, func(t *testing.T, newGateway gatewayMaker) {
+	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
 		g := newGateway(t, Options{})
 		more := make(chan struct{})
 		c := g.connect(t, "con_1", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -170,7 +168,7 @@ func TestShutdown(t *testing.T) {
 		wantError(t, wait(t, waiting, "the end of waiting"), ErrOffline)
 		_, err := s.RoundTrip(post("{}"))
 		wantError(t, err, link.ErrNotSent)
-		_, err = g.dial(t, listenLoopback(t), hello("con_2"), echo)
+		_, err = g.dial(t, g.socket(t), hello("con_2"), echo)
 		var refused *quic.TransportError
 		if g.web == "" && (!errors.As(err, &refused) || refused.ErrorCode != quic.ConnectionRefused) ||
 			g.web != "" && (err == nil || !strings.Contains(err.Error(), "503")) {

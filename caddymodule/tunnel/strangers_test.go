@@ -47,7 +47,7 @@ func (g *testGateway) besiege(t *testing.T) {
 // no connector out, whether it was there before or its gateway has just started, and
 // from whatever address it comes.
 func TestConnectorsComeInDespiteStrangers(t *testing.T) {
-	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
+	overBothReal(t, func(t *testing.T, newGateway gatewayMaker) {
 		g := newGateway(t, Options{Preauthenticate: secretOf})
 		g.besiege(t)
 		unknown := hello("con_2")

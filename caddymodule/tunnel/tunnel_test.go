@@ -33,6 +33,7 @@ type testGateway struct {
 	secrets Secrets
 	sockets sync.WaitGroup // WebSockets of connectors that are open
 
+	taking    sync.Mutex
 	simulated []net.PacketConn // sockets of connectors in a bubble that are not used yet
 }
 
@@ -93,11 +94,14 @@ func listenLoopback(t testing.TB) *net.UDPConn {
 // socket returns a new socket of a connector.
 func (g *testGateway) socket(t testing.TB) net.PacketConn {
 	t.Helper()
+	g.taking.Lock()
+	defer g.taking.Unlock()
 	if len(g.simulated) == 0 {
 		return listenLoopback(t)
 	}
 	next := g.simulated[0]
 	g.simulated = g.simulated[1:]
+	t.Cleanup(func() { _ = next.Close() })
 	return next
 }
 
@@ -146,9 +150,9 @@ func (g *testGateway) connectionWith(ctx context.Context, socket net.PacketConn,
 	return &link.Conn{Conn: conn}, nil
 }
 
-// overBoth runs a test with a gateway whose connectors come over QUIC, and with
-// one whose connectors come over WebSockets.
-func overBoth(t *testing.T, test func(t *testing.T, newGateway gatewayMaker)) {
+// overBothReal is overBoth with real sockets, in real time: for what takes processors
+// and not time.
+func overBothReal(t *testing.T, test func(t *testing.T, newGateway gatewayMaker)) {
 	t.Run(link.TransportQUIC, func(t *testing.T) { test(t, newGateway) })
 	t.Run(link.TransportWebSocket, func(t *testing.T) { test(t, newWebGateway) })
 }

@@ -97,7 +97,7 @@ func (g *testGateway) seats() int {
 // pend says hello with a claim and waits for the answer that a person is needed.
 func (g *testGateway) pend(t *testing.T, n byte) *testConnector {
 	t.Helper()
-	c, err := g.dial(t, listenLoopback(t), claimOf(n), nil)
+	c, err := g.dial(t, g.socket(t), claimOf(n), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +115,7 @@ func TestDeviceIsGranted(t *testing.T) {
 		c := g.pend(t, 0)
 
 		if got := desk.device(0); got.Code != claimCode || got.Secret != deviceSecret(0) || got.Hostname != "gpu-box" || got.OS != "linux/amd64" ||
-			got.Version != "1.2" || got.Remote != "127.0.0.1" || len(got.Upstreams) != 1 {
+			got.Version != "1.2" || got.Remote != "10.0.1.1" || len(got.Upstreams) != 1 {
 			t.Errorf("the desk was told %+v", got)
 		}
 		// A device that waits is no tunnel, but its pings are answered.
@@ -142,23 +142,20 @@ func TestDeviceIsGranted(t *testing.T) {
 }
 
 func TestDeviceIsDenied(t *testing.T) {
-	t.Parallel()
-	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
-		t.Parallel()
-		for _, test := range []struct {
-			name  string
-			desk  *testDesk // nil: none
-			hello func(*link.Hello)
-			code  string
-		}{
-			{"no pairing here", nil, nil, link.DenyPairingOff},
-			{"unknown", &testDesk{deny: &link.Deny{Code: link.DenyPairingUnknown}}, nil, link.DenyPairingUnknown},
-			{"used", &testDesk{deny: &link.Deny{Code: link.DenyPairingUsed}}, nil, link.DenyPairingUsed},
-			{"bad secret", &testDesk{}, func(h *link.Hello) { h.Secret = "short" }, link.DenyHello},
-			{"an id as well", &testDesk{}, func(h *link.Hello) { h.Connector = "con_1" }, link.DenyHello},
-		} {
-			t.Run(test.name, func(t *testing.T) {
-				t.Parallel()
+	for _, test := range []struct {
+		name  string
+		desk  *testDesk // nil: none
+		hello func(*link.Hello)
+		code  string
+	}{
+		{"no pairing here", nil, nil, link.DenyPairingOff},
+		{"unknown", &testDesk{deny: &link.Deny{Code: link.DenyPairingUnknown}}, nil, link.DenyPairingUnknown},
+		{"used", &testDesk{deny: &link.Deny{Code: link.DenyPairingUsed}}, nil, link.DenyPairingUsed},
+		{"bad secret", &testDesk{}, func(h *link.Hello) { h.Secret = "short" }, link.DenyHello},
+		{"an id as well", &testDesk{}, func(h *link.Hello) { h.Connector = "con_1" }, link.DenyHello},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
 				o := Options{}
 				if test.desk != nil {
 					o.Pairing = test.desk
@@ -168,7 +165,7 @@ func TestDeviceIsDenied(t *testing.T) {
 				if test.hello != nil {
 					test.hello(&hello)
 				}
-				c, err := g.dial(t, listenLoopback(t), hello, nil)
+				c, err := g.dial(t, g.socket(t), hello, nil)
 				var deny link.Deny
 				if !errors.As(err, &deny) || deny.Code != test.code || deny.Retry {
 					t.Fatalf("error = %v, want %s", err, test.code)
@@ -180,8 +177,8 @@ func TestDeviceIsDenied(t *testing.T) {
 					t.Error("the refused device has a seat")
 				}
 			})
-		}
-	})
+		})
+	}
 }
 
 // TestDecisionAgainstADevice: each ends the connection in its way.
