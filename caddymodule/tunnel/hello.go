@@ -20,7 +20,8 @@ const (
 	// handshake. Most hellos arrive with the end of the handshake, but a connector
 	// that dials in addition to a silent tunnel first waits for that tunnel.
 	helloMoment = 250 * time.Millisecond
-	// denyGrace is how long a denied connector has to read the reason.
+	// denyGrace is how long a denied connector has to read the reason, and to close. A
+	// slower one gets the reason with the close.
 	denyGrace = time.Second
 	// sendTimeout bounds one control message to a connector that does not read.
 	sendTimeout = 5 * time.Second
@@ -143,7 +144,7 @@ func (p *peer) dryRun(c Connector, hello link.Hello) {
 	o := p.hub.options.Load()
 	o.Logger.Info("connector checks its token", "connector_id", c.ID, "remote", p.conn.RemoteAddr().String())
 	if p.send(link.Welcome{Version: o.Version, Offer: o.Offer(hello.OS)}) {
-		p.wait(denyGrace)
+		p.wait(sendTimeout) // the connector closes the connection after reading it
 	}
 	_ = p.conn.Close(link.CloseNone, "")
 }
@@ -223,7 +224,7 @@ func (p *peer) deny(who slog.Attr, d link.Deny) {
 	if p.send(d) {
 		p.wait(denyGrace)
 	}
-	_ = p.conn.Close(link.CloseDenied, d.Code)
+	_ = p.conn.Close(link.CloseDenied, d.Reason())
 }
 
 // loggedID returns the connector id of a hello for the log. It comes from an

@@ -4,6 +4,9 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/quic-go/quic-go"
 
 	"github.com/postern-dev/postern/connector/link"
 )
@@ -11,6 +14,37 @@ import (
 // denied makes a gateway refuse every token.
 func denied(g *fakeGateway) {
 	g.set(func() { g.deny = &link.Deny{Code: link.DenyCredentials, Message: "unknown connector"} })
+}
+
+// denyByClose makes a gateway close before its refusal is read, as to a slow machine.
+func denyByClose(g *fakeGateway) {
+	g.set(func() {
+		g.denying = func() {
+			g.set(func() {
+				for _, conn := range g.conns {
+					conn.CloseWithError(quic.ApplicationErrorCode(link.CloseDenied), g.deny.Reason())
+				}
+			})
+		}
+	})
+}
+
+// TestRefusalForNow: a refusal is not final because its message was lost.
+func TestRefusalForNow(t *testing.T) {
+	g := startGateway(t)
+	g.set(func() { g.deny = &link.Deny{Code: link.DenyUnavailable, Message: "starting", Retry: true} })
+	denyByClose(g)
+	a := startAgent(t, g, "http://127.0.0.1:1", nil)
+	for g.count() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	g.set(func() { g.deny = nil })
+	select {
+	case <-g.sessions:
+	case err := <-a.result:
+		a.result <- err
+		t.Errorf("Run returned %v", err)
+	}
 }
 
 func TestFatalEnds(t *testing.T) {
@@ -22,6 +56,14 @@ func TestFatalEnds(t *testing.T) {
 	}{
 		{
 			name: "refused from the start", setup: denied,
+			reason: "the gateway refused the connector: unknown connector (bad_credentials)",
+			fix:    "create a new token on the gateway's machine with `postern gateway connector create`",
+		},
+		{
+			name: "refused by the close", setup: func(g *fakeGateway) {
+				denied(g)
+				denyByClose(g)
+			},
 			reason: "the gateway refused the connector: unknown connector (bad_credentials)",
 			fix:    "create a new token on the gateway's machine with `postern gateway connector create`",
 		},

@@ -201,13 +201,16 @@ func (s *session) handshake(ctx context.Context, p permit, limit time.Duration) 
 	hello.Beside = beside
 	answer, err := exchange(link.NewControl(stream), hello) // which has the limit of ctx
 	var deny link.Deny
+	if err != nil && !errors.As(err, &deny) {
+		err = s.explain(err)
+	}
 	switch {
 	case errors.As(err, &deny) && deny.Code == link.DenyCredentials && s.config.greeting().Secret != hello.Secret:
 		return errOutdated
 	case errors.As(err, &deny):
 		return deny
 	case err != nil:
-		return s.explain(err)
+		return err
 	}
 	return s.begin(answer)
 }

@@ -105,7 +105,11 @@ func (s *session) ended() error {
 	if why := s.why.Load(); why != nil {
 		return *why
 	}
-	return context.Cause(s.conn.Context())
+	cause := context.Cause(s.conn.Context())
+	if deny, ok := link.Denied(cause); ok { // the message with it was lost
+		return printable(deny)
+	}
+	return cause
 }
 
 // packets returns how many packets were sent, and how many of them are lost.

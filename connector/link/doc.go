@@ -34,8 +34,8 @@
 //	    │                                       │   closed: CloseReplaced; or, if
 //	    │                                       │   that is silent and the hello
 //	    │                                       │   has "beside", drained
-//	    │        or deny (code, message, retry) │
-//	    │◀──────────────────────────────────────┤   then CloseDenied
+//	    │        or deny (code, message, retry) │   then CloseDenied, whose
+//	    │◀──────────────────────────────────────┤   reason says it again
 //	    │                                       │
 //	    │ ping                                  │   every heartbeat; no pong for
 //	    ├──────────────────────────────────────▶│   3 s: the connector dials

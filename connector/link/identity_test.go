@@ -134,6 +134,20 @@ func TestCodes(t *testing.T) {
 	if code, ok := CloseReason(remote); code != CloseReplaced || !ok {
 		t.Errorf("reason %v, %v", code, ok)
 	}
+	for _, deny := range []Deny{
+		{Code: DenyCredentials, Message: "removed: pair again"}, {Code: DenyUnavailable, Message: "starting", Retry: true},
+		{Code: DenyPairingLimit, Message: "later", Retry: true}, {Code: DenyPairingUsed, Message: strings.Repeat("x", 200)},
+	} {
+		if got, ok := Denied(&quic.ApplicationError{Remote: true, ErrorCode: 4, ErrorMessage: deny.Reason()}); got != deny || !ok {
+			t.Errorf("%+v came back as %+v, %v", deny, got, ok)
+		}
+	}
+	if _, ok := Denied(remote); ok {
+		t.Error("a tunnel that was replaced was denied")
+	}
+	if got := (Deny{Code: DenyHello, Message: strings.Repeat("x", 9000)}).Reason(); len(got) > 300 {
+		t.Errorf("a reason of %d bytes has to fit into a packet", len(got))
+	}
 	for _, err := range []error{&quic.ApplicationError{ErrorCode: 1}, errors.New("x"), nil} {
 		if _, ok := CloseReason(err); ok {
 			t.Errorf("%v has a close reason", err)

@@ -1,10 +1,17 @@
 package link
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"log/slog"
 	"reflect"
+	"strings"
 	"time"
+
+	"github.com/quic-go/quic-go"
+
+	"github.com/postern-dev/postern/connector/text"
 )
 
 // Message is one of the control messages below.
@@ -82,7 +89,7 @@ type Deny struct {
 	Code    string `json:"code"` // one of the Deny… constants
 	Message string `json:"message"`
 	// Retry means that another attempt may succeed. Otherwise the connector's
-	// configuration, or the gateway, has to be changed.
+	// configuration, or the gateway, has to be changed. It follows from Code.
 	Retry bool `json:"retry"`
 }
 
@@ -93,6 +100,21 @@ const (
 	DenyUnavailable = "unavailable"     // the gateway cannot decide now
 	DenyShutdown    = "shutdown"        // the gateway is shutting down
 )
+
+// Reason returns the refusal for the reason of a close with [CloseDenied]: the close may
+// overtake the message.
+func (d Deny) Reason() string { return d.Code + ": " + text.Short(d.Message) }
+
+// Denied returns the refusal of a connection that the other side closed with [CloseDenied].
+func Denied(err error) (Deny, bool) {
+	var closed *quic.ApplicationError
+	if !errors.As(err, &closed) || !closed.Remote || CloseCode(closed.ErrorCode) != CloseDenied {
+		return Deny{}, false
+	}
+	code, message, _ := strings.Cut(closed.ErrorMessage, ": ")
+	retry := code == DenyUnavailable || code == DenyShutdown || code == DenyPairingLimit
+	return Deny{Code: code, Message: cmp.Or(message, "no reason was received"), Retry: retry}, true
+}
 
 // Pending answers a hello with a claim: a person has to approve the device. The
 // connection stays open until that is decided; pings continue as on a tunnel.
