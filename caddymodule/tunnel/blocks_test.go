@@ -90,7 +90,7 @@ func (g *testGateway) keep(t testing.TB, says, keeps int64) (*blockKeeper, *Sess
 
 // prompt sends a body for a key, and checks that it arrives.
 func prompt(t testing.TB, s *Session, key, body string) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	answer, err := s.Send(repeatable(body).WithContext(ctx), key)
 	if err != nil {

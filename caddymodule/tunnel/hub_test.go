@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/quic-go/quic-go"
@@ -105,6 +106,9 @@ func TestDeny(t *testing.T) {
 				if code := c.ended(t); code != link.CloseDenied {
 					t.Errorf("closed with %v", code)
 				}
+				if again, ok := link.Denied(context.Cause(c.conn.Context())); !ok || again != deny {
+					t.Errorf("closed with %+v after %+v", again, deny)
+				}
 				if n := g.Counters(); n.Denied != 1 || n.Connected != 0 || len(g.Sessions()) != 0 {
 					t.Errorf("counters %+v", n)
 				}
@@ -177,39 +181,36 @@ func TestProtocolErrorEndsTheSession(t *testing.T) {
 }
 
 // TestPendingCap: connections that do not say hello cannot take all there is.
-func TestPendingCap(t *testing.T) {
-	g := newGateway(t, Options{PendingPerAddress: 3})
-	dial := func() (*quic.Conn, error) {
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		defer cancel()
-		return quic.DialAddr(ctx, g.addr.String(), link.ConnectorTLS("", g.Pin()), link.ConnectorQUIC(0))
-	}
-	var pending []*quic.Conn
+func TestPendingCap(t *testing.T) { synctest.Test(t, testPendingCap) }
+
+func testPendingCap(t *testing.T) {
+	g := new(network).newGateway(t, time.Millisecond, Options{PendingPerAddress: 3})
+	var pending []*link.Conn
 	for range 3 {
-		conn, err := dial()
+		conn, err := g.connection(t.Context(), g.socket(t))
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer func() { _ = conn.CloseWithError(0, "") }()
+		defer func() { _ = conn.Close(link.CloseNone, "") }()
 		pending = append(pending, conn)
 	}
-	if conn, err := dial(); err == nil {
-		_ = conn.CloseWithError(0, "")
+	if conn, err := g.connection(t.Context(), g.socket(t)); err == nil {
+		_ = conn.Close(link.CloseNone, "")
 		t.Fatal("the fourth was let in")
 	}
 	if n := g.Counters().Rejected; n == 0 {
 		t.Error("it was not counted")
 	}
-	_ = pending[0].CloseWithError(0, "")
+	_ = pending[0].Close(link.CloseNone, "")
 	// Connectors with a valid hello do not count.
 	for _, id := range []string{"con_1", "con_2", "con_3"} {
 		eventually(t, "there is room", func() bool {
-			_, err := g.dial(t, listenLoopback(t), hello(id), echo)
+			_, err := g.dial(t, g.socket(t), hello(id), echo)
 			return err == nil
 		})
 	}
 	for _, conn := range pending {
-		_ = conn.CloseWithError(0, "")
+		_ = conn.Close(link.CloseNone, "")
 	}
 	eventually(t, "all slots are free", func() bool {
 		g.pending.mu.Lock()

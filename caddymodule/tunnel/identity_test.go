@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/quic-go/quic-go"
 
@@ -107,17 +106,11 @@ func TestOfferOfPins(t *testing.T) {
 		t.Fatal(err)
 	}
 	wait(t, r.answers, "the answer")
-	deadline := time.After(5 * time.Second)
-	for confirmed := []string(nil); !slices.Equal(confirmed, []string{"con_1:" + next}); {
-		select {
-		case <-deadline:
-			t.Fatalf("confirmed: %v", confirmed)
-		case <-time.After(5 * time.Millisecond):
-			r.mu.Lock()
-			confirmed = slices.Clone(r.confirmed)
-			r.mu.Unlock()
-		}
-	}
+	eventually(t, "the pin is confirmed", func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return slices.Equal(r.confirmed, []string{"con_1:" + next})
+	})
 	set()
 	c.quiet(t, r)
 	r.mu.Lock()

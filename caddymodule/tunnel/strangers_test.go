@@ -6,7 +6,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/quic-go/quic-go"
 
@@ -88,7 +87,7 @@ func TestOnePreauthIsChecked(t *testing.T) {
 	for range 50 {
 		config.NextProtos = append(config.NextProtos, link.PreauthProtocol+"con_1."+strings.Repeat("A", 22))
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	conn, err := quic.Dial(ctx, listenLoopback(t), g.addr, config, link.ConnectorQUIC(0))
 	if err != nil {

@@ -19,9 +19,12 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// soon is the most that things which happen at once may take; generous, since
-// tests share their machine.
-const soon = time.Second
+const (
+	// soon is the most that things which happen at once may take, in virtual time.
+	soon = time.Second
+	// patience is how long a test waits before it fails.
+	patience = 2 * time.Minute
+)
 
 // testGateway is a hub that listens, and what connectors need to reach it.
 type testGateway struct {
@@ -172,7 +175,7 @@ func (g *testGateway) held() (n int) {
 // dial says hello from a socket. Its error is the connection's, or a Deny.
 func (g *testGateway) dial(t testing.TB, socket net.PacketConn, hello link.Hello, h http.Handler) (*testConnector, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	t.Cleanup(func() { _ = socket.Close() })
 	conn, err := g.connection(ctx, socket)
@@ -189,7 +192,7 @@ func (g *testGateway) dial(t testing.TB, socket net.PacketConn, hello link.Hello
 // introduce says hello on a connection.
 func (g *testGateway) introduce(t testing.TB, conn *link.Conn, hello link.Hello, h http.Handler) (*testConnector, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	c := &testConnector{conn: conn, messages: make(chan link.Message, 64)}
 	t.Cleanup(func() {
@@ -219,6 +222,9 @@ func (g *testGateway) introduce(t testing.TB, conn *link.Conn, hello link.Hello,
 		c.serving.Go(c.listen) // sees the close
 		return c, m
 	default:
+		if deny, ok := link.Denied(err); ok { // the close has overtaken it
+			return c, deny
+		}
 		return c, err
 	}
 }
@@ -250,7 +256,7 @@ func (c *testConnector) next(t testing.TB) link.Message {
 	select {
 	case m := <-c.messages:
 		return m
-	case <-time.After(10 * time.Second):
+	case <-time.After(patience):
 		t.Fatal("no control message")
 		return nil
 	}
@@ -261,7 +267,7 @@ func (c *testConnector) ended(t testing.TB) link.CloseCode {
 	t.Helper()
 	select {
 	case <-c.conn.Context().Done():
-	case <-time.After(10 * time.Second):
+	case <-time.After(patience):
 		t.Fatal("the connection is not closed")
 	}
 	code, ok := link.CloseReason(context.Cause(c.conn.Context()))
@@ -281,7 +287,7 @@ func post(body string) *http.Request {
 // mustSession waits for a connector's session.
 func (g *testGateway) mustSession(t testing.TB, id string) *Session {
 	t.Helper()
-	s, err := g.Wait(t.Context(), id, 10*time.Second)
+	s, err := g.Wait(t.Context(), id, patience)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -295,7 +301,7 @@ func (g *testGateway) do(t testing.TB, id, body string) (string, error) {
 }
 
 func send(ctx context.Context, s *Session, body string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	a, err := s.RoundTrip(post(body).WithContext(ctx))
 	if err != nil {
@@ -355,7 +361,7 @@ func wait[T any](t testing.TB, ch <-chan T, what string) T {
 	select {
 	case v := <-ch:
 		return v
-	case <-time.After(20 * time.Second):
+	case <-time.After(patience):
 		t.Fatalf("waiting for %s", what)
 		panic("unreachable")
 	}
@@ -364,7 +370,7 @@ func wait[T any](t testing.TB, ch <-chan T, what string) T {
 // eventually waits until f holds.
 func eventually(t testing.TB, what string, f func() bool) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !f(); time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(patience); !f(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("waiting until %s", what)
 		}

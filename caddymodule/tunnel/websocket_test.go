@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/coder/websocket"
@@ -201,8 +202,10 @@ func slots(g *testGateway) int {
 
 // TestWebSocketPendingCap: those that do not say hello cannot take all there is,
 // whether they shake hands or not.
-func TestWebSocketPendingCap(t *testing.T) {
-	g := newGateway(t, Options{PendingPerAddress: 2}).overPipes(t)
+func TestWebSocketPendingCap(t *testing.T) { synctest.Test(t, testWebSocketPendingCap) }
+
+func testWebSocketPendingCap(t *testing.T) {
+	g := new(network).newGateway(t, time.Millisecond, Options{PendingPerAddress: 2}).overPipes(t)
 	half, err := g.dialWebSocket(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -258,35 +261,39 @@ func TestWebSocketNoise(t *testing.T) {
 
 // TestTransportsReplaceEachOther: a connector has one tunnel, of either kind.
 func TestTransportsReplaceEachOther(t *testing.T) {
-	g := newWebGateway(t, Options{})
-	web := g.connect(t, "con_1", named("web"))
-	url := g.web
-	g.web = ""
-	quic := g.connect(t, "con_1", named("quic"))
-	if code := web.ended(t); code != link.CloseReplaced {
-		t.Errorf("closed with %v", code)
-	}
-	if body, err := g.do(t, "con_1", ""); body != "quic" || err != nil {
-		t.Errorf("answer %q, %v", body, err)
-	}
-	g.web = url
-	g.connect(t, "con_1", named("web"))
-	if code := quic.ended(t); code != link.CloseReplaced {
-		t.Errorf("closed with %v", code)
-	}
-	if body, err := g.do(t, "con_1", ""); body != "web" || err != nil {
-		t.Errorf("answer %q, %v", body, err)
-	}
+	simulate(t, time.Millisecond, func(t *testing.T, _ *network, g *testGateway, _ []net.PacketConn) {
+		g.overPipes(t)
+		web := g.connect(t, "con_1", named("web"))
+		url := g.web
+		g.web = ""
+		quic := g.connect(t, "con_1", named("quic"))
+		if code := web.ended(t); code != link.CloseReplaced {
+			t.Errorf("closed with %v", code)
+		}
+		if body, err := g.do(t, "con_1", ""); body != "quic" || err != nil {
+			t.Errorf("answer %q, %v", body, err)
+		}
+		g.web = url
+		g.connect(t, "con_1", named("web"))
+		if code := quic.ended(t); code != link.CloseReplaced {
+			t.Errorf("closed with %v", code)
+		}
+		if body, err := g.do(t, "con_1", ""); body != "web" || err != nil {
+			t.Errorf("answer %q, %v", body, err)
+		}
+	})
 }
 
 // TestFrozenPeerOverWebSocket: a connector that vanishes without a word ends with
 // its TCP connection, here cut in the middle.
 func TestFrozenPeerOverWebSocket(t *testing.T) {
-	g := newWebGateway(t, Options{})
-	c := g.connect(t, "con_1", echo)
-	_ = c.conn.Close(link.CloseNone, "")
-	eventually(t, "the session is gone", func() bool { return len(g.Sessions()) == 0 })
-	eventually(t, "nothing is left of it", func() bool { return g.held() == 0 })
+	simulate(t, time.Millisecond, func(t *testing.T, _ *network, g *testGateway, _ []net.PacketConn) {
+		g.overPipes(t)
+		c := g.connect(t, "con_1", echo)
+		_ = c.conn.Close(link.CloseNone, "")
+		eventually(t, "the session is gone", func() bool { return len(g.Sessions()) == 0 })
+		eventually(t, "nothing is left of it", func() bool { return g.held() == 0 })
+	})
 }
 
 // newServer serves a hub's WebSocket.
