@@ -166,7 +166,7 @@ func TestUnknownBlocks(t *testing.T) {
 		var all sync.WaitGroup
 		for conversation := range 4 {
 			all.Go(func() {
-				for n := 1; n <= 12; n++ {
+				for n := 1; n <= 8; n++ {
 					prompt(t, s, "key", turn(conversation, n, 15_000))
 				}
 			})
@@ -175,7 +175,7 @@ func TestUnknownBlocks(t *testing.T) {
 		if k.lost.Load() == 0 {
 			t.Error("the connector missed no block")
 		}
-		if c := s.hub.Counters(); c.Requests != 48 || c.Failed > 0 {
+		if c := s.hub.Counters(); c.Requests != 4*8 || c.Failed > 0 {
 			t.Errorf("%+v", c)
 		}
 	})

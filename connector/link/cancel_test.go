@@ -12,9 +12,13 @@ import (
 	"time"
 )
 
-// soon is the most that a cancel may take to be noticed; generous, since tests
-// share their machine. It takes about a millisecond.
-const soon = time.Second
+const (
+	// soon is the most that a cancel may take to be noticed, in virtual time. It takes
+	// some milliseconds.
+	soon = time.Second
+	// patience is how long a test waits before it fails.
+	patience = 2 * time.Minute
+)
 
 // waiting is a handler that writes what it is told and then waits for the end
 // of its context.
@@ -46,13 +50,13 @@ func (h *waiting) check(t *testing.T, since time.Time) {
 		if d := at.Sub(since); d > soon {
 			t.Errorf("the handler noticed after %v", d)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(patience):
 		t.Fatal("the handler did not notice")
 	}
 }
 
 func TestCancelBeforeTheAnswer(t *testing.T) {
-	overBoth(t, func(t *testing.T, newPair pairing) {
+	overBothVirtual(t, func(t *testing.T, newPair pairing) {
 		h := newWaiting("")
 		p := newPair(t, h)
 		cause := errors.New("client left")
@@ -71,12 +75,12 @@ func TestCancelBeforeTheAnswer(t *testing.T) {
 }
 
 func TestCancelInTheAnswer(t *testing.T) {
-	overBoth(t, func(t *testing.T, newPair pairing) {
-		for name, cancelBy := range map[string]func(context.CancelFunc, *http.Response){
-			"context": func(cancel context.CancelFunc, _ *http.Response) { cancel() },
-			"close":   func(_ context.CancelFunc, a *http.Response) { _ = a.Body.Close() },
-		} {
-			t.Run(name, func(t *testing.T) {
+	for name, cancelBy := range map[string]func(context.CancelFunc, *http.Response){
+		"context": func(cancel context.CancelFunc, _ *http.Response) { cancel() },
+		"close":   func(_ context.CancelFunc, a *http.Response) { _ = a.Body.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			overBothVirtual(t, func(t *testing.T, newPair pairing) {
 				h := newWaiting("data: 1\n\n")
 				p := newPair(t, h)
 				ctx, cancel := context.WithCancel(t.Context())
@@ -111,14 +115,14 @@ func TestCancelInTheAnswer(t *testing.T) {
 					t.Errorf("Read after Close: %v", err)
 				}
 			})
-		}
-	})
+		})
+	}
 }
 
 // TestCancelWhileUploading: the connector reads nothing, and the body is far
 // larger than its windows.
 func TestCancelWhileUploading(t *testing.T) {
-	overBoth(t, func(t *testing.T, newPair pairing) {
+	overBothVirtual(t, func(t *testing.T, newPair pairing) {
 		h := newWaiting("")
 		p := newPair(t, h)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -255,7 +259,7 @@ func TestNeverACleanEnd(t *testing.T) {
 }
 
 func TestTunnelLost(t *testing.T) {
-	overBoth(t, func(t *testing.T, newPair pairing) {
+	overBothVirtual(t, func(t *testing.T, newPair pairing) {
 		h := newWaiting("data: 1\n\n")
 		p := newPair(t, h)
 		a, err := p.roundTrip(t.Context(), post("{}"))
@@ -290,7 +294,7 @@ func TestStreamsAreGivenBack(t *testing.T) {
 				<-r.Context().Done()
 			}
 		}), limit)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		ways := []string{"abort", "abort in body", "early", "cancel", "fine"}
 		var wg sync.WaitGroup
@@ -352,12 +356,8 @@ func TestSlowReadersDoNotBlockOthers(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		for range 10 {
-			at := time.Now()
 			if _, body := p.mustDo(t, post("{}")); len(body) != largeChunk {
 				t.Fatalf("%d bytes", len(body))
-			}
-			if d := time.Since(at); d > 2*time.Second {
-				t.Errorf("it took %v beside readers that stand still", d)
 			}
 		}
 	})

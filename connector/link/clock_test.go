@@ -35,7 +35,7 @@ func TestWrongClock(t *testing.T) {
 // connectBoth connects over UDP and over a byte stream.
 func connectBoth(t *testing.T, gateway, connector *tls.Config) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	socket := listenLoopback(t)
 	defer socket.Close()

@@ -16,7 +16,7 @@ import (
 // over QUIC nothing of it is there before.
 func (p *pair) controls(t *testing.T) (gateway, connector *quic.Stream) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	accepted := make(chan *quic.Stream, 1)
 	go func() {
@@ -58,7 +58,7 @@ func TestControlBothWays(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if d := p.gateway.RTT(); d < 0 || d > time.Second {
+		if d := p.gateway.RTT(); d < 0 || d > patience {
 			t.Errorf("round trip of %v", d)
 		}
 		if p.gateway.Transport() != p.connector.Transport() || !strings.HasSuffix(t.Name(), p.gateway.Transport()) {
@@ -70,7 +70,7 @@ func TestControlBothWays(t *testing.T) {
 // TestCloseSaysWhy: what was sent before the close and is read in time arrives,
 // and then the code.
 func TestCloseSaysWhy(t *testing.T) {
-	overBoth(t, func(t *testing.T, newPair pairing) {
+	overBothVirtual(t, func(t *testing.T, newPair pairing) {
 		for _, byGateway := range []bool{true, false} {
 			p := newPair(t, newWaiting("data: 1\n\n"))
 			g, c := p.controls(t)
@@ -170,7 +170,7 @@ func TestThousandRequests(t *testing.T) {
 		for range DefaultMaxRequests {
 			select {
 			case <-arrived:
-			case <-time.After(20 * time.Second):
+			case <-time.After(patience):
 				t.Fatal("too few requests run at once")
 			}
 		}

@@ -65,12 +65,14 @@ func TestEventsArriveUnchanged(t *testing.T) {
 	for name, stream := range streams {
 		for _, write := range []int{1, 7, 100, 4096, largeChunk} {
 			coded := encodeEvents(stream, write)
-			for _, read := range []int{1, 100, 32 << 10} {
-				for _, from := range []io.Reader{bytes.NewReader(coded), iotest.OneByteReader(bytes.NewReader(coded)), iotest.DataErrReader(bytes.NewReader(coded))} {
-					got, err := decodeEvents(from, read)
-					if err != nil || !bytes.Equal(got, stream) {
-						t.Fatalf("%s, writes of %d, reads of %d: got %d bytes of %d, error %v", name, write, read, len(got), len(stream), err)
-					}
+			for read, from := range map[int]io.Reader{
+				1:        bytes.NewReader(coded),
+				100:      iotest.OneByteReader(bytes.NewReader(coded)),
+				32 << 10: iotest.DataErrReader(bytes.NewReader(coded)),
+			} {
+				got, err := decodeEvents(from, read)
+				if err != nil || !bytes.Equal(got, stream) {
+					t.Fatalf("%s, writes of %d, reads of %d: got %d bytes of %d, error %v", name, write, read, len(got), len(stream), err)
 				}
 			}
 		}

@@ -166,7 +166,7 @@ func TestAnswerLimits(t *testing.T) {
 					if endless := test.again != ""; endless && err == nil || test.taken && err != nil {
 						t.Errorf("writing it ended with %v", err)
 					}
-				case <-time.After(20 * time.Second):
+				case <-time.After(patience):
 					t.Error("the connector still writes")
 				}
 				if _, body := p.mustDo(t, post("{}")); body != "hi" {
@@ -190,7 +190,7 @@ func TestRequestLimits(t *testing.T) {
 			"target": {"POST /", strings.Repeat("a", 8<<10)},
 			"fields": {"POST /v1/x HTTP/1.1\r\nHost: a\r\n", "A: b\r\n"},
 		} {
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			stream, err := p.gateway.OpenStreamSync(ctx)
 			if err != nil {
 				t.Fatal(err)

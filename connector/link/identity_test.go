@@ -9,7 +9,6 @@ import (
 	"net"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/quic-go/quic-go"
 )
@@ -112,7 +111,7 @@ func TestWrongPin(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	addr := l.Addr().(*net.UDPAddr).String()
 	_, err = quic.DialAddr(ctx, addr, ConnectorTLS("", testToken(t).Pin), ConnectorQUIC(0))

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/quic-go/quic-go"
 )
@@ -57,14 +56,18 @@ func newTestIdentity(t testing.TB) (cert tls.Certificate, pin string) {
 // newPair connects over QUIC.
 func newPair(t testing.TB, h http.Handler, limit ...int) *pair {
 	t.Helper()
-	gatewaySocket, connectorSocket := listenLoopback(t), listenLoopback(t)
+	return newPairOver(t, listenLoopback(t), listenLoopback(t), h, limit...)
+}
+
+func newPairOver(t testing.TB, gatewaySocket, connectorSocket net.PacketConn, h http.Handler, limit ...int) *pair {
+	t.Helper()
 	cert, pin := newTestIdentity(t)
 	gateway := &quic.Transport{Conn: gatewaySocket}
 	l, err := gateway.Listen(GatewayTLS(cert), GatewayQUIC())
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	connector := &quic.Transport{Conn: connectorSocket}
 	dialed, err := connector.Dial(ctx, gatewaySocket.LocalAddr(), ConnectorTLS("", pin), ConnectorQUIC(cmp.Or(limit...)))
@@ -116,7 +119,7 @@ func newWebSocketPairOver(t testing.TB, pipe func(testing.TB) (net.Conn, net.Con
 	t.Helper()
 	cert, pin := newTestIdentity(t)
 	gatewayEnd, connectorEnd := pipe(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	var gateway *Conn
 	var gatewayErr error
@@ -185,7 +188,7 @@ func post(body string) *http.Request {
 // do sends a request and reads the answer.
 func (p *pair) do(t testing.TB, r *http.Request) (*http.Response, string, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	answer, err := p.roundTrip(ctx, r)
 	if err != nil {

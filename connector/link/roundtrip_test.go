@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 )
 
 // echo answers with the request's body, in chunks.
@@ -206,7 +205,7 @@ func TestLargeBodiesBothWays(t *testing.T) {
 		body := bytes.Repeat([]byte("0123456789abcdef"), size/16)
 		r := post("")
 		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		a, err := p.roundTrip(ctx, r)
 		if err != nil {
@@ -269,7 +268,7 @@ func TestEventsArriveOneByOne(t *testing.T) {
 				<-next
 			}
 		}))
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		a, err := p.roundTrip(ctx, post("{}"))
 		if err != nil {
@@ -298,7 +297,7 @@ func TestFlushSendsTheHead(t *testing.T) {
 			w.(http.Flusher).Flush()
 			<-done
 		}))
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		a, err := p.roundTrip(ctx, post("{}"))
 		close(done)
