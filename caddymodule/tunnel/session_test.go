@@ -28,8 +28,8 @@ func TestReplace(t *testing.T) {
 				if how == "killed" {
 					_ = first.socket.Close() // as kill -9: not a word of it
 				}
+				at := time.Now()
 				g.connect(t, "con_1", named("second"))
-				at := time.Now() // how long it takes to connect depends on the machine
 				r := wait(t, running, "the request's end")
 				wantError(t, r.err, link.ErrTunnelLost)
 				if d := r.at.Sub(at); d > soon {
