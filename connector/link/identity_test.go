@@ -134,8 +134,10 @@ func TestCodes(t *testing.T) {
 		t.Errorf("reason %v, %v", code, ok)
 	}
 	for _, deny := range []Deny{
-		{Code: DenyCredentials, Message: "removed: pair again"}, {Code: DenyUnavailable, Message: "starting", Retry: true},
-		{Code: DenyPairingLimit, Message: "later", Retry: true}, {Code: DenyPairingUsed, Message: strings.Repeat("x", 200)},
+		{Code: DenyCredentials, Message: "removed: pair again"},
+		{Code: DenyUnavailable, Message: "starting", Retry: true},
+		{Code: DenyPairingLimit, Message: "later", Retry: true},
+		{Code: DenyPairingUsed, Message: strings.Repeat("x", 200)},
 	} {
 		if got, ok := Denied(&quic.ApplicationError{Remote: true, ErrorCode: 4, ErrorMessage: deny.Reason()}); got != deny || !ok {
 			t.Errorf("%+v came back as %+v, %v", deny, got, ok)
