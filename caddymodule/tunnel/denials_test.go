@@ -11,22 +11,22 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// lockedBuffer is a log that is read while it is written.
-type lockedBuffer struct {
+// syncBuffer is a log for several goroutines.
+type syncBuffer struct {
 	mu sync.Mutex
-	bytes.Buffer
+	b  bytes.Buffer
 }
 
-func (b *lockedBuffer) Write(p []byte) (int, error) {
+func (b *syncBuffer) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.Buffer.Write(p)
+	return b.b.Write(p)
 }
 
-func (b *lockedBuffer) String() string {
+func (b *syncBuffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.Buffer.String()
+	return b.b.String()
 }
 
 // TestRefusedHellosDoNotFillTheLog: however many hellos a stranger sends, and
@@ -34,7 +34,7 @@ func (b *lockedBuffer) String() string {
 // that is not well-formed.
 func TestRefusedHellosDoNotFillTheLog(t *testing.T) {
 	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
-		var log lockedBuffer
+		var log syncBuffer
 		var mu sync.Mutex
 		longest := 0
 		g := newGateway(t, Options{

@@ -12,13 +12,9 @@ import (
 	"time"
 )
 
-const (
-	// soon is the most that a cancel may take to be noticed, in virtual time. It takes
-	// some milliseconds.
-	soon = time.Second
-	// patience is how long a test waits before it fails.
-	patience = 2 * time.Minute
-)
+// soon is the most that a cancel may take to be noticed, in virtual time. It takes some
+// milliseconds.
+const soon = time.Second
 
 // waiting is a handler that writes what it is told and then waits for the end
 // of its context.

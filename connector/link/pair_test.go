@@ -12,9 +12,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/quic-go/quic-go"
 )
+
+// patience is how long a test waits before it fails.
+const patience = 2 * time.Minute
 
 // pair is a tunnel over loopback: both ends of one connection.
 type pair struct {
