@@ -56,10 +56,11 @@ func (d *testDesk) Claim(_ context.Context, device Device) (Ticket, *link.Deny) 
 	}, nil
 }
 
-// decide tells all who wait.
+// decide tells all who wait, and those who are just dialing again.
 func (d *testDesk) decide(decision Decision) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.deny, d.token = decision.Deny, decision.TunnelToken
 	for _, c := range d.live {
 		select {
 		case c <- decision:
@@ -195,6 +196,7 @@ func TestDecisionAgainstADevice(t *testing.T) {
 	}
 
 	// A desk that closes for a reload has decided nothing.
+	desk.set(func() { desk.deny = nil })
 	c = g.pend(t, 1)
 	desk.set(func() { close(desk.live[1]) })
 	if code := c.ended(t); code != link.CloseShutdown {
