@@ -151,7 +151,7 @@ func (c *Cluster) HasStore() bool { return c.contact.hasStore() }
 // Stale returns how long ago the edge had contact to the store.
 func (c *Cluster) Stale() time.Duration { return c.contact.stale() }
 
-// Leader reports whether this edge has the duties that one edge fulfils for all. Two edges may
+// Leader reports whether this edge has the duties that one edge fulfills for all. Two edges may
 // believe that for a moment.
 func (c *Cluster) Leader() bool {
 	if !c.contact.serving() { // it may not have joined yet

@@ -20,7 +20,7 @@ type Cluster interface {
 	// Serving fails with ErrUnavailable while this gateway may have missed changes that
 	// others consider to be in force everywhere.
 	Serving() error
-	// Leader reports whether this gateway has the duties that one fulfils for all.
+	// Leader reports whether this gateway has the duties that one fulfills for all.
 	Leader() bool
 }
 
@@ -84,7 +84,7 @@ func (s *Store) CatchUp(ctx context.Context) (revision int64, err error) {
 	return s.view.Load().revision, nil
 }
 
-// Leads reports whether this gateway has the duties that one fulfils for all.
+// Leads reports whether this gateway has the duties that one fulfills for all.
 func (s *Store) Leads() bool { return s.cluster == nil || s.cluster.Leader() }
 
 // Shared reports whether other gateways may use the store.
