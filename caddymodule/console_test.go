@@ -125,7 +125,7 @@ func TestStreamsEndWithTheConfiguration(t *testing.T) {
 	events.(*caddyevents.App).Emit(app.ctx, "stopping", nil)
 	select {
 	case <-stream.Context().Done():
-	case <-time.After(5 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("the stream goes on")
 	}
 	if err := page.Context().Err(); err != nil {
@@ -151,7 +151,7 @@ func TestChanges(t *testing.T) {
 			if !want {
 				t.Errorf("notified of %s", what)
 			}
-		case <-time.After(map[bool]time.Duration{true: 5 * time.Second, false: 300 * time.Millisecond}[want]):
+		case <-time.After(map[bool]time.Duration{true: time.Minute, false: 300 * time.Millisecond}[want]):
 			if want {
 				t.Errorf("not notified of %s", what)
 			}

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/manage"
@@ -91,23 +92,25 @@ func TestRotateConnectorThatCannot(t *testing.T) {
 // RotateConnector does not wait for an offline connector, and for a silent one only
 // until the request ends.
 func TestRotateConnectorThatIsAway(t *testing.T) {
-	g := newGateway(t)
-	old := g.created("attic")
-	got := want[map[string]any](g, 200, "POST", "/connectors/attic/rotate", `{}`)
-	wantFields(t, got, "id", "name", "state", "since")
-	if got["state"] != "waiting" {
-		t.Errorf("answer %v", got)
-	}
-	if _, err := g.store.AuthenticateConnector(old.Connector, old.Secret); err != nil {
-		t.Errorf("the old token is invalid: %v", err)
-	}
-	g.connector("default", "mute", nil)
-	ctx, cancel := context.WithTimeout(asOperator(t.Context()), 50*time.Millisecond)
-	defer cancel()
-	mute, err := g.service.RotateConnector(ctx, manage.RotateConnector{Connector: "mute"})
-	if err != nil || mute.State != manage.RotationWaits || mute.Since == nil {
-		t.Errorf("answer %+v, %v", mute, err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateway(t)
+		old := g.created("attic")
+		got := want[map[string]any](g, 200, "POST", "/connectors/attic/rotate", `{}`)
+		wantFields(t, got, "id", "name", "state", "since")
+		if got["state"] != "waiting" {
+			t.Errorf("answer %v", got)
+		}
+		if _, err := g.store.AuthenticateConnector(old.Connector, old.Secret); err != nil {
+			t.Errorf("the old token is invalid: %v", err)
+		}
+		g.connector("default", "mute", nil)
+		ctx, cancel := context.WithTimeout(asOperator(t.Context()), 50*time.Millisecond)
+		defer cancel()
+		mute, err := g.service.RotateConnector(ctx, manage.RotateConnector{Connector: "mute"})
+		if err != nil || mute.State != manage.RotationWaits || mute.Since == nil {
+			t.Errorf("answer %+v, %v", mute, err)
+		}
+	})
 }
 
 func (g *gateway) created(name string) link.Token {

@@ -96,7 +96,7 @@ func (d deadly) Hello(id, secret string) int64 {
 
 // gatewayMain serves tunnels on the socket that it inherits.
 func gatewayMain(dir string) error {
-	kv, err := store.OpenBolt(filepath.Join(dir, "gateway.db"), store.BoltOptions{LockTimeout: 10 * time.Second})
+	kv, err := store.OpenBolt(filepath.Join(dir, "gateway.db"), store.BoltOptions{LockTimeout: time.Minute})
 	if err != nil {
 		return err
 	}

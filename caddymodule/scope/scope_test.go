@@ -56,7 +56,7 @@ func TestMatchPathologicalPattern(t *testing.T) {
 	if Match(pattern, name) {
 		t.Error("matched a name without b")
 	}
-	if d := time.Since(start); d > 5*time.Second {
+	if d := time.Since(start); d > time.Minute {
 		t.Errorf("took %v", d)
 	}
 }

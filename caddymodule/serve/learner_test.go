@@ -58,7 +58,7 @@ func TestLearnerSaves(t *testing.T) {
 	call := chatCall(t)
 	before := l.calibration.Count(t.Context(), registration(d), call.Prompt())
 	l.learn(sample{of: registration(d), call: call, size: 100, tokens: int64(before) * 3 / 2})
-	for deadline := time.Now().Add(10 * time.Second); l.waiting.Load() != 0; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); l.waiting.Load() != 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("nothing was learned")
 		}

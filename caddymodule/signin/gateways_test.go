@@ -31,11 +31,10 @@ func newDesks(t *testing.T, edges ...string) []*desk {
 // eventually waits for a change that another gateway made.
 func eventually(t *testing.T, what string, f func() bool) {
 	t.Helper()
-	for range 2000 {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		if f() {
 			return
 		}
-		time.Sleep(5 * time.Millisecond)
 	}
 	t.Fatalf("never: %s", what)
 }

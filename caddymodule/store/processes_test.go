@@ -28,11 +28,10 @@ func newStore(t *testing.T, kv store.KV) *store.Store {
 // eventually waits for what another process has to learn from its watch.
 func eventually(t *testing.T, what string, f func() bool) {
 	t.Helper()
-	for range 2000 {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		if f() {
 			return
 		}
-		time.Sleep(5 * time.Millisecond)
 	}
 	t.Errorf("never: %s", what)
 }

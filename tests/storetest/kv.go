@@ -146,7 +146,7 @@ func (k *kvTest) lease(ttl time.Duration) store.Lease {
 // next reads events until it has n, as "rev key=value" or "rev -key".
 func (k *kvTest) next(w store.Watcher, n int) []string {
 	k.Helper()
-	ctx, cancel := context.WithTimeout(k.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(k.Context(), patience)
 	defer cancel()
 	var out []string
 	for len(out) < n {
@@ -185,7 +185,7 @@ func (k *kvTest) gone(key string) time.Duration {
 	k.Helper()
 	start := time.Now()
 	for k.get(key).Exists() {
-		if time.Since(start) > 20*time.Second+k.TTL {
+		if time.Since(start) > patience+k.TTL {
 			k.Fatalf("%q is still there", key)
 		}
 		time.Sleep(k.TTL / 50)

@@ -11,6 +11,9 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
+// patience is for what must happen, however slow the machine is.
+const patience = time.Minute
+
 // New returns a store in a new file. When the test ends, it is closed, if the
 // test has not done that, and the file is checked.
 func New(t testing.TB) *store.Store {
@@ -38,7 +41,7 @@ func OpenWith(t testing.TB, path string, o store.Options) *store.Store {
 // OpenBolt opens a KV in a file, with the same clean-up.
 func OpenBolt(t testing.TB, path string) store.KV {
 	t.Helper()
-	kv, err := store.OpenBolt(path, store.BoltOptions{LockTimeout: 10 * time.Second})
+	kv, err := store.OpenBolt(path, store.BoltOptions{LockTimeout: patience})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +63,7 @@ func closeAny(t testing.TB, c interface{ Close() error }) {
 // is closed.
 func CheckFile(t testing.TB, path string) {
 	t.Helper()
-	db, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true, Timeout: 10 * time.Second, PreLoadFreelist: true})
+	db, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true, Timeout: patience, PreLoadFreelist: true})
 	if err != nil {
 		t.Errorf("opening %s to check it: %v", path, err)
 		return

@@ -83,11 +83,10 @@ func (t *storesTest) ends() (here, there *store.Store) { return t.stores[0], t.s
 // eventually waits for what the watch of another store must bring.
 func (t *storesTest) eventually(what string, f func() bool) {
 	t.Helper()
-	for range 2000 {
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		if f() {
 			return
 		}
-		time.Sleep(5 * time.Millisecond)
 	}
 	t.Errorf("never: %s", what)
 }

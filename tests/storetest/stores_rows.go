@@ -148,7 +148,7 @@ func testUnchanged(t *storesTest) {
 		if i%2 == 0 {
 			t.key(here)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		_, err := there.RevokeKey(ctx, account, k.ID)
 		if err != nil {
 			t.Fatalf("revoking a revoked key: %v", err)
@@ -334,7 +334,7 @@ func testWriteUnconfirmed(t *storesTest) {
 			go func() { done <- write(t.Context()) }()
 			time.Sleep(50 * time.Millisecond)
 		})
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		if err := write(ctx); err != nil { // the watcher has failed, and is not replaced yet
 			t.Errorf("a write %s after the failure: %v", name, err)
 		}

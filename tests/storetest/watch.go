@@ -116,7 +116,7 @@ func testWatchGapless(k *kvTest) {
 
 func (k *kvTest) followToEnd(revision int64, state map[string]string) {
 	w := k.watch(store.Span{}, revision+1)
-	ctx, cancel := context.WithTimeout(k.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(k.Context(), patience)
 	defer cancel()
 	for last := revision; ; {
 		if _, ok := state["end"]; ok {
@@ -171,7 +171,7 @@ func testWatchProgress(k *kvTest) {
 		if err != nil || revision < changed {
 			k.Fatalf("progress after %d: %d, %v", changed, revision, err)
 		}
-		ctx, cancel := context.WithTimeout(k.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(k.Context(), patience)
 		for reached := int64(0); reached < revision; {
 			batch, err := w.Next(ctx)
 			if err != nil {

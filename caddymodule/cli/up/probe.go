@@ -37,11 +37,16 @@ const probeTimeout = 2 * time.Second
 // Ollama, llama.cpp, LM Studio, vLLM.
 var usualBases = []string{"http://localhost:11434", "http://localhost:8080", "http://localhost:1234", "http://localhost:8000"}
 
-// search queries all bases at once and returns the first of them that has models. The
-// notes are about the other servers that answered.
-func search(ctx context.Context, bases []string) (found modelServer, ok bool, notes []string) {
+// searchSoon is search for at most probeTimeout.
+func searchSoon(ctx context.Context, bases []string) (found modelServer, ok bool, notes []string) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
+	return search(ctx, bases)
+}
+
+// search queries all bases at once and returns the first of them that has models. The
+// notes are about the other servers that answered. It ends with ctx at the latest.
+func search(ctx context.Context, bases []string) (found modelServer, ok bool, notes []string) {
 	servers, errs := make([]modelServer, len(bases)), make([]error, len(bases))
 	var wg sync.WaitGroup
 	for i, base := range bases {

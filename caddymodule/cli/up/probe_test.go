@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"reflect"
 	"strings"
 	"testing"
-	"time"
 )
 
 // serveModels is a server that answers GET /v1/models.
@@ -151,11 +151,20 @@ func TestSearchIsParallel(t *testing.T) {
 func TestSearchOfASilentServer(t *testing.T) {
 	silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
 	t.Cleanup(silent.Close)
-	good := serveModels(t, 200, `{"data":[{"id":"m"}]}`)
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	server, ok, notes := search(ctx, []string{silent.URL, good})
-	if !ok || server.base != good || len(notes) != 1 {
+	good := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, `{"data":[{"id":"m"}]}`)
+	}))
+	good.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateClosed { // its list has been read
+			cancel()
+		}
+	}
+	good.Start()
+	t.Cleanup(good.Close)
+	server, ok, notes := search(ctx, []string{silent.URL, good.URL})
+	if !ok || server.base != good.URL || len(notes) != 1 {
 		t.Errorf("found %q (%v), notes %q", server.base, ok, notes)
 	}
 }

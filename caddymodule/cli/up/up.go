@@ -166,7 +166,7 @@ func (u *Run) modelServer(ctx context.Context) (modelServer, error) {
 	if connect != "" {
 		return u.namedServer(ctx, connect)
 	}
-	server, ok, notes := search(ctx, u.Search)
+	server, ok, notes := searchSoon(ctx, u.Search)
 	u.ready.Notes = append(u.ready.Notes, notes...)
 	if !ok {
 		if server, err = u.startScripted(); err != nil {
@@ -204,7 +204,7 @@ func (u *Run) explainTaken(ctx context.Context, connect string, cause error) err
 	}
 	_, port, _ := net.SplitHostPort(u.Listen)
 	base := "http://localhost:" + port
-	if server, ok, _ := search(ctx, []string{base}); ok {
+	if server, ok, _ := searchSoon(ctx, []string{base}); ok {
 		return fmt.Errorf("%w by a model server; serve the gateway on another one:\n\n  %s --connect %s", cause, command, server.base)
 	}
 	return fmt.Errorf(program.Named("%w by another program, maybe another `caddy gateway up`; stop it, or choose another port:\n\n  %s"), cause, command)
