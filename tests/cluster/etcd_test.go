@@ -51,6 +51,11 @@ var program = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
+const (
+	patience = 2 * time.Minute // for what must happen, however slow the machine is
+	oneTry   = 3 * time.Second // of poll
+)
+
 // servers are the members of an etcd cluster.
 type servers []*server
 
@@ -130,8 +135,8 @@ func (all servers) wait(t testing.TB) {
 	}
 	c := all.client(t)
 	defer c.Close()
-	poll(t, 30*time.Second, "an answer of etcd", func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, time.Second)
+	poll(t, "an answer of etcd", func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, oneTry)
 		defer cancel()
 		_, err := c.Get(ctx, "x")
 		return err
@@ -155,9 +160,9 @@ func (all servers) leader(t testing.TB) *server {
 	c := all.client(t)
 	defer c.Close()
 	var leader *server
-	poll(t, 30*time.Second, "a leader", func(ctx context.Context) error {
+	poll(t, "a leader", func(ctx context.Context) error {
 		for _, s := range all {
-			ctx, cancel := context.WithTimeout(ctx, time.Second)
+			ctx, cancel := context.WithTimeout(ctx, oneTry)
 			status, err := c.Status(ctx, s.url)
 			cancel()
 			if err == nil && status.Leader == status.Header.MemberId {
@@ -181,9 +186,9 @@ func open(t testing.TB, urls ...string) store.KV {
 	return kv
 }
 
-func poll(t testing.TB, limit time.Duration, what string, probe func(context.Context) error) {
+func poll(t testing.TB, what string, probe func(context.Context) error) {
 	t.Helper()
-	if err := rig.Poll(t.Context(), limit, 20*time.Millisecond, what, probe); err != nil {
+	if err := rig.Poll(t.Context(), patience, 20*time.Millisecond, what, probe); err != nil {
 		t.Fatal(err)
 	}
 }

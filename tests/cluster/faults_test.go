@@ -21,14 +21,12 @@ type writers struct {
 	stop    chan struct{}
 	wg      sync.WaitGroup
 	added   atomic.Int64 // to the sum
-	last    atomic.Int64 // Unix nanoseconds of the last write
-	longest atomic.Int64 // nanoseconds without a write
+	written atomic.Int64 // by all
 	counts  []int        // of each writer, when it has stopped
 }
 
 func startWriters(t *testing.T, kv store.KV, n int) *writers {
 	w := &writers{t: t, kv: kv, stop: make(chan struct{}), counts: make([]int, n)}
-	w.last.Store(time.Now().UnixNano())
 	for i := range n {
 		w.wg.Go(func() { w.write(i) })
 	}
@@ -67,11 +65,20 @@ func (w *writers) write(i int) {
 			w.added.Add(1)
 		}
 		revision, w.counts[i] = result.Revision, n
-		now := time.Now().UnixNano()
-		if gap := now - w.last.Swap(now); gap > w.longest.Load() {
-			w.longest.Store(gap)
-		}
+		w.written.Add(1)
 	}
+}
+
+// goOn waits for more writes than were on their way: for some that begin now.
+func (w *writers) goOn() {
+	w.t.Helper()
+	want := w.written.Load() + int64(2*len(w.counts))
+	poll(w.t, "a write", func(context.Context) error {
+		if n := w.written.Load(); n < want {
+			return fmt.Errorf("%d writes, not yet %d", n, want)
+		}
+		return nil
+	})
 }
 
 // end stops the writers and checks what they have written.
@@ -91,7 +98,7 @@ func (w *writers) end(kv store.KV) {
 // checkWatch reads all changes from the beginning to the end of the writers: none may be
 // missing, and none may come twice.
 func (w *writers) checkWatch(watcher store.Watcher, end int64) {
-	ctx, cancel := context.WithTimeout(w.t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
 	defer cancel()
 	seen, sum, reached, events := make([]int, len(w.counts)), 0, int64(0), 0
 	for reached < end {
@@ -119,10 +126,11 @@ func (w *writers) checkWatch(watcher store.Watcher, end int64) {
 			w.t.Errorf("watched %d writes of %d", seen[i], n)
 		}
 	}
-	w.t.Logf("%d changes, at most %v without a write", events, time.Duration(w.longest.Load()).Round(time.Millisecond))
+	w.t.Logf("%d changes", events)
 }
 
-// TestLeaderKilled kills the leader four times under writes. A lease survives.
+// TestLeaderKilled kills the leader four times under writes, which go on without it. A lease
+// survives.
 func TestLeaderKilled(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -134,7 +142,7 @@ func TestLeaderKilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lease, err := other.Lease(t.Context(), 15*time.Second)
+	lease, err := other.Lease(t.Context(), time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,9 +152,9 @@ func TestLeaderKilled(t *testing.T) {
 	w := startWriters(t, kv, 4)
 	for range 4 {
 		leader := all.leader(t)
-		time.Sleep(time.Second)
+		w.goOn()
 		leader.Kill()
-		time.Sleep(4 * time.Second)
+		w.goOn()
 		leader.start(t)
 		if err := lease.KeepAlive(t.Context()); err != nil {
 			t.Error(err)
@@ -159,9 +167,6 @@ func TestLeaderKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.checkWatch(watcher, end)
-	if gap := time.Duration(w.longest.Load()); gap > 4*time.Second { // 2.5 s on an idle machine
-		t.Errorf("%v without a write", gap)
-	}
 	if item, err := kv.Get(t.Context(), "x/leased"); err != nil || !item.Exists() {
 		t.Errorf("the item with a lease: %+v, %v", item, err)
 	}
@@ -202,7 +207,13 @@ func TestAllMembersDown(t *testing.T) {
 		t.Skip("slow")
 	}
 	all := start(t, 3)
-	kv := open(t, all.urls()...)
+	var ways []*proxy
+	var urls []string
+	for _, s := range all {
+		p := newProxy(t, s)
+		ways, urls = append(ways, p), append(urls, p.url)
+	}
+	kv := open(t, urls...)
 	watcher, err := kv.Watch(t.Context(), store.Span{}, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -232,12 +243,21 @@ func TestAllMembersDown(t *testing.T) {
 		}
 		written <- result.Revision
 	}()
-	time.Sleep(20 * time.Second) // long enough for gRPC to wait long between its attempts
+	// So many attempts that gRPC would need many minutes for them with the pauses that it
+	// makes unless told otherwise.
+	const enough = 20
+	for _, p := range ways {
+		poll(t, "an attempt to connect", func(context.Context) error {
+			if n := p.dialed.Load(); n < enough {
+				return fmt.Errorf("%d attempts, not yet %d", n, enough)
+			}
+			return nil
+		})
+	}
 	for _, s := range all {
 		s.start(t)
 	}
 	all.wait(t)
-	back := time.Now()
 	revision := <-written
 	for reached := int64(0); reached < revision; {
 		batch, err := watcher.Next(t.Context())
@@ -245,10 +265,5 @@ func TestAllMembersDown(t *testing.T) {
 			t.Fatal(err)
 		}
 		reached = batch.Revision
-	}
-	if took := time.Since(back); took > 5*time.Second {
-		t.Errorf("back %v after etcd", took)
-	} else {
-		t.Logf("back %v after etcd", took)
 	}
 }

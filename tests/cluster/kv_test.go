@@ -56,7 +56,7 @@ func backend(reach func(*testing.T, *server) string) storetest.Backend {
 			all.Store(kv, r)
 			return kv
 		},
-		TTL:      3 * time.Second,
+		TTL:      5 * time.Second,
 		External: true,
 	}
 }

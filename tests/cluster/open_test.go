@@ -198,7 +198,7 @@ func TestTLS(t *testing.T) {
 	roots := x509.NewCertPool()
 	roots.AddCert(ca.Leaf)
 	right := &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{pair}}
-	poll(t, 30*time.Second, "a store with TLS", func(ctx context.Context) error {
+	poll(t, "a store with TLS", func(ctx context.Context) error {
 		kv, err := etcd.Open(ctx, etcd.Options{Endpoints: []string{url}, TLS: right})
 		if err == nil {
 			put(t, kv, store.Put("a", nil))

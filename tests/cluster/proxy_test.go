@@ -20,6 +20,7 @@ type proxy struct {
 	swallow atomic.Bool  // nothing passes, and nothing closes
 	answers atomic.Bool  // nothing passes to the client
 	refuse  atomic.Bool  // new connections are closed
+	dialed  atomic.Int64 // new connections
 
 	hold atomic.Bool // what the client sends waits for release
 	full atomic.Bool // what the client sends while hold is set is lost
@@ -81,6 +82,7 @@ func newProxy(t testing.TB, s *server) *proxy {
 
 func (p *proxy) serve(client net.Conn) {
 	defer client.Close()
+	p.dialed.Add(1)
 	if p.refuse.Load() {
 		return
 	}
