@@ -80,14 +80,14 @@ func (s *Store) RemoveAccount(ctx context.Context, id string) error {
 		t.confirmed()
 		return nil
 	})
-	if err != nil {
+	if !Made(err) {
 		return err
 	}
 	// The rest is invalid without the account. If this fails, the sweeper tries again.
 	if err := s.clearAccount(ctx, id); err != nil {
 		s.log.Warn("failed to remove the remaining records of a removed account", "account_id", id, "error", err)
 	}
-	return nil
+	return err
 }
 
 func checkEmpty(t *tx, id string) error {

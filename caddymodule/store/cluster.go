@@ -52,6 +52,9 @@ func (u *Unconfirmed) Error() string {
 
 func (u *Unconfirmed) Unwrap() error { return ErrUnconfirmed }
 
+// Made reports whether a write that has returned err was made.
+func Made(err error) bool { return err == nil || errors.Is(err, ErrUnconfirmed) }
+
 // confirmed makes the write wait until no edge acts on the state before it.
 func (t *tx) confirmed() {
 	if t.s.cluster != nil {
@@ -118,8 +121,8 @@ type look struct {
 
 // LookAgain makes the view show what other gateways have written, for a caller that has not
 // found a record. It returns at once if the gateway is alone. It takes at most 250 ms, and
-// accesses the KV at most 20 times a second, however many call it; if it fails, the record may
-// exist.
+// accesses the KV at most 20 times a second, however many call it. If it fails, the record may
+// exist; the error is an ErrUnavailable with a message for the user.
 func (s *Store) LookAgain(ctx context.Context) error {
 	if s.cluster == nil {
 		return nil
@@ -139,9 +142,11 @@ func (s *Store) LookAgain(ctx context.Context) error {
 	case <-l.done:
 		return l.err
 	case <-ctx.Done():
-		return Errorf(ErrUnavailable, "the store did not answer in time")
+		return errLookAgain
 	}
 }
+
+var errLookAgain = Errorf(ErrUnavailable, "this gateway cannot reach its store now: try again, or use another gateway")
 
 // look catches up for all who have called LookAgain before it begins.
 func (s *Store) look(l *look, wait time.Duration) {
@@ -149,7 +154,7 @@ func (s *Store) look(l *look, wait time.Duration) {
 	select {
 	case <-time.After(wait):
 	case <-s.ctx.Done():
-		l.err = ErrClosed
+		l.err = errLookAgain
 		return
 	}
 	s.looking.mu.Lock()
@@ -157,5 +162,8 @@ func (s *Store) look(l *look, wait time.Duration) {
 	s.looking.mu.Unlock()
 	ctx, cancel := context.WithTimeout(s.ctx, lookTime)
 	defer cancel()
-	l.err = s.catchUp(ctx)
+	if err := s.catchUp(ctx); err != nil {
+		s.log.Debug("failed to look for the changes of other gateways", "error", err)
+		l.err = errLookAgain
+	}
 }

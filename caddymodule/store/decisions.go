@@ -47,10 +47,10 @@ func (s *Store) ReplaceConnector(ctx context.Context, account, idOrCode, connect
 		t.confirmed()
 		return nil
 	})
-	if err != nil {
+	if !Made(err) {
 		return Pairing{}, Connector{}, err
 	}
-	return p, c.Connector, nil
+	return p, c.Connector, err
 }
 
 // Namesake returns the connector of an account with the default name of a device: it
@@ -73,6 +73,12 @@ func (s *Store) decide(
 	now := s.time()
 	unknown := Errorf(ErrNotFound, "the pairing was not found in the account %.40q: check the code, or start a new pairing", account)
 	known, ok := s.pairingOf(idOrCode)
+	if !ok {
+		if err := s.LookAgain(ctx); err != nil {
+			return Pairing{}, err
+		}
+		known, ok = s.pairingOf(idOrCode)
+	}
 	if !ok || known.Account != account {
 		return Pairing{}, fmt.Errorf("%s: %w", doing, unknown)
 	}

@@ -130,10 +130,10 @@ func useConnectors(t *tx, d Deployment) ([]string, error) {
 func (s *Store) RemoveDeployment(ctx context.Context, account, name string) (Deployment, error) {
 	unknown := Errorf(ErrNotFound, "deployment %.140q not found in the account %.40q", name, account)
 	r, err := deploymentKind.take(ctx, s, "removing the deployment", account, name, unknown, calibrationKind.path(account, name))
-	if err != nil {
+	if !Made(err) {
 		return Deployment{}, err
 	}
-	return r.Deployment, nil
+	return r.Deployment, err
 }
 
 type calibrationRecord struct {

@@ -163,6 +163,8 @@ func (s *Store) catchUp(ctx context.Context) error {
 			return s.reach(ctx, revision)
 		case s.closed.Load():
 			return ErrClosed
+		case errors.Is(err, ErrUnavailable):
+			return err
 		}
 		// follow replaces a failed watcher. Another failure may pass.
 		select {

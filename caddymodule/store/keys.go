@@ -123,8 +123,8 @@ func (s *Store) RevokeKey(ctx context.Context, account, id string) (Key, error) 
 		}
 		return r.Key, nil
 	})
-	if r, ok := keyKind.named(s.view.Load(), id); ok && err == nil {
-		return r.live.Key(), nil // includes the last use
+	if r, ok := keyKind.named(s.view.Load(), id); ok && Made(err) {
+		return r.live.Key(), err // includes the last use
 	}
 	return revoked, err
 }

@@ -206,12 +206,12 @@ func (s *Store) RedeemLink(ctx context.Context, secret, name, passwordHash strin
 		}
 		return createUser(t, user)
 	})
-	if err != nil {
+	if !Made(err) {
 		return User{}, err
 	}
 	// Including what did not fit into the write, or was added by an old session.
 	s.clear(ctx, s.view.Load().belongings(user.User, end))
-	return user.User, nil
+	return user.User, err
 }
 
 // recoverUser sets the password of a user with a link. The same write revokes as much as

@@ -186,7 +186,12 @@ func (s *Store) ClaimPairing(ctx context.Context, code, secret string, d Device)
 	}
 	known, ok := s.pairingOfCode(code)
 	if !ok {
-		return Pairing{}, ErrUnauthenticated
+		if err := s.LookAgain(ctx); err != nil {
+			return Pairing{}, err
+		}
+		if known, ok = s.pairingOfCode(code); !ok {
+			return Pairing{}, ErrUnauthenticated
+		}
 	}
 	device := s.cleanDevice(d)
 	return update(ctx, s, "using the pairing code", func(t *tx) (Pairing, error) {

@@ -163,7 +163,7 @@ func (s *Store) RemoveSessions(ctx context.Context, userID, exceptID string) (in
 	v, sessions := s.view.Load(), s.Sessions(userID)
 	ended := len(slices.DeleteFunc(sessions, func(o Session) bool { return o.ID == exceptID }))
 	if err := s.drop(ctx, v.sessionsOf(userID, exceptID), (*tx).confirmed); err != nil {
-		return 0, fmt.Errorf("ending the sessions: %w", err)
+		return ended, fmt.Errorf("ending the sessions: %w", err)
 	}
 	return ended, nil
 }

@@ -22,7 +22,7 @@ type tx struct {
 }
 
 // update commits the write built by build, waits until the view shows it, and returns the
-// result of build. It tries again if an item read by build has changed meanwhile. A write that
+// result of build if the write was made, see Made. It tries again if an item read by build has changed meanwhile. A write that
 // changes nothing waits until the view shows what it has read. Errors are prefixed with doing.
 func update[T any](ctx context.Context, s *Store, doing string, build func(t *tx) (T, error)) (T, error) {
 	var result T
@@ -30,11 +30,11 @@ func update[T any](ctx context.Context, s *Store, doing string, build func(t *tx
 		result, err = build(t)
 		return err
 	})
-	if err != nil {
+	if !Made(err) {
 		var none T
 		return none, err
 	}
-	return result, nil
+	return result, err
 }
 
 // update is the function update for a write without a result.
@@ -217,19 +217,20 @@ func (k *kind[R, P]) take(ctx context.Context, s *Store, doing, owner, id string
 	})
 }
 
-// drop deletes keys in as many writes as necessary, and calls also for each.
-func (s *Store) drop(ctx context.Context, keys []string, also func(*tx)) error {
+// drop deletes keys in as many writes as necessary, and calls also for each. All are
+// confirmed with the last one.
+func (s *Store) drop(ctx context.Context, keys []string, also func(*tx)) (err error) {
 	for chunk := range slices.Chunk(keys, MaxTxnOps-1) {
-		err := s.write(ctx, func(t *tx) error {
+		err = s.write(ctx, func(t *tx) error {
 			t.delete(chunk...)
 			if also != nil {
 				also(t)
 			}
 			return nil
 		})
-		if err != nil {
+		if !Made(err) {
 			return err
 		}
 	}
-	return nil
+	return err
 }

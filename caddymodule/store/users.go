@@ -120,7 +120,7 @@ func (s *Store) RemoveUser(ctx context.Context, account, idOrName string) (User,
 		t.confirmed()
 		return r.User, nil
 	})
-	if err == nil {
+	if Made(err) {
 		// The rest is invalid without the user, and may be too much for one write. If
 		// this fails, the sweeper removes it.
 		v := s.view.Load()

@@ -1,0 +1,123 @@
+package store_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/tests/storetest"
+)
+
+// openEdges returns the stores of two edges.
+func openEdges(t *testing.T) (a, b *store.Store, edge *storetest.Edge) {
+	kv := storetest.OpenBolt(t, t.TempDir()+"/gateway.db")
+	a, _ = storetest.OpenEdge(t, kv, "a")
+	b, edge = storetest.OpenEdge(t, kv, "b")
+	return a, b, edge
+}
+
+// A change that edges have not confirmed is made, and its result is known.
+func TestUnconfirmed(t *testing.T) {
+	t.Parallel()
+	_, s, edge := openEdges(t)
+	ctx, until := t.Context(), time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	k, secret, err := s.CreateKey(ctx, account, "key", "*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	u, err := s.CreateUser(ctx, account, "ann", "hash")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range store.MaxTxnOps { // more sessions than one write ends
+		if _, _, err := s.CreateSession(ctx, u.ID, "password", "", ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link, linkSecret, err := s.CreateLink(ctx, store.Link{Kind: store.LinkRecovery, Account: account, User: u.ID}, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	edge.Leave(store.PendingEdge{Edge: "c", Until: until})
+	check := func(what string, err error, ok bool) {
+		t.Helper()
+		var un *store.Unconfirmed
+		if !errors.As(err, &un) || !store.Made(err) || un.Pending[0].Edge != "c" || !strings.Contains(err.Error(), "2026-01-02T03:04:05Z") || !ok {
+			t.Errorf("%s: %v, %v", what, err, ok)
+		}
+	}
+	revoked, err := s.RevokeKey(ctx, account, k.ID)
+	found, _ := s.FindKey(secret)
+	check("revoking", err, revoked.RevokedAt != nil && found.Revoked())
+	_, err = s.RevokeKey(ctx, account, k.ID)
+	check("revoking again", err, true)
+	ended, err := s.RemoveSessions(ctx, u.ID, "")
+	check("ending sessions", err, ended == store.MaxTxnOps && len(s.Sessions(u.ID)) == 0)
+	used, err := s.RedeemLink(ctx, linkSecret, "", "new", store.Ending{})
+	check("using the link", err, used == u && s.PasswordHash(u.ID) == "new" && link.User == u.ID)
+	removed, err := s.RemoveUser(ctx, account, u.ID)
+	check("removing the user", err, removed == u && s.UserCount() == 0)
+	if err := s.RemoveKey(ctx, account, "key_unknown"); store.Made(err) {
+		t.Errorf("a write that was not made: %v", err)
+	}
+}
+
+// What another edge has made is found by looking again. If the store does not answer, that is
+// not the same as that there is nothing.
+func TestLookAgain(t *testing.T) {
+	t.Parallel()
+	a, b, edge := openEdges(t)
+	ctx := t.Context()
+	_, secret, err := a.CreateKey(ctx, account, "key", "*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := b.FindKey(secret); ok {
+		t.Fatal("the edge is not late")
+	}
+	edge.Cut(true)
+	if err := b.LookAgain(ctx); !errors.Is(err, store.ErrUnavailable) || strings.Contains(err.Error(), "10.9.8.7") {
+		t.Errorf("without the store: %v", err)
+	}
+	u := "usr_0000000000000000000000000a"
+	if _, err := b.RemoveSessions(ctx, u, ""); !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("ending sessions without the store: %v", err)
+	}
+	edge.Cut(false)
+	if err := b.LookAgain(ctx); err != nil {
+		t.Error(err)
+	}
+	if _, ok := b.FindKey(secret); !ok {
+		t.Error("the key is not found")
+	}
+}
+
+// A code that was made at one edge is used at a second and approved at a third.
+func TestPairingAtEdges(t *testing.T) {
+	t.Parallel()
+	kv := storetest.OpenBolt(t, t.TempDir()+"/gateway.db")
+	a, _ := storetest.OpenEdge(t, kv, "a")
+	b, edge := storetest.OpenEdge(t, kv, "b")
+	c, _ := storetest.OpenEdge(t, kv, "c")
+	ctx, device := t.Context(), strings.Repeat("x", 43)
+	p, code, err := a.CreatePairing(ctx, account, "ann")
+	if err != nil {
+		t.Fatal(err)
+	}
+	edge.Cut(true)
+	if _, err := b.ClaimPairing(ctx, code, device, store.Device{}); !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("without the store: %v", err)
+	}
+	edge.Cut(false)
+	if _, err := b.ClaimPairing(ctx, code, device, store.Device{Hostname: "box"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := c.ApprovePairing(ctx, account, p.ID, "", "ann"); err != nil {
+		t.Error(err)
+	}
+	if _, err := b.ClaimPairing(ctx, "PAIR-0000-0000", device, store.Device{}); !errors.Is(err, store.ErrUnauthenticated) {
+		t.Errorf("an unknown code: %v", err)
+	}
+}

@@ -1,0 +1,143 @@
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+// Edge is the KV and the cluster of one of several gateways with one store. It is as late as
+// an edge can be: its store gets a change of another one only when it asks for that, or writes
+// itself.
+type Edge struct {
+	store.KV
+
+	mu      sync.Mutex
+	asked   int64         // the store gets changes up to this revision
+	changed chan struct{} // closed and replaced when asked changes
+	cut     bool
+	lost    bool
+	pending []store.PendingEdge
+}
+
+// errCut has what only operators may see.
+var errCut = fmt.Errorf("%w: etcd at 10.9.8.7:2379 did not answer", store.ErrUnavailable)
+
+// OpenEdge returns a store over kv for the edge of this name.
+func OpenEdge(t testing.TB, kv store.KV, name string) (*store.Store, *Edge) {
+	t.Helper()
+	e := &Edge{KV: Share(kv), changed: make(chan struct{})}
+	s, err := store.New(e, store.Options{Edge: name, Cluster: e})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		e.Cut(false)
+		closeAny(t, s)
+	})
+	return s, e
+}
+
+// Cut makes the KV fail with store.ErrUnavailable, or not any more.
+func (e *Edge) Cut(cut bool) { e.set(func() { e.cut = cut }) }
+
+// Lose makes Serving fail, or not any more.
+func (e *Edge) Lose(lost bool) { e.set(func() { e.lost = lost }) }
+
+// Leave makes writes return with these edges pending.
+func (e *Edge) Leave(pending ...store.PendingEdge) { e.set(func() { e.pending = pending }) }
+
+func (e *Edge) set(f func()) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	f()
+}
+
+// Reached implements [store.Cluster].
+func (e *Edge) Reached(int64) {}
+
+// Confirm implements [store.Cluster].
+func (e *Edge) Confirm(context.Context, int64) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.pending) > 0 {
+		return &store.Unconfirmed{Pending: e.pending}
+	}
+	return nil
+}
+
+var errLost = store.Errorf(store.ErrUnavailable, "this gateway has lost its store")
+
+// Serving implements [store.Cluster].
+func (e *Edge) Serving() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.lost {
+		return errLost
+	}
+	return nil
+}
+
+// Leader implements [store.Cluster].
+func (e *Edge) Leader() bool { return false }
+
+// ask lets the store have the changes up to a revision, unless the KV fails.
+func (e *Edge) ask(revision int64, err error) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.cut {
+		return errCut
+	}
+	if err == nil && revision > e.asked {
+		e.asked = revision
+		close(e.changed)
+		e.changed = make(chan struct{})
+	}
+	return err
+}
+
+// Txn implements [store.KV].
+func (e *Edge) Txn(ctx context.Context, t store.Txn) (store.TxnResult, error) {
+	if err := e.ask(0, nil); err != nil {
+		return store.TxnResult{}, err
+	}
+	result, err := e.KV.Txn(ctx, t)
+	return result, e.ask(result.Revision, err)
+}
+
+// Watch implements [store.KV].
+func (e *Edge) Watch(ctx context.Context, span store.Span, from int64) (store.Watcher, error) {
+	w, err := e.KV.Watch(ctx, span, from)
+	return &lateWatcher{Watcher: w, e: e}, err
+}
+
+type lateWatcher struct {
+	store.Watcher
+	e *Edge
+}
+
+func (w *lateWatcher) Progress(ctx context.Context) (int64, error) {
+	revision, err := w.Watcher.Progress(ctx)
+	return revision, w.e.ask(revision, err)
+}
+
+func (w *lateWatcher) Next(ctx context.Context) (store.Batch, error) {
+	batch, err := w.Watcher.Next(ctx)
+	for err == nil {
+		w.e.mu.Lock()
+		asked, changed := w.e.asked, w.e.changed
+		w.e.mu.Unlock()
+		if batch.Revision <= asked {
+			break
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+	}
+	return batch, err
+}
