@@ -140,6 +140,11 @@ func Overloaded(message string) *Error {
 	return &Error{Kind: KindOverloaded, RetryAfter: 5, Message: message}
 }
 
+// StoreLost is the error of a gateway that has lost its store and cannot check keys.
+func StoreLost() *Error {
+	return Overloaded("This gateway has lost its store, so it cannot check API keys now.")
+}
+
 // MemoryFull is the error of a gateway that has reached its memory limit.
 func MemoryFull() *Error {
 	return Overloaded("The gateway has reached its memory limit for requests and answers (max_memory), in total or for this key. Send less at a time, or raise max_memory.")

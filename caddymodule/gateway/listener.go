@@ -179,8 +179,17 @@ func (l *Listener) Destruct() error {
 
 // authenticateWith returns a function that authenticates connectors with a store.
 func authenticateWith(st *store.Store) tunnel.Authenticate {
-	return func(_ context.Context, id, secret string) (tunnel.Connector, error) {
+	return func(ctx context.Context, id, secret string) (tunnel.Connector, error) {
+		if err := st.Serving(); err != nil {
+			return tunnel.Connector{}, fmt.Errorf("%w: %w", tunnel.ErrUnavailable, err)
+		}
 		c, err := st.AuthenticateConnector(id, secret)
+		if err != nil {
+			// Another gateway may just have made it: a refusal is final.
+			if err = st.LookAgain(ctx); err == nil {
+				c, err = st.AuthenticateConnector(id, secret)
+			}
+		}
 		switch {
 		case errors.Is(err, store.ErrUnauthenticated):
 			return tunnel.Connector{}, err

@@ -99,3 +99,40 @@ func TestResetKeys(t *testing.T) {
 		t.Error("a key changes at a restart, or is not shared")
 	}
 }
+
+// A connector that another edge has just made or given a new secret is accepted. It is not
+// refused for good while this gateway may have missed that.
+func TestConnectorOfAnotherEdge(t *testing.T) {
+	kv := storetest.OpenBolt(t, filepath.Join(t.TempDir(), "gateway.db"))
+	other, _ := storetest.OpenEdge(t, kv, "a")
+	st, edge := storetest.OpenEdge(t, kv, "b")
+	authenticate := authenticateWith(st)
+	c, secret, err := other.CreateConnector(t.Context(), store.DefaultAccount, "box")
+	if err != nil {
+		t.Fatal(err)
+	}
+	edge.Cut(true)
+	if _, err := authenticate(t.Context(), c.ID, secret); !errors.Is(err, tunnel.ErrUnavailable) {
+		t.Errorf("unknown, without the store: %v", err)
+	}
+	edge.Cut(false)
+	if _, err := authenticate(t.Context(), c.ID, secret); err != nil {
+		t.Errorf("unknown: %v", err)
+	}
+	_, offer, err := other.ShowSecret(t.Context(), store.DefaultAccount, c.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := authenticate(t.Context(), c.ID, offer.Secret); err != nil {
+		t.Errorf("a new secret: %v", err)
+	}
+	if _, err := authenticate(t.Context(), c.ID, "wrong"); err == nil || errors.Is(err, tunnel.ErrUnavailable) {
+		t.Errorf("a wrong secret: %v", err)
+	}
+	edge.Lose(true)
+	for _, secret := range []string{secret, "wrong"} {
+		if _, err := authenticate(t.Context(), c.ID, secret); !errors.Is(err, tunnel.ErrUnavailable) {
+			t.Errorf("a gateway that has lost its store: %v", err)
+		}
+	}
+}

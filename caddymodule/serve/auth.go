@@ -40,7 +40,11 @@ func (a Authenticator) Serve(w http.ResponseWriter, r *http.Request, ex *Exchang
 		fail(a.internal("open its store", err))
 		return
 	}
-	key, reason := authenticate(b.Store, r.Header)
+	key, reason, err := authenticate(r.Context(), b.Store, r.Header)
+	if err != nil {
+		fail(dialect.StoreLost())
+		return
+	}
 	if key == nil {
 		a.Observer.Refused(reason)
 		h.Set("WWW-Authenticate", `Bearer realm="postern"`)
@@ -61,24 +65,42 @@ func (a Authenticator) Serve(w http.ResponseWriter, r *http.Request, ex *Exchang
 }
 
 // authenticate finds the request's key. If the key is not valid, it returns the
-// reason, as for [dialect.InvalidKey].
-func authenticate(st *store.Store, h http.Header) (key *store.LiveKey, reason string) {
+// reason, as for [dialect.InvalidKey]. It fails if the gateway has lost its store.
+func authenticate(ctx context.Context, st *store.Store, h http.Header) (key *store.LiveKey, reason string, err error) {
+	if err := st.Serving(); err != nil {
+		return nil, "", err
+	}
 	secret := SentKey(h)
-	if secret == "" {
-		return nil, "missing"
-	}
 	key, ok := st.FindKey(secret)
-	switch {
-	case !ok && strings.HasPrefix(secret, "pmt_"):
-		return nil, "management_token"
-	case !ok && strings.HasPrefix(secret, "ptt_"):
-		return nil, "tunnel_token"
-	case !ok:
-		return nil, "unknown"
-	case key.Revoked():
-		return nil, "revoked"
+	if !ok {
+		if reason := misplaced(secret); reason != "" {
+			return nil, reason, nil
+		}
+		if err := st.LookAgain(ctx); err != nil {
+			return nil, "", err
+		}
+		key, ok = st.FindKey(secret)
 	}
-	return key, ""
+	switch {
+	case !ok:
+		return nil, "unknown", nil
+	case key.Revoked():
+		return nil, "revoked", nil
+	}
+	return key, "", nil
+}
+
+// misplaced returns the reason why a secret cannot be a key, or "".
+func misplaced(secret string) string {
+	switch {
+	case secret == "":
+		return "missing"
+	case strings.HasPrefix(secret, "pmt_"):
+		return "management_token"
+	case strings.HasPrefix(secret, "ptt_"):
+		return "tunnel_token"
+	}
+	return ""
 }
 
 // SentKey returns the key that the client sent, or "".

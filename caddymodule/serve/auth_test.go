@@ -1,0 +1,90 @@
+package serve
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/tests/storetest"
+)
+
+// lateGateway returns a gateway whose edge is late, and the store of another edge.
+func lateGateway(t *testing.T) (g *testGateway, edge *storetest.Edge, other *store.Store) {
+	t.Helper()
+	g = newGateway(t, 1<<20)
+	kv := storetest.OpenBolt(t, t.TempDir()+"/shared.db")
+	other, _ = storetest.OpenEdge(t, kv, "a")
+	g.backend.Store, edge = storetest.OpenEdge(t, kv, "b")
+	return g, edge, other
+}
+
+// A gateway that has lost its store refuses requests in the caller's dialect, and does so
+// before it looks at the key.
+func TestStoreLost(t *testing.T) {
+	t.Parallel()
+	g, edge, _ := lateGateway(t)
+	g.key, g.secret = g.newKey(t, store.DefaultAccount, "*")
+	for _, tt := range []struct {
+		path   string
+		status int
+		body   string
+	}{
+		{"/v1/chat/completions", 503, `"type":"server_error","param":null,"code":"overloaded"`},
+		{"/v1/responses", 503, `"type":"server_error","param":null,"code":"overloaded"`},
+		{"/v1/messages", 529, `{"type":"error","error":{"type":"overloaded_error"`},
+	} {
+		edge.Lose(true)
+		w := g.post(tt.path, `{}`)
+		if w.Code != tt.status || w.Header().Get("Retry-After") != "5" || !strings.Contains(w.Body.String(), tt.body) || !strings.Contains(w.Body.String(), "lost its store") {
+			t.Errorf("%s: %d %v %s", tt.path, w.Code, w.Header(), w.Body)
+		}
+		edge.Lose(false)
+		if w := g.post(tt.path, `{}`); w.Code != http.StatusBadRequest {
+			t.Errorf("%s with the store: %d %s", tt.path, w.Code, w.Body)
+		}
+	}
+}
+
+// A key that was just made at another edge is taken. A key that is unknown while the store
+// does not answer may be valid.
+func TestKeyOfAnotherEdge(t *testing.T) {
+	t.Parallel()
+	g, edge, other := lateGateway(t)
+	var err error
+	if _, g.secret, err = other.CreateKey(t.Context(), store.DefaultAccount, "test", "*"); err != nil {
+		t.Fatal(err)
+	}
+	edge.Cut(true)
+	if w := g.post("/v1/chat/completions", `{}`); w.Code != http.StatusServiceUnavailable {
+		t.Errorf("without the store: %d %s", w.Code, w.Body)
+	}
+	for secret, reason := range map[string]string{"": "missing", "pmt_x": "management_token", "ptt_x": "tunnel_token"} {
+		if _, got, err := authenticate(t.Context(), g.backend.Store, http.Header{"X-Api-Key": {secret}}); got != reason || err != nil {
+			t.Errorf("%q: %s, %v", secret, got, err)
+		}
+	}
+	edge.Cut(false)
+	if w := g.post("/v1/chat/completions", `{}`); w.Code != http.StatusBadRequest {
+		t.Errorf("with the store: %d %s", w.Code, w.Body)
+	}
+	g.secret += "x"
+	if w := g.post("/v1/chat/completions", `{}`); w.Code != http.StatusUnauthorized {
+		t.Errorf("a wrong key: %d %s", w.Code, w.Body)
+	}
+}
+
+func TestAuthenticateAllocatesNothing(t *testing.T) {
+	g, _, _ := lateGateway(t)
+	_, secret := g.newKey(t, store.DefaultAccount, "*")
+	r := httptest.NewRequest(http.MethodPost, "/", nil)
+	r.Header.Set("Authorization", "Bearer "+secret)
+	if n := testing.AllocsPerRun(100, func() {
+		if key, _, err := authenticate(r.Context(), g.backend.Store, r.Header); key == nil || err != nil {
+			t.Error(err)
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
