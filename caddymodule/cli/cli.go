@@ -38,6 +38,10 @@ const (
 	exitUsage  = 2 // the command line is wrong
 )
 
+// errUnconfirmed is the kind of the error of a command whose change is made, but not
+// confirmed by all gateways.
+var errUnconfirmed = errors.New("not confirmed")
+
 // environment has the dependencies of commands on the clock and the terminal.
 type environment struct {
 	now  func() time.Time
@@ -174,7 +178,11 @@ func guarded(do func(*cobra.Command, []string) error) func(*cobra.Command, []str
 // the right code without printing it again. Exit codes above 1 need Caddy's wrapper.
 func fail(cmd *cobra.Command, err error) error {
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
-	fmt.Fprintln(cmd.ErrOrStderr(), "Error: "+printableLines(err.Error()))
+	prefix := "Error: "
+	if errors.Is(err, errUnconfirmed) {
+		prefix = ""
+	}
+	fmt.Fprintln(cmd.ErrOrStderr(), prefix+printableLines(err.Error()))
 	if _, ok := errors.AsType[up.UsageError](err); !ok {
 		return err
 	}

@@ -101,6 +101,8 @@ func exitCode(err error) int {
 }
 
 const (
+	unconfirmedJSON = `{"confirmed":false,"pending":[{"edge":"edge-c","accepts_nothing_after":"2026-05-02T12:05:00Z"}],` +
+		`"message":"revoking the key: the change is made, but not confirmed by all edges of the cluster: edge-c has lost the store and accepts nothing after 2026-05-02T12:05:00Z"}`
 	keyJSON = `{"id":"key_06b3kz9v6dfx7fbv7wq7m5r2qm","account":"default","name":"laptop","scope":"*",` +
 		`"created_at":"2026-05-01T10:30:00Z","last_used_at":"2026-05-02T11:57:00Z","revoked_at":null}`
 	revokedKeyJSON = `{"id":"key_06b3kz9v6dfx7fbv7wq7m5r2qn","account":"default","name":"ci","scope":"qwen*,llama3.2:3b",` +
@@ -204,6 +206,12 @@ var commandTests = []struct {
 	{"deployment_alias", "model list", ok("GET /model_gateway/deployments", "[]")},
 	{"deployment_list_argument", "deployment list x", nil},
 	{"deployment_remove", "deployment remove ..", ok("DELETE /model_gateway/deployments/%2E%2E", deploymentJSON)},
+	{"key_revoke_unconfirmed", "key revoke key_1", map[string]adminAnswer{
+		"DELETE /model_gateway/keys/key_1": {202, unconfirmedJSON},
+	}},
+	{"key_revoke_no_store", "key revoke key_1", map[string]adminAnswer{
+		"DELETE /model_gateway/keys/key_1": {503, `{"error":"revoking the key: the store cannot be reached: etcd at etcd-1:2379 did not answer"}`},
+	}},
 	{"status", "status", ok("GET /model_gateway/status", statusJSON)},
 	{"status_json", "status --json", ok("GET /model_gateway/status", statusJSON)},
 	{"help_pairing", "pairing", nil},

@@ -19,6 +19,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/cli/up"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/program"
+	"github.com/postern-dev/postern/caddymodule/store"
 )
 
 // invocation is one run of a command.
@@ -209,7 +210,7 @@ func (in *invocation) send(r request) (*http.Response, error) {
 	if err != nil {
 		return nil, fmt.Errorf(program.Named("no gateway answers at %s: %w\nStart it with `caddy run --config Caddyfile` or `caddy gateway up`, or name its configuration with --config or its admin endpoint with --address"), address, err)
 	}
-	if resp.StatusCode >= http.StatusBadRequest {
+	if resp.StatusCode >= http.StatusBadRequest || resp.StatusCode == http.StatusAccepted {
 		defer resp.Body.Close()
 		return nil, refusal(address, resp)
 	}
@@ -217,16 +218,19 @@ func (in *invocation) send(r request) (*http.Response, error) {
 }
 
 // refusal returns the error of a response, from the management API or from another
-// server.
+// server. A change that edges have not confirmed is an error of the command, too.
 func refusal(address string, resp *http.Response) error {
 	const limit = 1 << 20 // bytes
 	var answer struct {
-		Error string `json:"error"`
+		Error   string `json:"error"`
+		Message string `json:"message"` // of a change that is made, but not confirmed
 	}
 	err := json.NewDecoder(io.LimitReader(resp.Body, limit)).Decode(&answer)
 	switch {
 	case err == nil && answer.Error != "":
 		return errors.New(answer.Error)
+	case err == nil && answer.Message != "" && resp.StatusCode == http.StatusAccepted:
+		return store.Errorf(errUnconfirmed, "%s", answer.Message)
 	case resp.StatusCode == http.StatusNotFound:
 		return fmt.Errorf(program.Named("the Caddy at %s has no model gateway; build it with the module (`caddy list-modules` shows the modules of a program)"), address)
 	}

@@ -157,7 +157,11 @@ var openActions = map[string]action{
 // handle registers an action. ofUsers requires a session.
 func (c *Console) handle(pattern string, to route, ofUsers bool) {
 	c.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-		v := c.visit(w, r)
+		v, err := c.visit(w, r)
+		if err != nil {
+			v.respond(manage.StatusOf(err), sentence(err.Error()), err)
+			return
+		}
 		if v.faults = to.faults; ofUsers && !v.signedIn() {
 			v.askToSignIn()
 			return

@@ -13,7 +13,6 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/program"
-	"github.com/postern-dev/postern/caddymodule/signin"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
@@ -106,18 +105,27 @@ func (v *visit) writePage(status int, page []byte) {
 	_, _ = v.w.Write(page) // fails only if the client has gone
 }
 
-// done redirects the browser to path, which shows the notice, unless err is an error.
+// done redirects the browser to path, which shows the notice, unless err is an error. A
+// change that edges have not confirmed is made, and the notice says so.
 func (v *visit) done(path, notice string, err error) error {
-	if err != nil {
+	if !store.Made(err) {
 		return err
 	}
-	v.leaveNotice(notice)
+	v.leaveNotice(withPending(notice, err))
 	if isHTMX(v.r) {
 		v.w.Header().Set("HX-Redirect", path)
 		v.w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
 	return v.redirect(path)
+}
+
+// withPending adds to a notice which edges have not confirmed the change, if err says that.
+func withPending(notice string, err error) string {
+	if u := (*store.Unconfirmed)(nil); errors.As(err, &u) {
+		notice += " But " + u.Error() + "."
+	}
+	return notice
 }
 
 // redirect sends the browser to another page.
@@ -133,6 +141,14 @@ func isHTMX(r *http.Request) bool { return r.Header.Get("HX-Request") == "true" 
 // the user can correct it.
 func (v *visit) fail(err error) {
 	status, text := v.explain(err)
+	v.respond(status, text, err)
+}
+
+// respond is fail with this status and message.
+func (v *visit) respond(status int, text string, err error) {
+	if wait := manage.RetryAfter(err); wait != "" {
+		v.w.Header().Set("Retry-After", wait)
+	}
 	switch {
 	case isHTMX(v.r):
 		v.failPart(status, text)
@@ -175,24 +191,20 @@ func (v *visit) failPage(status int, text string) {
 	}
 }
 
-// explain returns the status of an error, and a message for the user. Internal
-// errors are logged; the user does not see them.
+// explain returns the status of an error, and a message for the user. Hidden errors
+// are logged; the user does not see them.
 func (v *visit) explain(err error) (status int, text string) {
-	var throttled *signin.ThrottledError
-	var large *http.MaxBytesError
-	switch {
-	case errors.As(err, &throttled):
-		v.w.Header().Set("Retry-After", throttled.Seconds())
-	case errors.As(err, &large):
+	if wait := manage.RetryAfter(err); wait != "" {
+		v.w.Header().Set("Retry-After", wait)
+	}
+	if large := (*http.MaxBytesError)(nil); errors.As(err, &large) {
 		return http.StatusRequestEntityTooLarge, "The form is too large. Shorten your input."
 	}
-	if status := manage.StatusOf(err); status != http.StatusInternalServerError {
-		return status, sentence(err.Error())
-	}
-	if v.r.Context().Err() == nil {
+	if manage.Hidden(err) && v.r.Context().Err() == nil {
 		v.Logger.Error("console request failed", "method", v.r.Method, "path", v.r.URL.Path, "error", err)
 	}
-	return http.StatusInternalServerError, "The gateway failed to do this. Its log has the reason."
+	status, text = manage.Explain(err)
+	return status, sentence(text)
 }
 
 // nowhere responds to unknown paths and methods.

@@ -67,18 +67,29 @@ func newHouse(t testing.TB) *house {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return newHouseWith(t, func(o store.Options) *store.Store {
+		s, err := store.New(kv, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.Close() })
+		return s
+	})
+}
+
+// newHouseWith is newHouse with a store that other gateways may share.
+func newHouseWith(t testing.TB, open func(store.Options) *store.Store) *house {
+	t.Helper()
 	h := &house{TB: t}
 	logger := slog.New(slog.NewTextHandler(h, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	if h.store, err = store.New(kv, store.Options{Now: h.now, Logger: logger}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = h.store.Close() })
+	h.store = open(store.Options{Now: h.now, Logger: logger})
 	desk := pairing.New(pairing.Options{
 		Store: h.store, Token: func(string, string) (string, error) { return "ptt_test", nil }, Pin: func() string { return tabsPin },
 	})
 	t.Cleanup(desk.Close)
 	requests := activity.New(activity.Options{Store: h.store})
 	t.Cleanup(func() { _ = requests.Close() })
+	var err error
 	if h.signIn, err = signin.New(signin.Options{Store: h.store, Now: h.now, Logger: logger}); err != nil {
 		t.Fatal(err)
 	}

@@ -120,13 +120,16 @@ func (s *stream) run(ctx context.Context) {
 		case <-redraw.C:
 		case <-s.changed:
 		}
-		if !s.alive() {
+		v, err := s.Console.visit(s.w, s.r) // not a use of the session, which an open page would keep alive
+		switch {
+		case err != nil: // the page stays as it is until the gateway has its store again
+			message = []byte(": still here\n\n")
+		case !v.signedIn():
 			// If it fails, the page reconnects, and gets 401 then.
 			_ = s.send([]byte("event: session-ended\ndata: \n\n"))
 			return
 		}
 		if message == nil {
-			var err error
 			if message, err = s.draw(); err != nil {
 				return // the page reconnects, and gets 204
 			}
@@ -190,7 +193,3 @@ func (s *stream) send(message []byte) error {
 	_ = s.to.SetWriteDeadline(time.Time{})
 	return nil
 }
-
-// alive reports whether the session is still valid. The check does not count as use:
-// otherwise an open page would keep its session alive.
-func (v *visit) alive() bool { return v.Console.visit(v.w, v.r).signedIn() }

@@ -67,15 +67,15 @@ func approvePairing(v *visit) error {
 	}
 	v.faults = backTab(v)
 	p, err := v.Manage.ApprovePairing(v.ctx, manage.ApprovePairing{Pairing: v.id(), Name: name, Replace: replace})
-	if err != nil && (name != "" || replace != "") {
+	if store.Made(err) {
+		return v.done(backTab(v).url(), v.approved(p), err)
+	}
+	if name != "" || replace != "" {
 		if _, gone := pairingTab.read(v); gone == nil {
 			v.faults = pairingTab
 		}
 	}
-	if err != nil {
-		return err
-	}
-	return v.done(backTab(v).url(), v.approved(p), nil)
+	return err
 }
 
 func denyPairing(v *visit) error {

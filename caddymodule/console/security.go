@@ -2,6 +2,7 @@ package console
 
 import (
 	"encoding/base64"
+	"errors"
 	"log/slog"
 	"net"
 	"net/http"
@@ -129,22 +130,30 @@ func hasCookie(r *http.Request) bool {
 	return err == nil
 }
 
-// visit returns the visit of a request, with the user of its session.
-func (c *Console) visit(w http.ResponseWriter, r *http.Request) *visit {
+// visit returns the visit of a request, with the user of its session. It fails with
+// store.ErrUnavailable, and a message for the user, if the gateway has lost its store.
+func (c *Console) visit(w http.ResponseWriter, r *http.Request) (*visit, error) {
 	v := &visit{Console: c, w: w, r: r, ctx: r.Context()}
+	if err := c.Manage.Serving(); err != nil {
+		return v, err
+	}
 	find := c.SignIn.Session
 	if strings.HasPrefix(r.URL.Path, "/console/events/") {
 		find = c.SignIn.Peek // open pages reconnect; that is not use of the session
 	}
 	cookie, err := r.Cookie(cookieName(r, sessionCookie))
 	if err != nil || cookie.Value == "" {
-		return v
+		return v, nil
 	}
-	if session, user, ok := find(cookie.Value); ok {
+	session, user, err := find(r.Context(), cookie.Value)
+	switch {
+	case err == nil:
 		v.User, v.Account = user, session.Account
 		v.in(session)
+	case !errors.Is(err, signin.ErrSession):
+		return v, err
 	}
-	return v
+	return v, nil
 }
 
 // signedIn reports whether the request has a session.
@@ -162,7 +171,7 @@ func (v *visit) in(session store.Session) {
 // user, ends.
 func (v *visit) startSession(s signin.Signed) {
 	if v.signedIn() {
-		if err := v.SignIn.SignOut(v.ctx, v.Session); err != nil {
+		if err := v.SignIn.SignOut(v.ctx, v.Session); !store.Made(err) {
 			v.Logger.Error("failed to end the former session", "session_id", v.Session.ID, "error", err)
 		}
 	}
@@ -230,18 +239,21 @@ func bearer(r *http.Request) (string, bool) {
 func (c *Console) serveAPI(w http.ResponseWriter, r *http.Request) {
 	var caller manage.Caller
 	if secret, ok := bearer(r); ok {
-		token, user, err := c.SignIn.Token(secret)
+		token, user, err := c.SignIn.Token(r.Context(), secret)
 		if err != nil {
-			refuseAPI(w, sentence(err.Error()))
+			refuseAPI(w, err)
 			return
 		}
 		caller = manage.Caller{
 			Account: token.Account, User: user.ID, Name: user.Name, Token: token.ID, TokenName: token.Name, Rights: token.Rights,
 		}
 	} else {
-		v := c.visit(w, r)
-		if !v.signedIn() {
-			refuseAPI(w, "Sign in, or send a management token as Authorization: Bearer pmt_…; create one in the console under Settings.")
+		v, err := c.visit(w, r)
+		if err == nil && !v.signedIn() {
+			err = errNotSignedIn
+		}
+		if err != nil {
+			refuseAPI(w, err)
 			return
 		}
 		caller = manage.CallerFrom(v.ctx)
@@ -249,9 +261,18 @@ func (c *Console) serveAPI(w http.ResponseWriter, r *http.Request) {
 	c.api.ServeHTTP(w, r.WithContext(manage.WithCaller(r.Context(), caller)))
 }
 
-func refuseAPI(w http.ResponseWriter, text string) {
-	w.Header().Set("WWW-Authenticate", `Bearer realm="Postern"`)
-	manage.WriteError(w, http.StatusUnauthorized, text, nil)
+var errNotSignedIn = errors.New("sign in, or send a management token as Authorization: Bearer pmt_…; create one in the console under Settings")
+
+// refuseAPI refuses a request without a known caller: it is not signed in, or that is not
+// known as the gateway has lost its store.
+func refuseAPI(w http.ResponseWriter, err error) {
+	status := http.StatusUnauthorized
+	if errors.Is(err, store.ErrUnavailable) {
+		status = http.StatusServiceUnavailable
+	} else {
+		w.Header().Set("WWW-Authenticate", `Bearer realm="Postern"`)
+	}
+	manage.WriteError(w, status, sentence(err.Error()), err)
 }
 
 // leaveNotice stores a notice for the next page in a cookie: another process may

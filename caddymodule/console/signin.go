@@ -54,14 +54,14 @@ func signInByPassword(v *visit) error {
 }
 
 func signOut(v *visit) error {
+	var err error
 	if v.signedIn() {
-		if err := v.SignIn.SignOut(v.ctx, v.Session); err != nil {
+		if err = v.SignIn.SignOut(v.ctx, v.Session); !store.Made(err) {
 			return err
 		}
 	}
 	v.dropCookie(sessionCookie)
-	v.leaveNotice("You are signed out.")
-	return v.redirect(signInTab.url())
+	return v.done(signInTab.url(), "You are signed out.", err)
 }
 
 // The pages of one-time links. The secret is in the fragment of the URL, which browsers
@@ -94,8 +94,11 @@ func redeemLink(t *tab) action {
 		attempt.End = store.Ending{Passkeys: v.typed("end_passkeys") != "", Tokens: v.typed("end_tokens") != ""}
 		secret := linkSecret(v.typed("link"))
 		signed, err := v.SignIn.Redeem(v.ctx, attempt, secret)
-		if err == nil {
+		if store.Made(err) {
 			v.startSession(signed)
+			if err != nil {
+				v.leaveNotice(withPending("The new password is set.", err))
+			}
 			return v.redirect("/console/")
 		}
 		status, text := v.explain(err)

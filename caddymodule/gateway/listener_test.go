@@ -104,8 +104,8 @@ func TestResetKeys(t *testing.T) {
 // refused for good while this gateway may have missed that.
 func TestConnectorOfAnotherEdge(t *testing.T) {
 	kv := storetest.OpenBolt(t, filepath.Join(t.TempDir(), "gateway.db"))
-	other, _ := storetest.OpenEdge(t, kv, "a")
-	st, edge := storetest.OpenEdge(t, kv, "b")
+	other, _ := storetest.OpenEdge(t, kv, store.Options{Edge: "a"})
+	st, edge := storetest.OpenEdge(t, kv, store.Options{Edge: "b"})
 	authenticate := authenticateWith(st)
 	c, secret, err := other.CreateConnector(t.Context(), store.DefaultAccount, "box")
 	if err != nil {

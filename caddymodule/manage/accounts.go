@@ -70,12 +70,12 @@ func (s *Service) changeAccount(ctx context.Context, operation string, do func()
 		return store.Account{}, err
 	}
 	a, err := do()
-	if err != nil {
+	if !store.Made(err) {
 		return store.Account{}, err
 	}
 	s.audit(ctx, operation, a.ID, a.ID, a.Name, more...)
 	a.Limits = a.Limits.Effective()
-	return a, nil
+	return a, err
 }
 
 func (limits givenLimits) apply(l *store.Limits) {

@@ -83,6 +83,12 @@ func (s *Service) account(ctx context.Context) (string, error) {
 		return "", faultf(ErrForbidden, "you are not signed in; sign in, or send a management token")
 	}
 	id := cmp.Or(c.Account, store.DefaultAccount)
+	if _, ok := s.store.Account(id); ok {
+		return id, nil
+	}
+	if err := s.store.LookAgain(ctx); err != nil {
+		return "", err
+	}
 	if _, ok := s.store.Account(id); !ok {
 		return "", errNoAccount(id)
 	}

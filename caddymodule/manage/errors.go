@@ -48,7 +48,7 @@ var statuses = []struct {
 	{http.StatusConflict, []error{
 		store.ErrExists, store.ErrConflict, store.ErrInUse, store.ErrLimit, store.ErrExpired, store.ErrUsed, store.ErrDenied, ErrNotReady,
 	}},
-	{http.StatusServiceUnavailable, []error{store.ErrLocked, signin.ErrBusy}},
+	{http.StatusServiceUnavailable, []error{store.ErrLocked, store.ErrUnavailable, signin.ErrBusy}},
 }
 
 // StatusOf maps an operation's error to its HTTP status. Other errors are internal.
@@ -62,4 +62,34 @@ func StatusOf(err error) int {
 		}
 	}
 	return http.StatusInternalServerError
+}
+
+// Hidden reports whether the text of an error is for the log and for operators only.
+func Hidden(err error) bool {
+	return errors.Is(err, store.ErrUnavailable) || StatusOf(err) == http.StatusInternalServerError
+}
+
+// Explain returns the HTTP status of an error, and its text for users.
+func Explain(err error) (status int, text string) {
+	switch status = StatusOf(err); {
+	case !Hidden(err):
+		return status, err.Error()
+	case status == http.StatusServiceUnavailable:
+		return status, "this gateway cannot reach its store, so the change may have been made or not: look, and try again; the gateway's log has the reason"
+	}
+	return status, "the gateway failed to do this; its log has the reason"
+}
+
+// storeWait is the Retry-After of a gateway that has lost its store, in seconds.
+const storeWait = "5"
+
+// RetryAfter returns the value of the HTTP header Retry-After for an error, "" for none.
+func RetryAfter(err error) string {
+	if throttled := (*signin.ThrottledError)(nil); errors.As(err, &throttled) {
+		return throttled.Seconds()
+	}
+	if errors.Is(err, store.ErrUnavailable) {
+		return storeWait
+	}
+	return ""
 }

@@ -72,6 +72,12 @@ func newGateway(t *testing.T) *gateway {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = st.Close() })
+	return newGatewayOn(t, st)
+}
+
+// newGatewayOn is newGateway on a store that other gateways may share.
+func newGatewayOn(t *testing.T, st *store.Store) *gateway {
+	t.Helper()
 	if _, err := st.Identity(t.Context(), link.NewIdentity); err != nil { // as the listener does
 		t.Fatal(err)
 	}

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/postern-dev/postern/caddymodule/signin"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
@@ -43,11 +42,19 @@ func (s *Service) methods(byMethod map[string]route) http.Handler {
 			s.fail(w, r, faultf(errMethod, "method %s is not allowed here; use %s", r.Method, allow))
 			return
 		}
+		if err := s.Serving(); err != nil {
+			WriteError(w, StatusOf(err), err.Error(), err)
+			return
+		}
 		if err := tokenMay(CallerFrom(r.Context()), route.needs); err != nil {
 			s.fail(w, r, err)
 			return
 		}
 		answer, err := route.serve(w, r)
+		if u := (*store.Unconfirmed)(nil); errors.As(err, &u) {
+			WriteJSON(w, http.StatusAccepted, unconfirmedAnswer{Pending: u.Pending, Message: err.Error()})
+			return
+		}
 		if err != nil {
 			s.fail(w, r, err)
 			return
@@ -60,25 +67,25 @@ func (s *Service) methods(byMethod map[string]route) http.Handler {
 	})
 }
 
-// fail responds with an error. The text of an internal one is only logged.
+// fail responds with an error. The text of a hidden one is logged.
 func (s *Service) fail(w http.ResponseWriter, r *http.Request, err error) {
-	status, text := StatusOf(err), err.Error()
-	if throttled := (*signin.ThrottledError)(nil); errors.As(err, &throttled) {
-		w.Header().Set("Retry-After", throttled.Seconds())
+	status, text := Explain(err)
+	if Hidden(err) && r.Context().Err() == nil { // otherwise the client has disconnected
+		// Not the path itself: it may contain a pairing code.
+		s.log.Error("management operation failed", "method", r.Method, "path", r.Pattern, "error", err)
 	}
-	if status == http.StatusInternalServerError {
-		if r.Context().Err() == nil { // otherwise the client has disconnected
-			// Not the path itself: it may contain a pairing code.
-			s.log.Error("management operation failed", "method", r.Method, "path", r.Pattern, "error", err)
-		}
-		text = "the gateway failed to do this; its log has the reason"
+	if errors.Is(err, store.ErrUnavailable) && CallerFrom(r.Context()).Operator {
+		text = err.Error()
 	}
 	WriteError(w, status, text, err)
 }
 
-// WriteError responds with an error: a text for users, and the code of err, if it
-// has one.
+// WriteError responds with an error: a text for users, and the code and the time to wait
+// of err, if it has them.
 func WriteError(w http.ResponseWriter, status int, text string, err error) {
+	if wait := RetryAfter(err); wait != "" {
+		w.Header().Set("Retry-After", wait)
+	}
 	code := ""
 	if errors.Is(err, ErrUnconfirmed) {
 		code = "confirmation_required"
@@ -92,6 +99,17 @@ type errorAnswer struct {
 	Error string `json:"error"`
 	// Code is "confirmation_required" if the session must be confirmed first.
 	Code string `json:"code,omitempty"`
+}
+
+// unconfirmedAnswer is the answer to a change that was made, but that not all gateways of the
+// cluster have confirmed.
+type unconfirmedAnswer struct {
+	// Confirmed is false.
+	Confirmed bool `json:"confirmed"`
+	// Pending are the gateways that may act on the state before the change.
+	Pending []store.PendingEdge `json:"pending"`
+	// Message is the text for users.
+	Message string `json:"message"`
 }
 
 // WriteJSON sends a response. Responses are never cached: some contain secrets, and

@@ -3,7 +3,6 @@ package manage
 import (
 	"context"
 	"errors"
-	"net/http"
 	"slices"
 
 	"github.com/postern-dev/postern/caddymodule/store"
@@ -70,17 +69,23 @@ func (s *Service) madeBy(account, token string) Made {
 	return m
 }
 
-// removeEach removes records by id, and sets Problem where that fails.
-func removeEach[T any](ctx context.Context, s *Service, records []MadeRecord, remove func(ctx context.Context, id string) (T, error)) {
+// removeEach removes records by id, and sets Problem where that fails. It takes and returns
+// whether edges have not confirmed the latest write: earlier ones are confirmed with it.
+func removeEach[T any](
+	ctx context.Context, s *Service, unconfirmed error, records []MadeRecord, remove func(ctx context.Context, id string) (T, error),
+) error {
 	for i, r := range records {
 		_, err := remove(ctx, r.ID)
 		switch {
-		case err == nil || errors.Is(err, store.ErrNotFound): // it is gone already
-		case StatusOf(err) == http.StatusInternalServerError:
+		case store.Made(err):
+			unconfirmed = err
+		case errors.Is(err, store.ErrNotFound): // it is gone already
+		case Hidden(err):
 			s.log.Error("failed to remove a record of a management token", "id", r.ID, "error", err)
-			records[i].Problem = "the gateway failed to do this; its log has the reason"
+			_, records[i].Problem = Explain(err)
 		default:
 			records[i].Problem = err.Error()
 		}
 	}
+	return unconfirmed
 }

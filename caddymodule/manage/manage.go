@@ -142,6 +142,10 @@ func New(o Options) *Service {
 	return s
 }
 
+// Serving fails with store.ErrUnavailable while the gateway may have missed changes of the
+// store. It must not serve its records then.
+func (s *Service) Serving() error { return s.store.Serving() }
+
 // Endpoint returns the public addresses of the gateway.
 func (s *Service) Endpoint() Endpoint { return s.endpoint() }
 
@@ -161,7 +165,8 @@ type write struct {
 	more                []any
 }
 
-// change performs a write in the caller's account, and logs it.
+// change performs a write in the caller's account, and logs it. A write that edges have not
+// confirmed is made: it has an answer in addition to the error.
 func change[T any](ctx context.Context, s *Service, do func(account string) (T, write, error)) (T, error) {
 	var none T
 	account, err := s.account(ctx)
@@ -169,11 +174,11 @@ func change[T any](ctx context.Context, s *Service, do func(account string) (T, 
 		return none, err
 	}
 	answer, w, err := do(account)
-	if err != nil {
+	if !store.Made(err) {
 		return none, err
 	}
 	s.audit(ctx, w.operation, account, w.id, w.name, w.more...)
-	return answer, nil
+	return answer, err
 }
 
 // audit logs a successful write. It has the id of a user in addition to the name: a

@@ -84,11 +84,14 @@ func checkBody(t *testing.T, route, part string, body []byte) {
 	}
 }
 
+// sharedAnswers are the answers of several routes, by status.
+var sharedAnswers = map[string]string{"default": "Error", "202": "Unconfirmed"}
+
 func bodyError(route, part string, body []byte) error {
 	method, path, _ := strings.Cut(route, " ")
 	pointer := "/paths/" + strings.ReplaceAll(path, "/", "~1") + "/" + strings.ToLower(method) + "/" + part
-	if part == "responses/default" {
-		pointer = "/components/responses/Error" // where it refers to
+	if name := sharedAnswers[strings.TrimPrefix(part, "responses/")]; name != "" {
+		pointer = "/components/responses/" + name // where it refers to
 	}
 	return strictAPI().Check(pointer+"/content/application~1json/schema", body)
 }
@@ -163,7 +166,7 @@ func describe(t *testing.T) schema.Schema {
 		}
 		path[strings.ToLower(r.Method)] = describeRoute(t, r, sections[r.Method+" "+r.Path], answers, requests)
 	}
-	failure := answers.Of(manage.ErrorType)
+	failure, unconfirmed := answers.Of(manage.ErrorType), answers.Of(manage.UnconfirmedType)
 	return schema.Schema{
 		"openapi": "3.1.0",
 		"info": schema.Schema{
@@ -177,6 +180,9 @@ func describe(t *testing.T) schema.Schema {
 			"responses": schema.Schema{"Error": schema.Schema{
 				"description": "The request failed, and changed nothing.",
 				"content":     schema.Schema{"application/json": schema.Schema{"schema": failure}},
+			}, "Unconfirmed": schema.Schema{
+				"description": "The change is made, but not all gateways of the cluster have confirmed it.",
+				"content":     schema.Schema{"application/json": schema.Schema{"schema": unconfirmed}},
 			}},
 			"securitySchemes": schema.Schema{
 				"token":   schema.Schema{"type": "http", "scheme": "bearer", "description": "A management token (pmt_…). The roles of an operation are the rights of the token, of which it needs one."},
@@ -299,6 +305,9 @@ func describeRoute(t *testing.T, r manage.RouteTypes, s section, answers, reques
 			strconv.Itoa(r.Status): schema.Schema{"description": http.StatusText(r.Status), "content": content},
 			"default":              schema.Schema{"$ref": "#/components/responses/Error"},
 		},
+	}
+	if r.Method == http.MethodPut || r.Method == http.MethodDelete || r.Path == "/pairings/approve" {
+		operation["responses"].(schema.Schema)["202"] = schema.Schema{"$ref": "#/components/responses/Unconfirmed"}
 	}
 	operation["security"] = security(r)
 	switch a := accesses[r.Method+" "+r.Path]; {

@@ -59,11 +59,11 @@ func (s *Service) RemoveUser(ctx context.Context, idOrName string) (User, error)
 		return User{}, faultf(ErrForbidden, "you cannot remove yourself; ask another user of the account, or the operator of the gateway")
 	}
 	removed := s.userOf(u)
-	if _, err := s.store.RemoveUser(ctx, account, u.ID); err != nil {
+	if _, err = s.store.RemoveUser(ctx, account, u.ID); !store.Made(err) {
 		return User{}, err
 	}
 	s.audit(ctx, "user.remove", account, u.ID, u.Name)
-	return removed, nil
+	return removed, err
 }
 
 // SetupLink creates the link for the first user. Earlier ones become invalid.

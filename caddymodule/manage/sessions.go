@@ -38,11 +38,11 @@ func (s *Service) RevokeSession(ctx context.Context, id string) (Session, error)
 		return Session{}, faultf(store.ErrNotFound, "you have no session %q; it may have ended by itself", id)
 	}
 	caller := CallerFrom(ctx)
-	if err := s.store.RemoveSession(ctx, caller.User, id); err != nil {
+	if err = s.store.RemoveSession(ctx, caller.User, id); !store.Made(err) {
 		return Session{}, err
 	}
 	s.audit(ctx, "session.revoke", caller.Account, id, "")
-	return o, nil
+	return o, err
 }
 
 // EndedSessions is the answer to [Service.RevokeSessions].
@@ -57,11 +57,11 @@ func (s *Service) RevokeSessions(ctx context.Context) (EndedSessions, error) {
 		return EndedSessions{}, err
 	}
 	n, err := s.store.RemoveSessions(ctx, caller.User, caller.Session)
-	if err != nil {
+	if !store.Made(err) {
 		return EndedSessions{}, err
 	}
 	s.audit(ctx, "session.revoke_others", caller.Account, caller.User, "", "sessions", n)
-	return EndedSessions{n}, nil
+	return EndedSessions{n}, err
 }
 
 // ConfirmSession has the password of the caller.

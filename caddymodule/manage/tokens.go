@@ -106,11 +106,12 @@ func (s *Service) RevokeToken(ctx context.Context, r RevokeToken) (RevokedToken,
 		return RevokedToken{}, err
 	}
 	revoked := RevokedToken{Token: Token{Token: store.Token{ID: r.ID}}}
+	var unconfirmed error
 	t, ok := find(s.store.Tokens(account), func(t store.Token) bool { return t.ID == r.ID })
 	if ok {
 		revoked.Token = s.tokenOf(t)
-		if err := s.store.RemoveToken(ctx, account, r.ID); err != nil {
-			return RevokedToken{}, err
+		if unconfirmed = s.store.RemoveToken(ctx, account, r.ID); !store.Made(unconfirmed) {
+			return RevokedToken{}, unconfirmed
 		}
 		s.audit(ctx, "token.revoke", account, r.ID, t.Name)
 	}
@@ -120,11 +121,11 @@ func (s *Service) RevokeToken(ctx context.Context, r RevokeToken) (RevokedToken,
 		return RevokedToken{}, faultf(store.ErrNotFound, "management token %q not found in account %q", r.ID, account)
 	}
 	if r.Made != "" {
-		removeEach(ctx, s, revoked.Made.Keys, s.RevokeKey)
-		removeEach(ctx, s, revoked.Made.Deployments, s.RemoveDeployment)
-		removeEach(ctx, s, revoked.Made.Connectors, s.RemoveConnector)
+		unconfirmed = removeEach(ctx, s, unconfirmed, revoked.Made.Keys, s.RevokeKey)
+		unconfirmed = removeEach(ctx, s, unconfirmed, revoked.Made.Deployments, s.RemoveDeployment)
+		unconfirmed = removeEach(ctx, s, unconfirmed, revoked.Made.Connectors, s.RemoveConnector)
 	}
-	return revoked, nil
+	return revoked, unconfirmed
 }
 
 func (s *Service) tokenOf(t store.Token) Token {

@@ -15,8 +15,8 @@ func lateGateway(t *testing.T) (g *testGateway, edge *storetest.Edge, other *sto
 	t.Helper()
 	g = newGateway(t, 1<<20)
 	kv := storetest.OpenBolt(t, t.TempDir()+"/shared.db")
-	other, _ = storetest.OpenEdge(t, kv, "a")
-	g.backend.Store, edge = storetest.OpenEdge(t, kv, "b")
+	other, _ = storetest.OpenEdge(t, kv, store.Options{Edge: "a"})
+	g.backend.Store, edge = storetest.OpenEdge(t, kv, store.Options{Edge: "b"})
 	return g, edge, other
 }
 

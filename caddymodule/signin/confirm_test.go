@@ -27,8 +27,8 @@ func TestConfirm(t *testing.T) {
 		}
 		time.Sleep(throttled.RetryAfter)
 		confirmed, err := d.Confirm(t.Context(), signed.Session, rightPassword)
-		found, _, ok := d.Session(signed.Secret)
-		if err != nil || !ok || !found.ConfirmedAt.Equal(confirmed.ConfirmedAt) || time.Since(found.ConfirmedAt) > time.Second {
+		found, _, foundErr := d.Session(t.Context(), signed.Secret)
+		if err != nil || foundErr != nil || !found.ConfirmedAt.Equal(confirmed.ConfirmedAt) || time.Since(found.ConfirmedAt) > time.Second {
 			t.Errorf("%v; the session is %+v", err, found)
 		}
 		if err := d.SignOut(t.Context(), signed.Session); err != nil {
@@ -63,14 +63,14 @@ func TestConfirmByPasskey(t *testing.T) {
 	if err := confirm(hers); !errors.Is(err, ErrPasskey) {
 		t.Errorf("without a PIN: %v", err)
 	}
-	if found, _, _ := d.Session(signed.Secret); !found.ConfirmedAt.Equal(signed.Session.ConfirmedAt) {
+	if found, _, _ := d.Session(t.Context(), signed.Secret); !found.ConfirmedAt.Equal(signed.Session.ConfirmedAt) {
 		t.Error("a refused passkey has confirmed the session")
 	}
 	hers.flags |= flagVerified
 	if err := confirm(hers); err != nil {
 		t.Error(err)
 	}
-	if found, _, _ := d.Session(signed.Secret); !found.ConfirmedAt.After(signed.Session.ConfirmedAt) {
+	if found, _, _ := d.Session(t.Context(), signed.Secret); !found.ConfirmedAt.After(signed.Session.ConfirmedAt) {
 		t.Error("the passkey has not confirmed the session")
 	}
 }

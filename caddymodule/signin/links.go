@@ -1,6 +1,7 @@
 package signin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -24,12 +25,17 @@ func (s *Service) CreateLink(ctx context.Context, l store.Link) (store.Link, str
 
 // Link returns the valid link with this secret. It returns ErrLink, a
 // *ThrottledError, or an error of the store.
-func (s *Service) Link(_ context.Context, address, secret string) (store.Link, error) {
+func (s *Service) Link(ctx context.Context, address, secret string) (store.Link, error) {
 	client := fair.Parse(address)
 	if err := s.guard.address(client, s.now()); err != nil {
 		return store.Link{}, err
 	}
 	link, err := s.store.FindLink(secret)
+	if errors.Is(err, store.ErrNotFound) {
+		if err = s.store.LookAgain(ctx); err == nil {
+			link, err = s.store.FindLink(secret)
+		}
+	}
 	if err != nil {
 		return store.Link{}, s.linkFailure(address, err)
 	}
@@ -55,7 +61,8 @@ func (s *Service) linkFailure(address string, err error) error {
 // Redeem consumes a link and signs its user in: a new user called a.Name, or the
 // user of a recovery link. The password becomes a.Password. It returns ErrLink,
 // ErrPassword, ErrBusy, a *ThrottledError, or an error of the store. The link stays
-// valid after all errors except ErrLink.
+// valid after all errors except ErrLink and [store.ErrUnconfirmed], with which the user is
+// signed in.
 func (s *Service) Redeem(ctx context.Context, a Attempt, secret string) (Signed, error) {
 	link, err := s.Link(ctx, a.Address, secret)
 	if err != nil {
@@ -75,12 +82,13 @@ func (s *Service) Redeem(ctx context.Context, a Attempt, secret string) (Signed,
 	if err != nil {
 		return Signed{}, err
 	}
-	user, err := s.store.RedeemLink(ctx, secret, a.Name, hash, a.End)
-	if err != nil {
-		return Signed{}, s.linkFailure(a.Address, err)
+	user, unconfirmed := s.store.RedeemLink(ctx, secret, a.Name, hash, a.End)
+	if !store.Made(unconfirmed) {
+		return Signed{}, s.linkFailure(a.Address, unconfirmed)
 	}
 	s.guard.succeeded(fair.Parse(a.Address), named(user.Name))
 	s.log.Info("link redeemed", "link_id", link.ID, "kind", link.Kind, "user_id", user.ID, "account_id", user.Account,
 		"ends_passkeys", a.End.Passkeys, "ends_tokens", a.End.Tokens)
-	return s.begin(ctx, user, MethodLink, a)
+	signed, err := s.begin(ctx, user, MethodLink, a)
+	return signed, cmp.Or(err, unconfirmed)
 }

@@ -50,7 +50,7 @@ func TestSetupLink(t *testing.T) {
 	if signed.User.Account != store.DefaultAccount || signed.User.Name != "ann" || signed.Session.Method != MethodLink {
 		t.Errorf("%+v", signed)
 	}
-	if _, user, ok := d.Session(signed.Secret); !ok || user != signed.User {
+	if _, user, err := d.Session(t.Context(), signed.Secret); err != nil || user != signed.User {
 		t.Error("the first user is not signed in")
 	}
 	if !d.HasUsers() {
@@ -104,10 +104,10 @@ func TestRecovery(t *testing.T) {
 	if err != nil || signed.User != ann {
 		t.Fatalf("%+v, %v", signed, err)
 	}
-	if _, _, ok := d.Session(before.Secret); ok {
+	if _, _, err := d.Session(t.Context(), before.Secret); !errors.Is(err, ErrSession) {
 		t.Error("a session from before the recovery works")
 	}
-	if _, _, ok := d.Session(signed.Secret); !ok {
+	if _, _, err := d.Session(t.Context(), signed.Secret); err != nil {
 		t.Error("the session from the recovery does not work")
 	}
 	if _, err := d.signIn(t, home, "ann", newPassword); err != nil {

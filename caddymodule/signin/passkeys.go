@@ -306,9 +306,9 @@ func (s *Service) Passkeys(userID string) []store.Passkey { return s.store.Passk
 
 // RemovePasskey removes a passkey. Sessions that it started stay valid.
 func (s *Service) RemovePasskey(ctx context.Context, user store.User, id []byte) error {
-	if err := s.store.RemovePasskey(ctx, user.ID, id); err != nil {
-		return err
+	err := s.store.RemovePasskey(ctx, user.ID, id)
+	if store.Made(err) {
+		s.log.Info("passkey removed", "user_id", user.ID, "account_id", user.Account, "passkey_id", base64.RawURLEncoding.EncodeToString(id))
 	}
-	s.log.Info("passkey removed", "user_id", user.ID, "account_id", user.Account, "passkey_id", base64.RawURLEncoding.EncodeToString(id))
-	return nil
+	return err
 }

@@ -57,7 +57,7 @@ func TestPasskey(t *testing.T) {
 		if signed.User != ann || signed.Session.Method != MethodPasskey || signed.Session.Address != home {
 			t.Errorf("signed in as %+v", signed)
 		}
-		if _, user, ok := d.Session(signed.Secret); !ok || user != ann {
+		if _, user, err := d.Session(t.Context(), signed.Secret); err != nil || user != ann {
 			t.Error("the session does not work")
 		}
 	}

@@ -76,14 +76,14 @@ func (s *Service) ChangePassword(ctx context.Context, userID, sessionID, old, pa
 	if err != nil {
 		return err
 	}
-	switch err := s.store.SetPassword(ctx, userID, stored, hash, sessionID); {
+	err = s.store.SetPassword(ctx, userID, stored, hash, sessionID)
+	switch {
 	case errors.Is(err, store.ErrConflict):
 		return store.Errorf(ErrCredentials, "the password was just changed: try again with the new password as the current one")
-	case err != nil:
-		return err
+	case store.Made(err):
+		s.log.Info("password changed", "user_id", userID)
 	}
-	s.log.Info("password changed", "user_id", userID)
-	return nil
+	return err
 }
 
 // checkCurrent checks the password of a signed-in user and returns the stored hash

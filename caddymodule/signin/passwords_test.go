@@ -70,16 +70,16 @@ func TestChangePassword(t *testing.T) {
 	if err := change(rightPassword, "short"); !errors.Is(err, ErrPassword) {
 		t.Errorf("to a short one: %v", err)
 	}
-	if _, _, ok := d.Session(there.Secret); !ok {
+	if _, _, err := d.Session(t.Context(), there.Secret); err != nil {
 		t.Error("a failed change ended a session")
 	}
 	if err := change(rightPassword, newPassword); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, ok := d.Session(here.Secret); !ok {
+	if _, _, err := d.Session(t.Context(), here.Secret); err != nil {
 		t.Error("the session that changed the password ended")
 	}
-	if _, _, ok := d.Session(there.Secret); ok {
+	if _, _, err := d.Session(t.Context(), there.Secret); !errors.Is(err, ErrSession) {
 		t.Error("another session works after the password was changed")
 	}
 	if _, err := d.signIn(t, home, "ann", rightPassword); !errors.Is(err, ErrCredentials) {
@@ -144,7 +144,7 @@ func TestRenew(t *testing.T) {
 	if h, err := parseHash(renewed); err != nil || h.cost != currentCost {
 		t.Errorf("the hash is %q", renewed)
 	}
-	if _, _, ok := d.Session(signed.Secret); !ok {
+	if _, _, err := d.Session(t.Context(), signed.Secret); err != nil {
 		t.Error("the session that renewed the hash does not work")
 	}
 	d.mustSignIn(t, home, "ann")

@@ -170,7 +170,7 @@ func (s *Service) renew(ctx context.Context, user store.User, stored, password s
 		return stored
 	}
 	renewed := newPasswordHash(s.derive, password).String()
-	if err := s.store.SetPassword(ctx, user.ID, stored, renewed, ""); err != nil {
+	if err := s.store.SetPassword(ctx, user.ID, stored, renewed, ""); !store.Made(err) {
 		s.log.Warn("failed to rehash a password at the current cost", "user_id", user.ID, "error", err)
 		return stored
 	}
@@ -204,32 +204,41 @@ func remote(address string) string {
 }
 
 // Session returns the valid session with this secret and its user, and records its
-// use. It does no I/O.
-func (s *Service) Session(secret string) (store.Session, store.User, bool) {
-	session, user, ok := s.Peek(secret)
-	if ok {
+// use. It returns ErrSession if there is none, or store.ErrUnavailable.
+func (s *Service) Session(ctx context.Context, secret string) (store.Session, store.User, error) {
+	session, user, err := s.Peek(ctx, secret)
+	if err == nil {
 		s.store.TouchSession(session)
 	}
-	return session, user, ok
+	return session, user, err
 }
 
 // Peek is Session for automatic requests of a page: it does not record a use.
-func (s *Service) Peek(secret string) (store.Session, store.User, bool) {
+func (s *Service) Peek(ctx context.Context, secret string) (store.Session, store.User, error) {
 	session, ok := s.store.FindSession(secret)
 	if !ok {
-		return store.Session{}, store.User{}, false
+		if err := s.store.LookAgain(ctx); err != nil {
+			return store.Session{}, store.User{}, err
+		}
+		session, ok = s.store.FindSession(secret)
 	}
-	user, ok := s.store.User(session.User)
-	if !ok {
-		return store.Session{}, store.User{}, false
+	user, known := s.store.User(session.User)
+	if !ok || !known {
+		return store.Session{}, store.User{}, ErrSession
 	}
-	return session, user, true
+	return session, user, nil
 }
 
 // Token returns the management token with this secret and its user, and records its
-// use. It does no I/O. It returns ErrToken if the token is invalid.
-func (s *Service) Token(secret string) (store.Token, store.User, error) {
+// use. It returns ErrToken if the token is invalid, or store.ErrUnavailable.
+func (s *Service) Token(ctx context.Context, secret string) (store.Token, store.User, error) {
 	token, ok := s.store.FindToken(secret)
+	if !ok {
+		if err := s.store.LookAgain(ctx); err != nil {
+			return store.Token{}, store.User{}, err
+		}
+		token, ok = s.store.FindToken(secret)
+	}
 	user, known := s.store.User(token.User)
 	switch {
 	case !ok || !known:

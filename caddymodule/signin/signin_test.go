@@ -126,19 +126,19 @@ func TestPassword(t *testing.T) {
 	if signed.User != ann || signed.Session.Method != MethodPassword || signed.Session.Address != "2001:db8::1" || signed.Session.UserAgent != "Firefox" {
 		t.Errorf("signed in as %+v", signed)
 	}
-	session, user, ok := d.Session(signed.Secret)
-	if !ok || user != ann || session.ID != signed.Session.ID {
-		t.Errorf("the session's secret leads to %+v of %+v, %v", session, user, ok)
+	session, user, err := d.Session(t.Context(), signed.Secret)
+	if err != nil || user != ann || session.ID != signed.Session.ID {
+		t.Errorf("the session's secret leads to %+v of %+v, %v", session, user, err)
 	}
 	for _, wrong := range []string{"", "x", signed.Session.ID, signed.Secret + "x", strings.ToUpper(signed.Secret)} {
-		if _, _, ok := d.Session(wrong); ok {
+		if _, _, err := d.Session(t.Context(), wrong); !errors.Is(err, ErrSession) {
 			t.Errorf("%q is taken for a session", wrong)
 		}
 	}
 	if err := d.SignOut(t.Context(), signed.Session); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, ok := d.Session(signed.Secret); ok {
+	if _, _, err := d.Session(t.Context(), signed.Secret); !errors.Is(err, ErrSession) {
 		t.Error("the session works after signing out")
 	}
 	if err := d.SignOut(t.Context(), signed.Session); err != nil {
@@ -312,7 +312,7 @@ func TestSessionFixation(t *testing.T) {
 		t.Fatal("two sign-ins have the same session")
 	}
 	for _, signed := range []Signed{first, second} {
-		if _, _, ok := d.Session(signed.Secret); !ok {
+		if _, _, err := d.Session(t.Context(), signed.Secret); err != nil {
 			t.Error("a session does not work")
 		}
 	}
@@ -320,10 +320,10 @@ func TestSessionFixation(t *testing.T) {
 	if n, err := d.store.RemoveSessions(t.Context(), ann.ID, third.Session.ID); n != 2 || err != nil {
 		t.Errorf("signed out of %d sessions, not 2: %v", n, err)
 	}
-	_, _, works1 := d.Session(first.Secret)
-	_, _, works2 := d.Session(second.Secret)
-	_, _, works3 := d.Session(third.Secret)
-	if works1 || works2 || !works3 {
+	_, _, works1 := d.Session(t.Context(), first.Secret)
+	_, _, works2 := d.Session(t.Context(), second.Secret)
+	_, _, works3 := d.Session(t.Context(), third.Secret)
+	if works1 == nil || works2 == nil || works3 != nil {
 		t.Errorf("sessions that work: %v %v %v", works1, works2, works3)
 	}
 	if n, err := d.store.RemoveSessions(t.Context(), ann.ID, ""); n != 1 || err != nil {
@@ -339,20 +339,20 @@ func TestToken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	token, user, err := d.Token(secret)
+	token, user, err := d.Token(t.Context(), secret)
 	if err != nil || user != ann || token.ID != made.ID {
 		t.Fatalf("%+v of %+v, %v", token, user, err)
 	}
 	if all := d.store.Tokens(ann.Account); len(all) != 1 || all[0].LastUsedAt == nil {
 		t.Errorf("the use is not noted: %+v", all)
 	}
-	if _, _, err := d.Token(secret + "x"); !errors.Is(err, ErrToken) {
+	if _, _, err := d.Token(t.Context(), secret+"x"); !errors.Is(err, ErrToken) {
 		t.Errorf("a wrong token: %v", err)
 	}
 	if _, err := d.store.RemoveUser(t.Context(), ann.Account, ann.ID); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := d.Token(secret); !errors.Is(err, ErrToken) {
+	if _, _, err := d.Token(t.Context(), secret); !errors.Is(err, ErrToken) {
 		t.Errorf("the token of a removed user: %v", err)
 	}
 }
@@ -370,11 +370,11 @@ func TestTokenEnds(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Hour - time.Second)
-		if token, _, err := d.Token(secret); err != nil || token.Rights != store.RightKeys {
+		if token, _, err := d.Token(t.Context(), secret); err != nil || token.Rights != store.RightKeys {
 			t.Errorf("before its end: %v %v", token.Rights, err)
 		}
 		time.Sleep(time.Second)
-		if _, _, err := d.Token(secret); !errors.Is(err, ErrToken) || !strings.Contains(err.Error(), `"deploy" expired on `+end.UTC().Format("2006-01-02")) {
+		if _, _, err := d.Token(t.Context(), secret); !errors.Is(err, ErrToken) || !strings.Contains(err.Error(), `"deploy" expired on `+end.UTC().Format("2006-01-02")) {
 			t.Errorf("at its end: %v", err)
 		}
 		if _, _, err := d.store.CreateToken(t.Context(), spec); !errors.Is(err, store.ErrInvalid) {

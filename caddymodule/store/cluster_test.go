@@ -13,8 +13,8 @@ import (
 // openEdges returns the stores of two edges.
 func openEdges(t *testing.T) (a, b *store.Store, edge *storetest.Edge) {
 	kv := storetest.OpenBolt(t, t.TempDir()+"/gateway.db")
-	a, _ = storetest.OpenEdge(t, kv, "a")
-	b, edge = storetest.OpenEdge(t, kv, "b")
+	a, _ = storetest.OpenEdge(t, kv, store.Options{Edge: "a"})
+	b, edge = storetest.OpenEdge(t, kv, store.Options{Edge: "b"})
 	return a, b, edge
 }
 
@@ -98,9 +98,9 @@ func TestLookAgain(t *testing.T) {
 func TestPairingAtEdges(t *testing.T) {
 	t.Parallel()
 	kv := storetest.OpenBolt(t, t.TempDir()+"/gateway.db")
-	a, _ := storetest.OpenEdge(t, kv, "a")
-	b, edge := storetest.OpenEdge(t, kv, "b")
-	c, _ := storetest.OpenEdge(t, kv, "c")
+	a, _ := storetest.OpenEdge(t, kv, store.Options{Edge: "a"})
+	b, edge := storetest.OpenEdge(t, kv, store.Options{Edge: "b"})
+	c, _ := storetest.OpenEdge(t, kv, store.Options{Edge: "c"})
 	ctx, device := t.Context(), strings.Repeat("x", 43)
 	p, code, err := a.CreatePairing(ctx, account, "ann")
 	if err != nil {

@@ -26,11 +26,12 @@ type Edge struct {
 // errCut has what only operators may see.
 var errCut = fmt.Errorf("%w: etcd at 10.9.8.7:2379 did not answer", store.ErrUnavailable)
 
-// OpenEdge returns a store over kv for the edge of this name.
-func OpenEdge(t testing.TB, kv store.KV, name string) (*store.Store, *Edge) {
+// OpenEdge returns a store over kv for an edge.
+func OpenEdge(t testing.TB, kv store.KV, o store.Options) (*store.Store, *Edge) {
 	t.Helper()
 	e := &Edge{KV: Share(kv), changed: make(chan struct{})}
-	s, err := store.New(e, store.Options{Edge: name, Cluster: e})
+	o.Cluster = e
+	s, err := store.New(e, o)
 	if err != nil {
 		t.Fatal(err)
 	}

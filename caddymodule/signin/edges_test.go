@@ -1,0 +1,83 @@
+package signin
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/tests/storetest"
+)
+
+// Sessions, tokens and links that were just made at another edge work. While the store does
+// not answer, an unknown one may work, and is not counted as a failed attempt.
+func TestMadeAtAnotherEdge(t *testing.T) {
+	t.Parallel()
+	kv := storetest.OpenBolt(t, t.TempDir()+"/gateway.db")
+	a, _ := storetest.OpenEdge(t, kv, store.Options{Edge: "a"})
+	b, edge := storetest.OpenEdge(t, kv, store.Options{Edge: "b"})
+	one, two := newDeskOn(t, a), newDeskOn(t, b)
+	ann := one.addUser(t, "ann")
+	for name, made := range map[string]func() (find func() error){
+		"session": func() func() error {
+			signed := one.mustSignIn(t, home, "ann")
+			return func() error { _, _, err := two.Session(t.Context(), signed.Secret); return err }
+		},
+		"token": func() func() error {
+			_, secret, err := a.CreateToken(t.Context(), store.Token{Account: store.DefaultAccount, User: ann.ID, Name: "ci", Rights: store.AllRights})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return func() error { _, _, err := two.Token(t.Context(), secret); return err }
+		},
+		"link": func() func() error {
+			_, secret, err := one.CreateLink(t.Context(), store.Link{Kind: store.LinkInvitation, Account: store.DefaultAccount})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return func() error { _, err := two.Link(t.Context(), home, secret); return err }
+		},
+	} {
+		find := made()
+		edge.Cut(true)
+		for range 20 {
+			if err := find(); !errors.Is(err, store.ErrUnavailable) {
+				t.Fatalf("%s, without the store: %v", name, err)
+			}
+		}
+		edge.Cut(false)
+		if err := find(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, _, err := two.Session(t.Context(), "x"); !errors.Is(err, ErrSession) {
+		t.Errorf("no session: %v", err)
+	}
+}
+
+// Who sets a new password with a link is signed in, although edges have not confirmed that.
+// A hash of an old cost is renewed in the same case.
+func TestUnconfirmedPassword(t *testing.T) {
+	t.Parallel()
+	kv := storetest.OpenBolt(t, t.TempDir()+"/gateway.db")
+	st, edge := storetest.OpenEdge(t, kv, store.Options{Edge: "a"})
+	d := newDeskOn(t, st)
+	ann := d.addUser(t, "ann")
+	_, secret, err := d.CreateLink(t.Context(), store.Link{Kind: store.LinkRecovery, Account: store.DefaultAccount, User: ann.ID})
+	if err != nil {
+		t.Fatal(err)
+	}
+	edge.Leave(store.PendingEdge{Edge: "c"})
+	signed, err := d.Redeem(t.Context(), attempt("ann", newPassword), secret)
+	if !errors.Is(err, store.ErrUnconfirmed) || signed.User != ann {
+		t.Fatalf("%+v, %v", signed, err)
+	}
+	if _, _, err := d.Session(t.Context(), signed.Secret); err != nil {
+		t.Error(err)
+	}
+	old := passwordHash{cost: cost{memory: 4096, passes: 3, threads: 1}, salt: []byte("saltsalt")}
+	old.key = d.derive([]byte(rightPassword), old.salt, old.cost, keySize)
+	if _, err := st.CreateUser(t.Context(), store.DefaultAccount, "bob", old.String()); err != nil {
+		t.Fatal(err)
+	}
+	d.mustSignIn(t, home, "bob")
+}
