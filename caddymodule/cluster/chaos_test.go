@@ -41,7 +41,7 @@ func TestChaos(t *testing.T) {
 		})
 	}
 	t.Logf("%d revocations were confirmed, %d of them while an edge had no report; %d were not confirmed", confirmed, proven, unconfirmed)
-	if first == 0 && (confirmed < 50 || unconfirmed == 0 || proven == 0) {
+	if first == 0 && (confirmed < 50 || !testing.Short() && (unconfirmed == 0 || proven == 0)) {
 		t.Error("the runs show too little")
 	}
 }
