@@ -19,7 +19,9 @@ type Options struct {
 	Lines  string // further lines within the site
 	Global string // lines within the global options
 	App    string // lines within their model_gateway block
-	HTTPS  bool   // serve HTTPS, with a certificate that Caddy makes, and HTTP/2
+	// Storage is the kind of storage and what belongs to it. Default: bolt, in the rig.
+	Storage string
+	HTTPS   bool // serve HTTPS, with a certificate that Caddy makes, and HTTP/2
 
 	Console bool // serve the console; the site's host is localhost then, too
 
@@ -34,7 +36,7 @@ type Options struct {
 // forRig returns the options with all that tests look at.
 func (o Options) forRig() rig.GatewayOptions {
 	to := rig.GatewayOptions{
-		Host: o.Address, HTTPS: o.HTTPS, Cgroup: o.Cgroup, App: o.App, Model: o.Site, Site: "log\n" + o.Lines,
+		Host: o.Address, HTTPS: o.HTTPS, Cgroup: o.Cgroup, App: o.App, Storage: o.Storage, Model: o.Site, Site: "log\n" + o.Lines,
 		Global: "log {\n level DEBUG\n}\nmetrics\n" + o.Global,
 	}
 	if o.Console {

@@ -25,8 +25,10 @@ type GatewayOptions struct {
 	App    string // lines within their model_gateway block
 	Site   string // lines within the site
 	Model  string // lines within the site's model_gateway block
-	Sites  string // further sites
-	Plain  bool   // no gateway, but a Caddy with these lines
+	// Storage is the kind of storage and what belongs to it. Default: bolt, in the rig.
+	Storage string
+	Sites   string // further sites
+	Plain   bool   // no gateway, but a Caddy with these lines
 	// Grace is how long running requests get when the process ends or takes another
 	// configuration. Default: 20 s.
 	Grace time.Duration
@@ -101,7 +103,7 @@ func (g *Gateway) Configure(o GatewayOptions) error {
 	host, _, _ := net.SplitHostPort(g.listen) // it has one
 	tunnels, model := "", ""
 	if !g.plain {
-		tunnels = fmt.Sprintf("model_gateway {\n\t\tlisten %s\n\t\tpublic %[1]s\n\t\tstorage bolt %s\n\t\t%s\n\t}", g.UDP, g.database, o.App)
+		tunnels = fmt.Sprintf("model_gateway {\n\t\tlisten %s\n\t\tpublic %[1]s\n\t\tstorage %s\n\t\t%s\n\t}", g.UDP, cmp.Or(o.Storage, "bolt "+g.database), o.App)
 		model = fmt.Sprintf("model_gateway {\n\t\t%s\n\t}", o.Model)
 	}
 	text := fmt.Sprintf(`{
