@@ -65,7 +65,7 @@ func host() up.Host {
 	return up.Host{
 		Port:    defaultPort,
 		Console: consolePath,
-		Database: func(config []byte) (string, error) {
+		Place: func(config []byte) (gateway.Place, error) {
 			var c struct {
 				Apps struct {
 					Gateway App `json:"model_gateway"`
@@ -73,11 +73,11 @@ func host() up.Host {
 			}
 			if len(config) > 0 {
 				if err := json.Unmarshal(config, &c); err != nil {
-					return "", fmt.Errorf("reading model_gateway in the configuration: %w", err)
+					return gateway.Place{}, fmt.Errorf("reading model_gateway in the configuration: %w", err)
 				}
 			}
 			place, _, err := c.Apps.Gateway.place()
-			return place.Path, err
+			return place, err
 		},
 		Hold: func(database string, logger *slog.Logger) (release func() error, err error) {
 			held, release, err := acquireStore(gateway.Place{Path: database}, database, logger)

@@ -193,6 +193,7 @@ func (a *App) place() (place gateway.Place, identity string, err error) {
 		}
 		endpoints := slices.Sorted(slices.Values(o.Endpoints))
 		identity = "etcd " + strings.Join(append(endpoints, o.Prefix), " ")
+		place.Name = fmt.Sprintf("below %q in etcd at %s", o.Prefix, strings.Join(o.Endpoints, ", "))
 	default:
 		return place, "", fmt.Errorf("storage %q is unknown; expected %s or %s", s.Kind, storageBolt, storageEtcd)
 	}
@@ -200,6 +201,7 @@ func (a *App) place() (place gateway.Place, identity string, err error) {
 	if place.Path, err = filepath.Abs(path); err != nil {
 		return place, "", fmt.Errorf("finding the storage path %q: %w", path, err)
 	}
+	place.Name = cmp.Or(place.Name, place.Path)
 	return place, cmp.Or(identity, place.Path), nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -14,27 +15,42 @@ import (
 	"golang.org/x/term"
 
 	"github.com/postern-dev/postern/caddymodule/cli/up"
+	"github.com/postern-dev/postern/caddymodule/gateway"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-var backupCommand = command{
-	use: "backup FILE [--force]", short: "Writes a backup of the running gateway's database",
-	long: `Writes a backup of the database to a file, or to the standard output if it is "-".
+func backupCommand(host up.Host) command {
+	return command{
+		use: "backup FILE [--force]", short: "Writes a backup of the running gateway's database",
+		long: `Writes a backup of the database to a file, or to the standard output if it is "-".
 The gateway continues to work meanwhile. The backup is checked before it gets its
 name.
 
 It holds users, hashes of keys, connectors, deployments, usage, and the identity of
 the gateway's tunnels in plain text: keep it as secret as a password. It does not
-hold the Caddyfile and Caddy's certificates.`,
-	example: `  caddy gateway backup postern-2026-05-02.db
-  caddy gateway backup - | age -r age1… > postern.db.age`,
-	flags: func(f *pflag.FlagSet) { f.Bool("force", false, "Replace an existing file") },
-	run: func(in *invocation) error {
-		if in.arg == "-" {
-			return in.backupToOutput()
-		}
-		return in.backupToFile(in.arg)
-	},
+hold the Caddyfile and Caddy's certificates.
+
+With --offline, it is a backup of the store in etcd that --config names, while all of
+its gateways are stopped: to move it, with "restore". A single gateway that is
+stopped needs none, as its database is one file.`,
+		example: `  caddy gateway backup postern-2026-05-02.db
+  caddy gateway backup - | age -r age1… > postern.db.age
+  caddy gateway backup moved.db --offline --config /etc/postern/Caddyfile`,
+		flags: func(f *pflag.FlagSet) {
+			f.Bool("force", false, "Replace an existing file")
+			f.Bool("offline", false, "Read the store in etcd, whose gateways are stopped")
+		},
+		run: func(in *invocation) error {
+			from := in.downloadBackup
+			if in.is("offline") {
+				from = func(w io.Writer) error { return in.readShared(host, w) }
+			}
+			if in.arg == "-" {
+				return in.backupToOutput(from)
+			}
+			return in.backupToFile(in.arg, from)
+		},
+	}
 }
 
 // errFileExists refuses to overwrite a file.
@@ -42,7 +58,7 @@ var errFileExists = errors.New("already exists; add --force to replace it")
 
 // backupToFile writes a backup to path: to another file first, so that path never names
 // a part of a backup.
-func (in *invocation) backupToFile(path string) error {
+func (in *invocation) backupToFile(path string, from func(io.Writer) error) error {
 	free := func() error {
 		if _, err := os.Lstat(path); in.is("force") || errors.Is(err, fs.ErrNotExist) {
 			return nil
@@ -54,7 +70,7 @@ func (in *invocation) backupToFile(path string) error {
 	if err := free(); err != nil {
 		return err
 	}
-	temporary, info, err := in.fetchBackup(filepath.Dir(path))
+	temporary, info, err := in.fetchBackup(filepath.Dir(path), from)
 	if err != nil {
 		return err
 	}
@@ -76,12 +92,12 @@ func (in *invocation) backupToFile(path string) error {
 }
 
 // backupToOutput writes a backup to the standard output.
-func (in *invocation) backupToOutput() error {
+func (in *invocation) backupToOutput(from func(io.Writer) error) error {
 	out := in.OutOrStdout()
 	if file, ok := out.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
 		return up.Usagef("the standard output is a terminal; name a file, or redirect the output")
 	}
-	temporary, _, err := in.fetchBackup(os.TempDir())
+	temporary, _, err := in.fetchBackup(os.TempDir(), from)
 	if err != nil {
 		return err
 	}
@@ -99,7 +115,7 @@ func (in *invocation) backupToOutput() error {
 
 // fetchBackup writes a backup to a new file in a folder, and checks it. The file is
 // read from the gateway at once: a slow reader would delay its writers.
-func (in *invocation) fetchBackup(folder string) (path string, info store.BackupInfo, err error) {
+func (in *invocation) fetchBackup(folder string, from func(io.Writer) error) (path string, info store.BackupInfo, err error) {
 	file, err := os.CreateTemp(folder, ".backup-*.new") // mode 0600
 	if err != nil {
 		return "", info, fmt.Errorf("writing the backup: %w", err)
@@ -109,20 +125,60 @@ func (in *invocation) fetchBackup(folder string) (path string, info store.Backup
 			_ = os.Remove(file.Name())
 		}
 	}()
-	resp, err := in.send(request{method: http.MethodGet, path: "/backup"})
-	if err != nil {
-		return "", info, errors.Join(err, file.Close())
-	}
-	defer resp.Body.Close()
-	_, err = io.Copy(file, resp.Body)
-	if err == nil {
+	if err = from(file); err == nil {
 		err = file.Sync()
 	}
 	if err = errors.Join(err, file.Close()); err != nil {
-		return "", info, fmt.Errorf("receiving the backup: %w", err)
+		return "", info, err
 	}
 	info, err = store.CheckBackup(in.Context(), file.Name())
 	return file.Name(), info, err
+}
+
+// downloadBackup writes a backup of the running gateway to w.
+func (in *invocation) downloadBackup(w io.Writer) error {
+	resp, err := in.send(request{method: http.MethodGet, path: "/backup"})
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(w, resp.Body); err != nil {
+		return fmt.Errorf("receiving the backup: %w", err)
+	}
+	return nil
+}
+
+// readShared writes a backup of the store in etcd of --config to w.
+func (in *invocation) readShared(host up.Host, w io.Writer) (err error) {
+	place, err := in.place(host)
+	if err != nil {
+		return err
+	}
+	if place.Shared == nil {
+		return up.Usagef("the store of the configuration is the file %s, not in etcd: copy the file, which is a backup while the gateway is stopped", place.Path)
+	}
+	kv, err := place.Shared(in.Context(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, kv.Close()) }()
+	if err := store.CheckUnused(in.Context(), kv); err != nil {
+		return err
+	}
+	return kv.Backup(in.Context(), w)
+}
+
+// place returns where the store of --config is.
+func (in *invocation) place(host up.Host) (gateway.Place, error) {
+	config, _, _, err := caddycmd.LoadConfig(in.text("config"), in.text("adapter"))
+	if err != nil {
+		return gateway.Place{}, up.Usagef("reading the configuration: %w", err)
+	}
+	place, err := host.Place(config)
+	if err != nil {
+		return gateway.Place{}, up.Usagef("finding the store: %w", err)
+	}
+	return place, nil
 }
 
 // restoreCommand needs the path of the database in a configuration.
@@ -130,7 +186,9 @@ func restoreCommand(host up.Host) command {
 	return command{
 		use: "restore FILE [--yes]", short: "Restores a backup, while the gateway is stopped",
 		long: `Replaces the database by a backup. The gateway must not be running. The backup is
-checked first, and the present database is kept under another name.
+checked first, and the present database is kept under another name. In etcd, there
+must be no keys below the prefix, and the backup may be the file of a gateway that
+is to become the first of several.
 
 The database is that of the Caddyfile in this folder, or of --config. Without
 either it is the default in Caddy's data directory, which depends on the user and
@@ -147,36 +205,55 @@ connectors must be paired again.`,
 			f.StringP("adapter", "a", "", "Name of the adapter for --config")
 			f.BoolP("yes", "y", false, "Skip the confirmation")
 		},
-		run: func(in *invocation) error { return restore(in, host.Database) },
+		run: func(in *invocation) error { return restore(in, host) },
 	}
 }
 
-func restore(in *invocation, database func(config []byte) (string, error)) error {
-	config, _, _, err := caddycmd.LoadConfig(in.text("config"), in.text("adapter"))
+func restore(in *invocation, host up.Host) error {
+	place, err := in.place(host)
 	if err != nil {
-		return up.Usagef("reading the configuration: %w", err)
-	}
-	path, err := database(config)
-	if err != nil {
-		return up.Usagef("finding the database: %w", err)
+		return err
 	}
 	info, err := store.CheckBackup(in.Context(), in.arg)
 	if err != nil {
 		return err
 	}
-	in.warnf("The backup %s is intact (%d bytes, accounts: %d). The database is %s.\n", in.arg, info.Bytes, info.Accounts, path)
+	in.warnf("The backup %s is intact (%d bytes, accounts: %d). The database is %s.\n", in.arg, info.Bytes, info.Accounts, place.Name)
+	question := "Replace the database by the backup?"
+	if place.Shared != nil {
+		question = "Write the backup into etcd?"
+	}
 	if !in.is("yes") {
-		if err := in.env.confirm(in.Command, "Replace the database by the backup?"); err != nil {
+		if err := in.env.confirm(in.Command, question); err != nil {
 			return err
 		}
 	}
-	kept, _, err := store.RestoreBolt(in.Context(), in.arg, path, in.env.now())
-	if kept != "" {
-		in.printf("The previous database is kept as %s.\n", kept)
+	if place.Shared != nil {
+		err = in.restoreShared(place)
+	} else {
+		err = in.restoreFile(place.Path)
 	}
 	if err != nil {
 		return err
 	}
 	in.printf("The database is restored. Start the gateway.\n")
 	return nil
+}
+
+func (in *invocation) restoreFile(path string) error {
+	kept, _, err := store.RestoreBolt(in.Context(), in.arg, path, in.env.now())
+	if kept != "" {
+		in.printf("The previous database is kept as %s.\n", kept)
+	}
+	return err
+}
+
+func (in *invocation) restoreShared(place gateway.Place) (err error) {
+	kv, err := place.Shared(in.Context(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, kv.Close()) }()
+	_, err = store.RestoreKV(in.Context(), in.arg, kv)
+	return err
 }

@@ -72,7 +72,7 @@ func commands(host up.Host) command {
 		long: `Manages the model gateway: API keys, connectors, deployments, and the users and
 management tokens of its console.
 
-All commands but "up" and "restore" connect to the admin endpoint of the running
+All commands but "up", "restore" and "backup --offline" connect to the admin endpoint of the running
 Caddy. Set it with --address, or take it from a file with --config. The default is
 localhost:2019 or $CADDY_ADMIN; if nothing answers there, that of an installed package
 or of "up".`,
@@ -84,7 +84,7 @@ or of "up".`,
   caddy gateway key create --name laptop --scope "qwen*"`,
 		commands: []command{
 			keyCommands, connectorCommands, deploymentCommands, pairingCommands, userCommands,
-			tokenCommands, setupLinkCommand, accountCommands, statusCommand, upCommand(host), backupCommand, restoreCommand(host), identityCommands,
+			tokenCommands, setupLinkCommand, accountCommands, statusCommand, upCommand(host), backupCommand(host), restoreCommand(host), identityCommands,
 		},
 	}
 }

@@ -24,6 +24,8 @@ type Place struct {
 	Path string
 	// Shared opens the KV that the edges of a cluster share. nil: the gateway is alone.
 	Shared func(context.Context, *slog.Logger) (store.KV, error)
+	// Name describes the store to the user.
+	Name string
 	// Edge is this gateway in a cluster; without a name it gets a random one for good.
 	Edge store.Edge
 }

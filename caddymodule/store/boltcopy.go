@@ -36,7 +36,8 @@ func WriteBolt(ctx context.Context, kv KV, w io.Writer) (err error) {
 }
 
 // CopyToBolt creates the file at path with the items of another KV, as of one revision,
-// and with that revision. OpenBolt opens it. Leases are not copied: the items remain.
+// and with that revision. OpenBolt opens it. Leases are not copied: the items remain, except
+// those about a cluster.
 func CopyToBolt(ctx context.Context, kv KV, path string) (err error) {
 	if file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL, 0o600); err != nil {
 		return fmt.Errorf("creating the store: %w", err)
@@ -79,6 +80,9 @@ func copyItems(ctx context.Context, kv KV, db *bolt.DB) error {
 		return err
 	}
 	revision, err := kv.Each(ctx, Span{}, func(item Item) error {
+		if isOfCluster(item.Key) {
+			return nil
+		}
 		items = append(items, item)
 		if size += len(item.Key) + len(item.Value); size < copyBytes {
 			return nil

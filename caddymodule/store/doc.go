@@ -46,6 +46,7 @@
 //	marks/accounts/ID               changed whenever the account gets a key, connector or user
 //	marks/confirmed/EDGE            changed by the writes of a gateway that all edges confirm
 //	marks/pairings/ACCOUNT          changed whenever the account gets a pairing
+//	marks/restoring                 a backup is being restored into the store; see RestoreKV
 //	marks/users                     changed whenever a user or a setup link is created
 //	pairings/ACCOUNT/ID             pairing and the SHA-256 of its code and of its device's secret
 //	passkeys/USER/SHA-256 OF ID     passkey

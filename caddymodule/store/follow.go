@@ -19,6 +19,9 @@ func (s *Store) load(ctx context.Context, first bool) (Watcher, error) {
 	d.strays, d.unread = table[string, int64]{}, table[string, int64]{}
 	// Express the state as changes. After the first load, most of these change nothing.
 	revision, err := s.kv.Each(ctx, watched, func(item Item) error {
+		if item.Key == markRestoring {
+			return Errorf(ErrSchema, "a backup is being restored into this store, or that was interrupted: wait until it is complete, or restore the backup again")
+		}
 		err := d.apply(Event{Item: item})
 		if err != nil && !first {
 			s.ignore(err)

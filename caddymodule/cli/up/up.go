@@ -15,6 +15,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 
+	"github.com/postern-dev/postern/caddymodule/gateway"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/program"
 	"github.com/postern-dev/postern/caddymodule/scripted"
@@ -30,9 +31,9 @@ type Host struct {
 	Port    int    // UDP, that connectors dial by default
 	Console string // path of the console, without the slash at its end
 
-	// Database returns the path of the database of a configuration in Caddy's JSON; of
-	// an empty one, the default.
-	Database func(config []byte) (string, error)
+	// Place returns where the store of a configuration in Caddy's JSON is; of an empty
+	// one, the default.
+	Place func(config []byte) (gateway.Place, error)
 	// Hold keeps a database open until release is called. Its gateway prints no setup
 	// link.
 	Hold func(database string, logger *slog.Logger) (release func() error, err error)
