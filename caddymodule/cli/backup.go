@@ -21,7 +21,7 @@ import (
 
 func backupCommand(host up.Host) command {
 	return command{
-		use: "backup FILE [--force]", short: "Writes a backup of the running gateway's database",
+		use: "backup FILE [--force] [--offline]", short: "Writes a backup of the running gateway's database",
 		long: `Writes a backup of the database to a file, or to the standard output if it is "-".
 The gateway continues to work meanwhile. The backup is checked before it gets its
 name.

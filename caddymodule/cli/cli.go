@@ -72,10 +72,10 @@ func commands(host up.Host) command {
 		long: `Manages the model gateway: API keys, connectors, deployments, and the users and
 management tokens of its console.
 
-All commands but "up", "restore" and "backup --offline" connect to the admin endpoint of the running
-Caddy. Set it with --address, or take it from a file with --config. The default is
-localhost:2019 or $CADDY_ADMIN; if nothing answers there, that of an installed package
-or of "up".`,
+All commands but "up", "restore" and "backup --offline" connect to the admin endpoint
+of the running Caddy. Set it with --address, or take it from a file with --config. The
+default is localhost:2019 or $CADDY_ADMIN; if nothing answers there, that of an
+installed package or of "up".`,
 		example: `  caddy gateway up
   caddy gateway setup-link
   caddy gateway pairing start
