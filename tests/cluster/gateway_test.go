@@ -255,7 +255,8 @@ func TestGatewayCutOff(t *testing.T) {
 		t.Errorf("key revoke while b is cut off: exit code %d, %s", code, stderr)
 	}
 	harness.Poll(t, limit, "the confirmation", func(context.Context) error {
-		if _, stderr, code := a.Run(t, "key", "revoke", id); code != 0 {
+		later, _ := a.Key(t, "later", "*") // when it is confirmed, so is what was revoked before
+		if _, stderr, code := a.Run(t, "key", "revoke", later); code != 0 {
 			return fmt.Errorf("exit code %d, %s", code, stderr)
 		}
 		return nil
