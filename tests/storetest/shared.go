@@ -13,16 +13,15 @@ import (
 type Shared struct {
 	store.KV
 
-	mu    sync.Mutex
-	cut   context.Context // of the next watchers: when it ends, they fail with cause
-	fail  context.CancelFunc
-	cause error
+	mu   sync.Mutex
+	cut  context.Context // of the next watchers: when it ends, they fail with its cause
+	fail context.CancelCauseFunc
 }
 
 // Share returns kv for one more process.
 func Share(kv store.KV) *Shared {
 	s := &Shared{KV: kv}
-	s.cut, s.fail = context.WithCancel(context.Background())
+	s.cut, s.fail = context.WithCancelCause(context.Background())
 	return s
 }
 
@@ -41,11 +40,10 @@ func (s *Shared) Watch(ctx context.Context, span store.Span, from int64) (store.
 func (s *Shared) CutOff(cause error, f func()) {
 	s.mu.Lock()
 	fail := s.fail
-	s.cut, s.fail = context.WithCancel(context.Background())
-	s.cause = cause
+	s.cut, s.fail = context.WithCancelCause(context.Background())
 	s.mu.Unlock()
 	f()
-	fail()
+	fail(cause)
 }
 
 type sharedWatcher struct {
@@ -80,7 +78,7 @@ func (w *sharedWatcher) Next(ctx context.Context) (store.Batch, error) {
 		cancel()
 		if w.deaf() {
 			<-w.cut.Done()
-			return store.Batch{}, w.s.cause
+			return store.Batch{}, context.Cause(w.cut)
 		}
 		if err == nil {
 			w.mu.Lock()
@@ -103,7 +101,7 @@ func (w *sharedWatcher) deaf() bool {
 // Progress fails as Next does.
 func (w *sharedWatcher) Progress(ctx context.Context) (int64, error) {
 	if w.cut.Err() != nil {
-		return 0, w.s.cause
+		return 0, context.Cause(w.cut)
 	}
 	revision, err := w.Watcher.Progress(ctx)
 	if err != nil {
