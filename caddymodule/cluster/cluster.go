@@ -66,7 +66,10 @@ const (
 type Options struct {
 	Edge store.Edge // without StartedAt and Electorate
 	// Ask asks a peer whether it has contact to the store. nil: peers cannot be asked.
-	Ask    func(ctx context.Context, peer store.Edge) (hasStore bool, err error)
+	Ask func(ctx context.Context, peer store.Edge) (hasStore bool, err error)
+	// Waited is called after each Confirm, with its time and whether all edges have confirmed.
+	// It may be nil.
+	Waited func(took time.Duration, confirmed bool)
 	Logger *slog.Logger
 }
 
@@ -123,6 +126,7 @@ func (c *Cluster) Join(ctx context.Context, s *store.Store) error {
 	c.end = end
 	c.goroutines.Go(func() { c.stay(running, lease) })
 	c.goroutines.Go(func() { c.askPeers(running) })
+	c.goroutines.Go(func() { c.forget(running) })
 	c.onChange()
 	return nil
 }
@@ -150,21 +154,6 @@ func (c *Cluster) HasStore() bool { return c.contact.hasStore() }
 
 // Stale returns how long ago the edge had contact to the store.
 func (c *Cluster) Stale() time.Duration { return c.contact.stale() }
-
-// Leader reports whether this edge has the duties that one edge fulfills for all. Two edges may
-// believe that for a moment.
-func (c *Cluster) Leader() bool {
-	if !c.contact.serving() { // it may not have joined yet
-		return false
-	}
-	var leader *store.EdgeState
-	for _, e := range c.store.Edges() {
-		if e.Report != nil && (leader == nil || e.StartedAt.Before(leader.StartedAt)) {
-			leader = &e
-		}
-	}
-	return leader != nil && leader.Name == c.Edge.Name
-}
 
 // onChange notes a change of an edge or a report.
 func (c *Cluster) onChange() {

@@ -9,6 +9,15 @@ import (
 
 // Confirm implements store.Cluster. It gives up after 5 s.
 func (c *Cluster) Confirm(ctx context.Context, revision int64) error {
+	began := time.Now()
+	err := c.confirm(ctx, revision)
+	if c.Waited != nil {
+		c.Waited(time.Since(began), err == nil)
+	}
+	return err
+}
+
+func (c *Cluster) confirm(ctx context.Context, revision int64) error {
 	ctx, cancel := context.WithTimeout(ctx, confirmTime)
 	defer cancel()
 	var waiting []string // for edges that were there when the change was made

@@ -129,7 +129,7 @@ func (s *Store) ChangeEdge(ctx context.Context, name string, change func(*Edge))
 	return update(ctx, s, "changing the edge", func(t *tx) (Edge, error) {
 		r := edgeKind.load(t, "", name)
 		if r == nil {
-			return Edge{}, Errorf(ErrNotFound, "the cluster has no edge called %.80q", name)
+			return Edge{}, errNoEdge(name)
 		}
 		change(&r.Edge)
 		edgeKind.save(t, r)
@@ -143,6 +143,26 @@ func (s *Store) RemoveEdge(ctx context.Context, name string) error {
 		t.delete(edgeKind.path("", name), reportKind.path("", name))
 		return nil
 	})
+}
+
+// RemoveLostEdge removes an edge without a report that refuses all requests. It fails with
+// ErrConflict if the edge has changed or reports again.
+func (s *Store) RemoveLostEdge(ctx context.Context, e EdgeState) error {
+	return s.update(ctx, "removing the edge", func(t *tx) error {
+		r, report := edgeKind.load(t, "", e.Name), reportKind.load(t, "", e.Name)
+		switch {
+		case r == nil:
+			return errNoEdge(e.Name)
+		case report != nil || r.revision != e.Revision:
+			return Errorf(ErrConflict, "the edge %s has changed or come back meanwhile: look at `caddy gateway edge list`", e.Name)
+		}
+		t.delete(edgeKind.path("", e.Name))
+		return nil
+	})
+}
+
+func errNoEdge(name string) error {
+	return Errorf(ErrNotFound, "the cluster has no edge called %.80q: `caddy gateway edge list` shows all", name)
 }
 
 // SaveReport writes the report of an edge, which ends with the lease. It does not wait until

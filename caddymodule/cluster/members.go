@@ -1,0 +1,93 @@
+package cluster
+
+import (
+	"context"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+const forgetPause = time.Minute // between two looks for edges to remove
+
+// Name returns the name of this edge.
+func (c *Cluster) Name() string { return c.Edge.Name }
+
+// Leader reports whether this edge has the duties that one edge fulfils for all. Two edges may
+// believe that for a moment. It may be called before Join.
+func (c *Cluster) Leader() bool { return c.contact.serving() && c.LeaderName() == c.Edge.Name }
+
+// LeaderName returns the name of the edge with the duties that one fulfils for all, "" if none
+// is known.
+func (c *Cluster) LeaderName() string {
+	var leader store.EdgeState
+	for _, e := range c.store.Edges() {
+		if e.Report != nil && (leader.Name == "" || e.StartedAt.Before(leader.StartedAt)) {
+			leader = e
+		}
+	}
+	if leader.Name == c.Edge.Name && !c.contact.serving() {
+		return ""
+	}
+	return leader.Name
+}
+
+// Draining reports whether clients and connectors shall use other edges.
+func (c *Cluster) Draining() bool {
+	e, _ := c.store.FindEdge(c.Edge.Name)
+	return e.Draining
+}
+
+// LostSince returns since when an edge has no contact to the store, as far as this edge knows;
+// the zero time if it has contact.
+func (c *Cluster) LostSince(name string) time.Time {
+	if name == c.Edge.Name {
+		if stale := c.Stale(); stale >= contactTime {
+			return time.Now().Add(-stale)
+		}
+		return time.Time{}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if l := c.lost[name]; l != nil {
+		return l.since
+	}
+	return time.Time{}
+}
+
+// Remove removes a lost edge that refuses all requests by now. If it comes back, it joins the
+// cluster again.
+func (c *Cluster) Remove(ctx context.Context, name string) error {
+	if _, err := c.store.CatchUp(ctx); err != nil {
+		return err
+	}
+	e, _ := c.store.FindEdge(name) // the store refuses an edge that does not exist
+	if e.Name = name; e.Report != nil {
+		return store.Errorf(store.ErrInUse, "the edge %s is running: stop its program, and it leaves the cluster by itself", name)
+	}
+	if until, silent := c.silentAt(e); !silent {
+		return store.Errorf(store.ErrInUse, "the edge %s has lost the store, but may accept requests until %s: remove it then",
+			name, until.UTC().Format(time.RFC3339))
+	}
+	return c.store.RemoveLostEdge(ctx, e)
+}
+
+// forget removes edges that are lost for forgetTime while this edge is the leader.
+func (c *Cluster) forget(ctx context.Context) {
+	for ctx.Err() == nil {
+		pause(ctx, forgetPause)
+		for _, e := range c.store.Edges() {
+			since := c.LostSince(e.Name)
+			if e.Report != nil || since.IsZero() || time.Since(since) < forgetTime || !c.Leader() {
+				continue
+			}
+			attempt, cancel := context.WithTimeout(ctx, attemptTime)
+			err := c.store.RemoveLostEdge(attempt, e)
+			cancel()
+			if err != nil {
+				c.Logger.Warn("failed to remove a lost edge", "edge", e.Name, "error", err)
+				continue
+			}
+			c.Logger.Info("removed an edge that is lost for long", "edge", e.Name, "since", since)
+		}
+	}
+}
