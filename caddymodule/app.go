@@ -158,7 +158,7 @@ func acquire[T caddy.Destructor](pool *caddy.UsagePool, key string, mk func() T)
 // acquireStore takes a reference to the store at a place.
 func acquireStore(place gateway.Place, identity string, logger *slog.Logger) (store *gateway.Store, release func() error, err error) {
 	return acquire(stores, identity, func() *gateway.Store {
-		return gateway.NewStore(place, logger, gateway.Counters{SignInFailed: countFailedSignIn, EventsLost: countLostEvents})
+		return gateway.NewStore(place, logger, gateway.Counters{SignInFailed: countFailedSignIn, EventsLost: countLostEvents, Waited: observeBarrier})
 	})
 }
 

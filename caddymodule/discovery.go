@@ -12,13 +12,17 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// discoveryPath is the path that `connector pair` requests.
-const discoveryPath = "/.well-known/postern"
+// discoveryPath is the path that `connector pair` requests. Below it, readyPath is /readyz for
+// sites that have their own.
+const (
+	discoveryPath = "/.well-known/postern"
+	readyPath     = discoveryPath + "/ready"
+)
 
 // Tunnel returns the address that connectors dial, and the pin of the gateway's
 // identity, to connectors that are being paired. Neither is secret; the pin is
 // trusted because it is sent over HTTPS. It also accepts tunnels over WebSockets
-// from connectors that cannot use UDP.
+// from connectors that cannot use UDP, and answers health checks at readyPath.
 type Tunnel struct {
 	noOptions
 	app *App
@@ -47,6 +51,10 @@ type discovery struct {
 // ServeHTTP implements caddyhttp.MiddlewareHandler. The WebSocket is of the client
 // that trusted proxies report.
 func (t *Tunnel) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.Handler) error {
+	if r.URL.Path == readyPath {
+		t.app.answerReady(w, r)
+		return nil
+	}
 	hub, err := t.app.listener.Hub()
 	switch webSocket := r.URL.Path == link.WebSocketPath; {
 	case !webSocket && r.Method != http.MethodGet && r.Method != http.MethodHead:

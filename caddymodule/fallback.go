@@ -45,11 +45,7 @@ func (f *Fallback) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyh
 		answerText(w, http.StatusOK, "ok")
 		return nil
 	case "/readyz":
-		if reason := f.app.unready(r); reason != "" {
-			answerText(w, http.StatusServiceUnavailable, reason)
-		} else {
-			answerText(w, http.StatusOK, "ready")
-		}
+		f.app.answerReady(w, r)
 		return nil
 	}
 	ex := serve.NewExchange()
@@ -64,15 +60,31 @@ func (f *Fallback) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyh
 	return nil
 }
 
-// unready returns why the gateway must get no new requests, "" if it may. Connectors
+// answerReady answers a health check of a load balancer.
+func (a *App) answerReady(w http.ResponseWriter, r *http.Request) {
+	if reason := a.unready(r); reason != "" {
+		answerText(w, http.StatusServiceUnavailable, reason)
+		return
+	}
+	answerText(w, http.StatusOK, "ready")
+}
+
+// unready returns why the gateway should get no new requests, "" if it should. Connectors
 // do not count: without any, the gateway still answers, and another one would not help.
 func (a *App) unready(r *http.Request) string {
 	delayed, _ := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer).Get("http.shutting_down") // by shutdown_delay
 	if caddy.Exiting() || delayed == true {
 		return "shutting down"
 	}
-	if hub, err := a.listener.Hub(); err != nil || hub.Pin() == "" || a.store.Opened() == nil {
+	open := a.store.Opened()
+	if hub, err := a.listener.Hub(); err != nil || hub.Pin() == "" || open == nil {
 		return "starting"
+	}
+	switch {
+	case open.Store.Serving() != nil:
+		return "lost the store"
+	case open.Edge != nil && open.Edge.Draining():
+		return "draining"
 	}
 	return ""
 }

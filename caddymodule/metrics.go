@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/postern-dev/postern/caddymodule/cluster"
 	"github.com/postern-dev/postern/caddymodule/events"
 	"github.com/postern-dev/postern/caddymodule/gateway"
 	"github.com/postern-dev/postern/caddymodule/manage"
@@ -40,6 +41,11 @@ var (
 	queueRejectedTotal = counter("queue_rejected_total",
 		"Requests rejected while queued or instead of being queued, by reason: the deployment's queue was full (full), the wait was too long (timeout), or the connector was at its limit (connector).",
 		"deployment", "reason")
+	barrierSeconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Namespace: "postern", Name: "barrier_seconds",
+		Help:    "Time that writes such as a revocation waited until no edge of the cluster acts on the state before, by result: confirmed, or unconfirmed.",
+		Buckets: []float64{.002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5},
+	}, []string{"result"})
 	eventsLostTotal = counter("events_lost_total",
 		"Events that were not delivered, by reason: handlers or a webhook were too slow (handlers, webhook), a webhook's receiver rejected them (refused), or the webhook's configuration had ended (ended).", "reason")
 )
@@ -57,6 +63,15 @@ func histogram(name, help string, buckets ...float64) *prometheus.HistogramVec {
 // countFailedSignIn counts a sign-in that failed.
 func countFailedSignIn(method string) { signInFailuresTotal.WithLabelValues(method).Inc() }
 
+// observeBarrier counts a write that all edges had to confirm.
+func observeBarrier(took time.Duration, confirmed bool) {
+	result := "confirmed"
+	if !confirmed {
+		result = "unconfirmed"
+	}
+	barrierSeconds.WithLabelValues(result).Observe(took.Seconds())
+}
+
 // countLostEvents counts lost events.
 func countLostEvents(reason string, n int) { eventsLostTotal.WithLabelValues(reason).Add(float64(n)) }
 
@@ -67,7 +82,7 @@ func registerMetrics(reg prometheus.Registerer, g *gateway.Gateway) error {
 	}
 	for _, c := range []prometheus.Collector{
 		requestsTotal, inflightRequests, firstByteSeconds, durationSeconds, authFailuresTotal, signInFailuresTotal, queueRejectedTotal,
-		eventsLostTotal,
+		eventsLostTotal, barrierSeconds,
 		live{g},
 	} {
 		if err := reg.Register(c); err != nil {
@@ -132,9 +147,13 @@ var (
 		"deployment", "state")
 	queueLength = describe("queue_length",
 		"Queued requests, by deployment. Only deployments with a limit have a queue.", "deployment")
-	memoryHeld    = describe("memory_held_bytes", "Bytes of the memory budget currently held by requests and answers.")
-	memoryLimit   = describe("memory_limit_bytes", "The memory budget of requests and answers, max_memory.")
-	memoryRefused = describe("memory_refused_total",
+	storeReachable = describe("store_reachable", "Whether this edge of a cluster has contact to the store.")
+	storeContact   = describe("store_contact_age_seconds", "Time since this edge of a cluster last had contact to the store.")
+	edgeLeader     = describe("edge_leader", "Whether this edge has the duties that one edge of the cluster fulfils for all.")
+	edgeStates     = describe("edges", "Edges of the cluster, by state: serving, draining or lost.", "state")
+	memoryHeld     = describe("memory_held_bytes", "Bytes of the memory budget currently held by requests and answers.")
+	memoryLimit    = describe("memory_limit_bytes", "The memory budget of requests and answers, max_memory.")
+	memoryRefused  = describe("memory_refused_total",
 		"Requests and answers rejected by the memory budget, by reason: the budget is full (full), or a key or account has used its share (share).", "reason")
 )
 
@@ -165,6 +184,9 @@ func (l live) Collect(ch chan<- prometheus.Metric) {
 	if open == nil {
 		return
 	}
+	if open.Edge != nil {
+		l.collectEdges(open.Edge.Cluster, gauge)
+	}
 	lengths := map[string]int{} // accounts' deployments of the same name are one series
 	open.Queues.Lengths(func(n queue.Name, waiting int) { lengths[n.Deployment] += waiting })
 	for deployment, waiting := range lengths {
@@ -175,6 +197,25 @@ func (l live) Collect(ch chan<- prometheus.Metric) {
 	gauge(memoryLimit, float64(s.Total))
 	ch <- prometheus.MustNewConstMetric(memoryRefused, prometheus.CounterValue, float64(s.Full), "full")
 	ch <- prometheus.MustNewConstMetric(memoryRefused, prometheus.CounterValue, float64(s.OverShare), "share")
+}
+
+// collectEdges collects the metrics of a cluster.
+func (l live) collectEdges(edge *cluster.Cluster, gauge func(d *prometheus.Desc, value float64, labels ...string)) {
+	service, err := l.Manage()
+	if err != nil {
+		return
+	}
+	is := map[bool]float64{true: 1}
+	gauge(storeReachable, is[edge.LostSince(edge.Name()).IsZero()])
+	gauge(storeContact, edge.Stale().Seconds())
+	gauge(edgeLeader, is[edge.Leader()])
+	states := map[string]int{}
+	for _, e := range service.AllEdges() {
+		states[e.State]++
+	}
+	for _, state := range manage.EdgeStates {
+		gauge(edgeStates, float64(states[state]), state)
+	}
 }
 
 func collectTunnels(sessions []tunnel.Info, gauge func(d *prometheus.Desc, value float64, labels ...string)) {

@@ -69,8 +69,8 @@ type command struct {
 func commands(host up.Host) command {
 	return command{
 		use: "gateway",
-		long: `Manages the model gateway: API keys, connectors, deployments, and the users and
-management tokens of its console.
+		long: `Manages the model gateway: API keys, connectors, deployments, the users and
+management tokens of its console, and the edges of a cluster.
 
 All commands but "up", "restore" and "backup --offline" connect to the admin endpoint
 of the running Caddy. Set it with --address, or take it from a file with --config. The
@@ -84,7 +84,7 @@ installed package or of "up".`,
   caddy gateway key create --name laptop --scope "qwen*"`,
 		commands: []command{
 			keyCommands, connectorCommands, deploymentCommands, pairingCommands, userCommands,
-			tokenCommands, setupLinkCommand, accountCommands, statusCommand, upCommand(host), backupCommand(host), restoreCommand(host), identityCommands,
+			tokenCommands, setupLinkCommand, accountCommands, statusCommand, upCommand(host), backupCommand(host), restoreCommand(host), identityCommands, edgeCommands,
 		},
 	}
 }

@@ -35,6 +35,10 @@ func printStatus(in *invocation, s manage.Status) {
 	row("Connectors", "%d, %d online", s.Connectors.Total, s.Connectors.Online)
 	row("Deployments", "%s", deploymentsText(s.Deployments))
 	row("Keys", "%d active, %d revoked", s.Keys.Active, s.Keys.Revoked)
+	if e := s.Edge; e != nil {
+		row("Edge", "%s, %s, contact to the store %s", e.Name, e.State, in.env.ago(&e.ContactAt))
+		row("Cluster", "%s", clusterText(*e))
+	}
 	c := s.Counters
 	row("Tunnels", "%d opened, %d replaced, %d denied, %d rejected", c.Connected, c.Replaced, c.Denied, c.Rejected)
 	row("Requests", "%d, %d without an answer", c.Requests, c.Failed)
@@ -42,6 +46,15 @@ func printStatus(in *invocation, s manage.Status) {
 		in.warnf("\nWarning: the admin endpoint is at %s, where every local process can manage the gateway. "+
 			"Put it on a Unix socket: `admin unix//run/caddy/admin.sock|0600` in the Caddyfile's global options.\n", printable(address))
 	}
+}
+
+// clusterText describes the cluster of an edge.
+func clusterText(e manage.EdgeStatus) string {
+	text := fmt.Sprintf("%d edges, leader %s", e.Edges, cmp.Or(e.Leader, "not known"))
+	if len(e.Lost) > 0 {
+		text += ", lost " + strings.Join(e.Lost, ", ")
+	}
+	return text
 }
 
 // deploymentsText counts the available deployments, and the others by state.

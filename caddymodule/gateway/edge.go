@@ -43,7 +43,7 @@ type Edge struct {
 
 // open opens the store, and joins the cluster if there is one. pin returns the pin of the
 // gateway's identity, "" while that is unknown.
-func (p Place) open(logger *slog.Logger, pin func() string) (*store.Store, *Edge, error) {
+func (p Place) open(logger *slog.Logger, pin func() string, counters Counters) (*store.Store, *Edge, error) {
 	if err := os.MkdirAll(filepath.Dir(p.Path), 0o700); err != nil {
 		return nil, nil, fmt.Errorf("creating the storage directory: %w", err)
 	}
@@ -56,7 +56,7 @@ func (p Place) open(logger *slog.Logger, pin func() string) (*store.Store, *Edge
 	if p.Shared == nil {
 		st, err = store.New(file, store.Options{Logger: logger})
 	} else {
-		st, edge, err = p.join(file, logger, pin)
+		st, edge, err = p.join(file, logger, pin, counters)
 	}
 	if err != nil {
 		_ = file.Close()
@@ -65,7 +65,7 @@ func (p Place) open(logger *slog.Logger, pin func() string) (*store.Store, *Edge
 }
 
 // join opens the store of a cluster and joins it.
-func (p Place) join(local store.KV, logger *slog.Logger, pin func() string) (*store.Store, *Edge, error) {
+func (p Place) join(local store.KV, logger *slog.Logger, pin func() string, counters Counters) (*store.Store, *Edge, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), joinTime)
 	defer cancel()
 	if err := p.identify(ctx, local); err != nil {
@@ -77,7 +77,7 @@ func (p Place) join(local store.KV, logger *slog.Logger, pin func() string) (*st
 	}
 	edge := new(Edge)
 	edge.Cluster = cluster.New(cluster.Options{
-		Edge: p.Edge, Logger: logger,
+		Edge: p.Edge, Waited: counters.Waited, Logger: logger,
 		Ask: func(ctx context.Context, other store.Edge) (bool, error) { return edge.Ask(ctx, other) },
 	})
 	st, err := store.New(kv, store.Options{Logger: logger, Edge: p.Edge.Name, Local: local, Cluster: edge.Cluster})

@@ -116,12 +116,16 @@ func (g *Gateway) Manage() (*manage.Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	g.service = manage.New(manage.Options{
+	o := manage.Options{
 		Store: s.Store, Tunnels: managedTunnels{hub}, Endpoint: g.Endpoint,
 		Pairing: s.Pairing, SignIn: s.SignIn, Activity: s.Activity,
 		ApplyIdentity: func(ctx context.Context) error { return g.Listener.applyIdentity(ctx, s.Store) },
 		Build:         g.Build, Folder: g.Connectors, Logger: g.Logger,
-	})
+	}
+	if s.Edge != nil {
+		o.Cluster = s.Edge.Cluster
+	}
+	g.service = manage.New(o)
 	return g.service, nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/term"
 
@@ -24,6 +25,7 @@ func DefaultMaxMemory() int64 { return max(memory.Available()/4, MinMaxMemory) }
 type Counters struct {
 	SignInFailed func(method string)
 	EventsLost   func(reason string, n int)
+	Waited       func(took time.Duration, confirmed bool) // see cluster.Options
 }
 
 // Store is a store that is opened on first use: `caddy validate` provisions, and
@@ -69,7 +71,7 @@ func (s *Store) Get() (*Services, error) {
 	if s.closed {
 		return nil, errStoreClosed
 	}
-	st, edge, err := s.place.open(s.logger, s.Pin)
+	st, edge, err := s.place.open(s.logger, s.Pin, s.counters)
 	if err != nil {
 		return nil, err
 	}

@@ -66,6 +66,10 @@ var accesses = map[string]access{
 	"DELETE /sessions":               {path: "/sessions", noAccount: true, users: true},
 	"DELETE /sessions/{id}":          {path: "/sessions/{session}", noAccount: true, users: true},
 	"POST /sessions/confirm":         {path: "/sessions/confirm", body: map[string]string{"password": password}, noAccount: true, users: true},
+	"GET /edges":                     {path: "/edges", noAccount: true},
+	"DELETE /edges/{name}":           {path: "/edges/edge-b", noAccount: true},
+	"POST /edges/{name}/drain":       {path: "/edges/edge-b/drain", body: map[string]string{}, noAccount: true},
+	"POST /edges/{name}/undrain":     {path: "/edges/edge-b/undrain", body: map[string]string{}, noAccount: true},
 	"GET /accounts":                  {path: "/accounts", noAccount: true, operators: true},
 	"POST /accounts":                 {path: "/accounts", body: map[string]string{"id": "third"}, noAccount: true, operators: true},
 	"PATCH /accounts/{id}":           {path: "/accounts/empty", body: map[string]string{}, noAccount: true, operators: true},
@@ -82,7 +86,9 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	g := newGateway(t)
+	c := &fakeCluster{}
+	g := newGatewayIn(t, c)
+	c.start(g)
 	for _, id := range []string{"other", "empty"} {
 		if _, err := g.store.CreateAccount(t.Context(), id); err != nil {
 			t.Fatal(err)

@@ -63,6 +63,12 @@ func (b *buffer) String() string {
 
 func newGateway(t *testing.T) *gateway {
 	t.Helper()
+	return newGatewayIn(t, nil)
+}
+
+// newGatewayIn returns a gateway of a cluster, which may be nil.
+func newGatewayIn(t *testing.T, cluster manage.Cluster) *gateway {
+	t.Helper()
 	kv, err := store.OpenBolt(filepath.Join(t.TempDir(), "gateway.db"), store.BoltOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -99,7 +105,7 @@ func newGatewayOn(t *testing.T, st *store.Store) *gateway {
 	}
 	g.service = manage.New(manage.Options{
 		Store: st, Tunnels: g.tunnels, Build: manage.Build{Version: "v1.2.3", Commit: "abc123", Caddy: "v2.11.9"},
-		Pairing: desk, SignIn: signIn, Activity: g.activity,
+		Pairing: desk, SignIn: signIn, Activity: g.activity, Cluster: cluster,
 		Endpoint: func() manage.Endpoint { return g.endpoint },
 		ApplyIdentity: func(context.Context) error {
 			if g.identity == nil {

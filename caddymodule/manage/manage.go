@@ -92,7 +92,7 @@ func (e Endpoint) Token(connectorID string, o store.Offer) (string, error) {
 	return link.Token{Server: e.Public, URL: e.URL, Pin: e.Pin, NextPin: e.NextPin, Connector: connectorID, Secret: o.Secret, Number: o.Number}.Encode(), nil
 }
 
-// Options configures a [Service]. All but Build, Folder, Logger and Now are required.
+// Options configures a [Service]. All but Cluster, Build, Folder, Logger and Now are required.
 type Options struct {
 	Store    *store.Store
 	Tunnels  Tunnels
@@ -102,6 +102,7 @@ type Options struct {
 	Activity *activity.Log
 	// ApplyIdentity uses the identity in the store from now on, after a change.
 	ApplyIdentity func(ctx context.Context) error
+	Cluster       Cluster           // nil: the gateway is alone
 	Build         Build             // for status
 	Folder        *downloads.Folder // of connectors to hand out; nil: none
 	Logger        *slog.Logger      // takes the audit lines; nil discards
@@ -119,6 +120,7 @@ type Service struct {
 	signIn   *signin.Service
 	activity *activity.Log
 	apply    func(ctx context.Context) error
+	cluster  Cluster // nil: the gateway is alone
 	build    Build
 	folder   *downloads.Folder
 	log      *slog.Logger
@@ -132,7 +134,7 @@ type Service struct {
 func New(o Options) *Service {
 	s := &Service{
 		store: o.Store, tunnels: o.Tunnels, endpoint: o.Endpoint,
-		pairing: o.Pairing, signIn: o.SignIn, activity: o.Activity, apply: o.ApplyIdentity,
+		pairing: o.Pairing, signIn: o.SignIn, activity: o.Activity, apply: o.ApplyIdentity, cluster: o.Cluster,
 		build: o.Build, folder: cmp.Or(o.Folder, downloads.NewFolder("")), log: cmp.Or(o.Logger, slog.New(slog.DiscardHandler)), now: o.Now,
 	}
 	if s.now == nil {

@@ -61,6 +61,10 @@ func (s *Service) routes() map[string]map[string]route {
 		"/sessions":                 {get: {read, of(ok, s.Sessions)}, remove: {0, of(ok, s.RevokeSessions)}},
 		"/sessions/{id}":            {remove: {0, ofRecord(ok, s.RevokeSession)}},
 		"/sessions/confirm":         {post: {0, with(ok, s.ConfirmSession)}},
+		"/edges":                    {get: {read, of(ok, s.Edges)}},
+		"/edges/{name}":             {remove: {0, ofRecord(ok, s.RemoveEdge)}},
+		"/edges/{name}/drain":       {post: {0, ofRecord(ok, s.DrainEdge)}},
+		"/edges/{name}/undrain":     {post: {0, ofRecord(ok, s.UndrainEdge)}},
 		"/accounts":                 {get: {0, of(ok, s.Accounts)}, post: {0, with(created, s.CreateAccount)}},
 		"/accounts/{id}":            {patch: {0, with(ok, s.SetAccount)}, remove: {0, ofRecord(ok, s.RemoveAccount)}},
 	}

@@ -23,6 +23,9 @@ type Status struct {
 	Connectors  ConnectorCount  `json:"connectors"`
 	Deployments DeploymentCount `json:"deployments"`
 	Keys        KeyCount        `json:"keys"`
+	// Edge is this gateway's part in a cluster, for operators and users of the default
+	// account. It is absent if the gateway is alone.
+	Edge *EdgeStatus `json:"edge,omitempty"`
 	// Counters are of the whole gateway and for operators only.
 	Counters tunnel.Counters `json:"counters,omitzero"`
 }
@@ -83,6 +86,7 @@ func (s *Service) Status(ctx context.Context) (Status, error) {
 		URL:         at.URL,
 		Listener:    listener,
 		Deployments: DeploymentCount{States: make(map[health.State]int)},
+		Edge:        s.edgeStatus(ctx),
 	}
 	if caller.Operator {
 		st.Counters = s.tunnels.Counters()

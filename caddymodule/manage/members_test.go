@@ -1,0 +1,125 @@
+package manage_test
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/manage"
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+// fakeCluster is the cluster of edge-a, which leads, and edge-b, which is lost.
+type fakeCluster struct{ store *store.Store }
+
+// start adds the edges to the store of the gateway.
+func (c *fakeCluster) start(g *gateway) {
+	g.t.Helper()
+	c.store = g.store
+	for name, peer := range map[string]string{"edge-a": "10.0.0.7:7443", "edge-b": "10.0.0.8:7443"} {
+		_, err := g.store.AddEdge(g.t.Context(), store.Edge{
+			Name: name, Instance: name, Region: "eu", Version: "v1.2.3", Advertise: "203.0.113.7:7443", Peer: peer, StartedAt: time.Now().UTC(),
+		})
+		if err != nil {
+			g.t.Fatal(err)
+		}
+	}
+}
+
+func (*fakeCluster) Name() string         { return "edge-a" }
+func (*fakeCluster) LeaderName() string   { return "edge-a" }
+func (*fakeCluster) Stale() time.Duration { return 2 * time.Second }
+
+func (*fakeCluster) LostSince(name string) time.Time {
+	if name == "edge-a" {
+		return time.Time{}
+	}
+	return time.Now().Add(-time.Hour)
+}
+
+func (c *fakeCluster) Remove(ctx context.Context, name string) error {
+	return c.store.RemoveEdge(ctx, name)
+}
+
+func TestEdges(t *testing.T) {
+	c := &fakeCluster{}
+	g := newGatewayIn(t, c)
+	c.start(g)
+	var edges []manage.Edge
+	answer := g.do("GET", "/edges", "")
+	if err := json.Unmarshal(answer.Body.Bytes(), &edges); err != nil || len(edges) != 2 {
+		t.Fatalf("%d %s", answer.Code, answer.Body)
+	}
+	a, b := edges[0], edges[1]
+	if a.Name != "edge-a" || a.State != manage.EdgeServing || !a.Leader || !a.Self || a.LostSince != nil || a.Peer != "10.0.0.7:7443" || a.Region != "eu" ||
+		b.Name != "edge-b" || b.State != manage.EdgeLost || b.Leader || b.Self || b.LostSince == nil {
+		t.Errorf("edges: %s", answer.Body)
+	}
+	drains := func() bool { e, _ := g.store.FindEdge("edge-a"); return e.Draining }
+	if answer := g.do("POST", "/edges/edge-a/drain", "{}"); answer.Code != http.StatusOK || !strings.Contains(answer.Body.String(), `"state":"draining"`) || !drains() {
+		t.Errorf("drain: %d %s, %v", answer.Code, answer.Body, drains())
+	}
+	if status := g.do("GET", "/status", "").Body.String(); !strings.Contains(status, `"edge":{"name":"edge-a","state":"draining","leader":"edge-a","contact_at":`) ||
+		!strings.Contains(status, `"edges":2,"lost":["edge-b"]`) {
+		t.Errorf("status: %s", status)
+	}
+	if answer := g.do("POST", "/edges/edge-a/undrain", "{}"); answer.Code != http.StatusOK || drains() {
+		t.Errorf("undrain: %d %s, %v", answer.Code, answer.Body, drains())
+	}
+	if answer := g.do("POST", "/edges/nosuch/drain", "{}"); answer.Code != http.StatusNotFound || !strings.Contains(answer.Body.String(), "the cluster has no edge called") {
+		t.Errorf("an unknown edge: %d %s", answer.Code, answer.Body)
+	}
+	if answer := g.do("DELETE", "/edges/edge-b", ""); answer.Code != http.StatusOK || len(g.store.Edges()) != 1 {
+		t.Errorf("remove: %d %s, %v", answer.Code, answer.Body, g.store.Edges())
+	}
+	for _, operation := range []string{"edge.drain", "edge.undrain", "edge.remove"} {
+		if !strings.Contains(g.log.String(), `"operation":"`+operation+`"`) {
+			t.Errorf("the log lacks %s", operation)
+		}
+	}
+}
+
+// The edges belong to no account: users of accounts other than the default one do not see them.
+func TestEdgesOfOthers(t *testing.T) {
+	w := newWorld(t)
+	for _, route := range []string{"GET /edges", "DELETE /edges/{name}", "POST /edges/{name}/drain", "POST /edges/{name}/undrain"} {
+		for name, caller := range map[string]manage.Caller{
+			"user of another account": w.other, "its token": asToken(w.other, store.AllRights), "nobody": {},
+		} {
+			if status, body := w.request(caller, route, ""); status != http.StatusForbidden || strings.Contains(body, "edge-a") {
+				t.Errorf("%s, %s: %d %s", route, name, status, body)
+			}
+		}
+		want := http.StatusForbidden // a token may see them
+		if route == "GET /edges" {
+			want = http.StatusOK
+		}
+		if status, body := w.request(asToken(w.mine, store.AllRights), route, ""); status != want {
+			t.Errorf("%s, token: %d %s", route, status, body)
+		}
+	}
+	if edges := w.store.Edges(); len(edges) != 2 || edges[0].Draining || edges[1].Draining {
+		t.Errorf("the edges have changed: %+v", edges)
+	}
+	if answer := w.doAs(w.other, "GET", "/status", ""); strings.Contains(answer.Body.String(), "edge") {
+		t.Errorf("status for another account: %s", answer.Body)
+	}
+}
+
+// A gateway that is alone says so.
+func TestNoEdges(t *testing.T) {
+	g := newGateway(t)
+	for method, path := range map[string]string{"GET": "/edges", "POST": "/edges/a/drain", "DELETE": "/edges/a"} {
+		body := map[string]string{"POST": "{}"}[method]
+		answer := g.do(method, path, body)
+		if answer.Code != http.StatusConflict || !strings.Contains(answer.Body.String(), "this gateway is not in a cluster") {
+			t.Errorf("%s %s: %d %s", method, path, answer.Code, answer.Body)
+		}
+	}
+	if body := g.do("GET", "/status", "").Body.String(); strings.Contains(body, "edge") {
+		t.Errorf("status: %s", body)
+	}
+}
