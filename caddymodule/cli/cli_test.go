@@ -252,7 +252,7 @@ var commandTests = []struct {
 // TestCommandOutput runs command lines against a fake admin endpoint and
 // compares the requests they make, what they print and how they exit.
 func TestCommandOutput(t *testing.T) {
-	for _, tt := range slices.Concat(commandTests, pairingTests, rotateTests, tokenTests, identityTests) {
+	for _, tt := range slices.Concat(commandTests, pairingTests, rotateTests, tokenTests, identityTests, edgeTests) {
 		t.Run(tt.name, func(t *testing.T) {
 			admin := &fakeAdmin{answers: tt.answers}
 			server := httptest.NewServer(admin)

@@ -86,7 +86,7 @@ func New(o Options) *Console {
 // pages are the tabs that have a URL.
 var pages = []*tab{
 	startTab, modelsTab, modelTab, publishTab, removeModelTab, keysTab, newKeyTab, revokeKeyTab, connectorsTab, newConnectorTab,
-	rotateConnectorTab, removeConnectorTab, pairingTab, replaceTab, activityTab, settingsTab, removePasskeyTab, removeUserTab, revokeTokenTab,
+	rotateConnectorTab, removeConnectorTab, pairingTab, replaceTab, activityTab, edgesTab, settingsTab, removePasskeyTab, removeUserTab, revokeTokenTab,
 }
 
 // route is an action of signed-in users, and the tab that shows its errors.
@@ -121,6 +121,10 @@ var actions = map[string]route{
 	"POST /console/connectors":             {createConnector, newConnectorTab},
 	"POST /console/connectors/{id}/rotate": {rotateConnector, rotateConnectorTab},
 	"POST /console/connectors/{id}/remove": {removeConnector, connectorsTab},
+
+	"POST /console/edges/{id}/drain":   {drainEdge, edgesTab},
+	"POST /console/edges/{id}/undrain": {undrainEdge, edgesTab},
+	"POST /console/edges/{id}/remove":  {removeEdge, edgesTab},
 
 	"POST /console/settings/password":                 {changePassword, settingsTab},
 	"POST /console/settings/passkeys/begin":           {do: beginPasskey},

@@ -24,6 +24,7 @@ type frame struct {
 	Notice  string
 	Fault   string
 	Section string // current entry of the navigation, "" without navigation
+	Edges   bool   // the navigation has the edges of the cluster
 	User    string
 	Account string // "" if there is only the default one
 	Events  string // URL of the stream of live regions
@@ -34,7 +35,7 @@ type frame struct {
 type section struct{ Name, Title string }
 
 var sections = []section{
-	{"start", "Setup"}, {"models", "Models"}, {"keys", "Keys"}, {"connectors", "Connectors"}, {"activity", "Activity"}, {"settings", "Settings"},
+	{"start", "Setup"}, {"models", "Models"}, {"keys", "Keys"}, {"connectors", "Connectors"}, {"activity", "Activity"}, {"edges", "Edges"}, {"settings", "Settings"},
 }
 
 // sectionOf returns the entry of the navigation for a path.
@@ -69,6 +70,7 @@ func (v *visit) showFault(t *tab, status int, data any, fault string) error {
 	}
 	if v.signedIn() && !t.gate {
 		f.Section, f.User, f.Version = sectionOf(v.r.URL.Path), v.User.Name, v.Manage.Build().Version
+		f.Edges = v.Manage.MayEdges(v.ctx) == nil
 		if v.Account != store.DefaultAccount {
 			f.Account = v.Account
 		}

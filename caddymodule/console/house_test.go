@@ -63,6 +63,12 @@ func (h *house) logged() string {
 
 func newHouse(t testing.TB) *house {
 	t.Helper()
+	return newHouseIn(t, nil)
+}
+
+// newHouseIn returns a console of an edge of a cluster, which may be nil.
+func newHouseIn(t testing.TB, cluster manage.Cluster) *house {
+	t.Helper()
 	kv, err := store.OpenBolt(filepath.Join(t.TempDir(), "gateway.db"), store.BoltOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -94,7 +100,7 @@ func newHouseWith(t testing.TB, open func(store.Options) *store.Store) *house {
 		t.Fatal(err)
 	}
 	h.service = manage.New(manage.Options{
-		Store: h.store, Tunnels: &lines{}, Pairing: desk, SignIn: h.signIn, Activity: requests, Now: h.now, Logger: logger,
+		Store: h.store, Tunnels: &lines{}, Pairing: desk, SignIn: h.signIn, Activity: requests, Cluster: cluster, Now: h.now, Logger: logger,
 		Build:    manage.Build{Version: "v1.2.3-4-gabc", Caddy: "v2.11.9"},
 		Endpoint: func() manage.Endpoint { return manage.Endpoint{URL: base, Console: base + "/console/"} },
 	})
