@@ -57,6 +57,12 @@ func importRules() []importRule {
 			why:    "it implements the key-value store below the records, and nothing else",
 		},
 		{
+			from:   []string{"caddymodule/certstore"},
+			forbid: []string{ours},
+			except: []string{module + "caddymodule/store", module + "caddymodule/subscribe", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/program", module + "connector/text"},
+			why:    "it implements certmagic's storage on the key-value store below the records, and nothing else",
+		},
+		{
 			from:   []string{"caddymodule/tunnel"},
 			forbid: []string{ours},
 			except: []string{module + "caddymodule/subscribe", module + "connector/link/...", module + "connector/procs", module + "connector/text", module + "caddymodule/scope", module + "caddymodule/fair", module + "caddymodule/health", module + "connector/logs", module + "connector/version"},

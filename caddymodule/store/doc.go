@@ -57,6 +57,8 @@
 //	tokens_used/ACCOUNT/ID          when the token was last used, separate like last_used
 //	user_names/NAME                 the user of that name, which is in lower case
 //	users/ACCOUNT/ID                user and password hash
+//	x/acme/files/PATH               file of Caddy's certificate storage; see package certstore
+//	x/acme/locks/NAME               lock of that storage; has a lease
 //	x/recent/ACCOUNT                bytes about the latest requests through this gateway
 //	x/usage/ACCOUNT/DAY/EDGE        usage of the account on that day through one gateway; EDGE
 //	                                is "local" if it has no name
@@ -64,7 +66,8 @@
 // Times of use sort after the records that they belong to, so a record is already in
 // the view when its time of use is loaded.
 //
-// Keys below x/ change often and are not watched. A gateway writes only its own ones, so they
+// Keys below x/ change often and are not watched. Those of package certstore are in the shared
+// KV, and Store does not use them. Of the others, a gateway writes only its own ones, so they
 // need no compares. They go to its local KV, if it has one, from where the usage is copied to
 // the shared KV every five minutes. Usage is stored as whole sums, not as additions: a write
 // whose outcome is unknown can be repeated.
