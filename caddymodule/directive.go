@@ -20,7 +20,7 @@ import (
 
 func init() {
 	for _, module := range []caddy.Module{
-		new(App), new(adminAPI), new(Auth), new(Dialect), new(Route), new(Tunnel), new(Fallback), new(Console), new(Webhook),
+		new(App), new(adminAPI), new(Auth), new(Dialect), new(Route), new(Tunnel), new(Fallback), new(Console), new(Webhook), new(Certificates),
 	} {
 		caddy.RegisterModule(module)
 	}

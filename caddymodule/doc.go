@@ -17,5 +17,6 @@
 // (discovery.go), and model_fallback answers what no other handler of the site does
 // (fallback.go). Events of records and tunnels (package events) are emitted through
 // Caddy's events app, and the handler model_gateway_webhook (webhook.go) posts them.
+// The storage model_gateway keeps Caddy's certificates in etcd (certificates.go).
 // The `caddy gateway` commands are in package cli.
 package caddymodule

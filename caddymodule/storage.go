@@ -44,6 +44,11 @@ type Storage struct {
 	// directory.
 	Path string `json:"path,omitempty"`
 
+	Etcd
+}
+
+// Etcd is where and how a store in etcd is reached.
+type Etcd struct {
 	// The URLs of the members of etcd.
 	Endpoints []string `json:"endpoints,omitempty"`
 
@@ -113,6 +118,11 @@ func (s *Storage) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	if d.NextArg() {
 		return d.ArgErr()
 	}
+	return s.options().block(d)
+}
+
+// options returns the options of a block.
+func (s *Etcd) options() options {
 	return options{
 		{"endpoints", once(func(d *caddyfile.Dispenser) error {
 			if s.Endpoints = d.RemainingArgs(); len(s.Endpoints) == 0 {
@@ -144,7 +154,7 @@ func (s *Storage) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 			}
 			return d.Err("user takes a name and a password, such as user postern {file./run/secrets/etcd}")
 		})},
-	}.block(d)
+	}
 }
 
 // UnmarshalCaddyfile reads
@@ -183,17 +193,10 @@ func (a *App) place() (place gateway.Place, identity string, err error) {
 		if place.Edge, err = a.Edge.edge(); err != nil {
 			return place, "", err
 		}
-		o, err := s.etcdOptions()
-		if err != nil {
+		if place.Shared, identity, err = s.opener(); err != nil {
 			return place, "", err
 		}
-		place.Shared = func(ctx context.Context, logger *slog.Logger) (store.KV, error) {
-			o.Logger = logger
-			return etcd.Open(ctx, o)
-		}
-		endpoints := slices.Sorted(slices.Values(o.Endpoints))
-		identity = "etcd " + strings.Join(append(endpoints, o.Prefix), " ")
-		place.Name = fmt.Sprintf("below %q in etcd at %s", o.Prefix, strings.Join(o.Endpoints, ", "))
+		place.Name = identity
 	default:
 		return place, "", fmt.Errorf("storage %q is unknown; expected %s or %s", s.Kind, storageBolt, storageEtcd)
 	}
@@ -235,8 +238,23 @@ func (e *Edge) edge() (store.Edge, error) {
 	return out, nil
 }
 
+// opener checks the options. It returns what opens the store, and what identifies it.
+func (s *Etcd) opener() (open func(context.Context, *slog.Logger) (store.KV, error), identity string, err error) {
+	o, err := s.etcdOptions()
+	if err != nil {
+		return nil, "", err
+	}
+	endpoints := slices.Sorted(slices.Values(o.Endpoints))
+	identity = fmt.Sprintf("below %q in etcd at %s", o.Prefix, strings.Join(endpoints, ", "))
+	return func(ctx context.Context, logger *slog.Logger) (store.KV, error) {
+		o := o
+		o.Logger = logger
+		return etcd.Open(ctx, o)
+	}, identity, nil
+}
+
 // etcdOptions returns the options of the store in etcd.
-func (s *Storage) etcdOptions() (etcd.Options, error) {
+func (s *Etcd) etcdOptions() (etcd.Options, error) {
 	replacer := caddy.NewReplacer()
 	o := etcd.Options{Endpoints: slices.Clone(s.Endpoints), Prefix: s.Prefix}
 	var err error

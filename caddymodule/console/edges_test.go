@@ -15,7 +15,7 @@ func newEdge(t *testing.T) (h *house, edge *storetest.Edge, other *store.Store) 
 	t.Helper()
 	kv := storetest.OpenBolt(t, t.TempDir()+"/gateway.db")
 	other, _ = storetest.OpenEdge(t, kv, store.Options{Edge: "a"})
-	h = newHouseWith(t, func(o store.Options) (s *store.Store) {
+	h = newHouseWith(t, nil, func(o store.Options) (s *store.Store) {
 		o.Edge = "b"
 		s, edge = storetest.OpenEdge(t, kv, o)
 		return s

@@ -73,7 +73,7 @@ func newHouseIn(t testing.TB, cluster manage.Cluster) *house {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newHouseWith(t, func(o store.Options) *store.Store {
+	return newHouseWith(t, cluster, func(o store.Options) *store.Store {
 		s, err := store.New(kv, o)
 		if err != nil {
 			t.Fatal(err)
@@ -84,7 +84,7 @@ func newHouseIn(t testing.TB, cluster manage.Cluster) *house {
 }
 
 // newHouseWith is newHouse with a store that other gateways may share.
-func newHouseWith(t testing.TB, open func(store.Options) *store.Store) *house {
+func newHouseWith(t testing.TB, cluster manage.Cluster, open func(store.Options) *store.Store) *house {
 	t.Helper()
 	h := &house{TB: t}
 	logger := slog.New(slog.NewTextHandler(h, &slog.HandlerOptions{Level: slog.LevelDebug}))

@@ -41,7 +41,7 @@ func TestPeers(t *testing.T) {
 			Edge:   store.Edge{Name: name, Peer: address, MaxStale: time.Minute},
 			Shared: func(context.Context, *slog.Logger) (store.KV, error) { return storetest.Share(shared), nil },
 		}
-		st, edge, err := place.open(slog.New(slog.DiscardHandler), func() string { return pin })
+		st, edge, err := place.open(slog.New(slog.DiscardHandler), func() string { return pin }, Counters{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -18,7 +18,7 @@ func newEdge(t *testing.T) (g *gateway, edge *storetest.Edge, other *store.Store
 	kv := storetest.OpenBolt(t, t.TempDir()+"/gateway.db")
 	other, _ = storetest.OpenEdge(t, kv, store.Options{Edge: "a"})
 	st, edge := storetest.OpenEdge(t, kv, store.Options{Edge: "b"})
-	return newGatewayOn(t, st), edge, other
+	return newGatewayOn(t, st, nil), edge, other
 }
 
 // A gateway that has lost its store refuses all. While it only cannot write, it answers reads,

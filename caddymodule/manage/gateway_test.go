@@ -78,11 +78,11 @@ func newGatewayIn(t *testing.T, cluster manage.Cluster) *gateway {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = st.Close() })
-	return newGatewayOn(t, st)
+	return newGatewayOn(t, st, cluster)
 }
 
 // newGatewayOn is newGateway on a store that other gateways may share.
-func newGatewayOn(t *testing.T, st *store.Store) *gateway {
+func newGatewayOn(t *testing.T, st *store.Store, cluster manage.Cluster) *gateway {
 	t.Helper()
 	if _, err := st.Identity(t.Context(), link.NewIdentity); err != nil { // as the listener does
 		t.Fatal(err)
