@@ -109,7 +109,10 @@ func TestEdges(t *testing.T) {
 	if e, err := service.DrainEdge(operator, "b"); err != nil || e.State != manage.EdgeDraining || e.Self || e.Region != "eu" {
 		t.Errorf("draining: %+v, %v", e, err)
 	}
-	await("b drains", func() bool { status, text := b.ready(t); return status == http.StatusServiceUnavailable && text == "draining\n" })
+	await("b drains", func() bool {
+		status, text := b.ready(t)
+		return status == http.StatusServiceUnavailable && text == "draining\n"
+	})
 	if status, _ := b.do(t, http.MethodGet, "/v1/models", ""); status.StatusCode != http.StatusUnauthorized {
 		t.Errorf("a draining edge answers requests with %d", status.StatusCode)
 	}
