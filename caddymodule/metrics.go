@@ -149,7 +149,7 @@ var (
 		"Queued requests, by deployment. Only deployments with a limit have a queue.", "deployment")
 	storeReachable = describe("store_reachable", "Whether this edge of a cluster has contact to the store.")
 	storeContact   = describe("store_contact_age_seconds", "Time since this edge of a cluster last had contact to the store.")
-	edgeLeader     = describe("edge_leader", "Whether this edge has the duties that one edge of the cluster fulfils for all.")
+	edgeLeader     = describe("edge_leader", "Whether this edge has the duties that one edge of the cluster fulfills for all.")
 	edgeStates     = describe("edges", "Edges of the cluster, by state: serving, draining or lost.", "state")
 	memoryHeld     = describe("memory_held_bytes", "Bytes of the memory budget currently held by requests and answers.")
 	memoryLimit    = describe("memory_limit_bytes", "The memory budget of requests and answers, max_memory.")

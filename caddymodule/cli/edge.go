@@ -39,13 +39,15 @@ connectors. It drains until "edge undrain", or until its program is started agai
 			run: operation(send(http.MethodPost, "/edges/{}/drain"), func(in *invocation, e manage.Edge) {
 				in.printf("The edge %s drains. It still serves what reaches it.\n", printable(e.Name))
 			}),
-		}, {
+		},
+		{
 			use: "undrain NAME", short: "Makes a draining edge ready again",
 			example: `  caddy gateway edge undrain edge-a`,
 			run: operation(send(http.MethodPost, "/edges/{}/undrain"), func(in *invocation, e manage.Edge) {
 				in.printf("The edge %s is ready again.\n", printable(e.Name))
 			}),
-		}, {
+		},
+		{
 			use: "remove NAME", short: "Removes a lost edge that does not come back",
 			long: `Removes a lost edge that does not come back, as soon as it certainly refuses all
 requests. Edges that stop leave the cluster by themselves, and edges that are lost

@@ -12,11 +12,11 @@ const forgetPause = time.Minute // between two looks for edges to remove
 // Name returns the name of this edge.
 func (c *Cluster) Name() string { return c.Edge.Name }
 
-// Leader reports whether this edge has the duties that one edge fulfils for all. Two edges may
+// Leader reports whether this edge has the duties that one edge fulfills for all. Two edges may
 // believe that for a moment. It may be called before Join.
 func (c *Cluster) Leader() bool { return c.contact.serving() && c.LeaderName() == c.Edge.Name }
 
-// LeaderName returns the name of the edge with the duties that one fulfils for all, "" if none
+// LeaderName returns the name of the edge with the duties that one fulfills for all, "" if none
 // is known.
 func (c *Cluster) LeaderName() string {
 	var leader store.EdgeState

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -113,11 +114,7 @@ func (r *rig) ask(ctx context.Context, from, to string) (bool, error) {
 func (r *rig) all() map[string]*edge {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	all := make(map[string]*edge, len(r.edges))
-	for name, e := range r.edges {
-		all[name] = e
-	}
-	return all
+	return maps.Clone(r.edges)
 }
 
 // key creates a key that all edges with contact know.

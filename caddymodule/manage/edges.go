@@ -11,7 +11,7 @@ import (
 type Cluster interface {
 	// Name returns the name of this edge.
 	Name() string
-	// LeaderName returns the name of the edge with the duties that one fulfils for all, "" if
+	// LeaderName returns the name of the edge with the duties that one fulfills for all, "" if
 	// none is known.
 	LeaderName() string
 	// Stale returns how long ago this edge had contact to the store.
@@ -46,7 +46,7 @@ type Edge struct {
 	State string `json:"state"`
 	// LostSince is since when it has no contact to the store, absent if it has.
 	LostSince *time.Time `json:"lost_since,omitempty"`
-	Leader    bool       `json:"leader"` // has the duties that one edge fulfils for all
+	Leader    bool       `json:"leader"` // has the duties that one edge fulfills for all
 	Self      bool       `json:"self"`   // is the edge that answers
 }
 
@@ -55,7 +55,7 @@ type EdgeStatus struct {
 	Name string `json:"name"`
 	// State is "serving", "draining" or "lost".
 	State string `json:"state"`
-	// Leader is the edge with the duties that one fulfils for all, absent if none is known.
+	// Leader is the edge with the duties that one fulfills for all, absent if none is known.
 	Leader string `json:"leader,omitempty"`
 	// ContactAt is when this edge last had contact to the store.
 	ContactAt time.Time `json:"contact_at"`
