@@ -1,6 +1,7 @@
 package console
 
 import (
+	"strings"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/manage"
@@ -13,17 +14,35 @@ var edgesTab = &tab{
 }
 
 type edgesPage struct {
-	Edges   []manage.Edge
+	Edges   []edgeRow
 	Serving int
 	Self    manage.EdgeStatus
 }
 
+type edgeRow struct{ manage.Edge }
+
+// About returns the region and the roles of an edge.
+func (e edgeRow) About() string {
+	var about []string
+	if e.Region != "" {
+		about = append(about, e.Region)
+	}
+	if e.Leader {
+		about = append(about, "leader")
+	}
+	if e.Self {
+		about = append(about, "this edge")
+	}
+	return strings.Join(about, ", ")
+}
+
 func edgesData(v *visit) any {
-	p := &edgesPage{Edges: load(v, v.Manage.Edges)}
+	p := new(edgesPage)
 	if status := load(v, v.Manage.Status); status.Edge != nil {
 		p.Self = *status.Edge
 	}
-	for _, e := range p.Edges {
+	for _, e := range load(v, v.Manage.Edges) {
+		p.Edges = append(p.Edges, edgeRow{e})
 		if e.State == manage.EdgeServing {
 			p.Serving++
 		}

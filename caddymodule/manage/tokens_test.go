@@ -17,7 +17,7 @@ import (
 // routes are not for tokens.
 var needs = map[string]string{
 	"GET /status": "read", "GET /checklist": "read", "GET /activity": "read", "GET /usage": "read",
-	"GET /users": "read", "GET /invitations": "read", "GET /tokens": "read", "GET /sessions": "read",
+	"GET /users": "read", "GET /invitations": "read", "GET /tokens": "read", "GET /sessions": "read", "GET /edges": "read",
 	"GET /keys": "read keys", "POST /keys": "keys", "DELETE /keys/{id}": "keys",
 	"GET /connectors": "read connectors", "POST /connectors": "connectors", "DELETE /connectors/{id}": "connectors",
 	"GET /connectors/{id}/models": "read connectors deployments", "POST /connectors/{id}/rotate": "connectors",
