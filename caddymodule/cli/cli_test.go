@@ -102,7 +102,7 @@ func exitCode(err error) int {
 
 const (
 	unconfirmedJSON = `{"confirmed":false,"pending":[{"edge":"edge-c","accepts_nothing_after":"2026-05-02T12:05:00Z"}],` +
-		`"message":"revoking the key: the change is made, but not confirmed by all edges of the cluster: edge-c has lost the store and accepts nothing after 2026-05-02T12:05:00Z"}`
+		`"message":"revoking the key: the change is made, but not confirmed by all edges of the cluster: edge-c has not answered; without the store it accepts nothing after 2026-05-02T12:05:00Z"}`
 	keyJSON = `{"id":"key_06b3kz9v6dfx7fbv7wq7m5r2qm","account":"default","name":"laptop","scope":"*",` +
 		`"created_at":"2026-05-01T10:30:00Z","last_used_at":"2026-05-02T11:57:00Z","revoked_at":null}`
 	revokedKeyJSON = `{"id":"key_06b3kz9v6dfx7fbv7wq7m5r2qn","account":"default","name":"ci","scope":"qwen*,llama3.2:3b",` +

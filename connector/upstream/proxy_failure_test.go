@@ -7,6 +7,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -206,5 +208,24 @@ func TestProxyEarlyAnswer(t *testing.T) {
 		if w.status != http.StatusUnauthorized || w.aborted != 0 || w.body() != "early" {
 			t.Fatalf("status %d, aborted %v, body %q", w.status, w.aborted, w.body())
 		}
+	}
+}
+
+func TestKeyFileErrors(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "key")
+	for text, want := range map[string]string{
+		" \n":                     path + " is empty; write the upstream's API key into it",
+		"a\nb":                    path + " must contain only the key, on one line",
+		strings.Repeat("x", 8193): path + " has more than the 8192 bytes allowed for a key",
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := openKeyFile(path, time.Now, quiet); err == nil || err.Error() != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+	if _, err := openKeyFile("/none", time.Now, quiet); err == nil || err.Error() != "open /none: no such file or directory" {
+		t.Errorf("got %v", err)
 	}
 }

@@ -264,25 +264,6 @@ func TestProxyUpstreamKey(t *testing.T) {
 	}
 }
 
-func TestKeyFileErrors(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "key")
-	for text, want := range map[string]string{
-		" \n":                     path + " is empty; write the upstream's API key into it",
-		"a\nb":                    path + " must contain only the key, on one line",
-		strings.Repeat("x", 8193): path + " has more than the 8192 bytes allowed for a key",
-	} {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := openKeyFile(path, time.Now, quiet); err == nil || err.Error() != want {
-			t.Errorf("got %v, want %s", err, want)
-		}
-	}
-	if _, err := openKeyFile("/none", time.Now, quiet); err == nil || err.Error() != "open /none: no such file or directory" {
-		t.Errorf("got %v", err)
-	}
-}
-
 func TestProxyStreamsEventByEvent(t *testing.T) {
 	next := make(chan struct{})
 	server := serveBox(t, func(w http.ResponseWriter, r *http.Request) {
