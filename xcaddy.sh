@@ -201,6 +201,7 @@ run_tests() {
 	tunnel=$(go list ./... | grep -E "$timed")
 	# shellcheck disable=SC2086 # one word per package
 	part "unit tests" go test -race -vet=off -shuffle=on "$@" $units
+	# shellcheck disable=SC2086
 	part "unit tests of the tunnel" go test -race -vet=off -shuffle=on -p 1 "$@" $tunnel
 	part "bounded work" as_caddy go test -vet=off -run '^TestWorkIsBounded$' ./caddymodule/dialect
 	part "end-to-end tests" go test -race -vet=off -shuffle=on -timeout 60m "$@" ./tests/...
