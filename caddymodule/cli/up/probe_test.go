@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"reflect"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -149,16 +150,26 @@ func TestSearchIsParallel(t *testing.T) {
 }
 
 func TestSearchOfASilentServer(t *testing.T) {
-	silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
-	t.Cleanup(silent.Close)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
+	var both sync.WaitGroup // the silent server is asked, and the list of the other one has been read
+	both.Add(2)
+	asked, read := sync.OnceFunc(both.Done), sync.OnceFunc(both.Done)
+	go func() {
+		both.Wait()
+		cancel()
+	}()
+	silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		asked()
+		<-r.Context().Done()
+	}))
+	t.Cleanup(silent.Close)
 	good := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, `{"data":[{"id":"m"}]}`)
 	}))
 	good.Config.ConnState = func(_ net.Conn, state http.ConnState) {
-		if state == http.StateClosed { // its list has been read
-			cancel()
+		if state == http.StateClosed {
+			read()
 		}
 	}
 	good.Start()
