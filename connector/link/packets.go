@@ -11,7 +11,9 @@ import (
 )
 
 const (
-	// packetBytes is the size of packets on a byte stream, the maximum of quic-go.
+	// packetBytes is the maximum size of quic-go's packets. On a byte stream they have 1280
+	// bytes: with another Config.InitialPacketSize, quic-go 0.63 waits busily while its pacer
+	// allows less than a packet of that size.
 	packetBytes = 1452
 	// packetLength is the size of the length before each packet.
 	packetLength = 2

@@ -51,7 +51,6 @@ func WebSocketGateway(ctx context.Context, raw net.Conn, config *tls.Config, lif
 		return life(ctx), nil
 	}}
 	settings := GatewayQUIC()
-	settings.InitialPacketSize = packetBytes
 	listener, err := transport.Listen(config, settings)
 	if err != nil {
 		_ = p.Close()
@@ -70,7 +69,6 @@ func WebSocketGateway(ctx context.Context, raw net.Conn, config *tls.Config, lif
 // gateway. ctx bounds the handshake. On an error, raw is closed.
 func WebSocketConnector(ctx context.Context, raw net.Conn, config *tls.Config, settings *quic.Config) (*Conn, error) {
 	p := newPackets(raw)
-	settings.InitialPacketSize = packetBytes
 	conn, err := (&quic.Transport{Conn: p}).Dial(ctx, p.remote, config, settings)
 	if err != nil {
 		_ = p.Close()
