@@ -1,43 +1,3 @@
-// Package cluster makes several gateways with one store act as one: what one of them revokes,
-// none accepts. A gateway of a cluster is an edge.
-//
-// # Reports
-//
-// An edge has a record in the store, and a report with a lease of 15 s. It renews the lease
-// every 2 s, after it has caught up with the changes of the others: that is its contact to
-// the store. It accepts requests for 10 s after the beginning of its last contact.
-//
-// A write that must be in force everywhere, such as a revocation, also changes a mark. Edges
-// that apply this change, and have cut the requests that it ends, report its revision. The
-// writer waits for the reports of all edges (Confirm). An edge that stops removes its record
-// when it has refused its last request.
-//
-// # Lost edges
-//
-// The report of an edge without contact ends. Unless its MaxStale is positive, it has refused
-// all requests since 5 s before or longer, and counts as confirmed.
-//
-// With MaxStale it goes on for up to that time since its last contact while most of its
-// electorate, including itself, are without contact: then the store is down, and not this edge.
-// The electorate are the edges in its record. It asks them each second; an answer counts for
-// 2 s after it was asked for. It stops for good when it has no majority for a moment. An edge
-// that has answered that it has no contact does not report during the next 3 s, and its next
-// report has another Contact.
-//
-// A writer treats an edge without a report as silent if it can prove that, and otherwise waits
-// for MaxStale. The proof:
-//
-//  1. The writer takes the reports of at least half of the lost edge's electorate, and then
-//     changes the mark. Call this moment T.
-//  2. All of these report the change, with the same Contact as before. So each of them had
-//     contact at T, and no answer to the contrary counted at T.
-//  3. So the lost edge had no majority at T. It did not have contact since 10 s before T
-//     either, as its lease of 15 s had ended. It has stopped at T, or before.
-//
-// While an edge changes its electorate, it does not know which one a writer sees. Until it has
-// an answer it relies on contact alone.
-//
-// Only the rates of clocks matter; they may differ by a third.
 package cluster
 
 import (
@@ -55,7 +15,8 @@ const (
 	renewTime   = 2 * time.Second         // between two renewals of the lease
 	catchUpTime = 4 * time.Second         // of an attempt to catch up
 	attemptTime = 1500 * time.Millisecond // of other attempts to reach the store
-	askTime     = time.Second             // between two questions to the peers
+	askTime     = 500 * time.Millisecond  // between two questions to the peers without contact
+	restTime    = time.Second             // and with contact
 	confirmTime = 5 * time.Second         // that a write waits for the other edges
 	forgetTime  = time.Hour               // until the leader removes the record of a lost edge
 	// MaxMaxStale is the maximum of MaxStale.
@@ -66,7 +27,7 @@ const (
 type Options struct {
 	Edge store.Edge // without StartedAt and Electorate
 	// Ask asks a peer whether it has contact to the store. nil: peers cannot be asked.
-	Ask func(ctx context.Context, peer store.Edge) (hasStore bool, err error)
+	Ask func(ctx context.Context, peer store.Edge) (Answer, error)
 	// Waited is called after each Confirm, with its time and whether all edges have confirmed.
 	// It may be nil.
 	Waited func(took time.Duration, confirmed bool)
@@ -80,10 +41,13 @@ type Cluster struct {
 	contact *contact
 	store   *store.Store
 
-	mu      sync.Mutex
-	reached int64            // the newest revision to report
-	changed chan struct{}    // closed and replaced when an edge or a report has changed
-	lost    map[string]*lost // edges without a report
+	mu        sync.Mutex
+	reached   int64            // the newest revision to report
+	confirmed int64            // that of the latest change that edges confirm
+	changed   chan struct{}    // closed and replaced when an edge or a report has changed
+	lost      map[string]*lost // edges without a report
+
+	served bool // accepted requests when askPeers last looked
 
 	report     chan struct{} // reached has changed
 	electors   chan struct{} // the edges have changed
@@ -109,7 +73,8 @@ func New(o Options) *Cluster {
 	}
 }
 
-// Join adds this edge to the cluster. Until it returns, the edge must not accept requests.
+// Join adds this edge to the cluster. Until it returns, the edge must not accept requests. If
+// the store cannot be reached, that goes on in the background.
 func (c *Cluster) Join(ctx context.Context, s *store.Store) error {
 	c.store = s
 	c.unwatch = s.Subscribe(func(change store.Change) {
@@ -118,9 +83,13 @@ func (c *Cluster) Join(ctx context.Context, s *store.Store) error {
 		}
 	})
 	lease, err := c.enter(ctx)
-	if err != nil {
+	if err != nil && !errors.Is(err, store.ErrUnavailable) {
 		c.unwatch()
 		return err
+	}
+	c.served = err == nil
+	if err != nil {
+		c.Logger.Error("failed to join the cluster; refusing requests until that succeeds, or while another gateway serves without the store", "error", err)
 	}
 	running, end := context.WithCancel(context.Background())
 	c.end = end
@@ -138,6 +107,10 @@ func (c *Cluster) Leave(ctx context.Context) error {
 	c.unwatch()
 	c.end()
 	c.goroutines.Wait()
+	c.contact.refuse() // what a peer has lent meanwhile
+	if _, wait := c.contact.mayReport(); wait > 0 {
+		pause(ctx, wait)
+	}
 	return c.store.RemoveEdge(ctx, c.Edge.Name)
 }
 
@@ -148,9 +121,6 @@ func (c *Cluster) Serving() error {
 	}
 	return store.Errorf(store.ErrUnavailable, "this gateway has lost contact to its store and may have missed revoked keys: try again, or use another gateway")
 }
-
-// HasStore reports whether this edge has contact to the store, as an answer to a peer.
-func (c *Cluster) HasStore() bool { return c.contact.hasStore() }
 
 // Stale returns how long ago the edge had contact to the store.
 func (c *Cluster) Stale() time.Duration { return c.contact.stale() }
@@ -175,7 +145,7 @@ func (c *Cluster) onChange() {
 // Reached implements store.Cluster.
 func (c *Cluster) Reached(revision int64) {
 	c.mu.Lock()
-	c.reached = max(c.reached, revision)
+	c.reached, c.confirmed = max(c.reached, revision), max(c.confirmed, revision)
 	c.mu.Unlock()
 	signal(c.report)
 }
@@ -195,6 +165,9 @@ func (c *Cluster) enter(ctx context.Context) (store.Lease, error) {
 		return nil, err
 	}
 	c.contact.touched(sent) // otherwise answers to peers would put off the report
+	if slices.ContainsFunc(c.store.Edges(), func(e store.EdgeState) bool { return e.Instance == c.Edge.Instance }) {
+		c.contact.restarted()
+	}
 	edge, err := c.store.AddEdge(ctx, c.Edge)
 	if err != nil {
 		return nil, err
@@ -236,23 +209,30 @@ func (c *Cluster) renew(ctx context.Context, lease store.Lease) error {
 	return nil
 }
 
-// stay keeps this edge in the cluster until the context ends.
+// stay keeps this edge in the cluster until the context ends. It has no lease yet if it could
+// not enter.
 func (c *Cluster) stay(ctx context.Context, lease store.Lease) {
+	failure := ""
 	for ctx.Err() == nil {
-		err := c.hold(ctx, lease)
-		if ctx.Err() != nil {
-			break
-		}
-		c.contact.refuse()
-		c.Logger.Error("lost the place in the cluster; refusing requests until this gateway has joined again", "error", err)
-		for ctx.Err() == nil {
-			if lease, err = c.enter(ctx); err == nil {
-				c.Logger.Info("joined the cluster again")
+		if lease != nil {
+			err := c.hold(ctx, lease)
+			if ctx.Err() != nil {
 				break
 			}
-			c.Logger.Warn("failed to join the cluster again", "error", err)
-			pause(ctx, renewTime)
+			c.contact.refuse()
+			c.Logger.Error("lost the place in the cluster; refusing requests until this gateway has joined again", "error", err)
 		}
+		var err error
+		if lease, err = c.enter(ctx); err != nil {
+			if err.Error() != failure {
+				c.Logger.Warn("failed to join the cluster; trying again", "error", err)
+			}
+			failure = err.Error()
+			pause(ctx, renewTime)
+			continue
+		}
+		c.Logger.Info("joined the cluster")
+		failure = ""
 	}
 	if lease != nil {
 		attempt, cancel := context.WithTimeout(context.WithoutCancel(ctx), attemptTime)
@@ -269,7 +249,7 @@ func (c *Cluster) hold(ctx context.Context, lease store.Lease) error {
 	reporting.Go(func() { c.electorates(ctx) })
 	defer reporting.Wait()
 	defer stop(nil)
-	served := true
+	failing := false
 	for ctx.Err() == nil {
 		pause(ctx, renewTime)
 		err := c.renew(ctx, lease)
@@ -278,15 +258,10 @@ func (c *Cluster) hold(ctx context.Context, lease store.Lease) error {
 			return context.Cause(ctx)
 		case errors.Is(err, store.ErrNotFound):
 			return err
+		case err != nil && !failing:
+			c.Logger.Warn("failed to reach the store; trying again", "error", err)
 		}
-		if now := c.contact.serving(); now != served {
-			served = now
-			if now {
-				c.Logger.Info("has contact to the store again; accepting requests")
-			} else {
-				c.Logger.Error("lost contact to the store; refusing requests", "error", err)
-			}
-		}
+		failing = err != nil
 	}
 	return context.Cause(ctx)
 }
@@ -354,29 +329,6 @@ func (c *Cluster) electorates(ctx context.Context) {
 func (c *Cluster) setElectorate(e store.Edge) {
 	others := slices.DeleteFunc(slices.Clone(e.Electorate), func(name string) bool { return name == e.Name })
 	c.contact.setElectorate(others)
-}
-
-// askPeers asks all peers each second whether they have contact to the store.
-func (c *Cluster) askPeers(ctx context.Context) {
-	for ctx.Err() == nil {
-		for _, e := range c.store.Edges() {
-			if c.Ask != nil && e.Name != c.Edge.Name && c.MaxStale() > 0 {
-				c.goroutines.Go(func() { c.ask(ctx, e.Edge) })
-			}
-		}
-		c.contact.trust()
-		pause(ctx, askTime)
-	}
-}
-
-func (c *Cluster) ask(ctx context.Context, peer store.Edge) {
-	ctx, cancel := context.WithTimeout(ctx, wordTime)
-	defer cancel()
-	sent := c.contact.now()
-	if hasStore, err := c.Ask(ctx, peer); err == nil {
-		c.contact.heard(peer.Name, sent, hasStore)
-		c.contact.trust()
-	}
 }
 
 // MaxStale returns how long this edge serves without the store at most.

@@ -24,6 +24,7 @@ type contact struct {
 	maxStale time.Duration
 
 	until atomic.Int64 // the edge accepts requests before this time; see serving
+	lent  atomic.Int64 // and before this one, which it has from a peer
 
 	mu         sync.Mutex
 	last       time.Duration            // when the latest renewal that was answered was sent
@@ -42,9 +43,11 @@ func newContact(maxStale time.Duration) *contact {
 
 func (c *contact) now() time.Duration { return time.Since(c.start) }
 
-// serving reports whether the edge may accept a request now. Once it may not, only contact to
-// the store changes that, not what peers say.
-func (c *contact) serving() bool { return int64(c.now()) < c.until.Load() }
+// serving reports whether the edge may accept a request now.
+func (c *contact) serving() bool {
+	now := int64(c.now())
+	return now < c.until.Load() || now < c.lent.Load()
+}
 
 // answered makes the edge serve: at a time or later it had all changes, and the store has
 // renewed its lease.
@@ -62,45 +65,62 @@ func (c *contact) touched(sent time.Duration) {
 	c.last = max(c.last, sent)
 }
 
-// refuse makes the edge refuse requests until the store answers.
+// refuse makes the edge refuse requests until the store answers, or a peer lends it time.
 func (c *contact) refuse() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.until.Store(0)
+	c.lent.Store(0)
+}
+
+// restarted makes the edge wait with its reports as if it had just told a peer that it has no
+// contact: the process before it may have done so.
+func (c *contact) restarted() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.said = c.now()
 }
 
 func (c *contact) extend(until time.Duration) {
 	c.until.Store(max(c.until.Load(), int64(until)))
 }
 
-// hasStore returns what the edge answers a peer that asks whether it has contact to the store.
-func (c *contact) hasStore() bool {
+// answer returns what the edge answers a peer that asks whether it has contact to the store,
+// and if not, how long it accepts requests.
+func (c *contact) answer() (hasStore bool, serves time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.now()
 	if now < c.last+contactTime {
-		return true
+		return true, 0
 	}
 	c.said, c.period = now, rand.Int64()
-	return false
+	until := time.Duration(max(c.until.Load(), c.lent.Load()))
+	return false, min(max(0, until-now), wordTime)
 }
 
-// heard notes what a peer has answered to a question that was sent at a time.
-func (c *contact) heard(peer string, sent time.Duration, hasStore bool) {
+// heard notes what a peer has answered to a question that was sent at a time: whether it has
+// contact, and if not, for how long it lends its time to this edge.
+func (c *contact) heard(peer string, sent time.Duration, hasStore bool, lends time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.words, peer)
-	if !hasStore {
-		c.words[peer] = sent + wordTime
+	if hasStore {
+		return
+	}
+	c.words[peer] = sent + wordTime
+	if c.maxStale > 0 {
+		c.lent.Store(max(c.lent.Load(), int64(sent+lends)))
 	}
 }
 
 // trust extends the time of an edge without contact while most of the electorate are without
-// contact, too: then the store is down, not this edge.
+// contact, too: then the store is down, not this edge. Once that time has ended, only contact
+// to the store begins it again.
 func (c *contact) trust() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.maxStale > 0 && c.electorate != nil && c.serving() {
+	if c.maxStale > 0 && c.electorate != nil && int64(c.now()) < c.until.Load() {
 		c.extend(min(c.majority(), c.last+c.maxStale))
 	}
 }

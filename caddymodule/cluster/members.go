@@ -42,7 +42,7 @@ func (c *Cluster) Draining() bool {
 func (c *Cluster) LostSince(name string) time.Time {
 	if name == c.Edge.Name {
 		if stale := c.Stale(); stale >= contactTime {
-			return time.Now().Add(-stale)
+			return time.Now().Add(-min(stale, time.Since(c.Edge.StartedAt)))
 		}
 		return time.Time{}
 	}

@@ -7,12 +7,14 @@ import (
 	"log/slog"
 	"maps"
 	"math/rand/v2"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/cluster"
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/store/localcopy"
 	"github.com/postern-dev/postern/tests/storetest"
 )
 
@@ -20,7 +22,9 @@ import (
 // cut.
 type rig struct {
 	*testing.T
-	kv store.KV
+	kv     store.KV
+	copies string        // folder
+	delay  time.Duration // between two edges, at most
 
 	mu    sync.Mutex
 	edges map[string]*edge
@@ -28,7 +32,8 @@ type rig struct {
 }
 
 func newRig(t *testing.T) *rig {
-	r := &rig{T: t, kv: storetest.OpenBolt(t, t.TempDir()+"/gateway.db"), edges: map[string]*edge{}, cut: map[[2]string]bool{}}
+	dir := t.TempDir()
+	r := &rig{T: t, kv: storetest.OpenBolt(t, dir+"/gateway.db"), copies: dir, delay: 300 * time.Millisecond, edges: map[string]*edge{}, cut: map[[2]string]bool{}}
 	t.Cleanup(func() {
 		for _, e := range r.edges {
 			e.line.set(true)
@@ -58,15 +63,23 @@ func (r *rig) start(name string, maxStale time.Duration) *edge {
 }
 
 func (r *rig) tryStart(name, instance string, maxStale time.Duration) (*edge, error) {
-	e := &edge{name: name, line: newLine(r.kv)}
+	return r.startOver(newLine(r.kv), name, instance, maxStale)
+}
+
+// startOver starts an edge over a line, from its copy if the line is cut.
+func (r *rig) startOver(l *line, name, instance string, maxStale time.Duration) (*edge, error) {
+	e := &edge{name: name, line: l}
 	logger := slog.New(slog.DiscardHandler)
+	kv, err := localcopy.Open(r.Context(), localcopy.Options{Open: l.connect, Path: filepath.Join(r.copies, name+".db"), Pause: 5 * time.Second, Logger: logger})
+	if err != nil {
+		return nil, err
+	}
 	e.cluster = cluster.New(cluster.Options{
 		Edge: store.Edge{Name: name, Instance: instance, MaxStale: maxStale},
-		Ask:  func(ctx context.Context, peer store.Edge) (bool, error) { return r.ask(ctx, name, peer.Name) }, Logger: logger,
+		Ask:  func(ctx context.Context, peer store.Edge) (cluster.Answer, error) { return r.ask(ctx, name, peer.Name) }, Logger: logger,
 	})
-	var err error
-	if e.Store, err = store.New(e.line, store.Options{Edge: name, Cluster: e.cluster, Logger: logger}); err != nil {
-		return nil, err
+	if e.Store, err = store.New(kv, store.Options{Edge: name, Cluster: e.cluster, Logger: logger}); err != nil {
+		return nil, errors.Join(err, kv.Close())
 	}
 	if err := e.cluster.Join(r.Context(), e.Store); err != nil {
 		_ = e.Close()
@@ -88,26 +101,26 @@ func (e *edge) stop() {
 }
 
 // ask brings a question from one edge to another.
-func (r *rig) ask(ctx context.Context, from, to string) (bool, error) {
+func (r *rig) ask(ctx context.Context, from, to string) (none cluster.Answer, err error) {
 	delay := func() error {
 		select {
-		case <-time.After(time.Duration(rand.IntN(300)) * time.Millisecond):
+		case <-time.After(rand.N(r.delay)):
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
 	if err := delay(); err != nil {
-		return false, err
+		return none, err
 	}
 	r.mu.Lock()
 	e, cut := r.edges[to], r.cut[[2]string{min(from, to), max(from, to)}]
 	r.mu.Unlock()
 	if e == nil || cut {
-		return false, errors.New("unreachable")
+		return none, errors.New("unreachable")
 	}
-	has := e.cluster.HasStore()
-	return has, delay()
+	answer := e.cluster.Answer()
+	return answer, delay()
 }
 
 // all returns the running edges.
@@ -150,6 +163,14 @@ func newLine(kv store.KV) *line {
 	l := &line{Shared: storetest.Share(kv), open: make(chan struct{}), lost: make(chan struct{})}
 	close(l.open)
 	return l
+}
+
+// connect returns the KV at the other end of the line.
+func (l *line) connect(ctx context.Context) (store.KV, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	_, err := l.Get(ctx, "any")
+	return l, err
 }
 
 // set cuts the line or mends it.

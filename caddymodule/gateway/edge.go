@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,6 +18,8 @@ import (
 	"github.com/postern-dev/postern/caddymodule/cluster"
 	"github.com/postern-dev/postern/caddymodule/peer"
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/store/localcopy"
+	"github.com/postern-dev/postern/connector/link"
 )
 
 // Place says where a store is.
@@ -24,7 +28,7 @@ type Place struct {
 	Path string
 	// Shared opens the KV that the edges of a cluster share. nil: the gateway is alone.
 	Shared func(context.Context, *slog.Logger) (store.KV, error)
-	// Name describes the store to the user.
+	// Name describes the store to the user, and is different for each store.
 	Name string
 	// Edge is this gateway in a cluster; without a name it gets a random one for good.
 	Edge store.Edge
@@ -71,14 +75,16 @@ func (p Place) join(local store.KV, logger *slog.Logger, pin func() string, coun
 	if err := p.identify(ctx, local); err != nil {
 		return nil, nil, err
 	}
-	kv, err := p.Shared(ctx, logger)
+	kv, err := localcopy.Open(ctx, localcopy.Options{
+		Open: func(ctx context.Context) (store.KV, error) { return p.Shared(ctx, logger) }, Path: p.copyPath(), Logger: logger,
+	})
 	if err != nil {
 		return nil, nil, fmt.Errorf("opening the store of the cluster: %w", err)
 	}
 	edge := new(Edge)
 	edge.Cluster = cluster.New(cluster.Options{
 		Edge: p.Edge, Waited: counters.Waited, Logger: logger,
-		Ask: func(ctx context.Context, other store.Edge) (bool, error) { return edge.Ask(ctx, other) },
+		Ask: func(ctx context.Context, other store.Edge) (cluster.Answer, error) { return edge.ask(ctx, other) },
 	})
 	st, err := store.New(kv, store.Options{Logger: logger, Edge: p.Edge.Name, Local: local, Cluster: edge.Cluster})
 	if err != nil {
@@ -92,8 +98,28 @@ func (p Place) join(local store.KV, logger *slog.Logger, pin func() string, coun
 	if err != nil {
 		return nil, nil, errors.Join(err, st.Close())
 	}
-	logger.Info("joined the cluster", "edge", p.Edge.Name)
+	logger.Info("opened the store of the cluster", "edge", p.Edge.Name)
 	return st, edge, nil
+}
+
+// copyPath returns the path of the copy of the shared store, which differs for each of these.
+func (p Place) copyPath() string {
+	sum := sha256.Sum256([]byte(p.Name))
+	return strings.TrimSuffix(p.Path, filepath.Ext(p.Path)) + "-copy-" + hex.EncodeToString(sum[:4]) + ".db"
+}
+
+// Pong implements tunnel.Peers.
+func (e *Edge) Pong() link.Pong {
+	a := e.Answer()
+	return link.Pong{StoreLost: !a.HasStore, ServesMillis: a.Serves.Milliseconds(), Confirmed: a.Confirmed}
+}
+
+// ask asks a peer whether it has contact to the store.
+func (e *Edge) ask(ctx context.Context, other store.Edge) (cluster.Answer, error) {
+	pong, err := e.Ask(ctx, other)
+	return cluster.Answer{
+		HasStore: !pong.StoreLost, Serves: time.Duration(pong.ServesMillis) * time.Millisecond, Confirmed: pong.Confirmed,
+	}, err
 }
 
 // identity is what an edge's own file says about it.

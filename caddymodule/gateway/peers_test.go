@@ -70,7 +70,8 @@ func TestPeers(t *testing.T) {
 	ask := func(links *peer.Links) (bool, error) {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
-		return links.Ask(ctx, edge)
+		pong, err := links.Ask(ctx, edge)
+		return !pong.StoreLost, err
 	}
 	eventually(t, "an answer", func() bool { has, err := ask(b.Links); return err == nil && has })
 	answers.has.Store(false)
@@ -95,7 +96,7 @@ type answering struct {
 	has atomic.Bool
 }
 
-func (a *answering) HasStore() bool { return a.has.Load() }
+func (a *answering) Pong() link.Pong { return link.Pong{StoreLost: !a.has.Load()} }
 
 func eventually(t *testing.T, what string, f func() bool) {
 	t.Helper()

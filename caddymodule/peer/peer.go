@@ -72,25 +72,25 @@ func (l *Links) Check(hello link.Hello, connection tls.ConnectionState) bool {
 
 // Ask asks a peer whether it has contact to the store. Without a connection it begins to dial,
 // and fails at once.
-func (l *Links) Ask(ctx context.Context, edge store.Edge) (hasStore bool, err error) {
+func (l *Links) Ask(ctx context.Context, edge store.Edge) (pong link.Pong, err error) {
 	if edge.Peer == "" {
-		return false, errNoAddress
+		return pong, errNoAddress
 	}
 	c, open := l.to(edge)
 	if open == nil {
-		return false, errNoLink
+		return pong, errNoLink
 	}
 	c.asking.Lock()
 	defer c.asking.Unlock()
 	if ctx.Err() != nil { // the one before took all the time
-		return false, ctx.Err()
+		return pong, ctx.Err()
 	}
-	if hasStore, err = open.ask(ctx); err != nil {
+	if pong, err = open.ask(ctx); err != nil {
 		// An answer that is still to come must not be taken for that to the next question.
 		l.drop(c, open)
-		return false, fmt.Errorf("asking the gateway %s: %w", edge.Name, err)
+		return pong, fmt.Errorf("asking the gateway %s: %w", edge.Name, err)
 	}
-	return hasStore, nil
+	return pong, nil
 }
 
 // to returns the connection to a peer, and begins to dial if there is none.
@@ -172,16 +172,16 @@ func (l *Links) hello(ctx context.Context, conn *dial.Conn) (*opened, error) {
 	return nil, errors.New("the peer does not answer the hello")
 }
 
-func (o *opened) ask(ctx context.Context) (hasStore bool, err error) {
+func (o *opened) ask(ctx context.Context) (link.Pong, error) {
 	answer, err := o.exchange(ctx, link.Ping{})
 	if err != nil {
-		return false, err
+		return link.Pong{}, err
 	}
 	pong, ok := answer.(link.Pong)
 	if !ok {
-		return false, errors.New("the peer does not answer the ping")
+		return link.Pong{}, errors.New("the peer does not answer the ping")
 	}
-	return !pong.StoreLost, nil
+	return pong, nil
 }
 
 // exchange sends a message and receives the next one.

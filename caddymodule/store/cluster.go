@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -11,8 +10,9 @@ import (
 
 // Cluster knows the other gateways that share the KV. Package cluster implements it.
 type Cluster interface {
-	// Reached is called when all changes up to revision have taken effect here and an edge
-	// may be waiting for that. It must return at once.
+	// Reached is called when all changes up to revision have taken effect here, and revision
+	// is that of the latest change that edges confirm, 0 if there was none yet. It must
+	// return at once.
 	Reached(revision int64)
 	// Confirm waits until no edge acts on the state before revision any more. It fails with
 	// an *Unconfirmed error if that takes too long.
@@ -63,10 +63,8 @@ func (t *tx) confirmed() {
 	}
 }
 
-// isConfirmed reports whether a batch has a change that edges have to confirm.
-func (b Batch) isConfirmed() bool {
-	return slices.ContainsFunc(b.Events, func(e Event) bool { return strings.HasPrefix(e.Item.Key, markConfirmed("")) })
-}
+// isConfirmed reports whether a change of key is one that edges have to confirm.
+func isConfirmed(key string) bool { return strings.HasPrefix(key, markConfirmed("")) }
 
 // Barrier makes a change that all edges confirm, and returns its revision.
 func (s *Store) Barrier(ctx context.Context) (revision int64, err error) {
@@ -84,8 +82,11 @@ func (s *Store) CatchUp(ctx context.Context) (revision int64, err error) {
 	if err := s.catchUp(ctx); err != nil {
 		return 0, err
 	}
-	return s.view.Load().revision, nil
+	return s.Revision(), nil
 }
+
+// Revision returns the revision of the view.
+func (s *Store) Revision() int64 { return s.view.Load().revision }
 
 // Leads reports whether this gateway has the duties that one fulfills for all.
 func (s *Store) Leads() bool { return s.cluster == nil || s.cluster.Leader() }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -17,10 +18,14 @@ func (s *Store) load(ctx context.Context, first bool) (Watcher, error) {
 	d := v.draft(s.time())
 	d.first = first
 	d.strays, d.unread = table[string, int64]{}, table[string, int64]{}
+	var confirmed int64
 	// Express the state as changes. After the first load, most of these change nothing.
 	revision, err := s.kv.Each(ctx, watched, func(item Item) error {
 		if item.Key == markRestoring {
 			return Errorf(ErrSchema, "a backup is being restored into this store, or that was interrupted: wait until it is complete, or restore the backup again")
+		}
+		if isConfirmed(item.Key) {
+			confirmed = max(confirmed, item.ModRevision)
 		}
 		err := d.apply(Event{Item: item})
 		if err != nil && !first {
@@ -44,7 +49,7 @@ func (s *Store) load(ctx context.Context, first bool) (Watcher, error) {
 	s.mu.Unlock()
 	s.publish(d, revision)
 	if s.cluster != nil {
-		s.cluster.Reached(revision)
+		s.cluster.Reached(confirmed)
 	}
 	return watcher, nil
 }
@@ -99,7 +104,7 @@ func (s *Store) apply(batch Batch) {
 		}
 	}
 	s.publish(d, batch.Revision)
-	if s.cluster != nil && batch.isConfirmed() {
+	if s.cluster != nil && slices.ContainsFunc(batch.Events, func(e Event) bool { return isConfirmed(e.Item.Key) }) {
 		s.cluster.Reached(batch.Revision)
 	}
 }

@@ -121,7 +121,10 @@ func (r *restore) write(ctx context.Context, db *bolt.DB) error {
 	if err != nil {
 		return err
 	}
-	_, err = r.commit(ctx, []Compare{r.guard}, Delete(markRestoring))
+	confirmed, err := encode(markConfirmed("restore"), new(header)) // so that no edge uses what it knows of an earlier store
+	if err == nil {
+		_, err = r.commit(ctx, []Compare{r.guard}, Delete(markRestoring), confirmed)
+	}
 	return err
 }
 

@@ -69,6 +69,8 @@ func (s *Store) write(ctx context.Context, build func(t *tx) error) error {
 				return err
 			}
 			return s.cluster.Confirm(ctx, result.Revision)
+		case result.Succeeded && s.Revision() >= result.Revision:
+			return s.reach(ctx, result.Revision)
 		case result.Succeeded:
 			return s.catchUp(ctx)
 		}

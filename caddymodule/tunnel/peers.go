@@ -15,8 +15,8 @@ import (
 type Peers interface {
 	// Check reports whether the hello is that of a gateway of this cluster.
 	Check(hello link.Hello, connection tls.ConnectionState) bool
-	// HasStore reports whether this gateway has contact to the store.
-	HasStore() bool
+	// Pong returns what this gateway tells a peer about its contact to the store.
+	Pong() link.Pong
 }
 
 // handshakePeer answers the hello of a gateway. It returns the function that serves the
@@ -53,8 +53,12 @@ func (p *peer) answerPeer() {
 			continue
 		}
 		peers := p.hub.options.Load().Peers
-		lost := peers == nil || !peers.HasStore()
-		if !p.send(link.Pong{HeartbeatMillis: int(p.hub.heartbeat().Milliseconds()), StoreLost: lost}) {
+		if peers == nil {
+			return
+		}
+		pong := peers.Pong()
+		pong.HeartbeatMillis = int(p.hub.heartbeat().Milliseconds())
+		if !p.send(pong) {
 			return
 		}
 	}

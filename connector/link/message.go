@@ -192,8 +192,14 @@ type Ping struct{}
 // number of connectors.
 type Pong struct {
 	HeartbeatMillis int `json:"heartbeat_ms"`
-	// StoreLost tells another gateway that this one has no contact to their store.
+	// The other fields are for another gateway of a cluster. StoreLost means that this one
+	// has no contact to their store.
 	StoreLost bool `json:"store_lost,omitempty"`
+	// ServesMillis is how long it accepts requests without contact, at least.
+	ServesMillis int64 `json:"serves_ms,omitempty"`
+	// Confirmed is the revision of the latest change in force there of those that all
+	// gateways confirm.
+	Confirmed int64 `json:"confirmed,omitempty"`
 }
 
 // Drain announces that the sender leaves.

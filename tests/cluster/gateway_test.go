@@ -29,7 +29,7 @@ type gateway struct {
 
 // inEtcd returns the options of a gateway with its store in etcd.
 func inEtcd(name string, urls ...string) harness.Options {
-	return harness.Options{Storage: "etcd {\n endpoints " + strings.Join(urls, " ") + "\n}", App: "edge {\n name " + name + "\n}"}
+	return harness.Options{Storage: "etcd {\n endpoints " + strings.Join(urls, " ") + "\n}", App: "edge {\n name " + name + "\n peer {tunnel}\n}"}
 }
 
 // startGateway starts an edge, its connector and the model server.

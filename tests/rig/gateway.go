@@ -103,7 +103,7 @@ func (g *Gateway) Configure(o GatewayOptions) error {
 	host, _, _ := net.SplitHostPort(g.listen) // it has one
 	tunnels, model := "", ""
 	if !g.plain {
-		tunnels = fmt.Sprintf("model_gateway {\n\t\tlisten %s\n\t\tpublic %[1]s\n\t\tstorage %s\n\t\t%s\n\t}", g.UDP, cmp.Or(o.Storage, "bolt "+g.database), o.App)
+		tunnels = fmt.Sprintf("model_gateway {\n\t\tlisten %s\n\t\tpublic %[1]s\n\t\tstorage %s\n\t\t%s\n\t}", g.UDP, cmp.Or(o.Storage, "bolt "+g.database), strings.ReplaceAll(o.App, "{tunnel}", g.UDP))
 		model = fmt.Sprintf("model_gateway {\n\t\t%s\n\t}", o.Model)
 	}
 	text := fmt.Sprintf(`{
