@@ -38,6 +38,7 @@ func (*Certificates) CaddyModule() caddy.ModuleInfo {
 //		prefix    <prefix>
 //		tls       <ca> [<certificate> <key>]
 //		user      <name> [<password>]
+//		compact   off
 //	}
 func (c *Certificates) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	return c.options().unmarshal(d)

@@ -151,6 +151,7 @@ func TestProvisionErrors(t *testing.T) {
 		{"storage sqlite /x", `storage "sqlite" is unknown; expected bolt or etcd`},
 		{"storage etcd", "the store in etcd needs the URL of at least one member"},
 		{"storage etcd {\n endpoints etcd:2379\n }", "URL 1 of etcd is invalid"},
+		{"storage etcd {\n endpoints http://etcd:2379\n compact on\n }", `parsing compact "on": it must be off`},
 		{"storage etcd {\n endpoints http://etcd:2379\n tls /missing.pem\n }", "reading the certificate authority of etcd"},
 		{"edge {\n name a\n }", "`edge` needs a store that several gateways share"},
 		{"storage etcd {\n endpoints http://e\n }\n edge {\n name \"a b\"\n }", `parsing edge name "a b"`},

@@ -63,6 +63,11 @@ type Etcd struct {
 	// `{file./run/secrets/etcd}`.
 	User     string `json:"user,omitempty"`
 	Password string `json:"password,omitempty"`
+
+	// `off`: old revisions are left in etcd, for other programs that use it. By default,
+	// one of the gateways compacts all of etcd, also keys without the prefix, and keeps
+	// at least 10 minutes.
+	Compact string `json:"compact,omitempty"`
 }
 
 // StorageTLS names the PEM files for TLS connections to etcd.
@@ -104,6 +109,7 @@ type Edge struct {
 //		prefix    <prefix>
 //		tls       <ca> [<certificate> <key>]
 //		user      <name> [<password>]
+//		compact   off
 //	}
 func (s *Storage) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	if !d.Args(&s.Kind) {
@@ -154,6 +160,7 @@ func (s *Etcd) options() options {
 			}
 			return d.Err("user takes a name and a password, such as user postern {file./run/secrets/etcd}")
 		})},
+		{"compact", once(text(&s.Compact))},
 	}
 }
 
@@ -256,7 +263,10 @@ func (s *Etcd) opener() (open func(context.Context, *slog.Logger) (store.KV, err
 // etcdOptions returns the options of the store in etcd.
 func (s *Etcd) etcdOptions() (etcd.Options, error) {
 	replacer := caddy.NewReplacer()
-	o := etcd.Options{Endpoints: slices.Clone(s.Endpoints), Prefix: s.Prefix}
+	o := etcd.Options{Endpoints: slices.Clone(s.Endpoints), Prefix: s.Prefix, NoCompact: s.Compact == "off"}
+	if s.Compact != "" && !o.NoCompact {
+		return o, fmt.Errorf("parsing compact %q: it must be off; leave it out to compact etcd", s.Compact)
+	}
 	var err error
 	if o.User, err = replacer.ReplaceOrErr(s.User, true, true); err == nil {
 		o.Password, err = replacer.ReplaceOrErr(s.Password, true, true)

@@ -101,3 +101,37 @@ func TestDrainingSurvives(t *testing.T) {
 		}
 	})
 }
+
+// TestCompaction has the leader drop what is older than 10 minutes, and the next one when that
+// is gone.
+func TestCompaction(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		a := r.start("a", 0)
+		time.Sleep(time.Second)
+		b := r.start("b", 0)
+		var written []int64 // at minutes 5, 15, 25
+		time.Sleep(5 * time.Minute)
+		for i := range 3 {
+			r.key(b)
+			revision, err := b.CatchUp(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			written = append(written, revision)
+			time.Sleep(10 * time.Minute)
+			if got := a.line.compacted(); len(got) != i+1 || got[i] >= written[i] || i > 0 && got[i] < written[i-1] {
+				t.Fatalf("compacted to %v, written at %v", got, written)
+			}
+		}
+		if got := b.line.compacted(); len(got) > 0 {
+			t.Errorf("b does not lead, and compacts to %v", got)
+		}
+		a.stop()
+		delete(r.edges, "a")
+		time.Sleep(11 * time.Minute)
+		if got := b.line.compacted(); len(got) == 0 || got[0] < written[2] {
+			t.Errorf("the next leader has compacted to %v, written at %v", got, written)
+		}
+	})
+}

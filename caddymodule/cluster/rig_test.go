@@ -155,6 +155,8 @@ type line struct {
 	open chan struct{} // closed while the line works
 	lost chan struct{} // closed when the line is cut
 	dead bool
+
+	compactions []int64 // revisions
 }
 
 var errLine = fmt.Errorf("%w: the line is cut", store.ErrUnavailable)
@@ -258,6 +260,20 @@ func (l *line) Lease(ctx context.Context, ttl time.Duration) (store.Lease, error
 		return nil, err
 	}
 	return &lineLease{lease, l}, nil
+}
+
+// Compact implements [store.Compacter].
+func (l *line) Compact(_ context.Context, revision int64) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.compactions = append(l.compactions, revision)
+	return nil
+}
+
+func (l *line) compacted() []int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.compactions
 }
 
 type lineWatcher struct {

@@ -56,6 +56,12 @@ type KV interface {
 	Close() error
 }
 
+// Compacter is implemented by a KV that keeps old changes until it is asked to drop them.
+type Compacter interface {
+	// Compact drops the changes before revision.
+	Compact(ctx context.Context, revision int64) error
+}
+
 // Limits of a KV: those of an etcd with its defaults, or less.
 const (
 	MaxTxnOps   = 120         // operations in one transaction, and as many compares

@@ -49,6 +49,7 @@ type Store struct {
 	unsaved  []*use        // to be written
 
 	published int64 // revision of the local KV that publishUsage has reached
+	compactTo int64 // revision that compact drops changes before
 
 	ctx     context.Context    // of the goroutines
 	stop    context.CancelFunc // ends ctx
@@ -80,6 +81,9 @@ func New(kv KV, o Options) (*Store, error) {
 	}
 	s.workers.Go(func() { s.repeat(ctx, saveInterval, "failed to save times of last use", s.flushRested) })
 	s.workers.Go(func() { s.repeat(ctx, sweepInterval, "failed to remove expired records from the store", s.sweep) })
+	if _, ok := kv.(Compacter); ok {
+		s.workers.Go(func() { s.repeat(ctx, sweepInterval, "failed to compact the store", s.compact) })
+	}
 	if s.local != s.kv {
 		s.workers.Go(func() { s.repeat(ctx, publishInterval, "failed to publish the usage", s.publishUsage) })
 	}

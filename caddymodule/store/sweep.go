@@ -18,6 +18,17 @@ const (
 	sweepLong = 90 * 24 * time.Hour
 )
 
+// compact drops the changes of the KV that were in the view a sweep ago, so that watchers have
+// at least sweepInterval to read a change.
+func (s *Store) compact(ctx context.Context) error {
+	old := s.compactTo
+	s.compactTo = s.view.Load().revision
+	if old == 0 || !s.Leads() {
+		return nil
+	}
+	return s.kv.(Compacter).Compact(ctx, old)
+}
+
 // sweep removes sessions, links and pairings that ended a day ago, keys and management
 // tokens that ended 90 days ago, and leftovers of removed records, users and accounts. It
 // finds them in the view.

@@ -163,6 +163,10 @@ func TestAuth(t *testing.T) {
 	if err := errors.Join(lease.KeepAlive(t.Context()), lease.Revoke(t.Context())); err != nil {
 		t.Error(err)
 	}
+	err = kv.(store.Compacter).Compact(t.Context(), put(t, kv, store.Put("b", nil)))
+	if !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "to its user root only") || !strings.Contains(err.Error(), "compact off") {
+		t.Errorf("compact: %v", err)
+	}
 	if err := second(store.Range(t.Context(), kv, store.Span{})); err != nil {
 		t.Error(err)
 	}

@@ -3,11 +3,13 @@ package etcd
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"log/slog"
 	"strings"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
@@ -23,6 +25,9 @@ type Options struct {
 	User      string       // "": none, or the name in the certificate of TLS
 	Password  string       // of User
 	Logger    *slog.Logger // nil: none
+
+	// NoCompact makes Compact do nothing, for an etcd whose history other programs use.
+	NoCompact bool
 }
 
 const (
@@ -41,6 +46,7 @@ type kv struct {
 	servers string // the endpoints, for messages
 	logger  *slog.Logger
 	slots   *slots
+	history bool // is not compacted
 
 	ctx   context.Context // ends when the KV is closed
 	close context.CancelFunc
@@ -99,7 +105,7 @@ func newKV(o *Options) (*kv, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	k := &kv{prefix: o.Prefix, servers: strings.Join(o.Endpoints, ", "), logger: o.Logger}
+	k := &kv{prefix: o.Prefix, servers: strings.Join(o.Endpoints, ", "), logger: o.Logger, history: o.NoCompact}
 	k.slots = newSlots(k.prefix + slotPrefix)
 	k.ctx, k.close = context.WithCancel(context.Background())
 	return k, nil
@@ -131,6 +137,25 @@ func (k *kv) connect(o Options) (err error) {
 	}
 	k.watches = pb.NewWatchClient(k.client.ActiveConnection())
 	return nil
+}
+
+// Compact implements store.Compacter. It drops the changes of all programs that use etcd.
+func (k *kv) Compact(ctx context.Context, revision int64) error {
+	if k.history {
+		return nil
+	}
+	err := k.try(ctx, firstAttempt, func(ctx context.Context) error {
+		_, err := k.client.Compact(ctx, revision)
+		return err
+	})
+	switch {
+	case errors.Is(err, rpctypes.ErrCompacted): // by another edge, an earlier attempt, or etcd itself
+		return nil
+	case errors.Is(err, rpctypes.ErrPermissionDenied):
+		return store.Errorf(store.ErrUnavailable, "etcd at %s permits compaction to its user root only: start etcd with "+
+			"--auto-compaction-mode periodic --auto-compaction-retention 10m, and add `compact off` to `storage etcd`", k.servers)
+	}
+	return k.explain(err)
 }
 
 // Close ends the watchers and the connections. Leases are kept.
