@@ -96,6 +96,7 @@ func (c *Cluster) Join(ctx context.Context, s *store.Store) error {
 	c.goroutines.Go(func() { c.stay(running, lease) })
 	c.goroutines.Go(func() { c.askPeers(running) })
 	c.goroutines.Go(func() { c.forget(running) })
+	c.goroutines.Go(func() { c.cutRequests(running) })
 	c.onChange()
 	return nil
 }

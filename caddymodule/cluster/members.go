@@ -91,3 +91,18 @@ func (c *Cluster) forget(ctx context.Context) {
 		}
 	}
 }
+
+// cutRequests ends requests that still run when this edge refuses new ones and has been without
+// contact for MaxStale, or for serveTime if that is longer.
+func (c *Cluster) cutRequests(ctx context.Context) {
+	cut := false
+	for ctx.Err() == nil {
+		overdue := !c.contact.serving() && c.Stale() >= max(c.MaxStale(), serveTime)
+		if overdue && !cut {
+			c.Logger.Error("still without contact to the store; ending all running requests", "last_contact", c.Stale())
+			c.store.CutRequests()
+		}
+		cut = overdue
+		pause(ctx, time.Second)
+	}
+}

@@ -135,3 +135,68 @@ func TestCompaction(t *testing.T) {
 		}
 	})
 }
+
+// TestCutRequests ends running requests of an edge that has no contact for as long as it may go
+// on, whether it alone has lost the store or all have.
+func TestCutRequests(t *testing.T) {
+	const never = 10 * time.Minute
+	for _, tt := range []struct {
+		name     string
+		maxStale time.Duration
+		all      bool          // are without the store, otherwise one
+		mended   time.Duration // after so long; 0: never
+		cut      time.Duration
+	}{
+		{"one", 5 * time.Minute, false, 0, 5 * time.Minute},
+		{"all", 5 * time.Minute, true, 0, 5 * time.Minute},
+		{"one, not for long", 5 * time.Minute, false, 4 * time.Minute, never},
+		{"one, deny", 0, false, 0, 10 * time.Second},
+		{"all, deny", 0, true, 0, 10 * time.Second},
+		{"less than 10 s", time.Second, true, 0, 10 * time.Second},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t)
+				edges := []*edge{r.start("a", tt.maxStale), r.start("b", tt.maxStale), r.start("c", tt.maxStale)}
+				time.Sleep(10 * time.Second)
+				_, secret := r.key(edges[0])
+				if !tt.all {
+					edges = edges[:1]
+				}
+				for _, e := range edges {
+					e.line.set(false)
+				}
+				key, _ := edges[0].FindKey(secret)
+				lost, cut := time.Now(), make(chan time.Time, 2)
+				key.OnCut(func() { cut <- time.Now() })
+				if tt.mended > 0 {
+					time.AfterFunc(tt.mended, func() { edges[0].line.set(true) })
+				}
+				time.Sleep(never)
+				took := never
+				if len(cut) > 0 {
+					took = (<-cut).Sub(lost)
+				}
+				if took < tt.cut-5*time.Second || took > tt.cut+time.Second {
+					t.Errorf("cut after %v, not %v", took, tt.cut)
+				}
+				if key.Revoked() || (edges[0].Serving() == nil) != (tt.mended > 0) {
+					t.Errorf("revoked: %v, serving: %v", key.Revoked(), edges[0].Serving())
+				}
+				// What runs when it is lost again is ended again.
+				edges[0].line.set(true)
+				time.Sleep(10 * time.Second)
+				key.OnCut(func() { cut <- time.Now() })
+				edges[0].line.set(false)
+				time.Sleep(never)
+				want := 1
+				if tt.mended > 0 {
+					want = 2 // with the one above
+				}
+				if len(cut) != want {
+					t.Errorf("%d requests were cut, not %d", len(cut), want)
+				}
+			})
+		})
+	}
+}

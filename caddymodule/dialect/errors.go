@@ -145,6 +145,12 @@ func StoreLost() *Error {
 	return Overloaded("This gateway has lost its store, so it cannot check API keys now.")
 }
 
+// StoreLostDuring is the error of a running request that a gateway ends because it is without
+// its store for too long.
+func StoreLostDuring() *Error {
+	return Overloaded("This gateway has lost its store, so it cannot check whether the API key is still valid. The answer is incomplete.")
+}
+
 // MemoryFull is the error of a gateway that has reached its memory limit.
 func MemoryFull() *Error {
 	return Overloaded("The gateway has reached its memory limit for requests and answers (max_memory), in total or for this key. Send less at a time, or raise max_memory.")

@@ -2,17 +2,12 @@ package serve
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"strings"
 
 	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
-
-// errKeyRevoked is the cause of a request's cancellation when its key is
-// revoked.
-var errKeyRevoked = errors.New("the key was revoked")
 
 // KeyHeaders are the headers that may carry a key in addition to Authorization.
 // Anthropic's and Azure's SDKs send them. The first one with a value is used.
@@ -21,8 +16,8 @@ var KeyHeaders = [...]string{"X-Api-Key", "Api-Key"}
 // Authenticator checks keys.
 type Authenticator struct{ *Server }
 
-// Serve passes requests with a valid key to the next handler, and cancels them
-// when the key is revoked. It rejects all other requests.
+// Serve passes requests with a valid key to the next handler, and cancels them when the
+// key is revoked, or cannot be checked for too long. It rejects all other requests.
 func (a Authenticator) Serve(w http.ResponseWriter, r *http.Request, ex *Exchange, next Handler) {
 	h := w.Header()
 	h["X-Request-Id"] = []string{ex.RequestID} // read by OpenAI's SDKs
@@ -51,12 +46,15 @@ func (a Authenticator) Serve(w http.ResponseWriter, r *http.Request, ex *Exchang
 		fail(dialect.InvalidKey(reason))
 		return
 	}
-	ex.Key, ex.Account, ex.backend = key, key.Account(), b
-	b.Store.Touch(key)
-
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
-	defer key.OnRevoke(func() { cancel(errKeyRevoked) })()
+	defer key.OnCut(func() { cancel(cut(key)) })()
+	if b.Store.Serving() != nil { // after OnCut: see [store.Store.CutRequests]
+		fail(dialect.StoreLost())
+		return
+	}
+	ex.Key, ex.Account, ex.backend = key, key.Account(), b
+	b.Store.Touch(key)
 	if err := next.ServeHTTP(w, r.WithContext(context.WithValue(ctx, exchangeKey{}, ex))); err != nil {
 		// This error is from another module's handler. If it were returned, Caddy
 		// would log it with the request's headers, including X-Api-Key.
@@ -64,12 +62,18 @@ func (a Authenticator) Serve(w http.ResponseWriter, r *http.Request, ex *Exchang
 	}
 }
 
-// authenticate finds the request's key. If the key is not valid, it returns the
-// reason, as for [dialect.InvalidKey]. It fails if the gateway has lost its store.
-func authenticate(ctx context.Context, st *store.Store, h http.Header) (key *store.LiveKey, reason string, err error) {
-	if err := st.Serving(); err != nil {
-		return nil, "", err
+// cut returns the error of a running request that its key's OnCut ends.
+func cut(key *store.LiveKey) *dialect.Error {
+	if key.Revoked() {
+		return dialect.RevokedKey()
 	}
+	return dialect.StoreLostDuring()
+}
+
+// authenticate finds the request's key. If the key is not valid, it returns the
+// reason, as for [dialect.InvalidKey]. It fails if a key of another gateway cannot be
+// looked for.
+func authenticate(ctx context.Context, st *store.Store, h http.Header) (key *store.LiveKey, reason string, err error) {
 	secret := SentKey(h)
 	key, ok := st.FindKey(secret)
 	if !ok {

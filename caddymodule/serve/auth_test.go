@@ -20,8 +20,7 @@ func lateGateway(t *testing.T) (g *testGateway, edge *storetest.Edge, other *sto
 	return g, edge, other
 }
 
-// A gateway that has lost its store refuses requests in the caller's dialect, and does so
-// before it looks at the key.
+// A gateway that has lost its store refuses requests in the caller's dialect.
 func TestStoreLost(t *testing.T) {
 	t.Parallel()
 	g, edge, _ := lateGateway(t)
@@ -44,6 +43,34 @@ func TestStoreLost(t *testing.T) {
 		if w := g.post(tt.path, `{}`); w.Code != http.StatusBadRequest {
 			t.Errorf("%s with the store: %d %s", tt.path, w.Code, w.Body)
 		}
+	}
+}
+
+// lossy loses its store for too long whenever it has said that it serves.
+type lossy struct {
+	*storetest.Edge
+	cut func()
+}
+
+func (l *lossy) Serving() error {
+	l.cut()
+	return nil
+}
+
+// A request that begins at the moment when all are cut is cut, too.
+func TestStoreLostAtTheBeginning(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t, 1<<20)
+	edge := &lossy{Edge: new(storetest.Edge)}
+	s, err := store.New(storetest.OpenBolt(t, t.TempDir()+"/shared.db"), store.Options{Edge: "a", Cluster: edge})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	edge.cut, g.backend.Store = s.CutRequests, s
+	g.key, g.secret = g.newKey(t, store.DefaultAccount, "*")
+	if w := g.post("/v1/chat/completions", `{}`); w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "lost its store") {
+		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }
 

@@ -240,9 +240,10 @@ func (c *completion) failed(err error) *dialect.Error {
 // broken returns the client's error for an answer that was interrupted, nil if the
 // client disconnected.
 func (c *completion) broken(err error) *dialect.Error {
+	var cut *dialect.Error
 	switch {
-	case errors.Is(context.Cause(c.ctx), errKeyRevoked):
-		return dialect.RevokedKey()
+	case errors.As(context.Cause(c.ctx), &cut):
+		return cut
 	case c.ctx.Err() != nil:
 		c.answer.abandon()
 		return nil

@@ -8,7 +8,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect"
 )
 
-// A request that ends while it is read gets nothing, unless its key was revoked.
+// A request that ends while it is read gets nothing, unless the gateway has ended it.
 func TestRequestEndsWhileItIsRead(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -17,7 +17,8 @@ func TestRequestEndsWhileItIsRead(t *testing.T) {
 		empty  bool
 	}{
 		{"the client is gone", nil, statusClientGone, true},
-		{"the key is revoked", errKeyRevoked, 401, false},
+		{"the key is revoked", dialect.RevokedKey(), 401, false},
+		{"the store is lost", dialect.StoreLostDuring(), 503, false},
 	} {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(tt.cause)

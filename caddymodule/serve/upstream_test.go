@@ -23,6 +23,7 @@ import (
 //	<<wait 3s>>  nothing comes for so long
 //	<<hold>>     nothing comes, and after 25 s the connection is reset
 //	<<revoke>>   the request's key is revoked
+//	<<lose>>     the gateway is without its store for too long
 //	<<leave>>    the client disconnects
 //	<<remove>>   the deployment m is removed
 //	<<NAME>>     an error of faults
@@ -77,6 +78,9 @@ func (u *upstreamScript) act(mark string) error {
 		if _, err := st.RevokeKey(context.Background(), store.DefaultAccount, u.e.ex.Key.ID()); err != nil {
 			u.e.Error(err)
 		}
+		return u.sleep(nil)
+	case "lose":
+		st.CutRequests()
 		return u.sleep(nil)
 	case "remove":
 		_, err := st.RemoveDeployment(context.Background(), store.DefaultAccount, "m")

@@ -6,7 +6,7 @@
 // etcd's API; OpenBolt implements it in a file. Store is on top and implements the
 // records.
 //
-//	write ──▶ Store ──Txn──▶ KV ──Watch──▶ view ──▶ reads, OnRevoke, Subscribe
+//	write ──▶ Store ──Txn──▶ KV ──Watch──▶ view ──▶ reads, OnCut, Subscribe
 //	            ▲                            │
 //	            └── waits for its revision ──┘
 //

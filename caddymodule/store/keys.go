@@ -105,7 +105,7 @@ func errNoKey(account, id string) error {
 }
 
 // RevokeKey invalidates a key permanently. When it returns without an error, new
-// requests with the key are rejected, and the OnRevoke callbacks of running requests
+// requests with the key are rejected, and the OnCut callbacks of running requests
 // have been called. Revoking a revoked key changes nothing.
 func (s *Store) RevokeKey(ctx context.Context, account, id string) (Key, error) {
 	revoked, err := update(ctx, s, "revoking the key", func(t *tx) (Key, error) {
@@ -175,10 +175,10 @@ func (k *LiveKey) Allows(name string) bool { return k.record.Load().scope.Allows
 // Revoked reports whether the key has been revoked.
 func (k *LiveKey) Revoked() bool { return k.record.Load().RevokedAt != nil }
 
-// OnRevoke calls f once when the key is revoked, before RevokeKey returns, or at once if
-// it is already revoked. f must return soon and must not write to the store. stop
-// removes f, without waiting for a running call.
-func (k *LiveKey) OnRevoke(f func()) (stop func()) {
+// OnCut calls f once when a request with the key must end: when the key is revoked, before
+// RevokeKey returns, or at once if it is already revoked; and at CutRequests. f must return
+// soon and must not write to the store. stop removes f, without waiting for a running call.
+func (k *LiveKey) OnCut(f func()) (stop func()) {
 	k.mu.Lock()
 	if k.revoked {
 		k.mu.Unlock()
@@ -200,12 +200,22 @@ func (k *LiveKey) OnRevoke(f func()) (stop func()) {
 
 // revoke calls the callbacks once. The record must already be revoked, so that requests
 // that come later find the key revoked.
-func (k *LiveKey) revoke() {
+func (k *LiveKey) revoke() { k.cut(true) }
+
+func (k *LiveKey) cut(revoked bool) {
 	k.mu.Lock()
 	calls := k.calls
-	k.revoked, k.calls = true, nil
+	k.revoked, k.calls = k.revoked || revoked, nil
 	k.mu.Unlock()
 	for call := range calls {
 		(*call)()
+	}
+}
+
+// CutRequests ends the running requests of all keys. A request that begins meanwhile and
+// calls OnCut before Serving is ended or refused.
+func (s *Store) CutRequests() {
+	for r := range keyKind.all(&s.view.Load().records) {
+		r.live.cut(false)
 	}
 }

@@ -45,7 +45,7 @@ func TestNewerRecord(t *testing.T) {
 	k, secret := mustKey(t, s, "*")
 	live, _ := s.FindKey(secret)
 	cut := make(chan struct{})
-	live.OnRevoke(func() { close(cut) })
+	live.OnCut(func() { close(cut) })
 	path := "keys/" + account + "/" + k.ID
 	item, err := kv.Get(t.Context(), path)
 	if err != nil || !item.Exists() {

@@ -144,14 +144,14 @@ func TestRevokeKey(t *testing.T) {
 	live, _ := s.FindKey(secret)
 	var cut, stopped atomic.Int32
 	for range 3 {
-		live.OnRevoke(func() {
+		live.OnCut(func() {
 			if !live.Revoked() {
 				t.Error("cut before it was revoked")
 			}
 			cut.Add(1)
 		})
 	}
-	stop := live.OnRevoke(func() { stopped.Add(1) })
+	stop := live.OnCut(func() { stopped.Add(1) })
 	stop()
 	stop()
 	revoked, err := s.RevokeKey(t.Context(), account, k.ID)
@@ -164,7 +164,7 @@ func TestRevokeKey(t *testing.T) {
 	if again, ok := s.FindKey(secret); !ok || again != live || !live.Revoked() {
 		t.Error("a lookup does not see the revocation")
 	}
-	live.OnRevoke(func() { cut.Add(1) })()
+	live.OnCut(func() { cut.Add(1) })()
 	if cut.Load() != 4 {
 		t.Error("a callback that comes late is not called at once")
 	}
@@ -185,7 +185,7 @@ func TestRevokeKey(t *testing.T) {
 	if live, ok := s.FindKey(secret); !ok || !live.Revoked() {
 		t.Error("the key is valid again after a restart")
 	} else {
-		live.OnRevoke(func() { cut.Add(1) })
+		live.OnCut(func() { cut.Add(1) })
 	}
 	if cut.Load() != 5 || s.Stats().RevokedKeys != 1 {
 		t.Errorf("after a restart: %d calls, %+v", cut.Load(), s.Stats())
@@ -218,7 +218,7 @@ func TestRevokeKeyConcurrent(t *testing.T) {
 						return
 					}
 					var cut atomic.Bool
-					stop := live.OnRevoke(func() { cut.Store(true) })
+					stop := live.OnCut(func() { cut.Store(true) })
 					s.Touch(live)
 					if done.Load() && !cut.Load() {
 						t.Error("a request is not cut after RevokeKey has returned")

@@ -130,7 +130,7 @@ func BenchmarkRequest(b *testing.B) {
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
 			k, _ := s.FindKey(secret)
-			stop := k.OnRevoke(func() {})
+			stop := k.OnCut(func() {})
 			s.Touch(k)
 			s.Deployment(k.Account(), "qwen3")
 			stop()

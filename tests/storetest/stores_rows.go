@@ -119,7 +119,7 @@ func testRevokedThere(t *storesTest) {
 	var cut atomic.Int32
 	for _, s := range t.stores {
 		live, _ := s.FindKey(secret)
-		live.OnRevoke(func() { cut.Add(1) })
+		live.OnCut(func() { cut.Add(1) })
 	}
 	t.ok(second(here.RevokeKey(t.Context(), account, k.ID)))
 	if live, _ := here.FindKey(secret); !live.Revoked() || cut.Load() == 0 {
@@ -269,7 +269,7 @@ func testWatcherFails(t *storesTest) {
 		k, secret := t.key(there)
 		live, _ := there.FindKey(secret)
 		revoked := make(chan struct{})
-		live.OnRevoke(func() { close(revoked) })
+		live.OnCut(func() { close(revoked) })
 		c, gone := t.connector(there, name+"c"), t.connector(there, name+"gone")
 		t.ok(second(there.SetDeployment(ctx, store.Deployment{Account: account, Name: name, Connectors: []string{c.ID}})))
 		ann, err := there.CreateUser(ctx, account, name+"ann", "")
