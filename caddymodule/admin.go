@@ -76,11 +76,10 @@ func host() up.Host {
 					return gateway.Place{}, fmt.Errorf("reading model_gateway in the configuration: %w", err)
 				}
 			}
-			place, _, err := c.Apps.Gateway.place()
-			return place, err
+			return c.Apps.Gateway.place()
 		},
 		Hold: func(database string, logger *slog.Logger) (release func() error, err error) {
-			held, release, err := acquireStore(gateway.Place{Path: database}, database, logger)
+			held, release, err := acquireStore(gateway.Place{Path: database}, logger)
 			if err != nil {
 				return nil, err
 			}

@@ -97,12 +97,12 @@ func (a *App) Provision(ctx caddy.Context) error {
 	if a.MaxMemory < gateway.MinMaxMemory {
 		return fmt.Errorf("max_memory %d is too small: the gateway needs at least %d bytes (32MiB)", a.MaxMemory, int64(gateway.MinMaxMemory))
 	}
-	place, identity, err := a.place()
+	place, err := a.place()
 	if err != nil {
 		return err
 	}
 	var release func() error
-	if a.store, release, err = acquireStore(place, identity, a.logger); err != nil {
+	if a.store, release, err = acquireStore(place, a.logger); err != nil {
 		return err
 	}
 	a.releases = append(a.releases, release)
@@ -141,7 +141,7 @@ func defaultConnectors() string {
 // path, an address), never tunables: configurations that differ in a tunable
 // still share the open file and the socket.
 var (
-	stores    = caddy.NewUsagePool() // by absolute path of the database, or by endpoints and prefix
+	stores    = caddy.NewUsagePool() // by absolute path of the database
 	listeners = caddy.NewUsagePool() // by UDP listen address
 )
 
@@ -155,12 +155,19 @@ func acquire[T caddy.Destructor](pool *caddy.UsagePool, key string, mk func() T)
 	return v.(T), func() error { _, err := pool.Delete(key); return err }, nil
 }
 
-// acquireStore takes a reference to the store at a place.
-func acquireStore(place gateway.Place, identity string, logger *slog.Logger) (store *gateway.Store, release func() error, err error) {
-	return acquire(stores, identity, func() *gateway.Store {
+// acquireStore takes a reference to the store at a place. It fails if the store is in use with
+// other options.
+func acquireStore(place gateway.Place, logger *slog.Logger) (store *gateway.Store, release func() error, err error) {
+	store, release, err = acquire(stores, place.Path, func() *gateway.Store {
 		return gateway.NewStore(place, logger, gateway.Counters{SignInFailed: countFailedSignIn, EventsLost: countLostEvents, Waited: observeBarrier})
 	})
+	if err == nil && store.Options() != place.Options {
+		return nil, nil, errors.Join(errOtherOptions, release())
+	}
+	return store, release, err
 }
+
+var errOtherOptions = errors.New("`storage etcd` or `edge` has other options than the running gateway: a reload cannot change them, so restart the gateway")
 
 // provisionEvents cancels life as soon as the configuration begins to stop. The
 // http app may stop before this app and waits for running requests, so the streams

@@ -27,7 +27,7 @@ func newTestEdge(t *testing.T, kv store.KV, name string) *testSite {
 		Path:   file,
 		Shared: func(context.Context, *slog.Logger) (store.KV, error) { return storetest.Share(kv), nil },
 		Edge:   store.Edge{Name: name, Region: "eu"},
-	}, file, slog.New(slog.DiscardHandler))
+	}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

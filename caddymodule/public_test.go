@@ -1,6 +1,8 @@
 package caddymodule
 
 import (
+	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -164,6 +166,43 @@ func TestProvisionErrors(t *testing.T) {
 				t.Errorf("error %v, want one with %q", err, test.want)
 			}
 		})
+	}
+}
+
+// TestReloadOfEdge refuses a reload with options that only a start applies.
+func TestReloadOfEdge(t *testing.T) {
+	t.Setenv("XDG_DATA_HOME", t.TempDir())
+	reload := func(e Etcd, edge *Edge) error {
+		t.Helper()
+		a := &App{Storage: &Storage{Kind: storageEtcd, Etcd: e}, Edge: edge}
+		place, err := a.place()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, release, err := acquireStore(place, slog.New(slog.DiscardHandler))
+		if err == nil {
+			t.Cleanup(func() { _ = release() })
+		}
+		return err
+	}
+	etcd := Etcd{Endpoints: []string{"http://127.0.0.1:1"}}
+	for _, edge := range []*Edge{nil, {OnStoreLoss: "5m"}} { // the start, and a reload that changes nothing
+		if err := reload(etcd, edge); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, edge := range []*Edge{{Name: "a"}, {Advertise: "a:1"}, {Peer: "a:1"}, {Region: "eu"}, {OnStoreLoss: "deny"}} {
+		if err := reload(etcd, edge); !errors.Is(err, errOtherOptions) {
+			t.Errorf("%+v: %v", edge, err)
+		}
+	}
+	for _, other := range []Etcd{
+		{Endpoints: []string{"http://127.0.0.1:2"}}, {Endpoints: etcd.Endpoints, Prefix: "other"},
+		{Endpoints: etcd.Endpoints, User: "postern"}, {Endpoints: etcd.Endpoints, Compact: "off"},
+	} {
+		if err := reload(other, nil); !errors.Is(err, errOtherOptions) {
+			t.Errorf("%+v: %v", other, err)
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net"
@@ -186,33 +187,37 @@ func (e *Edge) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	}.block(d)
 }
 
-// place returns where the store is, and what identifies it among the stores of this process.
-func (a *App) place() (place gateway.Place, identity string, err error) {
+// place returns where the store is.
+func (a *App) place() (place gateway.Place, err error) {
 	s := cmp.Or(a.Storage, new(Storage))
 	name := "gateway.db"
 	switch s.Kind {
 	case "", storageBolt:
 		if a.Edge != nil {
-			return place, "", fmt.Errorf("`edge` needs a store that several gateways share: add `storage etcd { … }`, or remove `edge`")
+			return place, fmt.Errorf("`edge` needs a store that several gateways share: add `storage etcd { … }`, or remove `edge`")
 		}
 	case storageEtcd:
 		name = "edge.db"
 		if place.Edge, err = a.Edge.edge(); err != nil {
-			return place, "", err
+			return place, err
 		}
-		if place.Shared, identity, err = s.opener(); err != nil {
-			return place, "", err
+		if place.Shared, place.Name, err = s.opener(); err != nil {
+			return place, err
 		}
-		place.Name = identity
+		options, err := json.Marshal(map[string]any{"etcd": s.Etcd, "edge": place.Edge})
+		if err != nil {
+			return place, err
+		}
+		place.Options = string(options)
 	default:
-		return place, "", fmt.Errorf("storage %q is unknown; expected %s or %s", s.Kind, storageBolt, storageEtcd)
+		return place, fmt.Errorf("storage %q is unknown; expected %s or %s", s.Kind, storageBolt, storageEtcd)
 	}
 	path := cmp.Or(s.Path, filepath.Join(caddy.AppDataDir(), "model_gateway", name))
 	if place.Path, err = filepath.Abs(path); err != nil {
-		return place, "", fmt.Errorf("finding the storage path %q: %w", path, err)
+		return place, fmt.Errorf("finding the storage path %q: %w", path, err)
 	}
 	place.Name = cmp.Or(place.Name, place.Path)
-	return place, cmp.Or(identity, place.Path), nil
+	return place, nil
 }
 
 // edge checks the options of an edge; nil has the defaults.

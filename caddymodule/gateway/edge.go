@@ -30,6 +30,8 @@ type Place struct {
 	Shared func(context.Context, *slog.Logger) (store.KV, error)
 	// Name describes the store to the user, and is different for each store.
 	Name string
+	// Options are the configuration of Shared and Edge, which a reload cannot change.
+	Options string
 	// Edge is this gateway in a cluster; without a name it gets a random one for good.
 	Edge store.Edge
 }

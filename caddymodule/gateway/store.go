@@ -54,6 +54,9 @@ func NewStore(place Place, logger *slog.Logger, counters Counters) *Store {
 	return &Store{place: place, logger: logger, counters: counters, Messages: os.Stderr, Terminal: term.IsTerminal(int(os.Stderr.Fd()))}
 }
 
+// Options returns the Place's Options.
+func (s *Store) Options() string { return s.place.Options }
+
 // Opened returns the store and its services if the store is open, nil otherwise.
 func (s *Store) Opened() *Services { return s.open.Load() }
 
