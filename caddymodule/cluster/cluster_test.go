@@ -130,6 +130,38 @@ func TestStoreDown(t *testing.T) {
 	}
 }
 
+// TestCallsWithoutStore: what needs the store fails after 10 s, and does not wait for it.
+func TestCallsWithoutStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		a := r.start("a", 5*time.Minute)
+		time.Sleep(5 * time.Second)
+		a.line.set(false)
+		for what, call := range map[string]func() error{
+			"a write": func() error {
+				_, _, err := a.CreateKey(t.Context(), store.DefaultAccount, "k", "*")
+				return err
+			},
+			"usage": func() error {
+				_, err := a.Usage(t.Context(), store.DefaultAccount, "2026-01-01")
+				return err
+			},
+			"the edge's own usage": func() error {
+				_, err := a.OwnUsage(t.Context(), store.DefaultAccount, "2026-01-01")
+				return err
+			},
+		} {
+			began := time.Now()
+			if err := call(); !errors.Is(err, store.ErrUnavailable) || time.Since(began) != 10*time.Second {
+				t.Errorf("%s: %v after %v", what, err, time.Since(began))
+			}
+		}
+		if err := a.Serving(); err != nil {
+			t.Errorf("requests: %v", err)
+		}
+	})
+}
+
 // TestNames refuses a second edge of one name while the first has its report.
 func TestNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

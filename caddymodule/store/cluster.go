@@ -103,6 +103,18 @@ func (s *Store) Serving() error {
 	return s.cluster.Serving()
 }
 
+// sharedTime is how long a caller waits for the shared KV, which waits for its servers without
+// an end. They elect a leader within a few seconds.
+const sharedTime = 10 * time.Second
+
+// limited returns a context for a call of the shared KV.
+func (s *Store) limited(ctx context.Context) (context.Context, context.CancelFunc) {
+	if s.cluster == nil {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, sharedTime)
+}
+
 const (
 	lookTime = 250 * time.Millisecond // for LookAgain
 	lookRest = 50 * time.Millisecond  // between two calls of the KV by LookAgain

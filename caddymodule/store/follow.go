@@ -154,7 +154,7 @@ func (s *Store) reach(ctx context.Context, revision int64) error {
 		select {
 		case <-progress:
 		case <-ctx.Done():
-			return fmt.Errorf("waiting for the written change to take effect: %w", ctx.Err())
+			return fmt.Errorf("%w: waiting for the written change to take effect: %w", ErrUnavailable, ctx.Err())
 		}
 	}
 }
@@ -179,7 +179,7 @@ func (s *Store) catchUp(ctx context.Context) error {
 		case <-progress:
 		case <-time.After(retryWatch):
 		case <-ctx.Done():
-			return fmt.Errorf("waiting for the changes of other processes: %w", ctx.Err())
+			return fmt.Errorf("%w: waiting for the changes of other processes: %w", ErrUnavailable, ctx.Err())
 		}
 	}
 }

@@ -45,7 +45,9 @@ func (s *Store) update(ctx context.Context, doing string, build func(t *tx) erro
 	return nil
 }
 
-func (s *Store) write(ctx context.Context, build func(t *tx) error) error {
+func (s *Store) write(caller context.Context, build func(t *tx) error) error {
+	ctx, cancel := s.limited(caller)
+	defer cancel()
 	for range maxAttempts {
 		if s.closed.Load() {
 			return ErrClosed
@@ -68,7 +70,7 @@ func (s *Store) write(ctx context.Context, build func(t *tx) error) error {
 			if err := s.reach(ctx, result.Revision); err != nil || !t.confirm {
 				return err
 			}
-			return s.cluster.Confirm(ctx, result.Revision)
+			return s.cluster.Confirm(caller, result.Revision)
 		case result.Succeeded && s.Revision() >= result.Revision:
 			return s.reach(ctx, result.Revision)
 		case result.Succeeded:

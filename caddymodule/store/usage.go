@@ -59,6 +59,8 @@ func (s *Store) OwnUsage(ctx context.Context, account, day string) (UsageDay, er
 	if _, ok := s.Account(account); !ok {
 		return none, nil
 	}
+	ctx, cancel := s.limited(ctx)
+	defer cancel()
 	path := s.usagePath(account, day)
 	item, err := s.local.Get(ctx, path)
 	if err == nil && !item.Exists() && s.local != s.kv { // published long ago
@@ -114,6 +116,8 @@ func (s *Store) Usage(ctx context.Context, account, fromDay string) ([]UsageDay,
 // usageRows returns the usage of all gateways by key. That of this gateway is what it has
 // saved, which it may not have published.
 func (s *Store) usageRows(ctx context.Context, span Span) (map[string]UsageDay, error) {
+	ctx, cancel := s.limited(ctx)
+	defer cancel()
 	rows := make(map[string]UsageDay)
 	for _, kv := range []KV{s.kv, s.local} {
 		_, err := kv.Each(ctx, span, func(item Item) error {
