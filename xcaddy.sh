@@ -205,7 +205,7 @@ run_tests() {
 	part "unit tests of the tunnel" go test -race -vet=off -shuffle=on -p 1 "$@" $tunnel
 	part "bounded work" as_caddy go test -vet=off -run '^TestWorkIsBounded$' ./caddymodule/dialect
 	part "end-to-end tests" go test -race -vet=off -shuffle=on -timeout 60m "$@" ./tests/...
-	part "cluster" go -C tests/cluster test -race -vet=off -shuffle=on -parallel 8 "$@" . # they wait for leases
+	part "cluster" go -C tests/cluster test -race -vet=off -shuffle=on -timeout 30m -parallel 8 "$@" . # they wait for leases
 	part "release" as_caddy go -C tools/release test -vet=off -shuffle=on "$@" .
 	step "all tests passed"
 }

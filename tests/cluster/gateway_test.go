@@ -27,15 +27,18 @@ type gateway struct {
 	up   *upstream.Server
 }
 
-// inEtcd returns the options of a gateway with its store in etcd.
+// inEtcd returns the options of a gateway with its store in etcd. name is followed by further
+// options of its edge.
 func inEtcd(name string, urls ...string) harness.Options {
-	return harness.Options{Storage: "etcd {\n endpoints " + strings.Join(urls, " ") + "\n}", App: "edge {\n name " + name + "\n peer {tunnel}\n}"}
+	return harness.Options{Storage: "etcd {\n endpoints " + strings.Join(urls, " ") + "\n}", App: "edge {\n name " + name + "\n peer $UDP\n}"}
 }
 
-// startGateway starts an edge, its connector and the model server.
+// startGateway starts an edge, its connector and the model server. name is as for inEtcd.
 func startGateway(t *testing.T, name string, urls ...string) *gateway {
 	t.Helper()
-	g := &gateway{Gateway: harness.Start(t, inEtcd(name, urls...)), name: name, up: upstream.Start(t)}
+	o := inEtcd(name, urls...)
+	name, _, _ = strings.Cut(name, "\n")
+	g := &gateway{Gateway: harness.Start(t, o), name: name, up: upstream.Start(t)}
 	g.up.Handle("", func(x *upstream.Exchange) {
 		if strings.Contains(string(x.Request.Body), `"stream":true`) {
 			upstream.SlowTokens(20*time.Millisecond, nil)(x)
@@ -73,6 +76,7 @@ type load struct {
 	revoked atomic.Bool // the revocation has returned
 	taken   atomic.Int64
 	refused atomic.Int64
+	lost    atomic.Int64 // refused without the store
 	stop    chan struct{}
 	running sync.WaitGroup
 }
@@ -107,6 +111,8 @@ func (l *load) run(g *gateway, client *harness.Client) {
 			l.t.Errorf("%s has taken a request with a revoked key: status %d", g.name, a.Status)
 		case a.Status == http.StatusOK:
 			l.taken.Add(1)
+		case a.Status == http.StatusServiceUnavailable && strings.Contains(a.Body, "lost its store"):
+			l.lost.Add(1)
 		default:
 			l.t.Errorf("a request at %s: status %d, %s", g.name, a.Status, a.Body)
 		}
@@ -125,9 +131,14 @@ func (l *load) wait(counter *atomic.Int64, n int64, what string) {
 	})
 }
 
+// end stops the requests. None may have been refused without the store.
 func (l *load) end() {
+	l.t.Helper()
 	close(l.stop)
 	l.running.Wait()
+	if n := l.lost.Load(); n > 0 {
+		l.t.Errorf("%d requests were refused without the store", n)
+	}
 }
 
 // stream opens a stream at the edge that does not end by itself. ended is closed when it has
@@ -152,7 +163,7 @@ func (g *gateway) stream(t *testing.T, client *harness.Client) (ended <-chan str
 // streams with it end.
 func TestRevoke(t *testing.T) {
 	t.Parallel()
-	rounds := 40
+	rounds := 200
 	if testing.Short() {
 		rounds = 4
 	}

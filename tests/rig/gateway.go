@@ -22,7 +22,7 @@ type GatewayOptions struct {
 	Host   string // where clients and connectors reach it, or localhost; default: the loopback's address
 	HTTPS  bool   // serve HTTPS, with a certificate that Caddy makes, and HTTP/2
 	Global string // lines within the global options
-	App    string // lines within their model_gateway block
+	App    string // lines within their model_gateway block; $UDP is the address of its tunnels
 	Site   string // lines within the site
 	Model  string // lines within the site's model_gateway block
 	// Storage is the kind of storage and what belongs to it. Default: bolt, in the rig.
@@ -103,7 +103,7 @@ func (g *Gateway) Configure(o GatewayOptions) error {
 	host, _, _ := net.SplitHostPort(g.listen) // it has one
 	tunnels, model := "", ""
 	if !g.plain {
-		tunnels = fmt.Sprintf("model_gateway {\n\t\tlisten %s\n\t\tpublic %[1]s\n\t\tstorage %s\n\t\t%s\n\t}", g.UDP, cmp.Or(o.Storage, "bolt "+g.database), strings.ReplaceAll(o.App, "{tunnel}", g.UDP))
+		tunnels = fmt.Sprintf("model_gateway {\n\t\tlisten %s\n\t\tpublic %[1]s\n\t\tstorage %s\n\t\t%s\n\t}", g.UDP, cmp.Or(o.Storage, "bolt "+g.database), strings.ReplaceAll(o.App, "$UDP", g.UDP))
 		model = fmt.Sprintf("model_gateway {\n\t\t%s\n\t}", o.Model)
 	}
 	text := fmt.Sprintf(`{
