@@ -130,7 +130,7 @@ func TestEdges(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := a.metrics(t)["postern_barrier_seconds confirmed"]
-	if _, err := service.DeleteKey(operator, key.ID); err != nil {
+	if _, err := service.RevokeKey(operator, key.ID); err != nil {
 		t.Fatal(err)
 	}
 	m := a.metrics(t)

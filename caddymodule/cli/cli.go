@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/postern-dev/postern/caddymodule/cli/up"
+	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/program"
 	"github.com/postern-dev/postern/connector/usage"
 )
@@ -38,9 +39,11 @@ const (
 	exitUsage  = 2 // the command line is wrong
 )
 
-// errUnconfirmed is the kind of the error of a command whose change is made, but not
-// confirmed by all gateways.
-var errUnconfirmed = errors.New("not confirmed")
+// unconfirmedError is the error of a command whose change is made, but not confirmed by all
+// gateways.
+type unconfirmedError struct{ manage.UnconfirmedAnswer }
+
+func (e unconfirmedError) Error() string { return e.Message }
 
 // environment has the dependencies of commands on the clock and the terminal.
 type environment struct {
@@ -179,7 +182,7 @@ func guarded(do func(*cobra.Command, []string) error) func(*cobra.Command, []str
 func fail(cmd *cobra.Command, err error) error {
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	prefix := "Error: "
-	if errors.Is(err, errUnconfirmed) {
+	if _, ok := errors.AsType[unconfirmedError](err); ok {
 		prefix = ""
 	}
 	fmt.Fprintln(cmd.ErrOrStderr(), prefix+printableLines(err.Error()))

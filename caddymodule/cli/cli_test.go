@@ -173,9 +173,9 @@ var commandTests = []struct {
 	{"key_list", "key list", ok("GET /model_gateway/keys", "["+keyJSON+","+revokedKeyJSON+"]")},
 	{"key_list_empty", "key list --account a&b", ok("GET /model_gateway/keys?account=a%26b", "[]")},
 	{"key_list_json", "key list --json", ok("GET /model_gateway/keys", "["+keyJSON+"]")},
-	{"key_revoke_again", "key revoke key_1", ok("DELETE /model_gateway/keys/key_1", strings.Replace(revokedKeyJSON, "}", `,"removed":true}`, 1))},
-	{"key_remove", "key remove key_1", ok("DELETE /model_gateway/keys/key_1", strings.Replace(revokedKeyJSON, "}", `,"removed":true}`, 1))},
-	{"key_remove_json", "key remove key_1 --json --account team", ok("DELETE /model_gateway/keys/key_1?account=team", strings.Replace(revokedKeyJSON, "}", `,"removed":true}`, 1))},
+	{"key_revoke_again", "key revoke key_1", ok("DELETE /model_gateway/keys/key_1", strings.Replace(revokedKeyJSON, "}", `,"already_revoked":true,"removed":false}`, 1))},
+	{"key_remove", "key remove key_1", ok("DELETE /model_gateway/keys/key_1?record=remove", strings.Replace(revokedKeyJSON, "}", `,"removed":true}`, 1))},
+	{"key_remove_json", "key remove key_1 --json --account team", ok("DELETE /model_gateway/keys/key_1?account=team&record=remove", strings.Replace(revokedKeyJSON, "}", `,"removed":true}`, 1))},
 	{"key_revoke", "key revoke key_1", ok("DELETE /model_gateway/keys/key_1", keyJSON)},
 	{"key_revoke_unknown", "key revoke key_1", map[string]adminAnswer{
 		"DELETE /model_gateway/keys/key_1": {404, `{"error":"key \"key_1\" not found in account \"default\""}`},
@@ -207,6 +207,9 @@ var commandTests = []struct {
 	{"deployment_list_argument", "deployment list x", nil},
 	{"deployment_remove", "deployment remove ..", ok("DELETE /model_gateway/deployments/%2E%2E", deploymentJSON)},
 	{"key_revoke_unconfirmed", "key revoke key_1", map[string]adminAnswer{
+		"DELETE /model_gateway/keys/key_1": {202, unconfirmedJSON},
+	}},
+	{"key_revoke_unconfirmed_json", "key revoke key_1 --json", map[string]adminAnswer{
 		"DELETE /model_gateway/keys/key_1": {202, unconfirmedJSON},
 	}},
 	{"key_revoke_no_store", "key revoke key_1", map[string]adminAnswer{

@@ -19,7 +19,6 @@ import (
 	"github.com/postern-dev/postern/caddymodule/cli/up"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/program"
-	"github.com/postern-dev/postern/caddymodule/store"
 )
 
 // invocation is one run of a command.
@@ -75,6 +74,16 @@ func (in *invocation) request(method, path string, flags ...string) request {
 			r.body[name] = value
 		}
 	}
+	return r
+}
+
+// with adds a parameter to the query.
+func (r request) with(name, value string) request {
+	separator := "?"
+	if strings.Contains(r.path, "?") {
+		separator = "&"
+	}
+	r.path += separator + name + "=" + value
 	return r
 }
 
@@ -159,6 +168,9 @@ func (in *invocation) admin() (string, error) {
 // answer into out.
 func (in *invocation) do(r request, out any) error {
 	resp, err := in.send(r)
+	if unconfirmed, ok := errors.AsType[unconfirmedError](err); ok && in.is("json") {
+		return errors.Join(err, printJSON(in.OutOrStdout(), unconfirmed.UnconfirmedAnswer))
+	}
 	if err != nil {
 		return err
 	}
@@ -222,15 +234,15 @@ func (in *invocation) send(r request) (*http.Response, error) {
 func refusal(address string, resp *http.Response) error {
 	const limit = 1 << 20 // bytes
 	var answer struct {
-		Error   string `json:"error"`
-		Message string `json:"message"` // of a change that is made, but not confirmed
+		Error string `json:"error"`
+		manage.UnconfirmedAnswer
 	}
 	err := json.NewDecoder(io.LimitReader(resp.Body, limit)).Decode(&answer)
 	switch {
 	case err == nil && answer.Error != "":
 		return errors.New(answer.Error)
 	case err == nil && answer.Message != "" && resp.StatusCode == http.StatusAccepted:
-		return store.Errorf(errUnconfirmed, "%s", answer.Message)
+		return unconfirmedError{answer.UnconfirmedAnswer}
 	case resp.StatusCode == http.StatusNotFound:
 		return fmt.Errorf(program.Named("the Caddy at %s has no model gateway; build it with the module (`caddy list-modules` shows the modules of a program)"), address)
 	}

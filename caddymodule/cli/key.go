@@ -52,13 +52,15 @@ Try it:
 	}.command(), {
 		use: "revoke ID", short: "Revokes an API key",
 		long: `Revokes an API key. When the command returns, new requests with the key are
-refused and its running requests have been stopped.`,
+refused and its running requests have been stopped. A revoked key stays in the
+list; it can be revoked again, which changes nothing. With several gateways on
+one store, that waits once more until all of them have confirmed it.`,
 		example: `  caddy gateway key revoke key_06b3kz9v6dfx7fbv7wq7m5r2qm`,
 		account: true,
 		run: operation(send(http.MethodDelete, "/keys/{}"), func(in *invocation, key manage.DeletedKey) {
 			what := "is revoked"
-			if key.Removed {
-				what = "was revoked already, and is removed now"
+			if key.Already {
+				what = "was revoked already"
 			}
 			in.printf("Key %q (%s) %s.\n", printable(key.Name), key.ID, what)
 		}),
@@ -68,7 +70,11 @@ refused and its running requests have been stopped.`,
 are removed automatically after 90 days.`,
 		example: `  caddy gateway key remove key_06b3kz9v6dfx7fbv7wq7m5r2qm`,
 		account: true,
-		run:     removeKey,
+		run: operation(func(in *invocation) (request, error) {
+			return in.request(http.MethodDelete, "/keys/{}").with("record", "remove"), nil
+		}, func(in *invocation, key manage.DeletedKey) {
+			in.printf("Key %q (%s) is removed.\n", printable(key.Name), key.ID)
+		}),
 	}},
 }
 
@@ -78,22 +84,4 @@ func keyRequest(in *invocation) (request, error) {
 		return request{}, up.Usagef(`--scope is empty; for all deployments write --scope "*", or leave it out`)
 	}
 	return in.request(http.MethodPost, "/keys", "name", "scope"), nil
-}
-
-// removeKey deletes a key, twice if it is active: the first request only revokes it.
-func removeKey(in *invocation) error {
-	var key manage.DeletedKey
-	r := in.request(http.MethodDelete, "/keys/{}")
-	err := in.do(r, &key)
-	if err == nil && !key.Removed {
-		err = in.do(r, &key)
-	}
-	switch {
-	case err != nil:
-		return err
-	case in.is("json"):
-		return printJSON(in.OutOrStdout(), key)
-	}
-	in.printf("Key %q (%s) is removed.\n", printable(key.Name), key.ID)
-	return nil
 }

@@ -71,10 +71,8 @@ possible later, too, with the same id.`,
 		},
 		run: operation(func(in *invocation) (request, error) {
 			r := in.request(http.MethodDelete, "/tokens/{}")
-			if in.is("made") && in.text("account") != "" {
-				r.path += "&made=remove"
-			} else if in.is("made") {
-				r.path += "?made=remove"
+			if in.is("made") {
+				r = r.with("made", "remove")
 			}
 			return r, nil
 		}, printRevokedToken),

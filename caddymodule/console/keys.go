@@ -119,8 +119,12 @@ func createKey(v *visit) error {
 
 // revokeKey revokes a key. When it returns, requests with the key fail.
 func revokeKey(v *visit) error {
-	k, err := v.Manage.RevokeKey(v.ctx, v.id())
-	return v.done(keysTab.url(), k.Name+" is revoked; its running requests were stopped.", err)
+	k, err := v.Manage.DeleteKey(v.ctx, manage.DeleteKey{ID: v.id()})
+	done := " is revoked; its running requests were stopped."
+	if k.Already {
+		done = " was revoked already."
+	}
+	return v.done(keysTab.url(), k.Name+done, err)
 }
 
 // removeKey removes a revoked key from the list.

@@ -163,6 +163,9 @@ func TestRemoveKey(t *testing.T) {
 	path := "/console/keys/" + k.ID
 	b.refused(b.post(path+"/remove"), http.StatusNotFound, "This revoked key no longer exists.")
 	b.goes(b.post(path+"/revoke"), "/console/keys")
+	has(t, b.page("/console/keys"), "laptop is revoked; its running requests were stopped.")
+	b.goes(b.post(path+"/revoke"), "/console/keys")
+	has(t, b.page("/console/keys"), "laptop was revoked already.")
 	has(t, b.page("/console/keys?show=revoked"), `action="`+path+`/remove"`)
 	b.goes(b.post(path+"/remove"), "/console/keys?show=revoked")
 	has(t, b.page("/console/keys?show=revoked"), "laptop is removed", "No key is revoked.")

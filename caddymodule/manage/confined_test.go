@@ -20,7 +20,7 @@ func TestOperationsAreConfined(t *testing.T) {
 	s, ctx := w.service, manage.WithCaller(t.Context(), w.other)
 	first := func(_ any, err error) error { return err }
 	for name, err := range map[string]error{
-		"DeleteKey":        first(s.DeleteKey(ctx, id("key"))),
+		"DeleteKey":        first(s.DeleteKey(ctx, manage.DeleteKey{ID: id("key")})),
 		"RevokeKey":        first(s.RevokeKey(ctx, id("key"))),
 		"RemoveKey":        s.RemoveKey(ctx, id("key")),
 		"RemoveConnector":  first(s.RemoveConnector(ctx, id("spare"))),

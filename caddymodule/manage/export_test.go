@@ -17,7 +17,7 @@ type RouteTypes struct {
 // The types that are encoded and decoded in their own way.
 var (
 	ErrorType       = reflect.TypeFor[errorAnswer]()
-	UnconfirmedType = reflect.TypeFor[unconfirmedAnswer]()
+	UnconfirmedType = reflect.TypeFor[UnconfirmedAnswer]()
 	GivenLimitsType = reflect.TypeFor[givenLimits]()
 )
 

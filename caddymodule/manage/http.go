@@ -52,7 +52,7 @@ func (s *Service) methods(byMethod map[string]route) http.Handler {
 		}
 		answer, err := route.serve(w, r)
 		if u := (*store.Unconfirmed)(nil); errors.As(err, &u) {
-			WriteJSON(w, http.StatusAccepted, unconfirmedAnswer{Pending: u.Pending, Message: err.Error()})
+			WriteJSON(w, http.StatusAccepted, UnconfirmedAnswer{Pending: u.Pending, Message: err.Error()})
 			return
 		}
 		if err != nil {
@@ -101,9 +101,9 @@ type errorAnswer struct {
 	Code string `json:"code,omitempty"`
 }
 
-// unconfirmedAnswer is the answer to a change that was made, but that not all gateways of the
+// UnconfirmedAnswer is the answer to a change that was made, but that not all gateways of the
 // cluster have confirmed.
-type unconfirmedAnswer struct {
+type UnconfirmedAnswer struct {
 	// Confirmed is false.
 	Confirmed bool `json:"confirmed"`
 	// Pending are the gateways that may act on the state before the change.

@@ -46,23 +46,41 @@ func (s *Service) RevokeKey(ctx context.Context, id string) (store.Key, error) {
 	})
 }
 
-// DeletedKey is a key that was revoked, or removed if it was revoked before.
+// DeleteKey names a key by id.
+type DeleteKey struct {
+	ID string `path:"record"`
+	// Record is "remove" to also remove the revoked key from the list.
+	Record string `json:"record" need:"filled"`
+}
+
+// DeletedKey is a key that is revoked.
 type DeletedKey struct {
 	store.Key
+	// Already is true if it was revoked before.
+	Already bool `json:"already_revoked"`
 	Removed bool `json:"removed"`
 }
 
-// DeleteKey revokes a key, or removes one that was revoked before.
-func (s *Service) DeleteKey(ctx context.Context, id string) (DeletedKey, error) {
+// DeleteKey revokes a key. If it was revoked before, it waits again until all gateways of
+// the cluster have confirmed that.
+func (s *Service) DeleteKey(ctx context.Context, r DeleteKey) (DeletedKey, error) {
+	if r.Record != "" && r.Record != "remove" {
+		return DeletedKey{}, badRequest("query parameter %q must be %q, which also removes the key from the list", "record", "remove")
+	}
 	keys, err := s.Keys(ctx)
 	if err != nil {
 		return DeletedKey{}, err
 	}
-	if k, ok := find(keys, func(k store.Key) bool { return k.ID == id && k.RevokedAt != nil }); ok {
-		return DeletedKey{Key: k, Removed: true}, s.RemoveKey(ctx, id)
+	k, already := find(keys, func(k store.Key) bool { return k.ID == r.ID && k.RevokedAt != nil })
+	if !already || r.Record == "" {
+		if k, err = s.RevokeKey(ctx, r.ID); !store.Made(err) {
+			return DeletedKey{}, err
+		}
 	}
-	k, err := s.RevokeKey(ctx, id)
-	return DeletedKey{Key: k}, err
+	if r.Record != "" {
+		err = s.RemoveKey(ctx, r.ID)
+	}
+	return DeletedKey{Key: k, Already: already, Removed: r.Record != ""}, err
 }
 
 // RemoveKey removes a revoked key from the list.

@@ -36,7 +36,7 @@ func (s *Service) routes() map[string]map[string]route {
 		"/identity/cancel":          {post: {0, of(ok, s.CancelIdentity)}},
 		"/checklist":                {get: {read, of(ok, s.Checklist)}},
 		"/keys":                     {get: {read | keys, of(ok, s.Keys)}, post: {keys, with(created, s.CreateKey)}},
-		"/keys/{id}":                {remove: {keys, ofRecord(ok, s.DeleteKey)}},
+		"/keys/{id}":                {remove: {keys, with(ok, s.DeleteKey)}},
 		"/connectors":               {get: {read | connectors, of(ok, s.Connectors)}, post: {connectors, with(created, s.CreateConnector)}},
 		"/connectors/{id}":          {remove: {connectors, ofRecord(ok, s.RemoveConnector)}},
 		"/connectors/{id}/models":   {get: {read | connectors | deployments, ofRecord(ok, s.UpstreamModels)}},

@@ -232,17 +232,28 @@ func TestAccountLimits(t *testing.T) {
 	}
 }
 
-// The first DELETE revokes a key, the second one removes it.
+// DELETE revokes a key, however often. It removes the record only if the query says so.
 func TestDeleteKey(t *testing.T) {
 	g := newGateway(t)
 	key := want[manage.CreatedKey](g, 201, "POST", "/keys", `{"name":"a"}`)
-	if d := want[manage.DeletedKey](g, 200, "DELETE", "/keys/"+key.ID, ""); d.Removed || d.RevokedAt == nil || len(g.store.Keys("default")) != 1 {
-		t.Errorf("at first: %+v", d)
+	var revoked time.Time
+	for i := range 3 {
+		d := want[manage.DeletedKey](g, 200, "DELETE", "/keys/"+key.ID, "")
+		if d.Removed || d.Already != (i > 0) || d.RevokedAt == nil || i > 0 && !d.RevokedAt.Equal(revoked) || len(g.store.Keys("default")) != 1 {
+			t.Fatalf("time %d: %+v, revoked %v", i, d, d.RevokedAt)
+		}
+		revoked = *d.RevokedAt
 	}
-	if d := want[manage.DeletedKey](g, 200, "DELETE", "/keys/"+key.ID, ""); !d.Removed || d.ID != key.ID || len(g.store.Keys("default")) != 0 {
-		t.Errorf("the second time: %+v", d)
+	want[map[string]any](g, 400, "DELETE", "/keys/"+key.ID+"?record=keep", "")
+	other := want[manage.CreatedKey](g, 201, "POST", "/keys", `{"name":"b"}`)
+	for i, id := range []string{other.ID, key.ID} {
+		d := want[manage.DeletedKey](g, 200, "DELETE", "/keys/"+id+"?record=remove", "")
+		if !d.Removed || d.Already != (id == key.ID) || d.ID != id || d.RevokedAt == nil || len(g.store.Keys("default")) != 1-i {
+			t.Errorf("removing: %+v", d)
+		}
+		want[map[string]any](g, 404, "DELETE", "/keys/"+id, "")
+		want[map[string]any](g, 404, "DELETE", "/keys/"+id+"?record=remove", "")
 	}
-	want[map[string]any](g, 404, "DELETE", "/keys/"+key.ID, "")
 }
 
 func jsonOf(t *testing.T, v any) string {
