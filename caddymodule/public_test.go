@@ -197,8 +197,10 @@ func TestReloadOfEdge(t *testing.T) {
 		}
 	}
 	for _, other := range []Etcd{
-		{Endpoints: []string{"http://127.0.0.1:2"}}, {Endpoints: etcd.Endpoints, Prefix: "other"},
-		{Endpoints: etcd.Endpoints, User: "postern"}, {Endpoints: etcd.Endpoints, Compact: "off"},
+		{Endpoints: []string{"http://127.0.0.1:2"}},
+		{Endpoints: etcd.Endpoints, Prefix: "other"},
+		{Endpoints: etcd.Endpoints, User: "postern"},
+		{Endpoints: etcd.Endpoints, Compact: "off"},
 	} {
 		if err := reload(other, nil); !errors.Is(err, errOtherOptions) {
 			t.Errorf("%+v: %v", other, err)
