@@ -135,7 +135,7 @@ func standstill() (stop func() time.Duration) {
 	}
 }
 
-// TestStoreDownForLong stops etcd for longer than on_store_loss.
+// TestStoreDownForLong stops etcd for longer than on_store_loss, which a reload does not change.
 func TestStoreDownForLong(t *testing.T) {
 	t.Parallel()
 	storeLoss := 20 * time.Second
@@ -163,5 +163,12 @@ func TestStoreDownForLong(t *testing.T) {
 	etcd[0].start(t)
 	for _, g := range both {
 		g.await(t, g.Client(t, key), http.StatusOK, "requests with etcd at "+g.name)
+	}
+	a.Configure(t, inEtcd("a\n on_store_loss deny", etcd.urls()...))
+	if err := a.Gateway.Gateway.Reload(); err == nil || !strings.Contains(err.Error(), "a reload cannot change them, so restart the gateway") {
+		t.Errorf("a reload with another on_store_loss: %v", err)
+	}
+	if status := a.chat(t, a.Client(t, key)); status != http.StatusOK {
+		t.Errorf("after a reload that was refused: status %d at a", status)
 	}
 }
