@@ -18,7 +18,7 @@ import (
 // storeLoss if so.
 func startPair(t *testing.T, etcd servers, storeLoss time.Duration) (a, b *gateway) {
 	t.Helper()
-	name := func(name string) string { return fmt.Sprintf("%s\n peer $UDP\n on_store_loss %v", name, storeLoss) }
+	name := func(name string) string { return fmt.Sprintf("%s\n on_store_loss %v", name, storeLoss) }
 	a, b = startGateway(t, name("a"), etcd.urls()...), startGateway(t, name("b"), etcd.urls()...)
 	client := etcd.client(t)
 	poll(t, "the electorates of both", func(ctx context.Context) error {

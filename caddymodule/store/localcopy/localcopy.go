@@ -213,6 +213,18 @@ func (k *kv) Backup(ctx context.Context, w io.Writer) error {
 	return kv.Backup(ctx, w)
 }
 
+// Compact implements store.Compacter.
+func (k *kv) Compact(ctx context.Context, revision int64) error {
+	kv, isCopy := k.now()
+	if isCopy {
+		return errAway
+	}
+	if c, ok := kv.(store.Compacter); ok {
+		return c.Compact(ctx, revision)
+	}
+	return nil
+}
+
 // Watch returns a watcher that fails once the shared KV is open, if the store has read the
 // copy.
 func (k *kv) Watch(ctx context.Context, span store.Span, from int64) (store.Watcher, error) {
