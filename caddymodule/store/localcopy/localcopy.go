@@ -301,3 +301,9 @@ func (w *waiting) Progress(context.Context) (int64, error) {
 }
 
 func (w *waiting) Close() { w.close() }
+
+// Interface guards.
+var (
+	_ store.KV        = (*kv)(nil)
+	_ store.Compacter = (*kv)(nil)
+)
