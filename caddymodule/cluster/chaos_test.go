@@ -7,6 +7,7 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -52,7 +53,7 @@ type chaos struct {
 	random   *rand.Rand // of the goroutine that runs
 	maxStale time.Duration
 	names    []string
-	down     bool // the store, for edges that start
+	calm     atomic.Bool // nothing is revoked
 
 	mu                             sync.Mutex
 	revoked                        map[string]string // secrets, with the edge and the time
@@ -91,7 +92,7 @@ func (c *chaos) run(length time.Duration) {
 func (c *chaos) disturb() {
 	name := c.names[c.random.IntN(len(c.names))]
 	e := c.all()[name]
-	switch works := c.random.IntN(3) > 0; c.random.IntN(8) {
+	switch works := c.random.IntN(3) > 0; c.random.IntN(10) {
 	case 0, 1, 2:
 		if e != nil {
 			e.line.set(works)
@@ -102,7 +103,6 @@ func (c *chaos) disturb() {
 		c.cut[[2]string{min(name, other), max(name, other)}] = !works
 		c.rig.mu.Unlock()
 	case 5: // the store
-		c.down = !works
 		for _, e := range c.all() {
 			c.sometimes(2 * time.Second)
 			e.line.set(works)
@@ -123,14 +123,49 @@ func (c *chaos) disturb() {
 			return
 		}
 		fallthrough
-	default:
+	case 8:
 		if e == nil {
-			l := newLine(c.kv)
-			l.set(!c.down && works)
-			if _, err := c.startOver(l, name, name, c.maxStale); err != nil {
-				l.die()
-			}
+			c.startAt(name, works)
 		}
+	default:
+		c.outage()
+	}
+}
+
+// startAt starts an edge, over a line that is cut if it does not work.
+func (c *chaos) startAt(name string, works bool) {
+	l := newLine(c.kv)
+	l.set(works)
+	if _, err := c.startOver(l, name, name, c.maxStale); err != nil {
+		l.die()
+	}
+}
+
+// outage has the store away from all edges, of which some are killed and start again, and then
+// come back one by one.
+func (c *chaos) outage() {
+	if c.random.IntN(3) > 0 { // until there are copies with all that was revoked
+		c.calm.Store(true)
+		time.Sleep(8 * time.Second)
+	}
+	for _, e := range c.all() {
+		e.line.set(false)
+	}
+	c.calm.Store(false)
+	c.sometimes(time.Minute)
+	for range c.random.IntN(3) {
+		name := c.names[c.random.IntN(len(c.names))]
+		if e := c.all()[name]; e != nil {
+			c.drop(name)
+			e.stop()
+		}
+		c.sometimes(5 * time.Second)
+		c.startAt(name, false)
+		c.sometimes(20 * time.Second)
+	}
+	for _, e := range c.all() {
+		c.sometimes(10 * time.Second)
+		e.line.set(true)
 	}
 }
 
@@ -149,7 +184,7 @@ func (c *chaos) revoke(ctx context.Context, random *rand.Rand) {
 	for ctx.Err() == nil {
 		time.Sleep(time.Duration(random.IntN(3000)) * time.Millisecond)
 		e := c.all()[c.names[random.IntN(len(c.names))]]
-		if e == nil || e.Serving() != nil {
+		if e == nil || e.Serving() != nil || c.calm.Load() {
 			continue
 		}
 		attempt, cancel := context.WithTimeout(ctx, 20*time.Second)
