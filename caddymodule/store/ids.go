@@ -67,11 +67,8 @@ func newID(prefix string, now time.Time) string {
 // checkID reports whether s has the form of an id from newID.
 func checkID(prefix, s string) bool {
 	rest, ok := strings.CutPrefix(s, prefix)
-	if !ok || len(rest) != 26 {
-		return false
-	}
-	_, err := idEncoding.DecodeString(rest)
-	return err == nil
+	notAllowed := func(r rune) bool { return (r < '0' || r > '9') && (r < 'a' || r > 'v') }
+	return ok && len(rest) == 26 && !strings.ContainsFunc(rest, notAllowed)
 }
 
 // newSecret returns prefix and 256 random bits as 43 letters and digits, and the hash of

@@ -72,8 +72,8 @@ func userNamePath(name string) string { return dirUserNames + strings.ToLower(na
 
 // splitPath splits a KV key into its directory and the place in it.
 func splitPath(path string) (dir string, at key) {
-	dir, rest, _ := strings.Cut(path, "/")
-	dir += "/"
+	slash := strings.IndexByte(path, '/')
+	dir, rest := path[:slash+1], path[slash+1:]
 	switch dir {
 	case accountKind.dir, leftoverKind.dir, edgeKind.dir, reportKind.dir, dirConnectorUses, dirMarks, dirSecrets, dirUserNames: // without an owner
 		return dir, key{id: rest}

@@ -26,7 +26,9 @@ type node[K comparable, V any] struct {
 	children *[tableFan]*node[K, V] // of a branch; nil: a leaf
 }
 
+// entry has the hash of its key, which tells most other keys apart without a look at them.
 type entry[K comparable, V any] struct {
+	hash  uint64
 	key   K
 	value V
 }
@@ -41,10 +43,10 @@ func hashOf[K comparable](k K) uint64 { return maphash.Comparable(tableSeed, k) 
 func (t table[K, V]) get(k K) (V, bool) {
 	if t.root != nil {
 		n, hash := t.root, hashOf(k)
-		for ; n != nil && n.children != nil; hash /= tableFan {
-			n = n.children[hash%tableFan]
+		for bits := hash; n != nil && n.children != nil; bits /= tableFan {
+			n = n.children[bits%tableFan]
 		}
-		if i := n.index(k); i >= 0 {
+		if i := n.index(hash, k); i >= 0 {
 			return n.entries[i].value, true
 		}
 	}
@@ -66,22 +68,21 @@ func (t table[K, V]) all() iter.Seq2[K, V] {
 func (t *table[K, V]) set(e *edit, k K, v V) {
 	hash, depth := hashOf(k), 0
 	place := &t.root
-	for {
+	for bits := hash; ; bits /= tableFan {
 		*place = (*place).own(e)
 		if (*place).children == nil {
 			break
 		}
-		place = &(*place).children[hash%tableFan]
-		hash /= tableFan
+		place = &(*place).children[bits%tableFan]
 		depth++
 	}
 	leaf := *place
-	if i := leaf.index(k); i >= 0 {
+	if i := leaf.index(hash, k); i >= 0 {
 		leaf.entries[i].value = v
 		return
 	}
 	t.size++
-	leaf.entries = append(leaf.entries, entry[K, V]{k, v})
+	leaf.entries = append(leaf.entries, entry[K, V]{hash, k, v})
 	if len(leaf.entries) > tableLeaf {
 		leaf.split(depth)
 	}
@@ -94,11 +95,11 @@ func (t *table[K, V]) remove(e *edit, k K) {
 	}
 }
 
-// index returns the index of a key in a leaf, or -1.
-func (n *node[K, V]) index(k K) int {
+// index returns the index of a key with this hash in a leaf, or -1.
+func (n *node[K, V]) index(hash uint64, k K) int {
 	if n != nil {
 		for i := range n.entries {
-			if n.entries[i].key == k {
+			if n.entries[i].hash == hash && n.entries[i].key == k {
 				return i
 			}
 		}
@@ -130,26 +131,27 @@ func (n *node[K, V]) split(depth int) {
 	}
 	n.children = new([tableFan]*node[K, V])
 	for _, e := range n.entries {
-		child := &n.children[hashOf(e.key)>>(depth*bits)%tableFan]
+		child := &n.children[e.hash>>(depth*bits)%tableFan]
 		*child = (*child).own(n.edit)
 		(*child).entries = append((*child).entries, e)
 	}
 	n.entries = nil
 }
 
-// without returns the node without a key, which it has. An empty node is nil.
-func (n *node[K, V]) without(e *edit, k K, hash uint64) *node[K, V] {
+// without returns the node without a key, which it has: bits are those of its hash that tell
+// the children apart. An empty node is nil.
+func (n *node[K, V]) without(e *edit, k K, bits uint64) *node[K, V] {
 	n = n.own(e)
 	if n.children == nil {
-		i := n.index(k)
+		i := n.index(hashOf(k), k)
 		n.entries = slices.Delete(n.entries, i, i+1)
 		if len(n.entries) == 0 {
 			return nil
 		}
 		return n
 	}
-	child := &n.children[hash%tableFan]
-	*child = (*child).without(e, k, hash/tableFan)
+	child := &n.children[bits%tableFan]
+	*child = (*child).without(e, k, bits/tableFan)
 	if *n.children == [tableFan]*node[K, V]{} {
 		return nil
 	}
