@@ -1,0 +1,103 @@
+package store
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"testing"
+	"time"
+
+	fastjson "github.com/go-json-experiment/json"
+)
+
+// The fast decoder reads what many gateways have many of, and reads it like the usual one.
+func TestFastDecoder(t *testing.T) {
+	t.Parallel()
+	for _, r := range []any{
+		new(accountRecord), new(keyRecord), new(connectorRecord), new(deploymentRecord), new(calibrationRecord), new(userRecord),
+		new(passkeyRecord), new(sessionRecord), new(linkRecord), new(tokenRecord), new(pairingRecord), new(lastUsedRecord),
+	} {
+		t.Run(fmt.Sprintf("%T", r), func(t *testing.T) {
+			t.Parallel()
+			setAll(reflect.ValueOf(r).Elem())
+			text, err := json.Marshal(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			usual, fast := reflect.New(reflect.TypeOf(r).Elem()).Interface(), reflect.New(reflect.TypeOf(r).Elem()).Interface()
+			if err := json.Unmarshal(text, usual); err != nil {
+				t.Fatal(err)
+			}
+			if err := fastjson.Unmarshal(text, fast); err != nil || !reflect.DeepEqual(fast, usual) {
+				t.Errorf("%s\nis %+v\nnot %+v: %v", text, fast, usual, err)
+			}
+		})
+	}
+}
+
+// What only the usual decoder accepts is read as before.
+func TestDecodeTwice(t *testing.T) {
+	t.Parallel()
+	for _, value := range []string{
+		`{"v":1,"id":"a","name":"one","name":"two"}`,  // a name twice
+		"{\"v\":1,\"id\":\"a\",\"name\":\"t\xffwo\"}", // invalid UTF-8
+	} {
+		var want, got accountRecord
+		if err := json.Unmarshal([]byte(value), &want); err != nil {
+			t.Fatal(err)
+		}
+		if fastjson.Unmarshal([]byte(value), new(accountRecord)) == nil {
+			t.Errorf("the fast decoder accepts %q", value)
+		}
+		if err := decode(Item{Key: "accounts/a", Value: []byte(value)}, &got); err != nil || got != want {
+			t.Errorf("%q is %+v, %v", value, got, err)
+		}
+	}
+}
+
+// setAll gives the fields that are in JSON values other than zero.
+func setAll(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Struct:
+		if v.Type() == reflect.TypeFor[time.Time]() {
+			v.Set(reflect.ValueOf(time.Date(2026, 1, 2, 3, 4, 5, 678e6, time.UTC)))
+			return
+		}
+		for i := range v.NumField() {
+			if f := v.Type().Field(i); f.IsExported() || f.Anonymous {
+				setAll(v.Field(i))
+			}
+		}
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		setAll(v.Elem())
+	case reflect.Slice:
+		if v.Type().Elem().Kind() == reflect.Uint8 {
+			v.SetBytes([]byte(`"text"`)) // of json.RawMessage, too
+			return
+		}
+		v.Set(reflect.MakeSlice(v.Type(), 2, 2))
+		setAll(v.Index(0))
+		setAll(v.Index(1))
+	case reflect.Array:
+		for i := range v.Len() {
+			setAll(v.Index(i))
+		}
+	case reflect.Map:
+		key, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
+		setAll(key)
+		setAll(value)
+		v.Set(reflect.MakeMap(v.Type()))
+		v.SetMapIndex(key, value)
+	case reflect.String:
+		v.SetString("größer <&> \"\\ \u2028")
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Float64:
+		v.SetFloat(0.1)
+	case reflect.Uint8:
+		v.SetUint(7)
+	default:
+		v.SetInt(1 << 40)
+	}
+}
