@@ -48,6 +48,9 @@ var start = sync.OnceValues(func() (*Browser, error) {
 // stop ends what start has started.
 var stop = func() {}
 
+// Stop ends the browser, if there is one. It is for the end of the tests.
+func Stop() { stop() }
+
 // A Browser is one Chromium. The people in it, see [Browser.Person], share
 // nothing but the program.
 type Browser struct {

@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) {
 	code := harness.Run(m)
-	stop()
+	Stop()
 	os.Exit(code)
 }
 

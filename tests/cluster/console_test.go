@@ -1,0 +1,82 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/postern-dev/postern/tests/browser"
+	"github.com/postern-dev/postern/tests/harness"
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	browser.Stop()
+	os.Exit(code)
+}
+
+// TestEdgesPage looks at the page of the edges in all states, as a person who drains one and
+// removes it, and while etcd is away.
+func TestEdgesPage(t *testing.T) {
+	t.Parallel()
+	chromium := browser.Start(t)
+	etcd := start(t, 1)
+	var edges []*harness.Gateway
+	for _, more := range []string{
+		"name edge-1\n region eu-central-1\n advertise edge-1.eu-central-1.gateway.example.com:7443",
+		"name edge-2\n region us-east-1\n peer 203.0.113.7:7443",
+		"name edge-3\n on_store_loss deny", // it can be removed as soon as it is lost
+	} {
+		o := inEtcd("", etcd.urls()...)
+		o.App, o.Console = "edge {\n "+more+"\n}", true
+		edges = append(edges, harness.Start(t, o))
+	}
+	p := chromium.Person(t, edges[0].URL)
+	var link struct{ URL string }
+	edges[0].Command(t, &link, "setup-link")
+	_, secret, _ := strings.Cut(link.URL, "#")
+	edges[0].Hide(secret)
+	p.Open(strings.TrimPrefix(link.URL, edges[0].URL))
+	p.Fill(`input[name="name"]`, "Ada")
+	p.Fill(`input[name="password"]`, "correct-horse-battery-staple")
+	p.Click(`main form button:not([type="button"])`)
+	p.Arrives("/console/start")
+
+	p.Open("/console/edges")
+	p.Sees("3 of 3 serving")
+	p.Press("Drain edge-2")
+	p.Sees("edge-2 drains")
+	p.Sees("2 of 3 serving")
+	edges[2].Process.Signal(t, syscall.SIGKILL)
+	edges[2].Process.WaitExit(t, limit)
+	p.Sees("1 of 3 serving") // the page follows by itself
+	p.Sees("lost since")
+	p.Look("edges")
+	p.Press("Undrain edge-2")
+	p.Sees("2 of 3 serving")
+	p.Press("Remove edge-3")
+	p.Sees("edge-3 is removed")
+	p.Sees("2 of 2 serving")
+	if err := edges[1].Process.Terminate(limit); err != nil {
+		t.Fatal(err)
+	}
+	p.Sees("1 of 1 serving")
+	kv := open(t, etcd.urls()...)
+	poll(t, "a cluster of one edge", func(ctx context.Context) error {
+		self, err := kv.Get(ctx, "edges/edge-1")
+		if err == nil && !strings.Contains(string(self.Value), `"electorate":["edge-1"]`) {
+			err = errors.New(string(self.Value))
+		}
+		return err
+	})
+
+	etcd[0].Kill() // no other edge has contact, so this one goes on
+	p.Sees("This edge, edge-1, has had no contact to the store")
+	p.Look("edges-without-store")
+	etcd[0].start(t)
+	p.Sees("1 of 1 serving")
+	p.SeesNot("no contact to the store")
+}
