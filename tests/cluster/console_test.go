@@ -75,6 +75,9 @@ func TestEdgesPage(t *testing.T) {
 
 	etcd[0].Kill() // no other edge has contact, so this one goes on
 	p.Sees("This edge, edge-1, has had no contact to the store")
+	p.Open("/console/edges")
+	p.Sees("no contact to the store")
+	p.SeesNot("Remove") // itself
 	p.Look("edges-without-store")
 	etcd[0].start(t)
 	p.Sees("1 of 1 serving")
