@@ -102,7 +102,11 @@ func TestUsageKilled(t *testing.T) {
 	b.await(t, atB, http.StatusOK, "the model at b")
 	const some = 5
 	sentA, keptB := int64(1), int64(1) // requests
-	for range 2 {                      // kills
+	kills := 3
+	if testing.Short() {
+		kills = 1
+	}
+	for range kills {
 		a.send(t, atA, some)
 		b.send(t, atB, some)
 		sentA, keptB = sentA+some, keptB+some
