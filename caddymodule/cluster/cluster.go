@@ -17,7 +17,8 @@ const (
 	attemptTime = 1500 * time.Millisecond // of other attempts to reach the store
 	askTime     = 500 * time.Millisecond  // between two questions to the peers without contact
 	restTime    = time.Second             // and with contact
-	confirmTime = 5 * time.Second         // that a write waits for the other edges
+	confirmTime = 5 * time.Second         // that a write waits for the edges
+	enterTime   = 8 * time.Second         // of an attempt to enter
 	forgetTime  = time.Hour               // until the leader removes the record of a lost edge
 	// MaxMaxStale is the maximum of MaxStale.
 	MaxMaxStale = forgetTime / 2
@@ -102,17 +103,18 @@ func (c *Cluster) Join(ctx context.Context, s *store.Store) error {
 }
 
 // Leave removes this edge from the cluster. It must have ended all requests, except if the
-// process ends now.
+// process ends now. It takes 3 s if this edge has just been without contact.
 func (c *Cluster) Leave(ctx context.Context) error {
+	c.contact.claim(time.Hour)
 	c.contact.refuse()
 	c.unwatch()
 	c.end()
 	c.goroutines.Wait()
 	c.contact.refuse() // what a peer has lent meanwhile
-	if _, wait := c.contact.mayReport(); wait > 0 {
-		pause(ctx, wait)
+	if err := c.quiet(ctx); err != nil {
+		return err
 	}
-	return c.store.RemoveEdge(ctx, c.Edge.Name)
+	return c.store.RemoveEdge(ctx, c.Edge)
 }
 
 // Serving implements store.Cluster.
@@ -161,13 +163,18 @@ func signal(c chan struct{}) {
 // enter writes the record of this edge and its first report.
 func (c *Cluster) enter(ctx context.Context) (store.Lease, error) {
 	c.contact.setElectorate(nil)
-	sent := c.contact.now()
 	if _, err := c.store.CatchUp(ctx); err != nil {
 		return nil, err
 	}
-	c.contact.touched(sent) // otherwise answers to peers would put off the report
-	if slices.ContainsFunc(c.store.Edges(), func(e store.EdgeState) bool { return e.Instance == c.Edge.Instance }) {
-		c.contact.restarted()
+	c.contact.claim(enterTime)
+	ctx, cancel := context.WithTimeout(ctx, enterTime)
+	defer cancel()
+	// Others may have counted on the record, and on the report that it replaces.
+	if err := c.quiet(ctx); err != nil {
+		return nil, err
+	}
+	if err := c.vacant(); err != nil {
+		return nil, err
 	}
 	edge, err := c.store.AddEdge(ctx, c.Edge)
 	if err != nil {
@@ -189,18 +196,40 @@ func (c *Cluster) enter(ctx context.Context) (store.Lease, error) {
 	return lease, nil
 }
 
+// quiet waits until nothing counts that this edge has told its peers without contact.
+func (c *Cluster) quiet(ctx context.Context) error {
+	_, wait := c.contact.mayReport()
+	pause(ctx, wait)
+	if _, wait = c.contact.mayReport(); wait > 0 && ctx.Err() == nil {
+		return store.Errorf(store.ErrUnavailable, "the store answers too slowly to join the cluster")
+	}
+	return ctx.Err()
+}
+
+// vacant fails with ErrUnavailable if the name is that of another edge which may accept requests.
+func (c *Cluster) vacant() error {
+	e, ok := c.store.FindEdge(c.Edge.Name)
+	if !ok || e.Instance == c.Edge.Instance || e.Report != nil { // AddEdge refuses the last
+		return nil
+	}
+	if until, silent := c.silentAt(e); !silent {
+		return store.Errorf(store.ErrUnavailable, "another gateway called %s has lost the store, but may accept requests until %s: "+
+			"this one takes its place then; give it another name if both shall run", e.Name, until.UTC().Format(time.RFC3339))
+	}
+	return nil
+}
+
 // renew renews the lease after it has caught up: that is contact to the store.
 func (c *Cluster) renew(ctx context.Context, lease store.Lease) error {
 	sent := c.contact.now()
 	caughtUp, cancel := context.WithTimeout(ctx, catchUpTime)
 	defer cancel()
-	revision, err := c.store.CatchUp(caughtUp)
-	if err != nil {
+	if _, err := c.store.CatchUp(caughtUp); err != nil {
 		return err
 	}
-	c.mu.Lock()
-	c.reached = max(c.reached, revision)
-	c.mu.Unlock()
+	if e, _ := c.store.FindEdge(c.Edge.Name); e.Report == nil || e.Instance != c.Edge.Instance || !e.StartedAt.Equal(c.Edge.StartedAt) {
+		return store.Errorf(store.ErrNotFound, "the store has no record and report of this gateway any more")
+	}
 	attempt, cancel := context.WithTimeout(ctx, attemptTime)
 	defer cancel()
 	if err := lease.KeepAlive(attempt); err != nil {
@@ -234,11 +263,6 @@ func (c *Cluster) stay(ctx context.Context, lease store.Lease) {
 		}
 		c.Logger.Info("joined the cluster")
 		failure = ""
-	}
-	if lease != nil {
-		attempt, cancel := context.WithTimeout(context.WithoutCancel(ctx), attemptTime)
-		defer cancel()
-		_ = lease.Revoke(attempt) // or it ends by itself
 	}
 }
 
@@ -308,15 +332,15 @@ func (c *Cluster) electorates(ctx context.Context) {
 			return
 		case <-c.electors:
 		}
-		names := c.store.EdgeNames()
+		instances := c.store.EdgeInstances()
 		self, ok := c.store.FindEdge(c.Edge.Name)
-		if ok && slices.Equal(self.Electorate, names) {
+		if ok && slices.Equal(self.Electorate, instances) {
 			continue
 		}
 		c.contact.setElectorate(nil)
 		pause(ctx, wordTime) // until it does not rely on the old one
 		attempt, cancel := context.WithTimeout(ctx, catchUpTime)
-		edge, err := c.store.ChangeEdge(attempt, c.Edge.Name, func(e *store.Edge) { e.Electorate = names })
+		edge, err := c.store.ChangeEdge(attempt, c.Edge.Name, func(e *store.Edge) { e.Electorate = instances })
 		cancel()
 		if err != nil {
 			pause(ctx, attemptTime/10)
@@ -328,7 +352,7 @@ func (c *Cluster) electorates(ctx context.Context) {
 }
 
 func (c *Cluster) setElectorate(e store.Edge) {
-	others := slices.DeleteFunc(slices.Clone(e.Electorate), func(name string) bool { return name == e.Name })
+	others := slices.DeleteFunc(slices.Clone(e.Electorate), func(instance string) bool { return instance == e.Instance })
 	c.contact.setElectorate(others)
 }
 

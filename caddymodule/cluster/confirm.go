@@ -22,9 +22,7 @@ func (c *Cluster) confirm(ctx context.Context, revision int64) error {
 	defer cancel()
 	var waiting []string // for edges that were there when the change was made
 	for _, e := range c.store.Edges() {
-		if e.Name != c.Edge.Name {
-			waiting = append(waiting, e.Name)
-		}
+		waiting = append(waiting, e.Name) // this one, too: it may have lent time
 	}
 	proving := false
 	for {
@@ -103,7 +101,7 @@ func (c *Cluster) prove(ctx context.Context) {
 		edges := c.store.Edges()
 		for _, e := range edges {
 			if e.Report != nil {
-				reports[e.Name] = *e.Report
+				reports[e.Instance] = *e.Report
 			}
 		}
 		for _, e := range edges {
@@ -130,12 +128,12 @@ func (c *Cluster) proven(ctx context.Context, suspects []store.EdgeState, before
 		changed := c.change()
 		able, witnesses := map[string]store.Report{}, map[string]store.Report{}
 		for _, e := range c.store.Edges() {
-			if was, ok := before[e.Name]; !ok || e.Report == nil || e.Report.Contact != was.Contact {
+			if was, ok := before[e.Instance]; !ok || e.Report == nil || e.Report.Contact != was.Contact {
 				continue
 			}
-			able[e.Name] = *e.Report
+			able[e.Instance] = *e.Report
 			if e.Report.Applied >= revision {
-				witnesses[e.Name] = *e.Report
+				witnesses[e.Instance] = *e.Report
 			}
 		}
 		hope, found := false, false
@@ -157,8 +155,8 @@ func (c *Cluster) proven(ctx context.Context, suspects []store.EdgeState, before
 // provable reports whether at least half of the electorate of an edge have reports.
 func provable(e store.EdgeState, reports map[string]store.Report) bool {
 	n := 0
-	for _, name := range e.Electorate {
-		if _, ok := reports[name]; ok && name != e.Name {
+	for _, instance := range e.Electorate {
+		if _, ok := reports[instance]; ok && instance != e.Instance {
 			n++
 		}
 	}

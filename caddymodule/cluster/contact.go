@@ -28,16 +28,18 @@ type contact struct {
 
 	mu         sync.Mutex
 	last       time.Duration            // when the latest renewal that was answered was sent
+	claimed    time.Duration            // until when the edge says that it has contact in any case
 	said       time.Duration            // when the edge last told a peer that it has no contact
 	period     int64                    // random, for Report.Contact
-	electorate []string                 // the other edges of the saved record; nil while it is being changed
-	words      map[string]time.Duration // until when the answers of peers without contact count
+	electorate []string                 // the instances of the others in the saved record; nil while it is being changed
+	words      map[string]time.Duration // by instances: until when the answers of peers without contact count
 }
 
 func newContact(maxStale time.Duration) *contact {
-	// What has never happened was an hour ago.
+	// What has never happened was an hour ago. The process before this one may just have told a
+	// peer that it has no contact.
 	return &contact{
-		start: time.Now().Add(-time.Hour), maxStale: maxStale, period: rand.Int64(), words: map[string]time.Duration{},
+		start: time.Now().Add(-time.Hour), maxStale: maxStale, said: time.Hour, period: rand.Int64(), words: map[string]time.Duration{},
 	}
 }
 
@@ -58,11 +60,11 @@ func (c *contact) answered(sent time.Duration) {
 	c.extend(sent + serveTime)
 }
 
-// touched notes contact of an edge that does not serve yet.
-func (c *contact) touched(sent time.Duration) {
+// claim makes the edge say for a time that it has contact, before it changes its record.
+func (c *contact) claim(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.last = max(c.last, sent)
+	c.claimed = c.now() + d
 }
 
 // refuse makes the edge refuse requests until the store answers, or a peer lends it time.
@@ -71,14 +73,6 @@ func (c *contact) refuse() {
 	defer c.mu.Unlock()
 	c.until.Store(0)
 	c.lent.Store(0)
-}
-
-// restarted makes the edge wait with its reports as if it had just told a peer that it has no
-// contact: the process before it may have done so.
-func (c *contact) restarted() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.said = c.now()
 }
 
 func (c *contact) extend(until time.Duration) {
@@ -91,7 +85,7 @@ func (c *contact) answer() (hasStore bool, serves time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.now()
-	if now < c.last+contactTime {
+	if now < max(c.last+contactTime, c.claimed) {
 		return true, 0
 	}
 	c.said, c.period = now, rand.Int64()
@@ -101,14 +95,14 @@ func (c *contact) answer() (hasStore bool, serves time.Duration) {
 
 // heard notes what a peer has answered to a question that was sent at a time: whether it has
 // contact, and if not, for how long it lends its time to this edge.
-func (c *contact) heard(peer string, sent time.Duration, hasStore bool, lends time.Duration) {
+func (c *contact) heard(instance string, sent time.Duration, hasStore bool, lends time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.words, peer)
+	delete(c.words, instance)
 	if hasStore {
 		return
 	}
-	c.words[peer] = sent + wordTime
+	c.words[instance] = sent + wordTime
 	if c.maxStale > 0 {
 		c.lent.Store(max(c.lent.Load(), int64(sent+lends)))
 	}
@@ -132,8 +126,8 @@ func (c *contact) majority() time.Duration {
 		return c.now() + wordTime
 	}
 	var words []time.Duration
-	for _, peer := range c.electorate {
-		if until, ok := c.words[peer]; ok {
+	for _, instance := range c.electorate {
+		if until, ok := c.words[instance]; ok {
 			words = append(words, until)
 		}
 	}

@@ -9,8 +9,8 @@
 //
 // A write that must be in force everywhere, such as a revocation, also changes a mark. Edges
 // that apply this change, and have cut the requests that it ends, report its revision. The
-// writer waits for the reports of all edges (Confirm). An edge that stops removes its record
-// when it has refused its last request.
+// writer waits for the reports of all edges, its own included (Confirm). An edge that stops
+// removes its record when it has refused its last request.
 //
 // # Lost edges
 //
@@ -19,8 +19,8 @@
 //
 // With MaxStale it goes on for up to that time since its last contact while most of its
 // electorate, including itself, are without contact: then the store is down, and not this edge.
-// The electorate are the edges in its record. It asks them again and again; an answer counts
-// for 2 s after it was asked for. Without a majority for a moment, it has stopped for good. An edge
+// The electorate are the edges in its record, by their instances: a database of an edge, whatever
+// its name. It asks them again and again; an answer counts for 2 s after it was asked for. Without a majority for a moment, it has stopped for good. An edge
 // that has answered that it has no contact does not report during the next 3 s, and its next
 // report has another Contact.
 //
@@ -44,8 +44,15 @@
 // at most, and which change of the mark it has applied last. If this edge has applied that, too,
 // it accepts requests for this time since it asked. That is safe because the peer stands for
 // it: as long as the peer accepts requests, it has reported all changes that are confirmed, and
-// it reports no later one in the 3 s after its answer. An edge that leaves or that starts again
-// waits as long.
+// it reports no later one in the 3 s after its answer. It waits as long before it changes or
+// removes its record.
 //
-// Only the rates of clocks matter; they may differ by a third.
+// A process that starts may follow one that has just given such an answer, so it waits, too. It
+// does not replace the record of another instance that has its name and may still serve.
+//
+// # Clocks
+//
+// Only the rates of clocks matter. They may differ by a third, and by 10 s in MaxStale. The clock
+// of a suspended machine may stand still: it can then accept requests for up to 10 s after it
+// resumes.
 package cluster

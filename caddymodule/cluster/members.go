@@ -95,14 +95,17 @@ func (c *Cluster) forget(ctx context.Context) {
 // cutRequests ends requests that still run when this edge refuses new ones and has been without
 // contact for MaxStale, or for serveTime if that is longer.
 func (c *Cluster) cutRequests(ctx context.Context) {
-	cut := false
-	for ctx.Err() == nil {
-		overdue := !c.contact.serving() && c.Stale() >= max(c.MaxStale(), serveTime)
-		if overdue && !cut {
-			c.Logger.Error("still without contact to the store; ending all running requests", "last_contact", c.Stale())
-			c.store.CutRequests()
+	const enough = 3 // looks: lent time has short gaps
+	for overdue := enough; ctx.Err() == nil; pause(ctx, time.Second) {
+		switch {
+		case c.contact.serving() || c.Stale() < max(c.MaxStale(), serveTime):
+			overdue = 0
+		case overdue < enough:
+			overdue++
+			if overdue == enough {
+				c.Logger.Error("still without contact to the store; ending all running requests", "lost", c.LostSince(c.Edge.Name))
+				c.store.CutRequests()
+			}
 		}
-		cut = overdue
-		pause(ctx, time.Second)
 	}
 }

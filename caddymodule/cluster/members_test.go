@@ -28,12 +28,12 @@ func TestForgetLostEdges(t *testing.T) {
 		}
 		c.line.set(true)
 		time.Sleep(18 * time.Minute)
-		if names := a.EdgeNames(); !slices.Equal(names, []string{"a", "b", "c"}) {
+		if names := a.EdgeInstances(); !slices.Equal(names, []string{"a", "b", "c"}) {
 			t.Errorf("after 58 minutes, the edges are %v", names)
 		}
 		c.line.set(false)
 		time.Sleep(5 * time.Minute)
-		if names := a.EdgeNames(); !slices.Equal(names, []string{"a", "c"}) {
+		if names := a.EdgeInstances(); !slices.Equal(names, []string{"a", "c"}) {
 			t.Errorf("after 63 minutes, the edges are %v", names)
 		}
 		if since := a.cluster.LostSince("a"); !since.IsZero() {
@@ -177,7 +177,7 @@ func TestCutRequests(t *testing.T) {
 				if len(cut) > 0 {
 					took = (<-cut).Sub(lost)
 				}
-				if took < tt.cut-5*time.Second || took > tt.cut+time.Second {
+				if took < tt.cut-5*time.Second || took > tt.cut+4*time.Second {
 					t.Errorf("cut after %v, not %v", took, tt.cut)
 				}
 				if key.Revoked() || (edges[0].Serving() == nil) != (tt.mended > 0) {

@@ -9,6 +9,7 @@ import (
 
 // Answer is what an edge tells a peer that asks whether it has contact to the store.
 type Answer struct {
+	Instance string // of the edge
 	HasStore bool
 	// Serves is how long an edge without contact accepts requests at least.
 	Serves time.Duration
@@ -18,6 +19,7 @@ type Answer struct {
 
 // Answer returns the answer to a peer.
 func (c *Cluster) Answer() (a Answer) {
+	a.Instance = c.Edge.Instance
 	a.HasStore, a.Serves = c.contact.answer()
 	// Only now: a later change is not reported soon after the answer.
 	c.mu.Lock()
@@ -67,12 +69,14 @@ func (c *Cluster) ask(ctx context.Context, peer store.Edge) {
 	defer cancel()
 	sent := c.contact.now()
 	a, err := c.Ask(ctx, peer)
-	if err != nil {
+	if err != nil || a.Instance != peer.Instance {
 		return
 	}
-	if a.Confirmed > c.store.Revision() {
+	c.mu.Lock()
+	if a.Confirmed > c.confirmed {
 		a.Serves = 0
 	}
-	c.contact.heard(peer.Name, sent, a.HasStore, a.Serves)
+	c.mu.Unlock()
+	c.contact.heard(peer.Instance, sent, a.HasStore, a.Serves)
 	c.contact.trust()
 }

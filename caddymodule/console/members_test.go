@@ -28,7 +28,10 @@ func (e *edges) LostSince(name string) time.Time {
 	return e.lost
 }
 
-func (e *edges) Remove(ctx context.Context, name string) error { return e.store.RemoveEdge(ctx, name) }
+func (e *edges) Remove(ctx context.Context, name string) error {
+	lost, _ := e.store.FindEdge(name)
+	return e.store.RemoveEdge(ctx, lost.Edge)
+}
 
 func TestEdges(t *testing.T) {
 	cluster := &edges{}

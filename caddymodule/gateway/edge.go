@@ -72,12 +72,10 @@ func (p Place) open(logger *slog.Logger, pin func() string, counters Counters) (
 
 // join opens the store of a cluster and joins it.
 func (p Place) join(local store.KV, logger *slog.Logger, pin func() string, counters Counters) (*store.Store, *Edge, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), joinTime)
-	defer cancel()
-	if err := p.identify(ctx, local); err != nil {
+	if err := p.identify(context.Background(), local); err != nil {
 		return nil, nil, err
 	}
-	kv, err := localcopy.Open(ctx, localcopy.Options{
+	kv, err := localcopy.Open(context.Background(), localcopy.Options{
 		Open: func(ctx context.Context) (store.KV, error) { return p.Shared(ctx, logger) }, Path: p.copyPath(), Logger: logger,
 	})
 	if err != nil {
@@ -92,7 +90,9 @@ func (p Place) join(local store.KV, logger *slog.Logger, pin func() string, coun
 	if err != nil {
 		return nil, nil, errors.Join(err, kv.Close())
 	}
-	key, err := st.Secret(ctx, "peer", randomKey)
+	ctx, cancel := context.WithTimeout(context.Background(), joinTime)
+	defer cancel()
+	key, err := st.Secret(ctx, store.SecretPeer, randomKey)
 	if err == nil {
 		edge.Links = peer.New(peer.Options{Name: p.Edge.Name, Key: key, Pin: pin})
 		err = edge.Join(ctx, st)
@@ -113,14 +113,14 @@ func (p Place) copyPath() string {
 // Pong implements tunnel.Peers.
 func (e *Edge) Pong() link.Pong {
 	a := e.Answer()
-	return link.Pong{StoreLost: !a.HasStore, ServesMillis: a.Serves.Milliseconds(), Confirmed: a.Confirmed}
+	return link.Pong{Instance: a.Instance, StoreLost: !a.HasStore, ServesMillis: a.Serves.Milliseconds(), Confirmed: a.Confirmed}
 }
 
 // ask asks a peer whether it has contact to the store.
 func (e *Edge) ask(ctx context.Context, other store.Edge) (cluster.Answer, error) {
 	pong, err := e.Ask(ctx, other)
 	return cluster.Answer{
-		HasStore: !pong.StoreLost, Serves: time.Duration(pong.ServesMillis) * time.Millisecond, Confirmed: pong.Confirmed,
+		Instance: pong.Instance, HasStore: !pong.StoreLost, Serves: time.Duration(pong.ServesMillis) * time.Millisecond, Confirmed: pong.Confirmed,
 	}, err
 }
 

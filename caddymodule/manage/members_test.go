@@ -41,7 +41,8 @@ func (*fakeCluster) LostSince(name string) time.Time {
 }
 
 func (c *fakeCluster) Remove(ctx context.Context, name string) error {
-	return c.store.RemoveEdge(ctx, name)
+	lost, _ := c.store.FindEdge(name)
+	return c.store.RemoveEdge(ctx, lost.Edge)
 }
 
 func TestEdges(t *testing.T) {

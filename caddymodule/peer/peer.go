@@ -52,6 +52,7 @@ type opened struct {
 
 var (
 	errNoAddress = errors.New("the peer has no address: set `edge { peer … }` there")
+	errAsking    = errors.New("the peer has not answered the question before")
 	errNoLink    = errors.New("there is no connection to the peer yet")
 )
 
@@ -80,11 +81,10 @@ func (l *Links) Ask(ctx context.Context, edge store.Edge) (pong link.Pong, err e
 	if open == nil {
 		return pong, errNoLink
 	}
-	c.asking.Lock()
-	defer c.asking.Unlock()
-	if ctx.Err() != nil { // the one before took all the time
-		return pong, ctx.Err()
+	if !c.asking.TryLock() {
+		return pong, errAsking
 	}
+	defer c.asking.Unlock()
 	if pong, err = open.ask(ctx); err != nil {
 		// An answer that is still to come must not be taken for that to the next question.
 		l.drop(c, open)

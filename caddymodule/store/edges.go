@@ -21,7 +21,7 @@ type Edge struct {
 	// MaxStale is how long it accepts requests without contact to the store, while most of
 	// Electorate say that they have none either.
 	MaxStale   time.Duration `json:"max_stale,omitempty"`
-	Electorate []string      `json:"electorate,omitempty"` // names of edges, its own among them
+	Electorate []string      `json:"electorate,omitempty"` // instances of edges, its own among them
 }
 
 // Report is what an edge tells the others while it has the store. It ends with a lease.
@@ -103,14 +103,14 @@ func (s *Store) AddEdge(ctx context.Context, e Edge) (Edge, error) {
 		if old != nil && old.StartedAt.Equal(e.StartedAt) {
 			e.Draining = old.Draining
 		}
-		e.Electorate = []string{e.Name}
+		e.Electorate = []string{e.Instance}
 		for _, other := range s.Edges() {
 			switch {
 			case other.Name == e.Name:
 			case other.Instance == e.Instance:
 				t.delete(edgeKind.path("", other.Name))
 			default:
-				e.Electorate = append(e.Electorate, other.Name)
+				e.Electorate = append(e.Electorate, other.Instance)
 			}
 		}
 		slices.Sort(e.Electorate)
@@ -119,9 +119,11 @@ func (s *Store) AddEdge(ctx context.Context, e Edge) (Edge, error) {
 	})
 }
 
-// EdgeNames returns the sorted names of the edges.
-func (s *Store) EdgeNames() []string {
-	return list(edgeKind.all(&s.view.Load().records), func(r *edgeRecord) (string, bool) { return r.Name, true })
+// EdgeInstances returns the sorted instances of the edges.
+func (s *Store) EdgeInstances() []string {
+	all := list(edgeKind.all(&s.view.Load().records), func(r *edgeRecord) (string, bool) { return r.Instance, true })
+	slices.Sort(all)
+	return all
 }
 
 // ChangeEdge changes the record of an edge.
@@ -137,10 +139,13 @@ func (s *Store) ChangeEdge(ctx context.Context, name string, change func(*Edge))
 	})
 }
 
-// RemoveEdge removes an edge. It must have stopped to accept requests.
-func (s *Store) RemoveEdge(ctx context.Context, name string) error {
+// RemoveEdge removes an edge, which must have stopped to accept requests. It changes nothing
+// if there is another one with the name, or if the edge has started again.
+func (s *Store) RemoveEdge(ctx context.Context, e Edge) error {
 	return s.update(ctx, "removing the edge", func(t *tx) error {
-		t.delete(edgeKind.path("", name), reportKind.path("", name))
+		if r := edgeKind.load(t, "", e.Name); r != nil && r.Instance == e.Instance && r.StartedAt.Equal(e.StartedAt) {
+			t.delete(edgeKind.path("", e.Name), reportKind.path("", e.Name))
+		}
 		return nil
 	})
 }

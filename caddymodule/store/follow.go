@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
-	"slices"
 	"sync"
 	"time"
 )
@@ -130,8 +129,14 @@ func (s *Store) apply(batch Batch) {
 		}
 	}
 	s.publish(d, batch.Revision)
-	if s.cluster != nil && slices.ContainsFunc(batch.Events, func(e Event) bool { return isConfirmed(e.Item.Key) }) {
-		s.cluster.Reached(batch.Revision)
+	confirmed := int64(0)
+	for _, e := range batch.Events {
+		if isConfirmed(e.Item.Key) {
+			confirmed = e.Item.ModRevision
+		}
+	}
+	if s.cluster != nil && confirmed > 0 {
+		s.cluster.Reached(confirmed)
 	}
 }
 

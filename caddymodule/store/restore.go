@@ -15,9 +15,10 @@ import (
 const markRestoring = dirMarks + "restoring"
 
 // isOfCluster reports whether an item is about the gateways that share a store, or of one of
-// them alone: a copy of the store does not have it.
+// them alone: another store with the same records does not have it. Gateways with different
+// stores cannot ask each other, as each store has a key of its own for that.
 func isOfCluster(path string) bool {
-	return slices.ContainsFunc([]string{edgeKind.dir, reportKind.dir, markConfirmed(""), dirRecent}, func(dir string) bool {
+	return slices.ContainsFunc([]string{edgeKind.dir, reportKind.dir, markConfirmed(""), dirRecent, dirSecrets + SecretPeer}, func(dir string) bool {
 		return strings.HasPrefix(path, dir)
 	})
 }
@@ -121,10 +122,7 @@ func (r *restore) write(ctx context.Context, db *bolt.DB) error {
 	if err != nil {
 		return err
 	}
-	confirmed, err := encode(markConfirmed("restore"), new(header)) // so that no edge uses what it knows of an earlier store
-	if err == nil {
-		_, err = r.commit(ctx, []Compare{r.guard}, Delete(markRestoring), confirmed)
-	}
+	_, err = r.commit(ctx, []Compare{r.guard}, Delete(markRestoring))
 	return err
 }
 

@@ -12,6 +12,9 @@ type secretRecord struct {
 	Value []byte `json:"value"`
 }
 
+// SecretPeer is the name of the secret with which the gateways of a cluster know each other.
+const SecretPeer = "peer"
+
 // Secret returns the gateway's secret with this name. If it does not exist yet, it is
 // created with generate. All processes get the same secret. Names consist of lower-case
 // letters, digits and underscores, like "quic_token".

@@ -192,8 +192,9 @@ type Ping struct{}
 // number of connectors.
 type Pong struct {
 	HeartbeatMillis int `json:"heartbeat_ms"`
-	// The other fields are for another gateway of a cluster. StoreLost means that this one
-	// has no contact to their store.
+	// The other fields are for another gateway of a cluster. Instance is that of this one.
+	Instance string `json:"instance,omitempty"`
+	// StoreLost means that it has no contact to their store.
 	StoreLost bool `json:"store_lost,omitempty"`
 	// ServesMillis is how long it accepts requests without contact, at least.
 	ServesMillis int64 `json:"serves_ms,omitempty"`

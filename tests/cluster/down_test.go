@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/tests/harness"
 )
 
@@ -27,8 +29,9 @@ func startPair(t *testing.T, etcd servers, storeLoss time.Duration) (a, b *gatew
 			return err
 		}
 		for _, r := range records.Kvs {
-			if !strings.Contains(string(r.Value), `"electorate":["a","b"]`) {
-				return fmt.Errorf("%s", r.Value)
+			var edge store.Edge
+			if err := json.Unmarshal(r.Value, &edge); err != nil || len(edge.Electorate) != 2 {
+				return fmt.Errorf("%s, %w", r.Value, err)
 			}
 		}
 		return nil

@@ -88,9 +88,13 @@ func (w *watcher) Progress(ctx context.Context) (int64, error) {
 		return 0, w.err
 	default:
 	}
+	reached := w.reached.Load()
 	revision, err := w.k.revision(ctx)
-	if err != nil {
+	switch {
+	case err != nil:
 		return 0, err
+	case revision < reached:
+		return 0, store.Errorf(store.ErrUnavailable, "etcd at %s has revision %d, but had %d before: it was restored, so restart this gateway", w.k.servers, revision, reached)
 	}
 	for old := w.wanted.Load(); old < revision && !w.wanted.CompareAndSwap(old, revision); {
 		old = w.wanted.Load()

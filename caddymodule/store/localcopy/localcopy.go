@@ -24,6 +24,8 @@ import (
 
 const (
 	openPause = 2 * time.Second // between attempts to open the shared KV
+	// openTime is how long a start with a copy waits for the shared KV.
+	openTime = 10 * time.Second
 	// maxAge is for how long a copy can be used. By then, the cluster has forgotten an edge
 	// without contact.
 	maxAge = time.Hour
@@ -55,10 +57,15 @@ type kv struct {
 	changed atomic.Bool // since the last copy
 }
 
-// Open opens the shared KV. If that fails with ErrUnavailable and there is a copy of the last
-// hour, it opens the copy, and the shared KV in the background.
+// Open opens the shared KV. If that fails with ErrUnavailable, or takes 10 s, and there is a
+// copy of the last hour, it opens the copy, and the shared KV in the background.
 func Open(ctx context.Context, o Options) (store.KV, error) {
 	o.Pause = cmp.Or(o.Pause, copyPause)
+	if _, err := os.Stat(o.Path); err == nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, openTime)
+		defer cancel()
+	}
 	k := &kv{Options: o, opened: make(chan struct{})}
 	k.ctx, k.close = context.WithCancel(context.Background())
 	var err error
@@ -89,6 +96,9 @@ func (k *kv) openCopy(failure error) error {
 		return fmt.Errorf("%w (the copy of the store in %s is from %s, which is too long ago)", failure, k.Path, info.ModTime().UTC().Format(time.RFC3339))
 	case err == nil:
 		k.copy, err = store.OpenBolt(k.Path, store.BoltOptions{})
+	}
+	if err == nil { // opening it has changed its time
+		err = os.Chtimes(k.Path, info.ModTime(), info.ModTime())
 	}
 	if err != nil {
 		return fmt.Errorf("%w (and its copy cannot be used: %w)", failure, err)
@@ -132,6 +142,9 @@ func (k *kv) keep() {
 	last := time.Now()
 	for {
 		k.pause(k.Pause)
+		if k.copy != nil && k.ctx.Err() == nil { // nobody reads it any more
+			_ = k.copy.Close() // or Close has done that
+		}
 		begun := time.Now()
 		switch {
 		case k.ctx.Err() != nil:
@@ -256,7 +269,7 @@ func (k *kv) Close() error {
 		err = k.shared.Close()
 	}
 	if k.copy != nil {
-		err = errors.Join(err, k.copy.Close())
+		_ = k.copy.Close() // or keep has done that
 	}
 	return err
 }
