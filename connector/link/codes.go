@@ -39,6 +39,11 @@ const (
 	// CodeUnknownBlock: the body refers to a block that the connector no longer has (see
 	// package blocks). The connector has not processed the request.
 	CodeUnknownBlock Code = 9
+	// CodeNoCredit: the connector has reached its limit of requests, and has not processed
+	// this one. A gateway sends it to a peer, as the next one.
+	CodeNoCredit Code = 10
+	// CodeTunnelLost: the tunnel ended during the request.
+	CodeTunnelLost Code = 11
 )
 
 // Errors of [RoundTrip] and of reading an answer's body. Test with [errors.Is]. Unknown
@@ -78,6 +83,8 @@ var codes = [...]struct {
 	CodeInternal:      {"internal", ErrInternal},
 	CodeBusy:          {"busy", ErrBusy},
 	CodeUnknownBlock:  {"unknown_block", ErrUnknownBlock},
+	CodeNoCredit:      {"no_credit", ErrNoCredit},
+	CodeTunnelLost:    {"tunnel_lost", ErrTunnelLost},
 }
 
 // String returns the code's name in snake_case, as in logs.
@@ -102,6 +109,17 @@ func (c Code) Err() error {
 
 // wire returns the code as quic-go's type.
 func (c Code) wire() quic.StreamErrorCode { return quic.StreamErrorCode(c) }
+
+// reset resets the write side of a stream. Data written so far still arrives, unless the code is
+// CodeCancelled.
+func reset(s Stream, code Code) {
+	// quic-go panics at the next acknowledgement if a boundary is set after the other side has
+	// stopped reading. Nothing excludes that it does so just now, but it takes data in transit, too.
+	if code != CodeCancelled && s.Context().Err() == nil {
+		s.SetReliableBoundary()
+	}
+	s.CancelWrite(code.wire())
+}
 
 // errDrainingNotSent is ErrDraining and ErrNotSent.
 var errDrainingNotSent = fmt.Errorf("%w: %w", ErrNotSent, ErrDraining)

@@ -31,6 +31,8 @@ type Hello struct {
 	// Peer is the name of a gateway that dials another one of its cluster. Connector is then
 	// empty, and Secret is the result of [PeerProof].
 	Peer string `json:"peer,omitempty"`
+	// Region is where a peer is.
+	Region string `json:"region,omitempty"`
 	// Instance is a random id of the process. It stays the same over reconnects.
 	Instance string `json:"instance,omitempty"`
 	// DryRun asks whether the gateway would accept the connector. The gateway answers
@@ -203,6 +205,33 @@ type Pong struct {
 	Confirmed int64 `json:"confirmed,omitempty"`
 }
 
+// Tunnel is what a gateway tells a peer about one of its tunnels. What is nil, or absent in
+// Opened, has not changed.
+type Tunnel struct {
+	Session string        `json:"session"` // id
+	Opened  *TunnelOpened `json:"opened,omitempty"`
+	Offer   *Update       `json:"offer,omitempty"`
+	Report  *Report       `json:"report,omitempty"`
+	// Active is the number of running requests.
+	Active int `json:"active,omitempty"`
+	// Ended means that the tunnel takes no further requests.
+	Ended bool `json:"ended,omitempty"`
+}
+
+// TunnelOpened describes a tunnel from its beginning.
+type TunnelOpened struct {
+	// Hello is that of the connector, without its secret.
+	Hello     Hello     `json:"hello"`
+	Account   string    `json:"account"`
+	Name      string    `json:"name"` // of the connector, as registered
+	Transport string    `json:"transport"`
+	Remote    string    `json:"remote"` // address
+	Newer     string    `json:"newer,omitempty"`
+	Since     time.Time `json:"since"`
+	// RTT is the shortest round-trip time until now.
+	RTTMicros int64 `json:"rtt_us"`
+}
+
 // Drain announces that the sender leaves.
 type Drain struct{}
 
@@ -223,6 +252,7 @@ func (Report) kind() string  { return "report" }
 func (Rotate) kind() string  { return "rotate" }
 func (Rotated) kind() string { return "rotated" }
 func (Ping) kind() string    { return "ping" }
+func (Tunnel) kind() string  { return "tunnel" }
 func (Pong) kind() string    { return "pong" }
 func (Drain) kind() string   { return "drain" }
 func (DrainOK) kind() string { return "drain_ok" }
@@ -231,7 +261,7 @@ func (Drained) kind() string { return "drained" }
 // types are the types of the messages by their kinds.
 var types = byKind(
 	Hello{}, Welcome{}, Deny{}, Pending{}, Grant{}, Update{}, Updated{}, Report{}, Rotate{}, Rotated{},
-	Ping{}, Pong{}, Drain{}, DrainOK{}, Drained{},
+	Ping{}, Pong{}, Tunnel{}, Drain{}, DrainOK{}, Drained{},
 )
 
 func byKind(messages ...Message) map[string]reflect.Type {

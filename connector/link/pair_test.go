@@ -24,6 +24,7 @@ const patience = 2 * time.Minute
 type pair struct {
 	gateway, connector *Conn
 	served             chan error // results of Serve, if anybody reads them
+	to                 string     // see RoundTripTo
 }
 
 // pairing connects a gateway and a connector whose streams h serves, with a limit of
@@ -143,7 +144,9 @@ func newWebSocketPairOver(t testing.TB, pipe func(testing.TB) (net.Conn, net.Con
 func startPair(t testing.TB, gateway, connector *Conn, h http.Handler) *pair {
 	p := &pair{gateway: gateway, connector: connector, served: make(chan error, 16)}
 	var serving sync.WaitGroup
-	serving.Go(func() { p.serve(&serving, h) })
+	if h != nil {
+		serving.Go(func() { p.serve(&serving, h) })
+	}
 	t.Cleanup(func() {
 		_ = p.gateway.Close(CloseNone, "")
 		_ = p.connector.Close(CloseNone, "")
@@ -174,7 +177,7 @@ func (p *pair) roundTrip(ctx context.Context, r *http.Request) (*http.Response, 
 	if err != nil {
 		return nil, err
 	}
-	return RoundTrip(ctx, s, r, nil)
+	return RoundTripTo(ctx, s, p.to, r, nil)
 }
 
 // post returns a request as the gateway makes them.

@@ -208,12 +208,10 @@ func (w *response) Abort(code Code) {
 	if errors.Is(w.err, errAborted) {
 		return
 	}
-	if code != CodeCancelled {
-		w.stream.SetReliableBoundary()
-	}
 	w.err = fmt.Errorf("%w: %w", errAborted, code.Err())
 	w.release()
-	Refuse(w.stream, code)
+	w.stream.CancelRead(code.wire())
+	reset(w.stream, code)
 }
 
 // finish ends the answer after the handler has returned.
