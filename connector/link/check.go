@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"slices"
 	"strings"
@@ -17,7 +18,12 @@ const (
 	MaxUpstreams = 256
 	MaxRoutes    = 256
 	MaxField     = 256 // bytes of a name
+	// maxHeld bounds the edges of the other tunnels.
+	maxHeld = 16
 )
+
+// MaxEdges bounds the edges in a welcome.
+const MaxEdges = 64
 
 // Limits of an offer.
 const (
@@ -46,6 +52,9 @@ func (h Hello) Check() error {
 		if len(f) > MaxField || !text.IsPrintable(f) {
 			return fmt.Errorf("checking hello: a field is longer than %d bytes or not printable", MaxField)
 		}
+	}
+	if len(h.Held) > maxHeld || slices.ContainsFunc(h.Held, func(name string) bool { return !isName(name) }) {
+		return fmt.Errorf("checking hello: its tunnels are at more than %d edges, or at one whose name is empty, longer than %d bytes or not printable", maxHeld, MaxField)
 	}
 	if err := h.checkClaim(); err != nil {
 		return err
@@ -132,6 +141,20 @@ func (o Offer) Check() error {
 	return nil
 }
 
+// Check validates the edges of a welcome or of an edges. Its errors are logged by the connector.
+func (e Edges) Check() error {
+	if len(e.List) > MaxEdges || e.Legs < 0 || e.Edge != "" && !isName(e.Edge) {
+		return fmt.Errorf("checking the edges: there are more than %d, or the name of this edge or the number of tunnels is invalid", MaxEdges)
+	}
+	for i, edge := range e.List {
+		host, port, err := net.SplitHostPort(edge.Server)
+		if !isName(edge.Name) || !isName(edge.Server) || edge.Region != "" && !isName(edge.Region) || err != nil || host == "" || port == "" {
+			return fmt.Errorf("checking the edges: a field of edge %d is longer than %d bytes or not printable, or its server is not host:port", i+1, MaxField)
+		}
+	}
+	return nil
+}
+
 // checkNames checks the names of upstreams, which must be unique.
 func checkNames(names []string) error {
 	seen := make(map[string]bool, len(names))
@@ -181,7 +204,7 @@ func (r *Report) fit() (shortened bool) {
 		}
 		fitting := make([]string, 0, min(len(u.Models), MaxListed))
 		for _, id := range u.Models {
-			if !checkModel(id) || len(fitting) == MaxListed || count == maxListedAll || bytes+len(id) > maxListedBytes {
+			if !isName(id) || len(fitting) == MaxListed || count == maxListedAll || bytes+len(id) > maxListedBytes {
 				u.Open, shortened = true, true
 				continue
 			}
@@ -212,6 +235,8 @@ func (r Report) Check() error {
 	return nil
 }
 
-// checkModel reports whether an id of a model is 1 to 256 bytes of printable text, as it
-// is shown on pages and terminals.
-func checkModel(id string) bool { return id != "" && len(id) <= MaxField && text.IsPrintable(id) }
+// isName reports whether a name, or the id of a model, is 1 to 256 bytes of printable text, as
+// it is shown on pages and terminals.
+func isName(name string) bool {
+	return name != "" && len(name) <= MaxField && text.IsPrintable(name)
+}

@@ -68,8 +68,11 @@
 //	    │                               drained │   the last answer is in; the
 //	    │◀──────────────────────────────────────┤   gateway closes: CloseDrained
 //	    │                                       │
-//	    │                                 drain │   the gateway shuts down: it
-//	    │◀──────────────────────────────────────┤   opens no new streams
+//	    │                   edges (edge, edges) │   the members of its cluster
+//	    │◀──────────────────────────────────────┤   changed
+//	    │                                       │
+//	    │                                 drain │   the gateway leaves; it opens no
+//	    │◀──────────────────────────────────────┤   new streams if it shuts down
 //	    │ drain_ok                              │
 //	    ├──────────────────────────────────────▶│
 //	    │                               drained │   the last answer is in, or its
@@ -86,6 +89,11 @@
 // the gateway within a second, it may finish its requests before it is closed. A hello with
 // dry_run replaces nothing: the gateway answers with welcome or deny, and closes. A welcome
 // may offer a newer connector for the system of the hello.
+//
+// In a cluster, the welcome names the edge, the number of tunnels that the connector shall
+// have, and the edges for them. Each of the tunnels is to a different edge. A hello has the
+// edges that the other tunnels are at: an edge that has one of them denies the hello (held).
+// When an edge drains, the connector dials another edge, and then sends a drain.
 //
 // A receiver ignores messages of unknown type and unknown fields. A message has at
 // most 320 KiB, which a hello with 256 upstreams and 256 routes does not exceed.

@@ -38,6 +38,11 @@ type Hello struct {
 	// DryRun asks whether the gateway would accept the connector. The gateway answers
 	// and closes. The connector's tunnel is not replaced.
 	DryRun bool `json:"dry_run,omitempty"`
+	// StartedMillis is when the process started, in Unix milliseconds.
+	StartedMillis int64 `json:"started_ms,omitempty"`
+	// Held are the names of the edges where this instance has other tunnels, which the hello
+	// must not replace: a load balancer may lead it to one of them.
+	Held []string `json:"held,omitempty"`
 	// Beside means that the same instance has a silent tunnel. It gets no new requests,
 	// and may finish its requests if it recovers.
 	Beside    bool     `json:"beside,omitempty"`
@@ -75,6 +80,23 @@ type Welcome struct {
 	// Offer is the connector that the gateway hands out for the hello's OS; nil: none. A
 	// dry run gets it, too.
 	Offer *Offer `json:"offer,omitempty"`
+	Edges
+}
+
+// Edges are the gateways of a cluster, its edges, for one connector. A single gateway sends
+// none. They are in the welcome, and replace those of the welcome when they change.
+type Edges struct {
+	Edge string `json:"edge,omitempty"` // the name of the edge that sends the message
+	Legs int    `json:"legs,omitempty"` // how many of them the connector shall have tunnels to
+	// List has those that take connectors, in the order in which the connector shall use them.
+	List []Edge `json:"edges,omitempty"`
+}
+
+// Edge is a gateway of a cluster.
+type Edge struct {
+	Name   string `json:"name"`
+	Server string `json:"server"` // host:port of its tunnels
+	Region string `json:"region,omitempty"`
 }
 
 // Offer describes an archive of the connector. It comes through the tunnel, whose key is
@@ -101,6 +123,7 @@ const (
 	DenyHello       = "bad_hello"       // invalid hello
 	DenyUnavailable = "unavailable"     // the gateway cannot decide now
 	DenyShutdown    = "shutdown"        // the gateway is shutting down
+	DenyHeld        = "held"            // a tunnel in Hello.Held is at this edge
 )
 
 // Reason returns the refusal for the reason of a close with [CloseDenied]: the close may
@@ -114,7 +137,7 @@ func Denied(err error) (Deny, bool) {
 		return Deny{}, false
 	}
 	code, message, _ := strings.Cut(closed.ErrorMessage, ": ")
-	retry := code == DenyUnavailable || code == DenyShutdown || code == DenyPairingLimit
+	retry := code == DenyUnavailable || code == DenyShutdown || code == DenyHeld || code == DenyPairingLimit
 	return Deny{Code: code, Message: cmp.Or(message, "no reason was received"), Retry: retry}, true
 }
 
@@ -232,7 +255,8 @@ type TunnelOpened struct {
 	RTTMicros int64 `json:"rtt_us"`
 }
 
-// Drain announces that the sender leaves.
+// Drain announces that the sender leaves. An edge that drains may go on to send requests: the
+// connector first gets a tunnel to another edge, and then sends its own drain.
 type Drain struct{}
 
 // DrainOK answers a drain: no further requests will be sent or are expected.
@@ -243,6 +267,7 @@ type Drained struct{}
 
 func (Hello) kind() string   { return "hello" }
 func (Welcome) kind() string { return "welcome" }
+func (Edges) kind() string   { return "edges" }
 func (Deny) kind() string    { return "deny" }
 func (Pending) kind() string { return "pending" }
 func (Grant) kind() string   { return "grant" }
@@ -260,7 +285,7 @@ func (Drained) kind() string { return "drained" }
 
 // types are the types of the messages by their kinds.
 var types = byKind(
-	Hello{}, Welcome{}, Deny{}, Pending{}, Grant{}, Update{}, Updated{}, Report{}, Rotate{}, Rotated{},
+	Hello{}, Welcome{}, Edges{}, Deny{}, Pending{}, Grant{}, Update{}, Updated{}, Report{}, Rotate{}, Rotated{},
 	Ping{}, Pong{}, Tunnel{}, Drain{}, DrainOK{}, Drained{},
 )
 

@@ -1,0 +1,66 @@
+package link
+
+import (
+	"strings"
+	"testing"
+)
+
+func edges() Edges {
+	return Edges{Edge: "edge-a", Legs: 2, List: []Edge{
+		{Name: "edge-b", Server: "203.0.113.8:7443", Region: "eu"}, {Name: "edge-c", Server: "[2001:db8::1]:7443"},
+	}}
+}
+
+// TestWelcomeOfASingleGateway: without a cluster, nothing is sent about edges.
+func TestWelcomeOfASingleGateway(t *testing.T) {
+	for want, m := range map[string]Message{
+		`{"type":"welcome","data":{"session":"x","version":"v1","heartbeat_ms":1500}}`: Welcome{Session: "x", Version: "v1", HeartbeatMillis: 1500},
+		`{"type":"edges","data":{"edge":"edge-a","legs":2,"edges":[{"name":"edge-b","server":"203.0.113.8:7443","region":"eu"},{"name":"edge-c","server":"[2001:db8::1]:7443"}]}}`: edges(),
+	} {
+		frame, err := encode(m)
+		if err != nil || string(frame[4:]) != want {
+			t.Errorf("%v: sent %s, want %s", err, frame[4:], want)
+		}
+	}
+}
+
+func TestEdgesCheck(t *testing.T) {
+	if err := edges().Check(); err != nil {
+		t.Fatal(err)
+	}
+	if err := (Edges{}).Check(); err != nil {
+		t.Errorf("of a single gateway: %v", err)
+	}
+	for name, change := range map[string]func(*Edges){
+		"escape sequences": func(e *Edges) { e.Edge = "\x1b[2J" },
+		"negative legs":    func(e *Edges) { e.Legs = -1 },
+		"too many":         func(e *Edges) { e.List = make([]Edge, MaxEdges+1) },
+		"no name":          func(e *Edges) { e.List[1].Name = "" },
+		"no server":        func(e *Edges) { e.List[0].Server = "" },
+		"no port":          func(e *Edges) { e.List[0].Server = "gw.example.com" },
+		"no host":          func(e *Edges) { e.List[0].Server = ":7443" },
+		"a long server":    func(e *Edges) { e.List[0].Server = strings.Repeat("x", MaxField) + ":7443" },
+		"a long region":    func(e *Edges) { e.List[0].Region = strings.Repeat("x", MaxField+1) },
+	} {
+		e := edges()
+		change(&e)
+		if err := e.Check(); err == nil || len(err.Error()) > 300 || strings.Contains(err.Error(), "\x1b") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestHelloHeldCheck(t *testing.T) {
+	h := Hello{Connector: "con_1", Secret: "s3cret", Upstreams: []string{"ollama"}, Held: []string{"edge-a", "edge-b"}}
+	if err := h.Check(); err != nil {
+		t.Fatal(err)
+	}
+	for name, held := range map[string][]string{
+		"too many": strings.Split(strings.Repeat("x,", maxHeld)+"x", ","), "no name": {""},
+		"a long name": {strings.Repeat("x", MaxField+1)}, "escape sequences": {"\x1b[2J"},
+	} {
+		if h.Held = held; h.Check() == nil {
+			t.Errorf("%s: passes", name)
+		}
+	}
+}
