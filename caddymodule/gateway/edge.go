@@ -19,6 +19,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/peer"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/store/localcopy"
+	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/link"
 )
 
@@ -114,6 +115,21 @@ func (p Place) copyPath() string {
 func (e *Edge) Pong() link.Pong {
 	a := e.Answer()
 	return link.Pong{Instance: a.Instance, StoreLost: !a.HasStore, ServesMillis: a.Serves.Milliseconds(), Confirmed: a.Confirmed}
+}
+
+// members returns the edges for the connectors of this one: those that have the store, an
+// address, and do not drain.
+func (e *Edge) members(edges []store.EdgeState) tunnel.Members {
+	m := tunnel.Members{Name: e.Name()}
+	for _, other := range edges {
+		if other.Name == m.Name {
+			m.Region, m.Draining = other.Region, other.Draining
+		}
+		if other.Report != nil && !other.Draining && other.Advertise != "" {
+			m.Edges = append(m.Edges, link.Edge{Name: other.Name, Server: other.Advertise, Region: other.Region})
+		}
+	}
+	return m
 }
 
 // ask asks a peer whether it has contact to the store.

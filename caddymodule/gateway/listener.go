@@ -65,7 +65,7 @@ func (l *Listener) start(ctx context.Context, g *Gateway, s *Services) error {
 		Logger: g.Logger, Version: version.Number(),
 	}
 	if s.Edge != nil {
-		options.Peers = s.Edge
+		options.Peers, options.Members = s.Edge, func() tunnel.Members { return s.Edge.members(s.Store.Edges()) }
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -149,6 +149,8 @@ func (p *peer) dryRun(c Connector, hello link.Hello) {
 	_ = p.conn.Close(link.CloseNone, "")
 }
 
+var denyHeld = link.Deny{Code: link.DenyHeld, Message: "this edge has another tunnel of this connector already", Retry: true}
+
 var denyShutdown = link.Deny{Code: link.DenyShutdown, Message: "the gateway is shutting down", Retry: true}
 
 // denyFor maps an error of reading a hello to a deny, nil if the connection failed.
@@ -177,6 +179,8 @@ func (h *Hub) check(ctx context.Context, hello link.Hello) (Connector, *link.Den
 			Code:    link.DenyCredentials,
 			Message: "invalid tunnel token: the connector was removed or paired again on another machine, or the token belongs to another gateway",
 		}
+	case h.holds(hello):
+		return Connector{}, &denyHeld
 	}
 	return connector, nil
 }
@@ -203,7 +207,7 @@ func (h *Hub) start(s *Session) *link.Deny {
 		h.counters.replaced.Add(1)
 		old.yield(s)
 	}
-	s.send(link.Welcome{
+	s.introduce(link.Welcome{
 		Session:         s.id,
 		Version:         h.options.Load().Version,
 		HeartbeatMillis: int(h.heartbeat().Milliseconds()),
@@ -218,8 +222,11 @@ func (p *peer) deny(who slog.Attr, d link.Deny) {
 	h, remote := p.hub, p.conn.RemoteAddr()
 	h.counters.denied.Add(1)
 	p.place.release() // it only has to read the reason
-	o := h.options.Load()
-	h.denials.Log(o.Logger, slog.LevelWarn, networksOf(remote).Widest(), o.Now(), "denying a connector",
+	o, level := h.options.Load(), slog.LevelWarn
+	if d.Code == link.DenyHeld { // usual behind a load balancer
+		level = slog.LevelDebug
+	}
+	h.denials.Log(o.Logger, level, networksOf(remote).Widest(), o.Now(), "denying a connector",
 		who, "remote", remote.String(), "code", d.Code)
 	if p.send(d) {
 		p.wait(denyGrace)

@@ -69,6 +69,9 @@ type Options struct {
 	Rotation Rotation
 	// Peers are the other gateways of the cluster; nil: there are none.
 	Peers Peers
+	// Members returns the gateways of the cluster; nil: there is no cluster. It must return at
+	// once. [Hub.MembersChanged] sends changes.
+	Members func() Members
 	// Offer returns the connector to hand out for a system and architecture such as
 	// "linux/amd64", or nil. It must return soon. If it is nil, none is handed out.
 	Offer func(os string) *link.Offer
@@ -124,6 +127,7 @@ type Hub struct {
 	all      map[string][]*Session      // by connector id: live and draining
 	waiting  map[*waiting]struct{}      // devices without a decision
 	arrivals map[chan struct{}][]string // waiting requests, with ids of connectors
+	members  Members                    // at the last change
 
 	// Set by Listen.
 	conn      net.PacketConn

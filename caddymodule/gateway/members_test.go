@@ -1,0 +1,33 @@
+package gateway
+
+import (
+	"reflect"
+	"testing"
+
+	"github.com/postern-dev/postern/caddymodule/cluster"
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/tunnel"
+	"github.com/postern-dev/postern/connector/link"
+)
+
+// TestMembers: connectors are sent to the edges that serve and have an address.
+func TestMembers(t *testing.T) {
+	edge := func(name string, change func(*store.EdgeState)) store.EdgeState {
+		e := store.EdgeState{Edge: store.Edge{Name: name, Advertise: name + ":7443", Region: "eu"}, Report: &store.Report{}}
+		if change != nil {
+			change(&e)
+		}
+		return e
+	}
+	edges := []store.EdgeState{
+		edge("a", func(e *store.EdgeState) { e.Draining = true }),
+		edge("b", nil),
+		edge("c", func(e *store.EdgeState) { e.Advertise = "" }),
+		edge("d", func(e *store.EdgeState) { e.Report = nil }),
+	}
+	self := &Edge{Cluster: cluster.New(cluster.Options{Edge: store.Edge{Name: "a"}})}
+	want := tunnel.Members{Name: "a", Region: "eu", Draining: true, Edges: []link.Edge{{Name: "b", Server: "b:7443", Region: "eu"}}}
+	if got := self.members(edges); !reflect.DeepEqual(got, want) {
+		t.Errorf("members %+v, want %+v", got, want)
+	}
+}

@@ -1,0 +1,171 @@
+package tunnel
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postern-dev/postern/connector/link"
+)
+
+// namesOf returns the names of edges, in their order.
+func namesOf(list []link.Edge) (names []string) {
+	for _, e := range list {
+		names = append(names, e.Name)
+	}
+	return names
+}
+
+func testMembers(names ...string) Members {
+	m := Members{Name: names[0]}
+	for _, name := range names {
+		m.Edges = append(m.Edges, link.Edge{Name: name, Server: name + ":7443"})
+	}
+	return m
+}
+
+// TestOrderOfEdges: the own region first; each connector has its own order, which a change of
+// the members does not disturb.
+func TestOrderOfEdges(t *testing.T) {
+	m := testMembers("a", "b", "c", "d", "e", "f")
+	m.Region = "eu"
+	for i := range m.Edges {
+		m.Edges[i].Region = []string{"eu", "us"}[i%2]
+	}
+	first := map[string]int{}
+	for n := range 3000 {
+		id := fmt.Sprint("con_", n)
+		all := m.edges(id)
+		if all.Edge != "a" || all.Legs != 2 || len(all.List) != 6 {
+			t.Fatalf("edges %+v", all)
+		}
+		for i, e := range all.List {
+			if (e.Region == "eu") != (i < 3) {
+				t.Fatalf("order %v", namesOf(all.List))
+			}
+		}
+		first[all.List[0].Name]++
+		fewer := m
+		fewer.Edges = slices.Delete(slices.Clone(m.Edges), 2, 3)
+		want := slices.DeleteFunc(namesOf(all.List), func(name string) bool { return name == "c" })
+		if got := namesOf(fewer.edges(id).List); !slices.Equal(got, want) {
+			t.Fatalf("without c: %v, want %v", got, want)
+		}
+	}
+	for name, n := range first {
+		if n < 800 || n > 1200 {
+			t.Errorf("%s is first for %d of 3000", name, n)
+		}
+	}
+}
+
+// TestMembersAreSent: with the welcome, and when they change. A connector is asked to leave an
+// edge that drains, which goes on to serve it.
+func TestMembersAreSent(t *testing.T) {
+	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
+		var members atomic.Pointer[Members]
+		set := func(m Members) { members.Store(&m) }
+		set(testMembers("a", "b"))
+		g := newGateway(t, Options{Members: func() Members { return *members.Load() }})
+		c := g.connect(t, "con_1", named("box"))
+		if w := c.welcome; w.Edge != "a" || w.Legs != 2 || len(w.List) != 2 {
+			t.Fatalf("welcome %+v", w)
+		}
+		set(testMembers("a", "b", "c"))
+		g.MembersChanged()
+		if m, ok := c.next(t).(link.Edges); !ok || m.Edge != "a" || len(m.List) != 3 {
+			t.Fatalf("edges %+v", m)
+		}
+		draining := testMembers("a", "b", "c")
+		draining.Draining, draining.Edges = true, draining.Edges[1:]
+		set(draining)
+		g.MembersChanged()
+		g.MembersChanged()
+		if m, ok := c.next(t).(link.Edges); !ok || len(m.List) != 2 {
+			t.Fatalf("edges %+v", m)
+		}
+		if m := c.next(t); m != (link.Drain{}) {
+			t.Fatalf("received %+v, want a drain", m)
+		}
+		if body, err := g.do(t, "con_1", ""); body != "box" || err != nil {
+			t.Errorf("answer %q, %v", body, err)
+		}
+		late := g.connect(t, "con_2", named("late"))
+		if m := late.next(t); len(late.welcome.List) != 2 || m != (link.Drain{}) {
+			t.Errorf("welcome %+v, then %+v", late.welcome, m)
+		}
+		if err := c.control.Send(link.Drain{}); err != nil {
+			t.Fatal(err)
+		}
+		for m := range c.messages {
+			if m != (link.DrainOK{}) && m != (link.Drained{}) {
+				t.Errorf("received a %T, want nothing but the answers to the drain", m)
+			}
+		}
+		if code := c.ended(t); code != link.CloseDrained {
+			t.Errorf("closed with %v", code)
+		}
+	})
+}
+
+func TestSingleGatewaySendsNoEdges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := new(network).newGateway(t, time.Millisecond, Options{})
+		h := hello("con_1")
+		h.Held, h.StartedMillis = []string{"a"}, 1
+		c, err := g.dial(t, g.socket(t), h, echo)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.MembersChanged()
+		if err := c.control.Send(link.Ping{}); err != nil {
+			t.Fatal(err)
+		}
+		if m := c.next(t); m != (link.Pong{HeartbeatMillis: 1500}) || c.welcome.Edge != "" || c.welcome.Legs != 0 {
+			t.Errorf("welcome %+v, then %+v", c.welcome, m)
+		}
+	})
+}
+
+// TestHeldTunnelIsNotReplaced: a second hello that was led to this edge by mistake is denied,
+// and one that is meant for it replaces the tunnel.
+func TestHeldTunnelIsNotReplaced(t *testing.T) {
+	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
+		g := newGateway(t, Options{Members: func() Members { return testMembers("a", "b") }})
+		held := g.connect(t, "con_1", named("first"))
+		second := hello("con_1")
+		second.Held = []string{"b", "a"}
+		_, err := g.dial(t, g.socket(t), second, named("second"))
+		var deny link.Deny
+		if !errors.As(err, &deny) || deny.Code != link.DenyHeld || !deny.Retry {
+			t.Fatalf("a second hello got %v", err)
+		}
+		if body, err := g.do(t, "con_1", ""); body != "first" || err != nil {
+			t.Errorf("answer %q, %v", body, err)
+		}
+		for _, change := range []func(*link.Hello){
+			func(h *link.Hello) { h.Held = []string{"b"} }, // it replaces its own
+			func(h *link.Hello) { h.Instance = "another" },
+		} {
+			h := second
+			change(&h)
+			next, err := g.dial(t, g.socket(t), h, named("next"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if code := held.ended(t); code != link.CloseReplaced {
+				t.Errorf("closed with %v", code)
+			}
+			held = next
+		}
+		h := hello("con_2")
+		h.Held = []string{"a"}
+		if _, err := g.dial(t, g.socket(t), h, echo); err != nil {
+			t.Errorf("a connector without a tunnel here got %v", err)
+		}
+	})
+}
