@@ -3,12 +3,15 @@ package agent
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/dial"
+	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/connector/memory"
 	"github.com/postern-dev/postern/connector/upstream"
 )
@@ -43,16 +46,19 @@ type Agent struct {
 	packets      func(*session) (sent, lost uint64)
 	reloadPause  time.Duration
 
-	mu      sync.Mutex // protects current and pending
+	mu      sync.Mutex // protects these
 	current *configuration
 	pending pending
-	wake    chan struct{} // room for one: the pending configuration has changed
+	legs    []*leg     // at least one
+	edges   link.Edges // of the cluster; without Edge: there is none
+	live    []*session // to edges of a cluster
 
-	webDelay time.Duration // head start of QUIC in the next attempt
-	loss     dial.LossGuard
-	tunnels  sync.WaitGroup
-	known    bool // the gateway has accepted this process before
-	retry    retry
+	started time.Time
+	hellos  chan struct{} // room for one: the hello that awaits its answer, in a cluster
+	tunnels sync.WaitGroup
+	others  sync.WaitGroup          // legs but the first
+	end     context.CancelCauseFunc // ends all legs; set by Run
+	known   atomic.Bool             // a gateway has accepted this process before
 
 	budget   *memory.Budget
 	monitor  monitor
@@ -80,10 +86,9 @@ func newAgent(o Options) *Agent {
 	a := &Agent{
 		Options: o, pongTimeout: pongTimeout, silenceLimit: silenceLimit, rescueMoment: rescueMoment,
 		firstUpgrade: firstUpgrade, lossSpan: dial.LossSpan, packets: (*session).packets, reloadPause: firstReloadPause,
-		webDelay: webSocketDelay, wake: make(chan struct{}, 1),
-		retry: newRetry(), monitor: monitor{logger: o.Logger},
+		started: time.Now(), hellos: make(chan struct{}, 1),
 	}
-	a.monitor.enter(connecting, nil) // Run dials at once
+	a.newLeg(newRetry())
 	return a
 }
 
@@ -94,7 +99,7 @@ func (a *Agent) inUse() *configuration {
 	return a.current
 }
 
-// Run keeps a tunnel to the gateway up until ctx ends. Then running requests have the
+// Run keeps a tunnel to the gateway up, or to several of a cluster, until ctx ends. Then running requests have the
 // drain timeout to finish, and Run returns nil. Failures are logged and retried, except
 // for a [FatalError]. Run must not be called concurrently.
 func (a *Agent) Run(ctx context.Context) error {
@@ -106,63 +111,31 @@ func (a *Agent) Run(ctx context.Context) error {
 	})
 	defer watcher.Wait()
 	defer stop()
-	for first := true; ctx.Err() == nil; first = false {
-		if !first {
-			a.monitor.enter(connecting, nil)
-		}
-		end := a.runOnce(ctx)
-		if ctx.Err() != nil {
-			break
-		}
-		if kindOf(end.err) == endRemoved {
-			a.known = false // refusals are final again
-		}
-		if a.UntilReplaced && kindOf(end.err) == endReplaced {
-			a.Logger.Info("another process has taken the tunnel over")
-			break
-		}
-		if fatal := a.fatal(end.err); fatal != nil {
-			a.tunnels.Wait()
-			a.monitor.enter(stopped, &Problem{Reason: fatal.Reason, Fix: fatal.Fix})
-			a.Logger.Error("connector stopped", "reason", fatal.Reason, "fix", fatal.Fix)
-			return fatal
-		}
-		pause := a.untilPending(a.retry.pause(end))
-		a.report(end, waiting, pause)
-		select {
-		case <-ctx.Done():
-		case <-a.wake:
-		case <-time.After(pause):
-		}
-	}
+	running, end := context.WithCancelCause(ctx)
+	a.end = end
+	end(a.legs[0].run(running))
+	a.others.Wait()
 	a.tunnels.Wait()
-	a.monitor.enter(stopped, nil)
+	var fatal *FatalError
+	switch cause := context.Cause(running); {
+	case errors.As(cause, &fatal):
+		a.stop(&Problem{Reason: fatal.Reason, Fix: fatal.Fix})
+		a.Logger.Error("connector stopped", "reason", fatal.Reason, "fix", fatal.Fix)
+		return fatal
+	case errors.Is(cause, errTaken):
+		a.Logger.Info("another process has taken the tunnel over")
+	}
+	a.stop(nil)
 	a.Logger.Info("stopped")
 	return nil
 }
 
-// Available returns the hint at a newer version.
-func Available(newer string) string { return newer + " is available: run `connector update`" }
-
-// runOnce establishes a tunnel, and serves it and its successors until they end.
-func (a *Agent) runOnce(ctx context.Context) ending {
-	s, err := a.establish(ctx)
-	if err != nil {
-		return ending{err: err}
-	}
-	for {
-		a.Logger.Info("connected", "remote", s.conn.RemoteAddr().String(),
-			"rtt", s.conn.RTT().Round(10*time.Microsecond).String(),
-			"connector", s.config.hello.Connector, "session", s.welcome.Session, "gateway_version", s.welcome.Version, "transport", s.conn.Transport())
-		if newer := s.newer(); newer != "" {
-			a.Logger.Info(Available(newer))
-		}
-		a.monitor.online(s, true)
-		a.known = true
-		end, next := a.maintain(ctx, s)
-		if next == nil {
-			return end
-		}
-		s = next
+// stop enters the last state of all legs.
+func (a *Agent) stop(problem *Problem) {
+	for _, l := range a.allLegs() {
+		l.enter(stopped, problem)
 	}
 }
+
+// Available returns the hint at a newer version.
+func Available(newer string) string { return newer + " is available: run `connector update`" }

@@ -37,6 +37,7 @@ func TestAgentHello(t *testing.T) {
 	want := link.Hello{
 		Connector: testToken.Connector, Secret: testToken.Secret, Instance: a.current.hello.Instance, Name: host, Version: "1.2.3",
 		OS: runtime.GOOS + "/" + runtime.GOARCH, Upstreams: []string{"box"}, Blocks: &blocks, Pins: []string{g.token.Pin},
+		StartedMillis: a.started.UnixMilli(),
 	}
 	if !reflect.DeepEqual(got, want) || got.Instance == "" {
 		t.Errorf("got %#v\nwant %#v", got, want)
@@ -144,7 +145,7 @@ func TestAgentComesBack(t *testing.T) {
 }
 
 // longestPauses takes the jitter out of the pauses between attempts.
-func longestPauses(a *Agent) { a.retry.random = func() float64 { return 1 } }
+func longestPauses(a *Agent) { a.legs[0].retry.random = func() float64 { return 1 } }
 
 // lived is how long a tunnel was up, which a busy machine makes uncertain.
 var lived = regexp.MustCompile(` lived=\d+s`)
@@ -176,7 +177,7 @@ func TestAgentEndings(t *testing.T) {
 			if tt.setup != nil {
 				tt.setup(g)
 			}
-			a := startAgent(t, g, "http://127.0.0.1:1", func(a *Agent) { a.retry.random = func() float64 { return 0.5 } })
+			a := startAgent(t, g, "http://127.0.0.1:1", func(a *Agent) { a.legs[0].retry.random = func() float64 { return 0.5 } })
 			if tt.close != 0 {
 				g.session().close(tt.close)
 			}
@@ -192,7 +193,7 @@ func TestAgentEndings(t *testing.T) {
 func TestAgentIgnoresAMuteGatewayAtItsEnd(t *testing.T) {
 	g := startGateway(t)
 	g.set(func() { g.mute = true })
-	a := startAgent(t, g, "http://127.0.0.1:1", func(a *Agent) { a.retry.long = forever })
+	a := startAgent(t, g, "http://127.0.0.1:1", func(a *Agent) { a.legs[0].retry.long = forever })
 	eventually(t, "a hello", func() bool { return g.count() == 1 })
 	a.stop()
 	if err := receive(t, a.result, "the agent's end"); err != nil {

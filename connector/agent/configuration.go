@@ -72,12 +72,22 @@ func (a *Agent) newConfiguration(c config.Config, older ...*configuration) (*con
 	next.hello = newHello(a.Version, "", upstreams.Names())
 	next.hello.Connector, next.hello.Instance, next.hello.Routes, next.hello.MaxRequests = token.Connector, instance, c.Routes, c.MaxRequests
 	kept := c.KeptPromptBytes()
-	next.hello.Blocks = &kept
+	next.hello.Blocks, next.hello.StartedMillis = &kept, a.started.UnixMilli()
 	next.dialTo(dial.Target{
 		Server: cmp.Or(c.Server, token.Server), URL: token.URL, Token: next.credentials.newest,
 		MaxRequests: c.MaxRequests, Logger: a.Logger,
 	}, cmp.Or(c.Transport, config.TransportAuto))
 	return next, next.greeting().Check()
+}
+
+// quicTo returns what dials a gateway over QUIC: an edge, or that of the token.
+func (c *configuration) quicTo(target link.Edge) *dial.QUIC {
+	if target.Server == "" {
+		return c.quic
+	}
+	to := *c.quic
+	to.Server = target.Server
+	return &to
 }
 
 func (c *configuration) dialTo(t dial.Target, transport string) {
@@ -112,6 +122,12 @@ func (c *configuration) samePeer(d *configuration) bool {
 // sameTunnel reports whether both configurations look the same to the gateway.
 func (c *configuration) sameTunnel(d *configuration) bool {
 	return c.samePeer(d) && reflect.DeepEqual(c.hello, d.hello)
+}
+
+// samePlace reports whether both configurations lead to the same gateway or cluster, as the
+// same connector.
+func (c *configuration) samePlace(d *configuration) bool {
+	return c.quic.Server == d.quic.Server && c.sameConnector(d)
 }
 
 // sameConnector reports whether both configurations are for the same connector of the

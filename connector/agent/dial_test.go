@@ -22,7 +22,7 @@ func TestAgentMeetsNoAnswer(t *testing.T) {
 	g := startGateway(t)
 	const limit = 500 * time.Millisecond
 	a := startAgent(t, g, "http://127.0.0.1:1", func(a *Agent) {
-		a.current.quic.Server, a.retry.first = socket.LocalAddr().String(), limit
+		a.current.quic.Server, a.legs[0].retry.first = socket.LocalAddr().String(), limit
 	})
 	want := `level=WARN msg="cannot connect" reason="dialing ` + socket.LocalAddr().String() + `: no answer over UDP" retry_in=`
 	start := time.Now()

@@ -1,9 +1,11 @@
-// Package agent runs a connector: it keeps a tunnel to the gateway up, reports the
-// upstreams, and passes requests from the tunnel to them. Package link implements the
+// Package agent runs a connector: it keeps a tunnel to the gateway up, or to two gateways of a
+// cluster, reports the upstreams, and passes requests from the tunnel to them. Package link implements the
 // protocol, dial the connections, and upstream the access to model servers.
 //
-//	agent.go          one tunnel after another
-//	state.go          the states of an agent
+//	agent.go          what all tunnels share
+//	leg.go            one tunnel after another
+//	edges.go          the gateways of a cluster, and which of them a leg dials
+//	state.go          the states of a leg
 //	hello.go          connect, race, handshake; when a hello may be sent
 //	maintain.go       an established tunnel, and the search for its successor
 //	session.go        one tunnel: requests, control messages, drain
@@ -29,9 +31,21 @@
 //	    ├──────────30 s─────────────── retrying ───────────┘      │
 //	    └─────────────────────────────────────────────────────────┘
 //
-// When Run's context ends, any state changes to draining, if there is a tunnel, and then
-// to stopped. A final refusal leads to stopped at once. In silent and retrying, the tunnel
-// does not answer, and the agent dials a new connection.
+// These are the states of each leg. When Run's context ends, any state changes to draining, if
+// there is a tunnel, and then to stopped. A final refusal leads to stopped at once. In silent
+// and retrying, the tunnel does not answer, and the leg dials a new connection.
+//
+// # Legs
+//
+// A single gateway sends no edges, and the agent has one leg. The edges in the welcome of a
+// cluster start another leg a second later. No two legs use the same edge: the hello has the
+// edges of the other tunnels, and one hello at a time awaits its answer. A leg that has lost its
+// tunnel, or whose tunnel is silent, dials the same gateway three times, then the next edge. The
+// first leg also dials the server of the token, so that it needs no list. When an edge
+// drains, its leg first gets a tunnel to another edge.
+//
+// The first leg with a tunnel handles a new configuration. It sends new upstreams on the
+// tunnels of all legs. If that needs new tunnels, the other legs replace theirs after its own.
 //
 // # Hellos
 //
@@ -44,6 +58,6 @@
 //	           drain; without an answer as for a rescue
 //	rescue     after the silent old tunnel had a moment to         may finish its requests if
 //	           recover, or has ended                               it recovers: Hello.Beside
-//	newcomer   at once: another connector or gateway, so the       is drained after the
-//	           old tunnel is not replaced                          welcome
+//	newcomer   at once: another connector or gateway, or           is drained after the
+//	           another edge, so the old tunnel is not replaced     welcome
 package agent

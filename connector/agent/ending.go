@@ -31,6 +31,7 @@ const (
 	endRemoved                  // the connector was removed
 	endReplaced                 // another process uses the same token
 	endLimited                  // too many attempts to pair
+	endHeld                     // another leg has a tunnel to this edge
 	endPortal                   // a captive portal answers in place of the gateway
 	endWrongPin                 // another server answers at the gateway's address
 )
@@ -59,6 +60,8 @@ func kindOf(err error) endKind {
 			return endGoingAway
 		case deny.Code == link.DenyPairingLimit:
 			return endLimited
+		case deny.Code == link.DenyHeld:
+			return endHeld
 		case deny.Retry:
 			return endBroken
 		default:
@@ -76,6 +79,10 @@ func kindOf(err error) endKind {
 		return endRefused
 	}
 	switch {
+	case errors.Is(err, errNoEdge):
+		return endHeld
+	case errors.Is(err, errLeft):
+		return endGoingAway
 	case link.Restarted(err):
 		return endReset
 	case errors.Is(err, link.ErrPin):
@@ -128,10 +135,10 @@ func (e *FatalError) Error() string { return e.Reason + "; " + e.Fix }
 // fatal returns the error that ends Run, or nil if another attempt may help. A process
 // that has been online survives a refusal, as the gateway may be restored from a backup.
 // Before that, the token is most likely wrong.
-func (a *Agent) fatal(err error) *FatalError {
+func (l *leg) fatal(err error) *FatalError {
 	kind := kindOf(err)
-	final := kind == endRemoved || !a.known && (kind == endRefused || kind == endWrongPin)
-	if a.next().config != nil || !final {
+	final := kind == endRemoved || !l.known.Load() && (kind == endRefused || kind == endWrongPin)
+	if l.next().config != nil || !final {
 		return nil // a newer configuration may work
 	}
 	why, fix := Explain(err)
@@ -139,7 +146,7 @@ func (a *Agent) fatal(err error) *FatalError {
 }
 
 // report logs an ending and its fix before a pause, and enters the state of the pause.
-func (a *Agent) report(end ending, in state, pause time.Duration) {
+func (l *leg) report(end ending, in state, pause time.Duration) {
 	message, level := "cannot connect", slog.LevelWarn
 	if end.lived > 0 {
 		message = "disconnected"
@@ -147,6 +154,8 @@ func (a *Agent) report(end ending, in state, pause time.Duration) {
 	switch kindOf(end.err) {
 	case endGoingAway, endReset:
 		level = slog.LevelInfo
+	case endHeld:
+		level = slog.LevelDebug
 	case endRefused, endReplaced, endWrongPin:
 		level = slog.LevelError
 	}
@@ -158,8 +167,11 @@ func (a *Agent) report(end ending, in state, pause time.Duration) {
 	if fix != "" {
 		attributes = append(attributes, "fix", fix)
 	}
-	a.monitor.enter(in, &Problem{Reason: why, Fix: fix, RetryAt: time.Now().Add(pause)})
-	a.Logger.Log(context.Background(), level, message, attributes...)
+	if edge := l.aimed().Name; edge != "" {
+		attributes = append(attributes, "edge", edge)
+	}
+	l.enter(in, &Problem{Reason: why, Fix: fix, RetryAt: time.Now().Add(pause)})
+	l.Logger.Log(context.Background(), level, message, attributes...)
 }
 
 const (
@@ -193,6 +205,7 @@ type retry struct {
 	random   func() float64 // in [0, 1)
 
 	first, long time.Duration // limits of an attempt
+	rounds      bool          // several edges are dialed in turn
 }
 
 func newRetry() retry {
@@ -252,5 +265,9 @@ func (r *retry) jitter(ceiling time.Duration) time.Duration {
 
 // dialTimeout bounds the next attempt's handshake.
 func (r *retry) dialTimeout() time.Duration {
-	return min(r.first<<min(r.failures, 3), r.long)
+	failures := r.failures
+	if r.rounds {
+		failures /= targetAttempts
+	}
+	return min(r.first<<min(failures, 3), r.long)
 }

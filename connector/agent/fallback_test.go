@@ -165,12 +165,12 @@ func TestUDPBlockedFromTheStart(t *testing.T) {
 	t.Parallel()
 	g := startRealGateway(t)
 	g.relay.blocked.Store(true)
-	delay := func(a *Agent) time.Duration { return a.runners(a.current, forever)[1].Delay }
+	delay := func(a *Agent) time.Duration { return a.legs[0].runners(a.current, link.Edge{}, forever)[1].Delay }
 	a := startReal(t, g, func(a *Agent) {
-		if a.webDelay = newAgent(Options{}).webDelay; delay(a) != webSocketDelay {
+		if a.legs[0].webDelay = newAgent(Options{}).legs[0].webDelay; delay(a) != webSocketDelay {
 			t.Errorf("the head start of QUIC is %v", delay(a))
 		}
-		a.retry.first = forever // or the WebSocket begins as QUIC fails
+		a.legs[0].retry.first = forever // or the WebSocket begins as QUIC fails
 	})
 	eventually(t, "a tunnel", func() bool { return g.transport() == "websocket" })
 	g.mustAsk(t)
@@ -205,7 +205,7 @@ func TestUDPBlockedInMidLife(t *testing.T) {
 func TestChangeUnderLoad(t *testing.T) {
 	g := startRealGateway(t)
 	g.relay.blocked.Store(true)
-	startReal(t, g, func(a *Agent) { a.webDelay, a.firstUpgrade = 0, 100*time.Millisecond })
+	startReal(t, g, func(a *Agent) { a.legs[0].webDelay, a.firstUpgrade = 0, 100*time.Millisecond })
 	eventually(t, "a tunnel", func() bool { return g.transport() == "websocket" })
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -280,7 +280,9 @@ func TestThroughAProxy(t *testing.T) {
 	pool.AddCert(secure.Certificate())
 	g.token.URL = secure.URL
 	g.relay.blocked.Store(true)
-	a := startReal(t, g, func(a *Agent) { a.webDelay, a.current.web.Proxy, a.current.web.Roots = 0, http.ProxyURL(at), pool })
+	a := startReal(t, g, func(a *Agent) {
+		a.legs[0].webDelay, a.current.web.Proxy, a.current.web.Roots = 0, http.ProxyURL(at), pool
+	})
 	eventually(t, "a tunnel", func() bool { return g.transport() == "websocket" })
 	g.mustAsk(t)
 	if connects.Load() != 1 || strings.Contains(a.log.String(), "certificate") {

@@ -40,7 +40,7 @@ const (
 // unhurried makes an agent take nothing for silence that may be a slow machine. Tests of
 // silence have limits of their own.
 func (a *Agent) unhurried() {
-	a.pongTimeout, a.silenceLimit, a.retry.first, a.webDelay = forever, 2*forever, longDialTimeout, forever
+	a.pongTimeout, a.silenceLimit, a.legs[0].retry.first, a.legs[0].webDelay = forever, 2*forever, longDialTimeout, forever
 }
 
 // testToken is a well-formed token of no gateway.
@@ -265,7 +265,7 @@ func (g *fakeGateway) session() *fakeSession {
 func (g *fakeGateway) sessionAfterWaking(a *runningAgent) *fakeSession {
 	g.t.Helper()
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
-		trySend(a.wake, struct{}{})
+		trySend(a.legs[0].wake, struct{}{})
 		select {
 		case s := <-g.sessions:
 			return s

@@ -34,7 +34,7 @@ const (
 func (s *session) ping() {
 	beat := time.NewTimer(0)
 	defer beat.Stop()
-	lost := time.NewTimer(s.agent.pongTimeout)
+	lost := time.NewTimer(s.leg.pongTimeout)
 	lost.Stop()
 	defer lost.Stop()
 	var due time.Time // when lost is to fire
@@ -49,10 +49,10 @@ func (s *session) ping() {
 				continue
 			}
 			if time.Since(due) > standstill { // the reader of the pong was delayed too
-				wait(s.agent.pongTimeout)
+				wait(s.leg.pongTimeout)
 				continue
 			}
-			rest := s.agent.silenceLimit - s.agent.pongTimeout
+			rest := s.leg.silenceLimit - s.leg.pongTimeout
 			if !s.answered.Load() || rest <= 0 || s.silent.Load() || s.departed.Load() && s.running.Load() == 0 {
 				s.close(link.CloseLost, errNoPong)
 				return
@@ -70,7 +70,7 @@ func (s *session) ping() {
 			beat.Reset(time.Duration(s.heartbeat.Load()))
 		case <-beat.C:
 			if missing++; missing == 1 {
-				wait(s.agent.pongTimeout)
+				wait(s.leg.pongTimeout)
 				s.conn.ArmProbe(true)
 			} else {
 				s.conn.ProbePath()
@@ -92,14 +92,15 @@ func (s *session) setSilent(silent bool) {
 	trySend(s.silenceChanged, struct{}{})
 }
 
-func (a *Agent) onSilenceChange(s *session) {
+func (l *leg) onSilenceChange(s *session) {
 	if s.silent.Load() {
-		a.Logger.Warn("the gateway does not answer; dialing a second connection", "session", s.welcome.Session, "fix", advice[endSilent])
-		a.monitor.enter(silent, &Problem{Reason: errNoPong.Error(), Fix: advice[endSilent], RetryAt: time.Now()})
+		l.Logger.Warn("the gateway does not answer; dialing a second connection", "session", s.welcome.Session, "fix", advice[endSilent])
+		l.enter(silent, &Problem{Reason: errNoPong.Error(), Fix: advice[endSilent], RetryAt: time.Now()})
+		l.yieldLead()
 		return
 	}
-	a.Logger.Info("the gateway answers again; the tunnel stays", "session", s.welcome.Session)
-	a.retry.reset()
-	a.webDelay = webDelayOf(s)
-	a.monitor.online(s, false)
+	l.Logger.Info("the gateway answers again; the tunnel stays", "session", s.welcome.Session)
+	l.retry.reset()
+	l.webDelay = webDelayOf(s)
+	l.online(s, false)
 }

@@ -55,14 +55,14 @@ func (p permit) wait(ctx context.Context, c *configuration) (beside bool, err er
 		if ctx.Err() != nil && !p.old.departed.Load() {
 			return false, ctx.Err()
 		}
-		if c != p.old.agent.next().config && c != p.old.agent.inUse() {
+		if c != p.old.leg.next().config && c != p.old.leg.inUse() {
 			return false, errNewer
 		}
 	}
 	switch p.purpose {
 	case successor:
 		if !p.old.departed.Load() {
-			p.old.agent.monitor.enter(leaving, nil)
+			p.old.leg.enter(leaving, nil)
 		}
 		if err := p.old.depart(); err != nil {
 			p.old.close(link.CloseNone, err)
@@ -73,14 +73,14 @@ func (p permit) wait(ctx context.Context, c *configuration) (beside bool, err er
 			return false, nil
 		case <-p.old.conn.Context().Done():
 			return false, p.old.ended()
-		case <-time.After(p.old.agent.pongTimeout):
+		case <-time.After(p.old.leg.pongTimeout):
 			return true, nil // the path may lose many packets
 		}
 	case rescue:
 		select {
 		case <-ctx.Done():
 		case <-p.old.conn.Context().Done():
-		case <-time.After(p.old.agent.rescueMoment):
+		case <-time.After(p.old.leg.rescueMoment):
 			return p.old.conn.Context().Err() == nil, nil
 		}
 		if p.old.conn.Context().Err() == nil {
@@ -94,20 +94,20 @@ func (p permit) wait(ctx context.Context, c *configuration) (beside bool, err er
 }
 
 // establish establishes a tunnel with the current configuration or the pending one.
-func (a *Agent) establish(ctx context.Context) (*session, error) {
-	p := a.next()
-	if p.config != nil && !a.known { // the current one has never worked
-		a.adopt(p.config)
+func (l *leg) establish(ctx context.Context) (*session, error) {
+	p := l.due()
+	if p.config != nil && !l.known.Load() { // the current one has never worked
+		l.adopt(p.config)
 		p = pending{}
 	}
 	if p.config != nil && p.pause == 0 {
-		if s, err := a.trial(ctx, p.config); err == nil || ctx.Err() != nil {
+		if s, err := l.trial(ctx, p.config); err == nil || ctx.Err() != nil {
 			return s, err
 		}
 	}
-	s, err := a.connect(ctx, a.inUse())
+	s, err := l.connect(ctx, l.inUse())
 	if err != nil && ctx.Err() == nil && p.pause > 0 {
-		if s, err := a.trial(ctx, p.config); err == nil || ctx.Err() != nil {
+		if s, err := l.trial(ctx, p.config); err == nil || ctx.Err() != nil {
 			return s, err
 		}
 	}
@@ -115,19 +115,27 @@ func (a *Agent) establish(ctx context.Context) (*session, error) {
 }
 
 // connect establishes the first tunnel.
-func (a *Agent) connect(ctx context.Context, c *configuration) (*session, error) {
-	a.Logger.Info("connecting", "server", c.quic.Server)
-	return a.race(ctx, c, permit{ctx: ctx}, a.runners(c, a.retry.dialTimeout()))
+func (l *leg) connect(ctx context.Context, c *configuration) (*session, error) {
+	target, ok := l.aim(c)
+	if !ok {
+		return nil, errNoEdge
+	}
+	if target.Name == "" {
+		l.Logger.Info("connecting", "server", c.quic.Server)
+	} else {
+		l.Logger.Info("connecting", "server", target.Server, "edge", target.Name)
+	}
+	return l.race(ctx, c, permit{ctx: ctx}, l.runners(c, target, l.retry.dialTimeout()))
 }
 
 // succeed establishes a tunnel that replaces another. The result is nil if the other one
 // stays. search bounds the time until it departs, and ctx the time afterwards.
-func (a *Agent) succeed(search, ctx context.Context, old *session, c *configuration, runners ...dial.Runner) (*handover, error) {
+func (l *leg) succeed(search, ctx context.Context, old *session, c *configuration, runners ...dial.Runner) (*handover, error) {
 	p := permit{successor, old, ctx}
-	if !c.sameConnector(old.config) {
+	if !c.sameConnector(old.config) || old.leaving.Load() {
 		p.purpose = newcomer
 	}
-	next, err := a.race(search, c, p, runners)
+	next, err := l.race(search, c, p, runners)
 	if err != nil && old.departed.Load() {
 		return &handover{err: err}, err
 	}
@@ -140,16 +148,17 @@ func (a *Agent) succeed(search, ctx context.Context, old *session, c *configurat
 	return &handover{next: next}, nil
 }
 
-// runners returns the transports to try, in the order of preference.
-func (a *Agent) runners(c *configuration, limit time.Duration) []dial.Runner {
-	quic := dial.Runner{Dial: c.quic.Dial, Limit: limit}
-	web := dial.Runner{Dial: c.web.Dial, Limit: limit + webSocketExtra, Delay: a.webDelay}
+// runners returns the transports to a gateway, in the order of preference. A WebSocket leads to
+// any edge, as the certificate of HTTPS is for their common name.
+func (l *leg) runners(c *configuration, target link.Edge, limit time.Duration) []dial.Runner {
+	quic := dial.Runner{Dial: c.quicTo(target).Dial, Limit: limit}
+	web := dial.Runner{Dial: c.web.Dial, Limit: limit + webSocketExtra, Delay: l.webDelay}
 	switch {
 	case c.transport == config.TransportQUIC:
 		return []dial.Runner{quic}
 	case c.transport == config.TransportWebSocket:
 		return []dial.Runner{web}
-	case a.loss.Avoided(time.Now()):
+	case l.loss.Avoided(time.Now()):
 		quic.Delay = webSocketDelay
 		return []dial.Runner{web, quic}
 	default:
@@ -160,13 +169,13 @@ func (a *Agent) runners(c *configuration, limit time.Duration) []dial.Runner {
 // race establishes a tunnel with one of the runners. It sends a hello on the first
 // connection, and uses another one only if that fails: a second hello would end the
 // first's tunnel.
-func (a *Agent) race(ctx context.Context, c *configuration, p permit, runners []dial.Runner) (s *session, err error) {
-	limit := a.retry.long // the gateway is up, and most of the work is done
+func (l *leg) race(ctx context.Context, c *configuration, p permit, runners []dial.Runner) (s *session, err error) {
+	limit := l.retry.long // the gateway is up, and most of the work is done
 	if p.purpose == successor || p.purpose == newcomer {
-		limit = a.retry.first // requests wait
+		limit = l.retry.first // requests wait
 	}
-	err = dial.Race(ctx, runners, a.retry.failures < busyAttempts, func(conn *dial.Conn) error {
-		s = newSession(a, c, conn)
+	err = dial.Race(ctx, runners, l.retry.failures < busyAttempts, func(conn *dial.Conn) error {
+		s = newSession(l, c, conn)
 		return s.handshake(ctx, p, limit)
 	})
 	return s, err
@@ -196,9 +205,15 @@ func (s *session) handshake(ctx context.Context, p permit, limit time.Duration) 
 	if err != nil {
 		return s.explain(fmt.Errorf("opening the control stream: %w", err))
 	}
-	s.control = link.NewControl(boundedStream{stream, s.agent.pongTimeout})
+	s.control = link.NewControl(boundedStream{stream, s.leg.pongTimeout})
+	select { // the next hello has to name the edge of this one
+	case s.leg.hellos <- struct{}{}:
+		defer func() { <-s.leg.hellos }()
+	case <-ctx.Done():
+		return ErrNoWelcome
+	}
 	hello := s.config.greeting()
-	hello.Beside = beside
+	hello.Beside, hello.Held = beside, p.held(s.leg.Agent)
 	answer, err := exchange(link.NewControl(stream), hello) // which has the limit of ctx
 	var deny link.Deny
 	if err != nil && !errors.As(err, &deny) {
@@ -241,7 +256,7 @@ func exchange(control *link.Control, hello link.Hello) (link.Message, error) {
 // would accept the hello. A refusal is a [link.Deny].
 func DryRun(ctx context.Context, conn *dial.Conn, hello link.Hello) (link.Welcome, error) {
 	c := &configuration{hello: hello, credentials: &credentials{token: link.Token{Secret: hello.Secret}}}
-	s := newSession(newAgent(Options{}), c, conn)
+	s := newSession(newAgent(Options{}).legs[0], c, conn)
 	defer s.close(link.CloseNone, nil)
 	err := s.handshake(ctx, permit{ctx: ctx}, longDialTimeout)
 	return s.welcome, err
@@ -255,7 +270,8 @@ func Ask(ctx context.Context, c config.Config, o Options) (link.Welcome, error) 
 		return link.Welcome{}, err
 	}
 	a.current.hello.DryRun = true
-	s, err := a.race(ctx, a.current, permit{ctx: ctx}, a.runners(a.current, longDialTimeout))
+	l := a.legs[0]
+	s, err := l.race(ctx, a.current, permit{ctx: ctx}, l.runners(a.current, link.Edge{}, longDialTimeout))
 	if err != nil {
 		return link.Welcome{}, err
 	}

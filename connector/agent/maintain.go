@@ -23,15 +23,15 @@ var errTrial = errors.New("the new configuration did not work")
 
 // maintain serves a tunnel until it ends or a successor takes over. The old tunnel then
 // finishes its requests. One search for a successor runs at a time.
-func (a *Agent) maintain(ctx context.Context, s *session) (ending, *session) {
+func (l *leg) maintain(ctx context.Context, s *session) (ending, *session) {
 	start := time.Now()
-	a.webDelay = webDelayOf(s)
+	l.webDelay = webDelayOf(s)
 	ended := make(chan error, 1)
-	a.tunnels.Go(func() { ended <- s.serve(ctx) })
+	l.tunnels.Go(func() { ended <- s.serve(ctx) })
 	for {
-		p := a.next()
+		p := l.due()
 		wait := time.Until(p.at)
-		wake, due := a.wake, (<-chan time.Time)(nil)
+		wake, due := l.wake, (<-chan time.Time)(nil)
 		if p.config != nil && wait > 0 {
 			due = time.After(wait)
 		}
@@ -39,7 +39,7 @@ func (a *Agent) maintain(ctx context.Context, s *session) (ending, *session) {
 			wake, due = nil, nil // a new configuration waits for a working tunnel
 		}
 		var found *handover
-		look, searched := a.choose(s, p.config != nil && wait <= 0), make(chan struct{})
+		look, searched := l.choose(s, p.config != nil && wait <= 0), make(chan struct{})
 		search, stop := context.WithCancel(ctx)
 		go func() {
 			defer close(searched)
@@ -67,11 +67,11 @@ func (a *Agent) maintain(ctx context.Context, s *session) (ending, *session) {
 			return ending{err: found.err, lived: lived}, found.next
 		case over:
 			if errors.Is(err, errNoPong) || link.Silent(err) {
-				a.webDelay = min(a.webDelay, suspectDelay) // UDP may be blocked
+				l.webDelay = min(l.webDelay, suspectDelay) // UDP may be blocked
 			}
 			return ending{err: err, lived: lived}, nil
 		case changed:
-			a.onSilenceChange(s)
+			l.onSilenceChange(s)
 		}
 	}
 }
@@ -94,20 +94,24 @@ type handover struct {
 // choose returns the search for a successor that the tunnel needs now. renew means that
 // the pending configuration is due. A search ends with its first context; once it has
 // begun to replace the tunnel, with the second one. A nil result keeps the tunnel.
-func (a *Agent) choose(s *session, renew bool) func(search, ctx context.Context, s *session) *handover {
+func (l *leg) choose(s *session, renew bool) func(search, ctx context.Context, s *session) *handover {
 	switch {
 	case s.conn.Context().Err() != nil:
 		return rest
 	case s.silent.Load():
-		return a.rescue
+		return l.rescue
 	case renew:
-		return a.renew
+		return l.renew
+	case l.obsolete(s):
+		return l.quit
+	case s.leaving.Load() || l.outdated(s):
+		return l.move
 	case s.config.transport != config.TransportAuto:
 		return rest
 	case s.conn.Transport() == link.TransportWebSocket:
-		return a.upgradeToQUIC
+		return l.upgradeToQUIC
 	default:
-		return a.watchLoss
+		return l.watchLoss
 	}
 }
 
@@ -118,49 +122,49 @@ func rest(search, _ context.Context, _ *session) *handover {
 }
 
 // upgradeToQUIC tries QUIC periodically, and switches to it when it works.
-func (a *Agent) upgradeToQUIC(search, ctx context.Context, s *session) *handover {
-	for pause := a.firstUpgrade; ; pause = min(2*pause, lastUpgrade) {
-		avoided := max(time.Until(a.loss.Until), 0)
-		if !sleep(search, avoided+pause/2+a.retry.jitter(pause)) {
+func (l *leg) upgradeToQUIC(search, ctx context.Context, s *session) *handover {
+	for pause := l.firstUpgrade; ; pause = min(2*pause, lastUpgrade) {
+		avoided := max(time.Until(l.loss.Until), 0)
+		if !sleep(search, avoided+pause/2+l.retry.jitter(pause)) {
 			return nil
 		}
-		c := a.inUse()
-		h, err := a.succeed(search, ctx, s, c, dial.Runner{Dial: c.quic.Dial, Limit: longDialTimeout})
+		c := l.inUse()
+		h, err := l.succeed(search, ctx, s, c, dial.Runner{Dial: c.quicTo(l.aimed()).Dial, Limit: longDialTimeout})
 		if err == nil {
-			a.Logger.Info("QUIC works; switching from the WebSocket", "session", s.welcome.Session)
+			l.Logger.Info("QUIC works; switching from the WebSocket", "session", s.welcome.Session)
 		}
 		if h != nil || search.Err() != nil {
 			return h
 		}
-		a.Logger.Debug("QUIC still does not work", "reason", reason(err))
+		l.Logger.Debug("QUIC still does not work", "reason", reason(err))
 	}
 }
 
 // watchLoss measures the packet loss of QUIC, and switches to a WebSocket if it is too
 // high.
-func (a *Agent) watchLoss(search, ctx context.Context, s *session) *handover {
+func (l *leg) watchLoss(search, ctx context.Context, s *session) *handover {
 	var meter dial.LossMeter
-	meter.Span(a.packets(s))
-	for sleep(search, a.lossSpan) {
-		if !meter.Span(a.packets(s)) || a.loss.Stays(time.Now()) {
+	meter.Span(l.packets(s))
+	for sleep(search, l.lossSpan) {
+		if !meter.Span(l.packets(s)) || l.loss.Stays(time.Now()) {
 			continue
 		}
-		c := a.inUse()
-		h, err := a.succeed(search, ctx, s, c, dial.Runner{Dial: c.web.DialFast, Limit: longDialTimeout})
+		c := l.inUse()
+		h, err := l.succeed(search, ctx, s, c, dial.Runner{Dial: c.web.DialFast, Limit: longDialTimeout})
 		switch {
 		case h != nil:
-			span := a.loss.Avoid(time.Now())
-			a.Logger.Info("QUIC loses too many packets; switching to a WebSocket", "session", s.welcome.Session, "for", span.String())
+			span := l.loss.Avoid(time.Now())
+			l.Logger.Info("QUIC loses too many packets; switching to a WebSocket", "session", s.welcome.Session, "for", span.String())
 			return h
 		case search.Err() != nil:
 			return nil
 		case errors.Is(err, dial.ErrNoBBR):
-			a.loss.Stay(time.Now())
-			a.Logger.Info("QUIC loses too many packets, but a WebSocket would be slower", "session", s.welcome.Session, "reason", err,
+			l.loss.Stay(time.Now())
+			l.Logger.Info("QUIC loses too many packets, but a WebSocket would be slower", "session", s.welcome.Session, "reason", err,
 				"again_in", dial.SlowFor.String(), "fix", "on Linux: `modprobe tcp_bbr`")
 		default:
 			meter.Bad = 0 // measure again
-			a.Logger.Debug("QUIC loses many packets, but a WebSocket does not work either", "reason", reason(err))
+			l.Logger.Debug("QUIC loses many packets, but a WebSocket does not work either", "reason", reason(err))
 		}
 	}
 	return nil
@@ -168,53 +172,69 @@ func (a *Agent) watchLoss(search, ctx context.Context, s *session) *handover {
 
 // rescue dials a new tunnel while the old one is silent. The new tunnel gets all new
 // requests. Requests on the silent one may still finish if its path recovers in time.
-func (a *Agent) rescue(search, ctx context.Context, s *session) *handover {
-	a.webDelay = min(a.webDelay, suspectDelay) // UDP may be blocked
+func (l *leg) rescue(search, ctx context.Context, s *session) *handover {
+	l.webDelay = min(l.webDelay, suspectDelay) // UDP may be blocked
 	for attempt := 0; ; attempt++ {
 		if attempt > 0 {
-			a.monitor.enter(silent, nil)
+			l.enter(silent, nil)
 		}
-		c := a.inUse()
-		next, err := a.race(search, c, permit{rescue, s, ctx}, a.runners(c, a.retry.dialTimeout()))
+		next, err := l.replaceSilent(search, ctx, s)
 		if err == nil {
-			a.Logger.Warn("another tunnel replaces the silent one", "session", s.welcome.Session, "replaced_by", next.welcome.Session)
+			l.Logger.Warn("another tunnel replaces the silent one", "session", s.welcome.Session, "replaced_by", next.welcome.Session)
 			return &handover{next: next}
 		}
 		if search.Err() != nil {
 			return nil
 		}
 		end := ending{err: err}
-		pause := a.retry.pause(end)
+		l.missed(end)
+		pause := l.retry.pause(end)
 		if kind := kindOf(err); kind != endRefused && kind != endWrongPin {
 			pause = min(pause, rescuePause)
 		}
-		a.report(end, retrying, pause)
+		l.report(end, retrying, pause)
 		if !sleep(search, pause) {
 			return nil
 		}
 	}
 }
 
+// replaceSilent is one attempt of rescue.
+func (l *leg) replaceSilent(search, ctx context.Context, s *session) (*session, error) {
+	c := l.inUse()
+	target, ok := l.aim(c)
+	if !ok {
+		return nil, errNoEdge
+	}
+	next, err := l.race(search, c, permit{rescue, s, ctx}, l.runners(c, target, l.retry.dialTimeout()))
+	if err == nil && next.welcome.Edge != s.welcome.Edge { // which does not know that it is replaced
+		if err := s.depart(); err != nil {
+			s.close(link.CloseNone, err)
+		}
+	}
+	return next, err
+}
+
 // renew applies the pending configuration: by an update on the tunnel if possible, or
 // with a new tunnel. The old tunnel stays until that is up.
-func (a *Agent) renew(search, ctx context.Context, s *session) *handover {
-	next := a.next().config
-	if next == nil || next.samePeer(a.inUse()) && a.update(s, next) {
+func (l *leg) renew(search, ctx context.Context, s *session) *handover {
+	next := l.next().config
+	if next == nil || next.samePeer(l.inUse()) && l.update(s, next) {
 		return nil
 	}
 	// The search ends with the tunnel, which is then established from scratch.
 	living, stop := context.WithCancel(search)
 	defer stop()
 	defer context.AfterFunc(s.conn.Context(), stop)()
-	h, err := a.succeed(living, ctx, s, next, a.runners(next, longDialTimeout)...)
+	h, err := l.succeed(living, ctx, s, next, l.runners(next, l.targetOf(next), longDialTimeout)...)
 	switch {
 	case err == nil:
-		a.adopt(next)
+		l.adopt(next)
 	case h != nil:
-		a.putOff(next, err)
+		l.putOff(next, err)
 		h.err = errTrial
 	case living.Err() == nil:
-		a.putOff(next, err)
+		l.putOff(next, err)
 	}
 	return h
 }

@@ -40,7 +40,7 @@ type PairOptions struct {
 
 // petition is a pairing in progress: an agent without a token.
 type petition struct {
-	*Agent
+	*leg
 	options PairOptions
 }
 
@@ -66,7 +66,7 @@ func newPetition(o PairOptions) (*petition, error) {
 	}
 	c.dialTo(dial.Target{Server: o.Server, URL: o.URL, Token: func() link.Token { return link.Token{Pin: o.Pin} }, Logger: a.Logger}, config.TransportAuto)
 	a.current = c
-	return &petition{a, o}, nil
+	return &petition{a.legs[0], o}, nil
 }
 
 // newSecret returns the secret of a claim: 43 random letters and digits.
@@ -117,7 +117,7 @@ func (p *petition) interrupted(err error, pause time.Duration) {
 
 // ask sends a hello with the claim, and waits for the decision on that connection.
 func (p *petition) ask(ctx context.Context) (token string, end ending) {
-	s, err := p.race(ctx, p.current, permit{ctx: ctx}, p.runners(p.current, p.retry.dialTimeout()))
+	s, err := p.race(ctx, p.current, permit{ctx: ctx}, p.runners(p.current, p.target, p.retry.dialTimeout()))
 	if err != nil {
 		return "", ending{err: err}
 	}

@@ -91,7 +91,7 @@ func TestAnswersToTheOtherHello(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := newSession(&Agent{}, &configuration{}, conn)
+	s := newSession(&leg{Agent: &Agent{}}, &configuration{}, conn)
 	if err := s.begin(link.Grant{TunnelToken: "ptt_x"}); !errors.Is(err, ErrNoWelcome) {
 		t.Errorf("a tunnel took a grant: %v", err)
 	}

@@ -53,7 +53,9 @@ func (a *Agent) Reload(c config.Config) error {
 	}
 	a.Logger.Info("configuration reloaded", "tunnel", "renewing")
 	a.pending = pending{config: next}
-	trySend(a.wake, struct{}{})
+	for _, l := range a.legs {
+		trySend(l.wake, struct{}{})
+	}
 	return nil
 }
 
@@ -77,25 +79,36 @@ func (a *Agent) next() pending {
 
 // untilPending shortens the pause before the next attempt, so that it ends when the
 // pending configuration is due.
-func (a *Agent) untilPending(pause time.Duration) time.Duration {
-	p := a.next()
+func (l *leg) untilPending(pause time.Duration) time.Duration {
+	p := l.due()
 	if wait := time.Until(p.at); p.config != nil && (wait > 0 || p.pause == 0) {
 		return max(min(pause, wait), 0)
 	}
 	return pause
 }
 
-// adopt makes a working configuration the current one. It has a new tunnel.
-func (a *Agent) adopt(next *configuration) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.current.proxy.Upstreams().Retire(next.proxy.Upstreams())
-	a.current = next
-	if a.pending.config == next {
-		a.pending = pending{}
+// adopt makes a working configuration the current one. It has a new tunnel; the other legs
+// follow.
+func (l *leg) adopt(next *configuration) {
+	defer l.wakeOthers()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if next == l.current {
+		return // another leg was faster
 	}
-	a.retry.reset()
-	a.prober.Look()
+	l.current.proxy.Upstreams().Retire(next.proxy.Upstreams())
+	if !next.samePlace(l.current) {
+		l.edges = link.Edges{}
+		for _, other := range l.legs {
+			other.target, other.tries = link.Edge{}, 0
+		}
+	}
+	l.current = next
+	if l.pending.config == next {
+		l.pending = pending{}
+	}
+	l.retry.reset()
+	l.prober.Look()
 }
 
 // putOff schedules the next attempt for a configuration that failed. A configuration
@@ -121,25 +134,50 @@ func (a *Agent) putOff(next *configuration, err error) {
 }
 
 // trial connects with the pending configuration while no tunnel is up.
-func (a *Agent) trial(ctx context.Context, next *configuration) (*session, error) {
-	if a.next().config != next {
+func (l *leg) trial(ctx context.Context, next *configuration) (*session, error) {
+	if l.next().config != next {
 		return nil, errNewer
 	}
-	s, err := a.connect(ctx, next)
+	s, err := l.connect(ctx, next)
 	if err != nil {
-		a.putOff(next, err)
+		l.putOff(next, err)
 		return nil, err
 	}
-	a.adopt(next)
+	l.adopt(next)
 	return s, nil
 }
 
 // update sends new upstreams and routes to the gateway on the existing tunnel, and
 // reports whether it accepted them. Until the answer, old and new upstreams are served.
-func (a *Agent) update(s *session, next *configuration) bool {
-	current := a.inUse()
+// The other tunnels get them, too, or are replaced later.
+func (l *leg) update(s *session, next *configuration) bool {
+	current := l.inUse()
 	current.proxy.Use(current.proxy.Upstreams().With(next.proxy.Upstreams()))
-	a.prober.Look()
+	l.prober.Look()
+	if !s.update(next) {
+		return false
+	}
+	updated := []*session{s}
+	for _, other := range l.open() {
+		if other != s && other.config.proxy == s.config.proxy && other.update(next) {
+			updated = append(updated, other)
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.pending.config == next { // otherwise a newer one is pending, which wakes the loop
+		l.pending = pending{}
+		l.replace(next, current)
+		for _, s := range updated {
+			s.applied.Store(l.current)
+		}
+	}
+	return true
+}
+
+// update sends the upstreams and routes of a configuration, and reports whether the gateway
+// accepted them.
+func (s *session) update(next *configuration) bool {
 	select {
 	case <-s.updated: // late answer to an earlier update
 	default:
@@ -150,19 +188,13 @@ func (a *Agent) update(s *session, next *configuration) bool {
 	select {
 	case u := <-s.updated:
 		if u.Error != "" {
-			a.Logger.Warn("the gateway rejected the new configuration on this tunnel", "error", text.Short(u.Error))
+			s.leg.Logger.Warn("the gateway rejected the new configuration on this tunnel", "error", text.Short(u.Error))
 			return false
 		}
 	case <-s.conn.Context().Done():
 		return false
-	case <-time.After(a.pongTimeout):
+	case <-time.After(s.leg.pongTimeout):
 		return false
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.pending.config == next { // otherwise a newer one is pending, which wakes the loop
-		a.pending = pending{}
-		a.replace(next, current)
 	}
 	return true
 }

@@ -240,7 +240,7 @@ func TestReloadKeepsATunnelWhenTheNewGatewayIsAway(t *testing.T) {
 func TestReloadWhileWaiting(t *testing.T) {
 	g, other := startGateway(t), startGateway(t)
 	g.set(func() { g.deny = &link.Deny{Code: link.DenyUnavailable, Message: "busy", Retry: true} })
-	a := startAgent(t, g, answerWith(t, "x"), func(a *Agent) { a.retry.random = func() float64 { return 10_000 } })
+	a := startAgent(t, g, answerWith(t, "x"), func(a *Agent) { a.legs[0].retry.random = func() float64 { return 10_000 } })
 	eventually(t, "the pause", func() bool { return a.Status().State == StateWaiting })
 	if p := a.Status().Problem; p == nil || !strings.Contains(p.Reason, "busy") {
 		t.Errorf("problem %+v", p)

@@ -59,7 +59,7 @@ func TestReloadToNowhere(t *testing.T) {
 	a.mu.Lock()
 	a.pending.at = time.Time{} // as after a while
 	a.mu.Unlock()
-	trySend(a.wake, struct{}{})
+	trySend(a.legs[0].wake, struct{}{})
 	if got := away.session().ask(t); got != "new" {
 		t.Errorf("the new gateway answers %q", got)
 	}
@@ -76,7 +76,7 @@ func TestReloadWithoutATunnel(t *testing.T) {
 	g, away := startGateway(t), startGateway(t)
 	next := away.present(map[string]string{"box": answerWith(t, "new")})
 	giveBack := away.otherIdentity()
-	a := startAgent(t, g, answerWith(t, "old"), func(a *Agent) { a.retry.random = func() float64 { return .01 } })
+	a := startAgent(t, g, answerWith(t, "old"), func(a *Agent) { a.legs[0].retry.random = func() float64 { return .01 } })
 	s := g.session()
 	if err := a.Reload(next); err != nil {
 		t.Fatal(err)
@@ -198,7 +198,7 @@ func TestRemovedWithANewConfiguration(t *testing.T) {
 	giveBack()
 	s.close(link.CloseRemoved)
 	eventually(t, "the pause", func() bool { return a.Status().State == StateWaiting })
-	trySend(a.wake, struct{}{})
+	trySend(a.legs[0].wake, struct{}{})
 	if got := other.session().ask(t); got != "new" {
 		t.Errorf("the new gateway answers %q", got)
 	}

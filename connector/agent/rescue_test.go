@@ -114,7 +114,7 @@ func (a *runningAgent) answered(t *testing.T) {
 	eventually(t, "a tunnel with a pong", func() bool {
 		a.monitor.mu.Lock()
 		defer a.monitor.mu.Unlock()
-		return a.monitor.tunnel != nil && a.monitor.tunnel.answered.Load()
+		return a.legs[0].phase.tunnel != nil && a.legs[0].phase.tunnel.answered.Load()
 	})
 }
 

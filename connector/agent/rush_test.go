@@ -43,7 +43,7 @@ func TestSlowHandshakeIsNotGivenUp(t *testing.T) {
 	var dials atomic.Int32
 	start := time.Now()
 	startReal(t, g, func(a *Agent) {
-		a.webDelay, a.retry.first = firstDialTimeout, firstDialTimeout
+		a.legs[0].webDelay, a.legs[0].retry.first = firstDialTimeout, firstDialTimeout
 		open := a.current.quic.Open
 		a.current.quic.Open = func(network string) (dial.Socket, error) {
 			dials.Add(1)
@@ -106,7 +106,7 @@ func TestBusyGatewayIsNotRushed(t *testing.T) {
 			g.token.Server, g.token.Pin = address, pin // the WebSocket leads to another one: a wrong pin
 			var refusals atomic.Int32
 			a := startReal(t, g, func(a *Agent) {
-				a.retry.random = func() float64 {
+				a.legs[0].retry.random = func() float64 {
 					if asked.Load() == 0 {
 						refusals.Add(1)
 					}

@@ -27,7 +27,7 @@ const (
 
 // session is one tunnel.
 type session struct {
-	agent   *Agent
+	leg     *leg
 	config  *configuration
 	conn    *dial.Conn
 	control *link.Control
@@ -37,6 +37,7 @@ type session struct {
 	heartbeat      atomic.Int64 // time.Duration between pings
 	pongs          chan struct{}
 	departed       atomic.Bool // drain was sent
+	leaving        atomic.Bool // drain was received: the edge has to be left
 	agree          sync.Once
 	agreed         chan struct{} // closed on drain_ok
 	answered       atomic.Bool   // there was a pong
@@ -48,11 +49,13 @@ type session struct {
 	blocks         *blocks.Store     // of their bodies
 	updated        chan link.Updated // the answer to an update
 	offers         chan link.Rotate  // the newest offer
+	edges          atomic.Pointer[link.Edges]
+	applied        atomic.Pointer[configuration] // that the gateway was sent
 }
 
-func newSession(a *Agent, c *configuration, conn *dial.Conn) *session {
+func newSession(l *leg, c *configuration, conn *dial.Conn) *session {
 	s := &session{
-		agent: a, config: c, conn: conn, pongs: make(chan struct{}, 1),
+		leg: l, config: c, conn: conn, pongs: make(chan struct{}, 1),
 		silenceChanged: make(chan struct{}, 1), agreed: make(chan struct{}), updated: make(chan link.Updated, 1),
 		offers: make(chan link.Rotate, 1),
 	}
@@ -60,6 +63,7 @@ func newSession(a *Agent, c *configuration, conn *dial.Conn) *session {
 		s.blocks = blocks.NewStore(*c.hello.Blocks)
 	}
 	s.heartbeat.Store(int64(defaultHeartbeat))
+	s.applied.Store(c)
 	return s
 }
 
@@ -74,19 +78,24 @@ func (s *session) begin(answer link.Message) error {
 		if s.config.hello.DryRun {
 			return o.Check()
 		}
-		s.agent.Logger.Warn("the gateway offers an invalid connector", "error", o.Check())
+		s.leg.Logger.Warn("the gateway offers an invalid connector", "error", o.Check())
 		welcome.Offer = nil
 	}
 	s.answer = answer
 	welcome.Session, welcome.Version = text.Short(welcome.Session), text.Short(welcome.Version)
+	welcome.Edges = s.checkEdges(welcome.Edges)
 	s.welcome = welcome
+	s.edges.Store(&welcome.Edges)
+	if welcome.Edge != "" {
+		s.track()
+	}
 	s.setHeartbeat(welcome.HeartbeatMillis)
 	return nil
 }
 
 // newer returns the version that the gateway offers if it is newer than this one, or "".
 func (s *session) newer() string {
-	if o := s.welcome.Offer; o != nil && version.Newer(o.Version, s.agent.Version) {
+	if o := s.welcome.Offer; o != nil && version.Newer(o.Version, s.leg.Version) {
 		return o.Version
 	}
 	return ""
@@ -157,9 +166,9 @@ func (s *session) request(stream link.Stream) {
 	var defect *link.PanicError
 	switch {
 	case errors.As(err, &defect):
-		s.agent.Logger.Error("request handler panicked", "session", s.welcome.Session, "error", err, "stack", string(defect.Stack))
+		s.leg.Logger.Error("request handler panicked", "session", s.welcome.Session, "error", err, "stack", string(defect.Stack))
 	case err != nil:
-		s.agent.Logger.Debug("request ended early", "session", s.welcome.Session, "error", err)
+		s.leg.Logger.Debug("request ended early", "session", s.welcome.Session, "error", err)
 	}
 }
 
@@ -193,9 +202,10 @@ func (s *session) listen() (decision link.Message) {
 			trySend(s.pongs, struct{}{})
 		case link.Drain:
 			if !draining {
-				s.agent.Logger.Info("gateway is shutting down", "session", s.welcome.Session)
+				s.leg.Logger.Info("gateway is shutting down", "session", s.welcome.Session)
 			}
 			draining = true
+			s.leave()
 			err = s.send(link.DrainOK{})
 		case link.DrainOK:
 			s.agree.Do(func() { close(s.agreed) })
@@ -203,6 +213,8 @@ func (s *session) listen() (decision link.Message) {
 			trySend(s.updated, m)
 		case link.Rotate:
 			s.offer(m)
+		case link.Edges:
+			s.onEdges(m)
 		case link.Grant, link.Deny:
 			if s.config.hello.Claim != "" {
 				return message
@@ -228,8 +240,8 @@ func trySend[T any](c chan<- T, v T) {
 func (s *session) housekeep() {
 	var last link.Report
 	for {
-		changed := s.agent.prober.Changed()
-		if next := s.agent.inUse().proxy.Upstreams().Report(); !reflect.DeepEqual(next, last) {
+		changed := s.leg.prober.Changed()
+		if next := s.leg.inUse().proxy.Upstreams().Report(); !reflect.DeepEqual(next, last) {
 			if err := s.send(next); err != nil {
 				return // listen and ping handle it
 			}
@@ -277,7 +289,7 @@ func (b boundedStream) Write(p []byte) (int, error) {
 // already ended.
 func (s *session) fail(err error) {
 	if errors.Is(err, link.ErrMalformed) {
-		s.agent.Logger.Error("the gateway violated the protocol", "session", s.welcome.Session, "error", err)
+		s.leg.Logger.Error("the gateway violated the protocol", "session", s.welcome.Session, "error", err)
 		s.close(link.CloseProtocol, err)
 		return
 	}
@@ -297,8 +309,8 @@ func (s *session) setHeartbeat(milliseconds int) {
 // drain leaves the tunnel without breaking a request: the gateway sends no further
 // requests, and closes the tunnel after the last answer.
 func (s *session) drain() {
-	s.agent.Logger.Info("draining", "session", s.welcome.Session, "timeout", s.agent.DrainTimeout.String())
-	s.agent.monitor.enter(draining, nil)
+	s.leg.Logger.Info("draining", "session", s.welcome.Session, "timeout", s.leg.DrainTimeout.String())
+	s.leg.enter(draining, nil)
 	if s.silent.Load() && s.running.Load() == 0 { // nothing to wait for
 		s.close(link.CloseLost, errNoPong)
 		return
@@ -307,8 +319,8 @@ func (s *session) drain() {
 		s.close(link.CloseNone, err)
 		return
 	}
-	if sleep(s.conn.Context(), s.agent.DrainTimeout) {
-		s.agent.Logger.Warn("running requests did not finish in time", "session", s.welcome.Session)
+	if sleep(s.conn.Context(), s.leg.DrainTimeout) {
+		s.leg.Logger.Warn("running requests did not finish in time", "session", s.welcome.Session)
 		s.close(link.CloseNone, errDrainTimeout)
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// state is the state of an agent: see the package's documentation.
+// state is the state of a leg: see the package's documentation.
 type state int
 
 const (
@@ -18,6 +18,14 @@ const (
 	waiting                 // pausing before the next attempt
 	draining                // stopping; running requests may finish
 )
+
+// phase is what a leg is doing.
+type phase struct {
+	state   state
+	since   time.Time
+	problem *Problem
+	tunnel  *session // nil: none is up
+}
 
 // states lists how [Status] shows each state, and the states that may follow.
 var states = [...]struct {
@@ -35,43 +43,47 @@ var states = [...]struct {
 }
 
 // enter changes the state. A nil problem keeps the last one.
-func (m *monitor) enter(to state, problem *Problem) {
+func (l *leg) enter(to state, problem *Problem) {
+	m := &l.monitor
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.change(to)
+	l.change(to)
 	if problem != nil {
-		m.status.Problem = problem
+		l.phase.problem = problem
 	}
 }
 
 // online enters the state online. isNew is set for a new tunnel.
-func (m *monitor) online(s *session, isNew bool) {
+func (l *leg) online(s *session, isNew bool) {
+	m := &l.monitor
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.change(online)
-	if m.state != online {
+	l.change(online)
+	if l.phase.state != online {
 		return
 	}
-	m.tunnel, m.status.Problem = s, nil
+	l.phase.tunnel, l.phase.problem = s, nil
 	if isNew {
 		m.status.Tunnels++
 	}
 }
 
-// change changes the state. After draining, only stopped is accepted. The caller holds mu.
-func (m *monitor) change(to state) {
-	if m.state == draining && to != stopped {
+// change changes the state. After draining, only stopped is accepted. The caller holds the
+// monitor's mu.
+func (l *leg) change(to state) {
+	p := &l.phase
+	if p.state == draining && to != stopped {
 		return
 	}
-	if !slices.Contains(states[m.state].next, to) {
-		m.logger.Error("unexpected state transition", "from", int(m.state), "to", int(to))
+	if !slices.Contains(states[p.state].next, to) {
+		l.Logger.Error("unexpected state transition", "from", int(p.state), "to", int(to))
 	}
-	m.state = to
+	p.state = to
 	if to != leaving {
-		m.status.Since = time.Now()
+		p.since = time.Now()
 	}
 	if to != leaving && to != draining { // these keep the tunnel
-		m.tunnel = nil
+		p.tunnel = nil
 	}
-	m.wake()
+	l.monitor.wake()
 }

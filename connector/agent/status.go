@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -25,12 +24,15 @@ const (
 // Status is the status of a connector. It contains no secrets, and no contents of
 // requests and answers.
 type Status struct {
-	State     State              `json:"state"`
-	Since     time.Time          `json:"since"`     // of State
-	Connector string             `json:"connector"` // id
-	Server    string             `json:"server"`    // host:port of the gateway
-	Tunnel    *TunnelStatus      `json:"tunnel,omitempty"`
-	Problem   *Problem           `json:"problem,omitempty"`
+	State     State         `json:"state"`
+	Since     time.Time     `json:"since"`     // of State
+	Connector string        `json:"connector"` // id
+	Server    string        `json:"server"`    // host:port of the gateway
+	Tunnel    *TunnelStatus `json:"tunnel,omitempty"`
+	Problem   *Problem      `json:"problem,omitempty"`
+	// Legs has all tunnels to the gateways of a cluster. State, Tunnel and Problem are those
+	// of the first one that is up.
+	Legs      []LegStatus        `json:"legs,omitempty"`
 	Upstreams []UpstreamStatus   `json:"upstreams"`
 	Running   int                `json:"requests_running"`
 	Served    uint64             `json:"requests_served"` // with a complete answer of any status
@@ -39,9 +41,18 @@ type Status struct {
 	Recent    []upstream.Request `json:"recent"`          // the last requests, the newest first
 }
 
+// LegStatus is the status of one of several tunnels.
+type LegStatus struct {
+	State   State         `json:"state"`
+	Since   time.Time     `json:"since"` // of State
+	Tunnel  *TunnelStatus `json:"tunnel,omitempty"`
+	Problem *Problem      `json:"problem,omitempty"`
+}
+
 // TunnelStatus is the status of the current tunnel.
 type TunnelStatus struct {
 	Session        string        `json:"session"`
+	Edge           string        `json:"edge,omitempty"` // the name of the gateway in its cluster
 	Remote         string        `json:"remote"`
 	Transport      string        `json:"transport"`
 	GatewayVersion string        `json:"gateway_version"`
@@ -80,24 +91,41 @@ var DurationBounds = [...]float64{.1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 
 
 // Status returns the status of the connector. It is safe for concurrent use.
 func (a *Agent) Status() Status {
-	c := a.inUse()
+	c, legs := a.inUse(), a.allLegs()
 	m := &a.monitor
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := m.status
-	s.State, s.Connector, s.Server, s.Recent = states[m.state].shown, c.hello.Connector, c.quic.Server, slices.Clone(m.last[:min(s.Served+s.Failed, recentRequests)])
-	if t := m.tunnel; t != nil {
-		s.Tunnel = &TunnelStatus{
-			Session: t.welcome.Session, Remote: t.conn.RemoteAddr().String(), Transport: t.conn.Transport(),
-			GatewayVersion: t.welcome.Version, NewerVersion: t.newer(), RTT: t.conn.RTT().Round(10 * time.Microsecond),
+	s.Connector, s.Server, s.Recent = c.hello.Connector, c.quic.Server, slices.Clone(m.last[:min(s.Served+s.Failed, recentRequests)])
+	shown := legs[0].phase.status()
+	for i, l := range legs {
+		of := l.phase.status()
+		if of.State == StateOnline && shown.State != StateOnline {
+			shown = of
+		}
+		if i > 0 || of.Tunnel != nil && of.Tunnel.Edge != "" {
+			s.Legs = append(s.Legs, of)
 		}
 	}
+	s.State, s.Since, s.Tunnel, s.Problem = shown.State, shown.Since, shown.Tunnel, shown.Problem
 	upstreams := c.proxy.Upstreams()
 	for _, name := range upstreams.Names() {
 		u := *m.of(name)
 		u.Address, u.Results, u.Buckets = upstreams[name].Address, maps.Clone(u.Results), slices.Clone(u.Buckets)
 		u.State, u.Models = upstreams[name].State()
 		s.Upstreams = append(s.Upstreams, u)
+	}
+	return s
+}
+
+// status returns the status of a leg. The caller holds the monitor's mu.
+func (p *phase) status() LegStatus {
+	s := LegStatus{State: states[p.state].shown, Since: p.since, Problem: p.problem}
+	if t := p.tunnel; t != nil {
+		s.Tunnel = &TunnelStatus{
+			Session: t.welcome.Session, Edge: t.welcome.Edge, Remote: t.conn.RemoteAddr().String(), Transport: t.conn.Transport(),
+			GatewayVersion: t.welcome.Version, NewerVersion: t.newer(), RTT: t.conn.RTT().Round(10 * time.Microsecond),
+		}
 	}
 	return s
 }
@@ -119,13 +147,9 @@ const recentRequests = 5
 
 // monitor collects the state of a connector for [Agent.Status].
 type monitor struct {
-	logger *slog.Logger
-
 	mu      sync.Mutex
 	changed chan struct{} // closed on a change; nil: nothing waits for one
-	state   state
-	status  Status   // only the fields that are counted or set here
-	tunnel  *session // nil: none is up
+	status  Status        // only the fields that are counted here
 
 	counts map[string]*UpstreamStatus       // by name
 	last   [recentRequests]upstream.Request // finished, the newest first

@@ -59,7 +59,11 @@ func TestGatewayIsVerbose(t *testing.T) {
 	if text := a.log.String(); len(text) > 5000 || strings.Contains(text, "[2J") && strings.Contains(text, "\x1b") {
 		t.Errorf("a log of %d bytes: %.300q", len(text), text)
 	}
-	s := &session{agent: a.Agent, config: a.current}
+	s := &session{leg: a.legs[0], config: a.current}
+	if err := s.begin(link.Welcome{Edges: link.Edges{Edge: "a", Legs: 2, List: []link.Edge{{Name: "\x1b[2J", Server: "a:1"}}}}); err != nil ||
+		s.welcome.Edge != "" || s.welcome.Legs != 0 || !strings.Contains(a.log.String(), "invalid edges") {
+		t.Errorf("%v, welcome %+v", err, s.welcome)
+	}
 	if err := s.begin(link.Welcome{Session: strings.Repeat("s", 5000), Version: strings.Repeat("v", 5000)}); err != nil ||
 		len(s.welcome.Session)+len(s.welcome.Version) > 500 {
 		t.Errorf("%v, %d bytes of session and version", err, len(s.welcome.Session)+len(s.welcome.Version))

@@ -1,0 +1,269 @@
+package agent
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/postern-dev/postern/caddymodule/tunnel"
+	"github.com/postern-dev/postern/connector/config"
+	"github.com/postern-dev/postern/connector/link"
+)
+
+// testEdges are the gateways of a cluster, on loopback. They are also its store.
+type testEdges struct {
+	t       *testing.T
+	secrets tunnel.Secrets
+	token   link.Token
+
+	mu       sync.Mutex
+	edges    map[string]*testEdge
+	alone    bool // they send no edges
+	removed  bool // the connector is
+	secret   string
+	number   int64            // of the newest offer
+	offers   map[int64]string // secrets that are not confirmed yet
+	accepted int              // offers that were
+}
+
+type testEdge struct {
+	*tunnel.Hub
+	name     string
+	address  string
+	socket   *net.UDPConn
+	alive    bool
+	draining bool
+}
+
+func startEdges(t *testing.T, names ...string) *testEdges {
+	t.Helper()
+	identity, err := link.NewIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &testEdges{
+		t: t, secrets: tunnel.Secrets{Identity: tunnel.Identity{Key: identity}, Reset: make([]byte, 32), Token: make([]byte, 32)},
+		edges: map[string]*testEdge{}, secret: testToken.Secret, offers: map[int64]string{},
+	}
+	_, _ = rand.Read(c.secrets.Reset)
+	_, _ = rand.Read(c.secrets.Token)
+	for _, name := range names {
+		c.edges[name] = &testEdge{name: name, address: "127.0.0.1:0"}
+		c.start(name)
+	}
+	first := c.edges[names[0]]
+	c.token = link.Token{Server: first.address, Pin: first.Pin(), Connector: testToken.Connector, Secret: testToken.Secret}
+	t.Cleanup(func() {
+		for name := range c.edges {
+			c.stop(name)
+		}
+	})
+	return c
+}
+
+// start starts an edge, at the same address as before.
+func (c *testEdges) start(name string) {
+	c.t.Helper()
+	e := c.edges[name]
+	address, err := net.ResolveUDPAddr("udp", e.address)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	socket, err := net.ListenUDP("udp", address)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	hub := tunnel.NewHub(tunnel.Options{
+		Authenticate: c.authenticate, Rotation: rotation{c}, Members: func() tunnel.Members { return c.members(name) }, Version: "test",
+	})
+	c.mu.Lock()
+	if c.alone {
+		hub.SetOptions(tunnel.Options{Authenticate: c.authenticate})
+	}
+	e.Hub, e.socket, e.address, e.alive, e.draining = hub, socket, socket.LocalAddr().String(), true, false
+	c.mu.Unlock()
+	if err := hub.Listen(socket, c.secrets); err != nil {
+		c.t.Fatal(err)
+	}
+	c.changed()
+}
+
+// kill ends an edge like kill -9. The others notice it only when it is forgotten.
+func (c *testEdges) kill(name string) { _ = c.edges[name].socket.Close() }
+
+// forget removes a killed edge from the members.
+func (c *testEdges) forget(name string) { c.set(func() { c.edges[name].alive = false }) }
+
+// stop shuts an edge down at once.
+func (c *testEdges) stop(name string) {
+	c.forget(name)
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = c.edges[name].Close(ended)
+}
+
+// set changes the cluster, and has all edges notice it.
+func (c *testEdges) set(change func()) {
+	c.mu.Lock()
+	change()
+	c.mu.Unlock()
+	c.changed()
+}
+
+func (c *testEdges) changed() {
+	for _, hub := range c.hubs() {
+		hub.MembersChanged()
+	}
+}
+
+func (c *testEdges) hubs() (hubs []*tunnel.Hub) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, e := range c.edges {
+		if e.Hub != nil && e.alive {
+			hubs = append(hubs, e.Hub)
+		}
+	}
+	return hubs
+}
+
+func (c *testEdges) members(name string) tunnel.Members {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	m := tunnel.Members{Name: name, Draining: c.edges[name].draining}
+	for _, name := range slices.Sorted(maps.Keys(c.edges)) {
+		if e := c.edges[name]; e.alive && !e.draining {
+			m.Edges = append(m.Edges, link.Edge{Name: name, Server: e.address})
+		}
+	}
+	return m
+}
+
+func (c *testEdges) authenticate(_ context.Context, id, secret string) (tunnel.Connector, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	known := secret == c.secret
+	for _, offered := range c.offers {
+		known = known || secret == offered
+	}
+	if !known || c.removed {
+		return tunnel.Connector{}, errors.New("unknown")
+	}
+	return tunnel.Connector{ID: id, Name: id, Account: "default"}, nil
+}
+
+// rotate begins a rotation.
+func (c *testEdges) rotate() {
+	c.mu.Lock()
+	c.number++
+	c.offers[c.number] = rand.Text()
+	c.mu.Unlock()
+	for _, hub := range c.hubs() {
+		hub.Rotate(c.token.Connector)
+	}
+}
+
+// rotated returns how many rotations are complete, and the valid secret.
+func (c *testEdges) rotated() (int, string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.accepted, c.secret
+}
+
+// rotation implements tunnel.Rotation.
+type rotation struct{ *testEdges }
+
+func (r rotation) Pending(string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.offers[r.number] != ""
+}
+
+func (r rotation) Next(context.Context, string) (link.Rotate, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	token := r.token
+	token.Secret, token.Number = r.offers[r.number], r.number
+	return offering(token), token.Secret != ""
+}
+
+func (r rotation) Hello(_, secret string) int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for number, offered := range r.offers {
+		if offered == secret {
+			return number
+		}
+	}
+	return 0
+}
+
+func (r rotation) Renew(context.Context, string)           {}
+func (r rotation) Confirm(context.Context, string, string) {}
+
+func (r rotation) Rotated(_ context.Context, _ string, answer link.Rotated) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if secret := r.offers[answer.Number]; secret != "" && answer.Error == "" {
+		r.secret = secret
+		r.accepted++
+		maps.DeleteFunc(r.offers, func(number int64, _ string) bool { return number <= answer.Number })
+	}
+	return true
+}
+
+// at returns the names of the edges that the connector has tunnels to.
+func (c *testEdges) at() (names []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(c.edges)) {
+		if e := c.edges[name]; e.Hub != nil && e.alive && len(e.Sessions()) > 0 {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// awaitLegs waits until the connector has tunnels to exactly so many edges, and shows them.
+func (c *testEdges) awaitLegs(a *runningAgent, n int) []string {
+	c.t.Helper()
+	var names []string
+	eventually(c.t, fmt.Sprintf("%d tunnels", n), func() bool {
+		names = nil
+		for _, l := range a.Status().Legs {
+			if l.Tunnel != nil {
+				names = append(names, l.Tunnel.Edge)
+			}
+		}
+		slices.Sort(names)
+		return len(names) == n && slices.Equal(names, c.at())
+	})
+	return names
+}
+
+// answers fails the test unless a request through an edge gets this answer.
+func (c *testEdges) answers(name, want string) {
+	c.t.Helper()
+	g := &realGateway{Hub: c.edges[name].Hub, token: c.token}
+	if got, err := g.answer(c.t.Context()); err != nil || got != want {
+		c.t.Errorf("through %s: %q, %v; want %q", name, got, err, want)
+	}
+}
+
+// startLegs runs an agent for the cluster. It takes nothing for silence that may be a slow
+// machine, unless change says otherwise.
+func (c *testEdges) startLegs(base string, change func(*Agent)) *runningAgent {
+	g := &fakeGateway{t: c.t, token: c.token, transport: config.TransportQUIC}
+	return startAgent(c.t, g, base, change)
+}
+
+// hasty makes an agent notice a lost gateway.
+func hasty(a *Agent) {
+	a.pongTimeout, a.silenceLimit, a.legs[0].retry.first = pongTimeout, silenceLimit, firstDialTimeout
+}

@@ -1,0 +1,152 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/postern-dev/postern/connector/dial"
+	"github.com/postern-dev/postern/connector/link"
+)
+
+const (
+	// maxLegs bounds the number of legs, whatever the gateway asks for.
+	maxLegs = 2
+	// legPause is the delay of the next leg, as the first one serves by then.
+	legPause = time.Second
+	// targetAttempts is how often a leg in a cluster dials one edge before the next one.
+	targetAttempts = 3
+)
+
+var (
+	errTaken  = errors.New("another process has taken the tunnel over")
+	errNoEdge = errors.New("no other edge takes tunnels")
+	errLeft   = errors.New("the tunnel was left for the new configuration")
+)
+
+// leg keeps one tunnel up. An agent has one leg; in a cluster it has one for each of several
+// edges. The first leg dials the server of the token, and also edges if that fails.
+type leg struct {
+	*Agent
+	number int
+	wake   chan struct{} // room for one: the pending configuration or the edges have changed
+
+	webDelay time.Duration // head start of QUIC in the next attempt
+	loss     dial.LossGuard
+	retry    retry
+
+	target link.Edge // to dial; zero: the server of the token. Guarded by Agent.mu
+	tries  int       // failed attempts at target in a row. Guarded by Agent.mu
+
+	phase phase // guarded by monitor.mu
+}
+
+// newLeg returns the next leg, with the limits of the first one.
+func (a *Agent) newLeg(limits retry) *leg {
+	l := &leg{
+		Agent: a, number: len(a.legs), wake: make(chan struct{}, 1), webDelay: webSocketDelay,
+		retry: retry{random: limits.random, first: limits.first, long: limits.long},
+	}
+	a.legs = append(a.legs, l)
+	l.enter(connecting, nil) // run dials at once
+	return l
+}
+
+// run keeps the tunnel up until ctx ends, and then returns nil. An error ends the agent.
+func (l *leg) run(ctx context.Context) error {
+	for first := true; ctx.Err() == nil && !l.dismiss(); first = false {
+		if !first {
+			l.enter(connecting, nil)
+		}
+		end := l.runOnce(ctx)
+		if ctx.Err() != nil {
+			break
+		}
+		if kindOf(end.err) == endRemoved {
+			l.known.Store(false) // refusals are final again
+		}
+		if l.UntilReplaced && kindOf(end.err) == endReplaced {
+			return errTaken
+		}
+		if fatal := l.fatal(end.err); fatal != nil {
+			return fatal
+		}
+		l.missed(end)
+		pause := l.untilPending(l.retry.pause(end))
+		l.report(end, waiting, pause)
+		l.yieldLead()
+		select {
+		case <-ctx.Done():
+		case <-l.wake:
+		case <-time.After(pause):
+		}
+	}
+	return nil
+}
+
+// runOnce establishes a tunnel, and serves it and its successors until they end.
+func (l *leg) runOnce(ctx context.Context) ending {
+	s, err := l.establish(ctx)
+	if err != nil {
+		return ending{err: err}
+	}
+	for {
+		attributes := []any{
+			"remote", s.conn.RemoteAddr().String(), "rtt", s.conn.RTT().Round(10 * time.Microsecond).String(),
+			"connector", s.config.hello.Connector, "session", s.welcome.Session, "gateway_version", s.welcome.Version, "transport", s.conn.Transport(),
+		}
+		if s.welcome.Edge != "" {
+			attributes = append(attributes, "edge", s.welcome.Edge)
+		}
+		l.Logger.Info("connected", attributes...)
+		if newer := s.newer(); newer != "" && l.number == 0 {
+			l.Logger.Info(Available(newer))
+		}
+		l.online(s, true)
+		l.known.Store(true)
+		l.join(ctx, s)
+		end, next := l.maintain(ctx, s)
+		if next == nil {
+			return end
+		}
+		s = next
+	}
+}
+
+// leads reports whether this leg handles the pending configuration: it is the first one with
+// a tunnel, or no leg has one.
+func (l *leg) leads() bool {
+	legs := l.allLegs()
+	l.monitor.mu.Lock()
+	defer l.monitor.mu.Unlock()
+	for _, other := range legs {
+		if states[other.phase.state].shown == StateOnline {
+			return other == l
+		}
+	}
+	return l.number == 0
+}
+
+// due returns the pending configuration if this leg handles it.
+func (l *leg) due() pending {
+	if p := l.next(); p.config != nil && l.leads() {
+		return p
+	}
+	return pending{}
+}
+
+// yieldLead wakes the other legs, as one of them handles the pending configuration now.
+func (l *leg) yieldLead() {
+	if l.next().config != nil {
+		l.wakeOthers()
+	}
+}
+
+// wakeOthers wakes the other legs.
+func (l *leg) wakeOthers() {
+	for _, other := range l.allLegs() {
+		if other != l {
+			trySend(other.wake, struct{}{})
+		}
+	}
+}

@@ -1,0 +1,268 @@
+package agent
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/postern-dev/postern/connector/config"
+	"github.com/postern-dev/postern/connector/link"
+)
+
+// TestLegs: the connector has tunnels to two of three edges. The edge that is killed is
+// replaced by the third one, while the other tunnel serves.
+func TestLegs(t *testing.T) {
+	t.Parallel()
+	c := startEdges(t, "a", "b", "c")
+	a := c.startLegs(answerWith(t, "x"), hasty)
+	names := c.awaitLegs(a, 2)
+	for _, name := range names {
+		c.answers(name, "x")
+	}
+	if s := a.Status(); s.Tunnel == nil || s.Tunnel.Edge != "a" || s.Legs[0].Tunnel.Edge != "a" || s.State != StateOnline || s.Problem != nil {
+		t.Errorf("status %+v", s)
+	}
+	second := names[1]
+	c.kill("a")
+	c.forget("a")
+	eventually(t, "the first leg at the third edge", func() bool { return len(c.at()) == 2 })
+	c.awaitLegs(a, 2)
+	for _, name := range c.at() {
+		c.answers(name, "x")
+	}
+	if n := strings.Count(a.log.String(), "edge="+second+"\n"); n != 2 { // connecting, connected
+		t.Errorf("the other leg, to %s, was disturbed", second)
+	}
+
+	c.kill(second) // and nobody is left to send the edges
+	c.forget(second)
+	c.start("a")
+	if names := c.awaitLegs(a, 2); !slices.Contains(names, "a") {
+		t.Errorf("tunnels to %v", names)
+	}
+}
+
+// TestLegsOfASingleGateway: there is one, and nothing runs for a second one.
+func TestLegsOfASingleGateway(t *testing.T) {
+	c := startEdges(t, "a")
+	c.alone = true
+	c.stop("a")
+	c.start("a")
+	a := c.startLegs(answerWith(t, "x"), nil)
+	eventually(t, "the tunnel", func() bool { return a.Status().State == StateOnline })
+	c.answers("a", "x")
+	if s := a.Status(); len(s.Legs) != 0 || s.Tunnel.Edge != "" || len(a.allLegs()) != 1 || len(a.open()) != 0 {
+		t.Errorf("status %+v, %d legs", s, len(a.allLegs()))
+	}
+	if strings.Contains(a.log.String(), "edge") {
+		t.Errorf("log %s", a.log)
+	}
+}
+
+// TestDrainedEdgeIsLeft: the connector dials another edge first, and the request that runs
+// finishes.
+func TestDrainedEdgeIsLeft(t *testing.T) {
+	t.Parallel()
+	c := startEdges(t, "a", "b", "c")
+	begun, finish := make(chan struct{}, 1), make(chan struct{})
+	server := serveModel(t, func(w http.ResponseWriter, _ *http.Request) {
+		begun <- struct{}{}
+		<-finish
+	})
+	a := c.startLegs(server.URL, nil)
+	c.awaitLegs(a, 2)
+	s, _ := c.edges["a"].Session(c.token.Connector)
+	result := make(chan error, 1)
+	go func() {
+		answer, err := s.RoundTrip(post(t.Context(), "{}"))
+		if err == nil {
+			err = answer.Body.Close()
+		}
+		result <- err
+	}()
+	receive(t, begun, "the request")
+	c.set(func() { c.edges["a"].draining = true })
+	eventually(t, "the first leg elsewhere", func() bool { return slices.Equal(c.at(), []string{"b", "c"}) })
+	c.awaitLegs(a, 2)
+	close(finish)
+	if err := receive(t, result, "the answer"); err != nil {
+		t.Error(err)
+	}
+	if log := a.log.String(); strings.Contains(log, "disconnected") || strings.Contains(log, "level=WARN") {
+		t.Errorf("log %s", log)
+	}
+
+	// With two edges left and both in use, the tunnel stays until there is another one.
+	c.set(func() { c.edges["b"].draining = true })
+	c.set(func() { c.edges["a"].draining = false })
+	eventually(t, "the first leg back", func() bool { return slices.Equal(c.at(), []string{"a", "c"}) })
+}
+
+// TestBalancerLeadsToTheSameEdge: the second tunnel does not replace the first one.
+func TestBalancerLeadsToTheSameEdge(t *testing.T) {
+	t.Parallel()
+	c := startEdges(t, "a", "b")
+	address := c.edges["b"].address
+	c.set(func() { c.edges["b"].address = c.edges["a"].address })
+	a := c.startLegs(answerWith(t, "x"), nil)
+	eventually(t, "a refusal", func() bool { return c.edges["a"].Counters().Denied >= 2 })
+	if n := c.edges["a"].Counters(); n.Connected != 1 || n.Replaced != 0 {
+		t.Errorf("counters %+v", n)
+	}
+	c.answers("a", "x")
+	if log := a.log.String(); strings.Contains(log, "held") {
+		t.Errorf("log %s", log)
+	}
+	c.set(func() { c.edges["b"].address = address })
+	c.awaitLegs(a, 2)
+}
+
+// TestReloadOverLegs: new upstreams come to both edges without a new tunnel, and a new limit
+// with new tunnels.
+func TestReloadOverLegs(t *testing.T) {
+	t.Parallel()
+	c := startEdges(t, "a", "b", "c")
+	a := c.startLegs(answerWith(t, "old"), nil)
+	names := c.awaitLegs(a, 2)
+	next := config.Config{TunnelToken: c.token.Encode(), Transport: config.TransportQUIC, Upstreams: map[string]config.Upstream{
+		"bix": {BaseURL: answerWith(t, "new") + "/v1"},
+	}}
+	if err := a.Reload(next); err != nil {
+		t.Fatal(err)
+	}
+	all := func(ok func(upstreams []string, limit int) bool) func() bool {
+		return func() bool {
+			n := 0
+			for _, hub := range c.hubs() {
+				for _, s := range hub.Sessions() {
+					if ok(s.Upstreams, s.Limit) {
+						n++
+					}
+				}
+			}
+			return n == 2
+		}
+	}
+	eventually(t, "the update at both edges", all(func(upstreams []string, _ int) bool { return slices.Equal(upstreams, []string{"bix"}) }))
+	eventually(t, "the end of the reload", func() bool { return a.next().config == nil })
+	if got := c.awaitLegs(a, 2); !slices.Equal(got, names) || a.Status().Tunnels != 2 {
+		t.Errorf("tunnels to %v, %d in all", got, a.Status().Tunnels)
+	}
+	next.MaxRequests = 7
+	if err := a.Reload(next); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the limit at both edges", all(func(_ []string, limit int) bool { return limit == 7 }))
+	if log := a.log.String(); strings.Contains(log, "disconnected") || strings.Contains(log, "level=ERROR") {
+		t.Errorf("log %s", log)
+	}
+
+	// The first leg has no edge. The other one takes the configuration.
+	c.stop("a")
+	for _, name := range c.at()[1:] {
+		c.stop(name)
+	}
+	left := c.awaitLegs(a, 1)
+	next.Upstreams = map[string]config.Upstream{"box": {BaseURL: answerWith(t, "newest") + "/v1"}}
+	if err := a.Reload(next); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the update at the last edge", func() bool {
+		s := c.edges[left[0]].Sessions()
+		return len(s) == 1 && slices.Equal(s[0].Upstreams, []string{"box"})
+	})
+	c.answers(left[0], "newest")
+}
+
+// TestReloadToAnotherCluster: both legs go there.
+func TestReloadToAnotherCluster(t *testing.T) {
+	t.Parallel()
+	from, to := startEdges(t, "a", "b"), startEdges(t, "a", "b")
+	to.token.Connector = strings.Replace(to.token.Connector, "aa", "bb", 1)
+	a := from.startLegs(answerWith(t, "x"), nil)
+	from.awaitLegs(a, 2)
+	c := config.Config{TunnelToken: to.token.Encode(), Transport: config.TransportQUIC, Upstreams: map[string]config.Upstream{
+		"box": {BaseURL: answerWith(t, "y") + "/v1"},
+	}}
+	if err := a.Reload(c); err != nil {
+		t.Fatal(err)
+	}
+	to.awaitLegs(a, 2)
+	eventually(t, "the end of the old tunnels", func() bool { return len(from.at()) == 0 })
+	to.answers("a", "y")
+	to.answers("b", "y")
+
+	alone := startEdges(t, "a")
+	alone.alone = true
+	alone.stop("a")
+	alone.start("a")
+	c.TunnelToken = alone.token.Encode()
+	if err := a.Reload(c); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a single tunnel", func() bool { return len(to.at()) == 0 && len(alone.at()) == 1 && len(a.Status().Legs) == 0 })
+}
+
+// TestRotationsWhileEdgesDisappear: a token that the connector has stored is never locked
+// out, whichever edges offer it, and whichever of them are killed meanwhile.
+func TestRotationsWhileEdgesDisappear(t *testing.T) {
+	t.Parallel()
+	c := startEdges(t, "a", "b", "c")
+	keeper := &kept{token: c.token.Encode()}
+	a := c.startLegs(answerWith(t, "x"), func(a *Agent) {
+		hasty(a)
+		a.Keep = keeper.keep
+	})
+	c.awaitLegs(a, 2)
+	rotations := 50
+	if testing.Short() {
+		rotations = 10
+	}
+	names := []string{"a", "b", "c"}
+	for i := range rotations {
+		name := names[i%len(names)]
+		before, _ := c.rotated()
+		if i%2 == 0 {
+			c.rotate()
+		}
+		c.kill(name)
+		if i%3 == 0 {
+			c.forget(name)
+		}
+		if i%2 != 0 {
+			c.rotate()
+		}
+		eventually(t, "the rotation", func() bool { after, _ := c.rotated(); return after > before })
+		c.stop(name)
+		c.start(name)
+	}
+	c.awaitLegs(a, 2)
+	text, _ := keeper.state()
+	token, err := link.ParseToken(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, secret := c.rotated(); token.Secret != secret || token.Number != int64(rotations) {
+		t.Errorf("the connector has stored number %d, which is valid: %v", token.Number, token.Secret == secret)
+	}
+	if log := a.log.String(); strings.Contains(log, "bad_credentials") || strings.Contains(log, "same tunnel token") {
+		t.Error("a leg was refused, or replaced by the other one")
+	}
+}
+
+// TestRemovedWithLegs: a connector that was removed stops, whichever leg notices it.
+func TestRemovedWithLegs(t *testing.T) {
+	t.Parallel()
+	c := startEdges(t, "a", "b")
+	a := c.startLegs(answerWith(t, "x"), nil)
+	c.awaitLegs(a, 2)
+	c.edges["b"].Disconnect(c.token.Connector, link.CloseRemoved)
+	err := receive(t, a.result, "the agent's end")
+	if err == nil || !strings.Contains(err.Error(), "removed") {
+		t.Errorf("ended with %v", err)
+	}
+	if s := a.Status(); s.State != StateStopped || s.Problem == nil {
+		t.Errorf("status %+v", s)
+	}
+}
