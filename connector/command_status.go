@@ -148,7 +148,7 @@ configuration is invalid and the old one stays.`,
 func oneLine(s agent.Status) string {
 	switch {
 	case s.State == agent.StateOnline && s.Tunnel != nil:
-		return fmt.Sprintf("online at %s over %s; %s", s.Server, s.Tunnel.Transport, requestsText(s))
+		return fmt.Sprintf("online at %s over %s%s; %s", s.Server, s.Tunnel.Transport, legsText(s.Legs), requestsText(s))
 	case s.State == agent.StateDraining:
 		return "draining; " + requestsText(s)
 	case s.State == agent.StateStopped:
@@ -165,6 +165,20 @@ func oneLine(s agent.Status) string {
 	default:
 		return fmt.Sprintf("%s to %s", s.State, s.Server)
 	}
+}
+
+// legsText returns how many tunnels to a cluster are up, and to which edges.
+func legsText(legs []agent.LegStatus) string {
+	if len(legs) == 0 {
+		return ""
+	}
+	var edges []string
+	for _, l := range legs {
+		if l.Tunnel != nil {
+			edges = append(edges, l.Tunnel.Edge)
+		}
+	}
+	return fmt.Sprintf(", %d of %d tunnels (%s)", len(edges), len(legs), strings.Join(edges, ", "))
 }
 
 func requestsText(s agent.Status) string {
@@ -242,7 +256,16 @@ func reportLines(s agent.Status, now time.Time, recent int) []line {
 	lines := []line{label("state", stateText(s, now)...), label("gateway", piece{plain, s.Server})}
 	if t := s.Tunnel; t != nil {
 		lines[1] = label("gateway", piece{plain, s.Server}, piece{faint, "  version " + t.GatewayVersion})
-		lines = append(lines, label("tunnel", piece{plain, t.Transport}, piece{faint, ", round trip "}, piece{plain, short(t.RTT)}))
+		if len(s.Legs) == 0 {
+			lines = append(lines, label("tunnel", tunnelPieces(t)...))
+		}
+	}
+	for i, l := range s.Legs {
+		name := "tunnel"
+		if i > 0 {
+			name = ""
+		}
+		lines = append(lines, label(name, legPieces(l, now)...))
 	}
 	if p := s.Problem; p != nil {
 		lines = append(lines, label("reason", piece{warning, p.Reason}))
@@ -267,6 +290,22 @@ func reportLines(s agent.Status, now time.Time, recent int) []line {
 		lines = append(lines, label("", requestPieces(r)...))
 	}
 	return lines
+}
+
+func tunnelPieces(t *agent.TunnelStatus) []piece {
+	return []piece{{plain, t.Transport}, {faint, ", round trip "}, {plain, short(t.RTT)}}
+}
+
+// legPieces returns the edge and the tunnel of a leg, or why it has none.
+func legPieces(l agent.LegStatus, now time.Time) []piece {
+	if l.Tunnel != nil {
+		return append([]piece{{plain, l.Tunnel.Edge}, {faint, " over "}}, tunnelPieces(l.Tunnel)...)
+	}
+	pieces := stateText(agent.Status{State: l.State, Since: l.Since, Problem: l.Problem}, now)
+	if l.Problem != nil {
+		pieces = append(pieces, piece{faint, ": " + l.Problem.Reason})
+	}
+	return pieces
 }
 
 // upstreamState returns whether a model server is reachable, and how many models it lists.

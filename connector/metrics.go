@@ -97,8 +97,13 @@ func writeMetrics(w io.Writer, s agent.Status, started time.Time) {
 	single("up", "gauge", "Whether the tunnel is up.", map[bool]float64{true: 1}[s.State == agent.StateOnline])
 	single("tunnels_total", "counter", "Tunnels established.", float64(s.Tunnels))
 	family("tunnel_rtt_seconds", "gauge", "Round trip time to the gateway.")
-	if s.Tunnel != nil {
+	if s.Tunnel != nil && len(s.Legs) == 0 {
 		sample("tunnel_rtt_seconds", s.Tunnel.RTT.Seconds(), "transport", s.Tunnel.Transport)
+	}
+	for _, l := range s.Legs {
+		if l.Tunnel != nil {
+			sample("tunnel_rtt_seconds", l.Tunnel.RTT.Seconds(), "transport", l.Tunnel.Transport, "edge", l.Tunnel.Edge)
+		}
 	}
 	family("upstream_up", "gauge", "Whether the model server is reachable; absent while unknown.")
 	for _, u := range s.Upstreams {

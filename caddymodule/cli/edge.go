@@ -33,8 +33,9 @@ in etcd. A gateway with a store of its own has none.`,
 		{
 			use: "drain NAME", short: "Makes an edge not ready, so that balancers use the others",
 			long: `Makes an edge not ready: /.well-known/postern/ready answers 503, and load balancers
-that check it use the other edges. The edge goes on serving requests and
-connectors. It drains until "edge undrain", or until its program is started again.`,
+that check it use the other edges. Connectors leave as soon as they have a tunnel to
+another edge. The edge goes on serving what reaches it. It drains until
+"edge undrain", or until its program is started again.`,
 			example: `  caddy gateway edge drain edge-a`,
 			run: operation(send(http.MethodPost, "/edges/{}/drain"), func(in *invocation, e manage.Edge) {
 				in.printf("The edge %s drains. It still serves what reaches it.\n", printable(e.Name))
