@@ -235,13 +235,14 @@ func (r *retry) pause(end ending) time.Duration {
 	case end.lived >= healthyAfter, kind == endGoingAway && end.lived > 0:
 		r.reset()
 	}
-	ceiling := longPause
-	if r.failures < 6 { // 0.5 s × 2⁶ is above 30 s
-		ceiling = firstPause << r.failures
+	most := longPause
+	switch kindOf(end.err) {
+	case endBusy:
+		most = busyPause
+	case endHeld: // a change of the edges ends the pause
+		most = lastRefusal
 	}
-	if kindOf(end.err) == endBusy {
-		ceiling = min(ceiling, busyPause)
-	}
+	ceiling := min(firstPause<<min(r.failures, 10), most)
 	if ceiling >= noRoutePause && end.lived == 0 && dial.NoRoute(end.err) {
 		return r.jitter(noRoutePause) // does not count as a failure
 	}

@@ -74,7 +74,9 @@ func (l *leg) run(ctx context.Context) error {
 		l.missed(end)
 		pause := l.untilPending(l.retry.pause(end))
 		l.report(end, waiting, pause)
-		l.yieldLead()
+		if end.lived > 0 {
+			l.lost()
+		}
 		select {
 		case <-ctx.Done():
 		case <-l.wake:
@@ -113,14 +115,18 @@ func (l *leg) runOnce(ctx context.Context) ending {
 	}
 }
 
+// up reports whether the leg has a tunnel that answers.
+func (l *leg) up() bool {
+	l.monitor.mu.Lock()
+	defer l.monitor.mu.Unlock()
+	return states[l.phase.state].shown == StateOnline
+}
+
 // leads reports whether this leg handles the pending configuration: it is the first one with
 // a tunnel, or no leg has one.
 func (l *leg) leads() bool {
-	legs := l.allLegs()
-	l.monitor.mu.Lock()
-	defer l.monitor.mu.Unlock()
-	for _, other := range legs {
-		if states[other.phase.state].shown == StateOnline {
+	for _, other := range l.allLegs() {
+		if other.up() {
 			return other == l
 		}
 	}
@@ -135,10 +141,14 @@ func (l *leg) due() pending {
 	return pending{}
 }
 
-// yieldLead wakes the other legs, as one of them handles the pending configuration now.
-func (l *leg) yieldLead() {
-	if l.next().config != nil {
-		l.wakeOthers()
+// lost wakes other legs when this one has lost its tunnel: those without a tunnel dial at once,
+// and one of those with a tunnel handles the pending configuration.
+func (l *leg) lost() {
+	pending := l.next().config != nil
+	for _, other := range l.allLegs() {
+		if other != l && (pending || !other.up()) {
+			trySend(other.wake, struct{}{})
+		}
 	}
 }
 
