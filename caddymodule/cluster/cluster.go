@@ -15,8 +15,7 @@ const (
 	renewTime   = 2 * time.Second         // between two renewals of the lease
 	catchUpTime = 4 * time.Second         // of an attempt to catch up
 	attemptTime = 1500 * time.Millisecond // of other attempts to reach the store
-	askTime     = 500 * time.Millisecond  // between two questions to the peers without contact
-	restTime    = time.Second             // and with contact
+	askTime     = 500 * time.Millisecond  // between two questions to the peers
 	confirmTime = 5 * time.Second         // that a write waits for the edges
 	enterTime   = 8 * time.Second         // of an attempt to enter
 	forgetTime  = time.Hour               // until the leader removes the record of a lost edge

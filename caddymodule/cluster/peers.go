@@ -32,17 +32,13 @@ func (c *Cluster) Answer() (a Answer) {
 func (c *Cluster) askPeers(ctx context.Context) {
 	for ctx.Err() == nil {
 		for _, e := range c.store.Edges() {
-			if c.Ask != nil && e.Name != c.Edge.Name && c.MaxStale() > 0 {
+			if c.Ask != nil && e.Name != c.Edge.Name {
 				c.goroutines.Go(func() { c.ask(ctx, e.Edge) })
 			}
 		}
 		c.contact.trust()
 		c.logServing()
-		wait := askTime
-		if c.Stale() < contactTime {
-			wait = restTime
-		}
-		pause(ctx, wait)
+		pause(ctx, askTime)
 	}
 }
 

@@ -250,7 +250,7 @@ func (s *sources) onTunnel(hub *tunnel.Hub, e tunnel.Event) {
 		return
 	}
 	data := connectorData(e)
-	if session, ok := hub.Session(e.Connector); ok {
+	if session, ok := hub.Find(e.Connector); ok {
 		info := session.Info()
 		data["transport"], data["remote"] = info.Transport, info.Remote
 	}
@@ -352,7 +352,7 @@ func (s *sources) checkUpstreams(p *presence) (done bool) {
 
 // statesOf returns the upstream states that a connector has reported to a hub.
 func statesOf(hub *tunnel.Hub, connector string) []tunnel.UpstreamState {
-	session, ok := hub.Session(connector)
+	session, ok := hub.Find(connector)
 	if !ok {
 		return nil
 	}

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/cluster"
@@ -46,6 +47,15 @@ const (
 type Edge struct {
 	*cluster.Cluster
 	*peer.Links
+	hub atomic.Pointer[tunnel.Hub] // nil: there is none yet
+}
+
+// tunnels returns the tunnels of this gateway for its peers.
+func (e *Edge) tunnels() peer.Hub {
+	if hub := e.hub.Load(); hub != nil {
+		return hub
+	}
+	return nil
 }
 
 // open opens the store, and joins the cluster if there is one. pin returns the pin of the
@@ -95,7 +105,9 @@ func (p Place) join(local store.KV, logger *slog.Logger, pin func() string, coun
 	defer cancel()
 	key, err := st.Secret(ctx, store.SecretPeer, randomKey)
 	if err == nil {
-		edge.Links = peer.New(peer.Options{Name: p.Edge.Name, Key: key, Pin: pin})
+		edge.Links = peer.New(peer.Options{
+			Name: p.Edge.Name, Region: p.Edge.Region, Key: key, Pin: pin, Hub: edge.tunnels, Logger: logger,
+		})
 		err = edge.Join(ctx, st)
 	}
 	if err != nil {

@@ -127,6 +127,10 @@ func (l *Listener) listen(address string, s *Services, secrets tunnel.Secrets, o
 		return fmt.Errorf("starting the tunnel listener: %w", err)
 	}
 	l.secrets = secrets
+	if s.Edge != nil {
+		hub.MembersChanged()
+		s.Edge.hub.Store(hub)
+	}
 	adapting, stop := context.WithCancel(context.Background())
 	l.stopAdapting = stop
 	go procs.Adapt(adapting)

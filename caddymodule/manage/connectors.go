@@ -30,6 +30,8 @@ type Connector struct {
 	OS           string     `json:"os,omitempty"`
 	Upstreams    []Upstream `json:"upstreams,omitempty"`
 	Since        *time.Time `json:"since,omitempty"`
+	// Edges are the gateways of the cluster where it has tunnels.
+	Edges []string `json:"edges,omitempty"`
 	// RTT is the tunnel's smoothed round-trip time in milliseconds.
 	RTT float64 `json:"rtt_ms,omitempty"`
 	// Active counts the running requests of the tunnel.
@@ -155,7 +157,7 @@ func connectorOf(c store.Connector, info tunnel.Info, online bool) Connector {
 	v.State, v.Since, v.LastSeenAt = Online, &since, nil
 	v.Transport, v.Remote, v.Version, v.OS = info.Transport, info.Remote, info.Version, info.OS
 	v.NewerVersion = info.Newer
-	v.Active, v.MaxRequests = info.Active, info.Limit
+	v.Active, v.MaxRequests, v.Edges = info.Active, info.Limit, info.Edges
 	for _, u := range info.States {
 		v.Upstreams = append(v.Upstreams, upstreamOf(u))
 	}

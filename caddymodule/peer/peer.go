@@ -6,9 +6,11 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
+	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/quic-go/quic-go"
 
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/connector/dial"
@@ -18,11 +20,24 @@ import (
 // dialTime bounds an attempt to connect to a peer.
 const dialTime = 10 * time.Second
 
+// maxRequests bounds the requests of a peer that run at a time.
+const maxRequests = 16384
+
 // Options are the parameters of New.
 type Options struct {
-	Name string        // of this gateway
-	Key  []byte        // of the cluster
-	Pin  func() string // of the identity that all its gateways have; "": not known yet
+	Name, Region string        // of this gateway
+	Key          []byte        // of the cluster
+	Pin          func() string // of the identity that all its gateways have; "": not known yet
+	Hub          func() Hub    // has the tunnels of this gateway; nil: there is none yet
+	Logger       *slog.Logger
+}
+
+// Hub is implemented by [tunnel.Hub].
+type Hub interface {
+	// Announce tells a peer about the tunnels until the hub has none and is closed.
+	Announce(ctx context.Context, send func(link.Tunnel) error) error
+	// Relay serves a request of a peer.
+	Relay(stream *quic.Stream)
 }
 
 // Links are the connections to the peers. Its methods are safe for concurrent use.
@@ -37,22 +52,14 @@ type Links struct {
 
 // connection is the connection to one peer.
 type connection struct {
-	address string
-	asking  sync.Mutex // held for a question and its answer
-	dialing bool       // guarded by Links.mu
-	open    *opened    // guarded by Links.mu; nil: none
-}
-
-// opened is an open connection.
-type opened struct {
-	conn    *dial.Conn
-	stream  interface{ SetDeadline(time.Time) error }
-	control *link.Control
+	name, address string
+	dialing       bool    // guarded by Links.mu
+	failing       bool    // the last attempt has failed; guarded by Links.mu
+	open          *opened // guarded by Links.mu; nil: none
 }
 
 var (
 	errNoAddress = errors.New("the peer has no address: set `edge { peer … }` there")
-	errAsking    = errors.New("the peer has not answered the question before")
 	errNoLink    = errors.New("there is no connection to the peer yet")
 )
 
@@ -72,53 +79,39 @@ func (l *Links) Check(hello link.Hello, connection tls.ConnectionState) bool {
 }
 
 // Ask asks a peer whether it has contact to the store. Without a connection it begins to dial,
-// and fails at once.
-func (l *Links) Ask(ctx context.Context, edge store.Edge) (pong link.Pong, err error) {
+// and fails at once. Connections are kept by asking twice a second.
+func (l *Links) Ask(ctx context.Context, edge store.Edge) (link.Pong, error) {
 	if edge.Peer == "" {
-		return pong, errNoAddress
+		return link.Pong{}, errNoAddress
 	}
-	c, open := l.to(edge)
+	open := l.to(edge)
 	if open == nil {
-		return pong, errNoLink
+		return link.Pong{}, errNoLink
 	}
-	if !c.asking.TryLock() {
-		return pong, errAsking
-	}
-	defer c.asking.Unlock()
-	if pong, err = open.ask(ctx); err != nil {
-		// An answer that is still to come must not be taken for that to the next question.
-		l.drop(c, open)
-		return pong, fmt.Errorf("asking the gateway %s: %w", edge.Name, err)
-	}
-	return pong, nil
+	return open.ask(ctx)
 }
 
 // to returns the connection to a peer, and begins to dial if there is none.
-func (l *Links) to(edge store.Edge) (*connection, *opened) {
+func (l *Links) to(edge store.Edge) *opened {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c := l.links[edge.Name]
 	if c == nil || c.address != edge.Peer {
-		c = &connection{address: edge.Peer}
+		if c != nil && c.open != nil {
+			_ = c.open.conn.Close(link.CloseNone, "")
+		}
+		c = &connection{name: edge.Name, address: edge.Peer}
 		l.links[edge.Name] = c
 	}
 	if c.open != nil && c.open.conn.Context().Err() != nil {
+		l.Logger.Warn("lost the connection to a peer; dialing again", "peer", c.name, "error", context.Cause(c.open.conn.Context()))
 		c.open = nil
 	}
 	if c.open == nil && !c.dialing && l.ctx.Err() == nil {
 		c.dialing = true
 		go l.connect(c)
 	}
-	return c, c.open
-}
-
-func (l *Links) drop(c *connection, open *opened) {
-	_ = open.conn.Close(link.CloseNone, "")
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if c.open == open {
-		c.open = nil
-	}
+	return c.open
 }
 
 func (l *Links) connect(c *connection) {
@@ -127,8 +120,14 @@ func (l *Links) connect(c *connection) {
 	defer l.mu.Unlock()
 	c.dialing = false
 	if err == nil {
-		c.open = open
+		l.Logger.Info("connected to a peer", "peer", c.name)
+		c.open, c.failing = open, false
+		return
 	}
+	if !c.failing && l.ctx.Err() == nil {
+		l.Logger.Warn("failed to connect to a peer; trying again", "peer", c.name, "address", c.address, "error", err)
+	}
+	c.failing = true
 }
 
 // dial connects to a peer and says hello.
@@ -136,7 +135,7 @@ func (l *Links) dial(address string) (*opened, error) {
 	ctx, cancel := context.WithTimeout(l.ctx, dialTime)
 	defer cancel()
 	token := func() link.Token { return link.Token{Server: address, Pin: l.Pin()} }
-	conn, err := dial.NewQUIC(dial.Target{Server: address, Token: token}).Dial(ctx, nil)
+	conn, err := dial.NewQUIC(dial.Target{Server: address, Token: token, MaxRequests: maxRequests}).Dial(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -145,8 +144,12 @@ func (l *Links) dial(address string) (*opened, error) {
 	open, err := l.hello(ctx, conn)
 	if err != nil {
 		_ = conn.Close(link.CloseNone, "")
+		return nil, err
 	}
-	return open, err
+	go open.receive()
+	go open.serve(l.Hub)
+	go open.announce(l.Hub)
+	return open, nil
 }
 
 func (l *Links) hello(ctx context.Context, conn *dial.Conn) (*opened, error) {
@@ -159,7 +162,12 @@ func (l *Links) hello(ctx context.Context, conn *dial.Conn) (*opened, error) {
 		return nil, err
 	}
 	open := &opened{conn: conn, stream: stream, control: link.NewControl(stream)}
-	answer, err := open.exchange(ctx, link.Hello{Peer: l.Name, Secret: proof})
+	deadline, _ := ctx.Deadline()
+	_ = stream.SetReadDeadline(deadline)
+	if err := open.send(link.Hello{Peer: l.Name, Region: l.Region, Secret: proof}); err != nil {
+		return nil, err
+	}
+	answer, err := open.control.Receive()
 	if err != nil {
 		return nil, err
 	}
@@ -170,28 +178,4 @@ func (l *Links) hello(ctx context.Context, conn *dial.Conn) (*opened, error) {
 		return nil, answer
 	}
 	return nil, errors.New("the peer does not answer the hello")
-}
-
-func (o *opened) ask(ctx context.Context) (link.Pong, error) {
-	answer, err := o.exchange(ctx, link.Ping{})
-	if err != nil {
-		return link.Pong{}, err
-	}
-	pong, ok := answer.(link.Pong)
-	if !ok {
-		return link.Pong{}, errors.New("the peer does not answer the ping")
-	}
-	return pong, nil
-}
-
-// exchange sends a message and receives the next one.
-func (o *opened) exchange(ctx context.Context, m link.Message) (link.Message, error) {
-	deadline, _ := ctx.Deadline()
-	if err := o.stream.SetDeadline(deadline); err != nil {
-		return nil, err
-	}
-	if err := o.control.Send(m); err != nil {
-		return nil, err
-	}
-	return o.control.Receive()
 }

@@ -17,7 +17,7 @@ import (
 func (s *Session) Connector() string { return s.connector.ID }
 
 // Active returns the number of running requests.
-func (s *Session) Active() int { return int(s.active.Load()) }
+func (s *Session) Active() int { return int(max(s.active.Load(), s.activeThere.Load())) }
 
 // beat records a ping. next is the time until the next one.
 func (s *Session) beat(next time.Duration) {
@@ -26,35 +26,104 @@ func (s *Session) beat(next time.Duration) {
 }
 
 // suspect reports whether the connector has missed two pings: it is probably dead,
-// but not yet considered lost.
-func (s *Session) suspect() bool { return time.Now().After(*s.pingDue.Load()) }
+// but not yet considered lost. At a peer, that is what has missed them.
+func (s *Session) suspect() bool {
+	if s.at != nil {
+		return time.Now().UnixNano()-s.at.heard.Load() > int64(peerSuspect)
+	}
+	return time.Now().After(*s.pingDue.Load())
+}
 
-// Choose returns the session with the fewest requests, at random among equals.
-// Suspect sessions, and sessions with an upstream that was reported down, are chosen
-// last: the report may be outdated. Choose does not wait.
+// Choose returns the session for a request. The connector with the fewest requests has
+// precedence, and of its sessions the one at this gateway. Suspect sessions, and sessions with
+// an upstream that was reported down, are chosen last: the report may be outdated. So are those
+// in other regions, the nearest first. Choose does not wait.
 func (h *Hub) Choose(connectorIDs []string, to Target, except []*Session) (*Session, bool) {
-	var best *Session
-	var doubtful bool
-	least, equal := 0, 0
+	var best choice
+	h.mu.RLock()
+	defer h.mu.RUnlock()
 	for _, id := range connectorIDs {
-		s, ok := h.Session(id)
-		if !ok || slices.Contains(except, s) {
-			continue
+		local, remote := h.live[id], h.remote[id]
+		load := 0
+		if len(connectorIDs) > 1 {
+			load = loadOf(local, remote)
 		}
-		if len(connectorIDs) == 1 {
-			return s, true
+		if local != nil {
+			best.consider(local, to, except, load)
 		}
-		n, weak := s.Active(), s.suspect() || s.down(to)
-		switch {
-		case best == nil, doubtful && !weak, weak == doubtful && n < least:
-			best, doubtful, least, equal = s, weak, n, 1
-		case weak == doubtful && n == least:
-			if equal++; rand.IntN(equal) == 0 {
-				best = s
-			}
+		for _, s := range remote {
+			best.consider(s, to, except, load)
 		}
 	}
-	return best, best != nil
+	return best.session, best.session != nil
+}
+
+// loadOf returns the number of requests of a connector that has these sessions.
+func loadOf(local *Session, remote []*Session) (n int) {
+	if local != nil {
+		n = local.Active()
+	}
+	for _, s := range remote {
+		n += s.Active()
+	}
+	return n
+}
+
+// choice is the best session of those that were considered, at random among equals.
+type choice struct {
+	session *Session
+	rank    rank
+	equal   int
+}
+
+// rank orders sessions; the smallest is the best.
+type rank struct {
+	doubtful bool
+	away     time.Duration // to another region
+	load     int
+	hops     int
+}
+
+func (a rank) compare(b rank) int {
+	if a.doubtful != b.doubtful {
+		if a.doubtful {
+			return 1
+		}
+		return -1
+	}
+	return cmp.Or(cmp.Compare(a.away, b.away), cmp.Compare(a.load, b.load), cmp.Compare(a.hops, b.hops))
+}
+
+func (c *choice) consider(s *Session, to Target, except []*Session, load int) {
+	if !s.usable() || slices.Contains(except, s) {
+		return
+	}
+	r := rank{doubtful: s.suspect() || s.down(to), load: load}
+	if s.at != nil {
+		r.hops, r.away = 1, s.at.away()
+	}
+	order := -1
+	if c.session != nil {
+		order = r.compare(c.rank)
+	}
+	switch {
+	case order < 0:
+		c.session, c.rank, c.equal = s, r, 1
+	case order == 0:
+		if c.equal++; rand.IntN(c.equal) == 0 {
+			c.session = s
+		}
+	}
+}
+
+// away returns the distance of a peer in another region, rounded up, 0 within the same region. The
+// caller holds the hub's lock.
+func (e *edge) away() time.Duration {
+	const unit = 10 * time.Millisecond
+	if e.region == e.hub.members.Region {
+		return 0
+	}
+	return (e.conn.RTT()/unit + 1) * unit
 }
 
 // Wait is [Hub.WaitAny] for one connector.

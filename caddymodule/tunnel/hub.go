@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -108,6 +109,7 @@ type Hub struct {
 	options  atomic.Pointer[Options]
 	counters counters
 	events   events
+	presence presence
 
 	arrivalRate *rate.Limiter // of connections that need not prove their address
 	pending     *pending
@@ -125,6 +127,8 @@ type Hub struct {
 	mu       sync.RWMutex
 	live     map[string]*Session        // by connector id: sessions that take requests
 	all      map[string][]*Session      // by connector id: live and draining
+	remote   map[string][]*Session      // by connector id: those at peers
+	edges    map[string]*edge           // by name: connections of peers
 	waiting  map[*waiting]struct{}      // devices without a decision
 	arrivals map[chan struct{}][]string // waiting requests, with ids of connectors
 	members  Members                    // at the last change
@@ -152,6 +156,9 @@ func NewHub(o Options) *Hub {
 
 		live:     make(map[string]*Session),
 		all:      make(map[string][]*Session),
+		remote:   make(map[string][]*Session),
+		edges:    make(map[string]*edge),
+		presence: presence{told: make(map[*Session]told), listeners: make(map[*listener]struct{})},
 		waiting:  make(map[*waiting]struct{}),
 		arrivals: make(map[chan struct{}][]string),
 	}
@@ -172,6 +179,11 @@ func (h *Hub) Session(connectorID string) (*Session, bool) {
 	s, ok := h.live[connectorID]
 	h.mu.RUnlock()
 	return s, ok && s.usable()
+}
+
+// Find returns a session of a connector that takes requests, at a peer if there is none here.
+func (h *Hub) Find(connectorID string) (*Session, bool) {
+	return h.Choose([]string{connectorID}, Target{}, nil)
 }
 
 // arrive wakes the requests that wait for a connector. The caller holds the lock.
@@ -217,7 +229,7 @@ func (h *Hub) unregister(s *Session) {
 	if h.live[s.connector.ID] == s {
 		delete(h.live, s.connector.ID)
 		if !s.away.Load() {
-			h.events.add(eventOf(s, false))
+			h.noteGone(s)
 		}
 	}
 }
@@ -235,10 +247,12 @@ func (h *Hub) setAway(s *Session, away bool) bool {
 		return false
 	}
 	s.away.Store(away)
-	h.events.add(eventOf(s, !away))
-	if !away {
-		h.arrive(s.connector.ID)
+	if away {
+		h.noteGone(s)
+		return true
 	}
+	h.events.add(eventOf(s, true))
+	h.arrive(s.connector.ID)
 	return true
 }
 
@@ -257,23 +271,42 @@ func (h *Hub) remove(s *Session) {
 	}
 }
 
-// Sessions describes the sessions that take requests, at most one per connector, in
-// the order of connector ids.
+// Sessions describes the connectors with sessions that take requests, in the order of their ids.
+// If one has several, in a cluster, that of this gateway is described.
 func (h *Hub) Sessions() []Info {
 	h.mu.RLock()
-	sessions := make([]*Session, 0, len(h.live))
-	for _, s := range h.live {
+	name, sessions := h.members.Name, make(map[string][]*Session, len(h.live)+len(h.remote))
+	for id, s := range h.live {
 		if !s.away.Load() {
-			sessions = append(sessions, s)
+			sessions[id] = []*Session{s}
 		}
 	}
+	for id, there := range h.remote {
+		sessions[id] = append(sessions[id], there...)
+	}
 	h.mu.RUnlock()
-	slices.SortFunc(sessions, func(a, b *Session) int { return cmp.Compare(a.connector.ID, b.connector.ID) })
-	infos := make([]Info, len(sessions))
-	for i, s := range sessions {
-		infos[i] = s.Info()
+	infos := make([]Info, 0, len(sessions))
+	for _, id := range slices.Sorted(maps.Keys(sessions)) {
+		infos = append(infos, merge(sessions[id], name))
 	}
 	return infos
+}
+
+// merge describes the first session of a connector, with all edges that have one.
+func merge(sessions []*Session, here string) Info {
+	info := sessions[0].Info()
+	info.Active = 0
+	for _, s := range sessions {
+		info.Active += s.Active()
+		switch {
+		case s.at != nil:
+			info.Edges = append(info.Edges, s.at.name)
+		case here != "":
+			info.Edges = append(info.Edges, here)
+		}
+	}
+	slices.Sort(info.Edges)
+	return info
 }
 
 // Disconnect closes all tunnels of a connector, including draining ones. Its
@@ -305,11 +338,16 @@ func (h *Hub) disconnect(connectorID string, code link.CloseCode, match func(Con
 // applies to silent paths only: with both, an idle tunnel would send twice as many
 // packets.
 func (h *Hub) heartbeat() time.Duration {
-	h.mu.RLock()
-	n := len(h.live)
-	h.mu.RUnlock()
+	n := h.count()
 	const pingsPerSecond, least, most = 100, 1500 * time.Millisecond, 9 * time.Second
 	return min(max(time.Duration(n)*time.Second/pingsPerSecond, least), most)
+}
+
+// count returns the number of sessions of this gateway that take requests.
+func (h *Hub) count() int {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	return len(h.live)
 }
 
 // Counters are totals since the hub was created.

@@ -6,8 +6,6 @@ import (
 	"log/slog"
 	"time"
 
-	"golang.org/x/time/rate"
-
 	"github.com/postern-dev/postern/connector/link"
 )
 
@@ -33,33 +31,53 @@ func (p *peer) handshakePeer(hello link.Hello) (run func()) {
 	if !p.send(link.Welcome{Version: o.Version, HeartbeatMillis: int(p.hub.heartbeat().Milliseconds())}) {
 		return nil
 	}
-	return p.answerPeer
+	e := &edge{peer: p, name: hello.Peer, region: hello.Region, tunnels: make(map[string]*Session)}
+	e.beat()
+	return e.run
 }
 
-// answerPeer answers the pings of a gateway until the connection ends.
-func (p *peer) answerPeer() {
-	defer p.end(link.CloseNone)
-	pace := rate.NewLimiter(messagesPerSecond, messagesAtOnce)
-	for pace.Wait(p.conn.Context()) == nil {
-		_ = p.stream.SetReadDeadline(time.Now().Add(lostAfter))
-		m, err := p.control.Receive()
-		switch {
-		case errors.Is(err, link.ErrUnknownMessage):
-			continue
-		case err != nil:
+// run reads what a peer sends until its connection ends.
+func (e *edge) run() {
+	h := e.hub
+	h.mu.Lock()
+	old := h.edges[e.name]
+	h.edges[e.name] = e
+	h.mu.Unlock()
+	if old != nil {
+		old.end(link.CloseReplaced)
+	}
+	e.receive()
+	e.end(link.CloseLost)
+	h.mu.Lock()
+	if h.edges[e.name] == e {
+		delete(h.edges, e.name)
+	}
+	h.mu.Unlock()
+	e.lose()
+}
+
+// receive answers pings, and notes what the peer tells about its tunnels.
+func (e *edge) receive() {
+	for {
+		_ = e.stream.SetReadDeadline(time.Now().Add(peerLost))
+		m, err := e.control.Receive()
+		if err != nil && !errors.Is(err, link.ErrUnknownMessage) {
 			return
 		}
-		if _, ok := m.(link.Ping); !ok {
-			continue
-		}
-		peers := p.hub.options.Load().Peers
-		if peers == nil {
-			return
-		}
-		pong := peers.Pong()
-		pong.HeartbeatMillis = int(p.hub.heartbeat().Milliseconds())
-		if !p.send(pong) {
-			return
+		e.beat()
+		switch m := m.(type) {
+		case link.Tunnel:
+			e.onTunnel(m)
+		case link.Ping:
+			peers := e.hub.options.Load().Peers
+			if peers == nil {
+				return
+			}
+			pong := peers.Pong()
+			pong.HeartbeatMillis = int(e.hub.heartbeat().Milliseconds())
+			if !e.send(pong) {
+				return
+			}
 		}
 	}
 }

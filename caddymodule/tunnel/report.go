@@ -114,7 +114,7 @@ func (h *Hub) noteReport(s *Session) {
 	defer h.events.deliver()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.live[s.connector.ID] != s || s.away.Load() {
+	if s.at == nil && h.live[s.connector.ID] != s || s.away.Load() {
 		return // a connector that comes back is announced again
 	}
 	event := eventOf(s, true)

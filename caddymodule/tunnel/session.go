@@ -25,7 +25,9 @@ import (
 type Info struct {
 	Connector string // id
 	Account   string
-	Session   string // id
+	Session   string   // id
+	AtPeer    bool     // it is at another gateway of the cluster
+	Edges     []string // the gateways of the cluster where the connector has tunnels
 	Instance  string
 	Name      string // as registered
 	Host      string // host name reported by the connector
@@ -63,6 +65,11 @@ type Session struct {
 	reported  atomic.Pointer[states]
 	since     time.Time
 	done      func() // finished, for RoundTrip
+
+	// Of a tunnel at a peer; nil and 0: it is here.
+	at          *edge
+	opened      *link.TunnelOpened
+	activeThere atomic.Int64 // running requests, as the peer says
 
 	active      atomic.Int64
 	limit       int64                     // of active
@@ -115,7 +122,7 @@ func newSession(p *peer, c Connector, hello link.Hello) *Session {
 // Info describes the session now.
 func (s *Session) Info() Info {
 	offer := s.offer.Load()
-	return Info{
+	info := Info{
 		Connector: s.connector.ID,
 		Account:   s.connector.Account,
 		Session:   s.id,
@@ -133,9 +140,14 @@ func (s *Session) Info() Info {
 		Routes:    slices.Clone(offer.Routes),
 		States:    s.States(),
 		KnowsPins: len(s.hello.Pins) > 0,
-		Active:    int(s.active.Load()),
-		Limit:     int(s.limit),
+		Active:    s.Active(),
+		Limit:     cmp.Or(s.hello.MaxRequests, link.DefaultMaxRequests),
 	}
+	if s.at != nil {
+		info.AtPeer, info.Transport, info.Remote = true, s.opened.Transport, s.opened.Remote
+		info.RTT = time.Duration(s.opened.RTTMicros) * time.Microsecond
+	}
+	return info
 }
 
 // log returns the current logger with the fields of this session.
@@ -202,10 +214,14 @@ func (s *Session) repeat(r *http.Request, key string) (*http.Response, error) {
 // body has no references to blocks.
 func (s *Session) exchange(stream *quic.Stream, r *http.Request, key string, whole bool) (*http.Response, error) {
 	var body *blocks.Encoder
-	if s.hello.Blocks != nil && r.ContentLength >= blocks.Least && s.conn.ConnectionStats().MinRTT >= s.hub.encodeFrom {
+	if s.hello.Blocks != nil && r.ContentLength >= blocks.Least && s.minRTT() >= s.hub.encodeFrom {
 		r, body = s.encode(r, key, whole)
 	}
-	answer, err := link.RoundTrip(r.Context(), stream, r, s.done)
+	to := ""
+	if s.at != nil {
+		to = s.connector.ID
+	}
+	answer, err := link.RoundTripTo(r.Context(), stream, to, r, s.done)
 	switch {
 	case body == nil:
 	case err == nil:
@@ -214,6 +230,15 @@ func (s *Session) exchange(stream *quic.Stream, r *http.Request, key string, who
 		body.Unknown()
 	}
 	return answer, err
+}
+
+// minRTT returns the shortest round-trip time to the connector.
+func (s *Session) minRTT() time.Duration {
+	rtt := s.conn.ConnectionStats().MinRTT
+	if s.at != nil {
+		rtt += time.Duration(s.opened.RTTMicros) * time.Microsecond
+	}
+	return rtt
 }
 
 // encode returns a copy of a request with an encoded body.
@@ -243,7 +268,7 @@ func (s *Session) open(ctx context.Context) (*quic.Stream, error) {
 		s.finished()
 		return nil, errEnded
 	}
-	if active > s.limit {
+	if s.at == nil && active > s.limit {
 		s.finished()
 		return nil, link.ErrNoCredit
 	}
@@ -276,7 +301,7 @@ func (s *Session) openSync(ctx context.Context) (*quic.Stream, error) {
 // finished is called at the end of each request.
 func (s *Session) finished() {
 	procs.End()
-	if s.active.Add(-1) == 0 && s.draining.Load() {
+	if s.active.Add(-1) == 0 && s.draining.Load() && s.at == nil {
 		s.idleOnce.Do(func() { close(s.idle) })
 	}
 }

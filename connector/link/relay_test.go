@@ -55,8 +55,13 @@ func relayed(newPair pairing) pairing {
 
 func relayOne(t testing.TB, s Stream, near *pair) {
 	to, err := ReadTo(s)
-	if err != nil {
-		return // the test ends
+	if err != nil { // canceled, or the test ends
+		Refuse(s, CodeInternal)
+		select {
+		case near.served <- err:
+		default:
+		}
+		return
 	}
 	if to != "c_1" {
 		t.Errorf("a request to %q", to)

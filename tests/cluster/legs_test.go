@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"syscall"
 	"testing"
 
@@ -25,6 +26,7 @@ func startEdges(t *testing.T, etcd servers, names ...string) (edges map[string]*
 	first := edges[names[0]]
 	con = first.Connector(t, "box", up.URL)
 	for _, name := range names {
+		edges[name].con = con
 		first.Deploy(t, "m-"+name, "box", "", "m")
 	}
 	return edges, con
@@ -35,7 +37,7 @@ func (g *gateway) tunnelAt(ctx context.Context, con *harness.Connector) (bool, e
 	list, err := g.Admin.Connectors(ctx)
 	for _, c := range list {
 		if c.ID == con.ID {
-			return c.State == "online", err
+			return slices.Contains(c.Edges, g.name), err
 		}
 	}
 	return false, err

@@ -1,0 +1,113 @@
+package peer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/quic-go/quic-go"
+
+	"github.com/postern-dev/postern/connector/dial"
+	"github.com/postern-dev/postern/connector/link"
+)
+
+const (
+	lostTime = 3 * time.Second // that a peer may be silent
+	sendTime = 5 * time.Second // that it may take to read a message
+	hubPause = 100 * time.Millisecond
+)
+
+// opened is an open connection to a peer. Requests of the peer come over it.
+type opened struct {
+	conn    *dial.Conn
+	stream  *quic.Stream
+	control *link.Control
+
+	mu    sync.Mutex
+	asked []chan<- link.Pong // questions without an answer, in their order
+}
+
+// send sends a message. The connection ends if the peer does not read it.
+func (o *opened) send(m link.Message) error {
+	_ = o.stream.SetWriteDeadline(time.Now().Add(sendTime))
+	err := o.control.Send(m)
+	if err != nil {
+		_ = o.conn.Close(link.CloseLost, "")
+	}
+	return err
+}
+
+// ask sends a ping and waits for its answer.
+func (o *opened) ask(ctx context.Context) (link.Pong, error) {
+	answer := make(chan link.Pong, 1)
+	o.mu.Lock()
+	o.asked = append(o.asked, answer)
+	err := o.send(link.Ping{})
+	o.mu.Unlock()
+	if err == nil {
+		select {
+		case pong := <-answer:
+			return pong, nil
+		case <-ctx.Done():
+			err = ctx.Err()
+		case <-o.conn.Context().Done():
+			err = context.Cause(o.conn.Context())
+		}
+	}
+	return link.Pong{}, fmt.Errorf("asking a gateway: %w", err)
+}
+
+// receive passes the answers on until the connection ends. The first ping is soon.
+func (o *opened) receive() {
+	for {
+		_ = o.stream.SetReadDeadline(time.Now().Add(lostTime))
+		m, err := o.control.Receive()
+		if err != nil && !errors.Is(err, link.ErrUnknownMessage) {
+			_ = o.conn.Close(link.CloseLost, "")
+			return
+		}
+		pong, ok := m.(link.Pong)
+		if !ok {
+			continue
+		}
+		o.mu.Lock()
+		if len(o.asked) > 0 {
+			o.asked[0] <- pong
+			o.asked = o.asked[1:]
+		}
+		o.mu.Unlock()
+	}
+}
+
+// serve serves requests of the peer until the connection ends.
+func (o *opened) serve(hub func() Hub) {
+	for {
+		stream, err := o.conn.AcceptStream(context.Background())
+		if err != nil {
+			return
+		}
+		if h := hub(); h != nil {
+			go h.Relay(stream)
+		} else {
+			link.Refuse(stream, link.CodeDraining)
+		}
+	}
+}
+
+// announce tells the peer about the tunnels here until the connection ends.
+func (o *opened) announce(hub func() Hub) {
+	ctx := o.conn.Context()
+	for ctx.Err() == nil {
+		if h := hub(); h != nil {
+			if err := h.Announce(ctx, func(m link.Tunnel) error { return o.send(m) }); err != nil {
+				_ = o.conn.Close(link.CloseLost, "")
+			}
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(hubPause):
+		}
+	}
+}

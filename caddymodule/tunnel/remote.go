@@ -1,0 +1,142 @@
+package tunnel
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/quic-go/quic-go"
+
+	"github.com/postern-dev/postern/connector/link"
+)
+
+const (
+	// peerLost is how long a peer may be silent before its connection counts as lost. It sends
+	// a ping every half a second.
+	peerLost = 3 * time.Second
+	// peerSuspect is how long, before other tunnels of a connector have precedence.
+	peerSuspect = 1200 * time.Millisecond
+)
+
+// edge is the connection of a peer. Requests for the tunnels there go over it, and make one hop.
+type edge struct {
+	*peer
+	name, region string
+	tunnels      map[string]*Session // by session id; guarded by the hub's lock
+	heard        atomic.Int64        // when its last message came, in Unix nanoseconds
+}
+
+func (e *edge) beat() { e.heard.Store(time.Now().UnixNano()) }
+
+// onTunnel applies what a peer tells about one of its tunnels.
+func (e *edge) onTunnel(m link.Tunnel) {
+	switch s := e.tunnels[m.Session]; {
+	case m.Opened != nil:
+		e.hub.addRemote(newRemote(e, m))
+	case s == nil:
+	case m.Ended:
+		e.hub.removeRemote(s)
+	default:
+		if m.Offer != nil {
+			s.offer.Store(m.Offer)
+		}
+		if m.Report != nil {
+			s.report(*m.Report)
+		}
+		s.activeThere.Store(int64(m.Active))
+	}
+}
+
+// newRemote returns the session of a tunnel at a peer.
+func newRemote(e *edge, m link.Tunnel) *Session {
+	o := m.Opened
+	s := &Session{
+		peer: e.peer, at: e, opened: o, id: m.Session, hello: o.Hello, newer: o.Newer, since: o.Since,
+		connector: Connector{ID: o.Hello.Connector, Name: o.Name, Account: o.Account},
+	}
+	s.serving, s.stopServing = context.WithCancel(e.conn.Context())
+	s.reported.Store(new(states))
+	s.offer.Store(&link.Update{Upstreams: o.Hello.Upstreams, Routes: o.Hello.Routes})
+	s.activeThere.Store(int64(m.Active))
+	s.done = s.finished
+	return s
+}
+
+// addRemote registers a tunnel at a peer.
+func (h *Hub) addRemote(s *Session) {
+	defer h.events.deliver()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	id := s.connector.ID
+	s.at.tunnels[s.id] = s
+	h.remote[id] = append(h.remote[id], s)
+	h.arrive(id)
+	h.events.add(eventOf(s, true))
+}
+
+// removeRemote removes a tunnel that takes no further requests. Its running ones continue.
+func (h *Hub) removeRemote(s *Session) {
+	defer h.events.deliver()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s.draining.Store(true)
+	s.stopServing()
+	id := s.connector.ID
+	delete(s.at.tunnels, s.id)
+	h.remote[id] = slices.DeleteFunc(h.remote[id], func(other *Session) bool { return other == s })
+	if len(h.remote[id]) == 0 {
+		delete(h.remote, id)
+	}
+	h.noteGone(s)
+}
+
+// noteGone queues the event of a connector whose tunnel has ended, unless it has another one. The
+// caller holds the lock.
+func (h *Hub) noteGone(s *Session) {
+	id := s.connector.ID
+	if local := h.live[id]; len(h.remote[id]) == 0 && (local == nil || local.away.Load()) {
+		h.events.add(eventOf(s, false))
+	}
+}
+
+// lose removes all tunnels of a peer whose connection has ended.
+func (e *edge) lose() {
+	e.hub.mu.RLock()
+	tunnels := slices.Collect(maps.Values(e.tunnels))
+	e.hub.mu.RUnlock()
+	for _, s := range tunnels {
+		e.hub.removeRemote(s)
+	}
+}
+
+// Relay serves a request of a peer on its stream. It looks for the connector at this gateway
+// alone, so a request makes one hop at most.
+func (h *Hub) Relay(stream *quic.Stream) {
+	_ = stream.SetReadDeadline(time.Now().Add(sendTimeout))
+	id, err := link.ReadTo(stream)
+	_ = stream.SetReadDeadline(time.Time{})
+	if err != nil {
+		link.Refuse(stream, link.CodeInternal)
+		return
+	}
+	s, ok := h.Session(id)
+	if !ok {
+		link.Refuse(stream, link.CodeDraining)
+		return
+	}
+	to, err := s.open(stream.Context())
+	if err != nil {
+		code := link.CodeDraining
+		if errors.Is(err, link.ErrNoCredit) {
+			code = link.CodeNoCredit
+		}
+		link.Refuse(stream, code)
+		return
+	}
+	defer s.done()
+	h.counters.requests.Add(1)
+	link.Relay(stream, to)
+}

@@ -1,0 +1,106 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/tests/harness"
+	"github.com/postern-dev/postern/tests/upstream"
+)
+
+// startHop starts three edges, and returns the one without a tunnel of the connector, the
+// others, and a key.
+func startHop(t *testing.T) (entry *gateway, with []*gateway, key string) {
+	t.Helper()
+	edges, con := startEdges(t, start(t, 1), "a", "b", "c")
+	up, down := awaitLegs(t, edges, con)
+	slices.Sort(up)
+	for _, name := range up {
+		with = append(with, edges[name])
+	}
+	entry = edges[down[0]]
+	_, key = edges["a"].Key(t, "key", "*")
+	entry.await(t, entry.Client(t, key), http.StatusOK, "a hop")
+	return entry, with, key
+}
+
+// TestHop sends requests to an edge without a tunnel of their connector.
+func TestHop(t *testing.T) {
+	t.Parallel()
+	entry, with, key := startHop(t)
+	client := entry.Client(t, key)
+	chat := harness.Chat("m-"+entry.name, `,"stream":true`)
+
+	harness.Poll(t, limit, "both tunnels at the edge without one", func(ctx context.Context) error {
+		list, err := entry.Admin.Connectors(ctx)
+		if err == nil && !slices.Equal(list[0].Edges, []string{with[0].name, with[1].name}) {
+			err = fmt.Errorf("%+v", list[0])
+		}
+		return err
+	})
+	t.Run("large body", func(t *testing.T) {
+		long := strings.Repeat("x", 8<<20)
+		a := client.Post(t, harness.Chat("m-"+entry.name, `,"user":"`+long+`"`))
+		if a.Status != http.StatusOK || !strings.Contains(string(entry.up.Last(t).Body), long) {
+			t.Errorf("status %d: %.200s", a.Status, a.Body)
+		}
+	})
+	t.Run("broken upstream", func(t *testing.T) {
+		entry.up.Handle("", func(x *upstream.Exchange) {
+			x.Stream()
+			x.Chunk(upstream.Role("m") + upstream.Delta("m", "one"))
+			x.Die()
+		})
+		for _, g := range append(with, entry) {
+			text, err := g.Client(t, key).Stream(t, chat).Rest()
+			if !strings.Contains(text, "one") || !strings.Contains(text, `"code":"upstream_error"`) || strings.Contains(text, "[DONE]") {
+				t.Errorf("at %s: %s, %v", g.name, text, err)
+			}
+		}
+	})
+	t.Run("client leaves", func(t *testing.T) {
+		entry.up.Handle("", upstream.SlowTokens(time.Hour, nil))
+		for _, read := range []bool{true, false} {
+			s := client.Stream(t, chat)
+			entry.up.WaitRunning(t, 1)
+			if read {
+				if _, err := s.Next(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s.Close()
+			entry.up.WaitRunning(t, 0)
+		}
+	})
+	t.Run("gateways are killed", func(t *testing.T) {
+		entry.up.Handle("", upstream.SlowTokens(10*time.Millisecond, nil))
+		s := client.Stream(t, chat)
+		if _, err := s.Next(); err != nil {
+			t.Fatal(err)
+		}
+		for _, g := range with {
+			g.Process.Signal(t, syscall.SIGKILL)
+			g.Process.WaitExit(t, limit)
+		}
+		if text, err := s.Rest(); err == nil && !strings.Contains(text, `connector was lost`) || errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Errorf("a stream over a killed gateway: %.300s, %v", text, err)
+		}
+		harness.Poll(t, limit, "a tunnel at the last edge", func(ctx context.Context) error {
+			up, err := entry.tunnelAt(ctx, entry.con)
+			if err == nil && !up {
+				err = errors.New("there is none")
+			}
+			return err
+		})
+		entry.up.Handle("", upstream.Echo)
+		entry.await(t, client, http.StatusOK, "requests at the last edge")
+	})
+}
