@@ -86,17 +86,12 @@ func host() up.Host {
 			held.Welcomed.Store(true)
 			return release, nil
 		},
-		Gateway: func() (up.Gateway, error) {
+		Gateway: func() (*manage.Service, error) {
 			app, err := runningApp()
 			if err != nil {
-				return up.Gateway{}, err
+				return nil, err
 			}
-			service, err := app.gateway.Manage()
-			if err != nil {
-				return up.Gateway{}, err
-			}
-			hub, err := app.gateway.Listener.Hub()
-			return up.Gateway{Manage: service, Tunnels: hub}, err
+			return app.gateway.Manage()
 		},
 	}
 }

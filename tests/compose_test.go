@@ -15,6 +15,7 @@ import (
 type composeFile struct {
 	Services map[string]struct {
 		Image       string
+		Command     []string
 		Build       map[string]any
 		Environment map[string]string
 		Labels      map[string]string
@@ -42,6 +43,46 @@ func (c composeFile) publishes(t *testing.T, name, service string, want []string
 	}
 }
 
+// The compose file of a cluster has the edges that its balancer uses, with their addresses.
+func TestComposeCluster(t *testing.T) {
+	t.Parallel()
+	const name, folder = "docs/compose/cluster.yaml", "docs/compose/cluster"
+	file := readYAML[composeFile](t, name)[0]
+	file.confined(t, name)
+	balancer, err := os.ReadFile(filepath.Join(harness.Root(t), folder, "balancer/Caddyfile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkCaddyfile(t, folder+"/balancer/Caddyfile", string(balancer))
+	edge, err := os.ReadFile(filepath.Join(harness.Root(t), folder, "edge/Caddyfile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkCaddyfile(t, folder+"/edge/Caddyfile", string(edge))
+	if want := []string{"80:80", "443:443", "443:443/udp"}; !slices.Equal(file.Services["balancer"].Ports, want) || !slices.Contains(file.Services["balancer"].Volumes, "./cluster/balancer:/etc/postern:ro") {
+		t.Errorf("%s: the balancer is %+v", name, file.Services["balancer"])
+	}
+	_, upstreams, _ := strings.Cut(string(balancer), "reverse_proxy ")
+	upstreams, _, _ = strings.Cut(upstreams, " {")
+	udp := map[string]bool{}
+	for upstream := range strings.FieldsSeq(upstreams) {
+		service := strings.TrimSuffix(upstream, ":443")
+		e := file.Services[service]
+		port := e.Environment["POSTERN_UDP"]
+		if udp[port] || e.Environment["POSTERN_EDGE"] != service || e.Environment["POSTERN_SITE"] == "" || !strings.HasPrefix(e.Image, gatewayImage) ||
+			!slices.Equal(e.Ports, []string{port + ":" + port + "/udp"}) || !slices.Equal(e.Volumes, []string{"./cluster/edge:/etc/postern:ro", service + ":/data"}) {
+			t.Errorf("%s: %s is %+v", name, service, e)
+		}
+		udp[port] = true
+	}
+	if len(udp) != 3 || !udp["7443"] {
+		t.Errorf("%s: the edges have the ports %v", name, udp)
+	}
+	if etcd := file.Services["etcd"]; len(etcd.Ports) > 0 || !slices.Contains(etcd.Command, "--advertise-client-urls=http://etcd:2379") || !strings.Contains(string(edge), "endpoints http://etcd:2379\n") {
+		t.Errorf("%s: etcd is %+v", name, etcd)
+	}
+}
+
 // secret matches names of environment variables that would contain a secret.
 var secret = regexp.MustCompile(`(TOKEN|SECRET|PASSWORD|KEY)$`)
 
@@ -61,7 +102,13 @@ func TestCompose(t *testing.T) {
 	if !slices.Contains(connector.Volumes, "connector:/config") {
 		t.Errorf("%s: the connector mounts %v", name, connector.Volumes)
 	}
-	for service, s := range file.Services {
+	file.confined(t, name)
+}
+
+// confined checks the secrets, volumes and health checks of all services.
+func (c composeFile) confined(t *testing.T, name string) {
+	t.Helper()
+	for service, s := range c.Services {
 		for key := range s.Environment {
 			if secret.MatchString(key) {
 				t.Errorf("%s: %s has a secret in %s", name, service, key)
@@ -69,14 +116,14 @@ func TestCompose(t *testing.T) {
 		}
 		for _, volume := range s.Volumes {
 			source, _, _ := strings.Cut(volume, ":")
-			if _, ok := file.Volumes[source]; !ok && !strings.HasPrefix(source, "./") {
+			if _, ok := c.Volumes[source]; !ok && !strings.HasPrefix(source, "./") {
 				t.Errorf("%s: %s has an unknown volume %s", name, service, source)
 			}
 		}
 		check := s.Healthcheck.Test
 		if len(check) < 2 || check[0] != "CMD" {
 			t.Errorf("%s: %s has no health check", name, service)
-		} else if service != "ollama" {
+		} else if strings.Contains(s.Image, "/postern-dev/") {
 			checkCommand(t, name, check[1], check[2:]...)
 			if !s.ReadOnly || !slices.Equal(s.CapDrop, []string{"ALL"}) {
 				t.Errorf("%s: %s is not confined", name, service)

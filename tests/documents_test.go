@@ -1,14 +1,21 @@
 package tests
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"io/fs"
+	"math/big"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/link"
@@ -129,6 +136,10 @@ func caddyWith(t *testing.T, path, text string, args ...string) []byte {
 	}
 	if args[0] != "fmt" {
 		text = strings.ReplaceAll(text, "/run/secrets/chat_url", secret)
+		if strings.Contains(text, etcdSecrets) {
+			writeCertificate(t, dir)
+			text = strings.ReplaceAll(text, etcdSecrets, dir)
+		}
 	}
 	config := filepath.Join(dir, "config")
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
@@ -137,7 +148,7 @@ func caddyWith(t *testing.T, path, text string, args ...string) []byte {
 	root := harness.Root(t)
 	command := exec.Command(filepath.Join(root, "bin", "caddy"), append(args, config)...)
 	command.Env = append(os.Environ(), "HOME="+dir, "XDG_DATA_HOME="+dir, "XDG_CONFIG_HOME="+dir, "POSTERN_SITE=gw.example.com",
-		"WEBHOOK_TOKEN=token", "WEBHOOK_SECRET=0123456789abcdef", "ALERT_URL=https://hooks.example.com/y")
+		"POD_NAME=postern-0", "HOST_IP=192.0.2.7", "POSTERN_EDGE=edge-1", "POSTERN_UDP=7443", "WEBHOOK_TOKEN=token", "WEBHOOK_SECRET=0123456789abcdef", "ALERT_URL=https://hooks.example.com/y")
 	var stderr strings.Builder
 	command.Stderr = &stderr
 	out, err := command.Output()
@@ -145,6 +156,34 @@ func caddyWith(t *testing.T, path, text string, args ...string) []byte {
 		t.Errorf("%s: %v\n%s\n%s", path, err, text, stderr.String())
 	}
 	return out
+}
+
+// etcdSecrets has the certificates for etcd in Caddyfiles of pods.
+const etcdSecrets = "/run/secrets/etcd"
+
+// writeCertificate writes ca.crt, tls.crt and tls.key, with one certificate for both.
+func writeCertificate(t *testing.T, dir string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
+	certificate, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, block := range map[string]*pem.Block{
+		"ca.crt": {Type: "CERTIFICATE", Bytes: certificate}, "tls.crt": {Type: "CERTIFICATE", Bytes: certificate}, "tls.key": {Type: "PRIVATE KEY", Bytes: private},
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // checkConnector has the connector's parser check a configuration.

@@ -102,24 +102,36 @@ func checkCommand(t *testing.T, where, program string, args ...string) {
 
 // manifest has the fields of Kubernetes objects and kustomizations that are checked.
 type manifest struct {
-	Kind      string
-	Metadata  struct{ Name, Namespace string }
+	Kind     string
+	Metadata struct {
+		Name, Namespace string
+		Labels          map[string]string
+	}
 	Namespace string   // of a kustomization
 	Resources []string // of a kustomization
+	Patches   []struct{ Path string }
 	Generated []struct {
-		Name  string
-		Files []string
+		Name, Behavior string
+		Files          []string
 	} `yaml:"configMapGenerator"`
 	Spec struct {
-		Replicas int
-		Ports    []struct {
+		Replicas       int
+		Type           string
+		ServiceName    string `yaml:"serviceName"`
+		MaxUnavailable int    `yaml:"maxUnavailable"`
+		ClusterIP      string `yaml:"clusterIP"`
+		NotReady       bool   `yaml:"publishNotReadyAddresses"`
+		Selector       map[string]any
+		Ports          []struct {
 			Port       int
 			Protocol   string
 			TargetPort string `yaml:"targetPort"`
 		}
 		Claims   []manifest `yaml:"volumeClaimTemplates"`
 		Template struct {
-			Spec struct {
+			Metadata struct{ Labels map[string]string }
+			Spec     struct {
+				Grace    int `yaml:"terminationGracePeriodSeconds"`
 				Security struct {
 					NonRoot bool `yaml:"runAsNonRoot"`
 					User    int  `yaml:"runAsUser"`
@@ -142,6 +154,7 @@ type container struct {
 	Ports       []struct {
 		Name          string
 		ContainerPort int `yaml:"containerPort"`
+		HostPort      int `yaml:"hostPort"`
 		Protocol      string
 	}
 	Startup   probe `yaml:"startupProbe"`
@@ -161,13 +174,23 @@ type probe struct {
 	Get struct{ Path, Port string } `yaml:"httpGet"`
 }
 
-// manifests returns the objects of a kustomization by kind, and the kustomization.
+// manifests returns the objects of a kustomization by kind, and by kind and name, and the
+// kustomization.
 func manifests(t *testing.T, folder string) map[string]manifest {
 	t.Helper()
-	kustomization := readYAML[manifest](t, path.Join(folder, "kustomization.yaml"))[0]
+	kustomization, resources := kustomize(t, folder)
 	objects := map[string]manifest{kustomization.Kind: kustomization}
-	for _, resource := range kustomization.Resources {
-		for _, object := range readYAML[manifest](t, path.Join(folder, resource)) {
+	for _, resource := range resources {
+		text, err := yaml.Marshal(resource)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var object manifest
+		if err := yaml.Unmarshal(text, &object); err != nil {
+			t.Fatalf("%s: %v", folder, err)
+		}
+		objects[object.Kind+" "+object.Metadata.Name] = object
+		if _, ok := objects[object.Kind]; !ok {
 			objects[object.Kind] = object
 		}
 	}
@@ -176,10 +199,10 @@ func manifests(t *testing.T, folder string) map[string]manifest {
 
 // checkPod checks what both pods have in common, and returns their only container and the
 // paths of its mounts by volume.
-func checkPod(t *testing.T, folder string, m manifest, image string) (container, map[string]string) {
+func checkPod(t *testing.T, folder string, m manifest, replicas int, image string) (container, map[string]string) {
 	t.Helper()
 	pod := m.Spec.Template.Spec
-	if len(pod.Containers) != 1 || m.Spec.Replicas != 1 {
+	if len(pod.Containers) != 1 || m.Spec.Replicas != replicas {
 		t.Fatalf("%s: %d containers, %d replicas", folder, len(pod.Containers), m.Spec.Replicas)
 	}
 	c := pod.Containers[0]
@@ -219,7 +242,7 @@ func TestKubernetesGateway(t *testing.T) {
 	t.Parallel()
 	const folder = "docs/kubernetes/base"
 	objects := manifests(t, folder)
-	c, mounts := checkPod(t, folder, objects["StatefulSet"], gatewayImage)
+	c, mounts := checkPod(t, folder, objects["StatefulSet"], 1, gatewayImage)
 	ports, named := map[string]bool{"443/udp": true}, map[string]string{} // HTTP/3 is not published
 	for _, port := range c.Ports {
 		protocol := strings.ToLower(port.Protocol)
@@ -263,7 +286,7 @@ func TestKubernetesGateway(t *testing.T) {
 func TestKubernetesConnector(t *testing.T) {
 	t.Parallel()
 	const folder = "docs/kubernetes/connector"
-	c, mounts := checkPod(t, folder, manifests(t, folder)["Deployment"], connectorImage)
+	c, mounts := checkPod(t, folder, manifests(t, folder)["Deployment"], 1, connectorImage)
 	checkCommand(t, folder, "connector", c.Args...)
 	at := slices.Index(c.Args, "--metrics-listen")
 	if at < 0 || len(c.Ports) != 1 || c.Args[at+1] != "0.0.0.0:"+strconv.Itoa(c.Ports[0].ContainerPort) || c.Readiness.Get.Port != c.Ports[0].Name || c.Liveness.Get.Port != c.Ports[0].Name {
@@ -284,7 +307,7 @@ func TestImageVersions(t *testing.T) {
 	number := regexp.MustCompile(`(?:ghcr\.io/postern-dev/\w+:|(?:postern|connector)_|(?:download/|tags/|/(?:postern|connector)@)v)([0-9.]*[0-9])`)
 	versions := map[string][]string{}
 	for _, name := range []string{
-		"README.md", "SECURITY.md", "docs/install.md", "docs/compose/compose.yaml",
+		"README.md", "SECURITY.md", "docs/install.md", "docs/compose/compose.yaml", "docs/compose/cluster.yaml",
 		"docs/kubernetes/base/gateway.yaml", "docs/kubernetes/connector/connector.yaml",
 	} {
 		text, err := os.ReadFile(filepath.Join(root, name))

@@ -17,6 +17,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/cli/up"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/program"
+	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/connector/usage"
 )
 
@@ -44,6 +45,7 @@ const (
 type unconfirmedError struct{ manage.UnconfirmedAnswer }
 
 func (e unconfirmedError) Error() string { return e.Message }
+func (e unconfirmedError) Unwrap() error { return store.ErrUnconfirmed }
 
 // environment has the dependencies of commands on the clock and the terminal.
 type environment struct {

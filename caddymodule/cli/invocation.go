@@ -19,6 +19,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/cli/up"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/program"
+	"github.com/postern-dev/postern/caddymodule/store"
 )
 
 // invocation is one run of a command.
@@ -239,6 +240,8 @@ func refusal(address string, resp *http.Response) error {
 	}
 	err := json.NewDecoder(io.LimitReader(resp.Body, limit)).Decode(&answer)
 	switch {
+	case err == nil && answer.Error != "" && resp.StatusCode == http.StatusConflict:
+		return store.Errorf(store.ErrConflict, "%s", answer.Error)
 	case err == nil && answer.Error != "":
 		return errors.New(answer.Error)
 	case err == nil && answer.Message != "" && resp.StatusCode == http.StatusAccepted:

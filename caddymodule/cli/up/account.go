@@ -19,9 +19,25 @@ const (
 	ownKeyName = "up"
 )
 
-// account is the default account of up.db. `caddy gateway up` updates its own records
-// at every start; records of the user stay.
-type account struct{ service *manage.Service }
+// account is the default account of up.db, or of the store of the cluster. `caddy gateway
+// up` updates its own records at every start; records of the user stay.
+type account struct {
+	service service
+	keyFile string // has the key of the last run
+}
+
+// service is *manage.Service, in this process or another one.
+type service interface {
+	Connectors(context.Context) ([]manage.Connector, error)
+	CreateConnector(context.Context, manage.CreateConnector) (manage.CreatedConnector, error)
+	RotateConnector(context.Context, manage.RotateConnector) (manage.RotatedConnector, error)
+	Deployments(context.Context) ([]manage.Deployment, error)
+	SetDeployment(context.Context, manage.SetDeployment) (manage.Deployment, error)
+	RemoveDeployment(ctx context.Context, name string) (manage.Deployment, error)
+	Keys(context.Context) ([]store.Key, error)
+	CreateKey(context.Context, manage.CreateKey) (manage.CreatedKey, error)
+	SetupLink(context.Context) (manage.Link, error)
+}
 
 // connector returns the id of the connector "local" and a new tunnel token for it.
 // If its place was given to another device, it is "local-2", and so on.
@@ -49,6 +65,12 @@ func (a account) connector(ctx context.Context) (id, token string, err error) {
 		}
 		name = fmt.Sprintf("%s-%d", ownName, n)
 	}
+}
+
+// online reports whether a connector has its tunnel.
+func (a account) online(ctx context.Context, id string) (bool, error) {
+	connectors, err := a.service.Connectors(ctx)
+	return slices.ContainsFunc(connectors, func(c manage.Connector) bool { return c.ID == id && c.State == manage.Online }), err
 }
 
 // publish creates a deployment for every model, and removes those of former runs whose
@@ -106,15 +128,15 @@ func (a account) publish(ctx context.Context, connector string, models []string,
 	return nil
 }
 
-// key sets the key of this run: that of the last run, which file contains, or a new one if
-// there is none or it was revoked.
-func (a account) key(ctx context.Context, file string, ready *Ready) error {
+// key sets the key of this run: that of the last run, or a new one if there is none or it
+// was revoked.
+func (a account) key(ctx context.Context, ready *Ready) error {
 	keys, err := a.service.Keys(ctx)
 	if err != nil {
 		return fmt.Errorf("reading the keys: %w", err)
 	}
 	var saved manage.CreatedKey
-	if data, err := os.ReadFile(file); err == nil && json.Unmarshal(data, &saved) == nil {
+	if data, err := os.ReadFile(a.keyFile); err == nil && json.Unmarshal(data, &saved) == nil {
 		if slices.ContainsFunc(keys, func(k store.Key) bool { return k.ID == saved.ID && k.RevokedAt == nil }) {
 			ready.Key = saved.Key
 			return nil
@@ -130,8 +152,8 @@ func (a account) key(ctx context.Context, file string, ready *Ready) error {
 	ready.Key = created.Key
 	data, err := json.Marshal(created)
 	if err == nil {
-		_ = os.Remove(file) // another user may have created it
-		err = os.WriteFile(file, data, 0o600)
+		_ = os.Remove(a.keyFile) // another user may have created it
+		err = os.WriteFile(a.keyFile, data, 0o600)
 	}
 	if err != nil {
 		ready.note("the key cannot be saved, so the next run will create another one: %v", err)

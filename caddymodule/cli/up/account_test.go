@@ -58,7 +58,7 @@ func newAccount(t *testing.T) (local account, st *store.Store, public *string) {
 		Store: st, Tunnels: noTunnels{},
 		Endpoint: func() manage.Endpoint { return manage.Endpoint{Public: *public, Pin: pin} },
 	})
-	return account{service}, st, public
+	return account{service: service}, st, public
 }
 
 // wantToken checks the server of a token, and that it authenticates the connector.
@@ -198,10 +198,11 @@ func TestUpPublishNothing(t *testing.T) {
 func TestUpKey(t *testing.T) {
 	account, st, _ := newAccount(t)
 	file := filepath.Join(t.TempDir(), "up.key")
+	account.keyFile = file
 	run := func() Ready {
 		t.Helper()
 		var ready Ready
-		if err := account.key(asOperator(t), file, &ready); err != nil {
+		if err := account.key(asOperator(t), &ready); err != nil {
 			t.Fatal(err)
 		}
 		if live, ok := st.FindKey(ready.Key); !ok || live.Revoked() {
@@ -241,8 +242,9 @@ func TestUpKey(t *testing.T) {
 // A key that cannot be saved works nevertheless, and the run reports it.
 func TestUpKeyIsNotSaved(t *testing.T) {
 	account, _, _ := newAccount(t)
+	account.keyFile = filepath.Join(t.TempDir(), "none", "up.key")
 	var ready Ready
-	err := account.key(asOperator(t), filepath.Join(t.TempDir(), "none", "up.key"), &ready)
+	err := account.key(asOperator(t), &ready)
 	if err != nil || ready.Key == "" {
 		t.Fatalf("key %q, %v", ready.Key, err)
 	}

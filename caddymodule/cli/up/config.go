@@ -131,13 +131,19 @@ func chooseAdmin(preferred string) (string, error) {
 	return "localhost:" + strconv.Itoa(ln.Addr().(*net.TCPAddr).Port), ln.Close()
 }
 
-// caddyfile returns the configuration of `caddy gateway up`. It excludes the log of the
-// admin endpoint: Caddy warns of Unix sockets as of open interfaces.
-func (a addresses) caddyfile(database string) string {
+// site returns the first lines of the site in a Caddyfile.
+func (a addresses) site() string {
 	names := []string{"http://localhost:" + strconv.Itoa(a.port)}
 	for _, ip := range a.hosts {
 		names = append(names, "http://"+net.JoinHostPort(ip, strconv.Itoa(a.port)))
 	}
+	return strings.Join(names, ", ") + " {\n\tbind " + strings.Join(a.hosts, " ")
+}
+
+// caddyfile returns the configuration of a gateway. public is what connectors dial, and
+// storage the option of that name, and further ones. It excludes the log of the admin
+// endpoint: Caddy warns of Unix sockets as of open interfaces.
+func (a addresses) caddyfile(public, storage string) string {
 	admin := a.admin
 	if !Exposed(admin) {
 		admin = "`" + admin + "|0600`"
@@ -156,17 +162,19 @@ func (a addresses) caddyfile(database string) string {
 	model_gateway {
 		listen %s
 		public %s
-		storage bolt %s
+		%s
 	}
 }
 
-%s {
-	bind %s
+%s
 	model_gateway
 	model_console
 }
-`, admin, a.tunnel, a.tunnel, "`"+database+"`", strings.Join(names, ", "), strings.Join(a.hosts, " "))
+`, admin, a.tunnel, public, storage, a.site())
 }
+
+// bolt returns the option of a store that one gateway has.
+func bolt(database string) string { return "storage bolt `" + database + "`" }
 
 // database returns the store of `caddy gateway up`. It is separate from that of a
 // gateway that runs as a service.
@@ -176,7 +184,7 @@ func database() string {
 
 // keyFile returns the file with the key of `caddy gateway up`, next to its store, which
 // has only a hash.
-func keyFile() string { return filepath.Join(filepath.Dir(database()), "up.key") }
+func keyFile(store string) string { return filepath.Join(filepath.Dir(store), "up.key") }
 
 // adapt converts a Caddyfile to JSON. It ignores warnings, which are about formatting.
 func adapt(text string) ([]byte, error) {
@@ -192,11 +200,13 @@ func adapt(text string) ([]byte, error) {
 }
 
 // socket returns the Unix socket of the admin endpoint of `caddy gateway up`, next to
-// its store; "" on Windows, and if the path is too long. On a TCP port every local
-// process could manage the gateway.
-func socket() string {
+// its store; "" if it cannot have one.
+func socket() string { return asSocket(filepath.Join(filepath.Dir(database()), "up.sock")) }
+
+// asSocket returns the path of a Unix socket for an admin endpoint; "" on Windows, and if
+// it is too long. On a TCP port every local process could manage the gateway.
+func asSocket(path string) string {
 	const longest = 100 // bytes; macOS allows 103
-	path := filepath.Join(filepath.Dir(database()), "up.sock")
 	if runtime.GOOS == "windows" || len(path) > longest {
 		return ""
 	}

@@ -1,5 +1,6 @@
 // Package up is `caddy gateway up`: a gateway, a connector and, where the machine
-// has no model server, a scripted model, all in this process.
+// has no model server, a scripted model, all in this process. With edges, the gateways
+// and their etcd are processes of their own, and a balancer is in this one.
 package up
 
 import (
@@ -19,7 +20,6 @@ import (
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/program"
 	"github.com/postern-dev/postern/caddymodule/scripted"
-	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/agent"
 	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/upstream"
@@ -37,14 +37,8 @@ type Host struct {
 	// Hold keeps a database open until release is called. Its gateway prints no setup
 	// link.
 	Hold func(database string, logger *slog.Logger) (release func() error, err error)
-	// Gateway returns the gateway of the running configuration.
-	Gateway func() (Gateway, error)
-}
-
-// Gateway is the running gateway.
-type Gateway struct {
-	Manage  *manage.Service
-	Tunnels *tunnel.Hub
+	// Gateway returns the management operations of the running configuration.
+	Gateway func() (*manage.Service, error)
 }
 
 // Options configures a [Run].
@@ -55,6 +49,10 @@ type Options struct {
 	Search   []string  // base URLs to search, in this order; nil: the usual ones
 	Program  string    // command that starts this program
 	Messages io.Writer // progress and warnings
+
+	Edges int    // gateways of a cluster; 0: one gateway in this process
+	Etcd  string // the program etcd, for a cluster
+	Call  Call   // for a cluster
 }
 
 // Run is one run of `caddy gateway up`.
@@ -62,8 +60,9 @@ type Run struct {
 	Options
 	addresses addresses
 	ready     Ready
-	agentDone chan error // closed after the agent's one result
-	stops     []func()   // for what was started, in this order
+	ended     chan *child // that nothing stopped
+	agentDone chan error  // closed after the agent's one result
+	stops     []func()    // for what was started, in this order
 }
 
 // Ready describes a started run.
@@ -77,6 +76,8 @@ type Ready struct {
 	Admin       string   `json:"admin"`   // address of the admin endpoint
 	Curl        string   `json:"curl"`
 	Notes       []string `json:"notes,omitempty"`
+	Edges       []Edge   `json:"edges,omitempty"` // of a cluster
+	Etcd        *Process `json:"etcd,omitempty"`
 
 	Program    string `json:"-"` // command that starts this program
 	UsualAdmin bool   `json:"-"` // the commands find it without --address
@@ -95,9 +96,9 @@ func Usagef(format string, args ...any) error {
 }
 
 const (
-	// onlineTimeout bounds the wait for our own connector, over loopback: long enough for a
+	// startTimeout bounds the wait for a part of ours, over loopback: long enough for a
 	// machine that is loading a model.
-	onlineTimeout = time.Minute
+	startTimeout = time.Minute
 	// agentGrace is how long running requests may take after Ctrl-C.
 	agentGrace = 2 * time.Second
 )
@@ -107,7 +108,7 @@ func New(o Options) *Run {
 	if o.Search == nil {
 		o.Search = usualBases
 	}
-	return &Run{Options: o, ready: Ready{Program: o.Program}}
+	return &Run{Options: o, ready: Ready{Program: o.Program}, ended: make(chan *child, o.Edges+1)}
 }
 
 // Start starts everything. Stop must be called afterwards, also after an error.
@@ -116,31 +117,32 @@ func (u *Run) Start(ctx context.Context) (*Ready, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := u.startGateway(); err != nil {
-		return nil, err
+	u.ready.URL, u.ready.Admin = u.addresses.url(), u.addresses.admin
+	var local account
+	if u.Edges > 0 {
+		local, err = u.startCluster(ctx)
+	} else {
+		local, err = u.startGateway()
 	}
-	gateway, err := u.Host.Gateway()
 	if err != nil {
 		return nil, err
 	}
 	ctx = manage.WithCaller(ctx, manage.Caller{Name: program.Named("caddy gateway up"), Operator: true})
-	local := account{gateway.Manage}
-	connector, err := u.startConnector(ctx, gateway.Tunnels, local, server)
+	connector, err := u.startConnector(ctx, local, server)
 	if err != nil {
 		return nil, err
 	}
 	if err := local.publish(ctx, connector, server.models, &u.ready); err != nil {
 		return nil, err
 	}
-	if err := local.key(ctx, keyFile(), &u.ready); err != nil {
+	if err := local.key(ctx, &u.ready); err != nil {
 		return nil, err
 	}
-	u.ready.URL, u.ready.Admin = u.addresses.url(), u.addresses.admin
 	if err := local.console(ctx, u.Host.Console, &u.ready); err != nil {
 		return nil, err
 	}
 	if Exposed(u.addresses.admin) {
-		u.ready.note("the admin endpoint is at %s, where every program on this machine can manage the gateway", u.addresses.admin)
+		u.ready.exposed(u.addresses.admin)
 	}
 	u.ready.UsualAdmin = u.addresses.admin == DefaultAdmin()
 	u.ready.Curl = u.ready.curl()
@@ -197,6 +199,9 @@ func (u *Run) namedServer(ctx context.Context, base string) (modelServer, error)
 // A model server on the default port is a likely cause.
 func (u *Run) explainTaken(ctx context.Context, connect string, cause error) error {
 	command := u.Program + " gateway up --listen localhost:8081"
+	if u.Edges > 0 {
+		command += fmt.Sprintf(" --edges %d", u.Edges)
+	}
 	if u.Listen == "" {
 		return fmt.Errorf("%w, and so are the ports from %d; choose a free one with --listen", cause, firstPort)
 	}
@@ -225,21 +230,30 @@ func (u *Run) startScripted() (modelServer, error) {
 }
 
 // startGateway runs Caddy with our configuration.
-func (u *Run) startGateway() error {
+func (u *Run) startGateway() (account, error) {
 	path := database()
-	config, err := adapt(u.addresses.caddyfile(path))
-	if err != nil {
-		return err
-	}
 	release, err := u.Host.Hold(path, u.logger())
 	if err != nil {
-		return err
+		return account{}, err
 	}
 	u.stops = append(u.stops, func() { u.warn("close the database", release()) })
-	if err := caddy.Load(config, true); err != nil {
-		return fmt.Errorf("starting the gateway: %w", err)
+	if err := u.load("the gateway", u.addresses.caddyfile(u.addresses.tunnel, bolt(path))); err != nil {
+		return account{}, err
 	}
-	u.stops = append(u.stops, func() { u.warn("stop the gateway", caddy.Stop()) })
+	service, err := u.Host.Gateway()
+	return account{service, keyFile(path)}, err
+}
+
+// load runs Caddy in this process.
+func (u *Run) load(what, caddyfile string) error {
+	config, err := adapt(caddyfile)
+	if err != nil {
+		return err
+	}
+	if err := caddy.Load(config, true); err != nil {
+		return fmt.Errorf("starting %s: %w", what, err)
+	}
+	u.stops = append(u.stops, func() { u.warn("stop "+what, caddy.Stop()) })
 	return nil
 }
 
@@ -250,7 +264,7 @@ func (u *Run) logger() *slog.Logger {
 
 // startConnector runs a connector in this process, as `connector run` would,
 // and waits until its tunnel is up.
-func (u *Run) startConnector(ctx context.Context, hub *tunnel.Hub, local account, server modelServer) (id string, err error) {
+func (u *Run) startConnector(ctx context.Context, local account, server modelServer) (id string, err error) {
 	id, token, err := local.connector(ctx)
 	if err != nil {
 		return "", err
@@ -276,34 +290,39 @@ func (u *Run) startConnector(ctx context.Context, hub *tunnel.Hub, local account
 		u.agentDone <- a.Run(agentCtx)
 		close(u.agentDone)
 	}()
-	if _, err := hub.Wait(ctx, id, onlineTimeout); err != nil {
+	return id, poll(ctx, "waiting for the connector's tunnel", func() (ok bool, err error) {
 		select {
 		case err := <-u.agentDone:
-			return "", fmt.Errorf("running the connector: %w", err)
+			return false, fmt.Errorf("running the connector: %w", err)
 		default:
+			return local.online(ctx, id)
 		}
-		return "", fmt.Errorf("waiting for the connector's tunnel: %w", err)
-	}
-	return id, nil
+	})
 }
 
 // Wait blocks until ctx ends or the connector stops, which is an error. If it was
-// removed, Wait continues: the gateway may have other connectors.
+// removed, Wait continues: the gateway may have other connectors. So does it when an edge
+// or etcd ends.
 func (u *Run) Wait(ctx context.Context) error {
-	select {
-	case <-ctx.Done():
-		return nil
-	case err := <-u.agentDone:
-		var fatal *agent.FatalError
-		switch {
-		case errors.As(err, &fatal):
-			fmt.Fprintf(u.Messages, "Warning: this process no longer has a connector: %s. The gateway continues to run; restart this command for a new connector.\n", fatal.Reason)
-			<-ctx.Done()
+	agentDone := u.agentDone
+	for {
+		select {
+		case <-ctx.Done():
 			return nil
-		case err == nil:
-			err = errors.New("it stopped")
+		case c := <-u.ended:
+			fmt.Fprint(u.Messages, c.ending())
+		case err := <-agentDone:
+			var fatal *agent.FatalError
+			switch {
+			case errors.As(err, &fatal):
+				fmt.Fprintf(u.Messages, "Warning: this process no longer has a connector: %s. The gateway continues to run; restart this command for a new connector.\n", fatal.Reason)
+				agentDone = nil
+				continue
+			case err == nil:
+				err = errors.New("it stopped")
+			}
+			return fmt.Errorf("running the connector: %w", err)
 		}
-		return fmt.Errorf("running the connector: %w", err)
 	}
 }
 
@@ -316,6 +335,23 @@ func (u *Run) Stop() {
 	u.stops = nil
 }
 
+// poll waits until probe returns true, and fails as soon as it fails.
+func poll(ctx context.Context, what string, probe func() (ok bool, err error)) error {
+	const pause = 50 * time.Millisecond
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	for {
+		if ok, err := probe(); err != nil || ok {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s: %w", what, ctx.Err())
+		case <-time.After(pause):
+		}
+	}
+}
+
 // warn prints a failure of Stop, unless err is nil.
 func (u *Run) warn(do string, err error) {
 	if err != nil {
@@ -325,6 +361,10 @@ func (u *Run) warn(do string, err error) {
 
 func (r *Ready) note(format string, args ...any) {
 	r.Notes = append(r.Notes, fmt.Sprintf(format, args...))
+}
+
+func (r *Ready) exposed(admin string) {
+	r.note("the admin endpoint is at %s, where every program on this machine can manage the gateway", admin)
 }
 
 // curl returns a request to paste into a shell. Public model names contain no
