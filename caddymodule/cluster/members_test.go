@@ -128,7 +128,7 @@ func TestCompaction(t *testing.T) {
 			t.Errorf("b does not lead, and compacts to %v", got)
 		}
 		a.stop()
-		delete(r.edges, "a")
+		r.forget(a)
 		time.Sleep(11 * time.Minute)
 		if got := b.line.compacted(); len(got) == 0 || got[0] < written[2] {
 			t.Errorf("the next leader has compacted to %v, written at %v", got, written)

@@ -214,6 +214,7 @@ func (h *Hub) start(s *Session) *link.Deny {
 		Offer:           offer,
 	})
 	s.rotate()
+	h.yieldToPeers(s.connector.ID)
 	return nil
 }
 

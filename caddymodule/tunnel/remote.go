@@ -65,8 +65,32 @@ func newRemote(e *edge, m link.Tunnel) *Session {
 	return s
 }
 
+// succeeds reports whether the process of s started after that of another session of the
+// connector, and takes over from it.
+func (s *Session) succeeds(other *Session) bool {
+	return s.hello.Instance != other.hello.Instance && s.hello.StartedMillis > other.hello.StartedMillis
+}
+
+// yieldToPeers lets a session here yield to a later process with a tunnel at a peer, as it does
+// to a later hello here.
+func (h *Hub) yieldToPeers(connectorID string) {
+	h.mu.RLock()
+	local, later := h.live[connectorID], (*Session)(nil)
+	for _, s := range h.remote[connectorID] {
+		if local != nil && s.succeeds(local) {
+			later = s
+		}
+	}
+	h.mu.RUnlock()
+	if later != nil {
+		h.counters.replaced.Add(1)
+		local.yield(later)
+	}
+}
+
 // addRemote registers a tunnel at a peer.
 func (h *Hub) addRemote(s *Session) {
+	defer h.yieldToPeers(s.connector.ID)
 	defer h.events.deliver()
 	h.mu.Lock()
 	defer h.mu.Unlock()
