@@ -99,6 +99,27 @@ func TestDrainedEdgeIsLeft(t *testing.T) {
 	eventually(t, "the first leg back", func() bool { return slices.Equal(c.at(), []string{"a", "c"}) })
 }
 
+// TestReloadWhileDraining: a new limit does not wait for another edge.
+func TestReloadWhileDraining(t *testing.T) {
+	t.Parallel()
+	c := startEdges(t, "a")
+	a := c.startLegs(answerWith(t, "x"), nil)
+	eventually(t, "the tunnel", func() bool { return len(c.at()) == 1 })
+	c.set(func() { c.edges["a"].draining = true })
+	eventually(t, "the drain", func() bool { live := a.open(); return len(live) == 1 && live[0].leaving.Load() })
+	next := config.Config{TunnelToken: c.token.Encode(), Transport: config.TransportQUIC, MaxRequests: 7, Upstreams: map[string]config.Upstream{
+		"box": {BaseURL: answerWith(t, "y") + "/v1"},
+	}}
+	if err := a.Reload(next); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the limit", func() bool { s := c.edges["a"].Sessions(); return len(s) == 1 && s[0].Limit == 7 })
+	c.answers("a", "y")
+	if log := a.log.String(); strings.Contains(log, "level=ERROR") {
+		t.Errorf("log %s", log)
+	}
+}
+
 // TestBalancerLeadsToTheSameEdge: the second tunnel does not replace the first one.
 func TestBalancerLeadsToTheSameEdge(t *testing.T) {
 	t.Parallel()
