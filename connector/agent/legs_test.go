@@ -2,8 +2,10 @@ package agent
 
 import (
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/postern-dev/postern/connector/config"
@@ -137,6 +139,33 @@ func TestBalancerLeadsToTheSameEdge(t *testing.T) {
 	}
 	c.set(func() { c.edges["b"].address = address })
 	c.awaitLegs(a, 2)
+}
+
+// TestLegsOverWebSockets: without UDP, a balancer leads the second tunnel to the edge of the
+// first one at times.
+func TestLegsOverWebSockets(t *testing.T) {
+	t.Parallel()
+	c := startEdges(t, "a", "b")
+	var requests atomic.Int64
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		name := []string{"a", "b"}[(requests.Add(1)-1)/2%2] // two to each
+		c.edges[name].ServeWebSocket(w, r)
+	}))
+	t.Cleanup(web.Close)
+	c.token.URL = web.URL
+	g := &fakeGateway{t: t, token: c.token, transport: config.TransportWebSocket}
+	a := startAgent(t, g, answerWith(t, "x"), nil)
+	for _, name := range c.awaitLegs(a, 2) {
+		c.answers(name, "x")
+	}
+	for _, e := range c.edges {
+		if n := e.Counters(); n.Connected != 1 || n.Replaced != 0 {
+			t.Errorf("counters of %s: %+v", e.name, n)
+		}
+	}
+	if n := c.edges["a"].Counters().Denied; n != 1 {
+		t.Errorf("%d hellos were denied", n)
+	}
 }
 
 // TestReloadOverLegs: new upstreams come to both edges without a new tunnel, and a new limit
