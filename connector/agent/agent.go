@@ -54,7 +54,7 @@ type Agent struct {
 	live    []*session // to edges of a cluster
 
 	started time.Time
-	hellos  chan struct{} // room for one: the hello that awaits its answer, in a cluster
+	hellos  chan struct{} // room for one: the hello that awaits its answer
 	tunnels sync.WaitGroup
 	others  sync.WaitGroup          // legs but the first
 	end     context.CancelCauseFunc // ends all legs; set by Run
