@@ -54,7 +54,7 @@ type Agent struct {
 	live    []*session // to edges of a cluster
 
 	started time.Time
-	hellos  chan struct{} // room for one: the hello that awaits its answer, in a cluster
+	hellos  chan struct{} // room for one: the hello that awaits its answer
 	tunnels sync.WaitGroup
 	others  sync.WaitGroup          // legs but the first
 	end     context.CancelCauseFunc // ends all legs; set by Run
@@ -99,9 +99,9 @@ func (a *Agent) inUse() *configuration {
 	return a.current
 }
 
-// Run keeps a tunnel to the gateway up, or to several of a cluster, until ctx ends. Then running requests have the
-// drain timeout to finish, and Run returns nil. Failures are logged and retried, except
-// for a [FatalError]. Run must not be called concurrently.
+// Run keeps a tunnel to the gateway up, or to two of a cluster, until ctx ends. Then running
+// requests have the drain timeout to finish, and Run returns nil. Failures are logged and
+// retried, except for a [FatalError]. Run must not be called concurrently.
 func (a *Agent) Run(ctx context.Context) error {
 	defer func() { a.inUse().proxy.Upstreams().CloseIdle() }() // of the last configuration
 	watching, stop := context.WithCancel(ctx)

@@ -232,11 +232,11 @@ func (l *leg) quit(_, _ context.Context, s *session) *handover {
 func (l *leg) move(search, ctx context.Context, s *session) *handover {
 	for attempt := 0; ; attempt++ {
 		c := l.inUse()
-		target, ok := l.destination(s, attempt)
+		target, as, ok := l.destination(s, attempt)
 		if !ok {
 			return rest(search, ctx, s) // until the edges change
 		}
-		h, err := l.succeed(search, ctx, s, c, l.runners(c, target, longDialTimeout)...)
+		h, err := l.succeed(search, permit{as, s, ctx}, c, l.runners(c, target, longDialTimeout)...)
 		if err == nil {
 			l.mu.Lock()
 			l.target, l.tries = target, 0
@@ -254,16 +254,17 @@ func (l *leg) move(search, ctx context.Context, s *session) *handover {
 	}
 }
 
-// destination returns where an attempt to move a tunnel leads, false if there is no such edge.
-func (l *leg) destination(s *session, attempt int) (link.Edge, bool) {
+// destination returns where an attempt to move a tunnel leads, and the purpose of the hello
+// there; false if there is no such edge.
+func (l *leg) destination(s *session, attempt int) (link.Edge, purpose, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !s.leaving.Load() {
-		return l.target, true
+		return l.target, successor, true
 	}
 	targets := l.targets(s.welcome.Edge)
 	if len(targets) == 0 {
-		return link.Edge{}, false
+		return link.Edge{}, newcomer, false
 	}
-	return targets[attempt%len(targets)], true
+	return targets[attempt%len(targets)], newcomer, true
 }

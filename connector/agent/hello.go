@@ -129,10 +129,10 @@ func (l *leg) connect(ctx context.Context, c *configuration) (*session, error) {
 }
 
 // succeed establishes a tunnel that replaces another. The result is nil if the other one
-// stays. search bounds the time until it departs, and ctx the time afterwards.
-func (l *leg) succeed(search, ctx context.Context, old *session, c *configuration, runners ...dial.Runner) (*handover, error) {
-	p := permit{successor, old, ctx}
-	if !c.sameConnector(old.config) || old.leaving.Load() {
+// stays. search bounds the time until it departs, and the context of p the time afterwards.
+func (l *leg) succeed(search context.Context, p permit, c *configuration, runners ...dial.Runner) (*handover, error) {
+	old := p.old
+	if !c.sameConnector(old.config) {
 		p.purpose = newcomer
 	}
 	next, err := l.race(search, c, p, runners)

@@ -2,8 +2,10 @@ package agent
 
 import (
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/postern-dev/postern/connector/config"
@@ -99,6 +101,27 @@ func TestDrainedEdgeIsLeft(t *testing.T) {
 	eventually(t, "the first leg back", func() bool { return slices.Equal(c.at(), []string{"a", "c"}) })
 }
 
+// TestReloadWhileDraining: a new limit does not wait for another edge.
+func TestReloadWhileDraining(t *testing.T) {
+	t.Parallel()
+	c := startEdges(t, "a")
+	a := c.startLegs(answerWith(t, "x"), nil)
+	eventually(t, "the tunnel", func() bool { return len(c.at()) == 1 })
+	c.set(func() { c.edges["a"].draining = true })
+	eventually(t, "the drain", func() bool { live := a.open(); return len(live) == 1 && live[0].leaving.Load() })
+	next := config.Config{TunnelToken: c.token.Encode(), Transport: config.TransportQUIC, MaxRequests: 7, Upstreams: map[string]config.Upstream{
+		"box": {BaseURL: answerWith(t, "y") + "/v1"},
+	}}
+	if err := a.Reload(next); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the limit", func() bool { s := c.edges["a"].Sessions(); return len(s) == 1 && s[0].Limit == 7 })
+	c.answers("a", "y")
+	if log := a.log.String(); strings.Contains(log, "level=ERROR") {
+		t.Errorf("log %s", log)
+	}
+}
+
 // TestBalancerLeadsToTheSameEdge: the second tunnel does not replace the first one.
 func TestBalancerLeadsToTheSameEdge(t *testing.T) {
 	t.Parallel()
@@ -116,6 +139,33 @@ func TestBalancerLeadsToTheSameEdge(t *testing.T) {
 	}
 	c.set(func() { c.edges["b"].address = address })
 	c.awaitLegs(a, 2)
+}
+
+// TestLegsOverWebSockets: without UDP, a balancer leads the second tunnel to the edge of the
+// first one at times.
+func TestLegsOverWebSockets(t *testing.T) {
+	t.Parallel()
+	c := startEdges(t, "a", "b")
+	var requests atomic.Int64
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		name := []string{"a", "b"}[(requests.Add(1)-1)/2%2] // two to each
+		c.edges[name].ServeWebSocket(w, r)
+	}))
+	t.Cleanup(web.Close)
+	c.token.URL = web.URL
+	g := &fakeGateway{t: t, token: c.token, transport: config.TransportWebSocket}
+	a := startAgent(t, g, answerWith(t, "x"), nil)
+	for _, name := range c.awaitLegs(a, 2) {
+		c.answers(name, "x")
+	}
+	for _, e := range c.edges {
+		if n := e.Counters(); n.Connected != 1 || n.Replaced != 0 {
+			t.Errorf("counters of %s: %+v", e.name, n)
+		}
+	}
+	if n := c.edges["a"].Counters().Denied; n != 1 {
+		t.Errorf("%d hellos were denied", n)
+	}
 }
 
 // TestReloadOverLegs: new upstreams come to both edges without a new tunnel, and a new limit

@@ -129,7 +129,7 @@ func (l *leg) upgradeToQUIC(search, ctx context.Context, s *session) *handover {
 			return nil
 		}
 		c := l.inUse()
-		h, err := l.succeed(search, ctx, s, c, dial.Runner{Dial: c.quicTo(l.aimed()).Dial, Limit: longDialTimeout})
+		h, err := l.succeed(search, permit{successor, s, ctx}, c, dial.Runner{Dial: c.quicTo(l.aimed()).Dial, Limit: longDialTimeout})
 		if err == nil {
 			l.Logger.Info("QUIC works; switching from the WebSocket", "session", s.welcome.Session)
 		}
@@ -150,7 +150,7 @@ func (l *leg) watchLoss(search, ctx context.Context, s *session) *handover {
 			continue
 		}
 		c := l.inUse()
-		h, err := l.succeed(search, ctx, s, c, dial.Runner{Dial: c.web.DialFast, Limit: longDialTimeout})
+		h, err := l.succeed(search, permit{successor, s, ctx}, c, dial.Runner{Dial: c.web.DialFast, Limit: longDialTimeout})
 		switch {
 		case h != nil:
 			span := l.loss.Avoid(time.Now())
@@ -226,7 +226,7 @@ func (l *leg) renew(search, ctx context.Context, s *session) *handover {
 	living, stop := context.WithCancel(search)
 	defer stop()
 	defer context.AfterFunc(s.conn.Context(), stop)()
-	h, err := l.succeed(living, ctx, s, next, l.runners(next, l.targetOf(next), longDialTimeout)...)
+	h, err := l.succeed(living, permit{successor, s, ctx}, next, l.runners(next, l.targetOf(next), longDialTimeout)...)
 	switch {
 	case err == nil:
 		l.adopt(next)

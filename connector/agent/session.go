@@ -107,6 +107,9 @@ func (s *session) explain(err error) error {
 	if s.conn.Context().Err() != nil {
 		return s.ended()
 	}
+	if deny, ok := link.Denied(err); ok { // its streams end before the connection does
+		return printable(deny)
+	}
 	return err
 }
 
