@@ -135,7 +135,15 @@ func TestUpEdges(t *testing.T) {
 		}
 		return nil
 	}
-	harness.Poll(t, limit, "an answer of the model", chat)
+	chats := func(ctx context.Context) error {
+		for range 12 { // four at each edge
+			if err := chat(ctx); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	harness.Poll(t, limit, "answers of the model at all edges", chats)
 
 	killed := u.Edges[1]
 	if err := syscall.Kill(killed.PID, syscall.SIGKILL); err != nil {
@@ -147,7 +155,7 @@ func TestUpEdges(t *testing.T) {
 			t.Errorf("the balancer without edge-2: status %d, %v", status, err)
 		}
 	}
-	harness.Poll(t, limit, "an answer of the model without edge-2", chat)
+	harness.Poll(t, limit, "answers of the model without edge-2", chats)
 	again := regexp.MustCompile(`(?m)^  (env XDG_DATA_HOME=.* run --config .*)$`)
 	var line []string
 	harness.Poll(t, limit, "the command that starts edge-2", func(context.Context) error {
