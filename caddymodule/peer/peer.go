@@ -29,7 +29,7 @@ type Options struct {
 	Key          []byte        // of the cluster
 	Pin          func() string // of the identity that all its gateways have; "": not known yet
 	Hub          func() Hub    // has the tunnels of this gateway; nil: there is none yet
-	Logger       *slog.Logger
+	Logger       *slog.Logger  // nil discards
 }
 
 // Hub is implemented by [tunnel.Hub].
@@ -65,6 +65,9 @@ var (
 
 // New returns links that connect when they are used.
 func New(o Options) *Links {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
 	l := &Links{Options: o, links: map[string]*connection{}}
 	l.ctx, l.close = context.WithCancel(context.Background())
 	return l

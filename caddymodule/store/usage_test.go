@@ -79,6 +79,7 @@ func TestUsageOfSeveralGateways(t *testing.T) {
 			if edges[edge], err = store.New(share(kv), store.Options{Edge: edge, Local: local}); err != nil {
 				t.Fatal(err)
 			}
+			synctest.Wait() // until it has published what was left
 		}
 		save := func(edge, day string, n int64) {
 			t.Helper()
