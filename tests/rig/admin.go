@@ -78,7 +78,8 @@ func (a Admin) Manage(ctx context.Context, method, path string, body, into any) 
 // A Listed is a connector as the gateway lists it.
 type Listed struct {
 	ID, Name, State, Transport, Since string
-	Edges                            []string // in a cluster: those with a tunnel
+
+	Edges []string // in a cluster: those with a tunnel
 }
 
 // Connectors lists the gateway's connectors.
