@@ -179,7 +179,7 @@ func TestNames(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = r.edges["a"].Close()
-		delete(r.edges, "a")
+		r.forget(a)
 		if b := r.start("b", 0); len(b.Edges()) != 1 || !b.cluster.Leader() {
 			t.Errorf("after one has left, there are %+v", b.Edges())
 		}

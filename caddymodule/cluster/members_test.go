@@ -20,7 +20,7 @@ func TestForgetLostEdges(t *testing.T) {
 		b, c := r.start("b", 0), r.start("c", 0)
 		time.Sleep(5 * time.Second)
 		b.stop()
-		delete(r.edges, "b")
+		r.forget(b)
 		c.line.set(false)
 		time.Sleep(40 * time.Minute)
 		if since := a.cluster.LostSince("c"); time.Since(since) < 39*time.Minute || time.Since(since) > 40*time.Minute {
