@@ -31,7 +31,23 @@ func (s *sources) emitOnce(c store.Change, e Event) {
 		s.emit(e)
 		return
 	}
-	sum := sha256.Sum256(fmt.Append(nil, e.Name, " ", c.Account, " ", c.ID, " ", c.Revision))
+	s.emitAs(fmt.Append(nil, e.Name, " ", c.Account, " ", c.ID, " ", c.Revision), e)
+}
+
+// emitOneOf is emitOnce for an event of a connector's tunnels, which all gateways notice at about
+// the same time. After a change of the leader, it may come again with another id.
+func (s *sources) emitOneOf(e Event) {
+	if !s.store.Shared() {
+		s.emit(e)
+		return
+	}
+	s.emitAs(fmt.Append(nil, e.Name, " ", e.Data["connector_id"], " ", e.Data["upstream"], " ", time.Now().Truncate(offlineAfter).Unix()), e)
+}
+
+// emitAs emits an event if this gateway leads, and otherwise holds it. The same event has the
+// same name at all gateways.
+func (s *sources) emitAs(name []byte, e Event) {
+	sum := sha256.Sum256(name)
 	e.Data["id"] = hex.EncodeToString(sum[:16])
 	if s.store.Leads() {
 		s.emitHeld()

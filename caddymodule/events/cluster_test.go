@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/tests/storetest"
 )
 
@@ -69,5 +70,47 @@ func TestEventsOfACluster(t *testing.T) {
 		if got := out[0].events; len(got) != 2 {
 			t.Errorf("the former leader emits %v", got)
 		}
+	})
+}
+
+// TestConnectorsOfACluster has the leader alone emit that a connector comes and goes, as all
+// gateways notice it.
+func TestConnectorsOfACluster(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		kv := storetest.OpenBolt(t, filepath.Join(t.TempDir(), "gateway.db"))
+		var lead [2]leading
+		var out [2]recorder
+		var gateways [2]*sources
+		hub := tunnel.NewHub(tunnel.Options{})
+		for i := range gateways {
+			st, err := store.New(storetest.Share(kv), store.Options{Edge: string(rune('a' + i)), Local: storetest.OpenBolt(t, filepath.Join(t.TempDir(), "edge.db")), Cluster: &lead[i]})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer st.Close()
+			gateways[i] = newSources(st, out[i].add)
+			defer gateways[i].close()
+		}
+		lead[0].Store(true)
+		is := func(online bool) {
+			for _, s := range gateways {
+				s.onTunnel(hub, tunnel.Event{Online: online, Connector: "con_1", Account: store.DefaultAccount})
+			}
+			time.Sleep(2 * offlineAfter)
+		}
+		is(true)
+		first := out[0].events[0]
+		out[0].expect(t, "a connector that comes", eventConnectorOnline)
+		is(false)
+		out[0].expect(t, "a connector that goes", eventConnectorOffline)
+		out[1].expect(t, "without the lead")
+		lead[0].Store(false)
+		lead[1].Store(true)
+		is(true)
+		if again := out[1].events[0]; again.Data["id"] != first.Data["id"] {
+			t.Errorf("the new leader emits %v, not again %v", again, first)
+		}
+		out[1].expect(t, "the lead", eventConnectorOnline, eventConnectorOffline, eventConnectorOnline)
+		out[0].expect(t, "the former leader")
 	})
 }

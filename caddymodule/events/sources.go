@@ -254,7 +254,7 @@ func (s *sources) onTunnel(hub *tunnel.Hub, e tunnel.Event) {
 		info := session.Info()
 		data["transport"], data["remote"] = info.Transport, info.Remote
 	}
-	s.emit(Event{eventConnectorOnline, data})
+	s.emitOneOf(Event{eventConnectorOnline, data})
 }
 
 // arrive records that a connector is online at a hub, and reports whether this is
@@ -313,7 +313,7 @@ func (s *sources) check(p *presence) {
 	delete(s.presences, p.Connector)
 	data := connectorData(p.Event)
 	data["since"] = p.left.UTC().Format(time.RFC3339)
-	s.emit(Event{eventConnectorOffline, data})
+	s.emitOneOf(Event{eventConnectorOffline, data})
 }
 
 // connectorData returns the data common to all events of a connector.
@@ -343,7 +343,7 @@ func (s *sources) checkUpstreams(p *presence) (done bool) {
 			}
 			data["upstream"], data["since"] = u.Name, u.Since.UTC().Format(time.RFC3339)
 			reported++
-			s.emit(Event{name, data})
+			s.emitOneOf(Event{name, data})
 		}
 	}
 	p.down = down // without upstreams that the connector no longer has
