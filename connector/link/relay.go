@@ -58,10 +58,11 @@ type end struct {
 	answer bool // an answer is written to it
 }
 
-// forward copies one direction, and ends both sides of it.
+// forward copies one direction, and ends both sides of it. Its buffer is small unless much
+// arrives at once: thousands of event streams may run.
 func forward(to, from end) {
-	buf := getBuffer(largeBuffer)
-	defer buf.put()
+	buf := getBuffer(smallBuffer)
+	defer func() { buf.put() }()
 	for {
 		n, err := from.Read(buf.array)
 		if n > 0 {
@@ -70,6 +71,10 @@ func forward(to, from end) {
 				to.CancelWrite(CodeNone.wire())
 				return
 			}
+		}
+		if n == smallBuffer {
+			buf.put()
+			buf = getBuffer(largeBuffer)
 		}
 		if err == io.EOF {
 			_ = to.Close()
