@@ -122,6 +122,10 @@ func (l *Links) connect(c *connection) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c.dialing = false
+	if err == nil && l.links[c.name] != c { // its address has changed meanwhile
+		_ = open.conn.Close(link.CloseNone, "")
+		return
+	}
 	if err == nil {
 		l.Logger.Info("connected to a peer", "peer", c.name)
 		c.open, c.failing = open, false
