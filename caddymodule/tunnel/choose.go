@@ -26,10 +26,10 @@ func (s *Session) beat(next time.Duration) {
 }
 
 // suspect reports whether the connector has missed two pings: it is probably dead,
-// but not yet considered lost. At a peer, that is what has missed them.
+// but not yet considered lost. So is one at a peer that has missed some itself.
 func (s *Session) suspect() bool {
 	if s.at != nil {
-		return time.Now().UnixNano()-s.at.heard.Load() > int64(peerSuspect)
+		return s.suspected.Load() || time.Now().UnixNano()-s.at.heard.Load() > int64(peerSuspect)
 	}
 	return time.Now().After(*s.pingDue.Load())
 }

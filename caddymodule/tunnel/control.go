@@ -138,12 +138,18 @@ func (s *Session) leave() bool {
 	if s.draining.Swap(true) {
 		return false
 	}
-	s.stopServing()
 	s.hub.unregister(s)
+	s.retire()
+	return true
+}
+
+// retire lets a session end when it is idle.
+func (s *Session) retire() {
+	s.draining.Store(true)
+	s.stopServing()
 	if s.active.Load() == 0 {
 		s.idleOnce.Do(func() { close(s.idle) })
 	}
-	return true
 }
 
 // shutdown sends the connector a drain, waits for the last answer until ctx ends,

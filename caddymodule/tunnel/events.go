@@ -59,6 +59,11 @@ func (h *Hub) Follow(f func(Event)) (online []Event, stop func()) {
 			online = append(online, eventOf(s, true))
 		}
 	}
+	for id, there := range h.remote {
+		if local := h.live[id]; local == nil || local.away.Load() {
+			online = append(online, eventOf(there[0], true))
+		}
+	}
 	return online, h.Subscribe(f)
 }
 

@@ -306,6 +306,7 @@ func merge(sessions []*Session, here string) Info {
 		}
 	}
 	slices.Sort(info.Edges)
+	info.Edges = slices.Compact(info.Edges) // a peer may just connect again
 	return info
 }
 

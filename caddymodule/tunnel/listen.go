@@ -160,6 +160,7 @@ func (h *Hub) Close(ctx context.Context) error {
 	}
 	h.stop()
 	sessions, devices := slices.Concat(slices.Collect(maps.Values(h.all))...), slices.Collect(maps.Keys(h.waiting))
+	edges := slices.Collect(maps.Values(h.edges))
 	h.mu.Unlock()
 
 	h.handshakes.Close()
@@ -169,6 +170,9 @@ func (h *Hub) Close(ctx context.Context) error {
 	var draining sync.WaitGroup
 	for _, s := range sessions {
 		draining.Go(func() { s.shutdown(ctx) })
+	}
+	for _, e := range edges {
+		draining.Go(func() { e.shutdown(ctx) })
 	}
 	draining.Wait()
 	h.closeSockets()

@@ -1,9 +1,12 @@
 package tunnel
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"log/slog"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/postern-dev/postern/connector/link"
@@ -40,6 +43,11 @@ func (p *peer) handshakePeer(hello link.Hello) (run func()) {
 func (e *edge) run() {
 	h := e.hub
 	h.mu.Lock()
+	if h.closing.Err() != nil {
+		h.mu.Unlock()
+		e.end(link.CloseShutdown)
+		return
+	}
 	old := h.edges[e.name]
 	h.edges[e.name] = e
 	h.mu.Unlock()
@@ -54,6 +62,24 @@ func (e *edge) run() {
 	}
 	h.mu.Unlock()
 	e.lose()
+}
+
+// shutdown lets requests that run at the peer finish until ctx ends, and closes the connection.
+func (e *edge) shutdown(ctx context.Context) {
+	e.hub.mu.RLock()
+	tunnels := slices.Collect(maps.Values(e.tunnels))
+	e.hub.mu.RUnlock()
+	for _, s := range tunnels {
+		s.retire()
+	}
+	for _, s := range tunnels {
+		select {
+		case <-s.idle:
+		case <-ctx.Done():
+		case <-e.conn.Context().Done():
+		}
+	}
+	e.end(link.CloseShutdown)
 }
 
 // receive answers pings, and notes what the peer tells about its tunnels.

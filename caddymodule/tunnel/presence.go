@@ -34,6 +34,7 @@ type told struct {
 	offer    *link.Update
 	reported *states
 	active   int
+	suspect  bool
 }
 
 // listener is a peer that is told.
@@ -73,7 +74,7 @@ func (h *Hub) Announce(ctx context.Context, send func(link.Tunnel) error) error 
 		queue, ended := l.queue, h.closing.Err() != nil && len(p.told) == 0
 		l.queue = nil
 		p.mu.Unlock()
-		if len(queue) > maxTold+h.count() {
+		if len(queue) > maxTold+2*h.count() {
 			return errBehind
 		}
 		for _, m := range queue {
@@ -117,7 +118,7 @@ func (h *Hub) tell(active bool) {
 		}
 		live[s] = true
 		before := p.told[s]
-		now := told{offer: s.offer.Load(), reported: s.reported.Load(), active: before.active}
+		now := told{offer: s.offer.Load(), reported: s.reported.Load(), active: before.active, suspect: s.suspect()}
 		if active || before.offer == nil {
 			now.active = s.Active()
 		}
@@ -143,7 +144,7 @@ func (h *Hub) tell(active bool) {
 // describe returns the messages about what has changed. A report has its own: together with the
 // hello it may be too large.
 func (s *Session) describe(before, now told) []link.Tunnel {
-	m := link.Tunnel{Session: s.id, Active: now.active}
+	m := link.Tunnel{Session: s.id, Active: now.active, Suspect: now.suspect}
 	switch {
 	case before.offer == nil:
 		m.Opened = &link.TunnelOpened{
@@ -156,14 +157,14 @@ func (s *Session) describe(before, now told) []link.Tunnel {
 		m.Offer = now.offer
 	}
 	messages := []link.Tunnel{m}
-	if now.reported != before.reported && len(*now.reported) > 0 {
+	if now.reported != before.reported && *now.reported != nil {
 		report := new(link.Report)
 		for name, u := range *now.reported {
 			report.Upstreams = append(report.Upstreams, link.UpstreamReport{
 				Name: name, Reachable: u.Reachable, Models: slices.Clone(u.Models), Open: u.Open,
 			})
 		}
-		messages = append(messages, link.Tunnel{Session: s.id, Report: report, Active: now.active})
+		messages = append(messages, link.Tunnel{Session: s.id, Report: report, Active: now.active, Suspect: now.suspect})
 	}
 	return messages
 }

@@ -35,6 +35,9 @@ func (e *edge) beat() { e.heard.Store(time.Now().UnixNano()) }
 func (e *edge) onTunnel(m link.Tunnel) {
 	switch s := e.tunnels[m.Session]; {
 	case m.Opened != nil:
+		if s != nil { // told again
+			e.hub.removeRemote(s)
+		}
 		e.hub.addRemote(newRemote(e, m))
 	case s == nil:
 	case m.Ended:
@@ -47,6 +50,7 @@ func (e *edge) onTunnel(m link.Tunnel) {
 			s.report(*m.Report)
 		}
 		s.activeThere.Store(int64(m.Active))
+		s.suspected.Store(m.Suspect)
 	}
 }
 
@@ -54,13 +58,14 @@ func (e *edge) onTunnel(m link.Tunnel) {
 func newRemote(e *edge, m link.Tunnel) *Session {
 	o := m.Opened
 	s := &Session{
-		peer: e.peer, at: e, opened: o, id: m.Session, hello: o.Hello, newer: o.Newer, since: o.Since,
+		peer: e.peer, at: e, opened: o, id: m.Session, hello: o.Hello, newer: o.Newer, since: o.Since, idle: make(chan struct{}),
 		connector: Connector{ID: o.Hello.Connector, Name: o.Name, Account: o.Account},
 	}
 	s.serving, s.stopServing = context.WithCancel(e.conn.Context())
 	s.reported.Store(new(states))
 	s.offer.Store(&link.Update{Upstreams: o.Hello.Upstreams, Routes: o.Hello.Routes})
 	s.activeThere.Store(int64(m.Active))
+	s.suspected.Store(m.Suspect)
 	s.done = s.finished
 	return s
 }
@@ -106,8 +111,7 @@ func (h *Hub) removeRemote(s *Session) {
 	defer h.events.deliver()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	s.draining.Store(true)
-	s.stopServing()
+	s.retire()
 	id := s.connector.ID
 	delete(s.at.tunnels, s.id)
 	h.remote[id] = slices.DeleteFunc(h.remote[id], func(other *Session) bool { return other == s })
@@ -143,7 +147,7 @@ func (h *Hub) Relay(stream *quic.Stream) {
 	id, err := link.ReadTo(stream)
 	_ = stream.SetReadDeadline(time.Time{})
 	if err != nil {
-		link.Refuse(stream, link.CodeInternal)
+		link.Refuse(stream, link.CodeDraining) // the connector has nothing of it
 		return
 	}
 	s, ok := h.Session(id)

@@ -70,6 +70,7 @@ type Session struct {
 	at          *edge
 	opened      *link.TunnelOpened
 	activeThere atomic.Int64 // running requests, as the peer says
+	suspected   atomic.Bool  // as the peer says
 
 	active      atomic.Int64
 	limit       int64                     // of active
@@ -301,7 +302,7 @@ func (s *Session) openSync(ctx context.Context) (*quic.Stream, error) {
 // finished is called at the end of each request.
 func (s *Session) finished() {
 	procs.End()
-	if s.active.Add(-1) == 0 && s.draining.Load() && s.at == nil {
+	if s.active.Add(-1) == 0 && s.draining.Load() {
 		s.idleOnce.Do(func() { close(s.idle) })
 	}
 }

@@ -48,7 +48,7 @@ const (
 
 // Check validates a hello. Its errors are logged by the connector.
 func (h Hello) Check() error {
-	for _, f := range []string{h.Connector, h.Secret, h.Peer, h.Instance, h.Name, h.Version, h.OS} {
+	for _, f := range []string{h.Connector, h.Secret, h.Peer, h.Region, h.Instance, h.Name, h.Version, h.OS} {
 		if len(f) > MaxField || !text.IsPrintable(f) {
 			return fmt.Errorf("checking hello: a field is longer than %d bytes or not printable", MaxField)
 		}

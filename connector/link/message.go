@@ -237,6 +237,8 @@ type Tunnel struct {
 	Report  *Report       `json:"report,omitempty"`
 	// Active is the number of running requests.
 	Active int `json:"active,omitempty"`
+	// Suspect means that the connector has missed pings: other tunnels have precedence.
+	Suspect bool `json:"suspect,omitempty"`
 	// Ended means that the tunnel takes no further requests.
 	Ended bool `json:"ended,omitempty"`
 }

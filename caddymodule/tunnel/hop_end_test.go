@@ -1,0 +1,165 @@
+package tunnel
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/connector/link"
+)
+
+// runningHop starts a request at entry for a connector of a peer.
+func runningHop(t *testing.T, newEdge func(string) *testGateway) (entry, with *testGateway, p *testPeer, h *gate, r <-chan result) {
+	t.Helper()
+	entry, with = newEdge("a"), newEdge("b")
+	p = with.joins(t, entry, "b")
+	h = newGate()
+	limited := hello("con_1")
+	limited.MaxRequests = 1
+	c, err := with.dial(t, with.socket(t), limited, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.beats()
+	time.Sleep(toldTime)
+	r = background(t, entry.mustSession(t, "con_1"))
+	<-h.started
+	return entry, with, p, h, r
+}
+
+// wantAnswer ends the request, which has to succeed.
+func wantAnswer(t *testing.T, h *gate, r <-chan result) {
+	t.Helper()
+	close(h.open)
+	if got := <-r; got.body != "at last" || got.err != nil {
+		t.Errorf("the running request: %q, %v", got.body, got.err)
+	}
+}
+
+// TestLimitAtPeer: the limit of a connector counts over all gateways.
+func TestLimitAtPeer(t *testing.T) {
+	inCluster(t, func(t *testing.T, newEdge func(string) *testGateway) {
+		entry, with, _, h, r := runningHop(t, newEdge)
+		for _, g := range []*testGateway{entry, with} {
+			if _, err := send(t.Context(), g.mustSession(t, "con_1"), "{}"); !errors.Is(err, link.ErrNoCredit) {
+				t.Errorf("over the limit: %v", err)
+			}
+		}
+		wantAnswer(t, h, r)
+		time.Sleep(toldTime)
+		for _, g := range []*testGateway{entry, with} {
+			if n := g.mustSession(t, "con_1").Active(); n != 0 {
+				t.Errorf("%d requests run", n)
+			}
+		}
+	})
+}
+
+// TestClientLeavesHop frees the place of a request whose client leaves before the answer begins.
+func TestClientLeavesHop(t *testing.T) {
+	inCluster(t, func(t *testing.T, newEdge func(string) *testGateway) {
+		entry, with, _, h, r := runningHop(t, newEdge)
+		defer wantAnswer(t, h, r)
+		with.connect(t, "con_2", h).beats()
+		time.Sleep(toldTime)
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() {
+			<-h.started
+			cancel()
+		}()
+		if _, err := send(ctx, entry.mustSession(t, "con_2"), "{}"); !errors.Is(err, context.Canceled) {
+			t.Errorf("a canceled request: %v", err)
+		}
+		time.Sleep(soon)
+		if n := with.mustSession(t, "con_2").Active(); n != 0 {
+			t.Errorf("%d requests run at the peer", n)
+		}
+	})
+}
+
+// TestClosesDuringHop closes each of the two gateways: its running requests may finish, and it
+// gets no others.
+func TestClosesDuringHop(t *testing.T) {
+	for _, closes := range []string{"entry", "with"} {
+		t.Run(closes, func(t *testing.T) {
+			inCluster(t, func(t *testing.T, newEdge func(string) *testGateway) {
+				entry, with, p, h, r := runningHop(t, newEdge)
+				g := map[string]*testGateway{"entry": entry, "with": with}[closes]
+				closed := make(chan error, 1)
+				go func() {
+					ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+					defer cancel()
+					closed <- g.Close(ctx)
+				}()
+				time.Sleep(toldTime)
+				if s, ok := entry.Find("con_1"); ok {
+					t.Errorf("a new request gets %+v", s.Info())
+				}
+				wantAnswer(t, h, r)
+				if err := <-closed; err != nil {
+					t.Error(err)
+				}
+				time.Sleep(toldTime)
+				err := <-p.announced
+				switch code, _ := link.CloseReason(context.Cause(p.conn.Context())); {
+				case closes == "with" && err != nil:
+					t.Errorf("announcing ended with %v", err)
+				case closes == "entry" && code != link.CloseShutdown:
+					t.Errorf("the connection ended with %v", context.Cause(p.conn.Context()))
+				}
+			})
+		})
+	}
+}
+
+// TestLostDuringHop ends one of the two connections, and the tunnel as that of a connector that
+// was removed.
+func TestLostDuringHop(t *testing.T) {
+	for name, end := range map[string]func(with *testGateway, p *testPeer){
+		"removed":  func(with *testGateway, _ *testPeer) { with.Disconnect("con_1", link.CloseRemoved) },
+		"the peer": func(_ *testGateway, p *testPeer) { _ = p.conn.Close(link.CloseLost, "") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inCluster(t, func(t *testing.T, newEdge func(string) *testGateway) {
+				entry, with, p, _, r := runningHop(t, newEdge)
+				end(with, p)
+				wantError(t, (<-r).err, link.ErrTunnelLost)
+				time.Sleep(toldTime)
+				if len(entry.Sessions()) != 0 {
+					t.Error("there still is a session")
+				}
+				if s, ok := with.Session("con_1"); ok && s.Active() != 0 {
+					t.Errorf("%d requests run", s.Active())
+				}
+			})
+		})
+	}
+}
+
+// TestDeafListener: announcing ends with the connection, whatever a peer does not read.
+func TestDeafListener(t *testing.T) {
+	inCluster(t, func(t *testing.T, newEdge func(string) *testGateway) {
+		g := newEdge("a")
+		g.connect(t, "con_1", echo).beats()
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() {
+			ended <- g.Announce(ctx, func(link.Tunnel) error {
+				<-ctx.Done()
+				return ctx.Err()
+			})
+		}()
+		time.Sleep(toldTime)
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("ended with %v", err)
+		}
+		time.Sleep(toldTime)
+		g.presence.mu.Lock()
+		defer g.presence.mu.Unlock()
+		if p := &g.presence; p.running || len(p.told) != 0 || len(p.listeners) != 0 {
+			t.Errorf("left: %+v", p.told)
+		}
+	})
+}

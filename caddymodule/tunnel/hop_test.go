@@ -1,0 +1,287 @@
+package tunnel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postern-dev/postern/connector/link"
+)
+
+// toldTime is how long a test waits until a peer has heard of a change.
+const toldTime = (activeLooks + 2) * tellPause
+
+// inCluster runs a test in a bubble, with gateways that are peers.
+func inCluster(t *testing.T, test func(t *testing.T, newEdge func(name string) *testGateway)) {
+	synctest.Test(t, func(t *testing.T) {
+		test(t, func(name string) *testGateway {
+			return new(network).newGateway(t, time.Millisecond, Options{
+				Peers: anyPeer{}, Members: func() Members { return Members{Name: name} },
+			})
+		})
+	})
+}
+
+// testPeer is the connection of a gateway to another one, where its tunnels can be used.
+type testPeer struct {
+	conn      *link.Conn
+	announced chan error // the result of Announce
+}
+
+// joins connects a gateway to a peer, as package peer does.
+func (g *testGateway) joins(t testing.TB, to *testGateway, name string) *testPeer {
+	t.Helper()
+	conn, err := to.connection(t.Context(), to.socket(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := conn.OpenStreamSync(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	control := link.NewControl(stream)
+	if err := control.Send(link.Hello{Peer: name, Secret: "secret"}); err != nil {
+		t.Fatal(err)
+	}
+	if m, err := control.Receive(); err != nil {
+		t.Fatalf("the peer answers %v, %v", m, err)
+	}
+	p := &testPeer{conn, make(chan error, 1)}
+	var running sync.WaitGroup
+	t.Cleanup(func() {
+		_ = conn.Close(link.CloseNone, "")
+		running.Wait()
+	})
+	running.Go(func() {
+		for {
+			s, err := conn.AcceptStream(context.Background())
+			if err != nil {
+				return
+			}
+			running.Go(func() { g.Relay(s) })
+		}
+	})
+	running.Go(func() {
+		p.announced <- g.Announce(conn.Context(), func(m link.Tunnel) error { return control.Send(m) })
+	})
+	running.Go(func() {
+		for conn.Context().Err() == nil {
+			_ = control.Send(link.Ping{}) // it fails when the connection ends
+			time.Sleep(500 * time.Millisecond)
+		}
+	})
+	running.Go(func() {
+		for {
+			if _, err := control.Receive(); err != nil {
+				return
+			}
+		}
+	})
+	return p
+}
+
+// remoteOf returns the tunnels of a connector at peers.
+func (g *testGateway) remoteOf(id string) []*Session {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	return slices.Clone(g.remote[id])
+}
+
+// TestHop sends requests for a connector of a peer, until it leaves.
+func TestHop(t *testing.T) {
+	inCluster(t, func(t *testing.T, newEdge func(string) *testGateway) {
+		entry, with := newEdge("a"), newEdge("b")
+		var events eventLog
+		t.Cleanup(entry.Subscribe(events.add))
+		with.joins(t, entry, "b")
+		c := with.connect(t, "con_1", echo)
+		c.beats()
+		for _, body := range []string{"one", "two"} {
+			if got, err := entry.do(t, "con_1", body); got != body || err != nil {
+				t.Errorf("answer %q, %v", got, err)
+			}
+		}
+		s := entry.mustSession(t, "con_1")
+		if info := entry.Sessions(); len(info) != 1 || !info[0].AtPeer || !slices.Equal(info[0].Edges, []string{"b"}) {
+			t.Errorf("sessions %+v", info)
+		}
+		online, stop := entry.Follow(func(Event) {})
+		stop()
+		if len(online) != 1 || online[0].Connector != "con_1" || online[0].Account != "default" {
+			t.Errorf("online: %+v", online)
+		}
+		time.Sleep(toldTime)
+		if s.Active() != 0 || with.mustSession(t, "con_1").Active() != 0 {
+			t.Error("requests have not ended")
+		}
+		_ = c.conn.Close(link.CloseNone, "")
+		time.Sleep(toldTime)
+		if _, err := entry.Wait(t.Context(), "con_1", 0); !errors.Is(err, ErrOffline) || len(entry.Sessions()) != 0 {
+			t.Errorf("after its end: %v", err)
+		}
+		if _, err := send(t.Context(), s, "{}"); !errors.Is(err, link.ErrNotSent) {
+			t.Errorf("a request on its session: %v", err)
+		}
+		if all := events.all(); len(all) != 2 || !all[0].Online || all[1].Online {
+			t.Errorf("events %+v", all)
+		}
+	})
+}
+
+// TestChooseOverHubs: a session here has precedence, and a connector's requests count over all
+// gateways.
+func TestChooseOverHubs(t *testing.T) {
+	inCluster(t, func(t *testing.T, newEdge func(string) *testGateway) {
+		entry, b, c := newEdge("a"), newEdge("b"), newEdge("c")
+		b.joins(t, entry, "b")
+		c.joins(t, entry, "c")
+		entry.connect(t, "con_1", echo).beats()
+		b.connect(t, "con_1", echo).beats()
+		b.connect(t, "con_2", echo).beats()
+		c.connect(t, "con_2", echo).beats()
+		time.Sleep(toldTime)
+		local := held(t, entry, "con_1", 0)
+		choose := func(what string, ids []string, want func(*Session) bool) {
+			t.Helper()
+			for range 20 {
+				if s, _ := entry.Choose(ids, Target{}, nil); s == nil || !want(s) {
+					t.Errorf("%s: chose %+v", what, s)
+				}
+			}
+		}
+		choose("here first", []string{"con_1"}, func(s *Session) bool { return s == local })
+		held(t, b, "con_1", 5)
+		time.Sleep(toldTime)
+		choose("busy at a peer", []string{"con_1", "con_2"}, func(s *Session) bool { return s.Connector() == "con_2" })
+		held(t, b, "con_2", 3)
+		held(t, c, "con_2", 3)
+		time.Sleep(toldTime)
+		choose("busier over all", []string{"con_1", "con_2"}, func(s *Session) bool { return s == local })
+		if info := entry.Sessions(); len(info) != 2 || info[0].Active != 5 || info[1].Active != 6 || len(info[1].Edges) != 2 {
+			t.Errorf("sessions %+v", info)
+		}
+		held(t, b, "con_1", 0)
+		held(t, b, "con_2", 0)
+		held(t, c, "con_2", 0)
+	})
+}
+
+// TestPresence tells a peer about changes of a tunnel.
+func TestPresence(t *testing.T) {
+	inCluster(t, func(t *testing.T, newEdge func(string) *testGateway) {
+		entry, with := newEdge("a"), newEdge("b")
+		with.joins(t, entry, "b")
+		c := with.connect(t, "con_1", echo)
+		time.Sleep(toldTime)
+		s := entry.mustSession(t, "con_1")
+		say := func(m link.Message) {
+			t.Helper()
+			if err := c.control.Send(m); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(toldTime)
+		}
+		say(link.Update{Upstreams: []string{"ollama", "vllm"}, Routes: []link.Route{{Model: "*", Upstream: "vllm"}}})
+		if up, _, err := s.Resolve("m", "", ""); up != "vllm" || err != nil {
+			t.Errorf("upstream %q, %v", up, err)
+		}
+		say(link.Report{Upstreams: []link.UpstreamReport{{Name: "vllm"}, {Name: "ollama", Reachable: true}}})
+		if states := s.States(); !states[1].Down() || !states[0].Reachable || !s.down(Target{Name: "m"}) {
+			t.Errorf("states %+v", states)
+		}
+		say(link.Report{})
+		if states := s.States(); states[1].Server.Known || s.down(Target{Name: "m"}) {
+			t.Errorf("after an empty report: %+v", states)
+		}
+		say(link.Ping{})
+		if s.suspect() {
+			t.Error("it is suspect")
+		}
+		time.Sleep(7 * time.Second)
+		if !s.suspect() || !with.mustSession(t, "con_1").suspect() {
+			t.Error("a connector without pings is not suspect at the peer")
+		}
+		say(link.Ping{})
+		if s.suspect() {
+			t.Error("it is suspect after a ping")
+		}
+	})
+}
+
+// TestManyAreAnnounced to a peer, each once.
+func TestManyAreAnnounced(t *testing.T) {
+	inCluster(t, func(t *testing.T, newEdge func(string) *testGateway) {
+		const many = 3000
+		entry, with := newEdge("a"), newEdge("b")
+		with.connect(t, "con_1", echo).beats()
+		real := with.mustSession(t, "con_1")
+		for i := range many {
+			id := fmt.Sprint("con_many_", i)
+			with.register(newSession(real.peer, Connector{ID: id}, hello(id)))
+		}
+		p := with.joins(t, entry, "b")
+		for range 2 {
+			time.Sleep(toldTime)
+			if n := len(entry.Sessions()); n != many+1 {
+				t.Errorf("%d sessions", n)
+			}
+			if all := entry.remoteOf("con_many_7"); len(all) != 1 {
+				t.Errorf("%d tunnels of one", len(all))
+			}
+			with.joins(t, entry, "c")
+			with.joins(t, entry, "b") // again
+			time.Sleep(toldTime)
+			if all := entry.remoteOf("con_many_7"); len(all) != 2 {
+				t.Errorf("%d tunnels of one", len(all))
+			}
+			entry.mu.RLock()
+			c := entry.edges["c"]
+			entry.mu.RUnlock()
+			c.end(link.CloseLost)
+			time.Sleep(toldTime)
+		}
+		if code, _ := link.CloseReason(context.Cause(p.conn.Context())); code != link.CloseReplaced {
+			t.Errorf("closed with %v", code)
+		}
+		if err := <-p.announced; !errors.Is(err, context.Canceled) {
+			t.Errorf("announcing ended with %v", err)
+		}
+	})
+}
+
+// TestToldTwice: a peer announces a tunnel that is known already.
+func TestToldTwice(t *testing.T) {
+	inCluster(t, func(t *testing.T, newEdge func(string) *testGateway) {
+		entry := newEdge("a")
+		peer, err := entry.dial(t, entry.socket(t), link.Hello{Peer: "b", Secret: "secret"}, echo)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range []link.Tunnel{
+			{Session: "s", Opened: &link.TunnelOpened{Hello: hello("con_1")}},
+			{Session: "s", Opened: &link.TunnelOpened{Hello: hello("con_1")}},
+			{Session: "unknown", Ended: true},
+			{Session: "unknown", Active: 1},
+		} {
+			if err := peer.control.Send(m); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(soon)
+		if n := len(entry.remoteOf("con_1")); n != 1 {
+			t.Errorf("%d tunnels", n)
+		}
+		if err := peer.control.Send(link.Tunnel{Session: "s", Ended: true}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(soon)
+		if n := len(entry.remoteOf("con_1")); n != 0 {
+			t.Errorf("%d tunnels after the end", n)
+		}
+	})
+}
