@@ -142,7 +142,7 @@ func (l *Links) dial(address string) (*opened, error) {
 	ctx, cancel := context.WithTimeout(l.ctx, dialTime)
 	defer cancel()
 	token := func() link.Token { return link.Token{Server: address, Pin: l.Pin()} }
-	conn, err := dial.NewQUIC(dial.Target{Server: address, Token: token, MaxRequests: maxRequests}).Dial(ctx, nil)
+	conn, err := dial.NewQUIC(dial.Target{Server: address, Token: token, MaxRequests: maxRequests, Peer: true}).Dial(ctx, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package tunnel
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -160,6 +161,44 @@ func TestDeafListener(t *testing.T) {
 		defer g.presence.mu.Unlock()
 		if p := &g.presence; p.running || len(p.told) != 0 || len(p.listeners) != 0 {
 			t.Errorf("left: %+v", p.told)
+		}
+	})
+}
+
+// TestDeafConnectorAtPeer: a connector that does not read its requests does not stop those for
+// others over the same peer.
+func TestDeafConnectorAtPeer(t *testing.T) {
+	inCluster(t, func(t *testing.T, newEdge func(string) *testGateway) {
+		const requests = 100
+		entry, with := newEdge("a"), newEdge("b")
+		with.joins(t, entry, "b")
+		deaf := newGate()
+		with.connect(t, "con_deaf", deaf).beats()
+		with.connect(t, "con_1", echo).beats()
+		time.Sleep(toldTime)
+		long := strings.Repeat("x", 1200<<10)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, requests)
+		for range requests {
+			go func() {
+				_, err := send(ctx, entry.mustSession(t, "con_deaf"), long)
+				ended <- err
+			}()
+			<-deaf.started
+		}
+		time.Sleep(soon)
+		soonEnds, stop := context.WithTimeout(t.Context(), 5*time.Second)
+		defer stop()
+		if body, err := send(soonEnds, entry.mustSession(t, "con_1"), "{}"); body != "{}" || err != nil {
+			t.Errorf("answer %q, %v", body, err)
+		}
+		cancel()
+		for range requests {
+			wantError(t, <-ended, context.Canceled)
+		}
+		time.Sleep(toldTime)
+		if n := with.mustSession(t, "con_deaf").Active(); n != 0 {
+			t.Errorf("%d requests run", n)
 		}
 	})
 }

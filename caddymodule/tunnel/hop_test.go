@@ -36,7 +36,7 @@ type testPeer struct {
 // joins connects a gateway to a peer, as package peer does.
 func (g *testGateway) joins(t testing.TB, to *testGateway, name string) *testPeer {
 	t.Helper()
-	conn, err := to.connection(t.Context(), to.socket(t))
+	conn, err := to.connectionWith(t.Context(), to.socket(t), link.PeerQUIC(0))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -49,6 +49,7 @@ type Target struct {
 	URL         string            // base URL of its HTTPS; "": on the usual port of Server's host
 	Token       func() link.Token // has the pins and the secret to use now; a device only has a pin
 	MaxRequests int               // concurrent requests; 0: the default
+	Peer        bool              // of another gateway, for its connectors
 	Logger      *slog.Logger
 }
 
@@ -98,7 +99,11 @@ func (d *QUIC) dialAddress(ctx context.Context, address netip.AddrPort, activity
 	}
 	socket := &patientSocket{Socket: opened, activity: activity}
 	token := d.Token()
-	conn, err := quic.Dial(ctx, socket, net.UDPAddrFromAddrPort(address), link.ConnectorTLS(link.Preauth(token), token.Pins()...), link.ConnectorQUIC(d.MaxRequests))
+	config := link.ConnectorQUIC(d.MaxRequests)
+	if d.Peer {
+		config = link.PeerQUIC(d.MaxRequests)
+	}
+	conn, err := quic.Dial(ctx, socket, net.UDPAddrFromAddrPort(address), link.ConnectorTLS(link.Preauth(token), token.Pins()...), config)
 	if err != nil {
 		socket.Close()
 		return nil, fmt.Errorf("dialing %s: %w", address, dialError(ctx, err, socket.failure(), activity.answered()))

@@ -112,6 +112,9 @@ const (
 	connectionWindow    = 32 << 20
 	maxConnectionWindow = 64 << 20
 
+	// peerWindow suffices for 1024 blocked streams. It takes memory only if there are some.
+	peerWindow = 512 << 20
+
 	answerWindow     = 256 << 10 // per stream, of the gateway
 	maxAnswerWindow  = 512 << 10
 	requestWindow    = 512 << 10 // per stream, of the connector
@@ -136,6 +139,16 @@ func ConnectorQUIC(requests int) *quic.Config {
 	c.MaxIncomingStreams = int64(cmp.Or(requests, DefaultMaxRequests) + spareStreams)
 	c.InitialStreamReceiveWindow = requestWindow
 	c.MaxStreamReceiveWindow = maxRequestWindow
+	return c
+}
+
+// PeerQUIC returns the QUIC configuration of a gateway that connects to a peer, with this limit
+// of concurrent requests. They are for many connectors: those of one that does not read must not
+// fill the window of all.
+func PeerQUIC(requests int) *quic.Config {
+	c := ConnectorQUIC(requests)
+	c.MaxStreamReceiveWindow = requestWindow
+	c.InitialConnectionReceiveWindow, c.MaxConnectionReceiveWindow = peerWindow, peerWindow
 	return c
 }
 

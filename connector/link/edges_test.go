@@ -1,6 +1,7 @@
 package link
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 )
@@ -61,6 +62,28 @@ func TestHelloHeldCheck(t *testing.T) {
 	} {
 		if h.Held = held; h.Check() == nil {
 			t.Errorf("%s: passes", name)
+		}
+	}
+}
+
+// TestLargestTunnel: what a gateway tells a peer about a tunnel fits into a message, with the
+// largest hello.
+func TestLargestTunnel(t *testing.T) {
+	name := strings.Repeat(`"`, MaxField)
+	opened := TunnelOpened{Hello: largestHello(), Account: name, Name: name, Remote: name, Newer: name, RTTMicros: 1 << 40}
+	for range maxHeld {
+		opened.Hello.Held = append(opened.Hello.Held, name)
+	}
+	for _, m := range []Tunnel{
+		{Session: "session", Opened: &opened, Active: 1 << 20, Suspect: true},
+		{Session: "session", Offer: &Update{opened.Hello.Upstreams, opened.Hello.Routes}},
+	} {
+		var wire buffered
+		if err := NewControl(&wire).Send(m); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := NewControl(&wire).Receive(); err != nil || !reflect.DeepEqual(got, m) {
+			t.Errorf("received %v", err)
 		}
 	}
 }
