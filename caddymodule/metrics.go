@@ -225,7 +225,7 @@ func collectTunnels(sessions []tunnel.Info, gauge func(d *prometheus.Desc, value
 		}
 		gauge(tunnelConnections, 1, s.Connector, s.Transport)
 		gauge(tunnelRTT, s.RTT.Seconds(), s.Connector, s.Transport)
-		gauge(tunnelRequests, float64(s.Active), s.Connector, s.Transport)
+		gauge(tunnelRequests, float64(s.Own), s.Connector, s.Transport)
 		gauge(tunnelRequestsLimit, float64(s.Limit), s.Connector, s.Transport)
 		for _, u := range s.States {
 			switch {

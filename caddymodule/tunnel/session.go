@@ -43,6 +43,7 @@ type Info struct {
 	States    []UpstreamState // of Upstreams, in their order
 	KnowsPins bool            // it can store the pin of the gateway's next identity
 	Active    int             // running requests
+	Own       int             // of these, the ones of this session
 	Limit     int             // maximum of running requests
 }
 
@@ -148,6 +149,7 @@ func (s *Session) Info() Info {
 		info.AtPeer, info.Transport, info.Remote = true, s.opened.Transport, s.opened.Remote
 		info.RTT = time.Duration(s.opened.RTTMicros) * time.Microsecond
 	}
+	info.Own = info.Active
 	return info
 }
 
