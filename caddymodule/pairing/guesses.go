@@ -16,7 +16,8 @@ import (
 // that time at most 23,100 wrong codes are checked, from any number of networks:
 // two bursts (5,000 and 100) and two rates (10 per second each). So the chance of
 // guessing a code is 23,100 / 2^40 = 2e-8, and 6e-4 in a year in which one code is
-// always open. A guessed code alone gives no access: a user compares fingerprints.
+// always open. Gateways of a cluster count together, except those that are cut off
+// from each other. A guessed code alone gives no access: a user compares fingerprints.
 const (
 	// Per guessWindow, for an address or /64, for a /56, and for a /24 or /48.
 	addressGuesses = 5
