@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/cluster"
+	"github.com/postern-dev/postern/caddymodule/pairing"
 	"github.com/postern-dev/postern/caddymodule/peer"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/store/localcopy"
@@ -47,7 +48,8 @@ const (
 type Edge struct {
 	*cluster.Cluster
 	*peer.Links
-	hub atomic.Pointer[tunnel.Hub] // nil: there is none yet
+	pairing *pairing.Service
+	hub     atomic.Pointer[tunnel.Hub] // nil: there is none yet
 }
 
 // tunnels returns the tunnels of this gateway for its peers.
@@ -128,6 +130,12 @@ func (e *Edge) Pong() link.Pong {
 	a := e.Answer()
 	return link.Pong{Instance: a.Instance, StoreLost: !a.HasStore, ServesMillis: a.Serves.Milliseconds(), Confirmed: a.Confirmed}
 }
+
+// Pairings implements tunnel.Peers.
+func (e *Edge) Pairings() []link.Pairing { return e.pairing.Pairings() }
+
+// Hear implements tunnel.Peers.
+func (e *Edge) Hear(ctx context.Context) func(link.Pairing) { return e.pairing.Hear(ctx) }
 
 // members returns the edges for the connectors of this one: those that have the store, an
 // address, and do not drain.

@@ -98,6 +98,10 @@ type answering struct {
 
 func (a *answering) Pong() link.Pong { return link.Pong{StoreLost: !a.has.Load()} }
 
+func (a *answering) Pairings() []link.Pairing { return nil }
+
+func (a *answering) Hear(context.Context) func(link.Pairing) { return nil }
+
 func eventually(t *testing.T, what string, f func() bool) {
 	t.Helper()
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {

@@ -12,6 +12,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/serve"
 	"github.com/postern-dev/postern/caddymodule/signin"
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/connector/memory"
 )
 
@@ -45,9 +46,11 @@ func (s *Store) newServices(st *store.Store) (*Services, error) {
 	go memory.Release(ctx, memory.AfterBurst())
 	feed := events.New(events.Options{Store: st, Logger: s.logger, Lost: s.counters.EventsLost})
 	return &Services{
-		Backend:  backend,
-		SignIn:   signIn,
-		Pairing:  pairing.New(pairing.Options{Store: st, Token: s.Token, Pin: s.Pin, Limited: feed.PairingLimited, Logger: s.logger}),
+		Backend: backend,
+		SignIn:  signIn,
+		Pairing: pairing.New(pairing.Options{
+			Store: st, Token: s.Token, Pin: s.Pin, Limited: feed.PairingLimited, Tell: s.tell, Logger: s.logger,
+		}),
 		Rotation: rotation.New(rotation.Options{Store: st, Token: s.Token, Logger: s.logger}),
 		Events:   feed,
 
@@ -64,6 +67,15 @@ func (s *Services) close() error {
 	s.Backend.Close()
 	err := s.Activity.Close()
 	return errors.Join(err, leave(s.Edge), s.Store.Close())
+}
+
+// tell tells the other gateways of the cluster about a pairing.
+func (s *Store) tell(m link.Pairing) {
+	if open := s.open.Load(); open != nil && open.Edge != nil {
+		if hub := open.Edge.hub.Load(); hub != nil {
+			hub.Tell(m)
+		}
+	}
 }
 
 // Token returns the tunnel token of a connector, with the address and the pin of

@@ -82,7 +82,9 @@ func (s *Store) Get() (*Services, error) {
 	if err != nil {
 		return nil, errors.Join(err, leave(edge), st.Close())
 	}
-	services.Edge = edge
+	if services.Edge = edge; edge != nil {
+		edge.pairing = services.Pairing
+	}
 	s.open.Store(services)
 	return services, nil
 }

@@ -18,8 +18,8 @@ const endedPairings = time.Hour
 // Pairing is a pairing as it is listed.
 type Pairing struct {
 	store.Pairing
-	// Code is the pairing code while it is usable, if this process created it: codes
-	// are not stored.
+	// Code is the pairing code while it is usable, unless the gateway that created it
+	// has stopped since: codes are not stored.
 	Code string `json:"code,omitempty"`
 	// Commands connect a machine, while the code is usable.
 	Commands *downloads.Commands `json:"commands,omitempty"`

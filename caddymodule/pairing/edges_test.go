@@ -1,7 +1,9 @@
 package pairing_test
 
 import (
+	"context"
 	"testing"
+	"testing/synctest"
 
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/connector/link"
@@ -32,4 +34,54 @@ func TestCodeOfAnotherEdge(t *testing.T) {
 	defer ticket.Release()
 	one.approve(p.ID)
 	two.refused(device("PAIR-ZZZZ-ZZZZ", "box"), link.DenyPairingUnknown)
+}
+
+// What one gateway alone knows of pairings, its peers learn, until their connection ends.
+func TestTold(t *testing.T) {
+	inBubble(t, func(one *bench) {
+		one.service.Close()
+		two := &bench{T: one.T, store: one.store}
+		two.newService()
+		defer two.service.Close()
+		ctx, disconnect := context.WithCancel(context.Background())
+		hear := two.service.Hear(ctx)
+		one.tell = func(m link.Pairing) { hear(m) }
+		one.newService()
+		changes := 0
+		two.service.Subscribe(func(string) { changes++ })
+		expect := func(what, id, code string, connected bool) {
+			one.Helper()
+			synctest.Wait()
+			got, _ := two.service.Code(id)
+			if is := two.service.Connected(id); got != code || is != connected || changes == 0 {
+				one.Errorf("%s: code %q, connected %v, %d changes", what, got, is, changes)
+			}
+			changes = 0
+		}
+
+		p, code := one.start()
+		expect("started", p.ID, code, false)
+		ticket := one.claim(device(code, "box"))
+		expect("a device", p.ID, code, true)
+		ticket.Release()
+		expect("it has left", p.ID, code, false)
+		ticket = one.claim(device(code, "box"))
+		disconnect()
+		expect("without the peer", p.ID, "", false)
+		hear = two.service.Hear(context.Background())
+		for _, m := range one.service.Pairings() {
+			hear(m)
+		}
+		expect("a new connection", p.ID, code, true)
+		ticket.Release()
+		one.deny(p.ID)
+		expect("denied", p.ID, "", false)
+
+		next, right := one.start()
+		for range 5 {
+			one.refused(device("PAIR-ZZZZ-ZZZZ", "box"), link.DenyPairingUnknown)
+		}
+		two.refused(device(right, "box"), link.DenyPairingLimit)
+		expect("wrong codes", next.ID, right, false)
+	})
 }

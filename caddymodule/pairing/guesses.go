@@ -16,7 +16,8 @@ import (
 // that time at most 23,100 wrong codes are checked, from any number of networks:
 // two bursts (5,000 and 100) and two rates (10 per second each). So the chance of
 // guessing a code is 23,100 / 2^40 = 2e-8, and 6e-4 in a year in which one code is
-// always open. A guessed code alone gives no access: a user compares fingerprints.
+// always open. Gateways of a cluster count together, except those that are cut off
+// from each other. A guessed code alone gives no access: a user compares fingerprints.
 const (
 	// Per guessWindow, for an address or /64, for a /56, and for a /24 or /48.
 	addressGuesses = 5
@@ -77,10 +78,7 @@ func (g *guesses) begin(address string, now time.Time, counts bool) verdict {
 	if wait := g.wait(from, now); wait > 0 {
 		return verdict{wait: wait}
 	}
-	limiter := g.first
-	if g.times[from.Widest()] != nil {
-		limiter = g.again
-	}
+	limiter := g.limiter(from)
 	if limiter.TokensAt(now) < 1 {
 		v := verdict{wait: limitPause, begun: g.limited.IsZero() || now.Sub(g.limited) >= guessMemory}
 		g.limited = now
@@ -89,11 +87,33 @@ func (g *guesses) begin(address string, now time.Time, counts bool) verdict {
 	if !counts {
 		return verdict{}
 	}
-	limiter.AllowN(now, 1)
+	g.record(from, now)
+	return verdict{from: from, at: now}
+}
+
+// add counts a wrong code that a peer has checked.
+func (g *guesses) add(address string, now time.Time) {
+	from := fair.Parse(address)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.expire(from, now)
+	g.record(from, now)
+}
+
+// limiter returns the rate limit of networks. The caller holds the lock.
+func (g *guesses) limiter(from fair.Networks) *rate.Limiter {
+	if g.times[from.Widest()] != nil {
+		return g.again
+	}
+	return g.first
+}
+
+// record counts an attempt. The caller holds the lock.
+func (g *guesses) record(from fair.Networks, now time.Time) {
+	g.limiter(from).AllowN(now, 1)
 	for _, p := range from {
 		g.times[p] = append(g.times[p], now)
 	}
-	return verdict{from: from, at: now}
 }
 
 // wait returns how long the networks must wait before the next code.

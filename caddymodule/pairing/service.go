@@ -28,6 +28,9 @@ type Options struct {
 	// Limited, if not nil, is called when codes begin to be rejected because of
 	// too many wrong codes from all networks together. It must return soon.
 	Limited func()
+	// Tell, if not nil, is called with what the other gateways of a cluster must know. It must
+	// return soon.
+	Tell func(link.Pairing)
 	// Logger; nil discards.
 	Logger *slog.Logger
 	// Now is the clock; nil is time.Now.
@@ -44,7 +47,10 @@ type Service struct {
 	mu      sync.Mutex
 	tickets map[string]*ticket // by pairing id: the connected devices
 	codes   map[string]string  // by pairing id: created by Start, to be shown again
+	peers   map[*heard]struct{}
 	closed  bool
+
+	telling sync.Mutex // keeps what is told in order
 
 	subscribers subscribe.List[string] // accounts
 }
@@ -53,11 +59,14 @@ var _ tunnel.Pairing = (*Service)(nil)
 
 // New returns a service, which must be closed.
 func New(o Options) *Service {
+	if o.Tell == nil {
+		o.Tell = func(link.Pairing) {}
+	}
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	s := &Service{options: o, guesses: newGuesses(), tickets: make(map[string]*ticket), codes: make(map[string]string)}
+	s := &Service{options: o, guesses: newGuesses(), tickets: make(map[string]*ticket), codes: make(map[string]string), peers: make(map[*heard]struct{})}
 	s.unwatch = s.options.Store.Subscribe(s.onChange)
 	return s
 }
@@ -83,18 +92,22 @@ func (s *Service) Start(ctx context.Context, account, by string) (store.Pairing,
 		return store.Pairing{}, "", err
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	maps.DeleteFunc(s.codes, func(_, code string) bool { return !s.open(code) })
 	s.codes[p.ID] = text
+	s.mu.Unlock()
+	s.tell(p.Account, p.ID)
 	return p, text, nil
 }
 
-// Code returns the pairing code of a pairing that is open and was started here.
+// Code returns the pairing code of a pairing that is open and was started here, or at a peer.
 func (s *Service) Code(pairingID string) (string, bool) {
 	s.mu.Lock()
-	code, ok := s.codes[pairingID]
+	code := s.codes[pairingID]
+	for p := range s.peers {
+		code = cmp.Or(code, p.pairings[pairingID].Code)
+	}
 	s.mu.Unlock()
-	if !ok || !s.open(code) {
+	if code == "" || !s.open(code) {
 		return "", false
 	}
 	return code, true
@@ -114,11 +127,15 @@ func (s *Service) Subscribe(f func(account string)) (stop func()) { return s.sub
 // notify calls the subscribers after a change of an account's devices.
 func (s *Service) notify(account string) { s.subscribers.Now().Call(account) }
 
-// Connected reports whether the device of a pairing is connected and waiting.
+// Connected reports whether the device of a pairing is connected, here or to a peer, and
+// waiting.
 func (s *Service) Connected(pairingID string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, ok := s.tickets[pairingID]
+	for p := range s.peers {
+		ok = ok || p.pairings[pairingID].Connected
+	}
 	return ok
 }
 
@@ -162,6 +179,8 @@ func (s *Service) claim(ctx context.Context, device tunnel.Device, fingerprint s
 	deny := s.refusal(err)
 	if deny == nil || deny.Code != link.DenyPairingUnknown {
 		s.guesses.takeBack(v)
+	} else if v.from != nil {
+		s.options.Tell(link.Pairing{Guess: device.Remote})
 	}
 	return p, deny
 }

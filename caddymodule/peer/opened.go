@@ -101,7 +101,7 @@ func (o *opened) announce(hub func() Hub) {
 	ctx := o.conn.Context()
 	for ctx.Err() == nil {
 		if h := hub(); h != nil {
-			if err := h.Announce(ctx, func(m link.Tunnel) error { return o.send(m) }); err != nil {
+			if err := h.Announce(ctx, o.send); err != nil {
 				_ = o.conn.Close(link.CloseLost, "")
 			}
 		}

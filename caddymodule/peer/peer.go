@@ -34,8 +34,8 @@ type Options struct {
 
 // Hub is implemented by [tunnel.Hub].
 type Hub interface {
-	// Announce tells a peer about the tunnels until the hub has none and is closed.
-	Announce(ctx context.Context, send func(link.Tunnel) error) error
+	// Announce tells a peer about the tunnels and pairings until the hub has none and is closed.
+	Announce(ctx context.Context, send func(link.Message) error) error
 	// Relay serves a request of a peer.
 	Relay(stream *quic.Stream)
 }

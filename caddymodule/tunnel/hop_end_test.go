@@ -146,7 +146,7 @@ func TestDeafListener(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() {
-			ended <- g.Announce(ctx, func(link.Tunnel) error {
+			ended <- g.Announce(ctx, func(link.Message) error {
 				<-ctx.Done()
 				return ctx.Err()
 			})

@@ -67,7 +67,7 @@ func (g *testGateway) joins(t testing.TB, to *testGateway, name string) *testPee
 		}
 	})
 	running.Go(func() {
-		p.announced <- g.Announce(conn.Context(), func(m link.Tunnel) error { return control.Send(m) })
+		p.announced <- g.Announce(conn.Context(), control.Send)
 	})
 	running.Go(func() {
 		for conn.Context().Err() == nil {

@@ -18,6 +18,11 @@ type Peers interface {
 	Check(hello link.Hello, connection tls.ConnectionState) bool
 	// Pong returns what this gateway tells a peer about its contact to the store.
 	Pong() link.Pong
+	// Pairings returns what peers must know about the pairings of this gateway. It must not
+	// call the hub.
+	Pairings() []link.Pairing
+	// Hear returns what to call with what one peer tells about its own, until ctx ends.
+	Hear(ctx context.Context) func(link.Pairing)
 }
 
 // handshakePeer answers the hello of a gateway. It returns the function that serves the
@@ -34,7 +39,9 @@ func (p *peer) handshakePeer(hello link.Hello) (run func()) {
 	if !p.send(link.Welcome{Version: o.Version, HeartbeatMillis: int(p.hub.heartbeat().Milliseconds())}) {
 		return nil
 	}
-	e := &edge{peer: p, name: hello.Peer, region: hello.Region, tunnels: make(map[string]*Session)}
+	e := &edge{
+		peer: p, name: hello.Peer, region: hello.Region, tunnels: make(map[string]*Session), hear: o.Peers.Hear(p.conn.Context()),
+	}
 	e.beat()
 	return e.run
 }
@@ -94,6 +101,8 @@ func (e *edge) receive() {
 		switch m := m.(type) {
 		case link.Tunnel:
 			e.onTunnel(m)
+		case link.Pairing:
+			e.hear(m)
 		case link.Ping:
 			peers := e.hub.options.Load().Peers
 			if peers == nil {

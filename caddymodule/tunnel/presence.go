@@ -39,18 +39,38 @@ type told struct {
 
 // listener is a peer that is told.
 type listener struct {
-	queue []link.Tunnel // guarded by presence.mu
+	queue []link.Message // guarded by presence.mu
 	wake  chan struct{}
 }
 
-// Announce tells a peer about all tunnels that take requests, and about each change. It returns
-// nil when the hub is closed and all tunnels have ended.
-func (h *Hub) Announce(ctx context.Context, send func(link.Tunnel) error) error {
+// Tell sends a message to all peers that are told. It does not wait.
+func (h *Hub) Tell(m link.Message) {
+	h.presence.mu.Lock()
+	defer h.presence.mu.Unlock()
+	h.presence.queue(m)
+}
+
+// queue queues messages for all listeners. The caller holds the lock.
+func (p *presence) queue(messages ...link.Message) {
+	for l := range p.listeners {
+		l.queue = append(l.queue, messages...)
+		wake(l.wake)
+	}
+}
+
+// Announce tells a peer about all tunnels that take requests, about the pairings, and about each
+// change. It returns nil when the hub is closed and all tunnels have ended.
+func (h *Hub) Announce(ctx context.Context, send func(link.Message) error) error {
 	p := &h.presence
 	l := &listener{wake: make(chan struct{}, 1)}
 	p.mu.Lock()
 	for s, t := range p.told {
 		l.queue = append(l.queue, s.describe(told{}, t)...)
+	}
+	if peers := h.options.Load().Peers; peers != nil {
+		for _, m := range peers.Pairings() {
+			l.queue = append(l.queue, m)
+		}
 	}
 	p.listeners[l] = struct{}{}
 	if !p.running {
@@ -110,7 +130,7 @@ func (h *Hub) tell(active bool) {
 	h.mu.RLock()
 	sessions := slices.Collect(maps.Values(h.live))
 	h.mu.RUnlock()
-	var changes []link.Tunnel
+	var changes []link.Message
 	p, live := &h.presence, make(map[*Session]bool, len(sessions))
 	for _, s := range sessions {
 		if !s.usable() {
@@ -133,17 +153,14 @@ func (h *Hub) tell(active bool) {
 			delete(p.told, s)
 		}
 	}
-	for l := range p.listeners {
-		if len(changes) > 0 || h.closing.Err() != nil {
-			l.queue = append(l.queue, changes...)
-			wake(l.wake)
-		}
+	if len(changes) > 0 || h.closing.Err() != nil {
+		p.queue(changes...)
 	}
 }
 
 // describe returns the messages about what has changed. A report has its own: together with the
 // hello it may be too large.
-func (s *Session) describe(before, now told) []link.Tunnel {
+func (s *Session) describe(before, now told) []link.Message {
 	m := link.Tunnel{Session: s.id, Active: now.active, Suspect: now.suspect}
 	switch {
 	case before.offer == nil:
@@ -156,7 +173,7 @@ func (s *Session) describe(before, now told) []link.Tunnel {
 	case now.offer != before.offer:
 		m.Offer = now.offer
 	}
-	messages := []link.Tunnel{m}
+	messages := []link.Message{m}
 	if now.reported != before.reported && *now.reported != nil {
 		report := new(link.Report)
 		for name, u := range *now.reported {

@@ -27,6 +27,7 @@ type edge struct {
 	name, region string
 	tunnels      map[string]*Session // by session id; guarded by the hub's lock
 	heard        atomic.Int64        // when its last message came, in Unix nanoseconds
+	hear         func(link.Pairing)
 }
 
 func (e *edge) beat() { e.heard.Store(time.Now().UnixNano()) }

@@ -257,6 +257,19 @@ type TunnelOpened struct {
 	RTTMicros int64 `json:"rtt_us"`
 }
 
+// Pairing is what a gateway tells a peer about one of its pairings, or about a wrong code. It
+// contains a secret: logs and fmt do not show it.
+type Pairing struct {
+	ID      string `json:"id,omitempty"`
+	Account string `json:"account,omitempty"`
+	// Code is the pairing code, if the gateway created it.
+	Code string `json:"code,omitempty"`
+	// Connected means that the device is connected to the gateway and waits.
+	Connected bool `json:"connected,omitempty"`
+	// Guess is the address of a device that has sent a wrong code. The other fields are then empty.
+	Guess string `json:"guess,omitempty"`
+}
+
 // Drain announces that the sender leaves. An edge that drains may go on to send requests: the
 // connector first gets a tunnel to another edge, and then sends its own drain.
 type Drain struct{}
@@ -280,6 +293,7 @@ func (Rotate) kind() string  { return "rotate" }
 func (Rotated) kind() string { return "rotated" }
 func (Ping) kind() string    { return "ping" }
 func (Tunnel) kind() string  { return "tunnel" }
+func (Pairing) kind() string { return "pairing" }
 func (Pong) kind() string    { return "pong" }
 func (Drain) kind() string   { return "drain" }
 func (DrainOK) kind() string { return "drain_ok" }
@@ -288,7 +302,7 @@ func (Drained) kind() string { return "drained" }
 // types are the types of the messages by their kinds.
 var types = byKind(
 	Hello{}, Welcome{}, Edges{}, Deny{}, Pending{}, Grant{}, Update{}, Updated{}, Report{}, Rotate{}, Rotated{},
-	Ping{}, Pong{}, Tunnel{}, Drain{}, DrainOK{}, Drained{},
+	Ping{}, Pong{}, Tunnel{}, Pairing{}, Drain{}, DrainOK{}, Drained{},
 )
 
 func byKind(messages ...Message) map[string]reflect.Type {
@@ -338,3 +352,12 @@ func (r Rotate) GoString() string { return r.String() }
 
 // LogValue implements [slog.LogValuer].
 func (r Rotate) LogValue() slog.Value { return slog.StringValue(r.String()) }
+
+// String hides the code.
+func (p Pairing) String() string { return "pairing " + p.ID }
+
+// GoString is [Pairing.String], for %#v.
+func (p Pairing) GoString() string { return p.String() }
+
+// LogValue implements [slog.LogValuer].
+func (p Pairing) LogValue() slog.Value { return slog.StringValue(p.String()) }

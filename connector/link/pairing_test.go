@@ -67,6 +67,9 @@ func TestPairingSecretsStayHidden(t *testing.T) {
 	log.Info("x", "hello", claim(), "grant", g, "rotate", r)
 	fmt.Fprintf(&out, "%v %+v %#v %s %v %+v %#v %s", claim(), claim(), claim(), claim(), g, g, g, g)
 	fmt.Fprintf(&out, "%v %+v %#v %s", r, r, r, r)
+	p := Pairing{ID: "pair_1", Code: "PAIR-7F3K-Q2MZ"}
+	log.Info("x", "pairing", p)
+	fmt.Fprintf(&out, "%v %+v %#v %s", p, p, p, p)
 	if s := out.String(); strings.Contains(s, "s3cret") || strings.Contains(s, "PAIR-") || !strings.Contains(s, "grant") {
 		t.Errorf("output: %s", s)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/cdproto/webauthn"
 	"github.com/chromedp/chromedp"
 
 	"github.com/postern-dev/postern/tests/harness"
@@ -371,4 +372,16 @@ func (p *Person) Clipboard() {
 			p.t.Fatalf("allowing the clipboard: %v", err)
 		}
 	}
+}
+
+// Authenticator gives the browser an authenticator that makes passkeys and uses them without asking.
+func (p *Person) Authenticator() {
+	p.t.Helper()
+	p.Do(
+		command(webauthn.Enable, webauthn.EnableParams{}),
+		command(webauthn.AddVirtualAuthenticator, webauthn.AddVirtualAuthenticatorParams{Options: &webauthn.VirtualAuthenticatorOptions{
+			Protocol: webauthn.AuthenticatorProtocolCtap2, Transport: webauthn.AuthenticatorTransportInternal,
+			HasResidentKey: true, HasUserVerification: true, IsUserVerified: true, AutomaticPresenceSimulation: true,
+		}}),
+	)
 }

@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"testing"
 
-	"github.com/chromedp/cdproto/webauthn"
 	"github.com/chromedp/chromedp"
 )
 
@@ -50,13 +49,7 @@ func testWithoutScripts(t *testing.T, r *rig) {
 // A passkey is a second way in.
 func testPasskeys(_ *testing.T, r *rig) {
 	p := r.newUser("passkeys", "pam")
-	p.Do(
-		command(webauthn.Enable, webauthn.EnableParams{}),
-		command(webauthn.AddVirtualAuthenticator, webauthn.AddVirtualAuthenticatorParams{Options: &webauthn.VirtualAuthenticatorOptions{
-			Protocol: webauthn.AuthenticatorProtocolCtap2, Transport: webauthn.AuthenticatorTransportInternal,
-			HasResidentKey: true, HasUserVerification: true, IsUserVerified: true, AutomaticPresenceSimulation: true,
-		}}),
-	)
+	p.Authenticator()
 	p.Open("/console/settings")
 	p.Fill(`#passkey-name`, "laptop")
 	p.Press("Add a passkey")

@@ -1,0 +1,99 @@
+package cluster
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/postern-dev/postern/tests/browser"
+	"github.com/postern-dev/postern/tests/harness"
+)
+
+// balancer sends each request to the next edge.
+type balancer struct {
+	URL  string
+	sent []atomic.Int64 // requests by edge
+}
+
+func newBalancer(t *testing.T, edges []*gateway) *balancer {
+	t.Helper()
+	b := &balancer{sent: make([]atomic.Int64, len(edges))}
+	var n atomic.Int64
+	server := httptest.NewServer(&httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			i := int(n.Add(1)) % len(edges)
+			b.sent[i].Add(1)
+			to, err := url.Parse(edges[i].URL)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			r.SetURL(to)
+			r.Out.Host = r.In.Host
+			r.SetXForwarded()
+		},
+		FlushInterval: -1,
+		ErrorHandler:  func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) },
+	})
+	t.Cleanup(func() {
+		server.CloseClientConnections()
+		server.Close()
+	})
+	b.URL = strings.Replace(server.URL, "127.0.0.1", "localhost", 1)
+	return b
+}
+
+// TestConsoleOverEdges uses the console through a balancer that sends each request to another
+// edge: signing in, with a password and with a passkey, and pairing.
+func TestConsoleOverEdges(t *testing.T) {
+	t.Parallel()
+	chromium := browser.Start(t)
+	etcd := start(t, 1)
+	var edges []*gateway
+	for _, name := range []string{"a", "b", "c"} {
+		o := inEtcd(name, etcd.urls()...)
+		o.Console = true
+		edges = append(edges, &gateway{Gateway: harness.Start(t, o), name: name})
+	}
+	b := newBalancer(t, edges)
+	p := chromium.Person(t, b.URL)
+	var link struct{ URL string }
+	edges[0].Command(t, &link, "setup-link")
+	_, secret, _ := strings.Cut(link.URL, "#")
+	edges[0].Hide(secret)
+	p.Open(strings.TrimPrefix(link.URL, edges[0].URL))
+	p.Fill(`input[name="name"]`, "Ada")
+	p.Fill(`input[name="password"]`, "correct-horse-battery-staple")
+	p.Click(`main form button:not([type="button"])`)
+	p.Arrives("/console/start")
+
+	p.Authenticator()
+	p.Open("/console/settings")
+	p.Fill(`#passkey-name`, "laptop")
+	p.Press("Add a passkey")
+	p.Sees("laptop")
+	for range 2 { // with three edges, begin and end are at different ones
+		p.Press("Sign out")
+		p.Sees("signed out")
+		p.Open("/console/sign-in")
+		p.Press("Sign in with a passkey")
+		p.Arrives("/console/start")
+	}
+	p.Sees("Ada")
+
+	p.Click(`form[action="/console/start/pairing"] button`)
+	code := strings.TrimSpace(p.Text(".claim"))
+	edges[2].Pair(t, "box", code, "http://"+harness.FreeAddr(t), "--name", "box")
+	p.Sees("waiting for approval") // the page follows by itself
+	p.Press("Approve")
+	p.Sees("box approved")
+	for i := range b.sent {
+		if b.sent[i].Load() == 0 {
+			t.Errorf("no request went to %s", edges[i].name)
+		}
+	}
+}
