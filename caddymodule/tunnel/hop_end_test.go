@@ -184,9 +184,9 @@ func TestDeafConnectorAtPeer(t *testing.T) {
 				_, err := send(ctx, entry.mustSession(t, "con_deaf"), long)
 				ended <- err
 			}()
-			<-deaf.started
 		}
-		time.Sleep(soon)
+		<-deaf.started
+		time.Sleep(10 * soon) // until the window of the connector is full
 		soonEnds, stop := context.WithTimeout(t.Context(), 5*time.Second)
 		defer stop()
 		if body, err := send(soonEnds, entry.mustSession(t, "con_1"), "{}"); body != "{}" || err != nil {
