@@ -227,7 +227,7 @@ func (c *Cluster) renew(ctx context.Context, lease store.Lease) error {
 		return err
 	}
 	if e, _ := c.store.FindEdge(c.Edge.Name); e.Report == nil || e.Instance != c.Edge.Instance || !e.StartedAt.Equal(c.Edge.StartedAt) {
-		return store.Errorf(store.ErrNotFound, "the store has no record and report of this gateway any more")
+		return store.Errorf(store.ErrNotFound, "the record or the report of this gateway is no longer in the store")
 	}
 	attempt, cancel := context.WithTimeout(ctx, attemptTime)
 	defer cancel()

@@ -184,6 +184,7 @@ const aliveTimeout = time.Second
 // an upgrade. Only a connector that is still alive gets to finish its requests. This
 // includes one whose drain arrives after it was replaced.
 func (s *Session) yield(to *Session) {
+	s.hub.counters.replaced.Add(1)
 	s.leave()
 	if s.hello.Instance == to.hello.Instance || s.active.Load() == 0 {
 		s.close(link.CloseReplaced)

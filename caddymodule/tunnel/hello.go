@@ -204,7 +204,6 @@ func (h *Hub) start(s *Session) *link.Deny {
 		old.leave()
 		go old.finish(context.Background(), link.CloseDrained)
 	default:
-		h.counters.replaced.Add(1)
 		old.yield(s)
 	}
 	s.introduce(link.Welcome{

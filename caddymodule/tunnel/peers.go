@@ -5,8 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"log/slog"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/postern-dev/postern/connector/link"
@@ -73,9 +71,7 @@ func (e *edge) run() {
 
 // shutdown lets requests that run at the peer finish until ctx ends, and closes the connection.
 func (e *edge) shutdown(ctx context.Context) {
-	e.hub.mu.RLock()
-	tunnels := slices.Collect(maps.Values(e.tunnels))
-	e.hub.mu.RUnlock()
+	tunnels := e.sessions()
 	for _, s := range tunnels {
 		s.retire()
 	}

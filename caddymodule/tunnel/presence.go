@@ -19,7 +19,7 @@ const (
 	maxTold = 1 << 16
 )
 
-var errBehind = errors.New("the peer does not read what it is told about tunnels")
+var errBehind = errors.New("the peer does not read the messages about tunnels")
 
 // presence tells the peers about the tunnels of this gateway.
 type presence struct {

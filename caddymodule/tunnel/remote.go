@@ -89,7 +89,6 @@ func (h *Hub) yieldToPeers(connectorID string) {
 	}
 	h.mu.RUnlock()
 	if later != nil {
-		h.counters.replaced.Add(1)
 		local.yield(later)
 	}
 }
@@ -133,12 +132,16 @@ func (h *Hub) noteGone(s *Session) {
 
 // lose removes all tunnels of a peer whose connection has ended.
 func (e *edge) lose() {
-	e.hub.mu.RLock()
-	tunnels := slices.Collect(maps.Values(e.tunnels))
-	e.hub.mu.RUnlock()
-	for _, s := range tunnels {
+	for _, s := range e.sessions() {
 		e.hub.removeRemote(s)
 	}
+}
+
+// sessions returns the sessions of the tunnels at the peer.
+func (e *edge) sessions() []*Session {
+	e.hub.mu.RLock()
+	defer e.hub.mu.RUnlock()
+	return slices.Collect(maps.Values(e.tunnels))
 }
 
 // Relay serves a request of a peer on its stream. It looks for the connector at this gateway

@@ -20,6 +20,20 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+// createUser creates the first user with a setup link of a gateway, and signs in.
+func createUser(t *testing.T, g *harness.Gateway, p *browser.Person) {
+	t.Helper()
+	var link struct{ URL string }
+	g.Command(t, &link, "setup-link")
+	_, secret, _ := strings.Cut(link.URL, "#")
+	g.Hide(secret)
+	p.Open(strings.TrimPrefix(link.URL, g.URL))
+	p.Fill(`input[name="name"]`, "Ada")
+	p.Fill(`input[name="password"]`, "correct-horse-battery-staple")
+	p.Click(`main form button:not([type="button"])`)
+	p.Arrives("/console/start")
+}
+
 // TestEdgesPage looks at the page of the edges in all states, as a person who drains one and
 // removes it, and while etcd is away.
 func TestEdgesPage(t *testing.T) {
@@ -37,15 +51,7 @@ func TestEdgesPage(t *testing.T) {
 		edges = append(edges, harness.Start(t, o))
 	}
 	p := chromium.Person(t, edges[0].URL)
-	var link struct{ URL string }
-	edges[0].Command(t, &link, "setup-link")
-	_, secret, _ := strings.Cut(link.URL, "#")
-	edges[0].Hide(secret)
-	p.Open(strings.TrimPrefix(link.URL, edges[0].URL))
-	p.Fill(`input[name="name"]`, "Ada")
-	p.Fill(`input[name="password"]`, "correct-horse-battery-staple")
-	p.Click(`main form button:not([type="button"])`)
-	p.Arrives("/console/start")
+	createUser(t, edges[0], p)
 
 	p.Open("/console/edges")
 	p.Sees("3 of 3 serving")

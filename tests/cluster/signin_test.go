@@ -61,15 +61,7 @@ func TestConsoleOverEdges(t *testing.T) {
 	}
 	b := newBalancer(t, edges)
 	p := chromium.Person(t, b.URL)
-	var link struct{ URL string }
-	edges[0].Command(t, &link, "setup-link")
-	_, secret, _ := strings.Cut(link.URL, "#")
-	edges[0].Hide(secret)
-	p.Open(strings.TrimPrefix(link.URL, edges[0].URL))
-	p.Fill(`input[name="name"]`, "Ada")
-	p.Fill(`input[name="password"]`, "correct-horse-battery-staple")
-	p.Click(`main form button:not([type="button"])`)
-	p.Arrives("/console/start")
+	createUser(t, edges[0].Gateway, p)
 
 	p.Authenticator()
 	p.Open("/console/settings")

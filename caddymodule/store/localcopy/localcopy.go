@@ -142,7 +142,7 @@ func (k *kv) keep() {
 	last := time.Now()
 	for {
 		k.pause(k.Pause)
-		if k.copy != nil && k.ctx.Err() == nil { // nobody reads it any more
+		if k.copy != nil && k.ctx.Err() == nil { // it is no longer read
 			_ = k.copy.Close() // or Close has done that
 		}
 		begun := time.Now()
