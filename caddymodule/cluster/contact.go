@@ -93,9 +93,9 @@ func (c *contact) answer() (hasStore bool, serves time.Duration) {
 	return false, min(max(0, until-now), wordTime)
 }
 
-// heard notes what a peer has answered to a question that was sent at a time: whether it has
+// onAnswer notes what a peer has answered to a question that was sent at a time: whether it has
 // contact, and if not, for how long it lends its time to this edge.
-func (c *contact) heard(instance string, sent time.Duration, hasStore bool, lends time.Duration) {
+func (c *contact) onAnswer(instance string, sent time.Duration, hasStore bool, lends time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.words, instance)

@@ -7,7 +7,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// Answer is what an edge tells a peer that asks whether it has contact to the store.
+// Answer is the answer of an edge to a peer that asks whether it has contact to the store.
 type Answer struct {
 	Instance string // of the edge
 	HasStore bool
@@ -73,6 +73,6 @@ func (c *Cluster) ask(ctx context.Context, peer store.Edge) {
 		a.Serves = 0
 	}
 	c.mu.Unlock()
-	c.contact.heard(peer.Instance, sent, a.HasStore, a.Serves)
+	c.contact.onAnswer(peer.Instance, sent, a.HasStore, a.Serves)
 	c.contact.trust()
 }

@@ -134,8 +134,8 @@ func (e *Edge) Pong() link.Pong {
 // Pairings implements tunnel.Peers.
 func (e *Edge) Pairings() []link.Pairing { return e.pairing.Pairings() }
 
-// Hear implements tunnel.Peers.
-func (e *Edge) Hear(ctx context.Context) func(link.Pairing) { return e.pairing.Hear(ctx) }
+// OnPairing implements tunnel.Peers.
+func (e *Edge) OnPairing(ctx context.Context) func(link.Pairing) { return e.pairing.OnPairing(ctx) }
 
 // members returns the edges for the connectors of this one: those that have the store, an
 // address, and do not drain.

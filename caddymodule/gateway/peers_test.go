@@ -100,7 +100,7 @@ func (a *answering) Pong() link.Pong { return link.Pong{StoreLost: !a.has.Load()
 
 func (a *answering) Pairings() []link.Pairing { return nil }
 
-func (a *answering) Hear(context.Context) func(link.Pairing) { return nil }
+func (a *answering) OnPairing(context.Context) func(link.Pairing) { return nil }
 
 func eventually(t *testing.T, what string, f func() bool) {
 	t.Helper()

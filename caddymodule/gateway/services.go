@@ -49,7 +49,7 @@ func (s *Store) newServices(st *store.Store) (*Services, error) {
 		Backend: backend,
 		SignIn:  signIn,
 		Pairing: pairing.New(pairing.Options{
-			Store: st, Token: s.Token, Pin: s.Pin, Limited: feed.PairingLimited, Tell: s.tell, Logger: s.logger,
+			Store: st, Token: s.Token, Pin: s.Pin, Limited: feed.PairingLimited, Publish: s.publish, Logger: s.logger,
 		}),
 		Rotation: rotation.New(rotation.Options{Store: st, Token: s.Token, Logger: s.logger}),
 		Events:   feed,
@@ -69,11 +69,11 @@ func (s *Services) close() error {
 	return errors.Join(err, leave(s.Edge), s.Store.Close())
 }
 
-// tell tells the other gateways of the cluster about a pairing.
-func (s *Store) tell(m link.Pairing) {
+// publish sends a message about a pairing to the other gateways of the cluster.
+func (s *Store) publish(m link.Pairing) {
 	if open := s.open.Load(); open != nil && open.Edge != nil {
 		if hub := open.Edge.hub.Load(); hub != nil {
-			hub.Tell(m)
+			hub.Publish(m)
 		}
 	}
 }

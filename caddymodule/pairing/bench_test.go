@@ -25,7 +25,7 @@ type bench struct {
 	*testing.T
 	store   *store.Store
 	service *pairing.Service
-	tell    func(link.Pairing)
+	publish func(link.Pairing)
 	limits  int // how often the service has told that codes begin to be refused
 }
 
@@ -39,7 +39,7 @@ func newBench(t *testing.T, path string) *bench {
 
 func (b *bench) newService() {
 	b.service = pairing.New(pairing.Options{
-		Store: b.store, Token: token, Pin: func() string { return pin }, Limited: func() { b.limits++ }, Tell: b.tell,
+		Store: b.store, Token: token, Pin: func() string { return pin }, Limited: func() { b.limits++ }, Publish: b.publish,
 	})
 }
 

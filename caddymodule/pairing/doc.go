@@ -10,5 +10,5 @@
 // devices, the codes that this process has created, to show them again, and the
 // wrong codes of the last minutes. Only these are lost when a service is closed:
 // devices reconnect to the next one with the same code and secret. The services of
-// a cluster tell them to each other.
+// a cluster publish them to each other.
 package pairing

@@ -44,8 +44,8 @@ func TestTold(t *testing.T) {
 		two.newService()
 		defer two.service.Close()
 		ctx, disconnect := context.WithCancel(context.Background())
-		hear := two.service.Hear(ctx)
-		one.tell = func(m link.Pairing) { hear(m) }
+		receive := two.service.OnPairing(ctx)
+		one.publish = func(m link.Pairing) { receive(m) }
 		one.newService()
 		changes := 0
 		two.service.Subscribe(func(string) { changes++ })
@@ -68,9 +68,9 @@ func TestTold(t *testing.T) {
 		ticket = one.claim(device(code, "box"))
 		disconnect()
 		expect("without the peer", p.ID, "", false)
-		hear = two.service.Hear(context.Background())
+		receive = two.service.OnPairing(context.Background())
 		for _, m := range one.service.Pairings() {
-			hear(m)
+			receive(m)
 		}
 		expect("a new connection", p.ID, code, true)
 		ticket.Release()

@@ -8,19 +8,19 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// heard is what one peer has told about its pairings.
-type heard struct {
+// peer is a gateway of the cluster that has published its pairings.
+type peer struct {
 	pairings map[string]link.Pairing // by id; guarded by Service.mu
 }
 
-// tell tells the peers what is known here alone about a pairing.
-func (s *Service) tell(account, id string) {
-	s.telling.Lock()
-	defer s.telling.Unlock()
+// publish sends the peers what is known here alone about a pairing.
+func (s *Service) publish(account, id string) {
+	s.publishing.Lock()
+	defer s.publishing.Unlock()
 	s.mu.Lock()
 	m := s.known(account, id)
 	s.mu.Unlock()
-	s.options.Tell(m)
+	s.options.Publish(m)
 }
 
 // known returns what is known here alone about a pairing. The caller holds the lock.
@@ -44,36 +44,37 @@ func (s *Service) Pairings() (list []link.Pairing) {
 	return list
 }
 
-// Hear returns what to call with what one peer tells about its pairings, until ctx ends.
-func (s *Service) Hear(ctx context.Context) func(link.Pairing) {
-	h := &heard{pairings: make(map[string]link.Pairing)}
+// OnPairing returns the handler of the messages of one peer about its pairings. They are forgotten
+// when ctx ends.
+func (s *Service) OnPairing(ctx context.Context) func(link.Pairing) {
+	p := &peer{pairings: make(map[string]link.Pairing)}
 	s.mu.Lock()
-	s.peers[h] = struct{}{}
+	s.peers[p] = struct{}{}
 	s.mu.Unlock()
 	context.AfterFunc(ctx, func() {
 		s.mu.Lock()
-		delete(s.peers, h)
-		left := maps.Clone(h.pairings)
+		delete(s.peers, p)
+		left := maps.Clone(p.pairings)
 		s.mu.Unlock()
 		for _, m := range left {
 			s.notify(m.Account)
 		}
 	})
-	return func(m link.Pairing) { s.hear(h, m) }
+	return func(m link.Pairing) { s.onPairing(p, m) }
 }
 
-// hear notes what a peer has told.
-func (s *Service) hear(h *heard, m link.Pairing) {
+// onPairing applies a message of a peer.
+func (s *Service) onPairing(from *peer, m link.Pairing) {
 	if m.Guess != "" {
 		s.guesses.add(m.Guess, s.options.Now())
 		return
 	}
 	s.mu.Lock()
-	maps.DeleteFunc(h.pairings, func(id string, m link.Pairing) bool {
+	maps.DeleteFunc(from.pairings, func(id string, m link.Pairing) bool {
 		p, ok := s.options.Store.Pairing(m.Account, id)
 		return ok && p.State != store.PairingWaiting && p.State != store.PairingPending
 	})
-	h.pairings[m.ID] = m
+	from.pairings[m.ID] = m
 	s.mu.Unlock()
 	s.notify(m.Account)
 }

@@ -28,9 +28,9 @@ type Options struct {
 	// Limited, if not nil, is called when codes begin to be rejected because of
 	// too many wrong codes from all networks together. It must return soon.
 	Limited func()
-	// Tell, if not nil, is called with what the other gateways of a cluster must know. It must
+	// Publish, if not nil, is called with what the other gateways of a cluster must know. It must
 	// return soon.
-	Tell func(link.Pairing)
+	Publish func(link.Pairing)
 	// Logger; nil discards.
 	Logger *slog.Logger
 	// Now is the clock; nil is time.Now.
@@ -47,10 +47,10 @@ type Service struct {
 	mu      sync.Mutex
 	tickets map[string]*ticket // by pairing id: the connected devices
 	codes   map[string]string  // by pairing id: created by Start, to be shown again
-	peers   map[*heard]struct{}
+	peers   map[*peer]struct{}
 	closed  bool
 
-	telling sync.Mutex // keeps what is told in order
+	publishing sync.Mutex // keeps what is published in order
 
 	subscribers subscribe.List[string] // accounts
 }
@@ -59,14 +59,14 @@ var _ tunnel.Pairing = (*Service)(nil)
 
 // New returns a service, which must be closed.
 func New(o Options) *Service {
-	if o.Tell == nil {
-		o.Tell = func(link.Pairing) {}
+	if o.Publish == nil {
+		o.Publish = func(link.Pairing) {}
 	}
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	s := &Service{options: o, guesses: newGuesses(), tickets: make(map[string]*ticket), codes: make(map[string]string), peers: make(map[*heard]struct{})}
+	s := &Service{options: o, guesses: newGuesses(), tickets: make(map[string]*ticket), codes: make(map[string]string), peers: make(map[*peer]struct{})}
 	s.unwatch = s.options.Store.Subscribe(s.onChange)
 	return s
 }
@@ -95,7 +95,7 @@ func (s *Service) Start(ctx context.Context, account, by string) (store.Pairing,
 	maps.DeleteFunc(s.codes, func(_, code string) bool { return !s.open(code) })
 	s.codes[p.ID] = text
 	s.mu.Unlock()
-	s.tell(p.Account, p.ID)
+	s.publish(p.Account, p.ID)
 	return p, text, nil
 }
 
@@ -180,7 +180,7 @@ func (s *Service) claim(ctx context.Context, device tunnel.Device, fingerprint s
 	if deny == nil || deny.Code != link.DenyPairingUnknown {
 		s.guesses.takeBack(v)
 	} else if v.from != nil {
-		s.options.Tell(link.Pairing{Guess: device.Remote})
+		s.options.Publish(link.Pairing{Guess: device.Remote})
 	}
 	return p, deny
 }

@@ -42,7 +42,7 @@ func (s *Service) admit(t *ticket) bool {
 	}
 	s.tickets[t.id] = t
 	s.mu.Unlock()
-	s.tell(t.account, t.id)
+	s.publish(t.account, t.id)
 	s.notify(t.account)
 	return true
 }
@@ -57,7 +57,7 @@ func (s *Service) remove(t *ticket) bool {
 	}
 	s.mu.Unlock()
 	if had {
-		s.tell(t.account, t.id)
+		s.publish(t.account, t.id)
 		s.notify(t.account)
 	}
 	return had

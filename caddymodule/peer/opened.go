@@ -96,7 +96,7 @@ func (o *opened) serve(hub func() Hub) {
 	}
 }
 
-// announce tells the peer about the tunnels here until the connection ends.
+// announce sends the peer the tunnels here until the connection ends.
 func (o *opened) announce(hub func() Hub) {
 	ctx := o.conn.Context()
 	for ctx.Err() == nil {

@@ -34,7 +34,7 @@ type Options struct {
 
 // Hub is implemented by [tunnel.Hub].
 type Hub interface {
-	// Announce tells a peer about the tunnels and pairings until the hub has none and is closed.
+	// Announce sends a peer the tunnels and pairings until the hub is closed and has none.
 	Announce(ctx context.Context, send func(link.Message) error) error
 	// Relay serves a request of a peer.
 	Relay(stream *quic.Stream)

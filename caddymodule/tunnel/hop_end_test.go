@@ -23,7 +23,7 @@ func runningHop(t *testing.T, newEdge func(string) *testGateway) (entry, with *t
 		t.Fatal(err)
 	}
 	c.beats()
-	time.Sleep(toldTime)
+	time.Sleep(publishTime)
 	r = background(t, entry.mustSession(t, "con_1"))
 	<-h.started
 	return entry, with, p, h, r
@@ -48,7 +48,7 @@ func TestLimitAtPeer(t *testing.T) {
 			}
 		}
 		wantAnswer(t, h, r)
-		time.Sleep(toldTime)
+		time.Sleep(publishTime)
 		for _, g := range []*testGateway{entry, with} {
 			if n := g.mustSession(t, "con_1").Active(); n != 0 {
 				t.Errorf("%d requests run", n)
@@ -63,7 +63,7 @@ func TestClientLeavesHop(t *testing.T) {
 		entry, with, _, h, r := runningHop(t, newEdge)
 		defer wantAnswer(t, h, r)
 		with.connect(t, "con_2", h).beats()
-		time.Sleep(toldTime)
+		time.Sleep(publishTime)
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() {
 			<-h.started
@@ -93,7 +93,7 @@ func TestClosesDuringHop(t *testing.T) {
 					defer cancel()
 					closed <- g.Close(ctx)
 				}()
-				time.Sleep(toldTime)
+				time.Sleep(publishTime)
 				if s, ok := entry.Find("con_1"); ok {
 					t.Errorf("a new request gets %+v", s.Info())
 				}
@@ -101,7 +101,7 @@ func TestClosesDuringHop(t *testing.T) {
 				if err := <-closed; err != nil {
 					t.Error(err)
 				}
-				time.Sleep(toldTime)
+				time.Sleep(publishTime)
 				err := <-p.announced
 				switch code, _ := link.CloseReason(context.Cause(p.conn.Context())); {
 				case closes == "with" && err != nil:
@@ -126,7 +126,7 @@ func TestLostDuringHop(t *testing.T) {
 				entry, with, p, _, r := runningHop(t, newEdge)
 				end(with, p)
 				wantError(t, (<-r).err, link.ErrTunnelLost)
-				time.Sleep(toldTime)
+				time.Sleep(publishTime)
 				if len(entry.Sessions()) != 0 {
 					t.Error("there still is a session")
 				}
@@ -151,16 +151,16 @@ func TestDeafListener(t *testing.T) {
 				return ctx.Err()
 			})
 		}()
-		time.Sleep(toldTime)
+		time.Sleep(publishTime)
 		cancel()
 		if err := <-ended; !errors.Is(err, context.Canceled) {
 			t.Errorf("ended with %v", err)
 		}
-		time.Sleep(toldTime)
+		time.Sleep(publishTime)
 		g.presence.mu.Lock()
 		defer g.presence.mu.Unlock()
-		if p := &g.presence; p.running || len(p.told) != 0 || len(p.listeners) != 0 {
-			t.Errorf("left: %+v", p.told)
+		if p := &g.presence; p.running || len(p.published) != 0 || len(p.subscribers) != 0 {
+			t.Errorf("left: %+v", p.published)
 		}
 	})
 }
@@ -175,7 +175,7 @@ func TestDeafConnectorAtPeer(t *testing.T) {
 		deaf := newGate()
 		with.connect(t, "con_deaf", deaf).beats()
 		with.connect(t, "con_1", echo).beats()
-		time.Sleep(toldTime)
+		time.Sleep(publishTime)
 		long := strings.Repeat("x", 1200<<10)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, requests)
@@ -196,7 +196,7 @@ func TestDeafConnectorAtPeer(t *testing.T) {
 		for range requests {
 			wantError(t, <-ended, context.Canceled)
 		}
-		time.Sleep(toldTime)
+		time.Sleep(publishTime)
 		if n := with.mustSession(t, "con_deaf").Active(); n != 0 {
 			t.Errorf("%d requests run", n)
 		}

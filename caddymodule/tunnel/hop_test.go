@@ -13,8 +13,8 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// toldTime is how long a test waits until a peer has heard of a change.
-const toldTime = (activeLooks + 2) * tellPause
+// publishTime is how long a test waits until a change is published.
+const publishTime = (activeRounds + 2) * publishInterval
 
 // inCluster runs a test in a bubble, with gateways that are peers.
 func inCluster(t *testing.T, test func(t *testing.T, newEdge func(name string) *testGateway)) {
@@ -115,12 +115,12 @@ func TestHop(t *testing.T) {
 		if len(online) != 1 || online[0].Connector != "con_1" || online[0].Account != "default" {
 			t.Errorf("online: %+v", online)
 		}
-		time.Sleep(toldTime)
+		time.Sleep(publishTime)
 		if s.Active() != 0 || with.mustSession(t, "con_1").Active() != 0 {
 			t.Error("requests have not ended")
 		}
 		_ = c.conn.Close(link.CloseNone, "")
-		time.Sleep(toldTime)
+		time.Sleep(publishTime)
 		if _, err := entry.Wait(t.Context(), "con_1", 0); !errors.Is(err, ErrOffline) || len(entry.Sessions()) != 0 {
 			t.Errorf("after its end: %v", err)
 		}
@@ -144,7 +144,7 @@ func TestChooseOverHubs(t *testing.T) {
 		b.connect(t, "con_1", echo).beats()
 		b.connect(t, "con_2", echo).beats()
 		c.connect(t, "con_2", echo).beats()
-		time.Sleep(toldTime)
+		time.Sleep(publishTime)
 		local := held(t, entry, "con_1", 0)
 		choose := func(what string, ids []string, want func(*Session) bool) {
 			t.Helper()
@@ -156,11 +156,11 @@ func TestChooseOverHubs(t *testing.T) {
 		}
 		choose("here first", []string{"con_1"}, func(s *Session) bool { return s == local })
 		held(t, b, "con_1", 5)
-		time.Sleep(toldTime)
+		time.Sleep(publishTime)
 		choose("busy at a peer", []string{"con_1", "con_2"}, func(s *Session) bool { return s.Connector() == "con_2" })
 		held(t, b, "con_2", 3)
 		held(t, c, "con_2", 3)
-		time.Sleep(toldTime)
+		time.Sleep(publishTime)
 		choose("busier over all", []string{"con_1", "con_2"}, func(s *Session) bool { return s == local })
 		if info := entry.Sessions(); len(info) != 2 || info[0].Active != 5 || info[0].Own != 0 || info[1].Active != 6 || len(info[1].Edges) != 2 {
 			t.Errorf("sessions %+v", info)
@@ -177,14 +177,14 @@ func TestPresence(t *testing.T) {
 		entry, with := newEdge("a"), newEdge("b")
 		with.joins(t, entry, "b")
 		c := with.connect(t, "con_1", echo)
-		time.Sleep(toldTime)
+		time.Sleep(publishTime)
 		s := entry.mustSession(t, "con_1")
 		say := func(m link.Message) {
 			t.Helper()
 			if err := c.control.Send(m); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(toldTime)
+			time.Sleep(publishTime)
 		}
 		say(link.Update{Upstreams: []string{"ollama", "vllm"}, Routes: []link.Route{{Model: "*", Upstream: "vllm"}}})
 		if up, _, err := s.Resolve("m", "", ""); up != "vllm" || err != nil {
@@ -226,7 +226,7 @@ func TestManyAreAnnounced(t *testing.T) {
 		}
 		p := with.joins(t, entry, "b")
 		for range 2 {
-			time.Sleep(toldTime)
+			time.Sleep(publishTime)
 			if n := len(entry.Sessions()); n != many+1 {
 				t.Errorf("%d sessions", n)
 			}
@@ -235,7 +235,7 @@ func TestManyAreAnnounced(t *testing.T) {
 			}
 			with.joins(t, entry, "c")
 			with.joins(t, entry, "b") // again
-			time.Sleep(toldTime)
+			time.Sleep(publishTime)
 			if all := entry.remoteOf("con_many_7"); len(all) != 2 {
 				t.Errorf("%d tunnels of one", len(all))
 			}
@@ -243,7 +243,7 @@ func TestManyAreAnnounced(t *testing.T) {
 			c := entry.edges["c"]
 			entry.mu.RUnlock()
 			c.end(link.CloseLost)
-			time.Sleep(toldTime)
+			time.Sleep(publishTime)
 		}
 		if code, _ := link.CloseReason(context.Cause(p.conn.Context())); code != link.CloseReplaced {
 			t.Errorf("closed with %v", code)

@@ -158,7 +158,7 @@ func NewHub(o Options) *Hub {
 		all:      make(map[string][]*Session),
 		remote:   make(map[string][]*Session),
 		edges:    make(map[string]*edge),
-		presence: presence{told: make(map[*Session]told), listeners: make(map[*listener]struct{})},
+		presence: presence{published: make(map[*Session]published), subscribers: make(map[*subscriber]struct{})},
 		waiting:  make(map[*waiting]struct{}),
 		arrivals: make(map[chan struct{}][]string),
 	}

@@ -14,13 +14,14 @@ import (
 type Peers interface {
 	// Check reports whether the hello is that of a gateway of this cluster.
 	Check(hello link.Hello, connection tls.ConnectionState) bool
-	// Pong returns what this gateway tells a peer about its contact to the store.
+	// Pong returns the answer to the ping of a peer: the contact of this gateway to the store.
 	Pong() link.Pong
 	// Pairings returns what peers must know about the pairings of this gateway. It must not
 	// call the hub.
 	Pairings() []link.Pairing
-	// Hear returns what to call with what one peer tells about its own, until ctx ends.
-	Hear(ctx context.Context) func(link.Pairing)
+	// OnPairing returns the handler of the messages of one peer about its pairings. They are
+	// forgotten when ctx ends.
+	OnPairing(ctx context.Context) func(link.Pairing)
 }
 
 // handshakePeer answers the hello of a gateway. It returns the function that serves the
@@ -38,7 +39,8 @@ func (p *peer) handshakePeer(hello link.Hello) (run func()) {
 		return nil
 	}
 	e := &edge{
-		peer: p, name: hello.Peer, region: hello.Region, tunnels: make(map[string]*Session), hear: o.Peers.Hear(p.conn.Context()),
+		peer: p, name: hello.Peer, region: hello.Region, tunnels: make(map[string]*Session),
+		onPairing: o.Peers.OnPairing(p.conn.Context()),
 	}
 	e.beat()
 	return e.run
@@ -85,7 +87,7 @@ func (e *edge) shutdown(ctx context.Context) {
 	e.end(link.CloseShutdown)
 }
 
-// receive answers pings, and notes what the peer tells about its tunnels.
+// receive answers pings, and applies messages about tunnels and pairings.
 func (e *edge) receive() {
 	for {
 		_ = e.stream.SetReadDeadline(time.Now().Add(peerLost))
@@ -98,7 +100,7 @@ func (e *edge) receive() {
 		case link.Tunnel:
 			e.onTunnel(m)
 		case link.Pairing:
-			e.hear(m)
+			e.onPairing(m)
 		case link.Ping:
 			peers := e.hub.options.Load().Peers
 			if peers == nil {

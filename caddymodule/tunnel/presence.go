@@ -12,76 +12,75 @@ import (
 )
 
 const (
-	tellPause = 100 * time.Millisecond // between two looks at what has changed
-	// activeLooks is how many looks there are between two reports of running requests.
-	activeLooks = 10
-	// maxTold bounds the messages that wait for a peer that does not read.
-	maxTold = 1 << 16
+	publishInterval = 100 * time.Millisecond // between two comparisons with what was published
+	// activeRounds is how many of them there are between two counts of running requests.
+	activeRounds = 10
+	// maxQueued bounds the messages that wait for a peer that does not read.
+	maxQueued = 1 << 16
 )
 
 var errBehind = errors.New("the peer does not read the messages about tunnels")
 
-// presence tells the peers about the tunnels of this gateway.
+// presence publishes the tunnels of this gateway to its peers.
 type presence struct {
-	mu        sync.Mutex
-	told      map[*Session]told
-	listeners map[*listener]struct{}
-	running   bool // a goroutine looks for changes
+	mu          sync.Mutex
+	published   map[*Session]published
+	subscribers map[*subscriber]struct{}
+	running     bool // a goroutine publishes changes
 }
 
-// told is what peers know about a session.
-type told struct {
+// published is what peers know about a session.
+type published struct {
 	offer    *link.Update
 	reported *states
 	active   int
 	suspect  bool
 }
 
-// listener is a peer that is told.
-type listener struct {
+// subscriber is a peer.
+type subscriber struct {
 	queue []link.Message // guarded by presence.mu
 	wake  chan struct{}
 }
 
-// Tell sends a message to all peers that are told. It does not wait.
-func (h *Hub) Tell(m link.Message) {
+// Publish sends a message to all peers. It does not wait.
+func (h *Hub) Publish(m link.Message) {
 	h.presence.mu.Lock()
 	defer h.presence.mu.Unlock()
 	h.presence.queue(m)
 }
 
-// queue queues messages for all listeners. The caller holds the lock.
+// queue queues messages for all subscribers. The caller holds the lock.
 func (p *presence) queue(messages ...link.Message) {
-	for l := range p.listeners {
+	for l := range p.subscribers {
 		l.queue = append(l.queue, messages...)
 		wake(l.wake)
 	}
 }
 
-// Announce tells a peer about all tunnels that take requests, about the pairings, and about each
-// change. It returns nil when the hub is closed and all tunnels have ended.
+// Announce sends a peer all tunnels that take requests, the pairings, and each change. It returns nil when the hub is closed and all tunnels have ended.
 func (h *Hub) Announce(ctx context.Context, send func(link.Message) error) error {
 	p := &h.presence
-	l := &listener{wake: make(chan struct{}, 1)}
+	l := &subscriber{wake: make(chan struct{}, 1)}
 	p.mu.Lock()
-	for s, t := range p.told {
-		l.queue = append(l.queue, s.describe(told{}, t)...)
+	for s, t := range p.published {
+		l.queue = append(l.queue, s.describe(published{}, t)...)
 	}
 	if peers := h.options.Load().Peers; peers != nil {
 		for _, m := range peers.Pairings() {
 			l.queue = append(l.queue, m)
 		}
 	}
-	p.listeners[l] = struct{}{}
+	p.subscribers[l] = struct{}{}
 	if !p.running {
 		p.running = true
-		go h.look()
+		go h.publishChanges()
 	}
 	p.mu.Unlock()
 	defer func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		delete(p.listeners, l)
+		delete(p.subscribers, l)
 	}()
 	wake(l.wake)
 	for {
@@ -91,10 +90,10 @@ func (h *Hub) Announce(ctx context.Context, send func(link.Message) error) error
 		case <-l.wake:
 		}
 		p.mu.Lock()
-		queue, ended := l.queue, h.closing.Err() != nil && len(p.told) == 0
+		queue, ended := l.queue, h.closing.Err() != nil && len(p.published) == 0
 		l.queue = nil
 		p.mu.Unlock()
-		if len(queue) > maxTold+2*h.count() {
+		if len(queue) > maxQueued+2*h.count() {
 			return errBehind
 		}
 		for _, m := range queue {
@@ -108,25 +107,25 @@ func (h *Hub) Announce(ctx context.Context, send func(link.Message) error) error
 	}
 }
 
-// look looks for changes while somebody listens.
-func (h *Hub) look() {
+// publishChanges publishes changes while there are subscribers.
+func (h *Hub) publishChanges() {
 	p := &h.presence
 	for i := 0; ; i++ {
 		p.mu.Lock()
-		if len(p.listeners) == 0 {
-			p.running, p.told = false, map[*Session]told{}
+		if len(p.subscribers) == 0 {
+			p.running, p.published = false, map[*Session]published{}
 			p.mu.Unlock()
 			return
 		}
-		h.tell(i%activeLooks == 0)
+		h.queueChanges(i%activeRounds == 0)
 		p.mu.Unlock()
-		time.Sleep(tellPause)
+		time.Sleep(publishInterval)
 	}
 }
 
-// tell queues what has changed since the last call for all listeners. The caller holds the lock
-// of the presence.
-func (h *Hub) tell(active bool) {
+// queueChanges queues what has changed since the last call for all subscribers. The caller holds
+// the lock of the presence.
+func (h *Hub) queueChanges(active bool) {
 	h.mu.RLock()
 	sessions := slices.Collect(maps.Values(h.live))
 	h.mu.RUnlock()
@@ -137,20 +136,20 @@ func (h *Hub) tell(active bool) {
 			continue
 		}
 		live[s] = true
-		before := p.told[s]
-		now := told{offer: s.offer.Load(), reported: s.reported.Load(), active: before.active, suspect: s.suspect()}
+		before := p.published[s]
+		now := published{offer: s.offer.Load(), reported: s.reported.Load(), active: before.active, suspect: s.suspect()}
 		if active || before.offer == nil {
 			now.active = s.Active()
 		}
 		if now != before {
 			changes = append(changes, s.describe(before, now)...)
-			p.told[s] = now
+			p.published[s] = now
 		}
 	}
-	for s := range p.told {
+	for s := range p.published {
 		if !live[s] {
 			changes = append(changes, link.Tunnel{Session: s.id, Ended: true})
-			delete(p.told, s)
+			delete(p.published, s)
 		}
 	}
 	if len(changes) > 0 || h.closing.Err() != nil {
@@ -160,7 +159,7 @@ func (h *Hub) tell(active bool) {
 
 // describe returns the messages about what has changed. A report has its own: together with the
 // hello it may be too large.
-func (s *Session) describe(before, now told) []link.Message {
+func (s *Session) describe(before, now published) []link.Message {
 	m := link.Tunnel{Session: s.id, Active: now.active, Suspect: now.suspect}
 	switch {
 	case before.offer == nil:

@@ -26,17 +26,17 @@ type edge struct {
 	*peer
 	name, region string
 	tunnels      map[string]*Session // by session id; guarded by the hub's lock
-	heard        atomic.Int64        // when its last message came, in Unix nanoseconds
-	hear         func(link.Pairing)
+	lastMessage  atomic.Int64        // when it came, in Unix nanoseconds
+	onPairing    func(link.Pairing)
 }
 
-func (e *edge) beat() { e.heard.Store(time.Now().UnixNano()) }
+func (e *edge) beat() { e.lastMessage.Store(time.Now().UnixNano()) }
 
-// onTunnel applies what a peer tells about one of its tunnels.
+// onTunnel applies a message of a peer about one of its tunnels.
 func (e *edge) onTunnel(m link.Tunnel) {
 	switch s := e.tunnels[m.Session]; {
 	case m.Opened != nil:
-		if s != nil { // told again
+		if s != nil { // sent again
 			e.hub.removeRemote(s)
 		}
 		e.hub.addRemote(newRemote(e, m))

@@ -17,7 +17,7 @@ func (anyPeer) Pong() link.Pong                            { return link.Pong{} 
 
 func (anyPeer) Pairings() []link.Pairing { return nil }
 
-func (anyPeer) Hear(context.Context) func(link.Pairing) { return func(link.Pairing) {} }
+func (anyPeer) OnPairing(context.Context) func(link.Pairing) { return func(link.Pairing) {} }
 
 // TestLaterProcessAtPeer: a process of the connector that started later has a tunnel at a peer.
 // An earlier one has to end, whether it is here or dials now. A later one stays.
