@@ -65,6 +65,9 @@ func (l *Listener) start(ctx context.Context, g *Gateway, s *Services) error {
 		Logger: g.Logger, Version: version.Number(),
 	}
 	if s.Edge != nil {
+		options.Preauthenticate = func(id string, match func(secretHash []byte) bool) bool {
+			return s.Store.MatchConnector(id, match) || s.Edge.Match(id, match)
+		}
 		options.Peers, options.Members = s.Edge, func() tunnel.Members { return s.Edge.members(s.Store.Edges()) }
 	}
 	l.mu.Lock()

@@ -60,7 +60,14 @@ func TestPeers(t *testing.T) {
 	a, b := open("a", socket.LocalAddr().String()), open("b", "")
 	answers := &answering{Links: a.Links}
 	answers.has.Store(true)
-	hub := tunnel.NewHub(tunnel.Options{Peers: answers})
+	var preauthenticated atomic.Bool
+	hub := tunnel.NewHub(tunnel.Options{Peers: answers, Preauthenticate: func(id string, match func([]byte) bool) bool {
+		matches := a.Match(id, match)
+		if matches {
+			preauthenticated.Store(true)
+		}
+		return matches
+	}})
 	if err := hub.Listen(socket, tunnel.Secrets{Identity: tunnel.Identity{Key: identity}, Reset: key, Token: key}); err != nil {
 		t.Fatal(err)
 	}
@@ -77,6 +84,10 @@ func TestPeers(t *testing.T) {
 	answers.has.Store(false)
 	eventually(t, "an answer that the store is lost", func() bool { has, err := ask(b.Links); return err == nil && !has })
 
+	if !preauthenticated.Load() || a.Match("con_1", func([]byte) bool { return true }) {
+		t.Error("peers count as strangers, or connectors as peers")
+	}
+	preauthenticated.Store(false)
 	stranger := peer.New(peer.Options{Name: "b", Key: []byte("another cluster"), Pin: func() string { return pin }})
 	defer stranger.Close()
 	for range 10 {
@@ -84,6 +95,9 @@ func TestPeers(t *testing.T) {
 			t.Fatal("a gateway with another key gets an answer")
 		}
 		time.Sleep(20 * time.Millisecond)
+	}
+	if preauthenticated.Load() {
+		t.Error("a gateway with another key preauthenticates")
 	}
 	if _, err := b.Ask(t.Context(), store.Edge{Name: "c"}); err == nil {
 		t.Error("a peer without an address answers")

@@ -4,9 +4,11 @@ package peer
 
 import (
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"errors"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -22,6 +24,9 @@ const dialTime = 10 * time.Second
 
 // maxRequests bounds the requests of a peer that run at a time.
 const maxRequests = 16384
+
+// idPrefix begins the id with which a gateway preauthenticates. Those of connectors have no dot.
+const idPrefix = "peer."
 
 // Options are the parameters of New.
 type Options struct {
@@ -81,6 +86,13 @@ func (l *Links) Check(hello link.Hello, connection tls.ConnectionState) bool {
 	return link.CheckPeerProof(l.Key, connection, hello)
 }
 
+// Match reports whether match accepts the hash of the secret with which gateways of this cluster
+// preauthenticate.
+func (l *Links) Match(id string, match func(secretHash []byte) bool) bool {
+	hash := sha256.Sum256(l.Key)
+	return strings.HasPrefix(id, idPrefix) && match(hash[:])
+}
+
 // Ask asks a peer whether it has contact to the store. Without a connection it begins to dial,
 // and fails at once. Connections are kept by asking twice a second.
 func (l *Links) Ask(ctx context.Context, edge store.Edge) (link.Pong, error) {
@@ -137,11 +149,22 @@ func (l *Links) connect(c *connection) {
 	c.failing = true
 }
 
-// dial connects to a peer and says hello.
+// dial connects to a peer. The first connection from an address only makes that known there.
 func (l *Links) dial(address string) (*opened, error) {
 	ctx, cancel := context.WithTimeout(l.ctx, dialTime)
 	defer cancel()
-	token := func() link.Token { return link.Token{Server: address, Pin: l.Pin()} }
+	open, err := l.dialOnce(ctx, address)
+	if deny := (link.Deny{}); errors.As(err, &deny) && deny.Code == link.DenyAgain {
+		open, err = l.dialOnce(ctx, address)
+	}
+	return open, err
+}
+
+// dialOnce opens a connection and says hello.
+func (l *Links) dialOnce(ctx context.Context, address string) (*opened, error) {
+	token := func() link.Token {
+		return link.Token{Server: address, Pin: l.Pin(), Connector: idPrefix + l.Name, Secret: string(l.Key)}
+	}
 	conn, err := dial.NewQUIC(dial.Target{Server: address, Token: token, MaxRequests: maxRequests, Peer: true}).Dial(ctx, nil)
 	if err != nil {
 		return nil, err

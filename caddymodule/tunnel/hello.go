@@ -223,7 +223,7 @@ func (p *peer) deny(who slog.Attr, d link.Deny) {
 	h.counters.denied.Add(1)
 	p.place.release() // it only has to read the reason
 	o, level := h.options.Load(), slog.LevelWarn
-	if d.Code == link.DenyHeld { // usual behind a load balancer
+	if d.Code == link.DenyHeld || d.Code == link.DenyAgain { // usual in a cluster
 		level = slog.LevelDebug
 	}
 	h.denials.Log(o.Logger, level, networksOf(remote).Widest(), o.Now(), "denying a connector",

@@ -3,6 +3,8 @@ package tunnel
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -199,6 +201,39 @@ func TestDeafConnectorAtPeer(t *testing.T) {
 		time.Sleep(publishTime)
 		if n := with.mustSession(t, "con_deaf").Active(); n != 0 {
 			t.Errorf("%d requests run", n)
+		}
+	})
+}
+
+// TestDeafClientsAtPeer: clients that do not read their answers do not stop others that use the
+// same peer.
+func TestDeafClientsAtPeer(t *testing.T) {
+	inCluster(t, func(t *testing.T, newEdge func(string) *testGateway) {
+		const connectors, clients = 4, 50 // their answers are larger than the window of a tunnel
+		entry, with := newEdge("a"), newEdge("b")
+		with.joins(t, entry, "b")
+		answer := make([]byte, 1<<20)
+		for i := range connectors {
+			with.connect(t, fmt.Sprintf("con_%d", i), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				_, _ = w.Write(answer)
+			})).beats()
+		}
+		with.connect(t, "con_other", echo).beats()
+		time.Sleep(publishTime)
+		for i := range connectors {
+			for range clients {
+				a, err := entry.mustSession(t, fmt.Sprintf("con_%d", i)).RoundTrip(post("{}").WithContext(t.Context()))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer a.Body.Close()
+			}
+		}
+		time.Sleep(10 * soon) // until the windows of the streams are full
+		ctx, stop := context.WithTimeout(t.Context(), 5*time.Second)
+		defer stop()
+		if body, err := send(ctx, entry.mustSession(t, "con_other"), "{}"); body != "{}" || err != nil {
+			t.Errorf("answer %q, %v", body, err)
 		}
 	})
 }

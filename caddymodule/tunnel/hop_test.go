@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"sync"
 	"testing"
@@ -33,10 +34,17 @@ type testPeer struct {
 	announced chan error // the result of Announce
 }
 
+// peerSocket returns a socket whose address is known as that of a peer.
+func (g *testGateway) peerSocket(t testing.TB) net.PacketConn {
+	socket := g.socket(t)
+	g.peerAddresses.add(socket.LocalAddr())
+	return socket
+}
+
 // joins connects a gateway to a peer, as package peer does.
 func (g *testGateway) joins(t testing.TB, to *testGateway, name string) *testPeer {
 	t.Helper()
-	conn, err := to.connectionWith(t.Context(), to.socket(t), link.PeerQUIC(0))
+	conn, err := to.connectionWith(t.Context(), to.peerSocket(t), link.PeerQUIC(0))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -258,7 +266,7 @@ func TestManyAreAnnounced(t *testing.T) {
 func TestToldTwice(t *testing.T) {
 	inCluster(t, func(t *testing.T, newEdge func(string) *testGateway) {
 		entry := newEdge("a")
-		peer, err := entry.dial(t, entry.socket(t), link.Hello{Peer: "b", Secret: "secret"}, echo)
+		peer, err := entry.dial(t, entry.peerSocket(t), link.Hello{Peer: "b", Secret: "secret"}, echo)
 		if err != nil {
 			t.Fatal(err)
 		}

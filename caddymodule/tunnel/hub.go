@@ -108,8 +108,10 @@ func (o Options) withDefaults() *Options {
 type Hub struct {
 	options  atomic.Pointer[Options]
 	counters counters
-	events   events
-	presence presence
+
+	peerAddresses addresses
+	events        events
+	presence      presence
 
 	arrivalRate *rate.Limiter // of connections that need not prove their address
 	pending     *pending

@@ -97,7 +97,7 @@ func (h *Hub) Listen(conn net.PacketConn, s Secrets) error {
 	config.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &h.proof.Load().cert, nil }
 	paced := config.Clone()
 	paced.GetConfigForClient = h.pace
-	listener, err := transport.Listen(paced, link.GatewayQUIC())
+	listener, err := transport.Listen(paced, h.config())
 	if err != nil {
 		return fmt.Errorf("starting tunnel listener: %w", err)
 	}
@@ -105,6 +105,19 @@ func (h *Hub) Listen(conn net.PacketConn, s Secrets) error {
 	h.tls = config
 	h.running.Go(func() { h.accept(listener) })
 	return nil
+}
+
+// config returns the configuration of connections. Windows cannot change later, and a peer says
+// only in its hello that it is one: so it is known by its address.
+func (h *Hub) config() *quic.Config {
+	config, peer := link.GatewayQUIC(), link.GatewayPeerQUIC()
+	config.GetConfigForClient = func(info *quic.ClientInfo) (*quic.Config, error) {
+		if h.peerAddresses.has(info.RemoteAddr) {
+			return peer, nil
+		}
+		return config, nil
+	}
+	return config
 }
 
 // accept only starts goroutines: quic-go's accept queue holds 32 connections, and

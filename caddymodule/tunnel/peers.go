@@ -5,6 +5,8 @@ import (
 	"crypto/tls"
 	"errors"
 	"log/slog"
+	"net"
+	"sync"
 	"time"
 
 	"github.com/postern-dev/postern/connector/link"
@@ -24,6 +26,31 @@ type Peers interface {
 	OnPairing(ctx context.Context) func(link.Pairing)
 }
 
+// maxPeerAddresses bounds the addresses of peers. If there are more, they are learned again.
+const maxPeerAddresses = 1024
+
+// addresses are those of the peers, without ports.
+type addresses struct {
+	mu    sync.Mutex
+	known map[string]struct{}
+}
+
+func (a *addresses) has(address net.Addr) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	_, known := a.known[hostOf(address)]
+	return known
+}
+
+func (a *addresses) add(address net.Addr) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.known == nil || len(a.known) >= maxPeerAddresses {
+		a.known = make(map[string]struct{})
+	}
+	a.known[hostOf(address)] = struct{}{}
+}
+
 // handshakePeer answers the hello of a gateway. It returns the function that serves the
 // connection, nil if it was denied.
 func (p *peer) handshakePeer(hello link.Hello) (run func()) {
@@ -31,6 +58,13 @@ func (p *peer) handshakePeer(hello link.Hello) (run func()) {
 	if o.Peers == nil || !o.Peers.Check(hello, p.conn.ConnectionState().TLS) {
 		p.deny(slog.Bool("peer", true), link.Deny{
 			Code: link.DenyCredentials, Message: "this gateway is not in a cluster with the one that dials", Retry: true,
+		})
+		return nil
+	}
+	if !p.place.peer {
+		p.hub.peerAddresses.add(p.conn.RemoteAddr())
+		p.deny(slog.String("peer", hello.Peer), link.Deny{
+			Code: link.DenyAgain, Message: "the gateway knows this address now: dial again", Retry: true,
 		})
 		return nil
 	}

@@ -89,6 +89,7 @@ func newPending() *pending {
 type place struct {
 	pending *pending
 	from    fair.Networks
+	peer    bool // the connection has the windows of a peer
 
 	// Under the lock of pending:
 	freed     bool
@@ -120,6 +121,7 @@ func (h *Hub) admit(ctx context.Context, info *quic.ClientInfo) (context.Context
 		h.counters.rejected.Add(1)
 		return nil, errPending
 	}
+	p.peer = h.peerAddresses.has(info.RemoteAddr) // as when the connection got its windows
 	return p.hold(ctx), nil
 }
 

@@ -34,7 +34,7 @@ func TestLaterProcessAtPeer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newGateway(t, Options{Peers: anyPeer{}})
-			peer, err := g.dial(t, g.socket(t), link.Hello{Peer: "b", Secret: "secret"}, http.NotFoundHandler())
+			peer, err := g.dial(t, g.peerSocket(t), link.Hello{Peer: "b", Secret: "secret"}, http.NotFoundHandler())
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -130,6 +130,14 @@ func GatewayQUIC() *quic.Config {
 	return c
 }
 
+// GatewayPeerQUIC returns the gateway's QUIC configuration for a peer. The answers are for many
+// clients: those that do not read must not fill the window of all.
+func GatewayPeerQUIC() *quic.Config {
+	c := GatewayQUIC()
+	c.InitialConnectionReceiveWindow, c.MaxConnectionReceiveWindow = peerWindow, peerWindow
+	return c
+}
+
 // ConnectorQUIC returns the QUIC configuration of a connector with this limit of
 // concurrent requests. 0 is the default limit.
 func ConnectorQUIC(requests int) *quic.Config {

@@ -124,6 +124,7 @@ const (
 	DenyUnavailable = "unavailable"     // the gateway cannot decide now
 	DenyShutdown    = "shutdown"        // the gateway is shutting down
 	DenyHeld        = "held"            // a tunnel in Hello.Held is at this edge
+	DenyAgain       = "again"           // a peer with a new address: its next connection has the windows of one
 )
 
 // Reason returns the refusal for the reason of a close with [CloseDenied]: the close may
@@ -137,7 +138,7 @@ func Denied(err error) (Deny, bool) {
 		return Deny{}, false
 	}
 	code, message, _ := strings.Cut(closed.ErrorMessage, ": ")
-	retry := code == DenyUnavailable || code == DenyShutdown || code == DenyHeld || code == DenyPairingLimit
+	retry := code == DenyUnavailable || code == DenyShutdown || code == DenyHeld || code == DenyAgain || code == DenyPairingLimit
 	return Deny{Code: code, Message: cmp.Or(message, "no reason was received"), Retry: retry}, true
 }
 
