@@ -19,6 +19,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/cluster"
 	"github.com/postern-dev/postern/caddymodule/pairing"
 	"github.com/postern-dev/postern/caddymodule/peer"
+	"github.com/postern-dev/postern/caddymodule/queue"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/store/localcopy"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
@@ -49,6 +50,7 @@ type Edge struct {
 	*cluster.Cluster
 	*peer.Links
 	pairing *pairing.Service
+	queues  *queue.Queues
 	hub     atomic.Pointer[tunnel.Hub] // nil: there is none yet
 }
 

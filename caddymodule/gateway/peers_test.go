@@ -114,6 +114,8 @@ func (a *answering) Pong() link.Pong { return link.Pong{StoreLost: !a.has.Load()
 
 func (a *answering) Pairings() []link.Pairing { return nil }
 
+func (a *answering) OnEnter(link.Stream) {}
+
 func (a *answering) OnPairing(context.Context) func(link.Pairing) { return nil }
 
 func eventually(t *testing.T, what string, f func() bool) {

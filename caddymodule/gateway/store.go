@@ -83,7 +83,8 @@ func (s *Store) Get() (*Services, error) {
 		return nil, errors.Join(err, leave(edge), st.Close())
 	}
 	if services.Edge = edge; edge != nil {
-		edge.pairing = services.Pairing
+		edge.pairing, edge.queues = services.Pairing, services.Queues
+		services.Queues.Share(&owners{edge: edge, store: st, logger: s.logger})
 	}
 	s.open.Store(services)
 	return services, nil

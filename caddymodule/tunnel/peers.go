@@ -24,6 +24,8 @@ type Peers interface {
 	// OnPairing returns the handler of the messages of one peer about its pairings. They are
 	// forgotten when ctx ends.
 	OnPairing(ctx context.Context) func(link.Pairing)
+	// OnEnter serves the enter of a peer on its stream, after the header.
+	OnEnter(stream link.Stream)
 }
 
 // maxPeerAddresses bounds the addresses of peers. If there are more, they are learned again.

@@ -100,6 +100,7 @@ func (h *Hub) addRemote(s *Session) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	id := s.connector.ID
+	s.arrived = time.Now()
 	s.at.tunnels[s.id] = s
 	h.remote[id] = append(h.remote[id], s)
 	h.arrive(id)
@@ -121,9 +122,10 @@ func (h *Hub) removeRemote(s *Session) {
 	h.noteGone(s)
 }
 
-// noteGone queues the event of a connector whose tunnel has ended, unless it has another one. The
-// caller holds the lock.
+// noteGone notes that a tunnel has ended, and queues the event of its connector unless that has
+// another one. The caller holds the lock.
 func (h *Hub) noteGone(s *Session) {
+	h.depart(s)
 	id := s.connector.ID
 	if local := h.live[id]; len(h.remote[id]) == 0 && (local == nil || local.away.Load()) {
 		h.events.add(eventOf(s, false))
@@ -145,13 +147,17 @@ func (e *edge) sessions() []*Session {
 }
 
 // Relay serves a request of a peer on its stream. It looks for the connector at this gateway
-// alone, so a request makes one hop at most.
+// alone, so a request makes one hop at most. One without a connector is for this gateway.
 func (h *Hub) Relay(stream *quic.Stream) {
 	_ = stream.SetReadDeadline(time.Now().Add(sendTimeout))
 	id, err := link.ReadTo(stream)
 	_ = stream.SetReadDeadline(time.Time{})
 	if err != nil {
 		link.Refuse(stream, link.CodeDraining) // the connector has nothing of it
+		return
+	}
+	if peers := h.options.Load().Peers; id == "" && peers != nil {
+		peers.OnEnter(stream)
 		return
 	}
 	s, ok := h.Session(id)

@@ -17,6 +17,8 @@ func (anyPeer) Pong() link.Pong                            { return link.Pong{} 
 
 func (anyPeer) Pairings() []link.Pairing { return nil }
 
+func (anyPeer) OnEnter(stream link.Stream) { link.Refuse(stream, link.CodeDraining) }
+
 func (anyPeer) OnPairing(context.Context) func(link.Pairing) { return func(link.Pairing) {} }
 
 // TestLaterProcessAtPeer: a process of the connector that started later has a tunnel at a peer.
