@@ -134,6 +134,7 @@ type Hub struct {
 	waiting  map[*waiting]struct{}      // devices without a decision
 	arrivals map[chan struct{}][]string // waiting requests, with ids of connectors
 	members  Members                    // at the last change
+	joined   time.Time                  // when the members were known
 	departed map[string][]string        // by connector id: edges of tunnels that have just gone
 
 	// Set by Listen.

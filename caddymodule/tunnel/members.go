@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/postern-dev/postern/connector/link"
 )
@@ -102,6 +103,9 @@ func (h *Hub) MembersChanged() {
 	now := members()
 	if reflect.DeepEqual(now, h.members) {
 		return
+	}
+	if h.members.Name == "" {
+		h.joined = time.Now()
 	}
 	h.members = now
 	for _, s := range h.live {

@@ -15,56 +15,67 @@ const settleTime = time.Second
 
 // Owner returns the gateway that owns what all gateways of a cluster must count together, ""
 // if it is this one. It is one with a tunnel of the first connector that is online, so that
-// most requests pass it anyway; without any, one of all gateways. It is not settled for
-// settleTime after a change.
+// most requests pass it anyway; without any, one of all gateways. It is settled if it has been
+// the same for settleTime.
 func (h *Hub) Owner(connectorIDs []string, key string) (edge string, settled bool) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
-	now := time.Now()
-	edge = h.owner(connectorIDs, key, now, nil)
-	settled = edge == h.owner(connectorIDs, key, now.Add(-settleTime), h.departed)
-	if edge == h.members.Name {
-		edge = ""
-	}
-	return edge, settled
-}
-
-// owner is Owner for the tunnels since before a time, and those that have departed. The caller
-// holds the lock.
-func (h *Hub) owner(connectorIDs []string, key string, before time.Time, departed map[string][]string) string {
-	var first first
+	since := time.Now().Add(-settleTime)
+	var now, lately candidate        // the first of those with a tunnel, now or at any time since
+	settled = !h.joined.After(since) // until then it may not know the tunnels of all peers
 	for _, id := range connectorIDs {
-		if s := h.live[id]; s != nil && s.usable() && !s.arrived.After(before) {
-			first.consider(key, h.members.Name)
+		if s := h.live[id]; s != nil && s.usable() {
+			c := candidateFor(key, h.members.Name, s.arrived.After(since))
+			now.consider(c)
+			lately.consider(c)
 		}
 		for _, s := range h.remote[id] {
-			if s.usable() && !s.arrived.After(before) {
-				first.consider(key, s.at.name)
+			if s.usable() {
+				c := candidateFor(key, s.at.name, s.arrived.After(since))
+				now.consider(c)
+				lately.consider(c)
 			}
 		}
-		for _, edge := range departed[id] {
-			first.consider(key, edge)
+		for _, edge := range h.departed[id] {
+			lately.consider(candidateFor(key, edge, true))
 		}
-		if first.edge != "" {
-			return first.edge
+		if now.edge != "" {
+			settled = settled && lately.edge == now.edge && !lately.changed
+			break
+		}
+		settled = settled && lately.edge == ""
+	}
+	if now.edge == "" {
+		now = candidateFor(key, h.members.Name, false)
+		for name := range h.edges {
+			now.consider(candidateFor(key, name, false))
 		}
 	}
-	first.consider(key, h.members.Name)
-	for name := range h.edges {
-		first.consider(key, name)
+	if now.edge == h.members.Name {
+		now.edge = ""
 	}
-	return first.edge
+	return now.edge, settled
 }
 
-// first is the first gateway of those that were considered.
-type first struct {
-	edge string
-	rank [sha256.Size]byte
+// candidate is a gateway that may be an owner.
+type candidate struct {
+	edge    string
+	rank    [sha256.Size]byte
+	changed bool // it had no tunnel for some time of settleTime
 }
 
-func (f *first) consider(key, edge string) {
-	if rank := rankOf(key, edge); f.edge == "" || bytes.Compare(rank[:], f.rank[:]) < 0 {
-		f.edge, f.rank = edge, rank
+func candidateFor(key, edge string, changed bool) candidate {
+	return candidate{edge, rankOf(key, edge), changed}
+}
+
+// consider makes c the one of both that comes first.
+func (c *candidate) consider(other candidate) {
+	order := bytes.Compare(other.rank[:], c.rank[:])
+	switch {
+	case c.edge == "" || order < 0:
+		*c = other
+	case order == 0:
+		c.changed = c.changed && other.changed
 	}
 }
 

@@ -28,9 +28,9 @@ func TestOwner(t *testing.T) {
 		keyFor := func(want string) string {
 			for i := 0; ; i++ {
 				key := fmt.Sprint("key-", i)
-				var first first
+				var first candidate
 				for name := range edges {
-					first.consider(key, name)
+					first.consider(candidateFor(key, name, false))
 				}
 				if first.edge == want {
 					return key
@@ -71,7 +71,7 @@ func TestOwner(t *testing.T) {
 		time.Sleep(told)
 		expect("with a new tunnel there, and one elsewhere", "c", true)
 		edges["c"].joins(t, edges["a"], "c")
-		time.Sleep(told)
+		time.Sleep(settleTime + told)
 		expect("with a new connection of its edge", "c", true)
 		edges["b"].Disconnect("con_1", link.CloseNone)
 		time.Sleep(told)
@@ -79,8 +79,11 @@ func TestOwner(t *testing.T) {
 		edges["c"].Disconnect("con_1", link.CloseNone)
 		time.Sleep(told)
 		expect("without its tunnel", "a", false)
+		edges["c"].connect(t, "con_1", echo).beats()
+		time.Sleep(told)
+		expect("with another one", "c", false)
 		time.Sleep(settleTime)
-		expect("a second later", "a", true)
+		expect("a second later", "c", true)
 		for name, g := range edges {
 			if len(g.departed) != 0 {
 				t.Errorf("%s remembers %v", name, g.departed)

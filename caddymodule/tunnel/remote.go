@@ -101,6 +101,11 @@ func (h *Hub) addRemote(s *Session) {
 	defer h.mu.Unlock()
 	id := s.connector.ID
 	s.arrived = time.Now()
+	for _, other := range h.remote[id] {
+		if other.at.name == s.at.name { // its edge, or its connector, has connected again
+			s.arrived = other.arrived
+		}
+	}
 	s.at.tunnels[s.id] = s
 	h.remote[id] = append(h.remote[id], s)
 	h.arrive(id)
