@@ -96,7 +96,7 @@ func (e *Edge) OnEnter(stream link.Stream) {
 		link.Refuse(stream, link.CodeInternal)
 		return
 	}
-	place, err := e.queues.EnterHere(stream.Context(), queue.Request{
+	place, err := e.queues.Lend(stream.Context(), queue.Request{
 		Name: queue.Name{Account: m.Account, Deployment: m.Deployment}, Key: m.Key,
 		Bounds:  queue.Bounds{Length: m.Length, Wait: time.Duration(m.WaitMillis) * time.Millisecond},
 		Running: m.Running,

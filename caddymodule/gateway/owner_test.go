@@ -25,6 +25,7 @@ func startOwner(t testing.TB, limit int) (*owners, *queue.Queues, func()) {
 		socket := c.socket()
 		st, edge := c.open(name, socket.LocalAddr().String())
 		edge.queues = queue.New(func(queue.Name) int { return limit })
+		edge.queues.Share(&owners{edge: edge, store: st, logger: slog.New(slog.DiscardHandler)})
 		hub := c.listen(socket, tunnel.Options{Peers: withoutPairings{edge}, Members: func() tunnel.Members { return edge.members(st.Edges()) }})
 		hub.MembersChanged()
 		edge.hub.Store(hub)
@@ -45,7 +46,7 @@ type withoutPairings struct{ *Edge }
 
 func (withoutPairings) Pairings() []link.Pairing { return nil }
 
-func (withoutPairings) Hear(context.Context) func(link.Pairing) { return func(link.Pairing) {} }
+func (withoutPairings) OnPairing(context.Context) func(link.Pairing) { return func(link.Pairing) {} }
 
 // enters is a request for the deployment of startOwner.
 func enters(b queue.Bounds) queue.Request {

@@ -14,16 +14,19 @@ const (
 	// run have entered at a new owner, or until the owner can be reached. It keeps its place at
 	// a former owner as long, as other gateways may not know yet of the new one.
 	settleTime = time.Second
-	lookPause  = 100 * time.Millisecond // between two looks for new owners
+	// lendTime is how long a request of another gateway waits at most if this one does not know
+	// yet whether the owner is lost: that takes up to 3 seconds.
+	lendTime  = 3 * settleTime
+	lookPause = 100 * time.Millisecond // between two looks for new owners
 )
 
 // Owners finds the owner of a deployment's queue, a gateway of the cluster where all requests
 // of the deployment enter.
 type Owners interface {
 	// Owner returns the name of the owner, "" if it is this gateway. It is not settled while
-	// requests that run may not have entered there yet.
+	// requests that run may not have entered there yet, or when it may be lost.
 	Owner(n Name) (owner string, settled bool)
-	// Enter is [Queues.EnterHere] at another gateway. Another error than those of EnterHere
+	// Enter is [Queues.Lend] at another gateway. Another error than those of [Queues.Enter]
 	// means that it cannot be reached.
 	Enter(ctx context.Context, owner string, r Request) (Loan, error)
 	// Unreachable is called when a request is counted at this gateway alone, with the reason.
@@ -41,6 +44,20 @@ type Loan interface {
 // Share makes the queues those of a cluster. It must be called before the first Enter.
 func (q *Queues) Share(owners Owners) {
 	q.shared = &shared{queues: q, owners: owners, entered: make(map[Name]map[*entry]struct{})}
+}
+
+// Lend is [Queues.EnterHere] for another gateway, which takes this one for the owner. It waits
+// until this gateway has noticed the change, too, and its own requests have entered.
+func (q *Queues) Lend(ctx context.Context, r Request) (Place, error) {
+	for end := time.Now().Add(lendTime); !r.Running && time.Now().Before(end); {
+		if _, settled := q.shared.owners.Owner(r.Name); settled {
+			break
+		}
+		if err := pause(ctx); err != nil {
+			return Place{}, err
+		}
+	}
+	return q.EnterHere(ctx, r)
 }
 
 // shared follows the owners of the queues that requests of this gateway have entered.

@@ -26,6 +26,7 @@ type testEdge struct {
 	mu      sync.Mutex
 	owner   string // as this gateway knows it
 	changed time.Time
+	doubts  bool         // the owner is silent
 	failing error        // of Enter
 	alone   atomic.Int64 // calls of Unreachable
 }
@@ -47,7 +48,7 @@ func newCluster(t *testing.T, limit int, names ...string) map[string]*testEdge {
 func (e *testEdge) follows(owner string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.owner, e.changed = owner, time.Now()
+	e.owner, e.changed, e.doubts = owner, time.Now(), false
 }
 
 // fails has the gateway fail to reach others; nil: no longer.
@@ -60,7 +61,7 @@ func (e *testEdge) fails(err error) {
 func (e *testEdge) Owner(queue.Name) (string, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	settled := time.Since(e.changed) >= time.Second
+	settled := time.Since(e.changed) >= time.Second && !e.doubts
 	if e.owner == e.name {
 		return "", settled
 	}
@@ -83,7 +84,7 @@ func (e *testEdge) Enter(ctx context.Context, owner string, r queue.Request) (qu
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
 	}
-	place, err := to.EnterHere(ctx, r)
+	place, err := to.Lend(ctx, r)
 	return loan{place, to.life}, err
 }
 
@@ -158,6 +159,29 @@ func TestOwnerKilled(t *testing.T) {
 		y.come(t.Context(), queue.Bounds{}, "d1")
 		y.expect("order at y", &y.order, "a1", "d1")
 		y.leave()
+		z.leave()
+	})
+}
+
+// TestOwnerKilledNoticedLate: the new owner notices later than others that it is.
+func TestOwnerKilledNoticedLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		edges := newCluster(t, 1, "x", "y", "z")
+		x, y, z := edges["x"], edges["y"], edges["z"]
+		y.come(t.Context(), queue.Bounds{}, "a1")
+		x.kill()
+		z.follows("y")
+		time.Sleep(2 * time.Second)
+		y.mu.Lock()
+		y.doubts = true
+		y.mu.Unlock()
+		z.come(t.Context(), queue.Bounds{}, "b1")
+		time.Sleep(time.Second)
+		y.follows("y")
+		time.Sleep(2 * time.Second)
+		z.expect("while a1 runs", &z.order)
+		y.leave()
+		z.expect("after it", &z.order, "b1")
 		z.leave()
 	})
 }

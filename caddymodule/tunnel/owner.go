@@ -16,7 +16,7 @@ const settleTime = time.Second
 // Owner returns the gateway that owns what all gateways of a cluster must count together, ""
 // if it is this one. It is one with a tunnel of the first connector that is online, so that
 // most requests pass it anyway; without any, one of all gateways. It is settled if it has been
-// the same for settleTime.
+// the same for settleTime, and is not silent: other gateways may have noticed its end already.
 func (h *Hub) Owner(connectorIDs []string, key string) (edge string, settled bool) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
@@ -53,6 +53,8 @@ func (h *Hub) Owner(connectorIDs []string, key string) (edge string, settled boo
 	}
 	if now.edge == h.members.Name {
 		now.edge = ""
+	} else if e := h.edges[now.edge]; e != nil && e.silent() {
+		settled = false
 	}
 	return now.edge, settled
 }

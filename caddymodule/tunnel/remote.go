@@ -32,6 +32,9 @@ type edge struct {
 
 func (e *edge) beat() { e.lastMessage.Store(time.Now().UnixNano()) }
 
+// silent reports whether the peer has missed pings.
+func (e *edge) silent() bool { return time.Now().UnixNano()-e.lastMessage.Load() > int64(peerSuspect) }
+
 // onTunnel applies a message of a peer about one of its tunnels.
 func (e *edge) onTunnel(m link.Tunnel) {
 	switch s := e.tunnels[m.Session]; {
