@@ -58,6 +58,7 @@ func encodeWhole(body []byte, call *reply) ([]byte, Usage, *Error) {
 	s := newAnswerStream(call, true)
 	s.to.begin()
 	s.chunk(body)
+	s.pieces = 0 // those of a whole answer are not tokens
 	switch {
 	case s.garbled:
 		return nil, Usage{}, garbled(body)
@@ -119,7 +120,8 @@ func (s *answerStream) conclude() (o outcome) {
 	if s.err == nil {
 		o = outcome{finish: s.finish, matched: s.matched, usage: s.usage}
 		if !s.gotUsage {
-			o.usage = Usage{PromptTokens: int64(s.call.estimate()), CompletionTokens: tokensOf(s.size), Estimated: true}
+			o.usage, _ = s.Usage()
+			o.usage.PromptTokens = int64(s.call.estimate())
 		}
 		s.err = s.to.finish(o)
 	}

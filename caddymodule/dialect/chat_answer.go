@@ -92,7 +92,7 @@ func (a *wholeAnswer) read(model string) *Error {
 		}
 	}
 	if !counted {
-		a.usage = Usage{CompletionTokens: tokensOf(a.size), Estimated: true}
+		a.usage = Usage{CompletionTokens: tokensOf(a.size, 0), Estimated: true}
 	}
 	return nil
 }

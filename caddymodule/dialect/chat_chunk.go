@@ -128,9 +128,7 @@ func (s *ChatStream) repeat(text []byte) {
 		c := s.choice(s.template.choice)
 		c.text = c.text || jsonscan.IsFilled(text)
 	}
-	if s.template.field != "thinking" {
-		s.size += textSize(text)
-	}
+	s.count(textSize(text))
 	s.out = append(append(append(s.out, s.head...), text...), s.tail...)
 }
 
@@ -189,7 +187,7 @@ func (s *ChatStream) readChoice(data []byte, i int) {
 			}
 		case "text":
 			text = jsonscan.IsFilled(raw)
-			s.size += textSize(raw)
+			s.count(textSize(raw))
 		case "finish_reason":
 			if jsonscan.IsString(raw) {
 				reason = raw[1 : len(raw)-1]
@@ -225,20 +223,20 @@ func (s *ChatStream) readDelta(c *choiceState, data []byte, i int) {
 		switch string(m.Name()) {
 		case "content", "refusal":
 			c.text = c.text || jsonscan.IsFilled(m.Raw())
-			s.size += textSize(m.Raw())
-		case "reasoning_content", "reasoning":
-			s.size += textSize(m.Raw())
+			s.count(textSize(m.Raw()))
+		case "reasoning_content", "reasoning", "thinking":
+			s.count(textSize(m.Raw()))
 		case "function_call":
 			if jsonscan.IsFilled(m.Raw()) {
 				c.tools = true
-				s.size += pieceOfCall
+				s.count(sizeOfCall(m.Raw()))
 			}
 		case "tool_calls":
 			if dropped || !jsonscan.IsFilled(m.Raw()) || m.Raw()[0] != '[' {
 				continue
 			}
 			c.tools = true
-			s.size += pieceOfCall
+			s.count(sizeOfCall(m.Raw()))
 			if s.repair && c.index == 0 {
 				s.repairTools(data, m.Value.Start)
 			}
@@ -246,8 +244,12 @@ func (s *ChatStream) readDelta(c *choiceState, data []byte, i int) {
 	}
 }
 
-// pieceOfCall is the assumed size of a tool call's delta in bytes: one token.
-const pieceOfCall = 4
+// sizeOfCall returns the approximate size of the name and the arguments in a delta of tool
+// calls: at least one token.
+func sizeOfCall(raw []byte) int64 {
+	const bytesPerToken, frame = 4, 60 // bytes of {"index":0,"function":{"arguments":""}} and so on
+	return max(int64(len(raw))-frame, bytesPerToken)
+}
 
 // textSize returns the size of a JSON string, 0 for other values.
 func textSize(raw []byte) int64 {

@@ -17,30 +17,42 @@ type Kind struct {
 	code         string // error.code of chat and responses, "" is null
 	messagesType string // error.type of messages
 	messages     int    // HTTP status in messages, 0 if it is the same as status
+	class        Class
 }
+
+// Class is the class of an error: whose fault it is.
+type Class string
+
+// The classes of errors.
+const (
+	ClassCaller   Class = "caller"   // the request is invalid, or the client left
+	ClassPolicy   Class = "policy"   // the key may not do this, or not now
+	ClassGateway  Class = "gateway"  // the gateway cannot do it
+	ClassUpstream Class = "upstream" // the connector or the model server cannot do it
+)
 
 // The kinds of errors.
 var (
-	KindInvalidRequest      = &Kind{400, "invalid_request_error", "", "invalid_request_error", 0}
-	KindInvalidKey          = &Kind{401, "invalid_request_error", "invalid_api_key", "authentication_error", 0}
-	KindForbidden           = &Kind{403, "invalid_request_error", "forbidden", "permission_error", 0}
-	KindUnknownModel        = &Kind{404, "invalid_request_error", "model_not_found", "not_found_error", 0}
-	KindUnknownURL          = &Kind{404, "invalid_request_error", "unknown_url", "not_found_error", 0}
-	KindNotFound            = &Kind{404, "invalid_request_error", "", "not_found_error", 0}
-	KindWrongMethod         = &Kind{405, "invalid_request_error", "unknown_url", "invalid_request_error", 0}
-	KindUpgradeRequired     = &Kind{426, "invalid_request_error", "upgrade_not_supported", "invalid_request_error", 0}
-	KindRequestTimeout      = &Kind{408, "invalid_request_error", "request_timeout", "timeout_error", 0}
-	KindTooLarge            = &Kind{413, "invalid_request_error", "request_too_large", "request_too_large", 0}
-	KindUnsupportedEncoding = &Kind{415, "invalid_request_error", "unsupported_content_encoding", "invalid_request_error", 0}
-	KindContextLength       = &Kind{400, "invalid_request_error", "context_length_exceeded", "invalid_request_error", 0}
-	KindRateLimit           = &Kind{429, "rate_limit_error", "rate_limit_exceeded", "rate_limit_error", 0}
-	KindOffline             = &Kind{503, "server_error", "deployment_offline", "overloaded_error", 0}
-	KindOverloaded          = &Kind{503, "server_error", "overloaded", "overloaded_error", 529}
-	KindUnreachable         = &Kind{502, "server_error", "upstream_unreachable", "api_error", 0}
-	KindTimeout             = &Kind{504, "server_error", "upstream_timeout", "timeout_error", 0}
-	KindUpstream            = &Kind{502, "server_error", "upstream_error", "api_error", 0}
-	KindUpstreamAuth        = &Kind{502, "server_error", "upstream_auth", "api_error", 0}
-	KindInternal            = &Kind{500, "server_error", "internal_error", "api_error", 0}
+	KindInvalidRequest      = &Kind{400, "invalid_request_error", "", "invalid_request_error", 0, ClassCaller}
+	KindInvalidKey          = &Kind{401, "invalid_request_error", "invalid_api_key", "authentication_error", 0, ClassPolicy}
+	KindForbidden           = &Kind{403, "invalid_request_error", "forbidden", "permission_error", 0, ClassPolicy}
+	KindUnknownModel        = &Kind{404, "invalid_request_error", "model_not_found", "not_found_error", 0, ClassCaller}
+	KindUnknownURL          = &Kind{404, "invalid_request_error", "unknown_url", "not_found_error", 0, ClassCaller}
+	KindNotFound            = &Kind{404, "invalid_request_error", "", "not_found_error", 0, ClassCaller}
+	KindWrongMethod         = &Kind{405, "invalid_request_error", "unknown_url", "invalid_request_error", 0, ClassCaller}
+	KindUpgradeRequired     = &Kind{426, "invalid_request_error", "upgrade_not_supported", "invalid_request_error", 0, ClassCaller}
+	KindRequestTimeout      = &Kind{408, "invalid_request_error", "request_timeout", "timeout_error", 0, ClassCaller}
+	KindTooLarge            = &Kind{413, "invalid_request_error", "request_too_large", "request_too_large", 0, ClassCaller}
+	KindUnsupportedEncoding = &Kind{415, "invalid_request_error", "unsupported_content_encoding", "invalid_request_error", 0, ClassCaller}
+	KindContextLength       = &Kind{400, "invalid_request_error", "context_length_exceeded", "invalid_request_error", 0, ClassCaller}
+	KindRateLimit           = &Kind{429, "rate_limit_error", "rate_limit_exceeded", "rate_limit_error", 0, ClassPolicy}
+	KindOffline             = &Kind{503, "server_error", "deployment_offline", "overloaded_error", 0, ClassUpstream}
+	KindOverloaded          = &Kind{503, "server_error", "overloaded", "overloaded_error", 529, ClassGateway}
+	KindUnreachable         = &Kind{502, "server_error", "upstream_unreachable", "api_error", 0, ClassUpstream}
+	KindTimeout             = &Kind{504, "server_error", "upstream_timeout", "timeout_error", 0, ClassUpstream}
+	KindUpstream            = &Kind{502, "server_error", "upstream_error", "api_error", 0, ClassUpstream}
+	KindUpstreamAuth        = &Kind{502, "server_error", "upstream_auth", "api_error", 0, ClassUpstream}
+	KindInternal            = &Kind{500, "server_error", "internal_error", "api_error", 0, ClassGateway}
 )
 
 // Error is the error of a request, independent of the dialect. Body, HTTPStatus and
@@ -53,6 +65,9 @@ type Error struct {
 	RetryAfter int    // seconds, for the header and the message; 0 means none
 	NoRetry    bool   // SDKs should not retry, as the error is permanent
 	Allow      string // methods for the Allow header of a 405
+
+	// class replaces the kind's class if not empty.
+	class Class
 
 	// retry is how the gateway can retry the request.
 	retry Retry
@@ -67,6 +82,9 @@ type Error struct {
 
 // Error implements error.
 func (e *Error) Error() string { return e.Message }
+
+// Class returns the class of the error.
+func (e *Error) Class() Class { return cmp.Or(e.class, e.Kind.class) }
 
 // waitWords matches the text from which clients parse how long to wait. A message of
 // the model server may contain it.

@@ -63,7 +63,7 @@ func (n *normaliser) readDelta(data []byte, i int) {
 // note counts a piece of the answer.
 func (n *normaliser) note(s string) {
 	n.begun = true
-	n.size += int64(len(s))
+	n.count(int64(len(s)))
 }
 
 // readContent reports the text of a content, which is a string or an array of parts.

@@ -90,13 +90,13 @@ func (f *fault) toError(status int, what string) *Error {
 		// The upstream's message may contain a part of the credentials.
 		return &Error{Kind: KindUpstreamAuth, NoRetry: true, Message: what + ": it refused the connector's credentials, not yours. The connector's operator must check the upstream's API key in its configuration."}
 	case 404:
-		return &Error{Kind: KindUnknownModel, Param: "model", Message: described}
+		return &Error{Kind: KindUnknownModel, class: ClassUpstream, Param: "model", Message: described}
 	case 408, 504:
 		return &Error{Kind: KindTimeout, Message: described}
 	case 429:
-		return &Error{Kind: KindRateLimit, RetryAfter: 1, Message: described}
+		return &Error{Kind: KindRateLimit, class: ClassUpstream, RetryAfter: 1, Message: described}
 	case 503, 529:
-		return &Error{Kind: KindOverloaded, RetryAfter: 5, Message: described}
+		return &Error{Kind: KindOverloaded, class: ClassUpstream, RetryAfter: 5, Message: described}
 	}
 	if status >= 300 && status < 400 {
 		described = what + ": a redirect, which the gateway does not follow. Set the upstream's base URL to the target."

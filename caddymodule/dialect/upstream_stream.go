@@ -14,6 +14,7 @@ type upstreamStream struct {
 	usage    Usage
 	gotUsage bool
 	size     int64 // received bytes of text, thinking and arguments
+	pieces   int64 // deltas with such bytes
 	err      *Error
 	ended    bool
 }
@@ -33,9 +34,17 @@ func (u *upstreamStream) Err() *Error { return u.err }
 // Usage implements Stream.
 func (u *upstreamStream) Usage() (usage Usage, ok bool) {
 	if !u.gotUsage {
-		return Usage{CompletionTokens: tokensOf(u.size), Estimated: true}, false
+		return Usage{CompletionTokens: tokensOf(u.size, u.pieces), Estimated: true}, false
 	}
 	return u.usage, true
+}
+
+// count counts a piece of the answer, of size bytes.
+func (u *upstreamStream) count(size int64) {
+	if size > 0 {
+		u.size += size
+		u.pieces++
+	}
 }
 
 // read consumes the upstream's next bytes.

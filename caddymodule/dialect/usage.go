@@ -11,14 +11,22 @@ type Usage struct {
 	Estimated        bool
 }
 
-// tokensOf estimates the tokens of a text from its size in bytes.
-func tokensOf(size int64) int64 {
-	const bytesPerToken = 4
+// tokensOf estimates the tokens of an answer from its size in bytes and from its number of
+// pieces. Most model servers send a piece for each token. Pieces of an unusual size are not
+// tokens.
+func tokensOf(size, pieces int64) int64 {
+	const bytesPerToken, least, most = 4, 2, 8
+	if least*pieces <= size && size <= most*pieces {
+		return pieces
+	}
 	return (size + bytesPerToken - 1) / bytesPerToken
 }
 
-// parseUsage parses a usage object. ok is false for other values. Members that are missing
-// or not integers are 0.
+// maxTokens is the maximum number of tokens that an upstream may report.
+const maxTokens = 1 << 30
+
+// parseUsage parses a usage object. ok is false for other values, and if there are no tokens
+// in it. Members that are missing, or not plausible, are 0.
 func parseUsage(raw []byte) (u Usage, ok bool) {
 	if len(raw) == 0 || raw[0] != '{' {
 		return Usage{}, false
@@ -26,14 +34,22 @@ func parseUsage(raw []byte) (u Usage, ok bool) {
 	for m := jsonscan.At(raw, 0); m.Next(); {
 		switch string(m.Name()) {
 		case "prompt_tokens":
-			u.PromptTokens, _ = jsonscan.Integer(m.Raw())
+			u.PromptTokens = tokenCount(m.Raw())
 		case "completion_tokens":
-			u.CompletionTokens, _ = jsonscan.Integer(m.Raw())
+			u.CompletionTokens = tokenCount(m.Raw())
 		case "prompt_tokens_details":
-			u.CachedTokens, _ = jsonscan.Integer(jsonscan.Member(m.Raw(), "cached_tokens"))
+			u.CachedTokens = tokenCount(jsonscan.Member(m.Raw(), "cached_tokens"))
 		case "completion_tokens_details":
-			u.ReasoningTokens, _ = jsonscan.Integer(jsonscan.Member(m.Raw(), "reasoning_tokens"))
+			u.ReasoningTokens = tokenCount(jsonscan.Member(m.Raw(), "reasoning_tokens"))
 		}
 	}
-	return u, true
+	return u, u.PromptTokens > 0 || u.CompletionTokens > 0
+}
+
+// tokenCount parses a number of tokens.
+func tokenCount(raw []byte) int64 {
+	if n, ok := jsonscan.Integer(raw); ok && n > 0 && n <= maxTokens {
+		return n
+	}
+	return 0
 }
