@@ -1,7 +1,7 @@
-// Package activity records completed requests: the latest ones of each account, and
-// sums by day. It never records content.
+// Package activity records completed requests: the latest ones of each account, and the
+// usage of each key and deployment by day. It never records content.
 //
 // A [Log] keeps both in memory and saves them to the store periodically, so that
-// recording does no I/O. If the process is killed, the last seconds of the sums and
+// recording does no I/O. If the process is killed, the last ten seconds of the usage and
 // the last minute of the requests are lost.
 package activity

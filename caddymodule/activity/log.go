@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/subscribe"
@@ -17,62 +16,47 @@ import (
 // keep is how many requests of an account are kept.
 const keep = 200
 
-// maxDays is the maximum number of days that Days returns.
-const maxDays = 366
-
 // Options configures a Log.
 type Options struct {
 	// Store is where the log is saved. It is required and must be closed after the log.
 	Store *store.Store
 	// Logger; nil discards.
 	Logger *slog.Logger
-	// Now is the clock; nil is time.Now.
-	Now func() time.Time
 }
 
 // Log records requests by account. Its methods are safe for concurrent use.
 type Log struct {
 	store       *store.Store
 	log         *slog.Logger
-	now         func() time.Time
 	subscribers subscribe.List[string] // accounts
 
 	mu       sync.Mutex
 	accounts map[string]*account
+	usage    map[rowKey]*row
 
-	saving sync.Mutex // held while sums are saved; acquired before mu
+	saving sync.Mutex // held while usage is saved; acquired before mu
 	stop   context.CancelFunc
 	worker sync.WaitGroup
 }
 
 // account holds the activity of one account.
 type account struct {
-	recent  []Request      // a ring once it has keep elements
-	oldest  int            // index into recent
-	changed bool           // since recent was saved
-	sums    map[int64]*sum // by day: today's, and those with unsaved requests
-}
-
-// sum is the usage on a day through this gateway.
-type sum struct {
-	saved   *store.UsageDay // nil: not yet read from the store
-	unsaved store.UsageDay  // requests since, without account and day
+	recent  []Request // a ring once it has keep elements
+	oldest  int       // index into recent
+	changed bool      // since recent was saved
 }
 
 // New returns a log with the requests that were saved before. It must be closed.
 func New(o Options) *Log {
-	l := &Log{store: o.Store, log: o.Logger, now: o.Now, accounts: make(map[string]*account)}
+	l := &Log{store: o.Store, log: o.Logger, accounts: make(map[string]*account), usage: make(map[rowKey]*row)}
 	l.log = cmp.Or(l.log, slog.New(slog.DiscardHandler))
-	if l.now == nil {
-		l.now = time.Now
-	}
 	for _, a := range l.store.Accounts() {
 		recent, err := l.load(a.ID)
 		if err != nil {
 			l.log.Warn("failed to load the last requests of an account", "account_id", a.ID, "error", err)
 		}
 		if len(recent) > 0 {
-			l.accounts[a.ID] = &account{recent: recent, sums: make(map[int64]*sum)}
+			l.accounts[a.ID] = &account{recent: recent}
 		}
 	}
 	ctx, stop := context.WithCancel(context.Background())
@@ -105,10 +89,11 @@ func (l *Log) Record(id string, r Request) {
 	l.mu.Lock()
 	a := l.accounts[id]
 	if a == nil {
-		a = &account{sums: make(map[int64]*sum)}
+		a = new(account)
 		l.accounts[id] = a
 	}
 	a.record(&r)
+	l.count(id, &r)
 	l.mu.Unlock()
 	l.subscribers.Now().Call(id)
 }
@@ -121,15 +106,6 @@ func (a *account) record(r *Request) {
 		a.oldest = (a.oldest + 1) % keep
 	}
 	a.changed = true
-	u := store.UsageDay{Requests: 1, InputTokens: int64(r.InputTokens), OutputTokens: int64(r.OutputTokens)}
-	if r.Status >= 400 {
-		u.Errors = 1
-	}
-	day := dayOf(r.Time)
-	if a.sums[day] == nil {
-		a.sums[day] = new(sum)
-	}
-	a.sums[day].unsaved.Add(u)
 }
 
 // newestFirst returns a copy of the requests, the newest first.
@@ -154,50 +130,3 @@ func (l *Log) Recent(account string) []Request {
 // held, but the request waits for f, which must return quickly. stop removes f; calls
 // in progress still complete.
 func (l *Log) Subscribe(f func(account string)) (stop func()) { return l.subscribers.Add(f) }
-
-const daySeconds = 24 * 60 * 60
-
-// dayOf returns the number of days since 1970 in UTC.
-func dayOf(t time.Time) int64 {
-	seconds := t.Unix()
-	if seconds < 0 {
-		return 0
-	}
-	return seconds / daySeconds
-}
-
-// dayName returns a day in the format of records.
-func dayName(day int64) string {
-	return time.Unix(day*daySeconds, 0).UTC().Format(time.DateOnly)
-}
-
-// Days returns the sums of the last n days, at most 366, ending with today. Days
-// without requests have zeros.
-func (l *Log) Days(ctx context.Context, account string, n int) ([]store.UsageDay, error) {
-	n = min(max(n, 1), maxDays)
-	first := dayOf(l.now()) - int64(n) + 1
-	l.saving.Lock()
-	defer l.saving.Unlock()
-	saved, err := l.store.Usage(ctx, account, dayName(first))
-	if err != nil {
-		return nil, fmt.Errorf("reading the usage by day: %w", err)
-	}
-	sums := make(map[string]store.UsageDay, len(saved))
-	for _, d := range saved {
-		sums[d.Day] = d
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	days := make([]store.UsageDay, n)
-	for i := range days {
-		day := first + int64(i)
-		days[i] = store.UsageDay{Account: account, Day: dayName(day)}
-		days[i].Add(sums[days[i].Day])
-		if a := l.accounts[account]; a != nil {
-			if unsaved := a.sums[day]; unsaved != nil {
-				days[i].Add(unsaved.unsaved)
-			}
-		}
-	}
-	return days, nil
-}

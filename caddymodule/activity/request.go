@@ -16,13 +16,25 @@ type Request struct {
 	Dialect          string    `json:"dialect"`
 	Operation        string    `json:"operation"`
 	Status           int       `json:"status"`
+	ErrorClass       string    `json:"error_class,omitempty"` // CallerError and so on, "" for success
 	Streamed         bool      `json:"streamed"`
 	DurationMillis   float64   `json:"duration_ms"`
-	FirstTokenMillis float64   `json:"first_token_ms"` // 0: none
+	FirstTokenMillis float64   `json:"first_token_ms"`    // 0: none
+	BusyMillis       float64   `json:"busy_ms,omitempty"` // from sending it to the model server to the end of the answer
 	InputTokens      int       `json:"input_tokens"`
+	CachedTokens     int       `json:"cached_tokens,omitempty"` // part of InputTokens
 	OutputTokens     int       `json:"output_tokens"`
+	ReasoningTokens  int       `json:"reasoning_tokens,omitempty"` // part of OutputTokens
 	Estimated        bool      `json:"tokens_estimated,omitempty"` // the model server did not count them
 }
+
+// The classes of errors: whose fault a failed request is.
+const (
+	CallerError   = "caller"
+	PolicyError   = "policy"
+	GatewayError  = "gateway"
+	UpstreamError = "upstream"
+)
 
 // Millis returns a duration in whole milliseconds, at least 1, because 0 means none.
 func Millis(d time.Duration) float64 {

@@ -13,7 +13,7 @@ import (
 
 // Intervals at which the activity is saved.
 const (
-	saveDays   = 10 * time.Second
+	saveUsage  = 10 * time.Second
 	saveRecent = time.Minute
 )
 
@@ -21,21 +21,21 @@ const (
 func (l *Log) Close() error {
 	l.stop()
 	l.worker.Wait()
-	return errors.Join(l.saveDays(), l.saveRecent())
+	return errors.Join(l.saveUsage(), l.saveRecent())
 }
 
 // run saves until the log is closed.
 func (l *Log) run(ctx context.Context) {
-	days, recent := time.NewTicker(saveDays), time.NewTicker(saveRecent)
-	defer days.Stop()
+	usage, recent := time.NewTicker(saveUsage), time.NewTicker(saveRecent)
+	defer usage.Stop()
 	defer recent.Stop()
 	for {
 		var err error
 		select {
 		case <-ctx.Done():
 			return
-		case <-days.C:
-			err = l.saveDays()
+		case <-usage.C:
+			err = l.saveUsage()
 		case <-recent.C:
 			err = l.saveRecent()
 		}
@@ -43,65 +43,6 @@ func (l *Log) run(ctx context.Context) {
 			l.log.Warn("failed to save the activity", "error", err)
 		}
 	}
-}
-
-// saveDays saves the sums that have changed. What it could not save is tried again: as the
-// store gets whole sums, nothing is counted twice even if a failed write took effect.
-func (l *Log) saveDays() error {
-	l.saving.Lock()
-	defer l.saving.Unlock()
-	today := dayOf(l.now())
-	return l.eachAccount(func(id string, a *account) error {
-		l.mu.Lock()
-		unsaved := make(map[int64]store.UsageDay)
-		for day, s := range a.sums {
-			if s.unsaved.Requests > 0 {
-				unsaved[day], s.unsaved = s.unsaved, store.UsageDay{}
-			} else if day < today {
-				delete(a.sums, day)
-			}
-		}
-		l.mu.Unlock()
-		err := l.saveSums(id, a, unsaved)
-		if err == nil {
-			return nil
-		}
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		for day, u := range unsaved {
-			a.sums[day].unsaved.Add(u)
-		}
-		return fmt.Errorf("saving the daily sums of account %q: %w", id, err)
-	})
-}
-
-// saveSums saves the sums of an account with what is unsaved. It cannot be canceled, so that
-// closing the log saves everything. The caller holds l.saving, which guards sum.saved.
-func (l *Log) saveSums(id string, a *account, unsaved map[int64]store.UsageDay) error {
-	whole := make(map[*sum]*store.UsageDay, len(unsaved))
-	var days []store.UsageDay
-	for day, u := range unsaved {
-		l.mu.Lock()
-		s := a.sums[day]
-		l.mu.Unlock()
-		if s.saved == nil {
-			own, err := l.store.OwnUsage(context.Background(), id, dayName(day))
-			if err != nil {
-				return err
-			}
-			s.saved = &own
-		}
-		u.Account, u.Day = s.saved.Account, s.saved.Day
-		u.Add(*s.saved)
-		whole[s], days = &u, append(days, u)
-	}
-	if err := l.store.SaveUsage(context.Background(), days); err != nil {
-		return err
-	}
-	for s, u := range whole {
-		s.saved = u
-	}
-	return nil
 }
 
 // saveRecent saves the last requests of the accounts that have changed.

@@ -148,6 +148,10 @@ const (
 		`"limits":{"max_keys":5000,"max_connectors":200,"max_deployments":2000,"max_users":100,"max_tokens":100}}`
 )
 
+// usageJSON are the sums of an entry of the usage.
+const usageJSON = `"requests":41,"caller_errors":1,"policy_errors":0,"gateway_errors":0,"upstream_errors":2,"input_tokens":9120,"cached_tokens":4096,` +
+	`"output_tokens":3377,"reasoning_tokens":812,"estimated_requests":2,"estimated_tokens":130,"busy_ms":94120,"first_tokens":38,"first_token_ms":9310`
+
 // ok returns one response with status 200.
 func ok(request, body string) map[string]adminAnswer {
 	return map[string]adminAnswer{request: {200, body}}
@@ -217,6 +221,13 @@ var commandTests = []struct {
 	}},
 	{"status", "status", ok("GET /model_gateway/status", statusJSON)},
 	{"status_json", "status --json", ok("GET /model_gateway/status", statusJSON)},
+	{"usage", "usage", ok("GET /model_gateway/usage", `[{"day":"2026-11-20",`+usageJSON+`},{"day":"2026-11-21",`+usageJSON+`}]`)},
+	{"usage_by", "usage --from 2026-11-20 --to 2026-11-21 --by key,model --account team", ok("GET /model_gateway/usage?account=team&from=2026-11-20&to=2026-11-21&by=key%2Cmodel",
+		`[{"key_id":"key_1","key_name":"laptop","model":"qwen3:8b",`+usageJSON+`},{"key_id":"key_2","key_name":"\u001b[2J",`+usageJSON+`}]`)},
+	{"usage_json", "usage --json", ok("GET /model_gateway/usage", `[{"day":"2026-11-20",`+usageJSON+`}]`)},
+	{"usage_csv", "usage --by model --csv", ok("GET /model_gateway/usage?by=model&format=csv", "day,model\n,qwen3:8b\n")},
+	{"usage_none", "usage", ok("GET /model_gateway/usage", "[]")},
+	{"usage_wrong", "usage --to x", map[string]adminAnswer{"GET /model_gateway/usage?to=x": {400, `{"error":"query parameter \"to\" is x; it must be a day like 2026-11-21"}`}}},
 	{"help_pairing", "pairing", nil},
 	{"help_user_add", "user add --help", nil},
 	{"user_add", "user add anna", ok("POST /model_gateway/users", userJSON)},

@@ -25,22 +25,37 @@ var activityTab = &tab{
 
 type activityPage struct {
 	List listing[activity.Request]
-	Days []store.UsageDay // oldest first, as the plot wants them
-	Sum  store.UsageDay
+	Days []manage.UsageSum // oldest first, as the plot wants them
+	Sum  store.Usage
 }
 
 func activityData(v *visit) any {
-	days := load(v, func(ctx context.Context) ([]store.UsageDay, error) {
-		return v.Manage.Usage(ctx, manage.Usage{Days: strconv.Itoa(usageDays)})
-	})
-	p := &activityPage{Days: days}
+	p := &activityPage{Days: usageByDay(v)}
 	p.List = list(v, "activity", load(v, v.Manage.Activity), func(r activity.Request) string {
 		return strings.Join([]string{r.KeyName, r.KeyID, r.Deployment, r.Dialect, r.Operation, strconv.Itoa(r.Status)}, "\n")
 	})
-	for _, d := range days {
-		p.Sum.Add(d)
+	for _, d := range p.Days {
+		p.Sum.Add(d.Usage)
 	}
 	return p
+}
+
+// usageByDay returns the usage of each of the last days, also of those without any.
+func usageByDay(v *visit) []manage.UsageSum {
+	today := v.Now().UTC()
+	first := today.AddDate(0, 0, 1-usageDays).Format(time.DateOnly)
+	used := make(map[string]store.Usage)
+	for _, sum := range load(v, func(ctx context.Context) ([]manage.UsageSum, error) {
+		return v.Manage.Usage(ctx, manage.Usage{From: first, To: today.Format(time.DateOnly)})
+	}) {
+		used[sum.Day] = sum.Usage
+	}
+	days := make([]manage.UsageSum, usageDays)
+	for i := range days {
+		day := today.AddDate(0, 0, i+1-usageDays).Format(time.DateOnly)
+		days[i] = manage.UsageSum{Day: day, Usage: used[day]}
+	}
+	return days
 }
 
 // millis is [seconds] for milliseconds.

@@ -17,7 +17,7 @@ func TestActivity(t *testing.T) {
 		ID: "req_1", Time: time.Now(), KeyID: "key_1", KeyName: "laptop", Deployment: "qwen3", Dialect: "messages", Operation: "messages",
 		Status: 200, Streamed: true, DurationMillis: 2340, FirstTokenMillis: 210, InputTokens: 12934, OutputTokens: 312,
 	})
-	g.log.Record(store.DefaultAccount, activity.Request{Time: time.Now(), KeyName: mean, Deployment: mean, Dialect: "chat", Status: 404, DurationMillis: 1})
+	g.log.Record(store.DefaultAccount, activity.Request{Time: time.Now(), KeyName: mean, Deployment: mean, Dialect: "chat", Status: 404, ErrorClass: activity.CallerError, DurationMillis: 1})
 	page := g.page("/console/activity")
 	plain(t, page)
 	main := mainOf(page)

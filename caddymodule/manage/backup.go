@@ -7,28 +7,35 @@ import (
 )
 
 // download is an answer that is a file.
-type download func(w io.Writer) error
+type download struct {
+	mediaType string
+	name      string // for browsers; "": none
+	write     func(w io.Writer) error
+}
 
 // backup returns a backup of the whole store, with the secrets of all accounts.
 func (s *Service) backup(ctx context.Context) (download, error) {
 	if err := operator(ctx); err != nil {
-		return nil, err
+		return download{}, err
 	}
-	return func(w io.Writer) error {
+	return download{"application/octet-stream", "", func(w io.Writer) error {
 		err := s.store.Backup(ctx, w)
 		if err == nil {
 			s.audit(ctx, "backup", "", "", "")
 		}
 		return err
-	}, nil
+	}}, nil
 }
 
 // send sends a file. After a failure it cuts the connection, so that the client does not
 // take a part for the whole.
 func (s *Service) send(w http.ResponseWriter, r *http.Request, file download) {
-	w.Header().Set("Content-Type", "application/octet-stream")
+	w.Header().Set("Content-Type", file.mediaType)
 	w.Header().Set("Cache-Control", "no-store")
-	if err := file(w); err != nil {
+	if file.name != "" {
+		w.Header().Set("Content-Disposition", `attachment; filename="`+file.name+`"`)
+	}
+	if err := file.write(w); err != nil {
 		if r.Context().Err() == nil { // otherwise the client has disconnected
 			s.log.Error("failed to send a file", "path", r.Pattern, "error", err)
 		}

@@ -19,6 +19,7 @@ var (
 	ErrorType       = reflect.TypeFor[errorAnswer]()
 	UnconfirmedType = reflect.TypeFor[UnconfirmedAnswer]()
 	GivenLimitsType = reflect.TypeFor[givenLimits]()
+	FileType        = reflect.TypeFor[download]()
 )
 
 // RouteTypes lists the routes of the handler.

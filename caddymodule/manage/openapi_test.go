@@ -292,12 +292,15 @@ func describeRoute(t *testing.T, r manage.RouteTypes, s section, answers, reques
 	summary, _, _ := strings.Cut(s.text, ". ")
 	summary, _, _ = strings.Cut(summary, "\n")
 	content := schema.Schema{"application/octet-stream": schema.Schema{}} // a file
-	if r.Answer.Kind() != reflect.Func {
+	if r.Answer != manage.FileType {
 		answer := schema.Schema{"schema": answers.Of(r.Answer)}
 		if s.answer != nil {
 			answer["example"] = s.answer
 		}
 		content = schema.Schema{"application/json": answer}
+		if _, ok := r.Request.FieldByName("Format"); ok {
+			content["text/csv"] = schema.Schema{}
+		}
 	}
 	operation := schema.Schema{
 		"operationId": operationID(r), "tags": []string{s.tag}, "summary": strings.TrimSuffix(summary, "."), "description": s.text,

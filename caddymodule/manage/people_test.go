@@ -257,7 +257,7 @@ func TestChecklist(t *testing.T) {
 	check(manage.Checklist{Connector: true, Model: true, Request: true})
 }
 
-func TestActivityAndUsage(t *testing.T) {
+func TestActivity(t *testing.T) {
 	g := newGateway(t)
 	anna := g.user("default", "anna")
 	if body := g.doAs(anna, "GET", "/activity", "").Body.String(); body != "[]\n" {
@@ -266,15 +266,6 @@ func TestActivityAndUsage(t *testing.T) {
 	g.activity.Record("default", activity.Request{ID: "req_1", Time: time.Now(), Deployment: "m", Status: 200, InputTokens: 3, OutputTokens: 4})
 	if list := wantAs[[]activity.Request](g, anna, 200, "GET", "/activity", ""); len(list) != 1 || list[0].ID != "req_1" {
 		t.Errorf("activity = %+v", list)
-	}
-	for query, days := range map[string]int{"": 30, "?days=1": 1, "?days=366": 366} {
-		usage := wantAs[[]store.UsageDay](g, anna, 200, "GET", "/usage"+query, "")
-		if len(usage) != days || usage[days-1].OutputTokens != 4 {
-			t.Errorf("%s: %d days, the last %+v", query, len(usage), usage[len(usage)-1])
-		}
-	}
-	for _, query := range []string{"?days=0", "?days=367", "?days=x", "?days=", "?days=1&days=2", "?day=1"} {
-		wantAs[map[string]any](g, anna, 400, "GET", "/usage"+query, "")
 	}
 }
 

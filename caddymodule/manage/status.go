@@ -1,9 +1,7 @@
 package manage
 
 import (
-	"cmp"
 	"context"
-	"strconv"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/activity"
@@ -157,25 +155,4 @@ func (s *Service) Checklist(ctx context.Context) (Checklist, error) {
 // Activity lists the last requests of the account, the newest first.
 func (s *Service) Activity(ctx context.Context) ([]activity.Request, error) {
 	return list(ctx, s, s.activity.Recent, as)
-}
-
-// maxUsageDays bounds [Usage.Days].
-const maxUsageDays = 366
-
-// Usage selects the last days, ending today.
-type Usage struct {
-	Days string `json:"days" need:"filled"` // 1 to 366; "": 30
-}
-
-// Usage returns the usage of the account on each of the last days.
-func (s *Service) Usage(ctx context.Context, u Usage) ([]store.UsageDay, error) {
-	account, err := s.account(ctx)
-	if err != nil {
-		return nil, err
-	}
-	days, err := strconv.Atoi(cmp.Or(u.Days, "30"))
-	if err != nil || days < 1 || days > maxUsageDays {
-		return nil, badRequest("the number of days is %q; it must be 1 to %d", u.Days, maxUsageDays)
-	}
-	return s.activity.Days(ctx, account, days)
 }

@@ -57,7 +57,7 @@ func TestRemoveAccount(t *testing.T) {
 	_, _, err = s.CreateLink(t.Context(), store.Link{Kind: store.LinkInvitation, Account: id}, time.Hour)
 	_, _, pairErr := s.CreatePairing(t.Context(), id, "Ann")
 	err = errors.Join(err, pairErr, s.SaveRecent(t.Context(), id, []byte("x")),
-		s.SaveUsage(t.Context(), []store.UsageDay{{Account: id, Day: "2026-11-21", Requests: 1}}))
+		s.SaveUsage(t.Context(), []store.UsageRow{{Account: id, Day: "2026-11-21", Key: "k", Usage: store.Usage{Requests: 1}}}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func TestRemoveAccount(t *testing.T) {
 	}
 	_, _, err = s.CreateKey(t.Context(), id, "k", "*")
 	wantError(t, err, store.ErrNotFound, "unknown account")
-	if err := s.SaveUsage(t.Context(), []store.UsageDay{{Account: id, Day: "2026-11-21", Requests: 1}}); err != nil || len(paths(t, kv, store.DirUsage)) != 0 {
+	if err := s.SaveUsage(t.Context(), []store.UsageRow{{Account: id, Day: "2026-11-21", Key: "k", Usage: store.Usage{Requests: 1}}}); err != nil || len(paths(t, kv, store.DirUsage)) != 0 {
 		t.Errorf("usage of a removed account: %v", err)
 	}
 }

@@ -60,8 +60,12 @@
 //	x/acme/files/PATH               file of Caddy's certificate storage; see package certstore
 //	x/acme/locks/NAME               lock of that storage; has a lease
 //	x/recent/ACCOUNT                bytes about the latest requests through this gateway
-//	x/usage/ACCOUNT/DAY/EDGE        usage of the account on that day through one gateway; EDGE
-//	                                is "local" if it has no name
+//	x/usage/ACCOUNT/DAY/KEY/EDGE/DEPLOYMENT
+//	                                usage of the key with the deployment on that day through one
+//	                                gateway; EDGE is "local" if it has no name
+//	x/usage/ACCOUNT/MONTH/KEY//DEPLOYMENT
+//	                                the same in a month that is more than 92 days old, through all
+//	                                gateways
 //
 // Times of use sort after the records that they belong to, so a record is already in
 // the view when its time of use is loaded.
@@ -69,7 +73,7 @@
 // Keys below x/ change often and are not watched. Those of package certstore are in the shared
 // KV, and Store does not use them. Of the others, a gateway writes only its own ones, so they
 // need no compares. They go to its local KV, if it has one, from where the usage is copied to
-// the shared KV every five minutes. Usage is stored as whole sums, not as additions: a write
+// the shared KV every half minute. Usage is stored as whole sums, not as additions: a write
 // whose outcome is unknown can be repeated.
 //
 // Other keys are ignored, so that a newer program can add kinds of records. A record

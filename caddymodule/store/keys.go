@@ -65,6 +65,15 @@ func (s *Store) FindKey(secret string) (*LiveKey, bool) {
 	return r.live, ok
 }
 
+// Key returns a key of an account, even if it is revoked.
+func (s *Store) Key(account, id string) (Key, bool) {
+	r, ok := keyKind.at(s.view.Load(), account, id)
+	if !ok {
+		return Key{}, false
+	}
+	return r.live.Key(), true
+}
+
 // Keys returns the keys of an account, including revoked ones, in order of creation.
 func (s *Store) Keys(account string) []Key {
 	return list(keyKind.of(s.view.Load(), account), func(r *keyRecord) (Key, bool) { return r.live.Key(), true })

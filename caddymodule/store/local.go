@@ -21,7 +21,7 @@ const aloneName = "local"
 
 const (
 	// publishInterval is how often the usage is copied from the local KV to the shared one.
-	publishInterval = 5 * time.Minute
+	publishInterval = 30 * time.Second
 	// keepPublished is how long published usage is kept in the local KV. A request counts
 	// for the day on which it began, and it may be long.
 	keepPublished = 3 * 24 * time.Hour
@@ -39,10 +39,17 @@ func (s *Store) putLocal(ctx context.Context, t *tx) error {
 	return err
 }
 
-// publishUsage copies what has changed of this gateway's usage from the local KV to the shared
-// one. It deletes local records of past days and of removed accounts.
-func (s *Store) publishUsage(ctx context.Context) error {
+// PublishUsage copies what has changed of this gateway's usage from the local KV to the shared
+// one, at once instead of within half a minute. It deletes local records of past days and of
+// removed accounts.
+func (s *Store) PublishUsage(ctx context.Context) error {
+	if s.local == s.kv {
+		return nil
+	}
+	s.publishing.Lock()
+	defer s.publishing.Unlock()
 	past := s.now().Add(-keepPublished).UTC().Format(time.DateOnly)
+	foldable := s.foldable()
 	span := Prefix(dirUsage)
 	if s.published == 0 {
 		span = Prefix(dirUnwatched)
@@ -50,9 +57,10 @@ func (s *Store) publishUsage(ctx context.Context) error {
 	puts, deletes := new(tx), new(tx)
 	revision, err := s.local.Each(ctx, span, func(item Item) error {
 		path, isUsage := strings.CutPrefix(item.Key, dirUsage)
-		account, day, _ := strings.Cut(strings.TrimPrefix(path, dirRecent), "/")
+		account, rest, _ := strings.Cut(strings.TrimPrefix(path, dirRecent), "/")
+		day, _, _ := strings.Cut(rest, "/")
 		_, known := s.Account(account)
-		if isUsage && known && item.ModRevision > s.published {
+		if isUsage && known && item.ModRevision > s.published && day >= foldable {
 			puts.Then = append(puts.Then, Put(item.Key, item.Value))
 		}
 		if !known || isUsage && day < past {

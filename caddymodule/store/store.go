@@ -48,8 +48,10 @@ type Store struct {
 	watcher  Watcher       // the latest
 	unsaved  []*use        // to be written
 
-	published int64 // revision of the local KV that publishUsage has reached
-	compactTo int64 // revision that compact drops changes before
+	publishing sync.Mutex
+	published  int64  // revision of the local KV that PublishUsage has reached; guarded by publishing
+	folded     string // foldUsage has folded the months before this one
+	compactTo  int64  // revision that compact drops changes before
 
 	ctx     context.Context    // of the goroutines
 	stop    context.CancelFunc // ends ctx
@@ -87,8 +89,9 @@ func New(kv KV, o Options) (*Store, error) {
 		s.workers.Go(func() { s.repeat(ctx, sweepInterval, "failed to compact the store", s.compact) })
 	}
 	if s.local != s.kv {
-		s.workers.Go(func() { s.repeat(ctx, publishInterval, "failed to publish the usage", s.publishUsage) })
+		s.workers.Go(func() { s.repeat(ctx, publishInterval, "failed to publish the usage", s.PublishUsage) })
 	}
+	s.workers.Go(func() { s.repeat(ctx, sweepInterval, "failed to fold the usage of past months", s.foldUsage) })
 	return s, nil
 }
 
@@ -147,7 +150,7 @@ func (s *Store) Close() error {
 	defer cancel()
 	err := s.flush(ctx, 0)
 	if s.local != s.kv {
-		err = errors.Join(err, s.publishUsage(ctx), s.local.Close())
+		err = errors.Join(err, s.PublishUsage(ctx), s.local.Close())
 	}
 	return errors.Join(err, s.kv.Close())
 }

@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"path/filepath"
 	"slices"
@@ -13,55 +14,92 @@ import (
 	"github.com/postern-dev/postern/tests/storetest"
 )
 
-func usageDay(day string, n int64) store.UsageDay {
-	return store.UsageDay{Account: account, Day: day, Requests: n, Errors: 2 * n, InputTokens: 3 * n, OutputTokens: 4 * n}
+// usageRow returns a row with sums that depend on n.
+func usageRow(day, key, deployment string, n int64) store.UsageRow {
+	return store.UsageRow{
+		Account: account, Day: day, Key: key, Deployment: deployment, KeyName: "name of " + key,
+		Usage: store.Usage{
+			Requests: n, CallerErrors: 2 * n, PolicyErrors: 3 * n, GatewayErrors: 4 * n, UpstreamErrors: 5 * n, InputTokens: 6 * n, CachedTokens: 7 * n,
+			OutputTokens: 8 * n, ReasoningTokens: 9 * n, EstimatedRequests: 10 * n, EstimatedTokens: 11 * n, BusyMillis: 12 * n, FirstTokens: 13 * n, FirstTokenMillis: 14 * n,
+		},
+	}
 }
+
+// usageRows returns the rows of an account, the sums of gateways together, in order.
+func usageRows(t *testing.T, s *store.Store, account, from, to string) []store.UsageRow {
+	t.Helper()
+	sums := map[store.UsageRow]store.Usage{}
+	if err := s.EachUsage(context.Background(), account, from, to, func(r store.UsageRow) error {
+		u := r.Usage
+		r.Usage = store.Usage{}
+		u.Add(sums[r])
+		sums[r] = u
+		return nil
+	}); err != nil {
+		t.Errorf("from %s to %s: %v", from, to, err)
+	}
+	var rows []store.UsageRow
+	for r, u := range sums {
+		r.Usage = u
+		rows = append(rows, r)
+	}
+	slices.SortFunc(rows, func(a, b store.UsageRow) int {
+		return cmp.Or(cmp.Compare(a.Day, b.Day), cmp.Compare(a.Key, b.Key), cmp.Compare(a.Deployment, b.Deployment))
+	})
+	return rows
+}
+
+const firstDay, lastDay = "1970-01-01", "2099-12-31"
 
 func TestUsage(t *testing.T) {
 	t.Parallel()
 	path := tempStore(t)
 	s := storetest.Open(t, path)
-	day := usageDay
 	if err := s.SaveUsage(t.Context(), nil); err != nil {
 		t.Error(err)
 	}
-	if err := s.SaveUsage(t.Context(), []store.UsageDay{day("2026-11-21", 3), day("2026-11-20", 1), {Account: "nobody", Day: "2026-11-21"}, {Account: "a/b", Day: "2026-11-21"}}); err != nil {
+	a, b := usageRow("2026-11-21", "k", "org/model:8b", 3), usageRow("2026-11-20", "k", "", 1)
+	nobody := store.UsageRow{Account: "nobody", Day: "2026-11-21", Key: "k"}
+	if err := s.SaveUsage(t.Context(), []store.UsageRow{a, b, nobody}); err != nil {
 		t.Fatal(err)
 	}
 	s = reopen(t, s, path)
-	if err := s.SaveUsage(t.Context(), []store.UsageDay{day("2026-11-21", 10), day("2026-12-01", 5)}); err != nil {
+	a = usageRow("2026-11-21", "k", "org/model:8b", 10)
+	c := usageRow("2026-12-01", "l", "m", 5)
+	if err := s.SaveUsage(t.Context(), []store.UsageRow{a, c}); err != nil {
 		t.Fatal(err)
 	}
-	for from, want := range map[string][]store.UsageDay{
-		"2026-01-01": {day("2026-11-20", 1), day("2026-11-21", 10), day("2026-12-01", 5)},
-		"2026-11-21": {day("2026-11-21", 10), day("2026-12-01", 5)},
-		"2026-12-02": nil,
+	for days, want := range map[[2]string][]store.UsageRow{
+		{"2026-01-01", "2026-12-31"}: {b, a, c},
+		{"2026-11-21", "2026-12-01"}: {a, c},
+		{"2026-11-20", "2026-11-20"}: {b},
+		{"2026-12-02", "2026-12-31"}: nil,
 	} {
-		if got, err := s.Usage(t.Context(), account, from); err != nil || !slices.Equal(got, want) {
-			t.Errorf("from %s: %+v, %v", from, got, err)
+		if got := usageRows(t, s, account, days[0], days[1]); !slices.Equal(got, want) {
+			t.Errorf("%s: %+v", days, got)
 		}
 	}
-	for of, want := range map[string]store.UsageDay{"2026-11-21": day("2026-11-21", 10), "2026-11-22": day("2026-11-22", 0)} {
-		if got, err := s.OwnUsage(t.Context(), account, of); err != nil || got != want {
-			t.Errorf("own usage of %s: %+v, %v", of, got, err)
+	for of, want := range map[store.UsageRow]store.Usage{a: a.Usage, b: b.Usage, usageRow("2026-11-22", "k", "m", 0): {}, nobody: {}} {
+		if got, err := s.OwnUsage(t.Context(), of); err != nil || got != want {
+			t.Errorf("own usage of %+v: %+v, %v", of, got, err)
 		}
 	}
-	if got, err := s.Usage(t.Context(), "other", "2026-01-01"); err != nil || got != nil {
-		t.Errorf("usage of another account %+v, %v", got, err)
+	if got := usageRows(t, s, "other", firstDay, lastDay); got != nil {
+		t.Errorf("usage of another account %+v", got)
 	}
-	for _, wrong := range []string{"", "2026-1-1", "2026-02-30", "../x"} {
-		_, err := s.Usage(t.Context(), account, wrong)
-		wantError(t, err, store.ErrInvalid, "not a day")
-		_, err = s.OwnUsage(t.Context(), account, wrong)
-		wantError(t, err, store.ErrInvalid, "not a day")
-		wantError(t, s.SaveUsage(t.Context(), []store.UsageDay{day("2026-11-21", 100), day(wrong, 1)}), store.ErrInvalid)
+	for _, wrong := range []store.UsageRow{usageRow("", "k", "", 1), usageRow("2026-1-1", "k", "", 1), usageRow("2026-02-30", "k", "", 1), usageRow("../x", "k", "", 1), usageRow("2026-01-01", "a/b", "", 1)} {
+		_, err := s.OwnUsage(t.Context(), wrong)
+		wantError(t, err, store.ErrInvalid)
+		wantError(t, s.SaveUsage(t.Context(), []store.UsageRow{a, wrong}), store.ErrInvalid)
 	}
-	_, err := s.Usage(t.Context(), "default/2026", "2026-01-01")
-	wantError(t, err, store.ErrNotFound)
+	ignore := func(store.UsageRow) error { return nil }
+	wantError(t, s.EachUsage(t.Context(), account, "x", lastDay, ignore), store.ErrInvalid, "not a day")
+	wantError(t, s.EachUsage(t.Context(), account, firstDay, "x", ignore), store.ErrInvalid, "not a day")
+	wantError(t, s.EachUsage(t.Context(), "default/2026", firstDay, lastDay, ignore), store.ErrNotFound)
 }
 
 // Two gateways share a store, and each has a local KV. The sum is exact at each of them: for
-// its own requests at once, for those of the other within five minutes. A restart loses
+// its own requests at once, for those of the other within half a minute. A restart loses
 // nothing, published or not.
 func TestUsageOfSeveralGateways(t *testing.T) {
 	t.Parallel()
@@ -81,16 +119,17 @@ func TestUsageOfSeveralGateways(t *testing.T) {
 			}
 			synctest.Wait() // until it has published what was left
 		}
-		save := func(edge, day string, n int64) {
+		row := func(day string, n int64) store.UsageRow { return usageRow(day, "k", "m", n) }
+		save := func(edge string, rows ...store.UsageRow) {
 			t.Helper()
-			if err := edges[edge].SaveUsage(ctx, []store.UsageDay{usageDay(day, n)}); err != nil {
+			if err := edges[edge].SaveUsage(ctx, rows); err != nil {
 				t.Error(err)
 			}
 		}
-		check := func(edge string, want ...store.UsageDay) {
+		check := func(edge string, want ...store.UsageRow) {
 			t.Helper()
-			if got, err := edges[edge].Usage(ctx, account, "1990-01-01"); err != nil || !slices.Equal(got, want) {
-				t.Errorf("at %s: %+v, %v, not %+v", edge, got, err, want)
+			if got := usageRows(t, edges[edge], account, firstDay, lastDay); !slices.Equal(got, want) {
+				t.Errorf("at %s: %+v, not %+v", edge, got, want)
 			}
 		}
 		open("a")
@@ -99,23 +138,27 @@ func TestUsageOfSeveralGateways(t *testing.T) {
 		if err := edges["a"].SaveRecent(ctx, account, []byte("x")); err != nil {
 			t.Error(err)
 		}
-		save("a", today, 100)
-		save("a", old, 7)
-		save("b", today, 20)
-		check("a", usageDay(old, 7), usageDay(today, 100))
-		check("b", usageDay(today, 20))
-		time.Sleep(5*time.Minute + time.Second)
-		save("a", today, 103)
-		check("a", usageDay(old, 7), usageDay(today, 123))
-		check("b", usageDay(old, 7), usageDay(today, 120))
+		save("a", row(today, 100), row(old, 7))
+		save("b", row(today, 20))
+		check("a", row(old, 7), row(today, 100))
+		check("b", row(today, 20))
+		time.Sleep(31 * time.Second)
+		save("a", row(today, 103))
+		check("a", row(old, 7), row(today, 123))
+		check("b", row(old, 7), row(today, 120))
+		if err := edges["a"].PublishUsage(ctx); err != nil {
+			t.Error(err)
+		}
+		check("b", row(old, 7), row(today, 123))
+		save("a", row(today, 104))
 		if err := edges["a"].Close(); err != nil {
 			t.Error(err)
 		}
-		check("b", usageDay(old, 7), usageDay(today, 123))
+		check("b", row(old, 7), row(today, 124))
 		open("a")
 		defer func() { _ = edges["a"].Close() }()
-		for day, want := range map[string]int64{today: 103, old: 7} { // one from each KV
-			if got, err := edges["a"].OwnUsage(ctx, account, day); err != nil || got != usageDay(day, want) {
+		for day, want := range map[string]int64{today: 104, old: 7} { // one from each KV
+			if got, err := edges["a"].OwnUsage(ctx, row(day, 0)); err != nil || got != row(day, want).Usage {
 				t.Errorf("own usage of %s after a restart: %+v, %v", day, got, err)
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/tests/harness"
 	"github.com/postern-dev/postern/tests/upstream"
@@ -19,8 +20,8 @@ import (
 // usage is a sum over days, without requests that failed.
 type usage struct{ requests, tokens int64 }
 
-func (u *usage) add(d store.UsageDay) {
-	u.requests += d.Requests - d.Errors
+func (u *usage) add(d store.Usage) {
+	u.requests += d.Requests - d.Errors()
 	u.tokens += d.InputTokens + d.OutputTokens
 }
 
@@ -37,10 +38,10 @@ func of(requests int64) usage {
 // usage returns the usage of the account as this gateway shows it.
 func (g *gateway) usage(t *testing.T) (u usage) {
 	t.Helper()
-	var days []store.UsageDay
-	g.Manage(t, http.MethodGet, "/usage?days=2", nil, &days) // the test may run at midnight
+	var days []manage.UsageSum
+	g.Manage(t, http.MethodGet, "/usage", nil, &days)
 	for _, d := range days {
-		u.add(d)
+		u.add(d.Usage)
 	}
 	return u
 }
@@ -70,10 +71,10 @@ func (g *gateway) saved(ctx context.Context, t *testing.T) (u usage, err error) 
 		return u, err
 	}
 	defer st.Close()
-	days, err := st.Usage(ctx, store.DefaultAccount, "2026-01-01")
-	for _, d := range days {
-		u.add(d)
-	}
+	err = st.EachUsage(ctx, store.DefaultAccount, "2026-01-01", "2099-12-31", func(r store.UsageRow) error {
+		u.add(r.Usage)
+		return nil
+	})
 	return u, err
 }
 

@@ -1,0 +1,187 @@
+package activity
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+// rowKey identifies a row of this gateway's usage.
+type rowKey struct {
+	day                      int64
+	account, key, deployment string
+}
+
+// row is a row of this gateway's usage. It is dropped when it has rested for a while, and
+// then read from the store again.
+type row struct {
+	keyName string
+	saved   *store.Usage // nil: not yet read from the store
+	unsaved store.Usage  // requests since
+}
+
+// of returns the row of the store that a key stands for.
+func (k rowKey) of(keyName string) store.UsageRow {
+	return store.UsageRow{Account: k.account, Day: dayName(k.day), Key: k.key, Deployment: k.deployment, KeyName: keyName}
+}
+
+// count adds a request to its row. The caller holds l.mu.
+func (l *Log) count(account string, r *Request) {
+	k := rowKey{dayOf(r.Time), account, r.KeyID, r.Deployment}
+	of := l.usage[k]
+	if of == nil {
+		of = new(row)
+		l.usage[k] = of
+	}
+	of.keyName = r.KeyName
+	of.unsaved.Add(r.usage())
+}
+
+// usage returns the sums of one request.
+func (r *Request) usage() store.Usage {
+	u := store.Usage{
+		Requests: 1, InputTokens: int64(r.InputTokens), CachedTokens: int64(r.CachedTokens),
+		OutputTokens: int64(r.OutputTokens), ReasoningTokens: int64(r.ReasoningTokens), BusyMillis: int64(r.BusyMillis),
+	}
+	switch r.ErrorClass {
+	case CallerError:
+		u.CallerErrors = 1
+	case PolicyError:
+		u.PolicyErrors = 1
+	case GatewayError:
+		u.GatewayErrors = 1
+	case UpstreamError:
+		u.UpstreamErrors = 1
+	}
+	if r.Estimated {
+		u.EstimatedRequests, u.EstimatedTokens = 1, u.InputTokens+u.OutputTokens
+	}
+	if r.FirstTokenMillis > 0 {
+		u.FirstTokens, u.FirstTokenMillis = 1, int64(r.FirstTokenMillis)
+	}
+	return u
+}
+
+// saveUsage saves the rows that have changed, and drops those that have not. It cannot be
+// canceled, so that closing the log saves everything.
+func (l *Log) saveUsage() error {
+	l.saving.Lock()
+	defer l.saving.Unlock()
+	unsaved := make(map[rowKey]store.Usage)
+	l.mu.Lock()
+	for k, r := range l.usage {
+		if r.unsaved.Requests == 0 {
+			delete(l.usage, k)
+			continue
+		}
+		unsaved[k], r.unsaved = r.unsaved, store.Usage{}
+	}
+	l.mu.Unlock()
+	err := l.saveRows(unsaved)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for k, u := range unsaved {
+		l.usage[k].unsaved.Add(u)
+	}
+	return err
+}
+
+// saveRows saves rows with what is unsaved of them, and leaves in unsaved what it could not
+// save. As the store gets whole sums, nothing is counted twice even if a failed write took
+// effect. The caller holds l.saving, which guards row.saved.
+func (l *Log) saveRows(unsaved map[rowKey]store.Usage) error {
+	var failed error
+	rows := make([]store.UsageRow, 0, len(unsaved))
+	whole := make(map[rowKey]*store.Usage, len(unsaved))
+	for k, u := range unsaved {
+		r, next := l.row(k)
+		if r.saved == nil && failed == nil { // after a failure, the next read would only wait, too
+			var own store.Usage
+			if own, failed = l.store.OwnUsage(context.Background(), next); failed == nil {
+				r.saved = &own
+			}
+		}
+		if r.saved == nil {
+			continue
+		}
+		u.Add(*r.saved)
+		next.Usage, whole[k] = u, &u
+		rows = append(rows, next)
+	}
+	if err := l.store.SaveUsage(context.Background(), rows); err != nil {
+		return errors.Join(failed, err)
+	}
+	for k, u := range whole {
+		r, _ := l.row(k)
+		r.saved = u
+		delete(unsaved, k)
+	}
+	return failed
+}
+
+// row returns a row, and that of the store without its sums.
+func (l *Log) row(k rowKey) (*row, store.UsageRow) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r := l.usage[k]
+	return r, k.of(r.keyName)
+}
+
+// Flush saves the usage, and shares it with the other gateways of the cluster, at once.
+func (l *Log) Flush(ctx context.Context) error {
+	if err := l.saveUsage(); err != nil {
+		return err
+	}
+	return l.store.PublishUsage(ctx)
+}
+
+// EachUsage calls f with the rows of an account on the days from from to to, of all gateways,
+// and with those of the folded months that have one of these days. It includes requests that
+// are not yet saved. There may be several rows of a day, key and deployment. f must not use
+// the log.
+func (l *Log) EachUsage(ctx context.Context, account, from, to string, f func(store.UsageRow) error) error {
+	l.saving.Lock()
+	defer l.saving.Unlock()
+	if err := l.store.EachUsage(ctx, account, from, to, f); err != nil {
+		return err
+	}
+	for _, r := range l.unsavedRows(account, from, to) {
+		if err := f(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unsavedRows returns the requests of an account that are not yet saved.
+func (l *Log) unsavedRows(account, from, to string) (rows []store.UsageRow) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for k, r := range l.usage {
+		next := k.of(r.keyName)
+		if k.account != account || next.Day < from || next.Day > to || r.unsaved.Requests == 0 {
+			continue
+		}
+		next.Usage = r.unsaved
+		rows = append(rows, next)
+	}
+	return rows
+}
+
+const daySeconds = 24 * 60 * 60
+
+// dayOf returns the number of days since 1970 in UTC.
+func dayOf(t time.Time) int64 {
+	seconds := t.Unix()
+	if seconds < 0 {
+		return 0
+	}
+	return seconds / daySeconds
+}
+
+// dayName returns a day in the format of records.
+func dayName(day int64) string {
+	return time.Unix(day*daySeconds, 0).UTC().Format(time.DateOnly)
+}

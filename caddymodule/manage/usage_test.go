@@ -1,0 +1,174 @@
+package manage_test
+
+import (
+	"encoding/csv"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/activity"
+	"github.com/postern-dev/postern/caddymodule/manage"
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/tests/storetest"
+)
+
+// usageOf returns usage as the operator gets it.
+func usageOf(t *testing.T, s *manage.Service, u manage.Usage) []manage.UsageSum {
+	t.Helper()
+	sums, err := s.Usage(asOperator(t.Context()), u)
+	if err != nil {
+		t.Errorf("%+v: %v", u, err)
+	}
+	return sums
+}
+
+func sumOf(sums []manage.UsageSum) (sum store.Usage) {
+	for _, s := range sums {
+		sum.Add(s.Usage)
+	}
+	return sum
+}
+
+// Sums by key, by model, by day and by all of them are the same, and none is lost or counted
+// twice: with several gateways that restart, keys that are removed, and months that are folded.
+func TestUsageSumsAgree(t *testing.T) {
+	for seed := range uint64(5) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			synctest.Test(t, func(t *testing.T) { checkSums(t, dir, rand.New(rand.NewPCG(seed, 18))) })
+		})
+	}
+}
+
+func checkSums(t *testing.T, dir string, random *rand.Rand) {
+	kv := storetest.Share(storetest.OpenBolt(t, filepath.Join(dir, "shared.db")))
+	ahead := 0 // days
+	now := func() time.Time { return time.Now().AddDate(0, 0, ahead) }
+	open := func(o store.Options) (*store.Store, *activity.Log) {
+		o.Now = now
+		if o.Edge != "" {
+			o.Local = storetest.OpenBolt(t, filepath.Join(dir, o.Edge))
+		}
+		st, err := store.New(kv, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return st, activity.New(activity.Options{Store: st})
+	}
+	var want store.Usage
+	for step := range 12 {
+		st, log := open(store.Options{Edge: []string{"", "a", "b"}[step%3]})
+		k, _, err := st.CreateKey(t.Context(), store.DefaultAccount, fmt.Sprint("key ", step), "*")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 40 {
+			r := activity.Request{
+				Time: now().Add(-time.Duration(random.IntN(48)) * time.Hour), KeyID: k.ID, KeyName: k.Name, Deployment: []string{"", "m", "org/m:8b"}[random.IntN(3)],
+				ErrorClass:  []string{"", activity.CallerError, activity.PolicyError, activity.GatewayError, activity.UpstreamError}[random.IntN(5)],
+				InputTokens: random.IntN(1000), OutputTokens: random.IntN(1000), Estimated: random.IntN(2) == 0, BusyMillis: 5,
+			}
+			if random.IntN(2) == 0 {
+				r.KeyID, r.KeyName = "key_shared", "shared"
+			}
+			log.Record(store.DefaultAccount, r)
+			want.Requests++
+			want.InputTokens += int64(r.InputTokens)
+			want.OutputTokens += int64(r.OutputTokens)
+			if r.ErrorClass != "" {
+				want.CallerErrors++ // of any class
+			}
+			if random.IntN(10) == 0 {
+				time.Sleep(time.Minute)
+			}
+		}
+		if step%2 == 0 {
+			if _, err := st.RevokeKey(t.Context(), store.DefaultAccount, k.ID); err != nil {
+				t.Fatal(err)
+			}
+			if err := st.RemoveKey(t.Context(), store.DefaultAccount, k.ID); err != nil {
+				t.Fatal(err)
+			}
+		}
+		service := manage.New(manage.Options{Store: st, Activity: log, Now: now})
+		first, last := now().AddDate(0, 0, -365).UTC(), now().UTC()
+		for _, by := range []string{"day", "key", "model", "key,model", "model,day", "day,key,model"} {
+			sums := usageOf(t, service, manage.Usage{From: first.Format(time.DateOnly), To: last.Format(time.DateOnly), By: by})
+			got := sumOf(sums)
+			if got.Requests != want.Requests || got.InputTokens != want.InputTokens || got.OutputTokens != want.OutputTokens || got.Errors() != want.CallerErrors || got.BusyMillis != 5*want.Requests {
+				t.Errorf("step %d, by %s: %+v, not %+v", step, by, got, want)
+			}
+			if !slices.IsSortedFunc(sums, func(a, b manage.UsageSum) int { return strings.Compare(a.Day, b.Day) }) {
+				t.Errorf("by %s: not in order", by)
+			}
+		}
+		if err := log.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := st.Close(); err != nil {
+			t.Error(err)
+		}
+		ahead += random.IntN(30)
+	}
+}
+
+func TestUsage(t *testing.T) {
+	g := newGateway(t)
+	anna := g.user("default", "anna")
+	id := want[map[string]any](g, 201, "POST", "/keys", `{"name":"@laptop"}`)["id"].(string)
+	now := time.Now().UTC()
+	day := func(ago int) string { return now.AddDate(0, 0, -ago).Format(time.DateOnly) }
+	record := func(ago int, key, name, model string) {
+		g.activity.Record("default", activity.Request{Time: now.AddDate(0, 0, -ago), KeyID: key, KeyName: name, Deployment: model, InputTokens: 3, OutputTokens: 4, Estimated: true})
+	}
+	record(0, id, "old name", "m")
+	record(0, "key_gone", "=gone", "m")
+	record(29, id, "old name", "")
+	record(30, id, "old name", "m")
+	for query, want := range map[string][]string{
+		"":                                    {day(29) + "||||1", day(0) + "||||2"},
+		"?by=day":                             {day(29) + "||||1", day(0) + "||||2"},
+		"?by=key":                             {"|key_gone|=gone||1", "|" + id + "|@laptop||2"},
+		"?by=model":                           {"||||1", "|||m|2"},
+		"?by=key,model":                       {"|key_gone|=gone|m|1", "|" + id + "|@laptop||1", "|" + id + "|@laptop|m|1"},
+		"?by=model,day":                       {day(29) + "||||1", day(0) + "|||m|2"},
+		"?to=" + day(29) + "&from=" + day(30): {day(30) + "||||1", day(29) + "||||1"},
+		"?to=" + day(60):                      nil,
+		"?format=json&from=" + day(0):         {day(0) + "||||2"},
+	} {
+		var got []string
+		for _, u := range wantAs[[]manage.UsageSum](g, anna, 200, "GET", "/usage"+query, "") {
+			got = append(got, fmt.Sprintf("%s|%s|%s|%s|%d", u.Day, u.KeyID, u.KeyName, u.Model, u.Requests))
+			if u.InputTokens != 3*u.Requests || u.OutputTokens != 4*u.Requests || u.EstimatedTokens != 7*u.Requests {
+				t.Errorf("%s: %+v", query, u)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %q, not %q", query, got, want)
+		}
+	}
+	for _, query := range []string{
+		"?from=x", "?to=2026-02-30", "?from=" + day(366), "?from=" + day(1) + "&to=" + day(2), "?by=user", "?by=key,key", "?by=", "?from=", "?format=xml", "?days=7", "?by=day&by=key",
+	} {
+		wantAs[map[string]any](g, anna, 400, "GET", "/usage"+query, "")
+	}
+	w := g.doAs(anna, "GET", "/usage?by=key,model&format=csv", "")
+	rows, err := csv.NewReader(w.Body).ReadAll()
+	if err != nil || w.Code != http.StatusOK || w.Header().Get("Content-Type") != "text/csv; charset=utf-8" || w.Header().Get("Content-Disposition") != `attachment; filename="usage.csv"` {
+		t.Fatalf("%d %v, %v", w.Code, w.Header(), err)
+	}
+	if len(rows) != 4 || !slices.Equal(rows[0][:6], []string{"day", "key_id", "key_name", "model", "requests", "caller_errors"}) || rows[0][len(rows[0])-1] != "first_token_ms" {
+		t.Errorf("%q", rows)
+	}
+	// Names are not formulas.
+	if !slices.Equal(rows[1][:5], []string{"", "key_gone", "'=gone", "m", "1"}) || rows[2][2] != "'@laptop" {
+		t.Errorf("%q", rows)
+	}
+}

@@ -1,0 +1,128 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+const (
+	// keepDays is how long usage is kept by day, at least; until all of its month is older.
+	keepDays = 92
+	// keepMonths is how long usage is kept by month.
+	keepMonths = 60
+	// foldBatch is the maximum number of rows of a transaction that folds them. Each is
+	// deleted, and added to another one.
+	foldBatch = MaxTxnOps / 2
+	// foldInterval is the time between two such transactions, so that others need not wait.
+	foldInterval = time.Second
+)
+
+// foldable returns the first month that is not yet folded, like 2026-08.
+func (s *Store) foldable() string {
+	return s.now().UTC().AddDate(0, 0, -keepDays).Format(monthOnly)
+}
+
+// foldUsage replaces the rows of days in old months by one row for each month, key and
+// deployment, and removes the months that are too old. It does not read rows again once all
+// are folded.
+func (s *Store) foldUsage(ctx context.Context) error {
+	month := s.foldable()
+	if !s.Leads() || s.folded == month {
+		return nil
+	}
+	first := s.now().UTC()
+	oldest := time.Date(first.Year(), first.Month()-keepMonths, 1, 0, 0, 0, 0, time.UTC).Format(monthOnly)
+	complete := true
+	for _, a := range s.Accounts() {
+		dir := dirUsage + a.ID + "/"
+		for span := (Span{Start: dir, End: dir + month}); span.Start != ""; {
+			var batch []Item
+			var err error
+			if batch, span.Start, err = s.unfolded(ctx, span, oldest); err != nil {
+				return err
+			}
+			if len(batch) == 0 {
+				break
+			}
+			done, err := s.fold(ctx, batch, oldest)
+			if err != nil {
+				return err
+			}
+			complete = complete && done
+			if err := pause(ctx, foldInterval); err != nil {
+				return err
+			}
+		}
+	}
+	if complete {
+		s.folded = month
+	}
+	return nil
+}
+
+// unfolded returns the next rows to fold or to remove, and where to continue, "" at the end.
+func (s *Store) unfolded(ctx context.Context, span Span, oldest string) (batch []Item, next string, err error) {
+	errFull := errors.New("the batch is full")
+	_, err = s.kv.Each(ctx, span, func(item Item) error {
+		r, _, ok := usageAt(item.Key)
+		if ok && (len(r.Day) == len(time.DateOnly) || r.Day < oldest) {
+			batch = append(batch, item)
+		}
+		if len(batch) == foldBatch {
+			next = item.Key + "\x00"
+			return errFull
+		}
+		return nil
+	})
+	if errors.Is(err, errFull) {
+		err = nil
+	}
+	return batch, next, err
+}
+
+// fold adds rows to those of their months, and deletes them. It reports false if one has
+// changed meanwhile, and changes nothing then.
+func (s *Store) fold(ctx context.Context, batch []Item, oldest string) (done bool, err error) {
+	t := &tx{ctx: ctx, s: s}
+	months := make(map[string]*usageRecord)
+	for _, item := range batch {
+		t.If = append(t.If, Compare{Key: item.Key, ModRevision: item.ModRevision})
+		t.delete(item.Key)
+		r, err := decodeUsage(item)
+		if err != nil {
+			return false, err
+		}
+		r.Day = r.Day[:len(monthOnly)]
+		if r.Day < oldest {
+			continue
+		}
+		path := r.path("")
+		month := months[path]
+		if month == nil {
+			month = new(usageRecord)
+			t.read(path, month)
+			months[path] = month
+		}
+		month.KeyName = r.KeyName
+		month.Add(r.Usage)
+	}
+	for path, month := range months {
+		t.put(path, month)
+	}
+	if t.err != nil {
+		return false, t.err
+	}
+	result, err := s.kv.Txn(ctx, t.Txn)
+	return result.Succeeded, err
+}
+
+// pause waits, or returns the error of ctx if that ends before.
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
