@@ -46,6 +46,9 @@ var (
 		Help:    "Time that writes such as a revocation waited until no edge of the cluster acts on the state before, by result: confirmed, or unconfirmed.",
 		Buckets: []float64{.002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5},
 	}, []string{"result"})
+	tokensTotal = counter("tokens_total",
+		"Tokens by deployment, type (input, cached_input, output, reasoning) and source: counted by the model server (upstream), or estimated (estimate). Cached input is part of the input, reasoning part of the output.",
+		"deployment", "type", "source")
 	eventsLostTotal = counter("events_lost_total",
 		"Events that were not delivered, by reason: handlers or a webhook were too slow (handlers, webhook), a webhook's receiver rejected them (refused), or the webhook's configuration had ended (ended).", "reason")
 )
@@ -80,16 +83,20 @@ func registerMetrics(reg prometheus.Registerer, g *gateway.Gateway) error {
 	for _, reason := range events.LostReasons {
 		countLostEvents(reason, 0) // otherwise the first loss would not show as an increase
 	}
-	for _, c := range []prometheus.Collector{
-		requestsTotal, inflightRequests, firstByteSeconds, durationSeconds, authFailuresTotal, signInFailuresTotal, queueRejectedTotal,
-		eventsLostTotal, barrierSeconds,
-		live{g},
-	} {
+	for _, c := range append(collectors(), live{g}) {
 		if err := reg.Register(c); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// collectors returns what is counted. See [live] for the other metrics.
+func collectors() []prometheus.Collector {
+	return append([]prometheus.Collector{
+		requestsTotal, inflightRequests, firstByteSeconds, durationSeconds, authFailuresTotal, signInFailuresTotal, queueRejectedTotal,
+		eventsLostTotal, barrierSeconds, tokensTotal,
+	}, genAI...)
 }
 
 // metrics implements serve.Observer.
@@ -109,10 +116,12 @@ func (metrics) Rejected(ex *serve.Exchange, reason string) {
 	queueRejectedTotal.WithLabelValues(ex.Deployment, reason).Inc()
 }
 
-func (metrics) Ended(ex *serve.Exchange, status int) {
+func (metrics) Ended(ex *serve.Exchange, e serve.Ending) {
 	deployment, dialect := labels(ex)
-	requestsTotal.WithLabelValues(deployment, dialect, strconv.Itoa(status)).Inc()
-	durationSeconds.WithLabelValues(deployment, dialect).Observe(time.Since(ex.Start).Seconds())
+	took := time.Since(ex.Start)
+	requestsTotal.WithLabelValues(deployment, dialect, strconv.Itoa(e.Status)).Inc()
+	durationSeconds.WithLabelValues(deployment, dialect).Observe(took.Seconds())
+	observeGenAI(ex, e, took)
 }
 
 // labels returns an exchange's values for the labels deployment and dialect.
@@ -128,6 +137,8 @@ func dropSeries(name string) {
 	queueRejectedTotal.DeletePartialMatch(labels)
 	firstByteSeconds.DeletePartialMatch(labels)
 	durationSeconds.DeletePartialMatch(labels)
+	tokensTotal.DeletePartialMatch(labels)
+	dropGenAI(name)
 }
 
 // live collects what is read at each scrape: tunnels, deployment states, queues

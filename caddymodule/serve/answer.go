@@ -29,8 +29,9 @@ type answer struct {
 	first    time.Time     // when the first content of the answer went out
 	status   int           // 0 until the header is written
 	ended    bool
-	left     bool  // the client went away before the end
-	err      error // the first failed write
+	left     bool           // the client went away before the end
+	err      error          // the first failed write
+	failure  *dialect.Error // the error that was sent, unless the stream has it
 }
 
 // progress is the state of a stream after a step.
@@ -116,8 +117,7 @@ func (a *answer) forward(out []byte) (progress, *dialect.Error) {
 	return p, nil
 }
 
-// usage returns the token usage that the upstream reported, or an estimate that
-// may lack the prompt.
+// usage returns the token usage of a stream, see [dialect.Stream].
 func (a *answer) usage() dialect.Usage {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -175,20 +175,21 @@ func (a *answer) cut(protoMajor int) bool {
 	return a.err != nil && (protoMajor == 3 || errors.Is(a.err, errTooSlow))
 }
 
-// end stops the pings. Nothing is sent after it. It returns the status that was sent,
-// the status for the activity log, and the time at which the first content of a stream
-// was sent, or zero. The logged status of a stream that failed is that of the error.
-func (a *answer) end(d dialect.Dialect) (sent, logged int, first time.Time) {
+// end stops the pings. Nothing is sent after it.
+func (a *answer) end(d dialect.Dialect) Ending {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.stop()
+	e := Ending{Status: a.status, Logged: a.status, First: a.first}
 	switch {
 	case a.left, a.err != nil:
-		return a.status, statusClientGone, a.first
+		e.Logged, e.Class = statusClientGone, dialect.ClassCaller
 	case a.stream != nil && a.stream.Err() != nil:
-		return a.status, a.stream.Err().HTTPStatus(d), a.first
+		e.Logged, e.Class = a.stream.Err().HTTPStatus(d), a.stream.Err().Class()
+	case a.failure != nil:
+		e.Class = a.failure.Class()
 	}
-	return a.status, a.status, a.first
+	return e
 }
 
 // stop ends the answer. The caller holds the lock.
@@ -243,6 +244,7 @@ func (a *answer) fail(d dialect.Dialect, requestID string, e *dialect.Error) {
 		a.stop()
 		return
 	}
+	a.failure = e
 	h := a.w.Header()
 	maps.Copy(h, e.Header())
 	a.writeWhole(e.HTTPStatus(d), e.Body(d, requestID))

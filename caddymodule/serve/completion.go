@@ -29,6 +29,10 @@ type completion struct {
 	unstreamed bool           // sent again for an answer that is not a stream
 	result     *dialect.Error // error of the last answer; nil if it was sent
 
+	delivery   delivery
+	streaming  bool // the answer is a stream
+	translated bool // the answer is not a stream, and exchange has its usage
+
 	estimated sync.Once
 	tokens    int // estimated, of the prompt
 }
@@ -183,19 +187,13 @@ func (c *completion) registration() (tokens.Registration, bool) {
 	return registration(deployment), ok
 }
 
-// estimate returns the estimated tokens of the prompt.
+// estimate returns the estimated tokens of the prompt, computed once. If the prompt is
+// nil or cannot be counted in time, the size of the request determines them.
 func (c *completion) estimate(_ string, p *tokens.Prompt) int {
-	return c.estimatePrompt(c.ctx, p)
-}
-
-// estimatePrompt returns the estimated tokens of the prompt, computed once. If the
-// prompt is nil or cannot be counted in time, the size of the request determines them.
-func (c *completion) estimatePrompt(ctx context.Context, p *tokens.Prompt) int {
-	const bytesPerToken = 4
 	c.estimated.Do(func() {
 		c.tokens = int(c.size / bytesPerToken)
 		if of, ok := c.registration(); ok && p != nil {
-			if n, err := c.countPrompt(ctx, of, p, estimateWait); err == nil && ctx.Err() == nil {
+			if n, err := c.countPrompt(c.ctx, of, p, estimateWait); err == nil && c.ctx.Err() == nil {
 				c.tokens = n
 			}
 		}
@@ -203,25 +201,10 @@ func (c *completion) estimatePrompt(ctx context.Context, p *tokens.Prompt) int {
 	return c.tokens
 }
 
-// book records the request's tokens. It enqueues a sample if the upstream counted
-// the tokens of the prompt.
-func (c *completion) book(u dialect.Usage) {
-	const worthCounting = 64 << 10 // bytes; counting is expensive
-	if u.Estimated && u.PromptTokens == 0 {
-		var prompt *tokens.Prompt
-		if c.size <= worthCounting {
-			prompt = c.call.Prompt()
-		}
-		u.PromptTokens = int64(c.estimatePrompt(context.WithoutCancel(c.ctx), prompt))
-	}
-	c.exchange.Usage = u
-	if u.Estimated || u.PromptTokens <= 0 || c.exchange.Operation.Dialect == dialect.Chat && c.exchange.Operation.Kind != dialect.ChatCompletions {
-		return
-	}
-	if of, ok := c.registration(); ok {
-		held := c.Memory.Open(c.exchange.Account, c.exchange.Key.ID())
-		c.learner.learn(sample{of, c.call, c.size + c.kept, u.PromptTokens, held})
-	}
+// sample returns the request as a sample for the learner.
+func (c *completion) sample(of tokens.Registration, counted int64) sample {
+	held := c.Memory.Open(c.exchange.Account, c.exchange.Key.ID())
+	return sample{of: of, call: c.call, size: c.size + c.kept, tokens: counted, held: held}
 }
 
 // failed returns the client's error for an error of the next handler.

@@ -48,6 +48,9 @@ func (c *completion) render(response *http.Response) *dialect.Error {
 
 // upstreamError translates an upstream's error.
 func (c *completion) upstreamError(response *http.Response) *dialect.Error {
+	if response.StatusCode < http.StatusInternalServerError {
+		c.delivery.refuse()
+	}
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxErrorAnswer))
 	if err != nil && (c.ctx.Err() != nil || errors.Is(err, tunnel.ErrCompressed)) {
 		return c.broken(err)
@@ -69,8 +72,8 @@ func (c *completion) whole(response *http.Response) *dialect.Error {
 		return derr
 	}
 	_ = c.exchange.held.holdAnswer(int64(len(out))) // a smaller reservation always succeeds
-	_ = c.answer.whole(http.StatusOK, out)          // a failed write means that the client is gone
-	c.book(usage)
+	c.exchange.Usage, c.translated = usage, true
+	_ = c.answer.whole(http.StatusOK, out) // a failed write means that the client is gone
 	return nil
 }
 
@@ -138,6 +141,7 @@ var copyBuffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
 // stream forwards an event stream. Each read of the upstream's body causes at most
 // one write, which is flushed.
 func (c *completion) stream(body io.ReadCloser) *dialect.Error {
+	c.streaming = true
 	buf := copyBuffers.Get().(*[32 << 10]byte)
 	defer copyBuffers.Put(buf)
 	var last *time.Timer
@@ -151,7 +155,6 @@ func (c *completion) stream(body io.ReadCloser) *dialect.Error {
 			return derr
 		}
 		if at.gone || at.done || err != nil {
-			c.book(c.answer.usage())
 			if at.done && at.err == nil {
 				drain(body)
 			}

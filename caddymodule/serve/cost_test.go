@@ -258,7 +258,7 @@ func TestBusyConnector(t *testing.T) {
 	if err := new(Router).clientError(t.Context(), ex, link.ErrBusy); !errors.As(err, &derr) || derr.HTTPStatus(dialect.Chat) != 503 || derr.RetryAfter == 0 {
 		t.Errorf("the client gets %v", err)
 	}
-	if !unread(link.CodeBusy.Err()) {
+	if r, _ := refusal(link.CodeBusy.Err()); !r.again {
 		t.Error("no other connector is asked")
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/scope"
 	"github.com/postern-dev/postern/caddymodule/store"
@@ -25,7 +24,7 @@ type Exchange struct {
 	Operation dialect.Operation
 	Model     string        // the public name that the client asked for
 	Streamed  bool          // the client asked for a stream
-	Usage     dialect.Usage // tokens, once the upstream has reported them
+	Usage     dialect.Usage // tokens, once it has ended; an estimate may lack the prompt
 
 	// Set by Router; Deployment is set while Translator reads the request.
 	Deployment string // the registered name, "" while unknown
@@ -119,31 +118,6 @@ func (ex *Exchange) ModelName() string {
 		return ""
 	}
 	return ex.Model
-}
-
-// record adds a completed request to its account's activity, without its content.
-// first is when the first content of a stream was sent, or zero.
-func (ex *Exchange) record(status int, first time.Time) {
-	key := ex.Key.Key()
-	r := activity.Request{
-		ID:             ex.RequestID,
-		Time:           ex.Start,
-		KeyID:          key.ID,
-		KeyName:        key.Name,
-		Deployment:     ex.Deployment,
-		Dialect:        string(ex.Operation.Dialect),
-		Operation:      operationNames[ex.Operation.Kind],
-		Status:         status,
-		Streamed:       ex.Streamed,
-		DurationMillis: activity.Millis(time.Since(ex.Start)),
-		InputTokens:    int(ex.Usage.PromptTokens),
-		OutputTokens:   int(ex.Usage.CompletionTokens),
-		Estimated:      ex.Usage.Estimated,
-	}
-	if !first.IsZero() {
-		r.FirstTokenMillis = activity.Millis(first.Sub(ex.Start))
-	}
-	ex.backend.Activity.Record(ex.Account, r)
 }
 
 // operationNames are the names of the operations in the activity: their paths below

@@ -32,12 +32,14 @@ type learner struct {
 	samples    chan sample
 	waiting    atomic.Int64 // bytes of requests in samples and in correct
 	resting    atomic.Int64 // samples are dropped until then, in Unix nanoseconds
+	tired      atomic.Int64 // prompts are not counted until then, in Unix nanoseconds
 	correcting atomic.Bool  // correct runs
 	stop       context.CancelFunc
 	worker     sync.WaitGroup
 
 	mu       sync.RWMutex
 	noEffort map[tokens.Registration]bool // deployments whose models reject reasoning effort
+	closed   bool                         // no more samples
 }
 
 // sample is a completed request and the tokens of its prompt.
@@ -47,6 +49,8 @@ type sample struct {
 	size   int64 // bytes of the request
 	tokens int64
 	held   memory.Reservation // for the request, until the sample is processed
+
+	counted func(tokens int) // called with the estimated tokens if the upstream did not count them; else nil
 }
 
 // Limits of the queue of samples. Samples beyond them are dropped.
@@ -59,6 +63,9 @@ const (
 // estimates to 1% of a core each. Recording takes about 5 ms per MB, so that every
 // request is recorded at the usual pace. Correcting takes several times as long.
 const restFactor = 100
+
+// countRestFactor limits counting the prompts of requests without usage to 10% of a core.
+const countRestFactor = 10
 
 // Calibrations are saved rarely: ratios change a little with each request, and converge.
 const (
@@ -99,10 +106,20 @@ func newLearner(st *store.Store, logger *slog.Logger) (*learner, error) {
 	return l, nil
 }
 
-// close stops the worker and saves the calibrations.
+// close stops the worker, and saves the calibrations. It counts what is waiting by size.
 func (l *learner) close() {
 	l.stop()
 	l.worker.Wait()
+	l.mu.Lock()
+	l.closed = true
+	l.mu.Unlock()
+	for len(l.samples) > 0 {
+		m := <-l.samples
+		l.done(&m)
+		if m.counted != nil {
+			m.counted(int(m.size / bytesPerToken))
+		}
+	}
 	l.save(context.Background())
 }
 
@@ -144,17 +161,31 @@ func (l *learner) refusesEffort(of tokens.Registration) bool {
 // learn enqueues a sample. The sample is dropped if the queue is full or its memory
 // cannot be reserved.
 func (l *learner) learn(m sample) {
-	if time.Now().UnixNano() < l.resting.Load() {
-		return
+	if time.Now().UnixNano() >= l.resting.Load() {
+		l.enqueue(m)
 	}
-	if l.waiting.Add(m.size) <= maxSampleBytes && m.held.Set(translatedCost*m.size) == nil {
+}
+
+// count counts the tokens of a prompt later, and then calls counted. It reports false if
+// there is too much to count; counted is not called then.
+func (l *learner) count(m sample, counted func(tokens int)) bool {
+	m.counted = counted
+	return time.Now().UnixNano() >= l.tired.Load() && l.enqueue(m)
+}
+
+// enqueue enqueues a sample, unless the queue is full or its memory cannot be reserved.
+func (l *learner) enqueue(m sample) bool {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if l.waiting.Add(m.size) <= maxSampleBytes && m.held.Set(translatedCost*m.size) == nil && !l.closed {
 		select {
 		case l.samples <- m:
-			return
+			return true
 		default:
 		}
 	}
 	l.done(&m)
+	return false
 }
 
 // run processes samples and saves calibrations until ctx is done.
@@ -167,13 +198,29 @@ func (l *learner) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case m := <-l.samples:
-			l.remember(ctx, m)
+			if m.counted != nil {
+				l.estimate(m)
+			} else {
+				l.remember(ctx, m)
+			}
 		case <-expire.C:
 			l.kept.Expire()
 		case <-save.C:
 			l.save(ctx)
 		}
 	}
+}
+
+// estimate counts the prompt of a sample.
+func (l *learner) estimate(m sample) {
+	begun, n := time.Now(), int(m.size/bytesPerToken)
+	if p := m.call.Prompt(); p != nil {
+		n = l.calibration.Count(context.Background(), m.of, p)
+	}
+	now := time.Now()
+	l.tired.Store(now.Add(countRestFactor * now.Sub(begun)).UnixNano())
+	l.done(&m)
+	m.counted(n)
 }
 
 // remember records the token count of a sample. It corrects estimates by its prompt

@@ -111,7 +111,9 @@ func TestLearnerIsBounded(t *testing.T) {
 	st := storetest.New(t)
 	d := deploy(t, st)
 	l := newTestLearner(t, st)
-	l.close() // so that nothing is taken off the queue
+	defer l.close()
+	l.stop() // so that nothing is taken off the queue
+	l.worker.Wait()
 	call := chatCall(t)
 	l.learn(sample{of: registration(d), call: call, size: maxSampleBytes + 1, tokens: 1})
 	if len(l.samples) != 0 || l.waiting.Load() != 0 {
@@ -130,7 +132,9 @@ func TestSamplesTakeMemory(t *testing.T) {
 	st := storetest.New(t)
 	d := deploy(t, st)
 	l := newTestLearner(t, st)
-	l.close() // so that nothing is taken off the queue
+	defer l.close()
+	l.stop() // so that nothing is taken off the queue
+	l.worker.Wait()
 	budget := memory.NewBudget(10 << 20)
 	call := chatCall(t)
 	for range 3 {

@@ -98,8 +98,8 @@ func TestFailsInStream(t *testing.T) {
 			if waits && !strings.Contains(out, "Please try again in 5s.") {
 				t.Errorf("%s: %s", d, out)
 			}
-			if _, got, _ := c.answer.end(d); got != derr.HTTPStatus(d) {
-				t.Errorf("%s: outcome %d", d, got)
+			if got := c.answer.end(d); got.Logged != derr.HTTPStatus(d) || got.Class != derr.Class() {
+				t.Errorf("%s: outcome %+v", d, got)
 			}
 			if d != dialect.Responses || !waits {
 				if rec.Code != derr.HTTPStatus(d) || waits != (rec.Header().Get("Retry-After") == "5") || rec.Header().Get("Content-Type") != "application/json" {

@@ -52,10 +52,13 @@ func (rt *Router) Serve(r *http.Request) error {
 		}
 		response, err := rt.send(r.Context(), ex, ex.found)
 		if err != nil {
+			ex.completion.delivery.end()
 			return rt.clientError(r.Context(), ex, err)
 		}
 		rt.Observer.FirstByte(ex)
-		if again := ex.completion.receive(response); !again {
+		again := ex.completion.receive(response)
+		ex.completion.delivery.end()
+		if !again {
 			return nil
 		}
 	}
@@ -102,7 +105,7 @@ func (rt *Router) send(ctx context.Context, ex *Exchange, d store.Deployment) (*
 			return response, nil
 		}
 		late := rt.ConnectWait > 0 && time.Now().After(deadline)
-		if ctx.Err() != nil || late || !unread(err) {
+		if r, _ := refusal(err); ctx.Err() != nil || late || !r.again {
 			return nil, err
 		}
 		tried = append(tried, chosen)
@@ -119,6 +122,8 @@ func roundTrip(ctx context.Context, ex *Exchange, to Tunnel, upstream, model str
 		return nil, err
 	}
 	header, body := ex.completion.upstreamRequest(model)
+	delivery := &ex.completion.delivery
+	delivery.begin(body)
 	r := &http.Request{
 		Method:        http.MethodPost,
 		URL:           &url.URL{Scheme: "http", Host: upstream, Path: ex.Operation.UpstreamPath()},
@@ -133,10 +138,15 @@ func roundTrip(ctx context.Context, ex *Exchange, to Tunnel, upstream, model str
 	if r.ContentLength >= blocks.Least {
 		r.GetBody = func() (io.ReadCloser, error) {
 			_, body := ex.completion.upstreamRequest(model)
+			delivery.body = body
 			return body, nil
 		}
 	}
-	return to.Send(r.WithContext(ctx), ex.Key.ID())
+	response, err := to.Send(r.WithContext(ctx), ex.Key.ID())
+	if _, ok := refusal(err); ok {
+		delivery.refuse()
+	}
+	return response, err
 }
 
 // upstreamRequest returns the header and the body of the upstream's request. Of the
@@ -158,13 +168,15 @@ func (c *completion) upstreamRequest(model string) (http.Header, *dialect.Segmen
 	return h, c.call.Body(model)
 }
 
-// refusals are the errors of connectors that did not take a request, and the client's
-// error for each.
-var refusals = [...]struct {
+// refused is an error of a connector that did not take a request.
+type refused struct {
 	err    error
-	unread bool // no model has seen the request
+	again  bool // another connector may take it
 	client func(deployment string) *dialect.Error
-}{
+}
+
+// refusals are all such errors, with the client's error for each.
+var refusals = [...]refused{
 	{tunnel.ErrOffline, false, dialect.Offline},
 	{tunnel.ErrNoRoute, true, dialect.NoRoute},
 	{link.ErrNotSent, true, dialect.Offline},
@@ -175,14 +187,14 @@ var refusals = [...]struct {
 	{link.ErrRefused, false, dialect.UpstreamRefused},
 }
 
-// unread reports whether an error means that no model has seen the request.
-func unread(err error) bool {
+// refusal returns the refusal that an error is, if any.
+func refusal(err error) (r refused, ok bool) {
 	for _, r := range refusals {
 		if errors.Is(err, r.err) {
-			return r.unread
+			return r, true
 		}
 	}
-	return false
+	return refused{}, false
 }
 
 // clientError returns the client's error for a request that was not answered.
@@ -195,10 +207,8 @@ func (rt *Router) clientError(ctx context.Context, ex *Exchange, err error) erro
 	case errors.Is(err, tunnel.ErrNoRoute):
 		rt.Logger.Error("deployment is not configured", "deployment", ex.Deployment, "error", err)
 	}
-	for _, r := range refusals {
-		if errors.Is(err, r.err) {
-			return r.client(ex.Deployment)
-		}
+	if r, ok := refusal(err); ok {
+		return r.client(ex.Deployment)
 	}
 	return lost(ex.Deployment, err)
 }

@@ -65,11 +65,12 @@ type Server struct {
 
 // Observer counts requests. Its methods are called on the request path.
 type Observer interface {
-	Refused(reason string)                // a request without a valid key
-	Running(ex *Exchange, change float64) // 1: its deployment is known; -1: it has ended
-	FirstByte(ex *Exchange)               // the upstream began to answer
-	Rejected(ex *Exchange, reason string) // it was rejected while queued
-	Ended(ex *Exchange, status int)       // an authenticated request has ended
+	Refused(reason string)                 // a request without a valid key
+	Running(ex *Exchange, change float64)  // 1: its deployment is known; -1: it has ended
+	FirstByte(ex *Exchange)                // the upstream began to answer
+	Rejected(ex *Exchange, reason string)  // it was rejected while queued
+	Ended(ex *Exchange, e Ending)          // an authenticated request has ended
+	Counted(ex *Exchange, u dialect.Usage) // its tokens are known, possibly later
 }
 
 // Backend is an open store and the other state that requests need. It outlives

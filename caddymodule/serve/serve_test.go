@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/activity"
+	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/memory"
@@ -118,8 +119,16 @@ func (c *counts) Running(_ *Exchange, change float64) {
 func (c *counts) Refused(reason string)               { c.add("refused: %s", reason) }
 func (c *counts) FirstByte(ex *Exchange)              { c.add("first byte of %s", ex.Deployment) }
 func (c *counts) Rejected(_ *Exchange, reason string) { c.add("rejected: %s", reason) }
-func (c *counts) Ended(ex *Exchange, status int) {
-	c.add("ended: %s %s %d, %d and %d tokens", ex.Operation.Dialect, ex.Deployment, status, ex.Usage.PromptTokens, ex.Usage.CompletionTokens)
+func (c *counts) Ended(ex *Exchange, e Ending) {
+	c.add("ended: %s %s %d, %d and %d tokens", ex.Operation.Dialect, ex.Deployment, e.Status, ex.Usage.PromptTokens, ex.Usage.CompletionTokens)
+}
+func (c *counts) Counted(_ *Exchange, u dialect.Usage) { c.add("counted: %+v", u) }
+
+// last returns what was last counted.
+func (c *counts) last() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.seen[len(c.seen)-1]
 }
 
 // send sends a request, which is complete when it returns.

@@ -51,12 +51,11 @@ func (t *Translator) Serve(w http.ResponseWriter, r *http.Request, next Handler)
 func (t *Translator) end(ex *Exchange, a *answer) {
 	ex.held.place.free()
 	ex.held.reservation.Release()
-	status, logged, first := a.end(ex.Operation.Dialect)
+	ending := a.end(ex.Operation.Dialect)
 	if ex.running {
 		t.Observer.Running(ex, -1)
 	}
-	t.Observer.Ended(ex, status)
-	ex.record(logged, first)
+	t.account(ex, ending)
 }
 
 // perform performs the request's operation. The caller writes the error to the

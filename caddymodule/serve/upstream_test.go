@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/link"
@@ -208,6 +209,9 @@ func (e *exchanges) Rejected(ex *Exchange, reason string) {
 }
 
 // Ended implements Observer.
-func (e *exchanges) Ended(ex *Exchange, status int) {
-	fmt.Fprintf(&e.events, "ended: %s %s %d\n", ex.Deployment, ex.Operation.Dialect, status)
+func (e *exchanges) Ended(ex *Exchange, end Ending) {
+	fmt.Fprintf(&e.events, "ended: %s %s %d\n", ex.Deployment, ex.Operation.Dialect, end.Status)
 }
+
+// Counted implements Observer.
+func (*exchanges) Counted(*Exchange, dialect.Usage) {}

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/gateway"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/serve"
@@ -141,8 +142,9 @@ func (g *Gateway) Close() error {
 // unobserved is a serve.Observer without counters.
 type unobserved struct{}
 
-func (unobserved) Refused(string)                   {}
-func (unobserved) Running(*serve.Exchange, float64) {}
-func (unobserved) FirstByte(*serve.Exchange)        {}
-func (unobserved) Rejected(*serve.Exchange, string) {}
-func (unobserved) Ended(*serve.Exchange, int)       {}
+func (unobserved) Refused(string)                         {}
+func (unobserved) Running(*serve.Exchange, float64)       {}
+func (unobserved) FirstByte(*serve.Exchange)              {}
+func (unobserved) Rejected(*serve.Exchange, string)       {}
+func (unobserved) Ended(*serve.Exchange, serve.Ending)    {}
+func (unobserved) Counted(*serve.Exchange, dialect.Usage) {}

@@ -1,0 +1,119 @@
+package caddymodule
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/serve"
+)
+
+func TestTokenMetrics(t *testing.T) {
+	const model = "counted-in-a-test"
+	defer dropSeries(model)
+	ex := &serve.Exchange{Deployment: model, Start: time.Now().Add(-3 * time.Second), Operation: dialect.Operation{Kind: dialect.CreateMessage, Dialect: dialect.Messages}}
+	ex.Usage = dialect.Usage{PromptTokens: 100, CachedTokens: 60, CompletionTokens: 21, ReasoningTokens: 5}
+	e := serve.Ending{Status: 200, Logged: 502, Class: dialect.ClassUpstream, First: ex.Start.Add(time.Second)}
+	metrics{}.Ended(ex, e)
+	metrics{}.Counted(ex, ex.Usage)
+	metrics{}.Counted(ex, dialect.Usage{PromptTokens: 7, Estimated: true})
+	metrics{}.Counted(ex, dialect.Usage{})
+	for series, want := range map[string]string{
+		`postern_tokens_total deployment=counted-in-a-test source=upstream type=input`:               "100",
+		`postern_tokens_total deployment=counted-in-a-test source=upstream type=cached_input`:        "60",
+		`postern_tokens_total deployment=counted-in-a-test source=upstream type=output`:              "21",
+		`postern_tokens_total deployment=counted-in-a-test source=upstream type=reasoning`:           "5",
+		`postern_tokens_total deployment=counted-in-a-test source=estimate type=input`:               "7",
+		`postern_tokens_total deployment=counted-in-a-test source=estimate type=output`:              "",
+		`gen_ai_client_inference_usage_input_tokens_total` + chatLabels + ` token_modality=unknown`:  "107",
+		`gen_ai_client_inference_usage_output_tokens_total` + chatLabels + ` token_modality=unknown`: "21",
+		`gen_ai_client_token_usage` + chatLabels + ` gen_ai_token_type=input`:                        "2 of 107",
+		`gen_ai_server_request_duration_seconds error_type=upstream_502` + chatLabels:                "1 of 3",
+		`gen_ai_server_time_to_first_token_seconds error_type=upstream_502` + chatLabels:             "1 of 1",
+		`gen_ai_server_time_per_output_token_seconds error_type=upstream_502` + chatLabels:           "1 of 0.1",
+	} {
+		if got := gathered(t)[series]; got != want {
+			t.Errorf("%s is %q, not %q", series, got, want)
+		}
+	}
+	dropSeries(model)
+	for series := range gathered(t) {
+		if strings.Contains(series, model) {
+			t.Errorf("%s remains of a removed deployment", series)
+		}
+	}
+}
+
+const chatLabels = ` gen_ai_operation_name=chat gen_ai_provider_name=openai gen_ai_request_model=counted-in-a-test`
+
+// gathered returns the values of all series: "count of sum" of histograms.
+func gathered(t *testing.T) map[string]string {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors()...)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := map[string]string{}
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			series := family.GetName()
+			for _, label := range m.GetLabel() {
+				series += " " + label.GetName() + "=" + label.GetValue()
+			}
+			values[series] = fmt.Sprint(m.GetCounter().GetValue())
+			if h := m.GetHistogram(); h != nil {
+				values[series] = fmt.Sprintf("%d of %.1g", h.GetSampleCount(), h.GetSampleSum())
+				if sum := h.GetSampleSum(); sum >= 1 {
+					values[series] = fmt.Sprintf("%d of %.0f", h.GetSampleCount(), sum)
+				}
+			}
+		}
+	}
+	return values
+}
+
+// A request costs no more allocations with the metrics of tokens than without.
+func TestTokenMetricsAllocate(t *testing.T) {
+	defer dropSeries("m")
+	ex := &serve.Exchange{Deployment: "m", Start: time.Now(), Operation: dialect.Operation{Kind: dialect.ChatCompletions, Dialect: dialect.Chat}}
+	ex.Usage = dialect.Usage{PromptTokens: 100, CachedTokens: 60, CompletionTokens: 21, ReasoningTokens: 5}
+	e := serve.Ending{Status: 200, Logged: 200, First: ex.Start}
+	if n := testing.AllocsPerRun(1000, func() {
+		observeGenAI(ex, e, time.Second)
+		metrics{}.Counted(ex, ex.Usage)
+	}); n != 0 {
+		t.Errorf("%v allocations per request", n)
+	}
+}
+
+// docs/metrics.md has all metrics that requests are counted in, with their labels.
+func TestMetricsAreDocumented(t *testing.T) {
+	manual, err := os.ReadFile("../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	described := make(chan *prometheus.Desc, 100)
+	for _, c := range collectors() {
+		c.Describe(described)
+	}
+	close(described)
+	for desc := range described {
+		found := regexp.MustCompile(`fqName: "(\w+)".*variableLabels: \{([\w,]*)\}`).FindStringSubmatch(desc.String())
+		if found == nil {
+			t.Fatalf("%s", desc)
+		}
+		for _, name := range append(strings.Split(found[2], ","), found[1]) {
+			if !strings.Contains(string(manual), "`"+name+"`") {
+				t.Errorf("docs/metrics.md lacks `%s` of %s", name, found[1])
+			}
+		}
+	}
+}

@@ -1,0 +1,229 @@
+package serve
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/activity"
+	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+// The cost of a request is recorded, and nothing of its content.
+func TestRecord(t *testing.T) {
+	g := newGateway(t, 64<<20)
+	key, secret := g.newKey(t, store.DefaultAccount, "*")
+	begun := time.Now().Add(-3 * time.Second)
+	c := &completion{translated: true, delivery: delivery{busy: 2 * time.Second}, call: new(dialect.ChatRequest), Backend: g.backend}
+	ex := &Exchange{
+		backend: g.backend, RequestID: "req_1", Account: store.DefaultAccount, Key: key, Start: begun, Streamed: true, Deployment: "qwen3:8b",
+		Operation: dialect.Operation{Kind: dialect.CreateMessage, Dialect: dialect.Messages}, Model: "a prompt, by mistake",
+		Usage: dialect.Usage{PromptTokens: 120, CachedTokens: 100, CompletionTokens: 30, ReasoningTokens: 20}, completion: c,
+	}
+	c.exchange = ex
+	g.Translator.account(ex, Ending{Status: 200, Logged: 200, First: begun.Add(time.Second)})
+	unknown := &Exchange{backend: g.backend, RequestID: "req_2", Account: store.DefaultAccount, Key: key, Start: time.Now(), Model: "a prompt, by mistake"}
+	g.Translator.account(unknown, Ending{Status: 404, Logged: 404, Class: dialect.ClassCaller})
+
+	recent := g.backend.Activity.Recent(store.DefaultAccount)
+	if len(recent) != 2 {
+		t.Fatalf("recorded %+v", recent)
+	}
+	got := recent[1]
+	if got.DurationMillis < 3000 || got.DurationMillis > 60_000 {
+		t.Errorf("it took %v", got.DurationMillis)
+	}
+	got.DurationMillis = 0
+	if want := (activity.Request{
+		ID: "req_1", Time: begun.UTC().Truncate(time.Millisecond), KeyID: key.ID(), KeyName: "test", Deployment: "qwen3:8b", Dialect: "messages", Operation: "messages",
+		Status: 200, Streamed: true, FirstTokenMillis: 1000, BusyMillis: 2000, InputTokens: 120, CachedTokens: 100, OutputTokens: 30, ReasoningTokens: 20,
+	}); got != want {
+		t.Errorf("recorded %+v, not %+v", got, want)
+	}
+	if recent[0].Status != 404 || recent[0].FirstTokenMillis != 0 || recent[0].ErrorClass != "caller" {
+		t.Errorf("recorded %+v", recent[0])
+	}
+	text, err := json.Marshal(recent)
+	if err != nil || strings.Contains(string(text), "prompt, by") || strings.Contains(string(text), secret) {
+		t.Errorf("%s, %v", text, err)
+	}
+}
+
+// Recording is on the way of each request: it may not cost much.
+func TestRecordAllocates(t *testing.T) {
+	g := newGateway(t, 64<<20)
+	g.Translator.Observer = silent{}
+	g.backend.Store.Touch(g.key)
+	ex := &Exchange{backend: g.backend, RequestID: "req_1", Account: store.DefaultAccount, Key: g.key, Start: time.Now(), Deployment: "m"}
+	e := Ending{Status: 200, Logged: 200, First: ex.Start}
+	if n := testing.AllocsPerRun(1000, func() { g.Translator.account(ex, e) }); n > 2 {
+		t.Errorf("%v allocations per request, want 2 at most", n)
+	}
+}
+
+// silent is an Observer that does nothing.
+type silent struct{ Observer }
+
+func (silent) Ended(*Exchange, Ending)          {}
+func (silent) Counted(*Exchange, dialect.Usage) {}
+
+// A prompt for estimates: 2,000 words, and as many tokens.
+var words = strings.Repeat("some words ", 1000)
+
+// Every request that a model has processed has tokens, also if it was cut, the client left or
+// the model server counts nothing. All others have none.
+func TestNothingIsFree(t *testing.T) {
+	const (
+		head   = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"word\"}}]}\n\n"
+		end    = "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n"
+		counts = "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":3}}\n\n"
+		zeros  = "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":0,\"completion_tokens\":0}}\n\n"
+	)
+	chat := `{"model":"m","stream":true,"messages":[{"role":"user","content":"` + words + `"}]}`
+	stream := func(text string) func(*http.Request) *http.Response {
+		return func(*http.Request) *http.Response { return respond(200, "text/event-stream", text) }
+	}
+	for _, c := range []struct {
+		name, path, body string
+		answer           func(*http.Request) *http.Response
+		unread           bool // the tunnel does not read the prompt
+		input, output    int  // at least; input 0: no tokens, 7: as the server counts
+	}{
+		{name: "counted", answer: stream(head + head + end[:len(end)-len("data: [DONE]\n\n")] + counts + "data: [DONE]\n\n"), input: 7, output: 3},
+		{name: "not counted", answer: stream(strings.Repeat(head, 40) + end), input: 2000, output: 40},
+		{name: "counted as nothing", answer: stream(strings.Repeat(head, 40) + zeros + end), input: 2000, output: 40},
+		{name: "cut", answer: stream(strings.Repeat(head, 40)), input: 2000, output: 40},
+		{name: "cut before the first token", answer: stream(""), input: 2000},
+		{name: "no answer", answer: func(*http.Request) *http.Response { return respond(500, "application/json", `{"error":"crash"}`) }, input: 2000},
+		{name: "no answer, prompt not sent", answer: func(*http.Request) *http.Response { return respond(500, "application/json", `{}`) }, unread: true},
+		{name: "refused", answer: func(*http.Request) *http.Response { return respond(400, "application/json", `{}`) }},
+		{name: "unknown model", body: `{"model":"none","messages":[{"role":"user","content":"` + words + `"}]}`},
+		{
+			name: "embeddings", path: "/v1/embeddings", body: `{"model":"m","input":"` + words + `"}`, input: 2500,
+			answer: func(*http.Request) *http.Response {
+				return respond(200, "application/json", `{"data":[{"embedding":[1]}]}`)
+			},
+		},
+		{
+			name: "completions", path: "/v1/completions", body: `{"model":"m","prompt":"` + words + `"}`, input: 2500, output: 500,
+			answer: func(*http.Request) *http.Response {
+				return respond(200, "application/json", `{"choices":[{"text":"`+words[:2000]+`","finish_reason":"stop"}]}`)
+			},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := newGateway(t, 64<<20)
+				g.answer = func(r *http.Request) *http.Response {
+					if !c.unread {
+						drainAll(t, r)
+					}
+					return c.answer(r)
+				}
+				g.post(cmp.Or(c.path, "/v1/chat/completions"), cmp.Or(c.body, chat))
+				synctest.Wait()
+				got := g.backend.Activity.Recent(store.DefaultAccount)[0]
+				estimated := c.input > 7
+				if got.Estimated != estimated || got.InputTokens < c.input || got.InputTokens > c.input*3/2 || got.OutputTokens < c.output || got.OutputTokens > c.output*3/2 {
+					t.Errorf("recorded %+v", got)
+				}
+				if counted, want := g.counts.last(), fmt.Sprintf("counted: {PromptTokens:%d CompletionTokens:%d", got.InputTokens, got.OutputTokens); !strings.HasPrefix(counted, want) {
+					t.Errorf("%s, not %s", counted, want)
+				}
+			})
+		})
+	}
+}
+
+// A client that leaves has used the model: the upstream's answer is not awaited for it.
+func TestLeavingIsNotFree(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateway(t, 64<<20)
+		ctx, leave := context.WithCancel(t.Context())
+		var body *leaving
+		g.answer = func(r *http.Request) *http.Response {
+			drainAll(t, r)
+			body = &leaving{ctx: ctx, leave: leave, left: 40}
+			response := respond(200, "text/event-stream", "")
+			response.Body = body
+			return response
+		}
+		r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/v1/chat/completions", strings.NewReader(`{"model":"m","stream":true,"messages":[{"role":"user","content":"`+words+`"}]}`))
+		g.send(httptest.NewRecorder(), r)
+		synctest.Wait()
+		got := g.backend.Activity.Recent(store.DefaultAccount)[0]
+		if got.Status != statusClientGone || got.ErrorClass != activity.CallerError || !got.Estimated || got.InputTokens < 2000 || got.InputTokens > 2500 || got.OutputTokens != 40 {
+			t.Errorf("recorded %+v", got)
+		}
+		if !body.closed || body.after > 1 {
+			t.Errorf("closed: %v, %d reads after the client left", body.closed, body.after)
+		}
+	})
+}
+
+// leaving is an answer during which the client leaves.
+type leaving struct {
+	ctx         context.Context
+	leave       func()
+	left, after int // pieces until the client leaves; reads after
+	closed      bool
+}
+
+func (e *leaving) Read(p []byte) (int, error) {
+	if e.left == 0 {
+		e.leave()
+		e.after++
+		return 0, context.Cause(e.ctx)
+	}
+	e.left--
+	return copy(p, "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"word\"}}]}\n\n"), nil
+}
+
+func (e *leaving) Close() error {
+	e.closed = true
+	return nil
+}
+
+// What is waiting to be counted when the gateway stops is counted by its size.
+func TestCountedAtTheEnd(t *testing.T) {
+	g := newGateway(t, 64<<20)
+	l := g.backend.learner
+	l.stop()
+	l.worker.Wait()
+	counted := 0
+	add := func() bool {
+		return l.count(sample{call: new(dialect.ChatRequest), size: 400}, func(n int) { counted += n })
+	}
+	if !add() || counted != 0 {
+		t.Error("it does not wait")
+	}
+	l.close()
+	if counted != 100 {
+		t.Errorf("%d tokens", counted)
+	}
+	if add() {
+		t.Error("it is not refused after the end")
+	}
+}
+
+// respond returns an answer of the upstream.
+func respond(status int, mediaType, body string) *http.Response {
+	return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {mediaType}}, Body: io.NopCloser(strings.NewReader(body)), ContentLength: -1}
+}
+
+// drainAll reads a request, as the tunnel does.
+func drainAll(t *testing.T, r *http.Request) {
+	t.Helper()
+	if _, err := io.Copy(io.Discard, r.Body); err != nil {
+		t.Error(err)
+	}
+}
