@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -148,6 +149,13 @@ func (l *Log) Recent(account string) []Request {
 		return a.newestFirst()
 	}
 	return nil
+}
+
+// Merge returns the last 200 of the requests in several lists, the newest first.
+func Merge(lists ...[]Request) []Request {
+	all := slices.Concat(lists...)
+	slices.SortFunc(all, func(a, b Request) int { return cmp.Or(b.Time.Compare(a.Time), strings.Compare(a.ID, b.ID)) })
+	return all[:min(len(all), keep)]
 }
 
 // Subscribe registers f to be called after each request of any account. No lock is

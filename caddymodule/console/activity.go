@@ -21,20 +21,23 @@ const usageDays = 30 // that the plot shows
 var activityTab = &tab{
 	path: "activity", name: "activity", title: "Activity", data: activityData,
 	live: []string{"activity-list", "activity-usage"}, every: 10 * time.Second,
+	clustered: 2 * time.Second, // requests at other edges are no changes here
 }
 
 type activityPage struct {
-	List listing[activity.Request]
-	Days []store.UsageDay // oldest first, as the plot wants them
-	Sum  store.UsageDay
+	List   listing[activity.Request]
+	Recent manage.Recent
+	Days   []store.UsageDay // oldest first, as the plot wants them
+	Sum    store.UsageDay
 }
 
 func activityData(v *visit) any {
 	days := load(v, func(ctx context.Context) ([]store.UsageDay, error) {
 		return v.Manage.Usage(ctx, manage.Usage{Days: strconv.Itoa(usageDays)})
 	})
-	p := &activityPage{Days: days}
-	p.List = list(v, "activity", load(v, v.Manage.Activity), func(r activity.Request) string {
+	recent := load(v, v.Manage.Recent)
+	p := &activityPage{Days: days, Recent: recent}
+	p.List = list(v, "activity", recent.Requests, func(r activity.Request) string {
 		return strings.Join([]string{r.KeyName, r.KeyID, r.Deployment, r.Dialect, r.Operation, strconv.Itoa(r.Status)}, "\n")
 	})
 	for _, d := range days {

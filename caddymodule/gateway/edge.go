@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/cluster"
-	"github.com/postern-dev/postern/caddymodule/pairing"
 	"github.com/postern-dev/postern/caddymodule/peer"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/store/localcopy"
@@ -48,8 +47,9 @@ const (
 type Edge struct {
 	*cluster.Cluster
 	*peer.Links
-	pairing *pairing.Service
-	hub     atomic.Pointer[tunnel.Hub] // nil: there is none yet
+	services *Services
+	hub      atomic.Pointer[tunnel.Hub] // nil: there is none yet
+	recent   recent
 }
 
 // tunnels returns the tunnels of this gateway for its peers.
@@ -132,10 +132,21 @@ func (e *Edge) Pong() link.Pong {
 }
 
 // Pairings implements tunnel.Peers.
-func (e *Edge) Pairings() []link.Pairing { return e.pairing.Pairings() }
+func (e *Edge) Pairings() []link.Pairing { return e.services.Pairing.Pairings() }
 
 // OnPairing implements tunnel.Peers.
-func (e *Edge) OnPairing(ctx context.Context) func(link.Pairing) { return e.pairing.OnPairing(ctx) }
+func (e *Edge) OnPairing(ctx context.Context) func(link.Pairing) {
+	return e.services.Pairing.OnPairing(ctx)
+}
+
+// publish sends a message to the peers.
+func (e *Edge) publish(m link.Message) {
+	if hub := e.hub.Load(); hub != nil {
+		hub.Publish(m)
+	}
+}
+
+func (e *Edge) publishPairing(m link.Pairing) { e.publish(m) }
 
 // members returns the edges for the connectors of this one: those that have the store, an
 // address, and do not drain.

@@ -123,7 +123,7 @@ func (g *Gateway) Manage() (*manage.Service, error) {
 		Build:         g.Build, Folder: g.Connectors, Logger: g.Logger,
 	}
 	if s.Edge != nil {
-		o.Cluster = s.Edge.Cluster
+		o.Cluster = s.Edge
 	}
 	g.service = manage.New(o)
 	return g.service, nil

@@ -78,12 +78,9 @@ func (s *Store) Get() (*Services, error) {
 	if err != nil {
 		return nil, err
 	}
-	services, err := s.newServices(st)
+	services, err := s.newServices(st, edge)
 	if err != nil {
 		return nil, errors.Join(err, leave(edge), st.Close())
-	}
-	if services.Edge = edge; edge != nil {
-		edge.pairing = services.Pairing
 	}
 	s.open.Store(services)
 	return services, nil

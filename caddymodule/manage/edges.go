@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
@@ -21,6 +22,9 @@ type Cluster interface {
 	LostSince(edge string) time.Time
 	// Remove removes a lost edge that refuses all requests.
 	Remove(ctx context.Context, edge string) error
+	// Recent returns the last requests of an account through other edges, and the names of the
+	// edges that do not answer soon.
+	Recent(ctx context.Context, account string) (requests []activity.Request, silent []string)
 }
 
 // The states of edges.

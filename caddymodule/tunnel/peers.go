@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/quic-go/quic-go"
+
 	"github.com/postern-dev/postern/connector/link"
 )
 
@@ -24,6 +26,9 @@ type Peers interface {
 	// OnPairing returns the handler of the messages of one peer about its pairings. They are
 	// forgotten when ctx ends.
 	OnPairing(ctx context.Context) func(link.Pairing)
+	// Serve serves a message of a peer to this gateway itself: see [Hub.Open]. It ends both
+	// directions of the stream.
+	Serve(stream *quic.Stream, m link.Message)
 }
 
 // maxPeerAddresses bounds the addresses of peers. If there are more, they are learned again.

@@ -144,14 +144,18 @@ func (e *edge) sessions() []*Session {
 	return slices.Collect(maps.Values(e.tunnels))
 }
 
-// Relay serves a request of a peer on its stream. It looks for the connector at this gateway
-// alone, so a request makes one hop at most.
+// Relay serves a request of a peer on its stream, to this gateway itself if there is no id. It
+// looks for the connector at this gateway alone, so a request makes one hop at most.
 func (h *Hub) Relay(stream *quic.Stream) {
 	_ = stream.SetReadDeadline(time.Now().Add(sendTimeout))
 	id, err := link.ReadTo(stream)
 	_ = stream.SetReadDeadline(time.Time{})
 	if err != nil {
 		link.Refuse(stream, link.CodeDraining) // the connector has nothing of it
+		return
+	}
+	if id == "" {
+		h.serveAsked(stream)
 		return
 	}
 	s, ok := h.Session(id)
