@@ -18,6 +18,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/cluster"
 	"github.com/postern-dev/postern/caddymodule/peer"
+	"github.com/postern-dev/postern/caddymodule/signin"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/store/localcopy"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
@@ -146,7 +147,11 @@ func (e *Edge) publish(m link.Message) {
 	}
 }
 
-func (e *Edge) publishPairing(m link.Pairing) { e.publish(m) }
+func (e *Edge) publishPairing(m link.Pairing)  { e.publish(m) }
+func (e *Edge) publishSignIn(o signin.Outcome) { e.publish(link.SignIn(o)) }
+
+// OnSignIn implements tunnel.Peers.
+func (e *Edge) OnSignIn(m link.SignIn) { e.services.SignIn.OnPeer(signin.Outcome(m)) }
 
 // members returns the edges for the connectors of this one: those that have the store, an
 // address, and do not drain.

@@ -118,6 +118,8 @@ func (a *answering) Pairings() []link.Pairing { return nil }
 
 func (a *answering) OnPairing(context.Context) func(link.Pairing) { return nil }
 
+func (a *answering) OnSignIn(link.SignIn) {}
+
 func (a *answering) Serve(stream *quic.Stream, _ link.Message) {
 	link.Refuse(stream, link.CodeDraining)
 }

@@ -34,16 +34,17 @@ type Services struct {
 func (s *Store) newServices(st *store.Store, edge *Edge) (*Services, error) {
 	log := activity.New(activity.Options{Store: st, Logger: s.logger})
 	var peers serve.Peers
+	var onSignIn func(signin.Outcome)
 	var onPairing func(link.Pairing)
 	if edge != nil {
-		peers, onPairing = edge, edge.publishPairing
+		peers, onSignIn, onPairing = edge, edge.publishSignIn, edge.publishPairing
 	}
 	backend, err := serve.NewBackend(st, peers, memory.NewBudget(DefaultMaxMemory()), log, s.logger)
 	if err != nil {
 		return nil, err
 	}
 	signIn, err := signin.New(signin.Options{
-		Store: st, Logger: s.logger, Failed: s.counters.SignInFailed,
+		Store: st, Logger: s.logger, Failed: s.counters.SignInFailed, Publish: onSignIn,
 	})
 	if err != nil {
 		backend.Close()

@@ -21,6 +21,8 @@ func (anyPeer) Pairings() []link.Pairing { return nil }
 
 func (anyPeer) OnPairing(context.Context) func(link.Pairing) { return func(link.Pairing) {} }
 
+func (anyPeer) OnSignIn(link.SignIn) {}
+
 func (anyPeer) Serve(stream *quic.Stream, _ link.Message) { link.Refuse(stream, link.CodeDraining) }
 
 // TestLaterProcessAtPeer: a process of the connector that started later has a tunnel at a peer.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 	"syscall"
 	"testing"
@@ -141,4 +142,39 @@ func TestRecentOverEdges(t *testing.T) {
 	c.Process.Signal(t, syscall.SIGCONT)
 	p.SeesNot("did not answer")
 	p.Sees("key-of-c")
+}
+
+// TestGuessesOverEdges: wrong passwords at one edge count at the others, once each.
+func TestGuessesOverEdges(t *testing.T) {
+	t.Parallel()
+	etcd := start(t, 1)
+	var edges []*gateway
+	for _, name := range []string{"a", "b", "c"} {
+		o := inEtcd(name, etcd.urls()...)
+		o.Console = true
+		edges = append(edges, &gateway{Gateway: harness.Start(t, o), name: name})
+	}
+	guess := func(g *gateway, name string) int {
+		form := url.Values{"name": {name}, "password": {"wrong"}}
+		answer, err := http.PostForm(g.URL+"/console/sign-in", form)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = answer.Body.Close()
+		return answer.StatusCode
+	}
+	// Six wrong passwords: five are free. The peers connect to each other at their own time.
+	for i, g := range edges {
+		harness.Poll(t, limit, "the sum of wrong passwords at all edges but "+g.name, func(context.Context) error {
+			for range 6 {
+				guess(g, fmt.Sprint("name-", i))
+			}
+			for _, other := range edges {
+				if status := guess(other, fmt.Sprint("name-", i)); status != http.StatusTooManyRequests {
+					return fmt.Errorf("status %d at %s", status, other.name)
+				}
+			}
+			return nil
+		})
+	}
 }
