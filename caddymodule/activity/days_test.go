@@ -42,7 +42,7 @@ func TestDays(t *testing.T) {
 		{Account: account, Day: "2026-03-01", Requests: 1, Errors: 1, InputTokens: 100, OutputTokens: 10},
 		{Account: account, Day: "2026-03-02", Requests: 3, Errors: 1, InputTokens: 300, OutputTokens: 30},
 	}
-	got, err := l.Days(t.Context(), account, len(want))
+	got, err := l.Days(t.Context(), account, len(want), nil)
 	if err != nil || len(got) != len(want) {
 		t.Fatalf("%+v, %v", got, err)
 	}
@@ -52,7 +52,7 @@ func TestDays(t *testing.T) {
 		}
 	}
 	for n, want := range map[int]int{-1: 1, 0: 1, 1: 1, 30: 30, 366: 366, 1 << 30: 366} {
-		if got, err := l.Days(t.Context(), account, n); err != nil || len(got) != want || got[len(got)-1].Day != "2026-03-02" {
+		if got, err := l.Days(t.Context(), account, n, nil); err != nil || len(got) != want || got[len(got)-1].Day != "2026-03-02" {
 			t.Errorf("the last %d days are %d, %v", n, len(got), err)
 		}
 	}
@@ -77,13 +77,13 @@ func TestDaysAreSaved(t *testing.T) {
 		l.Record(account, request(2))
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		saved, err := st.Usage(context.Background(), account, "2000-01-01")
+		saved, err := st.Usage(context.Background(), account, "2000-01-01", nil)
 		if err != nil || len(saved) != 2 || saved[0].Requests+saved[1].Requests != 101 {
 			t.Errorf("saved: %+v, %v", saved, err)
 		}
 		check := func(when string) {
 			t.Helper()
-			days, err := l.Days(context.Background(), account, 2)
+			days, err := l.Days(context.Background(), account, 2, nil)
 			if err != nil || len(days) != 2 || days[0].Requests != 100 || days[1].Requests != 1 || days[0].InputTokens != 10_000 {
 				t.Errorf("%s: %+v, %v", when, days, err)
 			}
@@ -166,7 +166,7 @@ func TestDaysWhileSaving(t *testing.T) {
 	asked := make(chan int64, 1)
 	ask := func() {
 		go func() {
-			days, err := l.Days(context.Background(), account, 1)
+			days, err := l.Days(context.Background(), account, 1, nil)
 			if err != nil {
 				t.Error(err)
 			}
@@ -209,7 +209,7 @@ func TestAccountIsGone(t *testing.T) {
 		if got := l.Recent("gone"); len(got) != 0 {
 			t.Errorf("still remembered: %v", got)
 		}
-		if got, err := st.Usage(context.Background(), account, "2000-01-01"); err != nil || len(got) != 1 || got[0].Requests != 1 {
+		if got, err := st.Usage(context.Background(), account, "2000-01-01", nil); err != nil || len(got) != 1 || got[0].Requests != 1 {
 			t.Errorf("saved: %+v, %v", got, err)
 		}
 		l.Record("gone", request(3))

@@ -151,11 +151,10 @@ func (l *Log) Recent(account string) []Request {
 	return nil
 }
 
-// Merge returns the last 200 of the requests in several lists, the newest first.
-func Merge(lists ...[]Request) []Request {
-	all := slices.Concat(lists...)
-	slices.SortFunc(all, func(a, b Request) int { return cmp.Or(b.Time.Compare(a.Time), strings.Compare(a.ID, b.ID)) })
-	return all[:min(len(all), keep)]
+// Latest returns the last 200 of the requests through several gateways, the newest first.
+func Latest(requests []Request) []Request {
+	slices.SortFunc(requests, func(a, b Request) int { return cmp.Or(b.Time.Compare(a.Time), strings.Compare(a.ID, b.ID)) })
+	return requests[:min(len(requests), keep)]
 }
 
 // Subscribe registers f to be called after each request of any account. No lock is
@@ -179,14 +178,43 @@ func dayName(day int64) string {
 	return time.Unix(day*daySeconds, 0).UTC().Format(time.DateOnly)
 }
 
+// Report is what a gateway of a cluster knows alone about an account.
+type Report struct {
+	Requests []Request        `json:"requests"` // as Recent returns them
+	Days     []store.UsageDay `json:"days"`     // yesterday and today, through this gateway
+}
+
+// Report returns what the other gateways of the cluster cannot know.
+func (l *Log) Report(ctx context.Context, account string) (Report, error) {
+	l.saving.Lock()
+	defer l.saving.Unlock()
+	r := Report{Requests: l.Recent(account)}
+	today := dayOf(l.now())
+	for day := today - 1; day <= today; day++ {
+		d, err := l.store.OwnUsage(ctx, account, dayName(day))
+		if err != nil {
+			return Report{}, fmt.Errorf("reading the usage by day: %w", err)
+		}
+		l.mu.Lock()
+		if a := l.accounts[account]; a != nil && a.sums[day] != nil {
+			d.Add(a.sums[day].unsaved)
+		}
+		l.mu.Unlock()
+		if d.Requests > 0 {
+			r.Days = append(r.Days, d)
+		}
+	}
+	return r, nil
+}
+
 // Days returns the sums of the last n days, at most 366, ending with today. Days
-// without requests have zeros.
-func (l *Log) Days(ctx context.Context, account string, n int) ([]store.UsageDay, error) {
+// without requests have zeros. newer are days of other gateways: see [store.Store.Usage].
+func (l *Log) Days(ctx context.Context, account string, n int, newer map[string][]store.UsageDay) ([]store.UsageDay, error) {
 	n = min(max(n, 1), maxDays)
 	first := dayOf(l.now()) - int64(n) + 1
 	l.saving.Lock()
 	defer l.saving.Unlock()
-	saved, err := l.store.Usage(ctx, account, dayName(first))
+	saved, err := l.store.Usage(ctx, account, dayName(first), newer)
 	if err != nil {
 		return nil, fmt.Errorf("reading the usage by day: %w", err)
 	}

@@ -94,7 +94,7 @@ func ids(l *activity.Log, account string) []string {
 // today returns the sums of the last day.
 func today(t *testing.T, l *activity.Log, account string) store.UsageDay {
 	t.Helper()
-	days, err := l.Days(context.Background(), account, 1)
+	days, err := l.Days(context.Background(), account, 1, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -292,7 +292,7 @@ func TestConcurrent(t *testing.T) {
 			last := int64(0)
 			for range 500 {
 				least := recorded.Load()
-				days, err := l.Days(context.Background(), account, 1)
+				days, err := l.Days(context.Background(), account, 1, nil)
 				if err != nil {
 					t.Error(err)
 					return
@@ -319,7 +319,7 @@ func TestConcurrent(t *testing.T) {
 			t.Errorf("told of %d requests", told.Load())
 		}
 		l, _, _ = open(t, path)
-		days, err := l.Days(context.Background(), account, 2)
+		days, err := l.Days(context.Background(), account, 2, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

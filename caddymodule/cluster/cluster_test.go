@@ -143,7 +143,7 @@ func TestCallsWithoutStore(t *testing.T) {
 				return err
 			},
 			"usage": func() error {
-				_, err := a.Usage(t.Context(), store.DefaultAccount, "2026-01-01")
+				_, err := a.Usage(t.Context(), store.DefaultAccount, "2026-01-01", nil)
 				return err
 			},
 			"the edge's own usage": func() error {

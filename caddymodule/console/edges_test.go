@@ -108,7 +108,8 @@ func TestUnconfirmed(t *testing.T) {
 // The page of the activity has the requests of all edges, and names those that do not answer to
 // the users who may see edges.
 func TestActivityOfEdges(t *testing.T) {
-	cluster := &edges{recent: []activity.Request{{ID: "req_b", Time: time.Now(), KeyName: "through-b"}}, silent: []string{"edge-b", mean}}
+	cluster := &edges{silent: []string{"edge-b", mean}}
+	cluster.report.Requests = []activity.Request{{ID: "req_b", Time: time.Now(), KeyName: "through-b"}}
 	h := newHouseIn(t, cluster)
 	cluster.store = h.store
 	mine := h.in(h.user("default", "ada")).page("/console/activity")

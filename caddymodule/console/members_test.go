@@ -16,7 +16,7 @@ import (
 type edges struct {
 	store  *store.Store
 	lost   time.Time
-	recent []activity.Request // through edge-b
+	report activity.Report // of edge-b, about the default account
 	silent []string
 }
 
@@ -24,11 +24,11 @@ func (*edges) Name() string         { return "edge-a" }
 func (*edges) LeaderName() string   { return "edge-a" }
 func (*edges) Stale() time.Duration { return time.Second }
 
-func (e *edges) Recent(_ context.Context, account string) ([]activity.Request, []string) {
+func (e *edges) Reports(_ context.Context, account string) (map[string]activity.Report, []string) {
 	if account != store.DefaultAccount {
 		return nil, e.silent
 	}
-	return e.recent, e.silent
+	return map[string]activity.Report{"edge-b": e.report}, e.silent
 }
 
 func (e *edges) LostSince(name string) time.Time {

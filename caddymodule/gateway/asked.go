@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -25,11 +24,10 @@ import (
 const (
 	// answerTime bounds how long a peer may take to read an answer.
 	answerTime = 10 * time.Second
-	// recentTime bounds how long a page waits for the recent requests of a peer, and how old they
-	// are at most.
-	recentTime = time.Second
-	// maxRecent bounds the recent requests of a peer, in bytes.
-	maxRecent = 2 << 20
+	// reportTime bounds how long a page waits for the report of a peer, and how old it is at most.
+	reportTime = time.Second
+	// maxReport bounds the report of a peer, in bytes.
+	maxReport = 2 << 20
 )
 
 var errNoTunnels = errors.New("this gateway has no connections of others yet")
@@ -37,8 +35,14 @@ var errNoTunnels = errors.New("this gateway has no connections of others yet")
 // Serve implements tunnel.Peers.
 func (e *Edge) Serve(stream *quic.Stream, m link.Message) {
 	switch m := m.(type) {
-	case link.Recent:
-		answer(stream, func(to io.Writer) error { return json.NewEncoder(to).Encode(e.services.Activity.Recent(m.Account)) })
+	case link.Activity:
+		answer(stream, func(to io.Writer) error {
+			r, err := e.services.Activity.Report(stream.Context(), m.Account)
+			if err != nil {
+				return err
+			}
+			return json.NewEncoder(to).Encode(r)
+		})
 	case link.Kept:
 		answer(stream, func(to io.Writer) error {
 			return e.services.AnswerKept(to, kept.Owner{Account: m.Account, Key: m.Key}, m.ID, m.Delete)
@@ -94,64 +98,64 @@ func (e *Edge) Fetch(ctx context.Context, owner kept.Owner, id string, remove bo
 	return nil
 }
 
-// recent caches the recent requests of the peers by account, for recentTime.
-type recent struct {
+// reports caches the reports of the peers by account, for reportTime.
+type reports struct {
 	mu    sync.Mutex
 	since time.Time
-	of    map[string]*recentOf
+	of    map[string]*reportsOf
 }
 
-// recentOf are the recent requests of an account at the peers.
-type recentOf struct {
-	once     sync.Once
-	requests []activity.Request
-	silent   []string
+// reportsOf are the reports about an account.
+type reportsOf struct {
+	once   sync.Once
+	by     map[string]activity.Report
+	silent []string
 }
 
 // get returns the entry of an account.
-func (r *recent) get(account string) *recentOf {
+func (r *reports) get(account string) *reportsOf {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if now := time.Now(); now.Sub(r.since) >= recentTime {
-		r.since, r.of = now, make(map[string]*recentOf)
+	if now := time.Now(); now.Sub(r.since) >= reportTime {
+		r.since, r.of = now, make(map[string]*reportsOf)
 	}
 	of := r.of[account]
 	if of == nil {
-		of = new(recentOf)
+		of = new(reportsOf)
 		r.of[account] = of
 	}
 	return of
 }
 
-// Recent implements manage.Cluster.
-func (e *Edge) Recent(ctx context.Context, account string) (requests []activity.Request, silent []string) {
-	of := e.recent.get(account)
+// Reports implements manage.Cluster.
+func (e *Edge) Reports(ctx context.Context, account string) (by map[string]activity.Report, silent []string) {
+	of := e.reports.get(account)
 	of.once.Do(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recentTime) // others wait for it, too
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reportTime) // others wait for it, too
 		defer cancel()
-		of.requests, of.silent = e.askRecent(ctx, account)
+		of.by, of.silent = e.askReports(ctx, account)
 	})
-	return of.requests, of.silent
+	return of.by, of.silent
 }
 
-// askRecent asks all peers at a time.
-func (e *Edge) askRecent(ctx context.Context, account string) (requests []activity.Request, silent []string) {
+// askReports asks all peers at a time.
+func (e *Edge) askReports(ctx context.Context, account string) (by map[string]activity.Report, silent []string) {
 	var mu sync.Mutex
 	var asking sync.WaitGroup
-	lists := make(map[string][]activity.Request)
+	by = make(map[string]activity.Report)
 	for _, other := range e.services.Store.Edges() {
 		if other.Name == e.Name() {
 			continue
 		}
 		asking.Go(func() {
-			var list []activity.Request
-			err := e.askPeer(ctx, other.Name, link.Recent{Account: account}, func(from io.Reader) error {
-				return json.NewDecoder(io.LimitReader(from, maxRecent)).Decode(&list)
+			var r activity.Report
+			err := e.askPeer(ctx, other.Name, link.Activity{Account: account}, func(from io.Reader) error {
+				return json.NewDecoder(io.LimitReader(from, maxReport)).Decode(&r)
 			})
 			mu.Lock()
 			defer mu.Unlock()
 			if err == nil {
-				lists[other.Name] = list
+				by[other.Name] = r
 			} else {
 				silent = append(silent, other.Name)
 			}
@@ -159,5 +163,5 @@ func (e *Edge) askRecent(ctx context.Context, account string) (requests []activi
 	}
 	asking.Wait()
 	slices.Sort(silent)
-	return activity.Merge(slices.Collect(maps.Values(lists))...), silent
+	return by, silent
 }

@@ -80,22 +80,26 @@ func testIDs(t *testing.T, a, b *Edge) {
 // answer are named, and the largest list fits into an answer.
 func testRecent(t *testing.T, a *Edge) {
 	for range 3 {
-		if list, silent := a.Recent(t.Context(), "default"); len(list) != 0 || strings.Join(silent, " ") != "b" {
+		if list, silent := a.Reports(t.Context(), "default"); len(list) != 0 || strings.Join(silent, " ") != "b" {
 			t.Fatalf("%v, silent: %v", list, silent)
 		}
 	}
-	first := a.recent.get("default")
-	a.recent.since = time.Now().Add(-recentTime)
-	a.Recent(t.Context(), "other")
-	if len(a.recent.of) != 1 || a.recent.get("default") == first {
-		t.Errorf("an old answer is kept: %v", a.recent.of)
+	first := a.reports.get("default")
+	a.reports.since = time.Now().Add(-reportTime)
+	a.Reports(t.Context(), "other")
+	if len(a.reports.of) != 1 || a.reports.get("default") == first {
+		t.Errorf("an old answer is kept: %v", a.reports.of)
 	}
 	long := strings.Repeat("\x01", 1000)
 	for range 300 {
-		a.services.Activity.Record("default", activity.Request{ID: long, KeyID: long, KeyName: long, Deployment: long, Dialect: long, Operation: long})
+		a.services.Activity.Record("default", activity.Request{Time: time.Now(), ID: long, KeyID: long, KeyName: long, Deployment: long, Dialect: long, Operation: long})
 	}
 	var text bytes.Buffer
-	if err := json.NewEncoder(&text).Encode(a.services.Activity.Recent("default")); err != nil || text.Len() > maxRecent {
+	r, err := a.services.Activity.Report(t.Context(), "default")
+	if err != nil || len(r.Days) != 1 || r.Days[0].Requests != 300 {
+		t.Errorf("%+v, %v", r.Days, err)
+	}
+	if err := json.NewEncoder(&text).Encode(r); err != nil || text.Len() > maxReport {
 		t.Errorf("%d bytes, %v", text.Len(), err)
 	}
 }

@@ -50,7 +50,7 @@ type Edge struct {
 	*peer.Links
 	services *Services
 	hub      atomic.Pointer[tunnel.Hub] // nil: there is none yet
-	recent   recent
+	reports  reports
 }
 
 // tunnels returns the tunnels of this gateway for its peers.

@@ -22,9 +22,9 @@ type Cluster interface {
 	LostSince(edge string) time.Time
 	// Remove removes a lost edge that refuses all requests.
 	Remove(ctx context.Context, edge string) error
-	// Recent returns the last requests of an account through other edges, and the names of the
-	// edges that do not answer soon.
-	Recent(ctx context.Context, account string) (requests []activity.Request, silent []string)
+	// Reports returns what other edges know alone about the activity of an account, by their
+	// names, and the names of those that do not answer soon.
+	Reports(ctx context.Context, account string) (reports map[string]activity.Report, silent []string)
 }
 
 // The states of edges.

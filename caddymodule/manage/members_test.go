@@ -34,9 +34,12 @@ func (*fakeCluster) Name() string         { return "edge-a" }
 func (*fakeCluster) LeaderName() string   { return "edge-a" }
 func (*fakeCluster) Stale() time.Duration { return 2 * time.Second }
 
-// Recent returns one request through edge-b, of each account.
-func (*fakeCluster) Recent(_ context.Context, account string) ([]activity.Request, []string) {
-	return []activity.Request{{ID: "req_of_" + account, Time: time.Unix(1, 0)}}, nil
+// Reports returns one request through edge-b, of each account.
+func (*fakeCluster) Reports(_ context.Context, account string) (map[string]activity.Report, []string) {
+	return map[string]activity.Report{"edge-b": {
+		Requests: []activity.Request{{ID: "req_of_" + account, Time: time.Unix(1, 0)}},
+		Days:     []store.UsageDay{{Account: account, Day: time.Now().UTC().Format(time.DateOnly), Requests: 7}},
+	}}, nil
 }
 
 func (*fakeCluster) LostSince(name string) time.Time {
@@ -141,6 +144,9 @@ func TestActivityOfEdges(t *testing.T) {
 	answer := g.do("GET", "/activity", "")
 	if err := json.Unmarshal(answer.Body.Bytes(), &list); err != nil || len(list) != 2 || list[0].ID != "req_own" || list[1].ID != "req_of_default" {
 		t.Errorf("%d %s", answer.Code, answer.Body)
+	}
+	if answer := g.do("GET", "/usage?days=1", ""); !strings.Contains(answer.Body.String(), `"requests":8,`) {
+		t.Errorf("usage: %s", answer.Body)
 	}
 	if steps, err := g.service.Checklist(manage.WithCaller(t.Context(), manage.Caller{Operator: true, Account: store.DefaultAccount})); err != nil || !steps.Request {
 		t.Errorf("%+v, %v", steps, err)

@@ -3,6 +3,7 @@ package manage
 import (
 	"cmp"
 	"context"
+	"slices"
 	"strconv"
 	"time"
 
@@ -184,8 +185,12 @@ func (s *Service) recent(ctx context.Context, account string) Recent {
 	if s.cluster == nil {
 		return Recent{Requests: own}
 	}
-	others, silent := s.cluster.Recent(ctx, account)
-	return Recent{activity.Merge(own, others), len(silent) > 0, silent}
+	reports, silent := s.cluster.Reports(ctx, account)
+	all := own
+	for _, r := range reports {
+		all = slices.Concat(all, r.Requests)
+	}
+	return Recent{activity.Latest(all), len(silent) > 0, silent}
 }
 
 // Clustered reports whether other gateways share the store.
@@ -209,5 +214,13 @@ func (s *Service) Usage(ctx context.Context, u Usage) ([]store.UsageDay, error) 
 	if err != nil || days < 1 || days > maxUsageDays {
 		return nil, badRequest("the number of days is %q; it must be 1 to %d", u.Days, maxUsageDays)
 	}
-	return s.activity.Days(ctx, account, days)
+	var newer map[string][]store.UsageDay
+	if s.cluster != nil {
+		reports, _ := s.cluster.Reports(ctx, account)
+		newer = make(map[string][]store.UsageDay, len(reports))
+		for edge, r := range reports {
+			newer[edge] = r.Days
+		}
+	}
+	return s.activity.Days(ctx, account, days, newer)
 }

@@ -87,8 +87,8 @@ func checkDay(day string) error {
 }
 
 // Usage returns the days of an account with usage, from fromDay on, in order. Each is the
-// sum over all gateways.
-func (s *Store) Usage(ctx context.Context, account, fromDay string) ([]UsageDay, error) {
+// sum over all gateways. newer are days that other gateways have not published, by gateway.
+func (s *Store) Usage(ctx context.Context, account, fromDay string, newer map[string][]UsageDay) ([]UsageDay, error) {
 	if err := checkDay(fromDay); err != nil {
 		return nil, err
 	}
@@ -100,6 +100,13 @@ func (s *Store) Usage(ctx context.Context, account, fromDay string) ([]UsageDay,
 	rows, err := s.usageRows(ctx, span)
 	if err != nil {
 		return nil, fmt.Errorf("reading the usage: %w", err)
+	}
+	for gateway, days := range newer {
+		for _, d := range days {
+			if d.Day >= fromDay {
+				rows[dirUsage+account+"/"+d.Day+"/"+gateway] = d
+			}
+		}
 	}
 	var days []UsageDay
 	for _, path := range slices.Sorted(maps.Keys(rows)) {

@@ -37,7 +37,7 @@ func TestUsage(t *testing.T) {
 		"2026-11-21": {day("2026-11-21", 10), day("2026-12-01", 5)},
 		"2026-12-02": nil,
 	} {
-		if got, err := s.Usage(t.Context(), account, from); err != nil || !slices.Equal(got, want) {
+		if got, err := s.Usage(t.Context(), account, from, nil); err != nil || !slices.Equal(got, want) {
 			t.Errorf("from %s: %+v, %v", from, got, err)
 		}
 	}
@@ -46,17 +46,17 @@ func TestUsage(t *testing.T) {
 			t.Errorf("own usage of %s: %+v, %v", of, got, err)
 		}
 	}
-	if got, err := s.Usage(t.Context(), "other", "2026-01-01"); err != nil || got != nil {
+	if got, err := s.Usage(t.Context(), "other", "2026-01-01", nil); err != nil || got != nil {
 		t.Errorf("usage of another account %+v, %v", got, err)
 	}
 	for _, wrong := range []string{"", "2026-1-1", "2026-02-30", "../x"} {
-		_, err := s.Usage(t.Context(), account, wrong)
+		_, err := s.Usage(t.Context(), account, wrong, nil)
 		wantError(t, err, store.ErrInvalid, "not a day")
 		_, err = s.OwnUsage(t.Context(), account, wrong)
 		wantError(t, err, store.ErrInvalid, "not a day")
 		wantError(t, s.SaveUsage(t.Context(), []store.UsageDay{day("2026-11-21", 100), day(wrong, 1)}), store.ErrInvalid)
 	}
-	_, err := s.Usage(t.Context(), "default/2026", "2026-01-01")
+	_, err := s.Usage(t.Context(), "default/2026", "2026-01-01", nil)
 	wantError(t, err, store.ErrNotFound)
 }
 
@@ -89,7 +89,7 @@ func TestUsageOfSeveralGateways(t *testing.T) {
 		}
 		check := func(edge string, want ...store.UsageDay) {
 			t.Helper()
-			if got, err := edges[edge].Usage(ctx, account, "1990-01-01"); err != nil || !slices.Equal(got, want) {
+			if got, err := edges[edge].Usage(ctx, account, "1990-01-01", nil); err != nil || !slices.Equal(got, want) {
 				t.Errorf("at %s: %+v, %v, not %+v", edge, got, err, want)
 			}
 		}

@@ -12,49 +12,43 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-var (
-	errNoPeer   = errors.New("there is no connection of this gateway")
-	errAnswered = errors.New("the answer is larger than it may be")
-)
+var errNoPeer = errors.New("it has no connection to this one")
 
-// Open sends a message to a peer itself, on a new stream. What follows on the stream depends on the
-// message. The caller ends both of its directions.
-func (h *Hub) Open(ctx context.Context, peer string, m link.Message) (*quic.Stream, error) {
+// Open opens a stream to a peer itself, which begins with [link.Ask].
+func (h *Hub) Open(peer string) (*quic.Stream, error) {
 	h.mu.RLock()
 	e := h.edges[peer]
 	h.mu.RUnlock()
 	if e == nil {
-		return nil, fmt.Errorf("asking the gateway %q: %w", peer, errNoPeer)
+		return nil, errNoPeer
 	}
-	stream, err := e.conn.OpenStreamSync(ctx)
-	if err == nil {
-		if err = link.Ask(stream, m); err == nil {
-			return stream, nil
-		}
-		link.Refuse(stream, link.CodeCancelled)
-	}
-	return nil, fmt.Errorf("asking the gateway %q: %w", peer, err)
+	return e.conn.OpenStream()
 }
 
 // Ask sends a message to a peer itself, and has read read the answer, until ctx ends. What read
 // leaves of it is dropped.
 func (h *Hub) Ask(ctx context.Context, peer string, m link.Message, read func(io.Reader) error) error {
-	stream, err := h.Open(ctx, peer, m)
+	if err := h.ask(ctx, peer, m, read); err != nil {
+		return fmt.Errorf("asking the gateway %q: %w", peer, err)
+	}
+	return nil
+}
+
+func (h *Hub) ask(ctx context.Context, peer string, m link.Message, read func(io.Reader) error) error {
+	stream, err := h.Open(peer)
 	if err != nil {
 		return err
 	}
 	defer link.Refuse(stream, link.CodeCancelled)
-	stop := context.AfterFunc(ctx, func() {
-		_ = stream.SetReadDeadline(time.Unix(1, 0))
-	})
-	defer stop()
-	if err := read(stream); err != nil {
-		if ctx.Err() != nil {
-			err = context.Cause(ctx)
-		}
-		return fmt.Errorf("asking the gateway %q: %w", peer, err)
+	defer context.AfterFunc(ctx, func() { _ = stream.SetDeadline(time.Unix(1, 0)) })()
+	if err := link.Ask(stream, m); err != nil {
+		return err
 	}
-	return nil
+	err = read(stream)
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return err
 }
 
 // serveAsked serves a message of a peer to this gateway itself, which is on its stream after an

@@ -23,7 +23,7 @@ func (a answeringPeer) Serve(stream *quic.Stream, m link.Message) { a.serve(stre
 
 // answers is a Serve that answers with an account.
 func answers(stream *quic.Stream, m link.Message) {
-	_, _ = io.WriteString(stream, m.(link.Recent).Account)
+	_, _ = io.WriteString(stream, m.(link.Activity).Account)
 	_ = stream.Close()
 	stream.CancelRead(0)
 }
@@ -68,7 +68,7 @@ func TestAsk(t *testing.T) {
 				defer cancel()
 				begun := time.Now()
 				got := make([]byte, len("default"))
-				err := a.Ask(ctx, tt.peer, link.Recent{Account: "default"}, func(from io.Reader) error {
+				err := a.Ask(ctx, tt.peer, link.Activity{Account: "default"}, func(from io.Reader) error {
 					_, err := io.ReadFull(from, got)
 					return err
 				})

@@ -21,8 +21,8 @@ func Ask(s Stream, m Message) error {
 // ReadAsked reads the message of [Ask], after [ReadTo]. It reads no more than the message.
 func ReadAsked(s Stream) (Message, error) { return NewControl(s).Receive() }
 
-// Recent asks for the latest requests of an account through a gateway. The answer is their JSON.
-type Recent struct {
+// Activity asks for what a gateway alone knows about the requests of an account. The answer is JSON.
+type Activity struct {
 	Account string `json:"account"`
 }
 
@@ -36,5 +36,5 @@ type Kept struct {
 	Delete bool `json:"delete,omitempty"`
 }
 
-func (Recent) kind() string { return "recent" }
-func (Kept) kind() string   { return "kept" }
+func (Activity) kind() string { return "activity" }
+func (Kept) kind() string     { return "kept" }

@@ -10,7 +10,7 @@ import (
 // TestAsk reads messages for a gateway itself as its peer does: what follows is left.
 func TestAsk(t *testing.T) {
 	for _, m := range []Message{
-		Recent{Account: "default"},
+		Activity{Account: "default"},
 		Kept{Account: "default", Key: "key_1", ID: "resp_1", Delete: true},
 	} {
 		a := new(fakeStream)

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/postern-dev/postern/caddymodule/activity"
+	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/tests/browser"
 	"github.com/postern-dev/postern/tests/harness"
 )
@@ -128,8 +129,10 @@ func TestRecentOverEdges(t *testing.T) {
 			for _, r := range list {
 				of[r.KeyName] = true
 			}
-			if len(of) != len(edges) {
-				return fmt.Errorf("%v", of)
+			var days []store.UsageDay
+			g.Manage(t, http.MethodGet, "/usage?days=2", nil, &days)
+			if sum := days[0].Requests + days[1].Requests; len(of) != len(edges) || sum != int64(len(edges)) {
+				return fmt.Errorf("%v, a sum of %d", of, sum)
 			}
 			return nil
 		})

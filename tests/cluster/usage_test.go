@@ -70,7 +70,7 @@ func (g *gateway) saved(ctx context.Context, t *testing.T) (u usage, err error) 
 		return u, err
 	}
 	defer st.Close()
-	days, err := st.Usage(ctx, store.DefaultAccount, "2026-01-01")
+	days, err := st.Usage(ctx, store.DefaultAccount, "2026-01-01", nil)
 	for _, d := range days {
 		u.add(d)
 	}
