@@ -21,8 +21,8 @@
 // an address from which the user has a session does not wait for the name, so a
 // flood of guesses cannot lock out a user who is signed in. Failures are dropped
 // after an hour without new ones, and the tables are bounded. In a cluster, gateways count
-// the failures of all. Attempts that come too
-// early are rejected before anything is checked, and do not count.
+// the failures of all. Attempts that come too early are rejected before anything is
+// checked, and do not count.
 //
 // # Passkeys
 //
