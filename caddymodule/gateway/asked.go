@@ -47,6 +47,8 @@ func (e *Edge) Serve(stream *quic.Stream, m link.Message) {
 		answer(stream, func(to io.Writer) error {
 			return e.services.AnswerKept(to, kept.Owner{Account: m.Account, Key: m.Key}, m.ID, m.Delete)
 		})
+	case link.Enter:
+		e.enter(stream, m)
 	default: // a newer peer asks
 		link.Refuse(stream, link.CodeDraining)
 	}

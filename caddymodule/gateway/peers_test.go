@@ -21,10 +21,17 @@ import (
 // patience is how long the tests wait for what must happen.
 const patience = time.Minute
 
-// TestPeers has two gateways of a cluster find each other's tunnel listener, and learn whether
-// the other has contact to the store.
-func TestPeers(t *testing.T) {
-	shared := storetest.OpenBolt(t, filepath.Join(t.TempDir(), "shared.db"))
+// testCluster is what the gateways of a cluster share.
+type testCluster struct {
+	testing.TB
+	shared store.KV
+	secret tunnel.Secrets
+	pin    string
+}
+
+func newTestCluster(t testing.TB) *testCluster {
+	t.Helper()
+	c := &testCluster{TB: t, shared: storetest.OpenBolt(t, filepath.Join(t.TempDir(), "shared.db"))}
 	key, err := randomKey()
 	if err != nil {
 		t.Fatal(err)
@@ -33,47 +40,72 @@ func TestPeers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, pin, err := link.Identity(identity)
-	if err != nil {
+	if _, c.pin, err = link.Identity(identity); err != nil {
 		t.Fatal(err)
 	}
-	open := func(name, address string) *Edge {
-		place := Place{
-			Path:   filepath.Join(t.TempDir(), name+".db"),
-			Edge:   store.Edge{Name: name, Peer: address, MaxStale: time.Minute},
-			Shared: func(context.Context, *slog.Logger) (store.KV, error) { return storetest.Share(shared), nil },
-		}
-		st, edge, err := place.open(slog.New(slog.DiscardHandler), func() string { return pin }, Counters{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := leave(edge); err != nil {
-				t.Error(err)
-			}
-			_ = st.Close()
-		})
-		return edge
+	c.secret = tunnel.Secrets{Identity: tunnel.Identity{Key: identity}, Reset: key, Token: key}
+	return c
+}
+
+// open has a gateway join, with this address for its peers.
+func (c *testCluster) open(name, address string) (*store.Store, *Edge) {
+	c.Helper()
+	place := Place{
+		Path:   filepath.Join(c.TempDir(), name+".db"),
+		Edge:   store.Edge{Name: name, Peer: address, MaxStale: time.Minute},
+		Shared: func(context.Context, *slog.Logger) (store.KV, error) { return storetest.Share(c.shared), nil },
 	}
+	st, edge, err := place.open(slog.New(slog.DiscardHandler), func() string { return c.pin }, Counters{})
+	if err != nil {
+		c.Fatal(err)
+	}
+	c.Cleanup(func() {
+		if err := leave(edge); err != nil {
+			c.Error(err)
+		}
+		_ = st.Close()
+	})
+	return st, edge
+}
+
+// socket returns a socket of a tunnel listener.
+func (c *testCluster) socket() *net.UDPConn {
+	c.Helper()
 	socket, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
-		t.Fatal(err)
+		c.Fatal(err)
 	}
-	a, b := open("a", socket.LocalAddr().String()), open("b", "")
+	return socket
+}
+
+// listen starts a tunnel listener.
+func (c *testCluster) listen(socket *net.UDPConn, o tunnel.Options) *tunnel.Hub {
+	c.Helper()
+	hub := tunnel.NewHub(o)
+	if err := hub.Listen(socket, c.secret); err != nil {
+		c.Fatal(err)
+	}
+	c.Cleanup(func() { _ = hub.Close(context.WithoutCancel(c.Context())) })
+	return hub
+}
+
+// TestPeers has two gateways of a cluster find each other's tunnel listener, and learn whether
+// the other has contact to the store.
+func TestPeers(t *testing.T) {
+	c := newTestCluster(t)
+	socket := c.socket()
+	_, a := c.open("a", socket.LocalAddr().String())
+	_, b := c.open("b", "")
 	answers := &answering{Links: a.Links}
 	answers.has.Store(true)
 	var preauthenticated atomic.Bool
-	hub := tunnel.NewHub(tunnel.Options{Peers: answers, Preauthenticate: func(id string, match func([]byte) bool) bool {
+	c.listen(socket, tunnel.Options{Peers: answers, Preauthenticate: func(id string, match func([]byte) bool) bool {
 		matches := a.Match(id, match)
 		if matches {
 			preauthenticated.Store(true)
 		}
 		return matches
 	}})
-	if err := hub.Listen(socket, tunnel.Secrets{Identity: tunnel.Identity{Key: identity}, Reset: key, Token: key}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = hub.Close(context.WithoutCancel(t.Context())) })
 
 	edge := store.Edge{Name: "a", Peer: socket.LocalAddr().String()}
 	ask := func(links *peer.Links) (bool, error) {
@@ -90,7 +122,7 @@ func TestPeers(t *testing.T) {
 		t.Error("peers count as strangers, or connectors as peers")
 	}
 	preauthenticated.Store(false)
-	stranger := peer.New(peer.Options{Name: "b", Key: []byte("another cluster"), Pin: func() string { return pin }})
+	stranger := peer.New(peer.Options{Name: "b", Key: []byte("another cluster"), Pin: func() string { return c.pin }})
 	defer stranger.Close()
 	for range 10 {
 		if _, err := ask(stranger); err == nil {
@@ -124,7 +156,7 @@ func (a *answering) Serve(stream *quic.Stream, _ link.Message) {
 	link.Refuse(stream, link.CodeDraining)
 }
 
-func eventually(t *testing.T, what string, f func() bool) {
+func eventually(t testing.TB, what string, f func() bool) {
 	t.Helper()
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		if f() {

@@ -82,6 +82,9 @@ func (s *Store) Get() (*Services, error) {
 	if err != nil {
 		return nil, errors.Join(err, leave(edge), st.Close())
 	}
+	if edge != nil {
+		services.Queues.Share(&owners{edge: edge, store: st, logger: s.logger})
+	}
 	s.open.Store(services)
 	return services, nil
 }

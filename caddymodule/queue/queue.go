@@ -4,6 +4,9 @@
 //
 // Without a limit, a request costs two atomic additions. It takes no lock and
 // allocates no memory.
+//
+// In a cluster, each deployment has an owner: all requests enter its queue there. See
+// [Owners].
 package queue
 
 import (
@@ -43,6 +46,8 @@ type Queues struct {
 	limit func(Name) int
 	mu    sync.Mutex // held while lines is replaced
 	lines atomic.Pointer[map[Name]*line]
+
+	shared *shared // nil: there is no cluster
 }
 
 // New returns empty queues. limit returns how many requests of a deployment may run
@@ -76,17 +81,36 @@ func (q *Queues) line(n Name) *line {
 // [Place.Leave] when the request has ended. Enter fails with [ErrFull],
 // [ErrTimeout], or the cause of ctx's cancellation.
 func (q *Queues) Enter(ctx context.Context, n Name, key string, b Bounds) (Place, error) {
-	l := q.line(n)
-	if q.limit(n) <= 0 {
+	b.Length, b.Wait = cmp.Or(b.Length, DefaultLength), cmp.Or(b.Wait, DefaultWait)
+	r := Request{Name: n, Key: key, Bounds: b}
+	if q.shared != nil && q.limit(n) > 0 {
+		return q.shared.enter(ctx, r)
+	}
+	return q.EnterHere(ctx, r)
+}
+
+// Request is a request that enters a queue.
+type Request struct {
+	Name
+	Key string
+	Bounds
+	// Running means that it runs already: it counts, even above the limit.
+	Running bool
+}
+
+// EnterHere is [Queues.Enter] for the queues of this gateway alone.
+func (q *Queues) EnterHere(ctx context.Context, r Request) (Place, error) {
+	l := q.line(r.Name)
+	if r.Running || q.limit(r.Name) <= 0 {
 		l.running.Add(1)
 		return Place{line: l}, nil
 	}
-	w, err := l.join(key, cmp.Or(b.Length, DefaultLength))
+	w, err := l.join(r.Key, r.Length)
 	if err != nil {
 		return Place{}, err
 	}
 	if w != nil {
-		if err := l.wait(ctx, w, cmp.Or(b.Wait, DefaultWait)); err != nil {
+		if err := l.wait(ctx, w, r.Wait); err != nil {
 			return Place{}, err
 		}
 	}
@@ -125,6 +149,7 @@ func (q *Queues) Lengths(f func(n Name, waiting int)) {
 type Place struct {
 	line   *line
 	waited bool
+	leave  func() // in a cluster, instead of line
 }
 
 // Waited reports whether the request had to wait.
@@ -132,6 +157,10 @@ func (p Place) Waited() bool { return p.waited }
 
 // Leave releases the place. It must be called exactly once.
 func (p Place) Leave() {
+	if p.leave != nil {
+		p.leave()
+		return
+	}
 	p.line.running.Add(-1)
 	if p.line.waiting.Load() > 0 {
 		p.line.advance()

@@ -29,7 +29,7 @@ func (s *Session) beat(next time.Duration) {
 // but not yet considered lost. So is one at a peer that has missed some itself.
 func (s *Session) suspect() bool {
 	if s.at != nil {
-		return s.suspected.Load() || time.Now().UnixNano()-s.at.lastMessage.Load() > int64(peerSuspect)
+		return s.suspected.Load() || s.at.silent()
 	}
 	return time.Now().After(*s.pingDue.Load())
 }

@@ -3,10 +3,10 @@ package tunnel
 import (
 	"bytes"
 	"cmp"
-	"crypto/sha256"
 	"reflect"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/postern-dev/postern/connector/link"
 )
@@ -23,13 +23,12 @@ type Members struct {
 }
 
 // edges returns the members for a connector: those of this gateway's region first, and
-// otherwise in an order that differs between connectors and changes little with the members
-// (rendezvous hashing).
+// otherwise in the order of rankOf.
 func (m Members) edges(connectorID string) link.Edges {
 	rank := make(map[string][]byte, len(m.Edges))
 	for _, e := range m.Edges {
-		sum := sha256.Sum256([]byte(connectorID + "\x00" + e.Name))
-		rank[e.Name] = sum[:]
+		r := rankOf(connectorID, e.Name)
+		rank[e.Name] = r[:]
 	}
 	elsewhere := func(e link.Edge) int {
 		if e.Region == m.Region {
@@ -104,6 +103,9 @@ func (h *Hub) MembersChanged() {
 	now := members()
 	if reflect.DeepEqual(now, h.members) {
 		return
+	}
+	if h.members.Name == "" {
+		h.joined = time.Now()
 	}
 	h.members = now
 	for _, s := range h.live {

@@ -32,6 +32,9 @@ type edge struct {
 
 func (e *edge) beat() { e.lastMessage.Store(time.Now().UnixNano()) }
 
+// silent reports whether the peer has missed pings.
+func (e *edge) silent() bool { return time.Now().UnixNano()-e.lastMessage.Load() > int64(peerSuspect) }
+
 // onTunnel applies a message of a peer about one of its tunnels.
 func (e *edge) onTunnel(m link.Tunnel) {
 	switch s := e.tunnels[m.Session]; {
@@ -100,6 +103,12 @@ func (h *Hub) addRemote(s *Session) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	id := s.connector.ID
+	s.arrived = time.Now()
+	for _, other := range h.remote[id] {
+		if other.at.name == s.at.name { // its edge, or its connector, has connected again
+			s.arrived = other.arrived
+		}
+	}
 	s.at.tunnels[s.id] = s
 	h.remote[id] = append(h.remote[id], s)
 	h.arrive(id)
@@ -121,9 +130,10 @@ func (h *Hub) removeRemote(s *Session) {
 	h.noteGone(s)
 }
 
-// noteGone queues the event of a connector whose tunnel has ended, unless it has another one. The
-// caller holds the lock.
+// noteGone notes that a tunnel has ended, and queues the event of its connector unless that has
+// another one. The caller holds the lock.
 func (h *Hub) noteGone(s *Session) {
+	h.depart(s)
 	id := s.connector.ID
 	if local := h.live[id]; len(h.remote[id]) == 0 && (local == nil || local.away.Load()) {
 		h.events.add(eventOf(s, false))

@@ -65,7 +65,8 @@ type Session struct {
 	newer     string                      // Info.Newer, set before it is registered
 	reported  atomic.Pointer[states]
 	since     time.Time
-	done      func() // finished, for RoundTrip
+	arrived   time.Time // when it began, or came back, as noticed here; guarded by the hub's lock
+	done      func()    // finished, for RoundTrip
 
 	// Of a tunnel at a peer; nil and 0: it is here.
 	at          *edge

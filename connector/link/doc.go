@@ -95,6 +95,11 @@
 // edges that the other tunnels are at: an edge that has one of them denies the hello (held).
 // When an edge drains, the connector dials another edge, and then sends a drain.
 //
+// Gateways of a cluster use the same protocol: the one that dials sends a hello with its name
+// and a proof, and its peer opens a stream for each request to one of its tunnels. The stream
+// begins with the length and the id of the connector. With a length of 0, an enter follows: it
+// asks for a place in a queue, which the request has until that stream ends.
+//
 // A receiver ignores messages of unknown type and unknown fields. A message has at
 // most 320 KiB, which a hello with 256 upstreams and 256 routes does not exceed.
 //

@@ -21,7 +21,9 @@ func startEdges(t *testing.T, etcd servers, names ...string) (edges map[string]*
 	up := upstream.Start(t)
 	up.Handle("", upstream.Echo)
 	for _, name := range names {
-		edges[name] = &gateway{Gateway: harness.Start(t, inEtcd(name+"\n advertise $UDP", etcd.urls()...)), name: name, up: up}
+		o := inEtcd(name+"\n advertise $UDP", etcd.urls()...)
+		o.Site = "queue_wait 5m"
+		edges[name] = &gateway{Gateway: harness.Start(t, o), name: name, up: up}
 	}
 	first := edges[names[0]]
 	con = first.Connector(t, "box", up.URL)

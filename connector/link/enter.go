@@ -1,0 +1,68 @@
+package link
+
+import "context"
+
+// Enter is what a gateway sends to a peer, the owner of a deployment's queue, for one request.
+// It is sent with [Ask], alone on its stream.
+type Enter struct {
+	Account    string `json:"account"`
+	Deployment string `json:"deployment"`
+	Key        string `json:"key"` // id: keys take turns
+	// Length and WaitMillis are how many requests may wait, and how long this one may.
+	Length     int   `json:"length"`
+	WaitMillis int64 `json:"wait_ms"`
+	// Running means that the request runs already. It counts, and does not wait.
+	Running bool `json:"running,omitempty"`
+}
+
+// Entered answers an enter. The request has its place until the stream ends.
+type Entered struct {
+	// Waited means that the request has waited.
+	Waited bool `json:"waited,omitempty"`
+	// Refused is one of the Refused… constants if the request got no place.
+	Refused string `json:"refused,omitempty"`
+}
+
+// The values of [Entered.Refused].
+const (
+	RefusedFull    = "full"    // too many requests wait
+	RefusedTimeout = "timeout" // the request has waited too long
+)
+
+func (Enter) kind() string   { return "enter" }
+func (Entered) kind() string { return "entered" }
+
+// EnterAt asks a peer for a place, on a new stream, and waits for the answer. [Refuse] returns
+// the place. EnterAt fails with the cause of ctx's end, or wraps an error of this package; the
+// stream has then ended.
+func EnterAt(ctx context.Context, s Stream, m Enter) (Entered, error) {
+	stop := context.AfterFunc(ctx, func() {
+		stopReading(s, CodeCancelled)
+		s.CancelWrite(CodeCancelled.wire())
+	})
+	answer, err := enterAt(s, m)
+	if !stop() && err == nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		Refuse(s, CodeCancelled)
+		return Entered{}, streamError(ctx, err)
+	}
+	return answer, nil
+}
+
+// enterAt sends m and receives the answer.
+func enterAt(s Stream, m Enter) (Entered, error) {
+	if err := Ask(s, m); err != nil {
+		return Entered{}, err
+	}
+	answer, err := NewControl(s).Receive()
+	if err != nil {
+		return Entered{}, err
+	}
+	entered, ok := answer.(Entered)
+	if !ok {
+		return Entered{}, malformed("an answer to an enter that is a message of another type")
+	}
+	return entered, nil
+}
