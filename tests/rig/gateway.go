@@ -19,7 +19,7 @@ import (
 // GatewayOptions say how a gateway is configured.
 type GatewayOptions struct {
 	Name   string // of its process and files; default: gateway
-	Host   string // where clients and connectors reach it, or localhost; default: the loopback's address
+	Host   string // where all reach it, or localhost; default: the loopback's address
 	HTTPS  bool   // serve HTTPS, with a certificate that Caddy makes, and HTTP/2
 	Global string // lines within the global options
 	App    string // lines within their model_gateway block; $UDP is the address of its tunnels
@@ -60,10 +60,12 @@ func (r *Rig) Gateway(o GatewayOptions) (*Gateway, error) {
 			return nil, err
 		}
 	}
-	g := &Gateway{Rig: r, Admin: Admin(at[0]), listen: at[1], UDP: at[2], plain: o.Plain}
 	if o.Host != "" && o.Host != "localhost" {
-		g.listen, g.UDP = strings.Replace(g.listen, "127.0.0.1", o.Host, 1), strings.Replace(g.UDP, "127.0.0.1", o.Host, 1)
+		for i := range at {
+			at[i] = strings.Replace(at[i], "127.0.0.1", o.Host, 1)
+		}
 	}
+	g := &Gateway{Rig: r, Admin: Admin(at[0]), listen: at[1], UDP: at[2], plain: o.Plain}
 	g.URL = "http://" + g.listen
 	if o.Host == "localhost" {
 		g.URL = strings.Replace(g.URL, "127.0.0.1", o.Host, 1)
