@@ -81,7 +81,11 @@ func (r *Rig) Etcd(ctx context.Context) (p *Process, url string, err error) {
 		}
 	}
 	m := EtcdMember{Name: "etcd", URL: "http://" + at[0], Peer: "http://" + at[1], Initial: "etcd=http://" + at[1]}
-	command, err := m.Command(r.Dir)
+	dir, err := os.MkdirTemp(r.Dir, "etcd")
+	if err != nil {
+		return nil, "", fmt.Errorf("creating a folder for etcd: %w", err)
+	}
+	command, err := m.Command(dir)
 	if err != nil {
 		return nil, "", err
 	}
