@@ -252,9 +252,15 @@ func TestCauseAtAnEdge(t *testing.T) {
 		s     symptom
 		known bool
 	}{
-		{"edge killed", hit, refused, true}, {"edge killed", other, refused, false}, {"edge killed", other, cut, true},
-		{"edge killed", other, offline, false}, {"edge restarted", hit, refused, true}, {"edge restarted", other, broken, false},
-		{"etcd killed", hit, offline, false}, {"peer line dark", hit, offline, true}, {"peer line dark", other, offline, false},
+		{"edge killed", hit, refused, true},
+		{"edge killed", other, refused, false},
+		{"edge killed", other, cut, true},
+		{"edge killed", other, offline, false},
+		{"edge restarted", hit, refused, true},
+		{"edge restarted", other, broken, false},
+		{"etcd killed", hit, offline, false},
+		{"peer line dark", hit, offline, true},
+		{"peer line dark", other, offline, false},
 	} {
 		l := &faultLog{faults: []*fault{{kind: kinds[c.kind], edge: hit, from: at(10), until: at(20)}}}
 		o := outcome{request: &request{edge: c.at}, symptom: c.s, ended: at(15), homes: [][]int{{1}}}

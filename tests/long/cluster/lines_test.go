@@ -22,9 +22,16 @@ func TestCluster(t *testing.T) {
 		name string
 		test func(*testing.T, *system)
 	}{
-		{"hop", hop}, {"first hello elsewhere", firstHello}, {"machine lost", machineLost}, {"peers cut", peersCut},
-		{"edge alone", edgeAlone}, {"flow moved", flowMoved}, {"drained", drained}, {"restarted", restarted},
-		{"rotation", rotation}, {"offline", offline},
+		{"hop", hop},
+		{"first hello elsewhere", firstHello},
+		{"machine lost", machineLost},
+		{"peers cut", peersCut},
+		{"edge alone", edgeAlone},
+		{"flow moved", flowMoved},
+		{"drained", drained},
+		{"restarted", restarted},
+		{"rotation", rotation},
+		{"offline", offline},
 	} {
 		t.Run(part.name, func(t *testing.T) {
 			began := time.Now()

@@ -167,17 +167,18 @@ func (l *Lab) Move(n int) error {
 // Redirect makes the NAT send packets of UDP for each of some host:ports to others, those of
 // running flows, too. Each flow has one of several, always the same. It replaces what it was told before.
 func (l *Lab) Redirect(flows map[string][]string) error {
-	rules := "add chain ip box moved { type nat hook prerouting priority dstnat; }\nflush chain ip box moved\n"
+	var rules strings.Builder
+	rules.WriteString("add chain ip box moved { type nat hook prerouting priority dstnat; }\nflush chain ip box moved\n")
 	for from, to := range flows {
 		pool := make([]string, len(to))
 		for i, address := range to {
 			pool[i] = fmt.Sprintf("%d : %s", i, strings.Replace(address, ":", " . ", 1))
 		}
 		host, port, _ := strings.Cut(from, ":")
-		rules += fmt.Sprintf("add rule ip box moved ip daddr %s udp dport %s dnat ip to jhash udp sport mod %d seed 0x1 map { %s }\n",
+		fmt.Fprintf(&rules, "add rule ip box moved ip daddr %s udp dport %s dnat ip to jhash udp sport mod %d seed 0x1 map { %s }\n",
 			host, port, len(to), strings.Join(pool, ", "))
 	}
-	return errors.Join(l.Router.Run("nft", "-f", "-", rules), l.Rebind())
+	return errors.Join(l.Router.Run("nft", "-f", "-", rules.String()), l.Rebind())
 }
 
 // Spread makes the NAT use many addresses, so that the gateway sees flows from
