@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/postern-dev/postern/tests/harness"
 	"github.com/postern-dev/postern/tests/rig"
@@ -64,7 +63,6 @@ func newSystem(t *testing.T) *system {
 	must(t, err)
 	s.home.Home.Do(func() { s.up = upstream.Start(t) })
 	s.up.Handle("", upstream.Echo)
-	s.up.Handle("slow", upstream.SlowTokens(20*time.Millisecond, nil))
 	s.hook = newHook(t, here)
 	urls := s.startEtcd(t)
 	for _, name := range []string{"edge-a", "edge-b", "edge-c"} {
@@ -78,7 +76,9 @@ func newSystem(t *testing.T) *system {
 		s.home.Home.Do(func() { box.Launch(t) })
 		s.boxes = append(s.boxes, box)
 		first.Deploy(t, fmt.Sprint("m-", i), box.ID, "", "m")
-		first.Deploy(t, fmt.Sprint("slow-", i), box.ID, "", "slow")
+		for _, model := range []string{"slow", "own"} {
+			first.Deploy(t, fmt.Sprint(model, "-", i), box.ID, "", model)
+		}
 	}
 	s.well(t)
 	return s
