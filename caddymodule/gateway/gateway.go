@@ -5,6 +5,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -28,7 +29,9 @@ type Configuration struct {
 	Connectors *downloads.Folder // to hand out
 	Console    bool              // a site serves the console
 	Program    string            // command that starts this program
-	Logger     *slog.Logger
+	// Grace returns how long requests may run after this configuration has ended; 0: forever.
+	Grace  func() time.Duration
+	Logger *slog.Logger
 
 	// Offer returns the connector to hand out: see [tunnel.Options]. It may be nil.
 	Offer func(os string) *link.Offer
@@ -77,6 +80,17 @@ func (g *Gateway) Stop() {
 	if s := g.Store.Opened(); s != nil {
 		g.Store.applyMemory(s)
 	}
+}
+
+// defaultGrace is how long requests of peers may run if there is no grace period: a gateway does
+// not wait for other machines forever.
+const defaultGrace = 30 * time.Second
+
+func (g *Gateway) grace() time.Duration {
+	if g.Grace == nil { // without Caddy
+		return defaultGrace
+	}
+	return cmp.Or(g.Grace(), defaultGrace)
 }
 
 // Backend returns the backend that serves requests.
