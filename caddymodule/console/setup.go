@@ -146,7 +146,7 @@ func startPairing(v *visit) error {
 // have changed since.
 func publishOffer(v *visit) error {
 	set, err := v.Manage.SetDeployment(v.ctx, manage.SetDeployment{
-		Name: v.typed("name"), Connectors: []string{v.typed("connector")}, Upstream: v.typed("upstream"), Model: v.typed("model"),
+		Name: v.typed("name"), Connectors: []string{v.typed("connector")}, Upstream: new(v.typed("upstream")), Model: new(v.typed("model")),
 	})
 	return v.done(startTab.url(), set.Name+" is published.", err)
 }

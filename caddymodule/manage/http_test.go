@@ -68,7 +68,7 @@ var errorTests = []struct {
 	{"deployment without a connector", "PUT", deployment, `{}`, 400, `"connector" or "connectors" is required`},
 	{"deployment with both forms of connectors", "PUT", deployment, `{"connector":"home","connectors":["home"]}`, 400, `exclude each other`},
 	{"deployment with connectors of another type", "PUT", deployment, `{"connectors":"home"}`, 400, `"connectors" must be an array of strings`},
-	{"deployment without connectors", "PUT", deployment, `{"connectors":[]}`, 400, `is required`},
+	{"deployment without connectors", "PUT", deployment, `{"connectors":[]}`, 400, `at least one connector`},
 	{"deployment with a bound of another type", "PUT", deployment, `{"connector":"home","max_concurrency":"4"}`, 400, `"max_concurrency" must be a whole number`},
 	{"deployment with a bound below 0", "PUT", deployment, `{"connector":"home","max_concurrency":-4}`, 400, `must be between 1 and`},
 	{"deployment with options of another type", "PUT", deployment, `{"connector":"home","options":["reasoning"]}`, 400, `"options" must be an object with the options reasoning, inline_system`},
