@@ -18,7 +18,7 @@ var deploymentCommands = command{
 	use: "deployment", short: "Sets, lists and removes deployments",
 	aliases: []string{"model"},
 	commands: []command{{
-		use:   "set NAME [--connector ID_OR_NAME …] [--upstream UPSTREAM] [--model MODEL] [--max-concurrency N] [--option NAME=VALUE …] [--reset NAME …]",
+		use:   "set NAME [--connector ID_OR_NAME …] [--add-connector ID_OR_NAME] [--upstream UPSTREAM] [--model MODEL] [--max-concurrency N] [--option NAME=VALUE …] [--reset NAME …]",
 		short: "Publishes a model, or changes its route",
 		long: `Publishes a model, or changes its route. New requests use the new route at once;
 running ones finish on the old route.
@@ -41,12 +41,14 @@ keys.
 ` + optionsHelp(),
 		example: `  caddy gateway deployment set qwen3:8b --connector workstation
   caddy gateway deployment set qwen3:8b --connector workstation --connector rack --max-concurrency 8
+  caddy gateway deployment set qwen3:8b --add-connector rack
   caddy gateway deployment set qwen3:8b --max-concurrency 4 --reset upstream
   caddy gateway deployment set r1 --connector rack --option think_tags=true --option reasoning_as=content
   caddy gateway deployment set assistant --connector rack --upstream vllm --model Qwen/Qwen3-32B`,
 		account: true,
 		flags: func(f *pflag.FlagSet) {
 			f.StringArray("connector", nil, "A connector of the model (required for a new one; may be repeated)")
+			f.String("add-connector", "", "One more connector of the model")
 			f.String("upstream", "", "The name of the upstream in the connector's configuration")
 			f.String("model", "", "The model's name on that server")
 			f.Int("max-concurrency", 0, "Limit of running requests (default no limit)")
@@ -99,7 +101,7 @@ func deploymentRequest(in *invocation) (request, error) {
 	if slices.Contains(connectors, "") {
 		return request{}, up.Usagef("--connector is empty; for example: caddy gateway deployment set %s --connector workstation", in.arg)
 	}
-	r := in.request(http.MethodPut, "/deployments/{}", "upstream", "model")
+	r := in.request(http.MethodPut, "/deployments/{}", "upstream", "model", "add-connector")
 	if len(connectors) > 0 {
 		r.body["connectors"] = connectors
 	}

@@ -62,8 +62,10 @@ type SetDeployment struct {
 	Name       string   `path:"record"`
 	Connector  string   `json:"connector"`  // id or name; instead of Connectors
 	Connectors []string `json:"connectors"` // ids or names; at least one for a new deployment
-	Upstream   *string  `json:"upstream"`   // "": the connector's routes decide
-	Model      *string  `json:"model"`      // "": the connector's routes decide, or the public name
+	// AddConnector is the id or name of one more.
+	AddConnector string  `json:"add_connector"`
+	Upstream     *string `json:"upstream"` // "": the connector's routes decide
+	Model        *string `json:"model"`    // "": the connector's routes decide, or the public name
 	// MaxConcurrency limits the running requests; 0: no limit.
 	MaxConcurrency *int `json:"max_concurrency"`
 	// Options are adjustments for the model server.
@@ -77,6 +79,9 @@ type GivenOptions map[string]string
 func (d SetDeployment) edit(to *store.Deployment, connectors []string) error {
 	if len(connectors) > 0 {
 		to.Connectors = connectors
+	}
+	if d.AddConnector != "" {
+		to.Connectors = append(slices.Clone(to.Connectors), d.AddConnector)
 	}
 	if len(to.Connectors) == 0 {
 		return badRequest("field %q or %q is required for a new deployment", "connector", "connectors")
