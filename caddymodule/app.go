@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyevents"
@@ -117,7 +118,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 		Build:      manage.Build{Version: version.Number(), Commit: version.Commit(), Caddy: caddyVersion},
 		Connectors: downloads.NewFolder(cmp.Or(a.Connectors, defaultConnectors())),
 		Offer:      a.offer,
-		Program:    os.Args[0], DeploymentRemoved: dropSeries,
+		Program:    os.Args[0], DeploymentRemoved: dropSeries, Grace: a.grace,
 	}}
 	a.server = &serve.Server{
 		Open: a.gateway.Backend, Choose: a.gateway.ChooseTunnel, StatusOf: statusOf, Observer: metrics{}, Logger: a.logger,
@@ -267,6 +268,15 @@ func (a *App) Cleanup() error {
 	}
 	a.releases = nil
 	return errors.Join(errs...)
+}
+
+// grace returns the grace period of Caddy's servers, 0 if there is none.
+func (a *App) grace() time.Duration {
+	app, err := a.ctx.AppIfConfigured("http")
+	if err != nil {
+		return 0
+	}
+	return time.Duration(app.(*caddyhttp.App).GracePeriod)
 }
 
 // statusOf returns the HTTP status in another handler's error, 0 if it has none.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/postern-dev/postern/caddymodule/store"
@@ -124,6 +125,12 @@ func (l *Log) Recent(account string) []Request {
 		return a.newestFirst()
 	}
 	return nil
+}
+
+// Latest returns the last 200 of the requests through several gateways, the newest first.
+func Latest(requests []Request) []Request {
+	slices.SortFunc(requests, func(a, b Request) int { return cmp.Or(b.Time.Compare(a.Time), strings.Compare(a.ID, b.ID)) })
+	return requests[:min(len(requests), keep)]
 }
 
 // Subscribe registers f to be called after each request of any account. No lock is

@@ -3,6 +3,9 @@ package activity
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
@@ -140,14 +143,18 @@ func (l *Log) Flush(ctx context.Context) error {
 // EachUsage calls f with the rows of an account on the days from from to to, of all gateways,
 // and with those of the folded months that have one of these days. It includes requests that
 // are not yet saved. There may be several rows of a day, key and deployment. f must not use
-// the log.
-func (l *Log) EachUsage(ctx context.Context, account, from, to string, f func(store.UsageRow) error) error {
+// the log. newer
+// are rows of other gateways, from their reports.
+func (l *Log) EachUsage(ctx context.Context, account, from, to string, newer map[string][]store.UsageRow, f func(store.UsageRow) error) error {
 	l.saving.Lock()
 	defer l.saving.Unlock()
-	if err := l.store.EachUsage(ctx, account, from, to, f); err != nil {
+	if err := l.store.EachUsage(ctx, account, from, to, newer, f); err != nil {
 		return err
 	}
-	for _, r := range l.unsavedRows(account, from, to) {
+	for _, r := range l.unsavedRows(account) {
+		if r.Day < from || r.Day > to {
+			continue
+		}
 		if err := f(r); err != nil {
 			return err
 		}
@@ -155,17 +162,63 @@ func (l *Log) EachUsage(ctx context.Context, account, from, to string, f func(st
 	return nil
 }
 
+const (
+	// maxReported bounds the rows of a report.
+	maxReported = 2000
+	// ownTime bounds how long a report waits for sums that only the shared KV may have. Rows
+	// without them are left out.
+	ownTime = 300 * time.Millisecond
+)
+
+// Report is what a gateway of a cluster knows alone about an account.
+type Report struct {
+	Requests []Request `json:"requests"` // as Recent returns them
+	// Usage are rows of this gateway that it has not published, each whole. At most 2000: the
+	// others count elsewhere once they are published.
+	Usage []store.UsageRow `json:"usage"`
+}
+
+// Report returns what the other gateways of the cluster cannot know.
+func (l *Log) Report(ctx context.Context, account string) (Report, error) {
+	ctx, cancel := context.WithTimeout(ctx, ownTime)
+	defer cancel()
+	l.saving.Lock()
+	defer l.saving.Unlock()
+	saved, err := l.store.UnpublishedUsage(ctx, account, maxReported)
+	if err != nil {
+		return Report{}, fmt.Errorf("reading the usage: %w", err)
+	}
+	type id struct{ day, key, deployment string }
+	rows := make(map[id]store.UsageRow, len(saved))
+	for _, r := range saved {
+		rows[id{r.Day, r.Key, r.Deployment}] = r
+	}
+	for _, r := range l.unsavedRows(account) {
+		whole, ok := rows[id{r.Day, r.Key, r.Deployment}]
+		if !ok && len(rows) == maxReported {
+			continue
+		}
+		if !ok {
+			if whole.Usage, err = l.store.OwnUsage(ctx, r); err != nil {
+				continue
+			}
+		}
+		r.Add(whole.Usage)
+		rows[id{r.Day, r.Key, r.Deployment}] = r
+	}
+	return Report{l.Recent(account), slices.Collect(maps.Values(rows))}, nil
+}
+
 // unsavedRows returns the requests of an account that are not yet saved.
-func (l *Log) unsavedRows(account, from, to string) (rows []store.UsageRow) {
+func (l *Log) unsavedRows(account string) (rows []store.UsageRow) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for k, r := range l.usage {
-		next := k.of(r.keyName)
-		if k.account != account || next.Day < from || next.Day > to || r.unsaved.Requests == 0 {
-			continue
+		if k.account == account && r.unsaved.Requests > 0 {
+			next := k.of(r.keyName)
+			next.Usage = r.unsaved
+			rows = append(rows, next)
 		}
-		next.Usage = r.unsaved
-		rows = append(rows, next)
 	}
 	return rows
 }

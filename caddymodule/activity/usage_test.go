@@ -59,7 +59,7 @@ func TestUsage(t *testing.T) {
 		row("2026-03-02", "b", func(u *store.Usage) { bad(&u.CallerErrors); u.EstimatedRequests, u.EstimatedTokens = 1, 110 }),
 	}
 	var got []store.UsageRow
-	err := l.EachUsage(t.Context(), account, "2026-02-26", "2026-03-02", func(r store.UsageRow) error {
+	err := l.EachUsage(t.Context(), account, "2026-02-26", "2026-03-02", nil, func(r store.UsageRow) error {
 		got = append(got, r)
 		return nil
 	})
@@ -89,7 +89,7 @@ func TestUsageIsSaved(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		requests := int64(0)
-		err := st.EachUsage(context.Background(), account, "1999-01-01", "2001-01-01", func(r store.UsageRow) error {
+		err := st.EachUsage(context.Background(), account, "1999-01-01", "2001-01-01", nil, func(r store.UsageRow) error {
 			requests += r.Requests
 			return nil
 		})

@@ -143,7 +143,7 @@ func TestCallsWithoutStore(t *testing.T) {
 				return err
 			},
 			"usage": func() error {
-				return a.EachUsage(t.Context(), store.DefaultAccount, "2026-01-01", "2026-01-02", func(store.UsageRow) error { return nil })
+				return a.EachUsage(t.Context(), store.DefaultAccount, "2026-01-01", "2026-01-02", nil, func(store.UsageRow) error { return nil })
 			},
 			"the edge's own usage": func() error {
 				_, err := a.OwnUsage(t.Context(), store.UsageRow{Account: store.DefaultAccount, Day: "2026-01-01", Key: "k"})

@@ -21,17 +21,20 @@ const usageDays = 30 // that the plot shows
 var activityTab = &tab{
 	path: "activity", name: "activity", title: "Activity", data: activityData,
 	live: []string{"activity-list", "activity-usage"}, every: 10 * time.Second,
+	clustered: 2 * time.Second, // requests at other edges are no changes here
 }
 
 type activityPage struct {
-	List listing[activity.Request]
-	Days []manage.UsageSum // oldest first, as the plot wants them
-	Sum  store.Usage
+	List   listing[activity.Request]
+	Recent manage.Recent
+	Days   []manage.UsageSum // oldest first, as the plot wants them
+	Sum    store.Usage
 }
 
 func activityData(v *visit) any {
-	p := &activityPage{Days: usageByDay(v)}
-	p.List = list(v, "activity", load(v, v.Manage.Activity), func(r activity.Request) string {
+	recent := load(v, v.Manage.Recent)
+	p := &activityPage{Days: usageByDay(v), Recent: recent}
+	p.List = list(v, "activity", recent.Requests, func(r activity.Request) string {
 		return strings.Join([]string{r.KeyName, r.KeyID, r.Deployment, r.Dialect, r.Operation, strconv.Itoa(r.Status)}, "\n")
 	})
 	for _, d := range p.Days {

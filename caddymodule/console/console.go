@@ -85,7 +85,7 @@ func New(o Options) *Console {
 
 // pages are the tabs that have a URL.
 var pages = []*tab{
-	startTab, modelsTab, modelTab, publishTab, removeModelTab, keysTab, newKeyTab, revokeKeyTab, connectorsTab, newConnectorTab,
+	startTab, modelsTab, modelTab, publishTab, removeModelTab, keysTab, newKeyTab, revokeKeyTab, connectorsTab, connectorTab, newConnectorTab,
 	rotateConnectorTab, removeConnectorTab, pairingTab, replaceTab, activityTab, edgesTab, settingsTab, removePasskeyTab, removeUserTab, revokeTokenTab,
 }
 
@@ -119,6 +119,7 @@ var actions = map[string]route{
 	"POST /console/keys/{id}/revoke":       {revokeKey, keysTab},
 	"POST /console/keys/{id}/remove":       {removeKey, keysTab},
 	"POST /console/connectors":             {createConnector, newConnectorTab},
+	"POST /console/connectors/{id}/rename": {do: renameConnector},
 	"POST /console/connectors/{id}/rotate": {rotateConnector, rotateConnectorTab},
 	"POST /console/connectors/{id}/remove": {removeConnector, connectorsTab},
 

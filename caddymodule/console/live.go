@@ -107,7 +107,11 @@ func (s *stream) change() {
 
 // run sends changes until the client disconnects or the session ends.
 func (s *stream) run(ctx context.Context) {
-	redraw, beat := time.NewTicker(s.tab.every), time.NewTicker(liveBeat)
+	every := s.tab.every
+	if s.tab.clustered > 0 && s.Manage.Clustered() {
+		every = s.tab.clustered
+	}
+	redraw, beat := time.NewTicker(every), time.NewTicker(liveBeat)
 	defer redraw.Stop()
 	defer beat.Stop()
 	for {

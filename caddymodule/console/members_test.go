@@ -7,19 +7,29 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
 // edges is a cluster in which all edges but this one, edge-a, are lost if the test says so.
 type edges struct {
-	store *store.Store
-	lost  time.Time
+	store  *store.Store
+	lost   time.Time
+	report activity.Report // of edge-b, about the default account
+	silent []string
 }
 
 func (*edges) Name() string         { return "edge-a" }
 func (*edges) LeaderName() string   { return "edge-a" }
 func (*edges) Stale() time.Duration { return time.Second }
+
+func (e *edges) Reports(_ context.Context, account string) (map[string]activity.Report, []string) {
+	if account != store.DefaultAccount {
+		return nil, e.silent
+	}
+	return map[string]activity.Report{"edge-b": e.report}, e.silent
+}
 
 func (e *edges) LostSince(name string) time.Time {
 	if name == "edge-a" {

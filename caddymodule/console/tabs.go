@@ -37,6 +37,7 @@ type tab struct {
 	faults      *tab               // shows the errors of data; may be nil
 	live        []string
 	every       time.Duration // interval of redraws without a change
+	clustered   time.Duration // every in a cluster; 0: the same
 	gate        bool          // without navigation, even for signed-in users
 }
 

@@ -13,6 +13,8 @@ const (
 	// takeover is how long before it leads a gateway begins with the events of the store:
 	// longer than it takes until the loss of the former leader is noticed.
 	takeover = 30 * time.Second
+	// lostAfter is how long a gateway may serve without contact to the store and its peers.
+	lostAfter = 10 * time.Second
 	// maxHeld bounds the events that a gateway holds for that.
 	maxHeld = 1000
 )

@@ -13,13 +13,22 @@ import (
 	"github.com/postern-dev/postern/tests/storetest"
 )
 
-// leading is a cluster in which this gateway may lead.
-type leading struct{ atomic.Bool }
+// leading is a cluster in which this gateway may lead, or have lost the store.
+type leading struct {
+	atomic.Bool
+	lost atomic.Bool
+}
 
 func (l *leading) Reached(int64)                        {}
 func (l *leading) Confirm(context.Context, int64) error { return nil }
-func (l *leading) Serving() error                       { return nil }
 func (l *leading) Leader() bool                         { return l.Load() }
+
+func (l *leading) Serving() error {
+	if l.lost.Load() {
+		return store.ErrUnavailable
+	}
+	return nil
+}
 
 // TestEventsOfACluster has the leader alone emit the events of the store. A new leader repeats
 // the latest ones with the same ids.
@@ -96,7 +105,10 @@ func TestConnectorsOfACluster(t *testing.T) {
 			for _, s := range gateways {
 				s.onTunnel(hub, tunnel.Event{Online: online, Connector: "con_1", Account: store.DefaultAccount})
 			}
-			time.Sleep(2 * offlineAfter)
+			if !online {
+				time.Sleep(offlineAfter + lostAfter)
+			}
+			time.Sleep(time.Second)
 		}
 		is(true)
 		first := out[0].events[0]
@@ -112,5 +124,20 @@ func TestConnectorsOfACluster(t *testing.T) {
 		}
 		out[1].expect(t, "the lead", eventConnectorOnline, eventConnectorOffline, eventConnectorOnline)
 		out[0].expect(t, "the former leader")
+
+		cut := func(lost bool) {
+			for _, s := range gateways {
+				s.onTunnel(hub, tunnel.Event{Online: !lost, Connector: "con_1", Account: store.DefaultAccount})
+			}
+		}
+		cut(true)
+		time.Sleep(lostAfter)
+		lead[1].lost.Store(true)
+		time.Sleep(time.Minute)
+		lead[1].lost.Store(false)
+		time.Sleep(offlineAfter)
+		cut(false)
+		time.Sleep(time.Minute)
+		out[1].expect(t, "a line of its own that was cut")
 	})
 }

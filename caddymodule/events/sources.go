@@ -306,14 +306,26 @@ func (s *sources) check(p *presence) {
 		}
 		return
 	}
-	if rest := offlineAfter - time.Since(p.left); rest > 0 {
-		s.checkAfter(p, rest)
+	if s.store.Serving() != nil {
+		p.left = time.Now() // this gateway is lost, and not the connector
+	}
+	if rest := s.offlineAfter() - time.Since(p.left); rest > 0 {
+		s.checkAfter(p, min(rest, offlineAfter))
 		return
 	}
 	delete(s.presences, p.Connector)
 	data := connectorData(p.Event)
 	data["since"] = p.left.UTC().Format(time.RFC3339)
 	s.emitOneOf(Event{eventConnectorOffline, data})
+}
+
+// offlineAfter is how long a connector may be away before it is reported. In a cluster, a
+// gateway whose own line is cut has noticed it by then: see check.
+func (s *sources) offlineAfter() time.Duration {
+	if s.store.Shared() {
+		return offlineAfter + lostAfter
+	}
+	return offlineAfter
 }
 
 // connectorData returns the data common to all events of a connector.

@@ -17,9 +17,8 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/cluster"
-	"github.com/postern-dev/postern/caddymodule/pairing"
 	"github.com/postern-dev/postern/caddymodule/peer"
-	"github.com/postern-dev/postern/caddymodule/queue"
+	"github.com/postern-dev/postern/caddymodule/signin"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/store/localcopy"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
@@ -49,9 +48,9 @@ const (
 type Edge struct {
 	*cluster.Cluster
 	*peer.Links
-	pairing *pairing.Service
-	queues  *queue.Queues
-	hub     atomic.Pointer[tunnel.Hub] // nil: there is none yet
+	services *Services
+	hub      atomic.Pointer[tunnel.Hub] // nil: there is none yet
+	reports  reports
 }
 
 // tunnels returns the tunnels of this gateway for its peers.
@@ -134,10 +133,25 @@ func (e *Edge) Pong() link.Pong {
 }
 
 // Pairings implements tunnel.Peers.
-func (e *Edge) Pairings() []link.Pairing { return e.pairing.Pairings() }
+func (e *Edge) Pairings() []link.Pairing { return e.services.Pairing.Pairings() }
 
 // OnPairing implements tunnel.Peers.
-func (e *Edge) OnPairing(ctx context.Context) func(link.Pairing) { return e.pairing.OnPairing(ctx) }
+func (e *Edge) OnPairing(ctx context.Context) func(link.Pairing) {
+	return e.services.Pairing.OnPairing(ctx)
+}
+
+// publish sends a message to the peers.
+func (e *Edge) publish(m link.Message) {
+	if hub := e.hub.Load(); hub != nil {
+		hub.Publish(m)
+	}
+}
+
+func (e *Edge) publishPairing(m link.Pairing)  { e.publish(m) }
+func (e *Edge) publishSignIn(o signin.Outcome) { e.publish(link.SignIn(o)) }
+
+// OnSignIn implements tunnel.Peers.
+func (e *Edge) OnSignIn(m link.SignIn) { e.services.SignIn.OnPeer(signin.Outcome(m)) }
 
 // members returns the edges for the connectors of this one: those that have the store, an
 // address, and do not drain.

@@ -5,6 +5,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -28,7 +29,9 @@ type Configuration struct {
 	Connectors *downloads.Folder // to hand out
 	Console    bool              // a site serves the console
 	Program    string            // command that starts this program
-	Logger     *slog.Logger
+	// Grace returns how long requests may run after this configuration has ended; 0: forever.
+	Grace  func() time.Duration
+	Logger *slog.Logger
 
 	// Offer returns the connector to hand out: see [tunnel.Options]. It may be nil.
 	Offer func(os string) *link.Offer
@@ -79,6 +82,17 @@ func (g *Gateway) Stop() {
 	}
 }
 
+// defaultGrace is how long requests of peers may run if there is no grace period: a gateway does
+// not wait for other machines forever.
+const defaultGrace = 30 * time.Second
+
+func (g *Gateway) grace() time.Duration {
+	if g.Grace == nil { // without Caddy
+		return defaultGrace
+	}
+	return cmp.Or(g.Grace(), defaultGrace)
+}
+
 // Backend returns the backend that serves requests.
 func (g *Gateway) Backend() (*serve.Backend, error) {
 	s, err := g.Store.Get()
@@ -123,7 +137,7 @@ func (g *Gateway) Manage() (*manage.Service, error) {
 		Build:         g.Build, Folder: g.Connectors, Logger: g.Logger,
 	}
 	if s.Edge != nil {
-		o.Cluster = s.Edge.Cluster
+		o.Cluster = s.Edge
 	}
 	g.service = manage.New(o)
 	return g.service, nil

@@ -34,6 +34,7 @@ type Listener struct {
 	identity       *time.Timer       // of the next look at the identity
 	events         []*events.Gateway // subscribed to the hub
 	stopAdapting   func()            // of procs.Adapt
+	drained        time.Time         // until then, requests of peers may run after the last configuration has ended
 }
 
 // errOtherStorage rejects a configuration with another store than the running
@@ -46,7 +47,7 @@ var errOtherStorage = errors.New("a reload cannot change the storage of a runnin
 var ErrNotListening = errors.New("the tunnel listener has not started yet")
 
 // closeGrace is how long running requests may take after the last configuration
-// has ended. Caddy's own grace period is over by then.
+// has ended. Caddy's own grace period is over by then, or no request of a client runs.
 const closeGrace = time.Second
 
 // Hub returns the hub, once a configuration has started it.
@@ -141,7 +142,8 @@ func (l *Listener) listen(address string, s *Services, secrets tunnel.Secrets, o
 }
 
 // stop removes g's configuration. After the last one, the hub continues for running
-// requests, but does not accept connectors.
+// requests, but does not accept connectors. Requests of clients of other gateways have the same
+// grace period as those of clients here.
 func (l *Listener) stop(g *Gateway) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -150,9 +152,11 @@ func (l *Listener) stop(g *Gateway) {
 	if hub == nil {
 		return
 	}
-	options := tunnel.Options{Pairing: notNow{}, Logger: g.Logger}
+	options := tunnel.Options{Pairing: notNow{}, Logger: g.Logger, Peers: g.tunnelOptions.Peers}
 	if current, ok := l.configurations.Newest(); ok {
 		options = current.tunnelOptions
+	} else if options.Peers != nil {
+		l.drained = time.Now().Add(g.grace())
 	}
 	hub.SetOptions(options)
 }
@@ -177,7 +181,7 @@ func (l *Listener) Destruct() error {
 	}
 	l.stopAdapting()
 	l.identity.Stop()
-	ctx, cancel := context.WithTimeout(context.Background(), closeGrace)
+	ctx, cancel := context.WithTimeout(context.Background(), max(closeGrace, time.Until(l.drained)))
 	defer cancel()
 	err := hub.Close(ctx)
 	l.unfollow(hub)

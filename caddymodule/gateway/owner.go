@@ -14,9 +14,6 @@ import (
 	"github.com/postern-dev/postern/connector/logs"
 )
 
-// enterTime is how long a peer may take to send an enter after its header.
-const enterTime = 5 * time.Second
-
 // owners finds the owners of queues among the edges, and enters there.
 type owners struct {
 	edge   *Edge
@@ -89,14 +86,9 @@ func (l loan) Leave() { link.Refuse(l.stream, link.CodeNone) }
 // Lost implements queue.Loan.
 func (l loan) Lost() bool { return l.stream.Context().Err() != nil }
 
-// OnEnter implements tunnel.Peers. The place lasts as long as the stream.
-func (e *Edge) OnEnter(stream link.Stream) {
-	m, err := link.ReceiveEnter(stream, time.Now().Add(enterTime))
-	if err != nil {
-		link.Refuse(stream, link.CodeInternal)
-		return
-	}
-	place, err := e.queues.Lend(stream.Context(), queue.Request{
+// enter serves the enter of a peer. The place lasts as long as the stream.
+func (e *Edge) enter(stream *quic.Stream, m link.Enter) {
+	place, err := e.services.Queues.Lend(stream.Context(), queue.Request{
 		Name: queue.Name{Account: m.Account, Deployment: m.Deployment}, Key: m.Key,
 		Bounds:  queue.Bounds{Length: m.Length, Wait: time.Duration(m.WaitMillis) * time.Millisecond},
 		Running: m.Running,

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/queue"
+	"github.com/postern-dev/postern/caddymodule/serve"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/link"
 )
@@ -24,8 +25,8 @@ func startOwner(t testing.TB, limit int) (*owners, *queue.Queues, func()) {
 	for _, name := range []string{"b", "a"} {
 		socket := c.socket()
 		st, edge := c.open(name, socket.LocalAddr().String())
-		edge.queues = queue.New(func(queue.Name) int { return limit })
-		edge.queues.Share(&owners{edge: edge, store: st, logger: slog.New(slog.DiscardHandler)})
+		edge.services = &Services{Backend: &serve.Backend{Queues: queue.New(func(queue.Name) int { return limit })}}
+		edge.services.Queues.Share(&owners{edge: edge, store: st, logger: slog.New(slog.DiscardHandler)})
 		hub := c.listen(socket, tunnel.Options{Peers: withoutPairings{edge}, Members: func() tunnel.Members { return edge.members(st.Edges()) }})
 		hub.MembersChanged()
 		edge.hub.Store(hub)
@@ -38,7 +39,7 @@ func startOwner(t testing.TB, limit int) (*owners, *queue.Queues, func()) {
 		}
 		return err == nil
 	})
-	return o, gateways["b"].queues, gateways["b"].Links.Close
+	return o, gateways["b"].services.Queues, gateways["b"].Links.Close
 }
 
 // withoutPairings is a gateway that has none.

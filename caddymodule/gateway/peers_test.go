@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quic-go/quic-go"
+
 	"github.com/postern-dev/postern/caddymodule/peer"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
@@ -146,9 +148,13 @@ func (a *answering) Pong() link.Pong { return link.Pong{StoreLost: !a.has.Load()
 
 func (a *answering) Pairings() []link.Pairing { return nil }
 
-func (a *answering) OnEnter(link.Stream) {}
-
 func (a *answering) OnPairing(context.Context) func(link.Pairing) { return nil }
+
+func (a *answering) OnSignIn(link.SignIn) {}
+
+func (a *answering) Serve(stream *quic.Stream, _ link.Message) {
+	link.Refuse(stream, link.CodeDraining)
+}
 
 func eventually(t testing.TB, what string, f func() bool) {
 	t.Helper()

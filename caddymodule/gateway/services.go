@@ -30,14 +30,22 @@ type Services struct {
 	stopRelease context.CancelFunc
 }
 
-// newServices starts the services of a store.
-func (s *Store) newServices(st *store.Store) (*Services, error) {
+// newServices starts the services of a store. edge is nil if the gateway is alone.
+func (s *Store) newServices(st *store.Store, edge *Edge) (*Services, error) {
 	log := activity.New(activity.Options{Store: st, Logger: s.logger})
-	backend, err := serve.NewBackend(st, memory.NewBudget(DefaultMaxMemory()), log, s.logger)
+	var peers serve.Peers
+	var onSignIn func(signin.Outcome)
+	var onPairing func(link.Pairing)
+	if edge != nil {
+		peers, onSignIn, onPairing = edge, edge.publishSignIn, edge.publishPairing
+	}
+	backend, err := serve.NewBackend(st, peers, memory.NewBudget(DefaultMaxMemory()), log, s.logger)
 	if err != nil {
 		return nil, err
 	}
-	signIn, err := signin.New(signin.Options{Store: st, Logger: s.logger, Failed: s.counters.SignInFailed})
+	signIn, err := signin.New(signin.Options{
+		Store: st, Logger: s.logger, Failed: s.counters.SignInFailed, Publish: onSignIn,
+	})
 	if err != nil {
 		backend.Close()
 		return nil, err
@@ -45,17 +53,22 @@ func (s *Store) newServices(st *store.Store) (*Services, error) {
 	ctx, stop := context.WithCancel(context.Background())
 	go memory.Release(ctx, memory.AfterBurst())
 	feed := events.New(events.Options{Store: st, Logger: s.logger, Lost: s.counters.EventsLost})
-	return &Services{
+	services := &Services{
 		Backend: backend,
 		SignIn:  signIn,
 		Pairing: pairing.New(pairing.Options{
-			Store: st, Token: s.Token, Pin: s.Pin, Limited: feed.PairingLimited, Publish: s.publish, Logger: s.logger,
+			Store: st, Token: s.Token, Pin: s.Pin, Limited: feed.PairingLimited, Publish: onPairing, Logger: s.logger,
 		}),
 		Rotation: rotation.New(rotation.Options{Store: st, Token: s.Token, Logger: s.logger}),
 		Events:   feed,
+		Edge:     edge,
 
 		stopRelease: stop,
-	}, nil
+	}
+	if edge != nil {
+		edge.services = services
+	}
+	return services, nil
 }
 
 // close ends the services, then closes the store: services save their state when
@@ -67,15 +80,6 @@ func (s *Services) close() error {
 	s.Backend.Close()
 	err := s.Activity.Close()
 	return errors.Join(err, leave(s.Edge), s.Store.Close())
-}
-
-// publish sends a message about a pairing to the other gateways of the cluster.
-func (s *Store) publish(m link.Pairing) {
-	if open := s.open.Load(); open != nil && open.Edge != nil {
-		if hub := open.Edge.hub.Load(); hub != nil {
-			hub.Publish(m)
-		}
-	}
 }
 
 // Token returns the tunnel token of a connector, with the address and the pin of

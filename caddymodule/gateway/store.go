@@ -78,12 +78,11 @@ func (s *Store) Get() (*Services, error) {
 	if err != nil {
 		return nil, err
 	}
-	services, err := s.newServices(st)
+	services, err := s.newServices(st, edge)
 	if err != nil {
 		return nil, errors.Join(err, leave(edge), st.Close())
 	}
-	if services.Edge = edge; edge != nil {
-		edge.pairing, edge.queues = services.Pairing, services.Queues
+	if edge != nil {
 		services.Queues.Share(&owners{edge: edge, store: st, logger: s.logger})
 	}
 	s.open.Store(services)

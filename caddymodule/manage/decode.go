@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"mime"
 	"net/http"
@@ -183,12 +184,14 @@ var mustBe = map[reflect.Type]string{
 	reflect.TypeFor[*[]string]():   "an array of strings",
 	reflect.TypeFor[*bool]():       "true or false",
 	reflect.TypeFor[*int]():        "a whole number",
+	reflect.TypeFor[**string]():    "a string",
+	reflect.TypeFor[**int]():       "a whole number",
 	reflect.TypeFor[**time.Time](): "a time such as 2027-01-31T12:00:00Z",
 }
 
 // decode decodes the member's value.
 func (m member) decode(value json.RawMessage) error {
-	if options, ok := m.to.(*compat.Options); ok {
+	if options, ok := m.to.(*GivenOptions); ok {
 		return decodeOptions(m.name, value, options)
 	}
 	if value[0] == 'n' || json.Unmarshal(value, m.to) != nil {
@@ -204,18 +207,20 @@ func (m member) decode(value json.RawMessage) error {
 }
 
 // decodeOptions decodes an object of options, as strictly as the outer object.
-func decodeOptions(name string, value json.RawMessage, to *compat.Options) error {
+func decodeOptions(name string, value json.RawMessage, to *GivenOptions) error {
 	if value[0] != '{' {
 		return badRequest("field %q must be an object with the options %s", name, strings.Join(compat.Names(), ", "))
 	}
+	*to = GivenOptions{}
 	return eachMember(value, "option", func(name string, value json.RawMessage) error {
 		var decoded any
 		if err := json.Unmarshal(value, &decoded); err != nil {
 			return badRequest("option %q: %v", name, err)
 		}
-		if err := to.SetJSON(name, decoded); err != nil {
+		if err := new(compat.Options).SetJSON(name, decoded); err != nil {
 			return badRequest("%v", err)
 		}
+		(*to)[name] = fmt.Sprint(decoded)
 		return nil
 	})
 }

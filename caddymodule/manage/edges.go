@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
@@ -21,6 +22,9 @@ type Cluster interface {
 	LostSince(edge string) time.Time
 	// Remove removes a lost edge that refuses all requests.
 	Remove(ctx context.Context, edge string) error
+	// Reports returns what other edges know alone about the activity of an account, by their
+	// names, and the names of those that do not answer soon.
+	Reports(ctx context.Context, account string) (reports map[string]activity.Report, silent []string)
 }
 
 // The states of edges.

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
@@ -32,6 +33,14 @@ func (c *fakeCluster) start(g *gateway) {
 func (*fakeCluster) Name() string         { return "edge-a" }
 func (*fakeCluster) LeaderName() string   { return "edge-a" }
 func (*fakeCluster) Stale() time.Duration { return 2 * time.Second }
+
+// Reports returns one request through edge-b, of each account.
+func (*fakeCluster) Reports(_ context.Context, account string) (map[string]activity.Report, []string) {
+	return map[string]activity.Report{"edge-b": {
+		Requests: []activity.Request{{ID: "req_of_" + account, Time: time.Unix(1, 0)}},
+		Usage:    []store.UsageRow{{Day: time.Now().UTC().Format(time.DateOnly), Key: "key_of_b", Deployment: "m", Usage: store.Usage{Requests: 7}}},
+	}}, nil
+}
 
 func (*fakeCluster) LostSince(name string) time.Time {
 	if name == "edge-a" {
@@ -122,5 +131,24 @@ func TestNoEdges(t *testing.T) {
 	}
 	if body := g.do("GET", "/status", "").Body.String(); strings.Contains(body, "edge") {
 		t.Errorf("status: %s", body)
+	}
+}
+
+// The activity has the requests of all edges, the newest first.
+func TestActivityOfEdges(t *testing.T) {
+	c := &fakeCluster{}
+	g := newGatewayIn(t, c)
+	c.start(g)
+	g.activity.Record(store.DefaultAccount, activity.Request{ID: "req_own", Time: time.Now()})
+	var list []activity.Request
+	answer := g.do("GET", "/activity", "")
+	if err := json.Unmarshal(answer.Body.Bytes(), &list); err != nil || len(list) != 2 || list[0].ID != "req_own" || list[1].ID != "req_of_default" {
+		t.Errorf("%d %s", answer.Code, answer.Body)
+	}
+	if answer := g.do("GET", "/usage", ""); !strings.Contains(answer.Body.String(), `"requests":8,`) {
+		t.Errorf("usage: %s", answer.Body)
+	}
+	if steps, err := g.service.Checklist(manage.WithCaller(t.Context(), manage.Caller{Operator: true, Account: store.DefaultAccount})); err != nil || !steps.Request {
+		t.Errorf("%+v, %v", steps, err)
 	}
 }

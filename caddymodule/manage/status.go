@@ -2,6 +2,7 @@ package manage
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/activity"
@@ -143,16 +144,52 @@ func (s *Service) Checklist(ctx context.Context) (Checklist, error) {
 	c := Checklist{
 		Connector: len(s.store.Connectors(account)) > 0,
 		Model:     len(s.store.Deployments(account)) > 0,
-		Request:   len(s.activity.Recent(account)) > 0,
 	}
 	for _, k := range s.store.Keys(account) {
 		c.Key = c.Key || k.RevokedAt == nil
 		c.Request = c.Request || k.LastUsedAt != nil
 	}
+	c.Request = c.Request || len(s.recent(ctx, account).Requests) > 0
 	return c, nil
 }
 
 // Activity lists the last requests of the account, the newest first.
 func (s *Service) Activity(ctx context.Context) ([]activity.Request, error) {
-	return list(ctx, s, s.activity.Recent, as)
+	return list(ctx, s, func(account string) []activity.Request { return s.recent(ctx, account).Requests }, as)
 }
+
+// Recent are the last requests of an account, the newest first.
+type Recent struct {
+	Requests []activity.Request
+	Partial  bool     // other gateways do not answer: their requests are missing
+	Silent   []string // their names, if the caller may see edges
+}
+
+// Recent is Activity with the edges whose requests are missing.
+func (s *Service) Recent(ctx context.Context) (Recent, error) {
+	account, err := s.account(ctx)
+	if err != nil {
+		return Recent{}, err
+	}
+	recent := s.recent(ctx, account)
+	if s.MayEdges(ctx) != nil {
+		recent.Silent = nil
+	}
+	return recent, nil
+}
+
+func (s *Service) recent(ctx context.Context, account string) Recent {
+	own := s.activity.Recent(account)
+	if s.cluster == nil {
+		return Recent{Requests: own}
+	}
+	reports, silent := s.cluster.Reports(ctx, account)
+	all := own
+	for _, r := range reports {
+		all = slices.Concat(all, r.Requests)
+	}
+	return Recent{activity.Latest(all), len(silent) > 0, silent}
+}
+
+// Clustered reports whether other gateways share the store.
+func (s *Service) Clustered() bool { return s.cluster != nil }

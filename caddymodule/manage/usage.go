@@ -60,7 +60,7 @@ func (s *Service) Usage(ctx context.Context, u Usage) ([]UsageSum, error) {
 	}
 	type group struct{ day, key, model string }
 	groups := make(map[group]*UsageSum)
-	err = s.activity.EachUsage(ctx, account, from, to, func(r store.UsageRow) error {
+	err = s.activity.EachUsage(ctx, account, from, to, s.unpublished(ctx, account), func(r store.UsageRow) error {
 		var g group
 		if by.day {
 			g.day = r.Day
@@ -97,6 +97,19 @@ func (s *Service) Usage(ctx context.Context, u Usage) ([]UsageSum, error) {
 		return cmp.Or(cmp.Compare(a.Day, b.Day), cmp.Compare(a.KeyName, b.KeyName), cmp.Compare(a.KeyID, b.KeyID), cmp.Compare(a.Model, b.Model))
 	})
 	return sums, nil
+}
+
+// unpublished returns the rows of usage that other gateways have not published, by gateway.
+func (s *Service) unpublished(ctx context.Context, account string) map[string][]store.UsageRow {
+	if s.cluster == nil {
+		return nil
+	}
+	reports, _ := s.cluster.Reports(ctx, account)
+	rows := make(map[string][]store.UsageRow, len(reports))
+	for edge, r := range reports {
+		rows[edge] = r.Usage
+	}
+	return rows
 }
 
 // nameKeys sets the current names of keys. Removed ones keep those they had.

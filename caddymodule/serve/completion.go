@@ -131,10 +131,17 @@ func (c *completion) decode(body []byte) *dialect.Error {
 		Account: ex.Account, Sealer: c.learner.sealer, Gateway: c, Estimate: c.estimate, Dropped: c.dropped,
 	}
 	if ex.Operation.Dialect == dialect.Responses {
-		env.Kept = c.keptView(ex)
+		env.Kept = c.keptView(c.ctx, ex)
+		if c.peers != nil {
+			env.NewID = c.peers.NewID
+		}
 	}
 	var derr *dialect.Error
-	if c.call, derr = dialect.Decode(ex.Operation, body, env); derr != nil {
+	c.call, derr = dialect.Decode(ex.Operation, body, env)
+	if ex.held.full {
+		derr = dialect.MemoryFull()
+	}
+	if derr != nil {
 		return c.orEnded(derr)
 	}
 	if ex.held.request > requestCost { // smaller requests save too little

@@ -39,9 +39,11 @@ const step = 64 << 10
 // holdings is the memory that a request and its answer have reserved.
 type holdings struct {
 	reservation memory.Reservation
-	request     int64 // bytes
-	answer      int64 // bytes
-	remembered  int64 // bytes of a stream, included in answer
+	fetched     memory.Reservation // for responses that other gateways keep
+	full        bool               // fetched could not grow
+	request     int64              // bytes
+	answer      int64              // bytes
+	remembered  int64              // bytes of a stream, included in answer
 	place       *largePlace
 }
 
@@ -67,6 +69,13 @@ func (h *holdings) holdAnswer(n int64) error {
 	}
 	h.answer = n
 	return nil
+}
+
+// fetch adds n bytes of a response that another gateway keeps.
+func (h *holdings) fetch(n int64) error {
+	err := h.fetched.Grow(n)
+	h.full = h.full || err != nil
+	return err
 }
 
 // remember sets the size of the stream's buffers to held bytes.

@@ -13,12 +13,14 @@ package serve
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/dialect/kept"
 	"github.com/postern-dev/postern/caddymodule/queue"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
@@ -47,7 +49,7 @@ func (f HandlerFunc) ServeHTTP(w http.ResponseWriter, r *http.Request) error { r
 func Serve(w http.ResponseWriter, r *http.Request, ex *Exchange, t *Translator, rt *Router) {
 	route := HandlerFunc(func(_ http.ResponseWriter, r *http.Request) error { return rt.Serve(r) })
 	translate := HandlerFunc(func(w http.ResponseWriter, r *http.Request) error { return t.Serve(w, r, route) })
-	Authenticator{t.Server}.Serve(w, r, ex, translate)
+	Authenticator{Server: t.Server}.Serve(w, r, ex, translate)
 }
 
 // Server holds the state that the handlers of a configuration share.
@@ -81,17 +83,31 @@ type Backend struct {
 	Activity *activity.Log
 	Queues   *queue.Queues
 	turns    *queue.Queues // for the processing of large requests
+	peers    Peers         // nil: the gateway is alone
 	learner  *learner
 	unwatch  func()
 }
 
-// NewBackend returns a running backend. It must be closed before the store.
-func NewBackend(st *store.Store, budget *memory.Budget, log *activity.Log, logger *slog.Logger) (*Backend, error) {
+// Peers are the other gateways of a cluster.
+type Peers interface {
+	kept.Peers
+	// NewID is [dialect.NewID] for ids that name this gateway.
+	NewID(prefix string) string
+}
+
+// AnswerKept answers the question of another gateway for a kept response: see [kept.Store.Answer].
+func (b *Backend) AnswerKept(to io.Writer, owner kept.Owner, id string, remove bool) error {
+	return b.learner.kept.Answer(to, owner, id, remove)
+}
+
+// NewBackend returns a running backend. It must be closed before the store. peers is nil if the
+// gateway is alone.
+func NewBackend(st *store.Store, peers Peers, budget *memory.Budget, log *activity.Log, logger *slog.Logger) (*Backend, error) {
 	l, err := newLearner(st, logger)
 	if err != nil {
 		return nil, err
 	}
-	b := &Backend{Store: st, Memory: budget, Activity: log, turns: newTurns(), learner: l}
+	b := &Backend{Store: st, Memory: budget, Activity: log, turns: newTurns(), peers: peers, learner: l}
 	b.Queues = queue.New(func(n queue.Name) int {
 		d, _ := st.Deployment(n.Account, n.Deployment)
 		return d.MaxConcurrency

@@ -41,7 +41,7 @@ func newGateway(t testing.TB, budget int64) *testGateway {
 	t.Helper()
 	st, quiet := storetest.New(t), slog.New(slog.DiscardHandler)
 	log := activity.New(activity.Options{Store: st, Logger: quiet})
-	backend, err := NewBackend(st, memory.NewBudget(budget), log, quiet)
+	backend, err := NewBackend(st, nil, memory.NewBudget(budget), log, quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,7 +205,7 @@ func TestOtherHandlers(t *testing.T) {
 		"failed to pass a request": func(http.ResponseWriter, *http.Request) error { return errors.New("broken") },
 	} {
 		w := httptest.NewRecorder()
-		Authenticator{g.Server}.Serve(w, r(), NewExchange(), HandlerFunc(func(w http.ResponseWriter, r *http.Request) error { return g.Serve(w, r, last) }))
+		Authenticator{Server: g.Server}.Serve(w, r(), NewExchange(), HandlerFunc(func(w http.ResponseWriter, r *http.Request) error { return g.Serve(w, r, last) }))
 		if w.Code != 500 || !strings.Contains(w.Body.String(), want) {
 			t.Errorf("%d %s, want %q", w.Code, w.Body, want)
 		}

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"context"
 	"net/http"
 	"net/url"
 	"time"
@@ -51,6 +52,7 @@ func (t *Translator) Serve(w http.ResponseWriter, r *http.Request, next Handler)
 func (t *Translator) end(ex *Exchange, a *answer) {
 	ex.held.place.free()
 	ex.held.reservation.Release()
+	ex.held.fetched.Release()
 	ending := a.end(ex.Operation.Dialect)
 	if ex.running {
 		t.Observer.Running(ex, -1)
@@ -69,7 +71,7 @@ func (t *Translator) perform(w http.ResponseWriter, r *http.Request, ex *Exchang
 	case ex.Operation.Kind == dialect.GetModel:
 		body, derr = getModel(ex)
 	case ex.Operation.ResponseID != "":
-		body, derr = t.keptResponse(ex, r.URL.Query())
+		body, derr = t.keptResponse(r.Context(), ex, r.URL.Query())
 	default:
 		c := &completion{Translator: t, Backend: ex.backend, exchange: ex, answer: a, ctx: r.Context(), header: r.Header}
 		if ex.Operation.UpstreamPath() != "" {
@@ -111,10 +113,13 @@ func modelOf(d store.Deployment) dialect.Model {
 }
 
 // keptResponse returns a kept response or its input items, or deletes it.
-func (t *Translator) keptResponse(ex *Exchange, q url.Values) ([]byte, *dialect.Error) {
+func (t *Translator) keptResponse(ctx context.Context, ex *Exchange, q url.Values) ([]byte, *dialect.Error) {
 	id := ex.Operation.ResponseID
-	view := t.keptView(ex)
+	view := t.keptView(ctx, ex)
 	response, ok := view.Response(id)
+	if ex.held.full {
+		return nil, dialect.MemoryFull()
+	}
 	if !ok {
 		return nil, dialect.ResponseNotFound(id)
 	}
@@ -124,7 +129,9 @@ func (t *Translator) keptResponse(ex *Exchange, q url.Values) ([]byte, *dialect.
 	}
 	switch ex.Operation.Kind {
 	case dialect.DeleteResponse:
-		view.Delete(id)
+		if !view.Delete(id) {
+			return nil, dialect.ResponseNotFound(id)
+		}
 		return dialect.DeletedResponse(id), nil
 	case dialect.ListInputItems:
 		return dialect.InputItems(response.Input, q)
@@ -133,7 +140,7 @@ func (t *Translator) keptResponse(ex *Exchange, q url.Values) ([]byte, *dialect.
 }
 
 // keptView returns the kept responses that the request can access.
-func (t *Translator) keptView(ex *Exchange) kept.View {
+func (t *Translator) keptView(ctx context.Context, ex *Exchange) kept.View {
 	owner := kept.Owner{Account: ex.Account, Key: ex.Key.ID()}
 	switch t.ResponseStore {
 	case StoreOff:
@@ -141,5 +148,10 @@ func (t *Translator) keptView(ex *Exchange) kept.View {
 	case StoreAccount:
 		owner.Key = ""
 	}
-	return ex.backend.learner.kept.View(owner, ex.Key)
+	view := ex.backend.learner.kept.View(owner, ex.Key)
+	if peers := ex.backend.peers; peers != nil {
+		ex.held.fetched = ex.backend.Memory.Open(ex.Account, ex.Key.ID())
+		view = view.With(kept.NewRemote(ctx, peers, ex.held.fetch))
+	}
+	return view
 }

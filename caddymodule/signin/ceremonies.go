@@ -37,12 +37,13 @@ type ceremony struct {
 type ceremonies struct {
 	aead          cipher.AEAD
 	edge, process string
+	publish       func(Outcome)
 
 	mu       sync.Mutex
 	answered recent[string, bool] // by challenge
 }
 
-func newCeremonies(st *store.Store) (*ceremonies, error) {
+func newCeremonies(st *store.Store, publish func(Outcome)) (*ceremonies, error) {
 	key, err := st.Secret(context.Background(), "passkey_ceremonies", func() ([]byte, error) {
 		key := make([]byte, chacha20poly1305.KeySize)
 		_, err := rand.Read(key)
@@ -55,7 +56,7 @@ func newCeremonies(st *store.Store) (*ceremonies, error) {
 	if err != nil {
 		return nil, fmt.Errorf("loading the key of passkey ceremonies: %w", err)
 	}
-	return &ceremonies{aead: aead, edge: st.Edge(), process: rand.Text(), answered: recent[string, bool]{life: ceremonyLife, size: maxAnswered}}, nil
+	return &ceremonies{aead: aead, edge: st.Edge(), process: rand.Text(), publish: publish, answered: recent[string, bool]{life: ceremonyLife, size: maxAnswered}}, nil
 }
 
 // begin returns a sealed ceremony for the browser.
@@ -80,7 +81,11 @@ func (c *ceremonies) take(id, origin, user string, now time.Time) (*webauthn.Ses
 		}
 	}
 	restarted := o.Edge == c.edge && o.Process != c.process
-	if err != nil || o.Data == nil || !c.isFirst(o.Data.Challenge, now) || restarted ||
+	first := err == nil && o.Data != nil && c.isFirst(o.Data.Challenge, now)
+	if first {
+		c.publish(Outcome{Answered: o.Data.Challenge})
+	}
+	if !first || restarted ||
 		!now.Before(o.Ends) || o.Origin != origin || o.User != user {
 		return nil, store.Errorf(ErrPasskey, "this took longer than five minutes or was already answered: start again")
 	}

@@ -21,6 +21,9 @@ type guard struct {
 // be long, and may be a password.
 type who [sha256.Size]byte
 
+// bytes returns the hash, for a message.
+func (w who) bytes() []byte { return w[:] }
+
 type pair struct {
 	address netip.Prefix
 	who     who

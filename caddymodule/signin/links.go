@@ -53,7 +53,7 @@ func (s *Service) linkFailure(address string, err error) error {
 	default:
 		return err
 	}
-	s.guard.addressFailed(fair.Parse(address), s.now())
+	s.count(Outcome{Address: address})
 	s.logFailure(address, MethodLink, err.Error())
 	return err
 }
@@ -64,12 +64,12 @@ func (s *Service) linkFailure(address string, err error) error {
 // valid after all errors except ErrLink and [store.ErrUnconfirmed], with which the user is
 // signed in.
 func (s *Service) Redeem(ctx context.Context, a Attempt, secret string) (Signed, error) {
-	link, err := s.Link(ctx, a.Address, secret)
+	l, err := s.Link(ctx, a.Address, secret)
 	if err != nil {
 		return Signed{}, err
 	}
-	if link.Kind == store.LinkRecovery {
-		user, ok := s.store.User(link.User)
+	if l.Kind == store.LinkRecovery {
+		user, ok := s.store.User(l.User)
 		if !ok {
 			return Signed{}, store.Errorf(ErrLink, "the link does not work: its user was removed")
 		}
@@ -86,8 +86,8 @@ func (s *Service) Redeem(ctx context.Context, a Attempt, secret string) (Signed,
 	if !store.Made(unconfirmed) {
 		return Signed{}, s.linkFailure(a.Address, unconfirmed)
 	}
-	s.guard.succeeded(fair.Parse(a.Address), named(user.Name))
-	s.log.Info("link redeemed", "link_id", link.ID, "kind", link.Kind, "user_id", user.ID, "account_id", user.Account,
+	s.count(Outcome{Address: a.Address, Who: named(user.Name).bytes(), Right: true})
+	s.log.Info("link redeemed", "link_id", l.ID, "kind", l.Kind, "user_id", user.ID, "account_id", user.Account,
 		"ends_passkeys", a.End.Passkeys, "ends_tokens", a.End.Tokens)
 	signed, err := s.begin(ctx, user, MethodLink, a)
 	return signed, cmp.Or(err, unconfirmed)

@@ -57,7 +57,7 @@ func TestCeremonies(t *testing.T) {
 	t.Parallel()
 	const origin = "https://gw.example.com"
 	now := time.Now()
-	c, err := newCeremonies(storetest.New(t))
+	c, err := newCeremonies(storetest.New(t), func(Outcome) {})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -276,7 +276,7 @@ func (s *Service) passkeyFailure(a Attempt, err error) error {
 	if !isOurs && !isTheirs {
 		return err
 	}
-	s.guard.addressFailed(fair.Parse(a.Address), s.now())
+	s.count(Outcome{Address: a.Address})
 	s.logFailure(a.Address, MethodPasskey, reason(err))
 	if isOurs && !isTheirs {
 		return err

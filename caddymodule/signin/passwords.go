@@ -96,11 +96,11 @@ func (s *Service) checkCurrent(ctx context.Context, user store.User, password st
 	defer release()
 	stored, right := s.check(user, true, password)
 	if !right {
-		s.guard.users.failed(changing(user.ID), s.now())
+		s.count(Outcome{Who: changing(user.ID).bytes(), SignedIn: true})
 		s.log.Warn("failed to confirm the current password", "user_id", user.ID, "reason", "wrong password")
 		return "", store.Errorf(ErrCredentials, "the current password is wrong")
 	}
-	s.guard.users.forgive(changing(user.ID), -1)
+	s.count(Outcome{Who: changing(user.ID).bytes(), SignedIn: true, Right: true})
 	return stored, nil
 }
 

@@ -27,6 +27,9 @@ type Options struct {
 	Now    func() time.Time // nil: time.Now
 	// Failed, if not nil, is called for each failed sign-in with its Method…
 	Failed func(method string)
+	// Publish, if not nil, is called with what the other gateways of a cluster must know. It must
+	// return soon.
+	Publish func(Outcome)
 }
 
 // Service signs users in and out. Its methods are safe for concurrent use. It need
@@ -40,6 +43,8 @@ type Service struct {
 	checks *fair.Semaphore // for passwords
 	guard  *guard
 	decoy  passwordHash
+
+	publish func(Outcome)
 
 	ceremonies *ceremonies
 	failures   logs.Sampler[netip.Prefix] // logs failed sign-ins
@@ -57,11 +62,14 @@ func New(o Options) (*Service, error) {
 	if s.failed = o.Failed; s.failed == nil {
 		s.failed = func(string) {}
 	}
+	if s.publish = o.Publish; s.publish == nil {
+		s.publish = func(Outcome) {}
+	}
 	if s.now == nil {
 		s.now = time.Now
 	}
 	var err error
-	s.ceremonies, err = newCeremonies(o.Store)
+	s.ceremonies, err = newCeremonies(o.Store, s.publish)
 	return s, err
 }
 
@@ -113,7 +121,7 @@ func (s *Service) Password(ctx context.Context, a Attempt) (Signed, error) {
 	user, known := s.store.FindUser(a.Name)
 	hash, right := s.check(user, known, a.Password)
 	if !right {
-		s.guard.failed(client, named(a.Name), s.now())
+		s.count(Outcome{Address: a.Address, Who: named(a.Name).bytes()})
 		s.logFailure(a.Address, MethodPassword, "wrong name or password")
 		return Signed{}, store.Errorf(ErrCredentials, "wrong name or password")
 	}
@@ -129,7 +137,7 @@ func (s *Service) Password(ctx context.Context, a Attempt) (Signed, error) {
 		s.logFailure(a.Address, MethodPassword, "password changed during sign-in")
 		return Signed{}, store.Errorf(ErrCredentials, "the password was just changed: sign in with the new one")
 	}
-	s.guard.succeeded(client, named(a.Name))
+	s.count(Outcome{Address: a.Address, Who: named(a.Name).bytes(), Right: true})
 	return signed, nil
 }
 

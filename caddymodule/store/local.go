@@ -51,7 +51,7 @@ func (s *Store) PublishUsage(ctx context.Context) error {
 	past := s.now().Add(-keepPublished).UTC().Format(time.DateOnly)
 	foldable := s.foldable()
 	span := Prefix(dirUsage)
-	if s.published == 0 {
+	if s.published.Load() == 0 {
 		span = Prefix(dirUnwatched)
 	}
 	puts, deletes := new(tx), new(tx)
@@ -60,7 +60,7 @@ func (s *Store) PublishUsage(ctx context.Context) error {
 		account, rest, _ := strings.Cut(strings.TrimPrefix(path, dirRecent), "/")
 		day, _, _ := strings.Cut(rest, "/")
 		_, known := s.Account(account)
-		if isUsage && known && item.ModRevision > s.published && day >= foldable {
+		if isUsage && known && item.ModRevision > s.published.Load() && day >= foldable {
 			puts.Then = append(puts.Then, Put(item.Key, item.Value))
 		}
 		if !known || isUsage && day < past {
@@ -79,7 +79,7 @@ func (s *Store) PublishUsage(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("publishing the usage: %w", err)
 	}
-	s.published = revision
+	s.published.Store(revision)
 	return nil
 }
 

@@ -49,9 +49,9 @@ type Store struct {
 	unsaved  []*use        // to be written
 
 	publishing sync.Mutex
-	published  int64  // revision of the local KV that PublishUsage has reached; guarded by publishing
-	folded     string // foldUsage has folded the months before this one
-	compactTo  int64  // revision that compact drops changes before
+	published  atomic.Int64 // revision of the local KV that PublishUsage has reached; it is set with publishing held
+	folded     string       // foldUsage has folded the months before this one
+	compactTo  int64        // revision that compact drops changes before
 
 	ctx     context.Context    // of the goroutines
 	stop    context.CancelFunc // ends ctx

@@ -10,13 +10,16 @@ import (
 // monthOnly is the layout of the months of usage rows.
 const monthOnly = "2006-01"
 
+// All days are between these.
+const firstDay, lastDay = "1970-01-01", "9999-12-31"
+
 // UsageRow is the usage of a key with a deployment, through one gateway on a day, or through
 // all gateways in a month that is folded.
 type UsageRow struct {
 	Account    string `json:"-"`
-	Day        string `json:"-"` // in UTC, like 2026-11-21; like 2026-08 for a month
-	Key        string `json:"-"` // id; "": requests without a key
-	Deployment string `json:"-"` // registered name; "": requests without one
+	Day        string `json:"day"`        // in UTC, like 2026-11-21; like 2026-08 for a month
+	Key        string `json:"key"`        // id; "": requests without a key
+	Deployment string `json:"deployment"` // registered name; "": requests without one
 	KeyName    string `json:"key_name"`
 	Usage
 }
@@ -75,9 +78,11 @@ func (u Usage) Errors() int64 {
 	return u.CallerErrors + u.PolicyErrors + u.GatewayErrors + u.UpstreamErrors
 }
 
+// usageRecord is what a row has besides its path.
 type usageRecord struct {
 	header
-	UsageRow
+	KeyName string `json:"key_name"`
+	Usage
 }
 
 // path returns the KV key of a row of an edge. The edge of a month is "". The name of the
@@ -99,9 +104,10 @@ func usageAt(path string) (r UsageRow, edge string, ok bool) {
 // decodeUsage returns the row of an item.
 func decodeUsage(item Item) (UsageRow, error) {
 	r, _, _ := usageAt(item.Key)
-	record := usageRecord{UsageRow: r}
+	var record usageRecord
 	err := decode(item, &record)
-	return record.UsageRow, err
+	r.KeyName, r.Usage = record.KeyName, record.Usage
+	return r, err
 }
 
 // check fails if the row cannot be stored.
@@ -132,7 +138,7 @@ func (s *Store) SaveUsage(ctx context.Context, rows []UsageRow) error {
 			return err
 		}
 		if _, ok := s.Account(r.Account); ok {
-			t.put(r.path(s.edge), &usageRecord{UsageRow: r})
+			t.put(r.path(s.edge), &usageRecord{KeyName: r.KeyName, Usage: r.Usage})
 		}
 	}
 	if err := s.putLocal(ctx, t); err != nil {
@@ -165,8 +171,9 @@ func (s *Store) OwnUsage(ctx context.Context, r UsageRow) (Usage, error) {
 
 // EachUsage calls f with the rows of an account on the days from from to to, of all gateways,
 // and with those of the folded months that have one of these days. The rows of this gateway
-// are those it has saved, which it may not have published. f must not use the store.
-func (s *Store) EachUsage(ctx context.Context, account, from, to string, f func(UsageRow) error) error {
+// are those it has saved, which it may not have published. newer are rows of other gateways,
+// by name, which they may not have published either. f must not use the store.
+func (s *Store) EachUsage(ctx context.Context, account, from, to string, newer map[string][]UsageRow, f func(UsageRow) error) error {
 	for _, day := range []string{from, to} {
 		if err := checkDay(day); err != nil {
 			return err
@@ -177,40 +184,80 @@ func (s *Store) EachUsage(ctx context.Context, account, from, to string, f func(
 	}
 	ctx, cancel := s.limited(ctx)
 	defer cancel()
-	own := make(map[string]UsageRow) // not in the shared KV, or not up to date there
-	each := func(kv KV, f func(path string, r UsageRow) error) error {
-		_, err := kv.Each(ctx, usageSpan(account, from, to), func(item Item) error {
-			r, _, ok := usageAt(item.Key)
-			if !ok || len(r.Day) == len(time.DateOnly) && r.Day > to {
-				return nil
-			}
-			r, err := decodeUsage(item)
-			if err != nil {
-				return err
-			}
-			return f(item.Key, r)
-		})
-		return err
-	}
-	var err error
-	if s.local != s.kv {
-		err = each(s.local, func(path string, r UsageRow) error {
-			own[path] = r
-			return f(r)
-		})
-	}
+	latest, err := s.unpublished(ctx, account, from, to, newer)
 	if err == nil {
-		err = each(s.kv, func(path string, r UsageRow) error {
-			if _, ok := own[path]; ok {
-				return nil
+		err = eachUsage(ctx, s.kv, account, from, to, func(path string, r UsageRow, _ int64) error {
+			// Sums only grow, and the other gateway may have published since it answered.
+			if l, ok := latest[path]; ok && l.Requests > r.Requests {
+				r = l
 			}
+			delete(latest, path)
 			return f(r)
 		})
+	}
+	for _, r := range latest {
+		if err == nil {
+			err = f(r)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("reading the usage: %w", err)
 	}
 	return nil
+}
+
+// unpublished returns rows that the shared KV may not have, or not up to date, by path: those
+// of this gateway, and newer ones of others.
+func (s *Store) unpublished(ctx context.Context, account, from, to string, newer map[string][]UsageRow) (map[string]UsageRow, error) {
+	from = max(from, s.foldable()) // older ones are not published, either
+	rows := make(map[string]UsageRow)
+	for edge, list := range newer {
+		for _, r := range list {
+			if r.Account = account; r.check() == nil && from <= r.Day && r.Day <= to {
+				rows[r.path(edge)] = r
+			}
+		}
+	}
+	if s.local == s.kv {
+		return rows, nil
+	}
+	return rows, eachUsage(ctx, s.local, account, from, to, func(path string, r UsageRow, _ int64) error {
+		rows[path] = r
+		return nil
+	})
+}
+
+// UnpublishedUsage returns rows of this gateway that it has saved, and that others cannot read
+// yet. They are at most n.
+func (s *Store) UnpublishedUsage(ctx context.Context, account string, n int) ([]UsageRow, error) {
+	if s.local == s.kv {
+		return nil, nil
+	}
+	var rows []UsageRow
+	published := s.published.Load()
+	err := eachUsage(ctx, s.local, account, firstDay, lastDay, func(_ string, r UsageRow, revision int64) error {
+		if revision > published && len(rows) < n {
+			rows = append(rows, r)
+		}
+		return nil
+	})
+	return rows, err
+}
+
+// eachUsage calls f with the rows of an account in a KV, their paths and revisions.
+func eachUsage(ctx context.Context, kv KV, account, from, to string, f func(path string, r UsageRow, revision int64) error) error {
+	_, err := kv.Each(ctx, usageSpan(account, from, to), func(item Item) error {
+		r, _, ok := usageAt(item.Key)
+		if !ok || len(r.Day) == len(time.DateOnly) && r.Day > to {
+			return nil
+		}
+		r, err := decodeUsage(item)
+		if err != nil {
+			return err
+		}
+		return f(item.Key, r, item.ModRevision)
+	})
+	return err
 }
 
 // usageSpan returns the span of the days from from to the end of the month of to. A month

@@ -3,10 +3,7 @@ package tunnel
 import (
 	"bytes"
 	"crypto/sha256"
-	"fmt"
 	"time"
-
-	"github.com/quic-go/quic-go"
 )
 
 // settleTime is how long a change of an owner may be new. All gateways notice it within this
@@ -105,15 +102,4 @@ func (h *Hub) depart(s *Session) {
 			delete(h.departed, id)
 		}
 	})
-}
-
-// Open opens a stream to a peer, for a request that the peer itself serves.
-func (h *Hub) Open(edge string) (*quic.Stream, error) {
-	h.mu.RLock()
-	e := h.edges[edge]
-	h.mu.RUnlock()
-	if e == nil {
-		return nil, fmt.Errorf("there is no connection of the gateway %s", edge)
-	}
-	return e.conn.OpenStream()
 }

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/quic-go/quic-go"
+
 	"github.com/postern-dev/postern/connector/link"
 )
 
@@ -24,8 +26,11 @@ type Peers interface {
 	// OnPairing returns the handler of the messages of one peer about its pairings. They are
 	// forgotten when ctx ends.
 	OnPairing(ctx context.Context) func(link.Pairing)
-	// OnEnter serves the enter of a peer on its stream, after the header.
-	OnEnter(stream link.Stream)
+	// OnSignIn applies a message of a peer about an attempt to sign in there.
+	OnSignIn(m link.SignIn)
+	// Serve serves a message of a peer to this gateway itself: see [Hub.Open]. It ends both
+	// directions of the stream.
+	Serve(stream *quic.Stream, m link.Message)
 }
 
 // maxPeerAddresses bounds the addresses of peers. If there are more, they are learned again.
@@ -137,6 +142,10 @@ func (e *edge) receive() {
 			e.onTunnel(m)
 		case link.Pairing:
 			e.onPairing(m)
+		case link.SignIn:
+			if peers := e.hub.options.Load().Peers; peers != nil {
+				peers.OnSignIn(m)
+			}
 		case link.Ping:
 			peers := e.hub.options.Load().Peers
 			if peers == nil {

@@ -154,8 +154,8 @@ func (e *edge) sessions() []*Session {
 	return slices.Collect(maps.Values(e.tunnels))
 }
 
-// Relay serves a request of a peer on its stream. It looks for the connector at this gateway
-// alone, so a request makes one hop at most. One without a connector is for this gateway.
+// Relay serves a request of a peer on its stream, to this gateway itself if there is no id. It
+// looks for the connector at this gateway alone, so a request makes one hop at most.
 func (h *Hub) Relay(stream *quic.Stream) {
 	_ = stream.SetReadDeadline(time.Now().Add(sendTimeout))
 	id, err := link.ReadTo(stream)
@@ -164,8 +164,8 @@ func (h *Hub) Relay(stream *quic.Stream) {
 		link.Refuse(stream, link.CodeDraining) // the connector has nothing of it
 		return
 	}
-	if peers := h.options.Load().Peers; id == "" && peers != nil {
-		peers.OnEnter(stream)
+	if id == "" {
+		h.serveAsked(stream)
 		return
 	}
 	s, ok := h.Session(id)

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"testing"
 
+	"github.com/quic-go/quic-go"
+
 	"github.com/postern-dev/postern/connector/link"
 )
 
@@ -17,9 +19,11 @@ func (anyPeer) Pong() link.Pong                            { return link.Pong{} 
 
 func (anyPeer) Pairings() []link.Pairing { return nil }
 
-func (anyPeer) OnEnter(stream link.Stream) { link.Refuse(stream, link.CodeDraining) }
-
 func (anyPeer) OnPairing(context.Context) func(link.Pairing) { return func(link.Pairing) {} }
+
+func (anyPeer) OnSignIn(link.SignIn) {}
+
+func (anyPeer) Serve(stream *quic.Stream, _ link.Message) { link.Refuse(stream, link.CodeDraining) }
 
 // TestLaterProcessAtPeer: a process of the connector that started later has a tunnel at a peer.
 // An earlier one has to end, whether it is here or dials now. A later one stays.

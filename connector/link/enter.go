@@ -1,12 +1,9 @@
 package link
 
-import (
-	"context"
-	"time"
-)
+import "context"
 
 // Enter is what a gateway sends to a peer, the owner of a deployment's queue, for one request.
-// It is alone on its stream, after the header of a request without a connector.
+// It is sent with [Ask], alone on its stream.
 type Enter struct {
 	Account    string `json:"account"`
 	Deployment string `json:"deployment"`
@@ -56,13 +53,7 @@ func EnterAt(ctx context.Context, s Stream, m Enter) (Entered, error) {
 
 // enterAt sends m and receives the answer.
 func enterAt(s Stream, m Enter) (Entered, error) {
-	var frame []byte
-	var err error
-	aside(func() { frame, err = encode(m) })
-	if err != nil {
-		return Entered{}, err
-	}
-	if _, err := s.Write(append([]byte{0}, frame...)); err != nil {
+	if err := Ask(s, m); err != nil {
 		return Entered{}, err
 	}
 	answer, err := NewControl(s).Receive()
@@ -74,18 +65,4 @@ func enterAt(s Stream, m Enter) (Entered, error) {
 		return Entered{}, malformed("an answer to an enter that is a message of another type")
 	}
 	return entered, nil
-}
-
-// ReceiveEnter reads the enter of a peer until the deadline, after [ReadTo].
-func ReceiveEnter(s Stream, deadline time.Time) (Enter, error) {
-	_ = s.SetReadDeadline(deadline)
-	m, err := NewControl(s).Receive()
-	if err != nil {
-		return Enter{}, err
-	}
-	enter, ok := m.(Enter)
-	if !ok {
-		return Enter{}, malformed("an enter expected")
-	}
-	return enter, nil
 }

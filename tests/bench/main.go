@@ -12,7 +12,7 @@
 // loopback only, or a network namespace of its own, ends every process that it
 // starts, and prints Markdown to standard output; progress goes to standard
 // error. The parts are requests, streams, fast, uploads, images, answers,
-// allocations, memory, idle, loss and turns.
+// allocations, memory, idle, loss, turns and, only with -parts, edges.
 //
 // # What is compared
 //
@@ -24,6 +24,8 @@
 //	postern    generator ─▶ caddy, model_gateway ══▶ connector ─▶ upstream, over QUIC
 //	websocket  the same, with the tunnel of networks without UDP: a WebSocket on
 //	           Caddy's HTTPS port, inside it the tunnel's own TLS and HTTP/2
+//	hop        generator ─▶ caddy ══▶ caddy ══▶ connector ─▶ upstream: two gateways with a
+//	           store in etcd, of which the first one has no tunnel; only with -systems
 //
 // With -compare, there is also old: as postern, with the caddy and connector of that
 // folder. The connectors of its idle tunnels are still this program's, and its
@@ -61,6 +63,8 @@
 //   - Idle tunnels: a fresh gateway before and after connectors of another
 //     process have dialed in, both after garbage collections; memory with the
 //     garbage is shown in addition.
+//   - Edges: three gateways with a store in etcd, connectors with two tunnels each (-tunnels is
+//     their number), and how long it takes to replace those of a gateway that is killed.
 //   - Loss: gateway and connector in two network namespaces, between them a line
 //     of TUN devices (tests/rig/lab) with a delay, which loses packets at
 //     random in both directions. A WebSocket is also measured over routes that
@@ -135,6 +139,7 @@ const (
 	plain     = "caddy"
 	postern   = "postern"   // over QUIC
 	webSocket = "websocket" // Postern where UDP is blocked
+	hop       = "hop"       // Postern on two gateways; requests reach the one without the tunnel
 	old       = "old"       // as postern, of the binaries that it is compared with
 )
 
@@ -151,12 +156,13 @@ const (
 	partIdle        = "idle"
 	partLoss        = "loss"
 	partTurns       = "turns"
+	partEdges       = "edges"
 )
 
 var (
-	allSystems = []string{direct, plain, postern, webSocket}
+	allSystems = []string{direct, plain, postern, webSocket, hop}
 	allParts   = []string{
-		partRequests, partStreams, partFast, partUploads, partImages, partAnswers, partAllocations, partMemory, partIdle, partLoss, partTurns,
+		partRequests, partStreams, partFast, partUploads, partImages, partAnswers, partAllocations, partMemory, partIdle, partLoss, partTurns, partEdges,
 	}
 	roundParts = allParts[:5] // in which all systems take turns
 )
@@ -196,7 +202,7 @@ type options struct {
 // fullRun is the default: about 20 minutes on two cores.
 func fullRun() options {
 	return options{
-		Parts: allParts, Systems: allSystems, Rounds: 4,
+		Parts: allParts[:11], Systems: allSystems[:4], Rounds: 4,
 		Clients: []int{1, 16, 64}, Load: 2 * time.Second, Warmup: 300 * time.Millisecond, AnswerLimit: 15 * time.Second,
 		Streams: []int{1, 50, 200}, Stream: 2500 * time.Millisecond, Pace: 20 * time.Millisecond,
 		Uploads: []int{100, 1000, 5000}, Memory: 5000, Rest: time.Minute,

@@ -47,6 +47,7 @@ func (r *results) write(w io.Writer) {
 	r.writeAllocations(w)
 	r.writeMemory(w)
 	r.writeIdle(w)
+	r.writeLegs(w)
 	fmt.Fprint(w, r.Loss)
 }
 
@@ -90,10 +91,13 @@ func pairwise(a, b []float64, f func(a, b float64) float64) []float64 {
 func (r *results) writeRounds(w io.Writer, part, number, title string, numbers []int) {
 	t := &command.Table{Title: title}
 	t.Add(number, "system", "a second", "× direct", "× caddy", "× postern", "p50 ms", "p90 ms", "p99 ms", "p50 more than direct", "p99 more than direct",
-		"CPU µs each", "of it gateway", "connector", "upstream")
+		"p50 more than postern", "CPU × postern", "CPU µs each", "of it entry", "gateway", "connector", "upstream")
 	decimals := 1 // of CPU
 	if part == partFast {
 		decimals = 2
+	}
+	cpu := func(f figures) float64 {
+		return f.CPU[nameCaddy] + f.CPU[nameEntry] + f.CPU[nameGateway] + f.CPU[nameConnector]
 	}
 	ratio := func(a, b float64) float64 { return a / b }
 	difference := func(a, b float64) float64 { return a - b }
@@ -115,15 +119,17 @@ func (r *results) writeRounds(w io.Writer, part, number, title string, numbers [
 				}
 				row = append(row, text)
 			}
-			row = append(row, figure(command.Median(all(s, p50)), 3), figure(command.Median(all(s, p90)), 3), figure(command.Median(all(s, p99)), 3), "", "", "")
+			row = append(row, figure(command.Median(all(s, p50)), 3), figure(command.Median(all(s, p90)), 3), figure(command.Median(all(s, p99)), 3), "", "", "", "", "")
 			if s != direct {
 				row[9] = ranged(pairwise(all(s, p50), all(direct, p50), difference), 3)
 				row[10] = ranged(pairwise(all(s, p99), all(direct, p99), difference), 3)
-				row[11] = figure(command.Median(all(s, func(f figures) float64 {
-					return f.CPU[nameCaddy] + f.CPU[nameGateway] + f.CPU[nameConnector]
-				})), decimals)
+				row[13] = figure(command.Median(all(s, cpu)), decimals)
 			}
-			for _, name := range []string{nameGateway, nameConnector, nameUpstream} {
+			if s == hop {
+				row[11] = ranged(pairwise(all(s, p50), all(postern, p50), difference), 3)
+				row[12] = ranged(pairwise(all(s, cpu), all(postern, cpu), ratio), 2)
+			}
+			for _, name := range []string{nameEntry, nameGateway, nameConnector, nameUpstream} {
 				text := ""
 				if v := command.Median(all(s, func(f figures) float64 { return f.CPU[name] })); v != 0 {
 					text = figure(v, decimals)

@@ -24,6 +24,7 @@ type results struct {
 	Allocs   map[string]map[string]allocations
 	Memory   []memory
 	Idle     []idle
+	Legs     []legs
 	Loss     string  // the report of the process that measures it
 	Foreign  float64 // CPU that others used meanwhile, in percent of the machine
 	Stolen   float64 // CPU that the hypervisor withheld, in percent of the machine
@@ -74,7 +75,7 @@ func (r *results) measure(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	for _, measure := range []func(context.Context, *builder) error{r.compare, r.memory, r.allocations, r.idleTunnels, r.lossyLine} {
+	for _, measure := range []func(context.Context, *builder) error{r.compare, r.memory, r.allocations, r.idleTunnels, r.killedEdges, r.lossyLine} {
 		if err := measure(ctx, b); err != nil {
 			return command.Explain(ctx, err)
 		}

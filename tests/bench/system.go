@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,7 +39,7 @@ type system struct {
 }
 
 // transports are those of the tunnels of systems that have one.
-var transports = map[string]string{postern: config.TransportQUIC, old: config.TransportQUIC, webSocket: config.TransportWebSocket}
+var transports = map[string]string{postern: config.TransportQUIC, old: config.TransportQUIC, webSocket: config.TransportWebSocket, hop: config.TransportQUIC}
 
 // A process has a name in the tables.
 type process struct {
@@ -50,6 +51,7 @@ type process struct {
 const (
 	nameUpstream  = "upstream"
 	nameCaddy     = "caddy"
+	nameEntry     = "entry" // a gateway without the tunnel
 	nameGateway   = "gateway"
 	nameConnector = "connector"
 )
@@ -107,7 +109,11 @@ func (b *builder) build(ctx context.Context, name string) (s *system, err error)
 	case name == plain:
 		err = b.startPlain(ctx, s)
 	case transports[name] != "":
-		if err = b.startGateway(ctx, s); err == nil {
+		start := b.startGateway
+		if name == hop {
+			start = b.startEdges
+		}
+		if err = start(ctx, s); err == nil {
 			err = b.connect(ctx, s)
 		}
 	}
@@ -172,7 +178,7 @@ func (b *builder) startCaddy(ctx context.Context, s *system, name string, o rig.
 	if s.Name == old {
 		r = b.rig.old
 	}
-	o.Name, o.Grace = fmt.Sprintf("%s-%d", name, len(r.Processes())), time.Second // a name that no other has
+	o.Name, o.Grace = cmp.Or(o.Name, fmt.Sprintf("%s-%d", name, len(r.Processes()))), time.Second // a name that no other has
 	g, err := r.Gateway(o)
 	if err != nil {
 		return err

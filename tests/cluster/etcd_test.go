@@ -5,11 +5,7 @@ package cluster
 import (
 	"context"
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -20,36 +16,6 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store/etcd"
 	"github.com/postern-dev/postern/tests/rig"
 )
-
-// program returns the path of etcd, which the first test builds into .cache.
-var program = sync.OnceValues(func() (string, error) {
-	root, err := rig.Root()
-	if err != nil {
-		return "", err
-	}
-	version, err := exec.Command("go", "list", "-m", "-f", "{{.Version}}", "go.etcd.io/etcd/server/v3").Output()
-	if err != nil {
-		return "", fmt.Errorf("finding the version of etcd: %w", err)
-	}
-	path := filepath.Join(root, ".cache", "etcd-"+strings.TrimSpace(string(version)))
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return "", err
-	}
-	unlock, err := rig.Lock(path + ".lock")
-	if err != nil {
-		return "", err
-	}
-	defer unlock()
-	if _, err := os.Stat(path); err == nil {
-		return path, nil
-	}
-	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", path, "go.etcd.io/etcd/server/v3")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("building etcd: %w\n%s", err, out)
-	}
-	return path, nil
-})
 
 const (
 	patience = 2 * time.Minute // for what must happen, however slow the machine is
@@ -87,18 +53,12 @@ func start(t testing.TB, n int, flags ...string) servers {
 
 func newServer(t testing.TB, name, url, peer, initial string, flags []string) *server {
 	t.Helper()
-	path, err := program()
+	dir := t.TempDir()
+	command, err := rig.EtcdMember{Name: name, URL: url, Peer: peer, Initial: initial}.Command(dir, flags...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
-	args := append([]string{
-		"--name", name, "--data-dir", filepath.Join(dir, "data"), "--log-level", "warn",
-		"--listen-client-urls", url, "--advertise-client-urls", url,
-		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", initial,
-		"--unsafe-no-fsync", // the machine does not crash
-	}, flags...)
-	p, err := rig.NewProcess(dir, name, func() *exec.Cmd { return exec.Command(path, args...) })
+	p, err := rig.NewProcess(dir, name, command)
 	if err != nil {
 		t.Fatal(err)
 	}

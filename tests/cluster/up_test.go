@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/postern-dev/postern/tests/harness"
+	"github.com/postern-dev/postern/tests/rig"
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
@@ -34,7 +35,7 @@ type upProcess struct {
 // startUp starts a run with its data in dir, and waits until it serves.
 func startUp(t *testing.T, dir, model string) *upRun {
 	t.Helper()
-	etcd, err := program()
+	etcd, err := rig.EtcdProgram()
 	if err != nil {
 		t.Fatal(err)
 	}

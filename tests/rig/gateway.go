@@ -19,7 +19,7 @@ import (
 // GatewayOptions say how a gateway is configured.
 type GatewayOptions struct {
 	Name   string // of its process and files; default: gateway
-	Host   string // where clients and connectors reach it, or localhost; default: the loopback's address
+	Host   string // where all reach it, or localhost; default: the loopback's address
 	HTTPS  bool   // serve HTTPS, with a certificate that Caddy makes, and HTTP/2
 	Global string // lines within the global options
 	App    string // lines within their model_gateway block; $UDP is the address of its tunnels
@@ -27,6 +27,7 @@ type GatewayOptions struct {
 	Model  string // lines within the site's model_gateway block
 	// Storage is the kind of storage and what belongs to it. Default: bolt, in the rig.
 	Storage string
+	Data    string // folder of Caddy's data, of which each edge has its own; default: that of the rig
 	Sites   string // further sites
 	Plain   bool   // no gateway, but a Caddy with these lines
 	// Grace is how long running requests get when the process ends or takes another
@@ -60,10 +61,12 @@ func (r *Rig) Gateway(o GatewayOptions) (*Gateway, error) {
 			return nil, err
 		}
 	}
-	g := &Gateway{Rig: r, Admin: Admin(at[0]), listen: at[1], UDP: at[2], plain: o.Plain}
 	if o.Host != "" && o.Host != "localhost" {
-		g.listen, g.UDP = strings.Replace(g.listen, "127.0.0.1", o.Host, 1), strings.Replace(g.UDP, "127.0.0.1", o.Host, 1)
+		for i := range at {
+			at[i] = strings.Replace(at[i], "127.0.0.1", o.Host, 1)
+		}
 	}
+	g := &Gateway{Rig: r, Admin: Admin(at[0]), listen: at[1], UDP: at[2], plain: o.Plain}
 	g.URL = "http://" + g.listen
 	if o.Host == "localhost" {
 		g.URL = strings.Replace(g.URL, "127.0.0.1", o.Host, 1)
@@ -82,6 +85,9 @@ func (r *Rig) Gateway(o GatewayOptions) (*Gateway, error) {
 	var err error
 	g.Process, err = r.Process(name, func() *exec.Cmd {
 		cmd := g.Caddy("run", "--config", g.Caddyfile, "--adapter", "caddyfile")
+		if o.Data != "" {
+			cmd.Env = append(cmd.Env, "XDG_DATA_HOME="+o.Data)
+		}
 		if o.Cgroup != "" {
 			cmd.Args = append([]string{"sh", "-c", `echo $$ >"$0/cgroup.procs" && exec "$@"`, o.Cgroup}, cmd.Args...)
 			cmd.Path = "/bin/sh"

@@ -66,12 +66,11 @@ func symptomOf(status int, r *refusal) symptom {
 
 // clients send requests.
 type clients struct {
-	url               string
 	kept, fresh, slow *http.Client
 	release           <-chan struct{} // ends the patience of deaf clients
 }
 
-func newClients(url string, release <-chan struct{}) *clients {
+func newClients(release <-chan struct{}) *clients {
 	small := func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
 		if tcp, ok := conn.(*net.TCPConn); ok {
@@ -80,10 +79,10 @@ func newClients(url string, release <-chan struct{}) *clients {
 		return conn, err
 	}
 	return &clients{
-		url: url, release: release,
-		kept:  &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}},
-		fresh: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}},
-		slow:  &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: small}},
+		release: release,
+		kept:    &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}},
+		fresh:   &http.Client{Transport: &http.Transport{DisableKeepAlives: true}},
+		slow:    &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: small}},
 	}
 }
 
@@ -128,7 +127,7 @@ func (c *clients) exchange(ctx context.Context, o *outcome) error {
 	trace := &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
 		o.symptom = map[bool]symptom{false: refused, true: stale}[info.Reused]
 	}}
-	req, err := http.NewRequestWithContext(httptrace.WithClientTrace(ctx, trace), http.MethodPost, c.url+paths[o.dialect], bytes.NewReader(o.body()))
+	req, err := http.NewRequestWithContext(httptrace.WithClientTrace(ctx, trace), http.MethodPost, o.edge.URL+paths[o.dialect], bytes.NewReader(o.body()))
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/tests/rig"
 )
 
@@ -37,16 +38,16 @@ type host struct {
 // register creates keys and connectors.
 func (s *system) register(ctx context.Context) error {
 	limits := map[string]int{"max_keys": 1_000_000, "max_connectors": s.o.Connectors + 100}
-	if err := s.gateway.Admin.Manage(ctx, http.MethodPatch, "/accounts/default", limits, nil); err != nil {
+	if err := s.gateway().Admin.Manage(ctx, http.MethodPatch, "/accounts/default", limits, nil); err != nil {
 		return err
 	}
 	for range 4 {
-		if err := s.keys.create(ctx, s.gateway); err != nil {
+		if err := s.keys.create(ctx, s.gateway().Gateway); err != nil {
 			return err
 		}
 	}
 	for i := range relays {
-		r, err := newRelay(s.gateway.UDP, s.o.random(uint64('r'+i)))
+		r, err := newRelay(s.edges[0].UDP, s.o.random(uint64('r'+i)))
 		if err != nil {
 			return err
 		}
@@ -57,7 +58,10 @@ func (s *system) register(ctx context.Context) error {
 		c := &connector{index: i, server: i % upstreams, relay: -1, host: -1}
 		s.connectors = append(s.connectors, c)
 		var err error
-		if c.Connector, err = s.gateway.CreateConnector(ctx, fmt.Sprintf("c%d", i)); err != nil {
+		if c.Connector, err = s.gateway().CreateConnector(ctx, fmt.Sprintf("c%d", i)); err != nil {
+			return err
+		}
+		if err := s.lead(c); err != nil {
 			return err
 		}
 		config := s.configure(c)
@@ -76,6 +80,20 @@ func (s *system) register(ctx context.Context) error {
 			return fmt.Errorf("writing the connectors' configurations: %w", err)
 		}
 	}
+	return nil
+}
+
+// lead makes the WebSockets of a connector go through the balancer of a cluster.
+func (s *system) lead(c *connector) error {
+	if s.balancer == "" {
+		return nil
+	}
+	token, err := link.ParseToken(c.Token)
+	if err != nil {
+		return err
+	}
+	token.URL = "http://" + s.balancer
+	c.Token = token.Encode()
 	return nil
 }
 
@@ -125,16 +143,25 @@ func (s *system) startConnectors(context.Context) error {
 	return nil
 }
 
-// recovered returns nil when connectors are online, all if nil is given;
-// those that another fault holds are no matter.
+// recovered returns nil when connectors are online for all edges, all if nil is given;
+// those that another fault holds are no matter. All of them have all of their tunnels then.
 func (s *system) recovered(ctx context.Context, connectors []int) error {
-	list, err := s.gateway.Admin.Connectors(ctx)
+	for _, e := range s.edges {
+		if err := s.recoveredAt(ctx, e, connectors); err != nil {
+			return fmt.Errorf("at %s: %w", e.Process.Name, err)
+		}
+	}
+	return nil
+}
+
+func (s *system) recoveredAt(ctx context.Context, e *edge, connectors []int) error {
+	list, err := e.Admin.Connectors(ctx)
 	if err != nil {
 		return err
 	}
 	online := map[string]bool{}
 	for _, l := range list {
-		online[l.Name] = l.State == "online"
+		online[l.Name] = l.State == "online" && (connectors != nil || s.o.Edges == 1 || len(l.Edges) == s.legs())
 	}
 	missing := s.members(func(c *connector) bool {
 		if connectors == nil {
@@ -143,7 +170,7 @@ func (s *system) recovered(ctx context.Context, connectors []int) error {
 		return !online[c.Name] && slices.Contains(connectors, c.index)
 	})
 	if len(missing) > 0 {
-		return fmt.Errorf("connectors %v are offline", missing)
+		return fmt.Errorf("connectors %v are offline, or lack a tunnel", missing)
 	}
 	return nil
 }
@@ -220,7 +247,7 @@ func (s *system) set(ctx context.Context, d *deployment, connectors ...int) erro
 	d.homes = append(d.homes, home{connectors: connectors, from: time.Now()})
 	d.mu.Unlock()
 	body := map[string]any{"connectors": names, "max_concurrency": d.max}
-	if err := persist(ctx, func() error { return s.gateway.Deploy(ctx, d.name, body) }); err != nil {
+	if err := persist(ctx, func() error { return s.gateway().Deploy(ctx, d.name, body) }); err != nil {
 		return fmt.Errorf("setting deployment %s: %w", d.name, err)
 	}
 	d.mu.Lock()

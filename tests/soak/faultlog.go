@@ -16,7 +16,8 @@ import (
 type faultKind struct {
 	name    string
 	excuses []symptom
-	mends   bool // all has to be well again afterwards, see mend
+	there   []symptom // what clients of the edge that it hits may notice, too
+	mends   bool      // all has to be well again afterwards, see mend
 	make    maker
 	// lingers is how long after its end kept connections may be closed still.
 	lingers time.Duration
@@ -25,11 +26,15 @@ type faultKind struct {
 // A maker makes one fault, and ends it. It calls begin just before, with the
 // connectors that it hits, nil for all. Its error is one of the soak itself; what
 // the product does wrong is a finding.
-type maker func(ctx context.Context, s *system, random *rand.Rand, begin func(connectors []int, format string, args ...any)) error
+type maker func(ctx context.Context, s *system, random *rand.Rand, begin beginning) error
+
+// A beginning notes that a fault begins at an edge, nil for none of several, with connectors.
+type beginning func(at *edge, connectors []int, format string, args ...any)
 
 // A fault is one that was made. Its fields are the log's to read and write.
 type fault struct {
 	kind       *faultKind
+	edge       *edge // that it hits; nil: none in particular
 	connectors []int // nil: all
 	note       string
 	from       time.Time
@@ -50,8 +55,8 @@ func (f *fault) String() string {
 const slack = 2 * time.Second
 
 // excuses reports whether the fault may be the cause of a symptom that a client
-// of a connector met between two times, and how long it was over then.
-func (f *fault) excuses(s symptom, connector int, from, until time.Time) (over time.Duration, ok bool) {
+// of a connector met at an edge between two times, and how long it was over then.
+func (f *fault) excuses(s symptom, at *edge, connector int, from, until time.Time) (over time.Duration, ok bool) {
 	late := slack
 	if s == stale {
 		late = max(late, f.kind.lingers)
@@ -59,7 +64,8 @@ func (f *fault) excuses(s symptom, connector int, from, until time.Time) (over t
 	if !f.until.IsZero() {
 		over = max(0, from.Sub(f.until))
 	}
-	return over, slices.Contains(f.kind.excuses, s) && !until.Before(f.from) && over <= late &&
+	noticed := slices.Contains(f.kind.excuses, s) || at != nil && at == f.edge && slices.Contains(f.kind.there, s)
+	return over, noticed && !until.Before(f.from) && over <= late &&
 		(f.connectors == nil || slices.Contains(f.connectors, connector))
 }
 
@@ -70,10 +76,10 @@ type faultLog struct {
 }
 
 // begin notes a fault before it is made.
-func (l *faultLog) begin(kind *faultKind, from time.Time, connectors []int, note string) *fault {
+func (l *faultLog) begin(kind *faultKind, from time.Time, at *edge, connectors []int, note string) *fault {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	f := &fault{kind: kind, connectors: connectors, note: note, from: from}
+	f := &fault{kind: kind, edge: at, connectors: connectors, note: note, from: from}
 	l.faults = append(l.faults, f)
 	return f
 }
@@ -91,7 +97,7 @@ func (l *faultLog) troubled(connector int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.ContainsFunc(l.faults, func(f *fault) bool {
-		_, ok := f.excuses(offline, connector, time.Now(), time.Now())
+		_, ok := f.excuses(offline, nil, connector, time.Now(), time.Now())
 		return ok && f.until.IsZero() && f.connectors != nil
 	})
 }
@@ -137,7 +143,7 @@ func (l *faultLog) blame(o *outcome) (string, bool) {
 	for _, home := range o.homes {
 		var found []*fault
 		for _, c := range home {
-			if f := l.nearest(o.symptom, c, met, o.ended); f != nil {
+			if f := l.nearest(o.symptom, o.edge, c, met, o.ended); f != nil {
 				found = append(found, f)
 			}
 		}
@@ -151,10 +157,10 @@ func (l *faultLog) blame(o *outcome) (string, bool) {
 
 // nearest returns the fault that excuses a symptom and was over for the shortest
 // time, if at all; of several, the one that began last. The lock must be held.
-func (l *faultLog) nearest(s symptom, connector int, from, until time.Time) (found *fault) {
+func (l *faultLog) nearest(s symptom, at *edge, connector int, from, until time.Time) (found *fault) {
 	var least time.Duration
 	for _, f := range l.faults {
-		if over, ok := f.excuses(s, connector, from, until); ok && (found == nil || over <= least) {
+		if over, ok := f.excuses(s, at, connector, from, until); ok && (found == nil || over <= least) {
 			found, least = f, over
 		}
 	}

@@ -88,9 +88,9 @@ func (s *system) lasts(random *rand.Rand, least, most time.Duration) time.Durati
 // own picks a connector that is a process.
 func (s *system) own(random *rand.Rand) *connector { return one(random, s.connectors[:s.o.Real]) }
 
-func killConnector(ctx context.Context, s *system, random *rand.Rand, begin func([]int, string, ...any)) error {
+func killConnector(ctx context.Context, s *system, random *rand.Rand, begin beginning) error {
 	c, down := s.own(random), s.lasts(random, 0, 15*time.Second)
-	begin([]int{c.index}, "down for %v", down)
+	begin(nil, []int{c.index}, "down for %v", down)
 	c.Process.Kill()
 	if err := command.Pause(ctx, down); err != nil {
 		return err
@@ -101,17 +101,17 @@ func killConnector(ctx context.Context, s *system, random *rand.Rand, begin func
 // freezeConnector stops a connector, for longer than its tunnel bears or for so
 // short that nothing may happen.
 func freezeConnector(least, most time.Duration) maker {
-	return func(ctx context.Context, s *system, random *rand.Rand, begin func([]int, string, ...any)) error {
+	return func(ctx context.Context, s *system, random *rand.Rand, begin beginning) error {
 		c, stopped := s.own(random), s.lasts(random, least, most)
-		begin([]int{c.index}, "for %v", stopped)
+		begin(nil, []int{c.index}, "for %v", stopped)
 		return freeze(ctx, c.Process, stopped)
 	}
 }
 
 // freezeHost stops a quarter of all connectors at once.
-func freezeHost(ctx context.Context, s *system, random *rand.Rand, begin func([]int, string, ...any)) error {
+func freezeHost(ctx context.Context, s *system, random *rand.Rand, begin beginning) error {
 	i, stopped := random.IntN(hosts), s.lasts(random, 2*time.Second, 15*time.Second)
-	begin(s.members(func(c *connector) bool { return c.host == i }), "host %d for %v", i, stopped)
+	begin(nil, s.members(func(c *connector) bool { return c.host == i }), "host %d for %v", i, stopped)
 	return freeze(ctx, s.hosts[i].process, stopped)
 }
 
@@ -126,9 +126,9 @@ func freeze(ctx context.Context, p *rig.Process, d time.Duration) error {
 
 // restartConnector restarts a connector as a service manager does: its requests
 // end before it does.
-func restartConnector(_ context.Context, s *system, random *rand.Rand, begin func([]int, string, ...any)) error {
+func restartConnector(_ context.Context, s *system, random *rand.Rand, begin beginning) error {
 	c := s.own(random)
-	begin([]int{c.index}, "SIGTERM")
+	begin(nil, []int{c.index}, "SIGTERM")
 	if err := c.Process.Terminate(time.Minute); err != nil {
 		s.tally.find("%v", err)
 	}
@@ -136,24 +136,24 @@ func restartConnector(_ context.Context, s *system, random *rand.Rand, begin fun
 }
 
 // reloadConnector has a connector read its configuration again.
-func reloadConnector(_ context.Context, s *system, random *rand.Rand, begin func([]int, string, ...any)) error {
+func reloadConnector(_ context.Context, s *system, random *rand.Rand, begin beginning) error {
 	c := s.own(random)
-	begin([]int{c.index}, "SIGHUP")
+	begin(nil, []int{c.index}, "SIGHUP")
 	return c.Process.Signal(syscall.SIGHUP)
 }
 
 // rotateConnector gives a connector another token in band: its configuration
 // must hold another one afterwards.
-func rotateConnector(ctx context.Context, s *system, random *rand.Rand, begin func([]int, string, ...any)) error {
+func rotateConnector(ctx context.Context, s *system, random *rand.Rand, begin beginning) error {
 	c := s.own(random)
 	before, err := os.ReadFile(c.Config)
 	if err != nil {
 		return fmt.Errorf("reading a connector's configuration: %w", err)
 	}
-	begin([]int{c.index}, "")
+	begin(nil, []int{c.index}, "")
 	s.up.RLock()
 	err = persist(ctx, func() error {
-		return s.gateway.Admin.Manage(ctx, http.MethodPost, "/connectors/"+c.ID+"/rotate", struct{}{}, nil)
+		return s.gateway().Admin.Manage(ctx, http.MethodPost, "/connectors/"+c.ID+"/rotate", struct{}{}, nil)
 	})
 	s.up.RUnlock()
 	if err != nil {
@@ -177,9 +177,9 @@ func dark(*rand.Rand) conditions { return conditions{dark: true} }
 
 // spoilPath makes a path worse for a while, and good again even if ctx ends.
 func spoilPath(least, most time.Duration, choose func(*rand.Rand) conditions) maker {
-	return func(ctx context.Context, s *system, random *rand.Rand, begin func([]int, string, ...any)) error {
+	return func(ctx context.Context, s *system, random *rand.Rand, begin beginning) error {
 		i, c, d := random.IntN(relays), choose(random), s.lasts(random, least, most)
-		begin(s.members(func(c *connector) bool { return c.relay == i }), "%+v for %v", c, d)
+		begin(nil, s.members(func(c *connector) bool { return c.relay == i }), "%+v for %v", c, d)
 		s.relays[i].set(c)
 		defer s.relays[i].set(conditions{})
 		return command.Pause(ctx, d)
@@ -187,56 +187,58 @@ func spoilPath(least, most time.Duration, choose func(*rand.Rand) conditions) ma
 }
 
 // rebindPath gives the connectors of a path other addresses, at once.
-func rebindPath(_ context.Context, s *system, random *rand.Rand, begin func([]int, string, ...any)) error {
+func rebindPath(_ context.Context, s *system, random *rand.Rand, begin beginning) error {
 	i := random.IntN(relays)
-	begin(s.members(func(c *connector) bool { return c.relay == i }), "")
+	begin(nil, s.members(func(c *connector) bool { return c.relay == i }), "")
 	s.relays[i].rebind()
 	return nil
 }
 
-// reloadGateway gives the gateway another configuration, as `caddy reload` does.
-func reloadGateway(ctx context.Context, s *system, _ *rand.Rand, begin func([]int, string, ...any)) error {
+// reloadGateway gives a gateway another configuration, as `caddy reload` does.
+func reloadGateway(ctx context.Context, s *system, random *rand.Rand, begin beginning) error {
 	s.reloading.Lock()
 	defer s.reloading.Unlock()
 	s.generation++
-	begin(nil, "generation %d", s.generation)
-	if err := s.gateway.Configure(s.configuration()); err != nil {
+	e := one(random, s.edges)
+	begin(e, nil, "%s generation %d", e.name, s.generation)
+	if err := e.Configure(s.configuration(e)); err != nil {
 		return err
 	}
-	if err := s.gateway.Reload(); err != nil && ctx.Err() == nil {
-		s.tally.find("the gateway does not reload: %v", err)
+	if err := e.Reload(); err != nil && ctx.Err() == nil {
+		s.tally.find("the gateway %s does not reload: %v", e.name, err)
 	}
 	return nil
 }
 
-// restartGateway restarts the gateway as a service manager does.
-func restartGateway(ctx context.Context, s *system, _ *rand.Rand, begin func([]int, string, ...any)) error {
+// restartGateway restarts a gateway as a service manager does.
+func restartGateway(ctx context.Context, s *system, random *rand.Rand, begin beginning) error {
 	s.up.Lock()
 	defer s.up.Unlock()
-	begin(nil, "SIGTERM")
-	if err := s.gateway.Process.Terminate(time.Minute); err != nil {
+	e := one(random, s.edges)
+	begin(e, nil, "%s: SIGTERM", e.name)
+	if err := e.Process.Terminate(time.Minute); err != nil {
 		s.tally.find("%v", err)
 	}
-	return s.gateway.Start(ctx)
+	return e.Start(ctx)
 }
 
-// killGateway kills the gateway, which is down for a moment then.
-func killGateway(ctx context.Context, s *system, random *rand.Rand, begin func([]int, string, ...any)) error {
+// killGateway kills a gateway, which is down for a moment then.
+func killGateway(ctx context.Context, s *system, random *rand.Rand, begin beginning) error {
 	s.up.Lock()
 	defer s.up.Unlock()
-	down := upTo(random, 4*time.Second)
-	begin(nil, "down for %v", down)
-	s.gateway.Process.Kill()
+	e, down := one(random, s.edges), upTo(random, 4*time.Second)
+	begin(e, nil, "%s: down for %v", e.name, down)
+	e.Process.Kill()
 	if err := command.Pause(ctx, down); err != nil {
 		return err
 	}
-	return s.gateway.Start(ctx)
+	return e.Start(ctx)
 }
 
 // killUpstream kills a model server, which is down for a moment then.
-func killUpstream(ctx context.Context, s *system, random *rand.Rand, begin func([]int, string, ...any)) error {
+func killUpstream(ctx context.Context, s *system, random *rand.Rand, begin beginning) error {
 	i := random.IntN(len(s.servers))
-	begin(s.members(func(c *connector) bool { return c.server == i }), "model server %d", i)
+	begin(nil, s.members(func(c *connector) bool { return c.server == i }), "model server %d", i)
 	_, _ = s.visit(ctx, i) // what it knows dies with it
 	s.deaths[i].Add(1)
 	s.servers[i].Kill()
@@ -248,30 +250,30 @@ func killUpstream(ctx context.Context, s *system, random *rand.Rand, begin func(
 }
 
 // moveDeployment lets a deployment lead to another connector.
-func moveDeployment(ctx context.Context, s *system, random *rand.Rand, begin func([]int, string, ...any)) error {
+func moveDeployment(ctx context.Context, s *system, random *rand.Rand, begin beginning) error {
 	d, to := one(random, s.moving), random.IntN(len(s.connectors))
-	begin([]int{to}, "%s", d.name)
+	begin(nil, []int{to}, "%s", d.name)
 	return s.set(ctx, d, to)
 }
 
 // createKey creates a key that clients use from then on.
-func createKey(ctx context.Context, s *system, _ *rand.Rand, begin func([]int, string, ...any)) error {
-	begin(nil, "")
-	return s.keys.create(ctx, s.gateway)
+func createKey(ctx context.Context, s *system, _ *rand.Rand, begin beginning) error {
+	begin(nil, nil, "")
+	return s.keys.create(ctx, s.gateway().Gateway)
 }
 
 // revokeKey revokes a key that clients use, and tries it once more.
-func revokeKey(ctx context.Context, s *system, random *rand.Rand, begin func([]int, string, ...any)) error {
+func revokeKey(ctx context.Context, s *system, random *rand.Rand, begin beginning) error {
 	k := s.keys.take()
 	if k == nil {
 		return nil
 	}
-	begin(nil, "%s", k.id)
-	if err := k.revoke(ctx, s.gateway); err != nil {
+	begin(nil, nil, "%s", k.id)
+	if err := k.revoke(ctx, s.gateway().Gateway); err != nil {
 		return err
 	}
 	r := compose(random, s.lastID.Add(1))
-	r.model, r.key, r.habit, r.End, r.fresh = one(random, one(random, s.groups)), k, reads, play.Whole, true
+	r.model, r.key, r.edge, r.habit, r.End, r.fresh = one(random, one(random, s.groups)), k, one(random, s.edges), reads, play.Whole, true
 	o := s.clients.send(ctx, r)
 	for tries := 1; o.symptom == refused && tries < 3 && ctx.Err() == nil; tries++ { // a reload
 		o = s.clients.send(ctx, r)

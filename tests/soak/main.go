@@ -33,6 +33,15 @@
 // The gateway dies in the first two fifths of a run only. Its memory is watched
 // over the life after that.
 //
+// With -edges 3, there are three edges with a store in etcd, requests go to any of them, and
+// the first lane is another one:
+//
+//	edges          reload, SIGTERM and start, kill -9; kill etcd; the path between edges loses,
+//	               delays and stops packets
+//
+// Another edge than the one that is hit excuses only that requests over it end, and the death
+// of etcd excuses nothing.
+//
 // # What is a cause
 //
 // The log of faults knows what was in force for which connectors, from before a
@@ -125,6 +134,7 @@ type options struct {
 	Length     time.Duration
 	Connectors int     // all of them
 	Real       int     // those of them that are processes of their own
+	Edges      int     // gateways; from two on, they are a cluster
 	Rate       float64 // requests a second
 	Seed       uint64
 	Bin        string // folder of the binaries; "" is the repository's bin
@@ -138,6 +148,7 @@ func parseFlags(args []string) (options, error) {
 	minutes := flags.Float64("minutes", 30, "for how many `minutes` requests are sent and faults are made")
 	flags.IntVar(&o.Connectors, "connectors", 500, "`number` of connectors")
 	flags.IntVar(&o.Real, "real", 8, "`number` of them that are processes of their own, to be killed and frozen")
+	flags.IntVar(&o.Edges, "edges", 1, "`number` of gateways; from two on, they share a store in etcd, and each connector has two tunnels")
 	flags.Float64Var(&o.Rate, "rps", 40, "requests a `second`; 40 leaves two slow cores some air")
 	flags.Uint64Var(&o.Seed, "seed", 0, "`number` that decides about requests and faults; 0 takes another each time, and prints it")
 	flags.StringVar(&o.Bin, "bin", "", "`folder` of caddy and connector (default: bin of the repository)")
@@ -158,6 +169,8 @@ func parseFlags(args []string) (options, error) {
 		return o, fmt.Errorf("-real: %d is not between 2 and 64", o.Real)
 	case o.Connectors < o.Real+4*hosts || o.Connectors > 5000:
 		return o, fmt.Errorf("-connectors: %d is not between %d and 5000", o.Connectors, o.Real+4*hosts)
+	case o.Edges < 1 || o.Edges > 9:
+		return o, fmt.Errorf("-edges: %d is not between 1 and 9", o.Edges)
 	case o.Rate < 0.1 || o.Rate > 1000:
 		return o, fmt.Errorf("-rps: %v is not between 0.1 and 1000", o.Rate)
 	}

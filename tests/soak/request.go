@@ -44,6 +44,7 @@ type request struct {
 	stored   bool // a response that the gateway keeps
 	model    *deployment
 	key      *key
+	edge     *edge // that it is sent to
 	habit    habit
 	fresh    bool // on a connection of its own
 	leave    int  // after so many events, or in this share (percent) of a whole answer's time
@@ -136,9 +137,9 @@ type outcome struct {
 
 // story is all that is known of a failure; it holds no prompt, answer or key.
 func (o *outcome) story() string {
-	return fmt.Sprintf("request %d, %s, tool %t, the model %v, the client %s, model %s of connectors %v, key %s, fresh connection %t\n"+
+	return fmt.Sprintf("request %d, %s, tool %t, the model %v, the client %s, model %s of connectors %v, edge %q, key %s, fresh connection %t\n"+
 		"  from %s to %s: %s, status %d, request id %q\n  %s",
-		o.ID, o.kind(), o.Tool, o.End, o.habit, o.model.name, o.homes, o.key.id, o.fresh,
+		o.ID, o.kind(), o.Tool, o.End, o.habit, o.model.name, o.homes, o.edge.name, o.key.id, o.fresh,
 		clock(o.began), clock(o.ended), o.symptom, o.status, o.requestID, o.detail)
 }
 

@@ -44,7 +44,7 @@ func soak(ctx context.Context, o options) (r *report, err error) {
 func (s *system) stress(ctx context.Context, r *report) error {
 	r.began = time.Now()
 	release := make(chan struct{})
-	s.clients = newClients(s.gateway.URL, release)
+	s.clients = newClients(release)
 	watching, stopWatching := context.WithCancel(ctx)
 	defer stopWatching()
 	sending, stopSending := context.WithTimeout(ctx, s.o.Length)
@@ -53,7 +53,7 @@ func (s *system) stress(ctx context.Context, r *report) error {
 	watcher.Go(func() { s.watch(watching, r) })
 	watcher.Go(func() { s.pulse(watching) })
 	workers.Go(func() { s.send(sending, ctx, &requests) })
-	for i := range lanes {
+	for i := range s.o.lanes() {
 		workers.Go(func() {
 			if err := s.runLane(ctx, i, s.o.random(uint64('f'+i))); err != nil {
 				s.fail(err)
@@ -88,7 +88,7 @@ func (s *system) send(ctx, running context.Context, requests *sync.WaitGroup) {
 			return
 		}
 		r := compose(random, s.lastID.Add(1))
-		r.model, r.key = one(random, one(random, s.groups)), s.keys.any(random)
+		r.model, r.key, r.edge = one(random, one(random, s.groups)), s.keys.any(random), one(random, s.edges)
 		select {
 		case places <- struct{}{}:
 		default:
@@ -110,7 +110,7 @@ func (s *system) send(ctx, running context.Context, requests *sync.WaitGroup) {
 
 // runLane runs a lane until its time is over or ctx ends.
 func (s *system) runLane(ctx context.Context, i int, random *rand.Rand) error {
-	l, length := lanes[i], s.o.Length
+	l, length := s.o.lanes()[i], s.o.Length
 	if i == 0 {
 		length = length * 2 / 5
 	}
@@ -135,8 +135,8 @@ func (s *system) makeFault(ctx context.Context, l lane, kind *faultKind, random 
 		defer s.up.RUnlock()
 	}
 	var f *fault
-	err := kind.make(ctx, s, random, func(connectors []int, format string, args ...any) {
-		f = s.log.begin(kind, time.Now(), connectors, fmt.Sprintf(format, args...))
+	err := kind.make(ctx, s, random, func(at *edge, connectors []int, format string, args ...any) {
+		f = s.log.begin(kind, time.Now(), at, connectors, fmt.Sprintf(format, args...))
 	})
 	if err != nil || f == nil {
 		return err
@@ -190,7 +190,7 @@ const (
 // because the machine has too much else to do, tunnels may be lost, and that is
 // noted as a fault; that the gateway does not answer otherwise is a finding.
 func (s *system) pulse(ctx context.Context) {
-	public := rig.Admin(strings.TrimPrefix(s.gateway.URL, "http://"))
+	public := rig.Admin(strings.TrimPrefix(s.edges[0].URL, "http://"))
 	for command.Pause(ctx, pulseEvery) == nil {
 		sent, answered := time.Now(), make(chan struct{})
 		go func() {
@@ -204,7 +204,7 @@ func (s *system) pulse(ctx context.Context) {
 		}
 		pressure, _ := os.ReadFile("/proc/pressure/cpu") // empty where the kernel does not report it
 		if busy := parsePressure(string(pressure)); busy >= crowded {
-			f := s.log.begin(machineOverloaded, sent, nil, fmt.Sprintf("some process waited %.0f %% of the time", busy))
+			f := s.log.begin(machineOverloaded, sent, nil, nil, fmt.Sprintf("some process waited %.0f %% of the time", busy))
 			<-answered
 			_ = s.mend(ctx, f) // its error is the end of ctx
 			s.log.end(f)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"slices"
@@ -20,13 +21,20 @@ func TestMain(m *testing.M) {
 	harness.Main(m)
 }
 
-// A minute of everything with fifty connectors. It finds what breaks at once,
-// and shows that the command works; growth takes longer.
+// A minute of everything with fifty connectors, at one gateway and at three edges. It finds
+// what breaks at once, and shows that the command works; growth takes longer.
 func TestSoak(t *testing.T) {
+	for _, edges := range []int{1, 3} {
+		t.Run(fmt.Sprint(edges), func(t *testing.T) { soakForAMinute(t, edges) })
+	}
+}
+
+func soakForAMinute(t *testing.T, edges int) {
 	if testing.Short() {
 		t.Skip("a soak of a minute takes too long for -short")
 	}
-	r, err := soak(t.Context(), options{Length: time.Minute, Connectors: 50, Real: 4, Rate: 10, Seed: 1})
+	o := options{Length: time.Minute, Connectors: 50, Real: 4, Rate: 10, Seed: 1, Edges: edges}
+	r, err := soak(t.Context(), o)
 	if r == nil {
 		t.Fatal(err)
 	}
@@ -44,7 +52,7 @@ func TestSoak(t *testing.T) {
 		t.Errorf("only %d requests had their answer", n)
 	}
 	// On a slow machine a minute is too short for each kind.
-	for _, l := range lanes {
+	for _, l := range o.lanes() {
 		made := func(k *faultKind) bool {
 			return slices.ContainsFunc(r.log.faults, func(f *fault) bool { return f.kind == k })
 		}
@@ -228,6 +236,37 @@ func TestCauseInTheLog(t *testing.T) {
 	both := outcome{request: &request{}, symptom: refused, ended: at(21), homes: one}
 	if cause, _ := (&faultLog{faults: []*fault{made("gateway reloaded"), nearer}}).cause(&both); cause != "gateway restarted" {
 		t.Errorf("of two faults the cause is %q", cause)
+	}
+}
+
+// TestCauseAtAnEdge: what an edge's own clients may notice excuses nothing at another edge.
+func TestCauseAtAnEdge(t *testing.T) {
+	hit, other := &edge{}, &edge{}
+	kinds := map[string]*faultKind{}
+	for _, k := range edgeLane.kinds {
+		kinds[k.name] = k
+	}
+	for _, c := range []struct {
+		kind  string
+		at    *edge
+		s     symptom
+		known bool
+	}{
+		{"edge killed", hit, refused, true},
+		{"edge killed", other, refused, false},
+		{"edge killed", other, cut, true},
+		{"edge killed", other, offline, false},
+		{"edge restarted", hit, refused, true},
+		{"edge restarted", other, broken, false},
+		{"etcd killed", hit, offline, false},
+		{"peer line dark", hit, offline, true},
+		{"peer line dark", other, offline, false},
+	} {
+		l := &faultLog{faults: []*fault{{kind: kinds[c.kind], edge: hit, from: at(10), until: at(20)}}}
+		o := outcome{request: &request{edge: c.at}, symptom: c.s, ended: at(15), homes: [][]int{{1}}}
+		if cause, known := l.cause(&o); known != c.known {
+			t.Errorf("%s at the edge %t: %s is %q, %t", c.kind, c.at == hit, c.s, cause, known)
+		}
 	}
 }
 

@@ -37,10 +37,14 @@ type system struct {
 	fail context.CancelCauseFunc
 	end  func(keepLogs bool) error
 
-	gateway    *rig.Gateway
-	up         sync.RWMutex // locked while the gateway is being replaced
+	edges      []*edge
+	turn       atomic.Int64 // of edges to be managed
+	etcd       *rig.Process // of a cluster
+	store      string       // of a cluster, as in the configuration
+	balancer   string       // of a cluster: its address
+	up         sync.RWMutex // locked while a gateway or etcd is being replaced
 	reloading  sync.Mutex
-	generation int // of the gateway's configuration
+	generation int // of the gateways' configuration
 
 	servers    []*rig.Process // model servers
 	addresses  []string       // theirs
@@ -77,7 +81,7 @@ func (s *system) start(ctx context.Context) error {
 		do   func(context.Context) error
 	}{
 		{"starting model servers", s.startUpstreams},
-		{"starting the gateway", s.startGateway},
+		{"starting gateways", s.startGateways},
 		{"creating keys and connectors", s.register},
 		{"starting connectors", s.startConnectors},
 		{"creating deployments", s.deploy},
@@ -88,7 +92,7 @@ func (s *system) start(ctx context.Context) error {
 		}
 	}
 	return rig.Poll(ctx, recoveryLimit, poll, "having all connectors online", func(ctx context.Context) error {
-		return s.gateway.Admin.ExpectOnline(ctx, s.o.Connectors)
+		return s.recovered(ctx, nil)
 	})
 }
 
@@ -106,23 +110,6 @@ func (s *system) startUpstreams(context.Context) error {
 		s.servers, s.addresses = append(s.servers, p), append(s.addresses, address)
 	}
 	return nil
-}
-
-// startGateway starts the gateway for the first time.
-func (s *system) startGateway(ctx context.Context) (err error) {
-	if s.gateway, err = s.rig.Gateway(s.configuration()); err != nil {
-		return err
-	}
-	return s.gateway.Start(ctx)
-}
-
-// configuration is the gateway's. Each generation of it differs in two values
-// that matter little.
-func (s *system) configuration() rig.GatewayOptions {
-	return rig.GatewayOptions{
-		Global: "metrics", Grace: grace,
-		Model: fmt.Sprintf("connect_wait %ds\nkeep_alive %ds", 3+s.generation%2, 5+s.generation%3),
-	}
 }
 
 // persist calls what changes something at the gateway, and again if it gets no

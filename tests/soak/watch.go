@@ -37,7 +37,7 @@ type figure struct {
 
 var never = bound{floor: math.Inf(1)}
 
-// figures are those of the gateway, and then of the connectors in hosts. What a
+// figures are those of all gateways, and then of the connectors in hosts. What a
 // process has of memory depends on when it collects its garbage; what it needs of
 // that is compared at rest. There it has what is made once, and what the gateway
 // keeps by design: the vocabulary of a tokenizer, responses, token counts, activity
@@ -69,7 +69,7 @@ const sampleLimit = 3 * time.Second
 // replaced there is an error.
 func (s *system) sample(ctx context.Context, atRest bool) (m sample, err error) {
 	m.at = time.Now()
-	list, err := s.gateway.Admin.Connectors(ctx)
+	list, err := s.edges[0].Admin.Connectors(ctx)
 	if err != nil {
 		return m, err
 	}
@@ -81,8 +81,13 @@ func (s *system) sample(ctx context.Context, atRest bool) (m sample, err error) 
 			m.webSocket++
 		}
 	}
-	for i, h := range append([]*host{{s.gateway.Process, s.gateway.Admin}}, s.hosts...) {
-		if err := m.add(ctx, min(i, 1)*4, h, atRest); err != nil {
+	for _, e := range s.edges {
+		if err := m.add(ctx, 0, &host{e.Process, e.Admin}, atRest); err != nil {
+			return m, err
+		}
+	}
+	for _, h := range s.hosts {
+		if err := m.add(ctx, 4, h, atRest); err != nil {
 			return m, err
 		}
 	}
@@ -160,7 +165,7 @@ func (s *system) atRest(ctx context.Context, name string) (m sample, err error) 
 		if m, err = s.sample(ctx, true); err != nil {
 			return err
 		}
-		return s.gateway.Admin.Save(ctx, "heap", filepath.Join(s.rig.Dir, "heap-"+name+".pprof"))
+		return s.edges[0].Admin.Save(ctx, "heap", filepath.Join(s.rig.Dir, "heap-"+name+".pprof"))
 	})
 	command.Progress("at rest: %s", m)
 	return m, errors.Join(err, ctx.Err())
@@ -228,12 +233,17 @@ func (s *system) rest(ctx context.Context, _ *report) error {
 
 var inflightPattern = regexp.MustCompile(`(?m)^postern_inflight_requests\{[^}]*\} (\d+)`)
 
-// inflight sums the running requests that the gateway reports.
+// inflight sums the running requests that the gateways report.
 func (s *system) inflight(ctx context.Context) (sum int, err error) {
-	page, err := s.gateway.Admin.Metrics(ctx)
-	for _, m := range inflightPattern.FindAllStringSubmatch(page, -1) {
-		n, _ := strconv.Atoi(m[1]) // digits
-		sum += n
+	for _, e := range s.edges {
+		page, err := e.Admin.Metrics(ctx)
+		if err != nil {
+			return 0, err
+		}
+		for _, m := range inflightPattern.FindAllStringSubmatch(page, -1) {
+			n, _ := strconv.Atoi(m[1]) // digits
+			sum += n
+		}
 	}
-	return sum, err
+	return sum, nil
 }

@@ -189,7 +189,7 @@ func (s *Store) remove(e *entry) {
 
 // Size returns the approximate memory size of a response.
 func (r Response) Size() int64 {
-	size := int64(responseOverhead + len(r.Body))
+	size := int64(responseOverhead + len(r.Model) + len(r.Body))
 	for _, list := range [...][][]byte{r.Input, r.Output} {
 		for _, raw := range list {
 			size += int64(itemOverhead + len(raw))
@@ -206,13 +206,20 @@ type Scope interface {
 // View is the part of a store that a request can access: the responses of its owner
 // whose model is in scope. The zero View keeps nothing.
 type View struct {
-	store *Store
-	owner Owner
-	scope Scope
+	store  *Store
+	owner  Owner
+	scope  Scope
+	remote *Remote // nil: the gateway is alone
 }
 
 // View returns the owner's view of the responses whose model is in scope.
-func (s *Store) View(owner Owner, scope Scope) View { return View{s, owner, scope} }
+func (s *Store) View(owner Owner, scope Scope) View { return View{s, owner, scope, nil} }
+
+// With returns the view with the responses of other gateways.
+func (v View) With(remote *Remote) View {
+	v.remote = remote
+	return v
+}
 
 // Keeps reports whether responses are kept.
 func (v View) Keeps() bool { return v.store != nil }
@@ -234,28 +241,39 @@ func (v View) look(do func(s *Store)) {
 // response does not exist or is not accessible.
 func (v View) Response(id string) (r Response, ok bool) {
 	v.look(func(s *Store) {
-		if e := s.responses[ref{v.owner, id}]; e != nil && v.scope.Allows(e.r.Model) {
+		if e := s.responses[ref{v.owner, id}]; e != nil {
 			r, ok = e.r, true
 		}
 	})
-	return r, ok
+	if !ok && v.remote != nil {
+		r, ok = v.remote.response(v.owner, id)
+	}
+	if !ok || !v.scope.Allows(r.Model) {
+		return Response{}, false
+	}
+	return r, true
 }
 
 // Item returns an input or output item of a kept response.
 func (v View) Item(id string) (raw []byte, ok bool) {
-	v.look(func(s *Store) {
-		if item, found := s.items[ref{v.owner, id}]; found && v.scope.Allows(item.in.r.Model) {
-			raw, ok = item.raw, true
-		}
-	})
-	return raw, ok
+	var found item
+	v.look(func(s *Store) { found, ok = s.items[ref{v.owner, id}] })
+	if !ok && v.remote != nil {
+		found, ok = v.remote.item(v.owner, id)
+	}
+	if !ok || !v.scope.Allows(found.in.r.Model) {
+		return nil, false
+	}
+	return found.raw, true
 }
 
-// Delete removes a response if it is accessible.
-func (v View) Delete(id string) {
+// Delete removes a response that Response has returned. It reports whether it has.
+func (v View) Delete(id string) (removed bool) {
 	v.look(func(s *Store) {
 		if e := s.responses[ref{v.owner, id}]; e != nil && v.scope.Allows(e.r.Model) {
 			s.remove(e)
+			removed = true
 		}
 	})
+	return removed || v.remote != nil && v.remote.remove(v.owner, id)
 }

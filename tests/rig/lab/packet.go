@@ -21,8 +21,24 @@ func (p Packet) carries(protocol byte) bool {
 
 func (p Packet) header() int { return int(p[0]&0xf) * 4 }
 
+// With tells whether the packet goes from or to an address.
+func (p Packet) With(a netip.Addr) bool { return p.from() == a || p.to() == a }
+
+// Between tells whether the packet goes from one of two addresses to the other.
+func (p Packet) Between(a, b netip.Addr) bool {
+	from, to := p.from(), p.to()
+	return from == a && to == b || from == b && to == a
+}
+
+func (p Packet) from() netip.Addr { return netip.AddrFrom4([4]byte(p[12:16])) }
+func (p Packet) to() netip.Addr   { return netip.AddrFrom4([4]byte(p[16:20])) }
+
 // Source returns where a packet of UDP or TCP is from.
 func (p Packet) Source() netip.AddrPort {
-	h := p.header()
-	return netip.AddrPortFrom(netip.AddrFrom4([4]byte(p[12:16])), binary.BigEndian.Uint16(p[h:]))
+	return netip.AddrPortFrom(p.from(), binary.BigEndian.Uint16(p[p.header():]))
+}
+
+// Destination returns where a packet of UDP or TCP goes.
+func (p Packet) Destination() netip.AddrPort {
+	return netip.AddrPortFrom(p.to(), binary.BigEndian.Uint16(p[p.header()+2:]))
 }

@@ -1,0 +1,106 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/activity"
+	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/dialect/kept"
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/tests/storetest"
+)
+
+// openEdges returns edges of a cluster, which have no tunnel listeners.
+func openEdges(t *testing.T, names ...string) (edges []*Edge) {
+	t.Helper()
+	shared := storetest.OpenBolt(t, filepath.Join(t.TempDir(), "shared.db"))
+	for _, name := range names {
+		s := NewStore(Place{
+			Path:   filepath.Join(t.TempDir(), name+".db"),
+			Edge:   store.Edge{Name: name, MaxStale: time.Minute},
+			Shared: func(context.Context, *slog.Logger) (store.KV, error) { return storetest.Share(shared), nil },
+		}, slog.New(slog.DiscardHandler), Counters{})
+		services, err := s.Get()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := s.Destruct(); err != nil {
+				t.Error(err)
+			}
+		})
+		edges = append(edges, services.Edge)
+	}
+	return edges
+}
+
+// TestAsked has edges without tunnel listeners, so that no question has a way to another one.
+func TestAsked(t *testing.T) {
+	t.Parallel()
+	edges := openEdges(t, "a", "b")
+	a, b := edges[0], edges[1]
+	eventually(t, "both edges", func() bool { return len(a.services.Store.Edges()) == 2 && len(b.services.Store.Edges()) == 2 })
+	t.Run("ids", func(t *testing.T) { testIDs(t, a, b) })
+	t.Run("recent requests", func(t *testing.T) { testRecent(t, a) })
+}
+
+// testIDs: ids name the edge that made them, to the edges alone. They are as long as others.
+func testIDs(t *testing.T, a, b *Edge) {
+	ids := make(map[string]bool)
+	for range 1000 {
+		id := a.NewID("resp_")
+		if len(id) != len(dialect.NewID("resp_")) || ids[id] {
+			t.Fatalf("the id %s", id)
+		}
+		ids[id] = true
+	}
+	fetch := func(id string) error {
+		return b.Fetch(t.Context(), kept.Owner{Account: "default"}, id, false, func(io.Reader) error { return nil })
+	}
+	if err := fetch(a.NewID("resp_")); !errors.Is(err, errNoTunnels) {
+		t.Errorf("an id of another edge: %v", err)
+	}
+	for _, id := range []string{b.NewID("resp_"), dialect.NewID("resp_"), "", "x", strings.Repeat("A", 1<<16)} {
+		if err := fetch(id); err != nil {
+			t.Errorf("%.40q: %v", id, err)
+		}
+	}
+}
+
+// testRecent: the requests of an account are asked for at most once a second, edges that do not
+// answer are named, and the largest list fits into an answer.
+func testRecent(t *testing.T, a *Edge) {
+	for range 3 {
+		if list, silent := a.Reports(t.Context(), "default"); len(list) != 0 || strings.Join(silent, " ") != "b" {
+			t.Fatalf("%v, silent: %v", list, silent)
+		}
+	}
+	first := a.reports.get("default")
+	a.reports.since = time.Now().Add(-reportTime)
+	a.Reports(t.Context(), "other")
+	if len(a.reports.of) != 1 || a.reports.get("default") == first {
+		t.Errorf("an old answer is kept: %v", a.reports.of)
+	}
+	long := strings.Repeat("\x01", 1000)
+	for i := range 2500 {
+		a.services.Activity.Record("default", activity.Request{Time: time.Now(), ID: long, KeyID: fmt.Sprint(i) + long, KeyName: long, Deployment: long, Dialect: long, Operation: long})
+	}
+	var text bytes.Buffer
+	r, err := a.services.Activity.Report(t.Context(), "default")
+	if err != nil || len(r.Usage) != 2000 {
+		t.Errorf("%d rows, %v", len(r.Usage), err)
+	}
+	if err := json.NewEncoder(&text).Encode(r); err != nil || text.Len() > maxReport {
+		t.Errorf("%d bytes, %v", text.Len(), err)
+	}
+}

@@ -1,0 +1,39 @@
+package signin
+
+import "github.com/postern-dev/postern/caddymodule/fair"
+
+// Outcome is what the gateways of a cluster must know about an attempt. Who may be a hash of a
+// password, so it must not be logged.
+type Outcome struct {
+	Address  string // of the client
+	Who      []byte // hash of a name, or of the id of a user
+	SignedIn bool   // the user was signed in, and had to confirm the password; there is no Address
+	Right    bool   // the attempt was successful
+	Answered string // the challenge of a passkey that was answered; the other fields are empty
+}
+
+// count counts an attempt, here and at the peers.
+func (s *Service) count(o Outcome) {
+	s.OnPeer(o)
+	s.publish(o)
+}
+
+// OnPeer counts an attempt at another gateway.
+func (s *Service) OnPeer(o Outcome) {
+	now, client := s.now(), fair.Parse(o.Address)
+	var user who
+	switch named := copy(user[:], o.Who) > 0; {
+	case o.Answered != "":
+		s.ceremonies.isFirst(o.Answered, now)
+	case o.SignedIn && o.Right:
+		s.guard.users.forgive(user, -1)
+	case o.SignedIn:
+		s.guard.users.failed(user, now)
+	case o.Right:
+		s.guard.succeeded(client, user)
+	case named:
+		s.guard.failed(client, user, now)
+	default:
+		s.guard.addressFailed(client, now)
+	}
+}

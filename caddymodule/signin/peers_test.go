@@ -1,0 +1,109 @@
+package signin
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/fair"
+)
+
+// join has each desk receive what the others publish.
+func join(desks []*desk) {
+	for _, from := range desks {
+		from.publish = func(o Outcome) {
+			for _, to := range desks {
+				if to != from {
+					to.OnPeer(o)
+				}
+			}
+		}
+		from.ceremonies.publish = from.publish
+	}
+}
+
+// Failures at one gateway count at all of them, once each, and are dropped at all of them.
+func TestFailuresOfPeers(t *testing.T) {
+	t.Parallel()
+	desks := newDesks(t, "a", "b", "c")
+	join(desks)
+	now := time.Now()
+	ann := desks[0].addUser(t, "ann")
+	for _, d := range desks {
+		d.now = func() time.Time { return now }
+		eventually(t, "the user at all gateways", func() bool { _, ok := d.store.User(ann.ID); return ok })
+	}
+	throttles := func(d *desk) bool {
+		err := d.guard.user(fair.Parse(home), named("ann"), func() bool { return false }, d.now())
+		return errors.As(err, new(*ThrottledError))
+	}
+	for i := range freeFailures {
+		if _, err := desks[i%3].Password(t.Context(), attempt("ann", "wrong")); !errors.Is(err, ErrCredentials) {
+			t.Fatal(err)
+		}
+	}
+	for i, d := range desks {
+		if f, _ := d.guard.users.entries.get(named("ann")); f == nil || f.count != freeFailures || throttles(d) {
+			t.Errorf("desk %d: %+v", i, f)
+		}
+	}
+	if _, err := desks[2].Password(t.Context(), attempt("ann", "wrong")); !errors.Is(err, ErrCredentials) {
+		t.Fatal(err)
+	}
+	for i, d := range desks {
+		if !throttles(d) {
+			t.Errorf("desk %d does not wait", i)
+		}
+	}
+	now = now.Add(addressDelay)
+	desks[1].mustSignIn(t, home, "ann")
+	for i, d := range desks {
+		if n := d.guard.users.entries.len() + d.guard.addresses.entries.len() + d.guard.pairs.entries.len(); n != 0 {
+			t.Errorf("desk %d remembers %d failures", i, n)
+		}
+	}
+
+	for range freeFailures + 1 {
+		if _, err := desks[0].checkCurrent(t.Context(), ann, "wrong"); !errors.Is(err, ErrCredentials) {
+			t.Fatal(err)
+		}
+	}
+	if _, err := desks[1].checkCurrent(t.Context(), ann, rightPassword); !errors.As(err, new(*ThrottledError)) {
+		t.Errorf("a password of a signed-in user: %v", err)
+	}
+	for range freeFailures + 1 {
+		_, _ = desks[0].Link(t.Context(), elsewhere, "x")
+	}
+	if _, err := desks[2].Link(t.Context(), elsewhere, "x"); !errors.As(err, new(*ThrottledError)) {
+		t.Errorf("a link: %v", err)
+	}
+}
+
+// An answer to a passkey's challenge works at one gateway.
+func TestAnswersOfPeers(t *testing.T) {
+	t.Parallel()
+	desks := newDesks(t, "a", "b")
+	join(desks)
+	one, two := desks[0], desks[1]
+	ann, a := one.addUser(t, "ann"), newAuthenticator(t, origin)
+	eventually(t, "the user", func() bool { _, ok := two.store.User(ann.ID); return ok })
+	options, ceremony, err := one.BeginPasskey(t.Context(), ann, origin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := two.FinishPasskey(t.Context(), ann, origin, ceremony, "phone", a.create(t, options)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the passkey", func() bool { return len(one.store.Passkeys(ann.ID)) == 1 })
+	options, ceremony, err = one.BeginPasskeySignIn(t.Context(), home, origin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer := a.get(t, options)
+	if _, err := one.FinishPasskeySignIn(t.Context(), Attempt{Address: home}, origin, ceremony, answer); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := two.FinishPasskeySignIn(t.Context(), Attempt{Address: home}, origin, ceremony, answer); !errors.Is(err, ErrPasskey) {
+		t.Errorf("a second answer: %v", err)
+	}
+}

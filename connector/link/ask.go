@@ -1,0 +1,42 @@
+package link
+
+import (
+	"context"
+	"fmt"
+)
+
+// Ask writes a message for a peer itself on a new stream. The peer reads it after an empty id of
+// [ReadTo], with [ReadAsked]. What follows in both directions depends on the message.
+func Ask(s Stream, m Message) error {
+	var frame []byte
+	var err error
+	aside(func() { frame, err = encode(m) })
+	if err == nil {
+		_, err = s.Write(append([]byte{0}, frame...))
+	}
+	if err != nil {
+		return fmt.Errorf("asking a gateway: %w", streamError(context.Background(), err))
+	}
+	return nil
+}
+
+// ReadAsked reads the message of [Ask], after [ReadTo]. It reads no more than the message.
+func ReadAsked(s Stream) (Message, error) { return NewControl(s).Receive() }
+
+// Activity asks for what a gateway alone knows about the requests of an account. The answer is JSON.
+type Activity struct {
+	Account string `json:"account"`
+}
+
+// Kept asks for a response that a gateway keeps for a key, or for a whole account. The answer is
+// the response, and empty if the gateway does not keep it.
+type Kept struct {
+	Account string `json:"account"`
+	Key     string `json:"key,omitempty"` // id
+	ID      string `json:"id"`            // of the response, or of one of its items
+	// Delete removes the response, after the answer.
+	Delete bool `json:"delete,omitempty"`
+}
+
+func (Activity) kind() string { return "activity" }
+func (Kept) kind() string     { return "kept" }

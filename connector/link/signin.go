@@ -1,0 +1,28 @@
+package link
+
+import "log/slog"
+
+// SignIn is what a gateway publishes about an attempt to sign in. Who may be a hash of a password:
+// logs and fmt do not show it.
+type SignIn struct {
+	Address string `json:"address,omitempty"` // of the client
+	Who     []byte `json:"who,omitempty"`     // hash of a name, or of the id of a user
+	// SignedIn means that the user was signed in and had to confirm the password. There is no
+	// address then.
+	SignedIn bool `json:"signed_in,omitempty"`
+	// Right means that the attempt was successful, which ends the waiting time of the user.
+	Right bool `json:"right,omitempty"`
+	// Answered is the challenge of a passkey that was answered. The other fields are then empty.
+	Answered string `json:"answered,omitempty"`
+}
+
+func (SignIn) kind() string { return "sign_in" }
+
+// String hides the hash.
+func (SignIn) String() string { return "sign-in" }
+
+// GoString is [SignIn.String], for %#v.
+func (s SignIn) GoString() string { return s.String() }
+
+// LogValue implements [slog.LogValuer].
+func (s SignIn) LogValue() slog.Value { return slog.StringValue(s.String()) }

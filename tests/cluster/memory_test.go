@@ -1,0 +1,198 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/activity"
+	"github.com/postern-dev/postern/caddymodule/manage"
+	"github.com/postern-dev/postern/tests/browser"
+	"github.com/postern-dev/postern/tests/harness"
+)
+
+// response is a kept response.
+type response struct {
+	ID     string
+	Output []struct{ ID string }
+}
+
+// respond sends a request of the responses dialect for the model of the edge "a".
+func (g *gateway) respond(t *testing.T, client *harness.Client, fields string) response {
+	t.Helper()
+	a := client.Do(t, http.MethodPost, "/v1/responses", `{"model":"m-a",`+fields+`}`)
+	var r response
+	if err := json.Unmarshal([]byte(a.Body), &r); err != nil || a.Status != http.StatusOK || len(r.Output) != 1 {
+		t.Fatalf("status %d at %s: %s", a.Status, g.name, a.Body)
+	}
+	return r
+}
+
+// TestKeptOverEdges refers to responses at other edges than the one that keeps them, until that
+// is gone.
+func TestKeptOverEdges(t *testing.T) {
+	t.Parallel()
+	edges, con := startEdges(t, start(t, 1), "a", "b", "c")
+	awaitLegs(t, edges, con)
+	a, b, c := edges["a"], edges["b"], edges["c"]
+	_, key := a.Key(t, "key", "*")
+	clients := map[*gateway]*harness.Client{a: a.Client(t, key), b: b.Client(t, key), c: c.Client(t, key)}
+	for g, client := range clients {
+		g.await(t, client, http.StatusOK, "the model at "+g.name)
+	}
+	secret := "the prompt of the first turn"
+	first := a.respond(t, clients[a], `"input":"`+secret+`"`)
+	// The peers connect to each other at their own time.
+	for g, client := range clients {
+		harness.Poll(t, limit, "the response at "+g.name, func(context.Context) error {
+			if got := client.Do(t, http.MethodGet, "/v1/responses/"+first.ID, ""); got.Status != http.StatusOK || !strings.Contains(got.Body, first.Output[0].ID) {
+				return fmt.Errorf("status %d: %s", got.Status, got.Body)
+			}
+			return nil
+		})
+	}
+	if got := clients[c].Do(t, http.MethodGet, "/v1/responses/"+first.ID+"/input_items", ""); !strings.Contains(got.Body, secret) {
+		t.Errorf("input items: %d %s", got.Status, got.Body)
+	}
+	seen := func(what string, want ...string) {
+		t.Helper()
+		body := string(a.up.Last(t).Body)
+		for _, part := range want {
+			if !strings.Contains(body, part) {
+				t.Errorf("%s: the model server got %s, without %q", what, body, part)
+			}
+		}
+	}
+	second := b.respond(t, clients[b], `"input":"two","previous_response_id":"`+first.ID+`"`)
+	seen("previous at a", secret, "two")
+	third := c.respond(t, clients[c], `"input":"three","previous_response_id":"`+second.ID+`"`)
+	seen("previous at b", secret, "two", "three")
+	c.respond(t, clients[c], `"input":[{"type":"item_reference","id":"`+first.Output[0].ID+`"},{"type":"item_reference","id":"`+second.Output[0].ID+
+		`"},{"role":"user","content":"four"}]`)
+	seen("items", "bytes", "four")
+
+	_, another := a.Key(t, "another", "*")
+	_, narrow := a.Key(t, "narrow", "m-b")
+	for what, key := range map[string]string{"another key": another, "a narrow key": narrow} {
+		if got := b.Client(t, key).Do(t, http.MethodGet, "/v1/responses/"+first.ID, ""); got.Status != http.StatusNotFound {
+			t.Errorf("%s: status %d", what, got.Status)
+		}
+	}
+	if got := clients[b].Do(t, http.MethodDelete, "/v1/responses/"+third.ID, ""); got.Status != http.StatusOK {
+		t.Errorf("delete: %d %s", got.Status, got.Body)
+	}
+	for g, client := range clients {
+		if got := client.Do(t, http.MethodGet, "/v1/responses/"+third.ID, ""); got.Status != http.StatusNotFound {
+			t.Errorf("a deleted response at %s: %d", g.name, got.Status)
+		}
+	}
+	a.Process.Signal(t, syscall.SIGKILL)
+	a.Process.WaitExit(t, limit)
+	got := clients[b].Do(t, http.MethodPost, "/v1/responses", `{"model":"m-a","input":"five","previous_response_id":"`+first.ID+`"}`)
+	got.ExpectError(t, http.StatusBadRequest, "invalid_request_error", "previous_response_not_found")
+	c.respond(t, clients[c], `"input":"six","previous_response_id":"`+second.ID+`"`)
+}
+
+// TestRecentOverEdges sees the requests of all edges at each of them, until one is killed.
+func TestRecentOverEdges(t *testing.T) {
+	t.Parallel()
+	chromium := browser.Start(t)
+	etcd := start(t, 1)
+	var edges []*gateway
+	for _, name := range []string{"a", "b", "c"} {
+		o := inEtcd(name, etcd.urls()...)
+		o.Console = true
+		edges = append(edges, &gateway{Gateway: harness.Start(t, o), name: name})
+	}
+	b, c := edges[1], edges[2]
+	p := chromium.Person(t, b.URL)
+	createUser(t, b.Gateway, p)
+	p.Open("/console/activity")
+	p.Sees("No requests yet")
+	for _, g := range edges {
+		_, key := g.Key(t, "key-of-"+g.name, "*")
+		if got := g.Client(t, key).Post(t, harness.Chat("none", "")); got.Status != http.StatusNotFound {
+			t.Fatalf("%d %s", got.Status, got.Body)
+		}
+		p.Sees("key-of-" + g.name) // the page follows by itself
+	}
+	for _, g := range edges {
+		harness.Poll(t, limit, "all requests at "+g.name, func(context.Context) error {
+			var list []activity.Request
+			g.Manage(t, http.MethodGet, "/activity", nil, &list)
+			of := map[string]bool{}
+			for _, r := range list {
+				of[r.KeyName] = true
+			}
+			var keys []manage.UsageSum
+			g.Manage(t, http.MethodGet, "/usage?by=key", nil, &keys)
+			sum := int64(0)
+			for _, k := range keys {
+				sum += k.Requests
+			}
+			if len(of) != len(edges) || len(keys) != len(edges) || sum != int64(len(edges)) {
+				return fmt.Errorf("%v, %+v", of, keys)
+			}
+			return nil
+		})
+	}
+	c.Process.Signal(t, syscall.SIGSTOP)
+	p.Sees("c did not answer")
+	p.Sees("key-of-a")
+	p.SeesNot("key-of-c")
+	p.Look("activity-without-an-edge")
+	c.Process.Signal(t, syscall.SIGCONT)
+	p.SeesNot("did not answer")
+	p.Sees("key-of-c")
+}
+
+// TestGuessesOverEdges: wrong passwords at one edge count at the others.
+func TestGuessesOverEdges(t *testing.T) {
+	t.Parallel()
+	etcd := start(t, 1)
+	var edges []*gateway
+	for _, name := range []string{"a", "b", "c"} {
+		o := inEtcd(name, etcd.urls()...)
+		o.Console = true
+		edges = append(edges, &gateway{Gateway: harness.Start(t, o), name: name})
+	}
+	guess := func(g *gateway, name string) int {
+		form := url.Values{"name": {name}, "password": {"wrong"}}
+		answer, err := http.PostForm(g.URL+"/console/sign-in", form)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = answer.Body.Close()
+		return answer.StatusCode
+	}
+	a := edges[0]
+	var p manage.Pairing
+	a.Command(t, &p, "pairing", "start")
+	for _, g := range edges[1:] { // from then on, they have what the first edge publishes
+		g.awaitPairing(t, p.ID, "the code", func(now manage.Pairing) bool { return now.Code == p.Code })
+	}
+	const free = 5
+	for i := range free + 1 {
+		if status := guess(a, fmt.Sprint("name-", i)); status != http.StatusForbidden {
+			t.Fatalf("guess %d: status %d", i, status)
+		}
+	}
+	for _, g := range edges[1:] {
+		status := 0
+		for range free { // with no more of its own, the edge does not throttle
+			if status = guess(g, "name"); status == http.StatusTooManyRequests {
+				break
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		if status != http.StatusTooManyRequests {
+			t.Errorf("status %d at %s", status, g.name)
+		}
+	}
+}

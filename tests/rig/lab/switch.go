@@ -1,0 +1,124 @@
+//go:build linux
+
+package lab
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"sync"
+	"sync/atomic"
+)
+
+// A Switch connects namespaces by one network, 10.98.0.0/24.
+type Switch struct {
+	drop  atomic.Pointer[func(Packet) bool]
+	pumps sync.WaitGroup
+
+	mu    sync.RWMutex
+	ports map[netip.Addr]*os.File
+	last  byte   // number of the address that was given last
+	labs  []*Lab // at this switch
+}
+
+// NewSwitch returns a switch that the calling thread's namespace is on, and its address there.
+func NewSwitch() (s *Switch, address string, err error) {
+	s = &Switch{ports: map[netip.Addr]*os.File{}}
+	s.Drop(nil)
+	here, err := own()
+	if err != nil {
+		return nil, "", err
+	}
+	defer here.close()
+	if err := here.IP("link set lo up"); err != nil {
+		return nil, "", err
+	}
+	address, err = s.join(here, "switch")
+	return s, address, err
+}
+
+// Machine adds a namespace with an address on the switch.
+func (s *Switch) Machine() (n *Namespace, address string, err error) {
+	if n, err = newNamespace(); err != nil {
+		return nil, "", err
+	}
+	if err := n.IP("link set lo up"); err != nil {
+		return nil, "", err
+	}
+	address, err = s.join(n, "switch")
+	return n, address, err
+}
+
+// Lab adds a router with a home behind it.
+func (s *Switch) Lab() (*Lab, error) {
+	l, address := &Lab{}, s.next()
+	s.labs = append(s.labs, l)
+	return l, l.make(address.String(), func() error { return s.plug(l.Router, "wan", address) })
+}
+
+// Drop makes the switch lose the packets for which f returns true, until the next call. With
+// nil it loses none.
+func (s *Switch) Drop(f func(Packet) bool) {
+	if f == nil {
+		f = func(Packet) bool { return false }
+	}
+	s.drop.Store(&f)
+}
+
+// Close ends the network.
+func (s *Switch) Close() {
+	for _, l := range s.labs {
+		l.Close()
+	}
+	s.mu.Lock()
+	for _, port := range s.ports {
+		port.Close()
+	}
+	s.mu.Unlock()
+	s.pumps.Wait()
+}
+
+func (s *Switch) next() netip.Addr {
+	s.last++
+	return netip.AddrFrom4([4]byte{10, 98, 0, s.last})
+}
+
+func (s *Switch) join(n *Namespace, device string) (string, error) {
+	address := s.next()
+	if err := s.plug(n, device, address); err != nil {
+		return "", err
+	}
+	return address.String(), n.IP(fmt.Sprintf("address add %s/24 dev %s", address, device), up(device))
+}
+
+// plug connects a new device of a namespace, which is down.
+func (s *Switch) plug(n *Namespace, device string, address netip.Addr) error {
+	port, err := openTUN(end{n, device})
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.ports[address] = port
+	s.mu.Unlock()
+	s.pumps.Go(func() { s.pump(port) })
+	return nil
+}
+
+// pump passes on what comes from a port until it is closed.
+func (s *Switch) pump(from *os.File) {
+	defer hurry()()
+	packet := make(Packet, maxPacket)
+	for {
+		n, err := from.Read(packet)
+		if err != nil {
+			return
+		}
+		if p := packet[:n]; n >= 20 && p[0]>>4 == 4 && !(*s.drop.Load())(p) {
+			s.mu.RLock()
+			if to := s.ports[p.to()]; to != nil {
+				_, _ = to.Write(p) // a device that is down takes nothing
+			}
+			s.mu.RUnlock()
+		}
+	}
+}
