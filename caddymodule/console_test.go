@@ -102,6 +102,12 @@ func TestClientIP(t *testing.T) {
 		t.Errorf("without Caddy: %q", got)
 	}
 	trusted := r.WithContext(context.WithValue(r.Context(), caddyhttp.VarsCtxKey, map[string]any{caddyhttp.ClientIPVarKey: "198.51.100.1"}))
+	// The addresses of keys are compared with the same one.
+	for from, want := range map[*http.Request]string{r: "192.0.2.7", trusted: "198.51.100.1"} {
+		if got := clientAddr(from); got.String() != want {
+			t.Errorf("the address of the client is %v, not %s", got, want)
+		}
+	}
 	if got := clientIP(trusted); got != "198.51.100.1" {
 		t.Errorf("behind a trusted proxy: %q", got)
 	}
