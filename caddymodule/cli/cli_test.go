@@ -202,8 +202,10 @@ var commandTests = []struct {
 	{"account_add_limits", "account add research --max-keys 5000", ok("POST /model_gateway/accounts", accountJSON)},
 	{"account_set", "account set research --max-keys 5000 --max-users 0", ok("PATCH /model_gateway/accounts/research", accountJSON)},
 	{"account_set_json", "account set research --max-tokens 7 --json", ok("PATCH /model_gateway/accounts/research", accountJSON)},
-	{"account_set_keys", "account set research --key-expires 90d --key-allow-ip 10.0.0.0/8 --key-scope qwen*",
-		ok("PATCH /model_gateway/accounts/research", strings.Replace(accountJSON, "{", `{"key_defaults":{"scope":"qwen*","expires_days":90,"allowed_ips":["10.0.0.0/8"]},`, 1))},
+	{
+		"account_set_keys", "account set research --key-expires 90d --key-allow-ip 10.0.0.0/8 --key-scope qwen*",
+		ok("PATCH /model_gateway/accounts/research", strings.Replace(accountJSON, "{", `{"key_defaults":{"scope":"qwen*","expires_days":90,"allowed_ips":["10.0.0.0/8"]},`, 1)),
+	},
 	{"account_set_wrong_days", "account set research --key-expires 36h", nil},
 	{"account_set_nothing", "account set research", nil},
 	{"account_list", "account list", ok("GET /model_gateway/accounts", "["+accountJSON+"]")},

@@ -61,8 +61,10 @@ func TestChangesEndRequests(t *testing.T) {
 		ended  map[string]store.Refusal // by the request: address and deployment
 	}{
 		"a narrower scope": {func(k *store.Key) { k.Scope = "qwen*" }, map[string]store.Refusal{"10.0.0.1 llama": store.RefusedScope}},
-		"fewer addresses": {func(k *store.Key) { k.AllowedIPs = networks(t, "10.0.0.0/8", "2001:db8::1") },
-			map[string]store.Refusal{"192.0.2.1 qwen3": store.RefusedAddress, " qwen3": store.RefusedAddress}},
+		"fewer addresses": {
+			func(k *store.Key) { k.AllowedIPs = networks(t, "10.0.0.0/8", "2001:db8::1") },
+			map[string]store.Refusal{"192.0.2.1 qwen3": store.RefusedAddress, " qwen3": store.RefusedAddress},
+		},
 		"a note":  {func(k *store.Key) { k.Note = "of the laptop" }, nil},
 		"a name":  {func(k *store.Key) { k.Name = "other" }, nil},
 		"expires": {func(k *store.Key) { k.ExpiresAt = new(time.Now().Add(time.Hour)) }, nil},
@@ -144,12 +146,11 @@ func TestRotateKey(t *testing.T) {
 		defer func() { s.Close() }()
 		k, first := mustKeyIn(t, s)
 		_, second := rotate(t, s, k.ID, time.Hour)
-		byFirst, bySecond := begin(t, s, first, "", ""), begin(t, s, second, "", "")
 		s.Close()
 		if s, err = openStore(path); err != nil { // the schedule is read again
 			t.Fatal(err)
 		}
-		byFirst, bySecond = begin(t, s, first, "", ""), begin(t, s, second, "", "")
+		byFirst, bySecond := begin(t, s, first, "", ""), begin(t, s, second, "", "")
 		time.Sleep(time.Hour - time.Millisecond)
 		synctest.Wait()
 		byFirst.want(t)
