@@ -33,7 +33,7 @@ func TestRecord(t *testing.T) {
 	if got.DurationMillis < 3000 || got.DurationMillis > 60_000 || got.FirstTokenMillis != 1000 {
 		t.Errorf("duration %v, first token %v", got.DurationMillis, got.FirstTokenMillis)
 	}
-	if got.ID != "req_1" || got.KeyID != key.ID() || got.KeyName != "test" || got.Deployment != "qwen3:8b" || got.Dialect != "messages" ||
+	if got.ID != "req_1" || got.KeyID != key.ID() || got.KeyName != "test *" || got.Deployment != "qwen3:8b" || got.Dialect != "messages" ||
 		got.Operation != "messages" || got.Status != 200 || !got.Streamed || got.InputTokens != 120 || got.OutputTokens != 30 || !got.Time.Equal(begun.Truncate(time.Millisecond)) {
 		t.Errorf("recorded %+v", got)
 	}
