@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/postern-dev/postern/caddymodule/serve"
@@ -12,8 +13,7 @@ import (
 // Auth checks API keys before it reads any of the request's body. It accepts
 // `Authorization: Bearer sk-svc-…`, `x-api-key: sk-svc-…` or `api-key: sk-svc-…`
 // (the first of these wins), responds with 401 in the dialect of the path, and
-// stops running requests when their key is revoked. OPTIONS, which browsers send
-// without a key, gets 405: other origins may not call the API.
+// stops running requests when their key is revoked.
 //
 // It is the first of three handlers of one route; their order is model_auth,
 // model_dialect, model_route. A configuration with another order is refused.
@@ -23,8 +23,12 @@ import (
 // `{http.auth.user.id}` | the key's id, not the key itself
 // `{http.model_gateway.key_id}` | the same
 type Auth struct {
-	noOptions
-	app    *App
+	// The origins whose web pages may call the API, such as `https://chat.example.com`.
+	// `*` is any origin. Browsers ask with OPTIONS, without a key; for other origins,
+	// that gets 405. Default: none.
+	CORS []string `json:"cors,omitempty"`
+
+	auth   serve.Authenticator
 	access accessLog
 }
 
@@ -34,11 +38,29 @@ func (Auth) CaddyModule() caddy.ModuleInfo {
 }
 
 // Provision finds the app.
-func (a *Auth) Provision(ctx caddy.Context) (err error) {
+func (a *Auth) Provision(ctx caddy.Context) error {
 	a.access = newAccessLog(ctx)
-	a.app, err = appOf(ctx)
-	return err
+	cors, err := serve.NewCORS(a.CORS)
+	if err != nil {
+		return err
+	}
+	app, err := appOf(ctx)
+	if err != nil {
+		return err
+	}
+	a.auth = serve.Authenticator{Server: app.server, CORS: cors}
+	return nil
 }
+
+// options are the options of the directive.
+func (a *Auth) options() options { return options{{"cors", texts(&a.CORS)}} }
+
+// UnmarshalCaddyfile reads
+//
+//	model_auth {
+//		cors <origin…>
+//	}
+func (a *Auth) UnmarshalCaddyfile(d *caddyfile.Dispenser) error { return a.options().unmarshal(d) }
 
 // ServeHTTP implements caddyhttp.MiddlewareHandler.
 func (a *Auth) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
@@ -48,6 +70,6 @@ func (a *Auth) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.
 	if repl, ok := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer); ok {
 		repl.Map(ex.Placeholder)
 	}
-	serve.Authenticator{Server: a.app.server}.Serve(w, r, ex, next)
+	a.auth.Serve(w, r, ex, next)
 	return nil
 }

@@ -77,11 +77,11 @@ func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 }
 
 // parseModelGateway expands the short directive `model_gateway [<matcher>] { … }`,
-// which has the options of model_dialect and model_route:
+// which has the options of the three handlers:
 //
 //	@model_gateway path /v1 /v1/*
 //	route @model_gateway {
-//		model_auth
+//		model_auth { … }
 //		model_dialect { … }
 //		model_route { … }
 //	}
@@ -100,13 +100,14 @@ func parseModelGateway(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, err
 	if h.NextArg() {
 		return nil, h.ArgErr()
 	}
+	var auth Auth
 	var dialect Dialect
 	var route Route
-	if err := append(dialect.options(), route.options()...).block(h.Dispenser); err != nil {
+	if err := slices.Concat(auth.options(), dialect.options(), route.options()).block(h.Dispenser); err != nil {
 		return nil, err
 	}
 	return routesWithin(matcher,
-		pathRoute(h, caddyhttp.MatchPath{"/v1", "/v1/*"}, new(Auth), &dialect, &route),
+		pathRoute(h, caddyhttp.MatchPath{"/v1", "/v1/*"}, &auth, &dialect, &route),
 		pathRoute(h, caddyhttp.MatchPath{discoveryPath, discoveryPath + "/*"}, new(Tunnel)),
 		pathRoute(h, nil, new(Fallback)),
 	), nil
@@ -220,10 +221,14 @@ func (o options) block(d *caddyfile.Dispenser) error {
 func (o options) names() string {
 	var names strings.Builder
 	names.WriteString(o[0].name)
-	for _, other := range o[1 : len(o)-1] {
-		names.WriteString(", " + other.name)
+	for i, other := range o[1:] {
+		separator := ", "
+		if i == len(o)-2 {
+			separator = " or "
+		}
+		names.WriteString(separator + other.name)
 	}
-	return names.String() + " or " + o[len(o)-1].name
+	return names.String()
 }
 
 // once rejects an option that is given twice.
@@ -290,6 +295,18 @@ func word(to *string, words ...string) func(*caddyfile.Dispenser) error {
 	return arg(to, "one of "+strings.Join(words, ", "), func(text string) (string, bool) {
 		return text, slices.Contains(words, text)
 	})
+}
+
+// texts reads one or more arguments, and adds them.
+func texts(to *[]string) func(*caddyfile.Dispenser) error {
+	return func(d *caddyfile.Dispenser) error {
+		args := d.RemainingArgs()
+		if len(args) == 0 {
+			return d.ArgErr()
+		}
+		*to = append(*to, args...)
+		return nil
+	}
 }
 
 // text reads any text.

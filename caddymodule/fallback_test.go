@@ -153,7 +153,7 @@ func TestOptions(t *testing.T) {
 	} {
 		response, body := s.do(t, "OPTIONS", path, "", "Origin: https://app.example.com", "Access-Control-Request-Method: POST")
 		if response.StatusCode != http.StatusMethodNotAllowed || response.Header.Get("Allow") != allow ||
-			response.Header.Get("Access-Control-Allow-Origin") != "" || !strings.Contains(body, "allows no cross-origin requests (CORS)") {
+			response.Header.Get("Access-Control-Allow-Origin") != "" || !strings.Contains(body, "Web pages of this origin cannot call the API.") {
 			t.Errorf("%s: %d %v %s", path, response.StatusCode, response.Header, body)
 		}
 	}

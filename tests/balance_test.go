@@ -43,7 +43,7 @@ func newPair(t *testing.T, g *harness.Gateway) *pair {
 func (p *pair) deploy(t *testing.T, name string, maxConcurrency int) {
 	t.Helper()
 	p.Manage(t, http.MethodPut, "/deployments/"+name, map[string]any{
-		"connectors": []string{"a", "b"}, "max_concurrency": maxConcurrency,
+		"connectors": []string{"a", "b"}, "max_concurrency": maxConcurrency, "options": map[string]any{"affinity": "off"},
 	}, nil)
 }
 

@@ -44,6 +44,15 @@ The token is not stored and cannot be shown again.`,
 			printNewerVersions(in, connectors)
 		},
 	}.command(), rotateCommand, {
+		use: "rename ID_OR_NAME --name NAME", short: "Renames a connector",
+		long:    "Renames a connector. Its tunnel stays, and deployments keep using it.",
+		example: `  caddy gateway connector rename workstation --name gpu-box`,
+		account: true, required: []string{"name"},
+		flags: func(f *pflag.FlagSet) { f.String("name", "", "The new name (required)") },
+		run: operation(send(http.MethodPatch, "/connectors/{}", "name"), func(in *invocation, c manage.Connector) {
+			in.printf("Connector %s is called %q now.\n", c.ID, printable(c.Name))
+		}),
+	}, {
 		use: "remove ID_OR_NAME", short: "Removes a connector",
 		long: `Removes a connector and closes its tunnel. Its token is then invalid. A connector
 that deployments use cannot be removed.`,

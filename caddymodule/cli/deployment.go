@@ -18,36 +18,42 @@ var deploymentCommands = command{
 	use: "deployment", short: "Sets, lists and removes deployments",
 	aliases: []string{"model"},
 	commands: []command{{
-		use:   "set NAME --connector ID_OR_NAME … [--upstream UPSTREAM] [--model MODEL] [--max-concurrency N] [--option NAME=VALUE …]",
+		use:   "set NAME [--connector ID_OR_NAME …] [--add-connector ID_OR_NAME] [--upstream UPSTREAM] [--model MODEL] [--max-concurrency N] [--option NAME=VALUE …] [--reset NAME …]",
 		short: "Publishes a model, or changes its route",
 		long: `Publishes a model, or changes its route. New requests use the new route at once;
 running ones finish on the old route.
 
-Without --upstream and --model the connector's own routes decide; a connector
+Anything you leave out stays as it is; --reset puts it back to its default. A new
+deployment needs a connector.
+
+By default the connector's own routes decide about upstream and model; a connector
 without routes uses its only upstream, and the public name there.
 
-With several connectors, requests go to the least busy one; offline ones are
-skipped. The model must have the same name on all of them.
+With several connectors, a conversation stays with one of them, and requests
+otherwise go to the least busy one; offline ones are skipped. The model must have
+the same name on all of them.
 
 --max-concurrency limits the running requests. More are queued, fairly between
 keys.
 
 --option adjusts the gateway to a particular model server:
 
-` + optionsHelp() + `
-
-Anything you leave out is reset to its default.`,
+` + optionsHelp(),
 		example: `  caddy gateway deployment set qwen3:8b --connector workstation
   caddy gateway deployment set qwen3:8b --connector workstation --connector rack --max-concurrency 8
+  caddy gateway deployment set qwen3:8b --add-connector rack
+  caddy gateway deployment set qwen3:8b --max-concurrency 4 --reset upstream
   caddy gateway deployment set r1 --connector rack --option think_tags=true --option reasoning_as=content
   caddy gateway deployment set assistant --connector rack --upstream vllm --model Qwen/Qwen3-32B`,
 		account: true,
 		flags: func(f *pflag.FlagSet) {
-			f.StringArray("connector", nil, "A connector of the model (required; may be repeated)")
+			f.StringArray("connector", nil, "A connector of the model (required for a new one; may be repeated)")
+			f.String("add-connector", "", "One more connector of the model")
 			f.String("upstream", "", "The name of the upstream in the connector's configuration")
 			f.String("model", "", "The model's name on that server")
 			f.Int("max-concurrency", 0, "Limit of running requests (default no limit)")
 			f.StringArray("option", nil, "NAME=VALUE: adjustment for the model server (may be repeated)")
+			f.StringArray("reset", nil, "upstream, model, max-concurrency or an option: back to its default (may be repeated)")
 		},
 		run: operation(deploymentRequest, func(in *invocation, d manage.Deployment) {
 			through := make([]string, len(d.Through))
@@ -92,25 +98,62 @@ Anything you leave out is reset to its default.`,
 
 func deploymentRequest(in *invocation) (request, error) {
 	connectors, _ := in.Flags().GetStringArray("connector")
-	if len(connectors) == 0 || slices.Contains(connectors, "") {
-		return request{}, up.Usagef("--connector is missing; for example: caddy gateway deployment set %s --connector workstation", in.arg)
+	if slices.Contains(connectors, "") {
+		return request{}, up.Usagef("--connector is empty; for example: caddy gateway deployment set %s --connector workstation", in.arg)
 	}
-	r := in.request(http.MethodPut, "/deployments/{}", "upstream", "model")
-	r.body["connectors"] = connectors
+	r := in.request(http.MethodPut, "/deployments/{}", "upstream", "model", "add-connector")
+	if len(connectors) > 0 {
+		r.body["connectors"] = connectors
+	}
 	if bound, _ := in.Flags().GetInt("max-concurrency"); bound != 0 {
 		r.body["max_concurrency"] = bound
 	}
-	var options compat.Options
+	options := map[string]any{}
 	given, _ := in.Flags().GetStringArray("option")
 	for _, assignment := range given {
-		if err := options.Parse(assignment); err != nil {
+		var o compat.Options
+		if err := o.Parse(assignment); err != nil {
 			return request{}, up.Usagef("--option: %w", err)
 		}
+		name, value, _ := strings.Cut(assignment, "=")
+		options[name] = jsonValue(value)
 	}
-	if options != (compat.Options{}) {
+	reset, _ := in.Flags().GetStringArray("reset")
+	for _, name := range reset {
+		if err := resetField(r.body, options, name); err != nil {
+			return request{}, err
+		}
+	}
+	if len(options) > 0 {
 		r.body["options"] = options
 	}
 	return r, nil
+}
+
+// resetField sets a field or an option to its default.
+func resetField(body, options map[string]any, name string) error {
+	switch name {
+	case "upstream", "model":
+		body[name] = ""
+		return nil
+	case "max-concurrency":
+		body["max_concurrency"] = 0
+		return nil
+	}
+	i := slices.IndexFunc(compat.All(), func(o compat.Option) bool { return o.Name == name })
+	if i < 0 {
+		return up.Usagef("--reset: unknown name %.80q; the names are upstream, model, max-concurrency, %s", name, strings.Join(compat.Names(), ", "))
+	}
+	options[name] = jsonValue(compat.All()[i].Values[0])
+	return nil
+}
+
+// jsonValue returns the value of an option as JSON has it: those of flags are booleans.
+func jsonValue(text string) any {
+	if text == "true" || text == "false" {
+		return text == "true"
+	}
+	return text
 }
 
 // optionsHelp returns the help of the options.

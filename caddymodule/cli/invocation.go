@@ -72,7 +72,7 @@ func (in *invocation) request(method, path string, flags ...string) request {
 	r.body = map[string]any{}
 	for _, name := range append(flags, "account") {
 		if value := in.text(name); value != "" {
-			r.body[name] = value
+			r.body[strings.ReplaceAll(name, "-", "_")] = value
 		}
 	}
 	return r

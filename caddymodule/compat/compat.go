@@ -1,5 +1,5 @@
-// Package compat defines the options of a deployment: workarounds for particular
-// model servers. Management sets them, the store keeps them, and the dialects
+// Package compat defines the options of a deployment: adjustments for its model
+// servers. Management sets them, the store keeps them, and the dialects
 // implement them. This package defines their names and values only.
 package compat
 
@@ -23,6 +23,7 @@ type Options struct {
 	RemoteMedia     string `json:"remote_media,omitempty"`
 	ExtraModels     bool   `json:"extra_models,omitempty"`
 	DeveloperRole   string `json:"developer_role,omitempty"`
+	Affinity        string `json:"affinity,omitempty"`
 }
 
 // The values that are not defaults.
@@ -30,6 +31,8 @@ const (
 	RemoteHTTPS      = "https"
 	RemoteAllow      = "allow"
 	DeveloperKeep    = "keep"
+	AffinityKey      = "key"
+	AffinityOff      = "off"
 	InlineKeep       = "keep"
 	ReasoningContent = "content"
 	RepairOn         = "on"
@@ -92,6 +95,11 @@ var all = [...]Option{
 		Name: "developer_role", Values: []string{"system", DeveloperKeep}, Title: "Developer role",
 		Help:  "keep: chat requests keep the role developer; system: it is sent as system, which more models support",
 		field: func(o *Options) any { return &o.DeveloperRole },
+	},
+	{
+		Name: "affinity", Values: []string{"conversation", AffinityKey, AffinityOff}, Title: "Affinity to a connector",
+		Help:  "conversation: the turns of a conversation stay with one connector, whose model server has them cached; key: all requests of a key do; off: each goes to the least busy",
+		field: func(o *Options) any { return &o.Affinity },
 	},
 }
 

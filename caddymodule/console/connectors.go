@@ -1,6 +1,8 @@
 package console
 
 import (
+	"context"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +16,10 @@ var (
 	connectorsTab = &tab{
 		path: "connectors", name: "connectors", title: "Connectors", data: connectorsData,
 		live: []string{"connectors-devices", "connectors-list"}, every: 10 * time.Second,
+	}
+	// connectorTab shows one connector.
+	connectorTab = &tab{
+		path: "connectors/show", name: "connector", title: "Connector", data: connectorData, live: []string{"connector-state"}, every: 10 * time.Second,
 	}
 	// newConnectorTab is the form that creates a connector without pairing.
 	newConnectorTab = &tab{path: "connectors/new", name: "connector-new", title: "Create a connector with a token", data: func(v *visit) any {
@@ -51,6 +57,20 @@ func connectorsData(v *visit) any {
 		return strings.Join([]string{c.Name, c.ID, c.State, c.OS, c.Remote, c.Version}, "\n")
 	})
 	return p
+}
+
+type connectorPage struct{ manage.ConnectorDetail }
+
+// pageTitle tells the tabs of several connectors apart.
+func (p *connectorPage) pageTitle() string { return p.Name }
+
+func connectorData(v *visit) any {
+	return &connectorPage{load(v, func(ctx context.Context) (manage.ConnectorDetail, error) { return v.Manage.Connector(ctx, v.r.FormValue("id")) })}
+}
+
+func renameConnector(v *visit) error {
+	renamed, err := v.Manage.RenameConnector(v.ctx, manage.RenameConnector{Connector: v.id(), Name: v.typed("name")})
+	return v.done(connectorTab.url()+"?id="+url.QueryEscape(v.id()), "It is called "+renamed.Name+" now.", err)
 }
 
 func findConnector(v *visit, id string) manage.Connector {

@@ -85,7 +85,8 @@ func New(o Options) *Console {
 
 // pages are the tabs that have a URL.
 var pages = []*tab{
-	startTab, modelsTab, modelTab, publishTab, removeModelTab, keysTab, newKeyTab, keyTab, revokeKeyTab, connectorsTab, newConnectorTab,
+	startTab, modelsTab, modelTab, publishTab, removeModelTab, keysTab, newKeyTab, keyTab, revokeKeyTab, connectorsTab, connectorTab,
+	newConnectorTab,
 	rotateConnectorTab, removeConnectorTab, pairingTab, replaceTab, activityTab, edgesTab, settingsTab, removePasskeyTab, removeUserTab, revokeTokenTab,
 }
 
@@ -124,6 +125,7 @@ var actions = map[string]route{
 	"POST /console/keys/{id}/revoke":       {revokeKey, keysTab},
 	"POST /console/keys/{id}/remove":       {removeKey, keysTab},
 	"POST /console/connectors":             {createConnector, newConnectorTab},
+	"POST /console/connectors/{id}/rename": {do: renameConnector},
 	"POST /console/connectors/{id}/rotate": {rotateConnector, rotateConnectorTab},
 	"POST /console/connectors/{id}/remove": {removeConnector, connectorsTab},
 

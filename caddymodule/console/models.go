@@ -101,15 +101,13 @@ type publishPage struct {
 // optionField returns the form field of a switch.
 func optionField(o compat.Option) string { return "option." + o.Name }
 
-// formOptions returns the switches of a form.
-func formOptions(r *http.Request) (compat.Options, error) {
-	var options compat.Options
+// formOptions returns the switches of a form. A wrong value is reported when the form is
+// submitted.
+func formOptions(r *http.Request) (options compat.Options) {
 	for _, o := range compat.All() {
-		if err := options.Set(o.Name, r.FormValue(optionField(o))); err != nil {
-			return compat.Options{}, badForm(sentence(err.Error()))
-		}
+		_ = options.Set(o.Name, r.FormValue(optionField(o)))
 	}
-	return options, nil
+	return options
 }
 
 // choices is the part of the form that depends on the connector: the model is picked
@@ -162,7 +160,7 @@ func publishData(v *visit) any {
 		Name: v.r.FormValue("name"), Connectors: connectors, Connector: v.r.FormValue("connector"), Also: map[string]bool{},
 		MaxConcurrency: v.r.FormValue("max_concurrency"), Switches: compat.All(),
 	}
-	p.Options, _ = formOptions(v.r) // an unknown one is reported when the form is submitted
+	p.Options = formOptions(v.r)
 	to, also := formRoute(v.r), v.r.Form["also"]
 	if i := slices.IndexFunc(deployments, func(d manage.Deployment) bool { return d.Name == p.Name }); i >= 0 {
 		p.Again = true
@@ -247,17 +245,19 @@ func publishModel(v *visit) error {
 	to := formRoute(v.r)
 	d := manage.SetDeployment{
 		Name:       cmp.Or(strings.TrimSpace(v.typed("name")), to.model),
-		Connectors: append([]string{v.typed("connector")}, v.r.PostForm["also"]...), Upstream: to.upstream, Model: to.model,
+		Connectors: append([]string{v.typed("connector")}, v.r.PostForm["also"]...), Upstream: &to.upstream, Model: &to.model,
+		Options: manage.GivenOptions{},
 	}
 	if d.Connectors[0] == "" {
 		return badForm("Choose the connector of the model.")
 	}
-	var err error
-	if d.MaxConcurrency, err = formBound(v.r); err != nil {
+	bound, err := formBound(v.r)
+	if err != nil {
 		return err
 	}
-	if d.Options, err = formOptions(v.r); err != nil {
-		return err
+	d.MaxConcurrency = &bound
+	for _, o := range compat.All() {
+		d.Options[o.Name] = v.r.FormValue(optionField(o))
 	}
 	set, err := v.Manage.SetDeployment(v.ctx, d)
 	return v.done(modelTab.url()+"?"+url.Values{"name": {set.Name}}.Encode(), set.Name+" is published. New requests for it take this route.", err)

@@ -145,8 +145,15 @@ func startPairing(v *visit) error {
 // publishOffer publishes one offer. The form has all its fields, as the offers may
 // have changed since.
 func publishOffer(v *visit) error {
-	set, err := v.Manage.SetDeployment(v.ctx, manage.SetDeployment{
-		Name: v.typed("name"), Connectors: []string{v.typed("connector")}, Upstream: v.typed("upstream"), Model: v.typed("model"),
-	})
+	d := manage.SetDeployment{Name: v.typed("name")}
+	if v.typed("adds") != "" {
+		d.AddConnector = v.typed("connector")
+	} else {
+		d.Connectors, d.Upstream, d.Model = []string{v.typed("connector")}, new(v.typed("upstream")), new(v.typed("model"))
+	}
+	set, err := v.Manage.SetDeployment(v.ctx, d)
+	if d.AddConnector != "" {
+		return v.done(startTab.url(), set.Name+" has one more connector.", err)
+	}
 	return v.done(startTab.url(), set.Name+" is published.", err)
 }

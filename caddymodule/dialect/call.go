@@ -33,6 +33,10 @@ type Call interface {
 	Answer(body []byte) ([]byte, Usage, *Error)
 	// NewStream returns the stream that encodes the answer to a streamed call.
 	NewStream() Stream
+	// Conversation returns what the turns of a conversation have in common: the
+	// prompt_cache_key, else the beginning of the first message that is not a system
+	// message. It returns nil if the request has neither.
+	Conversation() []byte
 	// Prompt returns the prompt for counting its tokens, nil if it is not known.
 	Prompt() *tokens.Prompt
 }

@@ -43,8 +43,11 @@ type ChatRequest struct {
 	body    []byte
 	kind    OperationKind
 	fields  [fieldCount]place
-	usage   place // of stream_options.include_usage
-	options bool  // stream_options has members
+	usage   place         // of stream_options.include_usage
+	options bool          // stream_options has members
+	content jsonscan.Span // of the operation's main field
+
+	cacheKey jsonscan.Span // of prompt_cache_key
 
 	retries retries
 
@@ -66,14 +69,17 @@ func ScanRequest(op Operation, body []byte) (*ChatRequest, *Error) {
 	if m.Err() != nil {
 		return nil, notAnObject(body)
 	}
-	var content place // of the operation's main field
 	for m.Mark = markOf; m.Next(); m.Seen = 0 {
 		if err := r.note(&m); err != nil {
 			return nil, err
 		}
 		switch string(m.Name()) {
 		case contentField(op.Kind):
-			content = place{m.Key, m.Value}
+			r.content = m.Value
+		case "prompt_cache_key":
+			if jsonscan.IsString(m.Raw()) {
+				r.cacheKey = m.Value
+			}
 		case "n":
 			r.noteChoices(m.Raw())
 		}
@@ -96,7 +102,7 @@ func ScanRequest(op Operation, body []byte) (*ChatRequest, *Error) {
 	if err := r.checkStreamOptions(); err != nil {
 		return nil, err
 	}
-	if err := r.checkContent(content); err != nil {
+	if err := r.checkContent(); err != nil {
 		return nil, err
 	}
 	return r, nil
@@ -115,14 +121,14 @@ func contentField(kind OperationKind) string {
 
 // checkContent rejects a body without the operation's main field. Some upstreams would
 // answer with a misleading status 500.
-func (r *ChatRequest) checkContent(content place) *Error {
-	raw := content.value.Of(r.body)
+func (r *ChatRequest) checkContent() *Error {
+	raw := r.content.Of(r.body)
 	switch {
 	case r.kind == Completions:
 		if !jsonscan.IsString(raw) { // several prompts have several choices each
 			r.Choices = 0
 		}
-	case !content.found():
+	case len(raw) == 0:
 		return missing(contentField(r.kind))
 	case r.kind == ChatCompletions && raw[0] != '[':
 		return wrongType(contentField(r.kind), "an array", raw)

@@ -244,8 +244,8 @@ func ResponseNotFound(id string) *Error {
 // wrongMethod is the error for an unsupported method. allow lists the supported ones.
 func wrongMethod(method, path, allow string) *Error {
 	if method == "OPTIONS" { // a CORS preflight request
-		return &Error{Kind: KindWrongMethod, Allow: allow, Message: "Web pages of other origins cannot call this API: the gateway allows no cross-origin requests (CORS). " +
-			"Call it from a server, or from a page of the gateway's own origin. " + show(path) + " supports " + allow + "."}
+		return &Error{Kind: KindWrongMethod, Allow: allow, Message: "Web pages of this origin cannot call the API. " +
+			"Add the origin to `cors` in the gateway's configuration, or call the API from a server. " + show(path) + " supports " + allow + "."}
 	}
 	return &Error{Kind: KindWrongMethod, Allow: allow, Message: show(path) + " does not support " + show(method) + "; use " + allow + "."}
 }

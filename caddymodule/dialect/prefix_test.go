@@ -117,6 +117,9 @@ func checkExtends(t *testing.T, seed uint64, bodies []Call) {
 			t.Fatalf("seed %d, turn %d\n%s\ndoes not extend\n%s", seed, i, b, before)
 		}
 		before = string(b)
+		if of := c.Conversation(); len(of) == 0 || string(of) != string(bodies[0].Conversation()) {
+			t.Fatalf("seed %d, turn %d is of the conversation %s, the first of %s", seed, i, of, bodies[0].Conversation())
+		}
 	}
 }
 

@@ -218,6 +218,9 @@ func (c *responsesCall) readEchoed(f fieldList) {
 			c.noteEcho(name, raw)
 		}
 	}
+	if raw := f.given("prompt_cache_key"); jsonscan.IsString(raw) {
+		c.cacheKey = raw
+	}
 	if raw := f.given("max_tool_calls"); jsonscan.IsNumber(raw) {
 		c.noteEcho("max_tool_calls", raw)
 	}

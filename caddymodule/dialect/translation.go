@@ -24,6 +24,7 @@ type translation struct {
 	parameters   []byte        // other members, each preceded by a comma
 	effort       jsonscan.Span // the reasoning effort in parameters, if any
 
+	cacheKey []byte // prompt_cache_key as JSON, nil if there is none
 	messages []byte // the conversation as JSON, once it is complete
 	toolList []byte // the tools as JSON, nil if there are none
 

@@ -42,6 +42,8 @@ var accesses = map[string]access{
 	"DELETE /keys/{id}":              {path: "/keys/{key}"},
 	"GET /connectors":                {path: "/connectors"},
 	"POST /connectors":               {path: "/connectors", body: map[string]string{"name": "new"}},
+	"GET /connectors/{id}":           {path: "/connectors/{connector}"},
+	"PATCH /connectors/{id}":         {path: "/connectors/{spare}", body: map[string]string{"name": "renamed"}},
 	"DELETE /connectors/{id}":        {path: "/connectors/{spare}"},
 	"GET /connectors/{id}/models":    {path: "/connectors/{connector}/models"},
 	"POST /connectors/{id}/rotate":   {path: "/connectors/{spare}/rotate", body: map[string]string{}},

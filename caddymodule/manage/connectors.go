@@ -3,6 +3,7 @@ package manage
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
@@ -127,6 +128,56 @@ func (s *Service) Connectors(ctx context.Context) ([]Connector, error) {
 	return list(ctx, s, s.store.Connectors, func(c store.Connector) Connector {
 		info, online := live[c.ID]
 		return connectorOf(c, info, online)
+	})
+}
+
+// ConnectorDetail is a connector with the models that its model servers list, and the deployments
+// that use it.
+type ConnectorDetail struct {
+	Connector
+	Models      []UpstreamModels `json:"models"`
+	Deployments []string         `json:"deployments"`
+}
+
+// Connector returns a connector by id or name. It sends no request to a model server.
+func (s *Service) Connector(ctx context.Context, idOrName string) (ConnectorDetail, error) {
+	account, err := s.account(ctx)
+	if err != nil {
+		return ConnectorDetail{}, err
+	}
+	c, err := s.connector(account, idOrName)
+	if err != nil {
+		return ConnectorDetail{}, err
+	}
+	info, online := s.sessions()[c.ID]
+	v := ConnectorDetail{Connector: connectorOf(c, info, online), Models: []UpstreamModels{}, Deployments: []string{}}
+	for _, u := range info.States {
+		v.Models = append(v.Models, UpstreamModels{Upstream: u.Name, Models: append([]string{}, u.Models...), Error: gapOf(c.Name, u)})
+	}
+	for _, d := range s.store.Deployments(account) {
+		if slices.Contains(d.Connectors, c.ID) {
+			v.Deployments = append(v.Deployments, d.Name)
+		}
+	}
+	return v, nil
+}
+
+// RenameConnector is a new name for a connector.
+type RenameConnector struct {
+	Connector string `path:"record"`               // id or name
+	Name      string `json:"name" need:"required"` // unique in the account
+}
+
+// RenameConnector renames a connector. Its tunnel stays.
+func (s *Service) RenameConnector(ctx context.Context, r RenameConnector) (Connector, error) {
+	return change(ctx, s, func(account string) (Connector, write, error) {
+		before, err := s.connector(account, r.Connector)
+		if err != nil {
+			return Connector{}, write{}, err
+		}
+		c, err := s.store.RenameConnector(ctx, account, before.ID, r.Name)
+		info, online := s.sessions()[c.ID]
+		return connectorOf(c, info, online), write{"connector.rename", c.ID, c.Name, []any{"before", before.Name}}, err
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"mime"
 	"net/http"
@@ -191,7 +192,7 @@ var mustBe = map[reflect.Type]string{
 
 // decode decodes the member's value.
 func (m member) decode(value json.RawMessage) error {
-	if options, ok := m.to.(*compat.Options); ok {
+	if options, ok := m.to.(*GivenOptions); ok {
 		return decodeOptions(m.name, value, options)
 	}
 	if e, ok := m.to.(*Expiry); ok {
@@ -213,18 +214,20 @@ func (m member) decode(value json.RawMessage) error {
 }
 
 // decodeOptions decodes an object of options, as strictly as the outer object.
-func decodeOptions(name string, value json.RawMessage, to *compat.Options) error {
+func decodeOptions(name string, value json.RawMessage, to *GivenOptions) error {
 	if value[0] != '{' {
 		return badRequest("field %q must be an object with the options %s", name, strings.Join(compat.Names(), ", "))
 	}
+	*to = GivenOptions{}
 	return eachMember(value, "option", func(name string, value json.RawMessage) error {
 		var decoded any
 		if err := json.Unmarshal(value, &decoded); err != nil {
 			return badRequest("option %q: %v", name, err)
 		}
-		if err := to.SetJSON(name, decoded); err != nil {
+		if err := new(compat.Options).SetJSON(name, decoded); err != nil {
 			return badRequest("%v", err)
 		}
+		(*to)[name] = fmt.Sprint(decoded)
 		return nil
 	})
 }

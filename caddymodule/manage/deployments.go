@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/health"
 	"github.com/postern-dev/postern/caddymodule/scope"
 	"github.com/postern-dev/postern/caddymodule/store"
@@ -57,17 +56,51 @@ func (d Deployment) ConnectorNames() []string {
 	return names
 }
 
-// SetDeployment registers or changes a public model name.
+// SetDeployment registers or changes a public model name. Fields and options that are left out
+// keep their values.
 type SetDeployment struct {
 	Name       string   `path:"record"`
 	Connector  string   `json:"connector"`  // id or name; instead of Connectors
-	Connectors []string `json:"connectors"` // ids or names, at least one
-	Upstream   string   `json:"upstream"`   // "": the connector's routes decide
-	Model      string   `json:"model"`      // "": the connector's routes decide, or the public name
+	Connectors []string `json:"connectors"` // ids or names; at least one for a new deployment
+	// AddConnector is the id or name of one more.
+	AddConnector string  `json:"add_connector"`
+	Upstream     *string `json:"upstream"` // "": the connector's routes decide
+	Model        *string `json:"model"`    // "": the connector's routes decide, or the public name
 	// MaxConcurrency limits the running requests; 0: no limit.
-	MaxConcurrency int `json:"max_concurrency"`
-	// Options are workarounds for the model server.
-	Options compat.Options `json:"options"`
+	MaxConcurrency *int `json:"max_concurrency"`
+	// Options are adjustments for the model server.
+	Options GivenOptions `json:"options"`
+}
+
+// GivenOptions are the options of a deployment that a request has, by name.
+type GivenOptions map[string]string
+
+// edit applies the request to a deployment, with these connectors if it has any.
+func (d SetDeployment) edit(to *store.Deployment, connectors []string) error {
+	if len(connectors) > 0 {
+		to.Connectors = connectors
+	}
+	if d.AddConnector != "" {
+		to.Connectors = append(slices.Clone(to.Connectors), d.AddConnector)
+	}
+	if len(to.Connectors) == 0 {
+		return badRequest("field %q or %q is required for a new deployment", "connector", "connectors")
+	}
+	if d.Upstream != nil {
+		to.Upstream = *d.Upstream
+	}
+	if d.Model != nil {
+		to.Model = *d.Model
+	}
+	if d.MaxConcurrency != nil {
+		to.MaxConcurrency = *d.MaxConcurrency
+	}
+	for name, value := range d.Options {
+		if err := to.Options.Set(name, value); err != nil {
+			return badRequest("%v", err)
+		}
+	}
+	return nil
 }
 
 // SetDeployment registers a deployment or changes its route. New requests use it;
@@ -78,8 +111,8 @@ func (s *Service) SetDeployment(ctx context.Context, d SetDeployment) (Deploymen
 		return Deployment{}, badRequest("fields %q and %q exclude each other; put all connectors into %q", "connector", "connectors", "connectors")
 	case d.Connector != "":
 		d.Connectors = []string{d.Connector}
-	case len(d.Connectors) == 0:
-		return Deployment{}, badRequest("field %q or %q is required", "connector", "connectors")
+	case d.Connectors != nil && len(d.Connectors) == 0:
+		return Deployment{}, badRequest("field %q is empty; a deployment has at least one connector", "connectors")
 	}
 	return change(ctx, s, func(account string) (Deployment, write, error) {
 		ids := make([]string, len(d.Connectors))
@@ -90,10 +123,7 @@ func (s *Service) SetDeployment(ctx context.Context, d SetDeployment) (Deploymen
 			}
 			ids[i] = con.ID
 		}
-		record, err := s.store.SetDeployment(ctx, store.Deployment{
-			Account: account, Name: d.Name, Connectors: ids, Upstream: d.Upstream, Model: d.Model, MaxConcurrency: d.MaxConcurrency,
-			Options: d.Options,
-		})
+		record, err := s.store.EditDeployment(ctx, account, d.Name, func(edited *store.Deployment) error { return d.edit(edited, ids) })
 		return s.deploymentOf(record, s.sessions()),
 			write{"deployment.set", record.Name, record.Name, []any{"connectors", record.Connectors}}, err
 	})

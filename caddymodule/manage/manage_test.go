@@ -156,8 +156,24 @@ func TestDeployments(t *testing.T) {
 	}
 	// Registered again with another connector, by id: takes effect at once.
 	set = want[map[string]any](g, 200, "PUT", "/deployments/qwen3:8b", `{"connector":"`+rack+`"}`)
-	if !through(set, rack, "rack", "offline") || set["model"] != nil {
+	if !through(set, rack, "rack", "offline") || set["model"] != "q" {
 		t.Errorf("set again = %v", set)
+	}
+	// What is left out stays, and what is empty is reset.
+	set = want[map[string]any](g, 200, "PUT", "/deployments/qwen3:8b", `{"upstream":"ollama"}`)
+	if !through(set, rack, "rack", "offline") || set["model"] != "q" || set["upstream"] != "ollama" {
+		t.Errorf("set the upstream = %v", set)
+	}
+	set = want[map[string]any](g, 200, "PUT", "/deployments/qwen3:8b", `{"upstream":"","model":""}`)
+	if set["model"] != nil || set["upstream"] != nil {
+		t.Errorf("reset = %v", set)
+	}
+	for body, problem := range map[string]string{
+		`{"model":"q"}`: `field \"connector\" or \"connectors\" is required for a new deployment`, `{"connectors":[]}`: "at least one connector",
+	} {
+		if w := g.do("PUT", "/deployments/another", body); w.Code != 400 || !strings.Contains(w.Body.String(), problem) {
+			t.Errorf("%s: status %d, %s", body, w.Code, w.Body)
+		}
 	}
 	if d, ok := g.store.Deployment("default", "qwen3:8b"); !ok || !slices.Equal(d.Connectors, []string{rack}) {
 		t.Errorf("stored deployment = %+v", d)
@@ -174,7 +190,11 @@ func TestDeployments(t *testing.T) {
 	if !reflect.DeepEqual(set["options"], map[string]any{"think_tags": true, "reasoning_as": "content"}) {
 		t.Errorf("options = %v", set["options"])
 	}
-	set = want[map[string]any](g, 200, "PUT", "/deployments/qwen3:8b", `{"connectors":["home","rack"],"options":{"think_tags":false}}`)
+	set = want[map[string]any](g, 200, "PUT", "/deployments/qwen3:8b", `{"options":{"think_tags":false}}`)
+	if !reflect.DeepEqual(set["options"], map[string]any{"reasoning_as": "content"}) || set["max_concurrency"] != 4.0 {
+		t.Errorf("set = %v", set)
+	}
+	set = want[map[string]any](g, 200, "PUT", "/deployments/qwen3:8b", `{"options":{"reasoning_as":"summary"}}`)
 	if _, there := set["options"]; there {
 		t.Errorf("options = %v, want none", set["options"])
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/health"
 	"github.com/postern-dev/postern/caddymodule/scope"
+	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 )
 
@@ -19,10 +20,13 @@ const maxOffers = 1000
 type Offer struct {
 	Connector     string `json:"connector"` // id
 	ConnectorName string `json:"connector_name"`
-	Upstream      string `json:"upstream"`
-	Model         string `json:"model"`
-	// Name is a free public name for it.
+	// Upstream is "" if the connector has only one, so that it can be renamed later.
+	Upstream string `json:"upstream"`
+	Model    string `json:"model"`
+	// Name is a free public name for it. If Adds is set, it is that of a deployment of the same
+	// model, to which the connector can be added.
 	Name string `json:"name"`
+	Adds bool   `json:"adds,omitempty"`
 }
 
 // Offers lists the models that online connectors of the account have reported and that
@@ -35,7 +39,10 @@ func (s *Service) Offers(ctx context.Context) (offers []Offer, missing string, e
 	}
 	live := s.sessions()
 	taken, published := make(map[string]bool), make(map[location]bool)
+	byModel := make(map[string][]store.Deployment)
 	for _, d := range s.store.Deployments(account) {
+		model := health.Canonical(cmp.Or(d.Model, d.Name))
+		byModel[model] = append(byModel[model], d)
 		taken[d.Name] = true
 		for _, l := range s.deploymentOf(d, live).Through {
 			published[location{l.ID, l.Upstream, health.Canonical(l.Model)}] = true
@@ -55,9 +62,17 @@ func (s *Service) Offers(ctx context.Context) (offers []Offer, missing string, e
 					continue
 				}
 				published[to] = true
-				name := freeName(taken, model, c.Name)
-				taken[name] = true
-				offers = append(offers, Offer{Connector: c.ID, ConnectorName: c.Name, Upstream: u.Name, Model: model, Name: name})
+				o := Offer{Connector: c.ID, ConnectorName: c.Name, Model: model}
+				if len(live[c.ID].Upstreams) > 1 {
+					o.Upstream = u.Name
+				}
+				if o.Name = sameModel(byModel[to.model], live[c.ID], to); o.Name != "" {
+					o.Adds = true
+				} else {
+					o.Name = freeName(taken, model, c.Name)
+					taken[o.Name] = true
+				}
+				offers = append(offers, o)
 			}
 		}
 	}
@@ -69,6 +84,18 @@ func (s *Service) Offers(ctx context.Context) (offers []Offer, missing string, e
 
 // location is the place of a model.
 type location struct{ connector, upstream, model string }
+
+// sameModel returns the name of the first of the deployments that would find its model at a location of another
+// connector, "" if there is none.
+func sameModel(deployments []store.Deployment, info tunnel.Info, at location) string {
+	for _, d := range deployments {
+		way := info.Way(tunnel.Target{Name: d.Name, Upstream: d.Upstream, Model: d.Model})
+		if way.State == health.Available && way.Upstream == at.upstream && health.Canonical(way.Model) == at.model && !slices.Contains(d.Connectors, at.connector) {
+			return d.Name
+		}
+	}
+	return ""
+}
 
 // gapOf returns why the models of an upstream are not offered, "" if they are.
 func gapOf(connector string, u tunnel.UpstreamState) string {

@@ -216,7 +216,9 @@ func generators() (answers, requests *schema.Generator) {
 		states[i] = string(s)
 	}
 	for _, g := range []*schema.Generator{answers, requests} {
-		g.Types[reflect.TypeFor[compat.Options]()] = schema.Schema{"type": "object", "properties": options, "additionalProperties": false}
+		for _, t := range []reflect.Type{reflect.TypeFor[compat.Options](), reflect.TypeFor[manage.GivenOptions]()} {
+			g.Types[t] = schema.Schema{"type": "object", "properties": options, "additionalProperties": false}
+		}
 		g.Types[reflect.TypeFor[store.Rights]()] = schema.Schema{"type": "array", "items": schema.Schema{"type": "string", "enum": store.RightNames()}}
 		g.Types[reflect.TypeFor[manage.Expiry]()] = schema.Schema{"type": []any{"string", "null"}, "format": "date-time"}
 		g.Types[reflect.TypeFor[health.State]()] = schema.Schema{"type": "string", "enum": states}

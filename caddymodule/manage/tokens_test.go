@@ -21,6 +21,7 @@ var needs = map[string]string{
 	"GET /keys": "read keys", "POST /keys": "keys", "DELETE /keys/{id}": "keys",
 	"GET /keys/{id}": "read keys", "PATCH /keys/{id}": "keys", "POST /keys/{id}/rotate": "keys", "POST /keys/{id}/disable": "keys", "POST /keys/{id}/enable": "keys",
 	"GET /connectors": "read connectors", "POST /connectors": "connectors", "DELETE /connectors/{id}": "connectors",
+	"GET /connectors/{id}": "read connectors", "PATCH /connectors/{id}": "connectors",
 	"GET /connectors/{id}/models": "read connectors deployments", "POST /connectors/{id}/rotate": "connectors",
 	"GET /pairings": "read connectors", "POST /pairings": "connectors", "POST /pairings/approve": "connectors", "POST /pairings/deny": "connectors",
 	"GET /offers": "read deployments", "GET /deployments": "read deployments", "PUT /deployments/{name}": "deployments",

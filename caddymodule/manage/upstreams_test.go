@@ -156,10 +156,10 @@ func TestOffers(t *testing.T) {
 		offers = append(offers, offer{o.ConnectorName, o.Upstream, o.Model, o.Name})
 	}
 	wanted := []offer{
-		{"home", "ollama", "/srv/models/phi-4.gguf", "phi-4"},
-		{"home", "ollama", "hf.co/org/Model GGUF", "hf.co/org/Model-GGUF"},
-		{"home", "ollama", "llama3", "llama3"},
-		{"home", "ollama", "日本語", "model"},
+		{"home", "", "/srv/models/phi-4.gguf", "phi-4"},
+		{"home", "", "hf.co/org/Model GGUF", "hf.co/org/Model-GGUF"},
+		{"home", "", "llama3", "llama3"},
+		{"home", "", "日本語", "model"},
 		{"rack", "vllm", "llama3", "llama3-rack"},
 	}
 	if !slices.Equal(offers, wanted) {
@@ -175,6 +175,82 @@ func TestOffers(t *testing.T) {
 	}
 	if left := want[[]manage.Offer](g, 200, "GET", "/offers", ""); len(left) != 0 {
 		t.Errorf("offers after all were taken: %+v", left)
+	}
+}
+
+// A model that another connector serves already is offered to be added there.
+func TestOffersOfKnownModel(t *testing.T) {
+	g := newGateway(t)
+	home := g.connector("default", "home", map[string]http.Handler{"ollama": http.NotFoundHandler()})
+	time.Sleep(2 * time.Millisecond)
+	rack := g.connector("default", "rack", map[string]http.Handler{"vllm": http.NotFoundHandler()})
+	g.tunnels.report(home.info.Connector, "ollama", lists("llama3.2:3b", "qwen3:8b", "phi"))
+	g.tunnels.report(rack.info.Connector, "vllm", lists("LLAMA3.2:3b", "qwen3:8b", "phi"))
+	want[map[string]any](g, 200, "PUT", "/deployments/small", `{"connector":"home","model":"llama3.2:3b"}`)
+	want[map[string]any](g, 200, "PUT", "/deployments/qwen3:8b", `{"connector":"home","upstream":"ollama"}`)
+	want[map[string]any](g, 200, "PUT", "/deployments/phi", `{"connector":"home"}`)
+	type offer struct {
+		model, name string
+		adds        bool
+	}
+	offers := func() (list []offer) {
+		t.Helper()
+		for _, o := range want[[]manage.Offer](g, 200, "GET", "/offers", "") {
+			if o.ConnectorName != "rack" {
+				t.Errorf("offered: %+v", o)
+			}
+			list = append(list, offer{o.Model, o.Name, o.Adds})
+		}
+		return list
+	}
+	// The upstream of qwen3:8b is not on rack, so that it needs a deployment of its own.
+	if got, wanted := offers(), []offer{{"LLAMA3.2:3b", "small", true}, {"phi", "phi", true}, {"qwen3:8b", "qwen3:8b-rack", false}}; !slices.Equal(got, wanted) {
+		t.Errorf("offers %v, want %v", got, wanted)
+	}
+	set := want[map[string]any](g, 200, "PUT", "/deployments/small", `{"add_connector":"rack"}`)
+	if connectors := set["connectors"].([]any); len(connectors) != 2 || connectors[0] != home.info.Connector || set["model"] != "llama3.2:3b" {
+		t.Errorf("set: %v", set)
+	}
+	want[map[string]any](g, 200, "PUT", "/deployments/small", `{"add_connector":"rack"}`) // again
+	if got := offers(); len(got) != 2 {
+		t.Errorf("offers %v", got)
+	}
+	if d, _ := g.store.Deployment("default", "small"); len(d.Connectors) != 2 {
+		t.Errorf("stored: %+v", d)
+	}
+}
+
+// A connector is shown with its models and deployments, and can be renamed while it is online.
+func TestConnector(t *testing.T) {
+	g := newGateway(t)
+	home := g.connector("default", "home", map[string]http.Handler{"ollama": http.NotFoundHandler(), "down": http.NotFoundHandler()})
+	g.connector("default", "rack", nil)
+	g.tunnels.report(home.info.Connector, "ollama", lists("qwen3:8b", "llama3"))
+	g.tunnels.report(home.info.Connector, "down", health.Server{Known: true})
+	g.deployment("qwen3:8b", home, "", "")
+	c := want[manage.ConnectorDetail](g, 200, "GET", "/connectors/home", "")
+	if c.ID != home.info.Connector || c.State != manage.Online || !slices.Equal(c.Deployments, []string{"qwen3:8b"}) || len(c.Models) != 2 {
+		t.Errorf("connector: %+v", c)
+	}
+	for _, u := range c.Models {
+		if listed := slices.Equal(u.Models, []string{"llama3", "qwen3:8b"}); listed != (u.Upstream == "ollama") || (u.Error == "") != listed {
+			t.Errorf("upstream: %+v", u)
+		}
+	}
+	if w := g.do("PATCH", "/connectors/home", `{"name":"rack"}`); w.Code != 409 || !strings.Contains(w.Body.String(), "already has a connector") {
+		t.Errorf("a name that is taken: %d %s", w.Code, w.Body)
+	}
+	renamed := want[manage.Connector](g, 200, "PATCH", "/connectors/home", `{"name":"gpu-box"}`)
+	if renamed.Name != "gpu-box" || renamed.ID != c.ID || renamed.State != manage.Online {
+		t.Errorf("renamed: %+v", renamed)
+	}
+	want[manage.Connector](g, 200, "PATCH", "/connectors/gpu-box", `{"name":"gpu-box"}`)
+	if w := g.do("GET", "/connectors/home", ""); w.Code != 404 {
+		t.Errorf("the old name: %d", w.Code)
+	}
+	want[manage.CreatedConnector](g, 201, "POST", "/connectors", `{"name":"home"}`) // it is free again
+	if c := want[manage.ConnectorDetail](g, 200, "GET", "/connectors/gpu-box", ""); c.ID != renamed.ID {
+		t.Errorf("by the new name: %+v", c)
 	}
 }
 

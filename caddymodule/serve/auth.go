@@ -15,7 +15,10 @@ import (
 var KeyHeaders = [...]string{"X-Api-Key", "Api-Key"}
 
 // Authenticator checks keys.
-type Authenticator struct{ *Server }
+type Authenticator struct {
+	*Server
+	CORS CORS
+}
 
 // Serve passes requests with a valid key to the next handler, and cancels them when the
 // key no longer allows them, or cannot be checked for too long. It rejects all other requests.
@@ -23,6 +26,9 @@ func (a Authenticator) Serve(w http.ResponseWriter, r *http.Request, ex *Exchang
 	h := w.Header()
 	h["X-Request-Id"] = []string{ex.RequestID} // read by OpenAI's SDKs
 	h["Request-Id"] = h["X-Request-Id"]        // read by Anthropic's SDKs
+	if a.CORS.serve(w, r) {
+		return
+	}
 	fail := func(derr *dialect.Error) {
 		newAnswer(w).fail(dialect.OfPath(r.URL.Path, r.Header), ex.RequestID, derr)
 	}

@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"hash/fnv"
 	"io"
 	"net/http"
 	"net/url"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/queue"
 	"github.com/postern-dev/postern/caddymodule/store"
@@ -80,7 +82,7 @@ func (rt *Router) enter(ctx context.Context, ex *Exchange) (queue.Place, error) 
 // most once, as long as no model has seen the request. If all are offline, it waits
 // up to ConnectWait for one to reconnect.
 func (rt *Router) send(ctx context.Context, ex *Exchange, d store.Deployment) (*http.Response, error) {
-	to := tunnel.Target{Name: ex.Deployment, Upstream: d.Upstream, Model: d.Model}
+	to := tunnel.Target{Name: ex.Deployment, Upstream: d.Upstream, Model: d.Model, Affinity: affinity(ex, d)}
 	deadline := time.Now().Add(rt.ConnectWait)
 	if len(d.Connectors) == 1 {
 		ex.Connector = d.Connectors[0] // for the log, should it be offline
@@ -110,6 +112,27 @@ func (rt *Router) send(ctx context.Context, ex *Exchange, d store.Deployment) (*
 			unable = cmp.Or(unable, err)
 		}
 	}
+}
+
+// affinity returns the same number for requests that shall stay with one connector, 0 for those
+// that need not.
+func affinity(ex *Exchange, d store.Deployment) uint64 {
+	if len(d.Connectors) < 2 || d.Options.Affinity == compat.AffinityOff {
+		return 0
+	}
+	h := fnv.New64a()
+	_, _ = io.WriteString(h, ex.Key.ID())
+	if d.Options.Affinity != compat.AffinityKey {
+		conversation := []byte(ex.completion.header.Get("X-Session-Id"))
+		if len(conversation) == 0 {
+			conversation = ex.completion.call.Conversation()
+		}
+		if len(conversation) == 0 {
+			return 0
+		}
+		_, _ = h.Write(conversation)
+	}
+	return h.Sum64()
 }
 
 // roundTrip sends the request through one tunnel.

@@ -50,7 +50,7 @@ func (f HandlerFunc) ServeHTTP(w http.ResponseWriter, r *http.Request) error { r
 func Serve(w http.ResponseWriter, r *http.Request, ex *Exchange, t *Translator, rt *Router) {
 	route := HandlerFunc(func(_ http.ResponseWriter, r *http.Request) error { return rt.Serve(r) })
 	translate := HandlerFunc(func(w http.ResponseWriter, r *http.Request) error { return t.Serve(w, r, route) })
-	Authenticator{t.Server}.Serve(w, r, ex, translate)
+	Authenticator{Server: t.Server}.Serve(w, r, ex, translate)
 }
 
 // Server holds the state that the handlers of a configuration share.

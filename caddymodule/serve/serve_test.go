@@ -202,7 +202,7 @@ func TestOtherHandlers(t *testing.T) {
 		"failed to pass a request": func(http.ResponseWriter, *http.Request) error { return errors.New("broken") },
 	} {
 		w := httptest.NewRecorder()
-		Authenticator{g.Server}.Serve(w, r(), NewExchange(), HandlerFunc(func(w http.ResponseWriter, r *http.Request) error { return g.Serve(w, r, last) }))
+		Authenticator{Server: g.Server}.Serve(w, r(), NewExchange(), HandlerFunc(func(w http.ResponseWriter, r *http.Request) error { return g.Serve(w, r, last) }))
 		if w.Code != 500 || !strings.Contains(w.Body.String(), want) {
 			t.Errorf("%d %s, want %q", w.Code, w.Body, want)
 		}

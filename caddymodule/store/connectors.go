@@ -135,12 +135,40 @@ func createConnector(t *tx, r *connectorRecord) error {
 	if err := connectorKind.add(t, r); err != nil {
 		return err
 	}
-	name := connectorNamePath(r.Account, r.Name)
-	if t.get(name).Exists() {
-		return Errorf(ErrExists, "the account %q already has a connector %q: choose another name, or remove that connector first", r.Account, r.Name)
+	return nameConnector(t, r.Account, r.Name, r.ID)
+}
+
+// nameConnector takes a free name for a connector.
+func nameConnector(t *tx, account, name, id string) error {
+	path := connectorNamePath(account, name)
+	if t.get(path).Exists() {
+		return Errorf(ErrExists, "the account %q already has a connector %q: choose another name, or remove that connector first", account, name)
 	}
-	t.put(name, &nameRecord{ID: r.ID})
+	t.put(path, &nameRecord{ID: id})
 	return nil
+}
+
+// RenameConnector changes the name of a connector, given by id or name. The new one must be
+// unique in the account.
+func (s *Store) RenameConnector(ctx context.Context, account, idOrName, name string) (Connector, error) {
+	if err := checkName("connector", prefixConnector, name); err != nil {
+		return Connector{}, err
+	}
+	return update(ctx, s, "renaming the connector", func(t *tx) (Connector, error) {
+		r, err := findConnector(t, account, idOrName)
+		if err != nil {
+			return Connector{}, err
+		}
+		if r.Name != name {
+			t.delete(connectorNamePath(account, r.Name))
+			if err := nameConnector(t, account, name, r.ID); err != nil {
+				return Connector{}, err
+			}
+			r.Name = name
+			connectorKind.save(t, r)
+		}
+		return r.Connector, nil
+	})
 }
 
 // RemoveConnector removes a connector, given by id or name. If deployments use it, it

@@ -51,13 +51,28 @@ const (
 )
 
 // SetDeployment creates or replaces the deployment with this account and name. The
-// connectors may be given by id or name; times and actors in d are ignored. The
-// deployment's calibration is removed, since the model may have changed.
+// connectors may be given by id or name; times and actors in d are ignored.
 func (s *Store) SetDeployment(ctx context.Context, d Deployment) (Deployment, error) {
-	if err := checkDeployment(d); err != nil {
-		return Deployment{}, err
-	}
-	return update(ctx, s, "setting the deployment", func(t *tx) (Deployment, error) { return setDeployment(t, d) })
+	return s.EditDeployment(ctx, d.Account, d.Name, func(edited *Deployment) error { *edited = d; return nil })
+}
+
+// EditDeployment creates or changes the deployment with this account and name. edit may be called
+// several times; a new deployment is empty but for its account and name. The deployment's
+// calibration is removed, since the model may have changed.
+func (s *Store) EditDeployment(ctx context.Context, account, name string, edit func(*Deployment) error) (Deployment, error) {
+	return update(ctx, s, "setting the deployment", func(t *tx) (Deployment, error) {
+		d, before := Deployment{Account: account, Name: name}, deploymentKind.load(t, account, name)
+		if before != nil {
+			d = before.Deployment
+		}
+		if err := edit(&d); err != nil {
+			return Deployment{}, err
+		}
+		if err := checkDeployment(d); err != nil {
+			return Deployment{}, err
+		}
+		return setDeployment(t, d, before)
+	})
 }
 
 func checkDeployment(d Deployment) error {
@@ -86,7 +101,7 @@ func checkDeployment(d Deployment) error {
 	return nil
 }
 
-func setDeployment(t *tx, d Deployment) (Deployment, error) {
+func setDeployment(t *tx, d Deployment, before *deploymentRecord) (Deployment, error) {
 	if _, err := t.account(d.Account); err != nil {
 		return Deployment{}, err
 	}
@@ -98,7 +113,7 @@ func setDeployment(t *tx, d Deployment) (Deployment, error) {
 	d.UpdatedAt = t.s.time()
 	d.CreatedAt = d.UpdatedAt
 	d.CreatedBy, d.ChangedBy = actor(t.ctx), actor(t.ctx)
-	if before := deploymentKind.load(t, d.Account, d.Name); before != nil {
+	if before != nil {
 		d.CreatedAt, d.CreatedBy = before.CreatedAt, before.CreatedBy
 	} else if err := t.s.checkLimit(d.Account, deploymentKind); err != nil {
 		return Deployment{}, err

@@ -34,14 +34,27 @@ func (s *Session) suspect() bool {
 	return time.Now().After(*s.pingDue.Load())
 }
 
+// maxSpread is how many requests more than the least busy connector one may have to which a
+// request has an affinity.
+const maxSpread = 1
+
 // Choose returns the session for a request. The connector with the fewest requests has
-// precedence, and of its sessions the one at this gateway. Suspect sessions, and sessions with
-// an upstream that was reported down, are chosen last: the report may be outdated. So are those
-// in other regions, the nearest first. Choose does not wait.
+// precedence, unless the target has an affinity to one that is hardly busier, and of its sessions
+// the one at this gateway. Suspect sessions, and sessions with an upstream that was reported
+// down, are chosen last: the report may be outdated. So are those in other regions, the nearest
+// first. Choose does not wait.
 func (h *Hub) Choose(connectorIDs []string, to Target, except []*Session) (*Session, bool) {
-	var best choice
 	h.mu.RLock()
 	defer h.mu.RUnlock()
+	best := h.choose(connectorIDs, to, except, choice{})
+	if to.Affinity != 0 && len(connectorIDs) > 1 && best.session != nil {
+		best = h.choose(connectorIDs, to, except, choice{affinity: to.Affinity, leastLoad: best.rank.load + maxSpread})
+	}
+	return best.session, best.session != nil
+}
+
+// choose considers all sessions. The caller holds the lock.
+func (h *Hub) choose(connectorIDs []string, to Target, except []*Session, best choice) choice {
 	for _, id := range connectorIDs {
 		local, remote := h.live[id], h.remote[id]
 		load := 0
@@ -55,7 +68,7 @@ func (h *Hub) Choose(connectorIDs []string, to Target, except []*Session) (*Sess
 			best.consider(s, to, except, load)
 		}
 	}
-	return best.session, best.session != nil
+	return best
 }
 
 // loadOf returns the number of requests of a connector that has these sessions.
@@ -74,6 +87,9 @@ type choice struct {
 	session *Session
 	rank    rank
 	equal   int
+
+	affinity  uint64
+	leastLoad int // smaller ones count as this one
 }
 
 // rank orders sessions; the smallest is the best.
@@ -81,6 +97,7 @@ type rank struct {
 	doubtful bool
 	away     time.Duration // to another region
 	load     int
+	affinity uint64 // to the connector; the largest is the best
 	hops     int
 }
 
@@ -91,14 +108,15 @@ func (a rank) compare(b rank) int {
 		}
 		return -1
 	}
-	return cmp.Or(cmp.Compare(a.away, b.away), cmp.Compare(a.load, b.load), cmp.Compare(a.hops, b.hops))
+	return cmp.Or(cmp.Compare(a.away, b.away), cmp.Compare(a.load, b.load),
+		cmp.Compare(b.affinity, a.affinity), cmp.Compare(a.hops, b.hops))
 }
 
 func (c *choice) consider(s *Session, to Target, except []*Session, load int) {
 	if !s.usable() || slices.Contains(except, s) {
 		return
 	}
-	r := rank{doubtful: s.suspect() || s.down(to), load: load}
+	r := rank{doubtful: s.suspect() || s.down(to), load: max(load, c.leastLoad), affinity: affinityTo(s.connector.ID, c.affinity)}
 	if s.at != nil {
 		r.hops, r.away = 1, s.at.away()
 	}
@@ -114,6 +132,21 @@ func (c *choice) consider(s *Session, to Target, except []*Session, load int) {
 			c.session = s
 		}
 	}
+}
+
+// affinityTo returns the rank of a connector for requests with this affinity: rendezvous hashing,
+// with FNV-1a and the finalizer of MurmurHash3. Without an affinity it is 0.
+func affinityTo(connectorID string, affinity uint64) uint64 {
+	if affinity == 0 {
+		return 0
+	}
+	h := affinity
+	for i := range len(connectorID) {
+		h = (h ^ uint64(connectorID[i])) * 0x100000001b3
+	}
+	h = (h ^ h>>33) * 0xff51afd7ed558ccd
+	h = (h ^ h>>33) * 0xc4ceb9fe1a85ec53
+	return h ^ h>>33
 }
 
 // away returns the distance of a peer in another region, rounded up, 0 within the same region. The
@@ -177,14 +210,19 @@ func (h *Hub) leave(arrived chan struct{}) {
 
 // Target is the target of a deployment: its public name, its upstream and its model
 // there. The connector decides about empty fields.
-type Target struct{ Name, Upstream, Model string }
+type Target struct {
+	Name, Upstream, Model string
+	// Affinity is the same for requests that shall stay with one of several connectors; 0:
+	// none.
+	Affinity uint64
+}
 
 // Resolve returns the upstream and the upstream's model id for a deployment. The
 // deployment's own upstream and model have precedence, then the first of the
 // connector's routes whose pattern matches the public name, then the connector's
 // only upstream and the public name. Errors wrap [ErrNoRoute].
 func (s *Session) Resolve(publicName, upstream, model string) (upstreamName, upstreamModel string, err error) {
-	return resolve(s.connector.Name, s.offer.Load(), Target{publicName, upstream, model})
+	return resolve(s.connector.Name, s.offer.Load(), Target{Name: publicName, Upstream: upstream, Model: model})
 }
 
 // resolve is [Session.Resolve] for a connector with this offer.

@@ -76,6 +76,61 @@ func TestChoose(t *testing.T) {
 	}
 }
 
+// TestAffinity: requests with an affinity stay with one connector while it is hardly busier than
+// the others, and come back to it.
+func TestAffinity(t *testing.T) {
+	g := newGateway(t, Options{})
+	ids := []string{"con_1", "con_2", "con_3", "con_none"}
+	var all []*Session
+	for _, id := range ids[:3] {
+		g.connect(t, id, http.NotFoundHandler())
+		all = append(all, held(t, g, id, 0))
+	}
+	choose := func(affinity uint64, except ...*Session) *Session {
+		s, _ := g.Choose(ids, Target{Affinity: affinity}, except)
+		return s
+	}
+	times := map[*Session]int{}
+	for affinity := range uint64(3000) {
+		times[choose(affinity+1)]++
+	}
+	for s, n := range times {
+		if n < 800 || n > 1200 {
+			t.Errorf("%d conversations of 3000 are with %s", n, s.Connector())
+		}
+	}
+	const affinity = 7
+	favorite := choose(affinity)
+	for range 20 {
+		if choose(affinity) != favorite {
+			t.Fatal("it does not stay")
+		}
+	}
+	favorite.active.Store(1)
+	if choose(affinity) != favorite {
+		t.Error("it leaves for one request")
+	}
+	favorite.active.Store(2)
+	second := choose(affinity)
+	if second == favorite || choose(affinity) != second || choose(affinity, favorite) != second {
+		t.Error("there is no second choice")
+	}
+	for _, s := range all {
+		s.active.Store(2)
+	}
+	if choose(affinity) != favorite {
+		t.Error("it does not come back")
+	}
+	favorite.beat(-time.Minute)
+	if choose(affinity) != second {
+		t.Error("it stays with a suspect one")
+	}
+	favorite.beat(time.Hour)
+	if n := testing.AllocsPerRun(100, func() { choose(affinity) }); n != 0 {
+		t.Errorf("choosing allocates %v times", n)
+	}
+}
+
 func TestWaitAny(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t, Options{})

@@ -70,6 +70,13 @@ func TestFromFirstStartToFirstCompletion(t *testing.T) {
 	p.Open("/console/connectors")
 	p.Sees("1 of 1 online")
 	p.Look("connectors")
+	p.Click(`a[href^="/console/connectors/show"]`)
+	p.Sees("1 model on default")
+	p.Look("connector")
+	p.Fill("#name", "rack")
+	p.Press("Rename")
+	p.Sees("It is called rack now.")
+	p.Sees("Models that use it")
 }
 
 // A key that is revoked fails from the moment that the page says so.

@@ -107,7 +107,7 @@ func (a account) publish(ctx context.Context, connector string, models []string,
 			ready.note("model %q is published as %s", model, name)
 		}
 		_, err := a.service.SetDeployment(ctx, manage.SetDeployment{
-			Name: name, Connectors: []string{connector}, Upstream: ownName, Model: model, MaxConcurrency: d.MaxConcurrency, Options: d.Options,
+			Name: name, Connectors: []string{connector}, Upstream: new(ownName), Model: &model,
 		})
 		if err != nil {
 			return fmt.Errorf("publishing model %q: %w", model, err)

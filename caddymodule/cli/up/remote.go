@@ -69,7 +69,7 @@ func (r remote) Deployments(ctx context.Context) ([]manage.Deployment, error) {
 
 func (r remote) SetDeployment(ctx context.Context, d manage.SetDeployment) (manage.Deployment, error) {
 	return made[manage.Deployment](ctx, r, http.MethodPut, deploymentPath(d.Name), map[string]any{
-		"connectors": d.Connectors, "upstream": d.Upstream, "model": d.Model, "max_concurrency": d.MaxConcurrency, "options": d.Options,
+		"connectors": d.Connectors, "upstream": d.Upstream, "model": d.Model,
 	})
 }
 
