@@ -152,9 +152,7 @@ func TestDescriptionIsStrict(t *testing.T) {
 // The servers. Some operations are for operators only, or for users only.
 var (
 	console       = schema.Schema{"url": "/console/api", "description": "For users, with a management token or a session of the console."}
-	adminEndpoint = schema.Schema{
-		"url": "http://localhost:2019/model_gateway", "description": "Caddy's admin endpoint, for operators, without authentication.",
-	}
+	adminEndpoint = schema.Schema{"url": "http://localhost:2019/model_gateway", "description": "Caddy's admin endpoint, for operators, without authentication."}
 )
 
 // describe returns the description of the API.
@@ -216,9 +214,8 @@ func generators() (answers, requests *schema.Generator) {
 		states[i] = string(s)
 	}
 	for _, g := range []*schema.Generator{answers, requests} {
-		for _, t := range []reflect.Type{reflect.TypeFor[compat.Options](), reflect.TypeFor[manage.GivenOptions]()} {
-			g.Types[t] = schema.Schema{"type": "object", "properties": options, "additionalProperties": false}
-		}
+		all := schema.Schema{"type": "object", "properties": options, "additionalProperties": false}
+		g.Types[reflect.TypeFor[compat.Options]()], g.Types[reflect.TypeFor[manage.GivenOptions]()] = all, all
 		g.Types[reflect.TypeFor[store.Rights]()] = schema.Schema{"type": "array", "items": schema.Schema{"type": "string", "enum": store.RightNames()}}
 		g.Types[reflect.TypeFor[manage.Expiry]()] = schema.Schema{"type": []any{"string", "null"}, "format": "date-time"}
 		g.Types[reflect.TypeFor[health.State]()] = schema.Schema{"type": "string", "enum": states}
