@@ -121,7 +121,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 		Program:    os.Args[0], DeploymentRemoved: dropSeries, Grace: a.grace,
 	}}
 	a.server = &serve.Server{
-		Open: a.gateway.Backend, Choose: a.gateway.ChooseTunnel, StatusOf: statusOf, Observer: metrics{}, Logger: a.logger,
+		Open: a.gateway.Backend, Choose: a.gateway.ChooseTunnel, StatusOf: statusOf, ClientIP: clientAddr, Observer: metrics{}, Logger: a.logger,
 	}
 	return registerMetrics(ctx.GetMetricsRegistry(), a.gateway)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"net/netip"
 	"strings"
 	"sync"
 	"time"
@@ -116,6 +117,12 @@ func (c *Console) get() (*console.Console, error) {
 		Logger: c.app.logger, Now: time.Now,
 	})
 	return c.handler, nil
+}
+
+// clientAddr is clientIP for the comparison with networks; the zero Addr is in none.
+func clientAddr(r *http.Request) netip.Addr {
+	addr, _ := netip.ParseAddr(clientIP(r))
+	return addr.Unmap().WithZone("")
 }
 
 // clientIP returns the client's address as Caddy sees it: that of the connection

@@ -102,6 +102,12 @@ func TestClientIP(t *testing.T) {
 		t.Errorf("without Caddy: %q", got)
 	}
 	trusted := r.WithContext(context.WithValue(r.Context(), caddyhttp.VarsCtxKey, map[string]any{caddyhttp.ClientIPVarKey: "198.51.100.1"}))
+	// The addresses of keys are compared with the same one.
+	for from, want := range map[*http.Request]string{r: "192.0.2.7", trusted: "198.51.100.1"} {
+		if got := clientAddr(from); got.String() != want {
+			t.Errorf("the address of the client is %v, not %s", got, want)
+		}
+	}
 	if got := clientIP(trusted); got != "198.51.100.1" {
 		t.Errorf("behind a trusted proxy: %q", got)
 	}
@@ -160,19 +166,19 @@ func TestChanges(t *testing.T) {
 			<-notified
 		}
 	}
-	if _, _, err := st.CreateKey(t.Context(), store.DefaultAccount, "laptop", "*"); err != nil {
+	if _, _, err := st.CreateKey(t.Context(), store.Key{Account: store.DefaultAccount, Name: "laptop", Scope: "*"}); err != nil {
 		t.Fatal(err)
 	}
 	expect("a key", true)
 	app.store.Opened().Activity.Record(store.DefaultAccount, activity.Request{ID: "req_1", Time: time.Now()})
 	expect("a request", true)
-	if _, _, err := st.CreateKey(t.Context(), "other", "laptop", "*"); err != nil {
+	if _, _, err := st.CreateKey(t.Context(), store.Key{Account: "other", Name: "laptop", Scope: "*"}); err != nil {
 		t.Fatal(err)
 	}
 	app.store.Opened().Activity.Record("other", activity.Request{ID: "req_2", Time: time.Now()})
 	expect("another account", false)
 	stop()
-	if _, _, err := st.CreateKey(t.Context(), store.DefaultAccount, "desk", "*"); err != nil {
+	if _, _, err := st.CreateKey(t.Context(), store.Key{Account: store.DefaultAccount, Name: "desk", Scope: "*"}); err != nil {
 		t.Fatal(err)
 	}
 	expect("a key after the end", false)

@@ -11,6 +11,8 @@ import (
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	_ "github.com/caddyserver/caddy/v2/modules/caddyhttp/logging"
+
+	"github.com/postern-dev/postern/caddymodule/store"
 )
 
 // A testSite is a site of Caddy in this process, with its gateway started and a
@@ -34,7 +36,7 @@ func newTestSite(t *testing.T, lines string) *testSite {
 	}
 	server := httptest.NewServer(httpApp.(*caddyhttp.App).Servers["srv0"])
 	t.Cleanup(server.Close)
-	key, secret, err := app.store.Opened().Store.CreateKey(t.Context(), "default", "test", "*")
+	key, secret, err := app.store.Opened().Store.CreateKey(t.Context(), store.Key{Account: "default", Name: "test", Scope: "*"})
 	if err != nil || key.ID == "" {
 		t.Fatal(err)
 	}

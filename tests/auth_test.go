@@ -103,3 +103,48 @@ func TestNoRequestAfterRevocation(t *testing.T) {
 		}
 	}
 }
+
+// What a key no longer allows ends as if the key was revoked, and other requests with it go on.
+func TestChangedKeyInTheStream(t *testing.T) {
+	t.Parallel()
+	r := newInProcess(t, inprocess.Options{})
+	r.serve(t, "tokens", upstream.SlowTokens(10*time.Millisecond, nil))
+	r.serve(t, "other", upstream.Echo)
+	for name, c := range map[string]struct {
+		method, path string
+		body         func() map[string]any
+		status       int
+		code         string
+	}{
+		"disabled": {"POST", "/disable", func() map[string]any { return map[string]any{} }, 401, "invalid_api_key"},
+		"expired": {"PATCH", "", func() map[string]any {
+			return map[string]any{"expires_at": time.Now().Add(2 * time.Second).Format(time.RFC3339Nano)}
+		}, 401, "invalid_api_key"},
+		"rotated":    {"POST", "/rotate", func() map[string]any { return map[string]any{"grace": "0s"} }, 401, "invalid_api_key"},
+		"narrowed":   {"PATCH", "", func() map[string]any { return map[string]any{"scope": "other"} }, 404, "model_not_found"},
+		"restricted": {"PATCH", "", func() map[string]any { return map[string]any{"allowed_ips": []string{"192.0.2.0/24"}} }, 403, "ip_not_allowed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := *r
+			_, key := r.Gateway.Key(t, name, "*")
+			client := r.Gateway.Client(t, key)
+			stream := client.Stream(t, harness.Chat("tokens", `,"stream":true`))
+			stream.Expect(t, upstream.Role("tokens"))
+			r.Manage(t, c.method, "/keys/"+name+c.path, c.body(), nil)
+			rest, err := stream.Rest()
+			if err != nil || strings.Contains(rest, "[DONE]") || !strings.Contains(rest, `"code":"`+c.code+`"`) {
+				t.Errorf("the stream ended with %q, %v", rest, err)
+			}
+			answer := client.Post(t, harness.Chat("tokens", ""))
+			if answer.Status != c.status || !strings.Contains(answer.Body, `"code":"`+c.code+`"`) {
+				t.Errorf("the next request: %d %s", answer.Status, answer.Body)
+			}
+			if name == "narrowed" {
+				if other := client.Post(t, harness.Chat("other", "")); other.Status != 200 {
+					t.Errorf("another model: %d %s", other.Status, other.Body)
+				}
+			}
+		})
+	}
+}

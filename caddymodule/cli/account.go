@@ -1,10 +1,13 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"strings"
+	"time"
 
+	"github.com/caddyserver/caddy/v2"
 	"github.com/spf13/pflag"
 
 	"github.com/postern-dev/postern/caddymodule/cli/up"
@@ -31,23 +34,31 @@ for their numbers.`,
 			in.printf("Account %q is added. Add its first user with `caddy gateway user add NAME --account %s`.\n", a.ID, a.ID)
 		}),
 	}, {
-		use: "set ID --max-… N", short: "Changes the limits of an account",
-		long: `Changes the limits of an account. Limits that are not given stay; 0 is the
-default. Existing records beyond a new limit stay.`,
+		use: "set ID [--max-… N] [--key-… VALUE]", short: "Changes an account's limits, and what new keys get",
+		long: `Changes the limits of an account, and what new keys get if they are created
+without a scope, an expiry or networks. What you leave out stays as it is. 0 resets
+a limit to its default. Existing records beyond a new limit stay.`,
 		example: `  caddy gateway account set default --max-keys 5000
-  caddy gateway account set research --max-connectors 500 --max-deployments 0`,
-		flags: limitFlags,
+  caddy gateway account set research --max-connectors 500 --max-deployments 0
+  caddy gateway account set research --key-expires 90d --key-allow-ip 10.0.0.0/8`,
+		flags: func(f *pflag.FlagSet) {
+			limitFlags(f)
+			f.String("key-scope", "", `The deployments that new keys may use (default "*", all of them)`)
+			f.String("key-expires", "", "When new keys expire: days such as 90d, or never (default never)")
+			f.StringSlice("key-allow-ip", nil, "A network that new keys may be used from (may be repeated; default any)")
+		},
 		run: operation(func(in *invocation) (request, error) {
-			r := limitRequest(in, http.MethodPatch, "/accounts/{}")
-			if len(r.body) == 0 {
-				return r, up.Usagef("no limit is given; for example: caddy gateway account set %s --max-keys 5000", in.arg)
+			r, err := keyDefaultsRequest(in, limitRequest(in, http.MethodPatch, "/accounts/{}"))
+			if err == nil && len(r.body) == 0 {
+				return r, up.Usagef("nothing to change is given; for example: caddy gateway account set %s --max-keys 5000", in.arg)
 			}
-			return r, nil
+			return r, err
 		}, func(in *invocation, a store.Account) {
 			in.printf("Account %q may have:\n\n", a.ID)
 			for _, name := range store.LimitNames() {
 				in.printf("  %-12s %6d\n", strings.TrimPrefix(name, "max_"), *a.Limits.Field(name))
 			}
+			printKeyDefaults(in, a.KeyDefaults)
 		}),
 	}, list[store.Account]{
 		kind: "account", short: "Lists accounts", all: true,
@@ -79,6 +90,46 @@ func limitRequest(in *invocation, method, path string) request {
 		}
 	}
 	return r
+}
+
+// keyDefaultsRequest adds the given defaults of new keys.
+func keyDefaultsRequest(in *invocation, r request) (request, error) {
+	given := in.Flags().Changed
+	if given("key-scope") {
+		r.body["key_scope"] = in.text("key-scope")
+	}
+	if given("key-expires") {
+		const day = 24 * time.Hour
+		text, days := in.text("key-expires"), 0
+		if text != "never" {
+			d, err := caddy.ParseDuration(text)
+			if err != nil || d < day || d%day != 0 {
+				return r, up.Usagef("--key-expires %q is neither whole days such as 90d, nor never", text)
+			}
+			days = int(d / day)
+		}
+		r.body["key_expires_days"] = days
+	}
+	if given("key-allow-ip") {
+		networks, err := networksOf(in, "key-allow-ip")
+		if err != nil {
+			return r, err
+		}
+		r.body["key_allowed_ips"] = networks
+	}
+	return r, nil
+}
+
+// printKeyDefaults prints what new keys get, unless nothing was set.
+func printKeyDefaults(in *invocation, d store.KeyDefaults) {
+	if d.Scope == "" && d.ExpiresDays == 0 && len(d.AllowedIPs) == 0 {
+		return
+	}
+	expires := "never"
+	if d.ExpiresDays > 0 {
+		expires = fmt.Sprintf("after %d days", d.ExpiresDays)
+	}
+	in.printf("\nNew keys get:\n\n  scope    %s\n  expires  %s\n  from     %s\n", cmp.Or(d.Scope, "*"), expires, networkList(d.AllowedIPs))
 }
 
 // limitFlag returns the flag of a limit, such as max-keys.

@@ -103,12 +103,6 @@ func exitCode(err error) int {
 const (
 	unconfirmedJSON = `{"confirmed":false,"pending":[{"edge":"edge-c","accepts_nothing_after":"2026-05-02T12:05:00Z"}],` +
 		`"message":"revoking the key: the change is made, but not confirmed by all edges of the cluster: edge-c has not answered; without the store it accepts nothing after 2026-05-02T12:05:00Z"}`
-	keyJSON = `{"id":"key_06b3kz9v6dfx7fbv7wq7m5r2qm","account":"default","name":"laptop","scope":"*",` +
-		`"created_at":"2026-05-01T10:30:00Z","last_used_at":"2026-05-02T11:57:00Z","revoked_at":null}`
-	revokedKeyJSON = `{"id":"key_06b3kz9v6dfx7fbv7wq7m5r2qn","account":"default","name":"ci","scope":"qwen*,llama3.2:3b",` +
-		`"created_at":"2026-04-01T10:30:00Z","last_used_at":null,"revoked_at":"2026-04-02T10:30:00Z"}`
-	createdKeyJSON = `{"id":"key_06b3kz9v6dfx7fbv7wq7m5r2qm","name":"laptop","scope":"*",` +
-		`"key":"sk-svc-EXAMPLE","created_at":"2026-05-01T10:30:00Z"}`
 	onlineJSON = `{"id":"con_06b3kz9v6dfx7fbv7wq7m5r2qm","account":"default","name":"rack","created_at":"2026-05-01T10:30:00Z",` +
 		`"state":"online","transport":"quic","remote":"192.0.2.7:4711","version":"v1.0.0","os":"linux",` +
 		`"upstreams":[{"name":"ollama","state":"reachable","since":"2026-05-02T09:00:00Z","models":12},{"name":"vllm","state":"down","since":"2026-05-02T10:00:00Z"}],"since":"2026-05-02T09:00:00Z","rtt_ms":12.5,"active":1}`
@@ -167,24 +161,6 @@ var commandTests = []struct {
 	{"help_key_create", "key create --help", nil},
 	{"help_deployment_set", "deployment set --help", nil},
 	{"help_up", "up --help", nil},
-	{"key_create", "key create --name laptop --scope *", map[string]adminAnswer{
-		"POST /model_gateway/keys": {201, createdKeyJSON}, "GET /model_gateway/status": {200, statusJSON},
-	}},
-	{"key_create_unknown_url", "key create --name laptop --account team", ok("POST /model_gateway/keys", createdKeyJSON)},
-	{"key_create_json", "key create --name laptop --json", ok("POST /model_gateway/keys", createdKeyJSON)},
-	{"key_create_no_name", "key create", nil},
-	{"key_create_empty_scope", "key create --name laptop --scope=", nil},
-	{"key_list", "key list", ok("GET /model_gateway/keys", "["+keyJSON+","+revokedKeyJSON+"]")},
-	{"key_list_empty", "key list --account a&b", ok("GET /model_gateway/keys?account=a%26b", "[]")},
-	{"key_list_json", "key list --json", ok("GET /model_gateway/keys", "["+keyJSON+"]")},
-	{"key_revoke_again", "key revoke key_1", ok("DELETE /model_gateway/keys/key_1", strings.Replace(revokedKeyJSON, "}", `,"already_revoked":true,"removed":false}`, 1))},
-	{"key_remove", "key remove key_1", ok("DELETE /model_gateway/keys/key_1?record=remove", strings.Replace(revokedKeyJSON, "}", `,"removed":true}`, 1))},
-	{"key_remove_json", "key remove key_1 --json --account team", ok("DELETE /model_gateway/keys/key_1?account=team&record=remove", strings.Replace(revokedKeyJSON, "}", `,"removed":true}`, 1))},
-	{"key_revoke", "key revoke key_1", ok("DELETE /model_gateway/keys/key_1", keyJSON)},
-	{"key_revoke_unknown", "key revoke key_1", map[string]adminAnswer{
-		"DELETE /model_gateway/keys/key_1": {404, `{"error":"key \"key_1\" not found in account \"default\""}`},
-	}},
-	{"key_revoke_no_id", "key revoke", nil},
 	{"connector_create", "connector create --name home", ok("POST /model_gateway/connectors", `{"id":"con_1","name":"home","tunnel_token":"ptt_EXAMPLE"}`)},
 	{"connector_create_json", "connector create --name home --json", ok("POST /model_gateway/connectors", `{"id":"con_1","name":"home","tunnel_token":"ptt_EXAMPLE"}`)},
 	{"connector_create_taken", "connector create --name home", map[string]adminAnswer{
@@ -214,15 +190,6 @@ var commandTests = []struct {
 	{"deployment_alias", "model list", ok("GET /model_gateway/deployments", "[]")},
 	{"deployment_list_argument", "deployment list x", nil},
 	{"deployment_remove", "deployment remove ..", ok("DELETE /model_gateway/deployments/%2E%2E", deploymentJSON)},
-	{"key_revoke_unconfirmed", "key revoke key_1", map[string]adminAnswer{
-		"DELETE /model_gateway/keys/key_1": {202, unconfirmedJSON},
-	}},
-	{"key_revoke_unconfirmed_json", "key revoke key_1 --json", map[string]adminAnswer{
-		"DELETE /model_gateway/keys/key_1": {202, unconfirmedJSON},
-	}},
-	{"key_revoke_no_store", "key revoke key_1", map[string]adminAnswer{
-		"DELETE /model_gateway/keys/key_1": {503, `{"error":"revoking the key: the store cannot be reached: etcd at etcd-1:2379 did not answer"}`},
-	}},
 	{"status", "status", ok("GET /model_gateway/status", statusJSON)},
 	{"status_json", "status --json", ok("GET /model_gateway/status", statusJSON)},
 	{"usage", "usage", ok("GET /model_gateway/usage", `[{"day":"2026-11-20",`+usageJSON+`},{"day":"2026-11-21",`+usageJSON+`}]`)},
@@ -250,6 +217,11 @@ var commandTests = []struct {
 	{"account_add_limits", "account add research --max-keys 5000", ok("POST /model_gateway/accounts", accountJSON)},
 	{"account_set", "account set research --max-keys 5000 --max-users 0", ok("PATCH /model_gateway/accounts/research", accountJSON)},
 	{"account_set_json", "account set research --max-tokens 7 --json", ok("PATCH /model_gateway/accounts/research", accountJSON)},
+	{
+		"account_set_keys", "account set research --key-expires 90d --key-allow-ip 10.0.0.0/8 --key-scope qwen*",
+		ok("PATCH /model_gateway/accounts/research", strings.Replace(accountJSON, "{", `{"key_defaults":{"scope":"qwen*","expires_days":90,"allowed_ips":["10.0.0.0/8"]},`, 1)),
+	},
+	{"account_set_wrong_days", "account set research --key-expires 36h", nil},
 	{"account_set_nothing", "account set research", nil},
 	{"account_list", "account list", ok("GET /model_gateway/accounts", "["+accountJSON+"]")},
 	{"account_remove", "account remove research", ok("DELETE /model_gateway/accounts/research", accountJSON)},
@@ -270,7 +242,7 @@ var commandTests = []struct {
 // TestCommandOutput runs command lines against a fake admin endpoint and
 // compares the requests they make, what they print and how they exit.
 func TestCommandOutput(t *testing.T) {
-	for _, tt := range slices.Concat(commandTests, pairingTests, rotateTests, tokenTests, identityTests, edgeTests) {
+	for _, tt := range slices.Concat(commandTests, keyTests, pairingTests, rotateTests, tokenTests, identityTests, edgeTests) {
 		t.Run(tt.name, func(t *testing.T) {
 			admin := &fakeAdmin{answers: tt.answers}
 			server := httptest.NewServer(admin)

@@ -188,7 +188,7 @@ func (c *chaos) revoke(ctx context.Context, random *rand.Rand) {
 			continue
 		}
 		attempt, cancel := context.WithTimeout(ctx, 20*time.Second)
-		if k, secret, err := e.CreateKey(attempt, store.DefaultAccount, "k", "*"); err == nil {
+		if k, secret, err := e.CreateKey(attempt, store.Key{Account: store.DefaultAccount, Name: fmt.Sprint(rand.Uint64()), Scope: "*"}); err == nil {
 			keys = append(keys, oldKey{k.ID, secret})
 		}
 		if old := len(keys) - random.IntN(60); old > 0 {

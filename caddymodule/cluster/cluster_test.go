@@ -1,6 +1,7 @@
 package cluster_test
 
 import (
+	"crypto/rand"
 	"errors"
 	"testing"
 	"testing/synctest"
@@ -139,7 +140,7 @@ func TestCallsWithoutStore(t *testing.T) {
 		a.line.set(false)
 		for what, call := range map[string]func() error{
 			"a write": func() error {
-				_, _, err := a.CreateKey(t.Context(), store.DefaultAccount, "k", "*")
+				_, _, err := a.CreateKey(t.Context(), store.Key{Account: store.DefaultAccount, Name: rand.Text(), Scope: "*"})
 				return err
 			},
 			"usage": func() error {

@@ -2,6 +2,7 @@ package cluster_test
 
 import (
 	"errors"
+	"net/netip"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -168,7 +169,7 @@ func TestCutRequests(t *testing.T) {
 				}
 				key, _ := edges[0].FindKey(secret)
 				lost, cut := time.Now(), make(chan time.Time, 2)
-				key.OnCut(func() { cut <- time.Now() })
+				key.Begin(netip.Addr{}, func(store.Refusal) { cut <- time.Now() })
 				if tt.mended > 0 {
 					time.AfterFunc(tt.mended, func() { edges[0].line.set(true) })
 				}
@@ -186,7 +187,7 @@ func TestCutRequests(t *testing.T) {
 				// What runs when it is lost again is ended again.
 				edges[0].line.set(true)
 				time.Sleep(10 * time.Second)
-				key.OnCut(func() { cut <- time.Now() })
+				key.Begin(netip.Addr{}, func(store.Refusal) { cut <- time.Now() })
 				edges[0].line.set(false)
 				time.Sleep(never)
 				want := 1

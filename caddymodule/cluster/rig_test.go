@@ -133,7 +133,7 @@ func (r *rig) all() map[string]*edge {
 // key creates a key that all edges with contact know.
 func (r *rig) key(e *edge) (id, secret string) {
 	r.Helper()
-	k, secret, err := e.CreateKey(r.Context(), store.DefaultAccount, "k", "*")
+	k, secret, err := e.CreateKey(r.Context(), store.Key{Account: store.DefaultAccount, Name: fmt.Sprint(rand.Uint64()), Scope: "*"})
 	if err != nil {
 		r.Fatal(err)
 	}

@@ -46,7 +46,7 @@ func TestAPIPage(t *testing.T) {
 	has(
 		t, page, `<a href="/console/settings" aria-current="page">`, "A token with the right read or keys, or a session.",
 		"Operators only, on Caddy&#39;s admin endpoint.", "A session of the console. Tokens are refused.",
-		"curl --json &#39;{&#34;name&#34;:&#34;laptop&#34;,&#34;scope&#34;:&#34;qwen*&#34;}&#39; "+base+"/console/api/keys -H &#34;Authorization: Bearer $POSTERN_TOKEN&#34;",
+		"curl --json &#39;{&#34;expires_at&#34;:&#34;2027-11-21T14:06:00Z&#34;,&#34;name&#34;:&#34;laptop&#34;,&#34;scope&#34;:&#34;qwen*&#34;}&#39; "+base+"/console/api/keys -H &#34;Authorization: Bearer $POSTERN_TOKEN&#34;",
 		"curl -X DELETE "+base+"/console/api/sessions/ID -b &#34;__Host-postern=…&#34;", "curl --json &#39;{}&#39; http://localhost:2019/model_gateway/setup-link<",
 		"<code>through[].state</code>",
 	)

@@ -65,7 +65,9 @@ type connectorPage struct{ manage.ConnectorDetail }
 func (p *connectorPage) pageTitle() string { return p.Name }
 
 func connectorData(v *visit) any {
-	return &connectorPage{load(v, func(ctx context.Context) (manage.ConnectorDetail, error) { return v.Manage.Connector(ctx, v.r.FormValue("id")) })}
+	return &connectorPage{load(v, func(ctx context.Context) (manage.ConnectorDetail, error) {
+		return v.Manage.Connector(ctx, v.r.FormValue("id"))
+	})}
 }
 
 func renameConnector(v *visit) error {

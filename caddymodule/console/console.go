@@ -85,7 +85,8 @@ func New(o Options) *Console {
 
 // pages are the tabs that have a URL.
 var pages = []*tab{
-	startTab, modelsTab, modelTab, publishTab, removeModelTab, keysTab, newKeyTab, revokeKeyTab, connectorsTab, connectorTab, newConnectorTab,
+	startTab, modelsTab, modelTab, publishTab, removeModelTab, keysTab, newKeyTab, keyTab, revokeKeyTab, connectorsTab, connectorTab,
+	newConnectorTab,
 	rotateConnectorTab, removeConnectorTab, pairingTab, replaceTab, activityTab, edgesTab, settingsTab, removePasskeyTab, removeUserTab, revokeTokenTab,
 }
 
@@ -101,6 +102,7 @@ var actions = map[string]route{
 	"GET /console/api/{$}":                {do: apiTab.open},
 	"GET /console/events/{tab}":           {do: events},
 	"GET /console/keys/preview":           {do: previewScope},
+	"GET /console/keys/{id}/created":      {do: keyCreated},
 	"GET /console/models/choices":         {modelChoices, publishTab},
 	"GET /console/confirm":                {do: confirm},
 	"POST /console/confirm":               {do: confirmed},
@@ -116,6 +118,10 @@ var actions = map[string]route{
 	"POST /console/models/test":            {testModel, modelsTab},
 	"POST /console/models/remove":          {removeModel, modelsTab},
 	"POST /console/keys":                   {createKey, newKeyTab},
+	"POST /console/keys/{id}":              {editKey, keyTab},
+	"POST /console/keys/{id}/rotate":       {rotateKey, keyTab},
+	"POST /console/keys/{id}/disable":      {disableKey, keyTab},
+	"POST /console/keys/{id}/enable":       {enableKey, keyTab},
 	"POST /console/keys/{id}/revoke":       {revokeKey, keysTab},
 	"POST /console/keys/{id}/remove":       {removeKey, keysTab},
 	"POST /console/connectors":             {createConnector, newConnectorTab},

@@ -10,21 +10,19 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-const shownMatches = 12 // names that the preview of a scope lists
-
 var (
-	// keysTab lists the active keys, or the revoked ones.
+	// keysTab lists the keys that are not revoked, or the revoked ones.
 	keysTab       = &tab{path: "keys", name: "keys", title: "Keys", data: keysData, live: []string{"keys-list"}, every: 30 * time.Second}
-	newKeyTab     = &tab{path: "keys/new", name: "key-new", title: "Create a key", data: newKeyData}
+	keyTab        = &tab{path: "keys/{id}", name: "key", title: "Key", data: keyData}
 	keyCreatedTab = &tab{name: "key-created", title: "Key"}
 	revokeKeyTab  = &tab{path: "keys/{id}/revoke", name: "key-revoke", title: "Revoke a key", data: func(v *visit) any {
-		return find(v, v.Manage.Keys, func(k store.Key) bool { return k.ID == v.id() && k.RevokedAt == nil },
+		return find(v, v.Manage.Keys, func(k manage.Key) bool { return k.ID == v.id() && k.RevokedAt == nil },
 			"This key does not exist, or it is revoked already.")
 	}}
 )
 
 type keysPage struct {
-	List    listing[store.Key]
+	List    listing[manage.Key]
 	Revoked bool // List has the revoked keys
 	Others  int  // number of keys of the other kind
 }
@@ -32,94 +30,137 @@ type keysPage struct {
 func keysData(v *visit) any {
 	keys := load(v, v.Manage.Keys)
 	p := &keysPage{Revoked: v.r.URL.Query().Get("show") == "revoked"}
-	shown := make([]store.Key, 0, len(keys))
+	shown := make([]manage.Key, 0, len(keys))
 	for _, k := range slices.Backward(keys) { // newest first
 		if (k.RevokedAt != nil) == p.Revoked {
 			shown = append(shown, k)
 		}
 	}
 	p.Others = len(keys) - len(shown)
-	p.List = list(v, "keys", shown, func(k store.Key) string { return k.Name + "\n" + k.ID + "\n" + k.Scope })
+	p.List = list(v, "keys", shown, func(k manage.Key) string {
+		return strings.Join([]string{k.Name, k.ID, k.Shown, k.Scope, k.OwnerName, k.Note, k.State}, "\n")
+	})
 	return p
 }
 
-type newKeyPage struct {
-	Name    string
-	Scope   string
-	Preview scopePreview
+// keyPage is the page of a key: its facts, and the forms that change it.
+type keyPage struct {
+	manage.Key
+	Form   keyForm
+	Graces []grace
 }
 
-// scopePreview is the set of models that a scope allows now.
-type scopePreview struct {
-	Error string
-	Names []string // the first of them
-	Count int
-	More  int
-}
+func (p *keyPage) pageTitle() string { return p.Name }
 
-func newKeyData(v *visit) any {
-	p := newKeyPage{Name: v.r.FormValue("name"), Scope: v.r.FormValue("scope")}
-	if p.Scope == "" && v.r.Method == http.MethodGet {
-		p.Scope = "*"
+// Revoked reports whether the key can no longer be changed.
+func (p *keyPage) Revoked() bool { return p.RevokedAt != nil }
+
+// Networks lists the addresses that the key may be used from.
+func (p *keyPage) Networks() string { return networkText(p.AllowedIPs) }
+
+// grace is how long the present secret stays valid in a rotation.
+type grace struct{ Value, Text string }
+
+var graces = []grace{{"24h", "1 day"}, {"1h", "1 hour"}, {"168h", "7 days"}, {"720h", "30 days"}, {"0s", "no time: it ends now"}}
+
+// keyData shows the user's input, or the key as it is.
+func keyData(v *visit) any {
+	k := findKey(v)
+	p := &keyPage{Key: k, Form: newKeyForm(v), Graces: graces}
+	if v.r.Method == http.MethodGet || !v.r.PostForm.Has("scope") {
+		p.Form.set(k.Name, k.Scope, k.Owner, k.Note, networkText(k.AllowedIPs))
+		p.Form.Days = keepDays
 	}
-	p.Preview = preview(v, p.Scope)
+	p.Form.Ends, p.Form.Change = k.ExpiresAt, true
+	p.Form.Preview = preview(v, p.Form.Scope)
 	return p
 }
 
-var errNoScope = badForm("Enter the models that the key may use; * allows all.")
+func findKey(v *visit) manage.Key {
+	return find(v, v.Manage.Keys, func(k manage.Key) bool { return k.ID == v.id() }, "This key no longer exists.")
+}
 
-func preview(v *visit, scope string) scopePreview {
-	if scope == "" {
-		return scopePreview{Error: errNoScope.Error()}
-	}
-	names, err := matching(v, scope)
+// keyURL returns the address of the page of a key.
+func keyURL(id string) string { return keysTab.url() + "/" + id }
+
+func editKey(v *visit) error {
+	f := newKeyForm(v)
+	expires, err := f.expiry(v)
 	if err != nil {
-		return scopePreview{Error: sentence(err.Error())}
+		return err
 	}
-	p := scopePreview{Count: len(names), Names: names[:min(len(names), shownMatches)]}
-	p.More = p.Count - len(p.Names)
-	return p
+	if f.Scope == "" {
+		return errNoScope
+	}
+	k, err := v.Manage.EditKey(v.ctx, manage.EditKey{
+		Key: v.id(), Name: &f.Name, Scope: &f.Scope, ExpiresAt: expires, Owner: &f.Owner, Note: &f.Note, AllowedIPs: f.networks(),
+	})
+	return v.done(keyURL(v.id()), k.Name+" is changed.", err)
 }
 
-// matching returns the names of the models that a scope allows now.
-func matching(v *visit, scope string) (names []string, err error) {
-	deployments, err := v.Manage.MatchScope(v.ctx, manage.MatchScope{Scope: scope})
-	for _, d := range deployments {
-		names = append(names, d.Name)
+// rotateKey creates a new secret, which the next page shows.
+func rotateKey(v *visit) error {
+	created, err := v.Manage.RotateKey(v.ctx, manage.RotateKey{Key: v.id(), Grace: v.typed("grace")})
+	if err != nil {
+		return err
 	}
-	return names, err
+	if created.Unconfirmed != nil {
+		v.leaveNotice("But " + created.Unconfirmed.Message + ".")
+	}
+	return showSecretOnce(v, created)
 }
 
-func previewScope(v *visit) error {
-	return v.write(http.StatusOK, "key-preview", preview(v, v.r.FormValue("scope")))
+// showSecretOnce redirects to the page that shows a new secret, so that reloading that page
+// does not create another one.
+func showSecretOnce(v *visit, created manage.CreatedKey) error {
+	if err := v.leaveSecret(created.ID, created.Key); err != nil {
+		return err
+	}
+	return v.redirect(keyURL(created.ID) + "/created")
 }
 
 type keyCreatedPage struct {
-	manage.CreatedKey
+	manage.Key
+	Secret   string
 	Model    string // that the snippets name, "" if there is none yet
 	Snippets []snippet
 }
 
-func createKey(v *visit) error {
-	models := strings.TrimSpace(v.typed("scope"))
-	if models == "" {
-		return errNoScope
+// keyCreated shows a new secret, once.
+func keyCreated(v *visit) error {
+	k := findKey(v)
+	if v.err != nil {
+		return v.err
 	}
-	created, err := v.Manage.CreateKey(v.ctx, manage.CreateKey{Name: strings.TrimSpace(v.typed("name")), Scope: models})
-	if err != nil {
-		return err
+	p := keyCreatedPage{Key: k, Secret: v.takeSecret(k.ID)}
+	if p.Secret == "" {
+		v.leaveNotice("A secret is shown once. If this one is lost, rotate the key.")
+		return v.redirect(keyURL(k.ID))
 	}
-	p := keyCreatedPage{CreatedKey: created}
-	if names, err := matching(v, created.Scope); err == nil && len(names) > 0 {
+	if names, err := matching(v, k.Scope); err == nil && len(names) > 0 {
 		p.Model = manage.ChatModel(names)
-		p.Snippets = snippets(values{Base: v.endpoint().URL, Model: p.Model, Key: created.Key})
+		p.Snippets = snippets(values{Base: v.endpoint().URL, Model: p.Model, Key: p.Secret})
 	}
 	return v.show(keyCreatedTab, p, nil)
 }
 
+func disableKey(v *visit) error {
+	k, err := v.Manage.DisableKey(v.ctx, v.id())
+	return v.done(keyURL(v.id()), k.Name+" is disabled; its running requests were stopped.", err)
+}
+
+func enableKey(v *visit) error {
+	k, err := v.Manage.EnableKey(v.ctx, v.id())
+	done := " is enabled."
+	if k.State == store.KeyExpired {
+		done = " is enabled, but it has expired: choose a later expiry."
+	}
+	return v.done(keyURL(v.id()), k.Name+done, err)
+}
+
 // revokeKey revokes a key. When it returns, requests with the key fail.
 func revokeKey(v *visit) error {
-	k, err := v.Manage.DeleteKey(v.ctx, manage.DeleteKey{ID: v.id()})
+	k, err := v.Manage.DeleteKey(v.ctx, manage.DeleteKey{Key: v.id()})
 	done := " is revoked; its running requests were stopped."
 	if k.Already {
 		done = " was revoked already."
@@ -129,7 +170,7 @@ func revokeKey(v *visit) error {
 
 // removeKey removes a revoked key from the list.
 func removeKey(v *visit) error {
-	k := find(v, v.Manage.Keys, func(k store.Key) bool { return k.ID == v.id() && k.RevokedAt != nil }, "This revoked key no longer exists.")
+	k := find(v, v.Manage.Keys, func(k manage.Key) bool { return k.ID == v.id() && k.RevokedAt != nil }, "This revoked key no longer exists.")
 	if v.err != nil {
 		return v.err
 	}

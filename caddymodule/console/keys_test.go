@@ -1,11 +1,14 @@
 package console
 
 import (
+	"crypto/rand"
 	"html"
 	"net/http"
+	"net/netip"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
 )
@@ -22,9 +25,14 @@ func TestKeyCreate(t *testing.T) {
 	has(t, g.page("/console/keys/new"), `value="*"`, "3 models match", "shown once")
 
 	w := g.post("/console/keys", "name", "laptop", "scope", "qwen*")
+	k := g.store.Keys(store.DefaultAccount)[0]
+	created := "/console/keys/" + k.ID + "/created"
+	g.moved(w, created)
+	held := *g.secret
+	w = g.get(created)
 	page := w.Body.String()
-	if w.Code != http.StatusOK || w.Header().Get("Cache-Control") != "no-store" {
-		t.Errorf("status %d, Cache-Control %q", w.Code, w.Header().Get("Cache-Control"))
+	if w.Code != http.StatusOK || w.Header().Get("Cache-Control") != "no-store" || !held.HttpOnly || held.SameSite != http.SameSiteLaxMode {
+		t.Errorf("status %d, Cache-Control %q, cookie %v", w.Code, w.Header().Get("Cache-Control"), held)
 	}
 	secret := keyPattern.FindString(page)
 	if live, ok := g.store.FindKey(secret); !ok || live.Revoked() {
@@ -33,8 +41,23 @@ func TestKeyCreate(t *testing.T) {
 	has(t, page, "Use it with qwen3:8b", "ANTHROPIC_AUTH_TOKEN="+secret, "POSTERN_API_KEY="+secret, `data-copy="new-key"`)
 	lacks(t, page, keyPlaceholder)
 
+	// A reload shows neither the secret again nor another key.
+	g.moved(g.get(created), "/console/keys/"+k.ID)
+	has(t, g.page("/console/keys/"+k.ID), "A secret is shown once", "rotate the key")
+	if n := len(g.store.Keys(store.DefaultAccount)); n != 1 {
+		t.Errorf("%d keys", n)
+	}
+	if strings.Contains(held.Value, secret) {
+		t.Error("the cookie holds the secret in clear")
+	}
+	// Nor does another session show it, with the cookie.
+	g.signInAs(store.DefaultAccount, "bob")
+	g.secret = &held
+	g.moved(g.get(created), "/console/keys/"+k.ID)
+	g.secret = nil
+
 	list := g.page("/console/keys")
-	has(t, list, "laptop", "qwen*", "never", "Revoke")
+	has(t, list, "laptop", "qwen*", "never", secret[:11]+"…"+secret[46:], "ada")
 	lacks(t, list, secret)
 }
 
@@ -89,7 +112,7 @@ func TestKeyPreview(t *testing.T) {
 
 func TestKeyRevoke(t *testing.T) {
 	g := newGateway(t)
-	k, secret, err := g.store.CreateKey(t.Context(), store.DefaultAccount, mean, "*")
+	k, secret, err := g.store.CreateKey(t.Context(), store.Key{Account: store.DefaultAccount, Name: mean, Scope: "*"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +138,7 @@ func TestKeyRevoke(t *testing.T) {
 
 func TestKeysOfAnotherAccount(t *testing.T) {
 	g := newGateway(t)
-	k, secret, err := g.store.CreateKey(t.Context(), store.DefaultAccount, "laptop", "*")
+	k, secret, err := g.store.CreateKey(t.Context(), store.Key{Account: store.DefaultAccount, Name: "laptop", Scope: "*"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,8 +149,15 @@ func TestKeysOfAnotherAccount(t *testing.T) {
 	g.signInAs("other", "eve")
 	lacks(t, mainOf(g.page("/console/keys")), "laptop")
 	lacks(t, g.page("/console/keys/preview?scope=*"), "qwen3")
-	if w := g.post("/console/keys/" + k.ID + "/revoke"); w.Code != http.StatusNotFound {
-		t.Errorf("revoking: status %d, want 404", w.Code)
+	for _, action := range []string{"/revoke", "/disable", "/enable", "/rotate", "/remove", ""} {
+		if w := g.post("/console/keys/"+k.ID+action, "name", "hers", "scope", "*"); w.Code != http.StatusNotFound {
+			t.Errorf("%q: status %d, want 404", action, w.Code)
+		}
+	}
+	for _, page := range []string{"", "/revoke", "/created"} {
+		if w := g.get("/console/keys/" + k.ID + page); w.Code != http.StatusNotFound {
+			t.Errorf("the page %q: status %d, want 404", page, w.Code)
+		}
 	}
 	if live, ok := g.store.FindKey(secret); !ok || live.Revoked() {
 		t.Error("it was revoked")
@@ -137,7 +167,7 @@ func TestKeysOfAnotherAccount(t *testing.T) {
 func TestKeysSearchKeepsTheList(t *testing.T) {
 	g := newGateway(t)
 	for range 12 {
-		k, _, err := g.store.CreateKey(t.Context(), store.DefaultAccount, "old", "*")
+		k, _, err := g.store.CreateKey(t.Context(), store.Key{Account: store.DefaultAccount, Name: "old " + rand.Text(), Scope: "*"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -156,7 +186,7 @@ func TestKeysSearchKeepsTheList(t *testing.T) {
 func TestRemoveKey(t *testing.T) {
 	h := newHouse(t)
 	b := h.in(h.user(store0, "ada"))
-	k, _, err := h.store.CreateKey(t.Context(), store0, "laptop", "*")
+	k, _, err := h.store.CreateKey(t.Context(), store.Key{Account: store0, Name: "laptop", Scope: "*"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,4 +199,86 @@ func TestRemoveKey(t *testing.T) {
 	has(t, b.page("/console/keys?show=revoked"), `action="`+path+`/remove"`)
 	b.goes(b.post(path+"/remove"), "/console/keys?show=revoked")
 	has(t, b.page("/console/keys?show=revoked"), "laptop is removed", "No key is revoked.")
+}
+
+// The page of a key changes it, and keeps what the user typed after an error.
+func TestKeyPage(t *testing.T) {
+	h := newHouse(t)
+	ada := h.user(store0, "ada")
+	b := h.in(ada)
+	k, secret, err := h.store.CreateKey(t.Context(), store.Key{Account: store0, Name: mean, Scope: "qwen*", Note: mean})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := "/console/keys/" + k.ID
+	now := func() store.Key { k, _ := h.store.Key(store0, k.ID); return k }
+	plain(t, b.page(path))
+	has(t, b.page(path), k.Shown, "active", `value="keep" selected`, "never (no change)", "nobody")
+
+	form := func(networks string) []string {
+		return []string{"name", "desk", "scope", "llama*", "days", "30", "owner", ada.ID, "networks", networks, "note", "of the desk"}
+	}
+	b.refused(b.post(path, form("10.0.0.0/33")...), http.StatusBadRequest, "is not an IP address or a network")
+	w := b.post(path, form("10.0.0.0/33")...)
+	has(t, w.Body.String(), `value="desk"`, `value="llama*"`, `value="10.0.0.0/33"`, `value="30" selected`, `value="of the desk"`, html.EscapeString(mean))
+	if now().Name != mean {
+		t.Error("a refused change was made")
+	}
+	b.goes(b.post(path, form("10.0.0.0/8 192.0.2.7")...), path)
+	has(t, b.page(path), "desk is changed.", "10.0.0.0/8, 192.0.2.7/32", "of the desk", `<dd>ada</dd>`)
+	if k := now(); k.Name != "desk" || k.Scope != "llama*" || k.ExpiresAt == nil || k.Owner != ada.ID || len(k.AllowedIPs) != 2 {
+		t.Errorf("changed %+v", k)
+	}
+	ends := *now().ExpiresAt
+	b.goes(b.post(path, "name", "desk", "scope", "llama*", "days", "keep", "owner", "", "networks", "", "note", ""), path)
+	if k := now(); !k.ExpiresAt.Equal(ends) || k.Owner != "" || k.AllowedIPs != nil || k.Note != "" {
+		t.Errorf("changed %+v", k)
+	}
+	b.goes(b.post(path, "name", "desk", "scope", "llama*", "days", "never"), path)
+	if now().ExpiresAt != nil {
+		t.Error("it still expires")
+	}
+	b.goes(b.post(path+"/disable"), path)
+	has(t, b.page(path), "desk is disabled; its running requests were stopped.", ">disabled<", path+"/enable")
+	has(t, b.page("/console/keys"), ">disabled<")
+	b.goes(b.post(path+"/enable"), path)
+	has(t, b.page(path), "desk is enabled.", path+"/disable")
+
+	b.goes(b.post(path+"/rotate", "grace", "1h"), path+"/created")
+	page := b.page(path + "/created")
+	rotated := keyPattern.FindString(page)
+	if live, ok := h.store.FindKey(rotated); !ok || live.ID() != k.ID || rotated == secret {
+		t.Error("the page shows no new secret")
+	}
+	has(t, page, "The previous key", k.Shown, "works until")
+	b.goes(b.get(path+"/created"), path)
+	has(t, b.page(path), "Previous key", k.Shown, "stops working at once")
+	b.refused(b.post(path+"/rotate", "grace", "9999h"), http.StatusBadRequest, "0s to 720h")
+
+	b.goes(b.post(path+"/revoke"), "/console/keys")
+	page = b.page(path)
+	has(t, page, ">revoked<", path+"/remove", "Revoked keys")
+	lacks(t, page, path+"/rotate", path+"/disable", "Save")
+	b.refused(b.post(path, form("")...), http.StatusConflict, "is revoked, which is final")
+}
+
+// The form of a new key has the defaults of the account, and another user may be its owner.
+func TestNewKeyDefaults(t *testing.T) {
+	h := newHouse(t)
+	b := h.in(h.user(store0, "ada"))
+	bob := h.user(store0, "bob")
+	_, err := h.store.SetAccount(t.Context(), store0, func(a *store.Account) {
+		a.KeyDefaults = store.KeyDefaults{Scope: "qwen*", ExpiresDays: 45, AllowedIPs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	has(t, b.page("/console/keys/new"), `value="qwen*"`, `value="45" selected`, `value="10.0.0.0/8"`, `selected>ada<`)
+	w := b.post("/console/keys", "name", "laptop", "scope", "qwen*", "days", "1", "owner", bob.ID, "networks", "")
+	k := h.store.Keys(store0)[0]
+	b.goes(w, "/console/keys/"+k.ID+"/created")
+	if left := time.Until(*k.ExpiresAt); k.Owner != bob.ID || k.AllowedIPs != nil || left > 24*time.Hour || left < 23*time.Hour {
+		t.Errorf("created %+v", k)
+	}
+	b.refused(b.post("/console/keys", "name", "laptop", "scope", "*"), http.StatusConflict, "already has a key")
 }

@@ -123,6 +123,7 @@ func secure(r *http.Request) bool {
 const (
 	sessionCookie = "postern"
 	noticeCookie  = "postern-notice"
+	secretCookie  = "postern-secret"
 )
 
 func hasCookie(r *http.Request) bool {
@@ -298,4 +299,30 @@ func (v *visit) takeNotice() string {
 		return ""
 	}
 	return strings.ToValidUTF8(string(text), "")
+}
+
+// leaveSecret has the browser hold the new secret of a record for the next page.
+func (v *visit) leaveSecret(record, secret string) error {
+	sealed, err := v.SignIn.Hold(v.Session, record, secret)
+	if err != nil {
+		return err
+	}
+	cookie := newCookie(v.r, secretCookie, sealed)
+	cookie.MaxAge = int(signin.HeldFor / time.Second)
+	http.SetCookie(v.w, cookie)
+	return nil
+}
+
+// takeSecret returns the secret of leaveSecret, and deletes it; "" if the browser has none of
+// the record.
+func (v *visit) takeSecret(record string) string {
+	cookie, err := v.r.Cookie(cookieName(v.r, secretCookie))
+	if err != nil {
+		return ""
+	}
+	secret := v.SignIn.Held(v.Session, record, cookie.Value)
+	if secret != "" {
+		v.dropCookie(secretCookie)
+	}
+	return secret
 }

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"crypto/rand"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
@@ -128,7 +129,7 @@ func TestProgramsAreFromNoSite(t *testing.T) {
 		t.Fatal(err)
 	}
 	program := func(token string) *httptest.ResponseRecorder {
-		return h.browser().request(http.MethodPost, "/console/api/keys", `{"name":"ci","scope":"*"}`, func(r *http.Request) {
+		return h.browser().request(http.MethodPost, "/console/api/keys", `{"name":"`+rand.Text()+`","scope":"*"}`, func(r *http.Request) {
 			r.Header = http.Header{"Authorization": {token}, "Content-Type": {"application/json"}, "Origin": {"https://app.example.org"}}
 		})
 	}
@@ -164,7 +165,7 @@ func TestAPI(t *testing.T) {
 		t.Fatal(err)
 	}
 	ada, eve := h.in(h.user(store0, "ada")), h.in(h.user("lab", "eve"))
-	if _, _, err := h.store.CreateKey(t.Context(), store0, "adas-key", "*"); err != nil {
+	if _, _, err := h.store.CreateKey(t.Context(), store.Key{Account: store0, Name: "adas-key", Scope: "*"}); err != nil {
 		t.Fatal(err)
 	}
 	if w := ada.get("/console/api/keys"); w.Code != http.StatusOK || !strings.Contains(w.Body.String(), "adas-key") {

@@ -120,7 +120,7 @@ func TestRevokeTokenAndMade(t *testing.T) {
 	if w := h.browser().request(http.MethodGet, "/console/api/connectors", "", as); w.Code != http.StatusForbidden || !strings.Contains(w.Body.String(), "read or connectors") {
 		t.Errorf("without the right: %d %s", w.Code, w.Body)
 	}
-	has(t, b.page("/console/keys"), "by ada (token deploy)")
+	has(t, b.page("/console/keys/"+h.store.Keys(store0)[0].ID), "by ada (token deploy)")
 	path := "/console/settings/tokens/" + h.store.Tokens(store0)[0].ID + "/revoke"
 	has(t, b.page(path), "created or changed", "stays&lt;b&gt;", `name="made"`)
 	b.goes(b.post(path, "made", "1"), "/console/settings")

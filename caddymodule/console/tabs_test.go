@@ -138,6 +138,7 @@ type gateway struct {
 	endpoint manage.Endpoint
 	cookie   *http.Cookie
 	notice   *http.Cookie // of the last response
+	secret   *http.Cookie
 }
 
 func newGateway(t testing.TB) *gateway {
@@ -198,11 +199,19 @@ func (g *gateway) do(r *http.Request) *httptest.ResponseRecorder {
 		r.AddCookie(g.notice)
 		g.notice = nil
 	}
+	if g.secret != nil {
+		r.AddCookie(g.secret)
+	}
 	w := httptest.NewRecorder()
 	g.console.ServeHTTP(w, r)
 	for _, c := range w.Result().Cookies() {
-		if c.Name == cookieName(r, noticeCookie) && c.MaxAge >= 0 {
+		switch {
+		case c.Name == cookieName(r, noticeCookie) && c.MaxAge >= 0:
 			g.notice = c
+		case c.Name == cookieName(r, secretCookie) && c.MaxAge >= 0:
+			g.secret = c
+		case c.Name == cookieName(r, secretCookie):
+			g.secret = nil
 		}
 	}
 	return w

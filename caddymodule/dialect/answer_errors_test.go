@@ -29,7 +29,7 @@ func TestErrorsInStreams(t *testing.T) {
 		{"credentials", FromUpstream(401, nil, []byte(`bad key`)), "api_error", "server_error", "not yours", "not yours"},
 		{"bad request", FromUpstream(400, nil, []byte(`{"error":{"message":"no such grammar","code":"bad_grammar"}}`)), "invalid_request_error", "bad_grammar", "no such grammar", "no such grammar"},
 		{"bad request without a code", FromUpstream(422, nil, []byte(`{"detail":"no"}`)), "invalid_request_error", "invalid_prompt", "no", "no"},
-		{"revoked", RevokedKey(), "authentication_error", "invalid_api_key", "revoked", "revoked"},
+		{"revoked", EndedKey("revoked"), "authentication_error", "invalid_api_key", "revoked", "revoked"},
 		{"broken", StreamBroken(), "api_error", "server_error", "unexpectedly", "unexpectedly"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -36,6 +36,7 @@ var (
 	KindInvalidRequest      = &Kind{400, "invalid_request_error", "", "invalid_request_error", 0, ClassCaller}
 	KindInvalidKey          = &Kind{401, "invalid_request_error", "invalid_api_key", "authentication_error", 0, ClassPolicy}
 	KindForbidden           = &Kind{403, "invalid_request_error", "forbidden", "permission_error", 0, ClassPolicy}
+	KindAddress             = &Kind{403, "permission_error", "ip_not_allowed", "permission_error", 0, ClassPolicy}
 	KindUnknownModel        = &Kind{404, "invalid_request_error", "model_not_found", "not_found_error", 0, ClassCaller}
 	KindUnknownURL          = &Kind{404, "invalid_request_error", "unknown_url", "not_found_error", 0, ClassCaller}
 	KindNotFound            = &Kind{404, "invalid_request_error", "", "not_found_error", 0, ClassCaller}

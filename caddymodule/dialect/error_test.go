@@ -16,10 +16,13 @@ func TestErrorTable(t *testing.T) {
 		typ, code, param      string
 		messagesType, headers string
 	}{
-		{InvalidKey("missing"), 401, 401, "invalid_request_error", "invalid_api_key", "", "authentication_error", ""},
-		{InvalidKey("unknown"), 401, 401, "invalid_request_error", "invalid_api_key", "", "authentication_error", ""},
-		{InvalidKey("revoked"), 401, 401, "invalid_request_error", "invalid_api_key", "", "authentication_error", ""},
-		{RevokedKey(), 401, 401, "invalid_request_error", "invalid_api_key", "", "authentication_error", ""},
+		{RefusedKey("missing"), 401, 401, "invalid_request_error", "invalid_api_key", "", "authentication_error", ""},
+		{RefusedKey("unknown"), 401, 401, "invalid_request_error", "invalid_api_key", "", "authentication_error", ""},
+		{RefusedKey("revoked"), 401, 401, "invalid_request_error", "invalid_api_key", "", "authentication_error", ""},
+		{RefusedKey("expired"), 401, 401, "invalid_request_error", "invalid_api_key", "", "authentication_error", ""},
+		{RefusedKey("ip_not_allowed"), 403, 403, "permission_error", "ip_not_allowed", "", "permission_error", ""},
+		{EndedKey("revoked"), 401, 401, "invalid_request_error", "invalid_api_key", "", "authentication_error", ""},
+		{EndedKey("ip_not_allowed"), 403, 403, "permission_error", "ip_not_allowed", "", "permission_error", ""},
 		{UnknownModel("m", ""), 404, 404, "invalid_request_error", "model_not_found", "model", "not_found_error", ""},
 		{unknownURL("GET", "/x"), 404, 404, "invalid_request_error", "unknown_url", "", "not_found_error", ""},
 		{wrongMethod("GET", "/x", "POST"), 405, 405, "invalid_request_error", "unknown_url", "", "invalid_request_error", "Allow: POST"},

@@ -8,15 +8,23 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
-// InvalidKey is the error for an invalid key. reason is "missing", "unknown", "revoked"
-// or, for a secret of another kind, "management_token" or "tunnel_token".
-func InvalidKey(reason string) *Error {
+// RefusedKey is the error for a key that is refused. reason is "missing", "unknown", one of
+// [store.Refusal] or, for a secret of another kind, "management_token" or "tunnel_token".
+func RefusedKey(reason string) *Error {
 	message := "Unknown API key. Check it for missing characters, or create a new one."
 	switch reason {
 	case "missing":
 		message = "No API key. Send it as `Authorization: Bearer sk-svc-…` or as `x-api-key: sk-svc-…`."
 	case "revoked":
 		message = "This API key has been revoked. Create a new one."
+	case "expired":
+		message = "This API key has expired. Ask its owner to extend it, or create a new one."
+	case "disabled":
+		message = "This API key is disabled. Ask its owner to enable it, or use another one."
+	case "rotated":
+		message = "This API key was replaced by a new one when it was rotated. Use the new one."
+	case "ip_not_allowed":
+		return addressNotAllowed()
 	case "management_token":
 		message = "This is a management token (pmt_…), not an API key. Send a key (sk-svc-…)."
 	case "tunnel_token":
@@ -25,10 +33,27 @@ func InvalidKey(reason string) *Error {
 	return &Error{Kind: KindInvalidKey, Message: message}
 }
 
+// EndedKey is the error for a running request whose key was refused for this reason, one of
+// [store.Refusal].
+func EndedKey(reason string) *Error {
+	message := "The API key was revoked during this request. The answer is incomplete."
+	switch reason {
+	case "expired":
+		message = "The API key expired during this request. The answer is incomplete."
+	case "disabled":
+		message = "The API key was disabled during this request. The answer is incomplete."
+	case "rotated":
+		message = "The API key was replaced by a new one during this request. The answer is incomplete. Use the new one."
+	case "ip_not_allowed":
+		return addressNotAllowed()
+	}
+	return &Error{Kind: KindInvalidKey, Message: message}
+}
+
 // The errors of requests without further details.
 var (
-	// RevokedKey: the key of a running stream was revoked.
-	RevokedKey = fixed(KindInvalidKey, "The API key was revoked during this request. The answer is incomplete.")
+	// addressNotAllowed: the key is for other addresses.
+	addressNotAllowed = fixed(KindAddress, "This API key may not be used from your IP address. Use it from a network that it allows, or ask its owner to add yours.")
 	// UnsupportedEncoding: the gateway does not support the Content-Encoding.
 	UnsupportedEncoding = fixed(KindUnsupportedEncoding, "The request's Content-Encoding is not supported. Use gzip, zstd, or none.")
 	// UnreadableBody: the body is incomplete or cannot be decompressed.
@@ -163,7 +188,7 @@ func FromHandler(status int) *Error {
 	case status == 429:
 		return &Error{Kind: KindRateLimit, Message: "Too many requests to this gateway. Wait before you send the next one."}
 	case status == 401:
-		return InvalidKey("unknown")
+		return RefusedKey("unknown")
 	case status == 403:
 		return &Error{Kind: KindForbidden, Message: "This gateway does not allow the request."}
 	case status == 404:

@@ -33,7 +33,7 @@ func (s *sources) emitOnce(c store.Change, e Event) {
 		s.emit(e)
 		return
 	}
-	s.emitAs(fmt.Append(nil, e.Name, " ", c.Account, " ", c.ID, " ", c.Revision), e)
+	s.emitAs(fmt.Append(nil, e.Name, " ", c.Account, " ", c.ID, " ", c.Revision, " ", c.Expiring), e)
 }
 
 // emitOneOf is emitOnce for an event of a connector's tunnels, which all gateways notice at about

@@ -2,6 +2,7 @@ package events
 
 import (
 	"context"
+	"crypto/rand"
 	"path/filepath"
 	"sync/atomic"
 	"testing"
@@ -30,6 +31,21 @@ func (l *leading) Serving() error {
 	return nil
 }
 
+// follow opens the store of the gateway i and has its events recorded.
+func follow(t *testing.T, kv store.KV, i int, lead *leading, out *recorder) *store.Store {
+	t.Helper()
+	st, err := store.New(storetest.Share(kv), store.Options{Edge: string(rune('a' + i)), Local: storetest.OpenBolt(t, filepath.Join(t.TempDir(), "edge.db")), Cluster: lead})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newSources(st, out.add)
+	t.Cleanup(func() {
+		s.close()
+		_ = st.Close()
+	})
+	return st
+}
+
 // TestEventsOfACluster has the leader alone emit the events of the store. A new leader repeats
 // the latest ones with the same ids.
 func TestEventsOfACluster(t *testing.T) {
@@ -39,18 +55,11 @@ func TestEventsOfACluster(t *testing.T) {
 		var out [2]recorder
 		var stores [2]*store.Store
 		for i := range stores {
-			st, err := store.New(storetest.Share(kv), store.Options{Edge: string(rune('a' + i)), Local: storetest.OpenBolt(t, filepath.Join(t.TempDir(), "edge.db")), Cluster: &lead[i]})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer st.Close()
-			s := newSources(st, out[i].add)
-			defer s.close()
-			stores[i] = st
+			stores[i] = follow(t, kv, i, &lead[i], &out[i])
 		}
 		key := func() {
 			t.Helper()
-			if _, _, err := stores[1].CreateKey(t.Context(), store.DefaultAccount, "k", "*"); err != nil {
+			if _, _, err := stores[1].CreateKey(t.Context(), store.Key{Account: store.DefaultAccount, Name: rand.Text(), Scope: "*"}); err != nil {
 				t.Fatal(err)
 			}
 			synctest.Wait()
@@ -139,5 +148,40 @@ func TestConnectorsOfACluster(t *testing.T) {
 		cut(false)
 		time.Sleep(time.Minute)
 		out[1].expect(t, "a line of its own that was cut")
+	})
+}
+
+// All gateways notice that a key expires, and the leader emits that, under an id of its own for
+// each notice.
+func TestKeysExpireInACluster(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		kv := storetest.OpenBolt(t, filepath.Join(t.TempDir(), "gateway.db"))
+		var lead [2]leading
+		var out [2]recorder
+		var stores [2]*store.Store
+		for i := range stores {
+			stores[i] = follow(t, kv, i, &lead[i], &out[i])
+		}
+		lead[0].Store(true)
+		const day = 24 * time.Hour
+		end := time.Now().Add(10 * day).UTC()
+		_, _, err := stores[1].CreateKey(t.Context(), store.Key{Account: store.DefaultAccount, Name: "k", Scope: "*", ExpiresAt: &end})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(11 * day)
+		synctest.Wait()
+		ids := map[any]bool{}
+		for _, e := range out[0].events {
+			ids[e.Data["id"]] = true
+			if e.Data["expires_at"] != end.Truncate(time.Second).Format(time.RFC3339) {
+				t.Errorf("data %v", e.Data)
+			}
+		}
+		if len(ids) != 4 {
+			t.Errorf("the events have the ids %v", ids)
+		}
+		out[0].expect(t, "the leader", eventKeyCreated, eventKeyExpiring, eventKeyExpiring, eventKeyExpired)
+		out[1].expect(t, "the other")
 	})
 }

@@ -50,26 +50,39 @@ func (o *recorder) expect(t *testing.T, when string, want ...string) {
 // Changes of the store become events, each once.
 func TestEventsOfTheStore(t *testing.T) {
 	st, ctx := storetest.New(t), t.Context()
-	old, _, err := st.CreateKey(ctx, store.DefaultAccount, "old", "*")
+	old, _, err := st.CreateKey(ctx, store.Key{Account: store.DefaultAccount, Name: "old", Scope: "*"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var out recorder
 	s := newSources(st, out.add)
-	key, _, err := st.CreateKey(ctx, store.DefaultAccount, "new", "*")
+	key, _, err := st.CreateKey(ctx, store.Key{Account: store.DefaultAccount, Name: "new", Scope: "*"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	out.expect(t, "a new key", eventKeyCreated)
+	by := store.WithActor(ctx, store.Actor{Name: "anna"})
+	if _, err := st.EnableKey(by, store.DefaultAccount, key.ID, false); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]any{"account": "default", "key_id": key.ID, "key_name": "new", "state": "disabled", "changed_by": "anna"}
+	if got := out.events[0].Data; !reflect.DeepEqual(got, want) {
+		t.Errorf("data %v", got)
+	}
+	out.expect(t, "a disabled key", eventKeyChanged)
+	if _, _, err := st.RotateKey(by, store.DefaultAccount, key.ID, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	out.expect(t, "a rotated key", eventKeyChanged)
 	if _, err := st.RevokeKey(ctx, store.DefaultAccount, old.ID); err != nil {
 		t.Fatal(err)
 	}
 	out.expect(t, "an old key revoked", eventKeyRevoked)
-	if err := st.RemoveKey(ctx, store.DefaultAccount, old.ID); err != nil {
+	if _, err := st.RemoveKey(ctx, store.DefaultAccount, old.ID); err != nil {
 		t.Fatal(err)
 	}
 	out.expect(t, "a revoked key removed")
-	if err := st.RemoveKey(ctx, store.DefaultAccount, key.ID); err != nil {
+	if _, err := st.RemoveKey(ctx, store.DefaultAccount, key.ID); err != nil {
 		t.Fatal(err)
 	}
 	out.expect(t, "a valid key removed", eventKeyRevoked)
@@ -96,7 +109,7 @@ func TestEventsOfTheStore(t *testing.T) {
 	if _, _, err := st.ApprovePairing(ctx, store.DefaultAccount, p.ID, "", "anna"); err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]any{
+	want = map[string]any{
 		"account": "default", "pairing_id": p.ID, "hostname": "den", "os": "", "version": "", "remote": "", "fingerprint": "",
 		"connector_id": st.Connectors("default")[0].ID, "connector_name": "den", "decided_by": "anna", "replaced": "false",
 	}
@@ -128,7 +141,7 @@ func TestEventsOfTheStore(t *testing.T) {
 	out.expect(t, "another rotation that is under way")
 
 	s.close()
-	if _, _, err := st.CreateKey(ctx, store.DefaultAccount, "late", "*"); err != nil {
+	if _, _, err := st.CreateKey(ctx, store.Key{Account: store.DefaultAccount, Name: "late", Scope: "*"}); err != nil {
 		t.Fatal(err)
 	}
 	s.PairingLimited()

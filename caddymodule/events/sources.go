@@ -33,6 +33,9 @@ const (
 	eventPairingApproved   = "pairing_approved"
 	eventPairingLimited    = "pairing_limited"
 	eventKeyCreated        = "key_created"
+	eventKeyChanged        = "key_changed"
+	eventKeyExpiring       = "key_expiring"
+	eventKeyExpired        = "key_expired"
 	eventKeyRevoked        = "key_revoked"
 	eventDeploymentChanged = "deployment_changed"
 	eventDeploymentRemoved = "deployment_removed"
@@ -135,11 +138,22 @@ func (s *sources) onChange(c store.Change) {
 
 func (s *sources) onKey(c store.Change) {
 	data := map[string]any{"account": c.Account, "key_id": c.ID, "key_name": c.Name}
+	k, known := s.store.Key(c.Account, c.ID)
+	if known && k.ExpiresAt != nil {
+		data["expires_at"] = k.ExpiresAt.Format(time.RFC3339)
+	}
 	switch {
-	case c.Was == "" && c.State == store.KeyValid:
+	case c.Expiring > 0:
+		s.emitOnce(c, Event{eventKeyExpiring, data})
+	case c.State == store.KeyExpired:
+		s.emitOnce(c, Event{eventKeyExpired, data})
+	case c.Was == "" && !c.Removed:
 		s.emitOnce(c, Event{eventKeyCreated, data})
 	case c.Was != store.KeyRevoked && c.Removed:
 		s.emitOnce(c, Event{eventKeyRevoked, data})
+	case !c.Removed && known:
+		data["state"], data["changed_by"] = k.State(time.Now()), k.ChangedBy.By()
+		s.emitOnce(c, Event{eventKeyChanged, data})
 	}
 }
 

@@ -12,10 +12,15 @@ type CreateAccount struct {
 	Limits givenLimits
 }
 
-// SetAccount changes the given limits of an account. 0 is the default.
+// SetAccount changes the given limits of an account, for which 0 is the default, and what new
+// keys get unless they are created with other values.
 type SetAccount struct {
 	ID     string `path:"record"`
 	Limits givenLimits
+
+	KeyScope       *string  `json:"key_scope"`        // "": all deployments
+	KeyExpiresDays *int     `json:"key_expires_days"` // 0: never
+	KeyAllowedIPs  []string `json:"key_allowed_ips"`  // []: all addresses
 }
 
 // Accounts lists the accounts, for operators.
@@ -35,21 +40,35 @@ func (s *Service) CreateAccount(ctx context.Context, c CreateAccount) (store.Acc
 	return s.changeAccount(ctx, "account.create", func() (store.Account, error) {
 		var limits store.Limits
 		c.Limits.apply(&limits)
-		if err := limits.Check(); err != nil {
+		if err := (store.Account{Limits: limits}).Check(); err != nil {
 			return store.Account{}, err
 		}
 		a, err := s.store.CreateAccount(ctx, c.ID)
 		if err != nil || len(c.Limits) == 0 {
 			return a, err
 		}
-		return s.store.SetLimits(ctx, c.ID, c.Limits.apply)
+		return s.store.SetAccount(ctx, c.ID, func(a *store.Account) { c.Limits.apply(&a.Limits) })
 	})
 }
 
-// SetAccount changes limits of an account, for operators.
+// SetAccount changes limits and key defaults of an account, for operators.
 func (s *Service) SetAccount(ctx context.Context, a SetAccount) (store.Account, error) {
 	return s.changeAccount(ctx, "account.set", func() (store.Account, error) {
-		return s.store.SetLimits(ctx, a.ID, a.Limits.apply)
+		networks, err := store.ParseNetworks(a.KeyAllowedIPs)
+		if err != nil {
+			return store.Account{}, err
+		}
+		return s.store.SetAccount(ctx, a.ID, func(account *store.Account) {
+			a.Limits.apply(&account.Limits)
+			d := &account.KeyDefaults
+			set(&d.Scope, a.KeyScope)
+			if a.KeyExpiresDays != nil {
+				d.ExpiresDays = *a.KeyExpiresDays
+			}
+			if a.KeyAllowedIPs != nil {
+				d.AllowedIPs = networks
+			}
+		})
 	}, "limits", a.Limits)
 }
 

@@ -184,15 +184,22 @@ var mustBe = map[reflect.Type]string{
 	reflect.TypeFor[*[]string]():   "an array of strings",
 	reflect.TypeFor[*bool]():       "true or false",
 	reflect.TypeFor[*int]():        "a whole number",
-	reflect.TypeFor[**string]():    "a string",
 	reflect.TypeFor[**int]():       "a whole number",
+	reflect.TypeFor[**string]():    "a string",
 	reflect.TypeFor[**time.Time](): "a time such as 2027-01-31T12:00:00Z",
+	reflect.TypeFor[*Expiry]():     "a time such as 2027-01-31T12:00:00Z, or null for never",
 }
 
 // decode decodes the member's value.
 func (m member) decode(value json.RawMessage) error {
 	if options, ok := m.to.(*GivenOptions); ok {
 		return decodeOptions(m.name, value, options)
+	}
+	if e, ok := m.to.(*Expiry); ok {
+		if e.Given = true; json.Unmarshal(value, &e.At) != nil {
+			return badRequest("field %q must be %s", m.name, mustBe[reflect.TypeOf(m.to)])
+		}
+		return nil
 	}
 	if value[0] == 'n' || json.Unmarshal(value, m.to) != nil {
 		return badRequest("field %q must be %s", m.name, mustBe[reflect.TypeOf(m.to)])

@@ -1,6 +1,7 @@
 package manage_test
 
 import (
+	"crypto/rand"
 	"encoding/json"
 	"net/http"
 	"strings"
@@ -81,7 +82,7 @@ func TestUnconfirmed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	key, secret, err := g.store.CreateKey(store.WithActor(t.Context(), store.Actor{Token: "mgt_1"}), store.DefaultAccount, "laptop", "*")
+	key, secret, err := g.store.CreateKey(store.WithActor(t.Context(), store.Actor{Token: "mgt_1"}), store.Key{Account: store.DefaultAccount, Name: "laptop", Scope: "*"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,6 +101,8 @@ func TestUnconfirmed(t *testing.T) {
 	}{
 		{ann, "PUT /deployments/{name}", `{"connector":"box"}`, "m", "deployment.set"},
 		{ann, "DELETE /deployments/{name}", "", "m", "deployment.remove"},
+		{ann, "PATCH /keys/{id}", `{"scope":"qwen*"}`, key.ID, "key.edit"},
+		{ann, "POST /keys/{id}/disable", `{}`, key.ID, "key.disable"},
 		{ann, "DELETE /keys/{id}", "", key.ID, "key.revoke"},
 		{ann, "DELETE /keys/{id}", "", key.ID, "key.revoke"},
 		{ann, "DELETE /keys/{id}?record=remove", "", key.ID, "key.remove"},
@@ -150,13 +153,13 @@ func TestUnconfirmedRecordsOfToken(t *testing.T) {
 	}
 	by := store.WithActor(t.Context(), store.Actor{Token: token.ID})
 	for range 2 {
-		if _, _, err := g.store.CreateKey(by, store.DefaultAccount, "x", "*"); err != nil {
+		if _, _, err := g.store.CreateKey(by, store.Key{Account: store.DefaultAccount, Name: rand.Text(), Scope: "*"}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	edge.Leave(store.PendingEdge{Edge: "c"})
 	w := g.doAs(ann, "DELETE", "/tokens/"+token.ID+"?made=remove", "")
-	if valid, _ := g.store.KeyCount(store.DefaultAccount); w.Code != http.StatusAccepted || valid != 0 {
+	if valid := g.store.CountKeys(store.DefaultAccount)[store.KeyValid]; w.Code != http.StatusAccepted || valid != 0 {
 		t.Errorf("%d %s, %d keys are left", w.Code, w.Body, valid)
 	}
 }

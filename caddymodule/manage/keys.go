@@ -3,59 +3,262 @@ package manage
 import (
 	"cmp"
 	"context"
+	"errors"
+	"net/netip"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// CreateKey asks for a new key.
-type CreateKey struct {
-	Name  string `json:"name" need:"required"` // need not be unique
-	Scope string `json:"scope" need:"filled"`  // "" means "*", every deployment of the account
+// Key is a key as it is listed.
+type Key struct {
+	store.Key
+	// State is valid, disabled, expired or revoked.
+	State string `json:"state"`
+	// OwnerName is the name of the owner; absent if there is none, or if the user was removed.
+	OwnerName string `json:"owner_name,omitempty"`
 }
 
-// CreatedKey is the answer to [CreateKey]. The secret is in no other answer.
+// CreateKey asks for a new key. The defaults of the account are for what is not given.
+type CreateKey struct {
+	Name       string   `json:"name" need:"required"` // unique among the keys of the account that are not revoked
+	Scope      string   `json:"scope" need:"filled"`  // names or patterns of deployments, separated by commas; "*": all
+	ExpiresAt  Expiry   `json:"expires_at"`           // null: never
+	Owner      *string  `json:"owner"`                // id or name of a user, "" for none; the default is the caller
+	Note       string   `json:"note"`                 // for people, 500 bytes at most
+	AllowedIPs []string `json:"allowed_ips"`          // addresses and networks that it may be used from; []: all
+}
+
+// CreatedKey is the answer to [CreateKey] and [RotateKey]. The secret is in no other
+// answer.
 type CreatedKey struct {
 	ID        string    `json:"id"`
 	Name      string    `json:"name"`
 	Scope     string    `json:"scope"`
 	Key       string    `json:"key"`
 	CreatedAt time.Time `json:"created_at"`
+	// ExpiresAt is when the key expires; absent: never.
+	ExpiresAt *time.Time `json:"expires_at,omitempty"`
+	// Previous is the secret before this one, while it is valid.
+	Previous *store.PreviousSecret `json:"previous,omitempty"`
+	// Unconfirmed is set if gateways of the cluster may still accept a secret that has ended.
+	Unconfirmed *UnconfirmedAnswer `json:"unconfirmed,omitempty"`
+}
+
+func createdKey(k store.Key, secret string) CreatedKey {
+	return CreatedKey{ID: k.ID, Name: k.Name, Scope: k.Scope, Key: secret, CreatedAt: k.CreatedAt, ExpiresAt: k.ExpiresAt, Previous: k.Previous}
+}
+
+// Expiry is a field of a request with a time, or null for never. It may be missing.
+type Expiry struct {
+	Given bool
+	At    *time.Time
 }
 
 // CreateKey creates a key.
 func (s *Service) CreateKey(ctx context.Context, c CreateKey) (CreatedKey, error) {
 	return change(ctx, s, func(account string) (CreatedKey, write, error) {
-		k, secret, err := s.store.CreateKey(ctx, account, c.Name, cmp.Or(c.Scope, "*"))
-		return CreatedKey{ID: k.ID, Name: k.Name, Scope: k.Scope, Key: secret, CreatedAt: k.CreatedAt},
-			write{"key.create", k.ID, k.Name, []any{"scope", k.Scope}}, err
+		defaults := s.keyDefaults(account)
+		k := store.Key{
+			Account: account, Name: c.Name, Scope: cmp.Or(c.Scope, defaults.Scope), ExpiresAt: c.ExpiresAt.At, Owner: CallerFrom(ctx).User,
+			Note: c.Note, AllowedIPs: defaults.AllowedIPs,
+		}
+		if !c.ExpiresAt.Given && defaults.ExpiresDays > 0 {
+			k.ExpiresAt = new(s.now().AddDate(0, 0, defaults.ExpiresDays))
+		}
+		var err error
+		if c.AllowedIPs != nil {
+			if k.AllowedIPs, err = store.ParseNetworks(c.AllowedIPs); err != nil {
+				return CreatedKey{}, write{}, err
+			}
+		}
+		if c.Owner != nil {
+			if k.Owner, err = s.ownerOf(account, *c.Owner); err != nil {
+				return CreatedKey{}, write{}, err
+			}
+		}
+		k, secret, err := s.store.CreateKey(ctx, k)
+		return createdKey(k, secret), write{"key.create", k.ID, k.Name, []any{"scope", k.Scope}}, err
 	})
+}
+
+// KeyDefaults returns what is not given of a new key of the account.
+func (s *Service) KeyDefaults(ctx context.Context) (store.KeyDefaults, error) {
+	account, err := s.account(ctx)
+	return s.keyDefaults(account), err
+}
+
+func (s *Service) keyDefaults(account string) store.KeyDefaults {
+	a, _ := s.store.Account(account)
+	a.KeyDefaults.Scope = cmp.Or(a.KeyDefaults.Scope, "*")
+	return a.KeyDefaults
+}
+
+// ownerOf returns the id of a user of the account; "" for "".
+func (s *Service) ownerOf(account, idOrName string) (string, error) {
+	if idOrName == "" {
+		return "", nil
+	}
+	u, err := s.user(account, idOrName)
+	return u.ID, err
 }
 
 // Keys lists the keys of the account, revoked ones included, oldest first.
-func (s *Service) Keys(ctx context.Context) ([]store.Key, error) {
-	return list(ctx, s, s.store.Keys, as)
+func (s *Service) Keys(ctx context.Context) ([]Key, error) {
+	return list(ctx, s, s.store.Keys, s.keyOf)
 }
 
-// RevokeKey revokes a key. When it returns, new requests with the key fail
-// and its running streams are cut. Revoking twice is not an error.
-func (s *Service) RevokeKey(ctx context.Context, id string) (store.Key, error) {
-	return change(ctx, s, func(account string) (store.Key, write, error) {
-		k, err := s.store.RevokeKey(ctx, account, id)
-		return k, write{"key.revoke", k.ID, k.Name, nil}, err
+// keyOf adds to a record its state and the name of its owner.
+func (s *Service) keyOf(k store.Key) Key {
+	v := Key{Key: k, State: k.State(s.now())}
+	if u, ok := s.store.User(k.Owner); ok {
+		v.OwnerName = u.Name
+	}
+	return v
+}
+
+// Key returns a key of the account, by id or name.
+func (s *Service) Key(ctx context.Context, idOrName string) (Key, error) {
+	keys, err := s.Keys(ctx)
+	if err != nil {
+		return Key{}, err
+	}
+	var found Key
+	for _, k := range keys { // of several revoked ones, the last
+		if k.ID == idOrName || k.Name == idOrName && (found.ID == "" || found.RevokedAt != nil) {
+			found = k
+		}
+	}
+	if found.ID == "" {
+		return Key{}, faultf(store.ErrNotFound, "key %q not found; `caddy gateway key list` shows all", idOrName)
+	}
+	return found, nil
+}
+
+// EditKey changes the given fields of a key.
+type EditKey struct {
+	Key        string   `path:"record"`
+	Name       *string  `json:"name"`
+	Scope      *string  `json:"scope"`      // running requests for other deployments are ended
+	ExpiresAt  Expiry   `json:"expires_at"` // null: never
+	Owner      *string  `json:"owner"`      // id or name of a user; "": none
+	Note       *string  `json:"note"`
+	AllowedIPs []string `json:"allowed_ips"` // []: all addresses; running requests of others are ended
+}
+
+// EditKey changes a key, by id or name. When it returns, requests that the key no longer
+// allows fail, and running ones are ended.
+func (s *Service) EditKey(ctx context.Context, e EditKey) (Key, error) {
+	return s.changeKey(ctx, "key.edit", func(account string) (k store.Key, err error) {
+		var networks []netip.Prefix
+		if e.AllowedIPs != nil {
+			if networks, err = store.ParseNetworks(e.AllowedIPs); err != nil {
+				return k, err
+			}
+		}
+		var owner string
+		if e.Owner != nil {
+			if owner, err = s.ownerOf(account, *e.Owner); err != nil {
+				return k, err
+			}
+		}
+		return s.store.EditKey(ctx, account, e.Key, func(k *store.Key) error {
+			set(&k.Name, e.Name)
+			set(&k.Scope, e.Scope)
+			set(&k.Note, e.Note)
+			if e.Owner != nil {
+				k.Owner = owner
+			}
+			if e.ExpiresAt.Given {
+				k.ExpiresAt = e.ExpiresAt.At
+			}
+			if e.AllowedIPs != nil {
+				k.AllowedIPs = networks
+			}
+			return nil
+		})
 	})
 }
 
-// DeleteKey names a key by id.
+func set(to, value *string) {
+	if value != nil {
+		*to = *value
+	}
+}
+
+// changeKey is [change] for a key.
+func (s *Service) changeKey(ctx context.Context, operation string, do func(account string) (store.Key, error)) (Key, error) {
+	return change(ctx, s, func(account string) (Key, write, error) {
+		k, err := do(account)
+		return s.keyOf(k), write{operation, k.ID, k.Name, nil}, err
+	})
+}
+
+// DisableKey disables a key, by id or name, until it is enabled. When it returns, new requests
+// with the key fail and its running ones are ended.
+func (s *Service) DisableKey(ctx context.Context, idOrName string) (Key, error) {
+	return s.changeKey(ctx, "key.disable", func(account string) (store.Key, error) {
+		return s.store.EnableKey(ctx, account, idOrName, false)
+	})
+}
+
+// EnableKey enables a disabled key, by id or name.
+func (s *Service) EnableKey(ctx context.Context, idOrName string) (Key, error) {
+	return s.changeKey(ctx, "key.enable", func(account string) (store.Key, error) {
+		return s.store.EnableKey(ctx, account, idOrName, true)
+	})
+}
+
+// RotateKey asks for a new secret of a key.
+type RotateKey struct {
+	Key string `path:"record"`
+	// Grace is how long the present secret stays valid, such as "24h", which is the default;
+	// at most "720h". "0s" ends it at once.
+	Grace string `json:"grace" need:"filled"`
+}
+
+// DefaultKeyGrace is how long the previous secret of a key stays valid.
+const DefaultKeyGrace = 24 * time.Hour
+
+// RotateKey creates a new secret for a key, by id or name. The one before the present one,
+// if it is still valid, ends at once.
+func (s *Service) RotateKey(ctx context.Context, r RotateKey) (CreatedKey, error) {
+	grace := DefaultKeyGrace
+	if r.Grace != "" {
+		var err error
+		if grace, err = time.ParseDuration(r.Grace); err != nil || grace < 0 || grace > store.MaxGrace {
+			return CreatedKey{}, badRequest("the grace %q is not a duration of 0s to 720h, such as 24h", r.Grace)
+		}
+	}
+	created, err := change(ctx, s, func(account string) (CreatedKey, write, error) {
+		k, secret, err := s.store.RotateKey(ctx, account, r.Key, grace)
+		return createdKey(k, secret), write{"key.rotate", k.ID, k.Name, []any{"grace", grace}}, err
+	})
+	// The secret is in this answer alone.
+	if u := (*store.Unconfirmed)(nil); errors.As(err, &u) {
+		created.Unconfirmed, err = &UnconfirmedAnswer{Pending: u.Pending, Message: u.Error()}, nil
+	}
+	return created, err
+}
+
+// RevokeKey revokes a key, by id or name. When it returns, new requests with the key fail
+// and its running streams are cut. Revoking twice is not an error.
+func (s *Service) RevokeKey(ctx context.Context, idOrName string) (Key, error) {
+	return s.changeKey(ctx, "key.revoke", func(account string) (store.Key, error) {
+		return s.store.RevokeKey(ctx, account, idOrName)
+	})
+}
+
+// DeleteKey names a key by id or name.
 type DeleteKey struct {
-	ID string `path:"record"`
+	Key string `path:"record"`
 	// Record is "remove" to also remove the revoked key from the list.
 	Record string `json:"record" need:"filled"`
 }
 
 // DeletedKey is a key that is revoked.
 type DeletedKey struct {
-	store.Key
+	Key
 	// Already is true if it was revoked before.
 	Already bool `json:"already_revoked"`
 	Removed bool `json:"removed"`
@@ -67,26 +270,26 @@ func (s *Service) DeleteKey(ctx context.Context, r DeleteKey) (DeletedKey, error
 	if r.Record != "" && r.Record != "remove" {
 		return DeletedKey{}, badRequest("query parameter %q must be %q, which also removes the key from the list", "record", "remove")
 	}
-	keys, err := s.Keys(ctx)
-	if err != nil {
+	k, err := s.Key(ctx, r.Key)
+	if err != nil && !errors.Is(err, store.ErrNotFound) { // another gateway may just have created it
 		return DeletedKey{}, err
 	}
-	k, already := find(keys, func(k store.Key) bool { return k.ID == r.ID && k.RevokedAt != nil })
+	already := k.RevokedAt != nil
 	if !already || r.Record == "" {
-		if k, err = s.RevokeKey(ctx, r.ID); !store.Made(err) {
+		if k, err = s.RevokeKey(ctx, cmp.Or(k.ID, r.Key)); !store.Made(err) {
 			return DeletedKey{}, err
 		}
 	}
 	if r.Record != "" {
-		err = s.RemoveKey(ctx, r.ID)
+		err = s.RemoveKey(ctx, k.ID)
 	}
 	return DeletedKey{Key: k, Already: already, Removed: r.Record != ""}, err
 }
 
-// RemoveKey removes a revoked key from the list.
-func (s *Service) RemoveKey(ctx context.Context, id string) error {
-	_, err := change(ctx, s, func(account string) (struct{}, write, error) {
-		return struct{}{}, write{"key.remove", id, "", nil}, s.store.RemoveKey(ctx, account, id)
+// RemoveKey removes a key, by id or name, from the list. It revokes the key if necessary.
+func (s *Service) RemoveKey(ctx context.Context, idOrName string) error {
+	_, err := s.changeKey(ctx, "key.remove", func(account string) (store.Key, error) {
+		return s.store.RemoveKey(ctx, account, idOrName)
 	})
 	return err
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// Made lists the records that outlast a management token: the active keys that it
-// created, the connectors that it created, rotated or replaced, and the deployments
+// Made lists the records that outlast a management token: the keys that it created or
+// rotated, unless they are revoked, the connectors that it created, rotated or replaced, and the deployments
 // that it set last. Each may still give access to a thief of the token.
 type Made struct {
 	Keys        []MadeRecord `json:"keys"`
@@ -52,7 +52,7 @@ func (s *Service) madeBy(account, token string) Made {
 		return m
 	}
 	for _, k := range s.store.Keys(account) {
-		if k.CreatedBy.Token == token && k.RevokedAt == nil {
+		if k.RevokedAt == nil && (k.CreatedBy.Token == token || k.RotatedBy != nil && k.RotatedBy.Token == token) {
 			m.Keys = append(m.Keys, MadeRecord{ID: k.ID, Name: k.Name})
 		}
 	}

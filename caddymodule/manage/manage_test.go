@@ -1,6 +1,7 @@
 package manage_test
 
 import (
+	"crypto/rand"
 	"encoding/json"
 	"reflect"
 	"slices"
@@ -293,7 +294,7 @@ func TestAuditOfANamesake(t *testing.T) {
 		id     string
 	}{{namesake, namesake.User}, {manage.CallerFrom(asOperator(t.Context())), ""}} {
 		before := len(g.log.String())
-		if _, err := g.service.CreateKey(manage.WithCaller(t.Context(), c.caller), manage.CreateKey{Name: "laptop"}); err != nil {
+		if _, err := g.service.CreateKey(manage.WithCaller(t.Context(), c.caller), manage.CreateKey{Name: rand.Text()}); err != nil {
 			t.Fatal(err)
 		}
 		var entry map[string]any

@@ -125,6 +125,11 @@ func TestDescriptionIsStrict(t *testing.T) {
 		{"POST /keys", `{"name":"x","scope":null}`},
 		{"POST /keys", `{"name":1}`},
 		{"POST /keys", `{"name":"x","Scope":"*"}`},
+		{"POST /keys", `{"name":"x","expires_at":1}`},
+		{"POST /keys", `{"name":"x","allowed_ips":"10.0.0.0/8"}`},
+		{"PATCH /keys/{id}", `{"name":null}`},
+		{"PATCH /keys/{id}", `{"revoked_at":null}`},
+		{"POST /keys/{id}/rotate", `{"grace":""}`},
 		{"POST /tokens", `{"name":"x","expires_at":null}`},
 		{"POST /tokens", `{"name":"x","rights":["all"]}`},
 		{"PUT /deployments/{name}", `{"model":"m"}`},
@@ -134,7 +139,7 @@ func TestDescriptionIsStrict(t *testing.T) {
 		{"PUT /deployments/{name}", `{"connector":"mine-connector","options":{"remote_media":"all"}}`},
 	} {
 		method, path, _ := strings.Cut(tt.route, " ")
-		if answer := w.doAs(w.mine, method, strings.Replace(path, "{name}", "new", 1), tt.body); answer.Code != http.StatusBadRequest {
+		if answer := w.doAs(w.mine, method, strings.NewReplacer("{name}", "new", "{id}", w.ids["{key}"]).Replace(path), tt.body); answer.Code != http.StatusBadRequest {
 			t.Errorf("%s %s: %d %s", tt.route, tt.body, answer.Code, answer.Body)
 		}
 		var invalid *jsonschema.ValidationError
@@ -147,9 +152,7 @@ func TestDescriptionIsStrict(t *testing.T) {
 // The servers. Some operations are for operators only, or for users only.
 var (
 	console       = schema.Schema{"url": "/console/api", "description": "For users, with a management token or a session of the console."}
-	adminEndpoint = schema.Schema{
-		"url": "http://localhost:2019/model_gateway", "description": "Caddy's admin endpoint, for operators, without authentication.",
-	}
+	adminEndpoint = schema.Schema{"url": "http://localhost:2019/model_gateway", "description": "Caddy's admin endpoint, for operators, without authentication."}
 )
 
 // describe returns the description of the API.
@@ -211,10 +214,10 @@ func generators() (answers, requests *schema.Generator) {
 		states[i] = string(s)
 	}
 	for _, g := range []*schema.Generator{answers, requests} {
-		for _, t := range []reflect.Type{reflect.TypeFor[compat.Options](), reflect.TypeFor[manage.GivenOptions]()} {
-			g.Types[t] = schema.Schema{"type": "object", "properties": options, "additionalProperties": false}
-		}
+		all := schema.Schema{"type": "object", "properties": options, "additionalProperties": false}
+		g.Types[reflect.TypeFor[compat.Options]()], g.Types[reflect.TypeFor[manage.GivenOptions]()] = all, all
 		g.Types[reflect.TypeFor[store.Rights]()] = schema.Schema{"type": "array", "items": schema.Schema{"type": "string", "enum": store.RightNames()}}
+		g.Types[reflect.TypeFor[manage.Expiry]()] = schema.Schema{"type": []any{"string", "null"}, "format": "date-time"}
 		g.Types[reflect.TypeFor[health.State]()] = schema.Schema{"type": "string", "enum": states}
 	}
 	return answers, requests
@@ -288,6 +291,9 @@ func plain(text string) string {
 	return strings.Join(paragraphs, "\n\n")
 }
 
+// confirmed are the changes that may wait for all gateways, apart from all PUT and DELETE.
+var confirmed = map[string]bool{"POST /pairings/approve": true, "PATCH /keys/{id}": true, "POST /keys/{id}/disable": true}
+
 // describeRoute returns the description of one operation.
 func describeRoute(t *testing.T, r manage.RouteTypes, s section, answers, requests *schema.Generator) schema.Schema {
 	t.Helper()
@@ -311,7 +317,7 @@ func describeRoute(t *testing.T, r manage.RouteTypes, s section, answers, reques
 			"default":              schema.Schema{"$ref": "#/components/responses/Error"},
 		},
 	}
-	if r.Method == http.MethodPut || r.Method == http.MethodDelete || r.Path == "/pairings/approve" {
+	if r.Method == http.MethodPut || r.Method == http.MethodDelete || confirmed[r.Method+" "+r.Path] {
 		operation["responses"].(schema.Schema)["202"] = schema.Schema{"$ref": "#/components/responses/Unconfirmed"}
 	}
 	operation["security"] = security(r)

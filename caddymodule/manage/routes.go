@@ -29,15 +29,18 @@ func (s *Service) routes() map[string]map[string]route {
 	const read, keys, connectors, deployments = store.RightRead, store.RightKeys, store.RightConnectors, store.RightDeployments
 	const ok, created = http.StatusOK, http.StatusCreated
 	return map[string]map[string]route{
-		"/status":          {get: {read, of(ok, s.Status)}},
-		"/backup":          {get: {0, of(ok, s.backup)}},
-		"/identity":        {get: {0, of(ok, s.Identity)}},
-		"/identity/rotate": {post: {0, with(ok, s.RotateIdentity)}},
-		"/identity/cancel": {post: {0, of(ok, s.CancelIdentity)}},
-		"/checklist":       {get: {read, of(ok, s.Checklist)}},
-		"/keys":            {get: {read | keys, of(ok, s.Keys)}, post: {keys, with(created, s.CreateKey)}},
-		"/keys/{id}":       {remove: {keys, with(ok, s.DeleteKey)}},
-		"/connectors":      {get: {read | connectors, of(ok, s.Connectors)}, post: {connectors, with(created, s.CreateConnector)}},
+		"/status":            {get: {read, of(ok, s.Status)}},
+		"/backup":            {get: {0, of(ok, s.backup)}},
+		"/identity":          {get: {0, of(ok, s.Identity)}},
+		"/identity/rotate":   {post: {0, with(ok, s.RotateIdentity)}},
+		"/identity/cancel":   {post: {0, of(ok, s.CancelIdentity)}},
+		"/checklist":         {get: {read, of(ok, s.Checklist)}},
+		"/keys":              {get: {read | keys, of(ok, s.Keys)}, post: {keys, with(created, s.CreateKey)}},
+		"/keys/{id}":         {get: {read | keys, ofRecord(ok, s.Key)}, patch: {keys, with(ok, s.EditKey)}, remove: {keys, with(ok, s.DeleteKey)}},
+		"/keys/{id}/rotate":  {post: {keys, with(ok, s.RotateKey)}},
+		"/keys/{id}/disable": {post: {keys, ofRecord(ok, s.DisableKey)}},
+		"/keys/{id}/enable":  {post: {keys, ofRecord(ok, s.EnableKey)}},
+		"/connectors":        {get: {read | connectors, of(ok, s.Connectors)}, post: {connectors, with(created, s.CreateConnector)}},
 		"/connectors/{id}": {
 			get:    {read | connectors, ofRecord(ok, s.Connector)},
 			patch:  {connectors, with(ok, s.RenameConnector)},

@@ -63,8 +63,10 @@ type DeploymentCount struct {
 
 // KeyCount counts keys.
 type KeyCount struct {
-	Active  int `json:"active"`
-	Revoked int `json:"revoked"`
+	Active   int `json:"active"`
+	Disabled int `json:"disabled"`
+	Expired  int `json:"expired"`
+	Revoked  int `json:"revoked"`
 }
 
 // Status reports on the gateway.
@@ -106,9 +108,11 @@ func (s *Service) Status(ctx context.Context) (Status, error) {
 				st.Deployments.Available++
 			}
 		}
-		active, revoked := s.store.KeyCount(account.ID)
-		st.Keys.Active += active
-		st.Keys.Revoked += revoked
+		keys := s.store.CountKeys(account.ID)
+		st.Keys.Active += keys[store.KeyValid]
+		st.Keys.Disabled += keys[store.KeyDisabled]
+		st.Keys.Expired += keys[store.KeyExpired]
+		st.Keys.Revoked += keys[store.KeyRevoked]
 	}
 	return st, nil
 }
@@ -146,7 +150,7 @@ func (s *Service) Checklist(ctx context.Context) (Checklist, error) {
 		Model:     len(s.store.Deployments(account)) > 0,
 	}
 	for _, k := range s.store.Keys(account) {
-		c.Key = c.Key || k.RevokedAt == nil
+		c.Key = c.Key || k.State(s.now()) == store.KeyValid
 		c.Request = c.Request || k.LastUsedAt != nil
 	}
 	c.Request = c.Request || len(s.recent(ctx, account).Requests) > 0

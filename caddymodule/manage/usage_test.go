@@ -65,7 +65,7 @@ func checkSums(t *testing.T, dir string, random *rand.Rand) {
 	var want store.Usage
 	for step := range 12 {
 		st, log := open(store.Options{Edge: []string{"", "a", "b"}[step%3]})
-		k, _, err := st.CreateKey(t.Context(), store.DefaultAccount, fmt.Sprint("key ", step), "*")
+		k, _, err := st.CreateKey(t.Context(), store.Key{Account: store.DefaultAccount, Name: fmt.Sprint("key ", step), Scope: "*"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -93,7 +93,7 @@ func checkSums(t *testing.T, dir string, random *rand.Rand) {
 			if _, err := st.RevokeKey(t.Context(), store.DefaultAccount, k.ID); err != nil {
 				t.Fatal(err)
 			}
-			if err := st.RemoveKey(t.Context(), store.DefaultAccount, k.ID); err != nil {
+			if _, err := st.RemoveKey(t.Context(), store.DefaultAccount, k.ID); err != nil {
 				t.Fatal(err)
 			}
 		}

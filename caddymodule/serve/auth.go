@@ -3,6 +3,7 @@ package serve
 import (
 	"context"
 	"net/http"
+	"net/netip"
 	"strings"
 
 	"github.com/postern-dev/postern/caddymodule/dialect"
@@ -20,7 +21,7 @@ type Authenticator struct {
 }
 
 // Serve passes requests with a valid key to the next handler, and cancels them when the
-// key is revoked, or cannot be checked for too long. It rejects all other requests.
+// key no longer allows them, or cannot be checked for too long. It rejects all other requests.
 func (a Authenticator) Serve(w http.ResponseWriter, r *http.Request, ex *Exchange, next Handler) {
 	h := w.Header()
 	h["X-Request-Id"] = []string{ex.RequestID} // read by OpenAI's SDKs
@@ -41,26 +42,31 @@ func (a Authenticator) Serve(w http.ResponseWriter, r *http.Request, ex *Exchang
 		fail(a.internal("open its store", err))
 		return
 	}
-	key, reason, err := authenticate(r.Context(), b.Store, r.Header)
+	from := a.ClientIP(r)
+	key, reason, err := authenticate(r.Context(), b.Store, r.Header, from)
 	if err != nil {
 		fail(dialect.StoreLost())
 		return
 	}
-	if key == nil {
+	if reason != "" {
 		a.Observer.Refused(reason)
-		h.Set("WWW-Authenticate", `Bearer realm="postern"`)
-		fail(dialect.InvalidKey(reason))
+		derr := dialect.RefusedKey(reason)
+		if derr.HTTPStatus(dialect.OfPath(r.URL.Path, r.Header)) == http.StatusUnauthorized {
+			h.Set("WWW-Authenticate", `Bearer realm="postern"`)
+		}
+		fail(derr)
 		return
 	}
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
-	defer key.OnCut(func() { cancel(cut(key)) })()
-	if b.Store.Serving() != nil { // after OnCut: see [store.Store.CutRequests]
+	call := key.Begin(from, func(why store.Refusal) { cancel(ended(why, ex)) })
+	defer call.End()
+	if b.Store.Serving() != nil { // after Begin: see [store.Store.CutRequests]
 		fail(dialect.StoreLost())
 		return
 	}
-	ex.Key, ex.Account, ex.backend = key, key.Account(), b
-	b.Store.Touch(key)
+	ex.Key, ex.Account, ex.backend, ex.call = key.LiveKey, key.Account(), b, call
+	b.Store.Touch(key.LiveKey)
 	if err := next.ServeHTTP(w, r.WithContext(context.WithValue(ctx, exchangeKey{}, ex))); err != nil {
 		// This error is from another module's handler. If it were returned, Caddy
 		// would log it with the request's headers, including X-Api-Key.
@@ -68,36 +74,34 @@ func (a Authenticator) Serve(w http.ResponseWriter, r *http.Request, ex *Exchang
 	}
 }
 
-// cut returns the error of a running request that its key's OnCut ends.
-func cut(key *store.LiveKey) *dialect.Error {
-	if key.Revoked() {
-		return dialect.RevokedKey()
+// ended returns the error of a running request that its key no longer allows.
+func ended(why store.Refusal, ex *Exchange) *dialect.Error {
+	switch why {
+	case store.RefusedStore:
+		return dialect.StoreLostDuring()
+	case store.RefusedScope:
+		return dialect.UnknownModel(ex.Model, "") // set before Use
 	}
-	return dialect.StoreLostDuring()
+	return dialect.EndedKey(string(why))
 }
 
-// authenticate finds the request's key. If the key is not valid, it returns the
-// reason, as for [dialect.InvalidKey]. It fails if a key of another gateway cannot be
-// looked for.
-func authenticate(ctx context.Context, st *store.Store, h http.Header) (key *store.LiveKey, reason string, err error) {
+// authenticate finds the request's key. If it is refused, it returns the reason, as for
+// [dialect.RefusedKey]. It fails if a key of another gateway cannot be looked for.
+func authenticate(ctx context.Context, st *store.Store, h http.Header, from netip.Addr) (key store.Credential, reason string, err error) {
 	secret := SentKey(h)
 	key, ok := st.FindKey(secret)
 	if !ok {
 		if reason := misplaced(secret); reason != "" {
-			return nil, reason, nil
+			return key, reason, nil
 		}
 		if err := st.LookAgain(ctx); err != nil {
-			return nil, "", err
+			return key, "", err
 		}
-		key, ok = st.FindKey(secret)
+		if key, ok = st.FindKey(secret); !ok {
+			return key, "unknown", nil
+		}
 	}
-	switch {
-	case !ok:
-		return nil, "unknown", nil
-	case key.Revoked():
-		return nil, "revoked", nil
-	}
-	return key, "", nil
+	return key, string(key.Refusal(from)), nil
 }
 
 // misplaced returns the reason why a secret cannot be a key, or "".

@@ -1,8 +1,10 @@
 package serve
 
 import (
+	"crypto/rand"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -80,7 +82,7 @@ func TestKeyOfAnotherEdge(t *testing.T) {
 	t.Parallel()
 	g, edge, other := lateGateway(t)
 	var err error
-	if _, g.secret, err = other.CreateKey(t.Context(), store.DefaultAccount, "test", "*"); err != nil {
+	if _, g.secret, err = other.CreateKey(t.Context(), store.Key{Account: store.DefaultAccount, Name: rand.Text(), Scope: "*"}); err != nil {
 		t.Fatal(err)
 	}
 	edge.Cut(true)
@@ -88,7 +90,7 @@ func TestKeyOfAnotherEdge(t *testing.T) {
 		t.Errorf("without the store: %d %s", w.Code, w.Body)
 	}
 	for secret, reason := range map[string]string{"": "missing", "pmt_x": "management_token", "ptt_x": "tunnel_token"} {
-		if _, got, err := authenticate(t.Context(), g.backend.Store, http.Header{"X-Api-Key": {secret}}); got != reason || err != nil {
+		if _, got, err := authenticate(t.Context(), g.backend.Store, http.Header{"X-Api-Key": {secret}}, netip.Addr{}); got != reason || err != nil {
 			t.Errorf("%q: %s, %v", secret, got, err)
 		}
 	}
@@ -108,7 +110,7 @@ func TestAuthenticateAllocatesNothing(t *testing.T) {
 	r := httptest.NewRequest(http.MethodPost, "/", nil)
 	r.Header.Set("Authorization", "Bearer "+secret)
 	if n := testing.AllocsPerRun(100, func() {
-		if key, _, err := authenticate(r.Context(), g.backend.Store, r.Header); key == nil || err != nil {
+		if key, _, err := authenticate(r.Context(), g.backend.Store, r.Header, netip.Addr{}); key.LiveKey == nil || err != nil {
 			t.Error(err)
 		}
 	}); n != 0 {

@@ -17,7 +17,7 @@ func TestRequestEndsWhileItIsRead(t *testing.T) {
 		empty  bool
 	}{
 		{"the client is gone", nil, statusClientGone, true},
-		{"the key is revoked", dialect.RevokedKey(), 401, false},
+		{"the key is revoked", dialect.EndedKey("revoked"), 401, false},
 		{"the store is lost", dialect.StoreLostDuring(), 503, false},
 	} {
 		ctx, cancel := context.WithCancelCause(t.Context())

@@ -32,6 +32,7 @@ type Exchange struct {
 	Reason     string // why the model was rejected, for the access log
 
 	backend    *Backend         // set by Authenticator
+	call       *store.Call      // set by Authenticator
 	found      store.Deployment // set by find
 	completion *completion      // receives the upstream's answer
 	held       holdings         // of the memory budget
@@ -71,7 +72,7 @@ func (s *Server) find(ex *Exchange) *dialect.Error {
 		ex.running = true
 		s.Observer.Running(ex, 1)
 	}
-	if !ex.Key.Scope().Allows(deployment.Name) {
+	if !ex.call.Use(deployment.Name) {
 		ex.Reason = "out_of_scope"
 		return ex.unknown(ex.Model)
 	}

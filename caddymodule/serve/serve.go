@@ -16,6 +16,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/activity"
@@ -61,6 +62,8 @@ type Server struct {
 	Choose func(ctx context.Context, connectors []string, to tunnel.Target, tried []Tunnel, wait time.Duration) (Tunnel, error)
 	// StatusOf returns the HTTP status of another handler's error, or 0.
 	StatusOf func(error) int
+	// ClientIP returns the address of a request's client, which a key may restrict.
+	ClientIP func(*http.Request) netip.Addr
 	Observer Observer
 	Logger   *slog.Logger
 }

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -56,6 +57,7 @@ func newGateway(t testing.TB, budget int64) *testGateway {
 	server := &Server{
 		Open: func() (*Backend, error) { return backend, nil }, Choose: fakeTunnel{g}.choose,
 		StatusOf: func(error) int { return 0 }, Observer: g.counts, Logger: quiet,
+		ClientIP: func(r *http.Request) netip.Addr { return netip.MustParseAddrPort(r.RemoteAddr).Addr() },
 	}
 	g.Translator = &Translator{Server: server, MaxBody: DefaultMaxBody, ResponseStore: StoreOn}
 	g.router = &Router{Server: server, ConnectWait: -1}
@@ -66,7 +68,11 @@ func newGateway(t testing.TB, budget int64) *testGateway {
 // newKey makes a key.
 func (g *testGateway) newKey(t testing.TB, account, scope string) (*store.LiveKey, string) {
 	t.Helper()
-	_, secret, err := g.backend.Store.CreateKey(t.Context(), account, "test", scope)
+	name := "test"
+	if len(g.backend.Store.Keys(account)) > 0 {
+		name += " " + scope
+	}
+	_, secret, err := g.backend.Store.CreateKey(t.Context(), store.Key{Account: account, Name: name, Scope: scope})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +80,7 @@ func (g *testGateway) newKey(t testing.TB, account, scope string) (*store.LiveKe
 	if !ok {
 		t.Fatal("the key is not known")
 	}
-	return key, secret
+	return key.LiveKey, secret
 }
 
 // fakeTunnel is the one tunnel of a testGateway.

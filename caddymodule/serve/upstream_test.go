@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -24,6 +25,9 @@ import (
 //	<<wait 3s>>  nothing comes for so long
 //	<<hold>>     nothing comes, and after 25 s the connection is reset
 //	<<revoke>>   the request's key is revoked
+//	<<disable>>, <<expire>>, <<narrow>>, <<restrict>>, <<rotate>>
+//	             the request's key is disabled, expires in 1 s, is for "other*" or other
+//	             addresses from now on, or gets a new secret with a grace of 1 s
 //	<<lose>>     the gateway is without its store for too long
 //	<<leave>>    the client disconnects
 //	<<remove>>   the deployment m is removed
@@ -80,6 +84,11 @@ func (u *upstreamScript) act(mark string) error {
 			u.e.Error(err)
 		}
 		return u.sleep(nil)
+	case "disable", "expire", "narrow", "restrict", "rotate":
+		if err := u.changeKey(mark); err != nil {
+			u.e.Error(err)
+		}
+		return u.sleep(nil)
 	case "lose":
 		st.CutRequests()
 		return u.sleep(nil)
@@ -92,6 +101,29 @@ func (u *upstreamScript) act(mark string) error {
 	}
 	u.e.Fatalf("unknown mark %s", mark)
 	return nil
+}
+
+// changeKey makes the request's key refuse it.
+func (u *upstreamScript) changeKey(mark string) error {
+	st, id := u.e.backend.Store, u.e.ex.Key.ID()
+	edit := func(change func(*store.Key)) error {
+		_, err := st.EditKey(context.Background(), store.DefaultAccount, id, func(k *store.Key) error { change(k); return nil })
+		return err
+	}
+	var err error
+	switch mark {
+	case "disable":
+		_, err = st.EnableKey(context.Background(), store.DefaultAccount, id, false)
+	case "rotate":
+		_, _, err = st.RotateKey(context.Background(), store.DefaultAccount, id, time.Second)
+	case "expire":
+		err = edit(func(k *store.Key) { k.ExpiresAt = new(time.Now().Add(time.Second)) })
+	case "narrow":
+		err = edit(func(k *store.Key) { k.Scope = "other*" })
+	case "restrict":
+		err = edit(func(k *store.Key) { k.AllowedIPs = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")} })
+	}
+	return err
 }
 
 // sleep waits for an event. It returns an error if the request ends before.

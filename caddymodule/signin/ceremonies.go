@@ -1,17 +1,11 @@
 package signin
 
 import (
-	"context"
-	"crypto/cipher"
 	"crypto/rand"
-	"encoding/base64"
-	"encoding/json"
-	"fmt"
 	"sync"
 	"time"
 
 	"github.com/go-webauthn/webauthn/webauthn"
-	"golang.org/x/crypto/chacha20poly1305"
 
 	"github.com/postern-dev/postern/caddymodule/store"
 )
@@ -31,11 +25,10 @@ type ceremony struct {
 	Data          *webauthn.SessionData
 }
 
-// ceremonies seals ceremonies with a key of the store, so that all its gateways can open
-// them. A gateway does not remember answers over a restart, so it refuses the ceremonies
-// that it began before.
+// ceremonies seals ceremonies, so that all gateways of the store can open them. A gateway
+// does not remember answers over a restart, so it refuses the ceremonies that it began before.
 type ceremonies struct {
-	aead          cipher.AEAD
+	sealer
 	edge, process string
 	publish       func(Outcome)
 
@@ -43,43 +36,19 @@ type ceremonies struct {
 	answered recent[string, bool] // by challenge
 }
 
-func newCeremonies(st *store.Store, publish func(Outcome)) (*ceremonies, error) {
-	key, err := st.Secret(context.Background(), "passkey_ceremonies", func() ([]byte, error) {
-		key := make([]byte, chacha20poly1305.KeySize)
-		_, err := rand.Read(key)
-		return key, err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("loading the key of passkey ceremonies: %w", err)
-	}
-	aead, err := chacha20poly1305.NewX(key)
-	if err != nil {
-		return nil, fmt.Errorf("loading the key of passkey ceremonies: %w", err)
-	}
-	return &ceremonies{aead: aead, edge: st.Edge(), process: rand.Text(), publish: publish, answered: recent[string, bool]{life: ceremonyLife, size: maxAnswered}}, nil
+func newCeremonies(st *store.Store, seal sealer, publish func(Outcome)) *ceremonies {
+	return &ceremonies{sealer: seal, edge: st.Edge(), process: rand.Text(), publish: publish, answered: recent[string, bool]{life: ceremonyLife, size: maxAnswered}}
 }
 
 // begin returns a sealed ceremony for the browser.
 func (c *ceremonies) begin(user, origin string, data *webauthn.SessionData, now time.Time) (string, error) {
-	plain, err := json.Marshal(ceremony{user, origin, now.Add(ceremonyLife), c.edge, c.process, data})
-	if err != nil {
-		return "", fmt.Errorf("beginning a ceremony: %w", err)
-	}
-	nonce := make([]byte, chacha20poly1305.NonceSizeX)
-	rand.Read(nonce)
-	return base64.RawURLEncoding.EncodeToString(c.aead.Seal(nonce, nonce, plain, nil)), nil
+	return c.seal("ceremony", ceremony{user, origin, now.Add(ceremonyLife), c.edge, c.process, data})
 }
 
 // take opens a ceremony that has not expired. It succeeds once per ceremony.
 func (c *ceremonies) take(id, origin, user string, now time.Time) (*webauthn.SessionData, error) {
 	var o ceremony
-	sealed, err := base64.RawURLEncoding.DecodeString(id)
-	if err == nil && len(sealed) >= chacha20poly1305.NonceSizeX {
-		nonce := sealed[:chacha20poly1305.NonceSizeX]
-		if sealed, err = c.aead.Open(nil, nonce, sealed[len(nonce):], nil); err == nil {
-			err = json.Unmarshal(sealed, &o)
-		}
-	}
+	err := c.open("ceremony", id, &o)
 	restarted := o.Edge == c.edge && o.Process != c.process
 	first := err == nil && o.Data != nil && c.isFirst(o.Data.Challenge, now)
 	if first {

@@ -122,3 +122,44 @@ func TestCopiedPasskeyAtTwoGateways(t *testing.T) {
 		a.counter++
 	}
 }
+
+// A new secret is shown by any gateway of the store, in the session that created its record, and
+// not for long.
+func TestHeldSecrets(t *testing.T) {
+	t.Parallel()
+	kv := storetest.OpenBolt(t, filepath.Join(t.TempDir(), "gateway.db"))
+	now := time.Now()
+	var services [2]*Service
+	for i := range services {
+		st, err := store.New(storetest.Share(kv), store.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = st.Close() })
+		if services[i], err = New(Options{Store: st, Now: func() time.Time { return now }}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	session := store.Session{ID: "ses_1"}
+	sealed, err := services[0].Hold(session, "key_1", "sk-svc-x")
+	if err != nil || strings.Contains(sealed, "sk-svc") {
+		t.Fatalf("%q, %v", sealed, err)
+	}
+	if got := services[1].Held(session, "key_1", sealed); got != "sk-svc-x" {
+		t.Errorf("the other gateway opens %q", got)
+	}
+	for what, got := range map[string]string{
+		"another session": services[1].Held(store.Session{ID: "ses_2"}, "key_1", sealed), "another record": services[1].Held(session, "key_2", sealed),
+		"another text": services[1].Held(session, "key_1", sealed+"A"), "no text": services[1].Held(session, "key_1", ""),
+	} {
+		if got != "" {
+			t.Errorf("%s: opens %q", what, got)
+		}
+	}
+	if _, err := services[1].ceremonies.take(sealed, "", "", now); err == nil {
+		t.Error("a held secret is a ceremony")
+	}
+	if now = now.Add(HeldFor); services[1].Held(session, "key_1", sealed) != "" {
+		t.Error("it opens too late")
+	}
+}

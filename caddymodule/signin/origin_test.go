@@ -57,10 +57,12 @@ func TestCeremonies(t *testing.T) {
 	t.Parallel()
 	const origin = "https://gw.example.com"
 	now := time.Now()
-	c, err := newCeremonies(storetest.New(t), func(Outcome) {})
+	st := storetest.New(t)
+	seal, err := newSealer(st)
 	if err != nil {
 		t.Fatal(err)
 	}
+	c := newCeremonies(st, seal, func(Outcome) {})
 	begin := func() string {
 		id, err := c.begin("", origin, &webauthn.SessionData{Challenge: rand.Text()}, now)
 		if err != nil {

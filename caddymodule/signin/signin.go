@@ -46,6 +46,7 @@ type Service struct {
 
 	publish func(Outcome)
 
+	sealer     sealer
 	ceremonies *ceremonies
 	failures   logs.Sampler[netip.Prefix] // logs failed sign-ins
 }
@@ -69,8 +70,11 @@ func New(o Options) (*Service, error) {
 		s.now = time.Now
 	}
 	var err error
-	s.ceremonies, err = newCeremonies(o.Store, s.publish)
-	return s, err
+	if s.sealer, err = newSealer(o.Store); err != nil {
+		return nil, err
+	}
+	s.ceremonies = newCeremonies(o.Store, s.sealer, s.publish)
+	return s, nil
 }
 
 // Attempt is the input of a client that signs in.

@@ -3,7 +3,10 @@ package store
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"strings"
+
+	"github.com/postern-dev/postern/caddymodule/scope"
 )
 
 type accountRecord struct {
@@ -178,14 +181,14 @@ func (l *Limits) Field(name string) *int {
 	return nil
 }
 
-// Check fails with ErrInvalid if a limit is out of range.
-func (l Limits) Check() error {
+// Check fails with ErrInvalid if a limit or a default is out of range.
+func (a Account) Check() error {
 	for _, f := range limitFields {
-		if n := *f.of(&l); n < 0 || n > maxLimit {
+		if n := *f.of(&a.Limits); n < 0 || n > maxLimit {
 			return Errorf(ErrInvalid, "%s is %d, but must be 1 to %d, or 0 for the default of %d", f.name, n, maxLimit, f.normal)
 		}
 	}
-	return nil
+	return a.KeyDefaults.check()
 }
 
 // checkLimit fails with ErrLimit if an account may not have another record of a kind.
@@ -204,15 +207,41 @@ func (s *Store) checkLimit(account string, kind anyKind) error {
 	return nil
 }
 
-// SetLimits changes the limits of an account. Existing records beyond them are kept.
-func (s *Store) SetLimits(ctx context.Context, id string, change func(*Limits)) (Account, error) {
-	return update(ctx, s, "setting the limits of the account", func(t *tx) (Account, error) {
+// KeyDefaults are the properties of new keys that are not given.
+type KeyDefaults struct {
+	Scope       string         `json:"scope,omitempty"`        // "": all deployments
+	ExpiresDays int            `json:"expires_days,omitempty"` // after the creation; 0: never
+	AllowedIPs  []netip.Prefix `json:"allowed_ips,omitempty"`
+}
+
+// maxExpiresDays bounds ExpiresDays.
+const maxExpiresDays = 3660
+
+func (d KeyDefaults) check() error {
+	if d.Scope != "" {
+		if _, err := scope.Parse(d.Scope); err != nil {
+			return Errorf(ErrInvalid, "%v", err)
+		}
+	}
+	switch {
+	case d.ExpiresDays < 0 || d.ExpiresDays > maxExpiresDays:
+		return Errorf(ErrInvalid, "new keys expire after %d days, but that must be 1 to %d, or 0 for never", d.ExpiresDays, maxExpiresDays)
+	case len(d.AllowedIPs) > MaxAllowedIPs:
+		return Errorf(ErrInvalid, "new keys have %d networks, more than %d: join neighboring ones", len(d.AllowedIPs), MaxAllowedIPs)
+	}
+	return nil
+}
+
+// SetAccount changes the limits and the defaults of new keys of an account. Existing records
+// beyond the limits are kept.
+func (s *Store) SetAccount(ctx context.Context, id string, change func(*Account)) (Account, error) {
+	return update(ctx, s, "changing the account", func(t *tx) (Account, error) {
 		r, err := t.account(id)
 		if err != nil {
 			return Account{}, err
 		}
-		change(&r.Limits)
+		change(&r.Account)
 		accountKind.save(t, r)
-		return r.Account, r.Limits.Check()
+		return r.Account, r.Account.Check()
 	})
 }

@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"errors"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -31,7 +32,7 @@ func TestAccounts(t *testing.T) {
 		t.Error(err)
 	}
 	s = reopen(t, s, path)
-	if got, ok := s.Account("team-1"); !ok || got != a || len(s.Accounts()) != 3 {
+	if got, ok := s.Account("team-1"); !ok || !reflect.DeepEqual(got, a) || len(s.Accounts()) != 3 {
 		t.Errorf("accounts %+v", s.Accounts())
 	}
 	wantError(t, s.RemoveAccount(t.Context(), account), store.ErrInvalid, "every gateway has it")
@@ -49,7 +50,7 @@ func TestRemoveAccount(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k, _, _ := s.CreateKey(t.Context(), id, "k", "*")
+	k, _, _ := s.CreateKey(t.Context(), store.Key{Account: id, Name: "k", Scope: "*"})
 	c, _, _ := s.CreateConnector(t.Context(), id, "c")
 	if _, err := s.SetDeployment(t.Context(), store.Deployment{Account: id, Name: "d", Connectors: []string{c.ID}}); err != nil {
 		t.Fatal(err)
@@ -80,7 +81,7 @@ func TestRemoveAccount(t *testing.T) {
 	if _, ok := s.Account(id); ok || !slices.Equal(left, []string{"leftovers/" + id}) {
 		t.Errorf("left %v", left)
 	}
-	_, _, err = s.CreateKey(t.Context(), id, "k", "*")
+	_, _, err = s.CreateKey(t.Context(), store.Key{Account: id, Name: "k", Scope: "*"})
 	wantError(t, err, store.ErrNotFound, "unknown account")
 	if err := s.SaveUsage(t.Context(), []store.UsageRow{{Account: id, Day: "2026-11-21", Key: "k", Usage: store.Usage{Requests: 1}}}); err != nil || len(paths(t, kv, store.DirUsage)) != 0 {
 		t.Errorf("usage of a removed account: %v", err)
@@ -103,7 +104,7 @@ func TestRemoveAccountConcurrent(t *testing.T) {
 			switch i % 3 {
 			case 0:
 				var k store.Key
-				k, _, createErr = s.CreateKey(t.Context(), "team", "k", "*")
+				k, _, createErr = s.CreateKey(t.Context(), store.Key{Account: "team", Name: "k", Scope: "*"})
 				id = k.ID
 			case 1:
 				var c store.Connector

@@ -45,7 +45,7 @@ func TestBackupUnderWrites(t *testing.T) {
 				return
 			default:
 			}
-			if _, _, err := s.CreateKey(t.Context(), store.DefaultAccount, fmt.Sprintf("key %d", n), "*"); err != nil {
+			if _, _, err := s.CreateKey(t.Context(), store.Key{Account: store.DefaultAccount, Name: fmt.Sprintf("key %d", n), Scope: "*"}); err != nil {
 				t.Error(err)
 				return
 			}
@@ -90,11 +90,11 @@ func TestRestore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := s.CreateKey(t.Context(), store.DefaultAccount, "before", "*"); err != nil {
+	if _, _, err := s.CreateKey(t.Context(), store.Key{Account: store.DefaultAccount, Name: "before", Scope: "*"}); err != nil {
 		t.Fatal(err)
 	}
 	backup := backUp(t, s)
-	if _, _, err := s.CreateKey(t.Context(), store.DefaultAccount, "after", "*"); err != nil {
+	if _, _, err := s.CreateKey(t.Context(), store.Key{Account: store.DefaultAccount, Name: "after", Scope: "*"}); err != nil {
 		t.Fatal(err)
 	}
 	now := time.Date(2026, 5, 2, 12, 0, 0, 0, time.UTC)
@@ -143,7 +143,7 @@ func TestOpenDuringRestore(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, _, err := s.CreateKey(t.Context(), store.DefaultAccount, name, "*"); err != nil {
+			if _, _, err := s.CreateKey(t.Context(), store.Key{Account: store.DefaultAccount, Name: name, Scope: "*"}); err != nil {
 				t.Fatal(err)
 			}
 			if err := s.Close(); err != nil {
@@ -191,7 +191,7 @@ func checkKeys(t *testing.T, path string, want ...string) {
 func TestRestoreRefuses(t *testing.T) {
 	s := storetest.New(t)
 	for n := range 50 {
-		if _, _, err := s.CreateKey(t.Context(), store.DefaultAccount, fmt.Sprint(n), "*"); err != nil {
+		if _, _, err := s.CreateKey(t.Context(), store.Key{Account: store.DefaultAccount, Name: fmt.Sprint(n), Scope: "*"}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -23,7 +23,7 @@ func TestUnconfirmed(t *testing.T) {
 	t.Parallel()
 	_, s, edge := openEdges(t)
 	ctx, until := t.Context(), time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	k, secret, err := s.CreateKey(ctx, account, "key", "*")
+	k, secret, err := s.CreateKey(ctx, store.Key{Account: account, Name: "key", Scope: "*"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +59,7 @@ func TestUnconfirmed(t *testing.T) {
 	check("using the link", err, used == u && s.PasswordHash(u.ID) == "new" && link.User == u.ID)
 	removed, err := s.RemoveUser(ctx, account, u.ID)
 	check("removing the user", err, removed == u && s.UserCount() == 0)
-	if err := s.RemoveKey(ctx, account, "key_unknown"); store.Made(err) {
+	if _, err := s.RemoveKey(ctx, account, "key_unknown"); store.Made(err) {
 		t.Errorf("a write that was not made: %v", err)
 	}
 }
@@ -70,7 +70,7 @@ func TestLookAgain(t *testing.T) {
 	t.Parallel()
 	a, b, edge := openEdges(t)
 	ctx := t.Context()
-	_, secret, err := a.CreateKey(ctx, account, "key", "*")
+	_, secret, err := a.CreateKey(ctx, store.Key{Account: account, Name: "key", Scope: "*"})
 	if err != nil {
 		t.Fatal(err)
 	}

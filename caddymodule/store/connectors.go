@@ -116,7 +116,7 @@ func (r *connectorRecord) matches(match func(hash []byte) bool) bool {
 // CreateConnector creates a connector and returns it with its secret, which is not
 // shown again. The name must be unique in the account.
 func (s *Store) CreateConnector(ctx context.Context, account, name string) (Connector, string, error) {
-	if err := checkConnectorName(name); err != nil {
+	if err := checkName("connector", prefixConnector, name); err != nil {
 		return Connector{}, "", err
 	}
 	secret, hash := newSecret("")
@@ -129,16 +129,6 @@ func (s *Store) newConnector(ctx context.Context, account, name string, hash dig
 	return &connectorRecord{Hash: hash, Connector: Connector{
 		ID: newID(prefixConnector, s.now()), Account: account, Name: name, CreatedAt: s.time(), CreatedBy: actor(ctx),
 	}}
-}
-
-func checkConnectorName(name string) error {
-	if err := checkLabel("connector", name); err != nil {
-		return err
-	}
-	if strings.HasPrefix(name, prefixConnector) {
-		return Errorf(ErrInvalid, "the connector name %q begins like an id: choose another name", name)
-	}
-	return nil
 }
 
 func createConnector(t *tx, r *connectorRecord) error {
@@ -161,7 +151,7 @@ func nameConnector(t *tx, account, name, id string) error {
 // RenameConnector changes the name of a connector, given by id or name. The new one must be
 // unique in the account.
 func (s *Store) RenameConnector(ctx context.Context, account, idOrName, name string) (Connector, error) {
-	if err := checkConnectorName(name); err != nil {
+	if err := checkName("connector", prefixConnector, name); err != nil {
 		return Connector{}, err
 	}
 	return update(ctx, s, "renaming the connector", func(t *tx) (Connector, error) {

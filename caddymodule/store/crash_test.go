@@ -89,7 +89,7 @@ func writeUntilKilled(path string) error {
 	}
 	ctx := context.Background()
 	many := store.Limits{MaxKeys: 1_000_000, MaxConnectors: 1_000_000, MaxUsers: 1_000_000}
-	if _, err := s.SetLimits(ctx, store.DefaultAccount, func(l *store.Limits) { *l = many }); err != nil {
+	if _, err := s.SetAccount(ctx, store.DefaultAccount, func(a *store.Account) { a.Limits = many }); err != nil {
 		return err
 	}
 	c, _, err := s.CreateConnector(ctx, store.DefaultAccount, fmt.Sprintf("c%d", time.Now().UnixNano()))
@@ -98,7 +98,7 @@ func writeUntilKilled(path string) error {
 	}
 	fmt.Printf("connector %s %s\n", c.ID, c.Name)
 	for i := 0; ; i++ {
-		k, secret, err := s.CreateKey(ctx, store.DefaultAccount, "crash", "*")
+		k, secret, err := s.CreateKey(ctx, store.Key{Account: store.DefaultAccount, Name: fmt.Sprint(rand.Uint64()), Scope: "*"})
 		if err != nil {
 			return err
 		}

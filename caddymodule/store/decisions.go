@@ -12,7 +12,7 @@ import (
 // If the pairing is not pending, it fails with ErrExpired or ErrConflict.
 func (s *Store) ApprovePairing(ctx context.Context, account, idOrCode, connectorName, by string) (Pairing, Connector, error) {
 	if connectorName != "" {
-		if err := checkConnectorName(connectorName); err != nil {
+		if err := checkName("connector", prefixConnector, connectorName); err != nil {
 			return Pairing{}, Connector{}, err
 		}
 	}
@@ -134,7 +134,7 @@ func createNamed(t *tx, c *connectorRecord, hostname string) error {
 // hostName returns the default name of a connector on a host, leaving room for a number.
 func hostName(hostname string) string {
 	base := text.Printable(hostname, maxLabel-8)
-	if checkConnectorName(base) != nil {
+	if checkName("connector", prefixConnector, base) != nil {
 		return "connector"
 	}
 	return base

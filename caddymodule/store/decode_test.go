@@ -3,6 +3,7 @@ package store
 import (
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"reflect"
 	"testing"
 	"time"
@@ -49,7 +50,7 @@ func TestDecodeTwice(t *testing.T) {
 		if fastjson.Unmarshal([]byte(value), new(accountRecord)) == nil {
 			t.Errorf("the fast decoder accepts %q", value)
 		}
-		if err := decode(Item{Key: "accounts/a", Value: []byte(value)}, &got); err != nil || got != want {
+		if err := decode(Item{Key: "accounts/a", Value: []byte(value)}, &got); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%q is %+v, %v", value, got, err)
 		}
 	}
@@ -61,6 +62,10 @@ func setAll(v reflect.Value) {
 	case reflect.Struct:
 		if v.Type() == reflect.TypeFor[time.Time]() {
 			v.Set(reflect.ValueOf(time.Date(2026, 1, 2, 3, 4, 5, 678e6, time.UTC)))
+			return
+		}
+		if v.Type() == reflect.TypeFor[netip.Prefix]() {
+			v.Set(reflect.ValueOf(netip.MustParsePrefix("2001:db8::/32")))
 			return
 		}
 		for i := range v.NumField() {

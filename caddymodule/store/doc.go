@@ -6,7 +6,7 @@
 // etcd's API; OpenBolt implements it in a file. Store is on top and implements the
 // records.
 //
-//	write ──▶ Store ──Txn──▶ KV ──Watch──▶ view ──▶ reads, OnCut, Subscribe
+//	write ──▶ Store ──Txn──▶ KV ──Watch──▶ view ──▶ reads, Begin, Subscribe
 //	            ▲                            │
 //	            └── waits for its revision ──┘
 //
@@ -38,7 +38,9 @@
 //	deployments/ACCOUNT/NAME        deployment
 //	edge_reports/NAME               up to which revision an edge applies changes; has a lease
 //	edges/NAME                      edge: a gateway of a cluster
-//	keys/ACCOUNT/ID                 key and the SHA-256 of its secret
+//	key_names/ACCOUNT/NAME          the id of the key of that name that is not revoked
+//	keys/ACCOUNT/ID                 key and the SHA-256 of its secret; after a rotation also of the
+//	                                previous one
 //	last_used/ACCOUNT/ID            when the key was last used; separate from the key, so
 //	                                that saving it never conflicts with a revocation
 //	leftovers/ACCOUNT               when the account was removed; kept for a day
@@ -86,7 +88,7 @@
 // Removing a user invalidates all of the user's sessions, tokens and links at once,
 // since each read checks the user. A new password invalidates all older sessions at
 // once, since each session holds the number of its password. A sweeper removes the
-// records themselves: expired ones after a day, revoked keys and expired management
+// records themselves: expired ones after a day, revoked and expired keys and management
 // tokens after 90 days. It finds them in the view, and never reads the whole KV.
 //
 // Times of use are written without a look at their records. The view notes those without
@@ -95,6 +97,9 @@
 // that removes it: that leaves leftovers/ACCOUNT instead, and what is found below the
 // account's other directories is removed at once, and again when the sweeper removes the
 // note or an account of this name is created.
+//
+// Keys expire in the same way. In addition, one timer for all of them ends the requests of a key
+// when it expires, and those of a secret when its time after a rotation is over (schedule.go).
 //
 // # Secrets
 //

@@ -140,7 +140,7 @@ func (s *Store) apply(batch Batch) {
 	}
 }
 
-// publish is the only function that changes the view. It revokes keys, calls the
+// publish is the only function that changes the view. It ends requests, calls the
 // subscribers, and wakes waiting writes.
 func (s *Store) publish(d *draft, revision int64) {
 	// Update the LiveKeys first, so that no request finds a revoked key valid in the
@@ -149,10 +149,10 @@ func (s *Store) publish(d *draft, revision int64) {
 		r.live.record.Store(r)
 	}
 	s.view.Store(d.view(revision))
+	now := s.now()
 	for _, r := range d.updates {
-		if r.RevokedAt != nil {
-			r.live.revoke()
-		}
+		r.live.review(now)
+		s.schedule.set(r.live, now)
 	}
 	subscribers := s.subscribers.Now()
 	for _, change := range d.changes {

@@ -71,6 +71,12 @@ func checkID(prefix, s string) bool {
 	return ok && len(rest) == 26 && !strings.ContainsFunc(rest, notAllowed)
 }
 
+// shownSecret returns the part of a key that is stored and shown: 8 of its 43 digits.
+func shownSecret(secret string) string {
+	const digits = 4
+	return secret[:len(prefixSecret)+digits] + "…" + secret[len(secret)-digits:]
+}
+
 // newSecret returns prefix and 256 random bits as 43 letters and digits, and the hash of
 // the whole string.
 func newSecret(prefix string) (string, digest) {
@@ -105,6 +111,18 @@ func checkLabel(what, name string) error {
 		return Errorf(ErrInvalid, "the name of the %s, %q, has characters that cannot be printed", what, name)
 	case strings.TrimSpace(name) != name:
 		return Errorf(ErrInvalid, "the name of the %s, %q, begins or ends with a blank", what, name)
+	}
+	return nil
+}
+
+// checkName is checkLabel for the names of records that are also found by their ids, which
+// begin with prefix.
+func checkName(what, prefix, name string) error {
+	if err := checkLabel(what, name); err != nil {
+		return err
+	}
+	if strings.HasPrefix(strings.ToLower(name), prefix) {
+		return Errorf(ErrInvalid, "the %s name %q begins like an id: choose another name", what, name)
 	}
 	return nil
 }

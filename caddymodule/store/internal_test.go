@@ -39,14 +39,14 @@ func TestFailedCommit(t *testing.T) {
 			defer s.Close()
 			ctx := context.Background()
 			setCommit(b, commit)
-			if _, _, err := s.CreateKey(ctx, DefaultAccount, "a", "*"); !errors.Is(err, diskFull) {
+			if _, _, err := s.CreateKey(ctx, Key{Account: DefaultAccount, Name: "a", Scope: "*"}); !errors.Is(err, diskFull) {
 				t.Errorf("creating a key: %v", err)
 			}
 			if _, err := kv.Lease(ctx, time.Hour); !errors.Is(err, diskFull) {
 				t.Errorf("creating a lease: %v", err)
 			}
 			setCommit(b, (*bolt.Tx).Commit)
-			if _, _, err := s.CreateKey(ctx, DefaultAccount, "b", "*"); err != nil {
+			if _, _, err := s.CreateKey(ctx, Key{Account: DefaultAccount, Name: "b", Scope: "*"}); err != nil {
 				t.Fatal(err)
 			}
 			snap, err := Range(ctx, kv, Prefix(keyKind.dir))
@@ -78,12 +78,12 @@ func TestFailedFlush(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k, secret, err := s.CreateKey(t.Context(), DefaultAccount, "a", "*")
+	k, secret, err := s.CreateKey(t.Context(), Key{Account: DefaultAccount, Name: "a", Scope: "*"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	live, _ := s.FindKey(secret)
-	s.Touch(live)
+	s.Touch(live.LiveKey)
 	diskFull := errors.New("disk full")
 	setCommit(kv.(*boltKV), func(tx *bolt.Tx) error { return errors.Join(diskFull, tx.Rollback()) })
 	if err := s.flush(t.Context(), 0); !errors.Is(err, diskFull) {
@@ -228,7 +228,7 @@ func TestViewMissesNothing(t *testing.T) {
 	_, _, linkErr := s.CreateLink(ctx, Link{Kind: LinkInvitation, Account: DefaultAccount}, time.Hour)
 	_, _, tokenErr := s.CreateToken(ctx, Token{Account: DefaultAccount, User: u.ID, Name: "x", Rights: AllRights})
 	_, _, pairingErr := s.CreatePairing(ctx, DefaultAccount, "")
-	_, _, keyErr := s.CreateKey(ctx, DefaultAccount, "x", "*")
+	_, _, keyErr := s.CreateKey(ctx, Key{Account: DefaultAccount, Name: "x", Scope: "*"})
 	c, _, connectorErr := s.CreateConnector(ctx, DefaultAccount, "x")
 	d, deploymentErr := s.SetDeployment(ctx, Deployment{Account: DefaultAccount, Name: "x", Connectors: []string{c.ID}})
 	passkeyErr := s.AddPasskey(ctx, u.ID, Passkey{ID: []byte("x"), Name: "x", Credential: []byte("1")})

@@ -2,16 +2,89 @@ package store
 
 import (
 	"context"
-	"sync"
-	"sync/atomic"
+	"errors"
+	"net/netip"
+	"time"
 
 	"github.com/postern-dev/postern/caddymodule/scope"
+	"github.com/postern-dev/postern/connector/text"
+)
+
+// Key authenticates API calls. Its secrets are not stored.
+type Key struct {
+	ID        string    `json:"id"`
+	Account   string    `json:"account"`
+	Name      string    `json:"name"` // unique among the keys of the account that are not revoked
+	Scope     string    `json:"scope"`
+	CreatedAt time.Time `json:"created_at"`
+	// Shown is the beginning and the end of the secret, by which people recognize it.
+	Shown string `json:"shown"`
+	// LastUsedAt is nil if the key was never used.
+	LastUsedAt *time.Time `json:"last_used_at"`
+	ExpiresAt  *time.Time `json:"expires_at"`  // nil: it does not expire
+	DisabledAt *time.Time `json:"disabled_at"` // nil: it is enabled
+	RevokedAt  *time.Time `json:"revoked_at"`  // nil: it is not revoked
+	// RotatedAt is when the secret was last replaced by a new one; nil: never.
+	RotatedAt *time.Time `json:"rotated_at,omitempty"`
+	// Previous is the secret before the last rotation, while it is valid.
+	Previous *PreviousSecret `json:"previous,omitempty"`
+	// Owner is the id of the user who is responsible for the key; "": none.
+	Owner string `json:"owner,omitempty"`
+	Note  string `json:"note,omitempty"`
+	// AllowedIPs are the addresses that clients may use the key from; none: all addresses.
+	AllowedIPs []netip.Prefix `json:"allowed_ips,omitempty"`
+	CreatedBy  Actor          `json:"created_by,omitzero"`
+	RotatedBy  *Actor         `json:"rotated_by,omitempty"`
+	ChangedBy  Actor          `json:"changed_by,omitzero"` // the author of the last change
+}
+
+// PreviousSecret is a secret of a key that is valid in addition to the present one.
+type PreviousSecret struct {
+	Shown string    `json:"shown"`
+	Until time.Time `json:"until"`
+}
+
+// The states of a key.
+const (
+	KeyValid    = "valid"
+	KeyDisabled = "disabled"
+	KeyExpired  = "expired"
+	KeyRevoked  = "revoked"
+)
+
+// KeyStates lists all states of a key.
+var KeyStates = [...]string{KeyValid, KeyDisabled, KeyExpired, KeyRevoked}
+
+// State returns the state of the key at a time.
+func (k Key) State(now time.Time) string {
+	switch {
+	case k.RevokedAt != nil:
+		return KeyRevoked
+	case k.expired(now):
+		return KeyExpired
+	case k.DisabledAt != nil:
+		return KeyDisabled
+	}
+	return KeyValid
+}
+
+func (k Key) expired(now time.Time) bool { return k.ExpiresAt != nil && !now.Before(*k.ExpiresAt) }
+
+const (
+	// MaxNote bounds the note of a key, in bytes.
+	MaxNote = 500
+	// MaxAllowedIPs bounds the networks of a key.
+	MaxAllowedIPs = 100
+	// MaxGrace bounds how long the previous secret of a key stays valid.
+	MaxGrace = 30 * 24 * time.Hour
 )
 
 type keyRecord struct {
 	header
 	Key
 	Hash digest `json:"hash"`
+	// PreviousHash is that of Previous.
+	PreviousHash digest `json:"previous_hash,omitzero"`
 
 	scope scope.Scope // parsed
 	live  *LiveKey
@@ -21,8 +94,11 @@ func (r *keyRecord) place() key    { return key{r.Account, r.ID} }
 func (r *keyRecord) label() string { return r.Name }
 
 func (r *keyRecord) state() string {
-	if r.RevokedAt != nil {
+	switch {
+	case r.RevokedAt != nil:
 		return KeyRevoked
+	case r.DisabledAt != nil:
+		return KeyDisabled
 	}
 	return KeyValid
 }
@@ -31,21 +107,29 @@ func (r *keyRecord) check() (err error) {
 	if r.scope, err = scope.Parse(r.Scope); err != nil {
 		return err
 	}
+	if (r.Previous == nil) != (r.PreviousHash == digest{}) {
+		return errors.New("its previous secret is incomplete")
+	}
 	return checkHash(r.Hash)
 }
 
 var keyKind = &kind[keyRecord, *keyRecord]{
 	dir: "keys/", prefix: prefixKey, seenAt: "last_used/", secret: prefixSecret, what: KindKey, remains: true,
-	in:    func(r *records) *collection[*keyRecord] { return &r.keys },
-	index: func(r *keyRecord) digest { return r.Hash },
-	amend: func(_ *records, r *keyRecord, c *Change) { c.Removed = c.Removed || r.RevokedAt != nil },
+	in:     func(r *records) *collection[*keyRecord] { return &r.keys },
+	index:  func(r *keyRecord) digest { return r.Hash },
+	former: func(r *keyRecord) digest { return r.PreviousHash },
+	nameOf: (*keyRecord).namePath,
+	amend:  func(_ *records, r *keyRecord, c *Change) { c.Removed = c.Removed || r.RevokedAt != nil },
 	adopt: func(d *draft, old, next *keyRecord) {
 		if old == nil {
-			next.live = newLiveKey(next)
-			return
+			next.live = &LiveKey{}
+			next.live.record.Store(next)
+		} else {
+			next.live = old.live
 		}
-		next.live = old.live
-		d.updates = append(d.updates, next)
+		if _, due := next.due(d.now); due || old != nil {
+			d.updates = append(d.updates, next)
+		}
 	},
 	// A removed key is revoked for requests that hold its LiveKey.
 	removed: func(d *draft, old *keyRecord) {
@@ -57,174 +141,143 @@ var keyKind = &kind[keyRecord, *keyRecord]{
 	},
 }
 
-// FindKey returns the key with this secret, even if it is revoked. It takes no lock and
-// allocates nothing. It looks up a SHA-256 hash, so its timing reveals nothing useful
-// about secrets.
-func (s *Store) FindKey(secret string) (*LiveKey, bool) {
-	r, ok := keyKind.bySecret(s.view.Load(), secret)
-	return r.live, ok
+// namePath returns the path of the record of the key's name, "" if it is free for others.
+func (r *keyRecord) namePath() string {
+	if r.RevokedAt != nil {
+		return ""
+	}
+	return keyNamePath(r.Account, r.Name)
 }
 
-// Key returns a key of an account, even if it is revoked.
-func (s *Store) Key(account, id string) (Key, bool) {
-	r, ok := keyKind.at(s.view.Load(), account, id)
-	if !ok {
-		return Key{}, false
+// current returns the key with its last use, and without a secret that has ended.
+func (r *keyRecord) current(now time.Time) Key {
+	k := r.Key
+	k.LastUsedAt = r.use.last()
+	if k.Previous != nil && !now.Before(k.Previous.Until) {
+		k.Previous = nil
 	}
-	return r.live.Key(), true
+	return k
+}
+
+// FindKey returns the key with this secret, even if it is refused. It takes no lock and
+// allocates nothing. It looks up a SHA-256 hash, so its timing reveals nothing useful
+// about secrets.
+func (s *Store) FindKey(secret string) (Credential, bool) {
+	hash, _ := hashSecret(prefixSecret, secret)
+	r, ok := keyKind.find(s.view.Load(), hash)
+	return Credential{r.live, s, hash}, ok
+}
+
+// Key returns the key of an account with this id.
+func (s *Store) Key(account, id string) (Key, bool) {
+	r, ok := keyKind.named(s.view.Load(), id)
+	return r.current(s.now()), ok && r.Account == account
 }
 
 // Keys returns the keys of an account, including revoked ones, in order of creation.
 func (s *Store) Keys(account string) []Key {
-	return list(keyKind.of(s.view.Load(), account), func(r *keyRecord) (Key, bool) { return r.live.Key(), true })
+	now := s.now()
+	return list(keyKind.of(s.view.Load(), account), func(r *keyRecord) (Key, bool) { return r.current(now), true })
 }
 
-// KeyCount counts the valid and the revoked keys of an account.
-func (s *Store) KeyCount(account string) (valid, revoked int) {
+// CountKeys counts the keys of an account by their states.
+func (s *Store) CountKeys(account string) map[string]int {
+	count, now := make(map[string]int), s.now()
 	for r := range keyKind.of(s.view.Load(), account) {
-		if r.RevokedAt == nil {
-			valid++
-		} else {
-			revoked++
-		}
+		count[r.State(now)]++
 	}
-	return valid, revoked
+	return count
 }
 
-// CreateKey creates a key and returns it with its secret, which is not shown again.
-// Names of keys need not be unique.
-func (s *Store) CreateKey(ctx context.Context, account, name, scopeText string) (Key, string, error) {
-	if err := checkLabel("key", name); err != nil {
-		return Key{}, "", err
-	}
-	parsed, err := scope.Parse(scopeText)
-	if err != nil {
-		return Key{}, "", Errorf(ErrInvalid, "%v", err)
-	}
+// CreateKey creates a key with the account, name, scope, expiry, owner, note and addresses
+// of k. It returns the key with its secret, which is not shown again.
+func (s *Store) CreateKey(ctx context.Context, k Key) (Key, string, error) {
 	secret, hash := newSecret(prefixSecret)
 	r := &keyRecord{Hash: hash, Key: Key{
-		ID: newID(prefixKey, s.now()), Account: account, Name: name, Scope: parsed.String(), CreatedAt: s.time(), CreatedBy: actor(ctx),
+		ID: newID(prefixKey, s.now()), Account: k.Account, Name: k.Name, Scope: k.Scope, CreatedAt: s.time(), Shown: shownSecret(secret),
+		ExpiresAt: k.ExpiresAt, Owner: k.Owner, Note: k.Note, AllowedIPs: k.AllowedIPs, CreatedBy: actor(ctx),
 	}}
-	k, err := update(ctx, s, "creating the key", func(t *tx) (Key, error) { return r.Key, keyKind.add(t, r) })
-	return k, secret, err
-}
-
-func errNoKey(account, id string) error {
-	return Errorf(ErrNotFound, "key %.40q not found in the account %.40q: use an id from the list of keys", id, account)
-}
-
-// RevokeKey invalidates a key permanently. When it returns without an error, new
-// requests with the key are rejected, and the OnCut callbacks of running requests
-// have been called. Revoking a revoked key changes nothing.
-func (s *Store) RevokeKey(ctx context.Context, account, id string) (Key, error) {
-	revoked, err := update(ctx, s, "revoking the key", func(t *tx) (Key, error) {
-		r := keyKind.load(t, account, id)
-		if r == nil {
-			return Key{}, errNoKey(account, id)
-		}
-		// A revoked key is not written again. If another process has just revoked
-		// it, update still waits until that has taken effect.
-		t.confirmed()
-		if r.RevokedAt == nil {
-			now := s.time()
-			r.RevokedAt, r.ChangedBy = &now, actor(ctx)
-			keyKind.save(t, r)
-		}
-		return r.Key, nil
-	})
-	if r, ok := keyKind.named(s.view.Load(), id); ok && Made(err) {
-		return r.live.Key(), err // includes the last use
+	if err := r.normalize(nil, s.now()); err != nil {
+		return Key{}, "", err
 	}
-	return revoked, err
+	created, err := update(ctx, s, "creating the key", func(t *tx) (Key, error) {
+		if err := keyKind.add(t, r); err != nil {
+			return Key{}, err
+		}
+		if err := checkOwner(t, r); err != nil {
+			return Key{}, err
+		}
+		return r.Key, takeKeyName(t, r)
+	})
+	return created, secret, err
 }
 
-// RemoveKey revokes a key, if necessary, and deletes its record.
-func (s *Store) RemoveKey(ctx context.Context, account, id string) error {
-	_, err := keyKind.take(ctx, s, "removing the key", account, id, errNoKey(account, id))
+// normalize checks the fields that users set. old is the key before, nil for a new one.
+func (r *keyRecord) normalize(old *Key, now time.Time) error {
+	if err := checkName("key", prefixKey, r.Name); err != nil {
+		return err
+	}
+	parsed, err := scope.Parse(r.Scope)
+	if err != nil {
+		return Errorf(ErrInvalid, "%v", err)
+	}
+	r.Scope, r.scope = parsed.String(), parsed
+	if r.ExpiresAt != nil {
+		r.ExpiresAt = new(r.ExpiresAt.UTC().Truncate(time.Millisecond))
+		if r.expired(now) && (old == nil || old.ExpiresAt == nil || !r.ExpiresAt.Equal(*old.ExpiresAt)) {
+			return Errorf(ErrInvalid, "the expiry of the key, %s, is in the past: give a later time, or disable the key instead", r.ExpiresAt.Format(time.RFC3339))
+		}
+	}
+	switch {
+	case len(r.Note) > MaxNote:
+		return Errorf(ErrInvalid, "the note of the key has %d bytes, more than %d", len(r.Note), MaxNote)
+	case r.Note != "" && !text.IsPrintable(r.Note):
+		return Errorf(ErrInvalid, "the note of the key has characters that cannot be printed")
+	case len(r.AllowedIPs) > MaxAllowedIPs:
+		return Errorf(ErrInvalid, "the key has %d networks, more than %d: join neighboring ones", len(r.AllowedIPs), MaxAllowedIPs)
+	}
+	return nil
+}
+
+// checkOwner checks that the owner of a key is a user of its account.
+func checkOwner(t *tx, r *keyRecord) error {
+	if r.Owner == "" {
+		return nil
+	}
+	if !checkID(prefixUser, r.Owner) {
+		return Errorf(ErrInvalid, "the owner of the key, %.40q, is not the id of a user", r.Owner)
+	}
+	_, err := findUser(t, r.Account, r.Owner)
 	return err
 }
 
-// LiveKey is the current state of a key: its methods follow the store. A key has only
-// one LiveKey, also across changes of its record, so a request may keep it while it
-// runs.
-type LiveKey struct {
-	record atomic.Pointer[keyRecord]
-
-	mu      sync.Mutex
-	revoked bool // callbacks have been or are being called
-	calls   map[*func()]struct{}
+// takeKeyName records the name of a key, unless another key has it.
+func takeKeyName(t *tx, r *keyRecord) error {
+	if t.get(r.namePath()).Exists() {
+		return Errorf(ErrExists, "the account %q already has a key %q: choose another name, or revoke that key first", r.Account, r.Name)
+	}
+	t.put(r.namePath(), &nameRecord{ID: r.ID})
+	return nil
 }
 
-func newLiveKey(r *keyRecord) *LiveKey {
-	k := &LiveKey{revoked: r.RevokedAt != nil}
-	k.record.Store(r)
-	return k
-}
-
-// Key returns the record.
-func (k *LiveKey) Key() Key {
-	r := k.record.Load()
-	key := r.Key
-	key.LastUsedAt = r.use.last()
-	return key
-}
-
-// ID returns the key's id.
-func (k *LiveKey) ID() string { return k.record.Load().ID }
-
-// Account returns the id of the account that the key belongs to.
-func (k *LiveKey) Account() string { return k.record.Load().Account }
-
-// Scope returns what the key may be used for.
-func (k *LiveKey) Scope() scope.Scope { return k.record.Load().scope }
-
-// Allows reports whether the key may be used for a deployment's public name.
-func (k *LiveKey) Allows(name string) bool { return k.record.Load().scope.Allows(name) }
-
-// Revoked reports whether the key has been revoked.
-func (k *LiveKey) Revoked() bool { return k.record.Load().RevokedAt != nil }
-
-// OnCut calls f once when a request with the key must end: when the key is revoked, before
-// RevokeKey returns, or at once if it is already revoked; and at CutRequests. f must return
-// soon and must not write to the store. stop removes f, without waiting for a running call.
-func (k *LiveKey) OnCut(f func()) (stop func()) {
-	k.mu.Lock()
-	if k.revoked {
-		k.mu.Unlock()
-		f()
-		return func() {}
+// findKey reads a key of the account by its id or its name. Of several keys that had the name
+// before they were revoked, it is the last one.
+func findKey(t *tx, account, idOrName string) (*keyRecord, error) {
+	id := idOrName
+	if !checkID(prefixKey, id) && checkLabel("key", id) == nil && checkAccount(account) {
+		var name nameRecord
+		if !t.read(keyNamePath(account, idOrName), &name) {
+			for r := range keyKind.of(t.s.view.Load(), account) {
+				if r.Name == idOrName && r.RevokedAt != nil {
+					name.ID = max(name.ID, r.ID)
+				}
+			}
+		}
+		id = name.ID
 	}
-	call := &f
-	if k.calls == nil { // most keys are idle
-		k.calls = make(map[*func()]struct{})
+	r := keyKind.load(t, account, id)
+	if r == nil {
+		return nil, Errorf(ErrNotFound, "key %.40q not found in the account %.40q: use a name or an id from the list of keys", idOrName, account)
 	}
-	k.calls[call] = struct{}{}
-	k.mu.Unlock()
-	return func() {
-		k.mu.Lock()
-		delete(k.calls, call)
-		k.mu.Unlock()
-	}
-}
-
-// revoke calls the callbacks once. The record must already be revoked, so that requests
-// that come later find the key revoked.
-func (k *LiveKey) revoke() { k.cut(true) }
-
-func (k *LiveKey) cut(revoked bool) {
-	k.mu.Lock()
-	calls := k.calls
-	k.revoked, k.calls = k.revoked || revoked, nil
-	k.mu.Unlock()
-	for call := range calls {
-		(*call)()
-	}
-}
-
-// CutRequests ends the running requests of all keys. A request that begins meanwhile and
-// calls OnCut before Serving is ended or refused.
-func (s *Store) CutRequests() {
-	for r := range keyKind.all(&s.view.Load().records) {
-		r.live.cut(false)
-	}
+	return r, nil
 }

@@ -74,6 +74,10 @@ type kind[R any, P interface {
 	// index returns an additional key of a record: the hash of a secret, a code or
 	// a name. It may be nil.
 	index func(P) digest
+	// former returns another such key, the zero digest for none. It may be nil.
+	former func(P) digest
+	// nameOf returns the path of the record of a record's name, "" for none. It may be nil.
+	nameOf func(P) string
 	// amend adjusts a change before subscribers get it. It may be nil.
 	amend func(*records, P, *Change)
 	// adopt moves long-lived state from old to next before next enters the view. old
@@ -103,6 +107,15 @@ func (k *kind[R, P]) paths(at key) []string {
 		return []string{k.path(at.owner, at.id)}
 	}
 	return []string{k.path(at.owner, at.id), k.usePath(at)}
+}
+
+// pathsOf is paths with the record of its name.
+func (k *kind[R, P]) pathsOf(r P) []string {
+	paths := k.paths(r.place())
+	if k.nameOf != nil && k.nameOf(r) != "" {
+		paths = append(paths, k.nameOf(r))
+	}
+	return paths
 }
 
 // usePath returns the KV key of a record's time of use.
@@ -200,8 +213,10 @@ func (k *kind[R, P]) insert(d *draft, next P) {
 	if k.prefix != "" {
 		c.byID.set(d.edit, at.id, next)
 	}
-	if k.index != nil {
-		c.byHash.set(d.edit, k.index(next), next)
+	for _, hash := range k.hashes(next) {
+		if hash != (digest{}) {
+			c.byHash.set(d.edit, hash, next)
+		}
 	}
 }
 
@@ -218,9 +233,22 @@ func (k *kind[R, P]) unindex(d *draft, old P) {
 	if k.prefix != "" {
 		c.byID.remove(d.edit, at.id)
 	}
-	if k.index != nil && c.byHash.value(k.index(old)) == old {
-		c.byHash.remove(d.edit, k.index(old))
+	for _, hash := range k.hashes(old) {
+		if hash != (digest{}) && c.byHash.value(hash) == old {
+			c.byHash.remove(d.edit, hash)
+		}
 	}
+}
+
+// hashes returns the additional keys of a record; those that it lacks are zero.
+func (k *kind[R, P]) hashes(r P) (hashes [2]digest) {
+	if k.index != nil {
+		hashes[0] = k.index(r)
+	}
+	if k.former != nil {
+		hashes[1] = k.former(r)
+	}
+	return hashes
 }
 
 // report queues a change for the subscribers. old is nil for a new record, next for a removed
@@ -250,7 +278,7 @@ func (k *kind[R, P]) report(d *draft, old, next P) {
 func (k *kind[R, P]) sweep(w *sweep) {
 	for r := range k.all(&w.view.records) {
 		if r.ended(w) {
-			w.remove(r.head().revision, k.paths(r.place())...)
+			w.remove(r.head().revision, k.pathsOf(r)...)
 		}
 	}
 }

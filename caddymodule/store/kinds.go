@@ -51,6 +51,7 @@ type records struct {
 const (
 	dirConnectorNames = "connector_names/"
 	dirConnectorUses  = "connector_uses/"
+	dirKeyNames       = "key_names/"
 	dirMarks          = "marks/"
 	dirSecrets        = "secrets/"
 	dirUserNames      = "user_names/"
@@ -66,6 +67,8 @@ func markAccount(id string) string       { return dirMarks + "accounts/" + id }
 func markPairings(account string) string { return dirMarks + "pairings/" + account }
 
 func connectorNamePath(account, name string) string { return dirConnectorNames + account + "/" + name }
+
+func keyNamePath(account, name string) string { return dirKeyNames + account + "/" + name }
 
 // userNamePath ignores the case of a name.
 func userNamePath(name string) string { return dirUserNames + strings.ToLower(name) }

@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"crypto/rand"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -32,7 +33,7 @@ func TestLimits(t *testing.T) {
 		all   func() int
 	}{
 		"API keys": {"max_keys", func(account string) error {
-			_, _, err := s.CreateKey(ctx, account, "k", "*")
+			_, _, err := s.CreateKey(ctx, store.Key{Account: account, Name: rand.Text(), Scope: "*"})
 			return err
 		}, func() int { return len(s.Keys(account)) }},
 		"connectors": {"max_connectors", func(account string) error {
@@ -52,8 +53,8 @@ func TestLimits(t *testing.T) {
 			return err
 		}, func() int { return len(s.Tokens(account)) }},
 	}
-	if _, err := s.SetLimits(ctx, account, func(l *store.Limits) {
-		*l = store.Limits{MaxKeys: 3, MaxConnectors: 3, MaxDeployments: 3, MaxUsers: 3, MaxTokens: 3}
+	if _, err := s.SetAccount(ctx, account, func(a *store.Account) {
+		a.Limits = store.Limits{MaxKeys: 3, MaxConnectors: 3, MaxDeployments: 3, MaxUsers: 3, MaxTokens: 3}
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +73,7 @@ func TestLimits(t *testing.T) {
 				t.Errorf("another account: %v", err)
 			}
 		}
-		if _, err := s.SetLimits(ctx, account, func(l *store.Limits) { *l.Field(kind.limit) = 4 }); err != nil {
+		if _, err := s.SetAccount(ctx, account, func(a *store.Account) { *a.Limits.Field(kind.limit) = 4 }); err != nil {
 			t.Fatal(err)
 		}
 		if err := kind.make(account); err != nil {
@@ -83,7 +84,7 @@ func TestLimits(t *testing.T) {
 	if _, err := s.SetDeployment(ctx, store.Deployment{Account: account, Name: s.Deployments(account)[0].Name, Connectors: []string{"c"}}); err != nil {
 		t.Errorf("setting a deployment again: %v", err)
 	}
-	if err := s.RemoveKey(ctx, account, s.Keys(account)[0].ID); err != nil {
+	if _, err := s.RemoveKey(ctx, account, s.Keys(account)[0].ID); err != nil {
 		t.Fatal(err)
 	}
 	if err := kinds["API keys"].make(account); err != nil {
@@ -108,7 +109,7 @@ func TestLimitsDefault(t *testing.T) {
 	}
 	s := storetest.New(t)
 	for _, wrong := range []int{-1, 1_000_001} {
-		_, err := s.SetLimits(t.Context(), account, func(l *store.Limits) { l.MaxUsers = wrong })
+		_, err := s.SetAccount(t.Context(), account, func(a *store.Account) { a.Limits.MaxUsers = wrong })
 		wantError(t, err, store.ErrInvalid, "max_users")
 	}
 	for range 100 {
@@ -138,7 +139,7 @@ func TestSweepKeysAndTokens(t *testing.T) {
 		valid, _ := mustKey(t, s, "*")
 		revoked, _ := mustKey(t, s, "*")
 		live, _ := s.FindKey(mustSecret(t, s))
-		s.Touch(live)
+		s.Touch(live.LiveKey)
 		end := time.Now().Add(time.Hour)
 		for _, at := range []*time.Time{nil, &end} {
 			if _, _, err := s.CreateToken(t.Context(), store.Token{Account: account, User: ann.ID, Name: "t", Rights: store.RightRead, ExpiresAt: at}); err != nil {

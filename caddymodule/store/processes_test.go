@@ -3,6 +3,7 @@ package store_test
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -45,7 +46,7 @@ func TestNewerRecord(t *testing.T) {
 	k, secret := mustKey(t, s, "*")
 	live, _ := s.FindKey(secret)
 	cut := make(chan struct{})
-	live.OnCut(func() { close(cut) })
+	live.Begin(netip.Addr{}, func(store.Refusal) { close(cut) })
 	path := "keys/" + account + "/" + k.ID
 	item, err := kv.Get(t.Context(), path)
 	if err != nil || !item.Exists() {

@@ -16,20 +16,8 @@ type Account struct {
 	Name      string    `json:"name"`
 	CreatedAt time.Time `json:"created_at"`
 	Limits    Limits    `json:"limits,omitzero"`
-}
-
-// Key authenticates API calls. Its secret is not stored.
-type Key struct {
-	ID        string    `json:"id"`
-	Account   string    `json:"account"`
-	Name      string    `json:"name"`
-	Scope     string    `json:"scope"`
-	CreatedAt time.Time `json:"created_at"`
-	// LastUsedAt is nil if the key was never used.
-	LastUsedAt *time.Time `json:"last_used_at"`
-	RevokedAt  *time.Time `json:"revoked_at"` // nil: the key is valid
-	CreatedBy  Actor      `json:"created_by,omitzero"`
-	ChangedBy  Actor      `json:"changed_by,omitzero"` // who revoked it
+	// KeyDefaults are for what is not given of a new key.
+	KeyDefaults KeyDefaults `json:"key_defaults,omitzero"`
 }
 
 // Connector is a process that may hold a tunnel.
@@ -99,12 +87,6 @@ const (
 	KindEdge       = "edge" // or its report; of no account
 )
 
-// The states of a key.
-const (
-	KeyValid   = "valid"
-	KeyRevoked = "revoked"
-)
-
 // Change is a change of a record, for subscribers.
 type Change struct {
 	Kind    string // KindAccount, …
@@ -113,9 +95,12 @@ type Change struct {
 	Name    string // of a key, a connector or a deployment
 	Removed bool   // removed; for a key also revoked
 	// State and Was are the states after and before the change, "" where the record
-	// does not exist: of a key KeyValid or KeyRevoked, of a pairing its state, of a
-	// connector when its secret was last rotated. Others have none.
+	// does not exist: of a key one of KeyStates, of a pairing its state, of a
+	// connector when its secret was last rotated. Others have none. A key changes to
+	// KeyExpired when it expires, without a change of its record.
 	State, Was string
+	// Expiring is set if nothing has changed, but the key expires in this time.
+	Expiring time.Duration
 	// Revision is that of the record, or of the removed one.
 	Revision int64
 }

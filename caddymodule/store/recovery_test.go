@@ -16,7 +16,7 @@ func waysIn(t *testing.T, s *store.Store, u store.User, tokens int) (invitation 
 	if err := s.AddPasskey(t.Context(), u.ID, store.Passkey{ID: []byte(u.ID), Name: "phone", Credential: []byte("1")}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.SetLimits(t.Context(), account, func(l *store.Limits) { l.MaxTokens = 1000 }); err != nil {
+	if _, err := s.SetAccount(t.Context(), account, func(a *store.Account) { a.Limits.MaxTokens = 1000 }); err != nil {
 		t.Fatal(err)
 	}
 	for i := range tokens {

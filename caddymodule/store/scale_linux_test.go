@@ -3,6 +3,7 @@ package store_test
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -158,15 +159,15 @@ func measure(path string) error {
 	}
 	store.NoSync(kv) // the time of the disk is not the view's
 	account := store.DefaultAccount
-	if valid, _ := s.KeyCount(account); valid == manyKeys { // which is the limit
-		if err := s.RemoveKey(context.Background(), account, idOf(0)); err != nil {
+	if s.CountKeys(account)[store.KeyValid] == manyKeys { // which is the limit
+		if _, err := s.RemoveKey(context.Background(), account, idOf(0)); err != nil {
 			return err
 		}
 	}
 	fmt.Printf("create and remove, ms: %.3f\n", median(201, func() {
-		k, _, failed := s.CreateKey(context.Background(), account, "k", "*")
+		k, _, failed := s.CreateKey(context.Background(), store.Key{Account: account, Name: rand.Text(), Scope: "*"})
 		if failed == nil {
-			failed = s.RemoveKey(context.Background(), account, k.ID)
+			_, failed = s.RemoveKey(context.Background(), account, k.ID)
 		}
 		err = errors.Join(err, failed)
 	}))

@@ -39,6 +39,8 @@ type Store struct {
 	now     func() time.Time
 	view    atomic.Pointer[view]
 
+	schedule schedule
+
 	closed      atomic.Bool
 	subscribers subscribe.List[Change]
 
@@ -72,6 +74,7 @@ func New(kv KV, o Options) (*Store, error) {
 		return nil, err
 	}
 	s.workers.Go(func() { s.follow(ctx, watcher) })
+	s.workers.Go(func() { s.expire(ctx) })
 	err = s.update(ctx, "creating the default account", func(t *tx) error {
 		if accountKind.load(t, "", DefaultAccount) == nil {
 			accountKind.save(t, &accountRecord{Account: Account{ID: DefaultAccount, Name: DefaultAccount, CreatedAt: s.time()}})
@@ -100,6 +103,7 @@ func newStore(kv KV, o Options) *Store {
 	s := &Store{
 		kv: kv, local: o.Local, edge: cmp.Or(o.Edge, aloneName), cluster: o.Cluster, rest: restAlone,
 		log: o.Logger, now: o.Now, progress: make(chan struct{}),
+		schedule: schedule{earlier: make(chan struct{}, 1)},
 	}
 	if o.Edge != "" {
 		s.rest = restShared

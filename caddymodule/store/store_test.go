@@ -1,11 +1,14 @@
 package store_test
 
 import (
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -30,14 +33,14 @@ func TestDefaultAccount(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if again, _ := storetest.Open(t, path).Account(account); again != a {
+	if again, _ := storetest.Open(t, path).Account(account); !reflect.DeepEqual(again, a) {
 		t.Errorf("the account %+v became %+v", a, again)
 	}
 }
 
 func mustKey(t testing.TB, s *store.Store, scope string) (store.Key, string) {
 	t.Helper()
-	k, secret, err := s.CreateKey(t.Context(), account, "test key", scope)
+	k, secret, err := s.CreateKey(t.Context(), store.Key{Account: account, Name: "test key " + rand.Text(), Scope: scope})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +62,7 @@ func TestCreateKey(t *testing.T) {
 		t.Errorf("created %+v", k)
 	}
 	live, ok := s.FindKey(secret)
-	if !ok || live.Key() != k || live.Revoked() || live.ID() != k.ID || live.Account() != account {
+	if !ok || !reflect.DeepEqual(live.Key(), k) || live.Revoked() || live.ID() != k.ID || live.Account() != account {
 		t.Fatalf("found %+v", live)
 	}
 	if !live.Scope().Allows("qwen3:8b") || live.Scope().Allows("llama") {
@@ -78,7 +81,7 @@ func TestCreateKey(t *testing.T) {
 		t.Errorf("the file holds the secret itself, or %v", err)
 	}
 	again, ok := storetest.Open(t, path).FindKey(secret)
-	if !ok || again.Key() != k {
+	if !ok || !reflect.DeepEqual(again.Key(), k) {
 		t.Error("the key is not there after a restart")
 	}
 }
@@ -102,7 +105,7 @@ func TestCreateKeyErrors(t *testing.T) {
 		{"", "x", "*", store.ErrNotFound, "unknown account"},
 		{"default/x", "x", "*", store.ErrNotFound, "unknown account"},
 	} {
-		_, _, err := s.CreateKey(t.Context(), c.account, c.name, c.scope)
+		_, _, err := s.CreateKey(t.Context(), store.Key{Account: c.account, Name: c.name, Scope: c.scope})
 		wantError(t, err, c.kind, c.part)
 	}
 	if n := s.Stats().Keys; n != 0 {
@@ -116,8 +119,8 @@ func TestKeysJSON(t *testing.T) {
 	first, secret := mustKey(t, s, "*")
 	second, _ := mustKey(t, s, "*")
 	keys := s.Keys(account)
-	if len(keys) != 2 || !slices.ContainsFunc(keys, func(k store.Key) bool { return k == first }) ||
-		!slices.ContainsFunc(keys, func(k store.Key) bool { return k == second }) || s.Keys("other") != nil {
+	if len(keys) != 2 || !slices.ContainsFunc(keys, func(k store.Key) bool { return reflect.DeepEqual(k, first) }) ||
+		!slices.ContainsFunc(keys, func(k store.Key) bool { return reflect.DeepEqual(k, second) }) || s.Keys("other") != nil {
 		t.Fatalf("keys %+v", keys)
 	}
 	got, err := json.Marshal(first)
@@ -125,7 +128,8 @@ func TestKeysJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	at, _ := json.Marshal(first.CreatedAt)
-	want := fmt.Sprintf(`{"id":%q,"account":"default","name":"test key","scope":"*","created_at":%s,"last_used_at":null,"revoked_at":null}`, first.ID, at)
+	want := fmt.Sprintf(`{"id":%q,"account":"default","name":%q,"scope":"*","created_at":%s,"shown":%q,"last_used_at":null,"expires_at":null,"disabled_at":null,"revoked_at":null}`,
+		first.ID, first.Name, at, secret[:11]+"…"+secret[46:])
 	if string(got) != want {
 		t.Errorf("as JSON\n got %s\nwant %s", got, want)
 	}
@@ -144,16 +148,17 @@ func TestRevokeKey(t *testing.T) {
 	live, _ := s.FindKey(secret)
 	var cut, stopped atomic.Int32
 	for range 3 {
-		live.OnCut(func() {
+		live.Begin(netip.Addr{}, func(store.Refusal) {
 			if !live.Revoked() {
 				t.Error("cut before it was revoked")
 			}
 			cut.Add(1)
 		})
 	}
-	stop := live.OnCut(func() { stopped.Add(1) })
-	stop()
-	stop()
+	stop := live.Begin(netip.Addr{}, func(store.Refusal) { stopped.Add(1) })
+	if !stop.End() || stop.End() {
+		t.Error("End does not report whether the request was running")
+	}
 	revoked, err := s.RevokeKey(t.Context(), account, k.ID)
 	if err != nil || revoked.RevokedAt == nil {
 		t.Fatalf("revoked %+v, %v", revoked, err)
@@ -164,7 +169,7 @@ func TestRevokeKey(t *testing.T) {
 	if again, ok := s.FindKey(secret); !ok || again != live || !live.Revoked() {
 		t.Error("a lookup does not see the revocation")
 	}
-	live.OnCut(func() { cut.Add(1) })()
+	live.Begin(netip.Addr{}, func(store.Refusal) { cut.Add(1) })
 	if cut.Load() != 4 {
 		t.Error("a callback that comes late is not called at once")
 	}
@@ -172,7 +177,7 @@ func TestRevokeKey(t *testing.T) {
 	if err != nil || !again.RevokedAt.Equal(*revoked.RevokedAt) || cut.Load() != 4 {
 		t.Errorf("revoked again: %+v, %v", again, err)
 	}
-	for _, id := range []string{"", "key_", "key_" + strings.Repeat("0", 26), k.ID + "/", "test key"} {
+	for _, id := range []string{"", "key_", "key_" + strings.Repeat("0", 26), k.ID + "/", "other key"} {
 		_, err := s.RevokeKey(t.Context(), account, id)
 		wantError(t, err, store.ErrNotFound, "not found in the account")
 	}
@@ -185,7 +190,7 @@ func TestRevokeKey(t *testing.T) {
 	if live, ok := s.FindKey(secret); !ok || !live.Revoked() {
 		t.Error("the key is valid again after a restart")
 	} else {
-		live.OnCut(func() { cut.Add(1) })
+		live.Begin(netip.Addr{}, func(store.Refusal) { cut.Add(1) })
 	}
 	if cut.Load() != 5 || s.Stats().RevokedKeys != 1 {
 		t.Errorf("after a restart: %d calls, %+v", cut.Load(), s.Stats())
@@ -218,12 +223,12 @@ func TestRevokeKeyConcurrent(t *testing.T) {
 						return
 					}
 					var cut atomic.Bool
-					stop := live.OnCut(func() { cut.Store(true) })
-					s.Touch(live)
+					stop := live.Begin(netip.Addr{}, func(store.Refusal) { cut.Store(true) })
+					s.Touch(live.LiveKey)
 					if done.Load() && !cut.Load() {
 						t.Error("a request is not cut after RevokeKey has returned")
 					}
-					stop()
+					stop.End()
 				}
 			})
 		}
@@ -298,8 +303,8 @@ func TestSubscribe(t *testing.T) {
 	stop()
 	mustKey(t, s, "*")
 	want := []string{
-		"connector one false", "key test key false", "deployment a false",
-		"key test key true", "deployment a true", "connector one true",
+		"connector one false", "key " + k.Name + " false", "deployment a false",
+		"key " + k.Name + " true", "deployment a true", "connector one true",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("told\n%q, want\n%q", got, want)
@@ -319,7 +324,7 @@ func TestClosedStore(t *testing.T) {
 	if _, ok := s.FindKey(secret); !ok {
 		t.Error("requests that still run cannot read any more")
 	}
-	_, _, keyErr := s.CreateKey(t.Context(), account, "x", "*")
+	_, _, keyErr := s.CreateKey(t.Context(), store.Key{Account: account, Name: "x", Scope: "*"})
 	_, revokeErr := s.RevokeKey(t.Context(), account, k.ID)
 	_, secretErr := s.Secret(t.Context(), "x", nil)
 	for _, err := range []error{keyErr, revokeErr, secretErr, s.Close()} {

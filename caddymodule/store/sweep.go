@@ -13,7 +13,7 @@ const (
 	// sweepAfter is how long expired records are kept, so that clients that still use
 	// them get the reason.
 	sweepAfter = 24 * time.Hour
-	// sweepLong is how long revoked keys and expired management tokens are kept, for
+	// sweepLong is how long revoked and expired keys and management tokens are kept, for
 	// reference.
 	sweepLong = 90 * 24 * time.Hour
 )
@@ -53,7 +53,7 @@ func (s *Store) sweep(ctx context.Context) error {
 	for path, revision := range w.view.strays.all() {
 		w.remove(revision, path)
 	}
-	for chunk := range slices.Chunk(w.doomed, MaxTxnOps/2) { // at most two keys each
+	for chunk := range slices.Chunk(w.doomed, MaxTxnOps/3) { // at most three keys each
 		var t Txn
 		for _, d := range chunk {
 			t.If = append(t.If, Compare{Key: d.paths[0], ModRevision: d.revision})
@@ -77,7 +77,8 @@ type sweep struct {
 	doomed []doomed
 }
 
-// doomed has the KV keys of a record and of its time of use, and the record's revision.
+// doomed has the KV keys of a record, of its time of use and of its name, and the record's
+// revision.
 type doomed struct {
 	paths    []string
 	revision int64
@@ -103,7 +104,9 @@ func (r *sessionRecord) ended(w *sweep) bool {
 	return !ok || r.Epoch < u.Epoch || r.current().ended(w.before)
 }
 
-func (r *keyRecord) ended(w *sweep) bool { return r.RevokedAt != nil && !w.long.Before(*r.RevokedAt) }
+func (r *keyRecord) ended(w *sweep) bool {
+	return r.RevokedAt != nil && !w.long.Before(*r.RevokedAt) || r.expired(w.long)
+}
 
 func (r *passkeyRecord) ended(w *sweep) bool { return w.gone(r.User) }
 
@@ -137,7 +140,7 @@ var leftoverKind = &kind[leftoverRecord, *leftoverRecord]{
 
 // clearAccount deletes what is left of a removed account.
 func (s *Store) clearAccount(ctx context.Context, id string) error {
-	spans := []Span{Prefix(dirUsage + id + "/"), {Start: dirRecent + id, End: dirRecent + id + "\x00"}}
+	spans := []Span{Prefix(dirUsage + id + "/"), {Start: dirRecent + id, End: dirRecent + id + "\x00"}, Prefix(dirKeyNames + id + "/")}
 	for dir, kind := range viewed {
 		if kind.remain() {
 			spans = append(spans, Prefix(dir+id+"/"))

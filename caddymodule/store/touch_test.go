@@ -2,6 +2,8 @@ package store_test
 
 import (
 	"context"
+	"crypto/rand"
+	"net/netip"
 	"path/filepath"
 	"testing"
 	"testing/synctest"
@@ -24,9 +26,9 @@ func TestTouch(t *testing.T) {
 			t.Fatal(err)
 		}
 		// One more than fit into a transaction.
-		var keys []*store.LiveKey
+		var keys []store.Credential
 		for range store.MaxTxnOps + 1 {
-			_, secret, err = s.CreateKey(ctx, account, "x", "*")
+			_, secret, err = s.CreateKey(ctx, store.Key{Account: account, Name: rand.Text(), Scope: "*"})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -36,7 +38,7 @@ func TestTouch(t *testing.T) {
 		before := s.Stats().Revision
 		for range 1000 {
 			for _, k := range keys {
-				s.Touch(k)
+				s.Touch(k.LiveKey)
 			}
 			time.Sleep(time.Millisecond)
 		}
@@ -56,7 +58,7 @@ func TestTouch(t *testing.T) {
 			t.Error("uses were written again though there was none")
 		}
 		last = time.Now().UTC()
-		s.Touch(keys[len(keys)-1])
+		s.Touch(keys[len(keys)-1].LiveKey)
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -75,11 +77,11 @@ func TestTouchRevokedKey(t *testing.T) {
 	s := storetest.Open(t, path)
 	k, secret := mustKey(t, s, "*")
 	live, _ := s.FindKey(secret)
-	s.Touch(live)
+	s.Touch(live.LiveKey)
 	if _, err := s.RevokeKey(t.Context(), account, k.ID); err != nil {
 		t.Fatal(err)
 	}
-	s.Touch(live)
+	s.Touch(live.LiveKey)
 	s = reopen(t, s, path)
 	if live, _ = s.FindKey(secret); !live.Revoked() || live.Key().LastUsedAt == nil {
 		t.Errorf("after a restart: %+v", live.Key())
@@ -101,8 +103,8 @@ func TestRequestPathAllocatesNothing(t *testing.T) {
 		k, found := s.FindKey(secret)
 		_, deployed := s.Deployment(k.Account(), "qwen3")
 		_, unknown := s.FindKey("sk-svc-0000000000000000000000000000000000000000000")
-		ok = ok && found && deployed && !unknown && !k.Revoked() && k.Scope().Allows("qwen3")
-		s.Touch(k)
+		ok = ok && found && deployed && !unknown && k.Refusal(netip.Addr{}) == "" && k.Scope().Allows("qwen3")
+		s.Touch(k.LiveKey)
 	}); n > 0 {
 		t.Errorf("a request allocates %v times in the store", n)
 	}
@@ -130,10 +132,10 @@ func BenchmarkRequest(b *testing.B) {
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
 			k, _ := s.FindKey(secret)
-			stop := k.OnCut(func() {})
-			s.Touch(k)
+			stop := k.Begin(netip.Addr{}, func(store.Refusal) {})
+			s.Touch(k.LiveKey)
 			s.Deployment(k.Account(), "qwen3")
-			stop()
+			stop.End()
 		}
 	})
 }
@@ -147,7 +149,7 @@ func BenchmarkCreateKey(b *testing.B) {
 
 func benchStore(b *testing.B) (s *store.Store, secret string) {
 	s = storetest.New(b)
-	if _, err := s.SetLimits(b.Context(), account, func(l *store.Limits) { l.MaxKeys = 1_000_000 }); err != nil {
+	if _, err := s.SetAccount(b.Context(), account, func(a *store.Account) { a.Limits.MaxKeys = 1_000_000 }); err != nil {
 		b.Fatal(err)
 	}
 	for range 200 {

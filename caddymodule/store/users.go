@@ -24,7 +24,7 @@ type userRecord struct {
 }
 
 func (r *userRecord) place() key   { return key{r.Account, r.ID} }
-func (r *userRecord) check() error { return checkUserName(r.Name) }
+func (r *userRecord) check() error { return checkName("user", prefixUser, r.Name) }
 
 // hashName returns the digest by which a user of this name is found.
 func hashName(name string) digest { return sha256.Sum256([]byte(strings.ToLower(name))) }
@@ -70,18 +70,8 @@ func (s *Store) CreateUser(ctx context.Context, account, name, passwordHash stri
 	return update(ctx, s, "creating the user", func(t *tx) (User, error) { return r.User, createUser(t, r) })
 }
 
-func checkUserName(name string) error {
-	if err := checkLabel("user", name); err != nil {
-		return err
-	}
-	if strings.HasPrefix(strings.ToLower(name), prefixUser) {
-		return Errorf(ErrInvalid, "the user name %q begins like an id: choose another name", name)
-	}
-	return nil
-}
-
 func (s *Store) newUser(account, name, passwordHash string) (*userRecord, error) {
-	if err := checkUserName(name); err != nil {
+	if err := checkName("user", prefixUser, name); err != nil {
 		return nil, err
 	}
 	u := User{ID: newID(prefixUser, s.now()), Account: account, Name: name, CreatedAt: s.time()}

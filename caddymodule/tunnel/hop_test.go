@@ -262,8 +262,8 @@ func TestManyAreAnnounced(t *testing.T) {
 	})
 }
 
-// TestToldTwice: a peer announces a tunnel that is known already.
-func TestToldTwice(t *testing.T) {
+// TestAnnouncedTwice: a peer announces a tunnel that is known already.
+func TestAnnouncedTwice(t *testing.T) {
 	inCluster(t, func(t *testing.T, newEdge func(string) *testGateway) {
 		entry := newEdge("a")
 		peer, err := entry.dial(t, entry.peerSocket(t), link.Hello{Peer: "b", Secret: "secret"}, echo)

@@ -146,12 +146,25 @@ func (l *leg) targets(except string) (targets []link.Edge) {
 			used = append(used, s.welcome.Edge)
 		}
 	}
-	for _, e := range l.edges.List {
+	for _, e := range l.listed() {
 		if !slices.Contains(used, e.Name) {
-			targets = append(targets, e)
+			used, targets = append(used, e.Name), append(targets, e)
 		}
 	}
 	return targets
+}
+
+// listed returns the edges that the gateways have named, with repetitions: first those in the last
+// message, then those of each tunnel. A gateway that shuts down may not know the newest edges.
+// The caller holds mu.
+func (l *leg) listed() []link.Edge {
+	list := slices.Clone(l.edges.List)
+	for _, s := range l.live {
+		if s.serves() && s.config.samePlace(l.current) {
+			list = append(list, s.edges.Load().List...)
+		}
+	}
+	return list
 }
 
 // missed counts an attempt that failed. The leg leaves an edge that shuts down, or that has

@@ -39,6 +39,7 @@ type testEdge struct {
 	socket   *net.UDPConn
 	alive    bool
 	draining bool
+	unknown  string // an edge that this one does not know
 }
 
 func startEdges(t *testing.T, names ...string) *testEdges {
@@ -137,9 +138,9 @@ func (c *testEdges) members(name string) tunnel.Members {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	m := tunnel.Members{Name: name, Draining: c.edges[name].draining}
-	for _, name := range slices.Sorted(maps.Keys(c.edges)) {
-		if e := c.edges[name]; e.alive && !e.draining {
-			m.Edges = append(m.Edges, link.Edge{Name: name, Server: e.address})
+	for _, other := range slices.Sorted(maps.Keys(c.edges)) {
+		if e := c.edges[other]; e.alive && !e.draining && other != c.edges[name].unknown {
+			m.Edges = append(m.Edges, link.Edge{Name: other, Server: e.address})
 		}
 	}
 	return m

@@ -101,6 +101,38 @@ func TestDrainedEdgeIsLeft(t *testing.T) {
 	eventually(t, "the first leg back", func() bool { return slices.Equal(c.at(), []string{"a", "c"}) })
 }
 
+// TestDrainedEdgeIsBehind: an edge that drains does not know the edge where the connector can go,
+// but another one does.
+func TestDrainedEdgeIsBehind(t *testing.T) {
+	t.Parallel()
+	c := startEdges(t, "a", "b", "c")
+	a := c.startLegs(serveModel(t, http.NotFound).URL, nil)
+	c.awaitLegs(a, 2)
+	at := c.at()
+	stays, drains := c.edges[at[0]], c.edges[at[1]]
+	free := ""
+	for name := range c.edges {
+		if !slices.Contains(at, name) {
+			free = name
+		}
+	}
+	c.mu.Lock()
+	drains.draining, drains.unknown = true, free
+	c.mu.Unlock()
+	stays.MembersChanged()
+	lists := func(n int) func() bool {
+		return func() bool {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			return len(a.edges.List) == n
+		}
+	}
+	eventually(t, "the news that an edge drains", lists(2))
+	drains.MembersChanged()
+	want := slices.Sorted(slices.Values([]string{stays.name, free}))
+	eventually(t, "the leg elsewhere", func() bool { return slices.Equal(c.at(), want) })
+}
+
 // TestReloadWhileDraining: a new limit does not wait for another edge.
 func TestReloadWhileDraining(t *testing.T) {
 	t.Parallel()

@@ -57,7 +57,7 @@ func TestOneGateway(t *testing.T) {
 	t.Parallel()
 	shared := newRig(t)
 	for name, test := range map[string]func(t *testing.T, r *rig){
-		"replaced device": testReplacedDevice, "rotating a token": testRotatingAToken, "revoking a key": testRevokingAKey,
+		"replaced device": testReplacedDevice, "rotating a token": testRotatingAToken, "revoking a key": testRevokingAKey, "life of a key": testLifeOfAKey,
 		"by keyboard": testByKeyboard, "without scripts": testWithoutScripts, "passkeys": testPasskeys, "hostile names": testHostileNames,
 		"users come and go": testUsersComeAndGo, "another account sees nothing": testAnotherAccountSeesNothing,
 	} {

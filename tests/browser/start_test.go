@@ -98,7 +98,9 @@ func testRevokingAKey(t *testing.T, r *rig) {
 	r.expectChat(key, "scripted", http.StatusOK)
 
 	p.Open("/console/keys")
-	p.Press("Revoke short-lived")
+	p.Look("keys")
+	p.Press("short-lived")
+	p.Press("Revoke")
 	p.Look("key-revoke")
 	p.Click("main .button-danger")
 	p.Arrives("/console/keys")
@@ -110,4 +112,52 @@ func testRevokingAKey(t *testing.T, r *rig) {
 	if html := Eval[string](p, "document.documentElement.outerHTML"); strings.Contains(html, key) {
 		t.Error("the page still has the key")
 	}
+}
+
+// The page of a new key can be reloaded without another key, and the page of a key changes it.
+func testLifeOfAKey(t *testing.T, r *rig) {
+	p := r.newUser("keys", "kim")
+	r.paired(p, "keys")
+	key := r.key(p, "laptop", "scripted")
+	p.Open(p.Path()) // a reload
+	p.Sees("A secret is shown once")
+	p.Look("key")
+	r.expectChat(key, "scripted", http.StatusOK)
+
+	p.Expect("400 (Bad Request)")
+	p.Fill("#networks", "192.0.2.0/33")
+	p.Press("Save")
+	p.Sees("is not an IP address or a network")
+	p.Look("key-fault")
+	p.Fill("#networks", "192.0.2.0/24")
+	p.Fill("#note", "of the desk")
+	p.Press("Save")
+	p.Sees("laptop is changed.")
+	r.expectChat(key, "scripted", http.StatusForbidden)
+	p.Fill("#networks", "")
+	p.Press("Save")
+	p.Sees("laptop is changed.")
+	r.expectChat(key, "scripted", http.StatusOK)
+
+	p.Press("Disable")
+	p.Sees("laptop is disabled")
+	r.expectChat(key, "scripted", http.StatusUnauthorized)
+	p.Press("Enable")
+	p.Sees("laptop is enabled.")
+
+	p.Press("Rotate the key")
+	next := strings.TrimSpace(p.Text("#new-key"))
+	r.Hide(next)
+	p.Sees("The previous key")
+	r.expectChat(next, "scripted", http.StatusOK)
+	r.expectChat(key, "scripted", http.StatusOK)
+	p.Press("Done")
+	p.Sees("active")
+	p.Press("laptop")
+	p.Look("key-rotated")
+	p.Width(320)
+	p.fits("key-320")
+	p.Open("/console/keys")
+	p.fits("keys-320")
+	p.Width(1280)
 }

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"testing"
 
@@ -30,7 +31,7 @@ func TestCompact(t *testing.T) {
 	here, away := openStore(all[0].url), openStore(p.url)
 	create := func(s *store.Store) (store.Key, string) {
 		t.Helper()
-		k, secret, err := s.CreateKey(t.Context(), store.DefaultAccount, "k", "*")
+		k, secret, err := s.CreateKey(t.Context(), store.Key{Account: store.DefaultAccount, Name: rand.Text(), Scope: "*"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -43,7 +44,7 @@ func TestCompact(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.swallow.Store(true)
-	if err := here.RemoveKey(t.Context(), store.DefaultAccount, first.ID); err != nil {
+	if _, err := here.RemoveKey(t.Context(), store.DefaultAccount, first.ID); err != nil {
 		t.Fatal(err)
 	}
 	_, secret = create(here)

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"path/filepath"
 	"time"
 
@@ -67,6 +68,7 @@ func Start(dir string, o Options, logger *slog.Logger) (*Gateway, error) {
 func (g *Gateway) handler(o Options, logger *slog.Logger) http.Handler {
 	server := &serve.Server{
 		Open: g.gateway.Backend, Choose: g.gateway.ChooseTunnel, StatusOf: func(error) int { return 0 }, Observer: unobserved{}, Logger: logger,
+		ClientIP: func(r *http.Request) netip.Addr { return netip.MustParseAddrPort(r.RemoteAddr).Addr() },
 	}
 	translator, router := o.Translator, o.Router
 	translator.Server, router.Server = server, server

@@ -8,6 +8,7 @@ package schema
 import (
 	"fmt"
 	"maps"
+	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
@@ -31,7 +32,9 @@ type Generator struct {
 // New returns a generator. root is the folder of the module, which has the comments.
 func New(root, prefix string) *Generator {
 	return &Generator{
-		Prefix: prefix, Definitions: Schema{}, Types: map[reflect.Type]Schema{reflect.TypeFor[time.Time](): {"type": "string", "format": "date-time"}},
+		Prefix: prefix, Definitions: Schema{}, Types: map[reflect.Type]Schema{
+			reflect.TypeFor[time.Time](): {"type": "string", "format": "date-time"}, reflect.TypeFor[netip.Prefix](): {"type": "string"},
+		},
 		comments: comments{root: root, packages: map[string]map[string]string{}}, named: map[string]reflect.Type{},
 	}
 }

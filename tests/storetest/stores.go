@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"crypto/rand"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -144,7 +145,7 @@ func second[T any](_ T, err error) error { return err }
 
 func (t *storesTest) key(s *store.Store) (store.Key, string) {
 	t.Helper()
-	k, secret, err := s.CreateKey(t.Context(), account, "k", "*")
+	k, secret, err := s.CreateKey(t.Context(), store.Key{Account: account, Name: rand.Text(), Scope: "*"})
 	t.ok(err)
 	return k, secret
 }

@@ -2,8 +2,10 @@ package storetest
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"net/netip"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -119,7 +121,7 @@ func testRevokedThere(t *storesTest) {
 	var cut atomic.Int32
 	for _, s := range t.stores {
 		live, _ := s.FindKey(secret)
-		live.OnCut(func() { cut.Add(1) })
+		live.Begin(netip.Addr{}, func(store.Refusal) { cut.Add(1) })
 	}
 	t.ok(second(here.RevokeKey(t.Context(), account, k.ID)))
 	if live, _ := here.FindKey(secret); !live.Revoked() || cut.Load() == 0 {
@@ -167,12 +169,12 @@ func testUnchanged(t *storesTest) {
 func testLimitsOfAll(t *storesTest) {
 	const most = 6
 	here, there := t.ends()
-	_, err := here.SetLimits(t.Context(), account, func(l *store.Limits) { l.MaxKeys = most })
+	_, err := here.SetAccount(t.Context(), account, func(a *store.Account) { a.Limits.MaxKeys = most })
 	t.ok(err)
 	t.everywhere("the limit", func(s *store.Store) bool { a, _ := s.Account(account); return a.Limits.MaxKeys == most })
 	t.all(func(_ int, s *store.Store) {
 		for {
-			if _, _, err := s.CreateKey(t.Context(), account, "k", "*"); err != nil {
+			if _, _, err := s.CreateKey(t.Context(), store.Key{Account: account, Name: rand.Text(), Scope: "*"}); err != nil {
 				if !errors.Is(err, store.ErrLimit) {
 					t.Error(err)
 				}
@@ -185,13 +187,13 @@ func testLimitsOfAll(t *storesTest) {
 		t.Errorf("%d keys with a limit of %d", n, most)
 	}
 	for len(here.Keys(account)) >= most {
-		if err := here.RemoveKey(t.Context(), account, here.Keys(account)[0].ID); err != nil {
+		if _, err := here.RemoveKey(t.Context(), account, here.Keys(account)[0].ID); err != nil {
 			t.Fatal(err)
 		}
 	}
 	t.same()
 	t.key(there)
-	if _, _, err = there.CreateKey(t.Context(), account, "k", "*"); !errors.Is(err, store.ErrLimit) {
+	if _, _, err = there.CreateKey(t.Context(), store.Key{Account: account, Name: rand.Text(), Scope: "*"}); !errors.Is(err, store.ErrLimit) {
 		t.Errorf("a key beyond the limit: %v", err)
 	}
 }
@@ -206,7 +208,7 @@ func testSweeps(t *storesTest) {
 	for range 70 { // more than a transaction takes
 		k, secret := t.key(here)
 		live, _ := here.FindKey(secret)
-		here.Touch(live)
+		here.Touch(live.LiveKey)
 		t.ok(second(here.RevokeKey(ctx, account, k.ID)))
 	}
 	t.session(here, u)
@@ -241,14 +243,14 @@ func testAccountAgain(t *storesTest) {
 	ctx := t.Context()
 	_, err := here.CreateAccount(ctx, "team")
 	t.ok(err)
-	k, secret, err := here.CreateKey(ctx, "team", "k", "*")
+	k, secret, err := here.CreateKey(ctx, store.Key{Account: "team", Name: rand.Text(), Scope: "*"})
 	t.ok(err)
 	t.ok(second(here.RevokeKey(ctx, "team", k.ID)))
 	t.same()
 	if err := here.RemoveAccount(ctx, "team"); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := there.CreateKey(ctx, "team", "k", "*"); !errors.Is(err, store.ErrNotFound) {
+	if _, _, err := there.CreateKey(ctx, store.Key{Account: "team", Name: rand.Text(), Scope: "*"}); !errors.Is(err, store.ErrNotFound) {
 		t.Errorf("a key of a removed account: %v", err)
 	}
 	_, err = there.CreateAccount(ctx, "team")
@@ -269,7 +271,7 @@ func testWatcherFails(t *storesTest) {
 		k, secret := t.key(there)
 		live, _ := there.FindKey(secret)
 		revoked := make(chan struct{})
-		live.OnCut(func() { close(revoked) })
+		live.Begin(netip.Addr{}, func(store.Refusal) { close(revoked) })
 		c, gone := t.connector(there, name+"c"), t.connector(there, name+"gone")
 		t.ok(second(there.SetDeployment(ctx, store.Deployment{Account: account, Name: name, Connectors: []string{c.ID}})))
 		ann, err := there.CreateUser(ctx, account, name+"ann", "")
@@ -317,7 +319,10 @@ func testWriteUnconfirmed(t *storesTest) {
 	k, _ := t.key(there)
 	t.ok(second(there.RevokeKey(t.Context(), account, k.ID)))
 	writes := map[string]func(ctx context.Context) error{
-		"with a change":    func(ctx context.Context) error { _, _, err := there.CreateKey(ctx, account, "k", "*"); return err },
+		"with a change": func(ctx context.Context) error {
+			_, _, err := there.CreateKey(ctx, store.Key{Account: account, Name: rand.Text(), Scope: "*"})
+			return err
+		},
 		"without a change": func(ctx context.Context) error { _, err := there.RevokeKey(ctx, account, k.ID); return err },
 	}
 	for name, write := range writes {
@@ -358,12 +363,12 @@ func testJoinsLate(t *storesTest) {
 					return
 				default:
 				}
-				k, _, err := s.CreateKey(t.Context(), account, strings.Repeat("k", i+1), "*")
+				k, _, err := s.CreateKey(t.Context(), store.Key{Account: account, Name: strings.Repeat("k", i+1) + rand.Text(), Scope: "*"})
 				if err == nil && n%2 == 0 {
 					_, err = s.RevokeKey(t.Context(), account, k.ID)
 				}
 				if err == nil && n%3 == 0 {
-					err = s.RemoveKey(t.Context(), account, k.ID)
+					_, err = s.RemoveKey(t.Context(), account, k.ID)
 				}
 				if err != nil {
 					t.Error(err)

@@ -34,7 +34,7 @@ type service interface {
 	Deployments(context.Context) ([]manage.Deployment, error)
 	SetDeployment(context.Context, manage.SetDeployment) (manage.Deployment, error)
 	RemoveDeployment(ctx context.Context, name string) (manage.Deployment, error)
-	Keys(context.Context) ([]store.Key, error)
+	Keys(context.Context) ([]manage.Key, error)
 	CreateKey(context.Context, manage.CreateKey) (manage.CreatedKey, error)
 	SetupLink(context.Context) (manage.Link, error)
 }
@@ -129,7 +129,7 @@ func (a account) publish(ctx context.Context, connector string, models []string,
 }
 
 // key sets the key of this run: that of the last run, or a new one if there is none or it
-// was revoked.
+// is not valid.
 func (a account) key(ctx context.Context, ready *Ready) error {
 	keys, err := a.service.Keys(ctx)
 	if err != nil {
@@ -137,15 +137,19 @@ func (a account) key(ctx context.Context, ready *Ready) error {
 	}
 	var saved manage.CreatedKey
 	if data, err := os.ReadFile(a.keyFile); err == nil && json.Unmarshal(data, &saved) == nil {
-		if slices.ContainsFunc(keys, func(k store.Key) bool { return k.ID == saved.ID && k.RevokedAt == nil }) {
+		if slices.ContainsFunc(keys, func(k manage.Key) bool { return k.ID == saved.ID && k.State == store.KeyValid }) {
 			ready.Key = saved.Key
 			return nil
 		}
 		if saved.ID != "" {
-			ready.note("the key of the last run was revoked; the key above is new")
+			ready.note("the key of the last run was revoked or disabled, or has expired; the key above is new")
 		}
 	}
-	created, err := a.service.CreateKey(ctx, manage.CreateKey{Name: ownKeyName})
+	name := ownKeyName
+	for n := 2; slices.ContainsFunc(keys, func(k manage.Key) bool { return k.Name == name && k.RevokedAt == nil }); n++ {
+		name = fmt.Sprintf("%s-%d", ownKeyName, n)
+	}
+	created, err := a.service.CreateKey(ctx, manage.CreateKey{Name: name})
 	if err != nil {
 		return fmt.Errorf("creating the key: %w", err)
 	}

@@ -225,7 +225,7 @@ func TestUpKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	third := run()
-	wantNotes(t, third.Notes, "was revoked; the key above is new")
+	wantNotes(t, third.Notes, "the key above is new")
 	if live, ok := st.FindKey(first.Key); !ok || !live.Revoked() || third.Key == first.Key {
 		t.Error("the revoked key is valid again")
 	}

@@ -77,8 +77,8 @@ func (r remote) RemoveDeployment(ctx context.Context, name string) (manage.Deplo
 	return made[manage.Deployment](ctx, r, http.MethodDelete, deploymentPath(name), nil)
 }
 
-func (r remote) Keys(ctx context.Context) ([]store.Key, error) {
-	return answerOf[[]store.Key](ctx, r, http.MethodGet, "/keys", nil)
+func (r remote) Keys(ctx context.Context) ([]manage.Key, error) {
+	return answerOf[[]manage.Key](ctx, r, http.MethodGet, "/keys", nil)
 }
 
 func (r remote) CreateKey(ctx context.Context, k manage.CreateKey) (manage.CreatedKey, error) {

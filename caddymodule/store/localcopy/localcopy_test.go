@@ -101,7 +101,7 @@ func TestStartFromCopy(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, early, err := before.CreateKey(ctx, store.DefaultAccount, "early", "*")
+		_, early, err := before.CreateKey(ctx, store.Key{Account: store.DefaultAccount, Name: "early", Scope: "*"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -123,7 +123,7 @@ func TestStartFromCopy(t *testing.T) {
 		if err != nil || string(again) != string(secret) {
 			t.Errorf("the secret is %q, %v", again, err)
 		}
-		_, _, createErr := s.CreateKey(ctx, store.DefaultAccount, "late", "*")
+		_, _, createErr := s.CreateKey(ctx, store.Key{Account: store.DefaultAccount, Name: "late", Scope: "*"})
 		_, catchUpErr := s.CatchUp(ctx)
 		_, leaseErr := s.Lease(ctx, time.Minute)
 		for what, err := range map[string]error{"a write": createErr, "catching up": catchUpErr, "a lease": leaseErr, "a backup": s.Backup(ctx, nil)} {
@@ -137,7 +137,7 @@ func TestStartFromCopy(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer other.Close()
-		_, late, err := other.CreateKey(ctx, store.DefaultAccount, "late", "*")
+		_, late, err := other.CreateKey(ctx, store.Key{Account: store.DefaultAccount, Name: "late", Scope: "*"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -149,7 +149,7 @@ func TestStartFromCopy(t *testing.T) {
 		if _, err := s.CatchUp(ctx); err != nil {
 			t.Error(err)
 		}
-		if _, _, err := s.CreateKey(ctx, store.DefaultAccount, "latest", "*"); err != nil {
+		if _, _, err := s.CreateKey(ctx, store.Key{Account: store.DefaultAccount, Name: "latest", Scope: "*"}); err != nil {
 			t.Error(err)
 		}
 	})

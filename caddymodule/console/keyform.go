@@ -1,0 +1,154 @@
+package console
+
+import (
+	"net/http"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/manage"
+)
+
+const shownMatches = 12 // names that the preview of a scope lists
+
+var newKeyTab = &tab{path: "keys/new", name: "key-new", title: "Create a key", data: newKeyData}
+
+// keyForm is the form of a new key, and of a change.
+type keyForm struct {
+	Name, Scope, Note string
+	Owner             string // id
+	Networks          string // separated by commas
+	Days              string // until it expires
+	Ends              *time.Time
+	Change            bool // of a key
+	Users             []manage.User
+	Preview           scopePreview
+}
+
+// The choices of Days that are not numbers.
+const (
+	keepDays  = "keep"
+	neverDays = "never"
+)
+
+// Choices returns the choices of Days.
+func (f keyForm) Choices() []string {
+	choices := []string{neverDays, "1", "7", "30", "90", "365"}
+	if f.Change {
+		return append([]string{keepDays}, choices...)
+	}
+	if !slices.Contains(choices, f.Days) && f.Days != "" { // a default of the account
+		choices = append(choices, f.Days)
+	}
+	return choices
+}
+
+func (f *keyForm) set(name, scope, owner, note, networks string) {
+	f.Name, f.Scope, f.Owner, f.Note, f.Networks = name, scope, owner, note, networks
+}
+
+func newKeyForm(v *visit) keyForm {
+	value := func(field string) string { return strings.TrimSpace(v.r.FormValue(field)) }
+	f := keyForm{Days: value("days"), Users: load(v, v.Manage.Users)}
+	f.set(value("name"), value("scope"), value("owner"), value("note"), value("networks"))
+	return f
+}
+
+// expiry returns the expiry that was chosen.
+func (f keyForm) expiry(v *visit) (manage.Expiry, error) {
+	switch days, err := strconv.Atoi(f.Days); {
+	case f.Days == keepDays, f.Days == "":
+		return manage.Expiry{}, nil
+	case f.Days == neverDays:
+		return manage.Expiry{Given: true}, nil
+	case err != nil || days < 1 || days > 3660:
+		return manage.Expiry{}, badForm("Choose when the key expires.")
+	default:
+		return manage.Expiry{Given: true, At: new(v.Now().UTC().AddDate(0, 0, days))}, nil
+	}
+}
+
+// networks returns the typed networks; none is an empty list, not nil.
+func (f keyForm) networks() []string {
+	return append([]string{}, strings.FieldsFunc(f.Networks, func(r rune) bool { return r == ',' || r == ' ' })...)
+}
+
+func networkText(networks []netip.Prefix) string {
+	texts := make([]string, len(networks))
+	for i, n := range networks {
+		texts[i] = n.String()
+	}
+	return strings.Join(texts, ", ")
+}
+
+// newKeyData shows the user's input, or the defaults of the account.
+func newKeyData(v *visit) any {
+	f := newKeyForm(v)
+	if v.r.Method == http.MethodGet && f.Scope == "" {
+		defaults := load(v, v.Manage.KeyDefaults)
+		f.Scope, f.Owner, f.Networks, f.Days = defaults.Scope, v.User.ID, networkText(defaults.AllowedIPs), neverDays
+		if defaults.ExpiresDays > 0 {
+			f.Days = strconv.Itoa(defaults.ExpiresDays)
+		}
+	}
+	f.Preview = preview(v, f.Scope)
+	return f
+}
+
+func createKey(v *visit) error {
+	f := newKeyForm(v)
+	expires, err := f.expiry(v)
+	if err != nil {
+		return err
+	}
+	if f.Scope == "" {
+		return errNoScope
+	}
+	request := manage.CreateKey{Name: f.Name, Scope: f.Scope, ExpiresAt: expires, Note: f.Note, AllowedIPs: f.networks()}
+	if v.r.PostForm.Has("owner") {
+		request.Owner = &f.Owner
+	}
+	created, err := v.Manage.CreateKey(v.ctx, request)
+	if err != nil {
+		return err
+	}
+	return showSecretOnce(v, created)
+}
+
+// scopePreview is the set of models that a scope allows now.
+type scopePreview struct {
+	Error string
+	Names []string // the first of them
+	Count int
+	More  int
+}
+
+var errNoScope = badForm("Enter the models that the key may use; * allows all.")
+
+func preview(v *visit, scope string) scopePreview {
+	if scope == "" {
+		return scopePreview{Error: errNoScope.Error()}
+	}
+	names, err := matching(v, scope)
+	if err != nil {
+		return scopePreview{Error: sentence(err.Error())}
+	}
+	p := scopePreview{Count: len(names), Names: names[:min(len(names), shownMatches)]}
+	p.More = p.Count - len(p.Names)
+	return p
+}
+
+// matching returns the names of the models that a scope allows now.
+func matching(v *visit, scope string) (names []string, err error) {
+	deployments, err := v.Manage.MatchScope(v.ctx, manage.MatchScope{Scope: scope})
+	for _, d := range deployments {
+		names = append(names, d.Name)
+	}
+	return names, err
+}
+
+func previewScope(v *visit) error {
+	return v.write(http.StatusOK, "key-preview", preview(v, v.r.FormValue("scope")))
+}

@@ -1,0 +1,177 @@
+package store
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+)
+
+// EditKey changes a key, given by id or name: its name, scope, expiry, owner, note and
+// addresses. When it returns without an error, running requests that the key no longer
+// allows have been ended.
+func (s *Store) EditKey(ctx context.Context, account, idOrName string, change func(*Key) error) (Key, error) {
+	return s.changeKey(ctx, "changing the key", account, idOrName, func(t *tx, r *keyRecord) error {
+		before := *r
+		if err := change(&r.Key); err != nil {
+			return err
+		}
+		if err := r.normalize(&before.Key, s.now()); err != nil {
+			return err
+		}
+		if r.Owner != before.Owner {
+			if err := checkOwner(t, r); err != nil {
+				return err
+			}
+		}
+		if r.Name != before.Name {
+			if err := takeKeyName(t, r); err != nil {
+				return err
+			}
+			t.delete(before.namePath())
+		}
+		return nil
+	})
+}
+
+// EnableKey disables a key, given by id or name, until it is enabled again. When it returns
+// without an error, requests with a disabled key have been ended.
+func (s *Store) EnableKey(ctx context.Context, account, idOrName string, enabled bool) (Key, error) {
+	doing := "disabling the key"
+	if enabled {
+		doing = "enabling the key"
+	}
+	return s.changeKey(ctx, doing, account, idOrName, func(_ *tx, r *keyRecord) error {
+		switch {
+		case enabled:
+			r.DisabledAt = nil
+		case r.DisabledAt == nil:
+			r.DisabledAt = new(s.time())
+		}
+		return nil
+	})
+}
+
+// RotateKey gives a key, by id or name, a new secret, which is not shown again. The present
+// one stays valid for the grace period, and the one before ends now.
+func (s *Store) RotateKey(ctx context.Context, account, idOrName string, grace time.Duration) (Key, string, error) {
+	if grace < 0 || grace > MaxGrace {
+		return Key{}, "", Errorf(ErrInvalid, "the grace period of the key is %v, but must be 0 to %v", grace, MaxGrace)
+	}
+	secret, hash := newSecret(prefixSecret)
+	k, err := s.changeKey(ctx, "rotating the key", account, idOrName, func(_ *tx, r *keyRecord) error {
+		now := s.time()
+		r.Previous, r.PreviousHash = nil, digest{}
+		if grace > 0 {
+			r.Previous, r.PreviousHash = &PreviousSecret{r.Shown, now.Add(grace)}, r.Hash
+		}
+		r.Hash, r.Shown, r.RotatedAt, r.RotatedBy = hash, shownSecret(secret), &now, new(actor(ctx))
+		return nil
+	})
+	return k, secret, err
+}
+
+// changeKey changes a key that is not revoked. All edges confirm a change that may take
+// access away.
+func (s *Store) changeKey(
+	ctx context.Context, doing, account, idOrName string, change func(t *tx, r *keyRecord) error,
+) (Key, error) {
+	changed, err := update(ctx, s, doing, func(t *tx) (Key, error) {
+		r, err := findKey(t, account, idOrName)
+		if err != nil {
+			return Key{}, err
+		}
+		if r.RevokedAt != nil {
+			return Key{}, Errorf(ErrConflict, "the key %q is revoked, which is final: create a new one", r.Name)
+		}
+		before := *r
+		if err := change(t, r); err != nil {
+			return Key{}, err
+		}
+		r.ChangedBy = actor(ctx)
+		if before.mayLose(r) {
+			t.confirmed()
+		}
+		keyKind.save(t, r)
+		return r.Key, nil
+	})
+	return s.withUse(changed), err
+}
+
+// mayLose reports whether next may refuse a request that r allows.
+func (r *keyRecord) mayLose(next *keyRecord) bool {
+	later := next.ExpiresAt == nil || r.ExpiresAt != nil && !next.ExpiresAt.Before(*r.ExpiresAt)
+	same := r.Scope == next.Scope && slices.Equal(r.AllowedIPs, next.AllowedIPs)
+	rotated := r.Hash != next.Hash && (r.PreviousHash != digest{} || next.PreviousHash == digest{})
+	return !later || !same || rotated || next.DisabledAt != nil
+}
+
+// withUse returns the key as it was written, with its last use.
+func (s *Store) withUse(k Key) Key {
+	r, _ := keyKind.get(&s.view.Load().records, key{k.Account, k.ID})
+	if r != nil {
+		k.LastUsedAt = r.use.last()
+	}
+	return k
+}
+
+// RevokeKey invalidates a key, given by id or name, permanently. When it returns without an
+// error, new requests with the key are rejected, and running ones have been ended. Revoking
+// a revoked key changes nothing. Its name is free for another key.
+func (s *Store) RevokeKey(ctx context.Context, account, idOrName string) (Key, error) {
+	revoked, err := update(ctx, s, "revoking the key", func(t *tx) (Key, error) {
+		r, err := findKey(t, account, idOrName)
+		if err != nil {
+			return Key{}, err
+		}
+		// A revoked key is not written again. If another process has just revoked
+		// it, update still waits until that has taken effect.
+		t.confirmed()
+		if r.RevokedAt == nil {
+			t.delete(r.namePath())
+			now := s.time()
+			r.RevokedAt, r.ChangedBy = &now, actor(ctx)
+			keyKind.save(t, r)
+		}
+		return r.Key, nil
+	})
+	return s.withUse(revoked), err
+}
+
+// RemoveKey revokes a key, given by id or name, if necessary, and deletes its record.
+func (s *Store) RemoveKey(ctx context.Context, account, idOrName string) (Key, error) {
+	return update(ctx, s, "removing the key", func(t *tx) (Key, error) {
+		r, err := findKey(t, account, idOrName)
+		if err != nil {
+			return Key{}, err
+		}
+		t.delete(keyKind.pathsOf(r)...)
+		t.confirmed()
+		return r.Key, nil
+	})
+}
+
+// ParseNetworks returns the networks in CIDR notation, or single addresses, without
+// duplicates. It fails with ErrInvalid.
+func ParseNetworks(texts []string) ([]netip.Prefix, error) {
+	const mapped = 96 // bits of an IPv4 address in IPv6
+	var networks []netip.Prefix
+	for _, t := range texts {
+		t = strings.TrimSpace(t)
+		p, err := netip.ParsePrefix(t)
+		if a, e := netip.ParseAddr(t); e == nil && a.Zone() == "" {
+			p, err = netip.PrefixFrom(a, a.BitLen()), nil
+		}
+		if err != nil {
+			return nil, Errorf(ErrInvalid, "%.60q is not an IP address or a network such as 10.0.0.0/8 or 2001:db8::/32", t)
+		}
+		if p.Addr().Is4In6() && p.Bits() >= mapped {
+			p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-mapped)
+		}
+		if p = p.Masked(); !slices.Contains(networks, p) {
+			networks = append(networks, p)
+		}
+	}
+	return networks, nil
+}

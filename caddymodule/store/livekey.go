@@ -1,0 +1,185 @@
+package store
+
+import (
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/scope"
+)
+
+// LiveKey is the current state of a key: its methods follow the store. A key has only
+// one LiveKey, also across changes of its record, so a request may keep it while it
+// runs.
+type LiveKey struct {
+	record atomic.Pointer[keyRecord]
+
+	mu    sync.Mutex
+	calls map[*Call]struct{} // nil: none
+
+	// The place in the schedule, which guards both fields.
+	due   time.Time
+	place int // from 1; 0: it is not in the schedule
+}
+
+// Key returns the record.
+func (k *LiveKey) Key() Key {
+	r := k.record.Load()
+	key := r.Key
+	key.LastUsedAt = r.use.last()
+	return key
+}
+
+// ID returns the key's id.
+func (k *LiveKey) ID() string { return k.record.Load().ID }
+
+// Account returns the id of the account that the key belongs to.
+func (k *LiveKey) Account() string { return k.record.Load().Account }
+
+// Scope returns what the key may be used for.
+func (k *LiveKey) Scope() scope.Scope { return k.record.Load().scope }
+
+// Allows reports whether the key may be used for a deployment's public name.
+func (k *LiveKey) Allows(name string) bool { return k.record.Load().scope.Allows(name) }
+
+// Revoked reports whether the key has been revoked.
+func (k *LiveKey) Revoked() bool { return k.record.Load().RevokedAt != nil }
+
+// Refusal is why a key is refused, or why its request was ended.
+type Refusal string
+
+// The reasons. "" is none.
+const (
+	RefusedRevoked  Refusal = "revoked"
+	RefusedExpired  Refusal = "expired"
+	RefusedDisabled Refusal = "disabled"
+	RefusedRotated  Refusal = "rotated"        // the secret has ended after a rotation
+	RefusedAddress  Refusal = "ip_not_allowed" // the client's address is not allowed
+	RefusedScope    Refusal = "out_of_scope"   // of running requests only
+	RefusedStore    Refusal = "store_lost"     // by CutRequests; of running requests only
+)
+
+// refusal returns why a secret of the key is refused for a client at this address.
+func (r *keyRecord) refusal(secret digest, from netip.Addr, now func() time.Time) Refusal {
+	switch {
+	case r.RevokedAt != nil:
+		return RefusedRevoked
+	case secret != r.Hash && (secret != r.PreviousHash || !now().Before(r.Previous.Until)):
+		return RefusedRotated
+	case r.DisabledAt != nil:
+		return RefusedDisabled
+	case r.ExpiresAt != nil && r.expired(now()):
+		return RefusedExpired
+	case len(r.AllowedIPs) == 0:
+		return ""
+	}
+	for _, network := range r.AllowedIPs {
+		if network.Contains(from) {
+			return ""
+		}
+	}
+	return RefusedAddress
+}
+
+// Credential is a key with the secret by which it was found.
+type Credential struct {
+	*LiveKey
+	store  *Store
+	secret digest
+}
+
+// Refusal returns why the key is refused now for a client at this address.
+func (c Credential) Refusal(from netip.Addr) Refusal {
+	return c.record.Load().refusal(c.secret, from, c.store.now)
+}
+
+// Call is a running request with a key.
+type Call struct {
+	of   Credential
+	from netip.Addr
+	end  func(Refusal)
+
+	deployment string // "" while unknown; guarded by the LiveKey
+}
+
+// Begin begins a request of a client at this address. end is called once when the request
+// must end: when the key refuses it from now on, before the write that causes this returns,
+// or at once if the key refuses it already; and at CutRequests. end must return soon and must
+// not write to the store.
+func (c Credential) Begin(from netip.Addr, end func(Refusal)) *Call {
+	call := &Call{of: c, from: from, end: end}
+	c.mu.Lock()
+	if c.calls == nil { // most keys are idle
+		c.calls = make(map[*Call]struct{})
+	}
+	c.calls[call] = struct{}{}
+	c.mu.Unlock()
+	// Only now: what changes later finds the call.
+	if why := c.Refusal(from); why != "" && call.End() {
+		end(why)
+	}
+	return call
+}
+
+// End ends the request, so that Begin's end is not called from now on. A call that has
+// already begun may still be running. It reports whether the request was running.
+func (c *Call) End() bool {
+	k := c.of.LiveKey
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	_, running := k.calls[c]
+	delete(k.calls, c)
+	return running
+}
+
+// Use reports whether the key may be used for a deployment's public name. From now on, the
+// request ends when the key may no longer be used for it.
+func (c *Call) Use(deployment string) bool {
+	c.of.mu.Lock()
+	c.deployment = deployment
+	c.of.mu.Unlock()
+	return c.of.Allows(deployment)
+}
+
+// review ends the requests that the key no longer allows. The record must be in force already,
+// so that requests that come later find it.
+func (k *LiveKey) review(now time.Time) {
+	r := k.record.Load()
+	at := func() time.Time { return now }
+	k.cut(func(c *Call) Refusal {
+		why := r.refusal(c.of.secret, c.from, at)
+		if why == "" && c.deployment != "" && !r.scope.Allows(c.deployment) {
+			why = RefusedScope
+		}
+		return why
+	})
+}
+
+// cut ends the requests for which why returns a reason.
+func (k *LiveKey) cut(why func(*Call) Refusal) {
+	type ended struct {
+		call *Call
+		why  Refusal
+	}
+	var all []ended
+	k.mu.Lock()
+	for call := range k.calls {
+		if why := why(call); why != "" {
+			all = append(all, ended{call, why})
+			delete(k.calls, call)
+		}
+	}
+	k.mu.Unlock()
+	for _, e := range all {
+		e.call.end(e.why)
+	}
+}
+
+// CutRequests ends the running requests of all keys. A request that begins meanwhile and
+// calls Begin before Serving is ended or refused.
+func (s *Store) CutRequests() {
+	for r := range keyKind.all(&s.view.Load().records) {
+		r.live.cut(func(*Call) Refusal { return RefusedStore })
+	}
+}

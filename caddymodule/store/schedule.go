@@ -1,0 +1,148 @@
+package store
+
+import (
+	"container/heap"
+	"context"
+	"sync"
+	"time"
+)
+
+// expiryNotices are how long before a key expires subscribers get a notice, the longest first.
+var expiryNotices = [...]time.Duration{7 * 24 * time.Hour, 24 * time.Hour}
+
+// scheduleCheck is the longest wait of the schedule, which follows a clock that was set.
+const scheduleCheck = time.Minute
+
+// schedule holds the keys that change by themselves, by the time of the next such change. One
+// timer serves all. A key without such a time costs nothing.
+type schedule struct {
+	mu      sync.Mutex
+	keys    keyHeap
+	earlier chan struct{} // capacity 1: the first time is earlier than before
+}
+
+// due returns when the key next changes by itself after now: its previous secret ends, it
+// expires, or that is near.
+func (r *keyRecord) due(now time.Time) (next time.Time, ok bool) {
+	consider := func(at time.Time) {
+		if at.After(now) && (!ok || at.Before(next)) {
+			next, ok = at, true
+		}
+	}
+	if r.RevokedAt != nil {
+		return time.Time{}, false
+	}
+	if r.Previous != nil {
+		consider(r.Previous.Until)
+	}
+	if r.ExpiresAt != nil {
+		consider(*r.ExpiresAt)
+		for _, notice := range expiryNotices {
+			consider(r.ExpiresAt.Add(-notice))
+		}
+	}
+	return next, ok
+}
+
+// set schedules the next change of a key after now.
+func (s *schedule) set(k *LiveKey, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	// Read under the lock: the last of concurrent calls sees the latest record.
+	due, ok := k.record.Load().due(now)
+	k.due = due
+	switch {
+	case ok && k.place == 0:
+		heap.Push(&s.keys, k)
+	case ok:
+		heap.Fix(&s.keys, k.place-1)
+	case k.place > 0:
+		heap.Remove(&s.keys, k.place-1)
+	}
+	if ok && s.keys[0] == k {
+		select {
+		case s.earlier <- struct{}{}:
+		default: // already
+		}
+	}
+}
+
+// first returns the key with the next change, and the time of it.
+func (s *schedule) first() (k *LiveKey, due time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.keys) == 0 {
+		return nil, time.Time{}
+	}
+	return s.keys[0], s.keys[0].due
+}
+
+// expire ends the requests of keys and secrets when they expire, and notifies subscribers,
+// until the context ends.
+func (s *Store) expire(ctx context.Context) {
+	for {
+		k, due := s.schedule.first()
+		var wait <-chan time.Time
+		if k != nil {
+			now := s.now()
+			if !due.After(now) {
+				s.schedule.set(k, now)
+				k.review(now)
+				s.notify(k.record.Load(), due, now)
+				continue
+			}
+			wait = time.After(min(due.Sub(now), scheduleCheck))
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.schedule.earlier:
+		case <-wait:
+		}
+	}
+}
+
+// notify reports that a key has expired, or will soon, if that time is between due and now.
+func (s *Store) notify(r *keyRecord, due, now time.Time) {
+	passed := func(at time.Time) bool { return !at.Before(due) && !at.After(now) }
+	if r.RevokedAt != nil || r.ExpiresAt == nil {
+		return
+	}
+	c := Change{Kind: KindKey, Account: r.Account, ID: r.ID, Name: r.Name, State: r.state(), Was: r.state(), Revision: r.revision}
+	if passed(*r.ExpiresAt) {
+		c.State = KeyExpired
+	} else {
+		for _, notice := range expiryNotices {
+			if passed(r.ExpiresAt.Add(-notice)) {
+				c.Expiring = notice
+			}
+		}
+	}
+	if c.State == KeyExpired || c.Expiring > 0 {
+		s.subscribers.Now().Call(c)
+	}
+}
+
+// keyHeap implements heap.Interface.
+type keyHeap []*LiveKey
+
+func (h keyHeap) Len() int           { return len(h) }
+func (h keyHeap) Less(i, j int) bool { return h[i].due.Before(h[j].due) }
+
+func (h keyHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].place, h[j].place = i+1, j+1
+}
+
+func (h *keyHeap) Push(k any) {
+	*h = append(*h, k.(*LiveKey))
+	(*h)[len(*h)-1].place = len(*h)
+}
+
+func (h *keyHeap) Pop() any {
+	last := len(*h) - 1
+	k := (*h)[last]
+	(*h)[last], *h = nil, (*h)[:last]
+	k.place = 0
+	return k
+}
