@@ -3,6 +3,7 @@ package tests
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -25,8 +26,8 @@ func TestBackupAndRestore(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	written := make(chan error, 1)
 	go func() {
-		for ctx.Err() == nil {
-			if _, _, err := r.Gateway.Gateway.Key(ctx, "busy", "*"); err != nil && ctx.Err() == nil {
+		for i := 0; ctx.Err() == nil; i++ {
+			if _, _, err := r.Gateway.Gateway.Key(ctx, fmt.Sprintf("busy-%d", i), "*"); err != nil && ctx.Err() == nil {
 				written <- err
 				return
 			}

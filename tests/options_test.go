@@ -23,7 +23,7 @@ func (r *rig) ask(t *testing.T, path, body string) any {
 }
 
 // The options are set by command too, in force on the next request, and kept
-// over a restart; setting the deployment anew without them unsets them.
+// over a restart and a change of the route, until they are reset.
 func TestOptionsAreKept(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, harness.Options{})
@@ -45,9 +45,13 @@ func TestOptionsAreKept(t *testing.T) {
 	if got := effort(); got != "high" {
 		t.Errorf("after a restart the effort that went up is %v", got)
 	}
-	r.Command(t, nil, "deployment", "set", "m", "--connector", "box", "--model", up("m"))
+	r.Command(t, nil, "deployment", "set", "m", "--model", up("m"))
+	if got := effort(); got != "high" {
+		t.Errorf("with another route the effort that went up is %v", got)
+	}
+	r.Command(t, nil, "deployment", "set", "m", "--reset", "reasoning")
 	if got := effort(); got != nil {
-		t.Errorf("set anew, the effort that went up is %v", got)
+		t.Errorf("after a reset the effort that went up is %v", got)
 	}
 }
 

@@ -97,14 +97,19 @@ func newKeyData(v *visit) any {
 	return f
 }
 
+// submitted returns a submitted form and its expiry.
+func submitted(v *visit) (f keyForm, expires manage.Expiry, err error) {
+	f = newKeyForm(v)
+	if expires, err = f.expiry(v); err == nil && f.Scope == "" {
+		err = errNoScope
+	}
+	return f, expires, err
+}
+
 func createKey(v *visit) error {
-	f := newKeyForm(v)
-	expires, err := f.expiry(v)
+	f, expires, err := submitted(v)
 	if err != nil {
 		return err
-	}
-	if f.Scope == "" {
-		return errNoScope
 	}
 	request := manage.CreateKey{Name: f.Name, Scope: f.Scope, ExpiresAt: expires, Note: f.Note, AllowedIPs: f.networks()}
 	if v.r.PostForm.Has("owner") {

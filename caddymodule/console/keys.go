@@ -84,13 +84,9 @@ func findKey(v *visit) manage.Key {
 func keyURL(id string) string { return keysTab.url() + "/" + id }
 
 func editKey(v *visit) error {
-	f := newKeyForm(v)
-	expires, err := f.expiry(v)
+	f, expires, err := submitted(v)
 	if err != nil {
 		return err
-	}
-	if f.Scope == "" {
-		return errNoScope
 	}
 	k, err := v.Manage.EditKey(v.ctx, manage.EditKey{
 		Key: v.id(), Name: &f.Name, Scope: &f.Scope, ExpiresAt: expires, Owner: &f.Owner, Note: &f.Note, AllowedIPs: f.networks(),

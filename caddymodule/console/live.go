@@ -61,12 +61,13 @@ func events(v *visit) error {
 	}
 	s := &stream{visit: v, tab: t, to: http.NewResponseController(v.w), sent: make(map[string][]byte), changed: make(chan struct{}, 1)}
 	defer s.Changes(s.Account, s.change)() // before the first drawing, so that no change is missed
-	// If the first drawing fails, for example as the record is gone, later ones
-	// would fail, too: 204 stops the page from reconnecting.
 	first, err := s.draw()
-	if err != nil {
+	switch {
+	case errors.Is(err, store.ErrNotFound): // the record is gone: 204 stops the page from reconnecting
 		v.w.WriteHeader(http.StatusNoContent)
 		return nil
+	case err != nil: // the page reconnects
+		return err
 	}
 	if !v.streams.acquire(v.Session.ID) {
 		v.w.Header().Set("Retry-After", strconv.Itoa(int(liveBeat/time.Second)))

@@ -244,7 +244,7 @@ func TestStreamsAreBounded(t *testing.T) {
 	}
 }
 
-// A page that cannot be drawn gets 204, after which htmx does not reconnect.
+// A page whose record is gone gets 204, after which htmx does not reconnect.
 func TestStreamOfNothing(t *testing.T) {
 	h := newHouse(t)
 	b := h.in(h.user(store0, "ada"))
@@ -260,6 +260,12 @@ func TestStreamOfNothing(t *testing.T) {
 	w := h.browser().request(http.MethodGet, "/console/events/keys", "", func(r *http.Request) { r.Header.Set("HX-Request", "true") })
 	if w.Code != http.StatusUnauthorized || w.Header().Get("HX-Redirect") == "" {
 		t.Errorf("without a session: %d %v", w.Code, w.Header())
+	}
+	if err := h.store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if w := b.get("/console/events/activity"); w.Code < http.StatusInternalServerError {
+		t.Errorf("a page that cannot be drawn now: %d", w.Code)
 	}
 }
 

@@ -46,17 +46,22 @@ func follow(t *testing.T, kv store.KV, i int, lead *leading, out *recorder) *sto
 	return st
 }
 
+// followTwo opens the stores of two gateways of a cluster and has their events recorded.
+func followTwo(t *testing.T) (lead *[2]leading, out *[2]recorder, stores [2]*store.Store) {
+	t.Helper()
+	kv := storetest.OpenBolt(t, filepath.Join(t.TempDir(), "gateway.db"))
+	lead, out = new([2]leading), new([2]recorder)
+	for i := range stores {
+		stores[i] = follow(t, kv, i, &lead[i], &out[i])
+	}
+	return lead, out, stores
+}
+
 // TestEventsOfACluster has the leader alone emit the events of the store. A new leader repeats
 // the latest ones with the same ids.
 func TestEventsOfACluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		kv := storetest.OpenBolt(t, filepath.Join(t.TempDir(), "gateway.db"))
-		var lead [2]leading
-		var out [2]recorder
-		var stores [2]*store.Store
-		for i := range stores {
-			stores[i] = follow(t, kv, i, &lead[i], &out[i])
-		}
+		lead, out, stores := followTwo(t)
 		key := func() {
 			t.Helper()
 			if _, _, err := stores[1].CreateKey(t.Context(), store.Key{Account: store.DefaultAccount, Name: rand.Text(), Scope: "*"}); err != nil {
@@ -155,13 +160,7 @@ func TestConnectorsOfACluster(t *testing.T) {
 // each notice.
 func TestKeysExpireInACluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		kv := storetest.OpenBolt(t, filepath.Join(t.TempDir(), "gateway.db"))
-		var lead [2]leading
-		var out [2]recorder
-		var stores [2]*store.Store
-		for i := range stores {
-			stores[i] = follow(t, kv, i, &lead[i], &out[i])
-		}
+		lead, out, stores := followTwo(t)
 		lead[0].Store(true)
 		const day = 24 * time.Hour
 		end := time.Now().Add(10 * day).UTC()

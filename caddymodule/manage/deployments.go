@@ -86,15 +86,9 @@ func (d SetDeployment) edit(to *store.Deployment, connectors []string) error {
 	if len(to.Connectors) == 0 {
 		return badRequest("field %q or %q is required for a new deployment", "connector", "connectors")
 	}
-	if d.Upstream != nil {
-		to.Upstream = *d.Upstream
-	}
-	if d.Model != nil {
-		to.Model = *d.Model
-	}
-	if d.MaxConcurrency != nil {
-		to.MaxConcurrency = *d.MaxConcurrency
-	}
+	set(&to.Upstream, d.Upstream)
+	set(&to.Model, d.Model)
+	set(&to.MaxConcurrency, d.MaxConcurrency)
 	for name, value := range d.Options {
 		if err := to.Options.Set(name, value); err != nil {
 			return badRequest("%v", err)

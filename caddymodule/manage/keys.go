@@ -180,7 +180,8 @@ func (s *Service) EditKey(ctx context.Context, e EditKey) (Key, error) {
 	})
 }
 
-func set(to, value *string) {
+// set sets a field to the value of a request, if that has one.
+func set[T any](to, value *T) {
 	if value != nil {
 		*to = *value
 	}

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// The hash of what somebody has entered as a name stays out of logs.
+// The hash of a name as it was entered stays out of logs.
 func TestSignInIsHidden(t *testing.T) {
 	m := SignIn{Address: "192.0.2.1", Who: []byte("hash")}
 	var log bytes.Buffer

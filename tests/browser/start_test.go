@@ -134,6 +134,8 @@ func testLifeOfAKey(t *testing.T, r *rig) {
 	p.Press("Save")
 	p.Sees("laptop is changed.")
 	r.expectChat(key, "scripted", http.StatusForbidden)
+	p.Open(p.Path())
+	p.SeesNot("laptop is changed.")
 	p.Fill("#networks", "")
 	p.Press("Save")
 	p.Sees("laptop is changed.")

@@ -20,6 +20,17 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+// startConsoles starts the edges a, b and c with consoles.
+func startConsoles(t *testing.T, etcd servers) (edges []*gateway) {
+	t.Helper()
+	for _, name := range []string{"a", "b", "c"} {
+		o := inEtcd(name, etcd.urls()...)
+		o.Console = true
+		edges = append(edges, &gateway{Gateway: harness.Start(t, o), name: name})
+	}
+	return edges
+}
+
 // createUser creates the first user with a setup link of a gateway, and signs in.
 func createUser(t *testing.T, g *harness.Gateway, p *browser.Person) {
 	t.Helper()

@@ -104,12 +104,7 @@ func TestRecentOverEdges(t *testing.T) {
 	t.Parallel()
 	chromium := browser.Start(t)
 	etcd := start(t, 1)
-	var edges []*gateway
-	for _, name := range []string{"a", "b", "c"} {
-		o := inEtcd(name, etcd.urls()...)
-		o.Console = true
-		edges = append(edges, &gateway{Gateway: harness.Start(t, o), name: name})
-	}
+	edges := startConsoles(t, etcd)
 	b, c := edges[1], edges[2]
 	p := chromium.Person(t, b.URL)
 	createUser(t, b.Gateway, p)
@@ -156,12 +151,7 @@ func TestRecentOverEdges(t *testing.T) {
 func TestGuessesOverEdges(t *testing.T) {
 	t.Parallel()
 	etcd := start(t, 1)
-	var edges []*gateway
-	for _, name := range []string{"a", "b", "c"} {
-		o := inEtcd(name, etcd.urls()...)
-		o.Console = true
-		edges = append(edges, &gateway{Gateway: harness.Start(t, o), name: name})
-	}
+	edges := startConsoles(t, etcd)
 	guess := func(g *gateway, name string) int {
 		form := url.Values{"name": {name}, "password": {"wrong"}}
 		answer, err := http.PostForm(g.URL+"/console/sign-in", form)

@@ -53,12 +53,7 @@ func TestConsoleOverEdges(t *testing.T) {
 	t.Parallel()
 	chromium := browser.Start(t)
 	etcd := start(t, 1)
-	var edges []*gateway
-	for _, name := range []string{"a", "b", "c"} {
-		o := inEtcd(name, etcd.urls()...)
-		o.Console = true
-		edges = append(edges, &gateway{Gateway: harness.Start(t, o), name: name})
-	}
+	edges := startConsoles(t, etcd)
 	b := newBalancer(t, edges)
 	p := chromium.Person(t, b.URL)
 	createUser(t, edges[0].Gateway, p)

@@ -291,8 +291,9 @@ func (k *key) revoke(ctx context.Context, g *rig.Gateway) error {
 // A keyring holds the keys that clients use. The first stays, others come and
 // go.
 type keyring struct {
-	mu   sync.Mutex
-	keys []*key
+	mu      sync.Mutex
+	keys    []*key
+	created atomic.Int64
 }
 
 func (k *keyring) any(random *rand.Rand) *key {
@@ -305,7 +306,7 @@ func (k *keyring) any(random *rand.Rand) *key {
 func (k *keyring) create(ctx context.Context, g *rig.Gateway) error {
 	fresh := &key{}
 	err := persist(ctx, func() (err error) {
-		fresh.id, fresh.secret, err = g.Key(ctx, "soak", "*")
+		fresh.id, fresh.secret, err = g.Key(ctx, fmt.Sprintf("soak-%d", k.created.Add(1)), "*")
 		return err
 	})
 	if err != nil {

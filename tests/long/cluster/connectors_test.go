@@ -19,7 +19,7 @@ import (
 )
 
 // rotation: tokens are rotated while edges are killed and come back. No connector is locked
-// out, also when it starts anew.
+// out, also after a restart.
 func rotation(t *testing.T, s *system) {
 	states := map[string]int{}
 	var down *edge

@@ -94,7 +94,7 @@ func largeBodies(t *testing.T, s *system, entry *edge) {
 	}
 }
 
-// slowReaders opens streams that nobody reads, until all buffers on their way are full. Other
+// slowReaders opens streams that are not read, until all buffers on their way are full. Other
 // requests for the same connector are answered meanwhile.
 func slowReaders(t *testing.T, s *system, entry *edge) {
 	const readers = 64

@@ -21,10 +21,10 @@ func (p Packet) carries(protocol byte) bool {
 
 func (p Packet) header() int { return int(p[0]&0xf) * 4 }
 
-// With tells whether the packet goes from or to an address.
+// With reports whether the packet goes from or to an address.
 func (p Packet) With(a netip.Addr) bool { return p.from() == a || p.to() == a }
 
-// Between tells whether the packet goes from one of two addresses to the other.
+// Between reports whether the packet goes from one of two addresses to the other.
 func (p Packet) Between(a, b netip.Addr) bool {
 	from, to := p.from(), p.to()
 	return from == a && to == b || from == b && to == a
