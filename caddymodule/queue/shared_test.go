@@ -28,7 +28,7 @@ type testEdge struct {
 	changed time.Time
 	doubts  bool         // the owner is silent
 	failing error        // of Enter
-	alone   atomic.Int64 // calls of Unreachable
+	alone   atomic.Int64 // calls of Unreachable for requests that wait
 }
 
 // newCluster returns gateways with these names. The first is the owner.
@@ -79,17 +79,20 @@ func (e *testEdge) Enter(ctx context.Context, owner string, r queue.Request) (qu
 		time.Sleep(time.Duration(rand.IntN(100)) * time.Millisecond)
 	}
 	to := e.peers[owner]
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer context.AfterFunc(to.life, func() { cancel(errors.New("the owner is gone")) })()
-	if err := context.Cause(ctx); err != nil {
-		return nil, err
+	gone := errors.New("the owner is gone")
+	if to.life.Err() != nil {
+		return nil, gone
 	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer context.AfterFunc(to.life, func() { cancel(gone) })()
 	place, err := to.Lend(ctx, r)
 	return loan{place, to.life}, err
 }
 
-func (e *testEdge) Unreachable(string, queue.Request, error) {
-	e.alone.Add(1)
+func (e *testEdge) Unreachable(_ string, r queue.Request, _ error) {
+	if !r.Running {
+		e.alone.Add(1)
+	}
 }
 
 // loan is a place at another gateway of the test.
