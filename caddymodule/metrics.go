@@ -10,6 +10,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/cluster"
 	"github.com/postern-dev/postern/caddymodule/events"
 	"github.com/postern-dev/postern/caddymodule/gateway"
+	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/queue"
 	"github.com/postern-dev/postern/caddymodule/serve"
@@ -41,6 +42,12 @@ var (
 	queueRejectedTotal = counter("queue_rejected_total",
 		"Requests rejected while queued or instead of being queued, by reason: the deployment's queue was full (full), the wait was too long (timeout), or the connector was at its limit (connector).",
 		"deployment", "reason")
+	limitRejectedTotal = counter("limit_rejected_total",
+		"Requests that a limit of a key or an account has refused, by limit and level (key or account).", "limit", "level")
+	limitWaitSeconds = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Namespace: "postern", Name: "limit_wait_seconds", Help: "Time that requests had to wait for limits of a key or an account.",
+		Buckets: []float64{.1, .5, 1, 2.5, 5, 10, 15, 30, 60},
+	})
 	barrierSeconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Namespace: "postern", Name: "barrier_seconds",
 		Help:    "Time that writes such as a revocation waited until no edge of the cluster acts on the state before, by result: confirmed, or unconfirmed.",
@@ -95,7 +102,7 @@ func registerMetrics(reg prometheus.Registerer, g *gateway.Gateway) error {
 func collectors() []prometheus.Collector {
 	return append([]prometheus.Collector{
 		requestsTotal, inflightRequests, firstByteSeconds, durationSeconds, authFailuresTotal, signInFailuresTotal, queueRejectedTotal,
-		eventsLostTotal, barrierSeconds, tokensTotal,
+		eventsLostTotal, barrierSeconds, tokensTotal, limitRejectedTotal, limitWaitSeconds,
 	}, genAI...)
 }
 
@@ -115,6 +122,12 @@ func (metrics) FirstByte(ex *serve.Exchange) {
 func (metrics) Rejected(ex *serve.Exchange, reason string) {
 	queueRejectedTotal.WithLabelValues(ex.Deployment, reason).Inc()
 }
+
+func (metrics) Limited(s limits.State) {
+	limitRejectedTotal.WithLabelValues(s.Limit, s.Of).Inc()
+}
+
+func (metrics) LimitWaited(d time.Duration) { limitWaitSeconds.Observe(d.Seconds()) }
 
 func (metrics) Ended(ex *serve.Exchange, e serve.Ending) {
 	deployment, dialect := labels(ex)

@@ -2,7 +2,10 @@ package caddymodule
 
 import (
 	"cmp"
+	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -37,8 +40,19 @@ type Route struct {
 	// How long a request stays queued. Default: 1m. Negative: not at all.
 	QueueWait caddy.Duration `json:"queue_wait,omitempty"`
 
+	// How long a request waits until a limit per minute of its key or account allows
+	// it. Default: 15s. Negative: not at all.
+	LimitWait caddy.Duration `json:"limit_wait,omitempty"`
+
+	// What errors about limits tell: "full", the default, or "short", which is without the
+	// numbers of the limit.
+	LimitMessages string `json:"limit_messages,omitempty"`
+
 	router serve.Router
 }
+
+// limitMessages are the values of limit_messages.
+var limitMessages = []string{"full", "short"}
 
 // CaddyModule returns the module's registration.
 func (Route) CaddyModule() caddy.ModuleInfo {
@@ -48,12 +62,17 @@ func (Route) CaddyModule() caddy.ModuleInfo {
 // Provision finds the app and sets defaults.
 func (rt *Route) Provision(ctx caddy.Context) error {
 	rt.ConnectWait = cmp.Or(rt.ConnectWait, caddy.Duration(serve.DefaultConnectWait))
+	rt.LimitMessages = cmp.Or(rt.LimitMessages, limitMessages[0])
+	if !slices.Contains(limitMessages, rt.LimitMessages) {
+		return fmt.Errorf("limit_messages: %q is not one of %s", rt.LimitMessages, strings.Join(limitMessages, ", "))
+	}
 	app, err := appOf(ctx)
 	if err != nil {
 		return err
 	}
 	rt.router = serve.Router{
 		Server: app.server, ConnectWait: time.Duration(rt.ConnectWait),
+		LimitWait: time.Duration(cmp.Or(rt.LimitWait, caddy.Duration(serve.DefaultLimitWait))), ShortLimits: rt.LimitMessages == limitMessages[1],
 		Queue: queue.Bounds{Length: rt.QueueLength, Wait: time.Duration(rt.QueueWait)},
 	}
 	return nil
@@ -70,6 +89,8 @@ func (rt *Route) options() options {
 		{"connect_wait", duration(&rt.ConnectWait)},
 		{"queue_length", count(&rt.QueueLength)},
 		{"queue_wait", duration(&rt.QueueWait)},
+		{"limit_wait", duration(&rt.LimitWait)},
+		{"limit_messages", word(&rt.LimitMessages, limitMessages...)},
 	}
 }
 
@@ -79,5 +100,7 @@ func (rt *Route) options() options {
 //		connect_wait <duration>
 //		queue_length <count>
 //		queue_wait   <duration>
+//		limit_wait   <duration>
+//		limit_messages full|short
 //	}
 func (rt *Route) UnmarshalCaddyfile(d *caddyfile.Dispenser) error { return rt.options().unmarshal(d) }

@@ -61,6 +61,9 @@ func (r *Request) usage() store.Usage {
 	if r.Estimated {
 		u.EstimatedRequests, u.EstimatedTokens = 1, u.InputTokens+u.OutputTokens
 	}
+	if r.BusyMillis > 0 {
+		u.ModelRequests = 1
+	}
 	if r.FirstTokenMillis > 0 {
 		u.FirstTokens, u.FirstTokenMillis = 1, int64(r.FirstTokenMillis)
 	}
@@ -157,6 +160,26 @@ func (l *Log) EachUsage(ctx context.Context, account, from, to string, newer map
 		}
 		if err := f(r); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// KeyUsage is [store.Store.KeyUsage], with requests that are not yet saved.
+func (l *Log) KeyUsage(ctx context.Context, account, key string, from, to time.Time, f func(store.UsageRow)) error {
+	l.saving.Lock()
+	defer l.saving.Unlock()
+	if err := l.store.KeyUsage(ctx, account, key, from, to, f); err != nil {
+		return err
+	}
+	first, last := dayOf(from), dayOf(to)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for k, r := range l.usage {
+		if k.account == account && k.key == key && first <= k.day && k.day <= last && r.unsaved.Requests > 0 {
+			row := k.of(r.keyName)
+			row.Usage = r.unsaved
+			f(row)
 		}
 	}
 	return nil

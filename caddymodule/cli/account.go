@@ -55,7 +55,7 @@ a limit to its default. Existing records beyond a new limit stay.`,
 			return r, err
 		}, func(in *invocation, a store.Account) {
 			in.printf("Account %q may have:\n\n", a.ID)
-			for _, name := range store.LimitNames() {
+			for _, name := range store.RecordLimitNames() {
 				in.printf("  %-12s %6d\n", strings.TrimPrefix(name, "max_"), *a.Limits.Field(name))
 			}
 			printKeyDefaults(in, a.KeyDefaults)
@@ -76,7 +76,7 @@ a limit to its default. Existing records beyond a new limit stay.`,
 // limitFlags adds a flag for each limit of an account.
 func limitFlags(f *pflag.FlagSet) {
 	defaults := store.Limits{}.Effective()
-	for _, name := range store.LimitNames() {
+	for _, name := range store.RecordLimitNames() {
 		f.Int(limitFlag(name), 0, fmt.Sprintf("How many %s it may have (default %d)", strings.TrimPrefix(name, "max_"), *defaults.Field(name)))
 	}
 }
@@ -84,7 +84,7 @@ func limitFlags(f *pflag.FlagSet) {
 // limitRequest returns a request with the given limits.
 func limitRequest(in *invocation, method, path string) request {
 	r := in.request(method, path)
-	for _, name := range store.LimitNames() {
+	for _, name := range store.RecordLimitNames() {
 		if in.Flags().Changed(limitFlag(name)) {
 			r.body[name], _ = in.Flags().GetInt(limitFlag(name))
 		}

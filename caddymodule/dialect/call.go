@@ -21,6 +21,11 @@ type Call interface {
 	Body(upstreamModel string) *Segments
 	// WholeBody returns the body for an answer that is not a stream.
 	WholeBody(upstreamModel string) *Segments
+	// OutputLimit returns how many tokens the answer may have, 0 if the client does not
+	// limit them.
+	OutputLimit() int64
+	// LimitOutput lowers that limit in the bodies to n, and sets it if there is none.
+	LimitOutput(n int64)
 	// DropEffort removes the reasoning effort from the bodies, for a model that
 	// rejects it. It reports whether there was one to remove. Chat requests are
 	// never changed.
@@ -50,6 +55,14 @@ const (
 	RetryWithoutEffort       // the model rejects reasoning effort: it was removed from the bodies
 	RetryWhole               // the model server cannot stream this request: send WholeBody and use ReplayAsStream
 )
+
+// lowered returns the lower one of two limits, where less than 1 is none.
+func lowered(limit, n int64) int64 {
+	if limit < 1 || n >= 1 && n < limit {
+		return n
+	}
+	return limit
+}
 
 // retries records how a call has been retried.
 type retries struct{ whole bool }

@@ -1,12 +1,17 @@
 package dialect
 
-import "github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
+import (
+	"strconv"
+
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
+)
 
 // Body returns the upstream's body: the client's, spliced, with
 //
 //   - the upstream's model id in place of the public name;
 //   - max_tokens in addition to a lone max_completion_tokens, which Ollama
 //     silently ignores;
+//   - the limit of LimitOutput;
 //   - stream_options.include_usage in a stream, for metering;
 //   - developer messages as system messages, unless the deployment's model
 //     supports the role.
@@ -41,6 +46,10 @@ func (r *ChatRequest) commonEdits(upstreamModel string) edits {
 	model := r.fields[fieldModel].value
 	e.add(model.Start, model.End, jsonscan.AppendQuoted(make([]byte, 0, len(upstreamModel)+2), upstreamModel))
 
+	if r.output > 0 {
+		r.limitOutput(&e)
+		return e
+	}
 	limit := r.raw(fieldMaxCompletionTokens)
 	if limit == nil || r.raw(fieldMaxTokens) != nil {
 		return e
@@ -53,6 +62,38 @@ func (r *ChatRequest) commonEdits(upstreamModel string) edits {
 	text := append(make([]byte, 0, len(limit)+14), `"max_tokens":`...)
 	e.add(at, at, append(append(text, limit...), ','))
 	return e
+}
+
+// OutputLimit implements Call.
+func (r *ChatRequest) OutputLimit() int64 {
+	n, _ := jsonscan.Integer(r.raw(fieldMaxTokens))
+	if most, ok := jsonscan.Integer(r.raw(fieldMaxCompletionTokens)); ok {
+		n = lowered(n, most)
+	}
+	return max(lowered(n, r.output), 0)
+}
+
+// LimitOutput implements Call.
+func (r *ChatRequest) LimitOutput(n int64) {
+	if r.kind != Embeddings {
+		r.output = lowered(r.output, n)
+	}
+}
+
+// limitOutput lowers all fields by which model servers limit an answer, and sets max_tokens.
+func (r *ChatRequest) limitOutput(e *edits) {
+	limit := strconv.FormatInt(r.OutputLimit(), 10)
+	for m := jsonscan.Object(r.body); m.Next(); {
+		switch string(m.Name()) {
+		case "max_tokens", "max_completion_tokens",
+			"n_predict", "max_new_tokens": // llama.cpp prefers the first to max_tokens
+			e.add(m.Value.Start, m.Value.End, []byte(limit))
+		}
+	}
+	if !r.fields[fieldMaxTokens].found() {
+		at := r.fields[fieldModel].key.Start
+		e.add(at, at, []byte(`"max_tokens":`+limit+`,`))
+	}
 }
 
 // askForUsage makes the upstream send usage at the end of the stream.

@@ -50,6 +50,7 @@ type ChatRequest struct {
 	cacheKey jsonscan.Span // of prompt_cache_key
 
 	retries retries
+	output  int64 // at most so many tokens of the answer; 0: no limit but the client's
 
 	// Subject to the deployment's options. Few requests have these.
 	models    string        // a field that names additional models, or ""
@@ -149,7 +150,7 @@ func (r *ChatRequest) actsOn(f field) bool {
 	case ChatCompletions:
 		return true
 	case Completions:
-		return f <= fieldStreamOptions
+		return f <= fieldMaxTokens
 	}
 	return f == fieldModel
 }

@@ -161,7 +161,7 @@ func TestRequestOfOtherOperations(t *testing.T) {
 	}{
 		{Completions, `{"model":"pub","prompt":"x","stream":true}`, `{"model":"up","prompt":"x","stream":true,"stream_options":{"include_usage":true}}`, 1},
 		{Completions, `{"model":"pub","prompt":["x","y"],"n":2}`, `{"model":"up","prompt":["x","y"],"n":2}`, 0},
-		{Completions, `{"model":"pub","prompt":"x","n":2,"max_completion_tokens":"odd","MAX_TOKENS":1}`, `{"model":"up","prompt":"x","n":2,"max_completion_tokens":"odd","MAX_TOKENS":1}`, 2},
+		{Completions, `{"model":"pub","prompt":"x","n":2,"max_completion_tokens":"odd","MAX_COMPLETION_TOKENS":1}`, `{"model":"up","prompt":"x","n":2,"max_completion_tokens":"odd","MAX_COMPLETION_TOKENS":1}`, 2},
 		{Completions, `{"model":"pub"}`, `{"model":"up"}`, 0},
 		{Embeddings, `{"input":["a"],"model":"pub","stream":"odd"}`, `{"input":["a"],"model":"up","stream":"odd"}`, 1},
 		{ChatCompletions, `{"model":"pub","messages":[],"n":3}`, `{"model":"up","messages":[],"n":3}`, 3},

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
@@ -47,6 +48,7 @@ var (
 	KindUnsupportedEncoding = &Kind{415, "invalid_request_error", "unsupported_content_encoding", "invalid_request_error", 0, ClassCaller}
 	KindContextLength       = &Kind{400, "invalid_request_error", "context_length_exceeded", "invalid_request_error", 0, ClassCaller}
 	KindRateLimit           = &Kind{429, "rate_limit_error", "rate_limit_exceeded", "rate_limit_error", 0, ClassPolicy}
+	KindQuota               = &Kind{429, "insufficient_quota", "insufficient_quota", "rate_limit_error", 0, ClassPolicy}
 	KindOffline             = &Kind{503, "server_error", "deployment_offline", "overloaded_error", 0, ClassUpstream}
 	KindOverloaded          = &Kind{503, "server_error", "overloaded", "overloaded_error", 529, ClassGateway}
 	KindUnreachable         = &Kind{502, "server_error", "upstream_unreachable", "api_error", 0, ClassUpstream}
@@ -64,8 +66,13 @@ type Error struct {
 	Param      string // the request field that caused the error, or ""
 	Message    string // human-readable: what happened, where, and what to do
 	RetryAfter int    // seconds, for the header and the message; 0 means none
-	NoRetry    bool   // SDKs should not retry, as the error is permanent
-	Allow      string // methods for the Allow header of a 405
+	// Wait is RetryAfter more precisely, or 0.
+	Wait    time.Duration
+	NoRetry bool   // SDKs should not retry, as the error is permanent
+	Allow   string // methods for the Allow header of a 405
+
+	// openaiType replaces the kind's if not empty.
+	openaiType string
 
 	// class replaces the kind's class if not empty.
 	class Class
@@ -87,6 +94,9 @@ func (e *Error) Error() string { return e.Message }
 // Class returns the class of the error.
 func (e *Error) Class() Class { return cmp.Or(e.class, e.Kind.class) }
 
+// typeOfOpenAI returns error.type of chat and responses.
+func (e *Error) typeOfOpenAI() string { return cmp.Or(e.openaiType, e.Kind.openaiType) }
+
 // waitWords matches the text from which clients parse how long to wait. A message of
 // the model server may contain it.
 var waitWords = regexp.MustCompile(`(?i)try again in\s*\d+(\.\d+)?\s*(s|ms|seconds?)`)
@@ -98,7 +108,7 @@ func (e *Error) text(d Dialect) string {
 	if d == Messages && e.messagesMessage != "" {
 		message = e.messagesMessage
 	}
-	if e.RetryAfter > 0 && !waitWords.MatchString(message) {
+	if e.RetryAfter > 0 && !e.NoRetry && !waitWords.MatchString(message) {
 		message = strings.TrimRight(message, ". ") + ". Please try again in " + strconv.Itoa(e.RetryAfter) + "s."
 	}
 	return message
@@ -106,8 +116,10 @@ func (e *Error) text(d Dialect) string {
 
 // InStream reports whether the error is sent as a stream even if none has started.
 // Codex does not retry after a status 429, but it does after a stream that fails with
-// rate_limit_exceeded.
-func (e *Error) InStream(d Dialect) bool { return d == Responses && e.passes() }
+// rate_limit_exceeded. After one with insufficient_quota it stops.
+func (e *Error) InStream(d Dialect) bool {
+	return d == Responses && (e.passes() || e.Kind == KindQuota)
+}
 
 // passes reports whether the same request can succeed later, when the model is less
 // busy or a connector is online.
@@ -128,6 +140,9 @@ func (e *Error) Header() http.Header {
 	h := make(http.Header, 2)
 	if e.RetryAfter > 0 {
 		h["Retry-After"] = []string{strconv.Itoa(e.RetryAfter)}
+	}
+	if e.Wait > 0 { // OpenAI's SDKs prefer it
+		h["Retry-After-Ms"] = []string{strconv.FormatInt(e.Wait.Milliseconds(), 10)}
 	}
 	if e.NoRetry {
 		h["X-Should-Retry"] = []string{"false"}
@@ -175,7 +190,7 @@ func (e *Error) appendOpenAI(b []byte, d Dialect) []byte {
 		param = "input"
 	}
 	return jsonscan.Appendf(b, `{"error":{"message":%q,"type":%q,"param":%n,"code":%n}}`,
-		e.text(d), e.Kind.openaiType, param, cmp.Or(e.Code, e.Kind.code))
+		e.text(d), e.typeOfOpenAI(), param, cmp.Or(e.Code, e.Kind.code))
 }
 
 // appendMessages appends the error object of the messages dialect.

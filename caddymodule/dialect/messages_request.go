@@ -141,10 +141,9 @@ func (c *messagesCall) readMessage(f fieldList) {
 func (c *messagesCall) readSampling(f fieldList) {
 	limit := c.typed(f, "max_tokens", aWholeNumber)
 	if limit != nil {
-		if n, _ := jsonscan.Integer(limit); n < 1 {
+		if c.output, _ = jsonscan.Integer(limit); c.output < 1 {
 			c.fault("max_tokens", "Input should be greater than or equal to 1")
 		}
-		c.addParameter("max_tokens", limit)
 	} else if !c.counted {
 		c.missing("max_tokens")
 	}

@@ -111,10 +111,9 @@ func (c *responsesCall) readLimit(f fieldList) {
 	if raw == nil {
 		return
 	}
-	if n, _ := jsonscan.Integer(raw); n < 1 {
+	if c.output, _ = jsonscan.Integer(raw); c.output < 1 {
 		c.badValue(name, "it must be 1 or more.")
 	}
-	c.addParameter("max_tokens", raw)
 }
 
 // readSampling reads the parameters that are passed to the upstream unchanged.

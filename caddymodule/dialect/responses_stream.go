@@ -277,7 +277,7 @@ func (r *responsesEncoder) abort(e *Error) {
 	}
 	failure := jsonscan.Appendf(nil, `"code":%q,"message":%q`, code, message)
 	r.out = jsonscan.Appendf(r.out, "event: error\ndata: {\"type\":\"error\",\"sequence_number\":%d,%s,\"param\":%n,\"error\":{\"type\":%q,%s,\"param\":%n}}\n\n",
-		r.seq, failure, param, e.Kind.openaiType, failure, param)
+		r.seq, failure, param, e.typeOfOpenAI(), failure, param)
 	r.seq++
 	r.snapshot("failed", responseState{status: statusFailed, output: r.output, err: jsonscan.Appendf(nil, `{%s}`, failure)})
 	r.out = append(r.out, doneEvent...)

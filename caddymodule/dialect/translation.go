@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/base32"
 	"slices"
+	"strconv"
 
 	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
@@ -21,6 +22,7 @@ type translation struct {
 	tools        toolset
 	choice       string        // tool_choice: "", "auto" or "required"
 	parallel     string        // parallel_tool_calls: "", "true" or "false"
+	output       int64         // max_tokens; 0: none
 	parameters   []byte        // other members, each preceded by a comma
 	effort       jsonscan.Span // the reasoning effort in parameters, if any
 
@@ -154,6 +156,12 @@ func (t *translation) DropEffort() bool {
 	return true
 }
 
+// OutputLimit implements Call.
+func (t *translation) OutputLimit() int64 { return t.output }
+
+// LimitOutput implements Call.
+func (t *translation) LimitOutput(n int64) { t.output = lowered(t.output, n) }
+
 // Retry implements Call.
 func (t *translation) Retry(e *Error) Retry { return t.retries.after(e, t.DropEffort) }
 
@@ -194,6 +202,9 @@ func (t *translation) body(upstreamModel string, stream bool) *Segments {
 	head := jsonscan.Appendf(nil, `{"model":%q`, upstreamModel)
 	if stream {
 		head = append(head, `,"stream":true,"stream_options":{"include_usage":true}`...)
+	}
+	if t.output > 0 {
+		head = strconv.AppendInt(append(head, `,"max_tokens":`...), t.output, 10)
 	}
 	s := new(Segments)
 	s.add(append(head, t.parameters...))

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/queue"
 	"github.com/postern-dev/postern/caddymodule/serve"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
@@ -35,7 +36,7 @@ func startOwner(t testing.TB, limit int) (*owners, *queue.Queues, func()) {
 	eventually(t, "a connection of b", func() bool {
 		stream, err := o.edge.hub.Load().Open("b")
 		if err == nil {
-			loan{stream, false}.Leave()
+			loan{stream: stream}.Settle(limits.Used{})
 		}
 		return err == nil
 	})
@@ -92,7 +93,7 @@ func TestEnter(t *testing.T) {
 	if err != nil {
 		t.Fatalf("a request that runs: %v", err)
 	}
-	place.Leave()
+	place.Settle(limits.Used{})
 	var last queue.Loan
 	others.Go(func() {
 		if last, err = o.Enter(t.Context(), "b", enters(long)); err != nil || !last.Waited() {
@@ -100,7 +101,7 @@ func TestEnter(t *testing.T) {
 		}
 	})
 	waiting(1)
-	second.Leave()
+	second.Settle(limits.Used{})
 	others.Wait()
 	if _, err := o.Enter(t.Context(), "c", enters(long)); err == nil {
 		t.Error("a gateway that does not exist gives a place")
@@ -152,7 +153,7 @@ func BenchmarkEnter(b *testing.B) {
 						b.Error(err)
 						return
 					}
-					place.Leave()
+					place.Settle(limits.Used{})
 				}
 			})
 		})

@@ -55,7 +55,7 @@ func decode[B any](w http.ResponseWriter, r *http.Request) (request B, account s
 		if field.Type == reflect.TypeFor[givenLimits]() {
 			limits := givenLimits{}
 			value.Set(reflect.ValueOf(limits))
-			for _, name := range store.LimitNames() {
+			for _, name := range store.RecordLimitNames() {
 				n := new(int)
 				members = append(members, member{name: name, to: n, then: func() { limits[name] = *n }})
 			}

@@ -380,7 +380,7 @@ func requestFields(r manage.RouteTypes, g *schema.Generator) schema.Schema {
 			}
 		}
 		if f.Type == manage.GivenLimitsType {
-			for _, name := range store.LimitNames() {
+			for _, name := range store.RecordLimitNames() {
 				properties[name] = schema.Schema{"type": "integer", "description": "A limit of the account. 0 is the default."}
 			}
 		}

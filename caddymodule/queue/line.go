@@ -9,7 +9,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/fair"
 )
 
-// line is the queue of one deployment.
+// line is the queue of one deployment, key or account.
 type line struct {
 	name    Name
 	limit   func(Name) int
@@ -24,6 +24,27 @@ type line struct {
 type waiter struct {
 	path  []string   // its key
 	ready chan error // buffered; receives nil when the request may run, ErrFull when it was displaced
+}
+
+// enter waits until a request may run, and reports whether it had to wait.
+func (l *line) enter(ctx context.Context, r *Request) (waited bool, err error) {
+	if r.Running || l.limit(l.name) <= 0 {
+		l.running.Add(1)
+		return false, nil
+	}
+	w, err := l.join(r.Key, r.Length)
+	if err != nil || w == nil {
+		return false, err
+	}
+	return true, l.wait(ctx, w, r.Bounds.Wait)
+}
+
+// leave ends a request that has entered.
+func (l *line) leave() {
+	l.running.Add(-1)
+	if l.waiting.Load() > 0 {
+		l.advance()
+	}
 }
 
 // join starts a request and returns nil, or enqueues it and returns its waiter.
@@ -68,7 +89,7 @@ func (l *line) wait(ctx context.Context, w *waiter, d time.Duration) error {
 	if lost := <-w.ready; lost != nil || ctx.Err() == nil {
 		return lost
 	}
-	Place{line: l}.Leave()
+	l.leave()
 	return context.Cause(ctx)
 }
 

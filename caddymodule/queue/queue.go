@@ -17,6 +17,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/postern-dev/postern/caddymodule/limits"
 )
 
 // The defaults of [Bounds].
@@ -32,8 +34,9 @@ var (
 	ErrTimeout = errors.New("timed out in the queue")
 )
 
-// Name identifies a deployment.
-type Name struct{ Account, Deployment string }
+// Name identifies a deployment; without a Deployment, a key of the account, or all its keys
+// together.
+type Name struct{ Account, Deployment, Key string }
 
 // Bounds limit how many requests may wait for a deployment, and for how long.
 type Bounds struct {
@@ -47,10 +50,11 @@ type Queues struct {
 	mu    sync.Mutex // held while lines is replaced
 	lines atomic.Pointer[map[Name]*line]
 
-	shared *shared // nil: there is no cluster
+	limited *limited // nil: there are no limits of keys and accounts
+	shared  *shared  // nil: there is no cluster
 }
 
-// New returns empty queues. limit returns how many requests of a deployment may run
+// New returns empty queues. limit returns how many requests of a name may run
 // concurrently, 0 for no limit. It is called for each request and must be fast. Call
 // [Queues.Changed] when its result changes.
 func New(limit func(Name) int) *Queues {
@@ -81,40 +85,36 @@ func (q *Queues) line(n Name) *line {
 // [Place.Leave] when the request has ended. Enter fails with [ErrFull],
 // [ErrTimeout], or the cause of ctx's cancellation.
 func (q *Queues) Enter(ctx context.Context, n Name, key string, b Bounds) (Place, error) {
-	b.Length, b.Wait = cmp.Or(b.Length, DefaultLength), cmp.Or(b.Wait, DefaultWait)
-	r := Request{Name: n, Key: key, Bounds: b}
+	r := Request{Name: n, Key: key, Bounds: b.orDefaults()}
 	if q.shared != nil && q.limit(n) > 0 {
 		return q.shared.enter(ctx, r)
 	}
 	return q.EnterHere(ctx, r)
 }
 
-// Request is a request that enters a queue.
+func (b Bounds) orDefaults() Bounds {
+	return Bounds{cmp.Or(b.Length, DefaultLength), cmp.Or(b.Wait, DefaultWait)}
+}
+
+// Request is a request that enters the queue of a deployment, or what has the limits of a key
+// and its account.
 type Request struct {
-	Name
-	Key string
+	Name // without a Key
+	Key  string
 	Bounds
+	Need // without a Deployment
 	// Running means that it runs already: it counts, even above the limit.
 	Running bool
 }
 
 // EnterHere is [Queues.Enter] for the queues of this gateway alone.
 func (q *Queues) EnterHere(ctx context.Context, r Request) (Place, error) {
+	if r.Deployment == "" {
+		return q.enterLimited(ctx, r)
+	}
 	l := q.line(r.Name)
-	if r.Running || q.limit(r.Name) <= 0 {
-		l.running.Add(1)
-		return Place{line: l}, nil
-	}
-	w, err := l.join(r.Key, r.Length)
-	if err != nil {
-		return Place{}, err
-	}
-	if w != nil {
-		if err := l.wait(ctx, w, r.Wait); err != nil {
-			return Place{}, err
-		}
-	}
-	return Place{line: l, waited: w != nil}, nil
+	waited, err := l.enter(ctx, &r)
+	return Place{line: l, waited: waited}, err
 }
 
 // Changed applies a changed limit to a deployment's queue.
@@ -149,20 +149,30 @@ func (q *Queues) Lengths(f func(n Name, waiting int)) {
 type Place struct {
 	line   *line
 	waited bool
-	leave  func() // in a cluster, instead of line
+	leave  func(limits.Used) // instead of line
+
+	// Of limits only.
+	states     []limits.State
+	day, month limits.Sums // if it was asked for
 }
 
 // Waited reports whether the request had to wait.
 func (p Place) Waited() bool { return p.waited }
 
-// Leave releases the place. It must be called exactly once.
-func (p Place) Leave() {
+// States returns the states of the limits when the request had reserved what it needs.
+func (p Place) States() []limits.State { return p.states }
+
+// Sums returns what the key had used today and in this month, if [Need] has Look.
+func (p Place) Sums() (day, month limits.Sums) { return p.day, p.month }
+
+// Leave is [Place.Settle] of a request that has used nothing that counts.
+func (p Place) Leave() { p.Settle(limits.Used{}) }
+
+// Settle releases the place, with what the request has used. It must be called exactly once.
+func (p Place) Settle(used limits.Used) {
 	if p.leave != nil {
-		p.leave()
+		p.leave(used)
 		return
 	}
-	p.line.running.Add(-1)
-	if p.line.waiting.Load() > 0 {
-		p.line.advance()
-	}
+	p.line.leave()
 }

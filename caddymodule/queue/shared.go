@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/postern-dev/postern/caddymodule/limits"
 )
 
 const (
@@ -35,8 +37,11 @@ type Owners interface {
 
 // Loan is a place at another gateway.
 type Loan interface {
+	// Waited and the others are as those of [Place].
 	Waited() bool
-	Leave()
+	States() []limits.State
+	Sums() (day, month limits.Sums)
+	Settle(used limits.Used)
 	// Lost reports whether the other gateway no longer counts the request.
 	Lost() bool
 }
@@ -83,13 +88,14 @@ var errMoved = errors.New("the queue has another owner")
 
 // enter is [Queues.Enter] at the owner. It may take settleTime longer.
 func (s *shared) enter(ctx context.Context, r Request) (Place, error) {
-	end, former, wait := time.Now().Add(max(r.Wait, 0)+settleTime), "", r.Wait
+	wait := r.Bounds.Wait
+	end, former := time.Now().Add(max(wait, 0)+r.Need.Wait+settleTime), ""
 	var why error         // the owner cannot be reached
 	var failing time.Time // since when
 	for waited := false; ; waited = true {
 		left := time.Until(end)
 		if wait > 0 {
-			if r.Wait = min(wait, left); left <= 0 {
+			if r.Bounds.Wait = min(wait, left); left <= 0 {
 				return Place{}, ErrTimeout
 			}
 		}
@@ -117,7 +123,7 @@ func (s *shared) enter(ctx context.Context, r Request) (Place, error) {
 			return Place{}, context.Cause(ctx)
 		case errors.Is(err, errMoved):
 			why = nil
-		case errors.Is(err, ErrFull), errors.Is(err, ErrTimeout):
+		case errors.Is(err, ErrFull), errors.Is(err, ErrTimeout), isRefusal(err):
 			return Place{}, err
 		default:
 			if why == nil || time.Since(began) > settleTime { // it was reachable until now
@@ -129,6 +135,11 @@ func (s *shared) enter(ctx context.Context, r Request) (Place, error) {
 			}
 		}
 	}
+}
+
+func isRefusal(err error) bool {
+	_, ok := errors.AsType[*limits.Refusal](err)
+	return ok
 }
 
 // pause waits for the next look. It returns the cause of ctx's end.
@@ -167,7 +178,9 @@ func (s *shared) attempt(ctx context.Context, r Request, owner string, at func(c
 		return Place{}, err
 	}
 	e.place = place
-	return Place{waited: place.Waited(), leave: func() { s.leave(e) }}, nil
+	p := Place{waited: place.Waited(), states: place.States(), leave: func(used limits.Used) { s.leave(e, used) }}
+	p.day, p.month = place.Sums()
+	return p, nil
 }
 
 // remove removes an entry, and reports whether it was there. The caller holds the lock.
@@ -183,12 +196,12 @@ func (s *shared) remove(e *entry) bool {
 }
 
 // leave ends a request with a place.
-func (s *shared) leave(e *entry) {
+func (s *shared) leave(e *entry, used limits.Used) {
 	s.mu.Lock()
 	s.remove(e)
 	place := e.place
 	s.mu.Unlock()
-	place.Leave()
+	place.Settle(used)
 }
 
 // look looks for new owners while there are requests.
@@ -203,7 +216,7 @@ func (s *shared) look() {
 			return
 		}
 		for _, n := range names {
-			if s.queues.limit(n) > 0 {
+			if n.Deployment == "" || s.queues.limit(n) > 0 {
 				owner, _ := s.owners.Owner(n)
 				s.follow(n, owner)
 			}
@@ -243,10 +256,11 @@ func (s *shared) move(e *entry, owner string) {
 		return
 	}
 	if _, ok := s.entered[e.Name][e]; !ok { // it has ended meanwhile
-		place.Leave()
+		place.Settle(limits.Used{})
 		return
 	}
-	time.AfterFunc(settleTime, e.place.Leave)
+	former := e.place
+	time.AfterFunc(settleTime, func() { former.Settle(limits.Used{}) })
 	e.place, e.owner = place, owner
 }
 

@@ -23,6 +23,7 @@ type delivery struct {
 	body    *dialect.Segments // of the last try, nil before
 	at      time.Time         // of the last try, or zero
 	refused bool              // no model has processed it
+	reached bool              // a model server got it
 	busy    time.Duration     // of all tries
 }
 
@@ -37,6 +38,7 @@ func (d *delivery) refuse() { d.at, d.refused = time.Time{}, true }
 // end ends a try.
 func (d *delivery) end() {
 	if !d.at.IsZero() {
+		d.reached = true
 		d.busy += time.Since(d.at)
 		d.at = time.Time{}
 	}
@@ -77,6 +79,7 @@ func (t *Translator) account(ex *Exchange, e Ending) {
 	} else {
 		t.countLater(c, u, r)
 	}
+	ex.settle(u, known)
 }
 
 // count records a request with its tokens.
@@ -131,7 +134,7 @@ func (ex *Exchange) request(e Ending) activity.Request {
 		ReasoningTokens: int(ex.Usage.ReasoningTokens),
 		Estimated:       ex.Usage.Estimated,
 	}
-	if c := ex.completion; c != nil && c.delivery.busy > 0 {
+	if c := ex.completion; c != nil && c.delivery.reached {
 		r.BusyMillis = activity.Millis(c.delivery.busy)
 	}
 	if !e.First.IsZero() {

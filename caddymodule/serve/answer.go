@@ -200,6 +200,15 @@ func (a *answer) stop() {
 	}
 }
 
+// header adds headers, unless they were sent already, as with the first ping.
+func (a *answer) header(h http.Header) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.status == 0 {
+		maps.Copy(a.w.Header(), h)
+	}
+}
+
 // whole sends a complete JSON answer.
 func (a *answer) whole(status int, body []byte) error {
 	a.mu.Lock()

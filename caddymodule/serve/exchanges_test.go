@@ -146,6 +146,18 @@ func (e *exchanges) set(d *store.Deployment, name, value string) {
 		e.router.Queue.Length, err = strconv.Atoi(value)
 	case "queue_wait":
 		e.router.Queue.Wait, err = time.ParseDuration(value)
+	case "limits": // of the request's key
+		_, err = e.backend.Store.EditKey(e.Context(), store.DefaultAccount, e.key.ID(), func(k *store.Key) error {
+			return json.Unmarshal([]byte(value), &k.Limits)
+		})
+	case "account_limits":
+		_, err = e.backend.Store.SetAccount(e.Context(), store.DefaultAccount, func(a *store.Account) {
+			err = json.Unmarshal([]byte(value), &a.Limits)
+		})
+	case "limit_wait":
+		e.router.LimitWait, err = time.ParseDuration(value)
+	case "limit_messages":
+		e.router.ShortLimits = value == "short"
 	case "options":
 		err = json.Unmarshal([]byte(value), &d.Options)
 	case "max_concurrency":

@@ -24,6 +24,8 @@ type Router struct {
 	*Server
 	ConnectWait time.Duration // for a connector that is reconnecting
 	Queue       queue.Bounds
+	LimitWait   time.Duration // until a limit per minute allows a request
+	ShortLimits bool          // errors about limits are without numbers
 }
 
 // Tunnel is a live tunnel, implemented by [tunnel.Session].
@@ -33,11 +35,15 @@ type Tunnel interface {
 	Send(r *http.Request, key string) (*http.Response, error)
 }
 
-// Serve sends the request when its turn comes. It keeps the place in the
-// deployment's queue until the client is answered, including retries. A retry uses
+// Serve sends the request when the limits allow it and its turn comes. It keeps the place in
+// the deployment's queue until the client is answered, including retries. A retry uses
 // the current route of the deployment.
 func (rt *Router) Serve(r *http.Request) error {
 	ex, err := exchangeOf(r)
+	if err != nil {
+		return err
+	}
+	waited, err := rt.admit(r.Context(), ex)
 	if err != nil {
 		return err
 	}
@@ -46,7 +52,7 @@ func (rt *Router) Serve(r *http.Request) error {
 		return err
 	}
 	defer place.Leave()
-	for changed := place.Waited(); ; changed = true {
+	for changed := waited || place.Waited(); ; changed = true {
 		if changed {
 			if derr := rt.find(ex); derr != nil {
 				return derr

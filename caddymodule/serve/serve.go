@@ -22,6 +22,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/dialect/kept"
+	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/queue"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
@@ -74,6 +75,8 @@ type Observer interface {
 	Running(ex *Exchange, change float64)  // 1: its deployment is known; -1: it has ended
 	FirstByte(ex *Exchange)                // the upstream began to answer
 	Rejected(ex *Exchange, reason string)  // it was rejected while queued
+	Limited(s limits.State)                // a limit has refused a request
+	LimitWaited(d time.Duration)           // a request has waited for limits
 	Ended(ex *Exchange, e Ending)          // an authenticated request has ended
 	Counted(ex *Exchange, u dialect.Usage) // its tokens are known, possibly later
 }
@@ -111,16 +114,20 @@ func NewBackend(st *store.Store, peers Peers, budget *memory.Budget, log *activi
 		return nil, err
 	}
 	b := &Backend{Store: st, Memory: budget, Activity: log, turns: newTurns(), peers: peers, learner: l}
-	b.Queues = queue.New(func(n queue.Name) int {
-		d, _ := st.Deployment(n.Account, n.Deployment)
-		return d.MaxConcurrency
-	})
+	b.Queues = queue.New(func(n queue.Name) int { return concurrency(st, n) })
+	b.Queues.Limit(limitSource{st, log}, logger)
 	b.unwatch = st.Subscribe(b.onChange)
 	return b, nil
 }
 
-// onChange updates the queues and the learner when deployments change.
+// onChange updates the queues when deployments and limits change, and the learner.
 func (b *Backend) onChange(c store.Change) {
+	switch c.Kind {
+	case store.KindKey:
+		b.Queues.LimitsChanged(c.Account, c.ID)
+	case store.KindAccount:
+		b.Queues.LimitsChanged(c.Account, "")
+	}
 	if c.Kind != store.KindDeployment {
 		return
 	}

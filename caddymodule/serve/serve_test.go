@@ -17,6 +17,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/memory"
@@ -125,6 +126,8 @@ func (c *counts) Running(_ *Exchange, change float64) {
 func (c *counts) Refused(reason string)               { c.add("refused: %s", reason) }
 func (c *counts) FirstByte(ex *Exchange)              { c.add("first byte of %s", ex.Deployment) }
 func (c *counts) Rejected(_ *Exchange, reason string) { c.add("rejected: %s", reason) }
+func (c *counts) Limited(s limits.State)              { c.add("limited: %s of the %s", s.Limit, s.Of) }
+func (c *counts) LimitWaited(time.Duration)           { c.add("waited for limits") }
 func (c *counts) Ended(ex *Exchange, e Ending) {
 	c.add("ended: %s %s %d, %d and %d tokens", ex.Operation.Dialect, ex.Deployment, e.Status, ex.Usage.PromptTokens, ex.Usage.CompletionTokens)
 }

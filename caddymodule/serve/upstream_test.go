@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/link"
@@ -238,6 +239,16 @@ func (e *exchanges) FirstByte(ex *Exchange) {
 // Rejected implements Observer.
 func (e *exchanges) Rejected(ex *Exchange, reason string) {
 	fmt.Fprintf(&e.events, "rejected: %s %s\n", ex.Deployment, reason)
+}
+
+// Limited implements Observer.
+func (e *exchanges) Limited(s limits.State) {
+	fmt.Fprintf(&e.events, "limited: %s of the %s\n", s.Limit, s.Of)
+}
+
+// LimitWaited implements Observer.
+func (e *exchanges) LimitWaited(d time.Duration) {
+	fmt.Fprintf(&e.events, "waited for limits: %v\n", d)
 }
 
 // Ended implements Observer.

@@ -117,14 +117,16 @@ func checkEmpty(t *tx, id string) error {
 	return nil
 }
 
-// Limits bound the records of an account, so that no account uses up the memory and time
-// of others. 0 means the default.
+// Limits limit what an account has and uses. The first bound its records, so that no account
+// uses up the memory and time of others: 0 means their default.
 type Limits struct {
 	MaxKeys        int `json:"max_keys,omitempty"` // including revoked ones until they are removed
 	MaxConnectors  int `json:"max_connectors,omitempty"`
 	MaxDeployments int `json:"max_deployments,omitempty"`
 	MaxUsers       int `json:"max_users,omitempty"`
 	MaxTokens      int `json:"max_tokens,omitempty"` // for management
+	// UsageLimits are for all keys together.
+	UsageLimits
 }
 
 const (
@@ -134,7 +136,7 @@ const (
 	maxInvitations = 100
 )
 
-// Effective returns the limits with defaults instead of 0.
+// Effective returns the limits with defaults instead of 0, for those that have one.
 func (l Limits) Effective() Limits {
 	for _, f := range limitFields {
 		if n := f.of(&l); *n == 0 {
@@ -162,8 +164,9 @@ var limitFields = []limitField{
 	{tokenKind, func(l *Limits) *int { return &l.MaxTokens }, 100, "max_tokens", "management tokens", "revoke one that is no longer used"},
 }
 
-// LimitNames returns the names of the limits in JSON, in order.
-func LimitNames() []string {
+// RecordLimitNames returns the names in JSON of the limits for records, in order. The others
+// are [UsageLimitNames].
+func RecordLimitNames() []string {
 	names := make([]string, len(limitFields))
 	for i, f := range limitFields {
 		names[i] = f.name
@@ -178,7 +181,7 @@ func (l *Limits) Field(name string) *int {
 			return f.of(l)
 		}
 	}
-	return nil
+	return l.UsageLimits.Field(name)
 }
 
 // Check fails with ErrInvalid if a limit or a default is out of range.
@@ -187,6 +190,9 @@ func (a Account) Check() error {
 		if n := *f.of(&a.Limits); n < 0 || n > maxLimit {
 			return Errorf(ErrInvalid, "%s is %d, but must be 1 to %d, or 0 for the default of %d", f.name, n, maxLimit, f.normal)
 		}
+	}
+	if err := a.Limits.UsageLimits.check(); err != nil {
+		return err
 	}
 	return a.KeyDefaults.check()
 }
@@ -212,6 +218,7 @@ type KeyDefaults struct {
 	Scope       string         `json:"scope,omitempty"`        // "": all deployments
 	ExpiresDays int            `json:"expires_days,omitempty"` // after the creation; 0: never
 	AllowedIPs  []netip.Prefix `json:"allowed_ips,omitempty"`
+	Limits      UsageLimits    `json:"limits,omitzero"`
 }
 
 // maxExpiresDays bounds ExpiresDays.
@@ -229,7 +236,7 @@ func (d KeyDefaults) check() error {
 	case len(d.AllowedIPs) > MaxAllowedIPs:
 		return Errorf(ErrInvalid, "new keys have %d networks, more than %d: join neighboring ones", len(d.AllowedIPs), MaxAllowedIPs)
 	}
-	return nil
+	return d.Limits.check()
 }
 
 // SetAccount changes the limits and the defaults of new keys of an account. Existing records

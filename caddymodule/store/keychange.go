@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// EditKey changes a key, given by id or name: its name, scope, expiry, owner, note and
-// addresses. When it returns without an error, running requests that the key no longer
+// EditKey changes a key, given by id or name: its name, scope, expiry, owner, note, addresses
+// and limits. When it returns without an error, running requests that the key no longer
 // allows have been ended.
 func (s *Store) EditKey(ctx context.Context, account, idOrName string, change func(*Key) error) (Key, error) {
 	return s.changeKey(ctx, "changing the key", account, idOrName, func(t *tx, r *keyRecord) error {

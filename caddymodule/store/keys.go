@@ -33,6 +33,7 @@ type Key struct {
 	Note  string `json:"note,omitempty"`
 	// AllowedIPs are the addresses that clients may use the key from; none: all addresses.
 	AllowedIPs []netip.Prefix `json:"allowed_ips,omitempty"`
+	Limits     UsageLimits    `json:"limits,omitzero"`
 	CreatedBy  Actor          `json:"created_by,omitzero"`
 	RotatedBy  *Actor         `json:"rotated_by,omitempty"`
 	ChangedBy  Actor          `json:"changed_by,omitzero"` // the author of the last change
@@ -174,6 +175,18 @@ func (s *Store) Key(account, id string) (Key, bool) {
 	return r.current(s.now()), ok && r.Account == account
 }
 
+// UsageLimits returns the limits of an account, and those of one of its keys.
+func (s *Store) UsageLimits(account, key string) (ofAccount, ofKey UsageLimits) {
+	v := s.view.Load()
+	if a, ok := accountKind.named(v, account); ok {
+		ofAccount = a.Limits.UsageLimits
+	}
+	if k, ok := keyKind.named(v, key); ok && k.Account == account {
+		ofKey = k.Limits
+	}
+	return ofAccount, ofKey
+}
+
 // Keys returns the keys of an account, including revoked ones, in order of creation.
 func (s *Store) Keys(account string) []Key {
 	now := s.now()
@@ -189,13 +202,13 @@ func (s *Store) CountKeys(account string) map[string]int {
 	return count
 }
 
-// CreateKey creates a key with the account, name, scope, expiry, owner, note and addresses
-// of k. It returns the key with its secret, which is not shown again.
+// CreateKey creates a key with the account, name, scope, expiry, owner, note, addresses
+// and limits of k. It returns the key with its secret, which is not shown again.
 func (s *Store) CreateKey(ctx context.Context, k Key) (Key, string, error) {
 	secret, hash := newSecret(prefixSecret)
 	r := &keyRecord{Hash: hash, Key: Key{
 		ID: newID(prefixKey, s.now()), Account: k.Account, Name: k.Name, Scope: k.Scope, CreatedAt: s.time(), Shown: shownSecret(secret),
-		ExpiresAt: k.ExpiresAt, Owner: k.Owner, Note: k.Note, AllowedIPs: k.AllowedIPs, CreatedBy: actor(ctx),
+		ExpiresAt: k.ExpiresAt, Owner: k.Owner, Note: k.Note, AllowedIPs: k.AllowedIPs, Limits: k.Limits, CreatedBy: actor(ctx),
 	}}
 	if err := r.normalize(nil, s.now()); err != nil {
 		return Key{}, "", err
@@ -236,7 +249,7 @@ func (r *keyRecord) normalize(old *Key, now time.Time) error {
 	case len(r.AllowedIPs) > MaxAllowedIPs:
 		return Errorf(ErrInvalid, "the key has %d networks, more than %d: join neighboring ones", len(r.AllowedIPs), MaxAllowedIPs)
 	}
-	return nil
+	return r.Limits.check()
 }
 
 // checkOwner checks that the owner of a key is a user of its account.

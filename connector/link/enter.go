@@ -1,18 +1,23 @@
 package link
 
-import "context"
+import (
+	"context"
+	"encoding/json"
+)
 
-// Enter is what a gateway sends to a peer, the owner of a deployment's queue, for one request.
-// It is sent with [Ask], alone on its stream.
+// Enter is what a gateway sends to a peer, the owner of a deployment's queue or of the limits
+// of an account, for one request. It is sent with [Ask], alone on its stream.
 type Enter struct {
 	Account    string `json:"account"`
-	Deployment string `json:"deployment"`
+	Deployment string `json:"deployment,omitempty"` // "": the limits of the key and the account
 	Key        string `json:"key"` // id: keys take turns
 	// Length and WaitMillis are how many requests may wait, and how long this one may.
 	Length     int   `json:"length"`
 	WaitMillis int64 `json:"wait_ms"`
 	// Running means that the request runs already. It counts, and does not wait.
 	Running bool `json:"running,omitempty"`
+	// Need is what the request needs under limits.
+	Need json.RawMessage `json:"need,omitempty"`
 }
 
 // Entered answers an enter. The request has its place until the stream ends.
@@ -21,16 +26,25 @@ type Entered struct {
 	Waited bool `json:"waited,omitempty"`
 	// Refused is one of the Refused… constants if the request got no place.
 	Refused string `json:"refused,omitempty"`
+	// Limits is what the owner says of the limits.
+	Limits json.RawMessage `json:"limits,omitempty"`
+}
+
+// Used is sent by the peer at the end of a request under limits.
+type Used struct {
+	Used json.RawMessage `json:"used"`
 }
 
 // The values of [Entered.Refused].
 const (
 	RefusedFull    = "full"    // too many requests wait
 	RefusedTimeout = "timeout" // the request has waited too long
+	RefusedLimit   = "limit"   // see Limits
 )
 
 func (Enter) kind() string   { return "enter" }
 func (Entered) kind() string { return "entered" }
+func (Used) kind() string    { return "used" }
 
 // EnterAt asks a peer for a place, on a new stream, and waits for the answer. [Refuse] returns
 // the place. EnterAt fails with the cause of ctx's end, or wraps an error of this package; the
@@ -49,6 +63,16 @@ func EnterAt(ctx context.Context, s Stream, m Enter) (Entered, error) {
 		return Entered{}, streamError(ctx, err)
 	}
 	return answer, nil
+}
+
+// LeaveAt returns a place of EnterAt, with what the request has used.
+func LeaveAt(s Stream, m Used) {
+	if NewControl(s).Send(m) != nil {
+		Refuse(s, CodeNone)
+		return
+	}
+	_ = s.Close() // m still arrives
+	s.CancelRead(CodeNone.wire())
 }
 
 // enterAt sends m and receives the answer.

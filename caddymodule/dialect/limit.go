@@ -1,0 +1,101 @@
+package dialect
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Limit is a limit of a key or an account that a request has reached.
+type Limit struct {
+	Name      string // such as tokens_per_minute or concurrency
+	Of        string // key or account
+	Max, Used int64
+	Quota     bool          // it is of a day or month
+	Wait      time.Duration // until the request may succeed
+	Reset     time.Time     // of a quota
+	Short     bool          // without numbers but the time to wait
+}
+
+// limitConcurrency is the limit that is no amount per time.
+const limitConcurrency = "concurrency"
+
+// LimitReached is the error for a request that a limit refuses. Clients read the time to wait
+// from its end, and from headers. A quota is final for them.
+func LimitReached(l Limit) *Error {
+	e := &Error{Kind: KindRateLimit, Wait: l.Wait, openaiType: "requests"}
+	if strings.HasPrefix(l.Name, "tokens_") {
+		e.openaiType = "tokens"
+	}
+	amount := l.amount(l.Max)
+	switch {
+	case l.Quota:
+		e.Kind, e.openaiType, e.NoRetry = KindQuota, "", true
+		e.Message = fmt.Sprintf("Quota used up. Limit %s for this %s; used %d.", amount, l.Of, l.Used)
+		if l.Short {
+			e.Message = "Quota used up for this " + l.Of + "."
+		}
+		e.Message += " It resets at " + l.Reset.Truncate(time.Second).Format("2006-01-02 15:04 UTC") + ". To use more before, ask the operator of the gateway for a higher limit."
+	case l.Short:
+		e.Message = "Rate limit reached for this " + l.Of + "."
+	case l.Name == limitConcurrency:
+		e.Message = fmt.Sprintf("Rate limit reached. Limit %s for this %s, and too many wait already or for too long.", amount, l.Of)
+	default:
+		e.Message = fmt.Sprintf("Rate limit reached. Limit %s for this %s.", amount, l.Of)
+	}
+	e.RetryAfter = int((l.Wait + time.Second - 1) / time.Second)
+	return e
+}
+
+// amount returns an amount in words, such as "60 requests per minute".
+func (l Limit) amount(n int64) string {
+	what := strings.ReplaceAll(l.Name, "_", " ")
+	switch {
+	case l.Name == limitConcurrency:
+		what = "concurrent requests"
+	case strings.HasPrefix(what, "seconds"):
+		what = "busy " + what
+	}
+	if n == 1 {
+		what = strings.Replace(what, "s ", " ", 1)
+	}
+	return strconv.FormatInt(n, 10) + " " + what
+}
+
+// Allowance is the state of the tightest limit of a kind.
+type Allowance struct {
+	Limit, Remaining int64
+	Reset            time.Duration // until nothing is used
+}
+
+// RateHeader returns the headers that tell clients what their limits leave them. nil is no limit.
+// OpenAI's clients parse the durations, Anthropic's the times.
+func RateHeader(d Dialect, requests, tokens *Allowance, now time.Time) http.Header {
+	h := make(http.Header)
+	put := func(kind string, a *Allowance) {
+		limit, remaining := strconv.FormatInt(a.Limit, 10), strconv.FormatInt(a.Remaining, 10)
+		if d == Messages {
+			prefix := "Anthropic-Ratelimit-" + kind
+			h[prefix+"-Limit"] = []string{limit}
+			h[prefix+"-Remaining"] = []string{remaining}
+			h[prefix+"-Reset"] = []string{now.Add(a.Reset).UTC().Format(time.RFC3339)}
+			return
+		}
+		h["X-Ratelimit-Limit-"+kind] = []string{limit}
+		h["X-Ratelimit-Remaining-"+kind] = []string{remaining}
+		h["X-Ratelimit-Reset-"+kind] = []string{a.Reset.Round(time.Millisecond).String()}
+	}
+	if requests != nil {
+		put("Requests", requests)
+	}
+	if tokens != nil {
+		put("Tokens", tokens)
+		if d == Messages { // one limit is for both
+			put("Input-Tokens", tokens)
+			put("Output-Tokens", tokens)
+		}
+	}
+	return h
+}

@@ -1,0 +1,64 @@
+package dialect
+
+import (
+	"io"
+	"testing"
+)
+
+func TestLimitOutput(t *testing.T) {
+	t.Parallel()
+	messages := func(limit string) string {
+		return `{"model":"pub",` + limit + `"messages":[{"role":"user","content":"x"}]}`
+	}
+	chat, completions := Operation{Kind: ChatCompletions}, Operation{Kind: Completions}
+	for _, c := range []struct {
+		name       string
+		op         Operation
+		body, want string
+		before     int64 // OutputLimit of the client
+	}{
+		{"absent", chat, messages(``), `{"max_tokens":100,"model":"m","messages":[{"role":"user","content":"x"}]}`, 0},
+		{"null", chat, messages(`"max_tokens":null,`), `{"model":"m","max_tokens":100,"messages":[{"role":"user","content":"x"}]}`, 0},
+		{"higher", chat, messages(`"max_tokens":101,`), `{"model":"m","max_tokens":100,"messages":[{"role":"user","content":"x"}]}`, 101},
+		{"lower", chat, messages(`"max_tokens":7,`), `{"model":"m","max_tokens":7,"messages":[{"role":"user","content":"x"}]}`, 7},
+		{"without end", chat, messages(`"max_tokens":-1,`), `{"model":"m","max_tokens":100,"messages":[{"role":"user","content":"x"}]}`, 0},
+		{"not whole", chat, messages(`"max_tokens":1e9,`), `{"model":"m","max_tokens":100,"messages":[{"role":"user","content":"x"}]}`, 0},
+		{
+			"both", chat, messages(`"max_tokens":500,"max_completion_tokens":50,`),
+			`{"model":"m","max_tokens":50,"max_completion_tokens":50,"messages":[{"role":"user","content":"x"}]}`, 50,
+		},
+		{
+			"the other one", chat, messages(`"max_completion_tokens":500,`),
+			`{"max_tokens":100,"model":"m","max_completion_tokens":100,"messages":[{"role":"user","content":"x"}]}`, 500,
+		},
+		{
+			"of a server", chat, messages(`"n_predict":500,"max_new_tokens":1000,`),
+			`{"max_tokens":100,"model":"m","n_predict":100,"max_new_tokens":100,"messages":[{"role":"user","content":"x"}]}`, 0,
+		},
+		{"completions", completions, `{"model":"pub","prompt":"x","max_tokens":500}`, `{"model":"m","prompt":"x","max_tokens":100}`, 500},
+		{"embeddings", Operation{Kind: Embeddings}, `{"model":"pub","input":"x"}`, `{"model":"m","input":"x"}`, 0},
+		{
+			"messages", Operation{Kind: CreateMessage}, messages(`"max_tokens":32000,`),
+			`{"model":"m","max_tokens":100,"messages":[{"role":"user","content":"x"}]}`, 32000,
+		},
+		{
+			"responses", Operation{Kind: CreateResponse}, `{"model":"pub","input":"x"}`,
+			`{"model":"m","max_tokens":100,"messages":[{"role":"user","content":"x"}]}`, 0,
+		},
+	} {
+		call, derr := Decode(c.op, []byte(c.body), &Env{})
+		if derr != nil {
+			t.Errorf("%s: %v", c.name, derr)
+			continue
+		}
+		if n := call.OutputLimit(); n != c.before {
+			t.Errorf("%s: the client's limit is %d, want %d", c.name, n, c.before)
+		}
+		call.LimitOutput(1000)
+		call.LimitOutput(100)
+		call.LimitOutput(200)
+		if got, _ := io.ReadAll(call.Body("m")); string(got) != c.want {
+			t.Errorf("%s:\n%s\nwant\n%s", c.name, got, c.want)
+		}
+	}
+}

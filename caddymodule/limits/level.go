@@ -1,0 +1,235 @@
+package limits
+
+import (
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+// Level is the state of the limits of a key, or of an account. It is not safe for concurrent
+// use.
+type Level struct {
+	of     string
+	limits store.UsageLimits
+
+	requests, perMinute bucket // perMinute is of tokens
+
+	day     int64 // since 1970
+	month   int   // since year 0
+	ofDay   Sums  // of requests that have ended
+	ofMonth Sums
+	loaded  bool // the sums include what was used before
+
+	open     int       // reservations
+	reserved Sums      // of them
+	output   int64     // mean tokens of an answer, 0: unknown
+	used     time.Time // when it was last used
+}
+
+// Sums are what was used in a day or month.
+type Sums struct{ Requests, Tokens, BusyMillis int64 }
+
+func (s *Sums) add(u Used) {
+	s.Requests += u.Requests
+	s.Tokens += u.Tokens
+	s.BusyMillis += u.BusyMillis
+}
+
+// SumsOf returns the sums of a row of usage.
+func SumsOf(u store.Usage) Sums {
+	return Sums{Requests: u.ModelRequests, Tokens: u.InputTokens + u.OutputTokens, BusyMillis: u.BusyMillis}
+}
+
+// Add adds the sums of other requests.
+func (s *Sums) Add(o Sums) {
+	s.add(Used{Requests: o.Requests, Tokens: o.Tokens, BusyMillis: o.BusyMillis})
+}
+
+// NewLevel returns the state of a key or an account: of is OfKey or OfAccount.
+func NewLevel(of string, now time.Time) *Level { return &Level{of: of, used: now} }
+
+// Set sets the limits.
+func (l *Level) Set(limits store.UsageLimits) { l.limits = limits }
+
+// Limits returns the limits.
+func (l *Level) Limits() store.UsageLimits { return l.limits }
+
+// Loaded reports whether the sums include what was used before.
+func (l *Level) Loaded(now time.Time) bool {
+	l.advance(now)
+	return l.loaded
+}
+
+// Load sets what requests that have ended have used in the current day and month.
+func (l *Level) Load(now time.Time, day, month Sums) {
+	l.advance(now)
+	l.ofDay, l.ofMonth, l.loaded = day, month, true
+}
+
+// Forget has the sums loaded again.
+func (l *Level) Forget() { l.loaded = false }
+
+// Idle reports whether the level can be dropped: nothing is reserved, and it was not used for
+// so long that its buckets are full.
+func (l *Level) Idle(now time.Time) bool {
+	l.advance(now)
+	return l.open == 0 && now.Sub(l.used) > idleTime && l.requests.full() == 0 && l.perMinute.full() == 0
+}
+
+// idleTime is how long a level without requests stays in memory.
+const idleTime = 10 * time.Minute
+
+// advance begins a new day or month, and fills the buckets.
+func (l *Level) advance(now time.Time) {
+	utc := now.UTC()
+	const daySeconds, months = 24 * 60 * 60, 12
+	day, month := utc.Unix()/daySeconds, utc.Year()*months+int(utc.Month())
+	if day != l.day {
+		l.loaded = l.loaded && day > l.day // if the clock was set back, the sums must be read again
+		l.day, l.ofDay = day, Sums{}
+	}
+	if month != l.month {
+		l.month, l.ofMonth = month, Sums{}
+	}
+	l.requests.refill(l.limits.RequestsPerMinute, now)
+	l.perMinute.refill(l.limits.TokensPerMinute, now)
+}
+
+const (
+	// firstOutput is the expected size of an answer of a key that has none yet, in tokens.
+	firstOutput = 256
+	// outputWeight is the weight of the last answer in the mean, as a divisor.
+	outputWeight = 8
+)
+
+// tokens returns what a request is expected to use.
+func (l *Level) tokens(c Cost) int64 {
+	output := int64(firstOutput)
+	if l.output > 0 {
+		output = l.output
+	}
+	if c.Output > 0 {
+		output = min(output, c.Output)
+	}
+	return max(c.Input, 0) + output
+}
+
+// overQuota returns the refusal of a request if a limit of a day or month is reached.
+func (l *Level) overQuota(now time.Time) *Refusal {
+	for _, s := range l.quotas(now) {
+		if s.Max == 0 || s.Used < s.Max {
+			continue
+		}
+		running := int64(0)
+		switch s.Limit {
+		case RequestsPerDay:
+			running = l.reserved.Requests
+		case TokensPerDay, TokensPerMonth:
+			running = l.reserved.Tokens
+		}
+		if s.Used-running >= s.Max {
+			return &Refusal{State: s, WaitMillis: s.ResetMillis, Quota: true}
+		}
+		return &Refusal{State: s, WaitMillis: busyRetry.Milliseconds()}
+	}
+	return nil
+}
+
+// overRate returns when a request may run, or the refusal if that takes more than most.
+func (l *Level) overRate(tokens int64, most time.Duration) (*Refusal, time.Duration) {
+	requests, perMinute := l.requests.wait(1), l.perMinute.wait(min(tokens, int64(l.limits.TokensPerMinute)))
+	wait := max(requests, perMinute)
+	switch {
+	case wait <= most:
+		return nil, wait
+	case requests >= perMinute:
+		return &Refusal{State: l.bucketState(RequestsPerMinute, &l.requests), WaitMillis: wait.Milliseconds()}, 0
+	}
+	return &Refusal{State: l.bucketState(TokensPerMinute, &l.perMinute), WaitMillis: wait.Milliseconds()}, 0
+}
+
+// take reserves a request.
+func (l *Level) take(tokens int64) part {
+	p := part{level: l, requests: 1, tokens: tokens, bucket: min(tokens, int64(l.limits.TokensPerMinute)), day: l.day, month: l.month}
+	l.open++
+	l.used = l.requests.at
+	l.requests.take(p.requests)
+	l.perMinute.take(p.bucket)
+	l.reserved.Requests += p.requests
+	l.reserved.Tokens += p.tokens
+	return p
+}
+
+// settle ends a reservation.
+func (l *Level) settle(now time.Time, p part, used Used) {
+	l.advance(now)
+	l.open--
+	l.used = now
+	l.requests.take(used.Requests - p.requests)
+	l.perMinute.take(used.Tokens - p.bucket)
+	l.reserved.Requests -= p.requests
+	l.reserved.Tokens -= p.tokens
+	if p.day == l.day {
+		l.ofDay.add(used)
+	}
+	if p.month == l.month {
+		l.ofMonth.add(used)
+	}
+	switch {
+	case used.Output > 0 && l.output == 0:
+		l.output = used.Output
+	case used.Output > 0:
+		l.output = max(l.output+(used.Output-l.output)/outputWeight, 1)
+	}
+}
+
+// bucketState returns the state of a limit per minute.
+func (l *Level) bucketState(limit string, b *bucket) State {
+	return State{Limit: limit, Of: l.of, Max: int64(b.limit), Used: int64(b.limit) - floor(b.level), ResetMillis: b.full().Milliseconds()}
+}
+
+// floor rounds down to a whole number.
+func floor(f float64) int64 {
+	n := int64(f)
+	if float64(n) > f {
+		n--
+	}
+	return n
+}
+
+// quotas returns the states of the limits per day and month. Max is 0 if there is none.
+func (l *Level) quotas(now time.Time) [4]State {
+	const second = 1000 // milliseconds
+	utc := now.UTC()
+	ofDay := time.Date(utc.Year(), utc.Month(), utc.Day()+1, 0, 0, 0, 0, time.UTC).Sub(now).Milliseconds()
+	ofMonth := time.Date(utc.Year(), utc.Month()+1, 1, 0, 0, 0, 0, time.UTC).Sub(now).Milliseconds()
+	return [...]State{
+		{RequestsPerDay, l.of, int64(l.limits.RequestsPerDay), l.ofDay.Requests + l.reserved.Requests, ofDay},
+		{TokensPerDay, l.of, int64(l.limits.TokensPerDay), l.ofDay.Tokens + l.reserved.Tokens, ofDay},
+		{TokensPerMonth, l.of, int64(l.limits.TokensPerMonth), l.ofMonth.Tokens + l.reserved.Tokens, ofMonth},
+		{SecondsPerDay, l.of, int64(l.limits.SecondsPerDay), l.ofDay.BusyMillis / second, ofDay},
+	}
+}
+
+// AppendStates appends the states of the limits that are set.
+func (l *Level) AppendStates(states []State, now time.Time) []State {
+	l.advance(now)
+	if l.limits.RequestsPerMinute > 0 {
+		states = append(states, l.bucketState(RequestsPerMinute, &l.requests))
+	}
+	if l.limits.TokensPerMinute > 0 {
+		states = append(states, l.bucketState(TokensPerMinute, &l.perMinute))
+	}
+	for _, s := range l.quotas(now) {
+		if s.Max > 0 {
+			states = append(states, s)
+		}
+	}
+	return states
+}
+
+// Ended returns what requests that have ended have used in this day and month.
+func (l *Level) Ended(now time.Time) (day, month Sums) {
+	l.advance(now)
+	return l.ofDay, l.ofMonth
+}

@@ -1,0 +1,220 @@
+package limits_test
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/limits"
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+// start is noon of a day that is the last of its month.
+var start = time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
+
+func level(of string, l store.UsageLimits) *limits.Level {
+	level := limits.NewLevel(of, start)
+	level.Set(l)
+	level.Load(start, limits.Sums{}, limits.Sums{})
+	return level
+}
+
+// expect reserves, and checks the wait or the refusal.
+func expect(t *testing.T, what string, now time.Time, cost limits.Cost, want string, wait time.Duration, l ...*limits.Level) limits.Reservation {
+	t.Helper()
+	r, due, refused := limits.Reserve(now, cost, 15*time.Second, l...)
+	got := ""
+	if refused != nil {
+		got, due = refused.Of+" "+refused.Limit, refused.Wait()
+	}
+	if got != want || due != wait {
+		t.Errorf("%s: %q after %v, want %q after %v", what, got, due, want, wait)
+	}
+	return r
+}
+
+func TestRequestsPerMinute(t *testing.T) {
+	t.Parallel()
+	l := level(limits.OfKey, store.UsageLimits{RequestsPerMinute: 6})
+	one := limits.Cost{Input: 1}
+	var last limits.Reservation
+	for range 6 {
+		last = expect(t, "a full bucket", start, one, "", 0, l)
+	}
+	expect(t, "the next one", start, one, "", 10*time.Second, l)
+	expect(t, "one that would wait too long", start, one, "key requests_per_minute", 20*time.Second, l)
+	last.Settle(start, limits.Used{})
+	expect(t, "after one that reached no model", start, one, "", 10*time.Second, l)
+	now := start.Add(time.Minute)
+	for range 5 {
+		expect(t, "a minute later", now, one, "", 0, l)
+	}
+	expect(t, "the sixth", now, one, "", 10*time.Second, l)
+	l.Set(store.UsageLimits{RequestsPerMinute: 60})
+	expect(t, "a higher limit", now, one, "", 0, l)
+	l.Set(store.UsageLimits{})
+	expect(t, "no limit", now, one, "", 0, l)
+	l.Set(store.UsageLimits{RequestsPerMinute: 1})
+	expect(t, "a new limit", now, one, "", 0, l)
+	expect(t, "limit 1", now, one, "key requests_per_minute", time.Minute, l)
+	expect(t, "a clock that was set back", now.Add(-time.Hour), one, "key requests_per_minute", time.Minute, l)
+}
+
+func TestTokensPerMinute(t *testing.T) {
+	t.Parallel()
+	l := level(limits.OfKey, store.UsageLimits{TokensPerMinute: 60})
+	large := limits.Cost{Input: 1_000_000}
+	r := expect(t, "a request larger than the limit", start, large, "", 0, l)
+	expect(t, "another one", start, large, "key tokens_per_minute", time.Minute, l)
+	r.Settle(start, limits.Used{Requests: 1, Tokens: 90, Output: 10})
+	expect(t, "what was used in excess", start, limits.Cost{}, "key tokens_per_minute", 40*time.Second, l)
+	expect(t, "once it has flowed in", start.Add(30*time.Second), limits.Cost{}, "", 10*time.Second, l)
+	r = expect(t, "a minute later", start.Add(2*time.Minute), limits.Cost{Input: 20}, "", 0, l)
+	r.Settle(start.Add(2*time.Minute), limits.Used{})
+	expect(t, "what was given back", start.Add(2*time.Minute), limits.Cost{Input: 50}, "", 0, l)
+}
+
+func TestQuotas(t *testing.T) {
+	t.Parallel()
+	key := level(limits.OfKey, store.UsageLimits{TokensPerDay: 100, SecondsPerDay: 2})
+	account := level(limits.OfAccount, store.UsageLimits{TokensPerMonth: 150, RequestsPerDay: 3})
+	half := limits.Cost{Input: 1, Output: 49}
+	use := func(what string, now time.Time, used limits.Used) {
+		t.Helper()
+		expect(t, what, now, half, "", 0, account, key).Settle(now, used)
+	}
+	first := expect(t, "the first", start, half, "", 0, account, key)
+	second := expect(t, "the second", start, half, "", 0, account, key)
+	expect(t, "while those run that may use it up", start, half, "key tokens_per_day", time.Second, account, key)
+	first.Settle(start, limits.Used{Requests: 1, Tokens: 60, BusyMillis: 1999})
+	second.Settle(start, limits.Used{})
+	use("after one that reached no model", start, limits.Used{Requests: 1, Tokens: 1, BusyMillis: 1})
+	expect(t, "busy seconds", start, half, "key seconds_per_day", 12*time.Hour, account, key)
+
+	midnight := start.Add(12 * time.Hour)
+	use("a day and month later", midnight, limits.Used{Requests: 1, Tokens: 90, BusyMillis: 1})
+	over := expect(t, "below the limit", midnight, half, "", 0, account, key)
+	tomorrow := midnight.Add(24 * time.Hour)
+	over.Settle(tomorrow, limits.Used{Requests: 1, Tokens: 60})
+	expect(t, "the month", tomorrow, half, "account tokens_per_month", 30*24*time.Hour, account, key)
+	account.Set(store.UsageLimits{RequestsPerDay: 1})
+	use("a request that began yesterday counts there", tomorrow, limits.Used{Requests: 1})
+	expect(t, "requests", tomorrow, half, "account requests_per_day", 24*time.Hour, account, key)
+
+	account.Load(tomorrow, limits.Sums{}, limits.Sums{})
+	use("sums that were loaded", tomorrow, limits.Used{Requests: 1})
+	if !account.Loaded(tomorrow) || account.Loaded(tomorrow.Add(-24*time.Hour)) {
+		t.Error("the sums of a day are taken for those of the day before")
+	}
+}
+
+func TestStates(t *testing.T) {
+	t.Parallel()
+	l := level(limits.OfKey, store.UsageLimits{RequestsPerMinute: 60, TokensPerDay: 1000, Concurrency: 4})
+	expect(t, "one", start, limits.Cost{Output: 100}, "", 0, l).Settle(start, limits.Used{Requests: 1, Tokens: 2000, Output: 5})
+	got := l.AppendStates(nil, start)
+	want := []limits.State{
+		{Limit: limits.RequestsPerMinute, Of: limits.OfKey, Max: 60, Used: 1, ResetMillis: 1000},
+		{Limit: limits.TokensPerDay, Of: limits.OfKey, Max: 1000, Used: 2000, ResetMillis: 12 * 60 * 60 * 1000},
+	}
+	if len(got) != 2 || got[0] != want[0] || got[1] != want[1] || got[1].Remaining() != 0 {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	if l.Idle(start.Add(9*time.Minute)) || !l.Idle(start.Add(11*time.Minute)) {
+		t.Error("it is idle at the wrong time")
+	}
+	l.Set(store.UsageLimits{RequestsPerMinute: 60})
+	r := expect(t, "one", start, limits.Cost{}, "", 0, l)
+	if l.Idle(start.Add(time.Hour)) {
+		t.Error("it is idle while a request runs")
+	}
+	r.Settle(start, limits.Used{})
+}
+
+// TestNeverMore sends random requests at random times. In no window is more admitted than the
+// limit and one request, and what was reserved always comes back.
+func TestNeverMore(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(200) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		of := store.UsageLimits{
+			RequestsPerMinute: 1 + random.IntN(30), TokensPerMinute: 1 + random.IntN(3000),
+			RequestsPerDay: 1 + random.IntN(300), TokensPerDay: 1 + random.IntN(30_000),
+		}
+		key, account := level(limits.OfKey, of), level(limits.OfAccount, store.UsageLimits{RequestsPerDay: 100})
+		const most = 100 // tokens of a request
+		type open struct {
+			limits.Reservation
+			used int64
+		}
+		var running []open
+		var day, month int64 // tokens and requests that were used
+		now := start
+		var admitted, givenBack []time.Time
+		lately := func(times []time.Time) (n int) {
+			for _, at := range times {
+				if now.Sub(at) < time.Minute {
+					n++
+				}
+			}
+			return n
+		}
+		for range 2000 {
+			now = now.Add(time.Duration(random.IntN(3000)) * time.Millisecond)
+			if len(running) > 0 && random.IntN(3) == 0 {
+				i := random.IntN(len(running))
+				o := running[i]
+				running = append(running[:i], running[i+1:]...)
+				if random.IntN(4) == 0 {
+					o.Settle(now, limits.Used{})
+					givenBack = append(givenBack, now)
+					continue
+				}
+				o.Settle(now, limits.Used{Requests: 1, Tokens: o.used, Output: o.used})
+				day += o.used
+				month++
+				continue
+			}
+			used := int64(1 + random.IntN(most))
+			r, wait, refused := limits.Reserve(now, limits.Cost{Input: used}, 0, account, key)
+			if refused != nil || wait > 0 {
+				continue
+			}
+			if day >= int64(of.TokensPerDay) || month >= int64(of.RequestsPerDay) || month >= 100 {
+				t.Fatalf("seed %d: admitted after %d tokens and %d requests of %+v", seed, day, month, of)
+			}
+			running = append(running, open{r, used})
+			admitted = append(admitted, now)
+			// The bucket may be full when the minute begins, and refills meanwhile.
+			if n := lately(admitted); n > 2*of.RequestsPerMinute+lately(givenBack)+1 {
+				t.Fatalf("seed %d: %d requests in a minute, of %d", seed, n, of.RequestsPerMinute)
+			}
+		}
+		for _, o := range running {
+			o.Settle(now, limits.Used{})
+		}
+		later := now.Add(time.Hour)
+		for _, s := range key.AppendStates(nil, later) {
+			want := map[string]int64{limits.RequestsPerDay: month, limits.TokensPerDay: day}[s.Limit]
+			if later.Day() == start.Day() && s.Used != want {
+				t.Errorf("seed %d: %s has %d used in the end, want %d", seed, s.Limit, s.Used, want)
+			}
+		}
+	}
+}
+
+func BenchmarkReserve(b *testing.B) {
+	all := store.UsageLimits{
+		RequestsPerMinute: 1e9, RequestsPerDay: 2e9, TokensPerMinute: 2e9, TokensPerDay: 2e9, TokensPerMonth: 2e9, SecondsPerDay: 2e9,
+	}
+	key, account := level(limits.OfKey, all), level(limits.OfAccount, all)
+	b.ReportAllocs()
+	for b.Loop() {
+		now := time.Now()
+		r, _, refused := limits.Reserve(now, limits.Cost{Input: 100, Output: 100}, 0, account, key)
+		if refused != nil {
+			b.Fatal(refused)
+		}
+		r.Settle(now, limits.Used{Requests: 1, Tokens: 1, Output: 1})
+	}
+}

@@ -1,0 +1,307 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/limits"
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+// Source tells the limits of keys and accounts, and what was used before.
+type Source interface {
+	// LimitsOf returns the limits of an account, and of one of its keys. It is called for
+	// each request and must be fast.
+	LimitsOf(account, key string) (ofAccount, ofKey store.UsageLimits)
+	// SumsOf returns what requests that have ended have used today and in this month, in UTC:
+	// those of a key, or of all keys of the account if key is "".
+	SumsOf(ctx context.Context, account, key string) (day, month limits.Sums, err error)
+}
+
+// Need is what a request needs under the limits of its key and account.
+type Need struct {
+	limits.Cost
+	// Wait is how long it may wait until a limit per minute allows it.
+	Wait time.Duration
+	// Look means that it only asks for the states of the limits. It gets no place to run.
+	Look bool
+}
+
+// EnterLimited waits until the limits of a key and its account allow a request. The caller
+// must call [Place.Settle] when it has ended. It fails with a [limits.Refusal], or as
+// [Queues.Enter] does.
+func (q *Queues) EnterLimited(ctx context.Context, account, key string, need Need, b Bounds) (Place, error) {
+	r := Request{Name: Name{Account: account}, Key: key, Bounds: b.orDefaults(), Need: need}
+	if q.shared != nil {
+		return q.shared.enter(ctx, r)
+	}
+	return q.EnterHere(ctx, r)
+}
+
+// limited has the state of the limits of all accounts.
+type limited struct {
+	source Source
+	logger *slog.Logger
+
+	mu       sync.Mutex
+	accounts map[string]*limitedAccount
+}
+
+// Limit has the queues apply the limits of keys and accounts. It must be called before the
+// first EnterLimited.
+func (q *Queues) Limit(source Source, logger *slog.Logger) {
+	q.limited = &limited{source: source, logger: logger, accounts: make(map[string]*limitedAccount)}
+}
+
+// limitedAccount is the state of an account and of its keys that are active.
+type limitedAccount struct {
+	loading sync.Mutex // held while sums are loaded; acquired before mu
+
+	mu    sync.Mutex
+	own   *limitedLevel
+	keys  map[string]*limitedLevel
+	swept time.Time
+}
+
+// limitedLevel is the state of a key or an account.
+type limitedLevel struct {
+	*limits.Level
+	line  *line
+	tried time.Time // when its sums were loaded, or could not be
+}
+
+// account returns the state of an account.
+func (d *limited) account(q *Queues, id string) *limitedAccount {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	a := d.accounts[id]
+	if a == nil {
+		own := &limitedLevel{Level: limits.NewLevel(limits.OfAccount, time.Now()), line: &line{name: Name{Account: id}, limit: q.limit}}
+		a = &limitedAccount{own: own, keys: make(map[string]*limitedLevel), swept: time.Now()}
+		d.accounts[id] = a
+	}
+	return a
+}
+
+// levels returns the levels that a request must pass, with their current limits. The caller
+// holds the lock.
+func (a *limitedAccount) levels(q *Queues, r *Request, now time.Time) [2]*limitedLevel {
+	const sweepPause = time.Minute
+	if now.Sub(a.swept) > sweepPause {
+		for id, l := range a.keys {
+			if l.Idle(now) {
+				delete(a.keys, id)
+			}
+		}
+		a.swept = now
+	}
+	k := a.keys[r.Key]
+	if k == nil {
+		k = &limitedLevel{Level: limits.NewLevel(limits.OfKey, now), line: &line{name: Name{Account: r.Account, Key: r.Key}, limit: q.limit}}
+		a.keys[r.Key] = k
+	}
+	ofAccount, ofKey := q.limited.source.LimitsOf(r.Account, r.Key)
+	a.own.Set(ofAccount)
+	k.Set(ofKey)
+	return [...]*limitedLevel{a.own, k}
+}
+
+const (
+	// loadPause is the time between two tries to load sums.
+	loadPause = 10 * time.Second
+	// lookAge is how old the sums may be of which a client asks that has no limits. Its
+	// requests are not counted here.
+	lookAge = 10 * time.Second
+)
+
+// missing returns the keys whose sums must be loaded; "" stands for the account.
+func (a *limitedAccount) missing(q *Queues, r *Request) (keys []string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := time.Now()
+	of := a.levels(q, r, now)
+	counted := of[0].Limits().Any() || of[1].Limits().Any()
+	for i, l := range of {
+		needed := l.Limits().HasQuota() || r.Look && i == 1
+		fresh := l.Loaded(now) && (counted || now.Sub(l.tried) < lookAge)
+		if needed && !fresh && (l.Loaded(now) || now.Sub(l.tried) > loadPause) {
+			keys = append(keys, [...]string{"", r.Key}[i])
+		}
+	}
+	return keys
+}
+
+// load loads what was used before, where it is needed. If that fails, requests are counted
+// from now on, and loading is tried again after a while.
+func (d *limited) load(ctx context.Context, q *Queues, a *limitedAccount, r *Request) {
+	if len(a.missing(q, r)) == 0 {
+		return
+	}
+	a.loading.Lock()
+	defer a.loading.Unlock()
+	for _, key := range a.missing(q, r) {
+		day, month, err := d.source.SumsOf(ctx, r.Account, key)
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			d.logger.Error("failed to read the usage for limits, counting from now on", "account_id", r.Account, "key_id", key, "error", err)
+		}
+		a.loaded(q, r, key, day, month, err == nil)
+	}
+}
+
+func (a *limitedAccount) loaded(q *Queues, r *Request, key string, day, month limits.Sums, ok bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := time.Now()
+	of := a.levels(q, r, now)
+	l := of[0]
+	if key != "" {
+		l = of[1]
+	}
+	if l.tried = now; ok {
+		l.Load(now, day, month)
+	}
+}
+
+// LimitsChanged applies changed limits of a key, or of an account if key is "".
+func (q *Queues) LimitsChanged(account, key string) {
+	if q.limited == nil {
+		return
+	}
+	a := q.limited.account(q, account)
+	a.mu.Lock()
+	l := a.own
+	if key != "" {
+		l = a.keys[key]
+	}
+	if l != nil {
+		l.Forget() // it may not have been counted until now
+	}
+	a.mu.Unlock()
+	if l != nil {
+		l.line.advance()
+	}
+}
+
+// enterLimited is [Queues.EnterLimited] for this gateway alone.
+func (q *Queues) enterLimited(ctx context.Context, r Request) (Place, error) {
+	a := q.limited.account(q, r.Account)
+	q.limited.load(ctx, q, a, &r)
+	if r.Look {
+		return a.look(q, &r), nil
+	}
+	t, err := a.reserve(ctx, q, &r)
+	if err != nil {
+		return Place{}, err
+	}
+	for i := len(t.of) - 1; i >= 0; i-- { // the key's line first
+		waited, err := t.of[i].line.enter(ctx, &r)
+		if err != nil {
+			t.leave(t.of[i+1:], limits.Used{})
+			return Place{}, t.tooMany(i, err)
+		}
+		t.waited = t.waited || waited
+	}
+	return Place{waited: t.waited, states: t.states, leave: func(used limits.Used) { t.leave(t.of[:], used) }}, nil
+}
+
+// look returns the states of the limits, and what the key has used.
+func (a *limitedAccount) look(q *Queues, r *Request) Place {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := time.Now()
+	of := a.levels(q, r, now)
+	p := Place{states: states(of, now), leave: func(limits.Used) {}}
+	p.day, p.month = of[1].Ended(now)
+	return p
+}
+
+// states returns the states of all limits that are set.
+func states(of [2]*limitedLevel, now time.Time) []limits.State {
+	return of[1].AppendStates(of[0].AppendStates(make([]limits.State, 0, 8), now), now)
+}
+
+// ticket is what a request has reserved.
+type ticket struct {
+	account     *limitedAccount
+	of          [2]*limitedLevel
+	reservation limits.Reservation
+	states      []limits.State // then
+	waited      bool
+}
+
+// tooMany returns the refusal for an error of a line.
+func (t *ticket) tooMany(i int, err error) error {
+	if !errors.Is(err, ErrFull) && !errors.Is(err, ErrTimeout) {
+		return err
+	}
+	const retry = 5 * time.Second
+	l := t.of[i].line
+	state := limits.State{Limit: limits.Concurrency, Of: [...]string{limits.OfAccount, limits.OfKey}[i], Max: int64(l.limit(l.name)), Used: l.running.Load()}
+	return &limits.Refusal{State: state, WaitMillis: retry.Milliseconds(), States: t.states}
+}
+
+// leave leaves lines, and settles.
+func (t *ticket) leave(lines []*limitedLevel, used limits.Used) {
+	for _, l := range lines {
+		l.line.leave()
+	}
+	t.account.mu.Lock()
+	defer t.account.mu.Unlock()
+	t.reservation.Settle(time.Now(), used)
+}
+
+// reserve waits until the request can reserve what it needs, and until what it has reserved is
+// due.
+func (a *limitedAccount) reserve(ctx context.Context, q *Queues, r *Request) (*ticket, error) {
+	for end := time.Now().Add(r.Need.Wait); ; {
+		t, wait, refused := a.tryReserve(q, r, end)
+		if refused != nil && (refused.Quota || time.Now().Add(refused.Wait()).After(end)) {
+			return nil, refused
+		}
+		if refused != nil {
+			wait = refused.Wait()
+		}
+		if wait > 0 {
+			timer := time.NewTimer(wait)
+			select {
+			case <-timer.C:
+			case <-ctx.Done():
+			}
+			timer.Stop()
+		}
+		switch {
+		case ctx.Err() != nil:
+			if refused == nil {
+				t.leave(nil, limits.Used{})
+			}
+			return nil, context.Cause(ctx)
+		case refused == nil:
+			t.waited = wait > 0
+			return t, nil
+		}
+	}
+}
+
+func (a *limitedAccount) tryReserve(q *Queues, r *Request, end time.Time) (*ticket, time.Duration, *limits.Refusal) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := time.Now()
+	of := a.levels(q, r, now)
+	t := &ticket{account: a, of: of}
+	if r.Running {
+		t.reservation = limits.Running(now, of[0].Level, of[1].Level)
+		return t, 0, nil
+	}
+	reservation, wait, refused := limits.Reserve(now, r.Cost, max(end.Sub(now), 0), of[0].Level, of[1].Level)
+	if t.states = states(of, now); refused != nil {
+		refused.States = t.states
+	}
+	t.reservation = reservation
+	return t, wait, refused
+}

@@ -1,0 +1,297 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/limits"
+	"github.com/postern-dev/postern/caddymodule/queue"
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+// source has the limits of one account and its keys, and what was used before.
+type source struct {
+	mu        sync.Mutex
+	ofAccount store.UsageLimits
+	ofKey     store.UsageLimits
+	day       map[string]limits.Sums // by key
+	err       error
+	reads     atomic.Int64
+}
+
+func (s *source) LimitsOf(string, string) (ofAccount, ofKey store.UsageLimits) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ofAccount, s.ofKey
+}
+
+func (s *source) SumsOf(_ context.Context, _, key string) (day, month limits.Sums, err error) {
+	s.reads.Add(1)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.day[key], s.day[key], s.err
+}
+
+// limit returns the concurrency of a name.
+func (s *source) limit(n queue.Name) int {
+	ofAccount, ofKey := s.LimitsOf("", "")
+	if n.Key != "" {
+		return ofKey.Concurrency
+	}
+	return ofAccount.Concurrency
+}
+
+func newLimited(s *source) *queue.Queues {
+	q := queue.New(s.limit)
+	q.Limit(s, slog.New(slog.DiscardHandler))
+	return q
+}
+
+// need is a request of 10 tokens that waits for at most 15 seconds.
+var need = queue.Need{Cost: limits.Cost{Input: 5, Output: 5}, Wait: 15 * time.Second}
+
+// enter enters a request, and returns the refused limit.
+func enter(t *testing.T, q *queue.Queues, key string, n queue.Need) (queue.Place, string) {
+	t.Helper()
+	place, err := q.EnterLimited(t.Context(), "a", key, n, queue.Bounds{})
+	if refused, ok := errors.AsType[*limits.Refusal](err); ok {
+		if len(refused.States) == 0 {
+			t.Error("a refusal without the states of the limits")
+		}
+		return place, refused.Of + " " + refused.Limit
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	return place, ""
+}
+
+// used is what requests of these tests use.
+var used = limits.Used{Requests: 1, Tokens: 10, Output: 5}
+
+func TestLimitedWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newLimited(&source{ofKey: store.UsageLimits{RequestsPerMinute: 6}})
+		var order sync.Map
+		var all sync.WaitGroup
+		start := time.Now()
+		for i := range 8 {
+			all.Go(func() {
+				place, refused := enter(t, q, "k", need)
+				order.Store(i, fmt.Sprint(refused, time.Since(start)))
+				if refused == "" {
+					if place.Waited() != (time.Since(start) > 0) {
+						t.Error("a place is wrong about its wait")
+					}
+					place.Settle(used)
+				}
+			})
+			synctest.Wait()
+		}
+		all.Wait()
+		for i, want := range map[int]string{5: "0s", 6: "10s", 7: "key requests_per_minute0s"} {
+			if got, _ := order.Load(i); got != want {
+				t.Errorf("request %d: %v, want %s", i, got, want)
+			}
+		}
+		ctx, leave := context.WithCancel(t.Context())
+		go func() { time.Sleep(time.Second); leave() }()
+		if _, err := q.EnterLimited(ctx, "a", "k", need, queue.Bounds{}); !errors.Is(err, context.Canceled) {
+			t.Errorf("a client that leaves: %v", err)
+		}
+		time.Sleep(9 * time.Second)
+		if _, refused := enter(t, q, "k", queue.Need{Cost: need.Cost}); refused != "" {
+			t.Errorf("what a client that left had reserved is lost: %s", refused)
+		}
+		if _, refused := enter(t, q, "other", queue.Need{}); refused != "" {
+			t.Errorf("another key: %s", refused)
+		}
+	})
+}
+
+// TestLimitedTogether sends 200 requests at once of a key with 100 tokens per minute.
+func TestLimitedTogether(t *testing.T) {
+	q := newLimited(&source{ofKey: store.UsageLimits{TokensPerMinute: 100}, ofAccount: store.UsageLimits{TokensPerDay: 1000}})
+	var admitted, refused atomic.Int64
+	var all sync.WaitGroup
+	for range 200 {
+		all.Go(func() {
+			place, why := enter(t, q, "k", queue.Need{Cost: need.Cost})
+			if why != "" {
+				refused.Add(1)
+				return
+			}
+			admitted.Add(1)
+			place.Settle(used)
+		})
+	}
+	all.Wait()
+	if admitted.Load() < 10 || admitted.Load() > 11 || admitted.Load()+refused.Load() != 200 {
+		t.Errorf("%d admitted, %d refused, want 10", admitted.Load(), refused.Load())
+	}
+}
+
+func TestLimitedConcurrency(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &source{ofKey: store.UsageLimits{Concurrency: 1, TokensPerDay: 100}, ofAccount: store.UsageLimits{Concurrency: 2}}
+		q := newLimited(s)
+		a1, _ := enter(t, q, "a", need)
+		b1, _ := enter(t, q, "b", need)
+		var running atomic.Int64
+		var all sync.WaitGroup
+		for _, key := range []string{"a", "b", "c"} {
+			all.Go(func() {
+				place, refused := enter(t, q, key, need)
+				if refused != "" {
+					t.Errorf("%s: %s", key, refused)
+				}
+				running.Add(1)
+				time.Sleep(time.Second)
+				place.Settle(used)
+			})
+		}
+		synctest.Wait()
+		if running.Load() != 0 {
+			t.Error("more run than the limit")
+		}
+		a1.Settle(used)
+		synctest.Wait()
+		if running.Load() != 1 {
+			t.Errorf("%d run after one has ended", running.Load())
+		}
+		b1.Settle(used)
+		all.Wait()
+		_, err := q.EnterLimited(t.Context(), "a", "a", need, queue.Bounds{Length: -1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = q.EnterLimited(t.Context(), "a", "a", need, queue.Bounds{Length: -1})
+		refused, _ := errors.AsType[*limits.Refusal](err)
+		if refused == nil || refused.Limit != limits.Concurrency || refused.Of != limits.OfKey || refused.Max != 1 || refused.Used != 1 {
+			t.Errorf("a full line: %v", err)
+		}
+		look, _ := enter(t, q, "a", queue.Need{Look: true})
+		if day, _ := look.Sums(); day.Tokens != 20 || look.States()[0].Used != 30 {
+			t.Errorf("a refused request has its reservation still: %+v, %+v", day, look.States())
+		}
+		go func() {
+			time.Sleep(time.Second)
+			s.mu.Lock()
+			s.ofKey.Concurrency = 2
+			s.mu.Unlock()
+			q.LimitsChanged("a", "a")
+		}()
+		start := time.Now()
+		if enter(t, q, "a", need); time.Since(start) != time.Second {
+			t.Errorf("a raised limit takes effect after %v", time.Since(start))
+		}
+	})
+}
+
+func TestLimitedLoads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &source{
+			ofKey: store.UsageLimits{TokensPerDay: 100},
+			day:   map[string]limits.Sums{"k": {Tokens: 95}, "": {Tokens: 500}},
+		}
+		q := newLimited(s)
+		place, refused := enter(t, q, "k", need)
+		if refused != "" {
+			t.Error(refused)
+		}
+		place.Settle(used)
+		if _, refused = enter(t, q, "k", need); refused != "key tokens_per_day" || s.reads.Load() != 1 {
+			t.Errorf("what was used before: %q after %d reads", refused, s.reads.Load())
+		}
+		s.mu.Lock()
+		s.ofAccount.TokensPerMonth, s.ofKey, s.err = 500, store.UsageLimits{}, errors.New("the store is away")
+		s.mu.Unlock()
+		for range 3 {
+			if place, refused = enter(t, q, "k", need); refused != "" || s.reads.Load() != 2 {
+				t.Errorf("without the store: %q after %d reads", refused, s.reads.Load())
+			}
+			place.Settle(used)
+		}
+		s.mu.Lock()
+		s.err = nil
+		s.mu.Unlock()
+		time.Sleep(11 * time.Second)
+		if _, refused = enter(t, q, "k", need); refused != "account tokens_per_month" {
+			t.Errorf("once the store is back: %q", refused)
+		}
+
+		s.mu.Lock()
+		s.ofAccount = store.UsageLimits{}
+		s.mu.Unlock()
+		reads := s.reads.Load()
+		for range 3 {
+			look, _ := enter(t, q, "free", queue.Need{Look: true})
+			if day, month := look.Sums(); day != s.day["free"] || month != day || len(look.States()) != 0 {
+				t.Errorf("a key without limits: %+v, %+v, %+v", day, month, look.States())
+			}
+		}
+		if n := s.reads.Load() - reads; n != 1 {
+			t.Errorf("%d reads for three looks", n)
+		}
+		s.mu.Lock()
+		s.day["free"] = limits.Sums{Requests: 1}
+		s.mu.Unlock()
+		time.Sleep(11 * time.Second)
+		look, _ := enter(t, q, "free", queue.Need{Look: true})
+		if day, _ := look.Sums(); day.Requests != 1 {
+			t.Error("a look at a key without limits shows an old state")
+		}
+	})
+}
+
+// TestLimitedShared has requests of several gateways counted at one of them.
+func TestLimitedShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &source{ofKey: store.UsageLimits{RequestsPerMinute: 6, Concurrency: 2}}
+		edges := newCluster(t, 1, "x", "y")
+		for _, e := range edges {
+			e.Queues = newLimited(s)
+			e.Share(e)
+		}
+		x, y := edges["x"], edges["y"]
+		var places []queue.Place
+		for i := range 6 {
+			place, refused := enter(t, []*testEdge{x, y}[i%2].Queues, "k", need)
+			if refused != "" || len(place.States()) != 1 || place.States()[0].Used != int64(i+1) {
+				t.Errorf("request %d: %q, %+v", i, refused, place.States())
+			}
+			if places = append(places, place); i > 0 {
+				places[i-1].Settle(used)
+			}
+		}
+		for _, e := range edges {
+			if _, refused := enter(t, e.Queues, "k", queue.Need{}); refused != "key requests_per_minute" {
+				t.Errorf("the seventh: %q", refused)
+			}
+		}
+		// The request that runs counts at the new owner, and so does what it uses.
+		x.kill()
+		y.follows("y")
+		time.Sleep(3 * time.Second)
+		last, refused := enter(t, y.Queues, "k", need)
+		if refused != "" || last.States()[0].Used != 1 {
+			t.Errorf("at a new owner: %q, %+v", refused, last.States())
+		}
+		_, err := y.EnterLimited(t.Context(), "a", "k", need, queue.Bounds{Length: -1})
+		if refused, _ := errors.AsType[*limits.Refusal](err); refused == nil || refused.Limit != limits.Concurrency {
+			t.Errorf("at a new owner while two run: %v", err)
+		}
+		places[5].Settle(used)
+		if look, _ := enter(t, y.Queues, "k", queue.Need{Look: true}); look.States()[0].Used != 2 {
+			t.Errorf("after all: %+v", look.States())
+		}
+		last.Settle(used)
+	})
+}

@@ -1,0 +1,149 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/activity"
+	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/limits"
+	"github.com/postern-dev/postern/caddymodule/queue"
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+// DefaultLimitWait is the default of Router.LimitWait. It is shorter than the idle timers of
+// clients.
+const DefaultLimitWait = 15 * time.Second
+
+// limitSource implements queue.Source.
+type limitSource struct {
+	store *store.Store
+	log   *activity.Log
+}
+
+// LimitsOf implements queue.Source.
+func (s limitSource) LimitsOf(account, key string) (ofAccount, ofKey store.UsageLimits) {
+	return s.store.UsageLimits(account, key)
+}
+
+// SumsOf implements queue.Source.
+func (s limitSource) SumsOf(ctx context.Context, account, key string) (day, month limits.Sums, err error) {
+	to := time.Now().UTC()
+	from := to.AddDate(0, 0, 1-to.Day())
+	today := to.Format(time.DateOnly)
+	add := func(r store.UsageRow) {
+		sums := limits.SumsOf(r.Usage)
+		month.Add(sums)
+		if r.Day == today {
+			day.Add(sums)
+		}
+	}
+	if key != "" {
+		return day, month, s.log.KeyUsage(ctx, account, key, from, to, add)
+	}
+	err = s.log.EachUsage(ctx, account, from.Format(time.DateOnly), today, nil, func(r store.UsageRow) error {
+		add(r)
+		return nil
+	})
+	return day, month, err
+}
+
+// concurrency returns how many requests of a name may run concurrently.
+func concurrency(st *store.Store, n queue.Name) int {
+	if n.Deployment != "" {
+		d, _ := st.Deployment(n.Account, n.Deployment)
+		return d.MaxConcurrency
+	}
+	ofAccount, ofKey := st.UsageLimits(n.Account, n.Key)
+	if n.Key != "" {
+		return ofKey.Concurrency
+	}
+	return ofAccount.Concurrency
+}
+
+// permit is what a request has reserved under limits.
+type permit struct {
+	queue.Place
+	held bool
+}
+
+// admit waits until the limits of the key and its account allow the request, and reports
+// whether it had to wait.
+func (rt *Router) admit(ctx context.Context, ex *Exchange) (waited bool, err error) {
+	ofAccount, ofKey := ex.backend.Store.UsageLimits(ex.Account, ex.Key.ID())
+	c := ex.completion
+	for _, n := range [...]int{ofAccount.MaxOutputTokens, ofKey.MaxOutputTokens} {
+		if n > 0 {
+			c.call.LimitOutput(int64(n))
+		}
+	}
+	if !ofAccount.Any() && !ofKey.Any() {
+		return false, nil
+	}
+	need := queue.Need{Cost: limits.Cost{Input: c.size / bytesPerToken, Output: c.call.OutputLimit()}, Wait: max(rt.LimitWait, 0)}
+	start := time.Now()
+	place, err := ex.backend.Queues.EnterLimited(ctx, ex.Account, ex.Key.ID(), need, rt.Queue)
+	if refused, ok := errors.AsType[*limits.Refusal](err); ok {
+		rt.Observer.Limited(refused.State)
+		ex.Reason = refused.Of + "_" + refused.Limit
+		c.answer.header(rateHeader(ex.Operation.Dialect, refused.States))
+		return false, dialect.LimitReached(rt.limitOf(refused))
+	}
+	if err != nil {
+		return false, err
+	}
+	ex.permit = permit{place, true}
+	if place.Waited() {
+		rt.Observer.LimitWaited(time.Since(start))
+	}
+	c.answer.header(rateHeader(ex.Operation.Dialect, place.States()))
+	return place.Waited(), nil
+}
+
+// settle releases what the request has reserved, and tells what it has used. If the tokens of
+// its prompt are not known, its size determines them.
+func (ex *Exchange) settle(u dialect.Usage, known bool) {
+	if !ex.permit.held {
+		return
+	}
+	ex.permit.held = false
+	var used limits.Used
+	if c := ex.completion; c.delivery.reached {
+		if !known {
+			u.PromptTokens = c.size / bytesPerToken
+		}
+		used = limits.Used{
+			Requests: 1, Tokens: u.PromptTokens + u.CompletionTokens, Output: u.CompletionTokens,
+			BusyMillis: c.delivery.busy.Milliseconds(),
+		}
+	}
+	ex.permit.Settle(used)
+}
+
+// limitOf describes a refusal for the client.
+func (rt *Router) limitOf(r *limits.Refusal) dialect.Limit {
+	return dialect.Limit{
+		Name: r.Limit, Of: r.Of, Max: r.Max, Used: r.Used, Quota: r.Quota, Short: rt.ShortLimits,
+		Wait: r.Wait(), Reset: time.Now().Add(r.Reset()).UTC(),
+	}
+}
+
+// rateHeader returns the headers about the tightest limits.
+func rateHeader(d dialect.Dialect, states []limits.State) http.Header {
+	var requests, tokens *dialect.Allowance
+	for _, s := range states {
+		of := &requests
+		switch s.Limit {
+		case limits.TokensPerMinute, limits.TokensPerDay, limits.TokensPerMonth:
+			of = &tokens
+		case limits.SecondsPerDay:
+			continue
+		}
+		if *of == nil || s.Remaining() < (*of).Remaining {
+			*of = &dialect.Allowance{Limit: s.Max, Remaining: s.Remaining(), Reset: s.Reset()}
+		}
+	}
+	return dialect.RateHeader(d, requests, tokens, time.Now())
+}
