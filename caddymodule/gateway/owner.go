@@ -82,11 +82,8 @@ type loan struct {
 // Waited implements queue.Loan.
 func (l loan) Waited() bool { return l.waited }
 
-// States implements queue.Loan.
-func (l loan) States() []limits.State { return l.limitAnswer.States }
-
-// Sums implements queue.Loan.
-func (l loan) Sums() (day, month limits.Sums) { return l.Day, l.Month }
+// Look implements queue.Loan.
+func (l loan) Look() queue.Look { return l.limitAnswer.Look }
 
 // Settle implements queue.Loan.
 func (l loan) Settle(used limits.Used) {
@@ -103,9 +100,8 @@ func (l loan) Lost() bool { return l.stream.Context().Err() != nil }
 
 // limitAnswer is the answer of an owner about limits, in [link.Entered].
 type limitAnswer struct {
-	Refusal    *limits.Refusal `json:"refusal,omitempty"`
-	States     []limits.State  `json:"states,omitempty"`
-	Day, Month limits.Sums
+	Refusal *limits.Refusal `json:"refusal,omitempty"`
+	queue.Look
 }
 
 // encodeNeed returns what a request needs under limits, nil for the queue of a deployment.
@@ -150,8 +146,7 @@ func (e *Edge) enter(stream *quic.Stream, m link.Enter) {
 		return
 	}
 	place, err := e.services.Queues.Lend(stream.Context(), r)
-	answer, entered := limitAnswer{States: place.States()}, link.Entered{Waited: place.Waited()}
-	answer.Day, answer.Month = place.Sums()
+	answer, entered := limitAnswer{Look: place.Look()}, link.Entered{Waited: place.Waited()}
 	switch {
 	case err == nil:
 	case errors.Is(err, queue.ErrFull):

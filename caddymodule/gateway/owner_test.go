@@ -12,6 +12,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/queue"
 	"github.com/postern-dev/postern/caddymodule/serve"
+	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/link"
 )
@@ -27,6 +28,7 @@ func startOwner(t testing.TB, limit int) (*owners, *queue.Queues, func()) {
 		socket := c.socket()
 		st, edge := c.open(name, socket.LocalAddr().String())
 		edge.services = &Services{Backend: &serve.Backend{Queues: queue.New(func(queue.Name) int { return limit })}}
+		edge.services.Queues.Limit(someLimits{}, slog.New(slog.DiscardHandler))
 		edge.services.Queues.Share(&owners{edge: edge, store: st, logger: slog.New(slog.DiscardHandler)})
 		hub := c.listen(socket, tunnel.Options{Peers: withoutPairings{edge}, Members: func() tunnel.Members { return edge.members(st.Edges()) }})
 		hub.MembersChanged()
@@ -119,6 +121,57 @@ func TestEnter(t *testing.T) {
 	if _, err := queues.EnterHere(t.Context(), enters(queue.Bounds{Length: -1})); err != nil {
 		t.Errorf("the lost request has its place still: %v", err)
 	}
+}
+
+// someLimits are the limits of each key.
+type someLimits struct{}
+
+func (someLimits) LimitsOf(string, string) (ofAccount, ofKey store.UsageLimits) {
+	return store.UsageLimits{TokensPerDay: 1000}, store.UsageLimits{TokensPerMinute: 100}
+}
+
+func (someLimits) SumsOf(context.Context, string, string) (day, month limits.Sums, err error) {
+	return limits.Sums{Tokens: 7}, limits.Sums{Tokens: 70}, nil
+}
+
+// TestEnterLimited has requests pass the limits that a peer counts.
+func TestEnterLimited(t *testing.T) {
+	o, queues, _ := startOwner(t, 0)
+	r := queue.Request{Name: queue.Name{Account: "default"}, Key: "key_1", Need: queue.Need{Cost: limits.Cost{Input: 60, Output: 30}}}
+	look := func() queue.Look {
+		t.Helper()
+		asked := r
+		asked.Look = true
+		place, err := queues.EnterHere(t.Context(), asked)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return place.Look()
+	}
+	used := func() int64 { return look().States[0].Used }
+	place, err := o.Enter(t.Context(), "b", r)
+	if err != nil || len(place.Look().States) != 2 || place.Look().States[0].Used != 97 {
+		t.Fatalf("the first request: %+v, %v", place, err)
+	}
+	_, err = o.Enter(t.Context(), "b", r)
+	refused, _ := errors.AsType[*limits.Refusal](err)
+	if refused == nil || refused.Limit != limits.TokensPerMinute || refused.Of != limits.OfKey || refused.Wait() < time.Second || len(refused.States) != 2 {
+		t.Errorf("the second request: %+v, %v", refused, err)
+	}
+	place.Settle(limits.Used{Requests: 1, Tokens: 20, Output: 5, BusyMillis: 3})
+	eventually(t, "what was used", func() bool { return used() == 27 })
+
+	if place, err = o.Enter(t.Context(), "b", r); err != nil {
+		t.Fatal(err)
+	}
+	place.Settle(limits.Used{})
+	eventually(t, "the return of what was reserved", func() bool { return used() == 27 })
+
+	r.Look = true
+	if place, err = o.Enter(t.Context(), "b", r); err != nil || place.Look().Day.Tokens != 27 || place.Look().Month.Tokens != 90 {
+		t.Errorf("a look: %+v, %v", place, err)
+	}
+	place.Settle(limits.Used{})
 }
 
 // BenchmarkEnter measures a place without a cluster, at the gateway that is the owner, and at a

@@ -26,8 +26,24 @@ type Need struct {
 	limits.Cost
 	// Wait is how long it may wait until a limit per minute allows it.
 	Wait time.Duration
-	// Look means that it only asks for the states of the limits. It gets no place to run.
+	// Look means that it only asks for the states of the limits.
 	Look bool
+}
+
+// Look is what the limits of a key and its account leave.
+type Look struct {
+	States     []limits.State
+	Day, Month limits.Sums // that requests with the key have used which have ended
+}
+
+// LookAt returns what the limits of a key and its account leave.
+func (q *Queues) LookAt(ctx context.Context, account, key string) (Look, error) {
+	place, err := q.EnterLimited(ctx, account, key, Need{Look: true}, Bounds{})
+	if err != nil {
+		return Look{}, err
+	}
+	place.Leave()
+	return place.look, nil
 }
 
 // EnterLimited waits until the limits of a key and its account allow a request. The caller
@@ -193,7 +209,7 @@ func (q *Queues) enterLimited(ctx context.Context, r Request) (Place, error) {
 	a := q.limited.account(q, r.Account)
 	q.limited.load(ctx, q, a, &r)
 	if r.Look {
-		return a.look(q, &r), nil
+		return Place{look: a.look(q, &r), leave: func(limits.Used) {}}, nil
 	}
 	t, err := a.reserve(ctx, q, &r)
 	if err != nil {
@@ -207,18 +223,18 @@ func (q *Queues) enterLimited(ctx context.Context, r Request) (Place, error) {
 		}
 		t.waited = t.waited || waited
 	}
-	return Place{waited: t.waited, states: t.states, leave: func(used limits.Used) { t.leave(t.of[:], used) }}, nil
+	return Place{waited: t.waited, look: Look{States: t.states}, leave: func(used limits.Used) { t.leave(t.of[:], used) }}, nil
 }
 
-// look returns the states of the limits, and what the key has used.
-func (a *limitedAccount) look(q *Queues, r *Request) Place {
+// look returns what the limits leave.
+func (a *limitedAccount) look(q *Queues, r *Request) (l Look) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := time.Now()
 	of := a.levels(q, r, now)
-	p := Place{states: states(of, now), leave: func(limits.Used) {}}
-	p.day, p.month = of[1].Ended(now)
-	return p
+	l.States = states(of, now)
+	l.Day, l.Month = of[1].Ended(now)
+	return l
 }
 
 // states returns the states of all limits that are set.

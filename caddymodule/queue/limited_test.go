@@ -73,6 +73,16 @@ func enter(t *testing.T, q *queue.Queues, key string, n queue.Need) (queue.Place
 	return place, ""
 }
 
+// look returns what the limits of a key leave.
+func look(t *testing.T, q *queue.Queues, key string) queue.Look {
+	t.Helper()
+	l, err := q.LookAt(t.Context(), "a", key)
+	if err != nil {
+		t.Error(err)
+	}
+	return l
+}
+
 // used is what requests of these tests use.
 var used = limits.Used{Requests: 1, Tokens: 10, Output: 5}
 
@@ -177,9 +187,8 @@ func TestLimitedConcurrency(t *testing.T) {
 		if refused == nil || refused.Limit != limits.Concurrency || refused.Of != limits.OfKey || refused.Max != 1 || refused.Used != 1 {
 			t.Errorf("a full line: %v", err)
 		}
-		look, _ := enter(t, q, "a", queue.Need{Look: true})
-		if day, _ := look.Sums(); day.Tokens != 20 || look.States()[0].Used != 30 {
-			t.Errorf("a refused request has its reservation still: %+v, %+v", day, look.States())
+		if l := look(t, q, "a"); l.Day.Tokens != 20 || l.States[0].Used != 30 {
+			t.Errorf("a refused request has its reservation still: %+v", l)
 		}
 		go func() {
 			time.Sleep(time.Second)
@@ -232,9 +241,8 @@ func TestLimitedLoads(t *testing.T) {
 		s.mu.Unlock()
 		reads := s.reads.Load()
 		for range 3 {
-			look, _ := enter(t, q, "free", queue.Need{Look: true})
-			if day, month := look.Sums(); day != s.day["free"] || month != day || len(look.States()) != 0 {
-				t.Errorf("a key without limits: %+v, %+v, %+v", day, month, look.States())
+			if l := look(t, q, "free"); l.Day != s.day["free"] || l.Month != l.Day || len(l.States) != 0 {
+				t.Errorf("a key without limits: %+v", l)
 			}
 		}
 		if n := s.reads.Load() - reads; n != 1 {
@@ -244,8 +252,7 @@ func TestLimitedLoads(t *testing.T) {
 		s.day["free"] = limits.Sums{Requests: 1}
 		s.mu.Unlock()
 		time.Sleep(11 * time.Second)
-		look, _ := enter(t, q, "free", queue.Need{Look: true})
-		if day, _ := look.Sums(); day.Requests != 1 {
+		if look(t, q, "free").Day.Requests != 1 {
 			t.Error("a look at a key without limits shows an old state")
 		}
 	})
@@ -264,8 +271,8 @@ func TestLimitedShared(t *testing.T) {
 		var places []queue.Place
 		for i := range 6 {
 			place, refused := enter(t, []*testEdge{x, y}[i%2].Queues, "k", need)
-			if refused != "" || len(place.States()) != 1 || place.States()[0].Used != int64(i+1) {
-				t.Errorf("request %d: %q, %+v", i, refused, place.States())
+			if refused != "" || len(place.Look().States) != 1 || place.Look().States[0].Used != int64(i+1) {
+				t.Errorf("request %d: %q, %+v", i, refused, place.Look().States)
 			}
 			if places = append(places, place); i > 0 {
 				places[i-1].Settle(used)
@@ -281,16 +288,16 @@ func TestLimitedShared(t *testing.T) {
 		y.follows("y")
 		time.Sleep(3 * time.Second)
 		last, refused := enter(t, y.Queues, "k", need)
-		if refused != "" || last.States()[0].Used != 1 {
-			t.Errorf("at a new owner: %q, %+v", refused, last.States())
+		if refused != "" || last.Look().States[0].Used != 1 {
+			t.Errorf("at a new owner: %q, %+v", refused, last.Look().States)
 		}
 		_, err := y.EnterLimited(t.Context(), "a", "k", need, queue.Bounds{Length: -1})
 		if refused, _ := errors.AsType[*limits.Refusal](err); refused == nil || refused.Limit != limits.Concurrency {
 			t.Errorf("at a new owner while two run: %v", err)
 		}
 		places[5].Settle(used)
-		if look, _ := enter(t, y.Queues, "k", queue.Need{Look: true}); look.States()[0].Used != 2 {
-			t.Errorf("after all: %+v", look.States())
+		if l := look(t, y.Queues, "k"); l.States[0].Used != 2 {
+			t.Errorf("after all: %+v", l)
 		}
 		last.Settle(used)
 	})

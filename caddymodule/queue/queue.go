@@ -150,20 +150,15 @@ type Place struct {
 	line   *line
 	waited bool
 	leave  func(limits.Used) // instead of line
-
-	// Of limits only.
-	states     []limits.State
-	day, month limits.Sums // if it was asked for
+	look   Look // of limits only
 }
 
 // Waited reports whether the request had to wait.
 func (p Place) Waited() bool { return p.waited }
 
-// States returns the states of the limits when the request had reserved what it needs.
-func (p Place) States() []limits.State { return p.states }
-
-// Sums returns what the key had used today and in this month, if [Need] has Look.
-func (p Place) Sums() (day, month limits.Sums) { return p.day, p.month }
+// Look returns the states of the limits when the request had reserved what it needs. The sums
+// are those of [Queues.LookAt] only.
+func (p Place) Look() Look { return p.look }
 
 // Leave is [Place.Settle] of a request that has used nothing that counts.
 func (p Place) Leave() { p.Settle(limits.Used{}) }

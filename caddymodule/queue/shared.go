@@ -39,8 +39,7 @@ type Owners interface {
 type Loan interface {
 	// Waited and the others are as those of [Place].
 	Waited() bool
-	States() []limits.State
-	Sums() (day, month limits.Sums)
+	Look() Look
 	Settle(used limits.Used)
 	// Lost reports whether the other gateway no longer counts the request.
 	Lost() bool
@@ -178,9 +177,7 @@ func (s *shared) attempt(ctx context.Context, r Request, owner string, at func(c
 		return Place{}, err
 	}
 	e.place = place
-	p := Place{waited: place.Waited(), states: place.States(), leave: func(used limits.Used) { s.leave(e, used) }}
-	p.day, p.month = place.Sums()
-	return p, nil
+	return Place{waited: place.Waited(), look: place.Look(), leave: func(used limits.Used) { s.leave(e, used) }}, nil
 }
 
 // remove removes an entry, and reports whether it was there. The caller holds the lock.

@@ -98,7 +98,7 @@ func (rt *Router) admit(ctx context.Context, ex *Exchange) (waited bool, err err
 	if place.Waited() {
 		rt.Observer.LimitWaited(time.Since(start))
 	}
-	c.answer.header(rateHeader(ex.Operation.Dialect, place.States()))
+	c.answer.header(rateHeader(ex.Operation.Dialect, place.Look().States))
 	return place.Waited(), nil
 }
 
