@@ -23,6 +23,7 @@ const (
 	GetResponse
 	DeleteResponse
 	ListInputItems
+	GetKey
 )
 
 // routes are the operations by path and method. In a path, "*" stands for an id. upstream is
@@ -40,6 +41,7 @@ var routes = [...]struct{ method, path, upstream string }{
 	GetResponse:      {"GET", "/v1/responses/*", ""},
 	DeleteResponse:   {"DELETE", "/v1/responses/*", ""},
 	ListInputItems:   {"GET", "/v1/responses/*/input_items", ""},
+	GetKey:           {"GET", "/v1/key", ""},
 }
 
 // UpstreamPath returns the upstream's path for the operation, "" if it is not sent to an

@@ -137,4 +137,5 @@ var operationNames = [...]string{
 	dialect.GetResponse:      "responses/get",
 	dialect.DeleteResponse:   "responses/delete",
 	dialect.ListInputItems:   "responses/input_items",
+	dialect.GetKey:           "key",
 }

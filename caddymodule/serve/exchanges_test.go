@@ -291,8 +291,9 @@ func (e *exchanges) keep(answer string) {
 }
 
 var (
-	varyingID   = regexp.MustCompile(`\b(req|msg|resp|rs|fc|cmp|ctc|chatcmpl|key|call|toolu)_[0-9A-Za-z]{12,}`)
-	varyingSeal = regexp.MustCompile(`\b(gw1|gw2|gwr1|gwc1)\.[^"]+`)
+	varyingID     = regexp.MustCompile(`\b(req|msg|resp|rs|fc|cmp|ctc|chatcmpl|key|call|toolu)_[0-9A-Za-z]{12,}`)
+	varyingSecret = regexp.MustCompile(`\bsk-svc-\w+…\w+`)
+	varyingSeal   = regexp.MustCompile(`\b(gw1|gw2|gwr1|gwc1)\.[^"]+`)
 )
 
 // stable replaces what differs in each run.
@@ -300,6 +301,7 @@ func (e *exchanges) stable(text string) string {
 	for id, name := range e.ids {
 		text = strings.ReplaceAll(text, id, name)
 	}
+	text = varyingSecret.ReplaceAllString(text, "sk-svc-…")
 	return varyingSeal.ReplaceAllString(varyingID.ReplaceAllString(text, "${1}…"), "$1…")
 }
 

@@ -70,6 +70,8 @@ func (t *Translator) perform(w http.ResponseWriter, r *http.Request, ex *Exchang
 		body, derr = listModels(ex, r)
 	case ex.Operation.Kind == dialect.GetModel:
 		body, derr = getModel(ex)
+	case ex.Operation.Kind == dialect.GetKey:
+		body, derr = t.getKey(r.Context(), ex)
 	case ex.Operation.ResponseID != "":
 		body, derr = t.keptResponse(r.Context(), ex, r.URL.Query())
 	default:

@@ -1,0 +1,73 @@
+package serve
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/limits"
+)
+
+// keyInfo is the answer to GET /v1/key, with the names of OpenRouter's. Limits and usage are in
+// tokens.
+type keyInfo struct {
+	Label     string     `json:"label"` // the key's name
+	Shown     string     `json:"shown"` // the beginning and the end of the secret
+	Scope     string     `json:"scope"`
+	ExpiresAt *time.Time `json:"expires_at"` // null: never
+
+	// Of the quota of the key or its account that has the fewest tokens left; null: there is none.
+	Limit          *int64  `json:"limit"`
+	LimitRemaining *int64  `json:"limit_remaining"`
+	LimitReset     *string `json:"limit_reset"` // daily or monthly
+
+	UsageDaily      int64 `json:"usage_daily"` // since midnight, UTC
+	UsageMonthly    int64 `json:"usage_monthly"`
+	RequestsDaily   int64 `json:"requests_daily"` // that a model got
+	RequestsMonthly int64 `json:"requests_monthly"`
+
+	Concurrency     int        `json:"concurrency,omitempty"`
+	MaxOutputTokens int        `json:"max_output_tokens,omitempty"`
+	Limits          []keyLimit `json:"limits"`
+}
+
+// keyLimit is a limit of the key, or of its account.
+type keyLimit struct {
+	Limit     string    `json:"limit"` // such as tokens_per_day
+	Of        string    `json:"of"`    // key or account
+	Max       int64     `json:"max"`
+	Used      int64     `json:"used"` // including what running requests may use
+	Remaining int64     `json:"remaining"`
+	ResetsAt  time.Time `json:"resets_at"` // when nothing is used
+}
+
+// getKey returns what the key may use, and what it has used.
+func (t *Translator) getKey(ctx context.Context, ex *Exchange) ([]byte, *dialect.Error) {
+	look, err := ex.backend.Queues.LookAt(ctx, ex.Account, ex.Key.ID())
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, dialect.Overloaded("The request was canceled.")
+		}
+		return nil, t.internal("read the limits of a key", err)
+	}
+	key := ex.Key.Key()
+	info := keyInfo{
+		Label: key.Name, Shown: key.Shown, Scope: key.Scope, ExpiresAt: key.ExpiresAt,
+		UsageDaily: look.Day.Tokens, UsageMonthly: look.Month.Tokens, RequestsDaily: look.Day.Requests, RequestsMonthly: look.Month.Requests,
+		Concurrency: key.Limits.Concurrency, MaxOutputTokens: key.Limits.MaxOutputTokens, Limits: []keyLimit{},
+	}
+	now := time.Now().UTC()
+	for _, s := range look.States {
+		info.Limits = append(info.Limits, keyLimit{s.Limit, s.Of, s.Max, s.Used, s.Remaining(), now.Add(s.Reset()).Truncate(time.Second)})
+		period := map[string]string{limits.TokensPerDay: "daily", limits.TokensPerMonth: "monthly"}[s.Limit]
+		if remaining := s.Remaining(); period != "" && (info.Limit == nil || remaining < *info.LimitRemaining) {
+			info.Limit, info.LimitRemaining, info.LimitReset = &s.Max, &remaining, &period
+		}
+	}
+	body, err := json.Marshal(map[string]keyInfo{"data": info})
+	if err != nil {
+		return nil, t.internal("encode the limits of a key", err)
+	}
+	return append(body, '\n'), nil
+}
