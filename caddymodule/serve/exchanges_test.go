@@ -292,7 +292,7 @@ func (e *exchanges) keep(answer string) {
 
 var (
 	varyingID     = regexp.MustCompile(`\b(req|msg|resp|rs|fc|cmp|ctc|chatcmpl|key|call|toolu)_[0-9A-Za-z]{12,}`)
-	varyingSecret = regexp.MustCompile(`\bsk-svc-\w+…\w+`)
+	varyingSecret = regexp.MustCompile(`\bsk-svc-[\w-]+…[\w-]+`)
 	varyingSeal   = regexp.MustCompile(`\b(gw1|gw2|gwr1|gwc1)\.[^"]+`)
 )
 
