@@ -36,19 +36,28 @@ for their numbers.`,
 	}, {
 		use: "set ID [--max-… N] [--key-… VALUE]", short: "Changes an account's limits, and what new keys get",
 		long: `Changes the limits of an account, and what new keys get if they are created
-without a scope, an expiry or networks. What you leave out stays as it is. 0 resets
-a limit to its default. Existing records beyond a new limit stay.`,
+without a scope, an expiry, networks or limits. What you leave out stays as it is.
+
+The limits --max-keys to --max-tokens are for what the account has. 0 resets one to
+its default. Existing records beyond a new limit stay. The others are for what all
+its keys use together. ` + limitsHelp,
 		example: `  caddy gateway account set default --max-keys 5000
   caddy gateway account set research --max-connectors 500 --max-deployments 0
+  caddy gateway account set research --tokens-per-month 50M --key-concurrency 4
   caddy gateway account set research --key-expires 90d --key-allow-ip 10.0.0.0/8`,
 		flags: func(f *pflag.FlagSet) {
 			limitFlags(f)
+			usageLimitFlags(f, "", ", of all keys")
+			usageLimitFlags(f, "key-", ", of new keys")
 			f.String("key-scope", "", `The deployments that new keys may use (default "*", all of them)`)
 			f.String("key-expires", "", "When new keys expire: days such as 90d, or never (default never)")
 			f.StringSlice("key-allow-ip", nil, "A network that new keys may be used from (may be repeated; default any)")
 		},
 		run: operation(func(in *invocation) (request, error) {
 			r, err := keyDefaultsRequest(in, limitRequest(in, http.MethodPatch, "/accounts/{}"))
+			if err == nil {
+				err = addUsageLimits(in, r)
+			}
 			if err == nil && len(r.body) == 0 {
 				return r, up.Usagef("nothing to change is given; for example: caddy gateway account set %s --max-keys 5000", in.arg)
 			}
@@ -58,6 +67,7 @@ a limit to its default. Existing records beyond a new limit stay.`,
 			for _, name := range store.RecordLimitNames() {
 				in.printf("  %-12s %6d\n", strings.TrimPrefix(name, "max_"), *a.Limits.Field(name))
 			}
+			in.printf("\nAll its keys together may use: %s\n", limitList(a.Limits.UsageLimits))
 			printKeyDefaults(in, a.KeyDefaults)
 		}),
 	}, list[store.Account]{
@@ -92,6 +102,21 @@ func limitRequest(in *invocation, method, path string) request {
 	return r
 }
 
+// addUsageLimits adds the given limits of usage, and those of new keys.
+func addUsageLimits(in *invocation, r request) error {
+	limits, err := usageLimits(in, "")
+	if err != nil {
+		return err
+	}
+	for name, n := range limits {
+		r.body[name] = n
+	}
+	if limits, err = usageLimits(in, "key-"); len(limits) > 0 {
+		r.body["key_limits"] = limits
+	}
+	return err
+}
+
 // keyDefaultsRequest adds the given defaults of new keys.
 func keyDefaultsRequest(in *invocation, r request) (request, error) {
 	given := in.Flags().Changed
@@ -122,14 +147,14 @@ func keyDefaultsRequest(in *invocation, r request) (request, error) {
 
 // printKeyDefaults prints what new keys get, unless nothing was set.
 func printKeyDefaults(in *invocation, d store.KeyDefaults) {
-	if d.Scope == "" && d.ExpiresDays == 0 && len(d.AllowedIPs) == 0 {
+	if d.Scope == "" && d.ExpiresDays == 0 && len(d.AllowedIPs) == 0 && d.Limits == (store.UsageLimits{}) {
 		return
 	}
 	expires := "never"
 	if d.ExpiresDays > 0 {
 		expires = fmt.Sprintf("after %d days", d.ExpiresDays)
 	}
-	in.printf("\nNew keys get:\n\n  scope    %s\n  expires  %s\n  from     %s\n", cmp.Or(d.Scope, "*"), expires, networkList(d.AllowedIPs))
+	in.printf("\nNew keys get:\n\n  scope    %s\n  expires  %s\n  from     %s\n  limits   %s\n", cmp.Or(d.Scope, "*"), expires, networkList(d.AllowedIPs), limitList(d.Limits))
 }
 
 // limitFlag returns the flag of a limit, such as max-keys.

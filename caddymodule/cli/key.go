@@ -23,7 +23,8 @@ var keyCommands = command{
 
 ` + keyFlagsHelp + `
 
-The account's defaults apply to a scope, expiry or networks that you leave out.`,
+The account's defaults apply to what you leave out of scope, expiry, networks and
+limits.`,
 		example: `  caddy gateway key create --name laptop
   caddy gateway key create --name ci --scope "qwen*,llama3.2:3b" --expires 30d --json`,
 		account: true, required: []string{"name"},
@@ -63,7 +64,8 @@ stopped.
 ` + keyFlagsHelp,
 		example: `  caddy gateway key set laptop --expires 30d --allow-ip 10.0.0.0/8
   caddy gateway key set laptop --expires never --allow-ip any
-  caddy gateway key set laptop --rename desk --scope "qwen*"`,
+  caddy gateway key set laptop --rename desk --scope "qwen*"
+  caddy gateway key set laptop --requests-per-minute 60 --tokens-per-day 2M`,
 		account: true,
 		flags: func(f *pflag.FlagSet) {
 			f.String("rename", "", "The new name of the key")
@@ -160,7 +162,9 @@ patterns. "*" matches any characters, "?" one character.
 2027-01-31T12:00:00Z, or "never".
 
 --allow-ip takes a network such as 10.0.0.0/8, an address, or "any". Behind a
-proxy, set trusted_proxies in the Caddyfile, so that the address is the client's.`
+proxy, set trusted_proxies in the Caddyfile, so that the address is the client's.
+
+` + limitsHelp
 
 // keyFlags adds the flags for the fields of a key.
 func keyFlags(f *pflag.FlagSet) {
@@ -169,6 +173,7 @@ func keyFlags(f *pflag.FlagSet) {
 	f.StringSlice("allow-ip", nil, "A network that it may be used from (may be repeated; new keys: default any)")
 	f.String("owner", "", `The user who is responsible for it, by name or id; "" for none`)
 	f.String("note", "", "A note for people")
+	usageLimitFlags(f, "", "")
 }
 
 // keyRequest adds the given flags of keyFlags to a request.
@@ -197,7 +202,11 @@ func keyRequest(in *invocation, r request) (request, error) {
 		}
 		r.body["expires_at"] = at
 	}
-	return r, nil
+	limits, err := usageLimits(in, "")
+	if len(limits) > 0 {
+		r.body["limits"] = limits
+	}
+	return r, err
 }
 
 // networksOf returns the networks of a flag; "any" is none.
@@ -250,8 +259,8 @@ func networkList(networks []netip.Prefix) string {
 
 // printKey prints the fields of a key that can be changed.
 func printKey(in *invocation, k manage.Key) {
-	in.printf("  id       %s\n  scope    %s\n  expires  %s\n  from     %s\n  owner    %s\n  note     %s\n  state    %s\n",
-		k.ID, printable(k.Scope), in.env.end(k.ExpiresAt), networkList(k.AllowedIPs), printable(k.OwnerName), printable(k.Note), keyState(in, k))
+	in.printf("  id       %s\n  scope    %s\n  expires  %s\n  from     %s\n  owner    %s\n  note     %s\n  limits   %s\n  state    %s\n",
+		k.ID, printable(k.Scope), in.env.end(k.ExpiresAt), networkList(k.AllowedIPs), printable(k.OwnerName), printable(k.Note), limitList(k.Limits), keyState(in, k))
 }
 
 func printRotatedKey(in *invocation, key manage.CreatedKey) {

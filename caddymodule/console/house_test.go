@@ -1,6 +1,7 @@
 package console
 
 import (
+	"context"
 	"crypto/tls"
 	"log/slog"
 	"net/http"
@@ -15,6 +16,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/pairing"
+	"github.com/postern-dev/postern/caddymodule/queue"
 	"github.com/postern-dev/postern/caddymodule/signin"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
@@ -100,6 +102,7 @@ func newHouseWith(t testing.TB, cluster manage.Cluster, open func(store.Options)
 		t.Fatal(err)
 	}
 	h.service = manage.New(manage.Options{
+		Limits: noLimits,
 		Store: h.store, Tunnels: &lines{}, Pairing: desk, SignIn: h.signIn, Activity: requests, Cluster: cluster, Now: h.now, Logger: logger,
 		Build:    manage.Build{Version: "v1.2.3-4-gabc", Caddy: "v2.11.9"},
 		Endpoint: func() manage.Endpoint { return manage.Endpoint{URL: base, Console: base + "/console/"} },
@@ -237,3 +240,6 @@ func (b *browser) secretIn(page string) string {
 	}
 	return secret
 }
+
+// noLimits are those of each key.
+func noLimits(context.Context, string, string) (queue.Look, error) { return queue.Look{}, nil }

@@ -132,7 +132,7 @@ func (g *Gateway) Manage() (*manage.Service, error) {
 	}
 	o := manage.Options{
 		Store: s.Store, Tunnels: managedTunnels{hub}, Endpoint: g.Endpoint,
-		Pairing: s.Pairing, SignIn: s.SignIn, Activity: s.Activity,
+		Pairing: s.Pairing, SignIn: s.SignIn, Activity: s.Activity, Limits: s.Queues.LookAt,
 		ApplyIdentity: func(ctx context.Context) error { return g.Listener.applyIdentity(ctx, s.Store) },
 		Build:         g.Build, Folder: g.Connectors, Logger: g.Logger,
 	}

@@ -35,6 +35,7 @@ var accesses = map[string]access{
 	"GET /keys":                      {path: "/keys"},
 	"POST /keys":                     {path: "/keys", body: map[string]string{"name": "new"}},
 	"GET /keys/{id}":                 {path: "/keys/{key}"},
+	"GET /keys/{id}/limits":          {path: "/keys/{key}/limits"},
 	"PATCH /keys/{id}":               {path: "/keys/{key}", body: map[string]string{"note": "new"}},
 	"POST /keys/{id}/rotate":         {path: "/keys/{key}/rotate", body: map[string]string{}},
 	"POST /keys/{id}/disable":        {path: "/keys/{key}/disable", body: map[string]string{}},

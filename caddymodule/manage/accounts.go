@@ -12,8 +12,8 @@ type CreateAccount struct {
 	Limits givenLimits
 }
 
-// SetAccount changes the given limits of an account, for which 0 is the default, and what new
-// keys get unless they are created with other values.
+// SetAccount changes the given limits of an account, for which 0 is the default or no limit, and
+// what new keys get unless they are created with other values.
 type SetAccount struct {
 	ID     string `path:"record"`
 	Limits givenLimits
@@ -21,6 +21,8 @@ type SetAccount struct {
 	KeyScope       *string  `json:"key_scope"`        // "": all deployments
 	KeyExpiresDays *int     `json:"key_expires_days"` // 0: never
 	KeyAllowedIPs  []string `json:"key_allowed_ips"`  // []: all addresses
+
+	KeyLimits GivenUsageLimits `json:"key_limits"` // 0 is no limit
 }
 
 // Accounts lists the accounts, for operators.
@@ -68,6 +70,7 @@ func (s *Service) SetAccount(ctx context.Context, a SetAccount) (store.Account, 
 			if a.KeyAllowedIPs != nil {
 				d.AllowedIPs = networks
 			}
+			a.KeyLimits.apply(&d.Limits)
 		})
 	}, "limits", a.Limits)
 }

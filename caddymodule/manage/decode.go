@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -38,6 +39,16 @@ const (
 // givenLimits are the limits of an account that a request has, by name.
 type givenLimits map[string]int
 
+// GivenUsageLimits are the limits of a key that a request has, by name.
+type GivenUsageLimits map[string]int
+
+// apply sets the limits.
+func (limits GivenUsageLimits) apply(l *store.UsageLimits) {
+	for name, n := range limits {
+		*l.Field(name) = n
+	}
+}
+
 // decode reads a request into a struct, from the JSON object in its body, or from the
 // query of GET and DELETE. It is strict: an unknown, duplicate, mistyped or missing
 // member is an error that names it. (encoding/json alone accepts duplicates, and
@@ -55,7 +66,7 @@ func decode[B any](w http.ResponseWriter, r *http.Request) (request B, account s
 		if field.Type == reflect.TypeFor[givenLimits]() {
 			limits := givenLimits{}
 			value.Set(reflect.ValueOf(limits))
-			for _, name := range store.RecordLimitNames() {
+			for _, name := range slices.Concat(store.RecordLimitNames(), store.UsageLimitNames()) {
 				n := new(int)
 				members = append(members, member{name: name, to: n, then: func() { limits[name] = *n }})
 			}
@@ -195,6 +206,9 @@ func (m member) decode(value json.RawMessage) error {
 	if options, ok := m.to.(*GivenOptions); ok {
 		return decodeOptions(m.name, value, options)
 	}
+	if limits, ok := m.to.(*GivenUsageLimits); ok {
+		return decodeLimits(m.name, value, limits)
+	}
 	if e, ok := m.to.(*Expiry); ok {
 		if e.Given = true; json.Unmarshal(value, &e.At) != nil {
 			return badRequest("field %q must be %s", m.name, mustBe[reflect.TypeOf(m.to)])
@@ -228,6 +242,25 @@ func decodeOptions(name string, value json.RawMessage, to *GivenOptions) error {
 			return badRequest("%v", err)
 		}
 		(*to)[name] = fmt.Sprint(decoded)
+		return nil
+	})
+}
+
+// decodeLimits decodes an object of limits, as strictly as the outer object.
+func decodeLimits(name string, value json.RawMessage, to *GivenUsageLimits) error {
+	if value[0] != '{' {
+		return badRequest("field %q must be an object with the limits %s", name, strings.Join(store.UsageLimitNames(), ", "))
+	}
+	*to = GivenUsageLimits{}
+	return eachMember(value, "limit", func(name string, value json.RawMessage) error {
+		if new(store.UsageLimits).Field(name) == nil {
+			return badRequest("unknown limit %q; the limits are %s", name, strings.Join(store.UsageLimitNames(), ", "))
+		}
+		var n int
+		if value[0] == 'n' || json.Unmarshal(value, &n) != nil {
+			return badRequest("limit %q must be a whole number; 0 is no limit", name)
+		}
+		(*to)[name] = n
 		return nil
 	})
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/pairing"
+	"github.com/postern-dev/postern/caddymodule/queue"
 	"github.com/postern-dev/postern/caddymodule/signin"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
@@ -104,6 +105,7 @@ func newGatewayOn(t *testing.T, st *store.Store, cluster manage.Cluster) *gatewa
 		t.Fatal(err)
 	}
 	g.service = manage.New(manage.Options{
+		Limits: noLimits,
 		Store: st, Tunnels: g.tunnels, Build: manage.Build{Version: "v1.2.3", Commit: "abc123", Caddy: "v2.11.9"},
 		Pairing: desk, SignIn: signIn, Activity: g.activity, Cluster: cluster,
 		Endpoint: func() manage.Endpoint { return g.endpoint },
@@ -255,3 +257,6 @@ func (f *fakeTunnels) open(t *testing.T, con store.Connector, upstreams map[stri
 	f.tunnels[con.ID] = opened
 	return opened
 }
+
+// noLimits are those of each key.
+func noLimits(context.Context, string, string) (queue.Look, error) { return queue.Look{}, nil }

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
@@ -27,6 +28,8 @@ type CreateKey struct {
 	Owner      *string  `json:"owner"`                // id or name of a user, "" for none; the default is the caller
 	Note       string   `json:"note"`                 // for people, 500 bytes at most
 	AllowedIPs []string `json:"allowed_ips"`          // addresses and networks that it may be used from; []: all
+	// Limits are those that differ from the defaults; 0 is no limit.
+	Limits GivenUsageLimits `json:"limits"`
 }
 
 // CreatedKey is the answer to [CreateKey] and [RotateKey]. The secret is in no other
@@ -61,8 +64,9 @@ func (s *Service) CreateKey(ctx context.Context, c CreateKey) (CreatedKey, error
 		defaults := s.keyDefaults(account)
 		k := store.Key{
 			Account: account, Name: c.Name, Scope: cmp.Or(c.Scope, defaults.Scope), ExpiresAt: c.ExpiresAt.At, Owner: CallerFrom(ctx).User,
-			Note: c.Note, AllowedIPs: defaults.AllowedIPs,
+			Note: c.Note, AllowedIPs: defaults.AllowedIPs, Limits: defaults.Limits,
 		}
+		c.Limits.apply(&k.Limits)
 		if !c.ExpiresAt.Given && defaults.ExpiresDays > 0 {
 			k.ExpiresAt = new(s.now().AddDate(0, 0, defaults.ExpiresDays))
 		}
@@ -135,6 +139,43 @@ func (s *Service) Key(ctx context.Context, idOrName string) (Key, error) {
 	return found, nil
 }
 
+// KeyLimits is what the limits of a key and its account leave, and what the key has used.
+type KeyLimits struct {
+	// Limits are those of the key and of its account that are amounts per time.
+	Limits []KeyLimit `json:"limits"`
+	// Since midnight, and since the month began, in UTC. They are of requests that have ended.
+	TokensToday   int64 `json:"tokens_today"`
+	TokensMonth   int64 `json:"tokens_month"`
+	RequestsToday int64 `json:"requests_today"` // that a model got
+	RequestsMonth int64 `json:"requests_month"`
+}
+
+// KeyLimit is the state of a limit.
+type KeyLimit struct {
+	limits.State
+	ResetsAt time.Time `json:"resets_at"` // when nothing is used
+}
+
+// KeyLimits returns the state of the limits of a key, by id or name.
+func (s *Service) KeyLimits(ctx context.Context, idOrName string) (KeyLimits, error) {
+	k, err := s.Key(ctx, idOrName)
+	if err != nil {
+		return KeyLimits{}, err
+	}
+	look, err := s.limits(ctx, k.Account, k.ID)
+	if err != nil {
+		return KeyLimits{}, err
+	}
+	l := KeyLimits{
+		Limits: make([]KeyLimit, len(look.States)), TokensToday: look.Day.Tokens, TokensMonth: look.Month.Tokens,
+		RequestsToday: look.Day.Requests, RequestsMonth: look.Month.Requests,
+	}
+	for i, state := range look.States {
+		l.Limits[i] = KeyLimit{state, s.now().Add(state.Reset()).UTC().Truncate(time.Second)}
+	}
+	return l, nil
+}
+
 // EditKey changes the given fields of a key.
 type EditKey struct {
 	Key        string   `path:"record"`
@@ -144,6 +185,8 @@ type EditKey struct {
 	Owner      *string  `json:"owner"`      // id or name of a user; "": none
 	Note       *string  `json:"note"`
 	AllowedIPs []string `json:"allowed_ips"` // []: all addresses; running requests of others are ended
+	// Limits are those that change; 0 is no limit. They apply to the next request.
+	Limits GivenUsageLimits `json:"limits"`
 }
 
 // EditKey changes a key, by id or name. When it returns, requests that the key no longer
@@ -175,6 +218,7 @@ func (s *Service) EditKey(ctx context.Context, e EditKey) (Key, error) {
 			if e.AllowedIPs != nil {
 				k.AllowedIPs = networks
 			}
+			e.Limits.apply(&k.Limits)
 			return nil
 		})
 	})

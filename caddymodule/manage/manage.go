@@ -30,6 +30,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/downloads"
 	"github.com/postern-dev/postern/caddymodule/pairing"
+	"github.com/postern-dev/postern/caddymodule/queue"
 	"github.com/postern-dev/postern/caddymodule/signin"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
@@ -100,6 +101,8 @@ type Options struct {
 	Pairing  *pairing.Service
 	SignIn   *signin.Service
 	Activity *activity.Log
+	// Limits returns what the limits of a key and its account leave.
+	Limits func(ctx context.Context, account, key string) (queue.Look, error)
 	// ApplyIdentity uses the identity in the store from now on, after a change.
 	ApplyIdentity func(ctx context.Context) error
 	Cluster       Cluster           // nil: the gateway is alone
@@ -119,6 +122,7 @@ type Service struct {
 	pairing  *pairing.Service
 	signIn   *signin.Service
 	activity *activity.Log
+	limits   func(ctx context.Context, account, key string) (queue.Look, error)
 	apply    func(ctx context.Context) error
 	cluster  Cluster // nil: the gateway is alone
 	build    Build
@@ -134,7 +138,7 @@ type Service struct {
 func New(o Options) *Service {
 	s := &Service{
 		store: o.Store, tunnels: o.Tunnels, endpoint: o.Endpoint,
-		pairing: o.Pairing, signIn: o.SignIn, activity: o.Activity, apply: o.ApplyIdentity, cluster: o.Cluster,
+		pairing: o.Pairing, signIn: o.SignIn, activity: o.Activity, limits: o.Limits, apply: o.ApplyIdentity, cluster: o.Cluster,
 		build: o.Build, folder: cmp.Or(o.Folder, downloads.NewFolder("")), log: cmp.Or(o.Logger, slog.New(slog.DiscardHandler)), now: o.Now,
 	}
 	if s.now == nil {

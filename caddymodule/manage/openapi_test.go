@@ -209,6 +209,10 @@ func generators() (answers, requests *schema.Generator) {
 		option["description"] = o.Title + ". " + o.Help + "."
 		options[o.Name] = option
 	}
+	limits := schema.Schema{}
+	for _, name := range store.UsageLimitNames() {
+		limits[name] = schema.Schema{"type": "integer"}
+	}
 	states := make([]string, len(health.States))
 	for i, s := range health.States {
 		states[i] = string(s)
@@ -216,6 +220,7 @@ func generators() (answers, requests *schema.Generator) {
 	for _, g := range []*schema.Generator{answers, requests} {
 		all := schema.Schema{"type": "object", "properties": options, "additionalProperties": false}
 		g.Types[reflect.TypeFor[compat.Options]()], g.Types[reflect.TypeFor[manage.GivenOptions]()] = all, all
+		g.Types[reflect.TypeFor[manage.GivenUsageLimits]()] = schema.Schema{"type": "object", "properties": limits, "additionalProperties": false}
 		g.Types[reflect.TypeFor[store.Rights]()] = schema.Schema{"type": "array", "items": schema.Schema{"type": "string", "enum": store.RightNames()}}
 		g.Types[reflect.TypeFor[manage.Expiry]()] = schema.Schema{"type": []any{"string", "null"}, "format": "date-time"}
 		g.Types[reflect.TypeFor[health.State]()] = schema.Schema{"type": "string", "enum": states}
@@ -382,6 +387,9 @@ func requestFields(r manage.RouteTypes, g *schema.Generator) schema.Schema {
 		if f.Type == manage.GivenLimitsType {
 			for _, name := range store.RecordLimitNames() {
 				properties[name] = schema.Schema{"type": "integer", "description": "A limit of the account. 0 is the default."}
+			}
+			for _, name := range store.UsageLimitNames() {
+				properties[name] = schema.Schema{"type": "integer", "description": "A limit for all keys of the account together. 0 is no limit."}
 			}
 		}
 	}

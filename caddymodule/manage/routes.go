@@ -37,6 +37,7 @@ func (s *Service) routes() map[string]map[string]route {
 		"/checklist":         {get: {read, of(ok, s.Checklist)}},
 		"/keys":              {get: {read | keys, of(ok, s.Keys)}, post: {keys, with(created, s.CreateKey)}},
 		"/keys/{id}":         {get: {read | keys, ofRecord(ok, s.Key)}, patch: {keys, with(ok, s.EditKey)}, remove: {keys, with(ok, s.DeleteKey)}},
+		"/keys/{id}/limits":  {get: {read | keys, ofRecord(ok, s.KeyLimits)}},
 		"/keys/{id}/rotate":  {post: {keys, with(ok, s.RotateKey)}},
 		"/keys/{id}/disable": {post: {keys, ofRecord(ok, s.DisableKey)}},
 		"/keys/{id}/enable":  {post: {keys, ofRecord(ok, s.EnableKey)}},

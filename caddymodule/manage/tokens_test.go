@@ -19,7 +19,7 @@ var needs = map[string]string{
 	"GET /status": "read", "GET /checklist": "read", "GET /activity": "read", "GET /usage": "read",
 	"GET /users": "read", "GET /invitations": "read", "GET /tokens": "read", "GET /sessions": "read", "GET /edges": "read",
 	"GET /keys": "read keys", "POST /keys": "keys", "DELETE /keys/{id}": "keys",
-	"GET /keys/{id}": "read keys", "PATCH /keys/{id}": "keys", "POST /keys/{id}/rotate": "keys", "POST /keys/{id}/disable": "keys", "POST /keys/{id}/enable": "keys",
+	"GET /keys/{id}": "read keys", "GET /keys/{id}/limits": "read keys", "PATCH /keys/{id}": "keys", "POST /keys/{id}/rotate": "keys", "POST /keys/{id}/disable": "keys", "POST /keys/{id}/enable": "keys",
 	"GET /connectors": "read connectors", "POST /connectors": "connectors", "DELETE /connectors/{id}": "connectors",
 	"GET /connectors/{id}": "read connectors", "PATCH /connectors/{id}": "connectors",
 	"GET /connectors/{id}/models": "read connectors deployments", "POST /connectors/{id}/rotate": "connectors",

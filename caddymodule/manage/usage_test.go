@@ -164,7 +164,7 @@ func TestUsage(t *testing.T) {
 	if err != nil || w.Code != http.StatusOK || w.Header().Get("Content-Type") != "text/csv; charset=utf-8" || w.Header().Get("Content-Disposition") != `attachment; filename="usage.csv"` {
 		t.Fatalf("%d %v, %v", w.Code, w.Header(), err)
 	}
-	if len(rows) != 4 || !slices.Equal(rows[0][:6], []string{"day", "key_id", "key_name", "model", "requests", "caller_errors"}) || rows[0][len(rows[0])-1] != "first_token_ms" {
+	if len(rows) != 4 || !slices.Equal(rows[0][:6], []string{"day", "key_id", "key_name", "model", "requests", "model_requests"}) || rows[0][len(rows[0])-1] != "first_token_ms" {
 		t.Errorf("%q", rows)
 	}
 	// Names are not formulas.
