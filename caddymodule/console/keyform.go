@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/manage"
+	"github.com/postern-dev/postern/caddymodule/store"
 )
 
 const shownMatches = 12 // names that the preview of a scope lists
@@ -22,6 +24,7 @@ type keyForm struct {
 	Networks          string // separated by commas
 	Days              string // until it expires
 	Ends              *time.Time
+	Limits            []limitField
 	Change            bool // of a key
 	Users             []manage.User
 	Preview           scopePreview
@@ -45,6 +48,62 @@ func (f keyForm) Choices() []string {
 	return choices
 }
 
+// limitField is the field of a limit.
+type limitField struct {
+	Name, Title, Hint string
+	Value             string // "": no limit
+}
+
+// limitTitles are the titles of limits, and their hints.
+var limitTitles = map[string][2]string{
+	"requests_per_minute": {"Requests per minute", ""},
+	"requests_per_day":    {"Requests per day", "Days and months are those of UTC."},
+	"tokens_per_minute":   {"Tokens per minute", "Tokens of prompts and answers."},
+	"tokens_per_day":      {"Tokens per day", ""},
+	"tokens_per_month":    {"Tokens per month", ""},
+	"seconds_per_day":     {"Busy seconds per day", "How long model servers may work for it."},
+	"concurrency":         {"Concurrent requests", "Further requests wait."},
+	"max_output_tokens":   {"Tokens of an answer", ""},
+}
+
+// limitFields returns the fields of the limits, with the values that value returns.
+func limitFields(value func(name string) string) []limitField {
+	var fields []limitField
+	for _, name := range store.UsageLimitNames() {
+		title := limitTitles[name]
+		fields = append(fields, limitField{name, title[0], title[1], value(name)})
+	}
+	return fields
+}
+
+// showLimits sets the fields of the limits.
+func (f *keyForm) showLimits(l store.UsageLimits) {
+	f.Limits = limitFields(func(name string) string {
+		if n := *l.Field(name); n > 0 {
+			return strconv.Itoa(n)
+		}
+		return ""
+	})
+}
+
+// Limited reports whether there is a limit.
+func (f keyForm) Limited() bool {
+	return slices.ContainsFunc(f.Limits, func(l limitField) bool { return l.Value != "" })
+}
+
+// limits returns the limits that were typed. An empty field is no limit.
+func (f keyForm) limits() (manage.GivenUsageLimits, error) {
+	given := manage.GivenUsageLimits{}
+	for _, l := range f.Limits {
+		n, err := strconv.Atoi(strings.NewReplacer(",", "", " ", "").Replace(cmp.Or(l.Value, "0")))
+		if err != nil || n < 0 {
+			return nil, badForm(l.Title + " must be a whole number. Leave it empty for no limit.")
+		}
+		given[l.Name] = n
+	}
+	return given, nil
+}
+
 func (f *keyForm) set(name, scope, owner, note, networks string) {
 	f.Name, f.Scope, f.Owner, f.Note, f.Networks = name, scope, owner, note, networks
 }
@@ -53,6 +112,7 @@ func newKeyForm(v *visit) keyForm {
 	value := func(field string) string { return strings.TrimSpace(v.r.FormValue(field)) }
 	f := keyForm{Days: value("days"), Users: load(v, v.Manage.Users)}
 	f.set(value("name"), value("scope"), value("owner"), value("note"), value("networks"))
+	f.Limits = limitFields(value)
 	return f
 }
 
@@ -88,6 +148,7 @@ func newKeyData(v *visit) any {
 	f := newKeyForm(v)
 	if v.r.Method == http.MethodGet && f.Scope == "" {
 		defaults := load(v, v.Manage.KeyDefaults)
+		f.showLimits(defaults.Limits)
 		f.Scope, f.Owner, f.Networks, f.Days = defaults.Scope, v.User.ID, networkText(defaults.AllowedIPs), neverDays
 		if defaults.ExpiresDays > 0 {
 			f.Days = strconv.Itoa(defaults.ExpiresDays)
@@ -111,7 +172,11 @@ func createKey(v *visit) error {
 	if err != nil {
 		return err
 	}
-	request := manage.CreateKey{Name: f.Name, Scope: f.Scope, ExpiresAt: expires, Note: f.Note, AllowedIPs: f.networks()}
+	limits, err := f.limits()
+	if err != nil {
+		return err
+	}
+	request := manage.CreateKey{Name: f.Name, Scope: f.Scope, ExpiresAt: expires, Note: f.Note, AllowedIPs: f.networks(), Limits: limits}
 	if v.r.PostForm.Has("owner") {
 		request.Owner = &f.Owner
 	}

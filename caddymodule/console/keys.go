@@ -48,6 +48,25 @@ type keyPage struct {
 	manage.Key
 	Form   keyForm
 	Graces []grace
+	Use    manage.KeyLimits
+}
+
+// limitUse is the state of a limit, for its meter.
+type limitUse struct {
+	manage.KeyLimit
+	Title string
+}
+
+// High is from where on the meter warns.
+func (l limitUse) High() int64 { return l.Max * 8 / 10 }
+
+// Uses returns the states of the limits of the key, and of its account.
+func (p *keyPage) Uses() []limitUse {
+	var uses []limitUse
+	for _, l := range p.Use.Limits {
+		uses = append(uses, limitUse{l, limitTitles[l.Limit][0]})
+	}
+	return uses
 }
 
 func (p *keyPage) pageTitle() string { return p.Name }
@@ -70,6 +89,10 @@ func keyData(v *visit) any {
 	if v.r.Method == http.MethodGet || !v.r.PostForm.Has("scope") {
 		p.Form.set(k.Name, k.Scope, k.Owner, k.Note, networkText(k.AllowedIPs))
 		p.Form.Days = keepDays
+		p.Form.showLimits(k.Limits)
+	}
+	if v.err == nil && k.RevokedAt == nil {
+		p.Use, v.err = v.Manage.KeyLimits(v.ctx, k.ID)
 	}
 	p.Form.Ends, p.Form.Change = k.ExpiresAt, true
 	p.Form.Preview = preview(v, p.Form.Scope)
@@ -88,8 +111,12 @@ func editKey(v *visit) error {
 	if err != nil {
 		return err
 	}
+	limits, err := f.limits()
+	if err != nil {
+		return err
+	}
 	k, err := v.Manage.EditKey(v.ctx, manage.EditKey{
-		Key: v.id(), Name: &f.Name, Scope: &f.Scope, ExpiresAt: expires, Owner: &f.Owner, Note: &f.Note, AllowedIPs: f.networks(),
+		Key: v.id(), Limits: limits, Name: &f.Name, Scope: &f.Scope, ExpiresAt: expires, Owner: &f.Owner, Note: &f.Note, AllowedIPs: f.networks(),
 	})
 	return v.done(keyURL(v.id()), k.Name+" is changed.", err)
 }

@@ -167,7 +167,8 @@ func newGateway(t testing.TB) *gateway {
 		t.Fatal(err)
 	}
 	service := manage.New(manage.Options{
-		Store: st, Tunnels: g.lines, Pairing: g.desk, SignIn: signIn, Activity: g.log, Folder: connectors(t),
+		Limits: noLimits,
+		Store:  st, Tunnels: g.lines, Pairing: g.desk, SignIn: signIn, Activity: g.log, Folder: connectors(t),
 		Endpoint: func() manage.Endpoint { return g.endpoint },
 	})
 	g.console = New(Options{

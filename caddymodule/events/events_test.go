@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/tests/storetest"
@@ -106,6 +107,21 @@ func TestEventsOfTheStore(t *testing.T) {
 	out.expect(t, "a device", eventPairingRequested)
 	s.PairingLimited()
 	out.expect(t, "many wrong codes while no code waits")
+	k, _, err := st.CreateKey(ctx, store.Key{Account: store.DefaultAccount, Name: "ci", Scope: "*"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out.expect(t, "a key", eventKeyCreated)
+	most := limits.Crossing{State: limits.State{Limit: limits.TokensPerDay, Of: limits.OfKey, Max: 100, Used: 81}, Percent: 80}
+	s.LimitCrossed(store.DefaultAccount, k.ID, most)
+	if got, want := fmt.Sprint(out.events[0].Data), fmt.Sprint(map[string]any{
+		"account": "default", "key_id": k.ID, "key_name": "ci", "limit": "tokens_per_day", "percent": "80", "used": "81", "max": "100",
+	}); got != want {
+		t.Errorf("data %s, want %s", got, want)
+	}
+	out.expect(t, "most of a limit", eventKeyLimit)
+	s.LimitCrossed(store.DefaultAccount, "", most)
+	out.expect(t, "most of a limit of an account", eventAccountLimit)
 	if _, _, err := st.ApprovePairing(ctx, store.DefaultAccount, p.ID, "", "anna"); err != nil {
 		t.Fatal(err)
 	}

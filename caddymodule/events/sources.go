@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 )
@@ -37,6 +38,8 @@ const (
 	eventKeyExpiring       = "key_expiring"
 	eventKeyExpired        = "key_expired"
 	eventKeyRevoked        = "key_revoked"
+	eventKeyLimit          = "key_limit"
+	eventAccountLimit      = "account_limit"
 	eventDeploymentChanged = "deployment_changed"
 	eventDeploymentRemoved = "deployment_removed"
 )
@@ -190,6 +193,27 @@ func (s *sources) onPairing(c store.Change) {
 		}
 		s.emitOnce(c, Event{eventPairingApproved, data})
 	}
+}
+
+// LimitCrossed emits an event about a limit of a day or month of which most or all is used: of
+// a key, or of the account if key is "".
+func (s *sources) LimitCrossed(account, key string, c limits.Crossing) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	data := map[string]any{
+		"account": account, "limit": c.Limit, "percent": strconv.Itoa(c.Percent),
+		"used": strconv.FormatInt(c.Used, 10), "max": strconv.FormatInt(c.Max, 10),
+	}
+	if key == "" {
+		s.emit(Event{eventAccountLimit, data})
+		return
+	}
+	k, _ := s.store.Key(account, key)
+	data["key_id"], data["key_name"] = key, k.Name
+	s.emit(Event{eventKeyLimit, data})
 }
 
 // PairingLimited emits an event for each account with an unused pairing code: its

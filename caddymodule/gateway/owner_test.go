@@ -134,6 +134,8 @@ func (someLimits) SumsOf(context.Context, string, string) (day, month limits.Sum
 	return limits.Sums{Tokens: 7}, limits.Sums{Tokens: 70}, nil
 }
 
+func (someLimits) Crossed(string, string, limits.Crossing) {}
+
 // TestEnterLimited has requests pass the limits that a peer counts.
 func TestEnterLimited(t *testing.T) {
 	o, queues, _ := startOwner(t, 0)

@@ -53,6 +53,7 @@ func (s *Store) newServices(st *store.Store, edge *Edge) (*Services, error) {
 	ctx, stop := context.WithCancel(context.Background())
 	go memory.Release(ctx, memory.AfterBurst())
 	feed := events.New(events.Options{Store: st, Logger: s.logger, Lost: s.counters.EventsLost})
+	backend.Crossed = feed.LimitCrossed
 	services := &Services{
 		Backend: backend,
 		SignIn:  signIn,

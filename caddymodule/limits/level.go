@@ -20,6 +20,11 @@ type Level struct {
 	ofMonth Sums
 	loaded  bool // the sums include what was used before
 
+	told [quotas]struct { // of each quota
+		at      int64 // the day or month
+		percent int   // that Crossed has returned
+	}
+
 	open     int       // reservations
 	reserved Sums      // of them
 	output   int64     // mean tokens of an answer, 0: unknown
@@ -197,8 +202,11 @@ func floor(f float64) int64 {
 	return n
 }
 
+// quotas is the number of limits per day and month.
+const quotas = 4
+
 // quotas returns the states of the limits per day and month. Max is 0 if there is none.
-func (l *Level) quotas(now time.Time) [4]State {
+func (l *Level) quotas(now time.Time) [quotas]State {
 	const second = 1000 // milliseconds
 	utc := now.UTC()
 	ofDay := time.Date(utc.Year(), utc.Month(), utc.Day()+1, 0, 0, 0, 0, time.UTC).Sub(now).Milliseconds()
@@ -209,6 +217,41 @@ func (l *Level) quotas(now time.Time) [4]State {
 		{TokensPerMonth, l.of, int64(l.limits.TokensPerMonth), l.ofMonth.Tokens + l.reserved.Tokens, ofMonth},
 		{SecondsPerDay, l.of, int64(l.limits.SecondsPerDay), l.ofDay.BusyMillis / second, ofDay},
 	}
+}
+
+// Crossing is a quota of which a share is used up.
+type Crossing struct {
+	State
+	Percent int // 80 or 100
+}
+
+// Crossed returns the quotas of which 80 or 100 percent are used since the last call. Each is
+// returned once in its day or month.
+func (l *Level) Crossed(now time.Time) (crossed []Crossing) {
+	const most, all = 80, 100
+	l.advance(now)
+	for i, s := range l.quotas(now) {
+		told, period := &l.told[i], l.day
+		if s.Limit == TokensPerMonth {
+			period = int64(l.month)
+		}
+		if told.at != period {
+			told.at, told.percent = period, 0
+		}
+		percent := 0
+		switch {
+		case s.Max == 0:
+		case s.Used >= s.Max:
+			percent = all
+		case s.Used*all >= s.Max*most:
+			percent = most
+		}
+		if percent > told.percent {
+			told.percent = percent
+			crossed = append(crossed, Crossing{s, percent})
+		}
+	}
+	return crossed
 }
 
 // AppendStates appends the states of the limits that are set.

@@ -1,6 +1,7 @@
 package limits_test
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -129,6 +130,28 @@ func TestStates(t *testing.T) {
 		t.Error("it is idle while a request runs")
 	}
 	r.Settle(start, limits.Used{})
+}
+
+func TestCrossed(t *testing.T) {
+	t.Parallel()
+	l := level(limits.OfKey, store.UsageLimits{TokensPerDay: 100, TokensPerMonth: 1000, RequestsPerMinute: 1})
+	for _, c := range []struct {
+		hours, tokens int
+		want          string
+	}{
+		{0, 79, ""}, {0, 1, "tokens_per_day 80,"}, {0, 10, ""}, {0, 10, "tokens_per_day 100,"}, {1, 10, ""},
+		{12, 100, "tokens_per_day 100,"}, {36, 850, "tokens_per_day 100,tokens_per_month 80,"},
+	} {
+		now := start.Add(time.Duration(c.hours) * time.Hour)
+		limits.Running(now, l).Settle(now, limits.Used{Requests: 1, Tokens: int64(c.tokens)})
+		got := ""
+		for _, crossed := range l.Crossed(now) {
+			got += fmt.Sprint(crossed.Limit, " ", crossed.Percent, ",")
+		}
+		if got != c.want {
+			t.Errorf("%d tokens after %d hours: %q, want %q", c.tokens, c.hours, got, c.want)
+		}
+	}
 }
 
 // TestNeverMore sends random requests at random times. In no window is more admitted than the

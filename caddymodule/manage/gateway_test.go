@@ -106,7 +106,7 @@ func newGatewayOn(t *testing.T, st *store.Store, cluster manage.Cluster) *gatewa
 	}
 	g.service = manage.New(manage.Options{
 		Limits: noLimits,
-		Store: st, Tunnels: g.tunnels, Build: manage.Build{Version: "v1.2.3", Commit: "abc123", Caddy: "v2.11.9"},
+		Store:  st, Tunnels: g.tunnels, Build: manage.Build{Version: "v1.2.3", Commit: "abc123", Caddy: "v2.11.9"},
 		Pairing: desk, SignIn: signIn, Activity: g.activity, Cluster: cluster,
 		Endpoint: func() manage.Endpoint { return g.endpoint },
 		ApplyIdentity: func(context.Context) error {

@@ -19,6 +19,9 @@ type Source interface {
 	// SumsOf returns what requests that have ended have used today and in this month, in UTC:
 	// those of a key, or of all keys of the account if key is "".
 	SumsOf(ctx context.Context, account, key string) (day, month limits.Sums, err error)
+	// Crossed is called when most or all of a limit of a day or month is used; key is "" for one
+	// of the account.
+	Crossed(account, key string, c limits.Crossing)
 }
 
 // Need is what a request needs under the limits of its key and account.
@@ -244,6 +247,7 @@ func states(of [2]*limitedLevel, now time.Time) []limits.State {
 
 // ticket is what a request has reserved.
 type ticket struct {
+	source      Source
 	account     *limitedAccount
 	of          [2]*limitedLevel
 	reservation limits.Reservation
@@ -267,9 +271,18 @@ func (t *ticket) leave(lines []*limitedLevel, used limits.Used) {
 	for _, l := range lines {
 		l.line.leave()
 	}
+	now := time.Now()
 	t.account.mu.Lock()
-	defer t.account.mu.Unlock()
-	t.reservation.Settle(time.Now(), used)
+	t.reservation.Settle(now, used)
+	ofAccount, ofKey := t.of[0].Crossed(now), t.of[1].Crossed(now)
+	t.account.mu.Unlock()
+	name := t.of[1].line.name
+	for _, c := range ofAccount {
+		t.source.Crossed(name.Account, "", c)
+	}
+	for _, c := range ofKey {
+		t.source.Crossed(name.Account, name.Key, c)
+	}
 }
 
 // reserve waits until the request can reserve what it needs, and until what it has reserved is
@@ -309,7 +322,7 @@ func (a *limitedAccount) tryReserve(q *Queues, r *Request, end time.Time) (*tick
 	defer a.mu.Unlock()
 	now := time.Now()
 	of := a.levels(q, r, now)
-	t := &ticket{account: a, of: of}
+	t := &ticket{source: q.limited.source, account: a, of: of}
 	if r.Running {
 		t.reservation = limits.Running(now, of[0].Level, of[1].Level)
 		return t, 0, nil

@@ -24,6 +24,13 @@ type source struct {
 	day       map[string]limits.Sums // by key
 	err       error
 	reads     atomic.Int64
+	crossed   []string
+}
+
+func (s *source) Crossed(_, key string, c limits.Crossing) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.crossed = append(s.crossed, fmt.Sprint(key, " ", c.Limit, " ", c.Percent))
 }
 
 func (s *source) LimitsOf(string, string) (ofAccount, ofKey store.UsageLimits) {
@@ -216,6 +223,9 @@ func TestLimitedLoads(t *testing.T) {
 			t.Error(refused)
 		}
 		place.Settle(used)
+		if got := fmt.Sprint(s.crossed); got != "[k tokens_per_day 100]" {
+			t.Errorf("crossed: %s", got)
+		}
 		if _, refused = enter(t, q, "k", need); refused != "key tokens_per_day" || s.reads.Load() != 1 {
 			t.Errorf("what was used before: %q after %d reads", refused, s.reads.Load())
 		}

@@ -150,7 +150,7 @@ type Place struct {
 	line   *line
 	waited bool
 	leave  func(limits.Used) // instead of line
-	look   Look // of limits only
+	look   Look              // of limits only
 }
 
 // Waited reports whether the request had to wait.

@@ -19,9 +19,13 @@ const DefaultLimitWait = 15 * time.Second
 
 // limitSource implements queue.Source.
 type limitSource struct {
-	store *store.Store
-	log   *activity.Log
+	store   *store.Store
+	log     *activity.Log
+	crossed func(account, key string, c limits.Crossing)
 }
+
+// Crossed implements queue.Source.
+func (s limitSource) Crossed(account, key string, c limits.Crossing) { s.crossed(account, key, c) }
 
 // LimitsOf implements queue.Source.
 func (s limitSource) LimitsOf(account, key string) (ofAccount, ofKey store.UsageLimits) {

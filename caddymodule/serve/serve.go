@@ -88,10 +88,12 @@ type Backend struct {
 	Memory   *memory.Budget // of requests and answers
 	Activity *activity.Log
 	Queues   *queue.Queues
-	turns    *queue.Queues // for the processing of large requests
-	peers    Peers         // nil: the gateway is alone
-	learner  *learner
-	unwatch  func()
+	// Crossed is called when most or all of a limit of a day or month is used, see [queue.Source].
+	Crossed func(account, key string, c limits.Crossing)
+	turns   *queue.Queues // for the processing of large requests
+	peers   Peers         // nil: the gateway is alone
+	learner *learner
+	unwatch func()
 }
 
 // Peers are the other gateways of a cluster.
@@ -113,9 +115,9 @@ func NewBackend(st *store.Store, peers Peers, budget *memory.Budget, log *activi
 	if err != nil {
 		return nil, err
 	}
-	b := &Backend{Store: st, Memory: budget, Activity: log, turns: newTurns(), peers: peers, learner: l}
+	b := &Backend{Crossed: func(string, string, limits.Crossing) {}, Store: st, Memory: budget, Activity: log, turns: newTurns(), peers: peers, learner: l}
 	b.Queues = queue.New(func(n queue.Name) int { return concurrency(st, n) })
-	b.Queues.Limit(limitSource{st, log}, logger)
+	b.Queues.Limit(limitSource{st, log, func(account, key string, c limits.Crossing) { b.Crossed(account, key, c) }}, logger)
 	b.unwatch = st.Subscribe(b.onChange)
 	return b, nil
 }
