@@ -16,6 +16,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/gateway"
+	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/serve"
 	"github.com/postern-dev/postern/connector/agent"
@@ -148,5 +149,7 @@ func (unobserved) Refused(string)                         {}
 func (unobserved) Running(*serve.Exchange, float64)       {}
 func (unobserved) FirstByte(*serve.Exchange)              {}
 func (unobserved) Rejected(*serve.Exchange, string)       {}
+func (unobserved) Limited(limits.State)                   {}
+func (unobserved) LimitWaited(time.Duration)              {}
 func (unobserved) Ended(*serve.Exchange, serve.Ending)    {}
 func (unobserved) Counted(*serve.Exchange, dialect.Usage) {}

@@ -3,6 +3,7 @@
 package sdk
 
 import (
+	"crypto/rand"
 	"net/http"
 	"os"
 	"os/exec"
@@ -60,7 +61,7 @@ func skipNode() bool { return os.Getenv("POSTERN_SKIP_NODE") == "1" }
 
 func TestSDKs(t *testing.T) {
 	list := programs(t)
-	g := harness.Start(t, harness.Options{Site: "connect_wait 100ms"})
+	g := harness.Start(t, harness.Options{Site: "connect_wait 100ms\nlimit_wait 0s"})
 	_, key := g.Key(t, "sdk", "*")
 	up := upstream.Start(t)
 	serve(up)
@@ -76,12 +77,21 @@ func TestSDKs(t *testing.T) {
 	}
 	g.Deploy(t, "offline", g.NewConnector(t, "absent", map[string]any{"upstream": up.URL}).ID, "", "hello")
 
+	limited := func(limits map[string]any) string {
+		var created struct {
+			Key string `json:"key"`
+		}
+		g.Manage(t, http.MethodPost, "/keys", map[string]any{"name": rand.Text(), "limits": limits}, &created)
+		return created.Key
+	}
 	run := func(t *testing.T, upstream string) {
 		for _, p := range list {
 			t.Run(p.name, func(t *testing.T) {
 				t.Parallel() // they start slowly
 				cmd := p.command(t, upstream)
-				cmd.Env = append(os.Environ(), "GATEWAY="+g.URL, "API_KEY="+key, "TINY="+tiny, "ANSWER="+tinymodel.Answer, "DONE="+tinymodel.Done)
+				cmd.Env = append(os.Environ(), "GATEWAY="+g.URL, "API_KEY="+key,
+					"LIMITED_KEY="+limited(map[string]any{"requests_per_minute": 30}), "USED_KEY="+limited(map[string]any{"requests_per_day": 1}),
+				    "TINY="+tiny, "ANSWER="+tinymodel.Answer, "DONE="+tinymodel.Done)
 				if out, err := cmd.CombinedOutput(); err != nil {
 					t.Errorf("%v\n%s", err, out)
 				}

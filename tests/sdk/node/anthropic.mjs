@@ -4,7 +4,7 @@ import Anthropic from "@anthropic-ai/sdk";
 import { betaTool } from "@anthropic-ai/sdk/helpers/beta/json-schema";
 import { zodOutputFormat } from "@anthropic-ai/sdk/helpers/zod";
 import { z } from "zod";
-import { answer, apiKey, check, degrees, done, fails, gateway, pixel, results, schema, scripted, tiny } from "./check.mjs";
+import { answer, apiKey, check, degrees, done, fails, gateway, limits, pixel, results, schema, scripted, tiny } from "./check.mjs";
 
 const client = new Anthropic({ baseURL: gateway, apiKey, maxRetries: 0 });
 const stranger = new Anthropic({ baseURL: gateway, apiKey: "sk-svc-wrong", maxRetries: 0 });
@@ -144,8 +144,16 @@ async function errors() {
   await fails(() => client.messages.stream({ ...base, model: "cut" }).finalMessage(), APIError, { type: "api_error" });
 }
 
+async function limited() {
+  const connect = (apiKey, maxRetries, fetch) => new Anthropic({ baseURL: gateway, apiKey, maxRetries, fetch });
+  const send = (c) => c.messages.create({ ...base, model: "hello" });
+  const refused = { status: 429, type: "rate_limit_error" };
+  await limits(connect, send, Anthropic.RateLimitError, { ...refused, message: /try again in \ds/ }, { ...refused, message: /Quota used up.*It resets at/ });
+}
+
 await check("models", models);
 if (scripted) {
+  await check("limits", limited);
   await check("messages", () => messages("hello", "Hello, world.", 3));
   await check("tools", () => toolLoop("weather", results, ["Paris", "Tokyo"]));
   await check("images", images);

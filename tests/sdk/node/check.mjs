@@ -1,10 +1,11 @@
-// What all programs share. Environment: GATEWAY, its URL; API_KEY; TINY, the
-// public name of a real model, which says ANSWER, calls get_weather where there
+// What all programs share. Environment: GATEWAY, its URL; API_KEY; LIMITED_KEY,
+// with 30 requests per minute; USED_KEY, with one per day; TINY, the public name of a real model, which says ANSWER, calls get_weather where there
 // are tools, and says DONE after their results. Argument: the upstream that is
 // used, scripted or llama.
 import assert from "node:assert/strict";
 
 export const { GATEWAY: gateway, API_KEY: apiKey, TINY: tiny, ANSWER: answer, DONE: done } = process.env;
+const { LIMITED_KEY: limitedKey, USED_KEY: usedKey } = process.env;
 export const scripted = process.argv[2] === "scripted";
 
 // check runs one check. After a failure the others still run.
@@ -40,3 +41,20 @@ export const results = "Results: 21, 25";
 
 // pixel is an image.
 export const pixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+
+// limits checks what a client does at the limits of its key. connect returns a client that uses
+// a key, tries again so often, and fetches by this function; send sends a request.
+export async function limits(connect, send, error, rate, quota) {
+  const patient = connect(limitedKey, 3, fetch), hasty = connect(limitedKey, 0, fetch);
+  const refused = async () => {
+    for (;;) await send(hasty);
+  };
+  await fails(refused, error, rate);
+  await send(patient); // after the time that the refusal says
+
+  let fetched = 0;
+  const used = connect(usedKey, 3, (...args) => (fetched++, fetch(...args)));
+  await send(used);
+  await fails(() => send(used), error, quota);
+  assert.equal(fetched, 2, "it tries again although its quota is used up");
+}

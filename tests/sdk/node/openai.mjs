@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import OpenAI from "openai";
 import { zodResponseFormat, zodTextFormat } from "openai/helpers/zod";
 import { z } from "zod";
-import { answer, apiKey, check, degrees, done, fails, gateway, pixel, results, schema, scripted, tiny } from "./check.mjs";
+import { answer, apiKey, check, degrees, done, fails, gateway, limits, pixel, results, schema, scripted, tiny } from "./check.mjs";
 
 const baseURL = `${gateway}/v1`;
 const client = new OpenAI({ baseURL, apiKey, maxRetries: 0 });
@@ -185,8 +185,18 @@ async function responsesErrors() {
   await fails(stream("cut"), OpenAI.APIError, {});
 }
 
+const connect = (apiKey, maxRetries, fetch) => new OpenAI({ baseURL, apiKey, maxRetries, fetch });
+const used = { status: 429, code: "insufficient_quota", type: "insufficient_quota" };
+
+async function chatLimits() {
+  const send = (c) => c.chat.completions.create({ model: "hello", messages });
+  const rate = { status: 429, code: "rate_limit_exceeded", type: "requests", message: /Limit 30 requests per minute for this key. Please try again in \ds\./ };
+  await limits(connect, send, OpenAI.RateLimitError, rate, used);
+}
+
 await check("models", models);
 if (scripted) {
+  await check("limits", chatLimits);
   await check("chat", () => chat("hello", "Hello, world.", 3));
   await check("chat: tools", () => chatTools("weather", results));
   await check("chat: structured output", chatForm);
