@@ -38,11 +38,15 @@ func TestLimitOutput(t *testing.T) {
 		{"completions", completions, `{"model":"pub","prompt":"x","max_tokens":500}`, `{"model":"m","prompt":"x","max_tokens":100}`, 500},
 		{"embeddings", Operation{Kind: Embeddings}, `{"model":"pub","input":"x"}`, `{"model":"m","input":"x"}`, 0},
 		{
-			"messages", Operation{Kind: CreateMessage}, messages(`"max_tokens":32000,`),
+			"messages",
+			Operation{Kind: CreateMessage},
+			messages(`"max_tokens":32000,`),
 			`{"model":"m","max_tokens":100,"messages":[{"role":"user","content":"x"}]}`, 32000,
 		},
 		{
-			"responses", Operation{Kind: CreateResponse}, `{"model":"pub","input":"x"}`,
+			"responses",
+			Operation{Kind: CreateResponse},
+			`{"model":"pub","input":"x"}`,
 			`{"model":"m","max_tokens":100,"messages":[{"role":"user","content":"x"}]}`, 0,
 		},
 	} {

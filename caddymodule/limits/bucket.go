@@ -12,6 +12,9 @@ type bucket struct {
 
 // refill adds what has flowed in. A changed limit takes effect at once.
 func (b *bucket) refill(limit int, now time.Time) {
+	if limit == 0 && b.limit == 0 {
+		return
+	}
 	if b.limit != limit {
 		b.level = min(b.level+float64(max(limit-b.limit, 0)), float64(limit))
 		b.limit = limit

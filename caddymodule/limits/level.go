@@ -14,9 +14,11 @@ type Level struct {
 
 	requests, perMinute bucket // perMinute is of tokens
 
-	day     int64 // since 1970
-	month   int   // since year 0
-	ofDay   Sums  // of requests that have ended
+	day                int64 // since 1970
+	month              int   // since year 0
+	dayEnds, monthEnds int64 // in milliseconds since 1970
+
+	ofDay   Sums // of requests that have ended
 	ofMonth Sums
 	loaded  bool // the sums include what was used before
 
@@ -86,15 +88,16 @@ const idleTime = 10 * time.Minute
 
 // advance begins a new day or month, and fills the buckets.
 func (l *Level) advance(now time.Time) {
-	utc := now.UTC()
 	const daySeconds, months = 24 * 60 * 60, 12
-	day, month := utc.Unix()/daySeconds, utc.Year()*months+int(utc.Month())
-	if day != l.day {
+	if day := now.Unix() / daySeconds; day != l.day {
 		l.loaded = l.loaded && day > l.day // if the clock was set back, the sums must be read again
 		l.day, l.ofDay = day, Sums{}
-	}
-	if month != l.month {
-		l.month, l.ofMonth = month, Sums{}
+		utc := now.UTC()
+		if month := utc.Year()*months + int(utc.Month()); month != l.month {
+			l.month, l.ofMonth = month, Sums{}
+		}
+		l.dayEnds = (day + 1) * daySeconds * 1000
+		l.monthEnds = time.Date(utc.Year(), utc.Month()+1, 1, 0, 0, 0, 0, time.UTC).UnixMilli()
 	}
 	l.requests.refill(l.limits.RequestsPerMinute, now)
 	l.perMinute.refill(l.limits.TokensPerMinute, now)
@@ -208,9 +211,7 @@ const quotas = 4
 // quotas returns the states of the limits per day and month. Max is 0 if there is none.
 func (l *Level) quotas(now time.Time) [quotas]State {
 	const second = 1000 // milliseconds
-	utc := now.UTC()
-	ofDay := time.Date(utc.Year(), utc.Month(), utc.Day()+1, 0, 0, 0, 0, time.UTC).Sub(now).Milliseconds()
-	ofMonth := time.Date(utc.Year(), utc.Month()+1, 1, 0, 0, 0, 0, time.UTC).Sub(now).Milliseconds()
+	ofDay, ofMonth := l.dayEnds-now.UnixMilli(), l.monthEnds-now.UnixMilli()
 	return [...]State{
 		{RequestsPerDay, l.of, int64(l.limits.RequestsPerDay), l.ofDay.Requests + l.reserved.Requests, ofDay},
 		{TokensPerDay, l.of, int64(l.limits.TokensPerDay), l.ofDay.Tokens + l.reserved.Tokens, ofDay},

@@ -139,8 +139,13 @@ func TestCrossed(t *testing.T) {
 		hours, tokens int
 		want          string
 	}{
-		{0, 79, ""}, {0, 1, "tokens_per_day 80,"}, {0, 10, ""}, {0, 10, "tokens_per_day 100,"}, {1, 10, ""},
-		{12, 100, "tokens_per_day 100,"}, {36, 850, "tokens_per_day 100,tokens_per_month 80,"},
+		{0, 79, ""},
+		{0, 1, "tokens_per_day 80,"},
+		{0, 10, ""},
+		{0, 10, "tokens_per_day 100,"},
+		{1, 10, ""},
+		{12, 100, "tokens_per_day 100,"},
+		{36, 850, "tokens_per_day 100,tokens_per_month 80,"},
 	} {
 		now := start.Add(time.Duration(c.hours) * time.Hour)
 		limits.Running(now, l).Settle(now, limits.Used{Requests: 1, Tokens: int64(c.tokens)})

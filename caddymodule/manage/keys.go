@@ -171,7 +171,7 @@ func (s *Service) KeyLimits(ctx context.Context, idOrName string) (KeyLimits, er
 		RequestsToday: look.Day.Requests, RequestsMonth: look.Month.Requests,
 	}
 	for i, state := range look.States {
-		l.Limits[i] = KeyLimit{state, s.now().Add(state.Reset()).UTC().Truncate(time.Second)}
+		l.Limits[i] = KeyLimit{state, s.now().Add(state.Reset()).UTC().Round(time.Second)}
 	}
 	return l, nil
 }

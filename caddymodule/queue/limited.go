@@ -242,7 +242,7 @@ func (a *limitedAccount) look(q *Queues, r *Request) (l Look) {
 
 // states returns the states of all limits that are set.
 func states(of [2]*limitedLevel, now time.Time) []limits.State {
-	return of[1].AppendStates(of[0].AppendStates(make([]limits.State, 0, 8), now), now)
+	return of[1].AppendStates(of[0].AppendStates(make([]limits.State, 0, 12), now), now)
 }
 
 // ticket is what a request has reserved.

@@ -312,3 +312,20 @@ func TestLimitedShared(t *testing.T) {
 		last.Settle(used)
 	})
 }
+
+// BenchmarkEnterLimited has a request pass all limits of its key and account.
+func BenchmarkEnterLimited(b *testing.B) {
+	all := store.UsageLimits{
+		RequestsPerMinute: 2e9, RequestsPerDay: 2e9, TokensPerMinute: 2e9, TokensPerDay: 2e9, TokensPerMonth: 2e9,
+		SecondsPerDay: 2e9, Concurrency: 1000,
+	}
+	q := newLimited(&source{ofAccount: all, ofKey: all})
+	b.ReportAllocs()
+	for b.Loop() {
+		place, err := q.EnterLimited(b.Context(), "a", "k", need, queue.Bounds{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		place.Settle(used)
+	}
+}

@@ -23,7 +23,7 @@ func TestRecord(t *testing.T) {
 	g := newGateway(t, 64<<20)
 	key, secret := g.newKey(t, store.DefaultAccount, "*")
 	begun := time.Now().Add(-3 * time.Second)
-	c := &completion{translated: true, delivery: delivery{busy: 2 * time.Second}, call: new(dialect.ChatRequest), Backend: g.backend}
+	c := &completion{translated: true, delivery: delivery{reached: true, busy: 2 * time.Second}, call: new(dialect.ChatRequest), Backend: g.backend}
 	ex := &Exchange{
 		backend: g.backend, RequestID: "req_1", Account: store.DefaultAccount, Key: key, Start: begun, Streamed: true, Deployment: "qwen3:8b",
 		Operation: dialect.Operation{Kind: dialect.CreateMessage, Dialect: dialect.Messages}, Model: "a prompt, by mistake",
@@ -225,5 +225,20 @@ func drainAll(t *testing.T, r *http.Request) {
 	t.Helper()
 	if _, err := io.Copy(io.Discard, r.Body); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestUnlimitedAllocates: limits cost a key without them nothing.
+func TestUnlimitedAllocates(t *testing.T) {
+	g := newGateway(t, 64<<20)
+	ex := NewExchange()
+	ex.Account, ex.Key, ex.backend, ex.completion = store.DefaultAccount, g.key, g.backend, &completion{exchange: ex}
+	if n := testing.AllocsPerRun(1000, func() {
+		if _, err := g.router.admit(t.Context(), ex); err != nil {
+			t.Fatal(err)
+		}
+		ex.settle(dialect.Usage{}, true)
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
 	}
 }

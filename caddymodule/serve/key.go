@@ -59,7 +59,7 @@ func (t *Translator) getKey(ctx context.Context, ex *Exchange) ([]byte, *dialect
 	}
 	now := time.Now().UTC()
 	for _, s := range look.States {
-		info.Limits = append(info.Limits, keyLimit{s.Limit, s.Of, s.Max, s.Used, s.Remaining(), now.Add(s.Reset()).Truncate(time.Second)})
+		info.Limits = append(info.Limits, keyLimit{s.Limit, s.Of, s.Max, s.Used, s.Remaining(), now.Add(s.Reset()).Round(time.Second)})
 		period := map[string]string{limits.TokensPerDay: "daily", limits.TokensPerMonth: "monthly"}[s.Limit]
 		if remaining := s.Remaining(); period != "" && (info.Limit == nil || remaining < *info.LimitRemaining) {
 			info.Limit, info.LimitRemaining, info.LimitReset = &s.Max, &remaining, &period
