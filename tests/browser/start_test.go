@@ -14,7 +14,7 @@ func TestFromFirstStartToFirstCompletion(t *testing.T) {
 	p := r.firstUser("ada")
 	p.Sees("0 of 4 done")
 	p.Look("start-empty")
-	for _, tab := range []string{"models", "keys", "connectors", "activity", "settings"} {
+	for _, tab := range []string{"models", "keys", "connectors", "usage", "activity", "settings"} {
 		p.Open("/console/" + tab)
 		p.Look(tab + "-empty")
 	}
@@ -52,7 +52,17 @@ func TestFromFirstStartToFirstCompletion(t *testing.T) {
 	p.Sees("laptop")
 	p.Look("activity")
 	r.expectChat(key, "scripted", http.StatusOK)
-	p.Sees("Requests 2")
+	p.until("the second request is in the list", func() bool {
+		return Eval[int](p, `document.querySelectorAll("main tbody tr").length`) == 2
+	})
+	for _, page := range []string{"usage", "usage?range=24h&by=day"} {
+		p.Open("/console/" + page)
+		p.Sees("Requests 2")
+	}
+	p.Look("usage")
+	p.Width(320)
+	p.fits("usage-320")
+	p.Width(1280)
 
 	p.Open("/console/models")
 	p.Sees("1 of 1 available")
