@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/store"
@@ -27,6 +28,7 @@ const (
 	toolTokens     = 512             // a model may think before it calls a tool
 	maxTrialAnswer = 1 << 20         // bytes
 	maxTrialText   = 400             // shown bytes
+	bytesPerToken  = 4               // of a prompt that the server does not count
 )
 
 // The results of the tool test.
@@ -67,8 +69,8 @@ func (s *Service) TestDeployment(ctx context.Context, name string) (TestResult, 
 	}
 	ctx, cancel := context.WithTimeout(ctx, trialWait)
 	defer cancel()
-	t := trial{result: TestResult{Tools: ToolsUnknown}, options: d.Options, now: s.now}
-	if err := t.run(ctx, s, d); err != nil {
+	t := trial{result: TestResult{Tools: ToolsUnknown}, log: s.activity, deployment: d, operation: activity.Test, now: s.now}
+	if err := t.run(ctx, s); err != nil {
 		t.result.Error = err.Error()
 		return t.result, nil
 	}
@@ -81,20 +83,33 @@ func (s *Service) TestDeployment(ctx context.Context, name string) (TestResult, 
 // of all model servers have the same form.
 type trial struct {
 	question
-	model   string // the upstream's name for it
-	options compat.Options
-	now     func() time.Time
-	result  TestResult
+	log        *activity.Log
+	deployment store.Deployment
+	through    string // id of the connector
+	operation  string // for the activity
+	model      string // the upstream's name for it
+	now        func() time.Time
+	result     TestResult
 }
 
 // Admit implements [dialect.Gateway].
-func (t *trial) Admit(string) (compat.Options, *dialect.Error) { return t.options, nil }
+func (t *trial) Admit(string) (compat.Options, *dialect.Error) { return t.deployment.Options, nil }
 
 // Hold implements [dialect.Gateway].
 func (*trial) Hold(int64) *dialect.Error { return nil }
 
 // run finds the route of the deployment and requests a sentence.
-func (t *trial) run(ctx context.Context, s *Service, d store.Deployment) error {
+func (t *trial) run(ctx context.Context, s *Service) error {
+	if err := t.route(s); err != nil {
+		t.record(&reply{begin: t.now()}, err)
+		return err
+	}
+	return t.complete(ctx)
+}
+
+// route finds the route of the deployment.
+func (t *trial) route(s *Service) error {
+	d := t.deployment
 	con, to, err := s.chosen(d)
 	if err != nil {
 		return err
@@ -103,9 +118,9 @@ func (t *trial) run(ctx context.Context, s *Service, d store.Deployment) error {
 	if err != nil {
 		return err
 	}
-	t.result.Connector, t.model = con.Name, name
+	t.result.Connector, t.through, t.model = con.Name, con.ID, name
 	t.question = question{tunnel: to, connector: con.Name, upstream: upstream, limit: trialWait}
-	return t.complete(ctx)
+	return nil
 }
 
 // chosen returns the connector that a request to the deployment would use.
@@ -125,6 +140,8 @@ func (s *Service) chosen(d store.Deployment) (store.Connector, Tunnel, error) {
 
 // reply is the answer of a model, possibly incomplete.
 type reply struct {
+	begin       time.Time // of the request
+	usage       dialect.Usage
 	text        strings.Builder
 	deltas      int       // pieces of text or thoughts
 	first, last time.Time // when they arrived
@@ -136,40 +153,47 @@ type reply struct {
 	stop      string // reason of the end
 }
 
-// ask sends a request of the messages dialect, with text as the first message, and
-// reads the answer until it is complete or long enough.
+// ask sends a request of the messages dialect, with text as the first message, reads the answer
+// until it is complete or long enough, and records both.
 func (t *trial) ask(ctx context.Context, text string, request map[string]any) (*reply, error) {
-	r := new(reply)
+	r := &reply{begin: t.now()}
+	err := t.exchange(ctx, r, text, request)
+	t.record(r, err)
+	return r, err
+}
+
+func (t *trial) exchange(ctx context.Context, r *reply, text string, request map[string]any) error {
 	request["model"] = t.model
 	request["messages"] = []any{map[string]any{"role": "user", "content": text}}
 	data, err := json.Marshal(request)
 	if err != nil {
-		return r, err
+		return err
 	}
 	call, fault := dialect.Decode(dialect.Operation{Kind: dialect.CreateMessage, Dialect: dialect.Messages}, data,
 		&dialect.Env{Context: ctx, Now: t.now, NewID: dialect.NewID, Gateway: t})
 	if fault != nil {
-		return r, fault
+		return fault
 	}
 	if data, err = io.ReadAll(call.Body(t.model)); err != nil {
-		return r, err
+		return err
 	}
 	answer, err := t.do(ctx, http.MethodPost, "/v1/chat/completions", data)
 	if err != nil {
-		return r, err
+		return err
 	}
 	defer answer.Body.Close()
+	r.usage = dialect.Usage{PromptTokens: int64(len(data) / bytesPerToken), Estimated: true} // until it counts itself
 	body := io.LimitReader(answer.Body, maxTrialAnswer)
 	if !call.Streamed() || link.HasMediaType(answer.Header, "application/json") {
 		if data, err = io.ReadAll(body); err != nil {
-			return r, t.explain(ctx, err)
+			return t.explain(ctx, err)
 		}
 		if data, fault = dialect.ReplayAsStream(data); fault != nil {
-			return r, shown(fault)
+			return shown(fault)
 		}
 		body = bytes.NewReader(data)
 	}
-	return r, t.read(ctx, r, call.NewStream(), body)
+	return t.read(ctx, r, call.NewStream(), body)
 }
 
 // read reads a stream into a reply.
@@ -184,9 +208,14 @@ func (t *trial) read(ctx context.Context, r *reply, stream dialect.Stream, body 
 			return t.explain(ctx, err)
 		}
 	}
-	if usage, counted := stream.Usage(); counted {
+	usage, counted := stream.Usage()
+	if counted {
 		r.tokens = int(usage.CompletionTokens)
 	}
+	if usage.PromptTokens == 0 {
+		usage.PromptTokens, counted = r.usage.PromptTokens, false
+	}
+	r.usage, r.usage.Estimated = usage, !counted
 	if fault := stream.Err(); fault != nil {
 		return shown(fault)
 	}
@@ -229,12 +258,45 @@ func (r *reply) events(events []byte, now time.Time) {
 	}
 }
 
+// record adds a request to the activity, as one of the console.
+func (t *trial) record(r *reply, err error) {
+	took := t.now().Sub(r.begin)
+	entry := activity.Request{
+		ID: dialect.NewRequestID(), Time: r.begin, Deployment: t.deployment.Name, Connector: t.through,
+		Dialect: string(dialect.Messages), Operation: t.operation, Status: http.StatusOK, Streamed: true, DurationMillis: activity.Millis(took),
+		InputTokens: int(r.usage.PromptTokens), CachedTokens: int(r.usage.CachedTokens),
+		OutputTokens: int(r.usage.CompletionTokens), ReasoningTokens: int(r.usage.ReasoningTokens), Estimated: r.usage.Estimated,
+	}
+	if r.usage.PromptTokens > 0 {
+		entry.BusyMillis = entry.DurationMillis
+	}
+	if r.deltas > 0 {
+		entry.FirstTokenMillis = activity.Millis(r.first.Sub(r.begin))
+	}
+	var fault *dialect.Error
+	switch {
+	case errors.As(err, &fault):
+		entry.Status, entry.ErrorClass = fault.HTTPStatus(dialect.Messages), string(fault.Class())
+		entry.ErrorCode, entry.Error = fault.Logged()
+	case errors.Is(err, context.Canceled):
+		entry.Status, entry.ErrorClass, entry.ErrorCode, entry.Error = activity.StatusClientGone, activity.CallerError, "client_left", sentence(err)
+	case err != nil:
+		entry.Status, entry.ErrorClass, entry.ErrorCode, entry.Error = http.StatusBadGateway, activity.UpstreamError, "upstream_unreachable", sentence(err)
+	}
+	t.log.Record(t.deployment.Account, entry)
+}
+
+// sentence returns the text of an error with a capital letter and a full stop.
+func sentence(err error) string {
+	text := err.Error()
+	return strings.ToUpper(text[:1]) + text[1:] + "."
+}
+
 // complete requests a sentence and measures its speed.
 func (t *trial) complete(ctx context.Context) error {
-	begin := t.now()
 	r, err := t.ask(ctx, "Say hello to the person who has just set you up, in one short sentence.",
 		map[string]any{"max_tokens": trialTokens, "stream": true})
-	t.measure(r, begin)
+	t.measure(r)
 	switch {
 	case err != nil || r.deltas > 0:
 		return err
@@ -245,18 +307,18 @@ func (t *trial) complete(ctx context.Context) error {
 }
 
 // measure sets the results, also those of an incomplete answer.
-func (t *trial) measure(r *reply, begin time.Time) {
+func (t *trial) measure(r *reply) {
 	tokens := cmp.Or(r.tokens, r.deltas)
 	t.result.Answer, t.result.Tokens = oneLine(r.text.String(), maxTrialText), tokens
 	if r.deltas == 0 {
 		return
 	}
-	t.result.FirstTokenMillis = float64(r.first.Sub(begin).Microseconds()) / 1000
+	t.result.FirstTokenMillis = float64(r.first.Sub(r.begin).Microseconds()) / 1000
 	// The first token took the time of the prompt, which is not related to the
 	// pace of the others. When all came at once, nothing else is known.
 	took := r.last.Sub(r.first)
 	if r.deltas == 1 || tokens == 1 {
-		took = r.last.Sub(begin)
+		took = r.last.Sub(r.begin)
 	} else {
 		tokens--
 	}

@@ -51,13 +51,23 @@ func TestFromFirstStartToFirstCompletion(t *testing.T) {
 	p.Open("/console/activity")
 	p.Sees("laptop")
 	p.Look("activity")
+	p.Click(`a[href^="/console/activity/req_"]`)
+	p.Sees("Time to first token")
+	p.Look("request")
+	r.expectChat(key, "nothing", http.StatusNotFound)
+	p.Open("/console/activity")
+	p.Sees("model_not_found")
+	p.Choose(`select[name="status"]`, "client")
+	p.Sees("1 of the last 2 requests")
+	p.Arrives("/console/activity?status=client")
+	p.Open("/console/activity")
 	r.expectChat(key, "scripted", http.StatusOK)
-	p.until("the second request is in the list", func() bool {
-		return Eval[int](p, `document.querySelectorAll("main tbody tr").length`) == 2
+	p.until("the next request is in the list", func() bool {
+		return Eval[int](p, `document.querySelectorAll("main tbody tr:not(.why)").length`) == 3
 	})
 	for _, page := range []string{"usage", "usage?range=24h&by=day"} {
 		p.Open("/console/" + page)
-		p.Sees("Requests 2")
+		p.Sees("Requests 3")
 	}
 	p.Look("usage")
 	p.Width(320)
