@@ -85,7 +85,7 @@ func New(o Options) *Console {
 
 // pages are the tabs that have a URL.
 var pages = []*tab{
-	startTab, modelsTab, modelTab, publishTab, removeModelTab, keysTab, newKeyTab, keyTab, revokeKeyTab, connectorsTab, connectorTab,
+	homeTab, startTab, modelsTab, modelTab, publishTab, removeModelTab, keysTab, newKeyTab, keyTab, revokeKeyTab, connectorsTab, connectorTab,
 	newConnectorTab,
 	rotateConnectorTab, removeConnectorTab, pairingTab, replaceTab, usageTab, activityTab, requestTab, edgesTab, settingsTab, removePasskeyTab, removeUserTab, revokeTokenTab,
 }
@@ -183,10 +183,10 @@ func (c *Console) handle(pattern string, to route, ofUsers bool) {
 	})
 }
 
-// home redirects to the Setup tab, or to the models once the setup is done.
+// home redirects to the Setup tab, or to the Home tab once the setup is done.
 func home(v *visit) error {
 	if done, err := v.Manage.Checklist(v.ctx); err == nil && steps(done) == 4 {
-		return v.redirect(modelsTab.url())
+		return v.redirect(homeTab.url())
 	}
 	return v.redirect(startTab.url())
 }

@@ -35,7 +35,7 @@ type frame struct {
 type section struct{ Name, Title string }
 
 var sections = []section{
-	{"start", "Setup"}, {"models", "Models"}, {"keys", "Keys"}, {"connectors", "Connectors"}, {"usage", "Usage"}, {"activity", "Activity"}, {"edges", "Edges"}, {"settings", "Settings"},
+	{"home", "Home"}, {"start", "Setup"}, {"models", "Models"}, {"keys", "Keys"}, {"connectors", "Connectors"}, {"usage", "Usage"}, {"activity", "Activity"}, {"edges", "Edges"}, {"settings", "Settings"},
 }
 
 // sectionOf returns the entry of the navigation for a path.

@@ -38,6 +38,7 @@ type tab struct {
 	live        []string
 	every       time.Duration // interval of redraws without a change
 	clustered   time.Duration // every in a cluster; 0: the same
+	rest        time.Duration // between two redraws; 0: liveCoalesce
 	gate        bool          // without navigation, even for signed-in users
 }
 

@@ -171,7 +171,7 @@ func (p *usagePage) sum(v *visit, by grouping, periods []period, sums []manage.U
 	}
 	slices.SortFunc(groups, func(a, b usageGroup) int { // the busiest first
 		x, y := rows[a], rows[b]
-		return cmp.Or(cmp.Compare(y.tokens(), x.tokens()), cmp.Compare(y.Requests, x.Requests), cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID))
+		return cmp.Or(cmp.Compare(y.Tokens(), x.Tokens()), cmp.Compare(y.Requests, x.Requests), cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID))
 	})
 	var table []usageRow
 	for _, g := range groups {
@@ -188,7 +188,8 @@ func (p *usagePage) sum(v *visit, by grouping, periods []period, sums []manage.U
 	p.Charts = draw(periods, groups, each, total)
 }
 
-func (r *usageRow) tokens() int64 { return r.InputTokens + r.OutputTokens }
+// Tokens returns all tokens.
+func (r usageRow) Tokens() int64 { return r.InputTokens + r.OutputTokens }
 
 // draw returns the charts. Tokens and requests are stacked by the busiest groups, if there are
 // any.
@@ -222,7 +223,7 @@ func draw(periods []period, groups []usageGroup, each map[string]map[usageGroup]
 	if len(groups) > maxSeries {
 		names[maxSeries] = "Others"
 	}
-	tokens := newChart("Tokens", "tokens", names, of(func(r usageRow) float64 { return float64(r.tokens()) }))
+	tokens := newChart("Tokens", "tokens", names, of(func(r usageRow) float64 { return float64(r.Tokens()) }))
 	requests := newChart("Requests", "requests", names, of(func(r usageRow) float64 { return float64(r.Requests) }))
 	if len(groups) == 0 {
 		tokens = newChart("Tokens", "tokens", []string{"Tokens in", "Tokens out"}, plain(

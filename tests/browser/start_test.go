@@ -14,7 +14,7 @@ func TestFromFirstStartToFirstCompletion(t *testing.T) {
 	p := r.firstUser("ada")
 	p.Sees("0 of 4 done")
 	p.Look("start-empty")
-	for _, tab := range []string{"models", "keys", "connectors", "usage", "activity", "settings"} {
+	for _, tab := range []string{"models", "keys", "connectors", "home", "usage", "activity", "settings"} {
 		p.Open("/console/" + tab)
 		p.Look(tab + "-empty")
 	}
@@ -48,6 +48,10 @@ func TestFromFirstStartToFirstCompletion(t *testing.T) {
 	p.Sees("All set.")
 	p.Look("start-done")
 
+	p.Open("/console/")
+	p.Arrives("/console/home")
+	p.Sees("All is well")
+	p.Look("home")
 	p.Open("/console/activity")
 	p.Sees("laptop")
 	p.Look("activity")
