@@ -116,6 +116,7 @@ var actions = map[string]route{
 
 	"POST /console/models":                 {publishModel, publishTab},
 	"POST /console/models/test":            {testModel, modelsTab},
+	"POST /console/models/play":            {play, modelTab},
 	"POST /console/models/remove":          {removeModel, modelsTab},
 	"POST /console/keys":                   {createKey, newKeyTab},
 	"POST /console/keys/{id}":              {editKey, keyTab},
