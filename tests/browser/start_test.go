@@ -92,7 +92,7 @@ func TestFromFirstStartToFirstCompletion(t *testing.T) {
 	p.Fill("#max-tokens", "20")
 	p.Press("Send")
 	p.Sees("tokens/s")
-	p.Sees("by gpu-box")
+	p.Sees(", by vm")
 	p.Look("model-played")
 	p.Open("/console/activity?key=console")
 	p.Sees("playground")
