@@ -9,13 +9,19 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/subscribe"
 )
 
-// keep is how many requests of an account are kept.
-const keep = 200
+const (
+	// keep is how many requests of an account are kept.
+	keep = 200
+	// keepRefused is how many entries about requests without a valid key are kept in addition:
+	// they cannot displace other requests.
+	keepRefused = 50
+)
 
 // Options configures a Log.
 type Options struct {
@@ -44,7 +50,8 @@ type Log struct {
 type account struct {
 	recent  []Request // a ring once it has keep elements
 	oldest  int       // index into recent
-	changed bool      // since recent was saved
+	refused []Request // the oldest first
+	changed bool      // since recent and refused were saved
 }
 
 // New returns a log with the requests that were saved before. It must be closed.
@@ -52,12 +59,13 @@ func New(o Options) *Log {
 	l := &Log{store: o.Store, log: o.Logger, accounts: make(map[string]*account), usage: make(map[rowKey]*row)}
 	l.log = cmp.Or(l.log, slog.New(slog.DiscardHandler))
 	for _, a := range l.store.Accounts() {
-		recent, err := l.load(a.ID)
+		saved, err := l.load(a.ID)
 		if err != nil {
 			l.log.Warn("failed to load the last requests of an account", "account_id", a.ID, "error", err)
 		}
-		if len(recent) > 0 {
-			l.accounts[a.ID] = &account{recent: recent}
+		if len(saved) > 0 {
+			l.accounts[a.ID] = new(account)
+			l.accounts[a.ID].recent, l.accounts[a.ID].refused = split(saved)
 		}
 	}
 	ctx, stop := context.WithCancel(context.Background())
@@ -79,24 +87,68 @@ func (l *Log) load(account string) ([]Request, error) {
 	if err := json.Unmarshal(data, &recent); err != nil {
 		return nil, fmt.Errorf("reading the last requests: %w", err)
 	}
-	recent = recent[:min(len(recent), keep)]
+	recent = recent[:min(len(recent), keep+keepRefused)]
 	slices.Reverse(recent)
 	return recent, nil
+}
+
+// split separates requests from those without a valid key.
+func split(all []Request) (recent, refused []Request) {
+	for _, r := range all {
+		if r.Refusals > 0 {
+			refused = append(refused, r)
+		} else {
+			recent = append(recent, r)
+		}
+	}
+	return recent, refused
 }
 
 // Record adds a completed request. It does no I/O and holds the lock only briefly.
 func (l *Log) Record(id string, r Request) {
 	r.clip()
 	l.mu.Lock()
+	l.account(id).record(&r)
+	l.count(id, &r)
+	l.mu.Unlock()
+	l.subscribers.Now().Call(id)
+}
+
+// account returns an account. The caller holds l.mu.
+func (l *Log) account(id string) *account {
 	a := l.accounts[id]
 	if a == nil {
 		a = new(account)
 		l.accounts[id] = a
 	}
-	a.record(&r)
-	l.count(id, &r)
+	return a
+}
+
+// Refuse adds a request without a valid key. Requests of the same minute, key and error are one
+// entry with their number: clients without a key decide how many there are. It is no usage.
+func (l *Log) Refuse(id string, r Request) {
+	r.clip()
+	l.mu.Lock()
+	first := l.account(id).refuse(&r)
 	l.mu.Unlock()
-	l.subscribers.Now().Call(id)
+	if first {
+		l.subscribers.Now().Call(id)
+	}
+}
+
+// refuse reports whether it added an entry.
+func (a *account) refuse(r *Request) (first bool) {
+	a.changed, r.Refusals = true, 1
+	for i := range a.refused {
+		o := &a.refused[i]
+		if o.KeyID == r.KeyID && o.Error == r.Error && o.Time.Truncate(time.Minute).Equal(r.Time.Truncate(time.Minute)) {
+			r.Refusals += o.Refusals
+			*o = *r
+			return false
+		}
+	}
+	a.refused = append(a.refused[max(0, len(a.refused)+1-keepRefused):], *r)
+	return true
 }
 
 func (a *account) record(r *Request) {
@@ -111,13 +163,18 @@ func (a *account) record(r *Request) {
 
 // newestFirst returns a copy of the requests, the newest first.
 func (a *account) newestFirst() []Request {
-	out := make([]Request, 0, len(a.recent))
+	out := make([]Request, 0, len(a.recent)+len(a.refused))
 	out = append(append(out, a.recent[a.oldest:]...), a.recent[:a.oldest]...)
+	if len(a.refused) > 0 {
+		out = append(out, a.refused...)
+		slices.SortStableFunc(out, func(a, b Request) int { return a.Time.Compare(b.Time) })
+	}
 	slices.Reverse(out)
 	return out
 }
 
-// Recent returns the last 200 requests of an account, the newest first.
+// Recent returns the last 200 requests of an account, the newest first, and the last 50 entries
+// about requests without a valid key.
 func (l *Log) Recent(account string) []Request {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -127,10 +184,15 @@ func (l *Log) Recent(account string) []Request {
 	return nil
 }
 
-// Latest returns the last 200 of the requests through several gateways, the newest first.
+// Latest returns what Recent does from the requests through several gateways.
 func Latest(requests []Request) []Request {
-	slices.SortFunc(requests, func(a, b Request) int { return cmp.Or(b.Time.Compare(a.Time), strings.Compare(a.ID, b.ID)) })
-	return requests[:min(len(requests), keep)]
+	recent, refused := split(requests)
+	newest := func(a, b Request) int { return cmp.Or(b.Time.Compare(a.Time), strings.Compare(a.ID, b.ID)) }
+	slices.SortFunc(recent, newest)
+	slices.SortFunc(refused, newest)
+	recent = append(recent[:min(len(recent), keep)], refused[:min(len(refused), keepRefused)]...)
+	slices.SortFunc(recent, newest)
+	return recent
 }
 
 // Subscribe registers f to be called after each request of any account. No lock is

@@ -370,3 +370,62 @@ func BenchmarkRecord(b *testing.B) {
 		})
 	})
 }
+
+// Requests without a valid key are counted and sampled: they displace no other requests, and are
+// no usage.
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "gateway.db")
+	synctest.Test(t, func(t *testing.T) {
+		l, st, _ := open(t, path)
+		for i := range 200 {
+			l.Record(account, request(i))
+		}
+		calls := 0
+		defer l.Subscribe(func(string) { calls++ })()
+		refused := func(key, text string) activity.Request {
+			return activity.Request{ID: "req_" + key, Time: time.Now(), KeyID: key, Status: 401, ErrorClass: activity.PolicyError, Error: text}
+		}
+		for range 1000 {
+			l.Refuse(account, refused("a", "revoked"))
+			l.Refuse(account, refused("b", "expired"))
+			l.Refuse(account, refused("", "unknown"))
+		}
+		if calls != 3 {
+			t.Errorf("%d calls of subscribers", calls)
+		}
+		check := func(l *activity.Log, when string, entries, each int) {
+			t.Helper()
+			recent := l.Recent(account)
+			if !slices.IsSortedFunc(recent, func(a, b activity.Request) int { return b.Time.Compare(a.Time) }) {
+				t.Errorf("%s: not the newest first", when)
+			}
+			recent = slices.DeleteFunc(recent, func(r activity.Request) bool { return r.Refusals == 0 })
+			if n := len(l.Recent(account)) - len(recent); n != 200 || len(recent) != entries {
+				t.Errorf("%s: %d requests, %d entries about refused ones", when, n, len(recent))
+			}
+			for _, r := range recent {
+				if r.Refusals != each {
+					t.Errorf("%s: %+v", when, r)
+				}
+			}
+		}
+		check(l, "in a minute", 3, 1000)
+		var sum store.Usage
+		if err := l.EachUsage(t.Context(), account, "1990-01-01", "2099-12-31", nil, func(r store.UsageRow) error { sum.Add(r.Usage); return nil }); err != nil || sum.Requests != 200 {
+			t.Errorf("%d requests are used, %v", sum.Requests, err)
+		}
+		for range 60 {
+			time.Sleep(time.Minute)
+			l.Refuse(account, refused("a", "revoked"))
+		}
+		check(l, "after an hour", 50, 1)
+		closeBoth(t, l, st)
+		l, st, _ = open(t, path)
+		defer closeBoth(t, l, st)
+		check(l, "after a restart", 50, 1)
+		if all := activity.Latest(slices.Concat(l.Recent(account), l.Recent(account))); len(all) != 250 {
+			t.Errorf("%d of two gateways", len(all))
+		}
+	})
+}

@@ -12,12 +12,18 @@ type Request struct {
 	Time             time.Time `json:"time"` // to the millisecond
 	KeyID            string    `json:"key_id"`
 	KeyName          string    `json:"key_name"`
-	Deployment       string    `json:"deployment"` // public name
+	Deployment       string    `json:"deployment"`      // public name
+	Model            string    `json:"model,omitempty"` // that the client asked for, if it is not a deployment
+	Connector        string    `json:"connector_id,omitempty"`
 	Dialect          string    `json:"dialect"`
-	Operation        string    `json:"operation"`
+	Operation        string    `json:"operation"` // path below /v1, or [Test] or [Playground]
 	Status           int       `json:"status"`
 	ErrorClass       string    `json:"error_class,omitempty"` // CallerError and so on, "" for success
+	ErrorCode        string    `json:"error_code,omitempty"`
+	Error            string    `json:"error,omitempty"`    // text of the gateway, never of the client or the model server
+	Refusals         int       `json:"refusals,omitempty"` // how many requests without a valid key it stands for
 	Streamed         bool      `json:"streamed"`
+	WaitMillis       float64   `json:"wait_ms,omitempty"` // in the queue, and for a connector
 	DurationMillis   float64   `json:"duration_ms"`
 	FirstTokenMillis float64   `json:"first_token_ms"`    // 0: none
 	BusyMillis       float64   `json:"busy_ms,omitempty"` // from sending it to the model server to the end of the answer
@@ -36,6 +42,21 @@ const (
 	UpstreamError = "upstream"
 )
 
+// The operations of the console. They have no key.
+const (
+	Test       = "test"
+	Playground = "playground"
+)
+
+// OfConsole reports whether the request is of the console, and no client's.
+func (r *Request) OfConsole() bool { return r.Operation == Test || r.Operation == Playground }
+
+// StatusClientGone is the status of a request whose client disconnected before the end.
+const StatusClientGone = 499
+
+// Failed reports whether the gateway, a connector or a model server is at fault.
+func (r *Request) Failed() bool { return r.ErrorClass == GatewayError || r.ErrorClass == UpstreamError }
+
 // Millis returns a duration in whole milliseconds, at least 1, because 0 means none.
 func Millis(d time.Duration) float64 {
 	return float64(max(1, d.Round(time.Millisecond).Milliseconds()))
@@ -47,7 +68,7 @@ const maxField = 256
 // clip truncates the time and the strings, some of which clients choose.
 func (r *Request) clip() {
 	r.Time = r.Time.UTC().Truncate(time.Millisecond)
-	for _, field := range [...]*string{&r.ID, &r.KeyID, &r.KeyName, &r.Deployment, &r.Dialect, &r.Operation} {
+	for _, field := range [...]*string{&r.ID, &r.KeyID, &r.KeyName, &r.Deployment, &r.Model, &r.Connector, &r.Dialect, &r.Operation, &r.ErrorCode, &r.Error} {
 		if len(*field) > maxField {
 			// Clone, so that the rest of the string can be freed.
 			*field = strings.Clone(strings.ToValidUTF8((*field)[:maxField], ""))

@@ -13,7 +13,8 @@ import (
 
 // rowKey identifies a row of this gateway's usage.
 type rowKey struct {
-	day                      int64
+	hour                     int64 // since 1970 in UTC; the first one of a day
+	daily                    bool  // the row is that of the day
 	account, key, deployment string
 }
 
@@ -27,19 +28,26 @@ type row struct {
 
 // of returns the row of the store that a key stands for.
 func (k rowKey) of(keyName string) store.UsageRow {
-	return store.UsageRow{Account: k.account, Day: dayName(k.day), Key: k.key, Deployment: k.deployment, KeyName: keyName}
+	layout := store.HourOnly
+	if k.daily {
+		layout = time.DateOnly
+	}
+	day := time.Unix(k.hour*hourSeconds, 0).UTC().Format(layout)
+	return store.UsageRow{Account: k.account, Day: day, Key: k.key, Deployment: k.deployment, KeyName: keyName}
 }
 
-// count adds a request to its row. The caller holds l.mu.
+// count adds a request to its rows, of the day and of the hour. The caller holds l.mu.
 func (l *Log) count(account string, r *Request) {
-	k := rowKey{dayOf(r.Time), account, r.KeyID, r.Deployment}
-	of := l.usage[k]
-	if of == nil {
-		of = new(row)
-		l.usage[k] = of
+	hour, usage := max(0, r.Time.Unix()/hourSeconds), r.usage()
+	for _, k := range [...]rowKey{{hour - hour%24, true, account, r.KeyID, r.Deployment}, {hour, false, account, r.KeyID, r.Deployment}} {
+		of := l.usage[k]
+		if of == nil {
+			of = new(row)
+			l.usage[k] = of
+		}
+		of.keyName = r.KeyName
+		of.unsaved.Add(usage)
 	}
-	of.keyName = r.KeyName
-	of.unsaved.Add(r.usage())
 }
 
 // usage returns the sums of one request.
@@ -144,10 +152,10 @@ func (l *Log) Flush(ctx context.Context) error {
 }
 
 // EachUsage calls f with the rows of an account on the days from from to to, of all gateways,
-// and with those of the folded months that have one of these days. It includes requests that
-// are not yet saved. There may be several rows of a day, key and deployment. f must not use
-// the log. newer
-// are rows of other gateways, from their reports.
+// and with those of the folded months that have one of these days. If from and to are hours, it
+// does so for hours. It includes requests that are not yet saved. There may be several rows of a
+// day, key and deployment. f must not use the log. newer are rows of other gateways, from their
+// reports.
 func (l *Log) EachUsage(ctx context.Context, account, from, to string, newer map[string][]store.UsageRow, f func(store.UsageRow) error) error {
 	l.saving.Lock()
 	defer l.saving.Unlock()
@@ -155,7 +163,7 @@ func (l *Log) EachUsage(ctx context.Context, account, from, to string, newer map
 		return err
 	}
 	for _, r := range l.unsavedRows(account) {
-		if r.Day < from || r.Day > to {
+		if len(r.Day) != len(to) || r.Day < from || r.Day > to {
 			continue
 		}
 		if err := f(r); err != nil {
@@ -172,11 +180,12 @@ func (l *Log) KeyUsage(ctx context.Context, account, key string, from, to time.T
 	if err := l.store.KeyUsage(ctx, account, key, from, to, f); err != nil {
 		return err
 	}
-	first, last := dayOf(from), dayOf(to)
+	const dayHours = 24
+	first, last := from.Unix()/hourSeconds/dayHours, to.Unix()/hourSeconds/dayHours
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for k, r := range l.usage {
-		if k.account == account && k.key == key && first <= k.day && k.day <= last && r.unsaved.Requests > 0 {
+		if day := k.hour / dayHours; k.daily && k.account == account && k.key == key && first <= day && day <= last && r.unsaved.Requests > 0 {
 			row := k.of(r.keyName)
 			row.Usage = r.unsaved
 			f(row)
@@ -246,18 +255,4 @@ func (l *Log) unsavedRows(account string) (rows []store.UsageRow) {
 	return rows
 }
 
-const daySeconds = 24 * 60 * 60
-
-// dayOf returns the number of days since 1970 in UTC.
-func dayOf(t time.Time) int64 {
-	seconds := t.Unix()
-	if seconds < 0 {
-		return 0
-	}
-	return seconds / daySeconds
-}
-
-// dayName returns a day in the format of records.
-func dayName(day int64) string {
-	return time.Unix(day*daySeconds, 0).UTC().Format(time.DateOnly)
-}
+const hourSeconds = 60 * 60

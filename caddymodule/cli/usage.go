@@ -14,9 +14,10 @@ import (
 )
 
 var usageCommand = command{
-	use: "usage [--from DAY] [--to DAY] [--by COLUMNS]", short: "Shows requests and tokens by key, model and day",
-	long: `Shows requests and tokens by key, model and day. Days are in UTC. The default is
-the last 30 days by day; 366 days are the most.
+	use: "usage [--from DAY] [--to DAY] [--by COLUMNS]", short: "Shows requests and tokens by key, model, user and day",
+	long: `Shows requests and tokens by key, model, user and day. Days are in UTC. The
+default is the last 30 days by day; 366 days are the most. The user is the owner
+of the key. By hour, usage is kept for 48 hours.
 
 Usage is kept by day for at least 92 days, then by month for 5 years: a month
 counts whole if one of its days is asked for. Keys and models that were removed
@@ -24,12 +25,13 @@ keep their usage. The column ESTIMATED is the part of INPUT and OUTPUT that the
 model server did not count, as for answers that were cut.`,
 	example: `  caddy gateway usage
   caddy gateway usage --from 2026-11-01 --to 2026-11-30 --by key,model
+  caddy gateway usage --by hour,user
   caddy gateway usage --by key,model,day --csv >usage.csv`,
 	account: true,
 	flags: func(f *pflag.FlagSet) {
-		f.String("from", "", "The first day, like 2026-11-01 (default 29 days before the last)")
-		f.String("to", "", "The last day (default today)")
-		f.String("by", "", `What to sum up by: key, model, day, or several with commas (default "day")`)
+		f.String("from", "", "The first day, like 2026-11-01, or hour, like 2026-11-01T15 (default 29 days before the last, or 23 hours)")
+		f.String("to", "", "The last day or hour (default the present one)")
+		f.String("by", "", `What to sum up by: key, model, user, day, hour, or several with commas (default "day")`)
 		f.Bool("csv", false, "Print CSV with all columns instead of text")
 	},
 	run: func(in *invocation) error {
@@ -67,8 +69,8 @@ func (in *invocation) printUsageCSV() error {
 	return nil
 }
 
-// printUsage prints a table with a column for each of day, key and model that the sums have,
-// and the total.
+// printUsage prints a table with a column for each of hour, day, user, key and model that the
+// sums have, and the total.
 func printUsage(in *invocation, sums []manage.UsageSum) {
 	if len(sums) == 0 {
 		in.printf("No requests on these days.\n")
@@ -78,7 +80,9 @@ func printUsage(in *invocation, sums []manage.UsageSum) {
 		title string
 		value func(manage.UsageSum) string
 	}{
+		{"HOUR", func(u manage.UsageSum) string { return u.Hour }},
 		{"DAY", func(u manage.UsageSum) string { return u.Day }},
+		{"USER", func(u manage.UsageSum) string { return u.UserName }},
 		{"KEY", func(u manage.UsageSum) string { return u.KeyName }},
 		{"KEY ID", func(u manage.UsageSum) string { return u.KeyID }},
 		{"MODEL", func(u manage.UsageSum) string { return u.Model }},
@@ -92,7 +96,7 @@ func printUsage(in *invocation, sums []manage.UsageSum) {
 		}
 	}
 	rows := [][]string{append(header, numbers...)}
-	total := manage.UsageSum{Day: "total"}
+	var total manage.UsageSum
 	add := func(u manage.UsageSum, names []string) {
 		for _, n := range []int64{u.Requests, u.Errors(), u.InputTokens, u.OutputTokens, u.EstimatedTokens} {
 			names = append(names, strconv.FormatInt(n, 10))

@@ -1,8 +1,9 @@
 package console
 
 import (
-	"context"
+	"cmp"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -11,54 +12,132 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/manage"
-	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-const usageDays = 30 // that the plot shows
-
-// activityTab shows the requests and the usage of the account: numbers and names,
-// never content.
+// activityTab shows the last requests of the account: numbers and names, never content.
 var activityTab = &tab{
 	path: "activity", name: "activity", title: "Activity", data: activityData,
-	live: []string{"activity-list", "activity-usage"}, every: 10 * time.Second,
+	live: []string{"activity-list"}, every: 10 * time.Second,
 	clustered: 2 * time.Second, // requests at other edges are no changes here
 }
 
+// requestTab shows one request.
+var requestTab = &tab{path: "activity/{id}", name: "request", title: "Request", data: requestData}
+
 type activityPage struct {
-	List   listing[activity.Request]
+	Filter filter
+	List   listing[loggedRequest]
 	Recent manage.Recent
-	Days   []manage.UsageSum // oldest first, as the plot wants them
-	Sum    store.Usage
+}
+
+// loggedRequest is a request with the name of its connector.
+type loggedRequest struct {
+	activity.Request
+	ConnectorName string
+	Today         bool
+}
+
+// Outcome is the kind of the request's status: "ok", "failed", or that of an error that is no
+// outage.
+func (r *loggedRequest) Outcome() string {
+	switch {
+	case r.Failed():
+		return "failed"
+	case r.ErrorClass == activity.PolicyError:
+		return "refused"
+	case r.ErrorClass != "":
+		return "client"
+	}
+	return "ok"
+}
+
+// filter is what the list is narrowed to, and the choices for it.
+type filter struct {
+	Key, Model, Status, Since string
+	Keys                      []usageGroup
+	Models                    []string
+	Statuses, Times           []usageGroup
+}
+
+// Active reports whether the list is narrowed.
+func (f *filter) Active() bool { return f.Key+f.Model+f.Status+f.Since != "" }
+
+var (
+	outcomes = []usageGroup{{"ok", "Answered"}, {"failed", "Failed"}, {"client", "Client's fault"}, {"refused", "Refused"}}
+	ages     = []usageGroup{{"15m", "Last 15 minutes"}, {"1h", "Last hour"}, {"24h", "Last 24 hours"}}
+)
+
+// consoleKey stands for the console in the choice of a key.
+const consoleKey = "console"
+
+func (r *loggedRequest) keyID() string {
+	if r.OfConsole() {
+		return consoleKey
+	}
+	return r.KeyID
+}
+
+// newFilter returns the filter of the URL, with the keys and models of the requests.
+func newFilter(v *visit, requests []loggedRequest) filter {
+	query := v.r.URL.Query()
+	f := filter{
+		Key: query.Get("key"), Model: query.Get("model"), Status: query.Get("status"), Since: query.Get("since"), Statuses: outcomes, Times: ages,
+	}
+	for _, r := range requests {
+		if key := (usageGroup{r.keyID(), cmp.Or(r.KeyName, r.keyID())}); key.ID != "" && !slices.Contains(f.Keys, key) {
+			f.Keys = append(f.Keys, key)
+		}
+		if r.Deployment != "" && !slices.Contains(f.Models, r.Deployment) {
+			f.Models = append(f.Models, r.Deployment)
+		}
+	}
+	slices.SortFunc(f.Keys, func(a, b usageGroup) int { return strings.Compare(a.Name, b.Name) })
+	slices.Sort(f.Models)
+	return f
+}
+
+// matches reports whether the list has the request.
+func (f *filter) matches(r *loggedRequest, now time.Time) bool {
+	age, err := time.ParseDuration(f.Since)
+	return (f.Key == "" || f.Key == r.keyID()) && (f.Model == "" || f.Model == r.Deployment) &&
+		(f.Status == "" || f.Status == r.Outcome()) && (err != nil || now.Sub(r.Time) <= age)
 }
 
 func activityData(v *visit) any {
-	recent := load(v, v.Manage.Recent)
-	p := &activityPage{Days: usageByDay(v), Recent: recent}
-	p.List = list(v, "activity", recent.Requests, func(r activity.Request) string {
-		return strings.Join([]string{r.KeyName, r.KeyID, r.Deployment, r.Dialect, r.Operation, strconv.Itoa(r.Status)}, "\n")
-	})
-	for _, d := range p.Days {
-		p.Sum.Add(d.Usage)
-	}
+	p := &activityPage{Recent: load(v, v.Manage.Recent)}
+	requests := logged(v, p.Recent.Requests)
+	p.Filter = newFilter(v, requests)
+	matching := slices.DeleteFunc(slices.Clone(requests), func(r loggedRequest) bool { return !p.Filter.matches(&r, v.Now()) })
+	p.List = list(v, "activity", matching, func(r loggedRequest) string {
+		return strings.Join([]string{
+			r.ID, r.KeyName, r.KeyID, r.Deployment, r.Model, r.ConnectorName, r.Dialect, r.Operation, strconv.Itoa(r.Status), r.ErrorCode, r.Error,
+		}, "\n")
+	}, "key", "model", "status", "since")
 	return p
 }
 
-// usageByDay returns the usage of each of the last days, also of those without any.
-func usageByDay(v *visit) []manage.UsageSum {
-	today := v.Now().UTC()
-	first := today.AddDate(0, 0, 1-usageDays).Format(time.DateOnly)
-	used := make(map[string]store.Usage)
-	for _, sum := range load(v, func(ctx context.Context) ([]manage.UsageSum, error) {
-		return v.Manage.Usage(ctx, manage.Usage{From: first, To: today.Format(time.DateOnly)})
-	}) {
-		used[sum.Day] = sum.Usage
+// logged adds the names of connectors to requests.
+func logged(v *visit, requests []activity.Request) []loggedRequest {
+	names := make(map[string]string)
+	for _, c := range load(v, v.Manage.Connectors) {
+		names[c.ID] = c.Name
 	}
-	days := make([]manage.UsageSum, usageDays)
-	for i := range days {
-		day := today.AddDate(0, 0, i+1-usageDays).Format(time.DateOnly)
-		days[i] = manage.UsageSum{Day: day, Usage: used[day]}
+	today := v.Now().UTC().Format(time.DateOnly)
+	out := make([]loggedRequest, len(requests))
+	for i, r := range requests {
+		out[i] = loggedRequest{r, cmp.Or(names[r.Connector], r.Connector), r.Time.UTC().Format(time.DateOnly) == today}
 	}
-	return days
+	return out
+}
+
+func requestData(v *visit) any {
+	recent := load(v, v.Manage.Recent).Requests
+	i := slices.IndexFunc(recent, func(r activity.Request) bool { return r.ID == v.id() })
+	if i < 0 {
+		v.err = cmp.Or(v.err, notThere("This request is not in the list: it has the last 200 of an account."))
+		return nil
+	}
+	return &logged(v, recent[i:i+1])[0]
 }
 
 // millis is [seconds] for milliseconds.

@@ -85,9 +85,9 @@ func New(o Options) *Console {
 
 // pages are the tabs that have a URL.
 var pages = []*tab{
-	startTab, modelsTab, modelTab, publishTab, removeModelTab, keysTab, newKeyTab, keyTab, revokeKeyTab, connectorsTab, connectorTab,
+	homeTab, startTab, modelsTab, modelTab, publishTab, removeModelTab, keysTab, newKeyTab, keyTab, revokeKeyTab, connectorsTab, connectorTab,
 	newConnectorTab,
-	rotateConnectorTab, removeConnectorTab, pairingTab, replaceTab, activityTab, edgesTab, settingsTab, removePasskeyTab, removeUserTab, revokeTokenTab,
+	rotateConnectorTab, removeConnectorTab, pairingTab, replaceTab, usageTab, activityTab, requestTab, edgesTab, settingsTab, removePasskeyTab, removeUserTab, revokeTokenTab,
 }
 
 // route is an action of signed-in users, and the tab that shows its errors.
@@ -116,6 +116,7 @@ var actions = map[string]route{
 
 	"POST /console/models":                 {publishModel, publishTab},
 	"POST /console/models/test":            {testModel, modelsTab},
+	"POST /console/models/play":            {play, modelTab},
 	"POST /console/models/remove":          {removeModel, modelsTab},
 	"POST /console/keys":                   {createKey, newKeyTab},
 	"POST /console/keys/{id}":              {editKey, keyTab},
@@ -183,10 +184,10 @@ func (c *Console) handle(pattern string, to route, ofUsers bool) {
 	})
 }
 
-// home redirects to the Setup tab, or to the models once the setup is done.
+// home redirects to the Setup tab, or to the Home tab once the setup is done.
 func home(v *visit) error {
 	if done, err := v.Manage.Checklist(v.ctx); err == nil && steps(done) == 4 {
-		return v.redirect(modelsTab.url())
+		return v.redirect(homeTab.url())
 	}
 	return v.redirect(startTab.url())
 }

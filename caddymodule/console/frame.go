@@ -35,7 +35,7 @@ type frame struct {
 type section struct{ Name, Title string }
 
 var sections = []section{
-	{"start", "Setup"}, {"models", "Models"}, {"keys", "Keys"}, {"connectors", "Connectors"}, {"activity", "Activity"}, {"edges", "Edges"}, {"settings", "Settings"},
+	{"home", "Home"}, {"start", "Setup"}, {"models", "Models"}, {"keys", "Keys"}, {"connectors", "Connectors"}, {"usage", "Usage"}, {"activity", "Activity"}, {"edges", "Edges"}, {"settings", "Settings"},
 }
 
 // sectionOf returns the entry of the navigation for a path.
@@ -46,7 +46,7 @@ func sectionOf(path string) string {
 
 func loadTemplates(a assets) *template.Template {
 	return template.Must(template.New("").Funcs(template.FuncMap{
-		"asset": a.url, "count": count, "millis": millis, "decimal": decimal, "sentence": sentence, "prose": prose, "sections": func() []section { return sections },
+		"asset": a.url, "count": count, "millis": millis, "seconds": seconds, "short": short, "shortCount": shortCount, "decimal": decimal, "sentence": sentence, "prose": prose, "sections": func() []section { return sections },
 		"has": slices.Contains[[]string], "names": namesOf, "passkeyID": passkeyID, "browser": browserOf, "optionField": optionField,
 		"method":  func(name string) string { return sessionMethods[name] },
 		"program": func() string { return program.Name }, "rights": store.RightNames, "right": func(name string) string { return rightTexts[name] },

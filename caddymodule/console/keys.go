@@ -39,7 +39,7 @@ func keysData(v *visit) any {
 	p.Others = len(keys) - len(shown)
 	p.List = list(v, "keys", shown, func(k manage.Key) string {
 		return strings.Join([]string{k.Name, k.ID, k.Shown, k.Scope, k.OwnerName, k.Note, k.State}, "\n")
-	})
+	}, "show")
 	return p
 }
 

@@ -2,6 +2,7 @@ package console
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,7 +19,7 @@ import (
 
 const (
 	maxStreams   = 20                     // of one session: one per open page
-	liveCoalesce = 300 * time.Millisecond // between two redraws
+	liveCoalesce = 300 * time.Millisecond // between two redraws, of most tabs
 	liveBeat     = 15 * time.Second       // between comments, which detect a dead connection
 	livePatience = 10 * time.Second       // for a client that does not read
 )
@@ -142,7 +143,11 @@ func (s *stream) run(ctx context.Context) {
 		if s.send(message) != nil {
 			return
 		}
-		time.Sleep(liveCoalesce) // changes in the meantime are drawn together
+		select { // changes in the meantime are drawn together
+		case <-ctx.Done():
+			return
+		case <-time.After(cmp.Or(s.tab.rest, liveCoalesce)):
+		}
 	}
 }
 

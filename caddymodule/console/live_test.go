@@ -261,10 +261,11 @@ func TestStreamOfNothing(t *testing.T) {
 	if w.Code != http.StatusUnauthorized || w.Header().Get("HX-Redirect") == "" {
 		t.Errorf("without a session: %d %v", w.Code, w.Header())
 	}
-	if err := h.store.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if w := b.get("/console/events/activity"); w.Code < http.StatusInternalServerError {
+	h.console.tabs["broken"] = &tab{live: []string{"keys-list"}, every: time.Hour, data: func(v *visit) any {
+		v.err = store.ErrUnavailable
+		return nil
+	}}
+	if w := b.get("/console/events/broken"); w.Code < http.StatusInternalServerError {
 		t.Errorf("a page that cannot be drawn now: %d", w.Code)
 	}
 }

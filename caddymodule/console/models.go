@@ -47,6 +47,8 @@ type modelPage struct {
 	manage.Deployment
 	Snippets []snippet
 	Test     *manage.TestResult
+	Play     playForm
+	Played   *manage.Played // nil before the first prompt
 }
 
 // pageTitle tells the tabs of several models apart.
@@ -56,7 +58,7 @@ func (p *modelPage) pageTitle() string { return p.Name }
 // dots, which proxies normalize in paths.
 func modelData(v *visit) any {
 	d := findDeployment(v, v.r.FormValue("name"))
-	return &modelPage{Deployment: d, Snippets: snippets(values{Base: v.endpoint().URL, Model: d.Name})}
+	return &modelPage{Deployment: d, Snippets: snippets(values{Base: v.endpoint().URL, Model: d.Name}), Play: newPlayForm(v)}
 }
 
 func findDeployment(v *visit, name string) manage.Deployment {

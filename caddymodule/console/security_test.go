@@ -42,7 +42,7 @@ func TestHeaders(t *testing.T) {
 // unsafe returns all forms of the console and the API.
 var unsafe = []string{
 	"/console/sign-in", "/console/sign-in/passkey", "/console/sign-in/passkey/begin", "/console/sign-out", "/console/setup", "/console/join", "/console/recover",
-	"/console/start/pairing", "/console/start/register", "/console/pairings/x/approve", "/console/pairings/x/deny", "/console/models", "/console/models/test",
+	"/console/start/pairing", "/console/start/register", "/console/pairings/x/approve", "/console/pairings/x/deny", "/console/models", "/console/models/test", "/console/models/play",
 	"/console/models/remove", "/console/keys", "/console/keys/x/revoke", "/console/keys/x/remove", "/console/connectors", "/console/connectors/x/remove", "/console/connectors/x/rotate",
 	"/console/settings/password", "/console/settings/passkeys", "/console/settings/passkeys/begin", "/console/settings/passkeys/x/remove",
 	"/console/settings/sessions/x/end", "/console/settings/sessions/end-others", "/console/settings/invitations", "/console/settings/invitations/x/revoke",

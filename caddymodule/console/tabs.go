@@ -38,6 +38,7 @@ type tab struct {
 	live        []string
 	every       time.Duration // interval of redraws without a change
 	clustered   time.Duration // every in a cluster; 0: the same
+	rest        time.Duration // between two redraws; 0: liveCoalesce
 	gate        bool          // without navigation, even for signed-in users
 }
 
@@ -138,7 +139,7 @@ type listing[T any] struct {
 	Name     string // of the tab; also its path
 	Items    []T
 	Query    string // the search
-	Show     string // the shown part of the records; kept by search and paging
+	Kept     []kept // other parameters of the page, kept by search and paging
 	Total    int    // before the search
 	Matching int
 	Page     int // from 1
@@ -147,16 +148,25 @@ type listing[T any] struct {
 	Next     string
 }
 
+// kept is a parameter of a page, and its value.
+type kept struct{ Name, Value string }
+
 // First and Last are the positions of the shown items among the matching ones, from 1.
 func (l listing[T]) First() int { return (l.Page-1)*pageSize + 1 }
 func (l listing[T]) Last() int  { return (l.Page-1)*pageSize + len(l.Items) }
 
 // list filters items by the parameter q and returns the requested page. All words
 // of q must be in text(item), ignoring case. A page number past the end is the last
-// page: rows may have been removed in the meantime.
-func list[T any](v *visit, name string, items []T, text func(T) string) listing[T] {
+// page: rows may have been removed in the meantime. parameters are those of the page that search
+// and paging keep.
+func list[T any](v *visit, name string, items []T, text func(T) string, parameters ...string) listing[T] {
 	query := v.r.URL.Query()
-	l := listing[T]{Name: name, Items: items, Query: strings.TrimSpace(query.Get("q")), Show: query.Get("show"), Total: len(items), Page: 1}
+	l := listing[T]{Name: name, Items: items, Query: strings.TrimSpace(query.Get("q")), Total: len(items), Page: 1}
+	for _, name := range parameters {
+		if value := query.Get(name); value != "" {
+			l.Kept = append(l.Kept, kept{name, value})
+		}
+	}
 	for word := range strings.FieldsSeq(strings.ToLower(l.Query)) {
 		var matching []T
 		for _, item := range l.Items {
@@ -188,8 +198,8 @@ func (l listing[T]) url(page int) string {
 	if l.Query != "" {
 		to.Set("q", l.Query)
 	}
-	if l.Show != "" {
-		to.Set("show", l.Show)
+	for _, k := range l.Kept {
+		to.Set(k.Name, k.Value)
 	}
 	return "/console/" + l.Name + "?" + to.Encode()
 }

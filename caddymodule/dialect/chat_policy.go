@@ -100,5 +100,5 @@ func (r *ChatRequest) checkMedia(at place, policy string) *Error {
 		return nil
 	}
 	path = jsonscan.Unquote(at.key.Of(r.body)) + path
-	return invalid(path, "", "Invalid value for %s: %s", path, problem)
+	return invalid(path, "", "Invalid value for %s: %s", fromClient(path), problem)
 }

@@ -84,6 +84,11 @@ type Error struct {
 	// match the text of some messages.
 	messagesMessage string
 
+	// logged replaces Message in logs, if Message has texts of the client or of the model
+	// server. foreign: so is Code.
+	logged  string
+	foreign bool
+
 	// details is JSON for error.details of the messages dialect; may be empty.
 	details string
 }
@@ -96,6 +101,24 @@ func (e *Error) Class() Class { return cmp.Or(e.class, e.Kind.class) }
 
 // typeOfOpenAI returns error.type of chat and responses.
 func (e *Error) typeOfOpenAI() string { return cmp.Or(e.openaiType, e.Kind.openaiType) }
+
+// Logged returns the code and the message for logs: without texts of the client or of the model
+// server, which may be content.
+func (e *Error) Logged() (code, message string) {
+	code = cmp.Or(e.Code, e.Kind.code)
+	if e.foreign {
+		code = e.Kind.code
+	}
+	return cmp.Or(code, e.Kind.openaiType), cmp.Or(e.logged, e.Message)
+}
+
+// lead puts a text in front of the message.
+func (e *Error) lead(text string) {
+	e.Message = text + e.Message
+	if e.logged != "" {
+		e.logged = text + e.logged
+	}
+}
 
 // waitWords matches the text from which clients parse how long to wait. A message of
 // the model server may contain it.

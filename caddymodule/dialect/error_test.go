@@ -185,3 +185,33 @@ func TestFromHandler(t *testing.T) {
 		}
 	}
 }
+
+// Logs get neither texts of clients nor of model servers, but all else.
+func TestLogged(t *testing.T) {
+	upstream := func(status int, body string) *Error { return FromUpstream(status, nil, []byte(body)) }
+	for _, tt := range []struct {
+		e          *Error
+		code, text string
+	}{
+		{UnknownModel(content, "m"), "model_not_found", "The model `…` does not exist or you do not have access to it."},
+		{ResponseNotFound(content), "invalid_request_error", "Response not found."},
+		{unknownURL("GET", "/v1/"+content), "unknown_url", "Unknown request URL. Check the path; the API's base URL ends in /v1."},
+		{NoVersion("GET", "/"+content, "https://gw"), "unknown_url", "Unknown request URL. The API is below /v1."},
+		{wrongMethod(content, "/v1/"+content, "GET"), "unknown_url", "This path does not support the method; use GET."},
+		{previousNotFound(content, false), "previous_response_not_found", "Previous response with id '…' not found. This gateway keeps no responses; send the whole conversation in input instead of previous_response_id."},
+		{missing("model"), "missing_required_parameter", "Missing required parameter: model. GET /v1/models lists the models that this key may use."},
+		{upstream(500, `{"error":"`+content+`"}`), "upstream_error", "The model server answered HTTP 500."},
+		{upstream(400, `{"error":{"message":"`+content+`","code":"`+content+`"}}`), "invalid_request_error", "The model server answered HTTP 400."},
+		{upstream(400, `{"error":{"message":"`+content+` is longer than the context","code":"x"}}`), "context_length_exceeded", "The prompt is too long for the model."},
+		{upstream(401, `{"error":"`+content+`"}`), "upstream_auth", "The model server answered HTTP 401: it refused the connector's credentials, not yours. The connector's operator must check the upstream's API key in its configuration."},
+		{upstream(503, content), "overloaded", "The model server answered HTTP 503."},
+		{fromEvent([]byte(`{"error":"` + content + `"}`)), "upstream_error", "The model server reported an error."},
+		{garbled([]byte(content)), "upstream_error", "The model server did not send a valid JSON object: …"},
+		{abortedUpstream(content), "upstream_error", "The model server aborted the answer. Try again."},
+		{Offline("m"), "deployment_offline", "The model `m` is offline: its connector is not connected to this gateway. If this persists, start the connector."},
+	} {
+		if code, text := tt.e.Logged(); code != tt.code || text != tt.text {
+			t.Errorf("%q is logged as %s: %s", tt.e.Message, code, text)
+		}
+	}
+}

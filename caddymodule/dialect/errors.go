@@ -2,6 +2,7 @@ package dialect
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -84,8 +85,9 @@ func fixed(kind *Kind, message string) func() *Error {
 // UnknownModel is the error for a model that is not registered, or that is out of the
 // key's scope. similar is a model that the client may have meant, or "".
 func UnknownModel(model, similar string) *Error {
-	e := ofModel(KindUnknownModel, 0, "The model `%s` does not exist or you do not have access to it.")(model)
-	e.Param, e.messagesMessage = "model", "model: "+show(model)
+	const message = "The model `%s` does not exist or you do not have access to it."
+	e := ofModel(KindUnknownModel, 0, message)(model)
+	e.Param, e.messagesMessage, e.logged = "model", "model: "+string(show(model)), fmt.Sprintf(message, hidden)
 	if similar != "" {
 		e.Message += " Did you mean `" + similar + "`?"
 		e.messagesMessage += ". Did you mean " + similar + "?"
@@ -206,9 +208,15 @@ func FromHandler(status int) *Error {
 // ofUpstream returns an error about the model server's answer.
 func ofUpstream(message string) *Error { return &Error{Kind: KindUpstream, Message: message} }
 
+// ofForeign is [ofUpstream] with a text of the model server after the message.
+func ofForeign(message, text string) *Error {
+	return &Error{Kind: KindUpstream, Message: message + text, logged: message + hidden}
+}
+
 // unreadable is the error of a stream whose events cannot be parsed.
 func unreadable(err error) *Error {
-	return &Error{Kind: KindUpstream, NoRetry: true, Message: "The model server's stream cannot be read: " + err.Error() + "."}
+	const message = "The model server's stream cannot be read"
+	return &Error{Kind: KindUpstream, NoRetry: true, Message: message + ": " + err.Error() + ".", logged: message + "."}
 }
 
 // overfull is the error for an answer or event of the model server that exceeds a
@@ -223,41 +231,54 @@ func garbled(data []byte) *Error {
 	if text == "" {
 		return ofUpstream("The model server's answer is empty.")
 	}
-	return ofUpstream("The model server did not send a valid JSON object: " + text)
+	return ofForeign("The model server did not send a valid JSON object: ", text)
 }
 
 // abortedUpstream is the error for an answer whose finish_reason reports a failure.
 func abortedUpstream(reason string) *Error {
-	return ofUpstream("The model server aborted the answer (finish_reason " + reason + "). Try again.")
+	return &Error{Kind: KindUpstream, Message: "The model server aborted the answer (finish_reason " + reason + "). Try again.", logged: "The model server aborted the answer. Try again."}
 }
 
 // invalid is the error 400 for a field of the request.
 func invalid(param, code, format string, args ...any) *Error {
-	return &Error{Kind: KindInvalidRequest, Param: param, Code: code, Message: fmt.Sprintf(format, args...)}
+	e := &Error{Kind: KindInvalidRequest, Param: param, Code: code, Message: fmt.Sprintf(format, args...)}
+	logged := slices.Clone(args)
+	for i, arg := range args {
+		if _, ok := arg.(fromClient); ok {
+			logged[i] = hidden
+		}
+	}
+	if text := fmt.Sprintf(format, logged...); text != e.Message {
+		e.logged = text
+	}
+	return e
 }
 
 // ResponseNotFound is the error for the id of a response that is not kept.
 func ResponseNotFound(id string) *Error {
-	return &Error{Kind: KindNotFound, Message: "Response with id '" + show(id) + "' not found."}
+	return &Error{Kind: KindNotFound, Message: "Response with id '" + string(show(id)) + "' not found.", logged: "Response not found."}
 }
 
 // wrongMethod is the error for an unsupported method. allow lists the supported ones.
 func wrongMethod(method, path, allow string) *Error {
+	path, logged := string(show(path)), "This path does not support the method; use "+allow+"."
 	if method == "OPTIONS" { // a CORS preflight request
-		return &Error{Kind: KindWrongMethod, Allow: allow, Message: "Web pages of this origin cannot call the API. " +
-			"Add the origin to `cors` in the gateway's configuration, or call the API from a server. " + show(path) + " supports " + allow + "."}
+		return &Error{Kind: KindWrongMethod, Allow: allow, logged: logged, Message: "Web pages of this origin cannot call the API. " +
+			"Add the origin to `cors` in the gateway's configuration, or call the API from a server. " + path + " supports " + allow + "."}
 	}
-	return &Error{Kind: KindWrongMethod, Allow: allow, Message: show(path) + " does not support " + show(method) + "; use " + allow + "."}
+	return &Error{Kind: KindWrongMethod, Allow: allow, logged: logged, Message: path + " does not support " + string(show(method)) + "; use " + allow + "."}
 }
 
 // unknownURL is the error for an unknown path.
 func unknownURL(method, path string) *Error {
-	return &Error{Kind: KindUnknownURL, Message: "Unknown request URL: " + show(method) + " " + show(path) + ". Check the path; the API's base URL ends in /v1."}
+	const fix = ". Check the path; the API's base URL ends in /v1."
+	return &Error{Kind: KindUnknownURL, Message: "Unknown request URL: " + string(show(method)+" "+show(path)) + fix, logged: "Unknown request URL" + fix}
 }
 
 // NoVersion is the error for an API path without /v1. base is the correct base URL.
 func NoVersion(method, path, base string) *Error {
-	return &Error{Kind: KindUnknownURL, Message: "Unknown request URL: " + show(method) + " " + show(path) + ". The API is below /v1: set the client's base URL to " + show(base) + "."}
+	const why = ". The API is below /v1"
+	return &Error{Kind: KindUnknownURL, Message: "Unknown request URL: " + string(show(method)+" "+show(path)) + why + ": set the client's base URL to " + string(show(base)) + ".", logged: "Unknown request URL" + why + "."}
 }
 
 // missing is the error for a missing required field.
@@ -283,10 +304,16 @@ func byteSize(n int64) string {
 	return fmt.Sprintf("%d bytes", n)
 }
 
+// fromClient is a text of the client in a message. It could be content, so logs have [hidden]
+// in its place.
+type fromClient string
+
+const hidden = "…"
+
 // show makes a name that a client chose suitable for a message.
-func show(name string) string {
+func show(name string) fromClient {
 	const limit = 128
-	return truncate(strings.ToValidUTF8(name, "\uFFFD"), limit)
+	return fromClient(truncate(strings.ToValidUTF8(name, "\uFFFD"), limit))
 }
 
 // truncate truncates s to at most limit bytes, including "…", at a rune boundary.

@@ -103,7 +103,7 @@ func mediaFault(value []byte, in mediaPlace, policy string) (path, problem strin
 			}
 		} else if inside, ok := in.member(m.Name()); ok {
 			if path, problem = mediaFault(m.Raw(), inside, policy); problem != "" {
-				return "." + show(string(m.Name())) + path, problem
+				return "." + string(show(string(m.Name()))) + path, problem
 			}
 		}
 	}

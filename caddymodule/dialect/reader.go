@@ -64,7 +64,7 @@ func (t *translation) fault(name, format string, args ...any) {
 	path := t.at(name)
 	e := invalid(path, "", format, args...)
 	if t.dialect == Messages {
-		e.Message = path + ": " + e.Message
+		e.lead(path + ": ")
 	}
 	t.fail(e)
 }
@@ -76,7 +76,7 @@ func (t *translation) badValue(name, format string, args ...any) {
 	if t.dialect != Messages {
 		path = "Invalid value for " + path
 	}
-	e.Message = path + ": " + e.Message
+	e.lead(path + ": ")
 	t.fail(e)
 }
 

@@ -6,11 +6,15 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 )
 
+// content is a text that no log may have.
+const content = "quartz-sphinx"
+
 // replacements are values that stand in the place of others.
-var replacements = []any{nil, true, -1.5, "", "x", []any{}, map[string]any{}, []any{7}, []any{map[string]any{"type": "text"}}}
+var replacements = []any{nil, true, -1.5, "", content, []any{}, map[string]any{}, []any{7}, []any{map[string]any{"type": "text"}}}
 
 // mutations calls f with a decoded body again and again, each time with
 // another of its values replaced or left out. -short tries every third replacement
@@ -109,6 +113,9 @@ func checkWrong(t *testing.T, op Operation, body []byte) {
 	if fault != nil {
 		if fault.HTTPStatus(op.Dialect) != 400 || fault.Message == "" {
 			t.Fatalf("%d %s", fault.HTTPStatus(op.Dialect), fault.Message)
+		}
+		if code, text := fault.Logged(); strings.Contains(code+text, content) || text == "" {
+			t.Fatalf("logs get %s: %s", code, text)
 		}
 		return
 	}

@@ -73,6 +73,17 @@ func isFailure(m *jsonscan.Members) bool {
 // toError classifies a fault. what is the prefix of the message if the client did not cause
 // it.
 func (f *fault) toError(status int, what string) *Error {
+	e := f.classify(status, what)
+	if strings.Contains(e.Message, f.message) {
+		e.foreign, e.logged = true, what+"."
+		if e.Kind == KindContextLength {
+			e.logged = "The prompt is too long for the model."
+		}
+	}
+	return e
+}
+
+func (f *fault) classify(status int, what string) *Error {
 	mayBeClients := status == 400 || status == 413 || status == 422 || status == 500
 	described := what + ": " + f.message
 	switch {

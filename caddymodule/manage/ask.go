@@ -66,7 +66,9 @@ func shown(e *dialect.Error) error {
 	} else if rest, ok := strings.CutPrefix(message, "The "); ok {
 		message = "the " + rest
 	}
-	return &dialect.Error{Kind: e.Kind, Message: oneLine(message, maxErrorText)}
+	cut := *e
+	cut.Message = oneLine(message, maxErrorText)
+	return &cut
 }
 
 // explain returns the error of a missing or incomplete response, for users.
@@ -75,7 +77,7 @@ func (q question) explain(ctx context.Context, err error) error {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return fmt.Errorf("the model server did not answer within %.f seconds", q.limit.Seconds())
 	case ctx.Err() != nil:
-		return errors.New("the test was canceled")
+		return fmt.Errorf("the request was canceled: %w", ctx.Err())
 	case errors.Is(err, link.ErrUpstreamDown):
 		return fmt.Errorf("connector %q cannot reach its upstream %q; start the model server there, or correct the upstream's address in the connector's configuration", q.connector, q.upstream)
 	case errors.Is(err, link.ErrUpstreamReset), errors.Is(err, io.ErrUnexpectedEOF):

@@ -132,6 +132,7 @@ type Service struct {
 
 	api    http.Handler       // the JSON API, without a prefix
 	models singleflight.Group // of upstreams that are being asked for their models
+	plays  plays
 }
 
 // New returns a service over o.Store and o.Tunnels; it owns neither.

@@ -153,7 +153,7 @@ func (s *Service) Checklist(ctx context.Context) (Checklist, error) {
 		c.Key = c.Key || k.State(s.now()) == store.KeyValid
 		c.Request = c.Request || k.LastUsedAt != nil
 	}
-	c.Request = c.Request || len(s.recent(ctx, account).Requests) > 0
+	c.Request = c.Request || slices.ContainsFunc(s.recent(ctx, account).Requests, func(r activity.Request) bool { return !r.OfConsole() && r.Refusals == 0 })
 	return c, nil
 }
 

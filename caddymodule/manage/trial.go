@@ -1,33 +1,25 @@
 package manage
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
-	"slices"
 	"strings"
 	"time"
 
-	"github.com/postern-dev/postern/caddymodule/compat"
+	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/store"
-	"github.com/postern-dev/postern/caddymodule/tunnel"
-	"github.com/postern-dev/postern/connector/link"
 )
 
 const (
-	trialWait      = 60 * time.Second // for the whole test: the model may have to be loaded
-	trialTokens    = 64
-	trialDeltas    = 4 * trialTokens // if a server ignores trialTokens
-	toolTokens     = 512             // a model may think before it calls a tool
-	maxTrialAnswer = 1 << 20         // bytes
-	maxTrialText   = 400             // shown bytes
+	trialTokens = 64
+	toolTokens  = 512 // a model may think before it calls a tool
 )
+
+// trialBounds are those of a test, and of each answer in it.
+var trialBounds = bounds{wait: 60 * time.Second, deltas: 4 * trialTokens, text: 400, answer: 1 << 20}
 
 // The results of the tool test.
 const (
@@ -38,11 +30,9 @@ const (
 
 // TestResult is the result of [Service.TestDeployment].
 type TestResult struct {
-	OK               bool    `json:"ok"`
-	FirstTokenMillis float64 `json:"first_token_ms"`
-	TokensPerSecond  float64 `json:"tokens_per_second"`
-	Tokens           int     `json:"tokens"`
-	Tools            string  `json:"tools"` // "works", "no" or "unknown"
+	OK bool `json:"ok"`
+	Pace
+	Tools string `json:"tools"` // "works", "no" or "unknown"
 	// ToolsReason is why tools do not work, or why that is not known.
 	ToolsReason string `json:"tools_reason,omitempty"`
 	// Connector is the name of the used connector, empty if none is online.
@@ -65,10 +55,10 @@ func (s *Service) TestDeployment(ctx context.Context, name string) (TestResult, 
 	if !ok {
 		return TestResult{}, faultf(store.ErrNotFound, "deployment %q not found in account %q", name, account)
 	}
-	ctx, cancel := context.WithTimeout(ctx, trialWait)
+	ctx, cancel := context.WithTimeout(ctx, trialBounds.wait)
 	defer cancel()
-	t := trial{result: TestResult{Tools: ToolsUnknown}, options: d.Options, now: s.now}
-	if err := t.run(ctx, s, d); err != nil {
+	t := trial{s.speaker(d, activity.Test, trialBounds), TestResult{Tools: ToolsUnknown}}
+	if err := t.run(ctx, s); err != nil {
 		t.result.Error = err.Error()
 		return t.result, nil
 	}
@@ -77,192 +67,33 @@ func (s *Service) TestDeployment(ctx context.Context, name string) (TestResult, 
 	return t.result, nil
 }
 
-// trial is a test of a deployment. It uses the messages dialect, in which the answers
-// of all model servers have the same form.
+// trial is a test of a deployment.
 type trial struct {
-	question
-	model   string // the upstream's name for it
-	options compat.Options
-	now     func() time.Time
-	result  TestResult
+	speaker
+	result TestResult
 }
-
-// Admit implements [dialect.Gateway].
-func (t *trial) Admit(string) (compat.Options, *dialect.Error) { return t.options, nil }
-
-// Hold implements [dialect.Gateway].
-func (*trial) Hold(int64) *dialect.Error { return nil }
 
 // run finds the route of the deployment and requests a sentence.
-func (t *trial) run(ctx context.Context, s *Service, d store.Deployment) error {
-	con, to, err := s.chosen(d)
-	if err != nil {
+func (t *trial) run(ctx context.Context, s *Service) error {
+	if err := t.route(s); err != nil {
 		return err
 	}
-	upstream, name, err := to.Resolve(d.Name, d.Upstream, d.Model)
-	if err != nil {
-		return err
-	}
-	t.result.Connector, t.model = con.Name, name
-	t.question = question{tunnel: to, connector: con.Name, upstream: upstream, limit: trialWait}
+	t.result.Connector = t.connector
 	return t.complete(ctx)
-}
-
-// chosen returns the connector that a request to the deployment would use.
-func (s *Service) chosen(d store.Deployment) (store.Connector, Tunnel, error) {
-	if id, t, ok := s.tunnels.Choose(d.Connectors, tunnel.Target{Name: d.Name, Upstream: d.Upstream, Model: d.Model}); ok {
-		if con, ok := s.store.Connector(id); ok {
-			return con, t, nil
-		}
-	}
-	for _, id := range slices.Backward(d.Connectors) {
-		if con, ok := s.store.Connector(id); ok {
-			return store.Connector{}, nil, offline(con.Name)
-		}
-	}
-	return store.Connector{}, nil, errors.New("the deployment's connector was removed; register the deployment again")
-}
-
-// reply is the answer of a model, possibly incomplete.
-type reply struct {
-	text        strings.Builder
-	deltas      int       // pieces of text or thoughts
-	first, last time.Time // when they arrived
-	tokens      int       // 0: the server did not count them
-
-	calls     int    // of tools
-	tool      string // name of the first one called
-	arguments strings.Builder
-	stop      string // reason of the end
-}
-
-// ask sends a request of the messages dialect, with text as the first message, and
-// reads the answer until it is complete or long enough.
-func (t *trial) ask(ctx context.Context, text string, request map[string]any) (*reply, error) {
-	r := new(reply)
-	request["model"] = t.model
-	request["messages"] = []any{map[string]any{"role": "user", "content": text}}
-	data, err := json.Marshal(request)
-	if err != nil {
-		return r, err
-	}
-	call, fault := dialect.Decode(dialect.Operation{Kind: dialect.CreateMessage, Dialect: dialect.Messages}, data,
-		&dialect.Env{Context: ctx, Now: t.now, NewID: dialect.NewID, Gateway: t})
-	if fault != nil {
-		return r, fault
-	}
-	if data, err = io.ReadAll(call.Body(t.model)); err != nil {
-		return r, err
-	}
-	answer, err := t.do(ctx, http.MethodPost, "/v1/chat/completions", data)
-	if err != nil {
-		return r, err
-	}
-	defer answer.Body.Close()
-	body := io.LimitReader(answer.Body, maxTrialAnswer)
-	if !call.Streamed() || link.HasMediaType(answer.Header, "application/json") {
-		if data, err = io.ReadAll(body); err != nil {
-			return r, t.explain(ctx, err)
-		}
-		if data, fault = dialect.ReplayAsStream(data); fault != nil {
-			return r, shown(fault)
-		}
-		body = bytes.NewReader(data)
-	}
-	return r, t.read(ctx, r, call.NewStream(), body)
-}
-
-// read reads a stream into a reply.
-func (t *trial) read(ctx context.Context, r *reply, stream dialect.Stream, body io.Reader) error {
-	buf := make([]byte, 32<<10)
-	for r.deltas < trialDeltas && !stream.Done() {
-		n, err := body.Read(buf)
-		r.events(stream.Feed(buf[:n]), t.now())
-		if err == io.EOF {
-			r.events(stream.End(nil), t.now())
-		} else if err != nil && !stream.Done() {
-			return t.explain(ctx, err)
-		}
-	}
-	if usage, counted := stream.Usage(); counted {
-		r.tokens = int(usage.CompletionTokens)
-	}
-	if fault := stream.Err(); fault != nil {
-		return shown(fault)
-	}
-	return nil
-}
-
-// events reads events of the messages dialect. Thinking is counted, but not shown.
-func (r *reply) events(events []byte, now time.Time) {
-	for line := range bytes.Lines(events) {
-		var event struct {
-			Block struct{ Type, Name string } `json:"content_block"`
-			Delta struct {
-				Text, Thinking string
-				Arguments      string `json:"partial_json"`
-				Stop           string `json:"stop_reason"`
-			}
-		}
-		data, ok := bytes.CutPrefix(line, []byte("data:"))
-		if !ok || json.Unmarshal(data, &event) != nil || r.deltas == trialDeltas {
-			continue
-		}
-		if event.Block.Type == "tool_use" {
-			r.calls++
-			r.tool = cmp.Or(r.tool, event.Block.Name)
-		}
-		if r.calls == 1 {
-			r.arguments.WriteString(event.Delta.Arguments)
-		}
-		r.stop = cmp.Or(r.stop, event.Delta.Stop)
-		if event.Delta.Text == "" && event.Delta.Thinking == "" {
-			continue
-		}
-		if r.last = now; r.deltas == 0 {
-			r.first = now
-		}
-		r.deltas++
-		if r.text.Len() < maxTrialText {
-			r.text.WriteString(event.Delta.Text)
-		}
-	}
 }
 
 // complete requests a sentence and measures its speed.
 func (t *trial) complete(ctx context.Context) error {
-	begin := t.now()
 	r, err := t.ask(ctx, "Say hello to the person who has just set you up, in one short sentence.",
-		map[string]any{"max_tokens": trialTokens, "stream": true})
-	t.measure(r, begin)
+		map[string]any{"max_tokens": trialTokens, "stream": true}, nil)
+	t.result.Pace, t.result.Answer = r.pace(), oneLine(r.written.String(), trialBounds.text)
 	switch {
-	case err != nil || r.deltas > 0:
+	case err != nil || r.pieces > 0:
 		return err
 	case r.tokens > 0:
 		return fmt.Errorf("the model produced %d tokens, but no text", r.tokens)
 	}
 	return errors.New("the model's answer is empty; is it a chat model?")
-}
-
-// measure sets the results, also those of an incomplete answer.
-func (t *trial) measure(r *reply, begin time.Time) {
-	tokens := cmp.Or(r.tokens, r.deltas)
-	t.result.Answer, t.result.Tokens = oneLine(r.text.String(), maxTrialText), tokens
-	if r.deltas == 0 {
-		return
-	}
-	t.result.FirstTokenMillis = float64(r.first.Sub(begin).Microseconds()) / 1000
-	// The first token took the time of the prompt, which is not related to the
-	// pace of the others. When all came at once, nothing else is known.
-	took := r.last.Sub(r.first)
-	if r.deltas == 1 || tokens == 1 {
-		took = r.last.Sub(begin)
-	} else {
-		tokens--
-	}
-	if took > 0 {
-		t.result.TokensPerSecond = float64(tokens) / took.Seconds()
-	}
 }
 
 // weatherTool is the tool that the model should call.
@@ -280,7 +111,7 @@ func (t *trial) tools(ctx context.Context) (works, reason string) {
 				"properties": map[string]any{"city": map[string]any{"type": "string"}},
 			},
 		}},
-	})
+	}, nil)
 	var refused *dialect.Error
 	var arguments struct {
 		City string `json:"city"`

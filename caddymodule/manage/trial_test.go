@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -294,4 +295,55 @@ func TestTrialWithoutAWay(t *testing.T) {
 		t.Errorf("unknown deployment: %d", w.Code)
 	}
 	wantError(t, w, `deployment "none" not found`)
+}
+
+// Tests are in the activity and in the usage, as requests without a key. What the model server
+// says is not.
+func TestTrialsAreRecorded(t *testing.T) {
+	counted := `{"choices":[],"usage":{"prompt_tokens":21,"completion_tokens":11}}`
+	fails := answer(500, "application/json", `{"error":{"message":"quartz-sphinx"}}`)
+	for name, tt := range map[string]struct {
+		speak, tool http.HandlerFunc
+		want        []string // the newest first
+	}{
+		"works": {events("wait", hello, stop, counted, done), goodCall, []string{
+			"test 200   in≈ out≈", "test 200   in21 out11",
+		}},
+		"fails": {fails, goodCall, []string{"test 502 upstream upstream_error: The model server answered HTTP 500. in0 out0"}},
+		"breaks": {events("wait", hello, "abort"), goodCall, []string{
+			"test 502 upstream upstream_unreachable: The model server closed the connection early; its log may have the reason. in≈ out≈",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := newGateway(t)
+				home := g.connector("default", "home", map[string]http.Handler{"ollama": server{t, tt.speak, tt.tool}})
+				g.deployment("public", home, "", "upstream-model")
+				want[manage.TestResult](g, 200, "POST", "/deployments/public/test", "{}")
+				var got []string
+				for _, r := range g.activity.Recent("default") {
+					in, out := fmt.Sprint(r.InputTokens), fmt.Sprint(r.OutputTokens)
+					if r.Estimated {
+						in, out = "≈", "≈"
+					}
+					if r.ErrorCode != "" {
+						r.ErrorCode += ": "
+					}
+					got = append(got, fmt.Sprintf("%s %d %s %s%s in%s out%s", r.Operation, r.Status, r.ErrorClass, r.ErrorCode, r.Error, in, out))
+					if r.KeyID != "" || r.Deployment != "public" || r.Connector == "" || r.Estimated && r.InputTokens == 0 || strings.Contains(fmt.Sprint(r), "quartz") {
+						t.Errorf("%+v", r)
+					}
+				}
+				if !slices.Equal(got, tt.want) {
+					t.Errorf("%q", got)
+				}
+				if list := want[manage.Checklist](g, 200, "GET", "/checklist", ""); list.Request {
+					t.Error("a test counts as the first request")
+				}
+				if sum := sumOf(usageOf(t, g.service, manage.Usage{})); sum.Requests != int64(len(got)) {
+					t.Errorf("%+v", sum)
+				}
+			})
+		})
+	}
 }

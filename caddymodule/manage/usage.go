@@ -16,16 +16,21 @@ import (
 
 // Usage selects usage, and how to sum it up.
 type Usage struct {
-	From   string `json:"from" need:"filled"`   // first day in UTC, like 2026-11-21; "": 29 days before the last
-	To     string `json:"to" need:"filled"`     // last day; "": today
-	By     string `json:"by" need:"filled"`     // key, model, day, or several with commas; "": day
+	From   string `json:"from" need:"filled"`   // first day in UTC, like 2026-11-21, or hour, like 2026-11-21T15; "": 29 days before the last
+	To     string `json:"to" need:"filled"`     // last day, or hour; "": today
+	By     string `json:"by" need:"filled"`     // key, model, user, day, hour, or several with commas; "": day
 	Format string `json:"format" need:"filled"` // json or csv; "": json
 }
 
-// UsageSum is a sum over usage. It has those of day, key and model that it is a sum by.
+// UsageSum is a sum over usage. It has those of hour, day, user, key and model that it is a sum by.
 type UsageSum struct {
+	Hour string `json:"hour,omitempty"` // in UTC, like 2026-11-21T15
 	// Day is in UTC. It is a month, like 2026-08, if the usage is no longer kept by day.
-	Day     string `json:"day,omitempty"`
+	Day string `json:"day,omitempty"`
+	// UserID is the owner of the key. Keys without one, and removed ones, have none.
+	UserID   string `json:"user_id,omitempty"`
+	UserName string `json:"user_name,omitempty"`
+	// KeyID is absent for the use of the console.
 	KeyID   string `json:"key_id,omitempty"`
 	KeyName string `json:"key_name,omitempty"`
 	// Model is the name of the deployment. Requests that named none of the account have none.
@@ -35,6 +40,7 @@ type UsageSum struct {
 
 const (
 	maxUsageDays  = 366
+	maxUsageHours = 48
 	usageDays     = 30 // by default
 	maxUsageRows  = 100_000
 	usageCSV      = "csv"
@@ -42,15 +48,11 @@ const (
 )
 
 // by is the set of columns that usage is summed up by.
-type by struct{ day, key, model bool }
+type by struct{ hour, day, user, key, model bool }
 
-// Usage returns sums of the account's usage, ordered by day, key and model.
+// Usage returns sums of the account's usage, ordered by hour, day, user, key and model.
 func (s *Service) Usage(ctx context.Context, u Usage) ([]UsageSum, error) {
 	account, err := s.account(ctx)
-	if err != nil {
-		return nil, err
-	}
-	from, to, err := s.usageRange(u)
 	if err != nil {
 		return nil, err
 	}
@@ -58,12 +60,23 @@ func (s *Service) Usage(ctx context.Context, u Usage) ([]UsageSum, error) {
 	if err != nil {
 		return nil, err
 	}
-	type group struct{ day, key, model string }
+	from, to, err := s.usageRange(u, by.hour)
+	if err != nil {
+		return nil, err
+	}
+	type group struct{ hour, day, user, key, model string }
 	groups := make(map[group]*UsageSum)
 	err = s.activity.EachUsage(ctx, account, from, to, s.unpublished(ctx, account), func(r store.UsageRow) error {
 		var g group
+		if by.hour {
+			g.hour = r.Day
+		}
 		if by.day {
-			g.day = r.Day
+			g.day, _, _ = strings.Cut(r.Day, "T")
+		}
+		if by.user {
+			k, _ := s.store.Key(account, r.Key)
+			g.user = k.Owner
 		}
 		if by.key {
 			g.key = r.Key
@@ -76,7 +89,7 @@ func (s *Service) Usage(ctx context.Context, u Usage) ([]UsageSum, error) {
 			if len(groups) == maxUsageRows {
 				return badRequest("the usage from %s to %s has more than %d rows: ask for fewer days, or with a shorter list in %q", from, to, maxUsageRows, "by")
 			}
-			sum = &UsageSum{Day: g.day, KeyID: g.key, Model: g.model}
+			sum = &UsageSum{Hour: g.hour, Day: g.day, UserID: g.user, KeyID: g.key, Model: g.model}
 			groups[g] = sum
 		}
 		if by.key {
@@ -92,9 +105,9 @@ func (s *Service) Usage(ctx context.Context, u Usage) ([]UsageSum, error) {
 	for _, sum := range groups {
 		sums = append(sums, *sum)
 	}
-	s.nameKeys(account, by, sums)
+	s.nameSums(account, sums)
 	slices.SortFunc(sums, func(a, b UsageSum) int {
-		return cmp.Or(cmp.Compare(a.Day, b.Day), cmp.Compare(a.KeyName, b.KeyName), cmp.Compare(a.KeyID, b.KeyID), cmp.Compare(a.Model, b.Model))
+		return cmp.Or(cmp.Compare(a.Hour, b.Hour), cmp.Compare(a.Day, b.Day), cmp.Compare(a.UserName, b.UserName), cmp.Compare(a.UserID, b.UserID), cmp.Compare(a.KeyName, b.KeyName), cmp.Compare(a.KeyID, b.KeyID), cmp.Compare(a.Model, b.Model))
 	})
 	return sums, nil
 }
@@ -112,39 +125,53 @@ func (s *Service) unpublished(ctx context.Context, account string) map[string][]
 	return rows
 }
 
-// nameKeys sets the current names of keys. Removed ones keep those they had.
-func (s *Service) nameKeys(account string, by by, sums []UsageSum) {
-	if !by.key {
-		return
-	}
+// nameSums sets the current names of keys and users. Removed keys keep those they had.
+func (s *Service) nameSums(account string, sums []UsageSum) {
 	for i := range sums {
 		if k, ok := s.store.Key(account, sums[i].KeyID); ok {
 			sums[i].KeyName = k.Name
 		}
+		if u, ok := s.store.User(sums[i].UserID); ok {
+			sums[i].UserName = u.Name
+		}
 	}
 }
 
-// usageRange returns the first and the last day.
-func (s *Service) usageRange(u Usage) (from, to string, err error) {
-	day := func(name, value string) (time.Time, error) {
-		t, err := time.Parse(time.DateOnly, value)
-		if err != nil {
-			return t, badRequest("query parameter %q is %.40q; it must be a day like 2026-11-21", name, value)
-		}
-		return t, nil
+// usageRange returns the first and the last day, or hour.
+func (s *Service) usageRange(u Usage, hourly bool) (from, to string, err error) {
+	unit := usageUnit{time.DateOnly, 24 * time.Hour, maxUsageDays, usageDays, "days", "a day like 2026-11-21"}
+	if hourly || len(u.From) == len(store.HourOnly) || len(u.To) == len(store.HourOnly) {
+		unit = usageUnit{store.HourOnly, time.Hour, maxUsageHours, 24, "hours", "an hour like 2026-11-21T15"}
 	}
-	last, err := day("to", cmp.Or(u.To, s.now().UTC().Format(time.DateOnly)))
+	last, err := unit.parse("to", cmp.Or(u.To, s.now().UTC().Format(unit.layout)))
 	if err != nil {
 		return "", "", err
 	}
-	first, err := day("from", cmp.Or(u.From, last.AddDate(0, 0, 1-usageDays).Format(time.DateOnly)))
+	first, err := unit.parse("from", cmp.Or(u.From, last.Add(unit.size*time.Duration(1-unit.usual)).Format(unit.layout)))
 	if err != nil {
 		return "", "", err
 	}
-	if first.After(last) || first.Before(last.AddDate(0, 0, 1-maxUsageDays)) {
-		return "", "", badRequest("the usage from %s to %s is not 1 to %d days", first.Format(time.DateOnly), last.Format(time.DateOnly), maxUsageDays)
+	from, to = first.Format(unit.layout), last.Format(unit.layout)
+	if first.After(last) || first.Before(last.Add(unit.size*time.Duration(1-unit.most))) {
+		return "", "", badRequest("the usage from %s to %s is not 1 to %d %s", from, to, unit.most, unit.name)
 	}
-	return first.Format(time.DateOnly), last.Format(time.DateOnly), nil
+	return from, to, nil
+}
+
+// usageUnit is the unit of time of a query for usage.
+type usageUnit struct {
+	layout        string
+	size          time.Duration
+	most, usual   int
+	name, example string
+}
+
+func (u usageUnit) parse(name, value string) (time.Time, error) {
+	t, err := time.Parse(u.layout, value)
+	if err != nil {
+		return t, badRequest("query parameter %q is %.40q; it must be %s", name, value, u.example)
+	}
+	return t, nil
 }
 
 // by returns the columns to sum up by.
@@ -152,11 +179,11 @@ func (u Usage) by() (b by, err error) {
 	if u.By == "" {
 		return by{day: true}, nil
 	}
-	columns := map[string]*bool{"day": &b.day, "key": &b.key, "model": &b.model}
+	columns := map[string]*bool{"hour": &b.hour, "day": &b.day, "user": &b.user, "key": &b.key, "model": &b.model}
 	for name := range strings.SplitSeq(u.By, ",") {
 		column := columns[name]
 		if column == nil || *column {
-			return b, badRequest("query parameter %q is %.40q; it must be key, model, day, or several of them with commas", "by", u.By)
+			return b, badRequest("query parameter %q is %.40q; it must be key, model, user, day, hour, or several of them with commas", "by", u.By)
 		}
 		*column = true
 	}
@@ -183,7 +210,7 @@ func (s *Service) usageRoute(status int) operation {
 func writeCSV(w io.Writer, sums []UsageSum) error {
 	out := csv.NewWriter(w)
 	usage := reflect.TypeFor[store.Usage]()
-	header := []string{"day", "key_id", "key_name", "model"}
+	header := []string{"hour", "day", "user_id", "user_name", "key_id", "key_name", "model"}
 	for field := range usage.Fields() {
 		header = append(header, field.Tag.Get("json"))
 	}
@@ -191,7 +218,7 @@ func writeCSV(w io.Writer, sums []UsageSum) error {
 		return err
 	}
 	for _, sum := range sums {
-		row := []string{sum.Day, cell(sum.KeyID), cell(sum.KeyName), cell(sum.Model)}
+		row := []string{sum.Hour, sum.Day, cell(sum.UserID), cell(sum.UserName), cell(sum.KeyID), cell(sum.KeyName), cell(sum.Model)}
 		for _, n := range reflect.ValueOf(sum.Usage).Fields() {
 			row = append(row, strconv.FormatInt(n.Int(), 10))
 		}

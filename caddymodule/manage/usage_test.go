@@ -99,7 +99,7 @@ func checkSums(t *testing.T, dir string, random *rand.Rand) {
 		}
 		service := manage.New(manage.Options{Store: st, Activity: log, Now: now})
 		first, last := now().AddDate(0, 0, -365).UTC(), now().UTC()
-		for _, by := range []string{"day", "key", "model", "key,model", "model,day", "day,key,model"} {
+		for _, by := range []string{"day", "key", "model", "user", "key,model", "model,day", "day,user,key,model"} {
 			sums := usageOf(t, service, manage.Usage{From: first.Format(time.DateOnly), To: last.Format(time.DateOnly), By: by})
 			got := sumOf(sums)
 			if got.Requests != want.Requests || got.InputTokens != want.InputTokens || got.OutputTokens != want.OutputTokens || got.Errors() != want.CallerErrors || got.BusyMillis != 5*want.Requests {
@@ -108,6 +108,12 @@ func checkSums(t *testing.T, dir string, random *rand.Rand) {
 			if !slices.IsSortedFunc(sums, func(a, b manage.UsageSum) int { return strings.Compare(a.Day, b.Day) }) {
 				t.Errorf("by %s: not in order", by)
 			}
+		}
+		// The hours of a day are the day.
+		today := manage.Usage{From: last.Format(time.DateOnly), By: "day"}
+		hours := manage.Usage{From: last.Format(time.DateOnly) + "T00", To: last.Format(time.DateOnly) + "T23", By: "hour,key"}
+		if got, want := sumOf(usageOf(t, service, hours)), sumOf(usageOf(t, service, today)); got != want {
+			t.Errorf("step %d: %+v by hour, %+v by day", step, got, want)
 		}
 		if err := log.Close(); err != nil {
 			t.Error(err)
@@ -122,8 +128,9 @@ func checkSums(t *testing.T, dir string, random *rand.Rand) {
 func TestUsage(t *testing.T) {
 	g := newGateway(t)
 	anna := g.user("default", "anna")
-	id := want[map[string]any](g, 201, "POST", "/keys", `{"name":"@laptop"}`)["id"].(string)
+	id := want[map[string]any](g, 201, "POST", "/keys", `{"name":"@laptop","owner":"anna"}`)["id"].(string)
 	now := time.Now().UTC()
+	hour := func(ago int) string { return now.Add(-time.Duration(ago) * time.Hour).Format(store.HourOnly) }
 	day := func(ago int) string { return now.AddDate(0, 0, -ago).Format(time.DateOnly) }
 	record := func(ago int, key, name, model string) {
 		g.activity.Record("default", activity.Request{Time: now.AddDate(0, 0, -ago), KeyID: key, KeyName: name, Deployment: model, InputTokens: 3, OutputTokens: 4, Estimated: true})
@@ -133,19 +140,23 @@ func TestUsage(t *testing.T) {
 	record(29, id, "old name", "")
 	record(30, id, "old name", "m")
 	for query, want := range map[string][]string{
-		"":                                    {day(29) + "||||1", day(0) + "||||2"},
-		"?by=day":                             {day(29) + "||||1", day(0) + "||||2"},
-		"?by=key":                             {"|key_gone|=gone||1", "|" + id + "|@laptop||2"},
-		"?by=model":                           {"||||1", "|||m|2"},
-		"?by=key,model":                       {"|key_gone|=gone|m|1", "|" + id + "|@laptop||1", "|" + id + "|@laptop|m|1"},
-		"?by=model,day":                       {day(29) + "||||1", day(0) + "|||m|2"},
-		"?to=" + day(29) + "&from=" + day(30): {day(30) + "||||1", day(29) + "||||1"},
+		"":                                    {day(29) + "|||||1", day(0) + "|||||2"},
+		"?by=day":                             {day(29) + "|||||1", day(0) + "|||||2"},
+		"?by=key":                             {"||key_gone|=gone||1", "||" + id + "|@laptop||2"},
+		"?by=model":                           {"|||||1", "||||m|2"},
+		"?by=key,model":                       {"||key_gone|=gone|m|1", "||" + id + "|@laptop||1", "||" + id + "|@laptop|m|1"},
+		"?by=model,day":                       {day(29) + "|||||1", day(0) + "||||m|2"},
+		"?to=" + day(29) + "&from=" + day(30): {day(30) + "|||||1", day(29) + "|||||1"},
 		"?to=" + day(60):                      nil,
-		"?format=json&from=" + day(0):         {day(0) + "||||2"},
+		"?format=json&from=" + day(0):         {day(0) + "|||||2"},
+		"?by=user":                            {"|||||1", "|anna||||2"},
+		"?by=hour":                            {hour(0) + "|||||2"},
+		"?by=hour,model&to=" + hour(1):        nil,
+		"?by=model&from=" + hour(3):           {"||||m|2"},
 	} {
 		var got []string
 		for _, u := range wantAs[[]manage.UsageSum](g, anna, 200, "GET", "/usage"+query, "") {
-			got = append(got, fmt.Sprintf("%s|%s|%s|%s|%d", u.Day, u.KeyID, u.KeyName, u.Model, u.Requests))
+			got = append(got, fmt.Sprintf("%s|%s|%s|%s|%s|%d", u.Hour+u.Day, u.UserName, u.KeyID, u.KeyName, u.Model, u.Requests))
 			if u.InputTokens != 3*u.Requests || u.OutputTokens != 4*u.Requests || u.EstimatedTokens != 7*u.Requests {
 				t.Errorf("%s: %+v", query, u)
 			}
@@ -155,7 +166,7 @@ func TestUsage(t *testing.T) {
 		}
 	}
 	for _, query := range []string{
-		"?from=x", "?to=2026-02-30", "?from=" + day(366), "?from=" + day(1) + "&to=" + day(2), "?by=user", "?by=key,key", "?by=", "?from=", "?format=xml", "?days=7", "?by=day&by=key",
+		"?from=x", "?to=2026-02-30", "?from=" + day(366), "?from=" + day(1) + "&to=" + day(2), "?by=person", "?by=hour&from=" + day(0), "?from=" + hour(48), "?by=key,key", "?by=", "?from=", "?format=xml", "?days=7", "?by=day&by=key",
 	} {
 		wantAs[map[string]any](g, anna, 400, "GET", "/usage"+query, "")
 	}
@@ -164,11 +175,11 @@ func TestUsage(t *testing.T) {
 	if err != nil || w.Code != http.StatusOK || w.Header().Get("Content-Type") != "text/csv; charset=utf-8" || w.Header().Get("Content-Disposition") != `attachment; filename="usage.csv"` {
 		t.Fatalf("%d %v, %v", w.Code, w.Header(), err)
 	}
-	if len(rows) != 4 || !slices.Equal(rows[0][:6], []string{"day", "key_id", "key_name", "model", "requests", "model_requests"}) || rows[0][len(rows[0])-1] != "first_token_ms" {
+	if len(rows) != 4 || !slices.Equal(rows[0][:9], []string{"hour", "day", "user_id", "user_name", "key_id", "key_name", "model", "requests", "model_requests"}) || rows[0][len(rows[0])-1] != "first_token_ms" {
 		t.Errorf("%q", rows)
 	}
 	// Names are not formulas.
-	if !slices.Equal(rows[1][:5], []string{"", "key_gone", "'=gone", "m", "1"}) || rows[2][2] != "'@laptop" {
+	if !slices.Equal(rows[1][:8], []string{"", "", "", "", "key_gone", "'=gone", "m", "1"}) || rows[2][5] != "'@laptop" {
 		t.Errorf("%q", rows)
 	}
 }

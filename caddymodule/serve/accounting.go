@@ -15,11 +15,21 @@ type Ending struct {
 	Status int           // sent to the client
 	Logged int           // for the activity; that of a stream which failed is the error's
 	Class  dialect.Class // of the error, "" for success
+	Code   string        // of the error, for logs
+	Error  string        // text of the error, for logs
 	First  time.Time     // when the first content of a stream was sent, or zero
+}
+
+// fail sets the error.
+func (e *Ending) fail(err *dialect.Error) {
+	e.Class = err.Class()
+	e.Code, e.Error = err.Logged()
 }
 
 // delivery is the state of sending a request to model servers.
 type delivery struct {
+	ready   time.Time         // when the request was read
+	waited  time.Duration     // from then to the first try
 	body    *dialect.Segments // of the last try, nil before
 	at      time.Time         // of the last try, or zero
 	refused bool              // no model has processed it
@@ -29,7 +39,19 @@ type delivery struct {
 
 // begin begins a try.
 func (d *delivery) begin(body *dialect.Segments) {
-	d.body, d.at, d.refused = body, time.Now(), false
+	now := time.Now()
+	if d.body == nil {
+		d.waited = now.Sub(d.ready)
+	}
+	d.body, d.at, d.refused = body, now, false
+}
+
+// wait returns how long the request has waited for its turn and a connector.
+func (d *delivery) wait() time.Duration {
+	if d.body == nil && !d.ready.IsZero() {
+		return time.Since(d.ready)
+	}
+	return d.waited
 }
 
 // refuse ends a try that no model has seen.
@@ -122,10 +144,13 @@ func (ex *Exchange) request(e Ending) activity.Request {
 		KeyID:           key.ID,
 		KeyName:         key.Name,
 		Deployment:      ex.Deployment,
+		Connector:       ex.Connector,
 		Dialect:         string(ex.Operation.Dialect),
 		Operation:       operationNames[ex.Operation.Kind],
 		Status:          e.Logged,
 		ErrorClass:      string(e.Class),
+		ErrorCode:       e.Code,
+		Error:           e.Error,
 		Streamed:        ex.Streamed,
 		DurationMillis:  activity.Millis(time.Since(ex.Start)),
 		InputTokens:     int(ex.Usage.PromptTokens),
@@ -134,8 +159,14 @@ func (ex *Exchange) request(e Ending) activity.Request {
 		ReasoningTokens: int(ex.Usage.ReasoningTokens),
 		Estimated:       ex.Usage.Estimated,
 	}
-	if c := ex.completion; c != nil && c.delivery.reached {
-		r.BusyMillis = activity.Millis(c.delivery.busy)
+	if ex.Deployment == "" {
+		r.Model = ex.ModelName()
+	}
+	if c := ex.completion; c != nil {
+		r.WaitMillis = float64(c.delivery.wait().Round(time.Millisecond).Milliseconds())
+		if c.delivery.reached {
+			r.BusyMillis = activity.Millis(c.delivery.busy)
+		}
 	}
 	if !e.First.IsZero() {
 		r.FirstTokenMillis = activity.Millis(e.First.Sub(ex.Start))

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/dialect"
 )
 
@@ -184,10 +185,12 @@ func (a *answer) end(d dialect.Dialect) Ending {
 	switch {
 	case a.left, a.err != nil:
 		e.Logged, e.Class = statusClientGone, dialect.ClassCaller
+		e.Code, e.Error = "client_left", "The client disconnected before the end of the answer."
 	case a.stream != nil && a.stream.Err() != nil:
-		e.Logged, e.Class = a.stream.Err().HTTPStatus(d), a.stream.Err().Class()
+		e.fail(a.stream.Err())
+		e.Logged = a.stream.Err().HTTPStatus(d)
 	case a.failure != nil:
-		e.Class = a.failure.Class()
+		e.fail(a.failure)
 	}
 	return e
 }
@@ -272,4 +275,4 @@ func (a *answer) abandon() {
 }
 
 // statusClientGone is logged for a client that disconnected before it was answered.
-const statusClientGone = 499
+const statusClientGone = activity.StatusClientGone

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
@@ -51,7 +52,7 @@ func (a Authenticator) Serve(w http.ResponseWriter, r *http.Request, ex *Exchang
 	if reason != "" {
 		a.Observer.Refused(reason)
 		derr := dialect.RefusedKey(reason)
-		if derr.HTTPStatus(dialect.OfPath(r.URL.Path, r.Header)) == http.StatusUnauthorized {
+		if b.refuse(ex, key, dialect.OfPath(r.URL.Path, r.Header), derr) == http.StatusUnauthorized {
 			h.Set("WWW-Authenticate", `Bearer realm="postern"`)
 		}
 		fail(derr)
@@ -72,6 +73,21 @@ func (a Authenticator) Serve(w http.ResponseWriter, r *http.Request, ex *Exchang
 		// would log it with the request's headers, including X-Api-Key.
 		fail(a.foreign(err))
 	}
+}
+
+// refuse records a request without a valid key, and returns its status. If the key is not known,
+// the entry goes to the default account: the request belongs to none.
+func (b *Backend) refuse(ex *Exchange, key store.Credential, d dialect.Dialect, derr *dialect.Error) (status int) {
+	status = derr.HTTPStatus(d)
+	r := activity.Request{ID: ex.RequestID, Time: ex.Start, Dialect: string(d), Status: status, ErrorClass: string(derr.Class())}
+	r.ErrorCode, r.Error = derr.Logged()
+	account := store.DefaultAccount
+	if key.LiveKey != nil {
+		k := key.Key()
+		account, r.KeyID, r.KeyName = key.Account(), k.ID, k.Name
+	}
+	b.Activity.Refuse(account, r)
+	return status
 }
 
 // ended returns the error of a running request that its key no longer allows.

@@ -52,6 +52,7 @@ func (c *completion) serve(w http.ResponseWriter, r *http.Request, next Handler)
 		}
 		c.answer.open(c.call.NewStream(), c.KeepAlive)
 	}
+	c.delivery.ready = time.Now()
 	if err := next.ServeHTTP(w, r); err != nil {
 		return c.failed(err)
 	}

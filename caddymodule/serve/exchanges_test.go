@@ -19,6 +19,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/queue"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
@@ -256,6 +257,11 @@ func (e *exchanges) recorded(before map[string]int) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "-- recorded --\n%s", &e.events)
 	if e.ex.Key == nil {
+		for _, account := range []string{store.DefaultAccount, stranger} {
+			if recent := e.backend.Activity.Recent(account); len(recent) > 0 && recent[0].ID == e.ex.RequestID {
+				fmt.Fprintf(&b, "activity: %s\n", entryOf(e.T, recent[0]))
+			}
+		}
 		return b.String()
 	}
 	b.WriteString("access:")
@@ -268,12 +274,17 @@ func (e *exchanges) recorded(before map[string]int) string {
 	if before[account]++; len(recent) != before[account] || recent[0].ID != e.ex.RequestID {
 		e.Fatalf("the activity has %d entries, not %d", len(recent), before[account])
 	}
-	entry, err := json.Marshal(recent[0])
-	if err != nil {
-		e.Fatal(err)
-	}
-	fmt.Fprintf(&b, " reason=%s\nactivity: %s\n", e.ex.Reason, entry)
+	fmt.Fprintf(&b, " reason=%s\nactivity: %s\n", e.ex.Reason, entryOf(e.T, recent[0]))
 	return b.String()
+}
+
+func entryOf(t *testing.T, r activity.Request) []byte {
+	t.Helper()
+	entry, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return entry
 }
 
 // ids that clients refer to, by variable.

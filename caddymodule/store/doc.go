@@ -68,6 +68,8 @@
 //	x/usage/ACCOUNT/MONTH/KEY//DEPLOYMENT
 //	                                the same in a month that is more than 92 days old, through all
 //	                                gateways
+//	x/usage_hours/ACCOUNT/HOUR/KEY/EDGE/DEPLOYMENT
+//	                                the same in one of the last 48 hours, in addition to its day
 //
 // Times of use sort after the records that they belong to, so a record is already in
 // the view when its time of use is loaded.

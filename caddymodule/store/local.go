@@ -14,6 +14,7 @@ const (
 	dirUnwatched = "x/"
 	dirRecent    = dirUnwatched + "recent/"
 	dirUsage     = dirUnwatched + "usage/"
+	dirHours     = dirUnwatched + "usage_hours/" // next to dirUsage
 )
 
 // aloneName stands for the name of a gateway that has none.
@@ -50,14 +51,16 @@ func (s *Store) PublishUsage(ctx context.Context) error {
 	defer s.publishing.Unlock()
 	past := s.now().Add(-keepPublished).UTC().Format(time.DateOnly)
 	foldable := s.foldable()
-	span := Prefix(dirUsage)
+	puts, deletes := new(tx), new(tx)
+	// The first time all of x/, to delete records of removed accounts.
+	span := Span{Start: dirUsage, End: Prefix(dirHours).End}
 	if s.published.Load() == 0 {
 		span = Prefix(dirUnwatched)
 	}
-	puts, deletes := new(tx), new(tx)
 	revision, err := s.local.Each(ctx, span, func(item Item) error {
-		path, isUsage := strings.CutPrefix(item.Key, dirUsage)
-		account, rest, _ := strings.Cut(strings.TrimPrefix(path, dirRecent), "/")
+		_, path, _ := strings.Cut(strings.TrimPrefix(item.Key, dirUnwatched), "/")
+		isUsage := !strings.HasPrefix(item.Key, dirRecent)
+		account, rest, _ := strings.Cut(path, "/")
 		day, _, _ := strings.Cut(rest, "/")
 		_, known := s.Account(account)
 		if isUsage && known && item.ModRevision > s.published.Load() && day >= foldable {

@@ -8,7 +8,10 @@ import (
 )
 
 // expiryNotices are how long before a key expires subscribers get a notice, the longest first.
-var expiryNotices = [...]time.Duration{7 * 24 * time.Hour, 24 * time.Hour}
+var expiryNotices = [...]time.Duration{ExpiryNotice, 24 * time.Hour}
+
+// ExpiryNotice is how long before its expiry a key is first reported as expiring.
+const ExpiryNotice = 7 * 24 * time.Hour
 
 // scheduleCheck is the longest wait of the schedule, which follows a clock that was set.
 const scheduleCheck = time.Minute

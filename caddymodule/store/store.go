@@ -95,6 +95,7 @@ func New(kv KV, o Options) (*Store, error) {
 		s.workers.Go(func() { s.repeat(ctx, publishInterval, "failed to publish the usage", s.PublishUsage) })
 	}
 	s.workers.Go(func() { s.repeat(ctx, sweepInterval, "failed to fold the usage of past months", s.foldUsage) })
+	s.workers.Go(func() { s.repeat(ctx, sweepInterval, "failed to remove the usage of past hours", s.dropHours) })
 	return s, nil
 }
 

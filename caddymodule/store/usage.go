@@ -7,17 +7,20 @@ import (
 	"time"
 )
 
-// monthOnly is the layout of the months of usage rows.
-const monthOnly = "2006-01"
+// The layouts of the months and hours of usage rows, besides [time.DateOnly].
+const (
+	monthOnly = "2006-01"
+	HourOnly  = "2006-01-02T15"
+)
 
 // All days are between these.
 const firstDay, lastDay = "1970-01-01", "9999-12-31"
 
-// UsageRow is the usage of a key with a deployment, through one gateway on a day, or through
-// all gateways in a month that is folded.
+// UsageRow is the usage of a key with a deployment, through one gateway on a day or in an hour,
+// or through all gateways in a month that is folded. Hours are kept in addition to their days.
 type UsageRow struct {
 	Account    string `json:"-"`
-	Day        string `json:"day"`        // in UTC, like 2026-11-21; like 2026-08 for a month
+	Day        string `json:"day"`        // in UTC, like 2026-11-21; like 2026-08 for a month, 2026-11-21T15 for an hour
 	Key        string `json:"key"`        // id; "": requests without a key
 	Deployment string `json:"deployment"` // registered name; "": requests without one
 	KeyName    string `json:"key_name"`
@@ -91,13 +94,22 @@ type usageRecord struct {
 // path returns the KV key of a row of an edge. The edge of a month is "". The name of the
 // deployment is last, as it may contain slashes.
 func (r *UsageRow) path(edge string) string {
-	return dirUsage + r.Account + "/" + r.Day + "/" + r.Key + "/" + edge + "/" + r.Deployment
+	return dirOf(r.Day) + r.Account + "/" + r.Day + "/" + r.Key + "/" + edge + "/" + r.Deployment
+}
+
+// dirOf returns the directory of the rows of a day, a month or an hour.
+func dirOf(day string) string {
+	if len(day) == len(HourOnly) {
+		return dirHours
+	}
+	return dirUsage
 }
 
 // usageAt returns the row of a KV key without its sums, and its edge.
 func usageAt(path string) (r UsageRow, edge string, ok bool) {
 	const parts = 5
-	at := strings.SplitN(strings.TrimPrefix(path, dirUsage), "/", parts)
+	_, path, _ = strings.Cut(strings.TrimPrefix(path, dirUnwatched), "/")
+	at := strings.SplitN(path, "/", parts)
 	if len(at) != parts {
 		return r, "", false
 	}
@@ -124,8 +136,13 @@ func (r *UsageRow) check() error {
 	return nil
 }
 
+// checkDay fails unless day is a day or an hour.
 func checkDay(day string) error {
-	if _, err := time.Parse(time.DateOnly, day); err != nil {
+	layout := time.DateOnly
+	if len(day) == len(HourOnly) {
+		layout = HourOnly
+	}
+	if _, err := time.Parse(layout, day); err != nil {
 		return Errorf(ErrInvalid, "%.40q is not a day like 2026-11-21", day)
 	}
 	return nil
@@ -173,9 +190,10 @@ func (s *Store) OwnUsage(ctx context.Context, r UsageRow) (Usage, error) {
 }
 
 // EachUsage calls f with the rows of an account on the days from from to to, of all gateways,
-// and with those of the folded months that have one of these days. The rows of this gateway
-// are those it has saved, which it may not have published. newer are rows of other gateways,
-// by name, which they may not have published either. f must not use the store.
+// and with those of the folded months that have one of these days. If from and to are hours, it
+// does so for hours. The rows of this gateway are those it has saved, which it may not have
+// published. newer are rows of other gateways, by name, which they may not have published
+// either. f must not use the store.
 func (s *Store) EachUsage(ctx context.Context, account, from, to string, newer map[string][]UsageRow, f func(UsageRow) error) error {
 	for _, day := range []string{from, to} {
 		if err := checkDay(day); err != nil {
@@ -245,7 +263,7 @@ func (s *Store) unpublished(ctx context.Context, account, from, to string, newer
 	rows := make(map[string]UsageRow)
 	for edge, list := range newer {
 		for _, r := range list {
-			if r.Account = account; r.check() == nil && from <= r.Day && r.Day <= to {
+			if r.Account = account; r.check() == nil && len(r.Day) == len(to) && from <= r.Day && r.Day <= to {
 				rows[r.path(edge)] = r
 			}
 		}
@@ -267,12 +285,16 @@ func (s *Store) UnpublishedUsage(ctx context.Context, account string, n int) ([]
 	}
 	var rows []UsageRow
 	published := s.published.Load()
-	err := eachUsage(ctx, s.local, account, firstDay, lastDay, func(_ string, r UsageRow, revision int64) error {
+	add := func(_ string, r UsageRow, revision int64) error {
 		if revision > published && len(rows) < n {
 			rows = append(rows, r)
 		}
 		return nil
-	})
+	}
+	err := eachUsage(ctx, s.local, account, firstDay, lastDay, add)
+	if err == nil {
+		err = eachUsage(ctx, s.local, account, firstDay+"T00", lastDay+"T23", add)
+	}
 	return rows, err
 }
 
@@ -280,7 +302,7 @@ func (s *Store) UnpublishedUsage(ctx context.Context, account string, n int) ([]
 func eachUsage(ctx context.Context, kv KV, account, from, to string, f func(path string, r UsageRow, revision int64) error) error {
 	_, err := kv.Each(ctx, usageSpan(account, from, to), func(item Item) error {
 		r, _, ok := usageAt(item.Key)
-		if !ok || len(r.Day) == len(time.DateOnly) && r.Day > to {
+		if !ok || len(r.Day) == len(to) && r.Day > to {
 			return nil
 		}
 		r, err := decodeUsage(item)
@@ -292,9 +314,9 @@ func eachUsage(ctx context.Context, kv KV, account, from, to string, f func(path
 	return err
 }
 
-// usageSpan returns the span of the days from from to the end of the month of to. A month
-// sorts after its days.
+// usageSpan returns the span of the days or hours from from to the end of the month of to. A
+// month sorts after its days.
 func usageSpan(account, from, to string) Span {
-	dir := dirUsage + account + "/"
+	dir := dirOf(to) + account + "/"
 	return Span{Start: dir + from, End: dir + to[:len(monthOnly)] + string(rune('/'+1))}
 }

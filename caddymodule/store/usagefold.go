@@ -11,6 +11,8 @@ const (
 	keepDays = 92
 	// keepMonths is how long usage is kept by month.
 	keepMonths = 60
+	// keepHours is how long usage is kept by hour, too.
+	keepHours = 48
 	// foldBatch is the maximum number of rows of a transaction that folds them. Each is
 	// deleted, and added to another one.
 	foldBatch = MaxTxnOps / 2
@@ -21,6 +23,38 @@ const (
 // foldable returns the first month that is not yet folded, like 2026-08.
 func (s *Store) foldable() string {
 	return s.now().UTC().AddDate(0, 0, -keepDays).Format(monthOnly)
+}
+
+// dropHours deletes the rows of hours that are too old.
+func (s *Store) dropHours(ctx context.Context) error {
+	if !s.Leads() {
+		return nil
+	}
+	oldest := s.now().UTC().Add(-keepHours * time.Hour).Format(HourOnly)
+	for _, a := range s.Accounts() {
+		dir := dirHours + a.ID + "/"
+		for span := (Span{Start: dir, End: dir + oldest}); span.Start != ""; {
+			t := new(tx)
+			var err error
+			span.Start, err = s.eachOfBatch(ctx, span, MaxTxnOps, func(item Item) bool {
+				t.delete(item.Key)
+				return true
+			})
+			if err != nil {
+				return err
+			}
+			if len(t.Then) == 0 {
+				break
+			}
+			if _, err := s.kv.Txn(ctx, t.Txn); err != nil {
+				return err
+			}
+			if err := pause(ctx, foldInterval); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // foldUsage replaces the rows of days in old months by one row for each month, key and
@@ -63,13 +97,26 @@ func (s *Store) foldUsage(ctx context.Context) error {
 
 // unfolded returns the next rows to fold or to remove, and where to continue, "" at the end.
 func (s *Store) unfolded(ctx context.Context, span Span, oldest string) (batch []Item, next string, err error) {
-	errFull := errors.New("the batch is full")
-	_, err = s.kv.Each(ctx, span, func(item Item) error {
+	next, err = s.eachOfBatch(ctx, span, foldBatch, func(item Item) bool {
 		r, _, ok := usageAt(item.Key)
-		if ok && (len(r.Day) == len(time.DateOnly) || r.Day < oldest) {
+		ok = ok && (len(r.Day) == len(time.DateOnly) || r.Day < oldest)
+		if ok {
 			batch = append(batch, item)
 		}
-		if len(batch) == foldBatch {
+		return ok
+	})
+	return batch, next, err
+}
+
+// eachOfBatch calls take with the items of a span until it has taken n of them. It returns where
+// to continue, "" at the end.
+func (s *Store) eachOfBatch(ctx context.Context, span Span, n int, take func(Item) bool) (next string, err error) {
+	errFull := errors.New("the batch is full")
+	_, err = s.kv.Each(ctx, span, func(item Item) error {
+		if take(item) {
+			n--
+		}
+		if n == 0 {
 			next = item.Key + "\x00"
 			return errFull
 		}
@@ -78,7 +125,7 @@ func (s *Store) unfolded(ctx context.Context, span Span, oldest string) (batch [
 	if errors.Is(err, errFull) {
 		err = nil
 	}
-	return batch, next, err
+	return next, err
 }
 
 // fold adds rows to those of their months, and deletes them. It reports false if one has

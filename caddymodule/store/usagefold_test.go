@@ -41,6 +41,48 @@ func openLater(t *testing.T, kv store.KV, days int, o store.Options) *store.Stor
 	return s
 }
 
+// Hours are kept for 48 hours, apart from days.
+func TestHoursAreDropped(t *testing.T) {
+	t.Parallel()
+	path := tempStore(t)
+	synctest.Test(t, func(t *testing.T) {
+		ctx := context.Background()
+		kv := &slowKV{KV: share(storetest.OpenBolt(t, path))}
+		s := openLater(t, kv, 0, store.Options{})
+		defer func() { _ = s.Close() }()
+		var rows []store.UsageRow
+		hour := func(ago int) string {
+			return time.Now().UTC().Add(-time.Duration(ago) * time.Hour).Format(store.HourOnly)
+		}
+		for ago := range 60 {
+			for k := range 20 {
+				rows = append(rows, usageRow(hour(ago), fmt.Sprintf("k%d", k), "m", 1))
+			}
+		}
+		rows = append(rows, usageRow(hour(5)[:len(time.DateOnly)], "k", "m", 7))
+		if err := s.SaveUsage(ctx, rows); err != nil {
+			t.Fatal(err)
+		}
+		if got := usageRows(t, s, account, hour(59), hour(0)); len(got) != 60*20 {
+			t.Errorf("%d rows of hours", len(got))
+		}
+		if got := usageRows(t, s, account, hour(3), hour(2)); len(got) != 2*20 {
+			t.Errorf("%d rows of two hours", len(got))
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if got := usageRows(t, s, account, hour(100), hour(0)); len(got) != 48*20 {
+			t.Errorf("%d rows of hours are left", len(got))
+		}
+		if got := usageRows(t, s, account, firstDay, lastDay); len(got) != 1 || got[0].Requests != 7 {
+			t.Errorf("days: %v", got)
+		}
+		if slices.Max(kv.sizes) > store.MaxTxnOps {
+			t.Errorf("transactions of %v", kv.sizes)
+		}
+	})
+}
+
 // Usage is kept by day for 92 days, until its month is older, then by month for five years.
 // No sum changes by that, at any moment. A gateway folds when it starts, and each month.
 func TestUsageIsFolded(t *testing.T) {

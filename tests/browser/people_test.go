@@ -19,7 +19,7 @@ func testAnotherAccountSeesNothing(t *testing.T, r *rig) {
 
 	eve := r.newUser("second", "eve")
 	eve.Sees("0 of 4 done")
-	for _, tab := range []string{"start", "models", "keys", "connectors", "activity", "settings"} {
+	for _, tab := range []string{"start", "models", "keys", "connectors", "home", "usage", "activity", "settings"} {
 		eve.Open("/console/" + tab)
 		html := Eval[string](eve, "document.documentElement.outerHTML")
 		for _, secret := range []string{"secret-box", "secret-key", "scripted", "ada"} {
@@ -38,10 +38,10 @@ func testAnotherAccountSeesNothing(t *testing.T, r *rig) {
 	if got := r.chat(r.key(eve, "eves", "*"), "scripted"); got != http.StatusNotFound {
 		t.Errorf("another account's key reached the model: %d", got)
 	}
-	eve.Open("/console/activity")
+	eve.Open("/console/usage")
 	eve.Sees("Requests 1")
 	r.expectChat(key, "scripted", http.StatusOK)
-	eve.Open("/console/activity")
+	eve.Open("/console/usage")
 	eve.Sees("Requests 1")
 }
 

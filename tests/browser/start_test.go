@@ -14,7 +14,7 @@ func TestFromFirstStartToFirstCompletion(t *testing.T) {
 	p := r.firstUser("ada")
 	p.Sees("0 of 4 done")
 	p.Look("start-empty")
-	for _, tab := range []string{"models", "keys", "connectors", "activity", "settings"} {
+	for _, tab := range []string{"models", "keys", "connectors", "home", "usage", "activity", "settings"} {
 		p.Open("/console/" + tab)
 		p.Look(tab + "-empty")
 	}
@@ -48,11 +48,35 @@ func TestFromFirstStartToFirstCompletion(t *testing.T) {
 	p.Sees("All set.")
 	p.Look("start-done")
 
+	p.Open("/console/")
+	p.Arrives("/console/home")
+	p.Sees("All is well")
+	p.Look("home")
 	p.Open("/console/activity")
 	p.Sees("laptop")
 	p.Look("activity")
+	p.Click(`a[href^="/console/activity/req_"]`)
+	p.Sees("Times and tokens")
+	p.Look("request")
+	r.expectChat(key, "nothing", http.StatusNotFound)
+	p.Open("/console/activity")
+	p.Sees("model_not_found")
+	p.Choose(`select[name="status"]`, "client")
+	p.Sees("1 of the last 2 requests")
+	p.Arrives("/console/activity?status=client")
+	p.Open("/console/activity")
 	r.expectChat(key, "scripted", http.StatusOK)
-	p.Sees("Requests 2")
+	p.until("the next request is in the list", func() bool {
+		return Eval[int](p, `document.querySelectorAll("main tbody tr:not(.why)").length`) == 3
+	})
+	for _, page := range []string{"usage", "usage?range=24h&by=day"} {
+		p.Open("/console/" + page)
+		p.Sees("Requests 3")
+	}
+	p.Look("usage")
+	p.Width(320)
+	p.fits("usage-320")
+	p.Width(1280)
 
 	p.Open("/console/models")
 	p.Sees("1 of 1 available")
@@ -62,6 +86,17 @@ func TestFromFirstStartToFirstCompletion(t *testing.T) {
 	p.Sees("It works.")
 	p.Sees("Time to first token")
 	p.Look("model")
+	p.Click("#playground summary")
+	p.Fill("#system", "Be brief.")
+	p.Fill("#prompt", "Say hello.")
+	p.Fill("#max-tokens", "20")
+	p.Press("Send")
+	p.Sees("tokens/s")
+	p.Sees(", by vm")
+	p.Look("model-played")
+	p.Open("/console/activity?key=console")
+	p.Sees("playground")
+	p.Open("/console/models/show?name=scripted")
 	p.Press("Change")
 	p.Sees("Change scripted")
 	p.Click("#compatibility > summary")

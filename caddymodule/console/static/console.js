@@ -35,16 +35,17 @@
       return;
     }
     if (!time.title) time.title = new Date(at).toLocaleString();
-    if (time.hasAttribute("data-moment")) {
+    const clock = time.hasAttribute("data-clock");
+    if (clock || time.hasAttribute("data-moment")) {
       const day = new Date(at).toDateString() === new Date().toDateString() ? {} : { day: "numeric", month: "short" };
-      set(time, new Date(at).toLocaleString("en-GB", { ...day, hour: "2-digit", minute: "2-digit" }));
+      set(time, new Date(at).toLocaleString("en-GB", { ...day, hour: "2-digit", minute: "2-digit", second: clock ? "2-digit" : undefined }));
       return;
     }
     const [unit, size] = units.find(([, size]) => Math.abs(seconds) >= size) ?? [];
     if (unit === "day" && -seconds > 30 * size) set(time, new Date(at).toLocaleDateString("en", { dateStyle: "medium" }));
     else set(time, unit ? ages.format(Math.round(seconds / size), unit) : "just now");
   };
-  const showAll = () => document.querySelectorAll("time[data-ago], time[data-moment], time[data-expires]").forEach(show);
+  const showAll = () => document.querySelectorAll("time[data-ago], time[data-clock], time[data-moment], time[data-expires]").forEach(show);
   showAll();
   setInterval(showAll, 1000);
 

@@ -1,0 +1,187 @@
+package console
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/url"
+	"slices"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/health"
+	"github.com/postern-dev/postern/caddymodule/manage"
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+// homeTab is the first page once the setup is done: health, use and what needs attention.
+var homeTab = &tab{
+	path: "home", name: "home", title: "Home", data: homeData,
+	live: []string{"home-alerts", "home-state"}, every: 10 * time.Second, rest: 3 * time.Second,
+}
+
+const (
+	maxAlerts     = 20
+	maxHomeModels = 8
+	// An error ratio is an alert above these, as in docs/alerts.yaml.
+	alertRatio  = .05
+	alertErrors = 5
+)
+
+// alert is something that needs attention.
+type alert struct {
+	Bad       bool // requests fail
+	Text, URL string
+	Until     *time.Time
+}
+
+type homePage struct {
+	Alerts []alert
+	More   int // alerts that are not shown
+	Status manage.Status
+	Edges  int // that serve, of Status.Edge.Edges
+	Sum    usageRow
+	Chart  chart
+	Models []homeModel
+}
+
+// homeModel is a model with its usage in the last 24 hours.
+type homeModel struct {
+	manage.Deployment
+	Used usageRow
+}
+
+func homeData(v *visit) any {
+	p := &homePage{Status: load(v, v.Manage.Status)}
+	deployments, connectors := load(v, v.Manage.Deployments), load(v, v.Manage.Connectors)
+	request, hours := spans[0].request(groupings[0], v.Now().UTC())
+	sums := load(v, func(ctx context.Context) ([]manage.UsageSum, error) { return v.Manage.Usage(ctx, request) })
+	p.use(deployments, hours, sums)
+	alerts := slices.Concat(
+		edgeAlerts(p.Status.Edge, load(v, v.Manage.Recent)), modelAlerts(deployments), connectorAlerts(connectors),
+		ratioAlerts(hours[len(hours)-2:], sums), keyAlerts(load(v, v.Manage.Keys), v.Now()))
+	slices.SortStableFunc(alerts, func(a, b alert) int { return rankOf(a) - rankOf(b) })
+	p.Alerts = alerts[:min(len(alerts), maxAlerts)]
+	p.More = len(alerts) - len(p.Alerts)
+	if e := p.Status.Edge; e != nil {
+		p.Edges = e.Edges - len(e.Lost)
+	}
+	return p
+}
+
+func rankOf(a alert) int {
+	if a.Bad {
+		return 0
+	}
+	return 1
+}
+
+// use sums up the usage of the last 24 hours.
+func (p *homePage) use(deployments []manage.Deployment, hours []period, sums []manage.UsageSum) {
+	models, total := make(map[string]*usageRow), make(map[string]store.Usage)
+	for _, d := range deployments {
+		models[d.Name] = new(usageRow)
+	}
+	for _, u := range sums {
+		hour := total[u.Hour]
+		hour.Add(u.Usage)
+		total[u.Hour] = hour
+		p.Sum.Add(u.Usage)
+		if m := models[u.Model]; m != nil {
+			m.Add(u.Usage)
+		}
+	}
+	p.Chart = draw(hours, nil, nil, total)[1]
+	p.Chart.Title = "Requests per hour (UTC)"
+	for _, d := range deployments {
+		p.Models = append(p.Models, homeModel{d, *models[d.Name]})
+	}
+	slices.SortStableFunc(p.Models, func(a, b homeModel) int {
+		return cmp.Or(cmp.Compare(b.Used.Tokens(), a.Used.Tokens()), cmp.Compare(b.Used.Requests, a.Used.Requests))
+	})
+	p.Models = p.Models[:min(len(p.Models), maxHomeModels)]
+}
+
+func modelAlerts(deployments []manage.Deployment) (alerts []alert) {
+	for _, d := range deployments {
+		if d.State == health.Available {
+			continue
+		}
+		alerts = append(alerts, alert{
+			Bad: !d.State.Usable(), Text: fmt.Sprintf("Model %s: %s.", d.Name, d.StateText()), URL: modelTab.url() + "?" + url.Values{"name": {d.Name}}.Encode(),
+		})
+	}
+	return alerts
+}
+
+func connectorAlerts(connectors []manage.Connector) (alerts []alert) {
+	for _, c := range connectors {
+		to := connectorTab.url() + "?" + url.Values{"id": {c.ID}}.Encode()
+		if c.State != manage.Online {
+			text := "Connector " + c.Name + " is offline."
+			if c.LastSeenAt == nil {
+				text = "Connector " + c.Name + " has never been online."
+			}
+			alerts = append(alerts, alert{Text: text, URL: to})
+		}
+		for _, u := range c.Upstreams {
+			if u.State == manage.Down {
+				alerts = append(alerts, alert{Text: fmt.Sprintf("Connector %s cannot reach its model server %s.", c.Name, u.Name), URL: to})
+			}
+		}
+	}
+	return alerts
+}
+
+// keyAlerts are of keys that expire within the time in which the gateway sends events about them.
+func keyAlerts(keys []manage.Key, now time.Time) (alerts []alert) {
+	for _, k := range keys {
+		if k.State == store.KeyValid && k.ExpiresAt != nil && k.ExpiresAt.Before(now.Add(store.ExpiryNotice)) {
+			alerts = append(alerts, alert{Text: "Key " + k.Name + " expires", Until: k.ExpiresAt, URL: keysTab.url() + "/" + k.ID})
+		}
+	}
+	return alerts
+}
+
+// ratioAlerts are of models that fail often, in the present hour and the one before.
+func ratioAlerts(hours []period, sums []manage.UsageSum) (alerts []alert) {
+	byModel := make(map[string]usageRow)
+	for _, u := range sums {
+		if slices.ContainsFunc(hours, func(h period) bool { return h.id == u.Hour }) {
+			sum := byModel[u.Model]
+			sum.Name = u.Model
+			sum.Add(u.Usage)
+			byModel[u.Model] = sum
+		}
+	}
+	for _, d := range sums {
+		sum := byModel[d.Model]
+		delete(byModel, d.Model)
+		if sum.Outages() >= alertErrors && float64(sum.Outages()) > alertRatio*float64(sum.Requests) {
+			alerts = append(alerts, alert{
+				Bad: true, Text: fmt.Sprintf("%d of the last %d requests for %s failed.", sum.Outages(), sum.Requests, cmp.Or(sum.Name, "no model")),
+				URL: activityTab.url() + "?" + url.Values{"status": {"failed"}, "model": {sum.Name}}.Encode(),
+			})
+		}
+	}
+	return alerts
+}
+
+// edgeAlerts are of gateways without contact to the store, and of those that do not answer.
+func edgeAlerts(edge *manage.EdgeStatus, recent manage.Recent) (alerts []alert) {
+	var lost []string
+	if edge != nil {
+		lost = edge.Lost
+	}
+	for _, name := range lost {
+		alerts = append(alerts, alert{Bad: true, Text: "Gateway " + name + " has lost its store.", URL: edgesTab.url()})
+	}
+	for _, name := range recent.Silent {
+		if !slices.Contains(lost, name) {
+			alerts = append(alerts, alert{Bad: true, Text: "Gateway " + name + " does not answer.", URL: edgesTab.url()})
+		}
+	}
+	if recent.Partial && len(recent.Silent) == 0 { // for users who may not see gateways
+		alerts = append(alerts, alert{Text: "Another gateway does not answer, so its requests are missing.", URL: activityTab.url()})
+	}
+	return alerts
+}

@@ -1,0 +1,87 @@
+package console
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/activity"
+	"github.com/postern-dev/postern/caddymodule/health"
+	"github.com/postern-dev/postern/caddymodule/manage"
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+// The console opens on the Home tab as soon as the setup is done.
+func TestHome(t *testing.T) {
+	g := newGateway(t)
+	g.moved(g.get("/console/"), "/console/start")
+	c := g.connector("gpu-box")
+	g.lines.connect(c, "qwen3")
+	g.deployment("qwen3", c)
+	k, _, err := g.store.CreateKey(t.Context(), store.Key{Account: store.DefaultAccount, Name: "laptop", Scope: "*"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.record(0, activity.Request{KeyID: k.ID, Deployment: "qwen3", InputTokens: 4000, OutputTokens: 300, BusyMillis: 3000, FirstTokenMillis: 210})
+	g.record(2, activity.Request{KeyID: k.ID, Deployment: "qwen3", InputTokens: 4000})
+	g.moved(g.get("/console/"), "/console/home")
+	page := g.page("/console/home")
+	has(t, mainOf(page), "All is well", "<dt>Models</dt><dd>", ">1 of 1</a>", "<dt>Requests</dt><dd><a href=\"/console/activity\">1</a>", ">4.3k</a>", "4\u202f300", "210 ms", "100", `badge-ok">available`)
+	has(t, page, `aria-current="page">Home`)
+}
+
+// What needs attention is on the Home tab, what fails first.
+func TestAlerts(t *testing.T) {
+	g := newGateway(t)
+	c, away := g.connector("gpu-box"), g.connector("attic <b>")
+	g.lines.connect(c, "qwen3")
+	g.deployment("qwen3", c)
+	g.deployment("llama", away)
+	for name, expires := range map[string]time.Duration{"soon": 6 * 24 * time.Hour, "later": 8 * 24 * time.Hour} {
+		at := time.Now().Add(expires)
+		if _, _, err := g.store.CreateKey(t.Context(), store.Key{Account: store.DefaultAccount, Name: name, Scope: "*", ExpiresAt: &at}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fail := func(class string, n int) {
+		for range n {
+			g.record(0, activity.Request{KeyID: "key_1", Deployment: "qwen3", ErrorClass: class})
+		}
+	}
+	fail("", 80)
+	fail(activity.CallerError, 20)
+	fail(activity.UpstreamError, 5)
+	page := g.page("/console/home")
+	main := mainOf(page)
+	has(t, main, "Model llama: offline.</a>", "Connector attic &lt;b&gt; has never been online.", "Key soon expires")
+	lacks(t, main, "Key later", "All is well", "of the last", "qwen3: ")
+	fail(activity.GatewayError, 1)
+	g.lines.report(c, health.Server{Known: true})
+	main = mainOf(g.page("/console/home"))
+	has(t, main, "6 of the last 106 requests for qwen3 failed.", "Model qwen3: model server down.", "Connector gpu-box cannot reach its model server default.")
+	if strings.Index(main, "6 of the last") > strings.Index(main, "has never been online") {
+		t.Error("what fails is not first")
+	}
+	for i := range maxAlerts {
+		g.deployment(fmt.Sprint("gone-", i), away)
+	}
+	has(t, mainOf(g.page("/console/home")), "more.</p>")
+}
+
+func TestEdgeAlerts(t *testing.T) {
+	edge := &manage.EdgeStatus{Lost: []string{"a"}}
+	for want, got := range map[string][]alert{
+		"[Gateway a has lost its store. Gateway b does not answer.]":      edgeAlerts(edge, manage.Recent{Partial: true, Silent: []string{"a", "b"}}),
+		"[Another gateway does not answer, so its requests are missing.]": edgeAlerts(nil, manage.Recent{Partial: true}),
+		"[]": edgeAlerts(nil, manage.Recent{}),
+	} {
+		texts := []string{}
+		for _, a := range got {
+			texts = append(texts, a.Text)
+		}
+		if fmt.Sprint(texts) != want {
+			t.Errorf("%q, not %s", texts, want)
+		}
+	}
+}

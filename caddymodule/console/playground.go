@@ -1,0 +1,92 @@
+package console
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/postern-dev/postern/caddymodule/manage"
+)
+
+// playForm is the form of the playground, as typed.
+type playForm struct {
+	System, Prompt, Temperature, MaxTokens, Stop string
+}
+
+// newPlayForm returns the submitted form. It is empty for a page that was opened.
+func newPlayForm(v *visit) playForm {
+	return playForm{v.typed("system"), v.typed("prompt"), v.typed("temperature"), v.typed("max_tokens"), v.typed("stop")}
+}
+
+// request returns the request of the form.
+func (f playForm) request(model string) (p manage.Play, err error) {
+	p = manage.Play{Model: model, System: strings.TrimSpace(f.System), Prompt: f.Prompt}
+	if text := strings.TrimSpace(f.Temperature); text != "" {
+		temperature, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			return p, badForm("Temperature must be a number from 0 to 2; leave it empty for the model server's.")
+		}
+		p.Temperature = &temperature
+	}
+	if text := strings.TrimSpace(f.MaxTokens); text != "" {
+		if p.MaxTokens, err = strconv.Atoi(text); err != nil || p.MaxTokens < 1 {
+			return p, badForm("Max tokens must be a whole number; leave it empty for 1024.")
+		}
+	}
+	for line := range strings.Lines(strings.ReplaceAll(f.Stop, "\r\n", "\n")) {
+		if line = strings.TrimSuffix(line, "\n"); line != "" {
+			p.Stop = append(p.Stop, line)
+		}
+	}
+	return p, nil
+}
+
+// mediaNDJSON is the type of an answer that arrives in pieces: a JSON object in each line.
+const mediaNDJSON = "application/x-ndjson"
+
+// play answers with the whole page, or with the pieces of the answer for scripts. Nothing of
+// either is stored.
+func play(v *visit) error {
+	form := newPlayForm(v)
+	request, err := form.request(v.r.FormValue("name"))
+	if err != nil {
+		return err
+	}
+	if v.r.Header.Get("Accept") == mediaNDJSON {
+		return v.playLive(request)
+	}
+	played, err := v.Manage.Play(v.ctx, request, nil)
+	if err != nil {
+		return err
+	}
+	p := modelData(v).(*modelPage)
+	p.Played = &played
+	return v.show(modelTab, p, v.err)
+}
+
+// playLive sends the pieces as they arrive, and then the result.
+func (v *visit) playLive(request manage.Play) error {
+	s := &stream{visit: v, to: http.NewResponseController(v.w)}
+	opened, left := false, error(nil)
+	send := func(value any) {
+		line, err := json.Marshal(value)
+		if err != nil || left != nil {
+			return
+		}
+		if !opened {
+			opened = true
+			v.w.Header().Set("Content-Type", mediaNDJSON)
+			v.w.Header().Set("X-Accel-Buffering", "no") // for proxies in front of Caddy
+		}
+		left = s.send(append(line, '\n'))
+	}
+	played, err := v.Manage.Play(v.ctx, request, func(p manage.Piece) { send(p) })
+	if err != nil {
+		return err // nothing was sent
+	}
+	send(struct {
+		Done manage.Played `json:"done"`
+	}{played})
+	return nil
+}

@@ -1,0 +1,89 @@
+package console
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/postern-dev/postern/caddymodule/activity"
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+// playing returns a console with a model that says "Good <b>day</b>".
+func playing(t *testing.T) *gateway {
+	g := newGateway(t)
+	c := g.connector("gpu-box")
+	g.lines.connect(c, "qwen3")
+	g.deployment("qwen3", c)
+	return g
+}
+
+// Without scripts, the answer is on the page, with the form as it was.
+func TestPlayground(t *testing.T) {
+	g := playing(t)
+	has(t, mainOf(g.page("/console/models/show?name=qwen3")), `action="/console/models/play?name=qwen3#playground"`, "Neither the prompt nor the answer is stored")
+	w := g.post("/console/models/play?name=qwen3", "prompt", "Hi <b>", "system", "Be brief.", "temperature", "0.5", "max_tokens", "20", "stop", "END\r\nSTOP\r\n")
+	page := mainOf(w.Body.String())
+	has(t, page, "<blockquote>Good &lt;b&gt;day&lt;/b&gt;</blockquote>", "7 tokens", "by gpu-box", "Hi &lt;b&gt;</textarea>", "Be brief.</textarea>", `value="0.5"`, `value="20"`, "STOP")
+	recent := g.log.Recent(store.DefaultAccount)
+	if len(recent) != 1 || recent[0].Operation != activity.Playground || recent[0].OutputTokens != 7 {
+		t.Errorf("%+v", recent)
+	}
+	for field, values := range map[string][]string{
+		"prompt": {""}, "temperature": {"x", "3", "-1"}, "max_tokens": {"x", "0", "-1", "20000"},
+	} {
+		for _, value := range values {
+			form := url.Values{"prompt": {"Hi"}, "system": {"Be brief."}}
+			form.Set(field, value)
+			r := httptest.NewRequest(http.MethodPost, "/console/models/play?name=qwen3", strings.NewReader(form.Encode()))
+			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+			w := g.do(r)
+			if w.Code != http.StatusBadRequest {
+				t.Errorf("%s %q: %d", field, value, w.Code)
+			}
+			has(t, mainOf(w.Body.String()), `role="alert"`, "Be brief.</textarea>")
+		}
+	}
+	if w := g.post("/console/models/play?name=gone", "prompt", "Hi"); w.Code != http.StatusNotFound {
+		t.Errorf("a model that is gone: %d", w.Code)
+	}
+	g.lines.disconnect()
+	has(t, mainOf(g.post("/console/models/play?name=qwen3", "prompt", "Hi").Body.String()), "offline", `role="alert"`)
+}
+
+// For scripts, the answer comes in pieces.
+func TestPlaygroundLive(t *testing.T) {
+	g := playing(t)
+	send := func(model string) *httptest.ResponseRecorder {
+		r := httptest.NewRequest(http.MethodPost, "/console/models/play?name="+model, strings.NewReader("prompt=Hi"))
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		r.Header.Set("Accept", mediaNDJSON)
+		return g.do(r)
+	}
+	w := send("qwen3")
+	var lines []map[string]any
+	for line := range strings.Lines(w.Body.String()) {
+		var value map[string]any
+		if err := json.Unmarshal([]byte(line), &value); err != nil {
+			t.Fatalf("%v: %s", err, line)
+		}
+		lines = append(lines, value)
+	}
+	if w.Header().Get("Content-Type") != mediaNDJSON || !w.Flushed || len(lines) != 2 || lines[0]["text"] != "Good <b>day</b>" {
+		t.Fatalf("%v %v", w.Header(), lines)
+	}
+	done, _ := lines[1]["done"].(map[string]any)
+	if done["tokens"] != 7. || done["connector"] != "gpu-box" || done["error"] != nil {
+		t.Errorf("%v", done)
+	}
+	if w := send("gone"); w.Code != http.StatusNotFound {
+		t.Errorf("a model that is gone: %d", w.Code)
+	}
+	g.lines.disconnect()
+	if w := send("qwen3"); !strings.Contains(w.Body.String(), `{"done":`) || !strings.Contains(w.Body.String(), "offline") {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}

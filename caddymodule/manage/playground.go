@@ -1,0 +1,129 @@
+package manage
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/activity"
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+const (
+	defaultPlayTokens = 1024
+	maxPlayTokens     = 16384
+	maxPlays          = 4 // of an account at a time
+)
+
+// Play is a request of the playground.
+type Play struct {
+	Model       string // name of the deployment
+	System      string // may be empty
+	Prompt      string
+	Temperature *float64 // nil: the model server's
+	MaxTokens   int      // 0: 1024
+	Stop        []string
+}
+
+// Played is the answer to [Play].
+type Played struct {
+	Pace
+	Connector string `json:"connector,omitempty"` // its name
+	Answer    string `json:"-"`
+	Thinking  string `json:"-"`
+	// Cut reports whether the model would have written more.
+	Cut bool `json:"cut"`
+	// Error is why the answer is incomplete or missing.
+	Error string `json:"error,omitempty"`
+}
+
+// Play sends a prompt to a deployment, bypassing its queue, and stores nothing of it or of the
+// answer. show gets the pieces of the answer as they arrive; it may be nil. A failure of the
+// model is not an error of the operation.
+func (s *Service) Play(ctx context.Context, p Play, show func(Piece)) (Played, error) {
+	account, err := s.account(ctx)
+	if err != nil {
+		return Played{}, err
+	}
+	d, ok := s.store.Deployment(account, p.Model)
+	switch {
+	case !ok:
+		return Played{}, faultf(store.ErrNotFound, "deployment %q not found in account %q", p.Model, account)
+	case p.Prompt == "":
+		return Played{}, badRequest("the prompt is empty; write one")
+	case p.MaxTokens < 0 || p.MaxTokens > maxPlayTokens:
+		return Played{}, badRequest("the limit of tokens is %d; it must be 1 to %d", p.MaxTokens, maxPlayTokens)
+	case p.Temperature != nil && (*p.Temperature < 0 || *p.Temperature > 2):
+		return Played{}, badRequest("the temperature is %g; it must be 0 to 2", *p.Temperature)
+	}
+	if !s.plays.enter(account) {
+		return Played{}, faultf(store.ErrLimit, "%d answers of the playground are being written in this account; wait until one has ended", maxPlays)
+	}
+	defer s.plays.leave(account)
+	if p.MaxTokens == 0 {
+		p.MaxTokens = defaultPlayTokens
+	}
+	// A server that ignores the limit of tokens is stopped.
+	b := bounds{wait: 5 * time.Minute, deltas: 2 * p.MaxTokens, text: 1 << 20, answer: 32 << 20}
+	ctx, cancel := context.WithTimeout(ctx, b.wait)
+	defer cancel()
+	t := s.speaker(d, activity.Playground, b)
+	if err := t.route(s); err != nil {
+		return Played{Error: err.Error()}, nil
+	}
+	r, err := t.ask(ctx, p.Prompt, p.request(), show)
+	played := Played{
+		Pace: r.pace(), Connector: t.connector, Answer: r.written.String(), Thinking: r.thought.String(),
+		Cut: r.stop == "max_tokens" || r.pieces == r.deltas,
+	}
+	switch {
+	case err != nil:
+		played.Error = err.Error()
+	case r.pieces == 0:
+		played.Error = "the model's answer is empty; is it a chat model?"
+	}
+	return played, nil
+}
+
+// request returns the request of the messages dialect, without the prompt.
+func (p Play) request() map[string]any {
+	request := map[string]any{"max_tokens": p.MaxTokens, "stream": true}
+	if p.System != "" {
+		request["system"] = p.System
+	}
+	if p.Temperature != nil {
+		request["temperature"] = *p.Temperature
+	}
+	if len(p.Stop) > 0 {
+		request["stop_sequences"] = p.Stop
+	}
+	return request
+}
+
+// plays counts the running answers of the playground by account.
+type plays struct {
+	mu      sync.Mutex
+	running map[string]int
+}
+
+// enter reports whether one more may run. If so, leave must be called.
+func (p *plays) enter(account string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.running[account] >= maxPlays {
+		return false
+	}
+	if p.running == nil {
+		p.running = make(map[string]int)
+	}
+	p.running[account]++
+	return true
+}
+
+func (p *plays) leave(account string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.running[account]--; p.running[account] == 0 {
+		delete(p.running, account)
+	}
+}
