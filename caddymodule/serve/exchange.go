@@ -36,6 +36,7 @@ type Exchange struct {
 	found      store.Deployment // set by find
 	completion *completion      // receives the upstream's answer
 	held       holdings         // of the memory budget
+	tries      tries            // of Router
 	running    bool             // counted as in flight
 }
 

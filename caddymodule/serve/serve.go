@@ -74,6 +74,7 @@ type Observer interface {
 	Running(ex *Exchange, change float64)  // 1: its deployment is known; -1: it has ended
 	FirstByte(ex *Exchange)                // the upstream began to answer
 	Rejected(ex *Exchange, reason string)  // it was rejected while queued
+	Queued(ex *Exchange, d time.Duration)  // it waited in the queue
 	Ended(ex *Exchange, e Ending)          // an authenticated request has ended
 	Counted(ex *Exchange, u dialect.Usage) // its tokens are known, possibly later
 }

@@ -125,6 +125,7 @@ func (c *counts) Running(_ *Exchange, change float64) {
 func (c *counts) Refused(reason string)               { c.add("refused: %s", reason) }
 func (c *counts) FirstByte(ex *Exchange)              { c.add("first byte of %s", ex.Deployment) }
 func (c *counts) Rejected(_ *Exchange, reason string) { c.add("rejected: %s", reason) }
+func (c *counts) Queued(*Exchange, time.Duration)     {}
 func (c *counts) Ended(ex *Exchange, e Ending) {
 	c.add("ended: %s %s %d, %d and %d tokens", ex.Operation.Dialect, ex.Deployment, e.Status, ex.Usage.PromptTokens, ex.Usage.CompletionTokens)
 }

@@ -240,6 +240,9 @@ func (e *exchanges) Rejected(ex *Exchange, reason string) {
 	fmt.Fprintf(&e.events, "rejected: %s %s\n", ex.Deployment, reason)
 }
 
+// Queued implements Observer.
+func (*exchanges) Queued(*Exchange, time.Duration) {}
+
 // Ended implements Observer.
 func (e *exchanges) Ended(ex *Exchange, end Ending) {
 	fmt.Fprintf(&e.events, "ended: %s %s %d\n", ex.Deployment, ex.Operation.Dialect, end.Status)
