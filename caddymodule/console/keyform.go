@@ -110,7 +110,10 @@ func (f *keyForm) set(name, scope, owner, note, networks string) {
 
 func newKeyForm(v *visit) keyForm {
 	value := func(field string) string { return strings.TrimSpace(v.r.FormValue(field)) }
-	f := keyForm{Days: value("days"), Users: load(v, v.Manage.Users)}
+	f := keyForm{Days: value("days")}
+	if v.Manage.May(v.ctx, "GET /users") == nil {
+		f.Users = load(v, v.Manage.Users)
+	}
 	f.set(value("name"), value("scope"), value("owner"), value("note"), value("networks"))
 	f.Limits = limitFields(value)
 	return f

@@ -13,7 +13,7 @@
 //
 // Errors are {"error": "text"}, as everywhere on Caddy's admin endpoint, and their
 // text names the fix. Every write is logged with the operation, the record and the
-// caller. Secrets appear only in the answer that creates them.
+// caller, and added to the account's audit list. Secrets appear only in the answer that creates them.
 package manage
 
 import (
@@ -131,6 +131,7 @@ type Service struct {
 	now      func() time.Time
 
 	api    http.Handler       // the JSON API, without a prefix
+	table  map[string]route   // its routes, by method and path
 	models singleflight.Group // of upstreams that are being asked for their models
 	plays  plays
 }
@@ -188,17 +189,6 @@ func change[T any](ctx context.Context, s *Service, do func(account string) (T, 
 	return answer, err
 }
 
-// audit logs a successful write. It has the id of a user in addition to the name: a
-// user may have the name of an operator, or of a removed user.
-func (s *Service) audit(ctx context.Context, operation, account, id, name string, more ...any) {
-	c := CallerFrom(ctx)
-	log := s.log.With("operation", operation, "account", account, "id", id, "name", name, "by", c.by(), "by_id", c.User)
-	if c.Token != "" {
-		log = log.With("token_id", c.Token)
-	}
-	log.InfoContext(ctx, "management operation", more...)
-}
-
 // sessions returns the live tunnels by connector id.
 func (s *Service) sessions() map[string]tunnel.Info {
 	infos := s.tunnels.Sessions()
@@ -222,9 +212,6 @@ func list[R, V any](ctx context.Context, s *Service, records func(account string
 	}
 	return views, nil
 }
-
-// as is the view that returns a record unchanged.
-func as[T any](record T) T { return record }
 
 // find returns the first record for which is returns true.
 func find[T any](records []T, is func(T) bool) (T, bool) {

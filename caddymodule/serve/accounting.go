@@ -17,12 +17,13 @@ type Ending struct {
 	Class  dialect.Class // of the error, "" for success
 	Code   string        // of the error, for logs
 	Error  string        // text of the error, for logs
+	Kind   *dialect.Kind // of the error, nil for success or if the client left
 	First  time.Time     // when the first content of a stream was sent, or zero
 }
 
 // fail sets the error.
 func (e *Ending) fail(err *dialect.Error) {
-	e.Class = err.Class()
+	e.Class, e.Kind = err.Class(), err.Kind
 	e.Code, e.Error = err.Logged()
 }
 
@@ -94,6 +95,7 @@ func (t *Translator) account(ex *Exchange, e Ending) {
 	c := ex.completion
 	u, known := c.usage()
 	ex.Usage = u
+	ex.tries.end(ex, e)
 	t.Observer.Ended(ex, e)
 	if r := ex.request(e); known {
 		t.count(ex, u, r)
