@@ -119,8 +119,7 @@ func registerMetrics(reg prometheus.Registerer, g *gateway.Gateway) error {
 func collectors() []prometheus.Collector {
 	return append([]prometheus.Collector{
 		requestsTotal, inflightRequests, firstByteSeconds, durationSeconds, authFailuresTotal, signInFailuresTotal, queueRejectedTotal,
-		eventsLostTotal, barrierSeconds, tokensTotal, limitRejectedTotal, limitWaitSeconds,
-		eventsLostTotal, barrierSeconds, tokensTotal, queueWaitSeconds, upstreamErrorsTotal, buildInfo,
+		eventsLostTotal, barrierSeconds, tokensTotal, limitRejectedTotal, limitWaitSeconds, queueWaitSeconds, upstreamErrorsTotal, buildInfo,
 	}, genAI...)
 }
 

@@ -195,10 +195,11 @@ func (c *Console) handle(pattern string, to route, ofUsers bool) {
 
 // home redirects to the Setup tab, or to the Home tab once the setup is done.
 func home(v *visit) error {
-	if v.may("GET "+startTab.url()) != nil {
+	if v.may("GET "+homeTab.url()) != nil {
 		return v.redirect(modelsTab.url())
 	}
-	if done, err := v.Manage.Checklist(v.ctx); err == nil && steps(done) == 4 {
+	done, err := v.Manage.Checklist(v.ctx)
+	if err == nil && steps(done) == 4 || v.may("GET "+startTab.url()) != nil {
 		return v.redirect(homeTab.url())
 	}
 	return v.redirect(startTab.url())

@@ -115,7 +115,9 @@ func newKeyForm(v *visit) keyForm {
 		f.Users = load(v, v.Manage.Users)
 	}
 	f.set(value("name"), value("scope"), value("owner"), value("note"), value("networks"))
-	f.Limits = limitFields(value)
+	if v.r.PostForm.Has(store.UsageLimitNames()[0]) { // members have no fields for them
+		f.Limits = limitFields(value)
+	}
 	return f
 }
 

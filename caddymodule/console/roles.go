@@ -30,6 +30,7 @@ var needs = map[string]string{
 	"POST /console/pairings/{id}/approve": "POST /pairings/approve",
 	"POST /console/pairings/{id}/deny":    "POST /pairings/deny",
 
+	"GET /console/home":               "GET /status",
 	"GET /console/models":             "GET /deployments",
 	"GET /console/models/show":        "GET /deployments",
 	"GET /console/models/new":         "PUT /deployments/{name}",
@@ -37,6 +38,7 @@ var needs = map[string]string{
 	"GET /console/models/remove":      "DELETE /deployments/{name}",
 	"POST /console/models":            "PUT /deployments/{name}",
 	"POST /console/models/test":       "POST /deployments/{name}/test",
+	"POST /console/models/play":       "POST /deployments/{name}/test",
 	"POST /console/models/remove":     "DELETE /deployments/{name}",
 	"GET /console/keys":               "GET /keys",
 	"GET /console/keys/{id}":          "GET /keys/{id}",
@@ -62,6 +64,8 @@ var needs = map[string]string{
 	"POST /console/connectors/{id}/rotate": "POST /connectors/{id}/rotate",
 	"POST /console/connectors/{id}/remove": "DELETE /connectors/{id}",
 
+	"GET /console/usage":               "GET /usage",
+	"GET /console/activity/{id}":       "GET /activity",
 	"GET /console/activity":            "GET /activity",
 	"GET /console/audit":               "GET /audit",
 	"GET /console/edges":               "GET /edges",

@@ -122,7 +122,7 @@ func TestPagesShowWhatOneMayDo(t *testing.T) {
 		if _, _, err := h.store.CreateToken(t.Context(), store.Token{Account: store0, User: u.ID, Name: "ci", Rights: store.RightRead}); err != nil {
 			t.Fatal(err)
 		}
-		for _, path := range []string{"models", "models/show?name=m", "keys", "keys/" + own.ID, "connectors", "connectors/show?id=" + con.ID, "activity", "audit", "settings", "start"} {
+		for _, path := range []string{"models", "models/show?name=m", "keys", "keys/" + own.ID, "connectors", "connectors/show?id=" + con.ID, "home", "usage", "activity", "audit", "settings", "start"} {
 			w := b.get("/console/" + path)
 			if w.Code == http.StatusForbidden {
 				continue
@@ -146,7 +146,7 @@ func TestPagesShowWhatOneMayDo(t *testing.T) {
 	_, member := h.ofRoleNamed("mia", store.RoleMember)
 	lacks(t, member.page("/console/settings"), ">ada<", "Invite someone")
 	lacks(t, member.page("/console/keys"), "own of")
-	lacks(t, member.page("/console/keys/new"), "Owner", ada.ID)
+	lacks(t, member.page("/console/keys/new"), "Owner", ada.ID, "Tokens per day")
 	member.goes(member.get("/console/"), "/console/models")
 	w := member.post("/console/keys", "name", "mias", "scope", "m")
 	if w.Code != http.StatusSeeOther {

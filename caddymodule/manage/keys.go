@@ -62,6 +62,9 @@ type Expiry struct {
 // CreateKey creates a key.
 func (s *Service) CreateKey(ctx context.Context, c CreateKey) (CreatedKey, error) {
 	return change(ctx, s, func(account string) (CreatedKey, write, error) {
+		if err := s.mayLimit(ctx, c.Limits); err != nil {
+			return CreatedKey{}, write{}, err
+		}
 		defaults := s.keyDefaults(account)
 		k := store.Key{
 			Account: account, Name: c.Name, Scope: cmp.Or(c.Scope, defaults.Scope), ExpiresAt: c.ExpiresAt.At, Owner: CallerFrom(ctx).User,
@@ -85,6 +88,14 @@ func (s *Service) CreateKey(ctx context.Context, c CreateKey) (CreatedKey, error
 		k, secret, err := s.store.CreateKey(ctx, k)
 		return createdKey(k, secret), write{"key.create", k.ID, k.Name, []any{"scope", k.Scope}}, err
 	})
+}
+
+// mayLimit fails if the caller may not set limits: they are for what members may use.
+func (s *Service) mayLimit(ctx context.Context, given GivenUsageLimits) error {
+	if s.owner(ctx) != "" && len(given) > 0 {
+		return faultf(ErrForbidden, "the role member does not allow to set limits; ask an admin of the account")
+	}
+	return nil
 }
 
 // KeyDefaults returns what is not given of a new key of the account.
@@ -204,6 +215,9 @@ type EditKey struct {
 // allows fail, and running ones are ended.
 func (s *Service) EditKey(ctx context.Context, e EditKey) (Key, error) {
 	return s.changeKey(ctx, "key.edit", e.Key, func(account, id string) (k store.Key, err error) {
+		if err := s.mayLimit(ctx, e.Limits); err != nil {
+			return k, err
+		}
 		var networks []netip.Prefix
 		if e.AllowedIPs != nil {
 			if networks, err = store.ParseNetworks(e.AllowedIPs); err != nil {

@@ -26,6 +26,7 @@ func (w *world) as(role store.Role) manage.Caller {
 // ofMembers are the routes that members may use, besides the own sessions.
 var ofMembers = []string{
 	"GET /keys", "POST /keys", "GET /keys/{id}", "PATCH /keys/{id}", "DELETE /keys/{id}", "POST /keys/{id}/rotate", "POST /keys/{id}/disable", "POST /keys/{id}/enable",
+	"GET /keys/{id}/limits",
 	"GET /deployments", "GET /activity", "GET /usage", "GET /tokens", "POST /tokens", "DELETE /tokens/{id}",
 }
 
@@ -119,6 +120,10 @@ func TestMember(t *testing.T) {
 		t.Errorf("another's key was changed: %s, was %s", after, before)
 	}
 	wantAs[manage.Key](w.gateway, mia, 200, "PATCH", "/keys/mias", `{"note":"mine","owner":"mine-member"}`)
+	for route, body := range map[string]string{"PATCH /keys/mias": `{"limits":{"tokens_per_day":0}}`, "POST /keys": `{"name":"y","limits":{"concurrency":9}}`} {
+		method, path, _ := strings.Cut(route, " ")
+		wantAs[map[string]any](w.gateway, mia, 403, method, path, body)
+	}
 	wantAs[manage.Key](w.gateway, mia, 200, "POST", "/keys/mias/disable", "{}")
 	wantAs[manage.DeletedKey](w.gateway, mia, 200, "DELETE", "/keys/mias?record=remove", "")
 }
