@@ -160,14 +160,18 @@ func TestEdges(t *testing.T) {
 	}
 }
 
-// A gateway that is alone has no metrics of a cluster, and is ready.
+// A gateway that is alone has a store, is ready, and has no metrics of a cluster.
 func TestNoEdges(t *testing.T) {
 	s := newTestSite(t, "model_gateway")
 	if status, text := s.ready(t); status != http.StatusOK || text != "ready\n" {
 		t.Errorf("%d %q", status, text)
 	}
-	for name, value := range s.metrics(t) {
-		if name != "postern_barrier_seconds confirmed" { // the histogram of the process
+	metrics := s.metrics(t)
+	if metrics["postern_store_reachable"] != 1 {
+		t.Error("the store is not reachable")
+	}
+	for name, value := range metrics {
+		if name != "postern_store_reachable" && name != "postern_barrier_seconds confirmed" { // the histogram of the process
 			t.Errorf("%s is %v", name, value)
 		}
 	}

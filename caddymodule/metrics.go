@@ -2,12 +2,14 @@ package caddymodule
 
 import (
 	"cmp"
+	"runtime"
 	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/postern-dev/postern/caddymodule/cluster"
+	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/events"
 	"github.com/postern-dev/postern/caddymodule/gateway"
 	"github.com/postern-dev/postern/caddymodule/limits"
@@ -15,6 +17,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/queue"
 	"github.com/postern-dev/postern/caddymodule/serve"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
+	"github.com/postern-dev/postern/connector/version"
 )
 
 // otherDeployment labels requests for unregistered names: clients must not be able
@@ -48,6 +51,16 @@ var (
 		Namespace: "postern", Name: "limit_wait_seconds", Help: "Time that requests had to wait for limits of a key or an account.",
 		Buckets: []float64{.1, .5, 1, 2.5, 5, 10, 15, 30, 60},
 	})
+	queueWaitSeconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Namespace: "postern", Name: "queue_wait_seconds", Help: "Time that queued requests waited for their turn or in vain, by deployment.",
+		Buckets: []float64{.01, .05, .1, .25, .5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600},
+	}, []string{"deployment"})
+	upstreamErrorsTotal = counter("upstream_errors_total",
+		"Requests that a connector or its model server failed, by deployment and error code.",
+		"deployment", "class")
+	buildInfo = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Namespace: "postern", Name: "build_info", Help: "Build information; always 1.",
+	}, []string{"version", "goversion"})
 	barrierSeconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Namespace: "postern", Name: "barrier_seconds",
 		Help:    "Time that writes such as a revocation waited until no edge of the cluster acts on the state before, by result: confirmed, or unconfirmed.",
@@ -90,6 +103,10 @@ func registerMetrics(reg prometheus.Registerer, g *gateway.Gateway) error {
 	for _, reason := range events.LostReasons {
 		countLostEvents(reason, 0) // otherwise the first loss would not show as an increase
 	}
+	for _, method := range [...]string{"password", "passkey", "link"} {
+		signInFailuresTotal.WithLabelValues(method).Add(0) // for the same reason
+	}
+	buildInfo.WithLabelValues(version.Number(), runtime.Version()).Set(1)
 	for _, c := range append(collectors(), live{g}) {
 		if err := reg.Register(c); err != nil {
 			return err
@@ -102,7 +119,7 @@ func registerMetrics(reg prometheus.Registerer, g *gateway.Gateway) error {
 func collectors() []prometheus.Collector {
 	return append([]prometheus.Collector{
 		requestsTotal, inflightRequests, firstByteSeconds, durationSeconds, authFailuresTotal, signInFailuresTotal, queueRejectedTotal,
-		eventsLostTotal, barrierSeconds, tokensTotal, limitRejectedTotal, limitWaitSeconds,
+		eventsLostTotal, barrierSeconds, tokensTotal, limitRejectedTotal, limitWaitSeconds, queueWaitSeconds, upstreamErrorsTotal, buildInfo,
 	}, genAI...)
 }
 
@@ -129,11 +146,18 @@ func (metrics) Limited(s limits.State) {
 
 func (metrics) LimitWaited(d time.Duration) { limitWaitSeconds.Observe(d.Seconds()) }
 
+func (metrics) Queued(ex *serve.Exchange, waited time.Duration) {
+	queueWaitSeconds.WithLabelValues(ex.Deployment).Observe(waited.Seconds())
+}
+
 func (metrics) Ended(ex *serve.Exchange, e serve.Ending) {
-	deployment, dialect := labels(ex)
+	deployment, api := labels(ex)
 	took := time.Since(ex.Start)
-	requestsTotal.WithLabelValues(deployment, dialect, strconv.Itoa(e.Status)).Inc()
-	durationSeconds.WithLabelValues(deployment, dialect).Observe(took.Seconds())
+	requestsTotal.WithLabelValues(deployment, api, strconv.Itoa(e.Status)).Inc()
+	durationSeconds.WithLabelValues(deployment, api).Observe(took.Seconds())
+	if e.Class == dialect.ClassUpstream {
+		upstreamErrorsTotal.WithLabelValues(deployment, e.Kind.Code()).Inc()
+	}
 	observeGenAI(ex, e, took)
 }
 
@@ -151,6 +175,8 @@ func dropSeries(name string) {
 	firstByteSeconds.DeletePartialMatch(labels)
 	durationSeconds.DeletePartialMatch(labels)
 	tokensTotal.DeletePartialMatch(labels)
+	queueWaitSeconds.DeletePartialMatch(labels)
+	upstreamErrorsTotal.DeletePartialMatch(labels)
 	dropGenAI(name)
 }
 
@@ -171,7 +197,7 @@ var (
 		"deployment", "state")
 	queueLength = describe("queue_length",
 		"Queued requests, by deployment. Only deployments with a limit have a queue.", "deployment")
-	storeReachable = describe("store_reachable", "Whether this edge of a cluster has contact to the store.")
+	storeReachable = describe("store_reachable", "Whether the store is open and, in a cluster, whether this edge has contact to it.")
 	storeContact   = describe("store_contact_age_seconds", "Time since this edge of a cluster last had contact to the store.")
 	edgeLeader     = describe("edge_leader", "Whether this edge has the duties that one edge of the cluster fulfills for all.")
 	edgeStates     = describe("edges", "Edges of the cluster, by state: serving, draining or lost.", "state")
@@ -205,6 +231,7 @@ func (l live) Collect(ch chan<- prometheus.Metric) {
 		}
 	}
 	open := l.Store.Opened()
+	gauge(storeReachable, is[open != nil && (open.Edge == nil || open.Edge.LostSince(open.Edge.Name()).IsZero())])
 	if open == nil {
 		return
 	}
@@ -223,14 +250,15 @@ func (l live) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(memoryRefused, prometheus.CounterValue, float64(s.OverShare), "share")
 }
 
+// is returns the values of gauges that are 1 or 0.
+var is = map[bool]float64{true: 1}
+
 // collectEdges collects the metrics of a cluster.
 func (l live) collectEdges(edge *cluster.Cluster, gauge func(d *prometheus.Desc, value float64, labels ...string)) {
 	service, err := l.Manage()
 	if err != nil {
 		return
 	}
-	is := map[bool]float64{true: 1}
-	gauge(storeReachable, is[edge.LostSince(edge.Name()).IsZero()])
 	gauge(storeContact, edge.Stale().Seconds())
 	gauge(edgeLeader, is[edge.Leader()])
 	states := map[string]int{}

@@ -2,7 +2,6 @@ package caddymodule
 
 import (
 	"cmp"
-	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -31,7 +30,6 @@ var (
 const (
 	labelModel     = "gen_ai_request_model"
 	labelErrorType = "error_type"
-	genAIProvider  = "openai" // the protocol of the model servers
 	modality       = "unknown"
 )
 
@@ -48,44 +46,30 @@ func genAICounter(name, help string) *prometheus.CounterVec {
 		[]string{"gen_ai_operation_name", "gen_ai_provider_name", labelModel, "token_modality"})
 }
 
-// genAIOperation returns the name of a request's operation in the conventions, "" if it is
-// not for a model.
-func genAIOperation(ex *serve.Exchange) string {
-	switch ex.Operation.Kind {
-	case dialect.ChatCompletions, dialect.CreateMessage, dialect.CreateResponse:
-		return "chat"
-	case dialect.Completions:
-		return "text_completion"
-	case dialect.Embeddings:
-		return "embeddings"
-	}
-	return ""
-}
-
 // observeGenAI observes a request that has ended.
 func observeGenAI(ex *serve.Exchange, e serve.Ending, took time.Duration) {
-	operation, model := genAIOperation(ex), cmp.Or(ex.Deployment, otherDeployment)
+	operation, model := ex.GenAIOperation(), cmp.Or(ex.Deployment, otherDeployment)
 	if operation == "" {
 		return
 	}
 	errorType := ""
 	if e.Class != "" {
-		errorType = string(e.Class) + "_" + strconv.Itoa(e.Logged)
+		errorType = serve.ErrorType(e.Class, e.Logged)
 	}
-	genAIDuration.WithLabelValues(operation, genAIProvider, model, errorType).Observe(took.Seconds())
+	genAIDuration.WithLabelValues(operation, serve.GenAIProvider, model, errorType).Observe(took.Seconds())
 	if e.First.IsZero() {
 		return
 	}
 	first := e.First.Sub(ex.Start)
-	genAIFirstToken.WithLabelValues(operation, genAIProvider, model, errorType).Observe(first.Seconds())
+	genAIFirstToken.WithLabelValues(operation, serve.GenAIProvider, model, errorType).Observe(first.Seconds())
 	if n := ex.Usage.CompletionTokens; n > 1 {
-		genAIPerToken.WithLabelValues(operation, genAIProvider, model, errorType).Observe((took - first).Seconds() / float64(n-1))
+		genAIPerToken.WithLabelValues(operation, serve.GenAIProvider, model, errorType).Observe((took - first).Seconds() / float64(n-1))
 	}
 }
 
 // Counted implements serve.Observer.
 func (metrics) Counted(ex *serve.Exchange, u dialect.Usage) {
-	operation, deployment := genAIOperation(ex), cmp.Or(ex.Deployment, otherDeployment)
+	operation, deployment := ex.GenAIOperation(), cmp.Or(ex.Deployment, otherDeployment)
 	source := "upstream"
 	if u.Estimated {
 		source = "estimate"
@@ -96,12 +80,12 @@ func (metrics) Counted(ex *serve.Exchange, u dialect.Usage) {
 	}{{"input", u.PromptTokens}, {"cached_input", u.CachedTokens}, {"output", u.CompletionTokens}, {"reasoning", u.ReasoningTokens}} {
 		if n.tokens > 0 {
 			tokensTotal.WithLabelValues(deployment, n.kind, source).Add(float64(n.tokens))
-			genAIUsage.WithLabelValues(operation, genAIProvider, deployment, n.kind).Observe(float64(n.tokens))
+			genAIUsage.WithLabelValues(operation, serve.GenAIProvider, deployment, n.kind).Observe(float64(n.tokens))
 		}
 	}
 	if u.PromptTokens+u.CompletionTokens > 0 {
-		genAIInput.WithLabelValues(operation, genAIProvider, deployment, modality).Add(float64(u.PromptTokens))
-		genAIOutput.WithLabelValues(operation, genAIProvider, deployment, modality).Add(float64(u.CompletionTokens))
+		genAIInput.WithLabelValues(operation, serve.GenAIProvider, deployment, modality).Add(float64(u.PromptTokens))
+		genAIOutput.WithLabelValues(operation, serve.GenAIProvider, deployment, modality).Add(float64(u.CompletionTokens))
 	}
 }
 

@@ -19,12 +19,15 @@ func TestTokenMetrics(t *testing.T) {
 	defer dropSeries(model)
 	ex := &serve.Exchange{Deployment: model, Start: time.Now().Add(-3 * time.Second), Operation: dialect.Operation{Kind: dialect.CreateMessage, Dialect: dialect.Messages}}
 	ex.Usage = dialect.Usage{PromptTokens: 100, CachedTokens: 60, CompletionTokens: 21, ReasoningTokens: 5}
-	e := serve.Ending{Status: 200, Logged: 502, Class: dialect.ClassUpstream, First: ex.Start.Add(time.Second)}
+	e := serve.Ending{Status: 200, Logged: 502, Class: dialect.ClassUpstream, Kind: dialect.KindUnreachable, First: ex.Start.Add(time.Second)}
 	metrics{}.Ended(ex, e)
 	metrics{}.Counted(ex, ex.Usage)
 	metrics{}.Counted(ex, dialect.Usage{PromptTokens: 7, Estimated: true})
 	metrics{}.Counted(ex, dialect.Usage{})
+	metrics{}.Queued(ex, 2*time.Second)
 	for series, want := range map[string]string{
+		`postern_queue_wait_seconds deployment=counted-in-a-test`:                                    "1 of 2",
+		`postern_upstream_errors_total class=upstream_unreachable deployment=counted-in-a-test`:      "1",
 		`postern_tokens_total deployment=counted-in-a-test source=upstream type=input`:               "100",
 		`postern_tokens_total deployment=counted-in-a-test source=upstream type=cached_input`:        "60",
 		`postern_tokens_total deployment=counted-in-a-test source=upstream type=output`:              "21",

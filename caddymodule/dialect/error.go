@@ -21,6 +21,9 @@ type Kind struct {
 	class        Class
 }
 
+// Code returns the code of errors of the kind, which is "" for some that the caller causes.
+func (k *Kind) Code() string { return k.code }
+
 // Class is the class of an error: whose fault it is.
 type Class string
 

@@ -15,6 +15,7 @@ type Ending struct {
 	Status int           // sent to the client
 	Logged int           // for the activity; that of a stream which failed is the error's
 	Class  dialect.Class // of the error, "" for success
+	Kind   *dialect.Kind // of the error, nil for success or if the client left
 	First  time.Time     // when the first content of a stream was sent, or zero
 }
 
@@ -72,6 +73,7 @@ func (t *Translator) account(ex *Exchange, e Ending) {
 	c := ex.completion
 	u, known := c.usage()
 	ex.Usage = u
+	ex.tries.end(ex, e)
 	t.Observer.Ended(ex, e)
 	if r := ex.request(e); known {
 		t.count(ex, u, r)

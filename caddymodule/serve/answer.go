@@ -185,9 +185,10 @@ func (a *answer) end(d dialect.Dialect) Ending {
 	case a.left, a.err != nil:
 		e.Logged, e.Class = statusClientGone, dialect.ClassCaller
 	case a.stream != nil && a.stream.Err() != nil:
-		e.Logged, e.Class = a.stream.Err().HTTPStatus(d), a.stream.Err().Class()
+		failure := a.stream.Err()
+		e.Logged, e.Class, e.Kind = failure.HTTPStatus(d), failure.Class(), failure.Kind
 	case a.failure != nil:
-		e.Class = a.failure.Class()
+		e.Class, e.Kind = a.failure.Class(), a.failure.Kind
 	}
 	return e
 }

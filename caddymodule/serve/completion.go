@@ -75,13 +75,14 @@ func (c *completion) receive(response *http.Response) (again bool) {
 	switch c.call.Retry(derr) {
 	case dialect.RetryWithoutEffort:
 		c.noEffort = true
-		return true
 	case dialect.RetryWhole:
 		c.unstreamed = true
-		return true
+	default:
+		c.result = derr
+		return false
 	}
-	c.result = derr
-	return false
+	ex.tries.retry(c.ctx, ex, derr)
+	return true
 }
 
 // read reads the request. Large requests wait for their turn to be decompressed and

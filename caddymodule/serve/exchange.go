@@ -37,6 +37,7 @@ type Exchange struct {
 	completion *completion      // receives the upstream's answer
 	held       holdings         // of the memory budget
 	permit     permit           // under limits
+	tries      tries            // of Router
 	running    bool             // counted as in flight
 }
 

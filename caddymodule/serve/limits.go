@@ -100,7 +100,9 @@ func (rt *Router) admit(ctx context.Context, ex *Exchange) (waited bool, err err
 	}
 	ex.permit = permit{place, true}
 	if place.Waited() {
-		rt.Observer.LimitWaited(time.Since(start))
+		waited := time.Since(start)
+		rt.Observer.LimitWaited(waited)
+		ex.tries.limited(waited)
 	}
 	c.answer.header(rateHeader(ex.Operation.Dialect, place.Look().States))
 	return place.Waited(), nil

@@ -43,6 +43,7 @@ func (rt *Router) Serve(r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	ex.tries.begin(r.Context(), ex)
 	waited, err := rt.admit(r.Context(), ex)
 	if err != nil {
 		return err
@@ -75,7 +76,13 @@ func (rt *Router) Serve(r *http.Request) error {
 // enter waits for the request's turn.
 func (rt *Router) enter(ctx context.Context, ex *Exchange) (queue.Place, error) {
 	n := queue.Name{Account: ex.Account, Deployment: ex.Deployment}
+	start := time.Now()
 	place, err := ex.backend.Queues.Enter(ctx, n, ex.Key.ID(), rt.Queue)
+	if place.Waited() || errors.Is(err, queue.ErrTimeout) {
+		waited := time.Since(start)
+		rt.Observer.Queued(ex, waited)
+		ex.tries.queued(waited)
+	}
 	switch {
 	case errors.Is(err, queue.ErrFull):
 		rt.Observer.Rejected(ex, "full")
@@ -113,9 +120,11 @@ func (rt *Router) send(ctx context.Context, ex *Exchange, d store.Deployment) (*
 			return response, nil
 		}
 		late := rt.ConnectWait > 0 && time.Now().After(deadline)
-		if r, _ := refusal(err); ctx.Err() != nil || late || !r.again {
+		r, _ := refusal(err)
+		if ctx.Err() != nil || late || !r.again {
 			return nil, err
 		}
+		ex.tries.retry(ctx, ex, r.client(ex.Deployment))
 		tried = append(tried, chosen)
 		if !errors.Is(err, link.ErrNotSent) {
 			unable = cmp.Or(unable, err)
@@ -151,6 +160,7 @@ func roundTrip(ctx context.Context, ex *Exchange, to Tunnel, upstream, model str
 		return nil, err
 	}
 	header, body := ex.completion.upstreamRequest(model)
+	ex.tries.send(ex, model, header)
 	delivery := &ex.completion.delivery
 	delivery.begin(body)
 	r := &http.Request{

@@ -77,6 +77,7 @@ type Observer interface {
 	Rejected(ex *Exchange, reason string)  // it was rejected while queued
 	Limited(s limits.State)                // a limit has refused a request
 	LimitWaited(d time.Duration)           // a request has waited for limits
+	Queued(ex *Exchange, d time.Duration)  // it waited in the queue
 	Ended(ex *Exchange, e Ending)          // an authenticated request has ended
 	Counted(ex *Exchange, u dialect.Usage) // its tokens are known, possibly later
 }

@@ -251,6 +251,9 @@ func (e *exchanges) LimitWaited(d time.Duration) {
 	fmt.Fprintf(&e.events, "waited for limits: %v\n", d)
 }
 
+// Queued implements Observer.
+func (*exchanges) Queued(*Exchange, time.Duration) {}
+
 // Ended implements Observer.
 func (e *exchanges) Ended(ex *Exchange, end Ending) {
 	fmt.Fprintf(&e.events, "ended: %s %s %d\n", ex.Deployment, ex.Operation.Dialect, end.Status)

@@ -46,6 +46,14 @@ func TestHop(t *testing.T) {
 		}
 		return err
 	})
+	t.Run("spans", func(t *testing.T) {
+		const trace = "0af7651916cd43dd8448eb211c80319c"
+		client.Do(t, http.MethodPost, "/v1/chat/completions", harness.Chat("m-"+entry.name, ""), "Traceparent: 00-"+trace+"-b7ad6b7169203331-01")
+		_, span := entry.Spans(t, trace)
+		if got, want := entry.up.Last(t).Header.Get("Traceparent"), "00-"+trace+"-"+span.SpanContext.SpanID+"-01"; got != want {
+			t.Errorf("the model server got traceparent %q, want that of the first edge, %q", got, want)
+		}
+	})
 	t.Run("large body", func(t *testing.T) {
 		long := strings.Repeat("x", 8<<20)
 		a := client.Post(t, harness.Chat("m-"+entry.name, `,"user":"`+long+`"`))

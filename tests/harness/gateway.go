@@ -23,6 +23,8 @@ type Options struct {
 	Storage string
 	HTTPS   bool // serve HTTPS, with a certificate that Caddy makes, and HTTP/2
 
+	Env []string // of the process, in addition to the test's
+
 	Console bool // serve the console; the site's host is localhost then, too
 
 	// Cgroup is the folder of a cgroup for the process. Default: the test's own.
@@ -69,6 +71,7 @@ func Start(t testing.TB, o Options) *Gateway {
 		t.Fatal(err)
 	}
 	g.Process = keep(t, g.Gateway.Process)
+	g.Process.Env = o.Env
 	g.Restart(t)
 	return g
 }

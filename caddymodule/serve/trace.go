@@ -1,0 +1,151 @@
+package serve
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/connector/version"
+)
+
+// GenAIProvider is the protocol of the model servers, in OpenTelemetry's semantic conventions
+// for generative AI.
+const GenAIProvider = "openai"
+
+// tracerName is the scope of the spans.
+const tracerName = "github.com/postern-dev/postern"
+
+// tries records a span for each try to send a request to a model server, if Caddy records the
+// request. Spans contain neither content nor secrets.
+type tries struct {
+	span trace.Span // of the current try, nil if it is not recorded
+	sent time.Time
+}
+
+// begin begins the span of a try.
+func (t *tries) begin(ctx context.Context, ex *Exchange) {
+	parent := trace.SpanFromContext(ctx)
+	if !parent.IsRecording() {
+		return
+	}
+	tracer := parent.TracerProvider().Tracer(tracerName, trace.WithInstrumentationVersion(version.Number()))
+	operation := ex.GenAIOperation()
+	_, t.span = tracer.Start(ctx, operation+" "+ex.Deployment, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(
+		attribute.String("gen_ai.operation.name", operation),
+		attribute.String("gen_ai.provider.name", GenAIProvider),
+		attribute.String("gen_ai.request.model", ex.Deployment),
+		attribute.Bool("gen_ai.request.stream", ex.Streamed),
+		attribute.String("postern.dialect", string(ex.Operation.Dialect)),
+		attribute.String("postern.key_id", ex.Key.ID()),
+		attribute.String("postern.request_id", ex.RequestID),
+	))
+	t.sent = time.Time{}
+}
+
+// limited records that the request waited for limits.
+func (t *tries) limited(waited time.Duration) {
+	if t.span != nil {
+		t.span.SetAttributes(attribute.Int64("postern.limit_wait_ms", waited.Milliseconds()))
+	}
+}
+
+// queued records that the request waited for its turn.
+func (t *tries) queued(waited time.Duration) {
+	if t.span == nil {
+		return
+	}
+	t.span.AddEvent("queued", trace.WithTimestamp(time.Now().Add(-waited)))
+	t.span.SetAttributes(attribute.Int64("postern.queue_ms", waited.Milliseconds()))
+}
+
+// send records that the request is being sent, and makes the try's span the parent of the
+// spans of the model server.
+func (t *tries) send(ex *Exchange, model string, h http.Header) {
+	if t.span == nil {
+		return
+	}
+	server := ex.Connector
+	if c, ok := ex.backend.Store.Connector(ex.Connector); ok && c.Name != "" {
+		server = c.Name
+	}
+	t.sent = time.Now()
+	t.span.AddEvent("sent", trace.WithTimestamp(t.sent))
+	t.span.SetAttributes(
+		attribute.String("gen_ai.response.model", model),
+		attribute.String("server.address", server),
+		attribute.String("postern.connector", ex.Connector),
+	)
+	if limit := ex.completion.call.OutputLimit(); limit > 0 {
+		t.span.SetAttributes(attribute.Int64("gen_ai.request.max_tokens", limit))
+	}
+	h.Del("Tracestate")
+	propagation.TraceContext{}.Inject(trace.ContextWithSpan(context.Background(), t.span), propagation.HeaderCarrier(h))
+}
+
+// retry ends the span of a try that failed, and begins the next one.
+func (t *tries) retry(ctx context.Context, ex *Exchange, e *dialect.Error) {
+	if t.span == nil {
+		return
+	}
+	t.fail(e.Class(), e.HTTPStatus(ex.Operation.Dialect))
+	t.span.End()
+	t.begin(ctx, ex)
+}
+
+// end ends the span of the last try.
+func (t *tries) end(ex *Exchange, e Ending) {
+	if t.span == nil {
+		return
+	}
+	if !e.First.IsZero() && !t.sent.IsZero() {
+		t.span.AddEvent("first_chunk", trace.WithTimestamp(e.First))
+		t.span.SetAttributes(attribute.Float64("gen_ai.response.time_to_first_chunk", e.First.Sub(t.sent).Seconds()))
+	}
+	u := ex.Usage
+	for _, n := range [...]struct {
+		name   string
+		tokens int64
+	}{{"input_tokens", u.PromptTokens}, {"cache_read.input_tokens", u.CachedTokens}, {"output_tokens", u.CompletionTokens}, {"reasoning.output_tokens", u.ReasoningTokens}} {
+		if n.tokens > 0 {
+			t.span.SetAttributes(attribute.Int64("gen_ai.usage."+n.name, n.tokens))
+		}
+	}
+	t.span.SetAttributes(attribute.Bool("postern.tokens_estimated", u.Estimated))
+	if e.Class != "" {
+		t.fail(e.Class, e.Logged)
+	}
+	t.span.End()
+}
+
+// fail records an error.
+func (t *tries) fail(class dialect.Class, status int) {
+	t.span.SetStatus(codes.Error, "")
+	t.span.SetAttributes(attribute.String("error.type", ErrorType(class, status)))
+}
+
+// ErrorType returns the type of an error for metrics and spans: whose fault it was, and its
+// status.
+func ErrorType(class dialect.Class, status int) string {
+	return string(class) + "_" + strconv.Itoa(status)
+}
+
+// GenAIOperation returns the name of the request's operation in the semantic conventions, "" if
+// it is not for a model.
+func (ex *Exchange) GenAIOperation() string {
+	switch ex.Operation.Kind {
+	case dialect.ChatCompletions, dialect.CreateMessage, dialect.CreateResponse:
+		return "chat"
+	case dialect.Completions:
+		return "text_completion"
+	case dialect.Embeddings:
+		return "embeddings"
+	}
+	return ""
+}
