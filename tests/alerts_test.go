@@ -1,6 +1,7 @@
 package tests
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -10,7 +11,8 @@ import (
 	"github.com/postern-dev/postern/tests/harness"
 )
 
-// The alerts that the documents offer use metrics, labels and states that exist.
+// The rules for Prometheus have a name, a summary and a fix, and the values of labels that they and
+// the dashboard select are documented. A test of tests/cluster compares their names with a scrape.
 func TestAlerts(t *testing.T) {
 	t.Parallel()
 	type ruleFile struct {
@@ -21,49 +23,98 @@ func TestAlerts(t *testing.T) {
 			}
 		}
 	}
-	file := readYAML[ruleFile](t, "docs/alerts.yaml")[0]
+	documented := documentedMetrics(t)
+	file := readYAML[ruleFile](t, "packaging/prometheus/rules.yml")[0]
+	for _, rule := range file.Groups[0].Rules {
+		if rule.Alert == "" || rule.Annotations.Summary == "" || rule.Annotations.Fix == "" {
+			t.Errorf("an alert without name, summary or fix: %+v", rule)
+		}
+		checkSelectors(t, rule.Expr, documented)
+	}
+	if len(file.Groups) != 1 || len(file.Groups[0].Rules) < 14 || len(documented) < 30 {
+		t.Errorf("%d groups, %d rules, %d metrics", len(file.Groups), len(file.Groups[0].Rules), len(documented))
+	}
+}
+
+func TestDashboard(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(filepath.Join(harness.Root(t), "packaging/grafana/postern.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	type box struct{ X, Y, W, H int }
+	var dashboard struct {
+		UID    string
+		Panels []struct {
+			ID         int
+			Title      string
+			Type       string
+			GridPos    box
+			Datasource struct{ UID string }
+			Targets    []struct{ Expr string }
+		}
+	}
+	if err := json.Unmarshal(text, &dashboard); err != nil || dashboard.UID == "" || len(dashboard.Panels) < 30 {
+		t.Fatalf("the dashboard has %d panels, %v", len(dashboard.Panels), err)
+	}
+	documented := documentedMetrics(t)
+	taken, ids := map[[2]int]string{}, map[int]bool{}
+	for _, p := range dashboard.Panels {
+		if p.Type != "row" && p.Datasource.UID != "${datasource}" || (len(p.Targets) == 0) != (p.Type == "row") || ids[p.ID] || p.Title == "" {
+			t.Errorf("panel %d %q: source %q, %d queries", p.ID, p.Title, p.Datasource.UID, len(p.Targets))
+		}
+		ids[p.ID] = true
+		for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
+			for y := p.GridPos.Y; y < p.GridPos.Y+p.GridPos.H; y++ {
+				if taken[[2]int{x, y}] != "" || x >= 24 {
+					t.Fatalf("%q is on %q, or wider than the page", p.Title, taken[[2]int{x, y}])
+				}
+				taken[[2]int{x, y}] = p.Title
+			}
+		}
+		for _, target := range p.Targets {
+			checkSelectors(t, target.Expr, documented)
+		}
+	}
+}
+
+// documentedMetrics returns the rows of docs/metrics.md by the names of metrics.
+func documentedMetrics(t *testing.T) map[string]string {
+	t.Helper()
 	page, err := os.ReadFile(filepath.Join(harness.Root(t), "docs/metrics.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	rows := map[string]string{}
-	for _, m := range regexp.MustCompile("(?m)^\\| `(postern_\\w+)` \\|.*$").FindAllStringSubmatch(string(page), -1) {
+	for _, m := range regexp.MustCompile("(?m)^\\| `((?:postern|gen_ai)_\\w+)` \\|.*$").FindAllStringSubmatch(string(page), -1) {
 		rows[m[1]] = m[0]
 	}
-	metric := regexp.MustCompile(`postern_\w+`)
-	grouping := regexp.MustCompile(`by \(([^)]*)\)|\{\{ \$labels\.(\w+) \}\}|\{(\w+)[=!]`)
-	value := regexp.MustCompile(`state[=!]~?"([^"]*)"`)
-	for _, rule := range file.Groups[0].Rules {
-		if rule.Alert == "" || rule.Annotations.Summary == "" || rule.Annotations.Fix == "" {
-			t.Errorf("an alert without name, summary or fix: %+v", rule)
+	return rows
+}
+
+var (
+	selector = regexp.MustCompile(`\b((?:postern|gen_ai)_\w+?)(?:_bucket|_count|_sum)?\b(?:\{([^}]*)\})?`)
+	matcher  = regexp.MustCompile(`(\w+)(?:=|!=|=~|!~)"([^"]*)"`)
+	suffixed = regexp.MustCompile(`^\$|^\(gateway\|upstream\)_`) // a variable, and causes with any status
+)
+
+// checkSelectors checks the metrics of an expression, and the values of their labels.
+func checkSelectors(t *testing.T, expr string, documented map[string]string) {
+	t.Helper()
+	for _, s := range selector.FindAllStringSubmatch(regexp.MustCompile(`by \([^)]*\)`).ReplaceAllString(expr, ""), -1) {
+		row := documented[s[1]]
+		if row == "" {
+			t.Errorf("%s: there is no metric %s", expr, s[1])
 		}
-		row := ""
-		for _, name := range metric.FindAllString(rule.Expr, -1) {
-			found := rows[strings.TrimSuffix(name, "_bucket")]
-			if found == "" {
-				t.Errorf("%s: there is no metric %s", rule.Alert, name)
+		for _, m := range matcher.FindAllStringSubmatch(s[2], -1) {
+			if suffixed.MatchString(m[2]) {
+				continue
 			}
-			row += found
-		}
-		if row == "" { // PosternDown
-			continue
-		}
-		for _, m := range grouping.FindAllStringSubmatch(rule.Expr+rule.Annotations.Summary, -1) {
-			for label := range strings.SplitSeq(m[1]+m[2]+m[3], ", ") {
-				if label != "le" && !strings.Contains(row, "`"+label+"`") {
-					t.Errorf("%s: its metrics have no label %s", rule.Alert, label)
+			for value := range strings.SplitSeq(m[2], "|") {
+				if value != "" && !strings.Contains(row, "`"+value+"`") {
+					t.Errorf("%s: %s of %s has no value %s", expr, m[1], s[1], value)
 				}
 			}
 		}
-		for _, m := range value.FindAllStringSubmatch(rule.Expr, -1) {
-			for state := range strings.SplitSeq(m[1], "|") {
-				if !strings.Contains(row, "`"+state+"`") {
-					t.Errorf("%s: there is no state %s", rule.Alert, state)
-				}
-			}
-		}
-	}
-	if len(file.Groups) != 1 || len(file.Groups[0].Rules) < 8 || len(rows) < 15 {
-		t.Errorf("%d groups, %d metrics", len(file.Groups), len(rows))
 	}
 }

@@ -21,7 +21,7 @@ func TestArchives(t *testing.T) {
 	for p, want := range map[string][]string{
 		"connector": {"LICENSE", "completions/_connector", "completions/connector.bash", "completions/connector.fish", "connector"},
 		"postern": {
-			"Caddyfile", "LICENSE", "completions/_postern", "completions/postern.bash", "completions/postern.fish", "connectors/" + name, "postern",
+			"Caddyfile", "LICENSE", "completions/_postern", "completions/postern.bash", "completions/postern.fish", "connectors/" + name, "grafana/postern.json", "postern", "prometheus/rules.yml",
 		},
 	} {
 		files := readTarGz(t, result(p, suffix))

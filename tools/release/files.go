@@ -41,9 +41,16 @@ func (r *release) archived(p program, t target) []entry {
 	entries = append(entries, folder("man", r.manual(p), "*."+p.section)...)
 	if p.name == gateway.name {
 		entries = append(entries, entry{name: "Caddyfile", mode: 0o644, source: filepath.Join(r.root, "Caddyfile.example")})
+		entries = append(entries, r.monitoring("")...)
 		entries = append(entries, r.connectors("connectors")...)
 	}
 	return entries
+}
+
+// monitoring returns the entries of the dashboard and the rules, below a folder.
+func (r *release) monitoring(name string) []entry {
+	return append(folder(path.Join(name, "grafana"), filepath.Join(r.root, "packaging", "grafana"), "*.json"),
+		folder(path.Join(name, "prometheus"), filepath.Join(r.root, "packaging", "prometheus"), "*.yml")...)
 }
 
 // folder returns the entries of the files of a folder whose names match.

@@ -43,6 +43,7 @@ func (r *release) installed(p program, t target, format string) []entry {
 		entries = append(entries,
 			entry{name: "etc/postern/Caddyfile", mode: 0o644, source: packaging("Caddyfile"), config: true},
 			entry{name: "usr/share/doc/postern/Caddyfile.example", mode: 0o644, source: filepath.Join(r.root, "Caddyfile.example")})
+		entries = append(entries, r.monitoring("usr/share/postern")...)
 	}
 	return entries
 }

@@ -21,7 +21,7 @@ var installedNames = map[string][]string{
 	"postern": {
 		"etc/postern/Caddyfile", "usr/bin/postern", "usr/lib/postern/postern", "usr/lib/systemd/system/postern.service",
 		"usr/share/bash-completion/completions/postern", "usr/share/doc/postern/Caddyfile.example", "usr/share/doc/postern/copyright",
-		"usr/share/fish/vendor_completions.d/postern.fish", "usr/share/zsh/*/_postern",
+		"usr/share/fish/vendor_completions.d/postern.fish", "usr/share/postern/grafana/postern.json", "usr/share/postern/prometheus/rules.yml", "usr/share/zsh/*/_postern",
 	},
 	"postern-connector": {
 		"usr/bin/connector", "usr/lib/systemd/system/postern-connector.service", "usr/share/bash-completion/completions/connector",

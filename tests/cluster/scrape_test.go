@@ -1,0 +1,177 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/postern-dev/postern/tests/harness"
+	"github.com/postern-dev/postern/tests/upstream"
+)
+
+// TestScrape: the metrics and labels in the rules for Prometheus and in the dashboard for Grafana
+// exist in the metrics of an edge that has served requests of all kinds.
+func TestScrape(t *testing.T) {
+	t.Parallel()
+	o := inEtcd("a", start(t, 1).urls()...)
+	o.Site = "queue_length 1"
+	g := &gateway{Gateway: harness.Start(t, o), name: "a", up: upstream.Start(t)}
+	g.con = g.Connector(t, "box", g.up.URL)
+	g.Manage(t, http.MethodPut, "/deployments/m-a", map[string]any{"connector": "box", "model": "m", "max_concurrency": 1}, nil)
+	serveAllKinds(t, g)
+
+	exposed := map[string][]string{} // the labels of each metric
+	label := regexp.MustCompile(`(\w+)="`)
+	var metrics string
+	harness.Poll(t, limit, "the metrics that follow an answer", func(context.Context) error {
+		metrics = g.Metrics(t)
+		for _, late := range []string{"postern_tokens_total{", "postern_upstream_errors_total{", "gen_ai_server_time_per_output_token_seconds_count{"} {
+			if !strings.Contains(metrics, late) {
+				return errors.New("there is no " + late)
+			}
+		}
+		return nil
+	})
+	for _, m := range regexp.MustCompile(`(?m)^(\w+)(?:\{(.*)\})? `).FindAllStringSubmatch(metrics, -1) {
+		for _, l := range label.FindAllStringSubmatch(m[2], -1) {
+			exposed[m[1]] = append(exposed[m[1]], l[1])
+		}
+		exposed[m[1]] = append(exposed[m[1]], "job", "instance") // added by Prometheus
+	}
+	expressions := queries(t)
+	if len(expressions) < 45 {
+		t.Errorf("only %d expressions", len(expressions))
+	}
+	for _, e := range expressions {
+		checkExpression(t, e, exposed)
+	}
+}
+
+// serveAllKinds makes the edge serve requests that succeed, wait, fail and are refused.
+func serveAllKinds(t *testing.T, g *gateway) {
+	t.Helper()
+	id, key := g.Key(t, "key", "*")
+	client, chat := g.Client(t, key), harness.Chat("m-a", "")
+	g.up.Handle("", upstream.SlowTokens(time.Hour, nil))
+	running := client.Stream(t, harness.Chat("m-a", `,"stream":true`))
+	g.up.WaitRunning(t, 1)
+	answered := make(chan int)
+	go func() { answered <- client.Post(t, chat).Status }()
+	harness.Poll(t, limit, "a queued request", func(context.Context) error {
+		if !strings.Contains(g.Metrics(t), `postern_queue_length{deployment="m-a"} 1`) {
+			return errors.New("there is none")
+		}
+		return nil
+	})
+	if a := client.Post(t, chat); a.Status != http.StatusTooManyRequests {
+		t.Errorf("a request for a full queue: status %d, %s", a.Status, a.Body)
+	}
+	g.up.Handle("", upstream.Echo)
+	running.Close()
+	if status := <-answered; status != http.StatusOK {
+		t.Errorf("a queued request: status %d", status)
+	}
+	text, err := client.Stream(t, harness.Chat("m-a", `,"stream":true`)).Rest()
+	if err != nil || !strings.Contains(text, "[DONE]") {
+		t.Errorf("a stream: %s, %v", text, err)
+	}
+	g.up.Handle("", upstream.Answer(500, "application/json", `{}`))
+	client.Post(t, chat)
+	g.Client(t, "sk-svc-wrong").Post(t, chat)
+	g.Revoke(t, id)
+}
+
+// An expression is a query, with the labels that its texts name.
+type expression struct{ query, texts string }
+
+// queries returns the expressions of the rules and of the dashboard.
+func queries(t *testing.T) (all []expression) {
+	t.Helper()
+	read := func(path string) []byte {
+		text, err := os.ReadFile(filepath.Join(harness.Root(t), path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	var rules struct {
+		Groups []struct {
+			Rules []struct {
+				Expr        string
+				Annotations struct{ Summary string }
+			}
+		}
+	}
+	if err := yaml.Unmarshal(read("packaging/prometheus/rules.yml"), &rules); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range rules.Groups[0].Rules {
+		all = append(all, expression{r.Expr, strings.ReplaceAll(r.Annotations.Summary, "$labels.", "")})
+	}
+	var dashboard struct {
+		Panels []struct {
+			Targets []struct{ Expr, LegendFormat string }
+		}
+		Templating struct{ List []struct{ Definition string } }
+	}
+	if err := json.Unmarshal(read("packaging/grafana/postern.json"), &dashboard); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range dashboard.Panels {
+		for _, target := range p.Targets {
+			all = append(all, expression{target.Expr, target.LegendFormat})
+		}
+	}
+	return append(all, expression{query: "postern_requests_total{deployment=~\"\"}"}) // of the variable
+}
+
+var (
+	metricName = regexp.MustCompile(`\b((?:postern|gen_ai)_[a-z_]+)(?:\{([^}]*)\})?`)
+	selected   = regexp.MustCompile(`(\w+)(?:=~|!~|!=|=)"`)
+	grouped    = regexp.MustCompile(`by \(([^)]*)\)`)
+	named      = regexp.MustCompile(`\{\{ ?(\w+) ?\}\}`)
+)
+
+// checkExpression checks that the metrics of an expression exist, with its labels.
+func checkExpression(t *testing.T, e expression, exposed map[string][]string) {
+	t.Helper()
+	var grouping, labels []string // of the expression, and of all its metrics
+	for _, m := range grouped.FindAllStringSubmatch(e.query, -1) {
+		grouping = append(grouping, strings.Split(m[1], ", ")...)
+	}
+	for _, m := range metricName.FindAllStringSubmatch(grouped.ReplaceAllString(e.query, ""), -1) {
+		has, ok := exposed[m[1]]
+		if !ok {
+			t.Errorf("%s: the edge has no metric %s", e.query, m[1])
+		}
+		for _, l := range selected.FindAllStringSubmatch(m[2], -1) {
+			if !slices.Contains(has, l[1]) {
+				t.Errorf("%s: %s has no label %s", e.query, m[1], l[1])
+			}
+		}
+		labels = append(labels, has...)
+	}
+	for _, l := range grouping {
+		if !slices.Contains(labels, l) {
+			t.Errorf("%s: no metric has the label %s", e.query, l)
+		}
+	}
+	if len(grouping) > 0 {
+		labels = grouping
+	}
+	for _, m := range named.FindAllStringSubmatch(e.texts, -1) {
+		if labels != nil && !slices.Contains(labels, m[1]) {
+			t.Errorf("%s: its text names the label %s", e.query, m[1])
+		}
+	}
+}
