@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 
 	"github.com/caddyserver/caddy/v2"
@@ -40,9 +41,18 @@ func (*adminAPI) serve(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return unavailable(fmt.Errorf("the model gateway is not running: %w", err), caddy.Exiting())
 	}
-	r = r.WithContext(manage.WithCaller(r.Context(), manage.Caller{Name: "admin endpoint", Operator: true}))
+	r = r.WithContext(manage.WithCaller(r.Context(), manage.Caller{Name: "admin endpoint", Operator: true, From: adminClient(r)}))
 	service.Handler(manage.AdminPrefix).ServeHTTP(w, r)
 	return nil
+}
+
+// adminClient returns the address of a request's client: that of its host, or "unix socket".
+func adminClient(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return "unix socket"
+	}
+	return host
 }
 
 // unavailable returns the API error for a gateway that is not running because of

@@ -89,7 +89,7 @@ installed package or of "up".`,
   caddy gateway key create --name laptop --scope "qwen*"`,
 		commands: []command{
 			keyCommands, connectorCommands, deploymentCommands, pairingCommands, userCommands,
-			tokenCommands, setupLinkCommand, accountCommands, statusCommand, usageCommand, upCommand(host), backupCommand(host), restoreCommand(host), identityCommands, edgeCommands,
+			tokenCommands, setupLinkCommand, accountCommands, statusCommand, usageCommand, auditCommand, upCommand(host), backupCommand(host), restoreCommand(host), identityCommands, edgeCommands,
 		},
 	}
 }

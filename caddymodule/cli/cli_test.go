@@ -192,6 +192,12 @@ var commandTests = []struct {
 	{"deployment_remove", "deployment remove ..", ok("DELETE /model_gateway/deployments/%2E%2E", deploymentJSON)},
 	{"status", "status", ok("GET /model_gateway/status", statusJSON)},
 	{"status_json", "status --json", ok("GET /model_gateway/status", statusJSON)},
+	{"audit", "audit", ok("GET /model_gateway/audit", `[{"id":"op_1","time":"2026-05-02T10:30:00Z","operation":"key.create","record":"key_1","name":"laptop","by":"anna","user":"usr_1",`+
+		`"token":"mgt_1","token_name":"ci","from":"203.0.113.7","details":{"scope":"qwen*","note":"\u001b[2J"}},{"id":"op_0","time":"2026-05-01T10:30:00Z","operation":"backup","by":"admin endpoint"}]`)},
+	{
+		"audit_some", "audit --by anna --operation key --record laptop --from 2026-05-01 --to 2026-05-02 --account team",
+		ok("GET /model_gateway/audit?account=team&by=anna&operation=key&record=laptop&from=2026-05-01&to=2026-05-02", "[]"),
+	},
 	{"usage", "usage", ok("GET /model_gateway/usage", `[{"day":"2026-11-20",`+usageJSON+`},{"day":"2026-11-21",`+usageJSON+`}]`)},
 	{"usage_by", "usage --from 2026-11-20 --to 2026-11-21 --by key,model --account team", ok("GET /model_gateway/usage?account=team&from=2026-11-20&to=2026-11-21&by=key%2Cmodel",
 		`[{"key_id":"key_1","key_name":"laptop","model":"qwen3:8b",`+usageJSON+`},{"key_id":"key_2","key_name":"\u001b[2J",`+usageJSON+`}]`)},

@@ -87,7 +87,7 @@ func New(o Options) *Console {
 var pages = []*tab{
 	startTab, modelsTab, modelTab, publishTab, removeModelTab, keysTab, newKeyTab, keyTab, revokeKeyTab, connectorsTab, connectorTab,
 	newConnectorTab,
-	rotateConnectorTab, removeConnectorTab, pairingTab, replaceTab, activityTab, edgesTab, settingsTab, removePasskeyTab, removeUserTab, revokeTokenTab,
+	rotateConnectorTab, removeConnectorTab, pairingTab, replaceTab, activityTab, auditTab, edgesTab, settingsTab, removePasskeyTab, removeUserTab, revokeTokenTab,
 }
 
 // route is an action of signed-in users, and the tab that shows its errors.

@@ -41,7 +41,7 @@ var sections = []section{
 // sectionOf returns the entry of the navigation for a path.
 func sectionOf(path string) string {
 	name, _, _ := strings.Cut(strings.TrimPrefix(path, "/console/"), "/")
-	return cmp.Or(map[string]string{"pairings": "start", "confirm": "settings", "api": "settings"}[name], name, path)
+	return cmp.Or(map[string]string{"pairings": "start", "confirm": "settings", "api": "settings", "audit": "settings"}[name], name, path)
 }
 
 func loadTemplates(a assets) *template.Template {

@@ -165,6 +165,7 @@ func (v *visit) in(session store.Session) {
 	v.Session = session
 	v.ctx = manage.WithCaller(v.r.Context(), manage.Caller{
 		Account: session.Account, User: v.User.ID, Name: v.User.Name, Session: session.ID, ConfirmedAt: session.ConfirmedAt,
+		From: v.ClientIP(v.r),
 	})
 }
 
@@ -247,6 +248,7 @@ func (c *Console) serveAPI(w http.ResponseWriter, r *http.Request) {
 		}
 		caller = manage.Caller{
 			Account: token.Account, User: user.ID, Name: user.Name, Token: token.ID, TokenName: token.Name, Rights: token.Rights,
+			From: c.ClientIP(r),
 		}
 	} else {
 		v, err := c.visit(w, r)

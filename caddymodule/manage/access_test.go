@@ -59,6 +59,7 @@ var accesses = map[string]access{
 	"POST /deployments/{name}/test":  {path: "/deployments/mine-deployment/test", body: map[string]string{}},
 	"GET /activity":                  {path: "/activity"},
 	"GET /usage":                     {path: "/usage"},
+	"GET /audit":                     {path: "/audit"},
 	"GET /users":                     {path: "/users"},
 	"POST /users":                    {path: "/users", body: map[string]string{"name": "new", "password": "long enough for this"}},
 	"DELETE /users/{id}":             {path: "/users/{second}"},

@@ -95,7 +95,11 @@ func (s *Service) changeAccount(ctx context.Context, operation string, do func()
 	if !store.Made(err) {
 		return store.Account{}, err
 	}
-	s.audit(ctx, operation, a.ID, a.ID, a.Name, more...)
+	list := a.ID
+	if _, ok := s.store.Account(a.ID); !ok {
+		list = gatewayList // that of the account is removed with it
+	}
+	s.audit(ctx, operation, list, a.ID, a.Name, more...)
 	a.Limits = a.Limits.Effective()
 	return a, err
 }

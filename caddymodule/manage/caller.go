@@ -26,6 +26,8 @@ type Caller struct {
 	// its name, and Rights its rights.
 	Token, TokenName string
 	Rights           store.Rights
+	// From is the address of the caller, "" if it is the gateway itself.
+	From string
 	// Operator: the request is from the admin endpoint. Operators may do everything in
 	// every account.
 	Operator bool

@@ -13,7 +13,7 @@
 //
 // Errors are {"error": "text"}, as everywhere on Caddy's admin endpoint, and their
 // text names the fix. Every write is logged with the operation, the record and the
-// caller. Secrets appear only in the answer that creates them.
+// caller, and added to the account's audit list. Secrets appear only in the answer that creates them.
 package manage
 
 import (
@@ -185,17 +185,6 @@ func change[T any](ctx context.Context, s *Service, do func(account string) (T, 
 	}
 	s.audit(ctx, w.operation, account, w.id, w.name, w.more...)
 	return answer, err
-}
-
-// audit logs a successful write. It has the id of a user in addition to the name: a
-// user may have the name of an operator, or of a removed user.
-func (s *Service) audit(ctx context.Context, operation, account, id, name string, more ...any) {
-	c := CallerFrom(ctx)
-	log := s.log.With("operation", operation, "account", account, "id", id, "name", name, "by", c.by(), "by_id", c.User)
-	if c.Token != "" {
-		log = log.With("token_id", c.Token)
-	}
-	log.InfoContext(ctx, "management operation", more...)
 }
 
 // sessions returns the live tunnels by connector id.

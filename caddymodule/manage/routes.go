@@ -58,6 +58,7 @@ func (s *Service) routes() map[string]map[string]route {
 		"/deployments/{name}/test":  {post: {deployments, ofRecord(ok, s.TestDeployment)}},
 		"/activity":                 {get: {read, of(ok, s.Activity)}},
 		"/usage":                    {get: {read, s.usageRoute(ok)}},
+		"/audit":                    {get: {read, with(ok, s.Audit)}},
 		"/users":                    {get: {read, of(ok, s.Users)}, post: {0, with(created, s.AddUser)}},
 		"/users/{id}":               {remove: {0, ofRecord(ok, s.RemoveUser)}},
 		"/users/{id}/recovery-link": {post: {0, ofRecord(created, s.RecoveryLink)}},

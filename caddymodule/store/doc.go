@@ -61,6 +61,8 @@
 //	users/ACCOUNT/ID                user and password hash
 //	x/acme/files/PATH               file of Caddy's certificate storage; see package certstore
 //	x/acme/locks/NAME               lock of that storage; has a lease
+//	x/audit/ACCOUNT/ID              management operation, for the audit list; ACCOUNT is empty if it
+//	                                belongs to none
 //	x/recent/ACCOUNT                bytes about the latest requests through this gateway
 //	x/usage/ACCOUNT/DAY/KEY/EDGE/DEPLOYMENT
 //	                                usage of the key with the deployment on that day through one
@@ -72,8 +74,8 @@
 // Times of use sort after the records that they belong to, so a record is already in
 // the view when its time of use is loaded.
 //
-// Keys below x/ change often and are not watched. Those of package certstore are in the shared
-// KV, and Store does not use them. Of the others, a gateway writes only its own ones, so they
+// Keys below x/ change often and are not watched. Those of package certstore and the audit
+// lists are in the shared KV; Store does not use the former. Of the others, a gateway writes only its own ones, so they
 // need no compares. They go to its local KV, if it has one, from where the usage is copied to
 // the shared KV every half minute. Usage is stored as whole sums, not as additions: a write
 // whose outcome is unknown can be repeated.
@@ -97,6 +99,8 @@
 // that removes it: that leaves leftovers/ACCOUNT instead, and what is found below the
 // account's other directories is removed at once, and again when the sweeper removes the
 // note or an account of this name is created.
+//
+// An audit list keeps its last 1,000 operations, and none of more than 90 days ago.
 //
 // Keys expire in the same way. In addition, one timer for all of them ends the requests of a key
 // when it expires, and those of a secret when its time after a rotation is over (schedule.go).

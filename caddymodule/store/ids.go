@@ -22,6 +22,7 @@ const (
 	prefixLink      = "lnk_"
 	prefixToken     = "mgt_"
 	prefixPairing   = "pair_"
+	prefixOperation = "op_"
 
 	prefixSecret      = "sk-svc-" // of keys
 	prefixTokenSecret = "pmt_"    // of management tokens; other secrets have no prefix

@@ -53,7 +53,11 @@ type Store struct {
 	publishing sync.Mutex
 	published  atomic.Int64 // revision of the local KV that PublishUsage has reached; it is set with publishing held
 	folded     string       // foldUsage has folded the months before this one
+	auditSwept string       // day on which sweepAudit has run
 	compactTo  int64        // revision that compact drops changes before
+
+	auditing sync.Mutex
+	audited  map[string]int // entries added to each audit list since addedMany returned true
 
 	ctx     context.Context    // of the goroutines
 	stop    context.CancelFunc // ends ctx
@@ -95,6 +99,7 @@ func New(kv KV, o Options) (*Store, error) {
 		s.workers.Go(func() { s.repeat(ctx, publishInterval, "failed to publish the usage", s.PublishUsage) })
 	}
 	s.workers.Go(func() { s.repeat(ctx, sweepInterval, "failed to fold the usage of past months", s.foldUsage) })
+	s.workers.Go(func() { s.repeat(ctx, sweepInterval, "failed to remove old entries of audit lists", s.sweepAudit) })
 	return s, nil
 }
 

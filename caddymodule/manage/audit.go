@@ -1,0 +1,119 @@
+package manage
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+// gatewayList is the account of operations that belong to no account.
+const gatewayList = ""
+
+// audit logs a successful write, and adds it to the audit list. It has the id of a user in addition
+// to the name: a user may have the name of an operator, or of a removed user. more has names and
+// values, without secrets.
+func (s *Service) audit(ctx context.Context, operation, account, id, name string, more ...any) {
+	c := CallerFrom(ctx)
+	log := s.log.With("operation", operation, "account", account, "id", id, "name", name, "by", c.by(), "by_id", c.User)
+	if c.Token != "" {
+		log = log.With("token_id", c.Token)
+	}
+	if c.From != "" {
+		log = log.With("from", c.From)
+	}
+	log.InfoContext(ctx, "management operation", more...)
+
+	o := store.Operation{
+		Operation: operation, Record: id, Name: name, By: c.by(), User: c.User, Token: c.Token, TokenName: c.TokenName, From: c.From, Details: details(more),
+	}
+	// The write is made, also if the client has left.
+	if err := s.store.AddOperation(context.WithoutCancel(ctx), account, o); err != nil {
+		s.log.Error("failed to add an operation to the audit list", "operation", operation, "id", id, "error", err)
+	}
+}
+
+// details returns the text of values by their names, nil for none.
+func details(more []any) map[string]string {
+	all := make(map[string]string)
+	for pair := range slices.Chunk(more, 2) {
+		if text := detail(pair[1]); text != "" {
+			all[pair[0].(string)] = text
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return all
+}
+
+func detail(value any) string {
+	switch v := value.(type) {
+	case []string:
+		return strings.Join(v, ", ")
+	case givenLimits:
+		var limits []string
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			limits = append(limits, fmt.Sprintf("%s %d", name, v[name]))
+		}
+		return strings.Join(limits, ", ")
+	}
+	return fmt.Sprint(value)
+}
+
+// Audit selects entries of the audit list.
+type Audit struct {
+	By        string `json:"by" need:"filled"`        // name or id of the user, or of the management token; "": anyone
+	Operation string `json:"operation" need:"filled"` // like key.create, or a kind of records, like key; "": all
+	Record    string `json:"record" need:"filled"`    // id or name of what was changed; "": all
+	From      string `json:"from" need:"filled"`      // first day in UTC, like 2026-11-21; "": 90 days ago
+	To        string `json:"to" need:"filled"`        // last day; "": today
+}
+
+// Audit returns entries of the audit list of the account, newest first. In that of the default
+// account are the operations on the gateway, which belong to no account.
+func (s *Service) Audit(ctx context.Context, a Audit) ([]store.Operation, error) {
+	account, err := s.account(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for name, day := range map[string]string{"from": a.From, "to": a.To} {
+		if _, err := time.Parse(time.DateOnly, day); err != nil && day != "" {
+			return nil, badRequest("query parameter %q is %.40q; it must be a day like 2026-11-21", name, day)
+		}
+	}
+	list, err := s.store.Operations(ctx, account)
+	if err == nil && account == store.DefaultAccount {
+		var more []store.Operation
+		more, err = s.store.Operations(ctx, gatewayList)
+		list = append(list, more...)
+		slices.SortFunc(list, func(a, b store.Operation) int { return cmp.Compare(b.ID, a.ID) })
+	}
+	if err != nil {
+		return nil, err
+	}
+	selected := []store.Operation{}
+	for _, o := range list {
+		if a.selects(o) {
+			selected = append(selected, o)
+		}
+	}
+	return selected, nil
+}
+
+func (a Audit) selects(o store.Operation) bool {
+	day := o.Time.Format(time.DateOnly)
+	return isOne(a.By, o.By, o.User, o.Token, o.TokenName) && isOne(a.Record, o.Record, o.Name) &&
+		(a.Operation == "" || o.Operation == a.Operation || strings.HasPrefix(o.Operation, a.Operation+".")) &&
+		(a.From == "" || day >= a.From) && (a.To == "" || day <= a.To)
+}
+
+// isOne reports whether want is one of the texts, in any letter case, or "".
+func isOne(want string, texts ...string) bool {
+	return want == "" || slices.ContainsFunc(texts, func(text string) bool { return strings.EqualFold(text, want) })
+}

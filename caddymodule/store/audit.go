@@ -1,0 +1,161 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/postern-dev/postern/connector/text"
+)
+
+// dirAudit is the directory of the audit lists, which all gateways share.
+const dirAudit = dirUnwatched + "audit/"
+
+const (
+	// keepOperations is how many entries an audit list keeps.
+	keepOperations = 1000
+	// keepOperationsFor is how long it keeps them.
+	keepOperationsFor = 90 * 24 * time.Hour
+	// moreOperations is how many entries a gateway adds to a list before it removes those
+	// above keepOperations.
+	moreOperations = 50
+)
+
+// Operation is a management operation that was performed, an entry of an account's audit list.
+type Operation struct {
+	ID   string    `json:"id"`
+	Time time.Time `json:"time"`
+	// Operation is the kind, like "key.create".
+	Operation string `json:"operation"`
+	// Record is the id of the record that was changed, and Name its name, if it has one.
+	Record string `json:"record,omitempty"`
+	Name   string `json:"name,omitempty"`
+	// By is the name of who performed it, and User the id, if it was a user. A program of the
+	// user has the id and the name of its management token.
+	By        string `json:"by"`
+	User      string `json:"user,omitempty"`
+	Token     string `json:"token,omitempty"`
+	TokenName string `json:"token_name,omitempty"`
+	// From is the address that it was requested from; absent if the gateway did it by itself.
+	From string `json:"from,omitempty"`
+	// Details are values of the operation, without secrets.
+	Details map[string]string `json:"details,omitempty"`
+}
+
+type operationRecord struct {
+	header
+	Operation
+}
+
+// maxDetail bounds a detail, in bytes.
+const maxDetail = 256
+
+func auditPath(account string) string { return dirAudit + account + "/" }
+
+// AddOperation adds an entry to the audit list of an account, or to that of the gateway, whose
+// account is "". It sets the id and the time.
+func (s *Store) AddOperation(ctx context.Context, account string, o Operation) error {
+	for name, value := range o.Details {
+		o.Details[name] = text.Printable(value, maxDetail)
+	}
+	o.ID, o.Time = newID(prefixOperation, s.now()), s.time()
+	ctx, cancel := s.limited(ctx)
+	defer cancel()
+	t := new(tx)
+	t.put(auditPath(account)+o.ID, &operationRecord{Operation: o})
+	err := t.err
+	if err == nil {
+		_, err = s.kv.Txn(ctx, t.Txn)
+	}
+	if err == nil && s.addedMany(account) {
+		err = s.trimAudit(ctx, account)
+	}
+	if err != nil {
+		return fmt.Errorf("saving the operation in the audit list: %w", err)
+	}
+	return nil
+}
+
+// addedMany reports whether this gateway has added enough entries to a list to look for those
+// to remove.
+func (s *Store) addedMany(account string) bool {
+	s.auditing.Lock()
+	defer s.auditing.Unlock()
+	if s.audited == nil {
+		s.audited = make(map[string]int)
+	}
+	s.audited[account]++
+	if s.audited[account] < moreOperations {
+		return false
+	}
+	delete(s.audited, account)
+	return true
+}
+
+// trimAudit removes the entries of a list that are too many.
+func (s *Store) trimAudit(ctx context.Context, account string) error {
+	var paths []string
+	_, err := s.kv.Each(ctx, Prefix(auditPath(account)), func(i Item) error {
+		paths = append(paths, i.Key)
+		return nil
+	})
+	if err != nil || len(paths) <= keepOperations {
+		return err
+	}
+	return s.drop(ctx, paths[:len(paths)-keepOperations], nil)
+}
+
+// Operations returns the audit list of an account, or of the gateway, whose account is "", newest
+// first.
+func (s *Store) Operations(ctx context.Context, account string) ([]Operation, error) {
+	ctx, cancel := s.limited(ctx)
+	defer cancel()
+	var list []Operation
+	_, err := s.kv.Each(ctx, s.auditSpan(account, s.now().Add(-keepOperationsFor)), func(i Item) error {
+		var r operationRecord
+		if err := decode(i, &r); err != nil {
+			return err
+		}
+		list = append(list, r.Operation)
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading the audit list: %w", err)
+	}
+	slices.Reverse(list)
+	return list[:min(len(list), keepOperations)], nil
+}
+
+// auditSpan returns the span of the entries of a list since a time.
+func (s *Store) auditSpan(account string, since time.Time) Span {
+	span := Prefix(auditPath(account))
+	span.Start += newID(prefixOperation, since)
+	return span
+}
+
+// sweepAudit removes what the audit lists no longer keep, once a day.
+func (s *Store) sweepAudit(ctx context.Context) error {
+	today := s.now().UTC().Format(time.DateOnly)
+	if !s.Leads() || s.auditSwept == today {
+		return nil
+	}
+	var failed error
+	for _, a := range append(s.Accounts(), Account{}) {
+		span := Span{Start: auditPath(a.ID), End: s.auditSpan(a.ID, s.now().Add(-keepOperationsFor)).Start}
+		var paths []string
+		_, err := s.kv.Each(ctx, span, func(i Item) error {
+			paths = append(paths, i.Key)
+			return nil
+		})
+		if err == nil {
+			err = s.drop(ctx, paths, nil)
+		}
+		failed = errors.Join(failed, err)
+	}
+	if failed == nil {
+		s.auditSwept = today
+	}
+	return failed
+}

@@ -1,0 +1,81 @@
+package store_test
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/tests/storetest"
+)
+
+// An audit list keeps 1,000 operations and 90 days, of all gateways. It ends with its account.
+func TestAuditList(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		ctx := context.Background()
+		kv := share(storetest.OpenBolt(t, filepath.Join(dir, "shared.db")))
+		open := func(name string, days int) *store.Store {
+			return openLater(t, kv, days, store.Options{Edge: name, Local: storetest.OpenBolt(t, filepath.Join(dir, name))})
+		}
+		a, b := open("a", 0), open("b", 0)
+		add := func(s *store.Store, account, name string) {
+			t.Helper()
+			time.Sleep(time.Millisecond)
+			if err := s.AddOperation(ctx, account, store.Operation{Operation: "key.create", Name: name, By: "anna"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want := func(s *store.Store, account string, n int, newest string) {
+			t.Helper()
+			list, err := s.Operations(ctx, account)
+			if err != nil || len(list) != n || n > 0 && (list[0].Name != newest || list[0].ID == "") {
+				t.Errorf("%d operations of %q, want %d: %v", len(list), account, n, err)
+			}
+		}
+		if _, err := a.CreateAccount(ctx, "team"); err != nil {
+			t.Fatal(err)
+		}
+		add(a, "team", "first")
+		add(a, "", "gateway")
+		for i := range 600 {
+			add(a, "default", fmt.Sprint(i))
+			add(b, "default", fmt.Sprint(i))
+		}
+		want(a, "default", 1000, "599")
+		want(b, "team", 1, "first")
+		want(b, "", 1, "gateway")
+		stored := 0
+		if _, err := kv.Each(ctx, store.Prefix("x/audit/default/"), func(store.Item) error { stored++; return nil }); err != nil || stored > 1100 {
+			t.Errorf("%d entries are stored: %v", stored, err)
+		}
+		if _, err := a.CreateAccount(ctx, "gone"); err != nil {
+			t.Fatal(err)
+		}
+		add(a, "gone", "x")
+		if err := a.RemoveAccount(ctx, "gone"); err != nil {
+			t.Fatal(err)
+		}
+		want(a, "gone", 0, "")
+		for _, s := range []*store.Store{a, b} {
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+
+		c := open("c", 91)
+		defer func() { _ = c.Close() }()
+		want(c, "team", 0, "")
+		add(c, "default", "later")
+		synctest.Wait() // the sweep at the start
+		stored = 0
+		if _, err := kv.Each(ctx, store.Prefix("x/audit/"), func(store.Item) error { stored++; return nil }); err != nil || stored != 1 {
+			t.Errorf("%d entries are stored after 91 days: %v", stored, err)
+		}
+		want(c, "default", 1, "later")
+	})
+}
