@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/postern-dev/postern/caddymodule/gateway"
+	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/connector/link"
 )
 
@@ -139,7 +140,7 @@ func TestNoWelcome(t *testing.T) {
 				t.Fatal(err)
 			}
 			if name == "a user" {
-				if _, err := open.Store.CreateUser(t.Context(), "default", "anna", "$argon2id$none"); err != nil {
+				if _, err := open.Store.CreateUser(t.Context(), "default", "anna", "$argon2id$none", store.RoleAdmin); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -136,7 +136,7 @@ const (
 		`"expires_at":"2026-05-02T11:45:00Z","decided_at":"2026-05-02T11:40:00Z","decided_by":"usr_1",` + deviceJSON + `,"connector":"con_1","connected":false}`
 	expiredJSON = `{"id":"pair_5","account":"default","created_by":"usr_1","state":"expired","created_at":"2026-05-02T11:30:00Z",` +
 		`"expires_at":"2026-05-02T11:45:00Z","connected":false}`
-	userJSON    = `{"id":"usr_1","account":"default","name":"anna","created_at":"2026-05-01T10:30:00Z","passkeys":2}`
+	userJSON    = `{"id":"usr_1","account":"default","name":"anna","role":"admin","created_at":"2026-05-01T10:30:00Z","passkeys":2}`
 	linkJSON    = `{"id":"lnk_1","kind":"setup","url":"https://gw.example.com/console/setup#EXAMPLE","expires_at":"2026-05-02T12:15:00Z"}`
 	accountJSON = `{"id":"research","name":"research","created_at":"2026-05-01T10:30:00Z",` +
 		`"limits":{"max_keys":5000,"max_connectors":200,"max_deployments":2000,"max_users":100,"max_tokens":100}}`
@@ -212,6 +212,9 @@ var commandTests = []struct {
 	{"user_add_json", "user add anna --account team --json", ok("POST /model_gateway/users", userJSON)},
 	{"user_list", "user list", ok("GET /model_gateway/users", "["+userJSON+"]")},
 	{"user_list_empty", "user list", ok("GET /model_gateway/users", "[]")},
+	{"user_add_role", "user add anna --role member", ok("POST /model_gateway/users", userJSON)},
+	{"user_set", "user set anna --role viewer", ok("PATCH /model_gateway/users/anna", strings.Replace(userJSON, `"admin"`, `"viewer"`, 1))},
+	{"user_set_nothing", "user set anna", nil},
 	{"user_remove", "user remove anna", ok("DELETE /model_gateway/users/anna", userJSON)},
 	{"user_recovery_link", "user recovery-link anna", ok("POST /model_gateway/users/anna/recovery-link", strings.Replace(linkJSON, "setup", "recover", 2))},
 	{"setup_link", "setup-link", ok("POST /model_gateway/setup-link", linkJSON)},

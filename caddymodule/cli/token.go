@@ -18,7 +18,7 @@ var tokenCommands = command{
 	long: `Creates, lists and revokes management tokens. Programs use them for the management
 API of the console. For requests to models, use keys.`,
 	commands: []command{{
-		use:   "create --name NAME --user USER [--rights RIGHTS] [--days N]",
+		use:   "create --name NAME --user USER [--rights RIGHTS] [--role ROLE] [--days N]",
 		short: "Creates a management token and prints it once",
 		long: `Creates a management token and prints it. It is not stored and cannot be shown
 again.
@@ -30,7 +30,8 @@ The rights are a comma-separated list of:
   connectors   create, rotate and remove connectors, and pair devices
   deployments  set, test and remove deployments
 
-No token can create tokens, users or links.`,
+A token may never do more than its user. With --role member, it is confined
+to the keys of the user. No token can create tokens, users or links.`,
 		example: `  caddy gateway token create --name monitoring --user anna
   caddy gateway token create --name ci --user anna --rights keys,deployments --days 90`,
 		account: true, required: []string{"name", "user"},
@@ -38,6 +39,7 @@ No token can create tokens, users or links.`,
 			f.String("name", "", "What the token is for (required)")
 			f.String("user", "", "The name or id of the user that it acts for (required)")
 			f.StringSlice("rights", nil, "The rights of the token (default read)")
+			f.String("role", "", "A role to restrict it to: admin, member or viewer (default that of the user)")
 			f.Int("days", 0, "Days until it expires (default: never)")
 		},
 		run: operation(tokenRequest, func(in *invocation, t manage.CreatedToken) {
@@ -47,15 +49,16 @@ No token can create tokens, users or links.`,
 
   id       %s
   rights   %s
+  role     %s
   expires  %s
-`, printable(t.Name), t.Token, t.ID, t.Rights, in.env.end(t.ExpiresAt))
+`, printable(t.Name), t.Token, t.ID, t.Rights, printable(string(t.Role)), in.env.end(t.ExpiresAt))
 		}),
 	}, list[manage.Token]{
 		kind: "token", short: "Lists management tokens",
 		empty:  "Create one with `caddy gateway token create --name NAME --user USER`.",
-		header: []string{"ID", "NAME", "USER", "RIGHTS", "CREATED", "LAST USED", "EXPIRES"},
+		header: []string{"ID", "NAME", "USER", "RIGHTS", "ROLE", "CREATED", "LAST USED", "EXPIRES"},
 		row: func(in *invocation, t manage.Token) []string {
-			return []string{t.ID, t.Name, t.UserName, t.Rights.String(), in.env.date(t.CreatedAt), in.env.ago(t.LastUsedAt), in.env.end(t.ExpiresAt)}
+			return []string{t.ID, t.Name, t.UserName, t.Rights.String(), string(t.Role), in.env.date(t.CreatedAt), in.env.ago(t.LastUsedAt), in.env.end(t.ExpiresAt)}
 		},
 	}.command(), {
 		use: "revoke ID [--made]", short: "Revokes a management token",
@@ -80,7 +83,7 @@ possible later, too, with the same id.`,
 }
 
 func tokenRequest(in *invocation) (request, error) {
-	r := in.request(http.MethodPost, "/tokens", "name", "user")
+	r := in.request(http.MethodPost, "/tokens", "name", "user", "role")
 	if rights, _ := in.Flags().GetStringSlice("rights"); in.Flags().Changed("rights") {
 		if _, err := store.ParseRights(rights); err != nil {
 			return request{}, up.UsageError{Err: err}

@@ -21,6 +21,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/downloads"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/signin"
+	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/connector/logs"
 	"github.com/postern-dev/postern/docs"
 )
@@ -43,7 +44,7 @@ type Options struct {
 type Console struct {
 	Options
 
-	templates *template.Template
+	templates map[store.Role]*template.Template
 	tabs      map[string]*tab // that have a stream
 	streams   streams
 	origins   *http.CrossOriginProtection
@@ -57,7 +58,7 @@ type Console struct {
 func New(o Options) *Console {
 	files := loadAssets()
 	c := &Console{
-		Options: o, templates: loadTemplates(files), tabs: make(map[string]*tab), origins: http.NewCrossOriginProtection(),
+		Options: o, templates: loadTemplatesOf(files, o.Manage), tabs: make(map[string]*tab), origins: http.NewCrossOriginProtection(),
 		mux: http.NewServeMux(), api: o.Manage.Handler("/console/api"),
 	}
 	for _, t := range pages {
@@ -141,6 +142,7 @@ var actions = map[string]route{
 	"POST /console/settings/sessions/{id}/end":        {endSession, settingsTab},
 	"POST /console/settings/invitations":              {invite, settingsTab},
 	"POST /console/settings/invitations/{id}/revoke":  {revokeInvitation, settingsTab},
+	"POST /console/settings/users/{id}/role":          {setRole, settingsTab},
 	"POST /console/settings/users/{id}/remove":        {removeUser, settingsTab},
 	"POST /console/settings/users/{id}/recovery-link": {recoveryLink, settingsTab},
 	"POST /console/settings/tokens":                   {createToken, settingsTab},
@@ -177,6 +179,13 @@ func (c *Console) handle(pattern string, to route, ofUsers bool) {
 			v.askToSignIn()
 			return
 		}
+		if ofUsers {
+			if err := v.may(pattern); err != nil {
+				v.faults = nil // its page is not for this user, either
+				v.fail(err)
+				return
+			}
+		}
 		if err := v.act(to.do); err != nil {
 			v.fail(err)
 		}
@@ -185,6 +194,9 @@ func (c *Console) handle(pattern string, to route, ofUsers bool) {
 
 // home redirects to the Setup tab, or to the models once the setup is done.
 func home(v *visit) error {
+	if v.may("GET "+startTab.url()) != nil {
+		return v.redirect(modelsTab.url())
+	}
 	if done, err := v.Manage.Checklist(v.ctx); err == nil && steps(done) == 4 {
 		return v.redirect(modelsTab.url())
 	}

@@ -62,7 +62,7 @@ func TestStoreLost(t *testing.T) {
 func TestSessionOfAnotherEdge(t *testing.T) {
 	t.Parallel()
 	h, edge, other := newEdge(t)
-	u, err := other.CreateUser(t.Context(), store0, "ada", "hash")
+	u, err := other.CreateUser(t.Context(), store0, "ada", "hash", store.RoleAdmin)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -38,15 +38,24 @@ var sections = []section{
 	{"start", "Setup"}, {"models", "Models"}, {"keys", "Keys"}, {"connectors", "Connectors"}, {"activity", "Activity"}, {"edges", "Edges"}, {"settings", "Settings"},
 }
 
+// sectionsFor returns the entries that a role allows.
+func sectionsFor(may func(route string) bool) func() []section {
+	allowed := slices.DeleteFunc(slices.Clone(sections), func(s section) bool {
+		route := needs["GET /console/"+s.Name]
+		return route != ownThings && !may(route)
+	})
+	return func() []section { return allowed }
+}
+
 // sectionOf returns the entry of the navigation for a path.
 func sectionOf(path string) string {
 	name, _, _ := strings.Cut(strings.TrimPrefix(path, "/console/"), "/")
 	return cmp.Or(map[string]string{"pairings": "start", "confirm": "settings", "api": "settings", "audit": "settings"}[name], name, path)
 }
 
-func loadTemplates(a assets) *template.Template {
+func loadTemplates(a assets, may func(route string) bool) *template.Template {
 	return template.Must(template.New("").Funcs(template.FuncMap{
-		"asset": a.url, "count": count, "millis": millis, "decimal": decimal, "sentence": sentence, "prose": prose, "sections": func() []section { return sections },
+		"asset": a.url, "count": count, "millis": millis, "decimal": decimal, "sentence": sentence, "prose": prose, "sections": sectionsFor(may), "may": may, "roles": store.Roles, "role": func(r store.Role) string { return roleTexts[r] },
 		"has": slices.Contains[[]string], "names": namesOf, "passkeyID": passkeyID, "browser": browserOf, "optionField": optionField,
 		"method":  func(name string) string { return sessionMethods[name] },
 		"program": func() string { return program.Name }, "rights": store.RightNames, "right": func(name string) string { return rightTexts[name] },
@@ -82,7 +91,7 @@ func (v *visit) showFault(t *tab, status int, data any, fault string) error {
 		}
 	}
 	var main bytes.Buffer
-	if err := v.templates.ExecuteTemplate(&main, t.name, data); err != nil {
+	if err := v.templates[v.User.Role].ExecuteTemplate(&main, t.name, data); err != nil {
 		return err
 	}
 	f.Main = template.HTML(main.String())
@@ -92,7 +101,7 @@ func (v *visit) showFault(t *tab, status int, data any, fault string) error {
 // write renders one template, or writes nothing and returns an error.
 func (v *visit) write(status int, name string, data any) error {
 	var page bytes.Buffer
-	if err := v.templates.ExecuteTemplate(&page, name, data); err != nil {
+	if err := v.templates[v.User.Role].ExecuteTemplate(&page, name, data); err != nil {
 		return err
 	}
 	v.writePage(status, page.Bytes())

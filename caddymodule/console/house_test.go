@@ -123,7 +123,7 @@ func newHouseWith(t testing.TB, cluster manage.Cluster, open func(store.Options)
 // user creates a user with the password of all tests.
 func (h *house) user(account, name string) store.User {
 	h.Helper()
-	u, err := h.signIn.AddUser(h.Context(), account, name, password)
+	u, err := h.signIn.AddUser(h.Context(), account, name, password, store.RoleAdmin)
 	if err != nil {
 		h.Fatal(err)
 	}

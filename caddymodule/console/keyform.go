@@ -91,10 +91,14 @@ func (f keyForm) Limited() bool {
 	return slices.ContainsFunc(f.Limits, func(l limitField) bool { return l.Value != "" })
 }
 
-// limits returns the limits that were typed. An empty field is no limit.
-func (f keyForm) limits() (manage.GivenUsageLimits, error) {
+// limits returns the limits that were typed. An empty field is no limit. The form of a member has no
+// such fields.
+func (f keyForm) limits(v *visit) (manage.GivenUsageLimits, error) {
 	given := manage.GivenUsageLimits{}
 	for _, l := range f.Limits {
+		if !v.r.PostForm.Has(l.Name) {
+			continue
+		}
 		n, err := strconv.Atoi(strings.NewReplacer(",", "", " ", "").Replace(cmp.Or(l.Value, "0")))
 		if err != nil || n < 0 {
 			return nil, badForm(l.Title + " must be a whole number. Leave it empty for no limit.")
@@ -110,7 +114,10 @@ func (f *keyForm) set(name, scope, owner, note, networks string) {
 
 func newKeyForm(v *visit) keyForm {
 	value := func(field string) string { return strings.TrimSpace(v.r.FormValue(field)) }
-	f := keyForm{Days: value("days"), Users: load(v, v.Manage.Users)}
+	f := keyForm{Days: value("days")}
+	if v.Manage.May(v.ctx, "GET /users") == nil {
+		f.Users = load(v, v.Manage.Users)
+	}
 	f.set(value("name"), value("scope"), value("owner"), value("note"), value("networks"))
 	f.Limits = limitFields(value)
 	return f
@@ -172,7 +179,7 @@ func createKey(v *visit) error {
 	if err != nil {
 		return err
 	}
-	limits, err := f.limits()
+	limits, err := f.limits(v)
 	if err != nil {
 		return err
 	}

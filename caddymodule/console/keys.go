@@ -111,13 +111,15 @@ func editKey(v *visit) error {
 	if err != nil {
 		return err
 	}
-	limits, err := f.limits()
+	limits, err := f.limits(v)
 	if err != nil {
 		return err
 	}
-	k, err := v.Manage.EditKey(v.ctx, manage.EditKey{
-		Key: v.id(), Limits: limits, Name: &f.Name, Scope: &f.Scope, ExpiresAt: expires, Owner: &f.Owner, Note: &f.Note, AllowedIPs: f.networks(),
-	})
+	change := manage.EditKey{Key: v.id(), Limits: limits, Name: &f.Name, Scope: &f.Scope, ExpiresAt: expires, Note: &f.Note, AllowedIPs: f.networks()}
+	if v.r.PostForm.Has("owner") { // a member has no choice
+		change.Owner = &f.Owner
+	}
+	k, err := v.Manage.EditKey(v.ctx, change)
 	return v.done(keyURL(v.id()), k.Name+" is changed.", err)
 }
 

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/signin"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
@@ -63,7 +64,7 @@ func events(v *visit) error {
 	defer s.Changes(s.Account, s.change)() // before the first drawing, so that no change is missed
 	first, err := s.draw()
 	switch {
-	case errors.Is(err, store.ErrNotFound): // the record is gone: 204 stops the page from reconnecting
+	case errors.Is(err, store.ErrNotFound), errors.Is(err, manage.ErrForbidden): // the record is gone, or the role changed: 204 stops the page from reconnecting
 		v.w.WriteHeader(http.StatusNoContent)
 		return nil
 	case err != nil: // the page reconnects
@@ -149,6 +150,9 @@ func (s *stream) run(ctx context.Context) {
 // draw renders the live regions and returns a message with those that differ; nil
 // if none does. They count as sent.
 func (s *stream) draw() ([]byte, error) {
+	if err := s.may("GET " + s.tab.url()); err != nil { // the role may have changed
+		return nil, err
+	}
 	data, err := s.tab.read(s.visit)
 	if err != nil {
 		return nil, err
@@ -156,7 +160,7 @@ func (s *stream) draw() ([]byte, error) {
 	var message, region bytes.Buffer
 	for _, name := range s.tab.live {
 		region.Reset()
-		if err := s.templates.ExecuteTemplate(&region, name, data); err != nil {
+		if err := s.templates[s.User.Role].ExecuteTemplate(&region, name, data); err != nil {
 			return nil, fmt.Errorf("rendering %s: %w", name, err)
 		}
 		if last, ok := s.sent[name]; ok && bytes.Equal(last, region.Bytes()) {

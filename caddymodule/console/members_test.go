@@ -82,7 +82,7 @@ func TestEdges(t *testing.T) {
 func TestEdgesOfLostEdge(t *testing.T) {
 	var page strings.Builder
 	data := &edgesPage{Self: manage.EdgeStatus{Name: "edge-a", State: manage.EdgeLost, ContactAt: time.Now()}}
-	if err := newHouse(t).console.templates.ExecuteTemplate(&page, "edges-list", data); err != nil {
+	if err := newHouse(t).console.templates[store.RoleAdmin].ExecuteTemplate(&page, "edges-list", data); err != nil {
 		t.Fatal(err)
 	}
 	has(t, page.String(), "This edge, edge-a, has had no contact to the store since")

@@ -247,7 +247,7 @@ func (c *Console) serveAPI(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		caller = manage.Caller{
-			Account: token.Account, User: user.ID, Name: user.Name, Token: token.ID, TokenName: token.Name, Rights: token.Rights,
+			Account: token.Account, User: user.ID, Name: user.Name, Token: token.ID, TokenName: token.Name, Rights: token.Rights, TokenRole: token.Role,
 			From: c.ClientIP(r),
 		}
 	} else {

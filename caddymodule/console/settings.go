@@ -42,8 +42,11 @@ var sessionMethods = map[string]string{
 func settingsData(v *visit) any {
 	p := &settingsPage{
 		User: v.User.ID, Now: v.Now(), Passkeys: v.SignIn.Passkeys(v.User.ID), PasskeyName: v.r.URL.Query().Get("passkey"),
-		Sessions: load(v, v.Manage.Sessions), Users: load(v, v.Manage.Users), Invitations: load(v, v.Manage.Invitations),
-		Tokens: load(v, v.Manage.Tokens), NewToken: newTokenForm(v),
+		Sessions: load(v, v.Manage.Sessions),
+		Tokens:   load(v, v.Manage.Tokens), NewToken: newTokenForm(v),
+	}
+	if v.Manage.May(v.ctx, "GET /users") == nil {
+		p.Users, p.Invitations = load(v, v.Manage.Users), load(v, v.Manage.Invitations)
 	}
 	slices.SortStableFunc(p.Sessions, func(a, b manage.Session) int {
 		switch {
@@ -152,7 +155,7 @@ func endSessions(v *visit) error {
 }
 
 func invite(v *visit) error {
-	link, err := v.Manage.Invite(v.ctx)
+	link, err := v.Manage.Invite(v.ctx, manage.Invite{Role: v.typed("role")})
 	return v.show(invitationTab, link, err)
 }
 
@@ -163,6 +166,13 @@ func revokeInvitation(v *visit) error {
 
 func findUser(v *visit) manage.User {
 	return find(v, v.Manage.Users, func(u manage.User) bool { return u.ID == v.id() }, "This user no longer exists.")
+}
+
+func setRole(v *visit) error {
+	u, err := v.Manage.SetUser(v.ctx, manage.SetUser{User: v.id(), Role: v.typed("role")})
+	return v.done(settingsTab.url(), fmt.Sprintf("%s is %s now.", u.Name, map[store.Role]string{
+		store.RoleAdmin: "an admin", store.RoleMember: "a member", store.RoleViewer: "a viewer",
+	}[u.Role]), err)
 }
 
 func removeUser(v *visit) error {

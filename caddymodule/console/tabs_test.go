@@ -182,7 +182,7 @@ func newGateway(t testing.TB) *gateway {
 // signInAs creates a user of an account. Later requests are from this user.
 func (g *gateway) signInAs(account, name string) {
 	g.Helper()
-	user, err := g.store.CreateUser(g.Context(), account, name, "")
+	user, err := g.store.CreateUser(g.Context(), account, name, "", store.RoleAdmin)
 	if err != nil {
 		g.Fatal(err)
 	}

@@ -62,6 +62,7 @@ var accesses = map[string]access{
 	"GET /audit":                     {path: "/audit"},
 	"GET /users":                     {path: "/users"},
 	"POST /users":                    {path: "/users", body: map[string]string{"name": "new", "password": "long enough for this"}},
+	"PATCH /users/{id}":              {path: "/users/{second}", body: map[string]string{"role": "viewer"}},
 	"DELETE /users/{id}":             {path: "/users/{second}"},
 	"POST /users/{id}/recovery-link": {path: "/users/{second}/recovery-link", body: map[string]string{}},
 	"GET /invitations":               {path: "/invitations"},
@@ -122,7 +123,7 @@ func newWorld(t *testing.T) *world {
 	pairing, err := g.service.StartPairing(ctx)
 	must(err)
 	g.device(pairing.Code, "mine-device")
-	invitation, err := g.service.Invite(ctx)
+	invitation, err := g.service.Invite(ctx, manage.Invite{})
 	must(err)
 	token, err := g.service.CreateToken(ctx, manage.CreateToken{Name: "mine-token"})
 	must(err)

@@ -159,7 +159,7 @@ const (
 // user creates a user who has just signed in.
 func (g *gateway) user(account, name string) manage.Caller {
 	g.t.Helper()
-	u, err := g.store.CreateUser(g.t.Context(), account, name, passwordHash)
+	u, err := g.store.CreateUser(g.t.Context(), account, name, passwordHash, store.RoleAdmin)
 	if err != nil {
 		g.t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package manage
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"maps"
@@ -22,8 +23,12 @@ func (s *Service) Handler(prefix string) http.Handler { return http.StripPrefix(
 // newMux returns the JSON API.
 func (s *Service) newMux() http.Handler {
 	mux := http.NewServeMux()
+	s.table = make(map[string]route)
 	for path, methods := range s.routes() {
-		mux.Handle(path, s.methods(methods))
+		for method, route := range methods {
+			s.table[method+" "+path] = route
+		}
+		mux.Handle(path, s.methods(path, methods))
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, faultf(store.ErrNotFound, "unknown path %s", r.URL.Path))
@@ -33,7 +38,7 @@ func (s *Service) newMux() http.Handler {
 
 // methods dispatches by method. The mux does not, so that the response to a wrong
 // method has the form of all errors.
-func (s *Service) methods(byMethod map[string]route) http.Handler {
+func (s *Service) methods(path string, byMethod map[string]route) http.Handler {
 	allow := strings.Join(slices.Sorted(maps.Keys(byMethod)), ", ")
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		route, ok := byMethod[r.Method]
@@ -46,7 +51,8 @@ func (s *Service) methods(byMethod map[string]route) http.Handler {
 			WriteError(w, StatusOf(err), err.Error(), err)
 			return
 		}
-		if err := tokenMay(CallerFrom(r.Context()), route.needs); err != nil {
+		err := cmp.Or(tokenMay(CallerFrom(r.Context()), route.needs), s.May(r.Context(), r.Method+" "+path))
+		if err != nil {
 			s.fail(w, r, err)
 			return
 		}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/limits"
@@ -66,6 +67,9 @@ func (s *Service) CreateKey(ctx context.Context, c CreateKey) (CreatedKey, error
 			Account: account, Name: c.Name, Scope: cmp.Or(c.Scope, defaults.Scope), ExpiresAt: c.ExpiresAt.At, Owner: CallerFrom(ctx).User,
 			Note: c.Note, AllowedIPs: defaults.AllowedIPs, Limits: defaults.Limits,
 		}
+		if err := s.mayLimit(ctx, c.Limits); err != nil {
+			return CreatedKey{}, write{}, err
+		}
 		c.Limits.apply(&k.Limits)
 		if !c.ExpiresAt.Given && defaults.ExpiresDays > 0 {
 			k.ExpiresAt = new(s.now().AddDate(0, 0, defaults.ExpiresDays))
@@ -77,7 +81,7 @@ func (s *Service) CreateKey(ctx context.Context, c CreateKey) (CreatedKey, error
 			}
 		}
 		if c.Owner != nil {
-			if k.Owner, err = s.ownerOf(account, *c.Owner); err != nil {
+			if k.Owner, err = s.ownerOf(ctx, account, *c.Owner); err != nil {
 				return CreatedKey{}, write{}, err
 			}
 		}
@@ -98,18 +102,28 @@ func (s *Service) keyDefaults(account string) store.KeyDefaults {
 	return a.KeyDefaults
 }
 
-// ownerOf returns the id of a user of the account; "" for "".
-func (s *Service) ownerOf(account, idOrName string) (string, error) {
-	if idOrName == "" {
-		return "", nil
+// ownerOf returns the id of a user of the account, who shall own a key; "" for "".
+func (s *Service) ownerOf(ctx context.Context, account, idOrName string) (string, error) {
+	var u store.User
+	if idOrName != "" {
+		var err error
+		if u, err = s.user(account, idOrName); err != nil {
+			return "", err
+		}
 	}
-	u, err := s.user(account, idOrName)
-	return u.ID, err
+	if own := s.owner(ctx); own != "" && u.ID != own {
+		return "", faultf(ErrForbidden, "a member may have keys of its own only; ask an admin of the account to change the owner")
+	}
+	return u.ID, nil
 }
 
-// Keys lists the keys of the account, revoked ones included, oldest first.
+// Keys lists the keys of the account that the caller may see, revoked ones included, oldest first.
 func (s *Service) Keys(ctx context.Context) ([]Key, error) {
-	return list(ctx, s, s.store.Keys, s.keyOf)
+	keys, err := list(ctx, s, s.store.Keys, s.keyOf)
+	if own := s.owner(ctx); own != "" {
+		keys = slices.DeleteFunc(keys, func(k Key) bool { return k.Owner != own })
+	}
+	return keys, err
 }
 
 // keyOf adds to a record its state and the name of its owner.
@@ -137,6 +151,15 @@ func (s *Service) Key(ctx context.Context, idOrName string) (Key, error) {
 		return Key{}, faultf(store.ErrNotFound, "key %q not found; `caddy gateway key list` shows all", idOrName)
 	}
 	return found, nil
+}
+
+// mayLimit returns an error if the caller may not set limits of keys. Otherwise a member would have
+// none.
+func (s *Service) mayLimit(ctx context.Context, given GivenUsageLimits) error {
+	if len(given) > 0 && s.owner(ctx) != "" {
+		return faultf(ErrForbidden, "a member may not set limits of keys; ask an admin of the account")
+	}
+	return nil
 }
 
 // KeyLimits is what the limits of a key and its account leave, and what the key has used.
@@ -192,7 +215,10 @@ type EditKey struct {
 // EditKey changes a key, by id or name. When it returns, requests that the key no longer
 // allows fail, and running ones are ended.
 func (s *Service) EditKey(ctx context.Context, e EditKey) (Key, error) {
-	return s.changeKey(ctx, "key.edit", func(account string) (k store.Key, err error) {
+	return s.changeKey(ctx, "key.edit", e.Key, func(account, id string) (k store.Key, err error) {
+		if err := s.mayLimit(ctx, e.Limits); err != nil {
+			return k, err
+		}
 		var networks []netip.Prefix
 		if e.AllowedIPs != nil {
 			if networks, err = store.ParseNetworks(e.AllowedIPs); err != nil {
@@ -201,11 +227,11 @@ func (s *Service) EditKey(ctx context.Context, e EditKey) (Key, error) {
 		}
 		var owner string
 		if e.Owner != nil {
-			if owner, err = s.ownerOf(account, *e.Owner); err != nil {
+			if owner, err = s.ownerOf(ctx, account, *e.Owner); err != nil {
 				return k, err
 			}
 		}
-		return s.store.EditKey(ctx, account, e.Key, func(k *store.Key) error {
+		return s.store.EditKey(ctx, account, id, func(k *store.Key) error {
 			set(&k.Name, e.Name)
 			set(&k.Scope, e.Scope)
 			set(&k.Note, e.Note)
@@ -231,26 +257,40 @@ func set[T any](to, value *T) {
 	}
 }
 
-// changeKey is [change] for a key.
-func (s *Service) changeKey(ctx context.Context, operation string, do func(account string) (store.Key, error)) (Key, error) {
+// changeKey is [change] for a key, by id or name.
+func (s *Service) changeKey(ctx context.Context, operation, idOrName string, do func(account, idOrName string) (store.Key, error)) (Key, error) {
 	return change(ctx, s, func(account string) (Key, write, error) {
-		k, err := do(account)
+		id, err := s.ownKey(ctx, idOrName)
+		if err != nil {
+			return Key{}, write{}, err
+		}
+		k, err := do(account, id)
 		return s.keyOf(k), write{operation, k.ID, k.Name, nil}, err
 	})
+}
+
+// ownKey returns the id of a key of the caller, if it may change no others. For those, the keys of
+// others do not exist.
+func (s *Service) ownKey(ctx context.Context, idOrName string) (string, error) {
+	if s.owner(ctx) == "" {
+		return idOrName, nil
+	}
+	k, err := s.Key(ctx, idOrName)
+	return k.ID, err
 }
 
 // DisableKey disables a key, by id or name, until it is enabled. When it returns, new requests
 // with the key fail and its running ones are ended.
 func (s *Service) DisableKey(ctx context.Context, idOrName string) (Key, error) {
-	return s.changeKey(ctx, "key.disable", func(account string) (store.Key, error) {
-		return s.store.EnableKey(ctx, account, idOrName, false)
+	return s.changeKey(ctx, "key.disable", idOrName, func(account, id string) (store.Key, error) {
+		return s.store.EnableKey(ctx, account, id, false)
 	})
 }
 
 // EnableKey enables a disabled key, by id or name.
 func (s *Service) EnableKey(ctx context.Context, idOrName string) (Key, error) {
-	return s.changeKey(ctx, "key.enable", func(account string) (store.Key, error) {
-		return s.store.EnableKey(ctx, account, idOrName, true)
+	return s.changeKey(ctx, "key.enable", idOrName, func(account, id string) (store.Key, error) {
+		return s.store.EnableKey(ctx, account, id, true)
 	})
 }
 
@@ -276,7 +316,11 @@ func (s *Service) RotateKey(ctx context.Context, r RotateKey) (CreatedKey, error
 		}
 	}
 	created, err := change(ctx, s, func(account string) (CreatedKey, write, error) {
-		k, secret, err := s.store.RotateKey(ctx, account, r.Key, grace)
+		id, err := s.ownKey(ctx, r.Key)
+		if err != nil {
+			return CreatedKey{}, write{}, err
+		}
+		k, secret, err := s.store.RotateKey(ctx, account, id, grace)
 		return createdKey(k, secret), write{"key.rotate", k.ID, k.Name, []any{"grace", grace}}, err
 	})
 	// The secret is in this answer alone.
@@ -289,8 +333,8 @@ func (s *Service) RotateKey(ctx context.Context, r RotateKey) (CreatedKey, error
 // RevokeKey revokes a key, by id or name. When it returns, new requests with the key fail
 // and its running streams are cut. Revoking twice is not an error.
 func (s *Service) RevokeKey(ctx context.Context, idOrName string) (Key, error) {
-	return s.changeKey(ctx, "key.revoke", func(account string) (store.Key, error) {
-		return s.store.RevokeKey(ctx, account, idOrName)
+	return s.changeKey(ctx, "key.revoke", idOrName, func(account, id string) (store.Key, error) {
+		return s.store.RevokeKey(ctx, account, id)
 	})
 }
 
@@ -333,8 +377,8 @@ func (s *Service) DeleteKey(ctx context.Context, r DeleteKey) (DeletedKey, error
 
 // RemoveKey removes a key, by id or name, from the list. It revokes the key if necessary.
 func (s *Service) RemoveKey(ctx context.Context, idOrName string) error {
-	_, err := s.changeKey(ctx, "key.remove", func(account string) (store.Key, error) {
-		return s.store.RemoveKey(ctx, account, idOrName)
+	_, err := s.changeKey(ctx, "key.remove", idOrName, func(account, id string) (store.Key, error) {
+		return s.store.RemoveKey(ctx, account, id)
 	})
 	return err
 }

@@ -131,6 +131,7 @@ type Service struct {
 	now      func() time.Time
 
 	api    http.Handler       // the JSON API, without a prefix
+	table  map[string]route   // its routes, by method and path
 	models singleflight.Group // of upstreams that are being asked for their models
 }
 
@@ -210,9 +211,6 @@ func list[R, V any](ctx context.Context, s *Service, records func(account string
 	}
 	return views, nil
 }
-
-// as is the view that returns a record unchanged.
-func as[T any](record T) T { return record }
 
 // find returns the first record for which is returns true.
 func find[T any](records []T, is func(T) bool) (T, bool) {

@@ -19,6 +19,7 @@ type User struct {
 type AddUser struct {
 	Name     string `json:"name" need:"required"`     // unique over the gateway
 	Password string `json:"password" need:"required"` // 10 to 128 characters
+	Role     string `json:"role" need:"filled"`       // admin, member or viewer; "": admin
 }
 
 // Link is a one-time link for the console. The URL contains the secret and is only in
@@ -39,8 +40,30 @@ func (s *Service) AddUser(ctx context.Context, a AddUser) (User, error) {
 		if err := s.mayManagePeople(ctx); err != nil {
 			return User{}, write{}, err
 		}
-		u, err := s.signIn.AddUser(ctx, account, a.Name, a.Password)
-		return s.userOf(u), write{"user.add", u.ID, u.Name, nil}, err
+		u, err := s.signIn.AddUser(ctx, account, a.Name, a.Password, store.Role(a.Role))
+		return s.userOf(u), write{"user.add", u.ID, u.Name, []any{"role", u.Role}}, err
+	})
+}
+
+// SetUser changes a user.
+type SetUser struct {
+	User string `path:"record"`
+	Role string `json:"role" need:"required"` // admin, member or viewer
+}
+
+// SetUser changes the role of a user, by id or name. It is in force when SetUser returns. The last
+// admin of an account stays one.
+func (s *Service) SetUser(ctx context.Context, u SetUser) (User, error) {
+	return change(ctx, s, func(account string) (User, write, error) {
+		if err := s.mayManagePeople(ctx); err != nil {
+			return User{}, write{}, err
+		}
+		role, err := store.ParseRole(u.Role)
+		if err != nil {
+			return User{}, write{}, err
+		}
+		changed, err := s.store.SetUserRole(ctx, account, u.User, role)
+		return s.userOf(changed), write{"user.set", changed.ID, changed.Name, []any{"role", role}}, err
 	})
 }
 
@@ -74,13 +97,18 @@ func (s *Service) SetupLink(ctx context.Context) (Link, error) {
 	return s.createLink(ctx, "setup", store.Link{Kind: store.LinkSetup, Account: store.DefaultAccount})
 }
 
+// Invite asks for an invitation.
+type Invite struct {
+	Role string `json:"role" need:"filled"` // of the new user: admin, member or viewer; "": admin
+}
+
 // Invite creates a link for a new user of the account.
-func (s *Service) Invite(ctx context.Context) (Link, error) {
+func (s *Service) Invite(ctx context.Context, i Invite) (Link, error) {
 	account, err := s.accountOfPerson(ctx)
 	if err != nil {
 		return Link{}, err
 	}
-	return s.createLink(ctx, "join", store.Link{Kind: store.LinkInvitation, Account: account, CreatedBy: CallerFrom(ctx).maker()})
+	return s.createLink(ctx, "join", store.Link{Kind: store.LinkInvitation, Account: account, Role: store.Role(i.Role), CreatedBy: CallerFrom(ctx).maker()})
 }
 
 // RecoveryLink creates a link with which another user, by id or name, sets a new
@@ -139,7 +167,7 @@ func (s *Service) createLink(ctx context.Context, page string, link store.Link) 
 	if err != nil {
 		return Link{}, err
 	}
-	s.audit(ctx, "link.create", l.Account, l.ID, "", "kind", l.Kind, "user", l.User)
+	s.audit(ctx, "link.create", l.Account, l.ID, "", "kind", l.Kind, "user", l.User, "role", l.Role)
 	return Link{Link: l, URL: strings.TrimSuffix(at.Console, "/") + "/" + page + "#" + secret}, nil
 }
 

@@ -159,7 +159,8 @@ func (s *Service) Checklist(ctx context.Context) (Checklist, error) {
 
 // Activity lists the last requests of the account, the newest first.
 func (s *Service) Activity(ctx context.Context) ([]activity.Request, error) {
-	return list(ctx, s, func(account string) []activity.Request { return s.recent(ctx, account).Requests }, as)
+	recent, err := s.Recent(ctx)
+	return recent.Requests, err
 }
 
 // Recent are the last requests of an account, the newest first.
@@ -176,6 +177,8 @@ func (s *Service) Recent(ctx context.Context) (Recent, error) {
 		return Recent{}, err
 	}
 	recent := s.recent(ctx, account)
+	mayKey := s.ownKeys(ctx, account)
+	recent.Requests = slices.DeleteFunc(append([]activity.Request{}, recent.Requests...), func(r activity.Request) bool { return !mayKey(r.KeyID) })
 	if s.MayEdges(ctx) != nil {
 		recent.Silent = nil
 	}

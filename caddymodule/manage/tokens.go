@@ -3,6 +3,7 @@ package manage
 import (
 	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
@@ -23,6 +24,8 @@ type CreateToken struct {
 	User string `json:"user" need:"filled"`
 	// Rights are the names of its rights; by default, "read".
 	Rights []string `json:"rights"`
+	// Role restricts it to what that role allows; by default, to that of its user.
+	Role string `json:"role" need:"filled"`
 	// ExpiresAt is when it expires; nil: never.
 	ExpiresAt *time.Time `json:"expires_at"`
 }
@@ -33,6 +36,7 @@ type CreatedToken struct {
 	Name      string       `json:"name"`
 	User      string       `json:"user"`
 	Rights    store.Rights `json:"rights"`
+	Role      store.Role   `json:"role"`
 	Token     string       `json:"token"`
 	CreatedAt time.Time    `json:"created_at"`
 	ExpiresAt *time.Time   `json:"expires_at"`
@@ -45,9 +49,13 @@ type RevokedToken struct {
 	Made Made `json:"made"`
 }
 
-// Tokens lists the management tokens of all users of the account.
+// Tokens lists the management tokens of all users of the account that the caller may see.
 func (s *Service) Tokens(ctx context.Context) ([]Token, error) {
-	return list(ctx, s, s.store.Tokens, s.tokenOf)
+	tokens, err := list(ctx, s, s.store.Tokens, s.tokenOf)
+	if own := s.owner(ctx); own != "" {
+		tokens = slices.DeleteFunc(tokens, func(t Token) bool { return t.User != own })
+	}
+	return tokens, err
 }
 
 // CreateToken creates a management token. A token cannot create another one: revoking
@@ -75,14 +83,14 @@ func (s *Service) CreateToken(ctx context.Context, c CreateToken) (CreatedToken,
 		return CreatedToken{}, faultf(ErrForbidden, "you can create management tokens for yourself only")
 	}
 	return change(ctx, s, func(account string) (CreatedToken, write, error) {
-		t := store.Token{Account: account, User: u.ID, Name: c.Name, Rights: rights}
+		t := store.Token{Account: account, User: u.ID, Name: c.Name, Rights: rights, Role: cmp.Or(store.Role(c.Role), u.Role)}
 		if c.ExpiresAt != nil {
 			t.ExpiresAt = new(c.ExpiresAt.UTC().Truncate(time.Millisecond))
 		}
 		t, secret, err := s.store.CreateToken(ctx, t)
 		return CreatedToken{
-			ID: t.ID, Name: t.Name, User: t.User, Rights: t.Rights, Token: secret, CreatedAt: t.CreatedAt, ExpiresAt: t.ExpiresAt,
-		}, write{"token.create", t.ID, t.Name, []any{"user", u.ID, "rights", t.Rights.Names()}}, err
+			ID: t.ID, Name: t.Name, User: t.User, Rights: t.Rights, Role: t.Role, Token: secret, CreatedAt: t.CreatedAt, ExpiresAt: t.ExpiresAt,
+		}, write{"token.create", t.ID, t.Name, []any{"user", u.ID, "rights", t.Rights.Names(), "role", t.Role}}, err
 	})
 }
 
@@ -107,7 +115,11 @@ func (s *Service) RevokeToken(ctx context.Context, r RevokeToken) (RevokedToken,
 	}
 	revoked := RevokedToken{Token: Token{Token: store.Token{ID: r.ID}}}
 	var unconfirmed error
-	t, ok := find(s.store.Tokens(account), func(t store.Token) bool { return t.ID == r.ID })
+	own := s.owner(ctx)
+	if own != "" && r.Made != "" {
+		return RevokedToken{}, faultf(ErrForbidden, "a member may revoke tokens of its own, but not remove what they created; ask an admin of the account")
+	}
+	t, ok := find(s.store.Tokens(account), func(t store.Token) bool { return t.ID == r.ID && (own == "" || t.User == own) })
 	if ok {
 		revoked.Token = s.tokenOf(t)
 		if unconfirmed = s.store.RemoveToken(ctx, account, r.ID); !store.Made(unconfirmed) {
@@ -117,7 +129,7 @@ func (s *Service) RevokeToken(ctx context.Context, r RevokeToken) (RevokedToken,
 	}
 	// Only now: until it is revoked, the token can create more.
 	revoked.Made = s.madeBy(account, r.ID)
-	if !ok && (r.Made == "" || revoked.Made.Count() == 0) {
+	if !ok && (own != "" || r.Made == "" || revoked.Made.Count() == 0) {
 		return RevokedToken{}, faultf(store.ErrNotFound, "management token %q not found in account %q", r.ID, account)
 	}
 	if r.Made != "" {

@@ -59,9 +59,12 @@ func (s *Service) Usage(ctx context.Context, u Usage) ([]UsageSum, error) {
 		return nil, err
 	}
 	type group struct{ day, key, model string }
-	groups := make(map[group]*UsageSum)
+	groups, mayKey := make(map[group]*UsageSum), s.ownKeys(ctx, account)
 	err = s.activity.EachUsage(ctx, account, from, to, s.unpublished(ctx, account), func(r store.UsageRow) error {
 		var g group
+		if !mayKey(r.Key) {
+			return nil
+		}
 		if by.day {
 			g.day = r.Day
 		}

@@ -69,7 +69,7 @@ func TestSignInDespiteAFlood(t *testing.T) {
 		if err := d.ChangePassword(t.Context(), user.ID, "", rightPassword, newPassword); err != nil {
 			t.Error(err)
 		}
-		if _, err := d.AddUser(t.Context(), store.DefaultAccount, "bob", rightPassword); err != nil {
+		if _, err := d.AddUser(t.Context(), store.DefaultAccount, "bob", rightPassword, store.RoleAdmin); err != nil {
 			t.Error(err)
 		}
 		if took := time.Since(start); took > 500*time.Millisecond {

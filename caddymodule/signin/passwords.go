@@ -46,7 +46,7 @@ func (s *Service) hash(ctx context.Context, password string) (string, error) {
 }
 
 // AddUser creates a user with a password.
-func (s *Service) AddUser(ctx context.Context, account, name, password string) (store.User, error) {
+func (s *Service) AddUser(ctx context.Context, account, name, password string, role store.Role) (store.User, error) {
 	if err := checkPassword(name, password); err != nil {
 		return store.User{}, err
 	}
@@ -54,7 +54,7 @@ func (s *Service) AddUser(ctx context.Context, account, name, password string) (
 	if err != nil {
 		return store.User{}, err
 	}
-	return s.store.CreateUser(ctx, account, name, hash)
+	return s.store.CreateUser(ctx, account, name, hash, role)
 }
 
 // ChangePassword replaces the password of a user who knows the old one, and ends

@@ -44,11 +44,11 @@ func TestAddUser(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	d.addUser(t, "ann")
-	if _, err := d.AddUser(t.Context(), store.DefaultAccount, "ANN", rightPassword); !errors.Is(err, store.ErrExists) {
+	if _, err := d.AddUser(t.Context(), store.DefaultAccount, "ANN", rightPassword, store.RoleAdmin); !errors.Is(err, store.ErrExists) {
 		t.Errorf("a name that is taken: %v", err)
 	}
 	derived := d.derived.Load()
-	if _, err := d.AddUser(t.Context(), store.DefaultAccount, "bob", "short"); !errors.Is(err, ErrPassword) {
+	if _, err := d.AddUser(t.Context(), store.DefaultAccount, "bob", "short", store.RoleAdmin); !errors.Is(err, ErrPassword) {
 		t.Errorf("a short password: %v", err)
 	}
 	if d.derived.Load() != derived {
@@ -129,7 +129,7 @@ func TestRenew(t *testing.T) {
 	d := newDesk(t)
 	old := passwordHash{cost: cost{memory: 4096, passes: 3, threads: 1}, salt: []byte("saltsalt")}
 	old.key = d.derive([]byte(rightPassword), old.salt, old.cost, keySize)
-	ann, err := d.store.CreateUser(t.Context(), store.DefaultAccount, "ann", old.String())
+	ann, err := d.store.CreateUser(t.Context(), store.DefaultAccount, "ann", old.String(), store.RoleAdmin)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +164,7 @@ func TestPasswordChangedMeanwhile(t *testing.T) {
 			derive := d.derive
 			hash := passwordHash{cost: c, salt: []byte("saltsaltsaltsalt")}
 			hash.key = derive([]byte(rightPassword), hash.salt, c, keySize)
-			ann, err := d.store.CreateUser(t.Context(), store.DefaultAccount, "ann", hash.String())
+			ann, err := d.store.CreateUser(t.Context(), store.DefaultAccount, "ann", hash.String(), store.RoleAdmin)
 			if err != nil {
 				t.Fatal(err)
 			}

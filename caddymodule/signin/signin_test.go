@@ -77,7 +77,7 @@ func newDeskOn(t testing.TB, st *store.Store) *desk {
 // addUser makes a user whose password is the right one.
 func (d *desk) addUser(t testing.TB, name string) store.User {
 	t.Helper()
-	user, err := d.AddUser(t.Context(), store.DefaultAccount, name, rightPassword)
+	user, err := d.AddUser(t.Context(), store.DefaultAccount, name, rightPassword, store.RoleAdmin)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +153,7 @@ func TestPasswordArgon2id(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ann, err := s.AddUser(t.Context(), store.DefaultAccount, "ann", rightPassword)
+	ann, err := s.AddUser(t.Context(), store.DefaultAccount, "ann", rightPassword, store.RoleAdmin)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,10 +206,10 @@ func TestUnknownUserIsEqualWork(t *testing.T) {
 			t.Parallel()
 			d := newDesk(t)
 			d.addUser(t, "ann")
-			if _, err := d.store.CreateUser(t.Context(), store.DefaultAccount, "carl", ""); err != nil {
+			if _, err := d.store.CreateUser(t.Context(), store.DefaultAccount, "carl", "", store.RoleAdmin); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := d.store.CreateUser(t.Context(), store.DefaultAccount, "dora", "$argon2id$v=19$m=4194304,t=1,p=1$c29tZXNhbHQ$c29tZXNhbHRzb21lc2FsdA"); err != nil {
+			if _, err := d.store.CreateUser(t.Context(), store.DefaultAccount, "dora", "$argon2id$v=19$m=4194304,t=1,p=1$c29tZXNhbHQ$c29tZXNhbHRzb21lc2FsdA", store.RoleAdmin); err != nil {
 				t.Fatal(err)
 			}
 			var costs []cost

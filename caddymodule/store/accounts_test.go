@@ -46,7 +46,7 @@ func TestRemoveAccount(t *testing.T) {
 	if _, err := s.CreateAccount(t.Context(), id); err != nil {
 		t.Fatal(err)
 	}
-	u, err := s.CreateUser(t.Context(), id, "Ann", "")
+	u, err := s.CreateUser(t.Context(), id, "Ann", "", store.RoleAdmin)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +112,7 @@ func TestRemoveAccountConcurrent(t *testing.T) {
 				id = c.ID
 			case 2:
 				var u store.User
-				u, createErr = s.CreateUser(t.Context(), "team", "Ann", "")
+				u, createErr = s.CreateUser(t.Context(), "team", "Ann", "", store.RoleAdmin)
 				id = u.ID
 			}
 		})

@@ -27,7 +27,7 @@ func TestUnconfirmed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	u, err := s.CreateUser(ctx, account, "ann", "hash")
+	u, err := s.CreateUser(ctx, account, "ann", "hash", store.RoleAdmin)
 	if err != nil {
 		t.Fatal(err)
 	}

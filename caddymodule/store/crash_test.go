@@ -126,7 +126,7 @@ func writeUntilKilled(path string) error {
 
 // writePeople makes a user with a session, removes some, and pairs a device.
 func writePeople(ctx context.Context, s *store.Store) error {
-	u, err := s.CreateUser(ctx, store.DefaultAccount, fmt.Sprintf("u%d", time.Now().UnixNano()), "hash")
+	u, err := s.CreateUser(ctx, store.DefaultAccount, fmt.Sprintf("u%d", time.Now().UnixNano()), "hash", store.RoleAdmin)
 	if err != nil {
 		return err
 	}

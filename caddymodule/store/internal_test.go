@@ -223,7 +223,7 @@ func TestViewMissesNothing(t *testing.T) {
 	}
 	defer s.Close()
 	ctx := t.Context()
-	u, err := s.CreateUser(ctx, DefaultAccount, "Ann", "")
+	u, err := s.CreateUser(ctx, DefaultAccount, "Ann", "", RoleAdmin)
 	_, _, sessionErr := s.CreateSession(ctx, u.ID, "", "", "")
 	_, _, linkErr := s.CreateLink(ctx, Link{Kind: LinkInvitation, Account: DefaultAccount}, time.Hour)
 	_, _, tokenErr := s.CreateToken(ctx, Token{Account: DefaultAccount, User: u.ID, Name: "x", Rights: AllRights})

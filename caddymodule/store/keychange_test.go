@@ -343,7 +343,7 @@ func TestEditKeyErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	u, err := s.CreateUser(t.Context(), other.ID, "Eve", "")
+	u, err := s.CreateUser(t.Context(), other.ID, "Eve", "", store.RoleAdmin)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -45,7 +45,7 @@ func TestLimits(t *testing.T) {
 			return err
 		}, func() int { return len(s.Deployments(account)) }},
 		"users": {"max_users", func(account string) error {
-			_, err := s.CreateUser(ctx, account, fmt.Sprint("u", n), "")
+			_, err := s.CreateUser(ctx, account, fmt.Sprint("u", n), "", store.RoleAdmin)
 			return err
 		}, func() int { return len(s.Users(account)) }},
 		"management tokens": {"max_tokens", func(account string) error {

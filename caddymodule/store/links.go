@@ -21,6 +21,7 @@ type Link struct {
 	Kind      string    `json:"kind"`
 	Account   string    `json:"account"`
 	User      string    `json:"user,omitempty"` // id; of a recovery link
+	Role      Role      `json:"role,omitempty"` // of the user that an invitation creates
 	CreatedBy string    `json:"created_by"`
 	CreatedAt time.Time `json:"created_at"`
 	ExpiresAt time.Time `json:"expires_at"`
@@ -43,7 +44,7 @@ var linkKind = &kind[linkRecord, *linkRecord]{
 }
 
 // CreateLink creates a link with the kind, account, creator and, for a recovery, user of l
-// (by id or name). A new setup link revokes older ones, a recovery link those of the same
+// (by id or name) or, for an invitation, role. A new setup link revokes older ones, a recovery link those of the same
 // user. If the creator is given by id, the link becomes invalid with that user.
 func (s *Store) CreateLink(ctx context.Context, l Link, life time.Duration) (Link, string, error) {
 	switch {
@@ -53,6 +54,15 @@ func (s *Store) CreateLink(ctx context.Context, l Link, life time.Duration) (Lin
 		return Link{}, "", Errorf(ErrInvalid, "a link must last longer than %v", life)
 	case l.Kind != LinkRecovery:
 		l.User = ""
+	}
+	if l.Kind == LinkInvitation {
+		role, err := ParseRole(string(l.Role))
+		if err != nil {
+			return Link{}, "", err
+		}
+		l.Role = role
+	} else {
+		l.Role = ""
 	}
 	secret, hash := newSecret("")
 	l.CreatedAt = s.time()
@@ -140,14 +150,11 @@ func (s *Store) linkOf(secret string) (*linkRecord, bool) {
 	return r, ok && v.stands(r)
 }
 
-// stands reports whether the users of a link still exist.
+// stands reports whether the user of a link still exists, and its creator is still an admin.
 func (v *view) stands(r *linkRecord) bool {
-	for _, id := range [...]string{r.User, r.Maker} {
-		if _, ok := userKind.named(v, id); !ok && id != "" {
-			return false
-		}
-	}
-	return true
+	_, exists := userKind.named(v, r.User)
+	maker, _ := userKind.named(v, r.Maker)
+	return (r.User == "" || exists) && (r.Maker == "" || maker.Role == RoleAdmin)
 }
 
 // Links returns the valid links of an account in order of creation.
@@ -183,7 +190,7 @@ func (s *Store) RedeemLink(ctx context.Context, secret, name, passwordHash strin
 	var user *userRecord
 	if known.Kind != LinkRecovery {
 		var err error
-		if user, err = s.newUser(known.Account, name, passwordHash); err != nil {
+		if user, err = s.newUser(known.Account, name, passwordHash, known.Role); err != nil {
 			return User{}, err
 		}
 	}

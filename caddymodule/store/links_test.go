@@ -29,7 +29,7 @@ func TestLinks(t *testing.T) {
 	s := c.open(t, path)
 	l, secret := mustLink(t, s, store.LinkInvitation, "ignored")
 	want := store.Link{
-		ID: l.ID, Kind: store.LinkInvitation, Account: account, CreatedBy: "test",
+		ID: l.ID, Kind: store.LinkInvitation, Account: account, Role: store.RoleAdmin, CreatedBy: "test",
 		CreatedAt: c.now().UTC(), ExpiresAt: c.now().Add(time.Hour).UTC(),
 	}
 	if l != want || !regexp.MustCompile(`^lnk_[0-9a-v]{26}$`).MatchString(l.ID) || !regexp.MustCompile(`^[0-9A-Za-z]{43}$`).MatchString(secret) {

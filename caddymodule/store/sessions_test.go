@@ -139,7 +139,7 @@ func TestTouchSession(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		u, err := s.CreateUser(ctx, account, "Ann", "")
+		u, err := s.CreateUser(ctx, account, "Ann", "", store.RoleAdmin)
 		if err != nil {
 			t.Fatal(err)
 		}

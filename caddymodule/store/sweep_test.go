@@ -45,7 +45,7 @@ func TestSweep(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		u, err := s.CreateUser(ctx, account, "Ann", "")
+		u, err := s.CreateUser(ctx, account, "Ann", "", store.RoleAdmin)
 		if err != nil {
 			t.Fatal(err)
 		}

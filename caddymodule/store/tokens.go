@@ -19,6 +19,8 @@ type Token struct {
 	LastUsedAt *time.Time `json:"last_used_at"` // nil: never
 	Rights     Rights     `json:"rights"`
 	ExpiresAt  *time.Time `json:"expires_at"` // nil: it does not expire
+	// Role restricts it to what the role allows, in addition to the role of its user.
+	Role Role `json:"role"`
 }
 
 // Expired reports whether the token has expired.
@@ -32,7 +34,10 @@ type tokenRecord struct {
 
 func (r *tokenRecord) place() key { return key{r.Account, r.ID} }
 
-func (r *tokenRecord) check() error {
+func (r *tokenRecord) check() (err error) {
+	if r.Role, err = ParseRole(string(r.Role)); err != nil {
+		return err
+	}
 	if r.Rights == 0 {
 		return errors.New("it has no rights")
 	}
@@ -45,7 +50,7 @@ var tokenKind = &kind[tokenRecord, *tokenRecord]{
 	index: func(r *tokenRecord) digest { return r.Hash },
 }
 
-// CreateToken creates a management token with the account, user, name, rights and expiry
+// CreateToken creates a management token with the account, user, name, rights, role and expiry
 // of t. It returns the token with its secret, which is not shown again. Names of tokens need
 // not be unique.
 func (s *Store) CreateToken(ctx context.Context, t Token) (Token, string, error) {
@@ -58,12 +63,16 @@ func (s *Store) CreateToken(ctx context.Context, t Token) (Token, string, error)
 	if t.Rights == 0 || t.Rights&^AllRights != 0 {
 		return Token{}, "", errNoRights
 	}
+	role, err := ParseRole(string(t.Role))
+	if err != nil {
+		return Token{}, "", err
+	}
 	if t.Expired(s.now()) {
 		return Token{}, "", Errorf(ErrInvalid, "the expiry of the management token, %s, is in the past", t.ExpiresAt.UTC().Format(time.RFC3339))
 	}
 	secret, hash := newSecret(prefixTokenSecret)
 	r := &tokenRecord{Hash: hash, Token: Token{
-		ID: newID(prefixToken, s.now()), Account: t.Account, User: t.User, Name: t.Name, CreatedAt: s.time(), Rights: t.Rights, ExpiresAt: t.ExpiresAt,
+		ID: newID(prefixToken, s.now()), Account: t.Account, User: t.User, Name: t.Name, CreatedAt: s.time(), Rights: t.Rights, ExpiresAt: t.ExpiresAt, Role: role,
 	}}
 	created, err := update(ctx, s, "creating the token", func(write *tx) (Token, error) {
 		if _, err := findUser(write, t.Account, t.User); err != nil {

@@ -12,6 +12,7 @@ type User struct {
 	ID        string    `json:"id"`
 	Account   string    `json:"account"`
 	Name      string    `json:"name"` // unique in the gateway, ignoring case
+	Role      Role      `json:"role"`
 	CreatedAt time.Time `json:"created_at"`
 }
 
@@ -23,8 +24,14 @@ type userRecord struct {
 	Epoch int64 `json:"epoch,omitempty"`
 }
 
-func (r *userRecord) place() key   { return key{r.Account, r.ID} }
-func (r *userRecord) check() error { return checkName("user", prefixUser, r.Name) }
+func (r *userRecord) place() key { return key{r.Account, r.ID} }
+
+func (r *userRecord) check() (err error) {
+	if r.Role, err = ParseRole(string(r.Role)); err != nil { // older records have none: all users were admins
+		return err
+	}
+	return checkName("user", prefixUser, r.Name)
+}
 
 // hashName returns the digest by which a user of this name is found.
 func hashName(name string) digest { return sha256.Sum256([]byte(strings.ToLower(name))) }
@@ -62,19 +69,23 @@ func (s *Store) PasswordHash(userID string) string {
 }
 
 // CreateUser creates a user. No other user of the gateway may have the name.
-func (s *Store) CreateUser(ctx context.Context, account, name, passwordHash string) (User, error) {
-	r, err := s.newUser(account, name, passwordHash)
+func (s *Store) CreateUser(ctx context.Context, account, name, passwordHash string, role Role) (User, error) {
+	r, err := s.newUser(account, name, passwordHash, role)
 	if err != nil {
 		return User{}, err
 	}
 	return update(ctx, s, "creating the user", func(t *tx) (User, error) { return r.User, createUser(t, r) })
 }
 
-func (s *Store) newUser(account, name, passwordHash string) (*userRecord, error) {
+func (s *Store) newUser(account, name, passwordHash string, role Role) (*userRecord, error) {
 	if err := checkName("user", prefixUser, name); err != nil {
 		return nil, err
 	}
-	u := User{ID: newID(prefixUser, s.now()), Account: account, Name: name, CreatedAt: s.time()}
+	role, err := ParseRole(string(role))
+	if err != nil {
+		return nil, err
+	}
+	u := User{ID: newID(prefixUser, s.now()), Account: account, Name: name, Role: role, CreatedAt: s.time()}
 	return &userRecord{User: u, PasswordHash: passwordHash}, nil
 }
 
@@ -93,7 +104,7 @@ func createUser(t *tx, r *userRecord) error {
 // RemoveUser removes a user, given by id or name, and all records of the user. After it
 // returns, no session, token or link of the user is valid. If the author of the change is a
 // user who was removed, it fails with ErrConflict: of two users who remove each other, one
-// stays.
+// stays. So it does for the last admin of an account that has other users.
 func (s *Store) RemoveUser(ctx context.Context, account, idOrName string) (User, error) {
 	removed, err := update(ctx, s, "removing the user", func(t *tx) (User, error) {
 		r, err := findUser(t, account, idOrName)
@@ -104,6 +115,9 @@ func (s *Store) RemoveUser(ctx context.Context, account, idOrName string) (User,
 			if _, err := loadUser(t, by); err != nil {
 				return User{}, Errorf(ErrConflict, "you have been removed")
 			}
+		}
+		if r.Role == RoleAdmin && !t.hasOtherAdmin(account, r.ID) && !t.isAlone(account, r.ID) {
+			return User{}, errLastAdmin
 		}
 		userKind.remove(t, account, r.ID)
 		t.delete(userNamePath(r.Name))

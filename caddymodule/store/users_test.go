@@ -38,7 +38,7 @@ func tempStore(t testing.TB) string { return filepath.Join(t.TempDir(), "gateway
 
 func mustUser(t testing.TB, s *store.Store, name string) store.User {
 	t.Helper()
-	u, err := s.CreateUser(t.Context(), account, name, "$argon2id$"+name)
+	u, err := s.CreateUser(t.Context(), account, name, "$argon2id$"+name, store.RoleAdmin)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func TestUsers(t *testing.T) {
 	if !regexp.MustCompile(`^usr_[0-9a-v]{26}$`).MatchString(ann.ID) || ann.CreatedAt.IsZero() {
 		t.Errorf("created %+v", ann)
 	}
-	bob, err := s.CreateUser(t.Context(), "other", "bob@example.com", "")
+	bob, err := s.CreateUser(t.Context(), "other", "bob@example.com", "", store.RoleAdmin)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +113,7 @@ func TestUserErrors(t *testing.T) {
 		{"other", "ann", store.ErrExists, "choose another name"},
 		{"nobody", "bob", store.ErrNotFound, "unknown account"},
 	} {
-		_, err := s.CreateUser(t.Context(), c.account, c.name, "")
+		_, err := s.CreateUser(t.Context(), c.account, c.name, "", store.RoleAdmin)
 		wantError(t, err, c.kind, c.part)
 	}
 	for _, c := range [][2]string{{account, "bob"}, {account, ""}, {"other", "Ann"}, {"other", ann.ID}, {"a/b", "Ann"}, {account, "usr_x"}} {
@@ -136,7 +136,7 @@ func TestCreateUserConcurrent(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 8 {
 		wg.Go(func() {
-			_, err := s.CreateUser(t.Context(), account, []string{"Ann", "ann"}[i%2], "")
+			_, err := s.CreateUser(t.Context(), account, []string{"Ann", "ann"}[i%2], "", store.RoleAdmin)
 			if err == nil {
 				made.Add(1)
 			} else {

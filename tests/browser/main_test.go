@@ -59,7 +59,7 @@ func TestOneGateway(t *testing.T) {
 	for name, test := range map[string]func(t *testing.T, r *rig){
 		"replaced device": testReplacedDevice, "rotating a token": testRotatingAToken, "revoking a key": testRevokingAKey, "life of a key": testLifeOfAKey,
 		"by keyboard": testByKeyboard, "without scripts": testWithoutScripts, "passkeys": testPasskeys, "hostile names": testHostileNames,
-		"users come and go": testUsersComeAndGo, "another account sees nothing": testAnotherAccountSeesNothing,
+		"users come and go": testUsersComeAndGo, "roles": testRoles, "another account sees nothing": testAnotherAccountSeesNothing,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -79,8 +79,16 @@ func (r *rig) newUser(account, name string) *Person {
 	return r.redeem(invited.URL, name)
 }
 
-// redeem opens a one-time link as a new person and signs up by it.
+// redeem opens a one-time link as a new person and signs up by it, as an admin.
 func (r *rig) redeem(link, name string) *Person {
+	r.t.Helper()
+	p := r.join(link, name)
+	p.Arrives("/console/start")
+	return p
+}
+
+// join is redeem for any role.
+func (r *rig) join(link, name string) *Person {
 	r.t.Helper()
 	_, secret, ok := strings.Cut(link, "#")
 	if !ok || !strings.HasPrefix(link, r.URL+"/console/") {
@@ -99,7 +107,6 @@ func (p *Person) signUp(name string) {
 	p.Fill(`input[name="name"]`, name)
 	p.Fill(`input[name="password"]`, password)
 	p.Click(`main form button:not([type="button"])`)
-	p.Arrives("/console/start")
 }
 
 // signIn signs in with the name and the password.

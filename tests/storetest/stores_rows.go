@@ -20,7 +20,7 @@ func testReadThere(t *storesTest) {
 	ctx := t.Context()
 	_, secret := t.key(here)
 	t.everywhere("the key", func(s *store.Store) bool { _, ok := s.FindKey(secret); return ok })
-	u, err := here.CreateUser(ctx, account, "Ann", "hash")
+	u, err := here.CreateUser(ctx, account, "Ann", "hash", store.RoleAdmin)
 	t.ok(err)
 	t.everywhere("the user", func(s *store.Store) bool { _, ok := s.FindUser("ann"); return ok })
 	session, sessionSecret := t.session(here, u)
@@ -64,7 +64,7 @@ func testConflicts(t *storesTest) {
 			return err
 		}},
 		"users": {store.ErrExists, func(_ int, s *store.Store) error {
-			_, err := s.CreateUser(t.Context(), account, "Ann", "")
+			_, err := s.CreateUser(t.Context(), account, "Ann", "", store.RoleAdmin)
 			return err
 		}},
 		"links": {store.ErrNotFound, func(i int, s *store.Store) error {
@@ -202,7 +202,7 @@ func testLimitsOfAll(t *storesTest) {
 func testSweeps(t *storesTest) {
 	here, there := t.ends()
 	ctx := t.Context()
-	u, err := here.CreateUser(ctx, account, "Ann", "")
+	u, err := here.CreateUser(ctx, account, "Ann", "", store.RoleAdmin)
 	t.ok(err)
 	valid, _ := t.key(here)
 	for range 70 { // more than a transaction takes
@@ -274,9 +274,9 @@ func testWatcherFails(t *storesTest) {
 		live.Begin(netip.Addr{}, func(store.Refusal) { close(revoked) })
 		c, gone := t.connector(there, name+"c"), t.connector(there, name+"gone")
 		t.ok(second(there.SetDeployment(ctx, store.Deployment{Account: account, Name: name, Connectors: []string{c.ID}})))
-		ann, err := there.CreateUser(ctx, account, name+"ann", "")
+		ann, err := there.CreateUser(ctx, account, name+"ann", "", store.RoleAdmin)
 		t.ok(err)
-		bob, err := there.CreateUser(ctx, account, name+"bob", "")
+		bob, err := there.CreateUser(ctx, account, name+"bob", "", store.RoleAdmin)
 		t.ok(err)
 		_, annSecret := t.session(there, ann)
 		_, bobSecret := t.session(there, bob)

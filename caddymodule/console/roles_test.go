@@ -1,0 +1,173 @@
+package console
+
+import (
+	"maps"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+// ofRole returns a user of a role, and the browser.
+func (h *house) ofRole(role store.Role) (store.User, *browser) {
+	h.Helper()
+	return h.ofRoleNamed("the-"+string(role), role)
+}
+
+func (h *house) ofRoleNamed(name string, role store.Role) (store.User, *browser) {
+	h.Helper()
+	u := h.user(store0, name)
+	u, err := h.store.SetUserRole(h.Context(), store0, u.ID, role)
+	if err != nil {
+		h.Fatal(err)
+	}
+	return u, h.in(u)
+}
+
+// userPatterns are the pages and actions of signed-in users.
+func userPatterns() []string {
+	patterns := slices.Collect(maps.Keys(actions))
+	for _, p := range pages {
+		patterns = append(patterns, "GET "+p.url())
+	}
+	return patterns
+}
+
+// Each page and action names the route of the management API that it performs, which exists.
+func TestNeedsAreComplete(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	for _, pattern := range userPatterns() {
+		route, known := needs[pattern]
+		if !known {
+			t.Errorf("%s is not in needs: which route of the management API does it perform?", pattern)
+		}
+		if route != ownThings && !h.service.RoleMay(store.RoleAdmin, route) {
+			t.Errorf("%s needs %q, which is no route for admins", pattern, route)
+		}
+	}
+	for pattern := range needs {
+		if !slices.Contains(userPatterns(), pattern) {
+			t.Errorf("needs has %s, which is no page or action", pattern)
+		}
+	}
+}
+
+// Users are refused what their role does not allow, with a page that says why, and in parts of
+// pages and streams.
+func TestRolesAreRefused(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.user(store0, "ada")
+	for _, role := range store.Roles() {
+		_, b := h.ofRole(role)
+		for pattern, route := range needs {
+			method, path, _ := strings.Cut(pattern, " ")
+			path = regexp.MustCompile(`\{\w+\}`).ReplaceAllString(path, "x")
+			allowed := route == ownThings || h.service.RoleMay(role, route)
+			if allowed && (method == http.MethodPost || route == ownThings) {
+				continue // it would change something
+			}
+			w := b.request(method, path, "", func(r *http.Request) {
+				r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+			})
+			if refused := w.Code == http.StatusForbidden && strings.Contains(w.Body.String(), "The role "+string(role)+" does not allow this"); refused == allowed {
+				t.Errorf("%s as %s: %d", pattern, role, w.Code)
+			}
+		}
+	}
+}
+
+// The stream of an open page ends when the user's role no longer allows the page.
+func TestStreamEndsWithTheRole(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.user(store0, "ada")
+	u, b := h.ofRole(store.RoleViewer)
+	open := b.stream("/console/events/connectors")
+	has(t, open.next(), "connectors-list")
+	if _, err := h.store.SetUserRole(t.Context(), store0, u.ID, store.RoleMember); err != nil {
+		t.Fatal(err)
+	}
+	if text, ok := open.message(); ok {
+		t.Errorf("the stream goes on: %s", text)
+	}
+	if w := b.get("/console/events/connectors"); w.Code != http.StatusNoContent {
+		t.Errorf("the next stream: %d %s", w.Code, w.Body)
+	}
+}
+
+// Pages show nobody a link or a form to what the role does not allow.
+func TestPagesShowWhatOneMayDo(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	ada := h.user(store0, "ada")
+	con, _, err := h.store.CreateConnector(t.Context(), store0, "box")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.store.SetDeployment(t.Context(), store.Deployment{Account: store0, Name: "m", Connectors: []string{con.ID}}); err != nil {
+		t.Fatal(err)
+	}
+	mux := h.console.mux
+	for _, role := range store.Roles() {
+		u, b := h.ofRole(role)
+		own, _, err := h.store.CreateKey(t.Context(), store.Key{Account: store0, Name: "own of " + u.Name, Scope: "*", Owner: u.ID})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := h.store.CreateToken(t.Context(), store.Token{Account: store0, User: u.ID, Name: "ci", Rights: store.RightRead}); err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range []string{"models", "models/show?name=m", "keys", "keys/" + own.ID, "connectors", "connectors/show?id=" + con.ID, "activity", "audit", "settings", "start"} {
+			w := b.get("/console/" + path)
+			if w.Code == http.StatusForbidden {
+				continue
+			}
+			for _, m := range regexp.MustCompile(`(href|action|formaction|hx-get|hx-post)="(/console/[^"#]*)`).FindAllStringSubmatch(w.Body.String(), -1) {
+				method := map[bool]string{true: http.MethodPost, false: http.MethodGet}[m[1] == "action" || m[1] == "hx-post"]
+				if strings.Contains(w.Body.String(), `method="get" action="`+m[2]) {
+					method = http.MethodGet
+				}
+				r, _ := http.NewRequest(method, m[2], nil) // of our own pages
+				_, pattern := mux.Handler(r)
+				if route := needs[pattern]; route != ownThings && !h.service.RoleMay(role, route) {
+					t.Errorf("%s sees %s %s on %s", role, method, m[2], path)
+				}
+			}
+		}
+	}
+	_, viewer := h.ofRoleNamed("vera", store.RoleViewer)
+	has(t, viewer.page("/console/settings"), "ada", "Viewer: sees everything")
+	lacks(t, viewer.page("/console/settings"), "Invite someone", "New token")
+	_, member := h.ofRoleNamed("mia", store.RoleMember)
+	lacks(t, member.page("/console/settings"), ">ada<", "Invite someone")
+	lacks(t, member.page("/console/keys"), "own of")
+	lacks(t, member.page("/console/keys/new"), "Owner", ada.ID)
+	member.goes(member.get("/console/"), "/console/models")
+	w := member.post("/console/keys", "name", "mias", "scope", "m")
+	if w.Code != http.StatusSeeOther {
+		t.Errorf("a key of a member: %d %s", w.Code, w.Body)
+	}
+	has(t, member.page("/console/keys"), "mias")
+}
+
+// An admin changes a role, and invites with one.
+func TestRolesInSettings(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	ada, bert := h.user(store0, "ada"), h.user(store0, "bert")
+	b := h.in(ada)
+	b.goes(b.post("/console/settings/users/"+bert.ID+"/role", "role", "viewer"), "/console/settings")
+	has(t, b.page("/console/settings"), "bert is a viewer now.")
+	if u, _ := h.store.User(bert.ID); u.Role != store.RoleViewer {
+		t.Errorf("bert is %q", u.Role)
+	}
+	b.refused(b.post("/console/settings/users/"+ada.ID+"/role", "role", "member"), http.StatusConflict, "last admin")
+	w := b.post("/console/settings/invitations", "role", "member")
+	has(t, w.Body.String(), "with the role member")
+	has(t, b.page("/console/settings"), "member. By ada")
+}

@@ -1,0 +1,91 @@
+package manage
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+// roles are the roles that may perform an operation.
+type roles uint8
+
+const (
+	admins roles = 1 << iota
+	members
+	viewers
+
+	readers  = admins | viewers
+	owners   = admins | members // members with their own records
+	everyone = admins | members | viewers
+)
+
+// allow reports whether a role is one of them.
+func (r roles) allow(role store.Role) bool {
+	return r&map[store.Role]roles{store.RoleAdmin: admins, store.RoleMember: members, store.RoleViewer: viewers}[role] != 0
+}
+
+// RoleMay reports whether a role allows a route, like "POST /keys".
+func (s *Service) RoleMay(role store.Role, route string) bool {
+	return s.table[route].roles.allow(role)
+}
+
+// May returns an error unless the roles of the caller allow a route, like "POST /keys".
+func (s *Service) May(ctx context.Context, route string) error {
+	c := CallerFrom(ctx)
+	if c.Operator {
+		return nil
+	}
+	has := s.rolesOf(c)
+	if len(has) == 0 {
+		return faultf(ErrForbidden, "you are not signed in, or your user was removed; sign in, or send a management token")
+	}
+	for _, role := range has {
+		if !s.RoleMay(role, route) {
+			return faultf(ErrForbidden, "the role %s does not allow this: %s. Ask an admin of the account", role, roleTexts[role])
+		}
+	}
+	return nil
+}
+
+// roleTexts say what the roles allow.
+var roleTexts = map[store.Role]string{
+	store.RoleAdmin:  "an admin may do everything in the account",
+	store.RoleMember: "a member may create and change keys of its own, and see their use and the models",
+	store.RoleViewer: "a viewer may see everything, and change nothing",
+}
+
+// rolesOf returns the present role of the caller's user, and that of its management token.
+func (s *Service) rolesOf(c Caller) []store.Role {
+	u, ok := s.store.User(c.User)
+	if !ok || u.Account != c.Account {
+		return nil
+	}
+	if c.Token == "" {
+		return []store.Role{u.Role}
+	}
+	return []store.Role{u.Role, cmp.Or(c.TokenRole, store.RoleAdmin)}
+}
+
+// owner returns the id of the user whose keys and tokens alone the caller may see and change, "" if
+// it may all of the account.
+func (s *Service) owner(ctx context.Context) string {
+	c := CallerFrom(ctx)
+	if has := s.rolesOf(c); c.Operator || len(has) > 0 && !slices.Contains(has, store.RoleMember) {
+		return ""
+	}
+	return c.User
+}
+
+// ownKeys returns whether the caller may see the use of a key, by its id.
+func (s *Service) ownKeys(ctx context.Context, account string) func(id string) bool {
+	owner := s.owner(ctx)
+	if owner == "" {
+		return func(string) bool { return true }
+	}
+	return func(id string) bool {
+		k, ok := s.store.Key(account, id)
+		return ok && k.Owner == owner
+	}
+}

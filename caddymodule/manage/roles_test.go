@@ -1,0 +1,207 @@
+package manage_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/activity"
+	"github.com/postern-dev/postern/caddymodule/manage"
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+// as returns a caller with a user of this role.
+func (w *world) as(role store.Role) manage.Caller {
+	w.t.Helper()
+	c := w.user("default", "mine-"+string(role))
+	if _, err := w.store.SetUserRole(w.t.Context(), "default", c.User, role); err != nil {
+		w.t.Fatal(err)
+	}
+	return c
+}
+
+// ofMembers are the routes that members may use, besides the own sessions.
+var ofMembers = []string{
+	"GET /keys", "POST /keys", "GET /keys/{id}", "PATCH /keys/{id}", "DELETE /keys/{id}", "POST /keys/{id}/rotate", "POST /keys/{id}/disable", "POST /keys/{id}/enable",
+	"GET /keys/{id}/limits", "GET /deployments", "GET /activity", "GET /usage", "GET /tokens", "POST /tokens", "DELETE /tokens/{id}",
+}
+
+// notOfViewers are the routes that only read, and that viewers may not use.
+var notOfViewers = []string{"GET /pairings", "GET /backup", "GET /identity", "GET /accounts"}
+
+func mayUse(role store.Role, route string) bool {
+	switch {
+	case role == store.RoleAdmin || strings.Contains(route, " /sessions"):
+		return true
+	case role == store.RoleMember:
+		return slices.Contains(ofMembers, route)
+	}
+	return strings.HasPrefix(route, "GET ") && !slices.Contains(notOfViewers, route)
+}
+
+// Each role may use its routes, and no others, with a session and with a token. A token is
+// restricted by its own role, too.
+func TestRoles(t *testing.T) {
+	refused := newWorld(t)
+	callers := map[store.Role][]manage.Caller{}
+	for _, role := range store.Roles() {
+		c := refused.as(role)
+		byToken := asToken(refused.mine, store.AllRights) // of an admin
+		byToken.TokenRole = role
+		callers[role] = []manage.Caller{c, asToken(c, store.AllRights), byToken}
+	}
+	before := refused.records()
+	for route := range accesses {
+		for role, all := range callers {
+			for i, c := range all {
+				if i > 0 && needs[route] == "" {
+					continue // not for tokens
+				}
+				if mayUse(role, route) {
+					w := refused
+					if !strings.HasPrefix(route, "GET ") {
+						continue // see TestAccessAllowed and TestMember
+					}
+					if status, body := w.request(c, route, ""); strings.Contains(body, "the role") || status >= 500 {
+						t.Errorf("%s as %s (%d): %d %s", route, role, i, status, body)
+					}
+					continue
+				}
+				if status, body := refused.request(c, route, ""); status != http.StatusForbidden || !strings.Contains(body, "the role "+string(role)) {
+					t.Errorf("%s as %s (%d): %d %s", route, role, i, status, body)
+				}
+			}
+		}
+	}
+	if after := refused.records(); after != before {
+		t.Errorf("the account's records have changed:\n%s\nwere\n%s", after, before)
+	}
+}
+
+// A member has keys of its own. Those of others do not exist for it, and neither does their use.
+func TestMember(t *testing.T) {
+	w := newWorld(t)
+	mia := w.as(store.RoleMember)
+	other := w.ids["{key}"]
+	own := wantAs[manage.CreatedKey](w.gateway, mia, 201, "POST", "/keys", `{"name":"mias"}`)
+	before := w.doAs(w.mine, "GET", "/keys/"+other, "").Body.String()
+	for _, c := range []manage.Caller{mia, asToken(mia, store.AllRights)} {
+		var keys []manage.Key
+		if err := json.Unmarshal(w.doAs(c, "GET", "/keys", "").Body.Bytes(), &keys); err != nil || len(keys) != 1 || keys[0].ID != own.ID || keys[0].Owner != mia.User {
+			t.Errorf("its keys: %+v, %v", keys, err)
+		}
+		for _, key := range []string{other, "mine-key"} {
+			for request, body := range map[string]string{
+				"GET /": "", "PATCH /": `{"note":"taken"}`, "GET /limits": "", "DELETE /": "", "POST /rotate": "{}", "POST /disable": "{}", "POST /enable": "{}",
+			} {
+				method, action, _ := strings.Cut(request, " ")
+				if a := w.doAs(c, method, "/keys/"+key+strings.TrimSuffix(action, "/"), body); a.Code != http.StatusNotFound {
+					t.Errorf("%s of another's key: %d %s", request, a.Code, a.Body)
+				}
+			}
+			if a := w.doAs(c, "DELETE", "/keys/"+key+"?record=remove", ""); a.Code != http.StatusNotFound {
+				t.Errorf("removing another's key: %d %s", a.Code, a.Body)
+			}
+		}
+		for _, owner := range []string{"mine-user", ""} {
+			if a := w.doAs(c, "PATCH", "/keys/mias", `{"owner":"`+owner+`"}`); a.Code != http.StatusForbidden {
+				t.Errorf("giving a key away: %d %s", a.Code, a.Body)
+			}
+			if a := w.doAs(c, "POST", "/keys", `{"name":"x","owner":"`+owner+`"}`); a.Code != http.StatusForbidden {
+				t.Errorf("a key for another: %d %s", a.Code, a.Body)
+			}
+		}
+	}
+	for _, c := range []manage.Caller{mia, asToken(mia, store.AllRights)} {
+		for request, body := range map[string]string{"POST /keys": `{"name":"x","limits":{"requests_per_day":0}}`, "PATCH /keys/mias": `{"limits":{"concurrency":99}}`} {
+			method, path, _ := strings.Cut(request, " ")
+			if a := w.doAs(c, method, path, body); a.Code != http.StatusForbidden || !strings.Contains(a.Body.String(), "limits") {
+				t.Errorf("%s with limits: %d %s", request, a.Code, a.Body)
+			}
+		}
+	}
+	if after := w.doAs(w.mine, "GET", "/keys/"+other, "").Body.String(); after != before {
+		t.Errorf("another's key was changed: %s, was %s", after, before)
+	}
+	wantAs[manage.Key](w.gateway, mia, 200, "PATCH", "/keys/mias", `{"note":"mine","owner":"mine-member"}`)
+	wantAs[manage.Key](w.gateway, mia, 200, "POST", "/keys/mias/disable", "{}")
+	wantAs[manage.DeletedKey](w.gateway, mia, 200, "DELETE", "/keys/mias?record=remove", "")
+}
+
+// A member sees the use of its keys, and its own tokens.
+func TestUseOfMembers(t *testing.T) {
+	w := newWorld(t)
+	mia := w.as(store.RoleMember)
+	own := wantAs[manage.CreatedKey](w.gateway, mia, 201, "POST", "/keys", `{"name":"mias"}`)
+	for i, key := range []string{own.ID, w.ids["{key}"], "key_removed", ""} {
+		w.activity.Record("default", activity.Request{ID: "req_" + key, KeyID: key, Time: time.Now(), Deployment: "m", Status: 200, InputTokens: 10 << i})
+	}
+	var requests []activity.Request
+	if err := json.Unmarshal(w.doAs(mia, "GET", "/activity", "").Body.Bytes(), &requests); err != nil || len(requests) != 1 || requests[0].KeyID != own.ID {
+		t.Errorf("requests: %+v, %v", requests, err)
+	}
+	for _, query := range []string{"", "?by=key", "?by=model", "?by=key,model,day"} {
+		sums := wantAs[[]manage.UsageSum](w.gateway, mia, 200, "GET", "/usage"+query, "")
+		if sum := sumOf(sums); sum.Requests != 1 || sum.InputTokens != 10 {
+			t.Errorf("usage%s: %+v", query, sums)
+		}
+	}
+	if a := w.doAs(mia, "GET", "/usage?format=csv", ""); strings.Count(a.Body.String(), "\n") != 2 || !strings.Contains(a.Body.String(), ",1,") {
+		t.Errorf("usage as CSV: %s", a.Body)
+	}
+	created := wantAs[manage.CreatedToken](w.gateway, mia, 201, "POST", "/tokens", `{"name":"mias","rights":["keys"]}`)
+	if tokens := wantAs[[]manage.Token](w.gateway, mia, 200, "GET", "/tokens", ""); len(tokens) != 1 || tokens[0].ID != created.ID || created.Role != store.RoleMember {
+		t.Errorf("tokens: %+v", tokens)
+	}
+	for path, want := range map[string]int{
+		"/tokens/" + w.ids["{token}"]: 404, "/tokens/" + created.ID + "?made=remove": 403, "/tokens/" + created.ID: 200,
+	} {
+		if a := w.doAs(mia, "DELETE", path, ""); a.Code != want {
+			t.Errorf("DELETE %s: %d %s", path, a.Code, a.Body)
+		}
+	}
+}
+
+// A role is in force at once. The last admin of an account stays one, and invitations end with the
+// role of who created them.
+func TestRoleChanges(t *testing.T) {
+	g := newGateway(t)
+	anna, bert := g.user("default", "anna"), g.user("default", "bert")
+	link := wantAs[manage.Link](g, bert, 201, "POST", "/invitations", `{"role":"viewer"}`)
+	if link.Role != store.RoleViewer {
+		t.Errorf("the invitation has the role %q", link.Role)
+	}
+	secret := link.URL[strings.IndexByte(link.URL, '#')+1:]
+	if _, err := g.store.FindLink(secret); err != nil {
+		t.Errorf("the invitation: %v", err)
+	}
+	if u := wantAs[manage.User](g, anna, 200, "PATCH", "/users/bert", `{"role":"member"}`); u.Role != store.RoleMember {
+		t.Errorf("%+v", u)
+	}
+	if _, err := g.store.FindLink(secret); err == nil {
+		t.Error("an invitation of a member works")
+	}
+	if a := g.doAs(bert, "PATCH", "/users/bert", `{"role":"admin"}`); a.Code != http.StatusForbidden {
+		t.Errorf("a member becomes an admin: %d %s", a.Code, a.Body)
+	}
+	for _, c := range []manage.Caller{anna, {Name: "root", Operator: true}} {
+		if a := g.doAs(c, "PATCH", "/users/anna", `{"role":"viewer"}`); a.Code != http.StatusConflict || !strings.Contains(a.Body.String(), "last admin") {
+			t.Errorf("the last admin: %d %s", a.Code, a.Body)
+		}
+	}
+	if a := g.do("DELETE", "/users/anna", ""); a.Code != http.StatusConflict {
+		t.Errorf("removing the last admin: %d %s", a.Code, a.Body)
+	}
+	if a := g.doAs(anna, "PATCH", "/users/bert", `{"role":"boss"}`); a.Code != http.StatusBadRequest || !strings.Contains(a.Body.String(), "admin, member and viewer") {
+		t.Errorf("an unknown role: %d %s", a.Code, a.Body)
+	}
+	if u := wantAs[manage.User](g, anna, 201, "POST", "/users", `{"name":"vera","password":"long enough for this","role":"viewer"}`); u.Role != store.RoleViewer {
+		t.Errorf("%+v", u)
+	}
+	wantAs[manage.User](g, anna, 200, "DELETE", "/users/vera", "")
+	wantAs[manage.User](g, anna, 200, "DELETE", "/users/bert", "")
+	wantAs[manage.User](g, manage.Caller{Name: "root", Operator: true}, 200, "DELETE", "/users/anna", "") // so that the account can be removed
+}

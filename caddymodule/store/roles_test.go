@@ -1,0 +1,90 @@
+package store_test
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/tests/storetest"
+)
+
+// However admins demote and remove each other at the same time, one stays.
+func TestOneAdminStays(t *testing.T) {
+	t.Parallel()
+	s := newStore(t, storetest.OpenBolt(t, tempStore(t)))
+	for round := range 20 {
+		admins := make([]store.User, 4)
+		for i := range admins {
+			u, err := s.CreateUser(t.Context(), account, fmt.Sprintf("admin-%d-%d", round, i), "", store.RoleAdmin)
+			if err != nil {
+				t.Fatal(err)
+			}
+			admins[i] = u
+		}
+		for _, u := range s.Users(account) { // of the last round
+			if !slices.Contains(admins, u) {
+				if _, err := s.RemoveUser(t.Context(), account, u.ID); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		var all sync.WaitGroup
+		for i, u := range admins {
+			all.Go(func() {
+				if i%2 == 0 {
+					_, _ = s.SetUserRole(t.Context(), account, u.ID, store.RoleMember)
+				} else {
+					_, _ = s.RemoveUser(t.Context(), account, u.ID)
+				}
+			})
+		}
+		all.Wait()
+		left := slices.DeleteFunc(s.Users(account), func(u store.User) bool { return u.Role != store.RoleAdmin })
+		if len(left) != 1 {
+			t.Fatalf("%d admins are left: %+v", len(left), s.Users(account))
+		}
+	}
+}
+
+// A user keeps the role. Without one in the record, as older programs wrote it, it is an admin.
+func TestRolesAreKept(t *testing.T) {
+	t.Parallel()
+	kv := share(storetest.OpenBolt(t, tempStore(t)))
+	s := newStore(t, kv)
+	ann, err := s.CreateUser(t.Context(), account, "ann", "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	vera, err := s.CreateUser(t.Context(), account, "vera", "", store.RoleViewer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.SetUserRole(t.Context(), account, vera.Name, store.RoleMember); err != nil {
+		t.Fatal(err)
+	}
+	path := "users/" + account + "/" + ann.ID
+	item, err := kv.Get(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	older := bytes.Replace(item.Value, []byte(`,"role":"admin"`), nil, 1)
+	if bytes.Equal(older, item.Value) {
+		t.Fatalf("the record is %s", item.Value)
+	}
+	if _, err := kv.Txn(t.Context(), store.Txn{Then: []store.Op{store.Put(path, older)}}); err != nil {
+		t.Fatal(err)
+	}
+	again := newStore(t, kv)
+	for name, want := range map[string]store.Role{"ann": store.RoleAdmin, "vera": store.RoleMember} {
+		if u, ok := again.FindUser(name); !ok || u.Role != want {
+			t.Errorf("%s: %+v", name, u)
+		}
+	}
+	_, err = s.CreateUser(t.Context(), account, "eve", "", "boss")
+	wantError(t, err, store.ErrInvalid, "unknown role")
+	_, err = s.SetUserRole(t.Context(), account, "nobody", store.RoleViewer)
+	wantError(t, err, store.ErrNotFound, "not found")
+}
