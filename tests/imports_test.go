@@ -47,19 +47,19 @@ func importRules() []importRule {
 		{
 			from:   []string{"caddymodule/store"},
 			forbid: []string{ours, "net/http"},
-			except: []string{module + "caddymodule/subscribe", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/program", module + "connector/text"},
+			except: []string{module + "caddymodule/limits", module + "caddymodule/subscribe", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/program", module + "connector/text"},
 			why:    "the store contains records and scopes; it does not depend on how they are requested",
 		},
 		{
 			from:   []string{"caddymodule/store/etcd"},
 			forbid: []string{ours},
-			except: []string{module + "caddymodule/store", module + "caddymodule/subscribe", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/program", module + "connector/text"},
+			except: []string{module + "caddymodule/limits", module + "caddymodule/store", module + "caddymodule/subscribe", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/program", module + "connector/text"},
 			why:    "it implements the key-value store below the records, and nothing else",
 		},
 		{
 			from:   []string{"caddymodule/certstore"},
 			forbid: []string{ours},
-			except: []string{module + "caddymodule/store", module + "caddymodule/subscribe", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/program", module + "connector/text"},
+			except: []string{module + "caddymodule/limits", module + "caddymodule/store", module + "caddymodule/subscribe", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/program", module + "connector/text"},
 			why:    "it implements certmagic's storage on the key-value store below the records, and nothing else",
 		},
 		{
@@ -79,15 +79,20 @@ func importRules() []importRule {
 			why:    "a budget counts bytes by name; it is the same for gateway and connector",
 		},
 		{
+			from:   []string{"caddymodule/limits"},
+			forbid: []string{ours, "net/http", "context"},
+			why:    "limits are arithmetic on amounts and times; queue waits for them",
+		},
+		{
 			from:   []string{"caddymodule/queue", "caddymodule/fair"},
 			forbid: []string{ours, "net/http"},
-			except: []string{module + "caddymodule/fair"},
+			except: []string{module + "caddymodule/fair", module + "caddymodule/limits"},
 			why:    "a queue knows names, keys, addresses and numbers; the caller sets its bounds",
 		},
 		{
 			from:   []string{"caddymodule/signin", "caddymodule/activity"},
 			forbid: []string{ours},
-			except: []string{module + "caddymodule/subscribe", module + "caddymodule/store", module + "caddymodule/program", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/fair", module + "connector/logs", module + "connector/text"},
+			except: []string{module + "caddymodule/subscribe", module + "caddymodule/limits", module + "caddymodule/store", module + "caddymodule/program", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/fair", module + "connector/logs", module + "connector/text"},
 			why:    "users and usage need only records; they depend neither on tunnels and pages nor on each other",
 		},
 		{
@@ -98,7 +103,7 @@ func importRules() []importRule {
 		{
 			from:   []string{"caddymodule/pairing"},
 			forbid: []string{ours},
-			except: []string{module + "caddymodule/subscribe", module + "caddymodule/store", module + "caddymodule/program", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/fair", module + "caddymodule/tunnel", module + "connector/version", module + "connector/procs", module + "caddymodule/health", module + "connector/link/...", module + "connector/logs", module + "connector/text"},
+			except: []string{module + "caddymodule/subscribe", module + "caddymodule/limits", module + "caddymodule/store", module + "caddymodule/program", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/fair", module + "caddymodule/tunnel", module + "connector/version", module + "connector/procs", module + "caddymodule/health", module + "connector/link/...", module + "connector/logs", module + "connector/text"},
 			why:    "pairing connects the tunnels, where devices wait, with the store, where decisions are recorded; it needs no other package",
 		},
 		{
@@ -110,7 +115,7 @@ func importRules() []importRule {
 			from:   []string{"caddymodule/events"},
 			forbid: []string{ours},
 			except: []string{
-				module + "caddymodule/newest", module + "caddymodule/subscribe", module + "connector/logs", module + "connector/text", module + "caddymodule/store", module + "caddymodule/program", module + "caddymodule/scope", module + "caddymodule/compat",
+				module + "caddymodule/newest", module + "caddymodule/subscribe", module + "connector/logs", module + "connector/text", module + "caddymodule/limits", module + "caddymodule/store", module + "caddymodule/program", module + "caddymodule/scope", module + "caddymodule/compat",
 				module + "caddymodule/fair", module + "caddymodule/tunnel", module + "connector/version", module + "connector/procs", module + "caddymodule/health", module + "connector/link/...",
 			},
 			why: "events are made of records and tunnels alone, so that no request can get into one",
@@ -120,7 +125,7 @@ func importRules() []importRule {
 			forbid: []string{ours, "github.com/prometheus/..."},
 			except: []string{
 				module + "caddymodule/activity", module + "caddymodule/dialect", module + "caddymodule/dialect/jsonscan", module + "caddymodule/dialect/kept",
-				module + "caddymodule/dialect/sse", module + "caddymodule/dialect/tokens", module + "caddymodule/queue", module + "caddymodule/subscribe", module + "connector/logs", module + "connector/text", module + "caddymodule/store", module + "caddymodule/program", module + "caddymodule/scope",
+				module + "caddymodule/dialect/sse", module + "caddymodule/dialect/tokens", module + "caddymodule/queue", module + "caddymodule/subscribe", module + "connector/logs", module + "connector/text", module + "caddymodule/limits", module + "caddymodule/store", module + "caddymodule/program", module + "caddymodule/scope",
 				module + "caddymodule/compat", module + "caddymodule/fair", module + "caddymodule/tunnel", module + "connector/version", module + "connector/procs", module + "caddymodule/health", module + "connector/link/...", module + "connector/memory",
 			},
 			why: "the request path needs keys, queues and tunnels, but no users, pages or metrics",
@@ -139,14 +144,14 @@ func importRules() []importRule {
 		{
 			from:   []string{"caddymodule/rotation"},
 			forbid: []string{ours},
-			except: []string{module + "caddymodule/subscribe", module + "caddymodule/store", module + "caddymodule/program", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/fair", module + "caddymodule/tunnel", module + "connector/version", module + "connector/procs", module + "caddymodule/health", module + "connector/link/...", module + "connector/logs", module + "connector/text"},
+			except: []string{module + "caddymodule/subscribe", module + "caddymodule/limits", module + "caddymodule/store", module + "caddymodule/program", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/fair", module + "caddymodule/tunnel", module + "connector/version", module + "connector/procs", module + "caddymodule/health", module + "connector/link/...", module + "connector/logs", module + "connector/text"},
 			why:    "rotation connects the tunnels, over which tokens are offered, with the store, which keeps their hashes; it needs no other package",
 		},
 		{
 			from:   []string{"caddymodule/manage"},
 			forbid: []string{ours},
 			except: []string{
-				module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/store", module + "caddymodule/program", module + "caddymodule/tunnel", module + "connector/version", module + "connector/procs", module + "caddymodule/health", module + "connector/link/...",
+				module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/limits", module + "caddymodule/store", module + "caddymodule/program", module + "caddymodule/tunnel", module + "connector/version", module + "connector/procs", module + "caddymodule/health", module + "connector/link/...",
 				module + "caddymodule/signin", module + "caddymodule/pairing", module + "caddymodule/activity", module + "caddymodule/fair", module + "caddymodule/subscribe", module + "connector/logs", module + "connector/text",
 				module + "caddymodule/downloads", module + "connector/version", module + "caddymodule/dialect", module + "caddymodule/dialect/jsonscan", module + "caddymodule/dialect/sse", module + "caddymodule/dialect/tokens", module + "caddymodule/dialect/kept",
 			},

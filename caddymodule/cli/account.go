@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/postern-dev/postern/caddymodule/cli/up"
+	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
@@ -147,7 +148,7 @@ func keyDefaultsRequest(in *invocation, r request) (request, error) {
 
 // printKeyDefaults prints what new keys get, unless nothing was set.
 func printKeyDefaults(in *invocation, d store.KeyDefaults) {
-	if d.Scope == "" && d.ExpiresDays == 0 && len(d.AllowedIPs) == 0 && d.Limits == (store.UsageLimits{}) {
+	if d.Scope == "" && d.ExpiresDays == 0 && len(d.AllowedIPs) == 0 && d.Limits == (limits.UsageLimits{}) {
 		return
 	}
 	expires := "never"

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/postern-dev/postern/caddymodule/cli/up"
-	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/limits"
 )
 
 // usageLimitHelp describes the limits of a key, or of all keys of an account together.
@@ -28,7 +28,7 @@ those of UTC. A limit that changes applies to the next request.`
 
 // usageLimitFlags adds a flag for each limit of usage. of says whose limits they are.
 func usageLimitFlags(f *pflag.FlagSet, prefix, of string) {
-	for _, name := range store.UsageLimitNames() {
+	for _, name := range limits.Names() {
 		f.String(prefix+limitFlag(name), "", usageLimitHelp[name]+of+" (default no limit)")
 	}
 }
@@ -36,7 +36,7 @@ func usageLimitFlags(f *pflag.FlagSet, prefix, of string) {
 // usageLimits returns the given limits of usage.
 func usageLimits(in *invocation, prefix string) (map[string]int, error) {
 	given := map[string]int{}
-	for _, name := range store.UsageLimitNames() {
+	for _, name := range limits.Names() {
 		flag := prefix + limitFlag(name)
 		if !in.Flags().Changed(flag) {
 			continue
@@ -73,9 +73,9 @@ func amount(text string) (n int, ok bool) {
 }
 
 // limitList lists limits for people.
-func limitList(l store.UsageLimits) string {
+func limitList(l limits.UsageLimits) string {
 	var texts []string
-	for _, name := range store.UsageLimitNames() {
+	for _, name := range limits.Names() {
 		if n := *l.Field(name); n > 0 {
 			texts = append(texts, fmt.Sprintf("%s %d", strings.ReplaceAll(name, "_", " "), n))
 		}

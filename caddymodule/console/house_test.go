@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/activity"
+	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/pairing"
-	"github.com/postern-dev/postern/caddymodule/queue"
 	"github.com/postern-dev/postern/caddymodule/signin"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
@@ -242,4 +242,4 @@ func (b *browser) secretIn(page string) string {
 }
 
 // noLimits are those of each key.
-func noLimits(context.Context, string, string) (queue.Look, error) { return queue.Look{}, nil }
+func noLimits(context.Context, string, string) (limits.Look, error) { return limits.Look{}, nil }

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/manage"
-	"github.com/postern-dev/postern/caddymodule/store"
 )
 
 const shownMatches = 12 // names that the preview of a scope lists
@@ -69,7 +69,7 @@ var limitTitles = map[string][2]string{
 // limitFields returns the fields of the limits, with the values that value returns.
 func limitFields(value func(name string) string) []limitField {
 	var fields []limitField
-	for _, name := range store.UsageLimitNames() {
+	for _, name := range limits.Names() {
 		title := limitTitles[name]
 		fields = append(fields, limitField{name, title[0], title[1], value(name)})
 	}
@@ -77,7 +77,7 @@ func limitFields(value func(name string) string) []limitField {
 }
 
 // showLimits sets the fields of the limits.
-func (f *keyForm) showLimits(l store.UsageLimits) {
+func (f *keyForm) showLimits(l limits.UsageLimits) {
 	f.Limits = limitFields(func(name string) string {
 		if n := *l.Field(name); n > 0 {
 			return strconv.Itoa(n)
@@ -115,7 +115,7 @@ func newKeyForm(v *visit) keyForm {
 		f.Users = load(v, v.Manage.Users)
 	}
 	f.set(value("name"), value("scope"), value("owner"), value("note"), value("networks"))
-	if v.r.PostForm.Has(store.UsageLimitNames()[0]) { // members have no fields for them
+	if v.r.PostForm.Has(limits.Names()[0]) { // members have no fields for them
 		f.Limits = limitFields(value)
 	}
 	return f

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
@@ -291,7 +292,7 @@ func TestKeyLimits(t *testing.T) {
 	form := []string{"name", "laptop", "scope", "*", "requests_per_minute", "60", "tokens_per_day", "2,000,000", "concurrency", ""}
 	g.post("/console/keys", form...)
 	k := g.store.Keys(store.DefaultAccount)[0]
-	if want := (store.UsageLimits{RequestsPerMinute: 60, TokensPerDay: 2_000_000}); k.Limits != want {
+	if want := (limits.UsageLimits{RequestsPerMinute: 60, TokensPerDay: 2_000_000}); k.Limits != want {
 		t.Errorf("limits %+v, want %+v", k.Limits, want)
 	}
 	page := g.page("/console/keys/" + k.ID)
@@ -299,7 +300,7 @@ func TestKeyLimits(t *testing.T) {
 	w := g.post("/console/keys/"+k.ID, "name", "laptop", "scope", "*", "days", "keep", "requests_per_minute", "many")
 	has(t, w.Body.String(), "Requests per minute must be a whole number", `value="many"`)
 	g.post("/console/keys/"+k.ID, "name", "laptop", "scope", "*", "days", "keep", "requests_per_minute", "", "tokens_per_day", "5")
-	if k := g.store.Keys(store.DefaultAccount)[0]; k.Limits != (store.UsageLimits{TokensPerDay: 5}) {
+	if k := g.store.Keys(store.DefaultAccount)[0]; k.Limits != (limits.UsageLimits{TokensPerDay: 5}) {
 		t.Errorf("changed limits %+v", k.Limits)
 	}
 }

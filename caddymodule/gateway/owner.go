@@ -83,7 +83,7 @@ type loan struct {
 func (l loan) Waited() bool { return l.waited }
 
 // Look implements queue.Loan.
-func (l loan) Look() queue.Look { return l.limitAnswer.Look }
+func (l loan) Look() limits.Look { return l.limitAnswer.Look }
 
 // Settle implements queue.Loan.
 func (l loan) Settle(used limits.Used) {
@@ -101,7 +101,7 @@ func (l loan) Lost() bool { return l.stream.Context().Err() != nil }
 // limitAnswer is the answer of an owner about limits, in [link.Entered].
 type limitAnswer struct {
 	Refusal *limits.Refusal `json:"refusal,omitempty"`
-	queue.Look
+	limits.Look
 }
 
 // encodeNeed returns what a request needs under limits, nil for the queue of a deployment.

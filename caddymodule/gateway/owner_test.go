@@ -12,7 +12,6 @@ import (
 	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/queue"
 	"github.com/postern-dev/postern/caddymodule/serve"
-	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/link"
 )
@@ -126,8 +125,8 @@ func TestEnter(t *testing.T) {
 // someLimits are the limits of each key.
 type someLimits struct{}
 
-func (someLimits) LimitsOf(string, string) (ofAccount, ofKey store.UsageLimits) {
-	return store.UsageLimits{TokensPerDay: 1000}, store.UsageLimits{TokensPerMinute: 100}
+func (someLimits) LimitsOf(string, string) (ofAccount, ofKey limits.UsageLimits) {
+	return limits.UsageLimits{TokensPerDay: 1000}, limits.UsageLimits{TokensPerMinute: 100}
 }
 
 func (someLimits) SumsOf(context.Context, string, string) (day, month limits.Sums, err error) {
@@ -140,7 +139,7 @@ func (someLimits) Crossed(string, string, limits.Crossing) {}
 func TestEnterLimited(t *testing.T) {
 	o, queues, _ := startOwner(t, 0)
 	r := queue.Request{Name: queue.Name{Account: "default"}, Key: "key_1", Need: queue.Need{Cost: limits.Cost{Input: 60, Output: 30}}}
-	look := func() queue.Look {
+	look := func() limits.Look {
 		t.Helper()
 		asked := r
 		asked.Look = true

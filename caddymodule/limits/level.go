@@ -2,15 +2,13 @@ package limits
 
 import (
 	"time"
-
-	"github.com/postern-dev/postern/caddymodule/store"
 )
 
 // Level is the state of the limits of a key, or of an account. It is not safe for concurrent
 // use.
 type Level struct {
 	of     string
-	limits store.UsageLimits
+	limits UsageLimits
 
 	requests, perMinute bucket // perMinute is of tokens
 
@@ -42,11 +40,6 @@ func (s *Sums) add(u Used) {
 	s.BusyMillis += u.BusyMillis
 }
 
-// SumsOf returns the sums of a row of usage.
-func SumsOf(u store.Usage) Sums {
-	return Sums{Requests: u.ModelRequests, Tokens: u.InputTokens + u.OutputTokens, BusyMillis: u.BusyMillis}
-}
-
 // Add adds the sums of other requests.
 func (s *Sums) Add(o Sums) {
 	s.add(Used{Requests: o.Requests, Tokens: o.Tokens, BusyMillis: o.BusyMillis})
@@ -56,10 +49,10 @@ func (s *Sums) Add(o Sums) {
 func NewLevel(of string, now time.Time) *Level { return &Level{of: of, used: now} }
 
 // Set sets the limits.
-func (l *Level) Set(limits store.UsageLimits) { l.limits = limits }
+func (l *Level) Set(limits UsageLimits) { l.limits = limits }
 
 // Limits returns the limits.
-func (l *Level) Limits() store.UsageLimits { return l.limits }
+func (l *Level) Limits() UsageLimits { return l.limits }
 
 // Loaded reports whether the sums include what was used before.
 func (l *Level) Loaded(now time.Time) bool {

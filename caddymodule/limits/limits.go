@@ -64,6 +64,12 @@ func (s State) Reset() time.Duration { return time.Duration(s.ResetMillis) * tim
 // PerMinute reports whether it is a limit per minute.
 func (s State) PerMinute() bool { return s.Limit == RequestsPerMinute || s.Limit == TokensPerMinute }
 
+// Look is what the limits of a key and its account leave.
+type Look struct {
+	States     []State
+	Day, Month Sums // that requests with the key have used which have ended
+}
+
 // Refusal is the error of a request that may not run.
 type Refusal struct {
 	State

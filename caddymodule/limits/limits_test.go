@@ -7,13 +7,12 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/limits"
-	"github.com/postern-dev/postern/caddymodule/store"
 )
 
 // start is noon of a day that is the last of its month.
 var start = time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
 
-func level(of string, l store.UsageLimits) *limits.Level {
+func level(of string, l limits.UsageLimits) *limits.Level {
 	level := limits.NewLevel(of, start)
 	level.Set(l)
 	level.Load(start, limits.Sums{}, limits.Sums{})
@@ -36,7 +35,7 @@ func expect(t *testing.T, what string, now time.Time, cost limits.Cost, want str
 
 func TestRequestsPerMinute(t *testing.T) {
 	t.Parallel()
-	l := level(limits.OfKey, store.UsageLimits{RequestsPerMinute: 6})
+	l := level(limits.OfKey, limits.UsageLimits{RequestsPerMinute: 6})
 	one := limits.Cost{Input: 1}
 	var last limits.Reservation
 	for range 6 {
@@ -51,11 +50,11 @@ func TestRequestsPerMinute(t *testing.T) {
 		expect(t, "a minute later", now, one, "", 0, l)
 	}
 	expect(t, "the sixth", now, one, "", 10*time.Second, l)
-	l.Set(store.UsageLimits{RequestsPerMinute: 60})
+	l.Set(limits.UsageLimits{RequestsPerMinute: 60})
 	expect(t, "a higher limit", now, one, "", 0, l)
-	l.Set(store.UsageLimits{})
+	l.Set(limits.UsageLimits{})
 	expect(t, "no limit", now, one, "", 0, l)
-	l.Set(store.UsageLimits{RequestsPerMinute: 1})
+	l.Set(limits.UsageLimits{RequestsPerMinute: 1})
 	expect(t, "a new limit", now, one, "", 0, l)
 	expect(t, "limit 1", now, one, "key requests_per_minute", time.Minute, l)
 	expect(t, "a clock that was set back", now.Add(-time.Hour), one, "key requests_per_minute", time.Minute, l)
@@ -63,7 +62,7 @@ func TestRequestsPerMinute(t *testing.T) {
 
 func TestTokensPerMinute(t *testing.T) {
 	t.Parallel()
-	l := level(limits.OfKey, store.UsageLimits{TokensPerMinute: 60})
+	l := level(limits.OfKey, limits.UsageLimits{TokensPerMinute: 60})
 	large := limits.Cost{Input: 1_000_000}
 	r := expect(t, "a request larger than the limit", start, large, "", 0, l)
 	expect(t, "another one", start, large, "key tokens_per_minute", time.Minute, l)
@@ -77,8 +76,8 @@ func TestTokensPerMinute(t *testing.T) {
 
 func TestQuotas(t *testing.T) {
 	t.Parallel()
-	key := level(limits.OfKey, store.UsageLimits{TokensPerDay: 100, SecondsPerDay: 2})
-	account := level(limits.OfAccount, store.UsageLimits{TokensPerMonth: 150, RequestsPerDay: 3})
+	key := level(limits.OfKey, limits.UsageLimits{TokensPerDay: 100, SecondsPerDay: 2})
+	account := level(limits.OfAccount, limits.UsageLimits{TokensPerMonth: 150, RequestsPerDay: 3})
 	half := limits.Cost{Input: 1, Output: 49}
 	use := func(what string, now time.Time, used limits.Used) {
 		t.Helper()
@@ -98,7 +97,7 @@ func TestQuotas(t *testing.T) {
 	tomorrow := midnight.Add(24 * time.Hour)
 	over.Settle(tomorrow, limits.Used{Requests: 1, Tokens: 60})
 	expect(t, "the month", tomorrow, half, "account tokens_per_month", 30*24*time.Hour, account, key)
-	account.Set(store.UsageLimits{RequestsPerDay: 1})
+	account.Set(limits.UsageLimits{RequestsPerDay: 1})
 	use("a request that began yesterday counts there", tomorrow, limits.Used{Requests: 1})
 	expect(t, "requests", tomorrow, half, "account requests_per_day", 24*time.Hour, account, key)
 
@@ -111,7 +110,7 @@ func TestQuotas(t *testing.T) {
 
 func TestStates(t *testing.T) {
 	t.Parallel()
-	l := level(limits.OfKey, store.UsageLimits{RequestsPerMinute: 60, TokensPerDay: 1000, Concurrency: 4})
+	l := level(limits.OfKey, limits.UsageLimits{RequestsPerMinute: 60, TokensPerDay: 1000, Concurrency: 4})
 	expect(t, "one", start, limits.Cost{Output: 100}, "", 0, l).Settle(start, limits.Used{Requests: 1, Tokens: 2000, Output: 5})
 	got := l.AppendStates(nil, start)
 	want := []limits.State{
@@ -124,7 +123,7 @@ func TestStates(t *testing.T) {
 	if l.Idle(start.Add(9*time.Minute)) || !l.Idle(start.Add(11*time.Minute)) {
 		t.Error("it is idle at the wrong time")
 	}
-	l.Set(store.UsageLimits{RequestsPerMinute: 60})
+	l.Set(limits.UsageLimits{RequestsPerMinute: 60})
 	r := expect(t, "one", start, limits.Cost{}, "", 0, l)
 	if l.Idle(start.Add(time.Hour)) {
 		t.Error("it is idle while a request runs")
@@ -134,7 +133,7 @@ func TestStates(t *testing.T) {
 
 func TestCrossed(t *testing.T) {
 	t.Parallel()
-	l := level(limits.OfKey, store.UsageLimits{TokensPerDay: 100, TokensPerMonth: 1000, RequestsPerMinute: 1})
+	l := level(limits.OfKey, limits.UsageLimits{TokensPerDay: 100, TokensPerMonth: 1000, RequestsPerMinute: 1})
 	for _, c := range []struct {
 		hours, tokens int
 		want          string
@@ -165,11 +164,11 @@ func TestNeverMore(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(200) {
 		random := rand.New(rand.NewPCG(seed, 1))
-		of := store.UsageLimits{
+		of := limits.UsageLimits{
 			RequestsPerMinute: 1 + random.IntN(30), TokensPerMinute: 1 + random.IntN(3000),
 			RequestsPerDay: 1 + random.IntN(300), TokensPerDay: 1 + random.IntN(30_000),
 		}
-		key, account := level(limits.OfKey, of), level(limits.OfAccount, store.UsageLimits{RequestsPerDay: 100})
+		key, account := level(limits.OfKey, of), level(limits.OfAccount, limits.UsageLimits{RequestsPerDay: 100})
 		const most = 100 // tokens of a request
 		type open struct {
 			limits.Reservation
@@ -232,7 +231,7 @@ func TestNeverMore(t *testing.T) {
 }
 
 func BenchmarkReserve(b *testing.B) {
-	all := store.UsageLimits{
+	all := limits.UsageLimits{
 		RequestsPerMinute: 1e9, RequestsPerDay: 2e9, TokensPerMinute: 2e9, TokensPerDay: 2e9, TokensPerMonth: 2e9, SecondsPerDay: 2e9,
 	}
 	key, account := level(limits.OfKey, all), level(limits.OfAccount, all)

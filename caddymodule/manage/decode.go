@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/compat"
+	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
@@ -43,7 +44,7 @@ type givenLimits map[string]int
 type GivenUsageLimits map[string]int
 
 // apply sets the limits.
-func (limits GivenUsageLimits) apply(l *store.UsageLimits) {
+func (limits GivenUsageLimits) apply(l *limits.UsageLimits) {
 	for name, n := range limits {
 		*l.Field(name) = n
 	}
@@ -64,11 +65,11 @@ func decode[B any](w http.ResponseWriter, r *http.Request) (request B, account s
 			value.SetString(cmp.Or(r.PathValue("id"), r.PathValue("name")))
 		}
 		if field.Type == reflect.TypeFor[givenLimits]() {
-			limits := givenLimits{}
-			value.Set(reflect.ValueOf(limits))
-			for _, name := range slices.Concat(store.RecordLimitNames(), store.UsageLimitNames()) {
+			given := givenLimits{}
+			value.Set(reflect.ValueOf(given))
+			for _, name := range slices.Concat(store.RecordLimitNames(), limits.Names()) {
 				n := new(int)
-				members = append(members, member{name: name, to: n, then: func() { limits[name] = *n }})
+				members = append(members, member{name: name, to: n, then: func() { given[name] = *n }})
 			}
 		}
 	}
@@ -249,12 +250,12 @@ func decodeOptions(name string, value json.RawMessage, to *GivenOptions) error {
 // decodeLimits decodes an object of limits, as strictly as the outer object.
 func decodeLimits(name string, value json.RawMessage, to *GivenUsageLimits) error {
 	if value[0] != '{' {
-		return badRequest("field %q must be an object with the limits %s", name, strings.Join(store.UsageLimitNames(), ", "))
+		return badRequest("field %q must be an object with the limits %s", name, strings.Join(limits.Names(), ", "))
 	}
 	*to = GivenUsageLimits{}
 	return eachMember(value, "limit", func(name string, value json.RawMessage) error {
-		if new(store.UsageLimits).Field(name) == nil {
-			return badRequest("unknown limit %q; the limits are %s", name, strings.Join(store.UsageLimitNames(), ", "))
+		if new(limits.UsageLimits).Field(name) == nil {
+			return badRequest("unknown limit %q; the limits are %s", name, strings.Join(limits.Names(), ", "))
 		}
 		var n int
 		if value[0] == 'n' || json.Unmarshal(value, &n) != nil {

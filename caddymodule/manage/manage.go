@@ -29,8 +29,8 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/downloads"
+	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/pairing"
-	"github.com/postern-dev/postern/caddymodule/queue"
 	"github.com/postern-dev/postern/caddymodule/signin"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
@@ -102,7 +102,7 @@ type Options struct {
 	SignIn   *signin.Service
 	Activity *activity.Log
 	// Limits returns what the limits of a key and its account leave.
-	Limits func(ctx context.Context, account, key string) (queue.Look, error)
+	Limits func(ctx context.Context, account, key string) (limits.Look, error)
 	// ApplyIdentity uses the identity in the store from now on, after a change.
 	ApplyIdentity func(ctx context.Context) error
 	Cluster       Cluster           // nil: the gateway is alone
@@ -122,7 +122,7 @@ type Service struct {
 	pairing  *pairing.Service
 	signIn   *signin.Service
 	activity *activity.Log
-	limits   func(ctx context.Context, account, key string) (queue.Look, error)
+	limits   func(ctx context.Context, account, key string) (limits.Look, error)
 	apply    func(ctx context.Context) error
 	cluster  Cluster // nil: the gateway is alone
 	build    Build

@@ -18,6 +18,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/health"
+	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/tests/schema"
@@ -209,9 +210,9 @@ func generators() (answers, requests *schema.Generator) {
 		option["description"] = o.Title + ". " + o.Help + "."
 		options[o.Name] = option
 	}
-	limits := schema.Schema{}
-	for _, name := range store.UsageLimitNames() {
-		limits[name] = schema.Schema{"type": "integer"}
+	limitFields := schema.Schema{}
+	for _, name := range limits.Names() {
+		limitFields[name] = schema.Schema{"type": "integer"}
 	}
 	states := make([]string, len(health.States))
 	for i, s := range health.States {
@@ -220,7 +221,7 @@ func generators() (answers, requests *schema.Generator) {
 	for _, g := range []*schema.Generator{answers, requests} {
 		all := schema.Schema{"type": "object", "properties": options, "additionalProperties": false}
 		g.Types[reflect.TypeFor[compat.Options]()], g.Types[reflect.TypeFor[manage.GivenOptions]()] = all, all
-		g.Types[reflect.TypeFor[manage.GivenUsageLimits]()] = schema.Schema{"type": "object", "properties": limits, "additionalProperties": false}
+		g.Types[reflect.TypeFor[manage.GivenUsageLimits]()] = schema.Schema{"type": "object", "properties": limitFields, "additionalProperties": false}
 		g.Types[reflect.TypeFor[store.Rights]()] = schema.Schema{"type": "array", "items": schema.Schema{"type": "string", "enum": store.RightNames()}}
 		g.Types[reflect.TypeFor[manage.Expiry]()] = schema.Schema{"type": []any{"string", "null"}, "format": "date-time"}
 		g.Types[reflect.TypeFor[health.State]()] = schema.Schema{"type": "string", "enum": states}
@@ -388,7 +389,7 @@ func requestFields(r manage.RouteTypes, g *schema.Generator) schema.Schema {
 			for _, name := range store.RecordLimitNames() {
 				properties[name] = schema.Schema{"type": "integer", "description": "A limit of the account. 0 is the default."}
 			}
-			for _, name := range store.UsageLimitNames() {
+			for _, name := range limits.Names() {
 				properties[name] = schema.Schema{"type": "integer", "description": "A limit for all keys of the account together. 0 is no limit."}
 			}
 		}

@@ -8,14 +8,13 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/limits"
-	"github.com/postern-dev/postern/caddymodule/store"
 )
 
 // Source tells the limits of keys and accounts, and what was used before.
 type Source interface {
 	// LimitsOf returns the limits of an account, and of one of its keys. It is called for
 	// each request and must be fast.
-	LimitsOf(account, key string) (ofAccount, ofKey store.UsageLimits)
+	LimitsOf(account, key string) (ofAccount, ofKey limits.UsageLimits)
 	// SumsOf returns what requests that have ended have used today and in this month, in UTC:
 	// those of a key, or of all keys of the account if key is "".
 	SumsOf(ctx context.Context, account, key string) (day, month limits.Sums, err error)
@@ -33,17 +32,11 @@ type Need struct {
 	Look bool
 }
 
-// Look is what the limits of a key and its account leave.
-type Look struct {
-	States     []limits.State
-	Day, Month limits.Sums // that requests with the key have used which have ended
-}
-
 // LookAt returns what the limits of a key and its account leave.
-func (q *Queues) LookAt(ctx context.Context, account, key string) (Look, error) {
+func (q *Queues) LookAt(ctx context.Context, account, key string) (limits.Look, error) {
 	place, err := q.EnterLimited(ctx, account, key, Need{Look: true}, Bounds{})
 	if err != nil {
-		return Look{}, err
+		return limits.Look{}, err
 	}
 	place.Leave()
 	return place.look, nil
@@ -226,11 +219,11 @@ func (q *Queues) enterLimited(ctx context.Context, r Request) (Place, error) {
 		}
 		t.waited = t.waited || waited
 	}
-	return Place{waited: t.waited, look: Look{States: t.states}, leave: func(used limits.Used) { t.leave(t.of[:], used) }}, nil
+	return Place{waited: t.waited, look: limits.Look{States: t.states}, leave: func(used limits.Used) { t.leave(t.of[:], used) }}, nil
 }
 
 // look returns what the limits leave.
-func (a *limitedAccount) look(q *Queues, r *Request) (l Look) {
+func (a *limitedAccount) look(q *Queues, r *Request) (l limits.Look) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := time.Now()

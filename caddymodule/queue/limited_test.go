@@ -13,14 +13,13 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/queue"
-	"github.com/postern-dev/postern/caddymodule/store"
 )
 
 // source has the limits of one account and its keys, and what was used before.
 type source struct {
 	mu        sync.Mutex
-	ofAccount store.UsageLimits
-	ofKey     store.UsageLimits
+	ofAccount limits.UsageLimits
+	ofKey     limits.UsageLimits
 	day       map[string]limits.Sums // by key
 	err       error
 	reads     atomic.Int64
@@ -33,7 +32,7 @@ func (s *source) Crossed(_, key string, c limits.Crossing) {
 	s.crossed = append(s.crossed, fmt.Sprint(key, " ", c.Limit, " ", c.Percent))
 }
 
-func (s *source) LimitsOf(string, string) (ofAccount, ofKey store.UsageLimits) {
+func (s *source) LimitsOf(string, string) (ofAccount, ofKey limits.UsageLimits) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.ofAccount, s.ofKey
@@ -81,7 +80,7 @@ func enter(t *testing.T, q *queue.Queues, key string, n queue.Need) (queue.Place
 }
 
 // look returns what the limits of a key leave.
-func look(t *testing.T, q *queue.Queues, key string) queue.Look {
+func look(t *testing.T, q *queue.Queues, key string) limits.Look {
 	t.Helper()
 	l, err := q.LookAt(t.Context(), "a", key)
 	if err != nil {
@@ -95,7 +94,7 @@ var used = limits.Used{Requests: 1, Tokens: 10, Output: 5}
 
 func TestLimitedWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newLimited(&source{ofKey: store.UsageLimits{RequestsPerMinute: 6}})
+		q := newLimited(&source{ofKey: limits.UsageLimits{RequestsPerMinute: 6}})
 		var order sync.Map
 		var all sync.WaitGroup
 		start := time.Now()
@@ -135,7 +134,7 @@ func TestLimitedWaits(t *testing.T) {
 
 // TestLimitedTogether sends 200 requests at once of a key with 100 tokens per minute.
 func TestLimitedTogether(t *testing.T) {
-	q := newLimited(&source{ofKey: store.UsageLimits{TokensPerMinute: 100}, ofAccount: store.UsageLimits{TokensPerDay: 1000}})
+	q := newLimited(&source{ofKey: limits.UsageLimits{TokensPerMinute: 100}, ofAccount: limits.UsageLimits{TokensPerDay: 1000}})
 	var admitted, refused atomic.Int64
 	var all sync.WaitGroup
 	for range 200 {
@@ -157,7 +156,7 @@ func TestLimitedTogether(t *testing.T) {
 
 func TestLimitedConcurrency(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &source{ofKey: store.UsageLimits{Concurrency: 1, TokensPerDay: 100}, ofAccount: store.UsageLimits{Concurrency: 2}}
+		s := &source{ofKey: limits.UsageLimits{Concurrency: 1, TokensPerDay: 100}, ofAccount: limits.UsageLimits{Concurrency: 2}}
 		q := newLimited(s)
 		a1, _ := enter(t, q, "a", need)
 		b1, _ := enter(t, q, "b", need)
@@ -214,7 +213,7 @@ func TestLimitedConcurrency(t *testing.T) {
 func TestLimitedLoads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &source{
-			ofKey: store.UsageLimits{TokensPerDay: 100},
+			ofKey: limits.UsageLimits{TokensPerDay: 100},
 			day:   map[string]limits.Sums{"k": {Tokens: 95}, "": {Tokens: 500}},
 		}
 		q := newLimited(s)
@@ -230,7 +229,7 @@ func TestLimitedLoads(t *testing.T) {
 			t.Errorf("what was used before: %q after %d reads", refused, s.reads.Load())
 		}
 		s.mu.Lock()
-		s.ofAccount.TokensPerMonth, s.ofKey, s.err = 500, store.UsageLimits{}, errors.New("the store is away")
+		s.ofAccount.TokensPerMonth, s.ofKey, s.err = 500, limits.UsageLimits{}, errors.New("the store is away")
 		s.mu.Unlock()
 		for range 3 {
 			if place, refused = enter(t, q, "k", need); refused != "" || s.reads.Load() != 2 {
@@ -247,7 +246,7 @@ func TestLimitedLoads(t *testing.T) {
 		}
 
 		s.mu.Lock()
-		s.ofAccount = store.UsageLimits{}
+		s.ofAccount = limits.UsageLimits{}
 		s.mu.Unlock()
 		reads := s.reads.Load()
 		for range 3 {
@@ -271,7 +270,7 @@ func TestLimitedLoads(t *testing.T) {
 // TestLimitedShared has requests of several gateways counted at one of them.
 func TestLimitedShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &source{ofKey: store.UsageLimits{RequestsPerMinute: 6, Concurrency: 2}}
+		s := &source{ofKey: limits.UsageLimits{RequestsPerMinute: 6, Concurrency: 2}}
 		edges := newCluster(t, 1, "x", "y")
 		for _, e := range edges {
 			e.Queues = newLimited(s)
@@ -315,7 +314,7 @@ func TestLimitedShared(t *testing.T) {
 
 // BenchmarkEnterLimited has a request pass all limits of its key and account.
 func BenchmarkEnterLimited(b *testing.B) {
-	all := store.UsageLimits{
+	all := limits.UsageLimits{
 		RequestsPerMinute: 2e9, RequestsPerDay: 2e9, TokensPerMinute: 2e9, TokensPerDay: 2e9, TokensPerMonth: 2e9,
 		SecondsPerDay: 2e9, Concurrency: 1000,
 	}

@@ -150,7 +150,7 @@ type Place struct {
 	line   *line
 	waited bool
 	leave  func(limits.Used) // instead of line
-	look   Look              // of limits only
+	look   limits.Look       // of limits only
 }
 
 // Waited reports whether the request had to wait.
@@ -158,7 +158,7 @@ func (p Place) Waited() bool { return p.waited }
 
 // Look returns the states of the limits when the request had reserved what it needs. The sums
 // are those of [Queues.LookAt] only.
-func (p Place) Look() Look { return p.look }
+func (p Place) Look() limits.Look { return p.look }
 
 // Leave is [Place.Settle] of a request that has used nothing that counts.
 func (p Place) Leave() { p.Settle(limits.Used{}) }

@@ -39,7 +39,7 @@ type Owners interface {
 type Loan interface {
 	// Waited and the others are as those of [Place].
 	Waited() bool
-	Look() Look
+	Look() limits.Look
 	Settle(used limits.Used)
 	// Lost reports whether the other gateway no longer counts the request.
 	Lost() bool

@@ -28,7 +28,7 @@ type limitSource struct {
 func (s limitSource) Crossed(account, key string, c limits.Crossing) { s.crossed(account, key, c) }
 
 // LimitsOf implements queue.Source.
-func (s limitSource) LimitsOf(account, key string) (ofAccount, ofKey store.UsageLimits) {
+func (s limitSource) LimitsOf(account, key string) (ofAccount, ofKey limits.UsageLimits) {
 	return s.store.UsageLimits(account, key)
 }
 
@@ -38,7 +38,7 @@ func (s limitSource) SumsOf(ctx context.Context, account, key string) (day, mont
 	from := to.AddDate(0, 0, 1-to.Day())
 	today := to.Format(time.DateOnly)
 	add := func(r store.UsageRow) {
-		sums := limits.SumsOf(r.Usage)
+		sums := limits.Sums{Requests: r.ModelRequests, Tokens: r.InputTokens + r.OutputTokens, BusyMillis: r.BusyMillis}
 		month.Add(sums)
 		if r.Day == today {
 			day.Add(sums)
@@ -100,7 +100,9 @@ func (rt *Router) admit(ctx context.Context, ex *Exchange) (waited bool, err err
 	}
 	ex.permit = permit{place, true}
 	if place.Waited() {
-		rt.Observer.LimitWaited(time.Since(start))
+		waited := time.Since(start)
+		rt.Observer.LimitWaited(waited)
+		ex.tries.limited(waited)
 	}
 	c.answer.header(rateHeader(ex.Operation.Dialect, place.Look().States))
 	return place.Waited(), nil

@@ -49,6 +49,13 @@ func (t *tries) begin(ctx context.Context, ex *Exchange) {
 	t.sent = time.Time{}
 }
 
+// limited records that the request waited for limits.
+func (t *tries) limited(waited time.Duration) {
+	if t.span != nil {
+		t.span.SetAttributes(attribute.Int64("postern.limit_wait_ms", waited.Milliseconds()))
+	}
+}
+
 // queued records that the request waited for its turn.
 func (t *tries) queued(waited time.Duration) {
 	if t.span == nil {
@@ -75,6 +82,9 @@ func (t *tries) send(ex *Exchange, model string, h http.Header) {
 		attribute.String("server.address", server),
 		attribute.String("postern.connector", ex.Connector),
 	)
+	if limit := ex.completion.call.OutputLimit(); limit > 0 {
+		t.span.SetAttributes(attribute.Int64("gen_ai.request.max_tokens", limit))
+	}
 	h.Del("Tracestate")
 	propagation.TraceContext{}.Inject(trace.ContextWithSpan(context.Background(), t.span), propagation.HeaderCarrier(h))
 }

@@ -74,13 +74,13 @@ func TestSpan(t *testing.T) {
 			"data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n"+
 			"data: {\"choices\":[],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":3,\"prompt_tokens_details\":{\"cached_tokens\":4}}}\n\ndata: [DONE]\n\n"), -1)
 	}
-	server, tries := g.post("/v1/chat/completions", `{"model":"m","stream":true,"messages":[{"role":"user","content":"secret prompt"}]}`)
+	server, tries := g.post("/v1/chat/completions", `{"model":"m","stream":true,"max_tokens":99,"messages":[{"role":"user","content":"secret prompt"}]}`)
 	if len(tries) != 1 {
 		t.Fatalf("%d spans", len(tries))
 	}
 	s := tries[0]
 	if missing := lacks(s, "chat m", "status Unset", "gen_ai.operation.name=chat", "gen_ai.provider.name=openai", "gen_ai.request.model=m",
-		"gen_ai.request.stream=true", "gen_ai.response.model=up", "gen_ai.usage.input_tokens=7", "gen_ai.usage.output_tokens=3",
+		"gen_ai.request.stream=true", "gen_ai.request.max_tokens=99", "gen_ai.response.model=up", "gen_ai.usage.input_tokens=7", "gen_ai.usage.output_tokens=3",
 		"gen_ai.usage.cache_read.input_tokens=4", "gen_ai.response.time_to_first_chunk=", "postern.key_id="+g.key.ID(), "postern.request_id=",
 		"postern.connector=con_1", "server.address=con_1", "postern.dialect=chat", "postern.tokens_estimated=false", "event sent", "event first_chunk"); len(missing) > 0 {
 		t.Errorf("the span lacks %q: %q", missing, described(s))
@@ -202,6 +202,7 @@ func TestUntraced(t *testing.T) {
 	ex, ctx, h := &Exchange{Key: g.key, Deployment: "m"}, t.Context(), http.Header{}
 	if n := testing.AllocsPerRun(100, func() {
 		ex.tries.begin(ctx, ex)
+		ex.tries.limited(time.Second)
 		ex.tries.queued(time.Second)
 		ex.tries.send(ex, "up", h)
 		ex.tries.retry(ctx, ex, nil)

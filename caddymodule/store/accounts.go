@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/scope"
 )
 
@@ -126,7 +127,7 @@ type Limits struct {
 	MaxUsers       int `json:"max_users,omitempty"`
 	MaxTokens      int `json:"max_tokens,omitempty"` // for management
 	// UsageLimits are for all keys together.
-	UsageLimits
+	limits.UsageLimits
 }
 
 const (
@@ -191,7 +192,7 @@ func (a Account) Check() error {
 			return Errorf(ErrInvalid, "%s is %d, but must be 1 to %d, or 0 for the default of %d", f.name, n, maxLimit, f.normal)
 		}
 	}
-	if err := a.Limits.UsageLimits.check(); err != nil {
+	if err := checkUsageLimits(a.Limits.UsageLimits); err != nil {
 		return err
 	}
 	return a.KeyDefaults.check()
@@ -215,10 +216,10 @@ func (s *Store) checkLimit(account string, kind anyKind) error {
 
 // KeyDefaults are the properties of new keys that are not given.
 type KeyDefaults struct {
-	Scope       string         `json:"scope,omitempty"`        // "": all deployments
-	ExpiresDays int            `json:"expires_days,omitempty"` // after the creation; 0: never
-	AllowedIPs  []netip.Prefix `json:"allowed_ips,omitempty"`
-	Limits      UsageLimits    `json:"limits,omitzero"`
+	Scope       string             `json:"scope,omitempty"`        // "": all deployments
+	ExpiresDays int                `json:"expires_days,omitempty"` // after the creation; 0: never
+	AllowedIPs  []netip.Prefix     `json:"allowed_ips,omitempty"`
+	Limits      limits.UsageLimits `json:"limits,omitzero"`
 }
 
 // maxExpiresDays bounds ExpiresDays.
@@ -236,7 +237,7 @@ func (d KeyDefaults) check() error {
 	case len(d.AllowedIPs) > MaxAllowedIPs:
 		return Errorf(ErrInvalid, "new keys have %d networks, more than %d: join neighboring ones", len(d.AllowedIPs), MaxAllowedIPs)
 	}
-	return d.Limits.check()
+	return checkUsageLimits(d.Limits)
 }
 
 // SetAccount changes the limits and the defaults of new keys of an account. Existing records
@@ -251,4 +252,14 @@ func (s *Store) SetAccount(ctx context.Context, id string, change func(*Account)
 		accountKind.save(t, r)
 		return r.Account, r.Account.Check()
 	})
+}
+
+// checkUsageLimits fails with ErrInvalid if a limit is out of range.
+func checkUsageLimits(l limits.UsageLimits) error {
+	for _, name := range limits.Names() {
+		if n := *l.Field(name); n < 0 || n > limits.Most {
+			return Errorf(ErrInvalid, "%s is %d, but must be 1 to %d, or 0 for no limit", name, n, limits.Most)
+		}
+	}
+	return nil
 }

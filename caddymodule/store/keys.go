@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/scope"
 	"github.com/postern-dev/postern/connector/text"
 )
@@ -32,11 +33,11 @@ type Key struct {
 	Owner string `json:"owner,omitempty"`
 	Note  string `json:"note,omitempty"`
 	// AllowedIPs are the addresses that clients may use the key from; none: all addresses.
-	AllowedIPs []netip.Prefix `json:"allowed_ips,omitempty"`
-	Limits     UsageLimits    `json:"limits,omitzero"`
-	CreatedBy  Actor          `json:"created_by,omitzero"`
-	RotatedBy  *Actor         `json:"rotated_by,omitempty"`
-	ChangedBy  Actor          `json:"changed_by,omitzero"` // the author of the last change
+	AllowedIPs []netip.Prefix     `json:"allowed_ips,omitempty"`
+	Limits     limits.UsageLimits `json:"limits,omitzero"`
+	CreatedBy  Actor              `json:"created_by,omitzero"`
+	RotatedBy  *Actor             `json:"rotated_by,omitempty"`
+	ChangedBy  Actor              `json:"changed_by,omitzero"` // the author of the last change
 }
 
 // PreviousSecret is a secret of a key that is valid in addition to the present one.
@@ -176,7 +177,7 @@ func (s *Store) Key(account, id string) (Key, bool) {
 }
 
 // UsageLimits returns the limits of an account, and those of one of its keys.
-func (s *Store) UsageLimits(account, key string) (ofAccount, ofKey UsageLimits) {
+func (s *Store) UsageLimits(account, key string) (ofAccount, ofKey limits.UsageLimits) {
 	v := s.view.Load()
 	if a, ok := accountKind.named(v, account); ok {
 		ofAccount = a.Limits.UsageLimits
@@ -249,7 +250,7 @@ func (r *keyRecord) normalize(old *Key, now time.Time) error {
 	case len(r.AllowedIPs) > MaxAllowedIPs:
 		return Errorf(ErrInvalid, "the key has %d networks, more than %d: join neighboring ones", len(r.AllowedIPs), MaxAllowedIPs)
 	}
-	return r.Limits.check()
+	return checkUsageLimits(r.Limits)
 }
 
 // checkOwner checks that the owner of a key is a user of its account.

@@ -32,7 +32,17 @@ func TestScrape(t *testing.T) {
 
 	exposed := map[string][]string{} // the labels of each metric
 	label := regexp.MustCompile(`(\w+)="`)
-	for _, m := range regexp.MustCompile(`(?m)^(\w+)(?:\{(.*)\})? `).FindAllStringSubmatch(g.Metrics(t), -1) {
+	var metrics string
+	harness.Poll(t, limit, "the metrics that follow an answer", func(context.Context) error {
+		metrics = g.Metrics(t)
+		for _, late := range []string{"postern_tokens_total{", "postern_upstream_errors_total{", "gen_ai_server_time_per_output_token_seconds_count{"} {
+			if !strings.Contains(metrics, late) {
+				return errors.New("there is no " + late)
+			}
+		}
+		return nil
+	})
+	for _, m := range regexp.MustCompile(`(?m)^(\w+)(?:\{(.*)\})? `).FindAllStringSubmatch(metrics, -1) {
 		for _, l := range label.FindAllStringSubmatch(m[2], -1) {
 			exposed[m[1]] = append(exposed[m[1]], l[1])
 		}

@@ -1,4 +1,4 @@
-package store
+package limits
 
 // UsageLimits limit what may be used with a key, or with all keys of an account together. 0 is
 // no limit. Days and months are those of UTC.
@@ -30,11 +30,11 @@ func (l UsageLimits) HasQuota() bool {
 	return l.RequestsPerDay > 0 || l.TokensPerDay > 0 || l.TokensPerMonth > 0 || l.SecondsPerDay > 0
 }
 
-// maxUsageLimit is the largest value of a limit.
-const maxUsageLimit = 2_000_000_000
+// Most is the largest value of a limit.
+const Most = 2_000_000_000
 
-// usageLimitFields are the limits with their names in JSON.
-var usageLimitFields = []struct {
+// fields are the limits with their names in JSON.
+var fields = []struct {
 	name string
 	of   func(*UsageLimits) *int
 }{
@@ -48,10 +48,10 @@ var usageLimitFields = []struct {
 	{"max_output_tokens", func(l *UsageLimits) *int { return &l.MaxOutputTokens }},
 }
 
-// UsageLimitNames returns the names of the limits in JSON, in order.
-func UsageLimitNames() []string {
-	names := make([]string, len(usageLimitFields))
-	for i, f := range usageLimitFields {
+// Names returns the names of the limits in JSON, in order.
+func Names() []string {
+	names := make([]string, len(fields))
+	for i, f := range fields {
 		names[i] = f.name
 	}
 	return names
@@ -59,19 +59,9 @@ func UsageLimitNames() []string {
 
 // Field returns a pointer to the limit with this name, nil if the name is unknown.
 func (l *UsageLimits) Field(name string) *int {
-	for _, f := range usageLimitFields {
+	for _, f := range fields {
 		if f.name == name {
 			return f.of(l)
-		}
-	}
-	return nil
-}
-
-// check fails with ErrInvalid if a limit is out of range.
-func (l UsageLimits) check() error {
-	for _, f := range usageLimitFields {
-		if n := *f.of(&l); n < 0 || n > maxUsageLimit {
-			return Errorf(ErrInvalid, "%s is %d, but must be 1 to %d, or 0 for no limit", f.name, n, maxUsageLimit)
 		}
 	}
 	return nil
