@@ -8,12 +8,12 @@ import (
 
 // An admin invites a member, who has keys of its own, and then makes it a viewer, who changes nothing.
 func testRoles(t *testing.T, r *rig) {
-	ada := r.newUser("roles", "ada")
-	ada.Open("/console/settings")
-	ada.Choose("#invited-role", "member")
-	ada.Press("Invite someone")
-	ada.Sees("with the role member")
-	mia := r.join(strings.TrimSpace(ada.Text("#shown-once-secret")), "mia")
+	rosa := r.newUser("roles", "rosa")
+	rosa.Open("/console/settings")
+	rosa.Choose("#invited-role", "member")
+	rosa.Press("Invite someone")
+	rosa.Sees("with the role member")
+	mia := r.join(strings.TrimSpace(rosa.Text("#shown-once-secret")), "mia")
 	mia.Arrives("/console/models")
 	mia.Sees("No models yet")
 	r.key(mia, "mias", "*")
@@ -27,9 +27,9 @@ func testRoles(t *testing.T, r *rig) {
 	mia.Sees("does not allow this")
 	mia.Look("not-allowed")
 
-	ada.Open("/console/settings")
-	ada.Sees("mia")
-	ada.Look("settings-roles")
+	rosa.Open("/console/settings")
+	rosa.Sees("mia")
+	rosa.Look("settings-roles")
 	r.Manage(t, http.MethodPatch, "/users/mia", map[string]string{"role": "viewer", "account": "roles"}, nil)
 	mia.Open("/console/keys")
 	mia.Sees("mias")
