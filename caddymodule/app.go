@@ -50,6 +50,9 @@ type App struct {
 	// memory.
 	MaxMemory int64 `json:"max_memory,omitempty"`
 
+	// Whether metrics have the ids of keys as labels: "on" or "off". Default: "off".
+	KeyMetrics string `json:"key_metrics,omitempty"`
+
 	// The folder of the connectors that the gateway hands out: archives as in a
 	// release, such as `connector_0.9.0_linux_amd64.tar.gz`. Default: `connectors`
 	// next to the program.
@@ -70,6 +73,9 @@ type App struct {
 	life     context.Context // canceled when the configuration stops
 	end      context.CancelFunc
 }
+
+// The values of key_metrics.
+const on, off = "on", "off"
 
 // defaultPort is the UDP port that connectors dial by default.
 const defaultPort = 7443
@@ -98,6 +104,9 @@ func (a *App) Provision(ctx caddy.Context) error {
 	if a.MaxMemory < gateway.MinMaxMemory {
 		return fmt.Errorf("max_memory %d is too small: the gateway needs at least %d bytes (32MiB)", a.MaxMemory, int64(gateway.MinMaxMemory))
 	}
+	if a.KeyMetrics = cmp.Or(a.KeyMetrics, off); a.KeyMetrics != on && a.KeyMetrics != off {
+		return fmt.Errorf("key_metrics: %q is neither %s nor %s", a.KeyMetrics, on, off)
+	}
 	place, err := a.place()
 	if err != nil {
 		return err
@@ -118,12 +127,12 @@ func (a *App) Provision(ctx caddy.Context) error {
 		Build:      manage.Build{Version: version.Number(), Commit: version.Commit(), Caddy: caddyVersion},
 		Connectors: downloads.NewFolder(cmp.Or(a.Connectors, defaultConnectors())),
 		Offer:      a.offer,
-		Program:    os.Args[0], DeploymentRemoved: dropSeries, Grace: a.grace,
+		Program:    os.Args[0], DeploymentRemoved: dropSeries, KeyRemoved: dropKeySeries, Grace: a.grace,
 	}}
 	a.server = &serve.Server{
-		Open: a.gateway.Backend, Choose: a.gateway.ChooseTunnel, StatusOf: statusOf, ClientIP: clientAddr, Observer: metrics{}, Logger: a.logger,
+		Open: a.gateway.Backend, Choose: a.gateway.ChooseTunnel, StatusOf: statusOf, ClientIP: clientAddr, Observer: metrics{a.KeyMetrics == on}, Logger: a.logger,
 	}
-	return registerMetrics(ctx.GetMetricsRegistry(), a.gateway)
+	return registerMetrics(ctx.GetMetricsRegistry(), a.gateway, a.KeyMetrics == on)
 }
 
 // defaultConnectors returns the folder of connectors next to the program.

@@ -57,6 +57,7 @@ func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
 //		storage bolt <path>     # or etcd { … }, see Storage
 //		edge { … }              # this gateway of a cluster, see Edge
 //		max_memory <size>       # for requests and answers, default a quarter of the memory
+//		key_metrics on|off      # ids of keys as labels of metrics, default off
 //		connectors <folder>     # of the connectors to hand out
 //	}
 func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
@@ -72,6 +73,7 @@ func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 			return a.Edge.UnmarshalCaddyfile(d)
 		})},
 		{"max_memory", once(size(&a.MaxMemory))},
+		{"key_metrics", once(word(&a.KeyMetrics, on, off))},
 		{"connectors", once(text(&a.Connectors))},
 	}.unmarshal(d)
 }

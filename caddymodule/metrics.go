@@ -99,7 +99,7 @@ func observeBarrier(took time.Duration, confirmed bool) {
 func countLostEvents(reason string, n int) { eventsLostTotal.WithLabelValues(reason).Add(float64(n)) }
 
 // registerMetrics registers the collectors with a configuration's registry.
-func registerMetrics(reg prometheus.Registerer, g *gateway.Gateway) error {
+func registerMetrics(reg prometheus.Registerer, g *gateway.Gateway, keys bool) error {
 	for _, reason := range events.LostReasons {
 		countLostEvents(reason, 0) // otherwise the first loss would not show as an increase
 	}
@@ -107,7 +107,7 @@ func registerMetrics(reg prometheus.Registerer, g *gateway.Gateway) error {
 		signInFailuresTotal.WithLabelValues(method).Add(0) // for the same reason
 	}
 	buildInfo.WithLabelValues(version.Number(), runtime.Version()).Set(1)
-	for _, c := range append(collectors(), live{g}) {
+	for _, c := range append(collectors(), live{g, keys}) {
 		if err := reg.Register(c); err != nil {
 			return err
 		}
@@ -119,12 +119,14 @@ func registerMetrics(reg prometheus.Registerer, g *gateway.Gateway) error {
 func collectors() []prometheus.Collector {
 	return append([]prometheus.Collector{
 		requestsTotal, inflightRequests, firstByteSeconds, durationSeconds, authFailuresTotal, signInFailuresTotal, queueRejectedTotal,
-		eventsLostTotal, barrierSeconds, tokensTotal, limitRejectedTotal, limitWaitSeconds, queueWaitSeconds, upstreamErrorsTotal, buildInfo,
+		eventsLostTotal, barrierSeconds, tokensTotal, limitRejectedTotal, limitWaitSeconds, queueWaitSeconds, upstreamErrorsTotal, buildInfo, keyTokensTotal,
 	}, genAI...)
 }
 
 // metrics implements serve.Observer.
-type metrics struct{}
+type metrics struct {
+	keys bool // key_metrics
+}
 
 func (metrics) Refused(reason string) { authFailuresTotal.WithLabelValues(reason).Inc() }
 
@@ -182,7 +184,10 @@ func dropSeries(name string) {
 
 // live collects what is read at each scrape: tunnels, deployment states, queues
 // and the memory budget. Parts that have not started yet are left out.
-type live struct{ *gateway.Gateway }
+type live struct {
+	*gateway.Gateway
+	keys bool // key_metrics
+}
 
 var (
 	tunnelConnections   = describe("tunnel_connections", "Live tunnels, by connector id and transport.", "connector", "transport")
@@ -242,6 +247,9 @@ func (l live) Collect(ch chan<- prometheus.Metric) {
 	open.Queues.Lengths(func(n queue.Name, waiting int) { lengths[n.Deployment] += waiting })
 	for deployment, waiting := range lengths {
 		gauge(queueLength, float64(waiting), deployment)
+	}
+	if l.keys {
+		collectQuotas(open, gauge)
 	}
 	s := open.Memory.Stats()
 	gauge(memoryHeld, float64(s.Held))

@@ -68,7 +68,7 @@ func observeGenAI(ex *serve.Exchange, e serve.Ending, took time.Duration) {
 }
 
 // Counted implements serve.Observer.
-func (metrics) Counted(ex *serve.Exchange, u dialect.Usage) {
+func (m metrics) Counted(ex *serve.Exchange, u dialect.Usage) {
 	operation, deployment := ex.GenAIOperation(), cmp.Or(ex.Deployment, otherDeployment)
 	source := "upstream"
 	if u.Estimated {
@@ -84,6 +84,9 @@ func (metrics) Counted(ex *serve.Exchange, u dialect.Usage) {
 		}
 	}
 	if u.PromptTokens+u.CompletionTokens > 0 {
+		if m.keys {
+			countKeyTokens(ex.Key.ID(), u)
+		}
 		genAIInput.WithLabelValues(operation, serve.GenAIProvider, deployment, modality).Add(float64(u.PromptTokens))
 		genAIOutput.WithLabelValues(operation, serve.GenAIProvider, deployment, modality).Add(float64(u.CompletionTokens))
 	}

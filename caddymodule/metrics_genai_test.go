@@ -120,3 +120,30 @@ func TestMetricsAreDocumented(t *testing.T) {
 		}
 	}
 }
+
+// With key_metrics, 1,000 keys have series of their own, until they are revoked.
+func TestKeyMetrics(t *testing.T) {
+	defer func() {
+		for id := range keySeries {
+			dropKeySeries(id)
+		}
+		keyTokensTotal.Reset()
+	}()
+	for i := range maxKeySeries + 5 {
+		countKeyTokens(fmt.Sprintf("key_%d", i), dialect.Usage{PromptTokens: 3, CompletionTokens: 2})
+	}
+	got := gathered(t)
+	for series, want := range map[string]string{
+		"postern_key_tokens_total key_id=key_0 type=input": "3", "postern_key_tokens_total key_id=key_999 type=output": "2",
+		"postern_key_tokens_total key_id=key_1000 type=input": "", "postern_key_tokens_total key_id=_other type=input": "15",
+	} {
+		if got[series] != want {
+			t.Errorf("%s is %q, want %q", series, got[series], want)
+		}
+	}
+	dropKeySeries("key_0")
+	countKeyTokens("key_1000", dialect.Usage{PromptTokens: 1})
+	if got := gathered(t); got["postern_key_tokens_total key_id=key_0 type=input"] != "" || got["postern_key_tokens_total key_id=key_1000 type=input"] != "1" {
+		t.Error("the place of a revoked key is not free")
+	}
+}

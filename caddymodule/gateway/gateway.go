@@ -37,6 +37,8 @@ type Configuration struct {
 	Offer func(os string) *link.Offer
 	// DeploymentRemoved is called after a deployment is removed.
 	DeploymentRemoved func(name string)
+	// KeyRemoved is called after a key is revoked or removed.
+	KeyRemoved func(id string)
 }
 
 // Gateway is the gateway of one configuration.
@@ -168,6 +170,8 @@ func (g *Gateway) onChange(st *store.Store, c store.Change) {
 		}
 	case c.Kind == store.KindDeployment && c.Removed && g.DeploymentRemoved != nil:
 		g.DeploymentRemoved(c.ID)
+	case c.Kind == store.KindKey && c.Removed && g.KeyRemoved != nil:
+		g.KeyRemoved(c.ID)
 	}
 }
 

@@ -269,12 +269,16 @@ func (s *Service) changeKey(ctx context.Context, operation, idOrName string, do 
 }
 
 // ownKey returns the id of a key of the caller, if it may change no others. For those, the keys of
-// others do not exist.
+// others do not exist, and a key that somebody else has disabled stays as it is.
 func (s *Service) ownKey(ctx context.Context, idOrName string) (string, error) {
-	if s.owner(ctx) == "" {
+	owner := s.owner(ctx)
+	if owner == "" {
 		return idOrName, nil
 	}
 	k, err := s.Key(ctx, idOrName)
+	if err == nil && k.DisabledAt != nil && k.ChangedBy.User != owner {
+		err = faultf(ErrForbidden, "the key %q was disabled by %s; ask an admin of the account", k.Name, k.ChangedBy.By())
+	}
 	return k.ID, err
 }
 

@@ -124,6 +124,12 @@ func TestMember(t *testing.T) {
 		method, path, _ := strings.Cut(route, " ")
 		wantAs[map[string]any](w.gateway, mia, 403, method, path, body)
 	}
+	wantAs[manage.Key](w.gateway, w.mine, 200, "POST", "/keys/mias/disable", "{}")
+	for _, request := range []string{"POST /keys/mias/enable", "PATCH /keys/mias", "POST /keys/mias/rotate"} {
+		method, path, _ := strings.Cut(request, " ")
+		wantAs[map[string]any](w.gateway, mia, 403, method, path, "{}")
+	}
+	wantAs[manage.Key](w.gateway, w.mine, 200, "POST", "/keys/mias/enable", "{}")
 	wantAs[manage.Key](w.gateway, mia, 200, "POST", "/keys/mias/disable", "{}")
 	wantAs[manage.DeletedKey](w.gateway, mia, 200, "DELETE", "/keys/mias?record=remove", "")
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -198,6 +200,34 @@ func (q *Queues) LimitsChanged(account, key string) {
 	if l != nil {
 		l.line.advance()
 	}
+}
+
+// Quotas calls f with the states of the limits per day and month of each key that this gateway
+// counts and that has had requests lately, until f returns false.
+func (q *Queues) Quotas(f func(key string, states []limits.State) bool) {
+	for _, a := range q.limited.all() {
+		a.mu.Lock()
+		now := time.Now()
+		states := make(map[string][]limits.State, len(a.keys))
+		for id, l := range a.keys {
+			if l.Limits().HasQuota() {
+				states[id] = slices.DeleteFunc(l.AppendStates(nil, now), limits.State.PerMinute)
+			}
+		}
+		a.mu.Unlock()
+		for id, s := range states {
+			if !f(id, s) {
+				return
+			}
+		}
+	}
+}
+
+// all returns the states of all accounts.
+func (d *limited) all() []*limitedAccount {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Collect(maps.Values(d.accounts))
 }
 
 // enterLimited is [Queues.EnterLimited] for this gateway alone.

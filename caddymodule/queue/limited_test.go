@@ -328,3 +328,18 @@ func BenchmarkEnterLimited(b *testing.B) {
 		place.Settle(used)
 	}
 }
+
+func TestQuotas(t *testing.T) {
+	s := &source{ofKey: limits.UsageLimits{TokensPerDay: 100, RequestsPerMinute: 60}}
+	q := newLimited(s)
+	place, _ := enter(t, q, "k", need)
+	place.Settle(used)
+	got := map[string][]limits.State{}
+	q.Quotas(func(key string, states []limits.State) bool {
+		got[key] = states
+		return true
+	})
+	if len(got) != 1 || len(got["k"]) != 1 || got["k"][0].Limit != limits.TokensPerDay || got["k"][0].Used != 10 {
+		t.Errorf("%+v", got)
+	}
+}

@@ -24,7 +24,7 @@ import (
 func TestScrape(t *testing.T) {
 	t.Parallel()
 	o := inEtcd("a", start(t, 1).urls()...)
-	o.Site = "queue_length 1"
+	o.Site = "queue_length 1\nlimit_wait 0s"
 	g := &gateway{Gateway: harness.Start(t, o), name: "a", up: upstream.Start(t)}
 	g.con = g.Connector(t, "box", g.up.URL)
 	g.Manage(t, http.MethodPut, "/deployments/m-a", map[string]any{"connector": "box", "model": "m", "max_concurrency": 1}, nil)
@@ -88,6 +88,13 @@ func serveAllKinds(t *testing.T, g *gateway) {
 	g.up.Handle("", upstream.Answer(500, "application/json", `{}`))
 	client.Post(t, chat)
 	g.Client(t, "sk-svc-wrong").Post(t, chat)
+	limits := map[string]int{"requests_per_minute": 1}
+	g.Manage(t, http.MethodPatch, "/keys/"+id, map[string]any{"limits": limits}, nil)
+	g.up.Handle("", upstream.Echo)
+	client.Post(t, chat)
+	if a := client.Post(t, chat); a.Status != http.StatusTooManyRequests {
+		t.Errorf("a request beyond a limit: status %d, %s", a.Status, a.Body)
+	}
 	g.Revoke(t, id)
 }
 
