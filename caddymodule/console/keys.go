@@ -1,11 +1,13 @@
 package console
 
 import (
+	"cmp"
 	"net/http"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
@@ -23,8 +25,29 @@ var (
 
 type keysPage struct {
 	List    listing[manage.Key]
-	Revoked bool // List has the revoked keys
-	Others  int  // number of keys of the other kind
+	Revoked bool                   // List has the revoked keys
+	Others  int                    // number of keys of the other kind
+	used    map[string]store.Usage // today, by key
+}
+
+// Limited reports whether a key of the list has a limit per day.
+func (p *keysPage) Limited() bool {
+	return slices.ContainsFunc(p.List.Items, func(k manage.Key) bool { return p.Today(k) != nil })
+}
+
+// Today returns the state of the limit of a key for the tokens of a day, or for the requests; nil if
+// there is neither.
+func (p *keysPage) Today(k manage.Key) *limitUse {
+	u := p.used[k.ID]
+	use := limitUse{KeyLimit: manage.KeyLimit{State: limits.State{Limit: limits.TokensPerDay, Max: int64(k.Limits.TokensPerDay), Used: u.InputTokens + u.OutputTokens}}}
+	if use.Max == 0 {
+		use.State = limits.State{Limit: limits.RequestsPerDay, Max: int64(k.Limits.RequestsPerDay), Used: u.ModelRequests}
+	}
+	if use.Max == 0 {
+		return nil
+	}
+	use.Title = limitTitles[use.Limit][0]
+	return &use
 }
 
 func keysData(v *visit) any {
@@ -40,6 +63,17 @@ func keysData(v *visit) any {
 	p.List = list(v, "keys", shown, func(k manage.Key) string {
 		return strings.Join([]string{k.Name, k.ID, k.Shown, k.Scope, k.OwnerName, k.Note, k.State}, "\n")
 	}, "show")
+	if p.Limited() {
+		today := v.Now().UTC().Format(time.DateOnly)
+		sums, err := v.Manage.Usage(v.ctx, manage.Usage{From: today, To: today, By: "key"})
+		if err != nil {
+			v.err = cmp.Or(v.err, err)
+		}
+		p.used = make(map[string]store.Usage, len(sums))
+		for _, sum := range sums {
+			p.used[sum.KeyID] = sum.Usage
+		}
+	}
 	return p
 }
 

@@ -296,6 +296,7 @@ func TestKeyLimits(t *testing.T) {
 		t.Errorf("limits %+v, want %+v", k.Limits, want)
 	}
 	page := g.page("/console/keys/" + k.ID)
+	has(t, g.page("/console/keys"), "Used today", `<meter min="0" max="2000000"`, "0 of 2\u202f000\u202f000")
 	has(t, page, "<details open>", `name="tokens_per_day" value="2000000"`, "This month")
 	w := g.post("/console/keys/"+k.ID, "name", "laptop", "scope", "*", "days", "keep", "requests_per_minute", "many")
 	has(t, w.Body.String(), "Requests per minute must be a whole number", `value="many"`)
