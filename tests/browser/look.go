@@ -19,7 +19,7 @@ import (
 const screenshots = "POSTERN_SCREENSHOTS"
 
 // Look looks at the page as it is now: on a phone and on a wide screen, light
-// and dark, by rules of accessibility and for what is cut off. With -short, each
+// and dark, by rules of accessibility and for what is cut off, at 320 px too. With -short, each
 // width has one scheme. If the environment names a folder, it leaves pictures
 // there for a person to judge.
 func (p *Person) Look(name string) {
@@ -38,6 +38,8 @@ func (p *Person) Look(name string) {
 		}
 	}
 	p.Dark(false)
+	p.Width(320)
+	p.fits(name + "-320")
 	p.Width(1280)
 }
 
