@@ -64,14 +64,17 @@ func (r *ChatRequest) commonEdits(upstreamModel string) edits {
 	return e
 }
 
-// OutputLimit implements Call.
+// OutputLimit implements Call. Each choice has the limit.
 func (r *ChatRequest) OutputLimit() int64 {
 	n, _ := jsonscan.Integer(r.raw(fieldMaxTokens))
 	if most, ok := jsonscan.Integer(r.raw(fieldMaxCompletionTokens)); ok {
 		n = lowered(n, most)
 	}
-	return max(lowered(n, r.output), 0)
+	return max(lowered(n*r.choices(), r.output), 0)
 }
+
+// choices returns the number of choices of a prompt.
+func (r *ChatRequest) choices() int64 { return int64(max(r.Choices, 1)) }
 
 // LimitOutput implements Call.
 func (r *ChatRequest) LimitOutput(n int64) {
@@ -80,19 +83,25 @@ func (r *ChatRequest) LimitOutput(n int64) {
 	}
 }
 
-// limitOutput lowers all fields by which model servers limit an answer, and sets max_tokens.
+// limitOutput lowers all fields by which model servers limit an answer, and sets max_tokens. The
+// choices share the limit.
 func (r *ChatRequest) limitOutput(e *edits) {
-	limit := strconv.FormatInt(r.OutputLimit(), 10)
+	most := max(r.output/r.choices(), 1)
+	least := most
 	for m := jsonscan.Object(r.body); m.Next(); {
 		switch string(m.Name()) {
 		case "max_tokens", "max_completion_tokens",
 			"n_predict", "max_new_tokens": // llama.cpp prefers the first to max_tokens
-			e.add(m.Value.Start, m.Value.End, []byte(limit))
+			if n, ok := jsonscan.Integer(m.Raw()); ok && n >= 0 && n <= most {
+				least = min(least, n)
+				continue
+			}
+			e.add(m.Value.Start, m.Value.End, strconv.AppendInt(nil, most, 10))
 		}
 	}
 	if !r.fields[fieldMaxTokens].found() {
 		at := r.fields[fieldModel].key.Start
-		e.add(at, at, []byte(`"max_tokens":`+limit+`,`))
+		e.add(at, at, append(strconv.AppendInt([]byte(`"max_tokens":`), least, 10), ','))
 	}
 }
 

@@ -25,7 +25,7 @@ func TestLimitOutput(t *testing.T) {
 		{"not whole", chat, messages(`"max_tokens":1e9,`), `{"model":"m","max_tokens":100,"messages":[{"role":"user","content":"x"}]}`, 0},
 		{
 			"both", chat, messages(`"max_tokens":500,"max_completion_tokens":50,`),
-			`{"model":"m","max_tokens":50,"max_completion_tokens":50,"messages":[{"role":"user","content":"x"}]}`, 50,
+			`{"model":"m","max_tokens":100,"max_completion_tokens":50,"messages":[{"role":"user","content":"x"}]}`, 50,
 		},
 		{
 			"the other one", chat, messages(`"max_completion_tokens":500,`),
@@ -34,6 +34,15 @@ func TestLimitOutput(t *testing.T) {
 		{
 			"of a server", chat, messages(`"n_predict":500,"max_new_tokens":1000,`),
 			`{"max_tokens":100,"model":"m","n_predict":100,"max_new_tokens":100,"messages":[{"role":"user","content":"x"}]}`, 0,
+		},
+		{"zero", chat, messages(`"max_tokens":0,`), `{"model":"m","max_tokens":0,"messages":[{"role":"user","content":"x"}]}`, 0},
+		{
+			"less of a server", chat, messages(`"n_predict":10,`),
+			`{"max_tokens":10,"model":"m","n_predict":10,"messages":[{"role":"user","content":"x"}]}`, 0,
+		},
+		{
+			"choices", chat, messages(`"n":4,"max_tokens":50,`),
+			`{"model":"m","n":4,"max_tokens":25,"messages":[{"role":"user","content":"x"}]}`, 200,
 		},
 		{"completions", completions, `{"model":"pub","prompt":"x","max_tokens":500}`, `{"model":"m","prompt":"x","max_tokens":100}`, 500},
 		{"embeddings", Operation{Kind: Embeddings}, `{"model":"pub","input":"x"}`, `{"model":"m","input":"x"}`, 0},

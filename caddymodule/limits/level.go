@@ -40,6 +40,11 @@ func (s *Sums) add(u Used) {
 	s.BusyMillis += u.BusyMillis
 }
 
+// most returns the larger ones of two sums.
+func (s Sums) most(o Sums) Sums {
+	return Sums{max(s.Requests, o.Requests), max(s.Tokens, o.Tokens), max(s.BusyMillis, o.BusyMillis)}
+}
+
 // Add adds the sums of other requests.
 func (s *Sums) Add(o Sums) {
 	s.add(Used{Requests: o.Requests, Tokens: o.Tokens, BusyMillis: o.BusyMillis})
@@ -60,14 +65,21 @@ func (l *Level) Loaded(now time.Time) bool {
 	return l.loaded
 }
 
-// Load sets what requests that have ended have used in the current day and month.
+// Load sets what requests that have ended have used in the current day and month. It never
+// lowers the sums: other gateways may not have published all that was counted here.
 func (l *Level) Load(now time.Time, day, month Sums) {
 	l.advance(now)
-	l.ofDay, l.ofMonth, l.loaded = day, month, true
+	l.ofDay, l.ofMonth, l.loaded = l.ofDay.most(day), l.ofMonth.most(month), true
+	l.Crossed(now) // it was told before
 }
 
 // Forget has the sums loaded again.
 func (l *Level) Forget() { l.loaded = false }
+
+// Rested reports whether nothing has used the level for a time.
+func (l *Level) Rested(now time.Time, d time.Duration) bool {
+	return l.open == 0 && now.Sub(l.used) > d
+}
 
 // Idle reports whether the level can be dropped: nothing is reserved, and it was not used for
 // so long that its buckets are full.
@@ -83,7 +95,9 @@ const idleTime = 10 * time.Minute
 func (l *Level) advance(now time.Time) {
 	const daySeconds, months = 24 * 60 * 60, 12
 	if day := now.Unix() / daySeconds; day != l.day {
-		l.loaded = l.loaded && day > l.day // if the clock was set back, the sums must be read again
+		if day < l.day { // the clock was set back: the sums must be read again
+			l.loaded, l.ofMonth = false, Sums{}
+		}
 		l.day, l.ofDay = day, Sums{}
 		utc := now.UTC()
 		if month := utc.Year()*months + int(utc.Month()); month != l.month {
@@ -149,9 +163,18 @@ func (l *Level) overRate(tokens int64, most time.Duration) (*Refusal, time.Durat
 	return &Refusal{State: l.bucketState(TokensPerMinute, &l.perMinute), WaitMillis: wait.Milliseconds()}, 0
 }
 
+// reservedShare is the part of a limit per day or month that one request reserves at most, as a
+// divisor: the size of a prompt may be that of an image, and must not keep others out.
+const reservedShare = 2
+
 // take reserves a request.
 func (l *Level) take(tokens int64) part {
 	p := part{level: l, requests: 1, tokens: tokens, bucket: min(tokens, int64(l.limits.TokensPerMinute)), day: l.day, month: l.month}
+	for _, limit := range [...]int{l.limits.TokensPerDay, l.limits.TokensPerMonth} {
+		if limit > 0 {
+			p.tokens = min(p.tokens, int64(limit/reservedShare+1))
+		}
+	}
 	l.open++
 	l.used = l.requests.at
 	l.requests.take(p.requests)

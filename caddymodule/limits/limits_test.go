@@ -101,8 +101,12 @@ func TestQuotas(t *testing.T) {
 	use("a request that began yesterday counts there", tomorrow, limits.Used{Requests: 1})
 	expect(t, "requests", tomorrow, half, "account requests_per_day", 24*time.Hour, account, key)
 
+	account.Set(limits.UsageLimits{RequestsPerDay: 5})
+	use("a higher limit", tomorrow, limits.Used{Requests: 1})
+	account.Load(tomorrow, limits.Sums{Requests: 5}, limits.Sums{Requests: 5})
+	expect(t, "sums that were loaded", tomorrow, half, "account requests_per_day", 24*time.Hour, account, key)
 	account.Load(tomorrow, limits.Sums{}, limits.Sums{})
-	use("sums that were loaded", tomorrow, limits.Used{Requests: 1})
+	expect(t, "sums that others have not published", tomorrow, half, "account requests_per_day", 24*time.Hour, account, key)
 	if !account.Loaded(tomorrow) || account.Loaded(tomorrow.Add(-24*time.Hour)) {
 		t.Error("the sums of a day are taken for those of the day before")
 	}

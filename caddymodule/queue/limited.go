@@ -120,12 +120,21 @@ func (a *limitedAccount) levels(q *Queues, r *Request, now time.Time) [2]*limite
 	ofAccount, ofKey := q.limited.source.LimitsOf(r.Account, r.Key)
 	a.own.Set(ofAccount)
 	k.Set(ofKey)
-	return [...]*limitedLevel{a.own, k}
+	of := [...]*limitedLevel{a.own, k}
+	for _, l := range of {
+		// Meanwhile another gateway of the cluster may have counted.
+		if q.shared != nil && l.Rested(now, restTime) && now.Sub(l.tried) > restTime {
+			l.Forget()
+		}
+	}
+	return of
 }
 
 const (
 	// loadPause is the time between two tries to load sums.
 	loadPause = 10 * time.Second
+	// restTime is after what time without requests sums are loaded again in a cluster.
+	restTime = time.Minute
 	// lookAge is how old the sums may be of which a client asks that has no limits. Its
 	// requests are not counted here.
 	lookAge = 10 * time.Second
@@ -193,7 +202,11 @@ func (q *Queues) LimitsChanged(account, key string) {
 	if key != "" {
 		l = a.keys[key]
 	}
-	if l != nil {
+	next, ofKey := q.limited.source.LimitsOf(account, key)
+	if key != "" {
+		next = ofKey
+	}
+	if l != nil && l.Limits() != next {
 		l.Forget() // it may not have been counted until now
 	}
 	a.mu.Unlock()

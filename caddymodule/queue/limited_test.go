@@ -267,6 +267,26 @@ func TestLimitedLoads(t *testing.T) {
 	})
 }
 
+// TestLimitedComesBack: a gateway that counts again after another one has knows what that has
+// counted.
+func TestLimitedComesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &source{ofAccount: limits.UsageLimits{TokensPerDay: 1000}, day: map[string]limits.Sums{}}
+		x := newCluster(t, 1, "x", "y")["x"]
+		x.Queues = newLimited(s)
+		x.Share(x)
+		place, _ := enter(t, x.Queues, "k", need)
+		place.Settle(used)
+		s.mu.Lock()
+		s.day[""] = limits.Sums{Requests: 100, Tokens: 5000} // at the other one
+		s.mu.Unlock()
+		time.Sleep(2 * time.Minute)
+		if _, refused := enter(t, x.Queues, "k", need); refused != "account tokens_per_day" {
+			t.Errorf("after another gateway has counted: %q", refused)
+		}
+	})
+}
+
 // TestLimitedShared has requests of several gateways counted at one of them.
 func TestLimitedShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -81,6 +81,7 @@ type entry struct {
 	cancel context.CancelCauseFunc // ends the wait
 	place  Loan                    // nil: it waits
 	moving bool                    // it is entering elsewhere
+	used   limits.Used             // once it has ended
 }
 
 var errMoved = errors.New("the queue has another owner")
@@ -94,7 +95,8 @@ func (s *shared) enter(ctx context.Context, r Request) (Place, error) {
 	for waited := false; ; waited = true {
 		left := time.Until(end)
 		if wait > 0 {
-			if r.Bounds.Wait = min(wait, left); left <= 0 {
+			r.Bounds.Wait, r.Need.Wait = min(wait, left), min(r.Need.Wait, max(left, 0))
+			if left <= 0 {
 				return Place{}, ErrTimeout
 			}
 		}
@@ -196,6 +198,7 @@ func (s *shared) remove(e *entry) bool {
 func (s *shared) leave(e *entry, used limits.Used) {
 	s.mu.Lock()
 	s.remove(e)
+	e.used = used
 	place := e.place
 	s.mu.Unlock()
 	place.Settle(used)
@@ -253,7 +256,11 @@ func (s *shared) move(e *entry, owner string) {
 		return
 	}
 	if _, ok := s.entered[e.Name][e]; !ok { // it has ended meanwhile
-		place.Settle(limits.Used{})
+		var used limits.Used
+		if e.place.Lost() {
+			used = e.used
+		}
+		place.Settle(used)
 		return
 	}
 	former := e.place

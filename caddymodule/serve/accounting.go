@@ -103,13 +103,13 @@ func (t *Translator) account(ex *Exchange, e Ending) {
 	} else {
 		t.countLater(c, u, r)
 	}
-	ex.settle(u, known)
 }
 
 // count records a request with its tokens.
 func (t *Translator) count(ex *Exchange, u dialect.Usage, r activity.Request) {
 	t.Observer.Counted(ex, u)
 	ex.backend.Activity.Record(ex.Account, r)
+	ex.settle(u)
 }
 
 // countLater estimates the tokens of the prompt, and then records the request.

@@ -237,7 +237,7 @@ func TestUnlimitedAllocates(t *testing.T) {
 		if _, err := g.router.admit(t.Context(), ex); err != nil {
 			t.Fatal(err)
 		}
-		ex.settle(dialect.Usage{}, true)
+		ex.settle(dialect.Usage{})
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}

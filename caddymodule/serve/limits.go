@@ -95,7 +95,10 @@ func (rt *Router) admit(ctx context.Context, ex *Exchange) (waited bool, err err
 		c.answer.header(rateHeader(ex.Operation.Dialect, refused.States))
 		return false, dialect.LimitReached(rt.limitOf(refused))
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, queue.ErrTimeout), errors.Is(err, queue.ErrFull):
+		return false, dialect.QueueTimeout(ex.Deployment)
+	case err != nil:
 		return false, err
 	}
 	ex.permit = permit{place, true}
@@ -108,18 +111,14 @@ func (rt *Router) admit(ctx context.Context, ex *Exchange) (waited bool, err err
 	return place.Waited(), nil
 }
 
-// settle releases what the request has reserved, and tells what it has used. If the tokens of
-// its prompt are not known, its size determines them.
-func (ex *Exchange) settle(u dialect.Usage, known bool) {
+// settle releases what the request has reserved, and tells what it has used.
+func (ex *Exchange) settle(u dialect.Usage) {
 	if !ex.permit.held {
 		return
 	}
 	ex.permit.held = false
 	var used limits.Used
 	if c := ex.completion; c.delivery.reached {
-		if !known {
-			u.PromptTokens = c.size / bytesPerToken
-		}
 		used = limits.Used{
 			Requests: 1, Tokens: u.PromptTokens + u.CompletionTokens, Output: u.CompletionTokens,
 			BusyMillis: c.delivery.busy.Milliseconds(),
