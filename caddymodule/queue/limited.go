@@ -83,8 +83,9 @@ type limitedAccount struct {
 // limitedLevel is the state of a key or an account.
 type limitedLevel struct {
 	*limits.Level
-	line  *line
-	tried time.Time // when its sums were loaded, or could not be
+	line   *line
+	read   time.Time // when its sums were loaded
+	failed time.Time // when they could not be
 }
 
 // account returns the state of an account.
@@ -118,14 +119,14 @@ func (a *limitedAccount) levels(q *Queues, r *Request, now time.Time) [2]*limite
 		a.keys[r.Key] = k
 	}
 	ofAccount, ofKey := q.limited.source.LimitsOf(r.Account, r.Key)
-	a.own.Set(ofAccount)
-	k.Set(ofKey)
 	of := [...]*limitedLevel{a.own, k}
-	for _, l := range of {
-		// Meanwhile another gateway of the cluster may have counted.
-		if q.shared != nil && l.Rested(now, restTime) && now.Sub(l.tried) > restTime {
+	for i, next := range [...]limits.UsageLimits{ofAccount, ofKey} {
+		l := of[i]
+		elsewhere := q.shared != nil && l.Rested(now, restTime) && now.Sub(l.read) > restTime
+		if elsewhere || l.Limits() != next { // requests without limits were not counted, either
 			l.Forget()
 		}
+		l.Set(next)
 	}
 	return of
 }
@@ -149,8 +150,8 @@ func (a *limitedAccount) missing(q *Queues, r *Request) (keys []string) {
 	counted := of[0].Limits().Any() || of[1].Limits().Any()
 	for i, l := range of {
 		needed := l.Limits().HasQuota() || r.Look && i == 1
-		fresh := l.Loaded(now) && (counted || now.Sub(l.tried) < lookAge)
-		if needed && !fresh && (l.Loaded(now) || now.Sub(l.tried) > loadPause) {
+		fresh := l.Loaded(now) && (counted || now.Sub(l.read) < lookAge)
+		if needed && !fresh && now.Sub(l.failed) > loadPause {
 			keys = append(keys, [...]string{"", r.Key}[i])
 		}
 	}
@@ -186,9 +187,12 @@ func (a *limitedAccount) loaded(q *Queues, r *Request, key string, day, month li
 	if key != "" {
 		l = of[1]
 	}
-	if l.tried = now; ok {
-		l.Load(now, day, month)
+	if !ok {
+		l.failed = now
+		return
 	}
+	l.read = now
+	l.Load(now, day, month)
 }
 
 // LimitsChanged applies changed limits of a key, or of an account if key is "".
@@ -201,13 +205,6 @@ func (q *Queues) LimitsChanged(account, key string) {
 	l := a.own
 	if key != "" {
 		l = a.keys[key]
-	}
-	next, ofKey := q.limited.source.LimitsOf(account, key)
-	if key != "" {
-		next = ofKey
-	}
-	if l != nil && l.Limits() != next {
-		l.Forget() // it may not have been counted until now
 	}
 	a.mu.Unlock()
 	if l != nil {

@@ -363,3 +363,18 @@ func TestQuotas(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+// TestLimitedAnew: requests from before a key had limits count once it has.
+func TestLimitedAnew(t *testing.T) {
+	s := &source{day: map[string]limits.Sums{}}
+	q := newLimited(s)
+	if l := look(t, q, "k"); l.Day.Tokens != 0 {
+		t.Errorf("at first: %+v", l)
+	}
+	s.mu.Lock()
+	s.day["k"], s.ofKey = limits.Sums{Requests: 1, Tokens: 65}, limits.UsageLimits{TokensPerDay: 100}
+	s.mu.Unlock()
+	if l := look(t, q, "k"); l.Day.Tokens != 65 || l.States[0].Used != 65 {
+		t.Errorf("with a limit: %+v", l)
+	}
+}
