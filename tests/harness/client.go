@@ -35,6 +35,8 @@ func (g *Gateway) Client(t testing.TB, key string) *Client {
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // the gateway's own authority signed it
 	}
 	t.Cleanup(transport.CloseIdleConnections)
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	g.clients = append(g.clients, transport)
 	return &Client{URL: g.URL, APIKey: key, HTTP: &http.Client{Transport: transport}}
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/postern-dev/postern/tests/inprocess"
@@ -59,7 +60,8 @@ type Gateway struct {
 	Process *Process
 
 	inProcess *inprocess.Gateway // nil if it is a process
-	clients   []*http.Transport  // of Client
+	mu        sync.Mutex
+	clients   []*http.Transport // of Client
 }
 
 // Start starts a gateway and waits until it serves.
@@ -137,6 +139,8 @@ func (g *Gateway) Reload(t testing.TB) {
 	if err := g.Gateway.Reload(); err != nil {
 		t.Fatal(err)
 	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	for _, c := range g.clients {
 		c.CloseIdleConnections()
 	}
