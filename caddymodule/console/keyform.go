@@ -163,21 +163,20 @@ func newKeyData(v *visit) any {
 	return f
 }
 
-// submitted returns a submitted form and its expiry.
-func submitted(v *visit) (f keyForm, expires manage.Expiry, err error) {
+// submitted returns a submitted form, its expiry and its limits.
+func submitted(v *visit) (f keyForm, expires manage.Expiry, limits manage.GivenUsageLimits, err error) {
 	f = newKeyForm(v)
 	if expires, err = f.expiry(v); err == nil && f.Scope == "" {
 		err = errNoScope
 	}
-	return f, expires, err
+	if err == nil {
+		limits, err = f.limits()
+	}
+	return f, expires, limits, err
 }
 
 func createKey(v *visit) error {
-	f, expires, err := submitted(v)
-	if err != nil {
-		return err
-	}
-	limits, err := f.limits()
+	f, expires, limits, err := submitted(v)
 	if err != nil {
 		return err
 	}

@@ -141,11 +141,7 @@ func findKey(v *visit) manage.Key {
 func keyURL(id string) string { return keysTab.url() + "/" + id }
 
 func editKey(v *visit) error {
-	f, expires, err := submitted(v)
-	if err != nil {
-		return err
-	}
-	limits, err := f.limits()
+	f, expires, limits, err := submitted(v)
 	if err != nil {
 		return err
 	}

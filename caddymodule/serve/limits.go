@@ -45,7 +45,8 @@ func (s limitSource) SumsOf(ctx context.Context, account, key string) (day, mont
 		}
 	}
 	if key != "" {
-		return day, month, s.log.KeyUsage(ctx, account, key, from, to, add)
+		err = s.log.KeyUsage(ctx, account, key, from, to, add)
+		return day, month, err // read only now: add has changed them
 	}
 	err = s.log.EachUsage(ctx, account, from.Format(time.DateOnly), today, nil, func(r store.UsageRow) error {
 		add(r)

@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/scope"
 )
 
@@ -40,9 +39,6 @@ func (k *LiveKey) Account() string { return k.record.Load().Account }
 
 // Scope returns what the key may be used for.
 func (k *LiveKey) Scope() scope.Scope { return k.record.Load().scope }
-
-// Limits returns what the key may use.
-func (k *LiveKey) Limits() limits.UsageLimits { return k.record.Load().Limits }
 
 // Allows reports whether the key may be used for a deployment's public name.
 func (k *LiveKey) Allows(name string) bool { return k.record.Load().scope.Allows(name) }
