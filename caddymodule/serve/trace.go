@@ -25,8 +25,9 @@ const tracerName = "github.com/postern-dev/postern"
 // tries records a span for each try to send a request to a model server, if Caddy records the
 // request. Spans contain neither content nor secrets.
 type tries struct {
-	span trace.Span // of the current try, nil if it is not recorded
-	sent time.Time
+	span   trace.Span // of the current try, nil if it is not recorded
+	sent   time.Time
+	answer dialect.AnswerInfo
 }
 
 // begin begins the span of a try.
@@ -46,7 +47,7 @@ func (t *tries) begin(ctx context.Context, ex *Exchange) {
 		attribute.String("postern.key_id", ex.Key.ID()),
 		attribute.String("postern.request_id", ex.RequestID),
 	))
-	t.sent = time.Time{}
+	t.sent, t.answer = time.Time{}, dialect.AnswerInfo{}
 }
 
 // limited records that the request waited for limits.
@@ -89,6 +90,23 @@ func (t *tries) send(ex *Exchange, model string, h http.Header) {
 	propagation.TraceContext{}.Inject(trace.ContextWithSpan(context.Background(), t.span), propagation.HeaderCarrier(h))
 }
 
+// whole records the upstream's answer, unless it is a stream.
+func (t *tries) whole(body []byte) {
+	if t.span != nil {
+		t.answer.Read(body)
+	}
+}
+
+// feed records the next bytes of the upstream's stream.
+func (t *tries) feed(p []byte) {
+	if t.span != nil {
+		t.answer.Feed(p)
+	}
+}
+
+// held returns the number of bytes that feed has buffered.
+func (t *tries) held() int64 { return t.answer.Held() }
+
 // retry ends the span of a try that failed, and begins the next one.
 func (t *tries) retry(ctx context.Context, ex *Exchange, e *dialect.Error) {
 	if t.span == nil {
@@ -118,6 +136,12 @@ func (t *tries) end(ex *Exchange, e Ending) {
 		}
 	}
 	t.span.SetAttributes(attribute.Bool("postern.tokens_estimated", u.Estimated))
+	if t.answer.ID != "" {
+		t.span.SetAttributes(attribute.String("gen_ai.response.id", t.answer.ID))
+	}
+	if len(t.answer.FinishReasons) > 0 {
+		t.span.SetAttributes(attribute.StringSlice("gen_ai.response.finish_reasons", t.answer.FinishReasons))
+	}
 	if e.Class != "" {
 		t.fail(e.Class, e.Logged)
 	}

@@ -70,7 +70,7 @@ func TestSpan(t *testing.T) {
 	var header http.Header
 	g.answer = func(r *http.Request) *http.Response {
 		header = r.Header
-		return upstreamAnswer("text/event-stream", strings.NewReader("data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"secret answer\"}}]}\n\n"+
+		return upstreamAnswer("text/event-stream", strings.NewReader("data: {\"id\":\"chatcmpl-7\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"secret answer\"}}]}\n\n"+
 			"data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n"+
 			"data: {\"choices\":[],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":3,\"prompt_tokens_details\":{\"cached_tokens\":4}}}\n\ndata: [DONE]\n\n"), -1)
 	}
@@ -81,7 +81,7 @@ func TestSpan(t *testing.T) {
 	s := tries[0]
 	if missing := lacks(s, "chat m", "status Unset", "gen_ai.operation.name=chat", "gen_ai.provider.name=openai", "gen_ai.request.model=m",
 		"gen_ai.request.stream=true", "gen_ai.request.max_tokens=99", "gen_ai.response.model=up", "gen_ai.usage.input_tokens=7", "gen_ai.usage.output_tokens=3",
-		"gen_ai.usage.cache_read.input_tokens=4", "gen_ai.response.time_to_first_chunk=", "postern.key_id="+g.key.ID(), "postern.request_id=",
+		"gen_ai.usage.cache_read.input_tokens=4", "gen_ai.response.id=chatcmpl-7", `gen_ai.response.finish_reasons=["stop"]`, "gen_ai.response.time_to_first_chunk=", "postern.key_id="+g.key.ID(), "postern.request_id=",
 		"postern.connector=con_1", "server.address=con_1", "postern.dialect=chat", "postern.tokens_estimated=false", "event sent", "event first_chunk"); len(missing) > 0 {
 		t.Errorf("the span lacks %q: %q", missing, described(s))
 	}
@@ -117,7 +117,7 @@ func TestSpanOfEachTry(t *testing.T) {
 	if missing := lacks(tries[0], "status Error", "error.type=caller_400", "event sent"); len(missing) > 0 {
 		t.Errorf("the first lacks %q: %q", missing, described(tries[0]))
 	}
-	if missing := lacks(tries[1], "status Unset", "event sent", "gen_ai.usage.input_tokens=1"); len(missing) > 0 {
+	if missing := lacks(tries[1], "status Unset", "event sent", "gen_ai.usage.input_tokens=1", `gen_ai.response.finish_reasons=["stop"]`); len(missing) > 0 {
 		t.Errorf("the second lacks %q: %q", missing, described(tries[1]))
 	}
 
