@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sort"
 	"time"
 
 	"github.com/postern-dev/postern/connector/text"
@@ -14,7 +15,8 @@ import (
 const dirAudit = dirUnwatched + "audit/"
 
 const (
-	// keepOperations is how many entries an audit list keeps.
+	// keepOperations is how many entries an audit list keeps. If there are more, the users with
+	// the most lose their oldest ones: nobody can remove the entries of others.
 	keepOperations = 1000
 	// keepOperationsFor is how long it keeps them.
 	keepOperationsFor = 90 * 24 * time.Hour
@@ -96,15 +98,40 @@ func (s *Store) addedMany(account string) bool {
 
 // trimAudit removes the entries of a list that are too many.
 func (s *Store) trimAudit(ctx context.Context, account string) error {
-	var paths []string
-	_, err := s.kv.Each(ctx, Prefix(auditPath(account)), func(i Item) error {
-		paths = append(paths, i.Key)
-		return nil
-	})
-	if err != nil || len(paths) <= keepOperations {
+	list, err := s.operations(ctx, Prefix(auditPath(account)))
+	if err != nil {
 		return err
 	}
-	return s.drop(ctx, paths[:len(paths)-keepOperations], nil)
+	var paths []string
+	_, surplus := trimmed(list)
+	for _, o := range surplus {
+		paths = append(paths, auditPath(account)+o.ID)
+	}
+	return s.drop(ctx, paths, nil)
+}
+
+// trimmed returns which entries of a list are kept, and which are too many.
+func trimmed(list []Operation) (kept, surplus []Operation) {
+	of := map[string]int{} // entries by user
+	for _, o := range list {
+		of[o.User]++
+	}
+	each := max(1, sort.Search(keepOperations, func(n int) bool { // the most that a user may keep
+		sum := 0
+		for _, entries := range of {
+			sum += min(entries, n+1)
+		}
+		return sum > keepOperations
+	}))
+	for _, o := range list {
+		if of[o.User] > each {
+			of[o.User]--
+			surplus = append(surplus, o)
+		} else {
+			kept = append(kept, o)
+		}
+	}
+	return kept, surplus
 }
 
 // Operations returns the audit list of an account, or of the gateway, whose account is "", newest
@@ -112,8 +139,18 @@ func (s *Store) trimAudit(ctx context.Context, account string) error {
 func (s *Store) Operations(ctx context.Context, account string) ([]Operation, error) {
 	ctx, cancel := s.limited(ctx)
 	defer cancel()
-	var list []Operation
-	_, err := s.kv.Each(ctx, s.auditSpan(account, s.now().Add(-keepOperationsFor)), func(i Item) error {
+	list, err := s.operations(ctx, s.auditSpan(account, s.now().Add(-keepOperationsFor)))
+	if err != nil {
+		return nil, fmt.Errorf("reading the audit list: %w", err)
+	}
+	list, _ = trimmed(list)
+	slices.Reverse(list)
+	return list, nil
+}
+
+// operations returns the entries in a span, oldest first.
+func (s *Store) operations(ctx context.Context, span Span) (list []Operation, err error) {
+	_, err = s.kv.Each(ctx, span, func(i Item) error {
 		var r operationRecord
 		if err := decode(i, &r); err != nil {
 			return err
@@ -121,11 +158,7 @@ func (s *Store) Operations(ctx context.Context, account string) ([]Operation, er
 		list = append(list, r.Operation)
 		return nil
 	})
-	if err != nil {
-		return nil, fmt.Errorf("reading the audit list: %w", err)
-	}
-	slices.Reverse(list)
-	return list[:min(len(list), keepOperations)], nil
+	return list, err
 }
 
 // auditSpan returns the span of the entries of a list since a time.

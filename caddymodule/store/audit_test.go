@@ -12,6 +12,35 @@ import (
 	"github.com/postern-dev/postern/tests/storetest"
 )
 
+// A user who performs many operations removes none of another user's from the list.
+func TestAuditListOfManyUsers(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "shared.db")
+	synctest.Test(t, func(t *testing.T) {
+		ctx := context.Background()
+		s := openLater(t, share(storetest.OpenBolt(t, path)), 0, store.Options{Edge: "a"})
+		defer func() { _ = s.Close() }()
+		for user, n := range map[string]int{"usr_admin": 300, "usr_member": 1500} {
+			for i := range n {
+				time.Sleep(time.Millisecond)
+				if err := s.AddOperation(ctx, "default", store.Operation{Operation: "key.update", Name: fmt.Sprint(i), User: user, By: user}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		list, err := s.Operations(ctx, "default")
+		of, newest := map[string]int{}, map[string]string{}
+		for _, o := range list {
+			if of[o.User]++; newest[o.User] == "" {
+				newest[o.User] = o.Name
+			}
+		}
+		if err != nil || of["usr_admin"] != 300 || of["usr_member"] != 700 || newest["usr_member"] != "1499" {
+			t.Errorf("%v, %v entries, the newest of each %v", err, of, newest)
+		}
+	})
+}
+
 // An audit list keeps 1,000 operations and 90 days, of all gateways. It ends with its account.
 func TestAuditList(t *testing.T) {
 	t.Parallel()

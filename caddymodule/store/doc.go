@@ -102,7 +102,8 @@
 // account's other directories is removed at once, and again when the sweeper removes the
 // note or an account of this name is created.
 //
-// An audit list keeps its last 1,000 operations, and none of more than 90 days ago.
+// An audit list keeps its last 1,000 operations, and none of more than 90 days ago. If there
+// are more, the users with the most lose their oldest.
 //
 // Keys expire in the same way. In addition, one timer for all of them ends the requests of a key
 // when it expires, and those of a secret when its time after a rotation is over (schedule.go).
