@@ -214,7 +214,7 @@ func TestKeyPage(t *testing.T) {
 	path := "/console/keys/" + k.ID
 	now := func() store.Key { k, _ := h.store.Key(store0, k.ID); return k }
 	plain(t, b.page(path))
-	has(t, b.page(path), k.Shown, "active", `value="keep" selected`, "never (no change)", "nobody")
+	has(t, b.page(path), k.Shown, "active", `value="keep" selected`, "never (no change)", "<dd>none</dd>")
 
 	form := func(networks string) []string {
 		return []string{"name", "desk", "scope", "llama*", "days", "30", "owner", ada.ID, "networks", networks, "note", "of the desk"}

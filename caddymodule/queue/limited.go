@@ -88,14 +88,18 @@ type limitedLevel struct {
 	failed time.Time // when they could not be
 }
 
+// newLevel returns the state of a key or an account without requests.
+func (q *Queues) newLevel(of string, name Name) *limitedLevel {
+	return &limitedLevel{Level: limits.NewLevel(of, time.Now()), line: &line{name: name, limit: q.limit}}
+}
+
 // account returns the state of an account.
 func (d *limited) account(q *Queues, id string) *limitedAccount {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	a := d.accounts[id]
 	if a == nil {
-		own := &limitedLevel{Level: limits.NewLevel(limits.OfAccount, time.Now()), line: &line{name: Name{Account: id}, limit: q.limit}}
-		a = &limitedAccount{own: own, keys: make(map[string]*limitedLevel), swept: time.Now()}
+		a = &limitedAccount{own: q.newLevel(limits.OfAccount, Name{Account: id}), keys: make(map[string]*limitedLevel), swept: time.Now()}
 		d.accounts[id] = a
 	}
 	return a
@@ -115,7 +119,7 @@ func (a *limitedAccount) levels(q *Queues, r *Request, now time.Time) [2]*limite
 	}
 	k := a.keys[r.Key]
 	if k == nil {
-		k = &limitedLevel{Level: limits.NewLevel(limits.OfKey, now), line: &line{name: Name{Account: r.Account, Key: r.Key}, limit: q.limit}}
+		k = q.newLevel(limits.OfKey, Name{Account: r.Account, Key: r.Key})
 		a.keys[r.Key] = k
 	}
 	ofAccount, ofKey := q.limited.source.LimitsOf(r.Account, r.Key)
