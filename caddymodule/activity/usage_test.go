@@ -27,8 +27,9 @@ func TestUsage(t *testing.T) {
 		key, class string
 	}{
 		{now, "a", ""},
-		{now.Add(-30 * time.Minute), "a", ""},                            // midnight
-		{now.Add(-30*time.Minute - 1), "a", activity.GatewayError},       // the last moment of the day before
+		// Midnight and the last moment before it.
+		{now.Add(-30 * time.Minute), "a", ""},
+		{now.Add(-30*time.Minute - 1), "a", activity.GatewayError},
 		{now.In(time.FixedZone("", -5*3600)), "b", activity.CallerError}, // still the first of March there
 		{time.Date(2026, 2, 27, 1, 0, 0, 0, time.UTC), "b", activity.PolicyError},
 		{time.Date(2026, 2, 20, 1, 0, 0, 0, time.UTC), "b", activity.UpstreamError}, // too old

@@ -276,8 +276,8 @@ func (s *Service) ownKey(ctx context.Context, idOrName string) (string, error) {
 		return idOrName, nil
 	}
 	k, err := s.Key(ctx, idOrName)
-	if err == nil && k.DisabledAt != nil && k.ChangedBy.User != owner {
-		err = faultf(ErrForbidden, "the key %q was disabled by %s; ask an admin of the account", k.Name, k.ChangedBy.By())
+	if err == nil && k.DisabledAt != nil && k.Changer().User != owner {
+		err = faultf(ErrForbidden, "the key %q was disabled by %s; ask an admin of the account", k.Name, k.Changer().By())
 	}
 	return k.ID, err
 }

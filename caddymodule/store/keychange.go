@@ -89,7 +89,7 @@ func (s *Store) changeKey(
 		if err := change(t, r); err != nil {
 			return Key{}, err
 		}
-		r.ChangedBy = actor(ctx)
+		r.ChangedBy = new(actor(ctx))
 		if before.mayLose(r) {
 			t.confirmed()
 		}
@@ -131,7 +131,7 @@ func (s *Store) RevokeKey(ctx context.Context, account, idOrName string) (Key, e
 		if r.RevokedAt == nil {
 			t.delete(r.namePath())
 			now := s.time()
-			r.RevokedAt, r.ChangedBy = &now, actor(ctx)
+			r.RevokedAt, r.ChangedBy = &now, new(actor(ctx))
 			keyKind.save(t, r)
 		}
 		return r.Key, nil

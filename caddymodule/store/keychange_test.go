@@ -363,7 +363,7 @@ func TestEditKeyErrors(t *testing.T) {
 		_, err := s.EditKey(t.Context(), account, k.ID, func(k *store.Key) error { c.change(k); return nil })
 		wantError(t, err, c.kind, part)
 	}
-	if now, _ := s.Key(account, k.ID); now.ChangedBy != (store.Actor{}) || now.Scope != "*" || now.Name != k.Name {
+	if now, _ := s.Key(account, k.ID); now.ChangedBy != nil || now.Scope != "*" || now.Name != k.Name {
 		t.Errorf("a refused change was made: %+v", now)
 	}
 	if _, ok := s.Key(other.ID, k.ID); ok {

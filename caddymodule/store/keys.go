@@ -37,7 +37,7 @@ type Key struct {
 	Limits     limits.UsageLimits `json:"limits,omitzero"`
 	CreatedBy  Actor              `json:"created_by,omitzero"`
 	RotatedBy  *Actor             `json:"rotated_by,omitempty"`
-	ChangedBy  Actor              `json:"changed_by,omitzero"` // the author of the last change
+	ChangedBy  *Actor             `json:"changed_by,omitempty"` // the author of the last change
 }
 
 // PreviousSecret is a secret of a key that is valid in addition to the present one.
@@ -68,6 +68,14 @@ func (k Key) State(now time.Time) string {
 		return KeyDisabled
 	}
 	return KeyValid
+}
+
+// Changer returns the author of the last change, the zero Actor if there was none.
+func (k Key) Changer() Actor {
+	if k.ChangedBy == nil {
+		return Actor{}
+	}
+	return *k.ChangedBy
 }
 
 func (k Key) expired(now time.Time) bool { return k.ExpiresAt != nil && !now.Before(*k.ExpiresAt) }
