@@ -1,7 +1,6 @@
 package activity_test
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,103 +17,6 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/tests/storetest"
 )
-
-const account = store.DefaultAccount
-
-// brittle is a KV that fails to write while it is told to.
-type brittle struct {
-	store.KV
-	fails  atomic.Bool
-	unsure atomic.Bool // with fails: what fails takes effect
-	writes atomic.Int64
-	before atomic.Pointer[func()] // called before the next write
-}
-
-var errDisk = errors.New("the disk is full")
-
-func (b *brittle) Txn(ctx context.Context, t store.Txn) (store.TxnResult, error) {
-	if b.fails.Load() {
-		if b.unsure.Load() {
-			_, _ = b.KV.Txn(ctx, t)
-		}
-		return store.TxnResult{}, errDisk
-	}
-	if f := b.before.Swap(nil); f != nil {
-		(*f)()
-	}
-	b.writes.Add(1)
-	return b.KV.Txn(ctx, t)
-}
-
-// open opens the store at path and a log of it. The test may close them.
-func open(t *testing.T, path string) (*activity.Log, *store.Store, *brittle) {
-	t.Helper()
-	kv := &brittle{KV: storetest.OpenBolt(t, path)}
-	st, err := store.New(kv, store.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = st.Close() })
-	return newLog(t, activity.Options{Store: st}), st, kv
-}
-
-// newLog returns a log that is closed when the test ends, before its store.
-func newLog(t *testing.T, o activity.Options) *activity.Log {
-	t.Helper()
-	l := activity.New(o)
-	t.Cleanup(func() { _ = l.Close() })
-	return l
-}
-
-func closeBoth(t *testing.T, l *activity.Log, st *store.Store) {
-	t.Helper()
-	if err := errors.Join(l.Close(), st.Close()); err != nil {
-		t.Error(err)
-	}
-}
-
-// request is one that ended well just now.
-func request(i int) activity.Request {
-	return activity.Request{
-		ID: fmt.Sprintf("req_%d", i), Time: time.Now(), KeyID: "key_1", KeyName: "laptop", Deployment: "qwen3:8b",
-		Dialect: "chat", Operation: "chat/completions", Status: 200, Streamed: true,
-		DurationMillis: 1500, FirstTokenMillis: 300, InputTokens: 100, OutputTokens: 10,
-	}
-}
-
-// ids are those of the recent requests.
-func ids(l *activity.Log, account string) []string {
-	var out []string
-	for _, r := range l.Recent(account) {
-		out = append(out, r.ID)
-	}
-	return out
-}
-
-// used returns the usage of an account by day.
-func used(t *testing.T, l *activity.Log, account string) map[string]store.Usage {
-	t.Helper()
-	days := make(map[string]store.Usage)
-	err := l.EachUsage(context.Background(), account, "1990-01-01", "2099-12-31", nil, func(r store.UsageRow) error {
-		u := days[r.Day]
-		u.Add(r.Usage)
-		days[r.Day] = u
-		return nil
-	})
-	if err != nil {
-		t.Error(err)
-	}
-	return days
-}
-
-// total returns the usage of all days.
-func total(t *testing.T, l *activity.Log, account string) (sum store.Usage) {
-	t.Helper()
-	for _, u := range used(t, l, account) {
-		sum.Add(u)
-	}
-	return sum
-}
 
 func TestRecent(t *testing.T) {
 	t.Parallel()
