@@ -3,7 +3,6 @@ package tunnel
 import (
 	"context"
 	"errors"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -127,15 +126,13 @@ func (h *Hub) publishChanges() {
 // the lock of the presence.
 func (h *Hub) queueChanges(active bool) {
 	h.mu.RLock()
-	sessions := slices.Collect(maps.Values(h.live))
-	h.mu.RUnlock()
+	defer h.mu.RUnlock()
 	var changes []link.Message
-	p, live := &h.presence, make(map[*Session]bool, len(sessions))
-	for _, s := range sessions {
+	p := &h.presence
+	for _, s := range h.live {
 		if !s.usable() {
 			continue
 		}
-		live[s] = true
 		before := p.published[s]
 		now := published{offer: s.offer.Load(), reported: s.reported.Load(), active: before.active, suspect: s.suspect()}
 		if active || before.offer == nil {
@@ -147,7 +144,7 @@ func (h *Hub) queueChanges(active bool) {
 		}
 	}
 	for s := range p.published {
-		if !live[s] {
+		if h.live[s.connector.ID] != s || !s.usable() {
 			changes = append(changes, link.Tunnel{Session: s.id, Ended: true})
 			delete(p.published, s)
 		}
