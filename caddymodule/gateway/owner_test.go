@@ -58,6 +58,7 @@ func enters(b queue.Bounds) queue.Request {
 
 // TestEnter has requests enter the queue of a peer.
 func TestEnter(t *testing.T) {
+	t.Parallel()
 	o, queues, end := startOwner(t, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	long := queue.Bounds{Length: 1, Wait: patience}
@@ -137,6 +138,7 @@ func (someLimits) Crossed(string, string, limits.Crossing) {}
 
 // TestEnterLimited has requests pass the limits that a peer counts.
 func TestEnterLimited(t *testing.T) {
+	t.Parallel()
 	o, queues, _ := startOwner(t, 0)
 	r := queue.Request{Name: queue.Name{Account: "default"}, Key: "key_1", Need: queue.Need{Cost: limits.Cost{Input: 60, Output: 30}}}
 	look := func() limits.Look {

@@ -92,6 +92,7 @@ func (c *testCluster) listen(socket *net.UDPConn, o tunnel.Options) *tunnel.Hub 
 // TestPeers has two gateways of a cluster find each other's tunnel listener, and learn whether
 // the other has contact to the store.
 func TestPeers(t *testing.T) {
+	t.Parallel()
 	c := newTestCluster(t)
 	socket := c.socket()
 	_, a := c.open("a", socket.LocalAddr().String())
