@@ -108,15 +108,7 @@ func (d *limited) account(q *Queues, id string) *limitedAccount {
 // levels returns the levels that a request must pass, with their current limits. The caller
 // holds the lock.
 func (a *limitedAccount) levels(q *Queues, r *Request, now time.Time) [2]*limitedLevel {
-	const sweepPause = time.Minute
-	if now.Sub(a.swept) > sweepPause {
-		for id, l := range a.keys {
-			if l.Idle(now) {
-				delete(a.keys, id)
-			}
-		}
-		a.swept = now
-	}
+	a.sweep(now)
 	k := a.keys[r.Key]
 	if k == nil {
 		k = q.newLevel(limits.OfKey, Name{Account: r.Account, Key: r.Key})
@@ -126,13 +118,34 @@ func (a *limitedAccount) levels(q *Queues, r *Request, now time.Time) [2]*limite
 	of := [...]*limitedLevel{a.own, k}
 	for i, next := range [...]limits.UsageLimits{ofAccount, ofKey} {
 		l := of[i]
-		elsewhere := q.shared != nil && l.Rested(now, restTime) && now.Sub(l.read) > restTime
-		if elsewhere || l.Limits() != next { // requests without limits were not counted, either
+		if q.shared != nil && l.Rested(now, restTime) && now.Sub(l.read) > restTime { // they may have been elsewhere
 			l.Forget()
 		}
-		l.Set(next)
+		l.set(next)
 	}
 	return of
+}
+
+// sweep drops the states of keys without requests, now and then. The caller holds the lock.
+func (a *limitedAccount) sweep(now time.Time) {
+	const pause = time.Minute
+	if now.Sub(a.swept) <= pause {
+		return
+	}
+	for id, l := range a.keys {
+		if l.Idle(now) {
+			delete(a.keys, id)
+		}
+	}
+	a.swept = now
+}
+
+// set sets the limits.
+func (l *limitedLevel) set(next limits.UsageLimits) {
+	if l.Limits() != next { // requests without limits were not counted
+		l.Forget()
+	}
+	l.Set(next)
 }
 
 const (
@@ -222,9 +235,11 @@ func (q *Queues) Quotas(f func(key string, states []limits.State) bool) {
 	for _, a := range q.limited.all() {
 		a.mu.Lock()
 		now := time.Now()
+		a.sweep(now)
 		states := make(map[string][]limits.State, len(a.keys))
 		for id, l := range a.keys {
-			if l.Limits().HasQuota() {
+			_, ofKey := q.limited.source.LimitsOf(l.line.name.Account, id)
+			if l.set(ofKey); ofKey.HasQuota() { // they may have changed since its last request
 				states[id] = slices.DeleteFunc(l.AppendStates(nil, now), limits.State.PerMinute)
 			}
 		}

@@ -1,0 +1,49 @@
+package queue_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/limits"
+)
+
+func TestQuotas(t *testing.T) {
+	s := &source{ofKey: limits.UsageLimits{TokensPerDay: 100, RequestsPerMinute: 60}}
+	q := newLimited(s)
+	place, _ := enter(t, q, "k", need)
+	place.Settle(used)
+	quotas := func() map[string][]limits.State {
+		got := map[string][]limits.State{}
+		q.Quotas(func(key string, states []limits.State) bool {
+			got[key] = states
+			return true
+		})
+		return got
+	}
+	if got := quotas(); len(got) != 1 || len(got["k"]) != 1 || got["k"][0].Limit != limits.TokensPerDay || got["k"][0].Used != 10 {
+		t.Errorf("%+v", got)
+	}
+	s.set(limits.UsageLimits{TokensPerDay: 200})
+	if got := quotas(); len(got["k"]) != 1 || got["k"][0].Max != 200 {
+		t.Errorf("with a higher limit, before the next request: %+v", got)
+	}
+	s.set(limits.UsageLimits{})
+	if got := quotas(); len(got) != 0 {
+		t.Errorf("without a limit: %+v", got)
+	}
+}
+
+// TestQuotasOfIdleKeys: a key without requests is dropped, even if no other key has any.
+func TestQuotasOfIdleKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newLimited(&source{ofKey: limits.UsageLimits{TokensPerDay: 100}})
+		place, _ := enter(t, q, "k", need)
+		place.Settle(used)
+		time.Sleep(time.Hour)
+		q.Quotas(func(key string, states []limits.State) bool {
+			t.Errorf("%s: %+v", key, states)
+			return true
+		})
+	})
+}
