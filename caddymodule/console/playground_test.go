@@ -33,7 +33,7 @@ func TestPlayground(t *testing.T) {
 		t.Errorf("%+v", recent)
 	}
 	for field, values := range map[string][]string{
-		"prompt": {""}, "temperature": {"x", "3", "-1"}, "max_tokens": {"x", "0", "-1", "20000"},
+		"prompt": {""}, "temperature": {"x", "3", "-1", "NaN"}, "max_tokens": {"x", "0", "-1", "20000"},
 	} {
 		for _, value := range values {
 			form := url.Values{"prompt": {"Hi"}, "system": {"Be brief."}}

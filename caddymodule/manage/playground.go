@@ -2,6 +2,7 @@ package manage
 
 import (
 	"context"
+	"math"
 	"sync"
 	"time"
 
@@ -53,7 +54,7 @@ func (s *Service) Play(ctx context.Context, p Play, show func(Piece)) (Played, e
 		return Played{}, badRequest("the prompt is empty; write one")
 	case p.MaxTokens < 0 || p.MaxTokens > maxPlayTokens:
 		return Played{}, badRequest("the limit of tokens is %d; it must be 1 to %d", p.MaxTokens, maxPlayTokens)
-	case p.Temperature != nil && (*p.Temperature < 0 || *p.Temperature > 2):
+	case p.Temperature != nil && (math.IsNaN(*p.Temperature) || *p.Temperature < 0 || *p.Temperature > 2):
 		return Played{}, badRequest("the temperature is %g; it must be 0 to 2", *p.Temperature)
 	}
 	if !s.plays.enter(account) {
