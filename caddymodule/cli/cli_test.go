@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -370,7 +371,7 @@ func TestIn(t *testing.T) {
 	env := environment{now: func() time.Time { return now }}
 	for ahead, want := range map[time.Duration]string{
 		-time.Second: "now", 0: "now", time.Second: "in 1s", 14*time.Minute + 59*time.Second: "in 15m", 15 * time.Minute: "in 15m",
-		61 * time.Minute: "in 2h", 72 * time.Hour: "in 3d",
+		61 * time.Minute: "in 2h", 72 * time.Hour: "in 3d", math.MaxInt64: "in 106752d",
 	} {
 		if got := env.in(now.Add(ahead)); got != want {
 			t.Errorf("%v: %q, want %q", ahead, got, want)

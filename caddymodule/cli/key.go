@@ -215,7 +215,10 @@ func networksOf(in *invocation, flag string) ([]string, error) {
 	if len(networks) == 1 && networks[0] == "any" {
 		return []string{}, nil
 	}
-	if _, err := store.ParseNetworks(networks); err != nil || len(networks) == 0 {
+	if len(networks) == 0 {
+		return nil, up.Usagef("--%s is empty; give networks such as 10.0.0.0/8, or any", flag)
+	}
+	if _, err := store.ParseNetworks(networks); err != nil {
 		return nil, up.Usagef("--%s must be networks such as 10.0.0.0/8, or any: %w", flag, err)
 	}
 	return networks, nil

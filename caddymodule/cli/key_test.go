@@ -40,6 +40,7 @@ var keyTests = []struct {
 	{"key_set_nothing", "key set laptop --account team", nil},
 	{"key_set_wrong_time", "key set laptop --expires tomorrow", nil},
 	{"key_set_wrong_network", "key set laptop --allow-ip here", nil},
+	{"key_set_empty_network", "key set laptop --allow-ip=", nil},
 	{"key_rotate", "key rotate laptop --grace 2d", ok("POST /model_gateway/keys/laptop/rotate", strings.Replace(createdKeyJSON, "}", `,"previous":{"shown":"sk-svc-8Hq2…x7Lp","until":"2026-05-04T12:00:00Z"}}`, 1))},
 	{"key_rotate_now", "key rotate laptop --grace 0s", ok("POST /model_gateway/keys/laptop/rotate", strings.Replace(createdKeyJSON, "}", `,"unconfirmed":`+unconfirmedJSON+`}`, 1))},
 	{"key_rotate_wrong_grace", "key rotate laptop --grace 31d", nil},

@@ -89,7 +89,7 @@ func (e environment) in(t time.Time) string {
 		return "now"
 	}
 	i := slices.IndexFunc(units, func(u unit) bool { return d <= u.limit })
-	return fmt.Sprintf("in %d%s", (d+units[i].size-1)/units[i].size, units[i].name)
+	return fmt.Sprintf("in %d%s", (d-1)/units[i].size+1, units[i].name) // d is the longest duration for times that are far away
 }
 
 // end returns when something expires or has expired; "never" for nil.
