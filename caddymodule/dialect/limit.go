@@ -59,9 +59,9 @@ func (l Limit) amount(n int64) string {
 		what = "busy " + what
 	}
 	if n == 1 {
-		what = strings.Replace(what, "s ", " ", 1)
+		what = strings.Replace(what+" ", "s ", " ", 1)
 	}
-	return strconv.FormatInt(n, 10) + " " + what
+	return strings.TrimSpace(strconv.FormatInt(n, 10) + " " + what)
 }
 
 // Allowance is the state of the tightest limit of a kind.
