@@ -94,14 +94,17 @@ func (c chart) Blocks() []block {
 			if v <= 0 {
 				continue
 			}
-			height := v / c.Top * chartHeight
+			height, value := v/c.Top*chartHeight, decimal(v)
+			if v == math.Trunc(v) { // as numbers of requests are
+				value = count(v)
+			}
 			y -= height
 			title := b.Name + ": "
 			if name := c.Series[i].Name; name != "" {
 				title = b.Name + ", " + name + ": "
 			}
 			blocks = append(blocks, block{
-				Class: c.Series[i].Class, Title: title + strings.TrimSpace(decimal(v)+" "+c.Unit),
+				Class: c.Series[i].Class, Title: title + strings.TrimSpace(value+" "+c.Unit),
 				X: float64(x) + barGap/2, Y: round(y), Width: 1 - barGap, Height: round(height),
 			})
 		}

@@ -88,12 +88,12 @@ func TestCharts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	c := newChart("T", "x", []string{"a", "b"}, []bar{{"one", []float64{3, 4}}, {"two", []float64{0, 0}}, {"three", []float64{1, 0}}})
-	if c.Top != 10 || c.Half() != 5 || c.Width() != 3 || c.Label != "T, one to three: at most 7, one" {
+	c := newChart("T", "x", []string{"a", "b"}, []bar{{"one", []float64{3, 4.5}}, {"two", []float64{0, 0}}, {"three", []float64{1, 0}}})
+	if c.Top != 10 || c.Half() != 5 || c.Width() != 3 || c.Label != "T, one to three: at most 7.5, one" {
 		t.Errorf("%+v", c)
 	}
 	want := []block{
-		{"series-0", "one, a: 3.0 x", .1, 70, .8, 30}, {"series-1", "one, b: 4.0 x", .1, 30, .8, 40}, {"series-0", "three, a: 1.0 x", 2.1, 90, .8, 10},
+		{"series-0", "one, a: 3 x", .1, 70, .8, 30}, {"series-1", "one, b: 4.5 x", .1, 25, .8, 45}, {"series-0", "three, a: 1 x", 2.1, 90, .8, 10},
 	}
 	if got := c.Blocks(); fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("%v, not %v", got, want)
