@@ -18,7 +18,11 @@ type keyAnswer struct {
 		UsageDaily    int64  `json:"usage_daily"`
 		RequestsDaily int64  `json:"requests_daily"`
 		LimitReset    string `json:"limit_reset"`
-		Limits        []struct {
+
+		Concurrency     int `json:"concurrency"`
+		MaxOutputTokens int `json:"max_output_tokens"`
+
+		Limits []struct {
 			Limit string `json:"limit"`
 			Of    string `json:"of"`
 			Used  int64  `json:"used"`
@@ -69,8 +73,11 @@ func TestLimits(t *testing.T) {
 	if after := look(); after.Data.RequestsDaily != 3 || after.Data.UsageDaily != before.Data.UsageDaily {
 		t.Errorf("after kill -9 the key tells %+v, not %+v", after, before)
 	}
-	r.Gateway.Command(t, nil, "account", "set", "default", "--requests-per-day", "4")
-	r.Gateway.Command(t, nil, "key", "set", "laptop", "--requests-per-minute", "0", "--tokens-per-day", "0")
+	r.Gateway.Command(t, nil, "account", "set", "default", "--requests-per-day", "4", "--concurrency", "8", "--max-output-tokens", "500")
+	r.Gateway.Command(t, nil, "key", "set", "laptop", "--requests-per-minute", "0", "--tokens-per-day", "0", "--concurrency", "2")
+	if k := look(); k.Data.Concurrency != 2 || k.Data.MaxOutputTokens != 500 {
+		t.Errorf("the key tells %+v, not the lower ones of its limits and those of its account", k)
+	}
 	harness.Poll(t, limit, "an answer after the restart", func(context.Context) error {
 		if a := c.Post(t, harness.Chat("m", "")); a.Status != 200 {
 			return fmt.Errorf("status %d: %s", a.Status, a.Body)

@@ -15,7 +15,7 @@ import (
 
 const account = store.DefaultAccount
 
-// brittle is a KV that fails to write while it is told to.
+// brittle is a KV whose writes fail while fails is set.
 type brittle struct {
 	store.KV
 	fails  atomic.Bool

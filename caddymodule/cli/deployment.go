@@ -130,8 +130,12 @@ func deploymentRequest(in *invocation) (request, error) {
 	return r, nil
 }
 
-// resetField sets a field or an option to its default.
+// resetField sets a field or an option to its default, unless another flag sets it.
 func resetField(body, options map[string]any, name string) error {
+	_, field := body[strings.ReplaceAll(name, "-", "_")]
+	if _, option := options[name]; field || option {
+		return up.Usagef("--reset: %s is given twice", name)
+	}
 	switch name {
 	case "upstream", "model":
 		body[name] = ""

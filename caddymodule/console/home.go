@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/health"
@@ -39,12 +40,12 @@ type homePage struct {
 	More   int // alerts that are not shown
 	Status manage.Status
 	Edges  int // that serve, of Status.Edge.Edges
-	Sum    usageRow
+	Sum    usageRow // of today, in UTC
 	Chart  chart
 	Models []homeModel
 }
 
-// homeModel is a model with its usage in the last 24 hours.
+// homeModel is a model with its usage today.
 type homeModel struct {
 	manage.Deployment
 	Used usageRow
@@ -55,10 +56,10 @@ func homeData(v *visit) any {
 	deployments, connectors := load(v, v.Manage.Deployments), load(v, v.Manage.Connectors)
 	request, hours := spans[0].request(groupings[0], v.Now().UTC())
 	sums := load(v, func(ctx context.Context) ([]manage.UsageSum, error) { return v.Manage.Usage(ctx, request) })
-	p.use(deployments, hours, sums)
+	p.use(deployments, hours, sums, v.Now().UTC().Format(time.DateOnly))
 	alerts := slices.Concat(
 		edgeAlerts(p.Status.Edge, load(v, v.Manage.Recent)), modelAlerts(deployments), connectorAlerts(connectors),
-		ratioAlerts(hours[len(hours)-2:], sums), keyAlerts(load(v, v.Manage.Keys), v.Now()))
+		ratioAlerts(hours[len(hours)-2:], sums), quotaAlerts(load(v, v.Manage.UsedQuotas)), keyAlerts(load(v, v.Manage.Keys), v.Now()))
 	slices.SortStableFunc(alerts, func(a, b alert) int { return rankOf(a) - rankOf(b) })
 	p.Alerts = alerts[:min(len(alerts), maxAlerts)]
 	p.More = len(alerts) - len(p.Alerts)
@@ -75,8 +76,8 @@ func rankOf(a alert) int {
 	return 1
 }
 
-// use sums up the usage of the last 24 hours.
-func (p *homePage) use(deployments []manage.Deployment, hours []period, sums []manage.UsageSum) {
+// use sums up the usage of the last 24 hours, and that of today.
+func (p *homePage) use(deployments []manage.Deployment, hours []period, sums []manage.UsageSum, today string) {
 	models, total := make(map[string]*usageRow), make(map[string]store.Usage)
 	for _, d := range deployments {
 		models[d.Name] = new(usageRow)
@@ -85,13 +86,16 @@ func (p *homePage) use(deployments []manage.Deployment, hours []period, sums []m
 		hour := total[u.Hour]
 		hour.Add(u.Usage)
 		total[u.Hour] = hour
+		if !strings.HasPrefix(u.Hour, today) {
+			continue
+		}
 		p.Sum.Add(u.Usage)
 		if m := models[u.Model]; m != nil {
 			m.Add(u.Usage)
 		}
 	}
 	p.Chart = draw(hours, nil, nil, total)[1]
-	p.Chart.Title = "Requests per hour (UTC)"
+	p.Chart.Title = "Requests per hour, last 24 hours (UTC)"
 	for _, d := range deployments {
 		p.Models = append(p.Models, homeModel{d, *models[d.Name]})
 	}
@@ -138,6 +142,19 @@ func keyAlerts(keys []manage.Key, now time.Time) (alerts []alert) {
 		if k.State == store.KeyValid && k.ExpiresAt != nil && k.ExpiresAt.Before(now.Add(store.ExpiryNotice)) {
 			alerts = append(alerts, alert{Text: "Key " + k.Name + " expires", Until: k.ExpiresAt, URL: keysTab.url() + "/" + k.ID})
 		}
+	}
+	return alerts
+}
+
+// quotaAlerts are of limits per day and month.
+func quotaAlerts(used []manage.UsedQuota) (alerts []alert) {
+	for _, q := range used {
+		whose, to := "The account", settingsTab.url()
+		if q.Key.ID != "" {
+			whose, to = "Key "+q.Key.Name, keysTab.url()+"/"+q.Key.ID
+		}
+		text := fmt.Sprintf("%s has used %s of its %s %s.", whose, count(q.Used), count(q.Max), strings.ToLower(limitTitles[q.Limit][0]))
+		alerts = append(alerts, alert{Bad: q.Percent == 100, Text: text, URL: to})
 	}
 	return alerts
 }

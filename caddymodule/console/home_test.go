@@ -8,6 +8,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/health"
+	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
@@ -84,4 +85,33 @@ func TestEdgeAlerts(t *testing.T) {
 			t.Errorf("%q, not %s", texts, want)
 		}
 	}
+}
+
+// Use is that of the day in UTC, and limits of which most is used are alerts.
+func TestHomeQuotas(t *testing.T) {
+	g := newGateway(t)
+	c := g.connector("gpu-box")
+	g.lines.connect(c, "qwen3")
+	g.deployment("qwen3", c)
+	create := func(name string, l limits.UsageLimits) string {
+		k, _, err := g.store.CreateKey(t.Context(), store.Key{Account: store.DefaultAccount, Name: name, Scope: "*", Limits: l})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k.ID
+	}
+	most, all := create("most", limits.UsageLimits{TokensPerMonth: 100_000}), create("all", limits.UsageLimits{TokensPerDay: 1000, RequestsPerDay: 100})
+	some := create("some", limits.UsageLimits{TokensPerDay: 1000})
+	if _, err := g.store.SetAccount(t.Context(), store.DefaultAccount, func(a *store.Account) { a.Limits.RequestsPerDay = 3 }); err != nil {
+		t.Fatal(err)
+	}
+	for key, tokens := range map[string]int{most: 80_000, all: 1200, some: 799} {
+		g.record(0, activity.Request{KeyID: key, Deployment: "qwen3", BusyMillis: 10, InputTokens: tokens})
+	}
+	main := mainOf(g.page("/console/home"))
+	has(t, main, "Today (UTC)", ">82k<",
+		`notice-bad"><a href="/console/settings">The account has used 3 of its 3 requests per day.`,
+		`notice-bad"><a href="/console/keys/`+all+"\">Key all has used 1\u202f200 of its 1\u202f000 tokens per day.",
+		`notice"><a href="/console/keys/`+most+"\">Key most has used 80\u202f000 of its 100\u202f000 tokens per month.")
+	lacks(t, main, "Key some has")
 }

@@ -64,17 +64,14 @@ func (r *ChatRequest) commonEdits(upstreamModel string) edits {
 	return e
 }
 
-// OutputLimit implements Call. Each choice has the limit.
+// OutputLimit implements Call. The client's limit is for each answer.
 func (r *ChatRequest) OutputLimit() int64 {
 	n, _ := jsonscan.Integer(r.raw(fieldMaxTokens))
 	if most, ok := jsonscan.Integer(r.raw(fieldMaxCompletionTokens)); ok {
 		n = lowered(n, most)
 	}
-	return max(lowered(n*r.choices(), r.output), 0)
+	return max(lowered(min(n, maxTokens)*r.answers, r.output), 0)
 }
-
-// choices returns the number of choices of a prompt.
-func (r *ChatRequest) choices() int64 { return int64(max(r.Choices, 1)) }
 
 // LimitOutput implements Call.
 func (r *ChatRequest) LimitOutput(n int64) {
@@ -84,9 +81,9 @@ func (r *ChatRequest) LimitOutput(n int64) {
 }
 
 // limitOutput lowers all fields by which model servers limit an answer, and sets max_tokens. The
-// choices share the limit.
+// answers share the limit.
 func (r *ChatRequest) limitOutput(e *edits) {
-	most := max(r.output/r.choices(), 1)
+	most := max(r.output/r.answers, 1)
 	least := most
 	for m := jsonscan.Object(r.body); m.Next(); {
 		switch string(m.Name()) {

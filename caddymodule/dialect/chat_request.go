@@ -50,7 +50,8 @@ type ChatRequest struct {
 	cacheKey jsonscan.Span // of prompt_cache_key
 
 	retries retries
-	output  int64 // at most so many tokens of the answer; 0: no limit but the client's
+	answers int64 // that the model writes, for all prompts
+	output  int64 // at most so many tokens of all answers; 0: no limit but the client's
 
 	// Subject to the deployment's options. Few requests have these.
 	models    string        // a field that names additional models, or ""
@@ -65,7 +66,7 @@ type ChatRequest struct {
 // the upstream's parser might pick one that was not checked here. Everything else,
 // including invalid UTF-8, is left to the upstream.
 func ScanRequest(op Operation, body []byte) (*ChatRequest, *Error) {
-	r := &ChatRequest{body: body, kind: op.Kind, ChatStreamOptions: ChatStreamOptions{Choices: 1}}
+	r := &ChatRequest{body: body, kind: op.Kind, answers: 1, ChatStreamOptions: ChatStreamOptions{Choices: 1}}
 	m := jsonscan.Object(body)
 	if m.Err() != nil {
 		return nil, notAnObject(body)
@@ -81,8 +82,10 @@ func ScanRequest(op Operation, body []byte) (*ChatRequest, *Error) {
 			if jsonscan.IsString(m.Raw()) {
 				r.cacheKey = m.Value
 			}
-		case "n":
-			r.noteChoices(m.Raw())
+		case "n", "n_cmpl": // llama.cpp prefers the second
+			r.Choices = max(r.Choices, r.noteAnswers(m.Raw()))
+		case "best_of": // the client gets some of these
+			r.noteAnswers(m.Raw())
 		}
 		if m.Seen != 0 {
 			r.noteSeen(&m)
@@ -128,6 +131,7 @@ func (r *ChatRequest) checkContent() *Error {
 	case r.kind == Completions:
 		if !jsonscan.IsString(raw) { // several prompts have several choices each
 			r.Choices = 0
+			r.answers = min(r.answers*prompts(raw), maxAnswers)
 		}
 	case len(raw) == 0:
 		return missing(contentField(r.kind))
@@ -137,11 +141,30 @@ func (r *ChatRequest) checkContent() *Error {
 	return nil
 }
 
-// noteChoices reads the number of requested choices.
-func (r *ChatRequest) noteChoices(raw []byte) {
-	if n, ok := jsonscan.Integer(raw); ok && n > 1 && n < 1<<16 {
-		r.Choices = int(n)
+// maxAnswers limits the answers that are counted.
+const maxAnswers = 1 << 20
+
+// noteAnswers reads how many answers to a prompt the client wants.
+func (r *ChatRequest) noteAnswers(raw []byte) int {
+	n, ok := jsonscan.Integer(raw)
+	if !ok || n < 1 || n >= 1<<16 {
+		return 1
 	}
+	r.answers = max(r.answers, n)
+	return int(n)
+}
+
+// prompts counts the prompts of a completion: an array of numbers is one prompt in tokens.
+func prompts(raw []byte) (n int64) {
+	if len(raw) == 0 || raw[0] != '[' {
+		return 1
+	}
+	for m := jsonscan.Checked(raw); m.Next(); {
+		if !jsonscan.IsNumber(m.Raw()) {
+			n++
+		}
+	}
+	return max(n, 1)
 }
 
 // actsOn reports whether the gateway uses a field in this operation.

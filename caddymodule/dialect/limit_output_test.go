@@ -44,6 +44,26 @@ func TestLimitOutput(t *testing.T) {
 			"choices", chat, messages(`"n":4,"max_tokens":50,`),
 			`{"model":"m","n":4,"max_tokens":25,"messages":[{"role":"user","content":"x"}]}`, 200,
 		},
+		{
+			"choices of llama.cpp", chat, messages(`"n_cmpl":4,"max_tokens":50,`),
+			`{"model":"m","n_cmpl":4,"max_tokens":25,"messages":[{"role":"user","content":"x"}]}`, 200,
+		},
+		{
+			"best of", completions, `{"model":"pub","prompt":"x","n":2,"best_of":5,"max_tokens":50}`,
+			`{"model":"m","prompt":"x","n":2,"best_of":5,"max_tokens":20}`, 250,
+		},
+		{
+			"prompts", completions, `{"model":"pub","prompt":["x","y"],"n":5,"max_tokens":50}`,
+			`{"model":"m","prompt":["x","y"],"n":5,"max_tokens":10}`, 500,
+		},
+		{
+			"a prompt in tokens", completions, `{"model":"pub","prompt":[1,2],"max_tokens":50}`,
+			`{"model":"m","prompt":[1,2],"max_tokens":50}`, 50,
+		},
+		{
+			"too much", chat, messages(`"n":65535,"max_tokens":9223372036854775807,`),
+			`{"model":"m","n":65535,"max_tokens":1,"messages":[{"role":"user","content":"x"}]}`, 65535 << 30,
+		},
 		{"completions", completions, `{"model":"pub","prompt":"x","max_tokens":500}`, `{"model":"m","prompt":"x","max_tokens":100}`, 500},
 		{"embeddings", Operation{Kind: Embeddings}, `{"model":"pub","input":"x"}`, `{"model":"m","input":"x"}`, 0},
 		{

@@ -22,7 +22,7 @@ func tokensOf(size, pieces int64) int64 {
 	return (size + bytesPerToken - 1) / bytesPerToken
 }
 
-// maxTokens is the maximum number of tokens that an upstream may report.
+// maxTokens is more than any request or answer has. Its product with maxAnswers is an int64.
 const maxTokens = 1 << 30
 
 // parseUsage parses a usage object. ok is false for other values, and if there are no tokens

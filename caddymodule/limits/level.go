@@ -245,7 +245,6 @@ type Crossing struct {
 // Crossed returns the quotas of which 80 or 100 percent are used since the last call. Each is
 // returned once in its day or month.
 func (l *Level) Crossed(now time.Time) (crossed []Crossing) {
-	const most, all = 80, 100
 	l.advance(now)
 	for i, s := range l.quotas(now) {
 		told, period := &l.told[i], l.day
@@ -255,15 +254,7 @@ func (l *Level) Crossed(now time.Time) (crossed []Crossing) {
 		if told.at != period {
 			told.at, told.percent = period, 0
 		}
-		percent := 0
-		switch {
-		case s.Max == 0:
-		case s.Used >= s.Max:
-			percent = all
-		case s.Used*all >= s.Max*most:
-			percent = most
-		}
-		if percent > told.percent {
+		if percent := s.Percent(); percent > told.percent {
 			told.percent = percent
 			crossed = append(crossed, Crossing{s, percent})
 		}

@@ -58,6 +58,20 @@ type State struct {
 // Remaining returns what may still be used.
 func (s State) Remaining() int64 { return max(s.Max-s.Used, 0) }
 
+// Percent returns 100 if all is used, 80 if as much is, or 0.
+func (s State) Percent() int {
+	const most, all = 80, 100
+	switch {
+	case s.Max == 0:
+		return 0
+	case s.Used >= s.Max:
+		return all
+	case s.Used*all >= s.Max*most:
+		return most
+	}
+	return 0
+}
+
 // Reset returns the time until nothing is used.
 func (s State) Reset() time.Duration { return time.Duration(s.ResetMillis) * time.Millisecond }
 

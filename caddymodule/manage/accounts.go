@@ -2,6 +2,7 @@ package manage
 
 import (
 	"context"
+	"net/netip"
 
 	"github.com/postern-dev/postern/caddymodule/store"
 )
@@ -39,59 +40,66 @@ func (s *Service) Accounts(ctx context.Context) ([]store.Account, error) {
 
 // CreateAccount creates an account, for operators.
 func (s *Service) CreateAccount(ctx context.Context, c CreateAccount) (store.Account, error) {
-	return s.changeAccount(ctx, "account.create", func() (store.Account, error) {
+	return s.changeAccount(ctx, "account.create", func() (store.Account, fields, error) {
 		var limits store.Limits
 		c.Limits.apply(&limits)
 		if err := (store.Account{Limits: limits}).Check(); err != nil {
-			return store.Account{}, err
+			return store.Account{}, nil, err
 		}
 		a, err := s.store.CreateAccount(ctx, c.ID)
-		if err != nil || len(c.Limits) == 0 {
-			return a, err
+		before := fieldsOf(a)
+		if err == nil && len(c.Limits) > 0 {
+			a, err = s.store.SetAccount(ctx, c.ID, func(a *store.Account) { c.Limits.apply(&a.Limits) })
 		}
-		return s.store.SetAccount(ctx, c.ID, func(a *store.Account) { c.Limits.apply(&a.Limits) })
+		return a, before, err
 	})
 }
 
 // SetAccount changes limits and key defaults of an account, for operators.
 func (s *Service) SetAccount(ctx context.Context, a SetAccount) (store.Account, error) {
-	return s.changeAccount(ctx, "account.set", func() (store.Account, error) {
+	return s.changeAccount(ctx, "account.set", func() (set store.Account, before fields, err error) {
 		networks, err := store.ParseNetworks(a.KeyAllowedIPs)
 		if err != nil {
-			return store.Account{}, err
+			return set, nil, err
 		}
-		return s.store.SetAccount(ctx, a.ID, func(account *store.Account) {
-			a.Limits.apply(&account.Limits)
-			d := &account.KeyDefaults
-			set(&d.Scope, a.KeyScope)
-			if a.KeyExpiresDays != nil {
-				d.ExpiresDays = *a.KeyExpiresDays
-			}
-			if a.KeyAllowedIPs != nil {
-				d.AllowedIPs = networks
-			}
-			a.KeyLimits.apply(&d.Limits)
+		set, err = s.store.SetAccount(ctx, a.ID, func(account *store.Account) {
+			before = fieldsOf(account)
+			a.apply(account, networks)
 		})
-	}, "limits", a.Limits)
+		return set, before, err
+	})
+}
+
+// apply makes the changes.
+func (a *SetAccount) apply(to *store.Account, networks []netip.Prefix) {
+	a.Limits.apply(&to.Limits)
+	d := &to.KeyDefaults
+	set(&d.Scope, a.KeyScope)
+	set(&d.ExpiresDays, a.KeyExpiresDays)
+	if a.KeyAllowedIPs != nil {
+		d.AllowedIPs = networks
+	}
+	a.KeyLimits.apply(&d.Limits)
 }
 
 // RemoveAccount removes an account that is empty, for operators.
 func (s *Service) RemoveAccount(ctx context.Context, id string) (store.Account, error) {
-	return s.changeAccount(ctx, "account.remove", func() (store.Account, error) {
+	return s.changeAccount(ctx, "account.remove", func() (store.Account, fields, error) {
 		a, ok := s.store.Account(id)
 		if !ok {
-			return store.Account{}, errNoAccount(id)
+			return store.Account{}, nil, errNoAccount(id)
 		}
-		return a, s.store.RemoveAccount(ctx, id)
+		return a, fieldsOf(a), s.store.RemoveAccount(ctx, id)
 	})
 }
 
-// changeAccount is [change] for accounts. The answer has the effective limits.
-func (s *Service) changeAccount(ctx context.Context, operation string, do func() (store.Account, error), more ...any) (store.Account, error) {
+// changeAccount is [change] for accounts. do returns also the fields before. The answer has the
+// effective limits.
+func (s *Service) changeAccount(ctx context.Context, operation string, do func() (store.Account, fields, error)) (store.Account, error) {
 	if err := operator(ctx); err != nil {
 		return store.Account{}, err
 	}
-	a, err := do()
+	a, before, err := do()
 	if !store.Made(err) {
 		return store.Account{}, err
 	}
@@ -99,7 +107,7 @@ func (s *Service) changeAccount(ctx context.Context, operation string, do func()
 	if _, ok := s.store.Account(a.ID); !ok {
 		list = gatewayList // that of the account is removed with it
 	}
-	s.audit(ctx, operation, list, a.ID, a.Name, more...)
+	s.audit(ctx, operation, list, a.ID, a.Name, changed(before, fieldsOf(a))...)
 	a.Limits = a.Limits.Effective()
 	return a, err
 }

@@ -3,7 +3,9 @@ package manage
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -27,7 +29,7 @@ func (s *Service) audit(ctx context.Context, operation, account, id, name string
 	if c.From != "" {
 		log = log.With("from", c.From)
 	}
-	log.InfoContext(ctx, "management operation", more...)
+	log.InfoContext(ctx, "management operation", slog.Group("details", more...))
 
 	o := store.Operation{
 		Operation: operation, Record: id, Name: name, By: c.by(), User: c.User, Token: c.Token, TokenName: c.TokenName, From: c.From, Details: details(more),
@@ -42,7 +44,11 @@ func (s *Service) audit(ctx context.Context, operation, account, id, name string
 func details(more []any) map[string]string {
 	all := make(map[string]string)
 	for pair := range slices.Chunk(more, 2) {
-		if text := detail(pair[1]); text != "" {
+		text := fmt.Sprint(pair[1])
+		if list, ok := pair[1].([]string); ok {
+			text = strings.Join(list, ", ")
+		}
+		if text != "" {
 			all[pair[0].(string)] = text
 		}
 	}
@@ -52,18 +58,65 @@ func details(more []any) map[string]string {
 	return all
 }
 
-func detail(value any) string {
-	switch v := value.(type) {
-	case []string:
-		return strings.Join(v, ", ")
-	case givenLimits:
-		var limits []string
-		for _, name := range slices.Sorted(maps.Keys(v)) {
-			limits = append(limits, fmt.Sprintf("%s %d", name, v[name]))
-		}
-		return strings.Join(limits, ", ")
+// fields are the text of the fields of a record that people set, by name in JSON.
+type fields map[string]string
+
+// fieldsOf returns those of a record that are not empty.
+func fieldsOf(record any) fields {
+	all := make(fields)
+	data, err := json.Marshal(record)
+	if err == nil {
+		all.add("", data)
 	}
-	return fmt.Sprint(value)
+	for _, own := range []string{"id", "account", "created_at", "updated_at", "last_used_at", "shown"} { // set by the gateway
+		delete(all, own)
+	}
+	maps.DeleteFunc(all, func(name, _ string) bool {
+		return strings.HasPrefix(name, "created_by.") || strings.HasPrefix(name, "changed_by.")
+	})
+	return all
+}
+
+// add adds the fields of a JSON value with this name.
+func (f fields) add(name string, value json.RawMessage) {
+	var object map[string]json.RawMessage
+	var list []string
+	var text string
+	switch value[0] {
+	case '{':
+		_ = json.Unmarshal(value, &object) // marshaled above
+		for member, v := range object {
+			f.add(strings.TrimPrefix(name+"."+member, "."), v)
+		}
+		return
+	case '[':
+		_ = json.Unmarshal(value, &list)
+		text = strings.Join(list, ", ")
+	case '"':
+		_ = json.Unmarshal(value, &text)
+	default:
+		text = string(value)
+	}
+	if text != "" && text != "null" {
+		f[name] = text
+	}
+}
+
+// changed returns the names of the fields that differ, with their values before and after.
+func changed(before, after fields) (pairs []any) {
+	all := maps.Clone(after)
+	maps.Copy(all, before)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		was, is := before[name], after[name]
+		switch {
+		case was == is:
+		case was == "":
+			pairs = append(pairs, name, is)
+		default:
+			pairs = append(pairs, name, was+" → "+cmp.Or(is, "none"))
+		}
+	}
+	return pairs
 }
 
 // Audit selects entries of the audit list.

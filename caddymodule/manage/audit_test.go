@@ -2,6 +2,7 @@ package manage_test
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -89,11 +90,38 @@ func TestAuditOfAccounts(t *testing.T) {
 	root := manage.Caller{Name: "root", Operator: true}
 	g.doAs(root, "POST", "/accounts", `{"id":"team"}`)
 	g.doAs(root, "PATCH", "/accounts/team", `{"max_keys":5}`)
-	if got, list := audited(t, g, root, "?account=team"); !slices.Equal(got, []string{"account.set team", "account.create team"}) || list[0].Details["limits"] != "max_keys 5" {
+	if got, list := audited(t, g, root, "?account=team"); !slices.Equal(got, []string{"account.set team", "account.create team"}) || list[0].Details["limits.max_keys"] != "5" {
 		t.Errorf("%q %+v", got, list)
 	}
 	g.doAs(root, "DELETE", "/accounts/team", "")
 	if got, _ := audited(t, g, root, ""); !slices.Equal(got, []string{"account.remove team"}) {
 		t.Errorf("%q", got)
+	}
+}
+
+// Details are what has changed, before and after. Fields that are given again are not.
+func TestAuditDetails(t *testing.T) {
+	g := newGateway(t)
+	anna := g.user("default", "anna")
+	g.doAs(anna, "POST", "/keys", `{"name":"laptop","scope":"llama*","limits":{"tokens_per_day":500}}`)
+	g.doAs(anna, "PATCH", "/keys/laptop", `{"name":"desk","scope":"llama*","note":"for Bob","expires_at":"2030-01-01T00:00:00Z",
+		"allowed_ips":["10.0.0.0/8","192.0.2.1"],"limits":{"tokens_per_day":900,"requests_per_minute":5}}`)
+	g.doAs(anna, "PATCH", "/keys/desk", `{"expires_at":null,"allowed_ips":[],"limits":{"tokens_per_day":0}}`)
+	_, list := audited(t, g, anna, "?operation=key")
+	want := []map[string]string{
+		{"expires_at": "2030-01-01T00:00:00Z → none", "allowed_ips": "10.0.0.0/8, 192.0.2.1/32 → none", "limits.tokens_per_day": "900 → none"},
+		{
+			"name": "laptop → desk", "note": "for Bob", "expires_at": "2030-01-01T00:00:00Z", "allowed_ips": "10.0.0.0/8, 192.0.2.1/32",
+			"limits.tokens_per_day": "500 → 900", "limits.requests_per_minute": "5",
+		},
+		{"scope": "llama*", "owner": anna.User, "limits.tokens_per_day": "500"},
+	}
+	if len(list) != len(want) {
+		t.Fatalf("%+v", list)
+	}
+	for i, o := range list {
+		if !maps.Equal(o.Details, want[i]) {
+			t.Errorf("%s: %q, want %q", o.Operation, o.Details, want[i])
+		}
 	}
 }

@@ -177,7 +177,7 @@ func (s *Service) RenameConnector(ctx context.Context, r RenameConnector) (Conne
 		}
 		c, err := s.store.RenameConnector(ctx, account, before.ID, r.Name)
 		info, online := s.sessions()[c.ID]
-		return connectorOf(c, info, online), write{"connector.rename", c.ID, c.Name, []any{"before", before.Name}}, err
+		return connectorOf(c, info, online), write{"connector.rename", c.ID, c.Name, changed(fields{"name": before.Name}, fields{"name": c.Name})}, err
 	})
 }
 

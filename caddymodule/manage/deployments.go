@@ -117,9 +117,13 @@ func (s *Service) SetDeployment(ctx context.Context, d SetDeployment) (Deploymen
 			}
 			ids[i] = con.ID
 		}
-		record, err := s.store.EditDeployment(ctx, account, d.Name, func(edited *store.Deployment) error { return d.edit(edited, ids) })
+		var before fields
+		record, err := s.store.EditDeployment(ctx, account, d.Name, func(edited *store.Deployment) error {
+			before = fieldsOf(edited)
+			return d.edit(edited, ids)
+		})
 		return s.deploymentOf(record, s.sessions()),
-			write{"deployment.set", record.Name, record.Name, []any{"connectors", record.Connectors}}, err
+			write{"deployment.set", record.Name, record.Name, changed(before, fieldsOf(record))}, err
 	})
 }
 

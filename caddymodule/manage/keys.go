@@ -86,7 +86,7 @@ func (s *Service) CreateKey(ctx context.Context, c CreateKey) (CreatedKey, error
 			}
 		}
 		k, secret, err := s.store.CreateKey(ctx, k)
-		return createdKey(k, secret), write{"key.create", k.ID, k.Name, []any{"scope", k.Scope}}, err
+		return createdKey(k, secret), write{"key.create", k.ID, k.Name, changed(fields{"name": k.Name}, fieldsOf(k))}, err
 	})
 }
 
@@ -214,23 +214,29 @@ type EditKey struct {
 // EditKey changes a key, by id or name. When it returns, requests that the key no longer
 // allows fail, and running ones are ended.
 func (s *Service) EditKey(ctx context.Context, e EditKey) (Key, error) {
-	return s.changeKey(ctx, "key.edit", e.Key, func(account, id string) (k store.Key, err error) {
+	return change(ctx, s, func(account string) (Key, write, error) {
 		if err := s.mayLimit(ctx, e.Limits); err != nil {
-			return k, err
+			return Key{}, write{}, err
+		}
+		id, err := s.ownKey(ctx, e.Key)
+		if err != nil {
+			return Key{}, write{}, err
 		}
 		var networks []netip.Prefix
 		if e.AllowedIPs != nil {
 			if networks, err = store.ParseNetworks(e.AllowedIPs); err != nil {
-				return k, err
+				return Key{}, write{}, err
 			}
 		}
 		var owner string
 		if e.Owner != nil {
 			if owner, err = s.ownerOf(ctx, account, *e.Owner); err != nil {
-				return k, err
+				return Key{}, write{}, err
 			}
 		}
-		return s.store.EditKey(ctx, account, id, func(k *store.Key) error {
+		var before fields
+		k, err := s.store.EditKey(ctx, account, id, func(k *store.Key) error {
+			before = fieldsOf(k)
 			set(&k.Name, e.Name)
 			set(&k.Scope, e.Scope)
 			set(&k.Note, e.Note)
@@ -246,6 +252,7 @@ func (s *Service) EditKey(ctx context.Context, e EditKey) (Key, error) {
 			e.Limits.apply(&k.Limits)
 			return nil
 		})
+		return s.keyOf(k), write{"key.edit", k.ID, k.Name, changed(before, fieldsOf(k))}, err
 	})
 }
 
@@ -269,7 +276,7 @@ func (s *Service) changeKey(ctx context.Context, operation, idOrName string, do 
 }
 
 // ownKey returns the id of a key of the caller, if it may change no others. For those, the keys of
-// others do not exist, and a key that somebody else has disabled stays as it is.
+// others do not exist, and a key that another user has disabled stays as it is.
 func (s *Service) ownKey(ctx context.Context, idOrName string) (string, error) {
 	owner := s.owner(ctx)
 	if owner == "" {

@@ -27,6 +27,7 @@ type keyInfo struct {
 	RequestsDaily   int64 `json:"requests_daily"` // that a model got
 	RequestsMonthly int64 `json:"requests_monthly"`
 
+	// The lower ones of those of the key and its account; absent: there are none.
 	Concurrency     int        `json:"concurrency,omitempty"`
 	MaxOutputTokens int        `json:"max_output_tokens,omitempty"`
 	Limits          []keyLimit `json:"limits"`
@@ -52,10 +53,12 @@ func (t *Translator) getKey(ctx context.Context, ex *Exchange) ([]byte, *dialect
 		return nil, t.internal("read the limits of a key", err)
 	}
 	key := ex.Key.Key()
+	ofAccount, ofKey := ex.backend.Store.UsageLimits(ex.Account, key.ID)
 	info := keyInfo{
 		Label: key.Name, Shown: key.Shown, Scope: key.Scope, ExpiresAt: key.ExpiresAt,
 		UsageDaily: look.Day.Tokens, UsageMonthly: look.Month.Tokens, RequestsDaily: look.Day.Requests, RequestsMonthly: look.Month.Requests,
-		Concurrency: key.Limits.Concurrency, MaxOutputTokens: key.Limits.MaxOutputTokens, Limits: []keyLimit{},
+		Concurrency: lower(ofAccount.Concurrency, ofKey.Concurrency), MaxOutputTokens: lower(ofAccount.MaxOutputTokens, ofKey.MaxOutputTokens),
+		Limits: []keyLimit{},
 	}
 	now := time.Now().UTC()
 	for _, s := range look.States {
@@ -70,4 +73,12 @@ func (t *Translator) getKey(ctx context.Context, ex *Exchange) ([]byte, *dialect
 		return nil, t.internal("encode the limits of a key", err)
 	}
 	return append(body, '\n'), nil
+}
+
+// lower returns the lower one of two limits; 0 is no limit.
+func lower(a, b int) int {
+	if a == 0 || b == 0 {
+		return a + b
+	}
+	return min(a, b)
 }

@@ -38,10 +38,9 @@ func (s limitSource) SumsOf(ctx context.Context, account, key string) (day, mont
 	from := to.AddDate(0, 0, 1-to.Day())
 	today := to.Format(time.DateOnly)
 	add := func(r store.UsageRow) {
-		sums := limits.Sums{Requests: r.ModelRequests, Tokens: r.InputTokens + r.OutputTokens, BusyMillis: r.BusyMillis}
-		month.Add(sums)
+		month.Add(r.Sums())
 		if r.Day == today {
-			day.Add(sums)
+			day.Add(r.Sums())
 		}
 	}
 	if key != "" {
@@ -79,10 +78,8 @@ type permit struct {
 func (rt *Router) admit(ctx context.Context, ex *Exchange) (waited bool, err error) {
 	ofAccount, ofKey := ex.backend.Store.UsageLimits(ex.Account, ex.Key.ID())
 	c := ex.completion
-	for _, n := range [...]int{ofAccount.MaxOutputTokens, ofKey.MaxOutputTokens} {
-		if n > 0 {
-			c.call.LimitOutput(int64(n))
-		}
+	if n := lower(ofAccount.MaxOutputTokens, ofKey.MaxOutputTokens); n > 0 {
+		c.call.LimitOutput(int64(n))
 	}
 	if !ofAccount.Any() && !ofKey.Any() {
 		return false, nil

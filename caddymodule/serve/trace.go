@@ -27,7 +27,7 @@ const tracerName = "github.com/postern-dev/postern"
 type tries struct {
 	span   trace.Span // of the current try, nil if it is not recorded
 	sent   time.Time
-	answer dialect.AnswerInfo
+	answer *dialect.AnswerInfo
 }
 
 // begin begins the span of a try.
@@ -47,7 +47,7 @@ func (t *tries) begin(ctx context.Context, ex *Exchange) {
 		attribute.String("postern.key_id", ex.Key.ID()),
 		attribute.String("postern.request_id", ex.RequestID),
 	))
-	t.sent, t.answer = time.Time{}, dialect.AnswerInfo{}
+	t.sent, t.answer = time.Time{}, new(dialect.AnswerInfo)
 }
 
 // limited records that the request waited for limits.
@@ -105,7 +105,12 @@ func (t *tries) feed(p []byte) {
 }
 
 // held returns the number of bytes that feed has buffered.
-func (t *tries) held() int64 { return t.answer.Held() }
+func (t *tries) held() int64 {
+	if t.span == nil {
+		return 0
+	}
+	return t.answer.Held()
+}
 
 // retry ends the span of a try that failed, and begins the next one.
 func (t *tries) retry(ctx context.Context, ex *Exchange, e *dialect.Error) {

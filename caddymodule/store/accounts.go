@@ -189,7 +189,7 @@ func (l *Limits) Field(name string) *int {
 func (a Account) Check() error {
 	for _, f := range limitFields {
 		if n := *f.of(&a.Limits); n < 0 || n > maxLimit {
-			return Errorf(ErrInvalid, "%s is %d, but must be 1 to %d, or 0 for the default of %d", f.name, n, maxLimit, f.normal)
+			return Errorf(ErrInvalid, "the limit %s is %d, but must be 1 to %d, or 0 for the default of %d", f.name, n, maxLimit, f.normal)
 		}
 	}
 	if err := checkUsageLimits(a.Limits.UsageLimits); err != nil {
@@ -258,7 +258,7 @@ func (s *Store) SetAccount(ctx context.Context, id string, change func(*Account)
 func checkUsageLimits(l limits.UsageLimits) error {
 	for _, name := range limits.Names() {
 		if n := *l.Field(name); n < 0 || n > limits.Most {
-			return Errorf(ErrInvalid, "%s is %d, but must be 1 to %d, or 0 for no limit", name, n, limits.Most)
+			return Errorf(ErrInvalid, "the limit %s is %d, but must be 1 to %d, or 0 for no limit", name, n, limits.Most)
 		}
 	}
 	return nil

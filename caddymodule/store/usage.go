@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/postern-dev/postern/caddymodule/limits"
 )
 
 // The layouts of the months and hours of usage rows, besides [time.DateOnly].
@@ -77,6 +79,11 @@ func (u *Usage) Add(o Usage) {
 	u.BusyMillis += o.BusyMillis
 	u.FirstTokens += o.FirstTokens
 	u.FirstTokenMillis += o.FirstTokenMillis
+}
+
+// Sums returns what limits count.
+func (u Usage) Sums() limits.Sums {
+	return limits.Sums{Requests: u.ModelRequests, Tokens: u.InputTokens + u.OutputTokens, BusyMillis: u.BusyMillis}
 }
 
 // Errors returns the number of requests that failed.

@@ -1,0 +1,72 @@
+package manage
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/limits"
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+// UsedQuota is a limit per day or month of which most or all is used.
+type UsedQuota struct {
+	limits.Crossing
+	Key store.Key // the zero value for a limit of the account
+}
+
+// UsedQuotas returns the limits per day and month of which at least 80 percent are used: those of
+// valid keys that the caller may see, and of the account if that are all of its keys.
+func (s *Service) UsedQuotas(ctx context.Context) (used []UsedQuota, err error) {
+	keys, err := s.Keys(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var limited []store.Key
+	if account, err := s.account(ctx); err == nil && s.owner(ctx) == "" {
+		ofAccount, _ := s.store.UsageLimits(account, "")
+		limited = append(limited, store.Key{Limits: ofAccount})
+	}
+	for _, k := range keys {
+		if k.State == store.KeyValid {
+			limited = append(limited, k.Key)
+		}
+	}
+	limited = slices.DeleteFunc(limited, func(k store.Key) bool { return !k.Limits.HasQuota() })
+	if len(limited) == 0 {
+		return nil, nil
+	}
+	now := s.now().UTC()
+	day, err := s.sums(ctx, now)
+	if err != nil {
+		return nil, err
+	}
+	month, err := s.sums(ctx, now.AddDate(0, 0, 1-now.Day()))
+	if err != nil {
+		return nil, err
+	}
+	for _, k := range limited {
+		level := limits.NewLevel(limits.OfKey, now)
+		level.Set(k.Limits)
+		level.Load(now, day[k.ID], month[k.ID])
+		for _, state := range level.AppendStates(nil, now) {
+			if percent := state.Percent(); percent > 0 && !state.PerMinute() {
+				used = append(used, UsedQuota{limits.Crossing{State: state, Percent: percent}, k})
+			}
+		}
+	}
+	return used, nil
+}
+
+// sums returns what keys have used since a day, by their ids, and all keys together with the id "".
+func (s *Service) sums(ctx context.Context, from time.Time) (map[string]limits.Sums, error) {
+	rows, err := s.Usage(ctx, Usage{From: from.Format(time.DateOnly), By: "key"})
+	sums := make(map[string]limits.Sums)
+	var all limits.Sums
+	for _, row := range rows {
+		sums[row.KeyID] = row.Sums()
+		all.Add(row.Sums())
+	}
+	sums[""] = all
+	return sums, err
+}
