@@ -184,7 +184,7 @@ var commandTests = []struct {
 	{"deployment_set_bound", "deployment set qwen3:8b --max-concurrency 4", ok("PUT /model_gateway/deployments/qwen3:8b", deploymentJSON)},
 	{"deployment_set_reset", "deployment set qwen3:8b --reset upstream --reset max-concurrency --reset think_tags --reset affinity", ok("PUT /model_gateway/deployments/qwen3:8b", deploymentJSON)},
 	{"deployment_set_reset_unknown", "deployment set qwen3:8b --reset connector", nil},
-	{"deployment_set_reset_twice", "deployment set qwen3:8b --option think_tags=keep --reset think_tags", nil},
+	{"deployment_set_reset_twice", "deployment set qwen3:8b --option think_tags=true --reset think_tags", nil},
 	{"deployment_set_two_names", "deployment set a b --connector rack", nil},
 	{"deployment_list", "deployment list", ok("GET /model_gateway/deployments", "["+deploymentJSON+","+warnedJSON+","+goneJSON+"]")},
 	{"deployment_list_empty", "deployment list", ok("GET /model_gateway/deployments", "[]")},

@@ -39,7 +39,7 @@ type homePage struct {
 	Alerts []alert
 	More   int // alerts that are not shown
 	Status manage.Status
-	Edges  int // that serve, of Status.Edge.Edges
+	Edges  int      // that serve, of Status.Edge.Edges
 	Sum    usageRow // of today, in UTC
 	Chart  chart
 	Models []homeModel
