@@ -171,65 +171,68 @@ func TestUsageOfSeveralGateways(t *testing.T) {
 // Rows of other gateways count instead of what these have published, unless that is newer.
 func TestUsageOfOthers(t *testing.T) {
 	t.Parallel()
-	shared := storetest.Share(storetest.OpenBolt(t, tempStore(t)))
-	edge := func(name string) *store.Store {
-		s, err := store.New(shared, store.Options{Edge: name, Local: storetest.OpenBolt(t, tempStore(t))})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = s.Close() })
-		return s
-	}
-	a, b := edge("a"), edge("b")
-	day := time.Now().UTC().Format(time.DateOnly)
-	row := func(n int64) store.UsageRow { return usageRow(day, "k", "org/m", n) }
-	wantUnpublished := func(want ...store.UsageRow) {
-		t.Helper()
-		if got, err := b.UnpublishedUsage(t.Context(), account, 10); err != nil || !slices.Equal(got, want) {
-			t.Errorf("unpublished: %+v, %v", got, err)
-		}
-	}
-	for _, n := range []int64{5, 7} {
-		if err := b.SaveUsage(t.Context(), []store.UsageRow{row(n)}); err != nil {
-			t.Fatal(err)
-		}
-		wantUnpublished(row(n))
-		if n == 5 {
-			if err := b.PublishUsage(t.Context()); err != nil {
+	synctest.Test(t, func(t *testing.T) {
+		shared := storetest.Share(storetest.OpenBolt(t, tempStore(t)))
+		edge := func(name string) *store.Store {
+			s, err := store.New(shared, store.Options{Edge: name, Local: storetest.OpenBolt(t, tempStore(t))})
+			if err != nil {
 				t.Fatal(err)
 			}
-			wantUnpublished()
+			t.Cleanup(func() { _ = s.Close() })
+			synctest.Wait() // until it has published, as it does at the start
+			return s
 		}
-	}
-	if err := a.SaveUsage(t.Context(), []store.UsageRow{row(100)}); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := b.UnpublishedUsage(t.Context(), account, 0); err != nil || len(got) != 0 {
-		t.Errorf("more rows than asked for: %+v, %v", got, err)
-	}
-	for name, test := range map[string]struct {
-		newer []store.UsageRow
-		want  int64
-	}{
-		"nothing":       {nil, 105},
-		"newer":         {[]store.UsageRow{row(7)}, 107},
-		"older":         {[]store.UsageRow{row(4)}, 105},
-		"another row":   {[]store.UsageRow{usageRow(day, "k", "n", 3)}, 108},
-		"not asked for": {[]store.UsageRow{usageRow("2026-01-01", "k", "m", 3), usageRow("9999-01-01", "k", "m", 3)}, 105},
-		"not a row":     {[]store.UsageRow{usageRow("x", "k", "m", 3), usageRow(day, "k/b", "m", 3)}, 105},
-	} {
-		sum := int64(0)
-		err := a.EachUsage(t.Context(), account, day, day, map[string][]store.UsageRow{"b": test.newer}, func(r store.UsageRow) error {
-			if r.Account != account || r.Day != day || r.Key != "k" {
-				t.Errorf("%s: %+v", name, r)
+		a, b := edge("a"), edge("b")
+		day := time.Now().UTC().Format(time.DateOnly)
+		row := func(n int64) store.UsageRow { return usageRow(day, "k", "org/m", n) }
+		wantUnpublished := func(want ...store.UsageRow) {
+			t.Helper()
+			if got, err := b.UnpublishedUsage(t.Context(), account, 10); err != nil || !slices.Equal(got, want) {
+				t.Errorf("unpublished: %+v, %v", got, err)
 			}
-			sum += r.Requests
-			return nil
-		})
-		if err != nil || sum != test.want {
-			t.Errorf("%s: %d requests, not %d, %v", name, sum, test.want, err)
 		}
-	}
+		for _, n := range []int64{5, 7} {
+			if err := b.SaveUsage(t.Context(), []store.UsageRow{row(n)}); err != nil {
+				t.Fatal(err)
+			}
+			wantUnpublished(row(n))
+			if n == 5 {
+				if err := b.PublishUsage(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				wantUnpublished()
+			}
+		}
+		if err := a.SaveUsage(t.Context(), []store.UsageRow{row(100)}); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := b.UnpublishedUsage(t.Context(), account, 0); err != nil || len(got) != 0 {
+			t.Errorf("more rows than asked for: %+v, %v", got, err)
+		}
+		for name, test := range map[string]struct {
+			newer []store.UsageRow
+			want  int64
+		}{
+			"nothing":       {nil, 105},
+			"newer":         {[]store.UsageRow{row(7)}, 107},
+			"older":         {[]store.UsageRow{row(4)}, 105},
+			"another row":   {[]store.UsageRow{usageRow(day, "k", "n", 3)}, 108},
+			"not asked for": {[]store.UsageRow{usageRow("2026-01-01", "k", "m", 3), usageRow("9999-01-01", "k", "m", 3)}, 105},
+			"not a row":     {[]store.UsageRow{usageRow("x", "k", "m", 3), usageRow(day, "k/b", "m", 3)}, 105},
+		} {
+			sum := int64(0)
+			err := a.EachUsage(t.Context(), account, day, day, map[string][]store.UsageRow{"b": test.newer}, func(r store.UsageRow) error {
+				if r.Account != account || r.Day != day || r.Key != "k" {
+					t.Errorf("%s: %+v", name, r)
+				}
+				sum += r.Requests
+				return nil
+			})
+			if err != nil || sum != test.want {
+				t.Errorf("%s: %d requests, not %d, %v", name, sum, test.want, err)
+			}
+		}
+	})
 }
 
 func TestRecent(t *testing.T) {
