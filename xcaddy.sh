@@ -190,7 +190,7 @@ need_tools() {
 # run_tests SYSTEMS FLAG...: lints, builds, and runs the tests. The linters have vetted the
 # code.
 run_tests() {
-	# Tests of these wait for pings and handshakes: nothing else runs or is compiled beside them.
+	# Tests of these wait for pings and handshakes: nothing else is compiled beside them.
 	local units tunnel systems=$1 timed='/(tunnel|agent|dial|link)(/|$)'
 	shift
 	need_tools
@@ -200,14 +200,23 @@ run_tests() {
 	units=$(go list ./... | grep -vE "/tests(/|\$)|$timed")
 	tunnel=$(go list ./... | grep -E "$timed")
 	# shellcheck disable=SC2086 # one word per package
-	part "unit tests" go test -race -vet=off -shuffle=on "$@" $units
+	part "unit tests" go test -race -vet=off -ldflags=-w -shuffle=on "$@" $units
 	# shellcheck disable=SC2086
-	part "unit tests of the tunnel" go test -race -vet=off -shuffle=on -p 1 "$@" $tunnel
+	part "unit tests of the tunnel" go test -race -vet=off -ldflags=-w -shuffle=on "$@" $tunnel
 	part "bounded work" as_caddy go test -vet=off -run '^TestWorkIsBounded$' ./caddymodule/dialect
-	part "end-to-end tests" go test -race -vet=off -shuffle=on -timeout 60m "$@" ./tests/...
-	part "cluster" go -C tests/cluster test -race -vet=off -shuffle=on -timeout 30m -parallel 8 "$@" . # they wait for leases
-	part "release" as_caddy go -C tools/release test -vet=off -shuffle=on "$@" .
+	# More than two packages at a time: they wait for processes and timers.
+	part "end-to-end tests" go test -race -vet=off -ldflags=-w -shuffle=on -timeout 60m -p 3 "$@" ./tests/...
+	part "cluster and release" cluster_and_release "$@"
 	step "all tests passed"
+}
+
+# cluster_and_release FLAG...: the tests of etcd wait for leases, those of the release compile.
+cluster_and_release() {
+	go -C tests/cluster test -race -vet=off -ldflags=-w -shuffle=on -timeout 30m -parallel 8 "$@" . &
+	local failed=0 cluster=$!
+	as_caddy go -C tools/release test -vet=off -shuffle=on "$@" . || failed=1
+	wait "$cluster" || failed=1
+	return "$failed"
 }
 
 # run_matching NAME: runs the tests that match, of the packages that have some. Those of etcd
