@@ -76,7 +76,7 @@ func checkBackup(ctx context.Context, path, shown string) (info BackupInfo, err 
 		return BackupInfo{}, err
 	}
 	// As the gateway loads it.
-	loaded := newStore(&boltKV{db: db, path: path, history: newHistory(info.Revision, 1)}, Options{})
+	loaded := newStore(&boltKV{db: db, path: path, history: newHistory(info.Revision, 0)}, Options{})
 	watcher, err := loaded.load(ctx, true)
 	if err != nil {
 		return BackupInfo{}, fmt.Errorf("%s: %w", shown, err)

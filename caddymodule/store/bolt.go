@@ -21,7 +21,9 @@ type BoltOptions struct {
 	// LockTimeout is how long to wait for a file that another process has open,
 	// such as one that is exiting; 0 means 2 s.
 	LockTimeout time.Duration
-	// History is how many past transactions Watch can return; 0 means 1024.
+	// History is how many bytes of past transactions Watch can return; 0 means 2 MiB. It is
+	// not their number, which says nothing about memory: usage is written often, in large
+	// transactions.
 	History int
 }
 
@@ -64,7 +66,7 @@ func OpenBolt(path string, o BoltOptions) (KV, error) {
 		o.LockTimeout = 2 * time.Second
 	}
 	if o.History <= 0 {
-		o.History = 1024
+		o.History = 2 << 20
 	}
 	path, err := filepath.Abs(path)
 	if err != nil {

@@ -206,35 +206,38 @@ func TestBoltUnfinishedFile(t *testing.T) {
 	storetest.Open(t, path)
 }
 
+// Past transactions occupy a bounded number of bytes, whether they are small or large.
 func TestBoltWatcherTooSlow(t *testing.T) {
 	t.Parallel()
-	kv, err := store.OpenBolt(filepath.Join(t.TempDir(), "gateway.db"), store.BoltOptions{History: 4})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer kv.Close()
-	slow, err := kv.Watch(t.Context(), store.Span{}, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var last store.TxnResult
-	for range 20 {
-		if last, err = kv.Txn(t.Context(), store.Txn{Then: []store.Op{store.Put("a", nil)}}); err != nil {
+	for _, c := range []struct{ history, value int }{{1 << 10, 0}, {0, 512 << 10}} {
+		kv, err := store.OpenBolt(filepath.Join(t.TempDir(), "gateway.db"), store.BoltOptions{History: c.history})
+		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	if _, err := slow.Next(t.Context()); !errors.Is(err, store.ErrCompacted) {
-		t.Errorf("next of a watcher 20 behind: %v", err)
-	}
-	if _, err := kv.Watch(t.Context(), store.Span{}, last.Revision-15); !errors.Is(err, store.ErrCompacted) {
-		t.Errorf("watch from 15 back: %v", err)
-	}
-	recent, err := kv.Watch(t.Context(), store.Span{}, last.Revision-3)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if batch, err := recent.Next(t.Context()); err != nil || batch.Revision != last.Revision-3 {
-		t.Errorf("next from 3 back: %+v, %v", batch, err)
+		defer kv.Close()
+		slow, err := kv.Watch(t.Context(), store.Span{}, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var last store.TxnResult
+		for range 20 {
+			if last, err = kv.Txn(t.Context(), store.Txn{Then: []store.Op{store.Put("a", make([]byte, c.value))}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := slow.Next(t.Context()); !errors.Is(err, store.ErrCompacted) {
+			t.Errorf("%+v: next of a watcher 20 behind: %v", c, err)
+		}
+		if _, err := kv.Watch(t.Context(), store.Span{}, last.Revision-6); !errors.Is(err, store.ErrCompacted) {
+			t.Errorf("%+v: watch from 6 back: %v", c, err)
+		}
+		recent, err := kv.Watch(t.Context(), store.Span{}, last.Revision-2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if batch, err := recent.Next(t.Context()); err != nil || batch.Revision != last.Revision-2 {
+			t.Errorf("%+v: next from 2 back: revision %d, %v", c, batch.Revision, err)
+		}
 	}
 }
 

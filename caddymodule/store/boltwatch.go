@@ -9,10 +9,11 @@ import (
 // history keeps the last transactions for watchers, which read at their own pace. A
 // watcher that falls behind gets ErrCompacted, so that stalled watchers cost no memory.
 type history struct {
-	limit int // of batches
+	limit int // of the bytes of batches
 
 	mu        sync.Mutex
 	batches   []Batch // of the revisions compacted+1, compacted+2, …
+	bytes     int     // of batches
 	compacted int64   // transactions up to this revision are dropped
 	closed    bool
 	changed   chan struct{} // closed and replaced when a field above changes
@@ -22,15 +23,27 @@ func newHistory(revision int64, limit int) *history {
 	return &history{limit: limit, compacted: revision, changed: make(chan struct{})}
 }
 
-// add appends the next transaction.
+// size returns about how much memory a batch occupies.
+func (b Batch) size() int {
+	const ofBatch, ofEvent = 64, 128
+	size := ofBatch
+	for _, e := range b.Events {
+		size += ofEvent + len(e.Item.Key) + len(e.Item.Value)
+	}
+	return size
+}
+
+// add appends the next transaction, and drops the oldest ones that are too much.
 func (h *history) add(b Batch) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.batches = append(h.batches, b)
-	// Trim only at twice the limit, to amortize the cost of moving.
-	if len(h.batches) >= 2*h.limit {
-		h.batches = slices.Delete(h.batches, 0, h.limit)
-		h.compacted += int64(h.limit)
+	h.bytes += b.size()
+	for h.bytes > h.limit {
+		h.bytes -= h.batches[0].size()
+		h.batches[0] = Batch{} // the array stays until append needs a larger one
+		h.batches = h.batches[1:]
+		h.compacted++
 	}
 	h.broadcast()
 }
@@ -40,7 +53,7 @@ func (h *history) add(b Batch) {
 func (h *history) reset(revision int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.batches, h.compacted = nil, revision
+	h.batches, h.bytes, h.compacted = nil, 0, revision
 	h.broadcast()
 }
 
