@@ -67,10 +67,10 @@ func symptomOf(status int, r *refusal) symptom {
 // clients send requests.
 type clients struct {
 	kept, fresh, slow *http.Client
-	release           <-chan struct{} // ends the patience of deaf clients
+	release           chan struct{} // closed: ends the patience of deaf clients
 }
 
-func newClients(release <-chan struct{}) *clients {
+func newClients() *clients {
 	small := func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
 		if tcp, ok := conn.(*net.TCPConn); ok {
@@ -79,10 +79,17 @@ func newClients(release <-chan struct{}) *clients {
 		return conn, err
 	}
 	return &clients{
-		release: release,
+		release: make(chan struct{}),
 		kept:    &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}},
 		fresh:   &http.Client{Transport: &http.Transport{DisableKeepAlives: true}},
 		slow:    &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: small}},
+	}
+}
+
+// closeIdle closes the connections without a request.
+func (c *clients) closeIdle() {
+	for _, client := range []*http.Client{c.kept, c.fresh, c.slow} {
+		client.CloseIdleConnections()
 	}
 }
 

@@ -208,7 +208,7 @@ type home struct {
 func (s *system) deploy(ctx context.Context) error {
 	var own, bad, good, double []*deployment
 	add := func(group *[]*deployment, d *deployment, connectors ...int) error {
-		*group = append(*group, d)
+		*group, s.deployments = append(*group, d), append(s.deployments, d)
 		return s.set(ctx, d, connectors...)
 	}
 	for i, c := range s.connectors {

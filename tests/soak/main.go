@@ -66,9 +66,9 @@
 // last quarter is above that of the first by more than a floor (20 MB of RSS,
 // 100 goroutines, 40 open files) and a share (15 % of RSS, 8 % of the others),
 // and that of the third by more than half of that. Besides, goroutines, open
-// files and what the heaps hold are compared between rest before the first
-// request and rest after the last. A run of less than some fifteen minutes is
-// too short for the first, not for the second.
+// files and what the heaps hold are compared between rest after a request of
+// each kind for each deployment, and rest after the last. A run of less than some
+// fifteen minutes is too short for the first, not for the second.
 package main
 
 import (

@@ -98,7 +98,7 @@ type report struct {
 	log           *faultLog
 	began         time.Time // of the first request
 	samples       []sample
-	before, after sample // at rest, before the first request and after the last one
+	before, after sample // at rest, after the first requests and after the last one
 	complete      bool
 }
 
@@ -142,7 +142,7 @@ func (r *report) growth() (grows []string) {
 		before, after := r.before.figures[i], r.after.figures[i]
 		allowed := f.atRest.floor + f.atRest.share*before + f.perWebSocket*moved
 		if r.complete && after-before > allowed {
-			grows = append(grows, fmt.Sprintf("%s: %.0f at rest before the first request, %.0f after the last; %.0f more would pass", f.name, before, after, allowed))
+			grows = append(grows, fmt.Sprintf("%s: %.0f at rest after the first requests, %.0f after the last; %.0f more would pass", f.name, before, after, allowed))
 		}
 	}
 	return grows

@@ -13,6 +13,7 @@ import (
 
 	"github.com/postern-dev/postern/tests/command"
 	"github.com/postern-dev/postern/tests/rig"
+	"github.com/postern-dev/postern/tests/upstream/play"
 )
 
 // soak runs everything. With an error it returns what there is so far.
@@ -26,6 +27,7 @@ func soak(ctx context.Context, o options) (r *report, err error) {
 	defer func() { err = errors.Join(err, s.end(err != nil || o.Keep != "" || r.failure() != nil)) }()
 	for _, step := range []func(context.Context, *report) error{
 		func(ctx context.Context, _ *report) error { return s.start(ctx) },
+		s.warm,
 		func(ctx context.Context, r *report) (err error) { r.before, err = s.atRest(ctx, "before"); return err },
 		s.stress,
 		s.rest,
@@ -39,12 +41,32 @@ func soak(ctx context.Context, o options) (r *report, err error) {
 	return r, nil
 }
 
+// warm sends a small request in each dialect for each deployment over each edge. What
+// that leaves behind is made once, however many requests follow: metrics above all.
+func (s *system) warm(ctx context.Context, _ *report) error {
+	command.Progress("sending the first requests")
+	var edges sync.WaitGroup
+	for _, e := range s.edges {
+		edges.Go(func() {
+			for _, d := range s.deployments {
+				for _, dialect := range dialects {
+					s.request(ctx, &request{
+						Script: play.Script{ID: s.lastID.Add(1), Tokens: 4}, dialect: dialect, streamed: true,
+						model: d, key: s.keys.keys[0], edge: e, habit: reads,
+					})
+				}
+			}
+		})
+	}
+	edges.Wait()
+	s.clients.closeIdle()
+	return context.Cause(ctx)
+}
+
 // stress sends requests and makes faults for the length of the run, and returns
 // when the last request has ended.
 func (s *system) stress(ctx context.Context, r *report) error {
 	r.began = time.Now()
-	release := make(chan struct{})
-	s.clients = newClients(release)
 	watching, stopWatching := context.WithCancel(ctx)
 	defer stopWatching()
 	sending, stopSending := context.WithTimeout(ctx, s.o.Length)
@@ -64,11 +86,9 @@ func (s *system) stress(ctx context.Context, r *report) error {
 	stopWatching()
 	watcher.Wait()
 	command.Progress("waiting for the last requests")
-	close(release)
+	close(s.clients.release)
 	requests.Wait()
-	for _, c := range []*http.Client{s.clients.kept, s.clients.fresh, s.clients.slow} {
-		c.CloseIdleConnections()
-	}
+	s.clients.closeIdle()
 	command.Progress("%s", s.tally.line())
 	return context.Cause(ctx)
 }
@@ -97,15 +117,20 @@ func (s *system) send(ctx, running context.Context, requests *sync.WaitGroup) {
 		}
 		requests.Go(func() {
 			defer func() { <-places }()
-			s.tally.start(r, true)
-			o := s.clients.send(running, r)
-			if running.Err() != nil {
-				return // the run was broken off, not the request
-			}
-			o.homes = r.model.during(o.began, o.ended)
-			s.tally.end(&o)
+			s.request(running, r)
 		})
 	}
+}
+
+// request sends a request, and counts what became of it.
+func (s *system) request(ctx context.Context, r *request) {
+	s.tally.start(r, true)
+	o := s.clients.send(ctx, r)
+	if ctx.Err() != nil {
+		return // the run was broken off, not the request
+	}
+	o.homes = r.model.during(o.began, o.ended)
+	s.tally.end(&o)
 }
 
 // runLane runs a lane until its time is over or ctx ends.

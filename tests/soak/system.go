@@ -53,13 +53,14 @@ type system struct {
 	relays     []*relay
 	connectors []*connector
 
-	groups  [][]*deployment // by the share of requests that they get
-	moving  []*deployment
-	keys    keyring
-	clients *clients
-	lastID  atomic.Int64
-	log     *faultLog
-	tally   *tally
+	deployments []*deployment   // all
+	groups      [][]*deployment // by the share of requests that they get
+	moving      []*deployment
+	keys        keyring
+	clients     *clients
+	lastID      atomic.Int64
+	log         *faultLog
+	tally       *tally
 
 	seenMu sync.Mutex
 	seen   map[int64]sighting // requests that have reached a model
@@ -68,7 +69,7 @@ type system struct {
 // newSystem makes a system without processes. The context that it returns ends
 // with the cause when one of its processes ends unasked.
 func newSystem(ctx context.Context, o options) (_ context.Context, s *system, err error) {
-	s = &system{o: o, log: &faultLog{}, seen: map[int64]sighting{}}
+	s = &system{o: o, clients: newClients(), log: &faultLog{}, seen: map[int64]sighting{}}
 	s.tally = newTally(s.log)
 	ctx, s.fail, s.rig, s.end, err = program().Rig(ctx, o.Keep, o.Bin)
 	return ctx, s, err
