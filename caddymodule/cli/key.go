@@ -263,7 +263,7 @@ func networkList(networks []netip.Prefix) string {
 // printKey prints the fields of a key that can be changed.
 func printKey(in *invocation, k manage.Key) {
 	in.printf("  id       %s\n  scope    %s\n  expires  %s\n  from     %s\n  owner    %s\n  note     %s\n  limits   %s\n  state    %s\n",
-		k.ID, printable(k.Scope), in.env.end(k.ExpiresAt), networkList(k.AllowedIPs), printable(k.OwnerName), printable(k.Note), limitList(k.Limits), keyState(in, k))
+		k.ID, printable(k.Scope), in.env.end(k.ExpiresAt), networkList(k.AllowedIPs), cmp.Or(printable(k.OwnerName), "none"), cmp.Or(printable(k.Note), "none"), limitList(k.Limits), keyState(in, k))
 }
 
 func printRotatedKey(in *invocation, key manage.CreatedKey) {

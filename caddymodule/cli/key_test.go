@@ -36,6 +36,7 @@ var keyTests = []struct {
 		"DELETE /model_gateway/keys/key_1": {404, `{"error":"key \"key_1\" not found in account \"default\""}`},
 	}},
 	{"key_set", "key set laptop --expires 30d --allow-ip 10.0.0.0/8,192.0.2.1 --note= --owner anna --rename desk", ok("PATCH /model_gateway/keys/laptop", keyJSON)},
+	{"key_set_no_owner", "key set laptop --owner= --note=", ok("PATCH /model_gateway/keys/laptop", `{"id":"key_1","name":"laptop","scope":"*","state":"valid"}`)},
 	{"key_set_never", "key set laptop --expires never --allow-ip any", ok("PATCH /model_gateway/keys/laptop", keyJSON)},
 	{"key_set_nothing", "key set laptop --account team", nil},
 	{"key_set_wrong_time", "key set laptop --expires tomorrow", nil},
