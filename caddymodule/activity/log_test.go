@@ -97,6 +97,49 @@ func TestRecentSurvives(t *testing.T) {
 	})
 }
 
+// The requests of accounts that rest are in the store alone. They come back with the next request.
+func TestRecentOfRestingAccount(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "gateway.db")
+	synctest.Test(t, func(t *testing.T) {
+		l, st, _ := open(t, path)
+		for i := range 150 {
+			l.Record(account, request(i))
+			time.Sleep(time.Second)
+		}
+		refused := request(0)
+		refused.ID, refused.Error = "refused_0", "invalid_api_key"
+		l.Refuse(account, refused)
+		time.Sleep(14 * time.Minute)
+		if l.Accounts() != 1 {
+			t.Error("an active account is dropped")
+		}
+		time.Sleep(3 * time.Minute)
+		if l.Accounts() != 0 {
+			t.Error("a resting account stays in memory")
+		}
+		check := func(want ...string) {
+			t.Helper()
+			if got := ids(l, account); len(got) != 201 || !slices.Equal(got[:3], want) || got[200] != "req_10" {
+				t.Errorf("%d recent: %v, want %v first", len(got), got, want)
+			}
+		}
+		for i := range 60 {
+			l.Record(account, request(150+i))
+			time.Sleep(time.Millisecond)
+		}
+		check("req_209", "req_208", "req_207")
+		time.Sleep(20 * time.Minute)
+		l.Record(account, request(210))
+		time.Sleep(2 * time.Minute) // it is saved with the older ones, though no one has read them
+		closeBoth(t, l, st)
+		l, _, _ = open(t, path)
+		if got := ids(l, account); len(got) != 201 || got[0] != "req_210" || got[1] != "req_209" {
+			t.Errorf("%d recent after a restart: %v", len(got), got)
+		}
+	})
+}
+
 // What cannot be read is let go.
 func TestDamagedRecent(t *testing.T) {
 	t.Parallel()
