@@ -41,9 +41,11 @@ func (s *Service) UsedQuotas(ctx context.Context) (used []UsedQuota, err error) 
 	if err != nil {
 		return nil, err
 	}
-	month, err := s.sums(ctx, now.AddDate(0, 0, 1-now.Day()))
-	if err != nil {
-		return nil, err
+	var month map[string]limits.Sums
+	if slices.ContainsFunc(limited, func(k store.Key) bool { return k.Limits.TokensPerMonth > 0 }) { // many more rows
+		if month, err = s.sums(ctx, now.AddDate(0, 0, 1-now.Day())); err != nil {
+			return nil, err
+		}
 	}
 	for _, k := range limited {
 		level := limits.NewLevel(limits.OfKey, now)
