@@ -190,7 +190,7 @@ need_tools() {
 # run_tests SYSTEMS FLAG...: lints, builds, and runs the tests. The linters have vetted the
 # code.
 run_tests() {
-	# Tests of these wait for pings and handshakes: nothing else is compiled beside them.
+	# Tests of these wait for pings and handshakes: no others run or are compiled beside them.
 	local units tunnel systems=$1 timed='/(tunnel|agent|dial|link)(/|$)'
 	shift
 	need_tools

@@ -143,17 +143,24 @@ func TestRecentOfRestingAccount(t *testing.T) {
 // What cannot be read is let go.
 func TestDamagedRecent(t *testing.T) {
 	t.Parallel()
-	st := storetest.New(t)
-	if err := st.SaveRecent(t.Context(), account, []byte(`[{"id":1}]`)); err != nil {
-		t.Fatal(err)
-	}
-	l := newLog(t, activity.Options{Store: st})
-	if got := ids(l, account); len(got) != 0 {
-		t.Errorf("recent: %v", got)
-	}
-	l.Record(account, request(1))
-	if got := ids(l, account); !slices.Equal(got, []string{"req_1"}) {
-		t.Errorf("recent: %v", got)
+	for name, value := range map[string]string{
+		"the data":   `{"v":1,"data":"W3siaWQiOjF9XQ=="}`, // [{"id":1}]
+		"the record": `{"v":`,
+	} {
+		path := filepath.Join(t.TempDir(), "gateway.db")
+		l, st, kv := open(t, path)
+		if _, err := kv.Txn(t.Context(), store.Txn{Then: []store.Op{store.Put("x/recent/"+account, []byte(value))}}); err != nil {
+			t.Fatal(err)
+		}
+		if got := ids(l, account); len(got) != 0 {
+			t.Errorf("%s: recent: %v", name, got)
+		}
+		l.Record(account, request(1))
+		closeBoth(t, l, st)
+		l, _, _ = open(t, path)
+		if got := ids(l, account); !slices.Equal(got, []string{"req_1"}) {
+			t.Errorf("%s: recent after a restart: %v", name, got)
+		}
 	}
 }
 

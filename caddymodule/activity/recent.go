@@ -121,10 +121,13 @@ func (l *Log) load(id string) error {
 		return nil
 	}
 	data, err := l.store.LoadRecent(context.Background(), id)
-	if err != nil {
+	if err != nil && !errors.Is(err, store.ErrSchema) {
 		return fmt.Errorf("loading the last requests: %w", err)
 	}
-	saved, err := decode(data)
+	var saved []Request
+	if err == nil {
+		saved, err = decode(data)
+	}
 	if err != nil {
 		l.log.Warn("failed to read the last requests of an account, so they are lost", "account_id", id, "error", err)
 	}

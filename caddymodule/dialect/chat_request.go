@@ -2,6 +2,9 @@ package dialect
 
 import (
 	"bytes"
+	"math"
+	"strconv"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
@@ -71,6 +74,7 @@ func ScanRequest(op Operation, body []byte) (*ChatRequest, *Error) {
 	if m.Err() != nil {
 		return nil, notAnObject(body)
 	}
+	unknown := false // the number of choices
 	for m.Mark = markOf; m.Next(); m.Seen = 0 {
 		if err := r.note(&m); err != nil {
 			return nil, err
@@ -82,8 +86,11 @@ func ScanRequest(op Operation, body []byte) (*ChatRequest, *Error) {
 			if jsonscan.IsString(m.Raw()) {
 				r.cacheKey = m.Value
 			}
-		case "n", "n_cmpl": // llama.cpp prefers the second
-			r.Choices = max(r.Choices, r.noteAnswers(m.Raw()))
+		case "n":
+			r.Choices = r.noteAnswers(m.Raw())
+		case "n_cmpl": // llama.cpp prefers it to n, others ignore it
+			r.noteAnswers(m.Raw())
+			unknown = true
 		case "best_of": // the client gets some of these
 			r.noteAnswers(m.Raw())
 		}
@@ -93,6 +100,9 @@ func ScanRequest(op Operation, body []byte) (*ChatRequest, *Error) {
 	}
 	if !m.Whole() {
 		return nil, notJSON(m.Err())
+	}
+	if unknown {
+		r.Choices = 0
 	}
 	for f, want := range fieldTypes {
 		if raw := r.raw(field(f)); raw != nil && !want.is(raw) {
@@ -144,14 +154,16 @@ func (r *ChatRequest) checkContent() *Error {
 // maxAnswers limits the answers that are counted.
 const maxAnswers = 1 << 20
 
-// noteAnswers reads how many answers to a prompt the client wants.
+// noteAnswers reads how many answers to a prompt the client wants. Some servers take 2.0 and "2", too.
 func (r *ChatRequest) noteAnswers(raw []byte) int {
-	n, ok := jsonscan.Integer(raw)
-	if !ok || n < 1 || n >= 1<<16 {
-		return 1
+	const most = 1<<16 - 1
+	n, _ := strconv.ParseFloat(strings.Trim(string(raw), `"`), 64) // infinite if it is out of range
+	wanted := 1
+	if n > 1 { // it may be NaN
+		wanted = int(math.Ceil(min(n, most)))
 	}
-	r.answers = max(r.answers, n)
-	return int(n)
+	r.answers = max(r.answers, int64(wanted))
+	return wanted
 }
 
 // prompts counts the prompts of a completion: an array of numbers is one prompt in tokens.

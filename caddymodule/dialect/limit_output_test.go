@@ -45,6 +45,14 @@ func TestLimitOutput(t *testing.T) {
 			`{"model":"m","n":4,"max_tokens":25,"messages":[{"role":"user","content":"x"}]}`, 200,
 		},
 		{
+			"choices with a point", chat, messages(`"n":4.0,"max_tokens":50,`),
+			`{"model":"m","n":4.0,"max_tokens":25,"messages":[{"role":"user","content":"x"}]}`, 200,
+		},
+		{
+			"choices as text", chat, messages(`"n":"4","max_tokens":50,`),
+			`{"model":"m","n":"4","max_tokens":25,"messages":[{"role":"user","content":"x"}]}`, 200,
+		},
+		{
 			"choices of llama.cpp", chat, messages(`"n_cmpl":4,"max_tokens":50,`),
 			`{"model":"m","n_cmpl":4,"max_tokens":25,"messages":[{"role":"user","content":"x"}]}`, 200,
 		},
@@ -61,8 +69,8 @@ func TestLimitOutput(t *testing.T) {
 			`{"model":"m","prompt":[1,2],"max_tokens":50}`, 50,
 		},
 		{
-			"too much", chat, messages(`"n":65535,"max_tokens":9223372036854775807,`),
-			`{"model":"m","n":65535,"max_tokens":1,"messages":[{"role":"user","content":"x"}]}`, 65535 << 30,
+			"too much", chat, messages(`"n":1e999,"max_tokens":9223372036854775807,`),
+			`{"model":"m","n":1e999,"max_tokens":1,"messages":[{"role":"user","content":"x"}]}`, 65535 << 30,
 		},
 		{"completions", completions, `{"model":"pub","prompt":"x","max_tokens":500}`, `{"model":"m","prompt":"x","max_tokens":100}`, 500},
 		{"embeddings", Operation{Kind: Embeddings}, `{"model":"pub","input":"x"}`, `{"model":"m","input":"x"}`, 0},

@@ -58,7 +58,7 @@ type State struct {
 // Remaining returns what may still be used.
 func (s State) Remaining() int64 { return max(s.Max-s.Used, 0) }
 
-// Percent returns 100 if all is used, 80 if as much is, or 0.
+// Percent returns 100 if all is used, 80 if at least 80 percent are used, or 0.
 func (s State) Percent() int {
 	const most, all = 80, 100
 	switch {

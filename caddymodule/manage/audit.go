@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/connector/text"
 )
 
 // gatewayList is the account of operations that belong to no account.
@@ -81,7 +82,10 @@ func fieldsOf(record any) fields {
 func (f fields) add(name string, value json.RawMessage) {
 	var object map[string]json.RawMessage
 	var list []string
-	var text string
+	var line string
+	if string(value) == "null" {
+		return
+	}
 	switch value[0] {
 	case '{':
 		_ = json.Unmarshal(value, &object) // marshaled above
@@ -91,14 +95,14 @@ func (f fields) add(name string, value json.RawMessage) {
 		return
 	case '[':
 		_ = json.Unmarshal(value, &list)
-		text = strings.Join(list, ", ")
+		line = strings.Join(list, ", ")
 	case '"':
-		_ = json.Unmarshal(value, &text)
+		_ = json.Unmarshal(value, &line)
 	default:
-		text = string(value)
+		line = string(value)
 	}
-	if text != "" && text != "null" {
-		f[name] = text
+	if line != "" {
+		f[name] = line
 	}
 }
 
@@ -113,10 +117,19 @@ func changed(before, after fields) (pairs []any) {
 		case was == "":
 			pairs = append(pairs, name, is)
 		default:
-			pairs = append(pairs, name, was+" → "+cmp.Or(is, "none"))
+			pairs = append(pairs, name, part(was)+" → "+cmp.Or(part(is), "none"))
 		}
 	}
 	return pairs
+}
+
+// part returns a value, cut so that a detail has room for two.
+func part(value string) string {
+	const limit = 120
+	if short := text.Printable(value, limit); len(short) < len(value) {
+		return short + "…"
+	}
+	return value
 }
 
 // Audit selects entries of the audit list.

@@ -107,8 +107,12 @@ func TestAuditDetails(t *testing.T) {
 	g.doAs(anna, "PATCH", "/keys/laptop", `{"name":"desk","scope":"llama*","note":"for Bob","expires_at":"2030-01-01T00:00:00Z",
 		"allowed_ips":["10.0.0.0/8","192.0.2.1"],"limits":{"tokens_per_day":900,"requests_per_minute":5}}`)
 	g.doAs(anna, "PATCH", "/keys/desk", `{"expires_at":null,"allowed_ips":[],"limits":{"tokens_per_day":0}}`)
+	g.doAs(anna, "PATCH", "/keys/desk", `{"note":"`+strings.Repeat("x", 300)+`"}`)
+	g.doAs(anna, "PATCH", "/keys/desk", `{"note":"null"}`)
 	_, list := audited(t, g, anna, "?operation=key")
 	want := []map[string]string{
+		{"note": strings.Repeat("x", 120) + "… → null"},
+		{"note": "for Bob → " + strings.Repeat("x", 120) + "…"},
 		{"expires_at": "2030-01-01T00:00:00Z → none", "allowed_ips": "10.0.0.0/8, 192.0.2.1/32 → none", "limits.tokens_per_day": "900 → none"},
 		{
 			"name": "laptop → desk", "note": "for Bob", "expires_at": "2030-01-01T00:00:00Z", "allowed_ips": "10.0.0.0/8, 192.0.2.1/32",

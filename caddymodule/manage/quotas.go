@@ -16,7 +16,7 @@ type UsedQuota struct {
 }
 
 // UsedQuotas returns the limits per day and month of which at least 80 percent are used: those of
-// valid keys that the caller may see, and of the account if that are all of its keys.
+// valid keys that the caller may see, and those of the account if the caller may see all of its keys.
 func (s *Service) UsedQuotas(ctx context.Context) (used []UsedQuota, err error) {
 	keys, err := s.Keys(ctx)
 	if err != nil {

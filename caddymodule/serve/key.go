@@ -27,7 +27,7 @@ type keyInfo struct {
 	RequestsDaily   int64 `json:"requests_daily"` // that a model got
 	RequestsMonthly int64 `json:"requests_monthly"`
 
-	// The lower ones of those of the key and its account; absent: there are none.
+	// The lower limit of the key and its account; absent: no limit.
 	Concurrency     int        `json:"concurrency,omitempty"`
 	MaxOutputTokens int        `json:"max_output_tokens,omitempty"`
 	Limits          []keyLimit `json:"limits"`
