@@ -83,10 +83,7 @@ func (l *Log) Recent(account string) []Request {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if a := l.accounts[account]; a != nil {
-		return a.newestFirst()
-	}
-	return nil
+	return l.account(account).newestFirst()
 }
 
 // Latest returns what Recent does from the requests through several gateways.

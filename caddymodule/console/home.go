@@ -140,7 +140,7 @@ func connectorAlerts(connectors []manage.Connector) (alerts []alert) {
 func keyAlerts(keys []manage.Key, now time.Time) (alerts []alert) {
 	for _, k := range keys {
 		if k.State == store.KeyValid && k.ExpiresAt != nil && k.ExpiresAt.Before(now.Add(store.ExpiryNotice)) {
-			alerts = append(alerts, alert{Text: "Key " + k.Name + " expires", Until: k.ExpiresAt, URL: keysTab.url() + "/" + k.ID})
+			alerts = append(alerts, alert{Text: "Key " + k.Name + " expires", Until: k.ExpiresAt, URL: keyURL(k.ID)})
 		}
 	}
 	return alerts
@@ -151,7 +151,7 @@ func quotaAlerts(used []manage.UsedQuota) (alerts []alert) {
 	for _, q := range used {
 		whose, to := "The account", settingsTab.url()
 		if q.Key.ID != "" {
-			whose, to = "Key "+q.Key.Name, keysTab.url()+"/"+q.Key.ID
+			whose, to = "Key "+q.Key.Name, keyURL(q.Key.ID)
 		}
 		text := fmt.Sprintf("%s has used %s of its %s %s.", whose, count(q.Used), count(q.Max), strings.ToLower(limitTitles[q.Limit][0]))
 		alerts = append(alerts, alert{Bad: q.Percent == 100, Text: text, URL: to})
