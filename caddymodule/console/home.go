@@ -23,7 +23,7 @@ var homeTab = &tab{
 const (
 	maxAlerts     = 20
 	maxHomeModels = 8
-	// An error ratio is an alert above these, as in docs/alerts.yaml.
+	// An error ratio is an alert above these, as in packaging/prometheus/rules.yml.
 	alertRatio  = .05
 	alertErrors = 5
 )
