@@ -35,7 +35,7 @@ func newRig(t *testing.T) *rig {
 	dir := t.TempDir()
 	r := &rig{T: t, kv: storetest.OpenBolt(t, dir+"/gateway.db"), copies: dir, delay: 300 * time.Millisecond, edges: map[string]*edge{}, cut: map[[2]string]bool{}}
 	t.Cleanup(func() {
-		for _, e := range r.edges {
+		for _, e := range r.all() {
 			e.line.set(true)
 			e.stop()
 		}

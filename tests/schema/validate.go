@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"maps"
 	"slices"
+	"sync"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
@@ -24,8 +25,11 @@ func CheckOpenAPI(text []byte) error {
 	return v.Check("", text)
 }
 
-// Validator validates with the schemas of one document. It is not safe for concurrent use.
-type Validator struct{ compiler *jsonschema.Compiler }
+// Validator validates with the schemas of one document.
+type Validator struct {
+	mu       sync.Mutex // held while a schema is compiled
+	compiler *jsonschema.Compiler
+}
 
 // document is the address of the document of a validator.
 const document = "file:///document.json"
@@ -39,13 +43,13 @@ func NewValidator(text []byte) (*Validator, error) {
 	c := jsonschema.NewCompiler()
 	c.DefaultDraft(jsonschema.Draft2020)
 	c.AssertFormat()
-	return &Validator{c}, c.AddResource(document, value)
+	return &Validator{compiler: c}, c.AddResource(document, value)
 }
 
 // Check validates a text with the schema at a JSON pointer, "" for the whole document. The
 // error wraps *[jsonschema.ValidationError] if the text is invalid.
 func (v *Validator) Check(pointer string, text []byte) error {
-	s, err := v.compiler.Compile(document + "#" + pointer)
+	s, err := v.compile(pointer)
 	if err != nil {
 		return err
 	}
@@ -54,6 +58,12 @@ func (v *Validator) Check(pointer string, text []byte) error {
 		return err
 	}
 	return s.Validate(value)
+}
+
+func (v *Validator) compile(pointer string) (*jsonschema.Schema, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.compiler.Compile(document + "#" + pointer)
 }
 
 // Names returns the names of properties, sorted.
