@@ -233,59 +233,46 @@ func importRules() []importRule {
 
 func TestImportRules(t *testing.T) {
 	t.Parallel()
-	present := list(t, "./caddymodule/...", "./connector/...", "./tests/rig/...")
+	deps := imports(t, "Deps")
 	for _, rule := range importRules() {
 		for _, from := range rule.from {
-			if !slices.Contains(present, module+from) {
+			if deps[module+from] == nil {
 				t.Errorf("package %s has a rule but does not exist", from)
-				continue
 			}
-			for _, dep := range list(t, "-deps", module+from) {
-				if dep != module+from && matches(rule.forbid, dep) && !matches(rule.except, dep) {
+			for _, dep := range deps[module+from] {
+				if matches(rule.forbid, dep) && !matches(rule.except, dep) {
 					t.Errorf("%s depends on %s: %s", from, dep, rule.why)
 				}
 			}
 		}
 	}
-}
-
-// Everything below the shell can be tested without a server.
-func TestImportsOfCaddy(t *testing.T) {
-	t.Parallel()
+	// Everything below the shell can be tested without a server.
 	shell := []string{module + "caddymodule", module + "caddymodule/cli", module + "caddymodule/cli/up"}
-	for line := range strings.Lines(golist(t, "-f", `{{.ImportPath}} {{join .Deps " "}}`, "./caddymodule/...")) {
-		for i, words := 1, strings.Fields(line); i < len(words) && !slices.Contains(shell, words[0]); i++ {
-			if strings.HasPrefix(words[i], "github.com/caddyserver/caddy/v2") {
-				t.Errorf("%s depends on %s; only the modules and the command line may", words[0], words[i])
-				break
-			}
+	for from, deps := range deps {
+		if !matches([]string{module + "caddymodule/..."}, from) || slices.Contains(shell, from) {
+			continue
+		}
+		if i := slices.IndexFunc(deps, func(dep string) bool { return strings.HasPrefix(dep, "github.com/caddyserver/caddy/v2") }); i >= 0 {
+			t.Errorf("%s depends on %s; only the modules and the command line may", from, deps[i])
 		}
 	}
 }
 
-// Direct imports: even in the shell, only one package runs a connector.
-func TestImportsOfAgent(t *testing.T) {
-	t.Parallel()
-	out := golist(t, "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./caddymodule/...")
-	for line := range strings.Lines(out) {
-		if words := strings.Fields(line); slices.Contains(words[1:], module+"connector/agent") && words[0] != module+"caddymodule/cli/up" {
-			t.Errorf("%s imports connector/agent; only `caddy gateway up` runs a connector in the gateway's process", words[0])
-		}
-	}
-}
-
-// Direct imports: etcd stays behind one package, which only the modules configure.
-func TestImportsOfEtcd(t *testing.T) {
+// Even in the shell, only one package runs a connector. etcd stays behind one package, which only
+// the modules configure.
+func TestDirectImports(t *testing.T) {
 	t.Parallel()
 	const etcd = module + "caddymodule/store/etcd"
-	for line := range strings.Lines(golist(t, "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./...")) {
-		words := strings.Fields(line)
-		for _, imported := range words[1:] {
-			if imported == etcd && words[0] != module+"caddymodule" {
-				t.Errorf("%s imports %s; only caddymodule chooses the kind of store", words[0], imported)
-			}
-			if strings.HasPrefix(imported, "go.etcd.io/etcd/") && words[0] != etcd {
-				t.Errorf("%s imports %s; only store/etcd may", words[0], imported)
+	for from, imported := range imports(t, "Imports") {
+		inModules := matches([]string{module + "caddymodule/..."}, from)
+		for _, imported := range imported {
+			switch {
+			case imported == module+"connector/agent" && inModules && from != module+"caddymodule/cli/up":
+				t.Errorf("%s imports connector/agent; only `caddy gateway up` runs a connector in the gateway's process", from)
+			case imported == etcd && from != module+"caddymodule":
+				t.Errorf("%s imports %s; only caddymodule chooses the kind of store", from, imported)
+			case strings.HasPrefix(imported, "go.etcd.io/etcd/") && from != etcd:
+				t.Errorf("%s imports %s; only store/etcd may", from, imported)
 			}
 		}
 	}
@@ -310,9 +297,15 @@ func matches(patterns []string, path string) bool {
 	})
 }
 
-func list(t *testing.T, args ...string) []string {
+// imports returns a field of all packages of the module: "Imports", or "Deps" for indirect ones, too.
+func imports(t *testing.T, field string) map[string][]string {
 	t.Helper()
-	return strings.Fields(golist(t, args...))
+	all := make(map[string][]string)
+	for line := range strings.Lines(golist(t, "-f", "{{.ImportPath}} {{join ."+field+` " "}}`, "./...")) {
+		words := strings.Fields(line)
+		all[words[0]] = words[1:]
+	}
+	return all
 }
 
 func golist(t *testing.T, args ...string) string {
