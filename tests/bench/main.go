@@ -79,7 +79,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -142,6 +141,9 @@ const (
 	hop       = "hop"       // Postern on two gateways; requests reach the one without the tunnel
 	old       = "old"       // as postern, of the binaries that it is compared with
 )
+
+// mostAtOnce is the largest number of clients and streams.
+const mostAtOnce = 5000
 
 // The parts of a run.
 const (
@@ -254,9 +256,9 @@ func parseFlags(args []string) (options, error) {
 	case err != nil:
 	case slices.ContainsFunc(o.Parts, unknown(allParts)), slices.ContainsFunc(o.Systems, unknown(allSystems)):
 		err = fmt.Errorf("the parts are %v, the systems %v", allParts, allSystems)
-	case slices.Min(slices.Concat(o.Clients, o.Streams, o.Tunnels)) < 1 || slices.Max(slices.Concat(o.Clients, o.Streams)) > 5000 ||
+	case slices.Min(slices.Concat(o.Clients, o.Streams, o.Tunnels)) < 1 || slices.Max(slices.Concat(o.Clients, o.Streams)) > mostAtOnce ||
 		slices.Max(o.Tunnels) > 20000 || !(slices.Min(o.Loss) >= 0 && slices.Max(o.Loss) <= 20):
-		err = errors.New("there are 1 to 5000 clients and streams, 1 to 20000 tunnels, and 0 to 20 % loss")
+		err = fmt.Errorf("there are 1 to %d clients and streams, 1 to 20000 tunnels, and 0 to 20 %% loss", mostAtOnce)
 	case flags.NArg() > 0:
 		err = fmt.Errorf("%q is not an option", flags.Arg(0))
 	case !o.has(direct) && slices.ContainsFunc(roundParts, o.measures):

@@ -243,7 +243,7 @@ func (s *system) newConnector(ctx context.Context, name string) (*rig.Connector,
 
 // connectorConfig is a connector's configuration without its token.
 func (b *builder) connectorConfig(s *system) map[string]any {
-	return map[string]any{"upstream": "http://" + b.address, "transport": transports[s.Name]}
+	return map[string]any{"upstream": "http://" + b.address, "transport": transports[s.Name], "max_requests": mostAtOnce}
 }
 
 // waitOnline waits until n connectors of the gateway are online.
