@@ -10,7 +10,8 @@
 #   ./xcaddy.sh test      lint, build, and run the tests that must pass before a
 #                         change is merged
 #   ./xcaddy.sh test long the same with the slow tests: bad networks,
-#                         attacks, 3,000 connectors, clusters, faults under load, six platforms
+#                         attacks, 3,000 connectors, clusters, faults under load, the
+#                         bench, six platforms
 #   ./xcaddy.sh test NAME run the tests whose names match the regular expression
 #
 # The tests also need node and npm (SDKs for Node, axe-core), apt (it brings a
@@ -199,12 +200,12 @@ run_tests() {
 	build_changed
 	units=$(go list ./... | grep -vE "/tests(/|\$)|$timed")
 	tunnel=$(go list ./... | grep -E "$timed")
+	# More packages at a time than there may be cores: they wait for processes and timers.
 	# shellcheck disable=SC2086 # one word per package
-	part "unit tests" go test -race -vet=off -ldflags=-w -shuffle=on "$@" $units
+	part "unit tests" go test -race -vet=off -ldflags=-w -shuffle=on -p 4 "$@" $units
 	# shellcheck disable=SC2086
-	part "unit tests of the tunnel" go test -race -vet=off -ldflags=-w -shuffle=on "$@" $tunnel
+	part "unit tests of the tunnel" go test -race -vet=off -ldflags=-w -shuffle=on -p 3 "$@" $tunnel
 	part "bounded work" as_caddy go test -vet=off -run '^TestWorkIsBounded$' ./caddymodule/dialect
-	# More than two packages at a time: they wait for processes and timers.
 	part "end-to-end tests" go test -race -vet=off -ldflags=-w -shuffle=on -timeout 60m -p 3 "$@" ./tests/...
 	part "cluster and release" cluster_and_release "$@"
 	step "all tests passed"
@@ -274,7 +275,7 @@ test)
 	esac
 	;;
 *)
-	sed -n '2,21s/^# \{0,1\}//p' "$0" >&2
+	sed -n '2,22s/^# \{0,1\}//p' "$0" >&2
 	exit 2
 	;;
 esac

@@ -22,7 +22,7 @@ import (
 func TestChaos(t *testing.T) {
 	first, runs, length := uint64(0), uint64(6), 15*time.Minute
 	if testing.Short() {
-		runs, length = 3, 4*time.Minute
+		runs, length = 2, 4*time.Minute
 	}
 	if s := os.Getenv("POSTERN_CHAOS"); s != "" {
 		if n, err := fmt.Sscanf(s, "seed=%d", &first); n == 1 && err == nil {

@@ -247,7 +247,7 @@ func TestKeysExpire(t *testing.T) {
 		if _, err := s.RevokeKey(context.Background(), account, "revoked"); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(20 * day)
+		time.Sleep(7 * day)
 		synctest.Wait()
 		requests["moved"].want(t, store.RefusedExpired)
 		requests["week"].want(t, store.RefusedExpired)
@@ -267,7 +267,7 @@ func TestKeysExpire(t *testing.T) {
 		if _, err = s.EditKey(context.Background(), account, "hour", func(k *store.Key) error { k.ExpiresAt = nil; return nil }); err != nil {
 			t.Error(err)
 		}
-		time.Sleep(100 * day)
+		time.Sleep(92 * day)
 		synctest.Wait()
 		if n := len(s.Keys(account)); n != 2 {
 			t.Errorf("%d keys are left", n)

@@ -170,6 +170,9 @@ func TestDeafListener(t *testing.T) {
 // TestDeafConnectorAtPeer: a connector that does not read its requests does not stop those for
 // others over the same peer.
 func TestDeafConnectorAtPeer(t *testing.T) {
+	if testing.Short() {
+		t.Skip("moves 200 MB: TestWindowsOfPeers checks the windows")
+	}
 	inCluster(t, func(t *testing.T, newEdge func(string) *testGateway) {
 		const requests = 100
 		entry, with := newEdge("a"), newEdge("b")
@@ -208,6 +211,9 @@ func TestDeafConnectorAtPeer(t *testing.T) {
 // TestDeafClientsAtPeer: clients that do not read their answers do not stop others that use the
 // same peer.
 func TestDeafClientsAtPeer(t *testing.T) {
+	if testing.Short() {
+		t.Skip("moves 200 MB: TestWindowsOfPeers checks the windows")
+	}
 	inCluster(t, func(t *testing.T, newEdge func(string) *testGateway) {
 		const connectors, clients = 4, 50 // their answers are larger than the window of a tunnel
 		entry, with := newEdge("a"), newEdge("b")

@@ -224,7 +224,7 @@ func TestPresence(t *testing.T) {
 // TestManyAreAnnounced to a peer, each once.
 func TestManyAreAnnounced(t *testing.T) {
 	inCluster(t, func(t *testing.T, newEdge func(string) *testGateway) {
-		const many = 3000
+		const many = 600
 		entry, with := newEdge("a"), newEdge("b")
 		with.connect(t, "con_1", echo).beats()
 		real := with.mustSession(t, "con_1")

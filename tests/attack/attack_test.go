@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -36,6 +37,10 @@ const (
 var program string
 
 func TestMain(m *testing.M) {
+	if flag.Parse(); testing.Short() {
+		fmt.Println("-short: no attacks; caddymodule/tunnel has what each of them meets")
+		return
+	}
 	dir, err := os.MkdirTemp("", "postern-attack-")
 	if err == nil {
 		program = filepath.Join(dir, "attacker")
@@ -50,45 +55,29 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// TestUnknown: connections whose hello does not come, or is none. With -short there
-// is one attack for each transport; caddymodule/tunnel has what each of the others
-// meets.
+// TestUnknown: connections whose hello does not come, or is none.
 func TestUnknown(t *testing.T) {
 	for _, attack := range []string{
 		"quic/hellos", "websocket/hellos", "quic/handshakes", "quic/streams", "websocket/handshakes", "websocket/packets",
 	} {
 		t.Run(attack, func(t *testing.T) {
-			if !strings.HasSuffix(attack, "/hellos") {
-				long(t)
-			}
 			newTarget(t, harness.Options{HTTPS: strings.HasPrefix(attack, "websocket/")}).endure(t, attack)
 		})
 	}
 }
 
-// long leaves a test out with -short.
-func long(t *testing.T) {
-	t.Helper()
-	if testing.Short() {
-		t.Skip("-short: attacks take long")
-	}
-}
-
 // TestFloods: clients of the API that flood the gateway with frames of HTTP/2.
 func TestFloods(t *testing.T) {
-	long(t)
 	newTarget(t, harness.Options{HTTPS: true}).endure(t, "floods")
 }
 
 // TestSlowClients: requests that do not come to their end.
 func TestSlowClients(t *testing.T) {
-	long(t)
 	newTarget(t, harness.Options{}).endure(t, "slow")
 }
 
 // TestEndlessAnswers: upstreams that do not end what they say.
 func TestEndlessAnswers(t *testing.T) {
-	long(t)
 	const (
 		head   = "HTTP/1.1 200 OK\r\n"
 		object = "Content-Type: application/json\r\nContent-Length: 9000000000\r\n\r\n"

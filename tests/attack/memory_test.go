@@ -29,7 +29,6 @@ const machine = 512 << 20
 // goes on serving another key: every request is answered right, 99 of 100 within a
 // second. An attack lasts 4 s, or POSTERN_ATTACK_MINUTES.
 func TestSmallMachine(t *testing.T) {
-	long(t)
 	cgroup := newCgroup(t)
 	t.Setenv("GOMEMLIMIT", "")
 	if err := os.Unsetenv("GOMEMLIMIT"); err != nil {

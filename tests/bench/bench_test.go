@@ -29,6 +29,9 @@ func TestMain(m *testing.M) {
 // into account: it shows that every part works, that all answers are right, and
 // that no figure of the report is missing.
 func TestRun(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: the bench starts five systems")
+	}
 	o := fullRun()
 	o.hurry()
 	o.Clients, o.Load, o.Warmup = []int{1, 16}, 100*time.Millisecond, 20*time.Millisecond

@@ -18,6 +18,7 @@ import (
 	"github.com/chromedp/cdproto/browser"
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/cdproto/webauthn"
@@ -280,13 +281,13 @@ func (p *Person) until(what string, holds func() bool) {
 
 func fold(s string) string { return strings.ToLower(strings.Join(strings.Fields(s), " ")) }
 
-// Fill types into a field, in place of what it holds.
+// Fill enters text into a field, in place of what it holds, as an input method does: the page
+// gets one event and not three for each key.
 func (p *Person) Fill(selector, text string) {
 	p.t.Helper()
-	field := chromedp.CSS(selector)
-	p.Do(chromedp.WaitVisible(field))
-	Eval[bool](p, fmt.Sprintf(`(() => { document.querySelector(%q).value = ""; return true; })()`, selector))
-	p.Do(chromedp.SendKeys(field, text))
+	p.Do(chromedp.WaitVisible(chromedp.CSS(selector)))
+	Eval[bool](p, fmt.Sprintf(`(() => { const field = document.querySelector(%q); field.value = ""; field.focus(); return true; })()`, selector))
+	p.Do(command(input.InsertText, input.InsertTextParams{Text: text}))
 }
 
 // Choose sets a select to the option with a value.
