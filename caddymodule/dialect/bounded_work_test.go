@@ -5,6 +5,7 @@ import (
 	"io"
 	"runtime"
 	"runtime/debug"
+	"runtime/metrics"
 	"strings"
 	"sync"
 	"testing"
@@ -137,20 +138,20 @@ func (r *boundedRow) checkMemory(t *testing.T, input []byte, allocated uint64) {
 func (r *boundedRow) held(input []byte) uint64 {
 	defer debug.SetGCPercent(debug.SetGCPercent(2))
 	runtime.GC()
-	var stats runtime.MemStats
-	runtime.ReadMemStats(&stats)
-	base, most := stats.HeapAlloc, stats.HeapAlloc
+	heap := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}} // read without stopping the world
+	metrics.Read(heap)
+	base := heap[0].Value.Uint64()
+	most := base
 	stop := make(chan struct{})
 	var g sync.WaitGroup
 	g.Go(func() {
-		var stats runtime.MemStats
 		for {
 			select {
 			case <-stop:
 				return
 			default:
-				runtime.ReadMemStats(&stats)
-				most = max(most, stats.HeapAlloc)
+				metrics.Read(heap)
+				most = max(most, heap[0].Value.Uint64())
 				runtime.Gosched()
 			}
 		}
