@@ -67,6 +67,14 @@ version_flags() {
 # of both are compiled once.
 as_caddy() { CGO_ENABLED=0 GOFLAGS="$(go env GOFLAGS) -trimpath" "$@"; }
 
+# Programs of tests are linked without DWARF. Without it in the packages, compiling them
+# takes a sixth less.
+no_dwarf=-gcflags=all=-dwarf=false
+
+# as_tests COMMAND...: runs a linter with the settings of the tests, so that Caddy's many
+# packages are compiled once for both.
+as_tests() { GOFLAGS="$(go env GOFLAGS) -race $no_dwarf" "$@"; }
+
 # Both are built under a temporary name: a running binary cannot be overwritten,
 # and an incomplete one must not be started. touch: a build of unchanged sources
 # may leave an old date.
@@ -161,19 +169,18 @@ part() {
 	step "$name took $((SECONDS - start)) s"
 }
 
-# lint SYSTEM...: the linters look at the code as the race detector has it, so that
-# they and the tests compile Caddy's many packages once and not twice. Only the
-# connector is built for other systems. Short runs leave out macOS: no file is for it
-# alone, and an empty cache costs a minute.
+# lint SYSTEM...: only the connector is built for other systems. Short runs leave out
+# macOS: no file is for it alone, and an empty cache costs a minute.
 lint() {
 	local linter
-	linter=$(as_caddy go -C tools tool -n golangci-lint)
-	GOFLAGS="$(go env GOFLAGS) -race" part "lint" "$linter" run ./...
+	# Not all of it without DWARF: Go's own packages are those of bin/caddy.
+	linter=$(GOFLAGS="$(go env GOFLAGS) -gcflags=github.com/...=-dwarf=false" as_caddy go -C tools tool -n golangci-lint)
+	as_tests part "lint" "$linter" run ./...
 	part "lint of the scripts" shellcheck xcaddy.sh packaging/*.sh tests/llama/fetch.sh
 	part "lint of the workflows" "$(as_caddy go -C tools/release tool -n actionlint)"
-	part "lint of the SDK tests" as_caddy go -C tests/sdk/go vet -gcflags='github.com/...=-N -l' ./... # as their test builds it
+	part "lint of the SDK tests" as_caddy go -C tests/sdk/go vet -gcflags='github.com/...=-N -l -dwarf=false' ./... # as their test builds it
 	part "lint of the release" as_caddy env -C tools/release "$linter" run ./...
-	GOFLAGS="$(go env GOFLAGS) -race" part "lint of the cluster tests" env -C tests/cluster "$linter" run ./...
+	as_tests part "lint of the cluster tests" env -C tests/cluster "$linter" run ./...
 	for system in "$@"; do
 		GOOS=$system CGO_ENABLED=0 part "lint for $system" "$linter" run ./connector/...
 	done
@@ -202,18 +209,18 @@ run_tests() {
 	tunnel=$(go list ./... | grep -E "$timed")
 	# More packages at a time than there may be cores: they wait for processes and timers.
 	# shellcheck disable=SC2086 # one word per package
-	part "unit tests" go test -race -vet=off -ldflags=-w -shuffle=on -p 4 "$@" $units
+	part "unit tests" go test -race "$no_dwarf" -vet=off -ldflags=-w -shuffle=on -p 4 "$@" $units
 	# shellcheck disable=SC2086
-	part "unit tests of the tunnel" go test -race -vet=off -ldflags=-w -shuffle=on -p 3 "$@" $tunnel
+	part "unit tests of the tunnel" go test -race "$no_dwarf" -vet=off -ldflags=-w -shuffle=on -p 3 "$@" $tunnel
 	part "bounded work" as_caddy go test -vet=off -run '^TestWorkIsBounded$' ./caddymodule/dialect
-	part "end-to-end tests" go test -race -vet=off -ldflags=-w -shuffle=on -timeout 60m -p 3 "$@" ./tests/...
+	part "end-to-end tests" go test -race "$no_dwarf" -vet=off -ldflags=-w -shuffle=on -timeout 60m -p 3 "$@" ./tests/...
 	part "cluster and release" cluster_and_release "$@"
 	step "all tests passed"
 }
 
 # cluster_and_release FLAG...: the tests of etcd wait for leases, those of the release compile.
 cluster_and_release() {
-	go -C tests/cluster test -race -vet=off -ldflags=-w -shuffle=on -timeout 30m -parallel 8 "$@" . &
+	go -C tests/cluster test -race "$no_dwarf" -vet=off -ldflags=-w -shuffle=on -timeout 30m -parallel 8 "$@" . &
 	local failed=0 cluster=$!
 	as_caddy go -C tools/release test -vet=off -shuffle=on "$@" . || failed=1
 	wait "$cluster" || failed=1
@@ -234,10 +241,10 @@ run_matching() {
 	if [ "$packages" ]; then
 		build_changed
 		# shellcheck disable=SC2086 # one word per package
-		part "tests that match $1" go test -race -p 1 -run "$1" $packages
+		part "tests that match $1" go test -race "$no_dwarf" -p 1 -run "$1" $packages
 	fi
 	if grep -qx ./tests/cluster <<<"$found"; then
-		part "tests of etcd that match $1" go -C tests/cluster test -race -parallel 8 -run "$1" .
+		part "tests of etcd that match $1" go -C tests/cluster test -race "$no_dwarf" -parallel 8 -run "$1" .
 	fi
 	if grep -qx ./tools/release <<<"$found"; then
 		part "tests of the release that match $1" as_caddy go -C tools/release test -run "$1" .

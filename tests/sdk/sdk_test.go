@@ -33,7 +33,7 @@ type program struct {
 func programs(t *testing.T) []program {
 	built := filepath.Join(t.TempDir(), "sdk")
 	// The SDKs are large and this runs once, so that nothing is optimized.
-	build := exec.Command("go", "build", "-trimpath", "-gcflags=github.com/...=-N -l", "-o", built, ".")
+	build := exec.Command("go", "build", "-trimpath", "-gcflags=github.com/...=-N -l -dwarf=false", "-o", built, ".")
 	build.Dir, build.Env = "go", append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("building the program with the SDKs for Go: %v\n%s", err, out)
