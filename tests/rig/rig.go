@@ -142,17 +142,18 @@ func (r *Rig) Close() error {
 // many secrets there are, and looks closer where eight bytes are a secret's last.
 func finder(secrets []string) func(text string) (secret, at int) {
 	const end = 8
-	byEnd, short := map[uint64][]int{}, map[int]string{}
+	byEnd := map[uint64][]int{}
 	tail := func(s string) uint64 { return binary.LittleEndian.Uint64([]byte(s[len(s)-end:])) }
 	for i, s := range secrets {
 		if len(s) >= end {
 			byEnd[tail(s)] = append(byEnd[tail(s)], i)
-		} else {
-			short[i] = s
 		}
 	}
 	return func(text string) (int, int) {
-		for i, s := range short {
+		for i, s := range secrets {
+			if len(s) >= end {
+				continue
+			}
 			if at := strings.Index(text, s); at >= 0 {
 				return i, at
 			}
