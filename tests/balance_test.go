@@ -156,9 +156,8 @@ func TestOtherConnectorTakesOver(t *testing.T) {
 
 // Connectors drain and come back under load, one after the other, and no
 // request fails.
-func TestRollingRestart(t *testing.T) {
-	t.Parallel()
-	p := newPair(t, harness.Start(t, harness.Options{}))
+func testRollingRestart(t *testing.T, g *harness.Gateway) {
+	p := newPair(t, g)
 	p.deploy(t, "m", 0)
 	p.handle("m", func(x *upstream.Exchange) {
 		upstream.Events(upstream.Role("m"), upstream.Delta("m", "x"), upstream.Finish("m", "stop"), upstream.Done)(x)
@@ -196,9 +195,8 @@ func waitInflight(t *testing.T, g *harness.Gateway, name string, n int) {
 // in its stream; no model sees a request twice. What was given to the dead
 // connector before anybody could know may have reached its model, for all that
 // the gateway can tell: it fails too, with a proper error, and there are few.
-func TestConnectorKilledUnderLoad(t *testing.T) {
-	t.Parallel()
-	p := newPair(t, harness.Start(t, harness.Options{}))
+func testConnectorKilledUnderLoad(t *testing.T, g *harness.Gateway) {
+	p := newPair(t, g)
 	p.deploy(t, "m", 0)
 	var hold atomic.Bool
 	held := make(chan struct{}, 100)

@@ -12,9 +12,8 @@ import (
 
 // A plain completion: the request reaches the upstream as it was sent, but for
 // the model's name, and the answer the client.
-func TestCompletion(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, harness.Options{})
+func testCompletion(t *testing.T, g *harness.Gateway) {
+	r := rigOf(t, g)
 	r.serve(t, "plain", func(x *upstream.Exchange) {
 		body := upstream.Completion(up("plain"), "hi")
 		x.Head(200, "Content-Type: application/json", "Server: llama.cpp", "Access-Control-Allow-Origin: *",
@@ -72,9 +71,8 @@ func without(q upstream.Request, names ...string) upstream.Request {
 
 // A streamed completion, event by event: each must arrive before the upstream
 // sends the next, so nothing on the way may hold it back.
-func TestStreamIsNotBuffered(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, harness.Options{})
+func testStreamIsNotBuffered(t *testing.T, g *harness.Gateway) {
+	r := rigOf(t, g)
 	next := make(chan bool)
 	r.serve(t, "s", func(x *upstream.Exchange) {
 		x.Stream()

@@ -15,9 +15,8 @@ import (
 
 // Two processes with the token of one connector: the newer takes its place,
 // and the two do not throw each other out for ever.
-func TestConnectorStartedTwice(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, harness.Options{})
+func testConnectorStartedTwice(t *testing.T, g *harness.Gateway) {
+	r := rigOf(t, g)
 	r.serve(t, "m", upstream.Echo)
 	first := r.con.Process
 	r.con.Launch(t)
@@ -30,7 +29,8 @@ func TestConnectorStartedTwice(t *testing.T) {
 		}
 		return errors.New("there is none")
 	}))
-	if n := strings.Count(r.Gateway.Process.Log(), `"msg":"connector online"`); n < 2 || n > 6 {
+	online := regexp.MustCompile(`"msg":"connector online".*"` + r.con.ID + `"`)
+	if n := len(online.FindAllString(r.Gateway.Process.Log(), -1)); n < 2 || n > 6 {
 		t.Errorf("the connector came online %d times", n)
 	}
 	if a := r.Post(t, harness.Chat("m", "")); a.Status != 200 {
@@ -41,48 +41,45 @@ func TestConnectorStartedTwice(t *testing.T) {
 // exitFatal is the exit code of a connector that the gateway does not accept.
 const exitFatal = 78
 
-// A token that the gateway does not accept, and a gateway that is not the
-// token's: the connector says so and does not get in.
-func TestConnectorIsRefused(t *testing.T) {
+// A connector whose token the gateway does not accept says so and ends.
+func testRemovedConnector(t *testing.T, g *harness.Gateway) {
+	c := g.NewConnector(t, "leaver", map[string]any{"upstream": "http://localhost:1"})
+	g.Command(t, nil, "connector", "remove", "leaver")
+	c.Launch(t)
+	if code := c.Process.WaitExit(t, limit); code != exitFatal {
+		t.Errorf("the connector ended with code %d", code)
+	}
+	if log := c.Process.Log(); !strings.Contains(log, "create a new token on the gateway's machine with `postern gateway connector create`") {
+		t.Errorf("it does not say what to do:\n%s", log)
+	}
+}
+
+// A gateway that is not the token's: the connector says so and does not get in.
+func TestConnectorOfAnotherGateway(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, harness.Options{})
-	t.Run("removed", func(t *testing.T) {
-		c := r.NewConnector(t, "leaver", map[string]any{"upstream": r.up.URL})
-		r.Command(t, nil, "connector", "remove", "leaver")
-		c.Launch(t)
-		if code := c.Process.WaitExit(t, limit); code != exitFatal {
-			t.Errorf("the connector ended with code %d", code)
-		}
-		if log := c.Process.Log(); !strings.Contains(log, "create a new token on the gateway's machine with `postern gateway connector create`") {
-			t.Errorf("it does not say what to do:\n%s", log)
-		}
-	})
-	t.Run("another gateway", func(t *testing.T) {
-		r.Gateway.Process.Kill()
-		if err := os.Remove(filepath.Join(r.Dir, "gateway.db")); err != nil {
-			t.Fatal(err)
-		}
-		r.Gateway.Restart(t) // with a new identity
-		r.con.Process.WaitLog(t, "identity", limit)
-		if strings.Contains(r.Gateway.Process.Log(), `"msg":"connector online"`) {
-			t.Error("the connector is online at a gateway that is not its own")
-		}
-		if !r.con.Process.Running() {
-			t.Error("the connector has ended, although it was online before: the gateway's storage may come back")
-		}
-		r.con.Process.Kill()
-		r.con.Launch(t)
-		if code := r.con.Process.WaitExit(t, limit); code != exitFatal {
-			t.Errorf("another process of the connector ended with code %d", code)
-		}
-	})
+	r.Gateway.Process.Kill()
+	if err := os.Remove(filepath.Join(r.Dir, "gateway.db")); err != nil {
+		t.Fatal(err)
+	}
+	r.Gateway.Restart(t) // with a new identity
+	r.con.Process.WaitLog(t, "identity", limit)
+	if strings.Contains(r.Gateway.Process.Log(), `"msg":"connector online"`) {
+		t.Error("the connector is online at a gateway that is not its own")
+	}
+	if !r.con.Process.Running() {
+		t.Error("the connector has ended, although it was online before: the gateway's storage may come back")
+	}
+	r.con.Process.Kill()
+	r.con.Launch(t)
+	if code := r.con.Process.WaitExit(t, limit); code != exitFatal {
+		t.Errorf("another process of the connector ended with code %d", code)
+	}
 }
 
 // Configuration errors end the connector at once, with a text that names the
 // field and the fix.
-func TestConnectorConfigurationErrors(t *testing.T) {
-	t.Parallel()
-	g := harness.Start(t, harness.Options{})
+func testConnectorConfigurationErrors(t *testing.T, g *harness.Gateway) {
 	for want, config := range map[string]map[string]any{
 		"upstrem":  {"upstrem": "http://localhost:1"},
 		"/v1":      {"upstreams": map[string]any{"a": map[string]any{"base_url": "http://localhost:1/v1/models"}}},

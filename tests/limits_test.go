@@ -3,10 +3,12 @@ package tests
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/postern-dev/postern/tests/harness"
 	"github.com/postern-dev/postern/tests/upstream"
@@ -32,6 +34,7 @@ type keyAnswer struct {
 
 // TestLimits sets limits by commands, as an operator does. Quotas hold across kill -9.
 func TestLimits(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, harness.Options{Site: "limit_wait 0s"})
 	r.serve(t, "m", upstream.Echo)
 	_, key := r.Gateway.Key(t, "laptop", "*")
@@ -66,7 +69,14 @@ func TestLimits(t *testing.T) {
 		t.Error("the refusal is not counted")
 	}
 
-	time.Sleep(11 * time.Second) // until the usage is saved
+	database := filepath.Join(r.Dir, "gateway.db")
+	harness.Poll(t, limit, "the usage in "+database, nilContext(func() error {
+		if !strings.Contains(readFile(t, database), `"requests":4,`) {
+			return errors.New("it is not there")
+		}
+		return nil
+	}))
+	_, other := r.Gateway.Key(t, "desk", "*") // a later write: the one before has taken effect
 	r.Gateway.Process.Kill()
 	r.Gateway.Restart(t)
 	r.con.WaitState(t, "online", limit)
@@ -84,7 +94,6 @@ func TestLimits(t *testing.T) {
 		}
 		return nil
 	})
-	_, other := r.Gateway.Key(t, "desk", "*")
 	desk := r.Gateway.Client(t, other)
 	harness.Poll(t, limit, "the end of the request before", func(context.Context) error {
 		if a = desk.Post(t, harness.Chat("m", "")); strings.Contains(a.Body, "try again in") {
@@ -103,12 +112,19 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestKeyConcurrency has the requests of a key wait for each other.
-func TestKeyConcurrency(t *testing.T) {
-	r := newRig(t, harness.Options{})
+// The requests of a key wait for each other.
+func testKeyConcurrency(t *testing.T, g *harness.Gateway) {
+	r := rigOf(t, g)
 	release := make(chan struct{})
-	r.serve(t, "m", func(x *upstream.Exchange) { x.Hold(release); upstream.Echo(x) })
-	r.Gateway.Command(t, nil, "key", "create", "--name", "other")
+	var running atomic.Int32
+	r.serve(t, "alone", func(x *upstream.Exchange) {
+		if n := running.Add(1); n > 1 {
+			t.Errorf("%d requests run at once", n)
+		}
+		x.Hold(release)
+		running.Add(-1)
+		upstream.Echo(x)
+	})
 	_, key := r.Gateway.Key(t, "laptop", "*")
 	r.Gateway.Command(t, nil, "key", "set", "laptop", "--concurrency", "1")
 	c := r.Gateway.Client(t, key)
@@ -116,8 +132,7 @@ func TestKeyConcurrency(t *testing.T) {
 	for range 3 {
 		answers = append(answers, sendLater(t, c))
 	}
-	r.up.WaitRunning(t, 1)
-	time.Sleep(100 * time.Millisecond)
+	waitInflight(t, r.Gateway, "alone", 3)
 	r.up.WaitRunning(t, 1)
 	close(release)
 	for _, answer := range answers {
@@ -129,6 +144,6 @@ func TestKeyConcurrency(t *testing.T) {
 
 func sendLater(t *testing.T, c *harness.Client) <-chan harness.Answer {
 	answer := make(chan harness.Answer, 1)
-	go func() { answer <- c.Post(t, harness.Chat("m", "")) }()
+	go func() { answer <- c.Post(t, harness.Chat("alone", "")) }()
 	return answer
 }

@@ -66,6 +66,28 @@ func (r *rig) serve(t *testing.T, name string, h upstream.Handler) {
 
 func up(name string) string { return "up-" + name }
 
+// TestOneGateway has the tests that need nothing but accounts of their own.
+func TestOneGateway(t *testing.T) {
+	t.Parallel()
+	shared := harness.Start(t, harness.Options{Console: true})
+	for name, test := range map[string]func(t *testing.T, g *harness.Gateway){
+		"completion": testCompletion, "stream is not buffered": testStreamIsNotBuffered, "large messages": testLargeMessages,
+		"access log": testAccessLog, "key in other header": testKeyInOtherHeaderIsNotLogged, "concurrency of a key": testKeyConcurrency,
+		"removed connector": testRemovedConnector, "connector started twice": testConnectorStartedTwice,
+		"configuration errors": testConnectorConfigurationErrors, "states": testTrueState,
+		"full over quic":      func(t *testing.T, g *harness.Gateway) { testConnectorIsFull(t, g, "quic") },
+		"full over websocket": func(t *testing.T, g *harness.Gateway) { testConnectorIsFull(t, g, "websocket") },
+		"rolling restart":     testRollingRestart, "killed connector": testConnectorKilledUnderLoad,
+		"rotation": testRotation, "rotation by hand": testRotationByHand,
+		"pairing": testPairingByTheCommandLine, "pairing again": testPairingAgain, "one approval wins": testOneApprovalWins,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, shared.WithAccount(t, strings.ReplaceAll(name, " ", "-")))
+		})
+	}
+}
+
 // lines joins events, or any strings.
 func lines(s ...string) string { return strings.Join(s, "") }
 

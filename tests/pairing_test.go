@@ -111,9 +111,7 @@ func hideToken(t *testing.T, g *harness.Gateway, name string) string {
 	return config.Token
 }
 
-func TestPairingByTheCommandLine(t *testing.T) {
-	t.Parallel()
-	g := harness.Start(t, harness.Options{Console: true})
+func testPairingByTheCommandLine(t *testing.T, g *harness.Gateway) {
 	up := upstream.Start(t)
 	up.Handle("up-model", upstream.JSON(upstream.Completion("up-model", "hello")))
 	started := startPairing(t, g)
@@ -159,9 +157,7 @@ func TestPairingByTheCommandLine(t *testing.T) {
 
 // A machine is set up anew and paired again, while its old connector still
 // runs: the new one gets the place, and with it the models.
-func TestPairingAgain(t *testing.T) {
-	t.Parallel()
-	g := harness.Start(t, harness.Options{Console: true})
+func testPairingAgain(t *testing.T, g *harness.Gateway) {
 	_, key := g.Key(t, "all", "*")
 	pair := func(name string, args ...string) (pairing, *harness.Process) {
 		t.Helper()
@@ -296,9 +292,7 @@ func TestPairingSurvivesTheGateway(t *testing.T) {
 	}
 }
 
-func TestOneApprovalWins(t *testing.T) {
-	t.Parallel()
-	g := harness.Start(t, harness.Options{Console: true})
+func testOneApprovalWins(t *testing.T, g *harness.Gateway) {
 	up := upstream.Start(t)
 	started := startPairing(t, g)
 	g.Pair(t, "device", started.Code, up.URL)
@@ -312,7 +306,7 @@ func TestOneApprovalWins(t *testing.T) {
 			if i%2 == 1 {
 				verb = "deny"
 			}
-			err := g.Admin.Manage(t.Context(), http.MethodPost, "/pairings/"+verb, map[string]string{"pairing": started.ID}, nil)
+			err := g.Gateway.Manage(t.Context(), http.MethodPost, "/pairings/"+verb, map[string]string{"pairing": started.ID}, nil)
 			if refused, ok := errors.AsType[*harness.StatusError](err); ok {
 				statuses[i] = refused.Status
 			} else if err == nil {

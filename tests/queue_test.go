@@ -111,57 +111,52 @@ func TestQueuedRequestTakesTheNewWay(t *testing.T) {
 // A connector has as many requests as its configuration says. One more goes to
 // another connector of the model, or else is refused at once in the caller's
 // dialect.
-func TestConnectorIsFull(t *testing.T) {
-	t.Parallel()
-	for _, transport := range []string{"quic", "websocket"} {
-		t.Run(transport, func(t *testing.T) {
-			t.Parallel()
-			p := newPair(t, harness.Start(t, harness.Options{}))
-			small := p.NewConnector(t, "small", map[string]any{"upstream": p.ups[0].URL, "transport": transport, "max_requests": 2})
-			small.Start(t)
-			for name, connectors := range map[string][]string{"one": {"small"}, "two": {"small", "b"}} {
-				p.Manage(t, http.MethodPut, "/deployments/"+name, map[string]any{"connectors": connectors, "model": "m"}, nil)
-			}
-			release := make(chan struct{})
-			p.ups[0].Handle("m", func(x *upstream.Exchange) { x.Hold(release); upstream.Echo(x) })
-			p.ups[1].Handle("m", upstream.Echo)
-			var running []<-chan harness.Answer
-			for range 2 {
-				running = append(running, p.send(t, p.Client, harness.Chat("one", "")))
-			}
-			p.ups[0].WaitRunning(t, 2)
-			for path, body := range map[string]string{
-				"/v1/chat/completions": harness.Chat("one", ""),
-				"/v1/messages":         `{"model":"one","max_tokens":9,"messages":[{"role":"user","content":"x"}]}`,
-				"/v1/responses":        `{"model":"one","input":"x"}`,
-			} {
-				a := p.Do(t, http.MethodPost, path, body)
-				if a.Status != 429 || !strings.Contains(a.Body, `"rate_limit_error"`) || !strings.Contains(a.Body, "max_requests") || a.Header.Get("Retry-After") == "" {
-					t.Errorf("%s: status %d, %s", path, a.Status, a.Body)
-				}
-			}
-			for range 5 {
-				if a := p.Post(t, harness.Chat("two", "")); a.Status != 200 {
-					t.Errorf("with another connector: status %d, %s", a.Status, a.Body)
-				}
-			}
-			metrics := p.Metrics(t)
-			for _, line := range []string{
-				`postern_queue_rejected_total{deployment="one",reason="connector"} 3`,
-				fmt.Sprintf(`postern_tunnel_requests{connector=%q,transport=%q} 2`, small.ID, transport),
-				fmt.Sprintf(`postern_tunnel_requests_limit{connector=%q,transport=%q} 2`, small.ID, transport),
-				fmt.Sprintf(`postern_tunnel_requests_limit{connector=%q,transport="quic"} 1024`, p.cons[1].ID),
-			} {
-				if !strings.Contains(metrics, line) {
-					t.Errorf("no metric %s", line)
-				}
-			}
-			close(release)
-			for _, r := range running {
-				if a := <-r; a.Status != 200 {
-					t.Errorf("one that ran: status %d, %s, %v", a.Status, a.Body, a.Err)
-				}
-			}
-		})
+func testConnectorIsFull(t *testing.T, g *harness.Gateway, transport string) {
+	p := newPair(t, g)
+	one := "one-" + transport // as metrics name it
+	small := p.NewConnector(t, "small", map[string]any{"upstream": p.ups[0].URL, "transport": transport, "max_requests": 2})
+	small.Start(t)
+	for name, connectors := range map[string][]string{one: {"small"}, "two": {"small", "b"}} {
+		p.Manage(t, http.MethodPut, "/deployments/"+name, map[string]any{"connectors": connectors, "model": "m"}, nil)
+	}
+	release := make(chan struct{})
+	p.ups[0].Handle("m", func(x *upstream.Exchange) { x.Hold(release); upstream.Echo(x) })
+	p.ups[1].Handle("m", upstream.Echo)
+	var running []<-chan harness.Answer
+	for range 2 {
+		running = append(running, p.send(t, p.Client, harness.Chat(one, "")))
+	}
+	p.ups[0].WaitRunning(t, 2)
+	for path, body := range map[string]string{
+		"/v1/chat/completions": harness.Chat(one, ""),
+		"/v1/messages":         messagesRequest(one, ""),
+		"/v1/responses":        responsesRequest(one, ""),
+	} {
+		a := p.Do(t, http.MethodPost, path, body)
+		if a.Status != 429 || !strings.Contains(a.Body, `"rate_limit_error"`) || !strings.Contains(a.Body, "max_requests") || a.Header.Get("Retry-After") == "" {
+			t.Errorf("%s: status %d, %s", path, a.Status, a.Body)
+		}
+	}
+	for range 5 {
+		if a := p.Post(t, harness.Chat("two", "")); a.Status != 200 {
+			t.Errorf("with another connector: status %d, %s", a.Status, a.Body)
+		}
+	}
+	metrics := p.Metrics(t)
+	for _, line := range []string{
+		fmt.Sprintf(`postern_queue_rejected_total{deployment=%q,reason="connector"} 3`, one),
+		fmt.Sprintf(`postern_tunnel_requests{connector=%q,transport=%q} 2`, small.ID, transport),
+		fmt.Sprintf(`postern_tunnel_requests_limit{connector=%q,transport=%q} 2`, small.ID, transport),
+		fmt.Sprintf(`postern_tunnel_requests_limit{connector=%q,transport="quic"} 1024`, p.cons[1].ID),
+	} {
+		if !strings.Contains(metrics, line) {
+			t.Errorf("no metric %s", line)
+		}
+	}
+	close(release)
+	for _, r := range running {
+		if a := <-r; a.Status != 200 {
+			t.Errorf("one that ran: status %d, %s, %v", a.Status, a.Body, a.Err)
+		}
 	}
 }

@@ -93,9 +93,8 @@ func (r *rig) rotated(t *testing.T, old string) string {
 
 // A rotation goes on while a stream runs on the tunnel. All of the configuration
 // but the secret stays, and the old token is of no use.
-func TestRotation(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, harness.Options{})
+func testRotation(t *testing.T, g *harness.Gateway) {
+	r := rigOf(t, g)
 	release := make(chan struct{})
 	r.serve(t, "tokens", upstream.SlowTokens(5*time.Millisecond, release))
 	r.serve(t, "m", upstream.Echo)
@@ -198,9 +197,8 @@ func TestRotationWaits(t *testing.T) {
 
 // A connector that cannot write its configuration says so, and takes the token
 // that a person brings.
-func TestRotationByHand(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, harness.Options{})
+func testRotationByHand(t *testing.T, g *harness.Gateway) {
+	r := rigOf(t, g)
 	r.serve(t, "m", upstream.Echo)
 	old := r.secret(t)
 	if err := os.Chmod(r.con.Config, 0o400); err != nil {

@@ -20,9 +20,8 @@ func chatOf(model string, size int) string {
 
 // A request of 32 MiB, the default limit, and an answer of 20 MiB arrive byte for byte.
 // A larger request is refused, announced or not.
-func TestLargeMessages(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, harness.Options{})
+func testLargeMessages(t *testing.T, g *harness.Gateway) {
+	r := rigOf(t, g)
 	long := strings.Repeat("0123456789abcdef", 20*mib/16)
 	r.serve(t, "m", upstream.JSON(upstream.Completion(up("m"), long)))
 	body := chatOf("m", 32*mib)

@@ -13,13 +13,11 @@ import (
 
 // The state of a model follows its server, and the connector's doctor what the
 // gateway thinks of its token.
-func TestTrueState(t *testing.T) {
-	t.Parallel()
-	g := harness.Start(t, harness.Options{})
+func testTrueState(t *testing.T, g *harness.Gateway) {
 	_, key := g.Key(t, "all", "*")
 	addr := harness.FreeAddr(t)
 	con := g.Connector(t, "box", "http://"+addr)
-	g.Deploy(t, "m", con.ID, "", "")
+	g.Deploy(t, "state", con.ID, "", "")
 	state := func(want string) {
 		t.Helper()
 		harness.Poll(t, limit, "the deployment being "+want, func(context.Context) error {
@@ -33,20 +31,20 @@ func TestTrueState(t *testing.T) {
 	}
 	state("model_server_down")
 	metrics := g.Metrics(t)
-	for _, want := range []string{`postern_upstream_up{connector="` + con.ID + `",upstream="default"} 0`, `postern_deployment_state{deployment="m",state="model_server_down"} 1`} {
+	for _, want := range []string{`postern_upstream_up{connector="` + con.ID + `",upstream="default"} 0`, `postern_deployment_state{deployment="state",state="model_server_down"} 1`} {
 		if !strings.Contains(metrics, want+"\n") {
 			t.Errorf("metrics lack %s", want)
 		}
 	}
 	up := upstream.StartAt(t, addr)
 	up.Handle("GET /v1/models", upstream.Answer(http.StatusOK, "application/json", `{"data":[{"id":"other"}]}`))
-	up.Handle("m", upstream.Echo)
+	up.Handle("state", upstream.Echo)
 	state("model_missing")
 	// What is reported refuses no request.
-	if a := g.Client(t, key).Post(t, harness.Chat("m", "")); a.Status != http.StatusOK {
+	if a := g.Client(t, key).Post(t, harness.Chat("state", "")); a.Status != http.StatusOK {
 		t.Errorf("status %d, %s", a.Status, a.Body)
 	}
-	g.Deploy(t, "m", con.ID, "", "other")
+	g.Deploy(t, "state", con.ID, "", "other")
 	state("available")
 	if n := len(up.Requests()); n != 1 {
 		t.Errorf("the model server had %d requests of clients", n)
@@ -60,7 +58,7 @@ func TestTrueState(t *testing.T) {
 	}
 	con.Process.Kill()
 	state("offline")
-	g.Command(t, nil, "deployment", "remove", "m")
+	g.Command(t, nil, "deployment", "remove", "state")
 	g.Command(t, nil, "connector", "remove", "box")
 	if got := con.Doctor(t)["token"]; got != "failed" {
 		t.Errorf("the doctor finds the token of a removed connector %q", got)

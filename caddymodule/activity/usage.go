@@ -143,14 +143,6 @@ func (l *Log) row(k rowKey) (*row, store.UsageRow) {
 	return r, k.of(r.keyName)
 }
 
-// Flush saves the usage, and shares it with the other gateways of the cluster, at once.
-func (l *Log) Flush(ctx context.Context) error {
-	if err := l.saveUsage(); err != nil {
-		return err
-	}
-	return l.store.PublishUsage(ctx)
-}
-
 // EachUsage calls f with the rows of an account on the days from from to to, of all gateways,
 // and with those of the folded months that have one of these days. If from and to are hours, it
 // does so for hours. It includes requests that are not yet saved. There may be several rows of a

@@ -150,32 +150,6 @@ func TestUsageOfKilledProcess(t *testing.T) {
 	})
 }
 
-// Usage is saved and shared at once when that is asked for.
-func TestFlush(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	shared := storetest.Share(storetest.OpenBolt(t, filepath.Join(dir, "shared.db")))
-	edge := func(name string) (*activity.Log, *store.Store) {
-		st, err := store.New(shared, store.Options{Edge: name, Local: storetest.OpenBolt(t, filepath.Join(dir, name))})
-		if err != nil {
-			t.Fatal(err)
-		}
-		l := activity.New(activity.Options{Store: st})
-		t.Cleanup(func() { closeBoth(t, l, st) })
-		return l, st
-	}
-	here, _ := edge("here")
-	there, _ := edge("there")
-	here.Record(account, request(1))
-	there.Record(account, request(2))
-	if err := here.Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if got := total(t, there, account); got.Requests != 2 {
-		t.Errorf("the other gateway knows of %d requests", got.Requests)
-	}
-}
-
 // A write that fails may have taken effect. Trying it again counts nothing twice.
 func TestSavingTakesEffectAndFails(t *testing.T) {
 	t.Parallel()

@@ -147,7 +147,7 @@ func residents(edges []*rig.Gateway) (kilobytes []float64, err error) {
 
 // countLegs returns how many connectors have a tunnel to an edge, as another one lists them.
 func countLegs(ctx context.Context, at *rig.Gateway, edge string) (n int, err error) {
-	list, err := at.Admin.Connectors(ctx)
+	list, err := at.Connectors(ctx)
 	for _, c := range list {
 		if slices.ContainsFunc(c.Edges, func(name string) bool { return name == edge }) {
 			n++
@@ -164,7 +164,7 @@ func awaitLegs(ctx context.Context, edges []*rig.Gateway, connectors int) error 
 	}
 	return rig.Poll(ctx, connectLimit, time.Second, "two tunnels of each connector", func(ctx context.Context) error {
 		for _, e := range edges {
-			list, err := e.Admin.Connectors(ctx)
+			list, err := e.Connectors(ctx)
 			if err != nil {
 				return err
 			}

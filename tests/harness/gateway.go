@@ -99,6 +99,19 @@ func StartInProcess(t testing.TB, o inprocess.Options) *Gateway {
 	return &Gateway{Gateway: &rig.Gateway{Rig: r, URL: own.URL, Admin: rig.Admin(own.Admin)}, inProcess: own}
 }
 
+// WithAccount returns the gateway for a test that shares it with others: in a new account,
+// and with a folder of its own for connectors. The test must not end, configure or
+// reload it.
+func (g *Gateway) WithAccount(t testing.TB, id string) *Gateway {
+	t.Helper()
+	r := newRig(t)
+	t.Cleanup(func() { g.Hide(r.Secrets()...) }) // its log is searched when it ends
+	own := *g.Gateway
+	own.Rig, own.Account = r, id
+	g.Manage(t, http.MethodPost, "/accounts", map[string]string{"id": id}, nil)
+	return &Gateway{Gateway: &own, Process: g.Process}
+}
+
 // newRig returns a rig that is closed when the test ends.
 func newRig(t testing.TB) *rig.Rig {
 	t.Helper()
@@ -150,7 +163,7 @@ func (g *Gateway) Reload(t testing.TB) {
 // decodes the answer into what is not nil.
 func (g *Gateway) Manage(t testing.TB, method, path string, body, into any) {
 	t.Helper()
-	if err := g.Admin.Manage(t.Context(), method, path, body, into); err != nil {
+	if err := g.Gateway.Manage(t.Context(), method, path, body, into); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -204,9 +217,12 @@ func (g *Gateway) Command(t testing.TB, into any, args ...string) {
 	}
 }
 
-// Run runs `caddy gateway ARGS` against this gateway.
+// Run runs `caddy gateway ARGS` against this gateway, in its account.
 func (g *Gateway) Run(t testing.TB, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
+	if g.Account != "" {
+		args = append(args, "--account", g.Account)
+	}
 	cmd := g.Caddy(append(append([]string{"gateway"}, args...), "--address", string(g.Admin))...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs

@@ -82,12 +82,6 @@ type Listed struct {
 	Edges []string // in a cluster: those with a tunnel
 }
 
-// Connectors lists the gateway's connectors.
-func (a Admin) Connectors(ctx context.Context) (list []Listed, err error) {
-	err = a.Manage(ctx, http.MethodGet, "/connectors", nil, &list)
-	return list, err
-}
-
 // ExpectOnline returns an error unless n connectors are online.
 func (a Admin) ExpectOnline(ctx context.Context, n int) error {
 	var status struct {

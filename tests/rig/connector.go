@@ -28,7 +28,7 @@ func (g *Gateway) CreateConnector(ctx context.Context, name string) (*Connector,
 		ID    string `json:"id"`
 		Token string `json:"tunnel_token"`
 	}
-	if err := g.Admin.Manage(ctx, http.MethodPost, "/connectors", map[string]string{"name": name}, &created); err != nil {
+	if err := g.Manage(ctx, http.MethodPost, "/connectors", map[string]string{"name": name}, &created); err != nil {
 		return nil, err
 	}
 	token, err := link.ParseToken(created.Token)
@@ -76,7 +76,7 @@ func (c *Connector) State(ctx context.Context) (string, error) {
 
 // Tunnel asks the gateway for the connector's state, and since when it has its tunnel.
 func (c *Connector) Tunnel(ctx context.Context) (state, since string, err error) {
-	list, err := c.gateway.Admin.Connectors(ctx)
+	list, err := c.gateway.Connectors(ctx)
 	if err != nil {
 		return "", "", err
 	}

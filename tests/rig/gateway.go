@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -46,6 +47,7 @@ type Gateway struct {
 	UDP       string // host:port that connectors dial
 	Caddyfile string // path
 	Process   *Process
+	Account   string // of Manage and what uses it; default: the default account
 
 	listen   string // host:port behind the URL
 	database string // path
@@ -189,10 +191,41 @@ func (g *Gateway) Reload() error {
 	return nil
 }
 
+// Manage is [Admin.Manage] in the gateway's account. The body has the fields of a JSON
+// object.
+func (g *Gateway) Manage(ctx context.Context, method, path string, body, into any) error {
+	if g.Account == "" {
+		return g.Admin.Manage(ctx, method, path, body, into)
+	}
+	if method == http.MethodGet || method == http.MethodDelete {
+		separator := "?"
+		if strings.Contains(path, "?") {
+			separator = "&"
+		}
+		return g.Admin.Manage(ctx, method, path+separator+"account="+url.QueryEscape(g.Account), nil, into)
+	}
+	encoded, err := json.Marshal(body)
+	if err != nil {
+		return fmt.Errorf("encoding a request: %w", err)
+	}
+	fields := map[string]any{}
+	if err := json.Unmarshal(encoded, &fields); err != nil {
+		return fmt.Errorf("reading the fields of a request: %w", err)
+	}
+	fields["account"] = g.Account
+	return g.Admin.Manage(ctx, method, path, fields, into)
+}
+
+// Connectors lists the account's connectors.
+func (g *Gateway) Connectors(ctx context.Context) (list []Listed, err error) {
+	err = g.Manage(ctx, http.MethodGet, "/connectors", nil, &list)
+	return list, err
+}
+
 // Key creates a key and returns its id and the key itself.
 func (g *Gateway) Key(ctx context.Context, name, scope string) (id, key string, err error) {
 	var k struct{ ID, Key string }
-	err = g.Admin.Manage(ctx, http.MethodPost, "/keys", map[string]string{"name": name, "scope": scope}, &k)
+	err = g.Manage(ctx, http.MethodPost, "/keys", map[string]string{"name": name, "scope": scope}, &k)
 	if k.Key != "" {
 		g.Hide(k.Key)
 	}
@@ -201,5 +234,5 @@ func (g *Gateway) Key(ctx context.Context, name, scope string) (id, key string, 
 
 // Deploy registers a public model name.
 func (g *Gateway) Deploy(ctx context.Context, name string, body any) error {
-	return g.Admin.Manage(ctx, http.MethodPut, "/deployments/"+url.PathEscape(name), body, nil)
+	return g.Manage(ctx, http.MethodPut, "/deployments/"+url.PathEscape(name), body, nil)
 }

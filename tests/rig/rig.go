@@ -110,6 +110,13 @@ func (r *Rig) Hide(secrets ...string) {
 	r.secrets = append(r.secrets, secrets...)
 }
 
+// Secrets returns the texts that no log may hold.
+func (r *Rig) Secrets() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.secrets)
+}
+
 // Close kills all processes, the newest first. Each log that holds a secret is
 // an error. The files stay.
 func (r *Rig) Close() error {

@@ -155,7 +155,7 @@ func (s *system) recovered(ctx context.Context, connectors []int) error {
 }
 
 func (s *system) recoveredAt(ctx context.Context, e *edge, connectors []int) error {
-	list, err := e.Admin.Connectors(ctx)
+	list, err := e.Connectors(ctx)
 	if err != nil {
 		return err
 	}

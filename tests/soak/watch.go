@@ -70,7 +70,7 @@ const sampleLimit = 3 * time.Second
 // replaced there is an error.
 func (s *system) sample(ctx context.Context, atRest bool) (m sample, err error) {
 	m.at = time.Now()
-	list, err := s.edges[0].Admin.Connectors(ctx)
+	list, err := s.edges[0].Connectors(ctx)
 	if err != nil {
 		return m, err
 	}
