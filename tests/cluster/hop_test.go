@@ -40,7 +40,7 @@ func TestHop(t *testing.T) {
 	chat := harness.Chat("m-"+entry.name, `,"stream":true`)
 
 	harness.Poll(t, limit, "both tunnels at the edge without one", func(ctx context.Context) error {
-		list, err := entry.Admin.Connectors(ctx)
+		list, err := entry.Connectors(ctx)
 		if err == nil && !slices.Equal(list[0].Edges, []string{with[0].name, with[1].name}) {
 			err = fmt.Errorf("%+v", list[0])
 		}

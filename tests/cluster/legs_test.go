@@ -36,7 +36,7 @@ func startEdges(t *testing.T, etcd servers, names ...string) (edges map[string]*
 
 // tunnelAt reports whether an edge has a tunnel of the connector.
 func (g *gateway) tunnelAt(ctx context.Context, con *harness.Connector) (bool, error) {
-	list, err := g.Admin.Connectors(ctx)
+	list, err := g.Connectors(ctx)
 	for _, c := range list {
 		if c.ID == con.ID {
 			return slices.Contains(c.Edges, g.name), err

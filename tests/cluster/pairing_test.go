@@ -62,7 +62,7 @@ func TestPairingOverEdges(t *testing.T) {
 	b.Command(t, &p, "pairing", "approve", p.Code, "--yes", "--name", "box")
 	for _, g := range edges {
 		harness.Poll(t, limit, "the connector at "+g.name, func(ctx context.Context) error {
-			list, err := g.Admin.Connectors(ctx)
+			list, err := g.Connectors(ctx)
 			if err == nil && (len(list) != 1 || len(list[0].Edges) == 0) {
 				err = fmt.Errorf("%+v", list)
 			}

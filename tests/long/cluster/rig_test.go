@@ -152,7 +152,7 @@ func (s *system) startEdge(t *testing.T, name string, urls []string) {
 
 // legs returns the edges with a tunnel of each connector, by its id, as one edge lists them.
 func (e *edge) legs(ctx context.Context) (map[string][]string, error) {
-	list, err := e.Admin.Connectors(ctx)
+	list, err := e.Connectors(ctx)
 	legs := map[string][]string{}
 	for _, c := range list {
 		legs[c.ID] = c.Edges
