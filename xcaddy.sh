@@ -9,9 +9,9 @@
 #                         version is that of the tag. Flags: tools/release/main.go
 #   ./xcaddy.sh test      lint, build, and run the tests that must pass before a
 #                         change is merged
-#   ./xcaddy.sh test long the same with the slow tests: bad networks,
-#                         attacks, 3,000 connectors, clusters, faults under load, the
-#                         bench, six platforms
+#   ./xcaddy.sh test long the same with the slow tests: bad networks, attacks,
+#                         3,000 connectors, clusters, ten minutes of faults under
+#                         load, the bench, six platforms
 #   ./xcaddy.sh test NAME run the tests whose names match the regular expression
 #
 # The tests also need node and npm (SDKs for Node, axe-core), apt (it brings a
