@@ -68,8 +68,9 @@ version_flags() {
 as_caddy() { CGO_ENABLED=0 GOFLAGS="$(go env GOFLAGS) -trimpath" "$@"; }
 
 # Programs of tests are linked without DWARF. Without it in the packages, compiling them
-# takes a sixth less.
+# takes a sixth less. -trimpath: they are compiled once for all clones.
 no_dwarf=-gcflags=all=-dwarf=false
+race=(-race -trimpath "$no_dwarf")
 
 # Compilers and linters collect garbage less often: they take a tenth less time. Tests
 # get the default.
@@ -77,7 +78,7 @@ compile_gogc=400
 
 # as_tests COMMAND...: runs a linter with the settings of the tests, so that Caddy's many
 # packages are compiled once for both.
-as_tests() { GOFLAGS="$(go env GOFLAGS) -race $no_dwarf" "$@"; }
+as_tests() { GOFLAGS="$(go env GOFLAGS) ${race[*]}" "$@"; }
 
 # Both are built under a temporary name: a running binary cannot be overwritten,
 # and an incomplete one must not be started. touch: a build of unchanged sources
@@ -215,18 +216,18 @@ run_tests() {
 	tunnel=$(go list ./... | grep -E "$timed")
 	# More packages at a time than there may be cores: they wait for processes and timers.
 	# shellcheck disable=SC2086 # one word per package
-	part "unit tests" go test -race "$no_dwarf" -vet=off -ldflags=-w -shuffle=on -p 4 "$@" $units
+	part "unit tests" go test "${race[@]}" -vet=off -ldflags=-w -shuffle=on -p 4 "$@" $units
 	# shellcheck disable=SC2086
-	part "unit tests of the tunnel" go test -race "$no_dwarf" -vet=off -ldflags=-w -shuffle=on -p 3 "$@" $tunnel
+	part "unit tests of the tunnel" go test "${race[@]}" -vet=off -ldflags=-w -shuffle=on -p 3 "$@" $tunnel
 	part "bounded work" as_caddy go test -vet=off -run '^TestWorkIsBounded$' ./caddymodule/dialect
-	part "end-to-end tests" go test -race "$no_dwarf" -vet=off -ldflags=-w -shuffle=on -timeout 60m -p 3 "$@" ./tests/...
+	part "end-to-end tests" go test "${race[@]}" -vet=off -ldflags=-w -shuffle=on -timeout 60m -p 3 "$@" ./tests/...
 	part "cluster and release" cluster_and_release "$@"
 	step "all tests passed"
 }
 
 # cluster_and_release FLAG...: the tests of etcd wait for leases, those of the release compile.
 cluster_and_release() {
-	go -C tests/cluster test -race "$no_dwarf" -vet=off -ldflags=-w -shuffle=on -timeout 30m -parallel 8 "$@" . &
+	go -C tests/cluster test "${race[@]}" -vet=off -ldflags=-w -shuffle=on -timeout 30m -parallel 8 "$@" . &
 	local failed=0 cluster=$!
 	as_caddy go -C tools/release test -vet=off -shuffle=on "$@" . || failed=1
 	wait "$cluster" || failed=1
@@ -247,10 +248,10 @@ run_matching() {
 	if [ "$packages" ]; then
 		build_changed
 		# shellcheck disable=SC2086 # one word per package
-		part "tests that match $1" go test -race "$no_dwarf" -p 1 -run "$1" $packages
+		part "tests that match $1" go test "${race[@]}" -p 1 -run "$1" $packages
 	fi
 	if grep -qx ./tests/cluster <<<"$found"; then
-		part "tests of etcd that match $1" go -C tests/cluster test -race "$no_dwarf" -parallel 8 -run "$1" .
+		part "tests of etcd that match $1" go -C tests/cluster test "${race[@]}" -parallel 8 -run "$1" .
 	fi
 	if grep -qx ./tools/release <<<"$found"; then
 		part "tests of the release that match $1" as_caddy go -C tools/release test -run "$1" .

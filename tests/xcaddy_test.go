@@ -62,7 +62,7 @@ func TestXcaddyFindsTests(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	const here, release = "go test -race -gcflags=all=-dwarf=false -p 1 -run %s ./", "go -C tools/release test -run %s ."
+	const here, release = "go test -race -trimpath -gcflags=all=-dwarf=false -p 1 -run %s ./", "go -C tools/release test -run %s ."
 	for name, want := range map[string][]string{
 		"Here": {here + "caddymodule/cli", release}, "TestHere$/sub": {here + "caddymodule/cli"}, "There": {here + "connector"},
 		"TestHereToo": {release}, "Nowhere": nil,
