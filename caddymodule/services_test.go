@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"net"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -12,17 +11,17 @@ import (
 	"github.com/postern-dev/postern/caddymodule/gateway"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/tests/rig"
 )
 
 // freeUDP is a loopback UDP address without a listener.
 func freeUDP(t *testing.T) string {
 	t.Helper()
-	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
+	addr, err := rig.FreeAddr()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
-	return conn.LocalAddr().String()
+	return addr
 }
 
 // gatewayFile is a Caddyfile of a gateway with a console, whose tokens lead to

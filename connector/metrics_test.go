@@ -2,7 +2,6 @@ package main
 
 import (
 	"io"
-	"net"
 	"net/http"
 	"regexp"
 	"strings"
@@ -10,6 +9,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/connector/agent"
+	"github.com/postern-dev/postern/tests/rig"
 )
 
 func TestMetricsText(t *testing.T) {
@@ -47,7 +47,7 @@ func TestMetricsText(t *testing.T) {
 }
 
 func TestMetricsListen(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := rig.Listen()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -58,6 +58,21 @@ func TestRecord(t *testing.T) {
 	}
 }
 
+// The time of all tries counts.
+func TestBusyTimeOfTries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var d delivery
+		for range 2 {
+			d.begin(nil)
+			time.Sleep(time.Second)
+			d.end()
+		}
+		if d.busy != 2*time.Second {
+			t.Errorf("two tries of a second took %v", d.busy)
+		}
+	})
+}
+
 // Recording is on the way of each request: it may not cost much.
 func TestRecordAllocates(t *testing.T) {
 	g := newGateway(t, 64<<20)

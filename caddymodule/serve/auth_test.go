@@ -104,6 +104,26 @@ func TestKeyOfAnotherEdge(t *testing.T) {
 	}
 }
 
+// A request with a key that is refused is in the activity of the key's account alone.
+func TestRefusalOfAnotherAccount(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t, 1<<20)
+	if _, err := g.backend.Store.CreateAccount(t.Context(), stranger); err != nil {
+		t.Fatal(err)
+	}
+	g.key, g.secret = g.newKey(t, stranger, "*")
+	if _, err := g.backend.Store.RevokeKey(t.Context(), stranger, g.key.ID()); err != nil {
+		t.Fatal(err)
+	}
+	if w := g.post("/v1/chat/completions", `{}`); w.Code != http.StatusUnauthorized {
+		t.Errorf("status %d, %s", w.Code, w.Body)
+	}
+	own, others := g.backend.Activity.Recent(stranger), g.backend.Activity.Recent(store.DefaultAccount)
+	if len(own) != 1 || own[0].KeyID != g.key.ID() || len(others) != 0 {
+		t.Errorf("the account has %+v, the default one %+v", own, others)
+	}
+}
+
 func TestAuthenticateAllocatesNothing(t *testing.T) {
 	g, _, _ := lateGateway(t)
 	_, secret := g.newKey(t, store.DefaultAccount, "*")

@@ -215,7 +215,7 @@ func TestShutdownHasAnEnd(t *testing.T) {
 // keys resets connections that it does not know.
 func TestRestartIsNoticed(t *testing.T) {
 	secrets := newSecrets(t)
-	socket := listenLoopback(t)
+	socket := listenFree(t)
 	g := newGatewayOn(t, socket, secrets, Options{})
 	c := g.connect(t, "con_1", echo)
 	_ = socket.Close() // killed

@@ -16,6 +16,7 @@ import (
 	"github.com/quic-go/quic-go"
 
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/tests/rig"
 )
 
 const (
@@ -62,7 +63,7 @@ func allow(_ context.Context, id, secret string) (Connector, error) {
 // newGateway listens on loopback.
 func newGateway(t testing.TB, o Options) *testGateway {
 	t.Helper()
-	return newGatewayOn(t, listenLoopback(t), newSecrets(t), o)
+	return newGatewayOn(t, listenFree(t), newSecrets(t), o)
 }
 
 func newGatewayOn(t testing.TB, conn net.PacketConn, s Secrets, o Options) *testGateway {
@@ -82,6 +83,21 @@ func newGatewayOn(t testing.TB, conn net.PacketConn, s Secrets, o Options) *test
 		_ = g.Close(ended)
 	})
 	return g
+}
+
+// listenFree listens at an address at which a gateway can listen again after it was killed: the
+// kernel gives it to no other socket meanwhile.
+func listenFree(t testing.TB) *net.UDPConn {
+	t.Helper()
+	addr, err := rig.FreeAddr()
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := listenAgain(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return conn
 }
 
 func listenLoopback(t testing.TB) *net.UDPConn {

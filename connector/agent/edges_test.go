@@ -55,7 +55,7 @@ func startEdges(t *testing.T, names ...string) *testEdges {
 	_, _ = rand.Read(c.secrets.Reset)
 	_, _ = rand.Read(c.secrets.Token)
 	for _, name := range names {
-		c.edges[name] = &testEdge{name: name, address: "127.0.0.1:0"}
+		c.edges[name] = &testEdge{name: name, address: freeAddr(t)}
 		c.start(name)
 	}
 	first := c.edges[names[0]]

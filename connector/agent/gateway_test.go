@@ -19,6 +19,7 @@ import (
 
 	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/tests/rig"
 )
 
 // TestMain runs many of the parallel tests at once, as they wait and do not compute.
@@ -92,12 +93,23 @@ func startGateway(t *testing.T) *fakeGateway {
 		t.Fatal(err)
 	}
 	g := &fakeGateway{t: t, identity: identity, sessions: make(chan *fakeSession, 100), transport: config.TransportQUIC}
-	g.listen("127.0.0.1:0")
+	g.listen(freeAddr(t))
 	t.Cleanup(func() {
 		g.kill()
 		g.running.Wait()
 	})
 	return g
+}
+
+// freeAddr returns an address at which a gateway can listen again after it was killed: the
+// kernel gives it to no other socket meanwhile.
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	addr, err := rig.FreeAddr()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return addr
 }
 
 // listen begins to accept tunnels. With the same address and identity it is the

@@ -126,12 +126,7 @@ func TestRequestsShowHealth(t *testing.T) {
 	t.Parallel()
 	g := startGateway(t)
 	server, _ := newListing(t, `{"data": [{"id": "m"}]}`)
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := free.Addr().String()
-	free.Close()
+	address := freeAddr(t)
 	stop := serveAt(t, address, server)
 	startAgent(t, g, "http://"+address, asks(forever))
 	s := g.session()

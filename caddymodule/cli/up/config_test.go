@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/postern-dev/postern/tests/rig"
 )
 
 func TestChooseHTTP(t *testing.T) {
@@ -60,7 +62,11 @@ func TestChooseFreePort(t *testing.T) {
 }
 
 func TestChooseUDP(t *testing.T) {
-	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
+	free, err := rig.FreeAddr()
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := net.ListenPacket("udp", free)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +83,7 @@ func TestChooseUDP(t *testing.T) {
 }
 
 func TestChooseAdmin(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	ln, err := rig.Listen()
 	if err != nil {
 		t.Fatal(err)
 	}
