@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/connector/agent"
-	"github.com/postern-dev/postern/tests/rig"
+	"github.com/postern-dev/postern/tests/rig/freeport"
 )
 
 func TestMetricsText(t *testing.T) {
@@ -47,7 +47,7 @@ func TestMetricsText(t *testing.T) {
 }
 
 func TestMetricsListen(t *testing.T) {
-	listener, err := rig.Listen()
+	listener, err := freeport.Listen()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -224,7 +224,7 @@ func importRules() []importRule {
 			why:    "the programs serve the descriptions that tests have written; they do not generate or validate them",
 		},
 		{
-			from:   []string{"tests/rig", "tests/rig/chromium", "tests/rig/lab", "tests/rig/modelserver"},
+			from:   []string{"tests/rig", "tests/rig/chromium", "tests/rig/freeport", "tests/rig/lab", "tests/rig/modelserver"},
 			forbid: []string{caddy, module + "caddymodule/...", "testing"},
 			why:    "it runs the real programs and reports errors, so that commands can use it as well as tests",
 		},

@@ -16,7 +16,7 @@ import (
 	"github.com/quic-go/quic-go"
 
 	"github.com/postern-dev/postern/connector/link"
-	"github.com/postern-dev/postern/tests/rig"
+	"github.com/postern-dev/postern/tests/rig/freeport"
 )
 
 const (
@@ -89,7 +89,7 @@ func newGatewayOn(t testing.TB, conn net.PacketConn, s Secrets, o Options) *test
 // kernel gives it to no other socket meanwhile.
 func listenFree(t testing.TB) *net.UDPConn {
 	t.Helper()
-	addr, err := rig.FreeAddr()
+	addr, err := freeport.Addr()
 	if err != nil {
 		t.Fatal(err)
 	}

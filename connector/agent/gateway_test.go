@@ -19,7 +19,7 @@ import (
 
 	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/link"
-	"github.com/postern-dev/postern/tests/rig"
+	"github.com/postern-dev/postern/tests/rig/freeport"
 )
 
 // TestMain runs many of the parallel tests at once, as they wait and do not compute.
@@ -105,7 +105,7 @@ func startGateway(t *testing.T) *fakeGateway {
 // kernel gives it to no other socket meanwhile.
 func freeAddr(t *testing.T) string {
 	t.Helper()
-	addr, err := rig.FreeAddr()
+	addr, err := freeport.Addr()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/tests/rig"
+	"github.com/postern-dev/postern/tests/rig/freeport"
 	"github.com/postern-dev/postern/tests/upstream/play"
 )
 
@@ -161,7 +162,7 @@ func (b *builder) startPlain(ctx context.Context, s *system) error {
 func (b *builder) startGateway(ctx context.Context, s *system) error {
 	o := rig.GatewayOptions{Host: b.host}
 	if s.Name == webSocket {
-		addr, err := rig.FreeAddr()
+		addr, err := freeport.Addr()
 		if err != nil {
 			return err
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/store/etcd"
 	"github.com/postern-dev/postern/tests/rig"
+	"github.com/postern-dev/postern/tests/rig/freeport"
 )
 
 const (
@@ -155,7 +156,7 @@ func poll(t testing.TB, what string, probe func(context.Context) error) {
 
 func freeAddr(t testing.TB) string {
 	t.Helper()
-	addr, err := rig.FreeAddr()
+	addr, err := freeport.Addr()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/postern-dev/postern/tests/rig"
+	"github.com/postern-dev/postern/tests/rig/freeport"
 )
 
 // proxy passes TCP connections to an etcd, and breaks them.
@@ -59,7 +59,7 @@ func (p *proxy) release() {
 
 func newProxy(t testing.TB, s *server) *proxy {
 	t.Helper()
-	l, err := rig.Listen()
+	l, err := freeport.Listen()
 	if err != nil {
 		t.Fatal(err)
 	}

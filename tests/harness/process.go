@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/tests/rig"
+	"github.com/postern-dev/postern/tests/rig/freeport"
 )
 
 // tailLines is how much of a process's output a failed test shows.
@@ -95,10 +96,10 @@ func (p *Process) WaitLog(t testing.TB, text string, limit time.Duration) {
 	})
 }
 
-// FreeAddr is [rig.FreeAddr].
+// FreeAddr is [freeport.Addr].
 func FreeAddr(t testing.TB) string {
 	t.Helper()
-	addr, err := rig.FreeAddr()
+	addr, err := freeport.Addr()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/postern-dev/postern/tests/rig/freeport"
 )
 
 // etcdModule has etcd's server among its dependencies.
@@ -76,7 +78,7 @@ func (m EtcdMember) Command(dir string, flags ...string) (func() *exec.Cmd, erro
 func (r *Rig) Etcd(ctx context.Context) (p *Process, url string, err error) {
 	var at [2]string
 	for i := range at {
-		if at[i], err = FreeAddr(); err != nil {
+		if at[i], err = freeport.Addr(); err != nil {
 			return nil, "", err
 		}
 	}

@@ -15,6 +15,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/postern-dev/postern/tests/rig/freeport"
 )
 
 // GatewayOptions say how a gateway is configured.
@@ -59,7 +61,7 @@ func (r *Rig) Gateway(o GatewayOptions) (*Gateway, error) {
 	var at [3]string
 	for i := range at {
 		var err error
-		if at[i], err = FreeAddr(); err != nil {
+		if at[i], err = freeport.Addr(); err != nil {
 			return nil, err
 		}
 	}

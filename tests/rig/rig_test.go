@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/postern-dev/postern/tests/rig/freeport"
 )
 
 // newRig returns a rig whose binaries do nothing, and the context that ends when
@@ -125,7 +127,7 @@ func TestClose(t *testing.T) {
 func TestFreeAddrsDiffer(t *testing.T) {
 	seen := map[string]bool{}
 	for range 20 {
-		a, err := FreeAddr()
+		a, err := freeport.Addr()
 		if err != nil || seen[a] {
 			t.Fatalf("%s, %v", a, err)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/postern-dev/postern/tests/command"
 	"github.com/postern-dev/postern/tests/rig"
+	"github.com/postern-dev/postern/tests/rig/freeport"
 )
 
 // How many of each there are.
@@ -100,7 +101,7 @@ func (s *system) start(ctx context.Context) error {
 // startUpstreams starts the model servers.
 func (s *system) startUpstreams(context.Context) error {
 	for i := range upstreams {
-		address, err := rig.FreeAddr()
+		address, err := freeport.Addr()
 		if err != nil {
 			return err
 		}

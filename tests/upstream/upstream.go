@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/tests/harness"
-	"github.com/postern-dev/postern/tests/rig"
+	"github.com/postern-dev/postern/tests/rig/freeport"
 	"github.com/postern-dev/postern/tests/rig/modelserver"
 )
 
@@ -43,7 +43,7 @@ type Server struct {
 // found: a port that was closed may be busy, in a process that is being started.
 func Start(t testing.TB) *Server {
 	t.Helper()
-	l, err := rig.Listen()
+	l, err := freeport.Listen()
 	return start(t, l, err)
 }
 

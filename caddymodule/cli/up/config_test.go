@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/postern-dev/postern/tests/rig"
+	"github.com/postern-dev/postern/tests/rig/freeport"
 )
 
 func TestChooseHTTP(t *testing.T) {
@@ -62,7 +62,7 @@ func TestChooseFreePort(t *testing.T) {
 }
 
 func TestChooseUDP(t *testing.T) {
-	free, err := rig.FreeAddr()
+	free, err := freeport.Addr()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +83,7 @@ func TestChooseUDP(t *testing.T) {
 }
 
 func TestChooseAdmin(t *testing.T) {
-	ln, err := rig.Listen()
+	ln, err := freeport.Listen()
 	if err != nil {
 		t.Fatal(err)
 	}

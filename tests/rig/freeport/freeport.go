@@ -1,4 +1,6 @@
-package rig
+// Package freeport finds ports for servers of tests. It works on all systems for which
+// the connector is built.
+package freeport
 
 import (
 	"errors"
@@ -14,8 +16,8 @@ var ports struct {
 	taken map[int]bool
 }
 
-// FreeAddr returns the address of a [Listen] that has ended: free for TCP and UDP.
-func FreeAddr() (string, error) {
+// Addr returns the address of a [Listen] that has ended: free for TCP and UDP.
+func Addr() (string, error) {
 	l, err := Listen()
 	if err != nil {
 		return "", err
