@@ -14,6 +14,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/tests/rig/freeport"
 )
 
 // testEdges are the gateways of a cluster, on loopback. They are also its store.
@@ -66,6 +67,17 @@ func startEdges(t *testing.T, names ...string) *testEdges {
 		}
 	})
 	return c
+}
+
+// freeAddr returns an address at which a gateway can listen again after it was killed: the
+// kernel gives it to no other socket meanwhile.
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	addr, err := freeport.Addr()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return addr
 }
 
 // start starts an edge, at the same address as before.

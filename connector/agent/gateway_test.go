@@ -19,7 +19,6 @@ import (
 
 	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/link"
-	"github.com/postern-dev/postern/tests/rig/freeport"
 )
 
 // TestMain runs many of the parallel tests at once, as they wait and do not compute.
@@ -99,17 +98,6 @@ func startGateway(t *testing.T) *fakeGateway {
 		g.running.Wait()
 	})
 	return g
-}
-
-// freeAddr returns an address at which a gateway can listen again after it was killed: the
-// kernel gives it to no other socket meanwhile.
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	addr, err := freeport.Addr()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return addr
 }
 
 // listen begins to accept tunnels. With the same address and identity it is the
