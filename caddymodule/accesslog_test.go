@@ -124,10 +124,7 @@ func TestAccessLogHidesSecrets(t *testing.T) {
 		}
 	}
 	for i, line := range accessLogs.lines {
-		var entry map[string]any
-		if err := json.Unmarshal(line, &entry); err != nil {
-			t.Fatal(err)
-		}
+		entry := entryOf(t, line)
 		if entry["late"] != "GET" || entry["early"] != "yes" || entry["msg"] != "handled request" || entry["status"] == nil {
 			t.Errorf("%s: the entry is %s", requests[i].header, line)
 		}
@@ -135,4 +132,27 @@ func TestAccessLogHidesSecrets(t *testing.T) {
 			t.Errorf("%s: the entry has the key: %s", requests[i].header, line)
 		}
 	}
+}
+
+// The entry has the model of a request only if that can be the name of one: it may as well be
+// a prompt.
+func TestAccessLogOfModels(t *testing.T) {
+	s := newTestSite(t, "log {\n output memory\n}\nmodel_gateway")
+	for model, logged := range map[string]any{"no/such:model": "no/such:model", "quartz sphinx, judge my vow": nil} {
+		accessLogs.lines, accessLogs.wrote = nil, make(chan struct{}, 1)
+		s.do(t, "POST", "/v1/chat/completions", `{"model":"`+model+`","messages":[]}`, "X-Api-Key: "+s.key)
+		<-accessLogs.wrote
+		line := accessLogs.lines[0]
+		if entry := entryOf(t, line); entry["key_id"] == nil || entry["model"] != logged || logged == nil && bytes.Contains(line, []byte("quartz")) {
+			t.Errorf("%s: the entry is %s", model, line)
+		}
+	}
+}
+
+func entryOf(t *testing.T, line []byte) (entry map[string]any) {
+	t.Helper()
+	if err := json.Unmarshal(line, &entry); err != nil {
+		t.Fatal(err)
+	}
+	return entry
 }

@@ -26,6 +26,8 @@ func TestTokenMetrics(t *testing.T) {
 	metrics{}.Counted(ex, dialect.Usage{})
 	metrics{}.Queued(ex, 2*time.Second)
 	for series, want := range map[string]string{
+		`postern_requests_total code=200 deployment=counted-in-a-test dialect=messages`:              "1", // as sent
+		`postern_requests_total code=502 deployment=counted-in-a-test dialect=messages`:              "",
 		`postern_queue_wait_seconds deployment=counted-in-a-test`:                                    "1 of 2",
 		`postern_upstream_errors_total class=upstream_unreachable deployment=counted-in-a-test`:      "1",
 		`postern_tokens_total deployment=counted-in-a-test source=upstream type=input`:               "100",
