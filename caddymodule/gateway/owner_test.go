@@ -118,9 +118,10 @@ func TestEnter(t *testing.T) {
 	others.Wait()
 	eventually(t, "the loss of the place", last.Lost)
 	waiting(0)
-	if _, err := queues.EnterHere(t.Context(), enters(queue.Bounds{Length: -1})); err != nil {
-		t.Errorf("the lost request has its place still: %v", err)
-	}
+	eventually(t, "the place of the lost request", func() bool {
+		_, err := queues.EnterHere(t.Context(), enters(queue.Bounds{Length: -1}))
+		return err == nil
+	})
 }
 
 // someLimits are the limits of each key.
@@ -161,6 +162,8 @@ func TestEnterLimited(t *testing.T) {
 	if refused == nil || refused.Limit != limits.TokensPerMinute || refused.Of != limits.OfKey || refused.Wait() < time.Second || len(refused.States) != 2 {
 		t.Errorf("the second request: %+v, %v", refused, err)
 	}
+	// What is read only after the request may include it, and is not added to it.
+	eventually(t, "the sums", func() bool { l := look(); return l.Day.Tokens == 7 && l.Month.Tokens == 70 })
 	place.Settle(limits.Used{Requests: 1, Tokens: 20, Output: 5, BusyMillis: 3})
 	eventually(t, "what was used", func() bool { return used() == 27 })
 
