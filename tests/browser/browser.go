@@ -312,11 +312,12 @@ func (p *Person) Click(selector string) {
 }
 
 // Press clicks the first button or link that can be seen and has this text, or
-// label. It finds and clicks in one step, as live pages replace their elements;
-// what something else covers cannot be clicked.
+// label, on a page that has loaded. It finds and clicks in one step, as live pages
+// replace their elements; what something else covers cannot be clicked.
 func (p *Person) Press(label string) {
 	p.t.Helper()
 	const press = `((label) => {
+		if (document.readyState !== "complete") return false;
 		const found = [...document.querySelectorAll("button, a, summary")].find(e => e.checkVisibility() &&
 			(e.textContent.trim().replace(/\s+/g, " ") === label || e.getAttribute("aria-label") === label));
 		if (!found || found.disabled) return false;

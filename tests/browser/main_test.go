@@ -59,7 +59,7 @@ func TestOneGateway(t *testing.T) {
 	for name, test := range map[string]func(t *testing.T, r *rig){
 		"replaced device": testReplacedDevice, "rotating a token": testRotatingAToken, "revoking a key": testRevokingAKey, "life of a key": testLifeOfAKey,
 		"by keyboard": testByKeyboard, "without scripts": testWithoutScripts, "passkeys": testPasskeys, "hostile names": testHostileNames,
-		"users come and go": testUsersComeAndGo, "roles": testRoles, "another account sees nothing": testAnotherAccountSeesNothing,
+		"users come and go": testUsersComeAndGo, "signing out of a new page": testSignOutOfANewPage, "roles": testRoles, "another account sees nothing": testAnotherAccountSeesNothing,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -78,10 +78,15 @@
   // Screen readers announce the new label of a button.
   document.querySelectorAll("button[data-copy]").forEach((button) => button.setAttribute("aria-live", "polite"));
 
-  // A submitted form navigates by itself, including the one that ends the session.
+  // A submitted form navigates by itself, including the one that ends the session. A stream
+  // that is still being opened then would be refused, and redirect the page to the sign-in.
   let sent = false;
   document.addEventListener("submit", (event) => {
-    sent ||= !event.defaultPrevented;
+    if (event.defaultPrevented) return;
+    sent = true;
+    const live = document.getElementById("live");
+    live?.dispatchEvent(new Event("htmx:abort"));
+    live?.remove();
   });
   const signIn = () => sent || location.assign("/console/sign-in?next=" + encodeURIComponent(location.pathname + location.search));
   document.addEventListener("session-ended", signIn);

@@ -1,0 +1,62 @@
+package browser
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A person signs out while the page is still opening its stream. The stream is aborted: refused,
+// it would redirect the page to the sign-in and hide that the person is signed out.
+func testSignOutOfANewPage(t *testing.T, r *rig) {
+	p := r.newUser("leaving", "lea")
+	to, err := url.Parse(r.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	opens, ended, signedOut := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	forward := &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(to)
+			r.Out.Host = r.In.Host
+		},
+		ModifyResponse: func(response *http.Response) error {
+			if response.Request.URL.Path == "/console/sign-out" { // the browser learns of it when the stream has ended
+				close(signedOut)
+				select {
+				case <-ended:
+				case <-time.After(patience):
+				}
+			}
+			return nil
+		},
+	}
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if req.URL.Path == "/console/events/settings" {
+			defer close(ended)
+			close(opens)
+			select {
+			case <-signedOut:
+			case <-req.Context().Done():
+				return
+			}
+		}
+		forward.ServeHTTP(w, req)
+	}))
+	t.Cleanup(proxy.Close)
+
+	p.base = strings.Replace(proxy.URL, "127.0.0.1", "localhost", 1) // the cookies are for every port
+	p.Open("/console/settings")
+	select {
+	case <-opens:
+	case <-time.After(patience):
+		t.Fatal("the page opens no stream")
+	}
+	p.Press("Sign out")
+	p.Arrives("/console/sign-in")
+	p.Sees("You are signed out")
+}
