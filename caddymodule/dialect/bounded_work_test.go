@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/dialect/tokens"
+	"github.com/postern-dev/postern/tests/rig/cputime"
 )
 
 // Whatever a client or a model server can make long costs time in proportion
@@ -83,9 +84,9 @@ func (r *boundedRow) run(t *testing.T, input []byte) (time.Duration, uint64) {
 	t.Helper()
 	before, after := new(runtime.MemStats), new(runtime.MemStats)
 	runtime.ReadMemStats(before)
-	start := cpuTime()
+	start := cputime.Used()
 	_, err := r.work(input)
-	d := cpuTime() - start
+	d := cputime.Used() - start
 	runtime.ReadMemStats(after)
 	switch {
 	case err == nil && r.fails != "":

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/postern-dev/postern/tests/rig/cputime"
 )
 
 // answerJSON is a handler like the connector's: it reads the request and sends
@@ -33,7 +35,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 			request := strings.Repeat("y", 300)
 			warm(b, p, request)
 			b.ReportAllocs()
-			before := cpuTime()
+			before := cputime.Used()
 			b.ResetTimer()
 			share(clients, b.N, func() {
 				if err := p.once(request); err != nil {
@@ -41,7 +43,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 				}
 			})
 			b.StopTimer()
-			b.ReportMetric(float64((cpuTime()-before).Microseconds())/float64(b.N), "cpu-µs/op")
+			b.ReportMetric(float64((cputime.Used()-before).Microseconds())/float64(b.N), "cpu-µs/op")
 		})
 	}
 }
