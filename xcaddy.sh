@@ -219,7 +219,8 @@ run_tests() {
 	part "unit tests" go test "${race[@]}" -vet=off -ldflags=-w -shuffle=on -p 4 "$@" $units
 	# shellcheck disable=SC2086
 	part "unit tests of the tunnel" go test "${race[@]}" -vet=off -ldflags=-w -shuffle=on -p 3 "$@" $tunnel
-	part "bounded work" as_caddy go test -vet=off -run '^TestWorkIsBounded$' ./caddymodule/dialect
+	# Without the race detector: these measure time and memory.
+	part "bounded work" as_caddy go test -vet=off -p 1 -run '^(TestWorkIsBounded|TestManyKeys)$' "$@" ./caddymodule/dialect ./caddymodule/store
 	part "end-to-end tests" go test "${race[@]}" -vet=off -ldflags=-w -shuffle=on -timeout 60m -p 3 "$@" ./tests/...
 	part "cluster and release" cluster_and_release "$@"
 	step "all tests passed"

@@ -13,6 +13,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/dialect/tokens"
 	"github.com/postern-dev/postern/tests/rig/cputime"
+	"github.com/postern-dev/postern/tests/rig/race"
 )
 
 // Whatever a client or a model server can make long costs time in proportion
@@ -40,7 +41,7 @@ const (
 )
 
 func TestWorkIsBounded(t *testing.T) {
-	if raceDetector {
+	if race.Enabled {
 		t.Skip("what the race detector adds hides a search of all earlier elements")
 	}
 	// The collection of garbage costs by what else the process holds.

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/tests/rig/race"
 )
 
 // childVariable makes the test binary a gateway: memory can only be measured in
@@ -62,7 +63,7 @@ func residentKB() int {
 // and a ping. Nearly all of it is QUIC's.
 func TestIdleTunnelsAreSmall(t *testing.T) {
 	tunnels := 200
-	if raceDetector { // only goroutines are counted
+	if race.Enabled { // only goroutines are counted
 		tunnels = 50
 	}
 	cmd := exec.Command(os.Args[0])
@@ -111,7 +112,7 @@ func TestIdleTunnelsAreSmall(t *testing.T) {
 	if each > 4 {
 		t.Errorf("%.1f goroutines for each tunnel", each)
 	}
-	if eachKB > 75 && !raceDetector { // which takes several times as much
+	if eachKB > 75 && !race.Enabled { // which takes several times as much
 		t.Errorf("%.1f KB for each tunnel", eachKB)
 	}
 }
