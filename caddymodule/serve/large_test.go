@@ -59,11 +59,7 @@ func peakHeap() func() int64 {
 // Many answers at a time that are translated take at most twice their size, although the
 // translation of each takes seven times its size and the budget allows it.
 func TestLargeAnswersAreBoundedTogether(t *testing.T) {
-	const size = 1 << 20
-	answers := 64
-	if testing.Short() {
-		answers = 24
-	}
+	const size, answers = 1 << 20, 64
 	body := completionOf(strings.Repeat("x", size))
 	for name, length := range map[string]int64{"known size": int64(len(body)), "unknown size": -1} {
 		t.Run(name, func(t *testing.T) {
@@ -71,7 +67,7 @@ func TestLargeAnswersAreBoundedTogether(t *testing.T) {
 			ready := make(chan struct{})
 			var waiting atomic.Int32
 			g.answer = func(*http.Request) *http.Response {
-				if waiting.Add(1) == int32(answers) {
+				if waiting.Add(1) == answers {
 					close(ready)
 				}
 				<-ready
