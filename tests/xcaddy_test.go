@@ -25,9 +25,11 @@ func TestBuildWithXcaddy(t *testing.T) {
 		// The settings of bin/caddy: what it has compiled is not compiled again.
 		command.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-trimpath", "XDG_DATA_HOME="+dir, "XDG_CONFIG_HOME="+dir,
 			"XCADDY_GO_BUILD_FLAGS=-trimpath -tags nobadger,nomysql,nopgx -ldflags '-s -w'")
-		out, err := command.CombinedOutput()
+		var messages strings.Builder // among them those of downloads
+		command.Stderr = &messages
+		out, err := command.Output()
 		if err != nil {
-			t.Fatalf("%s: %v\n%s", command, err, out)
+			t.Fatalf("%s: %v\n%s%s", command, err, out, &messages)
 		}
 		return string(out)
 	}
