@@ -1,6 +1,7 @@
 package console
 
 import (
+	"context"
 	"net/http"
 	"testing"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/signin"
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/tests/rig"
 	"github.com/postern-dev/postern/tests/storetest"
 )
 
@@ -76,7 +78,14 @@ func TestSessionOfAnotherEdge(t *testing.T) {
 	b.refused(b.get("/console/keys"), http.StatusServiceUnavailable, "cannot reach its store")
 	edge.Cut(false)
 	// A gateway waits for its store for a moment only, which may be short for a busy machine.
-	for start := time.Now(); b.get("/console/keys").Code == http.StatusServiceUnavailable && time.Since(start) < patience; {
+	err = rig.Poll(t.Context(), patience, 10*time.Millisecond, "contact to the store", func(context.Context) error {
+		if b.get("/console/keys").Code == http.StatusServiceUnavailable {
+			return store.ErrUnavailable
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 	has(t, b.page("/console/keys"), "<strong>ada</strong>")
 }

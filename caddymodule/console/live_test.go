@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/tests/rig"
 )
 
 // patience is for what must happen, however slow the machine is.
@@ -231,16 +233,16 @@ func TestStreamsAreBounded(t *testing.T) {
 	last := other.stream("/console/events/keys")
 	last.next()
 	_ = last.answer.Body.Close()
-	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+	err := rig.Poll(t.Context(), patience, 10*time.Millisecond, "the end of a stream that was left", func(context.Context) error {
 		h.console.streams.mu.Lock()
-		n := len(h.console.streams.open)
-		h.console.streams.mu.Unlock()
-		if n == 1 {
-			break
+		defer h.console.streams.mu.Unlock()
+		if n := len(h.console.streams.open); n != 1 {
+			return fmt.Errorf("streams of %d sessions are counted, want 1", n)
 		}
-		if time.Now().After(deadline) {
-			t.Fatal("a stream that was left is still counted")
-		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
