@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// cpuTime returns the CPU time that the process has used, in user and kernel mode.
-func cpuTime() time.Duration {
+// CPUTime returns the CPU time that the process has used, in user and kernel mode.
+func CPUTime() time.Duration {
 	var created, exited, kernel, user windows.Filetime
 	_ = windows.GetProcessTimes(windows.CurrentProcess(), &created, &exited, &kernel, &user) // fails only without access
 	return ticks(kernel) + ticks(user)

@@ -97,13 +97,13 @@ func adapt(ctx context.Context) {
 	defer g.release()
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
-	g.measure(time.Now(), cpuTime(), running.Load(), runnable())
+	g.measure(time.Now(), CPUTime(), running.Load(), runnable())
 	for g.quiet < linger {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			g.measure(time.Now(), cpuTime(), running.Load(), runnable())
+			g.measure(time.Now(), CPUTime(), running.Load(), runnable())
 		}
 	}
 }

@@ -94,6 +94,9 @@ func TestFromFirstStartToFirstCompletion(t *testing.T) {
 	p.Sees("tokens/s")
 	p.Sees(", by vm")
 	p.Look("model-played")
+	if !Eval[bool](p, `!!document.getElementById("live")`) { // the page has answered its forms itself
+		t.Error("the page has no stream any more")
+	}
 	p.Open("/console/activity?key=console")
 	p.Sees("playground")
 	p.Open("/console/models/show?name=scripted")

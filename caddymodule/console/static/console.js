@@ -79,7 +79,7 @@
   document.querySelectorAll("button[data-copy]").forEach((button) => button.setAttribute("aria-live", "polite"));
 
   // A submitted form navigates by itself, including the one that ends the session. A stream
-  // that is still being opened then would be refused, and redirect the page to the sign-in.
+  // that is opened then would be refused, and redirect the page to the sign-in.
   let sent = false;
   document.addEventListener("submit", (event) => {
     if (event.defaultPrevented) return;
