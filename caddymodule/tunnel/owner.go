@@ -20,18 +20,20 @@ func (h *Hub) Owner(connectorIDs []string, key string) (edge string, settled boo
 	since := time.Now().Add(-settleTime)
 	var now, lately candidate        // the first of those with a tunnel, now or at any time since
 	settled = !h.joined.After(since) // until then it may not know the tunnels of all peers
-	for _, id := range connectorIDs {
-		if s := h.live[id]; s != nil && s.usable() {
-			c := candidateFor(key, h.members.Name, s.arrived.After(since))
+	consider := func(s *Session, at string) {
+		usable := s.usable() // if not, it has just ended and will depart
+		c := candidateFor(key, at, !usable || s.arrived.After(since))
+		lately.consider(c)
+		if usable {
 			now.consider(c)
-			lately.consider(c)
+		}
+	}
+	for _, id := range connectorIDs {
+		if s := h.live[id]; s != nil && !s.away.Load() {
+			consider(s, h.members.Name)
 		}
 		for _, s := range h.remote[id] {
-			if s.usable() {
-				c := candidateFor(key, s.at.name, s.arrived.After(since))
-				now.consider(c)
-				lately.consider(c)
-			}
+			consider(s, s.at.name)
 		}
 		for _, edge := range h.departed[id] {
 			lately.consider(candidateFor(key, edge, true))

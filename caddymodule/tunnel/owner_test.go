@@ -9,7 +9,7 @@ import (
 )
 
 // TestOwner: all gateways name the same owner, one with a tunnel of the first connector that is
-// online. It is settled a second after it has changed.
+// online. It is settled a second after it has changed, and not while a tunnel ends.
 func TestOwner(t *testing.T) {
 	inCluster(t, func(t *testing.T, newEdge func(string) *testGateway) {
 		edges := map[string]*testGateway{}
@@ -76,6 +76,15 @@ func TestOwner(t *testing.T) {
 		edges["b"].Disconnect("con_1", link.CloseNone)
 		time.Sleep(noticed)
 		expect("without the tunnel elsewhere", "c", true)
+		time.Sleep(settleTime)
+		for _, g := range edges {
+			for _, s := range append(g.remote["con_1"], g.live["con_1"]) {
+				if s != nil && (s.at == nil) == (g == edges["c"]) && (s.at == nil || s.at.name == "c") {
+					s.stopServing() // as the end of its connection does, before the hub removes it
+				}
+			}
+		}
+		expect("while its tunnel ends", "a", false)
 		edges["c"].Disconnect("con_1", link.CloseNone)
 		time.Sleep(noticed)
 		expect("without its tunnel", "a", false)
