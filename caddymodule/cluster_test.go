@@ -9,13 +9,13 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/postern-dev/postern/caddymodule/gateway"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/tests/rig/wait"
 	"github.com/postern-dev/postern/tests/storetest"
 )
 
@@ -98,15 +98,7 @@ func TestEdges(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	await := func(what string, is func() bool) {
-		t.Helper()
-		for end := time.Now().Add(time.Minute); !is(); time.Sleep(50 * time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("not within a minute: %s", what)
-			}
-		}
-	}
-	await("a sees b", func() bool { return len(service.AllEdges()) == 2 })
+	wait.Until(t, "a sees b", func() bool { return len(service.AllEdges()) == 2 })
 	for _, s := range []*testSite{a, b} {
 		if status, text := s.ready(t); status != http.StatusOK || text != "ready\n" {
 			t.Errorf("%d %q", status, text)
@@ -115,7 +107,7 @@ func TestEdges(t *testing.T) {
 	if e, err := service.DrainEdge(operator, "b"); err != nil || e.State != manage.EdgeDraining || e.Self || e.Region != "eu" {
 		t.Errorf("draining: %+v, %v", e, err)
 	}
-	await("b drains", func() bool {
+	wait.Until(t, "b drains", func() bool {
 		status, text := b.ready(t)
 		return status == http.StatusServiceUnavailable && text == "draining\n"
 	})
@@ -144,10 +136,10 @@ func TestEdges(t *testing.T) {
 	if _, err := service.UndrainEdge(operator, "b"); err != nil {
 		t.Error(err)
 	}
-	await("b is ready", func() bool { status, _ := b.ready(t); return status == http.StatusOK })
+	wait.Until(t, "b is ready", func() bool { status, _ := b.ready(t); return status == http.StatusOK })
 
 	_ = kv.Close() // the store is lost
-	await("a has lost the store", func() bool {
+	wait.Until(t, "a has lost the store", func() bool {
 		status, text := a.ready(t)
 		return status == http.StatusServiceUnavailable && text == "lost the store\n"
 	})

@@ -17,6 +17,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
 // serveOne has a handler answer one request, as Caddy would have it.
@@ -129,11 +130,7 @@ func TestStreamsEndWithTheConfiguration(t *testing.T) {
 		t.Fatal(err)
 	}
 	events.(*caddyevents.App).Emit(app.ctx, "stopping", nil)
-	select {
-	case <-stream.Context().Done():
-	case <-time.After(time.Minute):
-		t.Error("the stream goes on")
-	}
+	wait.For(t, stream.Context().Done(), "the end of the stream")
 	if err := page.Context().Err(); err != nil {
 		t.Errorf("a page was cut: %v", err)
 	}

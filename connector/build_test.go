@@ -18,6 +18,7 @@ import (
 
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/connector/memory"
+	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
 const (
@@ -110,12 +111,12 @@ func TestProcess(t *testing.T) {
 	if err := process.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	h.eventually("the reload", func() bool { return strings.Contains(log.String(), "configuration reloaded") })
+	wait.Until(h.t, "the reload", func() bool { return strings.Contains(log.String(), "configuration reloaded") })
 	// The gateway does not take part in the drain, so that it would take 30 s.
 	if err := process.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	h.eventually("the drain", func() bool { return strings.Contains(log.String(), "another signal stops at once") })
+	wait.Until(h.t, "the drain", func() bool { return strings.Contains(log.String(), "another signal stops at once") })
 	if err := process.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}

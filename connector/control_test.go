@@ -14,6 +14,7 @@ import (
 
 	"github.com/postern-dev/postern/connector/agent"
 	"github.com/postern-dev/postern/connector/upstream"
+	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
 // home is a machine on which a connector runs.
@@ -81,20 +82,11 @@ func (h *home) start(args ...string) *output {
 			h.t.Error("the log contains the secret")
 		}
 	})
-	h.eventually("the control socket", func() bool {
+	wait.Until(h.t, "the control socket", func() bool {
 		_, _, err := findConnector(h.t.Context(), h.system(stdout, stderr), h.config, "")
 		return err == nil
 	})
 	return stderr
-}
-
-func (h *home) eventually(what string, ok func() bool) {
-	h.t.Helper()
-	for deadline := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			h.t.Fatalf("waited %v for %s", patience, what)
-		}
-	}
 }
 
 func TestStatusCommand(t *testing.T) {
@@ -148,17 +140,17 @@ func TestTwoConnectorsWithOneConfiguration(t *testing.T) {
 		_, _, err := findConnector(t.Context(), h.system(new(output), new(output)), h.config, "")
 		return err == nil
 	}
-	h.eventually("the older process", answers)
+	wait.Until(h.t, "the older process", answers)
 	next := new(output)
 	nextCtx, stopNext := context.WithCancel(t.Context())
 	nextEnded := make(chan int, 1)
 	go func() { nextEnded <- run(nextCtx, []string{"run", "--config", h.config}, h.system(new(output), next)) }()
-	h.eventually("the warning", func() bool { return strings.Contains(next.String(), "this one takes its place") })
+	wait.Until(h.t, "the warning", func() bool { return strings.Contains(next.String(), "this one takes its place") })
 	stop()
 	if code := <-ended; code != exitOK {
 		t.Errorf("the older process: code %d, %s", code, old)
 	}
-	h.eventually("the socket of the newer process", answers)
+	wait.Until(h.t, "the socket of the newer process", answers)
 	stopNext()
 	if code := <-nextEnded; code != exitOK {
 		t.Errorf("the newer process: code %d, %s", code, next)
@@ -233,10 +225,10 @@ func TestReloadCommand(t *testing.T) {
 		t.Errorf("code %d, %s, now %s", code, stderr, address())
 	}
 	h.hangups <- os.Interrupt
-	h.eventually("the complaint in the log", func() bool { return strings.Contains(log.String(), "failed to reload; the old configuration stays") })
+	wait.Until(h.t, "the complaint in the log", func() bool { return strings.Contains(log.String(), "failed to reload; the old configuration stays") })
 	h.write("http://127.0.0.1:4")
 	h.hangups <- os.Interrupt
-	h.eventually("the reload", func() bool { return address() == "127.0.0.1:4" })
+	wait.Until(h.t, "the reload", func() bool { return address() == "127.0.0.1:4" })
 }
 
 func TestReloadOfWhatCannotChange(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/tests/rig/wait"
 	"github.com/postern-dev/postern/tests/storetest"
 )
 
@@ -225,13 +226,8 @@ func TestUsageWhileSaving(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Error(err)
 	}
-	select {
-	case got := <-asked:
-		if got != 1 {
-			t.Errorf("%d requests while they were saved", got)
-		}
-	case <-time.After(time.Minute):
-		t.Error("no answer")
+	if got := wait.For(t, asked, "the answer"); got != 1 {
+		t.Errorf("%d requests while they were saved", got)
 	}
 }
 

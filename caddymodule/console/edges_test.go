@@ -1,7 +1,6 @@
 package console
 
 import (
-	"context"
 	"net/http"
 	"testing"
 	"time"
@@ -9,7 +8,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/signin"
 	"github.com/postern-dev/postern/caddymodule/store"
-	"github.com/postern-dev/postern/tests/rig"
+	"github.com/postern-dev/postern/tests/rig/wait"
 	"github.com/postern-dev/postern/tests/storetest"
 )
 
@@ -78,15 +77,7 @@ func TestSessionOfAnotherEdge(t *testing.T) {
 	b.refused(b.get("/console/keys"), http.StatusServiceUnavailable, "cannot reach its store")
 	edge.Cut(false)
 	// A gateway waits for its store for a moment only, which may be short for a busy machine.
-	err = rig.Poll(t.Context(), patience, 10*time.Millisecond, "contact to the store", func(context.Context) error {
-		if b.get("/console/keys").Code == http.StatusServiceUnavailable {
-			return store.ErrUnavailable
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	wait.Until(t, "contact to the store", func() bool { return b.get("/console/keys").Code != http.StatusServiceUnavailable })
 	has(t, b.page("/console/keys"), "<strong>ada</strong>")
 }
 

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -13,7 +12,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
-	"github.com/postern-dev/postern/tests/rig"
+	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
 // patience is for what must happen, however slow the machine is.
@@ -233,17 +232,11 @@ func TestStreamsAreBounded(t *testing.T) {
 	last := other.stream("/console/events/keys")
 	last.next()
 	_ = last.answer.Body.Close()
-	err := rig.Poll(t.Context(), patience, 10*time.Millisecond, "the end of a stream that was left", func(context.Context) error {
+	wait.Until(t, "the stream that was left is not counted", func() bool {
 		h.console.streams.mu.Lock()
 		defer h.console.streams.mu.Unlock()
-		if n := len(h.console.streams.open); n != 1 {
-			return fmt.Errorf("streams of %d sessions are counted, want 1", n)
-		}
-		return nil
+		return len(h.console.streams.open) == 1
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // A page whose record is gone gets 204, after which htmx does not reconnect.

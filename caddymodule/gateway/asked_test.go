@@ -17,6 +17,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/dialect/kept"
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/tests/rig/wait"
 	"github.com/postern-dev/postern/tests/storetest"
 )
 
@@ -49,7 +50,7 @@ func TestAsked(t *testing.T) {
 	t.Parallel()
 	edges := openEdges(t, "a", "b")
 	a, b := edges[0], edges[1]
-	eventually(t, "both edges", func() bool { return len(a.services.Store.Edges()) == 2 && len(b.services.Store.Edges()) == 2 })
+	wait.Until(t, "both edges", func() bool { return len(a.services.Store.Edges()) == 2 && len(b.services.Store.Edges()) == 2 })
 	t.Run("ids", func(t *testing.T) { testIDs(t, a, b) })
 	t.Run("recent requests", func(t *testing.T) { testRecent(t, a) })
 }
@@ -94,7 +95,7 @@ func testRecent(t *testing.T, a *Edge) {
 	long := strings.Repeat("\x01", 1000)
 	var r activity.Report
 	// A report has no rows that are saved in the meantime, and does not wait for that for long.
-	eventually(t, "2,000 rows", func() (ok bool) {
+	wait.Until(t, "2,000 rows", func() (ok bool) {
 		for i := range 2500 {
 			a.services.Activity.Record("default", activity.Request{Time: time.Now(), ID: long, KeyID: fmt.Sprint(i) + long, KeyName: long, Deployment: long, Dialect: long, Operation: long})
 		}

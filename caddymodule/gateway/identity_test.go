@@ -8,6 +8,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/tests/rig/wait"
 	"github.com/postern-dev/postern/tests/storetest"
 )
 
@@ -78,11 +79,7 @@ func TestIdentitySwitch(t *testing.T) {
 		t.Fatal(err)
 	}
 	apply()
-	for deadline := time.Now().Add(time.Minute); listener.hub.Load().Pin() != second; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the gateway has not switched")
-		}
-	}
+	wait.Until(t, "the switch", func() bool { return listener.hub.Load().Pin() == second })
 	stored, err := s.Store.Identity(t.Context(), nil)
 	if err != nil || pinOf(t, stored.Key) != second || stored.Former != first || stored.Next != nil || !stored.SwitchAt.IsZero() {
 		t.Errorf("stored: %+v, %v", stored, err)

@@ -14,6 +14,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/serve"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
 // startOwner returns the owners for a gateway in a cluster with b, the queues of b, where a
@@ -34,7 +35,7 @@ func startOwner(t testing.TB, limit int) (*owners, *queue.Queues, func()) {
 		edge.hub.Store(hub)
 		gateways[name], o = edge, &owners{edge: edge, store: st, logger: slog.New(slog.DiscardHandler)}
 	}
-	eventually(t, "a connection of b", func() bool {
+	wait.Until(t, "a connection of b", func() bool {
 		stream, err := o.edge.hub.Load().Open("b")
 		if err == nil {
 			loan{stream: stream}.Settle(limits.Used{})
@@ -74,7 +75,7 @@ func TestEnter(t *testing.T) {
 	}
 	waiting := func(want int) {
 		t.Helper()
-		eventually(t, fmt.Sprint(want, " waiting requests"), func() bool {
+		wait.Until(t, fmt.Sprint(want, " waiting requests"), func() bool {
 			n := -1
 			queues.Lengths(func(_ queue.Name, waiting int) { n = waiting })
 			return n == want
@@ -116,9 +117,9 @@ func TestEnter(t *testing.T) {
 	waiting(1)
 	end()
 	others.Wait()
-	eventually(t, "the loss of the place", last.Lost)
+	wait.Until(t, "the loss of the place", last.Lost)
 	waiting(0)
-	eventually(t, "the place of the lost request", func() bool {
+	wait.Until(t, "the place of the lost request", func() bool {
 		_, err := queues.EnterHere(t.Context(), enters(queue.Bounds{Length: -1}))
 		return err == nil
 	})
@@ -163,15 +164,15 @@ func TestEnterLimited(t *testing.T) {
 		t.Errorf("the second request: %+v, %v", refused, err)
 	}
 	// What is read only after the request may include it, and is not added to it.
-	eventually(t, "the sums", func() bool { l := look(); return l.Day.Tokens == 7 && l.Month.Tokens == 70 })
+	wait.Until(t, "the sums", func() bool { l := look(); return l.Day.Tokens == 7 && l.Month.Tokens == 70 })
 	place.Settle(limits.Used{Requests: 1, Tokens: 20, Output: 5, BusyMillis: 3})
-	eventually(t, "what was used", func() bool { return used() == 27 })
+	wait.Until(t, "what was used", func() bool { return used() == 27 })
 
 	if place, err = o.Enter(t.Context(), "b", r); err != nil {
 		t.Fatal(err)
 	}
 	place.Settle(limits.Used{})
-	eventually(t, "the return of what was reserved", func() bool { return used() == 27 })
+	wait.Until(t, "the return of what was reserved", func() bool { return used() == 27 })
 
 	r.Look = true
 	if place, err = o.Enter(t.Context(), "b", r); err != nil || place.Look().Day.Tokens != 27 || place.Look().Month.Tokens != 90 {

@@ -15,6 +15,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/tests/rig/wait"
 	"github.com/postern-dev/postern/tests/storetest"
 )
 
@@ -115,9 +116,9 @@ func TestPeers(t *testing.T) {
 		pong, err := links.Ask(ctx, edge)
 		return !pong.StoreLost, err
 	}
-	eventually(t, "an answer", func() bool { has, err := ask(b.Links); return err == nil && has })
+	wait.Until(t, "an answer", func() bool { has, err := ask(b.Links); return err == nil && has })
 	answers.has.Store(false)
-	eventually(t, "an answer that the store is lost", func() bool { has, err := ask(b.Links); return err == nil && !has })
+	wait.Until(t, "an answer that the store is lost", func() bool { has, err := ask(b.Links); return err == nil && !has })
 
 	if !preauthenticated.Load() || a.Match("con_1", func([]byte) bool { return true }) {
 		t.Error("peers count as strangers, or connectors as peers")
@@ -155,14 +156,4 @@ func (a *answering) OnSignIn(link.SignIn) {}
 
 func (a *answering) Serve(stream *quic.Stream, _ link.Message) {
 	link.Refuse(stream, link.CodeDraining)
-}
-
-func eventually(t testing.TB, what string, f func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		if f() {
-			return
-		}
-	}
-	t.Fatalf("waited %v for %s", patience, what)
 }

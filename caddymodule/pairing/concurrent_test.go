@@ -12,6 +12,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
 // A decision that is made after the store has bound the code, and before the
@@ -100,12 +101,7 @@ func TestDecisionMeetsClaim(t *testing.T) {
 		})
 		ticket, deny := b.service.Claim(context.Background(), device(code, "box"))
 		if deny == nil {
-			select {
-			case d := <-ticket.Decided:
-				deny = d.Deny
-			case <-time.After(time.Minute):
-				t.Fatal("the decision is lost")
-			}
+			deny = wait.For(t, ticket.Decided, "the decision").Deny
 		}
 		wg.Wait()
 		if denied := deny != nil; denied != (i%3 == 0) {

@@ -1,16 +1,17 @@
 package serve
 
 import (
+	"fmt"
 	"log/slog"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/connector/memory"
+	"github.com/postern-dev/postern/tests/rig/wait"
 	"github.com/postern-dev/postern/tests/storetest"
 )
 
@@ -58,11 +59,7 @@ func TestLearnerSaves(t *testing.T) {
 	call := chatCall(t)
 	before := l.calibration.Count(t.Context(), registration(d), call.Prompt())
 	l.learn(sample{of: registration(d), call: call, size: 100, tokens: int64(before) * 3 / 2})
-	for deadline := time.Now().Add(time.Minute); l.waiting.Load() != 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("nothing was learned")
-		}
-	}
+	wait.Until(t, "the sample is used", func() bool { return l.waiting.Load() == 0 })
 	l.close()
 	saved, ok := st.Calibration(d.Account, d.Name)
 	if !ok || saved.Plain < 1.4 || saved.Plain > 1.7 || saved.Tools != 0 {
@@ -96,12 +93,10 @@ func TestLearnerRemembersCountsWhileItRests(t *testing.T) {
 		if derr != nil {
 			t.Fatal(derr)
 		}
-		for deadline := time.Now().Add(2 * time.Minute); l.calibration.Count(t.Context(), registration(d), call.Prompt()) != 12345+i; time.Sleep(time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("prompt %d is not counted exactly", i)
-			}
+		wait.Until(t, fmt.Sprintf("prompt %d is counted exactly", i), func() bool {
 			l.learn(sample{of: registration(d), call: call, size: int64(len(body)), tokens: int64(12345 + i)})
-		}
+			return l.calibration.Count(t.Context(), registration(d), call.Prompt()) == 12345+i
+		})
 	}
 }
 

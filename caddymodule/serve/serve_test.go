@@ -21,6 +21,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/memory"
+	"github.com/postern-dev/postern/tests/rig/wait"
 	"github.com/postern-dev/postern/tests/storetest"
 )
 
@@ -157,11 +158,7 @@ func (g *testGateway) post(path, body string) *httptest.ResponseRecorder {
 // returned fails the test if a part of the budget is still held.
 func (g *testGateway) returned(t *testing.T) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); g.backend.Memory.Stats().Held != 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) { // by samples
-			t.Fatalf("%d bytes of the budget are held in the end", g.backend.Memory.Stats().Held)
-		}
-	}
+	wait.Until(t, "the budget is free, also of samples", func() bool { return g.backend.Memory.Stats().Held == 0 })
 }
 
 // The place in the queue is taken and left once, also by a request that is sent

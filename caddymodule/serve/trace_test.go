@@ -20,6 +20,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
 // A tracedGateway records the spans of its requests.
@@ -173,9 +174,10 @@ func TestSpanOfQueuedRequest(t *testing.T) {
 		_, tries := g.post("/v1/chat/completions", requests["/v1/chat/completions"])
 		second <- tries
 	}()
-	for waiting := 0; waiting == 0; time.Sleep(time.Millisecond) {
-		g.backend.Queues.Lengths(func(_ queue.Name, n int) { waiting += n })
-	}
+	wait.Until(t, "the second request is queued", func() (queued bool) {
+		g.backend.Queues.Lengths(func(_ queue.Name, n int) { queued = queued || n > 0 })
+		return queued
+	})
 	close(proceed)
 	<-first
 	if tries := <-second; len(tries) != 1 || len(lacks(tries[0], "event queued", "postern.queue_ms=", "event sent")) > 0 {

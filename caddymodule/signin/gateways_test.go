@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/tests/rig/wait"
 	"github.com/postern-dev/postern/tests/storetest"
 )
 
@@ -28,24 +29,13 @@ func newDesks(t *testing.T, edges ...string) []*desk {
 	return desks
 }
 
-// eventually waits for a change that another gateway made.
-func eventually(t *testing.T, what string, f func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		if f() {
-			return
-		}
-	}
-	t.Fatalf("never: %s", what)
-}
-
 // A ceremony that one gateway has begun ends at another, once.
 func TestCeremoniesOfSeveralGateways(t *testing.T) {
 	t.Parallel()
 	desks := newDesks(t, "a", "b", "a")
 	one, two, restarted := desks[0], desks[1], desks[2]
 	ann, a := one.addUser(t, "ann"), newAuthenticator(t, origin)
-	eventually(t, "the other knows the user", func() bool { _, ok := two.store.User(ann.ID); return ok })
+	wait.Until(t, "the other knows the user", func() bool { _, ok := two.store.User(ann.ID); return ok })
 
 	options, ceremony, err := one.BeginPasskey(t.Context(), ann, origin)
 	if err != nil {
@@ -54,7 +44,7 @@ func TestCeremoniesOfSeveralGateways(t *testing.T) {
 	if _, err := two.FinishPasskey(t.Context(), ann, origin, ceremony, "phone", a.create(t, options)); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the first knows the passkey", func() bool { return len(one.store.Passkeys(ann.ID)) == 1 })
+	wait.Until(t, "the first knows the passkey", func() bool { return len(one.store.Passkeys(ann.ID)) == 1 })
 
 	var signed Signed
 	for _, from := range []*desk{one, two} {
@@ -97,7 +87,7 @@ func TestCopiedPasskeyAtTwoGateways(t *testing.T) {
 	ann, a := desks[0].addUser(t, "ann"), newAuthenticator(t, origin)
 	desks[0].addPasskey(t, ann, a, "phone")
 	for round := range 20 {
-		eventually(t, "both have the same counter", func() bool {
+		wait.Until(t, "both have the same counter", func() bool {
 			left, right := desks[0].store.Passkeys(ann.ID), desks[1].store.Passkeys(ann.ID)
 			return len(right) == 1 && string(left[0].Credential) == string(right[0].Credential)
 		})

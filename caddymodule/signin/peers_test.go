@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/fair"
+	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
 // join has each desk receive what the others publish.
@@ -31,7 +32,7 @@ func TestFailuresOfPeers(t *testing.T) {
 	ann := desks[0].addUser(t, "ann")
 	for _, d := range desks {
 		d.now = func() time.Time { return now }
-		eventually(t, "the user at all gateways", func() bool { _, ok := d.store.User(ann.ID); return ok })
+		wait.Until(t, "the user at all gateways", func() bool { _, ok := d.store.User(ann.ID); return ok })
 	}
 	throttles := func(d *desk) bool {
 		err := d.guard.user(fair.Parse(home), named("ann"), func() bool { return false }, d.now())
@@ -86,7 +87,7 @@ func TestAnswersOfPeers(t *testing.T) {
 	join(desks)
 	one, two := desks[0], desks[1]
 	ann, a := one.addUser(t, "ann"), newAuthenticator(t, origin)
-	eventually(t, "the user", func() bool { _, ok := two.store.User(ann.ID); return ok })
+	wait.Until(t, "the user", func() bool { _, ok := two.store.User(ann.ID); return ok })
 	options, ceremony, err := one.BeginPasskey(t.Context(), ann, origin)
 	if err != nil {
 		t.Fatal(err)
@@ -94,7 +95,7 @@ func TestAnswersOfPeers(t *testing.T) {
 	if _, err := two.FinishPasskey(t.Context(), ann, origin, ceremony, "phone", a.create(t, options)); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the passkey", func() bool { return len(one.store.Passkeys(ann.ID)) == 1 })
+	wait.Until(t, "the passkey", func() bool { return len(one.store.Passkeys(ann.ID)) == 1 })
 	options, ceremony, err = one.BeginPasskeySignIn(t.Context(), home, origin)
 	if err != nil {
 		t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/tests/rig/wait"
 	"github.com/postern-dev/postern/tests/storetest"
 )
 
@@ -86,7 +87,7 @@ func TestDecideConcurrent(t *testing.T) {
 	stores := [2]*store.Store{newStore(t, share(kv)), newStore(t, share(kv))}
 	for round := range 10 {
 		p, code := mustPairing(t, stores[0])
-		eventually(t, "both know the code", func() bool { _, ok := stores[1].Pairing(account, code); return ok })
+		wait.Until(t, "both know the code", func() bool { _, ok := stores[1].Pairing(account, code); return ok })
 		mustClaim(t, stores[0], code, 1)
 		var approved, denied atomic.Int32
 		var wg sync.WaitGroup
@@ -111,7 +112,7 @@ func TestDecideConcurrent(t *testing.T) {
 			t.Errorf("%d approvals and %d denials won", approved.Load(), denied.Load())
 		}
 		for _, s := range stores {
-			eventually(t, "both show the decision", func() bool { p, _ := s.Pairing(account, code); return p.DecidedAt != nil })
+			wait.Until(t, "both show the decision", func() bool { p, _ := s.Pairing(account, code); return p.DecidedAt != nil })
 			if n := len(s.Connectors(account)); n != int(approved.Load()) {
 				t.Errorf("%d connectors after %d approvals", n, approved.Load())
 			}
@@ -121,7 +122,7 @@ func TestDecideConcurrent(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		eventually(t, "both are clean", func() bool { return len(stores[1].Connectors(account)) == 0 })
+		wait.Until(t, "both are clean", func() bool { return len(stores[1].Connectors(account)) == 0 })
 	}
 }
 

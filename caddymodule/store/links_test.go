@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/tests/rig/wait"
 	"github.com/postern-dev/postern/tests/storetest"
 )
 
@@ -182,7 +183,7 @@ func TestRedeemLinkConcurrent(t *testing.T) {
 				user = mustUser(t, stores[0], "Ann").ID
 			}
 			_, secret := mustLink(t, stores[0], kind, user)
-			eventually(t, "both know the link", func() bool { _, err := stores[1].FindLink(secret); return err == nil })
+			wait.Until(t, "both know the link", func() bool { _, err := stores[1].FindLink(secret); return err == nil })
 			var won atomic.Int32
 			var wg sync.WaitGroup
 			for i := range 8 {
@@ -207,7 +208,7 @@ func TestRedeemLinkConcurrent(t *testing.T) {
 				t.Errorf("%d used the link", won.Load())
 			}
 			for _, s := range stores {
-				eventually(t, "there is one user", func() bool { return s.UserCount() == 1 })
+				wait.Until(t, "there is one user", func() bool { return s.UserCount() == 1 })
 			}
 		})
 	}

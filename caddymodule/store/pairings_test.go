@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/tests/rig/wait"
 	"github.com/postern-dev/postern/tests/storetest"
 )
 
@@ -261,7 +262,7 @@ func TestClaimConcurrent(t *testing.T) {
 	stores := [2]*store.Store{newStore(t, share(kv)), newStore(t, share(kv))}
 	for range 10 {
 		p, code := mustPairing(t, stores[0])
-		eventually(t, "both know the code", func() bool { _, ok := stores[1].Pairing(account, code); return ok })
+		wait.Until(t, "both know the code", func() bool { _, ok := stores[1].Pairing(account, code); return ok })
 		var winner atomic.Int32
 		var wg sync.WaitGroup
 		for i := range 8 {

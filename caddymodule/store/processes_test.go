@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/tests/rig/wait"
 	"github.com/postern-dev/postern/tests/storetest"
 )
 
@@ -24,17 +25,6 @@ func newStore(t *testing.T, kv store.KV) *store.Store {
 	}
 	t.Cleanup(func() { s.Close() })
 	return s
-}
-
-// eventually waits for what another process has to learn from its watch.
-func eventually(t *testing.T, what string, f func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		if f() {
-			return
-		}
-	}
-	t.Errorf("never: %s", what)
 }
 
 // A newer program has written a record: that is an error at the start. When
@@ -66,7 +56,7 @@ func TestNewerRecord(t *testing.T) {
 	if _, err := kv.Txn(t.Context(), store.Txn{Then: []store.Op{store.Put(path, item.Value)}}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the key is valid again", func() bool { k, ok := s.FindKey(secret); return ok && !k.Revoked() })
+	wait.Until(t, "the key is valid again", func() bool { k, ok := s.FindKey(secret); return ok && !k.Revoked() })
 }
 
 func TestDamagedRecord(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/tests/rig/wait"
 	"github.com/postern-dev/postern/tests/storetest"
 )
 
@@ -38,7 +39,7 @@ func TestDecisionsOfTwoGateways(t *testing.T) {
 		if err := a.AddPasskey(t.Context(), ann.ID, key); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "b knows all", func() bool { return b.UserCount() == 2 && len(b.Passkeys(ann.ID)) == 1 })
+		wait.Until(t, "b knows all", func() bool { return b.UserCount() == 2 && len(b.Passkeys(ann.ID)) == 1 })
 
 		hash := a.PasswordHash(ann.ID)
 		race("a new password",
@@ -60,6 +61,6 @@ func TestDecisionsOfTwoGateways(t *testing.T) {
 		if _, err := a.RemoveUser(t.Context(), account, left[0].ID); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "b knows it", func() bool { return b.UserCount() == 0 && len(b.Passkeys(ann.ID)) == 0 })
+		wait.Until(t, "b knows it", func() bool { return b.UserCount() == 0 && len(b.Passkeys(ann.ID)) == 0 })
 	}
 }

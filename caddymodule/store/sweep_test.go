@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/tests/rig/wait"
 	"github.com/postern-dev/postern/tests/storetest"
 )
 
@@ -116,7 +117,7 @@ func TestSweepLeftovers(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := newStore(t, share(kv))
-	eventually(t, "the leftovers are swept", func() bool {
+	wait.Until(t, "the leftovers are swept", func() bool {
 		all := paths(t, kv, "")
 		return !slices.ContainsFunc(gone, func(p string) bool { return slices.Contains(all, p) })
 	})

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/tests/rig/wait"
 	"github.com/postern-dev/postern/tests/storetest"
 )
 
@@ -316,7 +317,7 @@ func TestDyingAmidRemoval(t *testing.T) {
 					t.Errorf("the token is valid: %v", ok)
 				}
 			}
-			eventually(t, "the rest is swept", func() bool {
+			wait.Until(t, "the rest is swept", func() bool {
 				return len(paths(t, kv, "sessions/")) == 0 && (name == "password") == (len(paths(t, kv, "tokens/")) == 1)
 			})
 		})

@@ -14,6 +14,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
 // networkOf returns an address of the /24 number i.
@@ -158,7 +159,7 @@ func TestLargeHellos(t *testing.T) {
 		if body, err := g.do(t, "con_1", "hi"); body != "hi" || err != nil || c.welcome.Session == "" {
 			t.Errorf("with room: %q, %v", body, err)
 		}
-		eventually(t, "nothing is counted any more", func() bool {
+		wait.Until(t, "nothing is counted any more", func() bool {
 			g.pending.mu.Lock()
 			defer g.pending.mu.Unlock()
 			return g.pending.hellos.Used() == 0

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
 // keeper is a listener that keeps the sockets under what it accepts.
@@ -64,7 +65,7 @@ func TestTunnelsGetBBR(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer socket.CloseNow()
-	raw, err := wait(t, sockets.accepted, "a connection").SyscallConn()
+	raw, err := wait.For(t, sockets.accepted, "a connection").SyscallConn()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +73,7 @@ func TestTunnelsGetBBR(t *testing.T) {
 	if slices.Contains(strings.Fields(string(text)), "bbr") {
 		want = "bbr"
 	}
-	eventually(t, "the congestion control is "+want, func() bool { // the answer comes a moment before it
+	wait.Until(t, "the congestion control is "+want, func() bool { // the answer comes a moment before it
 		var got string
 		if err := raw.Control(func(fd uintptr) {
 			got, err = unix.GetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
 // deafWindow is all that a deaf connector takes of a stream.
@@ -54,7 +55,7 @@ func TestDeafControlStream(t *testing.T) {
 			}
 			time.Sleep(10 * time.Millisecond)
 		}
-		eventually(t, "nothing is left of it", func() bool { return g.held() == 1 })
+		wait.Until(t, "nothing is left of it", func() bool { return g.held() == 1 })
 	})
 }
 
@@ -88,7 +89,7 @@ func TestDeafRequestStreams(t *testing.T) {
 			}
 		}
 		all.Wait()
-		eventually(t, "nothing is left of them", func() bool {
+		wait.Until(t, "nothing is left of them", func() bool {
 			return s.Info().Active == 0 && runtime.NumGoroutine() < before+20
 		})
 	})

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
 // eventLog is a subscriber that keeps what it is told.
@@ -48,7 +49,7 @@ func TestSubscribe(t *testing.T) {
 	want := []Event{event(true)}
 	check := func(what string) {
 		t.Helper()
-		eventually(t, what, func() bool { return len(log.all()) >= len(want) })
+		wait.Until(t, what, func() bool { return len(log.all()) >= len(want) })
 		if got := log.all(); !slices.Equal(got, want) {
 			t.Fatalf("%s: got %+v, want %+v", what, got, want)
 		}
@@ -62,7 +63,7 @@ func TestSubscribe(t *testing.T) {
 		t.Errorf("closed with %s", code)
 	}
 	check("it is replaced")
-	eventually(t, "the old session is forgotten", func() bool { return g.held() == 1 })
+	wait.Until(t, "the old session is forgotten", func() bool { return g.held() == 1 })
 
 	g.Disconnect("con_1", link.CloseRemoved)
 	want = append(want, event(false))
@@ -70,7 +71,7 @@ func TestSubscribe(t *testing.T) {
 
 	stop()
 	g.connect(t, "con_1", echo)
-	eventually(t, "the other subscriber is told all", func() bool { return len(other.all()) == 4 })
+	wait.Until(t, "the other subscriber is told all", func() bool { return len(other.all()) == 4 })
 	check("nothing is told after stop")
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
 // newHandshakes returns a semaphore whose permits are held until they are released,
@@ -46,9 +47,9 @@ func TestHandshakesWaitForTheirTurn(t *testing.T) {
 			_, err := g.dial(t, g.socket(t), hello("con_1"), echo)
 			came <- err
 		}()
-		eventually(t, "it waits", func() bool { return g.queued() == 1 })
+		wait.Until(t, "it waits", func() bool { return g.queued() == 1 })
 		permits[0].Release()
-		if err := wait(t, came, "the welcome"); err != nil {
+		if err := wait.For(t, came, "the welcome"); err != nil {
 			t.Fatal(err)
 		}
 		stranger := hello("con_2")
@@ -72,7 +73,7 @@ func TestCloseEndsTheQueue(t *testing.T) {
 			_, err := g.connection(t.Context(), g.socket(t))
 			came <- err
 		}()
-		eventually(t, "it waits", func() bool { return slots(g) == 1 })
+		wait.Until(t, "it waits", func() bool { return slots(g) == 1 })
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
 		start := time.Now()
@@ -82,7 +83,7 @@ func TestCloseEndsTheQueue(t *testing.T) {
 		if took := time.Since(start); took > handshakeLimits.Wait-time.Second {
 			t.Errorf("closing took %v", took)
 		}
-		if err := wait(t, came, "the end of the handshake"); err == nil {
+		if err := wait.For(t, came, "the end of the handshake"); err == nil {
 			t.Error("a closed gateway shakes hands")
 		}
 	})
@@ -115,7 +116,7 @@ func TestSilentGuestMakesRoom(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close(link.CloseNone, "")
-		eventually(t, "there is room", func() bool { return g.inside() == 0 })
+		wait.Until(t, "there is room", func() bool { return g.inside() == 0 })
 		if took := time.Since(start); took > handshakeLimits.Hold-time.Second || slots(g) != 1 {
 			t.Errorf("after %v, with %d places", took, slots(g))
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/quic-go/quic-go"
 
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
 // drip writes a byte a second until that fails.
@@ -60,7 +61,7 @@ func TestBadHellos(t *testing.T) {
 			})
 		}
 		all.Wait()
-		eventually(t, "all slots are free", func() bool { return slots(g) == 0 })
+		wait.Until(t, "all slots are free", func() bool { return slots(g) == 0 })
 	})
 }
 
@@ -100,11 +101,11 @@ func TestNoControlStream(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		wait(t, conn.Context().Done(), "the close")
+		wait.For(t, conn.Context().Done(), "the close")
 		if d := time.Since(at); d > helloTimeout+soon {
 			t.Errorf("it was closed after %v", d)
 		}
-		eventually(t, "its slot is free", func() bool { return slots(g) == 0 })
+		wait.Until(t, "its slot is free", func() bool { return slots(g) == 0 })
 	})
 }
 
@@ -134,7 +135,7 @@ func TestSlowHandshakeOverWebSocket(t *testing.T) {
 			})
 		}
 		all.Wait()
-		eventually(t, "the slots are free", func() bool { return slots(g) == 0 && g.Counters().Rejected == 2 })
+		wait.Until(t, "the slots are free", func() bool { return slots(g) == 0 && g.Counters().Rejected == 2 })
 	})
 }
 
@@ -149,7 +150,7 @@ func TestSlowControlMessage(t *testing.T) {
 		var dripping sync.WaitGroup
 		defer dripping.Wait()
 		dripping.Go(func() { drip(c.stream, length(100)) })
-		eventually(t, "others are served", func() bool {
+		wait.Until(t, "others are served", func() bool {
 			body, err := g.do(t, "con_2", "hi")
 			return body == "hi" && err == nil
 		})
@@ -185,7 +186,7 @@ func TestGarbageAfterHello(t *testing.T) {
 				if code := c.ended(t); code != link.CloseProtocol {
 					t.Errorf("closed with %v", code)
 				}
-				eventually(t, "it is gone", func() bool { return len(g.Sessions()) == 0 })
+				wait.Until(t, "it is gone", func() bool { return len(g.Sessions()) == 0 })
 			})
 		})
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/quic-go/quic-go"
 
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
 func TestConnectAndAsk(t *testing.T) {
@@ -43,8 +44,8 @@ func TestConnectAndAsk(t *testing.T) {
 		t.Errorf("counters %+v", n)
 	}
 	_ = c.conn.Close(link.CloseNone, "")
-	eventually(t, "the session is gone", func() bool { return len(g.Sessions()) == 0 })
-	eventually(t, "it is logged", func() bool { return strings.Contains(log.String(), "connector offline") })
+	wait.Until(t, "the session is gone", func() bool { return len(g.Sessions()) == 0 })
+	wait.Until(t, "it is logged", func() bool { return strings.Contains(log.String(), "connector offline") })
 	if strings.Contains(log.String(), "secret") || !strings.Contains(log.String(), "connector_id=con_1") {
 		t.Errorf("log: %s", log.String())
 	}
@@ -158,7 +159,7 @@ func TestConnectionsWithoutHello(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			conn, s := dial()
 			say(s)
-			wait(t, conn.Context().Done(), "the close")
+			wait.For(t, conn.Context().Done(), "the close")
 			if code, _ := link.CloseReason(context.Cause(conn.Context())); code != link.CloseProtocol {
 				t.Errorf("closed with %v", context.Cause(conn.Context()))
 			}
@@ -204,7 +205,7 @@ func testPendingCap(t *testing.T) {
 	_ = pending[0].Close(link.CloseNone, "")
 	// Connectors with a valid hello do not count.
 	for _, id := range []string{"con_1", "con_2", "con_3"} {
-		eventually(t, "there is room", func() bool {
+		wait.Until(t, "there is room", func() bool {
 			_, err := g.dial(t, g.socket(t), hello(id), echo)
 			return err == nil
 		})
@@ -212,7 +213,7 @@ func testPendingCap(t *testing.T) {
 	for _, conn := range pending {
 		_ = conn.Close(link.CloseNone, "")
 	}
-	eventually(t, "all slots are free", func() bool {
+	wait.Until(t, "all slots are free", func() bool {
 		g.pending.mu.Lock()
 		defer g.pending.mu.Unlock()
 		return g.pending.places.Used() == 0
@@ -222,7 +223,7 @@ func testPendingCap(t *testing.T) {
 // waitFor waits until so many requests wait for a connector.
 func (g *testGateway) waitFor(t *testing.T, requests int) {
 	t.Helper()
-	eventually(t, "requests wait", func() bool {
+	wait.Until(t, "requests wait", func() bool {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		return len(g.arrivals) == requests
@@ -260,7 +261,7 @@ func TestWait(t *testing.T) {
 		g.connect(t, "con_2", echo) // somebody else
 		g.connect(t, "con_1", echo)
 		for range 2 {
-			if s := wait(t, sessions, "the session"); s == nil || s.Info().Connector != "con_1" {
+			if s := wait.For(t, sessions, "the session"); s == nil || s.Info().Connector != "con_1" {
 				t.Fatal("waiting returned another session")
 			}
 		}
@@ -276,7 +277,7 @@ func TestWaitSkipsDeadSessions(t *testing.T) {
 		c := g.connect(t, "con_1", named("first"))
 		old := g.mustSession(t, "con_1")
 		_ = c.conn.Close(link.CloseNone, "")
-		eventually(t, "the session is unusable", func() bool { return !old.usable() })
+		wait.Until(t, "the session is unusable", func() bool { return !old.usable() })
 		_, err := old.RoundTrip(post("{}"))
 		wantError(t, err, link.ErrNotSent)
 		got := make(chan *Session, 1)
@@ -286,7 +287,7 @@ func TestWaitSkipsDeadSessions(t *testing.T) {
 		}()
 		g.waitFor(t, 1)
 		g.connect(t, "con_1", named("second"))
-		if body, err := send(t.Context(), wait(t, got, "the session"), "{}"); body != "second" || err != nil {
+		if body, err := send(t.Context(), wait.For(t, got, "the session"), "{}"); body != "second" || err != nil {
 			t.Errorf("answer %q, %v", body, err)
 		}
 	})
@@ -316,10 +317,10 @@ func TestDisconnect(t *testing.T) {
 		h := newGate()
 		c := g.connect(t, "con_1", h)
 		running := background(t, g.mustSession(t, "con_1"))
-		wait(t, h.started, "the request")
+		wait.For(t, h.started, "the request")
 		at := time.Now()
 		g.Disconnect("con_1", link.CloseRemoved)
-		r := wait(t, running, "the request's end")
+		r := wait.For(t, running, "the request's end")
 		wantError(t, r.err, link.ErrTunnelLost)
 		if d := r.at.Sub(at); d > soon {
 			t.Errorf("the request failed after %v", d)
@@ -374,6 +375,6 @@ func TestRemovedWhileSayingHello(t *testing.T) {
 		if code := c.ended(t); code != link.CloseRemoved {
 			t.Errorf("closed with %v, want %v", code, link.CloseRemoved)
 		}
-		eventually(t, "the session is gone", func() bool { return len(g.Sessions()) == 0 })
+		wait.Until(t, "the session is gone", func() bool { return len(g.Sessions()) == 0 })
 	})
 }

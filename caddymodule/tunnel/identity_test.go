@@ -9,6 +9,7 @@ import (
 	"github.com/quic-go/quic-go"
 
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
 // With another identity, tunnels stay, and only handshakes with its pin succeed.
@@ -105,8 +106,8 @@ func TestOfferOfPins(t *testing.T) {
 	if err := c.control.Send(link.Rotated{Number: offer.Number, Pins: []string{pin, next}}); err != nil {
 		t.Fatal(err)
 	}
-	wait(t, r.answers, "the answer")
-	eventually(t, "the pin is confirmed", func() bool {
+	wait.For(t, r.answers, "the answer")
+	wait.Until(t, "the pin is confirmed", func() bool {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		return slices.Equal(r.confirmed, []string{"con_1:" + next})

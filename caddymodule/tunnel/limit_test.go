@@ -9,6 +9,7 @@ import (
 	"github.com/quic-go/quic-go"
 
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
 // TestLimit: a connector gets as many requests as it takes. The next one is
@@ -29,7 +30,7 @@ func TestLimit(t *testing.T) {
 				running = append(running, background(t, s))
 			}
 			for range most {
-				wait(t, h.started, "a request")
+				wait.For(t, h.started, "a request")
 			}
 			if info := s.Info(); info.Active != most || info.Limit != most {
 				t.Errorf("%d of %d requests run, want %d", info.Active, info.Limit, most)
@@ -42,7 +43,7 @@ func TestLimit(t *testing.T) {
 			}
 			close(h.open)
 			for _, r := range running {
-				if r := wait(t, r, "an answer"); r.err != nil {
+				if r := wait.For(t, r, "an answer"); r.err != nil {
 					t.Fatal(r.err)
 				}
 			}
@@ -76,8 +77,8 @@ func TestLimitIsNotGranted(t *testing.T) {
 		}
 		s := g.mustSession(t, "con_1")
 		background(t, s)
-		eventually(t, "a request runs", func() bool { return s.Info().Active == 1 })
-		r := wait(t, background(t, s), "the refusal")
+		wait.Until(t, "a request runs", func() bool { return s.Info().Active == 1 })
+		r := wait.For(t, background(t, s), "the refusal")
 		wantError(t, r.err, link.ErrNoCredit)
 	})
 }

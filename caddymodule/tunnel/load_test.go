@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
 // TestStampede: connectors that come back all at once, more than may wait for
@@ -74,7 +76,7 @@ func TestNoStreamIsCutShort(t *testing.T) {
 			})
 		}
 		all.Wait()
-		eventually(t, "none is active", func() bool { return s.Info().Active == 0 })
+		wait.Until(t, "none is active", func() bool { return s.Info().Active == 0 })
 	})
 }
 

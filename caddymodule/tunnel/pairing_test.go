@@ -9,6 +9,7 @@ import (
 
 	"github.com/postern-dev/postern/connector/agent"
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
 // pairingDevice is a connector's real end of a pairing, under way.
@@ -41,14 +42,14 @@ func (g *testGateway) pair(t *testing.T) *pairingDevice {
 	}()
 	t.Cleanup(func() {
 		cancel()
-		wait(t, d.done, "the end of the pairing")
+		wait.For(t, d.done, "the end of the pairing")
 	})
 	return d
 }
 
 func (d *pairingDevice) result(t *testing.T) (string, error) {
 	t.Helper()
-	wait(t, d.done, "the end of the pairing")
+	wait.For(t, d.done, "the end of the pairing")
 	return d.token, d.err
 }
 
@@ -78,7 +79,7 @@ func TestPair(t *testing.T) {
 	desk := &testDesk{}
 	g := newGateway(t, Options{Pairing: desk})
 	d := g.pair(t)
-	p := wait(t, d.pending, "the device waiting")
+	p := wait.For(t, d.pending, "the device waiting")
 	if want := link.Fingerprint(g.Pin(), desk.device(0).Secret); p.Fingerprint != want || len(want) != 19 {
 		t.Errorf("fingerprint %q, want %q", p.Fingerprint, want)
 	}
@@ -89,7 +90,7 @@ func TestPair(t *testing.T) {
 	if token, err := d.result(t); err != nil || token != g.tokenOf() {
 		t.Errorf("granted %d bytes, %v", len(token), err)
 	}
-	eventually(t, "the ticket is released", func() bool { _, released := desk.counts(); return released == 1 })
+	wait.Until(t, "the ticket is released", func() bool { _, released := desk.counts(); return released == 1 })
 	if claims, _ := desk.counts(); claims != 1 {
 		t.Errorf("%d claims", claims)
 	}
@@ -110,7 +111,7 @@ func TestPairRefusals(t *testing.T) {
 				g := newGateway(t, Options{Pairing: desk})
 				d := g.pair(t)
 				if later {
-					wait(t, d.pending, "the device waiting")
+					wait.For(t, d.pending, "the device waiting")
 					desk.decide(Decision{Deny: deny})
 				}
 				_, err := d.result(t)
@@ -136,14 +137,14 @@ func TestPairSurvivesRestarts(t *testing.T) {
 			desk := &testDesk{}
 			g := newGateway(t, Options{Pairing: desk})
 			d := g.pair(t)
-			wait(t, d.pending, "the device waiting")
+			wait.For(t, d.pending, "the device waiting")
 			return g, desk, d
 		}
 		t.Run(name+", nothing happened", func(t *testing.T) {
 			g, desk, d := start(t)
 			g.restart(t, desk, kill, func() {})
-			wait(t, d.interrupted, "the device noticing")
-			wait(t, d.pending, "the device waiting again")
+			wait.For(t, d.interrupted, "the device noticing")
+			wait.For(t, d.pending, "the device waiting again")
 			if a, b := desk.device(0), desk.device(1); a.Secret != b.Secret || a.Code != b.Code {
 				t.Error("the device came back as another one")
 			}
@@ -178,9 +179,9 @@ func TestPairWaitsWhileTooManyTry(t *testing.T) {
 	desk := &testDesk{deny: &link.Deny{Code: link.DenyPairingLimit, Message: "too many wrong codes; come back in a minute", Retry: true}}
 	g := newGateway(t, Options{Pairing: desk})
 	d := g.pair(t)
-	got := wait(t, d.interrupted, "the reason")
+	got := wait.For(t, d.interrupted, "the reason")
 	for claims, _ := desk.counts(); claims == 0; claims, _ = desk.counts() { // a slow handshake is interrupted too
-		got = wait(t, d.interrupted, "the reason")
+		got = wait.For(t, d.interrupted, "the reason")
 	}
 	if got != "too many wrong codes; come back in a minute; " {
 		t.Errorf("told %q", got)
@@ -200,12 +201,12 @@ func TestPairStops(t *testing.T) {
 	desk := &testDesk{}
 	g := newGateway(t, Options{Pairing: desk})
 	d := g.pair(t)
-	wait(t, d.pending, "the device waiting")
+	wait.For(t, d.pending, "the device waiting")
 	d.cancel()
 	if _, err := d.result(t); !errors.Is(err, context.Canceled) {
 		t.Errorf("error = %v", err)
 	}
-	eventually(t, "the gateway knows", func() bool { _, released := desk.counts(); return released == 1 })
+	wait.Until(t, "the gateway knows", func() bool { _, released := desk.counts(); return released == 1 })
 }
 
 // TestPairRefusesStrangeTokens: one of another gateway would lead there.
@@ -241,7 +242,7 @@ func TestManyPairAtOnce(t *testing.T) {
 		devices[i] = g.pair(t)
 	}
 	for _, d := range devices {
-		wait(t, d.pending, "a device waiting")
+		wait.For(t, d.pending, "a device waiting")
 	}
 	desk.decide(Decision{TunnelToken: g.tokenOf()})
 	for _, d := range devices {
@@ -249,5 +250,5 @@ func TestManyPairAtOnce(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	eventually(t, "all tickets are released", func() bool { claims, released := desk.counts(); return released == claims })
+	wait.Until(t, "all tickets are released", func() bool { claims, released := desk.counts(); return released == claims })
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
 // TestAnotherProcessTakesOver: as in an upgrade. What the older one has begun it
@@ -23,7 +24,7 @@ func TestAnotherProcessTakesOver(t *testing.T) {
 		}()
 		s := g.mustSession(t, "con_1")
 		running := background(t, s)
-		wait(t, h.started, "the request")
+		wait.For(t, h.started, "the request")
 
 		newer := hello("con_1")
 		newer.Instance = "another"
@@ -45,13 +46,13 @@ func TestAnotherProcessTakesOver(t *testing.T) {
 			t.Fatal("the older one is cut")
 		}
 		close(h.open)
-		if r := wait(t, running, "the answer"); r.body != "at last" || r.err != nil {
+		if r := wait.For(t, running, "the answer"); r.body != "at last" || r.err != nil {
 			t.Errorf("the running request: %q, %v", r.body, r.err)
 		}
 		if code := older.ended(t); code != link.CloseReplaced {
 			t.Errorf("closed with %v", code)
 		}
-		eventually(t, "nothing is left of it", func() bool { return g.held() == 1 })
+		wait.Until(t, "nothing is left of it", func() bool { return g.held() == 1 })
 	})
 }
 
@@ -63,7 +64,7 @@ func TestDeadProcessIsReplaced(t *testing.T) {
 		h := newGate()
 		older := g.connect(t, "con_1", h) // it answers no pings
 		running := background(t, g.mustSession(t, "con_1"))
-		wait(t, h.started, "the request")
+		wait.For(t, h.started, "the request")
 		newer := hello("con_1")
 		newer.Instance = "another"
 		if _, err := g.dial(t, g.socket(t), newer, named("newer")); err != nil {
@@ -73,7 +74,7 @@ func TestDeadProcessIsReplaced(t *testing.T) {
 		if body, err := g.do(t, "con_1", ""); body != "newer" || err != nil || time.Since(at) > soon {
 			t.Errorf("answer %q, %v, after %v", body, err, time.Since(at))
 		}
-		r := wait(t, running, "the request's end")
+		r := wait.For(t, running, "the request's end")
 		wantError(t, r.err, link.ErrTunnelLost)
 		if d := r.at.Sub(at); d > aliveTimeout+4*soon {
 			t.Errorf("the request failed after %v", d)
@@ -110,7 +111,7 @@ func TestDrainMeetsSuccessor(t *testing.T) {
 		older := g.connect(t, "con_1", h)
 		s := g.mustSession(t, "con_1")
 		running := background(t, s)
-		wait(t, h.started, "the request")
+		wait.For(t, h.started, "the request")
 		if err := older.control.Send(link.Drain{}); err != nil {
 			t.Fatal(err)
 		}
@@ -132,7 +133,7 @@ func TestDrainMeetsSuccessor(t *testing.T) {
 		s.yield(g.mustSession(t, "con_1"))
 		time.Sleep(soon)
 		close(h.open)
-		if r := wait(t, running, "the answer"); r.body != "at last" || r.err != nil {
+		if r := wait.For(t, running, "the answer"); r.body != "at last" || r.err != nil {
 			t.Errorf("the running request: %q, %v", r.body, r.err)
 		}
 		older.ended(t)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/health"
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
 // reports is a report of one upstream.
@@ -44,7 +45,7 @@ func TestReport(t *testing.T) {
 			t.Errorf("before a report: %+v", got)
 		}
 		c.send(t, reports("ollama", true, "m:latest", "a"))
-		if e := wait(t, events, "the report"); !e.Online || e.Connector != "con_1" {
+		if e := wait.For(t, events, "the report"); !e.Online || e.Connector != "con_1" {
 			t.Errorf("event = %+v", e)
 		}
 		up := s.States()[0]
@@ -52,12 +53,12 @@ func TestReport(t *testing.T) {
 			t.Errorf("state = %+v", up)
 		}
 		c.send(t, reports("ollama", true, "a"))
-		wait(t, events, "the second report")
+		wait.For(t, events, "the second report")
 		if got := s.States()[0]; got.Since != up.Since || state() != health.ModelMissing {
 			t.Errorf("model gone: %+v", got)
 		}
 		c.send(t, reports("ollama", false))
-		wait(t, events, "the third report")
+		wait.For(t, events, "the third report")
 		if state() != health.ServerDown {
 			t.Errorf("server down: %s", state())
 		}
@@ -66,7 +67,7 @@ func TestReport(t *testing.T) {
 		c.send(t, reports("ollama", false))
 		c.send(t, reports("ollama", true, strings.Repeat("x", 1000)))
 		c.send(t, reports("other", true))
-		wait(t, events, "the report of another upstream")
+		wait.For(t, events, "the report of another upstream")
 		if got := s.States(); len(got) != 1 || got[0].Name != "ollama" || got[0].Known {
 			t.Errorf("after a report of another upstream: %+v", got)
 		}
@@ -100,7 +101,7 @@ func TestReportsArePaced(t *testing.T) {
 			c.send(t, reports("ollama", i%2 == 0))
 		}
 		for range 6 {
-			wait(t, told, "a report")
+			wait.For(t, told, "a report")
 		}
 		// The first six are read at once, the other two a second apart.
 		if took := time.Since(begin); took < 1500*time.Millisecond {
@@ -133,14 +134,14 @@ func TestChooseByReport(t *testing.T) {
 		t.Errorf("chose %q", got)
 	}
 	one.send(t, reports("ollama", false))
-	eventually(t, "the other is preferred", func() bool { return chosen() == "con_2" })
+	wait.Until(t, "the other is preferred", func() bool { return chosen() == "con_2" })
 	if n := testing.AllocsPerRun(100, func() { g.Choose(ids, to, nil) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 	two.send(t, reports("ollama", false))
-	eventually(t, "with none left it counts again who has fewest", func() bool { return chosen() == "con_1" })
+	wait.Until(t, "with none left it counts again who has fewest", func() bool { return chosen() == "con_1" })
 	two.send(t, reports("ollama", true))
-	eventually(t, "one is back", func() bool { return chosen() == "con_2" })
+	wait.Until(t, "one is back", func() bool { return chosen() == "con_2" })
 	busy.active.Store(0)
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
 // testRotation is a rotation of every connector, once it is begun.
@@ -103,7 +104,7 @@ func TestRotate(t *testing.T) {
 		gate := newGate()
 		c := g.connect(t, "con_1", gate)
 		running := background(t, g.mustSession(t, "con_1"))
-		wait(t, gate.started, "a request")
+		wait.For(t, gate.started, "a request")
 		g.Rotate("con_1") // there is nothing to offer
 		c.quiet(t, r)
 
@@ -120,7 +121,7 @@ func TestRotate(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if got := wait(t, r.answers, "the answer"); !reflect.DeepEqual(got, link.Rotated{Number: 2, Error: "con_1:no", Pins: []string{g.Pin()}}) {
+		if got := wait.For(t, r.answers, "the answer"); !reflect.DeepEqual(got, link.Rotated{Number: 2, Error: "con_1:no", Pins: []string{g.Pin()}}) {
 			t.Errorf("the answer is %+v", got)
 		}
 		c.quiet(t, r) // one answer counts, and a failure is not offered again at once
@@ -133,11 +134,11 @@ func TestRotate(t *testing.T) {
 		if err := c.control.Send(link.Rotated{Number: 3}); err != nil {
 			t.Fatal(err)
 		}
-		if got := wait(t, r.answers, "the answer"); got.Error != "con_1:" || got.Number != 3 {
+		if got := wait.For(t, r.answers, "the answer"); got.Error != "con_1:" || got.Number != 3 {
 			t.Errorf("the answer is %+v", got)
 		}
 		close(gate.open)
-		if got := wait(t, running, "the request"); got.err != nil || got.body != "at last" {
+		if got := wait.For(t, running, "the request"); got.err != nil || got.body != "at last" {
 			t.Errorf("the request got %q, %v", got.body, got.err)
 		}
 	})
@@ -177,7 +178,7 @@ func TestHelloIsConfirmed(t *testing.T) {
 	c := g.connect(t, "con_1", echo)
 	confirmed := func() {
 		t.Helper()
-		if got := wait(t, r.answers, "the confirmation"); got.Number != 7 {
+		if got := wait.For(t, r.answers, "the confirmation"); got.Number != 7 {
 			t.Errorf("confirmed: %+v", got)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/quic-go/quic-go"
 
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
 // TestReplace: a newer hello of the same connector takes over at once.
@@ -24,13 +25,13 @@ func TestReplace(t *testing.T) {
 				first := g.connect(t, "con_1", h)
 				old := g.mustSession(t, "con_1")
 				running := background(t, old)
-				wait(t, h.started, "the request")
+				wait.For(t, h.started, "the request")
 				if how == "killed" {
 					_ = first.socket.Close() // as kill -9: not a word of it
 				}
 				at := time.Now()
 				g.connect(t, "con_1", named("second"))
-				r := wait(t, running, "the request's end")
+				r := wait.For(t, running, "the request's end")
 				wantError(t, r.err, link.ErrTunnelLost)
 				if d := r.at.Sub(at); d > soon {
 					t.Errorf("the old session's request failed after %v", d)
@@ -61,7 +62,7 @@ func TestConnectorDrains(t *testing.T) {
 		first := g.connect(t, "con_1", h)
 		old := g.mustSession(t, "con_1")
 		running := background(t, old)
-		wait(t, h.started, "the request")
+		wait.For(t, h.started, "the request")
 
 		if err := first.control.Send(link.Drain{}); err != nil {
 			t.Fatal(err)
@@ -83,7 +84,7 @@ func TestConnectorDrains(t *testing.T) {
 		}
 
 		close(h.open)
-		if r := wait(t, running, "the answer"); r.body != "at last" || r.err != nil {
+		if r := wait.For(t, running, "the answer"); r.body != "at last" || r.err != nil {
 			t.Errorf("the running request: %q, %v", r.body, r.err)
 		}
 		if m := first.next(t); m != (link.Drained{}) {
@@ -152,7 +153,7 @@ func TestShutdown(t *testing.T) {
 		c := g.connect(t, "con_1", h)
 		s := g.mustSession(t, "con_1")
 		running := background(t, s)
-		wait(t, h.started, "the request")
+		wait.For(t, h.started, "the request")
 		waiting := make(chan error, 1)
 		go func() {
 			_, err := g.Wait(t.Context(), "con_2", time.Minute)
@@ -165,7 +166,7 @@ func TestShutdown(t *testing.T) {
 		if m := c.next(t); m != (link.Drain{}) {
 			t.Fatalf("message %#v", m)
 		}
-		wantError(t, wait(t, waiting, "the end of waiting"), ErrOffline)
+		wantError(t, wait.For(t, waiting, "the end of waiting"), ErrOffline)
 		_, err := s.RoundTrip(post("{}"))
 		wantError(t, err, link.ErrNotSent)
 		_, err = g.dial(t, g.socket(t), hello("con_2"), echo)
@@ -176,10 +177,10 @@ func TestShutdown(t *testing.T) {
 		}
 
 		close(h.open)
-		if r := wait(t, running, "the answer"); r.body != "at last" || r.err != nil {
+		if r := wait.For(t, running, "the answer"); r.body != "at last" || r.err != nil {
 			t.Errorf("the running request: %q, %v", r.body, r.err)
 		}
-		if err := wait(t, closed, "Close"); err != nil {
+		if err := wait.For(t, closed, "Close"); err != nil {
 			t.Error(err)
 		}
 		if code := c.ended(t); code != link.CloseShutdown {
@@ -198,13 +199,13 @@ func TestShutdownHasAnEnd(t *testing.T) {
 		h := newGate()
 		c := g.connect(t, "con_1", h)
 		running := background(t, g.mustSession(t, "con_1"))
-		wait(t, h.started, "the request")
+		wait.For(t, h.started, "the request")
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
 		if err := g.Close(ctx); err != nil {
 			t.Error(err)
 		}
-		wantError(t, wait(t, running, "the request's end").err, link.ErrTunnelLost)
+		wantError(t, wait.For(t, running, "the request's end").err, link.ErrTunnelLost)
 		if code := c.ended(t); code != link.CloseShutdown {
 			t.Errorf("closed with %v", code)
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/quic-go/quic-go"
 
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
 // secretOf is the store of secrets: every connector has the same.
@@ -39,7 +40,7 @@ func (g *testGateway) besiege(t *testing.T) {
 	if held != maxStrangers {
 		t.Errorf("strangers have %d places, not %d", held, maxStrangers)
 	}
-	eventually(t, "they wait", func() bool { return g.queued() > 1000 })
+	wait.Until(t, "they wait", func() bool { return g.queued() > 1000 })
 }
 
 // TestConnectorsComeInDespiteStrangers: 3,000 networks that dial and say nothing keep
@@ -67,7 +68,7 @@ func TestConnectorsComeInDespiteStrangers(t *testing.T) {
 				t.Errorf("%q, %v", body, err)
 			}
 		}
-		eventually(t, "it has no place any more", func() bool {
+		wait.Until(t, "it has no place any more", func() bool {
 			g.pending.mu.Lock()
 			defer g.pending.mu.Unlock()
 			return g.pending.known == 0 && len(g.pending.connectors) == 0

@@ -9,6 +9,7 @@ import (
 	"github.com/quic-go/quic-go"
 
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
 // anyPeer is a cluster that all gateways belong to.
@@ -61,7 +62,7 @@ func TestLaterProcessAtPeer(t *testing.T) {
 			if err := peer.control.Send(link.Tunnel{Session: "there", Opened: &link.TunnelOpened{Hello: there}}); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "the tunnel at the peer", func() bool {
+			wait.Until(t, "the tunnel at the peer", func() bool {
 				g.mu.RLock()
 				defer g.mu.RUnlock()
 				return len(g.remote["con_1"]) == 1

@@ -17,6 +17,7 @@ import (
 
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/tests/rig/freeport"
+	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
 const (
@@ -268,23 +269,13 @@ func (c *testConnector) listen() {
 // next returns the next control message.
 func (c *testConnector) next(t testing.TB) link.Message {
 	t.Helper()
-	select {
-	case m := <-c.messages:
-		return m
-	case <-time.After(patience):
-		t.Fatal("no control message")
-		return nil
-	}
+	return wait.For(t, c.messages, "a control message")
 }
 
 // ended waits for the end of the connection and returns its close code.
 func (c *testConnector) ended(t testing.TB) link.CloseCode {
 	t.Helper()
-	select {
-	case <-c.conn.Context().Done():
-	case <-time.After(patience):
-		t.Fatal("the connection is not closed")
-	}
+	wait.For(t, c.conn.Context().Done(), "the end of the connection")
 	code, ok := link.CloseReason(context.Cause(c.conn.Context()))
 	if !ok {
 		t.Fatalf("the connection ended with %v", context.Cause(c.conn.Context()))
@@ -369,27 +360,6 @@ func background(t testing.TB, s *Session) <-chan result {
 		done <- result{body, err, time.Now()}
 	}()
 	return done
-}
-
-func wait[T any](t testing.TB, ch <-chan T, what string) T {
-	t.Helper()
-	select {
-	case v := <-ch:
-		return v
-	case <-time.After(patience):
-		t.Fatalf("waiting for %s", what)
-		panic("unreachable")
-	}
-}
-
-// eventually waits until f holds.
-func eventually(t testing.TB, what string, f func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !f(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("waiting until %s", what)
-		}
-	}
 }
 
 func wantError(t testing.TB, err, want error) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
 const claimCode = "PAIR-7K2M-9QXV"
@@ -135,7 +136,7 @@ func TestDeviceIsGranted(t *testing.T) {
 			t.Errorf("the decision is %+v", m)
 		}
 		_ = c.conn.Close(link.CloseNone, "")
-		eventually(t, "the ticket is released", func() bool { _, released := desk.counts(); return released == 1 })
+		wait.Until(t, "the ticket is released", func() bool { _, released := desk.counts(); return released == 1 })
 		if s := log.String(); strings.Contains(s, "s3cret") || strings.Contains(s, "PAIR-") {
 			t.Errorf("the log tells a secret: %s", s)
 		}
@@ -202,7 +203,7 @@ func TestDecisionAgainstADevice(t *testing.T) {
 	if code := c.ended(t); code != link.CloseShutdown {
 		t.Errorf("closed with %s", code)
 	}
-	eventually(t, "both are released", func() bool { _, released := desk.counts(); return released == 2 })
+	wait.Until(t, "both are released", func() bool { _, released := desk.counts(); return released == 2 })
 }
 
 func TestWaitingDeviceGoes(t *testing.T) {
@@ -213,7 +214,7 @@ func TestWaitingDeviceGoes(t *testing.T) {
 		// Who waits for a person is not counted among those without a hello.
 		second := g.pend(t, 1)
 		_ = first.conn.Close(link.CloseNone, "")
-		eventually(t, "the first is released", func() bool { _, released := desk.counts(); return released == 1 })
+		wait.Until(t, "the first is released", func() bool { _, released := desk.counts(); return released == 1 })
 
 		if _, err := second.stream.Write([]byte("\xff\xff\xff\xff")); err != nil {
 			t.Fatal(err)
@@ -221,7 +222,7 @@ func TestWaitingDeviceGoes(t *testing.T) {
 		if code := second.ended(t); code != link.CloseProtocol {
 			t.Errorf("closed with %s", code)
 		}
-		eventually(t, "no seat is taken", func() bool { return g.seats() == 0 })
+		wait.Until(t, "no seat is taken", func() bool { return g.seats() == 0 })
 	})
 }
 

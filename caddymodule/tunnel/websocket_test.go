@@ -18,6 +18,7 @@ import (
 	"github.com/quic-go/quic-go"
 
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
 // newWebGateway is newGateway for connectors that cannot use UDP.
@@ -145,7 +146,7 @@ func TestWebSocketInfo(t *testing.T) {
 	if i.Transport != "websocket" || !strings.HasPrefix(i.Remote, "127.0.0.1:") || i.Session != c.welcome.Session {
 		t.Errorf("info %+v", i)
 	}
-	eventually(t, "the round trip is measured", func() bool { return g.Sessions()[0].RTT > 0 })
+	wait.Until(t, "the round trip is measured", func() bool { return g.Sessions()[0].RTT > 0 })
 }
 
 // TestWebSocketRefusals: what is no connector gets a sentence.
@@ -221,7 +222,7 @@ func testWebSocketPendingCap(t *testing.T) {
 	_ = half.CloseNow()
 	// A connector with a valid hello does not count.
 	for _, id := range []string{"con_1", "con_2", "con_3"} {
-		eventually(t, "there is room", func() bool {
+		wait.Until(t, "there is room", func() bool {
 			_, err := g.dial(t, g.socket(t), hello(id), echo)
 			return err == nil
 		})
@@ -232,14 +233,14 @@ func testWebSocketPendingCap(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, _ = io.Copy(io.Discard, control)
-	wait(t, whole.Context().Done(), "the close")
+	wait.For(t, whole.Context().Done(), "the close")
 	if d := time.Since(at); d > helloTimeout+soon {
 		t.Errorf("without a hello it lived for %v", d)
 	}
 	if code, ok := link.CloseReason(context.Cause(whole.Context())); !ok || code != link.CloseProtocol {
 		t.Errorf("closed with %v", context.Cause(whole.Context()))
 	}
-	eventually(t, "all slots are free", func() bool { return slots(g) == 0 })
+	wait.Until(t, "all slots are free", func() bool { return slots(g) == 0 })
 }
 
 // TestWebSocketNoise: bytes that are no packets.
@@ -256,7 +257,7 @@ func TestWebSocketNoise(t *testing.T) {
 	for err == nil {
 		_, _, err = s.Read(t.Context())
 	}
-	eventually(t, "it is counted", func() bool { return g.Counters().Rejected == 1 && slots(g) == 0 })
+	wait.Until(t, "it is counted", func() bool { return g.Counters().Rejected == 1 && slots(g) == 0 })
 }
 
 // TestTransportsReplaceEachOther: a connector has one tunnel, of either kind.
@@ -291,8 +292,8 @@ func TestFrozenPeerOverWebSocket(t *testing.T) {
 		g.overPipes(t)
 		c := g.connect(t, "con_1", echo)
 		_ = c.conn.Close(link.CloseNone, "")
-		eventually(t, "the session is gone", func() bool { return len(g.Sessions()) == 0 })
-		eventually(t, "nothing is left of it", func() bool { return g.held() == 0 })
+		wait.Until(t, "the session is gone", func() bool { return len(g.Sessions()) == 0 })
+		wait.Until(t, "nothing is left of it", func() bool { return g.held() == 0 })
 	})
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
 // post is a request as the gateway sends it.
@@ -42,7 +43,7 @@ func TestAgentHello(t *testing.T) {
 	if !reflect.DeepEqual(got, want) || got.Instance == "" {
 		t.Errorf("got %#v\nwant %#v", got, want)
 	}
-	eventually(t, "the log", func() bool { return strings.Contains(a.log.String(), "msg=connected remote="+g.token.Server) })
+	wait.Until(t, "the log", func() bool { return strings.Contains(a.log.String(), "msg=connected remote="+g.token.Server) })
 }
 
 func TestAgentServesRequests(t *testing.T) {
@@ -89,10 +90,10 @@ func TestAgentCancelFreesTheUpstream(t *testing.T) {
 		_, err := s.roundTrip(post(ctx, "{}"))
 		failed <- err
 	}()
-	receive(t, working, "the upstream")
+	wait.For(t, working, "the upstream")
 	cancel()
-	receive(t, freed, "the upstream to be freed")
-	if err := receive(t, failed, "the request's end"); err == nil {
+	wait.For(t, freed, "the upstream to be freed")
+	if err := wait.For(t, failed, "the request's end"); err == nil {
 		t.Error("a canceled request had an answer")
 	}
 	if s.conn.Context().Err() != nil {
@@ -132,7 +133,7 @@ func TestAgentComesBack(t *testing.T) {
 		g.set(func() { g.silent = true })
 		a := startAgent(t, g, "http://127.0.0.1:1", func(a *Agent) { a.pongTimeout = 500 * time.Millisecond })
 		first := g.session()
-		receive(t, first.conn.Context().Done(), "the end of the silent tunnel")
+		wait.For(t, first.conn.Context().Done(), "the end of the silent tunnel")
 		g.set(func() { g.silent = false })
 		if code, ok := link.CloseReason(context.Cause(first.conn.Context())); !ok || code != link.CloseLost {
 			t.Errorf("it was closed with %v", context.Cause(first.conn.Context()))
@@ -182,7 +183,7 @@ func TestAgentEndings(t *testing.T) {
 				g.session().close(tt.close)
 			}
 			want := strings.ReplaceAll(tt.want, "ADDRESS", g.token.Server)
-			eventually(t, "the log line "+want, func() bool { return strings.Contains(lived.ReplaceAllString(a.log.String(), ""), want) })
+			wait.Until(t, "the log line "+want, func() bool { return strings.Contains(lived.ReplaceAllString(a.log.String(), ""), want) })
 			if got := g.count(); tt.close != 0 && got > 1 {
 				t.Errorf("%d hellos", got)
 			}
@@ -194,9 +195,9 @@ func TestAgentIgnoresAMuteGatewayAtItsEnd(t *testing.T) {
 	g := startGateway(t)
 	g.set(func() { g.mute = true })
 	a := startAgent(t, g, "http://127.0.0.1:1", func(a *Agent) { a.legs[0].retry.long = forever })
-	eventually(t, "a hello", func() bool { return g.count() == 1 })
+	wait.Until(t, "a hello", func() bool { return g.count() == 1 })
 	a.stop()
-	if err := receive(t, a.result, "the agent's end"); err != nil {
+	if err := wait.For(t, a.result, "the agent's end"); err != nil {
 		t.Errorf("Run returned %v", err)
 	}
 }
@@ -218,10 +219,10 @@ func TestAgentDrains(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer answer.Body.Close()
-	receive(t, working, "the upstream")
+	wait.For(t, working, "the upstream")
 
 	a.stop()
-	if m := receive(t, s.got, "the drain"); m != (link.Drain{}) {
+	if m := wait.For(t, s.got, "the drain"); m != (link.Drain{}) {
 		t.Fatalf("got %#v", m)
 	}
 	if err := s.control.Send(link.DrainOK{}); err != nil {
@@ -240,7 +241,7 @@ func TestAgentDrains(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.close(link.CloseDrained)
-	if err := receive(t, a.result, "the agent's end"); err != nil {
+	if err := wait.For(t, a.result, "the agent's end"); err != nil {
 		t.Errorf("Run returned %v", err)
 	}
 	if got := g.count(); got != 1 {
@@ -264,15 +265,15 @@ func TestAgentDrainTimeout(t *testing.T) {
 		_, err := s.roundTrip(post(t.Context(), "{}"))
 		failed <- err
 	}()
-	receive(t, working, "the upstream")
+	wait.For(t, working, "the upstream")
 	a.stop()
-	if err := receive(t, a.result, "the agent's end"); err != nil {
+	if err := wait.For(t, a.result, "the agent's end"); err != nil {
 		t.Errorf("Run returned %v", err)
 	}
-	if err := receive(t, failed, "the request's end"); err == nil {
+	if err := wait.For(t, failed, "the request's end"); err == nil {
 		t.Error("the request that was cut had an answer")
 	}
-	receive(t, freed, "the upstream to be freed")
+	wait.For(t, freed, "the upstream to be freed")
 	if log := a.log.String(); !strings.Contains(log, "running requests did not finish in time") {
 		t.Errorf("log %s", log)
 	}
@@ -289,7 +290,7 @@ func TestAgentAnswersTheGateway(t *testing.T) {
 		if err := s.control.Send(exchange.send); err != nil {
 			t.Fatal(err)
 		}
-		if got := receive(t, s.got, "an answer"); got != exchange.want {
+		if got := wait.For(t, s.got, "an answer"); got != exchange.want {
 			t.Errorf("%#v was answered with %#v", exchange.send, got)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/connector/link/blocks"
+	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
 // encoded is a request with an encoded body, as the gateway sends it.
@@ -78,7 +79,7 @@ func TestEncodedBodies(t *testing.T) {
 	if err := a.Reload(c); err != nil {
 		t.Fatal(err)
 	}
-	receive(t, second.got, "the drain")
+	wait.For(t, second.got, "the drain")
 	if err := second.control.Send(link.DrainOK{}); err != nil {
 		t.Fatal(err)
 	}

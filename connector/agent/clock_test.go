@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/connector/config"
+	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
 // decades is enough to be out of the time of httptest's certificate, 1970 to 2084.
@@ -33,7 +34,7 @@ func TestWrongClock(t *testing.T) {
 				a.current.transport = config.TransportWebSocket
 				a.current.web.Now, a.current.web.Roots = now, pool
 			})
-			eventually(t, "a tunnel", func() bool { return g.transport() == config.TransportWebSocket })
+			wait.Until(t, "a tunnel", func() bool { return g.transport() == config.TransportWebSocket })
 			g.mustAsk(t)
 			if !strings.Contains(a.log.String(), "check the clock of this machine: it shows "+now().Format("2006-")) {
 				t.Errorf("the log does not mention the clock: %s", a.log)

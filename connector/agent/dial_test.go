@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
 func TestAgentMeetsNoAnswer(t *testing.T) {
@@ -26,7 +27,7 @@ func TestAgentMeetsNoAnswer(t *testing.T) {
 	})
 	want := `level=WARN msg="cannot connect" reason="dialing ` + socket.LocalAddr().String() + `: no answer over UDP" retry_in=`
 	start := time.Now()
-	eventually(t, "the log line "+want, func() bool { return strings.Contains(a.log.String(), want) })
+	wait.Until(t, "the log line "+want, func() bool { return strings.Contains(a.log.String(), want) })
 	if took := time.Since(start); took < limit || took > 20*time.Second { // QUIC's own limit is 25 s
 		t.Errorf("the first attempt took %v", took)
 	}

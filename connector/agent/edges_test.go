@@ -15,6 +15,7 @@ import (
 	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/tests/rig/freeport"
+	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
 // testEdges are the gateways of a cluster, on loopback. They are also its store.
@@ -247,7 +248,7 @@ func (c *testEdges) at() (names []string) {
 func (c *testEdges) awaitLegs(a *runningAgent, n int) []string {
 	c.t.Helper()
 	var names []string
-	eventually(c.t, fmt.Sprintf("%d tunnels", n), func() bool {
+	wait.Until(c.t, fmt.Sprintf("%d tunnels", n), func() bool {
 		names = nil
 		for _, l := range a.Status().Legs {
 			if l.Tunnel != nil {

@@ -21,6 +21,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
 // realGateway is a hub behind a network that may lose all UDP, and an HTTP
@@ -99,7 +100,7 @@ func startReal(t *testing.T, g *realGateway, change func(*Agent)) *runningAgent 
 	go func() { running.result <- a.Run(ctx) }()
 	t.Cleanup(func() {
 		stop()
-		receive(t, running.result, "the agent's end")
+		wait.For(t, running.result, "the agent's end")
 		if t.Failed() || strings.Contains(log.String(), "unexpected state transition") {
 			t.Errorf("the agent's log:\n%s", log)
 		}
@@ -154,7 +155,7 @@ func (g *realGateway) mustAsk(t *testing.T) {
 func TestQUICWinsWhereItWorks(t *testing.T) {
 	g := startRealGateway(t)
 	startReal(t, g, nil)
-	eventually(t, "a tunnel", func() bool { return g.transport() != "" })
+	wait.Until(t, "a tunnel", func() bool { return g.transport() != "" })
 	if got := g.transport(); got != "quic" {
 		t.Errorf("the tunnel goes over %s", got)
 	}
@@ -172,15 +173,15 @@ func TestUDPBlockedFromTheStart(t *testing.T) {
 		}
 		a.legs[0].retry.first = forever // or the WebSocket begins as QUIC fails
 	})
-	eventually(t, "a tunnel", func() bool { return g.transport() == "websocket" })
+	wait.Until(t, "a tunnel", func() bool { return g.transport() == "websocket" })
 	g.mustAsk(t)
 	if n := g.Counters().Connected; n != 1 || !strings.Contains(a.log.String(), "transport=websocket") {
 		t.Errorf("%d tunnels", n)
 	}
 	g.Disconnect(g.token.Connector, link.CloseShutdown)
-	eventually(t, "the next tunnel", func() bool { return g.Counters().Connected == 2 })
+	wait.Until(t, "the next tunnel", func() bool { return g.Counters().Connected == 2 })
 	a.stop()
-	if err := receive(t, a.result, "the agent's end"); err != nil || delay(a.Agent) != 0 {
+	if err := wait.For(t, a.result, "the agent's end"); err != nil || delay(a.Agent) != 0 {
 		t.Errorf("%v; the next one waits %v for QUIC again", err, delay(a.Agent))
 	}
 	a.result <- nil // for the cleanup
@@ -196,7 +197,7 @@ func TestUDPBlockedInMidLife(t *testing.T) {
 	}
 	g.mustAsk(t)
 	g.relay.blocked.Store(true)
-	eventually(t, "the other transport", func() bool { return g.transport() == "websocket" })
+	wait.Until(t, "the other transport", func() bool { return g.transport() == "websocket" })
 	a.answered(t)
 	g.mustAsk(t)
 }
@@ -206,7 +207,7 @@ func TestChangeUnderLoad(t *testing.T) {
 	g := startRealGateway(t)
 	g.relay.blocked.Store(true)
 	startReal(t, g, func(a *Agent) { a.legs[0].webDelay, a.firstUpgrade = 0, 100*time.Millisecond })
-	eventually(t, "a tunnel", func() bool { return g.transport() == "websocket" })
+	wait.Until(t, "a tunnel", func() bool { return g.transport() == "websocket" })
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	var clients sync.WaitGroup
@@ -223,11 +224,11 @@ func TestChangeUnderLoad(t *testing.T) {
 	}
 	more := func() {
 		at := asked.Load()
-		eventually(t, "more requests", func() bool { return asked.Load() >= at+50 })
+		wait.Until(t, "more requests", func() bool { return asked.Load() >= at+50 })
 	}
 	more()
 	g.relay.blocked.Store(false)
-	eventually(t, "the way back to QUIC", func() bool { return g.transport() == "quic" })
+	wait.Until(t, "the way back to QUIC", func() bool { return g.transport() == "quic" })
 	more()
 	stop()
 	clients.Wait()
@@ -239,7 +240,7 @@ func TestChangeUnderLoad(t *testing.T) {
 func TestOnlyWebSocket(t *testing.T) {
 	g := startRealGateway(t)
 	startReal(t, g, func(a *Agent) { a.current.transport, a.firstUpgrade = config.TransportWebSocket, time.Millisecond })
-	eventually(t, "a tunnel", func() bool { return g.transport() == "websocket" })
+	wait.Until(t, "a tunnel", func() bool { return g.transport() == "websocket" })
 	for range 5 {
 		g.mustAsk(t) // much longer than an upgrade is put off
 	}
@@ -283,7 +284,7 @@ func TestThroughAProxy(t *testing.T) {
 	a := startReal(t, g, func(a *Agent) {
 		a.legs[0].webDelay, a.current.web.Proxy, a.current.web.Roots = 0, http.ProxyURL(at), pool
 	})
-	eventually(t, "a tunnel", func() bool { return g.transport() == "websocket" })
+	wait.Until(t, "a tunnel", func() bool { return g.transport() == "websocket" })
 	g.mustAsk(t)
 	if connects.Load() != 1 || strings.Contains(a.log.String(), "certificate") {
 		t.Errorf("%d connections through the proxy", connects.Load())
@@ -302,10 +303,10 @@ func TestThroughATLSProxy(t *testing.T) {
 	g.token.URL = proxy.URL
 	g.relay.blocked.Store(true)
 	a := startReal(t, g, func(a *Agent) { a.current.transport = config.TransportWebSocket })
-	eventually(t, "a tunnel", func() bool { return g.transport() == "websocket" })
+	wait.Until(t, "a tunnel", func() bool { return g.transport() == "websocket" })
 	g.mustAsk(t)
 	g.Disconnect(g.token.Connector, link.CloseShutdown)
-	eventually(t, "the next tunnel", func() bool { return g.Counters().Connected == 2 })
+	wait.Until(t, "the next tunnel", func() bool { return g.Counters().Connected == 2 })
 	if n := strings.Count(a.log.String(), "cannot be verified"); n != 1 {
 		t.Errorf("%d warnings", n)
 	}

@@ -4,11 +4,11 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/quic-go/quic-go"
 
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
 // denied makes a gateway refuse every token.
@@ -35,9 +35,7 @@ func TestRefusalForNow(t *testing.T) {
 	g.set(func() { g.deny = &link.Deny{Code: link.DenyUnavailable, Message: "starting", Retry: true} })
 	denyByClose(g)
 	a := startAgent(t, g, "http://127.0.0.1:1", nil)
-	for g.count() == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	wait.Until(t, "a hello", func() bool { return g.count() > 0 })
 	g.set(func() { g.deny = nil })
 	select {
 	case <-g.sessions:
@@ -87,7 +85,7 @@ func TestFatalEnds(t *testing.T) {
 			if tt.online != nil {
 				tt.online(g)
 			}
-			err := receive(t, a.result, "the agent's end")
+			err := wait.For(t, a.result, "the agent's end")
 			var fatal *FatalError
 			if !errors.As(err, &fatal) || !strings.Contains(fatal.Reason, tt.reason) || !strings.HasPrefix(fatal.Fix, tt.fix) ||
 				err.Error() != fatal.Reason+"; "+fatal.Fix {
@@ -132,7 +130,7 @@ func TestRefusedAfterATunnel(t *testing.T) {
 			refuse(g)
 			s.close(link.CloseShutdown)
 			restart()
-			eventually(t, "the refusal", func() bool {
+			wait.Until(t, "the refusal", func() bool {
 				p := a.Status().Problem
 				return a.Status().State == StateWaiting && p != nil && strings.Contains(p.Fix, "create a new token")
 			})

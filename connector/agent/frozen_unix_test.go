@@ -6,6 +6,8 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
 // freeze stops this process, all of it, for some seconds.
@@ -23,11 +25,11 @@ func TestFrozenBeforeTheFirstPong(t *testing.T) {
 	g.set(func() { g.silent = true })
 	a := startAgent(t, g, "http://127.0.0.1:1", func(a *Agent) { a.pongTimeout = pongTimeout })
 	s := g.session()
-	eventually(t, "the first ping", func() bool { return s.pings.Load() > 0 })
+	wait.Until(t, "the first ping", func() bool { return s.pings.Load() > 0 })
 	g.set(func() { g.silent = false })
 	freeze(t, "4")
 	before := s.pings.Load()
-	eventually(t, "the tunnel to go on", func() bool { return s.pings.Load() >= before+3 })
+	wait.Until(t, "the tunnel to go on", func() bool { return s.pings.Load() >= before+3 })
 	if log := a.log.String(); s.conn.Context().Err() != nil || strings.Contains(log, "disconnected") {
 		t.Errorf("the tunnel has ended; log %s", log)
 	}

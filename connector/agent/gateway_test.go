@@ -19,6 +19,7 @@ import (
 
 	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
 // TestMain runs many of the parallel tests at once, as they wait and do not compute.
@@ -257,7 +258,7 @@ func (s *fakeSession) listen() {
 // session waits for the next tunnel.
 func (g *fakeGateway) session() *fakeSession {
 	g.t.Helper()
-	return receive(g.t, g.sessions, "a tunnel")
+	return wait.For(g.t, g.sessions, "a tunnel")
 }
 
 // sessionAfterWaking is session for an agent that pauses for long. It may still be in
@@ -276,23 +277,12 @@ func (g *fakeGateway) sessionAfterWaking(a *runningAgent) *fakeSession {
 	return nil
 }
 
-func receive[T any](t *testing.T, c <-chan T, what string) T {
-	t.Helper()
-	select {
-	case v := <-c:
-		return v
-	case <-time.After(patience):
-		t.Fatalf("waited %v for %s", patience, what)
-		panic("unreachable")
-	}
-}
-
 // lively waits for a tunnel whose pings are answered.
 func (g *fakeGateway) lively() *fakeSession {
 	g.t.Helper()
 	for {
 		s := g.session()
-		eventually(g.t, "pings", func() bool { return s.pings.Load() >= 3 || s.conn.Context().Err() != nil })
+		wait.Until(g.t, "pings", func() bool { return s.pings.Load() >= 3 || s.conn.Context().Err() != nil })
 		if s.conn.Context().Err() == nil {
 			return s
 		}
@@ -347,7 +337,7 @@ func startAgent(t *testing.T, g *fakeGateway, base string, change func(*Agent)) 
 		case <-done:
 		case <-time.After(20 * time.Millisecond):
 			g.hangUp()
-			receive(t, done, "the agent's end")
+			wait.For(t, done, "the agent's end")
 		}
 		if t.Failed() {
 			t.Logf("the agent's log:\n%s", log)
@@ -378,14 +368,4 @@ func (b *logBuffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.text.String()
-}
-
-// eventually waits until ok is true.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited %v for %s", patience, what)
-		}
-	}
 }

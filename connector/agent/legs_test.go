@@ -10,6 +10,7 @@ import (
 
 	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
 // TestLegs: the connector has tunnels to two of three edges. The edge that is killed is
@@ -28,7 +29,7 @@ func TestLegs(t *testing.T) {
 	second := names[1]
 	c.kill("a")
 	c.forget("a")
-	eventually(t, "the first leg at the third edge", func() bool { return len(c.at()) == 2 })
+	wait.Until(t, "the first leg at the third edge", func() bool { return len(c.at()) == 2 })
 	c.awaitLegs(a, 2)
 	for _, name := range c.at() {
 		c.answers(name, "x")
@@ -52,7 +53,7 @@ func TestLegsOfASingleGateway(t *testing.T) {
 	c.stop("a")
 	c.start("a")
 	a := c.startLegs(answerWith(t, "x"), nil)
-	eventually(t, "the tunnel", func() bool { return a.Status().State == StateOnline })
+	wait.Until(t, "the tunnel", func() bool { return a.Status().State == StateOnline })
 	c.answers("a", "x")
 	if s := a.Status(); len(s.Legs) != 0 || s.Tunnel.Edge != "" || len(a.allLegs()) != 1 || len(a.open()) != 0 {
 		t.Errorf("status %+v, %d legs", s, len(a.allLegs()))
@@ -83,12 +84,12 @@ func TestDrainedEdgeIsLeft(t *testing.T) {
 		}
 		result <- err
 	}()
-	receive(t, begun, "the request")
+	wait.For(t, begun, "the request")
 	c.set(func() { c.edges["a"].draining = true })
-	eventually(t, "the first leg elsewhere", func() bool { return slices.Equal(c.at(), []string{"b", "c"}) })
+	wait.Until(t, "the first leg elsewhere", func() bool { return slices.Equal(c.at(), []string{"b", "c"}) })
 	c.awaitLegs(a, 2)
 	close(finish)
-	if err := receive(t, result, "the answer"); err != nil {
+	if err := wait.For(t, result, "the answer"); err != nil {
 		t.Error(err)
 	}
 	if log := a.log.String(); strings.Contains(log, "disconnected") || strings.Contains(log, "level=WARN") {
@@ -98,7 +99,7 @@ func TestDrainedEdgeIsLeft(t *testing.T) {
 	// With two edges left and both in use, the tunnel stays until there is another one.
 	c.set(func() { c.edges["b"].draining = true })
 	c.set(func() { c.edges["a"].draining = false })
-	eventually(t, "the first leg back", func() bool { return slices.Equal(c.at(), []string{"a", "c"}) })
+	wait.Until(t, "the first leg back", func() bool { return slices.Equal(c.at(), []string{"a", "c"}) })
 }
 
 // TestDrainedEdgeIsBehind: an edge that drains does not know the edge where the connector can go,
@@ -127,10 +128,10 @@ func TestDrainedEdgeIsBehind(t *testing.T) {
 			return len(a.edges.List) == n
 		}
 	}
-	eventually(t, "the news that an edge drains", lists(2))
+	wait.Until(t, "the news that an edge drains", lists(2))
 	drains.MembersChanged()
 	want := slices.Sorted(slices.Values([]string{stays.name, free}))
-	eventually(t, "the leg elsewhere", func() bool { return slices.Equal(c.at(), want) })
+	wait.Until(t, "the leg elsewhere", func() bool { return slices.Equal(c.at(), want) })
 }
 
 // TestReloadWhileDraining: a new limit does not wait for another edge.
@@ -138,16 +139,16 @@ func TestReloadWhileDraining(t *testing.T) {
 	t.Parallel()
 	c := startEdges(t, "a")
 	a := c.startLegs(answerWith(t, "x"), nil)
-	eventually(t, "the tunnel", func() bool { return len(c.at()) == 1 })
+	wait.Until(t, "the tunnel", func() bool { return len(c.at()) == 1 })
 	c.set(func() { c.edges["a"].draining = true })
-	eventually(t, "the drain", func() bool { live := a.open(); return len(live) == 1 && live[0].leaving.Load() })
+	wait.Until(t, "the drain", func() bool { live := a.open(); return len(live) == 1 && live[0].leaving.Load() })
 	next := config.Config{TunnelToken: c.token.Encode(), Transport: config.TransportQUIC, MaxRequests: 7, Upstreams: map[string]config.Upstream{
 		"box": {BaseURL: answerWith(t, "y") + "/v1"},
 	}}
 	if err := a.Reload(next); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the limit", func() bool { s := c.edges["a"].Sessions(); return len(s) == 1 && s[0].Limit == 7 })
+	wait.Until(t, "the limit", func() bool { s := c.edges["a"].Sessions(); return len(s) == 1 && s[0].Limit == 7 })
 	c.answers("a", "y")
 	if log := a.log.String(); strings.Contains(log, "level=ERROR") {
 		t.Errorf("log %s", log)
@@ -161,7 +162,7 @@ func TestBalancerLeadsToTheSameEdge(t *testing.T) {
 	address := c.edges["b"].address
 	c.set(func() { c.edges["b"].address = c.edges["a"].address })
 	a := c.startLegs(answerWith(t, "x"), nil)
-	eventually(t, "a refusal", func() bool { return c.edges["a"].Counters().Denied >= 2 })
+	wait.Until(t, "a refusal", func() bool { return c.edges["a"].Counters().Denied >= 2 })
 	if n := c.edges["a"].Counters(); n.Connected != 1 || n.Replaced != 0 {
 		t.Errorf("counters %+v", n)
 	}
@@ -226,8 +227,8 @@ func TestReloadOverLegs(t *testing.T) {
 			return n == 2
 		}
 	}
-	eventually(t, "the update at both edges", all(func(upstreams []string, _ int) bool { return slices.Equal(upstreams, []string{"bix"}) }))
-	eventually(t, "the end of the reload", func() bool { return a.next().config == nil })
+	wait.Until(t, "the update at both edges", all(func(upstreams []string, _ int) bool { return slices.Equal(upstreams, []string{"bix"}) }))
+	wait.Until(t, "the end of the reload", func() bool { return a.next().config == nil })
 	if got := c.awaitLegs(a, 2); !slices.Equal(got, names) || a.Status().Tunnels != 2 {
 		t.Errorf("tunnels to %v, %d in all", got, a.Status().Tunnels)
 	}
@@ -235,7 +236,7 @@ func TestReloadOverLegs(t *testing.T) {
 	if err := a.Reload(next); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the limit at both edges", all(func(_ []string, limit int) bool { return limit == 7 }))
+	wait.Until(t, "the limit at both edges", all(func(_ []string, limit int) bool { return limit == 7 }))
 	if log := a.log.String(); strings.Contains(log, "disconnected") || strings.Contains(log, "level=ERROR") {
 		t.Errorf("log %s", log)
 	}
@@ -250,7 +251,7 @@ func TestReloadOverLegs(t *testing.T) {
 	if err := a.Reload(next); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the update at the last edge", func() bool {
+	wait.Until(t, "the update at the last edge", func() bool {
 		s := c.edges[left[0]].Sessions()
 		return len(s) == 1 && slices.Equal(s[0].Upstreams, []string{"box"})
 	})
@@ -271,7 +272,7 @@ func TestReloadToAnotherCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	to.awaitLegs(a, 2)
-	eventually(t, "the end of the old tunnels", func() bool { return len(from.at()) == 0 })
+	wait.Until(t, "the end of the old tunnels", func() bool { return len(from.at()) == 0 })
 	to.answers("a", "y")
 	to.answers("b", "y")
 
@@ -283,7 +284,7 @@ func TestReloadToAnotherCluster(t *testing.T) {
 	if err := a.Reload(c); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a single tunnel", func() bool { return len(to.at()) == 0 && len(alone.at()) == 1 && len(a.Status().Legs) == 0 })
+	wait.Until(t, "a single tunnel", func() bool { return len(to.at()) == 0 && len(alone.at()) == 1 && len(a.Status().Legs) == 0 })
 }
 
 // TestRotationsWhileEdgesDisappear: a token that the connector has stored is never locked
@@ -315,7 +316,7 @@ func TestRotationsWhileEdgesDisappear(t *testing.T) {
 		if i%2 != 0 {
 			c.rotate()
 		}
-		eventually(t, "the rotation", func() bool { after, _ := c.rotated(); return after > before })
+		wait.Until(t, "the rotation", func() bool { after, _ := c.rotated(); return after > before })
 		c.stop(name)
 		c.start(name)
 	}
@@ -340,7 +341,7 @@ func TestRemovedWithLegs(t *testing.T) {
 	a := c.startLegs(answerWith(t, "x"), nil)
 	c.awaitLegs(a, 2)
 	c.edges["b"].Disconnect(c.token.Connector, link.CloseRemoved)
-	err := receive(t, a.result, "the agent's end")
+	err := wait.For(t, a.result, "the agent's end")
 	if err == nil || !strings.Contains(err.Error(), "removed") {
 		t.Errorf("ended with %v", err)
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
 // startLossy starts an agent on a path that loses a fifth of its packets, and
@@ -41,7 +42,7 @@ func startLossy(t *testing.T, g *realGateway, change ...func(*Agent)) (a *runnin
 			c(a)
 		}
 	})
-	eventually(t, "a tunnel", func() bool { return g.transport() == "quic" })
+	wait.Until(t, "a tunnel", func() bool { return g.transport() == "quic" })
 	g.relay.lossy.Store(!testing.Short())
 	ctx, cancel := context.WithCancel(t.Context())
 	var clients sync.WaitGroup
@@ -67,7 +68,7 @@ func startLossy(t *testing.T, g *realGateway, change ...func(*Agent)) (a *runnin
 func TestLossyPath(t *testing.T) {
 	g := startRealGateway(t)
 	a, _, stop := startLossy(t, g)
-	eventually(t, "the WebSocket", func() bool { return g.transport() == "websocket" })
+	wait.Until(t, "the WebSocket", func() bool { return g.transport() == "websocket" })
 	g.relay.lossy.Store(false)
 	for range 20 { // much longer than QUIC is tried again after
 		if _, err := g.answer(t.Context()); err != nil {
@@ -82,7 +83,7 @@ func TestLossyPath(t *testing.T) {
 		t.Errorf("log %s", log)
 	}
 	g.Disconnect(g.token.Connector, link.CloseShutdown)
-	eventually(t, "the next tunnel", func() bool { return g.Counters().Connected == 3 && g.transport() != "" })
+	wait.Until(t, "the next tunnel", func() bool { return g.Counters().Connected == 3 && g.transport() != "" })
 	if got := g.transport(); got != "websocket" {
 		t.Errorf("the next tunnel goes over %s", got)
 	}
@@ -99,7 +100,7 @@ func TestLossWithoutAWebSocket(t *testing.T) {
 	defer busy.Close()
 	g.token.URL = busy.URL
 	_, _, stop := startLossy(t, g)
-	eventually(t, "an attempt with a WebSocket", func() bool { return tries.Load() > 0 })
+	wait.Until(t, "an attempt with a WebSocket", func() bool { return tries.Load() > 0 })
 	stop()
 	if n := g.Counters(); n.Connected != 1 || n.Failed != 0 {
 		t.Errorf("%+v", n)
@@ -120,9 +121,9 @@ func TestLossWithoutBBR(t *testing.T) {
 			return false
 		}
 	})
-	eventually(t, "the decision", func() bool { return strings.Contains(a.log.String(), "but a WebSocket would be slower") })
+	wait.Until(t, "the decision", func() bool { return strings.Contains(a.log.String(), "but a WebSocket would be slower") })
 	before := looks.Load()
-	eventually(t, "twice as many looks", func() bool { return looks.Load() >= 2*before })
+	wait.Until(t, "twice as many looks", func() bool { return looks.Load() >= 2*before })
 	stop()
 	if n := g.Counters(); n.Connected != 1 || n.Failed != 0 || g.transport() != "quic" || tries.Load() != 1 {
 		t.Errorf("%+v, the tunnel goes over %s after %d tries", n, g.transport(), tries.Load())

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
 func offer(version string) *link.Offer {
@@ -25,7 +26,7 @@ func TestOffer(t *testing.T) {
 		g := startGateway(t)
 		g.set(func() { g.offer = tt.offer })
 		a := startAgent(t, g, "http://127.0.0.1:1", func(a *Agent) { a.Version = "0.9.0" })
-		eventually(t, "the tunnel", func() bool { return a.Status().State == StateOnline })
+		wait.Until(t, "the tunnel", func() bool { return a.Status().State == StateOnline })
 		if got := a.Status().Tunnel.NewerVersion; got != tt.status {
 			t.Errorf("%+v: the status has %q", tt.offer, got)
 		}
@@ -57,9 +58,9 @@ func TestAsk(t *testing.T) {
 func TestUntilReplaced(t *testing.T) {
 	g := startGateway(t)
 	a := startAgent(t, g, "http://127.0.0.1:1", func(a *Agent) { a.UntilReplaced = true })
-	eventually(t, "the tunnel", func() bool { return a.Status().State == StateOnline })
+	wait.Until(t, "the tunnel", func() bool { return a.Status().State == StateOnline })
 	g.session().close(link.CloseReplaced)
-	if err := receive(t, a.result, "the agent's end"); err != nil || g.count() != 1 {
+	if err := wait.For(t, a.result, "the agent's end"); err != nil || g.count() != 1 {
 		t.Errorf("Run returned %v after %d hellos", err, g.count())
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/dial"
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
 func TestNewSecret(t *testing.T) {
@@ -125,11 +126,11 @@ func TestPairingStaysUp(t *testing.T) {
 	}()
 	s := g.session()
 	// Six fit into the time for the answer to the first one.
-	eventually(t, "10 pings", func() bool { return s.pings.Load() >= 10 })
+	wait.Until(t, "10 pings", func() bool { return s.pings.Load() >= 10 })
 	if err := s.control.Send(link.Grant{TunnelToken: g.token.Encode()}); err != nil {
 		t.Fatal(err)
 	}
-	if token := receive(t, granted, "the token"); token != g.token.Encode() || g.count() != 1 {
+	if token := wait.For(t, granted, "the token"); token != g.token.Encode() || g.count() != 1 {
 		t.Errorf("granted %d bytes after %d claims", len(token), g.count())
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
 // TestConnectorPreauthenticates: over either transport a connector shows, before its
@@ -35,8 +36,8 @@ func TestConnectorPreauthenticates(t *testing.T) {
 				a.current.transport = transport
 				a.Keep = func(string, string) error { return nil }
 			})
-			eventually(t, "it is online", func() bool { return g.transport() == transport })
-			if !receive(t, matched, "a preauthentication") {
+			wait.Until(t, "it is online", func() bool { return g.transport() == transport })
+			if !wait.For(t, matched, "a preauthentication") {
 				t.Error("it is not valid")
 			}
 			renewed := g.token
@@ -54,7 +55,7 @@ func TestConnectorPreauthenticates(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer conn.Close(link.CloseNone, "")
-			if !receive(t, matched, "another preauthentication") {
+			if !wait.For(t, matched, "another preauthentication") {
 				t.Error("it is not valid after a rotation")
 			}
 		})

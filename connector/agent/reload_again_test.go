@@ -10,6 +10,7 @@ import (
 
 	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
 // TestReloadTwiceInARow reloads while the gateway of the first reload is being
@@ -27,7 +28,7 @@ func TestReloadTwiceInARow(t *testing.T) {
 	if err := a.Reload(c); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the first one to be dialed", func() bool {
+	wait.Until(t, "the first one to be dialed", func() bool {
 		slow.mu.Lock()
 		defer slow.mu.Unlock()
 		return len(slow.backs) > 0
@@ -36,7 +37,7 @@ func TestReloadTwiceInARow(t *testing.T) {
 		t.Fatal(err)
 	}
 	slow.blocked.Store(false)
-	if m := receive(t, s.got, "the drain"); m != (link.Drain{}) {
+	if m := wait.For(t, s.got, "the drain"); m != (link.Drain{}) {
 		t.Fatalf("got %#v", m)
 	}
 	if err := s.control.Send(link.DrainOK{}); err != nil {
@@ -63,11 +64,11 @@ func TestReloadAgainDuringTheUpdate(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	receive(t, s.got, "the update")
+	wait.For(t, s.got, "the update")
 	if err := s.control.Send(link.Updated{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the newest upstream", func() bool { return s.ask(t) == "new" && a.inUse().proxy.Upstreams()["bix"].Address == "127.0.0.1:50" })
+	wait.Until(t, "the newest upstream", func() bool { return s.ask(t) == "new" && a.inUse().proxy.Upstreams()["bix"].Address == "127.0.0.1:50" })
 }
 
 // TestTunnelEndsDuringAReload: what is dialed for a reload sends nothing, and
@@ -98,12 +99,12 @@ func TestTunnelEndsDuringAReload(t *testing.T) {
 	if err := a.Reload(c); err != nil {
 		t.Fatal(err)
 	}
-	defer receive(t, dialed, "the WebSocket").Close()
+	defer wait.For(t, dialed, "the WebSocket").Close()
 	g.hangUp()
-	eventually(t, "the end of the tunnel to be noticed", func() bool {
+	wait.Until(t, "the end of the tunnel to be noticed", func() bool {
 		return strings.Contains(a.log.String(), "disconnected")
 	})
-	defer receive(t, dialed, "the next attempt").Close()
+	defer wait.For(t, dialed, "the next attempt").Close()
 }
 
 // TestChangeWithoutAnAnswer: a drain that the gateway does not agree to, as its path
@@ -121,20 +122,20 @@ func TestChangeWithoutAnAnswer(t *testing.T) {
 	first := g.session()
 	running := make(chan string, 1)
 	go func() { running <- first.ask(t) }()
-	receive(t, working, "the upstream")
+	wait.For(t, working, "the upstream")
 	c := g.present(map[string]string{"box": server.URL, "other": server.URL})
 	c.MaxRequests = 8 // needs another tunnel
 	if err := a.Reload(c); err != nil {
 		t.Fatal(err)
 	}
-	if m := receive(t, first.got, "the drain"); m != (link.Drain{}) {
+	if m := wait.For(t, first.got, "the drain"); m != (link.Drain{}) {
 		t.Fatalf("got %#v", m)
 	}
 	if second := g.session(); !second.hello.Beside || second.hello.Instance != first.hello.Instance {
 		t.Errorf("the new hello is %+v, beside: %v", second.hello, second.hello.Beside)
 	}
 	close(finish)
-	if got := receive(t, running, "the answer on the old tunnel"); got != "finished" {
+	if got := wait.For(t, running, "the answer on the old tunnel"); got != "finished" {
 		t.Errorf("the request on the old tunnel: %q", got)
 	}
 	first.close(link.CloseDrained)

@@ -14,6 +14,7 @@ import (
 	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/connector/upstream"
+	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
 // config is a configuration for a gateway, with upstreams by name and base URL.
@@ -131,14 +132,14 @@ func TestReloadRenewsTheTunnel(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer answer.Body.Close()
-	receive(t, working, "the upstream")
+	wait.For(t, working, "the upstream")
 
 	c := g.present(map[string]string{"box": server.URL, "other": server.URL})
 	c.MaxRequests = 8 // a tunnel allows as many as it was opened with
 	if err := a.Reload(c); err != nil {
 		t.Fatal(err)
 	}
-	if m := receive(t, first.got, "the drain"); m != (link.Drain{}) {
+	if m := wait.For(t, first.got, "the drain"); m != (link.Drain{}) {
 		t.Fatalf("got %#v", m)
 	}
 	if got := g.count(); got != 1 {
@@ -176,7 +177,7 @@ func TestReloadUpdatesTheTunnel(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := link.Update{Upstreams: []string{"bix"}, Routes: c.Routes}
-	if m := receive(t, s.got, "the update"); !reflect.DeepEqual(m, want) {
+	if m := wait.For(t, s.got, "the update"); !reflect.DeepEqual(m, want) {
 		t.Fatalf("got %#v", m)
 	}
 	// Until the gateway has taken it, it may send to both.
@@ -191,7 +192,7 @@ func TestReloadUpdatesTheTunnel(t *testing.T) {
 	if err := s.control.Send(link.Updated{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the old upstream to be gone", func() bool { return a.inUse().proxy.Upstreams()["box"] == nil })
+	wait.Until(t, "the old upstream to be gone", func() bool { return a.inUse().proxy.Upstreams()["box"] == nil })
 	if got := g.count(); got != 1 {
 		t.Errorf("%d hellos", got)
 	}
@@ -211,8 +212,8 @@ func TestReloadChecksNewServers(t *testing.T) {
 	if err := a.Reload(g.present(map[string]string{"box": answerWith(t, "new"), "bix": "http://127.0.0.1:1"})); err != nil {
 		t.Fatal(err)
 	}
-	receive(t, s.got, "the update")
-	eventually(t, "the checks of the new servers", func() bool {
+	wait.For(t, s.got, "the update")
+	wait.Until(t, "the checks of the new servers", func() bool {
 		states := a.Status().Upstreams // by name
 		return len(states) == 2 && states[0].State == upstream.StateDown && states[1].State == upstream.StateReachable
 	})
@@ -229,7 +230,7 @@ func TestReloadKeepsATunnelWhenTheNewGatewayIsAway(t *testing.T) {
 	if err := a.Reload(away.present(map[string]string{"box": "http://127.0.0.1:1"})); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the failure", func() bool {
+	wait.Until(t, "the failure", func() bool {
 		return strings.Contains(a.log.String(), "the last working one stays")
 	})
 	if got := s.ask(t); got != "old" {
@@ -241,7 +242,7 @@ func TestReloadWhileWaiting(t *testing.T) {
 	g, other := startGateway(t), startGateway(t)
 	g.set(func() { g.deny = &link.Deny{Code: link.DenyUnavailable, Message: "busy", Retry: true} })
 	a := startAgent(t, g, answerWith(t, "x"), func(a *Agent) { a.legs[0].retry.random = func() float64 { return 10_000 } })
-	eventually(t, "the pause", func() bool { return a.Status().State == StateWaiting })
+	wait.Until(t, "the pause", func() bool { return a.Status().State == StateWaiting })
 	if p := a.Status().Problem; p == nil || !strings.Contains(p.Reason, "busy") {
 		t.Errorf("problem %+v", p)
 	}
@@ -272,10 +273,10 @@ func TestStatus(t *testing.T) {
 	a := startAgent(t, g, server.URL, nil)
 	changed := a.Changed()
 	s := g.session()
-	eventually(t, "the tunnel", func() bool { return a.Status().State == StateOnline })
-	receive(t, changed, "a change")
+	wait.Until(t, "the tunnel", func() bool { return a.Status().State == StateOnline })
+	wait.For(t, changed, "a change")
 	for i, body := range []string{"{}", "missing", "panic"} {
-		eventually(t, "the request before", func() bool { return len(a.Status().Recent) == i })
+		wait.Until(t, "the request before", func() bool { return len(a.Status().Recent) == i })
 		if answer, err := s.roundTrip(post(t.Context(), body)); err == nil {
 			_, err = io.ReadAll(answer.Body)
 			answer.Body.Close()
@@ -287,13 +288,13 @@ func TestStatus(t *testing.T) {
 	if broken == nil {
 		t.Error("the broken answer was whole")
 	}
-	eventually(t, "three requests", func() bool { return len(a.Status().Recent) == 3 })
+	wait.Until(t, "three requests", func() bool { return len(a.Status().Recent) == 3 })
 	strange := post(t.Context(), "{}")
 	strange.Host, strange.URL.Path = "nowhere", "/v1/secret-name"
 	if _, err := s.roundTrip(strange); err == nil {
 		t.Error("a request to an unknown host had an answer")
 	}
-	eventually(t, "four requests", func() bool { return len(a.Status().Recent) == 4 })
+	wait.Until(t, "four requests", func() bool { return len(a.Status().Recent) == 4 })
 	got := a.Status()
 	if got.Served != 2 || got.Failed != 2 || got.Running != 0 || got.Tunnels != 1 || got.Server != g.token.Server || got.Connector != testToken.Connector {
 		t.Errorf("status %+v", got)
@@ -317,12 +318,12 @@ POST /v1/chat/completions box 200 2xx 5`
 		t.Errorf("upstream %+v", u)
 	}
 	a.stop()
-	receive(t, s.got, "the drain")
+	wait.For(t, s.got, "the drain")
 	if got := a.Status(); got.State != StateDraining || got.Tunnel == nil {
 		t.Errorf("while it drains: %+v", got)
 	}
 	s.close(link.CloseDrained)
-	eventually(t, "the end", func() bool { return a.Status().State == StateStopped && a.Status().Tunnel == nil })
+	wait.Until(t, "the end", func() bool { return a.Status().State == StateStopped && a.Status().Tunnel == nil })
 }
 
 func TestStatusOfAnUpstreamThatIsDown(t *testing.T) {
@@ -332,9 +333,9 @@ func TestStatusOfAnUpstreamThatIsDown(t *testing.T) {
 	if _, err := s.roundTrip(post(t.Context(), "{}")); !errors.Is(err, link.ErrUpstreamDown) {
 		t.Fatalf("error %v", err)
 	}
-	eventually(t, "the upstream to be down", func() bool { return a.Status().Upstreams[0].State == upstream.StateDown })
+	wait.Until(t, "the upstream to be down", func() bool { return a.Status().Upstreams[0].State == upstream.StateDown })
 	if err := a.Reload(g.present(map[string]string{"box": answerWith(t, "here")})); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the upstream at another address", func() bool { return a.Status().Upstreams[0].State == upstream.StateReachable })
+	wait.Until(t, "the upstream at another address", func() bool { return a.Status().Upstreams[0].State == upstream.StateReachable })
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
 // otherIdentity makes clients with the present token find another
@@ -41,7 +42,7 @@ func TestReloadToNowhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	failures := func() int { return strings.Count(a.log.String(), didNotWork) }
-	eventually(t, "the failure", func() bool { return failures() == 1 })
+	wait.Until(t, "the failure", func() bool { return failures() == 1 })
 	if got := a.Status().Server; got != g.token.Server {
 		t.Errorf("the status names the server %s", got)
 	}
@@ -64,7 +65,7 @@ func TestReloadToNowhere(t *testing.T) {
 		t.Errorf("the new gateway answers %q", got)
 	}
 	t.Cleanup(away.hangUp)
-	if m := receive(t, s.got, "the drain"); m != (link.Drain{}) {
+	if m := wait.For(t, s.got, "the drain"); m != (link.Drain{}) {
 		t.Errorf("got %#v", m)
 	}
 	s.close(link.CloseDrained)
@@ -81,7 +82,7 @@ func TestReloadWithoutATunnel(t *testing.T) {
 	if err := a.Reload(next); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the failure", func() bool { return strings.Contains(a.log.String(), didNotWork) })
+	wait.Until(t, "the failure", func() bool { return strings.Contains(a.log.String(), didNotWork) })
 	// The new one comes back before it is tried: what is killed while it shakes
 	// hands is waited for.
 	g.set(func() {
@@ -89,7 +90,7 @@ func TestReloadWithoutATunnel(t *testing.T) {
 		g.denying = sync.OnceFunc(giveBack)
 	})
 	s.close(link.CloseShutdown)
-	eventually(t, "the old one to be tried", func() bool { return g.count() >= 2 })
+	wait.Until(t, "the old one to be tried", func() bool { return g.count() >= 2 })
 	if got := away.session().ask(t); got != "new" {
 		t.Errorf("the new gateway answers %q", got)
 	}
@@ -115,9 +116,9 @@ func TestReloadsAreOneChain(t *testing.T) {
 		if err := a.Reload(away.present(map[string]string{"box": "http://127.0.0.1:1"})); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the failure", func() bool { return failures() > 0 })
+		wait.Until(t, "the failure", func() bool { return failures() > 0 })
 	}
-	eventually(t, "two more attempts", func() bool { return failures() >= 3 })
+	wait.Until(t, "two more attempts", func() bool { return failures() >= 3 })
 	if took := time.Since(last); took < pause+2*pause {
 		t.Errorf("three attempts within %v", took)
 	}
@@ -137,7 +138,7 @@ func TestReloadToARefusal(t *testing.T) {
 	if err := a.Reload(c); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the refusal", func() bool {
+	wait.Until(t, "the refusal", func() bool {
 		return strings.Contains(a.log.String(), "the gateway refused the new configuration; the last working one stays")
 	})
 	if got := s.ask(t); got != "old" {
@@ -168,13 +169,13 @@ func TestReloadToAWrongSecret(t *testing.T) {
 	if err := a.Reload(c); err != nil {
 		t.Fatal(err)
 	}
-	if m := receive(t, s.got, "the drain"); m != (link.Drain{}) {
+	if m := wait.For(t, s.got, "the drain"); m != (link.Drain{}) {
 		t.Fatalf("got %#v", m)
 	}
 	if err := s.control.Send(link.DrainOK{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the refusal", func() bool { return strings.Contains(a.log.String(), "the gateway refused the new configuration") })
+	wait.Until(t, "the refusal", func() bool { return strings.Contains(a.log.String(), "the gateway refused the new configuration") })
 	g.set(func() { g.deny = nil })
 	again := g.session()
 	if got := again.ask(t); got != "old" || again.hello.Secret != g.token.Secret {
@@ -194,10 +195,10 @@ func TestRemovedWithANewConfiguration(t *testing.T) {
 	if err := a.Reload(next); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the failure", func() bool { return strings.Contains(a.log.String(), didNotWork) })
+	wait.Until(t, "the failure", func() bool { return strings.Contains(a.log.String(), didNotWork) })
 	giveBack()
 	s.close(link.CloseRemoved)
-	eventually(t, "the pause", func() bool { return a.Status().State == StateWaiting })
+	wait.Until(t, "the pause", func() bool { return a.Status().State == StateWaiting })
 	trySend(a.legs[0].wake, struct{}{})
 	if got := other.session().ask(t); got != "new" {
 		t.Errorf("the new gateway answers %q", got)

@@ -14,6 +14,7 @@ import (
 	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/connector/upstream"
+	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
 // flood answers with lines, as fast as they are taken, until its request ends.
@@ -78,7 +79,7 @@ func TestBlackoutUnderLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	g.relay.blocked.Store(true)
-	eventually(t, "the silence to be noticed", func() bool { return a.Status().State == StateConnecting })
+	wait.Until(t, "the silence to be noticed", func() bool { return a.Status().State == StateConnecting })
 	if s := a.Status(); s.Problem == nil || s.Running != 1 {
 		t.Errorf("in the silence: %+v, problem %+v", s, s.Problem)
 	}
@@ -87,7 +88,7 @@ func TestBlackoutUnderLoad(t *testing.T) {
 	if err := c.read(20_000); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the state", func() bool { return a.Status().State == StateOnline })
+	wait.Until(t, "the state", func() bool { return a.Status().State == StateOnline })
 	if n := g.Counters(); n.Connected != before || n.Replaced != 0 || a.Status().Tunnels != before {
 		t.Errorf("%+v, %d tunnels; %d before", n, a.Status().Tunnels, before)
 	}
@@ -111,7 +112,7 @@ func noticesSoon(a *Agent) { a.pongTimeout, a.silenceLimit = pongTimeout/3, sile
 // answered waits for a tunnel that has had a pong. That stays when it falls silent.
 func (a *runningAgent) answered(t *testing.T) {
 	t.Helper()
-	eventually(t, "a tunnel with a pong", func() bool {
+	wait.Until(t, "a tunnel with a pong", func() bool {
 		a.monitor.mu.Lock()
 		defer a.monitor.mu.Unlock()
 		return a.legs[0].phase.tunnel != nil && a.legs[0].phase.tunnel.answered.Load()
@@ -143,7 +144,7 @@ func TestDeadPathIsReplaced(t *testing.T) {
 	}
 	g.relay.strand()
 	start := time.Now()
-	eventually(t, "another tunnel", func() bool { return g.Counters().Connected > before })
+	wait.Until(t, "another tunnel", func() bool { return g.Counters().Connected > before })
 	a.answered(t)
 	if err := g.openFlood(t).read(10); err != nil {
 		t.Error(err)
@@ -151,7 +152,7 @@ func TestDeadPathIsReplaced(t *testing.T) {
 	if log := a.log.String(); !strings.Contains(log, `level=WARN msg="another tunnel replaces the silent one" session=`) {
 		t.Errorf("log %s", log)
 	}
-	eventually(t, "the end of the old tunnel's request", func() bool { return a.Status().Running == 1 })
+	wait.Until(t, "the end of the old tunnel's request", func() bool { return a.Status().Running == 1 })
 	if took := time.Since(start); took < a.silenceLimit*2/3 {
 		t.Errorf("the connector gave the old tunnel up after %v", took)
 	}
@@ -181,7 +182,7 @@ func TestBlackoutOutlastsTheMoment(t *testing.T) {
 		t.Fatal(err)
 	}
 	g.relay.strand()
-	eventually(t, "another tunnel", func() bool { return g.Counters().Connected > before })
+	wait.Until(t, "another tunnel", func() bool { return g.Counters().Connected > before })
 	a.answered(t)
 	now := g.Counters().Connected
 	g.relay.rejoin()
@@ -218,7 +219,7 @@ func fallSilent(t *testing.T, moment, limit time.Duration) *silence {
 	x.old = g.lively()
 	conns := 0
 	g.set(func() { g.silent, x.since, x.before, conns = true, time.Now(), g.hellos, len(g.conns) })
-	eventually(t, "another connection", func() bool {
+	wait.Until(t, "another connection", func() bool {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		if len(g.conns) > conns {
@@ -241,7 +242,7 @@ func TestRequestOnItsWayInABlackout(t *testing.T) {
 	g.relay.blocked.Store(true)
 	answered := make(chan error, 1)
 	go func() { answered <- g.ask(t.Context()) }()
-	eventually(t, "a tunnel over a WebSocket", func() bool { return g.transport() == link.TransportWebSocket })
+	wait.Until(t, "a tunnel over a WebSocket", func() bool { return g.transport() == link.TransportWebSocket })
 	a.answered(t)
 	now := g.Counters().Connected
 	g.mustAsk(t)
@@ -265,14 +266,14 @@ func TestSilentTunnelComesBack(t *testing.T) {
 	t.Parallel()
 	x := fallSilent(t, forever, 2*forever)
 	x.set(func() { x.silent = false })
-	receive(t, x.beside.Context().Done(), "the end of the new connection")
+	wait.For(t, x.beside.Context().Done(), "the end of the new connection")
 	if got := x.old.ask(t); got != "x" {
 		t.Errorf("the tunnel answers %q", got)
 	}
 	if n := x.count(); n != x.before || x.old.conn.Context().Err() != nil {
 		t.Errorf("%d hellos after %d; the tunnel ended with %v", n, x.before, context.Cause(x.old.conn.Context()))
 	}
-	eventually(t, "the log of that", func() bool { return strings.Contains(x.agent.log.String(), "the gateway answers again") })
+	wait.Until(t, "the log of that", func() bool { return strings.Contains(x.agent.log.String(), "the gateway answers again") })
 }
 
 // TestSilentTunnelHadItsMoment: then the new connection sends a hello, and that
@@ -304,7 +305,7 @@ func TestSilentTunnelHadItsMoment(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			receive(t, x.old.conn.Context().Done(), "the end of the silent tunnel")
+			wait.For(t, x.old.conn.Context().Done(), "the end of the silent tunnel")
 			if took := time.Since(x.since); took < limit/2 { // requests may be on their way
 				t.Errorf("it ended after %v", took)
 			}
@@ -323,7 +324,7 @@ func TestEndInSilence(t *testing.T) {
 	g.lively()
 	g.set(func() { g.silent = true })
 	a.stop() // before the silence is noticed
-	if err := receive(t, a.result, "the agent's end"); err != nil {
+	if err := wait.For(t, a.result, "the agent's end"); err != nil {
 		t.Error(err)
 	}
 }
@@ -340,7 +341,7 @@ func TestSilentTunnelEnds(t *testing.T) {
 	}
 	x = fallSilent(t, forever, 2*forever)
 	x.old.close(link.CloseReplaced)
-	eventually(t, "the reason", func() bool {
+	wait.Until(t, "the reason", func() bool {
 		return strings.Contains(x.agent.log.String(), "another connector runs with the same tunnel token")
 	})
 	if n := x.count(); n != x.before {
@@ -355,7 +356,7 @@ func TestNeverHeard(t *testing.T) {
 	g.set(func() { g.silent = true })
 	a := startAgent(t, g, "http://127.0.0.1:1", func(a *Agent) { a.pongTimeout = 50 * time.Millisecond })
 	s := g.session()
-	receive(t, s.conn.Context().Done(), "the end of the tunnel")
+	wait.For(t, s.conn.Context().Done(), "the end of the tunnel")
 	g.session()
 	if log := a.log.String(); !strings.Contains(log, "retry_in") || strings.Contains(log, "dialing a second connection") {
 		t.Errorf("log %s", log)
@@ -370,11 +371,11 @@ func TestAnotherGatewayBesideASilentTunnel(t *testing.T) {
 	a := startAgent(t, g, "http://127.0.0.1:1", func(a *Agent) { a.pongTimeout, a.silenceLimit = 500*time.Millisecond, time.Second })
 	g.lively()
 	giveBack := g.otherIdentity()
-	eventually(t, "the reason", func() bool {
+	wait.Until(t, "the reason", func() bool {
 		p := a.Status().Problem
 		return p != nil && strings.Contains(p.Reason, link.ErrPin.Error()) && strings.Contains(p.Fix, "lost its storage")
 	})
-	eventually(t, "the end of the silent tunnel", func() bool { return strings.Contains(a.log.String(), "msg=disconnected") })
+	wait.Until(t, "the end of the silent tunnel", func() bool { return strings.Contains(a.log.String(), "msg=disconnected") })
 	giveBack()
 	g.sessionAfterWaking(a)
 }

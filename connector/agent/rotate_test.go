@@ -15,6 +15,7 @@ import (
 
 	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
 // renew returns the gateway's token with another secret, and its number.
@@ -36,7 +37,7 @@ func (s *fakeSession) offer(t *testing.T, token link.Token) link.Rotated {
 		t.Fatal(err)
 	}
 	for {
-		if answer, ok := receive(t, s.got, "the answer to the offer").(link.Rotated); ok {
+		if answer, ok := wait.For(t, s.got, "the answer to the offer").(link.Rotated); ok {
 			return answer
 		}
 	}
@@ -162,7 +163,7 @@ func TestRotateRefused(t *testing.T) {
 	if err := s.control.Send(link.Rotate{Number: 9, TunnelToken: "ptt_nonsense"}); err != nil {
 		t.Fatal(err)
 	}
-	if answer := receive(t, s.got, "an answer").(link.Rotated); answer.Error == "" || strings.Contains(answer.Error, "nonsense") {
+	if answer := wait.For(t, s.got, "an answer").(link.Rotated); answer.Error == "" || strings.Contains(answer.Error, "nonsense") {
 		t.Errorf("answer to nonsense %+v", answer)
 	}
 	if _, calls := k.state(); calls != 1 {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/postern-dev/postern/connector/dial"
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
 // countWeb counts those who ask for a WebSocket.
@@ -50,7 +51,7 @@ func TestSlowHandshakeIsNotGivenUp(t *testing.T) {
 			return open(network)
 		}
 	})
-	eventually(t, "the connector is online", func() bool { return g.transport() != "" })
+	wait.Until(t, "the connector is online", func() bool { return g.transport() != "" })
 	if time.Unix(0, g.relay.stalled.Load()).Sub(start) > firstDialTimeout/2 {
 		return // this machine is slow
 	}
@@ -114,8 +115,8 @@ func TestBusyGatewayIsNotRushed(t *testing.T) {
 				}
 			})
 			want := `msg="cannot connect" reason="dialing ` + address + ": " + dial.ErrBusy.Error() + `" retry_in=`
-			eventually(t, "the log line "+want, func() bool { return strings.Contains(a.log.String(), want) })
-			eventually(t, "it tries the WebSocket", func() bool { return asked.Load() > 0 })
+			wait.Until(t, "the log line "+want, func() bool { return strings.Contains(a.log.String(), want) })
+			wait.Until(t, "it tries the WebSocket", func() bool { return asked.Load() > 0 })
 			if n := refusals.Load(); n != busyAttempts {
 				t.Errorf("it was refused %d times before that, not %d", n, busyAttempts)
 			}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/connector/dial"
+	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
 // brokenSocket fails to write with an error that tests choose.
@@ -100,7 +101,7 @@ func TestStreamOutlivesARoute(t *testing.T) {
 	}
 	read(10)
 	socket.fail(noRoute[0])
-	eventually(t, "writes that fail", func() bool { return socket.failed.Load() >= 10 })
+	wait.Until(t, "writes that fail", func() bool { return socket.failed.Load() >= 10 })
 	socket.fail(nil)
 	read(50) // many more than were on their way
 	if n := s.gateway.count(); n != 1 {
@@ -115,12 +116,12 @@ func TestOtherErrorsEndTheTunnel(t *testing.T) {
 	for _, err := range noRoute {
 		before := socket.failed.Load()
 		socket.fail(err)
-		eventually(t, "a write that fails", func() bool { return socket.failed.Load() > before+1 })
+		wait.Until(t, "a write that fails", func() bool { return socket.failed.Load() > before+1 })
 		socket.fail(nil)
 	}
 	if n := s.gateway.count(); n != 1 {
 		t.Fatalf("%d hellos after errors without a route", n)
 	}
 	socket.fail(syscall.EINVAL) // the next tunnel has a socket of its own
-	eventually(t, "another tunnel", func() bool { return s.gateway.count() > 1 })
+	wait.Until(t, "another tunnel", func() bool { return s.gateway.count() > 1 })
 }

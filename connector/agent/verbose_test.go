@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
 // A gateway that repeats itself without end makes the connector neither write a
@@ -36,7 +37,7 @@ func TestGatewayRepeatsItself(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "the last token", func() bool {
+	wait.Until(t, "the last token", func() bool {
 		token, _ := keeper.state()
 		return token == g.renew("499", 499).Encode()
 	})
@@ -55,7 +56,7 @@ func TestGatewayIsVerbose(t *testing.T) {
 		g.deny = &link.Deny{Code: strings.Repeat("c", 5000), Message: "\x1b[2J" + strings.Repeat("m", 100_000), Retry: true}
 	})
 	a := startAgent(t, g, "http://127.0.0.1:1", nil)
-	eventually(t, "the refusal", func() bool { return strings.Contains(a.log.String(), "refused the connector") })
+	wait.Until(t, "the refusal", func() bool { return strings.Contains(a.log.String(), "refused the connector") })
 	if text := a.log.String(); len(text) > 5000 || strings.Contains(text, "[2J") && strings.Contains(text, "\x1b") {
 		t.Errorf("a log of %d bytes: %.300q", len(text), text)
 	}

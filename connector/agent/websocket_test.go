@@ -9,6 +9,7 @@ import (
 
 	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
 // TestWebSocketMeetsStrangers: each has its own sentence, and what to do.
@@ -35,7 +36,7 @@ func TestWebSocketMeetsStrangers(t *testing.T) {
 			g.token.URL = stranger.URL
 			a := startReal(t, g, func(a *Agent) { a.current.transport = config.TransportWebSocket })
 			for _, want := range test.want {
-				eventually(t, want, func() bool { return strings.Contains(a.log.String(), want) })
+				wait.Until(t, want, func() bool { return strings.Contains(a.log.String(), want) })
 			}
 		})
 	}
@@ -46,5 +47,5 @@ func TestWebSocketMeetsAnotherGateway(t *testing.T) {
 	g.token.URL = other.web.URL
 	a := startReal(t, g, func(a *Agent) { a.current.transport = config.TransportWebSocket })
 	want := "level=ERROR msg=\"connector stopped\" reason=\"dialing " + other.web.URL + link.WebSocketPath + ": " + link.ErrPin.Error()
-	eventually(t, want, func() bool { return strings.Contains(a.log.String(), want) })
+	wait.Until(t, want, func() bool { return strings.Contains(a.log.String(), want) })
 }

@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
 // soon is the most that a cancel may take to be noticed, in virtual time. It takes some
@@ -41,13 +43,8 @@ func (h *waiting) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // check waits for the end of the handler's context.
 func (h *waiting) check(t *testing.T, since time.Time) {
 	t.Helper()
-	select {
-	case at := <-h.ended:
-		if d := at.Sub(since); d > soon {
-			t.Errorf("the handler noticed after %v", d)
-		}
-	case <-time.After(patience):
-		t.Fatal("the handler did not notice")
+	if d := wait.For(t, h.ended, "the end of the handler").Sub(since); d > soon {
+		t.Errorf("the handler noticed after %v", d)
 	}
 }
 
@@ -348,9 +345,7 @@ func TestSlowReadersDoNotBlockOthers(t *testing.T) {
 			}
 			defer a.Body.Close()
 		}
-		for written.Load() < slow*(answerWindow-largeChunk) { // their windows are full soon
-			time.Sleep(time.Millisecond)
-		}
+		wait.Until(t, "their windows are full", func() bool { return written.Load() >= slow*(answerWindow-largeChunk) })
 		for range 10 {
 			if _, body := p.mustDo(t, post("{}")); len(body) != largeChunk {
 				t.Fatalf("%d bytes", len(body))

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/quic-go/quic-go"
+
+	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
 // controls opens the control stream at both ends. The connector speaks first:
@@ -168,11 +170,7 @@ func TestThousandRequests(t *testing.T) {
 			go func() { results <- p.once("{}") }()
 		}
 		for range DefaultMaxRequests {
-			select {
-			case <-arrived:
-			case <-time.After(patience):
-				t.Fatal("too few requests run at once")
-			}
+			wait.For(t, arrived, "all requests run at once")
 		}
 		close(open)
 		for range n {

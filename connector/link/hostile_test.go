@@ -7,7 +7,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
 // endless is a stream that says the same for ever, and counts how often.
@@ -161,13 +162,9 @@ func TestAnswerLimits(t *testing.T) {
 				if test.taken != (err == nil) || test.taken && body != "hi" {
 					t.Errorf("body %q, %v", body, err)
 				}
-				select {
-				case err := <-written:
-					if endless := test.again != ""; endless && err == nil || test.taken && err != nil {
-						t.Errorf("writing it ended with %v", err)
-					}
-				case <-time.After(patience):
-					t.Error("the connector still writes")
+				err = wait.For(t, written, "the end of writing")
+				if endless := test.again != ""; endless && err == nil || test.taken && err != nil {
+					t.Errorf("writing it ended with %v", err)
 				}
 				if _, body := p.mustDo(t, post("{}")); body != "hi" {
 					t.Errorf("another request: %q", body)

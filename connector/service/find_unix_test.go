@@ -7,7 +7,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
-	"time"
+
+	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
 // Files of other users cannot hold the superuser up.
@@ -29,13 +30,8 @@ func TestReadOnlyFiles(t *testing.T) {
 			_, err := read(path)
 			done <- err
 		}()
-		select {
-		case err := <-done:
-			if err == nil {
-				t.Errorf("%s is read", path)
-			}
-		case <-time.After(time.Minute):
-			t.Fatalf("%s is still read", path)
+		if err := wait.For(t, done, "the end of reading "+path); err == nil {
+			t.Errorf("%s is read", path)
 		}
 	}
 }

@@ -2,10 +2,12 @@ package cluster
 
 import (
 	"bytes"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
 // TestTxnUnanswered loses the answers of transactions that were applied.
@@ -67,16 +69,13 @@ func TestTxnLate(t *testing.T) {
 		done <- err
 	}()
 	var way *proxy // of the first attempt
-	for start := time.Now(); way == nil; time.Sleep(10 * time.Millisecond) {
-		for _, p := range ways {
-			if bytes.Contains(p.heldBytes(), []byte("postern/late")) {
-				way = p
-			}
+	wait.Until(t, "an attempt", func() bool {
+		i := slices.IndexFunc(ways, func(p *proxy) bool { return bytes.Contains(p.heldBytes(), []byte("postern/late")) })
+		if i >= 0 {
+			way = ways[i]
 		}
-		if time.Since(start) > patience {
-			t.Fatal("no attempt was made")
-		}
-	}
+		return i >= 0
+	})
 	way.full.Store(true) // without the end of the attempt
 	for _, p := range ways {
 		if p != way {

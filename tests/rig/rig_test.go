@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/tests/rig/freeport"
+	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
 // newRig returns a rig whose binaries do nothing, and the context that ends when
@@ -78,11 +79,7 @@ func TestProcessEndsUnasked(t *testing.T) {
 	if err := p.Start(); err != nil {
 		t.Fatal(err)
 	}
-	select {
-	case <-ctx.Done():
-	case <-time.After(time.Minute):
-		t.Fatal("nothing reports it")
-	}
+	wait.For(t, ctx.Done(), "the report")
 	if err := context.Cause(ctx); !strings.Contains(err.Error(), "shell has ended by itself") || !strings.Contains(err.Error(), "what went wrong") {
 		t.Errorf("the run's error is %v", err)
 	}
