@@ -159,7 +159,7 @@ func TestLargeHellos(t *testing.T) {
 		if body, err := g.do(t, "con_1", "hi"); body != "hi" || err != nil || c.welcome.Session == "" {
 			t.Errorf("with room: %q, %v", body, err)
 		}
-		wait.Until(t, "nothing is counted any more", func() bool {
+		wait.Until(t, "nothing is counted", func() bool {
 			g.pending.mu.Lock()
 			defer g.pending.mu.Unlock()
 			return g.pending.hellos.Used() == 0

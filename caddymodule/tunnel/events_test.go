@@ -71,7 +71,7 @@ func TestSubscribe(t *testing.T) {
 
 	stop()
 	g.connect(t, "con_1", echo)
-	wait.Until(t, "the other subscriber is told all", func() bool { return len(other.all()) == 4 })
+	wait.Until(t, "the other subscriber has received all", func() bool { return len(other.all()) == 4 })
 	check("nothing is told after stop")
 }
 

@@ -21,7 +21,7 @@ func (h *Hub) Owner(connectorIDs []string, key string) (edge string, settled boo
 	var now, lately candidate        // the first of those with a tunnel, now or at any time since
 	settled = !h.joined.After(since) // until then it may not know the tunnels of all peers
 	consider := func(s *Session, at string) {
-		usable := s.usable() // if not, it has just ended and will depart
+		usable := s.usable() // if not, it has ended and will depart soon
 		c := candidateFor(key, at, !usable || s.arrived.After(since))
 		lately.consider(c)
 		if usable {

@@ -77,10 +77,11 @@ func TestOwner(t *testing.T) {
 		time.Sleep(noticed)
 		expect("without the tunnel elsewhere", "c", true)
 		time.Sleep(settleTime)
-		for _, g := range edges {
-			for _, s := range append(g.remote["con_1"], g.live["con_1"]) {
-				if s != nil && (s.at == nil) == (g == edges["c"]) && (s.at == nil || s.at.name == "c") {
-					s.stopServing() // as the end of its connection does, before the hub removes it
+		edges["c"].live["con_1"].stopServing() // as the end of its connection does, before the hub removes it
+		for _, name := range []string{"a", "b"} {
+			for _, s := range edges[name].remote["con_1"] {
+				if s.at.name == "c" {
+					s.stopServing()
 				}
 			}
 		}

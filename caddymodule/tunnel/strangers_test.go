@@ -68,7 +68,7 @@ func TestConnectorsComeInDespiteStrangers(t *testing.T) {
 				t.Errorf("%q, %v", body, err)
 			}
 		}
-		wait.Until(t, "it has no place any more", func() bool {
+		wait.Until(t, "it has lost its place", func() bool {
 			g.pending.mu.Lock()
 			defer g.pending.mu.Unlock()
 			return g.pending.known == 0 && len(g.pending.connectors) == 0
