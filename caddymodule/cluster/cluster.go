@@ -15,6 +15,7 @@ const (
 	renewTime   = 2 * time.Second         // between two renewals of the lease
 	catchUpTime = 4 * time.Second         // of an attempt to catch up
 	attemptTime = 1500 * time.Millisecond // of other attempts to reach the store
+	retryTime   = 150 * time.Millisecond  // before another attempt
 	askTime     = 500 * time.Millisecond  // between two questions to the peers
 	confirmTime = 5 * time.Second         // that a write waits for the edges
 	enterTime   = 8 * time.Second         // of an attempt to enter
@@ -273,9 +274,9 @@ func (c *Cluster) hold(ctx context.Context, lease store.Lease) error {
 	reporting.Go(func() { c.electorates(ctx) })
 	defer reporting.Wait()
 	defer stop(nil)
-	failing := false
+	failing, wait := false, renewTime
 	for ctx.Err() == nil {
-		pause(ctx, renewTime)
+		pause(ctx, wait)
 		err := c.renew(ctx, lease)
 		switch {
 		case ctx.Err() != nil:
@@ -285,7 +286,10 @@ func (c *Cluster) hold(ctx context.Context, lease store.Lease) error {
 		case err != nil && !failing:
 			c.Logger.Warn("failed to reach the store; trying again", "error", err)
 		}
-		failing = err != nil
+		failing, wait = err != nil, renewTime
+		if failing { // once a peer has contact again, its answers no longer help this edge
+			wait = retryTime
+		}
 	}
 	return context.Cause(ctx)
 }
@@ -303,7 +307,7 @@ func (c *Cluster) reports(ctx context.Context, lease store.Lease) error {
 		case errors.Is(err, store.ErrNotFound):
 			return err
 		case err != nil:
-			pause(ctx, attemptTime/10)
+			pause(ctx, retryTime)
 			signal(c.report)
 		}
 	}
@@ -342,7 +346,7 @@ func (c *Cluster) electorates(ctx context.Context) {
 		edge, err := c.store.ChangeEdge(attempt, c.Edge.Name, func(e *store.Edge) { e.Electorate = instances })
 		cancel()
 		if err != nil {
-			pause(ctx, attemptTime/10)
+			pause(ctx, retryTime)
 			signal(c.electors)
 			continue
 		}

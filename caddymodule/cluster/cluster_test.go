@@ -80,8 +80,8 @@ func TestLostEdge(t *testing.T) {
 				for c.Serving() != nil {
 					time.Sleep(50 * time.Millisecond)
 				}
-				// It renews its lease each 2 s, watches the store again after 1 s, and reports 3 s
-				// after its last answer to a peer.
+				// It watches the store again after 1 s, and reports 3 s after its last answer to a
+				// peer.
 				if c.accepts(secret) || time.Since(mended) > 7*time.Second {
 					t.Errorf("after %v the edge serves again; with the revoked key: %v", time.Since(mended), c.accepts(secret))
 				}
@@ -130,6 +130,35 @@ func TestStoreDown(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestStoreBack ends outages at different moments: while one edge has contact to the store again
+// and another does not yet, both serve.
+func TestStoreBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		for _, name := range []string{"a", "b", "c"} {
+			r.start(name, 5*time.Minute)
+		}
+		for i := range 30 {
+			time.Sleep(10 * time.Second)
+			for _, e := range r.all() {
+				e.line.set(false)
+				time.Sleep(200 * time.Millisecond)
+			}
+			time.Sleep(9*time.Second + time.Duration(i)*70*time.Millisecond) // the leases of 15 s last longer
+			for _, e := range r.all() {
+				e.line.set(true)
+			}
+			for back := time.Now(); time.Since(back) < 10*time.Second; time.Sleep(20 * time.Millisecond) {
+				for _, e := range r.all() {
+					if err := e.Serving(); err != nil {
+						t.Fatalf("outage %d: %v after its end, %s says: %v", i, time.Since(back), e.name, err)
+					}
+				}
+			}
+		}
+	})
 }
 
 // TestCallsWithoutStore: what needs the store fails after 10 s, and does not wait for it.

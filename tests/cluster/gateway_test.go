@@ -69,6 +69,36 @@ func (g *gateway) await(t *testing.T, client *harness.Client, status int, what s
 	})
 }
 
+// takesNew checks that the edge takes a key which another edge has just made. While it cannot
+// ask etcd in time, it may answer that the client shall try again, but not that the key is unknown.
+func (g *gateway) takesNew(t *testing.T, key string) {
+	t.Helper()
+	client := g.Client(t, key)
+	harness.Poll(t, limit, "a request with a new key", func(context.Context) error {
+		switch status := g.chat(t, client); status {
+		case http.StatusOK:
+			return nil
+		case http.StatusServiceUnavailable:
+			return fmt.Errorf("status %d at %s", status, g.name)
+		default:
+			t.Fatalf("status %d at %s for a key that another edge has just made", status, g.name)
+			return nil
+		}
+	})
+}
+
+// awaitConfirmed waits until all edges confirm a revocation by this one.
+func (g *gateway) awaitConfirmed(t *testing.T) {
+	t.Helper()
+	harness.Poll(t, limit, "a confirmed revocation", func(context.Context) error {
+		id, _ := g.Key(t, "revoked", "*")
+		if _, stderr, code := g.Run(t, "key", "revoke", id); code != 0 {
+			return fmt.Errorf("exit code %d, %s", code, stderr)
+		}
+		return nil
+	})
+}
+
 // load sends requests to gateways with a key, one after the other, until stop is called. Each
 // that began after a revocation must be refused.
 type load struct {
@@ -179,11 +209,8 @@ func TestRevoke(t *testing.T) {
 		id, key := at.Key(t, fmt.Sprint("key-", i), "*")
 		var streams []<-chan struct{}
 		for _, g := range []*gateway{a, b} {
-			client := g.Client(t, key)
-			if status := g.chat(t, client); status != http.StatusOK {
-				t.Fatalf("a key that %s has just made: status %d at %s", at.name, status, g.name)
-			}
-			streams = append(streams, g.stream(t, client))
+			g.takesNew(t, key)
+			streams = append(streams, g.stream(t, g.Client(t, key)))
 		}
 		l := startLoad(t, key, a, b)
 		l.wait(&l.taken, 10, "requests with the key")
@@ -265,13 +292,7 @@ func TestGatewayCutOff(t *testing.T) {
 	if code != 1 || !strings.Contains(stderr, "not confirmed") || !strings.Contains(stderr, "b has not answered; without the store it accepts nothing after") {
 		t.Errorf("key revoke while b is cut off: exit code %d, %s", code, stderr)
 	}
-	harness.Poll(t, limit, "the confirmation", func(context.Context) error {
-		later, _ := a.Key(t, "later", "*") // when it is confirmed, so is what was revoked before
-		if _, stderr, code := a.Run(t, "key", "revoke", later); code != 0 {
-			return fmt.Errorf("exit code %d, %s", code, stderr)
-		}
-		return nil
-	})
+	a.awaitConfirmed(t) // what was revoked before, too
 	for _, k := range []string{key, other} {
 		if status := b.chat(t, b.Client(t, k)); status != http.StatusServiceUnavailable {
 			t.Errorf("b has confirmed, and takes requests: status %d", status)

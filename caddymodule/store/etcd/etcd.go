@@ -127,8 +127,9 @@ func (k *kv) connect(o Options) (err error) {
 		MaxCallSendMsgSize:   maxSend,
 		MaxCallRecvMsgSize:   maxReceive,
 		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
-			// The default is up to two minutes.
-			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+			// The default is up to two minutes. Edges refuse requests if they find etcd again a
+			// second later than others do.
+			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxPause},
 			MinConnectTimeout: 3 * time.Second,
 		})},
 	})

@@ -19,7 +19,7 @@ const (
 	firstAttempt = 1500 * time.Millisecond
 	pageAttempt  = 15 * time.Second // of reading a page of items
 	longAttempt  = 30 * time.Second // after attempts that were too short
-	maxPause     = 500 * time.Millisecond
+	maxPause     = 250 * time.Millisecond // between attempts
 )
 
 // retry is the state of a call with several attempts.
