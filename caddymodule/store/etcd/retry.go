@@ -17,8 +17,8 @@ import (
 // the next attempt goes to another member.
 const (
 	firstAttempt = 1500 * time.Millisecond
-	pageAttempt  = 15 * time.Second // of reading a page of items
-	longAttempt  = 30 * time.Second // after attempts that were too short
+	pageAttempt  = 15 * time.Second       // of reading a page of items
+	longAttempt  = 30 * time.Second       // after attempts that were too short
 	maxPause     = 250 * time.Millisecond // between attempts
 )
 
