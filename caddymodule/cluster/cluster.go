@@ -274,8 +274,12 @@ func (c *Cluster) hold(ctx context.Context, lease store.Lease) error {
 	reporting.Go(func() { c.electorates(ctx) })
 	defer reporting.Wait()
 	defer stop(nil)
-	failing, wait := false, renewTime
+	failing := false
 	for ctx.Err() == nil {
+		wait := renewTime
+		if failing { // once a peer has contact again, its answers no longer help this edge
+			wait = retryTime
+		}
 		pause(ctx, wait)
 		err := c.renew(ctx, lease)
 		switch {
@@ -286,10 +290,7 @@ func (c *Cluster) hold(ctx context.Context, lease store.Lease) error {
 		case err != nil && !failing:
 			c.Logger.Warn("failed to reach the store; trying again", "error", err)
 		}
-		failing, wait = err != nil, renewTime
-		if failing { // once a peer has contact again, its answers no longer help this edge
-			wait = retryTime
-		}
+		failing = err != nil
 	}
 	return context.Cause(ctx)
 }

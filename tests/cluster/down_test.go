@@ -54,7 +54,9 @@ func TestStoreDown(t *testing.T) {
 	}
 	for i := range keys { // a key is valid at once at the other edge
 		_, key := a.Key(t, fmt.Sprint("key-", i), "*")
-		b.takesNew(t, key)
+		if status := b.chat(t, b.Client(t, key)); status != http.StatusOK {
+			t.Fatalf("key %d that a has just made: status %d at b", i, status)
+		}
 	}
 	const attempts = 3
 	for i := range attempts {
@@ -69,7 +71,9 @@ func TestStoreDown(t *testing.T) {
 		t.Logf("attempt %d of %d: %d requests were refused, the machine stood still for %v", i+1, attempts, lost, still)
 	}
 	id, key := a.Key(t, "up", "*")
-	b.takesNew(t, key)
+	if status := b.chat(t, b.Client(t, key)); status != http.StatusOK {
+		t.Errorf("a key with etcd again: status %d at b", status)
+	}
 	if _, stderr, code := b.Run(t, "key", "revoke", id); code != 0 {
 		t.Errorf("key revoke: exit code %d, %s", code, stderr)
 	}
@@ -107,7 +111,8 @@ func outage(t *testing.T, etcd servers, key string, down time.Duration, a, b *ga
 	etcd[0].start(t)
 	etcd.wait(t)
 	l.wait(&l.taken, 10, "requests with etcd")
-	a.awaitConfirmed(t) // both have etcd again
+	again, _ := a.Key(t, "again", "*")
+	a.revoke(t, again) // all edges have etcd again
 	lost, still = l.lost.Swap(0), stop()
 	l.end()
 	return lost, still

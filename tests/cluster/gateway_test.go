@@ -69,29 +69,10 @@ func (g *gateway) await(t *testing.T, client *harness.Client, status int, what s
 	})
 }
 
-// takesNew checks that the edge takes a key which another edge has just made. While it cannot
-// ask etcd in time, it may answer that the client shall try again, but not that the key is unknown.
-func (g *gateway) takesNew(t *testing.T, key string) {
-	t.Helper()
-	client := g.Client(t, key)
-	harness.Poll(t, limit, "a request with a new key", func(context.Context) error {
-		switch status := g.chat(t, client); status {
-		case http.StatusOK:
-			return nil
-		case http.StatusServiceUnavailable:
-			return fmt.Errorf("status %d at %s", status, g.name)
-		default:
-			t.Fatalf("status %d at %s for a key that another edge has just made", status, g.name)
-			return nil
-		}
-	})
-}
-
-// awaitConfirmed waits until all edges confirm a revocation by this one.
-func (g *gateway) awaitConfirmed(t *testing.T) {
+// revoke revokes a key, again until all edges confirm it.
+func (g *gateway) revoke(t *testing.T, id string) {
 	t.Helper()
 	harness.Poll(t, limit, "a confirmed revocation", func(context.Context) error {
-		id, _ := g.Key(t, "revoked", "*")
 		if _, stderr, code := g.Run(t, "key", "revoke", id); code != 0 {
 			return fmt.Errorf("exit code %d, %s", code, stderr)
 		}
@@ -209,8 +190,11 @@ func TestRevoke(t *testing.T) {
 		id, key := at.Key(t, fmt.Sprint("key-", i), "*")
 		var streams []<-chan struct{}
 		for _, g := range []*gateway{a, b} {
-			g.takesNew(t, key)
-			streams = append(streams, g.stream(t, g.Client(t, key)))
+			client := g.Client(t, key)
+			if status := g.chat(t, client); status != http.StatusOK {
+				t.Fatalf("a key that %s has just made: status %d at %s", at.name, status, g.name)
+			}
+			streams = append(streams, g.stream(t, client))
 		}
 		l := startLoad(t, key, a, b)
 		l.wait(&l.taken, 10, "requests with the key")
@@ -292,7 +276,8 @@ func TestGatewayCutOff(t *testing.T) {
 	if code != 1 || !strings.Contains(stderr, "not confirmed") || !strings.Contains(stderr, "b has not answered; without the store it accepts nothing after") {
 		t.Errorf("key revoke while b is cut off: exit code %d, %s", code, stderr)
 	}
-	a.awaitConfirmed(t) // what was revoked before, too
+	later, _ := a.Key(t, "later", "*")
+	a.revoke(t, later) // when it is confirmed, so is what was revoked before
 	for _, k := range []string{key, other} {
 		if status := b.chat(t, b.Client(t, k)); status != http.StatusServiceUnavailable {
 			t.Errorf("b has confirmed, and takes requests: status %d", status)

@@ -60,12 +60,7 @@ func TestGatewayRestartedWithoutEtcd(t *testing.T) {
 	}
 	l.wait(&l.taken, 10, "requests at a")
 	etcd[0].start(t)
-	harness.Poll(t, limit, "a confirmed revocation", func(context.Context) error {
-		if _, stderr, code := a.Run(t, "key", "revoke", id); code != 0 {
-			return fmt.Errorf("exit code %d, %s", code, stderr)
-		}
-		return nil
-	})
+	a.revoke(t, id)
 	l.revoked.Store(true)
 	l.wait(&l.refused, 5, "refused requests at a")
 	l.end()
