@@ -118,8 +118,12 @@ func (m *Members) Next() bool {
 // More reports whether a comma follows the member.
 func (m *Members) More() bool { return m.at0(m.Sep) == ',' }
 
-// Name returns the decoded key of the member. It is valid as long as Data.
+// Name returns the decoded key of the member, nil in an array. It is valid as long as
+// Data.
 func (m *Members) Name() []byte {
+	if m.close != '}' {
+		return nil
+	}
 	raw := m.Data[m.Key.Start+1 : m.Key.End-1]
 	if bytes.IndexByte(raw, '\\') < 0 {
 		return raw

@@ -46,3 +46,14 @@ func TestCheckedMembers(t *testing.T) {
 		}
 	}
 }
+
+// The elements of an array have no names.
+func TestNameInAnArray(t *testing.T) {
+	for _, text := range []string{`[0]`, `["a"]`, `[{"a":1}]`, `[[0]]`} {
+		for m := At([]byte(text), 0); m.Next(); {
+			if name := m.Name(); name != nil {
+				t.Errorf("%s: the element has the name %q", text, name)
+			}
+		}
+	}
+}

@@ -186,7 +186,7 @@ func (t *tally) tools(raw []byte) {
 // drop it elsewhere.
 func (t *tally) message(raw []byte, current bool) {
 	thought := !current
-	for m := jsonscan.At(raw, 0); m.Next(); {
+	for m := jsonscan.Object(raw); m.Next(); {
 		value := m.Raw()
 		switch string(m.Name()) {
 		case "role", "name", "refusal":
@@ -218,7 +218,7 @@ func (t *tally) content(raw []byte) {
 		return
 	}
 	for m := jsonscan.At(raw, 0); m.Next(); {
-		for part := jsonscan.At(m.Raw(), 0); part.Next(); {
+		for part := jsonscan.Object(m.Raw()); part.Next(); {
 			switch string(part.Name()) {
 			case "text", "refusal":
 				t.str(part.Raw())
@@ -249,11 +249,11 @@ func (t *tally) image(raw []byte) {
 func (t *tally) calls(raw []byte) {
 	for m := jsonscan.At(raw, 0); m.Next(); {
 		t.add(tokensPerMessage)
-		for call := jsonscan.At(m.Raw(), 0); call.Next(); {
+		for call := jsonscan.Object(m.Raw()); call.Next(); {
 			if string(call.Name()) != "function" {
 				continue
 			}
-			for f := jsonscan.At(call.Raw(), 0); f.Next(); {
+			for f := jsonscan.Object(call.Raw()); f.Next(); {
 				if jsonscan.IsString(f.Raw()) {
 					t.str(f.Raw())
 				} else {

@@ -171,3 +171,27 @@ func FuzzEstimate(f *testing.F) {
 		}
 	})
 }
+
+// Clients and model servers decide what stands where a message, a part or a call belongs.
+func TestOddPromptsAreCounted(t *testing.T) {
+	c, text := NewCounter(), `{"role":"user","content":"hello world"}`
+	for _, odd := range []string{`null`, `true`, `0`, `"text"`, `""`, `[]`, `[0]`, `[[0]]`, `["content"]`, `{}`} {
+		for _, messages := range []string{
+			odd, `[` + odd + `]`,
+			`[{"role":"user","content":` + odd + `}]`, `[{"role":"user","content":[` + odd + `]}]`,
+			`[{"role":"user","content":[{"type":"text","text":` + odd + `}]}]`,
+			`[{"role":"user","content":[{"type":"image_url","image_url":` + odd + `}]}]`,
+			`[{"role":"user","content":[{"type":"image_url","image_url":{"url":` + odd + `}}]}]`,
+			`[{"role":"assistant","tool_calls":` + odd + `}]`, `[{"role":"assistant","tool_calls":[` + odd + `]}]`,
+			`[{"role":"assistant","tool_calls":[{"function":` + odd + `}]}]`,
+			`[{"role":"assistant","tool_calls":[{"function":{"arguments":` + odd + `}}]}]`,
+			`[{"role":` + odd + `,"reasoning":` + odd + `}]`,
+		} {
+			c.Estimate(NewPrompt([]byte(messages), []byte(odd)))
+		}
+		beside := c.Estimate(NewPrompt([]byte(`[`+odd+`,`+text+`]`), nil)).Tokens
+		if alone := c.Estimate(NewPrompt([]byte(`[{},`+text+`]`), nil)).Tokens; beside != alone {
+			t.Errorf("beside %s the message counts %d tokens, beside {} %d", odd, beside, alone)
+		}
+	}
+}
