@@ -33,9 +33,9 @@ Exit codes: 0 no check failed, 1 a check failed, 2 invalid flags or configuratio
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			if path == "" {
-				path = pairedConfig(sys.getenv)
+				path = sys.pairedConfig()
 			}
-			loaded, err := config.Load(path, sys.getenv)
+			loaded, err := sys.load(path)
 			if err != nil {
 				return err
 			}

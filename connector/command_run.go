@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -70,7 +71,7 @@ func runCommand(sys system) *cobra.Command {
 				return fmt.Errorf("--drain-timeout: %v is negative; use something like 30s, or 0s to stop at once", o.drain)
 			}
 			if o.config == "" {
-				if o.config = pairedConfig(sys.getenv); o.config != "" {
+				if o.config = sys.pairedConfig(); o.config != "" {
 					logger.Info("using the configuration written by connector pair", "config", o.config)
 				}
 			}
@@ -90,15 +91,54 @@ func runCommand(sys system) *cobra.Command {
 	return command
 }
 
-// pairedConfig returns the file written by the pair command, if it exists.
-// A token in the environment takes precedence.
-func pairedConfig(getenv func(string) string) string {
-	path := config.DefaultPath(getenv)
-	if path == "" || getenv("TUNNEL_TOKEN") != "" || getenv("TUNNEL_TOKEN_FILE") != "" {
+// pairedConfigs returns the files that a pairing writes by default, of this user and of
+// this machine.
+func (sys system) pairedConfigs() []string {
+	return slices.DeleteFunc([]string{config.DefaultPath(sys.getenv), sys.config}, func(path string) bool { return path == "" })
+}
+
+// writtenConfig returns the first file of pairedConfigs that exists.
+func (sys system) writtenConfig() string {
+	for _, path := range sys.pairedConfigs() {
+		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+			return path
+		}
+	}
+	return ""
+}
+
+// pairedConfig returns the file that `connector run` reads without --config: none if there
+// is a token in the environment.
+func (sys system) pairedConfig() string {
+	if sys.tokenInEnvironment() {
 		return ""
 	}
-	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+	return sys.writtenConfig()
+}
+
+func (sys system) tokenInEnvironment() bool {
+	return sys.getenv("TUNNEL_TOKEN") != "" || sys.getenv("TUNNEL_TOKEN_FILE") != ""
+}
+
+// lookedFor names the files of pairedConfigs, in an error about none of them.
+func (sys system) lookedFor() string {
+	paths := sys.pairedConfigs()
+	if len(paths) == 0 {
 		return ""
 	}
-	return path
+	return ": there is no " + strings.Join(paths, " and no ")
+}
+
+// load loads a configuration, or takes all of it from the environment if path is "". Its
+// error then names the files that were looked for.
+func (sys system) load(path string) (config.Loaded, error) {
+	loaded, err := config.Load(path, sys.getenv)
+	if err == nil || path != "" {
+		return loaded, err
+	}
+	looked := ""
+	if !sys.tokenInEnvironment() {
+		looked = sys.lookedFor()
+	}
+	return loaded, fmt.Errorf("%w\nNo --config FILE was given either%s; see `connector run --help`", err, looked)
 }

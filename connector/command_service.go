@@ -135,9 +135,8 @@ func servicePlan(sys system, f serviceFlags) (service.Plan, error) {
 	}
 	path := f.config
 	if path == "" {
-		path = config.DefaultPath(sys.getenv)
-		if _, err := os.Stat(path); path == "" || err != nil {
-			return service.Plan{}, errors.New("no configuration found; pair this machine with `connector pair`, or use --config FILE")
+		if path = sys.writtenConfig(); path == "" {
+			return service.Plan{}, fmt.Errorf("no configuration found%s; pair this machine with `connector pair`, or use --config FILE", sys.lookedFor())
 		}
 	}
 	path, err := filepath.Abs(path)

@@ -67,7 +67,7 @@ func updateProgram(ctx context.Context, sys system, path string, check bool) err
 	if path, err = configToAsk(sys, path, services); err != nil {
 		return err
 	}
-	loaded, err := config.Load(path, sys.getenv)
+	loaded, err := sys.load(path)
 	if err != nil {
 		return err
 	}
@@ -172,7 +172,7 @@ func configToAsk(sys system, path string, services []update.Service) (string, er
 	case len(services) > 0:
 		return services[0].Config, nil
 	default:
-		return pairedConfig(sys.getenv), nil
+		return sys.pairedConfig(), nil
 	}
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -264,7 +265,24 @@ func privateFolder(dir string) error {
 const controlTimeout = 5 * time.Second
 
 // errNotRunning is returned if no process answers at the socket.
-var errNotRunning = errors.New("no connector is running with this configuration; start it with `connector run` or `connector service install`, or name its file with --config")
+var errNotRunning = errors.New("no connector is running")
+
+// notRunning returns errNotRunning with what was looked for, and what to do.
+func notRunning(sys system, file, socket string) error {
+	switch file = cmp.Or(file, sys.pairedConfig()); {
+	case socket != "":
+		file = "at " + socket
+	case file != "":
+		file = "with " + file
+	case sys.tokenInEnvironment():
+		file = "with the token in the environment"
+	default:
+		return fmt.Errorf("%w, and this machine is not paired%s; pair it with `connector pair`, or name its configuration with --config",
+			errNotRunning, sys.lookedFor())
+	}
+	return fmt.Errorf("%w %s; start it with `connector run` or `connector service install`, or name its configuration with --config",
+		errNotRunning, file)
+}
 
 // sockets returns the sockets at which a connector may listen, the likeliest first.
 func sockets(sys system, file, socket string) ([]string, error) {
@@ -277,7 +295,7 @@ func sockets(sys system, file, socket string) ([]string, error) {
 	var paths []string
 	named := file != ""
 	if !named {
-		file = pairedConfig(sys.getenv)
+		file = sys.pairedConfig()
 	}
 	id := ""
 	if file == "" {
@@ -319,7 +337,7 @@ func findConnector(ctx context.Context, sys system, config, socket string) (repo
 			return report{}, "", failed(err)
 		}
 	}
-	return report{}, "", failed(errNotRunning)
+	return report{}, "", failed(notRunning(sys, config, socket))
 }
 
 // askStatus returns the report of the connector at a socket.

@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/postern-dev/postern/connector/agent"
+	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/service"
 	"github.com/postern-dev/postern/connector/text"
 	"github.com/postern-dev/postern/connector/usage"
@@ -57,6 +58,7 @@ func main() {
 		installed:  service.Find,
 		root:       os.Geteuid() == 0 || runtime.GOOS == "windows",
 		executable: executable(),
+		config:     config.SystemPath(),
 	}))
 }
 
@@ -103,6 +105,7 @@ type system struct {
 	// root is set if the user can install system services.
 	root       bool
 	executable string // path of this program
+	config     string // of a connector that root has paired; "": none
 }
 
 // run executes a command line and returns the exit code.

@@ -89,6 +89,7 @@ func TestUsage(t *testing.T) {
 			"Error: tunnel_token: missing; pair this machine with `connector pair SERVER_URL CODE --upstream URL`, or create a token on the gateway's machine with `postern gateway connector create --name NAME` and paste it here (or set TUNNEL_TOKEN)\n" +
 				"No --config FILE was given either; see `connector run --help`\n",
 		},
+		{"no home", []string{"status"}, exitRuntime, "", "Error: no connector is running, and this machine is not paired; pair it with"},
 		{"no file", []string{"run", "--config", "/none"}, exitUsage, "", "Error: reading the configuration: open /none: no such file or directory; pair this machine with `connector pair`, or correct the path\n"},
 	}
 	for _, tt := range tests {

@@ -66,11 +66,8 @@ func (o runOptions) keepToken(getenv func(string) string) func(old, renewed stri
 
 // serve runs the connector until a signal, or until the command's context ends.
 func serve(command *cobra.Command, sys system, o runOptions, logger *slog.Logger) error {
-	loaded, err := config.Load(o.config, sys.getenv)
+	loaded, err := sys.load(o.config)
 	if err != nil {
-		if o.config == "" {
-			return fmt.Errorf("%w\nNo --config FILE was given either; see `connector run --help`", err)
-		}
 		return err
 	}
 	// Some libraries only log to the default logger.

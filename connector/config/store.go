@@ -37,6 +37,15 @@ func DefaultPath(getenv func(string) string) string {
 	return filepath.Join(dir, "postern", "connector.json")
 }
 
+// SystemPath returns the path of the configuration that install.sh writes for root, and that
+// the package's service reads. It is empty on Windows, where both are the user's.
+func SystemPath() string {
+	if runtime.GOOS == "windows" {
+		return ""
+	}
+	return "/etc/postern/connector.json"
+}
+
 // Store is the configuration file that a pairing writes. Its upstreams and routes are
 // kept.
 type Store struct {
