@@ -1,9 +1,13 @@
 #!/bin/bash
 # Builds, runs and tests Postern. It needs Go and nothing else to build and run.
 #
-#   ./xcaddy.sh           build bin/caddy (Caddy with Postern) and bin/connector
+#   ./xcaddy.sh           build bin/caddy (Caddy with Postern) and bin/connector, and
+#                         the connector's archive that the gateway hands out, for
+#                         machines of the same system
 #   ./xcaddy.sh up [...]  build if sources have changed, then run everything on
 #                         this machine: bin/caddy gateway up [...]
+#   ./xcaddy.sh connectors
+#                         build the archives for all systems into bin/connectors/
 #   ./xcaddy.sh release [VERSION] [...]
 #                         build archives, packages and images into dist/; the
 #                         version is that of the tag. Flags: tools/release/main.go
@@ -53,7 +57,7 @@ version() {
 	local described
 	described=$(git describe --tags --match 'v[0-9]*' --abbrev=12 --dirty 2>/dev/null) ||
 		described=v0.0.0-$(git rev-list --count HEAD 2>/dev/null)-g$(git describe --always --exclude '*' --abbrev=12 --dirty 2>/dev/null) ||
-		described=dev
+		described=v0.0.0-dev
 	sed -E 's/-([0-9]+)-g/+\1.g/; s/\+(.*)-dirty$/+\1.dirty/; s/-dirty$/+dirty/' <<<"$described"
 }
 
@@ -90,9 +94,18 @@ build_caddy() {
 	mv bin/caddy.new bin/caddy
 }
 
+# The archive has the version of the program, so one does not change without the other.
 build_connector() {
 	step "building bin/connector"
-	go build -trimpath -ldflags "-s -w $(version_flags "$(version)")" -o bin/connector.new ./connector
+	local version platform
+	version=$(version)
+	platform=$(go env GOOS)_$(go env GOARCH | sed 's/^arm$/armv7/')
+	as_caddy go build -ldflags "-s -w $(version_flags "$version")" -o bin/connector.new ./connector
+	rm -rf bin/connectors/connector_*_"$platform".tar.gz
+	mkdir -p bin/connectors bin/archive
+	cp bin/connector.new bin/archive/connector
+	tar -czf "bin/connectors/connector_${version#v}_$platform.tar.gz" -C bin/archive connector -C ../.. LICENSE
+	rm -r bin/archive
 	touch bin/connector.new
 	mv bin/connector.new bin/connector
 }
@@ -100,7 +113,7 @@ build_connector() {
 build_changed() {
 	mkdir -p bin
 	if changed bin/caddy; then build_caddy; fi
-	if changed bin/connector; then build_connector; fi
+	if changed bin/connector || [ ! -d bin/connectors ]; then build_connector; fi
 }
 
 build() {
@@ -266,8 +279,17 @@ release() {
 	v[0-9]* | [0-9]*) version=v${1#v} && shift ;;
 	*) version=$(version) ;;
 	esac
-	cd tools/release
-	as_caddy go run . -root "$root" -version "$version" -tags "$caddy_tags" -ldflags "-s -w $(version_flags "$version")" "$@"
+	as_caddy go -C tools/release run . -root "$root" -version "$version" -tags "$caddy_tags" -ldflags "-s -w $(version_flags "$version")" "$@"
+}
+
+# connectors: the archives of a release, next to bin/caddy.
+connectors() {
+	release -programs connector -parts archives -out .cache/connectors
+	mkdir -p bin/connectors
+	rm -f bin/connectors/connector_*
+	mv .cache/connectors/connector_* bin/connectors/
+	rm -r .cache/connectors
+	ls bin/connectors >&2
 }
 
 case "${1:-build}" in
@@ -278,6 +300,7 @@ up)
 	build_changed
 	exec bin/caddy gateway up "$@"
 	;;
+connectors) connectors ;;
 release)
 	shift
 	release "$@"
@@ -290,7 +313,7 @@ test)
 	esac
 	;;
 *)
-	sed -n '2,22s/^# \{0,1\}//p' "$0" >&2
+	sed -n '2,26s/^# \{0,1\}//p' "$0" >&2
 	exit 2
 	;;
 esac

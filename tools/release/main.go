@@ -54,6 +54,8 @@ type release struct {
 	ldflags string
 	targets []target // nil for all
 	parts   []string
+
+	programs []program // in the order of their work
 }
 
 var allParts = []string{"archives", "packages", "images", "sbom"}
@@ -65,6 +67,7 @@ func run(ctx context.Context, args []string) error {
 	root := flags.String("root", "../..", "the `FOLDER` of the repository")
 	out := flags.String("out", "dist", "`FOLDER` for the results, in the repository; it is replaced")
 	targets := flags.String("targets", "", "comma-separated `SYSTEMS` to build for, like linux/amd64,linux/armv7 (default: all)")
+	programs := flags.String("programs", "connector,postern", "comma-separated `PROGRAMS` to build; the gateway hands out the connectors of the same run")
 	parts := flags.String("parts", strings.Join(allParts, ","), "comma-separated `PARTS` to build")
 	flags.StringVar(&r.tags, "tags", "", "build tags of the gateway")
 	flags.StringVar(&r.ldflags, "ldflags", "-s -w", "flags of the linker")
@@ -79,6 +82,9 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	if r.targets, err = parseTargets(*targets); err != nil {
+		return err
+	}
+	if r.programs, err = parsePrograms(*programs); err != nil {
 		return err
 	}
 	r.parts = strings.Split(*parts, ",")
@@ -139,8 +145,7 @@ func (r *release) into(ctx context.Context, folder string) (err error) {
 		return fmt.Errorf("creating the folder for the results: %w", err)
 	}
 	defer os.RemoveAll(r.out)
-	// The gateway has the connectors' archives.
-	for _, p := range []program{connector, gateway} {
+	for _, p := range r.programs {
 		if err := r.program(ctx, p); err != nil {
 			return err
 		}

@@ -81,6 +81,21 @@ func parseTargets(list string) (targets []target, err error) {
 	return targets, nil
 }
 
+// parsePrograms reads a list of programs. The connector comes first, because the gateway has
+// its archives.
+func parsePrograms(list string) (programs []program, err error) {
+	names := strings.Split(list, ",")
+	for _, p := range []program{connector, gateway} {
+		if slices.Contains(names, p.name) {
+			programs = append(programs, p)
+		}
+	}
+	if len(programs) != len(names) {
+		return nil, fmt.Errorf("-programs: %q is not a list of %s and %s", list, connector.name, gateway.name)
+	}
+	return programs, nil
+}
+
 // targetsOf returns the targets of a program in this run.
 func (r *release) targetsOf(p program) []target {
 	return slices.DeleteFunc(slices.Clone(p.targets), func(t target) bool { return !slices.Contains(r.targets, t) })
