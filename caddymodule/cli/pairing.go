@@ -96,6 +96,9 @@ for a machine that lost its configuration, or was set up again.`,
 // printPairCommands prints the commands for the machine of the model server.
 func (in *invocation) printPairCommands(p manage.Pairing) {
 	c := cmp.Or(p.Commands, new(downloads.Commands))
+	if c.Note != "" {
+		in.printf("\n%s\n", c.Note)
+	}
 	if c.Install != "" {
 		in.printf("\nOn the machine of the model server, run this command; --upstream is the address of\n"+
 			"the model server. It installs the connector and pairs it:\n\n  %s\n\n"+

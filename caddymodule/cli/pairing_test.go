@@ -12,7 +12,7 @@ var pairingTests = []struct {
 	answers map[string]adminAnswer
 }{
 	{"pairing_start", "pairing start", ok("POST /model_gateway/pairings", withCommands(`"install":"curl … | sh -s -- …","pair":"connector pair …"`))},
-	{"pairing_start_no_archives", "pairing start", ok("POST /model_gateway/pairings", withCommands(`"pair":"connector pair https://gw.example.com …"`))},
+	{"pairing_start_no_archives", "pairing start", ok("POST /model_gateway/pairings", withCommands(`"pair":"connector pair https://gw.example.com …","note":"This gateway has no connectors to hand out. With a clone on that machine,\n…"`))},
 	{"pairing_start_no_url", "pairing start", ok("POST /model_gateway/pairings", startedJSON)},
 	{"pairing_start_json", "pairing start --json --account team", ok("POST /model_gateway/pairings", startedJSON)},
 	{"pairing_list", "pairing list", ok("GET /model_gateway/pairings", "["+strings.Join([]string{startedJSON, pendingJSON, awayJSON, approvedJSON, expiredJSON}, ",")+"]")},

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"html"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -62,6 +64,21 @@ func (g *gateway) claim(code, hostname string) tunnel.Ticket {
 	}
 	g.Cleanup(ticket.Release)
 	return ticket
+}
+
+// A gateway that was built without connectors says how to get one.
+func TestSetupWithoutConnectors(t *testing.T) {
+	g := newGateway(t)
+	folder, _ := g.console.Manage.Downloads()
+	for _, a := range folder.Archives() {
+		if err := os.Remove(filepath.Join(folder.Path(), a.Name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	code := g.code()
+	page := html.UnescapeString(mainOf(g.page("/console/start")))
+	has(t, page, "This gateway has no connectors to hand out.", "./xcaddy.sh connectors", "connector pair https://gw.example.com "+code)
+	lacks(t, page, "install.sh", "release")
 }
 
 // pairing returns a pairing in a state.

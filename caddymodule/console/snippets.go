@@ -4,8 +4,6 @@ import (
 	"cmp"
 	_ "embed" // for the code of snippets
 	"fmt"
-	"net/netip"
-	"net/url"
 	"strings"
 	"text/template"
 	"unicode"
@@ -44,7 +42,7 @@ type values struct {
 var snippetText string
 
 var snippetTemplates = template.Must(template.New("").Funcs(template.FuncMap{
-	"quote": quote, "shell": text.ShellQuote, "word": text.ShellWord, "loopback": loopback,
+	"quote": quote, "shell": text.ShellQuote, "word": text.ShellWord, "loopback": downloads.OnlyHere,
 }).Parse(snippetText))
 
 // code returns the code of a snippet.
@@ -85,22 +83,8 @@ func pairLines(c downloads.Commands) []snippet {
 	}
 	add("unix", "Linux, macOS", "In a shell. As root, it is installed for the whole machine:", c.Install)
 	add("windows", "Windows", "In PowerShell:", c.InstallWindows)
-	hint := "Where the connector is installed already:"
-	if c.Install == "" {
-		hint = "This gateway has no connectors to download. Install the connector from the release of this version, then:"
-	}
-	add("installed", "Installed already", hint, c.Pair)
+	add("installed", "Installed already", "Where the connector is installed already:", c.Pair)
 	return lines
-}
-
-// loopback reports whether base is an address of this machine only.
-func loopback(base string) bool {
-	u, err := url.Parse(base)
-	if err != nil {
-		return false
-	}
-	addr, err := netip.ParseAddr(u.Hostname())
-	return isLocalhost(u.Host) || err == nil && addr.IsLoopback()
 }
 
 // quote returns s as a string literal of JSON, TOML and Python. Its escapes are

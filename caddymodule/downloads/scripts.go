@@ -5,6 +5,8 @@ import (
 	_ "embed" // for the scripts
 	"encoding/hex"
 	"fmt"
+	"net/netip"
+	"net/url"
 	"strings"
 
 	"github.com/postern-dev/postern/connector/text"
@@ -72,6 +74,41 @@ type Commands struct {
 	InstallWindows string `json:"install_windows,omitempty"`
 	// Pair pairs an installed connector.
 	Pair string `json:"pair"`
+	// Note is what to know before, in lines of at most 80 characters; "" nothing.
+	Note string `json:"note,omitempty"`
+}
+
+const (
+	onlyHere = `This gateway is reachable from this machine only. To connect other machines,
+publish it as docs/install.md describes.`
+	// howToGet is for gateways that were built without archives.
+	howToGet = `This gateway has no connectors to hand out. With a clone on that machine,
+"./xcaddy.sh" builds bin/connector. With one on this machine, "./xcaddy.sh connectors"
+builds the connectors of all systems into bin/connectors: a gateway hands out what is
+in the folder "connectors" next to its program.`
+)
+
+// note returns the note of the commands.
+func (c *Commands) note(site Site) string {
+	var notes []string
+	if OnlyHere(site.URL) {
+		notes = append(notes, onlyHere)
+	}
+	if c.Install == "" && c.InstallWindows == "" {
+		notes = append(notes, howToGet)
+	}
+	return strings.Join(notes, "\n")
+}
+
+// OnlyHere reports whether a URL has an address of this machine only.
+func OnlyHere(base string) bool {
+	u, err := url.Parse(base)
+	if err != nil {
+		return false
+	}
+	host := u.Hostname()
+	addr, err := netip.ParseAddr(host)
+	return host == "localhost" || strings.HasSuffix(host, ".localhost") || err == nil && addr.IsLoopback()
 }
 
 // exampleUpstream stands for the address of the model server: Ollama's.
@@ -85,16 +122,14 @@ func CommandsFor(site Site, archives []Archive, code string) Commands {
 		flags = append(flags, "--pin", site.Pin)
 	}
 	c := Commands{Pair: words(text.ShellWord, append([]string{"connector", "pair", site.URL, code}, flags...)...)}
-	if site.Console == "" {
-		return c
-	}
 	arguments := append([]string{code}, flags...)
-	if has(archives, "linux", "darwin") {
+	if site.Console != "" && has(archives, "linux", "darwin") {
 		c.Install = shellLine(site, Shell(site, archives), words(text.ShellWord, arguments...))
 	}
-	if has(archives, "windows") {
+	if site.Console != "" && has(archives, "windows") {
 		c.InstallWindows = powerShellLine(site, PowerShell(site, archives), words(text.PowerShellQuote, arguments...))
 	}
+	c.Note = c.note(site)
 	return c
 }
 

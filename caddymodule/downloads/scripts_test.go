@@ -347,18 +347,19 @@ func TestCommands(t *testing.T) {
 		{"public", public, all, Commands{
 			"curl -fsSL https://gw.example.com/console/install.sh | sh -s --" + upstream,
 			"& ([scriptblock]::Create((irm 'https://gw.example.com/console/install.ps1')))" + quoted,
-			"connector pair https://gw.example.com" + upstream,
+			"connector pair https://gw.example.com" + upstream, "",
 		}},
 		{"plain HTTP", lan, all, Commands{
 			fmt.Sprintf(`s=$(mktemp) && curl -fsSLk http://10.0.0.5:8080/console/install.sh -o "$s" && echo "%s  $s" | { sha256sum -c || shasum -a 256 -c; } && sh "$s"%s --pin PIN`,
 				hash(Shell(lan, all)), upstream),
 			fmt.Sprintf("curl.exe -fsSLk 'http://10.0.0.5:8080/console/install.ps1' -o install.ps1; if ((Get-FileHash install.ps1).Hash -eq '%s') { powershell -ExecutionPolicy Bypass -File install.ps1%s '--pin' 'PIN' }",
 				hash(PowerShell(lan, all)), quoted),
-			"connector pair http://10.0.0.5:8080" + upstream + " --pin PIN",
+			"connector pair http://10.0.0.5:8080" + upstream + " --pin PIN", "",
 		}},
-		{"only Windows", public, all[1:], Commands{"", "& ([scriptblock]::Create((irm 'https://gw.example.com/console/install.ps1')))" + quoted, "connector pair https://gw.example.com" + upstream}},
-		{"no archives", public, nil, Commands{Pair: "connector pair https://gw.example.com" + upstream}},
-		{"no console", Site{URL: "https://gw.example.com", Verified: true}, all, Commands{Pair: "connector pair https://gw.example.com" + upstream}},
+		{"only Windows", public, all[1:], Commands{"", "& ([scriptblock]::Create((irm 'https://gw.example.com/console/install.ps1')))" + quoted, "connector pair https://gw.example.com" + upstream, ""}},
+		{"no archives", public, nil, Commands{Pair: "connector pair https://gw.example.com" + upstream, Note: howToGet}},
+		{"no console", Site{URL: "https://gw.example.com", Verified: true}, all, Commands{Pair: "connector pair https://gw.example.com" + upstream, Note: howToGet}},
+		{"this machine", Site{URL: "http://localhost:8080"}, nil, Commands{Pair: "connector pair http://localhost:8080" + upstream + " --pin ''", Note: onlyHere + "\n" + howToGet}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
