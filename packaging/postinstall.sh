@@ -41,6 +41,14 @@ if command -v systemctl >/dev/null; then
 	fi
 fi
 
+if [ "$first" ] && [ "$package" = postern ]; then
+	# A Fedora or a container starts no service.
+	systemctl --quiet is-active postern.service 2>/dev/null || start="start the gateway (systemctl enable --now postern), and "
+	echo "Postern serves http://localhost on this machine. Next:"
+	echo "  1. ${start:-}create the first user with the link of: sudo postern gateway setup-link"
+	echo "  2. to publish the gateway, write its DNS name into /etc/postern/Caddyfile"
+	echo "  3. sudo systemctl restart postern"
+fi
 if [ "$first" ] && [ "$package" = postern-connector ]; then
 	echo "Pair this machine, and start the connector:"
 	echo "  sudo connector pair https://GATEWAY PAIRING-CODE --upstream http://localhost:11434 --config /etc/postern/connector.json --no-run"

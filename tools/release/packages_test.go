@@ -241,6 +241,36 @@ func TestScriptsOfOtherPackageManagers(t *testing.T) {
 	}
 }
 
+// A first installation says what to do next; an upgrade is silent.
+func TestNextSteps(t *testing.T) {
+	needLinux(t)
+	for _, test := range []struct {
+		call, active string // the exit code of systemctl is-active
+		want         []string
+	}{
+		{"configure ''", "0", []string{"Postern serves http://localhost", "1. create the first user with the link of: sudo postern gateway setup-link", "/etc/postern/Caddyfile", "restart postern"}},
+		{"1", "3", []string{"1. start the gateway (systemctl enable --now postern), and create the first user"}},
+		{"configure 0.9.0", "0", nil},
+		{"2", "0", nil},
+	} {
+		dir := t.TempDir()
+		for name, text := range map[string]string{"systemctl": "exit " + test.active, "id": "", "install": ""} {
+			write(t, filepath.Join(dir, name), "#!/bin/sh\n"+text+"\n", 0o755)
+		}
+		run := exec.Command("sh", "-c", "sh "+filepath.Join(built.root, "packaging", "postinstall.sh")+" "+test.call)
+		run.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
+		out, err := run.Output()
+		if err != nil || len(test.want) == 0 && len(out) > 0 {
+			t.Errorf("%s: %v\n%s", test.call, err, out)
+		}
+		for _, want := range test.want {
+			if !strings.Contains(string(out), want) {
+				t.Errorf("%s prints no %q:\n%s", test.call, want, out)
+			}
+		}
+	}
+}
+
 // systemd accepts the units, and rates what they may do. Each is confined.
 func TestUnits(t *testing.T) {
 	needLinux(t)
