@@ -1,6 +1,7 @@
 package tests
 
 import (
+	"debug/elf"
 	"errors"
 	"os"
 	"os/exec"
@@ -9,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/postern-dev/postern/caddymodule/downloads"
+	"github.com/postern-dev/postern/connector/version"
 	"github.com/postern-dev/postern/tests/harness"
 )
 
@@ -46,6 +49,31 @@ func TestBuildWithXcaddy(t *testing.T) {
 	run(caddy, "validate", "--config", "Caddyfile.example", "--adapter", "caddyfile")
 }
 
+// A gateway built in a clone hands out the connector that was built with it.
+func TestConnectorOfClone(t *testing.T) {
+	t.Parallel()
+	root := harness.Root(t)
+	folder := downloads.NewFolder(filepath.Join(root, "bin", "connectors"))
+	a, ok := folder.For(version.Platform())
+	if !ok {
+		t.Fatalf("%s has no connector for %s: %+v", folder.Path(), version.Platform(), folder.Archives())
+	}
+	dir := t.TempDir()
+	if out, err := exec.Command("tar", "-xzf", filepath.Join(folder.Path(), a.Name), "-C", dir, "connector").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	out, err := exec.Command(filepath.Join(dir, "connector"), "--version").Output()
+	if err != nil || !strings.HasPrefix(string(out), "connector v"+a.Version+"\n") {
+		t.Errorf("%s prints %q; %v", a.Name, out, err)
+	}
+	if elf, err := elf.Open(filepath.Join(dir, "connector")); err == nil { // on Linux
+		defer elf.Close()
+		if libraries, err := elf.ImportedLibraries(); err != nil || len(libraries) > 0 {
+			t.Errorf("it needs %q of the machine; %v", libraries, err)
+		}
+	}
+}
+
 // `./xcaddy.sh test NAME` finds the tests of both modules.
 func TestXcaddyFindsTests(t *testing.T) {
 	t.Parallel()
@@ -55,7 +83,7 @@ func TestXcaddyFindsTests(t *testing.T) {
 	}
 	dir := t.TempDir()
 	for name, text := range map[string]string{
-		"xcaddy.sh": string(script), "bin/go": "#!/bin/sh\necho \"go $*\" >>log\ntouch bin/caddy.new bin/connector.new\n",
+		"xcaddy.sh": string(script), "LICENSE": "", "bin/go": "#!/bin/sh\necho \"go $*\" >>log\ntouch bin/caddy.new bin/connector.new\n",
 		"caddymodule/cli/a_test.go": "func TestHere(t *testing.T) {}\n", "connector/a_test.go": "func FuzzThere(f *testing.F) {}\n",
 		"tests/soak/a_test.go": "", "tools/release/a_test.go": "func TestHereToo(t *testing.T) {}\n",
 	} {
