@@ -1,0 +1,92 @@
+// Package panics lets a panic end the request, session or item that it interrupts, instead of the
+// process. A goroutine that works on bytes of others begins with
+//
+//	defer panics.Recover(log, "reading from a connector")
+//
+// It must hold no lock that is not released by a defer, and defers wake those who wait for it.
+package panics
+
+import (
+	"fmt"
+	"log/slog"
+	"reflect"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"sync/atomic"
+)
+
+// total is the number of panics.
+var total atomic.Uint64
+
+// Total returns how many panics were recovered.
+func Total() uint64 { return total.Load() }
+
+// Recover ends a panic of the function that defers it, and logs what that function was doing.
+func Recover(log *slog.Logger, doing string) {
+	if p := Caught(recover()); p != nil {
+		p.Log(log, doing)
+	}
+}
+
+// Do calls f. A panic of f is logged, and returned as an *[Error].
+func Do(log *slog.Logger, doing string, f func() error) (err error) {
+	defer func() {
+		if p := Caught(recover()); p != nil {
+			p.Log(log, doing)
+			err = p
+		}
+	}()
+	return f()
+}
+
+// Error is a panic that was recovered. A goroutine without a log passes it to the one that waits
+// for it, as an error or as another panic.
+type Error struct {
+	kind  string // the type of the value
+	text  string // of an error of the runtime
+	stack []byte
+}
+
+// Caught returns what recover has returned as an Error, nil for nil. A deferred function must call it.
+func Caught(v any) *Error {
+	switch v := v.(type) {
+	case nil:
+		return nil
+	case *Error: // of another goroutine
+		return v
+	}
+	total.Add(1)
+	return &Error{kind: fmt.Sprintf("%T", v), text: textOf(v), stack: debug.Stack()}
+}
+
+// textOf returns the text of an error of Go's runtime, such as an index out of range. Other values
+// may contain a prompt or a secret, also errors of other packages that imitate those.
+func textOf(v any) string {
+	err, ok := v.(runtime.Error)
+	if !ok {
+		return ""
+	}
+	t := reflect.TypeOf(v)
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t.PkgPath() != "runtime" && !strings.HasPrefix(t.PkgPath(), "internal/runtime/") {
+		return ""
+	}
+	return strings.TrimPrefix(err.Error(), "runtime error: ")
+}
+
+// Error implements error. The text is safe in logs.
+func (e *Error) Error() string {
+	if e.text != "" {
+		return "panic: " + e.text
+	}
+	return "panic with a " + e.kind
+}
+
+// Log logs the panic with its stack, and what was interrupted.
+func (e *Error) Log(log *slog.Logger, doing string) {
+	log.Error("recovered from a panic: this is a defect of the program, please report it",
+		"doing", doing, "type", e.kind, "error", e.Error(), "stack", string(e.stack))
+}
