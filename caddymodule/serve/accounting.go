@@ -90,19 +90,22 @@ func (c *completion) usage() (u dialect.Usage, counted bool) {
 }
 
 // account records a request that has ended. If its prompt must be counted, that happens
-// later: the client does not wait for it.
+// later: the client does not wait for it. After a panic in the answer's usage, it is estimated.
 func (t *Translator) account(ex *Exchange, e Ending) {
-	c := ex.completion
-	u, known := c.usage()
+	c, u, known := ex.completion, dialect.Usage{Estimated: true}, false
+	defer func() { // a panic does not keep a request out of limits and usage
+		ex.Usage = u
+		t.Observer.Ended(ex, e)
+		if r := ex.request(e); known {
+			t.count(ex, u, r)
+			c.learn(u)
+		} else {
+			t.countLater(c, u, r)
+		}
+	}()
+	u, known = c.usage()
 	ex.Usage = u
 	ex.tries.end(ex, e)
-	t.Observer.Ended(ex, e)
-	if r := ex.request(e); known {
-		t.count(ex, u, r)
-		c.learn(u)
-	} else {
-		t.countLater(c, u, r)
-	}
 }
 
 // count records a request with its tokens.

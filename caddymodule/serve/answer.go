@@ -31,6 +31,7 @@ type answer struct {
 	status   int           // 0 until the header is written
 	ended    bool
 	left     bool           // the client went away before the end
+	torn     bool           // a panic ended it after its beginning
 	err      error          // the first failed write
 	failure  *dialect.Error // the error that was sent, unless the stream has it
 }
@@ -173,7 +174,7 @@ var (
 func (a *answer) cut(protoMajor int) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.err != nil && (protoMajor == 3 || errors.Is(a.err, errTooSlow))
+	return a.torn || a.err != nil && (protoMajor == 3 || errors.Is(a.err, errTooSlow))
 }
 
 // end stops the pings. Nothing is sent after it.
@@ -191,6 +192,7 @@ func (a *answer) end(d dialect.Dialect) Ending {
 		e.Logged = a.stream.Err().HTTPStatus(d)
 	case a.failure != nil:
 		e.fail(a.failure)
+		e.Logged = a.failure.HTTPStatus(d)
 	}
 	return e
 }
@@ -260,6 +262,19 @@ func (a *answer) fail(d dialect.Dialect, requestID string, e *dialect.Error) {
 	h := a.w.Header()
 	maps.Copy(h, e.Header())
 	a.writeWhole(e.HTTPStatus(d), e.Body(d, requestID))
+}
+
+// crash ends the answer after a panic: with an error if it has not begun, else it is cut, without
+// the stream, which may be in any state.
+func (a *answer) crash(d dialect.Dialect, requestID string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.failure = errCrashed
+	if a.torn = a.status != 0; a.torn {
+		a.stop()
+		return
+	}
+	a.writeWhole(errCrashed.HTTPStatus(d), errCrashed.Body(d, requestID))
 }
 
 // abandon ends the answer to a client that has disconnected. The status is only logged.

@@ -9,6 +9,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/connector/panics"
 )
 
 // KeyHeaders are the headers that may carry a key in addition to Authorization.
@@ -33,6 +34,15 @@ func (a Authenticator) Serve(w http.ResponseWriter, r *http.Request, ex *Exchang
 	fail := func(derr *dialect.Error) {
 		newAnswer(w).fail(dialect.OfPath(r.URL.Path, r.Header), ex.RequestID, derr)
 	}
+	passed := false
+	defer func() {
+		switch v := recover(); {
+		case a.crashed(v) && !passed:
+			fail(errCrashed)
+		case v != nil: // a next handler may have begun the answer
+			panic(http.ErrAbortHandler)
+		}
+	}()
 	if r.Method == http.MethodOptions {
 		_, derr := dialect.Lookup(r.Method, r.URL.EscapedPath(), r.Header)
 		fail(derr)
@@ -68,11 +78,25 @@ func (a Authenticator) Serve(w http.ResponseWriter, r *http.Request, ex *Exchang
 	}
 	ex.Key, ex.Account, ex.backend, ex.call = key.LiveKey, key.Account(), b, call
 	b.Store.Touch(key.LiveKey)
+	passed = true
 	if err := next.ServeHTTP(w, r.WithContext(context.WithValue(ctx, exchangeKey{}, ex))); err != nil {
 		// This error is from another module's handler. If it were returned, Caddy
 		// would log it with the request's headers, including X-Api-Key.
 		fail(a.foreign(err))
 	}
+}
+
+// errCrashed is the client's error for a panic. net/http would end the connection, and log the
+// value of the panic, which can be a prompt.
+var errCrashed = dialect.Internal("The gateway failed to serve the request because of a defect; its log has the stack.")
+
+// crashed reports whether v, from recover, is a defect, and logs it. http.ErrAbortHandler is not.
+func (s *Server) crashed(v any) bool {
+	if v == nil || v == http.ErrAbortHandler {
+		return false
+	}
+	panics.Caught(v).Log(s.Logger, "serving a request")
+	return true
 }
 
 // refuse records a request without a valid key, and returns its status. If the key is not known,

@@ -10,6 +10,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/dialect/tokens"
+	"github.com/postern-dev/postern/connector/panics"
 )
 
 // completion is one request with a prompt: a completion or a token count.
@@ -48,7 +49,10 @@ func (c *completion) serve(w http.ResponseWriter, r *http.Request, next Handler)
 	if ex.Streamed = c.call.Streamed(); ex.Streamed {
 		if ex.Operation.Kind == dialect.CreateMessage { // its stream opens with the estimate
 			prompt := c.call.Prompt()
-			go c.estimate("", prompt) // while the upstream processes the prompt
+			go func() { // while the upstream processes the prompt
+				defer panics.Recover(c.Logger, "estimating a prompt")
+				c.estimate("", prompt)
+			}()
 		}
 		c.answer.open(c.call.NewStream(), c.KeepAlive)
 	}

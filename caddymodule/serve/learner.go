@@ -16,6 +16,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect/tokens"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/connector/memory"
+	"github.com/postern-dev/postern/connector/panics"
 )
 
 // learner keeps data of completed requests: token counts, which calibrate later
@@ -198,11 +199,7 @@ func (l *learner) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case m := <-l.samples:
-			if m.counted != nil {
-				l.estimate(m)
-			} else {
-				l.remember(ctx, m)
-			}
+			l.process(ctx, m)
 		case <-expire.C:
 			l.kept.Expire()
 		case <-save.C:
@@ -211,22 +208,39 @@ func (l *learner) run(ctx context.Context) {
 	}
 }
 
+// process processes a sample.
+func (l *learner) process(ctx context.Context, m sample) {
+	defer panics.Recover(l.logger, "learning from a request")
+	if m.counted != nil {
+		l.estimate(m)
+	} else {
+		l.remember(ctx, m)
+	}
+}
+
 // estimate counts the prompt of a sample.
 func (l *learner) estimate(m sample) {
 	begun, n := time.Now(), int(m.size/bytesPerToken)
+	defer func() { // after a panic, the size determines the tokens
+		now := time.Now()
+		l.tired.Store(now.Add(countRestFactor * now.Sub(begun)).UnixNano())
+		l.done(&m)
+		m.counted(n)
+	}()
 	if p := m.call.Prompt(); p != nil {
 		n = l.calibration.Count(context.Background(), m.of, p)
 	}
-	now := time.Now()
-	l.tired.Store(now.Add(countRestFactor * now.Sub(begun)).UnixNano())
-	l.done(&m)
-	m.counted(n)
 }
 
 // remember records the token count of a sample. It corrects estimates by its prompt
 // too, unless that is done or rests from the previous one.
 func (l *learner) remember(ctx context.Context, m sample) {
-	begun := time.Now()
+	begun, held := time.Now(), true
+	defer func() {
+		if held {
+			l.done(&m)
+		}
+	}()
 	p := m.call.Prompt()
 	if p != nil {
 		l.calibration.LearnCount(m.of, p, m.tokens)
@@ -234,10 +248,9 @@ func (l *learner) remember(ctx context.Context, m sample) {
 	now := time.Now()
 	l.resting.Store(now.Add(restFactor * now.Sub(begun)).UnixNano())
 	if p != nil && l.correcting.CompareAndSwap(false, true) {
+		held = false
 		l.worker.Go(func() { l.correct(ctx, m, p) })
-		return
 	}
-	l.done(&m)
 }
 
 // done releases the sample's memory.
@@ -250,8 +263,11 @@ func (l *learner) done(m *sample) {
 func (l *learner) correct(ctx context.Context, m sample, p *tokens.Prompt) {
 	defer l.correcting.Store(false)
 	begun := time.Now()
-	l.calibration.LearnRatio(m.of, p, m.tokens)
-	l.done(&m)
+	func() {
+		defer l.done(&m)
+		defer panics.Recover(l.logger, "correcting estimates by a prompt")
+		l.calibration.LearnRatio(m.of, p, m.tokens)
+	}()
 	select {
 	case <-ctx.Done():
 	case <-time.After(restFactor * time.Since(begun)):

@@ -53,6 +53,7 @@ func (rt *Router) Serve(r *http.Request) error {
 		return err
 	}
 	defer place.Leave()
+	defer ex.completion.delivery.end() // after a panic
 	for changed := waited || place.Waited(); ; changed = true {
 		if changed {
 			if derr := rt.find(ex); derr != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/dialect/kept"
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/connector/panics"
 )
 
 // Values of Translator.ResponseStore.
@@ -50,6 +51,7 @@ func (t *Translator) Serve(w http.ResponseWriter, r *http.Request, next Handler)
 
 // end releases the memory of the request and records it.
 func (t *Translator) end(ex *Exchange, a *answer) {
+	defer panics.Recover(t.Logger, "recording a request")
 	ex.held.place.free()
 	ex.held.reservation.Release()
 	ex.held.fetched.Release()
@@ -62,9 +64,16 @@ func (t *Translator) end(ex *Exchange, a *answer) {
 
 // perform performs the request's operation. The caller writes the error to the
 // client.
-func (t *Translator) perform(w http.ResponseWriter, r *http.Request, ex *Exchange, a *answer, next Handler) *dialect.Error {
+func (t *Translator) perform(w http.ResponseWriter, r *http.Request, ex *Exchange, a *answer, next Handler) (derr *dialect.Error) {
+	defer func() {
+		switch v := recover(); {
+		case t.crashed(v):
+			a.crash(ex.Operation.Dialect, ex.RequestID)
+		case v != nil:
+			panic(v)
+		}
+	}()
 	var body []byte
-	var derr *dialect.Error
 	switch {
 	case ex.Operation.Kind == dialect.ListModels:
 		body, derr = listModels(ex, r)

@@ -104,23 +104,29 @@ func (r *Remote) remove(owner Owner, id string) bool {
 // Answer answers the question of another gateway for a response, with nothing if it is not kept.
 // If remove is set, it removes the response.
 func (s *Store) Answer(to io.Writer, owner Owner, id string, remove bool) error {
-	s.mu.Lock()
-	s.expire()
-	e := s.responses[ref{owner, id}]
-	if e == nil {
-		e = s.items[ref{owner, id}].in
-	}
-	if e != nil && remove {
-		s.remove(e)
-	}
-	s.mu.Unlock()
-	switch {
+	switch e := s.asked(ref{owner, id}, remove); {
 	case e == nil:
 		return nil
 	case remove:
 		return encode(to, Response{})
+	default:
+		return encode(to, e.r)
 	}
-	return encode(to, e.r)
+}
+
+// asked returns a kept response, or nil, and removes it if remove is set.
+func (s *Store) asked(at ref, remove bool) *entry {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.expire()
+	e := s.responses[at]
+	if e == nil {
+		e = s.items[at].in
+	}
+	if e != nil && remove {
+		s.remove(e)
+	}
+	return e
 }
 
 // encode writes a response: its size, and for each part, its length and its bytes. The size is

@@ -1,0 +1,149 @@
+package serve
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/dialect/tokens"
+	"github.com/postern-dev/postern/caddymodule/limits"
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/connector/panics"
+	"github.com/postern-dev/postern/tests/rig/caught"
+	"github.com/postern-dev/postern/tests/rig/wait"
+)
+
+// panickingGateway returns a gateway with one place for a key, which would be lost if a request
+// did not leave it, and its log.
+func panickingGateway(t *testing.T) (*testGateway, *caught.Log) {
+	t.Helper()
+	g, log := newGateway(t, 64<<20), caught.New()
+	g.Translator.Logger, g.backend.learner.logger = log.Logger, log.Logger
+	_, err := g.backend.Store.EditKey(t.Context(), store.DefaultAccount, g.key.ID(), func(k *store.Key) error {
+		k.Limits = limits.UsageLimits{Concurrency: 1}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g, log
+}
+
+// panicking is the body of an answer that panics after its text.
+type panicking struct{ io.Reader }
+
+func (p panicking) Read(b []byte) (int, error) {
+	n, err := p.Reader.Read(b)
+	if err != nil {
+		panic(caught.Secret)
+	}
+	return n, nil
+}
+
+// A panic before the answer is a 500 in the dialect of the client. The request is recorded, and
+// leaves its places.
+func TestPanicBeforeTheAnswer(t *testing.T) {
+	for path, body := range requests {
+		for _, body := range []string{body, strings.Replace(body, `"stream":false`, `"stream":true`, 1)} {
+			g, log := panickingGateway(t)
+			for i := range 2 {
+				before := panics.Total()
+				g.answer = func(*http.Request) *http.Response { panic(caught.Secret) }
+				w := g.post(path, body)
+				if w.Code != http.StatusInternalServerError || !strings.Contains(w.Body.String(), `"error"`) || strings.Contains(w.Body.String(), caught.Secret) {
+					t.Errorf("%s: status %d, %s", path, w.Code, w.Body)
+				}
+				log.Expect(t, "serving a request", i+1)
+				if panics.Total() == before {
+					t.Error("the panic is not counted")
+				}
+			}
+			g.returned(t)
+			wait.Until(t, "both requests are recorded", func() bool { return len(g.backend.Activity.Recent(store.DefaultAccount)) == 2 })
+			if r := g.backend.Activity.Recent(store.DefaultAccount)[0]; r.Status != 500 || r.ErrorClass != string(errCrashed.Class()) {
+				t.Errorf("recorded %+v", r)
+			}
+			if g.counts.running != 0 {
+				t.Errorf("%v requests are running", g.counts.running)
+			}
+		}
+	}
+}
+
+// After a panic in a stream, the client sees that the answer is broken.
+func TestPanicInTheAnswer(t *testing.T) {
+	const chunk = "data: {\"id\":\"1\",\"object\":\"chat.completion.chunk\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"hello\"}}]}\n\n"
+	for path, body := range requests {
+		g, log := panickingGateway(t)
+		server := httptest.NewServer(http.HandlerFunc(g.send))
+		server.Config.ErrorLog = nil
+		for i := range 2 {
+			g.answer = func(*http.Request) *http.Response {
+				return upstreamAnswer("text/event-stream", panicking{strings.NewReader(chunk)}, -1)
+			}
+			response, err := http.Post(server.URL+path, "application/json", strings.NewReader(strings.Replace(body, `"stream":false`, `"stream":true`, 1)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := io.ReadAll(response.Body)
+			_ = response.Body.Close()
+			if response.StatusCode != http.StatusOK || !strings.Contains(string(got), "hello") || err == nil {
+				t.Errorf("%s: status %d, error %v, %s", path, response.StatusCode, err, got)
+			}
+			log.Expect(t, "serving a request", i+1)
+		}
+		server.Close()
+		g.returned(t)
+		wait.Until(t, "both requests are recorded", func() bool { return len(g.backend.Activity.Recent(store.DefaultAccount)) == 2 })
+		if r := g.backend.Activity.Recent(store.DefaultAccount)[0]; r.Status != errCrashed.HTTPStatus(dialect.OfPath(path, nil)) || r.OutputTokens == 0 || r.BusyMillis == 0 {
+			t.Errorf("%s: recorded %+v", path, r)
+		}
+	}
+}
+
+// A panic of the first handler, which has not passed the request on.
+func TestPanicOfAuthenticator(t *testing.T) {
+	g, log := panickingGateway(t)
+	open := g.Open
+	g.Open = func() (*Backend, error) { panic(caught.Secret) }
+	if w := g.post("/v1/messages", requests["/v1/messages"]); w.Code != 500 || !strings.Contains(w.Body.String(), `"api_error"`) {
+		t.Errorf("status %d, %s", w.Code, w.Body)
+	}
+	log.Expect(t, "serving a request", 1)
+	g.Open = open
+}
+
+// promptless panics where the learner reads a request.
+type promptless struct{ dialect.Call }
+
+func (promptless) Prompt() *tokens.Prompt { panic(caught.Secret) }
+
+// The learner goes on after a panic. It gives memory back, and records the request whose prompt it
+// was to count.
+func TestPanicOfLearner(t *testing.T) {
+	g, log := panickingGateway(t)
+	l := g.backend.learner
+	counted := make(chan int, 1)
+	if !l.count(sample{call: promptless{}, size: 400, held: g.backend.Memory.Open("account", "key")}, func(n int) { counted <- n }) {
+		t.Fatal("the learner takes no sample")
+	}
+	if n := <-counted; n != 100 {
+		t.Errorf("counted %d tokens", n)
+	}
+	log.Expect(t, "learning from a request", 1)
+	l.learn(sample{call: promptless{}, size: 400, tokens: 100, held: g.backend.Memory.Open("account", "key")})
+	log.Expect(t, "learning from a request", 2)
+	g.returned(t)
+	d, _ := g.backend.Store.Deployment(store.DefaultAccount, "m")
+	call := chatCall(t)
+	wait.Until(t, "the learner learns again", func() bool {
+		l.learn(sample{of: registration(d), call: call, size: 100, tokens: 12345})
+		return l.calibration.Count(t.Context(), registration(d), call.Prompt()) == 12345
+	})
+	if n := l.waiting.Load(); n > 100 {
+		t.Errorf("%d bytes wait", n)
+	}
+}

@@ -1,0 +1,59 @@
+// Package caught has panics for tests, and checks what a program logs about them.
+package caught
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/postern-dev/postern/tests/rig/wait"
+)
+
+// Secret is what tests panic with. No log may have it.
+const Secret = "a prompt of a client"
+
+// Log is a log with the panics that a program has recovered from.
+type Log struct {
+	*slog.Logger
+
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+// New returns an empty log.
+func New() *Log {
+	l := new(Log)
+	l.Logger = slog.New(slog.NewTextHandler(l, nil))
+	return l
+}
+
+// Write implements io.Writer for the handler.
+func (l *Log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *Log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// Expect waits for so many panics that have interrupted what the program was doing. Each must be
+// logged with the type and the stack, and without its text.
+func (l *Log) Expect(t testing.TB, doing string, times int) {
+	t.Helper()
+	line := fmt.Sprintf("doing=%q type=string", doing)
+	wait.Until(t, "the panic is logged", func() bool { return strings.Count(l.String(), line) >= times })
+	text := l.String()
+	if strings.Count(text, line) != times || !strings.Contains(text, "goroutine ") {
+		t.Errorf("the log lacks the panics or their stacks:\n%s", text)
+	}
+	if strings.Contains(text, Secret) {
+		t.Errorf("the log has the value of a panic:\n%s", text)
+	}
+}
