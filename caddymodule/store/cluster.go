@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/postern-dev/postern/connector/panics"
 )
 
 // Cluster knows the other gateways that share the KV. Package cluster implements it.
@@ -97,6 +99,9 @@ func (s *Store) Shared() bool { return s.cluster != nil }
 // Serving fails with ErrUnavailable while this gateway may have missed changes, such as
 // revoked keys, and must not accept requests.
 func (s *Store) Serving() error {
+	if s.broken.Load() {
+		return errBroken
+	}
 	if s.cluster == nil {
 		return nil
 	}
@@ -137,6 +142,9 @@ type look struct {
 // accesses the KV at most 20 times a second, however many call it. If it fails, the record may
 // exist; the error is an ErrUnavailable with a message for the user.
 func (s *Store) LookAgain(ctx context.Context) error {
+	if s.broken.Load() { // the view may lack the latest changes
+		return errBroken
+	}
 	if s.cluster == nil {
 		return nil
 	}
@@ -163,11 +171,12 @@ var errLookAgain = Errorf(ErrUnavailable, "this gateway cannot reach its store n
 
 // look catches up for all who have called LookAgain before it begins.
 func (s *Store) look(l *look, wait time.Duration) {
+	defer panics.Recover(s.log, "looking for the changes of other gateways")
 	defer close(l.done)
+	l.err = errLookAgain // also after a panic
 	select {
 	case <-time.After(wait):
 	case <-s.ctx.Done():
-		l.err = errLookAgain
 		return
 	}
 	s.looking.mu.Lock()
@@ -177,6 +186,7 @@ func (s *Store) look(l *look, wait time.Duration) {
 	defer cancel()
 	if err := s.catchUp(ctx); err != nil {
 		s.log.Debug("failed to look for the changes of other gateways", "error", err)
-		l.err = errLookAgain
+		return
 	}
+	l.err = nil
 }

@@ -7,6 +7,9 @@ import (
 	"runtime/debug"
 	"sync"
 	"time"
+
+	"github.com/postern-dev/postern/caddymodule/subscribe"
+	"github.com/postern-dev/postern/connector/panics"
 )
 
 // retryWatch is the pause before a failed watch is retried.
@@ -84,18 +87,67 @@ func (s *Store) ignore(err error) {
 	s.log.Error("failed to read a record of the store: it is ignored", "error", err)
 }
 
-// follow applies the KV's events to the view until the context ends.
+var errBroken = Errorf(ErrUnavailable, "this gateway reads its store again after an internal error: try again in a moment")
+
+// run follows the KV, and ends what expires, until the context ends. All that is accepted rests on
+// both: after a panic of one, the store refuses everything until it has been read again.
+func (s *Store) run(ctx context.Context, watcher Watcher) {
+	for ctx.Err() == nil {
+		var parts sync.WaitGroup
+		running, stop := context.WithCancel(ctx)
+		part := func(doing string, f func()) {
+			parts.Go(func() {
+				defer stop()
+				if panics.Do(s.log, doing, func() error { f(); return nil }) != nil {
+					s.onPanic()
+				}
+			})
+		}
+		part("following the store", func() { s.follow(running, watcher) })
+		part("ending what expires", func() { s.expire(running) })
+		parts.Wait()
+		s.mu.Lock()
+		s.watcher.Close()
+		s.mu.Unlock()
+		watcher = nil // read again, from where all callbacks were called
+		s.view.Store(s.whole)
+	}
+}
+
+// onPanic makes the store refuse everything.
+func (s *Store) onPanic() {
+	s.broken.Store(true)
+	s.CutRequests()
+}
+
+// onRead makes the store accept again what it refuses after a panic. The schedule may be broken, too.
+func (s *Store) onRead() {
+	if !s.broken.Load() {
+		return
+	}
+	s.schedule.reset()
+	now := s.now()
+	for r := range keyKind.all(&s.view.Load().records) {
+		s.schedule.set(r.live, now)
+	}
+	s.broken.Store(false)
+	s.log.Info("read the store again; accepting requests")
+}
+
+// follow applies the KV's events to the view until the context ends. If there is no watcher, it
+// first reads the state.
 func (s *Store) follow(ctx context.Context, watcher Watcher) {
-	for {
+	if watcher == nil {
+		watcher = s.resume(ctx, errBroken)
+	}
+	for watcher != nil {
 		batch, err := watcher.Next(ctx)
 		if err == nil {
 			s.apply(batch)
 			continue
 		}
 		watcher.Close()
-		if watcher = s.resume(ctx, err); watcher == nil {
-			return
-		}
+		watcher = s.resume(ctx, err)
 	}
 }
 
@@ -113,6 +165,7 @@ func (s *Store) resume(ctx context.Context, cause error) Watcher {
 		}
 		watcher, err := s.load(ctx, false)
 		if err == nil {
+			s.onRead()
 			return watcher
 		}
 		cause = err
@@ -156,11 +209,22 @@ func (s *Store) publish(d *draft, revision int64) {
 	}
 	subscribers := s.subscribers.Now()
 	for _, change := range d.changes {
-		subscribers.Call(change)
+		s.report(subscribers, change)
 	}
+	s.whole = s.view.Load()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.advance(revision)
+}
+
+// report calls the subscribers with a change. A panic of one is not that of the store.
+func (s *Store) report(to subscribe.Subscribers[Change], change Change) {
+	for _, f := range to {
+		func() {
+			defer panics.Recover(s.log, "reporting a change of the store")
+			(*f)(change)
+		}()
+	}
 }
 
 // advance sets the applied revision and wakes waiting writes. The caller holds s.mu.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/scope"
+	"github.com/postern-dev/postern/connector/panics"
 )
 
 // LiveKey is the current state of a key: its methods follow the store. A key has only
@@ -158,28 +159,35 @@ func (k *LiveKey) review(now time.Time) {
 
 // cut ends the requests for which why returns a reason.
 func (k *LiveKey) cut(why func(*Call) Refusal) {
-	type ended struct {
-		call *Call
-		why  Refusal
+	for call, why := range k.take(why) {
+		defer call.end(why) // all of them, even if one panics
 	}
-	var all []ended
+}
+
+// take removes the requests for which why returns a reason, and returns them with it.
+func (k *LiveKey) take(why func(*Call) Refusal) map[*Call]Refusal {
 	k.mu.Lock()
+	defer k.mu.Unlock()
+	var taken map[*Call]Refusal
 	for call := range k.calls {
 		if why := why(call); why != "" {
-			all = append(all, ended{call, why})
+			if taken == nil {
+				taken = make(map[*Call]Refusal)
+			}
+			taken[call] = why
 			delete(k.calls, call)
 		}
 	}
-	k.mu.Unlock()
-	for _, e := range all {
-		e.call.end(e.why)
-	}
+	return taken
 }
 
 // CutRequests ends the running requests of all keys. A request that begins meanwhile and
 // calls Begin before Serving is ended or refused.
 func (s *Store) CutRequests() {
 	for r := range keyKind.all(&s.view.Load().records) {
-		r.live.cut(func(*Call) Refusal { return RefusedStore })
+		func() {
+			defer panics.Recover(s.log, "ending the requests of a key")
+			r.live.cut(func(*Call) Refusal { return RefusedStore })
+		}()
 	}
 }

@@ -70,6 +70,16 @@ func (s *schedule) set(k *LiveKey, now time.Time) {
 	}
 }
 
+// reset makes the schedule empty, whatever state it is in.
+func (s *schedule) reset() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, k := range s.keys {
+		k.place = 0
+	}
+	s.keys = nil
+}
+
 // first returns the key with the next change, and the time of it.
 func (s *schedule) first() (k *LiveKey, due time.Time) {
 	s.mu.Lock()
@@ -122,7 +132,7 @@ func (s *Store) notify(r *keyRecord, due, now time.Time) {
 		}
 	}
 	if c.State == KeyExpired || c.Expiring > 0 {
-		s.subscribers.Now().Call(c)
+		s.report(s.subscribers.Now(), c)
 	}
 }
 

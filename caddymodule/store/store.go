@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/subscribe"
+	"github.com/postern-dev/postern/connector/panics"
 )
 
 // Options adjusts New. The zero value is right for a gateway.
@@ -40,6 +41,8 @@ type Store struct {
 	view    atomic.Pointer[view]
 
 	schedule schedule
+	whole    *view       // the last one whose callbacks have all returned; of the goroutine that publishes
+	broken   atomic.Bool // a worker has panicked: nothing is accepted until the store was read again
 
 	closed      atomic.Bool
 	subscribers subscribe.List[Change]
@@ -77,8 +80,7 @@ func New(kv KV, o Options) (*Store, error) {
 		stop()
 		return nil, err
 	}
-	s.workers.Go(func() { s.follow(ctx, watcher) })
-	s.workers.Go(func() { s.expire(ctx) })
+	s.workers.Go(func() { s.run(ctx, watcher) })
 	err = s.update(ctx, "creating the default account", func(t *tx) error {
 		if accountKind.load(t, "", DefaultAccount) == nil {
 			accountKind.save(t, &accountRecord{Account: Account{ID: DefaultAccount, Name: DefaultAccount, CreatedAt: s.time()}})
@@ -132,9 +134,12 @@ func (s *Store) repeat(ctx context.Context, interval time.Duration, failure stri
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for ctx.Err() == nil {
-		if err := f(ctx); err != nil && ctx.Err() == nil {
-			s.log.Warn(failure, "error", err)
-		}
+		func() {
+			defer panics.Recover(s.log, "regular work on the store")
+			if err := f(ctx); err != nil && ctx.Err() == nil {
+				s.log.Warn(failure, "error", err)
+			}
+		}()
 		select {
 		case <-ctx.Done():
 		case <-ticker.C:

@@ -43,15 +43,15 @@ func (l *Log) String() string {
 	return l.text.String()
 }
 
-// Expect waits for so many panics that have interrupted what the program was doing. Each must be
+// Expect waits for at least so many panics that have interrupted what the program was doing. Each must be
 // logged with the type and the stack, and without its text.
 func (l *Log) Expect(t testing.TB, doing string, times int) {
 	t.Helper()
 	line := fmt.Sprintf("doing=%q type=string", doing)
 	wait.Until(t, "the panic is logged", func() bool { return strings.Count(l.String(), line) >= times })
 	text := l.String()
-	if strings.Count(text, line) != times || !strings.Contains(text, "goroutine ") {
-		t.Errorf("the log lacks the panics or their stacks:\n%s", text)
+	if !strings.Contains(text, "goroutine ") {
+		t.Errorf("the log lacks the stacks:\n%s", text)
 	}
 	if strings.Contains(text, Secret) {
 		t.Errorf("the log has the value of a panic:\n%s", text)
