@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/connector/panics"
 )
 
 const (
@@ -130,7 +131,9 @@ func (c *Cluster) Stale() time.Duration { return c.contact.stale() }
 
 // onChange notes a change of an edge or a report.
 func (c *Cluster) onChange() {
+	defer signal(c.electors)
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	for _, e := range c.store.Edges() {
 		switch known := c.lost[e.Name]; {
 		case e.Report != nil:
@@ -141,8 +144,6 @@ func (c *Cluster) onChange() {
 	}
 	close(c.changed)
 	c.changed = make(chan struct{})
-	c.mu.Unlock()
-	signal(c.electors)
 }
 
 // Reached implements store.Cluster.
@@ -245,15 +246,19 @@ func (c *Cluster) stay(ctx context.Context, lease store.Lease) {
 	failure := ""
 	for ctx.Err() == nil {
 		if lease != nil {
-			err := c.hold(ctx, lease)
+			err := panics.Do(c.Logger, "holding the place in the cluster", func() error { return c.hold(ctx, lease) })
 			if ctx.Err() != nil {
 				break
 			}
 			c.contact.refuse()
 			c.Logger.Error("lost the place in the cluster; refusing requests until this gateway has joined again", "error", err)
 		}
-		var err error
-		if lease, err = c.enter(ctx); err != nil {
+		lease = nil
+		err := panics.Do(c.Logger, "joining the cluster", func() (err error) {
+			lease, err = c.enter(ctx)
+			return err
+		})
+		if err != nil {
 			if err.Error() != failure {
 				c.Logger.Warn("failed to join the cluster; trying again", "error", err)
 			}
@@ -270,8 +275,9 @@ func (c *Cluster) stay(ctx context.Context, lease store.Lease) {
 func (c *Cluster) hold(ctx context.Context, lease store.Lease) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	var reporting sync.WaitGroup
-	reporting.Go(func() { stop(c.reports(ctx, lease)) })
-	reporting.Go(func() { c.electorates(ctx) })
+	part := func(doing string, f func() error) { reporting.Go(func() { stop(panics.Do(c.Logger, doing, f)) }) }
+	part("reporting to the cluster", func() error { return c.reports(ctx, lease) })
+	part("saving the electorate", func() error { return c.electorates(ctx) })
 	defer reporting.Wait()
 	defer stop(nil)
 	failing := false
@@ -329,11 +335,11 @@ func (c *Cluster) saveReport(ctx context.Context, lease store.Lease) error {
 }
 
 // electorates keeps the electorate in the record of this edge up to date.
-func (c *Cluster) electorates(ctx context.Context) {
+func (c *Cluster) electorates(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
-			return
+			return ctx.Err()
 		case <-c.electors:
 		}
 		instances := c.store.EdgeInstances()

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/connector/panics"
 )
 
 // Confirm implements store.Cluster. It gives up after 5 s.
@@ -33,7 +34,10 @@ func (c *Cluster) confirm(ctx context.Context, revision int64) error {
 		}
 		if lost && !proving {
 			proving = true
-			go c.prove(ctx)
+			go func() {
+				defer panics.Recover(c.Logger, "proving that an edge is silent")
+				c.prove(ctx)
+			}()
 		}
 		end := pending[0].Until
 		for _, p := range pending {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/connector/panics"
 )
 
 const forgetPause = time.Minute // between two looks for edges to remove
@@ -75,20 +76,26 @@ func (c *Cluster) Remove(ctx context.Context, name string) error {
 func (c *Cluster) forget(ctx context.Context) {
 	for ctx.Err() == nil {
 		pause(ctx, forgetPause)
-		for _, e := range c.store.Edges() {
-			since := c.LostSince(e.Name)
-			if e.Report != nil || since.IsZero() || time.Since(since) < forgetTime || !c.Leader() {
-				continue
-			}
-			attempt, cancel := context.WithTimeout(ctx, attemptTime)
-			err := c.store.RemoveLostEdge(attempt, e)
-			cancel()
-			if err != nil {
-				c.Logger.Warn("failed to remove a lost edge", "edge", e.Name, "error", err)
-				continue
-			}
-			c.Logger.Info("removed an edge that is lost for long", "edge", e.Name, "since", since)
+		c.forgetLost(ctx)
+	}
+}
+
+// forgetLost removes such edges.
+func (c *Cluster) forgetLost(ctx context.Context) {
+	defer panics.Recover(c.Logger, "removing lost edges")
+	for _, e := range c.store.Edges() {
+		since := c.LostSince(e.Name)
+		if e.Report != nil || since.IsZero() || time.Since(since) < forgetTime || !c.Leader() {
+			continue
 		}
+		attempt, cancel := context.WithTimeout(ctx, attemptTime)
+		err := c.store.RemoveLostEdge(attempt, e)
+		cancel()
+		if err != nil {
+			c.Logger.Warn("failed to remove a lost edge", "edge", e.Name, "error", err)
+			continue
+		}
+		c.Logger.Info("removed an edge that is lost for long", "edge", e.Name, "since", since)
 	}
 }
 

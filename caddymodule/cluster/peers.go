@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/connector/panics"
 )
 
 // Answer is the answer of an edge to a peer that asks whether it has contact to the store.
@@ -30,16 +31,21 @@ func (c *Cluster) Answer() (a Answer) {
 
 // askPeers asks all peers again and again whether they have contact to the store.
 func (c *Cluster) askPeers(ctx context.Context) {
-	for ctx.Err() == nil {
-		for _, e := range c.store.Edges() {
-			if c.Ask != nil && e.Name != c.Edge.Name {
-				c.goroutines.Go(func() { c.ask(ctx, e.Edge) })
-			}
-		}
-		c.contact.trust()
-		c.logServing()
-		pause(ctx, askTime)
+	for ; ctx.Err() == nil; pause(ctx, askTime) {
+		c.askAll(ctx)
 	}
+}
+
+// askAll asks all peers.
+func (c *Cluster) askAll(ctx context.Context) {
+	defer panics.Recover(c.Logger, "asking the peers")
+	for _, e := range c.store.Edges() {
+		if c.Ask != nil && e.Name != c.Edge.Name {
+			c.goroutines.Go(func() { c.ask(ctx, e.Edge) })
+		}
+	}
+	c.contact.trust()
+	c.logServing()
 }
 
 // logServing logs a change of whether this edge accepts requests.
@@ -61,6 +67,7 @@ func (c *Cluster) logServing() {
 }
 
 func (c *Cluster) ask(ctx context.Context, peer store.Edge) {
+	defer panics.Recover(c.Logger, "asking a peer")
 	ctx, cancel := context.WithTimeout(ctx, wordTime)
 	defer cancel()
 	sent := c.contact.now()

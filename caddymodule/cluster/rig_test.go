@@ -4,17 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/cluster"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/store/localcopy"
+	"github.com/postern-dev/postern/tests/rig/caught"
 	"github.com/postern-dev/postern/tests/storetest"
 )
 
@@ -25,6 +28,7 @@ type rig struct {
 	kv     store.KV
 	copies string        // folder
 	delay  time.Duration // between two edges, at most
+	log    *caught.Log
 
 	mu    sync.Mutex
 	edges map[string]*edge
@@ -33,7 +37,7 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	dir := t.TempDir()
-	r := &rig{T: t, kv: storetest.OpenBolt(t, dir+"/gateway.db"), copies: dir, delay: 300 * time.Millisecond, edges: map[string]*edge{}, cut: map[[2]string]bool{}}
+	r := &rig{T: t, kv: storetest.OpenBolt(t, dir+"/gateway.db"), copies: dir, delay: 300 * time.Millisecond, log: caught.New(), edges: map[string]*edge{}, cut: map[[2]string]bool{}}
 	t.Cleanup(func() {
 		for _, e := range r.all() {
 			e.line.set(true)
@@ -69,7 +73,7 @@ func (r *rig) tryStart(name, instance string, maxStale time.Duration) (*edge, er
 // startOver starts an edge over a line, from its copy if the line is cut.
 func (r *rig) startOver(l *line, name, instance string, maxStale time.Duration) (*edge, error) {
 	e := &edge{name: name, line: l}
-	logger := slog.New(slog.DiscardHandler)
+	logger := r.log.Logger
 	kv, err := localcopy.Open(r.Context(), localcopy.Options{Open: l.connect, Path: filepath.Join(r.copies, name+".db"), Pause: 5 * time.Second, Logger: logger})
 	if err != nil {
 		return nil, err
@@ -119,6 +123,9 @@ func (r *rig) ask(ctx context.Context, from, to string) (none cluster.Answer, er
 	if e == nil || cut {
 		return none, errors.New("unreachable")
 	}
+	if e.line.panics.Load() == &askPanics {
+		panic(caught.Secret)
+	}
 	answer := e.cluster.Answer()
 	return answer, delay()
 }
@@ -157,6 +164,8 @@ type line struct {
 	dead bool
 
 	compactions []int64 // revisions
+
+	panics atomic.Pointer[string] // transactions that write a key with this prefix panic; nil: none
 }
 
 var errLine = fmt.Errorf("%w: the line is cut", store.ErrUnavailable)
@@ -166,6 +175,9 @@ func newLine(kv store.KV) *line {
 	close(l.open)
 	return l
 }
+
+// askPanics is the value of panics that makes questions to an edge panic.
+var askPanics = "no key has this prefix"
 
 // connect returns the KV at the other end of the line.
 func (l *line) connect(ctx context.Context) (store.KV, error) {
@@ -243,6 +255,9 @@ func (l *line) Each(ctx context.Context, span store.Span, f func(store.Item) err
 }
 
 func (l *line) Txn(ctx context.Context, t store.Txn) (store.TxnResult, error) {
+	if prefix := l.panics.Load(); prefix != nil && slices.ContainsFunc(t.Then, func(op store.Op) bool { return strings.HasPrefix(op.Key, *prefix) }) {
+		panic(caught.Secret)
+	}
 	return call(ctx, l, func() (store.TxnResult, error) { return l.Shared.Txn(ctx, t) })
 }
 
