@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net/http"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -161,6 +162,10 @@ func (e *Error) HTTPStatus(d Dialect) int {
 	return e.Kind.status
 }
 
+// permanent are statuses of errors that the same request always gets. Without the header, some
+// clients send it again for minutes before they show the error.
+var permanent = [...]int{http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound}
+
 // Header returns the error's headers, with canonical keys.
 func (e *Error) Header() http.Header {
 	h := make(http.Header, 2)
@@ -170,7 +175,7 @@ func (e *Error) Header() http.Header {
 	if e.Wait > 0 { // OpenAI's SDKs prefer it
 		h["Retry-After-Ms"] = []string{strconv.FormatInt(e.Wait.Milliseconds(), 10)}
 	}
-	if e.NoRetry {
+	if e.NoRetry || slices.Contains(permanent[:], e.Kind.status) {
 		h["X-Should-Retry"] = []string{"false"}
 	}
 	if e.Allow != "" {
