@@ -13,7 +13,8 @@ import (
 // Auth checks API keys before it reads any of the request's body. It accepts
 // `Authorization: Bearer sk-svc-…`, `x-api-key: sk-svc-…` or `api-key: sk-svc-…`
 // (the first of these wins), responds with 401 in the dialect of the path, and
-// stops running requests when their key is revoked.
+// stops running requests when their key is revoked. For the handlers after it, a path
+// has no second /v1 and no slash at the end, which some clients add.
 //
 // It is the first of three handlers of one route; their order is model_auth,
 // model_dialect, model_route. A configuration with another order is refused.

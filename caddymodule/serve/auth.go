@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"strings"
 
 	"github.com/postern-dev/postern/caddymodule/activity"
@@ -25,6 +26,7 @@ type Authenticator struct {
 // Serve passes requests with a valid key to the next handler, and cancels them when the
 // key no longer allows them, or cannot be checked for too long. It rejects all other requests.
 func (a Authenticator) Serve(w http.ResponseWriter, r *http.Request, ex *Exchange, next Handler) {
+	cleanPath(r.URL)
 	h := w.Header()
 	h["X-Request-Id"] = []string{ex.RequestID} // read by OpenAI's SDKs
 	h["Request-Id"] = h["X-Request-Id"]        // read by Anthropic's SDKs
@@ -97,6 +99,27 @@ func (s *Server) crashed(v any) bool {
 	}
 	panics.Caught(v).Log(s.Logger, "serving a request")
 	return true
+}
+
+// cleanPath removes what some clients add to a path when they join it to a base URL: a second
+// /v1, where the base URL should end before it, and a slash at the end. All later handlers, such
+// as a rate limit for some paths, see the same path for the same operation.
+func cleanPath(u *url.URL) {
+	const prefix = "/v1"
+	path, ok := strings.CutPrefix(u.EscapedPath(), prefix)
+	if !ok {
+		return
+	}
+	first, last := 0, len(u.Path)
+	if again, ok := strings.CutPrefix(path, prefix); ok && (again == "" || again[0] == '/') {
+		path, first = again, len(prefix)
+	}
+	if plain, ok := strings.CutSuffix(path, "/"); ok {
+		path, last = plain, last-1
+	}
+	if u.Path = u.Path[first:last]; u.RawPath != "" {
+		u.RawPath = prefix + path
+	}
 }
 
 // refuse records a request without a valid key, and returns its status. If the key is not known,
