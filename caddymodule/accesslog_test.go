@@ -5,15 +5,19 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/coder/websocket"
 
+	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
@@ -128,6 +132,74 @@ func TestAccessLogHidesSecrets(t *testing.T) {
 		if bytes.Contains(line, []byte(s.key[10:])) {
 			t.Errorf("%s: the entry has the key: %s", requests[i].header, line)
 		}
+	}
+}
+
+// allPaths has paths of each handler of the module, found or not, with answers of each kind.
+var allPaths = []string{
+	"/", "/healthz", "/readyz", "/chat/completions", "/nosuch",
+	"/v1", "/v1/models", "/v1/models/", "/v1/v1/models", "/v1/nosuch", "/v1/responses/resp_x",
+	"/console", "/console/", "/console//keys", "/console/keys", "/console/sign-in", "/console/setup", "/console/join", "/console/recover",
+	"/console/events/home", "/console/static/x/y", "/console/install.sh", "/console/connectors/x", "/console/connector.schema.json",
+	"/console/api/", "/console/api/keys", "/console/api/openapi.json", "/console/api/nosuch", "/console/chat/completions",
+	"/.well-known/postern", "/.well-known/postern/ready", "/.well-known/postern/tunnel", "/.well-known/postern/nosuch",
+}
+
+// No secret of any kind reaches the log by any path of the module, in a request or in an answer
+// that repeats the request's URL.
+func TestAccessLogOfAllPathsHidesSecrets(t *testing.T) {
+	s := newTestSite(t, "log {\n output memory\n}\nmodel_gateway\nmodel_console")
+	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	digits := s.key[len("sk-svc-"):]
+	for _, secret := range []string{s.key, "pmt_" + digits, "ptt_" + digits, digits, "PAIR-7K3M-Q9TX"} {
+		for _, path := range allPaths {
+			for _, c := range []struct{ url, header string }{
+				{path + "?x=y&token=" + secret, "Accept: */*"},
+				{path + "/" + secret, "Accept: */*"},
+				{path, "X-Api-Key: " + secret},
+				{path, "X_Api_Key: " + secret},
+				{path, "X-Token: " + secret},
+				{path, "Authorization: Bearer " + secret},
+				{path, "Cookie: postern=" + secret},
+				{path, "Referer: https://gw.example.com/console/setup?link=" + secret},
+			} {
+				for _, method := range []string{"GET", "POST"} {
+					accessLogs.lines, accessLogs.wrote = nil, make(chan struct{}, 1)
+					r, err := http.NewRequestWithContext(t.Context(), method, s.url+c.url, nil)
+					if err != nil {
+						t.Fatal(err)
+					}
+					name, value, _ := strings.Cut(c.header, ": ")
+					r.Header[name] = []string{value}
+					response, err := client.Do(r)
+					if err != nil {
+						t.Fatal(err)
+					}
+					response.Body.Close()
+					wait.For(t, accessLogs.wrote, "the log entry of "+c.url)
+					if line := accessLogs.lines[0]; bytes.Contains(line, []byte(secret)) {
+						t.Errorf("%s %s with %s: the entry is %s", method, c.url, c.header, line)
+					}
+				}
+			}
+		}
+	}
+}
+
+// The entry of a WebSocket of a connector is written, without the secrets of its URL.
+func TestAccessLogOfWebSocketHidesSecrets(t *testing.T) {
+	s := newTestSite(t, "log {\n output memory\n}\nmodel_gateway")
+	accessLogs.lines, accessLogs.wrote = nil, make(chan struct{}, 1)
+	options := &websocket.DialOptions{Subprotocols: []string{link.Subprotocol}}
+	socket, _, err := websocket.Dial(t.Context(), s.url+link.WebSocketPath+"?token=ptt_"+s.key[7:], options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.CloseNow()
+	wait.For(t, accessLogs.wrote, "the log entry")
+	line := accessLogs.lines[0]
+	if entry := entryOf(t, line); entry["status"] != 101. || bytes.Contains(line, []byte(s.key[7:])) {
+		t.Errorf("the entry is %s", line)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/console"
 	"github.com/postern-dev/postern/caddymodule/gateway"
+	"github.com/postern-dev/postern/caddymodule/serve"
 )
 
 // consolePath is where the console is served.
@@ -27,6 +28,7 @@ const consolePath = "/console"
 type Console struct {
 	noOptions
 	app     *App
+	access  accessLog
 	mu      sync.Mutex
 	handler *console.Console // nil before the first request
 }
@@ -38,6 +40,7 @@ func (*Console) CaddyModule() caddy.ModuleInfo {
 
 // Provision finds the app.
 func (c *Console) Provision(ctx caddy.Context) error {
+	c.access = newAccessLog(ctx)
 	app, err := appOf(ctx)
 	if err != nil {
 		return err
@@ -49,8 +52,10 @@ func (c *Console) Provision(ctx caddy.Context) error {
 // ServeHTTP implements caddyhttp.MiddlewareHandler.
 func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
 	if caddyhttp.CleanPath(r.URL.Path, true) == "/" { // as the matcher of the directive reads it
-		return toConsole(w, r, next)
+		return c.redirect(w, r, next)
 	}
+	w, end := c.access.begin(w, r, serve.NewExchange())
+	defer end()
 	handler, err := c.get()
 	if err != nil {
 		text := "The gateway is starting. Try again in a moment."
@@ -69,13 +74,15 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	return nil
 }
 
-// toConsole redirects to the console, unless a later handler answers the request.
-func toConsole(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
+// redirect redirects to the console, unless a later handler answers the request.
+func (c *Console) redirect(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		return next.ServeHTTP(w, r)
 	}
 	unanswered, err := passOn(w, r, next)
 	if err == nil && unanswered {
+		w, end := c.access.begin(w, r, serve.NewExchange())
+		defer end()
 		http.Redirect(w, r, consolePath+"/", http.StatusFound)
 	}
 	return err

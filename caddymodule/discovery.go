@@ -8,6 +8,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
+	"github.com/postern-dev/postern/caddymodule/serve"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/connector/link"
 )
@@ -25,7 +26,8 @@ const (
 // from connectors that cannot use UDP, and answers health checks at readyPath.
 type Tunnel struct {
 	noOptions
-	app *App
+	app    *App
+	access accessLog
 }
 
 // CaddyModule returns the module's registration.
@@ -35,6 +37,7 @@ func (Tunnel) CaddyModule() caddy.ModuleInfo {
 
 // Provision finds the app.
 func (t *Tunnel) Provision(ctx caddy.Context) (err error) {
+	t.access = newAccessLog(ctx)
 	t.app, err = appOf(ctx)
 	return err
 }
@@ -51,6 +54,8 @@ type discovery struct {
 // ServeHTTP implements caddyhttp.MiddlewareHandler. The WebSocket is of the client
 // that trusted proxies report.
 func (t *Tunnel) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.Handler) error {
+	w, end := t.access.begin(w, r, serve.NewExchange())
+	defer end()
 	if r.URL.Path == readyPath {
 		t.app.answerReady(w, r)
 		return nil

@@ -40,6 +40,9 @@ func (f *Fallback) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyh
 	if unanswered, err := passOn(w, r, next); err != nil || !unanswered {
 		return err
 	}
+	ex := serve.NewExchange()
+	w, end := f.access.begin(w, r, ex)
+	defer end()
 	switch r.URL.Path {
 	case "/healthz":
 		answerText(w, http.StatusOK, "ok")
@@ -48,9 +51,6 @@ func (f *Fallback) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyh
 		f.app.answerReady(w, r)
 		return nil
 	}
-	ex := serve.NewExchange()
-	w, end := f.access.begin(w, r, ex)
-	defer end()
 	base := baseURL(r)
 	if strings.Contains(r.Header.Get("Accept"), "text/html") {
 		answerText(w, http.StatusNotFound, "Not found. This is a model gateway. Its API is at "+base+".")

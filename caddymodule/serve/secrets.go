@@ -7,8 +7,12 @@ import (
 	"strings"
 )
 
-// secretPrefixes are the prefixes of API keys, management tokens and tunnel tokens.
-var secretPrefixes = [...]string{"sk-svc-", "pmt_", "ptt_"}
+// secretPrefixes are the prefixes of API keys, management tokens, tunnel tokens and pairing codes.
+var secretPrefixes = [...]string{"sk-svc-", "pmt_", "ptt_", "PAIR-"}
+
+// bareSecret is the number of letters and digits of a secret without a prefix: that of a session,
+// or of a link for an invitation.
+const bareSecret = 43
 
 // hiddenByCaddy are the headers that Caddy redacts in its log.
 var hiddenByCaddy = [...]string{"Authorization", "Cookie", "Proxy-Authorization"}
@@ -44,6 +48,18 @@ func WithoutSecrets(r *http.Request) *http.Request {
 	return &shown
 }
 
+// HeaderWithoutSecrets returns a copy of a response's header that is safe to log: a redirect may
+// repeat the request's query. Caddy redacts cookies.
+func HeaderWithoutSecrets(h http.Header) http.Header {
+	shown := h.Clone()
+	for name, values := range shown {
+		if name != "Set-Cookie" && slices.ContainsFunc(values, holdsSecret) {
+			shown[name] = []string{redacted}
+		}
+	}
+	return shown
+}
+
 // redactURI redacts the secrets in a request's URI.
 func redactURI(uri string) string {
 	path, query, hasQuery := strings.Cut(uri, "?")
@@ -72,7 +88,23 @@ func holdsSecret(text string) bool {
 			return true
 		}
 	}
-	return false
+	return holdsBareSecret(text)
+}
+
+// holdsBareSecret reports whether text has as many letters and digits in a row as a secret.
+func holdsBareSecret(text string) bool {
+	run := 0
+	for i := range len(text) {
+		switch c := text[i]; {
+		case '0' <= c && c <= '9', 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z':
+			run++
+			continue
+		case run == bareSecret:
+			return true
+		}
+		run = 0
+	}
+	return run == bareSecret
 }
 
 // decoded removes percent-encoding, including repeated encoding. It works in one

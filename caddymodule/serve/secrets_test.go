@@ -9,6 +9,7 @@ import (
 
 func TestWithoutSecrets(t *testing.T) {
 	const key = "sk-svc-0123456789abcdefghij"
+	bare := strings.Repeat("aZ7", 14) + "q" // as of a session or an invitation
 	for uri, want := range map[string]string{
 		"/v1/models?a=b&c":                      "/v1/models?a=b&c",
 		"/v1/models?key=" + key + "&b=1":        "/v1/models?key=REDACTED&b=1",
@@ -18,6 +19,11 @@ func TestWithoutSecrets(t *testing.T) {
 		"/v1/models?x=pmt%5F0123456789&y=ptt_1": "/v1/models?x=REDACTED&y=REDACTED",
 		"/v1/models?x=%2525%2573k-svc-1&y=%25":  "/v1/models?x=REDACTED&y=%25",
 		"/v1/models?x=%zz%73k-svc-1&y=%":        "/v1/models?x=REDACTED&y=%",
+		"/console/join?x=" + bare + "&y=1":      "/console/join?x=REDACTED&y=1",
+		"/console/join/" + bare:                 "/console/join/REDACTED",
+		"/console/join?x=" + bare[1:] + "&y=1":  "/console/join?x=" + bare[1:] + "&y=1",
+		"/console/join?x=" + bare + "0":         "/console/join?x=" + bare + "0",
+		"/console/join?code=PAIR-7K3M-Q9TX":     "/console/join?code=REDACTED",
 	} {
 		r := &http.Request{RequestURI: uri, Header: http.Header{"Authorization": {"Bearer " + key}, "Accept": {"*/*"}}}
 		if got := WithoutSecrets(r); got.RequestURI != want || got.Header.Get("Accept") != "*/*" || r.RequestURI != uri {
