@@ -133,6 +133,22 @@ func contentField(kind OperationKind) string {
 	return "input"
 }
 
+// contentOf are the paths whose main field has this key.
+var contentOf = map[string]string{"messages": "/v1/chat/completions", "prompt": "/v1/completions", "input": "/v1/responses"}
+
+// missingContent returns the error for a body without the operation's main field. The field of
+// another operation shows which path the client means.
+func (r *ChatRequest) missingContent() *Error {
+	e := missing(contentField(r.kind))
+	for m := jsonscan.Object(r.body); m.Next(); {
+		if path := contentOf[string(m.Name())]; path != "" {
+			e.Message += " For a request with `" + string(m.Name()) + "`, use POST " + path + "."
+			break
+		}
+	}
+	return e
+}
+
 // checkContent rejects a body without the operation's main field. Some upstreams would
 // answer with a misleading status 500.
 func (r *ChatRequest) checkContent() *Error {
@@ -144,7 +160,7 @@ func (r *ChatRequest) checkContent() *Error {
 			r.answers = min(r.answers*prompts(raw), maxAnswers)
 		}
 	case len(raw) == 0:
-		return missing(contentField(r.kind))
+		return r.missingContent()
 	case r.kind == ChatCompletions && raw[0] != '[':
 		return wrongType(contentField(r.kind), "an array", raw)
 	}

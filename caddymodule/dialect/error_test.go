@@ -108,11 +108,11 @@ func TestErrorGolden(t *testing.T) {
 	for _, tt := range []struct{ got, want string }{
 		{
 			string(UnknownModel("x", "").Body(Chat, "req_1")),
-			"{\"error\":{\"message\":\"The model `x` does not exist or you do not have access to it.\",\"type\":\"invalid_request_error\",\"param\":\"model\",\"code\":\"model_not_found\"}}\n",
+			"{\"error\":{\"message\":\"The model `x` does not exist or you do not have access to it. GET /v1/models lists the models that this key may use.\",\"type\":\"invalid_request_error\",\"param\":\"model\",\"code\":\"model_not_found\"}}\n",
 		},
 		{
 			string(UnknownModel("x", "").Body(Messages, "req_1")),
-			`{"type":"error","error":{"type":"not_found_error","message":"model: x"},"request_id":"req_1"}` + "\n",
+			`{"type":"error","error":{"type":"not_found_error","message":"model: x is not a model of this gateway for this key; GET /v1/models lists yours."},"request_id":"req_1"}` + "\n",
 		},
 		{
 			string(UnknownModel("x", "x:1b").Body(Responses, "req_1")),
@@ -120,7 +120,7 @@ func TestErrorGolden(t *testing.T) {
 		},
 		{
 			string(UnknownModel("x", "x:1b").Body(Messages, "req_1")),
-			`{"type":"error","error":{"type":"not_found_error","message":"model: x. Did you mean x:1b?"},"request_id":"req_1"}` + "\n",
+			`{"type":"error","error":{"type":"not_found_error","message":"model: x is not a model of this gateway for this key; GET /v1/models lists yours. Did you mean x:1b?"},"request_id":"req_1"}` + "\n",
 		},
 		{
 			string(Internal("a \"b\"\n").Event(Chat, "")),

@@ -87,13 +87,20 @@ func fixed(kind *Kind, message string) func() *Error {
 func UnknownModel(model, similar string) *Error {
 	const message = "The model `%s` does not exist or you do not have access to it."
 	e := ofModel(KindUnknownModel, 0, message)(model)
-	e.Param, e.messagesMessage, e.logged = "model", "model: "+string(show(model)), fmt.Sprintf(message, hidden)
+	e.Param, e.logged = "model", fmt.Sprintf(message, hidden)
+	// Claude Code reads the beginning.
+	e.messagesMessage = "model: " + string(show(model)) + " is not a model of this gateway for this key; GET /v1/models lists yours."
 	if similar != "" {
 		e.Message += " Did you mean `" + similar + "`?"
-		e.messagesMessage += ". Did you mean " + similar + "?"
+		e.messagesMessage += " Did you mean " + similar + "?"
+	} else {
+		e.Message += " " + listsModels
 	}
 	return e
 }
+
+// listsModels is the fix for a wrong model.
+const listsModels = "GET /v1/models lists the models that this key may use."
 
 // BodyTooLarge is the error for a request body of more than limit bytes.
 func BodyTooLarge(limit int64) *Error {
@@ -271,12 +278,18 @@ func wrongMethod(method, path, allow string) *Error {
 
 // unknownURL is the error for an unknown path.
 func unknownURL(method, path string) *Error {
+	if e := otherAPI(method, path, "one that ends in /v1"); e != nil {
+		return e
+	}
 	const fix = ". Check the path; the API's base URL ends in /v1."
 	return &Error{Kind: KindUnknownURL, Message: "Unknown request URL: " + string(show(method)+" "+show(path)) + fix, logged: "Unknown request URL" + fix}
 }
 
 // NoVersion is the error for an API path without /v1. base is the correct base URL.
 func NoVersion(method, path, base string) *Error {
+	if e := otherAPI(method, path, base); e != nil {
+		return e
+	}
 	const why = ". The API is below /v1"
 	return &Error{Kind: KindUnknownURL, Message: "Unknown request URL: " + string(show(method)+" "+show(path)) + why + ": set the client's base URL to " + string(show(base)) + ".", logged: "Unknown request URL" + why + "."}
 }
@@ -285,7 +298,7 @@ func NoVersion(method, path, base string) *Error {
 func missing(param string) *Error {
 	message := "Missing required parameter: " + param + "."
 	if param == "model" {
-		message += " GET /v1/models lists the models that this key may use."
+		message += " " + listsModels
 	}
 	return invalid(param, "missing_required_parameter", "%s", message)
 }

@@ -82,14 +82,19 @@ func (s *Server) find(ex *Exchange) *dialect.Error {
 	return nil
 }
 
-// unknown returns the error for a model, with a suggestion from those that the key may
-// use. The list is as long as that of GET /v1/models.
+// unknown returns the error for a model, with a suggestion from those that the key may use: the
+// deployment of the model with this name at its server, or a similar name. The list is as long as
+// that of GET /v1/models.
 func (ex *Exchange) unknown(model string) *dialect.Error {
 	var names []string
 	for _, d := range ex.backend.Store.Deployments(ex.Account) {
-		if ex.Key.Scope().Allows(d.Name) {
-			names = append(names, d.Name)
+		if !ex.Key.Scope().Allows(d.Name) {
+			continue
 		}
+		if d.Model == model {
+			return dialect.UnknownModel(model, d.Name)
+		}
+		names = append(names, d.Name)
 	}
 	return dialect.UnknownModel(model, text.Similar(model, names))
 }

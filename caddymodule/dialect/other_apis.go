@@ -1,0 +1,44 @@
+package dialect
+
+import (
+	"slices"
+	"strings"
+)
+
+// otherAPIs are APIs of other servers that a gateway does not have, by their paths below /v1.
+var otherAPIs = [...]struct{ path, name string }{
+	{"/audio", "audio"}, {"/images", "image"}, {"/videos", "video"}, {"/realtime", "realtime"}, {"/moderations", "moderation"},
+	{"/files", "file"}, {"/uploads", "upload"}, {"/containers", "container"}, {"/vector_stores", "vector store"},
+	{"/batches", "batch"}, {"/messages/batches", "batch"}, {"/assistants", "assistants"}, {"/threads", "assistants"},
+	{"/conversations", "conversations"}, {"/fine_tuning", "fine-tuning"}, {"/evals", "evaluation"}, {"/rerank", "reranking"},
+}
+
+// ofOllama are the paths of Ollama's own API.
+var ofOllama = [...]string{
+	"/api/chat", "/api/generate", "/api/embed", "/api/embeddings", "/api/tags", "/api/show", "/api/ps", "/api/version",
+	"/api/pull", "/api/push", "/api/create", "/api/copy", "/api/delete",
+}
+
+// served lists the paths of the APIs that a gateway has.
+const served = "/v1/chat/completions, /v1/completions, /v1/embeddings, /v1/messages, /v1/responses and /v1/models"
+
+// otherAPI returns the error for a path of an API that a gateway does not have, with or without
+// /v1, or nil: a correct base URL would not help. base is the base URL for OpenAI's API.
+func otherAPI(method, path, base string) *Error {
+	shown := string(show(method) + " " + show(path))
+	path = strings.TrimPrefix(path, "/v1")
+	if slices.Contains(ofOllama[:], path) {
+		const what, fix = "Ollama's own API is not served", "choose an OpenAI-compatible provider in the client"
+		return &Error{
+			Kind: KindUnknownURL, logged: what + ": " + fix + ".",
+			Message: what + " (" + shown + "): " + fix + ", and set the client's base URL to " + string(show(base)) + ".",
+		}
+	}
+	for _, api := range otherAPIs {
+		if within(path, api.path) {
+			what, fix := "This gateway has no "+api.name+" API", ". It serves "+served+"."
+			return &Error{Kind: KindUnknownURL, Message: what + " (" + shown + ")" + fix, logged: what + fix}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,51 @@
+package caddymodule
+
+import (
+	"strings"
+	"testing"
+)
+
+// Common mistakes in the set-up of a client get an answer that names the fix.
+func TestMistakes(t *testing.T) {
+	s := newTestSite(t, "model_gateway\nmodel_console")
+	deployModel(t, s, "qwen3")
+	deployModel(t, s, "qwen3-32b")
+	bearer := "Authorization: Bearer " + s.key
+	const ask = `{"model":"qwen3","messages":[{"role":"user","content":"Hi"}]}`
+	for _, c := range []struct {
+		name, method, path, body, header string
+		status                           int
+		want                             string
+	}{
+		{"base URL without /v1", "POST", "/chat/completions", ask, bearer, 404, "set the client's base URL to " + s.url + "/v1."},
+		{"base URL without /v1, messages", "POST", "/messages", ask, bearer, 404, "set the client's base URL to " + s.url + "/v1."},
+		{"audio", "POST", "/v1/audio/transcriptions", "", bearer, 404, "has no audio API (POST /v1/audio/transcriptions). It serves /v1/chat/completions,"},
+		{"images without /v1", "POST", "/images/generations", "", bearer, 404, "has no image API"},
+		{"batches of messages", "POST", "/v1/messages/batches", "", bearer, 404, `{"type":"error","error":{"type":"not_found_error","message":"This gateway has no batch API`},
+		{"client of Ollama", "POST", "/api/chat", ask, "Accept: application/json", 404, "choose an OpenAI-compatible provider in the client, and set the client's base URL to " + s.url + "/v1."},
+		{"client of Ollama with /v1", "GET", "/v1/api/tags", "", bearer, 404, "Ollama's own API is not served"},
+		{"mistyped model", "POST", "/v1/chat/completions", `{"model":"quen3","messages":[]}`, bearer, 404, "Did you mean `qwen3`?"},
+		{"name at the server", "POST", "/v1/chat/completions", `{"model":"server-qwen3-32b","messages":[]}`, bearer, 404, "Did you mean `qwen3-32b`?"},
+		{"name at the server, model", "GET", "/v1/models/server-qwen3", "", bearer, 404, "Did you mean `qwen3`?"},
+		{"other model", "POST", "/v1/responses", `{"model":"gpt-7","input":"Hi"}`, bearer, 404, "GET /v1/models lists the models that this key may use."},
+		{"other model, messages", "POST", "/v1/messages", `{"model":"claude-x","max_tokens":9,"messages":[{"role":"user","content":"Hi"}]}`, bearer, 404,
+			`"message":"model: claude-x is not a model of this gateway for this key; GET /v1/models lists yours."`},
+		{"no model", "POST", "/v1/chat/completions", `{"messages":[]}`, bearer, 400, "GET /v1/models lists the models that this key may use."},
+		{"input to chat", "POST", "/v1/chat/completions", `{"model":"qwen3","input":"Hi"}`, bearer, 400, "use POST /v1/responses."},
+		{"prompt to chat", "POST", "/v1/chat/completions", `{"model":"qwen3","prompt":"Hi"}`, bearer, 400, "use POST /v1/completions."},
+		{"invalid JSON", "POST", "/v1/chat/completions", `{model:"qwen3"}`, bearer, 400, "expected a key in double quotes at byte 1"},
+		{"GET", "GET", "/v1/messages", "", bearer, 405, "use POST"},
+		{"no max_tokens", "POST", "/v1/messages", ask, bearer, 400, "max_tokens"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			response, body := s.do(t, c.method, c.path, c.body, c.header)
+			if response.StatusCode != c.status || !strings.Contains(body, c.want) {
+				t.Errorf("%d %s", response.StatusCode, body)
+			}
+			final := c.status == 401 || c.status == 403 || c.status == 404
+			if got := response.Header.Get("X-Should-Retry"); (got == "false") != final {
+				t.Errorf("x-should-retry: %q", got)
+			}
+		})
+	}
+}
