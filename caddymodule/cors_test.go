@@ -23,6 +23,9 @@ func TestCORS(t *testing.T) {
 		{"no key", "GET", "/v1/models", page, "", 401, page},
 		{"wrong path", "POST", "/v1/nosuch", page, listed.key, 404, page},
 		{"wrong body", "POST", "/v1/messages", page, listed.key, 400, page},
+		{"preflight without /v1", "OPTIONS", "/chat/completions", page, "", 204, page},
+		{"without /v1", "POST", "/chat/completions", page, listed.key, 404, page},
+		{"without /v1, another origin", "POST", "/chat/completions", "https://evil.example.com", listed.key, 404, ""},
 		{"another origin", "GET", "/v1/models", "https://evil.example.com", listed.key, 200, ""},
 		{"no origin", "GET", "/v1/models", "", listed.key, 200, ""},
 	} {

@@ -91,7 +91,7 @@ func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 //	route @model_tunnel {
 //		model_tunnel
 //	}
-//	model_fallback
+//	model_fallback { … }
 func parseModelGateway(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error) {
 	h.Next()
 	matcher, err := h.ExtractMatcherSet()
@@ -111,7 +111,7 @@ func parseModelGateway(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, err
 	return routesWithin(matcher,
 		pathRoute(h, caddyhttp.MatchPath{"/v1", "/v1/*"}, &auth, &dialect, &route),
 		pathRoute(h, caddyhttp.MatchPath{discoveryPath, discoveryPath + "/*"}, new(Tunnel)),
-		pathRoute(h, nil, new(Fallback)),
+		pathRoute(h, nil, &Fallback{CORS: auth.CORS}),
 	), nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/postern-dev/postern/caddymodule/dialect"
@@ -18,9 +19,12 @@ import (
 // URL of the API, since most such clients have a wrong one. It has the dialect of the
 // path, or is a line of text for browsers.
 type Fallback struct {
-	noOptions
+	// The origins whose web pages may read the answers, as those of model_auth. Default: none.
+	CORS []string `json:"cors,omitempty"`
+
 	app    *App
 	access accessLog
+	cors   serve.CORS
 }
 
 // CaddyModule returns the module's registration.
@@ -31,9 +35,22 @@ func (*Fallback) CaddyModule() caddy.ModuleInfo {
 // Provision finds the app.
 func (f *Fallback) Provision(ctx caddy.Context) (err error) {
 	f.access = newAccessLog(ctx)
+	if f.cors, err = serve.NewCORS(f.CORS); err != nil {
+		return err
+	}
 	f.app, err = appOf(ctx)
 	return err
 }
+
+// options are the options of the directive.
+func (f *Fallback) options() options { return options{{"cors", texts(&f.CORS)}} }
+
+// UnmarshalCaddyfile reads
+//
+//	model_fallback {
+//		cors <origin…>
+//	}
+func (f *Fallback) UnmarshalCaddyfile(d *caddyfile.Dispenser) error { return f.options().unmarshal(d) }
 
 // ServeHTTP implements caddyhttp.MiddlewareHandler.
 func (f *Fallback) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
@@ -49,6 +66,9 @@ func (f *Fallback) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyh
 		return nil
 	case "/readyz":
 		f.app.answerReady(w, r)
+		return nil
+	}
+	if f.cors.Serve(w, r) {
 		return nil
 	}
 	base := baseURL(r)

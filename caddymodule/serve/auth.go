@@ -30,7 +30,7 @@ func (a Authenticator) Serve(w http.ResponseWriter, r *http.Request, ex *Exchang
 	h := w.Header()
 	h["X-Request-Id"] = []string{ex.RequestID} // read by OpenAI's SDKs
 	h["Request-Id"] = h["X-Request-Id"]        // read by Anthropic's SDKs
-	if a.CORS.serve(w, r) {
+	if a.CORS.Serve(w, r) {
 		return
 	}
 	fail := func(derr *dialect.Error) {

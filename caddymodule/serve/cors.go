@@ -35,9 +35,9 @@ func NewCORS(origins []string) (CORS, error) {
 	return c, nil
 }
 
-// serve adds the headers for the page of a request, if its origin may call the API. It reports
+// Serve adds the headers for the page of a request, if its origin may call the API. It reports
 // whether the request was a preflight, which it answers.
-func (c CORS) serve(w http.ResponseWriter, r *http.Request) bool {
+func (c CORS) Serve(w http.ResponseWriter, r *http.Request) bool {
 	if !c.any && len(c.origins) == 0 {
 		return false
 	}
