@@ -11,19 +11,26 @@ func TestMistakes(t *testing.T) {
 	deployModel(t, s, "qwen3")
 	deployModel(t, s, "qwen3-32b")
 	bearer := "Authorization: Bearer " + s.key
+	api := s.url + "/v1."
 	const ask = `{"model":"qwen3","messages":[{"role":"user","content":"Hi"}]}`
 	for _, c := range []struct {
 		name, method, path, body, header string
 		status                           int
 		want                             string
 	}{
-		{"base URL without /v1", "POST", "/chat/completions", ask, bearer, 404, "set the client's base URL to " + s.url + "/v1."},
-		{"base URL without /v1, messages", "POST", "/messages", ask, bearer, 404, "set the client's base URL to " + s.url + "/v1."},
+		{"base URL without /v1", "POST", "/chat/completions", ask, bearer, 404, "set the client's base URL to " + api},
+		{"base URL without /v1, messages", "POST", "/messages", ask, bearer, 404, "set the client's base URL to " + api},
 		{"audio", "POST", "/v1/audio/transcriptions", "", bearer, 404, "has no audio API (POST /v1/audio/transcriptions). It serves /v1/chat/completions,"},
 		{"images without /v1", "POST", "/images/generations", "", bearer, 404, "has no image API"},
 		{"batches of messages", "POST", "/v1/messages/batches", "", bearer, 404, `{"type":"error","error":{"type":"not_found_error","message":"This gateway has no batch API`},
-		{"client of Ollama", "POST", "/api/chat", ask, "Accept: application/json", 404, "choose an OpenAI-compatible provider in the client, and set the client's base URL to " + s.url + "/v1."},
+		{"client of Ollama", "POST", "/api/chat", ask, "Accept: application/json", 404, "choose an OpenAI-compatible provider in the client, and set the client's base URL to " + api},
 		{"client of Ollama with /v1", "GET", "/v1/api/tags", "", bearer, 404, "Ollama's own API is not served"},
+		{"base URL of the console", "POST", "/console/chat/completions", ask, bearer, 404, "set the client's base URL to " + api},
+		{"base URL of the console and /v1", "POST", "/console/v1/chat/completions", ask, bearer, 404, `{"error":{"message":"Unknown request URL`},
+		{"base URL of the console, messages", "POST", "/console/v1/messages", ask, bearer, 404, `{"type":"error","error":{"type":"not_found_error"`},
+		{"base URL of the console, models", "GET", "/console/models", "", "Accept: application/json", 404, "set the client's base URL to " + api},
+		{"base URL of the console, model", "GET", "/console/models/m", "", "Accept: application/json", 404, "set the client's base URL to " + api},
+		{"browser at the console", "GET", "/console/nosuch", "", "Accept: text/html,*/*", 404, "<!doctype html>"},
 		{"mistyped model", "POST", "/v1/chat/completions", `{"model":"quen3","messages":[]}`, bearer, 404, "Did you mean `qwen3`?"},
 		{"name at the server", "POST", "/v1/chat/completions", `{"model":"server-qwen3-32b","messages":[]}`, bearer, 404, "Did you mean `qwen3-32b`?"},
 		{"name at the server, model", "GET", "/v1/models/server-qwen3", "", bearer, 404, "Did you mean `qwen3`?"},
@@ -42,7 +49,7 @@ func TestMistakes(t *testing.T) {
 			if response.StatusCode != c.status || !strings.Contains(body, c.want) {
 				t.Errorf("%d %s", response.StatusCode, body)
 			}
-			final := c.status == 401 || c.status == 403 || c.status == 404
+			final := body[0] == '{' && (c.status == 401 || c.status == 403 || c.status == 404)
 			if got := response.Header.Get("X-Should-Retry"); (got == "false") != final {
 				t.Errorf("x-should-retry: %q", got)
 			}

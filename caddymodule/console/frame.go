@@ -5,12 +5,14 @@ import (
 	"cmp"
 	"errors"
 	"html/template"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/program"
 	"github.com/postern-dev/postern/caddymodule/store"
@@ -225,12 +227,33 @@ func nowhere(v *visit) error {
 		v.w.Header().Set("Allow", allowed)
 		status, text = http.StatusMethodNotAllowed, "This address does not accept "+v.r.Method+"."
 	}
-	if isHTMX(v.r) {
+	switch {
+	case isHTMX(v.r):
 		v.failPart(status, text)
-	} else {
+	case status == http.StatusNotFound && isModelClient(v.r):
+		v.misdirected()
+	default:
 		v.failPage(status, text)
 	}
 	return nil
+}
+
+// isModelClient reports whether a request can be of a client of models: its base URL was copied
+// from the browser, so that it sends requests to the console.
+func isModelClient(r *http.Request) bool {
+	accept := r.Header.Get("Accept")
+	return !strings.Contains(accept, "text/html") && (r.Method == http.MethodPost || strings.Contains(accept, "application/json"))
+}
+
+// misdirected answers a client of models, in the dialect of its path, with the right base URL.
+func (v *visit) misdirected() {
+	path := "/v1" + strings.TrimPrefix(strings.TrimPrefix(v.r.URL.Path, "/console"), "/v1")
+	d, e := dialect.OfPath(path, v.r.Header), dialect.NoVersion(v.r.Method, v.r.URL.Path, v.endpoint().URL+"/v1")
+	h := v.w.Header()
+	maps.Copy(h, e.Header())
+	h.Set("Content-Type", "application/json")
+	v.w.WriteHeader(e.HTTPStatus(d))
+	_, _ = v.w.Write(e.Body(d, dialect.NewRequestID())) // fails only if the client has gone
 }
 
 // allowed lists the methods that the path of r accepts.

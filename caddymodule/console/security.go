@@ -221,6 +221,8 @@ func (v *visit) askToSignIn() {
 		v.w.WriteHeader(http.StatusUnauthorized)
 	case wantsJSON(v.r):
 		manage.WriteError(v.w, http.StatusUnauthorized, "Your session has ended. Sign in again.", nil)
+	case isModelClient(v.r): // GET /console/models is a page, too
+		v.misdirected()
 	default:
 		_ = v.redirect(to)
 	}
