@@ -200,7 +200,7 @@ func decoding(op Operation) func([]byte) (any, *Error) {
 		}
 		_, _ = io.Copy(io.Discard, c.Body("up"))
 		p := c.Prompt()
-		tokens.NewCalibration(nil, nil).LearnCount(tokens.Registration{}, p, 1)
+		tokens.NewCalibration(nil, nil).LearnCount(tokens.Registration{}, "key", p, 1)
 		return []any{c, p}, nil
 	}
 }
@@ -212,6 +212,6 @@ func counting(op Operation) func([]byte) (any, *Error) {
 		if err != nil {
 			return nil, err
 		}
-		return tokens.NewCounter().Estimate(c.Prompt()), nil
+		return tokens.NewCounter().Estimate("key", c.Prompt()), nil
 	}
 }

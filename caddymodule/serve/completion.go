@@ -216,8 +216,9 @@ func (c *completion) estimate(_ string, p *tokens.Prompt) int {
 
 // sample returns the request as a sample for the learner.
 func (c *completion) sample(of tokens.Registration, counted int64) sample {
-	held := c.Memory.Open(c.exchange.Account, c.exchange.Key.ID())
-	return sample{of: of, call: c.call, size: c.size + c.kept, tokens: counted, held: held}
+	key := c.exchange.Key.ID()
+	held := c.Memory.Open(c.exchange.Account, key)
+	return sample{of: of, key: key, call: c.call, size: c.size + c.kept, tokens: counted, held: held}
 }
 
 // failed returns the client's error for an error of the next handler.

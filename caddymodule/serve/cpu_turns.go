@@ -53,7 +53,7 @@ func (c *completion) countPrompt(ctx context.Context, of tokens.Registration, p 
 		}
 		defer place.Leave()
 	}
-	return c.learner.calibration.Count(ctx, of, p), nil
+	return c.learner.calibration.Count(ctx, of, c.exchange.Key.ID(), p), nil
 }
 
 // count returns the number of tokens of a request. It does not ask the upstream,

@@ -46,6 +46,7 @@ type learner struct {
 // sample is a completed request and the tokens of its prompt.
 type sample struct {
 	of     tokens.Registration
+	key    string // the id of the request's key
 	call   dialect.Call
 	size   int64 // bytes of the request
 	tokens int64
@@ -228,7 +229,7 @@ func (l *learner) estimate(m sample) {
 		m.counted(n)
 	}()
 	if p := m.call.Prompt(); p != nil {
-		n = l.calibration.Count(context.Background(), m.of, p)
+		n = l.calibration.Count(context.Background(), m.of, m.key, p)
 	}
 }
 
@@ -243,7 +244,7 @@ func (l *learner) remember(ctx context.Context, m sample) {
 	}()
 	p := m.call.Prompt()
 	if p != nil {
-		l.calibration.LearnCount(m.of, p, m.tokens)
+		l.calibration.LearnCount(m.of, m.key, p, m.tokens)
 	}
 	now := time.Now()
 	l.resting.Store(now.Add(restFactor * now.Sub(begun)).UnixNano())
@@ -266,7 +267,7 @@ func (l *learner) correct(ctx context.Context, m sample, p *tokens.Prompt) {
 	func() {
 		defer l.done(&m)
 		defer panics.Recover(l.logger, "correcting estimates by a prompt")
-		l.calibration.LearnRatio(m.of, p, m.tokens)
+		l.calibration.LearnRatio(m.of, m.key, p, m.tokens)
 	}()
 	select {
 	case <-ctx.Done():

@@ -3,6 +3,7 @@ package serve
 import (
 	"fmt"
 	"log/slog"
+	"net/http"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -57,8 +58,8 @@ func TestLearnerSaves(t *testing.T) {
 	d := deploy(t, st)
 	l := newTestLearner(t, st)
 	call := chatCall(t)
-	before := l.calibration.Count(t.Context(), registration(d), call.Prompt())
-	l.learn(sample{of: registration(d), call: call, size: 100, tokens: int64(before) * 3 / 2})
+	before := l.calibration.Count(t.Context(), registration(d), "key", call.Prompt())
+	l.learn(sample{of: registration(d), key: "key", call: call, size: 100, tokens: int64(before) * 3 / 2})
 	wait.Until(t, "the sample is used", func() bool { return l.waiting.Load() == 0 })
 	l.close()
 	saved, ok := st.Calibration(d.Account, d.Name)
@@ -67,7 +68,7 @@ func TestLearnerSaves(t *testing.T) {
 	}
 	next := newTestLearner(t, st)
 	defer next.close()
-	if got := next.calibration.Count(t.Context(), registration(d), call.Prompt()); got < before*14/10 {
+	if got := next.calibration.Count(t.Context(), registration(d), "key", call.Prompt()); got < before*14/10 {
 		t.Errorf("the next learner counts %d, at first it was %d", got, before)
 	}
 	if string(next.signatureKey) != string(l.signatureKey) || len(l.signatureKey) == 0 {
@@ -94,8 +95,8 @@ func TestLearnerRemembersCountsWhileItRests(t *testing.T) {
 			t.Fatal(derr)
 		}
 		wait.Until(t, fmt.Sprintf("prompt %d is counted exactly", i), func() bool {
-			l.learn(sample{of: registration(d), call: call, size: int64(len(body)), tokens: int64(12345 + i)})
-			return l.calibration.Count(t.Context(), registration(d), call.Prompt()) == 12345+i
+			l.learn(sample{of: registration(d), key: "key", call: call, size: int64(len(body)), tokens: int64(12345 + i)})
+			return l.calibration.Count(t.Context(), registration(d), "key", call.Prompt()) == 12345+i
 		})
 	}
 }
@@ -110,12 +111,12 @@ func TestLearnerIsBounded(t *testing.T) {
 	l.stop() // so that nothing is taken off the queue
 	l.worker.Wait()
 	call := chatCall(t)
-	l.learn(sample{of: registration(d), call: call, size: maxSampleBytes + 1, tokens: 1})
+	l.learn(sample{of: registration(d), key: "key", call: call, size: maxSampleBytes + 1, tokens: 1})
 	if len(l.samples) != 0 || l.waiting.Load() != 0 {
 		t.Errorf("%d samples of %d bytes wait", len(l.samples), l.waiting.Load())
 	}
 	for range maxSamples + 10 {
-		l.learn(sample{of: registration(d), call: call, size: 1, tokens: 1})
+		l.learn(sample{of: registration(d), key: "key", call: call, size: 1, tokens: 1})
 	}
 	if len(l.samples) != maxSamples || l.waiting.Load() != maxSamples {
 		t.Errorf("%d samples of %d bytes wait", len(l.samples), l.waiting.Load())
@@ -133,9 +134,47 @@ func TestSamplesTakeMemory(t *testing.T) {
 	budget := memory.NewBudget(10 << 20)
 	call := chatCall(t)
 	for range 3 {
-		l.learn(sample{of: registration(d), call: call, size: 1 << 20, tokens: 1, held: budget.Open("a", "k")})
+		l.learn(sample{of: registration(d), key: "key", call: call, size: 1 << 20, tokens: 1, held: budget.Open("a", "k")})
 	}
 	if held := budget.Stats().Held; len(l.samples) != 1 || held != translatedCost<<20 || l.waiting.Load() != 1<<20 {
 		t.Errorf("%d samples of %d bytes wait, and hold %d", len(l.samples), l.waiting.Load(), held)
+	}
+}
+
+// What a key has sent, and how many tokens that had, does not change the counts of
+// another one: neither of the whole prompt nor of its beginning.
+func TestKeysShareNoCounts(t *testing.T) {
+	g := newGateway(t, 64<<20)
+	const tokens = 17 // by the model server, differently from the estimate
+	g.answer = func(*http.Request) *http.Response {
+		answer := strings.Replace(completionOf("hi"), `"prompt_tokens":1`, `"prompt_tokens":`+strconv.Itoa(tokens), 1)
+		return upstreamAnswer("application/json", strings.NewReader(answer), -1)
+	}
+	const question, answer = `{"role":"user","content":"the merger is planned for the 17th"}`, `{"role":"assistant","content":"hi"}`
+	count := func(messages string) string {
+		return g.post("/v1/messages/count_tokens", `{"model":"m","messages":[`+messages+`]}`).Body.String()
+	}
+	own := g.secret
+	_, other := g.newKey(t, store.DefaultAccount, "*")
+	g.secret = other
+	whole, longer := count(question), count(question+","+answer+","+question)
+	g.secret = own
+	exact := fmt.Sprintf(`{"input_tokens":%d}`+"\n", tokens)
+	if whole == exact {
+		t.Fatal("the estimate is the model server's count")
+	}
+	wait.Until(t, "the key's own prompt is counted exactly", func() bool {
+		g.post("/v1/messages", `{"model":"m","max_tokens":9,"messages":[`+question+`]}`) // a sample may be dropped
+		return count(question) == exact
+	})
+	if got := count(question + "," + answer + "," + question); got == longer {
+		t.Errorf("the key's own longer prompt: %s", got)
+	}
+	g.secret = other
+	if got := count(question); got != whole {
+		t.Errorf("another key counts %s, before %s", got, whole)
+	}
+	if got := count(question + "," + answer + "," + question); got != longer {
+		t.Errorf("another key's longer prompt: %s, before %s", got, longer)
 	}
 }

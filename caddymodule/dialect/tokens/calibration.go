@@ -48,7 +48,8 @@ func (r *Ratios) of(tools bool) *float64 {
 
 // Calibration counts the tokens of prompts. It multiplies estimates by a ratio that it
 // learns from the counts of the deployment's model server. The count is exact for prompts
-// and prefixes that the server has already counted. It is safe for concurrent use.
+// and prefixes of the same API key that the server has already counted: a key must not learn
+// from counts what others have sent. It is safe for concurrent use.
 type Calibration struct {
 	counter *Counter
 	load    func(Registration) (Ratios, bool)
@@ -81,14 +82,14 @@ func NewCalibration(counter *Counter, load func(Registration) (Ratios, bool)) *C
 	}
 }
 
-// Count returns the estimated number of tokens of the prompt. If ctx is done, it returns
+// Count returns the estimated number of tokens of a key's prompt. If ctx is done, it returns
 // early and the number is too low.
-func (c *Calibration) Count(ctx context.Context, r Registration, p *Prompt) int {
-	known, from := c.longest(p.sums(r.key()))
+func (c *Calibration) Count(ctx context.Context, r Registration, key string, p *Prompt) int {
+	known, from := c.longest(p.sums(r.key(), key))
 	if from == len(p.Messages) && known > 0 {
 		return known
 	}
-	rest := c.counter.estimateFrom(ctx, p, from)
+	rest := c.counter.estimateFrom(ctx, key, p, from)
 	return known + int(math.Ceil(float64(rest.Tokens)*c.ratio(r, rest.Tools)))
 }
 
@@ -148,22 +149,22 @@ func canLearn(p *Prompt, promptTokens int64) bool {
 	return promptTokens > 0 && promptTokens <= maxPromptTokens && len(p.Messages) > 0
 }
 
-// LearnCount records the model server's count of a prompt. Its cost is a hash of the
+// LearnCount records the model server's count of a key's prompt. Its cost is a hash of the
 // prompt.
-func (c *Calibration) LearnCount(r Registration, p *Prompt, promptTokens int64) {
+func (c *Calibration) LearnCount(r Registration, key string, p *Prompt, promptTokens int64) {
 	if canLearn(p, promptTokens) {
-		sums := p.sums(r.key())
+		sums := p.sums(r.key(), key)
 		c.exact.put(sums[len(sums)-1], int(promptTokens))
 	}
 }
 
-// LearnRatio updates the ratio from the model server's count of a prompt. It tokenizes the
-// prompt, which takes about 2 ms for 100 KB of text.
-func (c *Calibration) LearnRatio(r Registration, p *Prompt, promptTokens int64) {
+// LearnRatio updates the ratio, which all keys share, from the model server's count of a
+// key's prompt. It tokenizes the prompt, which takes about 2 ms for 100 KB of text.
+func (c *Calibration) LearnRatio(r Registration, key string, p *Prompt, promptTokens int64) {
 	if !canLearn(p, promptTokens) {
 		return
 	}
-	if estimate := c.counter.Estimate(p); estimate.Tokens >= minLearned && !estimate.Media {
+	if estimate := c.counter.Estimate(key, p); estimate.Tokens >= minLearned && !estimate.Media {
 		c.learnRatio(r, estimate.Tools, float64(promptTokens)/float64(estimate.Tokens))
 	}
 }

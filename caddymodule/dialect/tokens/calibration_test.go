@@ -12,6 +12,8 @@ import (
 
 var testRegistration = Registration{Account: "default", Deployment: "m", Since: 1}
 
+const testKey = "key_1"
+
 // longPrompt is a prompt of some 600 tokens by estimate; n makes it differ.
 func longPrompt(t *testing.T, n int, tools any) *Prompt {
 	t.Helper()
@@ -26,8 +28,8 @@ var oneTool = []map[string]any{{"type": "function", "function": map[string]any{"
 func TestCountBeforeAnythingIsKnown(t *testing.T) {
 	c := NewCalibration(NewCounter(), nil)
 	p := longPrompt(t, 1, nil)
-	want := int(math.Ceil(1.05 * float64(c.counter.Estimate(p).Tokens)))
-	if got := c.Count(t.Context(), testRegistration, p); got != want {
+	want := int(math.Ceil(1.05 * float64(c.counter.Estimate(testKey, p).Tokens)))
+	if got := c.Count(t.Context(), testRegistration, testKey, p); got != want {
 		t.Errorf("%d tokens, want %d", got, want)
 	}
 }
@@ -36,17 +38,17 @@ func TestCountOfAKnownPromptIsExact(t *testing.T) {
 	c := NewCalibration(NewCounter(), nil)
 	p := longPrompt(t, 1, nil)
 	learn(c, testRegistration, p, 777)
-	if got := c.Count(t.Context(), testRegistration, longPrompt(t, 1, nil)); got != 777 {
+	if got := c.Count(t.Context(), testRegistration, testKey, longPrompt(t, 1, nil)); got != 777 {
 		t.Errorf("%d tokens", got)
 	}
 	learn(c, testRegistration, p, 778) // the server has another template now
-	if got := c.Count(t.Context(), testRegistration, p); got != 778 {
+	if got := c.Count(t.Context(), testRegistration, testKey, p); got != 778 {
 		t.Errorf("%d tokens", got)
 	}
-	if got := c.Count(t.Context(), testRegistration, longPrompt(t, 1, oneTool)); got == 778 {
+	if got := c.Count(t.Context(), testRegistration, testKey, longPrompt(t, 1, oneTool)); got == 778 {
 		t.Error("tools are not part of what is compared")
 	}
-	if got := c.Count(t.Context(), Registration{"default", "other", 1}, p); got == 778 {
+	if got := c.Count(t.Context(), Registration{"default", "other", 1}, testKey, p); got == 778 {
 		t.Error("deployments share what is exact")
 	}
 }
@@ -59,16 +61,36 @@ func TestCountGoesOnFromTheLongestKnownBeginning(t *testing.T) {
 	learn(c, testRegistration, promptOf(t, messages, nil), 200)
 	messages = append(messages, map[string]any{"role": "assistant", "content": "yes"}, map[string]any{"role": "user", "content": "hello world"})
 	// Two messages of 4 tokens each, their roles, and three words, times 1.05.
-	if got := c.Count(t.Context(), testRegistration, promptOf(t, messages, nil)); got != 214 {
+	if got := c.Count(t.Context(), testRegistration, testKey, promptOf(t, messages, nil)); got != 214 {
 		t.Errorf("%d tokens, want 200 and 14", got)
+	}
+}
+
+// Of what another key's request has taught, only the ratio is used.
+func TestKeysShareNoCounts(t *testing.T) {
+	c := NewCalibration(NewCounter(), nil)
+	messages := []map[string]any{{"role": "user", "content": strings.Repeat("some words ", 200)}, {"role": "assistant", "content": "yes"}}
+	whole := promptOf(t, messages, nil)
+	c.LearnCount(testRegistration, testKey, promptOf(t, messages[:1], nil), 7)
+	c.LearnCount(testRegistration, testKey, whole, 9)
+	estimate := c.counter.Estimate("key_2", whole).Tokens
+	if got, want := c.Count(t.Context(), testRegistration, "key_2", whole), int(math.Ceil(startRatio*float64(estimate))); got != want {
+		t.Errorf("another key's prompt has %d tokens, want the estimate %d", got, want)
+	}
+	c.LearnRatio(testRegistration, testKey, whole, int64(2*estimate))
+	if got := c.Count(t.Context(), testRegistration, "key_2", whole); got != 2*estimate {
+		t.Errorf("%d tokens with the ratio of another key's request, want %d", got, 2*estimate)
+	}
+	if got := c.Count(t.Context(), testRegistration, testKey, whole); got != 9 {
+		t.Errorf("the key's own prompt has %d tokens", got)
 	}
 }
 
 func TestRatioIsAWeightedMean(t *testing.T) {
 	c := NewCalibration(NewCounter(), nil)
-	estimate := c.counter.Estimate(longPrompt(t, 1, nil)).Tokens
+	estimate := c.counter.Estimate(testKey, longPrompt(t, 1, nil)).Tokens
 	learn := func(n int, ratio float64, tools any) {
-		learn(c, testRegistration, longPrompt(t, n, tools), int64(math.Round(ratio*float64(c.counter.Estimate(longPrompt(t, n, tools)).Tokens))))
+		learn(c, testRegistration, longPrompt(t, n, tools), int64(math.Round(ratio*float64(c.counter.Estimate(testKey, longPrompt(t, n, tools)).Tokens))))
 	}
 	ratio := func(tools bool) float64 { return c.ratio(testRegistration, tools) }
 	near := func(what string, got, want float64) {
@@ -116,7 +138,7 @@ func TestWhatIsNotLearned(t *testing.T) {
 			t.Errorf("%s was learned: ratio %v", tt.name, got)
 		}
 	}
-	if got := c.Count(t.Context(), testRegistration, media); got != 1600 {
+	if got := c.Count(t.Context(), testRegistration, testKey, media); got != 1600 {
 		t.Errorf("a prompt with an image that was counted is %d tokens", got)
 	}
 }
@@ -128,8 +150,8 @@ func TestRatiosAreResetByRegistration(t *testing.T) {
 	learn(c, before, p, 900)
 	after := before
 	after.Since = 2
-	fresh := int(math.Ceil(1.05 * float64(c.counter.Estimate(p).Tokens)))
-	if got := c.Count(t.Context(), after, p); got != fresh {
+	fresh := int(math.Ceil(1.05 * float64(c.counter.Estimate(testKey, p).Tokens)))
+	if got := c.Count(t.Context(), after, testKey, p); got != fresh {
 		t.Errorf("%d tokens after registering again, want %d", got, fresh)
 	}
 	learn(c, before, longPrompt(t, 2, nil), 900) // a request that was still running
@@ -158,9 +180,9 @@ func TestExportAndLoad(t *testing.T) {
 		return ratios, ok
 	})
 	p := longPrompt(t, 2, nil)
-	want := int(math.Ceil(all[testRegistration].Plain * float64(c.counter.Estimate(p).Tokens)))
+	want := int(math.Ceil(all[testRegistration].Plain * float64(c.counter.Estimate(testKey, p).Tokens)))
 	for range 2 {
-		if got := next.Count(t.Context(), testRegistration, p); got != want {
+		if got := next.Count(t.Context(), testRegistration, testKey, p); got != want {
 			t.Errorf("%d tokens, want %d", got, want)
 		}
 	}
@@ -218,7 +240,7 @@ func TestCalibrationIsSafeForConcurrentUse(t *testing.T) {
 				r := testRegistration
 				r.Since = int64(n / 10)
 				learn(c, r, prompts[i%3], 700)
-				c.Count(t.Context(), r, prompts[(i+n)%3])
+				c.Count(t.Context(), r, testKey, prompts[(i+n)%3])
 				if n%7 == 0 {
 					c.Export()
 					c.Remove("default", "m")
@@ -237,14 +259,14 @@ func BenchmarkCount(b *testing.B) {
 	text := []byte("[" + strings.Repeat(message+",", 60) + message + "]")
 	b.SetBytes(int64(len(text)))
 	for b.Loop() {
-		c.Count(b.Context(), testRegistration, NewPrompt(text, nil))
+		c.Count(b.Context(), testRegistration, testKey, NewPrompt(text, nil))
 	}
 }
 
 // learn learns all from a count.
 func learn(c *Calibration, r Registration, p *Prompt, promptTokens int64) {
-	c.LearnCount(r, p, promptTokens)
-	c.LearnRatio(r, p, promptTokens)
+	c.LearnCount(r, testKey, p, promptTokens)
+	c.LearnRatio(r, testKey, p, promptTokens)
 }
 
 // Counting ends with its context.
@@ -253,7 +275,7 @@ func TestCountEnds(t *testing.T) {
 	cancel()
 	counter := NewCounter()
 	p := NewPrompt([]byte(`[{"role":"user","content":"`+strings.Repeat("some words ", 1<<20)+`"}]`), nil)
-	NewCalibration(counter, nil).Count(ended, testRegistration, p)
+	NewCalibration(counter, nil).Count(ended, testRegistration, testKey, p)
 	if len(counter.texts.young) > 0 {
 		t.Error("a text was counted")
 	}

@@ -20,36 +20,43 @@ const (
 	cachedTexts = 1 << 15 // texts in each of the two generations of the cache
 )
 
-// Counter estimates the tokens of prompts. It caches the counts of texts by hash, because
-// agents resend the whole conversation with each turn. It is safe for concurrent use.
+// Counter estimates the tokens of prompts. It caches the counts of each API key's texts,
+// because agents resend the whole conversation with each turn. Keys share none, so that the
+// time that counting takes does not reveal what others have sent. It is safe for concurrent use.
 type Counter struct {
 	seed  maphash.Seed
-	texts cache[uint64, int32] // counts by hash
+	texts cache[keyText, int32]
+}
+
+// keyText identifies a text of an API key.
+type keyText struct {
+	key  string
+	hash uint64
 }
 
 // NewCounter returns a counter with an empty cache.
 func NewCounter() *Counter {
-	return &Counter{seed: maphash.MakeSeed(), texts: cache[uint64, int32]{size: cachedTexts}}
+	return &Counter{seed: maphash.MakeSeed(), texts: cache[keyText, int32]{size: cachedTexts}}
 }
 
-// Text returns the number of o200k tokens of a text. It splits words every 4 KiB and white
+// Text returns the number of o200k tokens of a key's text. It splits words every 4 KiB and white
 // space every 256 bytes, which adds less than one token per piece.
-func (c *Counter) Text(s string) int {
-	n, _ := c.text(context.Background(), s)
+func (c *Counter) Text(key, s string) int {
+	n, _ := c.text(context.Background(), key, s)
 	return n
 }
 
 // text implements Text. It returns false if ctx was done first.
-func (c *Counter) text(ctx context.Context, s string) (n int, ok bool) {
+func (c *Counter) text(ctx context.Context, key, s string) (n int, ok bool) {
 	if len(s) < cachedText {
 		return tokenise(ctx, s)
 	}
-	key := maphash.String(c.seed, s)
-	if n, ok := c.texts.get(key); ok {
+	of := keyText{key, maphash.String(c.seed, s)}
+	if n, ok := c.texts.get(of); ok {
 		return int(n), true
 	}
 	if n, ok = tokenise(ctx, s); ok {
-		c.texts.put(key, int32(n))
+		c.texts.put(of, int32(n))
 	}
 	return n, ok
 }
@@ -109,15 +116,15 @@ const (
 	tokensOfToolTalk = 40 // general instructions about tools in templates
 )
 
-// Estimate estimates a prompt.
-func (c *Counter) Estimate(p *Prompt) Estimate {
-	return c.estimateFrom(context.Background(), p, 0)
+// Estimate estimates a key's prompt.
+func (c *Counter) Estimate(key string, p *Prompt) Estimate {
+	return c.estimateFrom(context.Background(), key, p, 0)
 }
 
 // estimateFrom estimates the messages of a prompt starting with the n-th. If n is 0, it
 // includes the rest of the prompt. If ctx is done, it returns early.
-func (c *Counter) estimateFrom(ctx context.Context, p *Prompt, n int) Estimate {
-	t := tally{ctx: ctx, counter: c, left: maxCounted}
+func (c *Counter) estimateFrom(ctx context.Context, key string, p *Prompt, n int) Estimate {
+	t := tally{ctx: ctx, counter: c, key: key, left: maxCounted}
 	if n == 0 {
 		t.add(tokensPerPrompt)
 		t.tools(p.Tools)
@@ -133,12 +140,13 @@ func (c *Counter) estimateFrom(ctx context.Context, p *Prompt, n int) Estimate {
 type tally struct {
 	ctx     context.Context
 	counter *Counter
-	fixed   int // tokens of other parts than text
-	counted int // tokens of the tokenized texts
-	bytes   int // bytes of the tokenized texts
-	skipped int // bytes of the texts beyond the limit
-	left    int // bytes that may still be tokenized
-	images  int // number of images so far
+	key     string // the API key's id
+	fixed   int    // tokens of other parts than text
+	counted int    // tokens of the tokenized texts
+	bytes   int    // bytes of the tokenized texts
+	skipped int    // bytes of the texts beyond the limit
+	left    int    // bytes that may still be tokenized
+	images  int    // number of images so far
 	media   bool
 }
 
@@ -154,7 +162,7 @@ func (t *tally) text(s string) {
 	}
 	t.left -= n
 	t.bytes += n
-	tokens, ok := t.counter.text(t.ctx, s[:n])
+	tokens, ok := t.counter.text(t.ctx, t.key, s[:n])
 	if !ok {
 		t.left = 0
 	}

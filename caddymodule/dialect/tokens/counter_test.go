@@ -1,6 +1,7 @@
 package tokens
 
 import (
+	"context"
 	"encoding/json"
 	"strings"
 	"sync"
@@ -23,7 +24,7 @@ func TestTextTokens(t *testing.T) {
 	c := NewCounter()
 	for _, tt := range tests {
 		for range 2 { // the second time from memory
-			if got := c.Text(tt.text); got != tt.want {
+			if got := c.Text(testKey, tt.text); got != tt.want {
 				t.Errorf("Text(%.20q…) is %d, want %d", tt.text, got, tt.want)
 			}
 		}
@@ -37,7 +38,7 @@ func TestTextIsCutAtRunes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := NewCounter().Text(text); got < whole || got > whole+len(text)/countPiece+1 {
+	if got := NewCounter().Text(testKey, text); got < whole || got > whole+len(text)/countPiece+1 {
 		t.Errorf("%d tokens in pieces, %d in one", got, whole)
 	}
 }
@@ -47,7 +48,7 @@ func TestCountingIsBounded(t *testing.T) {
 	for name, unit := range map[string]string{"letters": "a", "spaces": " ", "signs": "=-", "broken": "\xff\xfe", "mixed": "aB9 ", "lines": " \n", "tabs": "\v\n"} {
 		text := strings.Repeat(unit, 32<<10/len(unit))
 		start := time.Now()
-		n := NewCounter().Text(text)
+		n := NewCounter().Text(testKey, text)
 		if d := time.Since(start); d > time.Minute { // 15 ms, but for the race detector and other tests; without a bound, many minutes
 			t.Errorf("%s: counted in %v", name, d)
 		}
@@ -60,7 +61,7 @@ func TestCountingIsBounded(t *testing.T) {
 func TestTextBeyondTheLimitIsExtrapolated(t *testing.T) {
 	words := strings.Repeat(" hello", 5<<20/6)
 	p := promptOf(t, []map[string]any{{"role": "user", "content": words}}, nil)
-	got, want := NewCounter().Estimate(p).Tokens, 5<<20/6
+	got, want := NewCounter().Estimate(testKey, p).Tokens, 5<<20/6
 	if d := got - want; d < -want/100 || d > want/100 {
 		t.Errorf("%d tokens, want %d within 1 %%", got, want)
 	}
@@ -118,7 +119,7 @@ func TestEstimate(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := NewCounter().Estimate(NewPrompt([]byte(tt.messages), []byte(tt.tools))); got != tt.want {
+			if got := NewCounter().Estimate(testKey, NewPrompt([]byte(tt.messages), []byte(tt.tools))); got != tt.want {
 				t.Errorf("got %+v, want %+v", got, tt.want)
 			}
 		})
@@ -128,13 +129,30 @@ func TestEstimate(t *testing.T) {
 func TestTextCacheIsBounded(t *testing.T) {
 	c := NewCounter()
 	for i := range 3 * cachedTexts {
-		c.texts.put(uint64(i), 1)
+		c.texts.put(keyText{hash: uint64(i)}, 1)
 	}
 	if n := len(c.texts.young) + len(c.texts.old); n > 2*cachedTexts {
 		t.Errorf("%d texts are remembered", n)
 	}
-	if _, ok := c.texts.get(3*cachedTexts - 1); !ok {
+	if _, ok := c.texts.get(keyText{hash: 3*cachedTexts - 1}); !ok {
 		t.Error("the latest text is forgotten")
+	}
+}
+
+// A text that another key has sent is tokenized again: the time must not reveal it.
+func TestKeysShareNoTexts(t *testing.T) {
+	c := NewCounter()
+	ended, cancel := context.WithCancel(t.Context())
+	cancel() // only a cached text is counted
+	for _, size := range []int{cachedText, 100 << 10} {
+		text := strings.Repeat("word ", size)[:size]
+		c.Text(testKey, text)
+		if _, cached := c.text(ended, testKey, text); !cached {
+			t.Errorf("%d bytes: the key's own text is counted again", size)
+		}
+		if _, cached := c.text(ended, "key_2", text); cached {
+			t.Errorf("%d bytes: another key's text is known", size)
+		}
 	}
 }
 
@@ -146,7 +164,7 @@ func TestTokenCounterIsSafeForConcurrentUse(t *testing.T) {
 	for range 8 {
 		g.Go(func() {
 			for range 50 {
-				if got := c.Text(text); got != want {
+				if got := c.Text(testKey, text); got != want {
 					t.Errorf("%d tokens, want %d", got, want)
 				}
 			}
@@ -163,10 +181,10 @@ func FuzzEstimate(f *testing.F) {
 	c := NewCounter()
 	f.Fuzz(func(t *testing.T, messages, tools []byte) {
 		p := NewPrompt(messages, tools)
-		if n := c.Estimate(p).Tokens; n < 0 || n > 100*(len(messages)+len(tools)+100) {
+		if n := c.Estimate(testKey, p).Tokens; n < 0 || n > 100*(len(messages)+len(tools)+100) {
 			t.Errorf("%d tokens", n)
 		}
-		if len(p.sums("d")) != len(p.Messages)+1 {
+		if len(p.sums("d", testKey)) != len(p.Messages)+1 {
 			t.Error("not one sum for each message")
 		}
 	})
@@ -187,10 +205,10 @@ func TestOddPromptsAreCounted(t *testing.T) {
 			`[{"role":"assistant","tool_calls":[{"function":{"arguments":` + odd + `}}]}]`,
 			`[{"role":` + odd + `,"reasoning":` + odd + `}]`,
 		} {
-			c.Estimate(NewPrompt([]byte(messages), []byte(odd)))
+			c.Estimate(testKey, NewPrompt([]byte(messages), []byte(odd)))
 		}
-		beside := c.Estimate(NewPrompt([]byte(`[`+odd+`,`+text+`]`), nil)).Tokens
-		if alone := c.Estimate(NewPrompt([]byte(`[{},`+text+`]`), nil)).Tokens; beside != alone {
+		beside := c.Estimate(testKey, NewPrompt([]byte(`[`+odd+`,`+text+`]`), nil)).Tokens
+		if alone := c.Estimate(testKey, NewPrompt([]byte(`[{},`+text+`]`), nil)).Tokens; beside != alone {
 			t.Errorf("beside %s the message counts %d tokens, beside {} %d", odd, beside, alone)
 		}
 	}

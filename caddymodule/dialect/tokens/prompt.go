@@ -40,9 +40,9 @@ func NewPrompt(messages, tools []byte) *Prompt {
 // promptSum is a hash of a prefix of a prompt.
 type promptSum [16]byte
 
-// sums returns the hashes of a deployment's prompt. The i-th covers the tools and the first
-// i messages. A prompt that continues another one starts with the same hashes.
-func (p *Prompt) sums(deployment string) []promptSum {
+// sums returns the hashes of a key's prompt for a deployment. The i-th covers the tools and
+// the first i messages. A prompt that continues another one starts with the same hashes.
+func (p *Prompt) sums(deployment, key string) []promptSum {
 	var last promptSum // of all input so far
 	hash := sha256.New()
 	add := func(text []byte) promptSum {
@@ -55,6 +55,7 @@ func (p *Prompt) sums(deployment string) []promptSum {
 		return last
 	}
 	add([]byte(deployment))
+	add([]byte(key))
 	sums := append(make([]promptSum, 0, len(p.Messages)+1), add(p.Tools))
 	for _, m := range p.Messages {
 		sums = append(sums, add(m))
