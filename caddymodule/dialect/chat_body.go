@@ -66,11 +66,25 @@ func (r *ChatRequest) commonEdits(upstreamModel string) edits {
 
 // OutputLimit implements Call. The client's limit is for each answer.
 func (r *ChatRequest) OutputLimit() int64 {
-	n, _ := jsonscan.Integer(r.raw(fieldMaxTokens))
-	if most, ok := jsonscan.Integer(r.raw(fieldMaxCompletionTokens)); ok {
-		n = lowered(n, most)
+	return max(lowered(min(r.answerLimit(), maxTokens)*r.answers, r.output), 0)
+}
+
+// answerLimit returns the client's limit of each answer. Of several, a model server may use the
+// highest, and some take 0 for no limit.
+func (r *ChatRequest) answerLimit() (limit int64) {
+	if r.raw(fieldMaxTokens) == nil && r.raw(fieldMaxCompletionTokens) == nil {
+		return 0 // few servers know the others
 	}
-	return max(lowered(min(n, maxTokens)*r.answers, r.output), 0)
+	for f := fieldMaxTokens; f < fieldCount; f++ {
+		if raw := r.raw(f); raw != nil {
+			n, _ := jsonscan.Integer(raw)
+			if n < 1 {
+				return 0
+			}
+			limit = max(limit, n)
+		}
+	}
+	return limit
 }
 
 // LimitOutput implements Call.
@@ -80,20 +94,19 @@ func (r *ChatRequest) LimitOutput(n int64) {
 	}
 }
 
-// limitOutput lowers all fields by which model servers limit an answer, and sets max_tokens. The
-// answers share the limit.
+// limitOutput lowers all limits of an answer, and sets max_tokens. The answers share the limit. 0 is
+// no limit for some servers, so it becomes the limit.
 func (r *ChatRequest) limitOutput(e *edits) {
 	most := max(r.output/r.answers, 1)
 	least := most
-	for m := jsonscan.Object(r.body); m.Next(); {
-		switch string(m.Name()) {
-		case "max_tokens", "max_completion_tokens",
-			"n_predict", "max_new_tokens": // llama.cpp prefers the first to max_tokens
-			if n, ok := jsonscan.Integer(m.Raw()); ok && n >= 0 && n <= most {
-				least = min(least, n)
-				continue
-			}
-			e.add(m.Value.Start, m.Value.End, strconv.AppendInt(nil, most, 10))
+	for _, limit := range r.fields[fieldMaxTokens:] {
+		n, ok := jsonscan.Integer(limit.value.Of(r.body))
+		switch {
+		case !limit.found():
+		case ok && n > 0 && n <= most:
+			least = min(least, n)
+		default:
+			e.add(limit.value.Start, limit.value.End, strconv.AppendInt(nil, most, 10))
 		}
 	}
 	if !r.fields[fieldMaxTokens].found() {

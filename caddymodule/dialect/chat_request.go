@@ -17,16 +17,24 @@ const (
 	fieldModel field = iota
 	fieldStream
 	fieldStreamOptions
-	fieldMaxTokens
+	fieldMaxTokens // the first of those by which model servers limit an answer
 	fieldMaxCompletionTokens
+	fieldNPredict // llama.cpp prefers it to max_tokens
+	fieldMaxNewTokens
 	fieldCount
 )
 
 // fieldNames are the keys of the fields, fieldTypes their types.
 var (
-	fieldNames = [fieldCount]string{"model", "stream", "stream_options", "max_tokens", "max_completion_tokens"}
-	fieldTypes = [fieldCount]valueType{aString, aBool, anObject, aNumber, aNumber}
+	fieldNames = [fieldCount]string{
+		"model", "stream", "stream_options", "max_tokens", "max_completion_tokens", "n_predict", "max_new_tokens",
+	}
+	fieldTypes = [fieldCount]valueType{aString, aBool, anObject, aNumber, aNumber, aNumber, aNumber}
 )
+
+// answerNames are the fields that multiply answers. llama.cpp prefers n_cmpl to n, others ignore it.
+// Of the answers of best_of, the client gets some.
+var answerNames = [...]string{"n", "n_cmpl", "best_of"}
 
 const includeUsage = "include_usage" // the key of stream_options that the gateway uses
 
@@ -88,10 +96,10 @@ func ScanRequest(op Operation, body []byte) (*ChatRequest, *Error) {
 			}
 		case "n":
 			r.Choices = r.noteAnswers(m.Raw())
-		case "n_cmpl": // llama.cpp prefers it to n, others ignore it
+		case "n_cmpl":
 			r.noteAnswers(m.Raw())
 			unknown = true
-		case "best_of": // the client gets some of these
+		case "best_of":
 			r.noteAnswers(m.Raw())
 		}
 		if m.Seen != 0 {
@@ -197,13 +205,7 @@ func prompts(raw []byte) (n int64) {
 
 // actsOn reports whether the gateway uses a field in this operation.
 func (r *ChatRequest) actsOn(f field) bool {
-	switch r.kind {
-	case ChatCompletions:
-		return true
-	case Completions:
-		return f <= fieldMaxTokens
-	}
-	return f == fieldModel
+	return r.kind != Embeddings || f == fieldModel
 }
 
 // note records the place of a member that the gateway uses.
@@ -213,7 +215,14 @@ func (r *ChatRequest) note(m *jsonscan.Members) *Error {
 		return nil
 	}
 	r.noteModels(key, m.Raw())
-	if first := key[0] | 0x20; first != 'm' && first != 's' && first < utf8.RuneSelf {
+	switch first := key[0] | 0x20; {
+	case first == 'b', first == 'n':
+		for _, name := range answerNames {
+			if r.kind != Embeddings && isLike(key, name) {
+				return checkKey(m, name, place{}, name)
+			}
+		}
+	case first != 'm' && first != 's' && first < utf8.RuneSelf:
 		return nil // no field starts with this letter
 	}
 	for f, name := range fieldNames {

@@ -161,9 +161,9 @@ func TestRequestOfOtherOperations(t *testing.T) {
 	}{
 		{Completions, `{"model":"pub","prompt":"x","stream":true}`, `{"model":"up","prompt":"x","stream":true,"stream_options":{"include_usage":true}}`, 1},
 		{Completions, `{"model":"pub","prompt":["x","y"],"n":2}`, `{"model":"up","prompt":["x","y"],"n":2}`, 0},
-		{Completions, `{"model":"pub","prompt":"x","n":2,"max_completion_tokens":"odd","MAX_COMPLETION_TOKENS":1}`, `{"model":"up","prompt":"x","n":2,"max_completion_tokens":"odd","MAX_COMPLETION_TOKENS":1}`, 2},
+		{Completions, `{"model":"pub","prompt":"x","n":2,"max_completion_tokens":5}`, `{"model":"up","prompt":"x","n":2,"max_tokens":5,"max_completion_tokens":5}`, 2},
 		{Completions, `{"model":"pub"}`, `{"model":"up"}`, 0},
-		{Embeddings, `{"input":["a"],"model":"pub","stream":"odd"}`, `{"input":["a"],"model":"up","stream":"odd"}`, 1},
+		{Embeddings, `{"input":["a"],"model":"pub","stream":"odd","N":2,"MAX_TOKENS":0}`, `{"input":["a"],"model":"up","stream":"odd","N":2,"MAX_TOKENS":0}`, 1},
 		{ChatCompletions, `{"model":"pub","messages":[],"n":3}`, `{"model":"up","messages":[],"n":3}`, 3},
 		{ChatCompletions, `{"model":"pub","messages":[],"n":null}`, `{"model":"up","messages":[],"n":null}`, 1},
 	} {
@@ -229,6 +229,12 @@ var badRequests = []struct{ body, param, code, message string }{
 	{`{"model":"a","max_to` + "\u212a" + `ens":1,"messages":[]}`, "max_tokens", "unsupported_parameter", ""},
 	{`{"model":"a","stream":true,"stream":false,"messages":[]}`, "stream", "", "is duplicated"},
 	{`{"model":"a","max_tokens":1,"max_tokens":2,"messages":[]}`, "max_tokens", "", "is duplicated"},
+	{`{"model":"a","n_predict":1,"n_predict":2,"messages":[]}`, "n_predict", "", "is duplicated"},
+	{`{"model":"a","N_Predict":1,"messages":[]}`, "n_predict", "unsupported_parameter", `Unknown parameter "N_Predict": did you mean "n_predict"?`},
+	{`{"model":"a","max_new_tokenſ":1,"messages":[]}`, "max_new_tokens", "unsupported_parameter", `did you mean "max_new_tokens"?`},
+	{`{"model":"a","N":128,"messages":[]}`, "n", "unsupported_parameter", `Unknown parameter "N": did you mean "n"?`},
+	{`{"model":"a","N_cmpl":128,"messages":[]}`, "n_cmpl", "unsupported_parameter", `did you mean "n_cmpl"?`},
+	{`{"model":"a","beſt_of":128,"messages":[]}`, "best_of", "unsupported_parameter", `did you mean "best_of"?`},
 	{`{"model":"a","stream_options":{},"stream_options":{},"messages":[]}`, "stream_options", "", "is duplicated"},
 	{`{"model":"a","stream_options":{"include_usage":true,"include_usage":false},"messages":[]}`, "stream_options.include_usage", "", "is duplicated"},
 	{`{"model":"a","stream_options":{"Include_Usage":false},"messages":[]}`, "stream_options.include_usage", "unsupported_parameter", ""},
@@ -292,6 +298,8 @@ func FuzzScanRequest(f *testing.F) {
 		`{"model":"m","messages":[],"stream":true,"stream_options":null}`,
 		`{"model":"m","MODEL":"n","messages":[]}`, ` {} `, `[`, `{"model":"a"}}`,
 		`{"model":"m","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"http://x"}},{"image":["http://x","data:,"]},{"file":{"file_data":"http://x"}}]}]}`,
+		`{"model":"m","messages":[],"max_tokens":0,"max_completion_tokens":0,"n_predict":-1,"max_new_tokens":1e9,"n":4,"n_cmpl":5}`,
+		`{"model":"m","messages":[],"N_Predict":0,"N":128,"beſt_of":2,"API_BASE":"http://x","aws_region_name":"x"}`,
 	} {
 		f.Add([]byte(s))
 	}
@@ -329,6 +337,7 @@ func FuzzScanRequest(f *testing.F) {
 		if !bytes.Equal(keep, body) {
 			t.Fatal("the body was changed")
 		}
+		checkLimited(t, r)
 		for m := jsonscan.Object(body); m.Next(); {
 			if isLike(m.Name(), "messages") && r.checkMedia(place{m.Key, m.Value}, "") != nil && r.applyOptions(compat.Options{ExtraModels: true}) == nil {
 				t.Fatal("an address of media was not noticed while the body was scanned")

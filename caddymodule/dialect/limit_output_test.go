@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"encoding/json"
 	"io"
 	"testing"
 )
@@ -25,7 +26,7 @@ func TestLimitOutput(t *testing.T) {
 		{"not whole", chat, messages(`"max_tokens":1e9,`), `{"model":"m","max_tokens":100,"messages":[{"role":"user","content":"x"}]}`, 0},
 		{
 			"both", chat, messages(`"max_tokens":500,"max_completion_tokens":50,`),
-			`{"model":"m","max_tokens":100,"max_completion_tokens":50,"messages":[{"role":"user","content":"x"}]}`, 50,
+			`{"model":"m","max_tokens":100,"max_completion_tokens":50,"messages":[{"role":"user","content":"x"}]}`, 500,
 		},
 		{
 			"the other one", chat, messages(`"max_completion_tokens":500,`),
@@ -35,7 +36,19 @@ func TestLimitOutput(t *testing.T) {
 			"of a server", chat, messages(`"n_predict":500,"max_new_tokens":1000,`),
 			`{"max_tokens":100,"model":"m","n_predict":100,"max_new_tokens":100,"messages":[{"role":"user","content":"x"}]}`, 0,
 		},
-		{"zero", chat, messages(`"max_tokens":0,`), `{"model":"m","max_tokens":0,"messages":[{"role":"user","content":"x"}]}`, 0},
+		{"zero", chat, messages(`"max_tokens":0,`), `{"model":"m","max_tokens":100,"messages":[{"role":"user","content":"x"}]}`, 0},
+		{
+			"zero of the other one", chat, messages(`"max_completion_tokens":0,`),
+			`{"max_tokens":100,"model":"m","max_completion_tokens":100,"messages":[{"role":"user","content":"x"}]}`, 0,
+		},
+		{
+			"zero and more", chat, messages(`"max_tokens":0,"max_completion_tokens":50,"n_predict":0,`),
+			`{"model":"m","max_tokens":100,"max_completion_tokens":50,"n_predict":100,"messages":[{"role":"user","content":"x"}]}`, 0,
+		},
+		{
+			"more of a server", chat, messages(`"max_tokens":50,"n_predict":5000,`),
+			`{"model":"m","max_tokens":50,"n_predict":100,"messages":[{"role":"user","content":"x"}]}`, 5000,
+		},
 		{
 			"less of a server", chat, messages(`"n_predict":10,`),
 			`{"max_tokens":10,"model":"m","n_predict":10,"messages":[{"role":"user","content":"x"}]}`, 0,
@@ -73,6 +86,11 @@ func TestLimitOutput(t *testing.T) {
 			`{"model":"m","n":1e999,"max_tokens":1,"messages":[{"role":"user","content":"x"}]}`, 65535 << 30,
 		},
 		{"completions", completions, `{"model":"pub","prompt":"x","max_tokens":500}`, `{"model":"m","prompt":"x","max_tokens":100}`, 500},
+		{"zero of completions", completions, `{"model":"pub","prompt":"x","max_tokens":0}`, `{"model":"m","prompt":"x","max_tokens":100}`, 0},
+		{
+			"others of completions", completions, `{"model":"pub","prompt":"x","max_completion_tokens":500}`,
+			`{"max_tokens":100,"model":"m","prompt":"x","max_completion_tokens":100}`, 500,
+		},
 		{"embeddings", Operation{Kind: Embeddings}, `{"model":"pub","input":"x"}`, `{"model":"m","input":"x"}`, 0},
 		{
 			"messages",
@@ -100,6 +118,41 @@ func TestLimitOutput(t *testing.T) {
 		call.LimitOutput(200)
 		if got, _ := io.ReadAll(call.Body("m")); string(got) != c.want {
 			t.Errorf("%s:\n%s\nwant\n%s", c.name, got, c.want)
+		}
+	}
+}
+
+// Without a limit of the key, 0 passes: for some servers it is no limit, for others no answer.
+func TestZeroTokensPass(t *testing.T) {
+	t.Parallel()
+	const rest = `"max_tokens":0,"n_predict":0,"messages":[]}`
+	call, derr := Decode(chatOp, []byte(`{"model":"pub",`+rest), &Env{})
+	if derr != nil {
+		t.Fatal(derr)
+	}
+	if got, _ := io.ReadAll(call.Body("m")); string(got) != `{"model":"m",`+rest {
+		t.Errorf("%s", got)
+	}
+}
+
+// checkLimited limits a request, and checks that no server that ignores the case of keys writes more.
+func checkLimited(t *testing.T, r *ChatRequest) {
+	t.Helper()
+	const most = 100
+	r.LimitOutput(most)
+	var up struct {
+		MaxTokens           *int64 `json:"max_tokens"`
+		MaxCompletionTokens *int64 `json:"max_completion_tokens"`
+		NPredict            *int64 `json:"n_predict"`
+		MaxNewTokens        *int64 `json:"max_new_tokens"`
+	}
+	body := bodyOf(t, r.Body("up"))
+	if err := json.Unmarshal([]byte(body), &up); err != nil {
+		t.Fatalf("%v\n%s", err, body)
+	}
+	for i, n := range []*int64{up.MaxTokens, up.MaxCompletionTokens, up.NPredict, up.MaxNewTokens} {
+		if i == 0 && n == nil || n != nil && (*n < 1 || *n > most) {
+			t.Fatalf("the answer is not limited: %s", body)
 		}
 	}
 }
