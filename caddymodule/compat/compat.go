@@ -88,7 +88,7 @@ var all = [...]Option{
 	},
 	{
 		Name: "extra_models", Values: flags, Title: "Additional models",
-		Help:  "true: requests may name other models of the server in models, fallbacks, route and draft_model",
+		Help:  "true: requests may have fields such as models, fallbacks and api_base, with which a router uses other models or servers",
 		field: func(o *Options) any { return &o.ExtraModels },
 	},
 	{

@@ -65,7 +65,7 @@ type ChatRequest struct {
 	output  int64 // at most so many tokens of all answers; 0: no limit but the client's
 
 	// Subject to the deployment's options. Few requests have these.
-	models    string        // a field that names additional models, or ""
+	routing   string        // of routingNames, or ""
 	media     []place       // members that may contain addresses of media
 	developer jsonscan.Span // of the messages, if one has the role developer
 	folds     edits         // of the developer messages
@@ -214,7 +214,7 @@ func (r *ChatRequest) note(m *jsonscan.Members) *Error {
 	if len(key) == 0 {
 		return nil
 	}
-	r.noteModels(key, m.Raw())
+	r.noteRouting(key, m.Raw())
 	switch first := key[0] | 0x20; {
 	case first == 'b', first == 'n':
 		for _, name := range answerNames {

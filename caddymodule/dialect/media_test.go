@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -121,16 +122,21 @@ func TestNoRemoteMedia(t *testing.T) {
 	}
 }
 
-// Fields that name further models are refused where the body goes through, and
-// dropped where it is translated.
+// Fields that choose other models, servers or credentials are refused where the body goes through,
+// and dropped where it is translated.
 func TestExtraModels(t *testing.T) {
-	const fields = `"models":["a"],"fallbacks":["a"],"route":"fallback","draft_model":"a"`
+	t.Parallel()
+	given := func(name string) string { return strings.Replace(name, "*", "region_name", 1) }
 	for _, kind := range []OperationKind{ChatCompletions, Completions, Embeddings} {
 		op := Operation{Kind: kind, Dialect: Chat}
-		for field := range strings.SplitSeq(fields, ",") {
-			name := field[1 : 1+strings.IndexByte(field[1:], '"')]
-			for _, key := range []string{name, strings.ToUpper(name), `\u00` + string("0123456789abcdef"[name[0]>>4]) + string("0123456789abcdef"[name[0]&15]) + name[1:], strings.Replace(name, "s", "ſ", 1)} {
-				body := strings.Replace(`{"messages":[],"input":"x",`+field+`,"prompt":"x","model":"public"}`, name, key, 1)
+		for _, name := range routingNames {
+			key := given(name)
+			keys := []string{key, strings.ToUpper(key), fmt.Sprintf(`\u%04x%s`, key[0], key[1:])}
+			if key == name {
+				keys = append(keys, strings.Replace(key, "s", "ſ", 1))
+			}
+			for _, key := range keys {
+				body := `{"messages":[],"input":"x","` + key + `":["a"],"prompt":"x","model":"public"}`
 				_, fault := Decode(op, []byte(body), testEnv())
 				if fault == nil || fault.Param != name || fault.HTTPStatus(Chat) != 400 || !strings.Contains(fault.Message, name) {
 					t.Errorf("%v, %s", fault, body)
@@ -140,19 +146,19 @@ func TestExtraModels(t *testing.T) {
 				}
 			}
 		}
-		body := `{"messages":[{"models":1}],"input":"x","prompt":"x","models":null,"fallbacks":null,"model":"public","":1,"route_x":1,"max_tokens":1}`
+		body := `{"messages":[{"models":1,"api_base":2}],"input":"x","prompt":"x","models":null,"fallbacks":null,"model":"public","":1,"route_x":1,"aws":1,` +
+			`"my_api_key":1,"provider":{},"metadata":{},"max_tokens":1,"chat_template_kwargs":{},"guided_json":{},"keep_alive":1,"lora":[],"litellm_session_id":"a"}`
 		if _, fault := Decode(op, []byte(body), testEnv()); fault != nil {
 			t.Errorf("%s, %s", fault.Message, body)
 		}
 	}
 	for op, body := range map[Operation]string{
-		messagesOp:  `{"model":"public","max_tokens":9,"messages":[{"role":"user","content":"x"}],` + fields + `}`,
-		responsesOp: `{"model":"public","input":"x",` + fields + `}`,
+		messagesOp:  `{"model":"public","max_tokens":9,"messages":[{"role":"user","content":"x"}]`,
+		responsesOp: `{"model":"public","input":"x"`,
 	} {
-		up := upstreamFields(t, op, body)
-		for _, name := range []string{"models", "fallbacks", "route", "draft_model"} {
-			if up[name] != nil {
-				t.Errorf("%s: %s goes up", op.Dialect, name)
+		for _, name := range routingNames {
+			if up := upstreamFields(t, op, body+`,"`+given(name)+`":"a"}`); up[given(name)] != nil {
+				t.Errorf("%s: %s goes up", op.Dialect, given(name))
 			}
 		}
 	}
