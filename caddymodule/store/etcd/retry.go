@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -34,7 +35,9 @@ func (k *kv) retry(ctx context.Context, limit time.Duration) *retry {
 	return &retry{k: k, ctx: ctx, limit: limit}
 }
 
-// attempt calls f with a context that ends after the limit or when the KV is closed.
+// attempt calls f with a context that ends after the limit or when the KV is closed. A
+// member that is cut off from the others refuses the call at once, instead of waiting for
+// a leader.
 func (r *retry) attempt(f func(context.Context) error) error {
 	if r.k.ctx.Err() != nil {
 		return store.ErrClosed
@@ -42,7 +45,7 @@ func (r *retry) attempt(f func(context.Context) error) error {
 	if err := r.ctx.Err(); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(r.ctx, r.limit)
+	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(r.ctx), r.limit)
 	defer cancel()
 	defer context.AfterFunc(r.k.ctx, cancel)()
 	return f(ctx)
