@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -10,6 +11,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
+	"log/slog"
 	"math/big"
 	"net"
 	"os"
@@ -91,11 +93,25 @@ func TestOpenPrefix(t *testing.T) {
 	if err != nil || len(snap.Items) != 1 {
 		t.Errorf("the store has %v, %v", snap.Items, err)
 	}
-	second, err := etcd.Open(t.Context(), etcd.Options{Endpoints: []string{url}, Prefix: "second"})
+	var log bytes.Buffer
+	logger := slog.New(slog.NewTextHandler(&log, nil))
+	second, err := etcd.Open(t.Context(), etcd.Options{Endpoints: []string{url}, Prefix: "second", Logger: logger})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer second.Close()
+	if !strings.Contains(log.String(), "level=INFO") || !strings.Contains(log.String(), "the store is new\" prefix=second/") {
+		t.Errorf("the log of a new store: %s", log.String())
+	}
+	log.Reset()
+	again, err := etcd.Open(t.Context(), etcd.Options{Endpoints: []string{url}, Prefix: "second", Logger: logger})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	if log.Len() > 0 {
+		t.Errorf("the log of a store with a schema: %s", log.String())
+	}
 	if item, err := second.Get(t.Context(), "a"); err != nil || item.Exists() {
 		t.Errorf("another prefix has %v, %v", item, err)
 	}

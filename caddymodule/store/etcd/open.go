@@ -197,6 +197,8 @@ func (k *kv) prepare(ctx context.Context) error {
 		if err != nil {
 			return k.explain(err)
 		}
+		// A wrong prefix is not noticed otherwise.
+		k.logger.Info("etcd had no keys with this prefix: the store is new", "prefix", k.prefix)
 	}
 }
 
