@@ -106,6 +106,41 @@ func (u *upRun) gone(t *testing.T) {
 	}
 }
 
+// closed checks that a page in a browser of this machine can neither read nor write the
+// store.
+func (u *upRun) closed(t *testing.T) {
+	t.Helper()
+	argv, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", u.Etcd.PID))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, peer, _ := strings.Cut(string(argv), "--listen-peer-urls\x00")
+	peer, _, _ = strings.Cut(peer, "\x00")
+	peer = "http://" + peer[strings.Index(peer, "127.0.0.1:"):]
+	const put = `{"key":"cG9zdGVybi9h","value":"YQ=="}`
+	for _, page := range []struct{ method, url, host, body string }{
+		{http.MethodPost, u.Etcd.URL + "/v3/kv/put", "", put},
+		{http.MethodPost, u.Etcd.URL + "/v3/kv/put", "evil.example", put},
+		{http.MethodGet, u.Etcd.URL + "/health", "evil.example", ""},
+		{http.MethodGet, peer + "/members", "evil.example", ""},
+	} {
+		request, err := http.NewRequestWithContext(t.Context(), page.method, page.url, strings.NewReader(page.body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Host = page.host
+		request.Header.Set("Content-Type", "text/plain")
+		request.Header.Set("Origin", "https://evil.example")
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			continue // the port of members has TLS
+		}
+		if response.Body.Close(); response.StatusCode < http.StatusBadRequest {
+			t.Errorf("%s %s for the host %q: status %d", page.method, page.url, page.host, response.StatusCode)
+		}
+	}
+}
+
 const readyPath = "/.well-known/postern/ready"
 
 // TestUpEdges kills an edge of a run, and starts it again as the run says. Ctrl-C ends all
@@ -120,6 +155,7 @@ func TestUpEdges(t *testing.T) {
 	for _, e := range u.Edges {
 		u.await(t, e.URL+readyPath)
 	}
+	u.closed(t)
 	chat := func(ctx context.Context) error {
 		request, err := http.NewRequestWithContext(ctx, http.MethodPost, u.URL+"/v1/chat/completions", strings.NewReader(harness.Chat("m", "")))
 		if err != nil {

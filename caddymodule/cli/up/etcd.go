@@ -55,13 +55,16 @@ func (u *Run) startEtcd(ctx context.Context, program, dir string) (url string, e
 			return "", fmt.Errorf("finding a port for etcd: %w", err)
 		}
 	}
-	url, peer := "http://"+at[0], "http://"+at[1]
+	url, peer := "http://"+at[0], "https://"+at[1]
 	c := &child{
 		Process: Process{Name: "etcd", URL: url, Log: filepath.Join(dir, "etcd.log")}, grace: etcdGrace,
 		argv: []string{
 			program, "--name", "etcd", "--data-dir", filepath.Join(dir, "etcd"), "--log-level", "warn",
 			"--listen-client-urls", url, "--advertise-client-urls", url,
 			"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "etcd=" + peer,
+			// A page in a browser of this machine can send requests to these ports. Their Host is
+			// of its choice if it has a DNS name that leads here, but not with TLS.
+			"--enable-grpc-gateway=false", "--host-whitelist", "127.0.0.1,localhost", "--peer-auto-tls",
 		},
 	}
 	if err := u.start(c); err != nil {
