@@ -79,8 +79,9 @@ management tokens of its console, and the edges of a cluster.
 
 All commands but "up", "restore" and "backup --offline" connect to the admin endpoint
 of the running Caddy. Set it with --address, or take it from a file with --config. The
-default is localhost:2019 or $CADDY_ADMIN; if nothing answers there, that of an
-installed package or of "up".`,
+default is $CADDY_ADMIN, or the socket of an installed package or of "up"; if neither
+answers, localhost:2019. On Linux that port must belong to root, to the user of a
+package, or to you.`,
 		example: `  caddy gateway up
   caddy gateway setup-link
   caddy gateway pairing start

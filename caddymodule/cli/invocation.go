@@ -153,7 +153,7 @@ func (in *invocation) admin() (string, error) {
 		return in.local, nil
 	}
 	if in.text("address") == "" && in.text("config") == "" {
-		return up.DefaultAdmin(), nil
+		return up.DefaultAdmin()
 	}
 	if scheme, _, ok := strings.Cut(in.text("address"), "://"); ok {
 		return "", up.Usagef("--address is Caddy's admin endpoint, such as localhost:2019, and not the URL of a site; write it without %s://", scheme)

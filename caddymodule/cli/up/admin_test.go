@@ -26,22 +26,30 @@ func TestUpSocket(t *testing.T) {
 	if err != nil || !strings.HasPrefix(address, "unix/") || Exposed(address) {
 		t.Fatalf("%s, %v", address, err)
 	}
-	if got := DefaultAdmin(); got != caddy.DefaultAdminListen {
-		t.Errorf("without a run commands use %s", got)
+	usual := caddy.DefaultAdminListen
+	t.Cleanup(func() { caddy.DefaultAdminListen = usual })
+	tcp, err := net.Listen("tcp", "127.0.0.1:0") // another Caddy
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tcp.Close()
+	caddy.DefaultAdminListen = tcp.Addr().String()
+	if got, err := DefaultAdmin(); got != caddy.DefaultAdminListen || err != nil {
+		t.Errorf("without a run commands use %s, %v", got, err)
 	}
 	ln, err := net.Listen("unix", strings.TrimPrefix(address, "unix/"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer ln.Close()
-	if got := DefaultAdmin(); got != address && !answersAt(caddy.DefaultAdminListen) {
-		t.Errorf("during a run commands use %s", got)
+	if got, err := DefaultAdmin(); got != address || err != nil {
+		t.Errorf("during a run commands use %s, %v", got, err)
 	}
 	if second, err := ownAdmin(); err != nil || second == address {
 		t.Errorf("a second run takes %s, %v", second, err)
 	}
 	t.Setenv("CADDY_ADMIN", "localhost:2999")
-	if got := DefaultAdmin(); got == address {
+	if got, err := DefaultAdmin(); got == address || err != nil {
 		t.Error("commands ignore $CADDY_ADMIN")
 	}
 }

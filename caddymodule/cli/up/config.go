@@ -230,16 +230,30 @@ func answersAt(address string) bool {
 // packageAdmin is the admin endpoint of a gateway that was installed from a package.
 const packageAdmin = "/run/postern/admin.sock"
 
-// DefaultAdmin returns the admin endpoint that commands use by default: Caddy's
-// default. If only the socket of a package or of `caddy gateway up` answers, it is that.
-func DefaultAdmin() string {
-	if os.Getenv("CADDY_ADMIN") != "" || answersAt(caddy.DefaultAdminListen) {
-		return caddy.DefaultAdminListen
+// DefaultAdmin returns the admin endpoint that commands use by default: $CADDY_ADMIN, the
+// socket of a package or of `caddy gateway up`, or Caddy's default. Only root and the
+// gateway's user can create the sockets, but anyone can listen on a free port, and would get
+// passwords: DefaultAdmin fails if that is so, as far as the system lets it find out.
+func DefaultAdmin() (string, error) {
+	if os.Getenv("CADDY_ADMIN") != "" {
+		return caddy.DefaultAdminListen, nil
 	}
 	if answersAt("unix/" + packageAdmin) {
-		return "unix/" + packageAdmin
+		return "unix/" + packageAdmin, nil
 	}
-	return cmp.Or(Running(), caddy.DefaultAdminListen)
+	if running := Running(); running != "" {
+		return running, nil
+	}
+	addr, err := caddy.ParseNetworkAddress(caddy.DefaultAdminListen)
+	if err == nil {
+		err = checkListeners(addr.StartPort)
+	}
+	if err != nil || !answersAt(caddy.DefaultAdminListen) {
+		if _, missing := os.Stat(packageAdmin); missing == nil { // the user may not use it
+			return "unix/" + packageAdmin, nil
+		}
+	}
+	return caddy.DefaultAdminListen, err
 }
 
 // Running returns the admin endpoint of a `caddy gateway up` with the same database; ""

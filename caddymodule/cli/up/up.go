@@ -144,7 +144,8 @@ func (u *Run) Start(ctx context.Context) (*Ready, error) {
 	if Exposed(u.addresses.admin) {
 		u.ready.exposed(u.addresses.admin)
 	}
-	u.ready.UsualAdmin = u.addresses.admin == DefaultAdmin()
+	usual, err := DefaultAdmin()
+	u.ready.UsualAdmin = err == nil && usual == u.addresses.admin
 	u.ready.Curl = u.ready.curl()
 	return &u.ready, nil
 }

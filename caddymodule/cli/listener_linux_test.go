@@ -1,0 +1,77 @@
+package cli
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/caddyserver/caddy/v2"
+)
+
+// TestForeignListener: another user listens on the usual port of the admin endpoint. No
+// command sends it anything, or prints what it answers.
+func TestForeignListener(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to listen as another user")
+	}
+	t.Setenv("CADDY_ADMIN", "")
+	t.Setenv("XDG_DATA_HOME", t.TempDir())
+	usual := caddy.DefaultAdminListen
+	t.Cleanup(func() { caddy.DefaultAdminListen = usual })
+	const nobody = 65534
+	for _, host := range []string{"127.0.0.1:0", "[::1]:0"} {
+		var requests atomic.Int32
+		serve := func(user int) *httptest.Server {
+			server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				requests.Add(1)
+				fmt.Fprint(w, `{"url":"https://evil.example"}`)
+			}))
+			server.Listener.Close()
+			server.Listener = listenAs(t, user, host)
+			server.Start()
+			caddy.DefaultAdminListen = strings.TrimPrefix(server.URL, "http://")
+			return server
+		}
+		foreign := serve(nobody)
+		for _, args := range []string{"user add root", "setup-link", "key create --name x", "status"} {
+			ran := runCommand(t, strings.Fields(args)...)
+			if ran.exit != exitUsage || ran.out != "" || !strings.Contains(ran.err, "--address localhost:") || !strings.Contains(ran.err, "belongs to the user nobody") {
+				t.Errorf("%s: exit %d, stdout %q, stderr %q", args, ran.exit, ran.out, ran.err)
+			}
+		}
+		if n := requests.Load(); n != 0 {
+			t.Errorf("another user got %d requests", n)
+		}
+		runCommand(t, "setup-link", "--address", caddy.DefaultAdminListen)
+		foreign.Close()
+		own := serve(0)
+		runCommand(t, "setup-link")
+		own.Close()
+		if n := requests.Load(); n != 2 {
+			t.Errorf("%d requests with --address, and to a listener of this user", n)
+		}
+	}
+}
+
+// listenAs returns a listener that belongs to a user.
+func listenAs(t *testing.T, user int, address string) net.Listener {
+	t.Helper()
+	runtime.LockOSThread() // which alone changes its user
+	defer runtime.UnlockOSThread()
+	if err := syscall.Setfsuid(user); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = syscall.Setfsuid(0) }()
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}

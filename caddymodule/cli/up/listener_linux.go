@@ -1,0 +1,51 @@
+package up
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/user"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// caddyUsers are the users of Caddy's and Postern's packages.
+var caddyUsers = []string{"caddy", "postern"}
+
+// checkListeners fails if a user listens on a TCP port who can neither read what this one
+// can nor runs Caddy as a service.
+func checkListeners(port uint) error {
+	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+		data, err := os.ReadFile(table)
+		if errors.Is(err, fs.ErrNotExist) { // without IPv6
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("finding the user who listens on port %d: %w", port, err)
+		}
+		for line := range strings.Lines(string(data)) {
+			const listening = "0A"
+			fields := strings.Fields(line) // number, local and remote address, state, 3 others, user
+			if len(fields) < 8 || fields[3] != listening || !strings.HasSuffix(fields[1], fmt.Sprintf(":%04X", port)) {
+				continue
+			}
+			if id := fields[7]; id != "0" && id != strconv.Itoa(os.Geteuid()) {
+				if name := userName(id); !slices.Contains(caddyUsers, name) {
+					return Usagef("port %d of this machine belongs to the user %s, who may be anyone, and there is no socket of a gateway: "+
+						"if that is your Caddy, name it with --address localhost:%[1]d or --config", port, name)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// userName returns the name of a user, or the id if it has none.
+func userName(id string) string {
+	if u, err := user.LookupId(id); err == nil {
+		return u.Username
+	}
+	return id
+}
