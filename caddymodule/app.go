@@ -258,7 +258,12 @@ func isNumber(host string) bool {
 
 // Start opens the store and the listener unless an earlier configuration has
 // already opened them. An error rolls back the reload.
-func (a *App) Start() error { return a.gateway.Start(a.ctx) }
+func (a *App) Start() error {
+	for _, warning := range a.warnings() {
+		a.logger.Warn(warning)
+	}
+	return a.gateway.Start(a.ctx)
+}
 
 // Stop stops accepting connectors for this configuration. Tunnels and running
 // requests continue.

@@ -16,7 +16,7 @@ import (
 
 // endpoint returns the gateway's public addresses. Pins and certificates may change.
 func (a *App) endpoint() manage.Endpoint {
-	e := manage.Endpoint{Listen: a.listen.JoinHostPort(0), Public: a.Public}
+	e := manage.Endpoint{Listen: a.listen.JoinHostPort(0), Public: a.Public, Warnings: a.warnings()}
 	if hub, err := a.listener.Hub(); err == nil {
 		e.Pin, e.NextPin = hub.Pin(), hub.NextPin()
 		if addr := hub.Addr(); addr != nil {

@@ -124,6 +124,9 @@ func checkCaddyfile(t *testing.T, path, text string) []byte {
 	if formatted := caddyWith(t, path, text, "fmt"); string(formatted) != text {
 		t.Errorf("%s: not as `caddy fmt` writes it:\n%s\nwant:\n%s", path, text, formatted)
 	}
+	if strings.Contains(text, "trusted_proxies ") && !strings.Contains(text, "trusted_proxies_strict") {
+		t.Errorf("%s: clients choose their address: trusted_proxies_strict is missing:\n%s", path, text)
+	}
 	return caddyWith(t, path, text, "adapt", "--validate", "--adapter", "caddyfile", "--config")
 }
 

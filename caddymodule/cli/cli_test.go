@@ -193,6 +193,7 @@ var commandTests = []struct {
 	{"deployment_list_argument", "deployment list x", nil},
 	{"deployment_remove", "deployment remove ..", ok("DELETE /model_gateway/deployments/%2E%2E", deploymentJSON)},
 	{"status", "status", ok("GET /model_gateway/status", statusJSON)},
+	{"status_warning", "status", ok("GET /model_gateway/status", strings.Replace(statusJSON, "{", `{"warnings":["server srv0 is\u001b open"],`, 1))},
 	{"status_json", "status --json", ok("GET /model_gateway/status", statusJSON)},
 	{"audit", "audit", ok("GET /model_gateway/audit", `[{"id":"op_1","time":"2026-05-02T10:30:00Z","operation":"key.create","record":"key_1","name":"laptop","by":"anna","user":"usr_1",`+
 		`"token":"mgt_1","token_name":"ci","from":"203.0.113.7","details":{"scope":"qwen*","note":"\u001b[2J"}},{"id":"op_0","time":"2026-05-01T10:30:00Z","operation":"backup","by":"admin endpoint"}]`)},

@@ -162,7 +162,8 @@ patterns. "*" matches any characters, "?" one character.
 2027-01-31T12:00:00Z, or "never".
 
 --allow-ip takes a network such as 10.0.0.0/8, an address, or "any". Behind a
-proxy, set trusted_proxies in the Caddyfile, so that the address is the client's.
+proxy, set trusted_proxies and trusted_proxies_strict in the Caddyfile, so that the
+address is the client's.
 
 ` + limitsHelp
 

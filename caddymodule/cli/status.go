@@ -42,6 +42,9 @@ func printStatus(in *invocation, s manage.Status) {
 	c := s.Counters
 	row("Tunnels", "%d opened, %d replaced, %d denied, %d rejected", c.Connected, c.Replaced, c.Denied, c.Rejected)
 	row("Requests", "%d, %d without an answer", c.Requests, c.Failed)
+	for _, warning := range s.Warnings {
+		in.warnf("\nWarning: %s.\n", printable(warning))
+	}
 	if address, err := in.admin(); err == nil && up.Exposed(address) {
 		in.warnf("\nWarning: the admin endpoint is at %s, where every local process can manage the gateway. "+
 			"Put it on a Unix socket: `admin unix//run/caddy/admin.sock|0600` in the Caddyfile's global options.\n", printable(address))

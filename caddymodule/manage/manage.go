@@ -78,6 +78,8 @@ type Endpoint struct {
 	// Pin is the hash of the gateway's tunnel identity, a part of tokens. NextPin is
 	// that of its next identity, "" if there is none.
 	Pin, NextPin string
+	// Warnings are what is wrong with the configuration of the sites.
+	Warnings []string
 }
 
 // Token returns the tunnel token of a connector. It fails with [ErrNotReady] while the

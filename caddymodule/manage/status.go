@@ -27,6 +27,8 @@ type Status struct {
 	Edge *EdgeStatus `json:"edge,omitempty"`
 	// Counters are of the whole gateway and for operators only.
 	Counters tunnel.Counters `json:"counters,omitzero"`
+	// Warnings are what is wrong with the configuration, for operators only.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // Build has the versions of the program.
@@ -90,7 +92,7 @@ func (s *Service) Status(ctx context.Context) (Status, error) {
 		Edge:        s.edgeStatus(ctx),
 	}
 	if caller.Operator {
-		st.Counters = s.tunnels.Counters()
+		st.Counters, st.Warnings = s.tunnels.Counters(), at.Warnings
 	}
 	live := s.sessions()
 	for _, account := range accounts {
