@@ -156,9 +156,13 @@ func (s *Service) Key(ctx context.Context, idOrName string) (Key, error) {
 		}
 	}
 	if found.ID == "" {
-		return Key{}, faultf(store.ErrNotFound, "key %q not found; `caddy gateway key list` shows all", idOrName)
+		return Key{}, errNoKey(idOrName)
 	}
 	return found, nil
+}
+
+func errNoKey(idOrName string) error {
+	return faultf(store.ErrNotFound, "key %q not found; `caddy gateway key list` shows all", idOrName)
 }
 
 // KeyLimits is what the limits of a key and its account leave, and what the key has used.
@@ -218,7 +222,7 @@ func (s *Service) EditKey(ctx context.Context, e EditKey) (Key, error) {
 		if err := s.mayLimit(ctx, e.Limits); err != nil {
 			return Key{}, write{}, err
 		}
-		id, err := s.ownKey(ctx, e.Key)
+		id, check, err := s.ownKey(ctx, e.Key)
 		if err != nil {
 			return Key{}, write{}, err
 		}
@@ -251,7 +255,7 @@ func (s *Service) EditKey(ctx context.Context, e EditKey) (Key, error) {
 			}
 			e.Limits.apply(&k.Limits)
 			return nil
-		})
+		}, check)
 		return s.keyOf(k), write{"key.edit", k.ID, k.Name, changed(before, fieldsOf(k))}, err
 	})
 }
@@ -264,43 +268,31 @@ func set[T any](to, value *T) {
 }
 
 // changeKey is [change] for a key, by id or name.
-func (s *Service) changeKey(ctx context.Context, operation, idOrName string, do func(account, idOrName string) (store.Key, error)) (Key, error) {
+func (s *Service) changeKey(
+	ctx context.Context, operation, idOrName string, do func(account, idOrName string, check store.KeyCheck) (store.Key, error),
+) (Key, error) {
 	return change(ctx, s, func(account string) (Key, write, error) {
-		id, err := s.ownKey(ctx, idOrName)
+		id, check, err := s.ownKey(ctx, idOrName)
 		if err != nil {
 			return Key{}, write{}, err
 		}
-		k, err := do(account, id)
+		k, err := do(account, id, check)
 		return s.keyOf(k), write{operation, k.ID, k.Name, nil}, err
 	})
-}
-
-// ownKey returns the id of a key of the caller, if it may change no others. For those, the keys of
-// others do not exist, and a key that another user has disabled stays as it is.
-func (s *Service) ownKey(ctx context.Context, idOrName string) (string, error) {
-	owner := s.owner(ctx)
-	if owner == "" {
-		return idOrName, nil
-	}
-	k, err := s.Key(ctx, idOrName)
-	if err == nil && k.DisabledAt != nil && k.Changer().User != owner {
-		err = faultf(ErrForbidden, "the key %q was disabled by %s; ask an admin of the account", k.Name, k.Changer().By())
-	}
-	return k.ID, err
 }
 
 // DisableKey disables a key, by id or name, until it is enabled. When it returns, new requests
 // with the key fail and its running ones are ended.
 func (s *Service) DisableKey(ctx context.Context, idOrName string) (Key, error) {
-	return s.changeKey(ctx, "key.disable", idOrName, func(account, id string) (store.Key, error) {
-		return s.store.EnableKey(ctx, account, id, false)
+	return s.changeKey(ctx, "key.disable", idOrName, func(account, id string, check store.KeyCheck) (store.Key, error) {
+		return s.store.EnableKey(ctx, account, id, false, check)
 	})
 }
 
 // EnableKey enables a disabled key, by id or name.
 func (s *Service) EnableKey(ctx context.Context, idOrName string) (Key, error) {
-	return s.changeKey(ctx, "key.enable", idOrName, func(account, id string) (store.Key, error) {
-		return s.store.EnableKey(ctx, account, id, true)
+	return s.changeKey(ctx, "key.enable", idOrName, func(account, id string, check store.KeyCheck) (store.Key, error) {
+		return s.store.EnableKey(ctx, account, id, true, check)
 	})
 }
 
@@ -326,11 +318,11 @@ func (s *Service) RotateKey(ctx context.Context, r RotateKey) (CreatedKey, error
 		}
 	}
 	created, err := change(ctx, s, func(account string) (CreatedKey, write, error) {
-		id, err := s.ownKey(ctx, r.Key)
+		id, check, err := s.ownKey(ctx, r.Key)
 		if err != nil {
 			return CreatedKey{}, write{}, err
 		}
-		k, secret, err := s.store.RotateKey(ctx, account, id, grace)
+		k, secret, err := s.store.RotateKey(ctx, account, id, grace, check)
 		return createdKey(k, secret), write{"key.rotate", k.ID, k.Name, []any{"grace", grace}}, err
 	})
 	// The secret is in this answer alone.
@@ -343,8 +335,8 @@ func (s *Service) RotateKey(ctx context.Context, r RotateKey) (CreatedKey, error
 // RevokeKey revokes a key, by id or name. When it returns, new requests with the key fail
 // and its running streams are cut. Revoking twice is not an error.
 func (s *Service) RevokeKey(ctx context.Context, idOrName string) (Key, error) {
-	return s.changeKey(ctx, "key.revoke", idOrName, func(account, id string) (store.Key, error) {
-		return s.store.RevokeKey(ctx, account, id)
+	return s.changeKey(ctx, "key.revoke", idOrName, func(account, id string, check store.KeyCheck) (store.Key, error) {
+		return s.store.RevokeKey(ctx, account, id, check)
 	})
 }
 
@@ -387,8 +379,8 @@ func (s *Service) DeleteKey(ctx context.Context, r DeleteKey) (DeletedKey, error
 
 // RemoveKey removes a key, by id or name, from the list. It revokes the key if necessary.
 func (s *Service) RemoveKey(ctx context.Context, idOrName string) error {
-	_, err := s.changeKey(ctx, "key.remove", idOrName, func(account, id string) (store.Key, error) {
-		return s.store.RemoveKey(ctx, account, id)
+	_, err := s.changeKey(ctx, "key.remove", idOrName, func(account, id string, check store.KeyCheck) (store.Key, error) {
+		return s.store.RemoveKey(ctx, account, id, check)
 	})
 	return err
 }

@@ -89,3 +89,31 @@ func (s *Service) ownKeys(ctx context.Context, account string) func(id string) b
 		return ok && k.Owner == owner
 	}
 }
+
+// ownKey returns the id of a key that the caller names, and the check that a write of it makes in its
+// transaction: others may change the key until then.
+func (s *Service) ownKey(ctx context.Context, idOrName string) (id string, check store.KeyCheck, err error) {
+	check = func(k store.Key) error { return s.mayChange(ctx, k) }
+	if s.owner(ctx) == "" {
+		return idOrName, check, nil
+	}
+	k, err := s.Key(ctx, idOrName)
+	return k.ID, check, err
+}
+
+// mayChange fails if the caller may change its own keys only, and not this one. For such a caller the
+// keys of others do not exist, and a key that another user has disabled stays as it is.
+func (s *Service) mayChange(ctx context.Context, k store.Key) error {
+	owner := s.owner(ctx)
+	switch {
+	case owner == "":
+		return nil
+	case k.Owner != owner:
+		return errNoKey(k.ID)
+	case k.DisabledAt == nil || k.DisabledBy != nil && k.DisabledBy.User == owner:
+		return nil
+	case k.DisabledBy == nil:
+		return faultf(ErrForbidden, "the key %q is disabled; ask an admin of the account", k.Name)
+	}
+	return faultf(ErrForbidden, "the key %q was disabled by %s; ask an admin of the account", k.Name, k.DisabledBy.By())
+}

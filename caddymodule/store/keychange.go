@@ -11,8 +11,8 @@ import (
 // EditKey changes a key, given by id or name: its name, scope, expiry, owner, note, addresses
 // and limits. When it returns without an error, running requests that the key no longer
 // allows have been ended.
-func (s *Store) EditKey(ctx context.Context, account, idOrName string, change func(*Key) error) (Key, error) {
-	return s.changeKey(ctx, "changing the key", account, idOrName, func(t *tx, r *keyRecord) error {
+func (s *Store) EditKey(ctx context.Context, account, idOrName string, change func(*Key) error, checks ...KeyCheck) (Key, error) {
+	return s.changeKey(ctx, "changing the key", account, idOrName, checks, func(t *tx, r *keyRecord) error {
 		before := *r
 		if err := change(&r.Key); err != nil {
 			return err
@@ -37,30 +37,34 @@ func (s *Store) EditKey(ctx context.Context, account, idOrName string, change fu
 
 // EnableKey disables a key, given by id or name, until it is enabled again. When it returns
 // without an error, requests with a disabled key have been ended.
-func (s *Store) EnableKey(ctx context.Context, account, idOrName string, enabled bool) (Key, error) {
+func (s *Store) EnableKey(ctx context.Context, account, idOrName string, enabled bool, checks ...KeyCheck) (Key, error) {
 	doing := "disabling the key"
 	if enabled {
 		doing = "enabling the key"
 	}
-	return s.changeKey(ctx, doing, account, idOrName, func(_ *tx, r *keyRecord) error {
-		switch {
-		case enabled:
-			r.DisabledAt = nil
-		case r.DisabledAt == nil:
+	return s.changeKey(ctx, doing, account, idOrName, checks, func(_ *tx, r *keyRecord) error {
+		if enabled {
+			r.DisabledAt, r.DisabledBy = nil, nil
+			return nil
+		}
+		if r.DisabledAt == nil {
 			r.DisabledAt = new(s.time())
 		}
+		r.DisabledBy = new(actor(ctx))
 		return nil
 	})
 }
 
 // RotateKey gives a key, by id or name, a new secret, which is not shown again. The present
 // one stays valid for the grace period, and the one before ends now.
-func (s *Store) RotateKey(ctx context.Context, account, idOrName string, grace time.Duration) (Key, string, error) {
+func (s *Store) RotateKey(
+	ctx context.Context, account, idOrName string, grace time.Duration, checks ...KeyCheck,
+) (Key, string, error) {
 	if grace < 0 || grace > MaxGrace {
 		return Key{}, "", Errorf(ErrInvalid, "the grace period of the key is %v, but must be 0 to %v", grace, MaxGrace)
 	}
 	secret, hash := newSecret(prefixSecret)
-	k, err := s.changeKey(ctx, "rotating the key", account, idOrName, func(_ *tx, r *keyRecord) error {
+	k, err := s.changeKey(ctx, "rotating the key", account, idOrName, checks, func(_ *tx, r *keyRecord) error {
 		now := s.time()
 		r.Previous, r.PreviousHash = nil, digest{}
 		if grace > 0 {
@@ -75,10 +79,10 @@ func (s *Store) RotateKey(ctx context.Context, account, idOrName string, grace t
 // changeKey changes a key that is not revoked. All edges confirm a change that may take
 // access away.
 func (s *Store) changeKey(
-	ctx context.Context, doing, account, idOrName string, change func(t *tx, r *keyRecord) error,
+	ctx context.Context, doing, account, idOrName string, checks []KeyCheck, change func(t *tx, r *keyRecord) error,
 ) (Key, error) {
 	changed, err := update(ctx, s, doing, func(t *tx) (Key, error) {
-		r, err := findKey(t, account, idOrName)
+		r, err := findKey(t, account, idOrName, checks...)
 		if err != nil {
 			return Key{}, err
 		}
@@ -119,9 +123,9 @@ func (s *Store) withUse(k Key) Key {
 // RevokeKey invalidates a key, given by id or name, permanently. When it returns without an
 // error, new requests with the key are rejected, and running ones have been ended. Revoking
 // a revoked key changes nothing. Its name is free for another key.
-func (s *Store) RevokeKey(ctx context.Context, account, idOrName string) (Key, error) {
+func (s *Store) RevokeKey(ctx context.Context, account, idOrName string, checks ...KeyCheck) (Key, error) {
 	revoked, err := update(ctx, s, "revoking the key", func(t *tx) (Key, error) {
-		r, err := findKey(t, account, idOrName)
+		r, err := findKey(t, account, idOrName, checks...)
 		if err != nil {
 			return Key{}, err
 		}
@@ -140,9 +144,9 @@ func (s *Store) RevokeKey(ctx context.Context, account, idOrName string) (Key, e
 }
 
 // RemoveKey revokes a key, given by id or name, if necessary, and deletes its record.
-func (s *Store) RemoveKey(ctx context.Context, account, idOrName string) (Key, error) {
+func (s *Store) RemoveKey(ctx context.Context, account, idOrName string, checks ...KeyCheck) (Key, error) {
 	return update(ctx, s, "removing the key", func(t *tx) (Key, error) {
-		r, err := findKey(t, account, idOrName)
+		r, err := findKey(t, account, idOrName, checks...)
 		if err != nil {
 			return Key{}, err
 		}

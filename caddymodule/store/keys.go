@@ -24,7 +24,10 @@ type Key struct {
 	LastUsedAt *time.Time `json:"last_used_at"`
 	ExpiresAt  *time.Time `json:"expires_at"`  // nil: it does not expire
 	DisabledAt *time.Time `json:"disabled_at"` // nil: it is enabled
-	RevokedAt  *time.Time `json:"revoked_at"`  // nil: it is not revoked
+	// DisabledBy is the author of the last change that disabled the key; nil: it is enabled, or
+	// the author is unknown.
+	DisabledBy *Actor     `json:"disabled_by,omitempty"`
+	RevokedAt  *time.Time `json:"revoked_at"` // nil: it is not revoked
 	// RotatedAt is when the secret was last replaced by a new one; nil: never.
 	RotatedAt *time.Time `json:"rotated_at,omitempty"`
 	// Previous is the secret before the last rotation, while it is valid.
@@ -282,9 +285,12 @@ func takeKeyName(t *tx, r *keyRecord) error {
 	return nil
 }
 
-// findKey reads a key of the account by its id or its name. Of several keys that had the name
-// before they were revoked, it is the last one.
-func findKey(t *tx, account, idOrName string) (*keyRecord, error) {
+// KeyCheck decides in the transaction of a write whether it may change the key.
+type KeyCheck func(Key) error
+
+// findKey reads a key of the account by its id or its name, if the checks allow to change it. Of
+// several keys that had the name before they were revoked, it is the last one.
+func findKey(t *tx, account, idOrName string, checks ...KeyCheck) (*keyRecord, error) {
 	id := idOrName
 	if !checkID(prefixKey, id) && checkLabel("key", id) == nil && checkAccount(account) {
 		var name nameRecord
@@ -300,6 +306,11 @@ func findKey(t *tx, account, idOrName string) (*keyRecord, error) {
 	r := keyKind.load(t, account, id)
 	if r == nil {
 		return nil, Errorf(ErrNotFound, "key %.40q not found in the account %.40q: use a name or an id from the list of keys", idOrName, account)
+	}
+	for _, check := range checks {
+		if err := check(r.Key); err != nil {
+			return nil, err
+		}
 	}
 	return r, nil
 }
