@@ -46,7 +46,7 @@ type Console struct {
 
 	templates map[store.Role]*template.Template
 	tabs      map[string]*tab // that have a stream
-	streams   streams
+	gallery   gallery
 	origins   *http.CrossOriginProtection
 	mux       *http.ServeMux
 	api       http.Handler

@@ -1,59 +1,26 @@
 package console
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
-	"slices"
 	"strconv"
-	"strings"
-	"sync"
 	"time"
 
-	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/signin"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
 const (
-	maxStreams   = 20                     // of one session: one per open page
+	maxStreams        = 40  // of one user: one per open page, over all sessions
+	maxAccountStreams = 200 // of one account
+
 	liveCoalesce = 300 * time.Millisecond // between two redraws, of most tabs
 	liveBeat     = 15 * time.Second       // between comments, which detect a dead connection
 	livePatience = 10 * time.Second       // for a client that does not read
 )
 
-// streams counts the open streams by session.
-type streams struct {
-	mu   sync.Mutex
-	open map[string]int
-}
-
-// acquire counts one more stream. It reports whether the session may open it.
-func (s *streams) acquire(session string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.open[session] >= maxStreams {
-		return false
-	}
-	if s.open == nil {
-		s.open = make(map[string]int)
-	}
-	s.open[session]++
-	return true
-}
-
-func (s *streams) release(session string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.open[session]--; s.open[session] <= 0 {
-		delete(s.open, session)
-	}
-}
-
-// events streams the live regions of a page. They are redrawn on each change of the
+// events streams the live regions of a page. They are redrawn after changes of the
 // account, and sent if they differ from the last version. The stream ends with the
 // session, with an event for the page.
 func events(v *visit) error {
@@ -61,144 +28,152 @@ func events(v *visit) error {
 	if !ok {
 		return notThere("Stream not found.")
 	}
-	s := &stream{visit: v, tab: t, to: http.NewResponseController(v.w), sent: make(map[string][]byte), changed: make(chan struct{}, 1)}
-	defer s.Changes(s.Account, s.change)() // before the first drawing, so that no change is missed
-	first, err := s.draw()
-	switch {
-	case errors.Is(err, store.ErrNotFound), errors.Is(err, manage.ErrForbidden): // the record is gone, or the role changed: 204 stops the page from reconnecting
+	board, turn, leave, err := v.gallery.enter(v, t)
+	if err != nil {
+		v.w.Header().Set("Retry-After", strconv.Itoa(int(liveBeat/time.Second)))
+		return err
+	}
+	defer leave()
+	s := &stream{visit: v, to: http.NewResponseController(v.w), board: board, turn: turn}
+	switch first, err := s.first(v.r.Context()); {
+	case err != nil && gone(err): // the record is gone, or the role changed: 204 stops the page from reconnecting
 		v.w.WriteHeader(http.StatusNoContent)
 		return nil
 	case err != nil: // the page reconnects
 		return err
-	}
-	if !v.streams.acquire(v.Session.ID) {
-		v.w.Header().Set("Retry-After", strconv.Itoa(int(liveBeat/time.Second)))
-		return store.Errorf(signin.ErrBusy, "too many pages of this session are open: close some, then reload this one")
-	}
-	defer v.streams.release(v.Session.ID)
-
-	v.w.Header().Set("Content-Type", "text/event-stream")
-	v.w.Header().Set("X-Accel-Buffering", "no") // for proxies in front of Caddy
-	v.w.WriteHeader(http.StatusOK)
-	if v.r.Method == http.MethodHead {
+	default:
+		v.w.Header().Set("Content-Type", "text/event-stream")
+		v.w.Header().Set("X-Accel-Buffering", "no") // for proxies in front of Caddy
+		v.w.WriteHeader(http.StatusOK)
+		if v.r.Method == http.MethodHead {
+			return nil
+		}
+		defer func() { _ = s.to.SetWriteDeadline(time.Time{}) }() // the connection may be reused
+		s.run(v.r.Context(), first)
 		return nil
 	}
-	defer func() { _ = s.to.SetWriteDeadline(time.Time{}) }() // the connection may be reused
-	if s.send(first) == nil {
-		s.run(v.r.Context())
-	}
-	return nil
 }
 
 // stream is one page's stream of live regions.
 type stream struct {
 	*visit
-	tab  *tab
-	to   *http.ResponseController
-	sent map[string][]byte // last version of each region
-
-	changed chan struct{} // capacity 1: the account has changed since the last drawing
+	board *board
+	turn  *turn // of the account
+	to    *http.ResponseController
+	seen  int // number of the last drawing that was sent
 }
 
-// change is called after each change of the account.
-func (s *stream) change() {
-	select {
-	case s.changed <- struct{}{}:
-	default: // a redraw is pending already
-	}
-}
-
-// run sends changes until the client disconnects or the session ends.
-func (s *stream) run(ctx context.Context) {
-	every := s.tab.every
-	if s.tab.clustered > 0 && s.Manage.Clustered() {
-		every = s.tab.clustered
-	}
-	redraw, beat := time.NewTicker(every), time.NewTicker(liveBeat)
-	defer redraw.Stop()
-	defer beat.Stop()
+// first waits for the first drawing, and draws it if no other stream does.
+func (s *stream) first(ctx context.Context) (drawn, error) {
 	for {
-		var message []byte
+		latest := s.board.latest()
+		if latest.number > 0 {
+			return latest, latest.err
+		}
+		select {
+		case <-ctx.Done():
+			return latest, ctx.Err()
+		case <-latest.newer:
+		case <-s.board.due:
+			if err := s.draw(ctx); err != nil {
+				return latest, err
+			}
+		}
+	}
+}
+
+// draw draws the board in the account's turn. If it fails, another stream draws the board.
+func (s *stream) draw(ctx context.Context) error {
+	done, err := s.turn.take(ctx)
+	if err != nil {
+		s.board.ask()
+		return err
+	}
+	defer done()
+	return s.board.draw(s.visit, s.check)
+}
+
+var (
+	errEnded = store.Errorf(signin.ErrBusy, "your session has ended: sign in again")
+	errMoved = store.Errorf(signin.ErrBusy, "your role has changed: reload this page")
+)
+
+// check returns an error if the session may not see the board now. It is not a use of the session, which an open page
+// would keep alive.
+func (s *stream) check() error {
+	switch v, err := s.visit.Console.visit(s.w, s.r); {
+	case err != nil:
+		return err
+	case !v.signedIn():
+		return errEnded
+	case v.audience(s.board.tab) != s.board.audience:
+		return errMoved
+	}
+	return nil
+}
+
+// run sends drawings until the client disconnects or the session ends.
+func (s *stream) run(ctx context.Context, latest drawn) {
+	beat := time.NewTicker(liveBeat)
+	defer beat.Stop()
+	for latest.err == nil && s.show(latest) == nil { // after an error, the page reconnects
+		alive, due := false, false
 		select {
 		case <-ctx.Done():
 			return
 		case <-beat.C:
-			message = []byte(": still here\n\n")
-		case <-redraw.C:
-		case <-s.changed:
+			alive = true
+		case <-s.board.due:
+			due = true
+		case <-latest.newer:
 		}
-		v, err := s.Console.visit(s.w, s.r) // not a use of the session, which an open page would keep alive
-		switch {
-		case err != nil: // the page stays as it is until the gateway has its store again
-			message = []byte(": still here\n\n")
-		case !v.signedIn():
-			// If it fails, the page reconnects, and gets 401 then.
-			_ = s.send([]byte("event: session-ended\ndata: \n\n"))
-			return
-		}
-		if message == nil {
-			if message, err = s.draw(); err != nil {
-				return // the page reconnects, and gets 204
+		switch err := s.check(); {
+		case errors.Is(err, errEnded), errors.Is(err, errMoved):
+			if due {
+				s.board.ask()
 			}
+			if errors.Is(err, errEnded) { // if it fails, the page reconnects, and gets 401 then
+				_ = s.send([]byte("event: session-ended\ndata: \n\n"))
+			}
+			return
+		case err != nil: // the page stays as it is until the gateway has its store again
+			alive = true
+			if due {
+				s.board.later()
+			}
+		case due:
+			_ = s.draw(ctx)
 		}
-		if s.send(message) != nil {
+		if alive && s.send([]byte(": still here\n\n")) != nil {
 			return
 		}
-		select { // changes in the meantime are drawn together
-		case <-ctx.Done():
-			return
-		case <-time.After(cmp.Or(s.tab.rest, liveCoalesce)):
-		}
+		latest = s.board.latest()
 	}
 }
 
-// draw renders the live regions and returns a message with those that differ; nil
-// if none does. They count as sent.
-func (s *stream) draw() ([]byte, error) {
-	if err := s.may("GET " + s.tab.url()); err != nil { // the role may have changed
-		return nil, err
-	}
-	data, err := s.tab.read(s.visit)
-	if err != nil {
-		return nil, err
-	}
-	var message, region bytes.Buffer
-	for _, name := range s.tab.live {
-		region.Reset()
-		if err := s.templates[s.User.Role].ExecuteTemplate(&region, name, data); err != nil {
-			return nil, fmt.Errorf("rendering %s: %w", name, err)
+// show sends the regions that have changed since the drawing that was sent before.
+func (s *stream) show(d drawn) error {
+	var message [][]byte
+	for _, r := range d.regions {
+		if r.since > s.seen {
+			message = append(message, r.text)
 		}
-		if last, ok := s.sent[name]; ok && bytes.Equal(last, region.Bytes()) {
-			continue
-		}
-		s.sent[name] = slices.Clone(region.Bytes())
-		// A morph keeps the focus, the selected text and the chosen tab.
-		fmt.Fprintf(&message, "data: <div id=\"live-%s\" hx-swap-oob=\"innerMorph\">\n", name)
-		for line := range strings.Lines(newlines.Replace(region.String())) {
-			message.WriteString("data: " + strings.TrimSuffix(line, "\n") + "\n")
-		}
-		message.WriteString("data: </div>\n")
 	}
-	if message.Len() > 0 {
-		message.WriteByte('\n')
-	}
-	return message.Bytes(), nil
-}
-
-// newlines normalizes line ends: a message is split at "\n", and names may contain
-// the other kinds.
-var newlines = strings.NewReplacer("\r\n", "\n", "\r", "\n")
-
-// send writes a message. The client must read it within livePatience.
-func (s *stream) send(message []byte) error {
-	if len(message) == 0 {
+	if s.seen = d.number; len(message) == 0 {
 		return nil
 	}
+	return s.send(append(message, []byte("\n"))...)
+}
+
+// send writes a message. The client must read it within livePatience.
+func (s *stream) send(parts ...[]byte) error {
 	if err := s.to.SetWriteDeadline(time.Now().Add(livePatience)); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return err
 	}
-	if _, err := s.w.Write(message); err != nil {
-		return err
+	for _, p := range parts {
+		if _, err := s.w.Write(p); err != nil {
+			return err
+		}
 	}
 	if err := s.to.Flush(); err != nil {
 		return err

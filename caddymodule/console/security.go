@@ -249,7 +249,7 @@ func (c *Console) serveAPI(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		caller = manage.Caller{
-			Account: token.Account, User: user.ID, Name: user.Name, Token: token.ID, TokenName: token.Name, Rights: token.Rights, TokenRole: token.Role,
+			Account: token.Account, User: user.ID, Name: user.Name, Token: token.ID, TokenName: token.Name, Rights: token.Rights, Role: token.Role,
 			From: c.ClientIP(r),
 		}
 	} else {

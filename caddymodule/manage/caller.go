@@ -23,10 +23,11 @@ type Caller struct {
 	// ConfirmedAt is when the user last entered a password or a passkey in it.
 	ConfirmedAt time.Time
 	// Token is the id of the management token that was used instead, TokenName
-	// its name, and Rights and TokenRole what it is restricted to.
+	// its name, and Rights what it is restricted to.
 	Token, TokenName string
 	Rights           store.Rights
-	TokenRole        store.Role
+	// Role, if it is not empty, restricts the caller in addition to the role of the user.
+	Role store.Role
 	// From is the address of the caller, "" if it is the gateway itself.
 	From string
 	// Operator: the request is from the admin endpoint. Operators may do everything in

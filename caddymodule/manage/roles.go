@@ -56,16 +56,13 @@ var roleTexts = map[store.Role]string{
 	store.RoleViewer: "a viewer may see everything, and change nothing",
 }
 
-// rolesOf returns the present role of the caller's user, and that of its management token.
+// rolesOf returns the present role of the caller's user, and the one that the caller is restricted to.
 func (s *Service) rolesOf(c Caller) []store.Role {
 	u, ok := s.store.User(c.User)
 	if !ok || u.Account != c.Account {
 		return nil
 	}
-	if c.Token == "" {
-		return []store.Role{u.Role}
-	}
-	return []store.Role{u.Role, cmp.Or(c.TokenRole, store.RoleAdmin)}
+	return []store.Role{u.Role, cmp.Or(c.Role, u.Role)}
 }
 
 // owner returns the id of the user whose keys and tokens alone the caller may see and change, "" if

@@ -51,7 +51,7 @@ func TestRoles(t *testing.T) {
 	for _, role := range store.Roles() {
 		c := refused.as(role)
 		byToken := asToken(refused.mine, store.AllRights) // of an admin
-		byToken.TokenRole = role
+		byToken.Role = role
 		callers[role] = []manage.Caller{c, asToken(c, store.AllRights), byToken}
 	}
 	before := refused.records()
