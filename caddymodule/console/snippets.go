@@ -63,11 +63,13 @@ func part(name, hint string, v values) snippetPart {
 // snippets returns the configuration of clients for a deployment.
 func snippets(v values) []snippet {
 	const shell = "In the shell where you start it:"
+	const window = "Replace 32768 with the context window of the model server: -c of llama.cpp divided by its slots (-np), " +
+		"OLLAMA_CONTEXT_LENGTH or num_ctx of Ollama, --max-model-len of vLLM. " + shell
 	webUI := "Starts a new container. In an existing installation: Admin Panel, Settings, Connections, add an OpenAI connection with the URL and key below. Then pick " + v.Model + " in the list of models."
 	return []snippet{
 		{"curl", "curl", []snippetPart{part("curl", "In a shell of Linux or macOS:", v)}},
 		{"sdk", "OpenAI SDK", []snippetPart{part("sdk", "Python, after pip install openai. Other languages have the same two settings.", v)}},
-		{"claude", "Claude Code", []snippetPart{part("claude", shell, v)}},
+		{"claude", "Claude Code", []snippetPart{part("claude", window, v)}},
 		{"codex", "Codex", []snippetPart{part("codex-file", "At the beginning of ~/.codex/config.toml:", v), part("codex-shell", shell, v)}},
 		{"webui", "Open WebUI", []snippetPart{part("webui", webUI, v)}},
 	}

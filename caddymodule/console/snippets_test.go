@@ -54,7 +54,7 @@ func runShell(t *testing.T, snippet string, programs ...string) string {
 		script.WriteString(p + `() { for a in "$@"; do printf '%s\n' "$a"; done; }` + "\n")
 	}
 	cmd := exec.CommandContext(t.Context(), "sh", "-eu")
-	cmd.Stdin = strings.NewReader(script.String() + snippet + "\nenv | grep -E '^(ANTHROPIC|POSTERN)' || true\n")
+	cmd.Stdin = strings.NewReader(script.String() + snippet + "\nenv | grep -E '^(ANTHROPIC|CLAUDE|POSTERN)' || true\n")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("sh: %v: %s\n%s", err, out, snippet)
@@ -85,7 +85,10 @@ func TestSnippets(t *testing.T) {
 		claude := runShell(t, code("claude", values{Base: base, Model: model, Key: key}), "claude")
 		for _, want := range []string{
 			"--model=" + model + "\n", "ANTHROPIC_BASE_URL=" + base + "\n",
-			"ANTHROPIC_AUTH_TOKEN=" + key + "\n", "ANTHROPIC_DEFAULT_HAIKU_MODEL=" + model + "\n",
+			"ANTHROPIC_AUTH_TOKEN=" + key + "\n",
+			"ANTHROPIC_DEFAULT_HAIKU_MODEL=" + model + "\n", "ANTHROPIC_DEFAULT_SONNET_MODEL=" + model + "\n",
+			"ANTHROPIC_DEFAULT_OPUS_MODEL=" + model + "\n", "ANTHROPIC_DEFAULT_FABLE_MODEL=" + model + "\n",
+			"CLAUDE_CODE_AUTO_MODE_SERVER=0\n", "CLAUDE_CODE_AUTO_MODE_MODEL=" + model + "\n", "CLAUDE_CODE_MAX_CONTEXT_TOKENS=",
 		} {
 			if !strings.Contains(claude, want) {
 				t.Errorf("claude and its environment: %q, want %q", claude, want)
