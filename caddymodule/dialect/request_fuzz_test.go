@@ -78,7 +78,9 @@ func checkChatRequest(t *testing.T, body []byte, stream bool) {
 		ToolChoice *string `json:"tool_choice"`
 		Parallel   *bool   `json:"parallel_tool_calls"`
 	}
-	if err := json.Unmarshal(body, &r); err != nil {
+	numbers := json.NewDecoder(bytes.NewReader(body))
+	numbers.UseNumber() // 1e999 is one
+	if err := numbers.Decode(&r); err != nil || !json.Valid(body) {
 		t.Fatalf("%v in %s", err, body)
 	}
 	if r.Model != "up" || len(r.Messages) == 0 {
