@@ -49,6 +49,7 @@ func newAnswerStream(call *reply, whole bool) *answerStream {
 	s := &answerStream{to: to, call: call}
 	s.parts, s.whole, s.thinkTags, s.logprobs = &s.blocks, whole, call.options.ThinkTags, call.logprobs
 	s.blocks.to, s.blocks.calls = to, &s.slots
+	s.info = call.env.Info
 	return s
 }
 

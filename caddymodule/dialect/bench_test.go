@@ -83,7 +83,7 @@ func BenchmarkRewriteCompletion(b *testing.B) {
 	b.SetBytes(int64(len(body)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, _, err := RewriteCompletion(body, "llama3.2:3b"); err != nil {
+		if _, _, err := RewriteCompletion(body, "llama3.2:3b", nil); err != nil {
 			b.Fatal(err)
 		}
 	}

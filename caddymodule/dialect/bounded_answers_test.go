@@ -19,7 +19,7 @@ func whole(d Dialect, change ...func(*reply)) func([]byte) (any, *Error) {
 
 // rewriting is for whole answers of chat.
 func rewriting(body []byte) (any, *Error) {
-	out, _, err := RewriteCompletion(body, "public")
+	out, _, err := RewriteCompletion(body, "public", nil)
 	return out, err
 }
 

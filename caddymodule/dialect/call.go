@@ -134,6 +134,8 @@ type Env struct {
 	// Gateway authorizes models, reserves memory and returns the model's options;
 	// nil: all requests are allowed, with default options.
 	Gateway Gateway
+	// Info is written while the answer is read. May be nil.
+	Info *AnswerInfo
 	// Dropped logs the type of an item that is not sent to the model. May be nil.
 	Dropped func(itemType string)
 }
@@ -168,6 +170,7 @@ func Decode(op Operation, body []byte, env *Env) (Call, *Error) {
 	if err != nil {
 		return nil, err
 	}
+	r.Info = env.Info
 	return r, r.applyOptions(options)
 }
 
@@ -182,7 +185,7 @@ func (r *ChatRequest) Retry(e *Error) Retry { return r.retries.after(e, r.DropEf
 
 // Answer implements Call.
 func (r *ChatRequest) Answer(body []byte) ([]byte, Usage, *Error) {
-	return RewriteCompletion(body, r.Model)
+	return RewriteCompletion(body, r.Model, r.Info)
 }
 
 // NewStream implements Call.

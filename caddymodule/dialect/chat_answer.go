@@ -9,8 +9,8 @@ import (
 // RewriteCompletion returns the client's body for a whole answer of the upstream: the
 // same body with the public model name. It fails if the answer is not a JSON object,
 // or is an error with status 200.
-func RewriteCompletion(body []byte, model string) ([]byte, Usage, *Error) {
-	a := wholeAnswer{body: body}
+func RewriteCompletion(body []byte, model string, info *AnswerInfo) ([]byte, Usage, *Error) {
+	a := wholeAnswer{body: body, info: info}
 	if err := a.read(model); err != nil {
 		return nil, Usage{}, err
 	}
@@ -46,6 +46,7 @@ func ReplayAsStream(body []byte) ([]byte, *Error) {
 type wholeAnswer struct {
 	edits
 	body       []byte
+	info       *AnswerInfo
 	replay     bool // convert it to a chunk
 	hasChoices bool
 	choices    jsonscan.Span
@@ -64,6 +65,8 @@ func (a *wholeAnswer) read(model string) *Error {
 			return fromEvent(a.body)
 		}
 		switch string(m.Name()) {
+		case "id":
+			a.info.noteID(m.Raw())
 		case "model":
 			if len(a.edits) == maxEdits {
 				return overfull("model names")
@@ -86,7 +89,7 @@ func (a *wholeAnswer) read(model string) *Error {
 	if !m.Whole() {
 		return garbled(a.body)
 	}
-	if a.hasChoices && (m.Seen&markCalls != 0 || a.replay || !counted) {
+	if a.hasChoices && (m.Seen&markCalls != 0 || a.replay || !counted || a.info.wanted()) {
 		if err := a.readChoices(a.choices); err != nil {
 			return err
 		}
@@ -117,6 +120,7 @@ func (a *wholeAnswer) readChoices(choices jsonscan.Span) *Error {
 // of a text completion has the same format in both.
 func (a *wholeAnswer) readChoice(choice jsonscan.Span, position int64) *Error {
 	var index, message place
+	var reason []byte
 	for m := jsonscan.At(a.body, choice.Start); m.Next(); {
 		switch string(m.Name()) {
 		case "index":
@@ -125,8 +129,14 @@ func (a *wholeAnswer) readChoice(choice jsonscan.Span, position int64) *Error {
 			message = place{m.Key, m.Value}
 		case "text":
 			a.size += textSize(m.Raw())
+		case "finish_reason":
+			reason = m.Raw()
 		}
 	}
+	if given, ok := jsonscan.Integer(index.value.Of(a.body)); ok {
+		position = given
+	}
+	a.info.noteReason(position, reason)
 	if !message.found() {
 		return nil
 	}

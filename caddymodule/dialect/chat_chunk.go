@@ -93,7 +93,10 @@ func (s *ChatStream) chunk(data []byte) {
 			drop = true
 		case "system_fingerprint":
 			s.repair = s.repair || s.o.RepairToolIndex == "" && string(raw) == `"fp_ollama"`
-		case "id", "created":
+		case "id":
+			s.info.noteID(raw)
+			s.keepEnvelope(&m)
+		case "created":
 			s.keepEnvelope(&m)
 		}
 		if drop {
@@ -189,9 +192,7 @@ func (s *ChatStream) readChoice(data []byte, i int) {
 			text = jsonscan.IsFilled(raw)
 			s.count(textSize(raw))
 		case "finish_reason":
-			if jsonscan.IsString(raw) {
-				reason = raw[1 : len(raw)-1]
-			}
+			reason = raw
 		}
 	}
 	c := s.choice(index)
@@ -199,12 +200,13 @@ func (s *ChatStream) readChoice(data []byte, i int) {
 	if delta != nil {
 		s.readDelta(c, data, at)
 	}
+	s.info.noteReason(index, reason)
 	switch {
-	case reason == nil:
-	case len(reason) == 0:
+	case !jsonscan.IsString(reason):
+	case string(reason) == `""`:
 		c.empty = true
-	case string(reason) == "error" || string(reason) == "abort":
-		s.abort(abortedUpstream(string(reason)))
+	case string(reason) == `"error"` || string(reason) == `"abort"`:
+		s.abort(abortedUpstream(jsonscan.Unquote(reason)))
 	default:
 		c.finished = true
 	}

@@ -22,6 +22,8 @@ type ChatStreamOptions struct {
 	// RepairToolIndex controls the renumbering of tool calls with equal indexes:
 	// compat.RepairOn, RepairOff, or "" for Ollama only, which is detected.
 	RepairToolIndex string
+
+	Info *AnswerInfo // nil: not wanted
 }
 
 // ChatStream converts an upstream's event stream to the client's in the chat dialect.
@@ -54,7 +56,9 @@ type ChatStream struct {
 
 // NewChatStream returns a new stream.
 func NewChatStream(o ChatStreamOptions) *ChatStream {
-	return &ChatStream{o: o, model: jsonscan.AppendQuoted(nil, o.Model), repair: o.RepairToolIndex == compat.RepairOn}
+	s := &ChatStream{o: o, model: jsonscan.AppendQuoted(nil, o.Model), repair: o.RepairToolIndex == compat.RepairOn}
+	s.info = o.Info
+	return s
 }
 
 // Feed consumes the upstream's next bytes and returns complete events for the client,

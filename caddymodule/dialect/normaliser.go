@@ -143,6 +143,8 @@ func (n *normaliser) readChunk(data []byte) {
 			return
 		}
 		switch string(m.Name()) {
+		case "id":
+			n.info.noteID(m.Raw())
 		case "choices":
 			choices = m.Value
 		case "usage":
@@ -219,6 +221,7 @@ func (n *normaliser) readChoice(data []byte, i int, index int64) {
 			}
 		}
 	}
+	n.info.noteReason(index, reason)
 	if index != 0 {
 		return
 	}

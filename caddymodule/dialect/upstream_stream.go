@@ -11,6 +11,7 @@ import (
 type upstreamStream struct {
 	reader   sse.Reader
 	template textTemplate // of chunks of text
+	info     *AnswerInfo
 	usage    Usage
 	gotUsage bool
 	size     int64 // received bytes of text, thinking and arguments

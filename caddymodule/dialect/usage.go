@@ -1,6 +1,10 @@
 package dialect
 
-import "github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
+import (
+	"slices"
+
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
+)
 
 // Usage is the token usage of an answer, as the upstream reported it or estimated.
 type Usage struct {
@@ -52,4 +56,43 @@ func tokenCount(raw []byte) int64 {
 		return n
 	}
 	return 0
+}
+
+// AnswerInfo describes an upstream's answer, for traces. The reader of the answer writes it.
+type AnswerInfo struct {
+	Wanted        bool
+	ID            string
+	FinishReasons []string // one for each choice that has ended, by index
+	choices       []int64  // the indexes
+}
+
+// wanted reports whether to write it.
+func (a *AnswerInfo) wanted() bool { return a != nil && a.Wanted }
+
+// noteID notes the answer's id: the first one.
+func (a *AnswerInfo) noteID(raw []byte) {
+	if a.wanted() && a.ID == "" {
+		a.ID = info(raw)
+	}
+}
+
+// noteReason notes the finish_reason of a choice: the first one.
+func (a *AnswerInfo) noteReason(choice int64, raw []byte) {
+	if !a.wanted() || len(a.choices) == maxChoices {
+		return
+	}
+	at, found := slices.BinarySearch(a.choices, choice)
+	if reason := info(raw); reason != "" && !found {
+		a.choices = slices.Insert(a.choices, at, choice)
+		a.FinishReasons = slices.Insert(a.FinishReasons, at, reason)
+	}
+}
+
+// info returns a string, "" for other values and for strings that are too long for a trace.
+func info(raw []byte) string {
+	const maxInfo = 128 // bytes
+	if len(raw) > maxInfo {
+		return ""
+	}
+	return jsonscan.String(raw)
 }

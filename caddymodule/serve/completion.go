@@ -135,6 +135,7 @@ func (c *completion) decode(body []byte) *dialect.Error {
 		Context: c.ctx,
 		Now:     time.Now, NewID: dialect.NewID, RequestID: ex.RequestID, SignatureKey: c.learner.signatureKey,
 		Account: ex.Account, Sealer: c.learner.sealer, Gateway: c, Estimate: c.estimate, Dropped: c.dropped,
+		Info: &ex.tries.answer,
 	}
 	if ex.Operation.Dialect == dialect.Responses {
 		env.Kept = c.keptView(c.ctx, ex)

@@ -67,7 +67,6 @@ func (c *completion) whole(response *http.Response) *dialect.Error {
 	if derr != nil || body == nil {
 		return derr
 	}
-	c.exchange.tries.whole(body)
 	out, usage, derr := c.translate(body)
 	if derr != nil {
 		return derr
@@ -148,7 +147,6 @@ func (c *completion) stream(body io.ReadCloser) *dialect.Error {
 	var last *time.Timer
 	for {
 		n, err := body.Read(buf[:])
-		c.exchange.tries.feed(buf[:n])
 		at, derr := c.answer.feed(buf[:n])
 		if derr == nil && err != nil && !at.gone {
 			derr = c.answer.finish(c.cause(at, err))
@@ -162,7 +160,7 @@ func (c *completion) stream(body io.ReadCloser) *dialect.Error {
 			}
 			return nil
 		}
-		if derr := c.remember(at.held + c.exchange.tries.held()); derr != nil {
+		if derr := c.remember(at.held); derr != nil {
 			return c.answer.finish(derr)
 		}
 		if last == nil && at.finished {

@@ -27,7 +27,7 @@ const tracerName = "github.com/postern-dev/postern"
 type tries struct {
 	span   trace.Span // of the current try, nil if it is not recorded
 	sent   time.Time
-	answer *dialect.AnswerInfo
+	answer dialect.AnswerInfo
 }
 
 // begin begins the span of a try.
@@ -47,7 +47,7 @@ func (t *tries) begin(ctx context.Context, ex *Exchange) {
 		attribute.String("postern.key_id", ex.Key.ID()),
 		attribute.String("postern.request_id", ex.RequestID),
 	))
-	t.sent, t.answer = time.Time{}, new(dialect.AnswerInfo)
+	t.sent, t.answer = time.Time{}, dialect.AnswerInfo{Wanted: true}
 }
 
 // limited records that the request waited for limits.
@@ -88,28 +88,6 @@ func (t *tries) send(ex *Exchange, model string, h http.Header) {
 	}
 	h.Del("Tracestate")
 	propagation.TraceContext{}.Inject(trace.ContextWithSpan(context.Background(), t.span), propagation.HeaderCarrier(h))
-}
-
-// whole records the upstream's answer, unless it is a stream.
-func (t *tries) whole(body []byte) {
-	if t.span != nil {
-		t.answer.Read(body)
-	}
-}
-
-// feed records the next bytes of the upstream's stream.
-func (t *tries) feed(p []byte) {
-	if t.span != nil {
-		t.answer.Feed(p)
-	}
-}
-
-// held returns the number of bytes that feed has buffered.
-func (t *tries) held() int64 {
-	if t.span == nil {
-		return 0
-	}
-	return t.answer.Held()
 }
 
 // retry ends the span of a try that failed, and begins the next one.
