@@ -241,8 +241,9 @@ func nowhere(v *visit) error {
 // isModelClient reports whether a request can be of a client of models: its base URL was copied
 // from the browser, so that it sends requests to the console.
 func isModelClient(r *http.Request) bool {
-	accept := r.Header.Get("Accept")
-	return !strings.Contains(accept, "text/html") && (r.Method == http.MethodPost || strings.Contains(accept, "application/json"))
+	accept, sent := r.Header.Get("Accept"), r.Header.Get("Content-Type")
+	form := strings.HasPrefix(sent, "application/x-www-form-urlencoded") || strings.HasPrefix(sent, "multipart/form-data")
+	return !strings.Contains(accept, "text/html") && (r.Method == http.MethodPost && !form || strings.Contains(accept, "application/json"))
 }
 
 // misdirected answers a client of models, in the dialect of its path, with the right base URL.

@@ -9,7 +9,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"strconv"
 	"strings"
 	"testing"
@@ -23,6 +22,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/connector/panics"
 	"github.com/postern-dev/postern/tests/rig/odd"
 )
 
@@ -48,6 +48,7 @@ type oddGateway struct {
 	spans  *tracetest.SpanRecorder
 	tracer trace.Tracer
 	log    bytes.Buffer
+	caught uint64            // panics before this gateway
 	known  *strings.Replacer // of the ids of a kept response
 	sent   int               // requests
 	ended  int               // requests, as an Observer counts them
@@ -56,7 +57,7 @@ type oddGateway struct {
 }
 
 func newOddGateway(t *testing.T) *oddGateway {
-	g := &oddGateway{T: t, testGateway: newGateway(t, 64<<20), spans: tracetest.NewSpanRecorder()}
+	g := &oddGateway{T: t, testGateway: newGateway(t, 64<<20), spans: tracetest.NewSpanRecorder(), caught: panics.Total()}
 	g.tracer = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(g.spans)).Tracer("test")
 	server := g.Translator.Server
 	server.Observer, server.Logger = g, slog.New(slog.NewTextHandler(&g.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
@@ -98,22 +99,22 @@ func (g *oddGateway) LimitWaited(time.Duration)       {}
 func (g *oddGateway) Queued(*Exchange, time.Duration) {}
 
 // play sends a request, every other one with tracing, and waits until all that follows an
-// answer is done. A panic there ends the process, and with it the test.
+// answer is done. Nothing in that may panic.
 func (g *oddGateway) play(path, body string) *httptest.ResponseRecorder {
 	g.Helper()
 	g.log.Reset()
 	g.sent++
 	w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, path, strings.NewReader(body))
-	g.unharmed(path, body, func() {
-		if g.sent%2 == 0 {
-			ctx, span := g.tracer.Start(r.Context(), "server")
-			defer span.End()
-			r = r.WithContext(ctx)
-		}
-		g.send(w, r)
-	})
+	if g.sent%2 == 0 {
+		ctx, span := g.tracer.Start(r.Context(), "server")
+		defer span.End()
+		r = r.WithContext(ctx)
+	}
+	g.send(w, r)
 	synctest.Wait()
 	switch {
+	case panics.Total() != g.caught:
+		g.Fatalf("a panic was recovered: %s %s\n%s", path, body, &g.log)
 	case g.ended != g.sent, g.counts != g.sent:
 		g.Fatalf("%d requests, of which %d ended and %d were counted; %s %s", g.sent, g.ended, g.counts, path, body)
 	case g.backend.Memory.Stats().Held != 0:
@@ -123,17 +124,6 @@ func (g *oddGateway) play(path, body string) *httptest.ResponseRecorder {
 	}
 	g.checkAnswer(w, path+" "+body)
 	return w
-}
-
-// unharmed fails the test if f panics.
-func (g *oddGateway) unharmed(path, body string, f func()) {
-	g.Helper()
-	defer func() {
-		if p := recover(); p != nil {
-			g.Fatalf("%v\n%s %s\n%s", p, path, body, debug.Stack())
-		}
-	}()
-	f()
 }
 
 // checkAnswer checks what holds for each answer of the gateway.

@@ -140,8 +140,8 @@ func TestPanicOfLearner(t *testing.T) {
 	d, _ := g.backend.Store.Deployment(store.DefaultAccount, "m")
 	call := chatCall(t)
 	wait.Until(t, "the learner learns again", func() bool {
-		l.learn(sample{of: registration(d), call: call, size: 100, tokens: 12345})
-		return l.calibration.Count(t.Context(), registration(d), call.Prompt()) == 12345
+		l.learn(sample{of: registration(d), key: "key", call: call, size: 100, tokens: 12345})
+		return l.calibration.Count(t.Context(), registration(d), "key", call.Prompt()) == 12345
 	})
 	if n := l.waiting.Load(); n > 100 {
 		t.Errorf("%d bytes wait", n)
