@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/connector/agent"
+	"github.com/postern-dev/postern/connector/panics"
 	"github.com/postern-dev/postern/connector/upstream"
 	"github.com/postern-dev/postern/connector/version"
 )
@@ -130,6 +131,7 @@ func writeMetrics(w io.Writer, s agent.Status, started time.Time) {
 		sample("request_duration_seconds_sum", u.Seconds, "upstream", u.Name)
 		sample("request_duration_seconds_count", float64(u.Answered), "upstream", u.Name)
 	}
+	single("panics_total", "counter", "Panics that ended one request, tunnel or check, and not the process. Each is a defect.", float64(panics.Total()))
 	var memory runtime.MemStats
 	runtime.ReadMemStats(&memory)
 	single("memory_bytes", "gauge", "Memory obtained from the system.", float64(memory.Sys-memory.HeapReleased))

@@ -9,6 +9,7 @@ import (
 	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/dial"
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/panics"
 	"github.com/postern-dev/postern/connector/text"
 )
 
@@ -178,6 +179,9 @@ func (l *leg) race(ctx context.Context, c *configuration, p permit, runners []di
 		s = newSession(l, c, conn)
 		return s.handshake(ctx, p, limit)
 	})
+	if p, ok := errors.AsType[*panics.Error](err); ok {
+		p.Log(l.Logger, "establishing a tunnel")
+	}
 	return s, err
 }
 
@@ -199,6 +203,11 @@ func (s *session) handshake(ctx context.Context, p permit, limit time.Duration) 
 		}
 		if err != nil {
 			s.close(link.CloseNone, err)
+		}
+	}()
+	defer func() {
+		if p := panics.Caught(recover()); p != nil {
+			err = p
 		}
 	}()
 	stream, err := s.conn.OpenStreamSync(ctx)

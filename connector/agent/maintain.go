@@ -8,6 +8,7 @@ import (
 	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/dial"
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/panics"
 )
 
 const (
@@ -27,7 +28,11 @@ func (l *leg) maintain(ctx context.Context, s *session) (ending, *session) {
 	start := time.Now()
 	l.webDelay = webDelayOf(s)
 	ended := make(chan error, 1)
-	l.tunnels.Go(func() { ended <- s.serve(ctx) })
+	l.tunnels.Go(func() {
+		err := panics.Do(l.Logger, "serving a tunnel", func() error { return s.serve(ctx) })
+		s.close(link.CloseNone, err) // after a panic
+		ended <- err
+	})
 	for {
 		p := l.due()
 		wait := time.Until(p.at)
@@ -43,6 +48,7 @@ func (l *leg) maintain(ctx context.Context, s *session) (ending, *session) {
 		search, stop := context.WithCancel(ctx)
 		go func() {
 			defer close(searched)
+			defer panics.Recover(l.Logger, "looking for another tunnel")
 			found = look(search, ctx, s)
 		}()
 		var err error

@@ -136,10 +136,11 @@ func (s *session) awaitDecision(ctx context.Context) (token string, err error) {
 	decision := s.answer
 	if _, pending := decision.(link.Pending); pending {
 		var background sync.WaitGroup
-		background.Go(s.ping)
+		background.Go(func() { s.work("sending pings", s.ping) })
 		defer background.Wait()
 		defer context.AfterFunc(ctx, func() { s.close(link.CloseNone, ctx.Err()) })()
-		decision = s.listen()
+		decision = nil
+		s.work("reading from the gateway", func() { decision = s.listen() })
 	}
 	switch m := decision.(type) {
 	case link.Grant:

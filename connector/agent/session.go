@@ -13,6 +13,7 @@ import (
 	"github.com/postern-dev/postern/connector/dial"
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/connector/link/blocks"
+	"github.com/postern-dev/postern/connector/panics"
 	"github.com/postern-dev/postern/connector/procs"
 	"github.com/postern-dev/postern/connector/text"
 	"github.com/postern-dev/postern/connector/version"
@@ -134,10 +135,11 @@ func (s *session) packets() (sent, lost uint64) {
 // drains the tunnel.
 func (s *session) serve(ctx context.Context) error {
 	var background sync.WaitGroup
-	background.Go(s.accept)
-	background.Go(func() { s.listen() })
-	background.Go(s.ping)
-	background.Go(s.housekeep)
+	work := func(doing string, f func()) { background.Go(func() { s.work(doing, f) }) }
+	work("accepting requests", s.accept)
+	work("reading from the gateway", func() { s.listen() })
+	work("sending pings", s.ping)
+	work("reporting to the gateway", s.housekeep)
 	select {
 	case <-s.conn.Context().Done():
 	case <-ctx.Done():
@@ -147,6 +149,13 @@ func (s *session) serve(ctx context.Context) error {
 	background.Wait()
 	s.requests.Wait()
 	return s.ended()
+}
+
+// work calls f. A panic ends the tunnel.
+func (s *session) work(doing string, f func()) {
+	if err := panics.Do(s.leg.Logger, doing, func() error { f(); return nil }); err != nil {
+		s.close(link.CloseLost, err)
+	}
 }
 
 // accept starts requests. It must be fast, as the queue of new streams is short.
@@ -166,10 +175,10 @@ func (s *session) request(stream link.Stream) {
 	procs.Begin()
 	defer procs.End()
 	err := link.Serve(stream, s)
-	var defect *link.PanicError
+	defect, panicked := errors.AsType[*panics.Error](err)
 	switch {
-	case errors.As(err, &defect):
-		s.leg.Logger.Error("request handler panicked", "session", s.welcome.Session, "error", err, "stack", string(defect.Stack))
+	case panicked:
+		defect.Log(s.leg.Logger, "serving a request")
 	case err != nil:
 		s.leg.Logger.Debug("request ended early", "session", s.welcome.Session, "error", err)
 	}

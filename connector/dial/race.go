@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/panics"
 )
 
 const (
@@ -64,6 +65,16 @@ type attempt struct {
 	delay time.Duration // after the start of the previous attempt
 }
 
+// try dials. A panic is its error.
+func (a attempt) try(ctx context.Context) (conn *Conn, err error) {
+	defer func() {
+		if p := panics.Caught(recover()); p != nil {
+			err = p
+		}
+	}()
+	return a.dial(ctx)
+}
+
 // stagger starts each attempt after its delay, or as soon as another one has failed. After
 // an answer, the next attempt waits for answeredDelay. judge gets each result and the
 // number of running attempts, and reports whether to stop. Other connections are closed.
@@ -89,7 +100,7 @@ func stagger(
 				continue
 			}
 			go func(a attempt) {
-				conn, err := a.dial(ctx)
+				conn, err := a.try(ctx)
 				select {
 				case results <- result{conn, err}:
 				case <-ended:

@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"sync"
 
+	"github.com/postern-dev/postern/connector/panics"
 	"github.com/postern-dev/postern/connector/text"
 )
 
@@ -93,14 +94,16 @@ func (c *Control) ReceiveCounted(take func(bytes int) error) (Message, error) {
 }
 
 // aside runs f on another goroutine and waits for it. JSON needs a large stack, which would
-// not shrink again while the goroutine waits for the next message.
+// not shrink again while the goroutine waits for the next message. A panic of f is the caller's.
 func aside(f func()) {
-	done := make(chan struct{})
+	done := make(chan *panics.Error)
 	go func() {
-		defer close(done)
+		defer func() { done <- panics.Caught(recover()) }()
 		f()
 	}()
-	<-done
+	if p := <-done; p != nil {
+		panic(p)
+	}
 }
 
 // readFrame reads size bytes. It allocates memory as data arrives, not by the announced

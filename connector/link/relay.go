@@ -8,6 +8,8 @@ import (
 	"net"
 
 	"github.com/quic-go/quic-go"
+
+	"github.com/postern-dev/postern/connector/panics"
 )
 
 // appendTo appends the header of a request to a connector of a peer: the length of its id in
@@ -41,15 +43,17 @@ func Relay(peer, connector Stream) {
 		connector.CancelWrite(CodeCancelled.wire())
 	})
 	p, c := end{peer, true}, end{connector, false}
-	requested := make(chan struct{})
+	requested := make(chan *panics.Error, 1)
 	go func() {
-		defer close(requested)
+		defer func() { requested <- panics.Caught(recover()) }()
 		forward(c, p)
 	}()
 	forward(p, c)
 	stop()
 	stopReading(peer, CodeNone) // the answer is complete: the rest of the request is not needed
-	<-requested
+	if p := <-requested; p != nil {
+		panic(p)
+	}
 }
 
 // end is a stream of a relay.

@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/net/http/httpguts"
+
+	"github.com/postern-dev/postern/connector/panics"
 )
 
 // RoundTrip sends r on a new stream and reads the head of the answer. It is the gateway's
@@ -41,12 +43,21 @@ func RoundTripTo(ctx context.Context, s Stream, connector string, r *http.Reques
 	if ctx.Done() != nil {
 		x.unwatch = context.AfterFunc(ctx, x.cancel)
 	}
-	if err := x.send(); err != nil {
+	begun := false
+	defer func() {
+		if !begun { // after a panic, too
+			x.cancel()
+			x.finish()
+		}
+	}()
+	err := x.send()
+	if err == nil {
+		err = x.receive()
+	}
+	if err != nil {
 		return nil, x.fail(err)
 	}
-	if err := x.receive(); err != nil {
-		return nil, x.fail(err)
-	}
+	begun = true
 	return &x.answer, nil
 }
 
@@ -82,15 +93,17 @@ func (x *exchange) cancel() {
 // fail aborts the exchange before the answer has begun.
 func (x *exchange) fail(err error) error {
 	x.cancel()
-	err = x.explain(err)
-	x.finish()
-	return err
+	return x.explain(err)
 }
 
-// explain returns the cause of an error of the stream, which must have been canceled.
+// explain returns the cause of an error of the stream, which must have been canceled. A panic of
+// the upload is the caller's.
 func (x *exchange) explain(err error) error {
 	if x.uploaded != nil {
 		<-x.uploaded // soon: its stream is reset
+		if p, ok := errors.AsType[*panics.Error](x.uploadErr); ok {
+			panic(p)
+		}
 		if x.uploadErr != nil {
 			return x.uploadErr
 		}
@@ -196,6 +209,12 @@ func (x *exchange) upload(buf *buffer, body io.ReadCloser, rest int64) {
 	defer close(x.uploaded)
 	defer body.Close()
 	defer buf.put()
+	defer func() {
+		if p := panics.Caught(recover()); p != nil {
+			x.uploadErr = p
+			x.cancel()
+		}
+	}()
 	for rest != 0 {
 		piece, err := buf.array[:min(max(rest, 0), largeChunk)], error(nil)
 		if rest < 0 {

@@ -6,8 +6,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"runtime/debug"
 	"sync"
+
+	"github.com/postern-dev/postern/connector/panics"
 )
 
 // Serve serves the request on a stream with h, and returns after h. It is the connector's
@@ -19,9 +20,15 @@ import (
 // the gateway cancels the request or the tunnel is lost.
 //
 // The error is the reason why no complete answer was sent, for logs: the code passed to
-// Abort, the code of the gateway's reset, a malformed request, or a [*PanicError].
-func Serve(s Stream, h http.Handler) error {
+// Abort, the code of the gateway's reset, a malformed request, or a [*panics.Error].
+func Serve(s Stream, h http.Handler) (err error) {
 	x := &serving{stream: s}
+	defer func() {
+		if p := panics.Caught(recover()); p != nil {
+			Refuse(s, CodeInternal)
+			err = p
+		}
+	}()
 	x.in.stream = s
 	text, err := x.in.head(maxHead)
 	if err == nil {
@@ -42,15 +49,6 @@ func Refuse(s Stream, code Code) {
 	s.CancelRead(code.wire())
 	s.CancelWrite(code.wire())
 }
-
-// PanicError is a handler's panic.
-type PanicError struct {
-	Value any
-	Stack []byte
-}
-
-// Error implements error.
-func (e *PanicError) Error() string { return fmt.Sprintf("handler panic: %v", e.Value) }
 
 // serving is one request at the connector, and the body of the request.
 type serving struct {
@@ -89,7 +87,7 @@ func (x *serving) run(h http.Handler) (err error) {
 		if v := recover(); v != nil {
 			x.out.Abort(CodeInternal)
 			if err = http.ErrAbortHandler; v != err {
-				err = &PanicError{Value: v, Stack: debug.Stack()}
+				err = panics.Caught(v)
 			}
 		}
 		x.out.release()

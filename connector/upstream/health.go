@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/panics"
 )
 
 const (
@@ -117,7 +118,8 @@ func (p *Prober) Run(ctx context.Context, upstreams func() Set) {
 func (p *Prober) watch(ctx context.Context, u *Server) {
 	for failures := 0; ctx.Err() == nil; {
 		asked, pause := time.Now(), p.Interval
-		if err := p.ask(ctx, u); err == nil {
+		err := panics.Do(p.logger, "asking a model server for its models", func() error { return p.ask(ctx, u) })
+		if err == nil {
 			failures = 0
 		} else {
 			pause = min(firstHealthPause<<min(failures, 10), lastHealthPause)
