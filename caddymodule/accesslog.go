@@ -3,6 +3,7 @@ package caddymodule
 import (
 	"context"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"reflect"
@@ -17,6 +18,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/postern-dev/postern/caddymodule/serve"
+	"github.com/postern-dev/postern/connector/panics"
 )
 
 // accessLog adds the fields of an exchange to the access log, if it is enabled.
@@ -26,11 +28,12 @@ import (
 // another secret, Caddy's entry is skipped and a redacted one is written instead.
 type accessLog struct {
 	logger *zap.Logger // http.log.access, like Caddy's own
+	own    *slog.Logger
 }
 
 // newAccessLog returns the log for a handler of a configuration.
 func newAccessLog(ctx caddy.Context) accessLog {
-	return accessLog{ctx.Logger(new(caddyhttp.App)).Named("log.access")}
+	return accessLog{ctx.Logger(new(caddyhttp.App)).Named("log.access"), ctx.Slogger()}
 }
 
 // begin must be called before a request is served. Serve the request with the
@@ -66,7 +69,10 @@ func (l accessLog) begin(w http.ResponseWriter, r *http.Request, ex *serve.Excha
 			e.write()
 			return
 		}
-		context.AfterFunc(e.ctx, e.write)
+		context.AfterFunc(e.ctx, func() {
+			defer panics.Recover(l.own, "writing an entry of the access log")
+			e.write()
+		})
 	}
 }
 

@@ -42,8 +42,8 @@ func (*adminAPI) serve(w http.ResponseWriter, r *http.Request) error {
 		return unavailable(fmt.Errorf("the model gateway is not running: %w", err), caddy.Exiting())
 	}
 	r = r.WithContext(manage.WithCaller(r.Context(), manage.Caller{Name: "admin endpoint", Operator: true, From: adminClient(r)}))
-	service.Handler(manage.AdminPrefix).ServeHTTP(w, r)
-	return nil
+	handler := service.Handler(manage.AdminPrefix)
+	return recovered(app.logger, w, func(w http.ResponseWriter) error { handler.ServeHTTP(w, r); return nil }, failJSON)
 }
 
 // adminClient returns the address of a request's client: that of its host, or "unix socket".

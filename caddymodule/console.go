@@ -70,8 +70,11 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	}
 	r, done := c.app.untilEnd(r)
 	defer done()
-	handler.ServeHTTP(w, r)
-	return nil
+	fail := failText
+	if strings.HasPrefix(r.URL.Path, consolePath+"/api/") {
+		fail = failJSON
+	}
+	return recovered(c.app.logger, w, func(w http.ResponseWriter) error { handler.ServeHTTP(w, r); return nil }, fail)
 }
 
 // redirect redirects to the console, unless a later handler answers the request.

@@ -56,6 +56,10 @@ type discovery struct {
 func (t *Tunnel) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.Handler) error {
 	w, end := t.access.begin(w, r, serve.NewExchange())
 	defer end()
+	return recovered(t.app.logger, w, func(w http.ResponseWriter) error { return t.serve(w, r) }, failJSON)
+}
+
+func (t *Tunnel) serve(w http.ResponseWriter, r *http.Request) error {
 	if r.URL.Path == readyPath {
 		t.app.answerReady(w, r)
 		return nil

@@ -17,6 +17,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/queue"
 	"github.com/postern-dev/postern/caddymodule/serve"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
+	"github.com/postern-dev/postern/connector/panics"
 	"github.com/postern-dev/postern/connector/version"
 )
 
@@ -69,6 +70,10 @@ var (
 	tokensTotal = counter("tokens_total",
 		"Tokens by deployment, type (input, cached_input, output, reasoning) and source: counted by the model server (upstream), or estimated (estimate). Cached input is part of the input, reasoning part of the output.",
 		"deployment", "type", "source")
+	panicsTotal = prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Namespace: "postern", Name: "panics_total",
+		Help: "Panics that ended one request, tunnel or item of work, and not the process. Each is a defect: the log has its stack.",
+	}, func() float64 { return float64(panics.Total()) })
 	eventsLostTotal = counter("events_lost_total",
 		"Events that were not delivered, by reason: handlers or a webhook were too slow (handlers, webhook), a webhook's receiver rejected them (refused), or the webhook's configuration had ended (ended).", "reason")
 )
@@ -119,7 +124,7 @@ func registerMetrics(reg prometheus.Registerer, g *gateway.Gateway, keys bool) e
 func collectors() []prometheus.Collector {
 	return append([]prometheus.Collector{
 		requestsTotal, inflightRequests, firstByteSeconds, durationSeconds, authFailuresTotal, signInFailuresTotal, queueRejectedTotal,
-		eventsLostTotal, barrierSeconds, tokensTotal, limitRejectedTotal, limitWaitSeconds, queueWaitSeconds, upstreamErrorsTotal, buildInfo, keyTokensTotal,
+		eventsLostTotal, barrierSeconds, tokensTotal, limitRejectedTotal, limitWaitSeconds, queueWaitSeconds, upstreamErrorsTotal, buildInfo, keyTokensTotal, panicsTotal,
 	}, genAI...)
 }
 
@@ -202,7 +207,7 @@ var (
 		"deployment", "state")
 	queueLength = describe("queue_length",
 		"Queued requests, by deployment. Only deployments with a limit have a queue.", "deployment")
-	storeReachable = describe("store_reachable", "Whether the store is open and, in a cluster, whether this edge has contact to it.")
+	storeReachable = describe("store_reachable", "Whether the store is open and current and, in a cluster, whether this edge has contact to it.")
 	storeContact   = describe("store_contact_age_seconds", "Time since this edge of a cluster last had contact to the store.")
 	edgeLeader     = describe("edge_leader", "Whether this edge has the duties that one edge of the cluster fulfills for all.")
 	edgeStates     = describe("edges", "Edges of the cluster, by state: serving, draining or lost.", "state")
@@ -236,7 +241,7 @@ func (l live) Collect(ch chan<- prometheus.Metric) {
 		}
 	}
 	open := l.Store.Opened()
-	gauge(storeReachable, is[open != nil && (open.Edge == nil || open.Edge.LostSince(open.Edge.Name()).IsZero())])
+	gauge(storeReachable, is[open != nil && open.Store.Serving() == nil && (open.Edge == nil || open.Edge.LostSince(open.Edge.Name()).IsZero())])
 	if open == nil {
 		return
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/postern-dev/postern/connector/panics"
 )
 
 // Intervals at which the activity is saved.
@@ -30,9 +32,9 @@ func (l *Log) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-usage.C:
-			err = l.saveUsage()
+			err = panics.Do(l.log, "saving the usage", l.saveUsage)
 		case <-recent.C:
-			err = l.saveRecent()
+			err = panics.Do(l.log, "saving the recent requests", l.saveRecent)
 		}
 		if err != nil {
 			l.log.Warn("failed to save the activity", "error", err)

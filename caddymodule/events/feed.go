@@ -7,6 +7,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/newest"
 	"github.com/postern-dev/postern/connector/logs"
+	"github.com/postern-dev/postern/connector/panics"
 )
 
 const (
@@ -97,13 +98,7 @@ func (f *feed) run() {
 // the feed is closed.
 func (f *feed) emit(e Event) {
 	for f.life.Err() == nil {
-		f.turn <- struct{}{}
-		to, ok := f.emitters.Newest()
-		if ok {
-			to.Emit(e)
-		}
-		<-f.turn
-		if ok {
+		if f.tryEmit(e) {
 			return
 		}
 		select {
@@ -111,6 +106,19 @@ func (f *feed) emit(e Event) {
 		case <-f.pushed:
 		}
 	}
+}
+
+// tryEmit passes an event to the current configuration. It returns false if there is none.
+func (f *feed) tryEmit(e Event) (emitted bool) {
+	f.turn <- struct{}{}
+	defer func() { <-f.turn }()
+	to, ok := f.emitters.Newest()
+	if ok {
+		defer panics.Recover(f.log, "emitting an event")
+		emitted = true
+		to.Emit(e)
+	}
+	return emitted
 }
 
 // close ends the feed. It does not wait for running handlers.

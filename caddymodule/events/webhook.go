@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/connector/logs"
+	"github.com/postern-dev/postern/connector/panics"
 )
 
 const (
@@ -102,7 +103,12 @@ func (w *Webhook) run() {
 			continue
 		}
 		log := w.Logger.With("event", d.name, "event_id", d.id, "host", w.URL.Host)
-		if tries, err := w.deliver(d); err != nil {
+		tries := 0
+		err := panics.Do(w.Logger, "posting an event", func() (err error) {
+			tries, err = w.deliver(d)
+			return err
+		})
+		if err != nil {
 			w.Lost(LostRefused, 1)
 			log.Error("failed to post an event to the webhook", "tries", tries, "error", err)
 		} else {

@@ -19,6 +19,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/dialect/kept"
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/panics"
 )
 
 const (
@@ -151,8 +152,10 @@ func (e *Edge) askReports(ctx context.Context, account string) (by map[string]ac
 		}
 		asking.Go(func() {
 			var r activity.Report
-			err := e.askPeer(ctx, other.Name, link.Activity{Account: account}, func(from io.Reader) error {
-				return json.NewDecoder(io.LimitReader(from, maxReport)).Decode(&r)
+			err := panics.Do(e.Cluster.Logger, "reading the report of a peer", func() error {
+				return e.askPeer(ctx, other.Name, link.Activity{Account: account}, func(from io.Reader) error {
+					return json.NewDecoder(io.LimitReader(from, maxReport)).Decode(&r)
+				})
 			})
 			mu.Lock()
 			defer mu.Unlock()

@@ -15,6 +15,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/connector/logs"
+	"github.com/postern-dev/postern/connector/panics"
 )
 
 // owners finds the owners of queues among the edges, and enters there.
@@ -36,7 +37,7 @@ func (o *owners) Owner(n queue.Name) (owner string, settled bool) {
 }
 
 // Enter implements queue.Owners.
-func (o *owners) Enter(ctx context.Context, owner string, r queue.Request) (queue.Loan, error) {
+func (o *owners) Enter(ctx context.Context, owner string, r queue.Request) (_ queue.Loan, err error) {
 	hub := o.edge.hub.Load()
 	if hub == nil {
 		return nil, ErrNotListening
@@ -45,6 +46,13 @@ func (o *owners) Enter(ctx context.Context, owner string, r queue.Request) (queu
 	if err != nil {
 		return nil, err
 	}
+	defer func() {
+		if p := panics.Caught(recover()); p != nil {
+			p.Log(o.logger, "entering a queue at a peer")
+			link.Refuse(stream, link.CodeNone)
+			err = p
+		}
+	}()
 	entered, err := link.EnterAt(ctx, stream, link.Enter{
 		Account: r.Account, Deployment: r.Deployment, Key: r.Key,
 		Length: r.Length, WaitMillis: r.Bounds.Wait.Milliseconds(), Running: r.Running, Need: encodeNeed(r),
@@ -178,10 +186,11 @@ func (e *Edge) enter(stream *quic.Stream, m link.Enter) {
 		return
 	}
 	var used limits.Used
+	defer func() { leave(used) }() // after a panic, too
+
 	if m, err := control.Receive(); sent == nil && err == nil { // it fails when the peer resets the stream
 		if u, ok := m.(link.Used); ok {
 			_ = json.Unmarshal(u.Used, &used)
 		}
 	}
-	leave(used)
 }

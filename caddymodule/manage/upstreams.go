@@ -13,6 +13,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/panics"
 	"github.com/postern-dev/postern/connector/text"
 )
 
@@ -73,7 +74,12 @@ func (s *Service) modelsOf(ctx context.Context, q question, session string) ([]s
 	asked := s.models.DoChan(session+"/"+q.upstream, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), modelsWait)
 		defer cancel()
-		return q.models(ctx)
+		var models []string
+		err := panics.Do(s.log, "reading the models of a model server", func() (err error) {
+			models, err = q.models(ctx)
+			return err
+		})
+		return models, err
 	})
 	select {
 	case answer := <-asked:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 
 	"github.com/postern-dev/postern/connector/dial"
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/panics"
 )
 
 const (
@@ -57,6 +59,13 @@ func (o *opened) ask(ctx context.Context) (link.Pong, error) {
 		}
 	}
 	return link.Pong{}, fmt.Errorf("asking a gateway: %w", err)
+}
+
+// work calls f. A panic ends the connection.
+func (o *opened) work(log *slog.Logger, doing string, f func()) {
+	if panics.Do(log, doing, func() error { f(); return nil }) != nil {
+		_ = o.conn.Close(link.CloseLost, "")
+	}
 }
 
 // receive passes the answers on until the connection ends. The first ping is soon.

@@ -17,6 +17,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/connector/dial"
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/panics"
 )
 
 // dialTime bounds an attempt to connect to a peer.
@@ -130,7 +131,11 @@ func (l *Links) to(edge store.Edge) *opened {
 }
 
 func (l *Links) connect(c *connection) {
-	open, err := l.dial(c.address)
+	var open *opened
+	err := panics.Do(l.Logger, "connecting to a peer", func() (err error) {
+		open, err = l.dial(c.address)
+		return err
+	})
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c.dialing = false
@@ -176,9 +181,9 @@ func (l *Links) dialOnce(ctx context.Context, address string) (*opened, error) {
 		_ = conn.Close(link.CloseNone, "")
 		return nil, err
 	}
-	go open.receive()
-	go open.serve(l.Hub)
-	go open.announce(l.Hub)
+	go open.work(l.Logger, "reading from a peer", open.receive)
+	go open.work(l.Logger, "accepting requests of a peer", func() { open.serve(l.Hub) })
+	go open.work(l.Logger, "sending a peer the tunnels", func() { open.announce(l.Hub) })
 	return open, nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/panics"
 )
 
 // A connector sends a ping every second or two, and occasionally a change. Further
@@ -24,7 +25,7 @@ const drainedGrace = 100 * time.Millisecond
 
 // run reads the control stream until the connection ends.
 func (s *Session) run() {
-	err := s.receive()
+	err := panics.Do(s.log(), "reading from a connector", s.receive)
 	s.leave()
 	if errors.Is(err, link.ErrMalformed) {
 		s.close(link.CloseProtocol)
@@ -190,7 +191,7 @@ func (s *Session) yield(to *Session) {
 		s.close(link.CloseReplaced)
 		return
 	}
-	s.hub.running.Go(func() {
+	s.hub.work("waiting for the end of a replaced tunnel", func() {
 		defer s.close(link.CloseReplaced)
 		if !s.alive() {
 			return

@@ -83,14 +83,20 @@ func (e *events) deliver() {
 		return
 	}
 	e.delivering = true
+	defer func() { e.delivering = false }() // after a panic of a subscriber, too
 	for len(e.queue) > 0 {
 		next := e.queue[0]
 		e.queue = e.queue[1:]
-		e.mu.Unlock()
-		next.to.Call(next.Event)
-		e.mu.Lock()
+		e.call(next)
 	}
-	e.queue, e.delivering = nil, false
+	e.queue = nil
+}
+
+// call calls the subscribers without the lock, which the caller holds.
+func (e *events) call(next queuedEvent) {
+	e.mu.Unlock()
+	defer e.mu.Lock()
+	next.to.Call(next.Event)
 }
 
 // eventOf returns the online or offline event of a session.

@@ -11,6 +11,7 @@ import (
 	"github.com/quic-go/quic-go"
 
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/panics"
 	"github.com/postern-dev/postern/connector/version"
 )
 
@@ -40,7 +41,11 @@ type peer struct {
 // serve handles one connection: its hello, then the session or pairing.
 func (h *Hub) serve(conn *link.Conn) {
 	p := &peer{hub: h, conn: conn, place: placeOf(conn.Context())}
-	run, err := p.handshake()
+	var run func()
+	err := panics.Do(h.options.Load().Logger, "reading a hello", func() (err error) {
+		run, err = p.handshake()
+		return err
+	})
 	if err != nil {
 		h.counters.rejected.Add(1)
 		h.options.Load().Logger.Debug("rejecting a tunnel connection",
@@ -49,7 +54,7 @@ func (h *Hub) serve(conn *link.Conn) {
 		return
 	}
 	if run != nil {
-		h.running.Go(run) // on a fresh stack: this one has grown
+		h.work("serving a connection", run) // on a fresh stack: this one has grown
 	}
 }
 
@@ -96,6 +101,11 @@ func (p *peer) handshake() (run func(), err error) {
 	case deny == nil:
 		p.accepted()
 		s := newSession(p, connector, hello)
+		defer func() {
+			if run == nil { // after a deny, or a panic
+				p.hub.remove(s)
+			}
+		}()
 		if deny = p.hub.start(s); deny != nil {
 			break
 		}

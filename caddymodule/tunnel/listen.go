@@ -13,6 +13,7 @@ import (
 	"github.com/quic-go/quic-go"
 
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/panics"
 )
 
 // Identity is what a hub proves to connectors.
@@ -128,8 +129,16 @@ func (h *Hub) accept(l *quic.Listener) {
 		if err != nil {
 			return // closed
 		}
-		h.running.Go(func() { h.serve(&link.Conn{Conn: conn}) })
+		h.work("greeting a connector", func() { h.serve(&link.Conn{Conn: conn}) })
 	}
+}
+
+// work runs f in a goroutine of the hub. A panic ends f alone.
+func (h *Hub) work(doing string, f func()) {
+	h.running.Go(func() {
+		defer panics.Recover(h.options.Load().Logger, doing)
+		f()
+	})
 }
 
 // Addr returns the address that the hub listens on, nil before Listen.

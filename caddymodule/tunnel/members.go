@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/panics"
 )
 
 // legs is how many edges a connector has tunnels to: the loss of one does not matter.
@@ -109,7 +110,10 @@ func (h *Hub) MembersChanged() {
 	}
 	h.members = now
 	for _, s := range h.live {
-		go s.onMembers(members)
+		go func() {
+			defer panics.Recover(s.log(), "sending a connector the gateways")
+			s.onMembers(members)
+		}()
 	}
 }
 

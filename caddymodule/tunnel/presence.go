@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/panics"
 )
 
 const (
@@ -108,18 +109,27 @@ func (h *Hub) Announce(ctx context.Context, send func(link.Message) error) error
 
 // publishChanges publishes changes while there are subscribers.
 func (h *Hub) publishChanges() {
-	p := &h.presence
 	for i := 0; ; i++ {
-		p.mu.Lock()
-		if len(p.subscribers) == 0 {
-			p.running, p.published = false, map[*Session]published{}
-			p.mu.Unlock()
+		if !h.publishOnce(i%activeRounds == 0) {
 			return
 		}
-		h.queueChanges(i%activeRounds == 0)
-		p.mu.Unlock()
 		time.Sleep(publishInterval)
 	}
+}
+
+// publishOnce publishes what has changed. It reports whether there are subscribers.
+func (h *Hub) publishOnce(active bool) (subscribed bool) {
+	p := &h.presence
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.subscribers) == 0 {
+		p.running, p.published = false, map[*Session]published{}
+		return false
+	}
+	defer panics.Recover(h.options.Load().Logger, "publishing the tunnels")
+	subscribed = true
+	h.queueChanges(active)
+	return subscribed
 }
 
 // queueChanges queues what has changed since the last call for all subscribers. The caller holds

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/panics"
 )
 
 // rotationTimeout bounds one step of a rotation in the store.
@@ -54,6 +55,7 @@ type pinState struct {
 func (s *Session) rotate() {
 	if rotation := s.hub.options.Load().Rotation; rotation != nil {
 		go func() {
+			defer panics.Recover(s.log(), "offering a connector a new token")
 			ctx, cancel := context.WithTimeout(s.serving, rotationTimeout)
 			defer cancel()
 			s.rotating.Lock()
@@ -105,6 +107,7 @@ func (s *Session) rotated(answer link.Rotated) {
 	}
 	expected := last != 0 && answer.Number >= last && s.offered.CompareAndSwap(last, 0)
 	go func() {
+		defer panics.Recover(s.log(), "handling a connector's answer to a new token")
 		// Independent of the session: the connector has already saved the token.
 		ctx, cancel := context.WithTimeout(context.Background(), rotationTimeout)
 		defer cancel()

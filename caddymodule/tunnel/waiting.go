@@ -66,6 +66,11 @@ type waiting struct {
 // the connection from then on, nil if the device was denied and the connection closed.
 func (p *peer) handshakeDevice(ctx context.Context, hello link.Hello) (run func()) {
 	w := &waiting{peer: p}
+	defer func() {
+		if run == nil { // after a deny, or a panic
+			p.hub.removeWaiting(w)
+		}
+	}()
 	if deny := w.claim(ctx, hello); deny != nil {
 		p.deny(slog.Bool("claim", true), *deny)
 		return nil
@@ -87,12 +92,8 @@ func (w *waiting) claim(ctx context.Context, hello link.Hello) *link.Deny {
 		Code: hello.Claim, Secret: hello.Secret, Hostname: hello.Name, OS: hello.OS, Version: hello.Version,
 		Remote: hostOf(w.conn.RemoteAddr()), Upstreams: hello.Upstreams,
 	})
-	if deny != nil {
-		w.hub.removeWaiting(w)
-		return deny
-	}
 	w.ticket = ticket
-	return nil
+	return deny
 }
 
 // run waits for the decision and sends it.
@@ -107,7 +108,7 @@ func (w *waiting) run() {
 	}
 	w.log("device is waiting for approval", "expires_at", w.ticket.ExpiresAt)
 	w.send(link.Pending{Fingerprint: w.ticket.Fingerprint, ExpiresAt: w.ticket.ExpiresAt})
-	w.hub.running.Go(w.listen)
+	w.hub.work("reading from a device", w.listen)
 	select {
 	case d := <-w.ticket.Decided:
 		w.decide(d)
@@ -133,6 +134,7 @@ func (w *waiting) decide(d Decision) {
 
 // listen answers pings until the connection ends.
 func (w *waiting) listen() {
+	defer w.end(link.CloseNone) // after a panic, too
 	pace := rate.NewLimiter(messagesPerSecond, messagesAtOnce)
 	for {
 		if pace.Wait(w.conn.Context()) != nil {

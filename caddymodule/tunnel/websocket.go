@@ -110,7 +110,7 @@ func (h *Hub) begin(f func()) bool {
 		return false
 	}
 	h.sockets.Add(1)
-	h.running.Go(f)
+	h.work("accepting a WebSocket", f)
 	return true
 }
 

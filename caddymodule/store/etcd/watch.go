@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/connector/panics"
 )
 
 const (
@@ -111,6 +112,12 @@ func (w *watcher) Progress(ctx context.Context) (int64, error) {
 func (w *watcher) run(ctx context.Context) {
 	defer close(w.done)
 	defer w.close()
+	defer func() {
+		if p := panics.Caught(recover()); p != nil {
+			p.Log(w.k.logger, "watching the store in etcd")
+			w.err = p
+		}
+	}()
 	lost := false
 	for pause := time.Duration(0); ; pause = min(2*pause+10*time.Millisecond, maxPause) {
 		before := w.reached.Load()

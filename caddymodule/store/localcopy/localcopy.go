@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/connector/panics"
 )
 
 const (
@@ -111,7 +112,11 @@ func (k *kv) openCopy(failure error) error {
 func (k *kv) open() {
 	last := ""
 	for k.ctx.Err() == nil {
-		shared, err := k.Options.Open(k.ctx)
+		var shared store.KV
+		err := panics.Do(k.Logger, "opening the store", func() (err error) {
+			shared, err = k.Options.Open(k.ctx)
+			return err
+		})
 		if err == nil {
 			k.shared = shared
 			close(k.opened)
@@ -152,7 +157,7 @@ func (k *kv) keep() {
 		case !k.changed.Swap(false) && begun.Sub(last) < maxAge/2:
 			continue
 		}
-		if err := k.update(); err != nil {
+		if err := panics.Do(k.Logger, "copying the store", k.update); err != nil {
 			k.changed.Store(true)
 			if k.ctx.Err() == nil {
 				k.Logger.Warn("failed to copy the store to the disk", "error", err, "copy", k.Path)

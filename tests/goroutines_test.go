@@ -1,0 +1,201 @@
+package tests
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/postern-dev/postern/tests/harness"
+)
+
+// unguarded are the functions that start goroutines which do not recover, by the reason. Timers and
+// callbacks of contexts are goroutines, too.
+var unguarded = map[string][]string{
+	"recovers around each item, or as a whole, in the function that it calls": {
+		"caddymodule/activity/log.go New",
+		"caddymodule/cluster/cluster.go Join",
+		"caddymodule/cluster/peers.go askAll",
+		"caddymodule/events/feed.go newFeed",
+		"caddymodule/events/webhook.go NewWebhook",
+		"caddymodule/manage/upstreams.go UpstreamModels",
+		"caddymodule/peer/opened.go serve",
+		"caddymodule/peer/peer.go to",
+		"caddymodule/serve/learner.go newLearner",
+		"caddymodule/serve/learner.go remember",
+		"caddymodule/store/cluster.go LookAgain",
+		"caddymodule/store/etcd/watch.go Watch",
+		"caddymodule/store/localcopy/localcopy.go Open",
+		"caddymodule/store/store.go New",
+		"caddymodule/tunnel/presence.go Announce",
+		"connector/agent/agent.go Run",
+		"connector/agent/edges.go join",
+		"connector/agent/session.go accept",
+		"connector/dial/race.go stagger",
+		"connector/link/roundtrip.go send",
+		"connector/runner.go run",
+		"connector/upstream/health.go Run",
+	},
+	"only closes, ends, sends or wakes something": {
+		"caddymodule/console.go untilEnd",
+		"caddymodule/events/webhook.go Close",
+		"caddymodule/fair/semaphore.go settle",
+		"caddymodule/gateway/owner.go enter",
+		"caddymodule/pairing/peers.go OnPairing",
+		"caddymodule/pairing/ticket.go admit",
+		"caddymodule/peer/peer.go dialOnce",
+		"caddymodule/queue/shared.go move",
+		"caddymodule/serve/answer.go open",
+		"caddymodule/serve/completion_answer.go drain",
+		"caddymodule/serve/completion_answer.go stream",
+		"caddymodule/serve/large.go makeRoom",
+		"caddymodule/store/boltlease.go begin",
+		"caddymodule/store/etcd/retry.go attempt",
+		"caddymodule/store/etcd/watch.go stream",
+		"caddymodule/tunnel/ask.go ask",
+		"caddymodule/tunnel/control.go receive",
+		"caddymodule/tunnel/hello.go handshake",
+		"caddymodule/tunnel/hello.go start",
+		"caddymodule/tunnel/listen.go Close",
+		"caddymodule/tunnel/owner.go depart",
+		"caddymodule/tunnel/pending.go hold",
+		"caddymodule/tunnel/session.go openSync",
+		"caddymodule/tunnel/websocket.go closeSockets",
+		"connector/agent/edges.go track",
+		"connector/agent/hello.go handshake",
+		"connector/agent/maintain.go renew",
+		"connector/agent/pair.go awaitDecision",
+		"connector/dial/quic.go dialAddress",
+		"connector/dial/race.go watch",
+		"connector/link/enter.go EnterAt",
+		"connector/link/packets.go write",
+		"connector/link/relay.go Relay",
+		"connector/link/roundtrip.go RoundTripTo",
+		"connector/link/websocket.go carry",
+		"connector/upstream/connection.go pruneAfter",
+		"connector/upstream/server.go try",
+	},
+	"writes bytes without reading them": {
+		"connector/link/packets.go newPackets",
+		"connector/upstream/answer.go send",
+	},
+	"works on what this gateway or this machine has checked": {
+		"caddymodule/certstore/certstore.go call",
+		"caddymodule/certstore/lock.go hold",
+		"caddymodule/events/presence.go checkAfter",
+		"caddymodule/events/sources.go newSources",
+		"caddymodule/events/sources.go touchAll",
+		"caddymodule/gateway/identity.go watchIdentity",
+		"caddymodule/gateway/listener.go listen",
+		"caddymodule/gateway/services.go newServices",
+		"caddymodule/queue/shared.go attempt",
+		"caddymodule/queue/shared.go follow",
+		"caddymodule/tunnel/listen.go Listen",
+		"connector/pairing_reporter.go pending",
+		"connector/runner.go serve",
+		"connector/service/run.go Start",
+		"connector/update/bridge.go start",
+	},
+	"a library reads the bytes": {
+		"caddymodule/store/etcd/open.go checkVersions",
+		"caddymodule/store/etcd/open.go diagnose",
+		"connector/control.go serveHTTP",
+	},
+	"belongs to a command, and ends with it": {
+		"caddymodule/cli/terminal.go terminalPassword",
+		"caddymodule/cli/up/child.go start",
+		"caddymodule/cli/up/probe.go search",
+		"caddymodule/cli/up/up.go startConnector",
+		"caddymodule/cli/up/up.go startScripted",
+	},
+}
+
+// Each goroutine of the programs recovers from panics where it is started, by package panics or a
+// function that uses it, or is in unguarded with the reason why it need not.
+func TestGoroutines(t *testing.T) {
+	t.Parallel()
+	root, allowed := harness.Root(t), map[string]bool{}
+	for _, sites := range unguarded {
+		for _, site := range sites {
+			allowed[site] = true
+		}
+	}
+	found := map[string]bool{}
+	for _, dir := range []string{"caddymodule", "connector"} {
+		err := filepath.WalkDir(filepath.Join(root, dir), func(path string, _ fs.DirEntry, err error) error {
+			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+			if err != nil {
+				return err
+			}
+			rel, _ := filepath.Rel(root, path)
+			for _, name := range started(file) {
+				found[filepath.ToSlash(rel)+" "+name] = true
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for site := range found {
+		if !allowed[site] {
+			t.Errorf("%s starts a goroutine that does not recover from a panic: begin it with `defer panics.Recover(…)`", site)
+		}
+	}
+	for site := range allowed {
+		if !found[site] {
+			t.Errorf("%s starts no such goroutine", site)
+		}
+	}
+}
+
+// started returns the names of the functions that start goroutines which do not recover.
+func started(file *ast.File) (names []string) {
+	for _, decl := range file.Decls {
+		f, ok := decl.(*ast.FuncDecl)
+		if !ok {
+			continue
+		}
+		ast.Inspect(f, func(n ast.Node) bool {
+			if starts(n) && !recovers(n) {
+				names = append(names, f.Name.Name)
+			}
+			return true
+		})
+	}
+	return names
+}
+
+// starts reports whether a statement or a call starts a goroutine.
+func starts(n ast.Node) bool {
+	if _, ok := n.(*ast.GoStmt); ok {
+		return true
+	}
+	call, ok := n.(*ast.CallExpr)
+	if !ok {
+		return false
+	}
+	f, ok := call.Fun.(*ast.SelectorExpr)
+	return ok && slices.Contains([]string{"Go", "AfterFunc", "DoChan"}, f.Sel.Name)
+}
+
+// recovers reports whether a goroutine recovers where it is started.
+func recovers(n ast.Node) (does bool) {
+	ast.Inspect(n, func(n ast.Node) bool {
+		if call, ok := n.(*ast.CallExpr); ok {
+			if s, ok := call.Fun.(*ast.SelectorExpr); ok {
+				x, _ := s.X.(*ast.Ident)
+				does = does || s.Sel.Name == "work" || x != nil && x.Name == "panics"
+			}
+		}
+		return !does
+	})
+	return does
+}
