@@ -40,7 +40,7 @@ var (
 		"Time from the arrival of a request to the end of its answer.",
 		.01, .05, .1, .5, 1, 2.5, 5, 10, 30, 60, 180, 600, 1800, 3600)
 	authFailuresTotal = counter("auth_failures_total",
-		"Requests rejected because of their key, by reason: missing, unknown, revoked, expired, disabled, rotated, ip_not_allowed, management_token or tunnel_token.", "reason")
+		"Requests rejected because of their key, by reason: missing, unknown, revoked, expired, disabled, rotated, ip_not_allowed, management_token, tunnel_token, placeholder, quoted, second_bearer or malformed.", "reason")
 	signInFailuresTotal = counter("sign_in_failures_total",
 		"Failed sign-ins to the console, by method: password, passkey or link.", "method")
 	queueRejectedTotal = counter("queue_rejected_total",

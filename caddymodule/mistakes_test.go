@@ -12,6 +12,7 @@ func TestMistakes(t *testing.T) {
 	deployModel(t, s, "qwen3-32b")
 	bearer := "Authorization: Bearer " + s.key
 	api := s.url + "/v1."
+	mistyped := s.key[:49] + string(s.key[49]^1)
 	const ask = `{"model":"qwen3","messages":[{"role":"user","content":"Hi"}]}`
 	for _, c := range []struct {
 		name, method, path, body, header string
@@ -43,11 +44,27 @@ func TestMistakes(t *testing.T) {
 		{"invalid JSON", "POST", "/v1/chat/completions", `{model:"qwen3"}`, bearer, 400, "expected a key in double quotes at byte 1"},
 		{"GET", "GET", "/v1/messages", "", bearer, 405, "use POST"},
 		{"no max_tokens", "POST", "/v1/messages", ask, bearer, 400, "max_tokens"},
+		{"no key", "POST", "/v1/messages", ask, "Accept: */*", 401, "No API key. Send it as `Authorization: Bearer sk-svc-…`"},
+		{"key without Bearer", "POST", "/v1/messages", ask, "Authorization: " + s.key, 401, "No API key."},
+		{"placeholder", "POST", "/v1/messages", ask, "Authorization: Bearer sk-svc-YOUR-KEY", 401, `"authentication_error","message":"This is a placeholder`},
+		{"placeholder of others", "GET", "/v1/models", "", "Authorization: Bearer sk-...", 401, "This is a placeholder"},
+		{"name of the variable", "GET", "/v1/models", "", "Authorization: Bearer $OPENAI_API_KEY", 401, "This is a placeholder"},
+		{"word for no key", "GET", "/v1/models", "", "X-Api-Key: ollama", 401, "This is a placeholder"},
+		{"quoted key", "GET", "/v1/models", "", `Authorization: Bearer "` + s.key + `"`, 401, "has quotation marks"},
+		{"Bearer twice", "GET", "/v1/models", "", "Authorization: Bearer bearer " + s.key, 401, "begins with `Bearer`"},
+		{"Bearer in another header", "GET", "/v1/models", "", "X-Api-Key: Bearer " + s.key, 401, "begins with `Bearer`"},
+		{"cut key", "GET", "/v1/models", "", "Authorization: Bearer " + s.key[:40], 401, "sk-svc- and 43 letters and digits"},
+		{"key of another provider", "GET", "/v1/models", "", "Authorization: Bearer sk-proj-" + s.key[7:], 401, "not a whole API key of this gateway"},
+		{"mistyped key", "GET", "/v1/models", "", "Authorization: Bearer " + mistyped, 401, "Unknown API key."},
+		{"tunnel token", "GET", "/v1/models", "", "Authorization: Bearer ptt_x", 401, "This is a tunnel token"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			response, body := s.do(t, c.method, c.path, c.body, c.header)
 			if response.StatusCode != c.status || !strings.Contains(body, c.want) {
 				t.Errorf("%d %s", response.StatusCode, body)
+			}
+			if strings.Contains(body, s.key[10:40]) || strings.Contains(body, "YOUR-KEY") {
+				t.Errorf("the answer repeats the key: %s", body)
 			}
 			final := body[0] == '{' && (c.status == 401 || c.status == 403 || c.status == 404)
 			if got := response.Header.Get("X-Should-Retry"); (got == "false") != final {

@@ -36,7 +36,7 @@ func TestMetrics(t *testing.T) {
 		`postern_time_to_first_byte_seconds_count{deployment="m",dialect="chat"} 3`,
 		`postern_request_duration_seconds_count{deployment="m",dialect="chat"} 3`,
 		`postern_tunnel_connections{connector="` + r.con.ID + `",transport="quic"} 1`,
-		`postern_auth_failures_total{reason="unknown"} 1`,
+		`postern_auth_failures_total{reason="malformed"} 1`,
 	}
 	var metrics string
 	harness.Poll(t, limit, "the metrics", nilContext(func() error { // some follow an answer's end

@@ -10,9 +10,10 @@ import (
 )
 
 // RefusedKey is the error for a key that is refused. reason is "missing", "unknown", one of
-// [store.Refusal] or, for a secret of another kind, "management_token" or "tunnel_token".
+// [store.Refusal] or, for a secret of another kind, "management_token" or "tunnel_token", or, for
+// a text without the form of a key, "placeholder", "quoted", "second_bearer" or "malformed".
 func RefusedKey(reason string) *Error {
-	message := "Unknown API key. Check it for missing characters, or create a new one."
+	message := "Unknown API key. Check that it is a key of this gateway, without mistyped characters, or create a new one."
 	switch reason {
 	case "missing":
 		message = "No API key. Send it as `Authorization: Bearer sk-svc-…` or as `x-api-key: sk-svc-…`."
@@ -30,6 +31,14 @@ func RefusedKey(reason string) *Error {
 		message = "This is a management token (pmt_…), not an API key. Send a key (sk-svc-…)."
 	case "tunnel_token":
 		message = "This is a tunnel token (ptt_…), which only a connector uses, not an API key. Send a key (sk-svc-…)."
+	case "placeholder":
+		message = "This is a placeholder, not an API key. Replace it in the client's settings by your key (sk-svc-…)."
+	case "quoted":
+		message = "The API key has quotation marks. Remove them in the client's settings."
+	case "second_bearer":
+		message = "The API key begins with `Bearer`. Enter the key alone (sk-svc-…) in the client's settings."
+	case "malformed":
+		message = "This is not a whole API key of this gateway, which is sk-svc- and 43 letters and digits. Copy it again, or create a new one."
 	}
 	return &Error{Kind: KindInvalidKey, Message: message}
 }

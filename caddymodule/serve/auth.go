@@ -177,7 +177,7 @@ func misplaced(secret string) string {
 	case strings.HasPrefix(secret, "ptt_"):
 		return "tunnel_token"
 	}
-	return ""
+	return malformed(secret)
 }
 
 // SentKey returns the key that the client sent, or "".

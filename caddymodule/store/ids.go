@@ -88,6 +88,11 @@ func newSecret(prefix string) (string, digest) {
 	return secret, sha256.Sum256([]byte(secret))
 }
 
+// IsKey reports whether a text has the length and the prefix of a key.
+func IsKey(secret string) bool {
+	return len(secret) == len(prefixSecret)+secretDigits && strings.HasPrefix(secret, prefixSecret)
+}
+
 // hashSecret returns the hash of a secret, false if its prefix or length is wrong. It
 // copies to the stack, since converting the string would allocate.
 func hashSecret(prefix, secret string) (digest, bool) {
