@@ -298,6 +298,7 @@ func FuzzScanRequest(f *testing.F) {
 		`{"model":"m","messages":[],"stream":true,"stream_options":null}`,
 		`{"model":"m","MODEL":"n","messages":[]}`, ` {} `, `[`, `{"model":"a"}}`,
 		`{"model":"m","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"http://x"}},{"image":["http://x","data:,"]},{"file":{"file_data":"http://x"}}]}]}`,
+		`{"model":"m","messages":[{"content":[{"content":[{"video_path":"/x"},{"Media":"http://x"}]},{"image_embeds":{"image_embeds":"x"}}]}]}`,
 		`{"model":"m","messages":[],"max_tokens":0,"max_completion_tokens":0,"n_predict":-1,"max_new_tokens":1e9,"n":4,"n_cmpl":5}`,
 		`{"model":"m","messages":[],"N_Predict":0,"N":128,"beſt_of":2,"API_BASE":"http://x","aws_region_name":"x"}`,
 	} {

@@ -15,25 +15,32 @@ import (
 // controls which addresses are allowed.
 
 // mediaKeys are the keys of a content part, and of its members, whose value is or
-// contains an address to fetch. Some model servers ignore the case of keys.
+// contains an address to fetch, or tensors to load. Some model servers ignore the case of
+// keys.
 var mediaKeys = [...]string{
-	"url", "file", "image", "audio", "video", "source",
-	"image_url", "audio_url", "video_url", "file_url", "input_audio", "input_image", "input_video",
+	"url", "file", "image", "audio", "video", "media", "source",
+	"image_url", "audio_url", "video_url", "file_url", "pdf_url", "document_url", "video_path",
+	"input_audio", "input_image", "input_video", "image_embeds", "audio_embeds", "video_embeds",
 }
+
+// longestMediaKey is the length of the longest of mediaKeys.
+const longestMediaKey = len("document_url")
+
+// mediaKeysOf has mediaKeys by their length.
+var mediaKeysOf = func() (names [longestMediaKey + 1][]string) {
+	for _, name := range mediaKeys {
+		names[len(name)] = append(names[len(name)], name)
+	}
+	return names
+}()
 
 // isMediaKey reports whether a key is one of mediaKeys.
 func isMediaKey(key []byte) bool {
-	const shortest, longest = len("url"), len("input_audio")
-	if len(key) < shortest || len(key) > longest {
+	if len(key) > longestMediaKey {
 		return false
 	}
-	switch key[0] | 0x20 {
-	case 'a', 'f', 'i', 's', 'u', 'v':
-	default:
-		return false
-	}
-	for _, name := range mediaKeys {
-		if len(name) == len(key) && strings.EqualFold(string(key), name) {
+	for _, name := range mediaKeysOf[len(key)] {
+		if strings.EqualFold(string(key), name) {
 			return true
 		}
 	}
@@ -61,6 +68,7 @@ type mediaPlace uint8
 const (
 	inMessage mediaPlace = iota // a message, or an element in place of one
 	inContent                   // a content part
+	inNested                    // a content part of a content part
 	inMedia                     // the value of a media key: an address, or an object that contains it
 	inAddress                   // an address in such an object
 	inData                      // data, or an id, in such an object
@@ -72,8 +80,8 @@ func (in mediaPlace) member(name []byte) (mediaPlace, bool) {
 	switch {
 	case in < inMedia && isMediaKey(name):
 		return inMedia, true
-	case in == inMessage && bytes.EqualFold(name, []byte("content")):
-		return inContent, true
+	case in < inNested && bytes.EqualFold(name, []byte("content")):
+		return in + 1, true
 	case in == inMedia && isMediaKey(name):
 		return inAddress, true
 	case in == inMedia && isDataKey(name):

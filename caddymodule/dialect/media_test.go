@@ -26,6 +26,15 @@ var mediaPlaces = []struct {
 	{chatOp, `{"model":"public","messages":[{"role":"user","Content":[{"Image_URL":{"U\u0072L":ADDRESS}}]}]}`, "messages[0].Content[0].Image_URL.UrL"},
 	{chatOp, `{"model":"public","messages":[{"content":[{"\u0069mage_url":ADDRESS}]}]}`, "messages[0].content[0].image_url"},
 	{chatOp, `{"model":"public","messages":[{"content":{"image_url":ADDRESS}}]}`, "messages[0].content.image_url"},
+	{chatOp, `{"model":"public","messages":[{"content":[{"type":"media","media":ADDRESS}]}]}`, "messages[0].content[0].media"},
+	{chatOp, `{"model":"public","messages":[{"content":[{"document_url":{"url":ADDRESS}}]}]}`, "messages[0].content[0].document_url.url"},
+	{chatOp, `{"model":"public","messages":[{"content":[{"PDF_url":ADDRESS}]}]}`, "messages[0].content[0].PDF_url"},
+	{chatOp, `{"model":"public","messages":[{"content":[{"video_path":ADDRESS}]}]}`, "messages[0].content[0].video_path"},
+	{chatOp, `{"model":"public","messages":[{"content":[{"image_embeds":{"image_embeds":ADDRESS}}]}]}`, "messages[0].content[0].image_embeds.image_embeds"},
+	{chatOp, `{"model":"public","messages":[{"content":[{"audio_embeds":ADDRESS}]}]}`, "messages[0].content[0].audio_embeds"},
+	{chatOp, `{"model":"public","messages":[{"content":[{"video_embeds":[ADDRESS]}]}]}`, "messages[0].content[0].video_embeds[0]"},
+	{chatOp, `{"model":"public","messages":[{"content":[{"type":"tool_result","content":[{"image_url":{"url":ADDRESS}}]}]}]}`, "messages[0].content[0].content[0].image_url.url"},
+	{chatOp, `{"model":"public","messages":[{"content":{"content":{"source":{"url":ADDRESS}}}}]}`, "messages[0].content.content.source.url"},
 	{chatOp, `{"model":"public","messages":[],"messages":[{"content":[{"image_url":{"url":"data:,x"},"image_url":ADDRESS}]}]}`, "messages[0].content[0].image_url"},
 	{chatOp, `{"model":"public","messages":[],"Messages":[{"content":[{"image_url":ADDRESS}]}]}`, "Messages[0].content[0].image_url"},
 	{Operation{Kind: Embeddings, Dialect: Chat}, `{"model":"public","input":[{"image":ADDRESS}]}`, "input[0].image"},
@@ -114,6 +123,7 @@ func TestNoRemoteMedia(t *testing.T) {
 		`{"model":"public","messages":[{"role":"user","content":[{"type":"input_audio","input_audio":{"data":"UklGRv\/+/9==","format":"wav"}}]}]}`,
 		`{"model":"public","messages":[{"role":"user","content":[{"type":"file","file":{"file_id":"file-abc123","filename":"a.pdf"}}]}]}`,
 		`{"model":"public","messages":[{"role":"user","content":[{"type":"image_url","image_url":null},{"type":"image_url","image_url":{"url":""}},7,"x",[]]},7,[]]}`,
+		`{"model":"public","messages":[{"role":"user","content":[{"type":"hologram","hologram":"http://10.0.0.1/"},{"type":"text","text":"x","media_type":"image/png"}]}]}`,
 		`{"model":"public","messages":[],"tools":[{"type":"function","function":{"name":"f","parameters":{"properties":{"url":{"default":"http://10.0.0.1"}}}}}],"response_format":{"url":"http://10.0.0.1"}}`,
 	} {
 		if _, fault := Decode(chatOp, []byte(body), testEnv()); fault != nil {
