@@ -159,8 +159,10 @@ func Decode(op Operation, body []byte, env *Env) (Call, *Error) {
 		return decodeMessages(body, env, false)
 	case CountTokens:
 		return decodeMessages(body, env, true)
-	case CreateResponse, CountInputTokens:
-		return decodeResponses(body, env)
+	case CreateResponse:
+		return decodeResponses(body, env, false)
+	case CountInputTokens:
+		return decodeResponses(body, env, true)
 	}
 	r, err := ScanRequest(op, body)
 	if err != nil {

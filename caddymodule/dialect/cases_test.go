@@ -169,8 +169,8 @@ func TestRequestCases(t *testing.T) {
 			responsesBody(`"input":"u","tools":[],"tool_choice":"auto","parallel_tool_calls":true`), `[{"role":"user","content":"u"}]`, "",
 		},
 		{
-			"B19 nothing but a hosted tool", Responses,
-			responsesBody(`"input":"u","tools":[{"type":"web_search"}],"tool_choice":"auto","parallel_tool_calls":true`), `[{"role":"user","content":"u"}]`, "",
+			"B19 nothing but a hosted tool, forbidden", Responses,
+			responsesBody(`"input":"u","tools":[{"type":"web_search"}],"tool_choice":"none","parallel_tool_calls":true`), `[{"role":"user","content":"u"}]`, "",
 		},
 		{
 			"B20 schema without properties", Messages,

@@ -9,18 +9,16 @@ import (
 )
 
 // messagesCall is a request in the messages dialect.
-type messagesCall struct {
-	translation
-	counted bool // only count tokens, do not generate
-}
+type messagesCall struct{ translation }
 
 var _ Call = (*messagesCall)(nil)
 
 // decodeMessages reads the body of POST /v1/messages, or of its count_tokens.
 func decodeMessages(body []byte, env *Env, counted bool) (Call, *Error) {
-	c := &messagesCall{counted: counted}
+	c := new(messagesCall)
+	c.counted = counted
 	err := c.decode(body, env, Messages,
-		c.readModel, c.readUnsupported, c.readSystem, c.readMessages, c.readTools, c.readToolChoice, c.readFormat, c.readThinking, c.readSampling)
+		c.readModel, c.readUnsupported, c.readSystem, c.readMessages, c.readTools, c.needTool, c.readToolChoice, c.readFormat, c.readThinking, c.readSampling)
 	return c, err
 }
 

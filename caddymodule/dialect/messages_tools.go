@@ -28,7 +28,7 @@ var impliedTools = []struct{ prefix, description, parameters string }{
 	},
 }
 
-// readTools reads the tools. Server-side tools are not available and are dropped.
+// readTools reads the tools. Server-side tools are not available and are dropped next to others.
 func (c *messagesCall) readTools(f fieldList) {
 	c.typed(f, "tools", aList)
 	for list := c.objects(f, "tools"); list.next(); {
@@ -50,8 +50,10 @@ func (c *messagesCall) readTool(f fieldList) {
 	for _, implied := range impliedTools {
 		if strings.HasPrefix(kind, implied.prefix) && name != "" {
 			c.tools.add(name, ToolName{Name: name}, jsonscan.AppendQuoted(nil, implied.description), []byte(implied.parameters), false)
+			return
 		}
 	}
+	c.dropTool(kind)
 }
 
 // readToolChoice reads the tool choice.

@@ -41,6 +41,8 @@ func (c *responsesCall) allowTools(f fieldList) {
 			namespaces[list.fields.text("name")] = true
 		case isCallable(kind):
 			allowed[c.chosen(list.fields)] = true
+		default:
+			c.dropTool(kind)
 		}
 	}
 	c.tools.keep(func(upstreamName string) bool {
@@ -49,6 +51,9 @@ func (c *responsesCall) allowTools(f fieldList) {
 	mode := f.text("mode")
 	if mode == "" {
 		mode = "auto"
+	}
+	if mode != "none" {
+		c.needTool(nil)
 	}
 	c.chooseMode(mode, "mode")
 }

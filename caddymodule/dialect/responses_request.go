@@ -22,12 +22,13 @@ var _ Call = (*responsesCall)(nil)
 
 // decodeResponses reads the body of POST /v1/responses, or of its input_tokens. Fields
 // that a chat request cannot express are dropped, because clients send them anyway.
-func decodeResponses(body []byte, env *Env) (Call, *Error) {
+func decodeResponses(body []byte, env *Env, counted bool) (Call, *Error) {
 	c := new(responsesCall)
+	c.counted = counted
 	c.echo = make(map[string][]byte)
 	err := c.decode(body, env, Responses,
 		c.readBasics, c.readUnsupported, c.readInput, c.readTools, c.readInstructions, c.readItems, c.readTrigger,
-		c.readToolChoice, c.readLimit, c.readSampling, c.readReasoning, c.readText, c.readInclude, c.readEchoed)
+		c.needTool, c.readToolChoice, c.readLimit, c.readSampling, c.readReasoning, c.readText, c.readInclude, c.readEchoed)
 	return c, err
 }
 

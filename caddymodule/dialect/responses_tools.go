@@ -146,7 +146,7 @@ func unwrapped(f fieldList) fieldList {
 	return f
 }
 
-// readTool reads one tool. Server-side and unknown tools are dropped.
+// readTool reads one tool. Server-side and unknown tools are dropped next to others.
 func (c *responsesCall) readTool(f fieldList, namespace string) {
 	switch kind := f.text("type"); kind {
 	case "", "function", "custom":
@@ -154,10 +154,13 @@ func (c *responsesCall) readTool(f fieldList, namespace string) {
 	case "namespace":
 		c.readNamespace(f, namespace)
 	default:
-		if builtin, ok := builtinTools[kind]; ok && namespace == "" {
-			to := ToolName{Kind: builtin.kind, Name: kind}
-			c.tools.add(c.upstreamNames.of(toolKey{name: kind}), to, jsonscan.AppendQuoted(nil, builtin.description), []byte(builtin.parameters), false)
+		builtin, ok := builtinTools[kind]
+		if !ok || namespace != "" {
+			c.dropTool(kind)
+			return
 		}
+		to := ToolName{Kind: builtin.kind, Name: kind}
+		c.tools.add(c.upstreamNames.of(toolKey{name: kind}), to, jsonscan.AppendQuoted(nil, builtin.description), []byte(builtin.parameters), false)
 	}
 }
 

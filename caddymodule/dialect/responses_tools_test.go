@@ -211,3 +211,22 @@ func TestToolsAreEchoed(t *testing.T) {
 		"tool_choice": `"auto"`,
 	})
 }
+
+// Where no tool is called, a request may have hosted tools alone: clients count tools one by one.
+func TestHostedToolsAlone(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		op   Operation
+		body string
+	}{
+		{countOp, `{"model":"m","messages":[{"role":"user","content":"u"}],"tools":[{"type":"web_search_20250305","name":"web_search"}]}`},
+		{Operation{Kind: CountInputTokens, Dialect: Responses}, `{"model":"m","input":"u","tools":[{"type":"web_search"}]}`},
+		{responsesOp, `{"model":"m","input":[{"role":"user","content":"u"},{"type":"compaction_trigger"}],"tools":[{"type":"web_search"}]}`},
+		{responsesOp, `{"model":"m","input":"u","tools":[{"type":"function","name":"a"},{"type":"web_search"}],"tool_choice":{"type":"allowed_tools","mode":"none","tools":[{"type":"web_search"}]}}`},
+		{chatOp, `{"model":"m","messages":[],"tools":[{"type":"web_search"}],"web_search_options":{}}`},
+	} {
+		if _, fault := Decode(c.op, []byte(c.body), testEnv()); fault != nil {
+			t.Errorf("%s\n%s", fault.Message, c.body)
+		}
+	}
+}

@@ -17,9 +17,11 @@ import (
 type translation struct {
 	reply
 	stream       bool
+	counted      bool // only count tokens, do not generate
 	retries      retries
 	conversation conversation
 	tools        toolset
+	unavailable  *Error        // for the first tool that was dropped because of its type
 	choice       string        // tool_choice: "", "auto" or "required"
 	parallel     string        // parallel_tool_calls: "", "true" or "false"
 	output       int64         // max_tokens; 0: none
@@ -130,6 +132,29 @@ func (t *translation) chooseMode(mode, name string) {
 		t.choice = mode
 	default:
 		t.badValue(name, "'%s'. It must be auto, none, required or an object.", show(mode))
+	}
+}
+
+// dropTool drops a tool of a type that the client does not run.
+func (t *translation) dropTool(kind string) {
+	if t.unavailable != nil || t.lenient {
+		return
+	}
+	path := t.at("type")
+	t.unavailable = invalid(path, "unsupported_parameter", "Tools of type '%s' are not available on this deployment, "+
+		"and no other tool is left. Remove it, or send a tool that the client runs.", show(kind))
+	if t.dialect == Messages {
+		t.unavailable.lead(path + ": ")
+	}
+}
+
+// needTool fails if tools were dropped and none is left: the model would invent their results. A
+// client may forbid all tools, and may count tools one by one.
+func (t *translation) needTool(f fieldList) {
+	choice := f.given("tool_choice")
+	none := jsonscan.String(choice) == "none" || jsonscan.Text(choice, "type") == "none"
+	if t.unavailable != nil && len(t.tools.order) == 0 && !none && !t.counted && !t.compact {
+		t.fail(t.unavailable)
 	}
 }
 
