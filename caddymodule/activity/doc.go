@@ -4,5 +4,6 @@
 //
 // A [Log] keeps both in memory and saves them to the store periodically, so that
 // recording does no I/O. If the process is killed, the last ten seconds of the usage and
-// the last minute of the requests are lost.
+// the last minute of the requests are lost. Of keys and accounts with quotas, about a second of the
+// usage is lost, as a crash must not give a quota back.
 package activity

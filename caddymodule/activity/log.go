@@ -35,6 +35,8 @@ type Log struct {
 	mu       sync.Mutex
 	accounts map[string]*account
 	usage    map[rowKey]*row
+	fresh    []rowKey      // rows of days with requests that saveQuotas has not seen
+	counted  chan struct{} // receives an item when fresh gets its first row
 
 	saving sync.Mutex // held while usage is saved; acquired before mu
 	stop   context.CancelFunc
@@ -43,7 +45,7 @@ type Log struct {
 
 // New returns a log, which must be closed.
 func New(o Options) *Log {
-	l := &Log{store: o.Store, log: o.Logger, accounts: make(map[string]*account), usage: make(map[rowKey]*row)}
+	l := &Log{store: o.Store, log: o.Logger, accounts: make(map[string]*account), usage: make(map[rowKey]*row), counted: make(chan struct{}, 1)}
 	l.log = cmp.Or(l.log, slog.New(slog.DiscardHandler))
 	ctx, stop := context.WithCancel(context.Background())
 	l.stop = stop

@@ -12,6 +12,10 @@ import (
 const (
 	saveUsage  = 10 * time.Second
 	saveRecent = time.Minute
+	// saveQuotas is the pause between two batches for keys and accounts with quotas. It is longer if a
+	// batch takes long: quotaShare is the part of the time that batches may take, as a divisor.
+	saveQuotas = time.Second
+	quotaShare = 20
 )
 
 // Close saves the unsaved activity. Requests that are recorded later are lost.
@@ -26,6 +30,9 @@ func (l *Log) run(ctx context.Context) {
 	usage, recent := time.NewTicker(saveUsage), time.NewTicker(saveRecent)
 	defer usage.Stop()
 	defer recent.Stop()
+	quotas := time.NewTimer(0)
+	defer quotas.Stop()
+	next := time.Now() // of quotas
 	for {
 		var err error
 		select {
@@ -33,6 +40,15 @@ func (l *Log) run(ctx context.Context) {
 			return
 		case <-usage.C:
 			err = panics.Do(l.log, "saving the usage", l.saveUsage)
+		case <-l.counted:
+			quotas.Reset(time.Until(next))
+		case <-quotas.C:
+			began := time.Now()
+			err = panics.Do(l.log, "saving the usage of quotas", l.saveQuotas)
+			now := time.Now()
+			if next = now.Add(max(saveQuotas, quotaShare*now.Sub(began))); err != nil {
+				next = now.Add(saveUsage)
+			}
 		case <-recent.C:
 			err = panics.Do(l.log, "saving the recent requests", l.saveRecent)
 		}

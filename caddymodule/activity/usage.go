@@ -46,7 +46,21 @@ func (l *Log) count(account string, r *Request) {
 			l.usage[k] = of
 		}
 		of.keyName = r.KeyName
+		if k.daily && of.unsaved.Requests == 0 {
+			l.refresh(k)
+		}
 		of.unsaved.Add(usage)
+	}
+}
+
+// refresh enqueues a row for saveQuotas. The caller holds l.mu.
+func (l *Log) refresh(k rowKey) {
+	if l.fresh = append(l.fresh, k); len(l.fresh) > 1 {
+		return
+	}
+	select {
+	case l.counted <- struct{}{}:
+	default:
 	}
 }
 
@@ -93,6 +107,38 @@ func (l *Log) saveUsage() error {
 		unsaved[k], r.unsaved = r.unsaved, store.Usage{}
 	}
 	l.mu.Unlock()
+	return l.save(unsaved)
+}
+
+// saveQuotas saves the rows that quotas are counted from after a restart: those of the days, of keys
+// and accounts with quotas. Hours are statistics.
+func (l *Log) saveQuotas() error {
+	l.mu.Lock()
+	fresh := l.fresh
+	l.fresh = nil
+	l.mu.Unlock()
+	fresh = slices.DeleteFunc(fresh, func(k rowKey) bool {
+		ofAccount, ofKey := l.store.UsageLimits(k.account, k.key)
+		return !ofAccount.HasQuota() && !ofKey.HasQuota()
+	})
+	if len(fresh) == 0 {
+		return nil
+	}
+	l.saving.Lock()
+	defer l.saving.Unlock()
+	unsaved := make(map[rowKey]store.Usage, len(fresh))
+	l.mu.Lock()
+	for _, k := range fresh {
+		if r := l.usage[k]; r != nil && r.unsaved.Requests > 0 {
+			unsaved[k], r.unsaved = r.unsaved, store.Usage{}
+		}
+	}
+	l.mu.Unlock()
+	return l.save(unsaved)
+}
+
+// save is saveRows. What it could not save stays unsaved. The caller holds l.saving.
+func (l *Log) save(unsaved map[rowKey]store.Usage) error {
 	err := l.saveRows(unsaved)
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -124,11 +124,24 @@ func TestUsageIsSaved(t *testing.T) {
 	})
 }
 
+// copyOf copies the file of an open store, as a killed process leaves it.
+func copyOf(t *testing.T, path string) string {
+	t.Helper()
+	killed := filepath.Join(t.TempDir(), "killed.db")
+	data, err := os.ReadFile(path)
+	if err == nil {
+		err = os.WriteFile(killed, data, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return killed
+}
+
 // A process that is killed loses the usage of ten seconds, at most.
 func TestUsageOfKilledProcess(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	path := filepath.Join(dir, "gateway.db")
+	path := filepath.Join(t.TempDir(), "gateway.db")
 	synctest.Test(t, func(t *testing.T) {
 		l, _, _ := open(t, path)
 		for i := range 30 { // a request a second
@@ -136,15 +149,7 @@ func TestUsageOfKilledProcess(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		synctest.Wait()
-		killed := filepath.Join(dir, "killed.db")
-		data, err := os.ReadFile(path)
-		if err == nil {
-			err = os.WriteFile(killed, data, 0o600)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		next, _, _ := open(t, killed)
+		next, _, _ := open(t, copyOf(t, path))
 		if got := total(t, next, account); got.Requests < 20 {
 			t.Errorf("%d of 30 requests", got.Requests)
 		}

@@ -41,6 +41,22 @@ func (b *boltKV) Txn(ctx context.Context, t Txn) (TxnResult, error) {
 	return result, nil
 }
 
+// Batch implements [Batcher].
+func (b *boltKV) Batch(ctx context.Context, ops []Op) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	_, err := b.write(func(w *boltWrite) error {
+		for _, op := range ops {
+			if err := w.do(op); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return err
+}
+
 // boltWrite is one write transaction.
 type boltWrite struct {
 	tx       *bolt.Tx

@@ -23,18 +23,33 @@ const aloneName = "local"
 const (
 	// publishInterval is how often the usage is copied from the local KV to the shared one.
 	publishInterval = 30 * time.Second
-	// keepPublished is how long published usage is kept in the local KV. A request counts
-	// for the day on which it began, and it may be long.
+	// keepPublished is how long published usage is kept in the local KV. A failed write is tried again
+	// later, also on the next day.
 	keepPublished = 3 * 24 * time.Hour
+	// maxBatch bounds the operations of a [Batcher]: other writers wait for them, and watchers get them.
+	maxBatch = 2000
 )
+
+// Batcher is implemented by a KV that makes many operations at the cost of one transaction.
+type Batcher interface {
+	// Batch makes all operations, or none. It has no compares.
+	Batch(ctx context.Context, ops []Op) error
+}
 
 // putLocal makes the puts of t. There are no compares, as nobody else writes these keys, and
 // nothing to wait for, as the view does not have them.
 func (s *Store) putLocal(ctx context.Context, t *tx) error {
+	size, batch := MaxTxnOps, func(ctx context.Context, ops []Op) error {
+		_, err := s.local.Txn(ctx, Txn{Then: ops})
+		return err
+	}
+	if b, ok := s.local.(Batcher); ok {
+		size, batch = maxBatch, b.Batch
+	}
 	err := t.err
-	for chunk := range slices.Chunk(t.Then, MaxTxnOps) {
+	for chunk := range slices.Chunk(t.Then, size) {
 		if err == nil {
-			_, err = s.local.Txn(ctx, Txn{Then: chunk})
+			err = batch(ctx, chunk)
 		}
 	}
 	return err

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -101,6 +102,41 @@ func TestUsage(t *testing.T) {
 // Two gateways share a store, and each has a local KV. The sum is exact at each of them: for
 // its own requests at once, for those of the other within half a minute. A restart loses
 // nothing, published or not.
+// The usage of many keys is one transaction of a file: each is a sync of the disk.
+func TestUsageOfManyKeys(t *testing.T) {
+	t.Parallel()
+	kv := storetest.OpenBolt(t, tempStore(t))
+	s, err := store.New(kv, store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	revision := func() int64 {
+		t.Helper()
+		r, err := kv.Each(t.Context(), store.Prefix("none/"), func(store.Item) error { return nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	var rows []store.UsageRow
+	for i := range 1000 {
+		rows = append(rows, usageRow("2026-11-21", fmt.Sprint("key_", i), "qwen3:8b", int64(i)))
+	}
+	before := revision()
+	if err := s.SaveUsage(t.Context(), rows); err != nil {
+		t.Fatal(err)
+	}
+	if n := revision() - before; n != 1 {
+		t.Errorf("%d transactions", n)
+	}
+	if got := usageRows(t, s, account, firstDay, lastDay); len(got) != len(rows) {
+		t.Errorf("%d rows", len(got))
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestUsageOfSeveralGateways(t *testing.T) {
 	t.Parallel()
 	shared, dir := tempStore(t), t.TempDir()
