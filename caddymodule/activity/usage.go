@@ -36,9 +36,11 @@ func (k rowKey) of(keyName string) store.UsageRow {
 	return store.UsageRow{Account: k.account, Day: day, Key: k.key, Deployment: k.deployment, KeyName: keyName}
 }
 
-// count adds a request to its rows, of the day and of the hour. The caller holds l.mu.
+// count adds a request to its rows, of the day and of the hour in which it ended: limits count it
+// then. The caller holds l.mu.
 func (l *Log) count(account string, r *Request) {
-	hour, usage := max(0, r.Time.Unix()/hourSeconds), r.usage()
+	ended := r.Time.Add(time.Duration(r.DurationMillis * float64(time.Millisecond)))
+	hour, usage := max(0, ended.Unix()/hourSeconds), r.usage()
 	for _, k := range [...]rowKey{{hour - hour%24, true, account, r.KeyID, r.Deployment}, {hour, false, account, r.KeyID, r.Deployment}} {
 		of := l.usage[k]
 		if of == nil {

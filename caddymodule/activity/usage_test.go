@@ -17,7 +17,7 @@ import (
 	"github.com/postern-dev/postern/tests/storetest"
 )
 
-// A request counts for the day in UTC on which it began, its key and its deployment.
+// A request counts for the day in UTC on which it ended, its key and its deployment.
 func TestUsage(t *testing.T) {
 	t.Parallel()
 	st := storetest.New(t)
@@ -122,6 +122,28 @@ func TestUsageIsSaved(t *testing.T) {
 		l, _, _ = open(t, path)
 		check("restarted again", 3)
 	})
+}
+
+// A request counts in the day in which it has ended, as for limits.
+func TestUsageOverMidnight(t *testing.T) {
+	t.Parallel()
+	l, _, _ := open(t, filepath.Join(t.TempDir(), "gateway.db"))
+	r := request(1)
+	r.Time, r.DurationMillis = time.Date(2026, 11, 30, 23, 59, 50, 0, time.UTC), 15_000
+	l.Record(account, r)
+	r.DurationMillis = 5_000
+	l.Record(account, r)
+	hours := map[string]int64{}
+	err := l.EachUsage(t.Context(), account, "2026-11-30T00", "2026-12-01T23", nil, func(r store.UsageRow) error {
+		hours[r.Day] += r.Requests
+		return nil
+	})
+	if err != nil || len(hours) != 2 || hours["2026-11-30T23"] != 1 || hours["2026-12-01T00"] != 1 {
+		t.Errorf("by hour: %v, %v", hours, err)
+	}
+	if days := used(t, l, account); len(days) != 2 || days["2026-11-30"].Requests != 1 || days["2026-12-01"].Requests != 1 {
+		t.Errorf("by day: %+v", days)
+	}
 }
 
 // copyOf copies the file of an open store, as a killed process leaves it.

@@ -28,6 +28,7 @@ type Level struct {
 	open     int       // reservations
 	reserved Sums      // of them
 	output   int64     // mean tokens of an answer, 0: unknown
+	largest  int64     // answer, in tokens
 	used     time.Time // when it was last used
 }
 
@@ -163,18 +164,45 @@ func (l *Level) overRate(tokens int64, most time.Duration) (*Refusal, time.Durat
 	return &Refusal{State: l.bucketState(TokensPerMinute, &l.perMinute), WaitMillis: wait.Milliseconds()}, 0
 }
 
-// reservedShare is the part of a limit per day or month that one request reserves at most, as a
-// divisor: the size of a prompt may be that of an image, and must not keep others out.
-const reservedShare = 2
+const (
+	// fewAnswers is how many answers of the size that a client allows must be left of a quota, so that
+	// requests reserve only what they are expected to use. Clients decide what that is.
+	fewAnswers = 16
+	// unboundedOutput is the least that a request reserves then if the client sets no limit.
+	unboundedOutput = 4096
+	// reservedShare is the part of a limit per day or month that one request reserves at most, as a
+	// divisor: the size of a prompt may be that of an image, and must not keep others out.
+	reservedShare = 2
+)
 
-// take reserves a request.
-func (l *Level) take(tokens int64) part {
-	p := part{level: l, requests: 1, tokens: tokens, bucket: min(tokens, int64(l.limits.TokensPerMinute)), day: l.day, month: l.month}
-	for _, limit := range [...]int{l.limits.TokensPerDay, l.limits.TokensPerMonth} {
-		if limit > 0 {
-			p.tokens = min(p.tokens, int64(limit/reservedShare+1))
+// quotaTokens returns what a request reserves of the limits per day and month: what it is expected to
+// use, and what it may use once little is left.
+func (l *Level) quotaTokens(c Cost, expected int64) int64 {
+	output := min(c.Output, Most)
+	if output <= 0 {
+		output = max(l.largest, unboundedOutput)
+	}
+	tokens := expected
+	for _, of := range [...]struct {
+		limit int
+		used  int64
+	}{{l.limits.TokensPerDay, l.ofDay.Tokens}, {l.limits.TokensPerMonth, l.ofMonth.Tokens}} {
+		if left := int64(of.limit) - of.used - l.reserved.Tokens; of.limit > 0 && left < fewAnswers*output {
+			tokens = max(tokens, max(c.Input, 0)+output)
 		}
 	}
+	for _, limit := range [...]int{l.limits.TokensPerDay, l.limits.TokensPerMonth} {
+		if limit > 0 {
+			tokens = min(tokens, int64(limit/reservedShare+1))
+		}
+	}
+	return tokens
+}
+
+// take reserves a request.
+func (l *Level) take(c Cost) part {
+	expected := l.tokens(c)
+	p := part{level: l, requests: 1, tokens: l.quotaTokens(c, expected), bucket: min(expected, int64(l.limits.TokensPerMinute))}
 	l.open++
 	l.used = l.requests.at
 	l.requests.take(p.requests)
@@ -184,7 +212,7 @@ func (l *Level) take(tokens int64) part {
 	return p
 }
 
-// settle ends a reservation.
+// settle ends a reservation. A request counts in the day and the month in which it ends.
 func (l *Level) settle(now time.Time, p part, used Used) {
 	l.advance(now)
 	l.open--
@@ -193,12 +221,9 @@ func (l *Level) settle(now time.Time, p part, used Used) {
 	l.perMinute.take(used.Tokens - p.bucket)
 	l.reserved.Requests -= p.requests
 	l.reserved.Tokens -= p.tokens
-	if p.day == l.day {
-		l.ofDay.add(used)
-	}
-	if p.month == l.month {
-		l.ofMonth.add(used)
-	}
+	l.ofDay.add(used)
+	l.ofMonth.add(used)
+	l.largest = max(l.largest, used.Output)
 	switch {
 	case used.Output > 0 && l.output == 0:
 		l.output = used.Output

@@ -4,7 +4,8 @@
 // Limits per minute are token buckets. Limits per day and month are sums over calendar days
 // and months in UTC. A request reserves what it is expected to use, in all of them or in none,
 // and settles when it has ended. So concurrent requests cannot exceed a limit by more than
-// their estimates were wrong, and what was used in excess is paid for by later ones.
+// their estimates were wrong, and what was used in excess is paid for by later ones. Once little is
+// left of a day or month, a request reserves what its client allows instead of what is expected.
 package limits
 
 import (
@@ -118,8 +119,6 @@ type part struct {
 	requests int64
 	tokens   int64
 	bucket   int64 // tokens that were taken from the bucket
-	day      int64 // of the reservation
-	month    int
 }
 
 // Reserve reserves a request at all levels, or at none. If it succeeds, the request may run
@@ -142,7 +141,7 @@ func Reserve(now time.Time, cost Cost, most time.Duration, levels ...*Level) (r 
 		return r, 0, refused
 	}
 	for i, l := range levels {
-		r.parts[i] = l.take(l.tokens(cost))
+		r.parts[i] = l.take(cost)
 	}
 	return r, wait, nil
 }
@@ -161,7 +160,7 @@ func Running(now time.Time, levels ...*Level) (r Reservation) {
 	for i, l := range levels {
 		l.advance(now)
 		l.open++
-		r.parts[i] = part{level: l, day: l.day, month: l.month}
+		r.parts[i] = part{level: l}
 	}
 	return r
 }

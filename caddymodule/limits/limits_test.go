@@ -98,8 +98,7 @@ func TestQuotas(t *testing.T) {
 	over.Settle(tomorrow, limits.Used{Requests: 1, Tokens: 60})
 	expect(t, "the month", tomorrow, half, "account tokens_per_month", 30*24*time.Hour, account, key)
 	account.Set(limits.UsageLimits{RequestsPerDay: 1})
-	use("a request that began yesterday counts there", tomorrow, limits.Used{Requests: 1})
-	expect(t, "requests", tomorrow, half, "account requests_per_day", 24*time.Hour, account, key)
+	expect(t, "a request that began yesterday and ended today", tomorrow, half, "account requests_per_day", 24*time.Hour, account, key)
 
 	account.Set(limits.UsageLimits{RequestsPerDay: 5})
 	use("a higher limit", tomorrow, limits.Used{Requests: 1})
@@ -109,6 +108,82 @@ func TestQuotas(t *testing.T) {
 	expect(t, "sums that others have not published", tomorrow, half, "account requests_per_day", 24*time.Hour, account, key)
 	if !account.Loaded(tomorrow) || account.Loaded(tomorrow.Add(-24*time.Hour)) {
 		t.Error("the sums of a day are taken for those of the day before")
+	}
+}
+
+// A request counts once, in the day and the month in which it ends.
+func TestOverMidnight(t *testing.T) {
+	t.Parallel()
+	key := level(limits.OfKey, limits.UsageLimits{RequestsPerDay: 10, TokensPerDay: 1000, TokensPerMonth: 1000})
+	evening, morning := start.Add(12*time.Hour-time.Second), start.Add(12*time.Hour+time.Second)
+	settled := expect(t, "one that ends today", evening, limits.Cost{Output: 5}, "", 0, key)
+	over := expect(t, "one that ends tomorrow", evening, limits.Cost{Output: 5}, "", 0, key)
+	moved := limits.Running(evening, key)
+	settled.Settle(evening, limits.Used{Requests: 1, Tokens: 1})
+	if day, month := key.Ended(evening); day.Tokens != 1 || month.Tokens != 1 {
+		t.Errorf("before midnight: %+v, %+v", day, month)
+	}
+	if day, month := key.Ended(morning); day != (limits.Sums{}) || month != (limits.Sums{}) {
+		t.Errorf("after midnight: %+v, %+v", day, month)
+	}
+	over.Settle(morning, limits.Used{Requests: 1, Tokens: 300, BusyMillis: 2000})
+	moved.Settle(morning, limits.Used{Requests: 1, Tokens: 500})
+	want := limits.Sums{Requests: 2, Tokens: 800, BusyMillis: 2000}
+	if day, month := key.Ended(morning); day != want || month != want {
+		t.Errorf("once they have ended: %+v, %+v", day, month)
+	}
+	for _, s := range key.AppendStates(nil, morning) {
+		if s.Used != map[string]int64{limits.RequestsPerDay: 2, limits.TokensPerDay: 800, limits.TokensPerMonth: 800}[s.Limit] {
+			t.Errorf("a state with reservations: %+v", s)
+		}
+	}
+}
+
+// Once little is left of a quota, requests reserve what the client allows: the mean answer is what
+// clients make of it.
+func TestLittleLeft(t *testing.T) {
+	t.Parallel()
+	const attempts = 60
+	for name, c := range map[string]struct {
+		of   limits.UsageLimits
+		cost limits.Cost
+		most int // requests at a time
+	}{
+		"a bounded answer":         {limits.UsageLimits{TokensPerDay: 600}, limits.Cost{Input: 5, Output: 10_000}, 2},
+		"of a month":               {limits.UsageLimits{TokensPerMonth: 600}, limits.Cost{Input: 5, Output: 10_000}, 2},
+		"a small one":              {limits.UsageLimits{TokensPerDay: 600}, limits.Cost{Input: 5, Output: 40}, 10},
+		"an unbounded answer":      {limits.UsageLimits{TokensPerDay: 30_000}, limits.Cost{Input: 5}, 8},
+		"a number beyond all":      {limits.UsageLimits{TokensPerDay: 600}, limits.Cost{Input: 5, Output: 1 << 62}, 2},
+		"much is left":             {limits.UsageLimits{TokensPerDay: 1_000_000}, limits.Cost{Input: 5, Output: 10_000}, attempts},
+		"much is left, no bound":   {limits.UsageLimits{TokensPerDay: 1_000_000}, limits.Cost{Input: 5}, attempts},
+		"no limit of tokens":       {limits.UsageLimits{RequestsPerDay: 1000}, limits.Cost{Input: 5, Output: 10_000}, attempts},
+		"more than all of a small": {limits.UsageLimits{TokensPerDay: 200}, limits.Cost{Input: 5, Output: 10_000}, 1},
+	} {
+		key, account := level(limits.OfKey, limits.UsageLimits{}), level(limits.OfAccount, c.of)
+		for range 12 { // the client makes the mean small
+			expect(t, "training", start, limits.Cost{Input: 14, Output: 1}, "", 0, account, key).
+				Settle(start, limits.Used{Requests: 1, Tokens: 15, Output: 1})
+		}
+		admitted := 0
+		for range attempts {
+			if _, _, refused := limits.Reserve(start, c.cost, 0, account, key); refused == nil {
+				admitted++
+			}
+		}
+		if admitted == 0 || admitted > c.most || c.most == attempts && admitted < attempts {
+			t.Errorf("%s: %d requests are admitted at a time, want %d", name, admitted, c.most)
+		}
+	}
+
+	// An answer that was larger than all others is what may come again.
+	l := level(limits.OfKey, limits.UsageLimits{TokensPerDay: 600_000})
+	expect(t, "a large answer", start, limits.Cost{}, "", 0, l).Settle(start, limits.Used{Requests: 1, Tokens: 40_000, Output: 40_000})
+	for range 100 {
+		expect(t, "small ones", start, limits.Cost{}, "", 0, l).Settle(start, limits.Used{Requests: 1, Tokens: 1, Output: 1})
+	}
+	expect(t, "one without a bound", start, limits.Cost{}, "", 0, l)
+	if used := l.AppendStates(nil, start)[0].Used; used < 80_000 {
+		t.Errorf("%d are used with a request that may need 40,000", used)
 	}
 }
 
