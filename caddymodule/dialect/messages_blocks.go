@@ -30,10 +30,7 @@ func (c *messagesCall) readUser(f fieldList) {
 func (c *messagesCall) readBlock(f fieldList) contentPart {
 	switch f.text("type") {
 	case "text":
-		if !jsonscan.IsString(f.get("text")) {
-			c.missing("text")
-		}
-		return contentPart{text: f.text("text")}
+		return contentPart{text: c.blockText(f)}
 	case "image":
 		return c.readImage(f)
 	case "document":
@@ -43,7 +40,15 @@ func (c *messagesCall) readBlock(f fieldList) contentPart {
 	case "tool_reference":
 		return contentPart{text: "[tool: " + f.text("tool_name") + "]"}
 	}
-	return contentPart{text: hostedText(f)}
+	return contentPart{text: c.hostedText(f)}
+}
+
+// blockText returns the text of a text block.
+func (c *messagesCall) blockText(f fieldList) string {
+	if !jsonscan.IsString(f.get("text")) {
+		c.missing("text")
+	}
+	return f.text("text")
 }
 
 // readImage reads the source of an image block.
@@ -161,7 +166,7 @@ func (c *messagesCall) readResult(f fieldList) {
 	if !jsonscan.IsString(f.get("content")) {
 		text, images = resultText(c.readContent(f, "content", "a string or a list of blocks", c.readBlock))
 	}
-	if string(f.get("is_error")) == "true" {
+	if c.boolean(f, "is_error") {
 		text = failedResult(text)
 	}
 	c.conversation.addResult(id, text, images)
@@ -195,7 +200,7 @@ func (c *messagesCall) readAssistant(f fieldList) {
 func (c *messagesCall) readAssistantBlock(f fieldList) {
 	switch f.text("type") {
 	case "text":
-		c.conversation.addText(f.text("text"))
+		c.conversation.addText(c.blockText(f))
 	case "thinking":
 		thinking := f.text("thinking")
 		if thinking == "" {
@@ -208,11 +213,14 @@ func (c *messagesCall) readAssistantBlock(f fieldList) {
 				c.missing(name)
 			}
 		}
+		if input := f.get("input"); jsonscan.IsFilled(input) && !anObject.is(input) {
+			c.wrongType("input", anObject.name, input)
+		}
 		c.conversation.addCall(f.text("id"), f.text("name"), callInput(f.get("input")))
 	case "image", "document":
 		c.fault("type", "an assistant's message cannot hold this block")
 	default:
-		c.conversation.addText(hostedText(f))
+		c.conversation.addText(c.hostedText(f))
 	}
 }
 
@@ -226,7 +234,11 @@ func callInput(raw []byte) string {
 
 // hostedText returns the text of a hosted tool's history for the model: the call in one
 // line, or a line with title and URL for each result. It returns "" for other blocks.
-func hostedText(f fieldList) string {
+// A block whose type is missing is not one that a newer client sends: it fails.
+func (c *messagesCall) hostedText(f fieldList) string {
+	if c.typed(f, "type", aString) == nil && len(f) > 0 {
+		c.missing("type")
+	}
 	kind := f.text("type")
 	if kind == "server_tool_use" {
 		return "[" + f.text("name") + " " + callInput(f.get("input")) + "]"

@@ -70,7 +70,7 @@ func (c *messagesCall) addSystemContent(f fieldList, name string) {
 	var texts []string
 	for list := c.objects(f, name); list.next(); {
 		if list.fields.text("type") == "text" {
-			if text := cutBillingLine(list.fields.text("text"), false); text != "" {
+			if text := cutBillingLine(c.blockText(list.fields), false); text != "" {
 				texts = append(texts, text)
 			}
 		} else if name == "system" { // in messages, clients send other blocks about changed tools

@@ -62,7 +62,7 @@ func (c *messagesCall) readToolChoice(f fieldList) {
 		return
 	}
 	choice, _ := f.inner("tool_choice")
-	if v := choice.get("disable_parallel_tool_use"); jsonscan.IsBool(v) {
+	if v := c.typed(choice, "tool_choice.disable_parallel_tool_use", aBool); v != nil {
 		c.parallel = strconv.FormatBool(v[0] == 'f')
 	}
 	switch kind := choice.text("type"); kind {

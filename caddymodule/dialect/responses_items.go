@@ -129,7 +129,7 @@ func (c *responsesCall) readCall(kind string, f fieldList) {
 	arguments := ""
 	switch kind {
 	case "function_call":
-		arguments = callArguments(f.get("arguments"))
+		arguments = callArguments(c.typed(f, "arguments", valueType{"a string or an object", isTextOrObject}))
 	case "custom_tool_call":
 		to.Kind = ToolCustom
 		input := f.given("input")
@@ -145,7 +145,7 @@ func (c *responsesCall) readCall(kind string, f fieldList) {
 		if name == applyPatch {
 			action = "operation"
 		}
-		arguments = callInput(f.given(action))
+		arguments = callInput(c.typed(f, action, anObject))
 	}
 	if key.name == "" {
 		c.missing("name")
@@ -161,6 +161,9 @@ func (c *responsesCall) readCall(kind string, f fieldList) {
 	c.addPendingReasoning()
 	c.conversation.addCall(responsesID(id), upstreamName, arguments)
 }
+
+// isTextOrObject reports whether a value is a string or an object.
+func isTextOrObject(raw []byte) bool { return jsonscan.IsString(raw) || raw[0] == '{' }
 
 // callArguments returns the arguments of a function_call as a JSON object, which chat
 // templates require.

@@ -145,6 +145,8 @@ var itemFaults = []struct{ name, in, param, message string }{
 	{"a file's address", `{"role":"user","content":[{"type":"input_file","file_url":"https://example.com"}]}`, "input[0].content[0].file_url", ""},
 	{"a PDF", `{"role":"user","content":[{"type":"input_file","filename":"a.pdf","file_data":"data:application/pdf;base64,JVBE"}]}`, "input[0].content[0].file_data", "application/pdf"},
 	{"a file that is not base64", `{"role":"user","content":[{"type":"input_file","file_data":"data:text/plain;base64,?"}]}`, "input[0].content[0].file_data", ""},
+	{"a call's arguments of another type", `{"type":"function_call","call_id":"c","name":"f","arguments":[7]}`, "input[0].arguments", "a string or an object"},
+	{"an action of another type", `{"type":"local_shell_call","call_id":"c","action":"ls"}`, "input[0].action", "an object"},
 	{"a call without an id", `{"type":"function_call","name":"f","arguments":"{}"}`, "input[0].call_id", ""},
 	{"a call without a name", `{"type":"function_call","call_id":"a","arguments":"{}"}`, "input[0].name", ""},
 	{"a result without an id", `{"type":"function_call_output","output":"r"}`, "input[0].call_id", ""},
