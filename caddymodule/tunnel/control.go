@@ -9,7 +9,6 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/postern-dev/postern/connector/link"
-	"github.com/postern-dev/postern/connector/panics"
 )
 
 // A connector sends a ping every second or two, and occasionally a change. Further
@@ -25,7 +24,7 @@ const drainedGrace = 100 * time.Millisecond
 
 // run reads the control stream until the connection ends.
 func (s *Session) run() {
-	err := panics.Do(s.log(), "reading from a connector", s.receive)
+	err := s.hub.contain("reading from a connector", s.receive)
 	s.leave()
 	if errors.Is(err, link.ErrMalformed) {
 		s.close(link.CloseProtocol)

@@ -11,7 +11,6 @@ import (
 	"github.com/quic-go/quic-go"
 
 	"github.com/postern-dev/postern/connector/link"
-	"github.com/postern-dev/postern/connector/panics"
 	"github.com/postern-dev/postern/connector/version"
 )
 
@@ -42,7 +41,7 @@ type peer struct {
 func (h *Hub) serve(conn *link.Conn) {
 	p := &peer{hub: h, conn: conn, place: placeOf(conn.Context())}
 	var run func()
-	err := panics.Do(h.options.Load().Logger, "reading a hello", func() (err error) {
+	err := h.contain("reading a hello", func() (err error) {
 		run, err = p.handshake()
 		return err
 	})

@@ -135,10 +135,18 @@ func (h *Hub) accept(l *quic.Listener) {
 
 // work runs f in a goroutine of the hub. A panic ends f alone.
 func (h *Hub) work(doing string, f func()) {
-	h.running.Go(func() {
-		defer panics.Recover(h.options.Load().Logger, doing)
-		f()
-	})
+	h.running.Go(func() { _ = h.contain(doing, func() error { f(); return nil }) })
+}
+
+// contain is [panics.Do] with the logger that the hub has then.
+func (h *Hub) contain(doing string, f func() error) (err error) {
+	defer func() {
+		if p := panics.Caught(recover()); p != nil {
+			p.Log(h.options.Load().Logger, doing)
+			err = p
+		}
+	}()
+	return f()
 }
 
 // Addr returns the address that the hub listens on, nil before Listen.

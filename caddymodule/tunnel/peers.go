@@ -12,7 +12,6 @@ import (
 	"github.com/quic-go/quic-go"
 
 	"github.com/postern-dev/postern/connector/link"
-	"github.com/postern-dev/postern/connector/panics"
 )
 
 // Peers are the other gateways of a cluster.
@@ -103,7 +102,7 @@ func (e *edge) run() {
 	if old != nil {
 		old.end(link.CloseReplaced)
 	}
-	_ = panics.Do(h.options.Load().Logger, "reading from a peer", func() error { e.receive(); return nil })
+	_ = h.contain("reading from a peer", func() error { e.receive(); return nil })
 	e.end(link.CloseLost)
 	h.mu.Lock()
 	if h.edges[e.name] == e {

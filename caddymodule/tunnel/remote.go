@@ -11,7 +11,6 @@ import (
 	"github.com/quic-go/quic-go"
 
 	"github.com/postern-dev/postern/connector/link"
-	"github.com/postern-dev/postern/connector/panics"
 )
 
 const (
@@ -158,7 +157,7 @@ func (e *edge) sessions() []*Session {
 // Relay serves a request of a peer on its stream, to this gateway itself if there is no id. It
 // looks for the connector at this gateway alone, so a request makes one hop at most.
 func (h *Hub) Relay(stream *quic.Stream) {
-	err := panics.Do(h.options.Load().Logger, "serving a peer", func() error { h.relay(stream); return nil })
+	err := h.contain("serving a peer", func() error { h.relay(stream); return nil })
 	if err != nil {
 		link.Refuse(stream, link.CodeInternal)
 	}

@@ -19,8 +19,16 @@ const Secret = "a prompt of a client"
 type Log struct {
 	*slog.Logger
 
-	mu   sync.Mutex
-	text bytes.Buffer
+	mu     sync.Mutex
+	text   bytes.Buffer
+	panics string // see PanicAt
+}
+
+// PanicAt makes the log panic when it gets a line with this text, "" never.
+func (l *Log) PanicAt(text string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.panics = text
 }
 
 // New returns an empty log.
@@ -34,6 +42,9 @@ func New() *Log {
 func (l *Log) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.panics != "" && strings.Contains(string(p), l.panics) && !strings.Contains(string(p), "panic") {
+		panic(Secret)
+	}
 	return l.text.Write(p)
 }
 

@@ -1,0 +1,119 @@
+package tunnel
+
+import (
+	"context"
+	"errors"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/quic-go/quic-go"
+
+	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/tests/rig/caught"
+	"github.com/postern-dev/postern/tests/rig/wait"
+)
+
+// A panic where a message of a connector is handled ends that tunnel. Others stay, and subscribers
+// still get events.
+func TestPanicOfControlMessage(t *testing.T) {
+	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
+		log := caught.New()
+		g := newGateway(t, Options{Logger: log.Logger})
+		g.Subscribe(func(e Event) {
+			if e.Reported {
+				panic(caught.Secret)
+			}
+		})
+		bad, good := g.connect(t, "con_1", echo), g.connect(t, "con_2", echo)
+		if err := bad.control.Send(link.Report{Upstreams: []link.UpstreamReport{{Name: "ollama", Reachable: true}}}); err != nil {
+			t.Fatal(err)
+		}
+		bad.ended(t)
+		log.Expect(t, "reading from a connector", 1)
+		wait.Until(t, "the session is gone", func() bool { return g.held() == 1 })
+		if body, err := g.do(t, "con_2", "hi"); body != "hi" || err != nil {
+			t.Errorf("the other tunnel: %q, %v", body, err)
+		}
+		var events eventLog
+		t.Cleanup(g.Subscribe(events.add))
+		_ = good.conn.Close(link.CloseNone, "")
+		wait.Until(t, "the end of the other tunnel is reported", func() bool { return len(events.all()) == 1 })
+	})
+}
+
+// crashingDesk panics for each device.
+type crashingDesk struct{}
+
+func (crashingDesk) Claim(context.Context, Device) (Ticket, *link.Deny) { panic(caught.Secret) }
+
+// A panic where a hello is handled closes that connection, and frees its places.
+func TestPanicOfHello(t *testing.T) {
+	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
+		log := caught.New()
+		g := newGateway(t, Options{Logger: log.Logger, Pairing: crashingDesk{}, Authenticate: func(ctx context.Context, id, secret string) (Connector, error) {
+			if id == "con_bad" {
+				panic(caught.Secret)
+			}
+			return allow(ctx, id, secret)
+		}})
+		for i, h := range []link.Hello{hello("con_bad"), claimOf(1)} {
+			if c, err := g.dial(t, g.socket(t), h, echo); err == nil {
+				t.Errorf("the hello was answered: %+v", c)
+			}
+			log.Expect(t, "reading a hello", i+1)
+		}
+		wait.Until(t, "no connection has a place", func() bool { return places(g) == 0 })
+		if c := g.connect(t, "con_1", echo); c.welcome.Session == "" || len(g.waiting) != 0 {
+			t.Errorf("a later connector: %+v", c.welcome)
+		}
+	})
+}
+
+// places returns how many connections have no accepted hello yet.
+func places(g *testGateway) int {
+	g.pending.mu.Lock()
+	defer g.pending.mu.Unlock()
+	return g.pending.places.Used() + g.pending.known
+}
+
+// crashingPeers panics for what peers ask and send.
+type crashingPeers struct{ anyPeer }
+
+func (crashingPeers) OnSignIn(link.SignIn)             { panic(caught.Secret) }
+func (crashingPeers) Serve(*quic.Stream, link.Message) { panic(caught.Secret) }
+
+// A panic where a stream of a peer is served resets that stream. One at a message of its connection
+// ends the connection.
+func TestPanicOfPeer(t *testing.T) {
+	log := caught.New()
+	inCluster(t, func(t *testing.T, newEdge func(string) *testGateway) {
+		entry, with := newEdge("a"), newEdge("b")
+		crashing := *with.options.Load()
+		crashing.Peers, crashing.Logger = crashingPeers{}, log.Logger
+		with.SetOptions(crashing)
+		p := with.joins(t, entry, "b")
+		c := with.connect(t, "con_1", echo)
+		c.beats()
+		err := entry.Ask(t.Context(), "b", link.Activity{Account: "default"}, func(from io.Reader) error {
+			_, err := io.ReadAll(from)
+			return err
+		})
+		var reset *quic.StreamError
+		if !errors.As(err, &reset) || link.Code(reset.ErrorCode) != link.CodeInternal {
+			t.Errorf("asking: %v", err)
+		}
+		log.Expect(t, "serving a peer", 1)
+		if got, err := entry.do(t, "con_1", "hi"); got != "hi" || err != nil {
+			t.Errorf("a later request: %q, %v", got, err)
+		}
+		entry.SetOptions(crashing)
+		with.Publish(link.SignIn{Address: "192.0.2.1"})
+		wait.For(t, p.conn.Context().Done(), "the connection of the peer ends")
+		log.Expect(t, "reading from a peer", 1)
+		time.Sleep(publishTime)
+		if len(entry.remoteOf("con_1")) != 0 {
+			t.Error("tunnels of the peer are left")
+		}
+	})
+}
