@@ -18,6 +18,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/tests/rig/caught"
 )
 
 // fakeTunnel is a tunnel to handlers, by upstream.
@@ -42,6 +43,9 @@ func newFakeTunnel(t *testing.T, con store.Connector, upstreams map[string]http.
 	}
 	return f
 }
+
+// errCrash makes requests panic.
+var errCrash = errors.New("crash")
 
 // report sets the reported state of an upstream.
 func (f *fakeTunnels) report(connector, upstream string, server health.Server) {
@@ -80,6 +84,9 @@ func (f *fakeTunnel) Resolve(public, upstream, model string) (string, string, er
 func (f *fakeTunnel) RoundTrip(r *http.Request) (*http.Response, error) {
 	f.requests.Add(1)
 	ctx := r.Context()
+	if f.err == errCrash {
+		panic(caught.Secret)
+	}
 	if f.err != nil {
 		return nil, f.err
 	}

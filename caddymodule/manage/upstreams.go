@@ -79,6 +79,9 @@ func (s *Service) modelsOf(ctx context.Context, q question, session string) ([]s
 			models, err = q.models(ctx)
 			return err
 		})
+		if _, panicked := errors.AsType[*panics.Error](err); panicked {
+			err = errors.New("the gateway failed to read the model server's answer because of a defect; its log has the stack")
+		}
 		return models, err
 	})
 	select {

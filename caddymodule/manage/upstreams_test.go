@@ -15,6 +15,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/health"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/tests/rig/caught"
 )
 
 func TestUpstreamModels(t *testing.T) {
@@ -64,6 +65,20 @@ func TestUpstreamModels(t *testing.T) {
 				t.Errorf("error = %q, want %q", got[0].Error, tt.error)
 			}
 		})
+	}
+}
+
+// A panic where the answer of a model server is read is an error of that upstream.
+func TestPanicOfUpstreamModels(t *testing.T) {
+	g := newGateway(t)
+	home := g.connector("default", "home", map[string]http.Handler{"ollama": models("a")})
+	home.err = errCrash
+	got := want[[]manage.UpstreamModels](g, 200, "GET", "/connectors/home/models", "")
+	if len(got) != 1 || !strings.Contains(got[0].Error, "because of a defect") {
+		t.Errorf("answer = %+v", got)
+	}
+	if log := g.log.String(); !strings.Contains(log, "reading the models of a model server") || strings.Contains(log, caught.Secret) {
+		t.Errorf("log: %s", log)
 	}
 }
 
