@@ -36,15 +36,8 @@ func (a Authenticator) Serve(w http.ResponseWriter, r *http.Request, ex *Exchang
 	fail := func(derr *dialect.Error) {
 		newAnswer(w).fail(dialect.OfPath(r.URL.Path, r.Header), ex.RequestID, derr)
 	}
-	passed := false
-	defer func() {
-		switch v := recover(); {
-		case a.crashed(v) && !passed:
-			fail(errCrashed)
-		case v != nil: // a next handler may have begun the answer
-			panic(http.ErrAbortHandler)
-		}
-	}()
+	passed := false // to the next handler, which may begin the answer
+	defer a.contain(&passed, fail)
 	if r.Method == http.MethodOptions {
 		_, derr := dialect.Lookup(r.Method, r.URL.EscapedPath(), r.Header)
 		fail(derr)
@@ -91,6 +84,17 @@ func (a Authenticator) Serve(w http.ResponseWriter, r *http.Request, ex *Exchang
 // errCrashed is the client's error for a panic. net/http would end the connection, and log the
 // value of the panic, which can be a prompt.
 var errCrashed = dialect.Internal("The gateway failed to serve the request because of a defect; its log has the stack.")
+
+// contain ends a panic of the handler that defers it: with an error if it has not passed the request
+// on, else by ending the connection.
+func (a Authenticator) contain(passed *bool, fail func(*dialect.Error)) {
+	switch v := recover(); {
+	case a.crashed(v) && !*passed:
+		fail(errCrashed)
+	case v != nil:
+		panic(http.ErrAbortHandler)
+	}
+}
 
 // crashed reports whether v, from recover, is a defect, and logs it. http.ErrAbortHandler is not.
 func (s *Server) crashed(v any) bool {
