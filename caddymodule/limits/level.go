@@ -232,9 +232,11 @@ func (l *Level) settle(now time.Time, p part, used Used) {
 	}
 }
 
-// bucketState returns the state of a limit per minute.
+// bucketState returns the state of a limit per minute. What waiting requests have reserved of the
+// next minutes is not used of this one.
 func (l *Level) bucketState(limit string, b *bucket) State {
-	return State{Limit: limit, Of: l.of, Max: int64(b.limit), Used: int64(b.limit) - floor(b.level), ResetMillis: b.full().Milliseconds()}
+	most := int64(b.limit)
+	return State{Limit: limit, Of: l.of, Max: most, Used: min(most-floor(b.level), most), ResetMillis: b.full().Milliseconds()}
 }
 
 // floor rounds down to a whole number.

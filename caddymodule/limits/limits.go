@@ -49,7 +49,7 @@ type State struct {
 	Limit string `json:"limit"` // RequestsPerMinute, …
 	Of    string `json:"of"`    // OfKey or OfAccount
 	Max   int64  `json:"max"`
-	// Used includes what running requests are expected to use. It may exceed Max.
+	// Used includes what running requests are expected to use. That of a day or month may exceed Max.
 	Used int64 `json:"used"`
 	// ResetMillis is the time until nothing is used: until a bucket is full, or until the
 	// end of the day or month.

@@ -42,6 +42,9 @@ func TestRequestsPerMinute(t *testing.T) {
 		last = expect(t, "a full bucket", start, one, "", 0, l)
 	}
 	expect(t, "the next one", start, one, "", 10*time.Second, l)
+	if s := l.AppendStates(nil, start)[0]; s.Used != 6 || s.Remaining() != 0 || s.Reset() != 70*time.Second {
+		t.Errorf("while a request waits: %+v", s)
+	}
 	expect(t, "one that would wait too long", start, one, "key requests_per_minute", 20*time.Second, l)
 	last.Settle(start, limits.Used{})
 	expect(t, "after one that reached no model", start, one, "", 10*time.Second, l)
