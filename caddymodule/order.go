@@ -3,14 +3,17 @@ package caddymodule
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/postern-dev/postern/caddymodule/gateway"
 )
 
-// checkOrder rejects an http app with a model_dialect that has no model_auth before
+// checkOrder warns of sites that do not work together, and rejects an http app with a model_dialect that has no model_auth before
 // it, or a model_route that has no model_dialect before it. It is called when the
 // first of these handlers is provisioned: Caddy still has their routes as JSON then,
 // including those of sites that are provisioned later.
@@ -19,19 +22,37 @@ func (a *App) checkOrder(ctx caddy.Context) error {
 		return nil
 	}
 	a.ordered = true
+	hosts := make(map[string]map[string]string)
 	for _, module := range ctx.Modules() {
 		httpApp, ok := module.(*caddyhttp.App)
 		if !ok {
 			continue
 		}
 		for name, server := range httpApp.Servers {
-			o := handlerOrder{named: server.NamedRoutes}
+			o := handlerOrder{named: server.NamedRoutes, hosts: hosts}
 			if _, err := o.routes(server.Routes, 0); err != nil {
 				return fmt.Errorf("server %s: %w", name, err)
 			}
 		}
 	}
+	a.warnOfSites(hosts["model_route"], hosts["model_console"])
 	return nil
+}
+
+// warnOfSites warns if the sites with these host names do not work together. A map is nil if no
+// site has the handler.
+func (a *App) warnOfSites(api, console map[string]string) {
+	if api == nil && console != nil {
+		a.logger.Warn("the console is without the API: add `model_gateway` to a site, such as that of `model_console`")
+	}
+	if api == nil || a.Public != "" {
+		return
+	}
+	sites := slices.Sorted(maps.Keys(api))
+	if host, _ := gateway.OnlySite(api); host == "" {
+		a.logger.Warn("connectors cannot be paired, because the address that they dial is not known: "+
+			"set `public <host:port>` in the global option `model_gateway`", "sites", sites)
+	}
 }
 
 // ordered are the handlers that a request must pass in this order.
@@ -41,6 +62,37 @@ var ordered = [...]string{"model_auth", "model_dialect", "model_route"}
 type handlerOrder struct {
 	named map[string]*caddyhttp.Route
 	depth int // nesting of named routes
+
+	within []string                     // host names of the route
+	hosts  map[string]map[string]string // of the sites with a handler, by its name; the values equal the keys
+}
+
+// enter sets the host names of a route, if it has a matcher for them. It is JSON as long as the
+// server is not provisioned.
+func (o *handlerOrder) enter(r caddyhttp.Route) {
+	for _, set := range r.MatcherSetsRaw {
+		var hosts []string
+		if json.Unmarshal(set["host"], &hosts) == nil {
+			o.within = hosts
+		}
+	}
+	for _, set := range r.MatcherSets {
+		for _, m := range set {
+			if hosts, ok := m.(*caddyhttp.MatchHost); ok {
+				o.within = *hosts
+			}
+		}
+	}
+}
+
+// found notes a handler.
+func (o *handlerOrder) found(handler string) {
+	if o.hosts[handler] == nil {
+		o.hosts[handler] = make(map[string]string)
+	}
+	for _, host := range o.within {
+		o.hosts[handler][host] = host
+	}
 }
 
 // routes walks routes in order. passed is how many of the ordered handlers a request
@@ -54,7 +106,10 @@ func (o *handlerOrder) routes(routes caddyhttp.RouteList, passed int) (int, erro
 			before = first
 		}
 		groups[r.Group] = before
+		outer := o.within
+		o.enter(r)
 		after, err := o.handlers(r.HandlersRaw, before)
+		o.within = outer
 		if err != nil {
 			return 0, err
 		}
@@ -76,6 +131,7 @@ func (o *handlerOrder) handlers(handlers []json.RawMessage, passed int) (int, er
 		if json.Unmarshal(raw, &h) != nil {
 			continue // Caddy reports it, or the handler cannot contain ours
 		}
+		o.found(h.Handler)
 		if i := slices.Index(ordered[:], h.Handler); i > passed {
 			return 0, fmt.Errorf("%s has no %s before it: the three stand in one route, in the order %s",
 				ordered[i], ordered[i-1], strings.Join(ordered[:], ", "))

@@ -111,6 +111,41 @@ func TestOffer(t *testing.T) {
 	}
 }
 
+// Sites that do not work together are valid, but get a warning that names the fix.
+func TestWarningsOfSites(t *testing.T) {
+	const noAPI, noAddress = "the console is without the API", "connectors cannot be paired"
+	for _, c := range []struct{ name, public, sites, want string }{
+		{"console alone", "", "gw.example.com {\n model_console\n}", noAPI},
+		{"console alone, beside others", "", "gw.example.com {\n model_console\n}\nwww.example.com {\n respond ok\n}", noAPI},
+		{"two sites", "", "a.example.com {\n model_gateway\n}\nb.example.com {\n model_gateway\n}", noAddress},
+		{"two sites, two servers", "", "a.example.com {\n model_gateway\n}\nb.example.com:8443 {\n model_gateway\n}", noAddress},
+		{"two names", "", "a.example.com, b.example.com {\n model_gateway\n}", noAddress},
+		{"no name", "", ":8080 {\n model_gateway\n}", noAddress},
+		{"two sites, public", "public a.example.com:7443", "a.example.com {\n model_gateway\n}\nb.example.com {\n model_gateway\n}", ""},
+		{"one site", "", "gw.example.com {\n model_gateway\n model_console\n}\nwww.example.com {\n respond ok\n}", ""},
+		{"console elsewhere", "", "gw.example.com {\n model_gateway\n}\nadmin.example.com {\n model_console\n}", ""},
+		{"HTTP and HTTPS", "", "http://gw.example.com, https://gw.example.com {\n model_gateway\n}", ""},
+		{"loopback names", "", "http://localhost:8080, http://127.0.0.1:8080 {\n model_gateway\n}", ""},
+		{"long form, invoked", "", "&(gw) {\n route {\n model_auth\n model_dialect\n model_route\n}\n}\ngw.example.com {\n invoke gw\n model_console\n}", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			accessLogs.lines, accessLogs.wrote = nil, nil
+			provision(t, "{\n log {\n  output memory\n }\n model_gateway {\n "+c.public+"\n }\n}\n"+c.sites)
+			accessLogs.mu.Lock()
+			defer accessLogs.mu.Unlock()
+			warned := ""
+			for _, line := range accessLogs.lines {
+				if entry := entryOf(t, line); entry["level"] == "warn" && entry["logger"] == "model_gateway" {
+					warned += entry["msg"].(string)
+				}
+			}
+			if (warned == "") != (c.want == "") || !strings.Contains(warned, c.want) || warned != "" && !strings.Contains(warned, "`model_gateway`") {
+				t.Errorf("warned of %q, want %q", warned, c.want)
+			}
+		})
+	}
+}
+
 // A request must pass model_auth, model_dialect and model_route in this order,
 // wherever they are.
 func TestHandlerOrder(t *testing.T) {
