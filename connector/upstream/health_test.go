@@ -124,6 +124,20 @@ func TestProberPauses(t *testing.T) {
 	})
 }
 
+// A model server that starts after its connector is reported as soon as it has served a request,
+// whatever the pause of the checks is, and then asked for its models.
+func TestAnswerEndsThePause(t *testing.T) {
+	_, url := newListing(t, `{}`)
+	u, p := upstreamAt(t, url), NewProber(quiet)
+	p.note(u, box(false), ErrNotConnected)
+	changed := p.Changed()
+	NewProxy(Set{"box": u}, Options{Logger: quiet, Prober: p}).ServeHTTP(&recorder{}, tunnelRequest(t.Context(), "POST", "/v1/embeddings", "{}"))
+	<-changed
+	if state, _ := u.State(); state != StateReachable || <-u.health.doubts != 0 {
+		t.Errorf("after an answer the server is %s", state)
+	}
+}
+
 // What an answer costs beside the relaying, while all is well.
 func BenchmarkHealthOfAnAnswer(b *testing.B) {
 	p, u := NewProber(slog.New(slog.DiscardHandler)), &Server{Name: "box"}
