@@ -146,6 +146,8 @@ var (
 	UpstreamTooLarge = ofModel(KindTooLarge, 0, "The connector of `%s` does not accept a message of this size. Send less, or upgrade the connector.")
 	// UpstreamCompressed: the model server's answer has an unsupported compression.
 	UpstreamCompressed = ofModel(KindUpstream, noRetry, "The model server of `%s` compressed its answer although it was asked not to, and the gateway cannot decompress it. Turn off compression in the model server, or in the proxy in front of it.")
+	// UpstreamMalformed: the model server's answer violates HTTP.
+	UpstreamMalformed = ofModel(KindUpstream, 0, "The model server of `%s` sent an answer that is not valid HTTP. The connector's log names the fault. Correct the model server, or the proxy in front of it.")
 	// ConnectorBusy: the connector has reached its memory limit.
 	ConnectorBusy = ofModel(KindOverloaded, 5, "The connector of `%s` has reached its memory limit (max_memory). Send less at a time, or raise its max_memory.")
 	// ConnectorFull: the connectors of the deployment have reached their limit of requests.

@@ -82,6 +82,8 @@ func (q question) explain(ctx context.Context, err error) error {
 		return fmt.Errorf("connector %q cannot reach its upstream %q; start the model server there, or correct the upstream's address in the connector's configuration", q.connector, q.upstream)
 	case errors.Is(err, link.ErrUpstreamReset), errors.Is(err, io.ErrUnexpectedEOF):
 		return errors.New("the model server closed the connection early; its log may have the reason")
+	case errors.Is(err, link.ErrUpstreamMalformed):
+		return fmt.Errorf("the model server sent an answer that is not valid HTTP; the log of connector %q names the fault", q.connector)
 	case errors.Is(err, tunnel.ErrCompressed):
 		return errors.New("the model server compressed its response although the request did not allow it; turn off compression in the server, or in the proxy in front of it")
 	case errors.Is(err, link.ErrRefused):

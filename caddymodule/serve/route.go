@@ -261,6 +261,8 @@ func lost(deployment string, err error) *dialect.Error {
 		return dialect.TunnelLost(deployment)
 	case errors.Is(err, tunnel.ErrCompressed):
 		return dialect.UpstreamCompressed(deployment)
+	case errors.Is(err, link.ErrUpstreamMalformed):
+		return dialect.UpstreamMalformed(deployment)
 	}
 	return dialect.UpstreamReset(deployment)
 }

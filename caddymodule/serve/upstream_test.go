@@ -45,6 +45,7 @@ type upstreamScript struct {
 var faults = map[string]error{
 	"not sent": link.ErrNotSent, "no credit": link.ErrNoCredit, "busy": link.ErrBusy, "upstream down": link.ErrUpstreamDown, "reset": link.ErrUpstreamReset,
 	"too large": link.ErrTooLarge, "refused": link.ErrRefused, "tunnel lost": link.ErrTunnelLost, "no route": tunnel.ErrNoRoute, "compressed": tunnel.ErrCompressed,
+	"malformed": link.ErrUpstreamMalformed,
 }
 
 // next returns the script's next bytes. It returns an error at the mark of a fault.

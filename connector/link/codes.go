@@ -44,6 +44,8 @@ const (
 	CodeNoCredit Code = 10
 	// CodeTunnelLost: the tunnel ended during the request.
 	CodeTunnelLost Code = 11
+	// CodeUpstreamMalformed: the upstream's answer violates HTTP.
+	CodeUpstreamMalformed Code = 12
 )
 
 // Errors of [RoundTrip] and of reading an answer's body. Test with [errors.Is]. Unknown
@@ -52,12 +54,15 @@ var (
 	ErrCancelled     = errors.New("the other side canceled the request")
 	ErrUpstreamDown  = errors.New("the upstream cannot be reached")
 	ErrUpstreamReset = errors.New("the upstream failed before its answer was complete")
-	ErrRefused       = errors.New("the connector refused the request")
-	ErrTooLarge      = errors.New("the request is too large for the connector")
-	ErrDraining      = errors.New("the connector is draining")
-	ErrInternal      = errors.New("the connector failed")
-	ErrBusy          = errors.New("the connector has no memory for the request")
-	ErrUnknownBlock  = errors.New("the connector does not have a block of the request")
+	// ErrUpstreamMalformed: the connector's log has the details.
+	ErrUpstreamMalformed = errors.New("the upstream's answer is malformed")
+
+	ErrRefused      = errors.New("the connector refused the request")
+	ErrTooLarge     = errors.New("the request is too large for the connector")
+	ErrDraining     = errors.New("the connector is draining")
+	ErrInternal     = errors.New("the connector failed")
+	ErrBusy         = errors.New("the connector has no memory for the request")
+	ErrUnknownBlock = errors.New("the connector does not have a block of the request")
 
 	// ErrNotSent: the request has not reached the connector's handler. It can be sent
 	// again on another session. ErrDraining implies it.
@@ -85,6 +90,8 @@ var codes = [...]struct {
 	CodeUnknownBlock:  {"unknown_block", ErrUnknownBlock},
 	CodeNoCredit:      {"no_credit", ErrNoCredit},
 	CodeTunnelLost:    {"tunnel_lost", ErrTunnelLost},
+
+	CodeUpstreamMalformed: {"upstream_malformed", ErrUpstreamMalformed},
 }
 
 // String returns the code's name in snake_case, as in logs.

@@ -219,6 +219,8 @@ func FuzzReadResponse(f *testing.F) {
 	f.Add("HTTP/1.1 204 No Content\r\n" + strings.Repeat("A: b\r\n", maxFields) + "\r\n")
 	f.Add("HTTP/1.1 204 No Content\r\n" + strings.Repeat("A: b\r\n", maxFields+1) + "\r\n")
 	f.Add("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+	f.Add("HTTP/1.1 200 OK\nContent-Length: 0\n\n")
+	f.Add("HTTP/1.1 200 OK\r\nA: b\nContent-Length: 0\r\n\r\n")
 	f.Fuzz(func(t *testing.T, answer string) {
 		a, err := readAnswer("POST", answer)
 		if err != nil {

@@ -137,6 +137,9 @@ func (b *reader) head(limit int) (string, error) {
 			b.r += n
 			return text, nil
 		}
+		if hasBareLF(b.buffered(), from) {
+			return "", malformed("a header line does not end in CRLF") // its end would never come
+		}
 		searched = len(b.buffered())
 		if searched >= limit {
 			return "", errHeadTooLarge(limit)
@@ -147,6 +150,20 @@ func (b *reader) head(limit int) (string, error) {
 		if err := b.fill(); err != nil {
 			return "", err
 		}
+	}
+}
+
+// hasBareLF reports whether a line that ends at from or later does not end in CRLF.
+func hasBareLF(head []byte, from int) bool {
+	for {
+		i := bytes.IndexByte(head[from:], '\n')
+		if i < 0 {
+			return false
+		}
+		if from += i; from == 0 || head[from-1] != '\r' {
+			return true
+		}
+		from++
 	}
 }
 

@@ -146,8 +146,7 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, u *Server, done *R
 		p.options.Logger.Debug("upstream is down", "upstream", u.Name, "error", err)
 		return link.CodeUpstreamDown
 	default:
-		p.failures.Log(p.options.Logger, slog.LevelWarn, u.Name, time.Now(), "upstream broke off before its answer", "upstream", u.Name, "error", err)
-		return link.CodeUpstreamReset
+		return p.broken(u, "upstream broke off before its answer", err)
 	}
 	defer answer.Close()
 	done.Status = answer.status
@@ -159,9 +158,18 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, u *Server, done *R
 	case r.Context().Err() != nil, errors.Is(err, errClientGone):
 		return link.CodeCancelled
 	default:
-		p.failures.Log(p.options.Logger, slog.LevelWarn, u.Name, time.Now(), "upstream broke off in its answer", "upstream", u.Name, "error", err)
-		return link.CodeUpstreamReset
+		return p.broken(u, "upstream broke off in its answer", err)
 	}
+}
+
+// broken logs why an answer is missing or incomplete, and returns the code.
+func (p *Proxy) broken(u *Server, message string, err error) link.Code {
+	code := link.CodeUpstreamReset
+	if errors.Is(err, link.ErrMalformed) {
+		message, code = "upstream sent an answer that is not valid HTTP", link.CodeUpstreamMalformed
+	}
+	p.failures.Log(p.options.Logger, slog.LevelWarn, u.Name, time.Now(), message, "upstream", u.Name, "error", err)
+	return code
 }
 
 // errClientGone means that the tunnel broke or the client disconnected.

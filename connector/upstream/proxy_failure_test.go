@@ -50,6 +50,30 @@ func TestProxyUpstreamDiesBeforeItsAnswer(t *testing.T) {
 	}
 }
 
+// An answer that is not HTTP is not taken for a lost connection.
+func TestProxyUpstreamIsMalformed(t *testing.T) {
+	for what, head := range map[string]string{
+		"LF alone":          "HTTP/1.1 200 OK\nContent-Length: 0\n\n",
+		"a folded line":     "HTTP/1.1 200 OK\r\nX-A: 1\r\n 2\r\nContent-Length: 0\r\n\r\n",
+		"two lengths":       "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\n{}",
+		"another protocol":  "SSH-2.0-OpenSSH_9.2\r\n\r\n",
+		"a malformed chunk": "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n",
+	} {
+		server := serveBox(t, func(w http.ResponseWriter, r *http.Request) {
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				panic(err)
+			}
+			io.WriteString(conn, head) // and it waits for the next request
+		})
+		w := &recorder{}
+		proxyTo(t, server.URL, nil).ServeHTTP(w, tunnelRequest(t.Context(), "POST", "/v1/embeddings", "{}"))
+		if w.aborted != link.CodeUpstreamMalformed {
+			t.Errorf("%s: status %d, aborted %v", what, w.status, w.aborted)
+		}
+	}
+}
+
 func TestProxyUpstreamDiesInItsAnswer(t *testing.T) {
 	for _, length := range []string{"", "100"} {
 		server := serveBox(t, func(w http.ResponseWriter, r *http.Request) {
@@ -78,7 +102,7 @@ func TestProxyUpstreamSwitchesProtocols(t *testing.T) {
 	})
 	w := &recorder{}
 	proxyTo(t, server.URL, nil).ServeHTTP(w, tunnelRequest(t.Context(), "POST", "/v1/embeddings", "{}"))
-	if w.aborted != link.CodeUpstreamReset {
+	if w.aborted != link.CodeUpstreamMalformed {
 		t.Errorf("status %d, aborted %v", w.status, w.aborted)
 	}
 }

@@ -84,8 +84,8 @@ func TestUpstreamConnectionsAreUsedAgain(t *testing.T) {
 		{"cut chunks", okay + "Transfer-Encoding: chunked\r\n\r\n2\r\nok\r\n", "ok", true, 3, link.CodeUpstreamReset},
 		{"cut length", okay + "Content-Length: 5\r\n\r\nok", "ok", true, 3, link.CodeUpstreamReset},
 		{"cut head", okay, "", true, 3, link.CodeUpstreamReset},
-		{"two lengths", okay + "Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "", false, 3, link.CodeUpstreamReset},
-		{"not HTTP", "SSH-2.0-x\r\n\r\n", "", false, 3, link.CodeUpstreamReset},
+		{"two lengths", okay + "Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "", false, 3, link.CodeUpstreamMalformed},
+		{"not HTTP", "SSH-2.0-x\r\n\r\n", "", false, 3, link.CodeUpstreamMalformed},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			address, conns := scripted(t, func(_ int32, conn net.Conn, in *bufio.Reader) {
