@@ -67,7 +67,7 @@ func (p Place) open(logger *slog.Logger, pin func() string, counters Counters) (
 	if err := os.MkdirAll(filepath.Dir(p.Path), 0o700); err != nil {
 		return nil, nil, fmt.Errorf("creating the storage directory: %w", err)
 	}
-	file, err := store.OpenBolt(p.Path, store.BoltOptions{})
+	file, err := store.OpenBolt(p.Path, store.BoltOptions{Logger: logger})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
@@ -54,13 +53,13 @@ func checkBackup(ctx context.Context, path, shown string) (info BackupInfo, err 
 	} else if info.Bytes = stat.Size(); stat.IsDir() || info.Bytes == 0 { // bolt fills an empty file
 		return BackupInfo{}, Errorf(ErrSchema, "%s is not a backup of a Postern store: it is a folder, or empty", shown)
 	}
-	db, err := bolt.Open(path, 0, &bolt.Options{ReadOnly: true, Timeout: time.Second})
+	db, size, err := openToRead(path, time.Second)
 	if err != nil {
 		return BackupInfo{}, explainOpen(shown, err)
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 	err = db.View(func(tx *bolt.Tx) error {
-		if err := checkPages(tx, info.Bytes); err != nil {
+		if err := checkPages(tx, size); err != nil {
 			return Errorf(ErrSchema, "%s is damaged: %v; use another backup", shown, err)
 		}
 		if first, _ := tx.Cursor().First(); first == nil {
@@ -89,15 +88,9 @@ func checkBackup(ctx context.Context, path, shown string) (info BackupInfo, err 
 // checkPages checks the structure of a bolt file of this size.
 func checkPages(tx *bolt.Tx, size int64) (err error) {
 	// bolt maps the file, and a damaged page may lead anywhere.
-	faulting := debug.SetPanicOnFault(true)
-	defer func() {
-		debug.SetPanicOnFault(faulting)
-		if p := recover(); p != nil {
-			err = fmt.Errorf("%v", p)
-		}
-	}()
-	if tx.Size() > size {
-		return fmt.Errorf("it has %d bytes of %d", size, tx.Size())
+	defer catchDamage(func(damage error) { err = damage })()
+	if err := checkSize(tx, size); err != nil {
+		return err
 	}
 	// Read everything here first: Check does so in another goroutine, where a fault
 	// would end the process.
@@ -114,6 +107,9 @@ func checkPages(tx *bolt.Tx, size int64) (err error) {
 	}
 	return err
 }
+
+// keptSuffix begins the rest of the name of a store that RestoreBolt has replaced.
+const keptSuffix = ".before-restore-"
 
 // RestoreBolt replaces the store in the file at path by a backup, if no process has it
 // open. It returns where it keeps the previous file, "" if there was none. A crash
@@ -136,7 +132,7 @@ func RestoreBolt(ctx context.Context, backup, path string, now time.Time) (kept 
 		return "", info, err
 	}
 	if _, err := os.Stat(path); err == nil {
-		kept = path + ".before-restore-" + now.UTC().Format("20060102T150405.000")
+		kept = path + keptSuffix + now.UTC().Format("20060102T150405.000")
 		copied, err := copyBeside(path, path)
 		if err == nil {
 			err = os.Rename(copied, kept)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"sync"
@@ -25,6 +26,8 @@ type BoltOptions struct {
 	// not their number, which says nothing about memory: usage is written often, in large
 	// transactions.
 	History int
+	// Logger is for what does not prevent the store from opening; nil: none.
+	Logger *slog.Logger
 }
 
 // boltKV is a KV in one bbolt file, for one process.
@@ -60,13 +63,16 @@ const schemaVersion = 1
 // OpenBolt opens the store in the file at path, or creates it with mode 0600. It fails
 // with ErrLocked if another process, named in path+".owner", has the file open. It
 // fails with ErrSchema, without changing the file, if that is of another program or of
-// a newer version.
+// a newer version, or if it is damaged, as far as checkBolt finds out.
 func OpenBolt(path string, o BoltOptions) (KV, error) {
 	if o.LockTimeout <= 0 {
 		o.LockTimeout = 2 * time.Second
 	}
 	if o.History <= 0 {
 		o.History = 2 << 20
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -75,6 +81,9 @@ func OpenBolt(path string, o BoltOptions) (KV, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("opening the store: %w", err)
 	}
+	if err := checkBolt(path, o.LockTimeout, o.Logger); err != nil {
+		return nil, err
+	}
 	db, err := openCurrent(path, o.LockTimeout)
 	if err != nil {
 		return nil, err
@@ -82,6 +91,9 @@ func OpenBolt(path string, o BoltOptions) (KV, error) {
 	b := &boltKV{db: db, path: path, commitTx: (*bolt.Tx).Commit, leases: make(map[LeaseID]*boltLease)}
 	if err := b.prepare(o.History); err != nil {
 		return nil, errors.Join(err, db.Close())
+	}
+	if err := writeOwner(path, time.Now()); err != nil {
+		o.Logger.Warn("failed to write the owner file of the store; others do not see who has it open", "error", err)
 	}
 	return b, nil
 }
@@ -132,11 +144,11 @@ func explainOpen(path string, err error) error {
 	if pathErr := (*fs.PathError)(nil); errors.As(err, &pathErr) {
 		return fmt.Errorf("opening the store: %w", err)
 	}
-	return fmt.Errorf("opening the store %s: %w", path, err)
+	return fmt.Errorf("opening the store %s: %w; if it is damaged, restore a backup", path, err)
 }
 
 // prepare checks the schema, or writes it to a new file. It loads the revision and the
-// leases, and writes the owner file.
+// leases.
 func (b *boltKV) prepare(history int) error {
 	b.mu.Lock() // leases may expire at once
 	defer b.mu.Unlock()
@@ -152,10 +164,7 @@ func (b *boltKV) prepare(history int) error {
 	}
 	// The file holds the private key of the gateway's tunnels, and may have been
 	// created or copied with a wider mode.
-	if err = os.Chmod(b.path, 0o600); err == nil {
-		err = writeOwner(b.path, time.Now())
-	}
-	if err != nil {
+	if err = os.Chmod(b.path, 0o600); err != nil {
 		return fmt.Errorf("opening the store: %w", err)
 	}
 	for _, l := range b.leases {

@@ -96,7 +96,7 @@ func (k *kv) openCopy(failure error) error {
 	case err == nil && time.Since(info.ModTime()) > maxAge:
 		return fmt.Errorf("%w (the copy of the store in %s is from %s, which is too long ago)", failure, k.Path, info.ModTime().UTC().Format(time.RFC3339))
 	case err == nil:
-		k.copy, err = store.OpenBolt(k.Path, store.BoltOptions{})
+		k.copy, err = store.OpenBolt(k.Path, store.BoltOptions{Logger: k.Logger})
 	}
 	if err == nil { // opening it has changed its time
 		err = os.Chtimes(k.Path, info.ModTime(), info.ModTime())
