@@ -107,6 +107,10 @@ func (a *App) Provision(ctx caddy.Context) error {
 	if a.KeyMetrics = cmp.Or(a.KeyMetrics, off); a.KeyMetrics != on && a.KeyMetrics != off {
 		return fmt.Errorf("key_metrics: %q is neither %s nor %s", a.KeyMetrics, on, off)
 	}
+	if most := gateway.MostMemory(); a.MaxMemory > most {
+		a.logger.Warn("max_memory is more than the memory available; using that", "max_memory", a.MaxMemory, "available", most)
+		a.MaxMemory = most
+	}
 	place, err := a.place()
 	if err != nil {
 		return err

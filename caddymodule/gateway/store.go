@@ -21,6 +21,9 @@ const MinMaxMemory = 32 << 20
 // DefaultMaxMemory returns the default of max_memory, in bytes.
 func DefaultMaxMemory() int64 { return max(memory.Available()/4, MinMaxMemory) }
 
+// MostMemory returns the maximum of max_memory, in bytes.
+func MostMemory() int64 { return max(memory.Available(), MinMaxMemory) }
+
 // Counters are callbacks that count events of a store.
 type Counters struct {
 	SignInFailed func(method string)

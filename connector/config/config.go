@@ -272,10 +272,11 @@ func (c *Config) KeptPromptBytes() int64 {
 }
 
 // MemoryBudget returns the bytes of requests that a connector may hold: by default an
-// eighth of the available memory. The configuration must be valid.
+// eighth of the available memory, and never more than all of it. The configuration must be
+// valid.
 func (c *Config) MemoryBudget() int64 {
 	if n, err := parseSize(c.MaxMemory); err == nil {
-		return n
+		return min(n, max(memory.Available(), minMemory))
 	}
 	return min(max(memory.Available()/8, lowMemory), highMemory)
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/memory"
 )
 
 // testToken is a well-formed token of no connector.
@@ -312,6 +313,9 @@ func TestMemoryBudget(t *testing.T) {
 		if got := (&Config{MaxMemory: text}).MemoryBudget(); got != want {
 			t.Errorf("%q: %d bytes, want %d", text, got, want)
 		}
+	}
+	if got := (&Config{MaxMemory: "900000GiB"}).MemoryBudget(); got != memory.Available() {
+		t.Errorf("more than the machine has: %d bytes of %d", got, memory.Available())
 	}
 	if got := new(Config).MemoryBudget(); got < lowMemory || got > highMemory {
 		t.Errorf("the default is %d bytes", got)

@@ -14,10 +14,15 @@ import (
 // unknownMemory is assumed if the memory of the machine is unknown.
 const unknownMemory = 1 << 30
 
-// Available returns the memory available to this process in bytes: the smaller of its
-// cgroup's limit (v1 or v2) and the machine's memory. It is determined once.
-var Available = sync.OnceValue(func() int64 {
+// Available returns the memory available to this process in bytes: the smallest of its
+// cgroup's limit (v1 or v2), the machine's memory and GOMEMLIMIT. It is determined once.
+var Available = sync.OnceValue(available)
+
+func available() int64 {
 	smallest := uint64(math.MaxInt64)
+	if os.Getenv(limitVariable) != "" {
+		smallest = uint64(debug.SetMemoryLimit(-1)) // which reads it
+	}
 	for _, limit := range []memlimit.Provider{memlimit.FromCgroup, memlimit.FromSystem} {
 		if n, err := limit(); err == nil && n > 0 {
 			smallest = min(smallest, n)
@@ -27,7 +32,10 @@ var Available = sync.OnceValue(func() int64 {
 		return unknownMemory
 	}
 	return int64(smallest)
-})
+}
+
+// limitVariable is the environment variable with Go's soft memory limit.
+const limitVariable = "GOMEMLIMIT"
 
 // overhead is the memory of a process in addition to its budget and the garbage from it:
 // records, tunnels with their windows, caches.
@@ -37,7 +45,7 @@ const overhead = 128 << 20
 // garbage, plus 128 MiB for everything else. It is at most 90 % of the available memory.
 // GOMEMLIMIT in the environment takes precedence.
 func SetSoftLimit(budget int64) {
-	if os.Getenv("GOMEMLIMIT") == "" {
+	if os.Getenv(limitVariable) == "" {
 		debug.SetMemoryLimit(softLimit(budget, Available()))
 	}
 }
