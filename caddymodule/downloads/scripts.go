@@ -148,7 +148,10 @@ func powerShellLine(site Site, script, arguments string) string {
 	if site.Verified {
 		return "& ([scriptblock]::Create((irm " + url + "))) " + arguments
 	}
-	return fmt.Sprintf("curl.exe -fsSLk %s -o install.ps1; if ((Get-FileHash install.ps1).Hash -eq '%s') { powershell -ExecutionPolicy Bypass -File install.ps1 %s }",
+	// Others can write into the present folder, but not into TEMP.
+	return fmt.Sprintf("$s = Join-Path $env:TEMP ([IO.Path]::GetRandomFileName() + '.ps1'); curl.exe -fsSLk %s -o $s; "+
+		"if ((Get-FileHash $s).Hash -eq '%s') { powershell -ExecutionPolicy Bypass -File $s %s } "+
+		"else { throw 'This is not the install.ps1 of the gateway: its SHA-256 is wrong. Copy a new line from the console.' }",
 		url, hash(script), arguments)
 }
 

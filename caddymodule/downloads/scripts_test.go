@@ -352,7 +352,9 @@ func TestCommands(t *testing.T) {
 		{"plain HTTP", lan, all, Commands{
 			fmt.Sprintf(`s=$(mktemp) && curl -fsSLk http://10.0.0.5:8080/console/install.sh -o "$s" && echo "%s  $s" | { sha256sum -c || shasum -a 256 -c; } && sh "$s"%s --pin PIN`,
 				hash(Shell(lan, all)), upstream),
-			fmt.Sprintf("curl.exe -fsSLk 'http://10.0.0.5:8080/console/install.ps1' -o install.ps1; if ((Get-FileHash install.ps1).Hash -eq '%s') { powershell -ExecutionPolicy Bypass -File install.ps1%s '--pin' 'PIN' }",
+			fmt.Sprintf("$s = Join-Path $env:TEMP ([IO.Path]::GetRandomFileName() + '.ps1'); curl.exe -fsSLk 'http://10.0.0.5:8080/console/install.ps1' -o $s; "+
+				"if ((Get-FileHash $s).Hash -eq '%s') { powershell -ExecutionPolicy Bypass -File $s%s '--pin' 'PIN' } "+
+				"else { throw 'This is not the install.ps1 of the gateway: its SHA-256 is wrong. Copy a new line from the console.' }",
 				hash(PowerShell(lan, all)), quoted),
 			"connector pair http://10.0.0.5:8080" + upstream + " --pin PIN", "",
 		}},
