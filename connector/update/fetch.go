@@ -44,7 +44,7 @@ func fetch(ctx context.Context, o link.Offer, path string, progress Progress) er
 	client := http.Client{Transport: &http.Transport{
 		Proxy:           http.ProxyFromEnvironment,
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // the hash is checked
-	}}
+	}, CheckRedirect: sameHost}
 	defer client.CloseIdleConnections()
 	response, err := client.Do(request)
 	if err != nil {
@@ -71,6 +71,19 @@ func fetch(ctx context.Context, o link.Offer, path string, progress Progress) er
 		return fmt.Errorf("downloading %s: its SHA-256 is not the one that the gateway announced through the tunnel; run this again, or find out what is between this machine and the gateway", o.URL)
 	}
 	return file.Close()
+}
+
+// sameHost allows redirects such as to HTTPS. The gateway names where its connectors are,
+// and a server there must not name another place of this machine's network.
+func sameHost(to *http.Request, via []*http.Request) error {
+	const most = 5
+	if from := via[0].URL.Hostname(); !strings.EqualFold(to.URL.Hostname(), from) {
+		return fmt.Errorf("%s redirects to another host", from)
+	}
+	if len(via) > most {
+		return fmt.Errorf("%s redirects more than %d times", via[0].URL.Hostname(), most)
+	}
+	return nil
 }
 
 func orEOF(err error) error {

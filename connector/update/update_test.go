@@ -17,6 +17,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -294,6 +295,34 @@ func TestPackaged(t *testing.T) {
 	for by, want := range map[string]string{"dpkg": "apt install", "rpm": "dnf upgrade", "apk": "apk upgrade", "": ""} {
 		if got := p.owner(owned(by)); !strings.Contains(got, want) || (got == "") != (want == "") {
 			t.Errorf("of %s: %s", by, got)
+		}
+	}
+}
+
+// A download follows redirects on the gateway's host, such as to HTTPS, and to no other.
+func TestRedirects(t *testing.T) {
+	archive := packed(t, map[string]string{"connector": "the new one"})
+	sum := sha256.Sum256(archive)
+	var requests atomic.Int32
+	target := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		requests.Add(1)
+		_, _ = w.Write(archive)
+	}))
+	defer target.Close()
+	for to, want := range map[string]string{
+		target.URL: "",
+		strings.Replace(target.URL, "127.0.0.1", "localhost", 1): "127.0.0.1 redirects to another host",
+		"": "redirects more than 5 times", // to itself
+	} {
+		requests.Store(0)
+		gateway := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, to+"/", http.StatusFound)
+		}))
+		offer := link.Offer{URL: gateway.URL, Size: int64(len(archive)), SHA256: hex.EncodeToString(sum[:])}
+		err := fetch(t.Context(), offer, filepath.Join(t.TempDir(), "archive"), nil)
+		gateway.Close()
+		if want == "" && (err != nil || requests.Load() != 1) || want != "" && (err == nil || !strings.Contains(err.Error(), want) || requests.Load() != 0) {
+			t.Errorf("a redirect to %q: %d requests, %v", to, requests.Load(), err)
 		}
 	}
 }
