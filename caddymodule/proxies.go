@@ -24,8 +24,9 @@ func (a *App) warnings() (found []string) {
 			handlerHosts(server.Routes, handler, []string{""}, hosts)
 		}
 		if len(hosts) > 0 && trustsProxies(server) && server.TrustedProxiesStrict == 0 {
-			found = append(found, fmt.Sprintf("server %s has trusted_proxies without trusted_proxies_strict. If a proxy appends to X-Forwarded-For, "+
-				"a client chooses its own address, and passes allowed_ips of keys and limits of sign-ins. Add trusted_proxies_strict to `servers`", name))
+			found = append(found, fmt.Sprintf("server %s has trusted_proxies without trusted_proxies_strict. "+
+				"If a proxy appends to X-Forwarded-For, a client chooses its own address, "+
+				"and passes allowed_ips of keys and limits of sign-ins. Add trusted_proxies_strict to `servers`", name))
 		}
 	}
 	return found

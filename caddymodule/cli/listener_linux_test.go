@@ -42,7 +42,8 @@ func TestForeignListener(t *testing.T) {
 		foreign := serve(nobody)
 		for _, args := range []string{"user add root", "setup-link", "key create --name x", "status"} {
 			ran := runCommand(t, strings.Fields(args)...)
-			if ran.exit != exitUsage || ran.out != "" || !strings.Contains(ran.err, "--address localhost:") || !strings.Contains(ran.err, "belongs to the user nobody") {
+			if ran.exit != exitUsage || ran.out != "" ||
+				!strings.Contains(ran.err, "--address localhost:") || !strings.Contains(ran.err, "belongs to the user nobody") {
 				t.Errorf("%s: exit %d, stdout %q, stderr %q", args, ran.exit, ran.out, ran.err)
 			}
 		}

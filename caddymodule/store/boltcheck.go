@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
 	"time"
 
@@ -98,7 +99,11 @@ func catchDamage(damaged func(error)) func() {
 	faulting := debug.SetPanicOnFault(true)
 	return func() {
 		debug.SetPanicOnFault(faulting)
-		if p := recover(); p != nil {
+		switch p := recover().(type) {
+		case nil:
+		case runtime.Error:
+			damaged(errors.New("a page is missing, or leads to one that is"))
+		default:
 			damaged(fmt.Errorf("%v", p))
 		}
 	}
