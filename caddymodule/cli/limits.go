@@ -2,7 +2,6 @@ package cli
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -41,35 +40,13 @@ func usageLimits(in *invocation, prefix string) (map[string]int, error) {
 		if !in.Flags().Changed(flag) {
 			continue
 		}
-		n, ok := amount(in.text(flag))
+		n, ok := limits.ParseAmount(in.text(flag))
 		if !ok {
 			return nil, up.Usagef("--%s %q is not a whole number such as 60, 500k or 2M", flag, in.text(flag))
 		}
 		given[name] = n
 	}
 	return given, nil
-}
-
-// amount parses a number such as 60, 500k or 2M.
-func amount(text string) (n int, ok bool) {
-	factor := 1
-	switch text[max(len(text)-1, 0):] {
-	case "k", "K":
-		factor = 1e3
-	case "m", "M":
-		factor = 1e6
-	case "g", "G":
-		factor = 1e9
-	}
-	if factor > 1 {
-		text = text[:len(text)-1]
-	}
-	const most = 2_000_000_000
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 0 || n > most/factor {
-		return 0, false
-	}
-	return n * factor, true
 }
 
 // limitList lists limits for people.

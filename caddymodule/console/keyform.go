@@ -95,9 +95,9 @@ func (f keyForm) Limited() bool {
 func (f keyForm) limits() (manage.GivenUsageLimits, error) {
 	given := manage.GivenUsageLimits{}
 	for _, l := range f.Limits {
-		n, err := strconv.Atoi(strings.NewReplacer(",", "", " ", "").Replace(cmp.Or(l.Value, "0")))
-		if err != nil || n < 0 {
-			return nil, badForm(l.Title + " must be a whole number. Leave it empty for no limit.")
+		n, ok := limits.ParseAmount(cmp.Or(l.Value, "0"))
+		if !ok {
+			return nil, badForm(l.Title + " must be a whole number such as 60, 500k or 2M. Leave it empty for no limit.")
 		}
 		given[l.Name] = n
 	}

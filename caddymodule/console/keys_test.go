@@ -289,10 +289,10 @@ func TestKeyLimits(t *testing.T) {
 	g := newGateway(t)
 	g.deployment("qwen3:8b", g.connector("gpu-box"))
 	has(t, g.page("/console/keys/new"), "<summary>Limits</summary>", "Tokens per day", `name="requests_per_minute"`)
-	form := []string{"name", "laptop", "scope", "*", "requests_per_minute", "60", "tokens_per_day", "2,000,000", "concurrency", ""}
+	form := []string{"name", "laptop", "scope", "*", "requests_per_minute", "60", "tokens_per_day", "2,000,000", "tokens_per_month", "1M", "concurrency", ""}
 	g.post("/console/keys", form...)
 	k := g.store.Keys(store.DefaultAccount)[0]
-	if want := (limits.UsageLimits{RequestsPerMinute: 60, TokensPerDay: 2_000_000}); k.Limits != want {
+	if want := (limits.UsageLimits{RequestsPerMinute: 60, TokensPerDay: 2_000_000, TokensPerMonth: 1_000_000}); k.Limits != want {
 		t.Errorf("limits %+v, want %+v", k.Limits, want)
 	}
 	page := g.page("/console/keys/" + k.ID)
@@ -300,7 +300,7 @@ func TestKeyLimits(t *testing.T) {
 	has(t, page, "<details open>", `name="tokens_per_day" value="2000000"`, "This month")
 	w := g.post("/console/keys/"+k.ID, "name", "laptop", "scope", "*", "days", "keep", "requests_per_minute", "many")
 	has(t, w.Body.String(), "Requests per minute must be a whole number", `value="many"`)
-	g.post("/console/keys/"+k.ID, "name", "laptop", "scope", "*", "days", "keep", "requests_per_minute", "", "tokens_per_day", "5")
+	g.post("/console/keys/"+k.ID, "name", "laptop", "scope", "*", "days", "keep", "requests_per_minute", "", "tokens_per_day", "5", "tokens_per_month", "")
 	if k := g.store.Keys(store.DefaultAccount)[0]; k.Limits != (limits.UsageLimits{TokensPerDay: 5}) {
 		t.Errorf("changed limits %+v", k.Limits)
 	}
