@@ -181,6 +181,7 @@ var commandTests = []struct {
 	{"deployment_set_warning", "deployment set org/m --connector rack --upstream olama", ok("PUT /model_gateway/deployments/org%2Fm", warnedJSON)},
 	{"connector_rename", "connector rename rack --name gpu-box", ok("PATCH /model_gateway/connectors/rack", `{"id":"con_1","name":"gpu-box","state":"online"}`)},
 	{"deployment_set_add", "deployment set qwen3:8b --add-connector rack", ok("PUT /model_gateway/deployments/qwen3:8b", deploymentJSON)},
+	{"deployment_set_kind", "deployment set bge-m3 --connector rack --kind embeddings", ok("PUT /model_gateway/deployments/bge-m3", deploymentJSON)},
 	{"deployment_set_bound", "deployment set qwen3:8b --max-concurrency 4", ok("PUT /model_gateway/deployments/qwen3:8b", deploymentJSON)},
 	{"deployment_set_reset", "deployment set qwen3:8b --reset upstream --reset max-concurrency --reset think_tags --reset affinity", ok("PUT /model_gateway/deployments/qwen3:8b", deploymentJSON)},
 	{"deployment_set_reset_unknown", "deployment set qwen3:8b --reset connector", nil},

@@ -18,7 +18,7 @@ var deploymentCommands = command{
 	use: "deployment", short: "Sets, lists and removes deployments",
 	aliases: []string{"model"},
 	commands: []command{{
-		use:   "set NAME [--connector ID_OR_NAME …] [--add-connector ID_OR_NAME] [--upstream UPSTREAM] [--model MODEL] [--max-concurrency N] [--option NAME=VALUE …] [--reset NAME …]",
+		use:   "set NAME [--connector ID_OR_NAME …] [--add-connector ID_OR_NAME] [--upstream UPSTREAM] [--model MODEL] [--kind KIND] [--max-concurrency N] [--option NAME=VALUE …] [--reset NAME …]",
 		short: "Publishes a model, or changes its route",
 		long: `Publishes a model, or changes its route. New requests use the new route at once;
 running ones finish on the old route.
@@ -33,6 +33,9 @@ With several connectors, a conversation stays with one of them, and requests
 otherwise go to the least busy one; offline ones are skipped. The model must have
 the same name on all of them.
 
+--kind is what the model is for: chat, or embeddings for one that returns vectors. It
+serves requests of its kind alone.
+
 --max-concurrency limits the running requests. More are queued, fairly between
 keys.
 
@@ -44,16 +47,18 @@ keys.
   caddy gateway deployment set qwen3:8b --add-connector rack
   caddy gateway deployment set qwen3:8b --max-concurrency 4 --reset upstream
   caddy gateway deployment set r1 --connector rack --option think_tags=true --option reasoning_as=content
-  caddy gateway deployment set assistant --connector rack --upstream vllm --model Qwen/Qwen3-32B`,
+  caddy gateway deployment set assistant --connector rack --upstream vllm --model Qwen/Qwen3-32B
+  caddy gateway deployment set bge-m3 --connector rack --kind embeddings`,
 		account: true,
 		flags: func(f *pflag.FlagSet) {
 			f.StringArray("connector", nil, "A connector of the model (required for a new one; may be repeated)")
 			f.String("add-connector", "", "One more connector of the model")
 			f.String("upstream", "", "The name of the upstream in the connector's configuration")
 			f.String("model", "", "The model's name on that server")
+			f.String("kind", "", "chat or embeddings (default chat)")
 			f.Int("max-concurrency", 0, "Limit of running requests (default no limit)")
 			f.StringArray("option", nil, "NAME=VALUE: adjustment for the model server (may be repeated)")
-			f.StringArray("reset", nil, "upstream, model, max-concurrency or an option: back to its default (may be repeated)")
+			f.StringArray("reset", nil, "upstream, model, kind, max-concurrency or an option: back to its default (may be repeated)")
 		},
 		run: operation(deploymentRequest, func(in *invocation, d manage.Deployment) {
 			through := make([]string, len(d.Through))
@@ -68,7 +73,7 @@ keys.
 	}, list[manage.Deployment]{
 		kind: "deployment", short: "Lists deployments and their live state",
 		empty:  "Publish a model with `caddy gateway deployment set NAME --connector ID_OR_NAME`.",
-		header: []string{"NAME", "STATE", "CONNECTOR", "UPSTREAM", "MODEL", "MAX", "OPTIONS", "UPDATED"},
+		header: []string{"NAME", "KIND", "STATE", "CONNECTOR", "UPSTREAM", "MODEL", "MAX", "OPTIONS", "UPDATED"},
 		row: func(in *invocation, d manage.Deployment) []string {
 			state, bound := d.StateText(), ""
 			if d.OfflineSince != nil {
@@ -77,7 +82,7 @@ keys.
 			if d.MaxConcurrency != 0 {
 				bound = strconv.Itoa(d.MaxConcurrency)
 			}
-			return []string{d.Name, state, strings.Join(d.ConnectorNames(), ", "), d.Upstream, d.Model, bound, d.Options.String(), in.env.date(d.UpdatedAt)}
+			return []string{d.Name, string(d.Kind), state, strings.Join(d.ConnectorNames(), ", "), d.Upstream, d.Model, bound, d.Options.String(), in.env.date(d.UpdatedAt)}
 		},
 		notes: func(in *invocation, deployments []manage.Deployment) {
 			for _, d := range deployments {
@@ -101,7 +106,7 @@ func deploymentRequest(in *invocation) (request, error) {
 	if slices.Contains(connectors, "") {
 		return request{}, up.Usagef("--connector is empty; for example: caddy gateway deployment set %s --connector workstation", in.arg)
 	}
-	r := in.request(http.MethodPut, "/deployments/{}", "upstream", "model", "add-connector")
+	r := in.request(http.MethodPut, "/deployments/{}", "upstream", "model", "kind", "add-connector")
 	if len(connectors) > 0 {
 		r.body["connectors"] = connectors
 	}
@@ -137,7 +142,7 @@ func resetField(body, options map[string]any, name string) error {
 		return up.Usagef("--reset: %s is given twice", name)
 	}
 	switch name {
-	case "upstream", "model":
+	case "upstream", "model", "kind":
 		body[name] = ""
 		return nil
 	case "max-concurrency":
@@ -146,7 +151,7 @@ func resetField(body, options map[string]any, name string) error {
 	}
 	i := slices.IndexFunc(compat.All(), func(o compat.Option) bool { return o.Name == name })
 	if i < 0 {
-		return up.Usagef("--reset: unknown name %.80q; the names are upstream, model, max-concurrency, %s", name, strings.Join(compat.Names(), ", "))
+		return up.Usagef("--reset: unknown name %.80q; the names are upstream, model, kind, max-concurrency, %s", name, strings.Join(compat.Names(), ", "))
 	}
 	options[name] = jsonValue(compat.All()[i].Values[0])
 	return nil

@@ -192,9 +192,9 @@ func keyCreated(v *visit) error {
 		v.leaveNotice("A secret is shown once. If this one is lost, rotate the key.")
 		return v.redirect(keyURL(k.ID))
 	}
-	if names, err := matching(v, k.Scope); err == nil && len(names) > 0 {
-		p.Model = manage.ChatModel(names)
-		p.Snippets = snippets(values{Base: v.endpoint().URL, Model: p.Model, Key: p.Secret})
+	if allowed, err := v.Manage.MatchScope(v.ctx, manage.MatchScope{Scope: k.Scope}); err == nil && len(allowed) > 0 {
+		d := manage.Sample(allowed)
+		p.Model, p.Snippets = d.Name, snippetsOf(d, values{Base: v.endpoint().URL, Key: p.Secret})
 	}
 	return v.show(keyCreatedTab, p, nil)
 }

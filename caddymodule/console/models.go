@@ -10,7 +10,9 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/compat"
+	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/manage"
+	"github.com/postern-dev/postern/caddymodule/store"
 )
 
 var (
@@ -58,7 +60,7 @@ func (p *modelPage) pageTitle() string { return p.Name }
 // dots, which proxies normalize in paths.
 func modelData(v *visit) any {
 	d := findDeployment(v, v.r.FormValue("name"))
-	return &modelPage{Deployment: d, Snippets: snippets(values{Base: v.endpoint().URL, Model: d.Name}), Play: newPlayForm(v)}
+	return &modelPage{Deployment: d, Snippets: snippetsOf(d, values{Base: v.endpoint().URL}), Play: newPlayForm(v)}
 }
 
 func findDeployment(v *visit, name string) manage.Deployment {
@@ -94,7 +96,8 @@ type publishPage struct {
 	Connectors     []manage.Connector
 	Connector      string          // id of the chosen one, may be empty
 	Also           map[string]bool // ids of the other connectors of the model
-	MaxConcurrency string          // as typed, "" for no limit
+	Kind           store.ModelKind
+	MaxConcurrency string // as typed, "" for no limit
 	Switches       []compat.Option
 	Options        compat.Options
 	choices
@@ -160,7 +163,7 @@ func publishData(v *visit) any {
 	connectors, deployments := load(v, v.Manage.Connectors), load(v, v.Manage.Deployments)
 	p := &publishPage{
 		Name: v.r.FormValue("name"), Connectors: connectors, Connector: v.r.FormValue("connector"), Also: map[string]bool{},
-		MaxConcurrency: v.r.FormValue("max_concurrency"), Switches: compat.All(),
+		Kind: store.ModelKind(v.r.FormValue("kind")), MaxConcurrency: v.r.FormValue("max_concurrency"), Switches: compat.All(),
 	}
 	p.Options = formOptions(v.r)
 	to, also := formRoute(v.r), v.r.Form["also"]
@@ -168,6 +171,7 @@ func publishData(v *visit) any {
 		p.Again = true
 		if d := deployments[i]; p.Connector == "" {
 			p.Connector, to, also, p.Options = d.Connectors[0], target{d.Upstream, d.Model}, d.Connectors[1:], d.Options
+			p.Kind = d.Kind
 			if d.MaxConcurrency > 0 {
 				p.MaxConcurrency = strconv.Itoa(d.MaxConcurrency)
 			}
@@ -226,9 +230,9 @@ func formBound(r *http.Request) (int, error) {
 	if text == "" {
 		return 0, nil
 	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 0 {
-		return 0, badForm("Concurrent requests must be a number; leave it empty for no limit.")
+	n, ok := limits.ParseAmount(text)
+	if !ok {
+		return 0, badForm("Concurrent requests must be a whole number; leave it empty for no limit.")
 	}
 	return n, nil
 }
@@ -257,7 +261,7 @@ func publishModel(v *visit) error {
 	if err != nil {
 		return err
 	}
-	d.MaxConcurrency = &bound
+	d.MaxConcurrency, d.Kind = &bound, new(v.typed("kind"))
 	for _, o := range compat.All() {
 		d.Options[o.Name] = v.r.FormValue(optionField(o))
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/health"
+	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
@@ -134,7 +135,7 @@ func TestRegisterOnSeveral(t *testing.T) {
 	if w.Code != http.StatusBadRequest {
 		t.Errorf("a bound that is no number: status %d, want 400", w.Code)
 	}
-	has(t, w.Body.String(), "must be a number", `value="four"`, `value="`+cellar.ID+`" checked`)
+	has(t, w.Body.String(), "must be a whole number", `value="four"`, `value="`+cellar.ID+`" checked`)
 	has(t, mainOf(g.page("/console/connectors/"+attic.ID+"/remove")), "These models use it", "<li>qwen3</li>")
 }
 
@@ -212,6 +213,45 @@ func TestModelPage(t *testing.T) {
 	}
 	if w := g.get("/console/models/show"); w.Code != http.StatusNotFound {
 		t.Errorf("no model: status %d, want 404", w.Code)
+	}
+}
+
+// An embeddings model has the snippets of embeddings, and no playground.
+func TestEmbeddingsModel(t *testing.T) {
+	g := newGateway(t)
+	con := g.connector("gpu-box")
+	g.moved(g.post("/console/models", "name", "bge-m3", "connector", con.ID, "kind", "embeddings"), "/console/models/show?name=bge-m3")
+	page := mainOf(g.page("/console/models/show?name=bge-m3"))
+	has(t, page, "https://gw.example.com/v1/embeddings", "client.embeddings.create", "<dd>embeddings</dd>", "how many dimensions")
+	lacks(t, page, "chat/completions", "Claude Code", "Playground", "calls tools")
+	has(t, mainOf(g.page("/console/models/new?name=bge-m3")), `<option value="embeddings" selected>`)
+	has(t, mainOf(g.page("/console/models")), "bge-m3", "embeddings")
+	w := g.post("/console/models/play?name=bge-m3", "prompt", "hello")
+	if w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), "is an embeddings model") {
+		t.Errorf("a prompt: %d %s", w.Code, mainOf(w.Body.String()))
+	}
+	if w := g.post("/console/models", "name", "x", "connector", con.ID, "kind", "audio"); w.Code != http.StatusBadRequest {
+		t.Errorf("an unknown kind: %d", w.Code)
+	}
+}
+
+// A model that does not call tools is marked, in the result and for agents.
+func TestModelWithoutTools(t *testing.T) {
+	var out strings.Builder
+	g := newGateway(t)
+	for tools, marked := range map[string]bool{manage.ToolsNo: true, manage.ToolsWork: false, manage.ToolsUnknown: false} {
+		out.Reset()
+		result := manage.TestResult{OK: true, Tools: tools, ToolsReason: "the model wrote text"}
+		if err := g.console.templates[store.RoleAdmin].ExecuteTemplate(&out, "model-test", &result); err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(out.String(), `class="notice" data-tools="no"`) != marked || strings.Contains(out.String(), "badge-warn") != marked {
+			t.Errorf("tools %s:\n%s", tools, out.String())
+		}
+	}
+	g.deployment("qwen3", g.connector("gpu-box"))
+	if n := strings.Count(g.page("/console/models/show?name=qwen3"), "toolless"); n != 2 {
+		t.Errorf("%d tabs are for agents, want 2", n)
 	}
 }
 

@@ -108,18 +108,13 @@ func (p *startPage) ended(v *visit, pairings []manage.Pairing) {
 
 // request picks a deployment for the curl line, an available one if possible.
 func (p *startPage) request(v *visit, base string) {
-	var names, usable []string
-	for _, d := range load(v, v.Manage.Deployments) {
-		names = append(names, d.Name)
-		if d.State.Usable() {
-			usable = append(usable, d.Name)
-		}
-	}
+	all := load(v, v.Manage.Deployments)
+	usable := slices.DeleteFunc(slices.Clone(all), func(d manage.Deployment) bool { return !d.State.Usable() })
 	if len(usable) > 0 {
-		names = usable
+		all = usable
 	}
-	if len(names) > 0 {
-		p.Request = code("curl", values{Base: base, Model: manage.ChatModel(names)})
+	if len(all) > 0 {
+		p.Request = snippetsOf(manage.Sample(all), values{Base: base})[0].Parts[0].Code
 	}
 }
 
@@ -150,6 +145,7 @@ func publishOffer(v *visit) error {
 		d.AddConnector = v.typed("connector")
 	} else {
 		d.Connectors, d.Upstream, d.Model = []string{v.typed("connector")}, new(v.typed("upstream")), new(v.typed("model"))
+		d.Kind = new(v.typed("kind"))
 	}
 	set, err := v.Manage.SetDeployment(v.ctx, d)
 	if d.AddConnector != "" {

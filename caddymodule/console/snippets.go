@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/postern-dev/postern/caddymodule/downloads"
+	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/connector/text"
 )
 
@@ -21,6 +22,7 @@ type snippet struct {
 	ID    string // unique in the list, for ids of elements
 	Title string
 	Parts []snippetPart
+	Agent bool // needs a model that calls tools
 }
 
 // snippetPart is one thing to copy.
@@ -60,18 +62,33 @@ func part(name, hint string, v values) snippetPart {
 	return snippetPart{ID: name, Hint: hint, Code: code(name, v)}
 }
 
-// snippets returns the configuration of clients for a deployment.
+// snippetsOf returns the configuration of clients for a deployment.
+func snippetsOf(d manage.Deployment, v values) []snippet {
+	if v.Model = d.Name; d.Embeds() {
+		return []snippet{
+			{ID: "curl", Title: "curl", Parts: []snippetPart{part("embed-curl", "In a shell of Linux or macOS:", v)}},
+			{ID: "sdk", Title: "OpenAI SDK", Parts: []snippetPart{part("embed-sdk", sdkHint, v)}},
+		}
+	}
+	return snippets(v)
+}
+
+const sdkHint = "Python, after pip install openai. Other languages have the same two settings."
+
+// snippets returns those of a chat model.
 func snippets(v values) []snippet {
 	const shell = "In the shell where you start it:"
 	const window = "Replace 32768 with the context window of the model server: -c of llama.cpp divided by its slots (-np), " +
 		"OLLAMA_CONTEXT_LENGTH or num_ctx of Ollama, --max-model-len of vLLM. " + shell
 	webUI := "Starts a new container. In an existing installation: Admin Panel, Settings, Connections, add an OpenAI connection with the URL and key below. Then pick " + v.Model + " in the list of models."
 	return []snippet{
-		{"curl", "curl", []snippetPart{part("curl", "In a shell of Linux or macOS:", v)}},
-		{"sdk", "OpenAI SDK", []snippetPart{part("sdk", "Python, after pip install openai. Other languages have the same two settings.", v)}},
-		{"claude", "Claude Code", []snippetPart{part("claude", window, v)}},
-		{"codex", "Codex", []snippetPart{part("codex-file", "At the beginning of ~/.codex/config.toml:", v), part("codex-shell", shell, v)}},
-		{"webui", "Open WebUI", []snippetPart{part("webui", webUI, v)}},
+		{ID: "curl", Title: "curl", Parts: []snippetPart{part("curl", "In a shell of Linux or macOS:", v)}},
+		{ID: "sdk", Title: "OpenAI SDK", Parts: []snippetPart{part("sdk", sdkHint, v)}},
+		{ID: "claude", Title: "Claude Code", Parts: []snippetPart{part("claude", window, v)}, Agent: true},
+		{ID: "codex", Title: "Codex", Agent: true, Parts: []snippetPart{
+			part("codex-file", "At the beginning of ~/.codex/config.toml:", v), part("codex-shell", shell, v),
+		}},
+		{ID: "webui", Title: "Open WebUI", Parts: []snippetPart{part("webui", webUI, v)}},
 	}
 }
 
@@ -80,7 +97,7 @@ func pairLines(c downloads.Commands) []snippet {
 	var lines []snippet
 	add := func(id, title, hint, command string) {
 		if command != "" {
-			lines = append(lines, snippet{id, title, []snippetPart{{id, hint, command}}})
+			lines = append(lines, snippet{ID: id, Title: title, Parts: []snippetPart{{id, hint, command}}})
 		}
 	}
 	add("unix", "Linux, macOS", "In a shell. As root, it is installed for the whole machine:", c.Install)

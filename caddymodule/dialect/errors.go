@@ -111,6 +111,17 @@ func UnknownModel(model, similar string) *Error {
 // listsModels is the fix for a wrong model.
 const listsModels = "GET /v1/models lists the models that this key may use."
 
+// WrongKind is the error for a model of another kind than the request, which is for embeddings or is not.
+func WrongKind(model string, embeddings bool) *Error {
+	message := "The model `%s` is an embeddings model: it serves POST /v1/embeddings alone. Choose a chat model; GET /v1/models has the " +
+		"`kind` of each."
+	if embeddings {
+		message = "The model `%s` is published as a chat model. Choose an embeddings model; GET /v1/models has the `kind` of each. " +
+			"If it is one, ask the gateway's admin to set its kind."
+	}
+	return invalid("model", "wrong_model_kind", message, model)
+}
+
 // BodyTooLarge is the error for a request body of more than limit bytes.
 func BodyTooLarge(limit int64) *Error {
 	return &Error{Kind: KindTooLarge, Message: "The request body exceeds this gateway's limit (max_body, " + byteSize(limit) + "), compressed or decompressed. Send less, or raise max_body."}

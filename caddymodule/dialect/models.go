@@ -12,6 +12,7 @@ import (
 // Model is an entry of the list of models.
 type Model struct {
 	ID      string // the public name
+	Kind    string // what it is for
 	Owner   string // the account
 	Created time.Time
 }
@@ -49,8 +50,8 @@ func ModelObject(m Model) []byte {
 
 // append appends the model's object.
 func (m Model) append(b []byte) []byte {
-	return jsonscan.Appendf(b, `{"id":%q,"object":"model","created":%d,"owned_by":%q,"type":"model","display_name":%q,"created_at":%q}`,
-		m.ID, m.Created.Unix(), m.Owner, m.ID, m.Created.UTC().Format(time.RFC3339))
+	return jsonscan.Appendf(b, `{"id":%q,"object":"model","created":%d,"owned_by":%q,"kind":%q,"type":"model","display_name":%q,"created_at":%q}`,
+		m.ID, m.Created.Unix(), m.Owner, m.Kind, m.ID, m.Created.UTC().Format(time.RFC3339))
 }
 
 // pageOf returns a page of a sorted list. more reports whether the list continues in the

@@ -47,6 +47,9 @@ type Leg struct {
 // StateText is the state in words.
 func (l Leg) StateText() string { return l.State.String() }
 
+// Embeds reports whether it is an embeddings model.
+func (d Deployment) Embeds() bool { return d.Kind == store.EmbeddingsModel }
+
 // ConnectorNames returns the names of its connectors.
 func (d Deployment) ConnectorNames() []string {
 	names := make([]string, len(d.Through))
@@ -66,6 +69,7 @@ type SetDeployment struct {
 	AddConnector string  `json:"add_connector"`
 	Upstream     *string `json:"upstream"` // "": the connector's routes decide
 	Model        *string `json:"model"`    // "": the connector's routes decide, or the public name
+	Kind         *string `json:"kind"`     // "chat" or "embeddings"; "": "chat"
 	// MaxConcurrency limits the running requests; 0: no limit.
 	MaxConcurrency *int `json:"max_concurrency"`
 	// Options are adjustments for the model server.
@@ -89,6 +93,9 @@ func (d SetDeployment) edit(to *store.Deployment, connectors []string) error {
 	set(&to.Upstream, d.Upstream)
 	set(&to.Model, d.Model)
 	set(&to.MaxConcurrency, d.MaxConcurrency)
+	if d.Kind != nil {
+		to.Kind = store.ModelKind(*d.Kind)
+	}
 	for name, value := range d.Options {
 		if err := to.Options.Set(name, value); err != nil {
 			return badRequest("%v", err)
@@ -162,6 +169,7 @@ func (s *Service) RemoveDeployment(ctx context.Context, name string) (Deployment
 // deploymentOf adds to a record the state of its routes.
 func (s *Service) deploymentOf(d store.Deployment, live map[string]tunnel.Info) Deployment {
 	v := Deployment{Deployment: d}
+	v.Kind = cmp.Or(d.Kind, store.ChatModel)
 	ways := make([]health.State, len(d.Connectors))
 	for i, id := range d.Connectors {
 		c, _ := s.store.Connector(id)

@@ -81,7 +81,7 @@ var errorTests = []struct {
 	{"deployment with options that break off", "PUT", deployment, `{"connector":"home","options":{"reasoning":tr`, 400, `not valid JSON`},
 	{"deployment on an unknown connector", "PUT", deployment, `{"connector":"none"}`, 404, "caddy gateway connector list"},
 	{"deployment with a bad name", "PUT", "/deployments/a%20b", `{"connector":"home"}`, 400, "a b"},
-	{"deployment with an unknown field", "PUT", deployment, `{"connector":"home","models":"x"}`, 400, "connector, connectors, add_connector, upstream, model, max_concurrency, options, account"},
+	{"deployment with an unknown field", "PUT", deployment, `{"connector":"home","models":"x"}`, 400, "connector, connectors, add_connector, upstream, model, kind, max_concurrency, options, account"},
 	{"deployment in an unknown account", "PUT", deployment, `{"connector":"home","account":"none"}`, 404, `account "none" not found`},
 	{"remove an unknown deployment", "DELETE", "/deployments/none", "", 404, "none"},
 	{"remove a deployment in an unknown account", "DELETE", "/deployments/used?account=none", "", 404, `account "none" not found`},

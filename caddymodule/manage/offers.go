@@ -27,6 +27,8 @@ type Offer struct {
 	// model, to which the connector can be added.
 	Name string `json:"name"`
 	Adds bool   `json:"adds,omitempty"`
+	// Kind is what its name suggests.
+	Kind store.ModelKind `json:"kind"`
 }
 
 // Offers lists the models that online connectors of the account have reported and that
@@ -62,7 +64,7 @@ func (s *Service) Offers(ctx context.Context) (offers []Offer, missing string, e
 					continue
 				}
 				published[to] = true
-				o := Offer{Connector: c.ID, ConnectorName: c.Name, Model: model}
+				o := Offer{Connector: c.ID, ConnectorName: c.Name, Model: model, Kind: KindOf(model)}
 				if len(live[c.ID].Upstreams) > 1 {
 					o.Upstream = u.Name
 				}
@@ -144,11 +146,17 @@ func publicName(model string) string {
 	return name
 }
 
-// ChatModel picks a deployment for a sample request: the first whose name does not
-// suggest an embedding model.
-func ChatModel(names []string) string {
-	chat := func(name string) bool { return !strings.Contains(strings.ToLower(name), "embed") }
-	return names[max(0, slices.IndexFunc(names, chat))]
+// KindOf returns the kind of model that a name suggests.
+func KindOf(model string) store.ModelKind {
+	if strings.Contains(strings.ToLower(model), "embed") {
+		return store.EmbeddingsModel
+	}
+	return store.ChatModel
+}
+
+// Sample picks a deployment for a sample request: the first chat model, if there is one.
+func Sample(deployments []Deployment) Deployment {
+	return deployments[max(0, slices.IndexFunc(deployments, func(d Deployment) bool { return !d.Embeds() }))]
 }
 
 // cut returns at most n bytes of s.

@@ -50,6 +50,8 @@ func (s *Service) Play(ctx context.Context, p Play, show func(Piece)) (Played, e
 	switch {
 	case !ok:
 		return Played{}, faultf(store.ErrNotFound, "deployment %q not found in account %q", p.Model, account)
+	case d.Kind == store.EmbeddingsModel:
+		return Played{}, badRequest("%q is an embeddings model: it writes no answers", p.Model)
 	case p.Prompt == "":
 		return Played{}, badRequest("the prompt is empty; write one")
 	case p.MaxTokens < 0 || p.MaxTokens > maxPlayTokens:

@@ -65,7 +65,7 @@ func (t *speaker) route(s *Service) error {
 		t.upstream, t.model, err = to.Resolve(d.Name, d.Upstream, d.Model)
 	}
 	if err != nil {
-		t.record(&reply{begin: t.now()}, err)
+		t.record(&reply{begin: t.now(), dialect: dialect.Messages}, err)
 	}
 	return err
 }
@@ -90,6 +90,7 @@ type reply struct {
 	bounds
 	show        func(Piece) // may be nil
 	begin       time.Time   // of the request
+	dialect     dialect.Dialect
 	usage       dialect.Usage
 	written     strings.Builder
 	thought     strings.Builder
@@ -106,7 +107,7 @@ type reply struct {
 // ask sends a request of the messages dialect, with text as the first message, reads the answer
 // until it is complete or long enough, and records both. show gets its pieces; it may be nil.
 func (t *speaker) ask(ctx context.Context, text string, request map[string]any, show func(Piece)) (*reply, error) {
-	r := &reply{bounds: t.bounds, show: show, begin: t.now()}
+	r := &reply{bounds: t.bounds, show: show, begin: t.now(), dialect: dialect.Messages}
 	err := t.exchange(ctx, r, text, request)
 	t.record(r, err)
 	return r, err
@@ -219,8 +220,9 @@ func (t *speaker) record(r *reply, err error) {
 	took := t.now().Sub(r.begin)
 	entry := activity.Request{
 		ID: dialect.NewRequestID(), Time: r.begin, Deployment: t.deployment.Name, Connector: t.through,
-		Dialect: string(dialect.Messages), Operation: t.operation, Status: http.StatusOK, Streamed: true, DurationMillis: activity.Millis(took),
-		InputTokens: int(r.usage.PromptTokens), CachedTokens: int(r.usage.CachedTokens),
+		Dialect: string(r.dialect), Operation: t.operation, Status: http.StatusOK, Streamed: r.dialect == dialect.Messages,
+		DurationMillis: activity.Millis(took),
+		InputTokens:    int(r.usage.PromptTokens), CachedTokens: int(r.usage.CachedTokens),
 		OutputTokens: int(r.usage.CompletionTokens), ReasoningTokens: int(r.usage.ReasoningTokens), Estimated: r.usage.Estimated,
 	}
 	if r.usage.PromptTokens > 0 {
@@ -232,7 +234,7 @@ func (t *speaker) record(r *reply, err error) {
 	var fault *dialect.Error
 	switch {
 	case errors.As(err, &fault):
-		entry.Status, entry.ErrorClass = fault.HTTPStatus(dialect.Messages), string(fault.Class())
+		entry.Status, entry.ErrorClass = fault.HTTPStatus(r.dialect), string(fault.Class())
 		entry.ErrorCode, entry.Error = fault.Logged()
 	case errors.Is(err, context.Canceled):
 		entry.Status, entry.ErrorClass, entry.ErrorCode, entry.Error = activity.StatusClientGone, activity.CallerError, "client_left", sentence(err)

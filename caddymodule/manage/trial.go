@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"strings"
 	"time"
 
@@ -32,9 +34,12 @@ const (
 type TestResult struct {
 	OK bool `json:"ok"`
 	Pace
-	Tools string `json:"tools"` // "works", "no" or "unknown"
+	Tools string `json:"tools,omitempty"` // "works", "no" or "unknown"; "" for an embeddings model
 	// ToolsReason is why tools do not work, or why that is not known.
 	ToolsReason string `json:"tools_reason,omitempty"`
+	// AnswerMillis is how long an embeddings model took, and Dimensions the size of its vectors.
+	AnswerMillis float64 `json:"answer_ms,omitempty"`
+	Dimensions   int     `json:"dimensions,omitempty"`
 	// Connector is the name of the used connector, empty if none is online.
 	Connector string `json:"connector,omitempty"`
 	// Answer is the beginning of the model's answer.
@@ -44,8 +49,8 @@ type TestResult struct {
 }
 
 // TestDeployment runs a short completion on a deployment, bypassing its queue, and then
-// requests a tool call, within one minute. A failure of the model is not an error of
-// the operation.
+// requests a tool call, within one minute; of an embeddings model, it requests a vector. A failure
+// of the model is not an error of the operation.
 func (s *Service) TestDeployment(ctx context.Context, name string) (TestResult, error) {
 	account, err := s.account(ctx)
 	if err != nil {
@@ -57,13 +62,14 @@ func (s *Service) TestDeployment(ctx context.Context, name string) (TestResult, 
 	}
 	ctx, cancel := context.WithTimeout(ctx, trialBounds.wait)
 	defer cancel()
-	t := trial{s.speaker(d, activity.Test, trialBounds), TestResult{Tools: ToolsUnknown}}
+	t := trial{s.speaker(d, activity.Test, trialBounds), TestResult{}}
 	if err := t.run(ctx, s); err != nil {
 		t.result.Error = err.Error()
 		return t.result, nil
 	}
-	t.result.OK = true
-	t.result.Tools, t.result.ToolsReason = t.tools(ctx)
+	if t.result.OK = true; d.Kind != store.EmbeddingsModel {
+		t.result.Tools, t.result.ToolsReason = t.tools(ctx)
+	}
 	return t.result, nil
 }
 
@@ -73,12 +79,18 @@ type trial struct {
 	result TestResult
 }
 
-// run finds the route of the deployment and requests a sentence.
+// run finds the route of the deployment and requests a sentence or a vector.
 func (t *trial) run(ctx context.Context, s *Service) error {
+	embeds := t.deployment.Kind == store.EmbeddingsModel
+	if !embeds {
+		t.result.Tools = ToolsUnknown
+	}
 	if err := t.route(s); err != nil {
 		return err
 	}
-	t.result.Connector = t.connector
+	if t.result.Connector = t.connector; embeds {
+		return t.embed(ctx)
+	}
 	return t.complete(ctx)
 }
 
@@ -94,6 +106,44 @@ func (t *trial) complete(ctx context.Context) error {
 		return fmt.Errorf("the model produced %d tokens, but no text", r.tokens)
 	}
 	return errors.New("the model's answer is empty; is it a chat model?")
+}
+
+// embed requests a vector.
+func (t *trial) embed(ctx context.Context) error {
+	r := &reply{dialect: dialect.Chat, begin: t.now()}
+	size, err := t.vector(ctx, r)
+	if t.record(r, err); err != nil {
+		return err
+	}
+	t.result.Dimensions, t.result.AnswerMillis = size, activity.Millis(t.now().Sub(r.begin))
+	return nil
+}
+
+// vector returns the number of dimensions of a vector of the model.
+func (t *trial) vector(ctx context.Context, r *reply) (int, error) {
+	data, err := json.Marshal(map[string]any{"model": t.model, "input": "Hello."})
+	if err != nil {
+		return 0, err
+	}
+	answer, err := t.do(ctx, http.MethodPost, "/v1/embeddings", data)
+	if err != nil {
+		return 0, err
+	}
+	defer answer.Body.Close()
+	if data, err = io.ReadAll(io.LimitReader(answer.Body, t.answer)); err != nil {
+		return 0, t.explain(ctx, err)
+	}
+	var embedded struct {
+		Data  []struct{ Embedding []float64 }
+		Usage struct {
+			PromptTokens int64 `json:"prompt_tokens"`
+		}
+	}
+	if json.Unmarshal(data, &embedded) != nil || len(embedded.Data) == 0 || len(embedded.Data[0].Embedding) == 0 {
+		return 0, errors.New("the model server's answer has no vector; is it an embeddings model?")
+	}
+	r.usage.PromptTokens = embedded.Usage.PromptTokens
+	return len(embedded.Data[0].Embedding), nil
 }
 
 // weatherTool is the tool that the model should call.

@@ -164,6 +164,51 @@ func TestTrial(t *testing.T) {
 	}
 }
 
+// An embeddings model is asked for a vector.
+func TestTrialOfEmbeddings(t *testing.T) {
+	const vector = `{"data":[{"embedding":[0.5,-1e-3,2]}],"usage":{"prompt_tokens":3}}`
+	for _, tt := range []struct {
+		name       string
+		answer     http.HandlerFunc
+		dimensions int
+		error      string
+	}{
+		{"works", answer(200, "application/json", vector), 3, ""},
+		{"no vector", answer(200, "application/json", `{"data":[]}`), 0, "has no vector; is it an embeddings model?"},
+		{"not JSON", answer(200, "text/html", "<html>"), 0, "has no vector"},
+		{"refused", answer(501, "application/json", `{"error":"start the server with --embeddings"}`), 0, "--embeddings"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := newGateway(t)
+				var asked string
+				home := g.connector("default", "home", map[string]http.Handler{"ollama": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					body, _ := io.ReadAll(r.Body)
+					asked += r.URL.Path + string(body)
+					time.Sleep(100 * time.Millisecond)
+					tt.answer(w, r)
+				})})
+				want[manage.Deployment](g, 200, "PUT", "/deployments/public",
+					fmt.Sprintf(`{"connector":%q,"model":"upstream-model","kind":"embeddings"}`, home.info.Connector))
+				got := want[manage.TestResult](g, 200, "POST", "/deployments/public/test", "{}")
+				if got.OK != (tt.error == "") || !strings.Contains(got.Error, tt.error) || got.Dimensions != tt.dimensions || got.Tools != "" {
+					t.Errorf("result = %+v", got)
+				}
+				if got.OK && got.AnswerMillis != 100 {
+					t.Errorf("it took %v ms", got.AnswerMillis)
+				}
+				if asked != `/v1/embeddings{"input":"Hello.","model":"upstream-model"}` {
+					t.Errorf("it was asked %s", asked)
+				}
+				recent := g.activity.Recent("default")
+				if len(recent) != 1 || recent[0].Dialect != "chat" || recent[0].Streamed || (recent[0].Status == 200) != got.OK {
+					t.Errorf("recorded %+v", recent)
+				}
+			})
+		})
+	}
+}
+
 func TestTrialOfTools(t *testing.T) {
 	speak := events(hello, stop, done)
 	words := func(finish string) http.HandlerFunc {

@@ -123,7 +123,7 @@ func TestNothingIsFree(t *testing.T) {
 		{name: "refused", answer: func(*http.Request) *http.Response { return respond(400, "application/json", `{}`) }},
 		{name: "unknown model", body: `{"model":"none","messages":[{"role":"user","content":"` + words + `"}]}`},
 		{
-			name: "embeddings", path: "/v1/embeddings", body: `{"model":"m","input":"` + words + `"}`, input: 2500,
+			name: "embeddings", path: "/v1/embeddings", body: `{"model":"m-embed","input":"` + words + `"}`, input: 2500,
 			answer: func(*http.Request) *http.Response {
 				return respond(200, "application/json", `{"data":[{"embedding":[1]}]}`)
 			},
@@ -138,6 +138,11 @@ func TestNothingIsFree(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				g := newGateway(t, 64<<20)
+				embeds, _ := g.backend.Store.Deployment(store.DefaultAccount, "m")
+				embeds.Name, embeds.Kind = "m-embed", store.EmbeddingsModel
+				if _, err := g.backend.Store.SetDeployment(t.Context(), embeds); err != nil {
+					t.Fatal(err)
+				}
 				g.answer = func(r *http.Request) *http.Response {
 					if !c.unread {
 						drainAll(t, r)

@@ -60,7 +60,7 @@ func exchangeOf(r *http.Request) (*Exchange, error) {
 	return nil, errNoExchange
 }
 
-// find sets the deployment of the requested model and checks the key's scope. The
+// find sets the deployment of the requested model, and checks the key's scope and the model's kind. The
 // client gets the same error for an unknown model and one out of scope; the access
 // log distinguishes them.
 func (s *Server) find(ex *Exchange) *dialect.Error {
@@ -77,6 +77,10 @@ func (s *Server) find(ex *Exchange) *dialect.Error {
 	if !ex.call.Use(deployment.Name) {
 		ex.Reason = "out_of_scope"
 		return ex.unknown(ex.Model)
+	}
+	if embeds := ex.Operation.Kind == dialect.Embeddings; embeds != (deployment.Kind == store.EmbeddingsModel) {
+		ex.Reason = "wrong_kind"
+		return dialect.WrongKind(deployment.Name, embeds)
 	}
 	ex.found = deployment
 	return nil

@@ -176,6 +176,10 @@ func (e *exchanges) set(d *store.Deployment, name, value string) {
 		}
 	case "deployment": // another one
 		_, err = e.backend.Store.SetDeployment(e.Context(), store.Deployment{Account: store.DefaultAccount, Name: value, Connectors: d.Connectors})
+	case "embeddings": // another one, for embeddings
+		_, err = e.backend.Store.SetDeployment(e.Context(), store.Deployment{
+			Account: store.DefaultAccount, Name: value, Connectors: d.Connectors, Kind: store.EmbeddingsModel,
+		})
 	case "revoke": // the request's key, after a time
 		var after time.Duration
 		after, err = time.ParseDuration(value)

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"net/url"
@@ -120,7 +121,7 @@ func getModel(ex *Exchange) ([]byte, *dialect.Error) {
 
 // modelOf returns the entry of a deployment in the list of models.
 func modelOf(d store.Deployment) dialect.Model {
-	return dialect.Model{ID: d.Name, Owner: d.Account, Created: d.CreatedAt}
+	return dialect.Model{ID: d.Name, Kind: string(cmp.Or(d.Kind, store.ChatModel)), Owner: d.Account, Created: d.CreatedAt}
 }
 
 // keptResponse returns a kept response or its input items, or deletes it.

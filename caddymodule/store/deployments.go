@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -95,6 +96,9 @@ func checkDeployment(d Deployment) error {
 	case d.MaxConcurrency < 0 || d.MaxConcurrency > maxConcurrency:
 		return Errorf(ErrInvalid, "max_concurrency is %d, but must be between 1 and %d, or 0 for no limit", d.MaxConcurrency, maxConcurrency)
 	}
+	if d.Kind != "" && d.Kind != ChatModel && d.Kind != EmbeddingsModel {
+		return Errorf(ErrInvalid, "kind is %.40q, but must be %q or %q", d.Kind, ChatModel, EmbeddingsModel)
+	}
 	if err := d.Options.Check(); err != nil {
 		return Errorf(ErrInvalid, "%v", err)
 	}
@@ -109,7 +113,7 @@ func setDeployment(t *tx, d Deployment, before *deploymentRecord) (Deployment, e
 	if err != nil {
 		return Deployment{}, err
 	}
-	d.Connectors = ids
+	d.Connectors, d.Kind = ids, cmp.Or(d.Kind, ChatModel)
 	d.UpdatedAt = t.s.time()
 	d.CreatedAt = d.UpdatedAt
 	d.CreatedBy, d.ChangedBy = actor(t.ctx), actor(t.ctx)

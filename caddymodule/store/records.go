@@ -65,6 +65,8 @@ type Deployment struct {
 	// MaxConcurrency bounds the running requests on all connectors together; 0: no
 	// limit.
 	MaxConcurrency int `json:"max_concurrency,omitempty"`
+	// Kind is what the model is for.
+	Kind ModelKind `json:"kind"`
 	// Options are adjustments for its model server.
 	Options   compat.Options `json:"options,omitzero"`
 	CreatedAt time.Time      `json:"created_at"`
@@ -72,6 +74,15 @@ type Deployment struct {
 	CreatedBy Actor          `json:"created_by,omitzero"`
 	ChangedBy Actor          `json:"changed_by,omitzero"` // who set it last
 }
+
+// ModelKind is what a model is for.
+type ModelKind string
+
+// The kinds of models.
+const (
+	ChatModel       ModelKind = "chat"       // text from a prompt
+	EmbeddingsModel ModelKind = "embeddings" // vectors from texts
+)
 
 // The kinds of records that Change names.
 const (

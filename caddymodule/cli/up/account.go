@@ -87,7 +87,7 @@ func (a account) publish(ctx context.Context, connector string, models []string,
 	}
 	ours := func(d manage.Deployment) bool { return slices.Equal(d.Connectors, []string{connector}) }
 	used := map[string]bool{}
-	var others []string // set by the user
+	var published, others []manage.Deployment // others: set by the user
 	for _, model := range models {
 		name := deploymentName(model)
 		d, exists := before[name]
@@ -100,22 +100,28 @@ func (a account) publish(ctx context.Context, connector string, models []string,
 			if !slices.Contains(d.Connectors, connector) {
 				ready.note("model %q is not published: the deployment of that name uses another connector", name)
 			}
-			others = append(others, name)
+			others = append(others, d)
 			continue
 		}
 		if name != model {
 			ready.note("model %q is published as %s", model, name)
 		}
-		_, err := a.service.SetDeployment(ctx, manage.SetDeployment{
-			Name: name, Connectors: []string{connector}, Upstream: new(ownName), Model: &model,
-		})
+		set := manage.SetDeployment{Name: name, Connectors: []string{connector}, Upstream: new(ownName), Model: &model}
+		if !exists {
+			set.Kind = new(string(manage.KindOf(model)))
+		}
+		d, err := a.service.SetDeployment(ctx, set)
 		if err != nil {
 			return fmt.Errorf("publishing model %q: %w", model, err)
 		}
-		ready.Models = append(ready.Models, name)
+		published = append(published, d)
 	}
-	if ready.Models = append(ready.Models, others...); len(ready.Models) == 0 {
+	if published = append(published, others...); len(published) == 0 {
 		return fmt.Errorf("none of the server's models can be published: %s", strings.Join(ready.Notes, "; "))
+	}
+	ready.sample = manage.Sample(published)
+	for _, d := range published {
+		ready.Models = append(ready.Models, d.Name)
 	}
 	for _, d := range existing {
 		if !ours(d) || used[d.Name] || d.Name != deploymentName(d.Model) {

@@ -143,6 +143,7 @@ func TestUpPublish(t *testing.T) {
 		{Name: "alias", Connectors: []string{local}, Model: "gone"},                       // of the user
 		{Name: "elsewhere", Connectors: []string{other.ID}, Model: "elsewhere"},           // likewise
 		{Name: "both", Connectors: []string{local, other.ID}, Model: "both"},
+		{Name: "embed-chat", Connectors: []string{local}, Model: "embed-chat", Kind: store.ChatModel}, // likewise, by its kind
 		{Name: "qwen3:8b", Connectors: []string{local}, MaxConcurrency: 4, Options: compat.Options{ThinkTags: true}},
 	} {
 		d.Account = store.DefaultAccount
@@ -152,11 +153,11 @@ func TestUpPublish(t *testing.T) {
 	}
 
 	var ready Ready
-	models := []string{"elsewhere", "both", "qwen3:8b", "/m/My Model.gguf", "/n/My Model.gguf", "日本語"}
+	models := []string{"nomic-embed-text", "embed-chat", "elsewhere", "both", "qwen3:8b", "/m/My Model.gguf", "/n/My Model.gguf", "日本語"}
 	if err := account.publish(asOperator(t), local, models, &ready); err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"qwen3:8b", "My-Model.gguf", "elsewhere", "both"}; !reflect.DeepEqual(ready.Models, want) {
+	if want := []string{"nomic-embed-text", "embed-chat", "qwen3:8b", "My-Model.gguf", "elsewhere", "both"}; !reflect.DeepEqual(ready.Models, want) {
 		t.Errorf("models = %q, want %q", ready.Models, want)
 	}
 	wantNotes(t, ready.Notes,
@@ -169,11 +170,17 @@ func TestUpPublish(t *testing.T) {
 	for _, d := range st.Deployments(store.DefaultAccount) {
 		names = append(names, d.Name+">"+d.Model)
 	}
-	want := []string{"My-Model.gguf>/m/My Model.gguf", "alias>gone", "both>both", "elsewhere>elsewhere", "qwen3:8b>qwen3:8b"}
+	want := []string{"nomic-embed-text>nomic-embed-text", "embed-chat>embed-chat", "My-Model.gguf>/m/My Model.gguf", "alias>gone", "both>both", "elsewhere>elsewhere", "qwen3:8b>qwen3:8b"}
 	slices.Sort(names)
 	slices.Sort(want)
 	if !reflect.DeepEqual(names, want) {
 		t.Errorf("deployments = %q\nwant          %q", names, want)
+	}
+	if d, _ := st.Deployment(store.DefaultAccount, "nomic-embed-text"); d.Kind != store.EmbeddingsModel {
+		t.Errorf("an embeddings model has the kind %s", d.Kind)
+	}
+	if ready.sample.Name != "embed-chat" || ready.sample.Kind != store.ChatModel { // the first for chat
+		t.Errorf("the sample is %+v", ready.sample)
 	}
 	// Settings of the user stay.
 	if d, _ := st.Deployment(store.DefaultAccount, "qwen3:8b"); d.MaxConcurrency != 4 || !d.Options.ThinkTags {

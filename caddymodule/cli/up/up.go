@@ -79,9 +79,10 @@ type Ready struct {
 	Edges       []Edge   `json:"edges,omitempty"` // of a cluster
 	Etcd        *Process `json:"etcd,omitempty"`
 
-	Program    string `json:"-"` // command that starts this program
-	UsualAdmin bool   `json:"-"` // the commands find it without --address
-	Setup      bool   `json:"-"` // Console is the link for the first user
+	sample     manage.Deployment // of Curl
+	Program    string            `json:"-"` // command that starts this program
+	UsualAdmin bool              `json:"-"` // the commands find it without --address
+	Setup      bool              `json:"-"` // Console is the link for the first user
 }
 
 // UsageError marks an error in the command line itself.
@@ -371,6 +372,10 @@ func (r *Ready) exposed(admin string) {
 // curl returns a request to paste into a shell. Public model names contain no
 // character that needs quoting in a shell or JSON.
 func (r *Ready) curl() string {
-	return fmt.Sprintf(`curl -N %s/v1/chat/completions -H "Authorization: Bearer %s" -H "Content-Type: application/json" `+
-		`-d '{"model":"%s","stream":true,"messages":[{"role":"user","content":"Say hello."}]}'`, r.URL, r.Key, manage.ChatModel(r.Models))
+	operation, input := "chat/completions", `"stream":true,"messages":[{"role":"user","content":"Say hello."}]`
+	if r.sample.Embeds() {
+		operation, input = "embeddings", `"input":"Say hello."`
+	}
+	return fmt.Sprintf(`curl -N %s/v1/%s -H "Authorization: Bearer %s" -H "Content-Type: application/json" -d '{"model":"%s",%s}'`,
+		r.URL, operation, r.Key, r.sample.Name, input)
 }
