@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 )
@@ -153,6 +154,21 @@ func TestPairingUnderAnotherName(t *testing.T) {
 	}
 	if w := g.post("/console/pairings/"+id+"/approve", "back", "start"); w.Code != http.StatusConflict && w.Code != http.StatusNotFound {
 		t.Errorf("approving again: status %d", w.Code)
+	}
+}
+
+// The primary button is to approve a device that waits, and to deny one that has gone.
+func TestStaleDevice(t *testing.T) {
+	g := newGateway(t)
+	for connected, primary := range map[bool]string{true: "Approve", false: "Deny"} {
+		var out strings.Builder
+		d := device{manage.Pairing{Connected: connected, Pairing: store.Pairing{Device: &store.Device{Hostname: "vm"}}}, "start"}
+		if err := g.console.templates[store.RoleAdmin].ExecuteTemplate(&out, "device", d); err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(out.String(), "button-primary"); n != 1 || !strings.Contains(out.String(), `button-primary">`+primary+`<`) {
+			t.Errorf("connected %v: the primary button is not %s, or there are %d", connected, primary, n)
+		}
 	}
 }
 
