@@ -167,8 +167,8 @@ func newGateway(t testing.TB) *gateway {
 		t.Fatal(err)
 	}
 	service := manage.New(manage.Options{
-		Limits: noLimits,
-		Store:  st, Tunnels: g.lines, Pairing: g.desk, SignIn: signIn, Activity: g.log, Folder: connectors(t),
+		Limits: noLimits, Admit: admitAll,
+		Store: st, Tunnels: g.lines, Pairing: g.desk, SignIn: signIn, Activity: g.log, Folder: connectors(t),
 		Endpoint: func() manage.Endpoint { return g.endpoint },
 	})
 	g.console = New(Options{

@@ -134,7 +134,7 @@ func (g *Gateway) Manage() (*manage.Service, error) {
 	}
 	o := manage.Options{
 		Store: s.Store, Tunnels: managedTunnels{hub}, Endpoint: g.Endpoint,
-		Pairing: s.Pairing, SignIn: s.SignIn, Activity: s.Activity, Limits: s.Queues.LookAt,
+		Pairing: s.Pairing, SignIn: s.SignIn, Activity: s.Activity, Limits: s.Queues.LookAt, Admit: s.AdmitConsole,
 		ApplyIdentity: func(ctx context.Context) error { return g.Listener.applyIdentity(ctx, s.Store) },
 		Build:         g.Build, Folder: g.Connectors, Logger: g.Logger,
 	}

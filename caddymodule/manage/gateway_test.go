@@ -38,6 +38,7 @@ type gateway struct {
 	tunnels  *fakeTunnels
 	activity *activity.Log
 	endpoint manage.Endpoint
+	admit    func(ctx context.Context, account, deployment string, cost limits.Cost) (func(limits.Used), error)
 	identity func() error // of applying a changed identity; nil: it succeeds
 	log      *buffer
 	service  *manage.Service
@@ -89,7 +90,7 @@ func newGatewayOn(t *testing.T, st *store.Store, cluster manage.Cluster) *gatewa
 		t.Fatal(err)
 	}
 	g := &gateway{
-		t: t, store: st, tunnels: &fakeTunnels{tunnels: make(map[string]*fakeTunnel)}, log: &buffer{},
+		t: t, store: st, admit: admitAll, tunnels: &fakeTunnels{tunnels: make(map[string]*fakeTunnel)}, log: &buffer{},
 		endpoint: manage.Endpoint{
 			URL: "https://gw.example.com", Console: "https://gw.example.com/console/", Listen: ":7443", Public: "gw.example.com:7443", Pin: pin,
 		},
@@ -106,7 +107,10 @@ func newGatewayOn(t *testing.T, st *store.Store, cluster manage.Cluster) *gatewa
 	}
 	g.service = manage.New(manage.Options{
 		Limits: noLimits,
-		Store:  st, Tunnels: g.tunnels, Build: manage.Build{Version: "v1.2.3", Commit: "abc123", Caddy: "v2.11.9"},
+		Admit: func(ctx context.Context, account, deployment string, cost limits.Cost) (func(limits.Used), error) {
+			return g.admit(ctx, account, deployment, cost)
+		},
+		Store: st, Tunnels: g.tunnels, Build: manage.Build{Version: "v1.2.3", Commit: "abc123", Caddy: "v2.11.9"},
 		Pairing: desk, SignIn: signIn, Activity: g.activity, Cluster: cluster,
 		Endpoint: func() manage.Endpoint { return g.endpoint },
 		ApplyIdentity: func(context.Context) error {
@@ -260,3 +264,8 @@ func (f *fakeTunnels) open(t *testing.T, con store.Connector, upstreams map[stri
 
 // noLimits are those of each key.
 func noLimits(context.Context, string, string) (limits.Look, error) { return limits.Look{}, nil }
+
+// admitAll admits each request of the console.
+func admitAll(context.Context, string, string, limits.Cost) (settle func(limits.Used), err error) {
+	return func(limits.Used) {}, nil
+}

@@ -105,6 +105,9 @@ type Options struct {
 	Activity *activity.Log
 	// Limits returns what the limits of a key and its account leave.
 	Limits func(ctx context.Context, account, key string) (limits.Look, error)
+	// Admit waits until the limits of an account allow a request of its console to a deployment.
+	// settle must be called once the request has ended.
+	Admit func(ctx context.Context, account, deployment string, cost limits.Cost) (settle func(limits.Used), err error)
 	// ApplyIdentity uses the identity in the store from now on, after a change.
 	ApplyIdentity func(ctx context.Context) error
 	Cluster       Cluster           // nil: the gateway is alone
@@ -125,6 +128,7 @@ type Service struct {
 	signIn   *signin.Service
 	activity *activity.Log
 	limits   func(ctx context.Context, account, key string) (limits.Look, error)
+	admit    func(ctx context.Context, account, deployment string, cost limits.Cost) (settle func(limits.Used), err error)
 	apply    func(ctx context.Context) error
 	cluster  Cluster // nil: the gateway is alone
 	build    Build
@@ -142,7 +146,7 @@ type Service struct {
 func New(o Options) *Service {
 	s := &Service{
 		store: o.Store, tunnels: o.Tunnels, endpoint: o.Endpoint,
-		pairing: o.Pairing, signIn: o.SignIn, activity: o.Activity, limits: o.Limits, apply: o.ApplyIdentity, cluster: o.Cluster,
+		pairing: o.Pairing, signIn: o.SignIn, activity: o.Activity, limits: o.Limits, admit: o.Admit, apply: o.ApplyIdentity, cluster: o.Cluster,
 		build: o.Build, folder: cmp.Or(o.Folder, downloads.NewFolder("")), log: cmp.Or(o.Logger, slog.New(slog.DiscardHandler)), now: o.Now,
 	}
 	if s.now == nil {

@@ -1,6 +1,7 @@
 package manage_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,8 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/activity"
+	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
@@ -71,6 +74,53 @@ func TestPlayIsBounded(t *testing.T) {
 	got, err := g.service.Play(asOperator(t.Context()), manage.Play{Model: "public", Prompt: "Hi", MaxTokens: 10}, nil)
 	if err != nil || !got.Cut || got.Answer != strings.Repeat("Hel", 20) {
 		t.Errorf("%d bytes, %v", len(got.Answer), err)
+	}
+}
+
+// Tests and the playground count for the limits of the account, which refuse them in the words that
+// clients get.
+func TestConsoleIsLimited(t *testing.T) {
+	asked := 0
+	g := playGateway(t, func(w http.ResponseWriter, r *http.Request) {
+		asked++
+		events(hello, more, stop, usage, done)(w, r)
+	})
+	level := limits.NewLevel(limits.OfAccount, time.Now())
+	level.Set(limits.UsageLimits{RequestsPerDay: 1})
+	g.admit = func(_ context.Context, account, deployment string, cost limits.Cost) (func(limits.Used), error) {
+		if account != "default" || deployment != "public" || cost.Input == 0 || cost.Output != 20 && cost.Output != 50 {
+			t.Errorf("asked for %s, %s, %+v", account, deployment, cost)
+		}
+		r, _, refused := limits.Reserve(time.Now(), cost, 0, level)
+		if refused != nil {
+			return nil, dialect.LimitReached(dialect.Limit{Name: refused.Limit, Of: refused.Of, Max: refused.Max, Used: refused.Used, Quota: refused.Quota})
+		}
+		return func(used limits.Used) { r.Settle(time.Now(), used) }, nil
+	}
+	play := manage.Play{Model: "public", Prompt: "Hi", MaxTokens: 20}
+	if got, err := g.service.Play(asOperator(t.Context()), play, nil); err != nil || got.Error != "" {
+		t.Errorf("the first: %+v, %v", got, err)
+	}
+	if day, _ := level.Ended(time.Now()); day.Requests != 1 || day.Tokens <= 11 || day.BusyMillis == 0 {
+		t.Errorf("it has used %+v", day)
+	}
+	if _, err := g.store.SetAccount(t.Context(), "default", func(a *store.Account) { a.Limits.MaxOutputTokens = 50 }); err != nil {
+		t.Fatal(err)
+	}
+	const words = "Quota used up. Limit 1 request per day for this account; used 1."
+	if got, err := g.service.Play(asOperator(t.Context()), play, nil); err != nil || !strings.HasPrefix(got.Error, words) {
+		t.Errorf("the next one: %+v, %v", got, err)
+	}
+	if got, err := g.service.TestDeployment(asOperator(t.Context()), "public"); err != nil || got.OK || !strings.HasPrefix(got.Error, words) {
+		t.Errorf("a test: %+v, %v", got, err)
+	}
+	if asked != 1 {
+		t.Errorf("the model server was asked %d times", asked)
+	}
+	recent := g.activity.Recent("default")
+	if len(recent) != 3 || recent[0].Operation != activity.Test || recent[0].Status != http.StatusTooManyRequests ||
+		recent[0].ErrorClass != activity.PolicyError || recent[0].BusyMillis != 0 {
+		t.Errorf("%+v", recent)
 	}
 }
 

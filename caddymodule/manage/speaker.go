@@ -15,6 +15,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/link"
@@ -23,12 +24,15 @@ import (
 // bytesPerToken is the size of a token in a prompt that the server does not count.
 const bytesPerToken = 4
 
-// speaker sends requests of the console to a deployment, bypassing its queue. It uses the messages
+// speaker sends requests of the console to a deployment, bypassing its queue, but not the limits of the
+// account. It uses the messages
 // dialect, in which the answers of all model servers have the same form.
 type speaker struct {
 	question
 	bounds
 	log        *activity.Log
+	admit      func(ctx context.Context, account, deployment string, cost limits.Cost) (settle func(limits.Used), err error)
+	maxOutput  int // of the account; 0: no limit
 	deployment store.Deployment
 	through    string // id of the connector
 	operation  string // for the activity
@@ -45,7 +49,11 @@ type bounds struct {
 }
 
 func (s *Service) speaker(d store.Deployment, operation string, b bounds) speaker {
-	return speaker{bounds: b, log: s.activity, deployment: d, operation: operation, now: s.now}
+	ofAccount, _ := s.store.UsageLimits(d.Account, "")
+	return speaker{
+		bounds: b, log: s.activity, admit: s.admit, maxOutput: ofAccount.MaxOutputTokens,
+		deployment: d, operation: operation, now: s.now,
+	}
 }
 
 // Admit implements [dialect.Gateway].
@@ -91,6 +99,7 @@ type reply struct {
 	show        func(Piece) // may be nil
 	begin       time.Time   // of the request
 	dialect     dialect.Dialect
+	sent        time.Time // to the model; zero: limits have refused it
 	usage       dialect.Usage
 	written     strings.Builder
 	thought     strings.Builder
@@ -105,35 +114,66 @@ type reply struct {
 }
 
 // ask sends a request of the messages dialect, with text as the first message, reads the answer
-// until it is complete or long enough, and records both. show gets its pieces; it may be nil.
+// until it is complete or long enough, and records both. show gets its pieces; it may be nil. The
+// request counts for the limits of the account.
 func (t *speaker) ask(ctx context.Context, text string, request map[string]any, show func(Piece)) (*reply, error) {
 	r := &reply{bounds: t.bounds, show: show, begin: t.now(), dialect: dialect.Messages}
-	err := t.exchange(ctx, r, text, request)
-	t.record(r, err)
+	call, data, err := t.request(ctx, text, request)
+	if err != nil {
+		t.record(r, err)
+		return r, err
+	}
+	cost := limits.Cost{Input: int64(len(data) / bytesPerToken), Output: call.OutputLimit()}
+	err = t.counted(ctx, r, cost, func() error { return t.exchange(ctx, r, call, data) })
 	return r, err
 }
 
-func (t *speaker) exchange(ctx context.Context, r *reply, text string, request map[string]any) error {
+// counted has a request sent once the limits of the account allow it, and records both.
+func (t *speaker) counted(ctx context.Context, r *reply, cost limits.Cost, send func() error) error {
+	settle, err := t.admit(ctx, t.deployment.Account, t.deployment.Name, cost)
+	if err != nil {
+		t.record(r, err)
+		return err
+	}
+	var used limits.Used
+	defer func() { settle(used) }()
+	r.sent = t.now()
+	err = send()
+	used = t.record(r, err)
+	return err
+}
+
+// request returns a request, and its body for the model server.
+func (t *speaker) request(ctx context.Context, text string, request map[string]any) (dialect.Call, []byte, error) {
 	request["model"] = t.model
 	request["messages"] = []any{map[string]any{"role": "user", "content": text}}
 	data, err := json.Marshal(request)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	call, fault := dialect.Decode(dialect.Operation{Kind: dialect.CreateMessage, Dialect: dialect.Messages}, data,
 		&dialect.Env{Context: ctx, Now: t.now, NewID: dialect.NewID, Gateway: t})
 	if fault != nil {
-		return fault
+		return nil, nil, fault
 	}
-	if data, err = io.ReadAll(call.Body(t.model)); err != nil {
-		return err
+	if t.maxOutput > 0 {
+		call.LimitOutput(int64(t.maxOutput))
 	}
+	data, err = io.ReadAll(call.Body(t.model))
+	return call, data, err
+}
+
+func (t *speaker) exchange(ctx context.Context, r *reply, call dialect.Call, data []byte) error {
+	r.usage = dialect.Usage{PromptTokens: int64(len(data) / bytesPerToken), Estimated: true} // until the server counts
 	answer, err := t.do(ctx, http.MethodPost, "/v1/chat/completions", data)
 	if err != nil {
+		if ctx.Err() == nil { // otherwise a model may process it
+			r.usage = dialect.Usage{}
+		}
 		return err
 	}
 	defer answer.Body.Close()
-	r.usage = dialect.Usage{PromptTokens: int64(len(data) / bytesPerToken), Estimated: true} // until it counts itself
+	var fault *dialect.Error
 	body := io.LimitReader(answer.Body, t.answer)
 	if !call.Streamed() || link.HasMediaType(answer.Header, "application/json") {
 		if data, err = io.ReadAll(body); err != nil {
@@ -215,18 +255,26 @@ func (r *reply) events(events []byte, now time.Time) {
 	}
 }
 
-// record adds a request to the activity, as one of the console.
-func (t *speaker) record(r *reply, err error) {
-	took := t.now().Sub(r.begin)
+// record adds a request to the activity, as one of the console, and returns what it has used.
+func (t *speaker) record(r *reply, err error) limits.Used {
+	now := t.now()
 	entry := activity.Request{
 		ID: dialect.NewRequestID(), Time: r.begin, Deployment: t.deployment.Name, Connector: t.through,
 		Dialect: string(r.dialect), Operation: t.operation, Status: http.StatusOK, Streamed: r.dialect == dialect.Messages,
-		DurationMillis: activity.Millis(took),
+		DurationMillis: activity.Millis(now.Sub(r.begin)),
 		InputTokens:    int(r.usage.PromptTokens), CachedTokens: int(r.usage.CachedTokens),
 		OutputTokens: int(r.usage.CompletionTokens), ReasoningTokens: int(r.usage.ReasoningTokens), Estimated: r.usage.Estimated,
 	}
+	var used limits.Used
+	if !r.sent.IsZero() {
+		entry.WaitMillis = float64(r.sent.Sub(r.begin).Round(time.Millisecond).Milliseconds())
+	}
 	if r.usage.PromptTokens > 0 {
-		entry.BusyMillis = entry.DurationMillis
+		entry.BusyMillis = activity.Millis(now.Sub(r.sent))
+		used = limits.Used{
+			Requests: 1, Tokens: r.usage.PromptTokens + r.usage.CompletionTokens, Output: r.usage.CompletionTokens,
+			BusyMillis: int64(entry.BusyMillis),
+		}
 	}
 	if r.pieces > 0 {
 		entry.FirstTokenMillis = activity.Millis(r.first.Sub(r.begin))
@@ -242,6 +290,7 @@ func (t *speaker) record(r *reply, err error) {
 		entry.Status, entry.ErrorClass, entry.ErrorCode, entry.Error = http.StatusBadGateway, activity.UpstreamError, "upstream_unreachable", sentence(err)
 	}
 	t.log.Record(t.deployment.Account, entry)
+	return used
 }
 
 // sentence returns the text of an error with a capital letter and a full stop.
@@ -270,12 +319,12 @@ func (r *reply) pace() Pace {
 	if r.pieces == 0 {
 		return p
 	}
-	p.FirstTokenMillis = float64(r.first.Sub(r.begin).Microseconds()) / 1000
+	p.FirstTokenMillis = float64(r.first.Sub(r.sent).Microseconds()) / 1000
 	// The first token took the time of the prompt, which is not related to the
 	// pace of the others. When all came at once, nothing else is known.
 	took := r.last.Sub(r.first)
 	if r.pieces == 1 || tokens == 1 {
-		took = r.last.Sub(r.begin)
+		took = r.last.Sub(r.sent)
 	} else {
 		tokens--
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
@@ -111,26 +112,28 @@ func (t *trial) complete(ctx context.Context) error {
 // embed requests a vector.
 func (t *trial) embed(ctx context.Context) error {
 	r := &reply{dialect: dialect.Chat, begin: t.now()}
-	size, err := t.vector(ctx, r)
-	if t.record(r, err); err != nil {
+	data, err := json.Marshal(map[string]any{"model": t.model, "input": "Hello."})
+	if err != nil {
 		return err
 	}
-	t.result.Dimensions, t.result.AnswerMillis = size, activity.Millis(t.now().Sub(r.begin))
-	return nil
+	return t.counted(ctx, r, limits.Cost{Input: int64(len(data) / bytesPerToken)}, func() (err error) {
+		t.result.Dimensions, err = t.vector(ctx, r, data)
+		if err == nil {
+			t.result.AnswerMillis = activity.Millis(t.now().Sub(r.sent))
+		}
+		return err
+	})
 }
 
 // vector returns the number of dimensions of a vector of the model.
-func (t *trial) vector(ctx context.Context, r *reply) (int, error) {
-	data, err := json.Marshal(map[string]any{"model": t.model, "input": "Hello."})
-	if err != nil {
-		return 0, err
-	}
+func (t *trial) vector(ctx context.Context, r *reply, data []byte) (int, error) {
 	answer, err := t.do(ctx, http.MethodPost, "/v1/embeddings", data)
 	if err != nil {
 		return 0, err
 	}
 	defer answer.Body.Close()
-	if data, err = io.ReadAll(io.LimitReader(answer.Body, t.answer)); err != nil {
+	body, err := io.ReadAll(io.LimitReader(answer.Body, t.answer))
+	if err != nil {
 		return 0, t.explain(ctx, err)
 	}
 	var embedded struct {
@@ -139,10 +142,12 @@ func (t *trial) vector(ctx context.Context, r *reply) (int, error) {
 			PromptTokens int64 `json:"prompt_tokens"`
 		}
 	}
-	if json.Unmarshal(data, &embedded) != nil || len(embedded.Data) == 0 || len(embedded.Data[0].Embedding) == 0 {
+	if json.Unmarshal(body, &embedded) != nil || len(embedded.Data) == 0 || len(embedded.Data[0].Embedding) == 0 {
 		return 0, errors.New("the model server's answer has no vector; is it an embeddings model?")
 	}
-	r.usage.PromptTokens = embedded.Usage.PromptTokens
+	if r.usage = (dialect.Usage{PromptTokens: embedded.Usage.PromptTokens}); r.usage.PromptTokens == 0 {
+		r.usage = dialect.Usage{PromptTokens: int64(len(data) / bytesPerToken), Estimated: true}
+	}
 	return len(embedded.Data[0].Embedding), nil
 }
 

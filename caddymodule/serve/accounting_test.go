@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
@@ -245,6 +247,37 @@ func drainAll(t *testing.T, r *http.Request) {
 	t.Helper()
 	if _, err := io.Copy(io.Discard, r.Body); err != nil {
 		t.Error(err)
+	}
+}
+
+// Requests of the console and of keys share the limits of their account, and the words of refusals.
+func TestConsoleSharesLimits(t *testing.T) {
+	g := newGateway(t, 64<<20)
+	if settle, err := g.backend.AdmitConsole(t.Context(), store.DefaultAccount, "m", limits.Cost{}); err != nil {
+		t.Errorf("without limits: %v", err)
+	} else {
+		settle(limits.Used{Requests: 1})
+	}
+	_, err := g.backend.Store.SetAccount(t.Context(), store.DefaultAccount, func(a *store.Account) { a.Limits.TokensPerDay = 100 })
+	if err != nil {
+		t.Fatal(err)
+	}
+	settle, err := g.backend.AdmitConsole(t.Context(), store.DefaultAccount, "m", limits.Cost{Input: 1, Output: 9})
+	if err != nil {
+		t.Fatal(err)
+	}
+	settle(limits.Used{Requests: 1, Tokens: 100})
+	_, err = g.backend.AdmitConsole(t.Context(), store.DefaultAccount, "m", limits.Cost{Input: 1, Output: 9})
+	ofConsole, ok := errors.AsType[*dialect.Error](err)
+	if !ok || !strings.HasPrefix(ofConsole.Message, "Quota used up. Limit 100 tokens per day for this account; used 100.") {
+		t.Errorf("the console: %v", err)
+	}
+	ex := NewExchange()
+	ex.Account, ex.Key, ex.backend = store.DefaultAccount, g.key, g.backend
+	ex.completion = &completion{exchange: ex, call: new(dialect.ChatRequest), answer: newAnswer(httptest.NewRecorder())}
+	_, err = g.router.admit(t.Context(), ex)
+	if ofKey, ok := errors.AsType[*dialect.Error](err); !ok || ofConsole == nil || ofKey.Message != ofConsole.Message {
+		t.Errorf("a key: %v", err)
 	}
 }
 

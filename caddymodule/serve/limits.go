@@ -91,13 +91,9 @@ func (rt *Router) admit(ctx context.Context, ex *Exchange) (waited bool, err err
 		rt.Observer.Limited(refused.State)
 		ex.Reason = refused.Of + "_" + refused.Limit
 		c.answer.header(rateHeader(ex.Operation.Dialect, refused.States))
-		return false, dialect.LimitReached(rt.limitOf(refused))
 	}
-	switch {
-	case errors.Is(err, queue.ErrTimeout), errors.Is(err, queue.ErrFull):
-		return false, dialect.QueueTimeout(ex.Deployment)
-	case err != nil:
-		return false, err
+	if err != nil {
+		return false, limitError(err, ex.Deployment, rt.ShortLimits)
 	}
 	ex.permit = permit{place, true}
 	if place.Waited() {
@@ -107,6 +103,34 @@ func (rt *Router) admit(ctx context.Context, ex *Exchange) (waited bool, err err
 	}
 	c.answer.header(rateHeader(ex.Operation.Dialect, place.Look().States))
 	return place.Waited(), nil
+}
+
+// AdmitConsole waits until the limits of an account allow a request of its console, which has no key.
+// The caller must call settle when the request has ended. An error is what a client would get.
+func (b *Backend) AdmitConsole(
+	ctx context.Context, account, deployment string, cost limits.Cost,
+) (settle func(limits.Used), err error) {
+	if ofAccount, _ := b.Store.UsageLimits(account, ""); !ofAccount.Any() {
+		return func(limits.Used) {}, nil
+	}
+	need, bounds := queue.Need{Cost: cost, Wait: DefaultLimitWait}, queue.Bounds{Wait: DefaultLimitWait}
+	place, err := b.Queues.EnterLimited(ctx, account, "", need, bounds)
+	if err != nil {
+		return nil, limitError(err, deployment, false)
+	}
+	return place.Settle, nil
+}
+
+// limitError returns the client's error for one of queue.EnterLimited.
+func limitError(err error, deployment string, short bool) error {
+	refused, ok := errors.AsType[*limits.Refusal](err)
+	switch {
+	case ok:
+		return dialect.LimitReached(limitOf(refused, short))
+	case errors.Is(err, queue.ErrTimeout), errors.Is(err, queue.ErrFull):
+		return dialect.QueueTimeout(deployment)
+	}
+	return err
 }
 
 // settle releases what the request has reserved, and tells what it has used.
@@ -126,9 +150,9 @@ func (ex *Exchange) settle(u dialect.Usage) {
 }
 
 // limitOf describes a refusal for the client.
-func (rt *Router) limitOf(r *limits.Refusal) dialect.Limit {
+func limitOf(r *limits.Refusal, short bool) dialect.Limit {
 	return dialect.Limit{
-		Name: r.Limit, Of: r.Of, Max: r.Max, Used: r.Used, Quota: r.Quota, Short: rt.ShortLimits,
+		Name: r.Limit, Of: r.Of, Max: r.Max, Used: r.Used, Quota: r.Quota, Short: short,
 		Wait: r.Wait(), Reset: time.Now().Add(r.Reset()).UTC(),
 	}
 }
