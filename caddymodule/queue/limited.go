@@ -74,10 +74,11 @@ func (q *Queues) Limit(source Source, logger *slog.Logger) {
 type limitedAccount struct {
 	loading sync.Mutex // held while sums are loaded; acquired before mu
 
-	mu    sync.Mutex
-	own   *limitedLevel
-	keys  map[string]*limitedLevel
-	swept time.Time
+	mu      sync.Mutex
+	own     *limitedLevel
+	keys    map[string]*limitedLevel
+	swept   time.Time
+	waiting map[*ticket]context.Context // requests whose reservations are not yet due
 }
 
 // limitedLevel is the state of a key or an account.
@@ -99,7 +100,7 @@ func (d *limited) account(q *Queues, id string) *limitedAccount {
 	defer d.mu.Unlock()
 	a := d.accounts[id]
 	if a == nil {
-		a = &limitedAccount{own: q.newLevel(limits.OfAccount, Name{Account: id}), keys: make(map[string]*limitedLevel), swept: time.Now()}
+		a = &limitedAccount{own: q.newLevel(limits.OfAccount, Name{Account: id}), keys: make(map[string]*limitedLevel), swept: time.Now(), waiting: make(map[*ticket]context.Context)}
 		d.accounts[id] = a
 	}
 	return a
@@ -335,54 +336,4 @@ func (t *ticket) leave(lines []*limitedLevel, used limits.Used) {
 	for _, c := range ofKey {
 		t.source.Crossed(name.Account, name.Key, c)
 	}
-}
-
-// reserve waits until the request can reserve what it needs, and until what it has reserved is
-// due.
-func (a *limitedAccount) reserve(ctx context.Context, q *Queues, r *Request) (*ticket, error) {
-	for end := time.Now().Add(r.Need.Wait); ; {
-		t, wait, refused := a.tryReserve(q, r, end)
-		if refused != nil && (refused.Quota || time.Now().Add(refused.Wait()).After(end)) {
-			return nil, refused
-		}
-		if refused != nil {
-			wait = refused.Wait()
-		}
-		if wait > 0 {
-			timer := time.NewTimer(wait)
-			select {
-			case <-timer.C:
-			case <-ctx.Done():
-			}
-			timer.Stop()
-		}
-		switch {
-		case ctx.Err() != nil:
-			if refused == nil {
-				t.leave(nil, limits.Used{})
-			}
-			return nil, context.Cause(ctx)
-		case refused == nil:
-			t.waited = wait > 0
-			return t, nil
-		}
-	}
-}
-
-func (a *limitedAccount) tryReserve(q *Queues, r *Request, end time.Time) (*ticket, time.Duration, *limits.Refusal) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	now := time.Now()
-	of := a.levels(q, r, now)
-	t := &ticket{source: q.limited.source, account: a, of: of}
-	if r.Running {
-		t.reservation = limits.Running(now, of[0].Level, of[1].Level)
-		return t, 0, nil
-	}
-	reservation, wait, refused := limits.Reserve(now, r.Cost, max(end.Sub(now), 0), of[0].Level, of[1].Level)
-	if t.states = states(of, now); refused != nil {
-		refused.States = t.states
-	}
-	t.reservation = reservation
-	return t, wait, refused
 }

@@ -139,6 +139,41 @@ func TestLimitedWaits(t *testing.T) {
 	})
 }
 
+// TestLimitedLeaves: a client that has left has given its turn back, also before its request has
+// noticed that.
+func TestLimitedLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newLimited(&source{ofKey: limits.UsageLimits{RequestsPerMinute: 6}})
+		for range 6 {
+			enter(t, q, "k", need)
+		}
+		for range 1000 { // as the others may run first
+			var gone sync.WaitGroup
+			ctx, leave := context.WithCancel(t.Context())
+			gone.Go(func() {
+				if _, err := q.EnterLimited(ctx, "a", "k", need, queue.Bounds{}); !errors.Is(err, context.Canceled) {
+					t.Errorf("a client that leaves: %v", err)
+				}
+			})
+			synctest.Wait() // until it waits for its turn in 10 seconds
+			leave()
+			_, err := q.EnterLimited(t.Context(), "a", "k", queue.Need{Cost: need.Cost}, queue.Bounds{})
+			refused, ok := errors.AsType[*limits.Refusal](err)
+			if !ok || refused.Wait() != 10*time.Second {
+				t.Fatalf("a request when it leaves: %+v, %v", refused, err)
+			}
+			gone.Wait()
+		}
+		start := time.Now()
+		if enter(t, q, "k", need); time.Since(start) != 10*time.Second {
+			t.Errorf("the next turn is after %v", time.Since(start))
+		}
+		if l := look(t, q, "k"); l.States[0].Used != 6 {
+			t.Errorf("what is reserved after all have left: %+v", l.States)
+		}
+	})
+}
+
 // TestLimitedTogether sends 200 requests at once of a key with 100 tokens per minute.
 func TestLimitedTogether(t *testing.T) {
 	q := newLimited(&source{ofKey: limits.UsageLimits{TokensPerMinute: 100}, ofAccount: limits.UsageLimits{TokensPerDay: 1000}})
