@@ -186,6 +186,10 @@ func (c *Console) handle(pattern string, to route, ofUsers bool) {
 				v.fail(err)
 				return
 			}
+			if err := v.Manage.Pace(v.ctx, r.Method); err != nil {
+				v.fail(err)
+				return
+			}
 		}
 		if err := v.act(to.do); err != nil {
 			v.fail(err)

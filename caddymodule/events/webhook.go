@@ -9,9 +9,11 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/connector/logs"
 	"github.com/postern-dev/postern/connector/panics"
 )
@@ -20,7 +22,8 @@ const (
 	// webhookTimeout bounds one attempt, including the response body.
 	webhookTimeout = 10 * time.Second
 
-	// webhookBuffer is the number of events that may wait to be posted.
+	// webhookBuffer is the number of events that may wait to be posted. If it is reached, the kind of
+	// record with the most of them loses its newest one.
 	webhookBuffer = 1024
 
 	// webhookGrace is how long queued events may still be posted after the
@@ -42,7 +45,8 @@ type WebhookOptions struct {
 }
 
 // Webhook posts events one by one in the background, with up to three attempts
-// each. Its logs and errors never include the URL or a header, which may be secret.
+// each. Kinds of records take turns, so that many events of keys neither delay nor displace those of
+// connectors. Events of one kind are posted in order. Its logs and errors never include the URL or a header, which may be secret.
 type Webhook struct {
 	WebhookOptions
 	client *http.Client
@@ -50,16 +54,23 @@ type Webhook struct {
 	life   context.Context // canceled some time after the configuration has ended
 	end    context.CancelFunc
 	done   chan struct{} // closed when run returns
+	wake   chan struct{} // receives an item after changes of what follows
 
-	mu      sync.Mutex // held while queueing
-	waiting chan delivery
-	closed  bool // waiting is closed
+	mu      sync.Mutex
+	waiting fair.Turns[string, *delivery] // by kind of record
+	closed  bool
 }
 
 // delivery is an event to post.
 type delivery struct {
 	name, id string
 	body     []byte
+}
+
+// kind returns the kind of record that an event is about: "key" of model_gateway.key_changed.
+func (d *delivery) kind() string {
+	kind, _, _ := strings.Cut(d.name[strings.LastIndex(d.name, ".")+1:], "_")
+	return kind
 }
 
 // NewWebhook returns a webhook, which must be closed.
@@ -69,13 +80,13 @@ func NewWebhook(o WebhookOptions) *Webhook {
 	w := &Webhook{WebhookOptions: o, client: &http.Client{
 		Transport: transport, Timeout: webhookTimeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}, waiting: make(chan delivery, webhookBuffer), done: make(chan struct{})}
+	}, done: make(chan struct{}), wake: make(chan struct{}, 1)}
 	w.life, w.end = context.WithCancel(context.Background())
 	go w.run()
 	return w
 }
 
-// Post queues an event without blocking. If the buffer is full, the event is lost.
+// Post queues an event without blocking. If the buffer is full, it or another event is lost.
 func (w *Webhook) Post(name, id string, body []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -83,12 +94,42 @@ func (w *Webhook) Post(name, id string, body []byte) {
 		w.Lost(LostAtEnd, 1)
 		return
 	}
-	select {
-	case w.waiting <- delivery{name, id, body}:
-	default:
+	d := &delivery{name, id, body}
+	if w.waiting.Len() >= webhookBuffer {
 		w.Lost(LostByWebhook, 1)
 		w.lost.Log(w.Logger, slog.LevelError, LostByWebhook, time.Now(), "failed to queue an event: the webhook is too slow",
 			"host", w.URL.Host, "buffer", webhookBuffer)
+		n, newest := w.waiting.Longest()
+		if n < w.waiting.Of(d.kind())+2 {
+			return
+		}
+		w.waiting.Remove([]string{newest.kind()}, newest)
+	}
+	w.waiting.Push([]string{d.kind()}, d)
+	w.changed()
+}
+
+func (w *Webhook) changed() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// next waits for the next event. It returns false if the webhook is closed and the queue is empty.
+func (w *Webhook) next() (*delivery, bool) {
+	for {
+		w.mu.Lock()
+		waits, closed := w.waiting.Len() > 0, w.closed
+		var d *delivery
+		if waits {
+			d = w.waiting.Pop()
+		}
+		w.mu.Unlock()
+		if waits || closed {
+			return d, waits
+		}
+		<-w.wake
 	}
 }
 
@@ -97,7 +138,7 @@ func (w *Webhook) Post(name, id string, body []byte) {
 func (w *Webhook) run() {
 	defer close(w.done)
 	late := 0
-	for d := range w.waiting {
+	for d, ok := w.next(); ok; d, ok = w.next() {
 		if w.life.Err() != nil {
 			late++
 			continue
@@ -125,7 +166,7 @@ func (w *Webhook) run() {
 }
 
 // deliver posts one event, with retries.
-func (w *Webhook) deliver(d delivery) (tries int, err error) {
+func (w *Webhook) deliver(d *delivery) (tries int, err error) {
 	for {
 		again, err := w.try(d)
 		if err == nil || !again || tries == len(webhookPauses) {
@@ -141,14 +182,14 @@ func (w *Webhook) deliver(d delivery) (tries int, err error) {
 }
 
 // try makes one attempt to post an event. again is set if a retry may succeed.
-func (w *Webhook) try(d delivery) (again bool, err error) {
+func (w *Webhook) try(d *delivery) (again bool, err error) {
 	req, err := http.NewRequestWithContext(w.life, http.MethodPost, w.URL.String(), bytes.NewReader(d.body))
 	if err != nil {
 		return false, withoutURL(err)
 	}
 	req.Header = w.Header.Clone()
 	if w.Key != nil {
-		sign(req.Header, w.Key, d, time.Now())
+		sign(req.Header, w.Key, *d, time.Now())
 	}
 	resp, err := w.client.Do(req)
 	if err != nil {
@@ -180,7 +221,7 @@ func withoutURL(err error) error {
 func (w *Webhook) Close(exiting bool) {
 	w.mu.Lock()
 	w.closed = true
-	close(w.waiting)
+	w.changed()
 	w.mu.Unlock()
 	grace := webhookGrace
 	if exiting {

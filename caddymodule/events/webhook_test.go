@@ -150,3 +150,42 @@ func TestWebhookHangs(t *testing.T) {
 		}
 	})
 }
+
+// Many events of one kind of record neither push out nor delay those of another, and the events of a
+// connector stay in order.
+func TestWebhookTakesTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		to := &answers{takes: 50 * time.Millisecond}
+		w, lost := newWebhook(to, io.Discard)
+		const flood = 3 * webhookBuffer
+		for i := range flood {
+			w.Post("model_gateway.key_changed", "1", []byte("{}"))
+			if i == flood/2 {
+				w.Post("model_gateway.connector_offline", "2", []byte("offline"))
+				w.Post("model_gateway.connector_online", "3", []byte("online"))
+			}
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		var order []string
+		to.mu.Lock()
+		for _, r := range to.requests {
+			if body, err := io.ReadAll(r.Body); err != nil {
+				t.Error(err)
+			} else if string(body) != "{}" {
+				order = append(order, string(body))
+			}
+		}
+		to.mu.Unlock()
+		if !slices.Equal(order, []string{"offline", "online"}) {
+			t.Errorf("within a second: %q", order)
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		sent := len(to.times())
+		if n := int(lost.Load()); n+sent != flood+2 || sent < webhookBuffer {
+			t.Errorf("%d events are sent and %d lost, of %d", sent, n, flood+2)
+		}
+		w.Close(false)
+	})
+}

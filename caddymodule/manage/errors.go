@@ -48,6 +48,7 @@ var statuses = []struct {
 	{http.StatusConflict, []error{
 		store.ErrExists, store.ErrConflict, store.ErrInUse, store.ErrLimit, store.ErrExpired, store.ErrUsed, store.ErrDenied, ErrNotReady,
 	}},
+	{http.StatusTooManyRequests, []error{ErrPaced}},
 	{http.StatusServiceUnavailable, []error{store.ErrLocked, store.ErrUnavailable, signin.ErrBusy}},
 }
 
@@ -80,16 +81,23 @@ func Explain(err error) (status int, text string) {
 	return status, "the gateway failed to do this; its log has the reason"
 }
 
-// storeWait is the Retry-After of a gateway that has lost its store, in seconds.
-const storeWait = "5"
+const (
+	// storeWait is the Retry-After of a gateway that has lost its store, in seconds.
+	storeWait = "5"
+	// paceWait is that of a user who makes too many changes.
+	paceWait = "1"
+)
 
 // RetryAfter returns the value of the HTTP header Retry-After for an error, "" for none.
 func RetryAfter(err error) string {
 	if throttled := (*signin.ThrottledError)(nil); errors.As(err, &throttled) {
 		return throttled.Seconds()
 	}
-	if errors.Is(err, store.ErrUnavailable) {
+	switch {
+	case errors.Is(err, store.ErrUnavailable):
 		return storeWait
+	case errors.Is(err, ErrPaced):
+		return paceWait
 	}
 	return ""
 }

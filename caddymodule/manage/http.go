@@ -52,6 +52,9 @@ func (s *Service) methods(path string, byMethod map[string]route) http.Handler {
 			return
 		}
 		err := cmp.Or(tokenMay(CallerFrom(r.Context()), route.needs), s.May(r.Context(), r.Method+" "+path))
+		if err == nil {
+			err = s.Pace(r.Context(), r.Method)
+		}
 		if err != nil {
 			s.fail(w, r, err)
 			return

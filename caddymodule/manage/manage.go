@@ -140,6 +140,7 @@ type Service struct {
 	table  map[string]route   // its routes, by method and path
 	models singleflight.Group // of upstreams that are being asked for their models
 	plays  plays
+	paces  paces
 }
 
 // New returns a service over o.Store and o.Tunnels; it owns neither.

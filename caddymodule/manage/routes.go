@@ -51,7 +51,7 @@ func (s *Service) routes() map[string]map[string]route {
 		},
 		"/connectors/{id}/models":   {get: {read | connectors | deployments, readers, ofRecord(ok, s.UpstreamModels)}},
 		"/connectors/{id}/rotate":   {post: {connectors, admins, with(ok, s.RotateConnector)}},
-		"/pairings":                 {get: {read | connectors, admins, of(ok, s.Pairings)}, post: {connectors, admins, of(created, s.StartPairing)}},
+		"/pairings":                 {get: {connectors, admins, of(ok, s.Pairings)}, post: {connectors, admins, of(created, s.StartPairing)}},
 		"/pairings/approve":         {post: {connectors, admins, with(ok, s.ApprovePairing)}},
 		"/pairings/deny":            {post: {connectors, admins, with(ok, s.DenyPairing)}},
 		"/offers":                   {get: {read | deployments, readers, of(ok, s.knownOffers)}},

@@ -23,7 +23,7 @@ var needs = map[string]string{
 	"GET /connectors": "read connectors", "POST /connectors": "connectors", "DELETE /connectors/{id}": "connectors",
 	"GET /connectors/{id}": "read connectors", "PATCH /connectors/{id}": "connectors",
 	"GET /connectors/{id}/models": "read connectors deployments", "POST /connectors/{id}/rotate": "connectors",
-	"GET /pairings": "read connectors", "POST /pairings": "connectors", "POST /pairings/approve": "connectors", "POST /pairings/deny": "connectors",
+	"GET /pairings": "connectors", "POST /pairings": "connectors", "POST /pairings/approve": "connectors", "POST /pairings/deny": "connectors",
 	"GET /offers": "read deployments", "GET /deployments": "read deployments", "PUT /deployments/{name}": "deployments",
 	"DELETE /deployments/{name}": "deployments", "POST /deployments/{name}/test": "deployments",
 }

@@ -1,0 +1,64 @@
+package manage
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net/http"
+	"sync"
+	"time"
+)
+
+const (
+	// writesAtOnce is how many writes a user may make at once, and writePause the time in which it may
+	// make one more. Each is an event, and a line of the log and of the audit list.
+	writesAtOnce = 200
+	writePause   = 100 * time.Millisecond
+	// pacesKept is the number of users from which on those are dropped who may make all writes again.
+	pacesKept = 1000
+)
+
+// ErrPaced is wrapped by writes of a user who makes too many.
+var ErrPaced = errors.New("too many changes")
+
+var errPaced = faultf(ErrPaced, "too many changes: a user can make %d at once, and then %d a second; try again in a second",
+	writesAtOnce, time.Second/writePause)
+
+// Pace fails with [ErrPaced] if the caller makes too many writes. method is that of the request. Operators
+// may make any number.
+func (s *Service) Pace(ctx context.Context, method string) error {
+	c := CallerFrom(ctx)
+	if c.Operator || method == http.MethodGet || method == http.MethodHead || s.paces.take(c.User, s.now()) {
+		return nil
+	}
+	return errPaced
+}
+
+// paces are the writes of users.
+type paces struct {
+	mu    sync.Mutex
+	until map[string]time.Time // when a user may make all writes at once again
+	limit int                  // of the entries; then those in the past are dropped
+}
+
+// take reports whether a user may make a write now.
+func (p *paces) take(user string, now time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	until, known := p.until[user]
+	if until.Before(now) {
+		until = now
+	}
+	if until.Sub(now) > (writesAtOnce-1)*writePause {
+		return false
+	}
+	if !known && len(p.until) >= p.limit {
+		maps.DeleteFunc(p.until, func(_ string, t time.Time) bool { return !t.After(now) })
+		p.limit = max(2*len(p.until), pacesKept)
+	}
+	if p.until == nil {
+		p.until = make(map[string]time.Time)
+	}
+	p.until[user] = until.Add(writePause)
+	return true
+}
