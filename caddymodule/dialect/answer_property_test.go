@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+
+	"github.com/postern-dev/postern/tests/rig/odd"
 )
 
 // randomAnswer makes an upstream's stream of chunks at random, with the habits
@@ -198,9 +200,13 @@ func FuzzAnswerStream(f *testing.F) {
 	for i, c := range answerCases {
 		f.Add([]byte(c.upstream), uint8(i*7))
 	}
+	for _, shape := range odd.Shapes {
+		f.Add([]byte(rawEvent(shape)+upstreamDone), uint8(7))
+	}
+	traced := func(r *reply) { r.env.Info = &AnswerInfo{Wanted: true} }
 	f.Fuzz(func(t *testing.T, upstream []byte, cut uint8) {
 		for _, d := range []Dialect{Messages, Responses} {
-			want := translate(newTestStream(d, testCall(withTools)), string(upstream), nil)
+			want := translate(newTestStream(d, testCall(withTools, traced)), string(upstream), nil)
 			if err := checkStream(d, want); err != nil {
 				t.Fatalf("%s: %v\n%s", d, err, want)
 			}

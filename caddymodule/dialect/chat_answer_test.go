@@ -6,6 +6,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/postern-dev/postern/tests/rig/odd"
 )
 
 func TestRewriteCompletion(t *testing.T) {
@@ -148,9 +150,12 @@ func FuzzAnswer(f *testing.F) {
 		f.Add([]byte(tt.in))
 	}
 	f.Add([]byte(`{"id":"c1","model":"up","model":7,"choices":[{"index":0,"message":{"content":"a","tool_calls":[{"id":"x"},{"index":null}]},"finish_reason":"stop"}],"usage":{"prompt_tokens":1}}`))
+	for _, shape := range odd.Shapes {
+		f.Add([]byte(shape))
+	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		stream, replayErr := ReplayAsStream(body)
-		got, _, err := RewriteCompletion(body, "pub", nil)
+		got, _, err := RewriteCompletion(body, "pub", &AnswerInfo{Wanted: true})
 		if err != nil {
 			if replayErr == nil {
 				t.Fatalf("replayed what cannot be rewritten: %v", err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
+	"github.com/postern-dev/postern/tests/rig/odd"
 )
 
 var chatOp = Operation{Kind: ChatCompletions, Dialect: Chat}
@@ -304,6 +305,9 @@ func FuzzScanRequest(f *testing.F) {
 	} {
 		f.Add([]byte(s))
 	}
+	for _, shape := range odd.Shapes {
+		f.Add([]byte(shape))
+	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		keep := bytes.Clone(body)
 		r, derr := ScanRequest(chatOp, body)
@@ -335,6 +339,7 @@ func FuzzScanRequest(f *testing.F) {
 			}
 			checkUpstreamBody(t, body, []byte(bodyOf(t, got)), stream, whole)
 		}
+		countPrompt(r)
 		if !bytes.Equal(keep, body) {
 			t.Fatal("the body was changed")
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 	"github.com/postern-dev/postern/caddymodule/dialect/sse"
 	"github.com/postern-dev/postern/tests/cut"
+	"github.com/postern-dev/postern/tests/rig/odd"
 )
 
 // runStream feeds a stream in pieces and ends it.
@@ -347,8 +348,11 @@ func FuzzChatStream(f *testing.F) {
 	for i, tt := range streamCases {
 		f.Add([]byte(tt.in), uint64(i), tt.o.IncludeUsage, tt.o.RepairToolIndex != "")
 	}
+	for i, shape := range odd.Shapes {
+		f.Add([]byte(eventsOf(shape, done)), uint64(i), true, true)
+	}
 	f.Fuzz(func(t *testing.T, in []byte, seed uint64, usage, repair bool) {
-		o := ChatStreamOptions{Model: "pub", Choices: 1, IncludeUsage: usage}
+		o := ChatStreamOptions{Model: "pub", Choices: 1, IncludeUsage: usage, Info: &AnswerInfo{Wanted: true}}
 		if repair {
 			o.RepairToolIndex = compat.RepairOn
 		}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/dialect/kept"
+	"github.com/postern-dev/postern/caddymodule/dialect/tokens"
+	"github.com/postern-dev/postern/tests/rig/odd"
 )
 
 // checkDecoded checks what must hold for any body: it is refused as the
@@ -46,8 +48,18 @@ func checkDecoded(t *testing.T, op Operation, body []byte) {
 	if !json.Valid(told) {
 		t.Fatalf("the answer is no JSON: %s", told)
 	}
-	_ = c.Prompt()
+	countPrompt(c)
 }
+
+// countPrompt does what follows the answer to a request.
+func countPrompt(c Call) {
+	if p := c.Prompt(); p != nil {
+		counter.Estimate(p)
+	}
+}
+
+// counter is that of all requests of tests.
+var counter = tokens.NewCounter()
 
 // chatMessage is a message of a chat request.
 type chatMessage struct {
@@ -168,6 +180,9 @@ func FuzzMessagesRequest(f *testing.F) {
 	for _, c := range messagesFaults {
 		f.Add([]byte(c.body))
 	}
+	for _, shape := range odd.Shapes {
+		f.Add([]byte(shape))
+	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		checkDecoded(t, messagesOp, body)
 		if _, fault := Decode(countOp, body, testEnv()); fault != nil && fault.HTTPStatus(Messages) != 400 {
@@ -185,6 +200,9 @@ func FuzzResponsesRequest(f *testing.F) {
 	}
 	for _, c := range responsesFaults {
 		f.Add([]byte(c.body))
+	}
+	for _, shape := range odd.Shapes {
+		f.Add([]byte(shape))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) { checkDecoded(t, responsesOp, body) })
 }

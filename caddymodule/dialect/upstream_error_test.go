@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/postern-dev/postern/tests/rig/odd"
 )
 
 // upstreamAnswers are answers of upstreams, and what becomes of them.
@@ -196,6 +198,9 @@ func FuzzFromUpstream(f *testing.F) {
 		f.Add(400, []byte(s), "3")
 	}
 	f.Add(500, []byte(`cannot use tools with stream`), "")
+	for _, shape := range odd.Shapes {
+		f.Add(400, []byte(shape), "")
+	}
 	f.Fuzz(func(t *testing.T, status int, body []byte, retryAfter string) {
 		h := http.Header{"Retry-After": {retryAfter}, "Retry-After-Ms": {retryAfter}}
 		for _, e := range []*Error{FromUpstream(status, h, body), fromEvent(body), garbled(body)} {

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
@@ -18,7 +19,10 @@ const (
 	questionTime = 10 * time.Second // for all of them
 )
 
-var errSize = errors.New("a kept response of another gateway has not the announced size")
+var (
+	errSize = errors.New("a kept response of another gateway has not the announced size")
+	errItem = errors.New("an item of a kept response of another gateway is not JSON")
+)
 
 // Peers are the other gateways of a cluster.
 type Peers interface {
@@ -164,6 +168,10 @@ func decode(from io.Reader, hold func(bytes int64) error) (*Response, error) {
 	head, input, output := d.list(), d.list(), d.list()
 	if d.err == nil && len(head) != 2 {
 		d.err = errSize
+	}
+	if invalid := func(item []byte) bool { return !jsonscan.Valid(item) }; d.err == nil &&
+		(slices.ContainsFunc(input, invalid) || slices.ContainsFunc(output, invalid)) {
+		d.err = errItem // requests read items without checking them again
 	}
 	if d.err != nil {
 		return nil, d.err

@@ -3,6 +3,7 @@ package kept
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -156,4 +157,32 @@ func TestDecodeBroken(t *testing.T) {
 	if most > MaxBytes {
 		t.Errorf("%d bytes were held", most)
 	}
+}
+
+// FuzzRemote reads what may come from another gateway: a response that can be used, or an error,
+// in the memory that was reserved.
+func FuzzRemote(f *testing.F) {
+	for _, r := range []Response{keptOf("resp_1", "x"), {}, {Input: [][]byte{[]byte(`[[0]]`), []byte(`{"id"`), nil}}} {
+		var wire bytes.Buffer
+		if err := encode(&wire, r); err != nil {
+			f.Fatal(err)
+		}
+		f.Add(wire.Bytes())
+	}
+	f.Fuzz(func(t *testing.T, wire []byte) {
+		held := int64(0)
+		r, err := decode(bytes.NewReader(wire), func(n int64) error { held += n; return nil })
+		if err != nil {
+			return
+		}
+		size := int64(len(r.Model) + len(r.Body))
+		for _, item := range append(r.Input, r.Output...) {
+			if size += int64(len(item)); !json.Valid(item) {
+				t.Fatalf("the item %q", item)
+			}
+		}
+		if size > held {
+			t.Fatalf("%d bytes, of which %d are held", size, held)
+		}
+	})
 }

@@ -178,6 +178,9 @@ func FuzzEstimate(f *testing.F) {
 	f.Add([]byte(`[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,iVBORw0KGgo="}}]}]`), []byte(`[{"type":"function"}]`))
 	f.Add([]byte(`[{"role":"assistant","tool_calls":[{"function":{"arguments":"{}"}}]}]`), []byte(`[`))
 	f.Add([]byte(`[{"content":"\ud800\u0000`), []byte{})
+	for _, odd := range []string{`[[0]]`, `[{"content":[[0]]}]`, `[{"tool_calls":[[0]]}]`} {
+		f.Add([]byte(odd), []byte(odd))
+	}
 	c := NewCounter()
 	f.Fuzz(func(t *testing.T, messages, tools []byte) {
 		p := NewPrompt(messages, tools)

@@ -25,6 +25,7 @@ var Shapes = [...]string{
 	`{"model":"m","messages":[{"role":"assistant","tool_calls":[[0]]}]}`,
 	`{"model":"m","messages":[{"role":"assistant","tool_calls":[{"function":[0]}]}]}`,
 	`{"choices":[[0]]}`,
+	`{"error":[[0]],"detail":[[0]],"message":[0]}`,
 	`{"choices":[{"index":0,"delta":[0],"message":[0],"finish_reason":"stop"}]}`,
 	`{"choices":[{"index":0,"delta":{"tool_calls":[[0]]},"message":{"tool_calls":[[0]]},"finish_reason":"stop"}]}`,
 }
