@@ -134,7 +134,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 		Program:    os.Args[0], DeploymentRemoved: dropSeries, KeyRemoved: dropKeySeries, Grace: a.grace,
 	}}
 	a.server = &serve.Server{
-		Open: a.gateway.Backend, Choose: a.gateway.ChooseTunnel, StatusOf: statusOf, ClientIP: clientAddr, Observer: metrics{a.KeyMetrics == on}, Logger: a.logger,
+		Open: a.gateway.Backend, Choose: a.gateway.ChooseTunnel, Reserve: a.gateway.ReserveTunnel, StatusOf: statusOf, ClientIP: clientAddr, Observer: metrics{a.KeyMetrics == on}, Logger: a.logger,
 	}
 	return registerMetrics(ctx.GetMetricsRegistry(), a.gateway, a.KeyMetrics == on)
 }

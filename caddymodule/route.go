@@ -37,7 +37,7 @@ type Route struct {
 	// Default: 64. Negative: none.
 	QueueLength int `json:"queue_length,omitempty"`
 
-	// How long a request stays queued. Default: 1m. Negative: not at all.
+	// How long a request stays queued, or waits for a place of a connector. Default: 1m. Negative: not at all.
 	QueueWait caddy.Duration `json:"queue_wait,omitempty"`
 
 	// How long a request waits until a limit per minute of its key or account allows

@@ -75,9 +75,7 @@ func TestOneGateway(t *testing.T) {
 		"access log": testAccessLog, "key in other header": testKeyInOtherHeaderIsNotLogged, "concurrency of a key": testKeyConcurrency,
 		"removed connector": testRemovedConnector, "connector started twice": testConnectorStartedTwice,
 		"configuration errors": testConnectorConfigurationErrors, "states": testTrueState,
-		"full over quic":      func(t *testing.T, g *harness.Gateway) { testConnectorIsFull(t, g, "quic") },
-		"full over websocket": func(t *testing.T, g *harness.Gateway) { testConnectorIsFull(t, g, "websocket") },
-		"rolling restart":     testRollingRestart, "killed connector": testConnectorKilledUnderLoad,
+		"rolling restart": testRollingRestart, "killed connector": testConnectorKilledUnderLoad,
 		"rotation": testRotation, "rotation by hand": testRotationByHand,
 		"pairing": testPairingByTheCommandLine, "pairing again": testPairingAgain, "one approval wins": testOneApprovalWins,
 	} {

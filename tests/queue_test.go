@@ -1,12 +1,18 @@
 package tests
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/postern-dev/postern/caddymodule/queue"
+	"github.com/postern-dev/postern/caddymodule/serve"
 	"github.com/postern-dev/postern/tests/harness"
+	"github.com/postern-dev/postern/tests/inprocess"
+	"github.com/postern-dev/postern/tests/rig/wait"
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
@@ -108,9 +114,20 @@ func TestQueuedRequestTakesTheNewWay(t *testing.T) {
 	}
 }
 
+func TestConnectorIsFull(t *testing.T) {
+	t.Parallel()
+	shared := harness.Start(t, harness.Options{Site: "queue_wait 100ms"})
+	for _, transport := range []string{"quic", "websocket"} {
+		t.Run(transport, func(t *testing.T) {
+			t.Parallel()
+			testConnectorIsFull(t, shared.WithAccount(t, transport), transport)
+		})
+	}
+}
+
 // A connector has as many requests as its configuration says. One more goes to
-// another connector of the model, or else is refused at once in the caller's
-// dialect.
+// another connector of the model, or else is refused in the caller's dialect after
+// queue_wait.
 func testConnectorIsFull(t *testing.T, g *harness.Gateway, transport string) {
 	p := newPair(t, g)
 	one := "one-" + transport // as metrics name it
@@ -157,6 +174,53 @@ func testConnectorIsFull(t *testing.T, g *harness.Gateway, transport string) {
 	for _, r := range running {
 		if a := <-r; a.Status != 200 {
 			t.Errorf("one that ran: status %d, %s, %v", a.Status, a.Body, a.Err)
+		}
+	}
+}
+
+// One key leaves places of a connector to the keys that have fewer. What waits for a place ends
+// with its key, and leaves nothing.
+func TestOneKeyLeavesPlaces(t *testing.T) {
+	t.Parallel()
+	r := newInProcess(t, inprocess.Options{Router: serve.Router{Queue: queue.Bounds{Wait: time.Hour}}})
+	const most, own = 64, 56
+	small := r.NewConnector(t, "small", map[string]any{"upstream": r.up.URL, "max_requests": most})
+	small.Start(t)
+	release := make(chan struct{})
+	r.up.Handle("slow", func(x *upstream.Exchange) { x.Hold(release); upstream.Echo(x) })
+	r.up.Handle("quick", upstream.Echo)
+	r.Deploy(t, "slow", small.ID, "", "slow")
+	r.Deploy(t, "quick", small.ID, "", "quick")
+	flood := func(c *harness.Client, n int) <-chan harness.Answer {
+		answers := make(chan harness.Answer, n)
+		for range n {
+			request := c.Request(t.Context(), t, http.MethodPost, "/v1/chat/completions", harness.Chat("slow", ""))
+			go func() {
+				a, err := c.Send(request)
+				a.Err = errors.Join(a.Err, err)
+				answers <- a
+			}()
+		}
+		r.up.WaitRunning(t, own)
+		return answers
+	}
+	id, secret := r.Key(t, "greedy", "*")
+	waiting := flood(r.Gateway.Client(t, secret), most+16)
+	if a := r.Post(t, harness.Chat("quick", "")); a.Status != 200 {
+		t.Errorf("another key: status %d, %s", a.Status, a.Body)
+	}
+	r.Revoke(t, id)
+	for range most + 16 {
+		if a := wait.For(t, waiting, "the end of a request"); a.Status != http.StatusUnauthorized {
+			t.Errorf("after the revocation: status %d, %v, %s", a.Status, a.Err, a.Body)
+		}
+	}
+	r.up.WaitRunning(t, 0)
+	again := flood(r.Client, most)
+	close(release)
+	for range most {
+		if a := wait.For(t, again, "an answer"); a.Status != 200 {
+			t.Errorf("after the flood: status %d, %v, %s", a.Status, a.Err, a.Body)
 		}
 	}
 }

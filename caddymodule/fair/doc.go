@@ -1,4 +1,5 @@
-// Package fair divides scarce resources among unauthenticated clients. Each client
+// Package fair divides scarce resources. [Places] are those of connectors, for keys and their
+// owners. The rest is for unauthenticated clients. Each client
 // address belongs to networks of growing size ([Parse]), and each network has
 // a share. Neither many connections of one address nor many addresses of one
 // network can use up a resource. A [Budget] divides a number of units, a

@@ -79,21 +79,71 @@ func (t *Turns[K, W]) Remove(path []K, w W) bool {
 	return true
 }
 
-// Of returns the number of waiters of a group.
-func (t *Turns[K, W]) Of(group K) int {
-	if g := t.inside[group]; g != nil {
-		return g.size
-	}
-	return 0
+// Least returns the next waiter if the groups with the least rank have precedence, and the order
+// of turns decides among equals. rank returns the rank of a waiter's group at a depth, 0 for the
+// widest, and whether the waiter may be the next one.
+func (t *Turns[K, W]) Least(rank func(w W, depth int) (int, bool)) (next W, ok bool) {
+	return t.least(0, rank)
 }
 
-// Longest returns the number of waiters of the group with the most, and its newest one.
-// The groups must not have groups inside.
-func (t *Turns[K, W]) Longest() (n int, newest W) {
+func (t *Turns[K, W]) least(depth int, rank func(w W, depth int) (int, bool)) (next W, ok bool) {
+	if len(t.waiters) > 0 {
+		return t.waiters[0], true
+	}
+	least := 0
 	for _, group := range t.order {
-		if g := t.inside[group]; g.size > n {
-			n, newest = g.size, g.waiters[g.size-1]
+		w, found := t.inside[group].least(depth+1, rank)
+		if !found {
+			continue
+		}
+		if n, may := rank(w, depth); may && (!ok || n < least) {
+			next, ok, least = w, true, n
 		}
 	}
-	return n, newest
+	return next, ok
+}
+
+// Take removes a waiter whose turn it is. Its groups get their next turns after the others.
+func (t *Turns[K, W]) Take(path []K, w W) {
+	t.Remove(path, w)
+	for ; len(path) > 0 && t.inside[path[0]] != nil; t, path = t.inside[path[0]], path[1:] {
+		at := slices.Index(t.order, path[0])
+		t.order = append(slices.Delete(t.order, at, at+1), path[0])
+	}
+}
+
+// Longest returns the waiter that a new one with this path may displace: the newest of the group
+// with the most waiters, if these are at least two more than those of the new one's group.
+// Otherwise, one group could fill a queue. If a group that both belong to has the most, the same
+// holds inside.
+func (t *Turns[K, W]) Longest(path []K) (newest W, ok bool) {
+	for ; len(path) > 0 && t != nil; t, path = t.inside[path[0]], path[1:] {
+		own := 0
+		if g := t.inside[path[0]]; g != nil {
+			own = g.size
+		}
+		if longest := t.longest(); longest != nil && longest.size >= own+2 {
+			return longest.newest(), true
+		}
+	}
+	return newest, false
+}
+
+// longest returns the group inside with the most waiters, of several the one whose turn is last,
+// nil if there are no groups.
+func (t *Turns[K, W]) longest() (longest *Turns[K, W]) {
+	for _, group := range t.order {
+		if g := t.inside[group]; longest == nil || g.size >= longest.size {
+			longest = g
+		}
+	}
+	return longest
+}
+
+// newest returns the last waiter of the largest group inside. There must be one.
+func (t *Turns[K, W]) newest() W {
+	for len(t.waiters) == 0 {
+		t = t.longest()
+	}
+	return t.waiters[len(t.waiters)-1]
 }

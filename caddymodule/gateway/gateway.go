@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/downloads"
+	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/serve"
 	"github.com/postern-dev/postern/caddymodule/store"
@@ -110,11 +111,21 @@ func (g *Gateway) ChooseTunnel(ctx context.Context, connectors []string, to tunn
 	if err != nil { // this configuration is starting or has been unloaded
 		return nil, tunnel.ErrOffline
 	}
-	except := make([]*tunnel.Session, len(tried))
-	for i, t := range tried {
-		except[i] = t.(*tunnel.Session)
+	return hub.WaitAny(ctx, connectors, to, sessions(tried), wait)
+}
+
+// ReserveTunnel is [tunnel.Reserve] for requests.
+func (g *Gateway) ReserveTunnel(ctx context.Context, full []serve.Tunnel, c fair.Client, wait time.Duration) (serve.Reserved, error) {
+	return tunnel.Reserve(ctx, sessions(full), c, wait)
+}
+
+// sessions returns tunnels of ChooseTunnel.
+func sessions(tunnels []serve.Tunnel) []*tunnel.Session {
+	of := make([]*tunnel.Session, len(tunnels))
+	for i, t := range tunnels {
+		of[i] = t.(*tunnel.Session)
 	}
-	return hub.WaitAny(ctx, connectors, to, except, wait)
+	return of
 }
 
 // Manage returns the management operations. It fails before the first Start.

@@ -54,7 +54,7 @@ func (o *owners) Enter(ctx context.Context, owner string, r queue.Request) (_ qu
 		}
 	}()
 	entered, err := link.EnterAt(ctx, stream, link.Enter{
-		Account: r.Account, Deployment: r.Deployment, Key: r.Key,
+		Account: r.Account, Deployment: r.Deployment, Owner: r.Owner, Key: r.Key,
 		Length: r.Length, WaitMillis: r.Bounds.Wait.Milliseconds(), Running: r.Running, Need: encodeNeed(r),
 	})
 	if err != nil {
@@ -145,7 +145,7 @@ func (l *loan) read(entered link.Entered) error {
 // tells what the request has used.
 func (e *Edge) enter(stream *quic.Stream, m link.Enter) {
 	r := queue.Request{
-		Name: queue.Name{Account: m.Account, Deployment: m.Deployment}, Key: m.Key,
+		Name: queue.Name{Account: m.Account, Deployment: m.Deployment}, Key: m.Key, Owner: m.Owner,
 		Bounds:  queue.Bounds{Length: m.Length, Wait: time.Duration(m.WaitMillis) * time.Millisecond},
 		Running: m.Running,
 	}

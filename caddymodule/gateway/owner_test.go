@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/queue"
 	"github.com/postern-dev/postern/caddymodule/serve"
@@ -208,7 +209,7 @@ func BenchmarkEnter(b *testing.B) {
 			b.SetParallelism(row.clients)
 			b.RunParallel(func(clients *testing.PB) {
 				for clients.Next() {
-					place, err := row.queues.Enter(b.Context(), row.at, "key_1", queue.Bounds{})
+					place, err := row.queues.Enter(b.Context(), row.at, fair.Client{Key: "key_1"}, queue.Bounds{})
 					if err != nil {
 						b.Error(err)
 						return

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/caddymodule/limits"
 )
 
@@ -36,7 +37,7 @@ type Need struct {
 
 // LookAt returns what the limits of a key and its account leave.
 func (q *Queues) LookAt(ctx context.Context, account, key string) (limits.Look, error) {
-	place, err := q.EnterLimited(ctx, account, key, Need{Look: true}, Bounds{})
+	place, err := q.EnterLimited(ctx, account, fair.Client{Key: key}, Need{Look: true}, Bounds{})
 	if err != nil {
 		return limits.Look{}, err
 	}
@@ -47,8 +48,8 @@ func (q *Queues) LookAt(ctx context.Context, account, key string) (limits.Look, 
 // EnterLimited waits until the limits of a key and its account allow a request. The caller
 // must call [Place.Settle] when it has ended. It fails with a [limits.Refusal], or as
 // [Queues.Enter] does.
-func (q *Queues) EnterLimited(ctx context.Context, account, key string, need Need, b Bounds) (Place, error) {
-	r := Request{Name: Name{Account: account}, Key: key, Bounds: b.orDefaults(), Need: need}
+func (q *Queues) EnterLimited(ctx context.Context, account string, c fair.Client, need Need, b Bounds) (Place, error) {
+	r := Request{Name: Name{Account: account}, Key: c.Key, Owner: c.Owner, Bounds: b.orDefaults(), Need: need}
 	if q.shared != nil {
 		return q.shared.enter(ctx, r)
 	}

@@ -73,7 +73,7 @@ var need = queue.Need{Cost: limits.Cost{Input: 5, Output: 5}, Wait: 15 * time.Se
 // enter enters a request, and returns the refused limit.
 func enter(t *testing.T, q *queue.Queues, key string, n queue.Need) (queue.Place, string) {
 	t.Helper()
-	place, err := q.EnterLimited(t.Context(), "a", key, n, queue.Bounds{})
+	place, err := q.EnterLimited(t.Context(), "a", client(key), n, queue.Bounds{})
 	if refused, ok := errors.AsType[*limits.Refusal](err); ok {
 		if len(refused.States) == 0 {
 			t.Error("a refusal without the states of the limits")
@@ -126,7 +126,7 @@ func TestLimitedWaits(t *testing.T) {
 		}
 		ctx, leave := context.WithCancel(t.Context())
 		go func() { time.Sleep(time.Second); leave() }()
-		if _, err := q.EnterLimited(ctx, "a", "k", need, queue.Bounds{}); !errors.Is(err, context.Canceled) {
+		if _, err := q.EnterLimited(ctx, "a", client("k"), need, queue.Bounds{}); !errors.Is(err, context.Canceled) {
 			t.Errorf("a client that leaves: %v", err)
 		}
 		time.Sleep(9 * time.Second)
@@ -226,11 +226,11 @@ func TestLimitedConcurrency(t *testing.T) {
 		}
 		b1.Settle(used)
 		all.Wait()
-		_, err := q.EnterLimited(t.Context(), "a", "a", need, queue.Bounds{Length: -1})
+		_, err := q.EnterLimited(t.Context(), "a", client("a"), need, queue.Bounds{Length: -1})
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = q.EnterLimited(t.Context(), "a", "a", need, queue.Bounds{Length: -1})
+		_, err = q.EnterLimited(t.Context(), "a", client("a"), need, queue.Bounds{Length: -1})
 		refused, _ := errors.AsType[*limits.Refusal](err)
 		if refused == nil || refused.Limit != limits.Concurrency || refused.Of != limits.OfKey || refused.Max != 1 || refused.Used != 1 {
 			t.Errorf("a full line: %v", err)
@@ -362,7 +362,7 @@ func TestLimitedShared(t *testing.T) {
 		if refused != "" || last.Look().States[0].Used != 1 {
 			t.Errorf("at a new owner: %q, %+v", refused, last.Look().States)
 		}
-		_, err := y.EnterLimited(t.Context(), "a", "k", need, queue.Bounds{Length: -1})
+		_, err := y.EnterLimited(t.Context(), "a", client("k"), need, queue.Bounds{Length: -1})
 		if refused, _ := errors.AsType[*limits.Refusal](err); refused == nil || refused.Limit != limits.Concurrency {
 			t.Errorf("at a new owner while two run: %v", err)
 		}
@@ -383,7 +383,7 @@ func BenchmarkEnterLimited(b *testing.B) {
 	q := newLimited(&source{ofAccount: all, ofKey: all})
 	b.ReportAllocs()
 	for b.Loop() {
-		place, err := q.EnterLimited(b.Context(), "a", "k", need, queue.Bounds{})
+		place, err := q.EnterLimited(b.Context(), "a", client("k"), need, queue.Bounds{})
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -17,12 +17,12 @@ type line struct {
 	waiting atomic.Int64 // changed under the lock
 
 	mu    sync.Mutex
-	turns fair.Turns[string, *waiter] // waiting requests by key
+	turns fair.Turns[string, *waiter] // waiting requests by owner and key
 }
 
 // waiter is a waiting request.
 type waiter struct {
-	path  []string   // its key
+	path  []string   // its owner and its key
 	ready chan error // buffered; receives nil when the request may run, ErrFull when it was displaced
 }
 
@@ -32,7 +32,7 @@ func (l *line) enter(ctx context.Context, r *Request) (waited bool, err error) {
 		l.running.Add(1)
 		return false, nil
 	}
-	w, err := l.join(r.Key, r.Length)
+	w, err := l.join(fair.Client{Owner: r.Owner, Key: r.Key}, r.Length)
 	if err != nil || w == nil {
 		return false, err
 	}
@@ -48,7 +48,7 @@ func (l *line) leave() {
 }
 
 // join starts a request and returns nil, or enqueues it and returns its waiter.
-func (l *line) join(key string, length int) (*waiter, error) {
+func (l *line) join(c fair.Client, length int) (*waiter, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	// Waiting requests run first. A place may have become free since the last
@@ -58,10 +58,11 @@ func (l *line) join(key string, length int) (*waiter, error) {
 		l.running.Add(1)
 		return nil, nil
 	}
-	if l.turns.Len() >= length && !l.displace(key) {
+	path := c.Path()
+	if l.turns.Len() >= length && !l.displace(path) {
 		return nil, ErrFull
 	}
-	w := &waiter{path: []string{key}, ready: make(chan error, 1)}
+	w := &waiter{path: path, ready: make(chan error, 1)}
 	l.turns.Push(w.path, w)
 	l.waiting.Add(1)
 	// Leave may have run before w was counted as waiting. Check again.
@@ -104,12 +105,10 @@ func (l *line) quit(w *waiter) bool {
 	return queued
 }
 
-// displace makes room for a request of key in a full queue. The key with the most
-// waiting requests loses its newest one if it has at least two more than key.
-// Otherwise, one key could fill the queue.
-func (l *line) displace(key string) bool {
-	n, newest := l.turns.Longest()
-	if n < l.turns.Of(key)+2 {
+// displace makes room in a full queue for a request with this path: see [fair.Turns.Longest].
+func (l *line) displace(path []string) bool {
+	newest, ok := l.turns.Longest(path)
+	if !ok {
 		return false
 	}
 	l.turns.Remove(newest.path, newest)
@@ -125,8 +124,8 @@ func (l *line) advance() {
 	l.admit()
 }
 
-// admit admits as many waiting requests as the limit allows, one of each key in
-// turn. The caller holds the lock.
+// admit admits as many waiting requests as the limit allows, one of each owner in
+// turn, and of each of its keys. The caller holds the lock.
 func (l *line) admit() {
 	for l.turns.Len() > 0 && l.free() {
 		w := l.turns.Pop()

@@ -1,6 +1,6 @@
 // Package queue limits how many requests of a deployment run concurrently. Excess
-// requests wait in a fair queue: round robin between keys, and first in, first out
-// within a key.
+// requests wait in a fair queue: round robin between the owners of keys, and between the keys of
+// an owner, and first in, first out within a key.
 //
 // Without a limit, a request costs two atomic additions. It takes no lock and
 // allocates no memory.
@@ -18,6 +18,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/caddymodule/limits"
 )
 
@@ -84,8 +85,8 @@ func (q *Queues) line(n Name) *line {
 // Enter waits until a request of the deployment may run. The caller must call
 // [Place.Leave] when the request has ended. Enter fails with [ErrFull],
 // [ErrTimeout], or the cause of ctx's cancellation.
-func (q *Queues) Enter(ctx context.Context, n Name, key string, b Bounds) (Place, error) {
-	r := Request{Name: n, Key: key, Bounds: b.orDefaults()}
+func (q *Queues) Enter(ctx context.Context, n Name, c fair.Client, b Bounds) (Place, error) {
+	r := Request{Name: n, Key: c.Key, Owner: c.Owner, Bounds: b.orDefaults()}
 	if q.shared != nil && q.limit(n) > 0 {
 		return q.shared.enter(ctx, r)
 	}
@@ -99,8 +100,9 @@ func (b Bounds) orDefaults() Bounds {
 // Request is a request that enters the queue of a deployment, or what has the limits of a key
 // and its account.
 type Request struct {
-	Name // without a Key
-	Key  string
+	Name  // without a Key
+	Key   string
+	Owner string // of the key
 	Bounds
 	Need // without a Deployment
 	// Running means that it runs already: it counts, even above the limit.

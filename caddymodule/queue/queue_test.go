@@ -11,8 +11,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/caddymodule/queue"
 )
+
+// client is a key without a user.
+func client(key string) fair.Client { return fair.Client{Owner: "default", Key: key} }
 
 func name() queue.Name { return queue.Name{Account: "default", Deployment: "m"} }
 
@@ -40,7 +44,7 @@ func newHall(t *testing.T, limit int) *hall {
 func (h *hall) come(ctx context.Context, b queue.Bounds, requests ...string) {
 	for _, r := range requests {
 		go func() {
-			p, err := h.Enter(ctx, name(), r[:1], b)
+			p, err := h.Enter(ctx, name(), client(r[:1]), b)
 			h.mu.Lock()
 			defer h.mu.Unlock()
 			if err != nil {
@@ -97,6 +101,32 @@ func TestRoundRobin(t *testing.T) {
 		if n := h.waiting(); n != 0 || len(h.places) != 1 {
 			t.Errorf("%d wait, %d run in the end", n, len(h.places))
 		}
+	})
+}
+
+// An owner with many keys gets no more turns than one with few, nor more of the queue.
+func TestOwnersTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHall(t, 1)
+		b := queue.Bounds{Length: 6}
+		for _, of := range []string{"v0", "u1", "u2", "u3", "u4", "u5", "u5", "v1", "v1", "u6"} {
+			go func() {
+				p, err := h.Enter(t.Context(), name(), fair.Client{Owner: of[:1], Key: of}, b)
+				h.mu.Lock()
+				defer h.mu.Unlock()
+				if err != nil {
+					h.refused = append(h.refused, of)
+					return
+				}
+				h.order, h.places = append(h.order, of), append(h.places, p)
+			}()
+			synctest.Wait()
+		}
+		h.expect("refused", &h.refused, "u5", "u5", "u6")
+		for range 7 {
+			h.leave()
+		}
+		h.expect("order", &h.order, "v0", "u1", "v1", "u2", "v1", "u3", "u4")
 	})
 }
 
@@ -200,7 +230,7 @@ func TestConcurrent(t *testing.T) {
 					if i%3 == 0 {
 						ctx, cancel = context.WithTimeout(ctx, time.Duration(i)*time.Microsecond)
 					}
-					p, err := q.Enter(ctx, name(), fmt.Sprint(k), queue.Bounds{Length: 40})
+					p, err := q.Enter(ctx, name(), client(fmt.Sprint(k)), queue.Bounds{Length: 40})
 					if err == nil {
 						if n := running.Add(1); n > most.Load() {
 							most.Store(n)
@@ -220,7 +250,7 @@ func TestConcurrent(t *testing.T) {
 	}
 	// All places are free again.
 	for range limit {
-		if p, err := q.Enter(t.Context(), name(), "x", queue.Bounds{Length: -1}); err != nil || p.Waited() {
+		if p, err := q.Enter(t.Context(), name(), client("x"), queue.Bounds{Length: -1}); err != nil || p.Waited() {
 			t.Fatalf("a place was lost: %v", err)
 		}
 	}
@@ -243,7 +273,7 @@ func TestShares(t *testing.T) {
 		defer stop()
 		client := func(key string, served *atomic.Int64) {
 			for ctx.Err() == nil {
-				p, err := q.Enter(ctx, name(), key, queue.Bounds{})
+				p, err := q.Enter(ctx, name(), client(key), queue.Bounds{})
 				if err != nil {
 					continue
 				}
@@ -272,7 +302,7 @@ func BenchmarkUnbounded(b *testing.B) {
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			p, _ := q.Enter(ctx, name(), "key", queue.Bounds{})
+			p, _ := q.Enter(ctx, name(), client("key"), queue.Bounds{})
 			p.Leave()
 		}
 	})
@@ -281,7 +311,7 @@ func BenchmarkUnbounded(b *testing.B) {
 func TestUnboundedAllocatesNothing(t *testing.T) {
 	q := queue.New(func(queue.Name) int { return 0 })
 	n := testing.AllocsPerRun(100, func() {
-		p, _ := q.Enter(t.Context(), name(), "key", queue.Bounds{})
+		p, _ := q.Enter(t.Context(), name(), client("key"), queue.Bounds{})
 		p.Leave()
 	})
 	if n != 0 {

@@ -249,7 +249,7 @@ func TestOwnersChange(t *testing.T) {
 					pause := func() time.Duration { return time.Duration(1+rand.IntN(800)) * time.Millisecond }
 					all.Go(func() {
 						for ctx.Err() == nil && e.life.Err() == nil {
-							place, err := e.Queues.Enter(e.life, name(), fmt.Sprint(i), queue.Bounds{})
+							place, err := e.Queues.Enter(e.life, name(), client(fmt.Sprint(i)), queue.Bounds{})
 							if err != nil {
 								continue
 							}

@@ -30,7 +30,7 @@ func (e *Ending) fail(err *dialect.Error) {
 // delivery is the state of sending a request to model servers.
 type delivery struct {
 	ready   time.Time         // when the request was read
-	waited  time.Duration     // from then to the first try
+	waited  time.Duration     // from then to the first try that was not refused
 	body    *dialect.Segments // of the last try, nil before
 	at      time.Time         // of the last try, or zero
 	refused bool              // no model has processed it
@@ -41,7 +41,7 @@ type delivery struct {
 // begin begins a try.
 func (d *delivery) begin(body *dialect.Segments) {
 	now := time.Now()
-	if d.body == nil {
+	if d.waits() {
 		d.waited = now.Sub(d.ready)
 	}
 	d.body, d.at, d.refused = body, now, false
@@ -49,11 +49,14 @@ func (d *delivery) begin(body *dialect.Segments) {
 
 // wait returns how long the request has waited for its turn and a connector.
 func (d *delivery) wait() time.Duration {
-	if d.body == nil && !d.ready.IsZero() {
+	if d.waits() && !d.ready.IsZero() {
 		return time.Since(d.ready)
 	}
 	return d.waited
 }
+
+// waits reports whether no model server has the request.
+func (d *delivery) waits() bool { return !d.reached && (d.body == nil || d.refused) }
 
 // refuse ends a try that no model has seen.
 func (d *delivery) refuse() { d.at, d.refused = time.Time{}, true }

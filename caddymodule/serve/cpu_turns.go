@@ -11,7 +11,7 @@ import (
 	"github.com/postern-dev/postern/connector/procs"
 )
 
-// Kinds of work that are queued fairly between keys. Each may use half of the
+// Kinds of work that are queued fairly between owners of keys, and between their keys. Each may use half of the
 // processors, because a few compressed KB can take a second. Small requests are not
 // queued.
 var (
@@ -40,7 +40,7 @@ func newTurns() *queue.Queues {
 // takeTurn waits for the request's turn. Its errors are those of
 // [queue.Queues.Enter].
 func (c *completion) takeTurn(ctx context.Context, kind queue.Name, wait time.Duration) (queue.Place, error) {
-	return c.turns.Enter(ctx, kind, c.exchange.Key.ID(), queue.Bounds{Length: maxWaiting, Wait: wait})
+	return c.turns.Enter(ctx, kind, c.exchange.client(), queue.Bounds{Length: maxWaiting, Wait: wait})
 }
 
 // countPrompt counts the tokens of a prompt. It waits up to wait for a turn. Its

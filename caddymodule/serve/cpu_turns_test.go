@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/caddymodule/queue"
 )
 
@@ -55,7 +56,7 @@ func (g *testGateway) takeAll(t *testing.T, kind queue.Name) (leave func()) {
 	t.Helper()
 	var places []queue.Place
 	for range max(runtime.GOMAXPROCS(0)/2, 1) {
-		place, err := g.backend.turns.Enter(t.Context(), kind, "other", queue.Bounds{})
+		place, err := g.backend.turns.Enter(t.Context(), kind, fair.Client{Key: "other"}, queue.Bounds{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/caddymodule/scope"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/connector/text"
@@ -39,6 +40,11 @@ type Exchange struct {
 	permit     permit           // under limits
 	tries      tries            // of Router
 	running    bool             // counted as in flight
+}
+
+// client returns the key of the request, and its owner.
+func (ex *Exchange) client() fair.Client {
+	return fair.Client{Owner: ex.Key.Owner(), Key: ex.Key.ID()}
 }
 
 // exchangeKey is the context key of the exchange.

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/activity"
+	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/caddymodule/queue"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
@@ -118,7 +119,7 @@ func newExchanges(t *testing.T, head string) *exchanges {
 	d, _ := e.backend.Store.Deployment(store.DefaultAccount, "m")
 	e.ids[d.Connectors[0]] = "box"
 	server := e.Translator.Server
-	server.Observer, server.Choose = e, e.choose
+	server.Observer, server.Choose, server.Reserve = e, e.choose, e.reserve
 	server.Logger = slog.New(slog.NewTextHandler(&e.events, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if a.Key == slog.TimeKey {
 			return slog.Attr{}
@@ -190,7 +191,7 @@ func (e *exchanges) set(d *store.Deployment, name, value string) {
 		})
 	case "taken": // places in the queue, by requests of others
 		var place queue.Place
-		place, err = e.backend.Queues.Enter(e.Context(), queue.Name{Account: d.Account, Deployment: d.Name}, "other", queue.Bounds{})
+		place, err = e.backend.Queues.Enter(e.Context(), queue.Name{Account: d.Account, Deployment: d.Name}, fair.Client{Key: "other"}, queue.Bounds{})
 		e.Cleanup(place.Leave)
 	default:
 		e.Fatalf("unknown setting %s", name)

@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/caddymodule/queue"
 )
 
@@ -135,7 +136,7 @@ func TestLargeBodiesWait(t *testing.T) {
 		_ = stop.CloseWithError(io.ErrUnexpectedEOF)
 		clients.Wait()
 		for range largeBodies {
-			if _, err := g.backend.turns.Enter(t.Context(), buffering, "", queue.Bounds{Length: -1}); err != nil {
+			if _, err := g.backend.turns.Enter(t.Context(), buffering, fair.Client{}, queue.Bounds{Length: -1}); err != nil {
 				t.Errorf("a place was not given back: %v", err)
 			}
 		}
@@ -178,7 +179,7 @@ func TestSlowClientsKeepNoPlace(t *testing.T) {
 				time.Sleep(largeHold)
 				synctest.Wait()
 				for range largeBodies {
-					place, err := g.backend.turns.Enter(t.Context(), buffering, "", queue.Bounds{Length: -1})
+					place, err := g.backend.turns.Enter(t.Context(), buffering, fair.Client{}, queue.Bounds{Length: -1})
 					if err != nil {
 						t.Fatalf("a client that does not read keeps a place: %v", err)
 					}

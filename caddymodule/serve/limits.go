@@ -86,7 +86,7 @@ func (rt *Router) admit(ctx context.Context, ex *Exchange) (waited bool, err err
 	}
 	need := queue.Need{Cost: limits.Cost{Input: c.size / bytesPerToken, Output: c.call.OutputLimit()}, Wait: max(rt.LimitWait, 0)}
 	start := time.Now()
-	place, err := ex.backend.Queues.EnterLimited(ctx, ex.Account, ex.Key.ID(), need, rt.Queue)
+	place, err := ex.backend.Queues.EnterLimited(ctx, ex.Account, ex.client(), need, rt.Queue)
 	if refused, ok := errors.AsType[*limits.Refusal](err); ok {
 		rt.Observer.Limited(refused.State)
 		ex.Reason = refused.Of + "_" + refused.Limit

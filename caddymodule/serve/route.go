@@ -12,6 +12,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/caddymodule/queue"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
@@ -32,7 +33,13 @@ type Router struct {
 type Tunnel interface {
 	Connector() string
 	Resolve(name, upstream, model string) (string, string, error)
-	Send(r *http.Request, key string) (*http.Response, error)
+	Send(r *http.Request, c fair.Client) (*http.Response, error)
+}
+
+// Reserved is a tunnel with a place for one request, implemented by [tunnel.Reserved].
+type Reserved interface {
+	Tunnel
+	Leave()
 }
 
 // Serve sends the request when the limits allow it and its turn comes. It keeps the place in
@@ -48,19 +55,19 @@ func (rt *Router) Serve(r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	place, err := rt.enter(r.Context(), ex)
-	if err != nil {
+	t := rt.newTurn(ex)
+	if err := t.enter(r.Context(), rt.Queue.Length); err != nil {
 		return err
 	}
-	defer place.Leave()
+	defer t.leave()
 	defer ex.completion.delivery.end() // after a panic
-	for changed := waited || place.Waited(); ; changed = true {
+	for changed := waited || t.place.Waited(); ; changed = true {
 		if changed {
 			if derr := rt.find(ex); derr != nil {
 				return derr
 			}
 		}
-		response, err := rt.send(r.Context(), ex, ex.found)
+		response, err := t.send(r.Context())
 		if err != nil {
 			ex.completion.delivery.end()
 			return rt.clientError(r.Context(), ex, err)
@@ -74,31 +81,11 @@ func (rt *Router) Serve(r *http.Request) error {
 	}
 }
 
-// enter waits for the request's turn.
-func (rt *Router) enter(ctx context.Context, ex *Exchange) (queue.Place, error) {
-	n := queue.Name{Account: ex.Account, Deployment: ex.Deployment}
-	start := time.Now()
-	place, err := ex.backend.Queues.Enter(ctx, n, ex.Key.ID(), rt.Queue)
-	if place.Waited() || errors.Is(err, queue.ErrTimeout) {
-		waited := time.Since(start)
-		rt.Observer.Queued(ex, waited)
-		ex.tries.queued(waited)
-	}
-	switch {
-	case errors.Is(err, queue.ErrFull):
-		rt.Observer.Rejected(ex, "full")
-		return place, dialect.QueueFull(ex.Deployment)
-	case errors.Is(err, queue.ErrTimeout):
-		rt.Observer.Rejected(ex, "timeout")
-		return place, dialect.QueueTimeout(ex.Deployment)
-	}
-	return place, err
-}
-
 // send sends the request to one of the deployment's connectors. It tries each at
 // most once, as long as no model has seen the request. If all are offline, it waits
-// up to ConnectWait for one to reconnect.
-func (rt *Router) send(ctx context.Context, ex *Exchange, d store.Deployment) (*http.Response, error) {
+// up to ConnectWait for one to reconnect. If none has taken the request, full are those that had
+// no place for it.
+func (rt *Router) send(ctx context.Context, ex *Exchange, d store.Deployment) (response *http.Response, full []Tunnel, err error) {
 	to := tunnel.Target{Name: ex.Deployment, Upstream: d.Upstream, Model: d.Model, Affinity: affinity(ex, d)}
 	deadline := time.Now().Add(rt.ConnectWait)
 	if len(d.Connectors) == 1 {
@@ -113,20 +100,22 @@ func (rt *Router) send(ctx context.Context, ex *Exchange, d store.Deployment) (*
 		}
 		chosen, err := rt.Choose(ctx, d.Connectors, to, tried, wait)
 		if err != nil {
-			return nil, cmp.Or(unable, err)
+			return nil, full, cmp.Or(unable, err)
 		}
-		ex.Connector = chosen.Connector()
-		response, err := roundTrip(ctx, ex, chosen, d.Upstream, d.Model)
+		response, err = roundTrip(ctx, ex, chosen, d)
 		if err == nil {
-			return response, nil
+			return response, nil, nil
 		}
 		late := rt.ConnectWait > 0 && time.Now().After(deadline)
 		r, _ := refusal(err)
 		if ctx.Err() != nil || late || !r.again {
-			return nil, err
+			return nil, nil, err
 		}
 		ex.tries.retry(ctx, ex, r.client(ex.Deployment))
 		tried = append(tried, chosen)
+		if errors.Is(err, link.ErrNoCredit) {
+			full = append(full, chosen)
+		}
 		if !errors.Is(err, link.ErrNotSent) {
 			unable = cmp.Or(unable, err)
 		}
@@ -155,8 +144,9 @@ func affinity(ex *Exchange, d store.Deployment) uint64 {
 }
 
 // roundTrip sends the request through one tunnel.
-func roundTrip(ctx context.Context, ex *Exchange, to Tunnel, upstream, model string) (*http.Response, error) {
-	upstream, model, err := to.Resolve(ex.Deployment, upstream, model)
+func roundTrip(ctx context.Context, ex *Exchange, to Tunnel, d store.Deployment) (*http.Response, error) {
+	ex.Connector = to.Connector()
+	upstream, model, err := to.Resolve(ex.Deployment, d.Upstream, d.Model)
 	if err != nil {
 		return nil, err
 	}
@@ -182,7 +172,7 @@ func roundTrip(ctx context.Context, ex *Exchange, to Tunnel, upstream, model str
 			return body, nil
 		}
 	}
-	response, err := to.Send(r.WithContext(ctx), ex.Key.ID())
+	response, err := to.Send(r.WithContext(ctx), ex.client())
 	if _, ok := refusal(err); ok {
 		delivery.refuse()
 	}
@@ -242,6 +232,8 @@ func (rt *Router) clientError(ctx context.Context, ex *Exchange, err error) erro
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
+	case errors.As(err, new(*dialect.Error)):
+		return err
 	case errors.Is(err, link.ErrNoCredit):
 		rt.Observer.Rejected(ex, "connector")
 	case errors.Is(err, tunnel.ErrNoRoute):

@@ -22,6 +22,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/dialect/kept"
+	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/queue"
 	"github.com/postern-dev/postern/caddymodule/store"
@@ -61,6 +62,9 @@ type Server struct {
 	// Choose returns a live tunnel of one of the connectors, except those already
 	// tried. It waits for one, and fails with [tunnel.ErrOffline].
 	Choose func(ctx context.Context, connectors []string, to tunnel.Target, tried []Tunnel, wait time.Duration) (Tunnel, error)
+	// Reserve waits for a place at one of the tunnels, for a request of a client: see
+	// [tunnel.Reserve].
+	Reserve func(ctx context.Context, full []Tunnel, c fair.Client, wait time.Duration) (Reserved, error)
 	// StatusOf returns the HTTP status of another handler's error, or 0.
 	StatusOf func(error) int
 	// ClientIP returns the address of a request's client, which a key may restrict.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
@@ -101,7 +102,7 @@ func (fakeTunnel) Resolve(_, _, _ string) (upstream, model string, err error) {
 	return "ollama", "up", nil
 }
 
-func (f fakeTunnel) Send(r *http.Request, _ string) (*http.Response, error) {
+func (f fakeTunnel) Send(r *http.Request, _ fair.Client) (*http.Response, error) {
 	return f.g.answer(r), nil
 }
 

@@ -16,6 +16,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/caddymodule/queue"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
@@ -143,7 +144,7 @@ func (f failing) choose(_ context.Context, _ []string, _ tunnel.Target, tried []
 	return f, nil
 }
 
-func (failing) Send(*http.Request, string) (*http.Response, error) {
+func (failing) Send(*http.Request, fair.Client) (*http.Response, error) {
 	return nil, errors.Join(link.ErrUpstreamDown)
 }
 

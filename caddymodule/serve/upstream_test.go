@@ -14,7 +14,9 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/caddymodule/limits"
+	"github.com/postern-dev/postern/caddymodule/queue"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/link"
@@ -188,6 +190,44 @@ func (e *exchanges) choose(ctx context.Context, connectors []string, _ tunnel.Ta
 	return nil, tunnel.ErrOffline
 }
 
+// reserve is Server.Reserve. A place becomes free after 10 s if the script has another answer.
+func (e *exchanges) reserve(ctx context.Context, full []Tunnel, _ fair.Client, wait time.Duration) (Reserved, error) {
+	fmt.Fprintf(&e.log, "-- waiting for a place for %v, %d hold one in the queue --\n", wait, e.queued())
+	free := 10 * time.Second
+	if len(e.answers) == 0 {
+		free = time.Hour
+	}
+	select {
+	case <-time.After(min(free, wait)):
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	if wait < free {
+		return nil, link.ErrNoCredit
+	}
+	return full[0].(scriptedTunnel), nil
+}
+
+// queued returns how many requests have a place in the queue of m.
+func (e *exchanges) queued() (n int) {
+	name := queue.Name{Account: store.DefaultAccount, Deployment: "m"}
+	d, _ := e.backend.Store.Deployment(name.Account, name.Deployment)
+	var places []queue.Place
+	for range d.MaxConcurrency {
+		place, err := e.backend.Queues.Enter(context.Background(), name, fair.Client{}, queue.Bounds{Length: -1})
+		if err == nil {
+			places = append(places, place)
+		}
+	}
+	for _, p := range places {
+		p.Leave()
+	}
+	return d.MaxConcurrency - len(places)
+}
+
+// Leave implements Reserved.
+func (s scriptedTunnel) Leave() { fmt.Fprintf(&s.e.log, "-- %s: the place is given back --\n", s.id) }
+
 // Connector implements Tunnel.
 func (s scriptedTunnel) Connector() string { return s.id }
 
@@ -197,7 +237,7 @@ func (scriptedTunnel) Resolve(_, _, _ string) (upstream, model string, err error
 }
 
 // Send implements Tunnel. It notes the request.
-func (s scriptedTunnel) Send(r *http.Request, _ string) (*http.Response, error) {
+func (s scriptedTunnel) Send(r *http.Request, _ fair.Client) (*http.Response, error) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		s.e.Error(err)

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -37,6 +38,13 @@ func (k *LiveKey) ID() string { return k.record.Load().ID }
 
 // Account returns the id of the account that the key belongs to.
 func (k *LiveKey) Account() string { return k.record.Load().Account }
+
+// Owner returns the id of the user who is responsible for the key, or of the account. Its keys
+// share what is scarce.
+func (k *LiveKey) Owner() string {
+	r := k.record.Load()
+	return cmp.Or(r.Owner, r.Account)
+}
 
 // Scope returns what the key may be used for.
 func (k *LiveKey) Scope() scope.Scope { return k.record.Load().scope }

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/connector/link/blocks"
 )
@@ -92,7 +93,7 @@ func (g *testGateway) keep(t testing.TB, says, keeps int64) (*blockKeeper, *Sess
 func prompt(t testing.TB, s *Session, key, body string) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	answer, err := s.Send(repeatable(body).WithContext(ctx), key)
+	answer, err := s.Send(repeatable(body).WithContext(ctx), fair.Client{Key: key})
 	if err != nil {
 		t.Errorf("a body of %d bytes: %v", len(body), err)
 		return
@@ -209,7 +210,7 @@ func TestWhatIsEncoded(t *testing.T) {
 		prompt(t, s, "key", body)
 		k.encoded.Store(0)
 		k.coded.Store(0)
-		answer, err := s.Send(test.request, "key")
+		answer, err := s.Send(test.request, fair.Client{Key: "key"})
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -266,7 +267,7 @@ func BenchmarkBodies(b *testing.B) {
 						if how == "new blocks" {
 							key = fmt.Sprint(i)
 						}
-						answer, err := s.Send(r, key)
+						answer, err := s.Send(r, fair.Client{Key: key})
 						if err != nil {
 							b.Fatal(err)
 						}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/quic-go/quic-go"
 
+	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/connector/link"
 )
 
@@ -70,7 +71,6 @@ func newRemote(e *edge, m link.Tunnel) *Session {
 	s.offer.Store(&link.Update{Upstreams: o.Hello.Upstreams, Routes: o.Hello.Routes})
 	s.activeThere.Store(int64(m.Active))
 	s.suspected.Store(m.Suspect)
-	s.done = s.finished
 	return s
 }
 
@@ -165,22 +165,17 @@ func (h *Hub) Relay(stream *quic.Stream) {
 
 func (h *Hub) relay(stream *quic.Stream) {
 	_ = stream.SetReadDeadline(time.Now().Add(sendTimeout))
-	id, err := link.ReadTo(stream)
+	to, err := link.ReadTo(stream)
 	_ = stream.SetReadDeadline(time.Time{})
 	if err != nil {
 		link.Refuse(stream, link.CodeDraining) // the connector has nothing of it
 		return
 	}
-	if id == "" {
+	if to.Connector == "" {
 		h.serveAsked(stream)
 		return
 	}
-	s, ok := h.Session(id)
-	if !ok {
-		link.Refuse(stream, link.CodeDraining)
-		return
-	}
-	to, err := s.open(stream.Context())
+	opened, err := h.openFor(stream, to)
 	if err != nil {
 		code := link.CodeDraining
 		if errors.Is(err, link.ErrNoCredit) {
@@ -189,7 +184,25 @@ func (h *Hub) relay(stream *quic.Stream) {
 		link.Refuse(stream, code)
 		return
 	}
-	defer s.done()
+	defer opened.done()
 	h.counters.requests.Add(1)
-	link.Relay(stream, to)
+	link.Relay(stream, opened)
+}
+
+// openFor opens the stream of a request of a peer, which may wait for a place.
+func (h *Hub) openFor(stream *quic.Stream, to link.To) (*openStream, error) {
+	s, ok := h.Session(to.Connector)
+	if !ok {
+		return nil, errEnded
+	}
+	client := fair.Client{Owner: to.Owner, Key: to.Key}
+	place, err := s.enter(stream.Context(), client, to.Wait)
+	if err != nil {
+		return nil, err
+	}
+	opened, err := s.open(stream.Context(), client, place)
+	if err == nil && to.Wait > 0 {
+		link.Reserved(stream)
+	}
+	return opened, err
 }

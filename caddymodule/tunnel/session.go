@@ -14,11 +14,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/quic-go/quic-go"
-
+	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/connector/link/blocks"
-	"github.com/postern-dev/postern/connector/procs"
 )
 
 // Info describes a session.
@@ -66,7 +64,6 @@ type Session struct {
 	reported  atomic.Pointer[states]
 	since     time.Time
 	arrived   time.Time // when it began, or came back, as noticed here; guarded by the hub's lock
-	done      func()    // finished, for RoundTrip
 
 	// Of a tunnel at a peer; nil and 0: it is here.
 	at          *edge
@@ -75,7 +72,7 @@ type Session struct {
 	suspected   atomic.Bool  // as the peer says
 
 	active      atomic.Int64
-	limit       int64                     // of active
+	places      *fair.Places              // of running requests; nil at a peer
 	blocks      *blocks.Held              // nil: the connector keeps none
 	pingDue     atomic.Pointer[time.Time] // when two pings are overdue
 	draining    atomic.Bool
@@ -108,7 +105,7 @@ func newSession(p *peer, c Connector, hello link.Hello) *Session {
 	s := &Session{
 		peer: p, id: rand.Text()[:12], connector: c, hello: hello,
 		since: p.hub.options.Load().Now(), idle: make(chan struct{}), pong: make(chan struct{}, 1),
-		limit: int64(cmp.Or(hello.MaxRequests, link.DefaultMaxRequests)), unconfirmed: unconfirmed,
+		places: fair.NewPlaces(cmp.Or(hello.MaxRequests, link.DefaultMaxRequests)), unconfirmed: unconfirmed,
 	}
 	if kept := hello.Blocks; kept != nil && *kept > 0 {
 		s.blocks = blocks.NewHeld(p.hub.blocks, *kept)
@@ -117,7 +114,6 @@ func newSession(p *peer, c Connector, hello link.Hello) *Session {
 	s.reported.Store(new(states))
 	s.offer.Store(&link.Update{Upstreams: hello.Upstreams, Routes: hello.Routes})
 	s.pins.stored = hello.Pins
-	s.done = s.finished
 	s.beat(p.hub.heartbeat())
 	return s
 }
@@ -165,18 +161,25 @@ func (s *Session) usable() bool {
 }
 
 // RoundTrip is [Session.Send] for a request of the gateway itself.
-func (s *Session) RoundTrip(r *http.Request) (*http.Response, error) { return s.Send(r, "") }
+func (s *Session) RoundTrip(r *http.Request) (*http.Response, error) {
+	return s.Send(r, fair.Client{})
+}
 
-// Send sends a request to the connector and returns the answer, whose body must be
+// Send sends a request of a client to the connector and returns the answer, whose body must be
 // closed. The request's Host is the name of an upstream, its body is in memory and
 // its ContentLength is known. After an error that wraps link.ErrNotSent, nothing was
 // sent, and the request may be sent on another session. The same is true of
-// link.ErrNoCredit: the connector is at its limit.
+// link.ErrNoCredit: the connector has no place for the client, who may wait for one with [Reserve].
 //
 // Blocks of the body that the connector has received in a request with the same key are
 // not sent again. That needs GetBody.
-func (s *Session) Send(r *http.Request, key string) (*http.Response, error) {
-	stream, err := s.open(r.Context())
+func (s *Session) Send(r *http.Request, c fair.Client) (*http.Response, error) {
+	stream, err := s.open(r.Context(), c, fair.Place{})
+	return s.sendOn(stream, err, r, c)
+}
+
+// sendOn is [Session.Send] on a stream, unless that could not be opened.
+func (s *Session) sendOn(stream *openStream, err error, r *http.Request, c fair.Client) (*http.Response, error) {
 	if err != nil {
 		if r.Body != nil {
 			_ = r.Body.Close()
@@ -184,9 +187,9 @@ func (s *Session) Send(r *http.Request, key string) (*http.Response, error) {
 		return nil, err
 	}
 	s.hub.counters.requests.Add(1)
-	answer, err := s.exchange(stream, r, key, false)
+	answer, err := s.exchange(stream, r, c.Key, false)
 	if errors.Is(err, link.ErrUnknownBlock) && r.GetBody != nil {
-		answer, err = s.repeat(r, key)
+		answer, err = s.repeat(r, c)
 	}
 	if err == nil {
 		err = decompress(answer)
@@ -199,33 +202,29 @@ func (s *Session) Send(r *http.Request, key string) (*http.Response, error) {
 }
 
 // repeat sends a request again, without references to blocks.
-func (s *Session) repeat(r *http.Request, key string) (*http.Response, error) {
+func (s *Session) repeat(r *http.Request, c fair.Client) (*http.Response, error) {
 	body, err := r.GetBody()
 	if err != nil {
 		return nil, err
 	}
-	stream, err := s.open(r.Context())
+	stream, err := s.open(r.Context(), c, fair.Place{})
 	if err != nil {
 		_ = body.Close()
 		return nil, err
 	}
 	again := *r
 	again.Body = body
-	return s.exchange(stream, &again, key, true)
+	return s.exchange(stream, &again, c.Key, true)
 }
 
 // exchange sends a request, encoded if the connector is far away and supports that. A whole
 // body has no references to blocks.
-func (s *Session) exchange(stream *quic.Stream, r *http.Request, key string, whole bool) (*http.Response, error) {
+func (s *Session) exchange(stream *openStream, r *http.Request, key string, whole bool) (*http.Response, error) {
 	var body *blocks.Encoder
 	if s.hello.Blocks != nil && r.ContentLength >= blocks.Least && s.minRTT() >= s.hub.encodeFrom {
 		r, body = s.encode(r, key, whole)
 	}
-	to := ""
-	if s.at != nil {
-		to = s.connector.ID
-	}
-	answer, err := link.RoundTripTo(r.Context(), stream, to, r, s.done)
+	answer, err := link.RoundTripTo(r.Context(), stream.Stream, stream.to, r, stream.done)
 	switch {
 	case body == nil:
 	case err == nil:
@@ -257,57 +256,6 @@ func (s *Session) encode(r *http.Request, key string, whole bool) (*http.Request
 	encoded.Header[blocks.Field] = []string{strconv.FormatInt(r.ContentLength, 10)}
 	encoded.Body, encoded.ContentLength = body, -1
 	return &encoded, body
-}
-
-// creditWait is how long a request waits for the connector to allow another stream:
-// the end of an earlier request may still be in transit.
-const creditWait = time.Second
-
-// open begins a request and opens its stream.
-func (s *Session) open(ctx context.Context) (*quic.Stream, error) {
-	// Count first, then check: a drain does it in the opposite order.
-	active := s.active.Add(1)
-	procs.Begin()
-	if !s.usable() {
-		s.finished()
-		return nil, errEnded
-	}
-	if s.at == nil && active > s.limit {
-		s.finished()
-		return nil, link.ErrNoCredit
-	}
-	stream, err := s.conn.OpenStream()
-	if err != nil {
-		stream, err = s.openSync(ctx)
-	}
-	if err == nil {
-		return stream, nil
-	}
-	s.finished()
-	switch {
-	case ctx.Err() != nil:
-		return nil, context.Cause(ctx)
-	case errors.Is(err, context.DeadlineExceeded):
-		return nil, link.ErrNoCredit
-	default:
-		return nil, errEnded
-	}
-}
-
-// openSync waits up to creditWait for the connector to allow another stream.
-func (s *Session) openSync(ctx context.Context) (*quic.Stream, error) {
-	ctx, cancel := context.WithTimeout(ctx, creditWait)
-	defer cancel()
-	defer context.AfterFunc(s.serving, cancel)()
-	return s.conn.OpenStreamSync(ctx)
-}
-
-// finished is called at the end of each request.
-func (s *Session) finished() {
-	procs.End()
-	if s.active.Add(-1) == 0 && s.draining.Load() {
-		s.idleOnce.Do(func() { close(s.idle) })
-	}
 }
 
 // close ends the session and its requests at once.

@@ -18,8 +18,8 @@ func TestAsk(t *testing.T) {
 			t.Fatal(err)
 		}
 		b := &fakeStream{Reader: io.MultiReader(&a.written, strings.NewReader("rest"))}
-		if to, err := ReadTo(b); to != "" || err != nil {
-			t.Fatalf("for %q, %v", to, err)
+		if to, err := ReadTo(b); to != (To{}) || err != nil {
+			t.Fatalf("for %+v, %v", to, err)
 		}
 		got, err := ReadAsked(b)
 		if err != nil || !reflect.DeepEqual(got, m) {

@@ -10,7 +10,8 @@ import (
 type Enter struct {
 	Account    string `json:"account"`
 	Deployment string `json:"deployment,omitempty"` // "": the limits of the key and the account
-	Key        string `json:"key"`                  // id: keys take turns
+	Owner      string `json:"owner"`                // of the key: owners take turns
+	Key        string `json:"key"`                  // id: and the keys of each
 	// Length and WaitMillis are how many requests may wait, and how long this one may.
 	Length     int   `json:"length"`
 	WaitMillis int64 `json:"wait_ms"`

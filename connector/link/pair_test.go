@@ -24,7 +24,7 @@ const patience = 2 * time.Minute
 type pair struct {
 	gateway, connector *Conn
 	served             chan error // results of Serve, if anybody reads them
-	to                 string     // see RoundTripTo
+	to                 To         // see RoundTripTo
 }
 
 // pairing connects a gateway and a connector whose streams h serves, with a limit of

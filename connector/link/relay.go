@@ -2,37 +2,83 @@ package link
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"time"
 
 	"github.com/quic-go/quic-go"
 
 	"github.com/postern-dev/postern/connector/panics"
 )
 
-// appendTo appends the header of a request to a connector of a peer: the length of its id in
-// one byte, and the id. It appends nothing if the id is empty.
-func appendTo(b []byte, connector string) []byte {
-	if connector == "" {
-		return b
-	}
-	return append(append(b, byte(len(connector))), connector...)
+// To is the header of a request to a connector of a peer, which decides whether the client gets a
+// place there. Its texts have 255 bytes at most.
+type To struct {
+	Connector string // id; "": the request is for the peer itself
+	Owner     string // of the key
+	Key       string // id
+	// Wait is how long the request may wait for a place; 0: not at all. If it is set, the peer
+	// answers as soon as there is a place, and the request follows: see [Reserve].
+	Wait time.Duration
 }
 
-// ReadTo reads the header of a request of a peer, and returns the id of the connector. The
-// request follows.
-func ReadTo(s Stream) (connector string, err error) {
-	var header [256]byte
-	if _, err = io.ReadFull(s, header[:1]); err == nil {
-		_, err = io.ReadFull(s, header[1:1+int(header[0])])
+// append appends the header, nothing without a connector.
+func (t To) append(b []byte) []byte {
+	if t.Connector == "" {
+		return b
+	}
+	for _, text := range [...]string{t.Connector, t.Owner, t.Key} {
+		b = append(append(b, byte(len(text))), text...)
+	}
+	return binary.BigEndian.AppendUint32(b, uint32(t.Wait.Milliseconds()))
+}
+
+// ReadTo reads the header of a request of a peer. The request follows.
+func ReadTo(s Stream) (to To, err error) {
+	var buf [255]byte
+	read := func(n int) []byte {
+		if err == nil {
+			_, err = io.ReadFull(s, buf[:n])
+		}
+		return buf[:n]
+	}
+	text := func() string { return string(read(int(read(1)[0]))) }
+	if to.Connector = text(); to.Connector != "" {
+		to.Owner, to.Key = text(), text()
+		to.Wait = time.Duration(binary.BigEndian.Uint32(read(4))) * time.Millisecond
 	}
 	if err != nil {
-		return "", fmt.Errorf("receiving a request of a peer: %w", streamError(context.Background(), err))
+		return To{}, fmt.Errorf("receiving a request of a peer: %w", streamError(context.Background(), err))
 	}
-	return string(header[1 : 1+int(header[0])]), nil
+	return to, nil
 }
+
+// Reserve sends the header of a request, on a new stream, and waits until the peer has a place for
+// it. RoundTrip then sends the request. After an error, the stream has ended.
+func Reserve(ctx context.Context, s Stream, to To) error {
+	stop := context.AfterFunc(ctx, func() {
+		stopReading(s, CodeCancelled)
+		s.CancelWrite(CodeCancelled.wire())
+	})
+	_, err := s.Write(to.append(nil))
+	if err == nil {
+		_, err = io.ReadFull(s, make([]byte, 1))
+	}
+	if !stop() && err == nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		Refuse(s, CodeCancelled)
+		return streamError(ctx, err)
+	}
+	return nil
+}
+
+// Reserved answers Reserve. If that fails, relaying the request fails, too.
+func Reserved(s Stream) { _, _ = s.Write([]byte{0}) }
 
 // Relay copies a request from a stream of a peer to one of a connector, and the answer back,
 // with the codes of resets. It returns when both streams have ended.

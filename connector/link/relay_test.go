@@ -49,7 +49,7 @@ func relayed(newPair pairing) pairing {
 			_ = far.gateway.Close(CloseNone, "")
 			relaying.Wait()
 		})
-		return &pair{gateway: far.gateway, connector: near.connector, served: near.served, to: "c_1"}
+		return &pair{gateway: far.gateway, connector: near.connector, served: near.served, to: To{Connector: "c_1", Owner: "usr_1", Key: "key_1"}}
 	}
 }
 
@@ -63,8 +63,8 @@ func relayOne(t testing.TB, s Stream, near *pair) {
 		}
 		return
 	}
-	if to != "c_1" {
-		t.Errorf("a request to %q", to)
+	if to.Connector != "c_1" {
+		t.Errorf("a request to %+v", to)
 	}
 	stream, err := near.gateway.OpenStreamSync(context.Background())
 	if err != nil {

@@ -32,13 +32,13 @@ import (
 // error of this package: that of a reset, [ErrTunnelLost] or [ErrMalformed]; or
 // [io.ErrUnexpectedEOF].
 func RoundTrip(ctx context.Context, s Stream, r *http.Request, done func()) (*http.Response, error) {
-	return RoundTripTo(ctx, s, "", r, done)
+	return RoundTripTo(ctx, s, To{}, r, done)
 }
 
 // RoundTripTo is [RoundTrip] with a connector of a peer, which serves the stream with
-// [ReadTo] and [Relay]. The id of the connector has 255 bytes at most.
-func RoundTripTo(ctx context.Context, s Stream, connector string, r *http.Request, done func()) (*http.Response, error) {
-	x := &exchange{ctx: ctx, stream: s, to: connector, request: r, done: done}
+// [ReadTo] and [Relay].
+func RoundTripTo(ctx context.Context, s Stream, to To, r *http.Request, done func()) (*http.Response, error) {
+	x := &exchange{ctx: ctx, stream: s, to: to, request: r, done: done}
 	x.in.stream = s
 	if ctx.Done() != nil {
 		x.unwatch = context.AfterFunc(ctx, x.cancel)
@@ -65,7 +65,7 @@ func RoundTripTo(ctx context.Context, s Stream, connector string, r *http.Reques
 type exchange struct {
 	ctx     context.Context
 	stream  Stream
-	to      string // see RoundTripTo
+	to      To // see RoundTripTo
 	request *http.Request
 	done    func()
 	unwatch func() bool // stops watching ctx; nil: not watching
@@ -151,7 +151,7 @@ func (x *exchange) send() error {
 		expected = largeChunk
 	}
 	buf := getBuffer(int(min(expected, largeChunk)) + smallBuffer/2)
-	head, err := appendRequest(appendTo(buf.array[:0], x.to), r, size)
+	head, err := appendRequest(x.to.append(buf.array[:0]), r, size)
 	var n int
 	if err == nil {
 		head, n, err = x.fillBody(head, body, size)
