@@ -94,5 +94,5 @@ func (allModels) Allows(string) bool { return true }
 
 // viewOf returns what a key for all models sees.
 func viewOf(k *kept.Store, account, key string) kept.View {
-	return k.View(kept.Owner{Account: account, Key: key}, allModels{})
+	return k.View(kept.Owner{Account: account, Key: key}, account, allModels{})
 }

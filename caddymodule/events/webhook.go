@@ -99,8 +99,8 @@ func (w *Webhook) Post(name, id string, body []byte) {
 		w.Lost(LostByWebhook, 1)
 		w.lost.Log(w.Logger, slog.LevelError, LostByWebhook, time.Now(), "failed to queue an event: the webhook is too slow",
 			"host", w.URL.Host, "buffer", webhookBuffer)
-		n, newest := w.waiting.Longest()
-		if n < w.waiting.Of(d.kind())+2 {
+		newest, ok := w.waiting.Longest([]string{d.kind()})
+		if !ok {
 			return
 		}
 		w.waiting.Remove([]string{newest.kind()}, newest)

@@ -98,7 +98,7 @@ func (c *completion) read(r *http.Request) *dialect.Error {
 	if derr != nil {
 		return derr
 	}
-	ex.held.reservation = c.Memory.Open(ex.Account, ex.Key.ID())
+	ex.held.reservation = ex.reserve()
 	declared := bodyCost(min(max(r.ContentLength, 0), c.MaxBody), ex.costs().decoding)
 	hold := func(n int64) error { return ex.held.holdRequest(max(n, declared)) }
 	body, derr := readBody(r, c.MaxBody, func(n int64) error {
@@ -217,8 +217,7 @@ func (c *completion) estimate(_ string, p *tokens.Prompt) int {
 
 // sample returns the request as a sample for the learner.
 func (c *completion) sample(of tokens.Registration, counted int64) sample {
-	key := c.exchange.Key.ID()
-	held := c.Memory.Open(c.exchange.Account, key)
+	held, key := c.exchange.reserve(), c.exchange.Key.ID()
 	return sample{of: of, key: key, call: c.call, size: c.size + c.kept, tokens: counted, held: held}
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/caddymodule/scope"
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/connector/memory"
 	"github.com/postern-dev/postern/connector/text"
 )
 
@@ -45,6 +46,11 @@ type Exchange struct {
 // client returns the key of the request, and its owner.
 func (ex *Exchange) client() fair.Client {
 	return fair.Client{Owner: ex.Key.Owner(), Key: ex.Key.ID()}
+}
+
+// reserve returns an empty reservation in the memory budget.
+func (ex *Exchange) reserve() memory.Reservation {
+	return ex.backend.Memory.Open(ex.Account, ex.Key.Owner(), ex.Key.ID())
 }
 
 // exchangeKey is the context key of the exchange.

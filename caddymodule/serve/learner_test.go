@@ -134,7 +134,7 @@ func TestSamplesTakeMemory(t *testing.T) {
 	budget := memory.NewBudget(10 << 20)
 	call := chatCall(t)
 	for range 3 {
-		l.learn(sample{of: registration(d), key: "key", call: call, size: 1 << 20, tokens: 1, held: budget.Open("a", "k")})
+		l.learn(sample{of: registration(d), key: "key", call: call, size: 1 << 20, tokens: 1, held: budget.Open("a", "a", "k")})
 	}
 	if held := budget.Stats().Held; len(l.samples) != 1 || held != translatedCost<<20 || l.waiting.Load() != 1<<20 {
 		t.Errorf("%d samples of %d bytes wait, and hold %d", len(l.samples), l.waiting.Load(), held)

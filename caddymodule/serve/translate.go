@@ -135,7 +135,7 @@ func (t *Translator) keptResponse(ctx context.Context, ex *Exchange, q url.Value
 	if !ok {
 		return nil, dialect.ResponseNotFound(id)
 	}
-	ex.held.reservation = ex.backend.Memory.Open(ex.Account, ex.Key.ID())
+	ex.held.reservation = ex.reserve()
 	if ex.held.holdAnswer(response.Size()) != nil { // until it was sent
 		return nil, dialect.MemoryFull()
 	}
@@ -160,9 +160,9 @@ func (t *Translator) keptView(ctx context.Context, ex *Exchange) kept.View {
 	case StoreAccount:
 		owner.Key = ""
 	}
-	view := ex.backend.learner.kept.View(owner, ex.Key)
+	view := ex.backend.learner.kept.View(owner, ex.Key.Owner(), ex.Key)
 	if peers := ex.backend.peers; peers != nil {
-		ex.held.fetched = ex.backend.Memory.Open(ex.Account, ex.Key.ID())
+		ex.held.fetched = ex.reserve()
 		view = view.With(kept.NewRemote(ctx, peers, ex.held.fetch))
 	}
 	return view

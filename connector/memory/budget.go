@@ -9,14 +9,16 @@ import (
 var ErrExceeded = errors.New("the process holds as many bytes of requests and answers as it may")
 
 // Shares follow dynamic thresholds, as in shared buffers of switches (Choudhury and Hahne,
-// 1998): the limit of a key or an account depends on the free bytes. A single one can use
+// 1998): the limit of a key, a user or an account depends on the free bytes. A single one can use
 // most of the budget, and another one still finds room.
 const (
-	keyThreshold     = 1 // a key may hold this many times the bytes that stay free
+	keyThreshold     = 1 // a key, or a user with all keys, may hold this many times the bytes that stay free
 	accountThreshold = 2 // an account may hold this many times the bytes that stay free
-	// A key may always hold 1/guaranteed of the budget if it is free, however much its
-	// account holds.
-	guaranteed = 64
+	// An owner of keys, a user or the account, may always hold 1/guaranteed of the budget if it is
+	// free, however much its account holds. So may each of the keys, until the owner holds
+	// guaranteedThreshold times the bytes that stay free: many keys must not fill the budget.
+	guaranteed          = 64
+	guaranteedThreshold = 3
 )
 
 // Budget bounds the bytes that a process holds. Its zero value is not usable:
@@ -32,11 +34,12 @@ type Budget struct {
 type Stats struct {
 	Total, Held int64  // bytes
 	Full        uint64 // reservations refused because the budget was full
-	OverShare   uint64 // reservations refused because the key or account held too much
+	OverShare   uint64 // reservations refused because the key, user or account held too much
 }
 
-// owner is a key of an account, or the account itself if key is "".
-type owner struct{ account, key string }
+// owner is a key with its owner, who is a user or the account. Without a key, it is all keys of
+// the owner; without both, the account.
+type owner struct{ account, owner, key string }
 
 // share is what one owner holds.
 type share struct {
@@ -64,10 +67,10 @@ func (b *Budget) Stats() Stats {
 	return b.stats
 }
 
-// Open returns an empty reservation for a key of an account. Both may be "": then the
-// reservation may take all free bytes. A nil budget is unbounded.
-func (b *Budget) Open(account, key string) Reservation {
-	return Reservation{budget: b, owner: owner{account, key}}
+// Open returns an empty reservation for a key of an account. The owner of the key is a user or the
+// account. All may be "": then the reservation may take all free bytes. A nil budget is unbounded.
+func (b *Budget) Open(account, of, key string) Reservation {
+	return Reservation{budget: b, owner: owner{account, of, key}}
 }
 
 // Reservation is the part of a budget that one request holds. The zero value is
@@ -78,6 +81,7 @@ type Reservation struct {
 	owner
 	held    int64
 	ofKey   *share // nil while nothing is held
+	ofOwner *share
 	ofWhole *share // the account's
 }
 
@@ -114,7 +118,7 @@ func (r *Reservation) set(n int64) error {
 		return nil
 	}
 	if r.ofKey == nil && r.owner != (owner{}) {
-		r.ofKey, r.ofWhole = b.join(r.owner), b.join(owner{account: r.account})
+		r.ofKey, r.ofOwner, r.ofWhole = b.join(r.owner), b.join(r.all()), b.join(owner{account: r.account})
 	}
 	refused := more > 0 && b.refuses(r, more)
 	if !refused {
@@ -122,13 +126,15 @@ func (r *Reservation) set(n int64) error {
 		b.stats.Held += more
 		if r.ofKey != nil {
 			r.ofKey.held += more
+			r.ofOwner.held += more
 			r.ofWhole.held += more
 		}
 	}
 	if r.held == 0 && r.ofKey != nil {
 		b.leave(r.owner, r.ofKey)
+		b.leave(r.all(), r.ofOwner)
 		b.leave(owner{account: r.account}, r.ofWhole)
-		r.ofKey, r.ofWhole = nil, nil
+		r.ofKey, r.ofOwner, r.ofWhole = nil, nil, nil
 	}
 	if refused {
 		return ErrExceeded
@@ -136,8 +142,11 @@ func (r *Reservation) set(n int64) error {
 	return nil
 }
 
+// all returns all keys of the owner of a key.
+func (o owner) all() owner { return owner{account: o.account, owner: o.owner} }
+
 // refuses reports whether a reservation must not grow by more bytes, and counts the
-// refusal. A key with a single reservation is only bounded by its account.
+// refusal. A key or a user with a single reservation is only bounded by the account.
 func (b *Budget) refuses(r *Reservation, more int64) bool {
 	free := b.stats.Total - b.stats.Held - more // afterwards
 	if free < 0 {
@@ -147,11 +156,13 @@ func (b *Budget) refuses(r *Reservation, more int64) bool {
 	if r.ofKey == nil {
 		return false
 	}
-	ofKey, ofAccount := r.ofKey.held+more, r.ofWhole.held+more
-	switch {
-	case ofKey <= b.stats.Total/guaranteed:
+	ofKey, ofOwner, ofAccount := r.ofKey.held+more, r.ofOwner.held+more, r.ofWhole.held+more
+	switch least := b.stats.Total / guaranteed; {
+	case ofOwner <= least, ofKey <= least && ofOwner <= guaranteedThreshold*free:
 		return false
-	case ofAccount > accountThreshold*free, ofKey > keyThreshold*free && r.ofKey.held > r.held:
+	case ofAccount > accountThreshold*free,
+		ofKey > keyThreshold*free && r.ofKey.held > r.held,
+		ofOwner > keyThreshold*free && r.ofOwner.held > r.held && r.owner.owner != r.account:
 		b.stats.OverShare++
 		return true
 	}

@@ -18,15 +18,15 @@ func grow(t *testing.T, what string, r *Reservation, n int64, ok bool) {
 
 func TestShares(t *testing.T) {
 	b := NewBudget(6400) // 100 are guaranteed to each key
-	first := b.Open("a", "k1")
+	first := b.Open("a", "a", "k1")
 	grow(t, "two thirds for one request of an account", &first, 4266, true)
 	grow(t, "more than that", &first, 1, false)
-	second := b.Open("a", "k1")
+	second := b.Open("a", "a", "k1")
 	grow(t, "another request of the key", &second, 50, false)
-	other := b.Open("a", "k2")
+	other := b.Open("a", "a", "k2")
 	grow(t, "the guarantee of the account's other key", &other, 100, true)
 	grow(t, "more than that", &other, 1, false)
-	newcomer := b.Open("b", "k3")
+	newcomer := b.Open("b", "b", "k3")
 	grow(t, "two thirds of what is left, for another account", &newcomer, 1356, true)
 	grow(t, "more than that", &newcomer, 1, false)
 	if got := b.Stats(); got.Held != 4266+100+1356 || got.OverShare != 4 || got.Full != 0 {
@@ -48,7 +48,7 @@ func TestKeyThreshold(t *testing.T) {
 	requests := make([]Reservation, 64)
 	held := int64(0)
 	for i := range requests {
-		requests[i] = b.Open("a", "k")
+		requests[i] = b.Open("a", "a", "k")
 		if requests[i].Grow(100) == nil {
 			held += 100
 		}
@@ -58,11 +58,38 @@ func TestKeyThreshold(t *testing.T) {
 	}
 }
 
+// A user with many keys has no more than a user with one, and leaves room to others.
+func TestOwnerWithManyKeys(t *testing.T) {
+	for name, size := range map[string]int64{"small requests": 100, "large ones": 1000} {
+		b := NewBudget(64_000) // 1000 are guaranteed to each owner
+		held := int64(0)
+		for i := range 500 {
+			for range 3 {
+				r := b.Open("a", "many", fmt.Sprint("k", i))
+				if r.Grow(size) == nil {
+					held += size
+				}
+			}
+		}
+		if held < 31_000 || held > 48_000 {
+			t.Errorf("%s: a user with 500 keys holds %d of 64000", name, held)
+		}
+		for _, account := range []string{"a", "b"} {
+			for i := range 4 {
+				r := b.Open(account, fmt.Sprint("user", i), "key")
+				grow(t, name+": another user", &r, 1000, true)
+			}
+			r := b.Open(account, account, "key")
+			grow(t, name+": a key without a user", &r, 1000, true)
+		}
+	}
+}
+
 func TestFull(t *testing.T) {
 	b := NewBudget(1000)
-	alone := b.Open("", "")
+	alone := b.Open("", "", "")
 	grow(t, "all, without an owner", &alone, 1000, true)
-	r := b.Open("a", "k")
+	r := b.Open("a", "a", "k")
 	grow(t, "the guarantee, of a full budget", &r, 1, false)
 	b.Resize(2000)
 	grow(t, "after it was made larger", &r, 31, true)
@@ -87,7 +114,7 @@ func TestConcurrentUse(t *testing.T) {
 		all.Go(func() {
 			random := rand.New(rand.NewPCG(1, uint64(worker)))
 			for i := range 2000 {
-				r := b.Open(fmt.Sprint("a", worker%3), fmt.Sprint("k", i%5))
+				r := b.Open(fmt.Sprint("a", worker%3), fmt.Sprint("u", i%2), fmt.Sprint("k", i%5))
 				for range 5 {
 					_ = r.Set(random.Int64N(30_000))
 				}
@@ -107,7 +134,7 @@ func TestConcurrentUse(t *testing.T) {
 func TestReservationDoesNotAllocate(t *testing.T) {
 	b := NewBudget(1 << 20)
 	if n := testing.AllocsPerRun(100, func() {
-		r := b.Open("a", "k")
+		r := b.Open("a", "a", "k")
 		if r.Grow(1000) != nil {
 			t.Error("refused")
 		}
@@ -121,7 +148,7 @@ func BenchmarkReservation(b *testing.B) {
 	budget := NewBudget(1 << 30)
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			r := budget.Open("default", "key_06b3kz9v6dfx7fbv7wq7m5r2qm")
+			r := budget.Open("default", "default", "key_06b3kz9v6dfx7fbv7wq7m5r2qm")
 			_ = r.Grow(1000)
 			r.Release()
 		}

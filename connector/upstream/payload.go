@@ -85,7 +85,7 @@ func readPayload(budget *memory.Budget, body io.Reader, length int64) (*payload,
 	if length > maxBody {
 		return nil, errTooLarge
 	}
-	p := &payload{held: budget.Open("", "")}
+	p := &payload{held: budget.Open("", "", "")}
 	if d, ok := body.(interface{ DecoderMemory() int64 }); ok {
 		p.decoder = d.DecoderMemory()
 	}

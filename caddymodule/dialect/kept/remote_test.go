@@ -42,7 +42,7 @@ func testRemote(scope string, hold func(int64) error) (View, *peer) {
 	if hold == nil {
 		hold = func(int64) error { return nil }
 	}
-	return here.View(Owner{"a", "k"}, scopeOf(scope)).With(NewRemote(context.Background(), p, hold)), p
+	return here.View(Owner{"a", "k"}, "a", scopeOf(scope)).With(NewRemote(context.Background(), p, hold)), p
 }
 
 // mine returns the view of the same key at the peer.

@@ -36,8 +36,8 @@ const (
 type Owner struct{ Account, Key string }
 
 // Store keeps responses for their owners, for a limited time and up to a total size.
-// When it is full, it evicts the oldest response of the largest key in the largest
-// account, so that no key or account can displace others within their share. It is
+// When it is full, it evicts the oldest response of the largest key of the largest user in the
+// largest account, so that none of them can displace others within their share. It is
 // safe for concurrent use.
 type Store struct {
 	ttl   time.Duration
@@ -66,6 +66,7 @@ type item struct {
 // entry is a response with its time and size.
 type entry struct {
 	ref     ref
+	room    []string // the path of its room
 	r       Response
 	items   []string // ids of items
 	expires time.Time
@@ -74,7 +75,8 @@ type entry struct {
 	byOwner *list.Element // in the age of its owner's room
 }
 
-// room is a node in a tree of three levels: the whole store, an account, and a key.
+// room is a node in a tree of four levels: the whole store, an account, an owner of keys (a user or
+// the account), and a key.
 type room struct {
 	size  int64 // bytes
 	parts map[string]*room
@@ -87,8 +89,8 @@ func NewStore(now func() time.Time) *Store {
 }
 
 // keep keeps a copy of a response, unless it is too large or has too many items.
-func (s *Store) keep(at ref, r Response) {
-	e := &entry{ref: at, size: r.Size(), expires: s.now().Add(s.ttl)}
+func (s *Store) keep(at ref, user string, r Response) {
+	e := &entry{ref: at, room: []string{at.owner.Account, user, at.owner.Key}, size: r.Size(), expires: s.now().Add(s.ttl)}
 	if e.size > s.limit || len(r.Input)+len(r.Output) > MaxItems {
 		return
 	}
@@ -102,7 +104,7 @@ func (s *Store) keep(at ref, r Response) {
 	s.expire()
 	s.responses[at] = e
 	e.byAge = s.age.PushBack(e)
-	e.byOwner = s.room.add(e.size, at.owner.Account, at.owner.Key).age.PushBack(e)
+	e.byOwner = s.room.add(e.size, e.room...).age.PushBack(e)
 	for _, list := range [...][][]byte{e.r.Input, e.r.Output} {
 		for _, raw := range list {
 			if id := jsonscan.Text(raw, "id"); id != "" {
@@ -112,7 +114,7 @@ func (s *Store) keep(at ref, r Response) {
 		}
 	}
 	for s.room.size > s.limit {
-		s.remove(s.room.largest().largest().age.Front().Value.(*entry))
+		s.remove(s.room.largest().largest().largest().age.Front().Value.(*entry))
 	}
 }
 
@@ -177,7 +179,7 @@ func (s *Store) expire() {
 // holds s.mu.
 func (s *Store) remove(e *entry) {
 	s.age.Remove(e.byAge)
-	s.room.add(-e.size, e.ref.owner.Account, e.ref.owner.Key).age.Remove(e.byOwner)
+	s.room.add(-e.size, e.room...).age.Remove(e.byOwner)
 	delete(s.responses, e.ref)
 	for _, id := range e.items {
 		at := ref{e.ref.owner, id}
@@ -208,12 +210,16 @@ type Scope interface {
 type View struct {
 	store  *Store
 	owner  Owner
+	user   string // in whose share responses are kept: the owner of the key
 	scope  Scope
 	remote *Remote // nil: the gateway is alone
 }
 
-// View returns the owner's view of the responses whose model is in scope.
-func (s *Store) View(owner Owner, scope Scope) View { return View{s, owner, scope, nil} }
+// View returns the owner's view of the responses whose model is in scope. user is the owner of the
+// request's key, a user or the account.
+func (s *Store) View(owner Owner, user string, scope Scope) View {
+	return View{s, owner, user, scope, nil}
+}
 
 // With returns the view with the responses of other gateways.
 func (v View) With(remote *Remote) View {
@@ -225,7 +231,7 @@ func (v View) With(remote *Remote) View {
 func (v View) Keeps() bool { return v.store != nil }
 
 // Keep keeps a copy of a response under its id.
-func (v View) Keep(id string, r Response) { v.store.keep(ref{v.owner, id}, r) }
+func (v View) Keep(id string, r Response) { v.store.keep(ref{v.owner, id}, v.user, r) }
 
 // look calls do with the locked store, unless v is the zero View.
 func (v View) look(do func(s *Store)) {

@@ -27,7 +27,7 @@ func scopeOf(text string) scope.Scope {
 
 // viewOf returns what a key for all models sees.
 func viewOf(k *Store, account, key string) View {
-	return k.View(Owner{account, key}, scopeOf("*"))
+	return k.View(Owner{account, key}, account, scopeOf("*"))
 }
 
 // keptOf is a response with one item in and two out.
@@ -77,7 +77,7 @@ func TestKeptResponsesAreTheirOwners(t *testing.T) {
 		"another key":      viewOf(k, "a", "k2"),
 		"another account":  viewOf(k, "b", "k1"),
 		"keys that share":  viewOf(k, "a", ""),
-		"a narrower scope": k.View(Owner{"a", "k1"}, scopeOf("qwen*")),
+		"a narrower scope": k.View(Owner{"a", "k1"}, "a", scopeOf("qwen*")),
 		"nothing is kept":  {},
 	} {
 		if _, ok := v.Response("resp_1"); ok {
@@ -92,7 +92,7 @@ func TestKeptResponsesAreTheirOwners(t *testing.T) {
 		}
 	}
 	viewOf(k, "a", "").Keep("resp_2", keptOf("resp_2", "x"))
-	if _, ok := k.View(Owner{"a", ""}, scopeOf("llama*")).Response("resp_2"); !ok {
+	if _, ok := k.View(Owner{"a", ""}, "a", scopeOf("llama*")).Response("resp_2"); !ok {
 		t.Error("what is shared is not seen")
 	}
 }
@@ -188,6 +188,30 @@ func TestKeptResponsesHaveShares(t *testing.T) {
 
 // A response of very many items is not kept, and items count as what they cost
 // when a request refers to them.
+// A user with many keys displaces its own responses, not those of others in the account.
+func TestManyKeysOfOneOwner(t *testing.T) {
+	k, _ := testKept()
+	k.limit = 100 << 10
+	text := strings.Repeat("x", 3<<10)
+	view := func(user, key string) View { return k.View(Owner{"a", key}, user, scopeOf("*")) }
+	for i := range 4 {
+		id := fmt.Sprint("resp_", i)
+		view("few", "k1").Keep(id, keptOf(id, text))
+	}
+	for i := range 1000 {
+		id := fmt.Sprint("resp_many_", i)
+		view("many", fmt.Sprint("key", i)).Keep(id, keptOf(id, text))
+	}
+	for i := range 4 {
+		if _, ok := view("few", "k1").Response(fmt.Sprint("resp_", i)); !ok {
+			t.Errorf("response %d of another user is gone", i)
+		}
+	}
+	if k.room.size > k.limit || k.room.size < k.limit/2 {
+		t.Errorf("%d bytes of %d are kept", k.room.size, k.limit)
+	}
+}
+
 func TestKeptItemsAreBounded(t *testing.T) {
 	k, _ := testKept()
 	v := viewOf(k, "a", "k1")
