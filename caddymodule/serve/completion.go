@@ -22,8 +22,9 @@ type completion struct {
 	ctx      context.Context // done when the client disconnects or the key is revoked
 	header   http.Header     // the client's
 	call     dialect.Call
-	size     int64 // of the request's body, in bytes
-	kept     int64 // bytes of kept responses that the request refers to
+	size     int64  // of the request's body, in bytes
+	kept     int64  // bytes of kept responses that the request refers to
+	inTurn   func() // leaves the turn to decode; nil: the request is not in it
 
 	answered   bool           // the upstream answered
 	noEffort   bool           // sent again without reasoning effort, which the model rejected
@@ -99,6 +100,7 @@ func (c *completion) read(r *http.Request) *dialect.Error {
 		return derr
 	}
 	ex.held.reservation = ex.reserve()
+	defer c.endDecoding()
 	declared := bodyCost(min(max(r.ContentLength, 0), c.MaxBody), ex.costs().decoding)
 	hold := func(n int64) error { return ex.held.holdRequest(max(n, declared)) }
 	body, derr := readBody(r, c.MaxBody, func(n int64) error {
@@ -109,11 +111,9 @@ func (c *completion) read(r *http.Request) *dialect.Error {
 		return derr
 	}
 	if encoding != "" || len(body) > decodedAtOnce {
-		place, err := c.takeTurn(c.ctx, decoding, turnWait)
-		if err != nil {
-			return c.orEnded(dialect.Overloaded("The gateway has too many large requests to read. Send fewer at a time."))
+		if derr := c.awaitDecoding(); derr != nil {
+			return derr
 		}
-		defer place.Leave()
 	}
 	if encoding != "" {
 		// Without a place: answers keep theirs while they wait for a turn.
@@ -178,10 +178,17 @@ func (c *completion) Admit(model string) (compat.Options, *dialect.Error) {
 	return c.exchange.found.Options, derr
 }
 
-// Hold implements dialect.Gateway.
+// Hold implements dialect.Gateway. What a request refers to is received and decoded in turn, as a
+// body is.
 func (c *completion) Hold(n int64) *dialect.Error {
 	if c.kept += n; c.size+c.kept > c.MaxBody {
 		return dialect.ReferencesTooLarge(c.MaxBody)
+	}
+	c.makeRoom(c.size+c.kept, largeWait)
+	if c.size+c.kept > decodedAtOnce {
+		if derr := c.awaitDecoding(); derr != nil {
+			return derr
+		}
 	}
 	if c.exchange.held.holdRequest(bodyCost(c.size+c.kept, c.exchange.costs().decoding)) != nil {
 		return dialect.MemoryFull()

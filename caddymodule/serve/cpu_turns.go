@@ -43,6 +43,27 @@ func (c *completion) takeTurn(ctx context.Context, kind queue.Name, wait time.Du
 	return c.turns.Enter(ctx, kind, c.exchange.client(), queue.Bounds{Length: maxWaiting, Wait: wait})
 }
 
+// awaitDecoding waits for the turn to decode the request, until endDecoding.
+func (c *completion) awaitDecoding() *dialect.Error {
+	if c.inTurn != nil {
+		return nil
+	}
+	place, err := c.takeTurn(c.ctx, decoding, turnWait)
+	if err != nil {
+		return c.orEnded(dialect.Overloaded("The gateway has too many large requests to read. Send fewer at a time."))
+	}
+	c.inTurn = place.Leave
+	return nil
+}
+
+// endDecoding leaves the turn of awaitDecoding.
+func (c *completion) endDecoding() {
+	if c.inTurn != nil {
+		c.inTurn()
+		c.inTurn = nil
+	}
+}
+
 // countPrompt counts the tokens of a prompt. It waits up to wait for a turn. Its
 // errors are those of takeTurn.
 func (c *completion) countPrompt(ctx context.Context, of tokens.Registration, p *tokens.Prompt, wait time.Duration) (int, error) {

@@ -10,8 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/dialect/kept"
 	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/caddymodule/queue"
+	"github.com/postern-dev/postern/caddymodule/store"
 )
 
 // Large requests are decoded, and their prompts counted, by turns over the keys, so
@@ -48,6 +50,31 @@ func TestLargeRequestsTakeTurns(t *testing.T) {
 		g.send(w, r)
 		return w.Code
 	})
+	g.returned(t)
+}
+
+// What a request refers to waits for the turns of a body of that size.
+func TestReferencesTakeTurns(t *testing.T) {
+	g := newGateway(t, 1<<30)
+	g.answer = func(*http.Request) *http.Response {
+		return upstreamAnswer("application/json", strings.NewReader(completionOf("hi")), -1)
+	}
+	owner := kept.Owner{Account: store.DefaultAccount, Key: g.key.ID()}
+	view := g.backend.learner.kept.View(owner, owner.Account, g.key.Scope())
+	for id, size := range map[string]int{"small": decodedAtOnce / 2, "large": largeBody} {
+		item := []byte(`{"id":"msg_` + id + `","type":"message","role":"user","content":"` + strings.Repeat("x", size) + `"}`)
+		view.Keep("resp_"+id, kept.Response{Model: "m", Body: []byte("{}"), Input: [][]byte{item}})
+	}
+	const path = "/v1/responses"
+	small := `{"model":"m","store":false,"previous_response_id":"resp_small","input":"x"}`
+	for _, large := range []string{
+		`{"model":"m","store":false,"previous_response_id":"resp_large","input":"x"}`,
+		`{"model":"m","store":false,"input":[{"type":"item_reference","id":"msg_large"}]}`,
+	} {
+		leave := g.takeAll(t, decoding)
+		g.expectAtOnce(t, "a small reference", path, small)
+		g.expectTurn(t, "a large reference", decoding, leave, func() int { return g.post(path, large).Code })
+	}
 	g.returned(t)
 }
 

@@ -113,7 +113,7 @@ func TestReferencesCountAsBody(t *testing.T) {
 // What a kept response adds to a request is counted, too.
 func TestKeptResponsesTakeMemory(t *testing.T) {
 	g := newGateway(t, 32<<20)
-	item := []byte(`{"id":"msg_1","type":"message","role":"user","content":"` + strings.Repeat("x", 8<<20) + `"}`)
+	item := []byte(`{"id":"msg_1","type":"message","role":"user","content":"` + strings.Repeat("x", 7<<20) + `"}`)
 	owner := kept.Owner{Account: store.DefaultAccount, Key: g.key.ID()}
 	kept := kept.Response{Model: "m", Body: []byte("{}"), Input: [][]byte{item}}
 	g.backend.learner.kept.View(owner, owner.Account, g.key.Scope()).Keep("resp_1", kept)

@@ -22,7 +22,8 @@ type Response struct {
 const (
 	TTL      = 30 * time.Minute
 	MaxBytes = 64 << 20
-	MaxItems = 10_000 // of one response, input and output
+	MaxSize  = 8 << 20 // of one response, in bytes: a million tokens of text have half of that
+	MaxItems = 10_000  // of one response, input and output
 )
 
 // The overhead of a response and an item in bytes. The overhead of an item includes
@@ -91,7 +92,8 @@ func NewStore(now func() time.Time) *Store {
 // keep keeps a copy of a response, unless it is too large or has too many items.
 func (s *Store) keep(at ref, user string, r Response) {
 	e := &entry{ref: at, room: []string{at.owner.Account, user, at.owner.Key}, size: r.Size(), expires: s.now().Add(s.ttl)}
-	if e.size > s.limit || len(r.Input)+len(r.Output) > MaxItems {
+	items := len(r.Input) + len(r.Output)
+	if e.size > s.limit || e.size-int64(items*itemOverhead) > MaxSize || items > MaxItems {
 		return
 	}
 	// Clone, as the parts may be slices of much larger buffers.
