@@ -54,7 +54,7 @@ func checkDecoded(t *testing.T, op Operation, body []byte) {
 // countPrompt does what follows the answer to a request.
 func countPrompt(c Call) {
 	if p := c.Prompt(); p != nil {
-		counter.Estimate(p)
+		counter.Estimate("key", p)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/queue"
 )
@@ -151,13 +152,13 @@ func TestLimitedLeaves(t *testing.T) {
 			var gone sync.WaitGroup
 			ctx, leave := context.WithCancel(t.Context())
 			gone.Go(func() {
-				if _, err := q.EnterLimited(ctx, "a", "k", need, queue.Bounds{}); !errors.Is(err, context.Canceled) {
+				if _, err := q.EnterLimited(ctx, "a", fair.Client{Owner: "k", Key: "k"}, need, queue.Bounds{}); !errors.Is(err, context.Canceled) {
 					t.Errorf("a client that leaves: %v", err)
 				}
 			})
 			synctest.Wait() // until it waits for its turn in 10 seconds
 			leave()
-			_, err := q.EnterLimited(t.Context(), "a", "k", queue.Need{Cost: need.Cost}, queue.Bounds{})
+			_, err := q.EnterLimited(t.Context(), "a", fair.Client{Owner: "k", Key: "k"}, queue.Need{Cost: need.Cost}, queue.Bounds{})
 			refused, ok := errors.AsType[*limits.Refusal](err)
 			if !ok || refused.Wait() != 10*time.Second {
 				t.Fatalf("a request when it leaves: %+v, %v", refused, err)

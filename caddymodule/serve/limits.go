@@ -8,6 +8,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/queue"
 	"github.com/postern-dev/postern/caddymodule/store"
@@ -114,7 +115,7 @@ func (b *Backend) AdmitConsole(
 		return func(limits.Used) {}, nil
 	}
 	need, bounds := queue.Need{Cost: cost, Wait: DefaultLimitWait}, queue.Bounds{Wait: DefaultLimitWait}
-	place, err := b.Queues.EnterLimited(ctx, account, "", need, bounds)
+	place, err := b.Queues.EnterLimited(ctx, account, fair.Client{}, need, bounds)
 	if err != nil {
 		return nil, limitError(err, deployment, false)
 	}

@@ -127,14 +127,14 @@ func TestPanicOfLearner(t *testing.T) {
 	g, log := panickingGateway(t)
 	l := g.backend.learner
 	counted := make(chan int, 1)
-	if !l.count(sample{call: promptless{}, size: 400, held: g.backend.Memory.Open("account", "key")}, func(n int) { counted <- n }) {
+	if !l.count(sample{call: promptless{}, size: 400, held: g.backend.Memory.Open("account", "owner", "key")}, func(n int) { counted <- n }) {
 		t.Fatal("the learner takes no sample")
 	}
 	if n := <-counted; n != 100 {
 		t.Errorf("counted %d tokens", n)
 	}
 	log.Expect(t, "learning from a request", 1)
-	l.learn(sample{call: promptless{}, size: 400, tokens: 100, held: g.backend.Memory.Open("account", "key")})
+	l.learn(sample{call: promptless{}, size: 400, tokens: 100, held: g.backend.Memory.Open("account", "owner", "key")})
 	log.Expect(t, "learning from a request", 2)
 	g.returned(t)
 	d, _ := g.backend.Store.Deployment(store.DefaultAccount, "m")
