@@ -186,13 +186,14 @@ func starts(n ast.Node) bool {
 	return ok && slices.Contains([]string{"Go", "AfterFunc", "DoChan"}, f.Sel.Name)
 }
 
-// recovers reports whether a goroutine recovers where it is started.
+// recovers reports whether a goroutine recovers where it is started: by package panics, or by work
+// and contain of a package, which use it.
 func recovers(n ast.Node) (does bool) {
 	ast.Inspect(n, func(n ast.Node) bool {
 		if call, ok := n.(*ast.CallExpr); ok {
 			if s, ok := call.Fun.(*ast.SelectorExpr); ok {
 				x, _ := s.X.(*ast.Ident)
-				does = does || s.Sel.Name == "work" || x != nil && x.Name == "panics"
+				does = does || s.Sel.Name == "work" || s.Sel.Name == "contain" || x != nil && x.Name == "panics"
 			}
 		}
 		return !does
