@@ -111,15 +111,10 @@ func UnknownModel(model, similar string) *Error {
 // listsModels is the fix for a wrong model.
 const listsModels = "GET /v1/models lists the models that this key may use."
 
-// WrongKind is the error for a model of another kind than the request, which is for embeddings or is not.
-func WrongKind(model string, embeddings bool) *Error {
-	message := "The model `%s` is an embeddings model: it serves POST /v1/embeddings alone. Choose a chat model; GET /v1/models has the " +
-		"`kind` of each."
-	if embeddings {
-		message = "The model `%s` is published as a chat model. Choose an embeddings model; GET /v1/models has the `kind` of each. " +
-			"If it is one, ask the gateway's admin to set its kind."
-	}
-	return invalid("model", "wrong_model_kind", message, model)
+// EmbeddingsOnly is the error for a request to an embeddings model that is for a chat model.
+func EmbeddingsOnly(model string) *Error {
+	return invalid("model", "wrong_model_kind", "The model `%s` is an embeddings model: it serves POST /v1/embeddings alone. "+
+		"Choose a chat model; GET /v1/models has the `kind` of each.", model)
 }
 
 // BodyTooLarge is the error for a request body of more than limit bytes.

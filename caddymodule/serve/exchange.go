@@ -90,9 +90,10 @@ func (s *Server) find(ex *Exchange) *dialect.Error {
 		ex.Reason = "out_of_scope"
 		return ex.unknown(ex.Model)
 	}
-	if embeds := ex.Operation.Kind == dialect.Embeddings; embeds != (deployment.Kind == store.EmbeddingsModel) {
+	// A model server may have embeddings of a chat model, too.
+	if deployment.Kind == store.EmbeddingsModel && ex.Operation.Kind != dialect.Embeddings {
 		ex.Reason = "wrong_kind"
-		return dialect.WrongKind(deployment.Name, embeds)
+		return dialect.EmbeddingsOnly(deployment.Name)
 	}
 	ex.found = deployment
 	return nil
