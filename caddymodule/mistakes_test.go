@@ -7,7 +7,7 @@ import (
 
 // Common mistakes in the set-up of a client get an answer that names the fix.
 func TestMistakes(t *testing.T) {
-	s := newTestSite(t, "model_gateway\nmodel_console")
+	s := newTestSite(t, "model_gateway {\n max_body 1KiB\n}\nmodel_console")
 	deployModel(t, s, "qwen3")
 	deployModel(t, s, "qwen3-32b")
 	bearer := "Authorization: Bearer " + s.key
@@ -42,6 +42,7 @@ func TestMistakes(t *testing.T) {
 		{"input to chat", "POST", "/v1/chat/completions", `{"model":"qwen3","input":"Hi"}`, bearer, 400, "use POST /v1/responses."},
 		{"prompt to chat", "POST", "/v1/chat/completions", `{"model":"qwen3","prompt":"Hi"}`, bearer, 400, "use POST /v1/completions."},
 		{"invalid JSON", "POST", "/v1/chat/completions", `{model:"qwen3"}`, bearer, 400, "expected a key in double quotes at byte 1"},
+		{"large body", "POST", "/v1/chat/completions", strings.Repeat(" ", 2000), bearer, 413, "ask its operator to raise max_body"},
 		{"GET", "GET", "/v1/messages", "", bearer, 405, "use POST"},
 		{"no max_tokens", "POST", "/v1/messages", ask, bearer, 400, "max_tokens"},
 		{"no key", "POST", "/v1/messages", ask, "Accept: */*", 401, "No API key. Send it as `Authorization: Bearer sk-svc-…`"},

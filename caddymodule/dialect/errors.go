@@ -119,13 +119,13 @@ func EmbeddingsOnly(model string) *Error {
 
 // BodyTooLarge is the error for a request body of more than limit bytes.
 func BodyTooLarge(limit int64) *Error {
-	return &Error{Kind: KindTooLarge, Message: "The request body exceeds this gateway's limit (max_body, " + byteSize(limit) + "), compressed or decompressed. Send less, or raise max_body."}
+	return &Error{Kind: KindTooLarge, Message: "The request body exceeds this gateway's limit (max_body, " + byteSize(limit) + "), compressed or decompressed. Send less, or ask its operator to raise max_body."}
 }
 
 // ReferencesTooLarge is the error for a request that exceeds limit bytes together with
 // the kept items that it refers to.
 func ReferencesTooLarge(limit int64) *Error {
-	return &Error{Kind: KindTooLarge, Message: "The request, including the items of previous_response_id and item_reference, exceeds this gateway's limit (max_body, " + byteSize(limit) + "). Refer to fewer items, or raise max_body."}
+	return &Error{Kind: KindTooLarge, Message: "The request, including the items of previous_response_id and item_reference, exceeds this gateway's limit (max_body, " + byteSize(limit) + "). Refer to fewer items, or ask its operator to raise max_body."}
 }
 
 // Internal is the error for a failure of the gateway. message must not contain
