@@ -269,7 +269,7 @@ func (s *ChatStream) repairTools(data []byte, i int) {
 			continue
 		}
 		entry, at := readToolEntry(data, start)
-		slot := int64(s.tools.place(entry))
+		slot := int64(s.tools.place(&entry))
 		if entry.index != slot {
 			s.scratch = s.edits.setIndex(data, list.Value, at, slot, s.scratch)
 		}
@@ -299,17 +299,14 @@ func readToolEntry(data []byte, i int) (e toolEntry, index place) {
 	return e, index
 }
 
-// readFunction reads the name and the arguments of the object at data[i]. Arguments
-// that are not a string are used as JSON.
+// readFunction reads the name and the arguments of the object at data[i].
 func (e *toolEntry) readFunction(data []byte, i int) {
 	for m := jsonscan.At(data, i); m.Next(); {
 		switch string(m.Name()) {
 		case "name":
 			e.name = jsonscan.String(m.Raw())
 		case "arguments":
-			if e.args = jsonscan.String(m.Raw()); !jsonscan.IsString(m.Raw()) && !jsonscan.IsNull(m.Raw()) {
-				e.args = string(m.Raw())
-			}
+			e.raw = m.Raw()
 		}
 	}
 }

@@ -34,6 +34,8 @@ type normaliser struct {
 	finish  finishReason
 	matched string // the stop sequence that ended the answer, if the upstream reports it
 
+	half         halfPair // of the text or thinking before
+	halfOf       partKind
 	think        thinkTags
 	probs        []byte // log probabilities of text that was not reported yet
 	slots        toolSlots
@@ -58,7 +60,7 @@ func (n *normaliser) held() int64 {
 // if the answer is incomplete.
 func (n *normaliser) end(cause *Error) {
 	n.readLast(n, n.finish != finishNone)
-	n.flushThinking()
+	n.flushText()
 	switch {
 	case n.ended:
 	case n.finish != finishNone:
@@ -81,7 +83,7 @@ func (n *normaliser) broken() *Error {
 // done implements chunkReader. Without a finish_reason, the answer is complete unless it
 // may have been truncated: if it has only thinking, or a call with open arguments.
 func (n *normaliser) done() {
-	n.flushThinking()
+	n.flushText()
 	if n.finish == finishNone && (n.blank || n.settled() || n.whole && n.chosen) {
 		n.finish = finishStop
 	}
@@ -110,6 +112,7 @@ func (n *normaliser) settled() bool {
 // complete ends a complete answer.
 func (n *normaliser) complete() {
 	calls := n.startPending()
+	n.flushArguments()
 	switch {
 	case (n.whole || n.finish == finishTools || n.finish == finishStop && !n.hasText) && n.lostCall():
 		n.abort(namelessCall())
@@ -182,7 +185,7 @@ func (n *normaliser) repeat(text []byte) {
 	case n.template.field == "content":
 		n.readContent(text)
 	case jsonscan.IsFilled(text):
-		n.emitReasoning(jsonscan.Unquote(text))
+		n.emitReasoning(n.unquote(partReason, text))
 	}
 }
 

@@ -32,18 +32,14 @@ func (n *normaliser) readDelta(data []byte, i int) {
 		}
 	}
 	for _, raw := range thoughts { // proxies send the same text under two names
-		if s := jsonscan.String(raw); s != "" {
-			n.emitReasoning(s)
+		if jsonscan.IsString(raw) && jsonscan.IsFilled(raw) { // it may be half of a surrogate pair
+			n.emitReasoning(n.unquote(partReason, raw))
 			break
 		}
 	}
 	n.readContent(content)
-	if s := jsonscan.String(refusal); s != "" {
-		n.flushThinking()
-		n.hasText = true
-		n.note(s)
-		n.parts.add(partRefusal, s, nil)
-		n.dropLogprobs()
+	if jsonscan.IsString(refusal) {
+		n.emitRefusal(n.unquote(partRefusal, refusal))
 	}
 	if calls >= 0 {
 		for list := jsonscan.At(data, calls); list.Next() && !n.ended; {
@@ -69,16 +65,7 @@ func (n *normaliser) note(s string) {
 // readContent reports the text of a content, which is a string or an array of parts.
 func (n *normaliser) readContent(raw []byte) {
 	if jsonscan.IsString(raw) {
-		switch s := jsonscan.Unquote(raw); {
-		case s == "":
-		case n.thinkTags:
-			n.think.take(s, n.emitReasoning, n.emitText)
-			if at := n.think.place; at == thinkInside || at == thinkBehind {
-				n.dropLogprobs()
-			}
-		default:
-			n.emitText(s)
-		}
+		n.takeContent(n.unquote(partText, raw))
 		return
 	}
 	if len(raw) == 0 || raw[0] != '[' {
@@ -92,6 +79,46 @@ func (n *normaliser) readContent(raw []byte) {
 		if jsonscan.IsString(part) {
 			n.readContent(part)
 		}
+	}
+}
+
+// takeContent reports a piece of a content, which may have thinking.
+func (n *normaliser) takeContent(s string) {
+	switch {
+	case s == "":
+	case n.thinkTags:
+		n.think.take(s, n.emitReasoning, n.emitText)
+		if at := n.think.place; at == thinkInside || at == thinkBehind {
+			n.dropLogprobs()
+		}
+	default:
+		n.emitText(s)
+	}
+}
+
+// unquote decodes a piece of text, thinking or a refusal, except for half of a surrogate pair at its
+// end. A half of another kind remains alone.
+func (n *normaliser) unquote(kind partKind, raw []byte) string {
+	if !jsonscan.IsFilled(raw) {
+		return ""
+	}
+	if n.halfOf != kind {
+		n.flushHalf()
+		n.halfOf = kind
+	}
+	return n.half.unquote(raw)
+}
+
+// flushHalf reports half of a surrogate pair, which remains alone.
+func (n *normaliser) flushHalf() {
+	s := n.half.rest()
+	switch n.halfOf {
+	case partReason:
+		n.emitReasoning(s)
+	case partRefusal:
+		n.emitRefusal(s)
+	default:
+		n.takeContent(s)
 	}
 }
 
@@ -109,9 +136,24 @@ func (n *normaliser) emitText(s string) {
 
 // emitReasoning reports a piece of thinking.
 func (n *normaliser) emitReasoning(s string) {
+	if s == "" {
+		return
+	}
 	n.hasReasoning = true
 	n.note(s)
 	n.parts.add(partReason, s, nil)
+	n.dropLogprobs()
+}
+
+// emitRefusal reports a piece of a refusal.
+func (n *normaliser) emitRefusal(s string) {
+	if s == "" {
+		return
+	}
+	n.flushThinking()
+	n.hasText = true
+	n.note(s)
+	n.parts.add(partRefusal, s, nil)
 	n.dropLogprobs()
 }
 
@@ -130,17 +172,25 @@ func (n *normaliser) flushThinking() {
 	}
 }
 
+// flushText reports all text and thinking that is held back.
+func (n *normaliser) flushText() {
+	if !n.ended {
+		n.flushHalf()
+		n.flushThinking()
+	}
+}
+
 // callTool reports the content of an entry of tool_calls.
 func (n *normaliser) callTool(e toolEntry) {
-	n.flushThinking()
+	n.flushText()
 	n.dropLogprobs()
-	n.note(e.args)
 	k := 0
 	if n.whole { // each entry is a separate call, regardless of its id
-		k = n.slots.placeNew(e)
+		k = n.slots.placeNew(&e)
 	} else {
-		k = n.slots.place(e)
+		k = n.slots.place(&e)
 	}
+	n.note(e.args)
 	slot := &n.slots.slots[k]
 	switch {
 	case slot.state != callNew && e.args != "":
@@ -150,6 +200,17 @@ func (n *normaliser) callTool(e toolEntry) {
 		n.parts.toolStart(k, e.args)
 	default:
 		slot.held = append(slot.held, e.args...)
+	}
+}
+
+// flushArguments reports the halves of surrogate pairs with which arguments end.
+func (n *normaliser) flushArguments() {
+	for k := range n.slots.slots {
+		slot := &n.slots.slots[k]
+		if s := slot.half.rest(); s != "" && slot.state != callNew {
+			slot.args.Add(s)
+			n.parts.toolArgs(k, s)
+		}
 	}
 }
 

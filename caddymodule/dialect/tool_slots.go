@@ -12,6 +12,7 @@ type toolSlot struct {
 	args     jsonscan.Prefix // state of the received arguments
 	state    callState
 	held     []byte // arguments that wait for the start of the call
+	half     halfPair
 }
 
 // callState is the progress of a call in the serialiser.
@@ -36,7 +37,19 @@ type toolSlots struct {
 type toolEntry struct {
 	id, name string // "" if missing, null or empty
 	index    int64  // -1 if missing
-	args     string // the fragment of arguments
+	raw      []byte // the fragment of arguments, JSON
+	args     string // decoded once its call is known
+}
+
+// decode decodes the fragment of arguments. A fragment that is not a string is used as JSON.
+func (e *toolEntry) decode(slot *toolSlot) {
+	switch {
+	case jsonscan.IsString(e.raw):
+		e.args = slot.half.unquote(e.raw)
+	case len(e.raw) > 0 && !jsonscan.IsNull(e.raw):
+		e.args = slot.half.rest() + string(e.raw)
+	}
+	slot.args.Add(e.args)
 }
 
 // held returns the size of the ids, names and waiting arguments in bytes.
@@ -48,10 +61,10 @@ func (t *toolSlots) held() (n int64) {
 }
 
 // place adds an entry to its call and returns the number of the call.
-func (t *toolSlots) place(e toolEntry) int {
-	k := t.find(e)
+func (t *toolSlots) place(e *toolEntry) int {
+	k := t.find(*e)
 	if k < 0 {
-		k = t.begin(e)
+		k = t.begin(*e)
 	}
 	slot := &t.slots[k]
 	if slot.id == "" && e.id != "" {
@@ -61,14 +74,14 @@ func (t *toolSlots) place(e toolEntry) int {
 	if slot.name == "" {
 		slot.name = e.name
 	}
-	slot.args.Add(e.args)
+	e.decode(slot)
 	return k
 }
 
 // placeNew adds an entry as a separate call and returns its number.
-func (t *toolSlots) placeNew(e toolEntry) int {
-	k := t.begin(e)
-	t.slots[k].args.Add(e.args)
+func (t *toolSlots) placeNew(e *toolEntry) int {
+	k := t.begin(*e)
+	e.decode(&t.slots[k])
 	return k
 }
 

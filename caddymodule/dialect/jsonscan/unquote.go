@@ -74,3 +74,20 @@ func hexRune(digits []byte) (r rune) {
 	}
 	return r
 }
+
+// EndsInHalf reports whether a valid JSON string ends in the escaped first half of a surrogate
+// pair.
+func EndsInHalf(quoted []byte) bool {
+	at := len(quoted) - len(`\ud83d"`)
+	if at < 1 || quoted[at] != '\\' || quoted[at+1] != 'u' {
+		return false
+	}
+	if r := hexRune(quoted[at+2 : at+6]); r < 0xd800 || r > 0xdbff {
+		return false
+	}
+	before := at
+	for quoted[before-1] == '\\' {
+		before--
+	}
+	return (at-before)%2 == 0 // the backslash is not escaped itself
+}
