@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -98,13 +99,17 @@ func (g *oddGateway) Limited(limits.State)            {}
 func (g *oddGateway) LimitWaited(time.Duration)       {}
 func (g *oddGateway) Queued(*Exchange, time.Duration) {}
 
-// play sends a request, every other one with tracing, and waits until all that follows an
-// answer is done. Nothing in that may panic.
+// play sends a request, a GET if it has no body, every other one with tracing, and waits until
+// all that follows an answer is done. Nothing in that may panic.
 func (g *oddGateway) play(path, body string) *httptest.ResponseRecorder {
 	g.Helper()
 	g.log.Reset()
 	g.sent++
-	w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, path, strings.NewReader(body))
+	method := http.MethodPost
+	if body == "" {
+		method = http.MethodGet
+	}
+	w, r := httptest.NewRecorder(), httptest.NewRequest(method, path, strings.NewReader(body))
 	if g.sent%2 == 0 {
 		ctx, span := g.tracer.Start(r.Context(), "server")
 		defer span.End()
@@ -141,6 +146,21 @@ func (g *oddGateway) checkAnswer(w *httptest.ResponseRecorder, of string) {
 		if data, ok := strings.CutPrefix(line, "data: "); ok && data != "[DONE]\n" && !json.Valid([]byte(data)) {
 			g.Fatalf("%s in a stream to %s", data, of)
 		}
+	}
+}
+
+// useKept uses a response that may be kept, with the items of its request.
+func (g *oddGateway) useKept(id, of string) {
+	g.Helper()
+	switch w := g.play("/v1/responses/"+id+"/input_items", ""); w.Code {
+	case 404: // the request did not have it stored
+	case 200:
+		body := `{"model":"m","store":false,"input":"hi","previous_response_id":"` + id + `"}`
+		if w := g.play("/v1/responses", body); w.Code != 200 {
+			g.Fatalf("%d %s after %s", w.Code, w.Body, of)
+		}
+	default:
+		g.Fatalf("%d %s after %s", w.Code, w.Body, of)
 	}
 }
 
@@ -253,6 +273,8 @@ func findings(t *testing.T) []string {
 	return all
 }
 
+var responseID = regexp.MustCompile(`^{"id":"(resp_\w+)"`)
+
 // TestOddRequests sends requests in which each value is replaced by odd ones. Each is the
 // client's fault or served, and what follows the answer also survives it.
 func TestOddRequests(t *testing.T) {
@@ -265,8 +287,12 @@ func TestOddRequests(t *testing.T) {
 					g.upstream(c.answer)
 				}
 				send := func(body string) {
-					if w := g.play(c.path, body); w.Code != 200 && (w.Code < 400 || w.Code > 499) {
+					w := g.play(c.path, body)
+					if w.Code != 200 && (w.Code < 400 || w.Code > 499) {
 						t.Fatalf("%d %s to %s", w.Code, w.Body, body)
+					}
+					if id := responseID.FindStringSubmatch(w.Body.String()); id != nil {
+						g.useKept(id[1], body)
 					}
 				}
 				request := g.read(c.request)
