@@ -203,14 +203,17 @@ func FuzzAnswerStream(f *testing.F) {
 	for _, shape := range odd.Shapes {
 		f.Add([]byte(rawEvent(shape)+upstreamDone), uint8(7))
 	}
-	traced := func(r *reply) { r.env.Info = &AnswerInfo{Wanted: true} }
 	f.Fuzz(func(t *testing.T, upstream []byte, cut uint8) {
+		all := func(r *reply) {
+			r.env.Info = &AnswerInfo{Wanted: true}
+			r.options.ThinkTags, r.logprobs = cut&1 != 0, cut&2 != 0
+		}
 		for _, d := range []Dialect{Messages, Responses} {
-			want := translate(newTestStream(d, testCall(withTools, traced)), string(upstream), nil)
+			want := translate(newTestStream(d, testCall(withTools, all)), string(upstream), nil)
 			if err := checkStream(d, want); err != nil {
 				t.Fatalf("%s: %v\n%s", d, err, want)
 			}
-			got := translate(newTestStream(d, testCall(withTools)), string(upstream), func() int { return int(cut) })
+			got := translate(newTestStream(d, testCall(withTools, all)), string(upstream), func() int { return int(cut) })
 			if got != want {
 				t.Fatalf("%s, in pieces of %d:\n%s\nnot\n%s", d, cut, got, want)
 			}

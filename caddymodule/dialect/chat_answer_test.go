@@ -154,6 +154,13 @@ func FuzzAnswer(f *testing.F) {
 		f.Add([]byte(shape))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
+		for _, d := range []Dialect{Messages, Responses} {
+			r := testCall(withTools, wantProbs, wantTags)
+			r.dialect = d
+			if out, _, err := encodeWhole(body, r); err == nil && !json.Valid(out) {
+				t.Fatalf("in %s: %s", d, out)
+			}
+		}
 		stream, replayErr := ReplayAsStream(body)
 		got, _, err := RewriteCompletion(body, "pub", &AnswerInfo{Wanted: true})
 		if err != nil {
