@@ -127,7 +127,9 @@ func (e *accessEntry) write() {
 		zap.Duration("duration", e.duration),
 		zap.Int("size", e.recorder.Size()),
 		zap.Int("status", e.recorder.Status()),
-		zap.Object("resp_headers", caddyhttp.LoggableHTTPHeader{Header: serve.HeaderWithoutSecrets(e.recorder.Header()), ShouldLogCredentials: e.credentials}),
+		zap.Object("resp_headers", caddyhttp.LoggableHTTPHeader{
+			Header: serve.HeaderWithoutSecrets(e.recorder.Header()), ShouldLogCredentials: e.credentials,
+		}),
 	}, extraLogFields(e.ctx)...)
 	for _, logger := range e.loggers {
 		logger.Log(level, "handled request", fields...)

@@ -13,7 +13,8 @@ import (
 	"github.com/postern-dev/postern/caddymodule/gateway"
 )
 
-// checkOrder warns of sites that do not work together, and rejects an http app with a model_dialect that has no model_auth before
+// checkOrder warns of sites that do not work together, and rejects an http app with a
+// model_dialect that has no model_auth before
 // it, or a model_route that has no model_dialect before it. It is called when the
 // first of these handlers is provisioned: Caddy still has their routes as JSON then,
 // including those of sites that are provisioned later.

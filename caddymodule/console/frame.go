@@ -243,7 +243,8 @@ func nowhere(v *visit) error {
 func isModelClient(r *http.Request) bool {
 	accept, sent := r.Header.Get("Accept"), r.Header.Get("Content-Type")
 	form := strings.HasPrefix(sent, "application/x-www-form-urlencoded") || strings.HasPrefix(sent, "multipart/form-data")
-	return !strings.Contains(accept, "text/html") && (r.Method == http.MethodPost && !form || strings.Contains(accept, "application/json"))
+	return !strings.Contains(accept, "text/html") &&
+		(r.Method == http.MethodPost && !form || strings.Contains(accept, "application/json"))
 }
 
 // misdirected answers a client of models, in the dialect of its path, with the right base URL.

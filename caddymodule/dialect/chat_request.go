@@ -142,7 +142,9 @@ func contentField(kind OperationKind) string {
 }
 
 // contentOf are the paths whose main field has this key.
-var contentOf = map[string]string{"messages": "/v1/chat/completions", "prompt": "/v1/completions", "input": "/v1/responses"}
+var contentOf = map[string]string{
+	"messages": "/v1/chat/completions", "prompt": "/v1/completions", "input": "/v1/responses",
+}
 
 // missingContent returns the error for a body without the operation's main field. The field of
 // another operation shows which path the client means.

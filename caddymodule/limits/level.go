@@ -236,7 +236,8 @@ func (l *Level) settle(now time.Time, p part, used Used) {
 // next minutes is not used of this one.
 func (l *Level) bucketState(limit string, b *bucket) State {
 	most := int64(b.limit)
-	return State{Limit: limit, Of: l.of, Max: most, Used: min(most-floor(b.level), most), ResetMillis: b.full().Milliseconds()}
+	used := min(most-floor(b.level), most)
+	return State{Limit: limit, Of: l.of, Max: most, Used: used, ResetMillis: b.full().Milliseconds()}
 }
 
 // floor rounds down to a whole number.

@@ -27,8 +27,14 @@ func malformed(secret string) string {
 // servers without keys. partsOfPlaceholders are parts of such values, and of variables that were
 // not expanded.
 var (
-	placeholders        = []string{"dummy", "empty", "false", "key", "lm-studio", "none", "not-needed", "null", "ollama", "secret", "test", "token", "undefined"}
-	partsOfPlaceholders = []string{"your", "-key", "_key", "apikey", "...", "…", "xxxx", "changeme", "change-me", "placeholder", "replace", "$", "<", "{", "%"}
+	placeholders = []string{
+		"dummy", "empty", "false", "key", "lm-studio", "none", "not-needed", "null", "ollama", "secret", "test", "token",
+		"undefined",
+	}
+	partsOfPlaceholders = []string{
+		"your", "-key", "_key", "apikey", "...", "…", "xxxx", "changeme", "change-me", "placeholder", "replace", "$", "<",
+		"{", "%",
+	}
 )
 
 // isPlaceholder reports whether a text stands for a key that was not filled in.
