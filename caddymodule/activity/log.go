@@ -45,7 +45,10 @@ type Log struct {
 
 // New returns a log, which must be closed.
 func New(o Options) *Log {
-	l := &Log{store: o.Store, log: o.Logger, accounts: make(map[string]*account), usage: make(map[rowKey]*row), counted: make(chan struct{}, 1)}
+	l := &Log{
+		store: o.Store, log: o.Logger, accounts: make(map[string]*account), usage: make(map[rowKey]*row),
+		counted: make(chan struct{}, 1),
+	}
 	l.log = cmp.Or(l.log, slog.New(slog.DiscardHandler))
 	ctx, stop := context.WithCancel(context.Background())
 	l.stop = stop

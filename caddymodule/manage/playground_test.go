@@ -93,7 +93,9 @@ func TestConsoleIsLimited(t *testing.T) {
 		}
 		r, _, refused := limits.Reserve(time.Now(), cost, 0, level)
 		if refused != nil {
-			return nil, dialect.LimitReached(dialect.Limit{Name: refused.Limit, Of: refused.Of, Max: refused.Max, Used: refused.Used, Quota: refused.Quota})
+			return nil, dialect.LimitReached(dialect.Limit{
+				Name: refused.Limit, Of: refused.Of, Max: refused.Max, Used: refused.Used, Quota: refused.Quota,
+			})
 		}
 		return func(used limits.Used) { r.Settle(time.Now(), used) }, nil
 	}
@@ -111,8 +113,9 @@ func TestConsoleIsLimited(t *testing.T) {
 	if got, err := g.service.Play(asOperator(t.Context()), play, nil); err != nil || !strings.HasPrefix(got.Error, words) {
 		t.Errorf("the next one: %+v, %v", got, err)
 	}
-	if got, err := g.service.TestDeployment(asOperator(t.Context()), "public"); err != nil || got.OK || !strings.HasPrefix(got.Error, words) {
-		t.Errorf("a test: %+v, %v", got, err)
+	test, err := g.service.TestDeployment(asOperator(t.Context()), "public")
+	if err != nil || test.OK || !strings.HasPrefix(test.Error, words) {
+		t.Errorf("a test: %+v, %v", test, err)
 	}
 	if asked != 1 {
 		t.Errorf("the model server was asked %d times", asked)

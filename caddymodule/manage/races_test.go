@@ -66,7 +66,8 @@ func TestAdminOvertakesMember(t *testing.T) {
 				wantAs[manage.Key](g, member, 200, "POST", "/keys/laptop/disable", "{}")
 			}
 			kv.by.Store(new(func() { wantAs[manage.Key](g, admin, 200, "POST", "/keys/"+k.ID+"/disable", "{}") }))
-			if a := g.doAs(member, c.method, "/keys/"+k.ID+c.path, c.body); a.Code != http.StatusForbidden || !strings.Contains(a.Body.String(), "was disabled by ann") {
+			a := g.doAs(member, c.method, "/keys/"+k.ID+c.path, c.body)
+			if a.Code != http.StatusForbidden || !strings.Contains(a.Body.String(), "was disabled by ann") {
 				t.Errorf("a change that the admin has overtaken: %d %s", a.Code, a.Body)
 			}
 			if a := g.doAs(member, "POST", "/keys/"+k.ID+"/enable", "{}"); a.Code != http.StatusForbidden {
@@ -124,7 +125,8 @@ func TestDisabledBy(t *testing.T) {
 	if _, err := kv.Txn(t.Context(), store.Txn{Then: []store.Op{store.Put(path, value)}}); err != nil {
 		t.Fatal(err)
 	}
-	if a := g.doAs(member, "POST", "/keys/laptop/enable", "{}"); a.Code != http.StatusForbidden || !strings.Contains(a.Body.String(), "ask an admin") {
+	a := g.doAs(member, "POST", "/keys/laptop/enable", "{}")
+	if a.Code != http.StatusForbidden || !strings.Contains(a.Body.String(), "ask an admin") {
 		t.Errorf("enabled by its owner: %d %s", a.Code, a.Body)
 	}
 	if k := wantAs[manage.Key](g, admin, 200, "POST", "/keys/laptop/enable", "{}"); k.State != store.KeyValid {

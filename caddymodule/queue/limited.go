@@ -101,7 +101,10 @@ func (d *limited) account(q *Queues, id string) *limitedAccount {
 	defer d.mu.Unlock()
 	a := d.accounts[id]
 	if a == nil {
-		a = &limitedAccount{own: q.newLevel(limits.OfAccount, Name{Account: id}), keys: make(map[string]*limitedLevel), swept: time.Now(), waiting: make(map[*ticket]context.Context)}
+		a = &limitedAccount{
+			own: q.newLevel(limits.OfAccount, Name{Account: id}), keys: make(map[string]*limitedLevel), swept: time.Now(),
+			waiting: make(map[*ticket]context.Context),
+		}
 		d.accounts[id] = a
 	}
 	return a

@@ -11,7 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/queue"
 )
@@ -136,41 +135,6 @@ func TestLimitedWaits(t *testing.T) {
 		}
 		if _, refused := enter(t, q, "other", queue.Need{}); refused != "" {
 			t.Errorf("another key: %s", refused)
-		}
-	})
-}
-
-// TestLimitedLeaves: a client that has left has given its turn back, also before its request has
-// noticed that.
-func TestLimitedLeaves(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q := newLimited(&source{ofKey: limits.UsageLimits{RequestsPerMinute: 6}})
-		for range 6 {
-			enter(t, q, "k", need)
-		}
-		for range 1000 { // as the others may run first
-			var gone sync.WaitGroup
-			ctx, leave := context.WithCancel(t.Context())
-			gone.Go(func() {
-				if _, err := q.EnterLimited(ctx, "a", fair.Client{Owner: "k", Key: "k"}, need, queue.Bounds{}); !errors.Is(err, context.Canceled) {
-					t.Errorf("a client that leaves: %v", err)
-				}
-			})
-			synctest.Wait() // until it waits for its turn in 10 seconds
-			leave()
-			_, err := q.EnterLimited(t.Context(), "a", fair.Client{Owner: "k", Key: "k"}, queue.Need{Cost: need.Cost}, queue.Bounds{})
-			refused, ok := errors.AsType[*limits.Refusal](err)
-			if !ok || refused.Wait() != 10*time.Second {
-				t.Fatalf("a request when it leaves: %+v, %v", refused, err)
-			}
-			gone.Wait()
-		}
-		start := time.Now()
-		if enter(t, q, "k", need); time.Since(start) != 10*time.Second {
-			t.Errorf("the next turn is after %v", time.Since(start))
-		}
-		if l := look(t, q, "k"); l.States[0].Used != 6 {
-			t.Errorf("what is reserved after all have left: %+v", l.States)
 		}
 	})
 }

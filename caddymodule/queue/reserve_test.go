@@ -1,0 +1,51 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/limits"
+	"github.com/postern-dev/postern/caddymodule/queue"
+)
+
+// TestLimitedLeaves: a client that has left has given its turn back, also before its request has
+// noticed that.
+func TestLimitedLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newLimited(&source{ofKey: limits.UsageLimits{RequestsPerMinute: 6}})
+		for range 6 {
+			enter(t, q, "k", need)
+		}
+		for range 1000 { // as the others may run first
+			var gone sync.WaitGroup
+			ctx, leave := context.WithCancel(t.Context())
+			gone.Go(func() {
+				if _, err := q.EnterLimited(ctx, "a", client("k"), need, queue.Bounds{}); !errors.Is(err, context.Canceled) {
+					t.Errorf("a client that leaves: %v", err)
+				}
+			})
+			synctest.Wait() // until it waits for its turn in 10 seconds
+			leave()
+			_, err := q.EnterLimited(t.Context(), "a", client("k"), queue.Need{Cost: need.Cost}, queue.Bounds{})
+			refused, ok := errors.AsType[*limits.Refusal](err)
+			if !ok {
+				t.Fatalf("a request when it leaves: %v", err)
+			}
+			if refused.Wait() != 10*time.Second {
+				t.Fatalf("a request when it leaves must wait for %v", refused.Wait())
+			}
+			gone.Wait()
+		}
+		start := time.Now()
+		if enter(t, q, "k", need); time.Since(start) != 10*time.Second {
+			t.Errorf("the next turn is after %v", time.Since(start))
+		}
+		if l := look(t, q, "k"); l.States[0].Used != 6 {
+			t.Errorf("what is reserved after all have left: %+v", l.States)
+		}
+	})
+}
