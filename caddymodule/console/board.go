@@ -47,7 +47,8 @@ type board struct {
 	audience
 	tab     *tab
 	every   time.Duration
-	streams int // guarded by gallery.mu
+	streams int    // guarded by gallery.mu
+	stop    func() // ends the subscription to changes; likewise
 
 	due   chan struct{} // capacity 1: the regions must be drawn
 	dirty atomic.Bool   // there was a change since the last drawing began
@@ -74,7 +75,9 @@ type region struct {
 }
 
 func newBoard(a audience, t *tab, clustered bool) *board {
-	b := &board{audience: a, tab: t, every: t.every, due: make(chan struct{}, 1), last: drawn{newer: make(chan struct{})}}
+	b := &board{
+		audience: a, tab: t, every: t.every, stop: func() {}, due: make(chan struct{}, 1), last: drawn{newer: make(chan struct{})},
+	}
 	if clustered && t.clustered > 0 {
 		b.every = t.clustered
 	}

@@ -53,11 +53,12 @@ func (g *gallery) enter(v *visit, t *tab) (b *board, turns *turn, leave func(), 
 	b.streams++
 	w.streams++
 	w.users[v.User.ID]++
-	stop := v.Changes(v.Account, b.change) // before the first drawing, so that no change is missed
-	return b, &w.turn, func() {
-		stop()
-		g.leave(w, b, v.User.ID)
-	}, nil
+	// Before the first drawing, so that no change is missed; again for each stream, as the store may have been opened again
+	// since. One at a time: a change must not be seen twice.
+	stop := v.Changes(v.Account, b.change)
+	b.stop()
+	b.stop = stop
+	return b, &w.turn, func() { g.leave(w, b, v.User.ID) }, nil
 }
 
 func (g *gallery) leave(w *wing, b *board, user string) {
@@ -67,6 +68,7 @@ func (g *gallery) leave(w *wing, b *board, user string) {
 		delete(w.users, user)
 	}
 	if b.streams--; b.streams == 0 {
+		b.stop()
 		b.timer.Stop()
 		if w.boards[b.audience] == b {
 			delete(w.boards, b.audience)

@@ -20,7 +20,7 @@ func TestKeyCreate(t *testing.T) {
 	g := newGateway(t)
 	has(t, g.page("/console/keys"), "No keys yet", `href="/console/keys/new"`)
 	con := g.connector("gpu-box")
-	g.deployment("qwen3-embed", con)
+	g.moved(g.post("/console/models", "name", "qwen3-bge", "connector", con.ID, "kind", "embeddings"), "/console/models/show?name=qwen3-bge")
 	g.deployment("qwen3:8b", con)
 	g.deployment("llama3", con)
 	has(t, g.page("/console/keys/new"), `value="*"`, "3 models match", "shown once")

@@ -374,7 +374,7 @@ func (r *Ready) exposed(admin string) {
 func (r *Ready) curl() string {
 	operation, input := "chat/completions", `"stream":true,"messages":[{"role":"user","content":"Say hello."}]`
 	if r.sample.Embeds() {
-		operation, input = "embeddings", `"input":"Say hello."`
+		operation, input = "embeddings", `"input":"Some text to embed."`
 	}
 	return fmt.Sprintf(`curl -N %s/v1/%s -H "Authorization: Bearer %s" -H "Content-Type: application/json" -d '{"model":"%s",%s}'`,
 		r.URL, operation, r.Key, r.sample.Name, input)
