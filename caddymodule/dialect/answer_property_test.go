@@ -203,6 +203,10 @@ func FuzzAnswerStream(f *testing.F) {
 	for _, shape := range odd.Shapes {
 		f.Add([]byte(rawEvent(shape)+upstreamDone), uint8(7))
 	}
+	f.Add([]byte(eventsOf(`{"choices":[{"index":0,"delta":{"reasoning":"a\ud83d","content":""}}]}`,
+		`{"choices":[{"index":0,"delta":{"content":"\ude00\ud83d"}}]}`,
+		`{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"c","function":{"name":"a","arguments":"{\"x\":\"\ud83d"}}]}}]}`,
+		`{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":"\ude00\"}"}}]},"finish_reason":"stop"}]}`)), uint8(9))
 	f.Fuzz(func(t *testing.T, upstream []byte, cut uint8) {
 		all := func(r *reply) {
 			r.env.Info = &AnswerInfo{Wanted: true}

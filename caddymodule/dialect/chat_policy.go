@@ -57,8 +57,8 @@ var routingNames = [...]string{
 	// OpenRouter, LM Studio
 	"models", "route", "draft_model",
 	// LiteLLM
-	"fallbacks", "default_fallbacks", "context_window_fallbacks", "context_window_fallback_dict", "content_policy_fallbacks",
-	"model_list", "user_config", "deployment_id", "custom_llm_provider", "extra_body", "extra_headers", "headers",
+	"fallbacks", "default_fallbacks", "context_window_fallbacks", "context_window_fallback_dict",
+	"content_policy_fallbacks", "model_list", "user_config", "deployment_id", "custom_llm_provider", "extra_body", "extra_headers", "headers",
 	"litellm_params_template", "litellm_embedding_config", "litellm_credential_name",
 	"api_base", "base_url", "deployment_url", "s3_endpoint_url", "sagemaker_base_url",
 	"api_key", "aws_*", "azure_*", "vertex_*",
@@ -101,7 +101,8 @@ func (r *ChatRequest) applyOptions(o compat.Options) *Error {
 	r.RepairToolIndex = o.RepairToolIndex
 	if r.routing != "" && !o.ExtraModels {
 		return invalid(r.routing, "unsupported_parameter", "Unsupported parameter: %s. "+
-			"Only the model in `model` is used, with the server and the credentials of its deployment. Omit the parameter.", r.routing)
+			"Only the model in `model` is used, with the server and the credentials of its deployment. "+
+			"Omit the parameter.", r.routing)
 	}
 	if o.RemoteMedia != compat.RemoteAllow {
 		for _, at := range r.media {
