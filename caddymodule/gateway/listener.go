@@ -170,6 +170,9 @@ func (notNow) Claim(context.Context, tunnel.Device) (tunnel.Ticket, *link.Deny) 
 	return tunnel.Ticket{}, &link.Deny{Code: link.DenyUnavailable, Message: "the gateway is shutting down", Retry: true}
 }
 
+// Expects implements tunnel.Pairing.
+func (notNow) Expects(string, func([]byte) bool) (string, bool) { return "", false }
+
 // Destruct closes all tunnels and the socket. Caddy calls it when no configuration
 // uses the listener.
 func (l *Listener) Destruct() error {

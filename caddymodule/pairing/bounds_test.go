@@ -1,7 +1,9 @@
 package pairing_test
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"strings"
 	"sync"
@@ -192,6 +194,39 @@ func TestReturningNeedsTheSecret(t *testing.T) {
 		b.claim(device(code, "box"))
 		if got, _ := b.store.Pairing(account, p.ID); got.State != store.PairingPending {
 			b.Errorf("the pairing is %s", got.State)
+		}
+	})
+}
+
+// A proof of a code counts as the code itself.
+func TestGuessesByProof(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		p, code := b.start()
+		expects := func(remote, code string) string {
+			hash := sha256.Sum256([]byte(code))
+			id, _ := b.service.Expects(remote, func(codeHash []byte) bool { return bytes.Equal(codeHash, hash[:]) })
+			return id
+		}
+		for range 20 { // right ones do not count
+			if id := expects("192.0.2.1", code); id != p.ID {
+				t.Fatalf("the pairing %q is expected, not %q", id, p.ID)
+			}
+		}
+		for range 5 {
+			if id := expects("192.0.2.1", wrong); id != "" {
+				t.Errorf("a wrong code is that of %q", id)
+			}
+		}
+		if id := expects("192.0.2.1", code); id != "" {
+			t.Error("a guesser learns a code")
+		}
+		b.refused(from("192.0.2.1", code), link.DenyPairingLimit)
+		if id := expects("192.0.2.2", code); id != p.ID {
+			t.Error("another address is hindered")
+		}
+		b.deny(p.ID)
+		if id := expects("192.0.2.2", code); id != "" {
+			t.Error("the code of a decided pairing is expected")
 		}
 	})
 }

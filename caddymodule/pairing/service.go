@@ -159,6 +159,24 @@ func (s *Service) Claim(ctx context.Context, device tunnel.Device) (tunnel.Ticke
 	}, nil
 }
 
+// Expects implements [tunnel.Pairing].
+func (s *Service) Expects(remote string, match func(codeHash []byte) bool) (pairing string, ok bool) {
+	v := s.guesses.begin(remote, s.options.Now(), true)
+	if v.begun {
+		s.beginLimit()
+	}
+	if v.wait > 0 {
+		return "", false
+	}
+	pairing, ok = s.options.Store.MatchPairing(match)
+	if ok {
+		s.guesses.takeBack(v)
+	} else {
+		s.options.Publish(link.Pairing{Guess: remote})
+	}
+	return pairing, ok
+}
+
 // claim binds the code to the device in the store, within the limits on wrong
 // codes.
 func (s *Service) claim(ctx context.Context, device tunnel.Device, fingerprint string) (store.Pairing, *link.Deny) {

@@ -122,6 +122,19 @@ func (s *Store) FindPairing(code string) (Pairing, bool) {
 	return r.asOf(s.now()), ok
 }
 
+// MatchPairing returns the id of the undecided pairing, of any account, whose code has a hash that
+// match accepts.
+func (s *Store) MatchPairing(match func(codeHash []byte) bool) (id string, ok bool) {
+	now := s.now()
+	for r := range pairingKind.all(&s.view.Load().records) {
+		p := r.asOf(now)
+		if (p.State == PairingWaiting || p.State == PairingPending) && match(r.CodeHash[:]) {
+			return p.ID, true
+		}
+	}
+	return "", false
+}
+
 func (s *Store) pairingOfCode(code string) (*pairingRecord, bool) {
 	hash, _ := hashCode(code) // the zero hash of an invalid code matches no pairing
 	return pairingKind.find(s.view.Load(), hash)

@@ -68,7 +68,8 @@ var (
 // connectors, which have sent a valid preauthentication, are counted separately: they
 // get places even if strangers hold all others. Over QUIC, the preauthentication is
 // part of the ClientHello. Places before the ClientHello are shared, and strangers can
-// hold all of these only by withholding theirs. WebSockets send it with the request.
+// hold all of these only by withholding theirs. WebSockets send it with the request. There, a device
+// may send that of an open pairing code, which is checked only while places are scarce.
 type pending struct {
 	mu         sync.Mutex
 	places     fair.Budget    // all connections of unknown clients
@@ -160,13 +161,30 @@ func (h *Hub) preauthenticate(text string) string {
 	if !ok || match == nil {
 		return ""
 	}
-	p := h.proof.Load()
-	if p == nil || !match(id, func(secretHash []byte) bool {
-		return link.CheckPreauth(p.pin, id, secretHash, mac) || p.FormerPin != "" && link.CheckPreauth(p.FormerPin, id, secretHash, mac)
-	}) {
+	if p := h.proof.Load(); p == nil || !match(id, func(secretHash []byte) bool { return p.matches(id, secretHash, mac) }) {
 		return ""
 	}
 	return id
+}
+
+// matches reports whether a preauthentication is that of a secret.
+func (p *proof) matches(id string, secretHash, mac []byte) bool {
+	return link.CheckPreauth(p.pin, id, secretHash, mac) || p.FormerPin != "" && link.CheckPreauth(p.FormerPin, id, secretHash, mac)
+}
+
+// expects returns the id of the pairing whose code a device has shown in its preauthentication, ""
+// if it has not. The device then counts as a known connector.
+func (h *Hub) expects(remote net.Addr, text string) string {
+	pairing, proof := h.options.Load().Pairing, h.proof.Load()
+	id, mac, ok := link.ParsePreauth(text)
+	if !ok || id != link.PreauthPairing || pairing == nil || proof == nil {
+		return ""
+	}
+	expected, ok := pairing.Expects(hostOf(remote), func(codeHash []byte) bool { return proof.matches(id, codeHash, mac) })
+	if !ok {
+		return ""
+	}
+	return expected
 }
 
 // take returns a place for a client, or nil if its address already has most places or

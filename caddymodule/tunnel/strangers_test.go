@@ -3,6 +3,7 @@ package tunnel
 import (
 	"context"
 	"crypto/sha256"
+	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -137,5 +138,37 @@ func TestKnownPlacesAreBounded(t *testing.T) {
 		if l.identify("con_1") {
 			t.Error("a place that is free was given to a connector")
 		}
+	}
+}
+
+// TestDevicesPairDespiteStrangers: a device that shows an open pairing code comes in over a
+// WebSocket when strangers have all places. No other does, and a code has few places.
+func TestDevicesPairDespiteStrangers(t *testing.T) {
+	desk := new(testDesk)
+	g := newWebGateway(t, Options{Preauthenticate: secretOf, Pairing: desk})
+	g.besiege(t)
+	for _, preauth := range []string{
+		"", link.PreauthClaim(g.Pin(), "PAIR-7K2M-9QXW"), link.PreauthClaim("another", claimCode), link.PreauthPairing + "." + claimCode,
+	} {
+		g.preauth = preauth
+		if _, err := g.dialWebSocket(t.Context()); err == nil {
+			t.Fatalf("there was room for a stranger, with %q", preauth)
+		}
+	}
+	g.preauth = link.PreauthClaim(g.Pin(), " pair-7k2m-9qxv ")
+	c, err := g.dial(t, listenLoopback(t), claimOf(1), http.NotFoundHandler())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if pending, ok := c.next(t).(link.Pending); !ok {
+		t.Errorf("the device got %+v", pending)
+	}
+	for range knownPerConnector { // without a hello
+		if _, err := g.dialWebSocket(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := g.dialWebSocket(t.Context()); err == nil {
+		t.Error("one code takes any number of places")
 	}
 }

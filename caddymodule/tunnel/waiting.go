@@ -49,6 +49,9 @@ type Pairing interface {
 	// Claim returns a ticket for a device, or a deny. A device that reconnects with
 	// the same code and secret gets the decision if it was made meanwhile.
 	Claim(ctx context.Context, d Device) (Ticket, *link.Deny)
+	// Expects returns the id of the open pairing whose code has a SHA-256 that match accepts. If
+	// there is none, it counts as a wrong code from the address.
+	Expects(remote string, match func(codeHash []byte) bool) (pairing string, ok bool)
 }
 
 // maxWaiting bounds the devices of a hub that wait for a decision, with some 65 KB

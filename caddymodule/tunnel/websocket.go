@@ -81,8 +81,12 @@ func (h *Hub) refuse(w http.ResponseWriter, message string, status int) {
 
 // takeFor returns a place for the connection of a request, or nil.
 func (h *Hub) takeFor(r *http.Request) *place {
-	connector := h.preauthenticate(r.Header.Get(link.PreauthHeader))
-	place := h.pending.take(networksOf(tcpAddr(r.RemoteAddr)), h.options.Load().PendingPerAddress, connector)
+	remote, most, preauth := tcpAddr(r.RemoteAddr), h.options.Load().PendingPerAddress, r.Header.Get(link.PreauthHeader)
+	from, known := networksOf(remote), h.preauthenticate(preauth)
+	if known == "" && h.pending.crowded(from, most) {
+		known = h.expects(remote, preauth)
+	}
+	place := h.pending.take(from, most, known)
 	if place != nil && place.connector == "" && !place.identify("") {
 		place.free()
 		return nil

@@ -175,7 +175,9 @@ func (l *leg) race(ctx context.Context, c *configuration, p permit, runners []di
 	if p.purpose == successor || p.purpose == newcomer {
 		limit = l.retry.first // requests wait
 	}
-	err = dial.Race(ctx, runners, l.retry.failures < busyAttempts, func(conn *dial.Conn) error {
+	// A busy gateway has places for a device with a pairing code, over a WebSocket.
+	final := l.retry.failures < busyAttempts && c.hello.Claim == ""
+	err = dial.Race(ctx, runners, final, func(conn *dial.Conn) error {
 		s = newSession(l, c, conn)
 		return s.handshake(ctx, p, limit)
 	})

@@ -64,7 +64,7 @@ func newPetition(o PairOptions) (*petition, error) {
 	if err := c.greeting().Check(); err != nil {
 		return nil, err
 	}
-	c.dialTo(dial.Target{Server: o.Server, URL: o.URL, Token: func() link.Token { return link.Token{Pin: o.Pin} }, Logger: a.Logger}, config.TransportAuto)
+	c.dialTo(dial.Target{Server: o.Server, URL: o.URL, Claim: o.Code, Token: func() link.Token { return link.Token{Pin: o.Pin} }, Logger: a.Logger}, config.TransportAuto)
 	a.current = c
 	return &petition{a.legs[0], o}, nil
 }

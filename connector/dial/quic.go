@@ -48,6 +48,7 @@ type Target struct {
 	Server      string            // host:port
 	URL         string            // base URL of its HTTPS; "": on the usual port of Server's host
 	Token       func() link.Token // has the pins and the secret to use now; a device only has a pin
+	Claim       string            // pairing code of a device; "": it is a connector
 	MaxRequests int               // concurrent requests; 0: the default
 	Peer        bool              // of another gateway, for its connectors
 	Logger      *slog.Logger

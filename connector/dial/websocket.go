@@ -117,7 +117,11 @@ func (d *WebSocket) open(ctx context.Context, lenient bool, activity *Activity) 
 		MaxResponseHeaderBytes: maxDiscovery,
 	}
 	header := http.Header{"User-Agent": {"postern-connector"}}
-	if preauth := link.Preauth(d.Token()); preauth != "" {
+	preauth := link.Preauth(d.Token())
+	if d.Claim != "" {
+		preauth = link.PreauthClaim(d.Token().Pin, d.Claim)
+	}
+	if preauth != "" {
 		header.Set(link.PreauthHeader, preauth)
 	}
 	socket, answer, err := websocket.Dial(ctx, d.Address, &websocket.DialOptions{ //nolint:bodyclose // the library closes it

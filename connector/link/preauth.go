@@ -16,6 +16,9 @@ const (
 	PreauthProtocol = "postern-preauth/"
 	// PreauthHeader carries it in the request that opens a WebSocket.
 	PreauthHeader = "Postern-Preauth"
+	// PreauthPairing is the id in that of a device with a pairing code. It is sent over HTTPS only:
+	// an observer could find the code of 40 bits.
+	PreauthPairing = "pairing"
 )
 
 const (
@@ -36,6 +39,12 @@ func Preauth(t Token) string {
 	return s
 }
 
+// PreauthClaim returns the preauthentication of a device with a pairing code, as it is shown, at the
+// gateway with this pin.
+func PreauthClaim(pin, code string) string {
+	return Preauth(Token{Connector: PreauthPairing, Secret: strings.ToUpper(strings.TrimSpace(code)), Pin: pin})
+}
+
 // ParsePreauth parses the result of [Preauth].
 func ParsePreauth(s string) (connector string, mac []byte, ok bool) {
 	at := strings.LastIndexByte(s, '.')
@@ -48,7 +57,7 @@ func ParsePreauth(s string) (connector string, mac []byte, ok bool) {
 }
 
 // CheckPreauth reports whether mac belongs to a connector at the gateway with this pin.
-// secretHash is the SHA-256 of the connector's secret.
+// secretHash is the SHA-256 of the connector's secret, or of the pairing code.
 func CheckPreauth(pin, connector string, secretHash, mac []byte) bool {
 	return hmac.Equal(mac, preauthMAC(pin, connector, secretHash))
 }
