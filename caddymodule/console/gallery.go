@@ -53,8 +53,8 @@ func (g *gallery) enter(v *visit, t *tab) (b *board, turns *turn, leave func(), 
 	b.streams++
 	w.streams++
 	w.users[v.User.ID]++
-	// Before the first drawing, so that no change is missed; again for each stream, as the store may have been opened again
-	// since. One at a time: a change must not be seen twice.
+	// Before the first drawing, so that no change is missed; again for each stream, as the store may have been
+	// opened again since. One at a time: a change must not be seen twice.
 	stop := v.Changes(v.Account, b.change)
 	b.stop()
 	b.stop = stop

@@ -47,6 +47,8 @@ type crashingDesk struct{}
 
 func (crashingDesk) Claim(context.Context, Device) (Ticket, *link.Deny) { panic(caught.Secret) }
 
+func (crashingDesk) Expects(string, func([]byte) bool) (string, bool) { return "", false }
+
 // A panic where a hello is handled closes that connection, and frees its places.
 func TestPanicOfHello(t *testing.T) {
 	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
