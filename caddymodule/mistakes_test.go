@@ -36,8 +36,10 @@ func TestMistakes(t *testing.T) {
 		{"name at the server", "POST", "/v1/chat/completions", `{"model":"server-qwen3-32b","messages":[]}`, bearer, 404, "Did you mean `qwen3-32b`?"},
 		{"name at the server, model", "GET", "/v1/models/server-qwen3", "", bearer, 404, "Did you mean `qwen3`?"},
 		{"other model", "POST", "/v1/responses", `{"model":"gpt-7","input":"Hi"}`, bearer, 404, "GET /v1/models lists the models that this key may use."},
-		{"other model, messages", "POST", "/v1/messages", `{"model":"claude-x","max_tokens":9,"messages":[{"role":"user","content":"Hi"}]}`, bearer, 404,
-			`"message":"model: claude-x is not a model of this gateway for this key; GET /v1/models lists yours."`},
+		{
+			"other model, messages", "POST", "/v1/messages", `{"model":"claude-x","max_tokens":9,"messages":[{"role":"user","content":"Hi"}]}`, bearer, 404,
+			`"message":"model: claude-x is not a model of this gateway for this key; GET /v1/models lists yours."`,
+		},
 		{"no model", "POST", "/v1/chat/completions", `{"messages":[]}`, bearer, 400, "GET /v1/models lists the models that this key may use."},
 		{"input to chat", "POST", "/v1/chat/completions", `{"model":"qwen3","input":"Hi"}`, bearer, 400, "use POST /v1/responses."},
 		{"prompt to chat", "POST", "/v1/chat/completions", `{"model":"qwen3","prompt":"Hi"}`, bearer, 400, "use POST /v1/completions."},

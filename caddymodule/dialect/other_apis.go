@@ -7,11 +7,22 @@ import (
 
 // otherAPIs are APIs of other servers that a gateway does not have, by their paths below /v1.
 var otherAPIs = [...]struct{ path, name string }{
-	{"/audio", "audio"}, {"/images", "image"}, {"/videos", "video"}, {"/realtime", "realtime"},
+	{"/audio", "audio"},
+	{"/images", "image"},
+	{"/videos", "video"},
+	{"/realtime", "realtime"},
 	{"/moderations", "moderation"},
-	{"/files", "file"}, {"/uploads", "upload"}, {"/containers", "container"}, {"/vector_stores", "vector store"},
-	{"/batches", "batch"}, {"/messages/batches", "batch"}, {"/assistants", "assistants"}, {"/threads", "assistants"},
-	{"/conversations", "conversations"}, {"/fine_tuning", "fine-tuning"}, {"/evals", "evaluation"},
+	{"/files", "file"},
+	{"/uploads", "upload"},
+	{"/containers", "container"},
+	{"/vector_stores", "vector store"},
+	{"/batches", "batch"},
+	{"/messages/batches", "batch"},
+	{"/assistants", "assistants"},
+	{"/threads", "assistants"},
+	{"/conversations", "conversations"},
+	{"/fine_tuning", "fine-tuning"},
+	{"/evals", "evaluation"},
 	{"/rerank", "reranking"},
 }
 
