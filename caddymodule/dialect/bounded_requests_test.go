@@ -89,7 +89,7 @@ var responsesRows = []boundedRow{
 	{name: "functions of a namespace", input: listOf(anInput+`],"tools":[{"type":"namespace","name":"n","tools":[`, numbered(`{"type":"function","name":"f#","description":"some words","parameters":{"type":"object","properties":{}}}`), `]}]}`), work: decoding(responsesOp)},
 	{name: "namespaces", input: listOf(anInput+`],"tools":[`, numbered(`{"type":"namespace","name":"n#","tools":[{"type":"function","name":"f","description":"some words","parameters":{"type":"object","properties":{}}}]}`), `]}`), work: decoding(responsesOp), most: mostElements / 2},
 	{name: "long names of functions", input: listOf(anInput+`],"tools":[`, numbered(`{"type":"function","name":"#`+strings.Repeat("f", 80)+`","parameters":{}}`), `]}`), work: decoding(responsesOp)},
-	{name: "hosted tools", input: listOf(anInput+`],"tools":[`, same(`{"type":"web_search"}`), `]}`), work: decoding(responsesOp)},
+	{name: "hosted tools", input: listOf(anInput+`],"tools":[{"type":"function","name":"f"},`, same(`{"type":"web_search"}`), `]}`), work: decoding(responsesOp)},
 	{name: "additional tools", input: listOf(anInput+`,{"type":"additional_tools","tools":[`, numbered(`{"type":"function","name":"f#","description":"some words","parameters":{"type":"object","properties":{}}}`), `]}]}`), work: decoding(responsesOp)},
 	{name: "additional tools that are none", input: listOf(anInput+`,{"type":"additional_tools","tools":[`, same(`1`), `]}]}`), work: decoding(responsesOp)},
 	{name: "items with additional tools", input: listOf(anInput+`,`, numbered(`{"type":"additional_tools","tools":[{"type":"function","name":"f#","description":"some words","parameters":{}}]}`), `]}`), work: decoding(responsesOp), most: mostElements / 2},

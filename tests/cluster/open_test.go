@@ -86,7 +86,7 @@ func TestOpenPrefix(t *testing.T) {
 	set("postern/x/txn/OLD/1", strings.Repeat("\x00", 8)+"tag")
 	kv = open(t, url)
 	slots, err := admin.Get(t.Context(), "postern/x/txn/", clientv3.WithPrefix(), clientv3.WithKeysOnly())
-	if err != nil || slots.Count != 2 || strings.Contains(string(slots.Kvs[0].Key)+string(slots.Kvs[1].Key), "OLD") {
+	if err != nil || slots.Count != 2 || strings.Contains(string(slots.Kvs[0].Key)+string(slots.Kvs[1].Key), "/OLD/") {
 		t.Errorf("slots %v, %v", slots, err)
 	}
 	snap, err := store.Range(t.Context(), kv, store.Span{})

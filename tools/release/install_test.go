@@ -137,7 +137,7 @@ func TestInstallGateway(t *testing.T) {
 	config, data := filepath.Join(root, "etc/postern/Caddyfile"), filepath.Join(root, "var/lib/postern/gateway.db")
 
 	dpkg(t, root, "--install", result("postern", ".deb"))
-	if got, want := calls(t, root), "preset postern.service; daemon-reload; --quiet is-enabled postern.service; restart postern.service"; got != want {
+	if got, want := calls(t, root), "preset postern.service; daemon-reload; --quiet is-enabled postern.service; restart postern.service; --quiet is-active postern.service"; got != want {
 		t.Errorf("the installation calls systemctl %s, want %s", got, want)
 	}
 	if got := command(t, "chroot", root, "/usr/bin/postern", "version"); !strings.HasPrefix(got, "postern v0.9.0\n") {
