@@ -202,7 +202,7 @@ func String(raw []byte) string {
 
 // Valid reports whether data is one JSON value.
 func Valid(data []byte) bool {
-	s := scanner{Data: bytes.TrimSpace(data)}
+	s := scanner{Data: bytes.Trim(data, Space)}
 	return s.value(0, 0) == len(s.Data)
 }
 

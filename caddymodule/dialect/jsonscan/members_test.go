@@ -57,3 +57,12 @@ func TestNameInAnArray(t *testing.T) {
 		}
 	}
 }
+
+// Other white space than that of JSON is not valid around a value.
+func TestValidSpace(t *testing.T) {
+	for text, want := range map[string]bool{" 1\r\n\t": true, "1\v": false, "\f1": false, "1\u00a0": false, "": false} {
+		if Valid([]byte(text)) != want {
+			t.Errorf("Valid(%q) is %t", text, !want)
+		}
+	}
+}
