@@ -59,7 +59,7 @@ func (l *line) join(c fair.Client, length int) (*waiter, error) {
 		return nil, nil
 	}
 	path := c.Path()
-	if l.turns.Len() >= length && !l.displace(path) {
+	if length < 0 || l.turns.Len() >= length && !l.displace(path) {
 		return nil, ErrFull
 	}
 	w := &waiter{path: path, ready: make(chan error, 1)}

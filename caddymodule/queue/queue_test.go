@@ -149,6 +149,19 @@ func TestFullQueue(t *testing.T) {
 	})
 }
 
+// A request that must not wait takes the place of no other one in the queue.
+func TestWithoutWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHall(t, 1)
+		h.come(t.Context(), queue.Bounds{}, "a1", "a2", "a3")
+		h.come(t.Context(), queue.Bounds{Length: -1}, "b1")
+		h.expect("refused", &h.refused, "b1: "+queue.ErrFull.Error())
+		for range 3 {
+			h.leave()
+		}
+	})
+}
+
 func TestTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHall(t, 1)
