@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"time"
 
@@ -33,7 +34,8 @@ func (t To) append(b []byte) []byte {
 	for _, text := range [...]string{t.Connector, t.Owner, t.Key} {
 		b = append(append(b, byte(len(text))), text...)
 	}
-	return binary.BigEndian.AppendUint32(b, uint32(t.Wait.Milliseconds()))
+	wait := min(t.Wait, math.MaxUint32*time.Millisecond) + time.Millisecond - 1 // rounded up: 0 would not be answered
+	return binary.BigEndian.AppendUint32(b, uint32(wait/time.Millisecond))
 }
 
 // ReadTo reads the header of a request of a peer. The request follows.

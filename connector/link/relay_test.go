@@ -1,6 +1,7 @@
 package link
 
 import (
+	"bytes"
 	"context"
 	"net/http"
 	"strings"
@@ -104,5 +105,18 @@ func TestRelayLost(t *testing.T) {
 				time.Sleep(time.Minute)
 			})
 		})
+	}
+}
+
+// TestShortWait sends the shortest waits: without one, a peer would not answer.
+func TestShortWait(t *testing.T) {
+	for wait, want := range map[time.Duration]time.Duration{
+		0: 0, time.Nanosecond: time.Millisecond, time.Millisecond: time.Millisecond,
+		1500 * time.Microsecond: 2 * time.Millisecond, 1<<63 - 1: (1<<32 - 1) * time.Millisecond,
+	} {
+		to, err := ReadTo(&fakeStream{Reader: bytes.NewReader(To{Connector: "c_1", Wait: wait}.append(nil))})
+		if err != nil || to.Wait != want {
+			t.Errorf("%v is sent as %v, %v; want %v", wait, to.Wait, err, want)
+		}
 	}
 }
