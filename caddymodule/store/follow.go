@@ -111,6 +111,7 @@ func (s *Store) run(ctx context.Context, watcher Watcher) {
 		s.mu.Unlock()
 		watcher = nil // read again, from where all callbacks were called
 		s.view.Store(s.whole)
+		s.schedule.reset() // before expire begins: it may be broken, too
 	}
 }
 
@@ -120,12 +121,11 @@ func (s *Store) onPanic() {
 	s.CutRequests()
 }
 
-// onRead makes the store accept again what it refuses after a panic. The schedule may be broken, too.
+// onRead makes the store accept again what it refuses after a panic, and fills the schedule.
 func (s *Store) onRead() {
 	if !s.broken.Load() {
 		return
 	}
-	s.schedule.reset()
 	now := s.now()
 	for r := range keyKind.all(&s.view.Load().records) {
 		s.schedule.set(r.live, now)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/netip"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -185,4 +186,19 @@ func TestPanicOfRepeated(t *testing.T) {
 		panic(caught.Secret)
 	})
 	log.Expect(t, "regular work on the store", 3)
+}
+
+// After a panic of the schedule itself, it is made again.
+func TestPanicOfSchedule(t *testing.T) {
+	s, _, log := panickingStore(t)
+	soon := time.Now().Add(2 * time.Second)
+	first := credential(t, s, Key{Name: "first", ExpiresAt: &soon})
+	s.schedule.mu.Lock()
+	first.place = 9
+	s.schedule.mu.Unlock()
+	wait.Until(t, "the panic is logged", func() bool { return strings.Contains(log.String(), "ending what expires") })
+	wait.Until(t, "the store accepts requests again", func() bool { return s.Serving() == nil })
+	if why := first.Refusal(netip.Addr{}); why != RefusedExpired {
+		t.Errorf("the key that has expired: %q", why)
+	}
 }
