@@ -10,6 +10,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/panics"
 	"github.com/postern-dev/postern/connector/procs"
 )
 
@@ -102,10 +103,10 @@ func (s *Session) finished() {
 	}
 }
 
-// Reserved is a session with a place for one request of a client. Send or Leave must be called
-// once.
+// Reserved is a session with a place for one request of a client. Leave must be called in the end.
 type Reserved struct {
 	*Session
+	sent   bool // the place is that of the request
 	client fair.Client
 	place  fair.Place
 	stream *openStream // of a session at a peer, which has the place
@@ -124,8 +125,12 @@ func Reserve(ctx context.Context, sessions []*Session, c fair.Client, d time.Dur
 	results := make(chan result, len(sessions))
 	for _, s := range sessions {
 		go func() {
-			r, err := s.reserve(waiting, c, d)
-			results <- result{r, err}
+			var r result
+			r.error = panics.Do(s.hub.options.Load().Logger, "waiting for a place of a connector", func() (err error) {
+				r.Reserved, err = s.reserve(waiting, c, d)
+				return err
+			})
+			results <- r
 		}()
 	}
 	var first *Reserved
@@ -174,8 +179,9 @@ func (s *Session) reserve(ctx context.Context, c fair.Client, d time.Duration) (
 	return &Reserved{Session: s, client: c, stream: stream}, nil
 }
 
-// Send is [Session.Send] in the reserved place.
+// Send is [Session.Send] in the reserved place, once.
 func (r *Reserved) Send(request *http.Request, _ fair.Client) (*http.Response, error) {
+	r.sent = true
 	stream, err := r.stream, error(nil)
 	if stream == nil {
 		stream, err = r.open(request.Context(), r.client, r.place)
@@ -183,8 +189,11 @@ func (r *Reserved) Send(request *http.Request, _ fair.Client) (*http.Response, e
 	return r.sendOn(stream, err, request, r.client)
 }
 
-// Leave gives the place back.
+// Leave gives the place back, unless the request was sent.
 func (r *Reserved) Leave() {
+	if r.sent {
+		return
+	}
 	r.place.Leave()
 	if r.stream != nil {
 		link.Refuse(r.stream, link.CodeCancelled)
