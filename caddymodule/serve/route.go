@@ -39,7 +39,7 @@ type Tunnel interface {
 // Reserved is a tunnel with a place for one request, implemented by [tunnel.Reserved].
 type Reserved interface {
 	Tunnel
-	Leave()
+	Leave() // unless it was sent
 }
 
 // Serve sends the request when the limits allow it and its turn comes. It keeps the place in

@@ -30,10 +30,7 @@ func (rt *Router) newTurn(ex *Exchange) *turn {
 // enter waits for the request's turn, in a queue of this length.
 func (t *turn) enter(ctx context.Context, length int) (err error) {
 	ex, start := t.ex, time.Now()
-	n := queue.Name{Account: ex.Account, Deployment: ex.Deployment}
-	b := queue.Bounds{Length: length, Wait: cmp.Or(t.until.Sub(start), -1)}
-	t.place, err = ex.backend.Queues.Enter(ctx, n, ex.client(), b)
-	t.held = err == nil
+	err = t.take(ctx, length)
 	if t.place.Waited() || errors.Is(err, queue.ErrTimeout) {
 		t.waited(start)
 	}
@@ -45,6 +42,15 @@ func (t *turn) enter(ctx context.Context, length int) (err error) {
 		t.Observer.Rejected(ex, "timeout")
 		return dialect.QueueTimeout(ex.Deployment)
 	}
+	return err
+}
+
+// take takes a place in the queue, and waits for it if the length allows that.
+func (t *turn) take(ctx context.Context, length int) (err error) {
+	n := queue.Name{Account: t.ex.Account, Deployment: t.ex.Deployment}
+	b := queue.Bounds{Length: length, Wait: cmp.Or(time.Until(t.until), -1)}
+	t.place, err = t.ex.backend.Queues.Enter(ctx, n, t.ex.client(), b)
+	t.held = err == nil
 	return err
 }
 
@@ -64,8 +70,8 @@ func (t *turn) leave() {
 }
 
 // send sends the request. If the connectors have no place for it, it waits for one, without the
-// place in the deployment's queue. Those who have a place in both always run, so waiting for the
-// queue with a place at a connector comes to an end.
+// place in the deployment's queue. It does not wait for the queue with a place at a connector
+// either: the requests of one deployment could hold all places there, while few of them run.
 func (t *turn) send(ctx context.Context) (*http.Response, error) {
 	ex := t.ex
 	for {
@@ -84,23 +90,29 @@ func (t *turn) send(ctx context.Context) (*http.Response, error) {
 		if !errors.Is(err, link.ErrNotSent) || ctx.Err() != nil {
 			return response, err
 		}
-		if err := t.again(ctx); err != nil { // the tunnels have ended
+		if err := t.again(ctx); err != nil { // the tunnels have ended, or there was no turn
 			return nil, err
 		}
 	}
 }
 
-// sendReserved sends the request to a connector that has a place for it.
+// sendReserved sends the request to a connector that has a place for it. The error wraps
+// link.ErrNotSent if the deployment's queue has none, or if the deployment has changed.
 func (t *turn) sendReserved(ctx context.Context, to Reserved) (*http.Response, error) {
-	if err := t.again(ctx); err != nil {
-		to.Leave()
+	defer to.Leave() // unless it was sent
+	switch err := t.take(ctx, -1); {
+	case errors.Is(err, queue.ErrFull), errors.Is(err, queue.ErrTimeout):
+		return nil, link.ErrNotSent
+	case err != nil:
 		return nil, err
+	}
+	if derr := t.find(t.ex); derr != nil {
+		return nil, derr
 	}
 	if d := t.ex.found; slices.Contains(d.Connectors, to.Connector()) {
 		return roundTrip(ctx, t.ex, to, d)
 	}
-	to.Leave()
-	return nil, link.ErrNotSent // the deployment has changed
+	return nil, link.ErrNotSent
 }
 
 // again enters the deployment's queue again, unless the request is in it. The deployment may have

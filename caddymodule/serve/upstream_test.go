@@ -205,7 +205,26 @@ func (e *exchanges) reserve(ctx context.Context, full []Tunnel, _ fair.Client, w
 	if wait < free {
 		return nil, link.ErrNoCredit
 	}
-	return full[0].(scriptedTunnel), nil
+	return &scriptedPlace{scriptedTunnel: full[0].(scriptedTunnel)}, nil
+}
+
+// scriptedPlace is a place at the tunnel of a connector.
+type scriptedPlace struct {
+	scriptedTunnel
+	sent bool
+}
+
+// Send implements Tunnel.
+func (s *scriptedPlace) Send(r *http.Request, c fair.Client) (*http.Response, error) {
+	s.sent = true
+	return s.scriptedTunnel.Send(r, c)
+}
+
+// Leave implements Reserved.
+func (s *scriptedPlace) Leave() {
+	if !s.sent {
+		fmt.Fprintf(&s.e.log, "-- %s: the place is given back --\n", s.id)
+	}
 }
 
 // queued returns how many requests have a place in the queue of m.
@@ -224,9 +243,6 @@ func (e *exchanges) queued() (n int) {
 	}
 	return d.MaxConcurrency - len(places)
 }
-
-// Leave implements Reserved.
-func (s scriptedTunnel) Leave() { fmt.Fprintf(&s.e.log, "-- %s: the place is given back --\n", s.id) }
 
 // Connector implements Tunnel.
 func (s scriptedTunnel) Connector() string { return s.id }

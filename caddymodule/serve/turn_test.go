@@ -1,0 +1,117 @@
+package serve
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/fair"
+	"github.com/postern-dev/postern/caddymodule/queue"
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/tunnel"
+	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/tests/rig/wait"
+)
+
+// busyTunnel is a tunnel without a place for the first request.
+type busyTunnel struct {
+	fakeTunnel
+	tries *atomic.Int32
+}
+
+func (b busyTunnel) Send(r *http.Request, c fair.Client) (*http.Response, error) {
+	if b.tries.Add(1) == 1 {
+		return nil, link.ErrNoCredit
+	}
+	return b.fakeTunnel.Send(r, c)
+}
+
+// reservedTunnel is a tunnel with a place.
+type reservedTunnel struct {
+	busyTunnel
+	id    string
+	route error
+	sent  bool
+	left  chan struct{}
+}
+
+func (r *reservedTunnel) Connector() string { return r.id }
+
+func (r *reservedTunnel) Resolve(_, _, _ string) (upstream, model string, err error) {
+	return "ollama", "up", r.route
+}
+
+func (r *reservedTunnel) Send(request *http.Request, c fair.Client) (*http.Response, error) {
+	r.sent = true
+	return r.busyTunnel.Send(request, c)
+}
+
+func (r *reservedTunnel) Leave() {
+	if !r.sent {
+		close(r.left)
+	}
+}
+
+// busyGateway returns a gateway whose tunnel is full for the first request, which then gets the
+// reserved place. onReserve is called before.
+func busyGateway(t *testing.T, reserved *reservedTunnel, onReserve func(*testGateway)) *testGateway {
+	t.Helper()
+	g := newGateway(t, 64<<20)
+	d, _ := g.backend.Store.Deployment(store.DefaultAccount, "m")
+	d.MaxConcurrency = 1
+	if _, err := g.backend.Store.SetDeployment(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	g.router.Queue.Wait = time.Minute
+	g.answer = func(*http.Request) *http.Response {
+		return upstreamAnswer("application/json", strings.NewReader(completionOf("hi")), -1)
+	}
+	reserved.busyTunnel = busyTunnel{fakeTunnel{g}, new(atomic.Int32)}
+	reserved.id = d.Connectors[0]
+	g.router.Choose = func(_ context.Context, _ []string, _ tunnel.Target, tried []Tunnel, _ time.Duration) (Tunnel, error) {
+		if len(tried) > 0 {
+			return nil, tunnel.ErrOffline
+		}
+		return reserved.busyTunnel, nil
+	}
+	g.router.Reserve = func(context.Context, []Tunnel, fair.Client, time.Duration) (Reserved, error) {
+		onReserve(g)
+		return reserved, nil
+	}
+	return g
+}
+
+// A request does not keep the place of a connector while it waits for its turn.
+func TestNoPlaceWhileInQueue(t *testing.T) {
+	place, left := make(chan queue.Place, 1), make(chan struct{})
+	g := busyGateway(t, &reservedTunnel{left: left}, func(g *testGateway) {
+		of := queue.Name{Account: store.DefaultAccount, Deployment: "m"}
+		p, err := g.backend.Queues.Enter(t.Context(), of, fair.Client{Key: "other"}, queue.Bounds{})
+		if err != nil {
+			t.Error(err)
+		}
+		place <- p
+	})
+	done := make(chan *httptest.ResponseRecorder, 1)
+	go func() { done <- g.post("/v1/chat/completions", requests["/v1/chat/completions"]) }()
+	other := wait.For(t, place, "it waits for a place of the connector")
+	wait.For(t, left, "it gives the place back")
+	other.Leave()
+	if w := wait.For(t, done, "it is answered"); w.Code != http.StatusOK {
+		t.Errorf("status %d, %s", w.Code, w.Body)
+	}
+}
+
+// A place is given back if the connector no longer has the model.
+func TestPlaceWithoutRoute(t *testing.T) {
+	left := make(chan struct{})
+	g := busyGateway(t, &reservedTunnel{route: tunnel.ErrNoRoute, left: left}, func(*testGateway) {})
+	if w := g.post("/v1/chat/completions", requests["/v1/chat/completions"]); w.Code < 500 {
+		t.Errorf("status %d, %s", w.Code, w.Body)
+	}
+	wait.For(t, left, "the place is given back")
+}
