@@ -127,6 +127,31 @@ func TestConsoleIsLimited(t *testing.T) {
 	}
 }
 
+// What a model has written counts for the limits of the account, also if the user leaves before the end.
+func TestPlayThatIsLeftCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := playGateway(t, events(hello, more, hello, more, "wait", stop, usage, done))
+		var used limits.Used
+		g.admit = func(context.Context, string, string, limits.Cost) (func(limits.Used), error) {
+			return func(u limits.Used) { used = u }, nil
+		}
+		ctx, leave := context.WithCancel(asOperator(t.Context()))
+		pieces := 0
+		got, err := g.service.Play(ctx, manage.Play{Model: "public", Prompt: "Hi"}, func(manage.Piece) {
+			if pieces++; pieces == 4 {
+				leave()
+			}
+		})
+		if err != nil || got.Error == "" || used.Requests != 1 || used.Output != 4 || used.Tokens <= used.Output {
+			t.Errorf("%+v, %v: it has used %+v", got, err, used)
+		}
+		if recent := g.activity.Recent("default"); len(recent) != 1 || recent[0].OutputTokens != 4 || !recent[0].Estimated {
+			t.Errorf("%+v", recent)
+		}
+		time.Sleep(time.Second) // until the model server has ended
+	})
+}
+
 // An account has few answers at a time.
 func TestPlaysAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -187,16 +187,17 @@ func (t *speaker) exchange(ctx context.Context, r *reply, call dialect.Call, dat
 	return t.read(ctx, r, call.NewStream(), body)
 }
 
-// read reads a stream into a reply.
+// read reads a stream into a reply. What was written of a broken one is used, too.
 func (t *speaker) read(ctx context.Context, r *reply, stream dialect.Stream, body io.Reader) error {
 	buf := make([]byte, 32<<10)
-	for r.pieces < r.deltas && !stream.Done() {
+	var broken error
+	for broken == nil && r.pieces < r.deltas && !stream.Done() {
 		n, err := body.Read(buf)
 		r.events(stream.Feed(buf[:n]), t.now())
 		if err == io.EOF {
 			r.events(stream.End(nil), t.now())
 		} else if err != nil && !stream.Done() {
-			return t.explain(ctx, err)
+			broken = t.explain(ctx, err)
 		}
 	}
 	usage, counted := stream.Usage()
@@ -207,10 +208,10 @@ func (t *speaker) read(ctx context.Context, r *reply, stream dialect.Stream, bod
 		usage.PromptTokens, counted = r.usage.PromptTokens, false
 	}
 	r.usage, r.usage.Estimated = usage, !counted
-	if fault := stream.Err(); fault != nil {
+	if fault := stream.Err(); broken == nil && fault != nil {
 		return shown(fault)
 	}
-	return nil
+	return broken
 }
 
 // events reads events of the messages dialect.
