@@ -132,6 +132,7 @@ func (t *trial) vector(ctx context.Context, r *reply, data []byte) (int, error) 
 		return 0, err
 	}
 	defer answer.Body.Close()
+	r.usage = dialect.Usage{PromptTokens: int64(len(data) / bytesPerToken), Estimated: true} // until the server counts
 	body, err := io.ReadAll(io.LimitReader(answer.Body, t.answer))
 	if err != nil {
 		return 0, t.explain(ctx, err)
@@ -145,8 +146,8 @@ func (t *trial) vector(ctx context.Context, r *reply, data []byte) (int, error) 
 	if json.Unmarshal(body, &embedded) != nil || len(embedded.Data) == 0 || len(embedded.Data[0].Embedding) == 0 {
 		return 0, errors.New("the model server's answer has no vector; is it an embeddings model?")
 	}
-	if r.usage = (dialect.Usage{PromptTokens: embedded.Usage.PromptTokens}); r.usage.PromptTokens == 0 {
-		r.usage = dialect.Usage{PromptTokens: int64(len(data) / bytesPerToken), Estimated: true}
+	if n := embedded.Usage.PromptTokens; 0 < n && n <= limits.Most { // others would spoil the sums of the account
+		r.usage = dialect.Usage{PromptTokens: n}
 	}
 	return len(embedded.Data[0].Embedding), nil
 }

@@ -166,17 +166,20 @@ func TestTrial(t *testing.T) {
 
 // An embeddings model is asked for a vector.
 func TestTrialOfEmbeddings(t *testing.T) {
-	const vector = `{"data":[{"embedding":[0.5,-1e-3,2]}],"usage":{"prompt_tokens":3}}`
+	const vector, estimate = `{"data":[{"embedding":[0.5,-1e-3,2]}],"usage":{"prompt_tokens":3}}`, 10
+	reports := func(tokens string) string { return strings.Replace(vector, ":3}", ":"+tokens+"}", 1) }
 	for _, tt := range []struct {
-		name       string
-		answer     http.HandlerFunc
-		dimensions int
-		error      string
+		name               string
+		answer             http.HandlerFunc
+		dimensions, tokens int
+		error              string
 	}{
-		{"works", answer(200, "application/json", vector), 3, ""},
-		{"no vector", answer(200, "application/json", `{"data":[]}`), 0, "has no vector; is it an embeddings model?"},
-		{"not JSON", answer(200, "text/html", "<html>"), 0, "has no vector"},
-		{"refused", answer(501, "application/json", `{"error":"start the server with --embeddings"}`), 0, "--embeddings"},
+		{"works", answer(200, "application/json", vector), 3, 3, ""},
+		{"fewer tokens than none", answer(200, "application/json", reports("-9000000000000000000")), 3, estimate, ""},
+		{"too many tokens", answer(200, "application/json", reports("9000000000000000000")), 3, estimate, ""},
+		{"no vector", answer(200, "application/json", `{"data":[]}`), 0, estimate, "has no vector; is it an embeddings model?"},
+		{"not JSON", answer(200, "text/html", "<html>"), 0, estimate, "has no vector"},
+		{"refused", answer(501, "application/json", `{"error":"start the server with --embeddings"}`), 0, 0, "--embeddings"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -202,7 +205,10 @@ func TestTrialOfEmbeddings(t *testing.T) {
 				}
 				recent := g.activity.Recent("default")
 				if len(recent) != 1 || recent[0].Dialect != "chat" || recent[0].Streamed || (recent[0].Status == 200) != got.OK {
-					t.Errorf("recorded %+v", recent)
+					t.Fatalf("recorded %+v", recent)
+				}
+				if recent[0].InputTokens != tt.tokens || recent[0].Estimated != (tt.tokens == estimate) {
+					t.Errorf("recorded %+v, want %d tokens", recent, tt.tokens)
 				}
 			})
 		})
