@@ -25,27 +25,34 @@ var errPaced = faultf(ErrPaced, "too many changes: a user can make %d at once, a
 	writesAtOnce, time.Second/writePause)
 
 // Pace fails with [ErrPaced] if the caller makes too many writes. method is that of the request. Operators
-// may make any number.
+// may make any number. The tokens of a user share a pace of their own, so that a stolen one cannot keep the
+// user from revoking it.
 func (s *Service) Pace(ctx context.Context, method string) error {
 	c := CallerFrom(ctx)
-	if c.Operator || method == http.MethodGet || method == http.MethodHead || s.paces.take(c.User, s.now()) {
+	if c.Operator || method == http.MethodGet || method == http.MethodHead || s.paces.take(writer{c.User, c.Token != ""}, s.now()) {
 		return nil
 	}
 	return errPaced
 }
 
+// writer is a user with the sessions, or with all management tokens.
+type writer struct {
+	user   string
+	tokens bool
+}
+
 // paces are the writes of users.
 type paces struct {
 	mu    sync.Mutex
-	until map[string]time.Time // when a user may make all writes at once again
+	until map[writer]time.Time // when all writes may be made at once again
 	limit int                  // of the entries; then those in the past are dropped
 }
 
-// take reports whether a user may make a write now.
-func (p *paces) take(user string, now time.Time) bool {
+// take reports whether a write may be made now.
+func (p *paces) take(by writer, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	until, known := p.until[user]
+	until, known := p.until[by]
 	if until.Before(now) {
 		until = now
 	}
@@ -53,12 +60,12 @@ func (p *paces) take(user string, now time.Time) bool {
 		return false
 	}
 	if !known && len(p.until) >= p.limit {
-		maps.DeleteFunc(p.until, func(_ string, t time.Time) bool { return !t.After(now) })
+		maps.DeleteFunc(p.until, func(_ writer, t time.Time) bool { return !t.After(now) })
 		p.limit = max(2*len(p.until), pacesKept)
 	}
 	if p.until == nil {
-		p.until = make(map[string]time.Time)
+		p.until = make(map[writer]time.Time)
 	}
-	p.until[user] = until.Add(writePause)
+	p.until[by] = until.Add(writePause)
 	return true
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/postern-dev/postern/caddymodule/store"
 )
 
 // A user can make many changes at once, and then some a second. Others, and operators, need not wait.
@@ -37,6 +39,9 @@ func TestWritesArePaced(t *testing.T) {
 		}
 		if a := g.doAs(bob, "POST", "/keys/none/enable", "{}"); a.Code != http.StatusNotFound {
 			t.Errorf("another user: %d %s", a.Code, a.Body)
+		}
+		if a := g.doAs(asToken(ann, store.RightKeys), "POST", "/keys/none/enable", "{}"); a.Code != http.StatusNotFound {
+			t.Errorf("a token of the user: %d %s", a.Code, a.Body)
 		}
 		if a := g.doAs(ann, "GET", "/keys", ""); a.Code != http.StatusOK {
 			t.Errorf("a list: %d %s", a.Code, a.Body)
