@@ -1,6 +1,7 @@
 package console
 
 import (
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -160,6 +161,38 @@ func TestRoleOfAStreamChanges(t *testing.T) {
 	}
 	if text := b.stream("/console/events/keys").next(); strings.Contains(text, "foreign") {
 		t.Errorf("a member sees\n%s", text)
+	}
+}
+
+// A user who gets another role while its stream waits for the turn draws nothing for its former audience.
+func TestRoleOfADrawerChanges(t *testing.T) {
+	h := newHouse(t)
+	ada := h.user(store0, "ada")
+	r := httptest.NewRequest(http.MethodGet, base+"/console/events/keys", nil).WithContext(t.Context())
+	r.AddCookie(h.in(ada).cookies["__Host-postern"])
+	v, err := h.console.visit(httptest.NewRecorder(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	board, turn, leave, err := h.console.gallery.enter(v, keysTab)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer leave()
+	done, err := turn.take(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	drawn := make(chan error)
+	s := &stream{visit: v, board: board, turn: turn}
+	go func() { drawn <- s.draw(t.Context()) }()
+	h.user(store0, "grace") // an account keeps an admin
+	if _, err := h.store.SetUserRole(t.Context(), store0, ada.ID, store.RoleMember); err != nil {
+		t.Fatal(err)
+	}
+	done()
+	if err := <-drawn; !errors.Is(err, errMoved) || board.latest().number != 0 {
+		t.Errorf("%v; drawing %d", err, board.latest().number)
 	}
 }
 

@@ -35,7 +35,11 @@ func events(v *visit) error {
 	}
 	defer leave()
 	s := &stream{visit: v, to: http.NewResponseController(v.w), board: board, turn: turn}
-	switch first, err := s.first(v.r.Context()); {
+	first, err := s.first(v.r.Context())
+	if err == nil {
+		err = s.check() // it may have waited
+	}
+	switch {
 	case err != nil && gone(err): // the record is gone, or the role changed: 204 stops the page from reconnecting
 		v.w.WriteHeader(http.StatusNoContent)
 		return nil
@@ -90,6 +94,10 @@ func (s *stream) draw(ctx context.Context) error {
 		return err
 	}
 	defer done()
+	if err := s.check(); err != nil { // who has another role by now draws what others of the audience must not get
+		s.board.ask()
+		return err
+	}
 	return s.board.draw(s.visit, s.check)
 }
 
