@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/postern-dev/postern/connector/link"
 )
 
 // secretPrefixes are the prefixes of API keys, management tokens, tunnel tokens and pairing codes.
@@ -69,12 +71,14 @@ func redactURI(uri string) string {
 	return path
 }
 
-// isSecretHeader reports whether a header must be redacted and Caddy does not do so.
+// isSecretHeader reports whether a header must be redacted and Caddy does not do so. A
+// preauthentication can be replayed, and that of a device reveals its pairing code, which has only 40
+// bits, to a search.
 func isSecretHeader(name string, values []string) bool {
 	if slices.Contains(hiddenByCaddy[:], name) {
 		return false
 	}
-	return slices.Contains(KeyHeaders[:], name) || slices.ContainsFunc(values, holdsSecret)
+	return name == link.PreauthHeader || slices.Contains(KeyHeaders[:], name) || slices.ContainsFunc(values, holdsSecret)
 }
 
 // holdsSecret reports whether text contains a secret, even if it is percent-encoded

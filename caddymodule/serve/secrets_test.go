@@ -5,6 +5,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/postern-dev/postern/connector/link"
 )
 
 func TestWithoutSecrets(t *testing.T) {
@@ -32,6 +34,14 @@ func TestWithoutSecrets(t *testing.T) {
 		if got := CarriesSecret(r); got != (uri != want) {
 			t.Errorf("%s: carries a secret: %v", uri, got)
 		}
+	}
+}
+
+func TestWithoutSecretsHidesPreauthentications(t *testing.T) {
+	shown := link.PreauthClaim("pin", "PAIR-7K3M-Q9TX")
+	r := &http.Request{RequestURI: link.WebSocketPath, Header: http.Header{"Authorization": {"Bearer x"}, link.PreauthHeader: {shown}}}
+	if got := WithoutSecrets(r).Header.Get(link.PreauthHeader); !CarriesSecret(r) || got != redacted {
+		t.Errorf("a preauthentication is logged as %s", got)
 	}
 }
 
