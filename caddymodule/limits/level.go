@@ -130,8 +130,10 @@ func (l *Level) tokens(c Cost) int64 {
 	return max(c.Input, 0) + output
 }
 
-// overQuota returns the refusal of a request if a limit of a day or month is reached.
-func (l *Level) overQuota(now time.Time) *Refusal {
+// overQuota returns the refusal of a request if a limit of a day or month is reached. A request that is
+// the only one of its key is not refused for the tokens that other keys have reserved: they decide how
+// many, and for how long.
+func (l *Level) overQuota(now time.Time, only bool) *Refusal {
 	for _, s := range l.quotas(now) {
 		if s.Max == 0 || s.Used < s.Max {
 			continue
@@ -145,6 +147,9 @@ func (l *Level) overQuota(now time.Time) *Refusal {
 		}
 		if s.Used-running >= s.Max {
 			return &Refusal{State: s, WaitMillis: s.ResetMillis, Quota: true}
+		}
+		if only && s.Limit != RequestsPerDay {
+			continue
 		}
 		return &Refusal{State: s, WaitMillis: busyRetry.Milliseconds()}
 	}

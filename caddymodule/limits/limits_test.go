@@ -190,6 +190,24 @@ func TestLittleLeft(t *testing.T) {
 	}
 }
 
+// What requests of one key have reserved of a quota of the account keeps out no other key.
+func TestReservationsLeaveOtherKeys(t *testing.T) {
+	t.Parallel()
+	account := level(limits.OfAccount, limits.UsageLimits{TokensPerDay: 10_000_000, TokensPerMonth: 10_000_000})
+	greedy, other := level(limits.OfKey, limits.UsageLimits{}), level(limits.OfKey, limits.UsageLimits{})
+	large, small := limits.Cost{Input: 5, Output: 2_000_000_000}, limits.Cost{Input: 5, Output: 5}
+	for range 2 {
+		expect(t, "a large answer", start, large, "", 0, account, greedy)
+	}
+	expect(t, "a third one", start, large, "account tokens_per_day", time.Second, account, greedy)
+	first := expect(t, "another key", start, small, "", 0, account, other)
+	expect(t, "its second request", start, small, "account tokens_per_day", time.Second, account, other)
+	first.Settle(start, limits.Used{Requests: 1, Tokens: 10, Output: 5})
+	expect(t, "its next one", start, small, "", 0, account, other).
+		Settle(start, limits.Used{Requests: 1, Tokens: 10_000_000, Output: 5})
+	expect(t, "when all is used", start, small, "account tokens_per_day", 12*time.Hour, account, other)
+}
+
 func TestStates(t *testing.T) {
 	t.Parallel()
 	l := level(limits.OfKey, limits.UsageLimits{RequestsPerMinute: 60, TokensPerDay: 1000, Concurrency: 4})
