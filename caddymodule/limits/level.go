@@ -170,8 +170,9 @@ func (l *Level) overRate(tokens int64, most time.Duration) (*Refusal, time.Durat
 }
 
 const (
-	// fewAnswers is how many answers of the size that a client allows must be left of a quota, so that
-	// requests reserve only what they are expected to use. Clients decide what that is.
+	// fewAnswers is how many answers of the size that a client allows must be left of a quota, after one
+	// for each running request, so that requests reserve only what they are expected to use. Clients
+	// decide what that is.
 	fewAnswers = 16
 	// unboundedOutput is the least that a request reserves then if the client sets no limit.
 	unboundedOutput = 4096
@@ -192,7 +193,7 @@ func (l *Level) quotaTokens(c Cost, expected int64) int64 {
 		limit int
 		used  int64
 	}{{l.limits.TokensPerDay, l.ofDay.Tokens}, {l.limits.TokensPerMonth, l.ofMonth.Tokens}} {
-		if left := int64(of.limit) - of.used - l.reserved.Tokens; of.limit > 0 && left < fewAnswers*output {
+		if left := int64(of.limit) - of.used - l.reserved.Tokens; of.limit > 0 && left < (fewAnswers+int64(l.open))*output {
 			tokens = max(tokens, max(c.Input, 0)+output)
 		}
 	}

@@ -158,6 +158,8 @@ func TestLittleLeft(t *testing.T) {
 		"an unbounded answer":      {limits.UsageLimits{TokensPerDay: 30_000}, limits.Cost{Input: 5}, 8},
 		"a number beyond all":      {limits.UsageLimits{TokensPerDay: 600}, limits.Cost{Input: 5, Output: 1 << 62}, 2},
 		"much is left":             {limits.UsageLimits{TokensPerDay: 1_000_000}, limits.Cost{Input: 5, Output: 10_000}, attempts},
+		"many at a time":           {limits.UsageLimits{TokensPerDay: 200_000}, limits.Cost{Input: 5, Output: 10_000}, 25},
+		"many without a bound":     {limits.UsageLimits{TokensPerMonth: 100_000}, limits.Cost{Input: 5}, 34},
 		"much is left, no bound":   {limits.UsageLimits{TokensPerDay: 1_000_000}, limits.Cost{Input: 5}, attempts},
 		"no limit of tokens":       {limits.UsageLimits{RequestsPerDay: 1000}, limits.Cost{Input: 5, Output: 10_000}, attempts},
 		"more than all of a small": {limits.UsageLimits{TokensPerDay: 200}, limits.Cost{Input: 5, Output: 10_000}, 1},
