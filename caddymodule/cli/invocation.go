@@ -147,12 +147,17 @@ func (l list[T]) print(in *invocation, records []T) {
 	}
 }
 
+// usual reports whether the command line leaves the admin endpoint to up.DefaultAdmin.
+func (in *invocation) usual() bool {
+	return in.local == "" && in.text("address") == "" && in.text("config") == ""
+}
+
 // admin finds the admin endpoint, a Caddy network address, as Caddy's own commands do.
 func (in *invocation) admin() (string, error) {
 	if in.local != "" {
 		return in.local, nil
 	}
-	if in.text("address") == "" && in.text("config") == "" {
+	if in.usual() {
 		return up.DefaultAdmin()
 	}
 	if scheme, _, ok := strings.Cut(in.text("address"), "://"); ok {
@@ -217,7 +222,15 @@ func (in *invocation) send(r request) (*http.Response, error) {
 	resp, err := (&http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, addr.Network, dial)
+			conn, err := new(net.Dialer).DialContext(ctx, addr.Network, dial)
+			if err != nil || !in.usual() {
+				return conn, err
+			}
+			if err := up.CheckListener(conn); err != nil {
+				_ = conn.Close()
+				return nil, err
+			}
+			return conn, nil
 		},
 	}}).Do(req)
 	if err != nil {

@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/caddyserver/caddy/v2"
+
+	"github.com/postern-dev/postern/caddymodule/cli/up"
 )
 
 // TestForeignListener: another user listens on the usual port of the admin endpoint. No
@@ -58,6 +60,43 @@ func TestForeignListener(t *testing.T) {
 		if n := requests.Load(); n != 2 {
 			t.Errorf("%d requests with --address, and to a listener of this user", n)
 		}
+	}
+}
+
+// TestListenerIsReplaced: another user takes the port between the look at it and the connection.
+func TestListenerIsReplaced(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to listen as another user")
+	}
+	t.Setenv("CADDY_ADMIN", "")
+	const nobody = 65534
+	for _, c := range []struct {
+		name   string
+		user   int
+		closed bool // after the connection was accepted
+		fails  bool
+	}{
+		{"root", 0, false, false}, {"root, closed", 0, true, true},
+		{"another user", nobody, false, true}, {"another user, closed", nobody, true, true},
+	} {
+		l := listenAs(t, c.user, "127.0.0.1:0")
+		conn, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		accepted, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.closed {
+			l.Close()
+		}
+		if err := up.CheckListener(conn); (err != nil) != c.fails {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		conn.Close()
+		accepted.Close()
+		l.Close()
 	}
 }
 

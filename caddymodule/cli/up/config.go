@@ -246,7 +246,7 @@ func DefaultAdmin() (string, error) {
 	}
 	addr, err := caddy.ParseNetworkAddress(caddy.DefaultAdminListen)
 	if err == nil {
-		err = checkListeners(addr.StartPort)
+		err = checkListeners(addr.StartPort, false)
 	}
 	if err != nil || !answersAt(caddy.DefaultAdminListen) {
 		if _, missing := os.Stat(packageAdmin); missing == nil { // the user may not use it
@@ -254,6 +254,16 @@ func DefaultAdmin() (string, error) {
 		}
 	}
 	return caddy.DefaultAdminListen, err
+}
+
+// CheckListener checks a connection to the endpoint of DefaultAdmin: since that has looked, another
+// user may have begun to listen there.
+func CheckListener(conn net.Conn) error {
+	addr, ok := conn.RemoteAddr().(*net.TCPAddr)
+	if !ok || os.Getenv("CADDY_ADMIN") != "" {
+		return nil
+	}
+	return checkListeners(uint(addr.Port), true)
 }
 
 // Running returns the admin endpoint of a `caddy gateway up` with the same database; ""

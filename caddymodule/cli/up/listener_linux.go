@@ -15,8 +15,9 @@ import (
 var caddyUsers = []string{"caddy", "postern"}
 
 // checkListeners fails if a user listens on a TCP port who can neither read what this one
-// can nor runs Caddy as a service.
-func checkListeners(port uint) error {
+// can nor runs Caddy as a service, or if connected is set and the listener has gone.
+func checkListeners(port uint, connected bool) error {
+	sockets, listeners := 0, 0
 	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
 		data, err := os.ReadFile(table)
 		if errors.Is(err, fs.ErrNotExist) { // without IPv6
@@ -28,9 +29,11 @@ func checkListeners(port uint) error {
 		for line := range strings.Lines(string(data)) {
 			const listening = "0A"
 			fields := strings.Fields(line) // number, local and remote address, state, 3 others, user
+			sockets++
 			if len(fields) < 8 || fields[3] != listening || !strings.HasSuffix(fields[1], fmt.Sprintf(":%04X", port)) {
 				continue
 			}
+			listeners++
 			if id := fields[7]; id != "0" && id != strconv.Itoa(os.Geteuid()) {
 				if name := userName(id); !slices.Contains(caddyUsers, name) {
 					return Usagef("port %d of this machine belongs to the user %s, who may be anyone, and there is no socket of a gateway: "+
@@ -38,6 +41,10 @@ func checkListeners(port uint) error {
 				}
 			}
 		}
+	}
+	const headers = 2 // some systems list no sockets
+	if connected && listeners == 0 && sockets > headers {
+		return fmt.Errorf("the program that listened on port %d has closed it", port)
 	}
 	return nil
 }
