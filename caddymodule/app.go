@@ -68,6 +68,7 @@ type App struct {
 	server   *serve.Server // of the three handlers
 	events   *caddyevents.App
 	sites    func() (api, console site) // found at the first use: by then all sites are provisioned
+	warnings func() []string            // as sites
 	trust    trust
 	ordered  bool            // the handler order has been checked; set while provisioning
 	life     context.Context // canceled when the configuration stops
@@ -90,6 +91,7 @@ func (*App) CaddyModule() caddy.ModuleInfo {
 func (a *App) Provision(ctx caddy.Context) error {
 	a.ctx = ctx
 	a.logger = ctx.Slogger()
+	a.warnings = sync.OnceValue(a.findWarnings)
 	a.sites = sync.OnceValues(func() (api, console site) { return a.site("model_route"), a.site("model_console") })
 	a.life, a.end = context.WithCancel(context.Background())
 	if err := a.provisionEvents(ctx); err != nil {

@@ -9,9 +9,9 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 )
 
-// warnings returns what is wrong with the servers of the gateway's sites. All sites must be
+// findWarnings returns what is wrong with the servers of the gateway's sites. All sites must be
 // provisioned.
-func (a *App) warnings() (found []string) {
+func (a *App) findWarnings() (found []string) {
 	app, err := a.ctx.AppIfConfigured("http")
 	if err != nil {
 		return nil
@@ -20,7 +20,7 @@ func (a *App) warnings() (found []string) {
 	for _, name := range slices.Sorted(maps.Keys(servers)) {
 		server := servers[name]
 		hosts := map[string]bool{}
-		for _, handler := range []string{"model_auth", "model_console"} {
+		for _, handler := range []string{"model_auth", "model_console", "model_tunnel"} {
 			handlerHosts(server.Routes, handler, []string{""}, hosts)
 		}
 		if len(hosts) > 0 && trustsProxies(server) && server.TrustedProxiesStrict == 0 {

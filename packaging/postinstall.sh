@@ -42,12 +42,16 @@ if command -v systemctl >/dev/null; then
 fi
 
 if [ "$first" ] && [ "$package" = postern ]; then
-	# A Fedora or a container starts no service.
-	systemctl --quiet is-active postern.service 2>/dev/null || start="start the gateway (systemctl enable --now postern), and "
-	echo "Postern serves http://localhost on this machine. Next:"
-	echo "  1. ${start:-}create the first user with the link of: sudo postern gateway setup-link"
+	# Fedora and containers start no service, and Alpine has no systemd.
+	run="postern run --config /etc/postern/Caddyfile, as the user postern" restart="restart the gateway"
+	if command -v systemctl >/dev/null; then
+		run="systemctl enable --now postern" restart="sudo systemctl restart postern"
+		if systemctl --quiet is-active postern.service 2>/dev/null; then run=""; fi
+	fi
+	echo "Postern serves http://localhost, for this machine only. Next:"
+	echo "  1. ${run:+start the gateway ($run), and }create the first user with the link of: sudo postern gateway setup-link"
 	echo "  2. to publish the gateway, write its DNS name into /etc/postern/Caddyfile"
-	echo "  3. sudo systemctl restart postern"
+	echo "  3. $restart"
 fi
 if [ "$first" ] && [ "$package" = postern-connector ]; then
 	echo "Pair this machine, and start the connector:"

@@ -139,15 +139,17 @@ func (l *Log) saveQuotas() error {
 	return l.save(unsaved)
 }
 
-// save is saveRows. What it could not save stays unsaved. The caller holds l.saving.
+// save is saveRows. What it could not save stays unsaved, also after a panic. The caller holds
+// l.saving.
 func (l *Log) save(unsaved map[rowKey]store.Usage) error {
-	err := l.saveRows(unsaved)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for k, u := range unsaved {
-		l.usage[k].unsaved.Add(u)
-	}
-	return err
+	defer func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		for k, u := range unsaved {
+			l.usage[k].unsaved.Add(u)
+		}
+	}()
+	return l.saveRows(unsaved)
 }
 
 // saveRows saves rows with what is unsaved of them, and leaves in unsaved what it could not

@@ -348,14 +348,12 @@ func FuzzChatStream(f *testing.F) {
 	for i, tt := range streamCases {
 		f.Add([]byte(tt.in), uint64(i), tt.o.IncludeUsage, tt.o.RepairToolIndex != "")
 	}
-	for i, shape := range odd.Shapes {
-		f.Add([]byte(eventsOf(shape, done)), uint64(i), true, true)
+	for _, shape := range odd.Shapes {
+		f.Add([]byte(eventsOf(shape, done)), uint64(1), true, true)
 	}
 	f.Fuzz(func(t *testing.T, in []byte, seed uint64, usage, repair bool) {
 		o := ChatStreamOptions{Model: "pub", Choices: 1, IncludeUsage: usage, Info: &AnswerInfo{Wanted: true}}
-		if repair {
-			o.RepairToolIndex = compat.RepairOn
-		}
+		o.RepairToolIndex = map[bool]string{true: compat.RepairOn}[repair]
 		whole, s := runStream(o, nil, in)
 		pieces, _ := runStream(o, nil, cut.Anywhere(in, seed)...)
 		if whole != pieces {
