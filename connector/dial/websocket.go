@@ -98,6 +98,18 @@ func CertificateFix(err error, now time.Time) string {
 	return "if a proxy terminates TLS, install its certificate authority here; otherwise check the gateway's certificate"
 }
 
+// preauth returns the preauthentication, "" for none. That of a pairing code is only for a server with
+// a valid certificate.
+func (d *WebSocket) preauth(lenient bool) string {
+	switch {
+	case d.Claim == "":
+		return link.Preauth(d.Token())
+	case lenient || !strings.HasPrefix(d.Address, "https://"):
+		return ""
+	}
+	return link.PreauthClaim(d.Token().Pin, d.Claim)
+}
+
 // open opens the WebSocket, and reports whether the TCP connection below it uses BBR.
 func (d *WebSocket) open(ctx context.Context, lenient bool, activity *Activity) (_ net.Conn, bbr bool, _ error) {
 	var tcp atomic.Pointer[net.Conn]
@@ -117,11 +129,7 @@ func (d *WebSocket) open(ctx context.Context, lenient bool, activity *Activity) 
 		MaxResponseHeaderBytes: maxDiscovery,
 	}
 	header := http.Header{"User-Agent": {"postern-connector"}}
-	preauth := link.Preauth(d.Token())
-	if d.Claim != "" {
-		preauth = link.PreauthClaim(d.Token().Pin, d.Claim)
-	}
-	if preauth != "" {
+	if preauth := d.preauth(lenient); preauth != "" {
 		header.Set(link.PreauthHeader, preauth)
 	}
 	socket, answer, err := websocket.Dial(ctx, d.Address, &websocket.DialOptions{ //nolint:bodyclose // the library closes it

@@ -18,3 +18,26 @@ func TestWebSocketAddress(t *testing.T) {
 		}
 	}
 }
+
+// Who can read the preauthentication of a pairing code can find the code.
+func TestPreauthOfDevice(t *testing.T) {
+	const code = "PAIR-7K3M-Q9TX"
+	device := link.Token{Pin: "pin"}
+	connector := link.Token{Connector: "con_1", Secret: "secret", Pin: "pin"}
+	for _, test := range []struct {
+		base, claim string
+		token       link.Token
+		lenient     bool
+		want        string
+	}{
+		{"https://gw.example.com", code, device, false, link.PreauthClaim("pin", code)},
+		{"https://gw.example.com", code, device, true, ""},
+		{"http://gw.example.com", code, device, false, ""},
+		{"https://gw.example.com", "", connector, true, link.Preauth(connector)},
+	} {
+		d := NewWebSocket(Target{URL: test.base, Claim: test.claim, Token: func() link.Token { return test.token }})
+		if got := d.preauth(test.lenient); got != test.want {
+			t.Errorf("%+v: %q", test, got)
+		}
+	}
+}

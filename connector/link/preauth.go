@@ -16,8 +16,8 @@ const (
 	PreauthProtocol = "postern-preauth/"
 	// PreauthHeader carries it in the request that opens a WebSocket.
 	PreauthHeader = "Postern-Preauth"
-	// PreauthPairing is the id in that of a device with a pairing code. It is sent over HTTPS only:
-	// an observer could find the code of 40 bits.
+	// PreauthPairing is the id in that of a device with a pairing code. It is sent over HTTPS only, to a
+	// server with a valid certificate: who reads it can find the code of 40 bits.
 	PreauthPairing = "pairing"
 )
 
