@@ -10,6 +10,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/connector/panics"
 )
 
 // answer writes the answer to one client. A timer sends pings while a streamed
@@ -32,6 +33,7 @@ type answer struct {
 	ended    bool
 	left     bool           // the client went away before the end
 	torn     bool           // a panic ended it after its beginning
+	crashed  *panics.Error  // of a ping
 	err      error          // the first failed write
 	failure  *dialect.Error // the error that was sent, unless the stream has it
 }
@@ -64,10 +66,12 @@ func (a *answer) open(s dialect.Stream, interval time.Duration) {
 }
 
 // tick is called by the timer. Comparing the time of the last write is cheaper
-// than resetting the timer at each event.
+// than resetting the timer at each event. A panic, such as in the estimate with which a stream opens,
+// is that of the next step of the request.
 func (a *answer) tick() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	defer func() { a.crashed = panics.Caught(recover()) }()
 	if a.ended || a.err != nil {
 		return
 	}
@@ -84,6 +88,7 @@ func (a *answer) tick() {
 func (a *answer) begin() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.check()
 	a.writeEvent(a.stream.Begin())
 }
 
@@ -92,6 +97,7 @@ func (a *answer) begin() {
 func (a *answer) feed(p []byte) (progress, *dialect.Error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.check()
 	return a.forward(a.stream.Feed(p))
 }
 
@@ -99,8 +105,17 @@ func (a *answer) feed(p []byte) (progress, *dialect.Error) {
 func (a *answer) finish(cause *dialect.Error) *dialect.Error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.check()
 	_, derr := a.forward(a.stream.End(cause))
 	return derr
+}
+
+// check passes the panic of a ping on.
+func (a *answer) check() {
+	if p := a.crashed; p != nil {
+		a.crashed = nil
+		panic(p)
+	}
 }
 
 // forward sends the output of the stream.

@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/dialect/tokens"
@@ -145,5 +146,33 @@ func TestPanicOfLearner(t *testing.T) {
 	})
 	if n := l.waiting.Load(); n > 100 {
 		t.Errorf("%d bytes wait", n)
+	}
+}
+
+// crashingStream panics where it sends a ping.
+type crashingStream struct{ dialect.Stream }
+
+func (crashingStream) Ping() []byte { panic(caught.Secret) }
+
+// A panic of the timer that sends pings is that of the request.
+func TestPanicOfPing(t *testing.T) {
+	a := newAnswer(httptest.NewRecorder())
+	a.open(crashingStream{}, time.Millisecond)
+	wait.Until(t, "the ping panics", func() bool {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		return a.crashed != nil
+	})
+	for _, step := range []func(){a.begin, func() { _, _ = a.feed(nil) }, func() { _ = a.finish(nil) }} {
+		crashed := a.crashed
+		func() {
+			defer func() {
+				if p := recover(); p != crashed {
+					t.Errorf("the request goes on with %v", p)
+				}
+			}()
+			step()
+		}()
+		a.crashed = crashed
 	}
 }
