@@ -292,8 +292,12 @@ connectors() {
 	ls bin/connectors >&2
 }
 
+# help: prints the comment at the head of this file.
+help() { sed -n '2,/^set /s/^# \{0,1\}//p' "$0"; }
+
 case "${1:-build}" in
 build) build ;;
+help | -h | --help) help ;;
 build-changed) build_changed ;;
 up)
 	shift
@@ -313,7 +317,9 @@ test)
 	esac
 	;;
 *)
-	sed -n '2,27s/^# \{0,1\}//p' "$0" >&2
+	help >&2
+	echo "
+xcaddy.sh: unknown command: $1" >&2
 	exit 2
 	;;
 esac

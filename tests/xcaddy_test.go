@@ -74,6 +74,21 @@ func TestConnectorOfClone(t *testing.T) {
 	}
 }
 
+// The help is the whole comment of the script.
+func TestXcaddyHelp(t *testing.T) {
+	t.Parallel()
+	script := filepath.Join(harness.Root(t), "xcaddy.sh")
+	for command, want := range map[string]error{"help": nil, "nonsense": new(exec.ExitError)} {
+		out, err := exec.Command("bash", script, command).CombinedOutput()
+		if (err == nil) != (want == nil) || !strings.HasPrefix(string(out), "Builds, runs and tests Postern.") || !strings.Contains(string(out), "\nthem fails.\n") {
+			t.Errorf("%s: %v\n%s", command, err, out)
+		}
+		if named := strings.HasSuffix(string(out), "\nxcaddy.sh: unknown command: nonsense\n"); named != (want != nil) {
+			t.Errorf("%s: its end is %q", command, out[max(0, len(out)-80):])
+		}
+	}
+}
+
 // `./xcaddy.sh test NAME` finds the tests of both modules.
 func TestXcaddyFindsTests(t *testing.T) {
 	t.Parallel()
