@@ -62,6 +62,9 @@ const (
 	diagnoseTimeout = 5 * time.Second
 	// maxSkew bounds the error of a clock, so that newly issued certificates are valid.
 	maxSkew = time.Minute
+	// longestDetail bounds the detail of a finding in bytes: an address, an error and what
+	// follows from it.
+	longestDetail = 500
 )
 
 // diagnosis runs the checks, one after the other.
@@ -127,7 +130,7 @@ func (d *diagnosis) check(ctx context.Context, name string, f func(context.Conte
 		return // the finding may only be the interruption
 	}
 	finding.Check, finding.Duration = name, time.Since(start)
-	finding.Detail = text.Short(finding.Detail)
+	finding.Detail = text.Printable(finding.Detail, longestDetail)
 	d.report(finding)
 }
 

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"context"
+	"crypto/x509"
 	"fmt"
 	"io"
 	"log/slog"
@@ -166,6 +167,12 @@ func TestWayToTheGateway(t *testing.T) {
 
 	found = diagnose(t, c, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) }, nil)
 	expect(found, "websocket", ResultWarning, "answers with status 404")
+
+	found = diagnose(t, c, upgradeRequired, func(d *diagnosis) {
+		d.client.Transport.(*http.Transport).TLSClientConfig.InsecureSkipVerify = false
+		d.client.Transport.(*http.Transport).TLSClientConfig.RootCAs = x509.NewCertPool()
+	})
+	expect(found, "websocket", ResultWarning, "cannot be verified", "is still protected by the pin FIX ")
 
 	c.Transport = config.TransportQUIC
 	expect(diagnose(t, c, upgradeRequired, nil), "websocket", ResultSkipped, `"transport": "quic"`)
