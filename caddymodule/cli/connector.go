@@ -159,7 +159,7 @@ old one is valid. To copy a token by hand:
 
 // showCommand returns the command that prints a new token of a connector.
 func showCommand(id, account string) string {
-	command := program.Name + " gateway connector rotate " + id + " --show"
+	command := program.Typed + " gateway connector rotate " + id + " --show"
 	if account != "" && account != store.DefaultAccount {
 		command += " --account " + printable(account)
 	}

@@ -44,11 +44,11 @@ func (in *invocation) is(name string) bool {
 }
 
 func (in *invocation) printf(format string, args ...any) {
-	fmt.Fprintf(in.OutOrStdout(), program.Named(format), args...)
+	fmt.Fprintf(in.OutOrStdout(), program.NamedAsTyped(format), args...)
 }
 
 func (in *invocation) warnf(format string, args ...any) {
-	fmt.Fprintf(in.ErrOrStderr(), program.Named(format), args...)
+	fmt.Fprintf(in.ErrOrStderr(), program.NamedAsTyped(format), args...)
 }
 
 // request is a request to the management API; without a body if it is nil.

@@ -5,12 +5,17 @@ package program
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 )
 
 // Name is the base name with which the program was started. In tests it is caddy, as in
 // the documents.
 var Name = name(os.Args[0])
+
+// Typed is the command that started the program, for commands to paste into the same
+// shell: bin/caddy of a clone is not in PATH.
+var Typed = typed(os.Args[0])
 
 func name(started string) string {
 	base := strings.TrimSuffix(filepath.Base(started), ".exe")
@@ -20,14 +25,29 @@ func name(started string) string {
 	return base
 }
 
+// plain matches paths that a shell reads as they are, and formats print so.
+var plain = regexp.MustCompile(`^[A-Za-z0-9_./+@-]+$`)
+
+func typed(started string) string {
+	if strings.HasSuffix(started, ".test") || !plain.MatchString(started) {
+		return name(started)
+	}
+	return started
+}
+
 // commands are the commands that texts name, as in the documents.
 var commands = [...]string{"caddy gateway", "caddy run", "caddy reload", "caddy list-modules"}
 
 // Named returns a text in which commands such as `caddy gateway up` have the name of
 // this program.
-func Named(text string) string {
+func Named(text string) string { return replaced(text, Name) }
+
+// NamedAsTyped is [Named] with the command that started this program.
+func NamedAsTyped(text string) string { return replaced(text, Typed) }
+
+func replaced(text, name string) string {
 	for _, command := range commands {
-		text = strings.ReplaceAll(text, command, Name+strings.TrimPrefix(command, "caddy"))
+		text = strings.ReplaceAll(text, command, name+strings.TrimPrefix(command, "caddy"))
 	}
 	return text
 }
