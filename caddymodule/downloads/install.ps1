@@ -24,7 +24,7 @@ function Install-Connector {
 	$arch = $env:PROCESSOR_ARCHITEW6432
 	if (-not $arch) { $arch = $env:PROCESSOR_ARCHITECTURE }
 	$archive = $archives["windows/$($arch.ToLower())"]
-	if (-not $archive) { throw "The gateway has no connector for windows/$arch. Ask its operator to add the archive of that system." }
+	if (-not $archive) { throw "The gateway has no connector for windows/$arch. Its operator can add it with ./xcaddy.sh connectors in the gateway's clone." }
 
 	New-Item -ItemType Directory -Force $to | Out-Null
 	$zip = Join-Path $to 'connector.zip'

@@ -62,7 +62,7 @@ fetch() {
 		fail "the download cannot be checked; install sha256sum, shasum or openssl"
 	here=$(platform)
 	line=$(printf '%s\n' "$archives" | grep "^$here ") ||
-		fail "the gateway has no connector for $here; ask its operator to add the archive of that system"
+		fail "the gateway has no connector for $here; its operator can add it with './xcaddy.sh connectors' in the gateway's clone. Or run ./xcaddy.sh in a clone on this machine, and use bin/connector"
 	name=$(printf '%s\n' "$line" | cut -d ' ' -f 2)
 	say "Downloading $name"
 	download "$console/connectors/$name" "$1/archive"

@@ -86,16 +86,22 @@ publish it as docs/install.md describes.`
 "./xcaddy.sh" builds bin/connector. With one on this machine, "./xcaddy.sh connectors"
 builds the connectors of all systems into bin/connectors: a gateway hands out what is
 in the folder "connectors" next to its program.`
+	// onlySome is for gateways that were built with the archive of their own system.
+	onlySome = `This gateway hands out connectors for %s only.
+For other systems, run "./xcaddy.sh connectors" in its clone, or "./xcaddy.sh" in a
+clone on that machine.`
 )
 
 // note returns the note of the commands.
-func (c *Commands) note(site Site) string {
+func (c *Commands) note(site Site, archives []Archive) string {
 	var notes []string
 	if OnlyHere(site.URL) {
 		notes = append(notes, onlyHere)
 	}
 	if c.Install == "" && c.InstallWindows == "" {
 		notes = append(notes, howToGet)
+	} else if !has(archives, "linux") || !has(archives, "darwin") || !has(archives, "windows") {
+		notes = append(notes, fmt.Sprintf(onlySome, strings.Join(platforms(archives), ", ")))
 	}
 	return strings.Join(notes, "\n")
 }
@@ -129,7 +135,7 @@ func CommandsFor(site Site, archives []Archive, code string) Commands {
 	if site.Console != "" && has(archives, "windows") {
 		c.InstallWindows = powerShellLine(site, PowerShell(site, archives), words(text.PowerShellQuote, arguments...))
 	}
-	c.Note = c.note(site)
+	c.Note = c.note(site, archives)
 	return c
 }
 
@@ -138,8 +144,10 @@ func shellLine(site Site, script, arguments string) string {
 	if site.Verified {
 		return "curl -fsSL " + url + " | sh -s -- " + arguments
 	}
-	// macOS has shasum. sha256sum leaves the line for it if it does not exist.
-	return fmt.Sprintf(`s=$(mktemp) && curl -fsSLk %s -o "$s" && echo "%s  $s" | { sha256sum -c || shasum -a 256 -c; } && sh "$s" %s`,
+	// macOS has shasum. sha256sum leaves the line for it if it does not exist; after a wrong
+	// sum it leaves nothing, of which shasum would complain.
+	return fmt.Sprintf(`s=$(mktemp) && curl -fsSLk %s -o "$s" && echo "%s  $s" | { sha256sum -c || shasum -a 256 -c 2>/dev/null || `+
+		`{ echo "This is not the install.sh of the gateway. Copy a new line." >&2; false; }; } && sh "$s" %s`,
 		url, hash(script), arguments)
 }
 
@@ -166,6 +174,15 @@ func words(quote func(string) string, list ...string) string {
 		quoted[i] = quote(word)
 	}
 	return strings.Join(quoted, " ")
+}
+
+// platforms returns the platform of each archive.
+func platforms(archives []Archive) []string {
+	list := make([]string, len(archives))
+	for i, a := range archives {
+		list[i] = a.Platform()
+	}
+	return list
 }
 
 func has(archives []Archive, systems ...string) bool {
