@@ -179,6 +179,7 @@ type keyCreatedPage struct {
 	Secret   string
 	Model    string // that the snippets name, "" if there is none yet
 	Snippets []snippet
+	Private  bool // the certificate of the gateway is of a private authority
 }
 
 // keyCreated shows a new secret, once.
@@ -187,7 +188,7 @@ func keyCreated(v *visit) error {
 	if v.err != nil {
 		return v.err
 	}
-	p := keyCreatedPage{Key: k, Secret: v.takeSecret(k.ID)}
+	p := keyCreatedPage{Key: k, Secret: v.takeSecret(k.ID), Private: v.privateAuthority()}
 	if p.Secret == "" {
 		v.leaveNotice("A secret is shown once. If this one is lost, rotate the key.")
 		return v.redirect(keyURL(k.ID))

@@ -48,6 +48,7 @@ func modelsData(v *visit) any {
 type modelPage struct {
 	manage.Deployment
 	Snippets []snippet
+	Private  bool // the certificate of the gateway is of a private authority
 	Test     *manage.TestResult
 	Play     playForm
 	Played   *manage.Played // nil before the first prompt
@@ -60,7 +61,7 @@ func (p *modelPage) pageTitle() string { return p.Name }
 // dots, which proxies normalize in paths.
 func modelData(v *visit) any {
 	d := findDeployment(v, v.r.FormValue("name"))
-	return &modelPage{Deployment: d, Snippets: snippetsOf(d, values{Base: v.endpoint().URL}), Play: newPlayForm(v)}
+	return &modelPage{Deployment: d, Snippets: snippetsOf(d, values{Base: v.endpoint().URL}), Private: v.privateAuthority(), Play: newPlayForm(v)}
 }
 
 func findDeployment(v *visit, name string) manage.Deployment {

@@ -33,6 +33,8 @@ type startPage struct {
 	More      int    // offers beyond those shown
 	Missing   string // why some models are missing, may be empty
 	Request   string // a curl line, once there is a deployment
+	Private   bool   // the certificate of the gateway is of a private authority
+	Connects  bool   // an approved device is not online yet
 }
 
 // device is a pairing with a waiting device.
@@ -68,6 +70,8 @@ func startData(v *visit) any {
 	p.More = max(0, len(p.Offers)-shownOffers)
 	p.Offers = p.Offers[:len(p.Offers)-p.More]
 	p.request(v, at.URL)
+	p.Private = v.privateAuthority()
+	p.Connects = p.Ended != nil && p.Ended.State == store.PairingApproved
 	return p
 }
 

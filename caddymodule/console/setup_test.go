@@ -114,8 +114,8 @@ func TestSetupFromTheBeginning(t *testing.T) {
 		t.Fatalf("the device is denied: %+v", d.Deny)
 	}
 	page = mainOf(g.page("/console/start"))
-	has(t, page, "gpu-box approved.", "gpu-box is connecting", "1 of 4 done")
-	lacks(t, page, "waiting for approval", deviceSecret, "ptt_")
+	has(t, page, "gpu-box approved.", "gpu-box is connecting", "The models of gpu-box appear here as soon as it is online.", "1 of 4 done")
+	lacks(t, page, "No models found", "waiting for approval", deviceSecret, "ptt_")
 
 	con := g.store.Connectors(store.DefaultAccount)[0]
 	g.lines.connect(con, "llama3.2:3b")
@@ -129,6 +129,25 @@ func TestSetupFromTheBeginning(t *testing.T) {
 	page = html.UnescapeString(mainOf(g.page("/console/start")))
 	has(t, page, "llama3.2:3b is published", "2 of 4 done", `"model": "llama3.2:3b"`)
 	lacks(t, page, `aria-label="Publish`)
+}
+
+// Clients must trust a private authority before the snippets work. Plain HTTP has none.
+func TestPrivateAuthority(t *testing.T) {
+	g := newGateway(t)
+	g.deployment("m", g.connector("box"))
+	pages := []string{"/console/start", "/console/models/show?name=m"}
+	const text = "--cacert root.crt"
+	for _, path := range pages {
+		lacks(t, g.page(path), text)
+	}
+	g.endpoint.Verified = false
+	for _, path := range pages {
+		has(t, g.page(path), text)
+	}
+	g.endpoint.URL = "http://10.0.0.5"
+	for _, path := range pages {
+		lacks(t, g.page(path), text)
+	}
 }
 
 func TestPairingUnderAnotherName(t *testing.T) {

@@ -131,6 +131,13 @@ func (v *visit) endpoint() manage.Endpoint {
 	return at
 }
 
+// privateAuthority reports whether clients have to trust the authority of the gateway's
+// certificate first.
+func (v *visit) privateAuthority() bool {
+	at := v.endpoint()
+	return !at.Verified && strings.HasPrefix(at.URL, "https://")
+}
+
 // pageSize is how many rows a list shows at once.
 const pageSize = 50
 
