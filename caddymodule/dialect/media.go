@@ -53,10 +53,20 @@ func isDataKey(key []byte) bool {
 	return bytes.EqualFold(key, []byte("data")) || bytes.EqualFold(key, []byte("file_data")) || bytes.EqualFold(key, []byte("file_id"))
 }
 
+// isTensorKey reports whether a media key's value is tensors: one, or an object of several.
+func isTensorKey(key []byte) bool {
+	const suffix = "_embeds"
+	return len(key) > len(suffix) && isMediaKey(key) && bytes.EqualFold(key[len(key)-len(suffix):], []byte(suffix))
+}
+
 // mayHoldAddress reports whether the value of a key may be an address. value is its
-// prefix. Objects are not considered, as their keys are checked separately.
+// prefix. Objects are not considered, as their keys are checked separately, except for those of
+// tensors, whose keys depend on the model.
 func mayHoldAddress(key, value []byte) bool {
-	if len(value) == 0 || value[0] != '[' && (value[0] != '"' || isInline(value)) {
+	switch {
+	case len(value) > 0 && value[0] == '{':
+		return isTensorKey(key)
+	case len(value) == 0 || value[0] != '[' && (value[0] != '"' || isInline(value)):
 		return false
 	}
 	return isMediaKey(key) || isDataKey(key)
@@ -70,6 +80,7 @@ const (
 	inContent                   // a content part
 	inNested                    // a content part of a content part
 	inMedia                     // the value of a media key: an address, or an object that contains it
+	inTensors                   // the value of a key of tensors: each string is one
 	inAddress                   // an address in such an object
 	inData                      // data, or an id, in such an object
 )
@@ -78,8 +89,12 @@ const (
 // address. Places are strictly ordered, which bounds the recursion.
 func (in mediaPlace) member(name []byte) (mediaPlace, bool) {
 	switch {
+	case in < inMedia && isTensorKey(name):
+		return inTensors, true
 	case in < inMedia && isMediaKey(name):
 		return inMedia, true
+	case in == inTensors:
+		return inAddress, true
 	case in < inNested && bytes.EqualFold(name, []byte("content")):
 		return in + 1, true
 	case in == inMedia && isMediaKey(name):

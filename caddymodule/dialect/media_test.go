@@ -31,6 +31,8 @@ var mediaPlaces = []struct {
 	{chatOp, `{"model":"public","messages":[{"content":[{"PDF_url":ADDRESS}]}]}`, "messages[0].content[0].PDF_url"},
 	{chatOp, `{"model":"public","messages":[{"content":[{"video_path":ADDRESS}]}]}`, "messages[0].content[0].video_path"},
 	{chatOp, `{"model":"public","messages":[{"content":[{"image_embeds":{"image_embeds":ADDRESS}}]}]}`, "messages[0].content[0].image_embeds.image_embeds"},
+	{chatOp, `{"model":"public","messages":[{"content":[{"image_embeds":{"image_grid_thw":ADDRESS}}]}]}`, "messages[0].content[0].image_embeds.image_grid_thw"},
+	{chatOp, `{"model":"public","messages":[{"content":[{"Image_embeds":[{"x":ADDRESS}]}]}]}`, "messages[0].content[0].Image_embeds[0].x"},
 	{chatOp, `{"model":"public","messages":[{"content":[{"audio_embeds":ADDRESS}]}]}`, "messages[0].content[0].audio_embeds"},
 	{chatOp, `{"model":"public","messages":[{"content":[{"video_embeds":[ADDRESS]}]}]}`, "messages[0].content[0].video_embeds[0]"},
 	{chatOp, `{"model":"public","messages":[{"content":[{"type":"tool_result","content":[{"image_url":{"url":ADDRESS}}]}]}]}`, "messages[0].content[0].content[0].image_url.url"},
