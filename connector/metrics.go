@@ -80,14 +80,7 @@ func writeMetrics(w io.Writer, s agent.Status, started time.Time) {
 		fmt.Fprintf(&b, "# HELP postern_connector_%s %s\n# TYPE postern_connector_%s %s\n", name, help, name, kind)
 	}
 	sample := func(name string, value float64, labels ...string) {
-		b.WriteString("postern_connector_" + name)
-		for i := 0; i+1 < len(labels); i += 2 {
-			b.WriteString(string("{,"[min(i, 1)]) + labels[i] + "=" + labelValue(labels[i+1]))
-		}
-		if len(labels) > 0 {
-			b.WriteByte('}')
-		}
-		b.WriteString(" " + strconv.FormatFloat(value, 'g', -1, 64) + "\n")
+		b.WriteString("postern_connector_" + name + labelList(labels) + " " + strconv.FormatFloat(value, 'g', -1, 64) + "\n")
 	}
 	single := func(name, kind, help string, value float64, labels ...string) {
 		family(name, kind, help)
@@ -141,4 +134,16 @@ func writeMetrics(w io.Writer, s agent.Status, started time.Time) {
 
 func labelValue(s string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`, `\"`).Replace(s) + `"`
+}
+
+// labelList returns names and values of labels in braces, "" without labels.
+func labelList(labels []string) string {
+	list := ""
+	for i := 0; i+1 < len(labels); i += 2 {
+		list += string("{,"[min(i, 1)]) + labels[i] + "=" + labelValue(labels[i+1])
+	}
+	if list != "" {
+		list += "}"
+	}
+	return list
 }

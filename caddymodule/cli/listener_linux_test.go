@@ -76,8 +76,10 @@ func TestListenerIsReplaced(t *testing.T) {
 		closed bool // after the connection was accepted
 		fails  bool
 	}{
-		{"root", 0, false, false}, {"root, closed", 0, true, true},
-		{"another user", nobody, false, true}, {"another user, closed", nobody, true, true},
+		{"root", 0, false, false},
+		{"root, closed", 0, true, true},
+		{"another user", nobody, false, true},
+		{"another user, closed", nobody, true, true},
 	} {
 		l := listenAs(t, c.user, "127.0.0.1:0")
 		conn, err := net.Dial("tcp", l.Addr().String())
