@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/tests/rig/wait"
 	"github.com/postern-dev/postern/tests/storetest"
 )
 
@@ -45,13 +46,25 @@ func TestMadeAtAnotherEdge(t *testing.T) {
 			}
 		}
 		edge.Cut(false)
-		if err := find(); err != nil {
+		if err := answered(t, find); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, _, err := two.Session(t.Context(), "x"); !errors.Is(err, ErrSession) {
+	err := answered(t, func() error { _, _, err := two.Session(t.Context(), "x"); return err })
+	if !errors.Is(err, ErrSession) {
 		t.Errorf("no session: %v", err)
 	}
+}
+
+// answered returns the result of find once it has reached the store, which it tries for a
+// quarter of a second.
+func answered(t *testing.T, find func() error) (err error) {
+	t.Helper()
+	wait.Until(t, "an answer of the store", func() bool {
+		err = find()
+		return !errors.Is(err, store.ErrUnavailable)
+	})
+	return err
 }
 
 // Who sets a new password with a link is signed in, although edges have not confirmed that.

@@ -39,11 +39,11 @@ func (k *LiveKey) ID() string { return k.record.Load().ID }
 // Account returns the id of the account that the key belongs to.
 func (k *LiveKey) Account() string { return k.record.Load().Account }
 
-// Owner returns the id of the user who is responsible for the key, or of the account. Its keys
-// share what is scarce.
+// Owner returns the id of the user who is responsible for the key: the keys of a user share what
+// is scarce. It is the key's own id if there is no user, as only admins create such keys.
 func (k *LiveKey) Owner() string {
 	r := k.record.Load()
-	return cmp.Or(r.Owner, r.Account)
+	return cmp.Or(r.Owner, r.ID)
 }
 
 // Scope returns what the key may be used for.
