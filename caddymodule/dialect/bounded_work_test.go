@@ -33,7 +33,7 @@ type boundedRow struct {
 // Limits of what is measured.
 const (
 	timeFactor   = 1.5 // for each time the elements
-	memoryFactor = 8   // bytes for each of the input
+	memoryFactor = 11  // bytes for each of the input: lists and maps grow in steps, so up to 10.5 are held at some sizes
 	memorySlack  = 2 << 20
 	longEnough   = 2 * time.Millisecond
 	fewElements  = 256
