@@ -18,6 +18,7 @@ func (a *limitedAccount) reserve(ctx context.Context, q *Queues, r *Request) (*t
 		if refused != nil {
 			wait = refused.Wait()
 		}
+		left := ctx.Err() != nil
 		if wait > 0 {
 			timer := time.NewTimer(wait)
 			select {
@@ -25,10 +26,10 @@ func (a *limitedAccount) reserve(ctx context.Context, q *Queues, r *Request) (*t
 			case <-ctx.Done():
 			}
 			timer.Stop()
-			a.waited(t)
+			left = a.waited(ctx, t)
 		}
 		switch {
-		case ctx.Err() != nil:
+		case left:
 			if refused == nil {
 				t.leave(nil, limits.Used{})
 			}
@@ -82,9 +83,16 @@ func (a *limitedAccount) giveBack(now time.Time) (found bool) {
 	return found
 }
 
-// waited ends the wait of a request. From then on, its reservation is its own.
-func (a *limitedAccount) waited(t *ticket) {
+// waited ends the wait of a request, and reports whether its client has left. Then nothing is
+// reserved any longer; otherwise its reservation is its own from then on.
+func (a *limitedAccount) waited(ctx context.Context, t *ticket) (left bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	left = ctx.Err() != nil
+	if _, waits := a.waiting[t]; waits && left {
+		t.reservation.Settle(time.Now(), limits.Used{})
+		t.reservation = limits.Reservation{}
+	}
 	delete(a.waiting, t)
+	return left
 }
