@@ -9,6 +9,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
+	"github.com/postern-dev/postern/caddymodule/downloads"
 	"github.com/postern-dev/postern/caddymodule/gateway"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/connector/link"
@@ -27,7 +28,7 @@ func (a *App) endpoint() manage.Endpoint {
 	e.URL, e.Verified, e.Console = api.url, a.trust.verified(api.host, api.url), console.page()
 	if e.Console != "" {
 		e.Verified = e.Verified && a.trust.verified(console.host, console.url) // it serves programs
-		e.Exposed = strings.HasPrefix(console.url, "http://") && !gateway.IsLoopback(console.host) && console.host != gateway.HostOf(a.Public)
+		e.Exposed = strings.HasPrefix(console.url, "http://") && !downloads.IsLoopback(console.host) && console.host != gateway.HostOf(a.Public)
 	}
 	if e.Public == "" && api.host != "" {
 		e.Public = net.JoinHostPort(api.host, strconv.Itoa(int(a.listen.StartPort)))

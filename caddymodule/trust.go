@@ -10,7 +10,7 @@ import (
 	"github.com/caddyserver/certmagic"
 	"golang.org/x/crypto/x509roots/fallback/bundle"
 
-	"github.com/postern-dev/postern/caddymodule/gateway"
+	"github.com/postern-dev/postern/caddymodule/downloads"
 )
 
 // trust decides whether other machines can verify a site. It remembers the verdict on the
@@ -30,7 +30,7 @@ type verdict struct {
 // not count: they may include the gateway's own authority.
 func (t *trust) verified(host, url string) bool {
 	if !strings.HasPrefix(url, "https://") {
-		return gateway.IsLoopback(host)
+		return downloads.IsLoopback(host)
 	}
 	chain := certificateOf(host)
 	if len(chain) == 0 { // not obtained yet

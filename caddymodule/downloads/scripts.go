@@ -112,9 +112,13 @@ func OnlyHere(base string) bool {
 	if err != nil {
 		return false
 	}
-	host := u.Hostname()
-	addr, err := netip.ParseAddr(host)
-	return host == "localhost" || strings.HasSuffix(host, ".localhost") || err == nil && addr.IsLoopback()
+	return IsLoopback(u.Hostname())
+}
+
+// IsLoopback reports whether a name or an address is of the loopback interface.
+func IsLoopback(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || strings.HasSuffix(host, ".localhost") || err == nil && ip.IsLoopback()
 }
 
 // exampleUpstream stands for the address of the model server: Ollama's.

@@ -5,19 +5,12 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
-	"strings"
 )
 
 // HostOf returns the host of a host:port, "" if it is invalid.
 func HostOf(hostport string) string {
 	host, _, _ := net.SplitHostPort(hostport)
 	return host
-}
-
-// IsLoopback reports whether a name or an address is of the loopback interface.
-func IsLoopback(host string) bool {
-	ip, err := netip.ParseAddr(host)
-	return host == "localhost" || strings.HasSuffix(host, ".localhost") || err == nil && ip.IsLoopback()
 }
 
 // OnlySite returns the only host and its URL, "" if there are several. The names of
