@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"golang.org/x/time/rate"
 )
 
 const (
@@ -43,29 +45,26 @@ type writer struct {
 
 // paces are the writes of users.
 type paces struct {
-	mu    sync.Mutex
-	until map[writer]time.Time // when all writes may be made at once again
-	limit int                  // of the entries; then those in the past are dropped
+	mu       sync.Mutex
+	limiters map[writer]*rate.Limiter
+	limit    int // of the limiters; then the full ones are dropped
 }
 
 // take reports whether a write may be made now.
 func (p *paces) take(by writer, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	until, known := p.until[by]
-	if until.Before(now) {
-		until = now
+	l := p.limiters[by]
+	if l == nil {
+		if len(p.limiters) >= p.limit {
+			maps.DeleteFunc(p.limiters, func(_ writer, l *rate.Limiter) bool { return l.TokensAt(now) >= writesAtOnce })
+			p.limit = max(2*len(p.limiters), pacesKept)
+		}
+		if p.limiters == nil {
+			p.limiters = make(map[writer]*rate.Limiter)
+		}
+		l = rate.NewLimiter(rate.Every(writePause), writesAtOnce)
+		p.limiters[by] = l
 	}
-	if until.Sub(now) > (writesAtOnce-1)*writePause {
-		return false
-	}
-	if !known && len(p.until) >= p.limit {
-		maps.DeleteFunc(p.until, func(_ writer, t time.Time) bool { return !t.After(now) })
-		p.limit = max(2*len(p.until), pacesKept)
-	}
-	if p.until == nil {
-		p.until = make(map[writer]time.Time)
-	}
-	p.until[by] = until.Add(writePause)
-	return true
+	return l.AllowN(now, 1)
 }
