@@ -72,9 +72,6 @@ func advertised(in *proxy) string { return strings.Replace(in.url, "127.0.0.1", 
 // TestMemberCutOff cuts one member off from the two others. Clients still reach it.
 func TestMemberCutOff(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("slow")
-	}
 	for _, role := range []string{"leader", "follower"} {
 		t.Run(role, func(t *testing.T) {
 			t.Parallel()
