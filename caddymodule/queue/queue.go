@@ -2,8 +2,8 @@
 // requests wait in a fair queue: round robin between the owners of keys, and between the keys of
 // an owner, and first in, first out within a key.
 //
-// Without a limit, a request costs two atomic additions. It takes no lock and
-// allocates no memory.
+// Without a limit, a request costs a look for its line and two atomic additions. It allocates no
+// memory.
 //
 // In a cluster, each deployment has an owner: all requests enter its queue there. See
 // [Owners].
@@ -14,8 +14,8 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/fair"
@@ -48,8 +48,8 @@ type Bounds struct {
 // Queues holds the queues of all deployments. It is safe for concurrent use.
 type Queues struct {
 	limit func(Name) int
-	mu    sync.Mutex // held while lines is replaced
-	lines atomic.Pointer[map[Name]*line]
+	mu    sync.Mutex // guards lines
+	lines map[Name]*line
 
 	limited *limited // nil: there are no limits of keys and accounts
 	shared  *shared  // nil: there is no cluster
@@ -59,26 +59,18 @@ type Queues struct {
 // concurrently, 0 for no limit. It is called for each request and must be fast. Call
 // [Queues.Changed] when its result changes.
 func New(limit func(Name) int) *Queues {
-	q := &Queues{limit: limit}
-	q.lines.Store(&map[Name]*line{})
-	return q
+	return &Queues{limit: limit, lines: make(map[Name]*line)}
 }
 
 // line returns the line of a deployment. It creates the line if necessary.
 func (q *Queues) line(n Name) *line {
-	if l, ok := (*q.lines.Load())[n]; ok {
-		return l
-	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	old := *q.lines.Load()
-	if l, ok := old[n]; ok {
-		return l
+	l := q.lines[n]
+	if l == nil {
+		l = &line{name: n, limit: q.limit}
+		q.lines[n] = l
 	}
-	l := &line{name: n, limit: q.limit}
-	lines := maps.Clone(old)
-	lines[n] = l
-	q.lines.Store(&lines)
 	return l
 }
 
@@ -121,7 +113,10 @@ func (q *Queues) EnterHere(ctx context.Context, r Request) (Place, error) {
 
 // Changed applies a changed limit to a deployment's queue.
 func (q *Queues) Changed(n Name) {
-	if l, ok := (*q.lines.Load())[n]; ok {
+	q.mu.Lock()
+	l := q.lines[n]
+	q.mu.Unlock()
+	if l != nil {
 		l.advance()
 	}
 }
@@ -132,17 +127,18 @@ func (q *Queues) Remove(n Name) {
 	q.Changed(n)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	lines := maps.Clone(*q.lines.Load())
-	delete(lines, n)
-	q.lines.Store(&lines)
+	delete(q.lines, n)
 }
 
 // Lengths calls f with the number of waiting requests, for each deployment that has
 // a limit or waiting requests.
 func (q *Queues) Lengths(f func(n Name, waiting int)) {
-	for n, l := range *q.lines.Load() {
-		if waiting := int(l.waiting.Load()); waiting > 0 || q.limit(n) > 0 {
-			f(n, waiting)
+	q.mu.Lock()
+	lines := slices.Collect(maps.Values(q.lines))
+	q.mu.Unlock()
+	for _, l := range lines {
+		if waiting := int(l.waiting.Load()); waiting > 0 || q.limit(l.name) > 0 {
+			f(l.name, waiting)
 		}
 	}
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -329,5 +331,21 @@ func TestUnboundedAllocatesNothing(t *testing.T) {
 	})
 	if n != 0 {
 		t.Errorf("%v allocations", n)
+	}
+}
+
+// TestManyDeployments: the first requests of n deployments cost linear time and memory.
+func TestManyDeployments(t *testing.T) {
+	const n, most = 4000, 1024 // bytes for each
+	q := queue.New(func(queue.Name) int { return 0 })
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for i := range n {
+		p, _ := q.Enter(t.Context(), queue.Name{Account: "default", Deployment: strconv.Itoa(i)}, client("key"), queue.Bounds{})
+		p.Leave()
+	}
+	runtime.ReadMemStats(&after)
+	if each := (after.TotalAlloc - before.TotalAlloc) / n; each > most {
+		t.Errorf("each of %d deployments allocated %d bytes, want at most %d", n, each, most)
 	}
 }
