@@ -219,10 +219,12 @@ func (a *limitedAccount) loaded(q *Queues, r *Request, key string, day, month li
 
 // LimitsChanged applies changed limits of a key, or of an account if key is "".
 func (q *Queues) LimitsChanged(account, key string) {
-	if q.limited == nil {
+	q.limited.mu.Lock()
+	a := q.limited.accounts[account]
+	q.limited.mu.Unlock()
+	if a == nil {
 		return
 	}
-	a := q.limited.account(q, account)
 	a.mu.Lock()
 	l := a.own
 	if key != "" {
@@ -232,6 +234,14 @@ func (q *Queues) LimitsChanged(account, key string) {
 	if l != nil {
 		l.line.advance()
 	}
+}
+
+// RemoveAccount removes the state of an account that has been removed, and whose limits are now 0.
+func (q *Queues) RemoveAccount(account string) {
+	q.LimitsChanged(account, "")
+	q.limited.mu.Lock()
+	defer q.limited.mu.Unlock()
+	delete(q.limited.accounts, account)
 }
 
 // Quotas calls f with the states of the limits per day and month of each key that this gateway

@@ -47,3 +47,22 @@ func TestQuotasOfIdleKeys(t *testing.T) {
 		})
 	})
 }
+
+// TestStatesOfAccounts: only an account with requests has a state, and only until it is removed.
+func TestStatesOfAccounts(t *testing.T) {
+	q := newLimited(&source{ofKey: limits.UsageLimits{TokensPerDay: 100}})
+	others := "bcdefghijkl"
+	if n := testing.AllocsPerRun(len(others)-1, func() {
+		q.LimitsChanged(others[:1], "k")
+		others = others[1:]
+	}); n != 0 {
+		t.Errorf("%v allocations for an account without requests", n)
+	}
+	place, _ := enter(t, q, "k", need)
+	q.RemoveAccount("a")
+	place.Settle(used)
+	q.Quotas(func(key string, states []limits.State) bool {
+		t.Errorf("of a removed account: %s: %+v", key, states)
+		return true
+	})
+}

@@ -281,6 +281,28 @@ func TestConsoleSharesLimits(t *testing.T) {
 	}
 }
 
+// TestAccountAgain: an account with the id of a removed one begins with its own usage.
+func TestAccountAgain(t *testing.T) {
+	g := newGateway(t, 64<<20)
+	st := g.backend.Store
+	for range 2 {
+		if _, err := st.CreateAccount(t.Context(), stranger); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := st.SetAccount(t.Context(), stranger, func(a *store.Account) { a.Limits.TokensPerDay = 100 }); err != nil {
+			t.Fatal(err)
+		}
+		settle, err := g.backend.AdmitConsole(t.Context(), stranger, "m", limits.Cost{Input: 1, Output: 9})
+		if err != nil {
+			t.Fatal(err)
+		}
+		settle(limits.Used{Requests: 1, Tokens: 100})
+		if err := st.RemoveAccount(t.Context(), stranger); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestUnlimitedAllocates: limits cost a key without them nothing.
 func TestUnlimitedAllocates(t *testing.T) {
 	g := newGateway(t, 64<<20)

@@ -133,7 +133,11 @@ func (b *Backend) onChange(c store.Change) {
 	case store.KindKey:
 		b.Queues.LimitsChanged(c.Account, c.ID)
 	case store.KindAccount:
-		b.Queues.LimitsChanged(c.Account, "")
+		if c.Removed {
+			b.Queues.RemoveAccount(c.Account)
+		} else {
+			b.Queues.LimitsChanged(c.Account, "")
+		}
 	}
 	if c.Kind != store.KindDeployment {
 		return
