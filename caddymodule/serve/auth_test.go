@@ -89,7 +89,9 @@ func TestKeyOfAnotherEdge(t *testing.T) {
 	if w := g.post("/v1/chat/completions", `{}`); w.Code != http.StatusServiceUnavailable {
 		t.Errorf("without the store: %d %s", w.Code, w.Body)
 	}
-	for secret, reason := range map[string]string{"": "missing", "pmt_x": "management_token", "ptt_x": "tunnel_token"} {
+	for secret, reason := range map[string]string{
+		"": "missing", "pmt_x": "management_token", "ptt_x": "tunnel_token", "sk-of-another-server": "malformed",
+	} {
 		if _, got, err := authenticate(t.Context(), g.backend.Store, http.Header{"X-Api-Key": {secret}}, netip.Addr{}); got != reason || err != nil {
 			t.Errorf("%q: %s, %v", secret, got, err)
 		}

@@ -128,7 +128,7 @@ func limitError(err error, deployment string, short bool) error {
 	switch {
 	case ok:
 		return dialect.LimitReached(limitOf(refused, short))
-	case errors.Is(err, queue.ErrTimeout), errors.Is(err, queue.ErrFull):
+	case errors.Is(err, queue.ErrTimeout): // its owner could not be reached in time
 		return dialect.QueueTimeout(deployment)
 	}
 	return err
