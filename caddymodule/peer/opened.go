@@ -46,8 +46,8 @@ func (o *opened) ask(ctx context.Context) (link.Pong, error) {
 	answer := make(chan link.Pong, 1)
 	o.mu.Lock()
 	o.asked = append(o.asked, answer)
-	err := o.send(link.Ping{})
 	o.mu.Unlock()
+	err := o.send(link.Ping{}) // after the append: each answer is to a ping that is no older than its question
 	if err == nil {
 		select {
 		case pong := <-answer:
@@ -108,11 +108,12 @@ func (o *opened) serve(hub func() Hub) {
 // announce sends the peer the tunnels here until the connection ends.
 func (o *opened) announce(hub func() Hub) {
 	ctx := o.conn.Context()
-	for ctx.Err() == nil {
-		if h := hub(); h != nil {
+	for closed := Hub(nil); ctx.Err() == nil; {
+		if h := hub(); h != nil && h != closed {
 			if err := h.Announce(ctx, o.send); err != nil {
 				_ = o.conn.Close(link.CloseLost, "")
 			}
+			closed = h // a later configuration may bring another one
 		}
 		select {
 		case <-ctx.Done():

@@ -23,6 +23,9 @@ import (
 // dialTime bounds an attempt to connect to a peer.
 const dialTime = 10 * time.Second
 
+// goneTime is after what time without a question a peer has left the cluster.
+const goneTime = time.Minute
+
 // maxRequests bounds the requests of a peer that run at a time.
 const maxRequests = 16384
 
@@ -59,9 +62,10 @@ type Links struct {
 // connection is the connection to one peer.
 type connection struct {
 	name, address string
-	dialing       bool    // guarded by Links.mu
-	failing       bool    // the last attempt has failed; guarded by Links.mu
-	open          *opened // guarded by Links.mu; nil: none
+	asked         time.Time // guarded by Links.mu
+	dialing       bool      // guarded by Links.mu
+	failing       bool      // the last attempt has failed; guarded by Links.mu
+	open          *opened   // guarded by Links.mu; nil: none
 }
 
 var (
@@ -113,12 +117,15 @@ func (l *Links) to(edge store.Edge) *opened {
 	defer l.mu.Unlock()
 	c := l.links[edge.Name]
 	if c == nil || c.address != edge.Peer {
-		if c != nil && c.open != nil {
-			_ = c.open.conn.Close(link.CloseNone, "")
+		for _, other := range l.links {
+			if other == c || time.Since(other.asked) > goneTime {
+				l.drop(other)
+			}
 		}
 		c = &connection{name: edge.Name, address: edge.Peer}
 		l.links[edge.Name] = c
 	}
+	c.asked = time.Now()
 	if c.open != nil && c.open.conn.Context().Err() != nil {
 		l.Logger.Warn("lost the connection to a peer; dialing again", "peer", c.name, "error", context.Cause(c.open.conn.Context()))
 		c.open = nil
@@ -130,6 +137,14 @@ func (l *Links) to(edge store.Edge) *opened {
 	return c.open
 }
 
+// drop ends the connection to a peer. The caller holds the lock.
+func (l *Links) drop(c *connection) {
+	delete(l.links, c.name)
+	if c.open != nil {
+		_ = c.open.conn.Close(link.CloseNone, "")
+	}
+}
+
 func (l *Links) connect(c *connection) {
 	var open *opened
 	err := panics.Do(l.Logger, "connecting to a peer", func() (err error) {
@@ -139,7 +154,7 @@ func (l *Links) connect(c *connection) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c.dialing = false
-	if err == nil && l.links[c.name] != c { // its address has changed meanwhile
+	if err == nil && l.links[c.name] != c { // dropped meanwhile
 		_ = open.conn.Close(link.CloseNone, "")
 		return
 	}
