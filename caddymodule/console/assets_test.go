@@ -5,12 +5,15 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"io/fs"
 	"net/http"
 	"path"
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/postern-dev/postern/docs"
 )
 
 // Vendored files are byte for byte the published ones.
@@ -165,6 +168,17 @@ func TestAssets(t *testing.T) {
 		w := b.get(url)
 		if w.Code != http.StatusNotFound && w.Code != http.StatusTemporaryRedirect || strings.Contains(w.Header().Get("Cache-Control"), "immutable") {
 			t.Errorf("%s: %d %v", url, w.Code, w.Header())
+		}
+	}
+}
+
+// The descriptions need no session. They are the same for all gateways.
+func TestDocuments(t *testing.T) {
+	h := newHouse(t)
+	for path, want := range map[string][]byte{"/console/api/openapi.json": docs.OpenAPI, "/console/connector.schema.json": docs.ConnectorSchema} {
+		answer := h.browser().request(http.MethodGet, path, "")
+		if answer.Code != http.StatusOK || answer.Header().Get("Content-Type") != "application/json" || answer.Body.String() != string(want) || !json.Valid(want) {
+			t.Errorf("%s: %d %v", path, answer.Code, answer.Header())
 		}
 	}
 }

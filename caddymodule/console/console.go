@@ -84,6 +84,15 @@ func New(o Options) *Console {
 	return c
 }
 
+// document serves a JSON document of the repository.
+func document(text []byte) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Cache-Control", "no-cache")
+		_, _ = w.Write(text) // fails only if the client has gone
+	})
+}
+
 // pages are the tabs that have a URL.
 var pages = []*tab{
 	homeTab, startTab, modelsTab, modelTab, publishTab, removeModelTab, keysTab, newKeyTab, keyTab, revokeKeyTab, connectorsTab, connectorTab,
@@ -100,7 +109,6 @@ type route struct {
 // actions are what signed-in users can do in addition to opening pages.
 var actions = map[string]route{
 	"GET /console/{$}":                    {do: home},
-	"GET /console/api/{$}":                {do: apiTab.open},
 	"GET /console/events/{tab}":           {do: events},
 	"GET /console/keys/preview":           {do: previewScope},
 	"GET /console/keys/{id}/created":      {do: keyCreated},

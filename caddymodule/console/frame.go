@@ -52,7 +52,7 @@ func sectionsFor(may func(route string) bool) func() []section {
 // sectionOf returns the entry of the navigation for a path.
 func sectionOf(path string) string {
 	name, _, _ := strings.Cut(strings.TrimPrefix(path, "/console/"), "/")
-	return cmp.Or(map[string]string{"pairings": "start", "confirm": "settings", "api": "settings", "audit": "settings"}[name], name, path)
+	return cmp.Or(map[string]string{"pairings": "start", "confirm": "settings", "audit": "settings"}[name], name, path)
 }
 
 func loadTemplates(a assets, may func(route string) bool) *template.Template {

@@ -15,7 +15,6 @@ const ownThings = ""
 // user whose role does not allow the route is refused, and does not see links and buttons to it.
 var needs = map[string]string{
 	"GET /console/{$}":                    ownThings,
-	"GET /console/api/{$}":                ownThings,
 	"GET /console/events/{tab}":           ownThings, // it looks at the tab
 	"GET /console/confirm":                ownThings,
 	"POST /console/confirm":               ownThings,

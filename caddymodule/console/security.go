@@ -198,7 +198,7 @@ func localPath(next string) string {
 		return home
 	}
 	for _, no := range []string{"api/", "events/", "static/", "sign-in", "sign-out"} {
-		if strings.HasPrefix(u.Path, home+no) && u.Path != apiTab.url() {
+		if strings.HasPrefix(u.Path, home+no) {
 			return home
 		}
 	}

@@ -32,6 +32,7 @@ type settingsPage struct {
 	Invitations []manage.Link
 	Tokens      []manage.Token
 	NewToken    tokenForm
+	API         string // base URL of the management API
 }
 
 // sessionMethods describes the sign-in methods of sessions.
@@ -43,7 +44,7 @@ func settingsData(v *visit) any {
 	p := &settingsPage{
 		User: v.User.ID, Now: v.Now(), Passkeys: v.SignIn.Passkeys(v.User.ID), PasskeyName: v.r.URL.Query().Get("passkey"),
 		Sessions: load(v, v.Manage.Sessions),
-		Tokens:   load(v, v.Manage.Tokens), NewToken: newTokenForm(v),
+		Tokens:   load(v, v.Manage.Tokens), NewToken: newTokenForm(v), API: v.endpoint().URL + "/console/api",
 	}
 	if v.Manage.May(v.ctx, "GET /users") == nil {
 		p.Users, p.Invitations = load(v, v.Manage.Users), load(v, v.Manage.Invitations)

@@ -76,7 +76,14 @@ func TestTokens(t *testing.T) {
 	if !strings.HasPrefix(secret, "pmt_") || w.Header().Get("Cache-Control") != "no-store" {
 		t.Fatalf("%d %v", w.Code, w.Header())
 	}
-	lacks(t, b.page("/console/settings"), secret)
+	page := b.page("/console/settings")
+	lacks(t, page, secret)
+	has(t, page, "<code>"+base+"/console/api</code>", `href="/console/api/openapi.json"`)
+	for _, path := range []string{"/console/api/", "/console/api/nothing"} {
+		if answer := b.get(path); answer.Code != http.StatusNotFound || !strings.HasPrefix(answer.Body.String(), `{"error":`) {
+			t.Errorf("%s: %d %s", path, answer.Code, answer.Body)
+		}
+	}
 	use := func() int {
 		return h.browser().request(http.MethodGet, "/console/api/status", "", func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+secret) }).Code
 	}
