@@ -16,7 +16,6 @@ import (
 	"github.com/postern-dev/postern/connector/agent"
 	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/memory"
-	"github.com/postern-dev/postern/connector/procs"
 	"github.com/postern-dev/postern/connector/version"
 )
 
@@ -108,7 +107,6 @@ func serve(command *cobra.Command, sys system, o runOptions, logger *slog.Logger
 	background.Go(func() { r.reportToSystemd(ctx) })
 	background.Go(func() { r.hangups(ctx) })
 	background.Go(func() { memory.Release(ctx, r.idle()) })
-	background.Go(func() { procs.Adapt(ctx) })
 	if o.screen != nil {
 		background.Go(func() { r.show(ctx, o.screen) })
 	}

@@ -65,13 +65,13 @@ func importRules() []importRule {
 		{
 			from:   []string{"caddymodule/tunnel"},
 			forbid: []string{ours},
-			except: []string{module + "caddymodule/subscribe", module + "connector/link/...", module + "connector/procs", module + "connector/panics", module + "connector/text", module + "caddymodule/scope", module + "caddymodule/fair", module + "caddymodule/health", module + "connector/logs", module + "connector/version"},
+			except: []string{module + "caddymodule/subscribe", module + "connector/link/...", module + "connector/panics", module + "connector/text", module + "caddymodule/scope", module + "caddymodule/fair", module + "caddymodule/health", module + "connector/logs", module + "connector/version"},
 			why:    "the gateway's end of tunnels shares the protocol with the connector; of the gateway, it needs only scopes, fair shares and the names of states",
 		},
 		{
-			from:   []string{"connector/text", "connector/logs", "connector/panics", "connector/procs", "caddymodule/subscribe", "caddymodule/program"},
+			from:   []string{"connector/text", "connector/logs", "connector/panics", "caddymodule/subscribe", "caddymodule/program"},
 			forbid: []string{ours, "net/http"},
-			why:    "they work on text, log lines, panics, a process and functions, and do not depend on their callers",
+			why:    "they work on text, log lines, panics and functions, and do not depend on their callers",
 		},
 		{
 			from:   []string{"connector/memory"},
@@ -103,7 +103,7 @@ func importRules() []importRule {
 		{
 			from:   []string{"caddymodule/pairing"},
 			forbid: []string{ours},
-			except: []string{module + "caddymodule/subscribe", module + "caddymodule/limits", module + "caddymodule/store", module + "caddymodule/program", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/fair", module + "caddymodule/tunnel", module + "connector/version", module + "connector/procs", module + "caddymodule/health", module + "connector/link/...", module + "connector/logs", module + "connector/panics", module + "connector/text"},
+			except: []string{module + "caddymodule/subscribe", module + "caddymodule/limits", module + "caddymodule/store", module + "caddymodule/program", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/fair", module + "caddymodule/tunnel", module + "connector/version", module + "caddymodule/health", module + "connector/link/...", module + "connector/logs", module + "connector/panics", module + "connector/text"},
 			why:    "pairing connects the tunnels, where devices wait, with the store, where decisions are recorded; it needs no other package",
 		},
 		{
@@ -116,7 +116,7 @@ func importRules() []importRule {
 			forbid: []string{ours},
 			except: []string{
 				module + "caddymodule/newest", module + "caddymodule/subscribe", module + "connector/logs", module + "connector/panics", module + "connector/text", module + "caddymodule/limits", module + "caddymodule/store", module + "caddymodule/program", module + "caddymodule/scope", module + "caddymodule/compat",
-				module + "caddymodule/fair", module + "caddymodule/tunnel", module + "connector/version", module + "connector/procs", module + "caddymodule/health", module + "connector/link/...",
+				module + "caddymodule/fair", module + "caddymodule/tunnel", module + "connector/version", module + "caddymodule/health", module + "connector/link/...",
 			},
 			why: "events are made of records and tunnels alone, so that no request can get into one",
 		},
@@ -126,7 +126,7 @@ func importRules() []importRule {
 			except: []string{
 				module + "caddymodule/activity", module + "caddymodule/dialect", module + "caddymodule/dialect/jsonscan", module + "caddymodule/dialect/kept",
 				module + "caddymodule/dialect/sse", module + "caddymodule/dialect/tokens", module + "caddymodule/queue", module + "caddymodule/subscribe", module + "connector/logs", module + "connector/panics", module + "connector/text", module + "caddymodule/limits", module + "caddymodule/store", module + "caddymodule/program", module + "caddymodule/scope",
-				module + "caddymodule/compat", module + "caddymodule/fair", module + "caddymodule/tunnel", module + "connector/version", module + "connector/procs", module + "caddymodule/health", module + "connector/link/...", module + "connector/memory",
+				module + "caddymodule/compat", module + "caddymodule/fair", module + "caddymodule/tunnel", module + "connector/version", module + "caddymodule/health", module + "connector/link/...", module + "connector/memory",
 			},
 			why: "the request path needs keys, queues and tunnels, but no users, pages or metrics",
 		},
@@ -144,14 +144,14 @@ func importRules() []importRule {
 		{
 			from:   []string{"caddymodule/rotation"},
 			forbid: []string{ours},
-			except: []string{module + "caddymodule/subscribe", module + "caddymodule/limits", module + "caddymodule/store", module + "caddymodule/program", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/fair", module + "caddymodule/tunnel", module + "connector/version", module + "connector/procs", module + "caddymodule/health", module + "connector/link/...", module + "connector/logs", module + "connector/panics", module + "connector/text"},
+			except: []string{module + "caddymodule/subscribe", module + "caddymodule/limits", module + "caddymodule/store", module + "caddymodule/program", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/fair", module + "caddymodule/tunnel", module + "connector/version", module + "caddymodule/health", module + "connector/link/...", module + "connector/logs", module + "connector/panics", module + "connector/text"},
 			why:    "rotation connects the tunnels, over which tokens are offered, with the store, which keeps their hashes; it needs no other package",
 		},
 		{
 			from:   []string{"caddymodule/manage"},
 			forbid: []string{ours},
 			except: []string{
-				module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/limits", module + "caddymodule/store", module + "caddymodule/program", module + "caddymodule/tunnel", module + "connector/version", module + "connector/procs", module + "caddymodule/health", module + "connector/link/...",
+				module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/limits", module + "caddymodule/store", module + "caddymodule/program", module + "caddymodule/tunnel", module + "connector/version", module + "caddymodule/health", module + "connector/link/...",
 				module + "caddymodule/signin", module + "caddymodule/pairing", module + "caddymodule/activity", module + "caddymodule/fair", module + "caddymodule/subscribe", module + "connector/logs", module + "connector/panics", module + "connector/text",
 				module + "caddymodule/downloads", module + "connector/version", module + "caddymodule/dialect", module + "caddymodule/dialect/jsonscan", module + "caddymodule/dialect/sse", module + "caddymodule/dialect/tokens", module + "caddymodule/dialect/kept",
 			},
@@ -165,7 +165,7 @@ func importRules() []importRule {
 		{
 			from: []string{
 				"connector", "connector/agent", "connector/config", "connector/dial", "connector/doctor", "connector/link", "connector/memory",
-				"connector/logs", "connector/panics", "connector/procs", "connector/service", "connector/text", "connector/update", "connector/upstream", "connector/usage", "connector/version",
+				"connector/logs", "connector/panics", "connector/service", "connector/text", "connector/update", "connector/upstream", "connector/usage", "connector/version",
 			},
 			forbid: []string{caddy, bbolt, module + "caddymodule/...", "github.com/prometheus/..."},
 			why:    "the connector is small and runs on other machines: it must not contain the gateway",
@@ -203,7 +203,7 @@ func importRules() []importRule {
 			from:   []string{"connector/agent"},
 			forbid: []string{ours},
 			except: []string{
-				module + "connector/config", module + "connector/dial", module + "connector/link/...", module + "connector/memory", module + "connector/logs", module + "connector/procs", module + "connector/panics", module + "connector/text", module + "connector/upstream", module + "connector/version",
+				module + "connector/config", module + "connector/dial", module + "connector/link/...", module + "connector/memory", module + "connector/logs", module + "connector/panics", module + "connector/text", module + "connector/upstream", module + "connector/version",
 			},
 			why: "the life of a tunnel is built from connections and upstreams; it depends on no commands, and shares only the protocol with the gateway",
 		},

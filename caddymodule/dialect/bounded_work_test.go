@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/dialect/tokens"
-	"github.com/postern-dev/postern/connector/procs"
+	"github.com/postern-dev/postern/tests/rig/cputime"
 	"github.com/postern-dev/postern/tests/rig/race"
 )
 
@@ -85,9 +85,9 @@ func (r *boundedRow) run(t *testing.T, input []byte) (time.Duration, uint64) {
 	t.Helper()
 	before, after := new(runtime.MemStats), new(runtime.MemStats)
 	runtime.ReadMemStats(before)
-	start := procs.CPUTime()
+	start := cputime.Used()
 	_, err := r.work(input)
-	d := procs.CPUTime() - start
+	d := cputime.Used() - start
 	runtime.ReadMemStats(after)
 	switch {
 	case err == nil && r.fails != "":

@@ -19,7 +19,6 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/link"
-	"github.com/postern-dev/postern/connector/procs"
 	"github.com/postern-dev/postern/connector/version"
 )
 
@@ -33,7 +32,6 @@ type Listener struct {
 	secrets        tunnel.Secrets    // from the store that the hub was started with
 	identity       *time.Timer       // of the next look at the identity
 	events         []*events.Gateway // subscribed to the hub
-	stopAdapting   func()            // of procs.Adapt
 	drained        time.Time         // until then, requests of peers may run after the last configuration has ended
 }
 
@@ -135,9 +133,6 @@ func (l *Listener) listen(address string, s *Services, secrets tunnel.Secrets, o
 		hub.MembersChanged()
 		s.Edge.hub.Store(hub)
 	}
-	adapting, stop := context.WithCancel(context.Background())
-	l.stopAdapting = stop
-	go procs.Adapt(adapting)
 	return nil
 }
 
@@ -182,7 +177,6 @@ func (l *Listener) Destruct() error {
 	if hub == nil {
 		return nil
 	}
-	l.stopAdapting()
 	l.identity.Stop()
 	ctx, cancel := context.WithTimeout(context.Background(), max(closeGrace, time.Until(l.drained)))
 	defer cancel()

@@ -10,7 +10,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/health"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/store"
-	"github.com/postern-dev/postern/connector/procs"
+	"github.com/postern-dev/postern/tests/rig/cputime"
 )
 
 // A deployment is available only if its model server is reachable and lists the
@@ -98,11 +98,11 @@ func TestStatesAreCheapWithManyModels(t *testing.T) {
 			g.deployment(fmt.Sprintf("d%d", i), home, "", ids[i])
 		}
 		return func() time.Duration {
-			begin := procs.CPUTime()
+			begin := cputime.Used()
 			if _, err := g.service.Deployments(asOperator(t.Context())); err != nil {
 				t.Fatal(err)
 			}
-			return procs.CPUTime() - begin
+			return cputime.Used() - begin
 		}
 	}
 	few, many := list(200), list(800)

@@ -3,12 +3,12 @@ package serve
 import (
 	"context"
 	"net/http"
+	"runtime"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/dialect/tokens"
 	"github.com/postern-dev/postern/caddymodule/queue"
-	"github.com/postern-dev/postern/connector/procs"
 )
 
 // Kinds of work that are queued fairly between owners of keys, and between their keys. Each may use half of the
@@ -33,7 +33,7 @@ func newTurns() *queue.Queues {
 		if n == buffering {
 			return largeBodies
 		}
-		return max(procs.Most()/2, 1)
+		return max(runtime.GOMAXPROCS(0)/2, 1)
 	})
 }
 

@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
-	"github.com/postern-dev/postern/connector/procs"
+	"github.com/postern-dev/postern/tests/rig/cputime"
 	"github.com/postern-dev/postern/tests/rig/race"
 )
 
@@ -120,18 +120,18 @@ func slowness() float64 {
 	const usual = 4 * time.Microsecond
 	record := fmt.Appendf(nil, keyFormat, idOf(1), "a1000", sha256.Sum256(nil))
 	const calls = 50_000
-	before := procs.CPUTime()
+	before := cputime.Used()
 	for range calls {
 		if json.Unmarshal(record, new(store.Key)) != nil {
 			return 0
 		}
 	}
-	return float64(procs.CPUTime()-before) / calls / float64(usual)
+	return float64(cputime.Used()-before) / calls / float64(usual)
 }
 
 // measure opens the store of TestManyKeys and writes figures to the standard output.
 func measure(path string) error {
-	start, before := time.Now(), procs.CPUTime()
+	start, before := time.Now(), cputime.Used()
 	kv, err := store.OpenBolt(path, store.BoltOptions{})
 	if err != nil {
 		return err
@@ -140,7 +140,7 @@ func measure(path string) error {
 	if err != nil {
 		return err
 	}
-	wall, used := time.Since(start), procs.CPUTime()-before
+	wall, used := time.Since(start), cputime.Used()-before
 	fmt.Printf("start by the clock, s: %.2f\n", wall.Seconds())
 	fmt.Printf("start, s: %.2f\n", min(wall, used).Seconds()) // other processes may have the machine
 	fmt.Printf("slowness: %.2f\n", slowness())

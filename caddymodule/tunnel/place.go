@@ -11,7 +11,6 @@ import (
 	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/connector/panics"
-	"github.com/postern-dev/postern/connector/procs"
 )
 
 // creditWait is how long a request waits for the connector to allow another stream:
@@ -61,7 +60,6 @@ func (s *Session) open(ctx context.Context, c fair.Client, place fair.Place) (o 
 	}
 	// Count first, then check: a drain does it in the opposite order.
 	s.active.Add(1)
-	procs.Begin()
 	o = &openStream{session: s, place: place}
 	if s.at != nil {
 		o.to = link.To{Connector: s.connector.ID, Owner: c.Owner, Key: c.Key}
@@ -97,7 +95,6 @@ func (s *Session) openSync(ctx context.Context) (*quic.Stream, error) {
 
 // finished is called at the end of each request.
 func (s *Session) finished() {
-	procs.End()
 	if s.active.Add(-1) == 0 && s.draining.Load() {
 		s.idleOnce.Do(func() { close(s.idle) })
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/connector/link/blocks"
 	"github.com/postern-dev/postern/connector/panics"
-	"github.com/postern-dev/postern/connector/procs"
 	"github.com/postern-dev/postern/connector/text"
 	"github.com/postern-dev/postern/connector/version"
 )
@@ -172,8 +171,6 @@ func (s *session) accept() {
 func (s *session) request(stream link.Stream) {
 	s.running.Add(1)
 	defer s.running.Add(-1)
-	procs.Begin()
-	defer procs.End()
 	err := link.Serve(stream, s)
 	defect, panicked := errors.AsType[*panics.Error](err)
 	switch {

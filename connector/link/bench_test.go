@@ -9,7 +9,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/postern-dev/postern/connector/procs"
+	"github.com/postern-dev/postern/tests/rig/cputime"
 )
 
 // answerJSON is a handler like the connector's: it reads the request and sends
@@ -35,7 +35,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 			request := strings.Repeat("y", 300)
 			warm(b, p, request)
 			b.ReportAllocs()
-			before := procs.CPUTime()
+			before := cputime.Used()
 			b.ResetTimer()
 			share(clients, b.N, func() {
 				if err := p.once(request); err != nil {
@@ -43,7 +43,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 				}
 			})
 			b.StopTimer()
-			b.ReportMetric(float64((procs.CPUTime()-before).Microseconds())/float64(b.N), "cpu-µs/op")
+			b.ReportMetric(float64((cputime.Used()-before).Microseconds())/float64(b.N), "cpu-µs/op")
 		})
 	}
 }

@@ -1,4 +1,4 @@
-package procs
+package cputime
 
 import (
 	"time"
@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// CPUTime returns the CPU time that the process has used, in user and kernel mode.
-func CPUTime() time.Duration {
+// Used returns the CPU time that the process has used, in user and kernel mode.
+func Used() time.Duration {
 	var created, exited, kernel, user windows.Filetime
 	_ = windows.GetProcessTimes(windows.CurrentProcess(), &created, &exited, &kernel, &user) // fails only without access
 	return ticks(kernel) + ticks(user)
