@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/connector/config"
-	"github.com/postern-dev/postern/connector/dial"
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/connector/memory"
 	"github.com/postern-dev/postern/connector/upstream"
@@ -42,8 +41,6 @@ type Agent struct {
 	silenceLimit time.Duration // 0: pongTimeout
 	rescueMoment time.Duration
 	firstUpgrade time.Duration
-	lossSpan     time.Duration
-	packets      func(*session) (sent, lost uint64)
 	reloadPause  time.Duration
 
 	mu      sync.Mutex // protects these
@@ -85,7 +82,7 @@ func newAgent(o Options) *Agent {
 	o.Version, o.DrainTimeout = cmp.Or(o.Version, "dev"), cmp.Or(o.DrainTimeout, 30*time.Second)
 	a := &Agent{
 		Options: o, pongTimeout: pongTimeout, silenceLimit: silenceLimit, rescueMoment: rescueMoment,
-		firstUpgrade: firstUpgrade, lossSpan: dial.LossSpan, packets: (*session).packets, reloadPause: firstReloadPause,
+		firstUpgrade: firstUpgrade, reloadPause: firstReloadPause,
 		started: time.Now(), hellos: make(chan struct{}, 1),
 	}
 	a.newLeg(newRetry())

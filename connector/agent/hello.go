@@ -159,9 +159,6 @@ func (l *leg) runners(c *configuration, target link.Edge, limit time.Duration) [
 		return []dial.Runner{quic}
 	case c.transport == config.TransportWebSocket:
 		return []dial.Runner{web}
-	case l.loss.Avoided(time.Now()):
-		quic.Delay = webSocketDelay
-		return []dial.Runner{web, quic}
 	default:
 		return []dial.Runner{quic, web}
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/postern-dev/postern/connector/dial"
 	"github.com/postern-dev/postern/connector/link"
 )
 
@@ -32,7 +31,6 @@ type leg struct {
 	wake   chan struct{} // room for one: the pending configuration or the edges have changed
 
 	webDelay time.Duration // head start of QUIC in the next attempt
-	loss     dial.LossGuard
 	retry    retry
 
 	target link.Edge // to dial; zero: the server of the token. Guarded by Agent.mu

@@ -112,12 +112,10 @@ func (l *leg) choose(s *session, renew bool) func(search, ctx context.Context, s
 		return l.quit
 	case s.leaving.Load() || l.outdated(s):
 		return l.move
-	case s.config.transport != config.TransportAuto:
-		return rest
-	case s.conn.Transport() == link.TransportWebSocket:
+	case s.config.transport == config.TransportAuto && s.conn.Transport() == link.TransportWebSocket:
 		return l.upgradeToQUIC
 	default:
-		return l.watchLoss
+		return rest
 	}
 }
 
@@ -130,8 +128,7 @@ func rest(search, _ context.Context, _ *session) *handover {
 // upgradeToQUIC tries QUIC periodically, and switches to it when it works.
 func (l *leg) upgradeToQUIC(search, ctx context.Context, s *session) *handover {
 	for pause := l.firstUpgrade; ; pause = min(2*pause, lastUpgrade) {
-		avoided := max(time.Until(l.loss.Until), 0)
-		if !sleep(search, avoided+pause/2+l.retry.jitter(pause)) {
+		if !sleep(search, pause/2+l.retry.jitter(pause)) {
 			return nil
 		}
 		c := l.inUse()
@@ -144,36 +141,6 @@ func (l *leg) upgradeToQUIC(search, ctx context.Context, s *session) *handover {
 		}
 		l.Logger.Debug("QUIC still does not work", "reason", reason(err))
 	}
-}
-
-// watchLoss measures the packet loss of QUIC, and switches to a WebSocket if it is too
-// high.
-func (l *leg) watchLoss(search, ctx context.Context, s *session) *handover {
-	var meter dial.LossMeter
-	meter.Span(l.packets(s))
-	for sleep(search, l.lossSpan) {
-		if !meter.Span(l.packets(s)) || l.loss.Stays(time.Now()) {
-			continue
-		}
-		c := l.inUse()
-		h, err := l.succeed(search, permit{successor, s, ctx}, c, dial.Runner{Dial: c.web.DialFast, Limit: longDialTimeout})
-		switch {
-		case h != nil:
-			span := l.loss.Avoid(time.Now())
-			l.Logger.Info("QUIC loses too many packets; switching to a WebSocket", "session", s.welcome.Session, "for", span.String())
-			return h
-		case search.Err() != nil:
-			return nil
-		case errors.Is(err, dial.ErrNoBBR):
-			l.loss.Stay(time.Now())
-			l.Logger.Info("QUIC loses too many packets, but a WebSocket would be slower", "session", s.welcome.Session, "reason", err,
-				"again_in", dial.SlowFor.String(), "fix", "on Linux: `modprobe tcp_bbr`")
-		default:
-			meter.Bad = 0 // measure again
-			l.Logger.Debug("QUIC loses many packets, but a WebSocket does not work either", "reason", reason(err))
-		}
-	}
-	return nil
 }
 
 // rescue dials a new tunnel while the old one is silent. The new tunnel gets all new

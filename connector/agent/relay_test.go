@@ -1,7 +1,6 @@
 package agent
 
 import (
-	mathrand "math/rand/v2"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -14,7 +13,6 @@ type relay struct {
 	front   *net.UDPConn
 	target  *net.UDPAddr
 	blocked atomic.Bool
-	lossy   atomic.Bool // a fifth of all packets, in each direction
 	// stall is for how long nothing goes through after the first packet back.
 	stall   atomic.Int64
 	stalled atomic.Int64 // since then, in Unix time
@@ -44,7 +42,7 @@ func (r *relay) rejoin() {
 func (r *relay) loses(from string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.blocked.Load() || r.stranded[from] || r.lossy.Load() && mathrand.IntN(5) == 0
+	return r.blocked.Load() || r.stranded[from]
 }
 
 func newRelay(t *testing.T, target net.Addr) *relay {

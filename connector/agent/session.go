@@ -124,12 +124,6 @@ func (s *session) ended() error {
 	return cause
 }
 
-// packets returns how many packets were sent, and how many of them are lost.
-func (s *session) packets() (sent, lost uint64) {
-	stats := s.conn.ConnectionStats()
-	return stats.PacketsSent, stats.PacketsLost
-}
-
 // serve serves requests until the tunnel ends, and returns the reason. When ctx ends, it
 // drains the tunnel.
 func (s *session) serve(ctx context.Context) error {

@@ -3,7 +3,6 @@
 //	quic.go, socket*.go   over QUIC, on a socket that treats a missing route as packet loss
 //	websocket.go          over the gateway's HTTPS port, where UDP is blocked
 //	race.go               the choice between the two
-//	loss.go               paths with packet loss
 //	discover.go           the address of a gateway's tunnels, for a pairing
 package dial
 

@@ -192,7 +192,6 @@ func (p *probe) send(socket Socket) {
 type Conn struct {
 	*link.Conn
 	socket *patientSocket // over UDP
-	bbr    bool           // this side of the WebSocket uses BBR
 }
 
 // ArmProbe starts or stops recording packets for ProbePath. Recording copies each packet.

@@ -30,11 +30,10 @@ var (
 // UDP.
 type WebSocket struct {
 	Target
-	Address   string // URL of the WebSocket
-	Proxy     func(*http.Request) (*url.URL, error)
-	Roots     *x509.CertPool      // for the certificate of the HTTPS port; nil: the system's
-	Now       func() time.Time    // for that certificate
-	PreferBBR func(net.Conn) bool // reports whether the TCP connection uses BBR
+	Address string // URL of the WebSocket
+	Proxy   func(*http.Request) (*url.URL, error)
+	Roots   *x509.CertPool   // for the certificate of the HTTPS port; nil: the system's
+	Now     func() time.Time // for that certificate
 	// lenient is set once the certificate of the outer TLS could not be verified. It is
 	// logged once, as the pin inside authenticates the gateway.
 	lenient atomic.Bool
@@ -55,7 +54,7 @@ func NewWebSocket(t Target) *WebSocket {
 	}
 	return &WebSocket{
 		Target: t, Address: strings.TrimRight(base, "/") + link.WebSocketPath,
-		Proxy: http.ProxyFromEnvironment, Now: time.Now, PreferBBR: link.PreferBBR,
+		Proxy: http.ProxyFromEnvironment, Now: time.Now,
 	}
 }
 
@@ -66,13 +65,13 @@ func (d *WebSocket) Dial(ctx context.Context, activity *Activity) (*Conn, error)
 		activity = newActivity()
 	}
 	lenient := d.lenient.Load()
-	raw, bbr, err := d.open(ctx, lenient, activity)
+	raw, err := d.open(ctx, lenient, activity)
 	var unverified *tls.CertificateVerificationError
 	if !lenient && errors.As(err, &unverified) {
 		d.lenient.Store(true)
 		d.Logger.Warn("the gateway's HTTPS certificate cannot be verified; the tunnel itself is still protected by the pin",
 			"url", d.Address, "reason", text.Short(unverified.Err.Error()), "fix", CertificateFix(unverified.Err, d.Now()))
-		raw, bbr, err = d.open(ctx, true, activity)
+		raw, err = d.open(ctx, true, activity)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("dialing %s: %w", d.Address, err)
@@ -80,7 +79,7 @@ func (d *WebSocket) Dial(ctx context.Context, activity *Activity) (*Conn, error)
 	conn, err := link.WebSocketConnector(ctx, raw, link.ConnectorTLS("", d.Token().Pins()...), link.ConnectorQUIC(d.MaxRequests))
 	switch {
 	case err == nil:
-		return &Conn{Conn: conn, bbr: bbr}, nil
+		return &Conn{Conn: conn}, nil
 	case errors.Is(err, link.ErrPin):
 		err = link.ErrPin // without the text of TLS
 	case ctx.Err() != nil:
@@ -110,17 +109,16 @@ func (d *WebSocket) preauth(lenient bool) string {
 	return link.PreauthClaim(d.Token().Pin, d.Claim)
 }
 
-// open opens the WebSocket, and reports whether the TCP connection below it uses BBR.
-func (d *WebSocket) open(ctx context.Context, lenient bool, activity *Activity) (_ net.Conn, bbr bool, _ error) {
+// open opens the WebSocket.
+func (d *WebSocket) open(ctx context.Context, lenient bool, activity *Activity) (net.Conn, error) {
 	var tcp atomic.Pointer[net.Conn]
-	var usesBBR atomic.Bool
 	transport := &http.Transport{
 		Proxy: d.Proxy,
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			conn, err := new(net.Dialer).DialContext(ctx, network, address)
 			if err == nil {
 				tcp.Store(&conn)
-				usesBBR.Store(d.PreferBBR(conn))
+				link.PreferBBR(conn)
 				activity.receive()
 			}
 			return conn, err
@@ -142,14 +140,14 @@ func (d *WebSocket) open(ctx context.Context, lenient bool, activity *Activity) 
 	})
 	if err != nil {
 		transport.CloseIdleConnections()
-		return nil, false, explainWebSocket(ctx, answer, err)
+		return nil, explainWebSocket(ctx, answer, err)
 	}
 	if socket.Subprotocol() != link.Subprotocol {
 		_ = socket.CloseNow()
-		return nil, false, errors.New("the WebSocket there does not belong to a gateway; check the address")
+		return nil, errors.New("the WebSocket there does not belong to a gateway; check the address")
 	}
 	stream := websocket.NetConn(context.Background(), socket, websocket.MessageBinary)
-	return link.NewWebSocket(stream, (*tcp.Load()).RemoteAddr(), socket.CloseNow), usesBBR.Load(), nil
+	return link.NewWebSocket(stream, (*tcp.Load()).RemoteAddr(), socket.CloseNow), nil
 }
 
 // explainWebSocket returns the cause of a failed attempt, and the fix.

@@ -6,11 +6,11 @@ import (
 )
 
 // PreferBBR selects BBR on the TCP connection below conn, as it does not treat every lost
-// packet as congestion. It reports whether the connection uses BBR now: the kernel may not
-// have it.
-func PreferBBR(conn net.Conn) bool {
-	raw := below(conn)
-	return raw != nil && preferBBR(raw)
+// packet as congestion. It has no effect if the kernel does not have BBR.
+func PreferBBR(conn net.Conn) {
+	if raw := below(conn); raw != nil {
+		preferBBR(raw)
+	}
 }
 
 // below returns the socket below conn, or nil.

@@ -5,4 +5,4 @@ package link
 import "syscall"
 
 // preferBBR does nothing: the system selects the congestion control.
-func preferBBR(syscall.RawConn) bool { return false }
+func preferBBR(syscall.RawConn) {}

@@ -47,43 +47,6 @@ func TestLoss(t *testing.T) {
 	}
 }
 
-// A line that loses more than a few percent for a minute is TCP's: the tunnel
-// changes to a WebSocket without a failed request, and stays there.
-func TestHeavyLoss(t *testing.T) {
-	long(t)
-	t.Parallel()
-	r := newGateway(t, harness.Options{})
-	r.box = r.addressed(t, r.connector(t, "box", map[string]any{}))
-	r.launch(t, r.box)
-	r.box.WaitState(t, "online", patience)
-	const model = "essay"
-	events := []string{upstream.Role(model), upstream.Delta(model, strings.Repeat("word ", 2000)), upstream.Finish(model, "stop"), upstream.Done}
-	r.serve(t, model, upstream.Events(events...))
-	r.WAN.Set(lab.Conditions{Delay: 25 * time.Millisecond, Loss: .08})
-	start := time.Now()
-	asked := 0
-	for !strings.Contains(r.box.Process.Log(), webSocket) {
-		if time.Since(start) > 5*time.Minute {
-			t.Fatalf("QUIC was not left, after %d requests", asked)
-		}
-		r.ask(t, 5, 5, model, strings.Join(events, ""))
-		asked += 5
-	}
-	t.Logf("on a WebSocket after %v and %d requests", time.Since(start).Round(time.Second), asked)
-	if time.Since(start) < 55*time.Second {
-		t.Error("QUIC was left too soon")
-	}
-	r.ask(t, 5, 5, model, strings.Join(events, ""))
-	r.WAN.Heal()
-	time.Sleep(10 * time.Second)
-	if got := transport(r.box); got != "websocket" {
-		t.Errorf("the tunnel goes over %s again", got)
-	}
-	if n := r.online(r.box); n != 2 {
-		t.Errorf("the connector came online %d times", n)
-	}
-}
-
 // ask asks for n streams, some of them at a time, that all must be just want.
 func (r *rig) ask(t *testing.T, n, atOnce int, model, want string) {
 	t.Helper()
