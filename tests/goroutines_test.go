@@ -32,6 +32,7 @@ var unguarded = map[string][]string{
 		"caddymodule/store/etcd/watch.go Watch",
 		"caddymodule/store/localcopy/localcopy.go Open",
 		"caddymodule/store/store.go New",
+		"caddymodule/tunnel/members.go MembersChanged",
 		"caddymodule/tunnel/presence.go Announce",
 		"connector/agent/agent.go Run",
 		"connector/agent/edges.go join",

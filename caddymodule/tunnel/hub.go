@@ -126,6 +126,7 @@ type Hub struct {
 	closing context.Context // canceled when Close begins
 	stop    context.CancelFunc
 
+	changing sync.Mutex // held by MembersChanged; acquired before mu
 	mu       sync.RWMutex
 	live     map[string]*Session        // by connector id: sessions that take requests
 	all      map[string][]*Session      // by connector id: live and draining

@@ -3,13 +3,15 @@ package tunnel
 import (
 	"bytes"
 	"cmp"
+	"maps"
 	"reflect"
 	"slices"
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/postern-dev/postern/connector/link"
-	"github.com/postern-dev/postern/connector/panics"
 )
 
 // legs is how many edges a connector has tunnels to: the loss of one does not matter.
@@ -92,6 +94,9 @@ func (s *Session) onMembers(members func() Members) {
 	s.drainFor(m)
 }
 
+// membersAtOnce bounds the connectors that the members are sent to at a time.
+const membersAtOnce = 64
+
 // MembersChanged sends the connectors the members of the cluster, if they differ from those
 // at the last call. It does not wait.
 func (h *Hub) MembersChanged() {
@@ -99,9 +104,11 @@ func (h *Hub) MembersChanged() {
 	if members == nil {
 		return
 	}
+	h.changing.Lock()
+	defer h.changing.Unlock()
+	now := members()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	now := members()
 	if reflect.DeepEqual(now, h.members) {
 		return
 	}
@@ -109,11 +116,17 @@ func (h *Hub) MembersChanged() {
 		h.joined = time.Now()
 	}
 	h.members = now
-	for _, s := range h.live {
-		go func() {
-			defer panics.Recover(s.log(), "sending a connector the gateways")
-			s.onMembers(members)
-		}()
+	go h.sendMembers(slices.Collect(maps.Values(h.live)), members)
+}
+
+// sendMembers calls onMembers of the sessions, which wait for connectors that do not read.
+func (h *Hub) sendMembers(sessions []*Session, members func() Members) {
+	var sending errgroup.Group
+	sending.SetLimit(membersAtOnce)
+	for _, s := range sessions {
+		sending.Go(func() error {
+			return h.contain("sending a connector the gateways", func() error { s.onMembers(members); return nil })
+		})
 	}
 }
 

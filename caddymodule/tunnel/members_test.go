@@ -3,6 +3,7 @@ package tunnel
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -60,6 +61,24 @@ func TestOrderOfEdges(t *testing.T) {
 		if n < 800 || n > 1200 {
 			t.Errorf("%s is first for %d of 3000", name, n)
 		}
+	}
+}
+
+// TestMembersForMany: a change of the members does not start a goroutine for each connector.
+func TestMembersForMany(t *testing.T) {
+	members := func() Members { return testMembers("a", "b") }
+	h := NewHub(Options{Members: members})
+	const n = 1000
+	for i := range n {
+		s := new(Session) // before its welcome
+		s.members.mu.Lock()
+		defer s.members.mu.Unlock()
+		h.live[fmt.Sprint("con_", i)] = s
+	}
+	before := runtime.NumGoroutine()
+	h.MembersChanged()
+	if more := runtime.NumGoroutine() - before; more > n/2 {
+		t.Errorf("%d goroutines for %d connectors", more, n)
 	}
 }
 
