@@ -262,6 +262,25 @@ func TestManyAreAnnounced(t *testing.T) {
 	})
 }
 
+// TestRoundTripThere: a first round trip between a peer and its connector that took long is corrected
+// with the next change.
+func TestRoundTripThere(t *testing.T) {
+	inCluster(t, func(t *testing.T, newEdge func(string) *testGateway) {
+		entry, with := newEdge("a"), newEdge("b")
+		with.joins(t, entry, "b")
+		with.connect(t, "con_1", echo).beats()
+		time.Sleep(publishTime)
+		s := entry.mustSession(t, "con_1")
+		announced := s.minRTT()
+		s.rttThere.Store(time.Hour.Microseconds())
+		held(t, with, "con_1", 1)
+		time.Sleep(publishTime)
+		if rtt := s.minRTT(); rtt != announced || rtt == 0 {
+			t.Errorf("the round trip is %v, was announced as %v", rtt, announced)
+		}
+	})
+}
+
 // TestAnnouncedTwice: a peer announces a tunnel that is known already.
 func TestAnnouncedTwice(t *testing.T) {
 	inCluster(t, func(t *testing.T, newEdge func(string) *testGateway) {

@@ -167,13 +167,13 @@ func (h *Hub) queueChanges(active bool) {
 // describe returns the messages about what has changed. A report has its own: together with the
 // hello it may be too large.
 func (s *Session) describe(before, now published) []link.Message {
-	m := link.Tunnel{Session: s.id, Active: now.active, Suspect: now.suspect}
+	rtt := s.conn.ConnectionStats().MinRTT.Microseconds()
+	m := link.Tunnel{Session: s.id, Active: now.active, RTTMicros: rtt, Suspect: now.suspect}
 	switch {
 	case before.offer == nil:
 		m.Opened = &link.TunnelOpened{
 			Hello: s.hello, Account: s.connector.Account, Name: s.connector.Name, Transport: s.conn.Transport(),
 			Remote: s.conn.RemoteAddr().String(), Newer: s.newer, Since: s.since,
-			RTTMicros: s.conn.ConnectionStats().MinRTT.Microseconds(),
 		}
 		m.Opened.Hello.Upstreams, m.Opened.Hello.Routes = now.offer.Upstreams, now.offer.Routes
 	case now.offer != before.offer:
@@ -187,7 +187,9 @@ func (s *Session) describe(before, now published) []link.Message {
 				Name: name, Reachable: u.Reachable, Models: slices.Clone(u.Models), Open: u.Open,
 			})
 		}
-		messages = append(messages, link.Tunnel{Session: s.id, Report: report, Active: now.active, Suspect: now.suspect})
+		messages = append(messages, link.Tunnel{
+			Session: s.id, Report: report, Active: now.active, RTTMicros: rtt, Suspect: now.suspect,
+		})
 	}
 	return messages
 }

@@ -55,6 +55,7 @@ func (e *edge) onTunnel(m link.Tunnel) {
 			s.report(*m.Report)
 		}
 		s.activeThere.Store(int64(m.Active))
+		s.rttThere.Store(m.RTTMicros)
 		s.suspected.Store(m.Suspect)
 	}
 }
@@ -70,6 +71,7 @@ func newRemote(e *edge, m link.Tunnel) *Session {
 	s.reported.Store(new(states))
 	s.offer.Store(&link.Update{Upstreams: o.Hello.Upstreams, Routes: o.Hello.Routes})
 	s.activeThere.Store(int64(m.Active))
+	s.rttThere.Store(m.RTTMicros)
 	s.suspected.Store(m.Suspect)
 	return s
 }

@@ -69,6 +69,7 @@ type Session struct {
 	at          *edge
 	opened      *link.TunnelOpened
 	activeThere atomic.Int64 // running requests, as the peer says
+	rttThere    atomic.Int64 // shortest round trip between the peer and the connector, in microseconds
 	suspected   atomic.Bool  // as the peer says
 
 	active      atomic.Int64
@@ -144,7 +145,7 @@ func (s *Session) Info() Info {
 	}
 	if s.at != nil {
 		info.AtPeer, info.Transport, info.Remote = true, s.opened.Transport, s.opened.Remote
-		info.RTT = time.Duration(s.opened.RTTMicros) * time.Microsecond
+		info.RTT = time.Duration(s.rttThere.Load()) * time.Microsecond
 	}
 	info.Own = info.Active
 	return info
@@ -237,11 +238,8 @@ func (s *Session) exchange(stream *openStream, r *http.Request, key string, whol
 
 // minRTT returns the shortest round-trip time to the connector.
 func (s *Session) minRTT() time.Duration {
-	rtt := s.conn.ConnectionStats().MinRTT
-	if s.at != nil {
-		rtt += time.Duration(s.opened.RTTMicros) * time.Microsecond
-	}
-	return rtt
+	there := time.Duration(s.rttThere.Load()) * time.Microsecond
+	return s.conn.ConnectionStats().MinRTT + there
 }
 
 // encode returns a copy of a request with an encoded body.

@@ -238,6 +238,8 @@ type Tunnel struct {
 	Report  *Report       `json:"report,omitempty"`
 	// Active is the number of running requests.
 	Active int `json:"active,omitempty"`
+	// RTTMicros is the shortest round-trip time until now.
+	RTTMicros int64 `json:"rtt_us,omitempty"`
 	// Suspect means that the connector has missed pings: other tunnels have precedence.
 	Suspect bool `json:"suspect,omitempty"`
 	// Ended means that the tunnel takes no further requests.
@@ -254,8 +256,6 @@ type TunnelOpened struct {
 	Remote    string    `json:"remote"` // address
 	Newer     string    `json:"newer,omitempty"`
 	Since     time.Time `json:"since"`
-	// RTT is the shortest round-trip time until now.
-	RTTMicros int64 `json:"rtt_us"`
 }
 
 // Pairing is what a gateway tells a peer about one of its pairings, or about a wrong code. It
