@@ -115,10 +115,10 @@ func reloadCommand(sys system) *cobra.Command {
 		Use:   "reload",
 		Short: "Reload the configuration of the connector on this machine",
 		Long: `Makes the connector on this machine reload its configuration, as SIGHUP does. No
-request is lost. Keys and addresses of model servers change at once. Names of
-upstreams and routes are sent to the gateway. A new token or server takes a new
-tunnel, which replaces the old one. While a new gateway is unreachable, the old
-tunnel stays and the connector keeps trying; a rejected token needs another reload.
+request is lost. Keys and addresses of model servers change at once. Any other
+change takes a new tunnel, which replaces the old one. While a new gateway is
+unreachable, the old tunnel stays and the connector keeps trying; a rejected token
+needs another reload.
 
 Exit codes: 0 the new configuration was accepted, 1 no connector is running, 2 the new
 configuration is invalid and the old one stays.`,

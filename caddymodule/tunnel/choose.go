@@ -222,17 +222,19 @@ type Target struct {
 // connector's routes whose pattern matches the public name, then the connector's
 // only upstream and the public name. Errors wrap [ErrNoRoute].
 func (s *Session) Resolve(publicName, upstream, model string) (upstreamName, upstreamModel string, err error) {
-	return resolve(s.connector.Name, s.offer.Load(), Target{Name: publicName, Upstream: upstream, Model: model})
+	return resolve(s.connector.Name, s.hello.Upstreams, s.hello.Routes, Target{Name: publicName, Upstream: upstream, Model: model})
 }
 
-// resolve is [Session.Resolve] for a connector with this offer.
-func resolve(connector string, offer *link.Update, to Target) (upstreamName, upstreamModel string, err error) {
-	known, upstream := offer.Upstreams, to.Upstream
+// resolve is [Session.Resolve] for a connector with these upstreams and routes.
+func resolve(
+	connector string, known []string, routes []link.Route, to Target,
+) (upstreamName, upstreamModel string, err error) {
+	upstream := to.Upstream
 	if upstream != "" && !slices.Contains(known, upstream) {
 		return "", "", fmt.Errorf("%w: deployment %q uses upstream %q, but connector %q has %s; change the deployment's upstream or add it to the connector's configuration",
 			ErrNoRoute, to.Name, upstream, connector, strings.Join(known, ", "))
 	}
-	for _, r := range offer.Routes {
+	for _, r := range routes {
 		if (upstream == "" || upstream == r.Upstream) && scope.Match(r.Model, to.Name) {
 			return r.Upstream, cmp.Or(to.Model, r.UpstreamModel, to.Name), nil
 		}

@@ -105,8 +105,6 @@ func (s *Session) receive() error {
 			s.send(link.Pong{HeartbeatMillis: int(next.Milliseconds())})
 		case link.Pong:
 			wake(s.pong)
-		case link.Update:
-			s.send(s.update(m))
 		case link.Report:
 			s.report(m)
 		case link.Rotated:
@@ -119,18 +117,6 @@ func (s *Session) receive() error {
 			s.send(link.DrainOK{})
 		}
 	}
-}
-
-// update changes the connector's upstreams and routes for all later requests.
-func (s *Session) update(m link.Update) link.Updated {
-	changed := s.hello
-	changed.Upstreams, changed.Routes = m.Upstreams, m.Routes
-	if err := changed.Check(); err != nil {
-		return link.Updated{Error: err.Error()}
-	}
-	s.offer.Store(&m)
-	s.log().Info("connector changed its configuration", "upstreams", len(m.Upstreams), "routes", len(m.Routes))
-	return link.Updated{}
 }
 
 // leave stops the session from taking requests. It reports whether this call did.

@@ -184,7 +184,12 @@ func TestPresence(t *testing.T) {
 	inCluster(t, func(t *testing.T, newEdge func(string) *testGateway) {
 		entry, with := newEdge("a"), newEdge("b")
 		with.joins(t, entry, "b")
-		c := with.connect(t, "con_1", echo)
+		h := hello("con_1")
+		h.Upstreams, h.Routes = []string{"ollama", "vllm"}, []link.Route{{Model: "*", Upstream: "vllm"}}
+		c, err := with.dial(t, with.socket(t), h, echo)
+		if err != nil {
+			t.Fatal(err)
+		}
 		time.Sleep(publishTime)
 		s := entry.mustSession(t, "con_1")
 		say := func(m link.Message) {
@@ -194,7 +199,6 @@ func TestPresence(t *testing.T) {
 			}
 			time.Sleep(publishTime)
 		}
-		say(link.Update{Upstreams: []string{"ollama", "vllm"}, Routes: []link.Route{{Model: "*", Upstream: "vllm"}}})
 		if up, _, err := s.Resolve("m", "", ""); up != "vllm" || err != nil {
 			t.Errorf("upstream %q, %v", up, err)
 		}

@@ -174,7 +174,7 @@ func TestGarbageAfterHello(t *testing.T) {
 		"noise":     "GET / HTTP/1.1\r\n\r\n",
 		"no JSON":   length(8) + "{{{{{{{{",
 		"oversized": length(1<<20 + 1),
-		"types":     length(31) + `{"type":"update","data":"noise"}`[:31],
+		"types":     length(31) + `{"type":"report","data":"noise"}`[:31],
 	} {
 		t.Run(name, func(t *testing.T) {
 			overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
@@ -204,9 +204,8 @@ func TestControlMessagesArePaced(t *testing.T) {
 		stop := start.Add(2 * time.Second)
 		var all sync.WaitGroup
 		for name, m := range map[string]link.Message{
-			"pings":   link.Ping{},
-			"updates": link.Update{Upstreams: []string{"ollama"}},
-			"drains":  link.Drain{},
+			"pings":  link.Ping{},
+			"drains": link.Drain{},
 		} {
 			c := g.connect(t, "con_"+name, newGate()) // a drain waits for the request
 			background(t, g.mustSession(t, "con_"+name))
@@ -231,7 +230,7 @@ func TestControlMessagesArePaced(t *testing.T) {
 				break
 			}
 		}
-		for _, name := range []string{"pings", "updates", "drains"} {
+		for _, name := range []string{"pings", "drains"} {
 			g.Disconnect("con_"+name, link.CloseRemoved)
 		}
 		all.Wait()

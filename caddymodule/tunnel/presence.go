@@ -31,7 +31,6 @@ type presence struct {
 
 // published is what peers know about a session.
 type published struct {
-	offer    *link.Update
 	reported *states
 	active   int
 	suspect  bool
@@ -144,8 +143,8 @@ func (h *Hub) queueChanges(active bool) {
 			continue
 		}
 		before := p.published[s]
-		now := published{offer: s.offer.Load(), reported: s.reported.Load(), active: before.active, suspect: s.suspect()}
-		if active || before.offer == nil {
+		now := published{reported: s.reported.Load(), active: before.active, suspect: s.suspect()}
+		if active || before.reported == nil {
 			now.active = s.Active()
 		}
 		if now != before {
@@ -169,15 +168,11 @@ func (h *Hub) queueChanges(active bool) {
 func (s *Session) describe(before, now published) []link.Message {
 	rtt := s.conn.ConnectionStats().MinRTT.Microseconds()
 	m := link.Tunnel{Session: s.id, Active: now.active, RTTMicros: rtt, Suspect: now.suspect}
-	switch {
-	case before.offer == nil:
+	if before.reported == nil {
 		m.Opened = &link.TunnelOpened{
 			Hello: s.hello, Account: s.connector.Account, Name: s.connector.Name, Transport: s.conn.Transport(),
 			Remote: s.conn.RemoteAddr().String(), Newer: s.newer, Since: s.since,
 		}
-		m.Opened.Hello.Upstreams, m.Opened.Hello.Routes = now.offer.Upstreams, now.offer.Routes
-	case now.offer != before.offer:
-		m.Offer = now.offer
 	}
 	messages := []link.Message{m}
 	if now.reported != before.reported && *now.reported != nil {

@@ -48,9 +48,6 @@ func (e *edge) onTunnel(m link.Tunnel) {
 	case m.Ended:
 		e.hub.removeRemote(s)
 	default:
-		if m.Offer != nil {
-			s.offer.Store(m.Offer)
-		}
 		if m.Report != nil {
 			s.report(*m.Report)
 		}
@@ -69,7 +66,6 @@ func newRemote(e *edge, m link.Tunnel) *Session {
 	}
 	s.serving, s.stopServing = context.WithCancel(e.conn.Context())
 	s.reported.Store(new(states))
-	s.offer.Store(&link.Update{Upstreams: o.Hello.Upstreams, Routes: o.Hello.Routes})
 	s.activeThere.Store(int64(m.Active))
 	s.rttThere.Store(m.RTTMicros)
 	s.suspected.Store(m.Suspect)

@@ -26,7 +26,7 @@ type states map[string]UpstreamState
 // cost returns how much a message counts against the connector's rate limit.
 func cost(m link.Message) int {
 	switch m.(type) {
-	case link.Report, link.Update:
+	case link.Report:
 		return reportCost
 	default:
 		return 1
@@ -70,7 +70,7 @@ func same(a, b health.Server) bool {
 
 // States returns the state of each of the connector's upstreams.
 func (s *Session) States() []UpstreamState {
-	names, reported := s.offer.Load().Upstreams, *s.reported.Load()
+	names, reported := s.hello.Upstreams, *s.reported.Load()
 	list := make([]UpstreamState, len(names))
 	for i, name := range names {
 		list[i] = reported[name]
@@ -89,7 +89,7 @@ type Way struct {
 
 // Way returns the route of a deployment through the connector's tunnel.
 func (i Info) Way(to Target) Way {
-	upstream, model, err := resolve(i.Name, &link.Update{Upstreams: i.Upstreams, Routes: i.Routes}, to)
+	upstream, model, err := resolve(i.Name, i.Upstreams, i.Routes, to)
 	var server health.Server
 	for _, u := range i.States {
 		if u.Name == upstream {

@@ -58,9 +58,8 @@ type Session struct {
 	*peer
 	id        string
 	connector Connector
-	hello     link.Hello                  // without its secret
-	offer     atomic.Pointer[link.Update] // current upstreams and routes
-	newer     string                      // Info.Newer, set before it is registered
+	hello     link.Hello // without its secret
+	newer     string     // Info.Newer, set before it is registered
 	reported  atomic.Pointer[states]
 	since     time.Time
 	arrived   time.Time // when it began, or came back, as noticed here; guarded by the hub's lock
@@ -113,7 +112,6 @@ func newSession(p *peer, c Connector, hello link.Hello) *Session {
 	}
 	s.serving, s.stopServing = context.WithCancel(p.conn.Context())
 	s.reported.Store(new(states))
-	s.offer.Store(&link.Update{Upstreams: hello.Upstreams, Routes: hello.Routes})
 	s.pins.stored = hello.Pins
 	s.beat(p.hub.heartbeat())
 	return s
@@ -121,7 +119,6 @@ func newSession(p *peer, c Connector, hello link.Hello) *Session {
 
 // Info describes the session now.
 func (s *Session) Info() Info {
-	offer := s.offer.Load()
 	info := Info{
 		Connector: s.connector.ID,
 		Account:   s.connector.Account,
@@ -136,8 +133,8 @@ func (s *Session) Info() Info {
 		Remote:    s.conn.RemoteAddr().String(),
 		Since:     s.since,
 		RTT:       s.conn.RTT(),
-		Upstreams: slices.Clone(offer.Upstreams),
-		Routes:    slices.Clone(offer.Routes),
+		Upstreams: slices.Clone(s.hello.Upstreams),
+		Routes:    slices.Clone(s.hello.Routes),
 		States:    s.States(),
 		KnowsPins: len(s.hello.Pins) > 0,
 		Active:    s.Active(),

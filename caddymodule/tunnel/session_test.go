@@ -236,37 +236,6 @@ func TestRestartIsNoticed(t *testing.T) {
 	}
 }
 
-// TestUpdate: a connector changes what it has without a new tunnel.
-func TestUpdate(t *testing.T) {
-	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
-		g := newGateway(t, Options{})
-		c := g.connect(t, "con_1", echo)
-		s := g.mustSession(t, "con_1")
-		update := link.Update{Upstreams: []string{"vllm"}, Routes: []link.Route{{Model: "*", Upstream: "vllm", UpstreamModel: "m"}}}
-		if err := c.control.Send(update); err != nil {
-			t.Fatal(err)
-		}
-		if m := c.next(t); m != (link.Updated{}) {
-			t.Fatalf("answer %#v", m)
-		}
-		if upstream, model, err := s.Resolve("a", "", ""); upstream != "vllm" || model != "m" || err != nil {
-			t.Errorf("resolved to %q, %q, %v", upstream, model, err)
-		}
-		if got := s.Info().Upstreams; len(got) != 1 || got[0] != "vllm" {
-			t.Errorf("upstreams %q", got)
-		}
-		if err := c.control.Send(link.Update{Upstreams: []string{"a b"}}); err != nil {
-			t.Fatal(err)
-		}
-		if m, ok := c.next(t).(link.Updated); !ok || !strings.Contains(m.Error, "a b") {
-			t.Errorf("answer to a bad one: %#v", m)
-		}
-		if upstream, _, err := s.Resolve("a", "", ""); upstream != "vllm" || err != nil {
-			t.Errorf("a bad update changed it: %q, %v", upstream, err)
-		}
-	})
-}
-
 func TestResolve(t *testing.T) {
 	routes := []link.Route{
 		{Model: "qwen*", Upstream: "ollama", UpstreamModel: "qwen3:8b"},
@@ -294,8 +263,7 @@ func TestResolve(t *testing.T) {
 		"one upstream, no route matches": {one, routes[:1], "m", "", "", "ollama", "m"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := new(Session)
-			s.offer.Store(&link.Update{Upstreams: test.upstreams, Routes: test.routes})
+			s := &Session{hello: link.Hello{Upstreams: test.upstreams, Routes: test.routes}}
 			upstream, model, err := s.Resolve(test.public, test.upstream, test.model)
 			if test.wantUpstream == "" {
 				wantError(t, err, ErrNoRoute)

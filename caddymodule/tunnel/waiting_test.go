@@ -284,7 +284,7 @@ func TestTalkativeDevice(t *testing.T) {
 		g := newGateway(t, Options{Pairing: &testDesk{}})
 		c := g.pend(t, 0)
 		// It is cut in the middle, so that sending it may fail.
-		_ = c.control.Send(link.Update{Upstreams: []string{strings.Repeat("x", 8<<10)}})
+		_ = c.control.Send(link.Hello{Upstreams: []string{strings.Repeat("x", 8<<10)}})
 		if code := c.ended(t); code != link.CloseProtocol {
 			t.Errorf("closed with %v", code)
 		}

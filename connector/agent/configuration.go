@@ -111,17 +111,10 @@ func (c *configuration) greeting() link.Hello {
 	return hello
 }
 
-// samePeer reports whether two configurations use the same token, server, transport,
-// number of requests and bytes of kept prompts.
-func (c *configuration) samePeer(d *configuration) bool {
-	return c.credentials == d.credentials && c.quic.Server == d.quic.Server &&
-		c.transport == d.transport && c.hello.MaxRequests == d.hello.MaxRequests &&
-		reflect.DeepEqual(c.hello.Blocks, d.hello.Blocks)
-}
-
-// sameTunnel reports whether both configurations look the same to the gateway.
+// sameTunnel reports whether a tunnel with one configuration serves the other one.
 func (c *configuration) sameTunnel(d *configuration) bool {
-	return c.samePeer(d) && reflect.DeepEqual(c.hello, d.hello)
+	return c.credentials == d.credentials && c.quic.Server == d.quic.Server &&
+		c.transport == d.transport && reflect.DeepEqual(c.hello, d.hello)
 }
 
 // samePlace reports whether both configurations lead to the same gateway or cluster, as the

@@ -44,8 +44,8 @@
 // first leg also dials the server of the token, so that it needs no list. When an edge
 // drains, its leg first gets a tunnel to another edge.
 //
-// The first leg with a tunnel handles a new configuration. It sends new upstreams on the
-// tunnels of all legs. If that needs new tunnels, the other legs replace theirs after its own.
+// The first leg with a tunnel handles a new configuration. The other legs replace their
+// tunnels after its own.
 //
 // # Hellos
 //

@@ -222,7 +222,7 @@ func (p permit) held(a *Agent) (names []string) {
 
 // outdated reports whether the gateway of a tunnel has another configuration than the current
 // one, which another leg has begun to use.
-func (l *leg) outdated(s *session) bool { return !s.applied.Load().sameTunnel(l.inUse()) }
+func (l *leg) outdated(s *session) bool { return !s.config.sameTunnel(l.inUse()) }
 
 // obsolete reports whether a tunnel has no successor: the leg is not needed, or the current
 // configuration leads elsewhere.

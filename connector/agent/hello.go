@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/postern-dev/postern/connector/config"
@@ -94,25 +95,37 @@ func (p permit) wait(ctx context.Context, c *configuration) (beside bool, err er
 	return false, nil
 }
 
-// establish establishes a tunnel with the current configuration or the pending one.
-func (l *leg) establish(ctx context.Context) (*session, error) {
+// establish establishes a tunnel with the current configuration or the pending one. A new
+// configuration is tried first.
+func (l *leg) establish(ctx context.Context) (s *session, err error) {
 	p := l.due()
 	if p.config != nil && !l.known.Load() { // the current one has never worked
 		l.adopt(p.config)
 		p = pending{}
 	}
-	if p.config != nil && p.pause == 0 {
-		if s, err := l.trial(ctx, p.config); err == nil || ctx.Err() != nil {
-			return s, err
+	if p.config == nil {
+		return l.connect(ctx, l.inUse())
+	}
+	tries := []*configuration{l.inUse(), p.config}
+	if p.pause == 0 {
+		slices.Reverse(tries)
+	}
+	for _, c := range tries {
+		s, failed := l.connect(ctx, c)
+		switch {
+		case failed == nil && c == p.config:
+			l.adopt(c)
+			return s, nil
+		case failed == nil || ctx.Err() != nil:
+			return s, failed
+		case c == p.config:
+			l.putOff(c, failed)
+		}
+		if c != p.config || err == nil { // that of the current one decides the pause that follows
+			err = failed
 		}
 	}
-	s, err := l.connect(ctx, l.inUse())
-	if err != nil && ctx.Err() == nil && p.pause > 0 {
-		if s, err := l.trial(ctx, p.config); err == nil || ctx.Err() != nil {
-			return s, err
-		}
-	}
-	return s, err // err decides the pause that follows
+	return nil, err
 }
 
 // connect establishes the first tunnel.

@@ -70,7 +70,7 @@ func (l *leg) run(ctx context.Context) error {
 			return fatal
 		}
 		l.missed(end)
-		pause := l.untilPending(l.retry.pause(end))
+		pause := l.retry.pause(end)
 		l.report(end, waiting, pause)
 		if end.lived > 0 {
 			l.lost()

@@ -34,17 +34,12 @@ func (l *leg) maintain(ctx context.Context, s *session) (ending, *session) {
 		ended <- err
 	})
 	for {
-		p := l.due()
-		wait := time.Until(p.at)
-		wake, due := l.wake, (<-chan time.Time)(nil)
-		if p.config != nil && wait > 0 {
-			due = time.After(wait)
-		}
+		wake := l.wake
 		if s.silent.Load() {
-			wake, due = nil, nil // a new configuration waits for a working tunnel
+			wake = nil // a new configuration waits for a working tunnel
 		}
 		var found *handover
-		look, searched := l.choose(s, p.config != nil && wait <= 0), make(chan struct{})
+		look, searched := l.choose(s), make(chan struct{})
 		search, stop := context.WithCancel(ctx)
 		go func() {
 			defer close(searched)
@@ -59,7 +54,6 @@ func (l *leg) maintain(ctx context.Context, s *session) (ending, *session) {
 				err, over = <-ended, true
 			}
 		case <-wake:
-		case <-due:
 		case <-s.silenceChanged:
 			changed = true
 		case err = <-ended:
@@ -97,17 +91,25 @@ type handover struct {
 	err  error
 }
 
-// choose returns the search for a successor that the tunnel needs now. renew means that
-// the pending configuration is due. A search ends with its first context; once it has
-// begun to replace the tunnel, with the second one. A nil result keeps the tunnel.
-func (l *leg) choose(s *session, renew bool) func(search, ctx context.Context, s *session) *handover {
+// choose returns the search for a successor that the tunnel needs now. A search ends with
+// its first context; once it has begun to replace the tunnel, with the second one. A nil
+// result keeps the tunnel.
+func (l *leg) choose(s *session) func(search, ctx context.Context, s *session) *handover {
 	switch {
 	case s.conn.Context().Err() != nil:
 		return rest
 	case s.silent.Load():
 		return l.rescue
-	case renew:
+	case l.due().config != nil:
 		return l.renew
+	default:
+		return l.chooseCurrent(s)
+	}
+}
+
+// chooseCurrent is choose for a tunnel that answers, with the current configuration.
+func (l *leg) chooseCurrent(s *session) func(search, ctx context.Context, s *session) *handover {
+	switch {
 	case l.obsolete(s):
 		return l.quit
 	case s.leaving.Load() || l.outdated(s):
@@ -186,28 +188,4 @@ func (l *leg) replaceSilent(search, ctx context.Context, s *session) (*session, 
 		}
 	}
 	return next, err
-}
-
-// renew applies the pending configuration: by an update on the tunnel if possible, or
-// with a new tunnel. The old tunnel stays until that is up.
-func (l *leg) renew(search, ctx context.Context, s *session) *handover {
-	next := l.next().config
-	if next == nil || next.samePeer(l.inUse()) && l.update(s, next) {
-		return nil
-	}
-	// The search ends with the tunnel, which is then established from scratch.
-	living, stop := context.WithCancel(search)
-	defer stop()
-	defer context.AfterFunc(s.conn.Context(), stop)()
-	h, err := l.succeed(living, permit{successor, s, ctx}, next, l.runners(next, l.targetOf(next), longDialTimeout)...)
-	switch {
-	case err == nil:
-		l.adopt(next)
-	case h != nil:
-		l.putOff(next, err)
-		h.err = errTrial
-	case living.Err() == nil:
-		l.putOff(next, err)
-	}
-	return h
 }

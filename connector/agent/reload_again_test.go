@@ -51,24 +51,37 @@ func TestReloadTwiceInARow(t *testing.T) {
 	two.hangUp()
 }
 
-// TestReloadAgainDuringTheUpdate reloads what the gateway need not know, while
-// it is processing an earlier reload. It is for the race detector.
-func TestReloadAgainDuringTheUpdate(t *testing.T) {
+// TestReloadAgainDuringTheDrain reloads while the gateway is processing the drain for an
+// earlier reload: that one gets its tunnel, and the newest one then replaces it.
+func TestReloadAgainDuringTheDrain(t *testing.T) {
 	g := startGateway(t)
 	a := startAgent(t, g, answerWith(t, "old"), nil)
 	s := g.session()
-	box := answerWith(t, "new")
-	for i := range 50 {
-		bix := fmt.Sprintf("http://127.0.0.1:%d", i+1)
-		if err := a.Reload(g.present(map[string]string{"box": box, "bix": bix})); err != nil {
+	reload := func(i int) {
+		t.Helper()
+		if err := a.Reload(g.present(map[string]string{"box": answerWith(t, "new"), fmt.Sprint("bix", i): "http://127.0.0.1:1"})); err != nil {
 			t.Fatal(err)
 		}
 	}
-	wait.For(t, s.got, "the update")
-	if err := s.control.Send(link.Updated{}); err != nil {
+	reload(0)
+	if m := wait.For(t, s.got, "the drain"); m != (link.Drain{}) {
+		t.Fatalf("got %#v", m)
+	}
+	for i := range 20 {
+		reload(i + 1)
+	}
+	if err := s.control.Send(link.DrainOK{}); err != nil {
 		t.Fatal(err)
 	}
-	wait.Until(t, "the newest upstream", func() bool { return s.ask(t) == "new" && a.inUse().proxy.Upstreams()["bix"].Address == "127.0.0.1:50" })
+	g.session().drained(t)
+	next := g.session()
+	if got := next.ask(t); got != "new" || next.hello.Upstreams[0] != "bix20" {
+		t.Errorf("the new tunnel to %v answers %q", next.hello.Upstreams, got)
+	}
+	if log := a.log.String(); strings.Contains(log, "retry_in") {
+		t.Errorf("log %s", log)
+	}
+	s.close(link.CloseDrained)
 }
 
 // TestTunnelEndsDuringAReload: what is dialed for a reload sends nothing, and

@@ -58,7 +58,7 @@ func TestReloadToNowhere(t *testing.T) {
 	}
 	giveBack()
 	a.mu.Lock()
-	a.pending.at = time.Time{} // as after a while
+	a.pending.pause = 0 // as after a while
 	a.mu.Unlock()
 	trySend(a.legs[0].wake, struct{}{})
 	if got := away.session().ask(t); got != "new" {

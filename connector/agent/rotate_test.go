@@ -286,13 +286,13 @@ func TestRotateForAllConfigurations(t *testing.T) {
 	if err := a.Reload(with(fresh, "a:1")); err != nil {
 		t.Fatal(err)
 	}
-	if c := a.next().config; !c.samePeer(a.current) {
+	if c := a.next().config; !c.sameTunnel(a.current) {
 		t.Error("the rotated token leads to another peer")
 	}
 	if err := a.Reload(with(testToken, "a:1")); err != nil {
 		t.Fatal(err)
 	}
-	if c := a.next().config; c.greeting().Secret != testToken.Secret || c.samePeer(a.current) {
+	if c := a.next().config; c.greeting().Secret != testToken.Secret || c.sameTunnel(a.current) {
 		t.Error("the old token was not put back")
 	}
 }

@@ -45,25 +45,22 @@ type session struct {
 	silenceChanged chan struct{}
 	why            atomic.Pointer[error] // set if this side ends the tunnel
 	requests       sync.WaitGroup
-	running        atomic.Int64      // requests
-	blocks         *blocks.Store     // of their bodies
-	updated        chan link.Updated // the answer to an update
-	offers         chan link.Rotate  // the newest offer
+	running        atomic.Int64     // requests
+	blocks         *blocks.Store    // of their bodies
+	offers         chan link.Rotate // the newest offer
 	edges          atomic.Pointer[link.Edges]
-	applied        atomic.Pointer[configuration] // that the gateway was sent
 }
 
 func newSession(l *leg, c *configuration, conn *dial.Conn) *session {
 	s := &session{
 		leg: l, config: c, conn: conn, pongs: make(chan struct{}, 1),
-		silenceChanged: make(chan struct{}, 1), agreed: make(chan struct{}), updated: make(chan link.Updated, 1),
+		silenceChanged: make(chan struct{}, 1), agreed: make(chan struct{}),
 		offers: make(chan link.Rotate, 1),
 	}
 	if c.hello.Blocks != nil {
 		s.blocks = blocks.NewStore(*c.hello.Blocks)
 	}
 	s.heartbeat.Store(int64(defaultHeartbeat))
-	s.applied.Store(c)
 	return s
 }
 
@@ -212,8 +209,6 @@ func (s *session) listen() (decision link.Message) {
 			err = s.send(link.DrainOK{})
 		case link.DrainOK:
 			s.agree.Do(func() { close(s.agreed) })
-		case link.Updated:
-			trySend(s.updated, m)
 		case link.Rotate:
 			s.offer(m)
 		case link.Edges:

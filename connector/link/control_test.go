@@ -38,8 +38,6 @@ var messages = []Message{
 	Deny{Code: DenyCredentials, Message: "no", Retry: true},
 	Ping{},
 	Pong{HeartbeatMillis: 10000},
-	Update{Upstreams: []string{"a"}, Routes: []Route{{Model: "*", Upstream: "a"}}},
-	Updated{Error: "no"},
 	Report{Upstreams: []UpstreamReport{{Name: "a", Reachable: true, Models: []string{"x"}, Open: true}, {Name: "b"}}},
 	Rotate{Number: 1, TunnelToken: "ptt_s3cret"},
 	Rotated{Number: 1, Error: "read-only"},

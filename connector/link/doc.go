@@ -42,11 +42,6 @@
 //	    │                      pong (heartbeat) │   again; the old tunnel is
 //	    │◀──────────────────────────────────────┤   closed after 30 s
 //	    │                                       │
-//	    │ update (upstreams, routes)            │   its configuration changed; no
-//	    ├──────────────────────────────────────▶│   answer: the gateway is older,
-//	    │                       updated (error) │   and needs a new tunnel for it
-//	    │◀──────────────────────────────────────┤
-//	    │                                       │
 //	    │ report (upstreams)                    │   which upstreams are reachable,
 //	    ├──────────────────────────────────────▶│   and their models: when that is
 //	    │                                       │   known, and when it changes; at

@@ -158,19 +158,6 @@ type Grant struct {
 	TunnelToken string `json:"tunnel_token"`
 }
 
-// Update replaces the upstreams and routes of the hello.
-type Update struct {
-	Upstreams []string `json:"upstreams"`
-	Routes    []Route  `json:"routes,omitempty"`
-}
-
-// Updated answers an update. Gateways that do not support updates send no answer.
-type Updated struct {
-	// Error is the reason why the update was rejected. If it is "", all later requests
-	// use the update.
-	Error string `json:"error,omitempty"`
-}
-
 // Report is the state of a connector's upstreams. It replaces the previous report. The
 // state of a missing upstream is unknown.
 type Report struct {
@@ -234,7 +221,6 @@ type Pong struct {
 type Tunnel struct {
 	Session string        `json:"session"` // id
 	Opened  *TunnelOpened `json:"opened,omitempty"`
-	Offer   *Update       `json:"offer,omitempty"`
 	Report  *Report       `json:"report,omitempty"`
 	// Active is the number of running requests.
 	Active int `json:"active,omitempty"`
@@ -287,8 +273,6 @@ func (Edges) kind() string   { return "edges" }
 func (Deny) kind() string    { return "deny" }
 func (Pending) kind() string { return "pending" }
 func (Grant) kind() string   { return "grant" }
-func (Update) kind() string  { return "update" }
-func (Updated) kind() string { return "updated" }
 func (Report) kind() string  { return "report" }
 func (Rotate) kind() string  { return "rotate" }
 func (Rotated) kind() string { return "rotated" }
@@ -302,7 +286,7 @@ func (Drained) kind() string { return "drained" }
 
 // types are the types of the messages by their kinds.
 var types = byKind(
-	Hello{}, Welcome{}, Edges{}, Deny{}, Pending{}, Grant{}, Update{}, Updated{}, Report{}, Rotate{}, Rotated{},
+	Hello{}, Welcome{}, Edges{}, Deny{}, Pending{}, Grant{}, Report{}, Rotate{}, Rotated{},
 	Ping{}, Pong{}, Tunnel{}, Pairing{}, Drain{}, DrainOK{}, Drained{}, Activity{}, Kept{}, SignIn{}, Enter{}, Entered{}, Used{},
 )
 
