@@ -113,7 +113,7 @@ func updateProgram(ctx context.Context, sys system, path string, check bool) err
 func askOffer(ctx context.Context, c config.Config) (*link.Offer, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	welcome, err := agent.Ask(ctx, c, agent.Options{Version: version.Number()})
+	welcome, err := agent.Ask(ctx, c, version.Number())
 	switch {
 	case err != nil:
 		why, fix := agent.Explain(err)

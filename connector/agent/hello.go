@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -273,26 +274,20 @@ func exchange(control *link.Control, hello link.Hello) (link.Message, error) {
 	}
 }
 
-// DryRun sends a hello and closes the connection. It returns the welcome if the gateway
-// would accept the hello. A refusal is a [link.Deny].
-func DryRun(ctx context.Context, conn *dial.Conn, hello link.Hello) (link.Welcome, error) {
-	c := &configuration{hello: hello, credentials: &credentials{token: link.Token{Secret: hello.Secret}}}
-	s := newSession(newAgent(Options{}).legs[0], c, conn)
-	defer s.close(link.CloseNone, nil)
-	err := s.handshake(ctx, permit{ctx: ctx}, longDialTimeout)
-	return s.welcome, err
-}
-
-// Ask connects with a configuration as [Agent.Run] does, sends a hello as a dry run, and
-// returns the welcome.
-func Ask(ctx context.Context, c config.Config, o Options) (link.Welcome, error) {
-	a, err := New(c, o)
+// Ask connects to the gateway of a configuration, sends a hello as a dry run, and returns the
+// welcome that a connector of this version would get. A refusal is a [link.Deny].
+func Ask(ctx context.Context, c config.Config, number string) (link.Welcome, error) {
+	token, err := link.ParseToken(c.TunnelToken)
 	if err != nil {
-		return link.Welcome{}, err
+		return link.Welcome{}, fmt.Errorf("tunnel_token: %w", err)
 	}
-	a.current.hello.DryRun = true
-	l := a.legs[0]
-	s, err := l.race(ctx, a.current, permit{ctx: ctx}, l.runners(a.current, link.Edge{}, longDialTimeout))
+	l := newAgent(Options{}).legs[0]
+	dry := &configuration{credentials: &credentials{token: token}, hello: newHello(number, "", c.UpstreamNames())}
+	dry.hello.Connector, dry.hello.Routes, dry.hello.DryRun = token.Connector, c.Routes, true
+	dry.dialTo(dial.Target{
+		Server: cmp.Or(c.Server, token.Server), URL: token.URL, Token: dry.credentials.newest, Logger: l.Logger,
+	}, cmp.Or(c.Transport, config.TransportAuto))
+	s, err := l.race(ctx, dry, permit{ctx: ctx}, l.runners(dry, link.Edge{}, longDialTimeout))
 	if err != nil {
 		return link.Welcome{}, err
 	}

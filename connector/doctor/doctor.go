@@ -259,7 +259,11 @@ func (d *diagnosis) askToken(ctx context.Context) Finding {
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.dialTimeout)
 	defer cancel()
-	welcome, err := d.dryRun(ctx)
+	c := d.config
+	if c.Transport = config.TransportQUIC; !d.answersUDP() {
+		c.Transport = config.TransportWebSocket
+	}
+	welcome, err := agent.Ask(ctx, c, version.Number())
 	var deny link.Deny
 	switch o := welcome.Offer; {
 	case err == nil && o != nil && version.Newer(o.Version, version.Number()):
@@ -275,22 +279,6 @@ func (d *diagnosis) askToken(ctx context.Context) Finding {
 		return warned("try again in a moment", "the gateway cannot check the token now: %s", explain(err))
 	}
 	return skipped("failed to ask the gateway: " + explain(err))
-}
-
-// dryRun sends the hello over a working transport.
-func (d *diagnosis) dryRun(ctx context.Context) (link.Welcome, error) {
-	open := dial.NewWebSocket(d.target).Dial
-	if d.answersUDP() {
-		open = dial.NewQUIC(d.target).Dial
-	}
-	conn, err := open(ctx, nil)
-	if err != nil {
-		return link.Welcome{}, err
-	}
-	token := d.target.Token()
-	return agent.DryRun(ctx, conn, link.Hello{
-		Connector: token.Connector, Secret: token.Secret, DryRun: true, OS: version.Platform(), Upstreams: d.config.UpstreamNames(), Routes: d.config.Routes,
-	})
 }
 
 func explain(err error) string {
