@@ -133,18 +133,19 @@ func (b *bridge) replaced() bool {
 	}
 }
 
-// leave returns when the bridge has ended, or after the patience.
+// leave returns when the bridge has ended, or after the patience. The bridge no longer needs
+// its files, even if it still finishes requests.
 func (b *bridge) leave(patience time.Duration) (ended bool) {
+	defer b.clean()
 	select {
 	case <-b.ended:
-		b.clean()
 		return true
 	case <-time.After(patience):
 		return false
 	}
 }
 
-// clean removes the bridge's files. Another update removes none: they are small.
+// clean removes the bridge's files. Windows keeps those that are in use.
 func (b *bridge) clean() { _ = os.RemoveAll(b.folder) }
 
 // lastLine returns the last line of the bridge's log.

@@ -199,6 +199,20 @@ func TestOutdatedServices(t *testing.T) {
 	m.expect("echo online")
 }
 
+// A bridge that outlives the update, as it still has requests, leaves no files.
+func TestBridgeLeavesNoFiles(t *testing.T) {
+	b := &bridge{folder: filepath.Join(t.TempDir(), "bridge"), ended: make(chan struct{})}
+	if err := errors.Join(os.Mkdir(b.folder, 0o700), os.WriteFile(b.log(), []byte("msg=online"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if b.leave(0) {
+		t.Error("it has ended")
+	}
+	if _, err := os.Stat(b.folder); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("its folder is left: %v", err)
+	}
+}
+
 // Without a service, the file is replaced, and the bridge ends.
 func TestUpdateWithoutService(t *testing.T) {
 	m := newMachine(t, works)
