@@ -66,7 +66,7 @@ Exit codes: 0 success, 1 failure, 2 invalid flags or configuration, 3 not paired
 			}
 			v := &pairingReporter{logger: logger}
 			if f.logFormat == "auto" && isTerminal(sys.stderr) {
-				v = newTerminalReporter(sys.stderr)
+				v.w = sys.stderr
 			}
 			gatewayURL, code := args[0], args[1]
 			if strings.HasPrefix(strings.ToUpper(gatewayURL), "PAIR-") { // in the other order
@@ -176,7 +176,6 @@ func obtain(ctx context.Context, discovery *dial.Discovery, code, name string, s
 		},
 		Interrupted: v.interrupted,
 	})
-	v.quiet()
 	if err != nil {
 		return explainPairing(ctx, err, gateway, pending)
 	}

@@ -6,37 +6,25 @@ import (
 	"io"
 	"log/slog"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/postern-dev/postern/connector/dial"
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// pairingReporter reports the progress of a pairing: to the log, or on a terminal with
-// a countdown in the last line. Its methods must not be called concurrently.
+// pairingReporter reports the progress of a pairing: to the log, or on a terminal.
 type pairingReporter struct {
 	logger *slog.Logger
 	w      io.Writer // the terminal; nil: use logger
-	now    func() time.Time
-
-	stop    chan struct{} // ends the countdown; nil: none is running
-	stopped sync.WaitGroup
-	shown   string // fingerprint and address, shown only once
-	width   int    // of the countdown's current line
+	shown  string    // console and fingerprint, shown only once
 }
 
-func newTerminalReporter(w io.Writer) *pairingReporter {
-	return &pairingReporter{w: w, now: time.Now}
-}
-
-// report logs an event, or writes whole lines in place of the countdown.
+// report logs an event, or writes whole lines.
 func (v *pairingReporter) report(lines string, level slog.Level, message string, attributes ...any) {
 	if v.w == nil {
 		v.logger.Log(context.Background(), level, message, attributes...)
 		return
 	}
-	v.quiet()
 	fmt.Fprint(v.w, printable(lines))
 }
 
@@ -74,43 +62,6 @@ func (v *pairingReporter) pending(p link.Pending, console string) {
 	} else {
 		v.shown = text
 	}
+	text += fmt.Sprintf("Waiting for approval until %s\n", p.ExpiresAt.Local().Format(time.TimeOnly))
 	v.report(text, slog.LevelInfo, "waiting for approval", "fingerprint", p.Fingerprint, "console", console, "expires_at", p.ExpiresAt)
-	if v.w != nil {
-		stop := make(chan struct{})
-		v.stop = stop
-		v.stopped.Go(func() { v.countDown(p.ExpiresAt, stop) })
-	}
-}
-
-// countDown rewrites its line every second.
-func (v *pairingReporter) countDown(end time.Time, stop <-chan struct{}) {
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	for {
-		left := max(end.Sub(v.now()), 0).Round(time.Second)
-		v.line(fmt.Sprintf("Waiting for approval, expires in %d:%02d", int(left.Minutes()), int(left.Seconds())%60))
-		select {
-		case <-stop:
-			v.line("")
-			return
-		case <-tick.C:
-		}
-	}
-}
-
-// line rewrites the last line. Spaces overwrite the rest of the old one on any terminal.
-func (v *pairingReporter) line(text string) {
-	fmt.Fprintf(v.w, "\r%s%s", text, strings.Repeat(" ", max(v.width-len(text), 0)))
-	if text == "" {
-		fmt.Fprint(v.w, "\r")
-	}
-	v.width = len(text)
-}
-
-func (v *pairingReporter) quiet() {
-	if v.stop != nil {
-		close(v.stop)
-		v.stop = nil
-	}
-	v.stopped.Wait()
 }
