@@ -236,13 +236,6 @@ func Open(c *config.Config, old Set, logger *slog.Logger) (Set, error) {
 // Names returns the names of the upstreams, sorted.
 func (s Set) Names() []string { return slices.Sorted(maps.Keys(s)) }
 
-// With returns the upstreams of both sets. For equal names it takes those of other.
-func (s Set) With(other Set) Set {
-	all := maps.Clone(s)
-	maps.Copy(all, other)
-	return all
-}
-
 // Retire closes the idle connections of upstreams that are not in next. Running requests
 // may finish.
 func (s Set) Retire(next Set) {
