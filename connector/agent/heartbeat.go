@@ -63,7 +63,6 @@ func (s *session) ping() {
 			s.answered.Store(true)
 			missing = 0
 			lost.Stop()
-			s.conn.ArmProbe(false)
 			if s.silent.Load() {
 				s.setSilent(false)
 			}
@@ -71,7 +70,6 @@ func (s *session) ping() {
 		case <-beat.C:
 			if missing++; missing == 1 {
 				wait(s.leg.pongTimeout)
-				s.conn.ArmProbe(true)
 			} else {
 				s.conn.ProbePath()
 			}

@@ -41,7 +41,7 @@ func TestAsk(t *testing.T) {
 	g := startGateway(t)
 	g.set(func() { g.offer = offer("0.9.1") })
 	c := g.config(map[string]string{"m": "http://127.0.0.1:1"})
-	welcome, err := Ask(t.Context(), c, Options{Version: "0.9.0"})
+	welcome, err := Ask(t.Context(), c, "0.9.0")
 	if err != nil || welcome.Offer == nil || *welcome.Offer != *g.offer || g.count() != 0 {
 		t.Errorf("%+v, %v, %d hellos", welcome, err, g.count())
 	}
@@ -49,7 +49,7 @@ func TestAsk(t *testing.T) {
 		invalid := *g.offer
 		invalid.Size, g.offer = 0, &invalid
 	})
-	if _, err := Ask(t.Context(), c, Options{}); err == nil || !strings.Contains(err.Error(), "its archive has 0 bytes") {
+	if _, err := Ask(t.Context(), c, "0.9.0"); err == nil || !strings.Contains(err.Error(), "its archive has 0 bytes") {
 		t.Errorf("an invalid offer: %v", err)
 	}
 }

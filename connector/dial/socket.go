@@ -152,30 +152,18 @@ const maxProbe = 2048
 // A repeated packet does no harm, and recovers the tunnel as soon as its path works
 // again. A restarted gateway answers it with a reset.
 type probe struct {
-	armed atomic.Bool
-
 	mu          sync.Mutex
 	packet, oob []byte
 	to          net.Addr // nil: no packet
 }
 
 func (p *probe) remember(b, oob []byte, to net.Addr) {
-	if !p.armed.Load() || len(b) > maxProbe {
+	if len(b) > maxProbe {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.packet, p.oob, p.to = append(p.packet[:0], b...), append(p.oob[:0], oob...), to
-}
-
-// arm starts or stops recording packets.
-func (p *probe) arm(on bool) {
-	if p.armed.Swap(on) == on {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.to = nil
 }
 
 // send sends the packet, if there is one. Errors are ignored, as quic-go's own packets
@@ -194,15 +182,7 @@ type Conn struct {
 	socket *patientSocket // over UDP
 }
 
-// ArmProbe starts or stops recording packets for ProbePath. Recording copies each packet.
-// It has no effect over a WebSocket.
-func (c *Conn) ArmProbe(on bool) {
-	if c.socket != nil {
-		c.socket.probe.arm(on)
-	}
-}
-
-// ProbePath sends the last recorded packet again, if there is one.
+// ProbePath sends the last packet again. It has no effect over a WebSocket.
 func (c *Conn) ProbePath() {
 	if c.socket != nil {
 		c.socket.probe.send(c.socket.Socket)

@@ -152,7 +152,11 @@ func TestWayToTheGateway(t *testing.T) {
 	expect(found, "dns", ResultFailed, "nowhere.invalid has no address", "nslookup nowhere.invalid")
 	expect(found, "udp", ResultSkipped, "unknown")
 
-	found = diagnose(t, c, nil, func(d *diagnosis) { d.target.Token = func() link.Token { return testToken } })
+	other := testToken
+	other.Server = g.token.Server
+	c.TunnelToken = other.Encode()
+	found = diagnose(t, c, nil, nil)
+	c = g.config(map[string]string{"box": "http://127.0.0.1:1"})
 	expect(found, "udp", ResultOK, "answers over QUIC")
 	expect(found, "pin", ResultFailed, "is not the gateway", "pair again")
 	expect(found, "token", ResultSkipped, "is not the gateway")
