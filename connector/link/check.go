@@ -190,12 +190,9 @@ func alphanumeric(s, others string) bool {
 	return true
 }
 
-// Fit shortens the lists of models to the limits of [Report.Check]. It does not modify
-// the original lists.
-func (r *Report) Fit() { r.fit() }
-
-// fit reports whether it had to shorten a list.
-func (r *Report) fit() (shortened bool) {
+// Fit shortens the lists of models to the limits of [Report.Check], and reports whether it
+// had to. It does not modify the original lists.
+func (r *Report) Fit() (shortened bool) {
 	count, bytes := 0, 0
 	for i := range r.Upstreams {
 		u := &r.Upstreams[i]
@@ -229,7 +226,7 @@ func (r Report) Check() error {
 	if err := checkNames(names); err != nil {
 		return fmt.Errorf("checking report: %w", err)
 	}
-	if fitting := (Report{slices.Clone(r.Upstreams)}); fitting.fit() {
+	if fitting := (Report{slices.Clone(r.Upstreams)}); fitting.Fit() {
 		return fmt.Errorf("checking report: its models have invalid ids or are too many; up to %d of an upstream, %d and %d bytes together are possible", MaxListed, maxListedAll, maxListedBytes)
 	}
 	return nil
