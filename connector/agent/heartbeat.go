@@ -94,7 +94,7 @@ func (l *leg) onSilenceChange(s *session) {
 	if s.silent.Load() {
 		l.Logger.Warn("the gateway does not answer; dialing a second connection", "session", s.welcome.Session, "fix", advice[endSilent])
 		l.enter(silent, &Problem{Reason: errNoPong.Error(), Fix: advice[endSilent], RetryAt: time.Now()})
-		l.lost()
+		l.wakeOthers()
 		return
 	}
 	l.Logger.Info("the gateway answers again; the tunnel stays", "session", s.welcome.Session)

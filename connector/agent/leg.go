@@ -73,7 +73,7 @@ func (l *leg) run(ctx context.Context) error {
 		pause := l.retry.pause(end)
 		l.report(end, waiting, pause)
 		if end.lived > 0 {
-			l.lost()
+			l.wakeOthers()
 		}
 		select {
 		case <-ctx.Done():
@@ -139,18 +139,8 @@ func (l *leg) due() pending {
 	return pending{}
 }
 
-// lost wakes other legs when this one has lost its tunnel: those without a tunnel dial at once,
-// and one of those with a tunnel handles the pending configuration.
-func (l *leg) lost() {
-	pending := l.next().config != nil
-	for _, other := range l.allLegs() {
-		if other != l && (pending || !other.up()) {
-			trySend(other.wake, struct{}{})
-		}
-	}
-}
-
-// wakeOthers wakes the other legs.
+// wakeOthers wakes the other legs, as when this one has lost its tunnel: those without a
+// tunnel dial at once, and one of those with a tunnel handles the pending configuration.
 func (l *leg) wakeOthers() {
 	for _, other := range l.allLegs() {
 		if other != l {
