@@ -196,7 +196,7 @@ lint() {
 	part "building the linters" as_caddy go -C tools build -o "$linter" github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 	part "building the linter of the workflows" as_caddy go -C tools/release build -o "$actionlint" github.com/rhysd/actionlint/cmd/actionlint
 	as_tests part "lint" "$linter" run ./...
-	part "lint of the scripts" shellcheck xcaddy.sh packaging/*.sh tests/llama/fetch.sh
+	part "lint of the scripts" shellcheck xcaddy.sh packaging/*.sh tests/llama/fetch.sh docs/cluster/run.sh
 	part "lint of the workflows" "$actionlint"
 	part "lint of the SDK tests" as_caddy go -C tests/sdk/go vet -gcflags='github.com/...=-N -l -dwarf=false' ./... # as their test builds it
 	part "lint of the release" as_caddy env -C tools/release "$linter" run ./...

@@ -28,7 +28,6 @@ var unguarded = map[string][]string{
 		"caddymodule/serve/answer.go open",
 		"caddymodule/serve/learner.go newLearner",
 		"caddymodule/serve/learner.go remember",
-		"caddymodule/store/cluster.go LookAgain",
 		"caddymodule/store/etcd/watch.go Watch",
 		"caddymodule/store/localcopy/localcopy.go Open",
 		"caddymodule/store/store.go New",
@@ -109,7 +108,6 @@ var unguarded = map[string][]string{
 	},
 	"belongs to a command, and ends with it": {
 		"caddymodule/cli/terminal.go terminalPassword",
-		"caddymodule/cli/up/child.go start",
 		"caddymodule/cli/up/probe.go search",
 		"caddymodule/cli/up/up.go startConnector",
 		"caddymodule/cli/up/up.go startScripted",

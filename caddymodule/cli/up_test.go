@@ -57,36 +57,10 @@ func TestUpPrint(t *testing.T) {
 			URL: "http://localhost:8080", ModelServer: "http://localhost:11434", Models: many,
 			Key: "sk-svc-EXAMPLE", Console: "http://localhost:8080/console/", Admin: "localhost:2019", UsualAdmin: true, Program: "caddy",
 		},
-		"up_edges": {
-			URL: "http://localhost:8080", ModelServer: "http://localhost:11434", Models: []string{"llama3.2:3b"},
-			Key: "sk-svc-EXAMPLE", Console: "http://localhost:8080/console/", Admin: "localhost:40001", Program: "caddy",
-			Edges: []up.Edge{
-				{Process: up.Process{Name: "edge-1", PID: 4711, URL: "http://localhost:8081", Log: "/data/edges/edge-1.log"}, Admin: "localhost:40001"},
-				{Process: up.Process{Name: "edge-2", PID: 4713, URL: "http://localhost:8082", Log: "/data/edges/edge-2.log"}, Admin: "unix//data/edges/edge-2/admin.sock"},
-			},
-			Etcd: &up.Process{Name: "etcd", PID: 4709, URL: "http://127.0.0.1:2379", Log: "/data/edges/etcd.log"},
-		},
 	} {
 		var out strings.Builder
 		ready.Curl = "curl …"
 		printReady(&out, ready)
 		compareGolden(t, name, out.String())
-	}
-}
-
-// A wrong number of edges starts nothing.
-func TestUpEdgesFlags(t *testing.T) {
-	for _, tt := range []struct{ args, want string }{
-		{"--edges 0", "--edges 0: a cluster has 2 to 9 gateways"},
-		{"--edges 1", "--edges 1: a cluster has 2 to 9 gateways"},
-		{"--edges -3", "--edges -3: a cluster has 2 to 9 gateways"},
-		{"--edges 100", "--edges 100: a cluster has 2 to 9 gateways"},
-		{"--edges three", `invalid argument "three" for "--edges"`},
-		{"--etcd /usr/bin/etcd", "--etcd is for a cluster: add --edges 3"},
-	} {
-		got := runCommand(t, append([]string{"up"}, strings.Fields(tt.args)...)...)
-		if got.exit != exitUsage || !strings.Contains(got.err, tt.want) {
-			t.Errorf("%s: exit code %d, %s", tt.args, got.exit, got.err)
-		}
 	}
 }

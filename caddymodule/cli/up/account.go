@@ -19,24 +19,11 @@ const (
 	ownKeyName = "up"
 )
 
-// account is the default account of up.db, or of the store of the cluster. `caddy gateway
-// up` updates its own records at every start; records of the user stay.
+// account is the default account of up.db. `caddy gateway up` updates its own records at
+// every start; records of the user stay.
 type account struct {
-	service service
+	service *manage.Service
 	keyFile string // has the key of the last run
-}
-
-// service is *manage.Service, in this process or another one.
-type service interface {
-	Connectors(context.Context) ([]manage.Connector, error)
-	CreateConnector(context.Context, manage.CreateConnector) (manage.CreatedConnector, error)
-	RotateConnector(context.Context, manage.RotateConnector) (manage.RotatedConnector, error)
-	Deployments(context.Context) ([]manage.Deployment, error)
-	SetDeployment(context.Context, manage.SetDeployment) (manage.Deployment, error)
-	RemoveDeployment(ctx context.Context, name string) (manage.Deployment, error)
-	Keys(context.Context) ([]manage.Key, error)
-	CreateKey(context.Context, manage.CreateKey) (manage.CreatedKey, error)
-	SetupLink(context.Context) (manage.Link, error)
 }
 
 // connector returns the id of the connector "local" and a new tunnel token for it.

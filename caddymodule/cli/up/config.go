@@ -131,22 +131,16 @@ func chooseAdmin(preferred string) (string, error) {
 	return "localhost:" + strconv.Itoa(ln.Addr().(*net.TCPAddr).Port), ln.Close()
 }
 
-// site returns the first lines of the site in a Caddyfile.
-func (a addresses) site() string {
-	names := []string{"http://localhost:" + strconv.Itoa(a.port)}
-	for _, ip := range a.hosts {
-		names = append(names, "http://"+net.JoinHostPort(ip, strconv.Itoa(a.port)))
-	}
-	return strings.Join(names, ", ") + " {\n\tbind " + strings.Join(a.hosts, " ")
-}
-
-// caddyfile returns the configuration of a gateway. public is what connectors dial, and
-// storage the option of that name, and further ones. It excludes the log of the admin
+// caddyfile returns the configuration of the gateway. It excludes the log of the admin
 // endpoint: Caddy warns of Unix sockets as of open interfaces.
-func (a addresses) caddyfile(public, storage string) string {
+func (a addresses) caddyfile(database string) string {
 	admin := a.admin
 	if !Exposed(admin) {
 		admin = "`" + admin + "|0600`"
+	}
+	sites := []string{"http://localhost:" + strconv.Itoa(a.port)}
+	for _, ip := range a.hosts {
+		sites = append(sites, "http://"+net.JoinHostPort(ip, strconv.Itoa(a.port)))
 	}
 	return fmt.Sprintf(`{
 	admin %s
@@ -162,19 +156,17 @@ func (a addresses) caddyfile(public, storage string) string {
 	model_gateway {
 		listen %s
 		public %s
-		%s
+		storage bolt %s
 	}
 }
 
-%s
+%s {
+	bind %s
 	model_gateway
 	model_console
 }
-`, admin, a.tunnel, public, storage, a.site())
+`, admin, a.tunnel, a.tunnel, "`"+database+"`", strings.Join(sites, ", "), strings.Join(a.hosts, " "))
 }
-
-// bolt returns the option of a store that one gateway has.
-func bolt(database string) string { return "storage bolt `" + database + "`" }
 
 // database returns the store of `caddy gateway up`. It is separate from that of a
 // gateway that runs as a service.
@@ -200,13 +192,11 @@ func adapt(text string) ([]byte, error) {
 }
 
 // socket returns the Unix socket of the admin endpoint of `caddy gateway up`, next to
-// its store; "" if it cannot have one.
-func socket() string { return asSocket(filepath.Join(filepath.Dir(database()), "up.sock")) }
-
-// asSocket returns the path of a Unix socket for an admin endpoint; "" on Windows, and if
-// it is too long. On a TCP port every local process could manage the gateway.
-func asSocket(path string) string {
+// its store; "" on Windows, and if it is too long. On a TCP port every local process could
+// manage the gateway.
+func socket() string {
 	const longest = 100 // bytes; macOS allows 103
+	path := filepath.Join(filepath.Dir(database()), "up.sock")
 	if runtime.GOOS == "windows" || len(path) > longest {
 		return ""
 	}

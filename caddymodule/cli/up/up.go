@@ -1,6 +1,5 @@
 // Package up is `caddy gateway up`: a gateway, a connector and, where the machine
-// has no model server, a scripted model, all in this process. With edges, the gateways
-// and their etcd are processes of their own, and a balancer is in this one.
+// has no model server, a scripted model, all in this process.
 package up
 
 import (
@@ -49,10 +48,6 @@ type Options struct {
 	Search   []string  // base URLs to search, in this order; nil: the usual ones
 	Program  string    // command that starts this program
 	Messages io.Writer // progress and warnings
-
-	Edges int    // gateways of a cluster; 0: one gateway in this process
-	Etcd  string // the program etcd, for a cluster
-	Call  Call   // for a cluster
 }
 
 // Run is one run of `caddy gateway up`.
@@ -60,9 +55,8 @@ type Run struct {
 	Options
 	addresses addresses
 	ready     Ready
-	ended     chan *child // that nothing stopped
-	agentDone chan error  // closed after the agent's one result
-	stops     []func()    // for what was started, in this order
+	agentDone chan error // closed after the agent's one result
+	stops     []func()   // for what was started, in this order
 }
 
 // Ready describes a started run.
@@ -76,8 +70,6 @@ type Ready struct {
 	Admin       string   `json:"admin"`   // address of the admin endpoint
 	Curl        string   `json:"curl"`
 	Notes       []string `json:"notes,omitempty"`
-	Edges       []Edge   `json:"edges,omitempty"` // of a cluster
-	Etcd        *Process `json:"etcd,omitempty"`
 
 	sample     manage.Deployment // of Curl
 	Program    string            `json:"-"` // command that starts this program
@@ -109,7 +101,7 @@ func New(o Options) *Run {
 	if o.Search == nil {
 		o.Search = usualBases
 	}
-	return &Run{Options: o, ready: Ready{Program: o.Program}, ended: make(chan *child, o.Edges+1)}
+	return &Run{Options: o, ready: Ready{Program: o.Program}}
 }
 
 // Start starts everything. Stop must be called afterwards, also after an error.
@@ -119,12 +111,7 @@ func (u *Run) Start(ctx context.Context) (*Ready, error) {
 		return nil, err
 	}
 	u.ready.URL, u.ready.Admin = u.addresses.url(), u.addresses.admin
-	var local account
-	if u.Edges > 0 {
-		local, err = u.startCluster(ctx)
-	} else {
-		local, err = u.startGateway()
-	}
+	local, err := u.startGateway()
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +130,7 @@ func (u *Run) Start(ctx context.Context) (*Ready, error) {
 		return nil, err
 	}
 	if Exposed(u.addresses.admin) {
-		u.ready.exposed(u.addresses.admin)
+		u.ready.note("the admin endpoint is at %s, where every program on this machine can manage the gateway", u.addresses.admin)
 	}
 	usual, err := DefaultAdmin()
 	u.ready.UsualAdmin = err == nil && usual == u.addresses.admin
@@ -201,9 +188,6 @@ func (u *Run) namedServer(ctx context.Context, base string) (modelServer, error)
 // A model server on the default port is a likely cause.
 func (u *Run) explainTaken(ctx context.Context, connect string, cause error) error {
 	command := u.Program + " gateway up --listen localhost:8081"
-	if u.Edges > 0 {
-		command += fmt.Sprintf(" --edges %d", u.Edges)
-	}
 	if u.Listen == "" {
 		return fmt.Errorf("%w, and so are the ports from %d; choose a free one with --listen", cause, firstPort)
 	}
@@ -239,24 +223,16 @@ func (u *Run) startGateway() (account, error) {
 		return account{}, err
 	}
 	u.stops = append(u.stops, func() { u.warn("close the database", release()) })
-	if err := u.load("the gateway", u.addresses.caddyfile(u.addresses.tunnel, bolt(path))); err != nil {
+	config, err := adapt(u.addresses.caddyfile(path))
+	if err != nil {
 		return account{}, err
 	}
+	if err := caddy.Load(config, true); err != nil {
+		return account{}, fmt.Errorf("starting the gateway: %w", err)
+	}
+	u.stops = append(u.stops, func() { u.warn("stop the gateway", caddy.Stop()) })
 	service, err := u.Host.Gateway()
 	return account{service, keyFile(path)}, err
-}
-
-// load runs Caddy in this process.
-func (u *Run) load(what, caddyfile string) error {
-	config, err := adapt(caddyfile)
-	if err != nil {
-		return err
-	}
-	if err := caddy.Load(config, true); err != nil {
-		return fmt.Errorf("starting %s: %w", what, err)
-	}
-	u.stops = append(u.stops, func() { u.warn("stop "+what, caddy.Stop()) })
-	return nil
 }
 
 // logger logs warnings to the terminal.
@@ -303,16 +279,13 @@ func (u *Run) startConnector(ctx context.Context, local account, server modelSer
 }
 
 // Wait blocks until ctx ends or the connector stops, which is an error. If it was
-// removed, Wait continues: the gateway may have other connectors. So does it when an edge
-// or etcd ends.
+// removed, Wait continues: the gateway may have other connectors.
 func (u *Run) Wait(ctx context.Context) error {
 	agentDone := u.agentDone
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case c := <-u.ended:
-			fmt.Fprint(u.Messages, c.ending())
 		case err := <-agentDone:
 			var fatal *agent.FatalError
 			switch {
@@ -363,10 +336,6 @@ func (u *Run) warn(do string, err error) {
 
 func (r *Ready) note(format string, args ...any) {
 	r.Notes = append(r.Notes, fmt.Sprintf(format, args...))
-}
-
-func (r *Ready) exposed(admin string) {
-	r.note("the admin endpoint is at %s, where every program on this machine can manage the gateway", admin)
 }
 
 // curl returns a request to paste into a shell. Public model names contain no

@@ -1,8 +1,0 @@
-//go:build !windows
-
-package up
-
-import "syscall"
-
-// ownGroup keeps Ctrl-C in a terminal from a child, which is ended in its turn.
-func ownGroup() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
