@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -14,30 +13,6 @@ import (
 
 // retryWatch is the pause before a failed watch is retried.
 const retryWatch = time.Second
-
-// loads are the running first loads of this process. percent is the GOGC before them.
-var loads struct {
-	sync.Mutex
-	running, percent int
-}
-
-// collectLess makes garbage collections rare until the first load of a store ends: most of
-// what it allocates stays, so that they would find little and cost a third of its time.
-func collectLess() (end func()) {
-	const percent = 400
-	loads.Lock()
-	defer loads.Unlock()
-	if loads.running++; loads.running == 1 {
-		loads.percent = debug.SetGCPercent(percent)
-	}
-	return func() {
-		loads.Lock()
-		defer loads.Unlock()
-		if loads.running--; loads.running == 0 {
-			debug.SetGCPercent(loads.percent)
-		}
-	}
-}
 
 // load updates the view to the current state of the KV and returns a watcher of later
 // changes. The first time, an unreadable record is an error.

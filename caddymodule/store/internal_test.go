@@ -7,7 +7,6 @@ import (
 	"errors"
 	"path/filepath"
 	"reflect"
-	"runtime/debug"
 	"sort"
 	"strings"
 	"testing"
@@ -303,27 +302,5 @@ func TestIDsAreInOrder(t *testing.T) {
 			t.Fatalf("%q behind %q", id, last)
 		}
 		last, at = id, at.Add(time.Microsecond)
-	}
-}
-
-// Collections are rare until the last of several loads ends. Other tests, which are parallel,
-// wait for this one.
-func TestCollectLess(t *testing.T) {
-	const usual = 77
-	defer debug.SetGCPercent(debug.SetGCPercent(usual))
-	percent := func() int {
-		now := debug.SetGCPercent(-1)
-		debug.SetGCPercent(now)
-		return now
-	}
-	first := collectLess()
-	second := collectLess()
-	first()
-	if got := percent(); got <= usual {
-		t.Errorf("GOGC is %d in the second load", got)
-	}
-	second()
-	if got := percent(); got != usual {
-		t.Errorf("GOGC is %d after both loads", got)
 	}
 }

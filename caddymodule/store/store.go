@@ -73,9 +73,7 @@ func New(kv KV, o Options) (*Store, error) {
 	s := newStore(kv, o)
 	ctx, stop := context.WithCancel(context.Background())
 	s.ctx, s.stop = ctx, stop
-	collect := collectLess()
 	watcher, err := s.load(ctx, true)
-	collect()
 	if err != nil {
 		stop()
 		return nil, err
