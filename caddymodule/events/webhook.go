@@ -75,10 +75,11 @@ func (d *delivery) kind() string {
 
 // NewWebhook returns a webhook, which must be closed.
 func NewWebhook(o WebhookOptions) *Webhook {
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.MaxIdleConnsPerHost = 1
 	w := &Webhook{WebhookOptions: o, client: &http.Client{
-		Transport: transport, Timeout: webhookTimeout,
+		Transport: &http.Transport{ // the default one is the host's, which may have replaced it
+			Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute,
+		},
+		Timeout:       webhookTimeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}, done: make(chan struct{}), wake: make(chan struct{}, 1)}
 	w.life, w.end = context.WithCancel(context.Background())
