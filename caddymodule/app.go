@@ -45,8 +45,8 @@ type App struct {
 	Edge *Edge `json:"edge,omitempty"`
 
 	// The maximum bytes of requests and answers held in memory at a time, at
-	// least 33554432 (32 MiB). Go's soft memory limit is derived from it unless
-	// GOMEMLIMIT is set. Default: a quarter of the machine's or the cgroup's
+	// least 33554432 (32 MiB). Default: a quarter of Go's memory limit, which
+	// Caddy sets, or without a limit an eighth of the machine's or the cgroup's
 	// memory.
 	MaxMemory int64 `json:"max_memory,omitempty"`
 

@@ -56,7 +56,7 @@ func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
 //		public  <host:port>     # what connectors dial
 //		storage bolt <path>     # or etcd { … }, see Storage
 //		edge { … }              # this gateway of a cluster, see Edge
-//		max_memory <size>       # for requests and answers, default a quarter of the memory
+//		max_memory <size>       # for requests and answers, default a quarter of the memory limit
 //		key_metrics on|off      # ids of keys as labels of metrics, default off
 //		connectors <folder>     # of the connectors to hand out
 //	}

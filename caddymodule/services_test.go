@@ -157,7 +157,6 @@ func TestMaxMemory(t *testing.T) {
 	file := func(size string) string {
 		return strings.Replace(gatewayFile(listen, "gw.example.com:7443", database), "listen", "max_memory "+size+"\n listen", 1)
 	}
-	t.Setenv("GOMEMLIMIT", "off") // the test's own process shall keep its limit
 	first, second := provision(t, file("40MiB")), provision(t, file("50MiB"))
 	first.store.Messages = io.Discard
 	total := func() int64 { return first.store.Opened().Memory.Stats().Total }

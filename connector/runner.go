@@ -15,7 +15,6 @@ import (
 
 	"github.com/postern-dev/postern/connector/agent"
 	"github.com/postern-dev/postern/connector/config"
-	"github.com/postern-dev/postern/connector/memory"
 	"github.com/postern-dev/postern/connector/version"
 )
 
@@ -81,7 +80,6 @@ func serve(command *cobra.Command, sys system, o runOptions, logger *slog.Logger
 	if err != nil {
 		return err
 	}
-	memory.SetSoftLimit(loaded.Config.MemoryBudget() + loaded.Config.KeptPromptBytes())
 	r := &runner{
 		sys: sys, options: o, logger: logger, agent: connector,
 		notify: newNotifier(sys.getenv, os.Getpid()), started: time.Now(),
@@ -106,7 +104,6 @@ func serve(command *cobra.Command, sys system, o runOptions, logger *slog.Logger
 	background.Go(func() { r.serveControl(ctx, control, socket) })
 	background.Go(func() { r.reportToSystemd(ctx) })
 	background.Go(func() { r.hangups(ctx) })
-	background.Go(func() { memory.Release(ctx, r.idle()) })
 	if o.screen != nil {
 		background.Go(func() { r.show(ctx, o.screen) })
 	}
@@ -220,25 +217,5 @@ func (r *runner) reload() error {
 	for _, warning := range loaded.Warnings {
 		r.logger.Warn(warning)
 	}
-	if err := r.agent.Reload(loaded.Config); err != nil {
-		return err
-	}
-	memory.SetSoftLimit(loaded.Config.MemoryBudget())
-	return nil
-}
-
-// idleWaste is the growth in bytes since the last release that is worth another one.
-const idleWaste = 1 << 20
-
-// idle returns a due function for [memory.Release]: no request has run or ended since the
-// last look. The garbage collector runs rarely under load (see main).
-func (r *runner) idle() func(held, kept uint64) bool {
-	var before uint64
-	return func(held, kept uint64) bool {
-		s := r.agent.Status()
-		ended := s.Served + s.Failed
-		idle := s.Running == 0 && ended == before
-		before = ended
-		return idle && held >= kept+idleWaste
-	}
+	return r.agent.Reload(loaded.Config)
 }

@@ -93,7 +93,6 @@ var unguarded = map[string][]string{
 		"caddymodule/events/sources.go newSources",
 		"caddymodule/events/sources.go touchAll",
 		"caddymodule/gateway/identity.go watchIdentity",
-		"caddymodule/gateway/services.go newServices",
 		"caddymodule/queue/shared.go attempt",
 		"caddymodule/queue/shared.go follow",
 		"caddymodule/tunnel/listen.go Listen",

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"context"
 	"errors"
 	"fmt"
 
@@ -26,8 +25,6 @@ type Services struct {
 	Rotation *rotation.Service
 	Events   *events.Gateway
 	Edge     *Edge // nil if the gateway is alone
-
-	stopRelease context.CancelFunc
 }
 
 // newServices starts the services of a store. edge is nil if the gateway is alone.
@@ -50,8 +47,6 @@ func (s *Store) newServices(st *store.Store, edge *Edge) (*Services, error) {
 		backend.Close()
 		return nil, err
 	}
-	ctx, stop := context.WithCancel(context.Background())
-	go memory.Release(ctx, memory.AfterBurst())
 	feed := events.New(events.Options{Store: st, Logger: s.logger, Lost: s.counters.EventsLost})
 	backend.Crossed = feed.LimitCrossed
 	services := &Services{
@@ -63,8 +58,6 @@ func (s *Store) newServices(st *store.Store, edge *Edge) (*Services, error) {
 		Rotation: rotation.New(rotation.Options{Store: st, Token: s.Token, Logger: s.logger}),
 		Events:   feed,
 		Edge:     edge,
-
-		stopRelease: stop,
 	}
 	if edge != nil {
 		edge.services = services
@@ -75,7 +68,6 @@ func (s *Store) newServices(st *store.Store, edge *Edge) (*Services, error) {
 // close ends the services, then closes the store: services save their state when
 // they end.
 func (s *Services) close() error {
-	s.stopRelease()
 	s.Events.Close()
 	s.Pairing.Close()
 	s.Backend.Close()

@@ -18,8 +18,15 @@ import (
 // MinMaxMemory is the minimum of max_memory, in bytes.
 const MinMaxMemory = 32 << 20
 
-// DefaultMaxMemory returns the default of max_memory, in bytes.
-func DefaultMaxMemory() int64 { return max(memory.Available()/4, MinMaxMemory) }
+// DefaultMaxMemory returns the default of max_memory, in bytes. Without a memory limit, Go lets the
+// heap grow to twice what is in use, so the default is half as large.
+func DefaultMaxMemory() int64 {
+	share := memory.Available() / 4
+	if _, inForce := memory.Limit(); !inForce {
+		share /= 2
+	}
+	return max(share, MinMaxMemory)
+}
 
 // MostMemory returns the maximum of max_memory, in bytes.
 func MostMemory() int64 { return max(memory.Available(), MinMaxMemory) }
@@ -92,11 +99,10 @@ func (s *Store) Get() (*Services, error) {
 	return services, nil
 }
 
-// applyMemory applies the memory limits of the current configuration.
+// applyMemory applies the memory budget of the current configuration.
 func (s *Store) applyMemory(open *Services) {
 	if g, ok := s.configurations.Newest(); ok {
 		open.Memory.Resize(g.MaxMemory)
-		memory.SetSoftLimit(g.MaxMemory)
 	}
 }
 

@@ -3,10 +3,13 @@ package gateway
 import (
 	"errors"
 	"log/slog"
+	"math"
 	"path/filepath"
+	"runtime/debug"
 	"testing"
 
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/connector/memory"
 )
 
 // A request may outlive its configuration, and with it the store. It must not
@@ -46,5 +49,15 @@ func TestStoreNeverOpened(t *testing.T) {
 	}
 	if _, err := handle.Get(); !errors.Is(err, errStoreClosed) {
 		t.Errorf("get = %v, want errStoreClosed", err)
+	}
+}
+
+// Without a memory limit, the default of max_memory is half as large.
+func TestDefaultMaxMemory(t *testing.T) {
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(math.MaxInt64))
+	without := DefaultMaxMemory()
+	debug.SetMemoryLimit(memory.Available()) // which is all memory
+	if with := DefaultMaxMemory(); without != max(with/2, MinMaxMemory) {
+		t.Errorf("%d bytes without a limit, %d with one", without, with)
 	}
 }

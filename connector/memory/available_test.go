@@ -1,26 +1,25 @@
 package memory
 
 import (
+	"math"
 	"runtime/debug"
 	"testing"
 )
 
-// The memory is at most GOMEMLIMIT, if that is set.
+// The memory is at most Go's limit, if there is one.
 func TestAvailable(t *testing.T) {
-	t.Setenv(limitVariable, "")
-	machine := available()
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(math.MaxInt64))
+	machine := Available()
+	if _, inForce := Limit(); inForce || machine <= 0 || machine == math.MaxInt64 {
+		t.Errorf("without a limit: %d, a limit is in force: %t", machine, inForce)
+	}
 	const limit = 30 << 20
-	defer debug.SetMemoryLimit(debug.SetMemoryLimit(limit)) // as the runtime does when it starts
-	if got := available(); got != machine {
-		t.Errorf("a limit that the program has set changes the memory from %d to %d", machine, got)
+	debug.SetMemoryLimit(limit)
+	if got := Available(); got != limit {
+		t.Errorf("with a limit of 30 MiB: %d", got)
 	}
-	t.Setenv(limitVariable, "30MiB")
-	if got := available(); got != limit {
-		t.Errorf("with GOMEMLIMIT=30MiB: %d", got)
-	}
-	t.Setenv(limitVariable, "off")
-	debug.SetMemoryLimit(1<<63 - 1)
-	if got := available(); got != machine {
-		t.Errorf("with GOMEMLIMIT=off: %d of %d", got, machine)
+	debug.SetMemoryLimit(machine + 1)
+	if got := Available(); got != machine {
+		t.Errorf("with a limit of more than the machine has: %d of %d", got, machine)
 	}
 }

@@ -154,19 +154,3 @@ func BenchmarkReservation(b *testing.B) {
 		}
 	})
 }
-
-func TestSoftLimit(t *testing.T) {
-	for _, test := range [][3]int64{
-		{128 << 20, 512 << 20, 384 << 20},
-		{32 << 20, 1 << 30, 192 << 20},
-		{400 << 20, 512 << 20, (512 << 20) / 10 * 9},
-		{1 << 62, 1 << 40, (1 << 40) / 10 * 9},
-	} {
-		if got := softLimit(test[0], test[1]); got != test[2] {
-			t.Errorf("a budget of %d, of %d: %d, want %d", test[0], test[1], got, test[2])
-		}
-	}
-	if Available() < 1<<20 {
-		t.Errorf("%d bytes are available", Available())
-	}
-}
