@@ -28,6 +28,9 @@ type Options struct {
 
 	Console bool // serve the console; the site's host is localhost then, too
 
+	Sites string // further sites
+	Plain bool   // no gateway, but a Caddy with these sites
+
 	// Cgroup is the folder of a cgroup for the process. Default: the test's own.
 	Cgroup string
 
@@ -40,7 +43,7 @@ type Options struct {
 func (o Options) forRig() rig.GatewayOptions {
 	to := rig.GatewayOptions{
 		Host: o.Address, HTTPS: o.HTTPS, Cgroup: o.Cgroup, App: o.App, Storage: o.Storage, Model: o.Site, Site: "log\n" + o.Lines,
-		Global: "log {\n level DEBUG\n}\nmetrics\n" + o.Global,
+		Global: "log {\n level DEBUG\n}\nmetrics\n" + o.Global, Sites: o.Sites, Plain: o.Plain,
 	}
 	if o.Console {
 		to.Site += "\nmodel_console"

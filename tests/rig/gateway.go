@@ -70,7 +70,7 @@ func (r *Rig) Gateway(o GatewayOptions) (*Gateway, error) {
 			at[i] = strings.Replace(at[i], "127.0.0.1", o.Host, 1)
 		}
 	}
-	g := &Gateway{Rig: r, Admin: Admin(at[0]), listen: at[1], UDP: at[2], plain: o.Plain}
+	g := &Gateway{Rig: r, Admin: Admin(at[0]), listen: at[1], UDP: at[2]}
 	g.URL = "http://" + g.listen
 	if o.Host == "localhost" {
 		g.URL = strings.Replace(g.URL, "127.0.0.1", o.Host, 1)
@@ -104,6 +104,7 @@ func (r *Rig) Gateway(o GatewayOptions) (*Gateway, error) {
 // Configure writes the Caddyfile; Reload or Start puts it into effect. The
 // addresses remain as they are.
 func (g *Gateway) Configure(o GatewayOptions) error {
+	g.plain = o.Plain
 	https, certificate := "disable_redirects", ""
 	if o.HTTPS {
 		certificate = "tls internal"
