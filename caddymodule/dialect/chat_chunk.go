@@ -64,10 +64,6 @@ func (s *ChatStream) settle() {
 // report errors like this and leave the stream open.
 func (s *ChatStream) chunk(data []byte) {
 	s.events++
-	if text := s.template.match(data); text != nil {
-		s.repeat(text)
-		return
-	}
 	s.edits, s.scratch = s.edits[:0], s.scratch[:0]
 	var choices jsonscan.Span
 	usage := false
@@ -116,23 +112,7 @@ func (s *ChatStream) chunk(data []byte) {
 	if s.ended || usage && !begun && !s.o.IncludeUsage {
 		return
 	}
-	from := len(s.out)
 	s.out = appendEvent(s.out, func(b []byte) []byte { return s.edits.appendTo(b, data) })
-	if s.template.take(data) {
-		event, at := s.out[from:], len("data: ")+s.edits.moved(len(s.template.head))
-		s.head = append(s.head[:0], event[:at]...)
-		s.tail = append(s.tail[:0], event[at+len(data)-len(s.template.head)-len(s.template.tail):]...)
-	}
-}
-
-// repeat processes a chunk that matches the template, except for its quoted text.
-func (s *ChatStream) repeat(text []byte) {
-	if s.template.field == "content" {
-		c := s.choice(s.template.choice)
-		c.text = c.text || jsonscan.IsFilled(text)
-	}
-	s.count(textSize(text))
-	s.out = append(append(append(s.out, s.head...), text...), s.tail...)
 }
 
 // keepEnvelope keeps a member of the first chunk for generated chunks.

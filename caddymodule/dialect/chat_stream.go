@@ -50,8 +50,6 @@ type ChatStream struct {
 	tools    toolSlots
 	envelope []byte // id and created, as members, of the first chunk
 	events   int
-
-	head, tail []byte // the client's event before and after the text of the template
 }
 
 // NewChatStream returns a new stream.

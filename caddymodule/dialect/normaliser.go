@@ -134,10 +134,6 @@ func (n *normaliser) chunk(data []byte) {
 // readChunk processes a chunk of the answer. It reads the choices only after it has
 // checked the whole chunk.
 func (n *normaliser) readChunk(data []byte) {
-	if text := n.template.match(data); text != nil {
-		n.repeat(text)
-		return
-	}
 	var choices jsonscan.Span
 	m := jsonscan.Object(data)
 	for m.Next() {
@@ -172,20 +168,6 @@ func (n *normaliser) readChunk(data []byte) {
 			position = int64(list.Index)
 		}
 		n.readChoice(data, list.Value.Start, position)
-	}
-	if !n.whole {
-		n.template.take(data)
-	}
-}
-
-// repeat processes a chunk that matches the template, except for its quoted text.
-func (n *normaliser) repeat(text []byte) {
-	switch {
-	case n.template.choice != 0:
-	case n.template.field == "content":
-		n.readContent(text)
-	case jsonscan.IsFilled(text):
-		n.emitReasoning(n.unquote(partReason, text))
 	}
 }
 

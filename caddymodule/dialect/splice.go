@@ -46,16 +46,6 @@ func (e edits) appendTo(b, data []byte) []byte {
 	return append(b, data[from:]...)
 }
 
-// moved returns the index in the edited data of a byte that no edit changes. The edits
-// must be sorted.
-func (e edits) moved(i int) int {
-	to := i
-	for k := 0; k < len(e) && e[k].End <= i; k++ {
-		to += len(e[k].text) - (e[k].End - e[k].Start)
-	}
-	return to
-}
-
 // segments returns the edited data without copying it.
 func (e edits) segments(data []byte) *Segments {
 	e.sort()

@@ -10,7 +10,6 @@ import (
 // upstreamStream is the state of reading an upstream's event stream.
 type upstreamStream struct {
 	reader   sse.Reader
-	template textTemplate // of chunks of text
 	info     *AnswerInfo
 	usage    Usage
 	gotUsage bool
