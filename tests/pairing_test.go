@@ -253,8 +253,8 @@ func TestDeniedAndUnknownCodes(t *testing.T) {
 			t.Errorf("guess %d: exit code %d\n%s", i, exit, guess.Log())
 		}
 	}
-	// Five wrong ones in a minute: even the right one must wait now, or it
-	// would be told from the wrong ones.
+	// After five wrong ones, even the right one must wait, or it would be told
+	// from the wrong ones.
 	blocked := g.Pair(t, "blocked", open.Code, up.URL)
 	blocked.WaitLog(t, "too many", limit)
 	if p := waitPairing(t, g, open.ID, "waiting"); p.Device != nil {

@@ -1,9 +1,7 @@
 package pairing
 
 import (
-	"maps"
 	"net/netip"
-	"slices"
 	"sync"
 	"time"
 
@@ -19,12 +17,6 @@ import (
 // always open. Gateways of a cluster count together, except those that are cut off
 // from each other. A guessed code alone gives no access: a user compares fingerprints.
 const (
-	// Per guessWindow, for an address or /64, for a /56, and for a /24 or /48.
-	addressGuesses = 5
-	siteGuesses    = 10
-	networkGuesses = 20
-	guessWindow    = time.Minute
-
 	// guessMemory is how long a network (/24, /48) is remembered after a wrong
 	// code. Remembered networks share one rate limit; the first code of any other
 	// network counts against a second one. An attack exhausts the second limit
@@ -40,15 +32,22 @@ const (
 	limitShown = time.Minute
 )
 
-// guesses holds the wrong codes of the last minutes. Rejected attempts are not
-// recorded, so there are never more than 23,100 entries, in some 10 MB.
+// delays returns the delays of an address or network that may send n wrong codes at once, and then one
+// per pause. They are short for networks, so that a guesser does not keep its neighbors out.
+func delays(n int, pause time.Duration) fair.Delays {
+	const size = 25_000 // more than are checked within guessMemory, in some 5 MB
+	return fair.Delays{Free: n - 1, First: pause, Most: pause, Forget: guessMemory, Size: size}
+}
+
+// guesses counts wrong codes, and codes being checked. Rejected attempts do not count.
 type guesses struct {
-	mu      sync.Mutex
-	first   *rate.Limiter                // for networks without a wrong code
-	again   *rate.Limiter                // for networks with wrong codes
-	times   map[netip.Prefix][]time.Time // wrong codes and codes being checked, within guessMemory
-	swept   time.Time                    // last time that all of times was expired
-	limited time.Time                    // last time that first or again rejected a code
+	mu        sync.Mutex
+	first     *rate.Limiter // for networks without a wrong code
+	again     *rate.Limiter // for networks with wrong codes
+	addresses *fair.Attempts[netip.Prefix]
+	sites     *fair.Attempts[netip.Prefix]
+	networks  *fair.Attempts[netip.Prefix]
+	limited   time.Time // last time that first or again rejected a code
 }
 
 // verdict decides whether a code may be checked.
@@ -56,111 +55,78 @@ type verdict struct {
 	wait  time.Duration // 0: the code may be checked
 	begun bool          // first code within guessMemory that the limits of all networks rejected
 	from  fair.Networks // networks that the attempt counts for; nil: it does not count
-	at    time.Time     // of the counted attempt
 }
 
 func newGuesses() *guesses {
 	return &guesses{
-		first: rate.NewLimiter(guessesPerSec, firstBurst),
-		again: rate.NewLimiter(guessesPerSec, againBurst),
-		times: make(map[netip.Prefix][]time.Time),
+		first:     rate.NewLimiter(guessesPerSec, firstBurst),
+		again:     rate.NewLimiter(guessesPerSec, againBurst),
+		addresses: fair.NewAttempts[netip.Prefix](delays(5, time.Minute)),    // addresses and /64s
+		sites:     fair.NewAttempts[netip.Prefix](delays(10, 6*time.Second)), // /56s
+		networks:  fair.NewAttempts[netip.Prefix](delays(20, 3*time.Second)), // /24s and /48s
 	}
 }
 
-// begin decides whether a code from an address may be checked now. If counts is
-// set, it counts as wrong until takeBack, so that concurrent attempts cannot exceed
-// the limits.
-func (g *guesses) begin(address string, now time.Time, counts bool) verdict {
-	from := fair.Parse(address)
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.expire(from, now)
-	if wait := g.wait(from, now); wait > 0 {
-		return verdict{wait: wait}
+// attempts returns those of the network from[i].
+func (g *guesses) attempts(from fair.Networks, i int) *fair.Attempts[netip.Prefix] {
+	switch i {
+	case len(from) - 1:
+		return g.addresses
+	case 0:
+		return g.networks
 	}
-	limiter := g.limiter(from)
-	if limiter.TokensAt(now) < 1 {
-		v := verdict{wait: limitPause, begun: g.limited.IsZero() || now.Sub(g.limited) >= guessMemory}
-		g.limited = now
-		return v
-	}
-	if !counts {
-		return verdict{}
-	}
-	g.record(from, now)
-	return verdict{from: from, at: now}
-}
-
-// add counts a wrong code that a peer has checked.
-func (g *guesses) add(address string, now time.Time) {
-	from := fair.Parse(address)
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.expire(from, now)
-	g.record(from, now)
+	return g.sites
 }
 
 // limiter returns the rate limit of networks. The caller holds the lock.
-func (g *guesses) limiter(from fair.Networks) *rate.Limiter {
-	if g.times[from.Widest()] != nil {
+func (g *guesses) limiter(from fair.Networks, now time.Time) *rate.Limiter {
+	if g.attempts(from, 0).Failed(from.Widest(), now) {
 		return g.again
 	}
 	return g.first
 }
 
+// begin decides whether a code from an address may be checked now. If counts is
+// set, it counts as wrong until takeBack, so that concurrent attempts cannot exceed
+// the limits.
+func (g *guesses) begin(address string, now time.Time, counts bool) (v verdict) {
+	from := fair.Parse(address)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for i, p := range from {
+		v.wait = max(v.wait, g.attempts(from, i).Wait(p, now))
+	}
+	switch {
+	case v.wait > 0:
+	case g.limiter(from, now).TokensAt(now) < 1:
+		v = verdict{wait: limitPause, begun: g.limited.IsZero() || now.Sub(g.limited) >= guessMemory}
+		g.limited = now
+	case counts:
+		v.from = from
+		g.record(from, now)
+	}
+	return v
+}
+
+// add counts a wrong code that a peer has checked.
+func (g *guesses) add(address string, now time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.record(fair.Parse(address), now)
+}
+
 // record counts an attempt. The caller holds the lock.
 func (g *guesses) record(from fair.Networks, now time.Time) {
-	g.limiter(from).AllowN(now, 1)
-	for _, p := range from {
-		g.times[p] = append(g.times[p], now)
-	}
-}
-
-// wait returns how long the networks must wait before the next code.
-func (g *guesses) wait(from fair.Networks, now time.Time) (wait time.Duration) {
+	g.limiter(from, now).AllowN(now, 1)
 	for i, p := range from {
-		most := siteGuesses
-		switch i {
-		case len(from) - 1:
-			most = addressGuesses
-		case 0:
-			most = networkGuesses
-		}
-		times := g.times[p]
-		oldest := slices.IndexFunc(times, func(at time.Time) bool { return now.Sub(at) < guessWindow })
-		if oldest >= 0 && len(times)-oldest >= most {
-			wait = max(wait, guessWindow-now.Sub(times[oldest]))
-		}
-	}
-	return wait
-}
-
-// expire drops old entries of the given networks, and once per guessWindow of all.
-func (g *guesses) expire(from fair.Networks, now time.Time) {
-	if now.Sub(g.swept) >= guessWindow {
-		g.swept = now
-		from = slices.Collect(maps.Keys(g.times))
-	}
-	for _, p := range from {
-		g.times[p] = slices.DeleteFunc(g.times[p], func(at time.Time) bool { return now.Sub(at) >= guessMemory })
-		if len(g.times[p]) == 0 {
-			delete(g.times, p)
-		}
+		g.attempts(from, i).Fail(p, now)
 	}
 }
 
 // takeBack drops an attempt whose code was not wrong.
 func (g *guesses) takeBack(v verdict) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for _, p := range v.from {
-		times := g.times[p]
-		if at := slices.IndexFunc(times, v.at.Equal); at >= 0 {
-			times = slices.Delete(times, at, at+1)
-		}
-		if g.times[p] = times; len(times) == 0 {
-			delete(g.times, p)
-		}
+	for i, p := range v.from {
+		g.attempts(v.from, i).Forgive(p, 1)
 	}
 }
 

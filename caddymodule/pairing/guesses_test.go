@@ -7,74 +7,69 @@ import (
 	"time"
 )
 
-// A flood of networks does not fill the memory: there is an end to what is checked
-// in the life of a code, what is refused leaves no trace, and what is old goes.
+// However many networks guess, there is an end to what is checked in the life of a code.
 func TestGuessesAreBounded(t *testing.T) {
 	t.Parallel()
 	g := newGuesses()
 	start := time.Unix(1_800_000_000, 0)
-	now, checked, most := start, 0, 0
+	checked := 0
 	for i := range 30_000 {
-		now = start.Add(time.Duration(i) * guessMemory / 30_000)
+		now := start.Add(time.Duration(i) * guessMemory / 30_000)
 		if g.begin(fmt.Sprintf("2001:%x:%x::1", i>>16, i&0xffff), now, true).wait == 0 {
 			checked++
 		}
 		if g.begin(fmt.Sprintf("2001:%x:%x::1", i%1000>>16, i%1000), now, true).wait == 0 {
 			checked++
 		}
-		if i%5000 == 0 {
-			most = max(most, g.count())
-		}
 	}
 	const all = firstBurst + againBurst + 2*guessesPerSec*int(guessMemory/time.Second)
-	if checked > all || most > 3*all || checked < all*9/10 {
-		t.Errorf("%d codes were checked, with %d times; there may be %d", checked, most, all)
-	}
-	g.begin("192.0.2.1", now.Add(time.Hour), true)
-	if g.count() != 2 || len(g.times) != 2 {
-		t.Errorf("%d times of %d networks after an hour", g.count(), len(g.times))
+	if checked > all || checked < all*9/10 {
+		t.Errorf("%d codes were checked; there may be %d", checked, all)
 	}
 }
 
-// count returns how many times are kept.
-func (g *guesses) count() (n int) {
-	for _, times := range g.times {
-		n += len(times)
-	}
-	return n
-}
-
-// A try that is taken back is as if it had not been, whenever that is.
+// A try that is taken back is as if it had not been.
 func TestGuessTakenBack(t *testing.T) {
 	t.Parallel()
 	g := newGuesses()
 	now := time.Unix(1_800_000_000, 0)
-	var late []verdict
-	for i := range 50 {
+	for range 50 {
 		v := g.begin("192.0.2.1", now, true)
 		if v.wait != 0 {
 			t.Fatalf("has to wait for %v", v.wait)
 		}
-		if i%2 == 0 {
-			g.takeBack(v)
-			continue
-		}
-		late = append(late, v)
-		if now = now.Add(guessWindow); i > 40 {
-			now = now.Add(guessMemory)
-		}
-		g.begin("192.0.2.2", now, true)
-		g.takeBack(late[len(late)/2])
-		late = late[:len(late)/2]
-	}
-	g.takeBack(verdict{})
-	for _, v := range late {
 		g.takeBack(v)
 	}
-	now = now.Add(guessMemory)
-	g.begin("192.0.2.1", now, true)
-	if g.count() != 2 || len(g.times[netip.MustParsePrefix("192.0.2.1/32")]) != 1 {
-		t.Errorf("kept are %v", g.times)
+	g.takeBack(verdict{})
+	if g.networks.Failed(netip.MustParsePrefix("192.0.2.0/24"), now) {
+		t.Error("the network is remembered")
+	}
+}
+
+// A device waits for seconds because of its neighbors, and for a minute because of its own address,
+// however long they guess.
+func TestWaitsAreBrief(t *testing.T) {
+	t.Parallel()
+	g := newGuesses()
+	now := time.Unix(1_800_000_000, 0)
+	checked := 0
+	for i := range 600 { // for ten minutes
+		now = now.Add(time.Second)
+		if g.begin(fmt.Sprintf("192.0.2.%d", i%50), now, true).wait == 0 {
+			checked++
+		}
+	}
+	if checked < 200 || checked > 220 {
+		t.Errorf("a network guessed %d times", checked)
+	}
+	if wait := g.begin("192.0.2.99", now, false).wait; wait > 3*time.Second {
+		t.Errorf("a neighbor waits for %v", wait)
+	}
+	for range 10 {
+		g.begin("198.51.100.1", now, true)
+	}
+	if wait := g.begin("198.51.100.1", now, false).wait; wait != time.Minute {
+		t.Errorf("the address waits for %v", wait)
 	}
 }
 

@@ -2,10 +2,10 @@ package signin
 
 import (
 	"crypto/rand"
-	"sync"
 	"time"
 
 	"github.com/go-webauthn/webauthn/webauthn"
+	lru "github.com/hashicorp/golang-lru/v2"
 
 	"github.com/postern-dev/postern/caddymodule/store"
 )
@@ -31,13 +31,12 @@ type ceremonies struct {
 	sealer
 	edge, process string
 	publish       func(Outcome)
-
-	mu       sync.Mutex
-	answered recent[string, bool] // by challenge
+	answered      *lru.Cache[string, struct{}] // challenges
 }
 
 func newCeremonies(st *store.Store, seal sealer, publish func(Outcome)) *ceremonies {
-	return &ceremonies{sealer: seal, edge: st.Edge(), process: rand.Text(), publish: publish, answered: recent[string, bool]{life: ceremonyLife, size: maxAnswered}}
+	answered, _ := lru.New[string, struct{}](maxAnswered) // no error: the size is positive
+	return &ceremonies{sealer: seal, edge: st.Edge(), process: rand.Text(), publish: publish, answered: answered}
 }
 
 // begin returns a sealed ceremony for the browser.
@@ -50,7 +49,7 @@ func (c *ceremonies) take(id, origin, user string, now time.Time) (*webauthn.Ses
 	var o ceremony
 	err := c.open("ceremony", id, &o)
 	restarted := o.Edge == c.edge && o.Process != c.process
-	first := err == nil && o.Data != nil && c.isFirst(o.Data.Challenge, now)
+	first := err == nil && o.Data != nil && c.isFirst(o.Data.Challenge)
 	if first {
 		c.publish(Outcome{Answered: o.Data.Challenge})
 	}
@@ -62,10 +61,7 @@ func (c *ceremonies) take(id, origin, user string, now time.Time) (*webauthn.Ses
 }
 
 // isFirst records an answer and reports whether it is the first to its challenge.
-func (c *ceremonies) isFirst(challenge string, now time.Time) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	_, again := c.answered.get(challenge)
-	c.answered.set(challenge, true, now)
+func (c *ceremonies) isFirst(challenge string) bool {
+	again, _ := c.answered.ContainsOrAdd(challenge, struct{}{})
 	return !again
 }

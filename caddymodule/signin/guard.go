@@ -9,12 +9,23 @@ import (
 	"github.com/postern-dev/postern/caddymodule/fair"
 )
 
+const (
+	freeFailures = 5
+	siteFailures = 40               // of a /48 or /56, which may have many users
+	addressDelay = 15 * time.Minute // maximum
+	// userDelay is the maximum for users and sites. It is short because others can
+	// cause it: with 15 minutes, anyone who knows a name could lock its owner out.
+	userDelay  = 30 * time.Second
+	forgetting = time.Hour // after the last failure
+	maxEntries = 10_000    // of each table
+)
+
 // guard counts failures and delays clients after too many.
 type guard struct {
-	addresses *throttle[netip.Prefix]
-	sites     *throttle[netip.Prefix]
-	users     *throttle[who]
-	pairs     *throttle[pair] // failures of one user from one address
+	addresses *fair.Attempts[netip.Prefix]
+	sites     *fair.Attempts[netip.Prefix]
+	users     *fair.Attempts[who]
+	pairs     *fair.Attempts[pair] // failures of one user from one address
 }
 
 // who identifies a user or a name entered. It is a hash, since the text entered may
@@ -30,12 +41,13 @@ type pair struct {
 }
 
 func newGuard() *guard {
-	return &guard{
-		addresses: newThrottle[netip.Prefix](addressDelay, freeFailures),
-		sites:     newThrottle[netip.Prefix](userDelay, siteFailures),
-		users:     newThrottle[who](userDelay, freeFailures),
-		pairs:     newThrottle[pair](0, freeFailures),
-	}
+	delays := fair.Delays{Free: freeFailures, First: time.Second, Most: userDelay, Forget: forgetting, Size: maxEntries}
+	g := &guard{users: fair.NewAttempts[who](delays), pairs: fair.NewAttempts[pair](delays)}
+	delays.Free = siteFailures
+	g.sites = fair.NewAttempts[netip.Prefix](delays)
+	delays.Free, delays.Most = freeFailures, addressDelay
+	g.addresses = fair.NewAttempts[netip.Prefix](delays)
+	return g
 }
 
 // named returns the key of a name. Names are compared in lower case.
@@ -63,13 +75,13 @@ func sites(client fair.Networks) []netip.Prefix {
 
 // address returns an error if a client must wait.
 func (g *guard) address(client fair.Networks, now time.Time) error {
-	return throttled(max(g.addresses.wait(client.Narrowest(), now), g.siteWait(client, now)))
+	return throttled(max(g.addresses.Wait(client.Narrowest(), now), g.siteWait(client, now)))
 }
 
 // siteWait returns how long a client must wait because of failures from its site.
 func (g *guard) siteWait(client fair.Networks, now time.Time) (wait time.Duration) {
 	for _, site := range sites(client) {
-		wait = max(wait, g.sites.wait(site, now))
+		wait = max(wait, g.sites.Wait(site, now))
 	}
 	return wait
 }
@@ -78,8 +90,8 @@ func (g *guard) siteWait(client fair.Networks, now time.Time) (wait time.Duratio
 // for the user, failures from elsewhere do not count. known is called only when it
 // matters, so that its timing does not reveal which users exist.
 func (g *guard) user(client fair.Networks, user who, known func() bool, now time.Time) error {
-	wait := g.addresses.wait(client.Narrowest(), now)
-	if others := max(g.users.wait(user, now), g.siteWait(client, now)); others > wait && !known() {
+	wait := g.addresses.Wait(client.Narrowest(), now)
+	if others := max(g.users.Wait(user, now), g.siteWait(client, now)); others > wait && !known() {
 		wait = others
 	}
 	return throttled(wait)
@@ -87,30 +99,30 @@ func (g *guard) user(client fair.Networks, user who, known func() bool, now time
 
 // addressFailed counts a failure without a name.
 func (g *guard) addressFailed(client fair.Networks, now time.Time) {
-	g.addresses.failed(client.Narrowest(), now)
+	g.addresses.Fail(client.Narrowest(), now)
 	for _, site := range sites(client) {
-		g.sites.failed(site, now)
+		g.sites.Fail(site, now)
 	}
 }
 
 // failed counts a failure.
 func (g *guard) failed(client fair.Networks, user who, now time.Time) {
 	g.addressFailed(client, now)
-	g.users.failed(user, now)
-	g.pairs.failed(pair{client.Narrowest(), user}, now)
+	g.users.Fail(user, now)
+	g.pairs.Fail(pair{client.Narrowest(), user}, now)
 }
 
 // succeeded drops the user's failures, and those of the client with this user. The
 // client's other failures remain: otherwise a user could guess at other users for
 // free.
 func (g *guard) succeeded(client fair.Networks, user who) {
-	g.users.forgive(user, -1)
-	n := g.pairs.forgive(pair{client.Narrowest(), user}, -1)
+	g.users.Forgive(user, -1)
+	n := g.pairs.Forgive(pair{client.Narrowest(), user}, -1)
 	if n == 0 {
 		return
 	}
-	g.addresses.forgive(client.Narrowest(), n)
+	g.addresses.Forgive(client.Narrowest(), n)
 	for _, site := range sites(client) {
-		g.sites.forgive(site, n)
+		g.sites.Forgive(site, n)
 	}
 }

@@ -89,7 +89,7 @@ func (s *Service) ChangePassword(ctx context.Context, userID, sessionID, old, pa
 // checkCurrent checks the password of a signed-in user and returns the stored hash
 // that it matches. It returns ErrCredentials, ErrBusy or a *ThrottledError.
 func (s *Service) checkCurrent(ctx context.Context, user store.User, password string) (stored string, err error) {
-	release, err := s.knownTurn(ctx, func() error { return throttled(s.guard.users.wait(changing(user.ID), s.now())) })
+	release, err := s.knownTurn(ctx, func() error { return throttled(s.guard.users.Wait(changing(user.ID), s.now())) })
 	if err != nil {
 		return "", err
 	}

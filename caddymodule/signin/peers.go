@@ -24,11 +24,11 @@ func (s *Service) OnPeer(o Outcome) {
 	var user who
 	switch named := copy(user[:], o.Who) > 0; {
 	case o.Answered != "":
-		s.ceremonies.isFirst(o.Answered, now)
+		s.ceremonies.isFirst(o.Answered)
 	case o.SignedIn && o.Right:
-		s.guard.users.forgive(user, -1)
+		s.guard.users.Forgive(user, -1)
 	case o.SignedIn:
-		s.guard.users.failed(user, now)
+		s.guard.users.Fail(user, now)
 	case o.Right:
 		s.guard.succeeded(client, user)
 	case named:

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+
+	lru "github.com/hashicorp/golang-lru/v2"
 )
 
 // How estimates are calibrated.
@@ -15,7 +17,7 @@ const (
 	maxRatio        = 2.0
 	ratioWeight     = 0.3     // weight of the newest ratio in the mean
 	minLearned      = 200     // tokens; the overhead of templates distorts the ratio of shorter prompts
-	exactPrompts    = 4096    // in each of the two generations of the cache
+	exactPrompts    = 8192    // whose counts are kept
 	maxPromptTokens = 1 << 30 // maximum that an upstream may report
 )
 
@@ -56,7 +58,7 @@ type Calibration struct {
 
 	mu      sync.Mutex
 	learned map[deployment]*learned
-	exact   cache[promptSum, int] // counts of model servers
+	exact   *lru.Cache[promptSum, int] // counts of model servers
 }
 
 // deployment identifies a deployment, independent of its version.
@@ -75,11 +77,8 @@ func NewCalibration(counter *Counter, load func(Registration) (Ratios, bool)) *C
 	if load == nil {
 		load = func(Registration) (Ratios, bool) { return Ratios{}, false }
 	}
-	return &Calibration{
-		counter: counter, load: load,
-		learned: make(map[deployment]*learned),
-		exact:   cache[promptSum, int]{size: exactPrompts},
-	}
+	exact, _ := lru.New[promptSum, int](exactPrompts) // no error: the size is positive
+	return &Calibration{counter: counter, load: load, learned: make(map[deployment]*learned), exact: exact}
 }
 
 // Count returns the estimated number of tokens of a key's prompt. If ctx is done, it returns
@@ -97,7 +96,7 @@ func (c *Calibration) Count(ctx context.Context, r Registration, key string, p *
 // prompt.
 func (c *Calibration) longest(sums []promptSum) (tokens, messages int) {
 	for i, sum := range slices.Backward(sums) {
-		if tokens, ok := c.exact.get(sum); ok {
+		if tokens, ok := c.exact.Get(sum); ok {
 			return tokens, i
 		}
 	}
@@ -154,7 +153,7 @@ func canLearn(p *Prompt, promptTokens int64) bool {
 func (c *Calibration) LearnCount(r Registration, key string, p *Prompt, promptTokens int64) {
 	if canLearn(p, promptTokens) {
 		sums := p.sums(r.key(), key)
-		c.exact.put(sums[len(sums)-1], int(promptTokens))
+		c.exact.Add(sums[len(sums)-1], int(promptTokens))
 	}
 }
 

@@ -217,15 +217,15 @@ func sumOf(n int) (sum promptSum) {
 func TestExactCountsAreBounded(t *testing.T) {
 	c := NewCalibration(NewCounter(), nil)
 	for n := range 2*exactPrompts + 10 {
-		c.exact.put(sumOf(n), n)
+		c.exact.Add(sumOf(n), n)
 	}
-	if len(c.exact.young) > exactPrompts || len(c.exact.old) > exactPrompts {
-		t.Errorf("%d and %d counts are kept", len(c.exact.young), len(c.exact.old))
+	if c.exact.Len() > exactPrompts {
+		t.Errorf("%d counts are kept", c.exact.Len())
 	}
 	if n, _ := c.longest([]promptSum{sumOf(9)}); n != 0 {
 		t.Error("the oldest is kept")
 	}
-	if n, _ := c.longest([]promptSum{sumOf(exactPrompts)}); n != exactPrompts {
+	if n, _ := c.longest([]promptSum{sumOf(exactPrompts + 10)}); n != exactPrompts+10 {
 		t.Error("a newer one is not kept")
 	}
 }
@@ -276,7 +276,7 @@ func TestCountEnds(t *testing.T) {
 	counter := NewCounter()
 	p := NewPrompt([]byte(`[{"role":"user","content":"`+strings.Repeat("some words ", 1<<20)+`"}]`), nil)
 	NewCalibration(counter, nil).Count(ended, testRegistration, testKey, p)
-	if len(counter.texts.young) > 0 {
+	if counter.texts.Len() > 0 {
 		t.Error("a text was counted")
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	lru "github.com/hashicorp/golang-lru/v2"
+
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
@@ -17,7 +19,7 @@ const (
 	countSpace  = 256     // bytes of white space per piece, whose cost is quadratic
 	maxMeasured = 1000    // images of a prompt whose size is read, which takes about 30 µs each
 	cachedText  = 128     // minimum size in bytes of texts whose count is cached
-	cachedTexts = 1 << 15 // texts in each of the two generations of the cache
+	cachedTexts = 1 << 15 // texts in the cache
 )
 
 // Counter estimates the tokens of prompts. It caches the counts of each API key's texts,
@@ -25,7 +27,7 @@ const (
 // time that counting takes does not reveal what others have sent. It is safe for concurrent use.
 type Counter struct {
 	seed  maphash.Seed
-	texts cache[keyText, int32]
+	texts *lru.Cache[keyText, int32]
 }
 
 // keyText identifies a text of an API key.
@@ -36,7 +38,8 @@ type keyText struct {
 
 // NewCounter returns a counter with an empty cache.
 func NewCounter() *Counter {
-	return &Counter{seed: maphash.MakeSeed(), texts: cache[keyText, int32]{size: cachedTexts}}
+	texts, _ := lru.New[keyText, int32](cachedTexts) // no error: the size is positive
+	return &Counter{seed: maphash.MakeSeed(), texts: texts}
 }
 
 // Text returns the number of o200k tokens of a key's text. It splits words every 4 KiB and white
@@ -52,11 +55,11 @@ func (c *Counter) text(ctx context.Context, key, s string) (n int, ok bool) {
 		return tokenise(ctx, s)
 	}
 	of := keyText{key, maphash.String(c.seed, s)}
-	if n, ok := c.texts.get(of); ok {
+	if n, ok := c.texts.Get(of); ok {
 		return int(n), true
 	}
 	if n, ok = tokenise(ctx, s); ok {
-		c.texts.put(of, int32(n))
+		c.texts.Add(of, int32(n))
 	}
 	return n, ok
 }

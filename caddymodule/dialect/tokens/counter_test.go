@@ -129,12 +129,12 @@ func TestEstimate(t *testing.T) {
 func TestTextCacheIsBounded(t *testing.T) {
 	c := NewCounter()
 	for i := range 3 * cachedTexts {
-		c.texts.put(keyText{hash: uint64(i)}, 1)
+		c.texts.Add(keyText{hash: uint64(i)}, 1)
 	}
-	if n := len(c.texts.young) + len(c.texts.old); n > 2*cachedTexts {
+	if n := c.texts.Len(); n > cachedTexts {
 		t.Errorf("%d texts are remembered", n)
 	}
-	if _, ok := c.texts.get(keyText{hash: 3*cachedTexts - 1}); !ok {
+	if _, ok := c.texts.Get(keyText{hash: 3*cachedTexts - 1}); !ok {
 		t.Error("the latest text is forgotten")
 	}
 }

@@ -1,0 +1,98 @@
+package fair
+
+import (
+	"sync"
+	"time"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+)
+
+// Delays are the delays of [Attempts]. Some failures are free, since people mistype. Each further
+// one doubles the delay of the next attempt.
+type Delays struct {
+	Free   int           // failures without a delay
+	First  time.Duration // delay after these
+	Most   time.Duration // maximum delay
+	Forget time.Duration // after the last failure
+	// Size bounds the entries. A flood can displace the oldest failures, but only by as many
+	// new ones.
+	Size int
+}
+
+// Attempts delays clients K that fail too often.
+type Attempts[K comparable] struct {
+	delays Delays
+
+	mu      sync.Mutex
+	entries *simplelru.LRU[K, failures] // the one that failed last is the newest
+}
+
+type failures struct {
+	count int
+	last  time.Time
+}
+
+// NewAttempts returns attempts without failures.
+func NewAttempts[K comparable](d Delays) *Attempts[K] {
+	entries, _ := simplelru.NewLRU[K, failures](d.Size, nil) // no error: the size is positive
+	return &Attempts[K]{delays: d, entries: entries}
+}
+
+// get returns the failures of key that are not forgotten. The caller holds the lock.
+func (a *Attempts[K]) get(key K, now time.Time) failures {
+	f, _ := a.entries.Peek(key)
+	if now.Sub(f.last) >= a.delays.Forget {
+		return failures{}
+	}
+	return f
+}
+
+// Wait returns how long key must still wait.
+func (a *Attempts[K]) Wait(key K, now time.Time) time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	f := a.get(key, now)
+	doublings := f.count - a.delays.Free - 1
+	if doublings < 0 {
+		return 0
+	}
+	// More doublings would overflow; these exceed every maximum.
+	delay := min(a.delays.First<<min(doublings, 20), a.delays.Most)
+	return max(0, f.last.Add(delay).Sub(now))
+}
+
+// Fail counts one failure of key.
+func (a *Attempts[K]) Fail(key K, now time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for {
+		_, oldest, ok := a.entries.GetOldest()
+		if !ok || now.Sub(oldest.last) < a.delays.Forget {
+			break
+		}
+		a.entries.RemoveOldest()
+	}
+	a.entries.Add(key, failures{a.get(key, now).count + 1, now})
+}
+
+// Failed reports whether key has failures.
+func (a *Attempts[K]) Failed(key K, now time.Time) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.get(key, now).count > 0
+}
+
+// Forgive drops n failures of key, or all of them if n is negative. It returns the number
+// dropped.
+func (a *Attempts[K]) Forgive(key K, n int) (dropped int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	f, _ := a.entries.Peek(key)
+	if n < 0 || n >= f.count {
+		a.entries.Remove(key)
+		return f.count
+	}
+	f.count -= n
+	a.entries.Add(key, f)
+	return n
+}

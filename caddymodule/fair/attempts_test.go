@@ -1,0 +1,116 @@
+package fair
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestDelays(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name string
+		most time.Duration
+		want []time.Duration // after each failure
+	}{
+		{"of an address", 15 * time.Minute, seconds(0, 0, 0, 0, 0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 900, 900)},
+		{"of a user", 30 * time.Second, seconds(0, 0, 0, 0, 0, 1, 2, 4, 8, 16, 30, 30)},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				a := NewAttempts[string](Delays{Free: 5, First: time.Second, Most: test.most, Forget: time.Hour, Size: 100})
+				for i, want := range test.want {
+					a.Fail("x", time.Now())
+					if got := a.Wait("x", time.Now()); got != want {
+						t.Errorf("after %d failures one waits for %v, not %v", i+1, got, want)
+					}
+					if got := a.Wait("y", time.Now()); got != 0 {
+						t.Errorf("another one waits for %v", got)
+					}
+					time.Sleep(want)
+					if got := a.Wait("x", time.Now()); got != 0 {
+						t.Errorf("after %d failures and %v one still waits for %v", i+1, want, got)
+					}
+				}
+				// However often: nothing overflows.
+				for range 100 {
+					a.Fail("x", time.Now())
+				}
+				if got := a.Wait("x", time.Now()); got != test.most {
+					t.Errorf("after very many failures one waits for %v", got)
+				}
+				time.Sleep(time.Hour - time.Nanosecond)
+				a.Fail("x", time.Now())
+				if got := a.Wait("x", time.Now()); got != test.most {
+					t.Errorf("just before an hour was over all was forgotten: one waits for %v", got)
+				}
+				time.Sleep(time.Hour)
+				a.Fail("x", time.Now())
+				if got := a.Wait("x", time.Now()); got != 0 {
+					t.Errorf("after a quiet hour one waits for %v", got)
+				}
+			})
+		})
+	}
+}
+
+func seconds(all ...int) []time.Duration {
+	var out []time.Duration
+	for _, n := range all {
+		out = append(out, time.Duration(n)*time.Second)
+	}
+	return out
+}
+
+func TestForgive(t *testing.T) {
+	t.Parallel()
+	a := NewAttempts[string](Delays{Free: 5, First: time.Second, Most: 15 * time.Minute, Forget: time.Hour, Size: 100})
+	now := time.Now()
+	for range 7 {
+		a.Fail("x", now)
+	}
+	if n := a.Forgive("x", 3); n != 3 {
+		t.Errorf("took back %d of 3", n)
+	}
+	later := now.Add(time.Minute)
+	a.Fail("x", later)
+	if got := a.Wait("x", later); got != 0 {
+		t.Errorf("the fifth failure makes one wait for %v", got)
+	}
+	if n := a.Forgive("x", -1); n != 5 || a.entries.Len() != 0 {
+		t.Errorf("took back %d of 5; %d entries are left", n, a.entries.Len())
+	}
+	if n := a.Forgive("x", -1); n != 0 {
+		t.Errorf("took back %d of none", n)
+	}
+}
+
+// A flood displaces the oldest failures, and takes no more memory than the entries may. What is
+// forgotten takes none.
+func TestAttemptsAreBounded(t *testing.T) {
+	t.Parallel()
+	const size = 100
+	a := NewAttempts[int](Delays{Free: 1, First: time.Second, Most: time.Minute, Forget: time.Hour, Size: size})
+	now := time.Now()
+	a.Fail(-1, now)
+	for i := range size {
+		a.Fail(-2, now)
+		a.Fail(i, now)
+	}
+	if n := a.entries.Len(); n != size {
+		t.Errorf("%d entries, not %d", n, size)
+	}
+	if a.Failed(-1, now) || !a.Failed(-2, now) || a.Wait(-2, now) != time.Minute {
+		t.Error("a flood displaced what was not the oldest")
+	}
+	now = now.Add(time.Hour)
+	if a.Failed(-2, now) || a.Wait(-2, now) != 0 {
+		t.Error("failures are not forgotten")
+	}
+	a.Fail(0, now)
+	if n := a.entries.Len(); n != 1 {
+		t.Errorf("%d entries after a quiet hour", n)
+	}
+}

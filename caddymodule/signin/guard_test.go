@@ -1,0 +1,85 @@
+package signin
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/fair"
+)
+
+// A flood of names and addresses displaces only the oldest failures.
+func TestGuardInFlood(t *testing.T) {
+	t.Parallel()
+	g := newGuard()
+	now := time.Now()
+	for i := range 3 * maxEntries {
+		client := fair.Parse(fmt.Sprintf("2001:db8:%x:%x::1", i>>16, i&0xffff))
+		g.failed(client, named(fmt.Sprint("name ", i)), now)
+	}
+	// Those that go on failing are not the ones that are displaced.
+	for range freeFailures + 1 {
+		g.failed(fair.Parse("192.0.2.1"), named("ann"), now)
+	}
+	for i := range maxEntries - 1 {
+		g.failed(fair.Parse(fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255)), named(fmt.Sprint(i)), now)
+	}
+	if g.address(fair.Parse("192.0.2.1"), now) == nil || g.user(fair.Parse("192.0.2.2"), named("ann"), func() bool { return false }, now) == nil {
+		t.Error("a flood made the tables forget what was not the oldest")
+	}
+}
+
+// A site is what one customer has of IPv6; it fails often before it is throttled, and
+// not for long.
+func TestSites(t *testing.T) {
+	t.Parallel()
+	g := newGuard()
+	now := time.Now()
+	fail := func(format string, from, n int) {
+		for i := range n {
+			g.failed(fair.Parse(fmt.Sprintf(format, from+i)), named(fmt.Sprint(format, i)), now)
+		}
+	}
+	known, stranger := func() bool { return true }, func() bool { return false }
+	fail("2001:db8:0:%x::1", 1, siteFailures) // one /56
+	here := fair.Parse("2001:db8:0:ff::1")
+	if err := g.user(here, named("ann"), stranger, now); err != nil {
+		t.Errorf("after %d failures: %v", siteFailures, err)
+	}
+	fail("2001:db8:0:%x::1", 0xf0, 10)
+	if g.user(here, named("ann"), stranger, now) == nil || g.address(here, now) == nil {
+		t.Error("a /56 fails as often as it likes")
+	}
+	if err := g.user(here, named("ann"), known, now); err != nil {
+		t.Errorf("who is known there: %v", err)
+	}
+	if err := g.user(here, named("ann"), stranger, now.Add(userDelay)); err != nil {
+		t.Errorf("after %v: %v", userDelay, err)
+	}
+	if g.user(fair.Parse("2001:db8:0:100::1"), named("ann"), stranger, now) == nil {
+		t.Error("a /48 fails as often as it likes")
+	}
+	if err := g.user(fair.Parse("2001:db8:1::1"), named("ann"), stranger, now); err != nil {
+		t.Errorf("another /48: %v", err)
+	}
+	fail("192.0.2.%d", 1, 100)
+	if err := g.user(fair.Parse("192.0.2.200"), named("ann"), stranger, now); err != nil {
+		t.Errorf("a neighbor in a /24: %v", err)
+	}
+}
+
+func TestThrottledErrorSaysWhen(t *testing.T) {
+	t.Parallel()
+	for wait, want := range map[time.Duration]string{
+		time.Millisecond:        "too many failed attempts: try again in a second",
+		time.Second:             "too many failed attempts: try again in a second",
+		1001 * time.Millisecond: "too many failed attempts: try again in 2 seconds",
+		119 * time.Second:       "too many failed attempts: try again in 119 seconds",
+		2 * time.Minute:         "too many failed attempts: try again in 2 minutes",
+		841 * time.Second:       "too many failed attempts: try again in 15 minutes",
+	} {
+		if got := (&ThrottledError{RetryAfter: wait}).Error(); got != want {
+			t.Errorf("%v: %q, not %q", wait, got, want)
+		}
+	}
+}
