@@ -1,9 +1,7 @@
 package cli
 
 import (
-	"fmt"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -61,24 +59,15 @@ to the keys of the user. No token can create tokens, users or links.`,
 			return []string{t.ID, t.Name, t.UserName, t.Rights.String(), string(t.Role), in.env.date(t.CreatedAt), in.env.ago(t.LastUsedAt), in.env.end(t.ExpiresAt)}
 		},
 	}.command(), {
-		use: "revoke ID [--made]", short: "Revokes a management token",
+		use: "revoke ID", short: "Revokes a management token",
 		long: `Revokes a management token. When the command returns, new requests with it are
-refused. It lists the records that the token created or changed. They stay, unless
---made also revokes the keys and removes the deployments and connectors. That is
-possible later, too, with the same id.`,
-		example: `  caddy gateway token revoke mgt_06b3kz9v6dfx7fbv7wq7m5r2qm
-  caddy gateway token revoke mgt_06b3kz9v6dfx7fbv7wq7m5r2qm --made`,
+refused. What it created or changed stays: the lists of keys, connectors and
+deployments show that with --json, as created_by, rotated_by and changed_by.`,
+		example: `  caddy gateway token revoke mgt_06b3kz9v6dfx7fbv7wq7m5r2qm`,
 		account: true,
-		flags: func(f *pflag.FlagSet) {
-			f.Bool("made", false, "Also revoke and remove what the token created or changed")
-		},
-		run: operation(func(in *invocation) (request, error) {
-			r := in.request(http.MethodDelete, "/tokens/{}")
-			if in.is("made") {
-				r = r.with("made", "remove")
-			}
-			return r, nil
-		}, printRevokedToken),
+		run: operation(send(http.MethodDelete, "/tokens/{}"), func(in *invocation, t manage.Token) {
+			in.printf("Management token %s is revoked.\n", t.ID)
+		}),
 	}},
 }
 
@@ -97,40 +86,4 @@ func tokenRequest(in *invocation) (request, error) {
 		r.body["expires_at"] = in.env.now().UTC().AddDate(0, 0, days).Format(time.RFC3339)
 	}
 	return r, nil
-}
-
-func printRevokedToken(in *invocation, token manage.RevokedToken) {
-	in.printf("Management token %s is revoked.\n", token.ID)
-	switch {
-	case token.Made.Count() == 0:
-	case in.is("made"):
-		in.printf("Its keys, connectors and deployments are revoked or removed:\n\n%s", made(token.Made))
-	default:
-		in.printf("It created or changed these, which stay:\n\n%s", made(token.Made))
-		in.printf("\nIf it was leaked, revoke and remove them, too:\n\n  caddy gateway token revoke %s --made\n", token.ID)
-	}
-	if left := token.Made.Problems(); len(left) > 0 {
-		in.err = fmt.Errorf("%d of these could not be removed; the list has the reasons", len(left))
-	}
-}
-
-// made lists what a token created or changed, one a line.
-func made(m manage.Made) string {
-	var b strings.Builder
-	for _, kind := range []struct {
-		name    string
-		records []manage.MadeRecord
-	}{{"key", m.Keys}, {"connector", m.Connectors}, {"deployment", m.Deployments}} {
-		for _, r := range kind.records {
-			fmt.Fprintf(&b, "  %-10s  %s", kind.name, printable(r.Name))
-			if r.ID != r.Name {
-				b.WriteString(" (" + r.ID + ")")
-			}
-			if r.Problem != "" {
-				b.WriteString(": " + printable(r.Problem))
-			}
-			b.WriteByte('\n')
-		}
-	}
-	return b.String()
 }

@@ -54,7 +54,7 @@ func connectorsData(v *visit) any {
 		}
 	}
 	p.List = list(v, "connectors", connectors, func(c manage.Connector) string {
-		return strings.Join([]string{c.Name, c.ID, c.State, c.OS, c.Remote, c.Version}, "\n")
+		return strings.Join([]string{c.Name, c.ID, c.State, c.OS, c.Remote, c.Version, authorText(c)}, "\n")
 	})
 	return p
 }

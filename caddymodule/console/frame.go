@@ -58,7 +58,7 @@ func sectionOf(path string) string {
 func loadTemplates(a assets, may func(route string) bool) *template.Template {
 	return template.Must(template.New("").Funcs(template.FuncMap{
 		"asset": a.url, "count": count, "millis": millis, "seconds": seconds, "short": short, "shortCount": shortCount, "decimal": decimal, "sentence": sentence, "prose": prose, "sections": sectionsFor(may), "may": may, "roles": store.Roles, "role": func(r store.Role) string { return roleTexts[r] },
-		"has": slices.Contains[[]string], "names": namesOf, "passkeyID": passkeyID, "browser": browserOf, "optionField": optionField,
+		"has": slices.Contains[[]string], "authors": authors, "passkeyID": passkeyID, "browser": browserOf, "optionField": optionField,
 		"method":  func(name string) string { return sessionMethods[name] },
 		"program": func() string { return program.Name }, "rights": store.RightNames, "right": func(name string) string { return rightTexts[name] },
 	}).ParseFS(templateFiles, "templates/*.html"))

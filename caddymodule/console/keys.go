@@ -61,7 +61,7 @@ func keysData(v *visit) any {
 	}
 	p.Others = len(keys) - len(shown)
 	p.List = list(v, "keys", shown, func(k manage.Key) string {
-		return strings.Join([]string{k.Name, k.ID, k.Shown, k.Scope, k.OwnerName, k.Note, k.State}, "\n")
+		return strings.Join([]string{k.Name, k.ID, k.Shown, k.Scope, k.OwnerName, k.Note, k.State, authorText(k)}, "\n")
 	}, "show")
 	if p.Limited() {
 		today := v.Now().UTC().Format(time.DateOnly)

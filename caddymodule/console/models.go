@@ -40,7 +40,7 @@ func modelsData(v *visit) any {
 		}
 	}
 	p.List = list(v, "models", deployments, func(d manage.Deployment) string {
-		return strings.Join(append(d.ConnectorNames(), d.Name, d.Upstream, d.Model, d.State.String()), "\n")
+		return strings.Join(append(d.ConnectorNames(), d.Name, d.Upstream, d.Model, d.State.String(), authorText(d)), "\n")
 	})
 	return p
 }

@@ -195,7 +195,9 @@ func recoveryLink(v *visit) error {
 
 var (
 	tokenTab       = &tab{name: "token-created", title: "Management token"}
-	revokeTokenTab = &tab{path: "settings/tokens/{id}/revoke", name: "token-revoke", title: "Revoke a management token", data: revokeTokenData}
+	revokeTokenTab = &tab{path: "settings/tokens/{id}/revoke", name: "token-revoke", title: "Revoke a management token", data: func(v *visit) any {
+		return find(v, v.Manage.Tokens, func(t manage.Token) bool { return t.ID == v.id() }, "This management token no longer exists.")
+	}}
 )
 
 // tokenForm is the submitted form of a new token.
@@ -243,46 +245,7 @@ func createToken(v *visit) error {
 	}{created, v.endpoint().URL}, err)
 }
 
-// shownMade bounds the records of a kind that the page lists.
-const shownMade = 12
-
-type revokeTokenPage struct {
-	manage.Token
-	Made manage.Made
-}
-
-func revokeTokenData(v *visit) any {
-	t := find(v, v.Manage.Tokens, func(t manage.Token) bool { return t.ID == v.id() }, "This management token no longer exists.")
-	made := load(v, func(ctx context.Context) (manage.Made, error) { return v.Manage.MadeByToken(ctx, t.ID) })
-	return &revokeTokenPage{t, made}
-}
-
-// namesOf lists the first names, and the number of the others.
-func namesOf(records []manage.MadeRecord) string {
-	var names []string
-	for _, r := range records[:min(len(records), shownMade)] {
-		names = append(names, r.Name)
-	}
-	if more := len(records) - len(names); more > 0 {
-		names = append(names, fmt.Sprintf("and %d more", more))
-	}
-	return strings.Join(names, ", ")
-}
-
 func revokeToken(v *visit) error {
-	request := manage.RevokeToken{ID: v.id()}
-	if v.typed("made") != "" {
-		request.Made = "remove"
-	}
-	revoked, err := v.Manage.RevokeToken(v.ctx, request)
-	if request.Made == "" {
-		return v.done(settingsTab.url(), "The management token "+revoked.Name+" is revoked.", err)
-	}
-	left := revoked.Made.Problems()
-	notice := fmt.Sprintf("The management token %s is revoked. Of what it created or changed, %d are revoked or removed.",
-		revoked.Name, revoked.Made.Count()-len(left))
-	if len(left) > 0 {
-		notice += " These are left: " + namesOf(left) + ". " + sentence(left[0].Problem)
-	}
-	return v.done(settingsTab.url(), notice, err)
+	revoked, err := v.Manage.RevokeToken(v.ctx, v.id())
+	return v.done(settingsTab.url(), "The management token "+revoked.Name+" is revoked.", err)
 }

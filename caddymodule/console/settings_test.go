@@ -113,27 +113,35 @@ func TestTokenEnds(t *testing.T) {
 	has(t, h.in(h.user(store0, "eve")).page("/console/settings"), "deploy", ">expired<")
 }
 
-// The page that revokes a token shows the records that outlast it, and can remove them.
-func TestRevokeTokenAndMade(t *testing.T) {
+// The lists show what a token created, and find it by the id, also when the token is revoked.
+func TestCreatedByToken(t *testing.T) {
 	h := newHouse(t)
 	b := h.in(h.user(store0, "ada"))
-	secret := b.secretIn(b.post("/console/settings/tokens", "name", "deploy", "right", "keys", "days", "0").Body.String())
+	secret := b.secretIn(b.post("/console/settings/tokens", "name", "deploy", "right", "keys", "right", "connectors", "right", "deployments", "days", "0").Body.String())
 	as := func(r *http.Request) {
 		r.Header = http.Header{"Authorization": {"Bearer " + secret}, "Content-Type": {"application/json"}}
 	}
-	if w := h.browser().request(http.MethodPost, "/console/api/keys", `{"name":"`+"stays<b>"+`"}`, as); w.Code != http.StatusCreated {
+	b.post("/console/connectors", "name", "other")
+	for path, body := range map[string]string{"keys": `{"name":"stays<b>"}`, "connectors": `{"name":"more"}`} {
+		if w := h.browser().request(http.MethodPost, "/console/api/"+path, body, as); w.Code != http.StatusCreated {
+			t.Fatalf("%d %s", w.Code, w.Body)
+		}
+	}
+	if w := h.browser().request(http.MethodPut, "/console/api/deployments/qwen3", `{"connector":"other"}`, as); w.Code != http.StatusOK {
 		t.Fatalf("%d %s", w.Code, w.Body)
 	}
-	if w := h.browser().request(http.MethodGet, "/console/api/connectors", "", as); w.Code != http.StatusForbidden || !strings.Contains(w.Body.String(), "read or connectors") {
+	if w := h.browser().request(http.MethodGet, "/console/api/audit", "", as); w.Code != http.StatusForbidden || !strings.Contains(w.Body.String(), "read") {
 		t.Errorf("without the right: %d %s", w.Code, w.Body)
 	}
-	has(t, b.page("/console/keys/"+h.store.Keys(store0)[0].ID), "by ada (token deploy)")
-	path := "/console/settings/tokens/" + h.store.Tokens(store0)[0].ID + "/revoke"
-	has(t, b.page(path), "created or changed", "stays&lt;b&gt;", `name="made"`)
-	b.goes(b.post(path, "made", "1"), "/console/settings")
-	has(t, b.page("/console/settings"), "The management token deploy is revoked. Of what it created or changed, 1 are revoked or removed.")
-	if k := h.store.Keys(store0)[0]; k.RevokedAt == nil || k.ChangedBy.Name != "ada" || k.ChangedBy.Token != "" {
-		t.Errorf("the key works: %+v", k)
+	token := h.store.Tokens(store0)[0].ID
+	path := "/console/settings/tokens/" + token + "/revoke"
+	has(t, b.page(path), `href="/console/keys?q=`+token+`"`, `href="/console/connectors?q=`+token+`"`, `href="/console/models?q=`+token+`"`)
+	b.goes(b.post(path), "/console/settings")
+	for list, name := range map[string]string{"keys": "stays&lt;b&gt;", "connectors": "more", "models": "qwen3"} {
+		has(t, b.page("/console/"+list), name, "by ada (token deploy)")
+		page := b.page("/console/" + list + "?q=" + token)
+		has(t, page, name, "by ada (token deploy)")
+		lacks(t, page, "<strong>other</strong>")
 	}
 }
 

@@ -199,6 +199,44 @@ func list[T any](v *visit, name string, items []T, text func(T) string, paramete
 	return l
 }
 
+// authorsOf returns who created, rotated or last changed a record that management tokens can write.
+func authorsOf(record any) []store.Actor {
+	switch r := record.(type) {
+	case manage.Key:
+		list := []store.Actor{r.CreatedBy, r.Changer()}
+		if r.RotatedBy != nil {
+			list = append(list, *r.RotatedBy)
+		}
+		return list
+	case manage.Connector:
+		return []store.Actor{r.CreatedBy, r.ChangedBy}
+	case manage.Deployment:
+		return []store.Actor{r.CreatedBy, r.ChangedBy}
+	}
+	return nil
+}
+
+// authors lists the names of [authorsOf] for a row of a list.
+func authors(record any) string {
+	var names []string
+	for _, a := range authorsOf(record) {
+		if name := a.By(); name != "" && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// authorText is what a search finds a record by its authors with: their names, and the ids of the tokens, which
+// outlast the tokens.
+func authorText(record any) string {
+	text := authors(record)
+	for _, a := range authorsOf(record) {
+		text += "\n" + a.Token
+	}
+	return text
+}
+
 // url returns the URL of another page.
 func (l listing[T]) url(page int) string {
 	to := url.Values{"page": {strconv.Itoa(page)}}

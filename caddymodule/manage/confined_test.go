@@ -44,7 +44,7 @@ func TestOperationsAreConfined(t *testing.T) {
 		"RecoveryLink":     first(s.RecoveryLink(ctx, id("user"))),
 		"RevokeInvitation": first(s.RevokeInvitation(ctx, id("invitation"))),
 		"CreateToken":      first(s.CreateToken(ctx, manage.CreateToken{Name: "x", User: id("user")})),
-		"RevokeToken":      first(s.RevokeToken(ctx, manage.RevokeToken{ID: id("token")})),
+		"RevokeToken":      first(s.RevokeToken(ctx, id("token"))),
 		"RevokeSession":    first(s.RevokeSession(ctx, id("session"))),
 	} {
 		if !errors.Is(err, store.ErrNotFound) {

@@ -1,7 +1,6 @@
 package manage_test
 
 import (
-	"crypto/rand"
 	"encoding/json"
 	"net/http"
 	"strings"
@@ -139,27 +138,5 @@ func TestUnconfirmed(t *testing.T) {
 	}
 	if _, ok := g.store.FindKey(secret); ok {
 		t.Error("the key still exists")
-	}
-}
-
-// What a token has created is removed, although edges confirm none of it.
-func TestUnconfirmedRecordsOfToken(t *testing.T) {
-	t.Parallel()
-	g, edge, _ := newEdge(t)
-	ann := g.user(store.DefaultAccount, "ann")
-	token, _, err := g.store.CreateToken(t.Context(), store.Token{Account: store.DefaultAccount, User: ann.User, Name: "ci", Rights: store.AllRights})
-	if err != nil {
-		t.Fatal(err)
-	}
-	by := store.WithActor(t.Context(), store.Actor{Token: token.ID})
-	for range 2 {
-		if _, _, err := g.store.CreateKey(by, store.Key{Account: store.DefaultAccount, Name: rand.Text(), Scope: "*"}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	edge.Leave(store.PendingEdge{Edge: "c"})
-	w := g.doAs(ann, "DELETE", "/tokens/"+token.ID+"?made=remove", "")
-	if valid := g.store.CountKeys(store.DefaultAccount)[store.KeyValid]; w.Code != http.StatusAccepted || valid != 0 {
-		t.Errorf("%d %s, %d keys are left", w.Code, w.Body, valid)
 	}
 }

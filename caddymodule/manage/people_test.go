@@ -170,7 +170,7 @@ func TestTokens(t *testing.T) {
 	if strings.Contains(list, created.Token) || !strings.Contains(list, `"user_name":"anna"`) {
 		t.Errorf("list = %s", list)
 	}
-	if revoked := wantAs[manage.RevokedToken](g, bert, 200, "DELETE", "/tokens/"+created.ID, ""); revoked.Name != "ci" {
+	if revoked := wantAs[manage.Token](g, bert, 200, "DELETE", "/tokens/"+created.ID, ""); revoked.Name != "ci" {
 		t.Errorf("revoked = %+v", revoked)
 	}
 	if _, ok := g.store.FindToken(created.Token); ok {

@@ -68,7 +68,7 @@ func (s *Service) routes() map[string]map[string]route {
 		"/invitations/{id}":         {remove: {0, admins, ofRecord(ok, s.RevokeInvitation)}},
 		"/setup-link":               {post: {0, admins, of(created, s.SetupLink)}},
 		"/tokens":                   {get: {read, everyone, of(ok, s.Tokens)}, post: {0, owners, with(created, s.CreateToken)}},
-		"/tokens/{id}":              {remove: {0, owners, with(ok, s.RevokeToken)}},
+		"/tokens/{id}":              {remove: {0, owners, ofRecord(ok, s.RevokeToken)}},
 		"/sessions":                 {get: {read, everyone, of(ok, s.Sessions)}, remove: {0, everyone, of(ok, s.RevokeSessions)}},
 		"/sessions/{id}":            {remove: {0, everyone, ofRecord(ok, s.RevokeSession)}},
 		"/sessions/confirm":         {post: {0, everyone, with(ok, s.ConfirmSession)}},

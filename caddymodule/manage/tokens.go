@@ -42,13 +42,6 @@ type CreatedToken struct {
 	ExpiresAt *time.Time   `json:"expires_at"`
 }
 
-// RevokedToken is the answer to [Service.RevokeToken].
-type RevokedToken struct {
-	Token
-	// Made lists the records that outlast it.
-	Made Made `json:"made"`
-}
-
 // Tokens lists the management tokens of all users of the account that the caller may see.
 func (s *Service) Tokens(ctx context.Context) ([]Token, error) {
 	tokens, err := list(ctx, s, s.store.Tokens, s.tokenOf)
@@ -94,50 +87,19 @@ func (s *Service) CreateToken(ctx context.Context, c CreateToken) (CreatedToken,
 	})
 }
 
-// RevokeToken names a management token by id.
-type RevokeToken struct {
-	ID string `path:"record"`
-	// Made is "remove" to also revoke the keys that the token created, and remove
-	// the deployments and connectors of [Made].
-	Made string `json:"made" need:"filled"`
-}
-
-// RevokeToken revokes a management token. When it returns, new requests with it fail.
-// To remove its records, it may have been revoked before. A connector that other
-// deployments use stays, with Problem set.
-func (s *Service) RevokeToken(ctx context.Context, r RevokeToken) (RevokedToken, error) {
-	if r.Made != "" && r.Made != "remove" {
-		return RevokedToken{}, badRequest("query parameter %q must be %q, which also revokes and removes the records that the token created", "made", "remove")
-	}
-	account, err := s.account(ctx)
-	if err != nil {
-		return RevokedToken{}, err
-	}
-	revoked := RevokedToken{Token: Token{Token: store.Token{ID: r.ID}}}
-	var unconfirmed error
-	own := s.owner(ctx)
-	if own != "" && r.Made != "" {
-		return RevokedToken{}, faultf(ErrForbidden, "a member may revoke tokens of its own, but not remove what they created; ask an admin of the account")
-	}
-	t, ok := find(s.store.Tokens(account), func(t store.Token) bool { return t.ID == r.ID && (own == "" || t.User == own) })
-	if ok {
-		revoked.Token = s.tokenOf(t)
-		if unconfirmed = s.store.RemoveToken(ctx, account, r.ID); !store.Made(unconfirmed) {
-			return RevokedToken{}, unconfirmed
+// RevokeToken revokes a management token by id. When it returns, new requests with it fail.
+func (s *Service) RevokeToken(ctx context.Context, id string) (Token, error) {
+	return change(ctx, s, func(account string) (Token, write, error) {
+		tokens, err := s.Tokens(ctx)
+		if err != nil {
+			return Token{}, write{}, err
 		}
-		s.audit(ctx, "token.revoke", account, r.ID, t.Name)
-	}
-	// Only now: until it is revoked, the token can create more.
-	revoked.Made = s.madeBy(account, r.ID)
-	if !ok && (own != "" || r.Made == "" || revoked.Made.Count() == 0) {
-		return RevokedToken{}, faultf(store.ErrNotFound, "management token %q not found in account %q", r.ID, account)
-	}
-	if r.Made != "" {
-		unconfirmed = removeEach(ctx, s, unconfirmed, revoked.Made.Keys, s.RevokeKey)
-		unconfirmed = removeEach(ctx, s, unconfirmed, revoked.Made.Deployments, s.RemoveDeployment)
-		unconfirmed = removeEach(ctx, s, unconfirmed, revoked.Made.Connectors, s.RemoveConnector)
-	}
-	return revoked, unconfirmed
+		t, ok := find(tokens, func(t Token) bool { return t.ID == id })
+		if !ok {
+			return Token{}, write{}, faultf(store.ErrNotFound, "management token %q not found in account %q", id, account)
+		}
+		return t, write{"token.revoke", id, t.Name, nil}, s.store.RemoveToken(ctx, account, id)
+	})
 }
 
 func (s *Service) tokenOf(t store.Token) Token {

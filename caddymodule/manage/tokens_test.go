@@ -1,8 +1,6 @@
 package manage_test
 
 import (
-	"context"
-	"encoding/json"
 	"net/http"
 	"slices"
 	"strings"
@@ -64,103 +62,41 @@ func TestTokenRights(t *testing.T) {
 	}
 }
 
-// Revoking a token lists the records that outlast it, and removes them on request.
-func TestTokenLeavesNothingBehind(t *testing.T) {
+// The records that a token created or changed stay, and name it when it is revoked.
+func TestRecordsOfToken(t *testing.T) {
 	g := newGateway(t)
 	anna := g.user("default", "anna")
 	home := g.connector("default", "home", nil)
 	g.deployment("llama3", home, "", "")
-	g.deployment("mine", home, "", "")
 	token := wantAs[manage.CreatedToken](g, anna, 201, "POST", "/tokens", `{"name":"ci","rights":["keys","connectors","deployments"]}`)
-	thief := asToken(anna, token.Rights)
-	thief.Token = token.ID
+	program := asToken(anna, token.Rights)
+	program.Token = token.ID
 
-	key := wantAs[manage.CreatedKey](g, thief, 201, "POST", "/keys", `{"name":"stays"}`)
-	spent := wantAs[manage.CreatedKey](g, thief, 201, "POST", "/keys", `{"name":"spent"}`)
-	wantAs[store.Key](g, anna, 200, "DELETE", "/keys/"+spent.ID, "")
+	wantAs[manage.CreatedKey](g, program, 201, "POST", "/keys", `{"name":"stays"}`)
 	other := wantAs[manage.CreatedKey](g, anna, 201, "POST", "/keys", `{"name":"annas"}`)
-	evil := wantAs[manage.CreatedConnector](g, thief, 201, "POST", "/connectors", `{"name":"evil"}`)
-	shared := wantAs[manage.CreatedConnector](g, thief, 201, "POST", "/connectors", `{"name":"shared"}`)
-	wantAs[manage.Deployment](g, thief, 200, "PUT", "/deployments/llama3", `{"connector":"evil"}`)
-	wantAs[manage.Deployment](g, anna, 200, "PUT", "/deployments/both", `{"connectors":["home","shared"]}`)
+	rotated := wantAs[manage.CreatedKey](g, anna, 201, "POST", "/keys", `{"name":"rotated"}`)
+	wantAs[manage.CreatedKey](g, program, 200, "POST", "/keys/"+rotated.ID+"/rotate", "{}")
+	more := wantAs[manage.CreatedConnector](g, program, 201, "POST", "/connectors", `{"name":"more"}`)
+	wantAs[manage.Deployment](g, program, 200, "PUT", "/deployments/llama3", `{"connector":"more"}`)
+	if revoked := wantAs[manage.Token](g, anna, 200, "DELETE", "/tokens/"+token.ID, ""); revoked.ID != token.ID || revoked.UserName != "anna" {
+		t.Errorf("revoked %+v", revoked)
+	}
+	wantAs[map[string]any](g, anna, 404, "DELETE", "/tokens/"+token.ID, "")
 
 	by := store.Actor{User: anna.User, Name: "anna", Token: token.ID, TokenName: "ci"}
 	for _, k := range want[[]store.Key](g, 200, "GET", "/keys", "") {
-		if (k.CreatedBy == by) != (k.ID != other.ID) {
-			t.Errorf("the key %s is made by %+v", k.Name, k.CreatedBy)
+		if (k.CreatedBy == by) != (k.Name == "stays") || (k.RotatedBy != nil && *k.RotatedBy == by) != (k.ID == rotated.ID) || k.RevokedAt != nil {
+			t.Errorf("the key %s is created by %+v and rotated by %+v; that of anna is %s", k.Name, k.CreatedBy, k.RotatedBy, other.ID)
+		}
+	}
+	for _, c := range want[[]manage.Connector](g, 200, "GET", "/connectors", "") {
+		if (c.CreatedBy == by) != (c.ID == more.ID) {
+			t.Errorf("the connector %s is created by %+v", c.Name, c.CreatedBy)
 		}
 	}
 	for _, d := range want[[]manage.Deployment](g, 200, "GET", "/deployments", "") {
-		if d.Name == "llama3" && (d.ChangedBy != by || d.CreatedBy == by) {
-			t.Errorf("the deployment is made by %+v and changed by %+v", d.CreatedBy, d.ChangedBy)
-		}
-	}
-	made := manage.Made{
-		Keys:        []manage.MadeRecord{{ID: key.ID, Name: "stays"}},
-		Connectors:  []manage.MadeRecord{{ID: evil.ID, Name: "evil"}, {ID: shared.ID, Name: "shared"}},
-		Deployments: []manage.MadeRecord{{ID: "llama3", Name: "llama3"}},
-	}
-	revoked := wantAs[manage.RevokedToken](g, anna, 200, "DELETE", "/tokens/"+token.ID, "")
-	slices.SortFunc(revoked.Made.Connectors, func(a, b manage.MadeRecord) int { return strings.Compare(a.Name, b.Name) })
-	if text := jsonOf(t, revoked.Made); text != jsonOf(t, made) {
-		t.Errorf("made is %s", text)
-	}
-	wantError(t, g.doAs(anna, "DELETE", "/tokens/"+token.ID+"?made=maybe", ""), `"made"`)
-	// The token is gone; its records can still be removed.
-	revoked = wantAs[manage.RevokedToken](g, anna, 200, "DELETE", "/tokens/"+token.ID+"?made=remove", "")
-	if left := revoked.Made.Problems(); revoked.Made.Count() != 4 || len(left) != 1 || left[0].ID != shared.ID || !strings.Contains(left[0].Problem, "both") {
-		t.Errorf("made is %s", jsonOf(t, revoked.Made))
-	}
-	for _, k := range g.store.Keys("default") {
-		if (k.RevokedAt == nil) != (k.ID == other.ID) {
-			t.Errorf("key %+v", k)
-		}
-	}
-	if _, ok := g.store.Connector(evil.ID); ok {
-		t.Error("the connector is left")
-	}
-	if _, ok := g.store.Deployment("default", "llama3"); ok {
-		t.Error("the deployment still leads to the connector")
-	}
-	if _, ok := g.store.Deployment("default", "mine"); !ok {
-		t.Error("a deployment that the token has not changed is gone")
-	}
-	wantAs[manage.Deployment](g, anna, 200, "DELETE", "/deployments/both", "")
-	wantAs[manage.RevokedToken](g, anna, 200, "DELETE", "/tokens/"+token.ID+"?made=remove", "")
-	wantAs[map[string]any](g, anna, 404, "DELETE", "/tokens/"+token.ID+"?made=remove", "")
-}
-
-// onWrite is a context that calls a function before the first write with it.
-type onWrite struct {
-	context.Context
-	do func()
-}
-
-func (c *onWrite) Err() error {
-	if do := c.do; do != nil {
-		c.do = nil
-		do()
-	}
-	return c.Context.Err()
-}
-
-// What a token creates until it is revoked is removed with the rest.
-func TestTokenCreatesUntilItIsRevoked(t *testing.T) {
-	g := newGateway(t)
-	anna := g.user("default", "anna")
-	token := wantAs[manage.CreatedToken](g, anna, 201, "POST", "/tokens", `{"name":"ci","rights":["keys"]}`)
-	thief := asToken(anna, token.Rights)
-	thief.Token = token.ID
-	ctx := &onWrite{manage.WithCaller(t.Context(), anna), func() {
-		wantAs[manage.CreatedKey](g, thief, 201, "POST", "/keys", `{"name":"late"}`)
-	}}
-	revoked, err := g.service.RevokeToken(ctx, manage.RevokeToken{ID: token.ID, Made: "remove"})
-	if err != nil || revoked.Made.Count() != 1 {
-		t.Errorf("%+v, %v", revoked, err)
-	}
-	for _, k := range g.store.Keys("default") {
-		if k.RevokedAt == nil {
-			t.Errorf("the key %q is still valid", k.Name)
+		if d.ChangedBy != by || d.CreatedBy == by {
+			t.Errorf("the deployment is created by %+v and changed by %+v", d.CreatedBy, d.ChangedBy)
 		}
 	}
 }
@@ -172,9 +108,10 @@ func TestTokenPairs(t *testing.T) {
 	if status, body := w.request(token, "POST /pairings/approve", ""); status != 200 {
 		t.Fatalf("%d %s", status, body)
 	}
-	made, err := w.service.MadeByToken(manage.WithCaller(t.Context(), w.mine), token.Token)
-	if err != nil || len(made.Connectors) != 1 || made.Connectors[0].Name != "mine-device" {
-		t.Errorf("made is %+v, %v", made, err)
+	connectors, err := w.service.Connectors(manage.WithCaller(t.Context(), w.mine))
+	created := slices.ContainsFunc(connectors, func(c manage.Connector) bool { return c.Name == "mine-device" && c.CreatedBy.Token == token.Token })
+	if err != nil || !created {
+		t.Errorf("the connectors are %+v, %v", connectors, err)
 	}
 }
 
@@ -256,13 +193,4 @@ func TestDeleteKey(t *testing.T) {
 		want[map[string]any](g, 404, "DELETE", "/keys/"+id, "")
 		want[map[string]any](g, 404, "DELETE", "/keys/"+id+"?record=remove", "")
 	}
-}
-
-func jsonOf(t *testing.T, v any) string {
-	t.Helper()
-	text, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
 }
