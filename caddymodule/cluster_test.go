@@ -92,7 +92,8 @@ func TestEdges(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = kv.Close() })
-	a, b := newTestEdge(t, kv, "a"), newTestEdge(t, kv, "b")
+	shared := storetest.WithLeases(kv)
+	a, b := newTestEdge(t, shared, "a"), newTestEdge(t, shared, "b")
 	operator := manage.WithCaller(t.Context(), manage.Caller{Name: "root", Operator: true})
 	service, err := a.app.gateway.Manage()
 	if err != nil {

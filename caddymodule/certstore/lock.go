@@ -60,7 +60,7 @@ func (s *Storage) tryLock(ctx context.Context, name string) (held int64, err err
 		if err != nil {
 			return err
 		}
-		lease, err := kv.Lease(ctx, leaseTime)
+		lease, err := kv.(store.Leaser).Lease(ctx, leaseTime)
 		if err != nil {
 			return err
 		}

@@ -21,7 +21,7 @@ type rig struct {
 }
 
 func newRig(t *testing.T) *rig {
-	return &rig{t, storetest.OpenBolt(t, filepath.Join(t.TempDir(), "shared.db"))}
+	return &rig{t, storetest.WithLeases(storetest.OpenBolt(t, filepath.Join(t.TempDir(), "shared.db")))}
 }
 
 // edge is the storage of one gateway.
@@ -144,7 +144,7 @@ func (l *line) Lease(ctx context.Context, ttl time.Duration) (store.Lease, error
 	if err := l.pass(ctx); err != nil {
 		return nil, err
 	}
-	lease, err := l.KV.Lease(ctx, ttl)
+	lease, err := l.KV.(store.Leaser).Lease(ctx, ttl)
 	return &lineLease{lease, l}, err
 }
 

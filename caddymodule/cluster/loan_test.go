@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/tests/storetest"
 )
 
 const minutes = 5 * time.Minute // a MaxStale
@@ -201,7 +202,7 @@ func TestOtherStore(t *testing.T) {
 		if _, err := store.RestoreKV(t.Context(), backup, other); err != nil {
 			t.Fatal(err)
 		}
-		r.kv = other
+		r.kv = storetest.WithLeases(other)
 		if secretOf(r.start("a", minutes)) == before {
 			t.Error("the edges of both stores know each other")
 		}

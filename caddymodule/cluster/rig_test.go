@@ -37,7 +37,7 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	dir := t.TempDir()
-	r := &rig{T: t, kv: storetest.OpenBolt(t, dir+"/gateway.db"), copies: dir, delay: 300 * time.Millisecond, log: caught.New(), edges: map[string]*edge{}, cut: map[[2]string]bool{}}
+	r := &rig{T: t, kv: storetest.WithLeases(storetest.OpenBolt(t, dir+"/gateway.db")), copies: dir, delay: 300 * time.Millisecond, log: caught.New(), edges: map[string]*edge{}, cut: map[[2]string]bool{}}
 	t.Cleanup(func() {
 		for _, e := range r.all() {
 			e.line.set(true)

@@ -24,7 +24,7 @@ import (
 // openEdges returns edges of a cluster, which have no tunnel listeners.
 func openEdges(t *testing.T, names ...string) (edges []*Edge) {
 	t.Helper()
-	shared := storetest.OpenBolt(t, filepath.Join(t.TempDir(), "shared.db"))
+	shared := storetest.WithLeases(storetest.OpenBolt(t, filepath.Join(t.TempDir(), "shared.db")))
 	for _, name := range names {
 		s := NewStore(Place{
 			Path:   filepath.Join(t.TempDir(), name+".db"),

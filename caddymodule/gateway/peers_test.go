@@ -32,7 +32,7 @@ type testCluster struct {
 
 func newTestCluster(t testing.TB) *testCluster {
 	t.Helper()
-	c := &testCluster{TB: t, shared: storetest.OpenBolt(t, filepath.Join(t.TempDir(), "shared.db"))}
+	c := &testCluster{TB: t, shared: storetest.WithLeases(storetest.OpenBolt(t, filepath.Join(t.TempDir(), "shared.db")))}
 	key, err := randomKey()
 	if err != nil {
 		t.Fatal(err)

@@ -229,10 +229,11 @@ func TestRestoreRefuses(t *testing.T) {
 		"cut early": {good[:9000], "damaged"},
 		"zeroed":    {zeroed, "damaged"},
 		"other program": {change(func(tx *bolt.Tx) error {
-			return errors.Join(tx.DeleteBucket([]byte("meta")), tx.DeleteBucket([]byte("items")))
+			_, err := tx.CreateBucket([]byte("other"))
+			return errors.Join(err, tx.DeleteBucket([]byte("meta")), tx.DeleteBucket([]byte("items")))
 		}), "another program"},
 		"no buckets": {change(func(tx *bolt.Tx) error {
-			return errors.Join(tx.DeleteBucket([]byte("meta")), tx.DeleteBucket([]byte("items")), tx.DeleteBucket([]byte("leases")))
+			return errors.Join(tx.DeleteBucket([]byte("meta")), tx.DeleteBucket([]byte("items")))
 		}), "empty database"},
 		"newer schema": {change(func(tx *bolt.Tx) error {
 			return tx.Bucket([]byte("meta")).Put([]byte("schema"), []byte{0, 0, 0, 0, 0, 0, 0, 9})

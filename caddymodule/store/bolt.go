@@ -32,16 +32,14 @@ type BoltOptions struct {
 
 // boltKV is a KV in one bbolt file, for one process.
 //
-// The bucket "items" holds key -> item header and value, "leases" holds
-// lease -> ttl. "meta" holds the schema version and the revision. Numbers are 8
-// bytes, big endian.
+// The bucket "items" holds key -> item header and value. "meta" holds the schema version
+// and the revision. Numbers are 8 bytes, big endian.
 type boltKV struct {
 	db      *bolt.DB
 	path    string
 	history *history
 
 	mu     sync.Mutex // held by the only writer; guards the fields below
-	leases map[LeaseID]*boltLease
 	closed bool
 	// commitTx is (*bolt.Tx).Commit. Tests replace it to simulate disk failures.
 	commitTx func(*bolt.Tx) error
@@ -50,8 +48,7 @@ type boltKV struct {
 var (
 	bucketMeta   = []byte("meta")
 	bucketItems  = []byte("items")
-	bucketLeases = []byte("leases")
-	buckets      = [][]byte{bucketMeta, bucketItems, bucketLeases}
+	buckets      = [][]byte{bucketMeta, bucketItems}
 	metaSchema   = []byte("schema")
 	metaRevision = []byte("revision")
 )
@@ -88,7 +85,7 @@ func OpenBolt(path string, o BoltOptions) (KV, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &boltKV{db: db, path: path, commitTx: (*bolt.Tx).Commit, leases: make(map[LeaseID]*boltLease)}
+	b := &boltKV{db: db, path: path, commitTx: (*bolt.Tx).Commit}
 	if err := b.prepare(o.History); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
@@ -147,17 +144,14 @@ func explainOpen(path string, err error) error {
 	return fmt.Errorf("opening the store %s: %w; if it is damaged, restore a backup", path, err)
 }
 
-// prepare checks the schema, or writes it to a new file. It loads the revision and the
-// leases.
+// prepare checks the schema, or writes it to a new file. It loads the revision.
 func (b *boltKV) prepare(history int) error {
-	b.mu.Lock() // leases may expire at once
-	defer b.mu.Unlock()
 	err := b.db.Update(func(tx *bolt.Tx) error {
 		if err := ensureSchema(tx, b.path); err != nil {
 			return err
 		}
 		b.history = newHistory(readRevision(tx), history)
-		return b.loadLeases(tx)
+		return nil
 	})
 	if err != nil {
 		return err
@@ -166,9 +160,6 @@ func (b *boltKV) prepare(history int) error {
 	// created or copied with a wider mode.
 	if err = os.Chmod(b.path, 0o600); err != nil {
 		return fmt.Errorf("opening the store: %w", err)
-	}
-	for _, l := range b.leases {
-		l.begin()
 	}
 	return nil
 }
@@ -264,7 +255,7 @@ func (b *boltKV) Watch(ctx context.Context, span Span, from int64) (Watcher, err
 	return b.history.watch(span, from)
 }
 
-// Close ends the watchers and unlocks the file. It does not end leases.
+// Close ends the watchers and unlocks the file.
 func (b *boltKV) Close() error {
 	b.mu.Lock()
 	if b.closed {
@@ -272,9 +263,6 @@ func (b *boltKV) Close() error {
 		return ErrClosed
 	}
 	b.closed = true
-	for _, l := range b.leases {
-		l.timer.Stop()
-	}
 	b.mu.Unlock()
 	b.history.close()
 	// Remove it while the store is still locked: later it could be the next owner's.
@@ -292,14 +280,14 @@ func readRevision(tx *bolt.Tx) int64 {
 func number(n int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(n)) }
 
 // itemHeader is what precedes the value: revision of creation, revision of
-// the last change, lease.
+// the last change, and 8 bytes that nothing uses.
 const itemHeader = 24
 
 func encodeItem(i Item) []byte {
 	out := make([]byte, 0, itemHeader+len(i.Value))
 	out = binary.BigEndian.AppendUint64(out, uint64(i.CreateRevision))
 	out = binary.BigEndian.AppendUint64(out, uint64(i.ModRevision))
-	out = binary.BigEndian.AppendUint64(out, uint64(i.Lease))
+	out = binary.BigEndian.AppendUint64(out, 0)
 	return append(out, i.Value...)
 }
 
@@ -316,7 +304,6 @@ func decodeItem(key string, raw []byte) (Item, error) {
 		Key:            key,
 		CreateRevision: int64(binary.BigEndian.Uint64(raw)),
 		ModRevision:    int64(binary.BigEndian.Uint64(raw[8:])),
-		Lease:          LeaseID(binary.BigEndian.Uint64(raw[16:])),
 		Value:          append([]byte{}, raw[itemHeader:]...),
 	}, nil
 }

@@ -4,7 +4,6 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/tests/storetest"
@@ -19,7 +18,6 @@ func TestBoltConformance(t *testing.T) {
 		return kv
 	}
 	b := storetest.Backend{
-		TTL:  300 * time.Millisecond,
 		Open: func(t *testing.T) store.KV { return open(t, filepath.Join(t.TempDir(), "gateway.db")) },
 		Reopen: func(t *testing.T, kv store.KV) store.KV {
 			if err := kv.Close(); err != nil {

@@ -1,7 +1,6 @@
 package store_test
 
 import (
-	"context"
 	"encoding/binary"
 	"errors"
 	"io/fs"
@@ -11,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
@@ -119,9 +117,6 @@ func TestBoltSchema(t *testing.T) {
 			return tx.DeleteBucket([]byte("meta"))
 		}, []string{"another program"}},
 		"part missing": {func(tx *bolt.Tx) error { return tx.DeleteBucket([]byte("items")) }, []string{`the bucket "items" is missing`}},
-		"damaged lease": {func(tx *bolt.Tx) error {
-			return tx.Bucket([]byte("leases")).Put([]byte("x"), nil)
-		}, []string{"damaged lease"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -239,50 +234,6 @@ func TestBoltWatcherTooSlow(t *testing.T) {
 			t.Errorf("%+v: next from 2 back: revision %d, %v", c, batch.Revision, err)
 		}
 	}
-}
-
-// In the bubble of synctest time stands still until all goroutines wait, and
-// one that does not end is an error.
-func TestBoltLeaseTimes(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "gateway.db")
-	synctest.Test(t, func(t *testing.T) {
-		ctx := context.Background()
-		kv, err := store.OpenBolt(path, store.BoltOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		lease, err := kv.Lease(ctx, 24*time.Hour)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := kv.Txn(ctx, store.Txn{Then: []store.Op{{Key: "a", Lease: lease.ID()}}}); err != nil {
-			t.Fatal(err)
-		}
-		exists := func(want bool) {
-			t.Helper()
-			if a, err := kv.Get(ctx, "a"); err != nil || a.Exists() != want {
-				t.Errorf("%+v, %v", a, err)
-			}
-		}
-		time.Sleep(20 * time.Hour)
-		if err := lease.KeepAlive(ctx); err != nil {
-			t.Error(err)
-		}
-		time.Sleep(24*time.Hour - time.Second)
-		exists(true)
-		if err := kv.Close(); err != nil {
-			t.Fatal(err)
-		}
-		if kv, err = store.OpenBolt(path, store.BoltOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		defer kv.Close()
-		time.Sleep(24*time.Hour - time.Second)
-		exists(true) // a restart gives the full time
-		time.Sleep(2 * time.Second)
-		exists(false)
-	})
 }
 
 // wantError checks kind and text of an error that a user will read.

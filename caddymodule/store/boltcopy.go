@@ -37,8 +37,8 @@ func WriteBolt(ctx context.Context, kv KV, w io.Writer) (err error) {
 }
 
 // CopyToBolt creates the file at path with the items of another KV, as of one revision,
-// and with that revision. OpenBolt opens it. Leases are not copied: the items remain, except
-// those about a cluster.
+// and with that revision. OpenBolt opens it. Items with a lease remain, except those about a
+// cluster.
 func CopyToBolt(ctx context.Context, kv KV, path string) error {
 	return copyToBolt(ctx, kv, path, Span{}, isOfCluster)
 }
@@ -80,7 +80,6 @@ func copyItems(ctx context.Context, kv KV, db *bolt.DB, span Span, skip func(key
 			bucket := tx.Bucket(bucketItems)
 			bucket.FillPercent = 1 // the keys come in order
 			for _, item := range items {
-				item.Lease = 0
 				if err := bucket.Put([]byte(item.Key), encodeItem(item)); err != nil {
 					return err
 				}

@@ -8,22 +8,17 @@ import (
 	"path/filepath"
 	"reflect"
 	"testing"
-	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/tests/storetest"
 )
 
-// A copy has the items, their revisions and that of the store, but no leases.
+// A copy has the items, their revisions and that of the store.
 func TestCopyToBolt(t *testing.T) {
 	t.Parallel()
 	kv := storetest.OpenBolt(t, filepath.Join(t.TempDir(), "from.db"))
-	lease, err := kv.Lease(t.Context(), time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
 	for i := range 30 { // more than is written at a time
-		op := store.Op{Key: fmt.Sprintf("k%02d", i), Value: make([]byte, 700<<10), Lease: lease.ID()}
+		op := store.Put(fmt.Sprintf("k%02d", i), make([]byte, 700<<10))
 		if _, err := kv.Txn(t.Context(), store.Txn{Then: []store.Op{op}}); err != nil {
 			t.Fatal(err)
 		}
@@ -31,9 +26,6 @@ func TestCopyToBolt(t *testing.T) {
 	want, err := store.Range(t.Context(), kv, store.Span{})
 	if err != nil {
 		t.Fatal(err)
-	}
-	for i := range want.Items {
-		want.Items[i].Lease = 0
 	}
 	path := filepath.Join(t.TempDir(), "copy.db")
 	if err := store.CopyToBolt(t.Context(), kv, path); err != nil {

@@ -60,11 +60,8 @@ func (b *boltKV) Batch(ctx context.Context, ops []Op) error {
 // boltWrite is one write transaction.
 type boltWrite struct {
 	tx       *bolt.Tx
-	leases   map[LeaseID]*boltLease
 	revision int64   // of the transaction, if it has events
-	dirty    bool    // the file has changed
 	events   []Event // for watchers
-	after    func()  // if not nil, called under the lock once the transaction is durable
 }
 
 // write runs f in a transaction, commits it and adds it to the history. It returns the
@@ -88,12 +85,12 @@ func (b *boltKV) commit(f func(*boltWrite) error) (int64, error) {
 		return 0, err
 	}
 	before := readRevision(tx)
-	w := &boltWrite{tx: tx, leases: b.leases, revision: before + 1}
+	w := &boltWrite{tx: tx, revision: before + 1}
 	err = f(w)
 	if err == nil && len(w.events) > 0 {
 		err = tx.Bucket(bucketMeta).Put(metaRevision, number(w.revision))
 	}
-	if err != nil || !w.dirty {
+	if err != nil || len(w.events) == 0 {
 		return before, errors.Join(err, tx.Rollback())
 	}
 	if err := b.commitTx(tx); err != nil {
@@ -106,12 +103,6 @@ func (b *boltKV) commit(f func(*boltWrite) error) (int64, error) {
 		})
 		b.history.reset(revision)
 		return 0, errors.Join(err, readErr)
-	}
-	if w.after != nil {
-		w.after()
-	}
-	if len(w.events) == 0 {
-		return before, nil
 	}
 	b.history.add(Batch{Revision: w.revision, Events: w.events})
 	return w.revision, nil
@@ -130,14 +121,17 @@ func (w *boltWrite) do(op Op) error {
 		if !old.Exists() {
 			return nil
 		}
-		return w.remove(old)
+		if err := w.tx.Bucket(bucketItems).Delete([]byte(old.Key)); err != nil {
+			return err
+		}
+		w.events = append(w.events, Event{Item: Item{Key: old.Key, ModRevision: w.revision}, Deleted: true})
+		return nil
 	}
-	if _, ok := w.leases[op.Lease]; op.Lease != 0 && !ok {
-		return Errorf(ErrNotFound, "lease %d not found: it has ended", op.Lease)
+	if op.Lease != 0 {
+		return Errorf(ErrNotFound, "lease %d not found: the store is that of one gateway", op.Lease)
 	}
 	item := Item{
-		Key: op.Key, Value: append([]byte{}, op.Value...), Lease: op.Lease,
-		CreateRevision: old.CreateRevision, ModRevision: w.revision,
+		Key: op.Key, Value: append([]byte{}, op.Value...), CreateRevision: old.CreateRevision, ModRevision: w.revision,
 	}
 	if !old.Exists() {
 		item.CreateRevision = w.revision
@@ -145,19 +139,6 @@ func (w *boltWrite) do(op Op) error {
 	if err := w.tx.Bucket(bucketItems).Put([]byte(item.Key), encodeItem(item)); err != nil {
 		return err
 	}
-	w.record(Event{Item: item})
+	w.events = append(w.events, Event{Item: item})
 	return nil
-}
-
-func (w *boltWrite) remove(old Item) error {
-	if err := w.tx.Bucket(bucketItems).Delete([]byte(old.Key)); err != nil {
-		return err
-	}
-	w.record(Event{Item: Item{Key: old.Key, ModRevision: w.revision}, Deleted: true})
-	return nil
-}
-
-func (w *boltWrite) record(e Event) {
-	w.dirty = true
-	w.events = append(w.events, e)
 }

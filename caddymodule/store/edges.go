@@ -182,7 +182,7 @@ func (s *Store) SaveReport(ctx context.Context, name string, r Report, lease Lea
 	return err
 }
 
-// Lease creates a lease in the shared KV.
+// Lease creates a lease in the shared KV. Only a gateway of a cluster calls it.
 func (s *Store) Lease(ctx context.Context, ttl time.Duration) (Lease, error) {
-	return s.kv.Lease(ctx, ttl)
+	return s.kv.(Leaser).Lease(ctx, ttl)
 }

@@ -33,8 +33,8 @@ type KV interface {
 	// returns without an error, the changes survive a crash of the process and of the
 	// machine. After an error, they may or may not have been made.
 	//
-	// A put with an unknown lease fails with ErrNotFound, an invalid transaction with
-	// ErrInvalid.
+	// A put with an unknown lease fails with ErrNotFound, as does each put with a lease if
+	// the KV is not a Leaser. An invalid transaction fails with ErrInvalid.
 	Txn(ctx context.Context, t Txn) (TxnResult, error)
 
 	// Watch follows the changes within span from revision from on, past or future; 0
@@ -43,17 +43,20 @@ type KV interface {
 	// after a recent Snapshot are kept long enough for a prompt watcher.
 	Watch(ctx context.Context, span Span, from int64) (Watcher, error)
 
-	// Lease creates a lease. If it is not kept alive for ttl, it ends, and all items
-	// last put with it are deleted in one transaction. Leases survive a restart of the
-	// process, with their full ttl. An implementation may round ttl up.
-	Lease(ctx context.Context, ttl time.Duration) (Lease, error)
-
 	// Backup writes all items of one revision to w, as a file that OpenBolt opens. It
 	// does not wait for writers, and they do not wait for it.
 	Backup(ctx context.Context, w io.Writer) error
 
 	// Close ends all watchers and releases all resources. Leases are kept.
 	Close() error
+}
+
+// Leaser is implemented by a KV that several gateways share.
+type Leaser interface {
+	// Lease creates a lease. If it is not kept alive for ttl, it ends, and all items
+	// last put with it are deleted in one transaction. Leases survive a restart of the
+	// process, with their full ttl. An implementation may round ttl up.
+	Lease(ctx context.Context, ttl time.Duration) (Lease, error)
 }
 
 // Compacter is implemented by a KV that keeps old changes until it is asked to drop them.
@@ -74,9 +77,8 @@ const (
 type Item struct {
 	Key            string
 	Value          []byte
-	CreateRevision int64   // of the transaction that created the key
-	ModRevision    int64   // of the transaction that changed it last; 0: the key does not exist
-	Lease          LeaseID // of the last put, or 0
+	CreateRevision int64 // of the transaction that created the key
+	ModRevision    int64 // of the transaction that changed it last; 0: the key does not exist
 }
 
 // Exists reports whether the item exists.

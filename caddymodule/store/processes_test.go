@@ -1,14 +1,12 @@
 package store_test
 
 import (
-	"context"
 	"errors"
 	"net/netip"
 	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/tests/rig/wait"
@@ -109,9 +107,6 @@ func TestCloseEndsGoroutines(t *testing.T) {
 		deaf := share(kv)
 		s, err := store.New(deaf, store.Options{})
 		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := kv.Lease(context.Background(), time.Hour); err != nil {
 			t.Fatal(err)
 		}
 		deaf.CutOff(errors.New("connection lost"), func() {})

@@ -142,7 +142,7 @@ func TestLeaderKilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lease, err := other.Lease(t.Context(), time.Minute)
+	lease, err := other.(store.Leaser).Lease(t.Context(), time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -227,7 +227,7 @@ func TestAllMembersDown(t *testing.T) {
 			_, err := kv.Txn(ctx, store.Txn{Then: []store.Op{store.Put("a", nil)}})
 			return err
 		},
-		"lease": func(ctx context.Context) error { _, err := kv.Lease(ctx, time.Minute); return err },
+		"lease": func(ctx context.Context) error { _, err := kv.(store.Leaser).Lease(ctx, time.Minute); return err },
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		if err := call(ctx); !errors.Is(err, store.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) {

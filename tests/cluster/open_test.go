@@ -168,7 +168,7 @@ func TestAuth(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lease, err := kv.Lease(t.Context(), time.Minute)
+	lease, err := kv.(store.Leaser).Lease(t.Context(), time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,7 +27,8 @@ type Backend struct {
 	// Join returns the engine that kv lives in as another process opens it, for RunStores.
 	// The test does not close it.
 	Join func(t *testing.T, kv store.KV) store.KV
-	// TTL is a short time that the KV keeps for a lease without rounding it.
+	// TTL is a short time that the KV keeps for a lease without rounding it; 0: it has no
+	// leases.
 	TTL time.Duration
 	// External is set if the KV lives in another process, which has the clock of the
 	// machine.
@@ -37,33 +38,37 @@ type Backend struct {
 // RunKV runs the tests that every implementation of store.KV must pass. Time passes in
 // no time, unless the KV is external.
 func RunKV(t *testing.T, b Backend) {
-	for name, f := range map[string]func(k *kvTest){
-		"get":                        testGet,
-		"revisions":                  testRevisions,
-		"each":                       testEach,
-		"values are copies":          testCopies,
-		"txn is all or nothing":      testTxnAtomic,
-		"txn compares":               testTxnCompares,
-		"txn rules":                  testTxnRules,
-		"txn without change":         testTxnNoChange,
-		"concurrent txns":            testTxnConcurrent,
-		"watch past and future":      testWatch,
-		"watch span":                 testWatchSpan,
-		"watch next":                 testWatchNext,
-		"watch ends":                 testWatchEnds,
-		"watch misses nothing":       testWatchGapless,
-		"watch before restart":       testWatchCompacted,
-		"watch progress":             testWatchProgress,
-		"watch from far behind":      testWatchBehind,
-		"lease ends":                 testLeaseEnds,
-		"lease kept alive":           testLeaseKeptAlive,
-		"lease revoked":              testLeaseRevoked,
-		"lease follows the last put": testLeaseReplaced,
-		"lease outlives a restart":   testLeaseRestart,
-		"restart":                    testRestart,
-		"backup":                     testBackup,
-		"closed":                     testClosed,
-	} {
+	tests := map[string]func(k *kvTest){
+		"get":                   testGet,
+		"revisions":             testRevisions,
+		"each":                  testEach,
+		"values are copies":     testCopies,
+		"txn is all or nothing": testTxnAtomic,
+		"txn compares":          testTxnCompares,
+		"txn rules":             testTxnRules,
+		"txn without change":    testTxnNoChange,
+		"concurrent txns":       testTxnConcurrent,
+		"watch past and future": testWatch,
+		"watch span":            testWatchSpan,
+		"watch next":            testWatchNext,
+		"watch ends":            testWatchEnds,
+		"watch misses nothing":  testWatchGapless,
+		"watch before restart":  testWatchCompacted,
+		"watch progress":        testWatchProgress,
+		"watch from far behind": testWatchBehind,
+		"restart":               testRestart,
+		"backup":                testBackup,
+		"closed":                testClosed,
+	}
+	if b.TTL > 0 {
+		tests["lease ends"] = testLeaseEnds
+		tests["lease kept alive"] = testLeaseKeptAlive
+		tests["lease revoked"] = testLeaseRevoked
+		tests["lease follows the last put"] = testLeaseReplaced
+		tests["lease outlives a restart"] = testLeaseRestart
+		tests["lease of a closed store"] = testLeaseClosed
+	}
+	for name, f := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			test := func(t *testing.T) {
@@ -136,7 +141,7 @@ func (k *kvTest) watch(span store.Span, from int64) store.Watcher {
 
 func (k *kvTest) lease(ttl time.Duration) store.Lease {
 	k.Helper()
-	l, err := k.kv.Lease(k.Context(), ttl)
+	l, err := k.kv.(store.Leaser).Lease(k.Context(), ttl)
 	if err != nil {
 		k.Fatalf("lease: %v", err)
 	}
@@ -324,7 +329,6 @@ func testBackup(k *kvTest) {
 
 func testClosed(k *kvTest) {
 	w := k.watch(store.Span{}, 0)
-	lease := k.lease(time.Hour)
 	waiting := make(chan error)
 	go func() {
 		_, err := w.Next(k.Context())
@@ -333,13 +337,12 @@ func testClosed(k *kvTest) {
 	if err := k.kv.Close(); err != nil {
 		k.Fatal(err)
 	}
-	errs := map[string]error{"next": <-waiting, "keep alive": lease.KeepAlive(k.Context()), "revoke": lease.Revoke(k.Context())}
+	errs := map[string]error{"next": <-waiting}
 	_, errs["get"] = k.kv.Get(k.Context(), "a")
 	_, errs["each"] = store.Range(k.Context(), k.kv, store.Span{})
 	_, errs["progress"] = w.Progress(k.Context())
 	_, errs["txn"] = k.kv.Txn(k.Context(), store.Txn{})
 	_, errs["watch"] = k.kv.Watch(k.Context(), store.Span{}, 0)
-	_, errs["lease"] = k.kv.Lease(k.Context(), time.Second)
 	errs["close"] = k.kv.Close()
 	for name, err := range errs {
 		if !errors.Is(err, store.ErrClosed) {

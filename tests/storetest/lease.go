@@ -16,9 +16,6 @@ func testLeaseEnds(k *kvTest) {
 		k.Errorf("the id of a lease is %d", l.ID())
 	}
 	k.txn(store.Op{Key: "a", Lease: l.ID()}, store.Op{Key: "b", Lease: l.ID()}, store.Put("c", nil))
-	if got := k.get("a").Lease; got != l.ID() {
-		k.Errorf("the item has lease %d, not %d", got, l.ID())
-	}
 	k.gone("a")
 	if d := time.Since(start); d < k.TTL*9/10 {
 		k.Errorf("a lease of %v ended after %v", k.TTL, d)
@@ -35,7 +32,7 @@ func testLeaseEnds(k *kvTest) {
 	if err := l.Revoke(k.Context()); err != nil {
 		k.Errorf("revoking a lease that has ended: %v", err)
 	}
-	if _, err := k.kv.Lease(k.Context(), 0); !errors.Is(err, store.ErrInvalid) {
+	if _, err := k.kv.(store.Leaser).Lease(k.Context(), 0); !errors.Is(err, store.ErrInvalid) {
 		k.Errorf("a lease of no time: %v", err)
 	}
 }
@@ -108,4 +105,18 @@ func testLeaseRestart(k *kvTest) {
 	}
 	// The other lease can still be used by its id.
 	k.txn(store.Op{Key: "d", Lease: long.ID()})
+}
+
+func testLeaseClosed(k *kvTest) {
+	lease := k.lease(time.Hour)
+	if err := k.kv.Close(); err != nil {
+		k.Fatal(err)
+	}
+	errs := map[string]error{"keep alive": lease.KeepAlive(k.Context()), "revoke": lease.Revoke(k.Context())}
+	_, errs["lease"] = k.kv.(store.Leaser).Lease(k.Context(), time.Second)
+	for name, err := range errs {
+		if !errors.Is(err, store.ErrClosed) {
+			k.Errorf("%s: %v", name, err)
+		}
+	}
 }

@@ -3,6 +3,7 @@ package storetest
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
 )
@@ -27,6 +28,11 @@ func Share(kv store.KV) *Shared {
 
 // Close does nothing.
 func (s *Shared) Close() error { return nil }
+
+// Lease implements [store.Leaser] if the KV does.
+func (s *Shared) Lease(ctx context.Context, ttl time.Duration) (store.Lease, error) {
+	return s.KV.(store.Leaser).Lease(ctx, ttl)
+}
 
 // Watch implements [store.KV].
 func (s *Shared) Watch(ctx context.Context, span store.Span, from int64) (store.Watcher, error) {

@@ -11,7 +11,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// Lease rounds ttl up to seconds. If etcd does not answer an attempt, another lease
+// Lease implements store.Leaser. It rounds ttl up to seconds. If etcd does not answer an attempt, another lease
 // without keys may exist until its ttl ends.
 func (k *kv) Lease(ctx context.Context, ttl time.Duration) (store.Lease, error) {
 	if ttl <= 0 {

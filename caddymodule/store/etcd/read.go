@@ -140,7 +140,6 @@ func (k *kv) item(kv *mvccpb.KeyValue) store.Item {
 		Value:          kv.Value,
 		CreateRevision: kv.CreateRevision,
 		ModRevision:    kv.ModRevision,
-		Lease:          store.LeaseID(kv.Lease),
 	}
 	if item.Value == nil {
 		item.Value = []byte{}

@@ -215,12 +215,13 @@ func (k *kv) Txn(ctx context.Context, t store.Txn) (store.TxnResult, error) {
 	return kv.Txn(ctx, t)
 }
 
+// Lease implements store.Leaser.
 func (k *kv) Lease(ctx context.Context, ttl time.Duration) (store.Lease, error) {
 	kv, isCopy := k.now()
 	if isCopy {
 		return nil, errAway
 	}
-	return kv.Lease(ctx, ttl)
+	return kv.(store.Leaser).Lease(ctx, ttl)
 }
 
 func (k *kv) Backup(ctx context.Context, w io.Writer) error {

@@ -36,7 +36,6 @@ func TestConformance(t *testing.T) {
 		return kv
 	}
 	storetest.RunKV(t, storetest.Backend{
-		TTL:  300 * time.Millisecond,
 		Open: func(t *testing.T) store.KV { return open(t, filepath.Join(t.TempDir(), "gateway.db")) },
 		Reopen: func(t *testing.T, kv store.KV) store.KV {
 			if err := kv.Close(); err != nil {
