@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/postern-dev/postern/connector/panics"
@@ -125,18 +124,6 @@ const (
 	lookRest = 50 * time.Millisecond  // between two calls of the KV by LookAgain
 )
 
-// looking is the call of the KV that the callers of LookAgain share.
-type looking struct {
-	mu    sync.Mutex
-	next  *look // begins later than all who wait for it
-	begun time.Time
-}
-
-type look struct {
-	done chan struct{}
-	err  error
-}
-
 // LookAgain makes the view show what other gateways have written, for a caller that has not
 // found a record. It returns at once if the gateway is alone. It takes at most 250 ms, and
 // accesses the KV at most 20 times a second, however many call it. If it fails, the record may
@@ -150,18 +137,9 @@ func (s *Store) LookAgain(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
-	s.looking.mu.Lock()
-	l := s.looking.next
-	if l == nil {
-		l = &look{done: make(chan struct{})}
-		s.looking.next = l
-		wait := max(0, lookRest-time.Since(s.looking.begun))
-		go s.look(l, wait)
-	}
-	s.looking.mu.Unlock()
 	select {
-	case <-l.done:
-		return l.err
+	case result := <-s.looks.DoChan("", s.look):
+		return result.Err
 	case <-ctx.Done():
 		return errLookAgain
 	}
@@ -169,24 +147,20 @@ func (s *Store) LookAgain(ctx context.Context) error {
 
 var errLookAgain = Errorf(ErrUnavailable, "this gateway cannot reach its store now: try again, or use another gateway")
 
-// look catches up for all who have called LookAgain before it begins.
-func (s *Store) look(l *look, wait time.Duration) {
+// look catches up for all who have called LookAgain before it begins. Later callers need a
+// look of their own.
+func (s *Store) look() (_ any, err error) {
 	defer panics.Recover(s.log, "looking for the changes of other gateways")
-	defer close(l.done)
-	l.err = errLookAgain // also after a panic
-	select {
-	case <-time.After(wait):
-	case <-s.ctx.Done():
-		return
+	err = errLookAgain // also after a panic
+	if s.lookPace.Wait(s.ctx) != nil {
+		return nil, err
 	}
-	s.looking.mu.Lock()
-	s.looking.next, s.looking.begun = nil, time.Now()
-	s.looking.mu.Unlock()
+	s.looks.Forget("")
 	ctx, cancel := context.WithTimeout(s.ctx, lookTime)
 	defer cancel()
 	if err := s.catchUp(ctx); err != nil {
 		s.log.Debug("failed to look for the changes of other gateways", "error", err)
-		return
+		return nil, errLookAgain
 	}
-	l.err = nil
+	return nil, nil
 }

@@ -1,9 +1,11 @@
 package store_test
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
@@ -92,6 +94,70 @@ func TestLookAgain(t *testing.T) {
 	if _, ok := b.FindKey(secret); !ok {
 		t.Error("the key is not found")
 	}
+}
+
+// gate is a KV whose watchers answer Progress when the test lets them.
+type gate struct {
+	store.KV
+	asked chan chan struct{} // closed by the test
+}
+
+func (g gate) Watch(ctx context.Context, span store.Span, from int64) (store.Watcher, error) {
+	w, err := g.KV.Watch(ctx, span, from)
+	return gatedWatcher{w, g}, err
+}
+
+type gatedWatcher struct {
+	store.Watcher
+	gate
+}
+
+func (w gatedWatcher) Progress(ctx context.Context) (int64, error) {
+	answer := make(chan struct{})
+	w.asked <- answer
+	revision, err := w.Watcher.Progress(ctx)
+	<-answer
+	return revision, err
+}
+
+// A look that has begun before a call does not count for it. All who call until the next one
+// begins share that.
+func TestLookAgainIsShared(t *testing.T) {
+	t.Parallel()
+	path := t.TempDir() + "/gateway.db"
+	synctest.Test(t, func(t *testing.T) {
+		kv := storetest.OpenBolt(t, path)
+		a, _ := storetest.OpenEdge(t, kv, store.Options{Edge: "a"})
+		g := gate{kv, make(chan chan struct{})}
+		b, _ := storetest.OpenEdge(t, g, store.Options{Edge: "b"})
+		looked := make(chan error, 3)
+		look := func() { looked <- b.LookAgain(t.Context()) }
+		go look()
+		first := <-g.asked
+		synctest.Wait()
+		_, secret, err := a.CreateKey(t.Context(), store.Key{Account: account, Name: "key", Scope: "*"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		go look()
+		go look()
+		synctest.Wait()
+		close(first)
+		if err := <-looked; err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if len(looked) > 0 {
+			t.Error("a look of before counts")
+		}
+		close(<-g.asked)
+		if err := errors.Join(<-looked, <-looked); err != nil {
+			t.Error(err)
+		}
+		if _, ok := b.FindKey(secret); !ok {
+			t.Error("the key is not found")
+		}
+	})
 }
 
 // A code that was made at one edge is used at a second and approved at a third.

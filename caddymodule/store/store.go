@@ -9,6 +9,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/singleflight"
+	"golang.org/x/time/rate"
+
 	"github.com/postern-dev/postern/caddymodule/subscribe"
 	"github.com/postern-dev/postern/connector/panics"
 )
@@ -33,12 +36,14 @@ type Store struct {
 	kv      KV
 	local   KV // kv itself if the gateway is alone
 	edge    string
-	cluster Cluster // nil if the gateway is alone
-	looking looking
+	cluster Cluster       // nil if the gateway is alone
 	rest    time.Duration // minimum time between two writes of the same time of use
 	log     *slog.Logger
 	now     func() time.Time
 	view    atomic.Pointer[view]
+
+	looks    singleflight.Group // the calls of LookAgain
+	lookPace *rate.Limiter      // of looks
 
 	schedule schedule
 	whole    *view       // the last one whose callbacks have all returned; of the goroutine that publishes
@@ -108,7 +113,7 @@ func New(kv KV, o Options) (*Store, error) {
 func newStore(kv KV, o Options) *Store {
 	s := &Store{
 		kv: kv, local: o.Local, edge: cmp.Or(o.Edge, aloneName), cluster: o.Cluster, rest: restAlone,
-		log: o.Logger, now: o.Now, progress: make(chan struct{}),
+		log: o.Logger, now: o.Now, progress: make(chan struct{}), lookPace: rate.NewLimiter(rate.Every(lookRest), 1),
 		schedule: schedule{earlier: make(chan struct{}, 1)},
 	}
 	if o.Edge != "" {
