@@ -103,7 +103,7 @@ func exitCode(err error) int {
 
 const (
 	unconfirmedJSON = `{"confirmed":false,"pending":[{"edge":"edge-c","accepts_nothing_after":"2026-05-02T12:05:00Z"}],` +
-		`"message":"revoking the key: the change is made, but not confirmed by all edges of the cluster: edge-c has not answered; without the store it accepts nothing after 2026-05-02T12:05:00Z"}`
+		`"message":"revoking the key: the change is made, but not confirmed by all edges of the cluster: edge-c has not answered, and without the store it accepts nothing after 2026-05-02T12:05:00Z"}`
 	onlineJSON = `{"id":"con_06b3kz9v6dfx7fbv7wq7m5r2qm","account":"default","name":"rack","created_at":"2026-05-01T10:30:00Z",` +
 		`"state":"online","transport":"quic","remote":"192.0.2.7:4711","version":"v1.0.0","os":"linux",` +
 		`"upstreams":[{"name":"ollama","state":"reachable","since":"2026-05-02T09:00:00Z","models":12},{"name":"vllm","state":"down","since":"2026-05-02T10:00:00Z"}],"since":"2026-05-02T09:00:00Z","rtt_ms":12.5,"active":1}`

@@ -44,9 +44,9 @@ func (u *Unconfirmed) Error() string {
 	b.WriteString("the change is made, but not confirmed by all edges of the cluster: ")
 	for i, p := range u.Pending {
 		if i > 0 {
-			b.WriteString(", ")
+			b.WriteString("; ")
 		}
-		b.WriteString(p.Edge + " has not answered; without the store it accepts nothing after " + p.Until.UTC().Format(time.RFC3339))
+		b.WriteString(p.Edge + " has not answered, and without the store it accepts nothing after " + p.Until.UTC().Format(time.RFC3339))
 	}
 	return b.String()
 }

@@ -66,6 +66,17 @@ func TestUnconfirmed(t *testing.T) {
 	}
 }
 
+// The text for users separates edges, so that each has its parts.
+func TestUnconfirmedText(t *testing.T) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	err := &store.Unconfirmed{Pending: []store.PendingEdge{{Edge: "a", Until: at}, {Edge: "b", Until: at}}}
+	const want = "a has not answered, and without the store it accepts nothing after 2026-01-02T03:04:05Z; " +
+		"b has not answered, and without the store it accepts nothing after 2026-01-02T03:04:05Z"
+	if !strings.HasSuffix(err.Error(), ": "+want) {
+		t.Error(err)
+	}
+}
+
 // What another edge has made is found by looking again. If the store does not answer, that is
 // not the same as that there is nothing.
 func TestLookAgain(t *testing.T) {
