@@ -42,19 +42,6 @@ type Handler interface {
 	ServeHTTP(w http.ResponseWriter, r *http.Request) error
 }
 
-// HandlerFunc is a function that is a Handler.
-type HandlerFunc func(w http.ResponseWriter, r *http.Request) error
-
-// ServeHTTP implements Handler.
-func (f HandlerFunc) ServeHTTP(w http.ResponseWriter, r *http.Request) error { return f(w, r) }
-
-// Serve serves a request with the three handlers, nested as in a route of Caddy.
-func Serve(w http.ResponseWriter, r *http.Request, ex *Exchange, t *Translator, rt *Router) {
-	route := HandlerFunc(func(_ http.ResponseWriter, r *http.Request) error { return rt.Serve(r) })
-	translate := HandlerFunc(func(w http.ResponseWriter, r *http.Request) error { return t.Serve(w, r, route) })
-	Authenticator{Server: t.Server}.Serve(w, r, ex, translate)
-}
-
 // Server holds the state that the handlers of a configuration share.
 type Server struct {
 	// Open returns the backend, opening it on first use.

@@ -57,9 +57,6 @@ const (
 	KeyRevoked  = "revoked"
 )
 
-// KeyStates lists all states of a key.
-var KeyStates = [...]string{KeyValid, KeyDisabled, KeyExpired, KeyRevoked}
-
 // State returns the state of the key at a time.
 func (k Key) State(now time.Time) string {
 	switch {

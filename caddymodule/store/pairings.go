@@ -128,7 +128,7 @@ func (s *Store) MatchPairing(match func(codeHash []byte) bool) (id string, ok bo
 	now := s.now()
 	for r := range pairingKind.all(&s.view.Load().records) {
 		p := r.asOf(now)
-		if (p.State == PairingWaiting || p.State == PairingPending) && match(r.CodeHash[:]) {
+		if p.open() && match(r.CodeHash[:]) {
 			return p.ID, true
 		}
 	}

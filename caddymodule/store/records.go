@@ -106,7 +106,7 @@ type Change struct {
 	Name    string // of a key, a connector or a deployment
 	Removed bool   // removed; for a key also revoked
 	// State and Was are the states after and before the change, "" where the record
-	// does not exist: of a key one of KeyStates, of a pairing its state, of a
+	// does not exist: of a key like Key.State, of a pairing its state, of a
 	// connector when its secret was last rotated. Others have none. A key changes to
 	// KeyExpired when it expires, without a change of its record.
 	State, Was string

@@ -77,10 +77,17 @@ func (g *Gateway) handler(o Options, logger *slog.Logger) http.Handler {
 	translator.KeepAlive = cmp.Or(translator.KeepAlive, serve.DefaultKeepAlive)
 	translator.ResponseStore = cmp.Or(translator.ResponseStore, serve.StoreOn)
 	router.ConnectWait = cmp.Or(router.ConnectWait, serve.DefaultConnectWait)
+	route := handlerFunc(func(_ http.ResponseWriter, r *http.Request) error { return router.Serve(r) })
+	translate := handlerFunc(func(w http.ResponseWriter, r *http.Request) error { return translator.Serve(w, r, route) })
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		serve.Serve(w, r, serve.NewExchange(), &translator, &router)
+		serve.Authenticator{Server: server}.Serve(w, r, serve.NewExchange(), translate)
 	})
 }
+
+// handlerFunc is a function that is a handler, as those of Caddy.
+type handlerFunc func(w http.ResponseWriter, r *http.Request) error
+
+func (f handlerFunc) ServeHTTP(w http.ResponseWriter, r *http.Request) error { return f(w, r) }
 
 // manage serves the management API as Caddy's admin endpoint does.
 func (g *Gateway) manage(w http.ResponseWriter, r *http.Request) {
