@@ -89,7 +89,7 @@ func Usagef(format string, args ...any) error {
 }
 
 const (
-	// startTimeout bounds the wait for a part of ours, over loopback: long enough for a
+	// startTimeout bounds the wait for the connector, over loopback: long enough for a
 	// machine that is loading a model.
 	startTimeout = time.Minute
 	// agentGrace is how long running requests may take after Ctrl-C.
@@ -268,14 +268,26 @@ func (u *Run) startConnector(ctx context.Context, local account, server modelSer
 		u.agentDone <- a.Run(agentCtx)
 		close(u.agentDone)
 	}()
-	return id, poll(ctx, "waiting for the connector's tunnel", func() (ok bool, err error) {
+	return id, u.awaitTunnel(ctx, local, id)
+}
+
+// awaitTunnel waits until the tunnel of the connector is up.
+func (u *Run) awaitTunnel(ctx context.Context, local account, id string) error {
+	const pause = 50 * time.Millisecond
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	for {
+		if ok, err := local.online(ctx, id); err != nil || ok {
+			return err
+		}
 		select {
 		case err := <-u.agentDone:
-			return false, fmt.Errorf("running the connector: %w", err)
-		default:
-			return local.online(ctx, id)
+			return fmt.Errorf("running the connector: %w", err)
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for the connector's tunnel: %w", ctx.Err())
+		case <-time.After(pause):
 		}
-	})
+	}
 }
 
 // Wait blocks until ctx ends or the connector stops, which is an error. If it was
@@ -308,23 +320,6 @@ func (u *Run) Stop() {
 		stop()
 	}
 	u.stops = nil
-}
-
-// poll waits until probe returns true, and fails as soon as it fails.
-func poll(ctx context.Context, what string, probe func() (ok bool, err error)) error {
-	const pause = 50 * time.Millisecond
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
-	for {
-		if ok, err := probe(); err != nil || ok {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%s: %w", what, ctx.Err())
-		case <-time.After(pause):
-		}
-	}
 }
 
 // warn prints a failure of Stop, unless err is nil.
