@@ -77,7 +77,7 @@ var unguarded = map[string][]string{
 		"connector/link/packets.go write",
 		"connector/link/relay.go Relay",
 		"connector/link/relay.go Reserve",
-		"connector/link/roundtrip.go RoundTripTo",
+		"connector/link/roundtrip.go RoundTrip",
 		"connector/link/websocket.go carry",
 		"connector/upstream/connection.go pruneAfter",
 		"connector/upstream/server.go try",

@@ -222,7 +222,7 @@ func (s *Session) exchange(stream *openStream, r *http.Request, key string, whol
 	if s.hello.Blocks != nil && r.ContentLength >= blocks.Least && s.minRTT() >= s.hub.encodeFrom {
 		r, body = s.encode(r, key, whole)
 	}
-	answer, err := link.RoundTripTo(r.Context(), stream.Stream, stream.to, r, stream.done)
+	answer, err := link.RoundTrip(r.Context(), stream.Stream, stream.to, r, stream.done)
 	switch {
 	case body == nil:
 	case err == nil:

@@ -377,7 +377,7 @@ func TestDoneIsCalledOnce(t *testing.T) {
 					r = post("")
 					r.Method = http.MethodHead // nothing to read: done at once
 				}
-				a, err := RoundTripTo(t.Context(), s, p.to, r, func() { done++ })
+				a, err := RoundTrip(t.Context(), s, p.to, r, func() { done++ })
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -24,7 +24,7 @@ const patience = 2 * time.Minute
 type pair struct {
 	gateway, connector *Conn
 	served             chan error // results of Serve, if anybody reads them
-	to                 To         // see RoundTripTo
+	to                 To         // see RoundTrip
 }
 
 // pairing connects a gateway and a connector whose streams h serves, with a limit of
@@ -177,7 +177,7 @@ func (p *pair) roundTrip(ctx context.Context, r *http.Request) (*http.Response, 
 	if err != nil {
 		return nil, err
 	}
-	return RoundTripTo(ctx, s, p.to, r, nil)
+	return RoundTrip(ctx, s, p.to, r, nil)
 }
 
 // post returns a request as the gateway makes them.

@@ -17,7 +17,8 @@ import (
 )
 
 // RoundTrip sends r on a new stream and reads the head of the answer. It is the gateway's
-// end of a request.
+// end of a request. If to is set, r is for a connector of a peer, which serves the stream with
+// [ReadTo] and [Relay].
 //
 // r.Host (or r.URL.Host) is the name of an upstream. r.ContentLength is -1 if the length is
 // unknown. r.Body should be in memory: it is read to its end even if the answer begins
@@ -31,13 +32,7 @@ import (
 // with CodeCancelled. RoundTrip and reads of the body return the cause of ctx, or wrap an
 // error of this package: that of a reset, [ErrTunnelLost] or [ErrMalformed]; or
 // [io.ErrUnexpectedEOF].
-func RoundTrip(ctx context.Context, s Stream, r *http.Request, done func()) (*http.Response, error) {
-	return RoundTripTo(ctx, s, To{}, r, done)
-}
-
-// RoundTripTo is [RoundTrip] with a connector of a peer, which serves the stream with
-// [ReadTo] and [Relay].
-func RoundTripTo(ctx context.Context, s Stream, to To, r *http.Request, done func()) (*http.Response, error) {
+func RoundTrip(ctx context.Context, s Stream, to To, r *http.Request, done func()) (*http.Response, error) {
 	x := &exchange{ctx: ctx, stream: s, to: to, request: r, done: done}
 	x.in.stream = s
 	if ctx.Done() != nil {
@@ -65,7 +60,7 @@ func RoundTripTo(ctx context.Context, s Stream, to To, r *http.Request, done fun
 type exchange struct {
 	ctx     context.Context
 	stream  Stream
-	to      To // see RoundTripTo
+	to      To
 	request *http.Request
 	done    func()
 	unwatch func() bool // stops watching ctx; nil: not watching
