@@ -4,6 +4,8 @@ import (
 	"log/slog"
 	"net/http"
 
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
 	"github.com/postern-dev/postern/connector/panics"
 )
 
@@ -11,12 +13,12 @@ import (
 // connection is aborted, so that the answer does not look complete. net/http would log the value of
 // the panic, which may be a secret.
 func recovered(log *slog.Logger, w http.ResponseWriter, serve func(w http.ResponseWriter) error, fail func(w http.ResponseWriter)) error {
-	answer := &watchedAnswer{ResponseWriter: w}
+	answer := caddyhttp.NewResponseRecorder(w, nil, nil)
 	defer func() {
 		v := recover()
 		if v != nil && v != http.ErrAbortHandler {
 			panics.Caught(v).Log(log, "serving a request")
-			if !answer.begun {
+			if answer.Status() == 0 {
 				fail(w)
 				return
 			}
@@ -27,27 +29,6 @@ func recovered(log *slog.Logger, w http.ResponseWriter, serve func(w http.Respon
 	}()
 	return serve(answer)
 }
-
-// watchedAnswer notes whether an answer has begun.
-type watchedAnswer struct {
-	http.ResponseWriter
-	begun bool
-}
-
-// WriteHeader implements http.ResponseWriter.
-func (a *watchedAnswer) WriteHeader(status int) {
-	a.begun = true
-	a.ResponseWriter.WriteHeader(status)
-}
-
-// Write implements http.ResponseWriter.
-func (a *watchedAnswer) Write(p []byte) (int, error) {
-	a.begun = true
-	return a.ResponseWriter.Write(p)
-}
-
-// Unwrap is for [http.ResponseController], which also takes the connection of a WebSocket.
-func (a *watchedAnswer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 // errCrashed is the text of the error after a panic.
 const errCrashed = "the gateway failed to serve the request because of a defect; its log has the stack"
