@@ -176,15 +176,13 @@ func labels(ex *serve.Exchange) (deployment, dialect string) {
 // dropSeries drops the series of a removed deployment except the gauge, from
 // which running requests must still be subtracted.
 func dropSeries(name string) {
-	labels := prometheus.Labels{"deployment": name}
-	requestsTotal.DeletePartialMatch(labels)
-	queueRejectedTotal.DeletePartialMatch(labels)
-	firstByteSeconds.DeletePartialMatch(labels)
-	durationSeconds.DeletePartialMatch(labels)
-	tokensTotal.DeletePartialMatch(labels)
-	queueWaitSeconds.DeletePartialMatch(labels)
-	upstreamErrorsTotal.DeletePartialMatch(labels)
-	dropGenAI(name)
+	for _, c := range collectors() {
+		vec, ok := c.(interface{ DeletePartialMatch(prometheus.Labels) int })
+		if ok && c != inflightRequests {
+			vec.DeletePartialMatch(prometheus.Labels{"deployment": name})
+			vec.DeletePartialMatch(prometheus.Labels{labelModel: name})
+		}
+	}
 }
 
 // live collects what is read at each scrape: tunnels, deployment states, queues

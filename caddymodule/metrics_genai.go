@@ -91,14 +91,3 @@ func (m metrics) Counted(ex *serve.Exchange, u dialect.Usage) {
 		genAIOutput.WithLabelValues(operation, serve.GenAIProvider, deployment, modality).Add(float64(u.CompletionTokens))
 	}
 }
-
-// dropGenAI drops the series of a removed deployment.
-func dropGenAI(name string) {
-	labels := prometheus.Labels{labelModel: name}
-	for _, h := range [...]*prometheus.HistogramVec{genAIDuration, genAIFirstToken, genAIPerToken, genAIUsage} {
-		h.DeletePartialMatch(labels)
-	}
-	for _, c := range [...]*prometheus.CounterVec{genAIInput, genAIOutput} {
-		c.DeletePartialMatch(labels)
-	}
-}
