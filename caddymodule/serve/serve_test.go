@@ -143,6 +143,19 @@ func (c *counts) last() string {
 	return c.seen[len(c.seen)-1]
 }
 
+// HandlerFunc is a function that is a Handler.
+type HandlerFunc func(w http.ResponseWriter, r *http.Request) error
+
+// ServeHTTP implements Handler.
+func (f HandlerFunc) ServeHTTP(w http.ResponseWriter, r *http.Request) error { return f(w, r) }
+
+// Serve serves a request with the three handlers, nested as in a route of Caddy.
+func Serve(w http.ResponseWriter, r *http.Request, ex *Exchange, t *Translator, rt *Router) {
+	route := HandlerFunc(func(_ http.ResponseWriter, r *http.Request) error { return rt.Serve(r) })
+	translate := HandlerFunc(func(w http.ResponseWriter, r *http.Request) error { return t.Serve(w, r, route) })
+	Authenticator{Server: t.Server}.Serve(w, r, ex, translate)
+}
+
 // send sends a request, which is complete when it returns.
 func (g *testGateway) send(w http.ResponseWriter, r *http.Request) {
 	r.Header.Set("Authorization", "Bearer "+g.secret)

@@ -159,11 +159,6 @@ func (e *edge) away() time.Duration {
 	return (e.conn.RTT()/unit + 1) * unit
 }
 
-// Wait is [Hub.WaitAny] for one connector.
-func (h *Hub) Wait(ctx context.Context, connectorID string, d time.Duration) (*Session, error) {
-	return h.WaitAny(ctx, []string{connectorID}, Target{}, nil, d)
-}
-
 // WaitAny is [Hub.Choose], but waits up to d for one of the connectors to connect.
 // It returns [ErrOffline] or the cause of ctx's end.
 func (h *Hub) WaitAny(ctx context.Context, connectorIDs []string, to Target, except []*Session, d time.Duration) (*Session, error) {
@@ -175,11 +170,17 @@ func (h *Hub) WaitAny(ctx context.Context, connectorIDs []string, to Target, exc
 	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
-	arrived := make(chan struct{}, 1)
-	defer h.leave(arrived)
-	h.await(connectorIDs, arrived)
+	arrived := make(chan struct{}, 1) // receives a value when one of them connects
+	h.mu.Lock()
+	h.arrivals[arrived] = connectorIDs
+	h.mu.Unlock()
+	defer func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		delete(h.arrivals, arrived)
+	}()
 	for {
-		if s, ok := h.Choose(connectorIDs, to, except); ok { // may have connected before await
+		if s, ok := h.Choose(connectorIDs, to, except); ok { // may have connected before
 			return s, nil
 		}
 		select {
@@ -192,20 +193,6 @@ func (h *Hub) WaitAny(ctx context.Context, connectorIDs []string, to Target, exc
 			return nil, context.Cause(ctx)
 		}
 	}
-}
-
-// await registers arrived to receive a value when one of the connectors connects.
-func (h *Hub) await(connectorIDs []string, arrived chan struct{}) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.arrivals[arrived] = connectorIDs
-}
-
-// leave undoes await.
-func (h *Hub) leave(arrived chan struct{}) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	delete(h.arrivals, arrived)
 }
 
 // Target is the target of a deployment: its public name, its upstream and its model

@@ -31,7 +31,7 @@ func (s *Session) run() {
 	}
 	s.close(link.CloseNone) // if still open
 	s.hub.remove(s)
-	s.log().Info("connector offline", "reason", endOf(context.Cause(s.conn.Context())), "duration", s.hub.options.Load().Now().Sub(s.since))
+	s.log().Info("connector offline", "reason", endOf(context.Cause(s.conn.Context())), "duration", time.Since(s.since))
 }
 
 // endOf returns the reason for the end of a connection, for the log.

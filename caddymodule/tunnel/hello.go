@@ -235,7 +235,7 @@ func (p *peer) deny(who slog.Attr, d link.Deny) {
 	if d.Code == link.DenyHeld || d.Code == link.DenyAgain { // usual in a cluster
 		level = slog.LevelDebug
 	}
-	h.denials.Log(o.Logger, level, networksOf(remote).Widest(), o.Now(), "denying a connector",
+	h.denials.Log(o.Logger, level, networksOf(remote).Widest(), time.Now(), "denying a connector",
 		who, "remote", remote.String(), "code", d.Code)
 	if p.send(d) {
 		p.wait(denyGrace)

@@ -80,8 +80,6 @@ type Options struct {
 	Logger *slog.Logger
 	// Version of the gateway, sent to connectors.
 	Version string
-	// Now is the clock; nil is time.Now.
-	Now func() time.Time
 	// PendingPerAddress is how many connections from one address may be without a
 	// valid hello at a time; 0 means 512. IPv6 addresses count by their /64.
 	// Connections of known connectors do not count.
@@ -92,9 +90,6 @@ type Options struct {
 func (o Options) withDefaults() *Options {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	if o.Now == nil {
-		o.Now = time.Now
 	}
 	if o.Offer == nil {
 		o.Offer = func(string) *link.Offer { return nil }

@@ -42,7 +42,7 @@ func (s *Session) report(m link.Report) {
 		}
 		return
 	}
-	old, now := *s.reported.Load(), s.hub.options.Load().Now()
+	old, now := *s.reported.Load(), time.Now()
 	next, down, changed := make(states, len(m.Upstreams)), false, old == nil || len(old) != len(m.Upstreams)
 	for _, u := range m.Upstreams {
 		state := UpstreamState{Name: u.Name, Since: now, Server: health.Reported(u.Reachable, u.Models, u.Open)}

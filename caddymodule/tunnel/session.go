@@ -104,7 +104,7 @@ func newSession(p *peer, c Connector, hello link.Hello) *Session {
 	hello.Secret = ""
 	s := &Session{
 		peer: p, id: rand.Text()[:12], connector: c, hello: hello,
-		since: p.hub.options.Load().Now(), idle: make(chan struct{}), pong: make(chan struct{}, 1),
+		since: time.Now(), idle: make(chan struct{}), pong: make(chan struct{}, 1),
 		places: fair.NewPlaces(cmp.Or(hello.MaxRequests, link.DefaultMaxRequests)), unconfirmed: unconfirmed,
 	}
 	if kept := hello.Blocks; kept != nil && *kept > 0 {

@@ -290,6 +290,11 @@ func post(body string) *http.Request {
 	}
 }
 
+// Wait is [Hub.WaitAny] for one connector.
+func (h *Hub) Wait(ctx context.Context, connectorID string, d time.Duration) (*Session, error) {
+	return h.WaitAny(ctx, []string{connectorID}, Target{}, nil, d)
+}
+
 // mustSession waits for a connector's session.
 func (g *testGateway) mustSession(t testing.TB, id string) *Session {
 	t.Helper()

@@ -171,7 +171,7 @@ func refuseLarge(int) error { return errUnexpected }
 // any rate.
 func (w *waiting) log(message string, args ...any) {
 	o, remote := w.hub.options.Load(), w.conn.RemoteAddr()
-	w.hub.devices.Log(o.Logger, slog.LevelInfo, networksOf(remote).Widest(), o.Now(), message,
+	w.hub.devices.Log(o.Logger, slog.LevelInfo, networksOf(remote).Widest(), time.Now(), message,
 		append([]any{"pairing_id", w.ticket.ID, "remote", remote.String()}, args...)...)
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/quic-go/quic-go"
 
+	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/connector/upstream"
@@ -54,7 +55,7 @@ func (c *counter) read(n int) error {
 // openFlood begins to read a flood through the gateway.
 func (g *realGateway) openFlood(t *testing.T) *counter {
 	t.Helper()
-	s, err := g.Wait(t.Context(), g.token.Connector, patience)
+	s, err := g.WaitAny(t.Context(), []string{g.token.Connector}, tunnel.Target{}, nil, patience)
 	if err != nil {
 		t.Fatal(err)
 	}
