@@ -141,7 +141,8 @@
 // model server sees it, and the gateway sends it again without references.
 //
 // An event stream is sent with the transfer coding "events" before chunked: the bytes that
-// an event shares with its predecessor are not repeated.
+// an event shares with its predecessor are not repeated. A stream that is longer than 64 times
+// its records and 64 KiB is malformed.
 //
 // Either side aborts with a stream reset that carries a [Code]. The end of a stream alone
 // never ends a message: a body has a Content-Length or is chunked, and ending early is an

@@ -16,6 +16,10 @@ import (
 //	length   uvarint   bytes in between, which follow
 //
 // A chunk contains whole records, so that nothing waits for the next chunk.
+//
+// Records of four bytes could stand for pieces of two KiB each. A stream is therefore at most
+// maxGain times as long as its records, and maxStart bytes. An encoder that has no such bytes
+// left repeats nothing.
 const (
 	codingEvents = "events, chunked" // the Transfer-Encoding
 	// maxPiece bounds a piece: both ends keep the previous one, and a record must fit into
@@ -23,20 +27,25 @@ const (
 	maxPiece = 2 << 10
 	// minPiece bounds the number of records.
 	minPiece = 32
+	maxGain  = 64
+	maxStart = 64 << 10
+	// minRecord is the size of a record without bytes in between.
+	minRecord = 3
 )
 
 // pieces is the state of an encoder or a decoder of events: the previous piece.
 type pieces struct {
 	last [maxPiece]byte
-	n    int // bytes in last
-	read int // of these, bytes that the decoder has returned
+	n    int   // bytes in last
+	read int   // of these, bytes that the decoder has returned
+	left int64 // bytes that pieces may have without a byte of a record
 }
 
 var piecesPool = sync.Pool{New: func() any { return new(pieces) }}
 
 func newPieces() *pieces {
 	e := piecesPool.Get().(*pieces)
-	e.n, e.read = 0, 0
+	e.n, e.read, e.left = 0, 0, maxStart
 	return e
 }
 
@@ -54,12 +63,16 @@ func (e *pieces) appendRecords(b, p []byte) []byte {
 		p = p[len(piece):]
 		prefix := commonPrefix(e.last[:e.n], piece)
 		suffix := commonSuffix(e.last[prefix:e.n], piece[prefix:])
-		literal := piece[prefix : len(piece)-suffix]
+		if e.left+int64(maxGain*(minRecord+len(piece)-prefix-suffix)-len(piece)) < 0 {
+			prefix, suffix = 0, 0
+		}
+		literal, begin := piece[prefix:len(piece)-suffix], len(b)
 		b = binary.AppendUvarint(b, uint64(prefix))
 		b = binary.AppendUvarint(b, uint64(suffix))
 		b = binary.AppendUvarint(b, uint64(len(literal)))
 		b = append(b, literal...)
 		e.n = copy(e.last[:], piece)
+		e.left += int64(maxGain*(len(b)-begin) - len(piece))
 	}
 	return b
 }
@@ -88,10 +101,14 @@ func (e *pieces) decode(data []byte) (int, error) {
 	if len(data)-used < length {
 		return 0, nil
 	}
+	used += length
+	if e.left += int64(maxGain*used - size); e.left < 0 {
+		return 0, malformed("an event stream is much longer than its records")
+	}
 	copy(e.last[prefix+length:], e.last[e.n-suffix:e.n])
-	copy(e.last[prefix:], data[used:used+length])
+	copy(e.last[prefix:], data[used-length:used])
 	e.n, e.read = size, 0
-	return used + length, nil
+	return used, nil
 }
 
 // take copies bytes of the last decoded piece that were not returned yet.

@@ -131,6 +131,26 @@ func TestModelServersSendNoRecords(t *testing.T) {
 	}
 }
 
+// TestRecordsAreNotBombs checks that a stream is not much longer than its records, and that an
+// encoder keeps to that.
+func TestRecordsAreNotBombs(t *testing.T) {
+	const pieces = 1000
+	bomb := append([]byte{0, 0, 0x80, 0x10}, bytes.Repeat([]byte("\n"), maxPiece)...)
+	for range pieces { // of what the previous one was
+		bomb = append(bomb, 0x80, 0x10, 0, 0)
+	}
+	got, err := decodeEvents(strings.NewReader(fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(bomb), bomb)), 32<<10)
+	if most := maxStart + maxGain*len(bomb); !errors.Is(err, ErrMalformed) || len(got) > most {
+		t.Errorf("%d bytes of records: got %d bytes of a stream, error %v", len(bomb), len(got), err)
+	}
+
+	same := bytes.Repeat([]byte("data: "+strings.Repeat("x", maxPiece-8)+"\n\n"), pieces)
+	coded := newPieces().appendRecords(nil, same)
+	if len(same) > maxStart+maxGain*len(coded) || len(coded) > len(same)/maxGain*2 {
+		t.Errorf("%d bytes of events took %d", len(same), len(coded))
+	}
+}
+
 func FuzzDecodeEvents(f *testing.F) {
 	f.Add(encodeEvents(tokenEvents(3), 100), 10)
 	f.Add([]byte("5\r\n\x00\x00\x02ab\r\n3\r\n\x01\x01\x00\r\n0\r\n\r\n"), 1)
@@ -169,7 +189,7 @@ func BenchmarkEvents(b *testing.B) {
 		coded = newPieces().appendRecords(coded[:0], stream)
 		p := make([]byte, maxPiece)
 		for b.Loop() {
-			decoder.n = 0
+			decoder.n, decoder.left = 0, maxStart
 			for rest := coded; len(rest) > 0; {
 				n, err := decoder.decode(rest)
 				if err != nil || decoder.take(p) == 0 {
