@@ -24,7 +24,7 @@ type completion struct {
 	call     dialect.Call
 	size     int64  // of the request's body, in bytes
 	kept     int64  // bytes of kept responses that the request refers to
-	inTurn   func() // leaves the turn to decode; nil: the request is not in it
+	inTurn   func() // leaves the turn of awaitTurn; nil: the request is not in it
 
 	answered   bool           // the upstream answered
 	noEffort   bool           // sent again without reasoning effort, which the model rejected
@@ -100,7 +100,7 @@ func (c *completion) read(r *http.Request) *dialect.Error {
 		return derr
 	}
 	ex.held.reservation = ex.reserve()
-	defer c.endDecoding()
+	defer c.endTurn()
 	declared := bodyCost(min(max(r.ContentLength, 0), c.MaxBody), ex.costs().decoding)
 	hold := func(n int64) error { return ex.held.holdRequest(max(n, declared)) }
 	body, derr := readBody(r, c.MaxBody, func(n int64) error {
@@ -111,7 +111,7 @@ func (c *completion) read(r *http.Request) *dialect.Error {
 		return derr
 	}
 	if encoding != "" || len(body) > decodedAtOnce {
-		if derr := c.awaitDecoding(); derr != nil {
+		if derr := c.awaitTurn(tooManyRequests); derr != nil {
 			return derr
 		}
 	}
@@ -186,7 +186,7 @@ func (c *completion) Hold(n int64) *dialect.Error {
 	}
 	c.makeRoom(c.size+c.kept, largeWait)
 	if c.size+c.kept > decodedAtOnce {
-		if derr := c.awaitDecoding(); derr != nil {
+		if derr := c.awaitTurn(tooManyRequests); derr != nil {
 			return derr
 		}
 	}

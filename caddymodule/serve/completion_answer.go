@@ -81,11 +81,10 @@ func (c *completion) whole(response *http.Response) *dialect.Error {
 func (c *completion) translate(body []byte) ([]byte, dialect.Usage, *dialect.Error) {
 	defer c.exchange.held.place.free()
 	if len(body) > decodedAtOnce {
-		place, err := c.takeTurn(c.ctx, decoding, turnWait)
-		if err != nil {
-			return nil, dialect.Usage{}, c.orEnded(dialect.Overloaded("The gateway has too many large answers to translate. Send fewer requests at a time."))
+		if derr := c.awaitTurn(tooManyAnswers); derr != nil {
+			return nil, dialect.Usage{}, derr
 		}
-		defer place.Leave()
+		defer c.endTurn()
 	}
 	return c.call.Answer(body)
 }

@@ -11,23 +11,21 @@ import (
 	"github.com/postern-dev/postern/caddymodule/queue"
 )
 
-// Kinds of work that are queued fairly between owners of keys, and between their keys. Each may use half of the
-// processors, because a few compressed KB can take a second. Small requests are not
+// working is the queue of long work on requests and answers: decoding, at about 10 ns per byte,
+// and counting tokens, at about 20. It is fair between owners of keys, and between their keys, and may use half
+// of the processors, because a few compressed KB can take a second. Small requests are not
 // queued.
-var (
-	decoding = queue.Name{Deployment: "decoding"} // about 10 ns per byte
-	counting = queue.Name{Deployment: "counting"} // about 20 ns per byte
-)
+var working = queue.Name{Deployment: "working"}
 
 const (
 	decodedAtOnce = 128 << 10   // bytes of a body that is decoded without queueing
 	countedAtOnce = 16 << 10    // bytes of a request whose prompt is counted without queueing
-	maxWaiting    = 1024        // requests of each kind
+	maxWaiting    = 1024        // requests in each queue
 	turnWait      = time.Minute // of a request
 	estimateWait  = time.Second // of an estimate, which no client waits for
 )
 
-// newTurns returns the queues of both kinds, and of large bodies.
+// newTurns returns the queues of long work and of large bodies.
 func newTurns() *queue.Queues {
 	return queue.New(func(n queue.Name) int {
 		if n == buffering {
@@ -43,32 +41,38 @@ func (c *completion) takeTurn(ctx context.Context, kind queue.Name, wait time.Du
 	return c.turns.Enter(ctx, kind, c.exchange.client(), queue.Bounds{Length: maxWaiting, Wait: wait})
 }
 
-// awaitDecoding waits for the turn to decode the request, until endDecoding.
-func (c *completion) awaitDecoding() *dialect.Error {
+// The client's errors if there are too many requests in the queue.
+const (
+	tooManyRequests = "The gateway has too many large requests to read. Send fewer at a time."
+	tooManyAnswers  = "The gateway has too many large answers to translate. Send fewer requests at a time."
+)
+
+// awaitTurn waits for the turn to work on the request or its answer, until endTurn.
+func (c *completion) awaitTurn(tooMany string) *dialect.Error {
 	if c.inTurn != nil {
 		return nil
 	}
-	place, err := c.takeTurn(c.ctx, decoding, turnWait)
+	place, err := c.takeTurn(c.ctx, working, turnWait)
 	if err != nil {
-		return c.orEnded(dialect.Overloaded("The gateway has too many large requests to read. Send fewer at a time."))
+		return c.orEnded(dialect.Overloaded(tooMany))
 	}
 	c.inTurn = place.Leave
 	return nil
 }
 
-// endDecoding leaves the turn of awaitDecoding.
-func (c *completion) endDecoding() {
+// endTurn leaves the turn of awaitTurn.
+func (c *completion) endTurn() {
 	if c.inTurn != nil {
 		c.inTurn()
 		c.inTurn = nil
 	}
 }
 
-// countPrompt counts the tokens of a prompt. It waits up to wait for a turn. Its
-// errors are those of takeTurn.
+// countPrompt counts the tokens of a prompt. It waits up to wait for a turn, unless the
+// request has one. Its errors are those of takeTurn.
 func (c *completion) countPrompt(ctx context.Context, of tokens.Registration, p *tokens.Prompt, wait time.Duration) (int, error) {
-	if c.size+c.kept > countedAtOnce {
-		place, err := c.takeTurn(ctx, counting, wait)
+	if c.size+c.kept > countedAtOnce && c.inTurn == nil {
+		place, err := c.takeTurn(ctx, working, wait)
 		if err != nil {
 			return 0, err
 		}

@@ -26,7 +26,7 @@ func TestLargeRequestsTakeTurns(t *testing.T) {
 		return strings.Replace(requests[create], "TEXT", strings.Repeat("some words ", words), 1)
 	}
 	small, large, larger := request(1), request(4000), request(20000)
-	leave := g.takeAll(t, counting)
+	leave := g.takeAll(t)
 	g.expectAtOnce(t, "a small prompt", count, small)
 	g.answer = func(*http.Request) *http.Response {
 		return upstreamAnswer("text/event-stream", io.MultiReader(strings.NewReader("data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"hi\"},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n")), -1)
@@ -34,16 +34,16 @@ func TestLargeRequestsTakeTurns(t *testing.T) {
 	if w := g.post(create, strings.Replace(large, "false", "true", 1)); w.Code != http.StatusOK || !strings.Contains(w.Body.String(), `"input_tokens":11`) {
 		t.Errorf("a stream: status %d, %s", w.Code, w.Body)
 	}
-	g.expectTurn(t, "a large prompt", counting, leave, func() int { return g.post(count, large).Code })
+	g.expectTurn(t, "a large prompt", leave, func() int { return g.post(count, large).Code })
 
 	g.answer = func(*http.Request) *http.Response {
 		return upstreamAnswer("application/json", strings.NewReader(completionOf("hi")), -1)
 	}
-	leave = g.takeAll(t, decoding)
+	leave = g.takeAll(t)
 	g.expectAtOnce(t, "a request", create, large)
-	g.expectTurn(t, "a larger request", decoding, leave, func() int { return g.post(create, larger).Code })
-	leave = g.takeAll(t, decoding)
-	g.expectTurn(t, "a compressed request", decoding, leave, func() int {
+	g.expectTurn(t, "a larger request", leave, func() int { return g.post(create, larger).Code })
+	leave = g.takeAll(t)
+	g.expectTurn(t, "a compressed request", leave, func() int {
 		r := httptest.NewRequest(http.MethodPost, create, bytes.NewReader(gzipped(t, []byte(small))))
 		r.Header.Set("Content-Encoding", "gzip")
 		w := httptest.NewRecorder()
@@ -71,19 +71,19 @@ func TestReferencesTakeTurns(t *testing.T) {
 		`{"model":"m","store":false,"previous_response_id":"resp_large","input":"x"}`,
 		`{"model":"m","store":false,"input":[{"type":"item_reference","id":"msg_large"}]}`,
 	} {
-		leave := g.takeAll(t, decoding)
+		leave := g.takeAll(t)
 		g.expectAtOnce(t, "a small reference", path, small)
-		g.expectTurn(t, "a large reference", decoding, leave, func() int { return g.post(path, large).Code })
+		g.expectTurn(t, "a large reference", leave, func() int { return g.post(path, large).Code })
 	}
 	g.returned(t)
 }
 
-// takeAll takes all places of a kind of work. The function returned leaves them.
-func (g *testGateway) takeAll(t *testing.T, kind queue.Name) (leave func()) {
+// takeAll takes all places of long work. The function returned leaves them.
+func (g *testGateway) takeAll(t *testing.T) (leave func()) {
 	t.Helper()
 	var places []queue.Place
 	for range max(runtime.GOMAXPROCS(0)/2, 1) {
-		place, err := g.backend.turns.Enter(t.Context(), kind, fair.Client{Key: "other"}, queue.Bounds{})
+		place, err := g.backend.turns.Enter(t.Context(), working, fair.Client{Key: "other"}, queue.Bounds{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -105,13 +105,13 @@ func (g *testGateway) expectAtOnce(t *testing.T, what, path, body string) {
 }
 
 // expectTurn expects that a request is answered only after leave has been called.
-func (g *testGateway) expectTurn(t *testing.T, what string, kind queue.Name, leave func(), send func() int) {
+func (g *testGateway) expectTurn(t *testing.T, what string, leave func(), send func() int) {
 	t.Helper()
 	answered := make(chan int, 1)
 	go func() { answered <- send() }()
 	for waits := 0; waits == 0; time.Sleep(time.Millisecond) {
 		g.backend.turns.Lengths(func(n queue.Name, waiting int) {
-			if n == kind {
+			if n == working {
 				waits = waiting
 			}
 		})
