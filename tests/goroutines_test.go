@@ -27,7 +27,6 @@ var unguarded = map[string][]string{
 		"caddymodule/peer/peer.go to",
 		"caddymodule/serve/answer.go open",
 		"caddymodule/serve/learner.go newLearner",
-		"caddymodule/serve/learner.go remember",
 		"caddymodule/store/cluster.go LookAgain",
 		"caddymodule/store/etcd/watch.go Watch",
 		"caddymodule/store/localcopy/localcopy.go Open",

@@ -28,15 +28,14 @@ type learner struct {
 	signatureKey []byte // of thinking blocks
 	sealer       *dialect.Sealer
 
-	store      *store.Store
-	logger     *slog.Logger
-	samples    chan sample
-	waiting    atomic.Int64 // bytes of requests in samples and in correct
-	resting    atomic.Int64 // samples are dropped until then, in Unix nanoseconds
-	tired      atomic.Int64 // prompts are not counted until then, in Unix nanoseconds
-	correcting atomic.Bool  // correct runs
-	stop       context.CancelFunc
-	worker     sync.WaitGroup
+	store   *store.Store
+	logger  *slog.Logger
+	samples chan sample
+	waiting atomic.Int64 // bytes of requests in samples
+	resting time.Time    // estimates are not corrected until then
+	tired   atomic.Int64 // prompts are not counted until then, in Unix nanoseconds
+	stop    context.CancelFunc
+	worker  sync.WaitGroup
 
 	mu       sync.RWMutex
 	noEffort map[tokens.Registration]bool // deployments whose models reject reasoning effort
@@ -61,9 +60,9 @@ const (
 	maxSampleBytes = 64 << 20
 )
 
-// restFactor is the ratio of rest to work. It limits recording counts and correcting
-// estimates to 1% of a core each. Recording takes about 5 ms per MB, so that every
-// request is recorded at the usual pace. Correcting takes several times as long.
+// restFactor is the ratio of rest to work. It limits correcting estimates to 1% of a core.
+// Recording a count takes about 5 ms per MB, less than decoding the request, and has no rest.
+// Correcting takes several times as long.
 const restFactor = 100
 
 // countRestFactor limits counting the prompts of requests without usage to 10% of a core.
@@ -160,23 +159,16 @@ func (l *learner) refusesEffort(of tokens.Registration) bool {
 	return l.noEffort[of]
 }
 
-// learn enqueues a sample. The sample is dropped if the queue is full or its memory
-// cannot be reserved.
-func (l *learner) learn(m sample) {
-	if time.Now().UnixNano() >= l.resting.Load() {
-		l.enqueue(m)
-	}
-}
-
 // count counts the tokens of a prompt later, and then calls counted. It reports false if
 // there is too much to count; counted is not called then.
 func (l *learner) count(m sample, counted func(tokens int)) bool {
 	m.counted = counted
-	return time.Now().UnixNano() >= l.tired.Load() && l.enqueue(m)
+	return time.Now().UnixNano() >= l.tired.Load() && l.learn(m)
 }
 
-// enqueue enqueues a sample, unless the queue is full or its memory cannot be reserved.
-func (l *learner) enqueue(m sample) bool {
+// learn enqueues a sample. It reports false if the sample is dropped, because the queue is
+// full or its memory cannot be reserved.
+func (l *learner) learn(m sample) bool {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	if l.waiting.Add(m.size) <= maxSampleBytes && m.held.Set(translatedCost*m.size) == nil && !l.closed {
@@ -200,7 +192,7 @@ func (l *learner) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case m := <-l.samples:
-			l.process(ctx, m)
+			l.process(m)
 		case <-expire.C:
 			l.kept.Expire()
 		case <-save.C:
@@ -210,12 +202,12 @@ func (l *learner) run(ctx context.Context) {
 }
 
 // process processes a sample.
-func (l *learner) process(ctx context.Context, m sample) {
+func (l *learner) process(m sample) {
 	defer panics.Recover(l.logger, "learning from a request")
 	if m.counted != nil {
 		l.estimate(m)
 	} else {
-		l.remember(ctx, m)
+		l.remember(m)
 	}
 }
 
@@ -234,45 +226,29 @@ func (l *learner) estimate(m sample) {
 }
 
 // remember records the token count of a sample. It corrects estimates by its prompt
-// too, unless that is done or rests from the previous one.
-func (l *learner) remember(ctx context.Context, m sample) {
-	begun, held := time.Now(), true
-	defer func() {
-		if held {
-			l.done(&m)
-		}
-	}()
+// too, unless the learner rests from that.
+func (l *learner) remember(m sample) {
+	defer l.done(&m)
 	p := m.call.Prompt()
-	if p != nil {
-		l.calibration.LearnCount(m.of, m.key, p, m.tokens)
+	if p == nil {
+		return
 	}
-	now := time.Now()
-	l.resting.Store(now.Add(restFactor * now.Sub(begun)).UnixNano())
-	if p != nil && l.correcting.CompareAndSwap(false, true) {
-		held = false
-		l.worker.Go(func() { l.correct(ctx, m, p) })
+	l.calibration.LearnCount(m.of, m.key, p, m.tokens)
+	begun := time.Now()
+	if begun.Before(l.resting) {
+		return
 	}
+	defer func() { // after a panic, too
+		now := time.Now()
+		l.resting = now.Add(restFactor * now.Sub(begun))
+	}()
+	l.calibration.LearnRatio(m.of, m.key, p, m.tokens)
 }
 
 // done releases the sample's memory.
 func (l *learner) done(m *sample) {
 	l.waiting.Add(-m.size)
 	m.held.Release()
-}
-
-// correct corrects estimates by a prompt and rests.
-func (l *learner) correct(ctx context.Context, m sample, p *tokens.Prompt) {
-	defer l.correcting.Store(false)
-	begun := time.Now()
-	func() {
-		defer l.done(&m)
-		defer panics.Recover(l.logger, "correcting estimates by a prompt")
-		l.calibration.LearnRatio(m.of, m.key, p, m.tokens)
-	}()
-	select {
-	case <-ctx.Done():
-	case <-time.After(restFactor * time.Since(begun)):
-	}
 }
 
 // save saves the calibrations that have changed enough.
