@@ -42,8 +42,8 @@ func TestRun(t *testing.T) {
 	o.AnswerLimit = harness.Patience
 	o.Compare, o.Systems = noting(t), []string{direct, plain, postern, old, webSocket}
 	wants := []string{
-		"### Requests", "| 16 | websocket |", "### Streams", "| 50 | websocket |", "### Streamed answers", "| websocket | 200 | 0 |",
-		"### Events", "| 8 | old |", "### Bodies of text,", "| 10 | old |", "### Bodies of text and", "### Memory with", "| old | connector |",
+		"### Streams of", "| 50 | websocket |", "### Streamed answers", "| websocket | 200 | 0 |",
+		"### Closed loops", "| 16 | websocket |", "### Streams faster", "| 8 | old |", "### Bodies of text,", "| 10 | old |", "### Bodies of text and", "### Memory with", "| old | connector |",
 		"### Allocations", "| websocket | connector |", "### Memory", "gateway, 5 tunnels: postern", "gateway, 5 tunnels: old", "gateway, 5 tunnels: websocket", "### Idle tunnels",
 	}
 	if os.Getenv("POSTERN_SKIP_NETWORK") == "1" {
@@ -73,6 +73,9 @@ func TestRun(t *testing.T) {
 		if strings.Contains(report, missing) {
 			t.Errorf("the report holds %q: a figure is missing", missing)
 		}
+	}
+	if !strings.HasPrefix(report[strings.Index(report, "###"):], "### Streams of") {
+		t.Error("the report does not begin with paced streams")
 	}
 	if t.Failed() {
 		t.Log("\n" + b.String())

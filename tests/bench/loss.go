@@ -15,6 +15,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/postern-dev/postern/tests/command"
@@ -44,7 +45,8 @@ type lossyWay struct {
 // lossRound are the figures of one round; what comes to no end in all attempts
 // stays zero. Broken counts attempts that ended before.
 type lossRound struct {
-	Requests, Prompts, Answers, Streams figures
+	Streams, Requests, Prompts, Answers figures
+	EventBytes                          float64 // on the line, of both directions, for each event
 	Broken                              int
 	Turns                               []turn
 }
@@ -104,11 +106,11 @@ func inNamespace(ctx context.Context, in io.Reader, out io.Writer) error {
 	if err := errors.Join(err, end(false)); err != nil {
 		return err
 	}
-	if o.measures(partLoss) {
-		writeLoss(out, o, ways)
-	}
 	if o.measures(partTurns) {
 		writeTurns(out, o, ways)
+	}
+	if o.measures(partLoss) {
+		writeLoss(out, o, ways)
 	}
 	return nil
 }
@@ -213,12 +215,12 @@ func (w *lossyWay) measure(ctx context.Context, o options) (r lossRound, err err
 		into    *figures
 		measure func() (figures, error)
 	}{
+		{&r.Streams, func() (figures, error) { return w.measureLossStreams(ctx, o, &r) }},
 		{&r.Requests, requests(lossClients, w.Target.whole(smallAnswer, 0))},
 		{&r.Prompts, func() (figures, error) {
 			return w.measurePrompts(ctx, o, lossBulk, func() string { return w.prompts.new(bulkBytes) })
 		}},
 		{&r.Answers, requests(lossBulk, w.Target.streamed(play.Script{Tokens: bulkBytes / event}, 0))},
-		{&r.Streams, func() (figures, error) { return w.measureStreams(ctx, o, lossStreams) }},
 	} {
 		for range lossAttempts {
 			f, err := m.measure()
@@ -239,10 +241,26 @@ func (w *lossyWay) measure(ctx context.Context, o options) (r lossRound, err err
 	return r, nil
 }
 
+// measureLossStreams reads streams, and counts what they take on the line.
+func (w *lossyWay) measureLossStreams(ctx context.Context, o options, r *lossRound) (figures, error) {
+	read, end := w.count()
+	defer end()
+	f, err := w.measureStreams(ctx, o, lossStreams)
+	r.EventBytes = float64(read()) / float64(lossStreams*int(o.Stream/o.Pace))
+	return f, err
+}
+
+// count counts the bytes of all packets on the line, until end.
+func (w *lossyWay) count() (read func() int64, end func()) {
+	var bytes atomic.Int64
+	w.line.WAN.Tap(func(p lab.Packet, _ bool) { bytes.Add(int64(len(p))) })
+	return bytes.Load, func() { w.line.WAN.Tap(func(lab.Packet, bool) {}) }
+}
+
 // writeLoss prints what tunnels did on a lossy line.
 func writeLoss(out io.Writer, o options, ways []*lossyWay) {
 	t := &command.Table{Title: fmt.Sprintf("A line of %v between gateway and connector that loses packets", o.RTT)}
-	t.Add("loss", "tunnel", "TCP, connector / gateway", "requests/s", "p50 ms", "p99 ms", "prompts MB/s", "answers MB/s", "event p50 ms", "event p99 ms", "broken off")
+	t.Add("loss", "tunnel", "TCP, connector / gateway", "event p50 ms", "event p99 ms", "bytes an event", "requests/s", "p50 ms", "p99 ms", "prompts MB/s", "answers MB/s", "broken off")
 	for _, percent := range o.Loss {
 		for _, w := range ways {
 			rounds, broken := w.rounds[percent], 0
@@ -253,19 +271,20 @@ func writeLoss(out io.Writer, o options, ways []*lossyWay) {
 				return figure(command.Median(slices.DeleteFunc(each(rounds, f), func(v float64) bool { return v == 0 })), decimals)
 			}
 			t.Add(figure(percent, 1)+" %", w.name, w.tcp,
+				of(func(r lossRound) float64 { return r.Streams.P50 }, 1),
+				of(func(r lossRound) float64 { return r.Streams.P99 }, 1),
+				of(func(r lossRound) float64 { return r.EventBytes }, 0),
 				of(func(r lossRound) float64 { return r.Requests.Rate }, 0),
 				of(func(r lossRound) float64 { return r.Requests.P50 }, 0),
 				of(func(r lossRound) float64 { return r.Requests.P99 }, 0),
 				of(func(r lossRound) float64 { return r.Prompts.Rate * bulkBytes / 1e6 }, 2),
 				of(func(r lossRound) float64 { return r.Answers.Rate * bulkBytes / 1e6 }, 2),
-				of(func(r lossRound) float64 { return r.Streams.P50 }, 1),
-				of(func(r lossRound) float64 { return r.Streams.P99 }, 1),
 				fmt.Sprint(broken))
 		}
 	}
 	t.Write(out)
-	fmt.Fprintf(out, "%d rounds. Requests: %d clients, 1 KB. Prompts and streamed answers: %d at a time, of %d KiB each; "+
-		"prompts are text that was not sent before. "+
-		"Events: %d streams of %.0f a second; the line alone takes %v of their age. Broken off: measurements that were begun "+
-		"again because the tunnel was lost.\n\n", o.LossRounds, lossClients, lossBulk, bulkBytes>>10, lossStreams, 1/o.Pace.Seconds(), o.RTT/2)
+	fmt.Fprintf(out, "%d rounds. Events: %d streams of %.0f a second; the line alone takes %v of their age; their bytes are those of all "+
+		"packets, in both directions. Requests: %d clients, 1 KB. Prompts and streamed answers: %d at a time, of %d KiB each; "+
+		"prompts are text that was not sent before. Broken off: measurements that were begun "+
+		"again because the tunnel was lost.\n\n", o.LossRounds, lossStreams, 1/o.Pace.Seconds(), o.RTT/2, lossClients, lossBulk, bulkBytes>>10)
 }

@@ -11,8 +11,8 @@
 // and turns also root, iproute2, nftables and TUN devices, and are left out without. It uses
 // loopback only, or a network namespace of its own, ends every process that it
 // starts, and prints Markdown to standard output; progress goes to standard
-// error. The parts are requests, streams, fast, uploads, images, answers,
-// allocations, memory, idle, loss, turns and, only with -parts, edges.
+// error. The parts are streams, turns, loss, answers, memory, idle, uploads, images,
+// requests, fast, allocations and, only with -parts, edges.
 //
 // # What is compared
 //
@@ -44,18 +44,21 @@
 // tables show medians over the rounds, and for ratios and differences also the
 // range.
 //
-//   - Requests: each client sends its next request when it has the last answer
-//     (a 1 KB completion, compared byte for byte).
 //   - CPU: the kernel's clock of each process, in nanoseconds, read before and
 //     after; the generator, which is this process, is not in it.
-//   - Streams: the upstream writes the time (CLOCK_MONOTONIC, one clock for all
-//     processes of a machine) into each event; the generator compares it with
-//     the time at which the read returned that brought the event's last byte. A
-//     stream's first ten events are left out.
-//   - Fast: streams of 1000 events without a pause, eight at a time; rate and CPU
-//     are those of events.
-//   - Uploads, images: bodies of 100 KB to 5 MB that were not sent before, one at a
-//     time: text of this repository, in images with as much base64.
+//   - Streams, the main job: the upstream sends events at the pace of a model, and
+//     writes the time (CLOCK_MONOTONIC, one clock for all processes of a machine)
+//     into each; the generator compares it with the time at which the read returned
+//     that brought the event's last byte. A stream's first ten events are left out.
+//     What is added is the difference to direct in the same round.
+//   - Turns: gateway and connector in two network namespaces, between them a line
+//     of TUN devices (tests/rig/lab) with a delay, which loses packets at random in
+//     both directions; the last turn of a conversation that grows with each turn,
+//     and the bytes of all packets that it takes.
+//   - Loss: streams, with the bytes of all packets for each event, and requests and
+//     bodies on the same line. A WebSocket is also measured over routes that
+//     lock TCP's congestion control to cubic. The controls in the table are those
+//     that ss shows. What a lost tunnel ended is begun again once, and counted.
 //   - Answers: streamed answers with writes that split events and runes, and
 //     with prompts of up to 64 KiB, all compared byte for byte.
 //   - Memory: RSS of fresh processes, its peak while 64 clients send 5 MB each at
@@ -65,13 +68,13 @@
 //     garbage is shown in addition.
 //   - Edges: three gateways with a store in etcd, connectors with two tunnels each (-tunnels is
 //     their number), and how long it takes to replace those of a gateway that is killed.
-//   - Loss: gateway and connector in two network namespaces, between them a line
-//     of TUN devices (tests/rig/lab) with a delay, which loses packets at
-//     random in both directions. A WebSocket is also measured over routes that
-//     lock TCP's congestion control to cubic. The controls in the table are those
-//     that ss shows. What a lost tunnel ended is begun again once, and counted.
-//   - Turns: on the same line, the last turn of a conversation that grows with
-//     each turn, and the bytes of all packets that it takes.
+//   - Uploads, images: bodies of 100 KB to 5 MB that were not sent before, one at a
+//     time: text of this repository, in images with as much base64.
+//   - Requests, a closed loop: each client sends its next request when it has the
+//     last answer (a 1 KB completion, compared byte for byte). This shows what a
+//     request costs; a model takes a thousand times as long.
+//   - Fast: streams of 1000 events without a pause, eight at a time; rate and CPU
+//     are those of events. No model is as fast.
 //   - Allocations: the Go runtime's own count, before and after requests. The
 //     connector has no such endpoint: here, and for -profile, the same agent runs
 //     within a process of the bench.
@@ -145,26 +148,27 @@ const (
 // mostAtOnce is the largest number of clients and streams.
 const mostAtOnce = 5000
 
-// The parts of a run.
+// The parts of a run. The report begins with streams and turns, the gateway's main
+// job, and ends with requests and fast, loads that no model causes.
 const (
-	partRequests    = "requests"
 	partStreams     = "streams"
-	partFast        = "fast"
-	partUploads     = "uploads"
-	partImages      = "images"
+	partTurns       = "turns"
+	partLoss        = "loss"
 	partAnswers     = "answers"
-	partAllocations = "allocations"
 	partMemory      = "memory"
 	partIdle        = "idle"
-	partLoss        = "loss"
-	partTurns       = "turns"
 	partEdges       = "edges"
+	partUploads     = "uploads"
+	partImages      = "images"
+	partRequests    = "requests"
+	partFast        = "fast"
+	partAllocations = "allocations"
 )
 
 var (
 	allSystems = []string{direct, plain, postern, webSocket, hop}
 	allParts   = []string{
-		partRequests, partStreams, partFast, partUploads, partImages, partAnswers, partAllocations, partMemory, partIdle, partLoss, partTurns, partEdges,
+		partStreams, partUploads, partImages, partRequests, partFast, partTurns, partLoss, partAnswers, partMemory, partIdle, partAllocations, partEdges,
 	}
 	roundParts = allParts[:5] // in which all systems take turns
 )
@@ -209,7 +213,7 @@ func fullRun() options {
 		Streams: []int{1, 50, 200}, Stream: 2500 * time.Millisecond, Pace: 20 * time.Millisecond,
 		Uploads: []int{100, 1000, 5000}, Memory: 5000, Rest: time.Minute,
 		Answers: 10000, Tunnels: []int{1000, 5000}, Settle: 15 * time.Second,
-		Loss: []float64{0, 1, 5}, RTT: 50 * time.Millisecond, LossRounds: 2,
+		Loss: []float64{0, 0.1, 1}, RTT: 50 * time.Millisecond, LossRounds: 2,
 	}
 }
 

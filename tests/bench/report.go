@@ -36,19 +36,18 @@ func (r *results) write(w io.Writer) {
 	if o.Compare != "" {
 		fmt.Fprintf(w, "The system old is Postern of %s.\n\n", o.Compare)
 	}
-	r.writeRounds(w, partRequests, "at a time", "Requests; aims for postern with 16 clients: × caddy ≥ 0.75, CPU ≤ 170 µs", o.Clients)
-	r.writeRounds(w, partStreams, "at a time", fmt.Sprintf("Streams of %.0f events a second, age of an event on arrival; aims for postern with 50: p50 ≤ 0.3 ms more than direct, p99 ≤ 1 ms",
-		1/o.Pace.Seconds()), o.Streams)
-	r.writeRounds(w, partFast, "at a time", fmt.Sprintf("Events of streams as fast as they go; the times are those of whole streams, of %d events", fastEvents),
-		[]int{fastStreams})
-	r.writeRounds(w, partUploads, "KB", "Bodies of text, one at a time; MB a second of the median body", o.Uploads)
-	r.writeRounds(w, partImages, "KB", "Bodies of text and as much base64, one at a time; MB a second of the median body", o.Uploads)
+	r.writeStreams(w)
+	fmt.Fprint(w, r.Loss)
 	r.writeAnswers(w)
-	r.writeAllocations(w)
 	r.writeMemory(w)
 	r.writeIdle(w)
 	r.writeLegs(w)
-	fmt.Fprint(w, r.Loss)
+	r.writeRounds(w, partUploads, "KB", "Bodies of text, one at a time; MB a second of the median body", o.Uploads)
+	r.writeRounds(w, partImages, "KB", "Bodies of text and as much base64, one at a time; MB a second of the median body", o.Uploads)
+	r.writeRounds(w, partRequests, "at a time", "Closed loops: each client sends its next request at once, which no model keeps up with; aim for postern with 16 clients: × caddy ≥ 0.75", o.Clients)
+	r.writeRounds(w, partFast, "at a time", fmt.Sprintf("Streams faster than any model: events as fast as they go; the times are those of whole streams, of %d events", fastEvents),
+		[]int{fastStreams})
+	r.writeAllocations(w)
 }
 
 // figure formats a number with the given decimals, or "–" if there is none.
@@ -96,11 +95,7 @@ func (r *results) writeRounds(w io.Writer, part, number, title string, numbers [
 	if part == partFast {
 		decimals = 2
 	}
-	cpu := func(f figures) float64 {
-		return f.CPU[nameCaddy] + f.CPU[nameEntry] + f.CPU[nameGateway] + f.CPU[nameConnector]
-	}
-	ratio := func(a, b float64) float64 { return a / b }
-	difference := func(a, b float64) float64 { return a - b }
+	cpu := figures.cpu
 	for _, n := range numbers {
 		for _, s := range r.Options.Systems {
 			all := func(system string, of func(figures) float64) []float64 {
@@ -125,7 +120,7 @@ func (r *results) writeRounds(w io.Writer, part, number, title string, numbers [
 				row[10] = ranged(pairwise(all(s, p99), all(direct, p99), difference), 3)
 				row[13] = figure(command.Median(all(s, cpu)), decimals)
 			}
-			if s == hop {
+			if s == hop || s == old {
 				row[11] = ranged(pairwise(all(s, p50), all(postern, p50), difference), 3)
 				row[12] = ranged(pairwise(all(s, cpu), all(postern, cpu), ratio), 2)
 			}

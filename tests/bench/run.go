@@ -75,7 +75,7 @@ func (r *results) measure(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	for _, measure := range []func(context.Context, *builder) error{r.compare, r.memory, r.allocations, r.idleTunnels, r.killedEdges, r.lossyLine} {
+	for _, measure := range []func(context.Context, *builder) error{r.compare, r.lossyLine, r.memory, r.idleTunnels, r.killedEdges, r.allocations} {
 		if err := measure(ctx, b); err != nil {
 			return command.Explain(ctx, err)
 		}
@@ -160,13 +160,13 @@ func (r *results) round(ctx context.Context, systems []*system, round int) error
 		numbers []int
 		measure func(*system, int) (figures, error)
 	}{
+		{partStreams, o.Streams, func(s *system, n int) (figures, error) { return s.measureStreams(ctx, o, n) }},
+		{partUploads, o.Uploads, func(s *system, kb int) (figures, error) { return s.measureUploads(ctx, o, kb, r.texts.new) }},
+		{partImages, o.Uploads, func(s *system, kb int) (figures, error) { return s.measureUploads(ctx, o, kb, r.texts.image) }},
 		{partRequests, o.Clients, func(s *system, n int) (figures, error) {
 			return s.measureRequests(ctx, o, n, s.Target.whole(smallAnswer, 0))
 		}},
-		{partStreams, o.Streams, func(s *system, n int) (figures, error) { return s.measureStreams(ctx, o, n) }},
 		{partFast, []int{fastStreams}, func(s *system, n int) (figures, error) { return s.measureFast(ctx, o, n) }},
-		{partUploads, o.Uploads, func(s *system, kb int) (figures, error) { return s.measureUploads(ctx, o, kb, r.texts.new) }},
-		{partImages, o.Uploads, func(s *system, kb int) (figures, error) { return s.measureUploads(ctx, o, kb, r.texts.image) }},
 	} {
 		if !o.measures(part.name) {
 			continue

@@ -15,11 +15,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/postern-dev/postern/tests/command"
-	"github.com/postern-dev/postern/tests/rig/lab"
 )
 
 const (
@@ -111,18 +109,17 @@ func (w *lossyWay) measureTurns(ctx context.Context, o options) (turns []turn, e
 		return nil, err
 	}
 	defer closeAll(clients)
-	var bytes atomic.Int64
-	w.line.WAN.Tap(func(p lab.Packet, _ bool) { bytes.Add(int64(len(p))) })
-	defer w.line.WAN.Tap(func(lab.Packet, bool) {})
+	read, end := w.count()
+	defer end()
 	for range conversations {
 		seed := w.prompts.seed()
 		for n := lastTurn - 2; n <= lastTurn; n++ {
-			what, before, began := w.Target.ask(smallAnswer, w.prompts.prompt(seed, n*turnBytes)), bytes.Load(), time.Now()
+			what, before, began := w.Target.ask(smallAnswer, w.prompts.prompt(seed, n*turnBytes)), read(), time.Now()
 			if err := clients[0].do(what); err != nil {
 				return nil, fmt.Errorf("turn %d: %w", n, err)
 			}
 			if n == lastTurn {
-				turns = append(turns, turn{milliseconds(time.Since(began)), float64(bytes.Load() - before)})
+				turns = append(turns, turn{milliseconds(time.Since(began)), float64(read() - before)})
 			}
 			if err := command.Pause(ctx, o.RTT); err != nil { // acknowledgements
 				return nil, err
