@@ -8,9 +8,7 @@ import (
 // Ask writes a message for a peer itself on a new stream. The peer reads it after an empty id of
 // [ReadTo], with [ReadAsked]. What follows in both directions depends on the message.
 func Ask(s Stream, m Message) error {
-	var frame []byte
-	var err error
-	aside(func() { frame, err = encode(m) })
+	frame, err := encode(m)
 	if err == nil {
 		_, err = s.Write(append([]byte{0}, frame...))
 	}

@@ -10,7 +10,6 @@ import (
 	"reflect"
 	"sync"
 
-	"github.com/postern-dev/postern/connector/panics"
 	"github.com/postern-dev/postern/connector/text"
 )
 
@@ -53,9 +52,7 @@ type envelope struct {
 
 // Send writes one message, in one Write.
 func (c *Control) Send(m Message) error {
-	var frame []byte
-	var err error
-	aside(func() { frame, err = encode(m) })
+	frame, err := encode(m)
 	if err != nil {
 		return fmt.Errorf("sending %s message: %w", m.kind(), err)
 	}
@@ -88,22 +85,7 @@ func (c *Control) ReceiveCounted(take func(bytes int) error) (Message, error) {
 	if err != nil {
 		return nil, err
 	}
-	var m Message
-	aside(func() { m, err = decode(frame) })
-	return m, err
-}
-
-// aside runs f on another goroutine and waits for it. JSON needs a large stack, which would
-// not shrink again while the goroutine waits for the next message. A panic of f is the caller's.
-func aside(f func()) {
-	done := make(chan *panics.Error)
-	go func() {
-		defer func() { done <- panics.Caught(recover()) }()
-		f()
-	}()
-	if p := <-done; p != nil {
-		panic(p)
-	}
+	return decode(frame)
 }
 
 // readFrame reads size bytes. It allocates memory as data arrives, not by the announced

@@ -53,13 +53,3 @@ func TestPanicOfUpload(t *testing.T) {
 		})
 	}
 }
-
-// A panic where a message is decoded is that of the one that waits for it.
-func TestPanicAside(t *testing.T) {
-	defer func() {
-		if p := panics.Caught(recover()); p == nil {
-			t.Error("the panic was lost")
-		}
-	}()
-	aside(func() { panic(caught.Secret) })
-}
