@@ -2,16 +2,15 @@ package serve
 
 import (
 	"bytes"
-	"compress/gzip"
 	"errors"
 	"io"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/memory"
 )
 
@@ -29,36 +28,27 @@ func readBody(r *http.Request, limit int64, hold func(n int64) error) ([]byte, *
 	return body, bodyError(err, limit)
 }
 
-// contentEncoding returns how the body is compressed: "gzip", "zstd" or "" (RFC
-// 9110 §8.4).
+// contentEncoding returns how the body is compressed, a key of [tunnel.Decoders], or "".
 func contentEncoding(h http.Header) (string, *dialect.Error) {
-	switch encoding := strings.ToLower(strings.TrimSpace(h.Get("Content-Encoding"))); encoding {
-	case "", "identity":
-		return "", nil
-	case "gzip", "x-gzip":
-		return "gzip", nil
-	case "zstd":
-		return encoding, nil
+	coding := tunnel.Coding(h)
+	if _, ok := tunnel.Decoders[coding]; coding != "" && !ok {
+		return "", dialect.UnsupportedEncoding()
 	}
-	return "", dialect.UnsupportedEncoding()
+	return coding, nil
 }
 
 // decompress returns the decompressed body, up to limit bytes. hold reserves memory
 // for n bytes in total.
 func decompress(body []byte, encoding string, limit int64, hold func(n int64) error) ([]byte, *dialect.Error) {
-	packed := int64(len(body))
-	open, cost := openGzip, packed+gzipCost
-	if encoding == "zstd" {
-		open, cost = openZstd, packed+zstdCost
-	}
+	decoder := tunnel.Decoders[encoding]
+	cost := int64(len(body)) + decoder.Memory
 	if err := hold(cost); err != nil {
 		return nil, bodyError(err, limit)
 	}
-	r, err := open(bytes.NewReader(body))
+	r, err := decoder.Open(bytes.NewReader(body))
 	if err != nil {
 		return nil, bodyError(err, limit)
 	}
-	defer r.Close()
 	body, err = readAll(r, -1, limit, func(n int64) error { return hold(cost + n) })
 	return body, bodyError(err, limit)
 }
@@ -79,22 +69,6 @@ func bodyError(err error, limit int64) *dialect.Error {
 	default:
 		return dialect.UnreadableBody()
 	}
-}
-
-func openGzip(r io.Reader) (io.ReadCloser, error) { return gzip.NewReader(r) }
-
-// zstdWindow is the largest window that a body may need, in bytes (RFC 9659
-// §3). Encoders that do not know the size of a body ask for all of it.
-const zstdWindow = 8 << 20
-
-// openZstd returns a decoder that runs on the caller's goroutine and uses at most
-// zstdCost bytes.
-func openZstd(r io.Reader) (io.ReadCloser, error) {
-	zr, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(zstdWindow))
-	if err != nil {
-		return nil, err
-	}
-	return zr.IOReadCloser(), nil
 }
 
 // readAll reads r to its end, at most limit bytes. size is the declared size in

@@ -68,6 +68,7 @@ func TestReadBody(t *testing.T) {
 		{"zstd bomb", "zstd", bytes.NewReader(zstded(t, bytes.Repeat(full, 100))), -1, nil, 413},
 		{"zstd, none", "zstd", bytes.NewReader(small), -1, nil, 400},
 		{"brotli", "br", bytes.NewReader(small), -1, nil, 415},
+		{"deflate", "deflate", bytes.NewReader(small), -1, nil, 415},
 		{"two codings", "gzip, zstd", bytes.NewReader(small), -1, nil, 415},
 		{"client gone", "", iotest.ErrReader(io.ErrUnexpectedEOF), -1, nil, 400},
 	} {

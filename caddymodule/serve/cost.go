@@ -25,9 +25,6 @@ const (
 	replayCost = 3
 	// streamCost is for buffered content, which the last events of a stream repeat.
 	streamCost = 6
-	// Decoders of compressed bodies need a window of fixed size.
-	gzipCost = 64 << 10
-	zstdCost = zstdWindow + 2<<20
 )
 
 // maxRemembered is how much of an answer a stream may buffer, in bytes.

@@ -1,10 +1,7 @@
 package tunnel
 
 import (
-	"bufio"
-	"compress/flate"
 	"compress/gzip"
-	"compress/zlib"
 	"errors"
 	"fmt"
 	"io"
@@ -18,54 +15,48 @@ import (
 // asked not to, and the answer cannot be decompressed.
 var ErrCompressed = errors.New("the model server compressed its answer although it was asked not to")
 
-// decoder undoes a content coding.
-type decoder struct {
-	open   func(io.Reader) (io.Reader, error)
-	memory int64 // maximum bytes held
+// Decoder undoes a content coding.
+type Decoder struct {
+	// Open returns decompressed data, and flushed data at once. It needs no Close.
+	Open   func(io.Reader) (io.Reader, error)
+	Memory int64 // maximum bytes held
 }
 
-// decoders undo the content codings that proxies in front of model servers apply
-// unasked (RFC 9110 §8.4.1). They return flushed data at once.
-var decoders = map[string]decoder{
-	"gzip":    {openGzip, 64 << 10},
-	"x-gzip":  {openGzip, 64 << 10},
-	"deflate": {openDeflate, 64 << 10},
-	"zstd":    {openZstd, zstdWindow + 2<<20},
+// Decoders undo the content codings of requests, and those that proxies in front of model servers
+// apply unasked (RFC 9110 §8.4.1).
+var Decoders = map[string]Decoder{
+	"gzip":   {openGzip, 64 << 10},
+	"x-gzip": {openGzip, 64 << 10},
+	"zstd":   {openZstd, zstdWindow + 2<<20},
 }
 
 func openGzip(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) }
 
-// openDeflate reads the zlib format, or raw deflate, which some servers send under
-// the same name.
-func openDeflate(r io.Reader) (io.Reader, error) {
-	const method, deflate = 0x0f, 8 // RFC 1950 §2.2
-	buffered := bufio.NewReader(r)
-	head, err := buffered.Peek(2)
-	if err == nil && head[0]&method == deflate && (int(head[0])<<8|int(head[1]))%31 == 0 {
-		return zlib.NewReader(buffered)
-	}
-	return flate.NewReader(buffered), nil
-}
-
-// zstdWindow is the largest window that answers may need, in bytes (RFC 9659 §3).
+// zstdWindow is the largest window that a body may need, in bytes (RFC 9659 §3). Encoders that do
+// not know the size of a body ask for all of it.
 const zstdWindow = 8 << 20
 
 func openZstd(r io.Reader) (io.Reader, error) {
 	return zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(zstdWindow))
 }
 
+// Coding returns the content coding of a message, in lower case, "" for none.
+func Coding(h http.Header) string {
+	coding := strings.ToLower(strings.TrimSpace(strings.Join(h["Content-Encoding"], ", ")))
+	if coding == "identity" {
+		return ""
+	}
+	return coding
+}
+
 // decompress wraps the body of a compressed answer to return decompressed data. If
 // the coding is unknown, it closes the body and returns ErrCompressed.
 func decompress(answer *http.Response) error {
-	values := answer.Header["Content-Encoding"]
-	if len(values) == 0 {
+	coding := Coding(answer.Header)
+	if coding == "" {
 		return nil
 	}
-	coding := strings.ToLower(strings.TrimSpace(strings.Join(values, ", ")))
-	if coding == "" || coding == "identity" {
-		return nil
-	}
-	using, ok := decoders[coding]
+	using, ok := Decoders[coding]
 	if !ok {
 		_ = answer.Body.Close() // its content cannot be read anyway
 		return fmt.Errorf("%w (Content-Encoding %.40q)", ErrCompressed, coding)
@@ -83,17 +74,17 @@ func decompress(answer *http.Response) error {
 type decodedBody struct {
 	body    io.ReadCloser
 	broken  error // last error of body
-	using   decoder
+	using   Decoder
 	decoder io.Reader // nil before the first read
 }
 
 // DecoderMemory returns the maximum bytes held by the decoder.
-func (d *decodedBody) DecoderMemory() int64 { return d.using.memory }
+func (d *decodedBody) DecoderMemory() int64 { return d.using.Memory }
 
 // Read implements io.Reader.
 func (d *decodedBody) Read(p []byte) (int, error) {
 	if d.decoder == nil {
-		decoder, err := d.using.open((*codedBody)(d))
+		decoder, err := d.using.Open((*codedBody)(d))
 		if err != nil {
 			return 0, d.fault(err)
 		}
