@@ -11,7 +11,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"syscall"
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
@@ -115,7 +114,7 @@ func run(ctx context.Context, args []string, sys system) int {
 	if err == nil {
 		return exitOK
 	}
-	fmt.Fprintln(sys.stderr, "Error:", printable(err.Error()))
+	fmt.Fprintln(sys.stderr, "Error:", text.Lines(err.Error()))
 	var exit *exitError
 	switch {
 	case errors.As(err, new(*agent.FatalError)):
@@ -138,15 +137,6 @@ func (e *exitError) Unwrap() error { return e.error }
 // failed wraps an error that may not occur again with the same command line and
 // configuration.
 func failed(err error) error { return &exitError{exitRuntime, err} }
-
-// printable applies [text.Line] to each line of s.
-func printable(s string) string {
-	lines := strings.Split(s, "\n")
-	for i, line := range lines {
-		lines[i] = text.Line(strings.ReplaceAll(line, "\t", "  "))
-	}
-	return strings.Join(lines, "\n")
-}
 
 func rootCommand(sys system) *cobra.Command {
 	root := &cobra.Command{

@@ -10,6 +10,7 @@ import (
 
 	"github.com/postern-dev/postern/connector/dial"
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/text"
 )
 
 // pairingReporter reports the progress of a pairing: to the log, or on a terminal.
@@ -25,7 +26,7 @@ func (v *pairingReporter) report(lines string, level slog.Level, message string,
 		v.logger.Log(context.Background(), level, message, attributes...)
 		return
 	}
-	fmt.Fprint(v.w, printable(lines))
+	fmt.Fprint(v.w, text.Lines(lines))
 }
 
 func (v *pairingReporter) warn(text string) {

@@ -99,10 +99,5 @@ func (q question) explain(ctx context.Context, err error) error {
 // oneLine returns untrusted text as one printable line, cut to at most limit bytes
 // and an ellipsis.
 func oneLine(s string, limit int) string {
-	line := text.Line(strings.Join(strings.Fields(s), " "))
-	short := text.Printable(line, limit)
-	if short != line {
-		short += "…"
-	}
-	return short
+	return text.Within(strings.Join(strings.Fields(s), " "), limit)
 }

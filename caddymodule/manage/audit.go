@@ -108,6 +108,7 @@ func (f fields) add(name string, value json.RawMessage) {
 
 // changed returns the names of the fields that differ, with their values before and after.
 func changed(before, after fields) (pairs []any) {
+	const most = 120 // bytes of a value, so that a detail has room for two
 	all := maps.Clone(after)
 	maps.Copy(all, before)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
@@ -117,19 +118,10 @@ func changed(before, after fields) (pairs []any) {
 		case was == "":
 			pairs = append(pairs, name, is)
 		default:
-			pairs = append(pairs, name, part(was)+" → "+cmp.Or(part(is), "none"))
+			pairs = append(pairs, name, text.Within(was, most)+" → "+cmp.Or(text.Within(is, most), "none"))
 		}
 	}
 	return pairs
-}
-
-// part returns a value, cut so that a detail has room for two.
-func part(value string) string {
-	const limit = 120
-	if short := text.Printable(value, limit); len(short) < len(value) {
-		return short + "…"
-	}
-	return value
 }
 
 // Audit selects entries of the audit list.

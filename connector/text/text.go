@@ -34,12 +34,23 @@ func IsPrintable(s string) bool {
 	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
 }
 
-// Short is [Printable] with a limit of 200 bytes. "…" marks a cut.
-func Short(s string) string {
-	const limit = 200
+// Lines applies [Line] to each line of s, with tabs as two spaces.
+func Lines(s string) string {
+	lines := strings.Split(s, "\n")
+	for i, line := range lines {
+		lines[i] = Line(strings.ReplaceAll(line, "\t", "  "))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Within is [Printable], with "…" where it cuts.
+func Within(s string, limit int) string {
 	short := Printable(s, limit)
 	if len(s) > limit && len(Printable(s, 2*limit)) > len(short) {
 		short += "…"
 	}
 	return short
 }
+
+// Short is [Within] 200 bytes.
+func Short(s string) string { return Within(s, 200) }

@@ -70,3 +70,10 @@ func TestLine(t *testing.T) {
 		}
 	}
 }
+
+func TestLines(t *testing.T) {
+	t.Parallel()
+	if got := Lines("a\x1b[31m\n\tb\u202e\n"); got != "a[31m\n  b\n" {
+		t.Errorf("got %q", got)
+	}
+}
