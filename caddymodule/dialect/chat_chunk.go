@@ -229,8 +229,8 @@ func (s *ChatStream) readDelta(c *choiceState, data []byte, i int) {
 // sizeOfCall returns the approximate size of the name and the arguments in a delta of tool
 // calls: at least one token.
 func sizeOfCall(raw []byte) int64 {
-	const bytesPerToken, frame = 4, 60 // bytes of {"index":0,"function":{"arguments":""}} and so on
-	return max(int64(len(raw))-frame, bytesPerToken)
+	const frame = 60 // bytes of {"index":0,"function":{"arguments":""}} and so on
+	return max(int64(len(raw))-frame, BytesPerToken)
 }
 
 // textSize returns the size of a JSON string, 0 for other values.

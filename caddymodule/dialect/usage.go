@@ -15,15 +15,18 @@ type Usage struct {
 	Estimated        bool
 }
 
+// BytesPerToken is the usual size of a token of text that is not counted.
+const BytesPerToken = 4
+
 // tokensOf estimates the tokens of an answer from its size in bytes and from its number of
 // pieces. Most model servers send a piece for each token. Pieces of an unusual size are not
 // tokens.
 func tokensOf(size, pieces int64) int64 {
-	const bytesPerToken, least, most = 4, 2, 8
+	const least, most = 2, 8
 	if least*pieces <= size && size <= most*pieces {
 		return pieces
 	}
-	return (size + bytesPerToken - 1) / bytesPerToken
+	return (size + BytesPerToken - 1) / BytesPerToken
 }
 
 // maxTokens is more than any request or answer has. Its product with maxAnswers is an int64.

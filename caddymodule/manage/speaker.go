@@ -21,9 +21,6 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// bytesPerToken is the size of a token in a prompt that the server does not count.
-const bytesPerToken = 4
-
 // speaker sends requests of the console to a deployment, bypassing its queue, but not the limits of the
 // account. It uses the messages
 // dialect, in which the answers of all model servers have the same form.
@@ -123,7 +120,7 @@ func (t *speaker) ask(ctx context.Context, text string, request map[string]any, 
 		t.record(r, err)
 		return r, err
 	}
-	cost := limits.Cost{Input: int64(len(data) / bytesPerToken), Output: call.OutputLimit()}
+	cost := limits.Cost{Input: int64(len(data) / dialect.BytesPerToken), Output: call.OutputLimit()}
 	err = t.counted(ctx, r, cost, func() error { return t.exchange(ctx, r, call, data) })
 	return r, err
 }
@@ -164,7 +161,7 @@ func (t *speaker) request(ctx context.Context, text string, request map[string]a
 }
 
 func (t *speaker) exchange(ctx context.Context, r *reply, call dialect.Call, data []byte) error {
-	r.usage = dialect.Usage{PromptTokens: int64(len(data) / bytesPerToken), Estimated: true} // until the server counts
+	r.usage = dialect.Usage{PromptTokens: int64(len(data) / dialect.BytesPerToken), Estimated: true} // until the server counts
 	answer, err := t.do(ctx, http.MethodPost, "/v1/chat/completions", data)
 	if err != nil {
 		if ctx.Err() == nil { // otherwise a model may process it

@@ -116,7 +116,7 @@ func (t *trial) embed(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return t.counted(ctx, r, limits.Cost{Input: int64(len(data) / bytesPerToken)}, func() (err error) {
+	return t.counted(ctx, r, limits.Cost{Input: int64(len(data) / dialect.BytesPerToken)}, func() (err error) {
 		t.result.Dimensions, err = t.vector(ctx, r, data)
 		if err == nil {
 			t.result.AnswerMillis = activity.Millis(t.now().Sub(r.sent))
@@ -132,7 +132,7 @@ func (t *trial) vector(ctx context.Context, r *reply, data []byte) (int, error) 
 		return 0, err
 	}
 	defer answer.Body.Close()
-	r.usage = dialect.Usage{PromptTokens: int64(len(data) / bytesPerToken), Estimated: true} // until the server counts
+	r.usage = dialect.Usage{PromptTokens: int64(len(data) / dialect.BytesPerToken), Estimated: true} // until the server counts
 	body, err := io.ReadAll(io.LimitReader(answer.Body, t.answer))
 	if err != nil {
 		return 0, t.explain(ctx, err)

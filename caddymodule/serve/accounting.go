@@ -7,9 +7,6 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect"
 )
 
-// bytesPerToken is the size of a token in a prompt that is not counted.
-const bytesPerToken = 4
-
 // Ending is how a request ended.
 type Ending struct {
 	Status int           // sent to the client
@@ -125,7 +122,7 @@ func (t *Translator) countLater(c *completion, u dialect.Usage, r activity.Reque
 		t.count(c.exchange, u, r)
 	}
 	if of, ok := c.registration(); !ok || !c.learner.count(c.sample(of, 0), counted) {
-		counted(int(c.size / bytesPerToken))
+		counted(int(c.size / dialect.BytesPerToken))
 	}
 }
 

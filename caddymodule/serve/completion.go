@@ -212,7 +212,7 @@ func (c *completion) registration() (tokens.Registration, bool) {
 // nil or cannot be counted in time, the size of the request determines them.
 func (c *completion) estimate(_ string, p *tokens.Prompt) int {
 	c.estimated.Do(func() {
-		c.tokens = int(c.size / bytesPerToken)
+		c.tokens = int(c.size / dialect.BytesPerToken)
 		if of, ok := c.registration(); ok && p != nil {
 			if n, err := c.countPrompt(c.ctx, of, p, estimateWait); err == nil && c.ctx.Err() == nil {
 				c.tokens = n

@@ -118,7 +118,7 @@ func (l *learner) close() {
 		m := <-l.samples
 		l.done(&m)
 		if m.counted != nil {
-			m.counted(int(m.size / bytesPerToken))
+			m.counted(int(m.size / dialect.BytesPerToken))
 		}
 	}
 	l.save(context.Background())
@@ -213,7 +213,7 @@ func (l *learner) process(m sample) {
 
 // estimate counts the prompt of a sample.
 func (l *learner) estimate(m sample) {
-	begun, n := time.Now(), int(m.size/bytesPerToken)
+	begun, n := time.Now(), int(m.size/dialect.BytesPerToken)
 	defer func() { // after a panic, the size determines the tokens
 		now := time.Now()
 		l.tired.Store(now.Add(countRestFactor * now.Sub(begun)).UnixNano())
