@@ -24,6 +24,7 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/connector/service"
 	"github.com/postern-dev/postern/connector/version"
+	"github.com/postern-dev/postern/connector/wait"
 )
 
 // A running connector is controlled over HTTP on a socket that only its user and root
@@ -135,10 +136,8 @@ func (r *runner) openControl(connector string) (listener net.Listener, path stri
 // serveControl waits until the socket is free, and serves it until ctx ends.
 func (r *runner) serveControl(ctx context.Context, listener net.Listener, path string) {
 	for listener == nil && path != "" {
-		select {
-		case <-ctx.Done():
+		if wait.For(ctx, socketRetry) != nil {
 			return
-		case <-time.After(socketRetry):
 		}
 		listener, _ = openSocket(context.Background(), path)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/postern-dev/postern/connector/agent"
 	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/version"
+	"github.com/postern-dev/postern/connector/wait"
 )
 
 // defaultDrain is how long running requests may take to finish on shutdown.
@@ -150,10 +151,8 @@ func (r *runner) onChange(ctx context.Context, refresh, pause time.Duration, f f
 		case <-changed:
 		case <-again:
 		}
-		select {
-		case <-ctx.Done():
+		if wait.For(ctx, pause) != nil {
 			return
-		case <-time.After(pause):
 		}
 	}
 }

@@ -41,31 +41,31 @@ func importRules() []importRule {
 		{
 			from:   []string{"caddymodule/dialect", "caddymodule/scope", "caddymodule/compat", "caddymodule/health", "connector/link", "connector/link/blocks", "connector/version"},
 			forbid: []string{ours},
-			except: []string{module + "connector/panics", module + "connector/text", module + "caddymodule/compat", module + "caddymodule/dialect/..."},
+			except: []string{module + "connector/panics", module + "connector/wait", module + "connector/text", module + "caddymodule/compat", module + "caddymodule/dialect/..."},
 			why:    "translation, matching and the wire are pure: they can be tested, fuzzed and reused alone",
 		},
 		{
 			from:   []string{"caddymodule/store"},
 			forbid: []string{ours, "net/http"},
-			except: []string{module + "caddymodule/limits", module + "caddymodule/subscribe", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/program", module + "connector/panics", module + "connector/text"},
+			except: []string{module + "caddymodule/limits", module + "caddymodule/subscribe", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/program", module + "connector/panics", module + "connector/wait", module + "connector/text"},
 			why:    "the store contains records and scopes; it does not depend on how they are requested",
 		},
 		{
 			from:   []string{"caddymodule/store/etcd"},
 			forbid: []string{ours},
-			except: []string{module + "caddymodule/limits", module + "caddymodule/store", module + "caddymodule/subscribe", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/program", module + "connector/panics", module + "connector/text"},
+			except: []string{module + "caddymodule/limits", module + "caddymodule/store", module + "caddymodule/subscribe", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/program", module + "connector/panics", module + "connector/wait", module + "connector/text"},
 			why:    "it implements the key-value store below the records, and nothing else",
 		},
 		{
 			from:   []string{"caddymodule/certstore"},
 			forbid: []string{ours},
-			except: []string{module + "caddymodule/limits", module + "caddymodule/store", module + "caddymodule/subscribe", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/program", module + "connector/panics", module + "connector/text"},
+			except: []string{module + "caddymodule/limits", module + "caddymodule/store", module + "caddymodule/subscribe", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/program", module + "connector/panics", module + "connector/wait", module + "connector/text"},
 			why:    "it implements certmagic's storage on the key-value store below the records, and nothing else",
 		},
 		{
 			from:   []string{"caddymodule/tunnel"},
 			forbid: []string{ours},
-			except: []string{module + "caddymodule/subscribe", module + "connector/link/...", module + "connector/panics", module + "connector/text", module + "caddymodule/scope", module + "caddymodule/fair", module + "caddymodule/health", module + "connector/logs", module + "connector/version"},
+			except: []string{module + "caddymodule/subscribe", module + "connector/link/...", module + "connector/panics", module + "connector/wait", module + "connector/text", module + "caddymodule/scope", module + "caddymodule/fair", module + "caddymodule/health", module + "connector/logs", module + "connector/version"},
 			why:    "the gateway's end of tunnels shares the protocol with the connector; of the gateway, it needs only scopes, fair shares and the names of states",
 		},
 		{
@@ -86,13 +86,13 @@ func importRules() []importRule {
 		{
 			from:   []string{"caddymodule/queue", "caddymodule/fair"},
 			forbid: []string{ours, "net/http"},
-			except: []string{module + "caddymodule/fair", module + "caddymodule/limits", module + "connector/panics"},
+			except: []string{module + "caddymodule/fair", module + "caddymodule/limits", module + "connector/panics", module + "connector/wait"},
 			why:    "a queue knows names, keys, addresses and numbers; the caller sets its bounds",
 		},
 		{
 			from:   []string{"caddymodule/signin", "caddymodule/activity"},
 			forbid: []string{ours},
-			except: []string{module + "caddymodule/subscribe", module + "caddymodule/limits", module + "caddymodule/store", module + "caddymodule/program", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/fair", module + "connector/logs", module + "connector/panics", module + "connector/text"},
+			except: []string{module + "caddymodule/subscribe", module + "caddymodule/limits", module + "caddymodule/store", module + "caddymodule/program", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/fair", module + "connector/logs", module + "connector/panics", module + "connector/wait", module + "connector/text"},
 			why:    "users and usage need only records; they depend neither on tunnels and pages nor on each other",
 		},
 		{
@@ -103,7 +103,7 @@ func importRules() []importRule {
 		{
 			from:   []string{"caddymodule/pairing"},
 			forbid: []string{ours},
-			except: []string{module + "caddymodule/subscribe", module + "caddymodule/limits", module + "caddymodule/store", module + "caddymodule/program", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/fair", module + "caddymodule/tunnel", module + "connector/version", module + "caddymodule/health", module + "connector/link/...", module + "connector/logs", module + "connector/panics", module + "connector/text"},
+			except: []string{module + "caddymodule/subscribe", module + "caddymodule/limits", module + "caddymodule/store", module + "caddymodule/program", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/fair", module + "caddymodule/tunnel", module + "connector/version", module + "caddymodule/health", module + "connector/link/...", module + "connector/logs", module + "connector/panics", module + "connector/wait", module + "connector/text"},
 			why:    "pairing connects the tunnels, where devices wait, with the store, where decisions are recorded; it needs no other package",
 		},
 		{
@@ -115,7 +115,7 @@ func importRules() []importRule {
 			from:   []string{"caddymodule/events"},
 			forbid: []string{ours},
 			except: []string{
-				module + "caddymodule/newest", module + "caddymodule/subscribe", module + "connector/logs", module + "connector/panics", module + "connector/text", module + "caddymodule/limits", module + "caddymodule/store", module + "caddymodule/program", module + "caddymodule/scope", module + "caddymodule/compat",
+				module + "caddymodule/newest", module + "caddymodule/subscribe", module + "connector/logs", module + "connector/panics", module + "connector/wait", module + "connector/text", module + "caddymodule/limits", module + "caddymodule/store", module + "caddymodule/program", module + "caddymodule/scope", module + "caddymodule/compat",
 				module + "caddymodule/fair", module + "caddymodule/tunnel", module + "connector/version", module + "caddymodule/health", module + "connector/link/...",
 			},
 			why: "events are made of records and tunnels alone, so that no request can get into one",
@@ -125,7 +125,7 @@ func importRules() []importRule {
 			forbid: []string{ours, "github.com/prometheus/..."},
 			except: []string{
 				module + "caddymodule/activity", module + "caddymodule/dialect", module + "caddymodule/dialect/jsonscan", module + "caddymodule/dialect/kept",
-				module + "caddymodule/dialect/sse", module + "caddymodule/dialect/tokens", module + "caddymodule/queue", module + "caddymodule/subscribe", module + "connector/logs", module + "connector/panics", module + "connector/text", module + "caddymodule/limits", module + "caddymodule/store", module + "caddymodule/program", module + "caddymodule/scope",
+				module + "caddymodule/dialect/sse", module + "caddymodule/dialect/tokens", module + "caddymodule/queue", module + "caddymodule/subscribe", module + "connector/logs", module + "connector/panics", module + "connector/wait", module + "connector/text", module + "caddymodule/limits", module + "caddymodule/store", module + "caddymodule/program", module + "caddymodule/scope",
 				module + "caddymodule/compat", module + "caddymodule/fair", module + "caddymodule/tunnel", module + "connector/version", module + "caddymodule/health", module + "connector/link/...", module + "connector/memory",
 			},
 			why: "the request path needs keys, queues and tunnels, but no users, pages or metrics",
@@ -144,7 +144,7 @@ func importRules() []importRule {
 		{
 			from:   []string{"caddymodule/rotation"},
 			forbid: []string{ours},
-			except: []string{module + "caddymodule/subscribe", module + "caddymodule/limits", module + "caddymodule/store", module + "caddymodule/program", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/fair", module + "caddymodule/tunnel", module + "connector/version", module + "caddymodule/health", module + "connector/link/...", module + "connector/logs", module + "connector/panics", module + "connector/text"},
+			except: []string{module + "caddymodule/subscribe", module + "caddymodule/limits", module + "caddymodule/store", module + "caddymodule/program", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/fair", module + "caddymodule/tunnel", module + "connector/version", module + "caddymodule/health", module + "connector/link/...", module + "connector/logs", module + "connector/panics", module + "connector/wait", module + "connector/text"},
 			why:    "rotation connects the tunnels, over which tokens are offered, with the store, which keeps their hashes; it needs no other package",
 		},
 		{
@@ -152,7 +152,7 @@ func importRules() []importRule {
 			forbid: []string{ours},
 			except: []string{
 				module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/limits", module + "caddymodule/store", module + "caddymodule/program", module + "caddymodule/tunnel", module + "connector/version", module + "caddymodule/health", module + "connector/link/...",
-				module + "caddymodule/signin", module + "caddymodule/pairing", module + "caddymodule/activity", module + "caddymodule/fair", module + "caddymodule/subscribe", module + "connector/logs", module + "connector/panics", module + "connector/text",
+				module + "caddymodule/signin", module + "caddymodule/pairing", module + "caddymodule/activity", module + "caddymodule/fair", module + "caddymodule/subscribe", module + "connector/logs", module + "connector/panics", module + "connector/wait", module + "connector/text",
 				module + "caddymodule/downloads", module + "connector/version", module + "caddymodule/dialect", module + "caddymodule/dialect/jsonscan", module + "caddymodule/dialect/sse", module + "caddymodule/dialect/tokens", module + "caddymodule/dialect/kept",
 			},
 			why: "management works on the store and the tunnels, the same behind console, admin endpoint and command line",
@@ -184,26 +184,26 @@ func importRules() []importRule {
 		{
 			from:   []string{"connector/config"},
 			forbid: []string{ours, "github.com/coder/websocket"},
-			except: []string{module + "connector/link/...", module + "connector/memory", module + "connector/panics", module + "connector/text"},
+			except: []string{module + "connector/link/...", module + "connector/memory", module + "connector/panics", module + "connector/wait", module + "connector/text"},
 			why:    "a configuration is read and written without a gateway or a model server",
 		},
 		{
 			from:   []string{"connector/dial"},
 			forbid: []string{ours},
-			except: []string{module + "connector/config", module + "connector/link/...", module + "connector/memory", module + "connector/logs", module + "connector/panics", module + "connector/text"},
+			except: []string{module + "connector/config", module + "connector/link/...", module + "connector/memory", module + "connector/logs", module + "connector/panics", module + "connector/wait", module + "connector/text"},
 			why:    "connecting does not depend on the use of the connection",
 		},
 		{
 			from:   []string{"connector/upstream"},
 			forbid: []string{ours, "github.com/coder/websocket"},
-			except: []string{module + "connector/config", module + "connector/link/...", module + "connector/memory", module + "connector/logs", module + "connector/panics", module + "connector/text"},
+			except: []string{module + "connector/config", module + "connector/link/...", module + "connector/memory", module + "connector/logs", module + "connector/panics", module + "connector/wait", module + "connector/text"},
 			why:    "the model server's side serves requests; it must not depend on which tunnel they come from",
 		},
 		{
 			from:   []string{"connector/agent"},
 			forbid: []string{ours},
 			except: []string{
-				module + "connector/config", module + "connector/dial", module + "connector/link/...", module + "connector/memory", module + "connector/logs", module + "connector/panics", module + "connector/text", module + "connector/upstream", module + "connector/version",
+				module + "connector/config", module + "connector/dial", module + "connector/link/...", module + "connector/memory", module + "connector/logs", module + "connector/panics", module + "connector/wait", module + "connector/text", module + "connector/upstream", module + "connector/version",
 			},
 			why: "the life of a tunnel is built from connections and upstreams; it depends on no commands, and shares only the protocol with the gateway",
 		},
@@ -215,7 +215,7 @@ func importRules() []importRule {
 		{
 			from:   []string{"connector/update"},
 			forbid: []string{ours},
-			except: []string{module + "connector/link", module + "connector/service", module + "connector/panics", module + "connector/text"},
+			except: []string{module + "connector/link", module + "connector/service", module + "connector/panics", module + "connector/wait", module + "connector/text"},
 			why:    "an update replaces a file and restarts services; it sees tunnels only through the state of processes",
 		},
 		{

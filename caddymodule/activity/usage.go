@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/connector/wait"
 )
 
 // rowKey identifies a row of this gateway's usage.
@@ -60,10 +61,7 @@ func (l *Log) refresh(k rowKey) {
 	if l.fresh = append(l.fresh, k); len(l.fresh) > 1 {
 		return
 	}
-	select {
-	case l.counted <- struct{}{}:
-	default:
-	}
+	wait.Wake(l.counted, struct{}{})
 }
 
 // usage returns the sums of one request.

@@ -8,6 +8,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/newest"
 	"github.com/postern-dev/postern/connector/logs"
 	"github.com/postern-dev/postern/connector/panics"
+	"github.com/postern-dev/postern/connector/wait"
 )
 
 const (
@@ -63,10 +64,7 @@ func (f *feed) add(e Event) {
 // Push makes a started configuration the emitter.
 func (f *feed) Push(e Emitter) {
 	f.emitters.Push(e)
-	select {
-	case f.pushed <- struct{}{}:
-	default:
-	}
+	wait.Wake(f.pushed, struct{}{})
 }
 
 // Emitters returns the number of pushed configurations.

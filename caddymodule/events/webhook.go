@@ -16,6 +16,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/connector/logs"
 	"github.com/postern-dev/postern/connector/panics"
+	"github.com/postern-dev/postern/connector/wait"
 )
 
 const (
@@ -110,12 +111,7 @@ func (w *Webhook) Post(name, id string, body []byte) {
 	w.changed()
 }
 
-func (w *Webhook) changed() {
-	select {
-	case w.wake <- struct{}{}:
-	default:
-	}
-}
+func (w *Webhook) changed() { wait.Wake(w.wake, struct{}{}) }
 
 // next waits for the next event. It returns false if the webhook is closed and the queue is empty.
 func (w *Webhook) next() (*delivery, bool) {

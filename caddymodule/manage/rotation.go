@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/connector/wait"
 )
 
 // The states of a rotation.
@@ -55,12 +56,7 @@ func (s *Service) RotateConnector(ctx context.Context, r RotateConnector) (Rotat
 		return s.showToken(ctx, account, r.Connector)
 	}
 	changed := make(chan struct{}, 1)
-	defer s.store.Subscribe(func(store.Change) {
-		select {
-		case changed <- struct{}{}:
-		default: // a check is pending already
-		}
-	})()
+	defer s.store.Subscribe(func(store.Change) { wait.Wake(changed, struct{}{}) })()
 	c, err := s.store.BeginRotation(ctx, account, r.Connector)
 	if err != nil {
 		return RotatedConnector{}, err

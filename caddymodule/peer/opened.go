@@ -13,6 +13,7 @@ import (
 	"github.com/postern-dev/postern/connector/dial"
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/connector/panics"
+	"github.com/postern-dev/postern/connector/wait"
 )
 
 const (
@@ -115,9 +116,6 @@ func (o *opened) announce(hub func() Hub) {
 			}
 			closed = h // a later configuration may bring another one
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(hubPause):
-		}
+		_ = wait.For(ctx, hubPause)
 	}
 }

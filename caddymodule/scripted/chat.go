@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/postern-dev/postern/connector/wait"
 )
 
 // sampling holds the parameters that both completion endpoints share.
@@ -122,12 +124,7 @@ func (m *model) stream(w http.ResponseWriter, r *http.Request, chunk object, a *
 // think waits for the duration of one token. It returns an error if the client
 // disconnects.
 func (m *model) think(r *http.Request) error {
-	select {
-	case <-r.Context().Done():
-		return r.Context().Err()
-	case <-time.After(m.delay):
-		return nil
-	}
+	return wait.For(r.Context(), m.delay)
 }
 
 // complete serves POST /v1/completions for a single text prompt.

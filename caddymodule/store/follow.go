@@ -9,6 +9,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/subscribe"
 	"github.com/postern-dev/postern/connector/panics"
+	"github.com/postern-dev/postern/connector/wait"
 )
 
 // retryWatch is the pause before a failed watch is retried.
@@ -132,10 +133,8 @@ func (s *Store) resume(ctx context.Context, cause error) Watcher {
 	for ctx.Err() == nil {
 		if !errors.Is(cause, ErrCompacted) {
 			s.log.Warn("failed to watch the store", "error", cause)
-			select {
-			case <-ctx.Done():
+			if wait.For(ctx, retryWatch) != nil {
 				return nil
-			case <-time.After(retryWatch):
 			}
 		}
 		watcher, err := s.load(ctx, false)

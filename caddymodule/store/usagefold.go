@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/postern-dev/postern/connector/wait"
 )
 
 const (
@@ -49,7 +51,7 @@ func (s *Store) dropHours(ctx context.Context) error {
 			if _, err := s.kv.Txn(ctx, t.Txn); err != nil {
 				return err
 			}
-			if err := pause(ctx, foldInterval); err != nil {
+			if err := wait.For(ctx, foldInterval); err != nil {
 				return err
 			}
 		}
@@ -84,7 +86,7 @@ func (s *Store) foldUsage(ctx context.Context) error {
 				return err
 			}
 			complete = complete && done
-			if err := pause(ctx, foldInterval); err != nil {
+			if err := wait.For(ctx, foldInterval); err != nil {
 				return err
 			}
 		}
@@ -162,14 +164,4 @@ func (s *Store) fold(ctx context.Context, batch []Item, oldest string) (done boo
 	}
 	result, err := s.kv.Txn(ctx, t.Txn)
 	return result.Succeeded, err
-}
-
-// pause waits, or returns the error of ctx if that ends before.
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
 }

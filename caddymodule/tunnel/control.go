@@ -9,6 +9,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/wait"
 )
 
 // A connector sends a ping every second or two, and occasionally a change. Further
@@ -104,7 +105,7 @@ func (s *Session) receive() error {
 			s.beat(next)
 			s.send(link.Pong{HeartbeatMillis: int(next.Milliseconds())})
 		case link.Pong:
-			wake(s.pong)
+			wait.Wake(s.pong, struct{}{})
 		case link.Report:
 			s.report(m)
 		case link.Rotated:

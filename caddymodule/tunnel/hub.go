@@ -22,6 +22,7 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/connector/link/blocks"
 	"github.com/postern-dev/postern/connector/logs"
+	"github.com/postern-dev/postern/connector/wait"
 )
 
 var (
@@ -191,16 +192,8 @@ func (h *Hub) Find(connectorID string) (*Session, bool) {
 func (h *Hub) arrive(connectorID string) {
 	for arrived, ids := range h.arrivals {
 		if slices.Contains(ids, connectorID) {
-			wake(arrived)
+			wait.Wake(arrived, struct{}{})
 		}
-	}
-}
-
-// wake sends to a channel that holds one value.
-func wake(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default: // already awake
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/connector/panics"
+	"github.com/postern-dev/postern/connector/wait"
 )
 
 const (
@@ -53,7 +54,7 @@ func (h *Hub) Publish(m link.Message) {
 func (p *presence) queue(messages ...link.Message) {
 	for l := range p.subscribers {
 		l.queue = append(l.queue, messages...)
-		wake(l.wake)
+		wait.Wake(l.wake, struct{}{})
 	}
 }
 
@@ -81,7 +82,7 @@ func (h *Hub) Announce(ctx context.Context, send func(link.Message) error) error
 		defer p.mu.Unlock()
 		delete(p.subscribers, l)
 	}()
-	wake(l.wake)
+	wait.Wake(l.wake, struct{}{})
 	for {
 		select {
 		case <-ctx.Done():

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/wait"
 )
 
 // checkEdges returns the edges in a message, none if they are invalid.
@@ -28,7 +29,7 @@ func (s *session) onEdges(m link.Edges) {
 		s.leaving.Store(false)
 	}
 	if s.leg.use(s) {
-		trySend(s.leg.wake, struct{}{})
+		wait.Wake(s.leg.wake, struct{}{})
 		s.leg.wakeOthers()
 	}
 }
@@ -36,7 +37,7 @@ func (s *session) onEdges(m link.Edges) {
 // leave has the leg move the tunnel to another edge, if there is a cluster.
 func (s *session) leave() {
 	if s.welcome.Edge != "" && !s.leaving.Swap(true) {
-		trySend(s.leg.wake, struct{}{})
+		wait.Wake(s.leg.wake, struct{}{})
 	}
 }
 

@@ -266,7 +266,7 @@ func (g *fakeGateway) session() *fakeSession {
 func (g *fakeGateway) sessionAfterWaking(a *runningAgent) *fakeSession {
 	g.t.Helper()
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
-		trySend(a.legs[0].wake, struct{}{})
+		wake(a.legs[0])
 		select {
 		case s := <-g.sessions:
 			return s
@@ -368,4 +368,12 @@ func (b *logBuffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.text.String()
+}
+
+// wake wakes a leg that waits for its next attempt.
+func wake(l *leg) {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/postern-dev/postern/connector/dial"
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/wait"
 )
 
 const (
@@ -87,7 +88,7 @@ func (s *session) ping() {
 // setSilent records that a tunnel fell silent, or answers again.
 func (s *session) setSilent(silent bool) {
 	s.silent.Store(silent)
-	trySend(s.silenceChanged, struct{}{})
+	wait.Wake(s.silenceChanged, struct{}{})
 }
 
 func (l *leg) onSilenceChange(s *session) {

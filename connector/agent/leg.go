@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/wait"
 )
 
 const (
@@ -144,7 +145,7 @@ func (l *leg) due() pending {
 func (l *leg) wakeOthers() {
 	for _, other := range l.allLegs() {
 		if other != l {
-			trySend(other.wake, struct{}{})
+			wait.Wake(other.wake, struct{}{})
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/wait"
 )
 
 const (
@@ -54,7 +55,7 @@ func (a *Agent) Reload(c config.Config) error {
 	a.Logger.Info("configuration reloaded", "tunnel", "renewing")
 	a.pending = pending{config: next}
 	for _, l := range a.legs {
-		trySend(l.wake, struct{}{})
+		wait.Wake(l.wake, struct{}{})
 	}
 	return nil
 }

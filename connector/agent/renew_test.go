@@ -60,7 +60,7 @@ func TestReloadToNowhere(t *testing.T) {
 	a.mu.Lock()
 	a.pending.pause = 0 // as after a while
 	a.mu.Unlock()
-	trySend(a.legs[0].wake, struct{}{})
+	wake(a.legs[0])
 	if got := away.session().ask(t); got != "new" {
 		t.Errorf("the new gateway answers %q", got)
 	}
@@ -199,7 +199,7 @@ func TestRemovedWithANewConfiguration(t *testing.T) {
 	giveBack()
 	s.close(link.CloseRemoved)
 	wait.Until(t, "the pause", func() bool { return a.Status().State == StateWaiting })
-	trySend(a.legs[0].wake, struct{}{})
+	wake(a.legs[0])
 	if got := other.session().ask(t); got != "new" {
 		t.Errorf("the new gateway answers %q", got)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/postern-dev/postern/connector/panics"
 	"github.com/postern-dev/postern/connector/text"
 	"github.com/postern-dev/postern/connector/version"
+	"github.com/postern-dev/postern/connector/wait"
 )
 
 const (
@@ -199,7 +200,7 @@ func (s *session) listen() (decision link.Message) {
 			err = s.send(link.Pong{})
 		case link.Pong:
 			s.setHeartbeat(m.HeartbeatMillis)
-			trySend(s.pongs, struct{}{})
+			wait.Wake(s.pongs, struct{}{})
 		case link.Drain:
 			if !draining {
 				s.leg.Logger.Info("gateway is shutting down", "session", s.welcome.Session)
@@ -222,14 +223,6 @@ func (s *session) listen() (decision link.Message) {
 			s.fail(err)
 			return nil
 		}
-	}
-}
-
-// trySend sends v unless the channel is full.
-func trySend[T any](c chan<- T, v T) {
-	select {
-	case c <- v:
-	default:
 	}
 }
 

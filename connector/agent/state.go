@@ -85,5 +85,5 @@ func (l *leg) change(to state) {
 	if to != leaving && to != draining { // these keep the tunnel
 		p.tunnel = nil
 	}
-	l.monitor.wake()
+	l.monitor.changed.Now()
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/connector/upstream"
+	"github.com/postern-dev/postern/connector/wait"
 )
 
 // State is what a connector is doing.
@@ -133,13 +134,7 @@ func (p *phase) status() LegStatus {
 // Changed returns a channel that is closed when the state changes, or a request begins
 // or ends.
 func (a *Agent) Changed() <-chan struct{} {
-	m := &a.monitor
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.changed == nil {
-		m.changed = make(chan struct{})
-	}
-	return m.changed
+	return a.monitor.changed.Next()
 }
 
 // recentRequests is the number of finished requests in the status.
@@ -148,19 +143,11 @@ const recentRequests = 5
 // monitor collects the state of a connector for [Agent.Status].
 type monitor struct {
 	mu      sync.Mutex
-	changed chan struct{} // closed on a change; nil: nothing waits for one
-	status  Status        // only the fields that are counted here
+	changed wait.Change
+	status  Status // only the fields that are counted here
 
 	counts map[string]*UpstreamStatus       // by name
 	last   [recentRequests]upstream.Request // finished, the newest first
-}
-
-// wake notifies of a change. The caller holds mu.
-func (m *monitor) wake() {
-	if m.changed != nil {
-		close(m.changed)
-		m.changed = nil
-	}
 }
 
 // Begin implements [upstream.Observer].
@@ -169,7 +156,7 @@ func (m *monitor) Begin(upstream string) {
 	defer m.mu.Unlock()
 	m.status.Running++
 	m.of(upstream).Running++
-	m.wake()
+	m.changed.Now()
 }
 
 // of returns the counts of an upstream. The caller holds mu.
@@ -206,5 +193,5 @@ func (m *monitor) End(r upstream.Request) {
 	}
 	copy(m.last[1:], m.last[:])
 	m.last[0] = r
-	m.wake()
+	m.changed.Now()
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/connector/text"
+	"github.com/postern-dev/postern/connector/wait"
 )
 
 const (
@@ -122,10 +123,8 @@ func (d *Discovery) Find(ctx context.Context) (Gateway, error) {
 		if tries == discoveryTries || !errors.Is(err, errStarting) {
 			return g, err
 		}
-		select {
-		case <-ctx.Done():
-			return Gateway{}, ctx.Err()
-		case <-time.After(time.Second):
+		if err := wait.For(ctx, time.Second); err != nil {
+			return Gateway{}, err
 		}
 	}
 }
