@@ -12,36 +12,33 @@ import (
 	"github.com/postern-dev/postern/connector/wait"
 )
 
-// sampling holds the parameters that both completion endpoints share.
-type sampling struct {
-	Stream        bool  `json:"stream"`
-	MaxTokens     int   `json:"max_tokens"` // 0: no limit
-	N             int   `json:"n"`
-	Stop          texts `json:"stop"`
-	StreamOptions struct {
-		IncludeUsage bool `json:"include_usage"`
-	} `json:"stream_options"`
-}
-
-func (s *sampling) check() error {
-	switch {
-	case s.N > 1:
-		return invalid("n", "This model returns a single answer: n must be 1.")
-	case s.MaxTokens < 0:
-		return invalid("max_tokens", "max_tokens must be at least 1.")
-	}
-	return nil
-}
-
 type chatRequest struct {
-	sampling
 	Messages []struct {
 		Role    string `json:"role"`
 		Content texts  `json:"content"`
 	} `json:"messages"`
+	Stream        bool `json:"stream"`
+	StreamOptions struct {
+		IncludeUsage bool `json:"include_usage"`
+	} `json:"stream_options"`
+	MaxTokens           int        `json:"max_tokens"` // 0: no limit
 	MaxCompletionTokens int        `json:"max_completion_tokens"`
+	N                   int        `json:"n"`
+	Stop                texts      `json:"stop"`
 	Tools               []tool     `json:"tools"`
 	ToolChoice          toolChoice `json:"tool_choice"`
+}
+
+func (q *chatRequest) check() error {
+	switch {
+	case q.N > 1:
+		return invalid("n", "This model returns a single answer: n must be 1.")
+	case q.MaxTokens < 0:
+		return invalid("max_tokens", "max_tokens must be at least 1.")
+	case len(q.Messages) == 0:
+		return invalid("messages", "messages must have at least one message.")
+	}
+	return nil
 }
 
 // object is a JSON object.
@@ -49,35 +46,30 @@ type object map[string]any
 
 // script is an answer before it is encoded.
 type script struct {
-	id, object string // prefix of the answer's id, its type
-	chunk      string // type of a stream's chunk
-	field      string // of a chunk's choice
-	begin      []any  // value of field in the first chunk, empty if that has a piece
-	pieces     []any  // values of field in the next chunks, one a token
-	end        any    // value of field in the last chunk
-	whole      object // choice of a whole answer
-	finish     string
-	prompt     int // tokens
+	begin  object   // delta of a stream's first chunk
+	pieces []object // deltas of the next chunks, one a token
+	whole  object   // message of a whole answer
+	finish string
+	prompt int // tokens
 }
 
 // newID returns an id in the format of the OpenAI API.
 func newID(prefix string) string { return prefix + strings.ToLower(rand.Text()) }
 
 // write sends the answer, as a stream if the client requested one.
-func (m *model) write(w http.ResponseWriter, r *http.Request, s *sampling, a *script) error {
-	answer := object{"id": newID(a.id), "object": a.object, "created": time.Now().Unix(), "model": ModelID}
+func (m *model) write(w http.ResponseWriter, r *http.Request, q *chatRequest, a *script) error {
+	answer := object{"id": newID("chatcmpl-"), "object": "chat.completion", "created": time.Now().Unix(), "model": ModelID}
 	usage := object{"prompt_tokens": a.prompt, "completion_tokens": len(a.pieces), "total_tokens": a.prompt + len(a.pieces)}
-	if s.Stream {
-		answer["object"] = a.chunk
-		return m.stream(w, r, answer, a, usage, s.StreamOptions.IncludeUsage)
+	if q.Stream {
+		answer["object"] = "chat.completion.chunk"
+		return m.stream(w, r, answer, a, usage, q.StreamOptions.IncludeUsage)
 	}
 	for range a.pieces {
 		if err := m.think(r); err != nil {
 			return err
 		}
 	}
-	a.whole["index"], a.whole["finish_reason"] = 0, a.finish
-	answer["choices"], answer["usage"] = []any{a.whole}, usage
+	answer["choices"], answer["usage"] = []any{object{"index": 0, "message": a.whole, "finish_reason": a.finish}}, usage
 	return writeJSON(w, answer)
 }
 
@@ -97,19 +89,22 @@ func (m *model) stream(w http.ResponseWriter, r *http.Request, chunk object, a *
 		}
 		return flush()
 	}
-	for i, value := range slices.Concat(a.begin, a.pieces, []any{a.end}) {
-		choice := object{"index": 0, a.field: value, "finish_reason": nil}
-		switch piece := i - len(a.begin); {
-		case piece == len(a.pieces):
-			choice["finish_reason"] = a.finish
-		case piece >= 0:
-			if err := m.think(r); err != nil {
-				return err
-			}
-		}
-		if err := send(choice); err != nil {
+	choice := func(delta object, finish any) object {
+		return object{"index": 0, "delta": delta, "finish_reason": finish}
+	}
+	if err := send(choice(a.begin, nil)); err != nil {
+		return err
+	}
+	for _, piece := range a.pieces {
+		if err := m.think(r); err != nil {
 			return err
 		}
+		if err := send(choice(piece, nil)); err != nil {
+			return err
+		}
+	}
+	if err := send(choice(object{}, a.finish)); err != nil {
+		return err
 	}
 	if withUsage {
 		chunk["usage"] = usage
@@ -127,33 +122,6 @@ func (m *model) think(r *http.Request) error {
 	return wait.For(r.Context(), m.delay)
 }
 
-// complete serves POST /v1/completions for a single text prompt.
-func (m *model) complete(w http.ResponseWriter, r *http.Request) error {
-	var q struct {
-		sampling
-		Prompt texts `json:"prompt"`
-	}
-	q.MaxTokens = 16 // the API's default for this endpoint
-	if err := decode(w, r, &q); err != nil {
-		return err
-	}
-	if err := q.check(); err != nil {
-		return err
-	}
-	if len(q.Prompt) != 1 {
-		return invalid("prompt", "prompt must be a single string.")
-	}
-	pieces, finish := cut(reply("user", q.Prompt[0]), q.Stop, q.MaxTokens)
-	a := &script{
-		id: "cmpl-", object: "text_completion", chunk: "text_completion", field: "text", end: "",
-		whole: object{"text": strings.Join(pieces, "")}, finish: finish, prompt: len(tokens(q.Prompt[0])),
-	}
-	for _, piece := range pieces {
-		a.pieces = append(a.pieces, piece)
-	}
-	return m.write(w, r, &q.sampling, a)
-}
-
 // chat serves POST /v1/chat/completions.
 func (m *model) chat(w http.ResponseWriter, r *http.Request) error {
 	var q chatRequest
@@ -166,12 +134,9 @@ func (m *model) chat(w http.ResponseWriter, r *http.Request) error {
 	if err := q.check(); err != nil {
 		return err
 	}
-	if len(q.Messages) == 0 {
-		return invalid("messages", "messages must have at least one message.")
-	}
 	last := q.Messages[len(q.Messages)-1]
 	text := strings.Join(last.Content, "\n")
-	a := &script{id: "chatcmpl-", object: "chat.completion", chunk: "chat.completion.chunk", field: "delta", end: object{}}
+	a := new(script)
 	if t := pick(q.Tools, q.ToolChoice, last.Role, text); t != nil {
 		arguments, err := json.Marshal(example(t.Function.Parameters))
 		if err != nil {
@@ -184,16 +149,16 @@ func (m *model) chat(w http.ResponseWriter, r *http.Request) error {
 	for _, message := range q.Messages {
 		a.prompt += len(tokens(strings.Join(message.Content, "\n")))
 	}
-	return m.write(w, r, &q.sampling, a)
+	return m.write(w, r, &q, a)
 }
 
 // text sets the answer of a chat to text.
 func (a *script) text(pieces []string, finish string) {
-	a.begin, a.finish = []any{object{"role": "assistant", "content": ""}}, finish
+	a.begin, a.finish = object{"role": "assistant", "content": ""}, finish
 	for _, piece := range pieces {
 		a.pieces = append(a.pieces, object{"content": piece})
 	}
-	a.whole = object{"message": object{"role": "assistant", "content": strings.Join(pieces, "")}}
+	a.whole = object{"role": "assistant", "content": strings.Join(pieces, "")}
 }
 
 // call sets the answer of a chat to a tool call. Its arguments are split into pieces
@@ -204,8 +169,8 @@ func (a *script) call(name, arguments string) {
 	}
 	begun := calls("")
 	begun[0]["index"] = 0 // in streams only
-	a.begin = []any{object{"role": "assistant", "tool_calls": begun}}
-	a.whole, a.finish = object{"message": object{"role": "assistant", "tool_calls": calls(arguments)}}, "tool_calls"
+	a.begin = object{"role": "assistant", "tool_calls": begun}
+	a.whole, a.finish = object{"role": "assistant", "tool_calls": calls(arguments)}, "tool_calls"
 	for piece := range slices.Chunk([]rune(arguments), 8) {
 		function := object{"arguments": string(piece)}
 		a.pieces = append(a.pieces, object{"tool_calls": []any{object{"index": 0, "function": function}}})

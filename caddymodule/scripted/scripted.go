@@ -3,15 +3,14 @@
 // `caddy gateway up` uses it if it finds none. Every answer states that it is
 // scripted.
 //
-// It serves GET /v1/models, POST /v1/chat/completions, POST /v1/completions and
-// POST /v1/embeddings, streams token by token, honors max_tokens and stop, and
-// calls a tool on demand. It stops when its client disconnects.
+// It serves GET /v1/models and POST /v1/chat/completions, streams token by token,
+// honors max_tokens and stop, and calls a tool on demand. It stops when its client
+// disconnects.
 package scripted
 
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"time"
 )
@@ -36,15 +35,8 @@ type model struct {
 func New(tokenDelay time.Duration) http.Handler {
 	m := &model{delay: tokenDelay, created: time.Now().Unix()}
 	mux := http.NewServeMux()
-	for pattern, serve := range map[string]handler{
-		"GET /v1/models":            m.models,
-		"GET /v1/models/{id}":       m.model,
-		"POST /v1/chat/completions": m.chat,
-		"POST /v1/completions":      m.complete,
-		"POST /v1/embeddings":       m.embed,
-	} {
-		mux.Handle(pattern, serve)
-	}
+	mux.Handle("GET /v1/models", handler(m.models))
+	mux.Handle("POST /v1/chat/completions", handler(m.chat))
 	return mux
 }
 
@@ -59,42 +51,27 @@ func (serve handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(e.status)
+	w.WriteHeader(http.StatusBadRequest)
 	_ = json.NewEncoder(w).Encode(object{"error": e}) // the client may have disconnected
 }
 
-// entry returns the model's entry in the list of models.
-func (m *model) entry() object {
-	return object{"id": ModelID, "object": "model", "created": m.created, "owned_by": "postern"}
-}
-
 func (m *model) models(w http.ResponseWriter, _ *http.Request) error {
-	return writeJSON(w, object{"object": "list", "data": []any{m.entry()}})
+	entry := object{"id": ModelID, "object": "model", "created": m.created, "owned_by": "postern"}
+	return writeJSON(w, object{"object": "list", "data": []any{entry}})
 }
 
-func (m *model) model(w http.ResponseWriter, r *http.Request) error {
-	if id := r.PathValue("id"); id != ModelID {
-		e := invalid("model", fmt.Sprintf("The model %q does not exist; this server has %q only.", id, ModelID))
-		e.status, e.Code = http.StatusNotFound, "model_not_found"
-		return e
-	}
-	return writeJSON(w, m.entry())
-}
-
-// apiError is an error in the format of the OpenAI API.
+// apiError is a 400 error in the format of the OpenAI API.
 type apiError struct {
-	status  int
 	Message string `json:"message"`
 	Type    string `json:"type"`
 	Param   string `json:"param,omitempty"`
-	Code    string `json:"code,omitempty"`
 }
 
 func (e *apiError) Error() string { return e.Message }
 
-// invalid returns a 400 error about a parameter.
+// invalid returns an error about a parameter.
 func invalid(param, message string) *apiError {
-	return &apiError{status: http.StatusBadRequest, Message: message, Type: "invalid_request_error", Param: param}
+	return &apiError{Message: message, Type: "invalid_request_error", Param: param}
 }
 
 // writeJSON writes a JSON object.

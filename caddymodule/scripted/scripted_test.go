@@ -3,10 +3,8 @@ package scripted
 import (
 	"bufio"
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"io"
-	"math"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -40,7 +38,6 @@ type answer struct {
 	Created           int64
 	Choices           []struct {
 		Message, Delta *message
-		Text           *string
 		FinishReason   *string `json:"finish_reason"`
 	}
 	Usage *usage
@@ -90,9 +87,6 @@ func TestModels(t *testing.T) {
 	if got := serve(t, "GET", "/v1/models", "").Body.String(); !strings.Contains(got, want) {
 		t.Errorf("got %s\nwant %s", got, want)
 	}
-	if w := serve(t, "GET", "/v1/models/scripted", ""); w.Code != 200 || !strings.Contains(w.Body.String(), `"id":"scripted"`) {
-		t.Errorf("got %d %s", w.Code, w.Body)
-	}
 }
 
 func TestErrors(t *testing.T) {
@@ -101,16 +95,11 @@ func TestErrors(t *testing.T) {
 		status                   int
 		message, param           string
 	}{
-		{"unknown model", "GET", "/v1/models/gpt", "", 404, `The model "gpt" does not exist; this server has "scripted" only.`, "model"},
 		{"no messages", "POST", "/v1/chat/completions", `{}`, 400, "messages must have at least one message.", "messages"},
 		{"several answers", "POST", "/v1/chat/completions", `{"n":2,"messages":[{"role":"user"}]}`, 400, "This model returns a single answer: n must be 1.", "n"},
 		{"no tokens", "POST", "/v1/chat/completions", `{"max_tokens":-1,"messages":[{"role":"user"}]}`, 400, "max_tokens must be at least 1.", "max_tokens"},
-		{"wrong type", "POST", "/v1/chat/completions", `{"stream":"yes"}`, 400, "The request body is not valid: json: cannot unmarshal string into Go struct field chatRequest.sampling.stream of type bool.", ""},
+		{"wrong type", "POST", "/v1/chat/completions", `{"stream":"yes"}`, 400, "The request body is not valid: json: cannot unmarshal string into Go struct field chatRequest.stream of type bool.", ""},
 		{"no JSON", "POST", "/v1/chat/completions", `hello`, 400, "The request body is not valid: invalid character 'h' looking for beginning of value.", ""},
-		{"two prompts", "POST", "/v1/completions", `{"prompt":["a","b"]}`, 400, "prompt must be a single string.", "prompt"},
-		{"no input", "POST", "/v1/embeddings", `{}`, 400, "input must be a string or a list of strings.", "input"},
-		{"too many dimensions", "POST", "/v1/embeddings", `{"input":"a","dimensions":5000}`, 400, "dimensions must be from 1 to 4096.", "dimensions"},
-		{"unknown encoding", "POST", "/v1/embeddings", `{"input":"a","encoding_format":"hex"}`, 400, "encoding_format must be float or base64.", "encoding_format"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -247,61 +236,6 @@ func TestToolAnswerIsQuoted(t *testing.T) {
 	text := *into[answer](t, w.Body.Bytes()).Choices[0].Message.Content
 	if !strings.Contains(text, "The tool answered: “"+strings.Repeat("é", quoteRunes)+"…”. ") {
 		t.Errorf("text %q", text)
-	}
-}
-
-func TestCompletions(t *testing.T) {
-	whole := into[answer](t, serve(t, "POST", "/v1/completions", `{"prompt":"once upon a time"}`).Body.Bytes())
-	if whole.Object != "text_completion" || *whole.Choices[0].FinishReason != "length" || whole.Usage.CompletionTokens != 16 || whole.Usage.PromptTokens != 4 {
-		t.Errorf("got %+v, usage %+v", whole, whole.Usage)
-	}
-	chunks := streamed[answer](t, serve(t, "POST", "/v1/completions", `{"prompt":["once upon a time"],"stream":true,"stream_options":{"include_usage":true}}`))
-	text := ""
-	for _, chunk := range chunks[:len(chunks)-1] {
-		text += *chunk.Choices[0].Text
-	}
-	if text != *whole.Choices[0].Text {
-		t.Errorf("streamed %q\nwhole    %q", text, *whole.Choices[0].Text)
-	}
-	if last := chunks[len(chunks)-1]; len(last.Choices) != 0 || *last.Usage != *whole.Usage {
-		t.Errorf("usage chunk %+v", last)
-	}
-}
-
-func TestEmbeddings(t *testing.T) {
-	type answer struct {
-		Data []struct {
-			Index     int
-			Embedding []float32
-		}
-		Usage struct {
-			PromptTokens int `json:"prompt_tokens"`
-		}
-	}
-	got := into[answer](t, serve(t, "POST", "/v1/embeddings", `{"input":["the red house","the red Mouse","winter","  "]}`).Body.Bytes())
-	dot := func(a, b int) (sum float64) {
-		for i, x := range got.Data[a].Embedding {
-			sum += float64(x) * float64(got.Data[b].Embedding[i])
-		}
-		return sum
-	}
-	for i := range got.Data {
-		if len(got.Data[i].Embedding) != defaultDimensions || got.Data[i].Index != i || math.Abs(dot(i, i)-1) > 1e-5 {
-			t.Errorf("embedding %d: %d dimensions, length %v", i, len(got.Data[i].Embedding), dot(i, i))
-		}
-	}
-	if near, far := dot(0, 1), dot(0, 2); near <= far {
-		t.Errorf("texts that share words are at %v, others at %v", near, far)
-	}
-	if got.Usage.PromptTokens != 3+3+1+1 {
-		t.Errorf("%d prompt tokens", got.Usage.PromptTokens)
-	}
-
-	type encoded struct{ Data []struct{ Embedding string } }
-	text := into[encoded](t, serve(t, "POST", "/v1/embeddings", `{"input":"winter","encoding_format":"base64","dimensions":3}`).Body.Bytes())
-	raw, err := base64.StdEncoding.DecodeString(text.Data[0].Embedding)
-	if err != nil || len(raw) != 12 {
-		t.Errorf("base64 embedding of %d bytes, %v", len(raw), err)
 	}
 }
 
