@@ -1,6 +1,7 @@
 package manage
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -161,21 +162,11 @@ func (s *Service) changeIdentity(ctx context.Context, operation string, change f
 
 // awaitPins waits until all connectors that are online have stored the next pin, or
 // cannot, at most rotationWait.
-func (s *Service) awaitPins(ctx context.Context) (IdentityStatus, error) {
-	const look = 100 * time.Millisecond
-	deadline := time.After(rotationWait)
-	for {
-		status, err := s.Identity(ctx)
-		_, waiting := find(status.Missing, func(m MissingPin) bool { return m.Online && m.Reason == "it has not answered yet" })
-		if err != nil || !waiting {
-			return status, err
-		}
-		select {
-		case <-time.After(look):
-		case <-deadline:
-			return status, nil
-		case <-ctx.Done():
-			return status, ctx.Err()
-		}
-	}
+func (s *Service) awaitPins(ctx context.Context) (status IdentityStatus, err error) {
+	err = awaitRotation(ctx, func() (waits bool, err error) {
+		status, err = s.Identity(ctx)
+		_, waits = find(status.Missing, func(m MissingPin) bool { return m.Online && m.Reason == "it has not answered yet" })
+		return waits, err
+	})
+	return status, cmp.Or(err, ctx.Err())
 }

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
-	"github.com/postern-dev/postern/connector/wait"
 )
 
 // The states of a rotation.
@@ -16,9 +15,12 @@ const (
 	RotationByHand = "by_hand" // the new token was shown
 )
 
-// rotationWait bounds how long RotateConnector waits for an online connector to take
-// its new token.
-const rotationWait = 5 * time.Second
+const (
+	// rotationWait bounds how long a rotation waits for online connectors to take what is new.
+	rotationWait = 5 * time.Second
+	// rotationLook is the pause between two looks at their answers.
+	rotationLook = 100 * time.Millisecond
+)
 
 // RotateConnector asks for a new tunnel token of a connector.
 type RotateConnector struct {
@@ -55,14 +57,22 @@ func (s *Service) RotateConnector(ctx context.Context, r RotateConnector) (Rotat
 	if r.Show {
 		return s.showToken(ctx, account, r.Connector)
 	}
-	changed := make(chan struct{}, 1)
-	defer s.store.Subscribe(func(store.Change) { wait.Wake(changed, struct{}{}) })()
 	c, err := s.store.BeginRotation(ctx, account, r.Connector)
 	if err != nil {
 		return RotatedConnector{}, err
 	}
 	s.audit(ctx, "connector.rotate", account, c.ID, c.Name)
-	return s.awaitRotation(ctx, c, changed)
+	var answer RotatedConnector
+	err = awaitRotation(ctx, func() (bool, error) {
+		now, ok := s.store.Connector(c.ID)
+		if !ok {
+			return false, faultf(store.ErrNotFound, "the connector %q was removed in the meantime", c.Name)
+		}
+		answer = rotationOf(now)
+		_, online := s.sessions()[c.ID]
+		return online && answer.State == RotationWaits, nil
+	})
+	return answer, err
 }
 
 // showToken returns a new token, which a person copies to the connector.
@@ -77,24 +87,20 @@ func (s *Service) showToken(ctx context.Context, account, idOrName string) (Rota
 	return answer, err
 }
 
-// awaitRotation waits until an online connector has taken or refused its token, at most
-// rotationWait. changed receives after each change of the store.
-func (s *Service) awaitRotation(ctx context.Context, c store.Connector, changed <-chan struct{}) (RotatedConnector, error) {
+// awaitRotation calls waits until it returns false or an error, at most for rotationWait.
+func awaitRotation(ctx context.Context, waits func() (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, rotationWait)
 	defer cancel()
+	look := time.NewTicker(rotationLook)
+	defer look.Stop()
 	for {
-		now, ok := s.store.Connector(c.ID)
-		if !ok {
-			return RotatedConnector{}, faultf(store.ErrNotFound, "the connector %q was removed in the meantime", c.Name)
-		}
-		answer := rotationOf(now)
-		if _, online := s.sessions()[c.ID]; !online || answer.State != RotationWaits {
-			return answer, nil
+		if more, err := waits(); !more || err != nil {
+			return err
 		}
 		select {
-		case <-changed:
+		case <-look.C:
 		case <-ctx.Done():
-			return answer, nil
+			return nil
 		}
 	}
 }
