@@ -3,7 +3,6 @@ package console
 import (
 	"context"
 	"maps"
-	"net/url"
 	"slices"
 	"strings"
 
@@ -48,13 +47,7 @@ func auditData(v *visit) any {
 	}
 	p.List = list(v, "audit", rows, func(r auditRow) string {
 		return strings.Join([]string{r.Record, r.Name, r.From, r.Operation.Operation}, "\n")
-	})
-	filters := url.Values{"by": {p.Chosen.By}, "operation": {p.Chosen.Operation}, "from": {p.Chosen.From}, "to": {p.Chosen.To}}
-	for _, link := range []*string{&p.List.Prev, &p.List.Next} {
-		if *link != "" {
-			*link += "&" + filters.Encode()
-		}
-	}
+	}, "by", "operation", "from", "to")
 	p.Filtered = p.Chosen != (manage.Audit{}) || p.List.Query != ""
 	return p
 }
