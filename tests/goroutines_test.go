@@ -78,12 +78,10 @@ var unguarded = map[string][]string{
 		"connector/link/relay.go Reserve",
 		"connector/link/roundtrip.go RoundTrip",
 		"connector/link/websocket.go carry",
-		"connector/upstream/connection.go pruneAfter",
-		"connector/upstream/server.go try",
 	},
 	"writes bytes without reading them": {
 		"connector/link/packets.go newPackets",
-		"connector/upstream/answer.go send",
+		"connector/upstream/exchange.go begin",
 	},
 	"works on what this gateway or this machine has checked": {
 		"caddymodule/certstore/certstore.go call",

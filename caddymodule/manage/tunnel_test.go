@@ -94,9 +94,6 @@ func (f *fakeTunnel) RoundTrip(r *http.Request) (*http.Response, error) {
 	if handler == nil || link.CheckUpstream(r.Host) != nil {
 		return nil, link.ErrRefused
 	}
-	if _, err := link.AppendRequest(nil, r, r.ContentLength, func(string) bool { return false }); err != nil {
-		f.t.Errorf("the tunnel does not take the request: %v", err)
-	}
 	body, err := io.ReadAll(r.Body)
 	if err != nil || int64(len(body)) != r.ContentLength || !strings.HasPrefix(r.URL.Path, "/v1/") {
 		f.t.Errorf("%s %s has %d bytes, says %d (%v)", r.Method, r.URL, len(body), r.ContentLength, err)

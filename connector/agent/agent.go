@@ -100,7 +100,6 @@ func (a *Agent) inUse() *configuration {
 // requests have the drain timeout to finish, and Run returns nil. Failures are logged and
 // retried, except for a [FatalError]. Run must not be called concurrently.
 func (a *Agent) Run(ctx context.Context) error {
-	defer func() { a.inUse().proxy.Upstreams().CloseIdle() }() // of the last configuration
 	watching, stop := context.WithCancel(ctx)
 	var watcher sync.WaitGroup
 	watcher.Go(func() {

@@ -45,7 +45,6 @@ func (a *Agent) Reload(c config.Config) error {
 	a.budget.Resize(c.MemoryBudget())
 	if a.pending.config == nil && a.current.sameTunnel(next) {
 		proxy := a.current.proxy
-		proxy.Upstreams().Retire(next.proxy.Upstreams())
 		proxy.Use(next.proxy.Upstreams())
 		next.proxy, a.current = proxy, next
 		a.prober.Look()
@@ -76,7 +75,6 @@ func (l *leg) adopt(next *configuration) {
 	if next == l.current {
 		return // another leg was faster
 	}
-	l.current.proxy.Upstreams().Retire(next.proxy.Upstreams())
 	if !next.samePlace(l.current) {
 		l.edges = link.Edges{}
 		for _, other := range l.legs {

@@ -23,7 +23,6 @@ func Models(ctx context.Context, c config.Config, report func(Finding)) error {
 	if err != nil {
 		return err
 	}
-	defer set.CloseIdle()
 	d := &diagnosis{report: report}
 	for _, name := range set.Names() {
 		d.models(ctx, set[name])
@@ -39,7 +38,6 @@ func (d *diagnosis) upstreams(ctx context.Context) {
 		})
 		return
 	}
-	defer set.CloseIdle()
 	for _, name := range set.Names() {
 		model := d.models(ctx, set[name])
 		d.check(ctx, "stream of "+name, func(ctx context.Context) Finding {

@@ -147,9 +147,4 @@
 // Either side aborts with a stream reset that carries a [Code]. The end of a stream alone
 // never ends a message: a body has a Content-Length or is chunked, and ending early is an
 // error for its reader.
-//
-// # Upstreams
-//
-// A connector uses the same codec with its upstreams. [AppendRequest] and [AnswerReader]
-// support connections that carry several requests, and other servers.
 package link

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -120,14 +119,6 @@ func TestInvalidEvents(t *testing.T) {
 		if _, err := decodeEvents(strings.NewReader(cut), 100); err != io.ErrUnexpectedEOF {
 			t.Errorf("%q: error %v", cut, err)
 		}
-	}
-}
-
-// TestModelServersSendNoRecords checks that the coding is the tunnel's alone.
-func TestModelServersSendNoRecords(t *testing.T) {
-	answer := "HTTP/1.1 200 OK\r\nTransfer-Encoding: events, chunked\r\n\r\n0\r\n\r\n"
-	if _, _, err := NewAnswerReader(strings.NewReader(answer)).Next(http.MethodPost); !errors.Is(err, ErrMalformed) {
-		t.Errorf("error %v", err)
 	}
 }
 

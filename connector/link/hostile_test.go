@@ -73,7 +73,7 @@ func TestAnswerHeadLimit(t *testing.T) {
 // TestAnswerFieldLimit: a head of many small fields is refused before room is
 // made for them.
 func TestAnswerFieldLimit(t *testing.T) {
-	for n, ok := range map[int]bool{maxFields: true, maxFields + 1: false, 10_000: false} {
+	for n, ok := range map[int]bool{MaxFields: true, MaxFields + 1: false, 10_000: false} {
 		_, err := readAnswer("POST", "HTTP/1.1 200 OK\r\n"+strings.Repeat("A: b\r\n", n-1)+"Content-Length: 0\r\n\r\n")
 		if ok != (err == nil) || err != nil && !errors.Is(err, ErrMalformed) {
 			t.Errorf("%d fields: %v", n, err)

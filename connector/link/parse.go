@@ -14,7 +14,9 @@ import (
 // Limits of the head of a message. Usual limits are 8 KiB to 64 KiB and some 100 fields.
 const (
 	maxHead   = 64 << 10 // bytes
-	maxFields = 256
+	MaxFields = 256
+	// MaxAnswerHead is the limit of a model server's answer in bytes. The tunnel adds fields.
+	MaxAnswerHead = maxHead - 1<<10
 )
 
 // head is a parsed message head without its first line.
@@ -36,8 +38,8 @@ func malformed(what string) error {
 // §5: a bare CR or LF, folded lines and space before the colon are errors.
 func parseFields(lines string) (head, error) {
 	n := strings.Count(lines, "\r\n") - 1
-	if n > maxFields {
-		return head{}, malformed(fmt.Sprintf("the head has over %d fields", maxFields))
+	if n > MaxFields {
+		return head{}, malformed(fmt.Sprintf("the head has over %d fields", MaxFields))
 	}
 	n = max(n, 0)
 	h := head{header: make(http.Header, n), length: -1}
@@ -155,15 +157,11 @@ func parseTarget(target string) (*url.URL, error) {
 }
 
 // parseResponse parses a response's head into r, from the status line to the empty line.
-// old allows HTTP/1.0. It returns false for an informational response.
-func parseResponse(text string, r *http.Response, old bool) (head, bool, error) {
+// It returns false for an informational response.
+func parseResponse(text string, r *http.Response) (head, bool, error) {
 	line, rest, _ := strings.Cut(text, "\r\n")
 	r.Proto, r.ProtoMajor, r.ProtoMinor = "HTTP/1.1", 1, 1
 	status, ok := strings.CutPrefix(line, "HTTP/1.1 ")
-	if !ok && old {
-		r.Proto, r.ProtoMinor = "HTTP/1.0", 0
-		status, ok = strings.CutPrefix(line, "HTTP/1.0 ")
-	}
 	if !ok || len(status) < 3 || len(status) > 3 && status[3] != ' ' || !httpguts.ValidHeaderFieldValue(status) {
 		return head{}, false, malformed("status line")
 	}

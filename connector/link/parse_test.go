@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -216,8 +217,8 @@ func FuzzReadResponse(f *testing.F) {
 	f.Add(chunked + "3\r\nabc\r\n0\r\n\r\n")
 	f.Add("HTTP/1.1 204 No Content\r\nA: b\r\n\r\n")
 	f.Add("HTTP/1.1 204 No Content\r\nA: " + strings.Repeat("\n", 100) + "\r\n\r\n")
-	f.Add("HTTP/1.1 204 No Content\r\n" + strings.Repeat("A: b\r\n", maxFields) + "\r\n")
-	f.Add("HTTP/1.1 204 No Content\r\n" + strings.Repeat("A: b\r\n", maxFields+1) + "\r\n")
+	f.Add("HTTP/1.1 204 No Content\r\n" + strings.Repeat("A: b\r\n", MaxFields) + "\r\n")
+	f.Add("HTTP/1.1 204 No Content\r\n" + strings.Repeat("A: b\r\n", MaxFields+1) + "\r\n")
 	f.Add("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
 	f.Add("HTTP/1.1 200 OK\nContent-Length: 0\n\n")
 	f.Add("HTTP/1.1 200 OK\r\nA: b\nContent-Length: 0\r\n\r\n")
@@ -226,7 +227,7 @@ func FuzzReadResponse(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if len(a.Header) > maxFields {
+		if len(a.Header) > MaxFields {
 			t.Fatalf("%d fields", len(a.Header))
 		}
 		got, _ := io.ReadAll(a.Body)
@@ -255,7 +256,7 @@ func FuzzReadRequest(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if len(r.Header) > maxFields {
+		if len(r.Header) > MaxFields {
 			t.Fatalf("%d fields", len(r.Header))
 		}
 		want, err := http.ReadRequest(bufio.NewReader(strings.NewReader(request)))
@@ -285,5 +286,20 @@ func sameHeader(t *testing.T, got, want http.Header) {
 		if got[name] == nil && name != "Content-Length" {
 			t.Fatalf("%s is missing; net/http: %q", name, want[name])
 		}
+	}
+}
+
+func TestAppendRequest(t *testing.T) {
+	r := &http.Request{
+		Method: "POST", Host: "box", URL: &url.URL{Path: "/v1/a b", RawQuery: "c=d"},
+		Header: http.Header{"A": {"b"}, "Te": {"x"}, "Content-Length": {"9"}, "X-Api-Key": {"x"}},
+	}
+	b, err := appendRequest(nil, r, 3)
+	if want := "POST /v1/a%20b?c=d HTTP/1.1\r\nHost: box\r\nContent-Length: 3\r\nA: b\r\n\r\n"; string(b) != want || err != nil {
+		t.Errorf("got %q, %v", b, err)
+	}
+	r.Header.Set("A", "secret\r\nB: c")
+	if _, err := appendRequest(nil, r, 3); !errors.Is(err, ErrMalformed) || strings.Contains(err.Error(), "secret") {
+		t.Errorf("a value with a line end: %v", err)
 	}
 }

@@ -56,9 +56,6 @@ const maxInformational = 16
 // then its body.
 type reader struct {
 	stream io.Reader
-	large  bool    // use a large buffer
-	goesOn bool    // the stream continues after a message
-	extras bool    // accept chunk extensions and trailers, and drop them
 	pooled *buffer // nil before the first use, and after release
 	buf    []byte
 	r, w   int   // buf[r:w] is unread
@@ -69,7 +66,6 @@ type reader struct {
 // body is the rest of the current message's body: its length is known, or it is chunked.
 type body struct {
 	chunked bool
-	toEnd   bool    // the body ends with the stream, and left is unused
 	started bool    // the first chunk was read
 	left    int64   // remaining bytes of the body or the chunk
 	events  *pieces // of the transfer coding "events", or nil
@@ -85,11 +81,7 @@ func (b *reader) fill() error {
 		return b.err
 	}
 	if b.pooled == nil {
-		size := smallBuffer
-		if b.large {
-			size = largeBuffer
-		}
-		b.pooled = getBuffer(size)
+		b.pooled = getBuffer(smallBuffer)
 		b.buf = b.pooled.array
 	}
 	// A small rest, mostly the end of a chunk, moves to the front, so that an event is not
@@ -122,16 +114,16 @@ func (b *reader) release() {
 	}
 }
 
-// head reads up to and including the first empty line, at most limit bytes.
-func (b *reader) head(limit int) (string, error) {
+// head reads up to and including the first empty line, at most maxHead bytes.
+func (b *reader) head() (string, error) {
 	searched := 0
 	for {
 		// The end may straddle two reads.
 		from := max(searched-3, 0)
 		if i := bytes.Index(b.buffered()[from:], []byte("\r\n\r\n")); i >= 0 {
 			n := from + i + 4
-			if n > limit {
-				return "", errHeadTooLarge(limit)
+			if n > maxHead {
+				return "", errHeadTooLarge
 			}
 			text := string(b.buffered()[:n])
 			b.r += n
@@ -141,8 +133,8 @@ func (b *reader) head(limit int) (string, error) {
 			return "", malformed("a header line does not end in CRLF") // its end would never come
 		}
 		searched = len(b.buffered())
-		if searched >= limit {
-			return "", errHeadTooLarge(limit)
+		if searched >= maxHead {
+			return "", errHeadTooLarge
 		}
 		if searched == len(b.buf) && searched > 0 {
 			b.grow()
@@ -167,15 +159,14 @@ func hasBareLF(head []byte, from int) bool {
 	}
 }
 
-// response reads the head of a response into r, and skips informational responses. old
-// allows HTTP/1.0.
-func (b *reader) response(limit int, r *http.Response, old bool) (head, error) {
+// response reads the head of a response into r, and skips informational responses.
+func (b *reader) response(r *http.Response) (head, error) {
 	for range maxInformational {
-		text, err := b.head(limit)
+		text, err := b.head()
 		if err != nil {
 			return head{}, err
 		}
-		h, final, err := parseResponse(text, r, old)
+		h, final, err := parseResponse(text, r)
 		if err != nil || final {
 			return h, err
 		}
@@ -183,10 +174,8 @@ func (b *reader) response(limit int, r *http.Response, old bool) (head, error) {
 	return head{}, malformed("too many informational responses")
 }
 
-// errHeadTooLarge returns the error for a head over limit bytes.
-func errHeadTooLarge(limit int) error {
-	return malformed(fmt.Sprintf("the head is over %d bytes", limit))
-}
+// errHeadTooLarge is the error for a head over maxHead bytes.
+var errHeadTooLarge = malformed(fmt.Sprintf("the head is over %d bytes", maxHead))
 
 // grow doubles a full buffer. Few messages need that, so the result is not pooled.
 func (b *reader) grow() {
@@ -248,11 +237,8 @@ func (b *reader) readBody(p []byte) (n int, err error) {
 		m, err := b.read(p[n:min(int64(len(p)), int64(n)+b.left)])
 		b.left -= int64(m)
 		n += m
-		if err == io.EOF && !b.toEnd {
-			err = io.ErrUnexpectedEOF
-		}
 		if err != nil {
-			return n, err
+			return n, unexpectedEnd(err)
 		}
 	}
 	return n, nil
@@ -285,13 +271,10 @@ func (b *reader) next(wait bool) error {
 		}
 		used = n
 	}
-	if !wait && !b.goesOn && b.err == nil {
+	if !wait && b.err == nil {
 		return errNotBuffered // the end of the stream
 	}
 	b.r += used
-	if b.goesOn {
-		return io.EOF
-	}
 	if err := b.end(); err != nil {
 		return err
 	}
@@ -299,11 +282,10 @@ func (b *reader) next(wait bool) error {
 }
 
 // nextChunk parses the end of the previous chunk and the size line of the next one, and the
-// trailer after the last chunk. It follows RFC 9112 §7.1, without extensions unless extras
-// is set.
+// end after the last chunk. It follows RFC 9112 §7.1, without extensions and trailers.
 func (b *reader) nextChunk(wait bool) (size int64, used int, err error) {
 	for {
-		size, used, err = parseChunk(b.buffered(), !b.started, b.extras)
+		size, used, err = parseChunk(b.buffered(), !b.started)
 		switch {
 		case err != nil || used > 0:
 			return size, used, err

@@ -256,18 +256,13 @@ func readChunk(b []byte, body io.Reader) (chunk []byte, rest int64, err error) {
 	return chunk, rest, nil
 }
 
-// appendRequest appends the head of a request to an upstream.
+// appendRequest appends the head of a request to an upstream, with size as its Content-Length.
+// A size of -1 is unknown: the body is chunked. It leaves out hop-by-hop and private fields.
+// The error names an invalid field, but never its value.
 func appendRequest(b []byte, r *http.Request, size int64) ([]byte, error) {
 	if err := CheckUpstream(cmp.Or(r.Host, r.URL.Host)); err != nil {
 		return nil, fmt.Errorf("sending a request: %w", err)
 	}
-	return AppendRequest(b, r, size, private)
-}
-
-// AppendRequest appends the head of a request to a server, with size as its Content-Length.
-// A size of -1 is unknown: the body is chunked. It leaves out hop-by-hop fields, and those for
-// which skip is true. The error names an invalid field, but never its value.
-func AppendRequest(b []byte, r *http.Request, size int64, skip func(name string) bool) ([]byte, error) {
 	method, path, query := r.Method, r.URL.EscapedPath(), r.URL.RawQuery
 	if method == "" {
 		method = http.MethodGet
@@ -293,7 +288,7 @@ func AppendRequest(b []byte, r *http.Request, size int64, skip func(name string)
 		b = strconv.AppendInt(b, size, 10)
 		b = append(b, "\r\n"...)
 	}
-	b, err := appendFields(b, r.Header, false, skip)
+	b, err := appendFields(b, r.Header, false, private)
 	if err != nil {
 		return nil, err
 	}
@@ -303,7 +298,7 @@ func AppendRequest(b []byte, r *http.Request, size int64, skip func(name string)
 // receive reads the head of the answer, and sets up its body.
 func (x *exchange) receive() error {
 	a := &x.answer
-	h, err := x.in.response(maxHead, a, false)
+	h, err := x.in.response(a)
 	if err != nil {
 		return err
 	}

@@ -30,7 +30,7 @@ func Serve(s Stream, h http.Handler) (err error) {
 		}
 	}()
 	x.in.stream = s
-	text, err := x.in.head(maxHead)
+	text, err := x.in.head()
 	if err == nil {
 		err = x.begin(text)
 	}

@@ -6,18 +6,24 @@ import (
 	"strings"
 )
 
-// identity is shared by all requests and must not be modified.
-var identity = []string{"identity"}
+// forUpstream lists the request fields that model servers receive. All others describe the
+// client, contain its secrets, or are for proxies. The gateway has a list of its own, in
+// serve/route.go.
+var forUpstream = []string{"Accept", "Content-Type", "Traceparent", "Tracestate", "User-Agent"}
 
-// notForUpstream reports whether a request field is withheld from model servers. All
-// but these describe the client, contain its secrets, or are for proxies. The gateway
-// has a list of its own, in serve/route.go.
-func notForUpstream(name string) bool {
-	switch name {
-	case "Accept", "Accept-Encoding", "Authorization", "Content-Type", "Traceparent", "Tracestate", "User-Agent":
-		return false
+// requestHeader returns the fields of a request of the tunnel that the model server receives.
+func requestHeader(h http.Header) http.Header {
+	removeNominated(h)
+	out := http.Header{
+		"Accept-Encoding": {"identity"}, // a compressed stream cannot be read event by event
+		"User-Agent":      nil,          // not that of Go
 	}
-	return true
+	for _, name := range forUpstream {
+		if values := h[name]; len(values) > 0 {
+			out[name] = values
+		}
+	}
+	return out
 }
 
 // notForClient reports whether an answer's field is hop-by-hop (RFC 9110 §7.6.1, and

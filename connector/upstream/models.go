@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/postern-dev/postern/connector/link"
@@ -69,19 +68,13 @@ func (u *Server) Ask(ctx context.Context, method, path, body string) (http.Heade
 	if body != "" {
 		r.Header.Set("Content-Type", "application/json")
 	}
-	u.readdress(r)
-	payload, err := readPayload(nil, strings.NewReader(body), int64(len(body)))
+	answer, err := u.roundTrip(r, []byte(body))
 	if err != nil {
 		return nil, nil, err
 	}
-	defer payload.release()
-	answer, err := u.roundTrip(r, payload)
-	if err != nil {
-		return nil, nil, err
-	}
-	if answer.status != http.StatusOK {
+	if answer.StatusCode != http.StatusOK {
 		_ = answer.Close()
-		return nil, nil, &StatusError{answer.status}
+		return nil, nil, &StatusError{answer.StatusCode}
 	}
-	return answer.header, answer, nil
+	return answer.Header, answer, nil
 }

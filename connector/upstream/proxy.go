@@ -135,8 +135,7 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, u *Server, done *R
 		return code
 	}
 	defer body.release()
-	u.readdress(r)
-	answer, err := u.roundTrip(r, body)
+	answer, err := u.roundTrip(r, body.data)
 	switch {
 	case err == nil:
 	case r.Context().Err() != nil:
@@ -149,8 +148,8 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, u *Server, done *R
 		return p.broken(u, "upstream broke off before its answer", err)
 	}
 	defer answer.Close()
-	done.Status = answer.status
-	p.options.Prober.answered(u, answer.status)
+	done.Status = answer.StatusCode
+	p.options.Prober.answered(u, answer.StatusCode)
 	err = relay(w, answer, &done.Bytes)
 	switch {
 	case err == nil:
@@ -177,8 +176,8 @@ var errClientGone = errors.New("the client does not read the rest of the answer"
 
 // relay copies the answer with one write for each read, so that events are not delayed.
 func relay(w http.ResponseWriter, answer *answer, written *int64) error {
-	copyAnswer(w.Header(), answer.header)
-	w.WriteHeader(answer.status)
+	copyAnswer(w.Header(), answer.Header)
+	w.WriteHeader(answer.StatusCode)
 	if answer.isSilent() {
 		// Some clients wait for the header, and the first event may take minutes.
 		w.(http.Flusher).Flush()

@@ -19,7 +19,6 @@ func BenchmarkProxy(b *testing.B) {
 	}))
 	defer server.Close()
 	p := NewProxy(Set{"box": newServer("box", baseURL(server.URL), nil)}, Options{Logger: quiet, Prober: NewProber(quiet)})
-	defer p.Upstreams().CloseIdle()
 	for _, size := range []int{1 << 10, 100 << 10, 1 << 20} {
 		b.Run(fmt.Sprintf("%dKB", size>>10), func(b *testing.B) {
 			body := strings.Repeat("x", size)

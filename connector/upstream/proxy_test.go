@@ -70,9 +70,7 @@ func (w *recorder) body() string { return strings.Join(w.writes, "") }
 // proxyTo returns a proxy with one upstream, "box", at address.
 func proxyTo(t *testing.T, address string, key *keyFile) *Proxy {
 	t.Helper()
-	p := NewProxy(Set{"box": newServer("box", baseURL(address), key)}, Options{Logger: quiet, Prober: NewProber(quiet)})
-	t.Cleanup(func() { p.Upstreams().CloseIdle() })
-	return p
+	return NewProxy(Set{"box": newServer("box", baseURL(address), key)}, Options{Logger: quiet, Prober: NewProber(quiet)})
 }
 
 // baseURL is the API root of the server at a URL without a path.
@@ -127,7 +125,7 @@ func TestProxyRequestHeaders(t *testing.T) {
 	}
 	want := http.Header{
 		"Content-Type": {"application/json"}, "Traceparent": {"00-1-2-3"}, "Tracestate": {"a=b"}, "User-Agent": {"openai"}, "Accept": {"*/*"},
-		"Accept-Encoding": {"identity"}, "Content-Length": {"13"},
+		"Accept-Encoding": {"identity"}, "Content-Length": {"13"}, "Connection": {"close"},
 	}
 	if !reflect.DeepEqual(got.Header, want) {
 		t.Errorf("upstream got %v\nwant %v", got.Header, want)
@@ -142,7 +140,7 @@ func TestProxyAnswerHeaders(t *testing.T) {
 		for name, value := range map[string]string{
 			"Content-Type": "application/json", "X-Custom": "1", "Retry-After": "3",
 			"Server": "uvicorn", "Access-Control-Allow-Origin": "*", "Access-Control-Allow-Credentials": "true", "X-Accel-Buffering": "no",
-			"Set-Cookie": "a=b", "Alt-Svc": "h3", "Keep-Alive": "timeout=5", "Connection": "keep-alive, X-Hop", "X-Hop": "1", "Trailer": "X-T", "Location": "http://10.0.0.5/v1/x",
+			"Set-Cookie": "a=b", "Alt-Svc": "h3", "Keep-Alive": "timeout=5", "Connection": "close, X-Hop", "X-Hop": "1", "Trailer": "X-T", "Location": "http://10.0.0.5/v1/x",
 		} {
 			w.Header().Set(name, value)
 		}

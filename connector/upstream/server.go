@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/tls"
@@ -25,7 +26,7 @@ import (
 )
 
 // chunkBytes is the size of reads of an upstream's answer, and of writes to the tunnel. It
-// also bounds a request that is sent in one write.
+// also bounds a request that is sent before its answer is read.
 const chunkBytes = 32 << 10
 
 // chunks contains *[]byte of chunkBytes.
@@ -42,7 +43,7 @@ const (
 // before the first byte of the request left.
 var ErrNotConnected = errors.New("connecting")
 
-// Server is one upstream: a model server with its idle connections.
+// Server is one upstream: a model server.
 type Server struct {
 	Name    string
 	prefix  string   // of the path, before /v1
@@ -51,7 +52,6 @@ type Server struct {
 	Address string   // host:port to dial
 	tls     *tls.Config
 	allow   []config.Pattern // in addition to the gateway's requests
-	idle    idleConns
 	health  health
 }
 
@@ -90,81 +90,60 @@ func wireHost(host string) string {
 	return zone.ReplaceAllString(host, "]")
 }
 
-// readdress changes the tunnel's request to one for the upstream, in place. It keeps
-// fields that are not sent anyway.
-func (u *Server) readdress(r *http.Request) {
-	removeNominated(r.Header)
-	r.Header["Accept-Encoding"] = identity // a compressed stream cannot be read event by event
-	delete(r.Header, "Authorization")
+// request returns a request of the tunnel as one for the upstream.
+func (u *Server) request(r *http.Request, body []byte) *http.Request {
+	header := requestHeader(r.Header)
 	if u.key != nil {
-		r.Header["Authorization"] = []string{u.key.authorization()}
+		header["Authorization"] = []string{u.key.authorization()}
 	}
-	r.Host = u.host
-	r.URL.Path = u.prefix + r.URL.Path
+	target := *r.URL
+	target.Path = u.prefix + target.Path
+	request := &http.Request{
+		Method: r.Method, URL: &target, Host: u.host, Header: header, Close: true,
+		Body: http.NoBody, ContentLength: int64(len(body)),
+	}
+	if len(body) > 0 {
+		request.Body = io.NopCloser(bytes.NewReader(body))
+	}
+	return request
 }
 
-// roundTrip sends a request that readdress has prepared and waits for the head of the
-// answer. The error wraps ErrNotConnected if the upstream cannot have seen the request.
-// Once a byte has left, it is never sent again: the model may be at work.
-func (u *Server) roundTrip(r *http.Request, body *payload) (*answer, error) {
-	if c := u.idle.take(); c != nil {
-		a, err := u.try(c, r, body)
-		if !errors.Is(err, ErrNotConnected) || r.Context().Err() != nil {
-			return a, err
-		}
-		u.idle.drop() // the others are older
-	}
-	c, err := u.dial(r.Context())
+// roundTrip sends a request of the tunnel to the upstream, and waits for the head of the
+// answer, which the caller must close. The error wraps ErrNotConnected if the upstream cannot
+// have seen the request. Once a byte has left, it is never sent again: the model may be at
+// work.
+func (u *Server) roundTrip(r *http.Request, body []byte) (*answer, error) {
+	conn, shut, err := u.dial(r.Context())
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotConnected, err)
 	}
-	return u.try(c, r, body)
+	request := u.request(r, body)
+	return begin(r.Context(), conn, shut, request).receive(request)
 }
 
-// try sends the request on c and waits for the head of the answer. On an error it closes c.
-func (u *Server) try(c *connection, r *http.Request, body *payload) (*answer, error) {
-	a := &answer{upstream: u, conn: c, unwatch: context.AfterFunc(r.Context(), c.shut)}
-	err := a.send(r, body)
-	if err == nil {
-		a.status, a.header, err = c.in.Next(r.Method)
-	}
-	if err == nil {
-		err = a.settle()
-	}
-	if err != nil {
-		a.unwatch()
-		c.shut()
-		c.in.Release()
-		return nil, a.failed(err)
-	}
-	c.follow(a.header)
-	if c.in.Ended() {
-		a.err = io.EOF
-		_ = a.Close()
-	}
-	return a, nil
-}
-
-func (u *Server) dial(ctx context.Context) (*connection, error) {
+// dial returns a connection, and a function that closes it at once: closing TLS waits to send
+// an alert.
+func (u *Server) dial(ctx context.Context) (conn net.Conn, shut func(), err error) {
 	dialer := net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}
 	raw, err := dialer.DialContext(ctx, "tcp", u.Address)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	shut = func() { _ = raw.Close() }
 	if u.tls == nil {
-		return newConnection(raw, raw), nil
+		return raw, shut, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	secure := tls.Client(raw, u.tls)
 	if err := secure.HandshakeContext(ctx); err != nil {
-		raw.Close()
+		shut()
 		if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
 			err = fmt.Errorf("the server does not use HTTPS, write http:// in its address: %w", err)
 		}
-		return nil, err
+		return nil, nil, err
 	}
-	return newConnection(secure, raw), nil
+	return secure, shut, nil
 }
 
 // KeyFile returns the path of the upstream's key file, or "".
@@ -205,7 +184,7 @@ func (u *Server) allows(r *http.Request) bool {
 type Set map[string]*Server
 
 // Open returns the upstreams of a valid configuration, and reads their keys. It reuses
-// unchanged upstreams in old, with their connections and health.
+// unchanged upstreams in old, with their health.
 func Open(c *config.Config, old Set, logger *slog.Logger) (Set, error) {
 	allow, err := c.Patterns()
 	if err != nil {
@@ -235,23 +214,6 @@ func Open(c *config.Config, old Set, logger *slog.Logger) (Set, error) {
 
 // Names returns the names of the upstreams, sorted.
 func (s Set) Names() []string { return slices.Sorted(maps.Keys(s)) }
-
-// Retire closes the idle connections of upstreams that are not in next. Running requests
-// may finish.
-func (s Set) Retire(next Set) {
-	for name, u := range s {
-		if next[name] != u {
-			u.idle.close()
-		}
-	}
-}
-
-// CloseIdle closes all idle connections.
-func (s Set) CloseIdle() {
-	for _, u := range s {
-		u.idle.drop()
-	}
-}
 
 // Report returns the states of the upstreams, for the gateway.
 func (s Set) Report() link.Report {

@@ -73,7 +73,6 @@ func ask(ctx context.Context, base string) (modelServer, error) {
 	if err != nil {
 		return modelServer{}, err
 	}
-	defer set.CloseIdle()
 	list, err := set[ownName].Models(ctx)
 	status := new(upstream.StatusError)
 	switch {

@@ -1,0 +1,185 @@
+package upstream
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"net/http"
+	"strings"
+
+	"github.com/postern-dev/postern/connector/link"
+)
+
+// maxInformational bounds how many 1xx answers may come before the answer.
+const maxInformational = 16
+
+// exchange is one request and its answer, on a connection of its own. Thus nothing that the
+// server sends can be taken for another answer, and no request meets a connection that the
+// server has just closed. Streams take long, and llama.cpp closes their connections anyway.
+type exchange struct {
+	conn    net.Conn // to read and write
+	shut    func()   // closes it at once; safe for concurrent use
+	unwatch func() bool
+	in      *bufio.Reader // reads the exchange
+	left    int64         // bytes that may still be read
+	failure error         // of the connection, once a read has failed
+
+	written chan struct{} // closed after the last write
+	sent    int           // bytes of the request; valid then
+}
+
+// begin sends the request on conn. The end of ctx closes the connection; shut does, too.
+func begin(ctx context.Context, conn net.Conn, shut func(), request *http.Request) *exchange {
+	x := &exchange{conn: conn, shut: shut, left: link.MaxAnswerHead, written: make(chan struct{})}
+	x.unwatch = context.AfterFunc(ctx, shut)
+	x.in = bufio.NewReader(x)
+	if request.ContentLength <= chunkBytes {
+		x.send(request)
+	} else {
+		go x.send(request) // the server may answer before it has read all of it
+	}
+	return x
+}
+
+// send writes the request. If that fails, the server may have stopped reading to answer early.
+// Reading returns that answer, or the error.
+func (x *exchange) send(request *http.Request) {
+	defer close(x.written)
+	_ = request.Write((*requestWriter)(x))
+}
+
+// requestWriter is an exchange as the writer of its request.
+type requestWriter exchange
+
+// Write implements io.Writer.
+func (w *requestWriter) Write(b []byte) (int, error) {
+	n, err := w.conn.Write(b)
+	w.sent += n
+	return n, err
+}
+
+// Read reads from the connection.
+func (x *exchange) Read(b []byte) (int, error) {
+	if x.left == 0 {
+		return 0, io.ErrUnexpectedEOF
+	}
+	n, err := x.conn.Read(b[:min(int64(len(b)), x.left)])
+	x.left -= int64(n)
+	if err != nil && x.failure == nil {
+		if x.failure = err; err == io.EOF {
+			x.failure = io.ErrUnexpectedEOF
+		}
+	}
+	return n, err
+}
+
+// receive reads the head of the answer, and skips informational ones. On an error it closes
+// the connection. The error wraps ErrNotConnected if no byte of the request was sent.
+func (x *exchange) receive(request *http.Request) (*answer, error) {
+	for range maxInformational {
+		response, err := http.ReadResponse(x.in, request)
+		if err == nil && response.StatusCode < 200 && response.StatusCode != http.StatusSwitchingProtocols {
+			continue
+		}
+		if err == nil {
+			err = check(response)
+		} else {
+			err = x.cause(err)
+		}
+		if err != nil {
+			return nil, x.failed(err)
+		}
+		x.left = math.MaxInt64
+		return newAnswer(response, x), nil
+	}
+	return nil, x.failed(malformed("too many informational answers"))
+}
+
+// failed closes the connection, and adds ErrNotConnected to err if nothing was sent.
+func (x *exchange) failed(err error) error {
+	x.close()
+	<-x.written
+	if x.sent == 0 && !errors.Is(err, link.ErrMalformed) {
+		return fmt.Errorf("%w: %w", ErrNotConnected, err)
+	}
+	return err
+}
+
+func (x *exchange) close() {
+	x.unwatch()
+	x.shut()
+}
+
+// cause returns the reason why net/http failed to read the answer. If the connection has not
+// failed, the answer is malformed.
+func (x *exchange) cause(err error) error {
+	switch {
+	case x.failure != nil:
+		return x.failure
+	case x.left == 0:
+		return malformed(fmt.Sprintf("the head is over %d bytes", link.MaxAnswerHead))
+	}
+	// net/http quotes the bytes of the answer. They may be secret.
+	what, _, _ := strings.Cut(err.Error(), `"`)
+	return malformed(strings.TrimSpace(what))
+}
+
+// malformed returns link.ErrMalformed with details.
+func malformed(what string) error { return fmt.Errorf("%w: %s", link.ErrMalformed, what) }
+
+// check returns an error for an answer that net/http accepts, but that cannot be relayed.
+func check(response *http.Response) error {
+	fields := 0
+	for _, values := range response.Header {
+		fields += len(values)
+	}
+	switch {
+	case response.ProtoMajor != 1:
+		return malformed("the version of the protocol")
+	case response.StatusCode == http.StatusSwitchingProtocols:
+		return malformed("it switches protocols")
+	case fields > link.MaxFields:
+		return malformed(fmt.Sprintf("the head has over %d fields", link.MaxFields))
+	}
+	return nil
+}
+
+// answer is an answer whose head was read.
+type answer struct {
+	*http.Response
+	exchange *exchange
+	endless  bool // it has no end of its own, although its media type demands that it is whole
+}
+
+func newAnswer(response *http.Response, x *exchange) *answer {
+	a := &answer{Response: response, exchange: x}
+	if response.ContentLength < 0 && len(response.TransferEncoding) == 0 && response.Body != http.NoBody {
+		a.endless = a.isStream() || link.HasMediaType(response.Header, "application/json")
+	}
+	return a
+}
+
+// Read reads available bytes of the answer's body. It returns io.EOF at the end of a
+// complete answer, possibly with the last bytes.
+func (a *answer) Read(b []byte) (int, error) {
+	n, err := a.Body.Read(b)
+	if err != nil && (err != io.EOF || a.endless) {
+		err = a.exchange.cause(err)
+	}
+	return n, err
+}
+
+// isSilent reports whether the answer is an event stream without any event yet.
+func (a *answer) isSilent() bool { return a.isStream() && a.exchange.in.Buffered() == 0 }
+
+func (a *answer) isStream() bool { return link.HasMediaType(a.Header, "text/event-stream") }
+
+// Close closes the connection.
+func (a *answer) Close() error {
+	a.exchange.close()
+	return nil
+}
