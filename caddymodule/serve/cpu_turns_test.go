@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/dialect/kept"
@@ -76,6 +77,33 @@ func TestReferencesTakeTurns(t *testing.T) {
 		g.expectTurn(t, "a large reference", leave, func() int { return g.post(path, large).Code })
 	}
 	g.returned(t)
+}
+
+// A prompt that is counted for an answer in its turn does not wait for another turn.
+func TestCountsNeedNoSecondTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateway(t, 1<<30)
+		answer := strings.Replace(completionOf(strings.Repeat("x", 2*decodedAtOnce)), `"usage"`, `"usages"`, 1)
+		g.answer = func(*http.Request) *http.Response {
+			return upstreamAnswer("application/json", strings.NewReader(answer), -1)
+		}
+		for range max(runtime.GOMAXPROCS(0)/2, 1) - 1 { // all turns but one
+			place, err := g.backend.turns.Enter(t.Context(), working, fair.Client{Key: "other"}, queue.Bounds{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer place.Leave()
+		}
+		const create = "/v1/messages"
+		begun := time.Now()
+		w := g.post(create, strings.Replace(requests[create], "TEXT", strings.Repeat("some words ", 4000), 1))
+		if took := time.Since(begun); w.Code != http.StatusOK || took > 0 {
+			t.Errorf("status %d after %v", w.Code, took)
+		}
+		if !strings.Contains(w.Body.String(), `"input_tokens":8`) { // not a quarter of the bytes
+			t.Errorf("the prompt was not counted: %.300s", w.Body)
+		}
+	})
 }
 
 // takeAll takes all places of long work. The function returned leaves them.
