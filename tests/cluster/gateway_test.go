@@ -273,7 +273,7 @@ func TestGatewayCutOff(t *testing.T) {
 	taken := b.stream(t, b.Client(t, key))
 	p.swallow.Store(true)
 	_, stderr, code := a.Run(t, "key", "revoke", id)
-	if code != 1 || !strings.Contains(stderr, "not confirmed") || !strings.Contains(stderr, "b has not answered; without the store it accepts nothing after") {
+	if code != 1 || !strings.Contains(stderr, "not confirmed") || !strings.Contains(stderr, "b has not answered, and without the store it accepts nothing after") {
 		t.Errorf("key revoke while b is cut off: exit code %d, %s", code, stderr)
 	}
 	later, _ := a.Key(t, "later", "*")
