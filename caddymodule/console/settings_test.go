@@ -1,6 +1,7 @@
 package console
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
@@ -116,16 +117,24 @@ func TestTokenEnds(t *testing.T) {
 // The lists show what a token created, and find it by the id, also when the token is revoked.
 func TestCreatedByToken(t *testing.T) {
 	h := newHouse(t)
-	b := h.in(h.user(store0, "ada"))
-	secret := b.secretIn(b.post("/console/settings/tokens", "name", "deploy", "right", "keys", "right", "connectors", "right", "deployments", "days", "0").Body.String())
+	ada := h.user(store0, "ada")
+	b := h.in(ada)
+	rights := store.RightKeys | store.RightConnectors | store.RightDeployments
+	token, secret, err := h.store.CreateToken(t.Context(), store.Token{Account: store0, User: ada.ID, Name: "deploy", Rights: rights, Role: store.RoleAdmin})
+	if err != nil {
+		t.Fatal(err)
+	}
 	as := func(r *http.Request) {
 		r.Header = http.Header{"Authorization": {"Bearer " + secret}, "Content-Type": {"application/json"}}
 	}
-	b.post("/console/connectors", "name", "other")
-	for path, body := range map[string]string{"keys": `{"name":"stays<b>"}`, "connectors": `{"name":"more"}`} {
-		if w := h.browser().request(http.MethodPost, "/console/api/"+path, body, as); w.Code != http.StatusCreated {
-			t.Fatalf("%d %s", w.Code, w.Body)
+	by := store.WithActor(t.Context(), store.Actor{User: ada.ID, Name: "ada", Token: token.ID, TokenName: "deploy"})
+	for ctx, name := range map[context.Context]string{t.Context(): "other", by: "more"} {
+		if _, _, err := h.store.CreateConnector(ctx, store0, name); err != nil {
+			t.Fatal(err)
 		}
+	}
+	if w := h.browser().request(http.MethodPost, "/console/api/keys", `{"name":"stays<b>"}`, as); w.Code != http.StatusCreated {
+		t.Fatalf("%d %s", w.Code, w.Body)
 	}
 	if w := h.browser().request(http.MethodPut, "/console/api/deployments/qwen3", `{"connector":"other"}`, as); w.Code != http.StatusOK {
 		t.Fatalf("%d %s", w.Code, w.Body)
@@ -133,13 +142,12 @@ func TestCreatedByToken(t *testing.T) {
 	if w := h.browser().request(http.MethodGet, "/console/api/audit", "", as); w.Code != http.StatusForbidden || !strings.Contains(w.Body.String(), "read") {
 		t.Errorf("without the right: %d %s", w.Code, w.Body)
 	}
-	token := h.store.Tokens(store0)[0].ID
-	path := "/console/settings/tokens/" + token + "/revoke"
-	has(t, b.page(path), `href="/console/keys?q=`+token+`"`, `href="/console/connectors?q=`+token+`"`, `href="/console/models?q=`+token+`"`)
+	path := "/console/settings/tokens/" + token.ID + "/revoke"
+	has(t, b.page(path), `href="/console/keys?q=`+token.ID+`"`, `href="/console/connectors?q=`+token.ID+`"`, `href="/console/models?q=`+token.ID+`"`)
 	b.goes(b.post(path), "/console/settings")
 	for list, name := range map[string]string{"keys": "stays&lt;b&gt;", "connectors": "more", "models": "qwen3"} {
 		has(t, b.page("/console/"+list), name, "by ada (token deploy)")
-		page := b.page("/console/" + list + "?q=" + token)
+		page := b.page("/console/" + list + "?q=" + token.ID)
 		has(t, page, name, "by ada (token deploy)")
 		lacks(t, page, "<strong>other</strong>")
 	}
