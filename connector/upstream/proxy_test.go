@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -136,20 +137,23 @@ func TestProxyRequestHeaders(t *testing.T) {
 }
 
 func TestProxyAnswerHeaders(t *testing.T) {
-	server := serveBox(t, func(w http.ResponseWriter, r *http.Request) {
-		for name, value := range map[string]string{
-			"Content-Type": "application/json", "X-Custom": "1", "Retry-After": "3",
-			"Server": "uvicorn", "Access-Control-Allow-Origin": "*", "Access-Control-Allow-Credentials": "true", "X-Accel-Buffering": "no",
-			"Set-Cookie": "a=b", "Alt-Svc": "h3", "Keep-Alive": "timeout=5", "Connection": "close, X-Hop", "X-Hop": "1", "Trailer": "X-T", "Location": "http://10.0.0.5/v1/x",
-		} {
-			w.Header().Set(name, value)
+	address, _ := scripted(t, func(_ int32, conn net.Conn, in *bufio.Reader) {
+		if !takeRequest(in) {
+			return
 		}
-		w.WriteHeader(http.StatusTemporaryRedirect)
-		io.WriteString(w, "moved")
+		io.WriteString(conn, "HTTP/1.1 307 Temporary Redirect\r\nContent-Length: 5\r\n")
+		for name, value := range map[string]string{
+			"Content-Type": "application/json", "X-Custom": "1", "Retry-After": "3", "Date": "Thu, 26 Nov 2026 00:00:00 GMT",
+			"Server": "uvicorn", "Access-Control-Allow-Origin": "*", "Access-Control-Allow-Credentials": "true", "X-Accel-Buffering": "no",
+			"Set-Cookie": "a=b", "Alt-Svc": "h3", "Keep-Alive": "timeout=5", "Connection": "keep-alive, X-Hop", "X-Hop": "1", "Trailer": "X-T", "Location": "http://10.0.0.5/v1/x",
+		} {
+			io.WriteString(conn, name+": "+value+"\r\n")
+		}
+		io.WriteString(conn, "\r\nmoved")
 	})
 	w := &recorder{}
-	proxyTo(t, server.URL, nil).ServeHTTP(w, tunnelRequest(t.Context(), "GET", "/v1/models", ""))
-	want := http.Header{"Content-Type": {"application/json"}, "X-Custom": {"1"}, "Retry-After": {"3"}}
+	proxyTo(t, address, nil).ServeHTTP(w, tunnelRequest(t.Context(), "GET", "/v1/models", ""))
+	want := http.Header{"Content-Type": {"application/json"}, "Content-Length": {"5"}, "X-Custom": {"1"}, "Retry-After": {"3"}}
 	if !reflect.DeepEqual(w.header, want) || w.status != http.StatusTemporaryRedirect || w.body() != "moved" {
 		t.Errorf("got %d %v %q\nwant %v", w.status, w.header, w.body(), want)
 	}
