@@ -33,6 +33,11 @@ type realGateway struct {
 	token link.Token
 }
 
+// Wait waits for a connector's session.
+func (g *realGateway) Wait(ctx context.Context, connectorID string, d time.Duration) (*tunnel.Session, error) {
+	return g.WaitAny(ctx, []string{connectorID}, tunnel.Target{}, nil, d)
+}
+
 func startRealGateway(t *testing.T) *realGateway {
 	t.Helper()
 	identity, err := link.NewIdentity()

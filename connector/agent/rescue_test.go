@@ -11,7 +11,6 @@ import (
 
 	"github.com/quic-go/quic-go"
 
-	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/connector/upstream"
@@ -55,7 +54,7 @@ func (c *counter) read(n int) error {
 // openFlood begins to read a flood through the gateway.
 func (g *realGateway) openFlood(t *testing.T) *counter {
 	t.Helper()
-	s, err := g.WaitAny(t.Context(), []string{g.token.Connector}, tunnel.Target{}, nil, patience)
+	s, err := g.Wait(t.Context(), g.token.Connector, patience)
 	if err != nil {
 		t.Fatal(err)
 	}
