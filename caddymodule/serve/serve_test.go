@@ -232,15 +232,3 @@ func TestOtherHandlers(t *testing.T) {
 		}
 	}
 }
-
-// HandlerFunc is a function that is a Handler.
-type HandlerFunc func(w http.ResponseWriter, r *http.Request) error
-
-func (f HandlerFunc) ServeHTTP(w http.ResponseWriter, r *http.Request) error { return f(w, r) }
-
-// Serve serves a request with the three handlers, nested as in a route of Caddy.
-func Serve(w http.ResponseWriter, r *http.Request, ex *Exchange, t *Translator, rt *Router) {
-	route := HandlerFunc(func(_ http.ResponseWriter, r *http.Request) error { return rt.Serve(r) })
-	translate := HandlerFunc(func(w http.ResponseWriter, r *http.Request) error { return t.Serve(w, r, route) })
-	Authenticator{Server: t.Server}.Serve(w, r, ex, translate)
-}
