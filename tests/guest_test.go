@@ -33,8 +33,8 @@ func TestGuest(t *testing.T) {
 	}
 	site := "http://" + addr + " {\n respond hello\n}"
 	g := harness.Start(t, harness.Options{Sites: site, Plain: true})
-	neighbour := g.Client(t, "")
-	neighbour.URL = "http://" + addr
+	neighbor := g.Client(t, "")
+	neighbor.URL = "http://" + addr
 	settings := func() string { return strings.Join(knobs.FindAllString(g.Metrics(t), -1), "\n") }
 	before := settings()
 	if n := strings.Count(before, "\n") + 1; n != 3 {
@@ -45,7 +45,7 @@ func TestGuest(t *testing.T) {
 		if now := settings(); now != before {
 			t.Errorf("%s:\n%s\nbefore the gateway was loaded:\n%s", when, now, before)
 		}
-		if a := neighbour.Do(t, "GET", "/", ""); a.Status != 200 || a.Body != "hello" {
+		if a := neighbor.Do(t, "GET", "/", ""); a.Status != 200 || a.Body != "hello" {
 			t.Errorf("%s, the other site answers %d %s", when, a.Status, a.Body)
 		}
 	}

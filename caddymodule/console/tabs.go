@@ -230,11 +230,11 @@ func authors(record any) string {
 // authorText is what a search finds a record by its authors with: their names, and the ids of the tokens, which
 // outlast the tokens.
 func authorText(record any) string {
-	text := authors(record)
+	texts := []string{authors(record)}
 	for _, a := range authorsOf(record) {
-		text += "\n" + a.Token
+		texts = append(texts, a.Token)
 	}
-	return text
+	return strings.Join(texts, "\n")
 }
 
 // url returns the URL of another page.

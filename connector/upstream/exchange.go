@@ -81,7 +81,7 @@ func (x *exchange) Read(b []byte) (int, error) {
 // the connection. The error wraps ErrNotConnected if no byte of the request was sent.
 func (x *exchange) receive(request *http.Request) (*answer, error) {
 	for range maxInformational {
-		response, err := http.ReadResponse(x.in, request)
+		response, err := http.ReadResponse(x.in, request) //nolint:bodyclose // it only reads on x, which is closed
 		if err == nil && response.StatusCode < 200 && response.StatusCode != http.StatusSwitchingProtocols {
 			continue
 		}
