@@ -52,7 +52,7 @@ func testCompletion(t *testing.T, g *harness.Gateway) {
 	}
 	want := fmt.Sprintf("POST /v1/chat/completions\nHost: %s\nContent-Length: %d\nContent-Type: application/json\n\n%s",
 		strings.TrimPrefix(r.up.URL, "http://"), len(sent), sent)
-	if string(without(got, "Accept", "Accept-Encoding", "User-Agent").Bytes()) != want {
+	if string(without(got, "Accept", "Accept-Encoding", "Connection", "User-Agent").Bytes()) != want {
 		t.Errorf("the upstream received\n%s\nwant\n%s", got.Bytes(), want)
 	}
 	if enc := got.Header.Get("Accept-Encoding"); enc != "" && enc != "identity" {

@@ -39,15 +39,16 @@ await() {
 }
 
 # end stops what has been started, the last first: the gateways leave the cluster while
-# they have etcd. After 15 seconds it kills what hangs.
+# they have etcd. It kills what hangs for 15 seconds.
 end() {
 	set +eu
 	pids=()
 	for pid in $(jobs -p); do pids=("$pid" "${pids[@]}"); done
-	(sleep 15 && kill -9 "${pids[@]}") 2>/dev/null &
-	disown
-	for pid in "${pids[@]}"; do kill "$pid" && wait "$pid"; done 2>/dev/null
-	kill -- "-$!"
+	for pid in "${pids[@]}"; do
+		kill "$pid"
+		for _ in {1..75}; do kill -0 "$pid" && sleep 0.2; done
+		kill -9 "$pid"
+	done 2>/dev/null
 	rm -r "$dir"
 }
 trap end EXIT
