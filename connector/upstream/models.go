@@ -50,9 +50,10 @@ func (u *Server) Models(ctx context.Context) (_ link.ModelList, err error) {
 		return link.ModelList{}, err
 	}
 	defer answer.Close()
-	data, err := io.ReadAll(io.LimitReader(answer, maxModelList))
+	// Some servers end the list with the connection. JSON that parses is whole.
+	data, _ := io.ReadAll(io.LimitReader(answer, maxModelList))
 	list, ok := link.ParseModels(data)
-	if err != nil || !ok {
+	if !ok {
 		return link.ModelList{}, ErrNoList
 	}
 	return list, nil

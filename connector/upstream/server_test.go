@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -247,6 +248,21 @@ func TestUpstreamWithoutTLS(t *testing.T) {
 	_, err := p.Upstreams()["box"].Models(t.Context())
 	if !errors.Is(err, ErrNotConnected) || !strings.Contains(err.Error(), "write http:// in its address") {
 		t.Errorf("error %v", err)
+	}
+}
+
+// Servers of HTTP/1.0 end their list of models with the connection. A list that was cut does not parse.
+func TestModelsUpToTheEnd(t *testing.T) {
+	for body, want := range map[string]error{`{"data": [{"id": "x"}]}`: nil, `{"data": [{"id": "x"}`: ErrNoList} {
+		address, _ := scripted(t, func(_ int32, conn net.Conn, in *bufio.Reader) {
+			takeRequest(in)
+			io.WriteString(conn, "HTTP/1.0 200 OK\r\nContent-Type: application/json\r\n\r\n"+body)
+			conn.Close()
+		})
+		list, err := newServer("box", baseURL(address), nil).Models(t.Context())
+		if !errors.Is(err, want) || want == nil && !slices.Equal(list.IDs, []string{"x"}) {
+			t.Errorf("%s: %v, %v", body, list.IDs, err)
+		}
 	}
 }
 
