@@ -9,10 +9,15 @@ import (
 	"math"
 	"net"
 	"net/http"
+	"net/textproto"
 	"strings"
 
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/panics"
 )
+
+// headBytes is room for the head of a request, so that it goes out with the beginning of the body.
+const headBytes = 1 << 10
 
 // maxInformational bounds how many 1xx answers may come before the answer.
 const maxInformational = 16
@@ -22,20 +27,23 @@ const maxInformational = 16
 // server has just closed. Streams take long, and llama.cpp closes their connections anyway.
 type exchange struct {
 	conn    net.Conn // to read and write
-	shut    func()   // closes it at once; safe for concurrent use
+	raw     net.Conn // below TLS, or the same
 	unwatch func() bool
 	in      *bufio.Reader // reads the exchange
 	left    int64         // bytes that may still be read
 	failure error         // of the connection, once a read has failed
+	whole   bool          // the answer was read to its end
 
 	written chan struct{} // closed after the last write
 	sent    int           // bytes of the request; valid then
+	defect  *panics.Error // of the goroutine that writes; valid then
 }
 
-// begin sends the request on conn. The end of ctx closes the connection; shut does, too.
-func begin(ctx context.Context, conn net.Conn, shut func(), request *http.Request) *exchange {
-	x := &exchange{conn: conn, shut: shut, left: link.MaxAnswerHead, written: make(chan struct{})}
-	x.unwatch = context.AfterFunc(ctx, shut)
+// begin sends the request on conn, which is raw or TLS on top of it. The end of ctx closes the
+// connection.
+func begin(ctx context.Context, conn, raw net.Conn, request *http.Request) *exchange {
+	x := &exchange{conn: conn, raw: raw, left: link.MaxAnswerHead, written: make(chan struct{})}
+	x.unwatch = context.AfterFunc(ctx, x.shut)
 	x.in = bufio.NewReader(x)
 	if request.ContentLength <= chunkBytes {
 		x.send(request)
@@ -46,10 +54,19 @@ func begin(ctx context.Context, conn net.Conn, shut func(), request *http.Reques
 }
 
 // send writes the request. If that fails, the server may have stopped reading to answer early.
-// Reading returns that answer, or the error.
+// Reading returns that answer, or the error. A request of which no byte was sent has no answer.
 func (x *exchange) send(request *http.Request) {
 	defer close(x.written)
-	_ = request.Write((*requestWriter)(x))
+	defer func() {
+		if x.defect = panics.Caught(recover()); x.defect != nil || x.sent == 0 {
+			x.shut()
+		}
+	}()
+	// The buffer of net/http has 4 KiB, which is many packets for a long conversation.
+	out := bufio.NewWriterSize((*requestWriter)(x), int(min(request.ContentLength, chunkBytes))+headBytes)
+	if request.Write(out) == nil {
+		_ = out.Flush()
+	}
 }
 
 // requestWriter is an exchange as the writer of its request.
@@ -102,17 +119,31 @@ func (x *exchange) receive(request *http.Request) (*answer, error) {
 // failed closes the connection, and adds ErrNotConnected to err if nothing was sent.
 func (x *exchange) failed(err error) error {
 	x.close()
-	<-x.written
 	if x.sent == 0 && !errors.Is(err, link.ErrMalformed) {
 		return fmt.Errorf("%w: %w", ErrNotConnected, err)
 	}
 	return err
 }
 
+// close closes the connection. The request is no longer read afterwards: its memory is released.
 func (x *exchange) close() {
 	x.unwatch()
+	if tcp, ok := x.raw.(*net.TCPConn); ok && x.whole {
+		// The side that closes first cannot use its port again for a minute or more (TIME_WAIT). Some
+		// hundred requests a second would use up all ports. A reset spares that, and loses nothing: the
+		// answer is here.
+		_ = tcp.SetLinger(0)
+	}
 	x.shut()
+	<-x.written // soon
+	if x.defect != nil {
+		panic(x.defect)
+	}
 }
+
+// shut closes the connection at once; closing TLS waits to send an alert. It is safe for
+// concurrent use.
+func (x *exchange) shut() { _ = x.raw.Close() }
 
 // cause returns the reason why net/http failed to read the answer. If the connection has not
 // failed, the answer is malformed.
@@ -123,7 +154,10 @@ func (x *exchange) cause(err error) error {
 	case x.left == 0:
 		return malformed(fmt.Sprintf("the head is over %d bytes", link.MaxAnswerHead))
 	}
-	// net/http quotes the bytes of the answer. They may be secret.
+	if _, ok := errors.AsType[textproto.ProtocolError](err); ok { // the text may have bytes of the answer
+		return malformed("a header line is malformed")
+	}
+	// net/http quotes them. They may be secret.
 	what, _, _ := strings.Cut(err.Error(), `"`)
 	return malformed(strings.TrimSpace(what))
 }
@@ -167,7 +201,10 @@ func newAnswer(response *http.Response, x *exchange) *answer {
 // complete answer, possibly with the last bytes.
 func (a *answer) Read(b []byte) (int, error) {
 	n, err := a.Body.Read(b)
-	if err != nil && (err != io.EOF || a.endless) {
+	switch {
+	case err == io.EOF && !a.endless:
+		a.exchange.whole = true
+	case err != nil:
 		err = a.exchange.cause(err)
 	}
 	return n, err

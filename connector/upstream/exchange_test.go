@@ -10,12 +10,14 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/textproto"
 	"strings"
 	"testing"
 	"testing/iotest"
 	"time"
 
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/panics"
 )
 
 // scriptedConn is a connection that reads from memory and drops what is written.
@@ -26,12 +28,13 @@ type scriptedConn struct {
 
 func (c scriptedConn) Read(b []byte) (int, error)  { return c.Reader.Read(b) }
 func (c scriptedConn) Write(b []byte) (int, error) { return len(b), nil }
+func (c scriptedConn) Close() error                { return nil }
 
 // exchanged sends a request on conn and reads the answer.
 func exchanged(method string, conn net.Conn, size int) (a *answer, body []byte, err error) {
 	u := newServer("box", baseURL("http://box"), nil)
 	request := u.request(tunnelRequest(context.Background(), method, "/v1/embeddings", ""), make([]byte, size))
-	a, err = begin(context.Background(), conn, func() {}, request).receive(request)
+	a, err = begin(context.Background(), conn, conn, request).receive(request)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -208,7 +211,7 @@ func TestReadsMerge(t *testing.T) {
 			io.WriteString(far, piece)
 		}
 	}()
-	a, err := begin(t.Context(), near, func() { near.Close() }, request).receive(request)
+	a, err := begin(t.Context(), near, near, request).receive(request)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -235,9 +238,10 @@ func (c *countedWrites) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestSmallRequestsAreOneWrite: the head and a small body go out together.
+// TestSmallRequestsAreOneWrite: the head and a small body go out together, also a conversation of
+// many turns.
 func TestSmallRequestsAreOneWrite(t *testing.T) {
-	for _, size := range []int{0, 1, 300, 3 << 10} {
+	for _, size := range []int{0, 1, 300, 3 << 10, chunkBytes} {
 		conn := &countedWrites{scriptedConn: scriptedConn{Reader: strings.NewReader(okay + "Content-Length: 0\r\n\r\n")}}
 		a, _, err := exchanged("POST", conn, size)
 		if err != nil {
@@ -284,7 +288,109 @@ func TestContextEndsExchange(t *testing.T) {
 	u := newServer("box", baseURL("http://box"), nil)
 	request := u.request(tunnelRequest(ctx, "POST", "/v1/embeddings", ""), nil)
 	go io.Copy(io.Discard, far)
-	if _, err := begin(ctx, near, func() { near.Close() }, request).receive(request); err == nil || errors.Is(err, link.ErrMalformed) {
+	if _, err := begin(ctx, near, near, request).receive(request); err == nil || errors.Is(err, link.ErrMalformed) {
 		t.Errorf("error %v", err)
+	}
+}
+
+// A request that net/http refuses to send ends at once. Its answer would never come.
+func TestUnsentRequestHasNoAnswer(t *testing.T) {
+	near, far := net.Pipe()
+	defer far.Close()
+	u := newServer("box", baseURL("http://box"), nil)
+	request := u.request(tunnelRequest(t.Context(), "GET", "/v1/models", ""), nil)
+	request.URL.RawQuery = "a\nb"
+	if _, err := begin(t.Context(), near, near, request).receive(request); !errors.Is(err, ErrNotConnected) {
+		t.Errorf("error %v", err)
+	}
+}
+
+// panickingWrites is a connection with a defect.
+type panickingWrites struct{ net.Conn }
+
+func (panickingWrites) Write([]byte) (int, error) { panic("a defect") }
+
+// A panic of the goroutine that sends a large request is the caller's, which recovers.
+func TestPanicOfSend(t *testing.T) {
+	for _, size := range []int{0, 1 << 20} {
+		near, far := net.Pipe()
+		func() {
+			defer func() {
+				if p := panics.Caught(recover()); p == nil {
+					t.Errorf("%d bytes: no panic", size)
+				}
+			}()
+			_, _, _ = exchanged("POST", panickingWrites{near}, size)
+		}()
+		far.Close()
+	}
+}
+
+// heldWrites is a connection whose writes end some time after it was closed.
+type heldWrites struct {
+	net.Conn
+	closed, end chan struct{}
+}
+
+func (c heldWrites) Close() error {
+	close(c.closed)
+	return c.Conn.Close()
+}
+
+func (c heldWrites) Write([]byte) (int, error) {
+	<-c.end
+	return 1, net.ErrClosed
+}
+
+func (c heldWrites) Read(b []byte) (int, error) {
+	return copy(b, "HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n"), nil
+}
+
+// The memory of a large request is released after Close: nothing reads it then.
+func TestCloseWaitsForTheRequest(t *testing.T) {
+	near, far := net.Pipe()
+	defer far.Close()
+	conn := heldWrites{near, make(chan struct{}), make(chan struct{})}
+	u := newServer("box", baseURL("http://box"), nil)
+	request := u.request(tunnelRequest(t.Context(), "POST", "/v1/embeddings", ""), make([]byte, 1<<20))
+	a, err := begin(t.Context(), conn, conn, request).receive(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		<-conn.closed
+		close(conn.end)
+	}()
+	_ = a.Close()
+	select {
+	case <-a.exchange.written:
+	default:
+		t.Error("the request is still being sent")
+	}
+}
+
+// A connection whose answer is complete is reset, so that its port can be used again at once. One
+// that is left earlier is reset by the system, as it has unread bytes, or closed.
+func TestNoPortWaits(t *testing.T) {
+	got := make(chan error, 1)
+	address, _ := scripted(t, func(_ int32, conn net.Conn, in *bufio.Reader) {
+		takeRequest(in)
+		io.WriteString(conn, okay+"Content-Length: 2\r\n\r\nok")
+		_, err := in.ReadByte()
+		got <- err
+	})
+	if w := ask(t.Context(), proxyTo(t, address, nil), "{}"); w.body() != "ok" || w.aborted != 0 {
+		t.Fatalf("body %q, aborted %v", w.body(), w.aborted)
+	}
+	if err := <-got; err == nil || err == io.EOF {
+		t.Errorf("the connection ended with %v, not with a reset", err)
+	}
+}
+
+// Some versions of net/textproto do not quote a malformed line.
+func TestHeaderLinesAreNotShown(t *testing.T) {
+	x := &exchange{left: 1}
+	if err := x.cause(textproto.ProtocolError("malformed MIME header line: SECRET")); strings.Contains(err.Error(), "SECRET") {
+		t.Error(err)
 	}
 }

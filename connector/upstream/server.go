@@ -113,37 +113,35 @@ func (u *Server) request(r *http.Request, body []byte) *http.Request {
 // have seen the request. Once a byte has left, it is never sent again: the model may be at
 // work.
 func (u *Server) roundTrip(r *http.Request, body []byte) (*answer, error) {
-	conn, shut, err := u.dial(r.Context())
+	conn, raw, err := u.dial(r.Context())
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotConnected, err)
 	}
 	request := u.request(r, body)
-	return begin(r.Context(), conn, shut, request).receive(request)
+	return begin(r.Context(), conn, raw, request).receive(request)
 }
 
-// dial returns a connection, and a function that closes it at once: closing TLS waits to send
-// an alert.
-func (u *Server) dial(ctx context.Context) (conn net.Conn, shut func(), err error) {
+// dial returns a connection, and what is below its TLS, or the same.
+func (u *Server) dial(ctx context.Context) (conn, raw net.Conn, err error) {
 	dialer := net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}
-	raw, err := dialer.DialContext(ctx, "tcp", u.Address)
+	raw, err = dialer.DialContext(ctx, "tcp", u.Address)
 	if err != nil {
 		return nil, nil, err
 	}
-	shut = func() { _ = raw.Close() }
 	if u.tls == nil {
-		return raw, shut, nil
+		return raw, raw, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	secure := tls.Client(raw, u.tls)
 	if err := secure.HandshakeContext(ctx); err != nil {
-		shut()
+		_ = raw.Close()
 		if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
 			err = fmt.Errorf("the server does not use HTTPS, write http:// in its address: %w", err)
 		}
 		return nil, nil, err
 	}
-	return secure, shut, nil
+	return secure, raw, nil
 }
 
 // KeyFile returns the path of the upstream's key file, or "".
