@@ -181,9 +181,9 @@ func (c *completion) remember(held int64) *dialect.Error {
 	return nil
 }
 
-// drain reads the rest of a body whose stream is done, because the upstream's
-// connection can be reused only after EOF. Usually EOF follows [DONE] at once; drain
-// does not wait longer.
+// drain reads the rest of a body whose stream is done. If it was closed, the connector would
+// count a canceled request, and the model server lose a client. Usually EOF follows [DONE] at
+// once; drain does not wait longer.
 func drain(body io.ReadCloser) {
 	const wait = 50 * time.Millisecond
 	timer := time.AfterFunc(wait, func() { body.Close() })

@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -186,8 +187,12 @@ func check(response *http.Response) error {
 type answer struct {
 	*http.Response
 	exchange *exchange
-	endless  bool // it has no end of its own, although its media type demands that it is whole
+	endless  bool   // no length and no chunks, although its media type demands that it is whole
+	tail     []byte // the last bytes of an endless stream
 }
+
+// doneEvent ends the streams of OpenAI's API.
+const doneEvent = "data: [DONE]"
 
 func newAnswer(response *http.Response, x *exchange) *answer {
 	a := &answer{Response: response, exchange: x}
@@ -201,8 +206,12 @@ func newAnswer(response *http.Response, x *exchange) *answer {
 // complete answer, possibly with the last bytes.
 func (a *answer) Read(b []byte) (int, error) {
 	n, err := a.Body.Read(b)
+	if a.endless && a.isStream() {
+		a.tail = append(a.tail, b[:n]...)
+		a.tail = append(a.tail[:0], a.tail[max(len(a.tail)-2*len(doneEvent), 0):]...)
+	}
 	switch {
-	case err == io.EOF && !a.endless:
+	case err == io.EOF && (!a.endless || bytes.HasSuffix(bytes.TrimSpace(a.tail), []byte(doneEvent))):
 		a.exchange.whole = true
 	case err != nil:
 		err = a.exchange.cause(err)

@@ -69,6 +69,7 @@ func TestAnswers(t *testing.T) {
 		{"extensions", "POST", chunked + "3;a=b;c=\"d\"\r\nabc\r\n1;\r\nd\r\n0;e\r\n\r\n", "abcd"},
 		{"padded sizes", "POST", chunked + "3  \r\nabc\r\n0 \r\n\r\n", "abc"},
 		{"trailer", "POST", chunked + "3\r\nabc\r\n0\r\nA: b\r\nC: d\r\n\r\n", "abc"},
+		{"stream that says its end", "POST", "HTTP/1.0 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: 1\n\ndata: [DONE]\n\n", "data: 1\n\ndata: [DONE]\n\n"},
 		{"says close", "POST", okay + "Connection: Close\r\nContent-Length: 3\r\n\r\nabc", "abc"},
 		{"says close among others", "POST", okay + "Connection: keep-alive, close\r\nContent-Length: 3\r\n\r\nabc", "abc"},
 		{"old", "POST", "HTTP/1.0 200 OK\r\nContent-Length: 3\r\n\r\nabc", "abc"},
@@ -92,7 +93,8 @@ func TestAnswers(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			end := io.Reader(silence{})
-			if strings.HasSuffix(test.name, "to the end") || strings.HasSuffix(test.name, "not announced") {
+			if strings.HasSuffix(test.name, "to the end") || strings.HasSuffix(test.name, "not announced") ||
+				strings.HasSuffix(test.name, "says its end") {
 				end = strings.NewReader("")
 			}
 			header, body, err := readAnswer(test.method, io.MultiReader(strings.NewReader(test.answer), end))
@@ -143,7 +145,7 @@ func TestMalformedAnswers(t *testing.T) {
 }
 
 // An answer that is cut is not malformed. The end of the connection is not the end of JSON
-// and of events: a server that dies would look like one that has finished.
+// and of events: a server that dies would look like one that has finished, unless it said so.
 func TestCutAnswers(t *testing.T) {
 	for _, answer := range []string{
 		"", "HTTP/1.1", okay, okay + "A: b\r\n",
@@ -152,7 +154,7 @@ func TestCutAnswers(t *testing.T) {
 		chunked + "7fffffffffffffff\r\nabc",
 		okay + "Content-Type: application/json; charset=utf-8\r\n\r\n{}",
 		okay + "Content-Type: text/event-stream\r\n\r\ndata: 1\n\n",
-		"HTTP/1.0 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: [DONE]\n\n",
+		"HTTP/1.0 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: 1\n\ndata: [DONE",
 	} {
 		for _, in := range []io.Reader{strings.NewReader(answer), iotest.OneByteReader(strings.NewReader(answer))} {
 			if _, _, err := readAnswer("POST", in); err != io.ErrUnexpectedEOF {
