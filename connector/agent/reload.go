@@ -24,6 +24,7 @@ var errNewer = errors.New("there is a newer configuration")
 type pending struct {
 	config *configuration // nil: none
 	pause  time.Duration  // before the next attempt; 0: not tried yet
+	at     time.Time      // of the next attempt, however often the leg wakes meanwhile
 }
 
 // Reload replaces the agent's configuration. An error names the field and the fix, and
@@ -106,6 +107,7 @@ func (a *Agent) putOff(next *configuration, err error) {
 		return
 	}
 	a.pending.pause = min(max(2*a.pending.pause, a.reloadPause), lastReloadPause)
+	a.pending.at = time.Now().Add(a.pending.pause)
 	a.Logger.Error("failed to connect with the new configuration; the last working one stays",
 		"server", next.quic.Server, "reason", reason(err), "retry_in", a.pending.pause.String(), "fix", "check `server` and `tunnel_token` and reload again")
 }
@@ -122,8 +124,8 @@ func (l *leg) renew(search, ctx context.Context, s *session) *handover {
 		if next.config == nil {
 			return nil
 		}
-		if next.pause > 0 {
-			pause, end := context.WithTimeout(living, next.pause)
+		if time.Now().Before(next.at) {
+			pause, end := context.WithDeadline(living, next.at)
 			h := l.chooseCurrent(s)(pause, ctx, s)
 			end()
 			if h != nil || living.Err() != nil {
