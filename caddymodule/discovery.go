@@ -77,6 +77,10 @@ func (t *Tunnel) serve(w http.ResponseWriter, r *http.Request) error {
 			r.RemoteAddr = net.JoinHostPort(clientIP(r), port)
 		}
 		hub.ServeWebSocket(w, r)
+		// Not the connection that w hands over: recorders of answers hide what is below it.
+		if conn, ok := r.Context().Value(caddyhttp.ConnCtxKey).(net.Conn); ok {
+			link.PreferBBR(conn)
+		}
 	default:
 		at := t.app.endpoint()
 		if at.Public == "" {

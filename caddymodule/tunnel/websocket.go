@@ -1,7 +1,6 @@
 package tunnel
 
 import (
-	"bufio"
 	"context"
 	"crypto/tls"
 	"net"
@@ -55,7 +54,7 @@ func (h *Hub) ServeWebSocket(w http.ResponseWriter, r *http.Request) {
 		h.refuse(w, "Too many connectors are connecting at once; try again in a moment.", http.StatusServiceUnavailable)
 		return
 	}
-	socket, err := websocket.Accept(hijackers{w}, r, &websocket.AcceptOptions{Subprotocols: []string{link.Subprotocol}})
+	socket, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: []string{link.Subprotocol}})
 	if err != nil { // Accept has sent the response
 		place.free()
 		h.counters.rejected.Add(1)
@@ -92,18 +91,6 @@ func (h *Hub) takeFor(r *http.Request) *place {
 		return nil
 	}
 	return place
-}
-
-// hijackers is a response writer whose hijacked connection is tuned for a tunnel.
-type hijackers struct{ http.ResponseWriter }
-
-// Hijack implements http.Hijacker.
-func (h hijackers) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	conn, buffered, err := http.NewResponseController(h.ResponseWriter).Hijack()
-	if err == nil {
-		link.PreferBBR(conn)
-	}
-	return conn, buffered, err
 }
 
 // begin starts f for a new WebSocket. It returns false if the hub is closed.

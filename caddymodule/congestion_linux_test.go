@@ -1,6 +1,7 @@
-package tunnel
+package caddymodule
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"net"
@@ -12,6 +13,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/coder/websocket"
 	"golang.org/x/sys/unix"
 
@@ -34,14 +36,21 @@ func (k *keeper) Accept() (net.Conn, error) {
 }
 
 // TestTunnelsGetBBR: the gateway's side of a tunnel over HTTPS has it, where the
-// kernel does, through TLS.
+// kernel does, through TLS and what records the answer for the access log.
 func TestTunnelsGetBBR(t *testing.T) {
 	text, err := os.ReadFile("/proc/sys/net/ipv4/tcp_available_congestion_control")
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := newGateway(t, Options{})
-	server := httptest.NewUnstartedServer(http.HandlerFunc(g.ServeWebSocket))
+	site := newTestSite(t, "log {\n output discard\n}\nmodel_gateway")
+	httpApp, err := site.app.ctx.AppIfConfigured("http")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewUnstartedServer(httpApp.(*caddyhttp.App).Servers["srv0"])
+	server.Config.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		return context.WithValue(ctx, caddyhttp.ConnCtxKey, c)
+	}
 	_ = server.Listener.Close()
 	// Reno is what each kernel has; its usual choice may be BBR already.
 	listener, err := (&net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
