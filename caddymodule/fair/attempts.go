@@ -24,7 +24,7 @@ type Attempts[K comparable] struct {
 	delays Delays
 
 	mu      sync.Mutex
-	entries *simplelru.LRU[K, failures] // the one that failed last is the newest
+	entries *simplelru.LRU[K, *failures] // the one that failed last is the newest
 }
 
 type failures struct {
@@ -34,17 +34,17 @@ type failures struct {
 
 // NewAttempts returns attempts without failures.
 func NewAttempts[K comparable](d Delays) *Attempts[K] {
-	entries, _ := simplelru.NewLRU[K, failures](d.Size, nil) // no error: the size is positive
+	entries, _ := simplelru.NewLRU[K, *failures](d.Size, nil) // no error: the size is positive
 	return &Attempts[K]{delays: d, entries: entries}
 }
 
 // get returns the failures of key that are not forgotten. The caller holds the lock.
 func (a *Attempts[K]) get(key K, now time.Time) failures {
-	f, _ := a.entries.Peek(key)
-	if now.Sub(f.last) >= a.delays.Forget {
+	f, ok := a.entries.Peek(key)
+	if !ok || now.Sub(f.last) >= a.delays.Forget {
 		return failures{}
 	}
-	return f
+	return *f
 }
 
 // Wait returns how long key must still wait.
@@ -72,7 +72,7 @@ func (a *Attempts[K]) Fail(key K, now time.Time) {
 		}
 		a.entries.RemoveOldest()
 	}
-	a.entries.Add(key, failures{a.get(key, now).count + 1, now})
+	a.entries.Add(key, &failures{a.get(key, now).count + 1, now})
 }
 
 // Failed reports whether key has failures.
@@ -87,12 +87,14 @@ func (a *Attempts[K]) Failed(key K, now time.Time) bool {
 func (a *Attempts[K]) Forgive(key K, n int) (dropped int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	f, _ := a.entries.Peek(key)
-	if n < 0 || n >= f.count {
+	f, ok := a.entries.Peek(key)
+	switch {
+	case !ok:
+		return 0
+	case n < 0 || n >= f.count:
 		a.entries.Remove(key)
 		return f.count
 	}
 	f.count -= n
-	a.entries.Add(key, f)
 	return n
 }

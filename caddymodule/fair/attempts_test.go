@@ -87,6 +87,21 @@ func TestForgive(t *testing.T) {
 	}
 }
 
+// Who is forgiven a part has failed no later for that.
+func TestForgivenIsNoNewer(t *testing.T) {
+	t.Parallel()
+	a := NewAttempts[string](Delays{Free: 5, First: time.Second, Most: time.Minute, Forget: time.Hour, Size: 2})
+	now := time.Now()
+	for _, key := range []string{"x", "x", "y"} {
+		a.Fail(key, now)
+	}
+	a.Forgive("x", 1)
+	a.Fail("z", now)
+	if a.Failed("x", now) || !a.Failed("y", now) {
+		t.Error("it displaced one that had failed later")
+	}
+}
+
 // A flood displaces the oldest failures, and takes no more memory than the entries may. What is
 // forgotten takes none.
 func TestAttemptsAreBounded(t *testing.T) {
