@@ -134,15 +134,20 @@ func (c *choice) consider(s *Session, to Target, except []*Session, load int) {
 	}
 }
 
-// affinityTo returns the rank of a connector for requests with this affinity: rendezvous hashing,
-// with FNV-1a and the finalizer of MurmurHash3. Without an affinity it is 0.
+// affinityTo returns the rank of a connector for requests with this affinity, 0 without one.
 func affinityTo(connectorID string, affinity uint64) uint64 {
 	if affinity == 0 {
 		return 0
 	}
-	h := affinity
-	for i := range len(connectorID) {
-		h = (h ^ uint64(connectorID[i])) * 0x100000001b3
+	return rendezvous(connectorID, affinity)
+}
+
+// rendezvous returns the rank of a name in an order that differs between seeds, and changes little
+// with the names (rendezvous hashing): FNV-1a with the finalizer of MurmurHash3.
+func rendezvous(name string, seed uint64) uint64 {
+	h := seed
+	for i := range len(name) {
+		h = (h ^ uint64(name[i])) * 0x100000001b3
 	}
 	h = (h ^ h>>33) * 0xff51afd7ed558ccd
 	h = (h ^ h>>33) * 0xc4ceb9fe1a85ec53

@@ -1,7 +1,6 @@
 package tunnel
 
 import (
-	"bytes"
 	"cmp"
 	"maps"
 	"reflect"
@@ -28,11 +27,6 @@ type Members struct {
 // edges returns the members for a connector: those of this gateway's region first, and
 // otherwise in the order of rankOf.
 func (m Members) edges(connectorID string) link.Edges {
-	rank := make(map[string][]byte, len(m.Edges))
-	for _, e := range m.Edges {
-		r := rankOf(connectorID, e.Name)
-		rank[e.Name] = r[:]
-	}
 	elsewhere := func(e link.Edge) int {
 		if e.Region == m.Region {
 			return 0
@@ -41,7 +35,8 @@ func (m Members) edges(connectorID string) link.Edges {
 	}
 	list := slices.Clone(m.Edges)
 	slices.SortFunc(list, func(a, b link.Edge) int {
-		return cmp.Or(cmp.Compare(elsewhere(a), elsewhere(b)), bytes.Compare(rank[a.Name], rank[b.Name]))
+		order := cmp.Compare(rankOf(connectorID, a.Name), rankOf(connectorID, b.Name))
+		return cmp.Or(cmp.Compare(elsewhere(a), elsewhere(b)), order)
 	})
 	return link.Edges{Edge: m.Name, Legs: legs, List: list[:min(len(list), link.MaxEdges)]}
 }

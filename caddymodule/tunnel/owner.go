@@ -1,8 +1,8 @@
 package tunnel
 
 import (
-	"bytes"
-	"crypto/sha256"
+	"cmp"
+	"strings"
 	"time"
 )
 
@@ -61,7 +61,7 @@ func (h *Hub) Owner(connectorIDs []string, key string) (edge string, settled boo
 // candidate is a gateway that may be an owner.
 type candidate struct {
 	edge    string
-	rank    [sha256.Size]byte
+	rank    uint64
 	changed bool // it had no tunnel for some time of settleTime
 }
 
@@ -71,7 +71,7 @@ func candidateFor(key, edge string, changed bool) candidate {
 
 // consider makes c the one of both that comes first.
 func (c *candidate) consider(other candidate) {
-	order := bytes.Compare(other.rank[:], c.rank[:])
+	order := cmp.Or(cmp.Compare(other.rank, c.rank), strings.Compare(other.edge, c.edge))
 	switch {
 	case c.edge == "" || order < 0:
 		*c = other
@@ -80,10 +80,10 @@ func (c *candidate) consider(other candidate) {
 	}
 }
 
-// rankOf returns the place of a gateway in an order that differs between keys, and changes
-// little with the gateways (rendezvous hashing).
-func rankOf(key, edge string) [sha256.Size]byte {
-	return sha256.Sum256([]byte(key + "\x00" + edge))
+// rankOf returns the rank of a gateway in an order that differs between keys.
+func rankOf(key, edge string) uint64 {
+	const seed = 0xcbf29ce484222325 // of FNV-1a
+	return rendezvous(edge, rendezvous(key, seed))
 }
 
 // depart notes that a tunnel takes no further requests, for settleTime. The caller holds the

@@ -41,8 +41,7 @@ await() {
 # end stops what has been started, the last first: the gateways leave the cluster while
 # they have etcd. It kills what hangs for 15 seconds.
 end() {
-	set +eu
-	pids=()
+	set +eu; pids=()
 	for pid in $(jobs -p); do pids=("$pid" "${pids[@]}"); done
 	for pid in "${pids[@]}"; do
 		kill "$pid"
