@@ -37,6 +37,9 @@ func New(tokenDelay time.Duration) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /v1/models", handler(m.models))
 	mux.Handle("POST /v1/chat/completions", handler(m.chat))
+	mux.Handle("POST /v1/", handler(func(http.ResponseWriter, *http.Request) error {
+		return invalid("", "The built-in scripted model answers chat only. Start a real model server for anything else.")
+	}))
 	return mux
 }
 

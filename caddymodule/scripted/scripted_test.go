@@ -321,3 +321,13 @@ func FuzzChat(f *testing.F) {
 		}
 	})
 }
+
+// A request that is not a chat gets an error that says what serves it.
+func TestChatOnly(t *testing.T) {
+	for _, path := range []string{"/v1/embeddings", "/v1/completions"} {
+		w := serve(t, http.MethodPost, path, `{"model":"scripted","input":"a","prompt":"a"}`)
+		if w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), "Start a real model server") {
+			t.Errorf("%s: %d %s", path, w.Code, w.Body)
+		}
+	}
+}
