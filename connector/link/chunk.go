@@ -15,7 +15,7 @@ var crlf = []byte("\r\n")
 func parseChunk(data []byte, first bool) (size int64, used int, err error) {
 	if !first {
 		if used = min(len(data), len(crlf)); string(data[:used]) != string(crlf[:used]) {
-			return 0, 0, malformed("a chunk does not end in CRLF")
+			return 0, 0, Malformed("a chunk does not end in CRLF")
 		}
 	}
 	line, rest, complete := bytes.Cut(data[used:], crlf)
@@ -24,7 +24,7 @@ func parseChunk(data []byte, first bool) (size int64, used int, err error) {
 	}
 	n, err := strconv.ParseUint(string(line), 16, 60)
 	if err != nil || !complete || len(line) > maxChunkLine-len(crlf) {
-		return 0, 0, malformed("a chunk has an invalid size line")
+		return 0, 0, Malformed("a chunk has an invalid size line")
 	}
 	used += len(line) + len(crlf)
 	if n > 0 {
@@ -36,7 +36,7 @@ func parseChunk(data []byte, first bool) (size int64, used int, err error) {
 	case string(end) == string(crlf[:len(end)]):
 		return 0, 0, nil
 	default:
-		return 0, 0, malformed("unexpected trailer")
+		return 0, 0, Malformed("unexpected trailer")
 	}
 }
 

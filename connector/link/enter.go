@@ -87,7 +87,7 @@ func enterAt(s Stream, m Enter) (Entered, error) {
 	}
 	entered, ok := answer.(Entered)
 	if !ok {
-		return Entered{}, malformed("an answer to an enter that is a message of another type")
+		return Entered{}, Malformed("an answer to an enter that is a message of another type")
 	}
 	return entered, nil
 }

@@ -88,7 +88,7 @@ func (e *pieces) decode(data []byte) (int, error) {
 			return 0, nil
 		}
 		if n < 0 || v > maxPiece {
-			return 0, malformed("a record of an event stream is too long")
+			return 0, Malformed("a record of an event stream is too long")
 		}
 		fields[i] = int(v)
 		used += n
@@ -96,14 +96,14 @@ func (e *pieces) decode(data []byte) (int, error) {
 	prefix, suffix, length := fields[0], fields[1], fields[2]
 	size := prefix + length + suffix
 	if prefix+suffix > e.n || size == 0 || size > maxPiece {
-		return 0, malformed("a record of an event stream has an invalid length")
+		return 0, Malformed("a record of an event stream has an invalid length")
 	}
 	if len(data)-used < length {
 		return 0, nil
 	}
 	used += length
 	if e.left += int64(maxGain*used - size); e.left < 0 {
-		return 0, malformed("an event stream is much longer than its records")
+		return 0, Malformed("an event stream is much longer than its records")
 	}
 	copy(e.last[prefix+length:], e.last[e.n-suffix:e.n])
 	copy(e.last[prefix:], data[used-length:used])
@@ -199,7 +199,7 @@ func (b *reader) nextPiece(wait bool) error {
 			b.left -= int64(used)
 			return nil
 		case int64(len(data)) == b.left:
-			return malformed("a chunk of an event stream ends within a record")
+			return Malformed("a chunk of an event stream ends within a record")
 		case !wait:
 			return errNotBuffered
 		}

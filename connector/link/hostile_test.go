@@ -49,7 +49,7 @@ func TestEndlessAnswers(t *testing.T) {
 				_, err = io.Copy(io.Discard, a.Body)
 			}
 			wantError(t, err, ErrMalformed)
-			if most := (maxInformational + 1) * maxHead; stream.read > most {
+			if most := (MaxInformational + 1) * maxHead; stream.read > most {
 				t.Errorf("%d bytes were read", stream.read)
 			}
 			if name != "large informational" && stream.read > 2*maxHead {

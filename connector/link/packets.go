@@ -68,7 +68,7 @@ func (p *packets) read(b []byte) (int, error) {
 	}
 	n := int(binary.BigEndian.Uint16(length))
 	if n > len(b) {
-		return 0, malformed("a packet is too large")
+		return 0, Malformed("a packet is too large")
 	}
 	_, _ = p.in.Discard(packetLength)
 	return io.ReadFull(p.in, b[:n])

@@ -28,9 +28,9 @@ type head struct {
 	events  bool // the transfer coding "events", before chunked
 }
 
-// malformed returns an ErrMalformed with details. These must not contain bytes of the
+// Malformed returns an ErrMalformed with details. These must not contain bytes of the
 // message, which may be secret.
-func malformed(what string) error {
+func Malformed(what string) error {
 	return fmt.Errorf("%w: %s", ErrMalformed, what)
 }
 
@@ -39,7 +39,7 @@ func malformed(what string) error {
 func parseFields(lines string) (head, error) {
 	n := strings.Count(lines, "\r\n") - 1
 	if n > MaxFields {
-		return head{}, malformed(fmt.Sprintf("the head has over %d fields", MaxFields))
+		return head{}, Malformed(fmt.Sprintf("the head has over %d fields", MaxFields))
 	}
 	n = max(n, 0)
 	h := head{header: make(http.Header, n), length: -1}
@@ -47,16 +47,16 @@ func parseFields(lines string) (head, error) {
 	for lines != "\r\n" {
 		line, rest, ok := strings.Cut(lines, "\r\n")
 		if !ok || rest == "" {
-			return h, malformed("a header line does not end in CRLF")
+			return h, Malformed("a header line does not end in CRLF")
 		}
 		lines = rest
 		name, value, ok := strings.Cut(line, ":")
 		if !ok || !httpguts.ValidHeaderFieldName(name) {
-			return h, malformed("a header line has no valid name")
+			return h, Malformed("a header line has no valid name")
 		}
 		name, value = textproto.CanonicalMIMEHeaderKey(name), strings.Trim(value, " \t")
 		if !httpguts.ValidHeaderFieldValue(value) {
-			return h, malformed("a header value has control characters")
+			return h, Malformed("a header value has control characters")
 		}
 		if err := h.framing(name, value); err != nil {
 			return h, err
@@ -72,7 +72,7 @@ func parseFields(lines string) (head, error) {
 		h.header[name], values = values[:1:1], values[1:]
 	}
 	if h.chunked && h.length >= 0 {
-		return h, malformed("Content-Length and Transfer-Encoding") // RFC 9112 §6.3
+		return h, Malformed("Content-Length and Transfer-Encoding") // RFC 9112 §6.3
 	}
 	return h, nil
 }
@@ -82,19 +82,19 @@ func (h *head) framing(name, value string) error {
 	switch name {
 	case "Host":
 		if h.host != "" || value == "" {
-			return malformed("Host is empty or repeated")
+			return Malformed("Host is empty or repeated")
 		}
 		h.host = value
 	case "Content-Length":
 		n, ok := parseLength(value)
 		if !ok || h.length >= 0 {
-			return malformed("Content-Length is invalid or repeated")
+			return Malformed("Content-Length is invalid or repeated")
 		}
 		h.length = n
 	case "Transfer-Encoding":
 		h.events = value == codingEvents
 		if h.chunked || !h.events && !strings.EqualFold(value, "chunked") {
-			return malformed("Transfer-Encoding is not chunked")
+			return Malformed("Transfer-Encoding is not chunked")
 		}
 		h.chunked = true
 	}
@@ -113,17 +113,17 @@ func parseRequest(text string) (*http.Request, head, error) {
 	method, line, _ := strings.Cut(line, " ")
 	target, version, _ := strings.Cut(line, " ")
 	if !httpguts.ValidHeaderFieldName(method) || !isTarget(target) || version != "HTTP/1.1" {
-		return nil, head{}, malformed("request line")
+		return nil, head{}, Malformed("request line")
 	}
 	h, err := parseFields(rest)
 	if err != nil {
 		return nil, head{}, err
 	}
 	if h.events {
-		return nil, head{}, malformed("Transfer-Encoding is not chunked")
+		return nil, head{}, Malformed("Transfer-Encoding is not chunked")
 	}
 	if CheckUpstream(h.host) != nil {
-		return nil, head{}, malformed("Host is not the name of an upstream")
+		return nil, head{}, Malformed("Host is not the name of an upstream")
 	}
 	u, err := parseTarget(target)
 	if err != nil {
@@ -150,7 +150,7 @@ func parseTarget(target string) (*url.URL, error) {
 	}
 	unescaped, err := url.PathUnescape(path)
 	if err != nil {
-		return nil, malformed("request target")
+		return nil, Malformed("request target")
 	}
 	// RawPath keeps the spelling: "%2F" is not "/".
 	return &url.URL{Path: unescaped, RawPath: path, RawQuery: query}, nil
@@ -163,11 +163,11 @@ func parseResponse(text string, r *http.Response) (head, bool, error) {
 	r.Proto, r.ProtoMajor, r.ProtoMinor = "HTTP/1.1", 1, 1
 	status, ok := strings.CutPrefix(line, "HTTP/1.1 ")
 	if !ok || len(status) < 3 || len(status) > 3 && status[3] != ' ' || !httpguts.ValidHeaderFieldValue(status) {
-		return head{}, false, malformed("status line")
+		return head{}, false, Malformed("status line")
 	}
 	code, err := strconv.ParseUint(status[:3], 10, 16)
 	if err != nil || code < 100 || code == http.StatusSwitchingProtocols {
-		return head{}, false, malformed("status code")
+		return head{}, false, Malformed("status code")
 	}
 	h, err := parseFields(rest)
 	if err != nil {

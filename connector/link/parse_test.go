@@ -135,7 +135,7 @@ func TestMalformedAnswers(t *testing.T) {
 		chunked + "7fffffffffffffff\r\nabc",
 		chunked + "0\r\nTrailer: x\r\n\r\n",
 		chunked + "0\r\n\r\nx",
-		strings.Repeat("HTTP/1.1 100 Continue\r\n\r\n", maxInformational+1),
+		strings.Repeat("HTTP/1.1 100 Continue\r\n\r\n", MaxInformational+1),
 	} {
 		if _, err := readAnswer("POST", answer); !errors.Is(err, ErrMalformed) && !errors.Is(err, io.ErrUnexpectedEOF) {
 			t.Errorf("%q: %v", answer, err)

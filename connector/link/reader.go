@@ -49,8 +49,8 @@ func (b *buffer) put() {
 	}
 }
 
-// maxInformational bounds how many 1xx responses may come before the answer.
-const maxInformational = 16
+// MaxInformational bounds how many 1xx responses may come before the answer.
+const MaxInformational = 16
 
 // reader reads messages from a stream, through a pooled buffer: the head of a message,
 // then its body.
@@ -130,7 +130,7 @@ func (b *reader) head() (string, error) {
 			return text, nil
 		}
 		if hasBareLF(b.buffered(), from) {
-			return "", malformed("a header line does not end in CRLF") // its end would never come
+			return "", Malformed("a header line does not end in CRLF") // its end would never come
 		}
 		searched = len(b.buffered())
 		if searched >= maxHead {
@@ -161,7 +161,7 @@ func hasBareLF(head []byte, from int) bool {
 
 // response reads the head of a response into r, and skips informational responses.
 func (b *reader) response(r *http.Response) (head, error) {
-	for range maxInformational {
+	for range MaxInformational {
 		text, err := b.head()
 		if err != nil {
 			return head{}, err
@@ -171,11 +171,11 @@ func (b *reader) response(r *http.Response) (head, error) {
 			return h, err
 		}
 	}
-	return head{}, malformed("too many informational responses")
+	return head{}, Malformed("too many informational responses")
 }
 
 // errHeadTooLarge is the error for a head over maxHead bytes.
-var errHeadTooLarge = malformed(fmt.Sprintf("the head is over %d bytes", maxHead))
+var errHeadTooLarge = Malformed(fmt.Sprintf("the head is over %d bytes", maxHead))
 
 // grow doubles a full buffer. Few messages need that, so the result is not pooled.
 func (b *reader) grow() {
@@ -212,7 +212,7 @@ func (b *reader) end() error {
 			return err
 		}
 	}
-	return malformed("bytes after the end of the message")
+	return Malformed("bytes after the end of the message")
 }
 
 // readBody reads the next bytes of the body. It reads the stream at most once, and not at

@@ -318,7 +318,7 @@ func (x *exchange) receive() error {
 		return nil
 	}
 	if h.length < 0 && !h.chunked {
-		return malformed("a response without a length")
+		return Malformed("a response without a length")
 	}
 	x.in.body = body{chunked: h.chunked, left: max(h.length, 0)}
 	if h.events {

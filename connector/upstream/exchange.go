@@ -20,9 +20,6 @@ import (
 // headBytes is room for the head of a request, so that it goes out with the beginning of the body.
 const headBytes = 1 << 10
 
-// maxInformational bounds how many 1xx answers may come before the answer.
-const maxInformational = 16
-
 // exchange is one request and its answer, on a connection of its own. Thus nothing that the
 // server sends can be taken for another answer, and no request meets a connection that the
 // server has just closed. Streams take long, and llama.cpp closes their connections anyway.
@@ -98,7 +95,7 @@ func (x *exchange) Read(b []byte) (int, error) {
 // receive reads the head of the answer, and skips informational ones. On an error it closes
 // the connection. The error wraps ErrNotConnected if no byte of the request was sent.
 func (x *exchange) receive(request *http.Request) (*answer, error) {
-	for range maxInformational {
+	for range link.MaxInformational {
 		response, err := http.ReadResponse(x.in, request) //nolint:bodyclose // it only reads on x, which is closed
 		if err == nil && response.StatusCode < 200 && response.StatusCode != http.StatusSwitchingProtocols {
 			continue
@@ -114,7 +111,7 @@ func (x *exchange) receive(request *http.Request) (*answer, error) {
 		x.left = math.MaxInt64
 		return newAnswer(response, x), nil
 	}
-	return nil, x.failed(malformed("too many informational answers"))
+	return nil, x.failed(link.Malformed("too many informational answers"))
 }
 
 // failed closes the connection, and adds ErrNotConnected to err if nothing was sent.
@@ -153,18 +150,15 @@ func (x *exchange) cause(err error) error {
 	case x.failure != nil:
 		return x.failure
 	case x.left == 0:
-		return malformed(fmt.Sprintf("the head is over %d bytes", link.MaxAnswerHead))
+		return link.Malformed(fmt.Sprintf("the head is over %d bytes", link.MaxAnswerHead))
 	}
 	if _, ok := errors.AsType[textproto.ProtocolError](err); ok { // the text may have bytes of the answer
-		return malformed("a header line is malformed")
+		return link.Malformed("a header line is malformed")
 	}
 	// net/http quotes them. They may be secret.
 	what, _, _ := strings.Cut(err.Error(), `"`)
-	return malformed(strings.TrimSpace(what))
+	return link.Malformed(strings.TrimSpace(what))
 }
-
-// malformed returns link.ErrMalformed with details.
-func malformed(what string) error { return fmt.Errorf("%w: %s", link.ErrMalformed, what) }
 
 // check returns an error for an answer that net/http accepts, but that cannot be relayed.
 func check(response *http.Response) error {
@@ -174,11 +168,11 @@ func check(response *http.Response) error {
 	}
 	switch {
 	case response.ProtoMajor != 1:
-		return malformed("the version of the protocol")
+		return link.Malformed("the version of the protocol")
 	case response.StatusCode == http.StatusSwitchingProtocols:
-		return malformed("it switches protocols")
+		return link.Malformed("it switches protocols")
 	case fields > link.MaxFields:
-		return malformed(fmt.Sprintf("the head has over %d fields", link.MaxFields))
+		return link.Malformed(fmt.Sprintf("the head has over %d fields", link.MaxFields))
 	}
 	return nil
 }

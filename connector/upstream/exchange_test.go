@@ -51,7 +51,7 @@ func readAnswer(method string, in io.Reader) (header http.Header, body []byte, e
 	return header, body, err
 }
 
-// silence is a connection on which nothing comes any more.
+// silence is a connection on which nothing arrives.
 type silence struct{}
 
 func (silence) Read([]byte) (int, error) { return 0, errors.New("read beyond the answer") }
@@ -134,7 +134,7 @@ func TestMalformedAnswers(t *testing.T) {
 		chunked + "0\r\nA: " + strings.Repeat("a", 8<<10) + "\r\n\r\n",
 		okay + "A: " + strings.Repeat("a", 2*link.MaxAnswerHead) + "\r\nContent-Length: 0\r\n\r\n",
 		okay + strings.Repeat("A: b\r\n", link.MaxFields+1) + "\r\n",
-		strings.Repeat("HTTP/1.1 100 Continue\r\n\r\n", maxInformational+1),
+		strings.Repeat("HTTP/1.1 100 Continue\r\n\r\n", link.MaxInformational+1),
 	} {
 		for _, in := range []io.Reader{strings.NewReader(answer), iotest.OneByteReader(strings.NewReader(answer))} {
 			if _, _, err := readAnswer("POST", io.MultiReader(in, silence{})); !errors.Is(err, link.ErrMalformed) {
