@@ -64,7 +64,7 @@ func (l *leg) join(ctx context.Context, s *session) {
 	for len(l.legs) < min(l.edges.Legs, maxLegs) {
 		next := l.newLeg(l.retry)
 		l.others.Go(func() {
-			if !sleep(ctx, legPause) {
+			if wait.For(ctx, legPause) != nil {
 				return
 			}
 			if err := next.run(ctx); err != nil {
@@ -262,7 +262,7 @@ func (l *leg) move(search, ctx context.Context, s *session) *handover {
 		pause := rescuePause/2 + l.retry.jitter(rescuePause)
 		l.Logger.Warn("failed to replace the tunnel; it stays until that succeeds", "session", s.welcome.Session,
 			"reason", reason(err), "retry_in", pause.String(), "edge", target.Name)
-		if !sleep(search, pause) {
+		if wait.For(search, pause) != nil {
 			return nil
 		}
 	}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/postern-dev/postern/connector/dial"
 	"github.com/postern-dev/postern/connector/link"
-	"github.com/postern-dev/postern/connector/wait"
 )
 
 // ending is how a tunnel, or the attempt at one, ended.
@@ -250,9 +249,6 @@ func (r *retry) pause(end ending) time.Duration {
 	r.failures++
 	return r.jitter(ceiling)
 }
-
-// sleep waits, and reports whether ctx is still alive afterwards.
-func sleep(ctx context.Context, d time.Duration) bool { return wait.For(ctx, d) == nil }
 
 func (r *retry) jitter(ceiling time.Duration) time.Duration {
 	return time.Duration(r.random() * float64(ceiling))

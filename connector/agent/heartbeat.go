@@ -39,7 +39,7 @@ func (s *session) ping() {
 	lost.Stop()
 	defer lost.Stop()
 	var due time.Time // when lost is to fire
-	wait := func(d time.Duration) { due = time.Now().Add(d); lost.Reset(d) }
+	expect := func(d time.Duration) { due = time.Now().Add(d); lost.Reset(d) }
 	missing := 0 // beats since the last pong
 	for {
 		select {
@@ -50,7 +50,7 @@ func (s *session) ping() {
 				continue
 			}
 			if time.Since(due) > standstill { // the reader of the pong was delayed too
-				wait(s.leg.pongTimeout)
+				expect(s.leg.pongTimeout)
 				continue
 			}
 			rest := s.leg.silenceLimit - s.leg.pongTimeout
@@ -59,7 +59,7 @@ func (s *session) ping() {
 				return
 			}
 			s.setSilent(true)
-			wait(rest)
+			expect(rest)
 		case <-s.pongs:
 			s.answered.Store(true)
 			missing = 0
@@ -70,7 +70,7 @@ func (s *session) ping() {
 			beat.Reset(time.Duration(s.heartbeat.Load()))
 		case <-beat.C:
 			if missing++; missing == 1 {
-				wait(s.leg.pongTimeout)
+				expect(s.leg.pongTimeout)
 			} else {
 				s.conn.ProbePath()
 			}

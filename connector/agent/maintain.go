@@ -9,6 +9,7 @@ import (
 	"github.com/postern-dev/postern/connector/dial"
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/connector/panics"
+	"github.com/postern-dev/postern/connector/wait"
 )
 
 const (
@@ -130,7 +131,7 @@ func rest(search, _ context.Context, _ *session) *handover {
 // upgradeToQUIC tries QUIC periodically, and switches to it when it works.
 func (l *leg) upgradeToQUIC(search, ctx context.Context, s *session) *handover {
 	for pause := l.firstUpgrade; ; pause = min(2*pause, lastUpgrade) {
-		if !sleep(search, pause/2+l.retry.jitter(pause)) {
+		if wait.For(search, pause/2+l.retry.jitter(pause)) != nil {
 			return nil
 		}
 		c := l.inUse()
@@ -168,7 +169,7 @@ func (l *leg) rescue(search, ctx context.Context, s *session) *handover {
 			pause = min(pause, rescuePause)
 		}
 		l.report(end, retrying, pause)
-		if !sleep(search, pause) {
+		if wait.For(search, pause) != nil {
 			return nil
 		}
 	}

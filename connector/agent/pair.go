@@ -12,6 +12,7 @@ import (
 	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/dial"
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/wait"
 )
 
 // pairPatience is how long an unreachable gateway is retried: the lifetime of a code.
@@ -96,7 +97,7 @@ func (p *petition) run(ctx context.Context) (token string, err error) {
 		}
 		pause := p.retry.pause(end)
 		p.interrupted(end.err, pause)
-		if !sleep(ctx, pause) {
+		if wait.For(ctx, pause) != nil {
 			return "", ctx.Err()
 		}
 	}

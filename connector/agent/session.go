@@ -245,7 +245,7 @@ func (s *session) housekeep() {
 		case offer := <-s.offers:
 			s.rotate(offer)
 		}
-		if !sleep(s.conn.Context(), housekeepingRest) {
+		if wait.For(s.conn.Context(), housekeepingRest) != nil {
 			return
 		}
 	}
@@ -285,7 +285,7 @@ func (s *session) fail(err error) {
 		return
 	}
 	// The gateway may be about to send its reason for closing.
-	if sleep(s.conn.Context(), closeTimeout) {
+	if wait.For(s.conn.Context(), closeTimeout) == nil {
 		s.close(link.CloseLost, err)
 	}
 }
@@ -310,7 +310,7 @@ func (s *session) drain() {
 		s.close(link.CloseNone, err)
 		return
 	}
-	if sleep(s.conn.Context(), s.leg.DrainTimeout) {
+	if wait.For(s.conn.Context(), s.leg.DrainTimeout) == nil {
 		s.leg.Logger.Warn("running requests did not finish in time", "session", s.welcome.Session)
 		s.close(link.CloseNone, errDrainTimeout)
 	}
