@@ -161,7 +161,8 @@ func (t *speaker) request(ctx context.Context, text string, request map[string]a
 }
 
 func (t *speaker) exchange(ctx context.Context, r *reply, call dialect.Call, data []byte) error {
-	r.usage = dialect.Usage{PromptTokens: int64(len(data) / dialect.BytesPerToken), Estimated: true} // until the server counts
+	// Until the server counts.
+	r.usage = dialect.Usage{PromptTokens: int64(len(data) / dialect.BytesPerToken), Estimated: true}
 	answer, err := t.do(ctx, http.MethodPost, "/v1/chat/completions", data)
 	if err != nil {
 		if ctx.Err() == nil { // otherwise a model may process it

@@ -132,7 +132,8 @@ func (t *trial) vector(ctx context.Context, r *reply, data []byte) (int, error) 
 		return 0, err
 	}
 	defer answer.Body.Close()
-	r.usage = dialect.Usage{PromptTokens: int64(len(data) / dialect.BytesPerToken), Estimated: true} // until the server counts
+	// Until the server counts.
+	r.usage = dialect.Usage{PromptTokens: int64(len(data) / dialect.BytesPerToken), Estimated: true}
 	body, err := io.ReadAll(io.LimitReader(answer.Body, t.answer))
 	if err != nil {
 		return 0, t.explain(ctx, err)

@@ -85,7 +85,8 @@ func (rt *Router) admit(ctx context.Context, ex *Exchange) (waited bool, err err
 	if !ofAccount.Any() && !ofKey.Any() {
 		return false, nil
 	}
-	need := queue.Need{Cost: limits.Cost{Input: c.size / dialect.BytesPerToken, Output: c.call.OutputLimit()}, Wait: max(rt.LimitWait, 0)}
+	cost := limits.Cost{Input: c.size / dialect.BytesPerToken, Output: c.call.OutputLimit()}
+	need := queue.Need{Cost: cost, Wait: max(rt.LimitWait, 0)}
 	start := time.Now()
 	place, err := ex.backend.Queues.EnterLimited(ctx, ex.Account, ex.client(), need, rt.Queue)
 	if refused, ok := errors.AsType[*limits.Refusal](err); ok {

@@ -214,7 +214,8 @@ type Target struct {
 // connector's routes whose pattern matches the public name, then the connector's
 // only upstream and the public name. Errors wrap [ErrNoRoute].
 func (s *Session) Resolve(publicName, upstream, model string) (upstreamName, upstreamModel string, err error) {
-	return resolve(s.connector.Name, s.hello.Upstreams, s.hello.Routes, Target{Name: publicName, Upstream: upstream, Model: model})
+	to := Target{Name: publicName, Upstream: upstream, Model: model}
+	return resolve(s.connector.Name, s.hello.Upstreams, s.hello.Routes, to)
 }
 
 // resolve is [Session.Resolve] for a connector with these upstreams and routes.
