@@ -8,7 +8,7 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/certmagic"
 
-	"github.com/postern-dev/postern/caddymodule/certstore"
+	"github.com/postern-dev/postern/caddymodule/cluster/certstore"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
+	"github.com/postern-dev/postern/caddymodule/cluster/edge"
 	"github.com/postern-dev/postern/caddymodule/gateway"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/store"
@@ -23,11 +24,9 @@ import (
 func newTestEdge(t *testing.T, kv store.KV, name string) *testSite {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "edge.db")
-	_, release, err := acquireStore(gateway.Place{
-		Path:   file,
-		Shared: func(context.Context, *slog.Logger) (store.KV, error) { return storetest.Share(kv), nil },
-		Edge:   store.Edge{Name: name, Region: "eu"},
-	}, slog.New(slog.DiscardHandler))
+	open := func(context.Context, *slog.Logger) (store.KV, error) { return storetest.Share(kv), nil }
+	join := edge.Options{Path: file, Shared: open, Edge: store.Edge{Name: name, Region: "eu"}}.Join
+	_, release, err := acquireStore(gateway.Place{Path: file, Shared: open, Join: join}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

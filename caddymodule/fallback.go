@@ -103,7 +103,7 @@ func (a *App) unready(r *http.Request) string {
 	switch {
 	case open.Store.Serving() != nil:
 		return "lost the store"
-	case open.Edge != nil && open.Edge.Draining():
+	case open.Cluster != nil && open.Cluster.Draining():
 		return "draining"
 	}
 	return ""

@@ -8,7 +8,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/postern-dev/postern/caddymodule/cluster"
 	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/events"
 	"github.com/postern-dev/postern/caddymodule/gateway"
@@ -239,12 +238,12 @@ func (l live) Collect(ch chan<- prometheus.Metric) {
 		}
 	}
 	open := l.Store.Opened()
-	gauge(storeReachable, is[open != nil && open.Store.Serving() == nil && (open.Edge == nil || open.Edge.LostSince(open.Edge.Name()).IsZero())])
+	gauge(storeReachable, is[open != nil && open.Store.Serving() == nil && (open.Cluster == nil || open.Cluster.LostSince(open.Cluster.Name()).IsZero())])
 	if open == nil {
 		return
 	}
-	if open.Edge != nil {
-		l.collectEdges(open.Edge.Cluster, gauge)
+	if open.Cluster != nil {
+		l.collectEdges(open.Cluster, gauge)
 	}
 	lengths := map[string]int{} // accounts' deployments of the same name are one series
 	open.Queues.Lengths(func(n queue.Name, waiting int) { lengths[n.Deployment] += waiting })
@@ -265,7 +264,7 @@ func (l live) Collect(ch chan<- prometheus.Metric) {
 var is = map[bool]float64{true: 1}
 
 // collectEdges collects the metrics of a cluster.
-func (l live) collectEdges(edge *cluster.Cluster, gauge func(d *prometheus.Desc, value float64, labels ...string)) {
+func (l live) collectEdges(edge gateway.Cluster, gauge func(d *prometheus.Desc, value float64, labels ...string)) {
 	service, err := l.Manage()
 	if err != nil {
 		return

@@ -19,10 +19,11 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 
 	"github.com/postern-dev/postern/caddymodule/cluster"
+	"github.com/postern-dev/postern/caddymodule/cluster/edge"
+	"github.com/postern-dev/postern/caddymodule/cluster/etcd"
 	"github.com/postern-dev/postern/caddymodule/gateway"
 	"github.com/postern-dev/postern/caddymodule/scope"
 	"github.com/postern-dev/postern/caddymodule/store"
-	"github.com/postern-dev/postern/caddymodule/store/etcd"
 	"github.com/postern-dev/postern/connector/version"
 )
 
@@ -198,13 +199,19 @@ func (a *App) place() (place gateway.Place, err error) {
 		}
 	case storageEtcd:
 		name = "edge.db"
-		if place.Edge, err = a.Edge.edge(); err != nil {
+		self, err := a.Edge.edge()
+		if err != nil {
 			return place, err
 		}
 		if place.Shared, place.Name, err = s.opener(); err != nil {
 			return place, err
 		}
-		options, err := json.Marshal(map[string]any{"etcd": s.Etcd, "edge": place.Edge})
+		joins := edge.Options{Shared: place.Shared, Name: place.Name, Edge: self}
+		place.Join = func(file store.KV, o gateway.JoinOptions) (*store.Store, gateway.Cluster, error) {
+			joins.Path = place.Path
+			return joins.Join(file, o)
+		}
+		options, err := json.Marshal(map[string]any{"etcd": s.Etcd, "edge": self})
 		if err != nil {
 			return place, err
 		}

@@ -51,13 +51,13 @@ func importRules() []importRule {
 			why:    "the store contains records and scopes; it does not depend on how they are requested",
 		},
 		{
-			from:   []string{"caddymodule/store/etcd"},
+			from:   []string{"caddymodule/cluster/etcd"},
 			forbid: []string{ours},
 			except: []string{module + "caddymodule/limits", module + "caddymodule/store", module + "caddymodule/subscribe", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/program", module + "connector/panics", module + "connector/wait", module + "connector/text"},
 			why:    "it implements the key-value store below the records, and nothing else",
 		},
 		{
-			from:   []string{"caddymodule/certstore"},
+			from:   []string{"caddymodule/cluster/certstore"},
 			forbid: []string{ours},
 			except: []string{module + "caddymodule/limits", module + "caddymodule/store", module + "caddymodule/subscribe", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/program", module + "connector/panics", module + "connector/wait", module + "connector/text"},
 			why:    "it implements certmagic's storage on the key-value store below the records, and nothing else",
@@ -262,7 +262,7 @@ func TestImportRules(t *testing.T) {
 // the modules configure.
 func TestDirectImports(t *testing.T) {
 	t.Parallel()
-	const etcd = module + "caddymodule/store/etcd"
+	const etcd = module + "caddymodule/cluster/etcd"
 	for from, imported := range imports(t, "Imports") {
 		inModules := matches([]string{module + "caddymodule/..."}, from)
 		for _, imported := range imported {

@@ -149,8 +149,8 @@ func (g *Gateway) Manage() (*manage.Service, error) {
 		ApplyIdentity: func(ctx context.Context) error { return g.Listener.applyIdentity(ctx, s.Store) },
 		Build:         g.Build, Folder: g.Connectors, Logger: g.Logger,
 	}
-	if s.Edge != nil {
-		o.Cluster = s.Edge
+	if s.Cluster != nil {
+		o.Cluster = s.Cluster
 	}
 	g.service = manage.New(o)
 	return g.service, nil

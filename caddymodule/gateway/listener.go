@@ -63,11 +63,11 @@ func (l *Listener) start(ctx context.Context, g *Gateway, s *Services) error {
 		Pairing: s.Pairing, Rotation: s.Rotation, Offer: g.Offer,
 		Logger: g.Logger, Version: version.Number(),
 	}
-	if s.Edge != nil {
+	if s.Cluster != nil {
 		options.Preauthenticate = func(id string, match func(secretHash []byte) bool) bool {
-			return s.Store.MatchConnector(id, match) || s.Edge.Match(id, match)
+			return s.Store.MatchConnector(id, match) || s.Cluster.Match(id, match)
 		}
-		options.Peers, options.Members = s.Edge, func() tunnel.Members { return s.Edge.members(s.Store.Edges()) }
+		options.Peers, options.Members = s.Cluster, s.Cluster.Members
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -129,9 +129,8 @@ func (l *Listener) listen(address string, s *Services, secrets tunnel.Secrets, o
 		return fmt.Errorf("starting the tunnel listener: %w", err)
 	}
 	l.secrets = secrets
-	if s.Edge != nil {
-		hub.MembersChanged()
-		s.Edge.hub.Store(hub)
+	if s.Cluster != nil {
+		s.Cluster.Listening(hub)
 	}
 	return nil
 }
@@ -232,7 +231,7 @@ func tunnelSecrets(ctx context.Context, st *store.Store) (s tunnel.Secrets, iden
 		return s, identity, err
 	}
 	for name, to := range map[string]*[]byte{"quic_reset": &s.Reset, "quic_token": &s.Token} {
-		if *to, err = st.Secret(ctx, name, randomKey); err != nil {
+		if *to, err = st.Secret(ctx, name, RandomKey); err != nil {
 			return s, identity, fmt.Errorf("loading the secret %s: %w", name, err)
 		}
 	}
@@ -251,8 +250,8 @@ func resetKey(shared []byte, edge string) ([]byte, error) {
 	return key, nil
 }
 
-// randomKey returns a new 32-byte key.
-func randomKey() ([]byte, error) {
+// RandomKey returns a new 32-byte key.
+func RandomKey() ([]byte, error) {
 	key := make([]byte, 32)
 	_, err := rand.Read(key)
 	return key, err

@@ -24,17 +24,17 @@ type Services struct {
 	Pairing  *pairing.Service
 	Rotation *rotation.Service
 	Events   *events.Gateway
-	Edge     *Edge // nil if the gateway is alone
+	Cluster  Cluster // nil if the gateway is alone
 }
 
-// newServices starts the services of a store. edge is nil if the gateway is alone.
-func (s *Store) newServices(st *store.Store, edge *Edge) (*Services, error) {
+// newServices starts the services of a store. cluster is nil if the gateway is alone.
+func (s *Store) newServices(st *store.Store, cluster Cluster) (*Services, error) {
 	log := activity.New(activity.Options{Store: st, Logger: s.logger})
 	var peers serve.Peers
 	var onSignIn func(signin.Outcome)
 	var onPairing func(link.Pairing)
-	if edge != nil {
-		peers, onSignIn, onPairing = edge, edge.publishSignIn, edge.publishPairing
+	if cluster != nil {
+		peers, onSignIn, onPairing = cluster, cluster.PublishSignIn, cluster.PublishPairing
 	}
 	backend, err := serve.NewBackend(st, peers, memory.NewBudget(DefaultMaxMemory()), log, s.logger)
 	if err != nil {
@@ -57,10 +57,10 @@ func (s *Store) newServices(st *store.Store, edge *Edge) (*Services, error) {
 		}),
 		Rotation: rotation.New(rotation.Options{Store: st, Token: s.Token, Logger: s.logger}),
 		Events:   feed,
-		Edge:     edge,
+		Cluster:  cluster,
 	}
-	if edge != nil {
-		edge.services = services
+	if cluster != nil {
+		cluster.Start(services)
 	}
 	return services, nil
 }
@@ -72,7 +72,7 @@ func (s *Services) close() error {
 	s.Pairing.Close()
 	s.Backend.Close()
 	err := s.Activity.Close()
-	return errors.Join(err, leave(s.Edge), s.Store.Close())
+	return errors.Join(err, leave(s.Cluster), s.Store.Close())
 }
 
 // Token returns the tunnel token of a connector, with the address and the pin of
@@ -91,4 +91,12 @@ func (s *Store) Pin() string {
 		return g.Endpoint().Pin
 	}
 	return ""
+}
+
+// leave leaves the cluster, if there is one.
+func leave(cluster Cluster) error {
+	if cluster == nil {
+		return nil
+	}
+	return cluster.Leave()
 }

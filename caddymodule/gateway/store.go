@@ -1,10 +1,13 @@
 package gateway
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,6 +15,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/postern-dev/postern/caddymodule/newest"
+	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/connector/memory"
 )
 
@@ -35,7 +39,41 @@ func MostMemory() int64 { return max(memory.Available(), MinMaxMemory) }
 type Counters struct {
 	SignInFailed func(method string)
 	EventsLost   func(reason string, n int)
-	Waited       func(took time.Duration, confirmed bool) // see cluster.Options
+	Waited       func(took time.Duration, confirmed bool) // see JoinOptions
+}
+
+// Place says where a store is.
+type Place struct {
+	// Path is the database file. In a cluster it holds what belongs to this gateway alone.
+	Path string
+	// Shared opens the KV that the gateways of a cluster share. nil: the gateway is alone.
+	Shared func(context.Context, *slog.Logger) (store.KV, error)
+	// Join joins the cluster.
+	Join Join
+	// Name describes the store to the user, and is different for each store.
+	Name string
+	// Options are the configuration of Join, which a reload cannot change.
+	Options string
+}
+
+// open opens the store, and joins the cluster if there is one.
+func (p Place) open(o JoinOptions) (st *store.Store, cluster Cluster, err error) {
+	if err := os.MkdirAll(filepath.Dir(p.Path), 0o700); err != nil {
+		return nil, nil, fmt.Errorf("creating the storage directory: %w", err)
+	}
+	file, err := store.OpenBolt(p.Path, store.BoltOptions{Logger: o.Logger})
+	if err != nil {
+		return nil, nil, err
+	}
+	if p.Shared == nil {
+		st, err = store.New(file, store.Options{Logger: o.Logger})
+	} else {
+		st, cluster, err = p.Join(file, o)
+	}
+	if err != nil {
+		_ = file.Close()
+	}
+	return st, cluster, err
 }
 
 // Store is a store that is opened on first use: `caddy validate` provisions, and
@@ -84,16 +122,13 @@ func (s *Store) Get() (*Services, error) {
 	if s.closed {
 		return nil, errStoreClosed
 	}
-	st, edge, err := s.place.open(s.logger, s.Pin, s.counters)
+	st, cluster, err := s.place.open(JoinOptions{Pin: s.Pin, Waited: s.counters.Waited, Logger: s.logger})
 	if err != nil {
 		return nil, err
 	}
-	services, err := s.newServices(st, edge)
+	services, err := s.newServices(st, cluster)
 	if err != nil {
-		return nil, errors.Join(err, leave(edge), st.Close())
-	}
-	if edge != nil {
-		services.Queues.Share(&owners{edge: edge, store: st, logger: s.logger})
+		return nil, errors.Join(err, leave(cluster), st.Close())
 	}
 	s.open.Store(services)
 	return services, nil

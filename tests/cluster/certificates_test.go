@@ -17,9 +17,9 @@ import (
 	"github.com/caddyserver/certmagic"
 	"go.uber.org/zap"
 
-	"github.com/postern-dev/postern/caddymodule/certstore"
+	"github.com/postern-dev/postern/caddymodule/cluster/certstore"
 	"github.com/postern-dev/postern/caddymodule/store"
-	"github.com/postern-dev/postern/caddymodule/store/etcd"
+	"github.com/postern-dev/postern/caddymodule/cluster/etcd"
 	"github.com/postern-dev/postern/tests/rig"
 )
 

@@ -10,7 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/postern-dev/postern/caddymodule/store"
-	"github.com/postern-dev/postern/caddymodule/store/etcd"
+	"github.com/postern-dev/postern/caddymodule/cluster/etcd"
 )
 
 // TestCompact drops old revisions. A gateway that was away for longer has all changes when it is

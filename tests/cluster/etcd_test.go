@@ -13,7 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/postern-dev/postern/caddymodule/store"
-	"github.com/postern-dev/postern/caddymodule/store/etcd"
+	"github.com/postern-dev/postern/caddymodule/cluster/etcd"
 	"github.com/postern-dev/postern/tests/rig"
 	"github.com/postern-dev/postern/tests/rig/freeport"
 )

@@ -25,7 +25,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/postern-dev/postern/caddymodule/store"
-	"github.com/postern-dev/postern/caddymodule/store/etcd"
+	"github.com/postern-dev/postern/caddymodule/cluster/etcd"
 )
 
 const password = "correct-horse"

@@ -15,7 +15,7 @@ import (
 
 	"github.com/caddyserver/certmagic"
 
-	"github.com/postern-dev/postern/caddymodule/certstore"
+	"github.com/postern-dev/postern/caddymodule/cluster/certstore"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 

@@ -1,4 +1,4 @@
-package gateway
+package edge
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/fair"
+	"github.com/postern-dev/postern/caddymodule/gateway"
 	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/queue"
 	"github.com/postern-dev/postern/caddymodule/serve"
@@ -28,7 +29,7 @@ func startOwner(t testing.TB, limit int) (*owners, *queue.Queues, func()) {
 	for _, name := range []string{"b", "a"} {
 		socket := c.socket()
 		st, edge := c.open(name, socket.LocalAddr().String())
-		edge.services = &Services{Backend: &serve.Backend{Queues: queue.New(func(queue.Name) int { return limit })}}
+		edge.services = &gateway.Services{Backend: &serve.Backend{Queues: queue.New(func(queue.Name) int { return limit })}}
 		edge.services.Queues.Limit(someLimits{}, slog.New(slog.DiscardHandler))
 		edge.services.Queues.Share(&owners{edge: edge, store: st, logger: slog.New(slog.DiscardHandler)})
 		hub := c.listen(socket, tunnel.Options{Peers: withoutPairings{edge}, Members: func() tunnel.Members { return edge.members(st.Edges()) }})

@@ -1,4 +1,6 @@
-package gateway
+// Package edge is a gateway's part in a cluster: it opens the store that the edges share, joins them, and
+// answers for this gateway what the others ask.
+package edge
 
 import (
 	"cmp"
@@ -10,14 +12,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/cluster"
-	"github.com/postern-dev/postern/caddymodule/peer"
+	"github.com/postern-dev/postern/caddymodule/cluster/peer"
+	"github.com/postern-dev/postern/caddymodule/gateway"
 	"github.com/postern-dev/postern/caddymodule/signin"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/store/localcopy"
@@ -25,17 +27,15 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// Place says where a store is.
-type Place struct {
-	// Path is the database file. In a cluster it holds what belongs to this edge alone.
+// Options say which cluster a gateway joins.
+type Options struct {
+	// Path is the file of what belongs to this edge alone.
 	Path string
-	// Shared opens the KV that the edges of a cluster share. nil: the gateway is alone.
+	// Shared opens the KV that the edges share.
 	Shared func(context.Context, *slog.Logger) (store.KV, error)
 	// Name describes the store to the user, and is different for each store.
 	Name string
-	// Options are the configuration of Shared and Edge, which a reload cannot change.
-	Options string
-	// Edge is this gateway in a cluster; without a name it gets a random one for good.
+	// Edge is this gateway; without a name it gets a random one for good.
 	Edge store.Edge
 }
 
@@ -48,9 +48,21 @@ const (
 type Edge struct {
 	*cluster.Cluster
 	*peer.Links
-	services *Services
+	services *gateway.Services
 	hub      atomic.Pointer[tunnel.Hub] // nil: there is none yet
 	reports  reports
+}
+
+// Start implements gateway.Cluster.
+func (e *Edge) Start(s *gateway.Services) {
+	e.services = s
+	s.Queues.Share(&owners{edge: e, store: s.Store, logger: e.Cluster.Logger})
+}
+
+// Listening implements gateway.Cluster.
+func (e *Edge) Listening(hub *tunnel.Hub) {
+	hub.MembersChanged()
+	e.hub.Store(hub)
 }
 
 // tunnels returns the tunnels of this gateway for its peers.
@@ -61,31 +73,17 @@ func (e *Edge) tunnels() peer.Hub {
 	return nil
 }
 
-// open opens the store, and joins the cluster if there is one. pin returns the pin of the
-// gateway's identity, "" while that is unknown.
-func (p Place) open(logger *slog.Logger, pin func() string, counters Counters) (*store.Store, *Edge, error) {
-	if err := os.MkdirAll(filepath.Dir(p.Path), 0o700); err != nil {
-		return nil, nil, fmt.Errorf("creating the storage directory: %w", err)
-	}
-	file, err := store.OpenBolt(p.Path, store.BoltOptions{Logger: logger})
+// Join opens the store of a cluster and joins that. local is the open file of this edge.
+func (p Options) Join(local store.KV, o gateway.JoinOptions) (*store.Store, gateway.Cluster, error) {
+	st, edge, err := p.join(local, o)
 	if err != nil {
 		return nil, nil, err
 	}
-	var st *store.Store
-	var edge *Edge
-	if p.Shared == nil {
-		st, err = store.New(file, store.Options{Logger: logger})
-	} else {
-		st, edge, err = p.join(file, logger, pin, counters)
-	}
-	if err != nil {
-		_ = file.Close()
-	}
-	return st, edge, err
+	return st, edge, nil
 }
 
-// join opens the store of a cluster and joins it.
-func (p Place) join(local store.KV, logger *slog.Logger, pin func() string, counters Counters) (*store.Store, *Edge, error) {
+func (p Options) join(local store.KV, o gateway.JoinOptions) (*store.Store, *Edge, error) {
+	logger := o.Logger
 	if err := p.identify(context.Background(), local); err != nil {
 		return nil, nil, err
 	}
@@ -97,7 +95,7 @@ func (p Place) join(local store.KV, logger *slog.Logger, pin func() string, coun
 	}
 	edge := new(Edge)
 	edge.Cluster = cluster.New(cluster.Options{
-		Edge: p.Edge, Waited: counters.Waited, Logger: logger,
+		Edge: p.Edge, Waited: o.Waited, Logger: logger,
 		Ask: func(ctx context.Context, other store.Edge) (cluster.Answer, error) { return edge.ask(ctx, other) },
 	})
 	st, err := store.New(kv, store.Options{Logger: logger, Edge: p.Edge.Name, Local: local, Cluster: edge.Cluster})
@@ -106,10 +104,10 @@ func (p Place) join(local store.KV, logger *slog.Logger, pin func() string, coun
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), joinTime)
 	defer cancel()
-	key, err := st.Secret(ctx, store.SecretPeer, randomKey)
+	key, err := st.Secret(ctx, store.SecretPeer, gateway.RandomKey)
 	if err == nil {
 		edge.Links = peer.New(peer.Options{
-			Name: p.Edge.Name, Region: p.Edge.Region, Key: key, Pin: pin, Hub: edge.tunnels, Logger: logger,
+			Name: p.Edge.Name, Region: p.Edge.Region, Key: key, Pin: o.Pin, Hub: edge.tunnels, Logger: logger,
 		})
 		err = edge.Join(ctx, st)
 	}
@@ -121,7 +119,7 @@ func (p Place) join(local store.KV, logger *slog.Logger, pin func() string, coun
 }
 
 // copyPath returns the path of the copy of the shared store, which differs for each of these.
-func (p Place) copyPath() string {
+func (p Options) copyPath() string {
 	sum := sha256.Sum256([]byte(p.Name))
 	return strings.TrimSuffix(p.Path, filepath.Ext(p.Path)) + "-copy-" + hex.EncodeToString(sum[:4]) + ".db"
 }
@@ -147,11 +145,17 @@ func (e *Edge) publish(m link.Message) {
 	}
 }
 
-func (e *Edge) publishPairing(m link.Pairing)  { e.publish(m) }
-func (e *Edge) publishSignIn(o signin.Outcome) { e.publish(link.SignIn(o)) }
+// PublishPairing implements gateway.Cluster.
+func (e *Edge) PublishPairing(m link.Pairing) { e.publish(m) }
+
+// PublishSignIn implements gateway.Cluster.
+func (e *Edge) PublishSignIn(o signin.Outcome) { e.publish(link.SignIn(o)) }
 
 // OnSignIn implements tunnel.Peers.
 func (e *Edge) OnSignIn(m link.SignIn) { e.services.SignIn.OnPeer(signin.Outcome(m)) }
+
+// Members implements gateway.Cluster.
+func (e *Edge) Members() tunnel.Members { return e.members(e.services.Store.Edges()) }
 
 // members returns the edges for the connectors of this one: those that have the store, an
 // address, and do not drain.
@@ -185,7 +189,7 @@ type identity struct {
 const identityKey = "edge"
 
 // identify completes Edge with the identity in local, which it creates at the first time.
-func (p *Place) identify(ctx context.Context, local store.KV) error {
+func (p *Options) identify(ctx context.Context, local store.KV) error {
 	item, err := local.Get(ctx, identityKey)
 	if err != nil {
 		return err
@@ -208,16 +212,16 @@ func (p *Place) identify(ctx context.Context, local store.KV) error {
 	return nil
 }
 
-// leave removes this edge from its cluster when it serves no more.
-func leave(edge *Edge) error {
-	if edge == nil {
-		return nil
-	}
-	defer edge.Close()
+// Leave implements gateway.Cluster.
+func (e *Edge) Leave() error {
+	defer e.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), leaveTime)
 	defer cancel()
-	if err := edge.Leave(ctx); err != nil {
+	if err := e.Cluster.Leave(ctx); err != nil {
 		return fmt.Errorf("leaving the cluster: %w", err)
 	}
 	return nil
 }
+
+// Interface guard.
+var _ gateway.Cluster = (*Edge)(nil)

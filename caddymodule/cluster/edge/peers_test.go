@@ -1,4 +1,4 @@
-package gateway
+package edge
 
 import (
 	"context"
@@ -11,7 +11,8 @@ import (
 
 	"github.com/quic-go/quic-go"
 
-	"github.com/postern-dev/postern/caddymodule/peer"
+	"github.com/postern-dev/postern/caddymodule/cluster/peer"
+	"github.com/postern-dev/postern/caddymodule/gateway"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/link"
@@ -33,7 +34,7 @@ type testCluster struct {
 func newTestCluster(t testing.TB) *testCluster {
 	t.Helper()
 	c := &testCluster{TB: t, shared: storetest.WithLeases(storetest.OpenBolt(t, filepath.Join(t.TempDir(), "shared.db")))}
-	key, err := randomKey()
+	key, err := gateway.RandomKey()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,17 +52,19 @@ func newTestCluster(t testing.TB) *testCluster {
 // open has a gateway join, with this address for its peers.
 func (c *testCluster) open(name, address string) (*store.Store, *Edge) {
 	c.Helper()
-	place := Place{
+	o := Options{
 		Path:   filepath.Join(c.TempDir(), name+".db"),
 		Edge:   store.Edge{Name: name, Peer: address, MaxStale: time.Minute},
 		Shared: func(context.Context, *slog.Logger) (store.KV, error) { return storetest.Share(c.shared), nil },
 	}
-	st, edge, err := place.open(slog.New(slog.DiscardHandler), func() string { return c.pin }, Counters{})
+	st, edge, err := o.join(storetest.OpenBolt(c, o.Path), gateway.JoinOptions{
+		Logger: slog.New(slog.DiscardHandler), Pin: func() string { return c.pin },
+	})
 	if err != nil {
 		c.Fatal(err)
 	}
 	c.Cleanup(func() {
-		if err := leave(edge); err != nil {
+		if err := edge.Leave(); err != nil {
 			c.Error(err)
 		}
 		_ = st.Close()

@@ -1,4 +1,4 @@
-package gateway
+package edge
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/quic-go/quic-go"
 
+	"github.com/postern-dev/postern/caddymodule/gateway"
 	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/queue"
 	"github.com/postern-dev/postern/caddymodule/store"
@@ -40,7 +41,7 @@ func (o *owners) Owner(n queue.Name) (owner string, settled bool) {
 func (o *owners) Enter(ctx context.Context, owner string, r queue.Request) (_ queue.Loan, err error) {
 	hub := o.edge.hub.Load()
 	if hub == nil {
-		return nil, ErrNotListening
+		return nil, gateway.ErrNotListening
 	}
 	stream, err := hub.Open(owner)
 	if err != nil {

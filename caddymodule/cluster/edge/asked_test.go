@@ -1,4 +1,4 @@
-package gateway
+package edge
 
 import (
 	"bytes"
@@ -16,6 +16,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/dialect/kept"
+	"github.com/postern-dev/postern/caddymodule/gateway"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/tests/rig/wait"
 	"github.com/postern-dev/postern/tests/storetest"
@@ -26,11 +27,11 @@ func openEdges(t *testing.T, names ...string) (edges []*Edge) {
 	t.Helper()
 	shared := storetest.WithLeases(storetest.OpenBolt(t, filepath.Join(t.TempDir(), "shared.db")))
 	for _, name := range names {
-		s := NewStore(Place{
-			Path:   filepath.Join(t.TempDir(), name+".db"),
-			Edge:   store.Edge{Name: name, MaxStale: time.Minute},
-			Shared: func(context.Context, *slog.Logger) (store.KV, error) { return storetest.Share(shared), nil },
-		}, slog.New(slog.DiscardHandler), Counters{})
+		path := filepath.Join(t.TempDir(), name+".db")
+		open := func(context.Context, *slog.Logger) (store.KV, error) { return storetest.Share(shared), nil }
+		o := Options{Path: path, Edge: store.Edge{Name: name, MaxStale: time.Minute}, Shared: open}
+		place := gateway.Place{Path: path, Shared: open, Join: o.Join}
+		s := gateway.NewStore(place, slog.New(slog.DiscardHandler), gateway.Counters{})
 		services, err := s.Get()
 		if err != nil {
 			t.Fatal(err)
@@ -40,7 +41,7 @@ func openEdges(t *testing.T, names ...string) (edges []*Edge) {
 				t.Error(err)
 			}
 		})
-		edges = append(edges, services.Edge)
+		edges = append(edges, services.Cluster.(*Edge))
 	}
 	return edges
 }

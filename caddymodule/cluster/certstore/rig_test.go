@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/postern-dev/postern/caddymodule/certstore"
+	"github.com/postern-dev/postern/caddymodule/cluster/certstore"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/tests/storetest"
 )

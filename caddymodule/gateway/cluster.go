@@ -1,0 +1,51 @@
+package gateway
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/manage"
+	"github.com/postern-dev/postern/caddymodule/serve"
+	"github.com/postern-dev/postern/caddymodule/signin"
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/tunnel"
+	"github.com/postern-dev/postern/connector/link"
+)
+
+// Join opens the store that gateways share, and joins them. file is what belongs to this gateway alone.
+type Join func(file store.KV, o JoinOptions) (*store.Store, Cluster, error)
+
+// JoinOptions are the parameters of a Join.
+type JoinOptions struct {
+	// Pin returns the pin of the gateway's identity, "" while that is unknown.
+	Pin func() string
+	// Waited is called after each write that has waited for all gateways.
+	Waited func(took time.Duration, confirmed bool)
+	Logger *slog.Logger
+}
+
+// Cluster is this gateway's part in a cluster. Package cluster/edge implements it.
+type Cluster interface {
+	serve.Peers
+	tunnel.Peers
+	manage.Cluster
+	// Start is called with the services before they are used.
+	Start(s *Services)
+	// Listening is called when the hub accepts tunnels.
+	Listening(hub *tunnel.Hub)
+	// Match reports whether match accepts the hash of the secret with which other gateways
+	// preauthenticate.
+	Match(id string, match func(secretHash []byte) bool) bool
+	// Members returns the gateways for connectors.
+	Members() tunnel.Members
+	// PublishPairing sends the other gateways a message about a pairing.
+	PublishPairing(m link.Pairing)
+	// PublishSignIn sends them an attempt to sign in.
+	PublishSignIn(o signin.Outcome)
+	// Draining reports whether clients and connectors shall use other gateways.
+	Draining() bool
+	// Leader reports whether this gateway has the duties that one fulfills for all.
+	Leader() bool
+	// Leave leaves the cluster, when no request runs any longer.
+	Leave() error
+}
