@@ -238,7 +238,7 @@ func (l live) Collect(ch chan<- prometheus.Metric) {
 		}
 	}
 	open := l.Store.Opened()
-	gauge(storeReachable, is[open != nil && open.Store.Serving() == nil && (open.Cluster == nil || open.Cluster.LostSince(open.Cluster.Name()).IsZero())])
+	gauge(storeReachable, is[open != nil && open.Store.Serving() == nil && (open.Cluster == nil || open.Cluster.Contact(open.Cluster.Name()).Last.IsZero())])
 	if open == nil {
 		return
 	}

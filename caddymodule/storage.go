@@ -231,7 +231,7 @@ func (a *App) place() (place gateway.Place, err error) {
 func (e *Edge) edge() (store.Edge, error) {
 	e = cmp.Or(e, new(Edge))
 	out := store.Edge{
-		Name: e.Name, Advertise: e.Advertise, Peer: cmp.Or(e.Peer, e.Advertise), Region: e.Region, Version: version.Number(), MaxStale: defaultStoreLoss,
+		Name: e.Name, Advertise: e.Advertise, Peer: cmp.Or(e.Peer, e.Advertise), Region: e.Region, Version: version.Number(), OnStoreLoss: defaultStoreLoss,
 	}
 	for option, name := range map[string]string{"name": e.Name, "region": e.Region} {
 		if name != "" && scope.CheckName(name) != nil {
@@ -246,13 +246,13 @@ func (e *Edge) edge() (store.Edge, error) {
 	switch e.OnStoreLoss {
 	case "":
 	case "deny":
-		out.MaxStale = 0
+		out.OnStoreLoss = 0
 	default:
 		d, err := caddy.ParseDuration(e.OnStoreLoss)
-		if err != nil || d <= 0 || d > cluster.MaxMaxStale {
-			return out, fmt.Errorf("parsing edge on_store_loss %q: it must be a duration up to %s, or deny", e.OnStoreLoss, cluster.MaxMaxStale)
+		if err != nil || d <= 0 || d > cluster.MaxStoreLoss {
+			return out, fmt.Errorf("parsing edge on_store_loss %q: it must be a duration up to %s, or deny", e.OnStoreLoss, cluster.MaxStoreLoss)
 		}
-		out.MaxStale = d
+		out.OnStoreLoss = d
 	}
 	return out, nil
 }

@@ -206,7 +206,7 @@ func (c *chaos) revoke(ctx context.Context, random *rand.Rand) {
 func (c *chaos) note(e *edge, secret string, begun time.Time, err error) {
 	lost := false
 	for _, other := range e.Edges() {
-		lost = lost || other.Report == nil && other.MaxStale > 0
+		lost = lost || other.Report == nil && other.OnStoreLoss > 0
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

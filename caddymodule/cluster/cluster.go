@@ -21,8 +21,8 @@ const (
 	confirmTime = 5 * time.Second         // that a write waits for the edges
 	enterTime   = 8 * time.Second         // of an attempt to enter
 	forgetTime  = time.Hour               // until the leader removes the record of a lost edge
-	// MaxMaxStale is the maximum of MaxStale.
-	MaxMaxStale = forgetTime / 2
+	// MaxStoreLoss is the maximum of OnStoreLoss.
+	MaxStoreLoss = forgetTime / 2
 )
 
 // Options are the parameters of New.
@@ -69,7 +69,7 @@ type lost struct {
 func New(o Options) *Cluster {
 	o.Edge.StartedAt = time.Now().UTC()
 	return &Cluster{
-		Options: o, contact: newContact(o.Edge.MaxStale),
+		Options: o, contact: newContact(o.Edge.OnStoreLoss),
 		changed: make(chan struct{}), lost: map[string]*lost{},
 		report: make(chan struct{}, 1), electors: make(chan struct{}, 1),
 	}
@@ -366,8 +366,8 @@ func (c *Cluster) setElectorate(e store.Edge) {
 	c.contact.setElectorate(others)
 }
 
-// MaxStale returns how long this edge serves without the store at most.
-func (c *Cluster) MaxStale() time.Duration { return c.Edge.MaxStale }
+// OnStoreLoss returns how long this edge serves without the store at most.
+func (c *Cluster) OnStoreLoss() time.Duration { return c.Edge.OnStoreLoss }
 
 // pause waits for a time or until the context ends.
 func pause(ctx context.Context, d time.Duration) {

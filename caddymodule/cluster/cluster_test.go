@@ -90,7 +90,7 @@ func TestLostEdge(t *testing.T) {
 	}
 }
 
-// TestStoreDown has the store away from all edges: they serve for MaxStale, and then no more.
+// TestStoreDown has the store away from all edges: they serve for OnStoreLoss, and then no more.
 func TestStoreDown(t *testing.T) {
 	for _, n := range []int{1, 2, 3} {
 		synctest.Test(t, func(t *testing.T) {

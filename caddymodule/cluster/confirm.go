@@ -91,7 +91,7 @@ func (c *Cluster) silentAt(e store.EdgeState) (until time.Time, silent bool) {
 		l = &lost{revision: e.Revision, since: time.Now()}
 		c.lost[e.Name] = l
 	}
-	until = l.since.Add(e.MaxStale)
+	until = l.since.Add(e.OnStoreLoss)
 	return until, l.silent || !time.Now().Before(until)
 }
 

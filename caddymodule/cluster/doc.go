@@ -14,10 +14,10 @@
 //
 // # Lost edges
 //
-// The report of an edge without contact ends. Unless its MaxStale is positive, it has refused
+// The report of an edge without contact ends. Unless its OnStoreLoss is positive, it has refused
 // all requests since 5 s before or longer, and counts as confirmed.
 //
-// With MaxStale it goes on for up to that time since its last contact while most of its
+// With OnStoreLoss it goes on for up to that time since its last contact while most of its
 // electorate, including itself, are without contact: then the store is down, and not this edge.
 // The electorate are the edges in its record, by their instances: a database of an edge, whatever
 // its name. It asks them again and again; an answer counts for 2 s after it was asked for. Without a majority for a moment, it has stopped for good. An edge
@@ -25,7 +25,7 @@
 // report has another Contact.
 //
 // A writer treats an edge without a report as silent if it can prove that, and otherwise waits
-// for MaxStale. The proof:
+// for OnStoreLoss. The proof:
 //
 //  1. The writer takes the reports of at least half of the lost edge's electorate, and then
 //     changes the mark. Call this moment T.
@@ -52,7 +52,7 @@
 //
 // # Clocks
 //
-// Only the rates of clocks matter. They may differ by a third, and by 10 s in MaxStale. The clock
+// Only the rates of clocks matter. They may differ by a third, and by 10 s in OnStoreLoss. The clock
 // of a suspended machine may stand still: it can then accept requests for up to 10 s after it
 // resumes.
 package cluster

@@ -9,7 +9,7 @@ import (
 	"github.com/postern-dev/postern/tests/storetest"
 )
 
-const minutes = 5 * time.Minute // a MaxStale
+const minutes = 5 * time.Minute // a OnStoreLoss
 
 // leave has an edge leave the cluster and end.
 func (r *rig) leave(e *edge) {

@@ -55,9 +55,12 @@ func (c *Cluster) LostSince(name string) time.Time {
 	return time.Time{}
 }
 
+// Contact returns what this edge knows of the contact of an edge to the store.
+func (c *Cluster) Contact(name string) store.Contact { return store.Contact{Last: c.LostSince(name)} }
+
 // Remove removes a lost edge that refuses all requests by now. If it comes back, it joins the
 // cluster again.
-func (c *Cluster) Remove(ctx context.Context, name string) error {
+func (c *Cluster) Remove(ctx context.Context, name string, _ bool) error {
 	if _, err := c.store.CatchUp(ctx); err != nil {
 		return err
 	}
@@ -100,12 +103,12 @@ func (c *Cluster) forgetLost(ctx context.Context) {
 }
 
 // cutRequests ends requests that still run when this edge refuses new ones and has been without
-// contact for MaxStale, or for serveTime if that is longer.
+// contact for OnStoreLoss, or for serveTime if that is longer.
 func (c *Cluster) cutRequests(ctx context.Context) {
 	const enough = 3 // looks: lent time has short gaps
 	for overdue := enough; ctx.Err() == nil; pause(ctx, time.Second) {
 		switch {
-		case c.contact.serving() || c.Stale() < max(c.MaxStale(), serveTime):
+		case c.contact.serving() || c.Stale() < max(c.OnStoreLoss(), serveTime):
 			overdue = 0
 		case overdue < enough:
 			overdue++

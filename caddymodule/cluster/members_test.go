@@ -53,10 +53,10 @@ func TestRemoveEdge(t *testing.T) {
 		const maxStale = 5 * time.Minute
 		a, b := r.start("a", maxStale), r.start("b", maxStale)
 		time.Sleep(5 * time.Second)
-		if err := a.cluster.Remove(t.Context(), "nosuch"); !errors.Is(err, store.ErrNotFound) {
+		if err := a.cluster.Remove(t.Context(), "nosuch", false); !errors.Is(err, store.ErrNotFound) {
 			t.Errorf("an unknown edge: %v", err)
 		}
-		if err := a.cluster.Remove(t.Context(), "b"); !errors.Is(err, store.ErrInUse) {
+		if err := a.cluster.Remove(t.Context(), "b", false); !errors.Is(err, store.ErrInUse) {
 			t.Errorf("a running edge: %v", err)
 		}
 		b.line.set(false)
@@ -65,7 +65,7 @@ func TestRemoveEdge(t *testing.T) {
 		}
 		lost := time.Now()
 		for {
-			err := a.cluster.Remove(t.Context(), "b")
+			err := a.cluster.Remove(t.Context(), "b", false)
 			if err == nil {
 				break
 			}

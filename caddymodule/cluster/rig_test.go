@@ -79,7 +79,7 @@ func (r *rig) startOver(l *line, name, instance string, maxStale time.Duration) 
 		return nil, err
 	}
 	e.cluster = cluster.New(cluster.Options{
-		Edge: store.Edge{Name: name, Instance: instance, MaxStale: maxStale},
+		Edge: store.Edge{Name: name, Instance: instance, OnStoreLoss: maxStale},
 		Ask:  func(ctx context.Context, peer store.Edge) (cluster.Answer, error) { return r.ask(ctx, name, peer.Name) }, Logger: logger,
 	})
 	if e.Store, err = store.New(kv, store.Options{Edge: name, Cluster: e.cluster, Logger: logger}); err != nil {

@@ -31,14 +31,14 @@ func (e *edges) Reports(_ context.Context, account string) (map[string]activity.
 	return map[string]activity.Report{"edge-b": e.report}, e.silent
 }
 
-func (e *edges) LostSince(name string) time.Time {
+func (e *edges) Contact(name string) store.Contact {
 	if name == "edge-a" {
-		return time.Time{}
+		return store.Contact{}
 	}
-	return e.lost
+	return store.Contact{Last: e.lost}
 }
 
-func (e *edges) Remove(ctx context.Context, name string) error {
+func (e *edges) Remove(ctx context.Context, name string, _ bool) error {
 	lost, _ := e.store.FindEdge(name)
 	return e.store.RemoveEdge(ctx, lost.Edge)
 }

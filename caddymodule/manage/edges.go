@@ -17,11 +17,11 @@ type Cluster interface {
 	LeaderName() string
 	// Stale returns how long ago this edge had contact to the store.
 	Stale() time.Duration
-	// LostSince returns since when an edge has no contact to the store, as far as this edge
-	// knows; the zero time if it has contact.
-	LostSince(edge string) time.Time
-	// Remove removes a lost edge that refuses all requests.
-	Remove(ctx context.Context, edge string) error
+	// Contact returns what this edge knows of the contact of an edge to the store.
+	Contact(edge string) store.Contact
+	// Remove removes an edge. While it may accept requests, this fails unless stopped says that
+	// its program has stopped.
+	Remove(ctx context.Context, edge string, stopped bool) error
 	// Reports returns what other edges know alone about the activity of an account, by their
 	// names, and the names of those that do not answer soon.
 	Reports(ctx context.Context, account string) (reports map[string]activity.Report, silent []string)
@@ -110,7 +110,7 @@ func (s *Service) edgeOf(e store.Edge) Edge {
 	if e.Draining {
 		view.State = EdgeDraining
 	}
-	if since := s.cluster.LostSince(e.Name); !since.IsZero() {
+	if since := s.cluster.Contact(e.Name).Last; !since.IsZero() {
 		view.State, view.LostSince = EdgeLost, new(since.UTC().Truncate(time.Second))
 	}
 	return view
@@ -166,7 +166,7 @@ func (s *Service) RemoveEdge(ctx context.Context, name string) (Edge, error) {
 		return Edge{}, err
 	}
 	e, _ := s.store.FindEdge(name)
-	if err := s.cluster.Remove(ctx, name); err != nil {
+	if err := s.cluster.Remove(ctx, name, false); err != nil {
 		return Edge{}, err
 	}
 	s.audit(ctx, "edge.remove", "", name, name)

@@ -42,14 +42,14 @@ func (*fakeCluster) Reports(_ context.Context, account string) (map[string]activ
 	}}, nil
 }
 
-func (*fakeCluster) LostSince(name string) time.Time {
+func (*fakeCluster) Contact(name string) store.Contact {
 	if name == "edge-a" {
-		return time.Time{}
+		return store.Contact{}
 	}
-	return time.Now().Add(-time.Hour)
+	return store.Contact{Last: time.Now().Add(-time.Hour)}
 }
 
-func (c *fakeCluster) Remove(ctx context.Context, name string) error {
+func (c *fakeCluster) Remove(ctx context.Context, name string, _ bool) error {
 	lost, _ := c.store.FindEdge(name)
 	return c.store.RemoveEdge(ctx, lost.Edge)
 }

@@ -18,9 +18,9 @@ type Edge struct {
 	Version   string    `json:"version,omitempty"` // of the program
 	StartedAt time.Time `json:"started_at"`
 	Draining  bool      `json:"draining,omitempty"` // connectors and clients shall use other edges
-	// MaxStale is how long it accepts requests without contact to the store, while most of
+	// OnStoreLoss is how long it accepts requests without contact to the store, while most of
 	// Electorate say that they have none either.
-	MaxStale   time.Duration `json:"max_stale,omitempty"`
+	OnStoreLoss   time.Duration `json:"on_store_loss,omitempty"`
 	Electorate []string      `json:"electorate,omitempty"` // instances of edges, its own among them
 }
 
@@ -38,6 +38,16 @@ type EdgeState struct {
 	Edge
 	Revision int64   // of the edge's record
 	Report   *Report // nil: it has lost the store, or it is starting
+}
+
+// Contact is what this gateway knows of the contact of an edge to the store.
+type Contact struct {
+	// Unknown: this gateway has no contact itself, so it knows nothing new of the others.
+	Unknown bool
+	// Last is when the edge last had contact; zero: it has contact now.
+	Last time.Time
+	// Until is when it refuses all requests at the latest, if it gets no contact.
+	Until time.Time
 }
 
 type edgeRecord struct {

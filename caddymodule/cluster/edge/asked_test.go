@@ -29,7 +29,7 @@ func openEdges(t *testing.T, names ...string) (edges []*Edge) {
 	for _, name := range names {
 		path := filepath.Join(t.TempDir(), name+".db")
 		open := func(context.Context, *slog.Logger) (store.KV, error) { return storetest.Share(shared), nil }
-		o := Options{Path: path, Edge: store.Edge{Name: name, MaxStale: time.Minute}, Shared: open}
+		o := Options{Path: path, Edge: store.Edge{Name: name, OnStoreLoss: time.Minute}, Shared: open}
 		place := gateway.Place{Path: path, Shared: open, Join: o.Join}
 		s := gateway.NewStore(place, slog.New(slog.DiscardHandler), gateway.Counters{})
 		services, err := s.Get()

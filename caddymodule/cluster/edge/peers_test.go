@@ -54,7 +54,7 @@ func (c *testCluster) open(name, address string) (*store.Store, *Edge) {
 	c.Helper()
 	o := Options{
 		Path:   filepath.Join(c.TempDir(), name+".db"),
-		Edge:   store.Edge{Name: name, Peer: address, MaxStale: time.Minute},
+		Edge:   store.Edge{Name: name, Peer: address, OnStoreLoss: time.Minute},
 		Shared: func(context.Context, *slog.Logger) (store.KV, error) { return storetest.Share(c.shared), nil },
 	}
 	st, edge, err := o.join(storetest.OpenBolt(c, o.Path), gateway.JoinOptions{
