@@ -50,6 +50,11 @@ func TestUnconfirmed(t *testing.T) {
 			t.Errorf("%s: %v, %v", what, err, ok)
 		}
 	}
+	narrow := func(k *store.Key) error { k.Scope = "one"; return nil }
+	_, err = s.EditKey(ctx, account, k.ID, narrow)
+	check("narrowing", err, true)
+	narrowed, err := s.EditKey(ctx, account, k.ID, narrow)
+	check("narrowing again", err, narrowed.Scope == "one")
 	revoked, err := s.RevokeKey(ctx, account, k.ID)
 	found, _ := s.FindKey(secret)
 	check("revoking", err, revoked.RevokedAt != nil && found.Revoked())

@@ -76,8 +76,8 @@ func (s *Store) RotateKey(
 	return k, secret, err
 }
 
-// changeKey changes a key that is not revoked. All edges confirm a change that may take
-// access away.
+// changeKey changes a key that is not revoked. All edges confirm the change, also one that repeats an
+// earlier one, as that may not have been confirmed.
 func (s *Store) changeKey(
 	ctx context.Context, doing, account, idOrName string, checks []KeyCheck, change func(t *tx, r *keyRecord) error,
 ) (Key, error) {
@@ -89,26 +89,15 @@ func (s *Store) changeKey(
 		if r.RevokedAt != nil {
 			return Key{}, Errorf(ErrConflict, "the key %q is revoked, which is final: create a new one", r.Name)
 		}
-		before := *r
 		if err := change(t, r); err != nil {
 			return Key{}, err
 		}
 		r.ChangedBy = new(actor(ctx))
-		if before.mayLose(r) {
-			t.confirmed()
-		}
+		t.confirmed()
 		keyKind.save(t, r)
 		return r.Key, nil
 	})
 	return s.withUse(changed), err
-}
-
-// mayLose reports whether next may refuse a request that r allows.
-func (r *keyRecord) mayLose(next *keyRecord) bool {
-	later := next.ExpiresAt == nil || r.ExpiresAt != nil && !next.ExpiresAt.Before(*r.ExpiresAt)
-	same := r.Scope == next.Scope && slices.Equal(r.AllowedIPs, next.AllowedIPs)
-	rotated := r.Hash != next.Hash && (r.PreviousHash != digest{} || next.PreviousHash == digest{})
-	return !later || !same || rotated || next.DisabledAt != nil
 }
 
 // withUse returns the key as it was written, with its last use.
