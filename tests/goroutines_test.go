@@ -19,7 +19,6 @@ var unguarded = map[string][]string{
 	"recovers around each item, or as a whole, in the function that it calls": {
 		"caddymodule/activity/log.go New",
 		"caddymodule/cluster/cluster.go Join",
-		"caddymodule/cluster/peers.go askAll",
 		"caddymodule/events/feed.go newFeed",
 		"caddymodule/events/webhook.go NewWebhook",
 		"caddymodule/manage/upstreams.go UpstreamModels",

@@ -6,9 +6,47 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/connector/panics"
+	"github.com/postern-dev/postern/connector/wait"
 )
 
-const forgetPause = time.Minute // between two looks for edges to remove
+const (
+	forgetTime  = time.Hour   // until the leader removes the record of a lost edge
+	forgetPause = time.Minute // between two looks for such edges
+)
+
+// seen is what this edge has last seen of an edge.
+type seen struct {
+	record, report int64     // revisions
+	at             time.Time // of the last report; without one, when that was noticed
+}
+
+// note notes a change of an edge or of its report.
+func (c *Cluster) note(name string) {
+	defer c.changed.Now()
+	e, ok := c.store.FindEdge(name)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	was := c.seen[name]
+	now := seen{record: e.Revision, report: e.Reported, at: was.at}
+	switch {
+	case !ok:
+		delete(c.seen, name)
+		return
+	case was.at.IsZero(), now.report > 0 && now.report != was.report, now.report == 0 && now.record != was.record:
+		now.at = time.Now()
+	}
+	c.seen[name] = now
+}
+
+// reportedAt returns when an edge last reported.
+func (c *Cluster) reportedAt(e store.EdgeState) time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s, ok := c.seen[e.Name]; ok {
+		return s.at
+	}
+	return time.Now() // note has not been called yet
+}
 
 // Name returns the name of this edge.
 func (c *Cluster) Name() string { return c.Edge.Name }
@@ -18,16 +56,16 @@ func (c *Cluster) Name() string { return c.Edge.Name }
 func (c *Cluster) Leader() bool { return c.contact.serving() && c.LeaderName() == c.Edge.Name }
 
 // LeaderName returns the name of the edge with the duties that one fulfills for all, "" if none
-// is known.
+// is known: that of the edges with contact which has started first.
 func (c *Cluster) LeaderName() string {
 	var leader store.EdgeState
 	for _, e := range c.store.Edges() {
-		if e.Report != nil && (leader.Name == "" || e.StartedAt.Before(leader.StartedAt)) {
+		if known := c.Contact(e.Name); known.Unknown || !known.Last.IsZero() {
+			continue
+		}
+		if leader.Name == "" || e.StartedAt.Before(leader.StartedAt) {
 			leader = e
 		}
-	}
-	if leader.Name == c.Edge.Name && !c.contact.serving() {
-		return ""
 	}
 	return leader.Name
 }
@@ -38,47 +76,60 @@ func (c *Cluster) Draining() bool {
 	return e.Draining
 }
 
-// LostSince returns since when an edge has no contact to the store, as far as this edge knows;
-// the zero time if it has contact.
-func (c *Cluster) LostSince(name string) time.Time {
-	if name == c.Edge.Name {
-		if stale := c.Stale(); stale >= contactTime {
-			return time.Now().Add(-min(stale, time.Since(c.Edge.StartedAt)))
-		}
-		return time.Time{}
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if l := c.lost[name]; l != nil {
-		return l.since
-	}
-	return time.Time{}
-}
+// Stale returns how long ago the edge had contact to the store.
+func (c *Cluster) Stale() time.Duration { return c.contact.age() }
 
 // Contact returns what this edge knows of the contact of an edge to the store.
-func (c *Cluster) Contact(name string) store.Contact { return store.Contact{Last: c.LostSince(name)} }
+func (c *Cluster) Contact(name string) store.Contact {
+	age, serving := c.contact.age(), c.contact.serving()
+	last, l := time.Now().Add(-age), c.Edge.OnStoreLoss
+	e, _ := c.store.FindEdge(name)
+	switch has := serving && age < fresh(l); {
+	case name != c.Edge.Name && !has:
+		return store.Contact{Unknown: true}
+	case name != c.Edge.Name:
+		last, l = c.reportedAt(e), e.OnStoreLoss
+		serving = e.Report != nil
+	}
+	known := store.Contact{Last: last, Until: last}
+	if serving {
+		known.Until = last.Add(l)
+	}
+	if serving && time.Since(last) < fresh(l) {
+		known.Last = time.Time{}
+	}
+	return known
+}
 
-// Remove removes a lost edge that refuses all requests by now. If it comes back, it joins the
-// cluster again.
-func (c *Cluster) Remove(ctx context.Context, name string, _ bool) error {
+// Remove removes an edge that accepts no requests. If stopped says that its program has certainly stopped, it removes
+// the report, too: if the program runs after all, it accepts requests until it notices that, and joins
+// again.
+func (c *Cluster) Remove(ctx context.Context, name string, stopped bool) error {
 	if _, err := c.store.CatchUp(ctx); err != nil {
 		return err
 	}
 	e, _ := c.store.FindEdge(name) // the store refuses an edge that does not exist
-	if e.Name = name; e.Report != nil {
-		return store.Errorf(store.ErrInUse, "the edge %s is running: stop its program, and it leaves the cluster by itself", name)
+	e.Name = name
+	at := c.reportedAt(e)
+	switch {
+	case e.Report == nil, stopped && !e.Is(c.Edge):
+		return c.store.RemoveLostEdge(ctx, e)
+	case time.Since(at) < fresh(e.OnStoreLoss):
+		return store.Errorf(store.ErrInUse, "the edge %s is running: stop its program, and it leaves the cluster by itself. "+
+			"If it was killed, it can be removed after %s, or at once with `caddy gateway edge remove %s --stopped`",
+			name, shown(at.Add(e.LeaseTime())), name)
 	}
-	if until, silent := c.silentAt(e); !silent {
-		return store.Errorf(store.ErrInUse, "the edge %s has lost the store, but may accept requests until %s: remove it then",
-			name, until.UTC().Format(time.RFC3339))
-	}
-	return c.store.RemoveLostEdge(ctx, e)
+	return store.Errorf(store.ErrInUse, "the edge %s has lost the store, but may accept requests until %s, and can be removed after %s. "+
+		"If its program has certainly stopped, remove it at once with `caddy gateway edge remove %s --stopped`",
+		name, shown(at.Add(e.OnStoreLoss)), shown(at.Add(e.LeaseTime())), name)
 }
+
+// shown returns a time for users.
+func shown(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // forget removes edges that are lost for forgetTime while this edge is the leader.
 func (c *Cluster) forget(ctx context.Context) {
-	for ctx.Err() == nil {
-		pause(ctx, forgetPause)
+	for wait.For(ctx, forgetPause) == nil {
 		c.forgetLost(ctx)
 	}
 }
@@ -87,11 +138,11 @@ func (c *Cluster) forget(ctx context.Context) {
 func (c *Cluster) forgetLost(ctx context.Context) {
 	defer panics.Recover(c.Logger, "removing lost edges")
 	for _, e := range c.store.Edges() {
-		since := c.LostSince(e.Name)
-		if e.Report != nil || since.IsZero() || time.Since(since) < forgetTime || !c.Leader() {
+		since := c.reportedAt(e)
+		if e.Report != nil || time.Since(since) < forgetTime || !c.Leader() {
 			continue
 		}
-		attempt, cancel := context.WithTimeout(ctx, attemptTime)
+		attempt, cancel := context.WithTimeout(ctx, contactTime)
 		err := c.store.RemoveLostEdge(attempt, e)
 		cancel()
 		if err != nil {
@@ -99,23 +150,5 @@ func (c *Cluster) forgetLost(ctx context.Context) {
 			continue
 		}
 		c.Logger.Info("removed an edge that is lost for long", "edge", e.Name, "since", since)
-	}
-}
-
-// cutRequests ends requests that still run when this edge refuses new ones and has been without
-// contact for OnStoreLoss, or for serveTime if that is longer.
-func (c *Cluster) cutRequests(ctx context.Context) {
-	const enough = 3 // looks: lent time has short gaps
-	for overdue := enough; ctx.Err() == nil; pause(ctx, time.Second) {
-		switch {
-		case c.contact.serving() || c.Stale() < max(c.OnStoreLoss(), serveTime):
-			overdue = 0
-		case overdue < enough:
-			overdue++
-			if overdue == enough {
-				c.Logger.Error("still without contact to the store; ending all running requests", "lost", c.LostSince(c.Edge.Name))
-				c.store.CutRequests()
-			}
-		}
 	}
 }

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -16,128 +14,118 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/cluster"
 	"github.com/postern-dev/postern/caddymodule/store"
-	"github.com/postern-dev/postern/caddymodule/store/localcopy"
 	"github.com/postern-dev/postern/tests/rig/caught"
 	"github.com/postern-dev/postern/tests/storetest"
 )
 
-// rig is a cluster of edges in one process, whose lines to the store and to each other can be
-// cut.
+// rig is a cluster of edges in one process.
 type rig struct {
 	*testing.T
-	kv     store.KV
-	copies string        // folder
-	delay  time.Duration // between two edges, at most
-	log    *caught.Log
+	kv   *storetest.Leases
+	rate float64 // of the clock of the store
+	log  *caught.Log
 
-	mu    sync.Mutex
-	edges map[string]*edge
-	cut   map[[2]string]bool // lines between two edges
+	mu     sync.Mutex
+	edges  []*edge // that run
+	leases []store.Lease
 }
 
 func newRig(t *testing.T) *rig {
-	dir := t.TempDir()
-	r := &rig{T: t, kv: storetest.WithLeases(storetest.OpenBolt(t, dir+"/gateway.db")), copies: dir, delay: 300 * time.Millisecond, log: caught.New(), edges: map[string]*edge{}, cut: map[[2]string]bool{}}
+	r := &rig{T: t, kv: storetest.WithLeases(storetest.OpenBolt(t, t.TempDir()+"/gateway.db")), rate: 1, log: caught.New()}
 	t.Cleanup(func() {
 		for _, e := range r.all() {
-			e.line.set(true)
-			e.stop()
+			r.kill(e)
 		}
 		_ = r.kv.Close()
 	})
 	return r
 }
 
+// disk is a data directory, in one run of its machine.
+type disk struct{ instance, boot string }
+
 // edge is a running edge.
 type edge struct {
 	*store.Store
+	*line
+	*clocks
 	name    string
-	line    *line
+	disk    disk
 	cluster *cluster.Cluster
 }
 
-// start starts an edge.
-func (r *rig) start(name string, maxStale time.Duration) *edge {
+// start starts an edge of a machine that has its name.
+func (r *rig) start(name string, l time.Duration) *edge {
 	r.Helper()
-	e, err := r.tryStart(name, name, maxStale)
+	e, err := r.open(name, disk{name, name}, l, 1)
 	if err != nil {
 		r.Fatal(err)
 	}
 	return e
 }
 
-func (r *rig) tryStart(name, instance string, maxStale time.Duration) (*edge, error) {
-	return r.startOver(newLine(r.kv), name, instance, maxStale)
-}
-
-// startOver starts an edge over a line, from its copy if the line is cut.
-func (r *rig) startOver(l *line, name, instance string, maxStale time.Duration) (*edge, error) {
-	e := &edge{name: name, line: l}
-	logger := r.log.Logger
-	kv, err := localcopy.Open(r.Context(), localcopy.Options{Open: l.connect, Path: filepath.Join(r.copies, name+".db"), Pause: 5 * time.Second, Logger: logger})
-	if err != nil {
-		return nil, err
-	}
+// open starts an edge whose clocks run at a rate.
+func (r *rig) open(name string, d disk, l time.Duration, rate float64) (*edge, error) {
+	e := &edge{name: name, disk: d, clocks: newClocks(rate)}
+	e.line = newLine(r, e.clocks)
 	e.cluster = cluster.New(cluster.Options{
-		Edge: store.Edge{Name: name, Instance: instance, OnStoreLoss: maxStale},
-		Ask:  func(ctx context.Context, peer store.Edge) (cluster.Answer, error) { return r.ask(ctx, name, peer.Name) }, Logger: logger,
+		Edge: store.Edge{Name: name, Instance: d.instance, Boot: d.boot, OnStoreLoss: l}, Clocks: e.read, Logger: r.log.Logger,
 	})
-	if e.Store, err = store.New(kv, store.Options{Edge: name, Cluster: e.cluster, Logger: logger}); err != nil {
-		return nil, errors.Join(err, kv.Close())
+	var err error
+	if e.Store, err = store.New(e.line, store.Options{Edge: name, Cluster: e.cluster, Logger: r.log.Logger}); err != nil {
+		return nil, err
 	}
 	if err := e.cluster.Join(r.Context(), e.Store); err != nil {
-		_ = e.Close()
-		return nil, err
+		return nil, errors.Join(err, e.Store.Close())
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.edges[name] = e
+	r.edges = append(r.edges, e)
 	return e, nil
 }
 
-// stop ends an edge like a lost process: its record stays.
-func (e *edge) stop() {
-	e.line.die()
+// kill ends an edge like a lost process: its record stays.
+func (r *rig) kill(e *edge) {
+	e.die()
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	_ = e.cluster.Leave(ctx)
-	_ = e.Close()
+	r.end(ctx, e)
 }
 
-// ask brings a question from one edge to another.
-func (r *rig) ask(ctx context.Context, from, to string) (none cluster.Answer, err error) {
-	delay := func() error {
-		select {
-		case <-time.After(rand.N(r.delay)):
-			return nil
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	if err := delay(); err != nil {
-		return none, err
-	}
+// leave ends an edge like SIGTERM.
+func (r *rig) leave(e *edge) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	r.end(ctx, e)
+}
+
+func (r *rig) end(ctx context.Context, e *edge) {
 	r.mu.Lock()
-	e, cut := r.edges[to], r.cut[[2]string{min(from, to), max(from, to)}]
+	r.edges = slices.DeleteFunc(r.edges, func(other *edge) bool { return other == e })
 	r.mu.Unlock()
-	if e == nil || cut {
-		return none, errors.New("unreachable")
-	}
-	if e.line.panics.Load() == &askPanics {
-		panic(caught.Secret)
-	}
-	answer := e.cluster.Answer()
-	return answer, delay()
+	e.resume()
+	_ = e.cluster.Leave(ctx)
+	e.die()
+	_ = e.Store.Close()
 }
 
 // all returns the running edges.
-func (r *rig) all() map[string]*edge {
+func (r *rig) all() []*edge {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return maps.Clone(r.edges)
+	return slices.Clone(r.edges)
 }
 
-// key creates a key that all edges with contact know.
+// changeLeader renews all leases, as a new leader of etcd does.
+func (r *rig) changeLeader() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, l := range r.leases {
+		_ = l.KeepAlive(context.Background())
+	}
+}
+
+// key creates a key.
 func (r *rig) key(e *edge) (id, secret string) {
 	r.Helper()
 	k, secret, err := e.CreateKey(r.Context(), store.Key{Account: store.DefaultAccount, Name: fmt.Sprint(rand.Uint64()), Scope: "*"})
@@ -147,16 +135,113 @@ func (r *rig) key(e *edge) (id, secret string) {
 	return k.ID, secret
 }
 
+// revoke revokes a key.
+func (e *edge) revoke(ctx context.Context, id string) error {
+	_, err := e.RevokeKey(ctx, store.DefaultAccount, id)
+	return err
+}
+
 // accepts reports whether an edge accepts a request with a key.
 func (e *edge) accepts(secret string) bool {
 	k, ok := e.FindKey(secret)
-	return e.Serving() == nil && ok && !k.Revoked()
+	return ok && !k.Revoked() && e.Serving() == nil
+}
+
+// until waits until f is true, and returns how long that took.
+func (r *rig) until(f func() bool) time.Duration {
+	r.Helper()
+	began := time.Now()
+	for ; !f(); time.Sleep(10 * time.Millisecond) {
+		if time.Since(began) > time.Hour {
+			r.Fatal("waited for an hour")
+		}
+	}
+	return time.Since(began)
+}
+
+// clocks are those of a machine, which can be suspended with all that runs there.
+type clocks struct {
+	start time.Time
+	rate  float64
+
+	mu      sync.Mutex
+	off     cluster.Reading // what they are behind
+	stopped time.Time
+	running chan struct{} // closed while it runs
+}
+
+func newClocks(rate float64) *clocks {
+	c := &clocks{start: time.Now(), rate: rate, running: make(chan struct{})}
+	close(c.running)
+	return c
+}
+
+// wait waits while the machine is suspended.
+func (c *clocks) wait() {
+	for {
+		c.mu.Lock()
+		running := c.running
+		c.mu.Unlock()
+		select {
+		case <-running:
+			return
+		default:
+			<-running
+		}
+	}
+}
+
+func (c *clocks) read() cluster.Reading {
+	c.wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Duration(float64(time.Since(c.start)) * c.rate)
+	return cluster.Reading{Monotonic: now - c.off.Monotonic, Boot: now - c.off.Boot, Wall: now - c.off.Wall}
+}
+
+// jump sets the wall clock.
+func (c *clocks) jump(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.off.Wall -= d
+}
+
+func (c *clocks) suspend() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stopped.IsZero() {
+		c.stopped, c.running = time.Now(), make(chan struct{})
+	}
+}
+
+func (c *clocks) suspended() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.stopped.IsZero()
+}
+
+// resume ends a suspension, in which the first stood of the three clocks stood still.
+func (c *clocks) resume(stood ...*time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stopped.IsZero() {
+		return
+	}
+	for _, clock := range stood {
+		*clock += time.Duration(float64(time.Since(c.stopped)) * c.rate)
+	}
+	c.stopped = time.Time{}
+	close(c.running)
 }
 
 // line is an edge's connection to the store. While it is cut, calls wait, and nothing comes
-// from watchers; calls that wait may have been carried out.
+// from watchers; calls that wait may have been carried out, or be carried out later.
 type line struct {
 	*storetest.Shared
+	r      *rig
+	clocks *clocks
+	slow   atomic.Int64 // the time that a call takes at most, if not 20 ms
+	late   atomic.Bool  // transactions that were given up are carried out later
 
 	mu   sync.Mutex
 	open chan struct{} // closed while the line works
@@ -170,21 +255,10 @@ type line struct {
 
 var errLine = fmt.Errorf("%w: the line is cut", store.ErrUnavailable)
 
-func newLine(kv store.KV) *line {
-	l := &line{Shared: storetest.Share(kv), open: make(chan struct{}), lost: make(chan struct{})}
+func newLine(r *rig, c *clocks) *line {
+	l := &line{Shared: storetest.Share(r.kv), r: r, clocks: c, open: make(chan struct{}), lost: make(chan struct{})}
 	close(l.open)
 	return l
-}
-
-// askPanics is the value of panics that makes questions to an edge panic.
-var askPanics = "no key has this prefix"
-
-// connect returns the KV at the other end of the line.
-func (l *line) connect(ctx context.Context) (store.KV, error) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	_, err := l.Get(ctx, "any")
-	return l, err
 }
 
 // set cuts the line or mends it.
@@ -218,8 +292,10 @@ func (l *line) die() {
 
 // call makes a call over the line, which may be cut before and after it.
 func call[T any](ctx context.Context, l *line, f func() (T, error)) (T, error) {
+	defer l.clocks.wait()
 	var none T
 	for {
+		l.clocks.wait()
 		l.mu.Lock()
 		open, lost, dead := l.open, l.lost, l.dead
 		l.mu.Unlock()
@@ -240,7 +316,9 @@ func call[T any](ctx context.Context, l *line, f func() (T, error)) (T, error) {
 		select {
 		case <-lost: // the answer is lost
 			return none, errLine
-		case <-time.After(time.Duration(rand.IntN(20)) * time.Millisecond):
+		case <-ctx.Done():
+			return none, fmt.Errorf("%w: %w", errLine, ctx.Err())
+		case <-time.After(rand.N(max(20*time.Millisecond, time.Duration(l.slow.Load())))):
 			return result, err
 		}
 	}
@@ -258,7 +336,12 @@ func (l *line) Txn(ctx context.Context, t store.Txn) (store.TxnResult, error) {
 	if prefix := l.panics.Load(); prefix != nil && slices.ContainsFunc(t.Then, func(op store.Op) bool { return strings.HasPrefix(op.Key, *prefix) }) {
 		panic(caught.Secret)
 	}
-	return call(ctx, l, func() (store.TxnResult, error) { return l.Shared.Txn(ctx, t) })
+	done := false
+	result, err := call(ctx, l, func() (store.TxnResult, error) { done = true; return l.Shared.Txn(ctx, t) })
+	if err != nil && !done && l.late.Load() {
+		time.AfterFunc(rand.N(2*time.Minute), func() { _, _ = l.Shared.Txn(context.Background(), t) })
+	}
+	return result, err
 }
 
 func (l *line) Watch(ctx context.Context, span store.Span, from int64) (store.Watcher, error) {
@@ -270,10 +353,13 @@ func (l *line) Watch(ctx context.Context, span store.Span, from int64) (store.Wa
 }
 
 func (l *line) Lease(ctx context.Context, ttl time.Duration) (store.Lease, error) {
-	lease, err := call(ctx, l, func() (store.Lease, error) { return l.Shared.Lease(ctx, ttl) })
+	lease, err := call(ctx, l, func() (store.Lease, error) { return l.Shared.Lease(ctx, time.Duration(float64(ttl)/l.r.rate)) })
 	if err != nil {
 		return nil, err
 	}
+	l.r.mu.Lock()
+	defer l.r.mu.Unlock()
+	l.r.leases = append(l.r.leases, lease)
 	return &lineLease{lease, l}, nil
 }
 
@@ -294,6 +380,11 @@ func (l *line) compacted() []int64 {
 type lineWatcher struct {
 	store.Watcher
 	l *line
+}
+
+func (w *lineWatcher) Next(ctx context.Context) (store.Batch, error) {
+	defer w.l.clocks.wait()
+	return w.Watcher.Next(ctx)
 }
 
 func (w *lineWatcher) Progress(ctx context.Context) (int64, error) {

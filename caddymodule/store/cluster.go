@@ -58,23 +58,10 @@ func Made(err error) bool { return err == nil || errors.Is(err, ErrUnconfirmed) 
 
 // confirmed makes the write wait until no edge acts on the state before it.
 func (t *tx) confirmed() {
-	if t.s.cluster != nil {
+	if t.s.Shared() {
 		t.confirm = true
-		t.mark(markConfirmed(t.s.edge))
+		t.mark(markConfirmed)
 	}
-}
-
-// isConfirmed reports whether a change of key is one that edges have to confirm.
-func isConfirmed(key string) bool { return strings.HasPrefix(key, markConfirmed("")) }
-
-// Barrier makes a change that all edges confirm, and returns its revision.
-func (s *Store) Barrier(ctx context.Context) (revision int64, err error) {
-	op, err := encode(markConfirmed(s.edge), new(header))
-	if err != nil {
-		return 0, err
-	}
-	result, err := s.kv.Txn(ctx, Txn{Then: []Op{op}})
-	return result.Revision, err
 }
 
 // CatchUp waits until the view shows all that was written before, also by other gateways, and
@@ -90,19 +77,24 @@ func (s *Store) CatchUp(ctx context.Context) (revision int64, err error) {
 func (s *Store) Revision() int64 { return s.view.Load().revision }
 
 // Leads reports whether this gateway has the duties that one fulfills for all.
-func (s *Store) Leads() bool { return s.cluster == nil || s.cluster.Leader() }
+func (s *Store) Leads() bool { return s.cluster.Leader() }
+
+// alone is the Cluster of a gateway whose KV is its own.
+type alone struct{}
+
+func (alone) Reached(int64)                        {}
+func (alone) Confirm(context.Context, int64) error { return nil }
+func (alone) Serving() error                       { return nil }
+func (alone) Leader() bool                         { return true }
 
 // Shared reports whether other gateways may use the store.
-func (s *Store) Shared() bool { return s.cluster != nil }
+func (s *Store) Shared() bool { return s.cluster != Cluster(alone{}) }
 
 // Serving fails with ErrUnavailable while this gateway may have missed changes, such as
 // revoked keys, and must not accept requests.
 func (s *Store) Serving() error {
 	if s.broken.Load() {
 		return errBroken
-	}
-	if s.cluster == nil {
-		return nil
 	}
 	return s.cluster.Serving()
 }
@@ -113,7 +105,7 @@ const sharedTime = 10 * time.Second
 
 // limited returns a context for a call of the shared KV.
 func (s *Store) limited(ctx context.Context) (context.Context, context.CancelFunc) {
-	if s.cluster == nil {
+	if !s.Shared() {
 		return ctx, func() {}
 	}
 	return context.WithTimeout(ctx, sharedTime)
@@ -132,7 +124,7 @@ func (s *Store) LookAgain(ctx context.Context) error {
 	if s.broken.Load() { // the view may lack the latest changes
 		return errBroken
 	}
-	if s.cluster == nil {
+	if !s.Shared() {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookTime)

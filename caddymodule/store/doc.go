@@ -46,7 +46,7 @@
 //	leftovers/ACCOUNT               when the account was removed; kept for a day
 //	links/ACCOUNT/ID                one-time link and the SHA-256 of its secret
 //	marks/accounts/ID               changed whenever the account gets a key, connector or user
-//	marks/confirmed/EDGE            changed by the writes of a gateway that all edges confirm
+//	marks/confirmed                 changed by the writes that all edges confirm
 //	marks/pairings/ACCOUNT          changed whenever the account gets a pairing
 //	marks/restoring                 a backup is being restored into the store; see RestoreKV
 //	marks/users                     changed whenever a user or a setup link is created

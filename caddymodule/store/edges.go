@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"slices"
 	"time"
 )
 
@@ -18,26 +17,42 @@ type Edge struct {
 	Version   string    `json:"version,omitempty"` // of the program
 	StartedAt time.Time `json:"started_at"`
 	Draining  bool      `json:"draining,omitempty"` // connectors and clients shall use other edges
-	// OnStoreLoss is how long it accepts requests without contact to the store, while most of
-	// Electorate say that they have none either.
-	OnStoreLoss   time.Duration `json:"on_store_loss,omitempty"`
-	Electorate []string      `json:"electorate,omitempty"` // instances of edges, its own among them
+	// OnStoreLoss is how long it accepts requests after its last contact to the store.
+	OnStoreLoss time.Duration `json:"on_store_loss"`
+	// Boot is the same for two processes only if the first one has ended before the second could
+	// open its file. "" is the same as nothing.
+	Boot string `json:"boot,omitempty"`
 }
 
-// Report is what an edge tells the others while it has the store. It ends with a lease.
+// Is reports whether both are the same process.
+func (e Edge) Is(other Edge) bool {
+	return e.Name == other.Name && e.Instance == other.Instance && e.StartedAt.Equal(other.StartedAt)
+}
+
+// minMargin is the minimum of the time that a report outlives the requests of its edge.
+const minMargin = 5 * time.Second
+
+// LeaseTime returns the time after which the report of an edge without contact ends.
+func (e Edge) LeaseTime() time.Duration { return e.OnStoreLoss + max(e.OnStoreLoss/4, minMargin) }
+
+// Report is what an edge reports to the others while it has the store. It ends with a lease.
 type Report struct {
 	// Applied is the revision up to which all changes have taken effect at the edge.
 	Applied int64 `json:"applied"`
-	// Contact is a random number. It is another one if the edge has meanwhile told
-	// others that it does not have the store.
-	Contact int64 `json:"contact"`
 }
 
 // EdgeState is an edge and its report.
 type EdgeState struct {
 	Edge
 	Revision int64   // of the edge's record
-	Report   *Report // nil: it has lost the store, or it is starting
+	Report   *Report // nil: it accepts nothing
+	Reported int64   // revision of the report, 0 without one
+}
+
+// FreeFor reports whether a process may take the place of this edge: nothing accepts requests there,
+// except the process itself.
+func (e EdgeState) FreeFor(process Edge) bool {
+	return e.Report == nil || e.Is(process) || e.Instance == process.Instance && e.Boot == process.Boot && e.Boot != ""
 }
 
 // Contact is what this gateway knows of the contact of an edge to the store.
@@ -66,6 +81,7 @@ type reportRecord struct {
 
 func (r *reportRecord) place() key    { return key{id: r.Name} }
 func (r *reportRecord) label() string { return r.Name }
+func (r *reportRecord) state() string { return "reported" }
 
 var edgeKind = &kind[edgeRecord, *edgeRecord]{
 	dir:  "edges/",
@@ -77,10 +93,14 @@ var reportKind = &kind[reportRecord, *reportRecord]{
 	dir:  "edge_reports/",
 	what: KindEdge,
 	in:   func(r *records) *collection[*reportRecord] { return &r.reports },
+	amend: func(_ *records, _ *reportRecord, c *Change) {
+		if c.State == c.Was {
+			c.Kind = KindReport
+		}
+	},
 }
 
-// Edges returns the edges of the cluster in the order of their names. Their Electorate must
-// not be changed.
+// Edges returns the edges of the cluster in the order of their names.
 func (s *Store) Edges() []EdgeState {
 	v := s.view.Load()
 	return list(edgeKind.all(&v.records), func(r *edgeRecord) (EdgeState, bool) { return r.in(v), true })
@@ -94,46 +114,60 @@ func (s *Store) FindEdge(name string) (EdgeState, bool) {
 }
 
 func (r *edgeRecord) in(v *view) EdgeState {
+	report, ok := reportKind.named(v, r.Name)
+	if !ok {
+		report = nil
+	}
+	return r.with(report)
+}
+
+// with returns the edge with its report, nil if there is none.
+func (r *edgeRecord) with(report *reportRecord) EdgeState {
 	e := EdgeState{Edge: r.Edge, Revision: r.revision}
-	if report, ok := reportKind.named(v, r.Name); ok {
-		e.Report = &report.Report
+	if report != nil {
+		e.Report, e.Reported = &report.Report, report.revision
 	}
 	return e
 }
 
-// AddEdge adds an edge, or replaces its record of an earlier time. It removes the records
-// that the edge has left under other names. It fails with ErrExists if another edge has the
-// name and reports. The electorate are all edges that there are.
-func (s *Store) AddEdge(ctx context.Context, e Edge) (Edge, error) {
-	return update(ctx, s, "joining the cluster", func(t *tx) (Edge, error) {
-		old, report := edgeKind.load(t, "", e.Name), reportKind.load(t, "", e.Name)
-		if old != nil && report != nil && old.Instance != e.Instance {
-			return Edge{}, Errorf(ErrExists, "another gateway of the cluster is called %s: give each its own name with `edge { name … }`", e.Name)
-		}
-		if old != nil && old.StartedAt.Equal(e.StartedAt) {
-			e.Draining = old.Draining
-		}
-		e.Electorate = []string{e.Instance}
-		for _, other := range s.Edges() {
+// AddEdge adds an edge, or replaces its record of an earlier process. It removes the records that its
+// instance has left under other names. It fails with ErrUnavailable while the name is not free, and
+// with ErrExists if another edge has the instance.
+func (s *Store) AddEdge(ctx context.Context, e Edge) error {
+	return s.update(ctx, "joining the cluster", func(t *tx) error {
+		if old := edgeKind.load(t, "", e.Name); old != nil {
+			report := reportKind.load(t, "", e.Name)
 			switch {
-			case other.Name == e.Name:
-			case other.Instance == e.Instance:
-				t.delete(edgeKind.path("", other.Name))
-			default:
-				e.Electorate = append(e.Electorate, other.Instance)
+			case !old.with(report).FreeFor(e):
+				return Errorf(ErrUnavailable, "another gateway called %s has just joined the cluster", e.Name)
+			case old.Is(e):
+				e.Draining = old.Draining // and its report stays in force for the requests that it runs
+			case report != nil:
+				t.delete(reportKind.path("", e.Name))
 			}
 		}
-		slices.Sort(e.Electorate)
+		for _, other := range s.Edges() {
+			if other.Name == e.Name || other.Instance != e.Instance {
+				continue
+			}
+			old, report := edgeKind.load(t, "", other.Name), reportKind.load(t, "", other.Name)
+			switch {
+			case old == nil || old.Instance != e.Instance:
+				continue
+			case !old.with(report).FreeFor(e):
+				return errCopied(old.Edge)
+			}
+			t.delete(edgeKind.path("", other.Name), reportKind.path("", other.Name))
+		}
 		edgeKind.save(t, &edgeRecord{Edge: e})
-		return e, nil
+		return nil
 	})
 }
 
-// EdgeInstances returns the sorted instances of the edges.
-func (s *Store) EdgeInstances() []string {
-	all := list(edgeKind.all(&s.view.Load().records), func(r *edgeRecord) (string, bool) { return r.Instance, true })
-	slices.Sort(all)
-	return all
+// errCopied is the error of a gateway with the data directory of another one.
+func errCopied(other Edge) error {
+	return Errorf(ErrExists, "another gateway of the cluster, %s, uses a copy of this data directory, or did so less than %s ago: "+
+		"delete model_gateway/edge.db here, and this gateway gets an identity of its own", other.Name, other.LeaseTime().Round(time.Second))
 }
 
 // ChangeEdge changes the record of an edge.
@@ -149,29 +183,29 @@ func (s *Store) ChangeEdge(ctx context.Context, name string, change func(*Edge))
 	})
 }
 
-// RemoveEdge removes an edge, which must have stopped to accept requests. It changes nothing
-// if there is another one with the name, or if the edge has started again.
+// RemoveEdge removes the record and the report of a process, which must have stopped to accept
+// requests. It changes nothing if another process has the place.
 func (s *Store) RemoveEdge(ctx context.Context, e Edge) error {
 	return s.update(ctx, "removing the edge", func(t *tx) error {
-		if r := edgeKind.load(t, "", e.Name); r != nil && r.Instance == e.Instance && r.StartedAt.Equal(e.StartedAt) {
+		if r := edgeKind.load(t, "", e.Name); r != nil && r.Is(e) {
 			t.delete(edgeKind.path("", e.Name), reportKind.path("", e.Name))
 		}
 		return nil
 	})
 }
 
-// RemoveLostEdge removes an edge without a report that refuses all requests. It fails with
-// ErrConflict if the edge has changed or reports again.
+// RemoveLostEdge removes an edge that accepts no requests. It fails with ErrConflict if the edge has
+// changed, or has got a report.
 func (s *Store) RemoveLostEdge(ctx context.Context, e EdgeState) error {
 	return s.update(ctx, "removing the edge", func(t *tx) error {
 		r, report := edgeKind.load(t, "", e.Name), reportKind.load(t, "", e.Name)
 		switch {
 		case r == nil:
 			return errNoEdge(e.Name)
-		case report != nil || r.revision != e.Revision:
+		case r.revision != e.Revision, report != nil && e.Report == nil:
 			return Errorf(ErrConflict, "the edge %s has changed or come back meanwhile: look at `caddy gateway edge list`", e.Name)
 		}
-		t.delete(edgeKind.path("", e.Name))
+		t.delete(edgeKind.path("", e.Name), reportKind.path("", e.Name))
 		return nil
 	})
 }
@@ -180,16 +214,29 @@ func errNoEdge(name string) error {
 	return Errorf(ErrNotFound, "the cluster has no edge called %.80q: `caddy gateway edge list` shows all", name)
 }
 
-// SaveReport writes the report of an edge, which ends with the lease. It does not wait until
-// the report is in the view.
-func (s *Store) SaveReport(ctx context.Context, name string, r Report, lease LeaseID) error {
-	op, err := encode(reportKind.path("", name), &reportRecord{Report: r, Name: name})
+// SaveReport writes the report of a process, which ends with the lease, and returns its revision. It
+// fails with ErrNotFound if the place of the process, or the lease, is gone: a report that arrives
+// late is never in force for another process. It does not wait until the report is in the view.
+func (s *Store) SaveReport(ctx context.Context, e Edge, r Report, lease LeaseID) (revision int64, err error) {
+	op, err := encode(reportKind.path("", e.Name), &reportRecord{Report: r, Name: e.Name})
 	if err != nil {
-		return err
+		return 0, err
 	}
 	op.Lease = lease
-	_, err = s.kv.Txn(ctx, Txn{Then: []Op{op}})
-	return err
+	for {
+		old, _ := s.FindEdge(e.Name)
+		if !old.Is(e) {
+			return 0, Errorf(ErrNotFound, "another gateway has taken the place of this one in the cluster, or an operator has removed it")
+		}
+		place := Compare{Key: edgeKind.path("", e.Name), ModRevision: old.Revision}
+		result, err := s.kv.Txn(ctx, Txn{If: []Compare{place}, Then: []Op{op}})
+		if err != nil || result.Succeeded {
+			return result.Revision, err
+		}
+		if _, err := s.CatchUp(ctx); err != nil { // to another record: of this process if that only drains
+			return 0, err
+		}
+	}
 }
 
 // Lease creates a lease in the shared KV. Only a gateway of a cluster calls it.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -28,8 +29,8 @@ func (s *Store) load(ctx context.Context, first bool) (Watcher, error) {
 		if item.Key == markRestoring {
 			return Errorf(ErrSchema, "a backup is being restored into this store, or that was interrupted: wait until it is complete, or restore the backup again")
 		}
-		if isConfirmed(item.Key) {
-			confirmed = max(confirmed, item.ModRevision)
+		if item.Key == markConfirmed {
+			confirmed = item.ModRevision
 		}
 		err := d.apply(Event{Item: item})
 		if err != nil && !first {
@@ -52,9 +53,7 @@ func (s *Store) load(ctx context.Context, first bool) (Watcher, error) {
 	s.watcher = watcher
 	s.mu.Unlock()
 	s.publish(d, revision)
-	if s.cluster != nil {
-		s.cluster.Reached(confirmed)
-	}
+	s.cluster.Reached(confirmed)
 	return watcher, nil
 }
 
@@ -156,14 +155,11 @@ func (s *Store) apply(batch Batch) {
 		}
 	}
 	s.publish(d, batch.Revision)
-	confirmed := int64(0)
-	for _, e := range batch.Events {
-		if isConfirmed(e.Item.Key) {
-			confirmed = e.Item.ModRevision
+	for _, e := range slices.Backward(batch.Events) {
+		if e.Item.Key == markConfirmed {
+			s.cluster.Reached(e.Item.ModRevision)
+			break
 		}
-	}
-	if s.cluster != nil && confirmed > 0 {
-		s.cluster.Reached(confirmed)
 	}
 }
 
@@ -208,8 +204,8 @@ func (s *Store) advance(revision int64) {
 	s.progress = make(chan struct{})
 }
 
-// reach waits until the view has reached revision and its callbacks have returned.
-func (s *Store) reach(ctx context.Context, revision int64) error {
+// Reach waits until the view has reached revision and its callbacks have returned.
+func (s *Store) Reach(ctx context.Context, revision int64) error {
 	for {
 		s.mu.Lock()
 		applied, progress := s.applied, s.progress
@@ -237,7 +233,7 @@ func (s *Store) catchUp(ctx context.Context) error {
 		revision, err := watcher.Progress(ctx)
 		switch {
 		case err == nil:
-			return s.reach(ctx, revision)
+			return s.Reach(ctx, revision)
 		case s.closed.Load():
 			return ErrClosed
 		case errors.Is(err, ErrUnavailable):

@@ -231,8 +231,8 @@ func TestViewMissesNothing(t *testing.T) {
 	calibrationErr := s.SaveCalibration(ctx, Calibration{Account: DefaultAccount, Deployment: "x", Since: d.UpdatedAt})
 	_, accountErr := s.CreateAccount(ctx, "x")
 	leftoverErr := s.RemoveAccount(ctx, "x")
-	_, edgeErr := s.AddEdge(ctx, Edge{Name: "a"})
-	reportErr := s.SaveReport(ctx, "a", Report{}, 0)
+	edgeErr := s.AddEdge(ctx, Edge{Name: "a"})
+	_, reportErr := s.SaveReport(ctx, Edge{Name: "a"}, Report{}, 0)
 	_, caughtUp := s.CatchUp(ctx)
 	err = errors.Join(err, edgeErr, reportErr, caughtUp, sessionErr, linkErr, tokenErr, pairingErr, keyErr, connectorErr, deploymentErr, passkeyErr, calibrationErr, accountErr, leftoverErr)
 	if err != nil {

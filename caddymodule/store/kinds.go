@@ -60,8 +60,8 @@ const (
 // Marks are changed by writes that concurrent writes must notice, and compared by these.
 const markUsers = dirMarks + "users"
 
-// markConfirmed is changed by the writes of a gateway that all edges must confirm.
-func markConfirmed(edge string) string { return dirMarks + "confirmed/" + edge }
+// markConfirmed is changed by the writes that all edges must confirm.
+const markConfirmed = dirMarks + "confirmed"
 
 func markAccount(id string) string       { return dirMarks + "accounts/" + id }
 func markPairings(account string) string { return dirMarks + "pairings/" + account }

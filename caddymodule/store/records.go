@@ -95,7 +95,8 @@ const (
 	KindLink       = "link"
 	KindToken      = "token"
 	KindPairing    = "pairing"
-	KindEdge       = "edge" // or its report; of no account
+	KindEdge       = "edge"        // or its first report, or the end of that; of no account
+	KindReport     = "edge report" // a later report
 )
 
 // Change is a change of a record, for subscribers.

@@ -18,7 +18,7 @@ const markRestoring = dirMarks + "restoring"
 // them alone: another store with the same records does not have it. Gateways with different
 // stores cannot ask each other, as each store has a key of its own for that.
 func isOfCluster(path string) bool {
-	return slices.ContainsFunc([]string{edgeKind.dir, reportKind.dir, markConfirmed(""), dirRecent, dirSecrets + SecretPeer}, func(dir string) bool {
+	return slices.ContainsFunc([]string{edgeKind.dir, reportKind.dir, markConfirmed, dirRecent, dirSecrets + SecretPeer}, func(dir string) bool {
 		return strings.HasPrefix(path, dir)
 	})
 }
@@ -30,7 +30,8 @@ func CheckUnused(ctx context.Context, kv KV) error {
 		return err
 	}
 	name := strings.TrimPrefix(reports.Items[0].Key, reportKind.dir)
-	return Errorf(ErrLocked, "the gateway %.80q uses the store, or was killed a moment ago: stop it, and try again after 15 seconds", name)
+	return Errorf(ErrLocked, "the gateway %.80q uses the store: stop it; if it was killed, "+
+		"its place in the store ends by itself, by default within 2.5 minutes", name)
 }
 
 // RestoreKV writes the records of a backup into a KV that has none. It fails with ErrExists if

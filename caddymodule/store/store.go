@@ -36,7 +36,7 @@ type Store struct {
 	kv      KV
 	local   KV // kv itself if the gateway is alone
 	edge    string
-	cluster Cluster       // nil if the gateway is alone
+	cluster Cluster
 	rest    time.Duration // minimum time between two writes of the same time of use
 	log     *slog.Logger
 	now     func() time.Time
@@ -118,6 +118,9 @@ func newStore(kv KV, o Options) *Store {
 	}
 	if o.Edge != "" {
 		s.rest = restShared
+	}
+	if s.cluster == nil {
+		s.cluster = alone{}
 	}
 	if s.local == nil {
 		s.local = kv

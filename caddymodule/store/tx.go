@@ -67,12 +67,12 @@ func (s *Store) write(caller context.Context, build func(t *tx) error) error {
 		case err != nil:
 			return err
 		case result.Succeeded && result.Changed && t.watched():
-			if err := s.reach(ctx, result.Revision); err != nil || !t.confirm {
+			if err := s.Reach(ctx, result.Revision); err != nil || !t.confirm {
 				return err
 			}
 			return s.cluster.Confirm(caller, result.Revision)
 		case result.Succeeded && s.Revision() >= result.Revision:
-			return s.reach(ctx, result.Revision)
+			return s.Reach(ctx, result.Revision)
 		case result.Succeeded:
 			return s.catchUp(ctx)
 		}

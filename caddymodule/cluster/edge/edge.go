@@ -94,10 +94,7 @@ func (p Options) join(local store.KV, o gateway.JoinOptions) (*store.Store, *Edg
 		return nil, nil, fmt.Errorf("opening the store of the cluster: %w", err)
 	}
 	edge := new(Edge)
-	edge.Cluster = cluster.New(cluster.Options{
-		Edge: p.Edge, Waited: o.Waited, Logger: logger,
-		Ask: func(ctx context.Context, other store.Edge) (cluster.Answer, error) { return edge.ask(ctx, other) },
-	})
+	edge.Cluster = cluster.New(cluster.Options{Edge: p.Edge, Waited: o.Waited, Logger: logger})
 	st, err := store.New(kv, store.Options{Logger: logger, Edge: p.Edge.Name, Local: local, Cluster: edge.Cluster})
 	if err != nil {
 		return nil, nil, errors.Join(err, kv.Close())
@@ -125,10 +122,7 @@ func (p Options) copyPath() string {
 }
 
 // Pong implements tunnel.Peers.
-func (e *Edge) Pong() link.Pong {
-	a := e.Answer()
-	return link.Pong{Instance: a.Instance, StoreLost: !a.HasStore, ServesMillis: a.Serves.Milliseconds(), Confirmed: a.Confirmed}
-}
+func (e *Edge) Pong() link.Pong { return link.Pong{} }
 
 // Pairings implements tunnel.Peers.
 func (e *Edge) Pairings() []link.Pairing { return e.services.Pairing.Pairings() }
@@ -172,14 +166,6 @@ func (e *Edge) members(edges []store.EdgeState) tunnel.Members {
 	return m
 }
 
-// ask asks a peer whether it has contact to the store.
-func (e *Edge) ask(ctx context.Context, other store.Edge) (cluster.Answer, error) {
-	pong, err := e.Ask(ctx, other)
-	return cluster.Answer{
-		Instance: pong.Instance, HasStore: !pong.StoreLost, Serves: time.Duration(pong.ServesMillis) * time.Millisecond, Confirmed: pong.Confirmed,
-	}, err
-}
-
 // identity is what an edge's own file says about it.
 type identity struct {
 	Instance string `json:"instance"` // see store.Edge
@@ -188,7 +174,7 @@ type identity struct {
 
 const identityKey = "edge"
 
-// identify completes Edge with the identity in local, which it creates at the first time.
+// identify completes Edge with the identity in local, the open file at Path, which it creates at the first time.
 func (p *Options) identify(ctx context.Context, local store.KV) error {
 	item, err := local.Get(ctx, identityKey)
 	if err != nil {
@@ -207,7 +193,7 @@ func (p *Options) identify(ctx context.Context, local store.KV) error {
 	} else if err := json.Unmarshal(item.Value, &id); err != nil || id.Instance == "" || id.Name == "" {
 		return store.Errorf(store.ErrSchema, "the file %s is not that of a gateway of a cluster: move it away, and this gateway gets a new identity", p.Path)
 	}
-	p.Edge.Instance = id.Instance
+	p.Edge.Instance, p.Edge.Boot = id.Instance, boot(p.Path)
 	p.Edge.Name = cmp.Or(p.Edge.Name, id.Name)
 	return nil
 }

@@ -1,0 +1,16 @@
+package cluster
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// bootTime returns the time since the machine has booted, with the time that it was suspended.
+func bootTime() time.Duration {
+	var t unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &t) != nil {
+		return 0
+	}
+	return time.Duration(t.Nano())
+}
