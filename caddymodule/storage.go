@@ -206,7 +206,7 @@ func (a *App) place() (place gateway.Place, err error) {
 		if place.Shared, place.Name, err = s.opener(); err != nil {
 			return place, err
 		}
-		joins := edge.Options{Shared: place.Shared, Name: place.Name, Edge: self}
+		joins := edge.Options{Shared: place.Shared, Edge: self}
 		place.Join = func(file store.KV, o gateway.JoinOptions) (*store.Store, gateway.Cluster, error) {
 			joins.Path = place.Path
 			return joins.Join(file, o)

@@ -28,7 +28,6 @@ var unguarded = map[string][]string{
 		"caddymodule/serve/learner.go newLearner",
 		"caddymodule/store/cluster.go LookAgain",
 		"caddymodule/cluster/etcd/watch.go Watch",
-		"caddymodule/store/localcopy/localcopy.go Open",
 		"caddymodule/store/store.go New",
 		"caddymodule/tunnel/members.go MembersChanged",
 		"caddymodule/tunnel/presence.go Announce",

@@ -50,7 +50,7 @@ type Place struct {
 	Shared func(context.Context, *slog.Logger) (store.KV, error)
 	// Join joins the cluster.
 	Join Join
-	// Name describes the store to the user, and is different for each store.
+	// Name describes the store to the user.
 	Name string
 	// Options are the configuration of Join, which a reload cannot change.
 	Options string

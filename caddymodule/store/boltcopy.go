@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 
 	bolt "go.etcd.io/bbolt"
 )
@@ -39,17 +38,7 @@ func WriteBolt(ctx context.Context, kv KV, w io.Writer) (err error) {
 // CopyToBolt creates the file at path with the items of another KV, as of one revision,
 // and with that revision. OpenBolt opens it. Items with a lease remain, except those about a
 // cluster.
-func CopyToBolt(ctx context.Context, kv KV, path string) error {
-	return copyToBolt(ctx, kv, path, Span{}, isOfCluster)
-}
-
-// CopyView is CopyToBolt for what New reads, without the reports of edges, which end with
-// their leases.
-func CopyView(ctx context.Context, kv KV, path string) error {
-	return copyToBolt(ctx, kv, path, watched, func(key string) bool { return strings.HasPrefix(key, reportKind.dir) })
-}
-
-func copyToBolt(ctx context.Context, kv KV, path string, span Span, skip func(key string) bool) (err error) {
+func CopyToBolt(ctx context.Context, kv KV, path string) (err error) {
 	if file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL, 0o600); err != nil {
 		return fmt.Errorf("creating the store: %w", err)
 	} else if err := file.Close(); err != nil {
@@ -59,7 +48,7 @@ func copyToBolt(ctx context.Context, kv KV, path string, span Span, skip func(ke
 	if err != nil {
 		return errors.Join(explainOpen(path, err), os.Remove(path))
 	}
-	err = copyItems(ctx, kv, db, span, skip)
+	err = copyItems(ctx, kv, db)
 	if err == nil {
 		err = db.Sync()
 	}
@@ -69,7 +58,7 @@ func copyToBolt(ctx context.Context, kv KV, path string, span Span, skip func(ke
 	return nil
 }
 
-func copyItems(ctx context.Context, kv KV, db *bolt.DB, span Span, skip func(key string) bool) error {
+func copyItems(ctx context.Context, kv KV, db *bolt.DB) error {
 	if err := db.Update(writeSchema); err != nil {
 		return err
 	}
@@ -89,8 +78,8 @@ func copyItems(ctx context.Context, kv KV, db *bolt.DB, span Span, skip func(key
 		items, size = items[:0], 0
 		return err
 	}
-	revision, err := kv.Each(ctx, span, func(item Item) error {
-		if skip(item.Key) {
+	revision, err := kv.Each(ctx, Span{}, func(item Item) error {
+		if isOfCluster(item.Key) {
 			return nil
 		}
 		items = append(items, item)

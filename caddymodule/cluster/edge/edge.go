@@ -6,13 +6,10 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -22,7 +19,6 @@ import (
 	"github.com/postern-dev/postern/caddymodule/gateway"
 	"github.com/postern-dev/postern/caddymodule/signin"
 	"github.com/postern-dev/postern/caddymodule/store"
-	"github.com/postern-dev/postern/caddymodule/store/localcopy"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/link"
 )
@@ -33,8 +29,6 @@ type Options struct {
 	Path string
 	// Shared opens the KV that the edges share.
 	Shared func(context.Context, *slog.Logger) (store.KV, error)
-	// Name describes the store to the user, and is different for each store.
-	Name string
 	// Edge is this gateway; without a name it gets a random one for good.
 	Edge store.Edge
 }
@@ -87,9 +81,7 @@ func (p Options) join(local store.KV, o gateway.JoinOptions) (*store.Store, *Edg
 	if err := p.identify(context.Background(), local); err != nil {
 		return nil, nil, err
 	}
-	kv, err := localcopy.Open(context.Background(), localcopy.Options{
-		Open: func(ctx context.Context) (store.KV, error) { return p.Shared(ctx, logger) }, Path: p.copyPath(), Logger: logger,
-	})
+	kv, err := p.Shared(context.Background(), logger)
 	if err != nil {
 		return nil, nil, fmt.Errorf("opening the store of the cluster: %w", err)
 	}
@@ -113,12 +105,6 @@ func (p Options) join(local store.KV, o gateway.JoinOptions) (*store.Store, *Edg
 	}
 	logger.Info("opened the store of the cluster", "edge", p.Edge.Name)
 	return st, edge, nil
-}
-
-// copyPath returns the path of the copy of the shared store, which differs for each of these.
-func (p Options) copyPath() string {
-	sum := sha256.Sum256([]byte(p.Name))
-	return strings.TrimSuffix(p.Path, filepath.Ext(p.Path)) + "-copy-" + hex.EncodeToString(sum[:4]) + ".db"
 }
 
 // Pong implements tunnel.Peers.
