@@ -18,8 +18,6 @@ import (
 type Peers interface {
 	// Check reports whether the hello is that of a gateway of this cluster.
 	Check(hello link.Hello, connection tls.ConnectionState) bool
-	// Pong returns the answer to the ping of a peer: the contact of this gateway to the store.
-	Pong() link.Pong
 	// Pairings returns what peers must know about the pairings of this gateway. It must not
 	// call the hub.
 	Pairings() []link.Pairing
@@ -147,13 +145,7 @@ func (e *edge) receive() {
 				peers.OnSignIn(m)
 			}
 		case link.Ping:
-			peers := e.hub.options.Load().Peers
-			if peers == nil {
-				return
-			}
-			pong := peers.Pong()
-			pong.HeartbeatMillis = int(e.hub.heartbeat().Milliseconds())
-			if !e.send(pong) {
+			if !e.send(link.Pong{}) {
 				return
 			}
 		}

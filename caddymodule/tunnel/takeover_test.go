@@ -16,7 +16,6 @@ import (
 type anyPeer struct{}
 
 func (anyPeer) Check(link.Hello, tls.ConnectionState) bool { return true }
-func (anyPeer) Pong() link.Pong                            { return link.Pong{} }
 
 func (anyPeer) Pairings() []link.Pairing { return nil }
 

@@ -205,15 +205,6 @@ type Ping struct{}
 // number of connectors.
 type Pong struct {
 	HeartbeatMillis int `json:"heartbeat_ms"`
-	// The other fields are for another gateway of a cluster. Instance is that of this one.
-	Instance string `json:"instance,omitempty"`
-	// StoreLost means that it has no contact to their store.
-	StoreLost bool `json:"store_lost,omitempty"`
-	// ServesMillis is how long it accepts requests without contact, at least.
-	ServesMillis int64 `json:"serves_ms,omitempty"`
-	// Confirmed is the revision of the latest change in force there of those that all
-	// gateways confirm.
-	Confirmed int64 `json:"confirmed,omitempty"`
 }
 
 // Tunnel is what a gateway tells a peer about one of its tunnels. What is nil, or absent in

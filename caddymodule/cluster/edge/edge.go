@@ -50,6 +50,11 @@ type Edge struct {
 // Start implements gateway.Cluster.
 func (e *Edge) Start(s *gateway.Services) {
 	e.services = s
+	s.Store.Subscribe(func(c store.Change) {
+		if c.Kind == store.KindEdge && e.hub.Load() != nil {
+			e.Follow()
+		}
+	})
 	s.Queues.Share(&owners{edge: e, store: s.Store, logger: e.Cluster.Logger})
 }
 
@@ -57,6 +62,7 @@ func (e *Edge) Start(s *gateway.Services) {
 func (e *Edge) Listening(hub *tunnel.Hub) {
 	hub.MembersChanged()
 	e.hub.Store(hub)
+	e.Follow()
 }
 
 // tunnels returns the tunnels of this gateway for its peers.
@@ -97,6 +103,7 @@ func (p Options) join(local store.KV, o gateway.JoinOptions) (*store.Store, *Edg
 	if err == nil {
 		edge.Links = peer.New(peer.Options{
 			Name: p.Edge.Name, Region: p.Edge.Region, Key: key, Pin: o.Pin, Hub: edge.tunnels, Logger: logger,
+			Peers: func() map[string]string { return addresses(st.Edges(), p.Edge.Name) },
 		})
 		err = edge.Join(ctx, st)
 	}
@@ -107,8 +114,17 @@ func (p Options) join(local store.KV, o gateway.JoinOptions) (*store.Store, *Edg
 	return st, edge, nil
 }
 
-// Pong implements tunnel.Peers.
-func (e *Edge) Pong() link.Pong { return link.Pong{} }
+// addresses returns where the other edges are dialed, by their names. Edges without a report are
+// among them: they may serve, and have tunnels.
+func addresses(edges []store.EdgeState, self string) map[string]string {
+	peers := make(map[string]string)
+	for _, e := range edges {
+		if e.Name != self && e.Peer != "" {
+			peers[e.Name] = e.Peer
+		}
+	}
+	return peers
+}
 
 // Pairings implements tunnel.Peers.
 func (e *Edge) Pairings() []link.Pairing { return e.services.Pairing.Pairings() }
@@ -160,7 +176,7 @@ type identity struct {
 
 const identityKey = "edge"
 
-// identify completes Edge with the identity in local, the open file at Path, which it creates at the first time.
+// identify completes Edge with the identity in local, which it creates at the first time.
 func (p *Options) identify(ctx context.Context, local store.KV) error {
 	item, err := local.Get(ctx, identityKey)
 	if err != nil {
@@ -179,7 +195,7 @@ func (p *Options) identify(ctx context.Context, local store.KV) error {
 	} else if err := json.Unmarshal(item.Value, &id); err != nil || id.Instance == "" || id.Name == "" {
 		return store.Errorf(store.ErrSchema, "the file %s is not that of a gateway of a cluster: move it away, and this gateway gets a new identity", p.Path)
 	}
-	p.Edge.Instance, p.Edge.Boot = id.Instance, boot(p.Path)
+	p.Edge.Instance = id.Instance
 	p.Edge.Name = cmp.Or(p.Edge.Name, id.Name)
 	return nil
 }

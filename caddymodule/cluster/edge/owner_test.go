@@ -38,6 +38,7 @@ func startOwner(t testing.TB, limit int) (*owners, *queue.Queues, func()) {
 		gateways[name], o = edge, &owners{edge: edge, store: st, logger: slog.New(slog.DiscardHandler)}
 	}
 	wait.Until(t, "a connection of b", func() bool {
+		gateways["b"].Follow()
 		stream, err := o.edge.hub.Load().Open("b")
 		if err == nil {
 			loan{stream: stream}.Settle(limits.Used{})

@@ -93,70 +93,62 @@ func (c *testCluster) listen(socket *net.UDPConn, o tunnel.Options) *tunnel.Hub 
 	return hub
 }
 
-// TestPeers has two gateways of a cluster find each other's tunnel listener, and learn whether
-// the other has contact to the store.
+// TestPeers has a gateway of a cluster connect to the tunnel listener of another one, as long as that
+// is in the list of edges.
 func TestPeers(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t)
 	socket := c.socket()
-	_, a := c.open("a", socket.LocalAddr().String())
+	st, a := c.open("a", socket.LocalAddr().String())
 	_, b := c.open("b", "")
-	answers := &answering{Links: a.Links}
-	answers.has.Store(true)
 	var preauthenticated atomic.Bool
-	c.listen(socket, tunnel.Options{Peers: answers, Preauthenticate: func(id string, match func([]byte) bool) bool {
+	hub := c.listen(socket, tunnel.Options{Peers: noMessages{a.Links}, Preauthenticate: func(id string, match func([]byte) bool) bool {
 		matches := a.Match(id, match)
 		if matches {
 			preauthenticated.Store(true)
 		}
 		return matches
 	}})
-
-	edge := store.Edge{Name: "a", Peer: socket.LocalAddr().String()}
-	ask := func(links *peer.Links) (bool, error) {
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
-		defer cancel()
-		pong, err := links.Ask(ctx, edge)
-		return !pong.StoreLost, err
+	connected := func(name string) bool {
+		stream, err := hub.Open(name)
+		if err == nil {
+			link.Refuse(stream, link.CodeCancelled)
+		}
+		return err == nil
 	}
-	wait.Until(t, "an answer", func() bool { has, err := ask(b.Links); return err == nil && has })
-	answers.has.Store(false)
-	wait.Until(t, "an answer that the store is lost", func() bool { has, err := ask(b.Links); return err == nil && !has })
-
+	stranger := peer.New(peer.Options{
+		Name: "stranger", Key: []byte("another cluster"), Pin: func() string { return c.pin },
+		Peers: func() map[string]string { return map[string]string{"a": socket.LocalAddr().String()} },
+	})
+	stranger.Follow()
+	wait.Until(t, "a refusal of a gateway with another key", func() bool { return hub.Counters().Denied >= 2 })
+	stranger.Close()
+	if connected("stranger") || preauthenticated.Load() {
+		t.Error("a gateway with another key is a peer")
+	}
+	b.Follow()
+	wait.Until(t, "a connection", func() bool { return connected("b") })
 	if !preauthenticated.Load() || a.Match("con_1", func([]byte) bool { return true }) {
 		t.Error("peers count as strangers, or connectors as peers")
 	}
-	preauthenticated.Store(false)
-	stranger := peer.New(peer.Options{Name: "b", Key: []byte("another cluster"), Pin: func() string { return c.pin }})
-	defer stranger.Close()
-	for range 10 {
-		if _, err := ask(stranger); err == nil {
-			t.Fatal("a gateway with another key gets an answer")
-		}
-		time.Sleep(20 * time.Millisecond)
+	if _, err := st.ChangeEdge(t.Context(), "a", func(e *store.Edge) { e.Peer = "" }); err != nil {
+		t.Fatal(err)
 	}
-	if preauthenticated.Load() {
-		t.Error("a gateway with another key preauthenticates")
-	}
-	if _, err := b.Ask(t.Context(), store.Edge{Name: "c"}); err == nil {
-		t.Error("a peer without an address answers")
-	}
+	wait.Until(t, "the end of the connection", func() bool {
+		b.Follow()
+		return !connected("b")
+	})
 }
 
-// answering is a gateway that says what has says.
-type answering struct {
-	*peer.Links
-	has atomic.Bool
-}
+// noMessages ignores what peers send.
+type noMessages struct{ *peer.Links }
 
-func (a *answering) Pong() link.Pong { return link.Pong{StoreLost: !a.has.Load()} }
+func (noMessages) Pairings() []link.Pairing { return nil }
 
-func (a *answering) Pairings() []link.Pairing { return nil }
+func (noMessages) OnPairing(context.Context) func(link.Pairing) { return nil }
 
-func (a *answering) OnPairing(context.Context) func(link.Pairing) { return nil }
+func (noMessages) OnSignIn(link.SignIn) {}
 
-func (a *answering) OnSignIn(link.SignIn) {}
-
-func (a *answering) Serve(stream *quic.Stream, _ link.Message) {
+func (noMessages) Serve(stream *quic.Stream, _ link.Message) {
 	link.Refuse(stream, link.CodeDraining)
 }

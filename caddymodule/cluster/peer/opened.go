@@ -3,9 +3,7 @@ package peer
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/quic-go/quic-go"
@@ -17,8 +15,9 @@ import (
 )
 
 const (
-	lostTime = 3 * time.Second // that a peer may be silent
-	sendTime = 5 * time.Second // that it may take to read a message
+	pingTime = 500 * time.Millisecond // between two pings
+	lostTime = 3 * time.Second        // that a peer may be silent
+	sendTime = 5 * time.Second        // that it may take to read a message
 	hubPause = 100 * time.Millisecond
 )
 
@@ -27,9 +26,17 @@ type opened struct {
 	conn    *dial.Conn
 	stream  *quic.Stream
 	control *link.Control
+}
 
-	mu    sync.Mutex
-	asked []chan<- link.Pong // questions without an answer, in their order
+// run uses the connection until it or ctx ends, and returns why it has ended.
+func (o *opened) run(ctx context.Context, log *slog.Logger, hub func() Hub) error {
+	defer context.AfterFunc(ctx, func() { _ = o.conn.Close(link.CloseNone, "") })()
+	go o.work(log, "accepting requests of a peer", func() { o.serve(hub) })
+	go o.work(log, "sending a peer the tunnels", func() { o.announce(hub) })
+	go o.work(log, "pinging a peer", o.ping)
+	o.work(log, "reading from a peer", o.receive)
+	<-o.conn.Context().Done()
+	return context.Cause(o.conn.Context())
 }
 
 // send sends a message. The connection ends if the peer does not read it.
@@ -42,26 +49,6 @@ func (o *opened) send(m link.Message) error {
 	return err
 }
 
-// ask sends a ping and waits for its answer.
-func (o *opened) ask(ctx context.Context) (link.Pong, error) {
-	answer := make(chan link.Pong, 1)
-	o.mu.Lock()
-	o.asked = append(o.asked, answer)
-	o.mu.Unlock()
-	err := o.send(link.Ping{}) // after the append: each answer is to a ping that is no older than its question
-	if err == nil {
-		select {
-		case pong := <-answer:
-			return pong, nil
-		case <-ctx.Done():
-			err = ctx.Err()
-		case <-o.conn.Context().Done():
-			err = context.Cause(o.conn.Context())
-		}
-	}
-	return link.Pong{}, fmt.Errorf("asking a gateway: %w", err)
-}
-
 // work calls f. A panic ends the connection.
 func (o *opened) work(log *slog.Logger, doing string, f func()) {
 	if panics.Do(log, doing, func() error { f(); return nil }) != nil {
@@ -69,25 +56,23 @@ func (o *opened) work(log *slog.Logger, doing string, f func()) {
 	}
 }
 
-// receive passes the answers on until the connection ends. The first ping is soon.
+// ping pings the peer until the connection ends: so both ends notice a silent one.
+func (o *opened) ping() {
+	for o.send(link.Ping{}) == nil {
+		if wait.For(o.conn.Context(), pingTime) != nil {
+			return
+		}
+	}
+}
+
+// receive ends the connection when it fails, or when the peer has been silent for too long.
 func (o *opened) receive() {
 	for {
 		_ = o.stream.SetReadDeadline(time.Now().Add(lostTime))
-		m, err := o.control.Receive()
-		if err != nil && !errors.Is(err, link.ErrUnknownMessage) {
+		if _, err := o.control.Receive(); err != nil && !errors.Is(err, link.ErrUnknownMessage) {
 			_ = o.conn.Close(link.CloseLost, "")
 			return
 		}
-		pong, ok := m.(link.Pong)
-		if !ok {
-			continue
-		}
-		o.mu.Lock()
-		if len(o.asked) > 0 {
-			o.asked[0] <- pong
-			o.asked = o.asked[1:]
-		}
-		o.mu.Unlock()
 	}
 }
 

@@ -14,17 +14,17 @@ import (
 
 	"github.com/quic-go/quic-go"
 
-	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/connector/dial"
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/connector/panics"
+	"github.com/postern-dev/postern/connector/wait"
 )
 
 // dialTime bounds an attempt to connect to a peer.
 const dialTime = 10 * time.Second
 
-// goneTime is after what time without a question a peer has left the cluster.
-const goneTime = time.Minute
+// dialPause is between the end of a connection, or of an attempt, and the next attempt.
+const dialPause = 500 * time.Millisecond
 
 // maxRequests bounds the requests of a peer that run at a time.
 const maxRequests = 16384
@@ -37,8 +37,10 @@ type Options struct {
 	Name, Region string        // of this gateway
 	Key          []byte        // of the cluster
 	Pin          func() string // of the identity that all its gateways have; "": not known yet
-	Hub          func() Hub    // has the tunnels of this gateway; nil: there is none yet
-	Logger       *slog.Logger  // nil discards
+	// Peers returns the addresses of the others by their names. [Links.Follow] applies changes.
+	Peers  func() map[string]string
+	Hub    func() Hub   // has the tunnels of this gateway; nil: there is none yet
+	Logger *slog.Logger // nil discards
 }
 
 // Hub is implemented by [tunnel.Hub].
@@ -56,29 +58,21 @@ type Links struct {
 	close context.CancelFunc
 
 	mu    sync.Mutex
-	links map[string]*connection // by the names of the peers
+	links map[string]following // by the names of the peers
 }
 
-// connection is the connection to one peer.
-type connection struct {
-	name, address string
-	asked         time.Time // guarded by Links.mu
-	dialing       bool      // guarded by Links.mu
-	failing       bool      // the last attempt has failed; guarded by Links.mu
-	open          *opened   // guarded by Links.mu; nil: none
+// following is a goroutine that keeps the connection to a peer.
+type following struct {
+	address string
+	end     context.CancelFunc
 }
 
-var (
-	errNoAddress = errors.New("the peer has no address: set `edge { peer … }` there")
-	errNoLink    = errors.New("there is no connection to the peer yet")
-)
-
-// New returns links that connect when they are used.
+// New returns links that connect at the first call of Follow.
 func New(o Options) *Links {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	l := &Links{Options: o, links: map[string]*connection{}}
+	l := &Links{Options: o, links: map[string]following{}}
 	l.ctx, l.close = context.WithCancel(context.Background())
 	return l
 }
@@ -98,80 +92,53 @@ func (l *Links) Match(id string, match func(secretHash []byte) bool) bool {
 	return strings.HasPrefix(id, idPrefix) && match(hash[:])
 }
 
-// Ask asks a peer whether it has contact to the store. Without a connection it begins to dial,
-// and fails at once. Connections are kept by asking twice a second.
-func (l *Links) Ask(ctx context.Context, edge store.Edge) (link.Pong, error) {
-	if edge.Peer == "" {
-		return link.Pong{}, errNoAddress
-	}
-	open := l.to(edge)
-	if open == nil {
-		return link.Pong{}, errNoLink
-	}
-	return open.ask(ctx)
-}
-
-// to returns the connection to a peer, and begins to dial if there is none.
-func (l *Links) to(edge store.Edge) *opened {
+// Follow begins to keep connections to the peers that are new or have another address, and ends
+// those to peers that are gone.
+func (l *Links) Follow() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	c := l.links[edge.Name]
-	if c == nil || c.address != edge.Peer {
-		for _, other := range l.links {
-			if other == c || time.Since(other.asked) > goneTime {
-				l.drop(other)
-			}
+	peers := l.Peers()
+	for name, f := range l.links {
+		if peers[name] != f.address {
+			f.end()
+			delete(l.links, name)
 		}
-		c = &connection{name: edge.Name, address: edge.Peer}
-		l.links[edge.Name] = c
 	}
-	c.asked = time.Now()
-	if c.open != nil && c.open.conn.Context().Err() != nil {
-		l.Logger.Warn("lost the connection to a peer; dialing again", "peer", c.name, "error", context.Cause(c.open.conn.Context()))
-		c.open = nil
-	}
-	if c.open == nil && !c.dialing && l.ctx.Err() == nil {
-		c.dialing = true
-		go l.connect(c)
-	}
-	return c.open
-}
-
-// drop ends the connection to a peer. The caller holds the lock.
-func (l *Links) drop(c *connection) {
-	delete(l.links, c.name)
-	if c.open != nil {
-		_ = c.open.conn.Close(link.CloseNone, "")
+	for name, address := range peers {
+		if _, ok := l.links[name]; ok {
+			continue
+		}
+		ctx, end := context.WithCancel(l.ctx)
+		l.links[name] = following{address, end}
+		go l.keep(ctx, name, address)
 	}
 }
 
-func (l *Links) connect(c *connection) {
-	var open *opened
-	err := panics.Do(l.Logger, "connecting to a peer", func() (err error) {
-		open, err = l.dial(c.address)
-		return err
-	})
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	c.dialing = false
-	if err == nil && l.links[c.name] != c { // dropped meanwhile
-		_ = open.conn.Close(link.CloseNone, "")
-		return
+// keep keeps a connection to a peer until ctx ends.
+func (l *Links) keep(ctx context.Context, name, address string) {
+	log, failing := l.Logger.With("peer", name), false
+	for ; ctx.Err() == nil; _ = wait.For(ctx, dialPause) {
+		var open *opened
+		err := panics.Do(log, "connecting to a peer", func() (err error) {
+			open, err = l.dial(ctx, address)
+			return err
+		})
+		if err == nil {
+			log.Info("connected to a peer")
+			err := open.run(ctx, log, l.Hub)
+			if ctx.Err() == nil {
+				log.Warn("lost the connection to a peer; dialing again", "error", err)
+			}
+		} else if !failing && ctx.Err() == nil {
+			log.Warn("failed to connect to a peer; trying again", "address", address, "error", err)
+		}
+		failing = err != nil
 	}
-	if err == nil {
-		l.Logger.Info("connected to a peer", "peer", c.name)
-		c.open, c.failing = open, false
-		return
-	}
-	if !c.failing && l.ctx.Err() == nil {
-		l.Logger.Warn("failed to connect to a peer; trying again", "peer", c.name, "address", c.address, "error", err)
-	}
-	c.failing = true
 }
 
 // dial connects to a peer. The first connection from an address only makes that known there.
-func (l *Links) dial(address string) (*opened, error) {
-	ctx, cancel := context.WithTimeout(l.ctx, dialTime)
+func (l *Links) dial(ctx context.Context, address string) (*opened, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTime)
 	defer cancel()
 	open, err := l.dialOnce(ctx, address)
 	if deny := (link.Deny{}); errors.As(err, &deny) && deny.Code == link.DenyAgain {
@@ -189,16 +156,11 @@ func (l *Links) dialOnce(ctx context.Context, address string) (*opened, error) {
 	if err != nil {
 		return nil, err
 	}
-	stop := context.AfterFunc(l.ctx, func() { _ = conn.Close(link.CloseNone, "") })
-	context.AfterFunc(conn.Context(), func() { stop() })
 	open, err := l.hello(ctx, conn)
 	if err != nil {
 		_ = conn.Close(link.CloseNone, "")
 		return nil, err
 	}
-	go open.work(l.Logger, "reading from a peer", open.receive)
-	go open.work(l.Logger, "accepting requests of a peer", func() { open.serve(l.Hub) })
-	go open.work(l.Logger, "sending a peer the tunnels", func() { open.announce(l.Hub) })
 	return open, nil
 }
 

@@ -1,44 +1,21 @@
 package peer
 
 import (
-	"bytes"
 	"context"
-	"io"
-	"strconv"
+	"log/slog"
+	"maps"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/quic-go/quic-go"
 
-	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/connector/dial"
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
-// TestLinksOfGonePeers: a peer that has left the cluster is forgotten.
-func TestLinksOfGonePeers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := New(Options{Pin: func() string { return "" }})
-		l.Close() // so that nothing is dialed
-		for i := range 11 {
-			if _, err := l.Ask(t.Context(), store.Edge{Name: "edge-" + strconv.Itoa(i), Peer: "127.0.0.1:1"}); err == nil {
-				t.Fatal("a peer answers")
-			}
-			if i%2 == 0 {
-				time.Sleep(2 * goneTime)
-			}
-		}
-		if len(l.links) != 2 {
-			t.Errorf("%d peers are known, want the two of the last minutes", len(l.links))
-		}
-	})
-}
-
-// connect returns a connection to a peer that reads and sends nothing.
-func connect(t *testing.T) *opened {
+// connect returns a connection to a peer that sends nothing, and the peer's end.
+func connect(t *testing.T) (o *opened, there *quic.Conn) {
 	t.Helper()
 	key, err := link.NewIdentity()
 	if err != nil {
@@ -61,49 +38,50 @@ func connect(t *testing.T) *opened {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &opened{conn: &dial.Conn{Conn: &link.Conn{Conn: conn}}, stream: stream, control: link.NewControl(stream)}
-}
-
-// unread is a stream to a peer that answers, and does not read.
-type unread struct {
-	io.Reader
-	writing chan struct{}
-	life    context.Context
-}
-
-func (u unread) Write([]byte) (int, error) {
-	u.writing <- struct{}{}
-	<-u.life.Done()
-	return 0, u.life.Err()
-}
-
-// TestAnswerWhileSending: an answer is passed on while the peer does not read the next question.
-func TestAnswerWhileSending(t *testing.T) {
-	t.Parallel()
-	o := connect(t)
-	var answers bytes.Buffer
-	if err := link.NewControl(&answers).Send(link.Pong{Instance: "first"}); err != nil {
+	if there, err = listener.Accept(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	there := unread{io.MultiReader(&answers, eofAfter{t.Context()}), make(chan struct{}), o.conn.Context()}
-	o.control = link.NewControl(there)
-	first := make(chan link.Pong, 1)
-	o.asked = append(o.asked, first)
-	go func() { _, _ = o.ask(t.Context()) }()
-	wait.For(t, there.writing, "the second question is written")
-	go o.receive()
-	if pong := wait.For(t, first, "the answer to the first question"); pong.Instance != "first" {
-		t.Errorf("%+v", pong)
-	}
-	_ = o.conn.Close(link.CloseNone, "")
+	return &opened{conn: &dial.Conn{Conn: &link.Conn{Conn: conn}}, stream: stream, control: link.NewControl(stream)}, there
 }
 
-// eofAfter is a stream without data that ends with a context.
-type eofAfter struct{ context.Context }
+// TestSilentPeer: a peer gets pings all the time, and is lost soon if it answers none.
+func TestSilentPeer(t *testing.T) {
+	t.Parallel()
+	o, there := connect(t)
+	pings := make(chan int, 1)
+	go func() {
+		n := 0
+		defer func() { pings <- n }()
+		stream, err := there.AcceptStream(t.Context())
+		for control := link.NewControl(stream); err == nil; n++ {
+			_, err = control.Receive()
+		}
+	}()
+	ended := make(chan error, 1)
+	go func() {
+		ended <- o.run(t.Context(), slog.New(slog.DiscardHandler), func() Hub { return nil })
+	}()
+	if err := wait.For(t, ended, "the end of the connection"); err == nil {
+		t.Error("the connection has ended without a reason")
+	}
+	if n := wait.For(t, pings, "the pings"); n < 2 {
+		t.Errorf("%d pings", n)
+	}
+}
 
-func (e eofAfter) Read([]byte) (int, error) {
-	<-e.Done()
-	return 0, io.EOF
+// TestFollow: a peer that is gone, or has another address, has no connection, and a new one gets one.
+func TestFollow(t *testing.T) {
+	t.Parallel()
+	peers := map[string]string{"a": "127.0.0.1:1", "b": "127.0.0.1:1"}
+	l := New(Options{Pin: func() string { return "" }, Peers: func() map[string]string { return peers }})
+	defer l.Close()
+	l.Follow()
+	before := maps.Clone(l.links)
+	peers = map[string]string{"b": "127.0.0.1:2", "c": "127.0.0.1:1"}
+	l.Follow()
+	if len(before) != 2 || len(l.links) != 2 || l.links["b"].address != "127.0.0.1:2" || l.links["c"].address != "127.0.0.1:1" {
+		t.Errorf("before %v, then %v", before, l.links)
+	}
 }
 
 // closedHub is a hub that has been closed.
@@ -119,7 +97,8 @@ func (*closedHub) Relay(*quic.Stream) {}
 // TestAnnounceOfClosedHub: a hub that is closed is asked once, and its successor, too.
 func TestAnnounceOfClosedHub(t *testing.T) {
 	t.Parallel()
-	o, hubs := connect(t), [2]closedHub{}
+	hubs := [2]closedHub{}
+	o, _ := connect(t)
 	var looks atomic.Int64
 	go o.announce(func() Hub { return &hubs[min(looks.Add(1)/5, 1)] })
 	wait.Until(t, "looks for a hub", func() bool { return looks.Load() >= 10 })
