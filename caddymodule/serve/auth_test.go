@@ -1,14 +1,17 @@
 package serve
 
 import (
+	"context"
 	"crypto/rand"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/tests/storetest"
 )
 
@@ -72,6 +75,30 @@ func TestStoreLostAtTheBeginning(t *testing.T) {
 	edge.cut, g.backend.Store = s.CutRequests, s
 	g.key, g.secret = g.newKey(t, store.DefaultAccount, "*")
 	if w := g.post("/v1/chat/completions", `{}`); w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "lost its store") {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
+// A request that has waited is not sent if the gateway has lost its store meanwhile.
+func TestStoreLostWhileWaiting(t *testing.T) {
+	t.Parallel()
+	g, edge, _ := lateGateway(t)
+	deploy(t, g.backend.Store)
+	g.key, g.secret = g.newKey(t, store.DefaultAccount, "*")
+	g.answer = func(*http.Request) *http.Response {
+		return upstreamAnswer("application/json", strings.NewReader(completionOf("hi")), -1)
+	}
+	lost := false
+	g.router.Choose = func(context.Context, []string, tunnel.Target, []Tunnel, time.Duration) (Tunnel, error) {
+		edge.Lose(lost)
+		return fakeTunnel{g}, nil
+	}
+	const path = "/v1/chat/completions"
+	if w := g.post(path, requests[path]); w.Code != http.StatusOK {
+		t.Errorf("with the store: %d %s", w.Code, w.Body)
+	}
+	lost = true
+	if w := g.post(path, requests[path]); w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "lost its store") {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }

@@ -143,8 +143,12 @@ func affinity(ex *Exchange, d store.Deployment) uint64 {
 	return h.Sum64()
 }
 
-// roundTrip sends the request through one tunnel.
+// roundTrip sends the request through one tunnel, unless the gateway has lost its store since it has
+// checked the key: the request may have waited, and the process may have been stopped.
 func roundTrip(ctx context.Context, ex *Exchange, to Tunnel, d store.Deployment) (*http.Response, error) {
+	if ex.backend.Store.Serving() != nil {
+		return nil, dialect.StoreLost()
+	}
 	ex.Connector = to.Connector()
 	upstream, model, err := to.Resolve(ex.Deployment, d.Upstream, d.Model)
 	if err != nil {
