@@ -203,6 +203,7 @@ func (a *App) provisionEvents(ctx caddy.Context) error {
 // Handle implements caddyevents.Handler.
 func (a *App) Handle(_ context.Context, e caddy.Event) error {
 	if e.Name() == "stopping" {
+		a.gateway.Stopping()
 		a.stopEvents()
 	} else if open := a.store.Opened(); open != nil {
 		open.Events.Push(a)
@@ -290,13 +291,18 @@ func (a *App) Cleanup() error {
 	return errors.Join(errs...)
 }
 
-// grace returns the grace period of Caddy's servers, 0 if there is none.
+// grace returns how long requests may run after Caddy's servers begin to stop, 0 if there is no
+// grace period.
 func (a *App) grace() time.Duration {
-	app, err := a.ctx.AppIfConfigured("http")
+	loaded, err := a.ctx.AppIfConfigured("http")
 	if err != nil {
 		return 0
 	}
-	return time.Duration(app.(*caddyhttp.App).GracePeriod)
+	app := loaded.(*caddyhttp.App)
+	if app.GracePeriod == 0 {
+		return 0
+	}
+	return time.Duration(app.ShutdownDelay + app.GracePeriod)
 }
 
 // statusOf returns the HTTP status in another handler's error, 0 if it has none.

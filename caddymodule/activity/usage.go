@@ -1,6 +1,7 @@
 package activity
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -155,14 +156,18 @@ func (l *Log) save(unsaved map[rowKey]store.Usage) error {
 // effect. The caller holds l.saving, which guards row.saved.
 func (l *Log) saveRows(unsaved map[rowKey]store.Usage) error {
 	var failed error
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
 	rows := make([]store.UsageRow, 0, len(unsaved))
 	whole := make(map[rowKey]*store.Usage, len(unsaved))
 	for k, u := range unsaved {
 		r, next := l.row(k)
-		if r.saved == nil && failed == nil { // after a failure, the next read would only wait, too
-			var own store.Usage
-			if own, failed = l.store.OwnUsage(context.Background(), next); failed == nil {
+		if r.saved == nil {
+			if own, err := l.store.OwnUsage(ctx, next); err == nil {
 				r.saved = &own
+			} else {
+				failed = cmp.Or(failed, err)
+				cancel() // other reads of the shared store would only wait, too
 			}
 		}
 		if r.saved == nil {

@@ -50,6 +50,7 @@ type Gateway struct {
 
 	unwatch       func()         // ends the subscription to the store's changes
 	tunnelOptions tunnel.Options // set by Start
+	stopping      time.Time      // when it began; zero: not yet
 	mu            sync.Mutex
 	service       *manage.Service // nil until first used
 }
@@ -71,6 +72,10 @@ func (g *Gateway) Start(ctx context.Context) error {
 	g.welcome(ctx, s)
 	return nil
 }
+
+// Stopping notes that this configuration begins to stop: requests have their grace period from now
+// on. Stop may come after Caddy has waited for them.
+func (g *Gateway) Stopping() { g.stopping = time.Now() }
 
 // Stop deactivates this configuration. Tunnels and running requests continue:
 // requests may outlast it, and a newer configuration may share the listener.
@@ -94,6 +99,15 @@ func (g *Gateway) grace() time.Duration {
 		return defaultGrace
 	}
 	return cmp.Or(g.Grace(), defaultGrace)
+}
+
+// drained returns until when requests of peers may run.
+func (g *Gateway) drained() time.Time {
+	begun := g.stopping
+	if begun.IsZero() { // without Caddy
+		begun = time.Now()
+	}
+	return begun.Add(g.grace())
 }
 
 // Backend returns the backend that serves requests.

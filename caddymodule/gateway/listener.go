@@ -150,7 +150,7 @@ func (l *Listener) stop(g *Gateway) {
 	if current, ok := l.configurations.Newest(); ok {
 		options = current.tunnelOptions
 	} else if options.Peers != nil {
-		l.drained = time.Now().Add(g.grace())
+		l.drained = g.drained()
 	}
 	hub.SetOptions(options)
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
@@ -134,5 +135,17 @@ func TestConnectorOfAnotherEdge(t *testing.T) {
 		if _, err := authenticate(t.Context(), c.ID, secret); !errors.Is(err, tunnel.ErrUnavailable) {
 			t.Errorf("a gateway that has lost its store: %v", err)
 		}
+	}
+}
+
+// The grace period of requests of peers begins when the configuration begins to stop, not after Caddy
+// has waited for those of its clients.
+func TestGraceBeginsWithStopping(t *testing.T) {
+	g := &Gateway{Configuration: Configuration{Grace: func() time.Duration { return time.Minute }}}
+	before := time.Now()
+	g.Stopping()
+	after := time.Now()
+	if until := g.drained(); until.Before(before.Add(time.Minute)) || until.After(after.Add(time.Minute)) {
+		t.Errorf("requests of peers may run until %v after the stop began", until.Sub(before))
 	}
 }

@@ -71,6 +71,7 @@ func (s *Services) close() error {
 	s.Events.Close()
 	s.Pairing.Close()
 	s.Backend.Close()
+	s.Store.Stopping()
 	err := s.Activity.Close()
 	return errors.Join(err, leave(s.Cluster), s.Store.Close())
 }

@@ -50,6 +50,7 @@ type Store struct {
 	broken   atomic.Bool // a worker has panicked: nothing is accepted until the store was read again
 
 	closed      atomic.Bool
+	parted      bool // kv is closed already, see Stopping
 	subscribers subscribe.List[Change]
 
 	mu       sync.Mutex
@@ -153,8 +154,25 @@ func (s *Store) repeat(ctx context.Context, interval time.Duration, failure stri
 	}
 }
 
-// closeTime bounds the last writes.
-const closeTime = 5 * time.Second
+const (
+	closeTime  = 5 * time.Second // for the last writes
+	answerTime = 2 * time.Second // for an answer of the shared KV before these
+)
+
+// Stopping is called before the last writes and Close. If the shared KV does not answer, these
+// fail at once: usage stays in the local KV, and is published after the next start.
+func (s *Store) Stopping() {
+	if s.local == s.kv {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), answerTime)
+	defer cancel()
+	if _, err := s.kv.Get(ctx, accountKind.path("", DefaultAccount)); err != nil {
+		s.log.Warn("the store does not answer; stopping without it: the last times of use are lost", "error", err)
+		s.parted = true
+		_ = s.kv.Close()
+	}
+}
 
 // Close saves pending times of use and closes the KV. Running requests can still read the
 // last view; writes fail with ErrClosed.
@@ -169,6 +187,9 @@ func (s *Store) Close() error {
 	s.workers.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), closeTime)
 	defer cancel()
+	if s.parted {
+		return s.local.Close()
+	}
 	err := s.flush(ctx, 0)
 	if s.local != s.kv {
 		err = errors.Join(err, s.PublishUsage(ctx), s.local.Close())

@@ -174,7 +174,8 @@ func (s *Store) SaveUsage(ctx context.Context, rows []UsageRow) error {
 	return nil
 }
 
-// OwnUsage returns the sums of a row of this gateway, as last saved.
+// OwnUsage returns the sums of a row of this gateway, as last saved. Only rows that this gateway's
+// local KV does not have need the shared one, until ctx ends.
 func (s *Store) OwnUsage(ctx context.Context, r UsageRow) (Usage, error) {
 	if err := r.check(); err != nil {
 		return Usage{}, err
@@ -182,11 +183,11 @@ func (s *Store) OwnUsage(ctx context.Context, r UsageRow) (Usage, error) {
 	if _, ok := s.Account(r.Account); !ok {
 		return Usage{}, nil
 	}
-	ctx, cancel := s.limited(ctx)
-	defer cancel()
 	path := r.path(s.edge)
-	item, err := s.local.Get(ctx, path)
+	item, err := s.local.Get(context.WithoutCancel(ctx), path)
 	if err == nil && !item.Exists() && s.local != s.kv { // published long ago
+		ctx, cancel := s.limited(ctx)
+		defer cancel()
 		item, err = s.kv.Get(ctx, path)
 	}
 	if err != nil || !item.Exists() {
