@@ -54,7 +54,7 @@ func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
 //	model_gateway {
 //		listen  <address>       # UDP for connectors, default :7443
 //		public  <host:port>     # what connectors dial
-//		storage bolt <path>     # or etcd { … }, see Storage
+//		storage bolt [<path>]   # or etcd { … }, see Storage
 //		edge { … }              # this gateway of a cluster, see Edge
 //		max_memory <size>       # for requests and answers, default a quarter of the memory limit
 //		key_metrics on|off      # ids of keys as labels of metrics, default off

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig"
@@ -186,6 +187,7 @@ func TestProvisionErrors(t *testing.T) {
 		{"public :7443", "must be the host:port that connectors dial"},
 		{"public gw.example.com:0", "must be the host:port that connectors dial"},
 		{"storage sqlite /x", `storage "sqlite" is unknown; expected bolt or etcd`},
+		{"storage /srv/gateway.db", `storage "/srv/gateway.db" is unknown; expected bolt or etcd`},
 		{"storage etcd", "the store in etcd needs the URL of at least one member"},
 		{"storage etcd {\n endpoints etcd:2379\n }", "URL 1 of etcd is invalid"},
 		{"storage etcd {\n endpoints http://etcd:2379\n compact on\n }", `parsing compact "on": it must be off`},
@@ -193,7 +195,8 @@ func TestProvisionErrors(t *testing.T) {
 		{"edge {\n name a\n }", "`edge` needs a store that several gateways share"},
 		{"storage etcd {\n endpoints http://e\n }\n edge {\n name \"a b\"\n }", `parsing edge name "a b"`},
 		{"storage etcd {\n endpoints http://e\n }\n edge {\n peer :1\n }", `parsing edge peer ":1"`},
-		{"storage etcd {\n endpoints http://e\n }\n edge {\n on_store_loss 3h\n }", "it must be a duration up to 30m0s, or deny"},
+		{"storage etcd {\n endpoints http://e\n }\n edge {\n on_store_loss 31m\n }", "it must be a duration from 10s to 30m, or deny"},
+		{"storage etcd {\n endpoints http://e\n }\n edge {\n on_store_loss 9s\n }", `parsing edge on_store_loss "9s"`},
 	} {
 		t.Run(test.options, func(t *testing.T) {
 			_, err := tryProvision(t, "{\n model_gateway {\n  "+test.options+"\n }\n}\n:8080 {\n model_gateway\n}")
@@ -201,6 +204,19 @@ func TestProvisionErrors(t *testing.T) {
 				t.Errorf("error %v, want one with %q", err, test.want)
 			}
 		})
+	}
+}
+
+// The storage and the edge without options have defaults.
+func TestStorageDefaults(t *testing.T) {
+	app := provision(t, "{\n model_gateway {\n  storage bolt\n }\n}\n:8080 {\n model_gateway\n}")
+	if place, err := app.place(); err != nil || place.Path != filepath.Join(caddy.AppDataDir(), "model_gateway", "gateway.db") {
+		t.Errorf("storage bolt: %q, %v", place.Path, err)
+	}
+	for option, want := range map[string]time.Duration{"": 2 * time.Minute, "deny": 10 * time.Second, "10s": 10 * time.Second, "30m": 30 * time.Minute} {
+		if e, err := (&Edge{OnStoreLoss: option}).edge(); err != nil || e.OnStoreLoss != want {
+			t.Errorf("on_store_loss %q: %v, %v", option, e.OnStoreLoss, err)
+		}
 	}
 }
 
@@ -221,7 +237,7 @@ func TestReloadOfEdge(t *testing.T) {
 		return err
 	}
 	etcd := Etcd{Endpoints: []string{"http://127.0.0.1:1"}}
-	for _, edge := range []*Edge{nil, {OnStoreLoss: "5m"}} { // the start, and a reload that changes nothing
+	for _, edge := range []*Edge{nil, {OnStoreLoss: "2m"}} { // the start, and a reload that changes nothing
 		if err := reload(etcd, edge); err != nil {
 			t.Fatal(err)
 		}

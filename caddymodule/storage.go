@@ -33,8 +33,11 @@ const (
 	storageEtcd = "etcd"
 )
 
-// defaultStoreLoss is the default of Edge.OnStoreLoss.
-const defaultStoreLoss = 5 * time.Minute
+// The default and the minimum of Edge.OnStoreLoss. The maximum is cluster.MaxStoreLoss.
+const (
+	defaultStoreLoss = 2 * time.Minute
+	minStoreLoss     = 10 * time.Second
+)
 
 // Storage is where the gateway keeps its records.
 type Storage struct {
@@ -97,15 +100,15 @@ type Edge struct {
 	// Where this gateway is, such as `eu`.
 	Region string `json:"region,omitempty"`
 
-	// How long this gateway goes on when etcd is down: a duration up to 30m, or `deny`
-	// for not at all. Default: `5m`. A gateway that alone has lost etcd refuses requests
-	// after 10 seconds in any case.
+	// How long this gateway accepts requests without contact to etcd: a duration from 10s
+	// to 30m. `deny` is 10s. Default: `2m`. So long can a gateway without contact accept a
+	// key that another one has revoked, and the revocation is not confirmed.
 	OnStoreLoss string `json:"on_store_loss,omitempty"`
 }
 
 // UnmarshalCaddyfile reads
 //
-//	storage bolt <path>
+//	storage bolt [<path>]
 //	storage etcd {
 //		endpoints <url>...
 //		prefix    <prefix>
@@ -115,11 +118,11 @@ type Edge struct {
 //	}
 func (s *Storage) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	if !d.Args(&s.Kind) {
-		return d.Err("storage takes a kind: storage bolt <path>, or storage etcd { … }")
+		return d.Err("storage takes a kind: storage bolt [<path>], or storage etcd { … }")
 	}
 	if s.Kind != storageEtcd {
-		if !d.AllArgs(&s.Path) {
-			return d.Err("storage takes a kind and a path: storage bolt <path>")
+		if d.Args(&s.Path); d.NextArg() {
+			return d.Err("storage takes a kind and at most a path: storage bolt [<path>]")
 		}
 		return nil
 	}
@@ -246,11 +249,11 @@ func (e *Edge) edge() (store.Edge, error) {
 	switch e.OnStoreLoss {
 	case "":
 	case "deny":
-		out.OnStoreLoss = 0
+		out.OnStoreLoss = minStoreLoss
 	default:
 		d, err := caddy.ParseDuration(e.OnStoreLoss)
-		if err != nil || d <= 0 || d > cluster.MaxStoreLoss {
-			return out, fmt.Errorf("parsing edge on_store_loss %q: it must be a duration up to %s, or deny", e.OnStoreLoss, cluster.MaxStoreLoss)
+		if err != nil || d < minStoreLoss || d > cluster.MaxStoreLoss {
+			return out, fmt.Errorf("parsing edge on_store_loss %q: it must be a duration from 10s to 30m, or deny, which is 10s", e.OnStoreLoss)
 		}
 		out.OnStoreLoss = d
 	}
