@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
@@ -25,7 +26,7 @@ func newTestEdge(t *testing.T, kv store.KV, name string) *testSite {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "edge.db")
 	open := func(context.Context, *slog.Logger) (store.KV, error) { return storetest.Share(kv), nil }
-	join := edge.Options{Path: file, Shared: open, Edge: store.Edge{Name: name, Region: "eu"}}.Join
+	join := edge.Options{Path: file, Shared: open, Edge: store.Edge{Name: name, Region: "eu", OnStoreLoss: 5 * time.Second}}.Join
 	_, release, err := acquireStore(gateway.Place{Path: file, Shared: open, Join: join}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
@@ -126,7 +127,7 @@ func TestEdges(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := a.metrics(t)
-	if m["postern_store_reachable"] != 1 || m["postern_edge_leader"] != 1 || m["postern_store_contact_age_seconds"] <= 0 || m["postern_edges serving"] != 1 ||
+	if m["postern_store_reachable"] != 1 || m["postern_edge_leader"] != 1 || m["postern_store_contact_age_seconds"] != 0 || m["postern_edges serving"] != 1 ||
 		m["postern_edges draining"] != 1 || m["postern_edges lost"] != 0 || m["postern_barrier_seconds confirmed"] != before+1 {
 		t.Errorf("metrics of a: %v", m)
 	}
@@ -144,10 +145,10 @@ func TestEdges(t *testing.T) {
 		return status == http.StatusServiceUnavailable && text == "lost the store\n"
 	})
 	status, err := service.Status(operator)
-	if err != nil || status.Edge == nil || status.Edge.Name != "a" || status.Edge.State != manage.EdgeLost || !slices.Contains(status.Edge.Lost, "a") || status.Edge.Leader != "" {
-		t.Errorf("status: %+v, %v", status.Edge, err)
+	if err != nil || len(status.Edges) != 2 || !status.Edges[0].Self || status.Edges[0].State != manage.EdgeLost || status.Edges[0].Leader {
+		t.Errorf("status: %+v, %v", status.Edges, err)
 	}
-	if m := a.metrics(t); m["postern_store_reachable"] != 0 || m["postern_edge_leader"] != 0 || m["postern_store_contact_age_seconds"] < 6 || m["postern_edges lost"] < 1 {
+	if m := a.metrics(t); m["postern_store_reachable"] != 0 || m["postern_edge_leader"] != 0 || m["postern_store_contact_age_seconds"] < 4 || m["postern_edges lost"] < 1 {
 		t.Errorf("metrics of a: %v", m)
 	}
 }
@@ -172,7 +173,7 @@ func TestNoEdges(t *testing.T) {
 		t.Fatal(err)
 	}
 	status, err := service.Status(manage.WithCaller(t.Context(), manage.Caller{Operator: true}))
-	if err != nil || status.Edge != nil {
-		t.Errorf("status: %+v, %v", status.Edge, err)
+	if err != nil || status.Edges != nil {
+		t.Errorf("status: %+v, %v", status.Edges, err)
 	}
 }

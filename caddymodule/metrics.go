@@ -205,9 +205,9 @@ var (
 	queueLength = describe("queue_length",
 		"Queued requests, by deployment. Only deployments with a limit have a queue.", "deployment")
 	storeReachable = describe("store_reachable", "Whether the store is open and current and, in a cluster, whether this edge has contact to it.")
-	storeContact   = describe("store_contact_age_seconds", "Time since this edge of a cluster last had contact to the store.")
+	storeContact   = describe("store_contact_age_seconds", "Time since this edge of a cluster last had contact to the store, 0 while it has contact.")
 	edgeLeader     = describe("edge_leader", "Whether this edge has the duties that one edge of the cluster fulfills for all.")
-	edgeStates     = describe("edges", "Edges of the cluster, by state: serving, draining or lost.", "state")
+	edgeStates     = describe("edges", "Edges of the cluster, by state: serving, draining, without_store, lost or unknown.", "state")
 	memoryHeld     = describe("memory_held_bytes", "Bytes of the memory budget currently held by requests and answers.")
 	memoryLimit    = describe("memory_limit_bytes", "The memory budget of requests and answers, max_memory.")
 	memoryRefused  = describe("memory_refused_total",
@@ -238,7 +238,7 @@ func (l live) Collect(ch chan<- prometheus.Metric) {
 		}
 	}
 	open := l.Store.Opened()
-	gauge(storeReachable, is[open != nil && open.Store.Serving() == nil && (open.Cluster == nil || open.Cluster.Contact(open.Cluster.Name()).Last.IsZero())])
+	gauge(storeReachable, is[open != nil && open.Store.Serving() == nil && (open.Cluster == nil || lastContact(open.Cluster).IsZero())])
 	if open == nil {
 		return
 	}
@@ -263,13 +263,20 @@ func (l live) Collect(ch chan<- prometheus.Metric) {
 // is returns the values of gauges that are 1 or 0.
 var is = map[bool]float64{true: 1}
 
+// lastContact returns when this edge last had contact to the store, zero while it has.
+func lastContact(edge gateway.Cluster) time.Time { return edge.Contact(edge.Name()).Last }
+
 // collectEdges collects the metrics of a cluster.
 func (l live) collectEdges(edge gateway.Cluster, gauge func(d *prometheus.Desc, value float64, labels ...string)) {
 	service, err := l.Manage()
 	if err != nil {
 		return
 	}
-	gauge(storeContact, edge.Stale().Seconds())
+	age := 0.0
+	if last := lastContact(edge); !last.IsZero() {
+		age = time.Since(last).Seconds()
+	}
+	gauge(storeContact, age)
 	gauge(edgeLeader, is[edge.Leader()])
 	states := map[string]int{}
 	for _, e := range service.AllEdges() {

@@ -3,6 +3,9 @@ package cli
 import (
 	"net/http"
 	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
 
 	"github.com/postern-dev/postern/caddymodule/manage"
 )
@@ -16,10 +19,6 @@ in etcd. A gateway with a store of its own has none.`,
 			kind: "edge", short: "Lists the edges of the cluster", all: true,
 			header: []string{"NAME", "STATE", "REGION", "VERSION", "ADVERTISE", "PEER", "STARTED", "ROLE"},
 			row: func(in *invocation, e manage.Edge) []string {
-				state := e.State
-				if e.LostSince != nil {
-					state += " " + in.env.ago(e.LostSince)
-				}
 				var roles []string
 				if e.Leader {
 					roles = append(roles, "leader")
@@ -27,7 +26,14 @@ in etcd. A gateway with a store of its own has none.`,
 				if e.Self {
 					roles = append(roles, "this edge")
 				}
-				return []string{e.Name, state, e.Region, e.Version, e.Advertise, e.Peer, in.env.ago(&e.StartedAt), strings.Join(roles, ", ")}
+				return []string{e.Name, in.env.edgeState(e), e.Region, e.Version, e.Advertise, e.Peer, in.env.ago(&e.StartedAt), strings.Join(roles, ", ")}
+			},
+			notes: func(in *invocation, edges []manage.Edge) {
+				for _, e := range edges {
+					if e.Self && e.ContactAt != nil {
+						in.printf("\nThis edge last had contact to the store %s: what the list says of the others is from then.\n", in.env.ago(e.ContactAt))
+					}
+				}
 			},
 		}.command(),
 		{
@@ -49,14 +55,36 @@ another edge. The edge goes on serving what reaches it. It drains until
 			}),
 		},
 		{
-			use: "remove NAME", short: "Removes a lost edge that does not come back",
-			long: `Removes a lost edge that does not come back, as soon as it certainly refuses all
-requests. Edges that stop leave the cluster by themselves, and edges that are lost
-for an hour are removed without this command.`,
-			example: `  caddy gateway edge remove edge-b`,
-			run: operation(send(http.MethodDelete, "/edges/{}"), func(in *invocation, e manage.Edge) {
+			use: "remove NAME", short: "Removes an edge that does not come back",
+			long: `Removes an edge that does not come back, as soon as it certainly accepts no
+requests. With --stopped it is removed at once: say that only if its program has
+certainly stopped. If it runs, it can accept a revoked key although the revocation
+was confirmed. Edges that stop leave the cluster by themselves, and edges that are
+lost for an hour are removed without this command.`,
+			example: `  caddy gateway edge remove edge-b
+  caddy gateway edge remove edge-b --stopped`,
+			flags: func(f *pflag.FlagSet) { f.Bool("stopped", false, "Its program has certainly stopped") },
+			run: operation(func(in *invocation) (request, error) {
+				r := in.request(http.MethodDelete, "/edges/{}")
+				if in.is("stopped") {
+					r = r.with("stopped", "true")
+				}
+				return r, nil
+			}, func(in *invocation, e manage.Edge) {
 				in.printf("The edge %s is removed.\n", printable(e.Name))
 			}),
 		},
 	},
+}
+
+// edgeState describes the state of an edge.
+func (e environment) edgeState(edge manage.Edge) string {
+	text := edge.StateText()
+	switch {
+	case edge.ServesUntil != nil:
+		text += " until " + edge.ServesUntil.In(e.zone).Format(time.TimeOnly)
+	case edge.ContactAt != nil:
+		text += " " + e.ago(edge.ContactAt)
+	}
+	return text
 }

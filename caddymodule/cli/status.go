@@ -35,9 +35,10 @@ func printStatus(in *invocation, s manage.Status) {
 	row("Connectors", "%d, %d online", s.Connectors.Total, s.Connectors.Online)
 	row("Deployments", "%s", deploymentsText(s.Deployments))
 	row("Keys", "%d active, %d revoked", s.Keys.Active, s.Keys.Revoked)
-	if e := s.Edge; e != nil {
-		row("Edge", "%s, %s, contact to the store %s", e.Name, e.State, in.env.ago(&e.ContactAt))
-		row("Cluster", "%s", clusterText(*e))
+	if len(s.Edges) > 0 {
+		self, cluster := in.env.edgesText(s.Edges)
+		row("Edge", "%s", self)
+		row("Cluster", "%s", cluster)
 	}
 	c := s.Counters
 	row("Tunnels", "%d opened, %d replaced, %d denied, %d rejected", c.Connected, c.Replaced, c.Denied, c.Rejected)
@@ -51,13 +52,22 @@ func printStatus(in *invocation, s manage.Status) {
 	}
 }
 
-// clusterText describes the cluster of an edge.
-func clusterText(e manage.EdgeStatus) string {
-	text := fmt.Sprintf("%d edges, leader %s", e.Edges, cmp.Or(e.Leader, "not known"))
-	if len(e.Lost) > 0 {
-		text += ", lost " + strings.Join(e.Lost, ", ")
+// edgesText describes the edge that answers, and its cluster.
+func (e environment) edgesText(edges []manage.Edge) (self, cluster string) {
+	leader, others := "not known", ""
+	for _, edge := range edges {
+		if edge.Leader {
+			leader = edge.Name
+		}
+		text := edge.Name + ", " + e.edgeState(edge)
+		switch {
+		case edge.Self:
+			self = text
+		case edge.State != manage.EdgeServing:
+			others += "; " + text
+		}
 	}
-	return text
+	return self, fmt.Sprintf("%d edges, leader %s%s", len(edges), leader, others)
 }
 
 // deploymentsText counts the available deployments, and the others by state.

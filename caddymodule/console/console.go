@@ -97,7 +97,7 @@ func document(text []byte) http.Handler {
 var pages = []*tab{
 	homeTab, startTab, modelsTab, modelTab, publishTab, removeModelTab, keysTab, newKeyTab, keyTab, revokeKeyTab, connectorsTab, connectorTab,
 	newConnectorTab,
-	rotateConnectorTab, removeConnectorTab, pairingTab, replaceTab, usageTab, activityTab, requestTab, auditTab, edgesTab, settingsTab, removePasskeyTab, removeUserTab, revokeTokenTab,
+	rotateConnectorTab, removeConnectorTab, pairingTab, replaceTab, usageTab, activityTab, requestTab, auditTab, edgesTab, removeEdgeTab, settingsTab, removePasskeyTab, removeUserTab, revokeTokenTab,
 }
 
 // route is an action of signed-in users, and the tab that shows its errors.
@@ -141,7 +141,7 @@ var actions = map[string]route{
 
 	"POST /console/edges/{id}/drain":   {drainEdge, edgesTab},
 	"POST /console/edges/{id}/undrain": {undrainEdge, edgesTab},
-	"POST /console/edges/{id}/remove":  {removeEdge, edgesTab},
+	"POST /console/edges/{id}/remove":  {removeEdge, removeEdgeTab},
 
 	"POST /console/settings/password":                 {changePassword, settingsTab},
 	"POST /console/settings/passkeys/begin":           {do: beginPasskey},

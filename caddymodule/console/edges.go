@@ -13,10 +13,16 @@ var edgesTab = &tab{
 	path: "edges", name: "edges", title: "Edges", data: edgesData, live: []string{"edges-list"}, every: 5 * time.Second,
 }
 
+// removeEdgeTab asks before an edge without contact to the store is removed.
+var removeEdgeTab = &tab{path: "edges/{id}/remove", name: "edge-remove", title: "Remove an edge", data: func(v *visit) any {
+	return find(v, v.Manage.Edges, func(e manage.Edge) bool { return e.Name == v.id() && !e.Self && e.ContactAt != nil },
+		"There is no such edge, or it has contact to the store.")
+}}
+
 type edgesPage struct {
-	Edges   []edgeRow
-	Serving int
-	Self    manage.EdgeStatus
+	Edges            []edgeRow
+	Serving, Unknown int
+	Self             manage.Edge
 }
 
 type edgeRow struct{ manage.Edge }
@@ -38,13 +44,16 @@ func (e edgeRow) About() string {
 
 func edgesData(v *visit) any {
 	p := new(edgesPage)
-	if status := load(v, v.Manage.Status); status.Edge != nil {
-		p.Self = *status.Edge
-	}
 	for _, e := range load(v, v.Manage.Edges) {
 		p.Edges = append(p.Edges, edgeRow{e})
-		if e.State == manage.EdgeServing {
+		if e.Self {
+			p.Self = e
+		}
+		switch {
+		case e.State == manage.EdgeServing, e.State == manage.EdgeWithoutStore && e.Self:
 			p.Serving++
+		case e.State == manage.EdgeUnknown:
+			p.Unknown++
 		}
 	}
 	return p
@@ -61,6 +70,6 @@ func undrainEdge(v *visit) error {
 }
 
 func removeEdge(v *visit) error {
-	e, err := v.Manage.RemoveEdge(v.ctx, v.id())
+	e, err := v.Manage.RemoveEdge(v.ctx, manage.RemoveEdge{Edge: v.id(), Stopped: v.typed("stopped")})
 	return v.done(edgesTab.url(), e.Name+" is removed.", err)
 }

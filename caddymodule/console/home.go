@@ -32,14 +32,14 @@ const (
 type alert struct {
 	Bad       bool // requests fail
 	Text, URL string
-	Until     *time.Time
+	In, At    *time.Time // follows the text: "in 3 days", or a time of day
 }
 
 type homePage struct {
 	Alerts []alert
 	More   int // alerts that are not shown
 	Status manage.Status
-	Edges  int      // that serve, of Status.Edge.Edges
+	Edges  int      // that serve, of Status.Edges
 	Sum    usageRow // of today, in UTC
 	Chart  chart
 	Models []homeModel
@@ -58,13 +58,15 @@ func homeData(v *visit) any {
 	sums := load(v, func(ctx context.Context) ([]manage.UsageSum, error) { return v.Manage.Usage(ctx, request) })
 	p.use(deployments, hours, sums, v.Now().UTC().Format(time.DateOnly))
 	alerts := slices.Concat(
-		edgeAlerts(p.Status.Edge, load(v, v.Manage.Recent)), modelAlerts(deployments), connectorAlerts(connectors),
+		edgeAlerts(p.Status.Edges, load(v, v.Manage.Recent)), modelAlerts(deployments), connectorAlerts(connectors),
 		ratioAlerts(hours[len(hours)-2:], sums), quotaAlerts(load(v, v.Manage.UsedQuotas)), keyAlerts(load(v, v.Manage.Keys), v.Now()))
 	slices.SortStableFunc(alerts, func(a, b alert) int { return rankOf(a) - rankOf(b) })
 	p.Alerts = alerts[:min(len(alerts), maxAlerts)]
 	p.More = len(alerts) - len(p.Alerts)
-	if e := p.Status.Edge; e != nil {
-		p.Edges = e.Edges - len(e.Lost)
+	for _, e := range p.Status.Edges {
+		if e.State == manage.EdgeServing || e.State == manage.EdgeDraining || e.State == manage.EdgeWithoutStore && e.Self {
+			p.Edges++
+		}
 	}
 	return p
 }
@@ -140,7 +142,7 @@ func connectorAlerts(connectors []manage.Connector) (alerts []alert) {
 func keyAlerts(keys []manage.Key, now time.Time) (alerts []alert) {
 	for _, k := range keys {
 		if k.State == store.KeyValid && k.ExpiresAt != nil && k.ExpiresAt.Before(now.Add(store.ExpiryNotice)) {
-			alerts = append(alerts, alert{Text: "Key " + k.Name + " expires", Until: k.ExpiresAt, URL: keyURL(k.ID)})
+			alerts = append(alerts, alert{Text: "Key " + k.Name + " expires", In: k.ExpiresAt, URL: keyURL(k.ID)})
 		}
 	}
 	return alerts
@@ -184,17 +186,16 @@ func ratioAlerts(hours []period, sums []manage.UsageSum) (alerts []alert) {
 }
 
 // edgeAlerts are of gateways without contact to the store, and of those that do not answer.
-func edgeAlerts(edge *manage.EdgeStatus, recent manage.Recent) (alerts []alert) {
-	var lost []string
-	if edge != nil {
-		lost = edge.Lost
-	}
-	for _, name := range lost {
-		alerts = append(alerts, alert{Bad: true, Text: "Gateway " + name + " has lost its store.", URL: edgesTab.url()})
-	}
-	for _, name := range recent.Silent {
-		if !slices.Contains(lost, name) {
-			alerts = append(alerts, alert{Bad: true, Text: "Gateway " + name + " does not answer.", URL: edgesTab.url()})
+func edgeAlerts(edges []manage.Edge, recent manage.Recent) (alerts []alert) {
+	for _, e := range edges {
+		text := "Gateway " + e.Name + ": " + e.StateText()
+		switch {
+		case e.State == manage.EdgeWithoutStore:
+			alerts = append(alerts, alert{Text: text + " until", At: e.ServesUntil, URL: edgesTab.url()})
+		case e.State == manage.EdgeLost:
+			alerts = append(alerts, alert{Bad: true, Text: text + " since", At: e.ContactAt, URL: edgesTab.url()})
+		case slices.Contains(recent.Silent, e.Name):
+			alerts = append(alerts, alert{Bad: true, Text: "Gateway " + e.Name + " does not answer.", URL: edgesTab.url()})
 		}
 	}
 	if recent.Partial && len(recent.Silent) == 0 { // for users who may not see gateways

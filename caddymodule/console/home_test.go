@@ -71,9 +71,9 @@ func TestAlerts(t *testing.T) {
 }
 
 func TestEdgeAlerts(t *testing.T) {
-	edge := &manage.EdgeStatus{Lost: []string{"a"}}
+	edges := []manage.Edge{{Name: "a", State: manage.EdgeLost}, {Name: "b", State: manage.EdgeServing}, {Name: "c", State: manage.EdgeUnknown}}
 	for want, got := range map[string][]alert{
-		"[Gateway a has lost its store. Gateway b does not answer.]":      edgeAlerts(edge, manage.Recent{Partial: true, Silent: []string{"a", "b"}}),
+		"[Gateway a: lost since Gateway b does not answer.]":              edgeAlerts(edges, manage.Recent{Partial: true, Silent: []string{"a", "b"}}),
 		"[Another gateway does not answer, so its requests are missing.]": edgeAlerts(nil, manage.Recent{Partial: true}),
 		"[]": edgeAlerts(nil, manage.Recent{}),
 	} {

@@ -3,26 +3,25 @@ package console
 import (
 	"context"
 	"net/http"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/activity"
-	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// edges is a cluster in which all edges but this one, edge-a, are lost if the test says so.
+// edges is the cluster of this edge, edge-a.
 type edges struct {
-	store  *store.Store
-	lost   time.Time
-	report activity.Report // of edge-b, about the default account
-	silent []string
+	store    *store.Store
+	contacts map[string]store.Contact
+	report   activity.Report // of edge-b, about the default account
+	silent   []string
 }
 
-func (*edges) Name() string         { return "edge-a" }
-func (*edges) LeaderName() string   { return "edge-a" }
-func (*edges) Stale() time.Duration { return time.Second }
+func (*edges) Name() string       { return "edge-a" }
+func (*edges) LeaderName() string { return "edge-a" }
+
+func (e *edges) Contact(name string) store.Contact { return e.contacts[name] }
 
 func (e *edges) Reports(_ context.Context, account string) (map[string]activity.Report, []string) {
 	if account != store.DefaultAccount {
@@ -31,14 +30,10 @@ func (e *edges) Reports(_ context.Context, account string) (map[string]activity.
 	return map[string]activity.Report{"edge-b": e.report}, e.silent
 }
 
-func (e *edges) Contact(name string) store.Contact {
-	if name == "edge-a" {
-		return store.Contact{}
+func (e *edges) Remove(ctx context.Context, name string, stopped bool) error {
+	if !stopped {
+		return store.Errorf(store.ErrInUse, "the edge %s may accept requests", name)
 	}
-	return store.Contact{Last: e.lost}
-}
-
-func (e *edges) Remove(ctx context.Context, name string, _ bool) error {
 	lost, _ := e.store.FindEdge(name)
 	return e.store.RemoveEdge(ctx, lost.Edge)
 }
@@ -62,9 +57,28 @@ func TestEdges(t *testing.T) {
 	has(t, b.page("/console/edges"), "edge-b is ready again", "2 of 2 serving")
 	b.refused(b.post("/console/edges/nosuch/drain"), http.StatusNotFound, "the cluster has no edge called")
 
-	cluster.lost = time.Now().Add(-time.Minute)
-	has(t, b.page("/console/edges"), ">lost</span>", "since", "/console/edges/edge-b/remove")
-	b.goes(b.post("/console/edges/edge-b/remove"), "/console/edges")
+	b.refused(b.get("/console/edges/edge-b/remove"), http.StatusNotFound, "it has contact to the store")
+	at, until := time.Now().Add(-time.Minute), time.Now().Add(time.Minute)
+	cluster.contacts = map[string]store.Contact{"edge-b": {Last: at, Until: until}}
+	has(t, b.page("/console/edges"), "1 of 2 serving", ">may serve without the store</span>", "until", "/console/edges/edge-b/remove")
+	has(t, b.page("/console/home"), "Gateway edge-b: may serve without the store until", "1 of 2")
+	has(t, b.page("/console/edges/edge-b/remove"), "Remove edge-b?", "It may accept requests until then", `name="stopped"`)
+	b.refused(b.post("/console/edges/edge-b/remove"), http.StatusConflict, "may accept requests")
+	cluster.contacts["edge-b"] = store.Contact{Last: at, Until: at}
+	has(t, b.page("/console/edges"), ">lost</span>", "since")
+	has(t, b.page("/console/home"), "Gateway edge-b: lost since")
+	has(t, b.page("/console/edges/edge-b/remove"), "accepts no requests")
+	cluster.contacts = map[string]store.Contact{"edge-a": {Last: at, Until: until}, "edge-b": {Unknown: true}}
+	page = b.page("/console/edges")
+	has(t, page, "1 of 2 serving, 1 unknown", ">serving without the store</span>", ">unknown</span>",
+		"This edge, edge-a, has had no contact to the store since", "and serves without it until", "says of the others is of that time")
+	lacks(t, mainOf(page), "lost<", "/remove", "/drain")
+	page = b.page("/console/home")
+	has(t, page, "Gateway edge-a: serving without the store until", "1 of 2")
+	lacks(t, mainOf(page), "lost", "edge-b")
+	cluster.contacts = map[string]store.Contact{"edge-b": {Last: at, Until: until}}
+	b.goes(b.post("/console/edges/edge-b/remove", "stopped", "true"), "/console/edges")
+	cluster.contacts = nil
 	page = b.page("/console/edges")
 	has(t, page, "1 of 1 serving", "edge-b is removed")
 	lacks(t, mainOf(page), "<td data-label=\"Name\"><span><strong>edge-b<")
@@ -76,16 +90,6 @@ func TestEdges(t *testing.T) {
 	lacks(t, o.page("/console/models"), "/console/edges")
 	o.refused(o.get("/console/edges"), http.StatusForbidden, "Only operators and users of the account")
 	o.refused(o.post("/console/edges/edge-a/drain"), http.StatusForbidden, "Only operators and users of the account")
-}
-
-// An edge that has lost the store says that its list is old.
-func TestEdgesOfLostEdge(t *testing.T) {
-	var page strings.Builder
-	data := &edgesPage{Self: manage.EdgeStatus{Name: "edge-a", State: manage.EdgeLost, ContactAt: time.Now()}}
-	if err := newHouse(t).console.templates[store.RoleAdmin].ExecuteTemplate(&page, "edges-list", data); err != nil {
-		t.Fatal(err)
-	}
-	has(t, page.String(), "This edge, edge-a, has had no contact to the store since")
 }
 
 // A gateway that is alone has no page of edges.

@@ -68,6 +68,7 @@ var needs = map[string]string{
 	"GET /console/activity":            "GET /activity",
 	"GET /console/audit":               "GET /audit",
 	"GET /console/edges":               "GET /edges",
+	"GET /console/edges/{id}/remove":   "DELETE /edges/{name}",
 	"POST /console/edges/{id}/drain":   "POST /edges/{name}/drain",
 	"POST /console/edges/{id}/undrain": "POST /edges/{name}/undrain",
 	"POST /console/edges/{id}/remove":  "DELETE /edges/{name}",

@@ -77,7 +77,7 @@ var accesses = map[string]access{
 	"DELETE /sessions/{id}":          {path: "/sessions/{session}", noAccount: true, users: true},
 	"POST /sessions/confirm":         {path: "/sessions/confirm", body: map[string]string{"password": password}, noAccount: true, users: true},
 	"GET /edges":                     {path: "/edges", noAccount: true},
-	"DELETE /edges/{name}":           {path: "/edges/edge-b", noAccount: true},
+	"DELETE /edges/{name}":           {path: "/edges/edge-b?stopped=true", noAccount: true},
 	"POST /edges/{name}/drain":       {path: "/edges/edge-b/drain", body: map[string]string{}, noAccount: true},
 	"POST /edges/{name}/undrain":     {path: "/edges/edge-b/undrain", body: map[string]string{}, noAccount: true},
 	"GET /accounts":                  {path: "/accounts", noAccount: true, operators: true},

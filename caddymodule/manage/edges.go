@@ -15,8 +15,6 @@ type Cluster interface {
 	// LeaderName returns the name of the edge with the duties that one fulfills for all, "" if
 	// none is known.
 	LeaderName() string
-	// Stale returns how long ago this edge had contact to the store.
-	Stale() time.Duration
 	// Contact returns what this edge knows of the contact of an edge to the store.
 	Contact(edge string) store.Contact
 	// Remove removes an edge. While it may accept requests, this fails unless stopped says that
@@ -29,13 +27,15 @@ type Cluster interface {
 
 // The states of edges.
 const (
-	EdgeServing  = "serving"
-	EdgeDraining = "draining" // clients and connectors shall use other edges
-	EdgeLost     = "lost"     // without contact to the store
+	EdgeServing      = "serving"
+	EdgeDraining     = "draining"      // clients and connectors shall use other edges
+	EdgeWithoutStore = "without_store" // without contact to the store; may accept requests for a while
+	EdgeLost         = "lost"          // without contact for so long that it accepts no requests
+	EdgeUnknown      = "unknown"       // as the edge that answers has no contact itself
 )
 
 // EdgeStates lists the states of edges.
-var EdgeStates = []string{EdgeServing, EdgeDraining, EdgeLost}
+var EdgeStates = []string{EdgeServing, EdgeDraining, EdgeWithoutStore, EdgeLost, EdgeUnknown}
 
 // Edge is a gateway of the cluster.
 type Edge struct {
@@ -46,25 +46,26 @@ type Edge struct {
 	Peer      string `json:"peer,omitempty"`      // host:port that other edges dial
 	// StartedAt is when it started.
 	StartedAt time.Time `json:"started_at"`
-	// State is "serving", "draining" or "lost".
+	// State is "serving", "draining", "without_store", "lost" or "unknown".
 	State string `json:"state"`
-	// LostSince is since when it has no contact to the store, absent if it has.
-	LostSince *time.Time `json:"lost_since,omitempty"`
-	Leader    bool       `json:"leader"` // has the duties that one edge fulfills for all
-	Self      bool       `json:"self"`   // is the edge that answers
+	// ContactAt is when it last had contact to the store, only with "without_store" and "lost".
+	ContactAt *time.Time `json:"contact_at,omitempty"`
+	// ServesUntil is when it accepts no more requests unless it gets contact, only with
+	// "without_store".
+	ServesUntil *time.Time `json:"serves_until,omitempty"`
+	Leader      bool       `json:"leader"` // has the duties that one edge fulfills for all
+	Self        bool       `json:"self"`   // is the edge that answers
 }
 
-// EdgeStatus is this gateway's part in a cluster.
-type EdgeStatus struct {
-	Name string `json:"name"`
-	// State is "serving", "draining" or "lost".
-	State string `json:"state"`
-	// Leader is the edge with the duties that one fulfills for all, absent if none is known.
-	Leader string `json:"leader,omitempty"`
-	// ContactAt is when this edge last had contact to the store.
-	ContactAt time.Time `json:"contact_at"`
-	Edges     int       `json:"edges"` // number of edges, including this one
-	Lost      []string  `json:"lost"`  // names of the edges without contact to the store
+// StateText is the state in words. With EdgeWithoutStore it goes on with "until ServesUntil".
+func (e Edge) StateText() string {
+	switch {
+	case e.State == EdgeWithoutStore && e.Self:
+		return "serving without the store"
+	case e.State == EdgeWithoutStore: // it may have crashed
+		return "may serve without the store"
+	}
+	return e.State
 }
 
 // MayEdges returns an error if the caller may not see and change the edges, or there are none.
@@ -110,32 +111,19 @@ func (s *Service) edgeOf(e store.Edge) Edge {
 	if e.Draining {
 		view.State = EdgeDraining
 	}
-	if since := s.cluster.Contact(e.Name).Last; !since.IsZero() {
-		view.State, view.LostSince = EdgeLost, new(since.UTC().Truncate(time.Second))
+	contact := s.cluster.Contact(e.Name)
+	switch {
+	case contact.Unknown:
+		view.State = EdgeUnknown
+		return view
+	case contact.Last.IsZero():
+		return view
+	}
+	view.State, view.ContactAt = EdgeLost, new(contact.Last.UTC().Truncate(time.Second))
+	if s.now().Before(contact.Until) {
+		view.State, view.ServesUntil = EdgeWithoutStore, new(contact.Until.UTC().Truncate(time.Second))
 	}
 	return view
-}
-
-// edgeStatus returns this gateway's part in its cluster, nil if it has none or the caller may
-// not see it.
-func (s *Service) edgeStatus(ctx context.Context) *EdgeStatus {
-	if s.MayEdges(ctx) != nil {
-		return nil
-	}
-	status := &EdgeStatus{
-		Name: s.cluster.Name(), Leader: s.cluster.LeaderName(),
-		ContactAt: s.now().Add(-s.cluster.Stale()).UTC().Truncate(time.Second), Lost: []string{},
-	}
-	for _, e := range s.AllEdges() {
-		status.Edges++
-		if e.Self {
-			status.State = e.State
-		}
-		if e.State == EdgeLost {
-			status.Lost = append(status.Lost, e.Name)
-		}
-	}
-	return status
 }
 
 // DrainEdge makes an edge not ready, so that load balancers use the others. It refuses nothing.
@@ -160,15 +148,26 @@ func (s *Service) setDraining(ctx context.Context, operation, name string, drain
 	return s.edgeOf(e), nil
 }
 
-// RemoveEdge removes an edge that is lost and refuses all requests.
-func (s *Service) RemoveEdge(ctx context.Context, name string) (Edge, error) {
+// RemoveEdge is a request to remove an edge.
+type RemoveEdge struct {
+	Edge string `path:"record"`
+	// Stopped is "true" if the edge's program has certainly stopped: it is then removed at once.
+	Stopped string `json:"stopped" need:"filled"`
+}
+
+// RemoveEdge removes an edge that certainly accepts no requests.
+func (s *Service) RemoveEdge(ctx context.Context, r RemoveEdge) (Edge, error) {
+	if r.Stopped != "" && r.Stopped != "true" {
+		return Edge{}, badRequest("query parameter %q must be %q, which says that the program of the edge has certainly stopped", "stopped", "true")
+	}
 	if err := s.MayEdges(ctx); err != nil {
 		return Edge{}, err
 	}
-	e, _ := s.store.FindEdge(name)
-	if err := s.cluster.Remove(ctx, name, false); err != nil {
+	e, _ := s.store.FindEdge(r.Edge)
+	removed := s.edgeOf(e.Edge)
+	if err := s.cluster.Remove(ctx, r.Edge, r.Stopped != ""); err != nil {
 		return Edge{}, err
 	}
-	s.audit(ctx, "edge.remove", "", name, name)
-	return s.edgeOf(e.Edge), nil
+	s.audit(ctx, "edge.remove", "", r.Edge, r.Edge, "stopped", r.Stopped != "")
+	return removed, nil
 }

@@ -13,8 +13,11 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// fakeCluster is the cluster of edge-a, which leads, and edge-b, which is lost.
-type fakeCluster struct{ store *store.Store }
+// fakeCluster is the cluster of edge-a, which leads, and edge-b.
+type fakeCluster struct {
+	store    *store.Store
+	contacts map[string]store.Contact
+}
 
 // start adds the edges to the store of the gateway.
 func (c *fakeCluster) start(g *gateway) {
@@ -30,9 +33,8 @@ func (c *fakeCluster) start(g *gateway) {
 	}
 }
 
-func (*fakeCluster) Name() string         { return "edge-a" }
-func (*fakeCluster) LeaderName() string   { return "edge-a" }
-func (*fakeCluster) Stale() time.Duration { return 2 * time.Second }
+func (*fakeCluster) Name() string       { return "edge-a" }
+func (*fakeCluster) LeaderName() string { return "edge-a" }
 
 // Reports returns one request through edge-b, of each account.
 func (*fakeCluster) Reports(_ context.Context, account string) (map[string]activity.Report, []string) {
@@ -42,14 +44,12 @@ func (*fakeCluster) Reports(_ context.Context, account string) (map[string]activ
 	}}, nil
 }
 
-func (*fakeCluster) Contact(name string) store.Contact {
-	if name == "edge-a" {
-		return store.Contact{}
-	}
-	return store.Contact{Last: time.Now().Add(-time.Hour)}
-}
+func (c *fakeCluster) Contact(name string) store.Contact { return c.contacts[name] }
 
-func (c *fakeCluster) Remove(ctx context.Context, name string, _ bool) error {
+func (c *fakeCluster) Remove(ctx context.Context, name string, stopped bool) error {
+	if !stopped {
+		return store.Errorf(store.ErrInUse, "the edge %s may accept requests", name)
+	}
 	lost, _ := c.store.FindEdge(name)
 	return c.store.RemoveEdge(ctx, lost.Edge)
 }
@@ -64,17 +64,16 @@ func TestEdges(t *testing.T) {
 		t.Fatalf("%d %s", answer.Code, answer.Body)
 	}
 	a, b := edges[0], edges[1]
-	if a.Name != "edge-a" || a.State != manage.EdgeServing || !a.Leader || !a.Self || a.LostSince != nil || a.Peer != "10.0.0.7:7443" || a.Region != "eu" ||
-		b.Name != "edge-b" || b.State != manage.EdgeLost || b.Leader || b.Self || b.LostSince == nil {
+	if a.Name != "edge-a" || a.State != manage.EdgeServing || !a.Leader || !a.Self || a.ContactAt != nil || a.Peer != "10.0.0.7:7443" || a.Region != "eu" ||
+		b.Name != "edge-b" || b.State != manage.EdgeServing || b.Leader || b.Self {
 		t.Errorf("edges: %s", answer.Body)
 	}
 	drains := func() bool { e, _ := g.store.FindEdge("edge-a"); return e.Draining }
 	if answer := g.do("POST", "/edges/edge-a/drain", "{}"); answer.Code != http.StatusOK || !strings.Contains(answer.Body.String(), `"state":"draining"`) || !drains() {
 		t.Errorf("drain: %d %s, %v", answer.Code, answer.Body, drains())
 	}
-	if status := g.do("GET", "/status", "").Body.String(); !strings.Contains(status, `"edge":{"name":"edge-a","state":"draining","leader":"edge-a","contact_at":`) ||
-		!strings.Contains(status, `"edges":2,"lost":["edge-b"]`) {
-		t.Errorf("status: %s", status)
+	if status := want[manage.Status](g, 200, "GET", "/status", ""); len(status.Edges) != 2 || status.Edges[0].State != manage.EdgeDraining || !status.Edges[0].Self {
+		t.Errorf("status: %+v", status)
 	}
 	if answer := g.do("POST", "/edges/edge-a/undrain", "{}"); answer.Code != http.StatusOK || drains() {
 		t.Errorf("undrain: %d %s, %v", answer.Code, answer.Body, drains())
@@ -82,12 +81,47 @@ func TestEdges(t *testing.T) {
 	if answer := g.do("POST", "/edges/nosuch/drain", "{}"); answer.Code != http.StatusNotFound || !strings.Contains(answer.Body.String(), "the cluster has no edge called") {
 		t.Errorf("an unknown edge: %d %s", answer.Code, answer.Body)
 	}
-	if answer := g.do("DELETE", "/edges/edge-b", ""); answer.Code != http.StatusOK || len(g.store.Edges()) != 1 {
+	for query, status := range map[string]int{"": http.StatusConflict, "?stopped=yes": http.StatusBadRequest, "?stopped=": http.StatusBadRequest} {
+		want[map[string]any](g, status, "DELETE", "/edges/edge-b"+query, "")
+	}
+	if answer := g.do("DELETE", "/edges/edge-b?stopped=true", ""); answer.Code != http.StatusOK || len(g.store.Edges()) != 1 {
 		t.Errorf("remove: %d %s, %v", answer.Code, answer.Body, g.store.Edges())
 	}
 	for _, operation := range []string{"edge.drain", "edge.undrain", "edge.remove"} {
 		if !strings.Contains(g.log.String(), `"operation":"`+operation+`"`) {
 			t.Errorf("the log lacks %s", operation)
+		}
+	}
+}
+
+// Each state of an edge has its times, and its words.
+func TestEdgeStates(t *testing.T) {
+	c := &fakeCluster{}
+	g := newGatewayIn(t, c)
+	c.start(g)
+	at, until := time.Now().Add(-time.Minute), time.Now().Add(time.Minute)
+	for _, tt := range []struct {
+		name        string
+		contact     store.Contact
+		state, text string
+	}{
+		{"edge-a", store.Contact{Until: until}, manage.EdgeServing, "serving"},
+		{"edge-a", store.Contact{Last: at, Until: until}, manage.EdgeWithoutStore, "serving without the store"},
+		{"edge-a", store.Contact{Last: at, Until: at}, manage.EdgeLost, "lost"},
+		{"edge-b", store.Contact{Last: at, Until: until}, manage.EdgeWithoutStore, "may serve without the store"},
+		{"edge-b", store.Contact{Last: at, Until: at}, manage.EdgeLost, "lost"},
+		{"edge-b", store.Contact{Unknown: true}, manage.EdgeUnknown, "unknown"},
+	} {
+		c.contacts = map[string]store.Contact{tt.name: tt.contact}
+		for _, e := range want[[]manage.Edge](g, 200, "GET", "/edges", "") {
+			if e.Name != tt.name {
+				continue
+			}
+			if e.State != tt.state || e.StateText() != tt.text || (e.ServesUntil != nil) != (tt.state == manage.EdgeWithoutStore) ||
+				(e.ContactAt != nil) != (e.ServesUntil != nil || tt.state == manage.EdgeLost) || e.ContactAt != nil && !e.ContactAt.Equal(at.Truncate(time.Second)) ||
+				e.ServesUntil != nil && !e.ServesUntil.Equal(until.Truncate(time.Second)) {
+				t.Errorf("%s, %+v: %+v", tt.name, tt.contact, e)
+			}
 		}
 	}
 }

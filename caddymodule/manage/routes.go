@@ -73,7 +73,7 @@ func (s *Service) routes() map[string]map[string]route {
 		"/sessions/{id}":            {remove: {0, everyone, ofRecord(ok, s.RevokeSession)}},
 		"/sessions/confirm":         {post: {0, everyone, with(ok, s.ConfirmSession)}},
 		"/edges":                    {get: {read, readers, of(ok, s.Edges)}},
-		"/edges/{name}":             {remove: {0, admins, ofRecord(ok, s.RemoveEdge)}},
+		"/edges/{name}":             {remove: {0, admins, with(ok, s.RemoveEdge)}},
 		"/edges/{name}/drain":       {post: {0, admins, ofRecord(ok, s.DrainEdge)}},
 		"/edges/{name}/undrain":     {post: {0, admins, ofRecord(ok, s.UndrainEdge)}},
 		"/accounts":                 {get: {0, admins, of(ok, s.Accounts)}, post: {0, admins, with(created, s.CreateAccount)}},

@@ -22,9 +22,9 @@ type Status struct {
 	Connectors  ConnectorCount  `json:"connectors"`
 	Deployments DeploymentCount `json:"deployments"`
 	Keys        KeyCount        `json:"keys"`
-	// Edge is this gateway's part in a cluster, for operators and users of the default
-	// account. It is absent if the gateway is alone.
-	Edge *EdgeStatus `json:"edge,omitempty"`
+	// Edges are the gateways of the cluster, for operators and users of the default account.
+	// They are absent if the gateway is alone.
+	Edges []Edge `json:"edges,omitempty"`
 	// Counters are of the whole gateway and for operators only.
 	Counters tunnel.Counters `json:"counters,omitzero"`
 	// Warnings are what is wrong with the configuration, for operators only.
@@ -89,10 +89,12 @@ func (s *Service) Status(ctx context.Context) (Status, error) {
 		URL:         at.URL,
 		Listener:    listener,
 		Deployments: DeploymentCount{States: make(map[health.State]int)},
-		Edge:        s.edgeStatus(ctx),
 	}
 	if caller.Operator {
 		st.Counters, st.Warnings = s.tunnels.Counters(), at.Warnings
+	}
+	if s.MayEdges(ctx) == nil {
+		st.Edges = s.AllEdges()
 	}
 	live := s.sessions()
 	for _, account := range accounts {
