@@ -14,22 +14,13 @@ import (
 	"github.com/postern-dev/postern/tests/storetest"
 )
 
-// leading is a cluster in which this gateway may lead, or have lost the store.
-type leading struct {
-	atomic.Bool
-	lost atomic.Bool
-}
+// leading is a cluster in which this gateway may lead.
+type leading struct{ atomic.Bool }
 
 func (l *leading) Reached(int64)                        {}
 func (l *leading) Confirm(context.Context, int64) error { return nil }
+func (l *leading) Serving() error                       { return nil }
 func (l *leading) Leader() bool                         { return l.Load() }
-
-func (l *leading) Serving() error {
-	if l.lost.Load() {
-		return store.ErrUnavailable
-	}
-	return nil
-}
 
 // follow opens the store of the gateway i and has its events recorded.
 func follow(t *testing.T, kv store.KV, i int, lead *leading, out *recorder) *store.Store {
@@ -104,6 +95,7 @@ func TestConnectorsOfACluster(t *testing.T) {
 		var lead [2]leading
 		var out [2]recorder
 		var gateways [2]*sources
+		var away atomic.Bool
 		hub := tunnel.NewHub(tunnel.Options{})
 		for i := range gateways {
 			st, err := store.New(storetest.Share(kv), store.Options{Edge: string(rune('a' + i)), Local: storetest.OpenBolt(t, filepath.Join(t.TempDir(), "edge.db")), Cluster: &lead[i]})
@@ -112,6 +104,7 @@ func TestConnectorsOfACluster(t *testing.T) {
 			}
 			defer st.Close()
 			gateways[i] = newSources(st, out[i].add)
+			gateways[i].away = away.Load
 			defer gateways[i].close()
 		}
 		lead[0].Store(true)
@@ -146,9 +139,9 @@ func TestConnectorsOfACluster(t *testing.T) {
 		}
 		cut(true)
 		time.Sleep(lostAfter)
-		lead[1].lost.Store(true)
+		away.Store(true)
 		time.Sleep(time.Minute)
-		lead[1].lost.Store(false)
+		away.Store(false)
 		time.Sleep(offlineAfter)
 		cut(false)
 		time.Sleep(time.Minute)

@@ -42,6 +42,7 @@ type sources struct {
 	store *store.Store
 	emit  func(Event) // returns at once
 	stop  func()      // ends the subscription to the store
+	away  func() bool // see Options
 	// states returns the upstream states that a connector has reported to a hub.
 	states func(hub *tunnel.Hub, connector string) []tunnel.UpstreamState
 
@@ -56,7 +57,7 @@ type sources struct {
 // newSources starts watching the store. Existing records emit no events.
 func newSources(st *store.Store, emit func(Event)) *sources {
 	s := &sources{
-		store: st, emit: emit, states: statesOf,
+		store: st, emit: emit, away: func() bool { return false }, states: statesOf,
 		presences: make(map[string]*presence), hubs: make(map[*tunnel.Hub]func()),
 	}
 	s.mu.Lock()

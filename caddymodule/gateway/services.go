@@ -33,7 +33,9 @@ func (s *Store) newServices(st *store.Store, cluster Cluster) (*Services, error)
 	var peers serve.Peers
 	var onSignIn func(signin.Outcome)
 	var onPairing func(link.Pairing)
+	away := func() bool { return false }
 	if cluster != nil {
+		away = func() bool { return !cluster.Contact(cluster.Name()).Last.IsZero() }
 		peers, onSignIn, onPairing = cluster, cluster.PublishSignIn, cluster.PublishPairing
 	}
 	backend, err := serve.NewBackend(st, peers, memory.NewBudget(DefaultMaxMemory()), log, s.logger)
@@ -47,7 +49,7 @@ func (s *Store) newServices(st *store.Store, cluster Cluster) (*Services, error)
 		backend.Close()
 		return nil, err
 	}
-	feed := events.New(events.Options{Store: st, Logger: s.logger, Lost: s.counters.EventsLost})
+	feed := events.New(events.Options{Store: st, Logger: s.logger, Lost: s.counters.EventsLost, Away: away})
 	backend.Crossed = feed.LimitCrossed
 	services := &Services{
 		Backend: backend,
