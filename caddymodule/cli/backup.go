@@ -186,9 +186,10 @@ func restoreCommand(host up.Host) command {
 	return command{
 		use: "restore FILE [--yes]", short: "Restores a backup, while the gateway is stopped",
 		long: `Replaces the database by a backup. The gateway must not be running. The backup is
-checked first, and the present database is kept under another name. In etcd, there
-must be no keys below the prefix, and the backup may be the file of a gateway that
-is to become the first of several.
+checked first, and the present database is kept under another name. The command asks
+before that; without a terminal, it needs --yes. In etcd, there must be no keys below
+the prefix, and the backup may be the file of a gateway that is to become the first
+of several.
 
 The database is that of the Caddyfile in this folder, or of --config. Without
 either it is the default in Caddy's data directory, which depends on the user and
