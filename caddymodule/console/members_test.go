@@ -67,7 +67,9 @@ func TestEdges(t *testing.T) {
 	cluster.contacts["edge-b"] = store.Contact{Last: at, Until: at}
 	has(t, b.page("/console/edges"), ">lost</span>", "since")
 	has(t, b.page("/console/home"), "Gateway edge-b: lost since")
-	has(t, b.page("/console/edges/edge-b/remove"), "accepts no requests")
+	page = b.page("/console/edges/edge-b/remove")
+	has(t, page, "accepts no requests")
+	lacks(t, page, `name="stopped"`)
 	cluster.contacts = map[string]store.Contact{"edge-a": {Last: at, Until: until}, "edge-b": {Unknown: true}}
 	page = b.page("/console/edges")
 	has(t, page, "1 of 2 serving, 1 unknown", ">serving without the store</span>", ">unknown</span>",
