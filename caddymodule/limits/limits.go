@@ -155,13 +155,3 @@ func (r Reservation) Settle(now time.Time, used Used) {
 		}
 	}
 }
-
-// Running returns the reservation of a request that runs already, without what it may use.
-func Running(now time.Time, levels ...*Level) (r Reservation) {
-	for i, l := range levels {
-		l.advance(now)
-		l.open++
-		r.parts[i] = part{level: l}
-	}
-	return r
-}

@@ -121,7 +121,6 @@ func TestOverMidnight(t *testing.T) {
 	evening, morning := start.Add(12*time.Hour-time.Second), start.Add(12*time.Hour+time.Second)
 	settled := expect(t, "one that ends today", evening, limits.Cost{Output: 5}, "", 0, key)
 	over := expect(t, "one that ends tomorrow", evening, limits.Cost{Output: 5}, "", 0, key)
-	moved := limits.Running(evening, key)
 	settled.Settle(evening, limits.Used{Requests: 1, Tokens: 1})
 	if day, month := key.Ended(evening); day.Tokens != 1 || month.Tokens != 1 {
 		t.Errorf("before midnight: %+v, %+v", day, month)
@@ -130,13 +129,12 @@ func TestOverMidnight(t *testing.T) {
 		t.Errorf("after midnight: %+v, %+v", day, month)
 	}
 	over.Settle(morning, limits.Used{Requests: 1, Tokens: 300, BusyMillis: 2000})
-	moved.Settle(morning, limits.Used{Requests: 1, Tokens: 500})
-	want := limits.Sums{Requests: 2, Tokens: 800, BusyMillis: 2000}
+	want := limits.Sums{Requests: 1, Tokens: 300, BusyMillis: 2000}
 	if day, month := key.Ended(morning); day != want || month != want {
 		t.Errorf("once they have ended: %+v, %+v", day, month)
 	}
 	for _, s := range key.AppendStates(nil, morning) {
-		if s.Used != map[string]int64{limits.RequestsPerDay: 2, limits.TokensPerDay: 800, limits.TokensPerMonth: 800}[s.Limit] {
+		if s.Used != map[string]int64{limits.RequestsPerDay: 1, limits.TokensPerDay: 300, limits.TokensPerMonth: 300}[s.Limit] {
 			t.Errorf("a state with reservations: %+v", s)
 		}
 	}
@@ -235,7 +233,8 @@ func TestStates(t *testing.T) {
 
 func TestCrossed(t *testing.T) {
 	t.Parallel()
-	l := level(limits.OfKey, limits.UsageLimits{TokensPerDay: 100, TokensPerMonth: 1000, RequestsPerMinute: 1})
+	of := limits.UsageLimits{TokensPerDay: 100, TokensPerMonth: 1000, RequestsPerMinute: 1}
+	l := level(limits.OfKey, limits.UsageLimits{})
 	for _, c := range []struct {
 		hours, tokens int
 		want          string
@@ -249,7 +248,10 @@ func TestCrossed(t *testing.T) {
 		{36, 850, "tokens_per_day 100,tokens_per_month 80,"},
 	} {
 		now := start.Add(time.Duration(c.hours) * time.Hour)
-		limits.Running(now, l).Settle(now, limits.Used{Requests: 1, Tokens: int64(c.tokens)})
+		l.Set(limits.UsageLimits{}) // the request began before there were limits
+		r, _, _ := limits.Reserve(now, limits.Cost{}, 0, l)
+		l.Set(of)
+		r.Settle(now, limits.Used{Requests: 1, Tokens: int64(c.tokens)})
 		got := ""
 		for _, crossed := range l.Crossed(now) {
 			got += fmt.Sprint(crossed.Limit, " ", crossed.Percent, ",")

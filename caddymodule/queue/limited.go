@@ -49,11 +49,8 @@ func (q *Queues) LookAt(ctx context.Context, account, key string) (limits.Look, 
 // must call [Place.Settle] when it has ended. It fails with a [limits.Refusal], or as
 // [Queues.Enter] does.
 func (q *Queues) EnterLimited(ctx context.Context, account string, c fair.Client, need Need, b Bounds) (Place, error) {
-	r := Request{Name: Name{Account: account}, Key: c.Key, Owner: c.Owner, Bounds: b.orDefaults(), Need: need}
-	if q.shared != nil {
-		return q.shared.enter(ctx, r)
-	}
-	return q.EnterHere(ctx, r)
+	name := Name{Account: account}
+	return q.enter(ctx, Request{Name: name, Key: c.Key, Owner: c.Owner, Bounds: b.orDefaults(), Need: need})
 }
 
 // limited has the state of the limits of all accounts.
@@ -123,7 +120,7 @@ func (a *limitedAccount) levels(q *Queues, r *Request, now time.Time) [2]*limite
 	of := [...]*limitedLevel{a.own, k}
 	for i, next := range [...]limits.UsageLimits{ofAccount, ofKey} {
 		l := of[i]
-		if q.shared != nil && l.Rested(now, restTime) && now.Sub(l.read) > restTime { // they may have been elsewhere
+		if l.Rested(now, q.restTime) && now.Sub(l.read) > q.restTime {
 			l.Forget()
 		}
 		l.set(next)
@@ -156,8 +153,6 @@ func (l *limitedLevel) set(next limits.UsageLimits) {
 const (
 	// loadPause is the time between two tries to load sums.
 	loadPause = 10 * time.Second
-	// restTime is after what time without requests sums are loaded again in a cluster.
-	restTime = time.Minute
 	// lookAge is how old the sums may be of which a client asks that has no limits. Its
 	// requests are not counted here.
 	lookAge = 10 * time.Second

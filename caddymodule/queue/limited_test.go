@@ -279,63 +279,17 @@ func TestLimitedLoads(t *testing.T) {
 func TestLimitedComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &source{ofAccount: limits.UsageLimits{TokensPerDay: 1000}, day: map[string]limits.Sums{}}
-		x := newCluster(t, 1, "x", "y")["x"]
-		x.Queues = newLimited(s)
-		x.Share(x)
-		place, _ := enter(t, x.Queues, "k", need)
+		q := newLimited(s)
+		q.Share(q.EnterHere)
+		place, _ := enter(t, q, "k", need)
 		place.Settle(used)
 		s.mu.Lock()
 		s.day[""] = limits.Sums{Requests: 100, Tokens: 5000} // at the other one
 		s.mu.Unlock()
 		time.Sleep(2 * time.Minute)
-		if _, refused := enter(t, x.Queues, "k", need); refused != "account tokens_per_day" {
+		if _, refused := enter(t, q, "k", need); refused != "account tokens_per_day" {
 			t.Errorf("after another gateway has counted: %q", refused)
 		}
-	})
-}
-
-// TestLimitedShared has requests of several gateways counted at one of them.
-func TestLimitedShared(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := &source{ofKey: limits.UsageLimits{RequestsPerMinute: 6, Concurrency: 2}}
-		edges := newCluster(t, 1, "x", "y")
-		for _, e := range edges {
-			e.Queues = newLimited(s)
-			e.Share(e)
-		}
-		x, y := edges["x"], edges["y"]
-		var places []queue.Place
-		for i := range 6 {
-			place, refused := enter(t, []*testEdge{x, y}[i%2].Queues, "k", need)
-			if refused != "" || len(place.Look().States) != 1 || place.Look().States[0].Used != int64(i+1) {
-				t.Errorf("request %d: %q, %+v", i, refused, place.Look().States)
-			}
-			if places = append(places, place); i > 0 {
-				places[i-1].Settle(used)
-			}
-		}
-		for _, e := range edges {
-			if _, refused := enter(t, e.Queues, "k", queue.Need{}); refused != "key requests_per_minute" {
-				t.Errorf("the seventh: %q", refused)
-			}
-		}
-		// The request that runs counts at the new owner, and so does what it uses.
-		x.kill()
-		y.follows("y")
-		time.Sleep(3 * time.Second)
-		last, refused := enter(t, y.Queues, "k", need)
-		if refused != "" || last.Look().States[0].Used != 1 {
-			t.Errorf("at a new owner: %q, %+v", refused, last.Look().States)
-		}
-		_, err := y.EnterLimited(t.Context(), "a", client("k"), need, queue.Bounds{Length: -1})
-		if refused, _ := errors.AsType[*limits.Refusal](err); refused == nil || refused.Limit != limits.Concurrency {
-			t.Errorf("at a new owner while two run: %v", err)
-		}
-		places[5].Settle(used)
-		if l := look(t, y.Queues, "k"); l.States[0].Used != 2 {
-			t.Errorf("after all: %+v", l)
-		}
-		last.Settle(used)
 	})
 }
 

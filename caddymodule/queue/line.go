@@ -28,7 +28,7 @@ type waiter struct {
 
 // enter waits until a request may run, and reports whether it had to wait.
 func (l *line) enter(ctx context.Context, r *Request) (waited bool, err error) {
-	if r.Running || l.limit(l.name) <= 0 {
+	if l.limit(l.name) <= 0 {
 		l.running.Add(1)
 		return false, nil
 	}

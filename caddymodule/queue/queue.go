@@ -5,8 +5,7 @@
 // Without a limit, a request costs a look for its line and two atomic additions. It allocates no
 // memory.
 //
-// In a cluster, each deployment has an owner: all requests enter its queue there. See
-// [Owners].
+// In a cluster, requests enter the queues of one of its gateways: see [Queues.Share].
 package queue
 
 import (
@@ -14,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -52,14 +52,31 @@ type Queues struct {
 	lines map[Name]*line
 
 	limited *limited // nil: there are no limits of keys and accounts
-	shared  *shared  // nil: there is no cluster
+	// enter is EnterHere, unless it is shared.
+	enter func(context.Context, Request) (Place, error)
+	// restTime is after what time without requests sums are loaded again.
+	restTime time.Duration
 }
 
 // New returns empty queues. limit returns how many requests of a name may run
 // concurrently, 0 for no limit. It is called for each request and must be fast. Call
 // [Queues.Changed] when its result changes.
 func New(limit func(Name) int) *Queues {
-	return &Queues{limit: limit, lines: make(map[Name]*line)}
+	q := &Queues{limit: limit, lines: make(map[Name]*line), restTime: math.MaxInt64}
+	q.enter = q.EnterHere
+	return q
+}
+
+// Share has enter find the places of requests with limits, at this gateway by [Queues.EnterHere] or
+// at another one. It must be called before the first Enter.
+func (q *Queues) Share(enter func(context.Context, Request) (Place, error)) {
+	q.enter = func(ctx context.Context, r Request) (Place, error) {
+		if r.Deployment != "" && q.limit(r.Name) <= 0 {
+			return q.EnterHere(ctx, r)
+		}
+		return enter(ctx, r)
+	}
+	q.restTime = time.Minute // another gateway may have counted meanwhile
 }
 
 // line returns the line of a deployment. It creates the line if necessary.
@@ -78,11 +95,7 @@ func (q *Queues) line(n Name) *line {
 // [Place.Leave] when the request has ended. Enter fails with [ErrFull],
 // [ErrTimeout], or the cause of ctx's cancellation.
 func (q *Queues) Enter(ctx context.Context, n Name, c fair.Client, b Bounds) (Place, error) {
-	r := Request{Name: n, Key: c.Key, Owner: c.Owner, Bounds: b.orDefaults()}
-	if q.shared != nil && q.limit(n) > 0 {
-		return q.shared.enter(ctx, r)
-	}
-	return q.EnterHere(ctx, r)
+	return q.enter(ctx, Request{Name: n, Key: c.Key, Owner: c.Owner, Bounds: b.orDefaults()})
 }
 
 func (b Bounds) orDefaults() Bounds {
@@ -97,8 +110,6 @@ type Request struct {
 	Owner string // of the key
 	Bounds
 	Need // without a Deployment
-	// Running means that it runs already: it counts, even above the limit.
-	Running bool
 }
 
 // EnterHere is [Queues.Enter] for the queues of this gateway alone.
@@ -149,6 +160,12 @@ type Place struct {
 	waited bool
 	leave  func(limits.Used) // instead of line
 	look   limits.Look       // of limits only
+}
+
+// PlaceElsewhere returns a place at another gateway, which settle releases. The others are what
+// [Place.Waited] and [Place.Look] return there.
+func PlaceElsewhere(waited bool, look limits.Look, settle func(limits.Used)) Place {
+	return Place{waited: waited, look: look, leave: settle}
 }
 
 // Waited reports whether the request had to wait.

@@ -49,10 +49,6 @@ func (a *limitedAccount) tryReserve(
 	now := time.Now()
 	of := a.levels(q, r, now)
 	t := &ticket{source: q.limited.source, account: a, of: of}
-	if r.Running {
-		t.reservation = limits.Running(now, of[0].Level, of[1].Level)
-		return t, 0, nil
-	}
 	most := max(end.Sub(now), 0)
 	reservation, wait, refused := limits.Reserve(now, r.Cost, most, of[0].Level, of[1].Level)
 	if (refused != nil || wait > 0) && a.giveBack(now) {

@@ -142,6 +142,12 @@ func affinityTo(connectorID string, affinity uint64) uint64 {
 	return rendezvous(connectorID, affinity)
 }
 
+// Rank returns the rank of a gateway in an order that differs between keys.
+func Rank(key, edge string) uint64 {
+	const seed = 0xcbf29ce484222325 // of FNV-1a
+	return rendezvous(edge, rendezvous(key, seed))
+}
+
 // rendezvous returns the rank of a name in an order that differs between seeds, and changes little
 // with the names (rendezvous hashing): FNV-1a with the finalizer of MurmurHash3.
 func rendezvous(name string, seed uint64) uint64 {

@@ -131,8 +131,6 @@ type Hub struct {
 	waiting  map[*waiting]struct{}      // devices without a decision
 	arrivals map[chan struct{}][]string // waiting requests, with ids of connectors
 	members  Members                    // at the last change
-	joined   time.Time                  // when the members were known
-	departed map[string][]string        // by connector id: edges of tunnels that have just gone
 
 	// Set by Listen.
 	conn      net.PacketConn
@@ -162,7 +160,6 @@ func NewHub(o Options) *Hub {
 		presence: presence{published: make(map[*Session]published), subscribers: make(map[*subscriber]struct{})},
 		waiting:  make(map[*waiting]struct{}),
 		arrivals: make(map[chan struct{}][]string),
-		departed: make(map[string][]string),
 	}
 	h.closing, h.stop = context.WithCancel(context.Background())
 	h.life, h.end = context.WithCancel(context.Background())
@@ -208,9 +205,6 @@ func (h *Hub) register(s *Session) (old *Session, ok bool) {
 	}
 	old = h.live[s.connector.ID]
 	h.live[s.connector.ID] = s
-	if s.arrived = time.Now(); old != nil && !old.away.Load() {
-		s.arrived = old.arrived
-	}
 	h.all[s.connector.ID] = append(h.all[s.connector.ID], s)
 	h.arrive(s.connector.ID)
 	h.events.add(eventOf(s, true))
@@ -248,7 +242,6 @@ func (h *Hub) setAway(s *Session, away bool) bool {
 		h.noteGone(s)
 		return true
 	}
-	s.arrived = time.Now()
 	h.events.add(eventOf(s, true))
 	h.arrive(s.connector.ID)
 	return true

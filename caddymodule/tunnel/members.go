@@ -6,7 +6,6 @@ import (
 	"reflect"
 	"slices"
 	"sync"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -25,7 +24,7 @@ type Members struct {
 }
 
 // edges returns the members for a connector: those of this gateway's region first, and
-// otherwise in the order of rankOf.
+// otherwise in the order of Rank.
 func (m Members) edges(connectorID string) link.Edges {
 	elsewhere := func(e link.Edge) int {
 		if e.Region == m.Region {
@@ -35,7 +34,7 @@ func (m Members) edges(connectorID string) link.Edges {
 	}
 	list := slices.Clone(m.Edges)
 	slices.SortFunc(list, func(a, b link.Edge) int {
-		order := cmp.Compare(rankOf(connectorID, a.Name), rankOf(connectorID, b.Name))
+		order := cmp.Compare(Rank(connectorID, a.Name), Rank(connectorID, b.Name))
 		return cmp.Or(cmp.Compare(elsewhere(a), elsewhere(b)), order)
 	})
 	return link.Edges{Edge: m.Name, Legs: legs, List: list[:min(len(list), link.MaxEdges)]}
@@ -106,9 +105,6 @@ func (h *Hub) MembersChanged() {
 	defer h.mu.Unlock()
 	if reflect.DeepEqual(now, h.members) {
 		return
-	}
-	if h.members.Name == "" {
-		h.joined = time.Now()
 	}
 	h.members = now
 	go h.sendMembers(slices.Collect(maps.Values(h.live)), members)

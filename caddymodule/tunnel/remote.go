@@ -101,12 +101,6 @@ func (h *Hub) addRemote(s *Session) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	id := s.connector.ID
-	s.arrived = time.Now()
-	for _, other := range h.remote[id] {
-		if other.at.name == s.at.name { // its edge, or its connector, has connected again
-			s.arrived = other.arrived
-		}
-	}
 	s.at.tunnels[s.id] = s
 	h.remote[id] = append(h.remote[id], s)
 	h.arrive(id)
@@ -131,7 +125,6 @@ func (h *Hub) removeRemote(s *Session) {
 // noteGone notes that a tunnel has ended, and queues the event of its connector unless that has
 // another one. The caller holds the lock.
 func (h *Hub) noteGone(s *Session) {
-	h.depart(s)
 	id := s.connector.ID
 	if local := h.live[id]; len(h.remote[id]) == 0 && (local == nil || local.away.Load()) {
 		h.events.add(eventOf(s, false))

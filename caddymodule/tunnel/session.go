@@ -62,7 +62,6 @@ type Session struct {
 	newer     string     // Info.Newer, set before it is registered
 	reported  atomic.Pointer[states]
 	since     time.Time
-	arrived   time.Time // when it began, or came back, as noticed here; guarded by the hub's lock
 
 	// Of a tunnel at a peer; nil and 0: it is here.
 	at          *edge

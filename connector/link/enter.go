@@ -15,11 +15,12 @@ type Enter struct {
 	// Length and WaitMillis are how many requests may wait, and how long this one may.
 	Length     int   `json:"length"`
 	WaitMillis int64 `json:"wait_ms"`
-	// Running means that the request runs already. It counts, and does not wait.
-	Running bool `json:"running,omitempty"`
 	// Need is what the request needs under limits.
 	Need json.RawMessage `json:"need,omitempty"`
 }
+
+// Waiting is sent at once, and again and again, while the request waits.
+type Waiting struct{}
 
 // Entered answers an enter. The request has its place until the stream ends.
 type Entered struct {
@@ -44,18 +45,19 @@ const (
 )
 
 func (Enter) kind() string   { return "enter" }
+func (Waiting) kind() string { return "waiting" }
 func (Entered) kind() string { return "entered" }
 func (Used) kind() string    { return "used" }
 
-// EnterAt asks a peer for a place, on a new stream, and waits for the answer. [Refuse] returns
-// the place. EnterAt fails with the cause of ctx's end, or wraps an error of this package; the
-// stream has then ended.
-func EnterAt(ctx context.Context, s Stream, m Enter) (Entered, error) {
+// EnterAt asks a peer for a place, on a new stream, and waits for the answer. It calls waits when the
+// peer reports that the request waits. [Refuse] returns the place. EnterAt fails with the cause of
+// ctx's end, or wraps an error of this package; the stream has then ended.
+func EnterAt(ctx context.Context, s Stream, m Enter, waits func()) (Entered, error) {
 	stop := context.AfterFunc(ctx, func() {
 		stopReading(s, CodeCancelled)
 		s.CancelWrite(CodeCancelled.wire())
 	})
-	answer, err := enterAt(s, m)
+	answer, err := enterAt(s, m, waits)
 	if !stop() && err == nil {
 		err = context.Cause(ctx)
 	}
@@ -77,17 +79,22 @@ func LeaveAt(s Stream, m Used) {
 }
 
 // enterAt sends m and receives the answer.
-func enterAt(s Stream, m Enter) (Entered, error) {
+func enterAt(s Stream, m Enter, waits func()) (Entered, error) {
 	if err := Ask(s, m); err != nil {
 		return Entered{}, err
 	}
-	answer, err := NewControl(s).Receive()
-	if err != nil {
-		return Entered{}, err
+	for control := NewControl(s); ; {
+		answer, err := control.Receive()
+		if err != nil {
+			return Entered{}, err
+		}
+		switch answer := answer.(type) {
+		case Waiting:
+			waits()
+		case Entered:
+			return answer, nil
+		default:
+			return Entered{}, Malformed("an answer to an enter that is a message of another type")
+		}
 	}
-	entered, ok := answer.(Entered)
-	if !ok {
-		return Entered{}, Malformed("an answer to an enter that is a message of another type")
-	}
-	return entered, nil
 }

@@ -49,7 +49,7 @@ func (e *Edge) Serve(stream *quic.Stream, m link.Message) {
 			return e.services.AnswerKept(to, kept.Owner{Account: m.Account, Key: m.Key}, m.ID, m.Delete)
 		})
 	case link.Enter:
-		e.enter(stream, m)
+		e.owners.Serve(stream, m)
 	default: // a newer peer asks
 		link.Refuse(stream, link.CodeDraining)
 	}

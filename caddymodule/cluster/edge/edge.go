@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/cluster"
+	"github.com/postern-dev/postern/caddymodule/cluster/owner"
 	"github.com/postern-dev/postern/caddymodule/cluster/peer"
 	"github.com/postern-dev/postern/caddymodule/gateway"
 	"github.com/postern-dev/postern/caddymodule/signin"
@@ -43,6 +44,7 @@ type Edge struct {
 	*cluster.Cluster
 	*peer.Links
 	services *gateway.Services
+	owners   *owner.Owners
 	hub      atomic.Pointer[tunnel.Hub] // nil: there is none yet
 	reports  reports
 }
@@ -55,7 +57,19 @@ func (e *Edge) Start(s *gateway.Services) {
 			e.Follow()
 		}
 	})
-	s.Queues.Share(&owners{edge: e, store: s.Store, logger: e.Cluster.Logger})
+	e.owners = owner.New(owner.Options{
+		Edge: e.Name(), Edges: s.Store.Edges, Open: e.open, Queues: s.Queues, Logger: e.Cluster.Logger,
+	})
+	s.Queues.Share(e.owners.Enter)
+}
+
+// open opens a stream to a peer itself.
+func (e *Edge) open(peer string) (link.Stream, error) {
+	hub := e.hub.Load()
+	if hub == nil {
+		return nil, gateway.ErrNotListening
+	}
+	return hub.Open(peer)
 }
 
 // Listening implements gateway.Cluster.

@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/caddymodule/gateway"
-	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/queue"
 	"github.com/postern-dev/postern/caddymodule/serve"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
@@ -19,33 +17,26 @@ import (
 	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
-// startOwner returns the owners for a gateway in a cluster with b, the queues of b, where a
-// deployment may run so many requests, and a function that ends b's connections.
-func startOwner(t testing.TB, limit int) (*owners, *queue.Queues, func()) {
+// startOwners starts the gateways a and b of a cluster, where a deployment may run so many requests.
+func startOwners(t testing.TB, limit int) (a, b *Edge) {
 	t.Helper()
 	c := newTestCluster(t)
-	gateways := map[string]*Edge{}
-	var o *owners
-	for _, name := range []string{"b", "a"} {
+	start := func(name string) *Edge {
 		socket := c.socket()
 		st, edge := c.open(name, socket.LocalAddr().String())
-		edge.services = &gateway.Services{Backend: &serve.Backend{Queues: queue.New(func(queue.Name) int { return limit })}}
-		edge.services.Queues.Limit(someLimits{}, slog.New(slog.DiscardHandler))
-		edge.services.Queues.Share(&owners{edge: edge, store: st, logger: slog.New(slog.DiscardHandler)})
-		hub := c.listen(socket, tunnel.Options{Peers: withoutPairings{edge}, Members: func() tunnel.Members { return edge.members(st.Edges()) }})
-		hub.MembersChanged()
-		edge.hub.Store(hub)
-		gateways[name], o = edge, &owners{edge: edge, store: st, logger: slog.New(slog.DiscardHandler)}
+		edge.Start(&gateway.Services{Backend: &serve.Backend{Store: st, Queues: queue.New(func(queue.Name) int { return limit })}})
+		edge.Listening(c.listen(socket, tunnel.Options{Peers: withoutPairings{edge}, Members: edge.Members}))
+		return edge
 	}
+	a, b = start("a"), start("b")
 	wait.Until(t, "a connection of b", func() bool {
-		gateways["b"].Follow()
-		stream, err := o.edge.hub.Load().Open("b")
+		stream, err := a.open("b")
 		if err == nil {
-			loan{stream: stream}.Settle(limits.Used{})
+			link.Refuse(stream, link.CodeNone)
 		}
-		return err == nil
+		return err == nil && len(a.services.Store.Edges()) == 2
 	})
-	return o, gateways["b"].services.Queues, gateways["b"].Links.Close
+	return a, b
 }
 
 // withoutPairings is a gateway that has none.
@@ -55,168 +46,118 @@ func (withoutPairings) Pairings() []link.Pairing { return nil }
 
 func (withoutPairings) OnPairing(context.Context) func(link.Pairing) { return func(link.Pairing) {} }
 
-// enters is a request for the deployment of startOwner.
-func enters(b queue.Bounds) queue.Request {
-	return queue.Request{Name: queue.Name{Account: "default", Deployment: "m"}, Key: "key_1", Bounds: b}
+// ownedBy returns a deployment whose owner is b, or a.
+func ownedBy(t testing.TB, a, b *Edge, owner *Edge) queue.Name {
+	t.Helper()
+	for i := range 100 {
+		n := queue.Name{Account: "default", Deployment: fmt.Sprint("m", i)}
+		place, err := a.services.Queues.Enter(t.Context(), n, fair.Client{Key: "key_1"}, queue.Bounds{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		atB := false
+		b.services.Queues.Lengths(func(in queue.Name, _ int) { atB = atB || in == n })
+		place.Leave()
+		if atB == (owner == b) {
+			return n
+		}
+	}
+	t.Fatal("no deployment has this owner")
+	return queue.Name{}
 }
 
-// TestEnter has requests enter the queue of a peer.
+// TestEnter has requests enter the queue of a peer over a real connection.
 func TestEnter(t *testing.T) {
 	t.Parallel()
-	o, queues, end := startOwner(t, 1)
-	ctx, cancel := context.WithCancel(t.Context())
-	long := queue.Bounds{Length: 1, Wait: patience}
-	place, err := o.Enter(t.Context(), "b", enters(long))
-	if err != nil || place.Waited() || place.Lost() {
-		t.Fatalf("the first request: %+v, %v", place, err)
-	}
-	expect := func(what string, b queue.Bounds, want error) {
-		t.Helper()
-		if _, err := o.Enter(ctx, "b", enters(b)); !errors.Is(err, want) {
-			t.Errorf("%s: %v, want %v", what, err, want)
-		}
+	a, b := startOwners(t, 1)
+	n, ctx := ownedBy(t, a, b, b), t.Context()
+	ctx, cancel := context.WithCancel(ctx)
+	enter := func(length int, wait time.Duration) (queue.Place, error) {
+		return a.services.Queues.Enter(ctx, n, fair.Client{Key: "key_1"}, queue.Bounds{Length: length, Wait: wait})
 	}
 	waiting := func(want int) {
 		t.Helper()
 		wait.Until(t, fmt.Sprint(want, " waiting requests"), func() bool {
-			n := -1
-			queues.Lengths(func(_ queue.Name, waiting int) { n = waiting })
-			return n == want
+			found := -1
+			b.services.Queues.Lengths(func(in queue.Name, waiting int) {
+				if in == n {
+					found = waiting
+				}
+			})
+			return found == want
 		})
 	}
-	expect("without a wait", queue.Bounds{Length: -1}, queue.ErrFull)
-	expect("after a short wait", queue.Bounds{Length: 1, Wait: 20 * time.Millisecond}, queue.ErrTimeout)
+	var place queue.Place
+	wait.Until(t, "the place that was given back", func() (ok bool) {
+		var err error
+		place, err = enter(-1, patience)
+		return err == nil
+	})
+	if _, err := enter(-1, patience); !errors.Is(err, queue.ErrFull) {
+		t.Errorf("without a wait: %v", err)
+	}
+	if _, err := enter(1, 20*time.Millisecond); !errors.Is(err, queue.ErrTimeout) {
+		t.Errorf("after a short wait: %v", err)
+	}
 	var others sync.WaitGroup
-	others.Go(func() { expect("a client that leaves", long, context.Canceled) })
+	others.Go(func() {
+		if _, err := enter(1, patience); !errors.Is(err, context.Canceled) {
+			t.Errorf("a client that leaves: %v", err)
+		}
+	})
 	waiting(1)
 	cancel()
 	others.Wait()
 	waiting(0)
 
-	again := enters(long)
-	again.Running = true
-	second, err := o.Enter(t.Context(), "b", again)
-	if err != nil {
-		t.Fatalf("a request that runs: %v", err)
-	}
-	place.Settle(limits.Used{})
-	var last queue.Loan
+	ctx = t.Context()
 	others.Go(func() {
-		if last, err = o.Enter(t.Context(), "b", enters(long)); err != nil || !last.Waited() {
-			t.Errorf("a request that waits: %+v, %v", last, err)
+		if place, err := enter(1, patience); err != nil || !place.Waited() {
+			t.Errorf("a request that waits: %+v, %v", place, err)
 		}
 	})
 	waiting(1)
-	second.Settle(limits.Used{})
+	place.Leave()
 	others.Wait()
-	if _, err := o.Enter(t.Context(), "c", enters(long)); err == nil {
-		t.Error("a gateway that does not exist gives a place")
-	}
 	others.Go(func() {
-		if _, err := o.Enter(t.Context(), "b", enters(long)); err == nil || errors.Is(err, queue.ErrFull) || errors.Is(err, queue.ErrTimeout) {
-			t.Errorf("a request that waits at a peer that is lost: %v", err)
+		if place, err := enter(1, patience); err != nil {
+			t.Errorf("a request that waits at a peer that is lost: %+v, %v", place, err)
 		}
 	})
 	waiting(1)
-	end()
-	others.Wait()
-	wait.Until(t, "the loss of the place", last.Lost)
+	b.Links.Close()
+	others.Wait() // it has a place here
 	waiting(0)
-	wait.Until(t, "the place of the lost request", func() bool {
-		_, err := queues.EnterHere(t.Context(), enters(queue.Bounds{Length: -1}))
+	wait.Until(t, "the places of the lost gateway", func() bool {
+		_, err := b.services.Queues.EnterHere(t.Context(), queue.Request{Name: n, Key: "key_1", Bounds: queue.Bounds{Length: -1}})
 		return err == nil
 	})
 }
 
-// someLimits are the limits of each key.
-type someLimits struct{}
-
-func (someLimits) LimitsOf(string, string) (ofAccount, ofKey limits.UsageLimits) {
-	return limits.UsageLimits{TokensPerDay: 1000}, limits.UsageLimits{TokensPerMinute: 100}
-}
-
-func (someLimits) SumsOf(context.Context, string, string) (day, month limits.Sums, err error) {
-	return limits.Sums{Tokens: 7}, limits.Sums{Tokens: 70}, nil
-}
-
-func (someLimits) Crossed(string, string, limits.Crossing) {}
-
-// TestEnterLimited has requests pass the limits that a peer counts.
-func TestEnterLimited(t *testing.T) {
-	t.Parallel()
-	o, queues, _ := startOwner(t, 0)
-	r := queue.Request{Name: queue.Name{Account: "default"}, Key: "key_1", Need: queue.Need{Cost: limits.Cost{Input: 60, Output: 30}}}
-	look := func() limits.Look {
-		t.Helper()
-		asked := r
-		asked.Look = true
-		place, err := queues.EnterHere(t.Context(), asked)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return place.Look()
-	}
-	used := func() int64 { return look().States[0].Used }
-	place, err := o.Enter(t.Context(), "b", r)
-	if err != nil || len(place.Look().States) != 2 || place.Look().States[0].Used != 97 {
-		t.Fatalf("the first request: %+v, %v", place, err)
-	}
-	_, err = o.Enter(t.Context(), "b", r)
-	refused, _ := errors.AsType[*limits.Refusal](err)
-	if refused == nil || refused.Limit != limits.TokensPerMinute || refused.Of != limits.OfKey || refused.Wait() < time.Second || len(refused.States) != 2 {
-		t.Errorf("the second request: %+v, %v", refused, err)
-	}
-	// What is read only after the request may include it, and is not added to it.
-	wait.Until(t, "the sums", func() bool { l := look(); return l.Day.Tokens == 7 && l.Month.Tokens == 70 })
-	place.Settle(limits.Used{Requests: 1, Tokens: 20, Output: 5, BusyMillis: 3})
-	wait.Until(t, "what was used", func() bool { return used() == 27 })
-
-	if place, err = o.Enter(t.Context(), "b", r); err != nil {
-		t.Fatal(err)
-	}
-	place.Settle(limits.Used{})
-	wait.Until(t, "the return of what was reserved", func() bool { return used() == 27 })
-
-	r.Look = true
-	if place, err = o.Enter(t.Context(), "b", r); err != nil || place.Look().Day.Tokens != 27 || place.Look().Month.Tokens != 90 {
-		t.Errorf("a look: %+v, %v", place, err)
-	}
-	place.Settle(limits.Used{})
-}
-
 // BenchmarkEnter measures a place without a cluster, at the gateway that is the owner, and at a
 // peer: both ends are then in this process.
-func BenchmarkEnter(b *testing.B) {
+func BenchmarkEnter(t *testing.B) {
 	const limit = 64
-	o, _, _ := startOwner(b, limit)
-	alone := queue.New(func(queue.Name) int { return limit })
-	shared := queue.New(func(queue.Name) int { return limit })
-	shared.Share(o)
-	owned := func(by string) (n queue.Name) {
-		for i, owner := 0, "none"; owner != by; i++ {
-			n = queue.Name{Account: "default", Deployment: fmt.Sprint("m", i)}
-			owner, _ = o.Owner(n)
-		}
-		return n
-	}
-	time.Sleep(2 * time.Second) // until the owners are settled
+	a, b := startOwners(t, limit)
+	alone, shared := queue.New(func(queue.Name) int { return limit }), a.services.Queues
+	here, there := ownedBy(t, a, b, a), ownedBy(t, a, b, b)
 	for _, row := range []struct {
 		name    string
 		clients int // for each processor
 		queues  *queue.Queues
 		at      queue.Name
-	}{{"alone", 1, alone, owned("")}, {"owner", 1, shared, owned("")}, {"peer", 1, shared, owned("b")}, {"peer-8", 8, shared, owned("b")}} {
-		b.Run(row.name, func(b *testing.B) {
-			b.ReportAllocs()
-			b.SetParallelism(row.clients)
-			b.RunParallel(func(clients *testing.PB) {
+	}{{"alone", 1, alone, here}, {"owner", 1, shared, here}, {"peer", 1, shared, there}, {"peer-8", 8, shared, there}} {
+		t.Run(row.name, func(t *testing.B) {
+			t.ReportAllocs()
+			t.SetParallelism(row.clients)
+			t.RunParallel(func(clients *testing.PB) {
 				for clients.Next() {
-					place, err := row.queues.Enter(b.Context(), row.at, fair.Client{Key: "key_1"}, queue.Bounds{})
+					place, err := row.queues.Enter(t.Context(), row.at, fair.Client{Key: "key_1"}, queue.Bounds{})
 					if err != nil {
-						b.Error(err)
+						t.Error(err)
 						return
 					}
-					place.Settle(limits.Used{})
+					place.Leave()
 				}
 			})
 		})

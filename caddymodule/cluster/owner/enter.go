@@ -1,0 +1,177 @@
+package owner
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/limits"
+	"github.com/postern-dev/postern/caddymodule/queue"
+	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/wait"
+)
+
+// An owner reports that a request waits if it still does after waitingPause: most have a place by
+// then. It reports that again after each beatPause.
+const (
+	waitingPause = 10 * time.Millisecond
+	beatPause    = 300 * time.Millisecond
+)
+
+// limitAnswer is the answer of an owner about limits, in [link.Entered].
+type limitAnswer struct {
+	Refusal *limits.Refusal `json:"refusal,omitempty"`
+	limits.Look
+}
+
+// enterAt enters a request at another edge. errSilent means that the edge does not answer.
+func (o *Owners) enterAt(ctx context.Context, edge string, r queue.Request) (queue.Place, error) {
+	stream, err := o.Open(edge)
+	if err != nil {
+		return queue.Place{}, err
+	}
+	held := false
+	defer func() { // after a panic, too
+		if !held {
+			link.Refuse(stream, link.CodeNone)
+		}
+	}()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	silent := time.AfterFunc(answerTime, func() { cancel(errSilent) })
+	defer silent.Stop()
+
+	enter := link.Enter{
+		Account: r.Account, Deployment: r.Deployment, Owner: r.Owner, Key: r.Key,
+		Length: r.Length, WaitMillis: r.Bounds.Wait.Milliseconds(),
+	}
+	if r.Deployment == "" {
+		enter.Need, _ = json.Marshal(r.Need) // its fields always encode
+	}
+	entered, err := link.EnterAt(ctx, stream, enter, func() { silent.Reset(silentTime) })
+	if err != nil {
+		return queue.Place{}, err
+	}
+	look, err := read(entered)
+	if err != nil {
+		return queue.Place{}, err
+	}
+	held = true
+	return queue.PlaceElsewhere(entered.Waited, look, func(used limits.Used) { leave(stream, used) }), nil
+}
+
+// read reads the answer of an owner. It returns its refusal as an error.
+func read(entered link.Entered) (limits.Look, error) {
+	var answer limitAnswer
+	if entered.Limits != nil {
+		if err := json.Unmarshal(entered.Limits, &answer); err != nil {
+			return limits.Look{}, fmt.Errorf("reading the answer of the owner: %w", err)
+		}
+	}
+	switch {
+	case answer.Refusal != nil:
+		return limits.Look{}, answer.Refusal
+	case entered.Refused == "":
+		return answer.Look, nil
+	case entered.Refused == link.RefusedFull:
+		return limits.Look{}, queue.ErrFull
+	case entered.Refused == link.RefusedTimeout:
+		return limits.Look{}, queue.ErrTimeout
+	}
+	return limits.Look{}, errors.New("the owner refuses: " + entered.Refused)
+}
+
+// leave returns a place at another edge. If its stream has ended, the place has, too; what was used is
+// in the sums that the next owner reads from the store.
+func leave(stream link.Stream, used limits.Used) {
+	if used == (limits.Used{}) {
+		link.Refuse(stream, link.CodeNone)
+		return
+	}
+	data, _ := json.Marshal(used) // its fields always encode
+	link.LeaveAt(stream, link.Used{Used: data})
+}
+
+// Serve serves the enter of another edge. The place lasts as long as the stream, or until the other
+// edge sends what the request has used.
+func (o *Owners) Serve(stream link.Stream, m link.Enter) {
+	r := queue.Request{
+		Name: queue.Name{Account: m.Account, Deployment: m.Deployment}, Key: m.Key, Owner: m.Owner,
+		Bounds: queue.Bounds{Length: m.Length, Wait: time.Duration(m.WaitMillis) * time.Millisecond},
+	}
+	if m.Need != nil && json.Unmarshal(m.Need, &r.Need) != nil {
+		link.Refuse(stream, link.CodeInternal)
+		return
+	}
+	if !o.serving() {
+		link.Refuse(stream, link.CodeDraining)
+		return
+	}
+	control := link.NewControl(stream)
+	place, err := o.wait(stream, control, r)
+	answer, entered := limitAnswer{Look: place.Look()}, link.Entered{Waited: place.Waited()}
+	switch {
+	case err == nil:
+	case errors.Is(err, queue.ErrFull):
+		entered.Refused = link.RefusedFull
+	case errors.Is(err, queue.ErrTimeout):
+		entered.Refused = link.RefusedTimeout
+	case errors.As(err, &answer.Refusal):
+		entered.Refused = link.RefusedLimit
+	default: // the other edge has canceled
+		link.Refuse(stream, link.CodeCancelled)
+		return
+	}
+	if m.Deployment == "" {
+		entered.Limits, _ = json.Marshal(answer) // its fields always encode
+	}
+	sent := control.Send(entered)
+	if err != nil {
+		_ = stream.Close()
+		stream.CancelRead(0)
+		return
+	}
+	settle := func(used limits.Used) {
+		place.Settle(used)
+		link.Refuse(stream, link.CodeNone)
+	}
+	if m.Deployment != "" {
+		context.AfterFunc(stream.Context(), func() { settle(limits.Used{}) })
+		return
+	}
+	var used limits.Used
+	defer func() { settle(used) }() // after a panic, too
+
+	if m, err := control.Receive(); sent == nil && err == nil { // it fails when the other edge resets the stream
+		if u, ok := m.(link.Used); ok {
+			_ = json.Unmarshal(u.Used, &used)
+		}
+	}
+}
+
+// serving reports whether this edge counts requests of others.
+func (o *Owners) serving() bool {
+	for _, e := range o.Edges() {
+		if e.Name == o.Edge {
+			return counts(e)
+		}
+	}
+	return false
+}
+
+// wait enters the queue here. Meanwhile it reports to the other edge that the request waits.
+func (o *Owners) wait(stream link.Stream, control *link.Control, r queue.Request) (queue.Place, error) {
+	waiting, end := context.WithCancel(stream.Context())
+	var beats sync.WaitGroup
+	defer beats.Wait() // what follows is sent last
+	defer end()
+	beats.Go(func() {
+		for pause := waitingPause; wait.For(waiting, pause) == nil && control.Send(link.Waiting{}) == nil; {
+			pause = beatPause
+		}
+	})
+	return o.Queues.EnterHere(stream.Context(), r)
+}
