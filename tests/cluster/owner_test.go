@@ -122,12 +122,12 @@ func owner(t *testing.T, edges map[string]*gateway, n int) (owner *gateway) {
 	return owner
 }
 
-// TestOwner: max_concurrency holds for all edges together, and keys take turns over all of them,
-// also when the edge that counts is killed.
+// TestOwner: max_concurrency holds for all edges together, and keys take turns over all of them.
+// Requests that wait when the edge that counts is killed wait at another one.
 func TestOwner(t *testing.T) {
 	t.Parallel()
 	edges, con := startEdges(t, start(t, 1), "a", "b", "c")
-	with, without := awaitLegs(t, edges, con)
+	with, _ := awaitLegs(t, edges, con)
 	model, keys := startTurns(t, edges)
 	var clients sync.WaitGroup
 	send := func(name string, n int) {
@@ -141,15 +141,6 @@ func TestOwner(t *testing.T) {
 			})
 		}
 	}
-	next := func(step string) {
-		t.Helper()
-		_, before, _ := model.look()
-		model.release <- struct{}{}
-		model.await(t, before+1)
-		if running, _, most := model.look(); running != bound || most > bound {
-			t.Errorf("%s: %d requests run, up to %d at a time", step, running, most)
-		}
-	}
 
 	const each = 12
 	for name := range edges {
@@ -157,13 +148,14 @@ func TestOwner(t *testing.T) {
 	}
 	model.await(t, bound)
 	counts := owner(t, edges, len(edges)*each-bound)
-	if !slices.Contains(with, counts.name) {
-		t.Errorf("%s counts, without a tunnel of the connector", counts.name)
-	}
 	model.reset()
 	ran := map[string]int{"a": 0, "b": 0, "c": 0}
 	for i := range (each - bound) * len(edges) { // each has waiting requests all the time
-		next("turns")
+		model.release <- struct{}{}
+		model.await(t, i+1)
+		if running, _, most := model.look(); running != bound || most > bound {
+			t.Errorf("turns: %d requests run, up to %d at a time", running, most)
+		}
 		ran[model.arrived[i]]++
 		if n := slices.Sorted(maps.Values(ran)); n[2]-n[0] > 1 {
 			t.Errorf("turns: %v", ran)
@@ -174,30 +166,28 @@ func TestOwner(t *testing.T) {
 	}
 	clients.Wait()
 
+	delete(edges, counts.name)
+	left := slices.DeleteFunc(with, func(name string) bool { return name == counts.name })[0]
 	model.reset()
-	left := with[0]
-	if left == counts.name {
-		left = with[1]
-	}
 	send(left, bound) // they go over its own tunnel
 	model.await(t, bound)
-	send(left, 4)
-	send(without[0], 4)
-	if again := owner(t, edges, 8); again != counts {
-		t.Errorf("%s counts, not %s", again.name, counts.name)
+	for name := range edges {
+		send(name, 2*bound)
 	}
+	owner(t, map[string]*gateway{counts.name: counts}, 4*bound) // the same as before
 	counts.Process.Signal(t, syscall.SIGKILL)
 	counts.Process.WaitExit(t, limit)
-	delete(edges, counts.name)
-	owner(t, edges, 8)
-	for range 8 {
-		next("after the edge that counts was killed")
+	model.await(t, 2*bound) // as many as before, which are not counted, and those that another edge counts
+	owner(t, edges, 3*bound)
+	if running, _, most := model.look(); running != 2*bound || most > 2*bound {
+		t.Errorf("after the edge that counts was killed: %d requests run, up to %d at a time", running, most)
 	}
 	close(model.release)
 	clients.Wait()
 }
 
-// TestOwnerUnderLoad kills the edge that counts while requests come and go, and starts it again.
+// TestOwnerUnderLoad kills the edge that counts while requests come and go, starts it again, drains it
+// and lets it come back.
 func TestOwnerUnderLoad(t *testing.T) {
 	t.Parallel()
 	edges, con := startEdges(t, start(t, 1), "a", "b", "c")
@@ -205,10 +195,10 @@ func TestOwnerUnderLoad(t *testing.T) {
 	model, keys := startTurns(t, edges)
 	ctx, stop := context.WithCancel(t.Context())
 	var clients sync.WaitGroup
-	var served [3]atomic.Int64
+	var served [3]answers
 	var down atomic.Pointer[gateway] // the edge that was killed
 	names := slices.Sorted(maps.Keys(edges))
-	for i := range 24 {
+	for i := range 36 {
 		edge := edges[names[i%3]]
 		client := edge.Client(t, keys[edge.name])
 		clients.Go(func() {
@@ -216,7 +206,7 @@ func TestOwnerUnderLoad(t *testing.T) {
 				a, err := client.Send(client.Request(ctx, t, http.MethodPost, "/v1/chat/completions", harness.Chat("bounded", `,"user":"`+edge.name+`"`)))
 				switch {
 				case err == nil && a.Status == http.StatusOK:
-					served[i%3].Add(1)
+					served[i%3].add()
 				case ctx.Err() != nil:
 				case down.Load() == nil:
 					t.Errorf("a request at %s: %v, status %d, %s", edge.name, err, a.Status, a.Body)
@@ -239,41 +229,98 @@ func TestOwnerUnderLoad(t *testing.T) {
 	// serve waits for requests at all edges but the killed one, and returns how many ran at a time.
 	serve := func(what string) int {
 		t.Helper()
-		model.reset()
 		for i, name := range names {
-			if edges[name] == down.Load() {
-				continue
+			if edges[name] != down.Load() {
+				served[i].await(t, 20, what+" at "+name)
 			}
-			to := served[i].Load() + 20
-			harness.Poll(t, limit, "requests "+what+" at "+name, func(context.Context) error {
-				if n := served[i].Load(); n < to {
-					return fmt.Errorf("%d of %d", n, to)
-				}
-				return nil
-			})
 		}
 		_, n, most := model.look()
 		t.Logf("%s: %d requests, up to %d at a time", what, n, most)
 		return most
 	}
-	check := func(what string) {
+	// change expects twice the bound at most at a time after a change, and the bound in the end.
+	change := func(what string, do func()) {
 		t.Helper()
-		if most := serve(what); most > bound {
-			t.Errorf("%s: %d requests at a time", what, most)
+		model.reset()
+		for i := range served {
+			served[i].reset()
 		}
+		do()
+		if most := serve(what); most > 2*bound {
+			t.Errorf("%s: up to %d requests at a time", what, most)
+		}
+		for i, name := range names {
+			t.Logf("%s: longest time without an answer at %s: %v", what, name, served[i].longest())
+		}
+		harness.Poll(t, limit, "the bound after "+what, func(context.Context) error {
+			model.reset()
+			if most := serve("later"); most > bound {
+				return fmt.Errorf("up to %d requests at a time", most)
+			}
+			return nil
+		})
 	}
-	check("at first")
-	killed := owner(t, edges, 1)
-	down.Store(killed)
-	killed.Process.Signal(t, syscall.SIGKILL)
-	killed.Process.WaitExit(t, limit)
-	serve("while the owner changes")
-	check("with another owner")
-	killed.Restart(t)
-	awaitLegs(t, edges, con)
-	down.Store(new(gateway)) // requests may still fail there
-	serve("while the edge comes back")
-	check("in the end")
+	change("the start", func() {})
+	counts := owner(t, edges, 1)
+	change("a kill", func() {
+		down.Store(counts)
+		counts.Process.Signal(t, syscall.SIGKILL)
+		counts.Process.WaitExit(t, limit)
+	})
+	change("a restart", func() {
+		counts.Restart(t)
+		counts.await(t, counts.Client(t, keys[counts.name]), http.StatusOK, "the edge that is back")
+		down.Store(new(gateway)) // requests may still fail there
+	})
+	owner(t, map[string]*gateway{counts.name: counts}, 1)
+	for _, to := range []string{"drain", "undrain"} {
+		change(to, func() { counts.Manage(t, http.MethodPost, "/edges/"+counts.name+"/"+to, struct{}{}, new(any)) })
+	}
+	owner(t, map[string]*gateway{counts.name: counts}, 1)
 	stop()
 	clients.Wait()
+}
+
+// answers counts answers, and the longest time between two of them.
+type answers struct {
+	mu   sync.Mutex
+	n    int
+	last time.Time
+	gap  time.Duration
+}
+
+func (a *answers) add() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := time.Now()
+	a.n, a.gap, a.last = a.n+1, max(a.gap, now.Sub(a.last)), now
+}
+
+func (a *answers) reset() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.last, a.gap = time.Now(), 0
+}
+
+func (a *answers) longest() time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.gap
+}
+
+// await waits for further answers.
+func (a *answers) await(t *testing.T, further int, what string) {
+	t.Helper()
+	count := func() int {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		return a.n
+	}
+	to := count() + further
+	harness.Poll(t, limit, "answers after "+what, func(context.Context) error {
+		if n := count(); n < to {
+			return fmt.Errorf("%d of %d", n, to)
+		}
+		return nil
+	})
 }
