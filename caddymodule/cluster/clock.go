@@ -18,6 +18,13 @@ func readClocks() Reading {
 	return Reading{Monotonic: now.Sub(start), Boot: bootTime(), Wall: time.Duration(now.UnixNano())}
 }
 
+// maxGap is the maximum of the time between two looks at the clocks, as long as the program runs.
+const maxGap = 5 * time.Second
+
+// gap reports whether the machine may have stood still between two looks. The wall clock, if it alone has
+// gone on, may have been set back since.
+func (r Reading) gap(earlier Reading) bool { return max(r.since(earlier), earlier.since(r)) > maxGap }
+
 // since returns the time between two readings.
 func (r Reading) since(earlier Reading) time.Duration {
 	return max(r.Monotonic-earlier.Monotonic, r.Boot-earlier.Boot, r.Wall-earlier.Wall)

@@ -274,6 +274,9 @@ func (c *Cluster) tick() (next time.Duration) {
 	next = tickTime // also after a panic
 	defer panics.Recover(c.Logger, "looking at the clocks")
 	next, gap, cut := c.contact.tick()
+	if cut {
+		c.store.CutRequests()
+	}
 	if gap || cut {
 		wait.Wake(c.wake, struct{}{})
 	}
@@ -281,8 +284,8 @@ func (c *Cluster) tick() (next time.Duration) {
 		c.Logger.Warn("this program or its machine has stood still; refusing requests until the next contact to the store")
 	}
 	if cut {
-		c.Logger.Error("no contact to the store for as long as on_store_loss allows; refusing requests, and ending those that run", "last", c.Contact(c.Edge.Name).Last)
-		c.store.CutRequests()
+		c.Logger.Error("no contact to the store for as long as on_store_loss allows; refusing requests, and ending those that run",
+			"last_contact", c.Contact(c.Edge.Name).Last)
 	}
 	return next
 }

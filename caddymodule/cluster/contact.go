@@ -11,8 +11,7 @@ const (
 	MinStoreLoss = 10 * time.Second
 	MaxStoreLoss = forgetTime / 2
 
-	tickTime = time.Second     // between two looks at the clocks
-	maxGap   = 5 * time.Second // between two looks, as long as the program runs
+	tickTime = time.Second // between two looks at the clocks
 )
 
 // interval returns the time between two contacts of an edge with L.
@@ -76,7 +75,7 @@ func (c *contact) serving() bool {
 	now := c.clocks()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.holds && now.since(c.sent) < c.limit && now.since(c.ticked) <= maxGap
+	return c.holds && now.since(c.sent) < c.limit && !now.gap(c.ticked)
 }
 
 // tick looks at the clocks. It returns the time until the next look, and whether the edge has just begun
@@ -86,8 +85,8 @@ func (c *contact) tick() (next time.Duration, gap, cut bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	stood, elapsed := now.since(c.ticked), now.since(c.sent)
+	gap = now.gap(c.ticked)
 	c.ticked = now
-	gap = stood > maxGap
 	cut = c.runs && max(stood, elapsed) >= c.limit
 	if gap || cut {
 		c.drop()

@@ -250,7 +250,9 @@ type line struct {
 
 	compactions []int64 // revisions
 
-	panics atomic.Pointer[string] // transactions that write a key with this prefix panic; nil: none
+	panics   atomic.Pointer[string]    // transactions that write a key with this prefix panic; nil: none
+	kept     atomic.Pointer[func()]    // called when the store has renewed a lease
+	reported atomic.Pointer[store.Txn] // with the last report
 }
 
 var errLine = fmt.Errorf("%w: the line is cut", store.ErrUnavailable)
@@ -288,6 +290,13 @@ func (l *line) die() {
 	l.mu.Unlock()
 	l.set(false)
 	l.set(true)
+}
+
+// gone reports whether the edge has ended.
+func (l *line) gone() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.dead
 }
 
 // call makes a call over the line, which may be cut before and after it.
@@ -333,8 +342,14 @@ func (l *line) Each(ctx context.Context, span store.Span, f func(store.Item) err
 }
 
 func (l *line) Txn(ctx context.Context, t store.Txn) (store.TxnResult, error) {
-	if prefix := l.panics.Load(); prefix != nil && slices.ContainsFunc(t.Then, func(op store.Op) bool { return strings.HasPrefix(op.Key, *prefix) }) {
+	writes := func(prefix string) bool {
+		return slices.ContainsFunc(t.Then, func(op store.Op) bool { return !op.Delete && strings.HasPrefix(op.Key, prefix) })
+	}
+	if prefix := l.panics.Load(); prefix != nil && writes(*prefix) {
 		panic(caught.Secret)
+	}
+	if writes("edge_reports/") {
+		l.reported.Store(&t)
 	}
 	done := false
 	result, err := call(ctx, l, func() (store.TxnResult, error) { done = true; return l.Shared.Txn(ctx, t) })
@@ -397,7 +412,13 @@ type lineLease struct {
 }
 
 func (l *lineLease) KeepAlive(ctx context.Context) error {
-	_, err := call(ctx, l.l, func() (struct{}, error) { return struct{}{}, l.Lease.KeepAlive(ctx) })
+	_, err := call(ctx, l.l, func() (struct{}, error) {
+		err := l.Lease.KeepAlive(ctx)
+		if f := l.l.kept.Load(); f != nil {
+			(*f)()
+		}
+		return struct{}{}, err
+	})
 	return err
 }
 
