@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -180,9 +181,9 @@ func TestSuspension(t *testing.T) {
 					a, b := r.start("a", time.Minute), r.start("b", time.Minute)
 					id, secret := r.key(a)
 					time.Sleep(20 * time.Second)
-					ended := false
+					var ended atomic.Value // the reason
 					key, _ := b.FindKey(secret)
-					key.Begin(netip.Addr{}, func(store.Refusal) { ended = true })
+					key.Begin(netip.Addr{}, func(why store.Refusal) { ended.Store(why) })
 					if sent {
 						suspend := b.suspend
 						b.kept.Store(&suspend)
@@ -204,8 +205,8 @@ func TestSuspension(t *testing.T) {
 						}
 						time.Sleep(10 * time.Millisecond)
 					}
-					if ended != (tt.d > time.Minute) {
-						t.Errorf("the request has ended: %v", ended)
+					if why := ended.Load(); tt.d > time.Minute && why == nil || tt.d < time.Minute && why == store.RefusedStore {
+						t.Errorf("the request has ended with %v", why)
 					}
 					b.set(true)
 					if took := r.until(func() bool { return b.Serving() == nil }); took > 4*time.Second || b.accepts(secret) {
