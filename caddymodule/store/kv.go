@@ -31,7 +31,7 @@ type KV interface {
 	// Txn atomically applies all operations of t. If one of its compares fails, it
 	// applies none and returns a TxnResult without Succeeded, but no error. When Txn
 	// returns without an error, the changes survive a crash of the process and of the
-	// machine. After an error, they may or may not have been made.
+	// machine. After an error, they may or may not have been made, or may be made later.
 	//
 	// A put with an unknown lease fails with ErrNotFound, as does each put with a lease if
 	// the KV is not a Leaser. An invalid transaction fails with ErrInvalid.
@@ -141,6 +141,9 @@ type Op struct {
 	Value  []byte
 	Lease  LeaseID
 	Delete bool
+	// Mark is set if other writers put the same value, so that finding it in the KV does
+	// not show that this transaction was applied.
+	Mark bool
 }
 
 // Put returns the operation that sets key to value.
@@ -152,7 +155,7 @@ func Delete(key string) Op { return Op{Key: key, Delete: true} }
 // TxnResult is the result of a transaction.
 type TxnResult struct {
 	Succeeded bool  // all compares held
-	Changed   bool  // it made changes
+	Changed   bool  // it made changes; false if all it does are deletions that were made already
 	Revision  int64 // of the transaction if it made changes, otherwise of the KV afterwards
 }
 

@@ -91,6 +91,7 @@ func (r *restore) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	op.Mark = true
 	revision, err := r.commit(ctx, unchanged, op)
 	if err != nil {
 		return err

@@ -127,7 +127,10 @@ func (t *tx) put(path string, r interface{ head() *header }) {
 }
 
 // mark changes a mark.
-func (t *tx) mark(path string) { t.put(path, new(header)) }
+func (t *tx) mark(path string) {
+	t.put(path, new(header))
+	t.Then[len(t.Then)-1].Mark = true
+}
 
 func (t *tx) delete(paths ...string) {
 	for _, path := range paths {
