@@ -53,7 +53,7 @@ var unguarded = map[string][]string{
 		"caddymodule/serve/completion_answer.go drain",
 		"caddymodule/serve/completion_answer.go stream",
 		"caddymodule/serve/large.go makeRoom",
-		"caddymodule/cluster/etcd/retry.go attempt",
+		"caddymodule/cluster/etcd/retry.go try",
 		"caddymodule/cluster/etcd/watch.go stream",
 		"caddymodule/tunnel/ask.go ask",
 		"caddymodule/tunnel/control.go receive",

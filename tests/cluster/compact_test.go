@@ -9,8 +9,8 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/cluster/etcd"
+	"github.com/postern-dev/postern/caddymodule/store"
 )
 
 // TestCompact drops old revisions. A gateway that was away for longer has all changes when it is

@@ -12,8 +12,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
-	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/cluster/etcd"
+	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/tests/rig"
 	"github.com/postern-dev/postern/tests/rig/freeport"
 )

@@ -22,39 +22,33 @@ type proxy struct {
 	refuse  atomic.Bool  // new connections are closed
 	dialed  atomic.Int64 // new connections
 
-	hold atomic.Bool // what the client sends waits for release
-	full atomic.Bool // what the client sends while hold is set is lost
+	lose atomic.Bool // what the client sends is lost
 
 	mu    sync.Mutex
 	conns map[net.Conn]bool
-	held  []heldBytes
+	lost  []byte
 }
 
-// heldBytes wait to be written.
-type heldBytes struct {
-	to   io.Writer
-	data []byte
-}
-
-// heldBytes returns what waits for release.
-func (p *proxy) heldBytes() (out []byte) {
+// hasLost reports whether the client has sent this while lose was set.
+func (p *proxy) hasLost(data string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, h := range p.held {
-		out = append(out, h.data...)
-	}
-	return out
+	return bytes.Contains(p.lost, []byte(data))
 }
 
-// release writes what was held. Later data passes.
-func (p *proxy) release() {
+// forget makes hasLost false.
+func (p *proxy) forget() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, h := range p.held {
-		_, _ = h.to.Write(h.data)
-	}
-	p.held = nil
-	p.hold.Store(false)
+	p.lost = nil
+}
+
+// leadTo passes later connections to another server, and closes those of now.
+func (p *proxy) leadTo(s *server) {
+	p.mu.Lock()
+	p.to = s.url[len("http://"):]
+	p.mu.Unlock()
+	p.cut()
 }
 
 func newProxy(t testing.TB, s *server) *proxy {
@@ -86,19 +80,20 @@ func (p *proxy) serve(client net.Conn) {
 	if p.refuse.Load() {
 		return
 	}
-	server, err := net.Dial("tcp", p.to)
-	if err != nil {
-		return
-	}
-	defer server.Close()
 	p.mu.Lock()
 	p.conns[client] = true
+	to := p.to
 	p.mu.Unlock()
 	defer func() {
 		p.mu.Lock()
 		delete(p.conns, client)
 		p.mu.Unlock()
 	}()
+	server, err := net.Dial("tcp", to)
+	if err != nil {
+		return
+	}
+	defer server.Close()
 	go func() {
 		p.copy(client, server, &p.answers)
 		client.Close()
@@ -118,12 +113,10 @@ func (p *proxy) copy(to io.Writer, from io.Reader, swallow *atomic.Bool) {
 		switch {
 		case p.swallow.Load() || toClient && swallow.Load():
 			continue
-		case p.hold.Load() && !toClient:
-			if !p.full.Load() {
-				p.mu.Lock()
-				p.held = append(p.held, heldBytes{to, bytes.Clone(buffer[:n])})
-				p.mu.Unlock()
-			}
+		case p.lose.Load() && !toClient:
+			p.mu.Lock()
+			p.lost = append(p.lost, buffer[:n]...)
+			p.mu.Unlock()
 			continue
 		}
 		if _, err := to.Write(buffer[:n]); err != nil {

@@ -1,96 +1,145 @@
 package cluster
 
 import (
-	"bytes"
-	"slices"
+	"errors"
+	"fmt"
+	"strings"
 	"testing"
-	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
-// TestTxnUnanswered loses the answers of transactions that were applied.
+// TestTxnUnanswered loses the first attempt of a transaction or its answer. Before the second one,
+// another client may write. The transaction compares that a and b have not changed since they
+// were put, and that c does not exist.
 func TestTxnUnanswered(t *testing.T) {
 	t.Parallel()
 	s := start(t, 1)[0]
+	p := newProxy(t, s)
+	direct, kv := open(t, s.url), open(t, p.url)
+	lease, err := kv.(store.Leaser).Lease(t.Context(), patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	put1 := func(key string) store.Op { return store.Put(key, []byte("1")) }
+	put2 := func(key string) store.Op { return store.Put(key, []byte("2")) }
+	mark := func(key string) store.Op { return store.Op{Key: key, Value: []byte("mark"), Mark: true} }
+	type ops []store.Op
 	for name, test := range map[string]struct {
-		ops     []store.Op
-		compare []store.Compare
-		changed bool
+		txn       ops
+		arrives   bool // the first attempt
+		meanwhile ops  // by the other client
+		want      string
 	}{
-		"create":         {[]store.Op{store.Put("new", nil)}, []store.Compare{{Key: "new"}}, true},
-		"delete":         {[]store.Op{store.Delete("old")}, nil, true},
-		"delete nothing": {[]store.Op{store.Delete("none")}, nil, false},
+		"put":                              {ops{put1("a"), mark("m")}, true, nil, "made"},
+		"create":                           {ops{put1("c"), mark("m")}, true, nil, "made"},
+		"put with a lease":                 {ops{{Key: "a", Lease: lease.ID()}}, true, nil, "made"},
+		"put after a mark by others":       {ops{mark("b"), put1("a")}, true, ops{mark("b")}, "made"},
+		"put, lost":                        {ops{put1("a")}, false, nil, "made"},
+		"put, lost; another record":        {ops{put1("a")}, false, ops{put1("b")}, "conflict"},
+		"put, lost; a mark by others":      {ops{mark("b"), put1("a")}, false, ops{mark("b")}, "conflict"},
+		"create, lost; another record":     {ops{put1("c")}, false, ops{put1("a")}, "conflict"},
+		"put, lost; by others":             {ops{put1("a")}, false, ops{put2("a")}, "unknown"},
+		"put; overwritten":                 {ops{put1("a")}, true, ops{put2("a")}, "unknown"},
+		"create, lost; by others":          {ops{put1("c")}, false, ops{put2("c")}, "unknown"},
+		"put, lost; the other one created": {ops{put1("a")}, false, ops{put1("c")}, "unknown"},
+		"put with a lease, lost; others":   {ops{{Key: "a", Lease: lease.ID()}}, false, ops{store.Put("a", nil)}, "unknown"},
+		"only a mark, lost; by others":     {ops{mark("a")}, false, ops{mark("a")}, "unknown"},
+		"nothing compared, lost":           {ops{put1("d")}, false, ops{put1("a")}, "unknown"},
+		"delete":                           {ops{store.Delete("a"), store.Delete("c"), mark("m")}, true, nil, "made"},
+		"delete both":                      {ops{store.Delete("a"), store.Delete("b"), mark("m")}, true, nil, "made"},
+		"delete, lost; by others":          {ops{store.Delete("a"), mark("m")}, false, ops{store.Delete("a")}, "made"},
+		"delete both, lost; one by others": {ops{store.Delete("a"), store.Delete("b")}, false, ops{store.Delete("a")}, "conflict"},
+		"delete; created by others":        {ops{store.Delete("a"), mark("m")}, true, ops{put1("a")}, "unknown"},
+		"delete, lost; changed by others":  {ops{store.Delete("a"), mark("m")}, false, ops{put1("a")}, "unknown"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := newProxy(t, s)
-			direct, kv := open(t, s.url), open(t, p.url)
-			if _, err := direct.Txn(t.Context(), store.Txn{Then: []store.Op{store.Put("old", nil), store.Delete("new")}}); err != nil {
-				t.Fatal(err)
+			put(t, direct, store.Delete("c"), store.Delete("d"))
+			before := put(t, direct, store.Put("a", nil), store.Put("b", nil))
+			losing := &p.lose
+			if test.arrives {
+				losing = &p.answers
 			}
-			before, err := store.Range(t.Context(), direct, store.Span{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			p.answers.Store(true)
-			time.AfterFunc(time.Second, func() {
-				p.answers.Store(false)
-				p.cut()
+			losing.Store(true)
+			txn := store.Txn{If: []store.Compare{{Key: "a", ModRevision: before}, {Key: "b", ModRevision: before}, {Key: "c"}}, Then: test.txn}
+			var result store.TxnResult
+			done := make(chan error)
+			go func() {
+				var err error
+				result, err = kv.Txn(t.Context(), txn)
+				done <- err
+			}()
+			wait.Until(t, "the first attempt", func() bool {
+				if !test.arrives {
+					return p.hasLost("postern/a")
+				}
+				snap, err := store.Range(t.Context(), direct, store.Span{})
+				return err == nil && snap.Revision > before
 			})
-			result, err := kv.Txn(t.Context(), store.Txn{If: test.compare, Then: test.ops})
-			if err != nil || !result.Succeeded || result.Changed != test.changed || result.Revision != before.Revision+1 {
-				t.Errorf("after revision %d: %+v, %v", before.Revision, result, err)
+			between := before
+			if test.meanwhile != nil {
+				between = put(t, direct, test.meanwhile...)
 			}
-			// The slot is known again.
-			if result, err := kv.Txn(t.Context(), store.Txn{Then: []store.Op{store.Put("next", nil)}}); err != nil || !result.Succeeded {
-				t.Errorf("the next transaction: %+v, %v", result, err)
+			losing.Store(false)
+			p.cut()
+			err := <-done
+			p.forget()
+			got := "unknown"
+			switch {
+			case err == nil && result.Succeeded:
+				got = "made"
+				checkMade(t, direct, test.txn, result, between)
+			case err == nil:
+				got = "conflict"
+			case !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "may have been made or not, so look"):
+				t.Error(err)
+			}
+			if got != test.want {
+				t.Errorf("%s, want %s: %+v, %v", got, test.want, result, err)
 			}
 		})
 	}
 }
 
-// TestTxnLate holds the first attempt of a transaction back until a second one was applied
-// and its compare holds again.
-func TestTxnLate(t *testing.T) {
+// checkMade checks that what a transaction puts has the revision that it has returned, and that its
+// deletions were made before.
+func checkMade(t *testing.T, kv store.KV, ops []store.Op, result store.TxnResult, between int64) {
+	t.Helper()
+	for _, op := range ops {
+		item, err := kv.Get(t.Context(), op.Key)
+		switch {
+		case err != nil:
+			t.Error(err)
+		case op.Delete && (item.Exists() || result.Revision <= between):
+			t.Errorf("after %d, %s is %+v: %+v", between, op.Key, item, result)
+		case !op.Delete && string(item.Value) != string(op.Value), !op.Delete && !op.Mark && item.ModRevision != result.Revision:
+			t.Errorf("%+v: %+v", item, result)
+		}
+	}
+	if !result.Changed {
+		t.Error("nothing was changed")
+	}
+}
+
+// TestRestored leads the client to an etcd whose revision is older, as after a restore.
+func TestRestored(t *testing.T) {
 	t.Parallel()
-	s := start(t, 1)[0]
-	ways := []*proxy{newProxy(t, s), newProxy(t, s)}
-	direct, kv := open(t, s.url), open(t, ways[0].url, ways[1].url)
-	for _, p := range ways {
-		p.hold.Store(true)
-	}
-	done := make(chan error)
-	go func() {
-		result, err := kv.Txn(t.Context(), store.Txn{If: []store.Compare{{Key: "late"}}, Then: []store.Op{store.Put("late", nil)}})
-		if err != nil || !result.Succeeded {
-			t.Errorf("the transaction: %+v, %v", result, err)
-		}
-		done <- err
-	}()
-	var way *proxy // of the first attempt
-	wait.Until(t, "an attempt", func() bool {
-		i := slices.IndexFunc(ways, func(p *proxy) bool { return bytes.Contains(p.heldBytes(), []byte("postern/late")) })
-		if i >= 0 {
-			way = ways[i]
-		}
-		return i >= 0
-	})
-	way.full.Store(true) // without the end of the attempt
-	for _, p := range ways {
-		if p != way {
-			p.release()
-		}
-	}
-	if <-done != nil {
-		return
-	}
-	if _, err := direct.Txn(t.Context(), store.Txn{Then: []store.Op{store.Delete("late")}}); err != nil {
+	p := newProxy(t, start(t, 1)[0])
+	kv := open(t, p.url)
+	w, err := kv.Watch(t.Context(), store.Span{}, 0)
+	if err != nil {
 		t.Fatal(err)
 	}
-	way.release()
-	time.Sleep(time.Second)
-	if item, err := direct.Get(t.Context(), "late"); err != nil || item.Exists() {
-		t.Errorf("the late attempt was applied: %+v, %v", item, err)
+	defer w.Close()
+	for range 3 {
+		put(t, kv, store.Put("a", nil))
+	}
+	p.leadTo(start(t, 1)[0])
+	_, failed := kv.Txn(t.Context(), store.Txn{Then: []store.Op{store.Put("a", nil)}})
+	for name, err := range map[string]error{"txn": failed, "progress": second(w.Progress(t.Context()))} {
+		if !errors.Is(err, store.ErrUnavailable) || !strings.Contains(fmt.Sprint(err), "it was restored, so restart this gateway") {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

@@ -101,6 +101,35 @@ func TestWatchCompacted(t *testing.T) {
 	}
 }
 
+// TestWatchFarBehind changes more than a watcher keeps for its reader.
+func TestWatchFarBehind(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("slow")
+	}
+	kv := open(t, start(t, 1)[0].url)
+	w, err := kv.Watch(t.Context(), store.Span{}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ops := make([]store.Op, 100)
+	for i := range ops {
+		ops[i] = store.Put(strconv.Itoa(i), nil)
+	}
+	for range 1001 {
+		put(t, kv, ops...)
+	}
+	poll(t, "the end of the watcher", func(ctx context.Context) error {
+		if _, err := w.Progress(ctx); !errors.Is(err, store.ErrCompacted) {
+			return fmt.Errorf("progress: %w", err)
+		}
+		return nil
+	})
+	if batch, err := w.Next(t.Context()); !errors.Is(err, store.ErrCompacted) {
+		t.Errorf("next: %d changes, %v", len(batch.Events), err)
+	}
+}
+
 // TestWatchSilent lets one of two ways to etcd fall silent: the watcher takes the other
 // one, as soon as it is asked for progress.
 func TestWatchSilent(t *testing.T) {

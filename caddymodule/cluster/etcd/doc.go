@@ -6,8 +6,7 @@
 // All keys are below a prefix, "postern/" by default. Users of the KV see the rest of
 // the key. The prefix belongs to one store; other programs can use the same etcd.
 //
-//	meta/schema     version of this layout, written when the prefix is used first
-//	x/txn/RUN/N     slot N of the client that was opened as RUN: see below
+//	meta/schema     version of this layout, written whenever a client is opened
 //	any other key   an item of the KV
 //
 // # Guarantees of etcd
@@ -18,29 +17,32 @@
 //     on the disks of a majority.
 //   - The ModRevision of a key is the revision of the transaction that changed it last.
 //     It never has the same value again, except 0 for a key that does not exist.
-//   - A watch delivers all changes in order, and a response without the flag "fragment"
-//     ends with a complete transaction. The revision in the header of a response with
-//     events can be ahead of them. In the header of a progress notification it cannot.
+//   - A watch delivers all changes in order. The client of etcd joins fragments, so a
+//     response ends with a complete transaction. The revision in the header of a response
+//     with events can be ahead of them. In a progress notification it cannot: etcd sends
+//     one only if all watches of the stream are up to date. Each Watcher has its own stream.
 //   - A watch from a revision that was compacted fails.
 //
 // # Transactions without an answer
 //
 // A member that is killed does not answer, and its transactions may be committed seconds
-// later. The client then tries again, and must not apply the transaction twice. So each
-// transaction also compares and puts a slot: a key that only this client writes, and only
-// with one transaction at a time.
+// later. The client then tries again. If an attempt finds a compare that does not hold, an
+// earlier one may be the reason. That attempt reads the compared keys in the same step:
 //
-//   - All attempts of a transaction compare the same revision of the slot and change it.
-//     At most one of them is ever applied.
-//   - An attempt that is answered with a failed compare is the answer if it was the only
-//     one. Otherwise the client puts another value into the slot, with the same compare.
-//     Afterwards no attempt can be applied, and the value of the slot tells whether one
-//     was.
-//   - If the context ends first, the outcome stays unknown, and the slot is never used
-//     again.
+//   - Was a key that the transaction compares and changes not changed, then nor was any
+//     other: it is a conflict. If only keys exist that should not, and may be gone when an
+//     earlier attempt arrives, the outcome is unknown.
+//   - Has the first record that it compares and puts the same bytes and another revision
+//     than was compared, the transaction was made at that revision. A mark shows nothing,
+//     since others put the same bytes.
+//   - Are all keys gone that it compares and deletes, and it puts no such record, the
+//     deletions are in force, perhaps by another client, whose revision is unknown. The
+//     client tries again with compares for absent keys. So the marks of the transaction
+//     change after the deletions, and whoever has the revision of the result has these too.
+//   - Otherwise the outcome is unknown. It is unknown, too, if the context ends first.
 //
-// Slots that have not been used for a day are removed when a client is opened. Clients do
-// not use their own slots after half a day.
+// An attempt that was not answered may even be applied after a later one, as long as its
+// compares hold. Transactions without compares must be harmless then.
 //
 // # Waiting
 //

@@ -6,9 +6,9 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"time"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
@@ -41,12 +41,11 @@ const (
 // kv is a store.KV in etcd.
 type kv struct {
 	client  *clientv3.Client
-	watches pb.WatchClient // of the same connections
 	prefix  string
 	servers string // the endpoints, for messages
 	logger  *slog.Logger
-	slots   *slots
-	history bool // is not compacted
+	history bool         // is not compacted
+	seen    atomic.Int64 // the latest revision of etcd that this client knows of
 
 	ctx   context.Context // ends when the KV is closed
 	close context.CancelFunc
@@ -106,7 +105,6 @@ func newKV(o *Options) (*kv, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	k := &kv{prefix: o.Prefix, servers: strings.Join(o.Endpoints, ", "), logger: o.Logger, history: o.NoCompact}
-	k.slots = newSlots(k.prefix + slotPrefix)
 	k.ctx, k.close = context.WithCancel(context.Background())
 	return k, nil
 }
@@ -133,11 +131,7 @@ func (k *kv) connect(o Options) (err error) {
 			MinConnectTimeout: 3 * time.Second,
 		})},
 	})
-	if err != nil {
-		return err
-	}
-	k.watches = pb.NewWatchClient(k.client.ActiveConnection())
-	return nil
+	return err
 }
 
 // Compact implements store.Compacter. It drops the changes of all programs that use etcd.
@@ -145,7 +139,7 @@ func (k *kv) Compact(ctx context.Context, revision int64) error {
 	if k.history {
 		return nil
 	}
-	err := k.try(ctx, firstAttempt, func(ctx context.Context) error {
+	err := k.try(ctx, attemptTime, func(ctx context.Context) error {
 		_, err := k.client.Compact(ctx, revision)
 		return err
 	})

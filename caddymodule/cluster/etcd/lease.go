@@ -19,7 +19,7 @@ func (k *kv) Lease(ctx context.Context, ttl time.Duration) (store.Lease, error) 
 	}
 	seconds := int64((ttl + time.Second - 1) / time.Second)
 	l := &lease{k: k}
-	err := k.try(ctx, firstAttempt, func(ctx context.Context) error {
+	err := k.try(ctx, attemptTime, func(ctx context.Context) error {
 		resp, err := k.client.Grant(ctx, seconds)
 		if err == nil {
 			l.id = resp.ID
@@ -40,14 +40,14 @@ type lease struct {
 func (l *lease) ID() store.LeaseID { return store.LeaseID(l.id) }
 
 func (l *lease) KeepAlive(ctx context.Context) error {
-	return l.k.explain(l.k.try(ctx, firstAttempt, func(ctx context.Context) error {
+	return l.k.explain(l.k.try(ctx, attemptTime, func(ctx context.Context) error {
 		_, err := l.k.client.KeepAliveOnce(ctx, l.id)
 		return err
 	}))
 }
 
 func (l *lease) Revoke(ctx context.Context) error {
-	err := l.k.try(ctx, firstAttempt, func(ctx context.Context) error {
+	err := l.k.try(ctx, attemptTime, func(ctx context.Context) error {
 		_, err := l.k.client.Revoke(ctx, l.id)
 		return err
 	})

@@ -161,12 +161,12 @@ func explainDial(endpoint string, err error) error {
 	return fmt.Errorf("etcd at %s cannot be reached (%w): check the address and that etcd runs", endpoint, err)
 }
 
-// prepare checks the schema below the prefix, or writes it if the prefix has no keys. A
-// write finds out whether the user may.
+// prepare checks the schema below the prefix, and writes it. That finds out whether the user
+// may write.
 func (k *kv) prepare(ctx context.Context) error {
 	for {
 		var resp *clientv3.TxnResponse
-		err := k.try(ctx, firstAttempt, func(ctx context.Context) (err error) {
+		err := k.try(ctx, attemptTime, func(ctx context.Context) (err error) {
 			resp, err = k.client.Txn(ctx).Then(
 				clientv3.OpGet(k.prefix+schemaKey), clientv3.OpGet(k.prefix, clientv3.WithPrefix(), clientv3.WithLimit(1), clientv3.WithKeysOnly()),
 			).Commit()
@@ -175,30 +175,30 @@ func (k *kv) prepare(ctx context.Context) error {
 		if err != nil {
 			return k.explain(err)
 		}
-		schema, first := resp.Responses[0].GetResponseRange().Kvs, resp.Responses[1].GetResponseRange().Kvs
+		schema, first, revision := resp.Responses[0].GetResponseRange().Kvs, resp.Responses[1].GetResponseRange().Kvs, int64(0)
 		switch {
 		case len(schema) > 0:
 			if err := k.checkSchema(string(schema[0].Value)); err != nil {
 				return err
 			}
-			if _, err := k.Txn(ctx, store.Txn{}); err != nil {
-				return err
-			}
-			return k.explain(k.slots.removeStale(ctx, k))
+			revision = schema[0].ModRevision
 		case len(first) > 0:
 			return store.Errorf(store.ErrSchema, "the keys below %q in etcd at %s belong to another program, not to a Postern store: choose another prefix", k.prefix, k.servers)
 		}
-		// The first of several clients writes it. The loop reads what there is.
-		err = k.try(ctx, firstAttempt, func(ctx context.Context) error {
-			_, err := k.client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(k.prefix+schemaKey), "=", 0)).
+		err = k.try(ctx, attemptTime, func(ctx context.Context) (err error) {
+			resp, err = k.client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(k.prefix+schemaKey), "=", revision)).
 				Then(clientv3.OpPut(k.prefix+schemaKey, strconv.Itoa(schemaVersion))).Commit()
 			return err
 		})
-		if err != nil {
+		switch {
+		case err != nil:
 			return k.explain(err)
+		case !resp.Succeeded: // another client was faster
+			continue
+		case revision == 0: // a wrong prefix is not noticed otherwise
+			k.logger.Info("etcd had no keys with this prefix: the store is new", "prefix", k.prefix)
 		}
-		// A wrong prefix is not noticed otherwise.
-		k.logger.Info("etcd had no keys with this prefix: the store is new", "prefix", k.prefix)
+		return nil
 	}
 }
 

@@ -20,7 +20,7 @@ func (k *kv) Get(ctx context.Context, key string) (store.Item, error) {
 		return store.Item{}, err
 	}
 	var resp *clientv3.GetResponse
-	err := k.try(ctx, firstAttempt, func(ctx context.Context) (err error) {
+	err := k.try(ctx, attemptTime, func(ctx context.Context) (err error) {
 		resp, err = k.client.Get(ctx, k.prefix+key)
 		return err
 	})
@@ -35,14 +35,29 @@ func (k *kv) Get(ctx context.Context, key string) (store.Item, error) {
 
 // revision returns the revision of etcd, as of now.
 func (k *kv) revision(ctx context.Context) (revision int64, err error) {
-	err = k.try(ctx, firstAttempt, func(ctx context.Context) error {
+	seen := k.seen.Load()
+	err = k.try(ctx, attemptTime, func(ctx context.Context) error {
 		resp, err := k.client.Get(ctx, k.prefix+schemaKey, clientv3.WithCountOnly())
 		if err == nil {
 			revision = resp.Header.Revision
 		}
 		return err
 	})
-	return revision, k.explain(err)
+	if err != nil {
+		return 0, k.explain(err)
+	}
+	return revision, k.see(seen, revision)
+}
+
+// see notes a revision that etcd has had since the time when the latest one known was before.
+func (k *kv) see(before, revision int64) error {
+	for seen := k.seen.Load(); seen < revision && !k.seen.CompareAndSwap(seen, revision); {
+		seen = k.seen.Load()
+	}
+	if revision < before {
+		return store.Errorf(store.ErrUnavailable, "etcd at %s has revision %d, but had %d before: it was restored, so restart this gateway", k.servers, revision, before)
+	}
+	return nil
 }
 
 // Each reads pages of about pageBytes. etcd counts the items after each page, too, so
@@ -51,7 +66,7 @@ func (k *kv) Each(ctx context.Context, span store.Span, f func(store.Item) error
 	start, end := k.bounds(span)
 	for page := newPage(); ; {
 		var resp *clientv3.GetResponse
-		err := k.try(ctx, pageAttempt, func(ctx context.Context) (err error) {
+		err := k.try(ctx, pageTime, func(ctx context.Context) (err error) {
 			resp, err = k.client.Get(ctx, start, clientv3.WithRange(end), clientv3.WithLimit(page.items), clientv3.WithRev(revision))
 			return err
 		})
@@ -129,9 +144,7 @@ func (k *kv) bounds(span store.Span) (start, end string) {
 }
 
 // hidden reports whether a key is not an item of the KV.
-func hidden(key string) bool {
-	return key == schemaKey || strings.HasPrefix(key, slotPrefix)
-}
+func hidden(key string) bool { return key == schemaKey }
 
 // item returns the item of a key of etcd.
 func (k *kv) item(kv *mvccpb.KeyValue) store.Item {

@@ -1,11 +1,12 @@
 package etcd
 
 import (
+	"bytes"
 	"context"
+	"fmt"
 	"slices"
-	"strings"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/postern-dev/postern/caddymodule/store"
@@ -16,68 +17,60 @@ func (k *kv) Txn(ctx context.Context, t store.Txn) (store.TxnResult, error) {
 	if err := t.Check(); err != nil {
 		return store.TxnResult{}, err
 	}
-	s, err := k.slots.take(ctx)
-	if err != nil {
-		return store.TxnResult{}, k.unavailable(err, nil)
-	}
-	a := &attempts{k: k, slot: s, tag: newTag(), t: t}
-	result, err := a.run(ctx)
-	k.slots.put(s, !a.doubt)
-	return result, k.explain(err)
-}
-
-// attempts are the attempts of one transaction.
-type attempts struct {
-	k     *kv
-	slot  *slot
-	tag   string // what they put into the slot
-	t     store.Txn
-	doubt bool // one of them may have been applied, or may still be
-}
-
-func (a *attempts) run(ctx context.Context) (store.TxnResult, error) {
-	r := a.k.retry(ctx, firstAttempt)
+	seen, doubt := k.seen.Load(), false // doubt: an attempt may have been applied, or may still be
 	for {
 		var resp *clientv3.TxnResponse
-		err := r.attempt(func(ctx context.Context) (err error) {
-			resp, err = a.commit(ctx)
+		err := k.try(ctx, attemptTime, func(ctx context.Context) (err error) {
+			resp, err = k.commit(ctx, t, doubt)
+			doubt = doubt || len(t.Then) > 0 && transient(err)
 			return err
 		})
-		answered := err == nil || !transient(err)
 		switch {
-		case err == nil && resp.Succeeded:
-			a.doubt, a.slot.revision = false, resp.Header.Revision
-			return store.TxnResult{Succeeded: true, Changed: changed(resp), Revision: a.slot.revision}, nil
-		case err == nil && !a.doubt:
-			return store.TxnResult{Revision: resp.Header.Revision}, nil
-		case answered && a.doubt:
-			return a.settle(ctx, err)
+		case err != nil && doubt:
+			return store.TxnResult{}, fmt.Errorf("%w; the change may have been made: look whether it was, then try again", k.explain(err))
+		case err != nil:
+			return store.TxnResult{}, k.explain(err)
 		}
-		a.doubt = a.doubt || !answered
-		if err := r.next(err); err != nil {
-			return store.TxnResult{}, err
+		result := store.TxnResult{Succeeded: resp.Succeeded, Changed: changed(resp), Revision: resp.Header.Revision}
+		if err := k.see(seen, result.Revision); err != nil || result.Succeeded || !doubt {
+			return result, err
+		}
+		switch outcome, at := settle(&t, resp); outcome {
+		case made:
+			return store.TxnResult{Succeeded: true, Changed: true, Revision: at}, nil
+		case conflict:
+			return result, nil
+		case unknown:
+			return store.TxnResult{}, store.Errorf(store.ErrUnavailable, "etcd at %s did not answer in time, and others have changed the same records since: "+
+				"this change may have been made or not, so look whether it was, then try again", k.servers)
 		}
 	}
 }
 
-func (a *attempts) commit(ctx context.Context) (*clientv3.TxnResponse, error) {
-	compares, ops := []clientv3.Cmp{a.slot.unchanged()}, []clientv3.Op{a.slot.to(a.tag)}
-	for _, c := range a.t.If {
-		compares = append(compares, clientv3.Compare(clientv3.ModRevision(a.k.prefix+c.Key), "=", c.ModRevision))
+// commit makes one attempt. If it is in doubt whether an earlier one was applied, it reads the
+// compared keys if a compare fails.
+func (k *kv) commit(ctx context.Context, t store.Txn, doubt bool) (*clientv3.TxnResponse, error) {
+	var compares []clientv3.Cmp
+	var ops, reads []clientv3.Op
+	for _, c := range t.If {
+		compares = append(compares, clientv3.Compare(clientv3.ModRevision(k.prefix+c.Key), "=", c.ModRevision))
+		if doubt {
+			reads = append(reads, clientv3.OpGet(k.prefix+c.Key))
+		}
 	}
-	for _, op := range a.t.Then {
-		if key := a.k.prefix + op.Key; op.Delete {
+	for _, op := range t.Then {
+		if key := k.prefix + op.Key; op.Delete {
 			ops = append(ops, clientv3.OpDelete(key))
 		} else {
 			ops = append(ops, clientv3.OpPut(key, string(op.Value), clientv3.WithLease(clientv3.LeaseID(op.Lease))))
 		}
 	}
-	return a.k.client.Txn(ctx).If(compares...).Then(ops...).Commit()
+	return k.client.Txn(ctx).If(compares...).Then(ops...).Else(reads...).Commit()
 }
 
-// changed reports whether a transaction changed more than its slot.
+// changed reports whether a transaction changed something.
 func changed(resp *clientv3.TxnResponse) bool {
-	for _, op := range resp.Responses[1:] {
+	for _, op := range resp.Responses {
 		if op.GetResponsePut() != nil || op.GetResponseDeleteRange().GetDeleted() > 0 {
 			return true
 		}
@@ -85,48 +78,60 @@ func changed(resp *clientv3.TxnResponse) bool {
 	return false
 }
 
-// settle is called when the last attempt was not applied, with its error if it was not
-// for a compare, and an earlier one may be. It makes sure that none can be applied later,
-// and finds out whether one was.
-func (a *attempts) settle(ctx context.Context, failed error) (store.TxnResult, error) {
-	// Either this write or an attempt changes the slot, and nothing else can any longer.
-	other := newTag()
-	err := a.k.try(ctx, firstAttempt, func(ctx context.Context) error {
-		_, err := a.k.client.Txn(ctx).If(a.slot.unchanged()).Then(a.slot.to(other)).Commit()
-		return err
-	})
-	if err != nil {
-		return store.TxnResult{}, err
-	}
-	now, err := a.k.Get(ctx, strings.TrimPrefix(a.slot.name, a.k.prefix))
-	if err != nil {
-		return store.TxnResult{}, err
-	}
-	a.doubt, a.slot.revision = false, now.ModRevision
-	if string(now.Value) != a.tag {
-		return store.TxnResult{Revision: now.ModRevision}, failed
-	}
-	changed, err := a.changedAt(ctx, now.ModRevision)
-	return store.TxnResult{Succeeded: true, Changed: changed, Revision: now.ModRevision}, err
-}
+// outcome is what has become of the attempts of a transaction.
+type outcome int
 
-// changedAt reports whether the transaction made changes, when its revision is known but
-// its answer was lost.
-func (a *attempts) changedAt(ctx context.Context, revision int64) (bool, error) {
-	var gets []clientv3.Op
-	for _, op := range a.t.Then {
-		if !op.Delete {
-			return true, nil
+const (
+	unknown  outcome = iota
+	made             // by one of them
+	conflict         // none was applied, and none will be
+	gone             // what it deletes does not exist
+)
+
+// settle finds out what has become of earlier attempts from the keys that the last one read when
+// a compare failed. It returns the revision if one of them was made. If what t deletes is gone, it
+// changes t to compare that.
+func settle(t *store.Txn, resp *clientv3.TxnResponse) (o outcome, revision int64) {
+	before, now := make(map[string]int64), make(map[string]mvccpb.KeyValue) // compared keys
+	final := false                                                          // a compare fails that will never hold
+	for i, c := range t.If {
+		before[c.Key] = c.ModRevision
+		if kvs := resp.Responses[i].GetResponseRange().Kvs; len(kvs) > 0 {
+			now[c.Key] = *kvs[0]
 		}
-		gets = append(gets, clientv3.OpGet(a.k.prefix+op.Key, clientv3.WithRev(revision-1), clientv3.WithCountOnly()))
+		final = final || c.ModRevision != 0 && now[c.Key].ModRevision != c.ModRevision
 	}
-	existed := false
-	err := a.k.try(ctx, firstAttempt, func(ctx context.Context) error {
-		resp, err := a.k.client.Txn(ctx).Then(gets...).Commit()
-		if err == nil {
-			existed = slices.ContainsFunc(resp.Responses, func(r *pb.ResponseOp) bool { return r.GetResponseRange().GetCount() > 0 })
+	var record *store.Op // the first that t compares and puts
+	var deleted []string // what t compares and deletes
+	for _, op := range t.Then {
+		revision, compared := before[op.Key]
+		switch {
+		case !compared || op.Delete && revision == 0:
+		case now[op.Key].ModRevision == revision && final:
+			return conflict, 0
+		case now[op.Key].ModRevision == revision:
+			return unknown, 0
+		case op.Delete:
+			deleted = append(deleted, op.Key)
+		case record == nil && !op.Mark:
+			record = &op
 		}
-		return err
-	})
-	return existed, err
+	}
+	switch {
+	case record != nil:
+		kv := now[record.Key]
+		if kv.ModRevision != 0 && kv.Lease == int64(record.Lease) && bytes.Equal(kv.Value, record.Value) {
+			return made, kv.ModRevision
+		}
+		return unknown, 0
+	case len(deleted) == 0 || slices.ContainsFunc(deleted, func(key string) bool { return now[key].ModRevision != 0 }):
+		return unknown, 0
+	}
+	t.If = slices.Clone(t.If)
+	for i, c := range t.If {
+		if slices.Contains(deleted, c.Key) {
+			t.If[i].ModRevision = 0
+		}
+	}
+	return gone, 0
 }
