@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"sync"
@@ -96,11 +97,12 @@ func testTxnNoChange(k *kvTest) {
 	}
 }
 
-// testTxnConcurrent counts to 4*20 by compare and put: no step gets lost.
+// testTxnConcurrent counts to 4*20 by compare and put: no step gets lost. Each worker puts values
+// of its own.
 func testTxnConcurrent(k *kvTest) {
 	const workers, steps = 4, 20
 	var wg sync.WaitGroup
-	for range workers {
+	for worker := range workers {
 		wg.Go(func() {
 			for done := 0; done < steps; {
 				item, err := k.kv.Get(k.Context(), "n")
@@ -108,10 +110,11 @@ func testTxnConcurrent(k *kvTest) {
 					k.Error(err)
 					return
 				}
-				n, _ := strconv.Atoi(string(item.Value)) // "" is 0
+				counted, _, _ := strings.Cut(string(item.Value), " ")
+				n, _ := strconv.Atoi(counted) // "" is 0
 				result, err := k.kv.Txn(k.Context(), store.Txn{
 					If:   []store.Compare{{Key: "n", ModRevision: item.ModRevision}},
-					Then: []store.Op{store.Put("n", strconv.AppendInt(nil, int64(n+1), 10))},
+					Then: []store.Op{store.Put("n", fmt.Appendf(nil, "%d %d", n+1, worker))},
 				})
 				if err != nil {
 					k.Error(err)
@@ -124,7 +127,7 @@ func testTxnConcurrent(k *kvTest) {
 		})
 	}
 	wg.Wait()
-	if got := string(k.get("n").Value); got != strconv.Itoa(workers*steps) {
+	if got := string(k.get("n").Value); !strings.HasPrefix(got, strconv.Itoa(workers*steps)+" ") {
 		k.Errorf("counted to %s", got)
 	}
 }

@@ -156,7 +156,7 @@ func (w *watcher) stream(ctx context.Context) error {
 	defer func() { _ = watches.Close() }()     // it reports why the stream has ended
 	ctx, cancel := context.WithCancelCause(clientv3.WithRequireLeader(ctx))
 	defer cancel(nil)
-	unconfirmed := time.AfterFunc(silence, func() { cancel(errSilent) })
+	unconfirmed := time.AfterFunc(attemptTime, func() { cancel(errSilent) })
 	reached, _ := w.reached()
 	responses := watches.Watch(ctx, w.start, clientv3.WithRange(w.end), clientv3.WithRev(reached+1),
 		clientv3.WithFragment(), clientv3.WithProgressNotify())
