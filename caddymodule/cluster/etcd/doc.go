@@ -26,23 +26,23 @@
 // # Transactions without an answer
 //
 // A member that is killed does not answer, and its transactions may be committed seconds
-// later. The client then tries again. If an attempt finds a compare that does not hold, an
-// earlier one may be the reason. That attempt reads the compared keys in the same step:
+// later. The client then tries again. If a compare of the new attempt fails, the reason may be
+// that an earlier one was applied. So the new attempt also reads the compared keys, in the same
+// step. Only the keys that the transaction changes count:
 //
-//   - Was a key that the transaction compares and changes not changed, then nor was any
-//     other: it is a conflict. If only keys exist that should not, and may be gone when an
-//     earlier attempt arrives, the outcome is unknown.
-//   - Has the first record that it compares and puts the same bytes and another revision
-//     than was compared, the transaction was made at that revision. A mark shows nothing,
-//     since others put the same bytes.
-//   - Are all keys gone that it compares and deletes, and it puts no such record, the
-//     deletions are in force, perhaps by another client, whose revision is unknown. The
-//     client tries again with compares for absent keys. So the marks of the transaction
-//     change after the deletions, and whoever has the revision of the result has these too.
-//   - Otherwise the outcome is unknown. It is unknown, too, if the context ends first.
+//   - If one of them was not changed, no attempt was applied. It is a conflict if that stays
+//     so: a compare with a revision can never hold again, but one with no key can.
+//   - If the first record that it puts has the same bytes and lease, and not the revision that
+//     was compared, the transaction was made at that revision. A mark shows nothing, since
+//     others put the same bytes.
+//   - If it puts no record, and all that it deletes is gone, the deletions are in force. Another
+//     client may have made them, at an unknown revision. So the client tries again with
+//     compares that the keys do not exist: the revision of the result is then later than the
+//     deletions, and is that of the transaction's own marks, which edges confirm.
+//   - Otherwise the outcome is unknown, as it is if the context ends first.
 //
-// An attempt that was not answered may even be applied after a later one, as long as its
-// compares hold. Transactions without compares must be harmless then.
+// An attempt without an answer may be applied even after a later one, as long as its compares
+// hold.
 //
 // # Waiting
 //

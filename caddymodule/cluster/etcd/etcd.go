@@ -139,9 +139,8 @@ func (k *kv) Compact(ctx context.Context, revision int64) error {
 	if k.history {
 		return nil
 	}
-	err := k.try(ctx, attemptTime, func(ctx context.Context) error {
-		_, err := k.client.Compact(ctx, revision)
-		return err
+	_, err := try(ctx, k, attemptTime, func(ctx context.Context) (*clientv3.CompactResponse, error) {
+		return k.client.Compact(ctx, revision)
 	})
 	switch {
 	case errors.Is(err, rpctypes.ErrCompacted): // by another edge, an earlier attempt, or etcd itself

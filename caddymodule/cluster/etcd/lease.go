@@ -18,18 +18,13 @@ func (k *kv) Lease(ctx context.Context, ttl time.Duration) (store.Lease, error) 
 		return nil, store.Errorf(store.ErrInvalid, "a lease needs a positive duration, not %v", ttl)
 	}
 	seconds := int64((ttl + time.Second - 1) / time.Second)
-	l := &lease{k: k}
-	err := k.try(ctx, attemptTime, func(ctx context.Context) error {
-		resp, err := k.client.Grant(ctx, seconds)
-		if err == nil {
-			l.id = resp.ID
-		}
-		return err
+	resp, err := try(ctx, k, attemptTime, func(ctx context.Context) (*clientv3.LeaseGrantResponse, error) {
+		return k.client.Grant(ctx, seconds)
 	})
 	if err != nil {
 		return nil, k.explain(err)
 	}
-	return l, nil
+	return &lease{k, resp.ID}, nil
 }
 
 type lease struct {
@@ -40,16 +35,15 @@ type lease struct {
 func (l *lease) ID() store.LeaseID { return store.LeaseID(l.id) }
 
 func (l *lease) KeepAlive(ctx context.Context) error {
-	return l.k.explain(l.k.try(ctx, attemptTime, func(ctx context.Context) error {
-		_, err := l.k.client.KeepAliveOnce(ctx, l.id)
-		return err
-	}))
+	_, err := try(ctx, l.k, attemptTime, func(ctx context.Context) (*clientv3.LeaseKeepAliveResponse, error) {
+		return l.k.client.KeepAliveOnce(ctx, l.id)
+	})
+	return l.k.explain(err)
 }
 
 func (l *lease) Revoke(ctx context.Context) error {
-	err := l.k.try(ctx, attemptTime, func(ctx context.Context) error {
-		_, err := l.k.client.Revoke(ctx, l.id)
-		return err
+	_, err := try(ctx, l.k, attemptTime, func(ctx context.Context) (*clientv3.LeaseRevokeResponse, error) {
+		return l.k.client.Revoke(ctx, l.id)
 	})
 	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
 		return nil

@@ -165,12 +165,10 @@ func explainDial(endpoint string, err error) error {
 // may write.
 func (k *kv) prepare(ctx context.Context) error {
 	for {
-		var resp *clientv3.TxnResponse
-		err := k.try(ctx, attemptTime, func(ctx context.Context) (err error) {
-			resp, err = k.client.Txn(ctx).Then(
+		resp, err := try(ctx, k, attemptTime, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+			return k.client.Txn(ctx).Then(
 				clientv3.OpGet(k.prefix+schemaKey), clientv3.OpGet(k.prefix, clientv3.WithPrefix(), clientv3.WithLimit(1), clientv3.WithKeysOnly()),
 			).Commit()
-			return err
 		})
 		if err != nil {
 			return k.explain(err)
@@ -185,10 +183,9 @@ func (k *kv) prepare(ctx context.Context) error {
 		case len(first) > 0:
 			return store.Errorf(store.ErrSchema, "the keys below %q in etcd at %s belong to another program, not to a Postern store: choose another prefix", k.prefix, k.servers)
 		}
-		err = k.try(ctx, attemptTime, func(ctx context.Context) (err error) {
-			resp, err = k.client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(k.prefix+schemaKey), "=", revision)).
+		resp, err = try(ctx, k, attemptTime, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+			return k.client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(k.prefix+schemaKey), "=", revision)).
 				Then(clientv3.OpPut(k.prefix+schemaKey, strconv.Itoa(schemaVersion))).Commit()
-			return err
 		})
 		switch {
 		case err != nil:

@@ -19,10 +19,8 @@ func (k *kv) Get(ctx context.Context, key string) (store.Item, error) {
 	if err := store.CheckKey(key); err != nil {
 		return store.Item{}, err
 	}
-	var resp *clientv3.GetResponse
-	err := k.try(ctx, attemptTime, func(ctx context.Context) (err error) {
-		resp, err = k.client.Get(ctx, k.prefix+key)
-		return err
+	resp, err := try(ctx, k, attemptTime, func(ctx context.Context) (*clientv3.GetResponse, error) {
+		return k.client.Get(ctx, k.prefix+key)
 	})
 	if err != nil {
 		return store.Item{}, k.explain(err)
@@ -34,19 +32,15 @@ func (k *kv) Get(ctx context.Context, key string) (store.Item, error) {
 }
 
 // revision returns the revision of etcd, as of now.
-func (k *kv) revision(ctx context.Context) (revision int64, err error) {
+func (k *kv) revision(ctx context.Context) (int64, error) {
 	seen := k.seen.Load()
-	err = k.try(ctx, attemptTime, func(ctx context.Context) error {
-		resp, err := k.client.Get(ctx, k.prefix+schemaKey, clientv3.WithCountOnly())
-		if err == nil {
-			revision = resp.Header.Revision
-		}
-		return err
+	resp, err := try(ctx, k, attemptTime, func(ctx context.Context) (*clientv3.GetResponse, error) {
+		return k.client.Get(ctx, k.prefix+schemaKey, clientv3.WithCountOnly())
 	})
 	if err != nil {
 		return 0, k.explain(err)
 	}
-	return revision, k.see(seen, revision)
+	return resp.Header.Revision, k.see(seen, resp.Header.Revision)
 }
 
 // see notes a revision that etcd has had since the time when the latest one known was before.
@@ -65,10 +59,8 @@ func (k *kv) see(before, revision int64) error {
 func (k *kv) Each(ctx context.Context, span store.Span, f func(store.Item) error) (revision int64, err error) {
 	start, end := k.bounds(span)
 	for page := newPage(); ; {
-		var resp *clientv3.GetResponse
-		err := k.try(ctx, pageTime, func(ctx context.Context) (err error) {
-			resp, err = k.client.Get(ctx, start, clientv3.WithRange(end), clientv3.WithLimit(page.items), clientv3.WithRev(revision))
-			return err
+		resp, err := try(ctx, k, pageTime, func(ctx context.Context) (*clientv3.GetResponse, error) {
+			return k.client.Get(ctx, start, clientv3.WithRange(end), clientv3.WithLimit(page.items), clientv3.WithRev(revision))
 		})
 		switch {
 		case tooLarge(err) && page.items > 1:

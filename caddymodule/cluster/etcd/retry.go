@@ -26,26 +26,25 @@ const (
 // try calls f, which may be repeated, until it succeeds or fails for good. Each attempt has a
 // context that ends after the limit or when the KV is closed. A member that is cut off from
 // the others refuses the attempt at once, instead of waiting for a leader.
-func (k *kv) try(caller context.Context, limit time.Duration, f func(context.Context) error) error {
+func try[T any](caller context.Context, k *kv, limit time.Duration, f func(context.Context) (T, error)) (result T, last error) {
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(caller))
 	defer cancel()
 	defer context.AfterFunc(k.ctx, cancel)()
-	var last error
 	for pause := time.Duration(0); ; pause = min(2*pause+10*time.Millisecond, maxPause) {
 		if last != nil {
 			_ = wait.For(ctx, pause) // the reason follows
 		}
 		switch {
 		case k.ctx.Err() != nil:
-			return store.ErrClosed
+			return result, store.ErrClosed
 		case caller.Err() != nil:
-			return k.unavailable(caller.Err(), last)
+			return result, k.unavailable(caller.Err(), last)
 		}
 		attempt, cancel := context.WithTimeout(ctx, limit)
-		last = f(attempt)
+		result, last = f(attempt)
 		cancel()
 		if !transient(last) {
-			return last
+			return result, last
 		}
 	}
 }

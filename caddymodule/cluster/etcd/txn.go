@@ -19,11 +19,10 @@ func (k *kv) Txn(ctx context.Context, t store.Txn) (store.TxnResult, error) {
 	}
 	seen, doubt := k.seen.Load(), false // doubt: an attempt may have been applied, or may still be
 	for {
-		var resp *clientv3.TxnResponse
-		err := k.try(ctx, attemptTime, func(ctx context.Context) (err error) {
-			resp, err = k.commit(ctx, t, doubt)
+		resp, err := try(ctx, k, attemptTime, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+			resp, err := k.commit(ctx, t, doubt)
 			doubt = doubt || len(t.Then) > 0 && transient(err)
-			return err
+			return resp, err
 		})
 		switch {
 		case err != nil && doubt:
