@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -13,12 +12,6 @@ import (
 	"github.com/postern-dev/postern/tests/browser"
 	"github.com/postern-dev/postern/tests/harness"
 )
-
-func TestMain(m *testing.M) {
-	code := m.Run()
-	browser.Stop()
-	os.Exit(code)
-}
 
 // startConsoles starts the edges a, b and c with consoles.
 func startConsoles(t *testing.T, etcd servers) (edges []*gateway) {

@@ -79,6 +79,8 @@ func (s *Switch) Close() {
 }
 
 func (s *Switch) next() netip.Addr {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.last++
 	return netip.AddrFrom4([4]byte{10, 98, 0, s.last})
 }

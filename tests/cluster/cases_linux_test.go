@@ -1,0 +1,403 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/tests/harness"
+	"github.com/postern-dev/postern/tests/rig"
+)
+
+// TestHistories breaks clusters in many ways, under requests at all edges, and checks what
+// clients have seen. With -short, on_store_loss and with it all times are short.
+func TestHistories(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name    string
+		members int
+		lines   bool // it needs lines to cut
+		run     func(*cluster)
+	}{
+		{"keys", 1, false, keys},
+		{"moves", 1, false, moves},
+		{"member cut off", 3, true, memberCutOff},
+		{"cut from etcd", 1, true, cutFromEtcd},
+		{"cut from peers", 1, true, cutFromPeers},
+		{"cut from all", 1, true, cutFromAll},
+		{"etcd down", 1, false, etcdDown},
+		{"killed", 1, false, killed},
+		{"another disk", 1, false, anotherDisk},
+		{"stopped", 1, false, stopped},
+		{"cloned", 1, true, cloned},
+		{"bounded", 1, false, bounded},
+		{"restarted", 1, false, restarted},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			if row.lines && network == nil {
+				t.Skip("POSTERN_SKIP_NETWORK=1")
+			}
+			c := newCluster(t, row.members)
+			row.run(c)
+			c.finish()
+		})
+	}
+}
+
+// silence is how long a machine that is gone may be taken for one that is slow.
+const silence = 15 * time.Second
+
+// at returns an edge, in turn.
+func (c *cluster) at(i int) *edge { return c.edges[i%len(c.edges)] }
+
+// keys: a key that an edge creates works at all edges at once, and is refused everywhere when its
+// revocation returns.
+func keys(c *cluster) {
+	for i := range short(200, 12) {
+		k := c.create(c.at(i))
+		u := c.use(k, true)
+		u.more(u.whole, 1, "answers")
+		u.more(u.flowing, 1, "events")
+		if !c.revoke(c.at(i+1), k) {
+			c.Error("a revocation is not confirmed")
+		}
+		u.more(u.refused, 2, "refusals")
+		u.stop()
+	}
+}
+
+// moves: a model that has moved is served from its new place.
+func moves(c *cluster) {
+	for i := range short(100, 12) {
+		if !c.move(c.at(i), places[(i+1)%len(places)]) {
+			c.Error("a move is not confirmed")
+		}
+		var all sync.WaitGroup
+		for _, e := range c.edges {
+			all.Go(func() { c.send(c.Context(), e, c.steady, "m", "", nil) })
+		}
+		all.Wait()
+	}
+}
+
+// memberCutOff: requests and writes go on when a member of etcd is cut off from the others, or
+// the leader is killed.
+func memberCutOff(c *cluster) {
+	writes := func(while string) {
+		var slowest time.Duration
+		for i := range 6 {
+			began := c.history.now()
+			k := c.create(c.at(i))
+			if !c.revoke(c.at(i+1), k) {
+				c.Errorf("%s: a revocation is not confirmed", while)
+			}
+			slowest = max(slowest, c.history.now()-began)
+		}
+		c.note("%s: two writes took %.1f s at most", while, slowest.Seconds())
+	}
+	for _, leads := range []bool{true, false} {
+		away := c.member(leads)
+		_, members := c.addresses(nil)
+		c.cut(away.machine, slices.DeleteFunc(members, func(o netip.Addr) bool { return o == away.addr })...)
+		away.knowsNoLeader(c.T)
+		writes(map[bool]string{true: "leader cut off", false: "follower cut off"}[leads])
+		c.heal()
+		c.servers().wait(c)
+	}
+	leader := c.member(true)
+	leader.Kill()
+	writes("leader killed")
+	leader.start(c)
+}
+
+// lease checks an edge whose last contact was before a time, until it has contact again: it
+// serves for on_store_loss and no longer, and while it may serve, what it has not confirmed is
+// not confirmed. The contact was at most three seconds old.
+func (c *cluster) lease(e *edge, from, again time.Duration) {
+	c.mustRefuse(e, from+c.loss, again)
+	c.mayFail(e.name, from+c.loss-grace, c.serves(e)+grace)
+}
+
+// refuses waits until the edge refuses requests without the store.
+func (c *cluster) refuses(e *edge) {
+	c.Helper()
+	harness.Poll(c, c.patience(), "a refusal at "+e.name, func(ctx context.Context) error {
+		status, err := c.get(ctx, e.URL+readyPath)
+		if err == nil && status == http.StatusOK {
+			err = errors.New("it is ready")
+		}
+		return err
+	})
+}
+
+// cutFromEtcd: an edge without etcd accepts a revoked key no longer than the answer to the
+// revocation says.
+func cutFromEtcd(c *cluster) {
+	a, e := c.edges[0], c.edges[2]
+	k := c.create(a)
+	u := c.use(k, true)
+	u.more(u.flowing, 1, "events")
+	_, members := c.addresses(nil)
+	cut := c.cut(e.machine, members...)
+	if c.revoke(a, k) {
+		c.Error("a revocation is confirmed while an edge may serve")
+	}
+	confirmed := c.confirm(a, k)
+	c.note("confirmed after %.1f s", (confirmed - cut).Seconds())
+	if limit := c.loss + c.margin() + 4*grace; confirmed-cut > limit {
+		c.Errorf("confirmed after %v, not after %v", confirmed-cut, limit)
+	}
+	u.more(u.refused, 1, "refusals") // at all edges but the one that is cut off
+	again := c.heal()
+	c.lease(e, cut, again)
+	c.note("serves %.1f s after the line", (c.history.now() - again).Seconds())
+}
+
+// cutFromPeers: writes are confirmed while two edges do not reach the third one.
+func cutFromPeers(c *cluster) {
+	e := c.edges[2]
+	edges, _ := c.addresses(e)
+	cut := c.cut(e.machine, edges...)
+	for i := range 6 {
+		k := c.create(c.at(i))
+		if !c.revoke(c.at(i+1), k) {
+			c.Error("a revocation is not confirmed")
+		}
+	}
+	again := c.heal()
+	c.mayFail("", cut, cut+silence)
+	c.mayFail(e.name, cut, max(again, c.serves(e))+grace) // connectors that have no tunnel there
+}
+
+// cutFromAll: an edge that only its clients reach refuses requests after on_store_loss. The
+// others go on.
+func cutFromAll(c *cluster) {
+	a, e := c.edges[0], c.edges[2]
+	k := c.create(a)
+	u := c.use(k, true)
+	u.more(u.flowing, 1, "events")
+	cut := c.cut(e.machine)
+	c.mayFail("", cut, cut+silence)
+	c.mayFail(e.name, cut, cut+c.loss)
+	c.note("confirmed after %.1f s", (c.confirm(a, k) - cut).Seconds())
+	u.more(u.refused, 1, "refusals")
+	again := c.heal()
+	c.lease(e, cut, again)
+	c.note("serves %.1f s after the line", (c.history.now() - again).Seconds())
+}
+
+// etcdDown: requests go on without etcd for on_store_loss, also when it comes back. An edge that
+// is killed and starts meanwhile does not serve.
+func etcdDown(c *cluster) {
+	etcd := c.members[0]
+	etcd.Kill()
+	c.until(c.history.now() + c.loss*6/10)
+	etcd.start(c)
+	c.servers().wait(c)
+	c.confirm(c.edges[0], c.create(c.edges[0])) // all have etcd again
+
+	etcd.Kill()
+	down := c.history.now()
+	e := c.edges[2]
+	killed := c.kill(e)
+	c.begin(e)
+	c.mustRefuse(e, c.history.now(), down+c.loss)
+	c.until(down + c.loss*3/2)
+	for _, e := range c.edges {
+		c.refuses(e)
+	}
+	again := c.history.now()
+	etcd.start(c)
+	for _, e := range c.edges {
+		c.lease(e, down, again)
+	}
+	c.mayFail(e.name, killed, c.history.now()+grace)
+	c.note("all serve %.1f s after etcd's start", (c.history.now() - again).Seconds())
+}
+
+// killed: an edge that is killed serves again at once with its disk, and changes are confirmed.
+func killed(c *cluster) {
+	fastest := c.patience()
+	for i := range short(9, 3) {
+		e, other := c.at(i), c.at(i+1)
+		k := c.create(other)
+		u := c.use(k, true)
+		u.more(u.flowing, 1, "events")
+		at := c.kill(e)
+		fastest = min(fastest, c.start(e))
+		if !c.revoke(other, k) {
+			c.Error("a revocation is not confirmed")
+		}
+		u.more(u.refused, 1, "refusals")
+		u.stop()
+		c.mayFail(e.name, at, c.serves(e)+grace)
+	}
+	c.note("ready %.2f s after a start", fastest.Seconds())
+	if fastest > 2*time.Second { // the fastest of some: a busy machine is busy for one of them
+		c.Errorf("no start took less than %v", fastest)
+	}
+}
+
+// anotherDisk: an edge that comes back without its disk waits for the end of its report, unless
+// an operator removes it.
+func anotherDisk(c *cluster) {
+	a, e := c.edges[0], c.edges[1]
+	for _, remove := range []bool{false, true} {
+		at, limit := c.kill(e), c.loss+c.margin()+4*grace
+		c.wipe(e)
+		if remove {
+			limit = c.loss
+			if _, stderr, code := a.Run(c, "edge", "remove", e.name, "--stopped"); code != 0 {
+				c.Errorf("edge remove: exit code %d, %s", code, stderr)
+			}
+		}
+		c.start(e)
+		took := c.history.now() - at
+		c.note("removed: %v, ready %.1f s after its end", remove, took.Seconds())
+		if took > limit {
+			c.Errorf("ready after %v, not after %v", took, limit)
+		}
+		c.mayFail(e.name, at, c.serves(e)+grace)
+		c.confirm(a, c.create(a))
+	}
+}
+
+// stopped: an edge that stands still, as in a laptop that sleeps, accepts nothing afterwards that
+// was revoked meanwhile.
+func stopped(c *cluster) {
+	a, e := c.edges[0], c.edges[2]
+	for _, still := range []time.Duration{5 * time.Second, short(200*time.Second, 2*c.loss)} {
+		k := c.create(a)
+		u := c.use(k, true)
+		u.more(u.flowing, 1, "events")
+		at := c.history.now()
+		e.Process.Signal(c, syscall.SIGSTOP)
+		c.mayFail("", at, at+silence)
+		if c.revoke(a, k) {
+			c.Error("a revocation is confirmed while an edge may serve")
+		}
+		if still > c.loss+c.margin() {
+			c.note("confirmed after %.1f s", (c.confirm(a, k) - at).Seconds())
+		}
+		var queued sync.WaitGroup
+		for i := range 8 {
+			queued.Go(func() {
+				c.send(context.Background(), e, []key{k, c.steady}[i%2], "m", []string{"", "stream"}[i/2%2], nil)
+			})
+		}
+		c.until(at + still)
+		again := c.history.now()
+		e.Process.Signal(c, syscall.SIGCONT)
+		queued.Wait()
+		c.confirm(a, k)
+		u.more(u.refused, 1, "refusals")
+		u.stop()
+		c.mayFail("", again, again+2*grace)
+		c.mayFail(e.name, at, c.serves(e)+grace)
+	}
+}
+
+// cloned: a gateway with a copy of an edge's disk harms nobody. It gets the name of an edge that
+// has ended, and no other one.
+func cloned(c *cluster) {
+	e := c.edges[1]
+	other, same := c.clone(e, "d"), c.clone(e, e.name)
+	harness.Poll(c, c.patience(), "a refusal of the copy", func(context.Context) error {
+		if log := other.Process.Log(); !strings.Contains(log, "data directory") || !strings.Contains(log, "edge.db") {
+			return errors.New(other.Process.Tail())
+		}
+		return nil
+	})
+	for end := c.history.now() + c.loss + c.margin() + grace; c.history.now() < end; c.until(c.history.now() + pace) {
+		for _, clone := range []*edge{other, same} {
+			if status, err := c.get(c.Context(), clone.URL+readyPath); err == nil && status == http.StatusOK {
+				c.Fatalf("the copy serves as %s", clone.name)
+			}
+		}
+	}
+	other.Process.Kill()
+	at := c.kill(e)
+	c.mayFail(e.name, at, at+c.patience()) // it does not come back
+	c.ready(same)
+	c.note("the copy serves %.1f s after the end of the edge", (c.history.now() - at).Seconds())
+}
+
+// bounded: a model with max_concurrency goes on when an edge is killed.
+func bounded(c *cluster) {
+	a := c.edges[0]
+	a.Manage(c, http.MethodPut, "/deployments/bounded", map[string]any{"connector": places[0], "model": "bounded", "max_concurrency": 4}, nil)
+	ctx, stop := context.WithCancel(c.Context())
+	var clients sync.WaitGroup
+	for i := range 12 {
+		clients.Go(func() {
+			for ctx.Err() == nil {
+				if r := c.send(context.WithoutCancel(ctx), c.at(i), c.steady, "bounded", "", nil); !r.whole {
+					time.Sleep(pace)
+				}
+			}
+		})
+	}
+	for _, e := range c.edges {
+		c.until(c.history.now() + grace)
+		at := c.kill(e)
+		c.until(at + 2*grace)
+		still := c.standstill(e, at)
+		c.note("without %s, the model stood still for %.2f s", e.name, still.Seconds())
+		if limit := 5 * time.Second / 2; still > limit {
+			c.Errorf("without %s, the model stood still for %v, not for %v", e.name, still, limit)
+		}
+		c.start(e)
+		c.mayFail(e.name, at, c.serves(e)+grace)
+	}
+	stop()
+	clients.Wait()
+}
+
+// standstill returns the longest time from one answer of the bounded model to the next, since a
+// time, at edges but one.
+func (c *cluster) standstill(but *edge, since time.Duration) (longest time.Duration) {
+	c.history.mu.Lock()
+	defer c.history.mu.Unlock()
+	ends := []time.Duration{since, c.history.now()}
+	for _, r := range c.history.requests {
+		if r.model == "bounded" && r.whole && r.edge != but.name && r.end > since {
+			ends = append(ends, r.end)
+		}
+	}
+	slices.Sort(ends)
+	for i := range ends[1:] {
+		longest = max(longest, ends[i+1]-ends[i])
+	}
+	return longest
+}
+
+// restarted: no request at another edge fails while one drains, stops and starts again.
+func restarted(c *cluster) {
+	c.stops[0]() // streams that do not end are not waited for
+	c.use(c.steady, false)
+	for _, e := range c.edges[:short(3, 1)] {
+		at := c.history.now()
+		e.Manage(c, http.MethodPost, "/edges/"+e.name+"/drain", struct{}{}, nil)
+		harness.Poll(c, c.patience(), "the end of the tunnels to "+e.name, func(ctx context.Context) error {
+			list, err := e.Connectors(ctx)
+			if i := slices.IndexFunc(list, func(l rig.Listed) bool { return slices.Contains(l.Edges, e.name) }); i >= 0 {
+				err = errors.New(list[i].Name + " is there")
+			}
+			return err
+		})
+		e.Process.Signal(c, syscall.SIGTERM)
+		if code := e.Process.WaitExit(c, c.patience()); code != 0 {
+			c.Errorf("%s: exit code %d", e.name, code)
+		}
+		c.start(e)
+		c.mayFail(e.name, at, c.serves(e)+grace)
+	}
+}

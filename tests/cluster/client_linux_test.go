@@ -1,0 +1,252 @@
+package cluster
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/tests/harness"
+	"github.com/postern-dev/postern/tests/upstream"
+)
+
+type key struct{ id, secret string }
+
+const (
+	pace     = 40 * time.Millisecond // of requests and events
+	events   = 5                     // of a stream that ends
+	endless  = "endless"             // begins the nonce of a stream that does not
+	occupied = 25 * time.Millisecond // is how long the bounded model takes
+)
+
+var (
+	nonceOf = regexp.MustCompile(`"user":"(\w+)"`)
+	written = regexp.MustCompile(`"content":"(\d+)"`)
+	numbers atomic.Int64
+)
+
+// serve is the model server: it answers with the time of each event.
+func (h *history) serve(x *upstream.Exchange) {
+	nonce := nonceOf.FindStringSubmatch(string(x.Request.Body))[1]
+	h.arrived(nonce, x.Request.Model)
+	text := func() string { return strconv.FormatInt(int64(h.now()), 10) }
+	if x.Request.Model == "bounded" {
+		x.Sleep(occupied)
+	}
+	if !strings.Contains(string(x.Request.Body), `"stream":true`) {
+		upstream.JSON(upstream.Completion(x.Request.Model, text()))(x)
+		return
+	}
+	x.Stream()
+	for n := 0; n < events || strings.HasPrefix(nonce, endless); n++ {
+		select {
+		case <-x.Gone():
+			return
+		default:
+			x.Chunk(upstream.Delta(x.Request.Model, text()))
+			x.Sleep(pace)
+		}
+	}
+	x.Chunk(upstream.Finish(x.Request.Model, "stop") + upstream.Done)
+	x.End()
+}
+
+// send sends a request for a model and adds it to the history. kind is "", "stream" or endless,
+// which the end of ctx ends. began is called with the first event.
+func (c *cluster) send(ctx context.Context, e *edge, k key, model, kind string, began func()) request {
+	h := c.history
+	r := request{edge: e.name, key: k.id, model: model, nonce: kind + "n" + strconv.FormatInt(numbers.Add(1), 10), begin: h.now()}
+	more := `,"user":"` + r.nonce + `"`
+	if kind != "" {
+		more += `,"stream":true`
+	}
+	c.exchange(ctx, e, k, harness.Chat(model, more), &r, began)
+	r.end = h.now()
+	record(h, &h.requests, r)
+	return r
+}
+
+func (c *cluster) exchange(ctx context.Context, e *edge, k key, body string, r *request, began func()) {
+	out, err := http.NewRequestWithContext(ctx, http.MethodPost, e.URL+"/v1/chat/completions", strings.NewReader(body))
+	if err != nil {
+		panic(err) // the URL is well-formed
+	}
+	out.Header.Set("Content-Type", "application/json")
+	out.Header.Set("Authorization", "Bearer "+k.secret)
+	in, err := c.web.RoundTrip(out)
+	if err != nil {
+		r.text, r.whole = err.Error(), ctx.Err() != nil
+		return
+	}
+	defer in.Body.Close()
+	r.status = in.StatusCode
+	lines, streamed, done := bufio.NewScanner(in.Body), strings.Contains(body, `"stream":true`), false
+	for lines.Scan() {
+		line := lines.Text()
+		if m := written.FindStringSubmatch(line); m != nil {
+			at, _ := strconv.ParseInt(m[1], 10, 64) // it is a number
+			if r.written, r.read = time.Duration(at), c.history.now(); began != nil {
+				began()
+			}
+		} else if line != "" {
+			r.text = line
+		}
+		done = done || line == strings.TrimSpace(upstream.Done)
+	}
+	left := ctx.Err() != nil && !strings.Contains(r.text, `"error"`)
+	if err := lines.Err(); err != nil && !left {
+		r.text = err.Error()
+		return
+	}
+	r.whole = r.status == http.StatusOK && (!streamed || done || left)
+}
+
+// A use is clients with a key at all edges: at each, requests and streams, and a stream that
+// does not end.
+type use struct {
+	c       *cluster
+	stop    func()
+	whole   map[string]*atomic.Int64 // requests that are answered, by edge
+	refused map[string]*atomic.Int64
+	flowing map[string]*atomic.Int64 // events of streams without an end
+}
+
+// use uses a key until the test ends, or stop is called.
+func (c *cluster) use(k key, streams bool) *use {
+	u := &use{c: c, whole: map[string]*atomic.Int64{}, refused: map[string]*atomic.Int64{}, flowing: map[string]*atomic.Int64{}}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	loop := func(f func(i int)) {
+		running.Go(func() {
+			for i := 0; ctx.Err() == nil; i++ {
+				f(i)
+				time.Sleep(pace)
+			}
+		})
+	}
+	for _, e := range c.edges {
+		whole, refused, flowing := new(atomic.Int64), new(atomic.Int64), new(atomic.Int64)
+		u.whole[e.name], u.refused[e.name], u.flowing[e.name] = whole, refused, flowing
+		loop(func(i int) {
+			kind := ""
+			if i%4 == 3 {
+				kind = "stream"
+			}
+			if r := c.send(context.WithoutCancel(ctx), e, k, "m", kind, nil); r.whole {
+				whole.Add(1)
+			} else if r.refused() {
+				refused.Add(1)
+			}
+		})
+		if !streams {
+			continue
+		}
+		loop(func(int) { c.send(ctx, e, k, "m", endless, func() { flowing.Add(1) }) })
+	}
+	u.stop = sync.OnceFunc(func() {
+		cancel()
+		running.Wait()
+	})
+	c.stops = append(c.stops, u.stop)
+	return u
+}
+
+// more waits until each of the counters has grown by n.
+func (u *use) more(counters map[string]*atomic.Int64, n int64, what string) {
+	u.c.Helper()
+	for name, counter := range counters {
+		want := counter.Load() + n
+		harness.Poll(u.c, u.c.patience(), what+" at "+name, func(context.Context) error {
+			if got := counter.Load(); got < want {
+				return fmt.Errorf("%d, not yet %d", got, want)
+			}
+			return nil
+		})
+	}
+}
+
+// serves waits until the edge answers requests, and returns when that was.
+func (c *cluster) serves(e *edge) time.Duration {
+	c.Helper()
+	harness.Poll(c, c.patience(), "answers at "+e.name, func(ctx context.Context) error {
+		r := request{edge: e.name}
+		if c.exchange(ctx, e, c.steady, harness.Chat("m", `,"user":"`+"p"+strconv.FormatInt(numbers.Add(1), 10)+`"`), &r, nil); !r.whole {
+			return fmt.Errorf("status %d, %s", r.status, r.text)
+		}
+		return nil
+	})
+	return c.history.now()
+}
+
+// write makes a change at an edge, and returns the answer and whether all edges have confirmed it.
+func (c *cluster) write(e *edge, w write, method, path string, body any) (answer []byte, confirmed bool) {
+	w.begin = c.history.now()
+	answer, err := e.Admin.Call(context.Background(), method, "/model_gateway"+path, body)
+	w.end = c.history.now()
+	var pending struct {
+		store.Unconfirmed
+		Of store.Unconfirmed `json:"unconfirmed"` // of a key that is created
+		ID string
+	}
+	if err != nil {
+		w.err = err.Error()
+	} else if len(answer) > 0 {
+		if err := json.Unmarshal(answer, &pending); err != nil {
+			c.Errorf("%s: %v", answer, err)
+		}
+	}
+	w.pending = map[string]time.Duration{}
+	for _, p := range append(pending.Pending, pending.Of.Pending...) {
+		w.pending[p.Edge] = p.Until.Sub(c.history.start)
+	}
+	if w.of == "" {
+		w.of = pending.ID
+	}
+	record(c.history, &c.history.writes, w)
+	return answer, w.err == "" && len(w.pending) == 0
+}
+
+// create creates a key at an edge.
+func (c *cluster) create(e *edge) key {
+	c.Helper()
+	var k struct{ ID, Key string }
+	answer, _ := c.write(e, write{what: "create"}, http.MethodPost, "/keys", map[string]string{"name": fmt.Sprint("key-", numbers.Add(1)), "scope": "*"})
+	if err := json.Unmarshal(answer, &k); err != nil {
+		c.Fatalf("a key of %s: %s, %v", e.name, answer, err)
+	}
+	e.Hide(k.Key)
+	return key{k.ID, k.Key}
+}
+
+// revoke revokes a key, and reports whether all edges have confirmed that.
+func (c *cluster) revoke(e *edge, k key) bool {
+	_, confirmed := c.write(e, write{what: "revoke", of: k.id}, http.MethodDelete, "/keys/"+k.id, nil)
+	return confirmed
+}
+
+// confirm revokes a key until all edges have confirmed that, and returns when that was.
+func (c *cluster) confirm(e *edge, k key) time.Duration {
+	c.Helper()
+	harness.Poll(c, c.patience(), "a confirmed revocation", func(context.Context) error {
+		if !c.revoke(e, k) {
+			return errors.New("not confirmed")
+		}
+		return nil
+	})
+	return c.history.now()
+}
+
+// move moves the model to a place, and reports whether all edges have confirmed that.
+func (c *cluster) move(e *edge, place string) bool {
+	_, confirmed := c.write(e, write{what: "move", of: "m", place: place}, http.MethodPut, "/deployments/m", map[string]string{"connector": place, "model": place})
+	return confirmed
+}
