@@ -39,6 +39,7 @@ func TestHistories(t *testing.T) {
 		{"cloned", 1, true, cloned},
 		{"bounded", 1, false, bounded},
 		{"restarted", 1, false, restarted},
+		{"rotated", 1, false, rotated},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -66,8 +67,8 @@ func keys(c *cluster) {
 		u := c.use(k, true)
 		u.more(u.whole, 1, "answers")
 		u.more(u.flowing, 1, "events")
-		if !c.revoke(c.at(i+1), k) {
-			c.Error("a revocation is not confirmed")
+		if w := c.revoke(c.at(i+1), k); !w.confirmed() {
+			c.Errorf("not confirmed: %+v", w)
 		}
 		u.more(u.refused, 2, "refusals")
 		u.stop()
@@ -77,8 +78,8 @@ func keys(c *cluster) {
 // moves: a model that has moved is served from its new place.
 func moves(c *cluster) {
 	for i := range short(100, 12) {
-		if !c.move(c.at(i), places[(i+1)%len(places)]) {
-			c.Error("a move is not confirmed")
+		if w := c.move(c.at(i), places[(i+1)%len(places)]); !w.confirmed() {
+			c.Errorf("not confirmed: %+v", w)
 		}
 		var all sync.WaitGroup
 		for _, e := range c.edges {
@@ -96,8 +97,8 @@ func memberCutOff(c *cluster) {
 		for i := range 6 {
 			began := c.history.now()
 			k := c.create(c.at(i))
-			if !c.revoke(c.at(i+1), k) {
-				c.Errorf("%s: a revocation is not confirmed", while)
+			if w := c.revoke(c.at(i+1), k); !w.confirmed() {
+				c.Errorf("%s: not confirmed: %+v", while, w)
 			}
 			slowest = max(slowest, c.history.now()-began)
 		}
@@ -107,7 +108,7 @@ func memberCutOff(c *cluster) {
 		away := c.member(leads)
 		_, members := c.addresses(nil)
 		c.cut(away.machine, slices.DeleteFunc(members, func(o netip.Addr) bool { return o == away.addr })...)
-		away.knowsNoLeader(c.T)
+		away.awaitIsolation(c)
 		writes(map[bool]string{true: "leader cut off", false: "follower cut off"}[leads])
 		c.heal()
 		c.servers().wait(c)
@@ -147,8 +148,8 @@ func cutFromEtcd(c *cluster) {
 	u.more(u.flowing, 1, "events")
 	_, members := c.addresses(nil)
 	cut := c.cut(e.machine, members...)
-	if c.revoke(a, k) {
-		c.Error("a revocation is confirmed while an edge may serve")
+	if w := c.revoke(a, k); w.confirmed() {
+		c.Errorf("confirmed while an edge may serve: %+v", w)
 	}
 	confirmed := c.confirm(a, k)
 	c.note("confirmed after %.1f s", (confirmed - cut).Seconds())
@@ -168,8 +169,8 @@ func cutFromPeers(c *cluster) {
 	cut := c.cut(e.machine, edges...)
 	for i := range 6 {
 		k := c.create(c.at(i))
-		if !c.revoke(c.at(i+1), k) {
-			c.Error("a revocation is not confirmed")
+		if w := c.revoke(c.at(i+1), k); !w.confirmed() {
+			c.Errorf("not confirmed: %+v", w)
 		}
 	}
 	again := c.heal()
@@ -204,12 +205,17 @@ func etcdDown(c *cluster) {
 	c.servers().wait(c)
 	c.confirm(c.edges[0], c.create(c.edges[0])) // all have etcd again
 
+	k := c.create(c.edges[0])
 	etcd.Kill()
 	down := c.history.now()
 	e := c.edges[2]
 	killed := c.kill(e)
 	c.begin(e)
 	c.mustRefuse(e, c.history.now(), down+c.loss)
+	c.mayFail("writes", down, down+c.loss+c.margin())
+	if w := c.revoke(c.edges[0], k); !strings.Contains(w.err, "status 503") || !strings.Contains(w.err, "did not answer") {
+		c.Errorf("a revocation without etcd: %+v", w)
+	}
 	c.until(down + c.loss*3/2)
 	for _, e := range c.edges {
 		c.refuses(e)
@@ -233,8 +239,8 @@ func killed(c *cluster) {
 		u.more(u.flowing, 1, "events")
 		at := c.kill(e)
 		fastest = min(fastest, c.start(e))
-		if !c.revoke(other, k) {
-			c.Error("a revocation is not confirmed")
+		if w := c.revoke(other, k); !w.confirmed() {
+			c.Errorf("not confirmed: %+v", w)
 		}
 		u.more(u.refused, 1, "refusals")
 		u.stop()
@@ -281,8 +287,8 @@ func stopped(c *cluster) {
 		at := c.history.now()
 		e.Process.Signal(c, syscall.SIGSTOP)
 		c.mayFail("", at, at+silence)
-		if c.revoke(a, k) {
-			c.Error("a revocation is confirmed while an edge may serve")
+		if w := c.revoke(a, k); w.confirmed() {
+			c.Errorf("confirmed while an edge may serve: %+v", w)
 		}
 		if still > c.loss+c.margin() {
 			c.note("confirmed after %.1f s", (c.confirm(a, k) - at).Seconds())
@@ -399,5 +405,29 @@ func restarted(c *cluster) {
 		}
 		c.start(e)
 		c.mayFail(e.name, at, c.serves(e)+grace)
+	}
+}
+
+// rotated: no connector is locked out when tokens are rotated while edges are killed.
+func rotated(c *cluster) {
+	for i := range short(24, 3) {
+		at, down := c.at(i), c.at(i+1)
+		killed := c.kill(down)
+		var r struct{ State, Problem string }
+		at.Manage(c, http.MethodPost, "/connectors/"+c.boxes[i%len(c.boxes)].ID+"/rotate", struct{}{}, &r)
+		if r.State != "rotated" && r.State != "waiting" {
+			c.Errorf("a rotation at %s: %+v", at.name, r)
+		}
+		c.start(down)
+		c.mayFail("", killed, c.serves(down)+grace) // a new token is a new tunnel
+	}
+	at := c.history.now()
+	for i, box := range c.boxes {
+		box.Process.Kill()
+		box.Launch(c)
+		c.move(c.edges[0], places[i])
+		for _, e := range c.edges {
+			c.mayFail("", at, c.serves(e)+grace)
+		}
 	}
 }

@@ -2,9 +2,9 @@ package cluster
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"regexp"
@@ -187,8 +187,8 @@ func (c *cluster) serves(e *edge) time.Duration {
 	return c.history.now()
 }
 
-// write makes a change at an edge, and returns the answer and whether all edges have confirmed it.
-func (c *cluster) write(e *edge, w write, method, path string, body any) (answer []byte, confirmed bool) {
+// write makes a change at an edge and adds it to the history.
+func (c *cluster) write(e *edge, w write, method, path string, body any) (answer []byte, made write) {
 	w.begin = c.history.now()
 	answer, err := e.Admin.Call(context.Background(), method, "/model_gateway"+path, body)
 	w.end = c.history.now()
@@ -208,45 +208,43 @@ func (c *cluster) write(e *edge, w write, method, path string, body any) (answer
 	for _, p := range append(pending.Pending, pending.Of.Pending...) {
 		w.pending[p.Edge] = p.Until.Sub(c.history.start)
 	}
-	if w.of == "" {
-		w.of = pending.ID
-	}
+	w.of = cmp.Or(w.of, pending.ID)
 	record(c.history, &c.history.writes, w)
-	return answer, w.err == "" && len(w.pending) == 0
+	return answer, w
 }
 
 // create creates a key at an edge.
 func (c *cluster) create(e *edge) key {
 	c.Helper()
 	var k struct{ ID, Key string }
-	answer, _ := c.write(e, write{what: "create"}, http.MethodPost, "/keys", map[string]string{"name": fmt.Sprint("key-", numbers.Add(1)), "scope": "*"})
+	answer, w := c.write(e, write{what: "create"}, http.MethodPost, "/keys", map[string]string{"name": fmt.Sprint("key-", numbers.Add(1)), "scope": "*"})
 	if err := json.Unmarshal(answer, &k); err != nil {
-		c.Fatalf("a key of %s: %s, %v", e.name, answer, err)
+		c.Fatalf("a key of %s: %+v", e.name, w)
 	}
 	e.Hide(k.Key)
 	return key{k.ID, k.Key}
 }
 
-// revoke revokes a key, and reports whether all edges have confirmed that.
-func (c *cluster) revoke(e *edge, k key) bool {
-	_, confirmed := c.write(e, write{what: "revoke", of: k.id}, http.MethodDelete, "/keys/"+k.id, nil)
-	return confirmed
+// revoke revokes a key.
+func (c *cluster) revoke(e *edge, k key) write {
+	_, w := c.write(e, write{what: "revoke", of: k.id}, http.MethodDelete, "/keys/"+k.id, nil)
+	return w
+}
+
+// move moves the model to a place.
+func (c *cluster) move(e *edge, place string) write {
+	_, w := c.write(e, write{what: "move", of: "m", place: place}, http.MethodPut, "/deployments/m", map[string]string{"connector": place, "model": place})
+	return w
 }
 
 // confirm revokes a key until all edges have confirmed that, and returns when that was.
 func (c *cluster) confirm(e *edge, k key) time.Duration {
 	c.Helper()
 	harness.Poll(c, c.patience(), "a confirmed revocation", func(context.Context) error {
-		if !c.revoke(e, k) {
-			return errors.New("not confirmed")
+		if w := c.revoke(e, k); !w.confirmed() {
+			return fmt.Errorf("%+v", w)
 		}
 		return nil
 	})
 	return c.history.now()
-}
-
-// move moves the model to a place, and reports whether all edges have confirmed that.
-func (c *cluster) move(e *edge, place string) bool {
-	_, confirmed := c.write(e, write{what: "move", of: "m", place: place}, http.MethodPut, "/deployments/m", map[string]string{"connector": place, "model": place})
-	return confirmed
 }

@@ -22,7 +22,6 @@ type writers struct {
 	stop    chan struct{}
 	wg      sync.WaitGroup
 	added   atomic.Int64 // to the sum
-	written atomic.Int64 // by all
 	counts  []int        // of each writer, when it has stopped
 }
 
@@ -66,20 +65,7 @@ func (w *writers) write(i int) {
 			w.added.Add(1)
 		}
 		revision, w.counts[i] = result.Revision, n
-		w.written.Add(1)
 	}
-}
-
-// goOn waits for more writes than were on their way: for some that begin now.
-func (w *writers) goOn() {
-	w.t.Helper()
-	want := w.written.Load() + int64(2*len(w.counts))
-	poll(w.t, "a write", func(context.Context) error {
-		if n := w.written.Load(); n < want {
-			return fmt.Errorf("%d writes, not yet %d", n, want)
-		}
-		return nil
-	})
 }
 
 // end stops the writers and checks what they have written.
@@ -128,49 +114,6 @@ func (w *writers) checkWatch(watcher store.Watcher, end int64) {
 		}
 	}
 	w.t.Logf("%d changes", events)
-}
-
-// TestLeaderKilled kills the leader four times under writes, which go on without it. A lease
-// survives.
-func TestLeaderKilled(t *testing.T) {
-	t.Parallel()
-	if testing.Short() {
-		t.Skip("slow")
-	}
-	all := start(t, 3)
-	kv, other := open(t, all.urls()...), open(t, all.urls()...)
-	watcher, err := other.Watch(t.Context(), store.Span{End: "x/"}, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	lease, err := other.(store.Leaser).Lease(t.Context(), time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := other.Txn(t.Context(), store.Txn{Then: []store.Op{{Key: "x/leased", Lease: lease.ID()}}}); err != nil {
-		t.Fatal(err)
-	}
-	w := startWriters(t, kv, 4)
-	for range 4 {
-		leader := all.leader(t)
-		w.goOn()
-		leader.Kill()
-		w.goOn()
-		leader.start(t)
-		if err := lease.KeepAlive(t.Context()); err != nil {
-			t.Error(err)
-		}
-	}
-	all.wait(t)
-	w.end(other)
-	end, err := watcher.Progress(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.checkWatch(watcher, end)
-	if item, err := kv.Get(t.Context(), "x/leased"); err != nil || !item.Exists() {
-		t.Errorf("the item with a lease: %+v, %v", item, err)
-	}
 }
 
 // TestWritesThroughTrouble breaks the connections to all members.

@@ -83,6 +83,9 @@ func (h *history) refused(r request) bool {
 	return len(h.arrivals[r.nonce]) == 0 && (r.status == 0 || r.refused())
 }
 
+// confirmed reports whether all edges have confirmed the write.
+func (w write) confirmed() bool { return w.err == "" && len(w.pending) == 0 }
+
 // inForce returns from when on the write is in force at an edge.
 func (w write) inForce(edge string) (at time.Duration, ok bool) {
 	if until, pending := w.pending[edge]; pending {

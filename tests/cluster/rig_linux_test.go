@@ -3,6 +3,7 @@ package cluster
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -15,6 +16,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/postern-dev/postern/tests/harness"
 	"github.com/postern-dev/postern/tests/rig"
@@ -72,6 +76,7 @@ type cluster struct {
 	loss    time.Duration // on_store_loss
 	members []*member
 	edges   []*edge
+	boxes   []*harness.Connector // of each place
 	history *history
 	web     *http.Transport
 	steady  key
@@ -82,10 +87,7 @@ type cluster struct {
 // newCluster starts a cluster whose clients use a key at all edges until the test ends.
 func newCluster(t *testing.T, etcds int) *cluster {
 	t.Helper()
-	c := &cluster{T: t, loss: 2 * time.Minute, history: newHistory(), web: &http.Transport{MaxIdleConnsPerHost: 64}}
-	if testing.Short() {
-		c.loss = 10 * time.Second
-	}
+	c := &cluster{T: t, loss: short(2*time.Minute, 10*time.Second), history: newHistory(), web: &http.Transport{MaxIdleConnsPerHost: 64}}
 	t.Cleanup(c.web.CloseIdleConnections)
 	model := upstream.Start(t)
 	model.Handle("", c.history.serve)
@@ -95,10 +97,12 @@ func newCluster(t *testing.T, etcds int) *cluster {
 	}
 	first := c.edges[0]
 	for _, place := range places {
-		first.NewConnector(t, place, map[string]any{"upstream": model.URL, "transport": "quic", "server": first.UDP}).Start(t)
+		box := first.NewConnector(t, place, map[string]any{"upstream": model.URL, "transport": "quic", "server": first.UDP})
+		box.Start(t)
+		c.boxes = append(c.boxes, box)
 	}
-	if !c.move(first, places[0]) {
-		t.Fatal("the model has no place")
+	if w := c.move(first, places[0]); !w.confirmed() {
+		t.Fatalf("the model has no place: %+v", w)
 	}
 	c.steady = c.create(first)
 	for _, e := range c.edges {
@@ -258,19 +262,25 @@ func (c *cluster) member(leads bool) *member {
 	return c.members[slices.IndexFunc(c.members, func(m *member) bool { return (m.server == leader) == leads })]
 }
 
+// awaitIsolation waits until the member has noticed that it is cut off. Clients still reach it.
+func (m *member) awaitIsolation(t testing.TB) {
+	t.Helper()
+	client := servers{m.server}.client(t)
+	poll(t, "a member without a leader", func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, oneTry)
+		defer cancel()
+		if _, err := client.Get(clientv3.WithRequireLeader(ctx), "x"); !errors.Is(err, rpctypes.ErrNoLeader) {
+			return fmt.Errorf("its answer: %w", err)
+		}
+		return nil
+	})
+}
+
 // patience is longer than anything that the lease makes wait.
 func (c *cluster) patience() time.Duration { return 2*c.loss + patience }
 
 // margin is how much longer than an edge serves without etcd its report is there.
 func (c *cluster) margin() time.Duration { return max(c.loss/4, 5*time.Second) }
-
-// short returns one of two numbers, in tests with -short the second.
-func short[T any](long, short T) T {
-	if testing.Short() {
-		return short
-	}
-	return long
-}
 
 var cuts = struct {
 	sync.Mutex

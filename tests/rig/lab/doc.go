@@ -9,7 +9,7 @@
 // lose, delay and drop what a test says, on kernels without netem too.
 //
 // In a [Switch], many namespaces are on one network, and a rule decides which packets are lost
-// between them. It can have a lab's router with its home.
+// between them.
 //
 // No namespace has a name. The kernel removes them, with devices and rules, when
 // the test process and its children are gone, however they went.

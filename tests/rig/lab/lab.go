@@ -18,8 +18,7 @@ const (
 	HomeLAN   = "192.168.7.2"
 )
 
-// A Lab is a network with a gateway's side and a home's. At a [Switch] it has neither
-// gateway nor WAN.
+// A Lab is a network with a gateway's side and a home's.
 type Lab struct {
 	Gateway, Router, Home *Namespace
 	WAN                   *Wire // out: from the router to the gateway
@@ -66,42 +65,32 @@ func New() (l *Lab, err error) {
 			l.Close()
 		}
 	}()
-	l.GatewayAddress = l.net + ".1"
+	l.GatewayAddress, l.RouterAddress = l.net+".1", l.net+".2"
 	if l.Gateway, err = own(); err != nil {
 		return l, err
 	}
-	return l, l.make(l.net+".2", func() (err error) {
-		if l.WAN, err = newWire(end{l.Router, "wan"}, end{l.Gateway, l.device}); err != nil {
-			return err
-		}
-		return l.Gateway.IP("link set lo up", "address add "+l.GatewayAddress+"/24 dev "+l.device, up(l.device))
-	})
-}
-
-// up is the command of ip(8) that switches a device on. Its queue is short by default: a
-// storm of handshakes would be lost before it reaches the line.
-func up(device string) string { return "link set " + device + " txqueuelen 20000 up" }
-
-// make makes the router and home. wan makes the router's device of this name.
-func (l *Lab) make(address string, wan func() error) (err error) {
-	l.RouterAddress = address
 	for _, n := range []**Namespace{&l.Router, &l.Home} {
 		if *n, err = newNamespace(); err != nil {
-			return err
+			return l, err
 		}
 	}
-	if err := wan(); err != nil {
-		return err
+	if l.WAN, err = newWire(end{l.Router, "wan"}, end{l.Gateway, l.device}); err != nil {
+		return l, err
 	}
 	if l.LAN, err = newWire(end{l.Home, "lan"}, end{l.Router, "lan"}); err != nil {
-		return err
+		return l, err
 	}
-	return errors.Join(
+	return l, errors.Join(
+		l.Gateway.IP("link set lo up", "address add "+l.GatewayAddress+"/24 dev "+l.device, up(l.device)),
 		l.Router.IP("address add "+l.RouterAddress+"/24 dev wan", up("wan"), "address add "+RouterLAN+"/24 dev lan", up("lan")),
 		l.Home.IP("link set lo up", "address add "+HomeLAN+"/24 dev lan", up("lan"), "route add default via "+RouterLAN),
 		l.route(),
 	)
 }
+
+// up is the command of ip(8) that switches a device on. Its queue is short by default: a
+// storm of handshakes would be lost before it reaches the line.
+func up(device string) string { return "link set " + device + " txqueuelen 20000 up" }
 
 // Close ends the lines. What still runs in the namespaces goes on.
 func (l *Lab) Close() {
@@ -162,23 +151,6 @@ func (l *Lab) Move(n int) error {
 		l.Router.IP("address flush dev wan", fmt.Sprintf("address add %s.%d/24 dev wan", l.net, 2+n)),
 		l.Rebind(),
 	)
-}
-
-// Redirect makes the NAT send packets of UDP for each of some host:ports to others, those of
-// running flows, too. Each flow has one of several, always the same. It replaces what it was told before.
-func (l *Lab) Redirect(flows map[string][]string) error {
-	var rules strings.Builder
-	rules.WriteString("add chain ip box moved { type nat hook prerouting priority dstnat; }\nflush chain ip box moved\n")
-	for from, to := range flows {
-		pool := make([]string, len(to))
-		for i, address := range to {
-			pool[i] = fmt.Sprintf("%d : %s", i, strings.Replace(address, ":", " . ", 1))
-		}
-		host, port, _ := strings.Cut(from, ":")
-		fmt.Fprintf(&rules, "add rule ip box moved ip daddr %s udp dport %s dnat ip to jhash udp sport mod %d seed 0x1 map { %s }\n",
-			host, port, len(to), strings.Join(pool, ", "))
-	}
-	return errors.Join(l.Router.Run("nft", "-f", "-", rules.String()), l.Rebind())
 }
 
 // Spread makes the NAT use many addresses, so that the gateway sees flows from

@@ -17,8 +17,7 @@ type Switch struct {
 
 	mu    sync.RWMutex
 	ports map[netip.Addr]*os.File
-	last  byte   // number of the address that was given last
-	labs  []*Lab // at this switch
+	last  byte // number of the address that was given last
 }
 
 // NewSwitch returns a switch that the calling thread's namespace is on, and its address there.
@@ -49,13 +48,6 @@ func (s *Switch) Machine() (n *Namespace, address string, err error) {
 	return n, address, err
 }
 
-// Lab adds a router with a home behind it.
-func (s *Switch) Lab() (*Lab, error) {
-	l, address := &Lab{}, s.next()
-	s.labs = append(s.labs, l)
-	return l, l.make(address.String(), func() error { return s.plug(l.Router, "wan", address) })
-}
-
 // Drop makes the switch lose the packets for which f returns true, until the next call. With
 // nil it loses none.
 func (s *Switch) Drop(f func(Packet) bool) {
@@ -67,9 +59,6 @@ func (s *Switch) Drop(f func(Packet) bool) {
 
 // Close ends the network.
 func (s *Switch) Close() {
-	for _, l := range s.labs {
-		l.Close()
-	}
 	s.mu.Lock()
 	for _, port := range s.ports {
 		port.Close()
