@@ -111,7 +111,7 @@ func memberCutOff(c *cluster) {
 		away.awaitIsolation(c)
 		writes(map[bool]string{true: "leader cut off", false: "follower cut off"}[leads])
 		c.heal()
-		c.servers().wait(c)
+		servers{away.server}.wait(c)
 	}
 	leader := c.member(true)
 	leader.Kill()

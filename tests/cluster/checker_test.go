@@ -32,13 +32,13 @@ func TestChecker(t *testing.T) {
 		want     string // "" of a good history
 	}{
 		"a request while the key is valid":          {at(ok, 11*s, 12*s), []arrival{{11 * s, "one"}}, ""},
-		"a request over a revocation":               {at(ok, 19*s, 21*s), []arrival{{19 * s, "one"}}, ""},
+		"a request over a revocation":               {at(ok, 19*s, 21*s), []arrival{{19 * s, "two"}}, ""},
 		"a refusal over a revocation":               {at(revoked, 19*s, 20*s), nil, ""},
 		"a refusal after a revocation":              {at(revoked, 21*s, 22*s), nil, ""},
 		"no answer after a revocation":              {at(silent, 21*s, 22*s), nil, ""},
 		"a stream that is cut":                      {stream, []arrival{{11 * s, "one"}}, "failed"},
 		"a stream that the revocation cuts":         {func(r request) request { r.end = 20 * s; return r }(stream), nil, ""},
-		"before the edge has confirmed":             {elsewhere, []arrival{{21 * s, "one"}}, ""},
+		"before the edge has confirmed":             {elsewhere, []arrival{{21 * s, "two"}}, ""},
 		"after the time of an edge that is pending": {func(r request) request { r.begin = 25 * s; return r }(elsewhere), nil, "accepted with a key"},
 		"accepted after a revocation":               {at(ok, 21*s, 22*s), nil, "accepted with a key"},
 		"failed after a revocation":                 {at(broken, 21*s, 22*s), nil, "accepted with a key"},
