@@ -20,32 +20,30 @@ import (
 // clients have seen. With -short, on_store_loss and with it all times are short.
 func TestHistories(t *testing.T) {
 	t.Parallel()
+	if network == nil {
+		t.Skip("POSTERN_SKIP_NETWORK=1: no histories of clusters")
+	}
 	for _, row := range []struct {
 		name    string
 		members int
-		lines   bool // it needs lines to cut
 		run     func(*cluster)
 	}{
-		{"keys", 1, false, keys},
-		{"moves", 1, false, moves},
-		{"member cut off", 3, true, memberCutOff},
-		{"cut from etcd", 1, true, cutFromEtcd},
-		{"cut from peers", 1, true, cutFromPeers},
-		{"cut from all", 1, true, cutFromAll},
-		{"etcd down", 1, false, etcdDown},
-		{"killed", 1, false, killed},
-		{"another disk", 1, false, anotherDisk},
-		{"stopped", 1, false, stopped},
-		{"cloned", 1, true, cloned},
-		{"bounded", 1, false, bounded},
-		{"restarted", 1, false, restarted},
-		{"rotated", 1, false, rotated},
+		{"changes", 1, changes},
+		{"member cut off", 3, memberCutOff},
+		{"cut from etcd", 1, func(c *cluster) { cutOff(c, false) }},
+		{"cut from all", 1, func(c *cluster) { cutOff(c, true) }},
+		{"cut from peers", 1, cutFromPeers},
+		{"etcd down", 1, etcdDown},
+		{"killed", 1, killed},
+		{"another disk", 1, anotherDisk},
+		{"stopped", 1, stopped},
+		{"cloned", 1, cloned},
+		{"bounded", 1, bounded},
+		{"restarted", 1, restarted},
+		{"rotated", 1, rotated},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			if row.lines && network == nil {
-				t.Skip("POSTERN_SKIP_NETWORK=1")
-			}
 			c := newCluster(t, row.members)
 			row.run(c)
 			c.finish()
@@ -59,28 +57,28 @@ const silence = 15 * time.Second
 // at returns an edge, in turn.
 func (c *cluster) at(i int) *edge { return c.edges[i%len(c.edges)] }
 
-// keys: a key that an edge creates works at all edges at once, and is refused everywhere when its
-// revocation returns.
-func keys(c *cluster) {
+// confirmed checks that all edges have confirmed a write when it returned.
+func (c *cluster) confirmed(w write) {
+	c.Helper()
+	if !w.confirmed() {
+		c.Errorf("not confirmed: %+v", w)
+	}
+}
+
+// changes: a key that an edge creates works at all edges at once, and is refused everywhere when
+// its revocation returns. A model that has moved is served from its new place.
+func changes(c *cluster) {
 	for i := range short(200, 12) {
 		k := c.create(c.at(i))
 		u := c.use(k, true)
 		u.more(u.whole, 1, "answers")
 		u.more(u.flowing, 1, "events")
-		if w := c.revoke(c.at(i+1), k); !w.confirmed() {
-			c.Errorf("not confirmed: %+v", w)
-		}
+		c.confirmed(c.revoke(c.at(i+1), k))
 		u.more(u.refused, 2, "refusals")
 		u.stop()
 	}
-}
-
-// moves: a model that has moved is served from its new place.
-func moves(c *cluster) {
 	for i := range short(100, 12) {
-		if w := c.move(c.at(i), places[(i+1)%len(places)]); !w.confirmed() {
-			c.Errorf("not confirmed: %+v", w)
-		}
+		c.confirmed(c.move(c.at(i), places[(i+1)%len(places)]))
 		var all sync.WaitGroup
 		for _, e := range c.edges {
 			all.Go(func() { c.send(c.Context(), e, c.steady, "m", "", nil) })
@@ -97,9 +95,7 @@ func memberCutOff(c *cluster) {
 		for i := range 6 {
 			began := c.history.now()
 			k := c.create(c.at(i))
-			if w := c.revoke(c.at(i+1), k); !w.confirmed() {
-				c.Errorf("%s: not confirmed: %+v", while, w)
-			}
+			c.confirmed(c.revoke(c.at(i+1), k))
 			slowest = max(slowest, c.history.now()-began)
 		}
 		c.note("%s: two writes took %.1f s at most", while, slowest.Seconds())
@@ -127,39 +123,34 @@ func (c *cluster) lease(e *edge, from, again time.Duration) {
 	c.mayFail(e.name, from+c.loss-grace, c.serves(e)+grace)
 }
 
-// refuses waits until the edge refuses requests without the store.
-func (c *cluster) refuses(e *edge) {
-	c.Helper()
-	harness.Poll(c, c.patience(), "a refusal at "+e.name, func(ctx context.Context) error {
-		status, err := c.get(ctx, e.URL+readyPath)
-		if err == nil && status == http.StatusOK {
-			err = errors.New("it is ready")
-		}
-		return err
-	})
-}
-
-// cutFromEtcd: an edge without etcd accepts a revoked key no longer than the answer to the
-// revocation says.
-func cutFromEtcd(c *cluster) {
+// cutOff: an edge without etcd accepts a revoked key no longer than the answer to the revocation
+// says. The others go on, also when it has lost all but its clients.
+func cutOff(c *cluster, all bool) {
 	a, e := c.edges[0], c.edges[2]
 	k := c.create(a)
 	u := c.use(k, true)
 	u.more(u.flowing, 1, "events")
-	_, members := c.addresses(nil)
-	cut := c.cut(e.machine, members...)
-	if w := c.revoke(a, k); w.confirmed() {
-		c.Errorf("confirmed while an edge may serve: %+v", w)
+	var from []netip.Addr
+	if !all {
+		_, from = c.addresses(nil)
+	}
+	cut := c.cut(e.machine, from...)
+	if w := c.revoke(a, k); len(w.pending) != 1 || w.pending[e.name] > cut+c.loss+grace {
+		c.Errorf("not pending at %s: %+v", e.name, w)
 	}
 	confirmed := c.confirm(a, k)
 	c.note("confirmed after %.1f s", (confirmed - cut).Seconds())
 	if limit := c.loss + c.margin() + 4*grace; confirmed-cut > limit {
 		c.Errorf("confirmed after %v, not after %v", confirmed-cut, limit)
 	}
-	u.more(u.refused, 1, "refusals") // at all edges but the one that is cut off
+	u.more(u.refused, 1, "refusals")
 	again := c.heal()
 	c.lease(e, cut, again)
 	c.note("serves %.1f s after the line", (c.history.now() - again).Seconds())
+	if all { // connectors and peers take it for slow at first
+		c.mayFail("", cut, cut+silence)
+		c.mayFail(e.name, cut, cut+c.loss)
+	}
 }
 
 // cutFromPeers: writes are confirmed while two edges do not reach the third one.
@@ -169,30 +160,11 @@ func cutFromPeers(c *cluster) {
 	cut := c.cut(e.machine, edges...)
 	for i := range 6 {
 		k := c.create(c.at(i))
-		if w := c.revoke(c.at(i+1), k); !w.confirmed() {
-			c.Errorf("not confirmed: %+v", w)
-		}
+		c.confirmed(c.revoke(c.at(i+1), k))
 	}
 	again := c.heal()
 	c.mayFail("", cut, cut+silence)
 	c.mayFail(e.name, cut, max(again, c.serves(e))+grace) // connectors that have no tunnel there
-}
-
-// cutFromAll: an edge that only its clients reach refuses requests after on_store_loss. The
-// others go on.
-func cutFromAll(c *cluster) {
-	a, e := c.edges[0], c.edges[2]
-	k := c.create(a)
-	u := c.use(k, true)
-	u.more(u.flowing, 1, "events")
-	cut := c.cut(e.machine)
-	c.mayFail("", cut, cut+silence)
-	c.mayFail(e.name, cut, cut+c.loss)
-	c.note("confirmed after %.1f s", (c.confirm(a, k) - cut).Seconds())
-	u.more(u.refused, 1, "refusals")
-	again := c.heal()
-	c.lease(e, cut, again)
-	c.note("serves %.1f s after the line", (c.history.now() - again).Seconds())
 }
 
 // etcdDown: requests go on without etcd for on_store_loss, also when it comes back. An edge that
@@ -217,9 +189,6 @@ func etcdDown(c *cluster) {
 		c.Errorf("a revocation without etcd: %+v", w)
 	}
 	c.until(down + c.loss*3/2)
-	for _, e := range c.edges {
-		c.refuses(e)
-	}
 	again := c.history.now()
 	etcd.start(c)
 	for _, e := range c.edges {
@@ -239,9 +208,7 @@ func killed(c *cluster) {
 		u.more(u.flowing, 1, "events")
 		at := c.kill(e)
 		fastest = min(fastest, c.start(e))
-		if w := c.revoke(other, k); !w.confirmed() {
-			c.Errorf("not confirmed: %+v", w)
-		}
+		c.confirmed(c.revoke(other, k))
 		u.more(u.refused, 1, "refusals")
 		u.stop()
 		c.mayFail(e.name, at, c.serves(e)+grace)

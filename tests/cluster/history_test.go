@@ -220,26 +220,26 @@ func (h *history) checkPlace(r request, moves []write, report func(string)) {
 func (h *history) String() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	var whole, refused, failed, confirmed, pending, lost int
+	counts := map[string]int{}
 	for _, r := range h.requests {
 		switch {
 		case r.whole:
-			whole++
+			counts["answered"]++
 		case h.refused(r):
-			refused++
+			counts["refused"]++
 		default:
-			failed++
+			counts["failed"]++
 		}
 	}
 	for _, w := range h.writes {
 		switch {
 		case w.err != "":
-			lost++
+			counts["failed writes"]++
 		case len(w.pending) > 0:
-			pending++
+			counts["writes to be confirmed"]++
 		default:
-			confirmed++
+			counts["writes"]++
 		}
 	}
-	return fmt.Sprintf("%d answered, %d refused, %d failed; writes: %d confirmed, %d later, %d failed", whole, refused, failed, confirmed, pending, lost)
+	return fmt.Sprint(counts)
 }

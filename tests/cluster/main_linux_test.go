@@ -16,7 +16,7 @@ import (
 const isolated = "POSTERN_CLUSTER_ISOLATED"
 
 var (
-	network *lab.Switch // nil with POSTERN_SKIP_NETWORK=1: all is on this machine, and no line breaks
+	network *lab.Switch // nil with POSTERN_SKIP_NETWORK=1
 	here    netip.Addr  // of this process at the switch
 )
 

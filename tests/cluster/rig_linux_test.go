@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,31 +28,24 @@ import (
 // places of the model "m": a connector of each name, which sends it as a model of that name.
 var places = []string{"one", "two"}
 
-// A machine has an address at the switch. Without a switch, it is this one.
+// A machine has an address at the switch.
 type machine struct {
-	space *lab.Namespace
-	addr  netip.Addr
+	*lab.Namespace
+	addr netip.Addr
 }
 
-func newMachine(t *testing.T) (m machine, host string) {
+func newMachine(t *testing.T) machine {
 	t.Helper()
-	if network == nil {
-		return m, "127.0.0.1"
-	}
 	space, address, err := network.Machine()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return machine{space, netip.MustParseAddr(address)}, address
+	return machine{space, netip.MustParseAddr(address)}
 }
 
-// do calls f, whose processes run on the machine.
-func (m machine) do(f func()) {
-	if m.space == nil {
-		f()
-		return
-	}
-	m.space.Do(f)
+// free returns an address with a port that is free there.
+func (m machine) free(t testing.TB) string {
+	return strings.Replace(freeAddr(t), "127.0.0.1", m.addr.String(), 1)
 }
 
 // An edge is a gateway on a machine of its own.
@@ -116,28 +108,20 @@ func (c *cluster) startEtcd(n int) {
 	c.Helper()
 	var peers, initial []string
 	for i := range n {
-		m, host := newMachine(c.T)
-		peers = append(peers, "http://"+strings.Replace(freeAddr(c), "127.0.0.1", host, 1))
+		m := newMachine(c.T)
+		peers = append(peers, "http://"+m.free(c))
 		initial = append(initial, fmt.Sprintf("m%d=%s", i, peers[i]))
 		c.members = append(c.members, &member{machine: m})
 	}
 	for i, m := range c.members {
-		url := "http://" + strings.Replace(freeAddr(c), "127.0.0.1", cmp.Or(m.host(), "127.0.0.1"), 1)
-		m.server = newServer(c, fmt.Sprintf("m%d", i), url, peers[i], strings.Join(initial, ","), nil)
+		m.server = newServer(c, fmt.Sprintf("m%d", i), "http://"+m.free(c), peers[i], strings.Join(initial, ","), nil)
 		m.start(c)
 	}
 	c.servers().wait(c)
 }
 
-func (m machine) host() string {
-	if m.space == nil {
-		return ""
-	}
-	return m.addr.String()
-}
-
 // start starts the member, which must not run.
-func (m *member) start(t testing.TB) { m.do(func() { m.server.start(t) }) }
+func (m *member) start(t testing.TB) { m.Do(func() { m.server.start(t) }) }
 
 func (c *cluster) servers() (all servers) {
 	for _, m := range c.members {
@@ -146,9 +130,9 @@ func (c *cluster) servers() (all servers) {
 	return all
 }
 
-func (c *cluster) options(name, host string) harness.Options {
+func (c *cluster) options(name string, on machine) harness.Options {
 	return harness.Options{
-		Address: host,
+		Address: on.addr.String(),
 		Storage: "etcd {\n endpoints " + strings.Join(c.servers().urls(), " ") + "\n}",
 		App:     fmt.Sprintf("edge {\n name %s\n advertise $UDP\n on_store_loss %v\n}", name, c.loss),
 	}
@@ -156,9 +140,8 @@ func (c *cluster) options(name, host string) harness.Options {
 
 func (c *cluster) startEdge(name string) {
 	c.Helper()
-	m, host := newMachine(c.T)
-	e := &edge{machine: m, name: name}
-	m.do(func() { e.Gateway = harness.Start(c, c.options(name, host)) })
+	e := &edge{machine: newMachine(c.T), name: name}
+	e.Do(func() { e.Gateway = harness.Start(c, c.options(name, e.machine)) })
 	c.edges = append(c.edges, e)
 }
 
@@ -176,7 +159,7 @@ func (c *cluster) kill(e *edge) (at time.Duration) {
 func (c *cluster) begin(e *edge) {
 	c.Helper()
 	var err error
-	if e.do(func() { err = e.Process.Start() }); err != nil {
+	if e.Do(func() { err = e.Process.Start() }); err != nil {
 		c.Fatal(err)
 	}
 }
@@ -240,8 +223,8 @@ func (c *cluster) clone(e *edge, name string) *edge {
 			c.Error(err)
 		}
 	})
-	m, host := newMachine(c.T)
-	o := c.options(name, host)
+	m := newMachine(c.T)
+	o := c.options(name, m)
 	g, err := r.Gateway(rig.GatewayOptions{Host: o.Address, Storage: o.Storage, App: o.App})
 	if err != nil {
 		c.Fatal(err)
