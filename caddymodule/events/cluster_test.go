@@ -71,7 +71,7 @@ func TestEventsOfACluster(t *testing.T) {
 		out[1].expect(t, "without the lead")
 		lead[0].Store(false)
 		lead[1].Store(true)
-		if _, err := stores[0].AddEdge(t.Context(), store.Edge{Name: "a"}); err != nil { // as when a report ends
+		if err := stores[0].AddEdge(t.Context(), store.Edge{Name: "a"}); err != nil { // as when a report ends
 			t.Fatal(err)
 		}
 		synctest.Wait()

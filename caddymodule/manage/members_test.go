@@ -24,7 +24,7 @@ func (c *fakeCluster) start(g *gateway) {
 	g.t.Helper()
 	c.store = g.store
 	for name, peer := range map[string]string{"edge-a": "10.0.0.7:7443", "edge-b": "10.0.0.8:7443"} {
-		_, err := g.store.AddEdge(g.t.Context(), store.Edge{
+		err := g.store.AddEdge(g.t.Context(), store.Edge{
 			Name: name, Instance: name, Region: "eu", Version: "v1.2.3", Advertise: "203.0.113.7:7443", Peer: peer, StartedAt: time.Now().UTC(),
 		})
 		if err != nil {
