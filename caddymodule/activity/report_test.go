@@ -3,6 +3,8 @@ package activity_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"maps"
 	"path/filepath"
 	"sync/atomic"
@@ -141,4 +143,57 @@ func TestReportWithoutStore(t *testing.T) {
 		shared.silent.Store(false)
 		check(4, map[string]int64{"known": 2, "new": 1, "newer": 1})
 	})
+}
+
+// lostKV is a shared KV that may be out of reach.
+type lostKV struct {
+	store.KV
+	lost atomic.Bool
+}
+
+func (kv *lostKV) Get(ctx context.Context, key string) (store.Item, error) {
+	if kv.lost.Load() {
+		return store.Item{}, store.ErrUnavailable
+	}
+	return kv.KV.Get(ctx, key)
+}
+
+// A log that is closed without the shared KV saves all rows whose sums the gateway's own file has.
+func TestCloseWithoutStore(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	shared := &lostKV{KV: storetest.Share(storetest.OpenBolt(t, filepath.Join(dir, "shared.db")))}
+	st, err := store.New(shared, store.Options{Edge: "a", Local: storetest.OpenBolt(t, filepath.Join(dir, "a"))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	record := func(l *activity.Log, kind string) {
+		for i := range 20 {
+			r := request(i)
+			r.KeyID = fmt.Sprint(kind, i)
+			l.Record(account, r)
+		}
+	}
+	l := activity.New(activity.Options{Store: st})
+	record(l, "known")
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	l = activity.New(activity.Options{Store: st})
+	record(l, "known")
+	record(l, "new")
+	shared.lost.Store(true)
+	if err := l.Close(); !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("closing without the shared KV: %v", err)
+	}
+	rows, err := st.UnpublishedUsage(t.Context(), account, 1000)
+	if err != nil || len(rows) == 0 {
+		t.Fatal(rows, err)
+	}
+	for _, r := range rows {
+		if r.Requests != 2 {
+			t.Errorf("the row of %s has %d requests", r.Key, r.Requests)
+		}
+	}
 }
