@@ -30,7 +30,7 @@ type Services struct {
 // newServices starts the services of a store. cluster is nil if the gateway is alone.
 func (s *Store) newServices(st *store.Store, cluster Cluster) (*Services, error) {
 	log := activity.New(activity.Options{Store: st, Logger: s.logger})
-	var peers serve.Peers
+	var peers serve.Peers = serve.Alone{}
 	var onSignIn func(signin.Outcome)
 	var onPairing func(link.Pairing)
 	away := func() bool { return false }

@@ -138,10 +138,7 @@ func (c *completion) decode(body []byte) *dialect.Error {
 		Info: &ex.tries.answer,
 	}
 	if ex.Operation.Dialect == dialect.Responses {
-		env.Kept = c.keptView(c.ctx, ex)
-		if c.peers != nil {
-			env.NewID = c.peers.NewID
-		}
+		env.Kept, env.NewID = c.keptView(c.ctx, ex), c.peers.NewID
 	}
 	var derr *dialect.Error
 	c.call, derr = dialect.Decode(ex.Operation, body, env)

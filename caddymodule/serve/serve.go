@@ -83,7 +83,7 @@ type Backend struct {
 	// Crossed is called when most or all of a limit of a day or month is used, see [queue.Source].
 	Crossed func(account, key string, c limits.Crossing)
 	turns   *queue.Queues // for the processing of large requests
-	peers   Peers         // nil: the gateway is alone
+	peers   Peers
 	learner *learner
 	unwatch func()
 }
@@ -95,13 +95,23 @@ type Peers interface {
 	NewID(prefix string) string
 }
 
+// Alone are the Peers of a gateway that has none.
+type Alone struct{}
+
+// NewID implements Peers.
+func (Alone) NewID(prefix string) string { return dialect.NewID(prefix) }
+
+// Fetch implements kept.Peers.
+func (Alone) Fetch(context.Context, kept.Owner, string, bool, func(io.Reader) error) error {
+	return nil
+}
+
 // AnswerKept answers the question of another gateway for a kept response: see [kept.Store.Answer].
 func (b *Backend) AnswerKept(to io.Writer, owner kept.Owner, id string, remove bool) error {
 	return b.learner.kept.Answer(to, owner, id, remove)
 }
 
-// NewBackend returns a running backend. It must be closed before the store. peers is nil if the
-// gateway is alone.
+// NewBackend returns a running backend. It must be closed before the store.
 func NewBackend(st *store.Store, peers Peers, budget *memory.Budget, log *activity.Log, logger *slog.Logger) (*Backend, error) {
 	l, err := newLearner(st, logger)
 	if err != nil {

@@ -45,7 +45,7 @@ func newGateway(t testing.TB, budget int64) *testGateway {
 	t.Helper()
 	st, quiet := storetest.New(t), slog.New(slog.DiscardHandler)
 	log := activity.New(activity.Options{Store: st, Logger: quiet})
-	backend, err := NewBackend(st, nil, memory.NewBudget(budget), log, quiet)
+	backend, err := NewBackend(st, Alone{}, memory.NewBudget(budget), log, quiet)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -160,10 +160,7 @@ func (t *Translator) keptView(ctx context.Context, ex *Exchange) kept.View {
 	case StoreAccount:
 		owner.Key = ""
 	}
+	ex.held.fetched = ex.reserve()
 	view := ex.backend.learner.kept.View(owner, ex.Key.Owner(), ex.Key)
-	if peers := ex.backend.peers; peers != nil {
-		ex.held.fetched = ex.reserve()
-		view = view.With(kept.NewRemote(ctx, peers, ex.held.fetch))
-	}
-	return view
+	return view.With(kept.NewRemote(ctx, ex.backend.peers, ex.held.fetch))
 }

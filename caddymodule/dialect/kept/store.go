@@ -214,7 +214,7 @@ type View struct {
 	owner  Owner
 	user   string // in whose share responses are kept: the owner of the key
 	scope  Scope
-	remote *Remote // nil: the gateway is alone
+	remote *Remote // nil: other gateways are not asked
 }
 
 // View returns the owner's view of the responses whose model is in scope. user is the owner of the
