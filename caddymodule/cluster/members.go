@@ -53,7 +53,7 @@ func (c *Cluster) Name() string { return c.Edge.Name }
 
 // Leader reports whether this edge has the duties that one edge fulfills for all. Two edges may
 // believe that for a moment. It may be called before Join.
-func (c *Cluster) Leader() bool { return c.contact.serving() && c.LeaderName() == c.Edge.Name }
+func (c *Cluster) Leader() bool { return c.InContact() && c.LeaderName() == c.Edge.Name }
 
 // LeaderName returns the name of the edge with the duties that one fulfills for all, "" if none
 // is known: that of the edges with contact which has started first.
@@ -76,20 +76,23 @@ func (c *Cluster) Draining() bool {
 	return e.Draining
 }
 
+// InContact implements store.Cluster.
+func (c *Cluster) InContact() bool {
+	return c.contact.serving() && c.Stale() < fresh(c.Edge.OnStoreLoss)
+}
+
 // Stale returns how long ago the edge had contact to the store.
 func (c *Cluster) Stale() time.Duration { return c.contact.age() }
 
 // Contact returns what this edge knows of the contact of an edge to the store.
 func (c *Cluster) Contact(name string) store.Contact {
-	age, serving := c.contact.age(), c.contact.serving()
-	last, l := time.Now().Add(-age), c.Edge.OnStoreLoss
-	e, _ := c.store.FindEdge(name)
-	switch has := serving && age < fresh(l); {
-	case name != c.Edge.Name && !has:
-		return store.Contact{Unknown: true}
-	case name != c.Edge.Name:
-		last, l = c.reportedAt(e), e.OnStoreLoss
-		serving = e.Report != nil
+	last, l, serving := time.Now().Add(-c.Stale()), c.Edge.OnStoreLoss, c.contact.serving()
+	if name != c.Edge.Name {
+		if !c.InContact() {
+			return store.Contact{Unknown: true}
+		}
+		e, _ := c.store.FindEdge(name)
+		last, l, serving = c.reportedAt(e), e.OnStoreLoss, e.Report != nil
 	}
 	known := store.Contact{Last: last, Until: last}
 	if serving {

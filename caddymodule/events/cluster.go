@@ -13,9 +13,8 @@ const (
 	// takeover is how long before it leads a gateway begins with the events of the store:
 	// longer than it takes until the loss of the former leader is noticed.
 	takeover = 30 * time.Second
-	// lostAfter and offlineAfter are longer than it takes until a gateway whose line is cut
-	// knows that it has no contact to the store.
-	lostAfter = 15 * time.Second
+	// lostAfter is after what time without contact a gateway has noticed that it has lost the store.
+	lostAfter = 20 * time.Second
 	// maxHeld bounds the events that a gateway holds for that.
 	maxHeld = 1000
 )

@@ -14,13 +14,18 @@ import (
 	"github.com/postern-dev/postern/tests/storetest"
 )
 
-// leading is a cluster in which this gateway may lead.
-type leading struct{ atomic.Bool }
+// leading is a cluster in which this gateway may lead, or have lost the store.
+type leading struct {
+	atomic.Bool
+	lost atomic.Bool
+}
 
 func (l *leading) Reached(int64)                        {}
 func (l *leading) Confirm(context.Context, int64) error { return nil }
-func (l *leading) Serving() error                       { return nil }
 func (l *leading) Leader() bool                         { return l.Load() }
+
+func (l *leading) Serving() error  { return nil }
+func (l *leading) InContact() bool { return !l.lost.Load() }
 
 // follow opens the store of the gateway i and has its events recorded.
 func follow(t *testing.T, kv store.KV, i int, lead *leading, out *recorder) *store.Store {
@@ -95,7 +100,6 @@ func TestConnectorsOfACluster(t *testing.T) {
 		var lead [2]leading
 		var out [2]recorder
 		var gateways [2]*sources
-		var away atomic.Bool
 		hub := tunnel.NewHub(tunnel.Options{})
 		for i := range gateways {
 			st, err := store.New(storetest.Share(kv), store.Options{Edge: string(rune('a' + i)), Local: storetest.OpenBolt(t, filepath.Join(t.TempDir(), "edge.db")), Cluster: &lead[i]})
@@ -104,7 +108,6 @@ func TestConnectorsOfACluster(t *testing.T) {
 			}
 			defer st.Close()
 			gateways[i] = newSources(st, out[i].add)
-			gateways[i].away = away.Load
 			defer gateways[i].close()
 		}
 		lead[0].Store(true)
@@ -139,9 +142,9 @@ func TestConnectorsOfACluster(t *testing.T) {
 		}
 		cut(true)
 		time.Sleep(lostAfter)
-		away.Store(true)
+		lead[1].lost.Store(true)
 		time.Sleep(time.Minute)
-		away.Store(false)
+		lead[1].lost.Store(false)
 		time.Sleep(offlineAfter)
 		cut(false)
 		time.Sleep(time.Minute)

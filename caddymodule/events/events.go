@@ -20,8 +20,6 @@ type Options struct {
 	Store  *store.Store
 	Logger *slog.Logger
 	Lost   func(reason string, n int) // counts lost events
-	// Away reports whether the gateway has no contact to the store that it shares with others.
-	Away func() bool
 }
 
 // The reasons for which events are lost.
@@ -45,9 +43,7 @@ type Gateway struct {
 // New starts watching a store, which must not change until New returns.
 func New(o Options) *Gateway {
 	f := newFeed(o)
-	s := newSources(o.Store, f.add)
-	s.away = o.Away
-	return &Gateway{s, f}
+	return &Gateway{newSources(o.Store, f.add), f}
 }
 
 // Close stops emitting events. Queued events are dropped.

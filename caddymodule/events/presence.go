@@ -127,8 +127,8 @@ func (s *sources) check(p *presence) {
 		}
 		return
 	}
-	if s.away() {
-		p.left = time.Now() // this gateway's line is cut, and not the connector's
+	if !s.store.InContact() {
+		p.left = time.Now() // this gateway is lost, and not the connector
 	}
 	if rest := s.offlineAfter() - time.Since(p.left); rest > 0 {
 		s.checkAfter(p, min(rest, offlineAfter))

@@ -42,7 +42,6 @@ type sources struct {
 	store *store.Store
 	emit  func(Event) // returns at once
 	stop  func()      // ends the subscription to the store
-	away  func() bool // see Options
 	// states returns the upstream states that a connector has reported to a hub.
 	states func(hub *tunnel.Hub, connector string) []tunnel.UpstreamState
 
@@ -57,7 +56,7 @@ type sources struct {
 // newSources starts watching the store. Existing records emit no events.
 func newSources(st *store.Store, emit func(Event)) *sources {
 	s := &sources{
-		store: st, emit: emit, away: func() bool { return false }, states: statesOf,
+		store: st, emit: emit, states: statesOf,
 		presences: make(map[string]*presence), hubs: make(map[*tunnel.Hub]func()),
 	}
 	s.mu.Lock()
@@ -116,7 +115,7 @@ func (s *sources) onChange(c store.Change) {
 		s.onPairing(c)
 	case store.KindConnector:
 		s.onConnector(c)
-	case store.KindEdge:
+	case store.KindEdge, store.KindReport: // the latter shows every few seconds whether this gateway leads
 		if len(s.held) > 0 && s.store.Leads() {
 			s.emitHeld()
 		}

@@ -33,9 +33,7 @@ func (s *Store) newServices(st *store.Store, cluster Cluster) (*Services, error)
 	var peers serve.Peers = serve.Alone{}
 	var onSignIn func(signin.Outcome)
 	var onPairing func(link.Pairing)
-	away := func() bool { return false }
 	if cluster != nil {
-		away = func() bool { return !cluster.Contact(cluster.Name()).Last.IsZero() }
 		peers, onSignIn, onPairing = cluster, cluster.PublishSignIn, cluster.PublishPairing
 	}
 	backend, err := serve.NewBackend(st, peers, memory.NewBudget(DefaultMaxMemory()), log, s.logger)
@@ -49,7 +47,7 @@ func (s *Store) newServices(st *store.Store, cluster Cluster) (*Services, error)
 		backend.Close()
 		return nil, err
 	}
-	feed := events.New(events.Options{Store: st, Logger: s.logger, Lost: s.counters.EventsLost, Away: away})
+	feed := events.New(events.Options{Store: st, Logger: s.logger, Lost: s.counters.EventsLost})
 	backend.Crossed = feed.LimitCrossed
 	services := &Services{
 		Backend: backend,

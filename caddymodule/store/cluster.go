@@ -21,6 +21,8 @@ type Cluster interface {
 	// Serving fails with ErrUnavailable while this gateway may have missed changes that
 	// others consider to be in force everywhere.
 	Serving() error
+	// InContact reports whether this gateway has lately had contact to the KV.
+	InContact() bool
 	// Leader reports whether this gateway has the duties that one fulfills for all.
 	Leader() bool
 }
@@ -85,7 +87,11 @@ type alone struct{}
 func (alone) Reached(int64)                        {}
 func (alone) Confirm(context.Context, int64) error { return nil }
 func (alone) Serving() error                       { return nil }
+func (alone) InContact() bool                      { return true }
 func (alone) Leader() bool                         { return true }
+
+// InContact reports whether this gateway has lately had contact to a store that it shares.
+func (s *Store) InContact() bool { return s.cluster.InContact() }
 
 // Shared reports whether other gateways may use the store.
 func (s *Store) Shared() bool { return s.cluster != Cluster(alone{}) }

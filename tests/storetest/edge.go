@@ -82,6 +82,9 @@ func (e *Edge) Serving() error {
 	return nil
 }
 
+// InContact implements [store.Cluster].
+func (e *Edge) InContact() bool { return e.Serving() == nil }
+
 // Leader implements [store.Cluster].
 func (e *Edge) Leader() bool { return false }
 
