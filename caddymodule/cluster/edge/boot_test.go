@@ -1,0 +1,27 @@
+//go:build linux
+
+package edge
+
+import (
+	"os"
+	"testing"
+)
+
+// TestBoot has the same file under another name, and a copy of it.
+func TestBoot(t *testing.T) {
+	dir := t.TempDir()
+	write := func(path string) {
+		if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(dir + "/edge.db")
+	write(dir + "/copy.db")
+	first, other := boot(dir+"/edge.db"), boot(dir+"/copy.db")
+	if err := os.Rename(dir+"/edge.db", dir+"/moved.db"); err != nil {
+		t.Fatal(err)
+	}
+	if again := boot(dir + "/moved.db"); first == "" || again != first || other == first || boot(dir+"/edge.db") != "" {
+		t.Errorf("the file has %q and then %q, its copy %q, and no file %q", first, again, other, boot(dir+"/edge.db"))
+	}
+}

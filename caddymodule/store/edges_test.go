@@ -1,0 +1,50 @@
+package store_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/tests/storetest"
+)
+
+// TestReportChanges has an edge report. Subscribers to its kind get the first report and the end of it,
+// and none of those between, which come every few seconds.
+func TestReportChanges(t *testing.T) {
+	t.Parallel()
+	ctx, kv := t.Context(), storetest.WithLeases(storetest.OpenBolt(t, t.TempDir()+"/gateway.db"))
+	s, err := store.New(kv, store.Options{Edge: "a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	var kinds []string
+	s.Subscribe(func(c store.Change) { kinds = append(kinds, c.Kind+" "+c.ID) })
+	self := store.Edge{Name: "a", Instance: "x", StartedAt: time.Now()}
+	lease, err := kv.Lease(ctx, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.AddEdge(ctx, self); err != nil {
+		t.Fatal(err)
+	}
+	for i := range int64(3) {
+		revision, err := s.SaveReport(ctx, self, store.Report{Applied: i}, lease.ID())
+		if err == nil {
+			err = s.Reach(ctx, revision)
+		}
+		if e, _ := s.FindEdge("a"); err != nil || e.Report == nil || e.Report.Applied != i || e.Reported != revision {
+			t.Fatalf("after report %d: %+v, %v", i, e, err)
+		}
+	}
+	if err := lease.Revoke(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.CatchUp(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"edge a", "edge a", "edge report a", "edge report a", "edge a"}; !slices.Equal(kinds, want) {
+		t.Errorf("the changes are %q, not %q", kinds, want)
+	}
+}
