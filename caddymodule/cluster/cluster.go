@@ -109,7 +109,8 @@ func (c *Cluster) Serving() error {
 	if c.contact.serving() {
 		return nil
 	}
-	return store.Errorf(store.ErrUnavailable, "this gateway has lost contact to its store and may have missed revoked keys: try again, or use another gateway")
+	return store.Errorf(store.ErrUnavailable, "this gateway has lost contact to its store and may have missed "+
+		"revoked keys: try again, or use another gateway")
 }
 
 // Reached implements store.Cluster.
@@ -150,42 +151,36 @@ func (c *Cluster) vacant() error {
 	if e.Instance == c.Edge.Instance {
 		who = "the last process of " + e.Name + ", or one with a copy of its data directory,"
 	}
-	if end := c.taken.Add(e.LeaseTime()); time.Now().Before(end) {
-		return store.Errorf(store.ErrUnavailable, "%s may accept requests: if it does not run, this one takes its place by %s, "+
-			"or at once after `caddy gateway edge remove %s --stopped`; if both shall run, give each its own data directory and its own name with `edge { name … }`",
-			who, shown(end), e.Name)
+	const names = "give each its own data directory and its own name with `edge { name … }`"
+	end := c.taken.Add(e.LeaseTime())
+	if time.Now().After(end) {
+		return store.Errorf(store.ErrUnavailable, "%s runs: "+names, who)
 	}
-	return store.Errorf(store.ErrUnavailable, "%s runs: give each its own data directory and its own name with `edge { name … }`", who)
+	return store.Errorf(store.ErrUnavailable, "%s may accept requests: if it does not run, "+
+		"this one takes its place by %s, or at once after "+
+		"`caddy gateway edge remove %s --stopped`; if both shall run, "+names, who, shown(end), e.Name)
 }
 
 // stay keeps this edge in the cluster until the context ends. It has no lease yet if it could
 // not enter.
 func (c *Cluster) stay(ctx context.Context, lease store.Lease) {
-	failure := ""
-	for ctx.Err() == nil {
-		if lease == nil {
-			err := panics.Do(c.Logger, "joining the cluster", func() (err error) {
-				lease, err = c.enter(ctx)
-				return err
-			})
-			if err != nil {
-				if ctx.Err() == nil && err.Error() != failure {
-					c.Logger.Warn("failed to join the cluster; trying again", "error", err)
+	for last := ""; ctx.Err() == nil; lease = nil {
+		err := panics.Do(c.Logger, "staying in the cluster", func() (err error) {
+			if lease == nil {
+				if lease, err = c.enter(ctx); err != nil {
+					return err
 				}
-				failure = err.Error()
-				_ = wait.For(ctx, rejoinTime)
-				continue
+				last = ""
+				c.Logger.Info("joined the cluster")
 			}
-			c.Logger.Info("joined the cluster")
-			failure = ""
-		}
-		err := panics.Do(c.Logger, "reporting to the cluster", func() error { return c.hold(ctx, lease) })
-		if ctx.Err() != nil {
-			return
-		}
+			return c.hold(ctx, lease)
+		})
 		c.contact.refuse()
-		c.Logger.Error("lost the place in the cluster; refusing requests until this gateway has joined again", "error", err)
-		if lease = nil; !errors.Is(err, store.ErrNotFound) { // a panic
+		if ctx.Err() == nil && err.Error() != last {
+			last = err.Error()
+			c.Logger.Error("no place in the cluster; refusing requests until this gateway has joined", "error", err)
+		}
+		if !errors.Is(err, store.ErrNotFound) { // it has not lost its place just now
 			_ = wait.For(ctx, rejoinTime)
 		}
 	}
@@ -217,7 +212,8 @@ func (c *Cluster) hold(ctx context.Context, lease store.Lease) error {
 			return err
 		case err != nil:
 			if failures++; failures == 1 {
-				c.Logger.Warn("failed to reach the store; trying again", "error", err, "serving_until", c.Contact(c.Edge.Name).Until)
+				until := c.Contact(c.Edge.Name).Until
+				c.Logger.Warn("failed to reach the store; trying again", "error", err, "serving_until", until)
 			}
 			due = time.Now().Add(min(againTime<<min(failures-1, 3), time.Second))
 		case failures > 0:
@@ -231,7 +227,7 @@ func (c *Cluster) hold(ctx context.Context, lease store.Lease) error {
 func (c *Cluster) meet(ctx context.Context, lease store.Lease) error {
 	ctx, cancel := context.WithTimeout(ctx, contactTime)
 	defer cancel()
-	// First the last one: reports of an edge whose view stands still would look alive.
+	// An edge whose view stands still must not look alive, nor keep its lease.
 	if err := c.store.Reach(ctx, c.put); err != nil {
 		return err
 	}
@@ -240,7 +236,7 @@ func (c *Cluster) meet(ctx context.Context, lease store.Lease) error {
 	if err == nil {
 		err = c.store.Reach(ctx, c.put)
 	}
-	if err == nil { // only now: the lease of an edge that cannot catch up ends
+	if err == nil {
 		err = lease.KeepAlive(ctx)
 	}
 	if err == nil {
@@ -281,11 +277,11 @@ func (c *Cluster) tick() (next time.Duration) {
 		wait.Wake(c.wake, struct{}{})
 	}
 	if gap {
-		c.Logger.Warn("this program or its machine has stood still; refusing requests until the next contact to the store")
+		c.Logger.Warn("this program or its machine has stood still; refusing requests until the next contact")
 	}
 	if cut {
-		c.Logger.Error("no contact to the store for as long as on_store_loss allows; refusing requests, and ending those that run",
-			"last_contact", c.Contact(c.Edge.Name).Last)
+		last := c.Contact(c.Edge.Name).Last
+		c.Logger.Error("refusing requests, and ending those that run: no contact for on_store_loss", "last", last)
 	}
 	return next
 }

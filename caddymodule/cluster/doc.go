@@ -21,7 +21,7 @@
 // later process with the same locked file counts as its own. A put of a report names the record of its
 // process, so it fails once that has left or was replaced.
 //
-// Rates of clocks matter, not their times: that of an edge may be slower than etcd's by a fifth. Elapsed time is
-// the largest difference of three clocks, as some stand still in a suspended machine. After a gap
-// between two looks at them, an edge refuses until its next contact.
+// Rates of clocks matter, not their times: that of an edge may be slower than etcd's by a fifth. Elapsed
+// time is the largest difference of three clocks, as some stand still in a suspended machine. After a
+// gap between two looks at them, an edge refuses until its next contact.
 package cluster

@@ -104,9 +104,9 @@ func (c *Cluster) Contact(name string) store.Contact {
 	return known
 }
 
-// Remove removes an edge that accepts no requests. If stopped says that its program has certainly stopped, it removes
-// the report, too: if the program runs after all, it accepts requests until it notices that, and joins
-// again.
+// Remove removes an edge that accepts no requests. If stopped says that its program has certainly
+// stopped, it removes the report, too: a program that runs after all accepts requests until it notices
+// that, and joins again.
 func (c *Cluster) Remove(ctx context.Context, name string, stopped bool) error {
 	if _, err := c.store.CatchUp(ctx); err != nil {
 		return err
@@ -122,7 +122,8 @@ func (c *Cluster) Remove(ctx context.Context, name string, stopped bool) error {
 			"If it was killed, it can be removed after %s, or at once with `caddy gateway edge remove %s --stopped`",
 			name, shown(at.Add(e.LeaseTime())), name)
 	}
-	return store.Errorf(store.ErrInUse, "the edge %s has lost the store, but may accept requests until %s, and can be removed after %s. "+
+	return store.Errorf(store.ErrInUse, "the edge %s has lost the store, but may accept requests until %s, "+
+		"and can be removed after %s. "+
 		"If its program has certainly stopped, remove it at once with `caddy gateway edge remove %s --stopped`",
 		name, shown(at.Add(e.OnStoreLoss)), shown(at.Add(e.LeaseTime())), name)
 }

@@ -58,7 +58,8 @@ func TestContact(t *testing.T) {
 			for _, e := range []*edge{a, b} {
 				for _, name := range []string{"a", "b"} {
 					k := e.cluster.Contact(name)
-					if left := time.Until(k.Until); k.Unknown || !k.Last.IsZero() || left < l-5*time.Second || left > l || e.cluster.LeaderName() != "a" {
+					left := time.Until(k.Until)
+					if k.Unknown || !k.Last.IsZero() || left < l-5*time.Second || left > l || e.cluster.LeaderName() != "a" {
 						t.Fatalf("of %s, %s knows %+v; leader %q", name, e.name, k, e.cluster.LeaderName())
 					}
 				}
@@ -117,7 +118,8 @@ func TestRemoveEdge(t *testing.T) {
 		remove("a", true, store.ErrInUse, "is running")
 		b.set(false)
 		time.Sleep(20 * time.Second)
-		remove("b", false, store.ErrInUse, "has lost the store, but may accept requests until 2000-01-01T00:05:", "removed after 2000-01-01T00:06:2", "remove b --stopped")
+		remove("b", false, store.ErrInUse, "has lost the store, but may accept requests until 2000-01-01T00:05:",
+			"removed after 2000-01-01T00:06:2", "remove b --stopped")
 		time.Sleep(l + l/4)
 		remove("b", false, nil)
 		b.set(true)

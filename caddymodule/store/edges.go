@@ -166,8 +166,9 @@ func (s *Store) AddEdge(ctx context.Context, e Edge) error {
 
 // errCopied is the error of a gateway with the data directory of another one.
 func errCopied(other Edge) error {
-	return Errorf(ErrExists, "another gateway of the cluster, %s, uses a copy of this data directory, or did so less than %s ago: "+
-		"delete model_gateway/edge.db here, and this gateway gets an identity of its own", other.Name, other.LeaseTime().Round(time.Second))
+	return Errorf(ErrExists, "another gateway of the cluster, %s, uses a copy of this data directory, "+
+		"or did so less than %s ago: delete model_gateway/edge.db here, and this gateway gets an identity of its own",
+		other.Name, other.LeaseTime().Round(time.Second))
 }
 
 // ChangeEdge changes the record of an edge.
@@ -226,7 +227,7 @@ func (s *Store) SaveReport(ctx context.Context, e Edge, r Report, lease LeaseID)
 	for {
 		old, _ := s.FindEdge(e.Name)
 		if !old.Is(e) {
-			return 0, Errorf(ErrNotFound, "another gateway has taken the place of this one in the cluster, or an operator has removed it")
+			return 0, Errorf(ErrNotFound, "another gateway has taken the place of this one, or an operator has removed it")
 		}
 		place := Compare{Key: edgeKind.path("", e.Name), ModRevision: old.Revision}
 		result, err := s.kv.Txn(ctx, Txn{If: []Compare{place}, Then: []Op{op}})

@@ -1,0 +1,58 @@
+package cluster
+
+import (
+	"testing"
+	"time"
+)
+
+// TestContactTimes has contacts be answered at all moments.
+func TestContactTimes(t *testing.T) {
+	var now Reading
+	pass := func(d time.Duration) { now.Monotonic, now.Wall = now.Monotonic+d, now.Wall+d }
+	c := newContact(func() Reading { return now }, time.Minute)
+	serves := func(what string, want bool) {
+		t.Helper()
+		if c.serving() != want {
+			t.Errorf("%s, it serves: %v", what, !want)
+		}
+	}
+	serves("at first", false)
+	s := c.send()
+	pass(time.Second)
+	c.confirm(s)
+	serves("after a contact", true)
+	for range 58 {
+		pass(time.Second)
+		if _, gap, cut := c.tick(); gap || cut {
+			t.Fatal("too early")
+		}
+	}
+	if next, _, _ := c.tick(); next != time.Second {
+		t.Errorf("the next look is in %v", next)
+	}
+	serves("59 s after it was sent", true)
+	pass(time.Second)
+	serves("at L after it was sent", false)
+	if _, _, cut := c.tick(); !cut {
+		t.Error("requests go on")
+	}
+	if _, _, cut := c.tick(); cut {
+		t.Error("requests end twice")
+	}
+	s = c.send()
+	pass(6 * time.Second)
+	if _, gap, _ := c.tick(); !gap {
+		t.Error("a gap is not seen")
+	}
+	c.confirm(s)
+	serves("after the answer to a contact that was sent before a gap", false)
+	c.confirm(c.send())
+	serves("after a contact that was sent later", true)
+	now.Wall -= time.Hour
+	serves("with the wall clock set back", false)
+	c.refuse()
+	_, _, _ = c.tick()
+	c.confirm(c.send())
+	pass(5500 * time.Millisecond)
+	serves("5.5 s after the last look at the clocks", false)
+}
