@@ -2,7 +2,7 @@ package console
 
 import (
 	"cmp"
-	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -55,10 +55,16 @@ func homeData(v *visit) any {
 	p := &homePage{Status: load(v, v.Manage.Status)}
 	deployments, connectors := load(v, v.Manage.Deployments), load(v, v.Manage.Connectors)
 	request, hours := spans[0].request(groupings[0], v.Now().UTC())
-	sums := load(v, func(ctx context.Context) ([]manage.UsageSum, error) { return v.Manage.Usage(ctx, request) })
+	sums, err := v.Manage.Usage(v.ctx, request)
+	var missing []alert
+	if errors.Is(err, store.ErrUnavailable) { // what is known without the store is shown
+		missing = []alert{{Text: "Today's use is not known: this gateway cannot reach its store.", URL: usageTab.url()}}
+	} else if v.err == nil {
+		v.err = err
+	}
 	p.use(deployments, hours, sums, v.Now().UTC().Format(time.DateOnly))
 	alerts := slices.Concat(
-		edgeAlerts(p.Status.Edges, load(v, v.Manage.Recent)), modelAlerts(deployments), connectorAlerts(connectors),
+		edgeAlerts(p.Status.Edges, load(v, v.Manage.Recent)), missing, modelAlerts(deployments), connectorAlerts(connectors),
 		ratioAlerts(hours[len(hours)-2:], sums), quotaAlerts(load(v, v.Manage.UsedQuotas)), keyAlerts(load(v, v.Manage.Keys), v.Now()))
 	slices.SortStableFunc(alerts, func(a, b alert) int { return rankOf(a) - rankOf(b) })
 	p.Alerts = alerts[:min(len(alerts), maxAlerts)]

@@ -76,7 +76,7 @@ func TestEdges(t *testing.T) {
 		"This edge, edge-a, has had no contact to the store since", "and serves without it until", "says of the others is of that time")
 	lacks(t, mainOf(page), "lost<", "/remove", "/drain")
 	page = b.page("/console/home")
-	has(t, page, "Gateway edge-a: serving without the store until", "1 of 2")
+	has(t, page, "Gateway edge-a: serving without the store until", "use is not known", "1 of 2")
 	lacks(t, mainOf(page), "lost", "edge-b")
 	cluster.contacts = map[string]store.Contact{"edge-b": {Last: at, Until: until}}
 	b.goes(b.post("/console/edges/edge-b/remove", "stopped", "true"), "/console/edges")

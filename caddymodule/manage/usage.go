@@ -64,6 +64,9 @@ func (s *Service) Usage(ctx context.Context, u Usage) ([]UsageSum, error) {
 	if err != nil {
 		return nil, err
 	}
+	if s.cluster != nil && !s.cluster.Contact(s.cluster.Name()).Last.IsZero() {
+		return nil, store.Errorf(store.ErrUnavailable, "the usage is in the store, which this gateway cannot reach now: try again, or use another gateway")
+	}
 	type group struct{ hour, day, user, key, model string }
 	groups, mayKey := make(map[group]*UsageSum), s.ownKeys(ctx, account)
 	err = s.activity.EachUsage(ctx, account, from, to, s.unpublished(ctx, account), func(r store.UsageRow) error {
