@@ -35,16 +35,16 @@ func createUser(t *testing.T, g *harness.Gateway, p *browser.Person) {
 }
 
 // TestEdgesPage looks at the page of the edges in all states, as a person who drains one and
-// removes it, and while etcd is away.
+// removes one that has stopped, and while etcd is away.
 func TestEdgesPage(t *testing.T) {
 	t.Parallel()
 	chromium := browser.Start(t)
 	etcd := start(t, 1)
 	var edges []*harness.Gateway
 	for _, more := range []string{
-		"name edge-1\n region eu-central-1\n advertise edge-1.eu-central-1.gateway.example.com:7443",
-		"name edge-2\n region us-east-1\n peer 203.0.113.7:7443",
-		"name edge-3\n on_store_loss deny", // it can be removed as soon as it is lost
+		"name edge-1\n region eu-central-1\n on_store_loss 30m\n advertise edge-1.eu-central-1.gateway.example.com:7443",
+		"name edge-2\n region us-east-1\n peer 203.0.113.7:7443\n on_store_loss deny",
+		"name edge-3\n on_store_loss 30m",
 	} {
 		o := inEtcd("", etcd.urls()...)
 		o.App, o.Console = "edge {\n "+more+"\n}", true
@@ -61,25 +61,32 @@ func TestEdgesPage(t *testing.T) {
 	edges[2].Process.Signal(t, syscall.SIGKILL)
 	edges[2].Process.WaitExit(t, limit)
 	p.Sees("1 of 3 serving") // the page follows by itself
-	p.Sees("lost since")
+	p.Sees("may serve without the store")
 	p.Look("edges")
 	p.Press("Undrain edge-2")
 	p.Sees("2 of 3 serving")
 	p.Press("Remove edge-3")
+	p.Sees("Remove edge-3?")
+	p.Look("edge-remove")
+	p.Click(`input[name="stopped"]`)
+	p.Press("Remove edge-3")
 	p.Sees("edge-3 is removed")
 	p.Sees("2 of 2 serving")
-	if err := edges[1].Process.Terminate(limit); err != nil {
-		t.Fatal(err)
-	}
-	p.Sees("1 of 1 serving")
+	edges[1].Process.Signal(t, syscall.SIGKILL)
+	edges[1].Process.WaitExit(t, limit)
+	p.Sees("lost since")
+	p.Look("edges-lost")
 
 	etcd[0].Kill()
 	p.Sees("This edge, edge-1, has had no contact to the store")
 	p.Open("/console/edges")
 	p.Sees("no contact to the store")
-	p.SeesNot("Remove") // itself
+	p.Sees("serving without the store")
+	p.Sees("1 of 2 serving, 1 unknown")
+	p.SeesNot("Remove") // it knows nothing of the other
 	p.Look("edges-without-store")
+	p.Open("/console/home")
+	p.Sees("Gateway edge-1: serving without the store until")
 	etcd[0].start(t)
-	p.Sees("1 of 1 serving")
-	p.SeesNot("no contact to the store")
+	p.SeesNot("serving without the store")
 }
