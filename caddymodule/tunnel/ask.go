@@ -25,6 +25,16 @@ func (h *Hub) Open(peer string) (*quic.Stream, error) {
 	return e.conn.OpenStream()
 }
 
+// Doubt has other tunnels of a connector take precedence over those at a peer, which does not answer,
+// until it sends a message.
+func (h *Hub) Doubt(peer string) {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	if e := h.edges[peer]; e != nil {
+		e.lastMessage.Store(0)
+	}
+}
+
 // Ask sends a message to a peer itself, and has read read the answer, until ctx ends. What read
 // leaves of it is dropped.
 func (h *Hub) Ask(ctx context.Context, peer string, m link.Message, read func(io.Reader) error) error {

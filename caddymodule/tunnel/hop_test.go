@@ -222,6 +222,13 @@ func TestPresence(t *testing.T) {
 		if s.suspect() {
 			t.Error("it is suspect after a ping")
 		}
+		entry.Doubt("b")
+		if !s.suspect() {
+			t.Error("it is not suspect while its gateway does not answer")
+		}
+		if say(link.Report{Upstreams: []link.UpstreamReport{{Name: "ollama"}}}); s.suspect() {
+			t.Error("it is suspect after a message of its gateway")
+		}
 	})
 }
 

@@ -58,7 +58,7 @@ func (e *Edge) Start(s *gateway.Services) {
 		}
 	})
 	e.owners = owner.New(owner.Options{
-		Edge: e.Name(), Edges: s.Store.Edges, Open: e.open, Queues: s.Queues, Logger: e.Cluster.Logger,
+		Edge: e.Name(), Edges: s.Store.Edges, Open: e.open, Doubt: e.doubt, Queues: s.Queues, Logger: e.Cluster.Logger,
 	})
 	s.Queues.Share(e.owners.Enter)
 }
@@ -146,6 +146,13 @@ func (e *Edge) Pairings() []link.Pairing { return e.services.Pairing.Pairings() 
 // OnPairing implements tunnel.Peers.
 func (e *Edge) OnPairing(ctx context.Context) func(link.Pairing) {
 	return e.services.Pairing.OnPairing(ctx)
+}
+
+// doubt has requests avoid the tunnels at a peer that does not answer.
+func (e *Edge) doubt(peer string) {
+	if hub := e.hub.Load(); hub != nil {
+		hub.Doubt(peer)
+	}
 }
 
 // publish sends a message to the peers.

@@ -44,6 +44,7 @@ type Options struct {
 	Edge   string                                 // the name of this gateway
 	Edges  func() []store.EdgeState               // of the cluster
 	Open   func(edge string) (link.Stream, error) // opens a stream to another edge itself
+	Doubt  func(edge string)                      // is called when another edge does not answer
 	Queues *queue.Queues                          // of this gateway
 	Logger *slog.Logger
 }
@@ -74,6 +75,7 @@ func (o *Owners) Enter(ctx context.Context, r queue.Request) (queue.Place, error
 			return queue.Place{}, context.Cause(ctx)
 		case errors.Is(err, errSilent):
 			silent++
+			o.Doubt(owner) // the request must not wait there for its answer either
 		}
 		next := o.pass(owner, r.Name)
 		if silent == mostSilent {

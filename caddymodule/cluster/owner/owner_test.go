@@ -138,8 +138,9 @@ func TestOwnerDies(t *testing.T) {
 			t.Errorf("a request that may wait for 10 seconds: %v after %v", w.err, w.at.Sub(began))
 		}
 		for _, e := range edges[1:] {
-			if !strings.Contains(e.log.String(), "edge="+owner.Edge+" instead="+next.Edge) {
-				t.Errorf("the log of %s: %s", e.Edge, e.log.String())
+			_, doubted := e.doubted.Load(owner.Edge)
+			if !doubted || !strings.Contains(e.log.String(), "edge="+owner.Edge+" instead="+next.Edge) {
+				t.Errorf("%s doubts its owner: %t, log: %s", e.Edge, doubted, e.log.String())
 			}
 		}
 		last := other.come(t, "k", time.Hour)

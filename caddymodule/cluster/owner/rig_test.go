@@ -34,6 +34,8 @@ type testEdge struct {
 	edges map[string]*testEdge
 	log   strings.Builder
 
+	doubted sync.Map // edges of calls of Doubt
+
 	mu   sync.Mutex
 	list map[string]store.EdgeState // as this edge knows it
 	dead bool                       // it was killed: nothing it sends arrives
@@ -73,7 +75,8 @@ func (e *testEdge) start(t *testing.T, name string, limit int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.Owners = New(Options{
-		Edge: name, Edges: e.known, Open: e.open, Queues: queues, Logger: slog.New(slog.NewTextHandler(&e.log, nil)),
+		Edge: name, Edges: e.known, Open: e.open, Doubt: func(edge string) { e.doubted.Store(edge, true) },
+		Queues: queues, Logger: slog.New(slog.NewTextHandler(&e.log, nil)),
 	})
 	queues.Share(e.Owners.Enter)
 	e.dead = false
