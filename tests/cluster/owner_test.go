@@ -195,7 +195,7 @@ func TestOwnerUnderLoad(t *testing.T) {
 	model, keys := startTurns(t, edges)
 	ctx, stop := context.WithCancel(t.Context())
 	var clients sync.WaitGroup
-	var served [3]answers
+	var served [3]atomic.Int64
 	var down atomic.Pointer[gateway] // the edge that was killed
 	names := slices.Sorted(maps.Keys(edges))
 	for i := range 36 {
@@ -206,7 +206,7 @@ func TestOwnerUnderLoad(t *testing.T) {
 				a, err := client.Send(client.Request(ctx, t, http.MethodPost, "/v1/chat/completions", harness.Chat("bounded", `,"user":"`+edge.name+`"`)))
 				switch {
 				case err == nil && a.Status == http.StatusOK:
-					served[i%3].add()
+					served[i%3].Add(1)
 				case ctx.Err() != nil:
 				case down.Load() == nil:
 					t.Errorf("a request at %s: %v, status %d, %s", edge.name, err, a.Status, a.Body)
@@ -230,9 +230,16 @@ func TestOwnerUnderLoad(t *testing.T) {
 	serve := func(what string) int {
 		t.Helper()
 		for i, name := range names {
-			if edges[name] != down.Load() {
-				served[i].await(t, 20, what+" at "+name)
+			if edges[name] == down.Load() {
+				continue
 			}
+			to := served[i].Load() + 20
+			harness.Poll(t, limit, "requests after "+what+" at "+name, func(context.Context) error {
+				if n := served[i].Load(); n < to {
+					return fmt.Errorf("%d of %d", n, to)
+				}
+				return nil
+			})
 		}
 		_, n, most := model.look()
 		t.Logf("%s: %d requests, up to %d at a time", what, n, most)
@@ -242,15 +249,9 @@ func TestOwnerUnderLoad(t *testing.T) {
 	change := func(what string, do func()) {
 		t.Helper()
 		model.reset()
-		for i := range served {
-			served[i].reset()
-		}
 		do()
 		if most := serve(what); most > 2*bound {
 			t.Errorf("%s: up to %d requests at a time", what, most)
-		}
-		for i, name := range names {
-			t.Logf("%s: longest time without an answer at %s: %v", what, name, served[i].longest())
 		}
 		harness.Poll(t, limit, "the bound after "+what, func(context.Context) error {
 			model.reset()
@@ -279,48 +280,4 @@ func TestOwnerUnderLoad(t *testing.T) {
 	owner(t, map[string]*gateway{counts.name: counts}, 1)
 	stop()
 	clients.Wait()
-}
-
-// answers counts answers, and the longest time between two of them.
-type answers struct {
-	mu   sync.Mutex
-	n    int
-	last time.Time
-	gap  time.Duration
-}
-
-func (a *answers) add() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	now := time.Now()
-	a.n, a.gap, a.last = a.n+1, max(a.gap, now.Sub(a.last)), now
-}
-
-func (a *answers) reset() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.last, a.gap = time.Now(), 0
-}
-
-func (a *answers) longest() time.Duration {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.gap
-}
-
-// await waits for further answers.
-func (a *answers) await(t *testing.T, further int, what string) {
-	t.Helper()
-	count := func() int {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		return a.n
-	}
-	to := count() + further
-	harness.Poll(t, limit, "answers after "+what, func(context.Context) error {
-		if n := count(); n < to {
-			return fmt.Errorf("%d of %d", n, to)
-		}
-		return nil
-	})
 }

@@ -2,11 +2,8 @@ package edge
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/caddymodule/gateway"
@@ -64,74 +61,6 @@ func ownedBy(t testing.TB, a, b *Edge, owner *Edge) queue.Name {
 	}
 	t.Fatal("no deployment has this owner")
 	return queue.Name{}
-}
-
-// TestEnter has requests enter the queue of a peer over a real connection.
-func TestEnter(t *testing.T) {
-	t.Parallel()
-	a, b := startOwners(t, 1)
-	n, ctx := ownedBy(t, a, b, b), t.Context()
-	ctx, cancel := context.WithCancel(ctx)
-	enter := func(length int, wait time.Duration) (queue.Place, error) {
-		return a.services.Queues.Enter(ctx, n, fair.Client{Key: "key_1"}, queue.Bounds{Length: length, Wait: wait})
-	}
-	waiting := func(want int) {
-		t.Helper()
-		wait.Until(t, fmt.Sprint(want, " waiting requests"), func() bool {
-			found := -1
-			b.services.Queues.Lengths(func(in queue.Name, waiting int) {
-				if in == n {
-					found = waiting
-				}
-			})
-			return found == want
-		})
-	}
-	var place queue.Place
-	wait.Until(t, "the place that was given back", func() (ok bool) {
-		var err error
-		place, err = enter(-1, patience)
-		return err == nil
-	})
-	if _, err := enter(-1, patience); !errors.Is(err, queue.ErrFull) {
-		t.Errorf("without a wait: %v", err)
-	}
-	if _, err := enter(1, 20*time.Millisecond); !errors.Is(err, queue.ErrTimeout) {
-		t.Errorf("after a short wait: %v", err)
-	}
-	var others sync.WaitGroup
-	others.Go(func() {
-		if _, err := enter(1, patience); !errors.Is(err, context.Canceled) {
-			t.Errorf("a client that leaves: %v", err)
-		}
-	})
-	waiting(1)
-	cancel()
-	others.Wait()
-	waiting(0)
-
-	ctx = t.Context()
-	others.Go(func() {
-		if place, err := enter(1, patience); err != nil || !place.Waited() {
-			t.Errorf("a request that waits: %+v, %v", place, err)
-		}
-	})
-	waiting(1)
-	place.Leave()
-	others.Wait()
-	others.Go(func() {
-		if place, err := enter(1, patience); err != nil {
-			t.Errorf("a request that waits at a peer that is lost: %+v, %v", place, err)
-		}
-	})
-	waiting(1)
-	b.Links.Close()
-	others.Wait() // it has a place here
-	waiting(0)
-	wait.Until(t, "the places of the lost gateway", func() bool {
-		_, err := b.services.Queues.EnterHere(t.Context(), queue.Request{Name: n, Key: "key_1", Bounds: queue.Bounds{Length: -1}})
-		return err == nil
-	})
 }
 
 // BenchmarkEnter measures a place without a cluster, at the gateway that is the owner, and at a
