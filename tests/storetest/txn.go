@@ -2,7 +2,6 @@ package storetest
 
 import (
 	"errors"
-	"fmt"
 	"strconv"
 	"strings"
 	"sync"
@@ -97,37 +96,41 @@ func testTxnNoChange(k *kvTest) {
 	}
 }
 
-// testTxnConcurrent counts to 4*20 by compare and put: no step gets lost. Each worker puts values
-// of its own.
+// testTxnConcurrent counts to 4*20 by compare and put: no step gets lost. Each worker also puts a
+// record of its own, which shows which of its steps were made.
 func testTxnConcurrent(k *kvTest) {
 	const workers, steps = 4, 20
+	k.put("n", "0")
 	var wg sync.WaitGroup
 	for worker := range workers {
 		wg.Go(func() {
+			own := store.Compare{Key: "worker/" + strconv.Itoa(worker)}
 			for done := 0; done < steps; {
 				item, err := k.kv.Get(k.Context(), "n")
 				if err != nil {
 					k.Error(err)
 					return
 				}
-				counted, _, _ := strings.Cut(string(item.Value), " ")
-				n, _ := strconv.Atoi(counted) // "" is 0
+				n, _ := strconv.Atoi(string(item.Value))
 				result, err := k.kv.Txn(k.Context(), store.Txn{
-					If:   []store.Compare{{Key: "n", ModRevision: item.ModRevision}},
-					Then: []store.Op{store.Put("n", fmt.Appendf(nil, "%d %d", n+1, worker))},
+					If: []store.Compare{own, {Key: "n", ModRevision: item.ModRevision}},
+					Then: []store.Op{
+						store.Put(own.Key, strconv.AppendInt(nil, int64(done), 10)), store.Put("n", strconv.AppendInt(nil, int64(n+1), 10)),
+					},
 				})
 				if err != nil {
 					k.Error(err)
 					return
 				}
 				if result.Succeeded {
+					own.ModRevision = result.Revision
 					done++
 				}
 			}
 		})
 	}
 	wg.Wait()
-	if got := string(k.get("n").Value); !strings.HasPrefix(got, strconv.Itoa(workers*steps)+" ") {
+	if got := string(k.get("n").Value); got != strconv.Itoa(workers*steps) {
 		k.Errorf("counted to %s", got)
 	}
 }
