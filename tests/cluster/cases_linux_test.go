@@ -168,7 +168,7 @@ func cutFromPeers(c *cluster) {
 }
 
 // etcdDown: requests go on without etcd for on_store_loss, also when it comes back. An edge that
-// is killed and starts meanwhile does not serve.
+// starts meanwhile does not serve, and ends.
 func etcdDown(c *cluster) {
 	etcd := c.members[0]
 	etcd.Kill()
@@ -188,9 +188,14 @@ func etcdDown(c *cluster) {
 	if w := c.revoke(c.edges[0], k); !strings.Contains(w.err, "status 503") || !strings.Contains(w.err, "did not answer") {
 		c.Errorf("a revocation without etcd: %+v", w)
 	}
+	if code := e.Process.WaitExit(c, c.patience()); code == 0 || !strings.Contains(e.Process.Tail(), "cannot be reached") {
+		c.Errorf("a start without etcd: exit code %d, %s", code, e.Process.Tail())
+	}
 	c.until(down + c.loss*3/2)
 	again := c.history.now()
 	etcd.start(c)
+	c.servers().wait(c)
+	c.start(e)
 	for _, e := range c.edges {
 		c.lease(e, down, again)
 	}
