@@ -75,7 +75,7 @@ func (h *history) arrived(nonce, place string) {
 
 // refused reports whether an edge that runs has not accepted the request.
 func (r request) refused() bool {
-	return r.status == http.StatusUnauthorized || r.status == http.StatusServiceUnavailable && strings.Contains(r.text, "lost its store")
+	return r.status == http.StatusUnauthorized || r.status >= 500 && strings.Contains(r.text, "its store") // which it has lost, or cannot open
 }
 
 // refused reports whether the edge has not accepted the request, or does not run.
