@@ -218,28 +218,6 @@ func TestSuspension(t *testing.T) {
 	}
 }
 
-// TestWallClock sets the wall clock of an edge, ahead and back. That stops nothing for long, and makes
-// no time longer.
-func TestWallClock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
-		a := r.start("a", time.Minute)
-		for _, d := range []time.Duration{time.Second, time.Hour, -2 * time.Hour, time.Hour, -time.Second} {
-			a.jump(d)
-			time.Sleep(time.Second)
-			if took := r.until(func() bool { return a.Serving() == nil }); took > time.Second {
-				t.Errorf("set by %v, it refuses for %v", d, took)
-			}
-		}
-		a.set(false)
-		a.jump(-time.Hour)
-		a.jump(time.Hour)
-		if took := r.until(func() bool { return a.Serving() != nil }); took > time.Minute {
-			t.Errorf("it serves for %v without the store", took)
-		}
-	})
-}
-
 // TestStuckWatch has an edge get no changes while its calls are answered. Its lease ends, and it has no
 // place until it gets them.
 func TestStuckWatch(t *testing.T) {
