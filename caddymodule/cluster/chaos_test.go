@@ -314,7 +314,8 @@ func (c *chaos) check(ctx context.Context) {
 	for ctx.Err() == nil && !c.Failed() {
 		time.Sleep(100 * time.Millisecond)
 		c.mu.Lock()
-		for _, e := range c.all() {
+		all := c.all()
+		for _, e := range all {
 			if e.suspended() || e.Serving() != nil {
 				continue
 			}
@@ -325,7 +326,9 @@ func (c *chaos) check(ctx context.Context) {
 			}
 		}
 		for secret, by := range c.revoked {
-			c.calls[secret] = slices.DeleteFunc(c.calls[secret], func(r *running) bool { return r.ended.Load() || r.at.gone() })
+			c.calls[secret] = slices.DeleteFunc(c.calls[secret], func(r *running) bool {
+				return r.ended.Load() || !slices.Contains(all, r.at)
+			})
 			for _, r := range c.calls[secret] {
 				if !r.at.suspended() && time.Since(c.resumed[r.at]) > 2*time.Second {
 					c.Errorf("at %s, %s runs a request with a key revoked by %s", time.Now().Format(time.TimeOnly), r.at.name, by)

@@ -84,8 +84,10 @@ func (c *contact) tick() (next time.Duration, gap, cut bool) {
 	now := c.clocks()
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if gap = now.gap(c.ticked); gap {
+		c.sent.Wall += min(0, now.Wall-c.ticked.Wall) // set back: it goes on from there
+	}
 	stood, elapsed := now.since(c.ticked), now.since(c.sent)
-	gap = now.gap(c.ticked)
 	c.ticked = now
 	cut = c.runs && max(stood, elapsed) >= c.limit
 	if gap || cut {

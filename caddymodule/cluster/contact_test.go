@@ -21,8 +21,11 @@ func TestContactTimes(t *testing.T) {
 	pass(time.Second)
 	c.confirm(s)
 	serves("after a contact", true)
-	for range 58 {
+	for i := range 58 {
 		pass(time.Second)
+		if i < 50 { // that it goes ahead again and again adds up to nothing
+			now.Wall += time.Duration(4*(i%2)-2) * time.Second
+		}
 		if _, gap, cut := c.tick(); gap || cut {
 			t.Fatal("too early")
 		}
@@ -50,8 +53,15 @@ func TestContactTimes(t *testing.T) {
 	serves("after a contact that was sent later", true)
 	now.Wall -= time.Hour
 	serves("with the wall clock set back", false)
-	c.refuse()
-	_, _, _ = c.tick()
+	if _, gap, cut := c.tick(); !gap || cut {
+		t.Error("the wall clock set back is no gap, or ends requests")
+	}
+	for i := range 2 {
+		now.Wall += 40 * time.Second // suspended
+		if _, _, cut := c.tick(); cut != (i == 1) {
+			t.Errorf("%d s after it was set back, requests end: %v", 40*(i+1), cut)
+		}
+	}
 	c.confirm(c.send())
 	pass(5500 * time.Millisecond)
 	serves("5.5 s after the last look at the clocks", false)

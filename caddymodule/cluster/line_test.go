@@ -21,7 +21,7 @@ type line struct {
 	*storetest.Shared
 	r      *rig
 	clocks *clocks
-	slow   atomic.Int64 // the time that a call takes at most, if not 20 ms
+	slow   atomic.Int64 // the time that a call, or a batch of changes, takes at most
 	late   atomic.Bool  // transactions that were given up are carried out later
 
 	mu   sync.Mutex
@@ -181,7 +181,9 @@ type lineWatcher struct {
 
 func (w *lineWatcher) Next(ctx context.Context) (store.Batch, error) {
 	defer w.l.clocks.wait()
-	return w.Watcher.Next(ctx)
+	batch, err := w.Watcher.Next(ctx)
+	time.Sleep(rand.N(time.Duration(w.l.slow.Load()) + 1))
+	return batch, err
 }
 
 func (w *lineWatcher) Progress(ctx context.Context) (int64, error) {
