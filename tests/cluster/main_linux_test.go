@@ -12,8 +12,12 @@ import (
 	"github.com/postern-dev/postern/tests/rig/lab"
 )
 
-// isolated is the environment's variable of the process with its own network.
-const isolated = "POSTERN_CLUSTER_ISOLATED"
+const (
+	// isolated is the environment's variable of the process with its own network.
+	isolated = "POSTERN_CLUSTER_ISOLATED"
+	// skip is that of a machine without such networks.
+	skip = "POSTERN_SKIP_NETWORK"
+)
 
 var (
 	network *lab.Switch // nil with POSTERN_SKIP_NETWORK=1
@@ -29,7 +33,9 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		network, here = s, netip.MustParseAddr(address)
-	case os.Getenv("POSTERN_SKIP_NETWORK") != "1":
+		os.Unsetenv(isolated) // a test that starts this program again is on this network
+		os.Setenv(skip, "1")
+	case os.Getenv(skip) != "1":
 		harness.Isolate(func(string) (string, error) {
 			_, err := rig.EtcdProgram()
 			return isolated + "=1", err
