@@ -339,24 +339,6 @@ func bounded(c *cluster) {
 	clients.Wait()
 }
 
-// standstill returns the longest time from one answer of the bounded model to the next, since a
-// time, at edges but one.
-func (c *cluster) standstill(but *edge, since time.Duration) (longest time.Duration) {
-	c.history.mu.Lock()
-	defer c.history.mu.Unlock()
-	ends := []time.Duration{since, c.history.now()}
-	for _, r := range c.history.requests {
-		if r.model == "bounded" && r.whole && r.edge != but.name && r.end > since {
-			ends = append(ends, r.end)
-		}
-	}
-	slices.Sort(ends)
-	for i := range ends[1:] {
-		longest = max(longest, ends[i+1]-ends[i])
-	}
-	return longest
-}
-
 // restarted: no request at another edge fails while one drains, stops and starts again.
 func restarted(c *cluster) {
 	c.stops[0]() // streams that do not end are not waited for

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -247,4 +248,22 @@ func (c *cluster) confirm(e *edge, k key) time.Duration {
 		return nil
 	})
 	return c.history.now()
+}
+
+// standstill returns the longest time from one answer of the bounded model to the next, since a
+// time, at edges but one.
+func (c *cluster) standstill(but *edge, since time.Duration) (longest time.Duration) {
+	c.history.mu.Lock()
+	defer c.history.mu.Unlock()
+	ends := []time.Duration{since, c.history.now()}
+	for _, r := range c.history.requests {
+		if r.model == "bounded" && r.whole && r.edge != but.name && r.end > since {
+			ends = append(ends, r.end)
+		}
+	}
+	slices.Sort(ends)
+	for i := range ends[1:] {
+		longest = max(longest, ends[i+1]-ends[i])
+	}
+	return longest
 }
