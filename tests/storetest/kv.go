@@ -97,9 +97,14 @@ type kvTest struct {
 }
 
 // txn runs a transaction that must succeed and returns its revision.
+// txn makes a transaction once: it compares what it changes.
 func (k *kvTest) txn(ops ...store.Op) int64 {
 	k.Helper()
-	result, err := k.kv.Txn(k.Context(), store.Txn{Then: ops})
+	t := store.Txn{Then: ops}
+	for _, op := range ops {
+		t.If = append(t.If, store.Compare{Key: op.Key, ModRevision: k.get(op.Key).ModRevision})
+	}
+	result, err := k.kv.Txn(k.Context(), t)
 	if err != nil || !result.Succeeded {
 		k.Fatalf("txn: %+v, %v", result, err)
 	}
