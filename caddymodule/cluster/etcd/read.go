@@ -49,7 +49,8 @@ func (k *kv) see(before, revision int64) error {
 		seen = k.seen.Load()
 	}
 	if revision < before {
-		return store.Errorf(store.ErrUnavailable, "etcd at %s has revision %d, but had %d before: it was restored, so restart this gateway", k.servers, revision, before)
+		return store.Errorf(store.ErrUnavailable, "etcd at %s has revision %d, but had %d before: "+
+			"it was restored, so restart this gateway", k.servers, revision, before)
 	}
 	return nil
 }

@@ -26,7 +26,9 @@ const (
 // try calls f, which may be repeated, until it succeeds or fails for good. Each attempt has a
 // context that ends after the limit or when the KV is closed. A member that is cut off from
 // the others refuses the attempt at once, instead of waiting for a leader.
-func try[T any](caller context.Context, k *kv, limit time.Duration, f func(context.Context) (T, error)) (result T, last error) {
+func try[T any](
+	caller context.Context, k *kv, limit time.Duration, f func(context.Context) (T, error),
+) (result T, last error) {
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(caller))
 	defer cancel()
 	defer context.AfterFunc(k.ctx, cancel)()

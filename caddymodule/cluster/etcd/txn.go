@@ -26,7 +26,8 @@ func (k *kv) Txn(ctx context.Context, t store.Txn) (store.TxnResult, error) {
 		})
 		switch {
 		case err != nil && doubt:
-			return store.TxnResult{}, fmt.Errorf("%w; the change may have been made: look whether it was, then try again", k.explain(err))
+			return store.TxnResult{}, fmt.Errorf("%w; the change may have been made: "+
+				"look whether it was, then try again", k.explain(err))
 		case err != nil:
 			return store.TxnResult{}, k.explain(err)
 		}
@@ -40,8 +41,8 @@ func (k *kv) Txn(ctx context.Context, t store.Txn) (store.TxnResult, error) {
 		case conflict:
 			return result, nil
 		case unknown:
-			return store.TxnResult{}, store.Errorf(store.ErrUnavailable, "etcd at %s did not answer in time, and others have changed the same records since: "+
-				"this change may have been made or not, so look whether it was, then try again", k.servers)
+			return store.TxnResult{}, store.Errorf(store.ErrUnavailable, "etcd at %s did not answer in time, "+
+				"and others have changed the same records since: this change may have been made or not, so look whether it was, then try again", k.servers)
 		}
 	}
 }

@@ -211,7 +211,8 @@ func (w *watcher) receive(resp *clientv3.WatchResponse) error {
 		}
 	}
 	if len(w.received.Events) > maxBehind {
-		return store.Errorf(store.ErrCompacted, "the store in etcd has changed faster than this gateway follows: it reads the whole store again")
+		return store.Errorf(store.ErrCompacted, "the store in etcd has changed faster than this gateway follows: "+
+			"it reads the whole store again")
 	}
 	w.received.Revision = revision
 	w.changed.Now()
