@@ -43,6 +43,7 @@ type Cluster struct {
 	mu      sync.Mutex
 	reached int64           // the newest revision to report
 	seen    map[string]seen // by the names of edges
+	ended   []ended         // that may accept requests after all
 
 	wake       chan struct{} // there is something to report, or no contact
 	unwatch    func()
@@ -152,13 +153,13 @@ func (c *Cluster) vacant() error {
 		who = "the last process of " + e.Name + ", or one with a copy of its data directory,"
 	}
 	const names = "give each its own data directory and its own name with `edge { name … }`"
-	end := c.taken.Add(e.LeaseTime())
-	if time.Now().After(end) {
+	last := c.reportedAt(e)
+	if last.After(c.taken) {
 		return store.Errorf(store.ErrUnavailable, "%s runs: "+names, who)
 	}
 	return store.Errorf(store.ErrUnavailable, "%s may accept requests: if it does not run, "+
 		"this one takes its place by %s, or at once after "+
-		"`caddy gateway edge remove %s --stopped`; if both shall run, "+names, who, shown(end), e.Name)
+		"`caddy gateway edge remove %s --stopped`; if both shall run, "+names, who, shown(last.Add(e.LeaseTime())), e.Name)
 }
 
 // stay keeps this edge in the cluster until the context ends. It has no lease yet if it could
@@ -233,8 +234,11 @@ func (c *Cluster) meet(ctx context.Context, lease store.Lease) error {
 	}
 	sending := c.contact.send()
 	err := c.report(ctx, lease)
-	if err == nil {
+	switch {
+	case err == nil:
 		err = c.store.Reach(ctx, c.put)
+	case errors.Is(err, store.ErrNoSpace): // nothing can be changed, so there is nothing to report
+		_, err = c.store.CatchUp(ctx)
 	}
 	if err == nil {
 		err = lease.KeepAlive(ctx)

@@ -146,10 +146,6 @@ func TestCallsWithoutStore(t *testing.T) {
 				each := func(store.UsageRow) error { return nil }
 				return a.EachUsage(t.Context(), store.DefaultAccount, "2026-01-01", "2026-01-02", nil, each)
 			},
-			"the edge's own usage": func() error {
-				_, err := a.OwnUsage(t.Context(), store.UsageRow{Account: store.DefaultAccount, Day: "2026-01-01", Key: "k"})
-				return err
-			},
 		} {
 			began := time.Now()
 			if err := call(); !errors.Is(err, store.ErrUnavailable) || time.Since(began) != 10*time.Second {

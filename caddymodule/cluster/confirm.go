@@ -44,5 +44,15 @@ func (c *Cluster) pending(revision int64) (pending []store.PendingEdge) {
 			pending = append(pending, store.PendingEdge{Edge: e.Name, Until: c.reportedAt(e).Add(e.OnStoreLoss)})
 		}
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range c.ended {
+		if time.Now().Before(p.serves) && !p.Is(c.Edge) {
+			pending = append(pending, store.PendingEdge{Edge: p.Name, Until: p.serves})
+		}
+	}
+	for _, name := range c.store.UnreadEdges() { // of a later version: nothing is known of it
+		pending = append(pending, store.PendingEdge{Edge: name, Until: time.Now().Add(MaxStoreLoss)})
+	}
 	return pending
 }

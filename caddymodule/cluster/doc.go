@@ -17,6 +17,9 @@
 //
 // # What it rests on
 //
+// etcd ends no lease early. A leader that was stopped for longer than the lease can do so when it goes on. Then
+// edges that see their report vanish refuse at once, and a writer that has seen the report waits until L after it.
+//
 // Only the lease, its own process, or an operator who knows that it has stopped removes a report; a
 // later process with the same locked file counts as its own. A put of a report names the record of its
 // process, so it fails once that has left or was replaced.

@@ -23,6 +23,7 @@ type line struct {
 	clocks *clocks
 	slow   atomic.Int64 // the time that a call, or a batch of changes, takes at most
 	late   atomic.Bool  // transactions that were given up are carried out later
+	full   atomic.Bool  // the store has no space
 
 	mu   sync.Mutex
 	open chan struct{} // closed while the line works
@@ -133,7 +134,12 @@ func (l *line) Txn(ctx context.Context, t store.Txn) (store.TxnResult, error) {
 		l.reported.Store(&t)
 	}
 	done := false
-	result, err := call(ctx, l, func() (store.TxnResult, error) { done = true; return l.Shared.Txn(ctx, t) })
+	result, err := call(ctx, l, func() (store.TxnResult, error) {
+		if done = true; l.full.Load() && writes("") {
+			return store.TxnResult{}, store.ErrNoSpace
+		}
+		return l.Shared.Txn(ctx, t)
+	})
 	if err != nil && !done && l.late.Load() {
 		time.AfterFunc(rand.N(2*time.Minute), func() { _, _ = l.Shared.Txn(context.Background(), t) })
 	}

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
@@ -16,24 +17,41 @@ const (
 
 // seen is what this edge has last seen of an edge.
 type seen struct {
-	record, report int64     // revisions
-	at             time.Time // of the last report; without one, when that was noticed
+	process store.Edge
+	record  int64 // revisions
+	report  int64
+	at      time.Time // of the last report; without one, when that was noticed
+}
+
+// ended is a process whose lease has ended. etcd can end it early: a leader that was stopped for longer
+// than the lease ends it by its former times.
+type ended struct {
+	store.Edge
+	serves time.Time // until when it may accept requests: L after its last report, by a slow clock
 }
 
 // note notes a change of an edge or of its report.
 func (c *Cluster) note(name string) {
 	defer c.changed.Now()
 	e, ok := c.store.FindEdge(name)
+	if name == c.Edge.Name && (!e.Is(c.Edge) || e.Report == nil) { // others no longer wait for this edge
+		c.contact.refuse()
+		wait.Wake(c.wake, struct{}{})
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	was := c.seen[name]
-	now := seen{record: e.Revision, report: e.Reported, at: was.at}
+	now := seen{process: e.Edge, record: e.Revision, report: e.Reported, at: was.at}
 	switch {
 	case !ok:
 		delete(c.seen, name)
 		return
 	case was.at.IsZero(), now.report > 0 && now.report != was.report, now.report == 0 && now.record != was.record:
 		now.at = time.Now()
+	}
+	c.ended = slices.DeleteFunc(c.ended, func(p ended) bool { return p.Is(e.Edge) || !time.Now().Before(p.serves) })
+	if was.report > 0 && now.report == 0 && was.process.Is(e.Edge) {
+		c.ended = append(c.ended, ended{e.Edge, was.at.Add(e.OnStoreLoss * 9 / 8)})
 	}
 	c.seen[name] = now
 }

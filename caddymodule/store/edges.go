@@ -106,6 +106,16 @@ func (s *Store) Edges() []EdgeState {
 	return list(edgeKind.all(&v.records), func(r *edgeRecord) (EdgeState, bool) { return r.in(v), true })
 }
 
+// UnreadEdges returns the names of edges whose record or report this program cannot read.
+func (s *Store) UnreadEdges() (names []string) {
+	for path := range s.view.Load().unread.all() {
+		if dir, at := splitPath(path); dir == edgeKind.dir || dir == reportKind.dir {
+			names = append(names, at.id)
+		}
+	}
+	return names
+}
+
 // FindEdge returns an edge of the cluster.
 func (s *Store) FindEdge(name string) (EdgeState, bool) {
 	v := s.view.Load()

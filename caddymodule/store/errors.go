@@ -30,6 +30,8 @@ var (
 	// ErrUnavailable: the servers of a networked store did not answer, or refused. A write
 	// that failed with it may have been made.
 	ErrUnavailable = errors.New("the store cannot be reached")
+	// ErrNoSpace, which is an ErrUnavailable: the servers have no space for changes. Nothing was changed.
+	ErrNoSpace = fmt.Errorf("%w: it has no space", ErrUnavailable)
 )
 
 // ErrCompacted is returned by a watch for events that the KV no longer has. The watcher

@@ -117,7 +117,7 @@ func (p Options) join(local store.KV, o gateway.JoinOptions) (*store.Store, *Edg
 	if err == nil {
 		edge.Links = peer.New(peer.Options{
 			Name: p.Edge.Name, Region: p.Edge.Region, Key: key, Pin: o.Pin, Hub: edge.tunnels, Logger: logger,
-			Peers: func() map[string]string { return addresses(st.Edges(), p.Edge.Name) },
+			Peers: func() map[string]string { return addresses(st.Edges(), edge.Cluster.Edge) },
 		})
 		err = edge.Join(ctx, st)
 	}
@@ -129,13 +129,18 @@ func (p Options) join(local store.KV, o gateway.JoinOptions) (*store.Store, *Edg
 }
 
 // addresses returns where the other edges are dialed, by their names. Edges without a report are
-// among them: they may serve, and have tunnels.
-func addresses(edges []store.EdgeState, self string) map[string]string {
-	peers := make(map[string]string)
+// among them: they may serve, and have tunnels. There are none before self has its place: until then
+// they know another process by its name.
+func addresses(edges []store.EdgeState, self store.Edge) map[string]string {
+	peers, joined := make(map[string]string), false
 	for _, e := range edges {
-		if e.Name != self && e.Peer != "" {
+		joined = joined || e.Is(self)
+		if e.Name != self.Name && e.Peer != "" {
 			peers[e.Name] = e.Peer
 		}
+	}
+	if !joined {
+		return nil
 	}
 	return peers
 }
@@ -216,7 +221,7 @@ func (p *Options) identify(ctx context.Context, local store.KV) error {
 	} else if err := json.Unmarshal(item.Value, &id); err != nil || id.Instance == "" || id.Name == "" {
 		return store.Errorf(store.ErrSchema, "the file %s is not that of a gateway of a cluster: move it away, and this gateway gets a new identity", p.Path)
 	}
-	p.Edge.Instance = id.Instance
+	p.Edge.Instance, p.Edge.Boot = id.Instance, boot(p.Path)
 	p.Edge.Name = cmp.Or(p.Edge.Name, id.Name)
 	return nil
 }

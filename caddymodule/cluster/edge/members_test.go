@@ -3,6 +3,7 @@ package edge
 import (
 	"reflect"
 	"testing"
+	"time"
 
 	"github.com/postern-dev/postern/caddymodule/cluster"
 	"github.com/postern-dev/postern/caddymodule/store"
@@ -29,5 +30,19 @@ func TestMembers(t *testing.T) {
 	want := tunnel.Members{Name: "a", Region: "eu", Draining: true, Edges: []link.Edge{{Name: "b", Server: "b:7443", Region: "eu"}}}
 	if got := self.members(edges); !reflect.DeepEqual(got, want) {
 		t.Errorf("members %+v, want %+v", got, want)
+	}
+}
+
+// TestAddresses: a process that has no place yet dials nobody, as the others know another one by its name.
+func TestAddresses(t *testing.T) {
+	process := store.Edge{Name: "a", Instance: "1", StartedAt: time.Unix(1, 0)}
+	other := store.EdgeState{Edge: store.Edge{Name: "b", Peer: "b:7443"}}
+	former := store.EdgeState{Edge: store.Edge{Name: "a", Instance: "1", StartedAt: time.Unix(0, 0), Peer: "a:7443"}}
+	if got := addresses([]store.EdgeState{former, other}, process); len(got) != 0 {
+		t.Errorf("before it has joined, it dials %v", got)
+	}
+	want := map[string]string{"b": "b:7443"}
+	if got := addresses([]store.EdgeState{{Edge: process}, other}, process); !reflect.DeepEqual(got, want) {
+		t.Errorf("it dials %v, want %v", got, want)
 	}
 }

@@ -1,0 +1,97 @@
+package cluster_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+// TestLeaseEndsEarly ends leases early, as a leader of etcd does that was stopped for longer. An edge with
+// contact refuses at once and joins again. A writer waits for L if the edge is cut off, too.
+func TestLeaseEndsEarly(t *testing.T) {
+	for name, cut := range map[string]bool{"with contact": false, "cut off": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const l = time.Minute
+				r := newRig(t)
+				a, b := r.start("a", l), r.start("b", l)
+				id, secret := r.key(a)
+				time.Sleep(10*time.Second + 500*time.Millisecond)
+				b.set(!cut)
+				lease := r.leases[1]
+				if err := lease.Revoke(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if took := r.until(func() bool { e, _ := a.FindEdge("b"); return e.Report == nil }); took > time.Second {
+					t.Fatalf("the end of the report was noticed after %v", took)
+				}
+				began := time.Now()
+				var err error
+				for err = a.revoke(t.Context(), id); err != nil; err = a.revoke(t.Context(), id) {
+					var u *store.Unconfirmed
+					if !errors.As(err, &u) || u.Pending[0].Edge != "b" || u.Pending[0].Until.Sub(began) > l+l/8 {
+						t.Fatal(err)
+					}
+				}
+				if b.accepts(secret) {
+					t.Error("the edge accepts a key after its revocation was confirmed")
+				}
+				if took := time.Since(began); cut != (took > l/2) {
+					t.Errorf("the revocation was confirmed after %v", took)
+				}
+				b.set(true)
+				if took := r.until(func() bool { return b.Serving() == nil }); took > 3*time.Second {
+					t.Errorf("the edge serves again after %v", took)
+				}
+			})
+		})
+	}
+}
+
+// TestNoSpace: edges serve on while etcd has no space for changes.
+func TestNoSpace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const l = 30 * time.Second
+		r := newRig(t)
+		a := r.start("a", l)
+		a.full.Store(true)
+		for end := time.Now().Add(4 * l); time.Now().Before(end); time.Sleep(time.Second) {
+			if err := a.Serving(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		a.set(false)
+		time.Sleep(l)
+		if a.Serving() == nil {
+			t.Error("the edge serves without contact, as the store had no space before")
+		}
+	})
+}
+
+// TestUnreadEdge: nothing is known of an edge whose record is of a later version, so no change is confirmed.
+func TestUnreadEdge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		a := r.start("a", time.Minute)
+		id, _ := r.key(a)
+		write := func(op store.Op) {
+			t.Helper()
+			if _, err := r.kv.Txn(context.Background(), store.Txn{Then: []store.Op{op}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		write(store.Put("edges/z", []byte(`{"v":1000}`)))
+		var u *store.Unconfirmed
+		if err := a.revoke(t.Context(), id); !errors.As(err, &u) || u.Pending[0].Edge != "z" {
+			t.Errorf("with an edge of a later version: %v", err)
+		}
+		write(store.Delete("edges/z"))
+		if err := a.revoke(t.Context(), id); err != nil {
+			t.Error(err)
+		}
+	})
+}
