@@ -18,8 +18,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/postern-dev/postern/caddymodule/cluster/certstore"
-	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/cluster/etcd"
+	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/tests/rig"
 )
 

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"regexp"
@@ -266,4 +267,18 @@ func (c *cluster) standstill(but *edge, since time.Duration) (longest time.Durat
 		longest = max(longest, ends[i+1]-ends[i])
 	}
 	return longest
+}
+
+// counting returns the edge where requests wait for their turn.
+func (c *cluster) counting() (counts *edge) {
+	harness.Poll(c, c.patience(), "an edge that counts", func(ctx context.Context) error {
+		for _, e := range c.edges {
+			if n, err := waiting(ctx, e.Gateway); err != nil || n > 0 {
+				counts = e
+				return err
+			}
+		}
+		return errors.New("no request waits")
+	})
+	return counts
 }

@@ -10,10 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/postern-dev/postern/tests/harness"
 	"github.com/postern-dev/postern/tests/upstream"
@@ -89,7 +87,7 @@ func (m *turns) reset() {
 }
 
 // waiting returns how many requests wait at an edge.
-func (g *gateway) waiting(ctx context.Context) (int, error) {
+func waiting(ctx context.Context, g *harness.Gateway) (int, error) {
 	page, err := g.Admin.Metrics(ctx)
 	_, line, ok := strings.Cut(page, `postern_queue_length{deployment="bounded"} `)
 	if err != nil || !ok { // no request has entered there
@@ -106,7 +104,7 @@ func owner(t *testing.T, edges map[string]*gateway, n int) (owner *gateway) {
 	harness.Poll(t, limit, fmt.Sprint(n, " waiting requests at one edge"), func(ctx context.Context) error {
 		lengths := map[string]int{}
 		for name, g := range edges {
-			waiting, err := g.waiting(ctx)
+			waiting, err := waiting(ctx, g.Gateway)
 			if err != nil {
 				return err
 			}
@@ -179,100 +177,5 @@ func TestOwner(t *testing.T) {
 	counts.Process.WaitExit(t, limit)
 	model.await(t, 2*bound) // as many as before, which are not counted, and those that another edge counts
 	close(model.release)
-	clients.Wait()
-}
-
-// TestOwnerUnderLoad kills the edge that counts while requests come and go, starts it again, drains it
-// and lets it come back.
-func TestOwnerUnderLoad(t *testing.T) {
-	t.Parallel()
-	edges, con := startEdges(t, start(t, 1), "a", "b", "c")
-	awaitLegs(t, edges, con)
-	model, keys := startTurns(t, edges)
-	ctx, stop := context.WithCancel(t.Context())
-	var clients sync.WaitGroup
-	var served [3]atomic.Int64
-	var down atomic.Pointer[gateway] // the edge that was killed
-	names := slices.Sorted(maps.Keys(edges))
-	for i := range 36 {
-		edge := edges[names[i%3]]
-		client := edge.Client(t, keys[edge.name])
-		clients.Go(func() {
-			for ctx.Err() == nil {
-				a, err := client.Send(client.Request(ctx, t, http.MethodPost, "/v1/chat/completions", harness.Chat("bounded", `,"user":"`+edge.name+`"`)))
-				switch {
-				case err == nil && a.Status == http.StatusOK:
-					served[i%3].Add(1)
-				case ctx.Err() != nil:
-				case down.Load() == nil:
-					t.Errorf("a request at %s: %v, status %d, %s", edge.name, err, a.Status, a.Body)
-				default:
-					time.Sleep(100 * time.Millisecond)
-				}
-			}
-		})
-	}
-	clients.Go(func() { // the model takes a moment for each request
-		for range time.Tick(25 * time.Millisecond) {
-			select {
-			case model.release <- struct{}{}:
-			case <-ctx.Done():
-				close(model.release)
-				return
-			}
-		}
-	})
-	// serve waits for requests at all edges but the killed one, and returns how many ran at a time.
-	serve := func(what string) int {
-		t.Helper()
-		for i, name := range names {
-			if edges[name] == down.Load() {
-				continue
-			}
-			to := served[i].Load() + 20
-			harness.Poll(t, limit, "requests after "+what+" at "+name, func(context.Context) error {
-				if n := served[i].Load(); n < to {
-					return fmt.Errorf("%d of %d", n, to)
-				}
-				return nil
-			})
-		}
-		_, n, most := model.look()
-		t.Logf("%s: %d requests, up to %d at a time", what, n, most)
-		return most
-	}
-	// change expects requests to be served at once after a change, and the bound in the end. How many run
-	// meanwhile depends on how fast the edges of a busy machine answer each other.
-	change := func(what string, do func()) {
-		t.Helper()
-		model.reset()
-		do()
-		serve(what)
-		harness.Poll(t, limit, "the bound after "+what, func(context.Context) error {
-			model.reset()
-			if most := serve("later"); most > bound {
-				return fmt.Errorf("up to %d requests at a time", most)
-			}
-			return nil
-		})
-	}
-	change("the start", func() {})
-	counts := owner(t, edges, 1)
-	change("a kill", func() {
-		down.Store(counts)
-		counts.Process.Signal(t, syscall.SIGKILL)
-		counts.Process.WaitExit(t, limit)
-	})
-	change("a restart", func() {
-		counts.Restart(t)
-		counts.await(t, counts.Client(t, keys[counts.name]), http.StatusOK, "the edge that is back")
-		down.Store(new(gateway)) // requests may still fail there
-	})
-	owner(t, map[string]*gateway{counts.name: counts}, 1)
-	for _, to := range []string{"drain", "undrain"} {
-		change(to, func() { counts.Manage(t, http.MethodPost, "/edges/"+counts.name+"/"+to, struct{}{}, new(any)) })
-	}
-	owner(t, map[string]*gateway{counts.name: counts}, 1)
-	stop()
 	clients.Wait()
 }

@@ -74,7 +74,9 @@ func TestStopUnderLoad(t *testing.T) {
 	_, key := g.Key(t, "key", "*")
 	client := g.Client(t, key)
 	g.await(t, client, http.StatusOK, "the model")
-	stream := g.Client(t, key).Stream(t, harness.Chat("m-a", `,"stream":true`))
+	g.up.Handle("stream", upstream.SlowTokens(50*time.Millisecond, nil))
+	g.Manage(t, http.MethodPut, "/deployments/stream", map[string]any{"connector": "box-a", "model": "stream"}, nil)
+	stream := g.Client(t, key).Stream(t, harness.Chat("stream", `,"stream":true`))
 	etcd[0].Kill()
 	g.Process.Signal(t, syscall.SIGTERM)
 	harness.Poll(t, limit, "the end of accepting", func(ctx context.Context) error {
