@@ -2,6 +2,7 @@ package serve
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -44,7 +45,11 @@ func (a Authenticator) Serve(w http.ResponseWriter, r *http.Request, ex *Exchang
 		return
 	}
 	b, err := a.Open()
-	if err != nil {
+	switch {
+	case errors.Is(err, store.ErrUnavailable): // by a gateway that starts; its log has the reason
+		fail(dialect.StoreLost())
+		return
+	case err != nil:
 		fail(a.internal("open its store", err))
 		return
 	}

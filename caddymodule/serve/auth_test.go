@@ -3,6 +3,7 @@ package serve
 import (
 	"context"
 	"crypto/rand"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -76,6 +77,17 @@ func TestStoreLostAtTheBeginning(t *testing.T) {
 	g.key, g.secret = g.newKey(t, store.DefaultAccount, "*")
 	if w := g.post("/v1/chat/completions", `{}`); w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "lost its store") {
 		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
+// A gateway that starts while its store cannot be reached refuses requests that come before it gives up.
+func TestStoreAwayAtTheStart(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t, 1<<20)
+	g.router.Open = func() (*Backend, error) { return nil, fmt.Errorf("opening the store: %w", store.ErrUnavailable) }
+	w := g.post("/v1/chat/completions", `{}`)
+	if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" || !strings.Contains(w.Body.String(), "lost its store") {
+		t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
 	}
 }
 
