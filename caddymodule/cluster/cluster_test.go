@@ -280,10 +280,18 @@ func TestPlaces(t *testing.T) {
 	}{
 		"the same file again":              {"b", disk{"b", "b"}, time.Second, ""},
 		"the same file under another name": {"b2", disk{"b", "b"}, time.Second, ""},
-		"another machine": {"b", disk{"x", "x"}, 76 * time.Second,
-			"another gateway called b may accept requests: if it does not run, this one takes its place by 2000-01-01T00:0"},
-		"a copied directory": {"b", disk{"b", "x"}, 76 * time.Second,
-			"the last process of b, or one with a copy of its data directory, may accept requests"},
+		"another machine": {
+			"b",
+			disk{"x", "x"},
+			76 * time.Second,
+			"another gateway called b may accept requests: if it does not run, this one takes its place by 2000-01-01T00:0",
+		},
+		"a copied directory": {
+			"b",
+			disk{"b", "x"},
+			76 * time.Second,
+			"the last process of b, or one with a copy of its data directory, may accept requests",
+		},
 		"a copied directory and another name": {"b2", disk{"b", "x"}, 0, "another gateway of the cluster, b, " +
 			"uses a copy of this data directory, or did so less than 1m15s ago: delete model_gateway/edge.db here"},
 		"a machine without boot ids": {"b", disk{"b", ""}, 76 * time.Second, "the last process of b"},

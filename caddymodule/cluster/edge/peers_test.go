@@ -20,9 +20,6 @@ import (
 	"github.com/postern-dev/postern/tests/storetest"
 )
 
-// patience is how long the tests wait for what must happen.
-const patience = time.Minute
-
 // testCluster is what the gateways of a cluster share.
 type testCluster struct {
 	testing.TB

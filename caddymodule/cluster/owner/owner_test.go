@@ -57,7 +57,7 @@ func TestOrder(t *testing.T) {
 	learn(0, true, false)
 	expect("when the first is back", 0)
 	owners := map[string]bool{}
-	for _, deployment := range strings.Split("abcdefghijklmnopqrstuvwxyz", "") {
+	for deployment := range strings.SplitSeq("abcdefghijklmnopqrstuvwxyz", "") {
 		owners[edges[0].first(queue.Name{Account: "default", Deployment: deployment})] = true
 	}
 	if len(owners) != 3 {
