@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"reflect"
@@ -164,15 +163,18 @@ func TestSearchOfASilentServer(t *testing.T) {
 		<-r.Context().Done()
 	}))
 	t.Cleanup(silent.Close)
-	good := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprint(w, `{"data":[{"id":"m"}]}`)
-	}))
-	good.Config.ConnState = func(_ net.Conn, state http.ConnState) {
-		if state == http.StateClosed {
-			read()
+	good := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		conn, rest, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
 		}
-	}
-	good.Start()
+		defer conn.Close()
+		const list = `{"data":[{"id":"m"}]}`
+		fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(list), list)
+		_, _ = rest.ReadByte() // until the client, which has read it, closes
+		read()
+	}))
 	t.Cleanup(good.Close)
 	server, ok, notes := search(ctx, []string{silent.URL, good.URL})
 	if !ok || server.base != good.URL || len(notes) != 1 {
