@@ -31,8 +31,8 @@ type KV interface {
 	// Txn atomically applies all operations of t. If one of its compares fails, it
 	// applies none and returns a TxnResult without Succeeded, but no error. When Txn
 	// returns without an error, the changes survive a crash of the process and of the
-	// machine. After an error, they may or may not have been made, or may be made later. If
-	// the compares still hold afterwards, or there are none, they may be made twice.
+	// machine. After an error, they may or may not have been made, or may be made later.
+	// Changes may be made twice if they are of items that are not compared.
 	//
 	// If two transactions compare the same items, put the same values and delete the same keys,
 	// both may succeed although only one was applied, unless all these puts are marks.

@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"bytes"
-	"io"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -22,25 +21,54 @@ type proxy struct {
 	refuse  atomic.Bool  // new connections are closed
 	dialed  atomic.Int64 // new connections
 
-	lose atomic.Bool // what the client sends is lost
+	lose atomic.Bool // what the client sends is lost; deliver sends it late
 
 	mu    sync.Mutex
 	conns map[net.Conn]bool
-	lost  []byte
+	lost  map[net.Conn][]byte // by connection to the server
+	late  []byte              // from the server, after the client's connection has ended
 }
 
 // hasLost reports whether the client has sent this while lose was set.
 func (p *proxy) hasLost(data string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return bytes.Contains(p.lost, []byte(data))
+	for _, lost := range p.lost {
+		if bytes.Contains(lost, []byte(data)) {
+			return true
+		}
+	}
+	return false
+}
+
+// deliver sends what was lost, though the connections of the client have ended.
+func (p *proxy) deliver(t testing.TB) {
+	t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for server, lost := range p.lost {
+		if _, err := server.Write(lost); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// answered reports whether the server has sent this too late.
+func (p *proxy) answered(data string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return bytes.Contains(p.late, []byte(data))
 }
 
 // forget makes hasLost false.
 func (p *proxy) forget() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.lost = nil
+	for server := range p.lost {
+		server.Close()
+	}
+	clear(p.lost)
+	p.late = nil
 }
 
 // leadTo passes later connections to another server, and closes those of now.
@@ -57,10 +85,11 @@ func newProxy(t testing.TB, s *server) *proxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &proxy{url: "http://" + l.Addr().String(), to: s.url[len("http://"):], conns: map[net.Conn]bool{}}
+	p := &proxy{url: "http://" + l.Addr().String(), to: s.url[len("http://"):], conns: map[net.Conn]bool{}, lost: map[net.Conn][]byte{}}
 	t.Cleanup(func() {
 		l.Close()
 		p.cut()
+		p.forget()
 	})
 	go func() {
 		for {
@@ -93,7 +122,13 @@ func (p *proxy) serve(client net.Conn) {
 	if err != nil {
 		return
 	}
-	defer server.Close()
+	defer func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.lost[server] == nil {
+			server.Close()
+		}
+	}()
 	go func() {
 		p.copy(client, server, &p.answers)
 		client.Close()
@@ -101,7 +136,8 @@ func (p *proxy) serve(client net.Conn) {
 	p.copy(server, client, nil)
 }
 
-func (p *proxy) copy(to io.Writer, from io.Reader, swallow *atomic.Bool) {
+// copy copies to the client if there is a swallow, else to the server.
+func (p *proxy) copy(to, from net.Conn, swallow *atomic.Bool) {
 	buffer := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buffer)
@@ -115,12 +151,17 @@ func (p *proxy) copy(to io.Writer, from io.Reader, swallow *atomic.Bool) {
 			continue
 		case p.lose.Load() && !toClient:
 			p.mu.Lock()
-			p.lost = append(p.lost, buffer[:n]...)
+			p.lost[to] = append(p.lost[to], buffer[:n]...)
 			p.mu.Unlock()
 			continue
 		}
-		if _, err := to.Write(buffer[:n]); err != nil {
+		switch _, err := to.Write(buffer[:n]); {
+		case err != nil && !toClient:
 			return
+		case err != nil:
+			p.mu.Lock()
+			p.late = append(p.late, buffer[:n]...)
+			p.mu.Unlock()
 		}
 	}
 }

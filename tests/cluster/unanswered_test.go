@@ -43,7 +43,9 @@ func TestTxnUnanswered(t *testing.T) {
 		"put, lost; by others":             {ops{put1("a")}, false, ops{put2("a")}, "unknown"},
 		"put; overwritten":                 {ops{put1("a")}, true, ops{put2("a")}, "unknown"},
 		"create, lost; by others":          {ops{put1("c")}, false, ops{put2("c")}, "unknown"},
-		"put, lost; the other one created": {ops{put1("a")}, false, ops{put1("c")}, "unknown"},
+		"put, lost; the other one created": {ops{put1("a")}, false, ops{put1("c")}, "conflict"},
+		"create; deleted":                  {ops{put1("c")}, true, ops{store.Delete("c")}, "unknown"},
+		"create, lost":                     {ops{put1("c"), mark("m")}, false, nil, "made"},
 		"put with a lease, lost; others":   {ops{{Key: "a", Lease: lease.ID()}}, false, ops{store.Put("a", nil)}, "unknown"},
 		"only a mark, lost; by others":     {ops{mark("a")}, false, ops{mark("a")}, "unknown"},
 		"nothing compared, lost":           {ops{put1("d")}, false, ops{put1("a")}, "unknown"},
@@ -57,6 +59,9 @@ func TestTxnUnanswered(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			put(t, direct, store.Delete("c"), store.Delete("d"))
 			before := put(t, direct, store.Put("a", nil), store.Put("b", nil))
+			if _, err := kv.Get(t.Context(), "c"); err != nil { // as one does before a transaction
+				t.Fatal(err)
+			}
 			losing := &p.lose
 			if test.arrives {
 				losing = &p.answers
@@ -92,7 +97,7 @@ func TestTxnUnanswered(t *testing.T) {
 				checkMade(t, direct, test.txn, result, between)
 			case err == nil:
 				got = "conflict"
-			case !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "may have been made or not, so look"):
+			case !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "others have changed the same records since; the change may have been made: look"):
 				t.Error(err)
 			}
 			if got != test.want {
@@ -119,6 +124,117 @@ func checkMade(t *testing.T, kv store.KV, ops []store.Op, result store.TxnResult
 	}
 	if !result.Changed {
 		t.Error("nothing was changed")
+	}
+}
+
+// hold begins a transaction whose first attempt does not arrive until the proxy delivers it, and
+// returns a channel for its result. Later attempts arrive at once.
+func hold(t *testing.T, p *proxy, kv store.KV, txn store.Txn) <-chan store.TxnResult {
+	t.Helper()
+	p.lose.Store(true)
+	done := make(chan store.TxnResult, 1)
+	go func() {
+		result, err := kv.Txn(t.Context(), txn)
+		if err != nil {
+			t.Error(err)
+		}
+		done <- result
+	}()
+	// The key is in the compares, and the value in the changes, which follow.
+	wait.Until(t, "the first attempt", func() bool { return p.hasLost(string(txn.Then[0].Value)) })
+	p.lose.Store(false)
+	p.cut()
+	return done
+}
+
+// TestTxnLate has transactions of several clients, all of them without an answer to the first
+// attempt. It arrives when the records were deleted again, so that all compares hold.
+func TestTxnLate(t *testing.T) {
+	t.Parallel()
+	s := start(t, 1)[0]
+	direct, late := open(t, s.url), map[string]*proxy{}
+	w, err := direct.Watch(t.Context(), store.Span{}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	made := make(map[string]<-chan store.TxnResult)
+	for _, key := range []string{"a", "b", "leased", "uncompared"} {
+		late[key] = newProxy(t, s)
+		kv := open(t, late[key].url)
+		op, compares := store.Put(key, []byte("late "+key)), []store.Compare{{Key: key}}
+		switch key {
+		case "leased":
+			lease, err := kv.(store.Leaser).Lease(t.Context(), patience)
+			if err != nil {
+				t.Fatal(err)
+			}
+			op.Lease = lease.ID()
+		case "uncompared":
+			compares = nil
+		}
+		made[key] = hold(t, late[key], kv, store.Txn{If: compares, Then: []store.Op{op}})
+	}
+	all := store.Txn{If: []store.Compare{{Key: "x"}}, Then: []store.Op{store.Put("x", nil)}}
+	want := make(map[string]int64)
+	for key, done := range made {
+		result := <-done
+		if want[key] = result.Revision; !result.Succeeded || !result.Changed {
+			t.Errorf("%s: %+v", key, result)
+		}
+		all.If, all.Then = append(all.If, store.Compare{Key: key, ModRevision: result.Revision}), append(all.Then, store.Delete(key))
+	}
+	deleted, err := direct.Txn(t.Context(), all) // with an old epoch
+	if want["x"] = deleted.Revision; err != nil || !deleted.Succeeded {
+		t.Fatalf("deleting %v: %+v, %v", want, deleted, err)
+	}
+	for key, p := range late {
+		p.deliver(t)
+		wait.Until(t, "the answer to an attempt that is late", func() bool {
+			item, err := direct.Get(t.Context(), key)
+			return err != nil || item.Exists() || p.answered("postern/meta/epoch")
+		})
+	}
+	for last := put(t, direct, store.Delete("a"), store.Put("y", nil)); ; {
+		batch, err := w.Next(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range batch.Events {
+			if key, revision := e.Item.Key, e.Item.ModRevision; !e.Deleted && key != "y" && revision != want[key] {
+				t.Errorf("%s was put at revision %d, want once, at %d", key, revision, want[key])
+			}
+		}
+		if batch.Revision >= last {
+			return
+		}
+	}
+}
+
+// TestTxnUnderWay delays a transaction until another client has had one without an answer.
+func TestTxnUnderWay(t *testing.T) {
+	t.Parallel()
+	s := start(t, 1)[0]
+	slow, late := newProxy(t, s), newProxy(t, s)
+	kv, other := open(t, slow.url), open(t, late.url)
+	slow.lose.Store(true)
+	made := make(chan store.TxnResult)
+	go func() {
+		result, err := kv.Txn(t.Context(), store.Txn{If: []store.Compare{{Key: "a"}}, Then: []store.Op{store.Put("a", []byte("slow"))}})
+		if err != nil {
+			t.Error(err)
+		}
+		made <- result
+	}()
+	wait.Until(t, "the attempt", func() bool { return slow.hasLost("slow") })
+	before := <-hold(t, late, other, store.Txn{Then: []store.Op{store.Put("b", []byte("late"))}})
+	slow.lose.Store(false)
+	slow.deliver(t)
+	result := <-made
+	item, err := other.Get(t.Context(), "a")
+	if err != nil || !result.Succeeded || result.Revision <= before.Revision ||
+		item.CreateRevision != result.Revision || item.ModRevision != result.Revision {
+		t.Errorf("%+v, after %+v: %+v, %v", result, before, item, err)
 	}
 }
 

@@ -7,6 +7,7 @@
 // the key. The prefix belongs to one store; other programs can use the same etcd.
 //
 //	meta/schema     version of this layout, written whenever a client is opened
+//	meta/epoch      empty; put after a transaction without an answer, missing until then
 //	any other key   an item of the KV
 //
 // # Guarantees of etcd
@@ -25,24 +26,33 @@
 //
 // # Transactions without an answer
 //
-// A member that is killed does not answer, and its transactions may be committed seconds
-// later. The client then tries again. If a compare of the new attempt fails, the reason may be
-// that an earlier one was applied. So the new attempt also reads the compared keys, in the same
-// step. Only the keys that the transaction changes count:
+// A member that is killed, frozen or cut off does not answer, and an attempt that it has
+// received may be committed much later, when all compares hold again. So each attempt also
+// compares that meta/epoch has the revision that the client knows. After one without an answer,
+// the client puts meta/epoch: from then on no earlier attempt can be made. In the same step
+// it reads the compared keys, which thus show what has become of the attempt. Only those that the
+// transaction changes count:
 //
-//   - If one of them was not changed, no attempt was applied. It is a conflict if that stays
-//     so: a compare with a revision can never hold again, but one with no key can.
+//   - If one that existed was not changed, the attempt was not made.
 //   - If the first record that it puts has the same bytes and lease, and not the revision that
-//     was compared, the transaction was made at that revision. A mark shows nothing, since
-//     others put the same bytes.
-//   - If it puts no record, and all that it deletes is gone, the deletions are in force. Another
-//     client may have made them, at an unknown revision. So the client tries again with
-//     compares that the keys do not exist: the revision of the result is then later than the
-//     deletions, and is that of the transaction's own marks, which edges confirm.
-//   - Otherwise the outcome is unknown, as it is if the context ends first.
+//     was compared, it was made at that revision. A mark shows nothing, since others put the
+//     same bytes.
+//   - If that record did not exist and does not exist, the history of its key shows whether it
+//     was created and deleted meanwhile. If not, the attempt was not made.
+//   - If it puts no record, another attempt is harmless. It compares that what was to be deleted and
+//     is gone does not exist: then the revision of the result is later than the deletions,
+//     and is that of the transaction's own marks, which edges confirm. If a compare
+//     fails, the outcome is unknown.
+//   - Otherwise the outcome is unknown, as it is if the context ends before meta/epoch is put.
 //
-// An attempt without an answer may be applied even after a later one, as long as its compares
-// hold.
+// If the attempt was not made, the client makes another one. So a transaction that compares the first
+// record that it puts is made at most once, and a conflict says that it was not made. One that compares
+// nothing of what it changes may be made twice. None is made after Txn has returned, unless the
+// outcome is unknown because meta/epoch was not put.
+//
+// If another client has put meta/epoch, an attempt changes nothing, and returns the new revision
+// for the next one. There are as many of these as transactions without an answer, so clients
+// cannot hold each other up for ever. A put of meta/epoch that is itself late does no harm.
 //
 // # Waiting
 //

@@ -46,6 +46,7 @@ type kv struct {
 	logger  *slog.Logger
 	history bool         // is not compacted
 	seen    atomic.Int64 // the latest revision of etcd that this client knows of
+	epoch   atomic.Int64 // the ModRevision of epochKey, as far as this client knows
 
 	ctx   context.Context // ends when the KV is closed
 	close context.CancelFunc

@@ -25,6 +25,7 @@ import (
 
 const (
 	schemaKey = "meta/schema"
+	epochKey  = "meta/epoch" // is put after an attempt without an answer
 	// schemaVersion is the version of the layout, not of the records.
 	schemaVersion = 1
 
@@ -168,11 +169,14 @@ func (k *kv) prepare(ctx context.Context) error {
 		resp, err := try(ctx, k, attemptTime, func(ctx context.Context) (*clientv3.TxnResponse, error) {
 			return k.client.Txn(ctx).Then(
 				clientv3.OpGet(k.prefix+schemaKey), clientv3.OpGet(k.prefix, clientv3.WithPrefix(), clientv3.WithLimit(1), clientv3.WithKeysOnly()),
+				clientv3.OpGet(k.prefix+epochKey),
 			).Commit()
 		})
 		if err != nil {
 			return k.explain(err)
 		}
+		_ = k.see(0, resp.Header.Revision) // nothing was seen before
+		k.epoch.Store(read(resp.Responses[2]).ModRevision)
 		schema, first, revision := resp.Responses[0].GetResponseRange().Kvs, resp.Responses[1].GetResponseRange().Kvs, int64(0)
 		switch {
 		case len(schema) > 0:

@@ -25,6 +25,7 @@ func (k *kv) Get(ctx context.Context, key string) (store.Item, error) {
 	if err != nil {
 		return store.Item{}, k.explain(err)
 	}
+	_ = k.see(0, resp.Header.Revision)
 	if len(resp.Kvs) == 0 {
 		return store.Item{Key: key}, nil
 	}
@@ -75,6 +76,7 @@ func (k *kv) Each(ctx context.Context, span store.Span, f func(store.Item) error
 		}
 		if revision == 0 {
 			revision = resp.Header.Revision
+			_ = k.see(0, revision)
 		}
 		if err := k.eachOf(resp.Kvs, f); err != nil {
 			return 0, err
@@ -137,7 +139,7 @@ func (k *kv) bounds(span store.Span) (start, end string) {
 }
 
 // hidden reports whether a key is not an item of the KV.
-func hidden(key string) bool { return key == schemaKey }
+func hidden(key string) bool { return key == schemaKey || key == epochKey }
 
 // item returns the item of a key of etcd.
 func (k *kv) item(kv *mvccpb.KeyValue) store.Item {

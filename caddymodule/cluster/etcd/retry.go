@@ -54,6 +54,9 @@ func try[T any](
 // transient reports whether an attempt has failed, but another one may succeed. The request
 // may have been processed, or may be processed later.
 func transient(err error) bool {
+	if errors.Is(err, store.ErrUnavailable) { // what a call has found out
+		return false
+	}
 	for _, e := range []error{rpctypes.ErrTooManyRequests, rpctypes.ErrAuthOldRevision, rpctypes.ErrInvalidAuthToken} {
 		if errors.Is(rpctypes.Error(err), e) {
 			return true

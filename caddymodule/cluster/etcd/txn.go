@@ -3,61 +3,63 @@ package etcd
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// Txn tries until the outcome is known; doc.go has the reasoning.
+// errEpoch is the reason why an attempt has changed nothing, and another one is made.
+var errEpoch = errors.New("the epoch of the store in etcd has changed")
+
+// Txn makes attempts until one is answered. What has become of an attempt without an answer is
+// settled before the next one; doc.go has the reasoning.
 func (k *kv) Txn(ctx context.Context, t store.Txn) (store.TxnResult, error) {
 	if err := t.Check(); err != nil {
 		return store.TxnResult{}, err
 	}
-	seen, doubt := k.seen.Load(), false // doubt: an attempt may have been applied, or may still be
-	for {
-		resp, err := try(ctx, k, attemptTime, func(ctx context.Context) (*clientv3.TxnResponse, error) {
-			resp, err := k.commit(ctx, t, doubt)
-			doubt = doubt || len(t.Then) > 0 && transient(err)
-			return resp, err
-		})
-		switch {
-		case err != nil && doubt:
-			return store.TxnResult{}, fmt.Errorf("%w; the change may have been made: "+
-				"look whether it was, then try again", k.explain(err))
-		case err != nil:
-			return store.TxnResult{}, k.explain(err)
-		}
-		result := store.TxnResult{Succeeded: resp.Succeeded, Changed: changed(resp), Revision: resp.Header.Revision}
-		if err := k.see(seen, result.Revision); err != nil || result.Succeeded || !doubt {
+	var seen int64 // revision before the last attempt
+	var doubt bool // an attempt without an answer may have been made
+	result, err := try(ctx, k, attemptTime, func(attempt context.Context) (result store.TxnResult, err error) {
+		seen = k.seen.Load()
+		result, err = k.commit(attempt, t)
+		if len(t.Then) == 0 || !transient(err) || errors.Is(err, errEpoch) {
 			return result, err
 		}
-		switch outcome, at := settle(&t, resp); outcome {
-		case made:
-			return store.TxnResult{Succeeded: true, Changed: true, Revision: at}, nil
-		case conflict:
-			return result, nil
-		case unknown:
-			return store.TxnResult{}, store.Errorf(store.ErrUnavailable, "etcd at %s did not answer in time, "+
-				"and others have changed the same records since: this change may have been made or not, so look whether it was, then try again", k.servers)
+		var failed error
+		if result, doubt, failed = k.settle(ctx, &t, seen); result.Succeeded || failed != nil {
+			return result, failed
 		}
+		return result, err
+	})
+	if err == nil {
+		err = k.see(seen, result.Revision)
 	}
+	if err == nil && doubt && !result.Succeeded {
+		err = k.overtaken()
+	}
+	switch {
+	case err == nil:
+		return result, nil
+	case doubt:
+		return store.TxnResult{}, fmt.Errorf("%w; the change may have been made: look whether it was, then try again", k.explain(err))
+	}
+	return store.TxnResult{}, k.explain(err)
 }
 
-// commit makes one attempt. If it is in doubt whether an earlier one was applied, it reads the
-// compared keys if a compare fails.
-func (k *kv) commit(ctx context.Context, t store.Txn, doubt bool) (*clientv3.TxnResponse, error) {
-	var compares []clientv3.Cmp
-	var ops, reads []clientv3.Op
+// commit makes one attempt. It fails with errEpoch if another client has begun an epoch.
+func (k *kv) commit(ctx context.Context, t store.Txn) (store.TxnResult, error) {
+	epoch := k.epoch.Load()
+	compares := []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(k.prefix+epochKey), "=", epoch)}
 	for _, c := range t.If {
 		compares = append(compares, clientv3.Compare(clientv3.ModRevision(k.prefix+c.Key), "=", c.ModRevision))
-		if doubt {
-			reads = append(reads, clientv3.OpGet(k.prefix+c.Key))
-		}
 	}
+	var ops []clientv3.Op
 	for _, op := range t.Then {
 		if key := k.prefix + op.Key; op.Delete {
 			ops = append(ops, clientv3.OpDelete(key))
@@ -65,7 +67,17 @@ func (k *kv) commit(ctx context.Context, t store.Txn, doubt bool) (*clientv3.Txn
 			ops = append(ops, clientv3.OpPut(key, string(op.Value), clientv3.WithLease(clientv3.LeaseID(op.Lease))))
 		}
 	}
-	return k.client.Txn(ctx).If(compares...).Then(ops...).Else(reads...).Commit()
+	resp, err := k.client.Txn(ctx).If(compares...).Then(ops...).Else(clientv3.OpGet(k.prefix + epochKey)).Commit()
+	if err != nil {
+		return store.TxnResult{}, err
+	}
+	if !resp.Succeeded {
+		if now := read(resp.Responses[0]).ModRevision; now != epoch {
+			k.epoch.Store(now)
+			return store.TxnResult{}, errEpoch
+		}
+	}
+	return store.TxnResult{Succeeded: resp.Succeeded, Changed: changed(resp), Revision: resp.Header.Revision}, nil
 }
 
 // changed reports whether a transaction changed something.
@@ -78,60 +90,84 @@ func changed(resp *clientv3.TxnResponse) bool {
 	return false
 }
 
-// outcome is what has become of the attempts of a transaction.
-type outcome int
-
-const (
-	unknown  outcome = iota
-	made             // by one of them
-	conflict         // none was applied, and none will be
-	gone             // what it deletes does not exist
-)
-
-// settle finds out what has become of earlier attempts from the keys that the last one read when
-// a compare failed. It returns the revision if one of them was made. If what t deletes is gone, it
-// changes t to compare that.
-func settle(t *store.Txn, resp *clientv3.TxnResponse) (o outcome, revision int64) {
-	before, now := make(map[string]int64), make(map[string]mvccpb.KeyValue) // compared keys
-	final := false                                                          // a compare fails that will never hold
-	for i, c := range t.If {
-		before[c.Key] = c.ModRevision
-		if kvs := resp.Responses[i].GetResponseRange().Kvs; len(kvs) > 0 {
-			now[c.Key] = *kvs[0]
-		}
-		final = final || c.ModRevision != 0 && now[c.Key].ModRevision != c.ModRevision
+// settle begins an epoch, so that no earlier attempt of t can be made later, and finds out from the
+// compared keys whether one was made after the revision seen. Unless it was, t has to be tried
+// again; doubt is set if one may have been made nevertheless.
+func (k *kv) settle(ctx context.Context, t *store.Txn, seen int64) (made store.TxnResult, doubt bool, err error) {
+	ops := []clientv3.Op{clientv3.OpPut(k.prefix+epochKey, "")}
+	for _, c := range t.If {
+		ops = append(ops, clientv3.OpGet(k.prefix+c.Key))
+	}
+	resp, err := try(ctx, k, attemptTime, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+		return k.client.Txn(ctx).Then(ops...).Commit()
+	})
+	if err != nil {
+		return made, true, err
+	}
+	k.epoch.Store(resp.Header.Revision)
+	if err := k.see(seen, resp.Header.Revision); err != nil {
+		return made, true, err
 	}
 	var record *store.Op // the first that t compares and puts
-	var deleted []string // what t compares and deletes
-	for _, op := range t.Then {
-		revision, compared := before[op.Key]
+	var found mvccpb.KeyValue
+	var create bool
+	gone := slices.Clone(t.If) // compares that what t deletes does not exist
+	for i, op := range t.Then {
+		at := slices.IndexFunc(t.If, func(c store.Compare) bool { return c.Key == op.Key })
+		if at < 0 {
+			continue
+		}
+		before, now := t.If[at].ModRevision, read(resp.Responses[at+1])
 		switch {
-		case !compared || op.Delete && revision == 0:
-		case now[op.Key].ModRevision == revision && final:
-			return conflict, 0
-		case now[op.Key].ModRevision == revision:
-			return unknown, 0
-		case op.Delete:
-			deleted = append(deleted, op.Key)
-		case record == nil && !op.Mark:
-			record = &op
+		case before != 0 && now.ModRevision == before: // an attempt would have changed it
+			return made, false, nil
+		case op.Delete && now.ModRevision == 0:
+			gone[at].ModRevision = 0
+		case !op.Delete && !op.Mark && record == nil:
+			record, found, create = &t.Then[i], now, before == 0
 		}
 	}
 	switch {
-	case record != nil:
-		kv := now[record.Key]
-		if kv.ModRevision != 0 && kv.Lease == int64(record.Lease) && bytes.Equal(kv.Value, record.Value) {
-			return made, kv.ModRevision
-		}
-		return unknown, 0
-	case len(deleted) == 0 || slices.ContainsFunc(deleted, func(key string) bool { return now[key].ModRevision != 0 }):
-		return unknown, 0
+	case record == nil:
+		t.If = gone
+		return made, true, nil
+	case found.ModRevision != 0 && found.Lease == int64(record.Lease) && bytes.Equal(found.Value, record.Value):
+		return store.TxnResult{Succeeded: true, Changed: true, Revision: found.ModRevision}, false, nil
+	case found.ModRevision == 0 && create && k.neverPut(ctx, *record, seen, resp.Header.Revision):
+		return made, false, nil
 	}
-	t.If = slices.Clone(t.If)
-	for i, c := range t.If {
-		if slices.Contains(deleted, c.Key) {
-			t.If[i].ModRevision = 0
+	return made, true, k.overtaken()
+}
+
+// neverPut reports whether a record was not put after one revision and up to another.
+func (k *kv) neverPut(ctx context.Context, record store.Op, after, to int64) bool {
+	w, err := k.Watch(ctx, store.Span{Start: record.Key, End: record.Key + "\x00"}, after+1)
+	if err != nil {
+		return false
+	}
+	defer w.Close()
+	_, err = w.Progress(ctx) // so that Next does not wait
+	var batch store.Batch
+	for err == nil && batch.Revision < to {
+		batch, err = w.Next(ctx)
+		for _, e := range batch.Events {
+			if !e.Deleted && bytes.Equal(e.Item.Value, record.Value) {
+				return false
+			}
 		}
 	}
-	return gone, 0
+	return err == nil
+}
+
+// overtaken returns the reason why it is unknown whether a transaction was made.
+func (k *kv) overtaken() error {
+	return store.Errorf(store.ErrUnavailable, "etcd at %s did not answer in time, and others have changed the same records since", k.servers)
+}
+
+// read returns the key that an operation has read; its ModRevision is 0 if it does not exist.
+func read(op *pb.ResponseOp) mvccpb.KeyValue {
+	if kvs := op.GetResponseRange().Kvs; len(kvs) > 0 {
+		return *kvs[0]
+	}
+	return mvccpb.KeyValue{}
 }
