@@ -189,10 +189,6 @@ func (g *Gateway) onChange(st *store.Store, c store.Change) {
 		if hub, err := g.Listener.Hub(); err == nil {
 			onConnector(st, hub, c)
 		}
-	case c.Kind == store.KindEdge:
-		if hub, err := g.Listener.Hub(); err == nil {
-			hub.MembersChanged()
-		}
 	case c.Kind == store.KindDeployment && c.Removed && g.DeploymentRemoved != nil:
 		g.DeploymentRemoved(c.ID)
 	case c.Kind == store.KindKey && c.Removed && g.KeyRemoved != nil:

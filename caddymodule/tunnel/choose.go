@@ -162,7 +162,7 @@ func rendezvous(name string, seed uint64) uint64 {
 
 // away returns the distance of a peer in another region, rounded up, 0 within the same region. The
 // caller holds the hub's lock.
-func (e *edge) away() time.Duration {
+func (e *Edge) away() time.Duration {
 	const unit = 10 * time.Millisecond
 	if e.region == e.hub.members.Region {
 		return 0

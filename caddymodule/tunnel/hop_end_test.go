@@ -104,11 +104,7 @@ func TestClosesDuringHop(t *testing.T) {
 					t.Error(err)
 				}
 				time.Sleep(publishTime)
-				err := <-p.announced
-				switch code, _ := link.CloseReason(context.Cause(p.conn.Context())); {
-				case closes == "with" && err != nil:
-					t.Errorf("announcing ended with %v", err)
-				case closes == "entry" && code != link.CloseShutdown:
+				if code, _ := link.CloseReason(context.Cause(p.conn.Context())); closes == "entry" && code != link.CloseShutdown {
 					t.Errorf("the connection ended with %v", context.Cause(p.conn.Context()))
 				}
 			})
@@ -138,33 +134,6 @@ func TestLostDuringHop(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestDeafListener: announcing ends with the connection, whatever a peer does not read.
-func TestDeafListener(t *testing.T) {
-	inCluster(t, func(t *testing.T, newEdge func(string) *testGateway) {
-		g := newEdge("a")
-		g.connect(t, "con_1", echo).beats()
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() {
-			ended <- g.Announce(ctx, func(link.Message) error {
-				<-ctx.Done()
-				return ctx.Err()
-			})
-		}()
-		time.Sleep(publishTime)
-		cancel()
-		if err := <-ended; !errors.Is(err, context.Canceled) {
-			t.Errorf("ended with %v", err)
-		}
-		time.Sleep(publishTime)
-		g.presence.mu.Lock()
-		defer g.presence.mu.Unlock()
-		if p := &g.presence; p.running || len(p.published) != 0 || len(p.subscribers) != 0 {
-			t.Errorf("left: %+v", p.published)
-		}
-	})
 }
 
 // TestDeafConnectorAtPeer: a connector that does not read its requests does not stop those for

@@ -107,7 +107,6 @@ type Hub struct {
 
 	peerAddresses addresses
 	events        events
-	presence      presence
 
 	arrivalRate *rate.Limiter // of connections that need not prove their address
 	pending     *pending
@@ -127,7 +126,7 @@ type Hub struct {
 	live     map[string]*Session        // by connector id: sessions that take requests
 	all      map[string][]*Session      // by connector id: live and draining
 	remote   map[string][]*Session      // by connector id: those at peers
-	edges    map[string]*edge           // by name: connections of peers
+	edges    map[string]*Edge           // by name: connections of peers
 	waiting  map[*waiting]struct{}      // devices without a decision
 	arrivals map[chan struct{}][]string // waiting requests, with ids of connectors
 	members  Members                    // at the last change
@@ -156,8 +155,7 @@ func NewHub(o Options) *Hub {
 		live:     make(map[string]*Session),
 		all:      make(map[string][]*Session),
 		remote:   make(map[string][]*Session),
-		edges:    make(map[string]*edge),
-		presence: presence{published: make(map[*Session]published), subscribers: make(map[*subscriber]struct{})},
+		edges:    make(map[string]*Edge),
 		waiting:  make(map[*waiting]struct{}),
 		arrivals: make(map[chan struct{}][]string),
 	}

@@ -2,12 +2,8 @@ package tunnel
 
 import (
 	"context"
-	"errors"
-	"io"
 	"testing"
 	"time"
-
-	"github.com/quic-go/quic-go"
 
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/tests/rig/caught"
@@ -79,38 +75,37 @@ func places(g *testGateway) int {
 	return g.pending.places.Used() + g.pending.known
 }
 
-// crashingPeers panics for what peers ask and send.
+// crashingPeers panics for what peers send.
 type crashingPeers struct{ anyPeer }
 
-func (crashingPeers) OnSignIn(link.SignIn)             { panic(caught.Secret) }
-func (crashingPeers) Serve(*quic.Stream, link.Message) { panic(caught.Secret) }
+func (c crashingPeers) Receive(e *Edge) func(link.Message) {
+	receive := c.anyPeer.Receive(e)
+	return func(m link.Message) {
+		if _, ok := m.(link.Tunnel); !ok {
+			panic(caught.Secret)
+		}
+		receive(m)
+	}
+}
 
-// A panic where a stream of a peer is served resets that stream. One at a message of its connection
-// ends the connection.
+// A panic at a message of a peer ends its connection.
 func TestPanicOfPeer(t *testing.T) {
 	log := caught.New()
 	inCluster(t, func(t *testing.T, newEdge func(string) *testGateway) {
 		entry, with := newEdge("a"), newEdge("b")
-		crashing := *with.options.Load()
+		crashing := *entry.options.Load()
 		crashing.Peers, crashing.Logger = crashingPeers{}, log.Logger
-		with.SetOptions(crashing)
+		entry.SetOptions(crashing)
 		p := with.joins(t, entry, "b")
 		c := with.connect(t, "con_1", echo)
 		c.beats()
-		err := entry.Ask(t.Context(), "b", link.Activity{Account: "default"}, func(from io.Reader) error {
-			_, err := io.ReadAll(from)
-			return err
-		})
-		var reset *quic.StreamError
-		if !errors.As(err, &reset) || link.Code(reset.ErrorCode) != link.CodeInternal {
-			t.Errorf("asking: %v", err)
-		}
-		log.Expect(t, "serving a peer", 1)
+		time.Sleep(publishTime)
 		if got, err := entry.do(t, "con_1", "hi"); got != "hi" || err != nil {
-			t.Errorf("a later request: %q, %v", got, err)
+			t.Errorf("a request: %q, %v", got, err)
 		}
-		entry.SetOptions(crashing)
-		with.Publish(link.SignIn{Address: "192.0.2.1"})
+		if err := p.control.Send(link.SignIn{Address: "192.0.2.1"}); err != nil {
+			t.Fatal(err)
+		}
 		wait.For(t, p.conn.Context().Done(), "the connection of the peer ends")
 		log.Expect(t, "reading from a peer", 1)
 		time.Sleep(publishTime)

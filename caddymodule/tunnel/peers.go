@@ -9,8 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/quic-go/quic-go"
-
 	"github.com/postern-dev/postern/connector/link"
 )
 
@@ -18,17 +16,9 @@ import (
 type Peers interface {
 	// Check reports whether the hello is that of a gateway of this cluster.
 	Check(hello link.Hello, connection tls.ConnectionState) bool
-	// Pairings returns what peers must know about the pairings of this gateway. It must not
-	// call the hub.
-	Pairings() []link.Pairing
-	// OnPairing returns the handler of the messages of one peer about its pairings. They are
-	// forgotten when ctx ends.
-	OnPairing(ctx context.Context) func(link.Pairing)
-	// OnSignIn applies a message of a peer about an attempt to sign in there.
-	OnSignIn(m link.SignIn)
-	// Serve serves a message of a peer to this gateway itself: see [Hub.Open]. It ends both
-	// directions of the stream.
-	Serve(stream *quic.Stream, m link.Message)
+	// Receive returns the function that applies the messages of a peer, other than pings, in their
+	// order. The peer's tunnels are those that it adds to the edge.
+	Receive(e *Edge) func(link.Message)
 }
 
 // maxPeerAddresses bounds the addresses of peers. If there are more, they are learned again.
@@ -77,16 +67,13 @@ func (p *peer) handshakePeer(hello link.Hello) (run func()) {
 	if !p.send(link.Welcome{Version: o.Version, HeartbeatMillis: int(p.hub.heartbeat().Milliseconds())}) {
 		return nil
 	}
-	e := &edge{
-		peer: p, name: hello.Peer, region: hello.Region, tunnels: make(map[string]*Session),
-		onPairing: o.Peers.OnPairing(p.conn.Context()),
-	}
+	e := &Edge{peer: p, name: hello.Peer, region: hello.Region}
 	e.beat()
-	return e.run
+	return func() { e.run(o.Peers) }
 }
 
 // run reads what a peer sends until its connection ends.
-func (e *edge) run() {
+func (e *Edge) run(peers Peers) {
 	h := e.hub
 	h.mu.Lock()
 	if h.closing.Err() != nil {
@@ -100,7 +87,7 @@ func (e *edge) run() {
 	if old != nil {
 		old.end(link.CloseReplaced)
 	}
-	_ = h.contain("reading from a peer", func() error { e.receive(); return nil })
+	_ = h.contain("reading from a peer", func() error { e.receive(peers.Receive(e)); return nil })
 	e.end(link.CloseLost)
 	h.mu.Lock()
 	if h.edges[e.name] == e {
@@ -111,7 +98,7 @@ func (e *edge) run() {
 }
 
 // shutdown lets requests that run at the peer finish until ctx ends, and closes the connection.
-func (e *edge) shutdown(ctx context.Context) {
+func (e *Edge) shutdown(ctx context.Context) {
 	tunnels := e.sessions()
 	for _, s := range tunnels {
 		s.retire()
@@ -126,8 +113,8 @@ func (e *edge) shutdown(ctx context.Context) {
 	e.end(link.CloseShutdown)
 }
 
-// receive answers pings, and applies messages about tunnels and pairings.
-func (e *edge) receive() {
+// receive answers pings, and has the other messages applied.
+func (e *Edge) receive(apply func(link.Message)) {
 	for {
 		_ = e.stream.SetReadDeadline(time.Now().Add(peerLost))
 		m, err := e.control.Receive()
@@ -135,19 +122,14 @@ func (e *edge) receive() {
 			return
 		}
 		e.beat()
-		switch m := m.(type) {
-		case link.Tunnel:
-			e.onTunnel(m)
-		case link.Pairing:
-			e.onPairing(m)
-		case link.SignIn:
-			if peers := e.hub.options.Load().Peers; peers != nil {
-				peers.OnSignIn(m)
-			}
+		switch m.(type) {
+		case nil: // unknown
 		case link.Ping:
 			if !e.send(link.Pong{}) {
 				return
 			}
+		default:
+			apply(m)
 		}
 	}
 }

@@ -3,7 +3,6 @@ package tunnel
 import (
 	"context"
 	"errors"
-	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -22,43 +21,47 @@ const (
 	peerSuspect = 1200 * time.Millisecond
 )
 
-// edge is the connection of a peer. Requests for the tunnels there go over it, and make one hop.
-type edge struct {
-	*peer
-	name, region string
-	tunnels      map[string]*Session // by session id; guarded by the hub's lock
-	lastMessage  atomic.Int64        // when it came, in Unix nanoseconds
-	onPairing    func(link.Pairing)
+// ErrNoPeer: the peer has no connection to this gateway.
+var ErrNoPeer = errors.New("it has no connection to this one")
+
+// Open opens a stream to a peer itself.
+func (h *Hub) Open(peer string) (*quic.Stream, error) {
+	h.mu.RLock()
+	e := h.edges[peer]
+	h.mu.RUnlock()
+	if e == nil {
+		return nil, ErrNoPeer
+	}
+	return e.conn.OpenStream()
 }
 
-func (e *edge) beat() { e.lastMessage.Store(time.Now().UnixNano()) }
-
-// silent reports whether the peer has missed pings.
-func (e *edge) silent() bool { return time.Now().UnixNano()-e.lastMessage.Load() > int64(peerSuspect) }
-
-// onTunnel applies a message of a peer about one of its tunnels.
-func (e *edge) onTunnel(m link.Tunnel) {
-	switch s := e.tunnels[m.Session]; {
-	case m.Opened != nil:
-		if s != nil { // sent again
-			e.hub.removeRemote(s)
-		}
-		e.hub.addRemote(newRemote(e, m))
-	case s == nil:
-	case m.Ended:
-		e.hub.removeRemote(s)
-	default:
-		if m.Report != nil {
-			s.report(*m.Report)
-		}
-		s.activeThere.Store(int64(m.Active))
-		s.rttThere.Store(m.RTTMicros)
-		s.suspected.Store(m.Suspect)
+// Doubt has other tunnels of a connector take precedence over those at a peer, which does not answer,
+// until it sends a message.
+func (h *Hub) Doubt(peer string) {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	if e := h.edges[peer]; e != nil {
+		e.lastMessage.Store(0)
 	}
 }
 
-// newRemote returns the session of a tunnel at a peer.
-func newRemote(e *edge, m link.Tunnel) *Session {
+// Edge is the connection of a peer. Requests for the tunnels there go over it, and make one hop.
+type Edge struct {
+	*peer
+	name, region string
+	lastMessage  atomic.Int64 // when it came, in Unix nanoseconds
+}
+
+func (e *Edge) beat() { e.lastMessage.Store(time.Now().UnixNano()) }
+
+// silent reports whether the peer has missed pings.
+func (e *Edge) silent() bool { return time.Now().UnixNano()-e.lastMessage.Load() > int64(peerSuspect) }
+
+// Context ends with the connection.
+func (e *Edge) Context() context.Context { return e.conn.Context() }
+
+// Add adds a tunnel at the peer, with what [Session.Describe] says of it there.
+func (e *Edge) Add(m link.Tunnel) *Session {
 	o := m.Opened
 	s := &Session{
 		peer: e.peer, at: e, opened: o, id: m.Session, hello: o.Hello, newer: o.Newer, since: o.Since, idle: make(chan struct{}),
@@ -66,11 +69,23 @@ func newRemote(e *edge, m link.Tunnel) *Session {
 	}
 	s.serving, s.stopServing = context.WithCancel(e.conn.Context())
 	s.reported.Store(new(states))
+	e.Update(s, m)
+	e.hub.addRemote(s)
+	return s
+}
+
+// Update applies a change of a tunnel at the peer.
+func (*Edge) Update(s *Session, m link.Tunnel) {
+	if m.Report != nil {
+		s.report(*m.Report)
+	}
 	s.activeThere.Store(int64(m.Active))
 	s.rttThere.Store(m.RTTMicros)
 	s.suspected.Store(m.Suspect)
-	return s
 }
+
+// Remove removes a tunnel that takes no further requests. Its running ones continue.
+func (e *Edge) Remove(s *Session) { e.hub.removeRemote(s) }
 
 // succeeds reports whether the process of s started after that of another session of the
 // connector, and takes over from it.
@@ -101,20 +116,18 @@ func (h *Hub) addRemote(s *Session) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	id := s.connector.ID
-	s.at.tunnels[s.id] = s
 	h.remote[id] = append(h.remote[id], s)
 	h.arrive(id)
 	h.events.add(eventOf(s, true))
 }
 
-// removeRemote removes a tunnel that takes no further requests. Its running ones continue.
+// removeRemote removes a tunnel at a peer.
 func (h *Hub) removeRemote(s *Session) {
 	defer h.events.deliver()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s.retire()
 	id := s.connector.ID
-	delete(s.at.tunnels, s.id)
 	h.remote[id] = slices.DeleteFunc(h.remote[id], func(other *Session) bool { return other == s })
 	if len(h.remote[id]) == 0 {
 		delete(h.remote, id)
@@ -132,40 +145,29 @@ func (h *Hub) noteGone(s *Session) {
 }
 
 // lose removes all tunnels of a peer whose connection has ended.
-func (e *edge) lose() {
+func (e *Edge) lose() {
 	for _, s := range e.sessions() {
 		e.hub.removeRemote(s)
 	}
 }
 
 // sessions returns the sessions of the tunnels at the peer.
-func (e *edge) sessions() []*Session {
+func (e *Edge) sessions() (list []*Session) {
 	e.hub.mu.RLock()
 	defer e.hub.mu.RUnlock()
-	return slices.Collect(maps.Values(e.tunnels))
+	for _, there := range e.hub.remote {
+		for _, s := range there {
+			if s.at == e {
+				list = append(list, s)
+			}
+		}
+	}
+	return list
 }
 
-// Relay serves a request of a peer on its stream, to this gateway itself if there is no id. It
-// looks for the connector at this gateway alone, so a request makes one hop at most.
-func (h *Hub) Relay(stream *quic.Stream) {
-	err := h.contain("serving a peer", func() error { h.relay(stream); return nil })
-	if err != nil {
-		link.Refuse(stream, link.CodeInternal)
-	}
-}
-
-func (h *Hub) relay(stream *quic.Stream) {
-	_ = stream.SetReadDeadline(time.Now().Add(sendTimeout))
-	to, err := link.ReadTo(stream)
-	_ = stream.SetReadDeadline(time.Time{})
-	if err != nil {
-		link.Refuse(stream, link.CodeDraining) // the connector has nothing of it
-		return
-	}
-	if to.Connector == "" {
-		h.serveAsked(stream)
-		return
-	}
+// Relay serves a request of a peer for a connector on its stream. It looks for the connector at this
+// gateway alone, so a request makes one hop at most.
+func (h *Hub) Relay(stream *quic.Stream, to link.To) {
 	opened, err := h.openFor(stream, to)
 	if err != nil {
 		code := link.CodeDraining

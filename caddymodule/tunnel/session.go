@@ -64,7 +64,7 @@ type Session struct {
 	since     time.Time
 
 	// Of a tunnel at a peer; nil and 0: it is here.
-	at          *edge
+	at          *Edge
 	opened      *link.TunnelOpened
 	activeThere atomic.Int64 // running requests, as the peer says
 	rttThere    atomic.Int64 // shortest round trip between the peer and the connector, in microseconds

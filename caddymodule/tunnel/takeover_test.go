@@ -1,12 +1,9 @@
 package tunnel
 
 import (
-	"context"
 	"crypto/tls"
 	"net/http"
 	"testing"
-
-	"github.com/quic-go/quic-go"
 
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/tests/rig/wait"
@@ -17,13 +14,21 @@ type anyPeer struct{}
 
 func (anyPeer) Check(link.Hello, tls.ConnectionState) bool { return true }
 
-func (anyPeer) Pairings() []link.Pairing { return nil }
-
-func (anyPeer) OnPairing(context.Context) func(link.Pairing) { return func(link.Pairing) {} }
-
-func (anyPeer) OnSignIn(link.SignIn) {}
-
-func (anyPeer) Serve(stream *quic.Stream, _ link.Message) { link.Refuse(stream, link.CodeDraining) }
+// Receive implements Peers, for messages about tunnels.
+func (anyPeer) Receive(e *Edge) func(link.Message) {
+	tunnels := make(map[string]*Session)
+	return func(message link.Message) {
+		m := message.(link.Tunnel)
+		switch s := tunnels[m.Session]; {
+		case m.Opened != nil:
+			tunnels[m.Session] = e.Add(m)
+		case m.Ended:
+			e.Remove(s)
+		default:
+			e.Update(s, m)
+		}
+	}
+}
 
 // TestLaterProcessAtPeer: a process of the connector that started later has a tunnel at a peer.
 // An earlier one has to end, whether it is here or dials now. A later one stays.

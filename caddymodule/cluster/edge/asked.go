@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/base32"
 	"encoding/json"
-	"errors"
 	"io"
 	"slices"
 	"strings"
@@ -31,9 +30,7 @@ const (
 	maxReport = 16 << 20
 )
 
-var errNoTunnels = errors.New("this gateway has no connections of others yet")
-
-// Serve implements tunnel.Peers.
+// Serve implements peer.Gateway.
 func (e *Edge) Serve(stream *quic.Stream, m link.Message) {
 	switch m := m.(type) {
 	case link.Activity:
@@ -66,15 +63,6 @@ func answer(stream *quic.Stream, write func(io.Writer) error) {
 	stream.CancelRead(0)
 }
 
-// askPeer asks a peer, and has read read its answer.
-func (e *Edge) askPeer(ctx context.Context, peer string, m link.Message, read func(io.Reader) error) error {
-	hub := e.hub.Load()
-	if hub == nil {
-		return errNoTunnels
-	}
-	return hub.Ask(ctx, peer, m, read)
-}
-
 // tagSize is the length of the end of an id that names the edge. It leaves 105 random bits.
 const tagSize = 5
 
@@ -95,7 +83,7 @@ func (e *Edge) NewID(prefix string) string {
 func (e *Edge) Fetch(ctx context.Context, owner kept.Owner, id string, remove bool, read func(io.Reader) error) error {
 	for _, other := range e.services.Store.Edges() {
 		if other.Name != e.Name() && strings.HasSuffix(id, e.tag(other.Name)) {
-			return e.askPeer(ctx, other.Name, link.Kept{Account: owner.Account, Key: owner.Key, ID: id, Delete: remove}, read)
+			return e.Ask(ctx, other.Name, link.Kept{Account: owner.Account, Key: owner.Key, ID: id, Delete: remove}, read)
 		}
 	}
 	return nil
@@ -153,7 +141,7 @@ func (e *Edge) askReports(ctx context.Context, account string) (by map[string]ac
 		asking.Go(func() {
 			var r activity.Report
 			err := panics.Do(e.Cluster.Logger, "reading the report of a peer", func() error {
-				return e.askPeer(ctx, other.Name, link.Activity{Account: account}, func(from io.Reader) error {
+				return e.Ask(ctx, other.Name, link.Activity{Account: account}, func(from io.Reader) error {
 					return json.NewDecoder(io.LimitReader(from, maxReport)).Decode(&r)
 				})
 			})

@@ -18,6 +18,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect/kept"
 	"github.com/postern-dev/postern/caddymodule/gateway"
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/tests/rig/wait"
 	"github.com/postern-dev/postern/tests/storetest"
 )
@@ -69,7 +70,7 @@ func testIDs(t *testing.T, a, b *Edge) {
 	fetch := func(id string) error {
 		return b.Fetch(t.Context(), kept.Owner{Account: "default"}, id, false, func(io.Reader) error { return nil })
 	}
-	if err := fetch(a.NewID("resp_")); !errors.Is(err, errNoTunnels) {
+	if err := fetch(a.NewID("resp_")); !errors.Is(err, tunnel.ErrNoPeer) {
 		t.Errorf("an id of another edge: %v", err)
 	}
 	for _, id := range []string{b.NewID("resp_"), dialect.NewID("resp_"), "", "x", strings.Repeat("A", 1<<16)} {

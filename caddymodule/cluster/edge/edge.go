@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/cluster"
@@ -45,7 +44,6 @@ type Edge struct {
 	*peer.Links
 	services *gateway.Services
 	owners   *owner.Owners
-	hub      atomic.Pointer[tunnel.Hub] // nil: there is none yet
 	reports  reports
 }
 
@@ -53,38 +51,24 @@ type Edge struct {
 func (e *Edge) Start(s *gateway.Services) {
 	e.services = s
 	s.Store.Subscribe(func(c store.Change) {
-		if c.Kind == store.KindEdge && e.hub.Load() != nil {
+		if hub := e.Hub(); hub != nil && c.Kind == store.KindEdge {
+			hub.MembersChanged()
 			e.Follow()
 		}
 	})
 	e.owners = owner.New(owner.Options{
-		Edge: e.Name(), Edges: s.Store.Edges, Open: e.open, Doubt: e.doubt, Queues: s.Queues, Logger: e.Cluster.Logger,
+		Edge: e.Name(), Edges: s.Store.Edges, Open: e.open, Doubt: e.Doubt, Queues: s.Queues, Logger: e.Cluster.Logger,
 	})
 	s.Queues.Share(e.owners.Enter)
 }
 
-// open opens a stream to a peer itself.
-func (e *Edge) open(peer string) (link.Stream, error) {
-	hub := e.hub.Load()
-	if hub == nil {
-		return nil, gateway.ErrNotListening
-	}
-	return hub.Open(peer)
-}
+// open is [peer.Links.Open], for the owners.
+func (e *Edge) open(peer string) (link.Stream, error) { return e.Open(peer) }
 
 // Listening implements gateway.Cluster.
 func (e *Edge) Listening(hub *tunnel.Hub) {
 	hub.MembersChanged()
-	e.hub.Store(hub)
-	e.Follow()
-}
-
-// tunnels returns the tunnels of this gateway for its peers.
-func (e *Edge) tunnels() peer.Hub {
-	if hub := e.hub.Load(); hub != nil {
-		return hub
-	}
-	return nil
+	e.Use(hub)
 }
 
 // Join opens the store of a cluster and joins that. local is the open file of this edge.
@@ -116,7 +100,7 @@ func (p Options) join(local store.KV, o gateway.JoinOptions) (*store.Store, *Edg
 	key, err := st.Secret(ctx, store.SecretPeer, gateway.RandomKey)
 	if err == nil {
 		edge.Links = peer.New(peer.Options{
-			Name: p.Edge.Name, Region: p.Edge.Region, Key: key, Pin: o.Pin, Hub: edge.tunnels, Logger: logger,
+			Name: p.Edge.Name, Region: p.Edge.Region, Key: key, Pin: o.Pin, Gateway: edge, Logger: logger,
 			Peers: func() map[string]string { return addresses(st.Edges(), edge.Cluster.Edge) },
 		})
 		err = edge.Join(ctx, st)
@@ -145,35 +129,21 @@ func addresses(edges []store.EdgeState, self store.Edge) map[string]string {
 	return peers
 }
 
-// Pairings implements tunnel.Peers.
+// Pairings implements peer.Gateway.
 func (e *Edge) Pairings() []link.Pairing { return e.services.Pairing.Pairings() }
 
-// OnPairing implements tunnel.Peers.
+// OnPairing implements peer.Gateway.
 func (e *Edge) OnPairing(ctx context.Context) func(link.Pairing) {
 	return e.services.Pairing.OnPairing(ctx)
 }
 
-// doubt has requests avoid the tunnels at a peer that does not answer.
-func (e *Edge) doubt(peer string) {
-	if hub := e.hub.Load(); hub != nil {
-		hub.Doubt(peer)
-	}
-}
-
-// publish sends a message to the peers.
-func (e *Edge) publish(m link.Message) {
-	if hub := e.hub.Load(); hub != nil {
-		hub.Publish(m)
-	}
-}
-
 // PublishPairing implements gateway.Cluster.
-func (e *Edge) PublishPairing(m link.Pairing) { e.publish(m) }
+func (e *Edge) PublishPairing(m link.Pairing) { e.Publish(m) }
 
 // PublishSignIn implements gateway.Cluster.
-func (e *Edge) PublishSignIn(o signin.Outcome) { e.publish(link.SignIn(o)) }
+func (e *Edge) PublishSignIn(o signin.Outcome) { e.Publish(link.SignIn(o)) }
 
-// OnSignIn implements tunnel.Peers.
+// OnSignIn implements peer.Gateway.
 func (e *Edge) OnSignIn(m link.SignIn) { e.services.SignIn.OnPeer(signin.Outcome(m)) }
 
 // Members implements gateway.Cluster.

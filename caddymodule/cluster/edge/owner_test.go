@@ -22,7 +22,7 @@ func startOwners(t testing.TB, limit int) (a, b *Edge) {
 		socket := c.socket()
 		st, edge := c.open(name, socket.LocalAddr().String())
 		edge.Start(&gateway.Services{Backend: &serve.Backend{Store: st, Queues: queue.New(func(queue.Name) int { return limit })}})
-		edge.Listening(c.listen(socket, tunnel.Options{Peers: withoutPairings{edge}, Members: edge.Members}))
+		edge.Listening(c.listen(socket, tunnel.Options{Peers: edge, Members: edge.Members}))
 		return edge
 	}
 	a, b = start("a"), start("b")

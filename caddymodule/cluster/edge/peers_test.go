@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quic-go/quic-go"
-
 	"github.com/postern-dev/postern/caddymodule/cluster/peer"
 	"github.com/postern-dev/postern/caddymodule/gateway"
 	"github.com/postern-dev/postern/caddymodule/store"
@@ -60,6 +58,7 @@ func (c *testCluster) open(name, address string) (*store.Store, *Edge) {
 	if err != nil {
 		c.Fatal(err)
 	}
+	edge.Gateway = withoutPairings{edge}
 	c.Cleanup(func() {
 		if err := edge.Leave(); err != nil {
 			c.Error(err)
@@ -99,7 +98,7 @@ func TestPeers(t *testing.T) {
 	st, a := c.open("a", socket.LocalAddr().String())
 	_, b := c.open("b", "")
 	var preauthenticated atomic.Bool
-	hub := c.listen(socket, tunnel.Options{Peers: noMessages{a.Links}, Preauthenticate: func(id string, match func([]byte) bool) bool {
+	hub := c.listen(socket, tunnel.Options{Peers: a, Preauthenticate: func(id string, match func([]byte) bool) bool {
 		matches := a.Match(id, match)
 		if matches {
 			preauthenticated.Store(true)
@@ -135,17 +134,4 @@ func TestPeers(t *testing.T) {
 		b.Follow()
 		return !connected("b")
 	})
-}
-
-// noMessages ignores what peers send.
-type noMessages struct{ *peer.Links }
-
-func (noMessages) Pairings() []link.Pairing { return nil }
-
-func (noMessages) OnPairing(context.Context) func(link.Pairing) { return nil }
-
-func (noMessages) OnSignIn(link.SignIn) {}
-
-func (noMessages) Serve(stream *quic.Stream, _ link.Message) {
-	link.Refuse(stream, link.CodeDraining)
 }

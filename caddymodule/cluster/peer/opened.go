@@ -18,7 +18,6 @@ const (
 	pingTime = 500 * time.Millisecond // between two pings
 	lostTime = 3 * time.Second        // that a peer may be silent
 	sendTime = 5 * time.Second        // that it may take to read a message
-	hubPause = 100 * time.Millisecond
 )
 
 // opened is an open connection to a peer. Requests of the peer come over it.
@@ -29,10 +28,10 @@ type opened struct {
 }
 
 // run uses the connection until it or ctx ends, and returns why it has ended.
-func (o *opened) run(ctx context.Context, log *slog.Logger, hub func() Hub) error {
+func (o *opened) run(ctx context.Context, log *slog.Logger, l *Links) error {
 	defer context.AfterFunc(ctx, func() { _ = o.conn.Close(link.CloseNone, "") })()
-	go o.work(log, "accepting requests of a peer", func() { o.serve(hub) })
-	go o.work(log, "sending a peer the tunnels", func() { o.announce(hub) })
+	go o.work(log, "accepting requests of a peer", func() { o.serve(l) })
+	go o.work(log, "sending a peer the tunnels", func() { o.announce(l) })
 	go o.work(log, "pinging a peer", o.ping)
 	o.work(log, "reading from a peer", o.receive)
 	<-o.conn.Context().Done()
@@ -77,30 +76,19 @@ func (o *opened) receive() {
 }
 
 // serve serves requests of the peer until the connection ends.
-func (o *opened) serve(hub func() Hub) {
+func (o *opened) serve(l *Links) {
 	for {
 		stream, err := o.conn.AcceptStream(context.Background())
 		if err != nil {
 			return
 		}
-		if h := hub(); h != nil {
-			go h.Relay(stream)
-		} else {
-			link.Refuse(stream, link.CodeDraining)
-		}
+		go l.serve(stream)
 	}
 }
 
 // announce sends the peer the tunnels here until the connection ends.
-func (o *opened) announce(hub func() Hub) {
-	ctx := o.conn.Context()
-	for closed := Hub(nil); ctx.Err() == nil; {
-		if h := hub(); h != nil && h != closed {
-			if err := h.Announce(ctx, o.send); err != nil {
-				_ = o.conn.Close(link.CloseLost, "")
-			}
-			closed = h // a later configuration may bring another one
-		}
-		_ = wait.For(ctx, hubPause)
+func (o *opened) announce(l *Links) {
+	if l.announce(o.conn.Context(), o.send) != nil {
+		_ = o.conn.Close(link.CloseLost, "")
 	}
 }

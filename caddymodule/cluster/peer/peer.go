@@ -10,10 +10,12 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/quic-go/quic-go"
 
+	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/dial"
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/connector/panics"
@@ -38,17 +40,24 @@ type Options struct {
 	Key          []byte        // of the cluster
 	Pin          func() string // of the identity that all its gateways have; "": not known yet
 	// Peers returns the addresses of the others by their names. [Links.Follow] applies changes.
-	Peers  func() map[string]string
-	Hub    func() Hub   // has the tunnels of this gateway; nil: there is none yet
-	Logger *slog.Logger // nil discards
+	Peers   func() map[string]string
+	Gateway Gateway
+	Logger  *slog.Logger // nil discards
 }
 
-// Hub is implemented by [tunnel.Hub].
-type Hub interface {
-	// Announce sends a peer the tunnels and pairings until the hub is closed and has none.
-	Announce(ctx context.Context, send func(link.Message) error) error
-	// Relay serves a request of a peer.
-	Relay(stream *quic.Stream)
+// Gateway is this gateway, as its peers see it. Package cluster/edge implements it.
+type Gateway interface {
+	// Pairings returns what peers must know about the pairings of this gateway. It must not call
+	// the links.
+	Pairings() []link.Pairing
+	// OnPairing returns the handler of the messages of one peer about its pairings. They are
+	// forgotten when ctx ends.
+	OnPairing(ctx context.Context) func(link.Pairing)
+	// OnSignIn applies a message of a peer about an attempt to sign in there.
+	OnSignIn(m link.SignIn)
+	// Serve serves a message of a peer to this gateway itself: see [Links.Open]. It ends both
+	// directions of the stream.
+	Serve(stream *quic.Stream, m link.Message)
 }
 
 // Links are the connections to the peers. Its methods are safe for concurrent use.
@@ -56,6 +65,9 @@ type Links struct {
 	Options
 	ctx   context.Context
 	close context.CancelFunc
+	hub   atomic.Pointer[tunnel.Hub] // of this gateway; nil: there is none yet
+
+	presence presence
 
 	mu    sync.Mutex
 	links map[string]following // by the names of the peers
@@ -73,6 +85,8 @@ func New(o Options) *Links {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	l := &Links{Options: o, links: map[string]following{}}
+	l.presence.published = map[*tunnel.Session]tunnel.Known{}
+	l.presence.subscribers = map[*subscriber]struct{}{}
 	l.ctx, l.close = context.WithCancel(context.Background())
 	return l
 }
@@ -91,6 +105,15 @@ func (l *Links) Match(id string, match func(secretHash []byte) bool) bool {
 	hash := sha256.Sum256(l.Key)
 	return strings.HasPrefix(id, idPrefix) && match(hash[:])
 }
+
+// Use has the peers use the tunnels of a hub, in place of those of an earlier one, and calls Follow.
+func (l *Links) Use(hub *tunnel.Hub) {
+	l.hub.Store(hub)
+	l.Follow()
+}
+
+// Hub returns the hub in use; nil: there is none yet.
+func (l *Links) Hub() *tunnel.Hub { return l.hub.Load() }
 
 // Follow begins to keep connections to the peers that are new or have another address, and ends
 // those to peers that are gone.
@@ -125,7 +148,7 @@ func (l *Links) keep(ctx context.Context, name, address string) {
 		})
 		if err == nil {
 			log.Info("connected to a peer")
-			err := open.run(ctx, log, l.Hub)
+			err := open.run(ctx, log, l)
 			if ctx.Err() == nil {
 				log.Warn("lost the connection to a peer; dialing again", "error", err)
 			}

@@ -1,10 +1,7 @@
 package peer
 
 import (
-	"context"
-	"log/slog"
 	"maps"
-	"sync/atomic"
 	"testing"
 
 	"github.com/quic-go/quic-go"
@@ -59,7 +56,8 @@ func TestSilentPeer(t *testing.T) {
 	}()
 	ended := make(chan error, 1)
 	go func() {
-		ended <- o.run(t.Context(), slog.New(slog.DiscardHandler), func() Hub { return nil })
+		l := New(Options{Gateway: testGateway{}})
+		ended <- o.run(t.Context(), l.Logger, l)
 	}()
 	if err := wait.For(t, ended, "the end of the connection"); err == nil {
 		t.Error("the connection has ended without a reason")
@@ -81,29 +79,5 @@ func TestFollow(t *testing.T) {
 	l.Follow()
 	if len(before) != 2 || len(l.links) != 2 || l.links["b"].address != "127.0.0.1:2" || l.links["c"].address != "127.0.0.1:1" {
 		t.Errorf("before %v, then %v", before, l.links)
-	}
-}
-
-// closedHub is a hub that has been closed.
-type closedHub struct{ announced atomic.Int64 }
-
-func (h *closedHub) Announce(context.Context, func(link.Message) error) error {
-	h.announced.Add(1)
-	return nil
-}
-
-func (*closedHub) Relay(*quic.Stream) {}
-
-// TestAnnounceOfClosedHub: a hub that is closed is asked once, and its successor, too.
-func TestAnnounceOfClosedHub(t *testing.T) {
-	t.Parallel()
-	hubs := [2]closedHub{}
-	o, _ := connect(t)
-	var looks atomic.Int64
-	go o.announce(func() Hub { return &hubs[min(looks.Add(1)/5, 1)] })
-	wait.Until(t, "looks for a hub", func() bool { return looks.Load() >= 10 })
-	_ = o.conn.Close(link.CloseNone, "")
-	if a, b := hubs[0].announced.Load(), hubs[1].announced.Load(); a != 1 || b != 1 {
-		t.Errorf("the hubs were asked %d and %d times", a, b)
 	}
 }

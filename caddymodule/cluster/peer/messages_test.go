@@ -1,0 +1,354 @@
+package peer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quic-go/quic-go"
+
+	"github.com/postern-dev/postern/caddymodule/tunnel"
+	"github.com/postern-dev/postern/connector/dial"
+	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/tests/rig/caught"
+	"github.com/postern-dev/postern/tests/rig/wait"
+)
+
+// testGateway is a gateway as its peers see it. It passes on what it receives, and panics for what it
+// has no function for.
+type testGateway struct {
+	pairings []link.Pairing
+	serve    func(stream *quic.Stream, m link.Message)
+	received chan link.Message
+}
+
+func (g testGateway) Pairings() []link.Pairing { return g.pairings }
+
+func (g testGateway) OnPairing(context.Context) func(link.Pairing) {
+	return func(m link.Pairing) { g.received <- m }
+}
+
+func (g testGateway) OnSignIn(m link.SignIn) { g.received <- m }
+
+func (g testGateway) Serve(stream *quic.Stream, m link.Message) { g.serve(stream, m) }
+
+// testCluster is what the gateways of a cluster share.
+type testCluster struct {
+	testing.TB
+	secrets tunnel.Secrets
+	pin     string
+}
+
+func newTestCluster(t testing.TB) *testCluster {
+	t.Helper()
+	identity, err := link.NewIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, pin, err := link.Identity(identity)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := make([]byte, 32)
+	return &testCluster{t, tunnel.Secrets{Identity: tunnel.Identity{Key: identity}, Reset: key, Token: key}, pin}
+}
+
+// join returns the links of a gateway to these peers.
+func (c *testCluster) join(name string, g testGateway, log *slog.Logger, peers map[string]string) *Links {
+	l := New(Options{
+		Name: name, Key: c.secrets.Reset, Pin: func() string { return c.pin }, Gateway: g, Logger: log,
+		Peers: func() map[string]string { return peers },
+	})
+	c.Cleanup(l.Close)
+	return l
+}
+
+// listen starts a tunnel listener of a gateway. It returns its address.
+func (c *testCluster) listen(l *Links) string {
+	c.Helper()
+	socket, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		c.Fatal(err)
+	}
+	hub := tunnel.NewHub(tunnel.Options{
+		Peers: l, Members: func() tunnel.Members { return tunnel.Members{Name: l.Name} },
+		Authenticate: func(_ context.Context, id, _ string) (tunnel.Connector, error) { return tunnel.Connector{ID: id}, nil },
+	})
+	if err := hub.Listen(socket, c.secrets); err != nil {
+		c.Fatal(err)
+	}
+	c.Cleanup(func() { _ = hub.Close(context.WithoutCancel(c.Context())) })
+	l.Use(hub)
+	return socket.LocalAddr().String()
+}
+
+// connect connects a connector to a gateway.
+func (c *testCluster) connect(server, id string) {
+	c.Helper()
+	token := func() link.Token { return link.Token{Server: server, Pin: c.pin, Connector: id, Secret: "secret"} }
+	conn, err := dial.NewQUIC(dial.Target{Server: server, Token: token, MaxRequests: 1}).Dial(c.Context(), nil)
+	if err != nil {
+		c.Fatal(err)
+	}
+	c.Cleanup(func() { _ = conn.Close(link.CloseNone, "") })
+	stream, err := conn.OpenStreamSync(c.Context())
+	if err != nil {
+		c.Fatal(err)
+	}
+	control := link.NewControl(stream)
+	if err := control.Send(helloOf(id)); err != nil {
+		c.Fatal(err)
+	}
+	if m, err := control.Receive(); err != nil {
+		c.Fatalf("the gateway answers %v, %v", m, err)
+	}
+}
+
+func helloOf(id string) link.Hello {
+	return link.Hello{
+		Connector: id, Secret: "secret", Instance: "instance", Name: "host", Version: "1", OS: "linux/amd64",
+		Upstreams: []string{"ollama"},
+	}
+}
+
+// pair returns the gateways a and b of a cluster, and a's address. b has a connection to a.
+func pair(t *testing.T, ofA, ofB testGateway, log *slog.Logger) (c *testCluster, a, b *Links, address string) {
+	t.Helper()
+	c = newTestCluster(t)
+	a = c.join("a", ofA, log, nil)
+	address = c.listen(a)
+	b = c.join("b", ofB, log, map[string]string{"a": address})
+	b.Follow()
+	connected(t, a, "b")
+	return c, a, b, address
+}
+
+// connected waits for the connection of a peer.
+func connected(t *testing.T, l *Links, peer string) {
+	t.Helper()
+	wait.Until(t, "the connection of a peer", func() bool {
+		stream, err := l.Open(peer)
+		if err == nil {
+			link.Refuse(stream, link.CodeCancelled)
+		}
+		return err == nil
+	})
+}
+
+// answers is a Serve that answers with an account.
+func answers(stream *quic.Stream, m link.Message) {
+	_, _ = io.WriteString(stream, m.(link.Activity).Account)
+	_ = stream.Close()
+	stream.CancelRead(0)
+}
+
+// ask asks a peer for an account.
+func ask(ctx context.Context, l *Links, peer string) (string, error) {
+	got := make([]byte, len("default"))
+	err := l.Ask(ctx, peer, link.Activity{Account: "default"}, func(from io.Reader) error {
+		_, err := io.ReadFull(from, got)
+		return err
+	})
+	return string(got), err
+}
+
+// TestAsk asks peers themselves: one that answers, one that does not, one that knows no answer, one
+// that has no tunnel listener yet, and one without a connection.
+func TestAsk(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		peer  string
+		serve func(stream *quic.Stream, m link.Message) // nil: the peer has no tunnel listener
+		want  string
+		err   error
+		text  string // of the error
+	}{
+		"an answer": {peer: "b", serve: answers, want: "default"},
+		"no answer": {
+			peer: "b", err: context.DeadlineExceeded,
+			serve: func(stream *quic.Stream, _ link.Message) { <-stream.Context().Done() },
+		},
+		"half an answer": {
+			peer: "b", err: io.ErrUnexpectedEOF,
+			serve: func(stream *quic.Stream, _ link.Message) {
+				_, _ = io.WriteString(stream, "def")
+				_ = stream.Close()
+			},
+		},
+		"refused":       {peer: "b", serve: func(stream *quic.Stream, _ link.Message) { link.Refuse(stream, link.CodeDraining) }, text: "canceled by remote"},
+		"no listener":   {peer: "b", text: "canceled by remote"},
+		"no connection": {peer: "c", serve: answers, err: tunnel.ErrNoPeer, text: `the gateway "c"`},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, a, b, _ := pair(t, testGateway{}, testGateway{serve: tt.serve}, nil)
+			if tt.serve != nil {
+				b.Use(tunnel.NewHub(tunnel.Options{}))
+			}
+			ctx, cancel := t.Context(), context.CancelFunc(func() {})
+			if tt.err == context.DeadlineExceeded {
+				ctx, cancel = context.WithTimeout(ctx, 100*time.Millisecond)
+			}
+			defer cancel()
+			switch got, err := ask(ctx, a, tt.peer); {
+			case tt.err == nil && tt.text == "":
+				if err != nil || got != tt.want {
+					t.Errorf("answer %q, %v", got, err)
+				}
+			case err == nil, tt.err != nil && !errors.Is(err, tt.err), !strings.Contains(err.Error(), tt.text):
+				t.Errorf("error %v", err)
+			}
+		})
+	}
+}
+
+// TestPanicOfAnswer: a panic where a stream of a peer is served resets that stream alone.
+func TestPanicOfAnswer(t *testing.T) {
+	t.Parallel()
+	log := caught.New()
+	crashed := false
+	_, a, b, _ := pair(t, testGateway{}, testGateway{serve: func(stream *quic.Stream, m link.Message) {
+		if !crashed {
+			crashed = true
+			panic(caught.Secret)
+		}
+		answers(stream, m)
+	}}, log.Logger)
+	b.Use(tunnel.NewHub(tunnel.Options{}))
+	_, err := ask(t.Context(), a, "b")
+	var reset *quic.StreamError
+	if !errors.As(err, &reset) || link.Code(reset.ErrorCode) != link.CodeInternal {
+		t.Errorf("asking: %v", err)
+	}
+	log.Expect(t, "serving a peer", 1)
+	if got, err := ask(t.Context(), a, "b"); got != "default" || err != nil {
+		t.Errorf("later: %q, %v", got, err)
+	}
+}
+
+// TestMessagesInOrder: a peer gets the pairings first, and then all that is published, in its order.
+func TestMessagesInOrder(t *testing.T) {
+	t.Parallel()
+	const many = 1000
+	received := make(chan link.Message, 1+2*many)
+	_, _, b, _ := pair(t, testGateway{received: received}, testGateway{pairings: []link.Pairing{{ID: "before"}}}, nil)
+	if m := wait.For(t, received, "the pairing"); !reflect.DeepEqual(m, link.Pairing{ID: "before"}) {
+		t.Errorf("first %+v", m)
+	}
+	for i := range many {
+		b.Publish(link.Pairing{ID: fmt.Sprint(i)})
+		b.Publish(link.SignIn{Address: fmt.Sprint(i)})
+	}
+	for i := range many {
+		for _, want := range []link.Message{link.Pairing{ID: fmt.Sprint(i)}, link.SignIn{Address: fmt.Sprint(i)}} {
+			if m := wait.For(t, received, "a message"); !reflect.DeepEqual(m, want) {
+				t.Fatalf("received %+v, want %+v", m, want)
+			}
+		}
+	}
+}
+
+// TestPeersThatDoNotRead: announcing ends with the connection, whatever a peer does not read, or when
+// it is far behind. Nothing is left then.
+func TestPeersThatDoNotRead(t *testing.T) {
+	t.Parallel()
+	for _, behind := range []bool{false, true} {
+		t.Run(fmt.Sprint(behind), func(t *testing.T) {
+			t.Parallel()
+			l := New(Options{Gateway: testGateway{pairings: []link.Pairing{{ID: "one"}}}})
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			sending, read, ended := make(chan struct{}, 1), make(chan struct{}), make(chan error, 1)
+			go func() {
+				ended <- l.announce(ctx, func(link.Message) error {
+					sending <- struct{}{}
+					select {
+					case <-ctx.Done():
+					case <-read:
+					}
+					return ctx.Err()
+				})
+			}()
+			wait.For(t, sending, "a message")
+			want := context.Canceled
+			if behind {
+				want = errBehind
+				for range maxQueued + 1 {
+					l.Publish(link.SignIn{})
+				}
+				close(read)
+			} else {
+				cancel()
+			}
+			if err := wait.For(t, ended, "the end"); !errors.Is(err, want) {
+				t.Errorf("ended with %v", err)
+			}
+			wait.Until(t, "nothing is left", func() bool {
+				p := &l.presence
+				p.mu.Lock()
+				defer p.mu.Unlock()
+				return !p.running && len(p.published) == 0 && len(p.subscribers) == 0
+			})
+		})
+	}
+}
+
+// TestNextHub: when another hub is in use, a peer knows its tunnels, and none of the earlier hub,
+// although that is still open.
+func TestNextHub(t *testing.T) {
+	t.Parallel()
+	c, a, b, _ := pair(t, testGateway{}, testGateway{}, nil)
+	expect := func(id string) {
+		t.Helper()
+		c.connect(c.listen(b), id)
+		wait.Until(t, "the tunnels of the hub in use", func() bool {
+			return slices.EqualFunc(a.Hub().Sessions(), []string{id}, func(i tunnel.Info, id string) bool { return i.Connector == id })
+		})
+	}
+	expect("con_1")
+	expect("con_2")
+	if s := a.Hub().Sessions()[0]; !s.AtPeer || !slices.Equal(s.Edges, []string{"b"}) {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestTunnelsOfPeer: a peer announces a tunnel that is known already, and changes of unknown ones.
+func TestTunnelsOfPeer(t *testing.T) {
+	t.Parallel()
+	c, a, _, address := pair(t, testGateway{}, testGateway{}, nil)
+	there, err := c.join("c", testGateway{}, nil, nil).dial(t.Context(), address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	opened := &link.TunnelOpened{Hello: helloOf("con_1")}
+	for _, m := range []link.Tunnel{
+		{Session: "s", Opened: opened, Active: 1},
+		{Session: "s", Opened: opened, Active: 1},
+		{Session: "unknown", Ended: true},
+		{Session: "unknown", Active: 1},
+		{Session: "last", Opened: &link.TunnelOpened{Hello: helloOf("con_2")}},
+	} {
+		if err := there.send(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wait.Until(t, "both tunnels", func() bool { return len(a.Hub().Sessions()) == 2 })
+	if s := a.Hub().Sessions(); s[0].Active != 1 || s[1].Active != 0 {
+		t.Errorf("%+v", s)
+	}
+	if err := there.send(link.Tunnel{Session: "s", Ended: true}); err != nil {
+		t.Fatal(err)
+	}
+	wait.Until(t, "the end of a tunnel", func() bool { return len(a.Hub().Sessions()) == 1 })
+	_ = there.conn.Close(link.CloseNone, "")
+	wait.Until(t, "the end of the other one", func() bool { return len(a.Hub().Sessions()) == 0 })
+}

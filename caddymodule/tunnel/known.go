@@ -1,0 +1,68 @@
+package tunnel
+
+import (
+	"slices"
+
+	"github.com/postern-dev/postern/connector/link"
+)
+
+// Known is what other gateways know about a session; the zero value is nothing.
+type Known struct {
+	reported *states
+	active   int
+	suspect  bool
+}
+
+// Changes returns messages about what has changed of this gateway's tunnels that take requests, and
+// changes known accordingly. Running requests are counted again if active is set.
+func (h *Hub) Changes(known map[*Session]Known, active bool) (changes []link.Message) {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	for _, s := range h.live {
+		if !s.usable() {
+			continue
+		}
+		before := known[s]
+		now := Known{reported: s.reported.Load(), active: before.active, suspect: s.suspect()}
+		if active || before.reported == nil {
+			now.active = s.Active()
+		}
+		if now != before {
+			changes = append(changes, s.Describe(before, now)...)
+			known[s] = now
+		}
+	}
+	for s := range known {
+		if h.live[s.connector.ID] != s || !s.usable() {
+			changes = append(changes, link.Tunnel{Session: s.id, Ended: true})
+			delete(known, s)
+		}
+	}
+	return changes
+}
+
+// Describe returns the messages about what has changed. A report has its own: together with the
+// hello it may be too large.
+func (s *Session) Describe(before, now Known) []link.Message {
+	rtt := s.conn.ConnectionStats().MinRTT.Microseconds()
+	m := link.Tunnel{Session: s.id, Active: now.active, RTTMicros: rtt, Suspect: now.suspect}
+	if before.reported == nil {
+		m.Opened = &link.TunnelOpened{
+			Hello: s.hello, Account: s.connector.Account, Name: s.connector.Name, Transport: s.conn.Transport(),
+			Remote: s.conn.RemoteAddr().String(), Newer: s.newer, Since: s.since,
+		}
+	}
+	messages := []link.Message{m}
+	if now.reported != before.reported && *now.reported != nil {
+		report := new(link.Report)
+		for name, u := range *now.reported {
+			report.Upstreams = append(report.Upstreams, link.UpstreamReport{
+				Name: name, Reachable: u.Reachable, Models: slices.Clone(u.Models), Open: u.Open,
+			})
+		}
+		messages = append(messages, link.Tunnel{
+			Session: s.id, Report: report, Active: now.active, RTTMicros: rtt, Suspect: now.suspect,
+		})
+	}
+	return messages
+}
