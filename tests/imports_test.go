@@ -63,6 +63,15 @@ func importRules() []importRule {
 			why:    "it implements certmagic's storage on the key-value store below the records, and nothing else",
 		},
 		{
+			from:   []string{"caddymodule/cluster/peer"},
+			forbid: []string{ours},
+			except: []string{
+				module + "caddymodule/tunnel", module + "caddymodule/subscribe", module + "caddymodule/scope", module + "caddymodule/fair", module + "caddymodule/health", module + "connector/dial", module + "connector/config",
+				module + "connector/link/...", module + "connector/memory", module + "connector/logs", module + "connector/panics", module + "connector/wait", module + "connector/text", module + "connector/version",
+			},
+			why: "the connections between gateways carry tunnels and messages; what the messages mean is not their concern",
+		},
+		{
 			from:   []string{"caddymodule/tunnel"},
 			forbid: []string{ours},
 			except: []string{module + "caddymodule/subscribe", module + "connector/link/...", module + "connector/panics", module + "connector/wait", module + "connector/text", module + "caddymodule/scope", module + "caddymodule/fair", module + "caddymodule/health", module + "connector/logs", module + "connector/version"},
@@ -246,14 +255,18 @@ func TestImportRules(t *testing.T) {
 			}
 		}
 	}
-	// Everything below the shell can be tested without a server.
+	// Everything below the shell can be tested without a server, and all but the cluster without one.
 	shell := []string{module + "caddymodule", module + "caddymodule/cli", module + "caddymodule/cli/up"}
+	cluster := []string{module + "caddymodule/cluster/..."}
 	for from, deps := range deps {
 		if !matches([]string{module + "caddymodule/..."}, from) || slices.Contains(shell, from) {
 			continue
 		}
 		if i := slices.IndexFunc(deps, func(dep string) bool { return strings.HasPrefix(dep, "github.com/caddyserver/caddy/v2") }); i >= 0 {
 			t.Errorf("%s depends on %s; only the modules and the command line may", from, deps[i])
+		}
+		if i := slices.IndexFunc(deps, func(dep string) bool { return matches(cluster, dep) }); i >= 0 && !matches(cluster, from) {
+			t.Errorf("%s depends on %s; it knows clusters by its own interfaces alone", from, deps[i])
 		}
 	}
 }
