@@ -70,7 +70,14 @@ func (e *Edge) Add(m link.Tunnel) *Session {
 	s.serving, s.stopServing = context.WithCancel(e.conn.Context())
 	s.reported.Store(new(states))
 	e.Update(s, m)
-	e.hub.addRemote(s)
+	h, id := e.hub, s.connector.ID
+	defer h.yieldToPeers(id)
+	defer h.events.deliver()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.remote[id] = append(h.remote[id], s)
+	h.arrive(id)
+	h.events.add(eventOf(s, true))
 	return s
 }
 
@@ -85,7 +92,18 @@ func (*Edge) Update(s *Session, m link.Tunnel) {
 }
 
 // Remove removes a tunnel that takes no further requests. Its running ones continue.
-func (e *Edge) Remove(s *Session) { e.hub.removeRemote(s) }
+func (e *Edge) Remove(s *Session) {
+	h, id := e.hub, s.connector.ID
+	defer h.events.deliver()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s.retire()
+	h.remote[id] = slices.DeleteFunc(h.remote[id], func(other *Session) bool { return other == s })
+	if len(h.remote[id]) == 0 {
+		delete(h.remote, id)
+	}
+	h.noteGone(s)
+}
 
 // succeeds reports whether the process of s started after that of another session of the
 // connector, and takes over from it.
@@ -109,32 +127,6 @@ func (h *Hub) yieldToPeers(connectorID string) {
 	}
 }
 
-// addRemote registers a tunnel at a peer.
-func (h *Hub) addRemote(s *Session) {
-	defer h.yieldToPeers(s.connector.ID)
-	defer h.events.deliver()
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	id := s.connector.ID
-	h.remote[id] = append(h.remote[id], s)
-	h.arrive(id)
-	h.events.add(eventOf(s, true))
-}
-
-// removeRemote removes a tunnel at a peer.
-func (h *Hub) removeRemote(s *Session) {
-	defer h.events.deliver()
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	s.retire()
-	id := s.connector.ID
-	h.remote[id] = slices.DeleteFunc(h.remote[id], func(other *Session) bool { return other == s })
-	if len(h.remote[id]) == 0 {
-		delete(h.remote, id)
-	}
-	h.noteGone(s)
-}
-
 // noteGone notes that a tunnel has ended, and queues the event of its connector unless that has
 // another one. The caller holds the lock.
 func (h *Hub) noteGone(s *Session) {
@@ -147,7 +139,7 @@ func (h *Hub) noteGone(s *Session) {
 // lose removes all tunnels of a peer whose connection has ended.
 func (e *Edge) lose() {
 	for _, s := range e.sessions() {
-		e.hub.removeRemote(s)
+		e.Remove(s)
 	}
 }
 
