@@ -55,6 +55,7 @@ func (h *Hub) Choose(connectorIDs []string, to Target, except []*Session) (*Sess
 
 // choose considers all sessions. The caller holds the lock.
 func (h *Hub) choose(connectorIDs []string, to Target, except []*Session, best choice) choice {
+	known := h.options.Load().Known
 	for _, id := range connectorIDs {
 		local, remote := h.live[id], h.remote[id]
 		load := 0
@@ -65,7 +66,9 @@ func (h *Hub) choose(connectorIDs []string, to Target, except []*Session, best c
 			best.consider(local, to, except, load)
 		}
 		for _, s := range remote {
-			best.consider(s, to, except, load)
+			if known == nil || known(s.connector) { // its edge may not know yet that it was replaced
+				best.consider(s, to, except, load)
+			}
 		}
 	}
 	return best

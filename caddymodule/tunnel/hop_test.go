@@ -148,6 +148,23 @@ func TestHop(t *testing.T) {
 	})
 }
 
+// TestReplacedAtPeer: a tunnel at a peer is not chosen once its connector was replaced, or removed, which
+// the peer may not know yet.
+func TestReplacedAtPeer(t *testing.T) {
+	inCluster(t, func(t *testing.T, newEdge func(string) *testGateway) {
+		entry, with := newEdge("a"), newEdge("b")
+		with.joins(t, entry, "b")
+		with.connect(t, "con_1", echo)
+		time.Sleep(publishTime)
+		for _, pairing := range []string{"", "pair_2"} {
+			entry.SetOptions(Options{Peers: anyPeer{}, Known: func(c Connector) bool { return c.Pairing == pairing }})
+			if _, found := entry.Find("con_1"); found != (pairing == "") {
+				t.Errorf("with the pairing %q, the tunnel is found: %v", pairing, found)
+			}
+		}
+	})
+}
+
 // TestChooseOverHubs: a session here has precedence, and a connector's requests count over all
 // gateways.
 func TestChooseOverHubs(t *testing.T) {

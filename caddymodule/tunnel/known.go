@@ -48,8 +48,8 @@ func (s *Session) Describe(before, now Known) []link.Message {
 	m := link.Tunnel{Session: s.id, Active: now.active, RTTMicros: rtt, Suspect: now.suspect}
 	if before.reported == nil {
 		m.Opened = &link.TunnelOpened{
-			Hello: s.hello, Account: s.connector.Account, Name: s.connector.Name, Transport: s.conn.Transport(),
-			Remote: s.conn.RemoteAddr().String(), Newer: s.newer, Since: s.since,
+			Hello: s.hello, Account: s.connector.Account, Name: s.connector.Name, Pairing: s.connector.Pairing,
+			Transport: s.conn.Transport(), Remote: s.conn.RemoteAddr().String(), Newer: s.newer, Since: s.since,
 		}
 	}
 	messages := []link.Message{m}

@@ -229,6 +229,7 @@ type TunnelOpened struct {
 	Hello     Hello     `json:"hello"`
 	Account   string    `json:"account"`
 	Name      string    `json:"name"` // of the connector, as registered
+	Pairing   string    `json:"pairing,omitempty"`
 	Transport string    `json:"transport"`
 	Remote    string    `json:"remote"` // address
 	Newer     string    `json:"newer,omitempty"`

@@ -28,7 +28,10 @@ type testGateway struct {
 	pairings []link.Pairing
 	serve    func(stream *quic.Stream, m link.Message)
 	received chan link.Message
+	lost     error
 }
+
+func (g testGateway) Serving() error { return g.lost }
 
 func (g testGateway) Pairings() []link.Pairing { return g.pairings }
 
@@ -208,6 +211,16 @@ func TestAsk(t *testing.T) {
 				t.Errorf("error %v", err)
 			}
 		})
+	}
+}
+
+// TestLostStore: a gateway that has lost its store serves no requests of its peers.
+func TestLostStore(t *testing.T) {
+	t.Parallel()
+	_, a, _, _ := pair(t, testGateway{}, testGateway{lost: errors.New("lost")}, nil)
+	err := a.Ask(t.Context(), "b", link.Activity{}, func(from io.Reader) error { _, err := io.ReadAll(from); return err })
+	if reset, ok := errors.AsType[*quic.StreamError](err); !ok || reset.ErrorCode != quic.StreamErrorCode(link.CodeDraining) {
+		t.Errorf("the answer: %v", err)
 	}
 }
 

@@ -47,6 +47,8 @@ type Options struct {
 
 // Gateway is this gateway, as its peers see it. Package cluster/edge implements it.
 type Gateway interface {
+	// Serving fails while this gateway may have missed changes.
+	Serving() error
 	// Pairings returns what peers must know about the pairings of this gateway. It must not call
 	// the links.
 	Pairings() []link.Pairing
