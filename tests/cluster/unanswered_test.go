@@ -97,7 +97,8 @@ func TestTxnUnanswered(t *testing.T) {
 				checkMade(t, direct, test.txn, result, between)
 			case err == nil:
 				got = "conflict"
-			case !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "others have changed the same records since; the change may have been made: look"):
+			case !errors.Is(err, store.ErrUnavailable),
+				!strings.Contains(err.Error(), "same records since; the change may have been made: look"):
 				t.Error(err)
 			}
 			if got != test.want {
@@ -182,7 +183,8 @@ func TestTxnLate(t *testing.T) {
 		if want[key] = result.Revision; !result.Succeeded || !result.Changed {
 			t.Errorf("%s: %+v", key, result)
 		}
-		all.If, all.Then = append(all.If, store.Compare{Key: key, ModRevision: result.Revision}), append(all.Then, store.Delete(key))
+		all.If = append(all.If, store.Compare{Key: key, ModRevision: result.Revision})
+		all.Then = append(all.Then, store.Delete(key))
 	}
 	deleted, err := direct.Txn(t.Context(), all) // with an old epoch
 	if want["x"] = deleted.Revision; err != nil || !deleted.Succeeded {
@@ -219,8 +221,9 @@ func TestTxnUnderWay(t *testing.T) {
 	kv, other := open(t, slow.url), open(t, late.url)
 	slow.lose.Store(true)
 	made := make(chan store.TxnResult)
+	txn := store.Txn{If: []store.Compare{{Key: "a"}}, Then: []store.Op{store.Put("a", []byte("slow"))}}
 	go func() {
-		result, err := kv.Txn(t.Context(), store.Txn{If: []store.Compare{{Key: "a"}}, Then: []store.Op{store.Put("a", []byte("slow"))}})
+		result, err := kv.Txn(t.Context(), txn)
 		if err != nil {
 			t.Error(err)
 		}
