@@ -36,7 +36,7 @@ type Cluster struct {
 	Options
 	contact *contact
 	store   *store.Store
-	put     int64     // revision of the last report; of the goroutine that has contact
+	put     int64     // revision of the last report with the lease; of the goroutine that has contact
 	taken   time.Time // since when another process has the name; of the goroutine that enters
 
 	changed wait.Change // an edge or a report
@@ -132,6 +132,7 @@ func (c *Cluster) enter(ctx context.Context) (store.Lease, error) {
 	if err := c.vacant(); err != nil {
 		return nil, err
 	}
+	c.put = 0
 	if err := c.store.AddEdge(ctx, c.Edge); err != nil {
 		return nil, err
 	}
@@ -209,7 +210,7 @@ func (c *Cluster) hold(ctx context.Context, lease store.Lease) error {
 			err = c.report(ctx, lease)
 		}
 		switch {
-		case errors.Is(err, store.ErrNotFound):
+		case errors.Is(err, store.ErrNotFound), ctx.Err() != nil:
 			return err
 		case err != nil:
 			if failures++; failures == 1 {
@@ -237,7 +238,7 @@ func (c *Cluster) meet(ctx context.Context, lease store.Lease) error {
 	switch {
 	case err == nil:
 		err = c.store.Reach(ctx, c.put)
-	case errors.Is(err, store.ErrNoSpace): // nothing can be changed, so there is nothing to report
+	case errors.Is(err, store.ErrNoSpace) && c.put > 0: // nothing can be changed, so there is nothing to report
 		_, err = c.store.CatchUp(ctx)
 	}
 	if err == nil {

@@ -56,16 +56,24 @@ func TestLeaseEndsEarly(t *testing.T) {
 	}
 }
 
-// TestNoSpace: edges serve on while etcd has no space for changes.
+// TestNoSpace: edges serve on while etcd has no space for changes. One that has not reported yet does not serve.
 func TestNoSpace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const l = 30 * time.Second
 		r := newRig(t)
-		a := r.start("a", l)
+		a, b := r.start("a", l), r.start("b", l)
+		if err := a.cluster.Remove(t.Context(), "b", true); err != nil {
+			t.Fatal(err)
+		}
+		b.fill.Store(true)
+		r.until(b.full.Load)
 		a.full.Store(true)
 		for end := time.Now().Add(4 * l); time.Now().Before(end); time.Sleep(time.Second) {
 			if err := a.Serving(); err != nil {
 				t.Fatal(err)
+			}
+			if e, _ := a.FindEdge("b"); e.Revision == 0 || e.Report != nil || b.Serving() == nil {
+				t.Fatalf("an edge without a report serves: %+v", e)
 			}
 		}
 		a.set(false)

@@ -24,6 +24,7 @@ type line struct {
 	slow   atomic.Int64 // the time that a call, or a batch of changes, takes at most
 	late   atomic.Bool  // transactions that were given up are carried out later
 	full   atomic.Bool  // the store has no space
+	fill   atomic.Bool  // it has none after the next change of an edge
 
 	mu   sync.Mutex
 	open chan struct{} // closed while the line works
@@ -137,6 +138,9 @@ func (l *line) Txn(ctx context.Context, t store.Txn) (store.TxnResult, error) {
 	result, err := call(ctx, l, func() (store.TxnResult, error) {
 		if done = true; l.full.Load() && writes("") {
 			return store.TxnResult{}, store.ErrNoSpace
+		}
+		if l.fill.Load() && writes("edges/") {
+			defer l.full.Store(true)
 		}
 		return l.Shared.Txn(ctx, t)
 	})
