@@ -62,10 +62,10 @@ func TestNoSpace(t *testing.T) {
 		const l = 30 * time.Second
 		r := newRig(t)
 		a, b := r.start("a", l), r.start("b", l)
+		b.fill.Store(true)
 		if err := a.cluster.Remove(t.Context(), "b", true); err != nil {
 			t.Fatal(err)
 		}
-		b.fill.Store(true)
 		r.until(b.full.Load)
 		a.full.Store(true)
 		for end := time.Now().Add(4 * l); time.Now().Before(end); time.Sleep(time.Second) {
@@ -97,11 +97,13 @@ func TestUnreadEdge(t *testing.T) {
 			}
 		}
 		write(store.Put("edges/z", []byte(`{"v":1000}`)))
+		write(store.Put("edge_reports/z", []byte(`{"v":1000}`)))
 		var u *store.Unconfirmed
-		if err := a.revoke(t.Context(), id); !errors.As(err, &u) || u.Pending[0].Edge != "z" {
+		if err := a.revoke(t.Context(), id); !errors.As(err, &u) || len(u.Pending) != 1 || u.Pending[0].Edge != "z" {
 			t.Errorf("with an edge of a later version: %v", err)
 		}
 		write(store.Delete("edges/z"))
+		write(store.Delete("edge_reports/z"))
 		if err := a.revoke(t.Context(), id); err != nil {
 			t.Error(err)
 		}

@@ -33,13 +33,14 @@ type ended struct {
 // note notes a change of an edge or of its report.
 func (c *Cluster) note(name string) {
 	defer c.changed.Now()
-	e, ok := c.store.FindEdge(name)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e, ok := c.store.FindEdge(name) // with the lock: no other call has seen a later state
+
 	if name == c.Edge.Name && (!e.Is(c.Edge) || e.Report == nil) { // others no longer wait for this edge
 		c.contact.refuse()
 		wait.Wake(c.wake, struct{}{})
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	was := c.seen[name]
 	now := seen{process: e.Edge, record: e.Revision, report: e.Reported, at: was.at}
 	switch {

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"slices"
 	"time"
 )
 
@@ -113,7 +114,8 @@ func (s *Store) UnreadEdges() (names []string) {
 			names = append(names, at.id)
 		}
 	}
-	return names
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // FindEdge returns an edge of the cluster.
