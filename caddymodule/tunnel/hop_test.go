@@ -72,7 +72,7 @@ func (g *testGateway) joins(t testing.TB, to *testGateway, name string) *testPee
 			}
 			running.Go(func() {
 				if to, err := link.ReadTo(s); err == nil {
-					g.Relay(s, to)
+					g.Relay(s, to, g.serving)
 				}
 			})
 		}
@@ -98,6 +98,13 @@ func (g *testGateway) joins(t testing.TB, to *testGateway, name string) *testPee
 		}
 	})
 	return &testPeer{conn, control}
+}
+
+func (g *testGateway) serving() error {
+	if g.lost.Load() {
+		return errors.New("the store is lost")
+	}
+	return nil
 }
 
 // remoteOf returns the tunnels of a connector at peers.

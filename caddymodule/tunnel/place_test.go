@@ -183,6 +183,29 @@ func TestPlaceOfTheFirst(t *testing.T) {
 	})
 }
 
+// TestLostStoreAtPeer: a request that waits for a place at a peer is not sent if that has lost its store
+// meanwhile. The place is free for the next one.
+func TestLostStoreAtPeer(t *testing.T) {
+	inCluster(t, func(t *testing.T, newEdge func(string) *testGateway) {
+		entry, with := newEdge("a"), newEdge("b")
+		with.joins(t, entry, "b")
+		_, h := with.limited(t, 1)
+		here, there := entry.mustSession(t, "con_1"), with.mustSession(t, "con_1")
+		place := <-reserve(t.Context(), clientA, there)
+		waits := reserve(t.Context(), clientB, here)
+		time.Sleep(time.Second)
+		with.lost.Store(true)
+		place.Leave()
+		if r := <-waits; !errors.Is(r.err, link.ErrNotSent) {
+			t.Errorf("without the store: %v", r.err)
+		}
+		with.lost.Store(false)
+		close(h.open)
+		next := <-reserve(t.Context(), clientB, here)
+		next.use(t, clientB)
+	})
+}
+
 // TestOwnerOverHop: the gateway with the tunnel divides its places among owners, whichever gateway
 // their requests come from.
 func TestOwnerOverHop(t *testing.T) {

@@ -158,9 +158,10 @@ func (e *Edge) sessions() (list []*Session) {
 }
 
 // Relay serves a request of a peer for a connector on its stream. It looks for the connector at this
-// gateway alone, so a request makes one hop at most.
-func (h *Hub) Relay(stream *quic.Stream, to link.To) {
-	opened, err := h.openFor(stream, to)
+// gateway alone, so a request makes one hop at most. serving fails while this gateway may not know that
+// the connector was replaced.
+func (h *Hub) Relay(stream *quic.Stream, to link.To, serving func() error) {
+	opened, err := h.openFor(stream, to, serving)
 	if err != nil {
 		code := link.CodeDraining
 		if errors.Is(err, link.ErrNoCredit) {
@@ -175,7 +176,7 @@ func (h *Hub) Relay(stream *quic.Stream, to link.To) {
 }
 
 // openFor opens the stream of a request of a peer, which may wait for a place.
-func (h *Hub) openFor(stream *quic.Stream, to link.To) (*openStream, error) {
+func (h *Hub) openFor(stream *quic.Stream, to link.To, serving func() error) (*openStream, error) {
 	s, ok := h.Session(to.Connector)
 	if !ok {
 		return nil, errEnded
@@ -183,6 +184,10 @@ func (h *Hub) openFor(stream *quic.Stream, to link.To) (*openStream, error) {
 	client := fair.Client{Owner: to.Owner, Key: to.Key}
 	place, err := s.enter(stream.Context(), client, to.Wait)
 	if err != nil {
+		return nil, err
+	}
+	if err := serving(); err != nil { // it may have lost the store meanwhile
+		place.Leave()
 		return nil, err
 	}
 	opened, err := s.open(stream.Context(), client, place)

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -39,6 +40,8 @@ type testGateway struct {
 
 	taking    sync.Mutex
 	simulated []net.PacketConn // sockets of connectors in a bubble that are not used yet
+
+	lost atomic.Bool // the store
 }
 
 func newSecrets(t testing.TB) Secrets {

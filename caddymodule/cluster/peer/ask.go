@@ -71,11 +71,11 @@ func (l *Links) answer(stream *quic.Stream) {
 	}
 	_ = stream.SetReadDeadline(time.Time{})
 	switch hub := l.hub.Load(); {
-	case err != nil, hub == nil, l.Gateway.Serving() != nil: // the connector here may have been replaced
-		link.Refuse(stream, link.CodeDraining) // it has nothing of the request
+	case err != nil, hub == nil, asked != nil && l.Gateway.Serving() != nil:
+		link.Refuse(stream, link.CodeDraining) // the connector has nothing of the request
 	case asked != nil:
 		l.Gateway.Serve(stream, asked)
 	default:
-		hub.Relay(stream, to)
+		hub.Relay(stream, to, l.Gateway.Serving)
 	}
 }
