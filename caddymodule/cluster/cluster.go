@@ -126,7 +126,7 @@ func (c *Cluster) Reached(revision int64) {
 func (c *Cluster) enter(ctx context.Context) (store.Lease, error) {
 	ctx, cancel := context.WithTimeout(ctx, enterTime)
 	defer cancel()
-	if _, err := c.store.CatchUp(ctx); err != nil {
+	if err := c.store.CatchUp(ctx); err != nil {
 		return nil, err
 	}
 	if err := c.vacant(); err != nil {
@@ -239,7 +239,7 @@ func (c *Cluster) meet(ctx context.Context, lease store.Lease) error {
 	case err == nil:
 		err = c.store.Reach(ctx, c.put)
 	case errors.Is(err, store.ErrNoSpace) && c.put > 0: // nothing can be changed, so there is nothing to report
-		_, err = c.store.CatchUp(ctx)
+		err = c.store.CatchUp(ctx)
 	}
 	if err == nil {
 		err = lease.KeepAlive(ctx)

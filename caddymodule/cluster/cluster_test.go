@@ -12,37 +12,6 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// TestRevokedEverywhere has each edge revoke keys that no edge may accept afterwards.
-func TestRevokedEverywhere(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
-		for _, name := range []string{"a", "b", "c"} {
-			began := time.Now()
-			if e := r.start(name, time.Minute); e.Serving() != nil || time.Since(began) > time.Second {
-				t.Errorf("%s has started in %v: %v", name, time.Since(began), e.Serving())
-			}
-		}
-		for range 20 {
-			for _, e := range r.all() {
-				id, secret := r.key(e)
-				for _, other := range r.all() {
-					if _, err := other.CatchUp(t.Context()); err != nil || !other.accepts(secret) {
-						t.Fatalf("%s does not accept a new key: %v", other.name, err)
-					}
-				}
-				if err := e.revoke(t.Context(), id); err != nil {
-					t.Fatal(err)
-				}
-				for _, other := range r.all() {
-					if other.accepts(secret) {
-						t.Fatalf("%s accepts a key that %s has revoked", other.name, e.name)
-					}
-				}
-			}
-		}
-	})
-}
-
 // TestLostEdge cuts an edge off from the store. It refuses, and ends what runs, at L. A revocation is
 // unconfirmed until its lease has ended, and the error says until when it may accept.
 func TestLostEdge(t *testing.T) {

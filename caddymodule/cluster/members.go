@@ -127,7 +127,7 @@ func (c *Cluster) Contact(name string) store.Contact {
 // stopped, it removes the report, too: a program that runs after all accepts requests until it notices
 // that, and joins again.
 func (c *Cluster) Remove(ctx context.Context, name string, stopped bool) error {
-	if _, err := c.store.CatchUp(ctx); err != nil {
+	if err := c.store.CatchUp(ctx); err != nil {
 		return err
 	}
 	e, _ := c.store.FindEdge(name) // the store refuses an edge that does not exist

@@ -53,12 +53,16 @@ type edge struct {
 	cluster *cluster.Cluster
 }
 
-// start starts an edge of a machine that has its name.
+// start starts an edge of a machine that has its name. It serves within a second.
 func (r *rig) start(name string, l time.Duration) *edge {
 	r.Helper()
+	began := time.Now()
 	e, err := r.open(name, disk{name, name}, l, 1)
 	if err != nil {
 		r.Fatal(err)
+	}
+	if err := e.Serving(); err != nil || time.Since(began) > time.Second {
+		r.Errorf("%s has started in %v: %v", name, time.Since(began), err)
 	}
 	return e
 }

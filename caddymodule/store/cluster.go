@@ -66,15 +66,6 @@ func (t *tx) confirmed() {
 	}
 }
 
-// CatchUp waits until the view shows all that was written before, also by other gateways, and
-// returns the revision of the view.
-func (s *Store) CatchUp(ctx context.Context) (revision int64, err error) {
-	if err := s.catchUp(ctx); err != nil {
-		return 0, err
-	}
-	return s.Revision(), nil
-}
-
 // Revision returns the revision of the view.
 func (s *Store) Revision() int64 { return s.view.Load().revision }
 
@@ -156,7 +147,7 @@ func (s *Store) look() (_ any, err error) {
 	s.looks.Forget("")
 	ctx, cancel := context.WithTimeout(s.ctx, lookTime)
 	defer cancel()
-	if err := s.catchUp(ctx); err != nil {
+	if err := s.CatchUp(ctx); err != nil {
 		s.log.Debug("failed to look for the changes of other gateways", "error", err)
 		return nil, errLookAgain
 	}

@@ -246,7 +246,7 @@ func (s *Store) SaveReport(ctx context.Context, e Edge, r Report, lease LeaseID)
 		if err != nil || result.Succeeded {
 			return result.Revision, err
 		}
-		if _, err := s.CatchUp(ctx); err != nil { // to another record: of this process if that only drains
+		if err := s.CatchUp(ctx); err != nil { // to another record: of this process if that only drains
 			return 0, err
 		}
 	}

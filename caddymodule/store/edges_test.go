@@ -41,7 +41,7 @@ func TestReportChanges(t *testing.T) {
 	if err := lease.Revoke(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.CatchUp(ctx); err != nil {
+	if err := s.CatchUp(ctx); err != nil {
 		t.Fatal(err)
 	}
 	if want := []string{"edge a", "edge a", "edge report a", "edge report a", "edge a"}; !slices.Equal(kinds, want) {

@@ -224,8 +224,8 @@ func (s *Store) Reach(ctx context.Context, revision int64) error {
 	}
 }
 
-// catchUp waits until the view shows all that was written before, also by other processes.
-func (s *Store) catchUp(ctx context.Context) error {
+// CatchUp waits until the view shows all that was written before, also by other processes.
+func (s *Store) CatchUp(ctx context.Context) error {
 	for {
 		s.mu.Lock()
 		watcher, progress := s.watcher, s.progress

@@ -233,7 +233,7 @@ func TestViewMissesNothing(t *testing.T) {
 	leftoverErr := s.RemoveAccount(ctx, "x")
 	edgeErr := s.AddEdge(ctx, Edge{Name: "a"})
 	_, reportErr := s.SaveReport(ctx, Edge{Name: "a"}, Report{}, 0)
-	_, caughtUp := s.CatchUp(ctx)
+	caughtUp := s.CatchUp(ctx)
 	err = errors.Join(err, edgeErr, reportErr, caughtUp, sessionErr, linkErr, tokenErr, pairingErr, keyErr, connectorErr, deploymentErr, passkeyErr, calibrationErr, accountErr, leftoverErr)
 	if err != nil {
 		t.Fatal(err)

@@ -157,7 +157,7 @@ func (s *Store) RemoveSessions(ctx context.Context, userID, exceptID string) (in
 	if !checkID(prefixUser, userID) {
 		return 0, errNoUser
 	}
-	if err := s.catchUp(ctx); err != nil {
+	if err := s.CatchUp(ctx); err != nil {
 		return 0, fmt.Errorf("ending the sessions: %w", err)
 	}
 	v, sessions := s.view.Load(), s.Sessions(userID)

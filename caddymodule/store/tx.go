@@ -74,7 +74,7 @@ func (s *Store) write(caller context.Context, build func(t *tx) error) error {
 		case result.Succeeded && s.Revision() >= result.Revision:
 			return s.Reach(ctx, result.Revision)
 		case result.Succeeded:
-			return s.catchUp(ctx)
+			return s.CatchUp(ctx)
 		}
 	}
 	return Errorf(ErrConflict, "too many concurrent changes of the same records: try again")

@@ -57,13 +57,11 @@ func (e *Edge) Start(s *gateway.Services) {
 		}
 	})
 	e.owners = owner.New(owner.Options{
-		Edge: e.Name(), Edges: s.Store.Edges, Open: e.open, Doubt: e.Doubt, Queues: s.Queues, Logger: e.Cluster.Logger,
+		Edge: e.Name(), Edges: s.Store.Edges, Doubt: e.Doubt, Queues: s.Queues, Logger: e.Cluster.Logger,
+		Open: func(edge string) (link.Stream, error) { return e.Open(edge) },
 	})
 	s.Queues.Share(e.owners.Enter)
 }
-
-// open is [peer.Links.Open], for the owners.
-func (e *Edge) open(peer string) (link.Stream, error) { return e.Open(peer) }
 
 // Listening implements gateway.Cluster.
 func (e *Edge) Listening(hub *tunnel.Hub) {
@@ -73,14 +71,6 @@ func (e *Edge) Listening(hub *tunnel.Hub) {
 
 // Join opens the store of a cluster and joins that. local is the open file of this edge.
 func (p Options) Join(local store.KV, o gateway.JoinOptions) (*store.Store, gateway.Cluster, error) {
-	st, edge, err := p.join(local, o)
-	if err != nil {
-		return nil, nil, err
-	}
-	return st, edge, nil
-}
-
-func (p Options) join(local store.KV, o gateway.JoinOptions) (*store.Store, *Edge, error) {
 	logger := o.Logger
 	if err := p.identify(context.Background(), local); err != nil {
 		return nil, nil, err
@@ -189,7 +179,8 @@ func (p *Options) identify(ctx context.Context, local store.KV) error {
 			return err
 		}
 	} else if err := json.Unmarshal(item.Value, &id); err != nil || id.Instance == "" || id.Name == "" {
-		return store.Errorf(store.ErrSchema, "the file %s is not that of a gateway of a cluster: move it away, and this gateway gets a new identity", p.Path)
+		return store.Errorf(store.ErrSchema, "the file %s is not that of a gateway of a cluster: "+
+			"move it away, and this gateway gets a new identity", p.Path)
 	}
 	p.Edge.Instance, p.Edge.Boot = id.Instance, boot(p.Path)
 	p.Edge.Name = cmp.Or(p.Edge.Name, id.Name)

@@ -27,7 +27,7 @@ func startOwners(t testing.TB, limit int) (a, b *Edge) {
 	}
 	a, b = start("a"), start("b")
 	wait.Until(t, "a connection of b", func() bool {
-		stream, err := a.open("b")
+		stream, err := a.Open("b")
 		if err == nil {
 			link.Refuse(stream, link.CodeNone)
 		}

@@ -52,12 +52,13 @@ func (c *testCluster) open(name, address string) (*store.Store, *Edge) {
 		Edge:   store.Edge{Name: name, Peer: address, OnStoreLoss: time.Minute},
 		Shared: func(context.Context, *slog.Logger) (store.KV, error) { return storetest.Share(c.shared), nil },
 	}
-	st, edge, err := o.join(storetest.OpenBolt(c, o.Path), gateway.JoinOptions{
+	st, joined, err := o.Join(storetest.OpenBolt(c, o.Path), gateway.JoinOptions{
 		Logger: slog.New(slog.DiscardHandler), Pin: func() string { return c.pin },
 	})
 	if err != nil {
 		c.Fatal(err)
 	}
+	edge := joined.(*Edge)
 	edge.Gateway = withoutPairings{edge}
 	c.Cleanup(func() {
 		if err := edge.Leave(); err != nil {
