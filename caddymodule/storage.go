@@ -33,11 +33,8 @@ const (
 	storageEtcd = "etcd"
 )
 
-// The default and the minimum of Edge.OnStoreLoss. The maximum is cluster.MaxStoreLoss.
-const (
-	defaultStoreLoss = 2 * time.Minute
-	minStoreLoss     = 10 * time.Second
-)
+// defaultStoreLoss is the default of Edge.OnStoreLoss.
+const defaultStoreLoss = 2 * time.Minute
 
 // Storage is where the gateway keeps its records.
 type Storage struct {
@@ -234,7 +231,8 @@ func (a *App) place() (place gateway.Place, err error) {
 func (e *Edge) edge() (store.Edge, error) {
 	e = cmp.Or(e, new(Edge))
 	out := store.Edge{
-		Name: e.Name, Advertise: e.Advertise, Peer: cmp.Or(e.Peer, e.Advertise), Region: e.Region, Version: version.Number(), OnStoreLoss: defaultStoreLoss,
+		Name: e.Name, Advertise: e.Advertise, Peer: cmp.Or(e.Peer, e.Advertise), Region: e.Region,
+		Version: version.Number(), OnStoreLoss: defaultStoreLoss,
 	}
 	for option, name := range map[string]string{"name": e.Name, "region": e.Region} {
 		if name != "" && scope.CheckName(name) != nil {
@@ -249,11 +247,12 @@ func (e *Edge) edge() (store.Edge, error) {
 	switch e.OnStoreLoss {
 	case "":
 	case "deny":
-		out.OnStoreLoss = minStoreLoss
+		out.OnStoreLoss = cluster.MinStoreLoss
 	default:
 		d, err := caddy.ParseDuration(e.OnStoreLoss)
-		if err != nil || d < minStoreLoss || d > cluster.MaxStoreLoss {
-			return out, fmt.Errorf("parsing edge on_store_loss %q: it must be a duration from 10s to 30m, or deny, which is 10s", e.OnStoreLoss)
+		if err != nil || d < cluster.MinStoreLoss || d > cluster.MaxStoreLoss {
+			return out, fmt.Errorf("parsing edge on_store_loss %q: it must be a duration from 10s to 30m, "+
+				"or deny, which is 10s", e.OnStoreLoss)
 		}
 		out.OnStoreLoss = d
 	}

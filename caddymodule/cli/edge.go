@@ -26,12 +26,16 @@ in etcd. A gateway with a store of its own has none.`,
 				if e.Self {
 					roles = append(roles, "this edge")
 				}
-				return []string{e.Name, in.env.edgeState(e), e.Region, e.Version, e.Advertise, e.Peer, in.env.ago(&e.StartedAt), strings.Join(roles, ", ")}
+				return []string{
+					e.Name, in.env.edgeState(e), e.Region, e.Version, e.Advertise, e.Peer,
+					in.env.ago(&e.StartedAt), strings.Join(roles, ", "),
+				}
 			},
 			notes: func(in *invocation, edges []manage.Edge) {
 				for _, e := range edges {
 					if e.Self && e.ContactAt != nil {
-						in.printf("\nThis edge last had contact to the store %s: what the list says of the others is from then.\n", in.env.ago(e.ContactAt))
+						in.printf("\nThis edge last had contact to the store %s: "+
+							"what the list says of the others is from then.\n", in.env.ago(e.ContactAt))
 					}
 				}
 			},

@@ -59,7 +59,8 @@ func New(o Options) *Cluster {
 		o.Clocks = readClocks
 	}
 	return &Cluster{
-		Options: o, contact: newContact(o.Clocks, o.Edge.OnStoreLoss), seen: map[string]seen{}, wake: make(chan struct{}, 1),
+		Options: o, contact: newContact(o.Clocks, o.Edge.OnStoreLoss),
+		seen: map[string]seen{}, wake: make(chan struct{}, 1),
 	}
 }
 
@@ -160,7 +161,8 @@ func (c *Cluster) vacant() error {
 	}
 	return store.Errorf(store.ErrUnavailable, "%s may accept requests: if it does not run, "+
 		"this one takes its place by %s, or at once after "+
-		"`caddy gateway edge remove %s --stopped`; if both shall run, "+names, who, shown(last.Add(e.LeaseTime())), e.Name)
+		"`caddy gateway edge remove %s --stopped`; if both shall run, "+names,
+		who, shown(last.Add(e.LeaseTime())), e.Name)
 }
 
 // stay keeps this edge in the cluster until the context ends. It has no lease yet if it could

@@ -11,16 +11,13 @@ import (
 const confirmTime = 5 * time.Second
 
 // Confirm implements store.Cluster. It gives up after 5 s.
-func (c *Cluster) Confirm(ctx context.Context, revision int64) error {
+func (c *Cluster) Confirm(ctx context.Context, revision int64) (err error) {
 	began := time.Now()
-	err := c.confirm(ctx, revision)
-	if c.Waited != nil {
-		c.Waited(time.Since(began), err == nil)
-	}
-	return err
-}
-
-func (c *Cluster) confirm(ctx context.Context, revision int64) error {
+	defer func() {
+		if c.Waited != nil {
+			c.Waited(time.Since(began), err == nil)
+		}
+	}()
 	ctx, cancel := context.WithTimeout(ctx, confirmTime)
 	defer cancel()
 	for {

@@ -97,15 +97,12 @@ func (c *Cluster) Draining() bool {
 
 // InContact implements store.Cluster.
 func (c *Cluster) InContact() bool {
-	return c.contact.serving() && c.Stale() < fresh(c.Edge.OnStoreLoss)
+	return c.contact.serving() && c.contact.age() < fresh(c.Edge.OnStoreLoss)
 }
-
-// Stale returns how long ago the edge had contact to the store.
-func (c *Cluster) Stale() time.Duration { return c.contact.age() }
 
 // Contact returns what this edge knows of the contact of an edge to the store.
 func (c *Cluster) Contact(name string) store.Contact {
-	last, l, serving := time.Now().Add(-c.Stale()), c.Edge.OnStoreLoss, c.contact.serving()
+	last, l, serving := time.Now().Add(-c.contact.age()), c.Edge.OnStoreLoss, c.contact.serving()
 	if name != c.Edge.Name {
 		if !c.InContact() {
 			return store.Contact{Unknown: true}
@@ -137,8 +134,8 @@ func (c *Cluster) Remove(ctx context.Context, name string, stopped bool) error {
 	case e.Report == nil, stopped && !e.Is(c.Edge):
 		return c.store.RemoveLostEdge(ctx, e)
 	case time.Since(at) < fresh(e.OnStoreLoss):
-		return store.Errorf(store.ErrInUse, "the edge %s is running: stop its program, and it leaves the cluster by itself. "+
-			"If it was killed, it can be removed after %s, or at once with `caddy gateway edge remove %s --stopped`",
+		return store.Errorf(store.ErrInUse, "the edge %s is running: "+
+			"stop its program, and it leaves the cluster by itself. If it was killed, it can be removed after %s, or at once with `caddy gateway edge remove %s --stopped`",
 			name, shown(at.Add(e.LeaseTime())), name)
 	}
 	return store.Errorf(store.ErrInUse, "the edge %s has lost the store, but may accept requests until %s, "+

@@ -6,7 +6,6 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/serve"
-	"github.com/postern-dev/postern/caddymodule/signin"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/link"
@@ -38,10 +37,8 @@ type Cluster interface {
 	Match(id string, match func(secretHash []byte) bool) bool
 	// Members returns the gateways for connectors.
 	Members() tunnel.Members
-	// PublishPairing sends the other gateways a message about a pairing.
-	PublishPairing(m link.Pairing)
-	// PublishSignIn sends them an attempt to sign in.
-	PublishSignIn(o signin.Outcome)
+	// Publish sends the other gateways a message about a pairing, or an attempt to sign in. It does not wait.
+	Publish(m link.Message)
 	// Draining reports whether clients and connectors shall use other gateways.
 	Draining() bool
 	// Leader reports whether this gateway has the duties that one fulfills for all.

@@ -34,7 +34,9 @@ func (s *Store) newServices(st *store.Store, cluster Cluster) (*Services, error)
 	var onSignIn func(signin.Outcome)
 	var onPairing func(link.Pairing)
 	if cluster != nil {
-		peers, onSignIn, onPairing = cluster, cluster.PublishSignIn, cluster.PublishPairing
+		peers = cluster
+		onSignIn = func(o signin.Outcome) { cluster.Publish(link.SignIn(o)) }
+		onPairing = func(m link.Pairing) { cluster.Publish(m) }
 	}
 	backend, err := serve.NewBackend(st, peers, memory.NewBudget(DefaultMaxMemory()), log, s.logger)
 	if err != nil {

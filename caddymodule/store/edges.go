@@ -239,7 +239,8 @@ func (s *Store) SaveReport(ctx context.Context, e Edge, r Report, lease LeaseID)
 	for {
 		old, _ := s.FindEdge(e.Name)
 		if !old.Is(e) {
-			return 0, Errorf(ErrNotFound, "another gateway has taken the place of this one, or an operator has removed it")
+			return 0, Errorf(ErrNotFound, "another gateway has taken the place of this one, "+
+				"or an operator has removed it")
 		}
 		place := Compare{Key: edgeKind.path("", e.Name), ModRevision: old.Revision}
 		result, err := s.kv.Txn(ctx, Txn{If: []Compare{place}, Then: []Op{op}})

@@ -18,9 +18,8 @@ const markRestoring = dirMarks + "restoring"
 // them alone: another store with the same records does not have it. Gateways with different
 // stores cannot ask each other, as each store has a key of its own for that.
 func isOfCluster(path string) bool {
-	return slices.ContainsFunc([]string{edgeKind.dir, reportKind.dir, markConfirmed, dirRecent, dirSecrets + SecretPeer}, func(dir string) bool {
-		return strings.HasPrefix(path, dir)
-	})
+	of := []string{edgeKind.dir, reportKind.dir, markConfirmed, dirRecent, dirSecrets + SecretPeer}
+	return slices.ContainsFunc(of, func(dir string) bool { return strings.HasPrefix(path, dir) })
 }
 
 // CheckUnused fails with ErrLocked if a gateway of a cluster uses the KV.

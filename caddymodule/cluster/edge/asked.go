@@ -83,7 +83,8 @@ func (e *Edge) NewID(prefix string) string {
 func (e *Edge) Fetch(ctx context.Context, owner kept.Owner, id string, remove bool, read func(io.Reader) error) error {
 	for _, other := range e.services.Store.Edges() {
 		if other.Name != e.Name() && strings.HasSuffix(id, e.tag(other.Name)) {
-			return e.Ask(ctx, other.Name, link.Kept{Account: owner.Account, Key: owner.Key, ID: id, Delete: remove}, read)
+			m := link.Kept{Account: owner.Account, Key: owner.Key, ID: id, Delete: remove}
+			return e.Ask(ctx, other.Name, m, read)
 		}
 	}
 	return nil

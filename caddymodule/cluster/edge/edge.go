@@ -127,12 +127,6 @@ func (e *Edge) OnPairing(ctx context.Context) func(link.Pairing) {
 	return e.services.Pairing.OnPairing(ctx)
 }
 
-// PublishPairing implements gateway.Cluster.
-func (e *Edge) PublishPairing(m link.Pairing) { e.Publish(m) }
-
-// PublishSignIn implements gateway.Cluster.
-func (e *Edge) PublishSignIn(o signin.Outcome) { e.Publish(link.SignIn(o)) }
-
 // OnSignIn implements peer.Gateway.
 func (e *Edge) OnSignIn(m link.SignIn) { e.services.SignIn.OnPeer(signin.Outcome(m)) }
 
