@@ -241,7 +241,8 @@ func TestTxnUnderWay(t *testing.T) {
 	}
 }
 
-// TestRestored leads the client to an etcd whose revision is older, as after a restore.
+// TestRestored leads the client to an etcd whose revision is older, as after a restore. It has missed
+// changes there, also when the revision is later again.
 func TestRestored(t *testing.T) {
 	t.Parallel()
 	p := newProxy(t, start(t, 1)[0])
@@ -251,14 +252,23 @@ func TestRestored(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	for range 3 {
-		put(t, kv, store.Put("a", nil))
+	var before int64
+	for range 9 {
+		before = put(t, kv, store.Put("a", nil))
 	}
-	p.leadTo(start(t, 1)[0])
-	_, failed := kv.Txn(t.Context(), store.Txn{Then: []store.Op{store.Put("a", nil)}})
-	for name, err := range map[string]error{"txn": failed, "progress": second(w.Progress(t.Context()))} {
-		if !errors.Is(err, store.ErrUnavailable) || !strings.Contains(fmt.Sprint(err), "it was restored, so restart this gateway") {
-			t.Errorf("%s: %v", name, err)
+	older := start(t, 1)[0]
+	p.leadTo(older)
+	for _, later := range []bool{false, true} {
+		for direct := open(t, older.url); later; {
+			if put(t, direct, store.Put("a", nil)) > before {
+				break
+			}
+		}
+		_, failed := kv.Txn(t.Context(), store.Txn{Then: []store.Op{store.Put("a", nil)}})
+		for name, err := range map[string]error{"txn": failed, "progress": second(w.Progress(t.Context()))} {
+			if !errors.Is(err, store.ErrUnavailable) || !strings.Contains(fmt.Sprint(err), "it was restored, so restart this gateway") {
+				t.Errorf("%s, later: %v: %v", name, later, err)
+			}
 		}
 	}
 }

@@ -48,6 +48,8 @@ type kv struct {
 	seen    atomic.Int64 // the latest revision of etcd that this client knows of
 	epoch   atomic.Int64 // the ModRevision of epochKey, as far as this client knows
 
+	restored atomic.Pointer[error] // why all calls fail: etcd has lost changes that this client knows of
+
 	ctx   context.Context // ends when the KV is closed
 	close context.CancelFunc
 }

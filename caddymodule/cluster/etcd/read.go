@@ -44,14 +44,20 @@ func (k *kv) revision(ctx context.Context) (int64, error) {
 	return resp.Header.Revision, k.see(seen, resp.Header.Revision)
 }
 
-// see notes a revision that etcd has had since the time when the latest one known was before.
+// see notes a revision that etcd has had since the time when the latest one known was before. If it
+// is older, all calls fail from then on: once etcd is past what is known, nothing else would show that
+// watchers have missed changes.
 func (k *kv) see(before, revision int64) error {
 	for seen := k.seen.Load(); seen < revision && !k.seen.CompareAndSwap(seen, revision); {
 		seen = k.seen.Load()
 	}
 	if revision < before {
-		return store.Errorf(store.ErrUnavailable, "etcd at %s has revision %d, but had %d before: "+
+		err := store.Errorf(store.ErrUnavailable, "etcd at %s has revision %d, but had %d before: "+
 			"it was restored, so restart this gateway", k.servers, revision, before)
+		k.restored.CompareAndSwap(nil, &err)
+	}
+	if err := k.restored.Load(); err != nil {
+		return *err
 	}
 	return nil
 }

@@ -39,6 +39,8 @@ func try[T any](
 		switch {
 		case k.ctx.Err() != nil:
 			return result, store.ErrClosed
+		case k.restored.Load() != nil:
+			return result, *k.restored.Load()
 		case caller.Err() != nil:
 			return result, k.unavailable(caller.Err(), last)
 		}
