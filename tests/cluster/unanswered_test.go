@@ -213,6 +213,23 @@ func TestTxnLate(t *testing.T) {
 	}
 }
 
+// TestTxnStale has a transaction with an old compare, whose first attempt is lost: that another client
+// had put the same bytes earlier does not show that it was made.
+func TestTxnStale(t *testing.T) {
+	t.Parallel()
+	s := start(t, 1)[0]
+	p := newProxy(t, s)
+	kv := open(t, p.url)
+	old := put(t, kv, store.Put("a", nil))
+	put(t, kv, store.Put("a", []byte("same")))
+	result := <-hold(t, p, kv, store.Txn{
+		If: []store.Compare{{Key: "a", ModRevision: old}}, Then: []store.Op{store.Put("a", []byte("same")), store.Put("b", nil)},
+	})
+	if item, err := kv.Get(t.Context(), "b"); err != nil || result.Succeeded || item.Exists() {
+		t.Errorf("%+v, %+v, %v", result, item, err)
+	}
+}
+
 // TestTxnUnderWay delays a transaction until another client has had one without an answer.
 func TestTxnUnderWay(t *testing.T) {
 	t.Parallel()

@@ -33,10 +33,9 @@
 // it reads the compared keys, which thus show what has become of the attempt. Only those that the
 // transaction changes count:
 //
-//   - If one that existed was not changed, the attempt was not made.
-//   - If the first record that it puts has the same bytes and lease, and not the revision that
-//     was compared, it was made at that revision. A mark shows nothing, since others put the
-//     same bytes.
+//   - If one that exists was not changed since the attempt began, the attempt was not made.
+//   - Otherwise, if the first record that it puts has the same bytes and lease, it was made at
+//     the revision of that. A mark shows nothing, since others put the same bytes.
 //   - If that record did not exist and does not exist, the history of its key shows whether it
 //     was created and deleted meanwhile. If not, the attempt was not made.
 //   - If it puts no record, another attempt is harmless. It compares that what was to be deleted and

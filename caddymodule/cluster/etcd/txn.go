@@ -32,7 +32,9 @@ func (k *kv) Txn(ctx context.Context, t store.Txn) (store.TxnResult, error) {
 			return result, err
 		}
 		var failed error
-		if result, doubt, failed = k.settle(ctx, &t, seen); result.Succeeded || failed != nil {
+		var unsure bool
+		result, unsure, failed = k.settle(ctx, &t, seen)
+		if doubt = doubt || unsure; result.Succeeded || failed != nil {
 			return result, failed
 		}
 		return result, err
@@ -120,7 +122,7 @@ func (k *kv) settle(ctx context.Context, t *store.Txn, seen int64) (made store.T
 		}
 		before, now := t.If[at].ModRevision, read(resp.Responses[at+1])
 		switch {
-		case before != 0 && now.ModRevision == before: // an attempt would have changed it
+		case now.ModRevision != 0 && now.ModRevision <= max(before, seen): // an attempt would have changed it
 			return made, false, nil
 		case op.Delete && now.ModRevision == 0:
 			gone[at].ModRevision = 0
