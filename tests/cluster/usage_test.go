@@ -4,17 +4,14 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
-	"syscall"
 	"testing"
 
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/tests/harness"
-	"github.com/postern-dev/postern/tests/upstream"
 )
 
 // usage is a sum over days, without requests that failed.
@@ -85,67 +82,5 @@ func (g *gateway) send(t *testing.T, client *harness.Client, requests int64) {
 		if status := g.chat(t, client); status != http.StatusOK {
 			t.Fatalf("status %d at %s", status, g.name)
 		}
-	}
-}
-
-// TestUsageKilled: a gateway that is killed loses the usage since it was last saved, and nothing
-// before. What it has saved is counted once, at all gateways.
-func TestUsageKilled(t *testing.T) {
-	t.Parallel()
-	etcd := start(t, 1)
-	a, b := startGateway(t, "a", etcd.urls()...), startGateway(t, "b", etcd.urls()...)
-	for _, g := range []*gateway{a, b} {
-		g.up.Handle("", upstream.JSON(counted))
-	}
-	_, key := a.Key(t, "key", "*")
-	atA, atB := a.Client(t, key), b.Client(t, key)
-	a.await(t, atA, http.StatusOK, "the model at a")
-	b.await(t, atB, http.StatusOK, "the model at b")
-	const some = 5
-	sentA, keptB := int64(1), int64(1) // requests
-	kills := 3
-	if testing.Short() {
-		kills = 1
-	}
-	for range kills {
-		a.send(t, atA, some)
-		b.send(t, atB, some)
-		sentA, keptB = sentA+some, keptB+some
-		harness.Poll(t, limit, "the usage in the file of b", func(ctx context.Context) error {
-			got, err := b.saved(ctx, t)
-			if err == nil && got != of(keptB) {
-				err = fmt.Errorf("%+v, not %+v", got, of(keptB))
-			}
-			return err
-		})
-		b.send(t, atB, some) // these may be lost
-		b.Process.Signal(t, syscall.SIGKILL)
-		b.Process.WaitExit(t, limit)
-		saved, err := b.saved(t.Context(), t)
-		if err != nil || saved.requests < keptB || saved.requests > keptB+some || saved != of(saved.requests) {
-			t.Fatalf("b has saved %+v of %d requests, the last %d after the save before: %v", saved, keptB+some, some, err)
-		}
-		keptB = saved.requests
-		a.send(t, atA, some)
-		sentA += some
-		b.Restart(t)
-		b.await(t, atB, http.StatusOK, "the model at b")
-		keptB++
-		if got, want := b.usage(t), of(keptB); got.requests < want.requests {
-			t.Errorf("b shows %+v, not at least its own %+v", got, want)
-		}
-	}
-	// What each has saved is in etcd when it has ended, and both show the whole.
-	for _, g := range []*gateway{a, b} {
-		g.end(t)
-		g.Restart(t)
-	}
-	for _, g := range []*gateway{a, b} {
-		harness.Poll(t, limit, "the usage at "+g.name, func(context.Context) error {
-			if got, want := g.usage(t), of(sentA+keptB); got != want {
-				return fmt.Errorf("%+v, not %+v", got, want)
-			}
-			return nil
-		})
 	}
 }
