@@ -11,9 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/manage"
-	"github.com/postern-dev/postern/tests/browser"
 	"github.com/postern-dev/postern/tests/harness"
 )
 
@@ -97,54 +95,6 @@ func TestKeptOverEdges(t *testing.T) {
 	got := clients[b].Do(t, http.MethodPost, "/v1/responses", `{"model":"m-a","input":"five","previous_response_id":"`+first.ID+`"}`)
 	got.ExpectError(t, http.StatusBadRequest, "invalid_request_error", "previous_response_not_found")
 	c.respond(t, clients[c], `"input":"six","previous_response_id":"`+second.ID+`"`)
-}
-
-// TestRecentOverEdges sees the requests of all edges at each of them, until one is killed.
-func TestRecentOverEdges(t *testing.T) {
-	t.Parallel()
-	chromium := browser.Start(t)
-	etcd := start(t, 1)
-	edges := startConsoles(t, etcd)
-	b, c := edges[1], edges[2]
-	p := chromium.Person(t, b.URL)
-	createUser(t, b.Gateway, p)
-	p.Open("/console/activity")
-	p.Sees("No requests yet")
-	for _, g := range edges {
-		_, key := g.Key(t, "key-of-"+g.name, "*")
-		if got := g.Client(t, key).Post(t, harness.Chat("none", "")); got.Status != http.StatusNotFound {
-			t.Fatalf("%d %s", got.Status, got.Body)
-		}
-		p.Sees("key-of-" + g.name) // the page follows by itself
-	}
-	for _, g := range edges {
-		harness.Poll(t, limit, "all requests at "+g.name, func(context.Context) error {
-			var list []activity.Request
-			g.Manage(t, http.MethodGet, "/activity", nil, &list)
-			of := map[string]bool{}
-			for _, r := range list {
-				of[r.KeyName] = true
-			}
-			var keys []manage.UsageSum
-			g.Manage(t, http.MethodGet, "/usage?by=key", nil, &keys)
-			sum := int64(0)
-			for _, k := range keys {
-				sum += k.Requests
-			}
-			if len(of) != len(edges) || len(keys) != len(edges) || sum != int64(len(edges)) {
-				return fmt.Errorf("%v, %+v", of, keys)
-			}
-			return nil
-		})
-	}
-	c.Process.Signal(t, syscall.SIGSTOP)
-	p.Sees("c did not answer")
-	p.Sees("key-of-a")
-	p.SeesNot("key-of-c")
-	p.Look("activity-without-an-edge")
-	c.Process.Signal(t, syscall.SIGCONT)
-	p.SeesNot("did not answer")
-	p.Sees("key-of-c")
 }
 
 // TestGuessesOverEdges: wrong passwords at one edge count at the others.
