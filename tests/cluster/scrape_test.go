@@ -33,9 +33,12 @@ func TestScrape(t *testing.T) {
 	exposed := map[string][]string{} // the labels of each metric
 	label := regexp.MustCompile(`(\w+)="`)
 	var metrics string
-	harness.Poll(t, limit, "the metrics that follow an answer", func(context.Context) error {
+	harness.Poll(t, limit, "the metrics that follow an answer, or a report of the connector", func(context.Context) error {
 		metrics = g.Metrics(t)
-		for _, late := range []string{"postern_tokens_total{", "postern_upstream_errors_total{", "gen_ai_server_time_per_output_token_seconds_count{"} {
+		for _, late := range []string{
+			"postern_tokens_total{", "postern_upstream_errors_total{", "postern_upstream_up{",
+			"gen_ai_server_time_per_output_token_seconds_count{",
+		} {
 			if !strings.Contains(metrics, late) {
 				return errors.New("there is no " + late)
 			}
