@@ -308,11 +308,12 @@ func cloned(c *cluster) {
 	c.note("the copy serves %.1f s after the end of the edge", (c.history.now() - at).Seconds())
 }
 
-// bounded: a model with max_concurrency goes on when an edge is killed: at once if that counts the
-// requests, and otherwise when those that it had are taken for lost.
+// bounded: max_concurrency holds for all edges together. The model goes on when an edge is killed: at
+// once if that counts the requests, and otherwise when those that it had are taken for lost.
 func bounded(c *cluster) {
+	const bound = 4
 	a := c.edges[0]
-	a.Manage(c, http.MethodPut, "/deployments/bounded", map[string]any{"connector": places[0], "model": "bounded", "max_concurrency": 4}, nil)
+	a.Manage(c, http.MethodPut, "/deployments/bounded", map[string]any{"connector": places[0], "model": "bounded", "max_concurrency": bound}, nil)
 	ctx, stop := context.WithCancel(c.Context())
 	var clients sync.WaitGroup
 	for i := range 12 {
@@ -329,6 +330,9 @@ func bounded(c *cluster) {
 		limit := 7 * time.Second / 2
 		if c.counting() == e {
 			limit = 3 * time.Second / 2
+		}
+		if most := c.history.turn(0); e == a && most > bound {
+			c.Errorf("%d requests run at a time", most)
 		}
 		at := c.kill(e)
 		c.until(at + 2*grace)

@@ -42,7 +42,9 @@ func (h *history) serve(x *upstream.Exchange) {
 	h.arrived(nonce, x.Request.Model)
 	text := func() string { return strconv.FormatInt(int64(h.now()), 10) }
 	if x.Request.Model == "bounded" {
+		h.turn(1)
 		x.Sleep(occupied)
+		h.turn(-1)
 	}
 	if !strings.Contains(string(x.Request.Body), `"stream":true`) {
 		upstream.JSON(upstream.Completion(x.Request.Model, text()))(x)
@@ -281,4 +283,15 @@ func (c *cluster) counting() (counts *edge) {
 		return errors.New("no request waits")
 	})
 	return counts
+}
+
+// waiting returns how many requests wait at an edge.
+func waiting(ctx context.Context, g *harness.Gateway) (int, error) {
+	page, err := g.Admin.Metrics(ctx)
+	_, line, ok := strings.Cut(page, `postern_queue_length{deployment="bounded"} `)
+	if err != nil || !ok { // no request has entered there
+		return 0, err
+	}
+	line, _, _ = strings.Cut(line, "\n")
+	return strconv.Atoi(line)
 }

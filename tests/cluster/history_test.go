@@ -24,6 +24,8 @@ type history struct {
 	writes   []write
 	may      []window // requests may fail then
 	must     []window // the edge must accept nothing that begins then
+	turns    int      // requests for the bounded model that run
+	most     int      // of turns at a time
 }
 
 // A request has ended.
@@ -71,6 +73,15 @@ func (h *history) arrived(nonce, place string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.arrivals[nonce] = append(h.arrivals[nonce], arrival{h.now(), place})
+}
+
+// turn notes that n requests for the bounded model have begun, and returns how many have run at a time.
+func (h *history) turn(n int) (most int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.turns += n
+	h.most = max(h.most, h.turns)
+	return h.most
 }
 
 // refused reports whether an edge that runs has not accepted the request.
