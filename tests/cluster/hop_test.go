@@ -73,50 +73,11 @@ func TestHop(t *testing.T) {
 	})
 	t.Run("client leaves", func(t *testing.T) {
 		entry.up.Handle("", upstream.SlowTokens(time.Hour, nil))
-		for _, at := range []*gateway{with[0], entry} {
-			for _, read := range []bool{true, false} {
-				var took []time.Duration
-				for range short(20, 1) {
-					s := at.Client(t, key).Stream(t, chat)
-					entry.up.WaitRunning(t, 1)
-					if read {
-						if _, err := s.Next(); err != nil {
-							t.Fatal(err)
-						}
-					}
-					left := time.Now()
-					s.Close()
-					entry.up.WaitRunning(t, 0)
-					gone := entry.up.Gone("m")
-					took = append(took, gone[len(gone)-1].Sub(left))
-				}
-				slices.Sort(took)
-				t.Logf("hop: %v, after an event: %v: the model server notices after %v (median), %v (at most)", at == entry, read, took[len(took)/2], took[len(took)-1])
-			}
+		stream := client.Stream(t, chat)
+		if _, err := stream.Next(); err != nil {
+			t.Fatal(err)
 		}
-	})
-	t.Run("slow readers", func(t *testing.T) {
-		slow := strings.Repeat("x", 16<<10)
-		entry.up.Handle("", func(x *upstream.Exchange) {
-			for x.Stream(); !x.Left() && !x.Broken(); { // until the buffers on the way are full
-				x.Chunk(upstream.Delta("m", slow))
-			}
-		})
-		const readers = 16
-		var streams []*harness.Stream
-		for range readers {
-			streams = append(streams, client.Stream(t, chat))
-		}
-		entry.up.WaitRunning(t, readers)
-		entry.up.Handle("", upstream.Echo)
-		for range 100 {
-			if status := entry.chat(t, client); status != http.StatusOK {
-				t.Errorf("status %d while others do not read", status)
-			}
-		}
-		for _, stream := range streams {
-			stream.Close()
-		}
+		stream.Close()
 		entry.up.WaitRunning(t, 0)
 	})
 }
