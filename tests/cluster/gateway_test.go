@@ -29,18 +29,6 @@ func inEtcd(name string, urls ...string) harness.Options {
 	return harness.Options{Storage: "etcd {\n endpoints " + strings.Join(urls, " ") + "\n}", App: "edge {\n name " + name + "\n peer $UDP\n}"}
 }
 
-// startGateway starts an edge, its connector and the model server. name is as for inEtcd.
-func startGateway(t *testing.T, name string, urls ...string) *gateway {
-	t.Helper()
-	o := inEtcd(name, urls...)
-	name, _, _ = strings.Cut(name, "\n")
-	g := &gateway{Gateway: harness.Start(t, o), name: name, up: upstream.Start(t)}
-	g.up.Handle("", upstream.Echo)
-	g.con = g.Connector(t, "box-"+name, g.up.URL)
-	g.Deploy(t, "m-"+name, "box-"+name, "", "m")
-	return g
-}
-
 // chat sends a request for the model of the edge and returns the status.
 func (g *gateway) chat(t *testing.T, client *harness.Client) int {
 	t.Helper()

@@ -27,15 +27,20 @@ func (g *gateway) stops(t *testing.T) {
 	}
 }
 
-// TestStopWithoutEtcd: a gateway stops soon while etcd is down. What it has counted is in its own
-// file, and all gateways have it once it has started again.
+// TestStopWithoutEtcd: a gateway that stops while etcd is down accepts nothing more, lets a request
+// finish, and ends soon after. What it has counted is in its own file, and all gateways have it once it
+// has started again.
 func TestStopWithoutEtcd(t *testing.T) {
 	t.Parallel()
 	etcd := start(t, 1)
-	a, b := startGateway(t, "a", etcd.urls()...), startGateway(t, "b", etcd.urls()...)
+	edges, con := startEdges(t, etcd, "a", "b")
+	awaitLegs(t, edges, con)
+	a, b := edges["a"], edges["b"]
 	a.up.Handle("", upstream.JSON(counted))
+	a.up.Handle("stream", upstream.SlowTokens(50*time.Millisecond, nil))
+	a.Deploy(t, "stream", "box", "", "stream")
 	_, key := a.Key(t, "key", "*")
-	client := a.Client(t, key)
+	client, atB := a.Client(t, key), b.Client(t, key)
 	a.await(t, client, http.StatusOK, "the model at a")
 	const some = 5
 	a.send(t, client, some)
@@ -46,6 +51,7 @@ func TestStopWithoutEtcd(t *testing.T) {
 		}
 		return err
 	})
+	stream := b.Client(t, key).Stream(t, harness.Chat("stream", `,"stream":true`))
 	etcd[0].Kill()
 	a.send(t, client, some)
 	a.Process.Signal(t, syscall.SIGTERM)
@@ -53,34 +59,9 @@ func TestStopWithoutEtcd(t *testing.T) {
 	if got, err := a.saved(t.Context(), t); err != nil || got != of(1+2*some) {
 		t.Errorf("a has saved %+v, %v", got, err)
 	}
-	etcd[0].start(t)
-	etcd.wait(t)
-	a.Restart(t)
-	a.end(t) // it has published all
-	harness.Poll(t, limit, "the usage at b", func(context.Context) error {
-		if got := b.usage(t); got != of(1+2*some) {
-			return fmt.Errorf("%+v", got)
-		}
-		return nil
-	})
-}
-
-// TestStopUnderLoad: a gateway that stops while etcd is down accepts nothing more, but lets a request
-// finish.
-func TestStopUnderLoad(t *testing.T) {
-	t.Parallel()
-	etcd := start(t, 1)
-	g := startGateway(t, "a", etcd.urls()...)
-	_, key := g.Key(t, "key", "*")
-	client := g.Client(t, key)
-	g.await(t, client, http.StatusOK, "the model")
-	g.up.Handle("stream", upstream.SlowTokens(50*time.Millisecond, nil))
-	g.Manage(t, http.MethodPut, "/deployments/stream", map[string]any{"connector": "box-a", "model": "stream"}, nil)
-	stream := g.Client(t, key).Stream(t, harness.Chat("stream", `,"stream":true`))
-	etcd[0].Kill()
-	g.Process.Signal(t, syscall.SIGTERM)
+	b.Process.Signal(t, syscall.SIGTERM)
 	harness.Poll(t, limit, "the end of accepting", func(ctx context.Context) error {
-		_, err := client.Send(client.Request(ctx, t, http.MethodPost, "/v1/chat/completions", harness.Chat("m-a", "")))
+		_, err := atB.Send(atB.Request(ctx, t, http.MethodGet, "/v1/models", ""))
 		if err == nil {
 			return errors.New("a request is answered")
 		}
@@ -92,5 +73,16 @@ func TestStopUnderLoad(t *testing.T) {
 		}
 	}
 	stream.Close()
-	g.stops(t)
+	b.stops(t)
+	etcd[0].start(t)
+	etcd.wait(t)
+	a.Restart(t)
+	b.Restart(t)
+	a.end(t) // it has published all
+	harness.Poll(t, limit, "the usage at b", func(context.Context) error {
+		if got := b.usage(t); got.requests != 1+2*some { // and the stream, as one that its client has left
+			return fmt.Errorf("%+v", got)
+		}
+		return nil
+	})
 }
