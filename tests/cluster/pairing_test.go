@@ -35,10 +35,7 @@ func TestPairingOverEdges(t *testing.T) {
 	t.Parallel()
 	etcd, up := start(t, 1), upstream.Start(t)
 	up.Handle("", upstream.Echo)
-	var edges []*gateway
-	for _, name := range []string{"a", "b", "c"} {
-		edges = append(edges, &gateway{Gateway: harness.Start(t, inEtcd(name, etcd.urls()...)), name: name})
-	}
+	edges := startConsoles(t, etcd)
 	a, b, c := edges[0], edges[1], edges[2]
 	var p manage.Pairing
 	a.Command(t, &p, "pairing", "start")
