@@ -96,8 +96,8 @@ type kvTest struct {
 	kv store.KV
 }
 
-// txn runs a transaction that must succeed and returns its revision.
-// txn makes a transaction once: it compares what it changes.
+// txn runs a transaction that must succeed and returns its revision. It compares what it changes, so
+// that it is made once.
 func (k *kvTest) txn(ops ...store.Op) int64 {
 	k.Helper()
 	t := store.Txn{Then: ops}

@@ -11,6 +11,7 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 
@@ -119,7 +120,7 @@ func (k *kv) connect(o Options) (err error) {
 		TLS:       o.TLS,
 		Username:  o.User,
 		Password:  o.Password,
-		Logger:    clientLogger(o.Logger),
+		Logger:    zap.NewNop(), // it would report failed attempts, not whether the call failed
 		Context:   k.ctx,
 
 		DialTimeout:          signInTimeout,
@@ -130,7 +131,9 @@ func (k *kv) connect(o Options) (err error) {
 		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
 			// The default is up to two minutes. Edges refuse requests if they find etcd again a
 			// second later than others do.
-			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxPause},
+			Backoff: backoff.Config{
+				BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxPause,
+			},
 			MinConnectTimeout: 3 * time.Second,
 		})},
 	})
