@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -185,10 +186,12 @@ func etcdDown(c *cluster) {
 	c.begin(e)
 	c.mustRefuse(e, c.history.now(), down+c.loss)
 	c.mayFail("writes", down, down+c.loss+c.margin())
-	if w := c.revoke(c.edges[0], k); !strings.Contains(w.err, "status 503") || !strings.Contains(w.err, "did not answer") {
+	w := c.revoke(c.edges[0], k)
+	if !strings.Contains(w.err, "status 503") || !strings.Contains(w.err, "did not answer") {
 		c.Errorf("a revocation without etcd: %+v", w)
 	}
-	if code := e.Process.WaitExit(c, c.patience()); code == 0 || !strings.Contains(e.Process.Tail(), "cannot be reached") {
+	code := e.Process.WaitExit(c, c.patience())
+	if code == 0 || !strings.Contains(e.Process.Tail(), "cannot be reached") {
 		c.Errorf("a start without etcd: exit code %d, %s", code, e.Process.Tail())
 	}
 	c.until(down + c.loss*3/2)
@@ -311,9 +314,9 @@ func cloned(c *cluster) {
 // bounded: max_concurrency holds for all edges together. The model goes on when an edge is killed: at
 // once if that counts the requests, and otherwise when those that it had are taken for lost.
 func bounded(c *cluster) {
-	const bound = 4
 	a := c.edges[0]
-	a.Manage(c, http.MethodPut, "/deployments/bounded", map[string]any{"connector": places[0], "model": "bounded", "max_concurrency": bound}, nil)
+	model := map[string]any{"connector": places[0], "model": "bounded", "max_concurrency": bound}
+	a.Manage(c, http.MethodPut, "/deployments/bounded", model, nil)
 	ctx, stop := context.WithCancel(c.Context())
 	var clients sync.WaitGroup
 	for i := range 12 {
@@ -357,8 +360,8 @@ func restarted(c *cluster) {
 		e.Manage(c, http.MethodPost, "/edges/"+e.name+"/drain", struct{}{}, nil)
 		harness.Poll(c, c.patience(), "the end of the tunnels to "+e.name, func(ctx context.Context) error {
 			list, err := e.Connectors(ctx)
-			if i := slices.IndexFunc(list, func(l rig.Listed) bool { return slices.Contains(l.Edges, e.name) }); i >= 0 {
-				err = errors.New(list[i].Name + " is there")
+			if slices.ContainsFunc(list, func(l rig.Listed) bool { return slices.Contains(l.Edges, e.name) }) {
+				err = fmt.Errorf("%+v", list)
 			}
 			return err
 		})

@@ -26,24 +26,27 @@ func TestChecker(t *testing.T) {
 	late.written, waited.read = 21*s, 26*s
 	elsewhere := at(ok, 21*s, 22*s)
 	elsewhere.edge = "b"
+	cut, pending := stream, elsewhere
+	cut.end, pending.begin = 20*s, 25*s
+	one := func(at time.Duration) []arrival { return []arrival{{at, "one"}} }
 	for name, row := range map[string]struct {
 		request  request
 		arrivals []arrival
 		want     string // "" of a good history
 	}{
-		"a request while the key is valid":          {at(ok, 11*s, 12*s), []arrival{{11 * s, "one"}}, ""},
+		"a request while the key is valid":          {at(ok, 11*s, 12*s), one(11 * s), ""},
 		"a request over a revocation":               {at(ok, 19*s, 21*s), []arrival{{19 * s, "two"}}, ""},
 		"a refusal over a revocation":               {at(revoked, 19*s, 20*s), nil, ""},
 		"a refusal after a revocation":              {at(revoked, 21*s, 22*s), nil, ""},
 		"no answer after a revocation":              {at(silent, 21*s, 22*s), nil, ""},
-		"a stream that is cut":                      {stream, []arrival{{11 * s, "one"}}, "failed"},
-		"a stream that the revocation cuts":         {func(r request) request { r.end = 20 * s; return r }(stream), nil, ""},
+		"a stream that is cut":                      {stream, one(11 * s), "failed"},
+		"a stream that the revocation cuts":         {cut, nil, ""},
 		"before the edge has confirmed":             {elsewhere, []arrival{{21 * s, "two"}}, ""},
-		"after the time of an edge that is pending": {func(r request) request { r.begin = 25 * s; return r }(elsewhere), nil, "accepted with a key"},
+		"after the time of an edge that is pending": {pending, nil, "accepted with a key"},
 		"accepted after a revocation":               {at(ok, 21*s, 22*s), nil, "accepted with a key"},
 		"failed after a revocation":                 {at(broken, 21*s, 22*s), nil, "accepted with a key"},
-		"unanswered, but sent":                      {at(silent, 21*s, 22*s), []arrival{{21 * s, "one"}}, "accepted with a key"},
-		"sent late":                                 {at(silent, 19*s, 26*s), []arrival{{25 * s, "one"}}, "sent to the model server"},
+		"unanswered, but sent":                      {at(silent, 21*s, 22*s), one(21 * s), "accepted with a key"},
+		"sent late":                                 {at(silent, 19*s, 26*s), one(25 * s), "sent to the model server"},
 		"an event after a revocation":               {late, nil, "an event of a stream"},
 		"an event that has waited":                  {waited, nil, "an event that has waited"},
 		"a fresh key refused":                       {at(revoked, 11*s, 12*s), nil, "refused with a valid key"},
@@ -51,9 +54,9 @@ func TestChecker(t *testing.T) {
 		"a request that may fail":                   {at(broken, 14*s, 15*s+s/2), nil, ""},
 		"an edge without the store":                 {at(lost, 12*s, 13*s), nil, ""},
 		"an edge that must refuse":                  {at(ok, 12*s, 13*s), nil, "accepted without the store"},
-		"an old place":                              {at(ok, 14*s, 15*s), []arrival{{14 * s, "one"}}, "served by one"},
+		"an old place":                              {at(ok, 14*s, 15*s), one(14 * s), "served by one"},
 		"either place":                              {at(ok, 13*s+s/2, 15*s), []arrival{{14 * s, "two"}}, ""},
-		"two arrivals":                              {at(ok, 11*s, 12*s), []arrival{{11 * s, "one"}, {11 * s, "one"}}, "sent twice"},
+		"two arrivals":                              {at(ok, 11*s, 12*s), append(one(11*s), one(11*s)...), "sent twice"},
 	} {
 		h := newHistory()
 		h.requests, h.arrivals["n"] = []request{row.request}, row.arrivals

@@ -28,6 +28,7 @@ const (
 	events   = 5                     // of a stream that ends
 	endless  = "endless"             // begins the nonce of a stream that does not
 	occupied = 25 * time.Millisecond // is how long the bounded model takes
+	bound    = 4                     // max_concurrency of the bounded model
 )
 
 var (
@@ -68,7 +69,8 @@ func (h *history) serve(x *upstream.Exchange) {
 // which the end of ctx ends. began is called with the first event.
 func (c *cluster) send(ctx context.Context, e *edge, k key, model, kind string, began func()) request {
 	h := c.history
-	r := request{edge: e.name, key: k.id, model: model, nonce: kind + "n" + strconv.FormatInt(numbers.Add(1), 10), begin: h.now()}
+	nonce := kind + "n" + strconv.FormatInt(numbers.Add(1), 10)
+	r := request{edge: e.name, key: k.id, model: model, nonce: nonce, begin: h.now()}
 	more := `,"user":"` + r.nonce + `"`
 	if kind != "" {
 		more += `,"stream":true`
@@ -126,7 +128,8 @@ type use struct {
 
 // use uses a key until the test ends, or stop is called.
 func (c *cluster) use(k key, streams bool) *use {
-	u := &use{c: c, whole: map[string]*atomic.Int64{}, refused: map[string]*atomic.Int64{}, flowing: map[string]*atomic.Int64{}}
+	type counters = map[string]*atomic.Int64
+	u := &use{c: c, whole: counters{}, refused: counters{}, flowing: counters{}}
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	loop := func(f func(i int)) {
@@ -183,7 +186,8 @@ func (c *cluster) serves(e *edge) time.Duration {
 	c.Helper()
 	harness.Poll(c, c.patience(), "answers at "+e.name, func(ctx context.Context) error {
 		r := request{edge: e.name}
-		if c.exchange(ctx, e, c.steady, harness.Chat("m", `,"user":"`+"p"+strconv.FormatInt(numbers.Add(1), 10)+`"`), &r, nil); !r.whole {
+		body := harness.Chat("m", fmt.Sprintf(`,"user":"p%d"`, numbers.Add(1)))
+		if c.exchange(ctx, e, c.steady, body, &r, nil); !r.whole {
 			return fmt.Errorf("status %d, %s", r.status, r.text)
 		}
 		return nil
@@ -221,7 +225,8 @@ func (c *cluster) write(e *edge, w write, method, path string, body any) (answer
 func (c *cluster) create(e *edge) key {
 	c.Helper()
 	var k struct{ ID, Key string }
-	answer, w := c.write(e, write{what: "create"}, http.MethodPost, "/keys", map[string]string{"name": fmt.Sprint("key-", numbers.Add(1)), "scope": "*"})
+	body := map[string]string{"name": fmt.Sprint("key-", numbers.Add(1)), "scope": "*"}
+	answer, w := c.write(e, write{what: "create"}, http.MethodPost, "/keys", body)
 	if err := json.Unmarshal(answer, &k); err != nil {
 		c.Fatalf("a key of %s: %+v", e.name, w)
 	}
@@ -237,7 +242,8 @@ func (c *cluster) revoke(e *edge, k key) write {
 
 // move moves the model to a place.
 func (c *cluster) move(e *edge, place string) write {
-	_, w := c.write(e, write{what: "move", of: "m", place: place}, http.MethodPut, "/deployments/m", map[string]string{"connector": place, "model": place})
+	body := map[string]string{"connector": place, "model": place}
+	_, w := c.write(e, write{what: "move", of: "m", place: place}, http.MethodPut, "/deployments/m", body)
 	return w
 }
 

@@ -86,7 +86,8 @@ func (h *history) turn(n int) (most int) {
 
 // refused reports whether an edge that runs has not accepted the request.
 func (r request) refused() bool {
-	return r.status == http.StatusUnauthorized || r.status >= 500 && strings.Contains(r.text, "its store") // which it has lost, or cannot open
+	const lost = "its store" // which it has lost, or cannot open
+	return r.status == http.StatusUnauthorized || r.status >= 500 && strings.Contains(r.text, lost)
 }
 
 // refused reports whether the edge has not accepted the request, or does not run.
@@ -165,7 +166,8 @@ func (h *history) check() (wrong []string) {
 			h.checkGone(r, at, "revoked at "+at.String(), report)
 		}
 		for _, w := range h.must {
-			if w.edge == r.edge && (r.begin >= w.from && r.begin < w.to && !h.refused(r) || r.written >= w.from && r.written < w.to) {
+			accepted := r.begin >= w.from && r.begin < w.to && !h.refused(r)
+			if w.edge == r.edge && (accepted || r.written >= w.from && r.written < w.to) {
 				report(fmt.Sprintf("accepted without the store, from %v to %v", w.from, w.to))
 			}
 		}

@@ -85,8 +85,10 @@ func newProxy(t testing.TB, s *server) *proxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &proxy{url: "http://" + l.Addr().String(), to: s.url[len("http://"):]}
-	p.conns, p.lost = make(map[net.Conn]bool), make(map[net.Conn][]byte)
+	p := &proxy{
+		url: "http://" + l.Addr().String(), to: s.url[len("http://"):],
+		conns: map[net.Conn]bool{}, lost: map[net.Conn][]byte{},
+	}
 	t.Cleanup(func() {
 		l.Close()
 		p.cut()

@@ -79,7 +79,8 @@ type cluster struct {
 // newCluster starts a cluster whose clients use a key at all edges until the test ends.
 func newCluster(t *testing.T, etcds int) *cluster {
 	t.Helper()
-	c := &cluster{T: t, loss: short(2*time.Minute, 10*time.Second), history: newHistory(), web: &http.Transport{MaxIdleConnsPerHost: 64}}
+	web := &http.Transport{MaxIdleConnsPerHost: 64}
+	c := &cluster{T: t, loss: short(2*time.Minute, 10*time.Second), history: newHistory(), web: web}
 	t.Cleanup(c.web.CloseIdleConnections)
 	model := upstream.Start(t)
 	model.Handle("", c.history.serve)
@@ -89,7 +90,8 @@ func newCluster(t *testing.T, etcds int) *cluster {
 	}
 	first := c.edges[0]
 	for _, place := range places {
-		box := first.NewConnector(t, place, map[string]any{"upstream": model.URL, "transport": "quic", "server": first.UDP})
+		options := map[string]any{"upstream": model.URL, "transport": "quic", "server": first.UDP}
+		box := first.NewConnector(t, place, options)
 		box.Start(t)
 		c.boxes = append(c.boxes, box)
 	}
@@ -234,7 +236,8 @@ func (c *cluster) clone(e *edge, name string) *edge {
 	if e.Process.Signal(c, syscall.SIGCONT); err != nil {
 		c.Fatal(err)
 	}
-	clone := &edge{Gateway: &harness.Gateway{Gateway: g, Process: &harness.Process{Process: g.Process}}, machine: m, name: name}
+	gateway := &harness.Gateway{Gateway: g, Process: &harness.Process{Process: g.Process}}
+	clone := &edge{Gateway: gateway, machine: m, name: name}
 	c.begin(clone)
 	return clone
 }

@@ -33,7 +33,7 @@ func TestScrape(t *testing.T) {
 	exposed := map[string][]string{} // the labels of each metric
 	label := regexp.MustCompile(`(\w+)="`)
 	var metrics string
-	harness.Poll(t, limit, "the metrics that follow an answer, or a report of the connector", func(context.Context) error {
+	harness.Poll(t, limit, "the metrics that come later than an answer", func(context.Context) error {
 		metrics = g.Metrics(t)
 		for _, late := range []string{
 			"postern_tokens_total{", "postern_upstream_errors_total{", "postern_upstream_up{",

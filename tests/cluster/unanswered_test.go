@@ -22,9 +22,11 @@ func TestTxnUnanswered(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	leased := store.Op{Key: "a", Lease: lease.ID()}
 	put1 := func(key string) store.Op { return store.Put(key, []byte("1")) }
 	put2 := func(key string) store.Op { return store.Put(key, []byte("2")) }
 	mark := func(key string) store.Op { return store.Op{Key: key, Value: []byte("mark"), Mark: true} }
+	const unclear = "others have changed the same records since; the change may have been made: look"
 	type ops []store.Op
 	for name, test := range map[string]struct {
 		txn       ops
@@ -32,26 +34,26 @@ func TestTxnUnanswered(t *testing.T) {
 		meanwhile ops  // by the other client
 		want      string
 	}{
-		"put":                              {ops{put1("a"), mark("m")}, true, nil, "made"},
-		"create":                           {ops{put1("c"), mark("m")}, true, nil, "made"},
-		"put with a lease":                 {ops{{Key: "a", Lease: lease.ID()}}, true, nil, "made"},
-		"put after a mark by others":       {ops{mark("b"), put1("a")}, true, ops{mark("b")}, "made"},
-		"put, lost":                        {ops{put1("a")}, false, nil, "made"},
-		"put, lost; another record":        {ops{put1("a")}, false, ops{put1("b")}, "conflict"},
-		"put, lost; a mark by others":      {ops{mark("b"), put1("a")}, false, ops{mark("b")}, "conflict"},
-		"create, lost; another record":     {ops{put1("c")}, false, ops{put1("a")}, "conflict"},
-		"put; overwritten":                 {ops{put1("a")}, true, ops{put2("a")}, "unknown"},
-		"create, lost; by others":          {ops{put1("c")}, false, ops{put2("c")}, "unknown"},
-		"create; deleted":                  {ops{put1("c")}, true, ops{store.Delete("c")}, "unknown"},
-		"create, lost":                     {ops{put1("c"), mark("m")}, false, nil, "made"},
-		"put with a lease, lost; others":   {ops{{Key: "a", Lease: lease.ID()}}, false, ops{store.Put("a", nil)}, "unknown"},
-		"only a mark, lost; by others":     {ops{mark("a")}, false, ops{mark("a")}, "unknown"},
-		"nothing compared, lost":           {ops{put1("d")}, false, ops{put1("a")}, "unknown"},
-		"delete":                           {ops{store.Delete("a"), store.Delete("c"), mark("m")}, true, nil, "made"},
-		"delete, lost; by others":          {ops{store.Delete("a"), mark("m")}, false, ops{store.Delete("a")}, "made"},
-		"delete both, lost; one by others": {ops{store.Delete("a"), store.Delete("b")}, false, ops{store.Delete("a")}, "conflict"},
-		"delete; created by others":        {ops{store.Delete("a"), mark("m")}, true, ops{put1("a")}, "unknown"},
-		"delete, lost; changed by others":  {ops{store.Delete("a"), mark("m")}, false, ops{put1("a")}, "unknown"},
+		"put":                             {ops{put1("a"), mark("m")}, true, nil, "made"},
+		"create":                          {ops{put1("c"), mark("m")}, true, nil, "made"},
+		"put with a lease":                {ops{leased}, true, nil, "made"},
+		"put after a mark by others":      {ops{mark("b"), put1("a")}, true, ops{mark("b")}, "made"},
+		"put, lost":                       {ops{put1("a")}, false, nil, "made"},
+		"put, lost; another record":       {ops{put1("a")}, false, ops{put1("b")}, "conflict"},
+		"put, lost; a mark by others":     {ops{mark("b"), put1("a")}, false, ops{mark("b")}, "conflict"},
+		"create, lost; another record":    {ops{put1("c")}, false, ops{put1("a")}, "conflict"},
+		"put; overwritten":                {ops{put1("a")}, true, ops{put2("a")}, "unknown"},
+		"create, lost; by others":         {ops{put1("c")}, false, ops{put2("c")}, "unknown"},
+		"create; deleted":                 {ops{put1("c")}, true, ops{store.Delete("c")}, "unknown"},
+		"create, lost":                    {ops{put1("c"), mark("m")}, false, nil, "made"},
+		"put with a lease, lost; others":  {ops{leased}, false, ops{store.Put("a", nil)}, "unknown"},
+		"only a mark, lost; by others":    {ops{mark("a")}, false, ops{mark("a")}, "unknown"},
+		"nothing compared, lost":          {ops{put1("d")}, false, ops{put1("a")}, "unknown"},
+		"delete":                          {ops{store.Delete("a"), store.Delete("c"), mark("m")}, true, nil, "made"},
+		"delete, lost; by others":         {ops{store.Delete("a"), mark("m")}, false, ops{store.Delete("a")}, "made"},
+		"deletions, lost; one by others":  {ops{store.Delete("a"), store.Delete("b")}, false, ops{store.Delete("a")}, "conflict"},
+		"delete; created by others":       {ops{store.Delete("a"), mark("m")}, true, ops{put1("a")}, "unknown"},
+		"delete, lost; changed by others": {ops{store.Delete("a"), mark("m")}, false, ops{put1("a")}, "unknown"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			put(t, direct, store.Delete("c"), store.Delete("d"))
@@ -94,8 +96,7 @@ func TestTxnUnanswered(t *testing.T) {
 				checkMade(t, direct, test.txn, result, between)
 			case err == nil:
 				got = "conflict"
-			case !errors.Is(err, store.ErrUnavailable),
-				!strings.Contains(err.Error(), "same records since; the change may have been made: look"):
+			case !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), unclear):
 				t.Error(err)
 			}
 			if got != test.want {
@@ -116,7 +117,8 @@ func checkMade(t *testing.T, kv store.KV, ops []store.Op, result store.TxnResult
 			t.Error(err)
 		case op.Delete && (item.Exists() || result.Revision <= between):
 			t.Errorf("after %d, %s is %+v: %+v", between, op.Key, item, result)
-		case !op.Delete && string(item.Value) != string(op.Value), !op.Delete && !op.Mark && item.ModRevision != result.Revision:
+		case !op.Delete && string(item.Value) != string(op.Value),
+			!op.Delete && !op.Mark && item.ModRevision != result.Revision:
 			t.Errorf("%+v: %+v", item, result)
 		}
 	}
@@ -220,7 +222,8 @@ func TestTxnStale(t *testing.T) {
 	old := put(t, kv, store.Put("a", nil))
 	put(t, kv, store.Put("a", []byte("same")))
 	result := <-hold(t, p, kv, store.Txn{
-		If: []store.Compare{{Key: "a", ModRevision: old}}, Then: []store.Op{store.Put("a", []byte("same")), store.Put("b", nil)},
+		If:   []store.Compare{{Key: "a", ModRevision: old}},
+		Then: []store.Op{store.Put("a", []byte("same")), store.Put("b", nil)},
 	})
 	if item, err := kv.Get(t.Context(), "b"); err != nil || result.Succeeded || item.Exists() {
 		t.Errorf("%+v, %+v, %v", result, item, err)
@@ -235,9 +238,9 @@ func TestTxnUnderWay(t *testing.T) {
 	kv, other := open(t, slow.url), open(t, late.url)
 	slow.lose.Store(true)
 	made := make(chan store.TxnResult)
-	txn := store.Txn{If: []store.Compare{{Key: "a"}}, Then: []store.Op{store.Put("a", []byte("slow"))}}
 	go func() {
-		result, err := kv.Txn(t.Context(), txn)
+		create := store.Txn{If: []store.Compare{{Key: "a"}}, Then: []store.Op{store.Put("a", []byte("slow"))}}
+		result, err := kv.Txn(t.Context(), create)
 		if err != nil {
 			t.Error(err)
 		}
@@ -280,7 +283,8 @@ func TestRestored(t *testing.T) {
 		}
 		_, failed := kv.Txn(t.Context(), store.Txn{Then: []store.Op{store.Put("a", nil)}})
 		for name, err := range map[string]error{"txn": failed, "progress": second(w.Progress(t.Context()))} {
-			if !errors.Is(err, store.ErrUnavailable) || !strings.Contains(fmt.Sprint(err), "it was restored, so restart this gateway") {
+			const remedy = "it was restored, so restart this gateway"
+			if !errors.Is(err, store.ErrUnavailable) || !strings.Contains(fmt.Sprint(err), remedy) {
 				t.Errorf("%s, later: %v: %v", name, later, err)
 			}
 		}

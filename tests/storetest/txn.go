@@ -115,7 +115,8 @@ func testTxnConcurrent(k *kvTest) {
 				result, err := k.kv.Txn(k.Context(), store.Txn{
 					If: []store.Compare{own, {Key: "n", ModRevision: item.ModRevision}},
 					Then: []store.Op{
-						store.Put(own.Key, strconv.AppendInt(nil, int64(done), 10)), store.Put("n", strconv.AppendInt(nil, int64(n+1), 10)),
+						store.Put(own.Key, strconv.AppendInt(nil, int64(done), 10)),
+						store.Put("n", strconv.AppendInt(nil, int64(n+1), 10)),
 					},
 				})
 				if err != nil {

@@ -34,8 +34,8 @@ func (k *kv) explain(err error) error {
 	case is(rpctypes.ErrAuthFailed):
 		return store.Errorf(store.ErrUnavailable, "etcd at %s refuses the user or the password: correct them", k.servers)
 	case is(rpctypes.ErrNoSpace):
-		return store.Errorf(store.ErrNoSpace, "etcd at %s has reached its quota: compact and defragment it, raise --quota-backend-bytes, "+
-			"then disarm the alarm (etcdctl alarm disarm)", k.servers)
+		return store.Errorf(store.ErrNoSpace, "etcd at %s has reached its quota: compact and defragment it, "+
+			"raise --quota-backend-bytes, then disarm the alarm (etcdctl alarm disarm)", k.servers)
 	case code(err) == codes.Unavailable, code(err) == codes.DeadlineExceeded:
 		return k.unavailable(err, nil)
 	}

@@ -177,7 +177,8 @@ func (k *kv) prepare(ctx context.Context) error {
 		}
 		_ = k.see(0, resp.Header.Revision) // nothing was seen before
 		k.epoch.Store(read(resp.Responses[2]).ModRevision)
-		schema, first, revision := resp.Responses[0].GetResponseRange().Kvs, resp.Responses[1].GetResponseRange().Kvs, int64(0)
+		schema, first := resp.Responses[0].GetResponseRange().Kvs, resp.Responses[1].GetResponseRange().Kvs
+		revision := int64(0)
 		switch {
 		case len(schema) > 0:
 			if err := k.checkSchema(string(schema[0].Value)); err != nil {

@@ -68,7 +68,8 @@ func (k *kv) Each(ctx context.Context, span store.Span, f func(store.Item) error
 	start, end := k.bounds(span)
 	for page := newPage(); ; {
 		resp, err := try(ctx, k, pageTime, func(ctx context.Context) (*clientv3.GetResponse, error) {
-			return k.client.Get(ctx, start, clientv3.WithRange(end), clientv3.WithLimit(page.items), clientv3.WithRev(revision))
+			limit, rev := clientv3.WithLimit(page.items), clientv3.WithRev(revision)
+			return k.client.Get(ctx, start, clientv3.WithRange(end), limit, rev)
 		})
 		switch {
 		case tooLarge(err) && page.items > 1:

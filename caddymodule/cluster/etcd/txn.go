@@ -49,8 +49,8 @@ func (k *kv) Txn(ctx context.Context, t store.Txn) (store.TxnResult, error) {
 	case err == nil:
 		return result, nil
 	case doubt:
-		const remedy = "the change may have been made: look whether it was, then try again"
-		return store.TxnResult{}, fmt.Errorf("%w; %s", k.explain(err), remedy)
+		return store.TxnResult{}, fmt.Errorf(
+			"%w; the change may have been made: look whether it was, then try again", k.explain(err))
 	}
 	return store.TxnResult{}, k.explain(err)
 }
@@ -164,8 +164,8 @@ func (k *kv) neverPut(ctx context.Context, record store.Op, after, to int64) boo
 
 // overtaken returns the reason why it is unknown whether a transaction was made.
 func (k *kv) overtaken() error {
-	return store.Errorf(store.ErrUnavailable,
-		"etcd at %s did not answer in time, and others have changed the same records since", k.servers)
+	return store.Errorf(store.ErrUnavailable, "etcd at %s did not answer in time, "+
+		"and others have changed the same records since", k.servers)
 }
 
 // read returns the key that an operation has read; its ModRevision is 0 if it does not exist.
