@@ -177,7 +177,7 @@ func etcdDown(c *cluster) {
 	etcd.start(c)
 	c.servers().wait(c)
 	c.confirm(c.edges[0], c.create(c.edges[0])) // all have etcd again
-
+	c.until(c.history.now() + grace)            // and a contact that was sent after its start
 	k := c.create(c.edges[0])
 	etcd.Kill()
 	down := c.history.now()
