@@ -77,25 +77,7 @@ func TestPairingOverEdges(t *testing.T) {
 			return nil
 		})
 	}
-	testDoctor(t, edges, up.URL)
 	testWrongCodes(t, edges, up.URL)
-}
-
-// testDoctor checks a connector of the first edge, which has no tunnel, at each of them.
-func testDoctor(t *testing.T, edges []*gateway, upstream string) {
-	t.Helper()
-	con := edges[0].NewConnector(t, "sick", map[string]any{"upstream": upstream})
-	for _, g := range edges {
-		if err := con.Configure(map[string]any{"upstream": upstream, "server": g.UDP}); err != nil {
-			t.Fatal(err)
-		}
-		results := con.Doctor(t)
-		for _, check := range []string{"udp", "pin", "websocket", "token"} {
-			if results[check] != "ok" {
-				t.Errorf("doctor at %s: %s %s", g.name, check, results[check])
-			}
-		}
-	}
 }
 
 // testWrongCodes tries wrong codes at the first edge, and the right one at the others: after five
