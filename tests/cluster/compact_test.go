@@ -11,6 +11,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/cluster/etcd"
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/tests/harness"
 )
 
 // TestCompact drops old revisions. A gateway that was away for longer has all changes when it is
@@ -76,7 +77,7 @@ func TestCompact(t *testing.T) {
 	}
 	p.swallow.Store(false)
 	p.cut()
-	poll(t, "the changes at the store that was away", func(context.Context) error {
+	harness.Poll(t, patience, "the changes at the store that was away", func(context.Context) error {
 		if _, ok := away.FindKey(secret); !ok || !live.Revoked() {
 			return errors.New("they are missing")
 		}

@@ -14,13 +14,13 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/cluster/etcd"
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/tests/harness"
 	"github.com/postern-dev/postern/tests/rig"
-	"github.com/postern-dev/postern/tests/rig/freeport"
 )
 
 const (
 	patience = 2 * time.Minute // for what must happen, however slow the machine is
-	oneTry   = 3 * time.Second // of poll
+	oneTry   = 3 * time.Second // of what is polled
 )
 
 // servers are the members of an etcd cluster.
@@ -39,11 +39,12 @@ func start(t testing.TB, n int, flags ...string) servers {
 	var initial []string
 	peers := make([]string, n)
 	for i := range n {
-		peers[i] = "http://" + freeAddr(t)
+		peers[i] = "http://" + harness.FreeAddr(t)
 		initial = append(initial, fmt.Sprintf("m%d=%s", i, peers[i]))
 	}
 	for i := range n {
-		all = append(all, newServer(t, fmt.Sprintf("m%d", i), "http://"+freeAddr(t), peers[i], strings.Join(initial, ","), flags))
+		url := "http://" + harness.FreeAddr(t)
+		all = append(all, newServer(t, fmt.Sprintf("m%d", i), url, peers[i], strings.Join(initial, ","), flags))
 	}
 	for _, s := range all {
 		s.start(t)
@@ -96,7 +97,7 @@ func (all servers) wait(t testing.TB) {
 	}
 	c := all.client(t)
 	defer c.Close()
-	poll(t, "an answer of etcd", func(ctx context.Context) error {
+	harness.Poll(t, patience, "an answer of etcd", func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, oneTry)
 		defer cancel()
 		_, err := c.Get(ctx, "x")
@@ -121,7 +122,7 @@ func (all servers) leader(t testing.TB) *server {
 	c := all.client(t)
 	defer c.Close()
 	var leader *server
-	poll(t, "a leader", func(ctx context.Context) error {
+	harness.Poll(t, patience, "a leader", func(ctx context.Context) error {
 		for _, s := range all {
 			ctx, cancel := context.WithTimeout(ctx, oneTry)
 			status, err := c.Status(ctx, s.url)
@@ -145,20 +146,4 @@ func open(t testing.TB, urls ...string) store.KV {
 	}
 	t.Cleanup(func() { kv.Close() })
 	return kv
-}
-
-func poll(t testing.TB, what string, probe func(context.Context) error) {
-	t.Helper()
-	if err := rig.Poll(t.Context(), patience, 20*time.Millisecond, what, probe); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func freeAddr(t testing.TB) string {
-	t.Helper()
-	addr, err := freeport.Addr()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return addr
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/tests/harness"
 )
 
 // TestAllMembersDown ends all members while a write and a watcher wait.
@@ -60,7 +61,7 @@ func TestAllMembersDown(t *testing.T) {
 	// makes unless told otherwise.
 	const enough = 20
 	for _, p := range ways {
-		poll(t, "an attempt to connect", func(context.Context) error {
+		harness.Poll(t, patience, "an attempt to connect", func(context.Context) error {
 			if n := p.dialed.Load(); n < enough {
 				return fmt.Errorf("%d attempts, not yet %d", n, enough)
 			}

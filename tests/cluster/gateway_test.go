@@ -14,12 +14,11 @@ import (
 
 const limit = 60 * time.Second
 
-// gateway is an edge in a process, with a connector that has its tunnel there. Both have a
-// model server, and "m-NAME" is the model of this edge.
+// gateway is an edge in a process. "m-NAME" is the model for requests at this edge, which a
+// connector has from the model server.
 type gateway struct {
 	*harness.Gateway
 	name string
-	con  *harness.Connector
 	up   *upstream.Server
 }
 
@@ -56,13 +55,11 @@ func startEdges(t *testing.T, etcd servers, names ...string) (edges map[string]*
 	up.Handle("", upstream.Echo)
 	for _, name := range names {
 		o := inEtcd(name+"\n advertise $UDP", etcd.urls()...)
-		o.Site = "queue_wait 5m"
 		edges[name] = &gateway{Gateway: harness.Start(t, o.Traced()), name: name, up: up}
 	}
 	first := edges[names[0]]
 	con = first.Connector(t, "box", up.URL)
 	for _, name := range names {
-		edges[name].con = con
 		first.Deploy(t, "m-"+name, "box", "", "m")
 	}
 	return edges, con

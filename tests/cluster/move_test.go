@@ -18,7 +18,7 @@ func TestMove(t *testing.T) {
 	etcd := start(t, 1)
 	g := &gateway{Gateway: harness.Start(t, harness.Options{}), name: "a", up: upstream.Start(t)}
 	g.up.Handle("", upstream.Echo)
-	g.con = g.Connector(t, "box", g.up.URL)
+	con := g.Connector(t, "box", g.up.URL)
 	g.Deploy(t, "m-a", "box", "", "m")
 	_, key := g.Key(t, "key", "*")
 	g.await(t, g.Client(t, key), http.StatusOK, "the model")
@@ -29,7 +29,7 @@ func TestMove(t *testing.T) {
 	g.offline(t, 0, "The database is restored.", "restore", first, "--yes")
 	g.offline(t, 1, "the store already has records", "restore", first, "--yes")
 	g.Restart(t)
-	g.con.WaitState(t, "online", limit)
+	con.WaitState(t, "online", limit)
 	g.await(t, g.Client(t, key), http.StatusOK, "the key in etcd")
 	moved := filepath.Join(g.Dir, "moved.db")
 	g.offline(t, 1, `the gateway "a" uses the store`, "backup", moved, "--offline")
@@ -41,7 +41,7 @@ func TestMove(t *testing.T) {
 	g.offline(t, 0, "is kept as "+first, "restore", moved, "--yes")
 	before, after := items(t, only(t, first+".before-restore-*")), items(t, first)
 	g.Restart(t)
-	g.con.WaitState(t, "online", limit)
+	con.WaitState(t, "online", limit)
 	g.await(t, g.Client(t, key), http.StatusOK, "the key in the file")
 	for path, value := range before {
 		if after[path] != value {

@@ -26,6 +26,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/cluster/etcd"
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/tests/harness"
 )
 
 const password = "correct-horse"
@@ -60,7 +61,7 @@ func TestOpenOptions(t *testing.T) {
 	wantError(t, etcd.Options{Endpoints: []string{"http://etcd"}, TLS: &tls.Config{}}, store.ErrInvalid, "write https")
 	wantError(t, etcd.Options{Endpoints: []string{"http://etcd"}, Password: "wrong"}, store.ErrInvalid, "set the user")
 	wantError(t, etcd.Options{Endpoints: []string{"http://etcd"}, Prefix: strings.Repeat("p", 300)}, store.ErrInvalid, "prefix")
-	wantError(t, etcd.Options{Endpoints: []string{"http://" + freeAddr(t)}}, store.ErrUnavailable, "cannot be reached", "that etcd runs")
+	wantError(t, etcd.Options{Endpoints: []string{"http://" + harness.FreeAddr(t)}}, store.ErrUnavailable, "cannot be reached", "that etcd runs")
 }
 
 func TestOpenPrefix(t *testing.T) {
@@ -199,8 +200,8 @@ func TestTLS(t *testing.T) {
 	certificate(t, dir, "server", ca)
 	certificate(t, dir, "client", ca)
 	file := func(name string) string { return filepath.Join(dir, name) }
-	url := "https://" + freeAddr(t)
-	peer := "http://" + freeAddr(t)
+	url := "https://" + harness.FreeAddr(t)
+	peer := "http://" + harness.FreeAddr(t)
 	s := newServer(t, "m0", url, peer, "m0="+peer, []string{
 		"--cert-file", file("server.pem"), "--key-file", file("server.key"), "--trusted-ca-file", file("ca.pem"), "--client-cert-auth",
 	})
@@ -212,7 +213,7 @@ func TestTLS(t *testing.T) {
 	roots := x509.NewCertPool()
 	roots.AddCert(ca.Leaf)
 	right := &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{pair}}
-	poll(t, "a store with TLS", func(ctx context.Context) error {
+	harness.Poll(t, patience, "a store with TLS", func(ctx context.Context) error {
 		kv, err := etcd.Open(ctx, etcd.Options{Endpoints: []string{url}, TLS: right})
 		if err == nil {
 			put(t, kv, store.Put("a", nil))

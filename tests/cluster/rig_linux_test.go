@@ -45,7 +45,7 @@ func newMachine(t *testing.T) machine {
 
 // free returns an address with a port that is free there.
 func (m machine) free(t testing.TB) string {
-	return strings.Replace(freeAddr(t), "127.0.0.1", m.addr.String(), 1)
+	return strings.Replace(harness.FreeAddr(t), "127.0.0.1", m.addr.String(), 1)
 }
 
 // An edge is a gateway on a machine of its own.
@@ -252,7 +252,7 @@ func (c *cluster) member(leads bool) *member {
 func (m *member) awaitIsolation(t testing.TB) {
 	t.Helper()
 	client := servers{m.server}.client(t)
-	poll(t, "a member without a leader", func(ctx context.Context) error {
+	harness.Poll(t, patience, "a member without a leader", func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, oneTry)
 		defer cancel()
 		if _, err := client.Get(clientv3.WithRequireLeader(ctx), "x"); !errors.Is(err, rpctypes.ErrNoLeader) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/tests/harness"
 )
 
 // put applies a transaction that must succeed.
@@ -119,7 +120,7 @@ func TestWatchFarBehind(t *testing.T) {
 	for range 1001 {
 		put(t, kv, ops...)
 	}
-	poll(t, "the end of the watcher", func(ctx context.Context) error {
+	harness.Poll(t, patience, "the end of the watcher", func(ctx context.Context) error {
 		if _, err := w.Progress(ctx); !errors.Is(err, store.ErrCompacted) {
 			return fmt.Errorf("progress: %w", err)
 		}
