@@ -5,13 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/url"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
-	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/tests/harness"
 )
 
@@ -95,44 +92,4 @@ func TestKeptOverEdges(t *testing.T) {
 	got := clients[b].Do(t, http.MethodPost, "/v1/responses", `{"model":"m-a","input":"five","previous_response_id":"`+first.ID+`"}`)
 	got.ExpectError(t, http.StatusBadRequest, "invalid_request_error", "previous_response_not_found")
 	c.respond(t, clients[c], `"input":"six","previous_response_id":"`+second.ID+`"`)
-}
-
-// TestGuessesOverEdges: wrong passwords at one edge count at the others.
-func TestGuessesOverEdges(t *testing.T) {
-	t.Parallel()
-	etcd := start(t, 1)
-	edges := startConsoles(t, etcd)
-	guess := func(g *gateway, name string) int {
-		form := url.Values{"name": {name}, "password": {"wrong"}}
-		answer, err := http.PostForm(g.URL+"/console/sign-in", form)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = answer.Body.Close()
-		return answer.StatusCode
-	}
-	a := edges[0]
-	var p manage.Pairing
-	a.Command(t, &p, "pairing", "start")
-	for _, g := range edges[1:] { // from then on, they have what the first edge publishes
-		g.awaitPairing(t, p.ID, "the code", func(now manage.Pairing) bool { return now.Code == p.Code })
-	}
-	const free = 5
-	for i := range free + 1 {
-		if status := guess(a, fmt.Sprint("name-", i)); status != http.StatusForbidden {
-			t.Fatalf("guess %d: status %d", i, status)
-		}
-	}
-	for _, g := range edges[1:] {
-		status := 0
-		for range free { // with no more of its own, the edge does not throttle
-			if status = guess(g, "name"); status == http.StatusTooManyRequests {
-				break
-			}
-			time.Sleep(100 * time.Millisecond)
-		}
-		if status != http.StatusTooManyRequests {
-			t.Errorf("status %d at %s", status, g.name)
-		}
-	}
 }
