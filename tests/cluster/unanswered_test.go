@@ -230,34 +230,6 @@ func TestTxnStale(t *testing.T) {
 	}
 }
 
-// TestTxnUnderWay delays a transaction until another client has had one without an answer.
-func TestTxnUnderWay(t *testing.T) {
-	t.Parallel()
-	s := start(t, 1)[0]
-	slow, late := newProxy(t, s), newProxy(t, s)
-	kv, other := open(t, slow.url), open(t, late.url)
-	slow.lose.Store(true)
-	made := make(chan store.TxnResult)
-	go func() {
-		create := store.Txn{If: []store.Compare{{Key: "a"}}, Then: []store.Op{store.Put("a", []byte("slow"))}}
-		result, err := kv.Txn(t.Context(), create)
-		if err != nil {
-			t.Error(err)
-		}
-		made <- result
-	}()
-	wait.Until(t, "the attempt", func() bool { return slow.hasLost("slow") })
-	before := <-hold(t, late, other, store.Txn{Then: []store.Op{store.Put("b", []byte("late"))}})
-	slow.lose.Store(false)
-	slow.deliver(t)
-	result := <-made
-	item, err := other.Get(t.Context(), "a")
-	if err != nil || !result.Succeeded || result.Revision <= before.Revision ||
-		item.CreateRevision != result.Revision || item.ModRevision != result.Revision {
-		t.Errorf("%+v, after %+v: %+v, %v", result, before, item, err)
-	}
-}
-
 // TestRestored leads the client to an etcd whose revision is older, as after a restore. It has missed
 // changes there, also when the revision is later again.
 func TestRestored(t *testing.T) {
