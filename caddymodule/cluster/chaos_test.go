@@ -231,7 +231,7 @@ func (c *chaos) heal() {
 			}
 		}
 	}
-	time.Sleep(100*time.Second - time.Since(healed)) // the reports of those that were killed end after 75 s
+	time.Sleep(3*time.Minute - time.Since(healed)) // 75 s for the reports of those that were killed; late ones, and L more
 	for _, e := range c.all() {
 		id, _ := c.rig.key(e)
 		if err := e.revoke(c.Context(), id); err != nil {

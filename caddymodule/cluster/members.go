@@ -51,7 +51,8 @@ func (c *Cluster) note(name string) {
 		now.at = time.Now()
 	}
 	c.ended = slices.DeleteFunc(c.ended, func(p ended) bool { return p.Is(e.Edge) || !time.Now().Before(p.serves) })
-	if was.report > 0 && now.report == 0 && was.process.Is(e.Edge) {
+	// Without contact, the last report may be older than it looks.
+	if was.report > 0 && now.report == 0 && was.process.Is(e.Edge) && c.InContact() {
 		c.ended = append(c.ended, ended{e.Edge, was.at.Add(e.OnStoreLoss * 9 / 8)})
 	}
 	c.seen[name] = now
