@@ -26,7 +26,8 @@ func newTestEdge(t *testing.T, kv store.KV, name string) *testSite {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "edge.db")
 	open := func(context.Context, *slog.Logger) (store.KV, error) { return storetest.Share(kv), nil }
-	join := edge.Options{Path: file, Shared: open, Edge: store.Edge{Name: name, Region: "eu", OnStoreLoss: 5 * time.Second}}.Join
+	self := store.Edge{Name: name, Region: "eu", OnStoreLoss: 5 * time.Second}
+	join := edge.Options{Path: file, Shared: open, Edge: self}.Join
 	_, release, err := acquireStore(gateway.Place{Path: file, Shared: open, Join: join}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)

@@ -205,12 +205,14 @@ var (
 	queueLength = describe("queue_length",
 		"Queued requests, by deployment. Only deployments with a limit have a queue.", "deployment")
 	storeReachable = describe("store_reachable", "Whether the store is open and current and, in a cluster, whether this edge has contact to it.")
-	storeContact   = describe("store_contact_age_seconds", "Time since this edge of a cluster last had contact to the store, 0 while it has contact.")
-	edgeLeader     = describe("edge_leader", "Whether this edge has the duties that one edge of the cluster fulfills for all.")
-	edgeStates     = describe("edges", "Edges of the cluster, by state: serving, draining, without_store, lost or unknown.", "state")
-	memoryHeld     = describe("memory_held_bytes", "Bytes of the memory budget currently held by requests and answers.")
-	memoryLimit    = describe("memory_limit_bytes", "The memory budget of requests and answers, max_memory.")
-	memoryRefused  = describe("memory_refused_total",
+	storeContact   = describe("store_contact_age_seconds",
+		"Time since this edge of a cluster last had contact to the store, 0 while it has contact.")
+	edgeLeader = describe("edge_leader", "Whether this edge has the duties that one edge of the cluster fulfills for all.")
+	edgeStates = describe("edges",
+		"Edges of the cluster, by state: serving, draining, without_store, lost or unknown.", "state")
+	memoryHeld    = describe("memory_held_bytes", "Bytes of the memory budget currently held by requests and answers.")
+	memoryLimit   = describe("memory_limit_bytes", "The memory budget of requests and answers, max_memory.")
+	memoryRefused = describe("memory_refused_total",
 		"Requests and answers rejected by the memory budget, by reason: the budget is full (full), or a key or account has used its share (share).", "reason")
 )
 
@@ -238,7 +240,7 @@ func (l live) Collect(ch chan<- prometheus.Metric) {
 		}
 	}
 	open := l.Store.Opened()
-	gauge(storeReachable, is[open != nil && open.Store.Serving() == nil && (open.Cluster == nil || lastContact(open.Cluster).IsZero())])
+	gauge(storeReachable, is[open != nil && open.Store.Serving() == nil && open.Store.InContact()])
 	if open == nil {
 		return
 	}

@@ -136,7 +136,8 @@ func (c *Cluster) Remove(ctx context.Context, name string, stopped bool) error {
 		return c.store.RemoveLostEdge(ctx, e)
 	case time.Since(at) < fresh(e.OnStoreLoss):
 		return store.Errorf(store.ErrInUse, "the edge %s is running: "+
-			"stop its program, and it leaves the cluster by itself. If it was killed, it can be removed after %s, or at once with `caddy gateway edge remove %s --stopped`",
+			"stop its program, and it leaves the cluster by itself. If it was killed, it can be removed after %s, "+
+			"or at once with `caddy gateway edge remove %s --stopped`",
 			name, shown(at.Add(e.LeaseTime())), name)
 	}
 	return store.Errorf(store.ErrInUse, "the edge %s has lost the store, but may accept requests until %s, "+

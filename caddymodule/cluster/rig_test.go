@@ -76,7 +76,8 @@ func (r *rig) open(name string, d disk, l time.Duration, rate float64) (*edge, e
 		Clocks: e.read, Logger: r.log.Logger,
 	})
 	var err error
-	if e.Store, err = store.New(e.line, store.Options{Edge: name, Cluster: e.cluster, Logger: r.log.Logger}); err != nil {
+	e.Store, err = store.New(e.line, store.Options{Edge: name, Cluster: e.cluster, Logger: r.log.Logger})
+	if err != nil {
 		return nil, err
 	}
 	if err := e.cluster.Join(r.Context(), e.Store); err != nil {

@@ -14,10 +14,13 @@ var edgesTab = &tab{
 }
 
 // removeEdgeTab asks before an edge without contact to the store is removed.
-var removeEdgeTab = &tab{path: "edges/{id}/remove", name: "edge-remove", title: "Remove an edge", data: func(v *visit) any {
-	return find(v, v.Manage.Edges, func(e manage.Edge) bool { return e.Name == v.id() && !e.Self && e.ContactAt != nil },
-		"There is no such edge, or it has contact to the store.")
-}}
+var removeEdgeTab = &tab{
+	path: "edges/{id}/remove", name: "edge-remove", title: "Remove an edge",
+	data: func(v *visit) any {
+		removable := func(e manage.Edge) bool { return e.Name == v.id() && !e.Self && e.ContactAt != nil }
+		return find(v, v.Manage.Edges, removable, "There is no such edge, or it has contact to the store.")
+	},
+}
 
 type edgesPage struct {
 	Edges            []edgeRow

@@ -64,13 +64,15 @@ func homeData(v *visit) any {
 	}
 	p.use(deployments, hours, sums, v.Now().UTC().Format(time.DateOnly))
 	alerts := slices.Concat(
-		edgeAlerts(p.Status.Edges, load(v, v.Manage.Recent)), missing, modelAlerts(deployments), connectorAlerts(connectors),
+		edgeAlerts(p.Status.Edges, load(v, v.Manage.Recent)), missing,
+		modelAlerts(deployments), connectorAlerts(connectors),
 		ratioAlerts(hours[len(hours)-2:], sums), quotaAlerts(load(v, v.Manage.UsedQuotas)), keyAlerts(load(v, v.Manage.Keys), v.Now()))
 	slices.SortStableFunc(alerts, func(a, b alert) int { return rankOf(a) - rankOf(b) })
 	p.Alerts = alerts[:min(len(alerts), maxAlerts)]
 	p.More = len(alerts) - len(p.Alerts)
 	for _, e := range p.Status.Edges {
-		if e.State == manage.EdgeServing || e.State == manage.EdgeDraining || e.State == manage.EdgeWithoutStore && e.Self {
+		switch {
+		case e.State == manage.EdgeServing, e.State == manage.EdgeDraining, e.State == manage.EdgeWithoutStore && e.Self:
 			p.Edges++
 		}
 	}
@@ -201,7 +203,8 @@ func edgeAlerts(edges []manage.Edge, recent manage.Recent) (alerts []alert) {
 		case e.State == manage.EdgeLost:
 			alerts = append(alerts, alert{Bad: true, Text: text + " since", At: e.ContactAt, URL: edgesTab.url()})
 		case slices.Contains(recent.Silent, e.Name):
-			alerts = append(alerts, alert{Bad: true, Text: "Gateway " + e.Name + " does not answer.", URL: edgesTab.url()})
+			text = "Gateway " + e.Name + " does not answer."
+			alerts = append(alerts, alert{Bad: true, Text: text, URL: edgesTab.url()})
 		}
 	}
 	if recent.Partial && len(recent.Silent) == 0 { // for users who may not see gateways

@@ -65,8 +65,8 @@ func (s *Service) Usage(ctx context.Context, u Usage) ([]UsageSum, error) {
 		return nil, err
 	}
 	if s.cluster != nil && !s.cluster.Contact(s.cluster.Name()).Last.IsZero() {
-		return nil, store.Errorf(store.ErrUnavailable, "the usage is in the store, which this gateway cannot reach now: "+
-			"try again, or use another gateway")
+		return nil, store.Errorf(store.ErrUnavailable,
+			"the usage is in the store, which this gateway cannot reach now: try again, or use another gateway")
 	}
 	type group struct{ hour, day, user, key, model string }
 	groups, mayKey := make(map[group]*UsageSum), s.ownKeys(ctx, account)

@@ -279,7 +279,8 @@ func (Drained) kind() string { return "drained" }
 // types are the types of the messages by their kinds.
 var types = byKind(
 	Hello{}, Welcome{}, Edges{}, Deny{}, Pending{}, Grant{}, Report{}, Rotate{}, Rotated{},
-	Ping{}, Pong{}, Tunnel{}, Pairing{}, Drain{}, DrainOK{}, Drained{}, Activity{}, Kept{}, SignIn{}, Enter{}, Waiting{}, Entered{}, Used{},
+	Ping{}, Pong{}, Tunnel{}, Pairing{}, Drain{}, DrainOK{}, Drained{}, Activity{}, Kept{}, SignIn{},
+	Enter{}, Waiting{}, Entered{}, Used{},
 )
 
 func byKind(messages ...Message) map[string]reflect.Type {

@@ -21,7 +21,8 @@ func startOwners(t testing.TB, limit int) (a, b *Edge) {
 	start := func(name string) *Edge {
 		socket := c.socket()
 		st, edge := c.open(name, socket.LocalAddr().String())
-		edge.Start(&gateway.Services{Backend: &serve.Backend{Store: st, Queues: queue.New(func(queue.Name) int { return limit })}})
+		queues := queue.New(func(queue.Name) int { return limit })
+		edge.Start(&gateway.Services{Backend: &serve.Backend{Store: st, Queues: queues}})
 		edge.Listening(c.listen(socket, tunnel.Options{Peers: edge, Members: edge.Members}))
 		return edge
 	}

@@ -186,7 +186,10 @@ func TestAsk(t *testing.T) {
 				_ = stream.Close()
 			},
 		},
-		"refused":       {peer: "b", serve: func(stream *quic.Stream, _ link.Message) { link.Refuse(stream, link.CodeDraining) }, text: "canceled by remote"},
+		"refused": {
+			peer: "b", text: "canceled by remote",
+			serve: func(stream *quic.Stream, _ link.Message) { link.Refuse(stream, link.CodeDraining) },
+		},
 		"no listener":   {peer: "b", text: "canceled by remote"},
 		"no connection": {peer: "c", serve: answers, err: tunnel.ErrNoPeer, text: `the gateway "c"`},
 	}
