@@ -39,7 +39,8 @@ func TestChaos(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := &chaos{
 					rig: newRig(t), random: rand.New(rand.NewPCG(uint64(seed), 1)), disks: map[string]disk{},
-					revoked: map[string]string{}, calls: map[string][]*running{}, resumed: map[*edge]time.Time{}, counts: &sum,
+					revoked: map[string]string{}, calls: map[string][]*running{}, resumed: map[*edge]time.Time{},
+					counts: &sum,
 				}
 				c.run(length)
 			})
@@ -331,7 +332,8 @@ func (c *chaos) check(ctx context.Context) {
 			})
 			for _, r := range c.calls[secret] {
 				if !r.at.suspended() && time.Since(c.resumed[r.at]) > 2*time.Second {
-					c.Errorf("at %s, %s runs a request with a key revoked by %s", time.Now().Format(time.TimeOnly), r.at.name, by)
+					c.Errorf("at %s, %s runs a request with a key revoked by %s",
+						time.Now().Format(time.TimeOnly), r.at.name, by)
 				}
 			}
 		}

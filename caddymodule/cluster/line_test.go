@@ -126,7 +126,8 @@ func (l *line) Each(ctx context.Context, span store.Span, f func(store.Item) err
 
 func (l *line) Txn(ctx context.Context, t store.Txn) (store.TxnResult, error) {
 	writes := func(prefix string) bool {
-		return slices.ContainsFunc(t.Then, func(op store.Op) bool { return !op.Delete && strings.HasPrefix(op.Key, prefix) })
+		put := func(op store.Op) bool { return !op.Delete && strings.HasPrefix(op.Key, prefix) }
+		return slices.ContainsFunc(t.Then, put)
 	}
 	if prefix := l.panics.Load(); prefix != nil && writes(*prefix) {
 		panic(caught.Secret)

@@ -79,7 +79,8 @@ func TestWait(t *testing.T) {
 		owner, other := edges[0], edges[1]
 		first := other.come(t, "k", time.Minute)
 		began := time.Now()
-		if _, err := other.enter(t.Context(), "k", 9, time.Minute); !errors.Is(err, queue.ErrTimeout) || time.Since(began) != time.Minute {
+		_, err := other.enter(t.Context(), "k", 9, time.Minute)
+		if !errors.Is(err, queue.ErrTimeout) || time.Since(began) != time.Minute {
 			t.Errorf("after a minute: %v after %v", err, time.Since(began))
 		}
 		if _, err := other.enter(t.Context(), "k", -1, time.Minute); !errors.Is(err, queue.ErrFull) {
@@ -220,7 +221,8 @@ func TestLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		edges := newEdges(t, 0, "a", "b", "c")
 		owner, e := edges[0], edges[1]
-		r := queue.Request{Name: queue.Name{Account: "default"}, Key: "k", Need: queue.Need{Cost: limits.Cost{Input: 60, Output: 30}}}
+		need := queue.Need{Cost: limits.Cost{Input: 60, Output: 30}}
+		r := queue.Request{Name: queue.Name{Account: "default"}, Key: "k", Need: need}
 		for owner.Edge != e.first(r.Name) {
 			owner, e = edges[len(edges)-1], edges[0]
 			edges = edges[:len(edges)-1]

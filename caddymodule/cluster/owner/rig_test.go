@@ -1,6 +1,7 @@
 package owner
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -49,12 +50,8 @@ func newEdges(t *testing.T, limit int, names ...string) (edges []*testEdge) {
 	for _, name := range names {
 		list[name] = store.EdgeState{Edge: store.Edge{Name: name}, Report: new(store.Report)}
 	}
-	slices.SortFunc(names, func(a, b string) int {
-		if tunnel.Rank(model.Account+"\x00"+model.Deployment, a) > tunnel.Rank(model.Account+"\x00"+model.Deployment, b) {
-			return -1
-		}
-		return 1
-	})
+	rank := func(edge string) uint64 { return tunnel.Rank(model.Account+"\x00"+model.Deployment, edge) }
+	slices.SortFunc(names, func(a, b string) int { return cmp.Compare(rank(b), rank(a)) })
 	for _, name := range names {
 		e := &testEdge{edges: all, list: maps.Clone(list)}
 		e.start(t, name, limit)
