@@ -44,6 +44,7 @@ type Cluster struct {
 	reached int64           // the newest revision to report
 	seen    map[string]seen // by the names of edges
 	ended   []ended         // that may accept requests after all
+	full    time.Time       // until when edges may have had contact without a report, as the store had no space
 
 	wake       chan struct{} // there is something to report, or no contact
 	unwatch    func()
@@ -241,6 +242,9 @@ func (c *Cluster) meet(ctx context.Context, lease store.Lease) error {
 	case err == nil:
 		err = c.store.Reach(ctx, c.put)
 	case errors.Is(err, store.ErrNoSpace) && c.put > 0: // nothing can be changed, so there is nothing to report
+		c.mu.Lock()
+		c.full = time.Now().Add(interval(MaxStoreLoss)) // others notice that there is space by then
+		c.mu.Unlock()
 		err = c.store.CatchUp(ctx)
 	}
 	if err == nil {

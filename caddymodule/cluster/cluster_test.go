@@ -2,6 +2,7 @@ package cluster_test
 
 import (
 	"errors"
+	"io"
 	"net/netip"
 	"strings"
 	"sync/atomic"
@@ -107,6 +108,8 @@ func TestCallsWithoutStore(t *testing.T) {
 		a := r.start("a", 5*time.Minute)
 		a.set(false)
 		for what, call := range map[string]func() error{
+			"removing an edge": func() error { return a.cluster.Remove(t.Context(), "b", true) },
+			"a backup":         func() error { return a.Backup(t.Context(), io.Discard) },
 			"a write": func() error {
 				_, _, err := a.key(t.Context())
 				return err

@@ -37,7 +37,8 @@ func (c *Cluster) Confirm(ctx context.Context, revision int64) (err error) {
 // pending returns the edges that may act on the state before revision, which the view has.
 func (c *Cluster) pending(revision int64) (pending []store.PendingEdge) {
 	for _, e := range c.store.Edges() {
-		if e.Report != nil && e.Report.Applied < revision && !e.Is(c.Edge) {
+		waits := e.Report == nil && c.reports(e) || e.Report != nil && e.Report.Applied < revision
+		if waits && !e.Is(c.Edge) {
 			pending = append(pending, store.PendingEdge{Edge: e.Name, Until: c.reportedAt(e).Add(e.OnStoreLoss)})
 		}
 	}
@@ -52,4 +53,13 @@ func (c *Cluster) pending(revision int64) (pending []store.PendingEdge) {
 		pending = append(pending, store.PendingEdge{Edge: name, Until: time.Now().Add(MaxStoreLoss)})
 	}
 	return pending
+}
+
+// reports reports whether an edge without a report had one when note was last called, which is to be called
+// again.
+func (c *Cluster) reports(e store.EdgeState) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	was := c.seen[e.Name]
+	return was.report > 0 && was.process.Is(e.Edge)
 }

@@ -61,19 +61,23 @@ func TestNoSpace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const l = 30 * time.Second
 		r := newRig(t)
-		a, b := r.start("a", l), r.start("b", l)
+		a, b, c := r.start("a", l), r.start("b", l), r.start("c", l)
 		b.fill.Store(true)
 		if err := a.cluster.Remove(t.Context(), "b", true); err != nil {
 			t.Fatal(err)
 		}
 		r.until(b.full.Load)
 		a.full.Store(true)
+		c.full.Store(true)
 		for end := time.Now().Add(4 * l); time.Now().Before(end); time.Sleep(time.Second) {
 			if err := a.Serving(); err != nil {
 				t.Fatal(err)
 			}
 			if e, _ := a.FindEdge("b"); e.Revision == 0 || e.Report != nil || b.Serving() == nil {
 				t.Fatalf("an edge without a report serves: %+v", e)
+			}
+			if known := a.cluster.Contact("c"); !known.Last.IsZero() || time.Until(known.Until) < l-2*time.Second {
+				t.Fatalf("of an edge that cannot report: %+v", known)
 			}
 		}
 		a.set(false)
@@ -108,4 +112,41 @@ func TestUnreadEdge(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestDrainOfEnded: a change of an edge whose lease has ended early does not end the waiting for it. Its
+// next process on the same machine does, and so does an operator who knows that it has stopped.
+func TestDrainOfEnded(t *testing.T) {
+	for _, ends := range []string{"restart", "remove"} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t)
+			a, b := r.start("a", time.Minute), r.start("b", time.Minute)
+			time.Sleep(10*time.Second + 500*time.Millisecond)
+			b.set(false)
+			if err := r.leases[1].Revoke(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			r.until(func() bool { e, _ := a.FindEdge("b"); return e.Report == nil })
+			drain := func(e *store.Edge) { e.Draining = true }
+			if _, err := a.ChangeEdge(t.Context(), "b", drain); err != nil {
+				t.Fatal(err)
+			}
+			id, _ := r.key(a)
+			if err := a.revoke(t.Context(), id); !errors.Is(err, store.ErrUnconfirmed) {
+				t.Fatalf("after the edge was drained: %v", err)
+			}
+			if err := a.cluster.Remove(t.Context(), "b", false); !errors.Is(err, store.ErrInUse) {
+				t.Errorf("removing it: %v", err)
+			}
+			r.kill(b)
+			if ends == "restart" {
+				r.start("b", time.Minute)
+			} else if err := a.cluster.Remove(t.Context(), "b", true); err != nil {
+				t.Fatal(err)
+			}
+			if err := a.revoke(t.Context(), id); err != nil {
+				t.Errorf("after %s: %v", ends, err)
+			}
+		})
+	}
 }

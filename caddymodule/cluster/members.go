@@ -35,12 +35,15 @@ func (c *Cluster) note(name string) {
 	defer c.changed.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	e, ok := c.store.FindEdge(name) // with the lock: no other call has seen a later state
-
+	e, ok := c.store.FindEdge(name)                                // with the lock: no other call has seen a later state
 	if name == c.Edge.Name && (!e.Is(c.Edge) || e.Report == nil) { // others no longer wait for this edge
 		c.contact.refuse()
 		wait.Wake(c.wake, struct{}{})
 	}
+	c.ended = slices.DeleteFunc(c.ended, func(p ended) bool {
+		reports := p.Is(e.Edge) && e.Report != nil
+		return p.Name == name && !ok || reports || p.succeeded(e.Edge) || !time.Now().Before(p.serves)
+	})
 	was := c.seen[name]
 	now := seen{process: e.Edge, record: e.Revision, report: e.Reported, at: was.at}
 	switch {
@@ -50,10 +53,9 @@ func (c *Cluster) note(name string) {
 	case was.at.IsZero(), now.report > 0 && now.report != was.report, now.report == 0 && now.record != was.record:
 		now.at = time.Now()
 	}
-	c.ended = slices.DeleteFunc(c.ended, func(p ended) bool { return p.Is(e.Edge) || !time.Now().Before(p.serves) })
 	// Without contact, the last report may be older than it looks.
 	if was.report > 0 && now.report == 0 && was.process.Is(e.Edge) && c.InContact() {
-		c.ended = append(c.ended, ended{e.Edge, was.at.Add(e.OnStoreLoss * 9 / 8)})
+		c.ended = append(c.ended, ended{e.Edge, c.latest(was).Add(e.OnStoreLoss * 9 / 8)})
 	}
 	c.seen[name] = now
 }
@@ -63,9 +65,30 @@ func (c *Cluster) reportedAt(e store.EdgeState) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if s, ok := c.seen[e.Name]; ok {
-		return s.at
+		return c.latest(s)
 	}
 	return time.Now() // note has not been called yet
+}
+
+// latest returns until when an edge may have had contact without a later report: as long as the store has
+// no space, there are none. The caller holds the lock.
+func (c *Cluster) latest(s seen) time.Time {
+	if s.report == 0 || c.full.Before(s.at) {
+		return s.at
+	}
+	return c.full
+}
+
+// succeeded reports whether a process has taken the place of this one, which has ended.
+func (p ended) succeeded(by store.Edge) bool {
+	return p.Instance == by.Instance && p.Boot == by.Boot && p.Boot != "" && !p.Is(by)
+}
+
+// mayServe reports whether an edge without a report may accept requests, as its lease ended early.
+func (c *Cluster) mayServe(name string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.ContainsFunc(c.ended, func(p ended) bool { return p.Name == name && time.Now().Before(p.serves) })
 }
 
 // Name returns the name of this edge.
@@ -132,7 +155,9 @@ func (c *Cluster) Remove(ctx context.Context, name string, stopped bool) error {
 	e.Name = name
 	at := c.reportedAt(e)
 	switch {
-	case e.Report == nil, stopped && !e.Is(c.Edge):
+	case e.Is(c.Edge):
+		return store.Errorf(store.ErrInUse, "the edge %s is running: it is this gateway. Stop it, and it leaves the cluster", name)
+	case e.Report == nil && !c.mayServe(name), stopped:
 		return c.store.RemoveLostEdge(ctx, e)
 	case time.Since(at) < fresh(e.OnStoreLoss):
 		return store.Errorf(store.ErrInUse, "the edge %s is running: "+

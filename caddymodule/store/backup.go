@@ -17,6 +17,9 @@ import (
 // Backup writes all records, as of one moment, to w as a bolt file. Writers may
 // continue meanwhile.
 func (s *Store) Backup(ctx context.Context, w io.Writer) error {
+	if err := s.CatchUp(ctx); err != nil { // reading all has no time limit
+		return err
+	}
 	if err := s.flush(ctx, 0); err != nil { // times of last use
 		return err
 	}

@@ -226,6 +226,8 @@ func (s *Store) Reach(ctx context.Context, revision int64) error {
 
 // CatchUp waits until the view shows all that was written before, also by other processes.
 func (s *Store) CatchUp(ctx context.Context) error {
+	ctx, cancel := s.limited(ctx)
+	defer cancel()
 	for {
 		s.mu.Lock()
 		watcher, progress := s.watcher, s.progress
