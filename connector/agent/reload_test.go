@@ -241,10 +241,9 @@ func TestStatus(t *testing.T) {
 		}
 	})
 	a := startAgent(t, g, server.URL, nil)
-	changed := a.Changed()
 	s := g.session()
 	wait.Until(t, "the tunnel", func() bool { return a.Status().State == StateOnline })
-	wait.For(t, changed, "a change")
+	changed := a.Changed()
 	for i, body := range []string{"{}", "missing", "panic"} {
 		wait.Until(t, "the request before", func() bool { return len(a.Status().Recent) == i })
 		if answer, err := s.roundTrip(post(t.Context(), body)); err == nil {
@@ -259,6 +258,7 @@ func TestStatus(t *testing.T) {
 		t.Error("the broken answer was whole")
 	}
 	wait.Until(t, "three requests", func() bool { return len(a.Status().Recent) == 3 })
+	wait.For(t, changed, "a change")
 	strange := post(t.Context(), "{}")
 	strange.Host, strange.URL.Path = "nowhere", "/v1/secret-name"
 	if _, err := s.roundTrip(strange); err == nil {
