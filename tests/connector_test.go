@@ -58,6 +58,7 @@ func testRemovedConnector(t *testing.T, g *harness.Gateway) {
 func TestConnectorOfAnotherGateway(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, harness.Options{})
+	r.con.Process.WaitLog(t, `"msg":"connected"`, limit)
 	r.Gateway.Process.Kill()
 	if err := os.Remove(filepath.Join(r.Dir, "gateway.db")); err != nil {
 		t.Fatal(err)
