@@ -42,7 +42,7 @@ func (c *Cluster) note(name string) {
 	}
 	c.ended = slices.DeleteFunc(c.ended, func(p ended) bool {
 		reports := p.Is(e.Edge) && e.Report != nil
-		return p.Name == name && !ok || reports || p.succeeded(e.Edge) || !time.Now().Before(p.serves)
+		return p.Name == name && !ok || reports || e.Succeeds(p.Edge) || !time.Now().Before(p.serves)
 	})
 	was := c.seen[name]
 	now := seen{process: e.Edge, record: e.Revision, report: e.Reported, at: was.at}
@@ -77,11 +77,6 @@ func (c *Cluster) latest(s seen) time.Time {
 		return s.at
 	}
 	return c.full
-}
-
-// succeeded reports whether a process has taken the place of this one, which has ended.
-func (p ended) succeeded(by store.Edge) bool {
-	return p.Instance == by.Instance && p.Boot == by.Boot && p.Boot != "" && !p.Is(by)
 }
 
 // mayServe reports whether an edge without a report may accept requests, as its lease ended early.

@@ -18,7 +18,7 @@ var removeEdgeTab = &tab{
 	path: "edges/{id}/remove", name: "edge-remove", title: "Remove an edge",
 	data: func(v *visit) any {
 		removable := func(e manage.Edge) bool { return e.Name == v.id() && !e.Self && e.ContactAt != nil }
-		return find(v, v.Manage.Edges, removable, "There is no such edge, or it has contact to the store.")
+		return find(v, v.Manage.Edges, removable, "The edge does not exist, or it has contact to the store.")
 	},
 }
 

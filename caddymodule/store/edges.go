@@ -30,6 +30,12 @@ func (e Edge) Is(other Edge) bool {
 	return e.Name == other.Name && e.Instance == other.Instance && e.StartedAt.Equal(other.StartedAt)
 }
 
+// Succeeds reports whether e is a later process than another one, with its file, which only one process
+// has open at a time: the other one has ended.
+func (e Edge) Succeeds(other Edge) bool {
+	return e.Instance == other.Instance && e.Boot == other.Boot && e.Boot != "" && !e.Is(other)
+}
+
 // minMargin is the minimum of the time that a report outlives the requests of its edge.
 const minMargin = 5 * time.Second
 
@@ -53,7 +59,7 @@ type EdgeState struct {
 // FreeFor reports whether a process may take the place of this edge: nothing accepts requests there,
 // except the process itself.
 func (e EdgeState) FreeFor(process Edge) bool {
-	return e.Report == nil || e.Is(process) || e.Instance == process.Instance && e.Boot == process.Boot && e.Boot != ""
+	return e.Report == nil || e.Is(process) || process.Succeeds(e.Edge)
 }
 
 // Contact is what this gateway knows of the contact of an edge to the store.

@@ -286,7 +286,7 @@ func stopped(c *cluster) {
 	}
 }
 
-// cloned: a gateway with a copy of an edge's disk harms nobody. It gets the name of an edge that
+// cloned: a gateway with a copy of an edge's disk does no harm. It gets the name of an edge that
 // has ended, and no other one.
 func cloned(c *cluster) {
 	e := c.edges[1]

@@ -231,7 +231,7 @@ func (c *cluster) clone(e *edge, name string) *edge {
 	if err != nil {
 		c.Fatal(err)
 	}
-	e.Process.Signal(c, syscall.SIGSTOP) // a copy of a file that changes would be of no use
+	e.Process.Signal(c, syscall.SIGSTOP) // a copy of a file that changes would be invalid
 	err = os.CopyFS(filepath.Join(r.Dir, "data"), os.DirFS(filepath.Join(e.Dir, "data")))
 	if e.Process.Signal(c, syscall.SIGCONT); err != nil {
 		c.Fatal(err)
