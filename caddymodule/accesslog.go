@@ -38,7 +38,8 @@ func newAccessLog(ctx caddy.Context) accessLog {
 
 // begin must be called before a request is served. Serve the request with the
 // returned writer, then call end.
-func (l accessLog) begin(w http.ResponseWriter, r *http.Request, ex *serve.Exchange) (_ http.ResponseWriter, end func()) {
+func (l accessLog) begin(w http.ResponseWriter, r *http.Request,
+	ex *serve.Exchange) (_ http.ResponseWriter, end func()) {
 	server, ok := r.Context().Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
 	if !ok || server.Logs == nil {
 		return w, func() {}
@@ -116,7 +117,8 @@ func (e *accessEntry) write() {
 		level = zapcore.ErrorLevel
 	}
 	if name, ok := caddyhttp.GetVar(e.ctx, caddyhttp.LogLevelVar).(string); ok {
-		if chosen, err := zapcore.ParseLevel(name); err == nil && chosen >= zapcore.DebugLevel && chosen <= zapcore.ErrorLevel {
+		if chosen, err := zapcore.ParseLevel(name); err == nil && chosen >= zapcore.DebugLevel &&
+			chosen <= zapcore.ErrorLevel {
 			level = chosen
 		}
 	}

@@ -103,7 +103,8 @@ func (l *memoryLog) Write(p []byte) (int, error) {
 // No secret reaches the log, wherever a client puts it, and the fields of
 // Caddy's own entries are all there: those that other handlers add, too.
 func TestAccessLogHidesSecrets(t *testing.T) {
-	s := newTestSite(t, "log {\n output memory\n}\nlog_append late {http.request.method}\nlog_append <early yes\nmodel_gateway")
+	s := newTestSite(t, "log {\n output memory\n}\nlog_append late {http.request.method}\nlog_append <early "+
+		"yes\nmodel_gateway")
 	const query = "/v1/models?limit=1&"
 	requests := []struct{ path, header string }{
 		{"/v1/models", "X-Api-Key: " + s.key},
@@ -142,8 +143,10 @@ func TestAccessLogHidesSecrets(t *testing.T) {
 var allPaths = []string{
 	"/", "/healthz", "/readyz", "/chat/completions", "/nosuch",
 	"/v1", "/v1/models", "/v1/models/", "/v1/v1/models", "/v1/nosuch", "/v1/responses/resp_x",
-	"/console", "/console/", "/console//keys", "/console/keys", "/console/sign-in", "/console/setup", "/console/join", "/console/recover",
-	"/console/events/home", "/console/static/x/y", "/console/install.sh", "/console/connectors/x", "/console/connector.schema.json",
+	"/console", "/console/", "/console//keys", "/console/keys", "/console/sign-in", "/console/setup", "/console/join",
+	"/console/recover",
+	"/console/events/home", "/console/static/x/y", "/console/install.sh", "/console/connectors/x",
+	"/console/connector.schema.json",
 	"/console/api/", "/console/api/keys", "/console/api/openapi.json", "/console/api/nosuch", "/console/chat/completions",
 	"/.well-known/postern", "/.well-known/postern/ready", "/.well-known/postern/tunnel", "/.well-known/postern/nosuch",
 }
@@ -215,7 +218,8 @@ func TestAccessLogOfModels(t *testing.T) {
 		s.do(t, "POST", "/v1/chat/completions", `{"model":"`+model+`","messages":[]}`, "X-Api-Key: "+s.key)
 		<-accessLogs.wrote
 		line := accessLogs.lines[0]
-		if entry := entryOf(t, line); entry["key_id"] == nil || entry["model"] != logged || logged == nil && bytes.Contains(line, []byte("quartz")) {
+		if entry := entryOf(t, line); entry["key_id"] == nil || entry["model"] != logged ||
+			logged == nil && bytes.Contains(line, []byte("quartz")) {
 			t.Errorf("%s: the entry is %s", model, line)
 		}
 	}

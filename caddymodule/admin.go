@@ -41,7 +41,8 @@ func (*adminAPI) serve(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return unavailable(fmt.Errorf("the model gateway is not running: %w", err), caddy.Exiting())
 	}
-	r = r.WithContext(manage.WithCaller(r.Context(), manage.Caller{Name: "admin endpoint", Operator: true, From: adminClient(r)}))
+	r = r.WithContext(manage.WithCaller(r.Context(),
+		manage.Caller{Name: "admin endpoint", Operator: true, From: adminClient(r)}))
 	handler := service.Handler(manage.AdminPrefix)
 	return recovered(app.logger, w, func(w http.ResponseWriter) error { handler.ServeHTTP(w, r); return nil }, failJSON)
 }
@@ -63,7 +64,8 @@ func unavailable(err error, exiting bool) error {
 	case exiting:
 		err = errors.New("the gateway is shutting down; try again after it has restarted")
 	case errors.Is(err, caddy.ErrNotConfigured):
-		err = errors.New(program.Named("the running configuration has no model gateway; add `model_gateway` to a site of the Caddyfile and run `caddy reload`"))
+		err = errors.New(program.Named("the running configuration has no model gateway; add `model_gateway` to a site of " +
+			"the Caddyfile and run `caddy reload`"))
 	}
 	return caddy.APIError{HTTPStatus: http.StatusServiceUnavailable, Err: err}
 }

@@ -19,7 +19,8 @@ func TestAdminWithoutGateway(t *testing.T) {
 	}
 	err := routes[0].Handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/model_gateway/status", nil))
 	var api caddy.APIError
-	if !errors.As(err, &api) || api.HTTPStatus != http.StatusServiceUnavailable || !strings.Contains(api.Error(), "caddy reload") {
+	if !errors.As(err, &api) || api.HTTPStatus != http.StatusServiceUnavailable ||
+		!strings.Contains(api.Error(), "caddy reload") {
 		t.Errorf("error = %v", err)
 	}
 }
@@ -29,7 +30,8 @@ func TestAdminWhileExiting(t *testing.T) {
 	for _, reason := range []error{caddy.ErrNotConfigured, errors.New("the database is closed")} {
 		var api caddy.APIError
 		err := unavailable(reason, true)
-		if !errors.As(err, &api) || api.HTTPStatus != http.StatusServiceUnavailable || !strings.Contains(api.Error(), "shutting down") {
+		if !errors.As(err, &api) || api.HTTPStatus != http.StatusServiceUnavailable ||
+			!strings.Contains(api.Error(), "shutting down") {
 			t.Errorf("error = %v", err)
 		}
 	}

@@ -104,13 +104,15 @@ func (a *App) Provision(ctx caddy.Context) error {
 		a.MaxMemory = gateway.DefaultMaxMemory()
 	}
 	if a.MaxMemory < gateway.MinMaxMemory {
-		return fmt.Errorf("max_memory %d is too small: the gateway needs at least %d bytes (32MiB)", a.MaxMemory, int64(gateway.MinMaxMemory))
+		return fmt.Errorf("max_memory %d is too small: the gateway needs at least %d bytes (32MiB)", a.MaxMemory,
+			int64(gateway.MinMaxMemory))
 	}
 	if a.KeyMetrics = cmp.Or(a.KeyMetrics, off); a.KeyMetrics != on && a.KeyMetrics != off {
 		return fmt.Errorf("key_metrics: %q is neither %s nor %s", a.KeyMetrics, on, off)
 	}
 	if most := gateway.MostMemory(); a.MaxMemory > most {
-		a.logger.Warn("max_memory is more than the memory available; using that", "max_memory", a.MaxMemory, "available", most)
+		a.logger.Warn("max_memory is more than the memory available; using that", "max_memory", a.MaxMemory,
+			"available", most)
 		a.MaxMemory = most
 	}
 	place, err := a.place()
@@ -122,7 +124,8 @@ func (a *App) Provision(ctx caddy.Context) error {
 		return err
 	}
 	a.releases = append(a.releases, release)
-	a.listener, release, err = acquire(listeners, a.listen.String(), func() *gateway.Listener { return new(gateway.Listener) })
+	a.listener, release, err = acquire(listeners, a.listen.String(),
+		func() *gateway.Listener { return new(gateway.Listener) })
 	if err != nil {
 		return err
 	}
@@ -136,7 +139,8 @@ func (a *App) Provision(ctx caddy.Context) error {
 		Program:    os.Args[0], DeploymentRemoved: dropSeries, KeyRemoved: dropKeySeries, Grace: a.grace,
 	}}
 	a.server = &serve.Server{
-		Open: a.gateway.Backend, Choose: a.gateway.ChooseTunnel, Reserve: a.gateway.ReserveTunnel, StatusOf: statusOf, ClientIP: clientAddr, Observer: metrics{a.KeyMetrics == on}, Logger: a.logger,
+		Open: a.gateway.Backend, Choose: a.gateway.ChooseTunnel, Reserve: a.gateway.ReserveTunnel, StatusOf: statusOf,
+		ClientIP: clientAddr, Observer: metrics{a.KeyMetrics == on}, Logger: a.logger,
 	}
 	return registerMetrics(ctx.GetMetricsRegistry(), a.gateway, a.KeyMetrics == on)
 }
@@ -163,7 +167,8 @@ var (
 
 // acquire takes a reference to the value under key, creating it with mk if it is
 // not in the pool. The last release destructs the value.
-func acquire[T caddy.Destructor](pool *caddy.UsagePool, key string, mk func() T) (value T, release func() error, err error) {
+func acquire[T caddy.Destructor](pool *caddy.UsagePool, key string,
+	mk func() T) (value T, release func() error, err error) {
 	v, _, err := pool.LoadOrNew(key, func() (caddy.Destructor, error) { return mk(), nil })
 	if err != nil {
 		return value, nil, err
@@ -175,7 +180,8 @@ func acquire[T caddy.Destructor](pool *caddy.UsagePool, key string, mk func() T)
 // other options.
 func acquireStore(place gateway.Place, logger *slog.Logger) (store *gateway.Store, release func() error, err error) {
 	store, release, err = acquire(stores, place.Path, func() *gateway.Store {
-		return gateway.NewStore(place, logger, gateway.Counters{SignInFailed: countFailedSignIn, EventsLost: countLostEvents, Waited: observeBarrier})
+		return gateway.NewStore(place, logger,
+			gateway.Counters{SignInFailed: countFailedSignIn, EventsLost: countLostEvents, Waited: observeBarrier})
 	})
 	if err == nil && store.Options() != place.Options {
 		return nil, nil, errors.Join(errOtherOptions, release())
@@ -183,7 +189,8 @@ func acquireStore(place gateway.Place, logger *slog.Logger) (store *gateway.Stor
 	return store, release, err
 }
 
-var errOtherOptions = errors.New("`storage etcd` or `edge` has other options than the running gateway: a reload cannot change them, so restart the gateway")
+var errOtherOptions = errors.New("`storage etcd` or `edge` has other options than the running gateway: a reload " +
+	"cannot change them, so restart the gateway")
 
 // provisionEvents cancels life as soon as the configuration begins to stop. The
 // http app may stop before this app and waits for running requests, so the streams
@@ -197,7 +204,8 @@ func (a *App) provisionEvents(ctx caddy.Context) error {
 		return fmt.Errorf("loading the events app: %w", err)
 	}
 	a.events = app.(*caddyevents.App)
-	return a.events.Subscribe(&caddyevents.Subscription{Events: []string{"started", "stopping"}, Handlers: []caddyevents.Handler{a}})
+	return a.events.Subscribe(&caddyevents.Subscription{Events: []string{"started", "stopping"},
+		Handlers: []caddyevents.Handler{a}})
 }
 
 // Handle implements caddyevents.Handler.
@@ -251,7 +259,8 @@ func (a *App) provisionAddresses() error {
 		host, port = a.Public, strconv.Itoa(int(na.StartPort))
 	}
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 || host == "" || isNumber(host) {
-		return fmt.Errorf("parsing public %q: it must be the host:port that connectors dial, such as gw.example.com:7443", a.Public)
+		return fmt.Errorf("parsing public %q: it must be the host:port that connectors dial, such as gw.example.com:7443",
+			a.Public)
 	}
 	a.Public = net.JoinHostPort(host, port)
 	return nil

@@ -38,7 +38,8 @@ func TestCertificatesWithoutEtcd(t *testing.T) {
 		t.Error("two stores have one storage of certificates")
 	}
 	folder := filepath.Join(caddy.AppDataDir(), "model_gateway", "certificates")
-	if err := errors.Join(os.MkdirAll(folder, 0o700), os.WriteFile(filepath.Join(folder, "a"), []byte("copy"), 0o600)); err != nil {
+	if err := errors.Join(os.MkdirAll(folder, 0o700),
+		os.WriteFile(filepath.Join(folder, "a"), []byte("copy"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	if !strings.HasPrefix(folder, data) {

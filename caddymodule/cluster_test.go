@@ -34,7 +34,8 @@ func newTestEdge(t *testing.T, kv store.KV, name string) *testSite {
 	}
 	t.Cleanup(func() { _ = release() })
 	// The configuration finds the store that is open.
-	app := provision(t, "{\n model_gateway {\n  listen "+freeUDP(t)+"\n  storage bolt "+file+"\n }\n}\nhttp://:8080 {\n model_gateway\n model_console\n}")
+	app := provision(t, "{\n model_gateway {\n  listen "+freeUDP(t)+"\n  storage bolt "+file+
+		"\n }\n}\nhttp://:8080 {\n model_gateway\n model_console\n}")
 	app.store.Messages = io.Discard
 	start(t, app)
 	httpApp, err := app.ctx.AppIfConfigured("http")
@@ -70,7 +71,8 @@ func (s *testSite) metrics(t *testing.T) map[string]float64 {
 		t.Fatal(err)
 	}
 	values := map[string]float64{}
-	names := []string{"postern_store_reachable", "postern_store_contact_age_seconds", "postern_edge_leader", "postern_edges", "postern_barrier_seconds"}
+	names := []string{"postern_store_reachable", "postern_store_contact_age_seconds", "postern_edge_leader",
+		"postern_edges", "postern_barrier_seconds"}
 	for _, family := range families {
 		if !slices.Contains(names, family.GetName()) {
 			continue
@@ -106,7 +108,8 @@ func TestEdges(t *testing.T) {
 			t.Errorf("%d %q", status, text)
 		}
 	}
-	if e, err := service.DrainEdge(operator, "b"); err != nil || e.State != manage.EdgeDraining || e.Self || e.Region != "eu" {
+	if e, err := service.DrainEdge(operator, "b"); err != nil || e.State != manage.EdgeDraining || e.Self ||
+		e.Region != "eu" {
 		t.Errorf("draining: %+v, %v", e, err)
 	}
 	wait.Until(t, "b drains", func() bool {
@@ -128,8 +131,10 @@ func TestEdges(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := a.metrics(t)
-	if m["postern_store_reachable"] != 1 || m["postern_edge_leader"] != 1 || m["postern_store_contact_age_seconds"] != 0 || m["postern_edges serving"] != 1 ||
-		m["postern_edges draining"] != 1 || m["postern_edges lost"] != 0 || m["postern_barrier_seconds confirmed"] != before+1 {
+	if m["postern_store_reachable"] != 1 || m["postern_edge_leader"] != 1 ||
+		m["postern_store_contact_age_seconds"] != 0 || m["postern_edges serving"] != 1 ||
+		m["postern_edges draining"] != 1 || m["postern_edges lost"] != 0 ||
+		m["postern_barrier_seconds confirmed"] != before+1 {
 		t.Errorf("metrics of a: %v", m)
 	}
 	if m := b.metrics(t); m["postern_edge_leader"] != 0 || m["postern_store_reachable"] != 1 {
@@ -146,10 +151,12 @@ func TestEdges(t *testing.T) {
 		return status == http.StatusServiceUnavailable && text == "lost the store\n"
 	})
 	status, err := service.Status(operator)
-	if err != nil || len(status.Edges) != 2 || !status.Edges[0].Self || status.Edges[0].State != manage.EdgeLost || status.Edges[0].Leader {
+	if err != nil || len(status.Edges) != 2 || !status.Edges[0].Self || status.Edges[0].State != manage.EdgeLost ||
+		status.Edges[0].Leader {
 		t.Errorf("status: %+v, %v", status.Edges, err)
 	}
-	if m := a.metrics(t); m["postern_store_reachable"] != 0 || m["postern_edge_leader"] != 0 || m["postern_store_contact_age_seconds"] < 4 || m["postern_edges lost"] < 1 {
+	if m := a.metrics(t); m["postern_store_reachable"] != 0 || m["postern_edge_leader"] != 0 ||
+		m["postern_store_contact_age_seconds"] < 4 || m["postern_edges lost"] < 1 {
 		t.Errorf("metrics of a: %v", m)
 	}
 }

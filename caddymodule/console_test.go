@@ -38,7 +38,8 @@ func TestConsoleBeforeStart(t *testing.T) {
 	app.store.Messages = io.Discard
 	h := &Console{app: app}
 	w := serveOne(t, h, httptest.NewRequest("GET", "http://localhost:8080/console/sign-in", nil))
-	if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" || !strings.Contains(w.Body.String(), "starting") {
+	if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" ||
+		!strings.Contains(w.Body.String(), "starting") {
 		t.Errorf("before Start: %d %v %s", w.Code, w.Header(), w.Body)
 	}
 	start(t, app)
@@ -59,7 +60,8 @@ func TestDiscovery(t *testing.T) {
 	ask := func(method string) *httptest.ResponseRecorder {
 		return serveOne(t, h, httptest.NewRequest(method, "http://localhost:8080"+discoveryPath, nil))
 	}
-	if w := ask("GET"); w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" || !strings.Contains(w.Body.String(), `"error"`) {
+	if w := ask("GET"); w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" ||
+		!strings.Contains(w.Body.String(), `"error"`) {
 		t.Errorf("before Start: %d %s", w.Code, w.Body)
 	}
 	start(t, app)
@@ -75,7 +77,8 @@ func TestDiscovery(t *testing.T) {
 	if strings.Contains(w.Body.String(), "version") {
 		t.Errorf("the answer has the version: %s", w.Body)
 	}
-	want := discovery{Server: "gw.example.com:7443", Pin: hub.Pin(), URL: "http://localhost:8080", Console: "http://localhost:8080/console/"}
+	want := discovery{Server: "gw.example.com:7443", Pin: hub.Pin(), URL: "http://localhost:8080",
+		Console: "http://localhost:8080/console/"}
 	if got != want || got.Pin == "" {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
@@ -102,7 +105,8 @@ func TestClientIP(t *testing.T) {
 	if got := clientIP(r); got != "192.0.2.7" {
 		t.Errorf("without Caddy: %q", got)
 	}
-	trusted := r.WithContext(context.WithValue(r.Context(), caddyhttp.VarsCtxKey, map[string]any{caddyhttp.ClientIPVarKey: "198.51.100.1"}))
+	trusted := r.WithContext(context.WithValue(r.Context(), caddyhttp.VarsCtxKey,
+		map[string]any{caddyhttp.ClientIPVarKey: "198.51.100.1"}))
 	// The addresses of keys are compared with the same one.
 	for from, want := range map[*http.Request]string{r: "192.0.2.7", trusted: "198.51.100.1"} {
 		if got := clientAddr(from); got.String() != want {
@@ -163,7 +167,8 @@ func TestChanges(t *testing.T) {
 			<-notified
 		}
 	}
-	if _, _, err := st.CreateKey(t.Context(), store.Key{Account: store.DefaultAccount, Name: "laptop", Scope: "*"}); err != nil {
+	if _, _, err := st.CreateKey(t.Context(),
+		store.Key{Account: store.DefaultAccount, Name: "laptop", Scope: "*"}); err != nil {
 		t.Fatal(err)
 	}
 	expect("a key", true)
@@ -175,7 +180,8 @@ func TestChanges(t *testing.T) {
 	app.store.Opened().Activity.Record("other", activity.Request{ID: "req_2", Time: time.Now()})
 	expect("another account", false)
 	stop()
-	if _, _, err := st.CreateKey(t.Context(), store.Key{Account: store.DefaultAccount, Name: "desk", Scope: "*"}); err != nil {
+	if _, _, err := st.CreateKey(t.Context(),
+		store.Key{Account: store.DefaultAccount, Name: "desk", Scope: "*"}); err != nil {
 		t.Fatal(err)
 	}
 	expect("a key after the end", false)

@@ -35,7 +35,8 @@ func TestCORS(t *testing.T) {
 				headers = append(headers, "Origin: "+c.origin)
 			}
 			if c.method == http.MethodOptions {
-				headers = []string{"Origin: " + c.origin, "Access-Control-Request-Method: POST", "Access-Control-Request-Headers: authorization,x-stainless-os"}
+				headers = []string{"Origin: " + c.origin, "Access-Control-Request-Method: POST",
+					"Access-Control-Request-Headers: authorization,x-stainless-os"}
 			}
 			response, body := listed.do(t, c.method, c.path, "", headers...)
 			h := response.Header
@@ -56,7 +57,8 @@ func TestCORS(t *testing.T) {
 	}
 	everyone := newTestSite(t, "model_gateway {\n cors *\n}")
 	response, _ := everyone.do(t, "GET", "/v1/models", "", "Origin: "+page)
-	if response.StatusCode != 401 || response.Header.Get("Access-Control-Allow-Origin") != "*" || response.Header.Get("Vary") != "" {
+	if response.StatusCode != 401 || response.Header.Get("Access-Control-Allow-Origin") != "*" ||
+		response.Header.Get("Vary") != "" {
 		t.Errorf("%d %v", response.StatusCode, response.Header)
 	}
 	if response, _ := everyone.do(t, "OPTIONS", chat, ""); response.StatusCode != 405 {

@@ -20,7 +20,8 @@ import (
 
 func init() {
 	for _, module := range []caddy.Module{
-		new(App), new(adminAPI), new(Auth), new(Dialect), new(Route), new(Tunnel), new(Fallback), new(Console), new(Webhook), new(Certificates),
+		new(App), new(adminAPI), new(Auth), new(Dialect), new(Route), new(Tunnel), new(Fallback), new(Console), new(Webhook),
+		new(Certificates),
 	} {
 		caddy.RegisterModule(module)
 	}
@@ -135,13 +136,15 @@ func parseModelConsole(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, err
 }
 
 // pathRoute returns a route from paths, all paths if there are none, to handlers.
-func pathRoute(h httpcaddyfile.Helper, paths caddyhttp.MatchPath, handlers ...caddyhttp.MiddlewareHandler) caddyhttp.Route {
+func pathRoute(h httpcaddyfile.Helper, paths caddyhttp.MatchPath,
+	handlers ...caddyhttp.MiddlewareHandler) caddyhttp.Route {
 	var route caddyhttp.Route
 	if len(paths) > 0 {
 		route.MatcherSetsRaw = []caddy.ModuleMap{{"path": h.JSON(paths)}}
 	}
 	for _, handler := range handlers {
-		route.HandlersRaw = append(route.HandlersRaw, caddyconfig.JSONModuleObject(handler, "handler", caddy.GetModuleName(handler), nil))
+		route.HandlersRaw = append(route.HandlersRaw,
+			caddyconfig.JSONModuleObject(handler, "handler", caddy.GetModuleName(handler), nil))
 	}
 	return route
 }

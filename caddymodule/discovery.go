@@ -68,10 +68,12 @@ func (t *Tunnel) serve(w http.ResponseWriter, r *http.Request) error {
 	switch webSocket := r.URL.Path == link.WebSocketPath; {
 	case !webSocket && r.Method != http.MethodGet && r.Method != http.MethodHead:
 		w.Header().Set("Allow", "GET, HEAD")
-		answerJSON(w, http.StatusMethodNotAllowed, map[string]string{"error": "use GET to request the address that connectors dial"})
+		answerJSON(w, http.StatusMethodNotAllowed,
+			map[string]string{"error": "use GET to request the address that connectors dial"})
 	case err != nil || hub.Pin() == "":
 		w.Header().Set("Retry-After", "1")
-		answerJSON(w, http.StatusServiceUnavailable, map[string]string{"error": "the gateway is starting; try again in a moment"})
+		answerJSON(w, http.StatusServiceUnavailable,
+			map[string]string{"error": "the gateway is starting; try again in a moment"})
 	case webSocket:
 		if _, port, err := net.SplitHostPort(r.RemoteAddr); err == nil {
 			r.RemoteAddr = net.JoinHostPort(clientIP(r), port)

@@ -30,12 +30,14 @@ func TestFallback(t *testing.T) {
 	} {
 		response, body := s.do(t, c.method, c.path, `{}`)
 		if response.StatusCode != http.StatusNotFound || !strings.HasPrefix(body, c.want) || len(body) > 1000 ||
-			!strings.Contains(body, "set the client's base URL to "+s.url+"/v1.") || response.Header.Get("Content-Type") != "application/json" {
+			!strings.Contains(body, "set the client's base URL to "+s.url+"/v1.") ||
+			response.Header.Get("Content-Type") != "application/json" {
 			t.Errorf("%s %.100s: %d %v %s", c.method, c.path, response.StatusCode, response.Header, body)
 		}
 	}
 	response, body := s.do(t, "GET", "/elsewhere", "", "Accept: text/html,application/xhtml+xml,*/*;q=0.8")
-	if response.StatusCode != http.StatusNotFound || body != "Not found. This is a model gateway. Its API is at "+s.url+"/v1.\n" ||
+	if response.StatusCode != http.StatusNotFound ||
+		body != "Not found. This is a model gateway. Its API is at "+s.url+"/v1.\n" ||
 		!strings.HasPrefix(response.Header.Get("Content-Type"), "text/plain") {
 		t.Errorf("a browser got %d %v %s", response.StatusCode, response.Header, body)
 	}
@@ -43,7 +45,8 @@ func TestFallback(t *testing.T) {
 
 // Behind a proxy, the base URL has the scheme that the proxy reports, if it is trusted.
 func TestFallbackBehindProxy(t *testing.T) {
-	app := provision(t, "{\n servers {\n  trusted_proxies static 192.0.2.0/24\n }\n model_gateway {\n  listen "+freeUDP(t)+"\n }\n}\nhttp://:8080 {\n model_gateway\n}")
+	app := provision(t, "{\n servers {\n  trusted_proxies static 192.0.2.0/24\n }\n model_gateway {\n  listen "+
+		freeUDP(t)+"\n }\n}\nhttp://:8080 {\n model_gateway\n}")
 	httpApp, err := app.ctx.AppIfConfigured("http")
 	if err != nil {
 		t.Fatal(err)
@@ -63,7 +66,8 @@ func TestFallbackBehindProxy(t *testing.T) {
 		w, r := httptest.NewRecorder(), httptest.NewRequest("POST", "http://gw.example.com/chat/completions", nil)
 		r.RemoteAddr, r.Header["X-Forwarded-Proto"] = c.address, c.forwarded
 		httpApp.(*caddyhttp.App).Servers["srv0"].ServeHTTP(w, r)
-		if w.Code != http.StatusNotFound || !strings.Contains(w.Body.String(), "base URL to "+c.want+"://gw.example.com/v1.") {
+		if w.Code != http.StatusNotFound ||
+			!strings.Contains(w.Body.String(), "base URL to "+c.want+"://gw.example.com/v1.") {
 			t.Errorf("%s reports %q: %d %s", c.address, c.forwarded, w.Code, w.Body)
 		}
 	}
@@ -101,7 +105,8 @@ func TestRoot(t *testing.T) {
 			to = "/console/"
 		}
 		if response.StatusCode != c.status || response.Header.Get("Location") != to {
-			t.Errorf("%q: %s %s: status %d to %q, want %d", c.lines, c.method, c.path, response.StatusCode, response.Header.Get("Location"), c.status)
+			t.Errorf("%q: %s %s: status %d to %q, want %d", c.lines, c.method, c.path, response.StatusCode,
+				response.Header.Get("Location"), c.status)
 		}
 	}
 }
@@ -112,7 +117,8 @@ func TestHealth(t *testing.T) {
 	for path, want := range map[string]string{"/healthz": "ok\n", "/readyz": "ready\n"} {
 		for _, method := range []string{"GET", "HEAD"} {
 			response, body := s.do(t, method, path, "")
-			if response.StatusCode != 200 || body != want && method == "GET" || response.Header.Get("Cache-Control") != "no-store" {
+			if response.StatusCode != 200 || body != want && method == "GET" ||
+				response.Header.Get("Cache-Control") != "no-store" {
 				t.Errorf("%s %s: %d %v %q", method, path, response.StatusCode, response.Header, body)
 			}
 		}
@@ -151,9 +157,11 @@ func TestOptions(t *testing.T) {
 	for path, allow := range map[string]string{
 		"/v1/chat/completions": "POST", "/v1/messages": "POST", "/v1/models": "GET, HEAD", "/v1/models/m": "GET, HEAD",
 	} {
-		response, body := s.do(t, "OPTIONS", path, "", "Origin: https://app.example.com", "Access-Control-Request-Method: POST")
+		response, body := s.do(t, "OPTIONS", path, "", "Origin: https://app.example.com",
+			"Access-Control-Request-Method: POST")
 		if response.StatusCode != http.StatusMethodNotAllowed || response.Header.Get("Allow") != allow ||
-			response.Header.Get("Access-Control-Allow-Origin") != "" || !strings.Contains(body, "Web pages of this origin cannot call the API.") {
+			response.Header.Get("Access-Control-Allow-Origin") != "" ||
+			!strings.Contains(body, "Web pages of this origin cannot call the API.") {
 			t.Errorf("%s: %d %v %s", path, response.StatusCode, response.Header, body)
 		}
 	}

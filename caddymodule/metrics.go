@@ -39,20 +39,24 @@ var (
 		"Time from the arrival of a request to the end of its answer.",
 		.01, .05, .1, .5, 1, 2.5, 5, 10, 30, 60, 180, 600, 1800, 3600)
 	authFailuresTotal = counter("auth_failures_total",
-		"Requests rejected because of their key, by reason: missing, unknown, revoked, expired, disabled, rotated, ip_not_allowed, management_token, tunnel_token, placeholder, quoted, second_bearer or malformed.", "reason")
+		"Requests rejected because of their key, by reason: missing, unknown, revoked, expired, disabled, rotated, "+
+			"ip_not_allowed, management_token, tunnel_token, placeholder, quoted, second_bearer or malformed.", "reason")
 	signInFailuresTotal = counter("sign_in_failures_total",
 		"Failed sign-ins to the console, by method: password, passkey or link.", "method")
 	queueRejectedTotal = counter("queue_rejected_total",
-		"Requests rejected while queued or instead of being queued, by reason: the deployment's queue was full (full), the wait was too long (timeout), or the connector was at its limit (connector).",
+		"Requests rejected while queued or instead of being queued, by reason: the deployment's queue was full (full), the "+
+			"wait was too long (timeout), or the connector was at its limit (connector).",
 		"deployment", "reason")
 	limitRejectedTotal = counter("limit_rejected_total",
 		"Requests that a limit of a key or an account has refused, by limit and level (key or account).", "limit", "level")
 	limitWaitSeconds = prometheus.NewHistogram(prometheus.HistogramOpts{
-		Namespace: "postern", Name: "limit_wait_seconds", Help: "Time that requests had to wait for limits of a key or an account.",
+		Namespace: "postern", Name: "limit_wait_seconds",
+		Help:    "Time that requests had to wait for limits of a key or an account.",
 		Buckets: []float64{.1, .5, 1, 2.5, 5, 10, 15, 30, 60},
 	})
 	queueWaitSeconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Namespace: "postern", Name: "queue_wait_seconds", Help: "Time that queued requests waited for their turn or in vain, by deployment.",
+		Namespace: "postern", Name: "queue_wait_seconds",
+		Help:    "Time that queued requests waited for their turn or in vain, by deployment.",
 		Buckets: []float64{.01, .05, .1, .25, .5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600},
 	}, []string{"deployment"})
 	upstreamErrorsTotal = counter("upstream_errors_total",
@@ -63,18 +67,22 @@ var (
 	}, []string{"version", "goversion"})
 	barrierSeconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Namespace: "postern", Name: "barrier_seconds",
-		Help:    "Time that writes such as a revocation waited until no edge of the cluster acts on the state before, by result: confirmed, or unconfirmed.",
+		Help: "Time that writes such as a revocation waited until no edge of the cluster acts on the state before, by " +
+			"result: confirmed, or unconfirmed.",
 		Buckets: []float64{.002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5},
 	}, []string{"result"})
 	tokensTotal = counter("tokens_total",
-		"Tokens by deployment, type (input, cached_input, output, reasoning) and source: counted by the model server (upstream), or estimated (estimate). Cached input is part of the input, reasoning part of the output.",
+		"Tokens by deployment, type (input, cached_input, output, reasoning) and source: counted by the model server "+
+			"(upstream), or estimated (estimate). Cached input is part of the input, reasoning part of the output.",
 		"deployment", "type", "source")
 	panicsTotal = prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Namespace: "postern", Name: "panics_total",
-		Help: "Panics that ended one request, tunnel or item of work, and not the process. Each is a defect: the log has its stack.",
+		Help: "Panics that ended one request, tunnel or item of work, and not the process. Each is a defect: the log has " +
+			"its stack.",
 	}, func() float64 { return float64(panics.Total()) })
 	eventsLostTotal = counter("events_lost_total",
-		"Events that were not delivered, by reason: handlers or a webhook were too slow (handlers, webhook), a webhook's receiver rejected them (refused), or the webhook's configuration had ended (ended).", "reason")
+		"Events that were not delivered, by reason: handlers or a webhook were too slow (handlers, webhook), a webhook's "+
+			"receiver rejected them (refused), or the webhook's configuration had ended (ended).", "reason")
 )
 
 func counter(name, help string, labels ...string) *prometheus.CounterVec {
@@ -122,8 +130,10 @@ func registerMetrics(reg prometheus.Registerer, g *gateway.Gateway, keys bool) e
 // collectors returns what is counted. See [live] for the other metrics.
 func collectors() []prometheus.Collector {
 	return append([]prometheus.Collector{
-		requestsTotal, inflightRequests, firstByteSeconds, durationSeconds, authFailuresTotal, signInFailuresTotal, queueRejectedTotal,
-		eventsLostTotal, barrierSeconds, tokensTotal, limitRejectedTotal, limitWaitSeconds, queueWaitSeconds, upstreamErrorsTotal, buildInfo, keyTokensTotal, panicsTotal,
+		requestsTotal, inflightRequests, firstByteSeconds, durationSeconds, authFailuresTotal, signInFailuresTotal,
+		queueRejectedTotal,
+		eventsLostTotal, barrierSeconds, tokensTotal, limitRejectedTotal, limitWaitSeconds, queueWaitSeconds,
+		upstreamErrorsTotal, buildInfo, keyTokensTotal, panicsTotal,
 	}, genAI...)
 }
 
@@ -192,20 +202,24 @@ type live struct {
 }
 
 var (
-	tunnelConnections   = describe("tunnel_connections", "Live tunnels, by connector id and transport.", "connector", "transport")
+	tunnelConnections = describe("tunnel_connections", "Live tunnels, by connector id and transport.", "connector",
+		"transport")
 	tunnelRTT           = describe("tunnel_rtt_seconds", "Round-trip time of a live tunnel.", "connector", "transport")
 	tunnelRequests      = describe("tunnel_requests", "Running requests of a live tunnel.", "connector", "transport")
 	tunnelRequestsLimit = describe("tunnel_requests_limit",
 		"Maximum number of running requests of a live tunnel: the connector's max_requests.", "connector", "transport")
 	upstreamUp = describe("upstream_up",
-		"Whether a model server is reachable according to its connector. Absent until the connector reports it.", "connector", "upstream")
+		"Whether a model server is reachable according to its connector. Absent until the connector reports it.",
+		"connector", "upstream")
 	deploymentState = describe("deployment_state",
-		"1 for the current state of a deployment: available, degraded, model_missing, model_server_down, upstream_missing or offline. Deployments of the same name in several accounts are summed.",
+		"1 for the current state of a deployment: available, degraded, model_missing, model_server_down, upstream_missing "+
+			"or offline. Deployments of the same name in several accounts are summed.",
 		"deployment", "state")
 	queueLength = describe("queue_length",
 		"Queued requests, by deployment. Only deployments with a limit have a queue.", "deployment")
-	storeReachable = describe("store_reachable", "Whether the store is open and current and, in a cluster, whether this edge has contact to it.")
-	storeContact   = describe("store_contact_age_seconds",
+	storeReachable = describe("store_reachable",
+		"Whether the store is open and current and, in a cluster, whether this edge has contact to it.")
+	storeContact = describe("store_contact_age_seconds",
 		"Time since this edge of a cluster last had contact to the store, 0 while it has contact.")
 	edgeLeader = describe("edge_leader", "Whether this edge has the duties that one edge of the cluster fulfills for all.")
 	edgeStates = describe("edges",
@@ -213,7 +227,8 @@ var (
 	memoryHeld    = describe("memory_held_bytes", "Bytes of the memory budget currently held by requests and answers.")
 	memoryLimit   = describe("memory_limit_bytes", "The memory budget of requests and answers, max_memory.")
 	memoryRefused = describe("memory_refused_total",
-		"Requests and answers rejected by the memory budget, by reason: the budget is full (full), or a key or account has used its share (share).", "reason")
+		"Requests and answers rejected by the memory budget, by reason: the budget is full (full), or a key or account has "+
+			"used its share (share).", "reason")
 )
 
 func describe(name, help string, labels ...string) *prometheus.Desc {

@@ -13,14 +13,20 @@ import (
 // The metrics of OpenTelemetry's semantic conventions for generative AI, see docs/metrics.md.
 // Their labels are bounded: models are deployments, and error types are classes and statuses.
 var (
-	genAIDuration = genAIHistogram("gen_ai_server_request_duration_seconds", "Time from the arrival of a request to the end of its answer.",
+	genAIDuration = genAIHistogram("gen_ai_server_request_duration_seconds",
+		"Time from the arrival of a request to the end of its answer.",
 		append(doubled(.01, 14), 163.84, 327.68, 655.36), labelErrorType)
-	genAIFirstToken = genAIHistogram("gen_ai_server_time_to_first_token_seconds", "Time from the arrival of a request to the first token of its streamed answer.",
-		[]float64{.001, .005, .01, .02, .04, .06, .08, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10, 30, 60, 120, 300, 600}, labelErrorType)
-	genAIPerToken = genAIHistogram("gen_ai_server_time_per_output_token_seconds", "Time per token of a streamed answer after the first one.",
+	genAIFirstToken = genAIHistogram("gen_ai_server_time_to_first_token_seconds",
+		"Time from the arrival of a request to the first token of its streamed answer.",
+		[]float64{.001, .005, .01, .02, .04, .06, .08, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10, 30, 60, 120, 300, 600},
+		labelErrorType)
+	genAIPerToken = genAIHistogram("gen_ai_server_time_per_output_token_seconds",
+		"Time per token of a streamed answer after the first one.",
 		[]float64{.01, .025, .05, .075, .1, .15, .2, .3, .4, .5, .75, 1, 2.5}, labelErrorType)
-	genAIUsage = genAIHistogram("gen_ai_client_token_usage", "Tokens of a request by type: input, cached_input, output, reasoning.",
-		[]float64{1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864}, "gen_ai_token_type")
+	genAIUsage = genAIHistogram("gen_ai_client_token_usage",
+		"Tokens of a request by type: input, cached_input, output, reasoning.",
+		[]float64{1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864},
+		"gen_ai_token_type")
 	genAIInput  = genAICounter("gen_ai_client_inference_usage_input_tokens_total", "Input tokens.")
 	genAIOutput = genAICounter("gen_ai_client_inference_usage_output_tokens_total", "Output tokens.")
 
@@ -63,7 +69,8 @@ func observeGenAI(ex *serve.Exchange, e serve.Ending, took time.Duration) {
 	first := e.First.Sub(ex.Start)
 	genAIFirstToken.WithLabelValues(operation, serve.GenAIProvider, model, errorType).Observe(first.Seconds())
 	if n := ex.Usage.CompletionTokens; n > 1 {
-		genAIPerToken.WithLabelValues(operation, serve.GenAIProvider, model, errorType).Observe((took - first).Seconds() / float64(n-1))
+		genAIPerToken.WithLabelValues(operation, serve.GenAIProvider, model,
+			errorType).Observe((took - first).Seconds() / float64(n-1))
 	}
 }
 
@@ -77,7 +84,8 @@ func (m metrics) Counted(ex *serve.Exchange, u dialect.Usage) {
 	for _, n := range [...]struct {
 		kind   string
 		tokens int64
-	}{{"input", u.PromptTokens}, {"cached_input", u.CachedTokens}, {"output", u.CompletionTokens}, {"reasoning", u.ReasoningTokens}} {
+	}{{"input", u.PromptTokens}, {"cached_input", u.CachedTokens}, {"output", u.CompletionTokens},
+		{"reasoning", u.ReasoningTokens}} {
 		if n.tokens > 0 {
 			tokensTotal.WithLabelValues(deployment, n.kind, source).Add(float64(n.tokens))
 			genAIUsage.WithLabelValues(operation, serve.GenAIProvider, deployment, n.kind).Observe(float64(n.tokens))

@@ -17,9 +17,11 @@ import (
 func TestTokenMetrics(t *testing.T) {
 	const model = "counted-in-a-test"
 	defer dropSeries(model)
-	ex := &serve.Exchange{Deployment: model, Start: time.Now().Add(-3 * time.Second), Operation: dialect.Operation{Kind: dialect.CreateMessage, Dialect: dialect.Messages}}
+	ex := &serve.Exchange{Deployment: model, Start: time.Now().Add(-3 * time.Second),
+		Operation: dialect.Operation{Kind: dialect.CreateMessage, Dialect: dialect.Messages}}
 	ex.Usage = dialect.Usage{PromptTokens: 100, CachedTokens: 60, CompletionTokens: 21, ReasoningTokens: 5}
-	e := serve.Ending{Status: 200, Logged: 502, Class: dialect.ClassUpstream, Kind: dialect.KindUnreachable, First: ex.Start.Add(time.Second)}
+	e := serve.Ending{Status: 200, Logged: 502, Class: dialect.ClassUpstream, Kind: dialect.KindUnreachable,
+		First: ex.Start.Add(time.Second)}
 	metrics{}.Ended(ex, e)
 	metrics{}.Counted(ex, ex.Usage)
 	metrics{}.Counted(ex, dialect.Usage{PromptTokens: 7, Estimated: true})
@@ -88,7 +90,8 @@ func gathered(t *testing.T) map[string]string {
 // A request costs no more allocations with the metrics of tokens than without.
 func TestTokenMetricsAllocate(t *testing.T) {
 	defer dropSeries("m")
-	ex := &serve.Exchange{Deployment: "m", Start: time.Now(), Operation: dialect.Operation{Kind: dialect.ChatCompletions, Dialect: dialect.Chat}}
+	ex := &serve.Exchange{Deployment: "m", Start: time.Now(),
+		Operation: dialect.Operation{Kind: dialect.ChatCompletions, Dialect: dialect.Chat}}
 	ex.Usage = dialect.Usage{PromptTokens: 100, CachedTokens: 60, CompletionTokens: 21, ReasoningTokens: 5}
 	e := serve.Ending{Status: 200, Logged: 200, First: ex.Start}
 	if n := testing.AllocsPerRun(1000, func() {
@@ -145,7 +148,8 @@ func TestKeyMetrics(t *testing.T) {
 	}
 	dropKeySeries("key_0")
 	countKeyTokens("key_1000", dialect.Usage{PromptTokens: 1})
-	if got := gathered(t); got["postern_key_tokens_total key_id=key_0 type=input"] != "" || got["postern_key_tokens_total key_id=key_1000 type=input"] != "1" {
+	if got := gathered(t); got["postern_key_tokens_total key_id=key_0 type=input"] != "" ||
+		got["postern_key_tokens_total key_id=key_1000 type=input"] != "1" {
 		t.Error("the place of a revoked key is not free")
 	}
 }

@@ -21,7 +21,8 @@ var (
 	keyTokensTotal = counter("key_tokens_total",
 		"Tokens by key id and type (input, output); only with key_metrics, and for 1,000 keys at most. The others are _other.", "key_id", "type")
 	keyQuotaUsed = describe("key_quota_used_ratio",
-		"Used part of a limit per day or month of a key with recent requests, by key id and limit; only with key_metrics, and at the edge that counts the limits.",
+		"Used part of a limit per day or month of a key with recent requests, by key id and limit; only with key_metrics, "+
+			"and at the edge that counts the limits.",
 		"key_id", "limit")
 
 	keySeriesLock sync.Mutex

@@ -18,8 +18,9 @@ func TestPanicOfHandler(t *testing.T) {
 		answer string // part of it; "": it is broken
 		logged bool
 	}{
-		"a page":  {func(http.ResponseWriter) { panic(caught.Secret) }, failText, errCrashed, true},
-		"the API": {func(w http.ResponseWriter) { w.Header().Set("X-Any", "1"); panic(caught.Secret) }, failJSON, `{"error":"the gateway failed`, true},
+		"a page": {func(http.ResponseWriter) { panic(caught.Secret) }, failText, errCrashed, true},
+		"the API": {func(w http.ResponseWriter) { w.Header().Set("X-Any", "1"); panic(caught.Secret) }, failJSON,
+			`{"error":"the gateway failed`, true},
 		"it has begun": {func(w http.ResponseWriter) {
 			_, _ = io.WriteString(w, "some text")
 			_ = http.NewResponseController(w).Flush()
@@ -42,7 +43,8 @@ func TestPanicOfHandler(t *testing.T) {
 			switch {
 			case c.answer == "" && err == nil:
 				t.Errorf("the answer looks complete: %s", text)
-			case c.answer != "" && (err != nil || response.StatusCode != http.StatusInternalServerError || !strings.Contains(string(text), c.answer)):
+			case c.answer != "" && (err != nil || response.StatusCode != http.StatusInternalServerError ||
+				!strings.Contains(string(text), c.answer)):
 				t.Errorf("%v: %s", err, text)
 			}
 			if !c.logged && log.String() != "" {

@@ -57,7 +57,8 @@ func TestSurplusInPaths(t *testing.T) {
 					t.Errorf("%s %s: %d %s", c.method, c.path, response.StatusCode, body)
 				}
 			}
-			if response, body := s.do(t, "POST", "/v1/v1/messages/", `{}`); response.StatusCode != 401 || !strings.Contains(body, "authentication_error") {
+			if response, body := s.do(t, "POST", "/v1/v1/messages/", `{}`); response.StatusCode != 401 ||
+				!strings.Contains(body, "authentication_error") {
 				t.Errorf("without a key: %d %s", response.StatusCode, body)
 			}
 			recent := s.app.store.Opened().Activity.Recent(store.DefaultAccount)
@@ -72,7 +73,8 @@ func TestSurplusInPaths(t *testing.T) {
 func TestHandlersBetweenSeeOnePath(t *testing.T) {
 	s := newTestSite(t, longForm)
 	for _, path := range []string{"/v1/completions", "/v1/v1/completions", "/v1/completions/", "/v1/v1/completions/"} {
-		if response, body := s.do(t, "POST", path, `{}`, "Authorization: Bearer "+s.key); response.StatusCode != 418 || body != "limited" {
+		if response, body := s.do(t, "POST", path, `{}`, "Authorization: Bearer "+s.key); response.StatusCode != 418 ||
+			body != "limited" {
 			t.Errorf("%s: %d %s", path, response.StatusCode, body)
 		}
 	}

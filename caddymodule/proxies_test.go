@@ -29,7 +29,8 @@ func TestForgedAddress(t *testing.T) {
 		{"trusted_proxies_strict", "10.1.2.3, 203.0.113.9, 192.0.2.8", http.StatusForbidden}, // two proxies
 		{"", "10.1.2.3, 203.0.113.9", http.StatusOK},                                         // what the warning is about
 	} {
-		app := provision(t, fmt.Sprintf("{\n servers {\n  trusted_proxies static 192.0.2.0/24\n  %s\n }\n model_gateway {\n  listen %s\n  storage bolt %s\n }\n}\nhttp://:8080 {\n model_gateway\n}",
+		app := provision(t, fmt.Sprintf("{\n servers {\n  trusted_proxies static 192.0.2.0/24\n  %s\n }\n model_gateway "+
+			"{\n  listen %s\n  storage bolt %s\n }\n}\nhttp://:8080 {\n model_gateway\n}",
 			c.strict, freeUDP(t), filepath.Join(t.TempDir(), "gateway.db")))
 		app.store.Messages = io.Discard
 		var log bytes.Buffer
@@ -53,14 +54,16 @@ func TestForgedAddress(t *testing.T) {
 		if w.Code != c.status {
 			t.Errorf("%q with %s: status %d, want %d: %s", c.strict, c.forwarded, w.Code, c.status, w.Body)
 		}
-		if warned := strings.Contains(log.String(), "trusted_proxies without trusted_proxies_strict"); warned == (c.strict != "") {
+		if warned := strings.Contains(log.String(),
+			"trusted_proxies without trusted_proxies_strict"); warned == (c.strict != "") {
 			t.Errorf("%q: the log at the start is %s", c.strict, log.String())
 		}
 	}
 }
 
 func TestWarnings(t *testing.T) {
-	const sites = "http://:8080 {\n model_gateway\n}\nhttp://console.example.com:8081 {\n model_console\n}\nhttp://:8082 {\n respond ok\n}"
+	const sites = "http://:8080 {\n model_gateway\n}\nhttp://console.example.com:8081 {\n " +
+		"model_console\n}\nhttp://:8082 {\n respond ok\n}"
 	for _, c := range []struct {
 		servers string
 		want    int

@@ -28,7 +28,8 @@ func (a *App) endpoint() manage.Endpoint {
 	e.URL, e.Verified, e.Console = api.url, a.trust.verified(api.host, api.url), console.page()
 	if e.Console != "" {
 		e.Verified = e.Verified && a.trust.verified(console.host, console.url) // it serves programs
-		e.Exposed = strings.HasPrefix(console.url, "http://") && !downloads.IsLoopback(console.host) && console.host != gateway.HostOf(a.Public)
+		e.Exposed = strings.HasPrefix(console.url, "http://") && !downloads.IsLoopback(console.host) &&
+			console.host != gateway.HostOf(a.Public)
 	}
 	if e.Public == "" && api.host != "" {
 		e.Public = net.JoinHostPort(api.host, strconv.Itoa(int(a.listen.StartPort)))
@@ -44,7 +45,8 @@ func (a *App) offer(platform string) *link.Offer {
 	if !ok || console.url == "" {
 		return nil
 	}
-	return &link.Offer{Version: archive.Version, URL: console.page() + "connectors/" + archive.Name, Size: archive.Size, SHA256: archive.SHA256}
+	return &link.Offer{Version: archive.Version, URL: console.page() + "connectors/" + archive.Name, Size: archive.Size,
+		SHA256: archive.SHA256}
 }
 
 // site is the host name and base URL of a site; both are empty if there is none.

@@ -12,7 +12,8 @@ import (
 // recovered serves a request. After a panic, fail answers if the answer has not begun; else the
 // connection is aborted, so that the answer does not look complete. net/http would log the value of
 // the panic, which may be a secret.
-func recovered(log *slog.Logger, w http.ResponseWriter, serve func(w http.ResponseWriter) error, fail func(w http.ResponseWriter)) error {
+func recovered(log *slog.Logger, w http.ResponseWriter, serve func(w http.ResponseWriter) error,
+	fail func(w http.ResponseWriter)) error {
 	answer := caddyhttp.NewResponseRecorder(w, nil, nil)
 	defer func() {
 		v := recover()

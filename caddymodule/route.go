@@ -72,8 +72,9 @@ func (rt *Route) Provision(ctx caddy.Context) error {
 	}
 	rt.router = serve.Router{
 		Server: app.server, ConnectWait: time.Duration(rt.ConnectWait),
-		LimitWait: time.Duration(cmp.Or(rt.LimitWait, caddy.Duration(serve.DefaultLimitWait))), ShortLimits: rt.LimitMessages == limitMessages[1],
-		Queue: queue.Bounds{Length: rt.QueueLength, Wait: time.Duration(rt.QueueWait)},
+		LimitWait:   time.Duration(cmp.Or(rt.LimitWait, caddy.Duration(serve.DefaultLimitWait))),
+		ShortLimits: rt.LimitMessages == limitMessages[1],
+		Queue:       queue.Bounds{Length: rt.QueueLength, Wait: time.Duration(rt.QueueWait)},
 	}
 	return nil
 }

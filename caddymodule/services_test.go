@@ -88,7 +88,8 @@ func TestTokensFollowTheConfiguration(t *testing.T) {
 func TestNoTokenWithoutAddress(t *testing.T) {
 	app := provision(t, "{\n model_gateway {\n  listen "+freeUDP(t)+"\n }\n}\n:8080 {\n model_gateway\n}")
 	start(t, app)
-	if _, err := app.store.Token("con_1", "s"); err == nil || !strings.Contains(err.Error(), "`public gw.example.com:7443`") {
+	if _, err := app.store.Token("con_1", "s"); err == nil ||
+		!strings.Contains(err.Error(), "`public gw.example.com:7443`") {
 		t.Errorf("error = %v", err)
 	}
 }
@@ -127,7 +128,8 @@ func TestWelcomeWithoutTerminal(t *testing.T) {
 }
 
 func TestNoWelcome(t *testing.T) {
-	without := strings.Replace(gatewayFile(freeUDP(t), "localhost:7443", filepath.Join(t.TempDir(), "a.db")), "\n model_console", "", 1)
+	without := strings.Replace(gatewayFile(freeUDP(t), "localhost:7443", filepath.Join(t.TempDir(), "a.db")),
+		"\n model_console", "", 1)
 	with := gatewayFile(freeUDP(t), "localhost:7443", filepath.Join(t.TempDir(), "b.db"))
 	for name, file := range map[string]string{"no console": without, "a user": with} {
 		t.Run(name, func(t *testing.T) {
@@ -155,7 +157,8 @@ func TestNoWelcome(t *testing.T) {
 func TestMaxMemory(t *testing.T) {
 	listen, database := freeUDP(t), filepath.Join(t.TempDir(), "gateway.db")
 	file := func(size string) string {
-		return strings.Replace(gatewayFile(listen, "gw.example.com:7443", database), "listen", "max_memory "+size+"\n listen", 1)
+		return strings.Replace(gatewayFile(listen, "gw.example.com:7443", database), "listen",
+			"max_memory "+size+"\n listen", 1)
 	}
 	first, second := provision(t, file("40MiB")), provision(t, file("50MiB"))
 	first.store.Messages = io.Discard

@@ -26,7 +26,8 @@ type testSite struct {
 // newTestSite serves a site with lines in its block.
 func newTestSite(t *testing.T, lines string) *testSite {
 	t.Helper()
-	app := provision(t, fmt.Sprintf("{\n model_gateway {\n  listen %s\n  public localhost:7443\n  storage bolt %s\n }\n}\nhttp://:8080 {\n%s\n}",
+	app := provision(t, fmt.Sprintf("{\n model_gateway {\n  listen %s\n  public localhost:7443\n  storage bolt %s\n "+
+		"}\n}\nhttp://:8080 {\n%s\n}",
 		freeUDP(t), filepath.Join(t.TempDir(), "gateway.db"), lines))
 	app.store.Messages = io.Discard
 	start(t, app)
@@ -36,7 +37,8 @@ func newTestSite(t *testing.T, lines string) *testSite {
 	}
 	server := httptest.NewServer(httpApp.(*caddyhttp.App).Servers["srv0"])
 	t.Cleanup(server.Close)
-	key, secret, err := app.store.Opened().Store.CreateKey(t.Context(), store.Key{Account: "default", Name: "test", Scope: "*"})
+	key, secret, err := app.store.Opened().Store.CreateKey(t.Context(),
+		store.Key{Account: "default", Name: "test", Scope: "*"})
 	if err != nil || key.ID == "" {
 		t.Fatal(err)
 	}

@@ -149,7 +149,8 @@ func (s *Etcd) options() options {
 				s.TLS.CA = files[0]
 				return nil
 			}
-			return d.Err("tls takes the file of the certificate authority, and possibly those of a client certificate and its key")
+			return d.Err("tls takes the file of the certificate authority, and possibly those of a client certificate and its " +
+				"key")
 		})},
 		{"user", once(func(d *caddyfile.Dispenser) error {
 			switch words := d.RemainingArgs(); len(words) {
@@ -195,7 +196,8 @@ func (a *App) place() (place gateway.Place, err error) {
 	switch s.Kind {
 	case "", storageBolt:
 		if a.Edge != nil {
-			return place, fmt.Errorf("`edge` needs a store that several gateways share: add `storage etcd { … }`, or remove `edge`")
+			return place, fmt.Errorf("`edge` needs a store that several gateways share: add `storage etcd { … }`, or remove " +
+				"`edge`")
 		}
 	case storageEtcd:
 		name = "edge.db"

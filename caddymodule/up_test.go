@@ -22,12 +22,14 @@ import (
 )
 
 // lateTunnel matches what a connector says of a tunnel on a machine that stands still.
-var lateTunnel = regexp.MustCompile(`msg="?(cannot connect|disconnected|the gateway does not answer|another tunnel replaces)`)
+var lateTunnel = regexp.MustCompile(`msg="?(cannot connect|disconnected|the gateway does not answer|another tunnel ` +
+	`replaces)`)
 
 // newUp is a run on ports of its own that searches at bases only.
 func newUp(connect string, bases ...string) (*up.Run, *bytes.Buffer) {
 	messages := new(bytes.Buffer)
-	return up.New(up.Options{Host: host(), Connect: connect, Listen: "localhost:0", Search: bases, Messages: messages, Program: "caddy"}), messages
+	return up.New(up.Options{Host: host(), Connect: connect, Listen: "localhost:0", Search: bases, Messages: messages,
+		Program: "caddy"}), messages
 }
 
 // ownDirectories keeps the run's database out of the user's directories.
@@ -76,12 +78,14 @@ func TestUpRuns(t *testing.T) {
 	if status != 200 || !strings.HasPrefix(answer, "data: ") || !strings.HasSuffix(answer, "data: [DONE]\n\n") {
 		t.Errorf("the printed request: status %d, %.300s", status, answer)
 	}
-	if out, err := runCommand(t, "connector", "list", "--address", one.Admin); err != nil || !strings.Contains(out, "online") {
+	if out, err := runCommand(t, "connector", "list", "--address", one.Admin); err != nil ||
+		!strings.Contains(out, "online") {
 		t.Errorf("connector list: %v, %s", err, out)
 	}
 	checkUpConsole(t, one)
 	// The next run comes with the token that this one has kept.
-	if out, err := runCommand(t, "connector", "rotate", "local", "--yes", "--address", one.Admin); err != nil || !strings.Contains(out, "has a new tunnel token") {
+	if out, err := runCommand(t, "connector", "rotate", "local", "--yes", "--address", one.Admin); err != nil ||
+		!strings.Contains(out, "has a new tunnel token") {
 		t.Errorf("connector rotate: %v, %s", err, out)
 	}
 	first.Stop()
@@ -100,7 +104,8 @@ func TestUpRuns(t *testing.T) {
 			_, _ = io.WriteString(w, `{"object":"list","data":[{"id":"real-one"}]}`)
 			return
 		}
-		_, _ = io.WriteString(w, `{"id":"x","object":"chat.completion","created":1,"model":"real-one","choices":[{"index":0,"message":{"role":"assistant","content":"hello"},"finish_reason":"stop"}]}`)
+		_, _ = io.WriteString(w, `{"id":"x","object":"chat.completion","created":1,"model":"real-one",`+
+			`"choices":[{"index":0,"message":{"role":"assistant","content":"hello"},"finish_reason":"stop"}]}`)
 	}))
 	defer server.Close()
 	checkSecondRun(t, one, server.URL)
@@ -114,10 +119,12 @@ func checkUpConsole(t *testing.T, ready *up.Ready) {
 	if !ok || page != ready.URL+"/console/setup" || len(secret) != 43 || !ready.Setup {
 		t.Errorf("the console is at %q", ready.Console)
 	}
-	if status, answer := ask(t, ready, "", "GET", "/console/setup", ""); status != 200 || !strings.Contains(answer, "<html") {
+	if status, answer := ask(t, ready, "", "GET", "/console/setup", ""); status != 200 ||
+		!strings.Contains(answer, "<html") {
 		t.Errorf("/console/setup: status %d, %.300s", status, answer)
 	}
-	if status, answer := ask(t, ready, "", "GET", discoveryPath, ""); status != 200 || !strings.Contains(answer, `"console":"`+ready.URL+`/console/"`) {
+	if status, answer := ask(t, ready, "", "GET", discoveryPath, ""); status != 200 ||
+		!strings.Contains(answer, `"console":"`+ready.URL+`/console/"`) {
 		t.Errorf("%s: status %d, %s", discoveryPath, status, answer)
 	}
 	app, err := runningApp()
@@ -129,11 +136,13 @@ func checkUpConsole(t *testing.T, ready *up.Ready) {
 		t.Fatalf("%d requests are recorded, want the one: %+v", len(recent), recent)
 	}
 	r := recent[0]
-	if r.Status != 200 || !r.Streamed || r.Deployment != scripted.ModelID || r.KeyName != "up" || r.Operation != "chat/completions" ||
+	if r.Status != 200 || !r.Streamed || r.Deployment != scripted.ModelID || r.KeyName != "up" ||
+		r.Operation != "chat/completions" ||
 		r.InputTokens == 0 || r.OutputTokens == 0 || r.FirstTokenMillis <= 0 || r.FirstTokenMillis > r.DurationMillis {
 		t.Errorf("recorded %+v", r)
 	}
-	if _, err := app.store.Opened().Store.CreateUser(t.Context(), store.DefaultAccount, "anna", "$argon2id$none", store.RoleAdmin); err != nil {
+	if _, err := app.store.Opened().Store.CreateUser(t.Context(), store.DefaultAccount, "anna", "$argon2id$none",
+		store.RoleAdmin); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -155,22 +164,26 @@ func checkSecondRun(t *testing.T, one *up.Ready, base string) {
 		t.Errorf("with a user the console is at %q", two.Console)
 	}
 	// In this process the first run's socket still answers, so that it is not free.
-	if notes := strings.Join(two.Notes, "\n"); !strings.Contains(notes, "every program on this machine can manage the gateway") {
+	if notes := strings.Join(two.Notes, "\n"); !strings.Contains(notes,
+		"every program on this machine can manage the gateway") {
 		t.Errorf("notes %q", notes)
 	}
 	if status, page := ask(t, two, "", "GET", "/", ""); status != 200 || !strings.Contains(page, "<h1>Sign in</h1>") {
 		t.Errorf("/ does not lead to the console: status %d, %s", status, page)
 	}
-	if status, text := ask(t, two, two.Key, "POST", "/chat/completions", "{}"); status != 404 || !strings.Contains(text, "/v1") {
+	if status, text := ask(t, two, two.Key, "POST", "/chat/completions", "{}"); status != 404 ||
+		!strings.Contains(text, "/v1") {
 		t.Errorf("a path where nothing is: status %d, %s", status, text)
 	}
 	if two.Key != one.Key {
 		t.Error("the second run has another key")
 	}
-	if status, answer := ask(t, two, two.Key, "GET", "/v1/models", ""); status != 200 || !strings.Contains(answer, "real-one") || strings.Contains(answer, scripted.ModelID) {
+	if status, answer := ask(t, two, two.Key, "GET", "/v1/models", ""); status != 200 ||
+		!strings.Contains(answer, "real-one") || strings.Contains(answer, scripted.ModelID) {
 		t.Errorf("models: status %d, %s", status, answer)
 	}
-	status, answer := ask(t, two, two.Key, "POST", "/v1/chat/completions", `{"model":"real-one","messages":[{"role":"user","content":"x"}]}`)
+	status, answer := ask(t, two, two.Key, "POST", "/v1/chat/completions",
+		`{"model":"real-one","messages":[{"role":"user","content":"x"}]}`)
 	if status != 200 || !strings.Contains(answer, "hello") {
 		t.Errorf("completion: status %d, %s", status, answer)
 	}

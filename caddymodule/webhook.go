@@ -71,7 +71,8 @@ func (w *Webhook) options(repl *caddy.Replacer) (o events.WebhookOptions, err er
 	for name, value := range w.Headers {
 		value = read("header "+name, value)
 		if !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value) {
-			return o, fmt.Errorf("invalid webhook header %q: the name may have letters, digits and hyphens, and the value must be a single line", name)
+			return o, fmt.Errorf("invalid webhook header %q: the name may have letters, digits and hyphens, and the value "+
+				"must be a single line", name)
 		}
 		o.Header.Set(name, value)
 	}

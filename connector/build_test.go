@@ -87,7 +87,8 @@ func TestProcess(t *testing.T) {
 	case <-time.After(patience):
 		t.Fatalf("no tunnel after %v: %s", patience, &log)
 	}
-	if code, _, stderr := h.run(t.Context(), "wait", "--timeout", patience.String(), "--config", h.config); code != exitOK {
+	if code, _, stderr := h.run(t.Context(), "wait", "--timeout", patience.String(), "--config",
+		h.config); code != exitOK {
 		t.Errorf("wait ended with code %d: %s", code, stderr)
 	}
 	pid := process.Process.Pid
@@ -119,7 +120,8 @@ func TestProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = process.Wait()
-	if status := process.ProcessState.Sys().(syscall.WaitStatus); !status.Signaled() || status.Signal() != syscall.SIGTERM {
+	if status := process.ProcessState.Sys().(syscall.WaitStatus); !status.Signaled() ||
+		status.Signal() != syscall.SIGTERM {
 		t.Errorf("after the second signal it ended with %v", process.ProcessState)
 	}
 	if strings.Contains(log.String(), "s3cret") {
@@ -136,7 +138,8 @@ func working(t *testing.T, tunnel *quic.Conn) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://default/v1/chat/completions", strings.NewReader(prompt))
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://default/v1/chat/completions",
+			strings.NewReader(prompt))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -55,7 +55,8 @@ Exit codes: 0 success, 1 failure, 2 invalid flags or configuration, 3 not paired
   connector pair http://192.168.1.2:8080 PAIR-XXXX-XXXX --pin PIN --upstream http://localhost:8000 --no-run`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 2 {
-				return fmt.Errorf("give the gateway's URL and the pairing code, like: connector pair https://gateway.example.com PAIR-XXXX-XXXX --upstream http://localhost:11434")
+				return fmt.Errorf("give the gateway's URL and the pairing code, like: connector pair https://gateway.example.com " +
+					"PAIR-XXXX-XXXX --upstream http://localhost:11434")
 			}
 			return nil
 		},
@@ -76,9 +77,13 @@ Exit codes: 0 success, 1 failure, 2 invalid flags or configuration, 3 not paired
 		},
 	}
 	flags := command.Flags()
-	flags.StringVarP(&f.upstream, "upstream", "u", "", "base `URL` of the model server, like http://localhost:11434; /v1 may be left out")
-	flags.StringVarP(&f.config, "config", "c", "", "configuration `FILE` to write (default: postern/connector.json in your configuration folder)")
-	flags.StringVar(&f.pin, "pin", "", "`PIN` expected of the gateway, instead of a valid certificate; shown on the gateway's machine with \"postern gateway status\"")
+	flags.StringVarP(&f.upstream, "upstream", "u", "",
+		"base `URL` of the model server, like http://localhost:11434; /v1 may be left out")
+	flags.StringVarP(&f.config, "config", "c", "",
+		"configuration `FILE` to write (default: postern/connector.json in your configuration folder)")
+	flags.StringVar(&f.pin, "pin", "",
+		"`PIN` expected of the gateway, instead of a valid certificate; shown on the gateway's machine with \"postern "+
+			"gateway status\"")
 	flags.StringVar(&f.ca, "ca", "", "`FILE` with a certificate authority to trust in addition to the system's (PEM)")
 	flags.StringVar(&f.name, "name", "", "`NAME` of this machine in the console (default: its host name)")
 	flags.StringVar(&f.server, "server", "", "`HOST:PORT` of the gateway's tunnels, instead of the published address")
@@ -89,7 +94,8 @@ Exit codes: 0 success, 1 failure, 2 invalid flags or configuration, 3 not paired
 }
 
 // pair pairs this machine and then continues as the run command.
-func pair(command *cobra.Command, sys system, gatewayURL, code string, f pairFlags, logger *slog.Logger, v *pairingReporter) error {
+func pair(command *cobra.Command, sys system, gatewayURL, code string, f pairFlags, logger *slog.Logger,
+	v *pairingReporter) error {
 	path := cmp.Or(f.config, config.DefaultPath(sys.getenv))
 	if path == "" {
 		return errors.New("no folder for configurations: HOME is not set; give --config FILE")
@@ -136,7 +142,8 @@ func pair(command *cobra.Command, sys system, gatewayURL, code string, f pairFla
 func pairConfig(store *config.Store, sys system, f pairFlags) (config.Config, error) {
 	c, err := store.Load()
 	if errors.Is(err, config.ErrPaired) {
-		return c, fmt.Errorf("%w; start it with `connector run --config %s`, or give --force to pair it again, or another file with --config", err, store.Path)
+		return c, fmt.Errorf("%w; start it with `connector run --config %s`, or give --force to pair it again, or another "+
+			"file with --config", err, store.Path)
 	}
 	if err != nil {
 		return c, err
@@ -147,20 +154,23 @@ func pairConfig(store *config.Store, sys system, f pairFlags) (config.Config, er
 	c.Server = cmp.Or(f.server, c.Server)
 	switch {
 	case f.upstream != "" && len(c.Upstreams) > 0:
-		return c, fmt.Errorf("--upstream: %s already has upstreams; omit --upstream to keep them, or name another file with --config", store.Path)
+		return c, fmt.Errorf("--upstream: %s already has upstreams; omit --upstream to keep them, or name another file "+
+			"with --config", store.Path)
 	case f.upstream != "" && f.upstream != c.Upstream:
 		c.Upstream, c.APIKeyFile = f.upstream, "" // the key belongs to the old server
 	case c.Upstream == "" && len(c.Upstreams) == 0:
 		c.Upstream = sys.getenv("UPSTREAM")
 	}
 	if c.Upstream == "" && len(c.Upstreams) == 0 {
-		return c, errors.New("--upstream: missing; give the address of the model server, like --upstream http://localhost:11434")
+		return c, errors.New("--upstream: missing; give the address of the model server, like --upstream " +
+			"http://localhost:11434")
 	}
 	return c, c.ValidateUpstreams()
 }
 
 // obtain pairs with the gateway and saves the token.
-func obtain(ctx context.Context, discovery *dial.Discovery, code, name string, store *config.Store, c config.Config, v *pairingReporter) error {
+func obtain(ctx context.Context, discovery *dial.Discovery, code, name string, store *config.Store, c config.Config,
+	v *pairingReporter) error {
 	gateway, err := discovery.Find(ctx)
 	if err != nil {
 		return failed(stopped(ctx, err, "the code is still valid"))
@@ -181,7 +191,8 @@ func obtain(ctx context.Context, discovery *dial.Discovery, code, name string, s
 	}
 	c.TunnelToken = token
 	if err := store.Save(c); err != nil {
-		return failed(fmt.Errorf("this machine was approved, but its token could not be saved: %w; remove the connector on the gateway and pair again", err))
+		return failed(fmt.Errorf("this machine was approved, but its token could not be saved: %w; remove the connector on "+
+			"the gateway and pair again", err))
 	}
 	v.paired(store.Path)
 	return nil
@@ -198,7 +209,8 @@ func explainPairing(ctx context.Context, err error, gateway dial.Gateway, pendin
 	case errors.As(err, &deny):
 		return &exitError{exitRefused, errors.New(refusal(deny, start))}
 	case errors.Is(err, link.ErrPin):
-		return failed(fmt.Errorf("the server at %s is not the gateway that published this address: its pin is different; check --server, and proxies between this machine and the gateway", gateway.Server))
+		return failed(fmt.Errorf("the server at %s is not the gateway that published this address: its pin is different; "+
+			"check --server, and proxies between this machine and the gateway", gateway.Server))
 	case errors.Is(err, agent.ErrUnreachable):
 		return failed(fmt.Errorf("%w; check that UDP can reach it", err))
 	case pending:
@@ -220,7 +232,8 @@ func refusal(deny link.Deny, start string) string {
 	case link.DenyPairingDenied:
 		return "this device was denied on the gateway; if that was a mistake, " + start
 	case link.DenyPairingOff:
-		return "pairing is disabled on this gateway; create a token on the gateway's machine with `postern gateway connector create`, and put it into the configuration"
+		return "pairing is disabled on this gateway; create a token on the gateway's machine with `postern gateway " +
+			"connector create`, and put it into the configuration"
 	default:
 		return fmt.Sprintf("the gateway refused to pair this device: %s (%s)", deny.Message, deny.Code)
 	}

@@ -79,9 +79,11 @@ func runCommand(sys system) *cobra.Command {
 		},
 	}
 	flags := command.Flags()
-	flags.StringVarP(&o.config, "config", "c", "", "configuration `FILE` (default: the file written by `connector pair`, or the environment alone)")
+	flags.StringVarP(&o.config, "config", "c", "",
+		"configuration `FILE` (default: the file written by `connector pair`, or the environment alone)")
 	flags.DurationVar(&o.drain, "drain-timeout", defaultDrain, "`TIME` for running requests to finish on shutdown")
-	flags.StringVar(&o.metrics, "metrics-listen", "", "`HOST:PORT` for /healthz, /readyz and /metrics, like 127.0.0.1:9464 (default: none)")
+	flags.StringVar(&o.metrics, "metrics-listen", "",
+		"`HOST:PORT` for /healthz, /readyz and /metrics, like 127.0.0.1:9464 (default: none)")
 	flags.String(strings.TrimPrefix(service.NameFlag, "--"), "", "") // read by start
 	_ = flags.MarkHidden(strings.TrimPrefix(service.NameFlag, "--")) // the flag exists
 	flags.BoolVar(&o.untilReplaced, strings.TrimPrefix(update.UntilReplaced, "--"), false, "")
@@ -94,7 +96,8 @@ func runCommand(sys system) *cobra.Command {
 // pairedConfigs returns the files that a pairing writes by default, of this user and of
 // this machine.
 func (sys system) pairedConfigs() []string {
-	return slices.DeleteFunc([]string{config.DefaultPath(sys.getenv), sys.config}, func(path string) bool { return path == "" })
+	return slices.DeleteFunc([]string{config.DefaultPath(sys.getenv), sys.config},
+		func(path string) bool { return path == "" })
 }
 
 // writtenConfig returns the first file of pairedConfigs that exists.

@@ -87,12 +87,14 @@ func installService(sys system, f serviceFlags) error {
 		return failed(err)
 	}
 	if state, err := manager.State(); err == nil && state != service.NotInstalled {
-		return failed(errors.New("the service is already installed; to change it, first run: connector service uninstall" + serviceOf(plan)))
+		return failed(errors.New("the service is already installed; to change it, first run: connector service uninstall" +
+			serviceOf(plan)))
 	}
 	if other, err := serviceRunning(sys, plan.Config); err != nil {
 		return failed(err)
 	} else if other != "" {
-		return failed(fmt.Errorf("the service %s already runs %s; for another connector, use another --config and --name; otherwise remove that service first", other, plan.Config))
+		return failed(fmt.Errorf("the service %s already runs %s; for another connector, use another --config and --name; "+
+			"otherwise remove that service first", other, plan.Config))
 	}
 	if err := manager.Install(); err != nil {
 		_ = manager.Uninstall() // remove a partial installation
@@ -103,11 +105,13 @@ func installService(sys system, f serviceFlags) error {
 		return nil
 	}
 	if err := manager.Start(); err != nil {
-		return failed(fmt.Errorf("the service is installed but does not start: %w; see `connector service logs%s`", err, serviceOf(plan)))
+		return failed(fmt.Errorf("the service is installed but does not start: %w; see `connector service logs%s`", err,
+			serviceOf(plan)))
 	}
 	fmt.Fprintf(sys.stdout, "It is running. Check it with:  connector service status%s\n", serviceOf(plan))
 	if plan.User && runtime.GOOS == "linux" && service.HasSystemd() {
-		fmt.Fprintln(sys.stdout, "It stops when you log out, unless you run:  sudo loginctl enable-linger "+sys.getenv("USER"))
+		fmt.Fprintln(sys.stdout, "It stops when you log out, unless you run:  sudo loginctl enable-linger "+
+			sys.getenv("USER"))
 	}
 	return nil
 }
@@ -136,7 +140,8 @@ func servicePlan(sys system, f serviceFlags) (service.Plan, error) {
 	path := f.config
 	if path == "" {
 		if path = sys.writtenConfig(); path == "" {
-			return service.Plan{}, fmt.Errorf("no configuration found%s; pair this machine with `connector pair`, or use --config FILE", sys.lookedFor())
+			return service.Plan{}, fmt.Errorf("no configuration found%s; pair this machine with `connector pair`, or use "+
+				"--config FILE", sys.lookedFor())
 		}
 	}
 	path, err := filepath.Abs(path)
@@ -167,7 +172,8 @@ func servicePlan(sys system, f serviceFlags) (service.Plan, error) {
 
 // basePlan returns the part of the plan that all commands need.
 func basePlan(sys system, f serviceFlags) service.Plan {
-	plan := service.Plan{Name: f.name, Executable: sys.executable, User: f.user || !sys.root, Drain: f.drain, Home: sys.getenv("HOME")}
+	plan := service.Plan{Name: f.name, Executable: sys.executable, User: f.user ||
+		!sys.root, Drain: f.drain, Home: sys.getenv("HOME")}
 	if account := sys.getenv("SUDO_USER"); account != "" && !plan.User {
 		if u, err := user.Lookup(account); err == nil {
 			plan.Account, plan.Home = account, u.HomeDir
@@ -181,7 +187,8 @@ const userHelp = "use the current user's service, not the system service"
 
 func (f *serviceFlags) flags(command *cobra.Command, user string) {
 	command.Flags().BoolVar(&f.user, "user", false, user)
-	command.Flags().StringVar(&f.name, "name", service.DefaultName, "`NAME` of the service, for several connectors on one machine")
+	command.Flags().StringVar(&f.name, "name", service.DefaultName,
+		"`NAME` of the service, for several connectors on one machine")
 }
 
 // serviceOf returns the flags that select the same service in another command.
@@ -201,7 +208,8 @@ func explainManager(what string, err error, user bool) error {
 	case errors.Is(err, os.ErrPermission):
 		return fmt.Errorf("%s: %w; run it with sudo (on Windows: as administrator), or with --user", what, err)
 	case user && runtime.GOOS == "linux":
-		return fmt.Errorf("%s: %w; a user's service needs that user's session (not su or sudo): log in as that user", what, err)
+		return fmt.Errorf("%s: %w; a user's service needs that user's session (not su or sudo): log in as that user", what,
+			err)
 	default:
 		return fmt.Errorf("%s: %w", what, err)
 	}
@@ -216,7 +224,8 @@ type installed struct {
 
 // onInstalled returns a command's RunE that finds the installed service: the current
 // user's, or else the system service.
-func (f *serviceFlags) onInstalled(sys system, run func(ctx context.Context, s installed) error) func(*cobra.Command, []string) error {
+func (f *serviceFlags) onInstalled(sys system, run func(ctx context.Context, s installed) error) func(*cobra.Command,
+	[]string) error {
 	return func(command *cobra.Command, _ []string) error {
 		plan := basePlan(sys, *f)
 		if err := service.CheckName(plan.Name); err != nil {
@@ -235,7 +244,8 @@ func (f *serviceFlags) onInstalled(sys system, run func(ctx context.Context, s i
 			case err != nil:
 				return failed(err)
 			case state == service.NotInstalled:
-				return failed(fmt.Errorf("the service %s is not installed; install it with `connector service install%s`", plan.Name, serviceOf(service.Plan{Name: f.name, User: f.user})))
+				return failed(fmt.Errorf("the service %s is not installed; install it with `connector service install%s`",
+					plan.Name, serviceOf(service.Plan{Name: f.name, User: f.user})))
 			}
 			return run(command.Context(), installed{manager, plan, state})
 		}
@@ -307,7 +317,8 @@ Exit codes: 0 the service is running, 1 it is not running or not installed.`,
 		}),
 	}
 	f.flags(command, userHelp)
-	command.Flags().StringVarP(&f.config, "config", "c", "", "configuration `FILE` of a user's service (default: the file written by connector pair)")
+	command.Flags().StringVarP(&f.config, "config", "c", "",
+		"configuration `FILE` of a user's service (default: the file written by connector pair)")
 	return command
 }
 

@@ -20,7 +20,8 @@ import (
 type target struct{ config, socket string }
 
 func (t *target) flags(command *cobra.Command) {
-	command.Flags().StringVarP(&t.config, "config", "c", "", "configuration `FILE` of the connector (default: as for `connector run`, then the service)")
+	command.Flags().StringVarP(&t.config, "config", "c", "",
+		"configuration `FILE` of the connector (default: as for `connector run`, then the service)")
 	socketFlag(command, &t.socket)
 }
 
@@ -198,7 +199,8 @@ func writeReport(w io.Writer, r report, now time.Time) {
 	if config == "" {
 		config = "the environment"
 	}
-	fmt.Fprintf(w, "process    %d, version %s, running for %s, configured by %s\n", r.PID, r.Version, short(now.Sub(r.Started)), config)
+	fmt.Fprintf(w, "process    %d, version %s, running for %s, configured by %s\n", r.PID, r.Version,
+		short(now.Sub(r.Started)), config)
 	if t := r.Tunnel; t != nil && t.NewerVersion != "" {
 		fmt.Fprintln(w, "update     "+text.Line(agent.Available(t.NewerVersion)))
 	}

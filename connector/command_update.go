@@ -51,7 +51,8 @@ Exit codes: 0 success, or already current; 1 failure, and the old version stays;
 			return updateProgram(ctx, sys, path, check)
 		},
 	}
-	command.Flags().StringVarP(&path, "config", "c", "", "configuration `FILE` of a connector of the gateway (default: that of a service, then as for `connector run`)")
+	command.Flags().StringVarP(&path, "config", "c", "",
+		"configuration `FILE` of a connector of the gateway (default: that of a service, then as for `connector run`)")
 	command.Flags().BoolVar(&check, "check", false, "only show whether a newer version is available")
 	return command
 }
@@ -81,7 +82,8 @@ func updateProgram(ctx context.Context, sys system, path string, check bool) err
 	case newer:
 		fmt.Fprintf(sys.stdout, "Version %s is available; this is %s.\n", text.Line(offer.Version), running)
 	default:
-		fmt.Fprintf(sys.stdout, "This is version %s, and the gateway hands out %s: nothing to update.\n", running, text.Line(offer.Version))
+		fmt.Fprintf(sys.stdout, "This is version %s, and the gateway hands out %s: nothing to update.\n", running,
+			text.Line(offer.Version))
 		offer = nil
 	}
 	if check {
@@ -96,7 +98,8 @@ func updateProgram(ctx context.Context, sys system, path string, check bool) err
 		Program: update.Program(sys.executable), Version: version.Number(), Offer: offer, Config: path, Services: services,
 		Look: func(ctx context.Context, socket string) (update.Process, error) {
 			r, _, err := findConnector(ctx, sys, path, socket)
-			return update.Process{PID: r.PID, Version: r.Version, Online: r.State == agent.StateOnline, State: oneLine(r.Status)}, err
+			return update.Process{PID: r.PID, Version: r.Version, Online: r.State == agent.StateOnline,
+				State: oneLine(r.Status)}, err
 		},
 		Report: func(format string, values ...any) {
 			fmt.Fprintln(sys.stdout, text.Line(fmt.Sprintf(format, values...)))
@@ -119,7 +122,8 @@ func askOffer(ctx context.Context, c config.Config) (*link.Offer, error) {
 		why, fix := agent.Explain(err)
 		return nil, fmt.Errorf("asking the gateway for a newer version: %s; %s", why, cmp.Or(fix, "see `connector doctor`"))
 	case welcome.Offer == nil:
-		return nil, fmt.Errorf("the gateway (version %s) has no connector for %s; put its archive into the gateway's folder of connectors, or install the new version yourself", welcome.Version, version.Platform())
+		return nil, fmt.Errorf("the gateway (version %s) has no connector for %s; put its archive into the gateway's "+
+			"folder of connectors, or install the new version yourself", welcome.Version, version.Platform())
 	}
 	return welcome.Offer, nil
 }
@@ -132,11 +136,13 @@ func runningServices(sys system) (services []update.Service, err error) {
 		return nil, err
 	}
 	for _, plan := range plans {
-		if plan.Executable != sys.executable && (runtime.GOOS != "windows" || !strings.EqualFold(plan.Executable, sys.executable)) {
+		if plan.Executable != sys.executable &&
+			(runtime.GOOS != "windows" || !strings.EqualFold(plan.Executable, sys.executable)) {
 			continue
 		}
 		if plan.User && plan.Home != sys.getenv("HOME") && runtime.GOOS != "windows" {
-			fmt.Fprintf(sys.stdout, "The service %s of the user with the home %s runs this program, too. After the update, run as that user: connector update\n", plan.Name, text.Line(plan.Home))
+			fmt.Fprintf(sys.stdout, "The service %s of the user with the home %s runs this program, too. After the update, "+
+				"run as that user: connector update\n", plan.Name, text.Line(plan.Home))
 			continue
 		}
 		manager, err := sys.services(plan)

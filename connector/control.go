@@ -50,7 +50,8 @@ type report struct {
 }
 
 func socketFlag(command *cobra.Command, socket *string) {
-	command.Flags().StringVar(socket, "socket", "", "`PATH` of the connector's control socket, or off (default: derived from the configuration)")
+	command.Flags().StringVar(socket, "socket", "",
+		"`PATH` of the connector's control socket, or off (default: derived from the configuration)")
 }
 
 // socketPath returns the socket of the connector with this configuration file or,
@@ -123,7 +124,8 @@ func (r *runner) openControl(connector string) (listener net.Listener, path stri
 	switch {
 	case errors.As(err, &busy):
 		r.logger.Warn("another connector is running with this configuration; this one takes its place",
-			"process", busy.pid, "fix", "stop the other one, or give this one a separate token; until then, status, wait and reload reach the other one")
+			"process", busy.pid, "fix",
+			"stop the other one, or give this one a separate token; until then, status, wait and reload reach the other one")
 	case err != nil && r.options.socket != "":
 		return nil, "", fmt.Errorf("--socket: %w", err)
 	case err != nil:
@@ -149,7 +151,8 @@ func (r *runner) serveHTTP(ctx context.Context, listener net.Listener, h http.Ha
 	if listener == nil {
 		return
 	}
-	server := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute}
+	server := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second,
+		IdleTimeout: time.Minute}
 	go func() {
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 			r.logger.Error("failed to serve", "address", listener.Addr().String(), "error", err)
@@ -214,7 +217,8 @@ func (e *busyError) Error() string {
 // the time in which its owner must answer.
 func openSocket(ctx context.Context, path string) (net.Listener, error) {
 	if len(path) > maxSocketPath {
-		return nil, fmt.Errorf("the path of the control socket is longer than %d bytes: %s; give a shorter one with --socket PATH", maxSocketPath, path)
+		return nil, fmt.Errorf("the path of the control socket is longer than %d bytes: %s; give a shorter one with "+
+			"--socket PATH", maxSocketPath, path)
 	}
 	if err := privateFolder(filepath.Dir(path)); err != nil {
 		return nil, err
@@ -276,10 +280,12 @@ func notRunning(sys system, file, socket string) error {
 	case sys.tokenInEnvironment():
 		file = "with the token in the environment"
 	default:
-		return fmt.Errorf("%w, and this machine is not paired%s; pair it with `connector pair`, or name its configuration with --config",
+		return fmt.Errorf("%w, and this machine is not paired%s; pair it with `connector pair`, or name its configuration "+
+			"with --config",
 			errNotRunning, sys.lookedFor())
 	}
-	return fmt.Errorf("%w %s; start it with `connector run` or `connector service install`, or name its configuration with --config",
+	return fmt.Errorf("%w %s; start it with `connector run` or `connector service install`, or name its configuration "+
+		"with --config",
 		errNotRunning, file)
 }
 
@@ -331,7 +337,8 @@ func findConnector(ctx context.Context, sys system, config, socket string) (repo
 		case err == nil:
 			return r, path, nil
 		case errors.Is(err, fs.ErrPermission):
-			return report{}, "", failed(fmt.Errorf("the connector's control socket %s belongs to another user; run this as that user, or with sudo", path))
+			return report{}, "", failed(fmt.Errorf("the connector's control socket %s belongs to another user; run this as "+
+				"that user, or with sudo", path))
 		case !errors.Is(err, errNotRunning):
 			return report{}, "", failed(err)
 		}

@@ -71,7 +71,8 @@ func (h *home) start(args ...string) *output {
 	stdout, stderr := new(output), new(output)
 	var running sync.WaitGroup
 	running.Go(func() {
-		if code := run(ctx, append([]string{"run", "--config", h.config}, args...), h.system(stdout, stderr)); code != exitOK {
+		if code := run(ctx, append([]string{"run", "--config", h.config}, args...),
+			h.system(stdout, stderr)); code != exitOK {
 			h.t.Errorf("run ended with code %d: %s", code, stderr)
 		}
 	})
@@ -92,12 +93,14 @@ func (h *home) start(args ...string) *output {
 func TestStatusCommand(t *testing.T) {
 	h := newHome(t)
 	code, _, stderr := h.run(t.Context(), "status", "--config", h.config)
-	if code != exitRuntime || !strings.Contains(stderr.String(), "no connector is running") || !strings.Contains(stderr.String(), "connector run") {
+	if code != exitRuntime || !strings.Contains(stderr.String(), "no connector is running") ||
+		!strings.Contains(stderr.String(), "connector run") {
 		t.Errorf("without a connector: code %d, %s", code, stderr)
 	}
 	h.start()
 	code, stdout, stderr := h.run(t.Context(), "status", "--config", h.config)
-	if code != exitRuntime || !strings.Contains(stdout.String(), "127.0.0.1:1") || !strings.Contains(stdout.String(), h.config) ||
+	if code != exitRuntime || !strings.Contains(stdout.String(), "127.0.0.1:1") ||
+		!strings.Contains(stdout.String(), h.config) ||
 		!strings.HasPrefix(stderr.String(), "Error: the tunnel is not up: ") {
 		t.Errorf("code %d\n%s%s", code, stdout, stderr)
 	}
@@ -106,7 +109,8 @@ func TestStatusCommand(t *testing.T) {
 	if err := json.Unmarshal([]byte(stdout.String()), &got); err != nil {
 		t.Fatal(err)
 	}
-	if got.PID != os.Getpid() || got.Config != h.config || got.Connector != testToken.Connector || got.State == "" || len(got.Upstreams) != 1 || got.Version == "" {
+	if got.PID != os.Getpid() || got.Config != h.config || got.Connector != testToken.Connector || got.State == "" ||
+		len(got.Upstreams) != 1 || got.Version == "" {
 		t.Errorf("report %+v", got)
 	}
 	if strings.Contains(stdout.String(), testToken.Secret) || strings.Contains(stdout.String(), "ptt_") {
@@ -179,13 +183,16 @@ func TestSocketFlag(t *testing.T) {
 	h := newHome(t)
 	long := "/" + strings.Repeat("x", 200)
 	code, _, stderr := h.run(t.Context(), "run", "--config", h.config, "--socket", long)
-	if code != exitUsage || !strings.Contains(stderr.String(), "Error: --socket: the path of the control socket is longer than 103 bytes") {
+	if code != exitUsage || !strings.Contains(stderr.String(),
+		"Error: --socket: the path of the control socket is longer than 103 bytes") {
 		t.Errorf("a long one: code %d, %s", code, stderr)
 	}
-	if code, _, stderr := h.run(t.Context(), "run", "--config", h.config, "--socket", h.config); code != exitUsage || !strings.Contains(stderr.String(), "is not a socket") {
+	if code, _, stderr := h.run(t.Context(), "run", "--config", h.config, "--socket", h.config); code != exitUsage ||
+		!strings.Contains(stderr.String(), "is not a socket") {
 		t.Errorf("a file: code %d, %s", code, stderr)
 	}
-	if code, _, stderr := h.run(t.Context(), "status", "--socket", "off"); code != exitUsage || !strings.Contains(stderr.String(), "--socket: cannot be off here") {
+	if code, _, stderr := h.run(t.Context(), "status", "--socket", "off"); code != exitUsage ||
+		!strings.Contains(stderr.String(), "--socket: cannot be off here") {
 		t.Errorf("none: code %d, %s", code, stderr)
 	}
 }
@@ -193,12 +200,14 @@ func TestSocketFlag(t *testing.T) {
 func TestWaitCommand(t *testing.T) {
 	h := newHome(t)
 	code, _, stderr := h.run(t.Context(), "wait", "--timeout", "300ms", "--config", h.config)
-	if code != exitRuntime || !strings.Contains(stderr.String(), "the tunnel is still down after 300ms: no connector is running") {
+	if code != exitRuntime || !strings.Contains(stderr.String(),
+		"the tunnel is still down after 300ms: no connector is running") {
 		t.Errorf("code %d, %s", code, stderr)
 	}
 	h.start()
 	code, _, stderr = h.run(t.Context(), "wait", "--timeout", "300ms", "--config", h.config)
-	if code != exitRuntime || !strings.Contains(stderr.String(), "the tunnel is still down after 300ms: connecting to 127.0.0.1:1") {
+	if code != exitRuntime || !strings.Contains(stderr.String(),
+		"the tunnel is still down after 300ms: connecting to 127.0.0.1:1") {
 		t.Errorf("code %d, %s", code, stderr)
 	}
 }
@@ -216,16 +225,20 @@ func TestReloadCommand(t *testing.T) {
 	}
 	h.write("http://127.0.0.1:2")
 	code, stdout, stderr := h.run(t.Context(), "reload", "--config", h.config)
-	if want := fmt.Sprintf("Process %d reloaded %s\n", os.Getpid(), h.config); code != exitOK || stdout.String() != want || address() != "127.0.0.1:2" {
+	if want := fmt.Sprintf("Process %d reloaded %s\n", os.Getpid(), h.config); code != exitOK ||
+		stdout.String() != want || address() != "127.0.0.1:2" {
 		t.Errorf("code %d, %s%s, now %s", code, stdout, stderr, address())
 	}
 	h.write("127.0.0.1:3")
 	code, _, stderr = h.run(t.Context(), "reload", "--config", h.config)
-	if want := "Error: not reloaded; the old configuration stays: " + h.config + `: upstream: "127.0.0.1:3" must begin with http://`; code != exitUsage || !strings.HasPrefix(stderr.String(), want) || address() != "127.0.0.1:2" {
+	if want := "Error: not reloaded; the old configuration stays: " + h.config +
+		`: upstream: "127.0.0.1:3" must begin with http://`; code != exitUsage ||
+		!strings.HasPrefix(stderr.String(), want) || address() != "127.0.0.1:2" {
 		t.Errorf("code %d, %s, now %s", code, stderr, address())
 	}
 	h.hangups <- os.Interrupt
-	wait.Until(h.t, "the complaint in the log", func() bool { return strings.Contains(log.String(), "failed to reload; the old configuration stays") })
+	wait.Until(h.t, "the complaint in the log",
+		func() bool { return strings.Contains(log.String(), "failed to reload; the old configuration stays") })
 	h.write("http://127.0.0.1:4")
 	h.hangups <- os.Interrupt
 	wait.Until(h.t, "the reload", func() bool { return address() == "127.0.0.1:4" })
@@ -309,8 +322,9 @@ func TestNotifyOfAnotherProcess(t *testing.T) {
 
 func TestShort(t *testing.T) {
 	for d, want := range map[time.Duration]string{
-		-time.Second: "0s", 1234 * time.Microsecond: "1.23ms", 123456 * time.Microsecond: "123ms", 12345 * time.Millisecond: "12.3s",
-		61 * time.Second: "1m01s", 3*time.Hour + 2*time.Minute: "3h02m", 50 * time.Hour: "2d02h",
+		-time.Second: "0s", 1234 * time.Microsecond: "1.23ms", 123456 * time.Microsecond: "123ms",
+		12345 * time.Millisecond: "12.3s",
+		61 * time.Second:         "1m01s", 3*time.Hour + 2*time.Minute: "3h02m", 50 * time.Hour: "2d02h",
 	} {
 		if got := short(d); got != want {
 			t.Errorf("%v is %q, not %q", d, got, want)
@@ -322,11 +336,13 @@ func TestReportText(t *testing.T) {
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.Local)
 	s := agent.Status{
 		State: agent.StateOnline, Since: now.Add(-90 * time.Second), Server: "gw.example.com:7443",
-		Tunnel:    &agent.TunnelStatus{Transport: "quic", RTT: 12300 * time.Microsecond, GatewayVersion: "v1"},
-		Upstreams: []agent.UpstreamStatus{{Name: "ollama", Address: "localhost:11434", State: upstream.StateReachable, Models: []string{"a", "b"}}, {Name: "vllm", Address: "10.0.0.5:8000", State: upstream.StateDown}},
-		Running:   1, Served: 20, Failed: 2,
+		Tunnel: &agent.TunnelStatus{Transport: "quic", RTT: 12300 * time.Microsecond, GatewayVersion: "v1"},
+		Upstreams: []agent.UpstreamStatus{{Name: "ollama", Address: "localhost:11434", State: upstream.StateReachable,
+			Models: []string{"a", "b"}}, {Name: "vllm", Address: "10.0.0.5:8000", State: upstream.StateDown}},
+		Running: 1, Served: 20, Failed: 2,
 		Recent: []upstream.Request{
-			{At: now, Method: "POST", Path: "/v1/chat/completions", Upstream: "ollama", Status: 200, Result: "2xx", Duration: 3200 * time.Millisecond},
+			{At: now, Method: "POST", Path: "/v1/chat/completions", Upstream: "ollama", Status: 200, Result: "2xx",
+				Duration: 3200 * time.Millisecond},
 			{At: now, Method: "GET", Path: "/v1/models", Upstream: "vllm", Result: "upstream_down", Duration: time.Millisecond},
 		},
 	}
@@ -351,19 +367,22 @@ process    7, version v2, running for 1h00m, configured by /etc/c.json
 	if want := "\nupdate     v3 is available: run `connector update`\n"; !strings.HasSuffix(b.String(), want) {
 		t.Errorf("got\n%s", &b)
 	}
-	s = agent.Status{State: agent.StateWaiting, Server: "gw:1", Problem: &agent.Problem{Reason: "no answer over UDP", Fix: "check that", RetryAt: now.Add(5 * time.Second)}}
+	s = agent.Status{State: agent.StateWaiting, Server: "gw:1",
+		Problem: &agent.Problem{Reason: "no answer over UDP", Fix: "check that", RetryAt: now.Add(5 * time.Second)}}
 	b.Reset()
 	for _, l := range reportLines(s, now, 5) {
 		fmt.Fprintln(&b, l.text())
 	}
-	if want := "state      not connected, next try in 5s\ngateway    gw:1\nreason     no answer over UDP\nfix        check that\nrequests   0 running, 0 served\n"; b.String() != want {
+	if want := "state      not connected, next try in 5s\ngateway    gw:1\nreason     no answer over UDP\nfix        " +
+		"check that\nrequests   0 running, 0 served\n"; b.String() != want {
 		t.Errorf("got\n%s", &b)
 	}
 }
 
 func TestCompletions(t *testing.T) {
 	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
-		if code, stdout, _ := execute(t, "", nil, "completion", shell); code != exitOK || !strings.Contains(stdout, "connector") {
+		if code, stdout, _ := execute(t, "", nil, "completion", shell); code != exitOK ||
+			!strings.Contains(stdout, "connector") {
 			t.Errorf("%s: code %d, %d bytes", shell, code, len(stdout))
 		}
 	}

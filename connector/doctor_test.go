@@ -33,9 +33,10 @@ func (h *home) toBusyGateway() {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	gateway := &quic.Transport{Conn: socket, ConnContext: func(context.Context, *quic.ClientInfo) (context.Context, error) {
-		return nil, errors.New("busy")
-	}}
+	gateway := &quic.Transport{Conn: socket,
+		ConnContext: func(context.Context, *quic.ClientInfo) (context.Context, error) {
+			return nil, errors.New("busy")
+		}}
 	if _, err := gateway.Listen(link.GatewayTLS(certificate), link.GatewayQUIC()); err != nil {
 		h.t.Fatal(err)
 	}
@@ -43,7 +44,8 @@ func (h *home) toBusyGateway() {
 		gateway.Close()
 		socket.Close()
 	})
-	config := fmt.Sprintf(`{"tunnel_token": %q, "upstream": "http://127.0.0.1:1", "server": %q}`, testToken.Encode(), socket.LocalAddr())
+	config := fmt.Sprintf(`{"tunnel_token": %q, "upstream": "http://127.0.0.1:1", "server": %q}`, testToken.Encode(),
+		socket.LocalAddr())
 	if err := os.WriteFile(h.config, []byte(config), 0o600); err != nil {
 		h.t.Fatal(err)
 	}
@@ -54,7 +56,8 @@ func TestDoctor(t *testing.T) {
 	h.toBusyGateway()
 	h.env["HTTPS_PROXY"] = ""
 	code, stdout, stderr := h.run(t.Context(), "doctor", "--config", h.config)
-	for _, part := range []string{"ok       configuration: " + h.config, "skipped  connector: ", "failed   udp: ", "         fix: start the model server", "skipped  stream of default"} {
+	for _, part := range []string{"ok       configuration: " + h.config, "skipped  connector: ", "failed   udp: ",
+		"         fix: start the model server", "skipped  stream of default"} {
 		if !strings.Contains(stdout.String(), part) {
 			t.Errorf("%q is missing in\n%s", part, stdout)
 		}
@@ -62,7 +65,8 @@ func TestDoctor(t *testing.T) {
 	if code != exitRuntime || !strings.Contains(stderr.String(), "checks failed") {
 		t.Errorf("code %d, %s", code, stderr)
 	}
-	if code, _, stderr := h.run(t.Context(), "doctor", "--config", "/none"); code != exitUsage || !strings.Contains(stderr.String(), "/none") {
+	if code, _, stderr := h.run(t.Context(), "doctor", "--config", "/none"); code != exitUsage ||
+		!strings.Contains(stderr.String(), "/none") {
 		t.Errorf("without a configuration: code %d, %s", code, stderr)
 	}
 }
@@ -79,7 +83,8 @@ func TestDoctorJSON(t *testing.T) {
 	if err := json.Unmarshal([]byte(stdout.String()), &got); err != nil {
 		t.Fatalf("%v in %s", err, stdout)
 	}
-	if code != exitRuntime || got.OK || len(got.Checks) < 8 || got.Checks[1].Check != "connector" || got.Checks[1].Result != doctor.ResultFailed || got.Checks[1].Fix == "" {
+	if code != exitRuntime || got.OK || len(got.Checks) < 8 || got.Checks[1].Check != "connector" ||
+		got.Checks[1].Result != doctor.ResultFailed || got.Checks[1].Fix == "" {
 		t.Errorf("code %d, %+v", code, got)
 	}
 }

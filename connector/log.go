@@ -12,7 +12,8 @@ import (
 
 func logFlags(command *cobra.Command, format, level *string) {
 	flags := command.Flags()
-	flags.StringVar(format, "log-format", "auto", "`FORMAT` of the log: auto (a live status on a terminal, JSON otherwise), text or json")
+	flags.StringVar(format, "log-format", "auto",
+		"`FORMAT` of the log: auto (a live status on a terminal, JSON otherwise), text or json")
 	flags.StringVar(level, "log-level", "info", "lowest `LEVEL` that is logged: debug, info, warn or error")
 }
 

@@ -152,8 +152,10 @@ Exit codes: 0 success, 1 failure, 2 invalid flags or configuration, 3 not paired
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.SetVersionTemplate(fmt.Sprintf("connector %s\ncommit %s\n%s %s/%s\n", version.Number(), version.Commit(), runtime.Version(), runtime.GOOS, runtime.GOARCH))
+	root.SetVersionTemplate(fmt.Sprintf("connector %s\ncommit %s\n%s %s/%s\n", version.Number(), version.Commit(),
+		runtime.Version(), runtime.GOOS, runtime.GOARCH))
 	root.SetFlagErrorFunc(usage.Flag)
-	root.AddCommand(pairCommand(sys), runCommand(sys), statusCommand(sys), waitCommand(sys), reloadCommand(sys), doctorCommand(sys), serviceCommand(sys), updateCommand(sys))
+	root.AddCommand(pairCommand(sys), runCommand(sys), statusCommand(sys), waitCommand(sys), reloadCommand(sys),
+		doctorCommand(sys), serviceCommand(sys), updateCommand(sys))
 	return root
 }

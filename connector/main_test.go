@@ -70,32 +70,49 @@ func TestUsage(t *testing.T) {
 		stdout, stderr string // parts of them
 	}{
 		{"nothing", []string{}, exitOK, "Available Commands:", ""},
-		{"help", []string{"--help"}, exitOK, "Exit codes: 0 success, 1 failure, 2 invalid flags or configuration, 3 not paired,\n78 rejected by the gateway.", ""},
+		{"help", []string{"--help"}, exitOK,
+			"Exit codes: 0 success, 1 failure, 2 invalid flags or configuration, 3 not paired,\n78 rejected by the gateway.",
+			""},
 		{"help of run", []string{"run", "--help"}, exitOK, "connector run --config connector.json", ""},
 		{"version", []string{"--version"}, exitOK, "connector " + version.Number() + "\ncommit ", ""},
-		{"unknown command", []string{"rum"}, exitUsage, "", "Error: unknown command \"rum\" for \"connector\"\n\nDid you mean this?\n  run\n"},
-		{"unknown flag", []string{"run", "--conf", "x"}, exitUsage, "", "Error: unknown flag: --conf; did you mean --config?\n"},
-		{"unlike any flag", []string{"run", "--verbose"}, exitUsage, "", "Error: unknown flag: --verbose; see `connector run --help`\n"},
-		{"unknown shorthand", []string{"run", "-x"}, exitUsage, "", "Error: unknown shorthand flag: 'x' in -x; see `connector run --help`\n"},
-		{"unknown command of a group", []string{"service", "insall"}, exitUsage, "", "Error: \"insall\" is not a command of `connector service`; did you mean \"install\"?\n"},
-		{"an argument too many", []string{"run", "connector.json"}, exitUsage, "", `Error: unknown command "connector.json" for "connector run"`},
-		{"unknown level", []string{"run", "--log-level", "loud"}, exitUsage, "", "Error: --log-level: unknown level \"loud\"; use debug, info, warn or error\n"},
-		{"negative time", []string{"run", "--drain-timeout", "-1s"}, exitUsage, "", "Error: --drain-timeout: -1s is negative; use something like 30s, or 0s to stop at once\n"},
-		{"unknown format", []string{"run", "--log-format", "xml"}, exitUsage, "", "Error: --log-format: unknown format \"xml\"; use auto, text or json\n"},
+		{"unknown command", []string{"rum"}, exitUsage, "",
+			"Error: unknown command \"rum\" for \"connector\"\n\nDid you mean this?\n  run\n"},
+		{"unknown flag", []string{"run", "--conf", "x"}, exitUsage, "",
+			"Error: unknown flag: --conf; did you mean --config?\n"},
+		{"unlike any flag", []string{"run", "--verbose"}, exitUsage, "",
+			"Error: unknown flag: --verbose; see `connector run --help`\n"},
+		{"unknown shorthand", []string{"run", "-x"}, exitUsage, "",
+			"Error: unknown shorthand flag: 'x' in -x; see `connector run --help`\n"},
+		{"unknown command of a group", []string{"service", "insall"}, exitUsage, "",
+			"Error: \"insall\" is not a command of `connector service`; did you mean \"install\"?\n"},
+		{"an argument too many", []string{"run", "connector.json"}, exitUsage, "",
+			`Error: unknown command "connector.json" for "connector run"`},
+		{"unknown level", []string{"run", "--log-level", "loud"}, exitUsage, "",
+			"Error: --log-level: unknown level \"loud\"; use debug, info, warn or error\n"},
+		{"negative time", []string{"run", "--drain-timeout", "-1s"}, exitUsage, "",
+			"Error: --drain-timeout: -1s is negative; use something like 30s, or 0s to stop at once\n"},
+		{"unknown format", []string{"run", "--log-format", "xml"}, exitUsage, "",
+			"Error: --log-format: unknown format \"xml\"; use auto, text or json\n"},
 		{
 			"no configuration",
 			[]string{"run"},
 			exitUsage, "",
-			"Error: tunnel_token: missing; pair this machine with `connector pair SERVER_URL CODE --upstream URL`, or create a token on the gateway's machine with `postern gateway connector create --name NAME` and paste it here (or set TUNNEL_TOKEN)\n" +
+			"Error: tunnel_token: missing; pair this machine with `connector pair SERVER_URL CODE --upstream URL`, or create " +
+				"a token on the gateway's machine with `postern gateway connector create --name NAME` and paste it here (or set " +
+				"TUNNEL_TOKEN)\n" +
 				"No --config FILE was given either; see `connector run --help`\n",
 		},
-		{"no home", []string{"status"}, exitRuntime, "", "Error: no connector is running, and this machine is not paired; pair it with"},
-		{"no file", []string{"run", "--config", "/none"}, exitUsage, "", "Error: reading the configuration: open /none: no such file or directory; pair this machine with `connector pair`, or correct the path\n"},
+		{"no home", []string{"status"}, exitRuntime, "",
+			"Error: no connector is running, and this machine is not paired; pair it with"},
+		{"no file", []string{"run", "--config", "/none"}, exitUsage, "",
+			"Error: reading the configuration: open /none: no such file or directory; pair this machine with `connector " +
+				"pair`, or correct the path\n"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			code, stdout, stderr := execute(t, "", nil, tt.args...)
-			if code != tt.code || !strings.Contains(stdout, tt.stdout) || !strings.Contains(stderr, tt.stderr) || (stderr == "") != (tt.stderr == "") {
+			if code != tt.code || !strings.Contains(stdout, tt.stdout) || !strings.Contains(stderr, tt.stderr) ||
+				(stderr == "") != (tt.stderr == "") {
 				t.Errorf("code %d\nstdout %s\nstderr %s", code, stdout, stderr)
 			}
 		})
@@ -121,10 +138,12 @@ func TestHintsOfTheGateway(t *testing.T) {
 			return err
 		}
 		source, err := os.ReadFile(path)
-		text := strings.Join(strings.FieldsFunc(string(source), func(r rune) bool { return strings.ContainsRune(" \n`+\"\\", r) }), " ")
+		text := strings.Join(strings.FieldsFunc(string(source),
+			func(r rune) bool { return strings.ContainsRune(" \n`+\"\\", r) }), " ")
 		hints := strings.Count(text, "postern gateway ")
 		found += hints
-		if strings.Contains(text, "caddy gateway") || strings.Count(text, "on the gateway's machine with postern gateway ") != hints {
+		if strings.Contains(text, "caddy gateway") ||
+			strings.Count(text, "on the gateway's machine with postern gateway ") != hints {
 			t.Errorf("%s: a hint is not like \"on the gateway's machine with `postern gateway …`\"", path)
 		}
 		return err
@@ -181,12 +200,14 @@ func TestRunFromTheEnvironment(t *testing.T) {
 
 func TestWrongKeyFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "connector.json")
-	config := `{"tunnel_token": "` + testToken.Encode() + `", "upstream": "http://localhost:11434", "api_key_file": "none"}`
+	config := `{"tunnel_token": "` + testToken.Encode() +
+		`", "upstream": "http://localhost:11434", "api_key_file": "none"}`
 	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	code, _, stderr := execute(t, "", nil, "run", "--config", path)
-	if want := "Error: api_key_file: open " + filepath.Join(filepath.Dir(path), "none") + ": no such file or directory\n"; code != exitUsage || stderr != want {
+	if want := "Error: api_key_file: open " + filepath.Join(filepath.Dir(path), "none") +
+		": no such file or directory\n"; code != exitUsage || stderr != want {
 		t.Errorf("code %d, stderr %s", code, stderr)
 	}
 }

@@ -21,7 +21,8 @@ func TestManualPages(t *testing.T) {
 		folder = t.TempDir()
 	}
 	root := rootCommand(system{getenv: func(string) string { return "" }})
-	if err := doc.GenManTree(root, &doc.GenManHeader{Title: "connector", Source: "Postern", Manual: "Postern"}, folder); err != nil {
+	if err := doc.GenManTree(root, &doc.GenManHeader{Title: "connector", Source: "Postern", Manual: "Postern"},
+		folder); err != nil {
 		t.Fatal(err)
 	}
 	var check func(*cobra.Command)

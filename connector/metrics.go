@@ -33,7 +33,8 @@ func (r *runner) openMetrics() (net.Listener, error) {
 		return nil, failed(fmt.Errorf("--metrics-listen: %w; choose another port, or stop the program that uses it", err))
 	}
 	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		r.logger.Warn("the metrics can be read from the network; use 127.0.0.1 in --metrics-listen to keep them on this machine", "address", address)
+		r.logger.Warn("the metrics can be read from the network; use 127.0.0.1 in --metrics-listen to keep them on this "+
+			"machine", "address", address)
 	}
 	r.logger.Info("serving metrics", "address", listener.Addr().String())
 	return listener, nil
@@ -86,7 +87,8 @@ func writeMetrics(w io.Writer, s agent.Status, started time.Time) {
 		family(name, kind, help)
 		sample(name, value, labels...)
 	}
-	single("build_info", "gauge", "Build information; always 1.", 1, "version", version.Number(), "goversion", runtime.Version())
+	single("build_info", "gauge", "Build information; always 1.", 1, "version", version.Number(), "goversion",
+		runtime.Version())
 	single("start_time_seconds", "gauge", "Start time of the process, as Unix time.", float64(started.UnixMilli())/1000)
 	single("up", "gauge", "Whether the tunnel is up.", map[bool]float64{true: 1}[s.State == agent.StateOnline])
 	single("tunnels_total", "counter", "Tunnels established.", float64(s.Tunnels))
@@ -118,13 +120,15 @@ func writeMetrics(w io.Writer, s agent.Status, started time.Time) {
 	family("request_duration_seconds", "histogram", "Duration of answered requests, to the end of the answer.")
 	for _, u := range s.Upstreams {
 		for i, bound := range agent.DurationBounds {
-			sample("request_duration_seconds_bucket", float64(u.Buckets[i]), "upstream", u.Name, "le", strconv.FormatFloat(bound, 'g', -1, 64))
+			sample("request_duration_seconds_bucket", float64(u.Buckets[i]), "upstream", u.Name, "le",
+				strconv.FormatFloat(bound, 'g', -1, 64))
 		}
 		sample("request_duration_seconds_bucket", float64(u.Answered), "upstream", u.Name, "le", "+Inf")
 		sample("request_duration_seconds_sum", u.Seconds, "upstream", u.Name)
 		sample("request_duration_seconds_count", float64(u.Answered), "upstream", u.Name)
 	}
-	single("panics_total", "counter", "Panics that ended one request, tunnel or check, and not the process. Each is a defect.", float64(panics.Total()))
+	single("panics_total", "counter",
+		"Panics that ended one request, tunnel or check, and not the process. Each is a defect.", float64(panics.Total()))
 	var memory runtime.MemStats
 	runtime.ReadMemStats(&memory)
 	single("memory_bytes", "gauge", "Memory obtained from the system.", float64(memory.Sys-memory.HeapReleased))

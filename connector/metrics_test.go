@@ -19,7 +19,8 @@ func TestMetricsText(t *testing.T) {
 	writeMetrics(&b, agent.Status{
 		State:  agent.StateOnline,
 		Tunnel: &agent.TunnelStatus{Transport: "quic", RTT: 20 * time.Millisecond}, Tunnels: 3,
-		Upstreams: []agent.UpstreamStatus{{Name: "box", Running: 1, Results: map[string]uint64{"5xx": 1, "2xx": 4}, Seconds: 1.5, Answered: 5, Buckets: buckets}},
+		Upstreams: []agent.UpstreamStatus{{Name: "box", Running: 1, Results: map[string]uint64{"5xx": 1, "2xx": 4},
+			Seconds: 1.5, Answered: 5, Buckets: buckets}},
 	}, time.Unix(1700000000, 0))
 	for _, want := range []string{
 		"# TYPE postern_connector_up gauge\npostern_connector_up 1\n",
@@ -27,9 +28,12 @@ func TestMetricsText(t *testing.T) {
 		"postern_connector_tunnels_total 3\n",
 		"postern_connector_tunnel_rtt_seconds{transport=\"quic\"} 0.02\n",
 		"postern_connector_requests_running{upstream=\"box\"} 1\n",
-		"postern_connector_requests_total{upstream=\"box\",result=\"2xx\"} 4\npostern_connector_requests_total{upstream=\"box\",result=\"5xx\"} 1\n",
-		"postern_connector_request_duration_seconds_bucket{upstream=\"box\",le=\"600\"} 2\npostern_connector_request_duration_seconds_bucket{upstream=\"box\",le=\"+Inf\"} 5\n",
-		"postern_connector_request_duration_seconds_sum{upstream=\"box\"} 1.5\npostern_connector_request_duration_seconds_count{upstream=\"box\"} 5\n",
+		"postern_connector_requests_total{upstream=\"box\",result=\"2xx\"} " +
+			"4\npostern_connector_requests_total{upstream=\"box\",result=\"5xx\"} 1\n",
+		"postern_connector_request_duration_seconds_bucket{upstream=\"box\",le=\"600\"} " +
+			"2\npostern_connector_request_duration_seconds_bucket{upstream=\"box\",le=\"+Inf\"} 5\n",
+		"postern_connector_request_duration_seconds_sum{upstream=\"box\"} " +
+			"1.5\npostern_connector_request_duration_seconds_count{upstream=\"box\"} 5\n",
 	} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("%q is missing in\n%s", want, &b)
@@ -53,11 +57,13 @@ func TestMetricsListen(t *testing.T) {
 	}
 	address := listener.Addr().String()
 	h := newHome(t)
-	if code, _, stderr := h.run(t.Context(), "run", "--config", h.config, "--metrics-listen", address); code != exitRuntime || !strings.Contains(stderr.String(), "--metrics-listen: ") {
+	if code, _, stderr := h.run(t.Context(), "run", "--config", h.config, "--metrics-listen",
+		address); code != exitRuntime || !strings.Contains(stderr.String(), "--metrics-listen: ") {
 		t.Errorf("a port that is taken: code %d, %s", code, stderr)
 	}
 	listener.Close()
-	if code, _, stderr := h.run(t.Context(), "run", "--config", h.config, "--metrics-listen", "9464"); code != exitUsage || !strings.Contains(stderr.String(), "like 127.0.0.1:9464") {
+	if code, _, stderr := h.run(t.Context(), "run", "--config", h.config, "--metrics-listen",
+		"9464"); code != exitUsage || !strings.Contains(stderr.String(), "like 127.0.0.1:9464") {
 		t.Errorf("no address: code %d, %s", code, stderr)
 	}
 	h.start("--metrics-listen", address)
@@ -80,7 +86,8 @@ func TestMetricsListen(t *testing.T) {
 		"/metrics": {200, "postern_connector_up 0\n"},
 		"/status":  {404, ""},
 	} {
-		if status, text := get(path); status != want.status || !strings.Contains(text, want.text) || strings.Contains(text, testToken.Secret) {
+		if status, text := get(path); status != want.status || !strings.Contains(text, want.text) ||
+			strings.Contains(text, testToken.Secret) {
 			t.Errorf("%s: %d %s", path, status, text)
 		}
 	}

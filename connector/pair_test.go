@@ -185,7 +185,8 @@ func TestPairAndRun(t *testing.T) {
 		t.Fatalf("%d claims, %d tunnels", len(claims), len(welcomed))
 	}
 	fingerprint := link.Fingerprint(g.pin, claims[0].Secret)
-	for _, want := range []string{`"msg":"pairing"`, `"msg":"waiting for approval"`, fingerprint, g.URL + "/console/", `"msg":"paired"`, `"msg":"connected"`} {
+	for _, want := range []string{`"msg":"pairing"`, `"msg":"waiting for approval"`, fingerprint, g.URL + "/console/",
+		`"msg":"paired"`, `"msg":"connected"`} {
 		if !strings.Contains(stderr, want) {
 			t.Errorf("the log lacks %s:\n%s", want, stderr)
 		}
@@ -217,7 +218,8 @@ func TestPairAndRun(t *testing.T) {
 func TestPairThenRunByDefault(t *testing.T) {
 	g := newPairGateway(t, link.Grant{})
 	env := map[string]string{"XDG_CONFIG_HOME": t.TempDir(), "UPSTREAM": g.URL}
-	if code, _, stderr := execute(t, connected, env, "pair", strings.ToLower(pairCode), g.URL, "--no-run"); code != exitOK {
+	if code, _, stderr := execute(t, connected, env, "pair", strings.ToLower(pairCode), g.URL,
+		"--no-run"); code != exitOK {
 		t.Fatalf("code %d, %s", code, stderr)
 	}
 	delete(env, "UPSTREAM")
@@ -260,7 +262,8 @@ func TestPairRefused(t *testing.T) {
 func TestPairStopped(t *testing.T) {
 	g := newPairGateway(t, soonPending())
 	code, _, stderr := execute(t, "waiting for approval", nil, g.args(filepath.Join(t.TempDir(), "connector.json"))...)
-	if code != exitRuntime || !strings.Contains(stderr, "stopped before this machine was paired") || !strings.Contains(stderr, "bound to this attempt") {
+	if code != exitRuntime || !strings.Contains(stderr, "stopped before this machine was paired") ||
+		!strings.Contains(stderr, "bound to this attempt") {
 		t.Errorf("code %d, %s", code, stderr)
 	}
 }
@@ -281,13 +284,20 @@ func TestPairUsage(t *testing.T) {
 		{"no arguments", nil, exitUsage, "give the gateway's URL and the pairing code"},
 		{"no home", []string{"https://gw", pairCode}, exitUsage, "--config FILE"},
 		{"no upstream", []string{"https://gw", pairCode, "-c", fresh}, exitUsage, "--upstream: missing"},
-		{"upstream with an endpoint", []string{"https://gw", pairCode, "-c", fresh, "-u", "http://a:1/v1/models"}, exitUsage, "must not have a path after /v1"},
-		{"upstreams are there", []string{"https://gw", pairCode, "-c", several, "-u", "http://a:1"}, exitUsage, "already has upstreams"},
-		{"plain HTTP", []string{"http://gw.example.com", pairCode, "-c", fresh, "-u", "http://127.0.0.1:1"}, exitUsage, "--pin"},
-		{"bad server", []string{"https://gw", pairCode, "-c", fresh, "-u", "http://127.0.0.1:1", "--server", "gw"}, exitUsage, "--server: "},
-		{"no authority", []string{"https://gw", pairCode, "-c", fresh, "-u", "http://127.0.0.1:1", "--ca", several}, exitUsage, "several.json contains no certificate"},
-		{"a closed port", []string{"http://127.0.0.1:1", pairCode, "-c", fresh, "-u", "http://127.0.0.1:1"}, exitRuntime, "check the address"},
-		{"a folder that cannot be", []string{"https://gw", pairCode, "-c", several + "/x/c.json", "-u", "http://127.0.0.1:1"}, exitUsage, "not a directory"},
+		{"upstream with an endpoint", []string{"https://gw", pairCode, "-c", fresh, "-u", "http://a:1/v1/models"}, exitUsage,
+			"must not have a path after /v1"},
+		{"upstreams are there", []string{"https://gw", pairCode, "-c", several, "-u", "http://a:1"}, exitUsage,
+			"already has upstreams"},
+		{"plain HTTP", []string{"http://gw.example.com", pairCode, "-c", fresh, "-u", "http://127.0.0.1:1"},
+			exitUsage, "--pin"},
+		{"bad server", []string{"https://gw", pairCode, "-c", fresh, "-u", "http://127.0.0.1:1", "--server", "gw"},
+			exitUsage, "--server: "},
+		{"no authority", []string{"https://gw", pairCode, "-c", fresh, "-u", "http://127.0.0.1:1", "--ca", several},
+			exitUsage, "several.json contains no certificate"},
+		{"a closed port", []string{"http://127.0.0.1:1", pairCode, "-c", fresh, "-u", "http://127.0.0.1:1"}, exitRuntime,
+			"check the address"},
+		{"a folder that cannot be", []string{"https://gw", pairCode, "-c", several + "/x/c.json", "-u",
+			"http://127.0.0.1:1"}, exitUsage, "not a directory"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			code, _, stderr := execute(t, "", nil, append([]string{"pair"}, test.args...)...)
@@ -306,7 +316,8 @@ func TestPairErrorsAreLegible(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), DNSNames: []string{"a\x1b]0;title\x07\x1b[2Jb"}}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour),
+		DNSNames: []string{"a\x1b]0;title\x07\x1b[2Jb"}}
 	certificate, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	if err != nil {
 		t.Fatal(err)
@@ -322,7 +333,8 @@ func TestPairErrorsAreLegible(t *testing.T) {
 		imposter.URL: "is for another name",
 	} {
 		url = strings.Replace(url, "https://127.0.0.1", "https://localhost", 1)
-		_, _, stderr := execute(t, connected, nil, "pair", url, pairCode, "--upstream", g.URL, "--config", filepath.Join(t.TempDir(), "c.json"))
+		_, _, stderr := execute(t, connected, nil, "pair", url, pairCode, "--upstream", g.URL, "--config",
+			filepath.Join(t.TempDir(), "c.json"))
 		if !strings.Contains(stderr, want) || strings.ContainsAny(stderr, "\x1b\x07\r") {
 			t.Errorf("%s: it prints %q", url, stderr)
 		}

@@ -23,7 +23,8 @@ func TestConfigurationOfTheMachine(t *testing.T) {
 	}
 	none := filepath.Join(h.env["HOME"], "none.json")
 	for _, command := range []string{"status", "run", "doctor", "update", "reload"} {
-		if code, _, stderr := execute(none, command); code == exitOK || !strings.Contains(stderr, "there is no "+own+" and no "+none) {
+		if code, _, stderr := execute(none, command); code == exitOK ||
+			!strings.Contains(stderr, "there is no "+own+" and no "+none) {
 			t.Errorf("%s of a machine that is not paired: code %d, %s", command, code, stderr)
 		}
 	}
@@ -34,7 +35,8 @@ func TestConfigurationOfTheMachine(t *testing.T) {
 	if _, stdout, stderr := execute(h.config, "doctor"); !strings.Contains(stdout, "configuration: "+h.config) {
 		t.Errorf("doctor: %s, %s", stdout, stderr)
 	}
-	if _, _, stderr := execute(h.config, "update", "--check"); !strings.Contains(stderr, "asking the gateway for a newer version") {
+	if _, _, stderr := execute(h.config, "update", "--check"); !strings.Contains(stderr,
+		"asking the gateway for a newer version") {
 		t.Errorf("update: %s", stderr)
 	}
 	if code, stdout, stderr := execute(h.config, "reload"); code != exitOK || !strings.Contains(stdout, h.config) {
@@ -44,7 +46,8 @@ func TestConfigurationOfTheMachine(t *testing.T) {
 	if err := errors.Join(os.MkdirAll(filepath.Dir(own), 0o700), os.WriteFile(own, []byte("{}"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	if code, _, stderr := execute(h.config, "status"); code != exitRuntime || !strings.Contains(stderr, "no connector is running with "+own) {
+	if code, _, stderr := execute(h.config, "status"); code != exitRuntime ||
+		!strings.Contains(stderr, "no connector is running with "+own) {
 		t.Errorf("status with a configuration of the user: code %d, %s", code, stderr)
 	}
 }

@@ -39,7 +39,8 @@ func (v *pairingReporter) found(origin string, gateway dial.Gateway) {
 }
 
 func (v *pairingReporter) paired(path string) {
-	v.report(fmt.Sprintf("Approved. This machine is paired; its token is in %s\nStart it later with: connector run --config %[1]s\n", path),
+	v.report(fmt.Sprintf("Approved. This machine is paired; its token is in %s\nStart it later with: connector run "+
+		"--config %[1]s\n", path),
 		slog.LevelInfo, "paired", "config", path)
 }
 
@@ -48,7 +49,8 @@ func (v *pairingReporter) interrupted(reason, fix string, pause time.Duration) {
 	if fix != "" {
 		attributes, advice = append(attributes, "fix", fix), "; "+fix
 	}
-	v.report(fmt.Sprintf("Interrupted: %s%s. Trying again in %v.\n", strings.TrimRight(reason, "."), advice, max(pause, time.Second).Round(time.Second)),
+	v.report(fmt.Sprintf("Interrupted: %s%s. Trying again in %v.\n", strings.TrimRight(reason, "."), advice,
+		max(pause, time.Second).Round(time.Second)),
 		slog.LevelWarn, "pairing interrupted", attributes...)
 }
 
@@ -64,5 +66,6 @@ func (v *pairingReporter) pending(p link.Pending, console string) {
 		v.shown = text
 	}
 	text += fmt.Sprintf("Waiting for approval until %s\n", p.ExpiresAt.Local().Format(time.TimeOnly))
-	v.report(text, slog.LevelInfo, "waiting for approval", "fingerprint", p.Fingerprint, "console", console, "expires_at", p.ExpiresAt)
+	v.report(text, slog.LevelInfo, "waiting for approval", "fingerprint", p.Fingerprint, "console", console, "expires_at",
+		p.ExpiresAt)
 }

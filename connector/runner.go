@@ -57,7 +57,8 @@ func (o runOptions) keepToken(getenv func(string) string) func(old, renewed stri
 		case o.config == "":
 			return errors.New("its tunnel token comes from the environment")
 		case o.copied(getenv):
-			return errors.New("systemd passes it a copy of the configuration, which it cannot change; change the file named by LoadCredential=, and restart the service")
+			return errors.New("systemd passes it a copy of the configuration, which it cannot change; change the file named " +
+				"by LoadCredential=, and restart the service")
 		}
 		return config.ReplaceToken(o.config, old, renewed)
 	}
@@ -202,10 +203,12 @@ func (r *runner) reload() error {
 	r.reloads.Lock()
 	defer r.reloads.Unlock()
 	if r.options.config == "" {
-		return errors.New("this connector is configured by its environment, which cannot be reloaded; restart it, or give it a file with --config")
+		return errors.New("this connector is configured by its environment, which cannot be reloaded; restart it, or give " +
+			"it a file with --config")
 	}
 	if r.options.copied(r.sys.getenv) {
-		return errors.New("systemd updates this service's copy of the configuration only when it starts; run: sudo systemctl restart " + filepath.Base(r.sys.getenv("CREDENTIALS_DIRECTORY")))
+		return errors.New("systemd updates this service's copy of the configuration only when it starts; run: sudo " +
+			"systemctl restart " + filepath.Base(r.sys.getenv("CREDENTIALS_DIRECTORY")))
 	}
 	r.notify.send("RELOADING=1", fmt.Sprintf("MONOTONIC_USEC=%d", monotonicMicroseconds()))
 	defer r.notify.send("READY=1")

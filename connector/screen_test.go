@@ -76,8 +76,10 @@ func testScreen(t *testing.T, term *terminal, height int) (*screen, *agent.Statu
 		Tunnel:    &agent.TunnelStatus{Transport: "quic", RTT: 12 * time.Millisecond, GatewayVersion: "v1"},
 		Upstreams: []agent.UpstreamStatus{{Name: "ollama", Address: "localhost:11434", State: upstream.StateReachable}},
 		Recent: []upstream.Request{
-			{At: now, Method: "POST", Path: "/v1/chat/completions", Upstream: "ollama", Status: 200, Result: "2xx", Duration: 3200 * time.Millisecond},
-			{At: now, Method: "POST", Path: "/v1/responses", Upstream: "ollama", Status: 500, Result: "5xx", Duration: 3200 * time.Millisecond},
+			{At: now, Method: "POST", Path: "/v1/chat/completions", Upstream: "ollama", Status: 200, Result: "2xx",
+				Duration: 3200 * time.Millisecond},
+			{At: now, Method: "POST", Path: "/v1/responses", Upstream: "ollama", Status: 500, Result: "5xx",
+				Duration: 3200 * time.Millisecond},
 		},
 	}
 	return &screen{
@@ -136,7 +138,8 @@ func TestScreenNarrowAndLow(t *testing.T) {
 			t.Errorf("%q is too wide", l)
 		}
 	}
-	if len(lines) != 7 || !strings.HasPrefix(lines[3], "gateway    gw[2J.example.com") || !strings.HasSuffix(lines[3], "…") {
+	if len(lines) != 7 || !strings.HasPrefix(lines[3], "gateway    gw[2J.example.com") ||
+		!strings.HasSuffix(lines[3], "…") {
 		t.Errorf("got\n%s", term)
 	}
 	// A terminal that becomes narrower wraps what stands there.
@@ -156,7 +159,8 @@ func TestScreenNarrowAndLow(t *testing.T) {
 
 func TestScreenColours(t *testing.T) {
 	s := &screen{color: true}
-	if text, columns := s.render(line{{good, "online"}, {plain, " now"}}, 8); text != "\x1b[32monline\x1b[0m …" || columns != 8 {
+	if text, columns := s.render(line{{good, "online"}, {plain, " now"}}, 8); text != "\x1b[32monline\x1b[0m …" ||
+		columns != 8 {
 		t.Errorf("%q in %d columns", text, columns)
 	}
 	if newScreen(new(output), func(string) string { return "" }) != nil {

@@ -83,26 +83,31 @@ func TestServiceLife(t *testing.T) {
 		if code != exitOK || !strings.Contains(stdout, "Installed the service postern-connector (fake).\nIt is running.") {
 			t.Fatalf("root %v: code %d, %s%s", root, code, stdout, stderr)
 		}
-		if p := f.plans[0]; p.User == root || p.Config != h.config || p.Executable != "/usr/local/bin/connector" || p.Drain != defaultDrain {
+		if p := f.plans[0]; p.User == root || p.Config != h.config || p.Executable != "/usr/local/bin/connector" ||
+			p.Drain != defaultDrain {
 			t.Errorf("plan %+v", p)
 		}
-		if code, _, stderr := h.runService(f, root, "install", "--config", h.config); code != exitRuntime || !strings.Contains(stderr, "is already installed") || !strings.Contains(stderr, "connector service uninstall") {
+		if code, _, stderr := h.runService(f, root, "install", "--config", h.config); code != exitRuntime ||
+			!strings.Contains(stderr, "is already installed") || !strings.Contains(stderr, "connector service uninstall") {
 			t.Errorf("again: code %d, %s", code, stderr)
 		}
 		h.start()
-		if code, stdout, stderr := h.runService(f, root, "status", "--config", h.config); code != exitOK || !strings.HasPrefix(stdout, "service    running, ") {
+		if code, stdout, stderr := h.runService(f, root, "status", "--config", h.config); code != exitOK ||
+			!strings.HasPrefix(stdout, "service    running, ") {
 			t.Errorf("status: code %d, %s%s", code, stdout, stderr)
 		} else if !root && !strings.Contains(stdout, "gateway    127.0.0.1:1") {
 			t.Errorf("the connector's report is missing in %s", stdout)
 		}
-		if code, stdout, stderr := h.runService(f, root, "uninstall"); code != exitOK || !strings.Contains(stdout, "Its configuration was kept.") {
+		if code, stdout, stderr := h.runService(f, root, "uninstall"); code != exitOK ||
+			!strings.Contains(stdout, "Its configuration was kept.") {
 			t.Errorf("uninstall: code %d, %s%s", code, stdout, stderr)
 		}
 		if got := strings.Join(f.did, " "); got != "install start stop uninstall" {
 			t.Errorf("done: %s", got)
 		}
 		for _, command := range []string{"status", "uninstall", "logs"} {
-			if code, _, stderr := h.runService(f, root, command); code != exitRuntime || !strings.Contains(stderr, "not installed; install it with `connector service install`") {
+			if code, _, stderr := h.runService(f, root, command); code != exitRuntime ||
+				!strings.Contains(stderr, "not installed; install it with `connector service install`") {
 				t.Errorf("%s of nothing: code %d, %s", command, code, stderr)
 			}
 		}
@@ -133,7 +138,8 @@ func TestServicesSideBySide(t *testing.T) {
 	}
 	for _, config := range []string{h.config, linked} {
 		code, _, stderr := h.runService(f, false, "install", "--name", "postern-third", "--config", config)
-		if code != exitRuntime || !strings.Contains(stderr, "the service postern-connector already runs "+config) || !strings.Contains(stderr, "use another --config and --name") {
+		if code != exitRuntime || !strings.Contains(stderr, "the service postern-connector already runs "+config) ||
+			!strings.Contains(stderr, "use another --config and --name") {
 			t.Errorf("a third one with the configuration of the first: code %d, %s", code, stderr)
 		}
 	}
@@ -142,17 +148,21 @@ func TestServicesSideBySide(t *testing.T) {
 		t.Errorf("again: code %d, %s", code, stderr)
 	}
 	code, stdout, stderr := h.runService(f, false, "status", "--name", "postern-rack")
-	if code != exitOK || !strings.Contains(stdout, "service    running") || !strings.Contains(stdout, "with --config FILE") {
+	if code != exitOK || !strings.Contains(stdout, "service    running") ||
+		!strings.Contains(stdout, "with --config FILE") {
 		t.Errorf("status: code %d, %s%s", code, stdout, stderr)
 	}
-	if code, stdout, _ := h.runService(f, false, "uninstall", "--name", "postern-rack"); code != exitOK || !strings.Contains(stdout, "Removed the service postern-rack.") {
+	if code, stdout, _ := h.runService(f, false, "uninstall", "--name", "postern-rack"); code != exitOK ||
+		!strings.Contains(stdout, "Removed the service postern-rack.") {
 		t.Errorf("uninstall: code %d, %s", code, stdout)
 	}
-	if f.states[which(service.DefaultName, true)] != service.Running || f.states[which("postern-rack", true)] != service.NotInstalled {
+	if f.states[which(service.DefaultName, true)] != service.Running ||
+		f.states[which("postern-rack", true)] != service.NotInstalled {
 		t.Errorf("states %v", f.states)
 	}
 	code, _, stderr = h.runService(f, false, "status", "--name", "postern-rack")
-	if code != exitRuntime || !strings.Contains(stderr, "install it with `connector service install --name postern-rack`") {
+	if code != exitRuntime || !strings.Contains(stderr,
+		"install it with `connector service install --name postern-rack`") {
 		t.Errorf("status of nothing: code %d, %s", code, stderr)
 	}
 	for _, command := range []string{"install", "status", "uninstall", "logs"} {
@@ -160,7 +170,8 @@ func TestServicesSideBySide(t *testing.T) {
 		if command == "install" {
 			args = append(args, "--config", h.config)
 		}
-		if code, _, stderr := h.runService(f, true, args...); code != exitUsage || !strings.Contains(stderr, "is not a valid service name") {
+		if code, _, stderr := h.runService(f, true, args...); code != exitUsage ||
+			!strings.Contains(stderr, "is not a valid service name") {
 			t.Errorf("%s of a wrong name: code %d, %s", command, code, stderr)
 		}
 	}
@@ -177,26 +188,31 @@ func TestServiceInstallRefuses(t *testing.T) {
 	}
 	h.env["TUNNEL_TOKEN"] = testToken.Encode()
 	noToken := write("a.json", `{"upstream": "http://localhost:1"}`)
-	withKey := write("b.json", `{"tunnel_token": "`+testToken.Encode()+`", "upstream": "http://localhost:1", "api_key_file": "`+write("x", "k")+`"}`)
-	noKey := write("c.json", `{"tunnel_token": "`+testToken.Encode()+`", "upstream": "http://localhost:1", "api_key_file": "none"}`)
+	withKey := write("b.json", `{"tunnel_token": "`+testToken.Encode()+
+		`", "upstream": "http://localhost:1", "api_key_file": "`+write("x", "k")+`"}`)
+	noKey := write("c.json", `{"tunnel_token": "`+testToken.Encode()+
+		`", "upstream": "http://localhost:1", "api_key_file": "none"}`)
 	tests := []struct {
 		name string
 		args []string
 		want string
 	}{
 		{"no configuration", nil, "pair this machine with `connector pair`, or use --config FILE"},
-		{"no token in the file", []string{"--config", noToken}, "A service reads its configuration file only, and does not use this environment"},
+		{"no token in the file", []string{"--config", noToken},
+			"A service reads its configuration file only, and does not use this environment"},
 		{"no key", []string{"--config", noKey}, "api_key_file: open "},
 		{"no time", []string{"--config", h.config, "--drain-timeout", "0s"}, "--drain-timeout: 0s is not a duration"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if code, _, stderr := h.runService(f, true, append([]string{"install"}, tt.args...)...); code != exitUsage || !strings.Contains(stderr, tt.want) {
+			if code, _, stderr := h.runService(f, true, append([]string{"install"}, tt.args...)...); code != exitUsage ||
+				!strings.Contains(stderr, tt.want) {
 				t.Errorf("code %d, %s", code, stderr)
 			}
 		})
 	}
-	if code, _, stderr := h.runService(f, true, "install", "--no-start", "--config", withKey); code != exitOK || len(f.plans) != 1 || len(f.plans[0].Keys) != 1 {
+	if code, _, stderr := h.runService(f, true, "install", "--no-start", "--config", withKey); code != exitOK ||
+		len(f.plans) != 1 || len(f.plans[0].Keys) != 1 {
 		t.Errorf("with a key: code %d, %s, plans %+v", code, stderr, f.plans)
 	}
 	if got := strings.Join(f.did, " "); got != "install" {
@@ -208,21 +224,26 @@ func TestServiceFailures(t *testing.T) {
 	h, f := newHome(t), newFakeManager()
 	f.fail = os.ErrPermission
 	code, _, stderr := h.runService(f, true, "install", "--config", h.config)
-	if code != exitRuntime || !strings.Contains(stderr, "run it with sudo") || strings.Join(f.did, " ") != "install uninstall" {
+	if code != exitRuntime || !strings.Contains(stderr, "run it with sudo") ||
+		strings.Join(f.did, " ") != "install uninstall" {
 		t.Errorf("code %d, %s, done %v", code, stderr, f.did)
 	}
 	f.fail, f.states[which(service.DefaultName, false)] = nil, service.Running
-	if code, _, stderr := h.runService(f, false, "uninstall"); code != exitRuntime || !strings.Contains(stderr, "sudo connector service uninstall") {
+	if code, _, stderr := h.runService(f, false, "uninstall"); code != exitRuntime ||
+		!strings.Contains(stderr, "sudo connector service uninstall") {
 		t.Errorf("the machine's, by a user: code %d, %s", code, stderr)
 	}
 	f.states[which(service.DefaultName, false)] = service.Failed
-	if code, stdout, stderr := h.runService(f, false, "status"); code != exitRuntime || !strings.Contains(stdout, "failed, system service") || !strings.Contains(stderr, "connector service logs") {
+	if code, stdout, stderr := h.runService(f, false, "status"); code != exitRuntime ||
+		!strings.Contains(stdout, "failed, system service") || !strings.Contains(stderr, "connector service logs") {
 		t.Errorf("status: code %d, %s%s", code, stdout, stderr)
 	}
 	sys := h.system(new(output), new(output))
 	sys.services = func(service.Plan) (service.Manager, error) { return nil, service.ErrNoManager }
 	sys.executable = "/usr/local/bin/connector"
-	if err := installService(sys, serviceFlags{name: service.DefaultName, config: h.config, drain: defaultDrain, user: true}); !errors.Is(err, service.ErrNoManager) {
+	if err := installService(sys,
+		serviceFlags{name: service.DefaultName, config: h.config, drain: defaultDrain, user: true}); !errors.Is(err,
+		service.ErrNoManager) {
 		t.Errorf("error %v", err)
 	}
 }

@@ -25,15 +25,18 @@ func (h *home) runUpdate(f *fakeManager, plans []service.Plan, args ...string) (
 // Without an answer of the gateway, nothing happens, and the error names the fix.
 func TestUpdateWithoutGateway(t *testing.T) {
 	h := newHome(t)
-	config := fmt.Sprintf(`{"tunnel_token": %q, "upstream": "http://127.0.0.1:1", "transport": "websocket"}`, testToken.Encode())
+	config := fmt.Sprintf(`{"tunnel_token": %q, "upstream": "http://127.0.0.1:1", "transport": "websocket"}`,
+		testToken.Encode())
 	if err := os.WriteFile(h.config, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	code, _, stderr := h.runUpdate(newFakeManager(), nil, "--config", h.config, "--check")
-	if code != exitRuntime || !strings.Contains(stderr, "asking the gateway for a newer version: ") || !strings.Contains(stderr, "; ") {
+	if code != exitRuntime || !strings.Contains(stderr, "asking the gateway for a newer version: ") ||
+		!strings.Contains(stderr, "; ") {
 		t.Errorf("code %d, %s", code, stderr)
 	}
-	if code, _, stderr := h.runUpdate(newFakeManager(), nil); code != exitUsage || !strings.Contains(stderr, "tunnel_token: missing") {
+	if code, _, stderr := h.runUpdate(newFakeManager(), nil); code != exitUsage ||
+		!strings.Contains(stderr, "tunnel_token: missing") {
 		t.Errorf("without a configuration: code %d, %s", code, stderr)
 	}
 }
@@ -67,7 +70,8 @@ func TestServicesToUpdate(t *testing.T) {
 	if err := services[1].Restart(); err != nil || strings.Join(f.did, " ") != "restart" {
 		t.Errorf("%v, %v", f.did, err)
 	}
-	if got := out.String(); !strings.Contains(got, "postern-connector of the user with the home /home/you") || strings.Contains(got, "rack") {
+	if got := out.String(); !strings.Contains(got, "postern-connector of the user with the home /home/you") ||
+		strings.Contains(got, "rack") {
 		t.Errorf("it prints %s", got)
 	}
 }
@@ -83,7 +87,8 @@ func TestUpdateLock(t *testing.T) {
 	}
 	soon, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	if _, err := lockProgram(soon, sys); err == nil || !strings.Contains(err.Error(), "another update of this program is running") {
+	if _, err := lockProgram(soon, sys); err == nil ||
+		!strings.Contains(err.Error(), "another update of this program is running") {
 		t.Errorf("error %v", err)
 	}
 	unlock()

@@ -60,7 +60,8 @@ func TestDashboard(t *testing.T) {
 	documented := documentedMetrics(t)
 	taken, ids := map[[2]int]string{}, map[int]bool{}
 	for _, p := range dashboard.Panels {
-		if p.Type != "row" && p.Datasource.UID != "${datasource}" || (len(p.Targets) == 0) != (p.Type == "row") || ids[p.ID] || p.Title == "" {
+		if p.Type != "row" && p.Datasource.UID != "${datasource}" || (len(p.Targets) == 0) != (p.Type == "row") ||
+			ids[p.ID] || p.Title == "" {
 			t.Errorf("panel %d %q: source %q, %d queries", p.ID, p.Title, p.Datasource.UID, len(p.Targets))
 		}
 		ids[p.ID] = true

@@ -29,7 +29,8 @@ func TestRevokedKeyInTheStream(t *testing.T) {
 	r.serve(t, "m", upstream.Echo)
 	id, key := r.Gateway.Key(t, "leaver", "*")
 	leaver := r.Gateway.Client(t, key)
-	stays, cut := r.Stream(t, harness.Chat("tokens", `,"stream":true`)), leaver.Stream(t, harness.Chat("silent", `,"stream":true`))
+	stays, cut := r.Stream(t, harness.Chat("tokens", `,"stream":true`)), leaver.Stream(t,
+		harness.Chat("silent", `,"stream":true`))
 	stays.Expect(t, upstream.Role("tokens"))
 	cut.Expect(t, upstream.Role("silent"))
 	r.Revoke(t, id)
@@ -120,9 +121,12 @@ func TestChangedKeyInTheStream(t *testing.T) {
 		"expired": {"PATCH", "", func() map[string]any {
 			return map[string]any{"expires_at": time.Now().Add(2 * time.Second).Format(time.RFC3339Nano)}
 		}, 401, "invalid_api_key"},
-		"rotated":    {"POST", "/rotate", func() map[string]any { return map[string]any{"grace": "0s"} }, 401, "invalid_api_key"},
-		"narrowed":   {"PATCH", "", func() map[string]any { return map[string]any{"scope": "other"} }, 404, "model_not_found"},
-		"restricted": {"PATCH", "", func() map[string]any { return map[string]any{"allowed_ips": []string{"192.0.2.0/24"}} }, 403, "ip_not_allowed"},
+		"rotated": {"POST", "/rotate", func() map[string]any { return map[string]any{"grace": "0s"} }, 401,
+			"invalid_api_key"},
+		"narrowed": {"PATCH", "", func() map[string]any { return map[string]any{"scope": "other"} }, 404,
+			"model_not_found"},
+		"restricted": {"PATCH", "", func() map[string]any { return map[string]any{"allowed_ips": []string{"192.0.2.0/24"}} },
+			403, "ip_not_allowed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -55,7 +55,8 @@ func TestBackupAndRestore(t *testing.T) {
 	_, later := r.Key(t, "later", "*")
 
 	restore := func() (string, error) {
-		out, err := r.Caddy("gateway", "restore", backup, "--config", r.Caddyfile, "--adapter", "caddyfile", "--yes").CombinedOutput()
+		out, err := r.Caddy("gateway", "restore", backup, "--config", r.Caddyfile, "--adapter", "caddyfile",
+			"--yes").CombinedOutput()
 		return string(out), err
 	}
 	if out, err := restore(); err == nil || !strings.Contains(out, "stop that gateway first") {

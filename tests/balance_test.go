@@ -113,7 +113,8 @@ func TestOtherConnectorTakesOver(t *testing.T) {
 	p.handle("m", upstream.Echo)
 	down := p.NewConnector(t, "down", map[string]any{"upstream": "http://" + harness.FreeAddr(t)})
 	down.Start(t)
-	p.Manage(t, http.MethodPut, "/deployments/half", map[string]any{"connectors": []string{"down", "b"}, "model": "m"}, nil)
+	p.Manage(t, http.MethodPut, "/deployments/half",
+		map[string]any{"connectors": []string{"down", "b"}, "model": "m"}, nil)
 	p.Manage(t, http.MethodPut, "/deployments/none", map[string]any{"connectors": []string{"down"}, "model": "m"}, nil)
 	expect := func(model string) {
 		t.Helper()
@@ -236,7 +237,8 @@ func testConnectorKilledUnderLoad(t *testing.T, g *harness.Gateway) {
 		switch {
 		case o.whole():
 			good++
-		case o.status == 200 && strings.Contains(o.body, upstream.Role("m")) && strings.Contains(o.body, `"code":"upstream_error"`):
+		case o.status == 200 && strings.Contains(o.body, upstream.Role("m")) &&
+			strings.Contains(o.body, `"code":"upstream_error"`):
 			begun++
 		case o.status == 502 && strings.Contains(o.body, `"code":"upstream_unreachable"`):
 			blind++

@@ -142,7 +142,8 @@ func TestWebhook(t *testing.T) {
 		t.Errorf("Authorization is %q", created.authorization)
 	}
 	con := g.Connector(t, "box", up.URL)
-	who := map[string]string{"account": "default", "connector_id": con.ID, "connector_name": "box", "transport": "quic", "remote": "*"}
+	who := map[string]string{"account": "default", "connector_id": con.ID, "connector_name": "box", "transport": "quic",
+		"remote": "*"}
 	hook.next(t, 1, "connector_online").expectData(t, who)
 	g.Deploy(t, "m", con.ID, "", "up-m")
 	hook.next(t, 2, "deployment_changed").expectData(t,
@@ -167,7 +168,8 @@ func TestWebhook(t *testing.T) {
 	began := time.Now()
 	con.Process.Signal(t, syscall.SIGTERM)
 	gone := hook.next(t, 5, "connector_offline")
-	gone.expectData(t, map[string]string{"account": "default", "connector_id": con.ID, "connector_name": "box", "since": "*"})
+	gone.expectData(t, map[string]string{"account": "default", "connector_id": con.ID, "connector_name": "box",
+		"since": "*"})
 	if d := time.Since(began); d < 5*time.Second {
 		t.Errorf("that it is offline was told after %v", d)
 	}
@@ -188,7 +190,8 @@ func pairingEvents(t *testing.T, g *harness.Gateway, hook *receiver, upstreamURL
 	device := g.Pair(t, "den", p.Code, upstreamURL, "--name", "den")
 	requested := hook.next(t, 6, "pairing_requested")
 	data := map[string]string{
-		"account": "default", "pairing_id": p.ID, "hostname": "den", "os": "*", "version": "*", "remote": "127.0.0.1", "fingerprint": "*",
+		"account": "default", "pairing_id": p.ID, "hostname": "den", "os": "*", "version": "*", "remote": "127.0.0.1",
+		"fingerprint": "*",
 	}
 	requested.expectData(t, data)
 	g.Command(t, nil, "pairing", "approve", p.Code, "--yes")

@@ -90,7 +90,8 @@ func testStreamIsNotBuffered(t *testing.T, g *harness.Gateway) {
 	if ct := s.Header.Get("Content-Type"); s.Status != 200 || !strings.HasPrefix(ct, "text/event-stream") {
 		t.Fatalf("status %d, content type %q", s.Status, ct)
 	}
-	if s.Header.Get("Cache-Control") != "no-cache" || s.Header.Get("X-Accel-Buffering") != "no" || s.Header.Get("Content-Length") != "" {
+	if s.Header.Get("Cache-Control") != "no-cache" || s.Header.Get("X-Accel-Buffering") != "no" ||
+		s.Header.Get("Content-Length") != "" {
 		t.Errorf("headers of the stream: %v", s.Header)
 	}
 	for i, e := range storyOf("s") {
@@ -108,7 +109,8 @@ func testStreamIsNotBuffered(t *testing.T, g *harness.Gateway) {
 // storyOf is a short stream as a model of that name sends it.
 func storyOf(model string) []string {
 	return []string{
-		upstream.Role(model), upstream.Delta(model, "Once"), upstream.Delta(model, " upon\n"), upstream.Delta(model, "data: [DONE]\n\n"),
+		upstream.Role(model), upstream.Delta(model, "Once"), upstream.Delta(model, " upon\n"),
+		upstream.Delta(model, "data: [DONE]\n\n"),
 		upstream.Finish(model, "stop"), upstream.Done,
 	}
 }

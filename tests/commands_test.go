@@ -25,7 +25,8 @@ func TestCommands(t *testing.T) {
 	}
 	g.Command(t, &key, "key", "create", "--name", "laptop", "--scope", "org/*")
 	g.Hide(key.Key)
-	if !strings.HasPrefix(key.ID, "key_") || key.Name != "laptop" || key.Scope != "org/*" || time.Since(key.CreatedAt) > limit {
+	if !strings.HasPrefix(key.ID, "key_") || key.Name != "laptop" || key.Scope != "org/*" ||
+		time.Since(key.CreatedAt) > limit {
 		t.Errorf("key create printed %+v", key)
 	}
 	var created struct {
@@ -85,7 +86,8 @@ func checkVersions(t *testing.T, g *harness.Gateway, config string, listed any) 
 	if !strings.Contains(string(state), fmt.Sprintf(`"gateway_version": %q`, status.Version)) {
 		t.Errorf("the gateway's status says version %q, the connector heard: %s", status.Version, state)
 	}
-	if len(status.Commit) != len(commit) || status.Version == "" || status.Version == status.Caddy || !strings.HasPrefix(status.Caddy, "v2.") {
+	if len(status.Commit) != len(commit) || status.Version == "" || status.Version == status.Caddy ||
+		!strings.HasPrefix(status.Caddy, "v2.") {
 		t.Errorf("the gateway's versions are %+v, the connector has commit %s", status, commit)
 	}
 }

@@ -59,7 +59,8 @@ func TestComposeCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkCaddyfile(t, folder+"/edge/Caddyfile", string(edge))
-	if want := []string{"80:80", "443:443", "443:443/udp"}; !slices.Equal(file.Services["balancer"].Ports, want) || !slices.Contains(file.Services["balancer"].Volumes, "./cluster/balancer:/etc/postern:ro") {
+	if want := []string{"80:80", "443:443", "443:443/udp"}; !slices.Equal(file.Services["balancer"].Ports, want) ||
+		!slices.Contains(file.Services["balancer"].Volumes, "./cluster/balancer:/etc/postern:ro") {
 		t.Errorf("%s: the balancer is %+v", name, file.Services["balancer"])
 	}
 	_, upstreams, _ := strings.Cut(string(balancer), "reverse_proxy ")
@@ -69,8 +70,10 @@ func TestComposeCluster(t *testing.T) {
 		service := strings.TrimSuffix(upstream, ":443")
 		e := file.Services[service]
 		port := e.Environment["POSTERN_UDP"]
-		if udp[port] || e.Environment["POSTERN_EDGE"] != service || e.Environment["POSTERN_SITE"] == "" || !strings.HasPrefix(e.Image, gatewayImage) ||
-			!slices.Equal(e.Ports, []string{port + ":" + port + "/udp"}) || !slices.Equal(e.Volumes, []string{"./cluster/edge:/etc/postern:ro", service + ":/data"}) {
+		if udp[port] || e.Environment["POSTERN_EDGE"] != service || e.Environment["POSTERN_SITE"] == "" ||
+			!strings.HasPrefix(e.Image, gatewayImage) ||
+			!slices.Equal(e.Ports, []string{port + ":" + port + "/udp"}) ||
+			!slices.Equal(e.Volumes, []string{"./cluster/edge:/etc/postern:ro", service + ":/data"}) {
 			t.Errorf("%s: %s is %+v", name, service, e)
 		}
 		udp[port] = true
@@ -78,7 +81,9 @@ func TestComposeCluster(t *testing.T) {
 	if len(udp) != 3 || !udp["7443"] {
 		t.Errorf("%s: the edges have the ports %v", name, udp)
 	}
-	if etcd := file.Services["etcd"]; len(etcd.Ports) > 0 || !slices.Contains(etcd.Command, "--advertise-client-urls=http://etcd:2379") || !strings.Contains(string(edge), "endpoints http://etcd:2379\n") {
+	if etcd := file.Services["etcd"]; len(etcd.Ports) > 0 ||
+		!slices.Contains(etcd.Command, "--advertise-client-urls=http://etcd:2379") ||
+		!strings.Contains(string(edge), "endpoints http://etcd:2379\n") {
 		t.Errorf("%s: etcd is %+v", name, etcd)
 	}
 }
@@ -93,10 +98,12 @@ func TestCompose(t *testing.T) {
 	file := readYAML[composeFile](t, name)[0]
 	file.publishes(t, name, "gateway", listeners(t, "docs/compose/gateway/Caddyfile"))
 	gateway, connector := file.Services["gateway"], file.Services["connector"]
-	if !strings.HasPrefix(gateway.Image, gatewayImage) || !strings.HasPrefix(connector.Image, connectorImage) || file.Services["ollama"].Image == "" {
+	if !strings.HasPrefix(gateway.Image, gatewayImage) || !strings.HasPrefix(connector.Image, connectorImage) ||
+		file.Services["ollama"].Image == "" {
 		t.Errorf("%s: wrong images: %s and %s", name, gateway.Image, connector.Image)
 	}
-	if !slices.Contains(gateway.Volumes, "./gateway:/etc/postern:ro") || !slices.Contains(gateway.Volumes, "gateway:/data") {
+	if !slices.Contains(gateway.Volumes, "./gateway:/etc/postern:ro") ||
+		!slices.Contains(gateway.Volumes, "gateway:/data") {
 		t.Errorf("%s: the gateway mounts %v", name, gateway.Volumes)
 	}
 	if !slices.Contains(connector.Volumes, "connector:/config") {
@@ -199,7 +206,8 @@ func TestDockerProxy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"FROM caddy:2-builder AS builder\n", " --with " + strings.TrimSuffix(module, "/") + " ${WITH}\n", "--from=builder /usr/bin/caddy /usr/bin/caddy\n"} {
+	for _, want := range []string{"FROM caddy:2-builder AS builder\n",
+		" --with " + strings.TrimSuffix(module, "/") + " ${WITH}\n", "--from=builder /usr/bin/caddy /usr/bin/caddy\n"} {
 		if !strings.Contains(string(docker), want) {
 			t.Errorf("the Dockerfile has no %q", want)
 		}

@@ -34,7 +34,8 @@ func newShop(t *testing.T, o harness.Options) *shop {
 	}
 	dir := t.TempDir()
 	o.Console, o.App = true, "connectors "+dir
-	s := &shop{Gateway: harness.Start(t, o), up: upstream.Start(t), archive: filepath.Join(dir, "connector_0.9.0_linux_"+runtime.GOARCH+".tar.gz")}
+	s := &shop{Gateway: harness.Start(t, o), up: upstream.Start(t),
+		archive: filepath.Join(dir, "connector_0.9.0_linux_"+runtime.GOARCH+".tar.gz")}
 	_, key := s.Key(t, "all", "*")
 	s.client = s.Client(t, key)
 	s.up.Handle("up-model", upstream.JSON(upstream.Completion("up-model", "hello")))
@@ -119,7 +120,8 @@ func newComputer(t *testing.T, s *shop, root bool) *computer {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	c := &computer{shop: s, dir: dir, root: root, name: strings.ReplaceAll(strings.ReplaceAll(t.Name(), "/", "-"), " ", "_")}
+	c := &computer{shop: s, dir: dir, root: root,
+		name: strings.ReplaceAll(strings.ReplaceAll(t.Name(), "/", "-"), " ", "_")}
 	for _, folder := range []string{"", "home", "tmp", "fake"} {
 		path := filepath.Join(dir, folder)
 		if err := errors.Join(os.MkdirAll(path, 0o755), os.Chmod(path, 0o755)); err != nil {
@@ -181,7 +183,8 @@ func (c *computer) end() {
 		for _, path := range environments {
 			environment, _ := os.ReadFile(path) // the process may have ended
 			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
-			if err == nil && bytes.Contains(environment, []byte("FAKE="+c.dir+"/")) && syscall.Kill(pid, syscall.SIGKILL) == nil {
+			if err == nil && bytes.Contains(environment, []byte("FAKE="+c.dir+"/")) &&
+				syscall.Kill(pid, syscall.SIGKILL) == nil {
 				found = true
 			}
 		}

@@ -49,7 +49,8 @@ func testRemovedConnector(t *testing.T, g *harness.Gateway) {
 	if code := c.Process.WaitExit(t, limit); code != exitFatal {
 		t.Errorf("the connector ended with code %d", code)
 	}
-	if log := c.Process.Log(); !strings.Contains(log, "create a new token on the gateway's machine with `postern gateway connector create`") {
+	if log := c.Process.Log(); !strings.Contains(log,
+		"create a new token on the gateway's machine with `postern gateway connector create`") {
 		t.Errorf("it does not say what to do:\n%s", log)
 	}
 }

@@ -92,7 +92,8 @@ func TestCaddyfiles(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if name := d.Name(); d.IsDir() && (strings.HasPrefix(name, ".") && path != root || name == "node_modules" || name == "bin" || name == "dist") {
+		if name := d.Name(); d.IsDir() &&
+			(strings.HasPrefix(name, ".") && path != root || name == "node_modules" || name == "bin" || name == "dist") {
 			return filepath.SkipDir
 		}
 		if strings.HasPrefix(d.Name(), "Caddyfile") {
@@ -112,7 +113,8 @@ func TestCaddyfiles(t *testing.T) {
 		if filepath.Base(path) == "Caddyfile.example" {
 			// A gateway has one store: that in a file, or that in etcd.
 			etcd := strings.Replace(string(text), "# storage bolt ", "## storage bolt ", 1)
-			caddyWith(t, path+", with every option", option.ReplaceAllString(etcd, "$1$2"), "adapt", "--validate", "--adapter", "caddyfile", "--config")
+			caddyWith(t, path+", with every option", option.ReplaceAllString(etcd, "$1$2"), "adapt", "--validate", "--adapter",
+				"caddyfile", "--config")
 		}
 	}
 }
@@ -152,8 +154,10 @@ func caddyWith(t *testing.T, path, text string, args ...string) []byte {
 	}
 	root := harness.Root(t)
 	command := exec.Command(filepath.Join(root, "bin", "caddy"), append(args, config)...)
-	command.Env = append(os.Environ(), "HOME="+dir, "XDG_DATA_HOME="+dir, "XDG_CONFIG_HOME="+dir, "POSTERN_SITE=gw.example.com",
-		"POD_NAME=postern-0", "HOST_IP=192.0.2.7", "POSTERN_EDGE=edge-1", "POSTERN_UDP=7443", "WEBHOOK_TOKEN=token", "WEBHOOK_SECRET=0123456789abcdef", "ALERT_URL=https://hooks.example.com/y")
+	command.Env = append(os.Environ(), "HOME="+dir, "XDG_DATA_HOME="+dir, "XDG_CONFIG_HOME="+dir,
+		"POSTERN_SITE=gw.example.com",
+		"POD_NAME=postern-0", "HOST_IP=192.0.2.7", "POSTERN_EDGE=edge-1", "POSTERN_UDP=7443", "WEBHOOK_TOKEN=token",
+		"WEBHOOK_SECRET=0123456789abcdef", "ALERT_URL=https://hooks.example.com/y")
 	var stderr strings.Builder
 	command.Stderr = &stderr
 	out, err := command.Output()
@@ -173,7 +177,8 @@ func writeCertificate(t *testing.T, dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true,
+		BasicConstraintsValid: true}
 	certificate, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	if err != nil {
 		t.Fatal(err)
@@ -183,7 +188,8 @@ func writeCertificate(t *testing.T, dir string) {
 		t.Fatal(err)
 	}
 	for name, block := range map[string]*pem.Block{
-		"ca.crt": {Type: "CERTIFICATE", Bytes: certificate}, "tls.crt": {Type: "CERTIFICATE", Bytes: certificate}, "tls.key": {Type: "PRIVATE KEY", Bytes: private},
+		"ca.crt": {Type: "CERTIFICATE", Bytes: certificate}, "tls.crt": {Type: "CERTIFICATE", Bytes: certificate},
+		"tls.key": {Type: "PRIVATE KEY", Bytes: private},
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600); err != nil {
 			t.Fatal(err)
@@ -194,7 +200,8 @@ func writeCertificate(t *testing.T, dir string) {
 // checkConnector has the connector's parser check a configuration.
 func checkConnector(t *testing.T, path, text string) {
 	t.Helper()
-	token := link.Token{Server: "gw.example.com:7443", Pin: strings.Repeat("A", 43), Connector: "con_x", Secret: "x"}.Encode()
+	token := link.Token{Server: "gw.example.com:7443", Pin: strings.Repeat("A", 43), Connector: "con_x",
+		Secret: "x"}.Encode()
 	c, err := config.Parse([]byte(strings.ReplaceAll(text, "ptt_…", token)))
 	if err == nil {
 		err = c.Validate()

@@ -110,7 +110,8 @@ func TestKubernetesCluster(t *testing.T) {
 		c, mounts := checkPod(t, folder, set, 3, gatewayImage)
 		checkClusterCaddyfile(t, folder, set, c, mounts)
 		generated := objects["Kustomization"].Generated
-		if len(generated) != 1 || generated[0].Behavior != "replace" || generated[0].Name != manifests(t, "docs/kubernetes/base")["Kustomization"].Generated[0].Name ||
+		if len(generated) != 1 || generated[0].Behavior != "replace" ||
+			generated[0].Name != manifests(t, "docs/kubernetes/base")["Kustomization"].Generated[0].Name ||
 			!slices.Equal(generated[0].Files, []string{"Caddyfile"}) {
 			t.Errorf("%s: the Caddyfile of the pods is not that of the folder: %+v", folder, generated)
 		}
@@ -146,7 +147,8 @@ func TestKubernetesCluster(t *testing.T) {
 				}
 			}
 		}
-		if ingress, ok := objects["Ingress"]; ok != (folder == "docs/kubernetes/cluster-websocket") || ok && objects["Service postern"].Spec.Type != "ClusterIP" {
+		if ingress, ok := objects["Ingress"]; ok != (folder == "docs/kubernetes/cluster-websocket") ||
+			ok && objects["Service postern"].Spec.Type != "ClusterIP" {
 			t.Errorf("%s: ingress %v", folder, ingress.Metadata.Name)
 		}
 	}
@@ -171,7 +173,8 @@ func checkClusterCaddyfile(t *testing.T, folder string, set manifest, c containe
 	if !maps.Equal(given, used) {
 		t.Errorf("%s: the pod has the variables %v, the Caddyfile uses %v", folder, given, used)
 	}
-	if mounts["etcd"] != etcdSecrets || !strings.Contains(string(text), etcdSecrets) || mounts["caddyfile"] != "/etc/postern" {
+	if mounts["etcd"] != etcdSecrets || !strings.Contains(string(text), etcdSecrets) ||
+		mounts["caddyfile"] != "/etc/postern" {
 		t.Errorf("%s: mounts %v", folder, mounts)
 	}
 	if !strings.Contains(string(text), " {$POD_NAME}."+set.Spec.ServiceName+":7443") {

@@ -76,9 +76,10 @@ func TestGuest(t *testing.T) {
 // processWide are functions that change the process, and variables that belong to all of it, by import
 // path; "": the package as a whole.
 var processWide = map[string][]string{
-	"runtime":                               {"GOMAXPROCS"},
-	"runtime/debug":                         {"SetGCPercent", "SetMemoryLimit", "FreeOSMemory", "SetMaxThreads", "SetMaxStack", "SetTraceback", "SetCrashOutput"},
-	"github.com/KimMachineGun/automemlimit": {""},
+	"runtime": {"GOMAXPROCS"},
+	"runtime/debug": {"SetGCPercent", "SetMemoryLimit", "FreeOSMemory", "SetMaxThreads",
+		"SetMaxStack", "SetTraceback", "SetCrashOutput"},
+	"github.com/KimMachineGun/automemlimit":          {""},
 	"github.com/KimMachineGun/automemlimit/memlimit": {"Set"},
 	"go.uber.org/automaxprocs/maxprocs":              {""},
 	"os":                                             {"Setenv", "Unsetenv", "Clearenv", "Chdir", "Exit"},
@@ -95,7 +96,8 @@ var processWide = map[string][]string{
 // owners are the sites that may, because the process is theirs, by the reason.
 var owners = map[string][]string{
 	"a command takes signals, and restores the terminal": {
-		"caddymodule/cli/terminal.go os.Exit", "caddymodule/cli/terminal.go signal.NotifyContext", "caddymodule/cli/up.go signal.NotifyContext",
+		"caddymodule/cli/terminal.go os.Exit", "caddymodule/cli/terminal.go signal.NotifyContext",
+		"caddymodule/cli/up.go signal.NotifyContext",
 	},
 	"a service of Windows ends with an error, so that its manager starts it again": {"connector/service/run.go os.Exit"},
 }
@@ -110,7 +112,8 @@ func TestProcessIsOfItsProgram(t *testing.T) {
 		err := filepath.WalkDir(filepath.Join(root, dir), func(file string, _ fs.DirEntry, err error) error {
 			rel, _ := filepath.Rel(root, file)
 			rel = filepath.ToSlash(rel)
-			if err != nil || !strings.HasSuffix(rel, ".go") || strings.HasSuffix(rel, "_test.go") || path.Dir(rel) == "connector" {
+			if err != nil || !strings.HasSuffix(rel, ".go") || strings.HasSuffix(rel, "_test.go") ||
+				path.Dir(rel) == "connector" {
 				return err // connector is a main package
 			}
 			parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
@@ -164,7 +167,8 @@ func f() {
 		t.Fatal(err)
 	}
 	want := []string{
-		"expvar", "runtime.GOMAXPROCS", "limits.SetMemoryLimit", "limits.SetGCPercent", "limits.SetGCPercent", "limits.FreeOSMemory",
+		"expvar", "runtime.GOMAXPROCS", "limits.SetMemoryLimit", "limits.SetGCPercent", "limits.SetGCPercent",
+		"limits.FreeOSMemory",
 		"http.DefaultClient =", "net.DefaultResolver =",
 	}
 	if got := changesProcess(file); !slices.Equal(got, want) {

@@ -78,7 +78,8 @@ func TestIdentityRotation(t *testing.T) {
 			return fmt.Errorf("%+v", now)
 		}
 		for _, m := range now.Missing {
-			if m.Name == "offline" && m.Reason != "it is offline" || m.Name == "read-only" && m.Reason != readOnly.Config+" is marked as read-only" {
+			if m.Name == "offline" && m.Reason != "it is offline" ||
+				m.Name == "read-only" && m.Reason != readOnly.Config+" is marked as read-only" {
 				return fmt.Errorf("%+v", now)
 			}
 		}

@@ -39,46 +39,60 @@ func importRules() []importRule {
 			why:    "keeping responses and counting tokens need JSON alone",
 		},
 		{
-			from:   []string{"caddymodule/dialect", "caddymodule/scope", "caddymodule/compat", "caddymodule/health", "connector/link", "connector/link/blocks", "connector/version"},
+			from: []string{"caddymodule/dialect", "caddymodule/scope", "caddymodule/compat", "caddymodule/health",
+				"connector/link", "connector/link/blocks", "connector/version"},
 			forbid: []string{ours},
-			except: []string{module + "connector/panics", module + "connector/wait", module + "connector/text", module + "caddymodule/compat", module + "caddymodule/dialect/..."},
-			why:    "translation, matching and the wire are pure: they can be tested, fuzzed and reused alone",
+			except: []string{module + "connector/panics", module + "connector/wait", module + "connector/text",
+				module + "caddymodule/compat", module + "caddymodule/dialect/..."},
+			why: "translation, matching and the wire are pure: they can be tested, fuzzed and reused alone",
 		},
 		{
 			from:   []string{"caddymodule/store"},
 			forbid: []string{ours, "net/http"},
-			except: []string{module + "caddymodule/limits", module + "caddymodule/subscribe", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/program", module + "connector/panics", module + "connector/wait", module + "connector/text"},
-			why:    "the store contains records and scopes; it does not depend on how they are requested",
+			except: []string{module + "caddymodule/limits", module + "caddymodule/subscribe", module + "caddymodule/scope",
+				module + "caddymodule/compat", module + "caddymodule/program", module + "connector/panics",
+				module + "connector/wait", module + "connector/text"},
+			why: "the store contains records and scopes; it does not depend on how they are requested",
 		},
 		{
 			from:   []string{"caddymodule/cluster/etcd"},
 			forbid: []string{ours},
-			except: []string{module + "caddymodule/limits", module + "caddymodule/store", module + "caddymodule/subscribe", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/program", module + "connector/panics", module + "connector/wait", module + "connector/text"},
-			why:    "it implements the key-value store below the records, and nothing else",
+			except: []string{module + "caddymodule/limits", module + "caddymodule/store", module + "caddymodule/subscribe",
+				module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/program",
+				module + "connector/panics", module + "connector/wait", module + "connector/text"},
+			why: "it implements the key-value store below the records, and nothing else",
 		},
 		{
 			from:   []string{"caddymodule/cluster/certstore"},
 			forbid: []string{ours},
-			except: []string{module + "caddymodule/limits", module + "caddymodule/store", module + "caddymodule/subscribe", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/program", module + "connector/panics", module + "connector/wait", module + "connector/text"},
-			why:    "it implements certmagic's storage on the key-value store below the records, and nothing else",
+			except: []string{module + "caddymodule/limits", module + "caddymodule/store", module + "caddymodule/subscribe",
+				module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/program",
+				module + "connector/panics", module + "connector/wait", module + "connector/text"},
+			why: "it implements certmagic's storage on the key-value store below the records, and nothing else",
 		},
 		{
 			from:   []string{"caddymodule/cluster/peer"},
 			forbid: []string{ours},
 			except: []string{
-				module + "caddymodule/tunnel", module + "caddymodule/subscribe", module + "caddymodule/scope", module + "caddymodule/fair", module + "caddymodule/health", module + "connector/dial", module + "connector/config",
-				module + "connector/link/...", module + "connector/memory", module + "connector/logs", module + "connector/panics", module + "connector/wait", module + "connector/text", module + "connector/version",
+				module + "caddymodule/tunnel", module + "caddymodule/subscribe", module + "caddymodule/scope",
+				module + "caddymodule/fair", module + "caddymodule/health", module + "connector/dial", module + "connector/config",
+				module + "connector/link/...", module + "connector/memory", module + "connector/logs", module + "connector/panics",
+				module + "connector/wait", module + "connector/text", module + "connector/version",
 			},
 			why: "the connections between gateways carry tunnels and messages; what the messages mean is not their concern",
 		},
 		{
 			from:   []string{"caddymodule/tunnel"},
 			forbid: []string{ours},
-			except: []string{module + "caddymodule/subscribe", module + "connector/link/...", module + "connector/panics", module + "connector/wait", module + "connector/text", module + "caddymodule/scope", module + "caddymodule/fair", module + "caddymodule/health", module + "connector/logs", module + "connector/version"},
-			why:    "the gateway's end of tunnels shares the protocol with the connector; of the gateway, it needs only scopes, fair shares and the names of states",
+			except: []string{module + "caddymodule/subscribe", module + "connector/link/...", module + "connector/panics",
+				module + "connector/wait", module + "connector/text", module + "caddymodule/scope", module + "caddymodule/fair",
+				module + "caddymodule/health", module + "connector/logs", module + "connector/version"},
+			why: "the gateway's end of tunnels shares the protocol with the connector; of the gateway, it needs only scopes, " +
+				"fair shares and the names of states",
 		},
 		{
-			from:   []string{"connector/text", "connector/logs", "connector/panics", "caddymodule/subscribe", "caddymodule/program"},
+			from: []string{"connector/text", "connector/logs", "connector/panics", "caddymodule/subscribe",
+				"caddymodule/program"},
 			forbid: []string{ours, "net/http"},
 			why:    "they work on text, log lines, panics and functions, and do not depend on their callers",
 		},
@@ -95,14 +109,18 @@ func importRules() []importRule {
 		{
 			from:   []string{"caddymodule/queue", "caddymodule/fair"},
 			forbid: []string{ours, "net/http"},
-			except: []string{module + "caddymodule/fair", module + "caddymodule/limits", module + "connector/panics", module + "connector/wait"},
-			why:    "a queue knows names, keys, addresses and numbers; the caller sets its bounds",
+			except: []string{module + "caddymodule/fair", module + "caddymodule/limits", module + "connector/panics",
+				module + "connector/wait"},
+			why: "a queue knows names, keys, addresses and numbers; the caller sets its bounds",
 		},
 		{
 			from:   []string{"caddymodule/signin", "caddymodule/activity"},
 			forbid: []string{ours},
-			except: []string{module + "caddymodule/subscribe", module + "caddymodule/limits", module + "caddymodule/store", module + "caddymodule/program", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/fair", module + "connector/logs", module + "connector/panics", module + "connector/wait", module + "connector/text"},
-			why:    "users and usage need only records; they depend neither on tunnels and pages nor on each other",
+			except: []string{module + "caddymodule/subscribe", module + "caddymodule/limits", module + "caddymodule/store",
+				module + "caddymodule/program", module + "caddymodule/scope", module + "caddymodule/compat",
+				module + "caddymodule/fair", module + "connector/logs", module + "connector/panics", module + "connector/wait",
+				module + "connector/text"},
+			why: "users and usage need only records; they depend neither on tunnels and pages nor on each other",
 		},
 		{
 			from:   []string{"caddymodule/activity"},
@@ -112,8 +130,13 @@ func importRules() []importRule {
 		{
 			from:   []string{"caddymodule/pairing"},
 			forbid: []string{ours},
-			except: []string{module + "caddymodule/subscribe", module + "caddymodule/limits", module + "caddymodule/store", module + "caddymodule/program", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/fair", module + "caddymodule/tunnel", module + "connector/version", module + "caddymodule/health", module + "connector/link/...", module + "connector/logs", module + "connector/panics", module + "connector/wait", module + "connector/text"},
-			why:    "pairing connects the tunnels, where devices wait, with the store, where decisions are recorded; it needs no other package",
+			except: []string{module + "caddymodule/subscribe", module + "caddymodule/limits", module + "caddymodule/store",
+				module + "caddymodule/program", module + "caddymodule/scope", module + "caddymodule/compat",
+				module + "caddymodule/fair", module + "caddymodule/tunnel", module + "connector/version",
+				module + "caddymodule/health", module + "connector/link/...", module + "connector/logs",
+				module + "connector/panics", module + "connector/wait", module + "connector/text"},
+			why: "pairing connects the tunnels, where devices wait, with the store, where decisions are recorded; it needs no " +
+				"other package",
 		},
 		{
 			from:   []string{"caddymodule/newest"},
@@ -124,8 +147,12 @@ func importRules() []importRule {
 			from:   []string{"caddymodule/events"},
 			forbid: []string{ours},
 			except: []string{
-				module + "caddymodule/newest", module + "caddymodule/subscribe", module + "connector/logs", module + "connector/panics", module + "connector/wait", module + "connector/text", module + "caddymodule/limits", module + "caddymodule/store", module + "caddymodule/program", module + "caddymodule/scope", module + "caddymodule/compat",
-				module + "caddymodule/fair", module + "caddymodule/tunnel", module + "connector/version", module + "caddymodule/health", module + "connector/link/...",
+				module + "caddymodule/newest", module + "caddymodule/subscribe", module + "connector/logs",
+				module + "connector/panics", module + "connector/wait", module + "connector/text", module + "caddymodule/limits",
+				module + "caddymodule/store", module + "caddymodule/program", module + "caddymodule/scope",
+				module + "caddymodule/compat",
+				module + "caddymodule/fair", module + "caddymodule/tunnel", module + "connector/version",
+				module + "caddymodule/health", module + "connector/link/...",
 			},
 			why: "events are made of records and tunnels alone, so that no request can get into one",
 		},
@@ -133,16 +160,23 @@ func importRules() []importRule {
 			from:   []string{"caddymodule/serve"},
 			forbid: []string{ours, "github.com/prometheus/..."},
 			except: []string{
-				module + "caddymodule/activity", module + "caddymodule/dialect", module + "caddymodule/dialect/jsonscan", module + "caddymodule/dialect/kept",
-				module + "caddymodule/dialect/sse", module + "caddymodule/dialect/tokens", module + "caddymodule/queue", module + "caddymodule/subscribe", module + "connector/logs", module + "connector/panics", module + "connector/wait", module + "connector/text", module + "caddymodule/limits", module + "caddymodule/store", module + "caddymodule/program", module + "caddymodule/scope",
-				module + "caddymodule/compat", module + "caddymodule/fair", module + "caddymodule/tunnel", module + "connector/version", module + "caddymodule/health", module + "connector/link/...", module + "connector/memory",
+				module + "caddymodule/activity", module + "caddymodule/dialect", module + "caddymodule/dialect/jsonscan",
+				module + "caddymodule/dialect/kept",
+				module + "caddymodule/dialect/sse", module + "caddymodule/dialect/tokens", module + "caddymodule/queue",
+				module + "caddymodule/subscribe", module + "connector/logs", module + "connector/panics",
+				module + "connector/wait", module + "connector/text", module + "caddymodule/limits", module + "caddymodule/store",
+				module + "caddymodule/program", module + "caddymodule/scope",
+				module + "caddymodule/compat", module + "caddymodule/fair", module + "caddymodule/tunnel",
+				module + "connector/version", module + "caddymodule/health", module + "connector/link/...",
+				module + "connector/memory",
 			},
 			why: "the request path needs keys, queues and tunnels, but no users, pages or metrics",
 		},
 		{
-			from:   []string{"caddymodule/gateway"},
-			forbid: []string{module + "caddymodule/console", module + "caddymodule/scripted", module + "connector/agent", module + "caddymodule/cli/...", "github.com/prometheus/..."},
-			why:    "the state that outlives a configuration does not depend on the console, connectors, commands or metrics",
+			from: []string{"caddymodule/gateway"},
+			forbid: []string{module + "caddymodule/console", module + "caddymodule/scripted", module + "connector/agent",
+				module + "caddymodule/cli/...", "github.com/prometheus/..."},
+			why: "the state that outlives a configuration does not depend on the console, connectors, commands or metrics",
 		},
 		{
 			from:   []string{"caddymodule/downloads"},
@@ -153,16 +187,27 @@ func importRules() []importRule {
 		{
 			from:   []string{"caddymodule/rotation"},
 			forbid: []string{ours},
-			except: []string{module + "caddymodule/subscribe", module + "caddymodule/limits", module + "caddymodule/store", module + "caddymodule/program", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/fair", module + "caddymodule/tunnel", module + "connector/version", module + "caddymodule/health", module + "connector/link/...", module + "connector/logs", module + "connector/panics", module + "connector/wait", module + "connector/text"},
-			why:    "rotation connects the tunnels, over which tokens are offered, with the store, which keeps their hashes; it needs no other package",
+			except: []string{module + "caddymodule/subscribe", module + "caddymodule/limits", module + "caddymodule/store",
+				module + "caddymodule/program", module + "caddymodule/scope", module + "caddymodule/compat",
+				module + "caddymodule/fair", module + "caddymodule/tunnel", module + "connector/version",
+				module + "caddymodule/health", module + "connector/link/...", module + "connector/logs",
+				module + "connector/panics", module + "connector/wait", module + "connector/text"},
+			why: "rotation connects the tunnels, over which tokens are offered, with the store, which keeps their hashes; it " +
+				"needs no other package",
 		},
 		{
 			from:   []string{"caddymodule/manage"},
 			forbid: []string{ours},
 			except: []string{
-				module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/limits", module + "caddymodule/store", module + "caddymodule/program", module + "caddymodule/tunnel", module + "connector/version", module + "caddymodule/health", module + "connector/link/...",
-				module + "caddymodule/signin", module + "caddymodule/pairing", module + "caddymodule/activity", module + "caddymodule/fair", module + "caddymodule/subscribe", module + "connector/logs", module + "connector/panics", module + "connector/wait", module + "connector/text",
-				module + "caddymodule/downloads", module + "connector/version", module + "caddymodule/dialect", module + "caddymodule/dialect/jsonscan", module + "caddymodule/dialect/sse", module + "caddymodule/dialect/tokens", module + "caddymodule/dialect/kept",
+				module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/limits",
+				module + "caddymodule/store", module + "caddymodule/program", module + "caddymodule/tunnel",
+				module + "connector/version", module + "caddymodule/health", module + "connector/link/...",
+				module + "caddymodule/signin", module + "caddymodule/pairing", module + "caddymodule/activity",
+				module + "caddymodule/fair", module + "caddymodule/subscribe", module + "connector/logs",
+				module + "connector/panics", module + "connector/wait", module + "connector/text",
+				module + "caddymodule/downloads", module + "connector/version", module + "caddymodule/dialect",
+				module + "caddymodule/dialect/jsonscan", module + "caddymodule/dialect/sse", module + "caddymodule/dialect/tokens",
+				module + "caddymodule/dialect/kept",
 			},
 			why: "management works on the store and the tunnels, the same behind console, admin endpoint and command line",
 		},
@@ -173,8 +218,10 @@ func importRules() []importRule {
 		},
 		{
 			from: []string{
-				"connector", "connector/agent", "connector/config", "connector/dial", "connector/doctor", "connector/link", "connector/memory",
-				"connector/logs", "connector/panics", "connector/service", "connector/text", "connector/update", "connector/upstream", "connector/usage", "connector/version",
+				"connector", "connector/agent", "connector/config", "connector/dial", "connector/doctor", "connector/link",
+				"connector/memory",
+				"connector/logs", "connector/panics", "connector/service", "connector/text", "connector/update",
+				"connector/upstream", "connector/usage", "connector/version",
 			},
 			forbid: []string{caddy, bbolt, module + "caddymodule/...", "github.com/prometheus/..."},
 			why:    "the connector is small and runs on other machines: it must not contain the gateway",
@@ -193,28 +240,34 @@ func importRules() []importRule {
 		{
 			from:   []string{"connector/config"},
 			forbid: []string{ours, "github.com/coder/websocket"},
-			except: []string{module + "connector/link/...", module + "connector/memory", module + "connector/panics", module + "connector/wait", module + "connector/text"},
-			why:    "a configuration is read and written without a gateway or a model server",
+			except: []string{module + "connector/link/...", module + "connector/memory", module + "connector/panics",
+				module + "connector/wait", module + "connector/text"},
+			why: "a configuration is read and written without a gateway or a model server",
 		},
 		{
 			from:   []string{"connector/dial"},
 			forbid: []string{ours},
-			except: []string{module + "connector/config", module + "connector/link/...", module + "connector/memory", module + "connector/logs", module + "connector/panics", module + "connector/wait", module + "connector/text"},
-			why:    "connecting does not depend on the use of the connection",
+			except: []string{module + "connector/config", module + "connector/link/...", module + "connector/memory",
+				module + "connector/logs", module + "connector/panics", module + "connector/wait", module + "connector/text"},
+			why: "connecting does not depend on the use of the connection",
 		},
 		{
 			from:   []string{"connector/upstream"},
 			forbid: []string{ours, "github.com/coder/websocket"},
-			except: []string{module + "connector/config", module + "connector/link/...", module + "connector/memory", module + "connector/logs", module + "connector/panics", module + "connector/wait", module + "connector/text"},
-			why:    "the model server's side serves requests; it must not depend on which tunnel they come from",
+			except: []string{module + "connector/config", module + "connector/link/...", module + "connector/memory",
+				module + "connector/logs", module + "connector/panics", module + "connector/wait", module + "connector/text"},
+			why: "the model server's side serves requests; it must not depend on which tunnel they come from",
 		},
 		{
 			from:   []string{"connector/agent"},
 			forbid: []string{ours},
 			except: []string{
-				module + "connector/config", module + "connector/dial", module + "connector/link/...", module + "connector/memory", module + "connector/logs", module + "connector/panics", module + "connector/wait", module + "connector/text", module + "connector/upstream", module + "connector/version",
+				module + "connector/config", module + "connector/dial", module + "connector/link/...", module + "connector/memory",
+				module + "connector/logs", module + "connector/panics", module + "connector/wait", module + "connector/text",
+				module + "connector/upstream", module + "connector/version",
 			},
-			why: "the life of a tunnel is built from connections and upstreams; it depends on no commands, and shares only the protocol with the gateway",
+			why: "the life of a tunnel is built from connections and upstreams; it depends on no commands, and shares only " +
+				"the protocol with the gateway",
 		},
 		{
 			from:   []string{"connector/doctor"},
@@ -224,8 +277,9 @@ func importRules() []importRule {
 		{
 			from:   []string{"connector/update"},
 			forbid: []string{ours},
-			except: []string{module + "connector/link", module + "connector/service", module + "connector/panics", module + "connector/wait", module + "connector/text"},
-			why:    "an update replaces a file and restarts services; it sees tunnels only through the state of processes",
+			except: []string{module + "connector/link", module + "connector/service", module + "connector/panics",
+				module + "connector/wait", module + "connector/text"},
+			why: "an update replaces a file and restarts services; it sees tunnels only through the state of processes",
 		},
 		{
 			from:   []string{"connector", "caddymodule", "caddymodule/cli"},
@@ -262,10 +316,12 @@ func TestImportRules(t *testing.T) {
 		if !matches([]string{module + "caddymodule/..."}, from) || slices.Contains(shell, from) {
 			continue
 		}
-		if i := slices.IndexFunc(deps, func(dep string) bool { return strings.HasPrefix(dep, "github.com/caddyserver/caddy/v2") }); i >= 0 {
+		if i := slices.IndexFunc(deps,
+			func(dep string) bool { return strings.HasPrefix(dep, "github.com/caddyserver/caddy/v2") }); i >= 0 {
 			t.Errorf("%s depends on %s; only the modules and the command line may", from, deps[i])
 		}
-		if i := slices.IndexFunc(deps, func(dep string) bool { return matches(cluster, dep) }); i >= 0 && !matches(cluster, from) {
+		if i := slices.IndexFunc(deps, func(dep string) bool { return matches(cluster, dep) }); i >= 0 &&
+			!matches(cluster, from) {
 			t.Errorf("%s depends on %s; it knows clusters by its own interfaces alone", from, deps[i])
 		}
 	}

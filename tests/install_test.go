@@ -36,7 +36,8 @@ func TestInstallInShells(t *testing.T) {
 				if !root && !c.installed() {
 					t.Error("the program is not in ~/.local/bin")
 				}
-				if want := map[bool]string{true: "in /usr/local/bin", false: "/.local/bin is not in PATH"}[root]; !strings.Contains(p.Log(), want) {
+				if want := map[bool]string{true: "in /usr/local/bin",
+					false: "/.local/bin is not in PATH"}[root]; !strings.Contains(p.Log(), want) {
 					t.Errorf("it does not print %q:\n%s", want, p.Log())
 				}
 				if !p.Running() {
@@ -161,7 +162,8 @@ func TestInstallOverPrivateCertificate(t *testing.T) {
 		digit = "1"
 	}
 	changed := before + `echo "` + digit + hash[1:]
-	if p := c.start(t, "", "sh", "-c", changed); p.WaitExit(t, limit) == 0 || c.installed() || !strings.Contains(p.Log(), "FAILED") {
+	if p := c.start(t, "", "sh", "-c", changed); p.WaitExit(t, limit) == 0 || c.installed() ||
+		!strings.Contains(p.Log(), "FAILED") {
 		t.Errorf("a script with another hash runs:\n%s", p.Log())
 	}
 	t.Run("--ca", func(t *testing.T) {
@@ -170,7 +172,8 @@ func TestInstallOverPrivateCertificate(t *testing.T) {
 			return s.Pair(t, name, o.Code, s.up.URL, flags...)
 		}
 		p := pair("untrusted")
-		if code := p.WaitExit(t, limit); code != 1 || !strings.Contains(p.Log(), "--ca") || !strings.Contains(p.Log(), "--pin") {
+		if code := p.WaitExit(t, limit); code != 1 || !strings.Contains(p.Log(), "--ca") ||
+			!strings.Contains(p.Log(), "--pin") {
 			t.Errorf("without --ca: exit code %d\n%s", code, p.Log())
 		}
 		pair("trusted", "--ca", root)
@@ -187,10 +190,12 @@ func TestConnectorArchives(t *testing.T) {
 		t.Fatal(err)
 	}
 	client, name := s.client, filepath.Base(s.archive)
-	if a := client.Do(t, http.MethodGet, "/console/connectors/"+name, "", "Range: bytes=0-1"); a.Status != http.StatusPartialContent || a.Body != "\x1f\x8b" {
+	if a := client.Do(t, http.MethodGet, "/console/connectors/"+name, "",
+		"Range: bytes=0-1"); a.Status != http.StatusPartialContent || a.Body != "\x1f\x8b" {
 		t.Errorf("the first two bytes: %d, %q", a.Status, a.Body)
 	}
-	for _, other := range []string{"secret.txt", "..%2Fsecret.txt", "%2Fetc%2Fpasswd", strings.Replace(name, "0.9.0", "0.9.1", 1)} {
+	for _, other := range []string{"secret.txt", "..%2Fsecret.txt", "%2Fetc%2Fpasswd",
+		strings.Replace(name, "0.9.0", "0.9.1", 1)} {
 		if a := client.Do(t, http.MethodGet, "/console/connectors/"+other, ""); a.Status != http.StatusNotFound {
 			t.Errorf("%s: status %d", other, a.Status)
 		}

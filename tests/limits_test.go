@@ -45,12 +45,14 @@ func TestLimits(t *testing.T) {
 	}
 	r.Gateway.Command(t, nil, "key", "set", "laptop", "--requests-per-minute", "2", "--tokens-per-day", "2k")
 	for want := range 2 {
-		if a := c.Post(t, harness.Chat("m", "")); a.Status != 200 || a.Header.Get("X-Ratelimit-Remaining-Requests") != fmt.Sprint(1-want) {
+		if a := c.Post(t, harness.Chat("m", "")); a.Status != 200 ||
+			a.Header.Get("X-Ratelimit-Remaining-Requests") != fmt.Sprint(1-want) {
 			t.Errorf("request %d: status %d, headers %v", want, a.Status, a.Header)
 		}
 	}
 	a := c.Post(t, harness.Chat("m", ""))
-	if e := a.ExpectError(t, 429, "requests", "rate_limit_exceeded"); !strings.Contains(e.Message, "Limit 2 requests per minute for this key. Please try again in ") {
+	if e := a.ExpectError(t, 429, "requests", "rate_limit_exceeded"); !strings.Contains(e.Message,
+		"Limit 2 requests per minute for this key. Please try again in ") {
 		t.Errorf("the third request: %s", e.Message)
 	}
 	look := func() (k keyAnswer) {
@@ -62,10 +64,12 @@ func TestLimits(t *testing.T) {
 		return k
 	}
 	before := look()
-	if before.Data.RequestsDaily != 3 || before.Data.UsageDaily == 0 || len(before.Data.Limits) != 2 || before.Data.LimitReset != "daily" {
+	if before.Data.RequestsDaily != 3 || before.Data.UsageDaily == 0 || len(before.Data.Limits) != 2 ||
+		before.Data.LimitReset != "daily" {
 		t.Errorf("the key tells %+v", before)
 	}
-	if metrics := r.Metrics(t); !strings.Contains(metrics, `postern_limit_rejected_total{level="key",limit="requests_per_minute"} 1`) {
+	if metrics := r.Metrics(t); !strings.Contains(metrics,
+		`postern_limit_rejected_total{level="key",limit="requests_per_minute"} 1`) {
 		t.Error("the refusal is not counted")
 	}
 
@@ -83,8 +87,10 @@ func TestLimits(t *testing.T) {
 	if after := look(); after.Data.RequestsDaily != 3 || after.Data.UsageDaily != before.Data.UsageDaily {
 		t.Errorf("after kill -9 the key tells %+v, not %+v", after, before)
 	}
-	r.Gateway.Command(t, nil, "account", "set", "default", "--requests-per-day", "4", "--concurrency", "8", "--max-output-tokens", "500")
-	r.Gateway.Command(t, nil, "key", "set", "laptop", "--requests-per-minute", "0", "--tokens-per-day", "0", "--concurrency", "2")
+	r.Gateway.Command(t, nil, "account", "set", "default", "--requests-per-day", "4", "--concurrency", "8",
+		"--max-output-tokens", "500")
+	r.Gateway.Command(t, nil, "key", "set", "laptop", "--requests-per-minute", "0", "--tokens-per-day", "0",
+		"--concurrency", "2")
 	if k := look(); k.Data.Concurrency != 2 || k.Data.MaxOutputTokens != 500 {
 		t.Errorf("the key tells %+v, not the lower ones of its limits and those of its account", k)
 	}
@@ -101,13 +107,15 @@ func TestLimits(t *testing.T) {
 		}
 		return nil
 	})
-	if e := a.ExpectError(t, 429, "insufficient_quota", "insufficient_quota"); !strings.Contains(e.Message, "Limit 4 requests per day for this account; used 4.") {
+	if e := a.ExpectError(t, 429, "insufficient_quota", "insufficient_quota"); !strings.Contains(e.Message,
+		"Limit 4 requests per day for this account; used 4.") {
 		t.Errorf("another key of the account: %s", e.Message)
 	}
 	if a.Header.Get("X-Should-Retry") != "false" {
 		t.Errorf("a quota is not final: %v", a.Header)
 	}
-	if _, stderr, code := r.Gateway.Run(t, "key", "set", "laptop", "--tokens-per-day", "2T"); code != 2 || !strings.Contains(stderr, "500k or 2M") {
+	if _, stderr, code := r.Gateway.Run(t, "key", "set", "laptop", "--tokens-per-day", "2T"); code != 2 ||
+		!strings.Contains(stderr, "500k or 2M") {
 		t.Errorf("a wrong limit: exit code %d, %s", code, stderr)
 	}
 }

@@ -29,7 +29,8 @@ func llamaRig(t *testing.T, o llama.Options) (*harness.Gateway, *harness.Client,
 // ask is a chat request to the real model, with an answer that is always the
 // same.
 func ask(prompt, more string) string {
-	return fmt.Sprintf(`{"model":"org/tiny:1","temperature":0,"messages":[{"role":"user","content":%s}]%s}`, harness.Quote(prompt), more)
+	return fmt.Sprintf(`{"model":"org/tiny:1","temperature":0,"messages":[{"role":"user","content":%s}]%s}`,
+		harness.Quote(prompt), more)
 }
 
 // A message is what the tests look at in a chat answer, streamed or whole.
@@ -116,7 +117,8 @@ func converse(t *testing.T, c *harness.Client, request string) message {
 	return m
 }
 
-const weather = `,"tools":[{"type":"function","function":{"name":"get_weather","parameters":{"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}}}]`
+const weather = `,"tools":[{"type":"function","function":{"name":"get_weather","parameters":{"type":"object",` +
+	`"properties":{"city":{"type":"string"}},"required":["city"]}}}]`
 
 // TestLlama runs what needs a real model server, with one for all of it.
 func TestLlama(t *testing.T) {
@@ -193,7 +195,8 @@ func testMoreClientsThanSlots(t *testing.T, c *harness.Client) {
 	for range 12 {
 		wg.Go(func() {
 			req := c.Request(context.Background(), t, http.MethodPost, "/v1/chat/completions", ask("hello", ""))
-			if a, err := c.Send(req); err != nil || a.Status != 200 || !strings.Contains(a.Body, harness.Quote(tinymodel.Answer)) {
+			if a, err := c.Send(req); err != nil || a.Status != 200 ||
+				!strings.Contains(a.Body, harness.Quote(tinymodel.Answer)) {
 				t.Errorf("%v, status %d, %s", err, a.Status, a.Body)
 			}
 		})

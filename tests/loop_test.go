@@ -45,7 +45,8 @@ func speakers() []speaker {
 		{
 			name: "messages", limit: "max_tokens",
 			ask: func(t *testing.T, c *harness.Client, history []any, more string) turn {
-				return askMessages(t, c, fmt.Sprintf(`{"model":"org/tiny:1","max_tokens":300,"messages":%s%s}`, toJSON(t, history), more))
+				return askMessages(t, c, fmt.Sprintf(`{"model":"org/tiny:1","max_tokens":300,"messages":%s%s}`,
+					toJSON(t, history), more))
 			},
 			tool: `,"tools":[{"name":"get_weather","input_schema":` + weatherSchema + `}]`,
 			goesOn: func(m turn, result string) []any {
@@ -53,13 +54,15 @@ func speakers() []speaker {
 				for _, call := range m.Calls {
 					results = append(results, map[string]any{"type": "tool_result", "tool_use_id": call.ID, "content": result})
 				}
-				return []any{map[string]any{"role": "assistant", "content": m.Raw}, map[string]any{"role": "user", "content": results}}
+				return []any{map[string]any{"role": "assistant", "content": m.Raw},
+					map[string]any{"role": "user", "content": results}}
 			},
 		},
 		{
 			name: "responses", limit: "max_output_tokens",
 			ask: func(t *testing.T, c *harness.Client, history []any, more string) turn {
-				m, _ := askResponses(t, c, fmt.Sprintf(`{"model":"org/tiny:1","store":false,"input":%s%s}`, toJSON(t, history), more))
+				m, _ := askResponses(t, c,
+					fmt.Sprintf(`{"model":"org/tiny:1","store":false,"input":%s%s}`, toJSON(t, history), more))
 				return m
 			},
 			tool: `,"tools":[{"type":"function","name":"get_weather","parameters":` + weatherSchema + `}]`,
@@ -96,7 +99,8 @@ func askChat(t *testing.T, c *harness.Client, history []any, more string) (m tur
 	var calls []any
 	for i := range m.Calls {
 		call := &m.Calls[i]
-		calls = append(calls, map[string]any{"id": call.ID, "type": "function", "function": map[string]any{"name": call.Name, "arguments": call.Arguments}})
+		calls = append(calls, map[string]any{"id": call.ID, "type": "function",
+			"function": map[string]any{"name": call.Name, "arguments": call.Arguments}})
 		call.Arguments = toJSON(t, fromJSON(t, call.Arguments))
 	}
 	raw := map[string]any{"role": "assistant", "content": m.Text}
@@ -182,11 +186,13 @@ func testThinking(t *testing.T, c *harness.Client) {
 		for _, stream := range []string{"", `,"stream":true`} {
 			m := s.ask(t, c, []any{userMessage("[[think]]")}, stream+`,"temperature":0`)
 			if m.Text != "After some thought: forty-two." || m.Stop != stops["done"][s.name] ||
-				strings.TrimSpace(m.Thinking) != "The user wants something. I should ponder briefly before speaking, then give a conclusion." {
+				strings.TrimSpace(m.Thinking) != "The user wants something. I should ponder briefly before speaking, then give a "+
+					"conclusion." {
 				t.Errorf("%s%s: %+v", s.name, stream, m)
 			}
 			// And goes back with the history.
-			m = s.ask(t, c, append([]any{userMessage("[[think]]")}, append(s.goesOn(m, "")[:1], userMessage("hello"))...), stream+`,"temperature":0`)
+			m = s.ask(t, c, append([]any{userMessage("[[think]]")}, append(s.goesOn(m, "")[:1], userMessage("hello"))...),
+				stream+`,"temperature":0`)
 			if m.Text != tinymodel.Answer {
 				t.Errorf("%s%s: the next turn is %+v", s.name, stream, m)
 			}
@@ -201,7 +207,8 @@ func testBrokenCalls(t *testing.T, c *harness.Client) {
 		for _, prompt := range []string{"[[badcall]]", "weather?"} {
 			for _, stream := range []string{"", `,"stream":true`} {
 				t.Run(s.name+" "+prompt+stream, func(t *testing.T) {
-					path, body := messagesPath, `{"model":"org/tiny:1","temperature":0,"messages":[{"role":"user","content":`+harness.Quote(prompt)+`}]`
+					path, body := messagesPath, `{"model":"org/tiny:1","temperature":0,"messages":[{"role":"user","content":`+
+						harness.Quote(prompt)+`}]`
 					if s.name == "responses" {
 						path, body = responsesPath, `{"model":"org/tiny:1","temperature":0,"store":false,"input":`+harness.Quote(prompt)
 					}
@@ -214,7 +221,8 @@ func testBrokenCalls(t *testing.T, c *harness.Client) {
 					if a.Err != nil || a.Status >= 500 && a.Status != 502 {
 						t.Errorf("status %d, %v", a.Status, a.Err)
 					}
-					if stopped := map[string]string{"messages": `"max_tokens"`, "responses": `"incomplete"`}[s.name]; limit == 6 && !strings.Contains(a.Body, stopped) {
+					if stopped := map[string]string{"messages": `"max_tokens"`, "responses": `"incomplete"`}[s.name]; limit == 6 &&
+						!strings.Contains(a.Body, stopped) {
 						t.Errorf("the limit is not told: %s", a.Body)
 					}
 					if strings.Contains(a.Body, "Paris") {
@@ -257,7 +265,8 @@ func TestLlamaKilled(t *testing.T) {
 		if path == "/v1/chat/completions" {
 			events := strings.SplitAfter(strings.TrimSuffix(rest, "\n\n"), "\n\n")
 			expectStreamError(t, events[len(events)-1]+"\n\n")
-		} else if names := names(readEvents(t, rest)); !slices.Contains(names, map[string]string{messagesPath: "error", responsesPath: "response.failed"}[path]) {
+		} else if names := names(readEvents(t, rest)); !slices.Contains(names,
+			map[string]string{messagesPath: "error", responsesPath: "response.failed"}[path]) {
 			t.Errorf("%s: the stream ended with %v", path, names)
 		}
 		a := c.Do(t, http.MethodPost, path, strings.Replace(requests[path], `"stream":true`, `"stream":false`, 1))
@@ -272,10 +281,12 @@ func TestLlamaKilled(t *testing.T) {
 func testContextOverflow(t *testing.T, c *harness.Client) {
 	long := harness.Quote(strings.Repeat("The quick brown fox jumps over the lazy dog. ", 800))
 	for _, stream := range []string{"", `,"stream":true`} {
-		a := c.Do(t, http.MethodPost, messagesPath, `{"model":"org/tiny:1","max_tokens":10,"messages":[{"role":"user","content":`+long+`}]`+stream+`}`)
+		a := c.Do(t, http.MethodPost, messagesPath,
+			`{"model":"org/tiny:1","max_tokens":10,"messages":[{"role":"user","content":`+long+`}]`+stream+`}`)
 		var tokens, limit int
 		says := messagesError(t, a, 400, "invalid_request_error")
-		if n, _ := fmt.Sscanf(says, "prompt is too long: %d tokens > %d maximum", &tokens, &limit); n != 2 || limit != 4096 || tokens <= limit {
+		if n, _ := fmt.Sscanf(says, "prompt is too long: %d tokens > %d maximum", &tokens, &limit); n != 2 ||
+			limit != 4096 || tokens <= limit {
 			t.Errorf("the message is %q", says)
 		}
 		e := c.Do(t, http.MethodPost, responsesPath, `{"model":"org/tiny:1","input":`+long+stream+`}`).

@@ -102,12 +102,13 @@ func newMachine(t *testing.T, held bool) *machine {
 	}))
 	t.Cleanup(site.Close)
 	m.handOut(archiveOf(t, read(t, filepath.Join(folder, newVersion))), site.URL)
-	m.upgrade = &upgrade{release: make(chan struct{}), pair: &pair{Gateway: harness.StartInProcess(t, inprocess.Options{Offer: func(os string) *link.Offer {
-		if os != "linux/"+runtime.GOARCH {
-			t.Errorf("a connector runs on %s", os)
-		}
-		return m.offer.Load()
-	}})}}
+	m.upgrade = &upgrade{release: make(chan struct{}),
+		pair: &pair{Gateway: harness.StartInProcess(t, inprocess.Options{Offer: func(os string) *link.Offer {
+			if os != "linux/"+runtime.GOARCH {
+				t.Errorf("a connector runs on %s", os)
+			}
+			return m.offer.Load()
+		}})}}
 	_, key := m.Gateway.Key(t, "all", "*")
 	m.Client = m.Gateway.Client(t, key)
 	m.ups = [2]*upstream.Server{upstream.Start(t), upstream.Start(t)}
@@ -124,7 +125,8 @@ func newMachine(t *testing.T, held bool) *machine {
 func (m *machine) handOut(archive []byte, url string) {
 	sum := sha256.Sum256(archive)
 	m.archive.Store(&archive)
-	m.offer.Store(&link.Offer{Version: newVersion, URL: url, Size: int64(len(archive)), SHA256: hex.EncodeToString(sum[:])})
+	m.offer.Store(&link.Offer{Version: newVersion, URL: url, Size: int64(len(archive)),
+		SHA256: hex.EncodeToString(sum[:])})
 }
 
 // install installs the service, and starts it.
@@ -136,10 +138,12 @@ func (m *machine) install(t *testing.T) {
 		return cmd
 	}}
 	tools := filepath.Join(m.folder, "tools")
-	m.env = append(os.Environ(), "HOME="+m.folder, "XDG_RUNTIME_DIR="+m.folder, "PATH="+tools+":"+os.Getenv("PATH"), "TMPDIR="+filepath.Join(m.folder, "tmp"))
+	m.env = append(os.Environ(), "HOME="+m.folder, "XDG_RUNTIME_DIR="+m.folder, "PATH="+tools+":"+os.Getenv("PATH"),
+		"TMPDIR="+filepath.Join(m.folder, "tmp"))
 	m.write(t, filepath.Join(m.folder, ".config/systemd/user/postern-connector.service"),
 		fmt.Appendf(nil, "[Service]\nExecStart=%q run --config %q\n", m.program, m.cons[0].Config), 0o644)
-	script := fmt.Sprintf("#!/bin/sh\ncase $1 in\nis-active) echo active ;;\nrestart) : >%[1]s/restart; while [ -e %[1]s/restart ]; do sleep 0.05; done ;;\nesac\n", m.services.folder)
+	script := fmt.Sprintf("#!/bin/sh\ncase $1 in\nis-active) echo active ;;\nrestart) : >%[1]s/restart; while [ -e "+
+		"%[1]s/restart ]; do sleep 0.05; done ;;\nesac\n", m.services.folder)
 	m.write(t, filepath.Join(tools, "systemctl"), []byte(script), 0o755)
 	m.write(t, filepath.Join(tools, "rpm-ostree"), nil, 0o755) // by which the service library knows systemd
 	m.write(t, filepath.Join(m.folder, "tmp", "x"), nil, 0o644)
@@ -172,7 +176,8 @@ func archiveOf(t *testing.T, program []byte) []byte {
 		t.Fatal(err)
 	}
 	archive := tar.NewWriter(zipped)
-	err = archive.WriteHeader(&tar.Header{Name: "connector", Size: int64(len(program)), Mode: 0o755, Typeflag: tar.TypeReg})
+	err = archive.WriteHeader(&tar.Header{Name: "connector", Size: int64(len(program)), Mode: 0o755,
+		Typeflag: tar.TypeReg})
 	if err == nil {
 		_, err = archive.Write(program)
 	}

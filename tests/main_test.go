@@ -72,8 +72,9 @@ func TestOneGateway(t *testing.T) {
 	shared := harness.Start(t, harness.Options{Console: true})
 	for name, test := range map[string]func(t *testing.T, g *harness.Gateway){
 		"completion": testCompletion, "stream is not buffered": testStreamIsNotBuffered, "large messages": testLargeMessages,
-		"access log": testAccessLog, "key in other header": testKeyInOtherHeaderIsNotLogged, "concurrency of a key": testKeyConcurrency,
-		"removed connector": testRemovedConnector, "connector started twice": testConnectorStartedTwice,
+		"access log": testAccessLog, "key in other header": testKeyInOtherHeaderIsNotLogged,
+		"concurrency of a key": testKeyConcurrency,
+		"removed connector":    testRemovedConnector, "connector started twice": testConnectorStartedTwice,
 		"configuration errors": testConnectorConfigurationErrors, "states": testTrueState,
 		"rolling restart": testRollingRestart, "killed connector": testConnectorKilledUnderLoad,
 		"rotation": testRotation, "rotation by hand": testRotationByHand,
@@ -93,7 +94,8 @@ func lines(s ...string) string { return strings.Join(s, "") }
 // without its message.
 func expectStreamError(t *testing.T, event string) {
 	t.Helper()
-	const head, tail = `data: {"error":{"message":"`, `","type":"server_error","param":null,"code":"upstream_error"}}` + "\n\n"
+	const head, tail = `data: {"error":{"message":"`, `","type":"server_error","param":null,"code":"upstream_error"}}` +
+		"\n\n"
 	if !strings.HasPrefix(event, head) || !strings.HasSuffix(event, tail) || len(event) <= len(head)+len(tail) {
 		t.Errorf("the stream's last event is %q, not an error", event)
 	}

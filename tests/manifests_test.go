@@ -209,7 +209,8 @@ func checkPod(t *testing.T, folder string, m manifest, replicas int, image strin
 	if !strings.HasPrefix(c.Image, image) {
 		t.Errorf("%s: image %s", folder, c.Image)
 	}
-	if s := pod.Security; !s.NonRoot || s.User != imageUser || s.Group != imageUser || c.Security.Escalation || !c.Security.ReadOnly {
+	if s := pod.Security; !s.NonRoot || s.User != imageUser || s.Group != imageUser || c.Security.Escalation ||
+		!c.Security.ReadOnly {
 		t.Errorf("%s: the pod is not confined: %+v %+v", folder, s, c.Security)
 	}
 	volumes := map[string]bool{}
@@ -274,7 +275,8 @@ func TestKubernetesGateway(t *testing.T) {
 	}
 	kustomization := objects["Kustomization"]
 	generated := kustomization.Generated
-	if len(generated) != 1 || !slices.Equal(generated[0].Files, []string{"Caddyfile"}) || generated[0].Name != objects["StatefulSet"].Spec.Template.Spec.Volumes[0].ConfigMap.Name {
+	if len(generated) != 1 || !slices.Equal(generated[0].Files, []string{"Caddyfile"}) ||
+		generated[0].Name != objects["StatefulSet"].Spec.Template.Spec.Volumes[0].ConfigMap.Name {
 		t.Errorf("the Caddyfile of the pod is not that of the folder: %+v", generated)
 	}
 	if kustomization.Namespace != objects["Namespace"].Metadata.Name {
@@ -289,7 +291,8 @@ func TestKubernetesConnector(t *testing.T) {
 	c, mounts := checkPod(t, folder, manifests(t, folder)["Deployment"], 1, connectorImage)
 	checkCommand(t, folder, "connector", c.Args...)
 	at := slices.Index(c.Args, "--metrics-listen")
-	if at < 0 || len(c.Ports) != 1 || c.Args[at+1] != "0.0.0.0:"+strconv.Itoa(c.Ports[0].ContainerPort) || c.Readiness.Get.Port != c.Ports[0].Name || c.Liveness.Get.Port != c.Ports[0].Name {
+	if at < 0 || len(c.Ports) != 1 || c.Args[at+1] != "0.0.0.0:"+strconv.Itoa(c.Ports[0].ContainerPort) ||
+		c.Readiness.Get.Port != c.Ports[0].Name || c.Liveness.Get.Port != c.Ports[0].Name {
 		t.Errorf("the probes do not ask the port of %v", c.Args)
 	}
 	for _, env := range c.Env {

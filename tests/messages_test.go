@@ -14,7 +14,8 @@ const messagesPath = "/v1/messages"
 // messagesRequest is a request of the messages dialect with the Prompt; more
 // is spliced in.
 func messagesRequest(model, more string) string {
-	return fmt.Sprintf(`{"model":%s,"max_tokens":100,"messages":[{"role":"user","content":%s}]%s}`, harness.Quote(model), harness.Quote(harness.Prompt), more)
+	return fmt.Sprintf(`{"model":%s,"max_tokens":100,"messages":[{"role":"user","content":%s}]%s}`, harness.Quote(model),
+		harness.Quote(harness.Prompt), more)
 }
 
 // A turn is an answer of a model in any dialect, streamed or whole.
@@ -123,7 +124,8 @@ func messagesError(t *testing.T, a harness.Answer, status int, kind string) stri
 	}
 	id := text(e, "request_id")
 	if !strings.HasPrefix(id, "req_") || a.Header.Get("request-id") != id || a.Header.Get("x-request-id") != id {
-		t.Errorf("request id %q in the body, %q and %q in headers", id, a.Header.Get("request-id"), a.Header.Get("x-request-id"))
+		t.Errorf("request id %q in the body, %q and %q in headers", id, a.Header.Get("request-id"),
+			a.Header.Get("x-request-id"))
 	}
 	return text(e, "error", "message")
 }

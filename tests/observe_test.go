@@ -43,7 +43,8 @@ func TestMetrics(t *testing.T) {
 		metrics = r.Metrics(t)
 		for _, want := range wants {
 			if !strings.Contains(metrics, want+"\n") {
-				return fmt.Errorf("they lack %s:\n%s", want, strings.Join(regexp.MustCompile(`(?m)^postern_.*$`).FindAllString(metrics, -1), "\n"))
+				return fmt.Errorf("they lack %s:\n%s", want,
+					strings.Join(regexp.MustCompile(`(?m)^postern_.*$`).FindAllString(metrics, -1), "\n"))
 			}
 		}
 		return nil

@@ -32,11 +32,13 @@ func TestOptionsAreKept(t *testing.T) {
 		return at(r.ask(t, messagesPath, messagesRequest("m", `,"output_config":{"effort":"max"}`)), "reasoning_effort")
 	}
 	var set map[string]any
-	r.Command(t, &set, "deployment", "set", "m", "--connector", "box", "--model", up("m"), "--option", "reasoning=true", "--option", "reasoning_as=content")
+	r.Command(t, &set, "deployment", "set", "m", "--connector", "box", "--model", up("m"), "--option", "reasoning=true",
+		"--option", "reasoning_as=content")
 	if toJSON(t, set["options"]) != `{"reasoning":true,"reasoning_as":"content"}` || effort() != "high" {
 		t.Errorf("set %v, the effort that went up is %v", set, effort())
 	}
-	if _, stderr, code := r.Run(t, "deployment", "set", "m", "--connector", "box", "--option", "resoning=true"); code == 0 || !strings.Contains(stderr, "unknown option") {
+	if _, stderr, code := r.Run(t, "deployment", "set", "m", "--connector", "box", "--option",
+		"resoning=true"); code == 0 || !strings.Contains(stderr, "unknown option") {
 		t.Errorf("a mistyped option: exit code %d, %s", code, stderr)
 	}
 	r.Gateway.Process.Kill()
@@ -61,13 +63,16 @@ func TestSealedThinking(t *testing.T) {
 	t.Parallel()
 	const thought = "the neighbour's secret"
 	r := newRig(t, harness.Options{})
-	r.serve(t, "m", upstream.Events(upstream.Thought(up("m"), thought), upstream.Delta(up("m"), "Hi"), upstream.Finish(up("m"), "stop"), upstream.Done))
-	message := r.Do(t, http.MethodPost, messagesPath, messagesRequest("m", `,"stream":true,"thinking":{"type":"adaptive","display":"omitted"}`))
+	r.serve(t, "m", upstream.Events(upstream.Thought(up("m"), thought), upstream.Delta(up("m"), "Hi"),
+		upstream.Finish(up("m"), "stop"), upstream.Done))
+	message := r.Do(t, http.MethodPost, messagesPath,
+		messagesRequest("m", `,"stream":true,"thinking":{"type":"adaptive","display":"omitted"}`))
 	var signature string
 	for _, e := range readEvents(t, message.Body) {
 		signature += text(e.Data, "delta", "signature")
 	}
-	_, response := askResponses(t, r.Client, responsesRequest("m", `,"stream":true,"store":false,"include":["reasoning.encrypted_content"]`))
+	_, response := askResponses(t, r.Client,
+		responsesRequest("m", `,"stream":true,"store":false,"include":["reasoning.encrypted_content"]`))
 	content := text(response, "output", 0, "encrypted_content")
 	if !strings.HasPrefix(signature, "gw2.") || !strings.HasPrefix(content, "gwr1.") {
 		t.Fatalf("signature %q, encrypted content %q", signature, content)
@@ -78,10 +83,15 @@ func TestSealedThinking(t *testing.T) {
 	r.serve(t, "m", upstream.Echo)
 
 	reasoning := func(signature, content string) [2]string {
-		block := `[{"type":"thinking","thinking":"","signature":` + harness.Quote(signature) + `},{"type":"text","text":"Hi"}]`
-		first := r.ask(t, messagesPath, `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"u"},{"role":"assistant","content":`+block+`},{"role":"user","content":"v"}]}`)
+		block := `[{"type":"thinking","thinking":"","signature":` + harness.Quote(signature) +
+			`},{"type":"text","text":"Hi"}]`
+		first := r.ask(t, messagesPath,
+			`{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"u"},{"role":"assistant","content":`+block+
+				`},{"role":"user","content":"v"}]}`)
 		item := `{"type":"reasoning","summary":[],"encrypted_content":` + harness.Quote(content) + `}`
-		second := r.ask(t, responsesPath, `{"model":"m","input":[{"role":"user","content":"u"},`+item+`,{"role":"assistant","content":"Hi"},{"role":"user","content":"v"}]}`)
+		second := r.ask(t, responsesPath,
+			`{"model":"m","input":[{"role":"user","content":"u"},`+item+
+				`,{"role":"assistant","content":"Hi"},{"role":"user","content":"v"}]}`)
 		return [2]string{text(first, "messages", 1, "reasoning_content"), text(second, "messages", 1, "reasoning_content")}
 	}
 	if got := reasoning(signature, content); got != [2]string{thought, thought} {

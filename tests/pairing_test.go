@@ -118,7 +118,8 @@ func testPairingByTheCommandLine(t *testing.T, g *harness.Gateway) {
 	device := g.Pair(t, "device", started.Code, up.URL)
 
 	waiting := waitPairing(t, g, started.ID, "pending")
-	if d := waiting.Device; d == nil || d.Hostname == "" || d.OS == "" || d.Version == "" || d.Address == "" || !waiting.Connected {
+	if d := waiting.Device; d == nil || d.Hostname == "" || d.OS == "" || d.Version == "" || d.Address == "" ||
+		!waiting.Connected {
 		t.Fatalf("the waiting device is %+v", waiting)
 	}
 	if log := device.Log(); !strings.Contains(log, waiting.Device.Fingerprint) {
@@ -150,7 +151,8 @@ func testPairingByTheCommandLine(t *testing.T, g *harness.Gateway) {
 	if code := second.WaitExit(t, limit); code != notPaired || !strings.Contains(second.Log(), "used") {
 		t.Errorf("the same code again: exit code %d\n%s", code, second.Log())
 	}
-	if _, stderr, code := g.Run(t, "pairing", "approve", started.Code, "--yes"); code != 1 || !strings.Contains(stderr, "approved") {
+	if _, stderr, code := g.Run(t, "pairing", "approve", started.Code, "--yes"); code != 1 ||
+		!strings.Contains(stderr, "approved") {
 		t.Errorf("approving again: exit code %d, %s", code, stderr)
 	}
 }
@@ -173,7 +175,8 @@ func testPairingAgain(t *testing.T, g *harness.Gateway) {
 	expect := func(name string) {
 		t.Helper()
 		harness.Poll(t, limit, "an answer of the connector "+name, func(context.Context) error {
-			if a := g.Client(t, key).Post(t, harness.Chat("model", "")); a.Status != http.StatusOK || !strings.Contains(a.Body, name) {
+			if a := g.Client(t, key).Post(t, harness.Chat("model", "")); a.Status != http.StatusOK ||
+				!strings.Contains(a.Body, name) {
 				return fmt.Errorf("status %d, %s", a.Status, a.Body)
 			}
 			return nil
@@ -249,7 +252,8 @@ func TestDeniedAndUnknownCodes(t *testing.T) {
 		guesses = append(guesses, g.Pair(t, fmt.Sprint("guess", i), fmt.Sprint("PAIR-0000-000", i), up.URL))
 	}
 	for i, guess := range guesses {
-		if exit := guess.WaitExit(t, limit); exit != notPaired || !strings.Contains(guess.Log(), "unknown") && !strings.Contains(guess.Log(), "not known") {
+		if exit := guess.WaitExit(t, limit); exit != notPaired ||
+			!strings.Contains(guess.Log(), "unknown") && !strings.Contains(guess.Log(), "not known") {
 			t.Errorf("guess %d: exit code %d\n%s", i, exit, guess.Log())
 		}
 	}
@@ -306,7 +310,8 @@ func testOneApprovalWins(t *testing.T, g *harness.Gateway) {
 			if i%2 == 1 {
 				verb = "deny"
 			}
-			err := g.Gateway.Manage(t.Context(), http.MethodPost, "/pairings/"+verb, map[string]string{"pairing": started.ID}, nil)
+			err := g.Gateway.Manage(t.Context(), http.MethodPost, "/pairings/"+verb,
+				map[string]string{"pairing": started.ID}, nil)
 			if refused, ok := errors.AsType[*harness.StatusError](err); ok {
 				statuses[i] = refused.Status
 			} else if err == nil {

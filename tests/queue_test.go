@@ -82,7 +82,8 @@ func TestQueuedRequestTakesTheNewWay(t *testing.T) {
 	release := make(chan struct{})
 	p.handle("m", func(x *upstream.Exchange) { x.Hold(release); upstream.Echo(x) })
 	set := func(connector string) {
-		p.Manage(t, http.MethodPut, "/deployments/m", map[string]any{"connectors": []string{connector}, "max_concurrency": 1}, nil)
+		p.Manage(t, http.MethodPut, "/deployments/m",
+			map[string]any{"connectors": []string{connector}, "max_concurrency": 1}, nil)
 	}
 	set("a")
 	first := p.send(t, p.Client, harness.Chat("m", ""))
@@ -131,7 +132,8 @@ func TestConnectorIsFull(t *testing.T) {
 func testConnectorIsFull(t *testing.T, g *harness.Gateway, transport string) {
 	p := newPair(t, g)
 	one := "one-" + transport // as metrics name it
-	small := p.NewConnector(t, "small", map[string]any{"upstream": p.ups[0].URL, "transport": transport, "max_requests": 2})
+	small := p.NewConnector(t, "small",
+		map[string]any{"upstream": p.ups[0].URL, "transport": transport, "max_requests": 2})
 	small.Start(t)
 	for name, connectors := range map[string][]string{one: {"small"}, "two": {"small", "b"}} {
 		p.Manage(t, http.MethodPut, "/deployments/"+name, map[string]any{"connectors": connectors, "model": "m"}, nil)
@@ -150,7 +152,8 @@ func testConnectorIsFull(t *testing.T, g *harness.Gateway, transport string) {
 		"/v1/responses":        responsesRequest(one, ""),
 	} {
 		a := p.Do(t, http.MethodPost, path, body)
-		if a.Status != 429 || !strings.Contains(a.Body, `"rate_limit_error"`) || !strings.Contains(a.Body, "max_requests") || a.Header.Get("Retry-After") == "" {
+		if a.Status != 429 || !strings.Contains(a.Body, `"rate_limit_error"`) || !strings.Contains(a.Body, "max_requests") ||
+			a.Header.Get("Retry-After") == "" {
 			t.Errorf("%s: status %d, %s", path, a.Status, a.Body)
 		}
 	}

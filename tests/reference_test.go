@@ -59,7 +59,8 @@ func describe(t *testing.T, text *strings.Builder, level, root string, command .
 	if err != nil {
 		t.Fatalf("%s --help: %v", strings.Join(command, " "), err)
 	}
-	text.WriteString(level + " " + strings.Join(command, " ") + "\n\n```text\n" + strings.TrimSpace(helpFooter.ReplaceAllString(string(out), "")) + "\n```\n\n")
+	text.WriteString(level + " " + strings.Join(command, " ") + "\n\n```text\n" +
+		strings.TrimSpace(helpFooter.ReplaceAllString(string(out), "")) + "\n```\n\n")
 	m := subcommands.FindStringSubmatch(string(out))
 	if m == nil {
 		return

@@ -44,7 +44,8 @@ func responseTurn(t *testing.T, response any) (m turn) {
 		case "reasoning":
 			m.Thinking += text(item, "summary", 0, "text")
 		case "function_call":
-			m.Calls = append(m.Calls, toolCall{text(item, "call_id"), text(item, "name"), toJSON(t, fromJSON(t, text(item, "arguments")))})
+			m.Calls = append(m.Calls, toolCall{text(item, "call_id"), text(item, "name"),
+				toJSON(t, fromJSON(t, text(item, "arguments")))})
 		default:
 			t.Errorf("unexpected item %v", item)
 		}
@@ -57,7 +58,8 @@ func responseTurn(t *testing.T, response any) (m turn) {
 // the response object at their end, and returns that.
 func streamedResponse(t *testing.T, list []event) (turn, any) {
 	t.Helper()
-	if n := names(list); len(n) < 4 || n[0] != "response.created" || n[1] != "response.in_progress" || n[len(n)-1] != "[DONE]" {
+	if n := names(list); len(n) < 4 || n[0] != "response.created" || n[1] != "response.in_progress" ||
+		n[len(n)-1] != "[DONE]" {
 		t.Fatalf("events %v", n)
 	}
 	said := ""

@@ -69,7 +69,8 @@ func TestGatewayKilled(t *testing.T) {
 		if a := r.Gateway.Client(t, key).Post(t, harness.Chat("m", "")); a.Status != 200 {
 			t.Errorf("round %d: key %s: status %d, %s", round, id, a.Status, a.Body)
 		}
-		r.Gateway.Client(t, revokedKey).Post(t, harness.Chat("m", "")).ExpectError(t, 401, "invalid_request_error", "invalid_api_key")
+		r.Gateway.Client(t, revokedKey).Post(t, harness.Chat("m", "")).ExpectError(t, 401, "invalid_request_error",
+			"invalid_api_key")
 	}
 }
 
@@ -225,7 +226,8 @@ func TestLockedStore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	other := strings.NewReplacer(string(g.Admin), harness.FreeAddr(t), g.UDP, harness.FreeAddr(t), g.URL, "http://"+harness.FreeAddr(t)).Replace(string(text))
+	other := strings.NewReplacer(string(g.Admin), harness.FreeAddr(t), g.UDP, harness.FreeAddr(t), g.URL,
+		"http://"+harness.FreeAddr(t)).Replace(string(text))
 	path := filepath.Join(g.Dir, "Caddyfile.second")
 	if err := os.WriteFile(path, []byte(other), 0o600); err != nil {
 		t.Fatal(err)
@@ -261,7 +263,9 @@ func TestRemovedConnector(t *testing.T) {
 	if len(list) != 0 {
 		t.Errorf("connectors after the removal: %v", list)
 	}
-	if log := r.con.Process.Log(); !strings.Contains(log, "Error: the gateway closed the tunnel: removed; the connector was removed on the gateway; create a new one on the gateway's machine with `postern gateway connector create`") {
+	if log := r.con.Process.Log(); !strings.Contains(log,
+		"Error: the gateway closed the tunnel: removed; the connector was removed on the gateway; create a new one on the "+
+			"gateway's machine with `postern gateway connector create`") {
 		t.Errorf("the connector does not say what happened, and what to do:\n%s", log)
 	}
 }

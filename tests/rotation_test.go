@@ -183,7 +183,8 @@ func TestRotationWaits(t *testing.T) {
 	r.con.Process.Signal(t, syscall.SIGTERM)
 	r.con.Process.WaitExit(t, limit)
 	r.con.WaitState(t, "offline", limit)
-	if out, errs, code := r.Run(t, "connector", "rotate", r.con.Name, "--yes"); code != 0 || !strings.Contains(out, "has not taken its new tunnel token yet") {
+	if out, errs, code := r.Run(t, "connector", "rotate", r.con.Name, "--yes"); code != 0 ||
+		!strings.Contains(out, "has not taken its new tunnel token yet") {
 		t.Fatalf("exit code %d\n%s%s", code, out, errs)
 	}
 	if now := r.rotation(t); now.Rotation == nil || now.Rotation.Since.IsZero() {
@@ -211,7 +212,8 @@ func testRotationByHand(t *testing.T, g *harness.Gateway) {
 		}
 		return nil
 	}))
-	if out, _, _ := r.Run(t, "connector", "list"); !strings.Contains(out, "rotating since") || !strings.Contains(out, "is marked as read-only") {
+	if out, _, _ := r.Run(t, "connector", "list"); !strings.Contains(out, "rotating since") ||
+		!strings.Contains(out, "is marked as read-only") {
 		t.Errorf("the list says %s", out)
 	}
 	if a := r.Post(t, harness.Chat("m", "")); a.Status != 200 || r.secret(t) != old {

@@ -146,7 +146,8 @@ func TestManyStreamsOnOneTunnel(t *testing.T) {
 	failed := make(chan string, n)
 	for range n {
 		wg.Go(func() {
-			a, err := r.Send(r.Request(context.Background(), t, http.MethodPost, "/v1/chat/completions", harness.Chat("m", `,"stream":true`)))
+			a, err := r.Send(r.Request(context.Background(), t, http.MethodPost, "/v1/chat/completions",
+				harness.Chat("m", `,"stream":true`)))
 			if err != nil || a.Err != nil || !strings.HasSuffix(a.Body, upstream.Finish("m", "stop")+upstream.Done) {
 				failed <- fmt.Sprintf("status %d, %v, %v, %s", a.Status, err, a.Err, clip(a.Body))
 			}

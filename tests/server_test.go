@@ -64,10 +64,12 @@ func newServer(t *testing.T, like *server) *server {
 	if err := errors.Join(os.Mkdir(disk, 0o755), os.Mkdir(bin, 0o755)); err != nil {
 		t.Fatal(err)
 	}
-	s := &server{machine: harness.StartProcess(t, dir, "machine", exec.Command("unshare", "--mount", "sh", "-c", boot, disk))}
+	s := &server{machine: harness.StartProcess(t, dir, "machine",
+		exec.Command("unshare", "--mount", "sh", "-c", boot, disk))}
 	s.machine.WaitLog(t, "ready", limit)
 	// The gateway's commands are those of root on the machine.
-	program := fmt.Sprintf("#!/bin/sh\nexec nsenter --target %d --mount --root env -u XDG_DATA_HOME -u XDG_CONFIG_HOME HOME=/root /usr/bin/postern \"$@\"\n", s.machine.Pid())
+	program := fmt.Sprintf("#!/bin/sh\nexec nsenter --target %d --mount --root env -u XDG_DATA_HOME -u XDG_CONFIG_HOME "+
+		"HOME=/root /usr/bin/postern \"$@\"\n", s.machine.Pid())
 	for _, name := range []string{"caddy", "connector"} { // the connector's is not used
 		if err := os.WriteFile(filepath.Join(bin, name), []byte(program), 0o755); err != nil {
 			t.Fatal(err)
@@ -106,7 +108,8 @@ func (s *server) path(path string) string {
 // run runs a command as root on the machine, and returns what it prints.
 func (s *server) run(t *testing.T, args ...string) string {
 	t.Helper()
-	cmd := exec.Command("nsenter", append([]string{"--target", fmt.Sprint(s.machine.Pid()), "--mount", "--root", "--"}, args...)...)
+	cmd := exec.Command("nsenter",
+		append([]string{"--target", fmt.Sprint(s.machine.Pid()), "--mount", "--root", "--"}, args...)...)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%q: %v\n%s", args, err, out)

@@ -81,7 +81,8 @@ func TestFallbackOfOtherHandlers(t *testing.T) {
 		{"/none.html", 404, "base URL"},
 		{"/old", 404, "base URL"}, // redirected
 	} {
-		if a := s.Do(t, "GET", c.path, ""); a.Status != c.status || !strings.Contains(a.Body, c.body) || c.body == "" && a.Body != "" {
+		if a := s.Do(t, "GET", c.path, ""); a.Status != c.status || !strings.Contains(a.Body, c.body) ||
+			c.body == "" && a.Body != "" {
 			t.Errorf("%s: %d %s", c.path, a.Status, a.Body)
 		}
 	}
@@ -130,7 +131,8 @@ func TestFallbackOfStreams(t *testing.T) {
 	defer conn.Close()
 	fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\nhello\n", address)
 	answer, err := io.ReadAll(conn)
-	if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 101 ") || !strings.HasSuffix(string(answer), "\r\n\r\necho hello\n") {
+	if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 101 ") ||
+		!strings.HasSuffix(string(answer), "\r\n\r\necho hello\n") {
 		t.Errorf("the taken connection: %q, %v", answer, err)
 	}
 }

@@ -57,7 +57,8 @@ func dialStream(t *testing.T, r *rig, body string) net.Conn {
 	if err := conn.(*net.TCPConn).SetReadBuffer(64 << 10); err != nil {
 		t.Fatal(err)
 	}
-	fmt.Fprintf(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s",
+	fmt.Fprintf(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nContent-Length: "+
+		"%d\r\n\r\n%s",
 		conn.RemoteAddr(), r.APIKey, len(body), body)
 	status, err := bufio.NewReaderSize(conn, 16).ReadString('\n')
 	if err != nil || !strings.HasPrefix(status, "HTTP/1.1 200") {
@@ -93,7 +94,8 @@ func TestSlowReaders(t *testing.T) {
 	if n := len(r.up.Gone(up("endless"))); n > 0 {
 		t.Fatalf("%d streams were cut after %v", n, time.Since(start))
 	}
-	for deadline := start.Add(time.Minute + limit); len(r.up.Gone(up("endless"))) < stalled && time.Now().Before(deadline); {
+	for deadline := start.Add(time.Minute + limit); len(r.up.Gone(up("endless"))) < stalled &&
+		time.Now().Before(deadline); {
 		if _, err := io.CopyN(io.Discard, slow, 1<<20); err != nil {
 			t.Fatalf("the slow reader was cut after %v: %v", time.Since(start), err)
 		}

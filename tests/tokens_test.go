@@ -28,7 +28,8 @@ func prose(n int) string {
 
 // countRequest counts a user message for a model.
 func countRequest(model, content, more string) string {
-	return fmt.Sprintf(`{"model":%s,"messages":[{"role":"user","content":%s}]%s}`, harness.Quote(model), harness.Quote(content), more)
+	return fmt.Sprintf(`{"model":%s,"messages":[{"role":"user","content":%s}]%s}`, harness.Quote(model),
+		harness.Quote(content), more)
 }
 
 // count asks for a count and returns it.
@@ -52,7 +53,8 @@ func waitCount(t *testing.T, c *harness.Client, body string, want func(n int) bo
 func TestCalibrationIsKept(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, harness.Options{})
-	r.serve(t, "m", upstream.JSON(strings.Replace(upstream.Completion(up("m"), "ok"), `"prompt_tokens":1e1`, `"prompt_tokens":700`, 1)))
+	r.serve(t, "m", upstream.JSON(strings.Replace(upstream.Completion(up("m"), "ok"), `"prompt_tokens":1e1`,
+		`"prompt_tokens":700`, 1)))
 	r.Post(t, fmt.Sprintf(`{"model":"m","messages":[{"role":"user","content":%s}]}`, harness.Quote(prose(1))))
 	learned := func(n int) bool { return n > 650 && n < 750 }
 	waitCount(t, r.Client, countRequest("m", prose(2), ""), learned)
@@ -79,7 +81,8 @@ func TestCountTokensInBursts(t *testing.T) {
 	conversation := func(n int) string {
 		var messages []string
 		for i := range 40 {
-			messages = append(messages, fmt.Sprintf(`{"role":"user","content":%s},{"role":"assistant","content":"yes"}`, harness.Quote(prose(i))))
+			messages = append(messages,
+				fmt.Sprintf(`{"role":"user","content":%s},{"role":"assistant","content":"yes"}`, harness.Quote(prose(i))))
 		}
 		messages = append(messages, fmt.Sprintf(`{"role":"user","content":"question %d"}`, n))
 		return `{"model":"m","messages":[` + strings.Join(messages, ",") + `]}`
@@ -123,7 +126,9 @@ func testEstimate(t *testing.T, server *llama.Server) {
 	tools := func(n int) string {
 		var list []string
 		for i := range 4 {
-			list = append(list, fmt.Sprintf(`{"name":"tool_%d_%d","description":"Looks something up in number %d.","input_schema":{"type":"object","properties":{"query":{"type":"string","description":"what to look for"},"limit":{"type":"integer"}},"required":["query"]}}`, n, i, n+i))
+			list = append(list, fmt.Sprintf(`{"name":"tool_%d_%d","description":"Looks something up in number %d.",`+
+				`"input_schema":{"type":"object","properties":{"query":{"type":"string","description":"what to look for"},`+
+				`"limit":{"type":"integer"}},"required":["query"]}}`, n, i, n+i))
 		}
 		return `,"tools":[` + strings.Join(list, ",") + `]`
 	}
@@ -135,7 +140,8 @@ func testEstimate(t *testing.T, server *llama.Server) {
 	}{
 		{"prose", prose, false, 25},
 		{"code", func(n int) string {
-			return strings.Repeat(fmt.Sprintf("func add%d(a, b int) (int, error) {\n\tif a > %d {\n\t\treturn 0, fmt.Errorf(\"adding %%d: %%w\", a, err)\n\t}\n\treturn a + b, nil\n}\n\n", n, n), 12)
+			return strings.Repeat(fmt.Sprintf("func add%d(a, b int) (int, error) {\n\tif a > %d {\n\t\treturn 0, "+
+				"fmt.Errorf(\"adding %%d: %%w\", a, err)\n\t}\n\treturn a + b, nil\n}\n\n", n, n), 12)
 		}, false, 5},
 		{"tools", func(n int) string { return fmt.Sprintf("look up number %d, please", n) }, true, 35},
 		{"chinese", func(n int) string {
@@ -161,13 +167,16 @@ func testEstimate(t *testing.T, server *llama.Server) {
 			next := count(t, c, request(2))
 			last := count(t, c, request(3)) // by the ratio of 1 alone, as 2 is not asked yet
 			error1, error2 := off(before, real), off(next, truth(2))
-			t.Logf("%-8s %5d tokens; counted %5d before calibration (%+.1f %%); the next %5d after (%+.1f %%)", kind.name, real, before, error1, next, error2)
+			t.Logf("%-8s %5d tokens; counted %5d before calibration (%+.1f %%); the next %5d after (%+.1f %%)", kind.name, real,
+				before, error1, next, error2)
 			if math.Abs(error2) > kind.after {
 				t.Errorf("after one request a count is off by %.1f %%", error2)
 			}
 			// A conversation is counted from what is known of its beginning.
-			goesOn := strings.Replace(request(1), `}]`, `},{"role":"assistant","content":"I see."},{"role":"user","content":"Go on."}]`, 1)
-			if d := off(count(t, c, goesOn), askMessages(t, c, strings.Replace(goesOn, `{`, `{"max_tokens":1,`, 1)).Input); math.Abs(d) > 5 {
+			goesOn := strings.Replace(request(1), `}]`,
+				`},{"role":"assistant","content":"I see."},{"role":"user","content":"Go on."}]`, 1)
+			if d := off(count(t, c, goesOn),
+				askMessages(t, c, strings.Replace(goesOn, `{`, `{"max_tokens":1,`, 1)).Input); math.Abs(d) > 5 {
 				t.Errorf("the next turn of a conversation is off by %.1f %%", d)
 			}
 			if d := off(last, truth(3)); math.Abs(d) > kind.after {

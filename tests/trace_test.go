@@ -21,7 +21,8 @@ func TestTracing(t *testing.T) {
 	for i, header := range []string{"Authorization: Bearer " + r.APIKey, "X-Api-Key: " + r.APIKey} {
 		const parent = "b7ad6b7169203331"
 		trace := fmt.Sprintf("0af7651916cd43dd8448eb211c8031%02d", i)
-		a := anonymous.Do(t, "POST", "/v1/chat/completions", harness.Chat("m", ""), header, "Traceparent: 00-"+trace+"-"+parent+"-01")
+		a := anonymous.Do(t, "POST", "/v1/chat/completions", harness.Chat("m", ""), header,
+			"Traceparent: 00-"+trace+"-"+parent+"-01")
 		if a.Status != 200 {
 			t.Fatalf("status %d, %s", a.Status, a.Body)
 		}
@@ -41,7 +42,8 @@ func TestTracing(t *testing.T) {
 			}
 			return fmt.Errorf("there is none")
 		})
-		if entry["traceID"] != trace || entry["spanID"] != server.SpanContext.SpanID || entry["appended"] != "yes" || entry["key_id"] != r.keyID {
+		if entry["traceID"] != trace || entry["spanID"] != server.SpanContext.SpanID || entry["appended"] != "yes" ||
+			entry["key_id"] != r.keyID {
 			t.Errorf("%s: the access log's entry is %v", header[:9], entry)
 		}
 	}

@@ -60,7 +60,8 @@ func runUp(t *testing.T, args ...string) (out, log string) {
 	t.Helper()
 	root := harness.Root(t)
 	dir := t.TempDir()
-	cmd := exec.Command(filepath.Join(root, "bin", "caddy"), append([]string{"gateway", "up", "--listen", harness.FreeAddr(t)}, args...)...)
+	cmd := exec.Command(filepath.Join(root, "bin", "caddy"),
+		append([]string{"gateway", "up", "--listen", harness.FreeAddr(t)}, args...)...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "HOME="+dir, "XDG_DATA_HOME="+dir+"/data", "XDG_CONFIG_HOME="+dir+"/config")
 	p := harness.StartProcess(t, dir, "up", cmd)

@@ -66,9 +66,11 @@ func TestBadUpdate(t *testing.T) {
 		want    string
 		slow    bool
 	}{
-		"does not start":   {func() { m.handOut(archiveOf(t, []byte("no program")), url) }, "it does not start", false},
-		"ends":             {func() { m.handOut(archiveOf(t, []byte("#!/bin/sh\necho Error: illegal >&2\nexit 3\n")), url) }, "(exit status 3): Error: illegal", false},
-		"does not connect": {func() { m.handOut(archiveOf(t, []byte("#!/bin/sh\nexec sleep 1000\n")), url) }, "its tunnel is still down after 1m0s", true},
+		"does not start": {func() { m.handOut(archiveOf(t, []byte("no program")), url) }, "it does not start", false},
+		"ends": {func() { m.handOut(archiveOf(t, []byte("#!/bin/sh\necho Error: illegal >&2\nexit 3\n")), url) },
+			"(exit status 3): Error: illegal", false},
+		"does not connect": {func() { m.handOut(archiveOf(t, []byte("#!/bin/sh\nexec sleep 1000\n")), url) },
+			"its tunnel is still down after 1m0s", true},
 		"another hash": {func() {
 			wrong := *m.offer.Load()
 			wrong.SHA256 = strings.Repeat("0", 64)
@@ -79,8 +81,9 @@ func TestBadUpdate(t *testing.T) {
 			longer.Size += 1000
 			m.offer.Store(&longer)
 		}, "run this again", false},
-		"invalid": {func() { m.offer.Store(&link.Offer{Version: newVersion, URL: "file:///etc/passwd", Size: 1}) }, "its URL is not one of http or https", false},
-		"none":    {func() { m.offer.Store(nil) }, "has no connector for linux/", false},
+		"invalid": {func() { m.offer.Store(&link.Offer{Version: newVersion, URL: "file:///etc/passwd", Size: 1}) },
+			"its URL is not one of http or https", false},
+		"none": {func() { m.offer.Store(nil) }, "has no connector for linux/", false},
 	} {
 		if tt.slow && testing.Short() {
 			continue
@@ -197,7 +200,8 @@ func TestUpdateWithoutService(t *testing.T) {
 	if code := p.WaitExit(t, takeBack); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
-	if want := fmt.Sprintf("Process %d (version %s) takes its tunnel back; restart it", m.pid(), oldVersion); !strings.Contains(p.Log(), want) {
+	if want := fmt.Sprintf("Process %d (version %s) takes its tunnel back; restart it", m.pid(),
+		oldVersion); !strings.Contains(p.Log(), want) {
 		t.Errorf("it does not print %q:\n%s", want, p.Log())
 	}
 	l.await(t, upgradeClients)

@@ -50,7 +50,8 @@ func (u *upgrade) answer() {
 			upstream.JSON(upstream.Completion("m", "done"))(x)
 			return
 		}
-		upstream.Events(upstream.Role("m"), upstream.Delta("m", "x"), upstream.Delta("m", "y"), upstream.Finish("m", "stop"), upstream.Done)(x)
+		upstream.Events(upstream.Role("m"), upstream.Delta("m", "x"), upstream.Delta("m", "y"), upstream.Finish("m", "stop"),
+			upstream.Done)(x)
 	})
 	u.handle("story", upstream.SlowTokens(10*time.Millisecond, u.release))
 }
@@ -199,7 +200,8 @@ func TestConnectorUpgradeBeside(t *testing.T) {
 			old := con.Process
 			con.Launch(t)
 			con.Process.WaitLog(t, "connected", limit)
-			for launched := time.Now(); time.Since(launched) < 2*time.Second; { // the gateway checks for a second whether the old one lives
+			// the gateway checks for a second whether the old one lives
+			for launched := time.Now(); time.Since(launched) < 2*time.Second; {
 				l.await(t, upgradeClients)
 			}
 			old.Signal(t, syscall.SIGTERM)

@@ -59,7 +59,8 @@ func TestConnectorOfClone(t *testing.T) {
 		t.Fatalf("%s has no connector for %s: %+v", folder.Path(), version.Platform(), folder.Archives())
 	}
 	dir := t.TempDir()
-	if out, err := exec.Command("tar", "-xzf", filepath.Join(folder.Path(), a.Name), "-C", dir, "connector").CombinedOutput(); err != nil {
+	if out, err := exec.Command("tar", "-xzf", filepath.Join(folder.Path(), a.Name), "-C", dir,
+		"connector").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	out, err := exec.Command(filepath.Join(dir, "connector"), "--version").Output()
@@ -80,7 +81,8 @@ func TestXcaddyHelp(t *testing.T) {
 	script := filepath.Join(harness.Root(t), "xcaddy.sh")
 	for command, want := range map[string]error{"help": nil, "nonsense": new(exec.ExitError)} {
 		out, err := exec.Command("bash", script, command).CombinedOutput()
-		if (err == nil) != (want == nil) || !strings.HasPrefix(string(out), "Builds, runs and tests Postern.") || !strings.Contains(string(out), "\nthem fails.\n") {
+		if (err == nil) != (want == nil) || !strings.HasPrefix(string(out), "Builds, runs and tests Postern.") ||
+			!strings.Contains(string(out), "\nthem fails.\n") {
 			t.Errorf("%s: %v\n%s", command, err, out)
 		}
 		if named := strings.HasSuffix(string(out), "\nxcaddy.sh: unknown command: nonsense\n"); named != (want != nil) {
@@ -98,9 +100,11 @@ func TestXcaddyFindsTests(t *testing.T) {
 	}
 	dir := t.TempDir()
 	for name, text := range map[string]string{
-		"xcaddy.sh": string(script), "LICENSE": "", "bin/go": "#!/bin/sh\necho \"go $*\" >>log\ntouch bin/caddy.new bin/connector.new\n",
-		"caddymodule/cli/a_test.go": "func TestHere(t *testing.T) {}\n", "connector/a_test.go": "func FuzzThere(f *testing.F) {}\n",
-		"tests/soak/a_test.go": "", "tools/release/a_test.go": "func TestHereToo(t *testing.T) {}\n",
+		"xcaddy.sh": string(script), "LICENSE": "",
+		"bin/go":                    "#!/bin/sh\necho \"go $*\" >>log\ntouch bin/caddy.new bin/connector.new\n",
+		"caddymodule/cli/a_test.go": "func TestHere(t *testing.T) {}\n",
+		"connector/a_test.go":       "func FuzzThere(f *testing.F) {}\n",
+		"tests/soak/a_test.go":      "", "tools/release/a_test.go": "func TestHereToo(t *testing.T) {}\n",
 	} {
 		path := filepath.Join(dir, name)
 		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o755)); err != nil {
@@ -109,7 +113,8 @@ func TestXcaddyFindsTests(t *testing.T) {
 	}
 	const here, release = "go test -race -trimpath -gcflags=all=-dwarf=false -p 1 -run %s ./", "go -C tools/release test -run %s ."
 	for name, want := range map[string][]string{
-		"Here": {here + "caddymodule/cli", release}, "TestHere$/sub": {here + "caddymodule/cli"}, "There": {here + "connector"},
+		"Here": {here + "caddymodule/cli", release}, "TestHere$/sub": {here + "caddymodule/cli"},
+		"There":       {here + "connector"},
 		"TestHereToo": {release}, "Nowhere": nil,
 	} {
 		_ = os.Remove(filepath.Join(dir, "log")) // of the last one

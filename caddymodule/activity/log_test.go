@@ -149,7 +149,8 @@ func TestDamagedRecent(t *testing.T) {
 	} {
 		path := filepath.Join(t.TempDir(), "gateway.db")
 		l, st, kv := open(t, path)
-		if _, err := kv.Txn(t.Context(), store.Txn{Then: []store.Op{store.Put("x/recent/"+account, []byte(value))}}); err != nil {
+		if _, err := kv.Txn(t.Context(),
+			store.Txn{Then: []store.Op{store.Put("x/recent/"+account, []byte(value))}}); err != nil {
 			t.Fatal(err)
 		}
 		if got := ids(l, account); len(got) != 0 {
@@ -171,7 +172,8 @@ func TestJSON(t *testing.T) {
 	l.Record(account, activity.Request{
 		ID: "req_1", Time: at, KeyID: "key_1", KeyName: "laptop", Deployment: "m", Dialect: "messages", Operation: "messages",
 		Status: 200, Streamed: true, InputTokens: 5, OutputTokens: 7,
-		DurationMillis: activity.Millis(1234_600 * time.Microsecond), FirstTokenMillis: activity.Millis(200 * time.Microsecond),
+		DurationMillis:   activity.Millis(1234_600 * time.Microsecond),
+		FirstTokenMillis: activity.Millis(200 * time.Microsecond),
 	})
 	const want = `{"id":"req_1","time":"2026-11-21T14:36:05.123Z","key_id":"key_1","key_name":"laptop","deployment":"m",` +
 		`"dialect":"messages","operation":"messages","status":200,"streamed":true,"duration_ms":1235,"first_token_ms":1,` +
@@ -181,7 +183,8 @@ func TestJSON(t *testing.T) {
 		t.Errorf("%s, %v, not\n%s", got, err, want)
 	}
 	var back activity.Request
-	if err := json.Unmarshal(got, &back); err != nil || back.DurationMillis != 1235 || !back.Time.Equal(at.Truncate(time.Millisecond)) {
+	if err := json.Unmarshal(got, &back); err != nil || back.DurationMillis != 1235 ||
+		!back.Time.Equal(at.Truncate(time.Millisecond)) {
 		t.Errorf("read as %+v, %v", back, err)
 	}
 }
@@ -336,7 +339,8 @@ func TestRefusals(t *testing.T) {
 		calls := 0
 		defer l.Subscribe(func(string) { calls++ })()
 		refused := func(key, text string) activity.Request {
-			return activity.Request{ID: "req_" + key, Time: time.Now(), KeyID: key, Status: 401, ErrorClass: activity.PolicyError, Error: text}
+			return activity.Request{ID: "req_" + key, Time: time.Now(), KeyID: key, Status: 401,
+				ErrorClass: activity.PolicyError, Error: text}
 		}
 		for range 1000 {
 			l.Refuse(account, refused("a", "revoked"))
@@ -364,7 +368,8 @@ func TestRefusals(t *testing.T) {
 		}
 		check(l, "in a minute", 3, 1000)
 		var sum store.Usage
-		if err := l.EachUsage(t.Context(), account, "1990-01-01", "2099-12-31", nil, func(r store.UsageRow) error { sum.Add(r.Usage); return nil }); err != nil || sum.Requests != 200 {
+		if err := l.EachUsage(t.Context(), account, "1990-01-01", "2099-12-31", nil,
+			func(r store.UsageRow) error { sum.Add(r.Usage); return nil }); err != nil || sum.Requests != 200 {
 			t.Errorf("%d requests are used, %v", sum.Requests, err)
 		}
 		for range 60 {

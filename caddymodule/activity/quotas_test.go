@@ -74,7 +74,8 @@ type batches struct {
 }
 
 func (b *batches) Txn(ctx context.Context, t store.Txn) (store.TxnResult, error) {
-	ofDays := len(t.Then) > 0 && !slices.ContainsFunc(t.Then, func(op store.Op) bool { return !strings.HasPrefix(op.Key, "x/usage/") })
+	ofDays := len(t.Then) > 0 && !slices.ContainsFunc(t.Then,
+		func(op store.Op) bool { return !strings.HasPrefix(op.Key, "x/usage/") })
 	if ofDays {
 		b.mu.Lock()
 		b.at = append(b.at, time.Now())

@@ -26,7 +26,8 @@ func TestReport(t *testing.T) {
 		ctx := context.Background()
 		shared := storetest.OpenBolt(t, filepath.Join(dir, "shared.db"))
 		edge := func(name string) (*activity.Log, func()) {
-			st, err := store.New(storetest.Share(shared), store.Options{Edge: name, Local: storetest.OpenBolt(t, filepath.Join(dir, name))})
+			st, err := store.New(storetest.Share(shared),
+				store.Options{Edge: name, Local: storetest.OpenBolt(t, filepath.Join(dir, name))})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -52,10 +53,11 @@ func TestReport(t *testing.T) {
 		check := func(when string, r activity.Report, want int64) {
 			t.Helper()
 			var sum store.Usage
-			err := here.EachUsage(ctx, account, "1990-01-01", "2099-12-31", map[string][]store.UsageRow{"there": r.Usage}, func(r store.UsageRow) error {
-				sum.Add(r.Usage)
-				return nil
-			})
+			err := here.EachUsage(ctx, account, "1990-01-01", "2099-12-31", map[string][]store.UsageRow{"there": r.Usage},
+				func(r store.UsageRow) error {
+					sum.Add(r.Usage)
+					return nil
+				})
 			if err != nil || sum.Requests != want || sum.InputTokens != 100*want {
 				t.Errorf("%s: %+v, not %d requests, %v", when, sum, want, err)
 			}

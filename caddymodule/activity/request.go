@@ -68,7 +68,8 @@ const maxField = 256
 // clip truncates the time and the strings, some of which clients choose.
 func (r *Request) clip() {
 	r.Time = r.Time.UTC().Truncate(time.Millisecond)
-	for _, field := range [...]*string{&r.ID, &r.KeyID, &r.KeyName, &r.Deployment, &r.Model, &r.Connector, &r.Dialect, &r.Operation, &r.ErrorCode, &r.Error} {
+	for _, field := range [...]*string{&r.ID, &r.KeyID, &r.KeyName, &r.Deployment, &r.Model, &r.Connector, &r.Dialect,
+		&r.Operation, &r.ErrorCode, &r.Error} {
 		if len(*field) > maxField {
 			// Clone, so that the rest of the string can be freed.
 			*field = strings.Clone(strings.ToValidUTF8((*field)[:maxField], ""))

@@ -43,7 +43,8 @@ func (k rowKey) of(keyName string) store.UsageRow {
 func (l *Log) count(account string, r *Request) {
 	ended := r.Time.Add(time.Duration(r.DurationMillis * float64(time.Millisecond)))
 	hour, usage := max(0, ended.Unix()/hourSeconds), r.usage()
-	for _, k := range [...]rowKey{{hour - hour%24, true, account, r.KeyID, r.Deployment}, {hour, false, account, r.KeyID, r.Deployment}} {
+	for _, k := range [...]rowKey{{hour - hour%24, true, account, r.KeyID, r.Deployment},
+		{hour, false, account, r.KeyID, r.Deployment}} {
 		of := l.usage[k]
 		if of == nil {
 			of = new(row)
@@ -201,7 +202,8 @@ func (l *Log) row(k rowKey) (*row, store.UsageRow) {
 // does so for hours. It includes requests that are not yet saved. There may be several rows of a
 // day, key and deployment. f must not use the log. newer are rows of other gateways, from their
 // reports.
-func (l *Log) EachUsage(ctx context.Context, account, from, to string, newer map[string][]store.UsageRow, f func(store.UsageRow) error) error {
+func (l *Log) EachUsage(ctx context.Context, account, from, to string, newer map[string][]store.UsageRow,
+	f func(store.UsageRow) error) error {
 	l.saving.Lock()
 	defer l.saving.Unlock()
 	if err := l.store.EachUsage(ctx, account, from, to, newer, f); err != nil {
@@ -230,7 +232,8 @@ func (l *Log) KeyUsage(ctx context.Context, account, key string, from, to time.T
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for k, r := range l.usage {
-		if day := k.hour / dayHours; k.daily && k.account == account && k.key == key && first <= day && day <= last && r.unsaved.Requests > 0 {
+		if day := k.hour / dayHours; k.daily && k.account == account && k.key == key && first <= day && day <= last &&
+			r.unsaved.Requests > 0 {
 			row := k.of(r.keyName)
 			row.Usage = r.unsaved
 			f(row)

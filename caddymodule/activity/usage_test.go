@@ -37,12 +37,14 @@ func TestUsage(t *testing.T) {
 		{time.Date(2026, 3, 3, 1, 0, 0, 0, time.UTC), "b", ""},                      // of a clock that was wrong
 	} {
 		l.Record(account, activity.Request{
-			Time: r.at, KeyID: r.key, KeyName: "laptop", Deployment: "m", ErrorClass: r.class, InputTokens: 100, CachedTokens: 50, OutputTokens: 10, ReasoningTokens: 5,
+			Time: r.at, KeyID: r.key, KeyName: "laptop", Deployment: "m", ErrorClass: r.class, InputTokens: 100,
+			CachedTokens: 50, OutputTokens: 10, ReasoningTokens: 5,
 			FirstTokenMillis: 300, BusyMillis: 900, Estimated: r.class != "",
 		})
 	}
 	l.Record("other", activity.Request{Time: now, Status: 200})
-	one := store.Usage{Requests: 1, ModelRequests: 1, InputTokens: 100, CachedTokens: 50, OutputTokens: 10, ReasoningTokens: 5, FirstTokens: 1, FirstTokenMillis: 300, BusyMillis: 900}
+	one := store.Usage{Requests: 1, ModelRequests: 1, InputTokens: 100, CachedTokens: 50, OutputTokens: 10,
+		ReasoningTokens: 5, FirstTokens: 1, FirstTokenMillis: 300, BusyMillis: 900}
 	row := func(day, key string, changes ...func(*store.Usage)) store.UsageRow {
 		r := store.UsageRow{Account: account, Day: day, Key: key, KeyName: "laptop", Deployment: "m"}
 		for _, change := range changes {
@@ -55,10 +57,22 @@ func TestUsage(t *testing.T) {
 	good := func(*store.Usage) {}
 	bad := func(class *int64) { *class = 1 }
 	want := []store.UsageRow{
-		row("2026-02-27", "b", func(u *store.Usage) { bad(&u.PolicyErrors); u.EstimatedRequests, u.EstimatedTokens = 1, 110 }),
-		row("2026-03-01", "a", func(u *store.Usage) { bad(&u.GatewayErrors); u.EstimatedRequests, u.EstimatedTokens = 1, 110 }),
+		row("2026-02-27", "b", func(u *store.Usage) {
+			bad(&u.PolicyErrors)
+			u.EstimatedRequests,
+				u.EstimatedTokens = 1, 110
+		}),
+		row("2026-03-01", "a", func(u *store.Usage) {
+			bad(&u.GatewayErrors)
+			u.EstimatedRequests,
+				u.EstimatedTokens = 1, 110
+		}),
 		row("2026-03-02", "a", good, good),
-		row("2026-03-02", "b", func(u *store.Usage) { bad(&u.CallerErrors); u.EstimatedRequests, u.EstimatedTokens = 1, 110 }),
+		row("2026-03-02", "b", func(u *store.Usage) {
+			bad(&u.CallerErrors)
+			u.EstimatedRequests,
+				u.EstimatedTokens = 1, 110
+		}),
 	}
 	var got []store.UsageRow
 	err := l.EachUsage(t.Context(), account, "2026-02-26", "2026-03-02", nil, func(r store.UsageRow) error {
@@ -101,7 +115,8 @@ func TestUsageIsSaved(t *testing.T) {
 		check := func(when string, second int64) {
 			t.Helper()
 			days := used(t, l, account)
-			if len(days) != 2 || days["2000-01-01"].Requests != 100 || days["2000-01-02"].Requests != second || days["2000-01-01"].InputTokens != 10_000 {
+			if len(days) != 2 || days["2000-01-01"].Requests != 100 || days["2000-01-02"].Requests != second ||
+				days["2000-01-01"].InputTokens != 10_000 {
 				t.Errorf("%s: %+v", when, days)
 			}
 		}
@@ -141,7 +156,8 @@ func TestUsageOverMidnight(t *testing.T) {
 	if err != nil || len(hours) != 2 || hours["2026-11-30T23"] != 1 || hours["2026-12-01T00"] != 1 {
 		t.Errorf("by hour: %v, %v", hours, err)
 	}
-	if days := used(t, l, account); len(days) != 2 || days["2026-11-30"].Requests != 1 || days["2026-12-01"].Requests != 1 {
+	if days := used(t, l, account); len(days) != 2 || days["2026-11-30"].Requests != 1 ||
+		days["2026-12-01"].Requests != 1 {
 		t.Errorf("by day: %+v", days)
 	}
 }

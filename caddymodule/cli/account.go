@@ -88,7 +88,8 @@ its keys use together. ` + limitsHelp,
 func limitFlags(f *pflag.FlagSet) {
 	defaults := store.Limits{}.Effective()
 	for _, name := range store.RecordLimitNames() {
-		f.Int(limitFlag(name), 0, fmt.Sprintf("How many %s it may have (default %d)", strings.TrimPrefix(name, "max_"), *defaults.Field(name)))
+		f.Int(limitFlag(name), 0, fmt.Sprintf("How many %s it may have (default %d)", strings.TrimPrefix(name, "max_"),
+			*defaults.Field(name)))
 	}
 }
 
@@ -155,7 +156,8 @@ func printKeyDefaults(in *invocation, d store.KeyDefaults) {
 	if d.ExpiresDays > 0 {
 		expires = fmt.Sprintf("after %d days", d.ExpiresDays)
 	}
-	in.printf("\nNew keys get:\n\n  scope    %s\n  expires  %s\n  from     %s\n  limits   %s\n", cmp.Or(d.Scope, "*"), expires, networkList(d.AllowedIPs), limitList(d.Limits))
+	in.printf("\nNew keys get:\n\n  scope    %s\n  expires  %s\n  from     %s\n  limits   %s\n", cmp.Or(d.Scope, "*"),
+		expires, networkList(d.AllowedIPs), limitList(d.Limits))
 }
 
 // limitFlag returns the flag of a limit, such as max-keys.

@@ -17,7 +17,8 @@ func TestAddressOfSite(t *testing.T) {
 	}))
 	defer site.Close()
 	address := site.Listener.Addr().String()
-	if ran := runCommand(t, "status", "--address", address); ran.exit != 1 || !strings.Contains(ran.err, address+" is the address of a site, not of Caddy's admin endpoint") {
+	if ran := runCommand(t, "status", "--address", address); ran.exit != 1 ||
+		!strings.Contains(ran.err, address+" is the address of a site, not of Caddy's admin endpoint") {
 		t.Errorf("exit %d, %s", ran.exit, ran.err)
 	}
 }

@@ -14,7 +14,8 @@ import (
 )
 
 var auditCommand = command{
-	use: "audit [--by NAME] [--operation KIND] [--record NAME] [--from DAY] [--to DAY]", short: "Shows who changed what, when and from where",
+	use:   "audit [--by NAME] [--operation KIND] [--record NAME] [--from DAY] [--to DAY]",
+	short: "Shows who changed what, when and from where",
 	long: `Shows the management operations on an account, newest first: who performed them,
 when and from where. The last 1,000 of the last 90 days are kept. The list of the
 default account also has the operations on the gateway itself, such as backups.`,

@@ -115,7 +115,8 @@ func (in *invocation) backupToOutput(from func(io.Writer) error) error {
 
 // fetchBackup writes a backup to a new file in a folder, and checks it. The file is
 // read from the gateway at once: a slow reader would delay its writers.
-func (in *invocation) fetchBackup(folder string, from func(io.Writer) error) (path string, info store.BackupInfo, err error) {
+func (in *invocation) fetchBackup(folder string,
+	from func(io.Writer) error) (path string, info store.BackupInfo, err error) {
 	file, err := os.CreateTemp(folder, ".backup-*.new") // mode 0600
 	if err != nil {
 		return "", info, fmt.Errorf("writing the backup: %w", err)
@@ -155,7 +156,8 @@ func (in *invocation) readShared(host up.Host, w io.Writer) (err error) {
 		return err
 	}
 	if place.Shared == nil {
-		return up.Usagef("the store of the configuration is the file %s, not in etcd: copy the file, which is a backup while the gateway is stopped", place.Path)
+		return up.Usagef("the store of the configuration is the file %s, not in etcd: copy the file, which is a backup "+
+			"while the gateway is stopped", place.Path)
 	}
 	kv, err := place.Shared(in.Context(), slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -219,7 +221,8 @@ func restore(in *invocation, host up.Host) error {
 	if err != nil {
 		return err
 	}
-	in.warnf("The backup %s is intact (%d bytes, accounts: %d). The database is %s.\n", in.arg, info.Bytes, info.Accounts, place.Name)
+	in.warnf("The backup %s is intact (%d bytes, accounts: %d). The database is %s.\n", in.arg, info.Bytes, info.Accounts,
+		place.Name)
 	question := "Replace the database by the backup?"
 	if place.Shared != nil {
 		question = "Write the backup into etcd?"

@@ -29,7 +29,8 @@ func Register(host up.Host) {
 		Name:  "gateway",
 		Short: "Manages the model gateway",
 		CobraFunc: func(cmd *cobra.Command) {
-			build(cmd, commands(host), environment{now: time.Now, zone: time.Local, askPassword: terminalPassword, confirm: terminalConfirm})
+			build(cmd, commands(host), environment{now: time.Now, zone: time.Local, askPassword: terminalPassword,
+				confirm: terminalConfirm})
 		},
 	})
 }
@@ -90,7 +91,8 @@ package, or to you.`,
   caddy gateway key create --name laptop --scope "qwen*"`,
 		commands: []command{
 			keyCommands, connectorCommands, deploymentCommands, pairingCommands, userCommands,
-			tokenCommands, setupLinkCommand, accountCommands, statusCommand, usageCommand, auditCommand, upCommand(host), backupCommand(host), restoreCommand(host), identityCommands, edgeCommands,
+			tokenCommands, setupLinkCommand, accountCommands, statusCommand, usageCommand, auditCommand, upCommand(host),
+			backupCommand(host), restoreCommand(host), identityCommands, edgeCommands,
 		},
 	}
 }
@@ -101,7 +103,9 @@ func build(cmd *cobra.Command, c command, env environment) {
 	if c.short != "" {
 		cmd.Short = c.short
 	}
-	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return fail(cmd, up.UsageError{Err: usage.Flag(cmd, err)}) })
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return fail(cmd, up.UsageError{Err: usage.Flag(cmd, err)})
+	})
 	if c.run == nil {
 		for _, sub := range c.commands {
 			child := new(cobra.Command)

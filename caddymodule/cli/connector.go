@@ -37,7 +37,8 @@ The token is not stored and cannot be shown again.`,
 			for i, u := range c.Upstreams {
 				upstreams[i] = u.String()
 			}
-			return []string{c.ID, c.Name, c.State, c.Transport, c.Remote, c.Version, strings.Join(upstreams, ", "), since, in.env.tokenState(c)}
+			return []string{c.ID, c.Name, c.State, c.Transport, c.Remote, c.Version, strings.Join(upstreams, ", "), since,
+				in.env.tokenState(c)}
 		},
 		notes: func(in *invocation, connectors []manage.Connector) {
 			printRotationProblems(in, connectors)
@@ -73,7 +74,8 @@ func printNewerVersions(in *invocation, connectors []manage.Connector) {
 		}
 	}
 	for _, version := range slices.Sorted(maps.Keys(names)) {
-		in.printf("\n%s is available: run `connector update` on the machine of %s\n", printable(version), strings.Join(names[version], ", "))
+		in.printf("\n%s is available: run `connector update` on the machine of %s\n", printable(version),
+			strings.Join(names[version], ", "))
 	}
 }
 
@@ -116,7 +118,8 @@ valid until the connector connects with the new one.`,
 	},
 	run: operation(func(in *invocation) (request, error) {
 		if !in.is("yes") {
-			if err := in.env.confirm(in.Command, fmt.Sprintf("Give connector %q a new tunnel token?", printable(in.arg))); err != nil {
+			if err := in.env.confirm(in.Command,
+				fmt.Sprintf("Give connector %q a new tunnel token?", printable(in.arg))); err != nil {
 				return request{}, err
 			}
 		}
@@ -135,7 +138,8 @@ func printRotatedConnector(in *invocation, r manage.RotatedConnector) {
 		in.printf("Connector %q (%s) has a new tunnel token. The old one is invalid.\n", printable(r.Name), r.ID)
 	case manage.RotationFailed:
 		in.err = fmt.Errorf("the connector %q cannot write its configuration: %s\n"+
-			"The old token stays valid. Copy a new one into it; this command prints one:\n\n  %s", printable(r.Name), printable(r.Problem), show)
+			"The old token stays valid. Copy a new one into it; this command prints one:\n\n  %s", printable(r.Name),
+			printable(r.Problem), show)
 	case manage.RotationByHand:
 		in.printf(`The new tunnel token of connector %q (%s) is shown only this once:
 

@@ -18,7 +18,8 @@ var deploymentCommands = command{
 	use: "deployment", short: "Sets, lists and removes deployments",
 	aliases: []string{"model"},
 	commands: []command{{
-		use:   "set NAME [--connector ID_OR_NAME …] [--add-connector ID_OR_NAME] [--upstream UPSTREAM] [--model MODEL] [--kind KIND] [--max-concurrency N] [--option NAME=VALUE …] [--reset NAME …]",
+		use: "set NAME [--connector ID_OR_NAME …] [--add-connector ID_OR_NAME] [--upstream UPSTREAM] [--model MODEL] " +
+			"[--kind KIND] [--max-concurrency N] [--option NAME=VALUE …] [--reset NAME …]",
 		short: "Publishes a model, or changes its route",
 		long: `Publishes a model, or changes its route. New requests use the new route at once;
 running ones finish on the old route.
@@ -58,7 +59,8 @@ keys.
 			f.String("kind", "", "chat or embeddings (default chat)")
 			f.Int("max-concurrency", 0, "Limit of running requests (default no limit)")
 			f.StringArray("option", nil, "NAME=VALUE: adjustment for the model server (may be repeated)")
-			f.StringArray("reset", nil, "upstream, model, kind, max-concurrency or an option: back to its default (may be repeated)")
+			f.StringArray("reset", nil,
+				"upstream, model, kind, max-concurrency or an option: back to its default (may be repeated)")
 		},
 		run: operation(deploymentRequest, func(in *invocation, d manage.Deployment) {
 			through := make([]string, len(d.Through))
@@ -82,7 +84,8 @@ keys.
 			if d.MaxConcurrency != 0 {
 				bound = strconv.Itoa(d.MaxConcurrency)
 			}
-			return []string{d.Name, string(d.Kind), state, strings.Join(d.ConnectorNames(), ", "), d.Upstream, d.Model, bound, d.Options.String(), in.env.date(d.UpdatedAt)}
+			return []string{d.Name, string(d.Kind), state, strings.Join(d.ConnectorNames(), ", "), d.Upstream, d.Model, bound,
+				d.Options.String(), in.env.date(d.UpdatedAt)}
 		},
 		notes: func(in *invocation, deployments []manage.Deployment) {
 			for _, d := range deployments {
@@ -104,7 +107,8 @@ keys.
 func deploymentRequest(in *invocation) (request, error) {
 	connectors, _ := in.Flags().GetStringArray("connector")
 	if slices.Contains(connectors, "") {
-		return request{}, up.Usagef("--connector is empty; for example: caddy gateway deployment set %s --connector workstation", in.arg)
+		return request{}, up.Usagef("--connector is empty; for example: caddy gateway deployment set %s --connector "+
+			"workstation", in.arg)
 	}
 	r := in.request(http.MethodPut, "/deployments/{}", "upstream", "model", "kind", "add-connector")
 	if len(connectors) > 0 {
@@ -151,7 +155,8 @@ func resetField(body, options map[string]any, name string) error {
 	}
 	i := slices.IndexFunc(compat.All(), func(o compat.Option) bool { return o.Name == name })
 	if i < 0 {
-		return up.Usagef("--reset: unknown name %.80q; the names are upstream, model, kind, max-concurrency, %s", name, strings.Join(compat.Names(), ", "))
+		return up.Usagef("--reset: unknown name %.80q; the names are upstream, model, kind, max-concurrency, %s", name,
+			strings.Join(compat.Names(), ", "))
 	}
 	options[name] = jsonValue(compat.All()[i].Values[0])
 	return nil

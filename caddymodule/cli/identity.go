@@ -47,7 +47,8 @@ period of a pending rotation.`,
 func rotateIdentity(in *invocation) error {
 	now := in.is("now")
 	if now && !in.is("yes") {
-		if err := in.env.confirm(in.Command, "Drop the present key? Connectors that cannot store the new pin now must be paired again."); err != nil {
+		if err := in.env.confirm(in.Command,
+			"Drop the present key? Connectors that cannot store the new pin now must be paired again."); err != nil {
 			return err
 		}
 	}
@@ -77,7 +78,8 @@ func printIdentity(in *invocation, s manage.IdentityStatus) {
 		in.printf("Switch     %s (%s)\n", s.SwitchAt.In(in.env.zone).Format(time.RFC1123), in.env.in(*s.SwitchAt))
 	}
 	in.printf("Stored by  %d of %d connectors\n", s.Connectors-len(s.Missing), s.Connectors)
-	in.printMissing(s, "These connectors have not stored the next pin yet. Without it they must be paired again after the switch:")
+	in.printMissing(s, "These connectors have not stored the next pin yet. Without it they must be paired again after "+
+		"the switch:")
 }
 
 // printMissing prints the connectors without the next pin.

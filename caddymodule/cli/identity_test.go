@@ -11,7 +11,8 @@ import (
 
 const (
 	calmIdentityJSON    = `{"pin":"PIN","connectors":2,"missing":[]}`
-	pendingIdentityJSON = `{"pin":"PIN","next_pin":"NEXT","since":"2026-05-01T12:00:00Z","switch_at":"2026-05-31T12:00:00Z","connectors":3,"missing":[` +
+	pendingIdentityJSON = `{"pin":"PIN","next_pin":"NEXT","since":"2026-05-01T12:00:00Z",` +
+		`"switch_at":"2026-05-31T12:00:00Z","connectors":3,"missing":[` +
 		`{"id":"con_1","name":"na\u001bs","account":"default","online":false,"reason":"it is offline"}]}`
 )
 

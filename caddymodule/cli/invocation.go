@@ -61,7 +61,8 @@ type request struct {
 // argument, which may contain any character; dots are escaped, as clients remove dot
 // segments. The body has the given string flags, without empty ones.
 func (in *invocation) request(method, path string, flags ...string) request {
-	r := request{method: method, path: strings.Replace(path, "{}", strings.ReplaceAll(url.PathEscape(in.arg), ".", "%2E"), 1)}
+	r := request{method: method, path: strings.Replace(path, "{}",
+		strings.ReplaceAll(url.PathEscape(in.arg), ".", "%2E"), 1)}
 	account := in.text("account")
 	if method == http.MethodGet || method == http.MethodDelete {
 		if account != "" {
@@ -161,7 +162,8 @@ func (in *invocation) admin() (string, error) {
 		return up.DefaultAdmin()
 	}
 	if scheme, _, ok := strings.Cut(in.text("address"), "://"); ok {
-		return "", up.Usagef("--address is Caddy's admin endpoint, such as localhost:2019, and not the URL of a site; write it without %s://", scheme)
+		return "", up.Usagef("--address is Caddy's admin endpoint, such as localhost:2019, and not the URL of a site; "+
+			"write it without %s://", scheme)
 	}
 	address, err := caddycmd.DetermineAdminAPIAddress(in.text("address"), nil, in.text("config"), in.text("adapter"))
 	if err != nil {
@@ -234,7 +236,8 @@ func (in *invocation) send(r request) (*http.Response, error) {
 		},
 	}}).Do(req)
 	if err != nil {
-		return nil, fmt.Errorf(program.Named("no gateway answers at %s: %w\nStart it with `caddy run --config Caddyfile` or `caddy gateway up`, or name its configuration with --config or its admin endpoint with --address"), address, err)
+		return nil, fmt.Errorf(program.Named("no gateway answers at %s: %w\nStart it with `caddy run --config Caddyfile` "+
+			"or `caddy gateway up`, or name its configuration with --config or its admin endpoint with --address"), address, err)
 	}
 	if resp.StatusCode >= http.StatusBadRequest || resp.StatusCode == http.StatusAccepted {
 		defer resp.Body.Close()
@@ -262,9 +265,11 @@ func refusal(address string, resp *http.Response) error {
 	case resp.Header.Get("Server") == "Caddy": // the admin endpoint does not send it
 		return fmt.Errorf("%s is the address of a site, not of Caddy's admin endpoint, whose usual address is localhost:2019", address)
 	case resp.StatusCode == http.StatusNotFound:
-		return fmt.Errorf(program.Named("the Caddy at %s has no model gateway; build it with the module (`caddy list-modules` shows the modules of a program)"), address)
+		return fmt.Errorf(program.Named("the Caddy at %s has no model gateway; build it with the module (`caddy "+
+			"list-modules` shows the modules of a program)"), address)
 	}
-	return fmt.Errorf("the server at %s answered HTTP %d; it may not be Caddy's admin endpoint, whose usual address is localhost:2019", address, resp.StatusCode)
+	return fmt.Errorf("the server at %s answered HTTP %d; it may not be Caddy's admin endpoint, whose usual address is "+
+		"localhost:2019", address, resp.StatusCode)
 }
 
 // url returns the base of the gateway's HTTP API for a sample request, or a

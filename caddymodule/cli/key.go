@@ -18,7 +18,8 @@ import (
 var keyCommands = command{
 	use: "key", short: "Creates, changes, rotates, disables, revokes and lists API keys",
 	commands: []command{{
-		use: "create --name NAME [--scope SCOPE] [--expires TIME] [--allow-ip NETWORK …]", short: "Creates an API key and prints it once",
+		use:   "create --name NAME [--scope SCOPE] [--expires TIME] [--allow-ip NETWORK …]",
+		short: "Creates an API key and prints it once",
 		long: `Creates an API key and prints it. It is not stored and cannot be shown again.
 
 ` + keyFlagsHelp + `
@@ -53,7 +54,8 @@ Try it:
 		empty:  "Create one with `caddy gateway key create --name NAME`.",
 		header: []string{"ID", "NAME", "KEY", "SCOPE", "OWNER", "LAST USED", "EXPIRES", "STATE"},
 		row: func(in *invocation, k manage.Key) []string {
-			return []string{k.ID, k.Name, k.Shown, k.Scope, k.OwnerName, in.env.ago(k.LastUsedAt), in.env.end(k.ExpiresAt), keyState(in, k)}
+			return []string{k.ID, k.Name, k.Shown, k.Scope, k.OwnerName, in.env.ago(k.LastUsedAt), in.env.end(k.ExpiresAt),
+				keyState(in, k)}
 		},
 	}.command(), {
 		use: "set NAME [--scope SCOPE] [--expires TIME] [--allow-ip NETWORK …]", short: "Changes an API key",
@@ -236,7 +238,8 @@ func (in *invocation) expiry(text string) (any, error) {
 	if at, err := time.Parse(time.RFC3339, text); err == nil {
 		return at.UTC().Format(time.RFC3339), nil
 	}
-	return nil, up.Usagef("--expires %q is neither a duration such as 30d, nor a time such as 2027-01-31T12:00:00Z, nor never", text)
+	return nil, up.Usagef("--expires %q is neither a duration such as 30d, nor a time such as 2027-01-31T12:00:00Z, nor "+
+		"never", text)
 }
 
 // keyState returns the state of a key, and since when.
@@ -263,12 +266,15 @@ func networkList(networks []netip.Prefix) string {
 
 // printKey prints the fields of a key that can be changed.
 func printKey(in *invocation, k manage.Key) {
-	in.printf("  id       %s\n  scope    %s\n  expires  %s\n  from     %s\n  owner    %s\n  note     %s\n  limits   %s\n  state    %s\n",
-		k.ID, printable(k.Scope), in.env.end(k.ExpiresAt), networkList(k.AllowedIPs), cmp.Or(printable(k.OwnerName), "none"), cmp.Or(printable(k.Note), "none"), limitList(k.Limits), keyState(in, k))
+	in.printf("  id       %s\n  scope    %s\n  expires  %s\n  from     %s\n  owner    %s\n  note     %s\n  limits   "+
+		"%s\n  state    %s\n",
+		k.ID, printable(k.Scope), in.env.end(k.ExpiresAt), networkList(k.AllowedIPs), cmp.Or(printable(k.OwnerName), "none"),
+		cmp.Or(printable(k.Note), "none"), limitList(k.Limits), keyState(in, k))
 }
 
 func printRotatedKey(in *invocation, key manage.CreatedKey) {
-	in.printf("Key %q has a new secret. It is shown only this once, so store it now:\n\n  %s\n\n", printable(key.Name), key.Key)
+	in.printf("Key %q has a new secret. It is shown only this once, so store it now:\n\n  %s\n\n",
+		printable(key.Name), key.Key)
 	if key.Previous == nil {
 		in.printf("The old secret is invalid.\n")
 	} else {

@@ -4,10 +4,13 @@ import "strings"
 
 const (
 	keyJSON = `{"id":"key_06b3kz9v6dfx7fbv7wq7m5r2qm","account":"default","name":"laptop","scope":"*",` +
-		`"created_at":"2026-05-01T10:30:00Z","last_used_at":"2026-05-02T11:57:00Z","shown":"sk-svc-8Hq2…x7Lp","expires_at":"2026-06-01T10:30:00Z","disabled_at":null,"revoked_at":null,` +
-		`"owner":"usr_1","owner_name":"anna","note":"of the desk","allowed_ips":["10.0.0.0/8","192.0.2.1/32"],"state":"valid"}`
+		`"created_at":"2026-05-01T10:30:00Z","last_used_at":"2026-05-02T11:57:00Z","shown":"sk-svc-8Hq2…x7Lp",` +
+		`"expires_at":"2026-06-01T10:30:00Z","disabled_at":null,"revoked_at":null,` +
+		`"owner":"usr_1","owner_name":"anna","note":"of the desk","allowed_ips":["10.0.0.0/8","192.0.2.1/32"],` +
+		`"state":"valid"}`
 	revokedKeyJSON = `{"id":"key_06b3kz9v6dfx7fbv7wq7m5r2qn","account":"default","name":"ci","scope":"qwen*,llama3.2:3b",` +
-		`"created_at":"2026-04-01T10:30:00Z","last_used_at":null,"shown":"sk-svc-Qw3r…Lm9k","expires_at":null,"disabled_at":null,"revoked_at":"2026-04-02T10:30:00Z","state":"revoked"}`
+		`"created_at":"2026-04-01T10:30:00Z","last_used_at":null,"shown":"sk-svc-Qw3r…Lm9k","expires_at":null,` +
+		`"disabled_at":null,"revoked_at":"2026-04-02T10:30:00Z","state":"revoked"}`
 	createdKeyJSON = `{"id":"key_06b3kz9v6dfx7fbv7wq7m5r2qm","name":"laptop","scope":"*",` +
 		`"key":"sk-svc-EXAMPLE","created_at":"2026-05-01T10:30:00Z"}`
 )
@@ -28,26 +31,39 @@ var keyTests = []struct {
 	{"key_list", "key list", ok("GET /model_gateway/keys", "["+keyJSON+","+revokedKeyJSON+"]")},
 	{"key_list_empty", "key list --account a&b", ok("GET /model_gateway/keys?account=a%26b", "[]")},
 	{"key_list_json", "key list --json", ok("GET /model_gateway/keys", "["+keyJSON+"]")},
-	{"key_revoke_again", "key revoke key_1", ok("DELETE /model_gateway/keys/key_1", strings.Replace(revokedKeyJSON, "}", `,"already_revoked":true,"removed":false}`, 1))},
-	{"key_remove", "key remove key_1", ok("DELETE /model_gateway/keys/key_1?record=remove", strings.Replace(revokedKeyJSON, "}", `,"removed":true}`, 1))},
-	{"key_remove_json", "key remove key_1 --json --account team", ok("DELETE /model_gateway/keys/key_1?account=team&record=remove", strings.Replace(revokedKeyJSON, "}", `,"removed":true}`, 1))},
+	{"key_revoke_again", "key revoke key_1",
+		ok("DELETE /model_gateway/keys/key_1",
+			strings.Replace(revokedKeyJSON, "}", `,"already_revoked":true,"removed":false}`, 1))},
+	{"key_remove", "key remove key_1",
+		ok("DELETE /model_gateway/keys/key_1?record=remove", strings.Replace(revokedKeyJSON, "}", `,"removed":true}`, 1))},
+	{"key_remove_json", "key remove key_1 --json --account team",
+		ok("DELETE /model_gateway/keys/key_1?account=team&record=remove",
+			strings.Replace(revokedKeyJSON, "}", `,"removed":true}`, 1))},
 	{"key_revoke", "key revoke key_1", ok("DELETE /model_gateway/keys/key_1", keyJSON)},
 	{"key_revoke_unknown", "key revoke key_1", map[string]adminAnswer{
 		"DELETE /model_gateway/keys/key_1": {404, `{"error":"key \"key_1\" not found in account \"default\""}`},
 	}},
-	{"key_set", "key set laptop --expires 30d --allow-ip 10.0.0.0/8,192.0.2.1 --note= --owner anna --rename desk", ok("PATCH /model_gateway/keys/laptop", keyJSON)},
-	{"key_set_no_owner", "key set laptop --owner= --note=", ok("PATCH /model_gateway/keys/laptop", `{"id":"key_1","name":"laptop","scope":"*","state":"valid"}`)},
+	{"key_set", "key set laptop --expires 30d --allow-ip 10.0.0.0/8,192.0.2.1 --note= --owner anna --rename desk",
+		ok("PATCH /model_gateway/keys/laptop", keyJSON)},
+	{"key_set_no_owner", "key set laptop --owner= --note=",
+		ok("PATCH /model_gateway/keys/laptop", `{"id":"key_1","name":"laptop","scope":"*","state":"valid"}`)},
 	{"key_set_never", "key set laptop --expires never --allow-ip any", ok("PATCH /model_gateway/keys/laptop", keyJSON)},
 	{"key_set_nothing", "key set laptop --account team", nil},
 	{"key_set_wrong_time", "key set laptop --expires tomorrow", nil},
 	{"key_set_wrong_network", "key set laptop --allow-ip here", nil},
 	{"key_set_empty_network", "key set laptop --allow-ip=", nil},
-	{"key_rotate", "key rotate laptop --grace 2d", ok("POST /model_gateway/keys/laptop/rotate", strings.Replace(createdKeyJSON, "}", `,"previous":{"shown":"sk-svc-8Hq2…x7Lp","until":"2026-05-04T12:00:00Z"}}`, 1))},
-	{"key_rotate_now", "key rotate laptop --grace 0s", ok("POST /model_gateway/keys/laptop/rotate", strings.Replace(createdKeyJSON, "}", `,"unconfirmed":`+unconfirmedJSON+`}`, 1))},
+	{"key_rotate", "key rotate laptop --grace 2d",
+		ok("POST /model_gateway/keys/laptop/rotate",
+			strings.Replace(createdKeyJSON, "}",
+				`,"previous":{"shown":"sk-svc-8Hq2…x7Lp","until":"2026-05-04T12:00:00Z"}}`, 1))},
+	{"key_rotate_now", "key rotate laptop --grace 0s",
+		ok("POST /model_gateway/keys/laptop/rotate",
+			strings.Replace(createdKeyJSON, "}", `,"unconfirmed":`+unconfirmedJSON+`}`, 1))},
 	{"key_rotate_wrong_grace", "key rotate laptop --grace 31d", nil},
 	{"key_disable", "key disable laptop", ok("POST /model_gateway/keys/laptop/disable", keyJSON)},
 	{"key_enable", "key enable laptop", ok("POST /model_gateway/keys/laptop/enable", keyJSON)},
-	{"key_enable_expired", "key enable laptop", ok("POST /model_gateway/keys/laptop/enable", strings.Replace(keyJSON, `"valid"`, `"expired"`, 1))},
+	{"key_enable_expired", "key enable laptop",
+		ok("POST /model_gateway/keys/laptop/enable", strings.Replace(keyJSON, `"valid"`, `"expired"`, 1))},
 	{"key_revoke_no_id", "key revoke", nil},
 	{"key_revoke_unconfirmed", "key revoke key_1", map[string]adminAnswer{
 		"DELETE /model_gateway/keys/key_1": {202, unconfirmedJSON},
@@ -56,6 +72,7 @@ var keyTests = []struct {
 		"DELETE /model_gateway/keys/key_1": {202, unconfirmedJSON},
 	}},
 	{"key_revoke_no_store", "key revoke key_1", map[string]adminAnswer{
-		"DELETE /model_gateway/keys/key_1": {503, `{"error":"revoking the key: the store cannot be reached: etcd at etcd-1:2379 did not answer"}`},
+		"DELETE /model_gateway/keys/key_1": {503,
+			`{"error":"revoking the key: the store cannot be reached: etcd at etcd-1:2379 did not answer"}`},
 	}},
 }

@@ -126,7 +126,8 @@ func pairingRow(in *invocation, p manage.Pairing) []string {
 	if p.Device != nil {
 		d = *p.Device
 	}
-	return []string{p.ID, p.Code, state, d.Hostname, d.OS, d.Version, d.Address, d.Fingerprint, strings.Join(d.Upstreams, ","), ends}
+	return []string{p.ID, p.Code, state, d.Hostname, d.OS, d.Version, d.Address, d.Fingerprint,
+		strings.Join(d.Upstreams, ","), ends}
 }
 
 // printPairingNotes prints how to replace the connector of a machine that is paired
@@ -169,7 +170,8 @@ func (in *invocation) fingerprint(pairing string) (string, error) {
 	switch {
 	case in.Flags().Changed("fingerprint") && strings.TrimSpace(given) == "":
 		// An unset variable of a script must not mean "any".
-		return "", up.Usagef("--fingerprint is empty; pass the fingerprint that the device shows, or --yes to skip the comparison")
+		return "", up.Usagef("--fingerprint is empty; pass the fingerprint that the device shows, or --yes to skip the " +
+			"comparison")
 	case given != "" || in.is("yes"):
 		return given, nil
 	}
@@ -179,10 +181,12 @@ func (in *invocation) fingerprint(pairing string) (string, error) {
 	}
 	i := slices.IndexFunc(pairings, func(p manage.Pairing) bool { return p.ID == pairing || p.Code == pairing })
 	if i < 0 || pairings[i].Device == nil {
-		return "", errors.New(program.Named("no device waits with this code; `caddy gateway pairing list` shows the waiting devices and their ids"))
+		return "", errors.New(program.Named("no device waits with this code; `caddy gateway pairing list` shows the " +
+			"waiting devices and their ids"))
 	}
 	d := pairings[i].Device
-	in.warnf("%s waits at %s. Its fingerprint is\n\n  %s\n\n", printable(d.Hostname), printable(d.Address), printable(d.Fingerprint))
+	in.warnf("%s waits at %s. Its fingerprint is\n\n  %s\n\n", printable(d.Hostname), printable(d.Address),
+		printable(d.Fingerprint))
 	err := in.env.confirm(in.Command, "Does its terminal show the same fingerprint?")
 	if errors.Is(err, errNoTerminal) {
 		err = up.Usagef("no terminal to ask on; add --fingerprint with the fingerprint that the device shows, or --yes")
@@ -197,7 +201,8 @@ func (in *invocation) pairing() (string, error) {
 	}
 	code, ok := store.NormalizeCode(in.arg)
 	if !ok {
-		return "", up.Usagef("the argument is neither a pairing code, such as PAIR-7K3M-Q9TX, nor the id of a pairing; usage: %s", in.UseLine())
+		return "", up.Usagef("the argument is neither a pairing code, such as PAIR-7K3M-Q9TX, nor the id of a pairing; "+
+			"usage: %s", in.UseLine())
 	}
 	return code, nil
 }
@@ -207,5 +212,6 @@ func deviceName(p manage.Pairing) string {
 	if p.Device == nil {
 		return "The device"
 	}
-	return fmt.Sprintf("Device %q (%s, %s)", printable(p.Device.Hostname), printable(p.Device.Address), printable(p.Device.Fingerprint))
+	return fmt.Sprintf("Device %q (%s, %s)", printable(p.Device.Hostname), printable(p.Device.Address),
+		printable(p.Device.Fingerprint))
 }

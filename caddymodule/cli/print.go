@@ -69,7 +69,8 @@ type unit struct {
 
 // units are the units of durations, each for durations below its limit.
 var units = []unit{
-	{time.Minute, time.Second, "s"}, {time.Hour, time.Minute, "m"}, {48 * time.Hour, time.Hour, "h"}, {math.MaxInt64, 24 * time.Hour, "d"},
+	{time.Minute, time.Second, "s"}, {time.Hour, time.Minute, "m"}, {48 * time.Hour, time.Hour, "h"},
+	{math.MaxInt64, 24 * time.Hour, "d"},
 }
 
 // ago returns the age of t in one unit; "never" for nil.
@@ -89,7 +90,8 @@ func (e environment) in(t time.Time) string {
 		return "now"
 	}
 	i := slices.IndexFunc(units, func(u unit) bool { return d <= u.limit })
-	return fmt.Sprintf("in %d%s", (d-1)/units[i].size+1, units[i].name) // d is the longest duration for times that are far away
+	// d is the longest duration for times that are far away
+	return fmt.Sprintf("in %d%s", (d-1)/units[i].size+1, units[i].name)
 }
 
 // end returns when something expires or has expired; "never" for nil.

@@ -48,7 +48,8 @@ func printStatus(in *invocation, s manage.Status) {
 	}
 	if address, err := in.admin(); err == nil && up.Exposed(address) {
 		in.warnf("\nWarning: the admin endpoint is at %s, where every local process can manage the gateway. "+
-			"Put it on a Unix socket: `admin unix//run/caddy/admin.sock|0600` in the Caddyfile's global options. Its folder must exist.\n", printable(address))
+			"Put it on a Unix socket: `admin unix//run/caddy/admin.sock|0600` in the Caddyfile's global options. Its folder "+
+			"must exist.\n", printable(address))
 	}
 }
 

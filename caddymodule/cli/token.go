@@ -56,7 +56,8 @@ to the keys of the user. No token can create tokens, users or links.`,
 		empty:  "Create one with `caddy gateway token create --name NAME --user USER`.",
 		header: []string{"ID", "NAME", "USER", "RIGHTS", "ROLE", "CREATED", "LAST USED", "EXPIRES"},
 		row: func(in *invocation, t manage.Token) []string {
-			return []string{t.ID, t.Name, t.UserName, t.Rights.String(), string(t.Role), in.env.date(t.CreatedAt), in.env.ago(t.LastUsedAt), in.env.end(t.ExpiresAt)}
+			return []string{t.ID, t.Name, t.UserName, t.Rights.String(), string(t.Role), in.env.date(t.CreatedAt),
+				in.env.ago(t.LastUsedAt), in.env.end(t.ExpiresAt)}
 		},
 	}.command(), {
 		use: "revoke ID", short: "Revokes a management token",
@@ -81,7 +82,8 @@ func tokenRequest(in *invocation) (request, error) {
 	}
 	if days, _ := in.Flags().GetInt("days"); in.Flags().Changed("days") {
 		if days < 1 {
-			return request{}, up.Usagef("--days is %d, but must be at least 1; leave it out for a token that does not expire", days)
+			return request{}, up.Usagef("--days is %d, but must be at least 1; leave it out for a token that does not expire",
+				days)
 		}
 		r.body["expires_at"] = in.env.now().UTC().AddDate(0, 0, days).Format(time.RFC3339)
 	}

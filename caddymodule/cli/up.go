@@ -37,7 +37,8 @@ revoke that key, the next run creates another one.`,
 		local: true,
 		flags: func(f *pflag.FlagSet) {
 			f.String("connect", "", "Base URL of the model server (default: search this machine)")
-			f.String("listen", "", "Where the gateway serves HTTP, on loopback (default: the first free port from localhost:8080)")
+			f.String("listen", "", "Where the gateway serves HTTP, on loopback (default: the first free port from "+
+				"localhost:8080)")
 			f.Bool("json", false, "Print what is running as JSON instead of text")
 		},
 		run: func(in *invocation) error {
@@ -58,7 +59,8 @@ func (in *invocation) alreadyUp(host up.Host) error {
 	if in.local = up.Running(); in.local == "" || in.do(request{method: http.MethodGet, path: "/status"}, &status) != nil {
 		return nil
 	}
-	return fmt.Errorf(program.Named("`caddy gateway up` is already running:\n\n  API      %s/v1\n  Console  %s%s/\n\nUse it, or end it with Ctrl-C in its terminal before you start another one."),
+	return fmt.Errorf(program.Named("`caddy gateway up` is already running:\n\n  API      %s/v1\n  Console  "+
+		"%s%s/\n\nUse it, or end it with Ctrl-C in its terminal before you start another one."),
 		status.URL, status.URL, host.Console)
 }
 

@@ -28,7 +28,8 @@ func TestUpTwice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := &http.Server{Handler: &fakeAdmin{answers: ok("GET /model_gateway/status", `{"url":"http://localhost:8080"}`)}}
+	server := &http.Server{Handler: &fakeAdmin{answers: ok("GET /model_gateway/status",
+		`{"url":"http://localhost:8080"}`)}}
 	defer server.Close()
 	go func() { _ = server.Serve(ln) }() // ends with Close
 	got := runCommand(t, "up", "--listen", "localhost:0")
@@ -45,9 +46,11 @@ func TestUpPrint(t *testing.T) {
 	}
 	for name, ready := range map[string]*up.Ready{
 		"up_found": {
-			URL: "http://localhost:8080", ModelServer: "http://localhost:11434", Models: []string{"nomic-embed-text", "llama3.2:3b"},
-			Key: "sk-svc-EXAMPLE", Console: "http://localhost:8080/console/setup#EXAMPLE", Setup: true,
-			Admin: "localhost:2019", UsualAdmin: true, Program: "caddy", Notes: []string{"the key of the last run was revoked; the key above is new"},
+			URL: "http://localhost:8080", ModelServer: "http://localhost:11434",
+			Models: []string{"nomic-embed-text", "llama3.2:3b"},
+			Key:    "sk-svc-EXAMPLE", Console: "http://localhost:8080/console/setup#EXAMPLE", Setup: true,
+			Admin: "localhost:2019", UsualAdmin: true, Program: "caddy",
+			Notes: []string{"the key of the last run was revoked; the key above is new"},
 		},
 		"up_scripted": {
 			URL: "http://localhost:8081", ModelServer: "http://127.0.0.1:40000", Scripted: true, Models: []string{"scripted"},
@@ -55,7 +58,8 @@ func TestUpPrint(t *testing.T) {
 		},
 		"up_many_models": {
 			URL: "http://localhost:8080", ModelServer: "http://localhost:11434", Models: many,
-			Key: "sk-svc-EXAMPLE", Console: "http://localhost:8080/console/", Admin: "localhost:2019", UsualAdmin: true, Program: "caddy",
+			Key: "sk-svc-EXAMPLE", Console: "http://localhost:8080/console/", Admin: "localhost:2019", UsualAdmin: true,
+			Program: "caddy",
 		},
 	} {
 		var out strings.Builder

@@ -29,7 +29,8 @@ model server did not count, as for answers that were cut.`,
   caddy gateway usage --by key,model,day --csv >usage.csv`,
 	account: true,
 	flags: func(f *pflag.FlagSet) {
-		f.String("from", "", "The first day, like 2026-11-01, or hour, like 2026-11-01T15 (default 29 days before the last, or 23 hours)")
+		f.String("from", "", "The first day, like 2026-11-01, or hour, like 2026-11-01T15 (default 29 days before the "+
+			"last, or 23 hours)")
 		f.String("to", "", "The last day or hour (default the present one)")
 		f.String("by", "", `What to sum up by: key, model, user, day, hour, or several with commas (default "day")`)
 		f.Bool("csv", false, "Print CSV with all columns instead of text")

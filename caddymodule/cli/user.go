@@ -31,7 +31,8 @@ characters.`,
 			r.body["name"], r.body["password"] = in.arg, password
 			return r, err
 		}, func(in *invocation, u manage.User) {
-			in.printf("User %q (%s) is added to account %q with the role %s.\n", printable(u.Name), u.ID, printable(u.Account), printable(string(u.Role)))
+			in.printf("User %q (%s) is added to account %q with the role %s.\n", printable(u.Name), u.ID, printable(u.Account),
+				printable(string(u.Role)))
 		}),
 	}, list[manage.User]{
 		kind: "user", short: "Lists users of the console",
@@ -81,7 +82,8 @@ var setupLinkCommand = command{
 	long: `Prints a link that creates the first user of the console. It works once, for 15
 minutes, and only while no user exists. A new link invalidates the previous one.`,
 	example: `  caddy gateway setup-link`,
-	run:     operation(send(http.MethodPost, "/setup-link"), printLink("Open this link to become the first user. It works once, and expires")),
+	run: operation(send(http.MethodPost, "/setup-link"),
+		printLink("Open this link to become the first user. It works once, and expires")),
 }
 
 func printLink(what string) func(*invocation, manage.Link) {

@@ -151,7 +151,8 @@ func (c *Cluster) Remove(ctx context.Context, name string, stopped bool) error {
 	at := c.reportedAt(e)
 	switch {
 	case e.Is(c.Edge):
-		return store.Errorf(store.ErrInUse, "the edge %s is running: it is this gateway. Stop it, and it leaves the cluster", name)
+		return store.Errorf(store.ErrInUse,
+			"the edge %s is running: it is this gateway. Stop it, and it leaves the cluster", name)
 	case e.Report == nil && !c.mayServe(name), stopped:
 		return c.store.RemoveLostEdge(ctx, e)
 	case time.Since(at) < fresh(e.OnStoreLoss):

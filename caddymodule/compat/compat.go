@@ -83,12 +83,14 @@ var all = [...]Option{
 	},
 	{
 		Name: "remote_media", Values: []string{"deny", RemoteHTTPS, RemoteAllow}, Title: "Remote media",
-		Help:  "https: the model server may fetch images and other media from https:// URLs of public hosts; allow: from any URL",
+		Help: "https: the model server may fetch images and other media from https:// URLs of public hosts; allow: from " +
+			"any URL",
 		field: func(o *Options) any { return &o.RemoteMedia },
 	},
 	{
 		Name: "extra_models", Values: flags, Title: "Additional models",
-		Help:  "true: requests may have fields such as models, fallbacks and api_base, with which a router uses other models or servers",
+		Help: "true: requests may have fields such as models, fallbacks and api_base, with which a router uses other " +
+			"models or servers",
 		field: func(o *Options) any { return &o.ExtraModels },
 	},
 	{
@@ -98,7 +100,8 @@ var all = [...]Option{
 	},
 	{
 		Name: "affinity", Values: []string{"conversation", AffinityKey, AffinityOff}, Title: "Affinity to a connector",
-		Help:  "conversation: the turns of a conversation stay with one connector, whose model server has them cached; key: all requests of a key do; off: each goes to the least busy",
+		Help: "conversation: the turns of a conversation stay with one connector, whose model server has them cached; " +
+			"key: all requests of a key do; off: each goes to the least busy",
 		field: func(o *Options) any { return &o.Affinity },
 	},
 }
@@ -191,7 +194,8 @@ func (s Option) wrong() error {
 func (o *Options) Parse(assignment string) error {
 	name, value, ok := strings.Cut(assignment, "=")
 	if !ok || value == "" {
-		return fmt.Errorf("option %.80q: an option is written NAME=VALUE; the options are %s", assignment, strings.Join(Names(), ", "))
+		return fmt.Errorf("option %.80q: an option is written NAME=VALUE; the options are %s", assignment,
+			strings.Join(Names(), ", "))
 	}
 	return o.Set(name, value)
 }

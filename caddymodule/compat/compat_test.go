@@ -44,8 +44,11 @@ func TestValues(t *testing.T) {
 
 // The default can be set over another value, and "" is it too.
 func TestDefaultsAgain(t *testing.T) {
-	o := Options{Reasoning: true, InlineSystem: InlineKeep, FileParts: true, ThinkTags: true, ReasoningAs: ReasoningContent, RepairToolIndex: RepairOff, RemoteMedia: RemoteHTTPS, ExtraModels: true, DeveloperRole: DeveloperKeep}
-	if got := o.String(); got != "reasoning=true inline_system=keep file_parts=true think_tags=true reasoning_as=content repair_tool_index=off remote_media=https extra_models=true developer_role=keep" {
+	o := Options{Reasoning: true, InlineSystem: InlineKeep, FileParts: true, ThinkTags: true,
+		ReasoningAs: ReasoningContent, RepairToolIndex: RepairOff, RemoteMedia: RemoteHTTPS, ExtraModels: true,
+		DeveloperRole: DeveloperKeep}
+	if got := o.String(); got != "reasoning=true inline_system=keep file_parts=true think_tags=true "+
+		"reasoning_as=content repair_tool_index=off remote_media=https extra_models=true developer_role=keep" {
 		t.Error(got)
 	}
 	for i, s := range All() {
@@ -67,9 +70,12 @@ func TestFaults(t *testing.T) {
 		set  func(*Options) error
 		part string
 	}{
-		{func(o *Options) error { return o.Set("thinktags", "true") }, `unknown option "thinktags"; the options are reasoning, inline_system, file_parts, think_tags, reasoning_as, repair_tool_index, remote_media, extra_models, developer_role`},
+		{func(o *Options) error { return o.Set("thinktags", "true") },
+			`unknown option "thinktags"; the options are reasoning, inline_system, file_parts, think_tags, reasoning_as, ` +
+				`repair_tool_index, remote_media, extra_models, developer_role`},
 		{func(o *Options) error { return o.Set("think_tags", "yes") }, `option "think_tags" must be false or true`},
-		{func(o *Options) error { return o.Set("repair_tool_index", "true") }, `option "repair_tool_index" must be auto, on or off`},
+		{func(o *Options) error { return o.Set("repair_tool_index", "true") },
+			`option "repair_tool_index" must be auto, on or off`},
 		{func(o *Options) error { return o.Parse("think_tags") }, "NAME=VALUE"},
 		{func(o *Options) error { return o.Parse("think_tags=") }, "NAME=VALUE"},
 		{func(o *Options) error { return o.SetJSON("think_tags", "true") }, "must be false or true"},
@@ -78,7 +84,8 @@ func TestFaults(t *testing.T) {
 		{func(o *Options) error { return o.SetJSON("inline_system", "") }, "must be fold or keep"},
 		{func(o *Options) error { return o.SetJSON("inline_system", 1.0) }, "must be fold or keep"},
 		{func(o *Options) error { return o.SetJSON("x", true) }, `unknown option "x"`},
-		{func(*Options) error { return Options{InlineSystem: "fold"}.Check() }, "must be fold or keep"}, // not in the form of Set
+		// not in the form of Set
+		{func(*Options) error { return Options{InlineSystem: "fold"}.Check() }, "must be fold or keep"},
 		{func(*Options) error { return Options{RepairToolIndex: "maybe"}.Check() }, "must be auto, on or off"},
 	} {
 		var o Options

@@ -81,7 +81,8 @@ func (r *loggedRequest) keyID() string {
 func newFilter(v *visit, requests []loggedRequest) filter {
 	query := v.r.URL.Query()
 	f := filter{
-		Key: query.Get("key"), Model: query.Get("model"), Status: query.Get("status"), Since: query.Get("since"), Statuses: outcomes, Times: ages,
+		Key: query.Get("key"), Model: query.Get("model"), Status: query.Get("status"), Since: query.Get("since"),
+		Statuses: outcomes, Times: ages,
 	}
 	for _, r := range requests {
 		if key := (usageGroup{r.keyID(), cmp.Or(r.KeyName, r.keyID())}); key.ID != "" && !slices.Contains(f.Keys, key) {
@@ -107,10 +108,12 @@ func activityData(v *visit) any {
 	p := &activityPage{Recent: load(v, v.Manage.Recent)}
 	requests := logged(v, p.Recent.Requests)
 	p.Filter = newFilter(v, requests)
-	matching := slices.DeleteFunc(slices.Clone(requests), func(r loggedRequest) bool { return !p.Filter.matches(&r, v.Now()) })
+	matching := slices.DeleteFunc(slices.Clone(requests),
+		func(r loggedRequest) bool { return !p.Filter.matches(&r, v.Now()) })
 	p.List = list(v, "activity", matching, func(r loggedRequest) string {
 		return strings.Join([]string{
-			r.ID, r.KeyName, r.KeyID, r.Deployment, r.Model, r.ConnectorName, r.Dialect, r.Operation, strconv.Itoa(r.Status), r.ErrorCode, r.Error,
+			r.ID, r.KeyName, r.KeyID, r.Deployment, r.Model, r.ConnectorName, r.Dialect, r.Operation, strconv.Itoa(r.Status),
+			r.ErrorCode, r.Error,
 		}, "\n")
 	}, "key", "model", "status", "since")
 	return p

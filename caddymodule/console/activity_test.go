@@ -21,27 +21,41 @@ func TestActivity(t *testing.T) {
 		g.log.Record(store.DefaultAccount, r)
 	}
 	add(0, activity.Request{
-		ID: "req_1", KeyID: "key_1", KeyName: "laptop", Deployment: "qwen3", Connector: c.ID, Dialect: "messages", Operation: "messages",
-		Status: 200, Streamed: true, WaitMillis: 1200, DurationMillis: 2340, FirstTokenMillis: 210, InputTokens: 12934, OutputTokens: 312,
+		ID: "req_1", KeyID: "key_1", KeyName: "laptop", Deployment: "qwen3", Connector: c.ID, Dialect: "messages",
+		Operation: "messages",
+		Status:    200, Streamed: true, WaitMillis: 1200, DurationMillis: 2340, FirstTokenMillis: 210, InputTokens: 12934,
+		OutputTokens: 312,
 	})
 	add(0, activity.Request{
-		ID: "req_2", KeyName: mean, Model: mean, Dialect: "chat", Status: 404, ErrorClass: activity.CallerError, ErrorCode: "model_not_found", Error: "The model `…` does not exist.", DurationMillis: 1,
+		ID: "req_2", KeyName: mean, Model: mean, Dialect: "chat", Status: 404, ErrorClass: activity.CallerError,
+		ErrorCode: "model_not_found", Error: "The model `…` does not exist.", DurationMillis: 1,
 	})
-	add(2*time.Hour, activity.Request{ID: "req_3", KeyID: "key_1", KeyName: "laptop", Deployment: "qwen3", Connector: "con_gone", Dialect: "chat", Status: 502, ErrorClass: activity.UpstreamError, ErrorCode: "upstream_unreachable"})
-	add(48*time.Hour, activity.Request{ID: "req_4", Deployment: "qwen3", Operation: activity.Test, Status: 200, Estimated: true, InputTokens: 9})
+	add(2*time.Hour, activity.Request{ID: "req_3", KeyID: "key_1", KeyName: "laptop", Deployment: "qwen3",
+		Connector: "con_gone", Dialect: "chat", Status: 502, ErrorClass: activity.UpstreamError,
+		ErrorCode: "upstream_unreachable"})
+	add(48*time.Hour, activity.Request{ID: "req_4", Deployment: "qwen3", Operation: activity.Test, Status: 200,
+		Estimated: true, InputTokens: 9})
 	for range 30 {
-		g.log.Refuse(store.DefaultAccount, activity.Request{ID: "req_5", Time: now, KeyID: "key_2", KeyName: "old", Dialect: "chat", Status: 401, ErrorClass: activity.PolicyError, ErrorCode: "invalid_api_key", Error: "This API key has been revoked."})
+		g.log.Refuse(store.DefaultAccount,
+			activity.Request{ID: "req_5", Time: now, KeyID: "key_2", KeyName: "old", Dialect: "chat", Status: 401,
+				ErrorClass: activity.PolicyError, ErrorCode: "invalid_api_key", Error: "This API key has been revoked."})
 	}
 	page := g.page("/console/activity")
 	plain(t, page)
 	main := mainOf(page)
-	has(t, main, "laptop", "qwen3", "on gpu-box", "on con_gone", "messages", "1.2 s", "2.3 s", "210 ms", "12\u202f934", "≈ 9",
-		`badge-ok">200`, `badge">404`, `badge-bad">502`, `badge">401`, `badge">test`, "model_not_found</code> The model <code>…</code> does not exist.",
-		now.Format("15:04:05 UTC"), now.Add(-48*time.Hour).Format("2 Jan, 15:04:05 UTC"), "30 times within a minute", `<option value="key_1">laptop`, `<option value="console">`)
+	has(t, main, "laptop", "qwen3", "on gpu-box", "on con_gone", "messages", "1.2 s", "2.3 s", "210 ms",
+		"12\u202f934", "≈ 9",
+		`badge-ok">200`, `badge">404`, `badge-bad">502`, `badge">401`, `badge">test`,
+		"model_not_found</code> The model <code>…</code> does not exist.",
+		now.Format("15:04:05 UTC"), now.Add(-48*time.Hour).Format("2 Jan, 15:04:05 UTC"), "30 times within a minute",
+		`<option value="key_1">laptop`, `<option value="console">`)
 	for query, want := range map[string][]string{
-		"q=LAPTOP+200": {"req_1"}, "q=req_3": {"req_3"}, "q=not+exist": {"req_2"}, "q=gpu-box": {"req_1"}, "q=nothing": nil, "key=key_1": {"req_1", "req_3"},
-		"key=console": {"req_4"}, "model=qwen3&since=24h": {"req_1", "req_3"}, "since=1h": {"req_1", "req_2", "req_5"}, "since=junk&status=ok": {"req_1", "req_4"},
-		"status=failed": {"req_3"}, "status=client": {"req_2"}, "status=refused": {"req_5"}, "status=failed&key=console": nil,
+		"q=LAPTOP+200": {"req_1"}, "q=req_3": {"req_3"}, "q=not+exist": {"req_2"}, "q=gpu-box": {"req_1"}, "q=nothing": nil,
+		"key=key_1":   {"req_1", "req_3"},
+		"key=console": {"req_4"}, "model=qwen3&since=24h": {"req_1", "req_3"}, "since=1h": {"req_1", "req_2", "req_5"},
+		"since=junk&status=ok": {"req_1", "req_4"},
+		"status=failed":        {"req_3"}, "status=client": {"req_2"}, "status=refused": {"req_5"},
+		"status=failed&key=console": nil,
 	} {
 		found := mainOf(g.page("/console/activity?" + query))
 		for _, id := range []string{"req_1", "req_2", "req_3", "req_4", "req_5"} {
@@ -59,23 +73,29 @@ func TestActivity(t *testing.T) {
 func TestRequestPage(t *testing.T) {
 	g := newGateway(t)
 	g.record(0, activity.Request{
-		ID: "req_1", KeyID: "key_1", KeyName: mean, Model: mean, Dialect: "chat", Operation: "chat/completions", Status: 502, ErrorClass: activity.UpstreamError,
-		ErrorCode: "upstream_error", Error: "The model server answered `500`.", BusyMillis: 2000, InputTokens: 12, CachedTokens: 4, OutputTokens: 3, Estimated: true,
+		ID: "req_1", KeyID: "key_1", KeyName: mean, Model: mean, Dialect: "chat", Operation: "chat/completions", Status: 502,
+		ErrorClass: activity.UpstreamError,
+		ErrorCode:  "upstream_error", Error: "The model server answered `500`.", BusyMillis: 2000, InputTokens: 12,
+		CachedTokens: 4, OutputTokens: 3, Estimated: true,
 	})
 	page := g.page("/console/activity/req_1")
 	plain(t, page)
-	has(t, mainOf(page), "req_1", "upstream_error</code>", "answered <code>500</code>", "the connector or the model server failed", "Model asked for", `href="/console/keys/key_1"`,
+	has(t, mainOf(page), "req_1", "upstream_error</code>", "answered <code>500</code>",
+		"the connector or the model server failed", "Model asked for", `href="/console/keys/key_1"`,
 		"≈ 12", "of them cached", "At the model server")
 	if w := g.get("/console/activity/req_gone"); w.Code != http.StatusNotFound {
 		t.Errorf("a request that is gone: %d", w.Code)
 	}
-	g.log.Refuse(store.DefaultAccount, activity.Request{ID: "req_2", Time: time.Now(), Status: 401, ErrorClass: activity.PolicyError, Error: "Unknown API key."})
+	g.log.Refuse(store.DefaultAccount,
+		activity.Request{ID: "req_2", Time: time.Now(), Status: 401, ErrorClass: activity.PolicyError,
+			Error: "Unknown API key."})
 	has(t, mainOf(g.page("/console/activity/req_2")), "<dt>Key</dt><dd>unknown", "refused by the gateway")
 }
 
 func TestActivityOfAnotherAccount(t *testing.T) {
 	g := newGateway(t)
-	g.log.Record(store.DefaultAccount, activity.Request{Time: time.Now(), KeyName: "laptop", Deployment: "qwen3", Status: 200})
+	g.log.Record(store.DefaultAccount,
+		activity.Request{Time: time.Now(), KeyName: "laptop", Deployment: "qwen3", Status: 200})
 	if _, err := g.store.CreateAccount(t.Context(), "other"); err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,8 @@ func TestVendoredFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	own := map[string]bool{"console.css": true, "console.js": true, "passkeys.js": true, "playground.js": true, "postern.svg": true, "LICENSES": true, "checksums": true}
+	own := map[string]bool{"console.css": true, "console.js": true, "passkeys.js": true, "playground.js": true,
+		"postern.svg": true, "LICENSES": true, "checksums": true}
 	listed := make(map[string]bool)
 	for lines := bufio.NewScanner(bytes.NewReader(checksums)); lines.Scan(); {
 		want, name, _ := strings.Cut(lines.Text(), "  ")
@@ -90,7 +91,8 @@ func TestNothingInline(t *testing.T) {
 	}
 	for what, bad := range map[string]string{
 		"a style": `<p style="x">`, "an event handler": `<a onclick="x">`, "a script of htmx": `<a hx-on:click="x">`,
-		"an inline script": `<script>alert(1)</script>`, "a foreign address": `<a href="//x">`, "unescaped output": "{{.X | safeHTML}}",
+		"an inline script": `<script>alert(1)</script>`, "a foreign address": `<a href="//x">`,
+		"unescaped output": "{{.X | safeHTML}}",
 	} {
 		if !forbidden[what].MatchString(bad) {
 			t.Errorf("the test does not find %s in %s", what, bad)
@@ -154,7 +156,8 @@ func TestAssets(t *testing.T) {
 			w.Header().Get("X-Content-Type-Options") != "nosniff" || w.Body.Len() == 0 {
 			t.Errorf("%s: %d %v", url, w.Code, w.Header())
 		}
-		for suffix, kind := range map[string]string{".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml"} {
+		for suffix, kind := range map[string]string{".js": "text/javascript; charset=utf-8",
+			".css": "text/css; charset=utf-8", ".svg": "image/svg+xml"} {
 			if strings.HasSuffix(url, suffix) && w.Header().Get("Content-Type") != kind {
 				t.Errorf("%s: Content-Type %q", url, w.Header().Get("Content-Type"))
 			}
@@ -162,11 +165,13 @@ func TestAssets(t *testing.T) {
 	}
 	version := path.Base(path.Dir(urls[0]))
 	for _, url := range []string{
-		"/console/static/000000000000/" + path.Base(urls[0]), "/console/static/" + version + "/checksums", "/console/static/" + version + "/..%2fconsole.go",
+		"/console/static/000000000000/" + path.Base(urls[0]), "/console/static/" + version + "/checksums",
+		"/console/static/" + version + "/..%2fconsole.go",
 		"/console/static/" + version + "/%2e%2e", "/console/static/", "/console/static/console.css",
 	} {
 		w := b.get(url)
-		if w.Code != http.StatusNotFound && w.Code != http.StatusTemporaryRedirect || strings.Contains(w.Header().Get("Cache-Control"), "immutable") {
+		if w.Code != http.StatusNotFound && w.Code != http.StatusTemporaryRedirect ||
+			strings.Contains(w.Header().Get("Cache-Control"), "immutable") {
 			t.Errorf("%s: %d %v", url, w.Code, w.Header())
 		}
 	}
@@ -175,9 +180,11 @@ func TestAssets(t *testing.T) {
 // The descriptions need no session. They are the same for all gateways.
 func TestDocuments(t *testing.T) {
 	h := newHouse(t)
-	for path, want := range map[string][]byte{"/console/api/openapi.json": docs.OpenAPI, "/console/connector.schema.json": docs.ConnectorSchema} {
+	for path, want := range map[string][]byte{"/console/api/openapi.json": docs.OpenAPI,
+		"/console/connector.schema.json": docs.ConnectorSchema} {
 		answer := h.browser().request(http.MethodGet, path, "")
-		if answer.Code != http.StatusOK || answer.Header().Get("Content-Type") != "application/json" || answer.Body.String() != string(want) || !json.Valid(want) {
+		if answer.Code != http.StatusOK || answer.Header().Get("Content-Type") != "application/json" ||
+			answer.Body.String() != string(want) || !json.Valid(want) {
 			t.Errorf("%s: %d %v", path, answer.Code, answer.Header())
 		}
 	}

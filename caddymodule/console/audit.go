@@ -34,15 +34,20 @@ func (r auditRow) Values() string {
 
 func auditData(v *visit) any {
 	query := v.r.URL.Query()
-	p := &auditPage{Chosen: manage.Audit{By: query.Get("by"), Operation: query.Get("operation"), From: query.Get("from"), To: query.Get("to")}}
+	p := &auditPage{Chosen: manage.Audit{By: query.Get("by"), Operation: query.Get("operation"), From: query.Get("from"),
+		To: query.Get("to")}}
 	people, operations := map[string]bool{}, map[string]bool{}
-	for _, o := range load(v, func(ctx context.Context) ([]store.Operation, error) { return v.Manage.Audit(ctx, manage.Audit{}) }) {
+	for _, o := range load(v, func(ctx context.Context) ([]store.Operation, error) {
+		return v.Manage.Audit(ctx, manage.Audit{})
+	}) {
 		kind, _, _ := strings.Cut(o.Operation, ".")
 		people[o.By], operations[kind] = true, true
 	}
 	p.People, p.Operations = slices.Sorted(maps.Keys(people)), slices.Sorted(maps.Keys(operations))
 	var rows []auditRow
-	for _, o := range load(v, func(ctx context.Context) ([]store.Operation, error) { return v.Manage.Audit(ctx, p.Chosen) }) {
+	for _, o := range load(v, func(ctx context.Context) ([]store.Operation, error) {
+		return v.Manage.Audit(ctx, p.Chosen)
+	}) {
 		rows = append(rows, auditRow{o})
 	}
 	p.List = list(v, "audit", rows, func(r auditRow) string {

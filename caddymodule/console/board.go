@@ -76,7 +76,8 @@ type region struct {
 
 func newBoard(a audience, t *tab, clustered bool) *board {
 	b := &board{
-		audience: a, tab: t, every: t.every, stop: func() {}, due: make(chan struct{}, 1), last: drawn{newer: make(chan struct{})},
+		audience: a, tab: t, every: t.every, stop: func() {}, due: make(chan struct{}, 1),
+		last: drawn{newer: make(chan struct{})},
 	}
 	if clustered && t.clustered > 0 {
 		b.every = t.clustered

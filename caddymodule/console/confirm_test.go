@@ -21,15 +21,18 @@ func TestSessionAloneIsNotEnough(t *testing.T) {
 	b := h.in(ada)
 	h.pass(6 * time.Minute)
 	for path, form := range map[string][]string{
-		"/console/settings/passkeys/" + passkeyID(k) + "/remove": nil, "/console/settings/users/" + grace.ID + "/recovery-link": nil,
-		"/console/settings/users/" + grace.ID + "/remove": nil, "/console/settings/invitations": nil, "/console/settings/tokens": {"name", "deploy", "right", "read", "days", "0"},
+		"/console/settings/passkeys/" + passkeyID(k) + "/remove": nil,
+		"/console/settings/users/" + grace.ID + "/recovery-link": nil,
+		"/console/settings/users/" + grace.ID + "/remove":        nil, "/console/settings/invitations": nil,
+		"/console/settings/tokens": {"name", "deploy", "right", "read", "days", "0"},
 	} {
 		w := b.post(path, form...)
 		b.refused(w, http.StatusForbidden, "Confirm that it is you")
 		has(t, w.Body.String(), `action="`+path+`"`, `name="confirm-password"`)
 	}
 	for _, path := range []string{
-		"/console/settings/passkeys/begin", "/console/api/users/" + grace.ID + "/recovery-link", "/console/api/invitations", "/console/api/tokens",
+		"/console/settings/passkeys/begin", "/console/api/users/" + grace.ID + "/recovery-link", "/console/api/invitations",
+		"/console/api/tokens",
 	} {
 		body := "{}"
 		if strings.HasSuffix(path, "tokens") {
@@ -43,7 +46,8 @@ func TestSessionAloneIsNotEnough(t *testing.T) {
 	if w.Code != http.StatusForbidden {
 		t.Errorf("a recovery link for oneself: %d %s", w.Code, w.Body)
 	}
-	if len(h.store.Users(store0)) != 2 || len(h.store.Links(store0)) != 0 || len(h.store.Tokens(store0)) != 0 || len(h.store.Passkeys(ada.ID)) != 1 {
+	if len(h.store.Users(store0)) != 2 || len(h.store.Links(store0)) != 0 || len(h.store.Tokens(store0)) != 0 ||
+		len(h.store.Passkeys(ada.ID)) != 1 {
 		t.Error("something has changed")
 	}
 }
@@ -58,7 +62,8 @@ func TestConfirm(t *testing.T) {
 	h.pass(6 * time.Minute)
 	w := b.post("/console/settings/tokens", "name", script, "right", "read", "days", "0")
 	b.refused(w, http.StatusForbidden, `<input type="hidden" name="name" value="&#34;&gt;&lt;script&gt;`)
-	w = b.post("/console/settings/tokens", "name", "deploy", "right", "read", "days", "0", "confirm-password", "wrong password")
+	w = b.post("/console/settings/tokens", "name", "deploy", "right", "read", "days", "0", "confirm-password",
+		"wrong password")
 	b.refused(w, http.StatusForbidden, "The current password is wrong.")
 	has(t, w.Body.String(), `<input type="hidden" name="name" value="deploy">`)
 	lacks(t, w.Body.String(), "wrong password")
@@ -70,8 +75,10 @@ func TestConfirm(t *testing.T) {
 		t.Errorf("asked again: %d", w.Code)
 	}
 	h.pass(6 * time.Minute)
-	b.refused(b.post("/console/confirm", "next", "/console/settings?passkey=Laptop"), http.StatusForbidden, "Confirm that it is you")
-	b.goes(b.post("/console/confirm", "next", "/console/settings?passkey=Laptop", "confirm-password", password), "/console/settings?passkey=Laptop")
+	b.refused(b.post("/console/confirm", "next", "/console/settings?passkey=Laptop"), http.StatusForbidden,
+		"Confirm that it is you")
+	b.goes(b.post("/console/confirm", "next", "/console/settings?passkey=Laptop", "confirm-password", password),
+		"/console/settings?passkey=Laptop")
 	has(t, b.page("/console/settings?passkey=Laptop"), `value="Laptop"`, "Confirmed.")
 	b.goes(b.post("/console/confirm", "next", "https://evil.example.com/"), "/console/")
 	if strings.Contains(h.logged(), password) {

@@ -19,22 +19,26 @@ var (
 	}
 	// connectorTab shows one connector.
 	connectorTab = &tab{
-		path: "connectors/show", name: "connector", title: "Connector", data: connectorData, live: []string{"connector-state"}, every: 10 * time.Second,
+		path: "connectors/show", name: "connector", title: "Connector", data: connectorData,
+		live: []string{"connector-state"}, every: 10 * time.Second,
 	}
 	// newConnectorTab is the form that creates a connector without pairing.
-	newConnectorTab = &tab{path: "connectors/new", name: "connector-new", title: "Create a connector with a token", data: func(v *visit) any {
-		return struct{ Name string }{v.r.FormValue("name")}
-	}}
+	newConnectorTab = &tab{path: "connectors/new", name: "connector-new", title: "Create a connector with a token",
+		data: func(v *visit) any {
+			return struct{ Name string }{v.r.FormValue("name")}
+		}}
 	connectorTokenTab  = &tab{name: "connector-token", title: "Tunnel token"}
-	removeConnectorTab = &tab{path: "connectors/{id}/remove", name: "connector-remove", title: "Remove a connector", data: func(v *visit) any {
-		con := findConnector(v, v.id())
-		return removeConnectorPage{con, deploymentsOf(v, con.ID)}
-	}}
+	removeConnectorTab = &tab{path: "connectors/{id}/remove", name: "connector-remove", title: "Remove a connector",
+		data: func(v *visit) any {
+			con := findConnector(v, v.id())
+			return removeConnectorPage{con, deploymentsOf(v, con.ID)}
+		}}
 	// rotateConnectorTab asks before a connector gets a new token, and shows the
 	// progress of that.
-	rotateConnectorTab = &tab{path: "connectors/{id}/rotate", name: "connector-rotate", title: "Rotate a tunnel token", data: func(v *visit) any {
-		return findConnector(v, v.id())
-	}}
+	rotateConnectorTab = &tab{path: "connectors/{id}/rotate", name: "connector-rotate", title: "Rotate a tunnel token",
+		data: func(v *visit) any {
+			return findConnector(v, v.id())
+		}}
 	rotatedConnectorTab = &tab{name: "connector-rotated", title: "New tunnel token"}
 )
 
@@ -47,7 +51,8 @@ type connectorsPage struct {
 
 func connectorsData(v *visit) any {
 	connectors := load(v, v.Manage.Connectors)
-	p := &connectorsPage{Devices: devices(load(v, v.Manage.Pairings), "connectors"), Gateway: load(v, v.Manage.Status).Listener}
+	p := &connectorsPage{Devices: devices(load(v, v.Manage.Pairings), "connectors"),
+		Gateway: load(v, v.Manage.Status).Listener}
 	for _, con := range connectors {
 		if con.State == manage.Online {
 			p.Online++
@@ -76,12 +81,14 @@ func renameConnector(v *visit) error {
 }
 
 func findConnector(v *visit, id string) manage.Connector {
-	return find(v, v.Manage.Connectors, func(c manage.Connector) bool { return c.ID == id }, "This connector no longer exists.")
+	return find(v, v.Manage.Connectors, func(c manage.Connector) bool { return c.ID == id },
+		"This connector no longer exists.")
 }
 
 func createConnector(v *visit) error {
 	created, err := v.Manage.CreateConnector(v.ctx, manage.CreateConnector{Name: v.typed("name")})
-	return v.show(connectorTokenTab, struct{ Name, Config string }{created.Name, code("config", values{Token: created.TunnelToken})}, err)
+	return v.show(connectorTokenTab,
+		struct{ Name, Config string }{created.Name, code("config", values{Token: created.TunnelToken})}, err)
 }
 
 type removeConnectorPage struct {
@@ -116,8 +123,10 @@ func rotateConnector(v *visit) error {
 	case manage.RotationByHand:
 		return v.show(rotatedConnectorTab, rotated, nil)
 	case manage.RotationFailed:
-		return v.done(connectorsTab.url()+"/"+rotated.ID+"/rotate", "Nothing has changed: "+rotated.Name+" keeps its old token.", nil)
+		return v.done(connectorsTab.url()+"/"+rotated.ID+"/rotate",
+			"Nothing has changed: "+rotated.Name+" keeps its old token.", nil)
 	default:
-		return v.done(connectorsTab.url(), rotated.Name+" has not taken its new token yet. It gets the token when it connects; until then the old one is valid.", nil)
+		return v.done(connectorsTab.url(),
+			rotated.Name+" has not taken its new token yet. It gets the token when it connects; until then the old one is valid.", nil)
 	}
 }

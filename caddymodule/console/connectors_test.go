@@ -40,7 +40,8 @@ func TestConnectorsList(t *testing.T) {
 	on, off := g.connector("gpu-box"), g.connector("attic")
 	g.lines.connect(on, "m")
 	page := mainOf(g.page("/console/connectors"))
-	has(t, page, "1 of 2 online", "gpu-box", "attic", "203.0.113.7:40312", "v9.9.9", "v9.9.10 is available: run <code>connector update</code>", "23 ms", "quic", "default",
+	has(t, page, "1 of 2 online", "gpu-box", "attic", "203.0.113.7:40312", "v9.9.9",
+		"v9.9.10 is available: run <code>connector update</code>", "23 ms", "quic", "default",
 		"/console/connectors/"+on.ID+"/remove", "/console/connectors/"+off.ID+"/remove")
 
 	page = mainOf(g.page("/console/connectors?q=ATT"))
@@ -160,7 +161,8 @@ func TestConnectorsOfAnotherAccount(t *testing.T) {
 	g.signInAs("other", "eve")
 	lacks(t, mainOf(g.page("/console/connectors")), "gpu-box")
 	lacks(t, mainOf(g.page("/console/models")), "qwen3")
-	for _, path := range []string{"/console/connectors/" + con.ID + "/remove", "/console/models/show?name=qwen3", "/console/models/remove?name=qwen3"} {
+	for _, path := range []string{"/console/connectors/" + con.ID + "/remove", "/console/models/show?name=qwen3",
+		"/console/models/remove?name=qwen3"} {
 		if w := g.get(path); w.Code != http.StatusNotFound {
 			t.Errorf("GET %s: status %d, want 404", path, w.Code)
 		}
@@ -192,7 +194,8 @@ func fill(b *testing.B) *gateway {
 	}
 	for i := range 1000 {
 		g.deployment(fmt.Sprintf("org-%02d/model-%04d:7b", i%20, i), connectors[i%len(connectors)])
-		if _, _, err := g.store.CreateKey(b.Context(), store.Key{Account: store.DefaultAccount, Name: fmt.Sprintf("key-%04d", i), Scope: "org-01/*"}); err != nil {
+		if _, _, err := g.store.CreateKey(b.Context(),
+			store.Key{Account: store.DefaultAccount, Name: fmt.Sprintf("key-%04d", i), Scope: "org-01/*"}); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -202,8 +205,10 @@ func fill(b *testing.B) *gateway {
 func BenchmarkPages(b *testing.B) {
 	g := fill(b)
 	for _, path := range []string{
-		"/console/start", "/console/connectors", "/console/models", "/console/models?q=model-09&page=2", "/console/models/show?name=org-01/model-0001:7b",
-		"/console/models/new", "/console/keys", "/console/keys/new?scope=org-*", "/console/keys/preview?scope=*model*7b", "/console/activity",
+		"/console/start", "/console/connectors", "/console/models", "/console/models?q=model-09&page=2",
+		"/console/models/show?name=org-01/model-0001:7b",
+		"/console/models/new", "/console/keys", "/console/keys/new?scope=org-*", "/console/keys/preview?scope=*model*7b",
+		"/console/activity",
 	} {
 		b.Run(path, func(b *testing.B) {
 			for b.Loop() {

@@ -58,8 +58,9 @@ type Console struct {
 func New(o Options) *Console {
 	files := loadAssets()
 	c := &Console{
-		Options: o, templates: loadTemplatesOf(files, o.Manage), tabs: make(map[string]*tab), origins: http.NewCrossOriginProtection(),
-		mux: http.NewServeMux(), api: o.Manage.Handler("/console/api"),
+		Options: o, templates: loadTemplatesOf(files, o.Manage), tabs: make(map[string]*tab),
+		origins: http.NewCrossOriginProtection(),
+		mux:     http.NewServeMux(), api: o.Manage.Handler("/console/api"),
 	}
 	for _, t := range pages {
 		c.handle("GET "+t.url(), route{t.open, t.faults}, true)
@@ -95,9 +96,11 @@ func document(text []byte) http.Handler {
 
 // pages are the tabs that have a URL.
 var pages = []*tab{
-	homeTab, startTab, modelsTab, modelTab, publishTab, removeModelTab, keysTab, newKeyTab, keyTab, revokeKeyTab, connectorsTab, connectorTab,
+	homeTab, startTab, modelsTab, modelTab, publishTab, removeModelTab, keysTab, newKeyTab, keyTab, revokeKeyTab,
+	connectorsTab, connectorTab,
 	newConnectorTab,
-	rotateConnectorTab, removeConnectorTab, pairingTab, replaceTab, usageTab, activityTab, requestTab, auditTab, edgesTab, removeEdgeTab, settingsTab, removePasskeyTab, removeUserTab, revokeTokenTab,
+	rotateConnectorTab, removeConnectorTab, pairingTab, replaceTab, usageTab, activityTab, requestTab, auditTab, edgesTab,
+	removeEdgeTab, settingsTab, removePasskeyTab, removeUserTab, revokeTokenTab,
 }
 
 // route is an action of signed-in users, and the tab that shows its errors.

@@ -30,7 +30,8 @@ func TestDownloads(t *testing.T) {
 	g := newGateway(t)
 	g.cookie = new(http.Cookie)
 	for path, want := range map[string]string{
-		"/console/install.sh":            "#!/bin/sh\n# Installs the connector of the Postern gateway at https://gw.example.com\n",
+		"/console/install.sh": "#!/bin/sh\n# Installs the connector of the Postern gateway at " +
+			"https://gw.example.com\n",
 		"/console/install.ps1":           "$console = 'https://gw.example.com/console'\n",
 		"/console/connectors/" + archive: archive,
 	} {
@@ -39,13 +40,15 @@ func TestDownloads(t *testing.T) {
 			t.Errorf("GET %s: status %d, %.200s", path, w.Code, w.Body)
 		}
 	}
-	for _, path := range []string{"/console/connectors/notes.txt", "/console/connectors/..%2f" + archive, "/console/connectors/connector_0.9.0_linux_arm64.tar.gz"} {
+	for _, path := range []string{"/console/connectors/notes.txt", "/console/connectors/..%2f" + archive,
+		"/console/connectors/connector_0.9.0_linux_arm64.tar.gz"} {
 		if w := g.get(path); w.Code != http.StatusNotFound {
 			t.Errorf("GET %s: status %d", path, w.Code)
 		}
 	}
 	g.endpoint = manage.Endpoint{}
-	if w := g.get("/console/install.sh"); w.Code != http.StatusServiceUnavailable || strings.Contains(w.Body.String(), "#!") {
+	if w := g.get("/console/install.sh"); w.Code != http.StatusServiceUnavailable ||
+		strings.Contains(w.Body.String(), "#!") {
 		t.Errorf("without an address: status %d, %s", w.Code, w.Body)
 	}
 }

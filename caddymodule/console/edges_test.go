@@ -44,7 +44,8 @@ func TestStoreLost(t *testing.T) {
 	b.refused(b.get("/console/api/keys"), http.StatusServiceUnavailable, why)
 	token := func(r *http.Request) { r.Header.Set("Authorization", "Bearer pmt_x") }
 	edge.Cut(true)
-	b.refused(h.browser().request("GET", "/console/api/keys", "", token), http.StatusServiceUnavailable, "cannot reach its store")
+	b.refused(h.browser().request("GET", "/console/api/keys", "", token), http.StatusServiceUnavailable,
+		"cannot reach its store")
 	edge.Cut(false)
 	if w := b.get("/console/api/openapi.json"); w.Code != http.StatusOK {
 		t.Errorf("a file: %d", w.Code)
@@ -77,7 +78,8 @@ func TestSessionOfAnotherEdge(t *testing.T) {
 	b.refused(b.get("/console/keys"), http.StatusServiceUnavailable, "cannot reach its store")
 	edge.Cut(false)
 	// A gateway waits for its store for a moment only, which may be short for a busy machine.
-	wait.Until(t, "contact to the store", func() bool { return b.get("/console/keys").Code != http.StatusServiceUnavailable })
+	wait.Until(t, "contact to the store",
+		func() bool { return b.get("/console/keys").Code != http.StatusServiceUnavailable })
 	has(t, b.page("/console/keys"), "<strong>ada</strong>")
 }
 
@@ -91,7 +93,8 @@ func TestUnconfirmed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, link, err := h.store.CreateLink(t.Context(), store.Link{Kind: store.LinkRecovery, Account: store0, User: ada.ID}, time.Hour)
+	_, link, err := h.store.CreateLink(t.Context(),
+		store.Link{Kind: store.LinkRecovery, Account: store0, User: ada.ID}, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +102,8 @@ func TestUnconfirmed(t *testing.T) {
 	why := []string{"not confirmed by all edges", "edge-c", "2026-01-02T03:04:05Z"}
 	b.goes(b.post("/console/keys/"+k.ID+"/revoke"), "/console/keys")
 	has(t, b.page("/console/keys"), append(why, "laptop is revoked")...)
-	b.goes(b.post("/console/settings/password", "password", password, "new-password", "another horse battery"), "/console/settings")
+	b.goes(b.post("/console/settings/password", "password", password, "new-password", "another horse battery"),
+		"/console/settings")
 	has(t, b.page("/console/settings"), append(why, "The new password is set")...)
 	out := h.browser()
 	out.goes(out.post("/console/recover", "password", "one more horse battery", "link", link), "/console/")

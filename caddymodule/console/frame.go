@@ -37,7 +37,8 @@ type frame struct {
 type section struct{ Name, Title string }
 
 var sections = []section{
-	{"home", "Home"}, {"start", "Setup"}, {"models", "Models"}, {"keys", "Keys"}, {"connectors", "Connectors"}, {"usage", "Usage"}, {"activity", "Activity"}, {"edges", "Edges"}, {"settings", "Settings"},
+	{"home", "Home"}, {"start", "Setup"}, {"models", "Models"}, {"keys", "Keys"}, {"connectors", "Connectors"},
+	{"usage", "Usage"}, {"activity", "Activity"}, {"edges", "Edges"}, {"settings", "Settings"},
 }
 
 // sectionsFor returns the entries that a role allows.
@@ -57,10 +58,14 @@ func sectionOf(path string) string {
 
 func loadTemplates(a assets, may func(route string) bool) *template.Template {
 	return template.Must(template.New("").Funcs(template.FuncMap{
-		"asset": a.url, "count": count, "millis": millis, "seconds": seconds, "short": short, "shortCount": shortCount, "decimal": decimal, "sentence": sentence, "prose": prose, "sections": sectionsFor(may), "may": may, "roles": store.Roles, "role": func(r store.Role) string { return roleTexts[r] },
-		"has": slices.Contains[[]string], "authors": authors, "passkeyID": passkeyID, "browser": browserOf, "optionField": optionField,
-		"method":  func(name string) string { return sessionMethods[name] },
-		"program": func() string { return program.Name }, "rights": store.RightNames, "right": func(name string) string { return rightTexts[name] },
+		"asset": a.url, "count": count, "millis": millis, "seconds": seconds, "short": short, "shortCount": shortCount,
+		"decimal": decimal, "sentence": sentence, "prose": prose, "sections": sectionsFor(may), "may": may,
+		"roles": store.Roles, "role": func(r store.Role) string { return roleTexts[r] },
+		"has": slices.Contains[[]string], "authors": authors, "passkeyID": passkeyID, "browser": browserOf,
+		"optionField": optionField,
+		"method":      func(name string) string { return sessionMethods[name] },
+		"program":     func() string { return program.Name }, "rights": store.RightNames,
+		"right": func(name string) string { return rightTexts[name] },
 	}).ParseFS(templateFiles, "templates/*.html"))
 }
 
@@ -190,7 +195,8 @@ func (v *visit) failPart(status int, text string) {
 // failTitles are the titles of error pages.
 var failTitles = map[int]string{
 	http.StatusBadRequest: "Invalid request", http.StatusNotFound: "Not found", http.StatusForbidden: "Not allowed",
-	http.StatusMethodNotAllowed: "Method not allowed", http.StatusTooManyRequests: "Too many attempts", http.StatusConflict: "Not possible now",
+	http.StatusMethodNotAllowed: "Method not allowed", http.StatusTooManyRequests: "Too many attempts",
+	http.StatusConflict:              "Not possible now",
 	http.StatusRequestEntityTooLarge: "Too large", http.StatusServiceUnavailable: "Unavailable",
 }
 

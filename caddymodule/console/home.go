@@ -66,7 +66,8 @@ func homeData(v *visit) any {
 	alerts := slices.Concat(
 		edgeAlerts(p.Status.Edges, load(v, v.Manage.Recent)), missing,
 		modelAlerts(deployments), connectorAlerts(connectors),
-		ratioAlerts(hours[len(hours)-2:], sums), quotaAlerts(load(v, v.Manage.UsedQuotas)), keyAlerts(load(v, v.Manage.Keys), v.Now()))
+		ratioAlerts(hours[len(hours)-2:], sums), quotaAlerts(load(v, v.Manage.UsedQuotas)),
+		keyAlerts(load(v, v.Manage.Keys), v.Now()))
 	slices.SortStableFunc(alerts, func(a, b alert) int { return rankOf(a) - rankOf(b) })
 	p.Alerts = alerts[:min(len(alerts), maxAlerts)]
 	p.More = len(alerts) - len(p.Alerts)
@@ -121,7 +122,8 @@ func modelAlerts(deployments []manage.Deployment) (alerts []alert) {
 			continue
 		}
 		alerts = append(alerts, alert{
-			Bad: !d.State.Usable(), Text: fmt.Sprintf("Model %s: %s.", d.Name, d.StateText()), URL: modelTab.url() + "?" + url.Values{"name": {d.Name}}.Encode(),
+			Bad: !d.State.Usable(), Text: fmt.Sprintf("Model %s: %s.", d.Name, d.StateText()),
+			URL: modelTab.url() + "?" + url.Values{"name": {d.Name}}.Encode(),
 		})
 	}
 	return alerts
@@ -139,7 +141,8 @@ func connectorAlerts(connectors []manage.Connector) (alerts []alert) {
 		}
 		for _, u := range c.Upstreams {
 			if u.State == manage.Down {
-				alerts = append(alerts, alert{Text: fmt.Sprintf("Connector %s cannot reach its model server %s.", c.Name, u.Name), URL: to})
+				alerts = append(alerts, alert{Text: fmt.Sprintf("Connector %s cannot reach its model server %s.", c.Name, u.Name),
+					URL: to})
 			}
 		}
 	}
@@ -163,7 +166,8 @@ func quotaAlerts(used []manage.UsedQuota) (alerts []alert) {
 		if q.Key.ID != "" {
 			whose, to = "Key "+q.Key.Name, keyURL(q.Key.ID)
 		}
-		text := fmt.Sprintf("%s has used %s of its %s %s.", whose, count(q.Used), count(q.Max), strings.ToLower(limitTitles[q.Limit][0]))
+		text := fmt.Sprintf("%s has used %s of its %s %s.", whose, count(q.Used), count(q.Max),
+			strings.ToLower(limitTitles[q.Limit][0]))
 		alerts = append(alerts, alert{Bad: q.Percent == 100, Text: text, URL: to})
 	}
 	return alerts
@@ -185,7 +189,8 @@ func ratioAlerts(hours []period, sums []manage.UsageSum) (alerts []alert) {
 		delete(byModel, d.Model)
 		if sum.Outages() >= alertErrors && float64(sum.Outages()) > alertRatio*float64(sum.Requests) {
 			alerts = append(alerts, alert{
-				Bad: true, Text: fmt.Sprintf("%d of the last %d requests for %s failed.", sum.Outages(), sum.Requests, cmp.Or(sum.Name, "no model")),
+				Bad: true, Text: fmt.Sprintf("%d of the last %d requests for %s failed.", sum.Outages(), sum.Requests,
+					cmp.Or(sum.Name, "no model")),
 				URL: activityTab.url() + "?" + url.Values{"status": {"failed"}, "model": {sum.Name}}.Encode(),
 			})
 		}
@@ -208,7 +213,8 @@ func edgeAlerts(edges []manage.Edge, recent manage.Recent) (alerts []alert) {
 		}
 	}
 	if recent.Partial && len(recent.Silent) == 0 { // for users who may not see gateways
-		alerts = append(alerts, alert{Text: "Another gateway does not answer, so its requests are missing.", URL: activityTab.url()})
+		alerts = append(alerts, alert{Text: "Another gateway does not answer, so its requests are missing.",
+			URL: activityTab.url()})
 	}
 	return alerts
 }

@@ -24,11 +24,14 @@ func TestHome(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.record(0, activity.Request{KeyID: k.ID, Deployment: "qwen3", InputTokens: 4000, OutputTokens: 300, BusyMillis: 3000, FirstTokenMillis: 210})
+	g.record(0, activity.Request{KeyID: k.ID, Deployment: "qwen3", InputTokens: 4000, OutputTokens: 300, BusyMillis: 3000,
+		FirstTokenMillis: 210})
 	g.record(2, activity.Request{KeyID: k.ID, Deployment: "qwen3", InputTokens: 4000})
 	g.moved(g.get("/console/"), "/console/home")
 	page := g.page("/console/home")
-	has(t, mainOf(page), "All is well", "<dt>Models</dt><dd>", ">1 of 1</a>", "<dt>Requests</dt><dd><a href=\"/console/activity\">1</a>", ">4.3k</a>", "4\u202f300", "210 ms", "100", `badge-ok">available`)
+	has(t, mainOf(page), "All is well", "<dt>Models</dt><dd>", ">1 of 1</a>",
+		"<dt>Requests</dt><dd><a href=\"/console/activity\">1</a>", ">4.3k</a>", "4\u202f300", "210 ms", "100",
+		`badge-ok">available`)
 	has(t, page, `aria-current="page">Home`)
 }
 
@@ -41,7 +44,8 @@ func TestAlerts(t *testing.T) {
 	g.deployment("llama", away)
 	for name, expires := range map[string]time.Duration{"soon": 6 * 24 * time.Hour, "later": 8 * 24 * time.Hour} {
 		at := time.Now().Add(expires)
-		if _, _, err := g.store.CreateKey(t.Context(), store.Key{Account: store.DefaultAccount, Name: name, Scope: "*", ExpiresAt: &at}); err != nil {
+		if _, _, err := g.store.CreateKey(t.Context(),
+			store.Key{Account: store.DefaultAccount, Name: name, Scope: "*", ExpiresAt: &at}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -60,7 +64,8 @@ func TestAlerts(t *testing.T) {
 	fail(activity.GatewayError, 1)
 	g.lines.report(c, health.Server{Known: true})
 	main = mainOf(g.page("/console/home"))
-	has(t, main, "6 of the last 106 requests for qwen3 failed.", "Model qwen3: model server down.", "Connector gpu-box cannot reach its model server default.")
+	has(t, main, "6 of the last 106 requests for qwen3 failed.", "Model qwen3: model server down.",
+		"Connector gpu-box cannot reach its model server default.")
 	if strings.Index(main, "6 of the last") > strings.Index(main, "has never been online") {
 		t.Error("what fails is not first")
 	}
@@ -71,9 +76,11 @@ func TestAlerts(t *testing.T) {
 }
 
 func TestEdgeAlerts(t *testing.T) {
-	edges := []manage.Edge{{Name: "a", State: manage.EdgeLost}, {Name: "b", State: manage.EdgeServing}, {Name: "c", State: manage.EdgeUnknown}}
+	edges := []manage.Edge{{Name: "a", State: manage.EdgeLost}, {Name: "b", State: manage.EdgeServing},
+		{Name: "c", State: manage.EdgeUnknown}}
 	for want, got := range map[string][]alert{
-		"[Gateway a: lost since Gateway b does not answer.]":              edgeAlerts(edges, manage.Recent{Partial: true, Silent: []string{"a", "b"}}),
+		"[Gateway a: lost since Gateway b does not answer.]": edgeAlerts(edges,
+			manage.Recent{Partial: true, Silent: []string{"a", "b"}}),
 		"[Another gateway does not answer, so its requests are missing.]": edgeAlerts(nil, manage.Recent{Partial: true}),
 		"[]": edgeAlerts(nil, manage.Recent{}),
 	} {
@@ -94,15 +101,18 @@ func TestHomeQuotas(t *testing.T) {
 	g.lines.connect(c, "qwen3")
 	g.deployment("qwen3", c)
 	create := func(name string, l limits.UsageLimits) string {
-		k, _, err := g.store.CreateKey(t.Context(), store.Key{Account: store.DefaultAccount, Name: name, Scope: "*", Limits: l})
+		k, _, err := g.store.CreateKey(t.Context(),
+			store.Key{Account: store.DefaultAccount, Name: name, Scope: "*", Limits: l})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return k.ID
 	}
-	most, all := create("most", limits.UsageLimits{TokensPerMonth: 100_000}), create("all", limits.UsageLimits{TokensPerDay: 1000, RequestsPerDay: 100})
+	most, all := create("most", limits.UsageLimits{TokensPerMonth: 100_000}),
+		create("all", limits.UsageLimits{TokensPerDay: 1000, RequestsPerDay: 100})
 	some := create("some", limits.UsageLimits{TokensPerDay: 1000})
-	if _, err := g.store.SetAccount(t.Context(), store.DefaultAccount, func(a *store.Account) { a.Limits.RequestsPerDay = 3 }); err != nil {
+	if _, err := g.store.SetAccount(t.Context(), store.DefaultAccount,
+		func(a *store.Account) { a.Limits.RequestsPerDay = 3 }); err != nil {
 		t.Fatal(err)
 	}
 	for key, tokens := range map[string]int{most: 80_000, all: 1200, some: 799} {

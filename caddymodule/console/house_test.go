@@ -92,7 +92,8 @@ func newHouseWith(t testing.TB, cluster manage.Cluster, open func(store.Options)
 	logger := slog.New(slog.NewTextHandler(h, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	h.store = open(store.Options{Now: h.now, Logger: logger})
 	desk := pairing.New(pairing.Options{
-		Store: h.store, Token: func(string, string) (string, error) { return "ptt_test", nil }, Pin: func() string { return tabsPin },
+		Store: h.store, Token: func(string, string) (string, error) { return "ptt_test", nil },
+		Pin: func() string { return tabsPin },
 	})
 	t.Cleanup(desk.Close)
 	requests := activity.New(activity.Options{Store: h.store})
@@ -103,7 +104,8 @@ func newHouseWith(t testing.TB, cluster manage.Cluster, open func(store.Options)
 	}
 	h.service = manage.New(manage.Options{
 		Limits: noLimits, Admit: admitAll,
-		Store: h.store, Tunnels: &lines{}, Pairing: desk, SignIn: h.signIn, Activity: requests, Cluster: cluster, Now: h.now, Logger: logger,
+		Store: h.store, Tunnels: &lines{}, Pairing: desk, SignIn: h.signIn, Activity: requests, Cluster: cluster, Now: h.now,
+		Logger:   logger,
 		Build:    manage.Build{Version: "v1.2.3-4-gabc", Caddy: "v2.11.9"},
 		Endpoint: func() manage.Endpoint { return manage.Endpoint{URL: base, Console: base + "/console/"} },
 	})
@@ -218,7 +220,8 @@ func (b *browser) page(path string) string {
 func (b *browser) goes(w *httptest.ResponseRecorder, to string) {
 	b.Helper()
 	if w.Code != http.StatusSeeOther || w.Header().Get("Location") != to {
-		b.Fatalf("status %d, location %q, want 303 to %q: %s", w.Code, w.Header().Get("Location"), to, mainPart(w.Body.String()))
+		b.Fatalf("status %d, location %q, want 303 to %q: %s", w.Code, w.Header().Get("Location"), to,
+			mainPart(w.Body.String()))
 	}
 }
 

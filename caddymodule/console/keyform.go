@@ -180,7 +180,8 @@ func createKey(v *visit) error {
 	if err != nil {
 		return err
 	}
-	request := manage.CreateKey{Name: f.Name, Scope: f.Scope, ExpiresAt: expires, Note: f.Note, AllowedIPs: f.networks(), Limits: limits}
+	request := manage.CreateKey{Name: f.Name, Scope: f.Scope, ExpiresAt: expires, Note: f.Note, AllowedIPs: f.networks(),
+		Limits: limits}
 	if v.r.PostForm.Has("owner") {
 		request.Owner = &f.Owner
 	}

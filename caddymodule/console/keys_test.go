@@ -20,7 +20,8 @@ func TestKeyCreate(t *testing.T) {
 	g := newGateway(t)
 	has(t, g.page("/console/keys"), "No keys yet", `href="/console/keys/new"`)
 	con := g.connector("gpu-box")
-	g.moved(g.post("/console/models", "name", "qwen3-bge", "connector", con.ID, "kind", "embeddings"), "/console/models/show?name=qwen3-bge")
+	g.moved(g.post("/console/models", "name", "qwen3-bge", "connector", con.ID, "kind", "embeddings"),
+		"/console/models/show?name=qwen3-bge")
 	g.deployment("qwen3:8b", con)
 	g.deployment("llama3", con)
 	has(t, g.page("/console/keys/new"), `value="*"`, "3 models match", "shown once")
@@ -32,7 +33,8 @@ func TestKeyCreate(t *testing.T) {
 	held := *g.secret
 	w = g.get(created)
 	page := w.Body.String()
-	if w.Code != http.StatusOK || w.Header().Get("Cache-Control") != "no-store" || !held.HttpOnly || held.SameSite != http.SameSiteLaxMode {
+	if w.Code != http.StatusOK || w.Header().Get("Cache-Control") != "no-store" || !held.HttpOnly ||
+		held.SameSite != http.SameSiteLaxMode {
 		t.Errorf("status %d, Cache-Control %q, cookie %v", w.Code, w.Header().Get("Cache-Control"), held)
 	}
 	secret := keyPattern.FindString(page)
@@ -168,7 +170,8 @@ func TestKeysOfAnotherAccount(t *testing.T) {
 func TestKeysSearchKeepsTheList(t *testing.T) {
 	g := newGateway(t)
 	for range 12 {
-		k, _, err := g.store.CreateKey(t.Context(), store.Key{Account: store.DefaultAccount, Name: "old " + rand.Text(), Scope: "*"})
+		k, _, err := g.store.CreateKey(t.Context(),
+			store.Key{Account: store.DefaultAccount, Name: "old " + rand.Text(), Scope: "*"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -217,17 +220,20 @@ func TestKeyPage(t *testing.T) {
 	has(t, b.page(path), k.Shown, "active", `value="keep" selected`, "never (no change)", "<dd>none</dd>")
 
 	form := func(networks string) []string {
-		return []string{"name", "desk", "scope", "llama*", "days", "30", "owner", ada.ID, "networks", networks, "note", "of the desk"}
+		return []string{"name", "desk", "scope", "llama*", "days", "30", "owner", ada.ID, "networks", networks, "note",
+			"of the desk"}
 	}
 	b.refused(b.post(path, form("10.0.0.0/33")...), http.StatusBadRequest, "is not an IP address or a network")
 	w := b.post(path, form("10.0.0.0/33")...)
-	has(t, w.Body.String(), `value="desk"`, `value="llama*"`, `value="10.0.0.0/33"`, `value="30" selected`, `value="of the desk"`, html.EscapeString(mean))
+	has(t, w.Body.String(), `value="desk"`, `value="llama*"`, `value="10.0.0.0/33"`, `value="30" selected`,
+		`value="of the desk"`, html.EscapeString(mean))
 	if now().Name != mean {
 		t.Error("a refused change was made")
 	}
 	b.goes(b.post(path, form("10.0.0.0/8 192.0.2.7")...), path)
 	has(t, b.page(path), "desk is changed.", "10.0.0.0/8, 192.0.2.7/32", "of the desk", `<dd>ada</dd>`)
-	if k := now(); k.Name != "desk" || k.Scope != "llama*" || k.ExpiresAt == nil || k.Owner != ada.ID || len(k.AllowedIPs) != 2 {
+	if k := now(); k.Name != "desk" || k.Scope != "llama*" || k.ExpiresAt == nil || k.Owner != ada.ID ||
+		len(k.AllowedIPs) != 2 {
 		t.Errorf("changed %+v", k)
 	}
 	ends := *now().ExpiresAt
@@ -269,7 +275,8 @@ func TestNewKeyDefaults(t *testing.T) {
 	b := h.in(h.user(store0, "ada"))
 	bob := h.user(store0, "bob")
 	_, err := h.store.SetAccount(t.Context(), store0, func(a *store.Account) {
-		a.KeyDefaults = store.KeyDefaults{Scope: "qwen*", ExpiresDays: 45, AllowedIPs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}
+		a.KeyDefaults = store.KeyDefaults{Scope: "qwen*", ExpiresDays: 45,
+			AllowedIPs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -278,7 +285,8 @@ func TestNewKeyDefaults(t *testing.T) {
 	w := b.post("/console/keys", "name", "laptop", "scope", "qwen*", "days", "1", "owner", bob.ID, "networks", "")
 	k := h.store.Keys(store0)[0]
 	b.goes(w, "/console/keys/"+k.ID+"/created")
-	if left := time.Until(*k.ExpiresAt); k.Owner != bob.ID || k.AllowedIPs != nil || left > 24*time.Hour || left < 23*time.Hour {
+	if left := time.Until(*k.ExpiresAt); k.Owner != bob.ID || k.AllowedIPs != nil || left > 24*time.Hour ||
+		left < 23*time.Hour {
 		t.Errorf("created %+v", k)
 	}
 	b.refused(b.post("/console/keys", "name", "laptop", "scope", "*"), http.StatusConflict, "already has a key")
@@ -289,10 +297,12 @@ func TestKeyLimits(t *testing.T) {
 	g := newGateway(t)
 	g.deployment("qwen3:8b", g.connector("gpu-box"))
 	has(t, g.page("/console/keys/new"), "<summary>Limits</summary>", "Tokens per day", `name="requests_per_minute"`)
-	form := []string{"name", "laptop", "scope", "*", "requests_per_minute", "60", "tokens_per_day", "2,000,000", "tokens_per_month", "1M", "concurrency", ""}
+	form := []string{"name", "laptop", "scope", "*", "requests_per_minute", "60", "tokens_per_day", "2,000,000",
+		"tokens_per_month", "1M", "concurrency", ""}
 	g.post("/console/keys", form...)
 	k := g.store.Keys(store.DefaultAccount)[0]
-	if want := (limits.UsageLimits{RequestsPerMinute: 60, TokensPerDay: 2_000_000, TokensPerMonth: 1_000_000}); k.Limits != want {
+	if want := (limits.UsageLimits{RequestsPerMinute: 60, TokensPerDay: 2_000_000,
+		TokensPerMonth: 1_000_000}); k.Limits != want {
 		t.Errorf("limits %+v, want %+v", k.Limits, want)
 	}
 	page := g.page("/console/keys/" + k.ID)
@@ -300,7 +310,8 @@ func TestKeyLimits(t *testing.T) {
 	has(t, page, "<details open>", `name="tokens_per_day" value="2000000"`, "This month")
 	w := g.post("/console/keys/"+k.ID, "name", "laptop", "scope", "*", "days", "keep", "requests_per_minute", "many")
 	has(t, w.Body.String(), "Requests per minute must be a whole number", `value="many"`)
-	g.post("/console/keys/"+k.ID, "name", "laptop", "scope", "*", "days", "keep", "requests_per_minute", "", "tokens_per_day", "5", "tokens_per_month", "")
+	g.post("/console/keys/"+k.ID, "name", "laptop", "scope", "*", "days", "keep", "requests_per_minute", "",
+		"tokens_per_day", "5", "tokens_per_month", "")
 	if k := g.store.Keys(store.DefaultAccount)[0]; k.Limits != (limits.UsageLimits{TokensPerDay: 5}) {
 		t.Errorf("changed limits %+v", k.Limits)
 	}

@@ -95,7 +95,8 @@ func TestStream(t *testing.T) {
 	h := newHouse(t)
 	b := h.in(h.user(store0, "ada"))
 	s := b.stream("/console/events/settings")
-	if s.answer.StatusCode != http.StatusOK || s.answer.Header.Get("Content-Type") != "text/event-stream" || s.answer.Header.Get("Cache-Control") != "no-store" {
+	if s.answer.StatusCode != http.StatusOK || s.answer.Header.Get("Content-Type") != "text/event-stream" ||
+		s.answer.Header.Get("Cache-Control") != "no-store" {
 		t.Fatalf("%d %v", s.answer.StatusCode, s.answer.Header)
 	}
 	first := s.next()
@@ -104,7 +105,9 @@ func TestStream(t *testing.T) {
 			t.Errorf("the first message lacks %s:\n%s", region, first)
 		}
 	}
-	if _, _, err := h.store.CreateToken(t.Context(), store.Token{Account: store0, User: b.userID(), Name: "<img src=x onerror=alert(1)>", Rights: store.AllRights}); err != nil {
+	if _, _, err := h.store.CreateToken(t.Context(),
+		store.Token{Account: store0, User: b.userID(), Name: "<img src=x onerror=alert(1)>",
+			Rights: store.AllRights}); err != nil {
 		t.Fatal(err)
 	}
 	second := s.next()
@@ -140,7 +143,8 @@ func TestStreamOfAQuery(t *testing.T) {
 	}
 	b := h.in(h.user(store0, "ada"))
 	has(t, b.page("/console/keys?q=lap"), `hx-sse:connect="/console/events/keys?q=lap"`)
-	if first := b.stream("/console/events/keys?q=lap").next(); !strings.Contains(first, "laptop") || strings.Contains(first, "server") {
+	if first := b.stream("/console/events/keys?q=lap").next(); !strings.Contains(first, "laptop") ||
+		strings.Contains(first, "server") {
 		t.Errorf("the stream shows\n%s", first)
 	}
 }
@@ -233,7 +237,8 @@ func TestStreamsAreBounded(t *testing.T) {
 		other.stream("/console/events/keys").next()
 	}
 	w := h.in(ada).get("/console/events/keys")
-	if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" || !strings.Contains(w.Body.String(), "You have 40 pages open") {
+	if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" ||
+		!strings.Contains(w.Body.String(), "You have 40 pages open") {
 		t.Errorf("one more: %d %s", w.Code, mainPart(w.Body.String()))
 	}
 	b.page("/console/keys") // works without a stream
@@ -244,7 +249,8 @@ func TestStreamsAreBounded(t *testing.T) {
 		return h.console.gallery.accounts[store0].users[ada.ID] == maxStreams-1
 	})
 	h.console.gallery.accounts[store0].streams = maxAccountStreams
-	if w := h.in(h.user(store0, "grace")).get("/console/events/keys"); w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "200 pages open") {
+	if w := h.in(h.user(store0, "grace")).get("/console/events/keys"); w.Code != http.StatusServiceUnavailable ||
+		!strings.Contains(w.Body.String(), "200 pages open") {
 		t.Errorf("one more of the account: %d %s", w.Code, mainPart(w.Body.String()))
 	}
 	if _, err := h.store.CreateAccount(t.Context(), "lab"); err != nil {
@@ -263,10 +269,12 @@ func TestStreamOfNothing(t *testing.T) {
 	if w := b.get("/console/events/nothing"); w.Code != http.StatusNotFound {
 		t.Errorf("an unknown tab: %d", w.Code)
 	}
-	if w := b.request(http.MethodHead, "/console/events/keys", ""); w.Code != http.StatusOK || w.Header().Get("Content-Type") != "text/event-stream" {
+	if w := b.request(http.MethodHead, "/console/events/keys", ""); w.Code != http.StatusOK ||
+		w.Header().Get("Content-Type") != "text/event-stream" {
 		t.Errorf("HEAD: %d %v", w.Code, w.Header())
 	}
-	w := h.browser().request(http.MethodGet, "/console/events/keys", "", func(r *http.Request) { r.Header.Set("HX-Request", "true") })
+	w := h.browser().request(http.MethodGet, "/console/events/keys", "",
+		func(r *http.Request) { r.Header.Set("HX-Request", "true") })
 	if w.Code != http.StatusUnauthorized || w.Header().Get("HX-Redirect") == "" {
 		t.Errorf("without a session: %d %v", w.Code, w.Header())
 	}
@@ -325,7 +333,8 @@ func TestStreamToAStuckClient(t *testing.T) {
 	}
 	// One for each message alone, and none in the silence after it: HTTP/2 ends a
 	// stream whose deadline passes.
-	if d := w.deadlines; len(d) != 4 || d[0].IsZero() || !d[1].IsZero() || time.Until(d[2]) > livePatience || !d[3].IsZero() {
+	if d := w.deadlines; len(d) != 4 || d[0].IsZero() || !d[1].IsZero() || time.Until(d[2]) > livePatience ||
+		!d[3].IsZero() {
 		t.Errorf("the deadlines were %v", d)
 	}
 }

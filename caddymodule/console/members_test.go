@@ -43,14 +43,16 @@ func TestEdges(t *testing.T) {
 	h := newHouseIn(t, cluster)
 	cluster.store = h.store
 	for name, region := range map[string]string{"edge-a": "eu", "edge-b": mean} {
-		if err := h.store.AddEdge(t.Context(), store.Edge{Name: name, Instance: name, Region: region, Version: "v1.2.3", Peer: "10.0.0.7:7443"}); err != nil {
+		if err := h.store.AddEdge(t.Context(),
+			store.Edge{Name: name, Instance: name, Region: region, Version: "v1.2.3", Peer: "10.0.0.7:7443"}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	b := h.in(h.user("default", "ada"))
 	page := b.page("/console/edges")
 	plain(t, page)
-	has(t, page, "2 of 2 serving", "edge-a", "eu, leader, this edge", "10.0.0.7:7443", "a balancer", `<a href="/console/edges" aria-current="page">Edges</a>`)
+	has(t, page, "2 of 2 serving", "edge-a", "eu, leader, this edge", "10.0.0.7:7443", "a balancer",
+		`<a href="/console/edges" aria-current="page">Edges</a>`)
 	b.goes(b.post("/console/edges/edge-b/drain"), "/console/edges")
 	has(t, b.page("/console/edges"), "edge-b drains", "1 of 2 serving", "/console/edges/edge-b/undrain")
 	b.goes(b.post("/console/edges/edge-b/undrain"), "/console/edges")
@@ -60,7 +62,8 @@ func TestEdges(t *testing.T) {
 	b.refused(b.get("/console/edges/edge-b/remove"), http.StatusNotFound, "it has contact to the store")
 	at, until := time.Now().Add(-time.Minute), time.Now().Add(time.Minute)
 	cluster.contacts = map[string]store.Contact{"edge-b": {Last: at, Until: until}}
-	has(t, b.page("/console/edges"), "1 of 2 serving", ">may serve without the store</span>", "until", "/console/edges/edge-b/remove")
+	has(t, b.page("/console/edges"), "1 of 2 serving", ">may serve without the store</span>", "until",
+		"/console/edges/edge-b/remove")
 	has(t, b.page("/console/home"), "Gateway edge-b: may serve without the store until", "1 of 2")
 	has(t, b.page("/console/edges/edge-b/remove"), "Remove edge-b?", "It may accept requests until then", `name="stopped"`)
 	b.refused(b.post("/console/edges/edge-b/remove"), http.StatusConflict, "may accept requests")
@@ -73,7 +76,8 @@ func TestEdges(t *testing.T) {
 	cluster.contacts = map[string]store.Contact{"edge-a": {Last: at, Until: until}, "edge-b": {Unknown: true}}
 	page = b.page("/console/edges")
 	has(t, page, "1 of 2 serving, 1 unknown", ">serving without the store</span>", ">unknown</span>",
-		"This edge, edge-a, has had no contact to the store since", "and serves without it until", "says of the others is of that time")
+		"This edge, edge-a, has had no contact to the store since", "and serves without it until",
+		"says of the others is of that time")
 	lacks(t, mainOf(page), "lost<", "/remove", "/drain")
 	page = b.page("/console/home")
 	has(t, page, "Gateway edge-a: serving without the store until", "use is not known", "1 of 2")

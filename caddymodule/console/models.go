@@ -16,10 +16,12 @@ import (
 )
 
 var (
-	modelsTab = &tab{path: "models", name: "models", title: "Models", data: modelsData, live: []string{"models-list"}, every: 30 * time.Second}
+	modelsTab = &tab{path: "models", name: "models", title: "Models", data: modelsData, live: []string{"models-list"},
+		every: 30 * time.Second}
 	// modelTab is the page of one deployment: its route, a test, and the configuration
 	// of clients.
-	modelTab       = &tab{path: "models/show", name: "model", title: "Model", data: modelData, live: []string{"model-state"}, every: 30 * time.Second}
+	modelTab = &tab{path: "models/show", name: "model", title: "Model", data: modelData,
+		live: []string{"model-state"}, every: 30 * time.Second}
 	removeModelTab = &tab{path: "models/remove", name: "model-remove", title: "Remove a model", data: func(v *visit) any {
 		return findDeployment(v, v.r.FormValue("name"))
 	}}
@@ -61,11 +63,13 @@ func (p *modelPage) pageTitle() string { return p.Name }
 // dots, which proxies normalize in paths.
 func modelData(v *visit) any {
 	d := findDeployment(v, v.r.FormValue("name"))
-	return &modelPage{Deployment: d, Snippets: snippetsOf(d, values{Base: v.endpoint().URL}), Private: v.privateAuthority(), Play: newPlayForm(v)}
+	return &modelPage{Deployment: d, Snippets: snippetsOf(d, values{Base: v.endpoint().URL}),
+		Private: v.privateAuthority(), Play: newPlayForm(v)}
 }
 
 func findDeployment(v *visit, name string) manage.Deployment {
-	return find(v, v.Manage.Deployments, func(d manage.Deployment) bool { return d.Name == name }, "No model with this name.")
+	return find(v, v.Manage.Deployments, func(d manage.Deployment) bool { return d.Name == name },
+		"No model with this name.")
 }
 
 // testModel runs a short completion. Its result is a part of the page with scripts,
@@ -164,7 +168,8 @@ func publishData(v *visit) any {
 	connectors, deployments := load(v, v.Manage.Connectors), load(v, v.Manage.Deployments)
 	p := &publishPage{
 		Name: v.r.FormValue("name"), Connectors: connectors, Connector: v.r.FormValue("connector"), Also: map[string]bool{},
-		Kind: store.ModelKind(v.r.FormValue("kind")), MaxConcurrency: v.r.FormValue("max_concurrency"), Switches: compat.All(),
+		Kind: store.ModelKind(v.r.FormValue("kind")), MaxConcurrency: v.r.FormValue("max_concurrency"),
+		Switches: compat.All(),
 	}
 	p.Options = formOptions(v.r)
 	to, also := formRoute(v.r), v.r.Form["also"]
@@ -197,7 +202,9 @@ func publishData(v *visit) any {
 func (ch *choices) load(v *visit, c manage.Connector) {
 	ch.From, ch.Only = c.Name, len(c.Upstreams) == 1
 	if c.State != manage.Online {
-		ch.Problems = append(ch.Problems, c.Name+" is offline, so its models are not known. Enter a model by hand, or start the connector and load the models again.")
+		ch.Problems = append(ch.Problems,
+			c.Name+" is offline, so its models are not known. Enter a model by hand, or start the connector and load the "+
+				"models again.")
 		return
 	}
 	upstreams, err := v.Manage.UpstreamModels(v.ctx, c.ID)
@@ -267,5 +274,6 @@ func publishModel(v *visit) error {
 		d.Options[o.Name] = v.r.FormValue(optionField(o))
 	}
 	set, err := v.Manage.SetDeployment(v.ctx, d)
-	return v.done(modelTab.url()+"?"+url.Values{"name": {set.Name}}.Encode(), set.Name+" is published. New requests for it take this route.", err)
+	return v.done(modelTab.url()+"?"+url.Values{"name": {set.Name}}.Encode(),
+		set.Name+" is published. New requests for it take this route.", err)
 }

@@ -26,7 +26,9 @@ func TestModelsList(t *testing.T) {
 	has(t, page, "org/qwen3:8b@x", "offline", "0 of 1", "/console/models/show?name=org%2fqwen3%3a8b%40x%2by")
 	g.lines.connect(con)
 	has(t, mainOf(g.page("/console/models")), "available", "1 of 1 available")
-	if _, err := g.store.SetDeployment(t.Context(), store.Deployment{Account: store.DefaultAccount, Name: "lost", Connectors: []string{con.ID}, Upstream: "gone"}); err != nil {
+	if _, err := g.store.SetDeployment(t.Context(),
+		store.Deployment{Account: store.DefaultAccount, Name: "lost", Connectors: []string{con.ID},
+			Upstream: "gone"}); err != nil {
 		t.Fatal(err)
 	}
 	has(t, mainOf(g.page("/console/models?q=lost")), ">upstream missing<")
@@ -40,7 +42,9 @@ func TestModelStates(t *testing.T) {
 	g := newGateway(t)
 	con, other := g.connector("gpu-box"), g.connector("attic")
 	g.deployment("qwen3", con)
-	if _, err := g.store.SetDeployment(t.Context(), store.Deployment{Account: store.DefaultAccount, Name: "both", Connectors: []string{con.ID, other.ID}, Model: "qwen3"}); err != nil {
+	if _, err := g.store.SetDeployment(t.Context(),
+		store.Deployment{Account: store.DefaultAccount, Name: "both", Connectors: []string{con.ID, other.ID},
+			Model: "qwen3"}); err != nil {
 		t.Fatal(err)
 	}
 	g.lines.connect(con, "qwen3")
@@ -53,7 +57,8 @@ func TestModelStates(t *testing.T) {
 	page = mainOf(g.page("/console/models/show?name=qwen3"))
 	has(t, page, ">model server down<", "Requests fail now: connector &#34;gpu-box&#34; cannot reach its model server")
 	page = mainOf(g.page("/console/models/show?name=both"))
-	has(t, page, ">degraded (1 of 2)<", ">available<", ">model server down<", "Some of its connectors cannot answer: connector")
+	has(t, page, ">degraded (1 of 2)<", ">available<", ">model server down<",
+		"Some of its connectors cannot answer: connector")
 	has(t, mainOf(g.page("/console/connectors")), `default <span class="badge badge-bad">down</span>`)
 	has(t, mainOf(g.page("/console/start")), "cannot reach its model server")
 
@@ -85,7 +90,8 @@ func TestRegister(t *testing.T) {
 	lacks(t, page, "llama3.2:3b")
 
 	pick := target{"", "llama3.2:3b"}.encode()
-	for _, path := range []string{"/console/models/new?connector=" + gpu.ID + "&name=typed", "/console/models/choices?connector=" + gpu.ID} {
+	for _, path := range []string{"/console/models/new?connector=" + gpu.ID + "&name=typed",
+		"/console/models/choices?connector=" + gpu.ID} {
 		page = g.page(path)
 		has(t, html.UnescapeString(page), `<option value="`+pick+`">llama3.2:3b</option>`)
 		plain(t, page)
@@ -102,7 +108,8 @@ func TestRegister(t *testing.T) {
 
 	again := mainOf(g.page("/console/models/new?name=llama3.2:3b"))
 	has(t, again, "Change llama3.2:3b", "readonly", " selected>llama3.2:3b</option>")
-	g.moved(g.post("/console/models", "name", "llama3.2:3b", "connector", attic.ID, "pick", pick, "upstream", "vllm", "model", "typed one"), "/console/models/show?name=llama3.2%3A3b")
+	g.moved(g.post("/console/models", "name", "llama3.2:3b", "connector", attic.ID, "pick", pick, "upstream", "vllm",
+		"model", "typed one"), "/console/models/show?name=llama3.2%3A3b")
 	d, _ = g.store.Deployment(store.DefaultAccount, "llama3.2:3b")
 	if d.Model != "typed one" || d.Upstream != "vllm" || !slices.Equal(d.Connectors, []string{attic.ID}) {
 		t.Errorf("what is typed must win over what is picked: %+v", d)
@@ -146,17 +153,20 @@ func TestRegisterOptions(t *testing.T) {
 	set := func(fields ...string) *httptest.ResponseRecorder {
 		return g.post("/console/models", append([]string{"name", "r1", "connector", gpu.ID}, fields...)...)
 	}
-	g.moved(set("option.think_tags", "true", "option.reasoning_as", "content", "option.file_parts", "false"), "/console/models/show?name=r1")
+	g.moved(set("option.think_tags", "true", "option.reasoning_as", "content", "option.file_parts", "false"),
+		"/console/models/show?name=r1")
 	want := compat.Options{ThinkTags: true, ReasoningAs: compat.ReasoningContent}
 	if d, _ := g.store.Deployment(store.DefaultAccount, "r1"); d.Options != want {
 		t.Errorf("registered: %+v", d.Options)
 	}
 	has(t, mainOf(g.page("/console/models/show?name=r1")), "Compatibility", "think_tags=true reasoning_as=content")
 	again := mainOf(g.page("/console/models/new?name=r1"))
-	has(t, again, "<details open>", `name="option.think_tags"><option value="false">false</option><option value="true" selected>`,
+	has(t, again, "<details open>",
+		`name="option.think_tags"><option value="false">false</option><option value="true" selected>`,
 		`<option value="content" selected>`, `<option value="fold" selected>`)
 	// The choices stay when the models of a connector are loaded.
-	has(t, mainOf(g.page("/console/models/new?name=r1&connector="+gpu.ID+"&option.inline_system=keep")), `<option value="keep" selected>`, `<option value="summary" selected>`)
+	has(t, mainOf(g.page("/console/models/new?name=r1&connector="+gpu.ID+"&option.inline_system=keep")),
+		`<option value="keep" selected>`, `<option value="summary" selected>`)
 
 	w := set("option.inline_system", "hoist")
 	if w.Code != http.StatusBadRequest {
@@ -182,9 +192,11 @@ func TestRegisterFaults(t *testing.T) {
 	}{
 		{"no connector", []string{"name", "m"}, 400, []string{"Choose the connector", `value="m"`}},
 		{"unknown connector", []string{"name", "m", "connector", "con_none"}, 404, []string{"con_none", `value="m"`}},
-		{"bad name", []string{"name", "a b", "connector", con.ID, "model", "x"}, 400, []string{"use letters", `value="a b"`, `value="x"`, `value="` + con.ID + `" selected`}},
+		{"bad name", []string{"name", "a b", "connector", con.ID, "model", "x"}, 400,
+			[]string{"use letters", `value="a b"`, `value="x"`, `value="` + con.ID + `" selected`}},
 		{"no name at all", []string{"connector", con.ID}, 400, []string{"empty"}},
-		{"model with a name that cannot be public", []string{"connector", con.ID, "pick", target{"", "my model"}.encode()}, 400, []string{"my model"}},
+		{"model with a name that cannot be public", []string{"connector", con.ID, "pick", target{"", "my model"}.encode()},
+			400, []string{"my model"}},
 		{"hostile name", []string{"name", mean, "connector", con.ID}, 400, []string{html.EscapeString("<script>")}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -206,8 +218,10 @@ func TestModelPage(t *testing.T) {
 	con := g.connector("gpu-box")
 	g.deployment("org/qwen3:8b", con)
 	page := mainOf(g.page("/console/models/show?name=org/qwen3:8b"))
-	has(t, page, "connector is offline", "https://gw.example.com/v1/chat/completions", "ANTHROPIC_BASE_URL=https://gw.example.com",
-		html.EscapeString(`model = "org/qwen3:8b"`), "wire_api", "OPENAI_API_BASE_URL", "from openai import OpenAI", keyPlaceholder)
+	has(t, page, "connector is offline", "https://gw.example.com/v1/chat/completions",
+		"ANTHROPIC_BASE_URL=https://gw.example.com",
+		html.EscapeString(`model = "org/qwen3:8b"`), "wire_api", "OPENAI_API_BASE_URL", "from openai import OpenAI",
+		keyPlaceholder)
 	if w := g.get("/console/models/show?name=none"); w.Code != http.StatusNotFound {
 		t.Errorf("unknown model: status %d, want 404", w.Code)
 	}
@@ -220,9 +234,11 @@ func TestModelPage(t *testing.T) {
 func TestEmbeddingsModel(t *testing.T) {
 	g := newGateway(t)
 	con := g.connector("gpu-box")
-	g.moved(g.post("/console/models", "name", "bge-m3", "connector", con.ID, "kind", "embeddings"), "/console/models/show?name=bge-m3")
+	g.moved(g.post("/console/models", "name", "bge-m3", "connector", con.ID, "kind", "embeddings"),
+		"/console/models/show?name=bge-m3")
 	page := mainOf(g.page("/console/models/show?name=bge-m3"))
-	has(t, page, "https://gw.example.com/v1/embeddings", "client.embeddings.create", "<dd>embeddings</dd>", "how many dimensions")
+	has(t, page, "https://gw.example.com/v1/embeddings", "client.embeddings.create", "<dd>embeddings</dd>",
+		"how many dimensions")
 	lacks(t, page, "chat/completions", "Claude Code", "Playground", "calls tools")
 	has(t, mainOf(g.page("/console/models/new?name=bge-m3")), `<option value="embeddings" selected>`)
 	has(t, mainOf(g.page("/console/models")), "bge-m3", "embeddings")
@@ -245,7 +261,8 @@ func TestModelWithoutTools(t *testing.T) {
 		if err := g.console.templates[store.RoleAdmin].ExecuteTemplate(&out, "model-test", &result); err != nil {
 			t.Fatal(err)
 		}
-		if strings.Contains(out.String(), `class="notice" data-tools="no"`) != marked || strings.Contains(out.String(), "badge-warn") != marked {
+		if strings.Contains(out.String(), `class="notice" data-tools="no"`) != marked ||
+			strings.Contains(out.String(), "badge-warn") != marked {
 			t.Errorf("tools %s:\n%s", tools, out.String())
 		}
 	}
@@ -274,7 +291,8 @@ func TestModelTest(t *testing.T) {
 	page := g.post("/console/models/test", "name", "qwen3").Body.String()
 	has(t, page, "It works.", html.EscapeString("Good <b>day</b>"), "<!doctype html>")
 
-	r := httptest.NewRequest(http.MethodPost, "/console/models/test", strings.NewReader(url.Values{"name": {"qwen3"}}.Encode()))
+	r := httptest.NewRequest(http.MethodPost, "/console/models/test",
+		strings.NewReader(url.Values{"name": {"qwen3"}}.Encode()))
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	r.Header.Set("HX-Request", "true")
 	part := g.do(r).Body.String()

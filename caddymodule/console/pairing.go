@@ -10,10 +10,12 @@ import (
 var (
 	// pairingTab is the page of one waiting device. It can be approved under another
 	// name there.
-	pairingTab = &tab{path: "pairings/{id}", name: "pairing", title: "Approve a device", data: pairingData, faults: startTab}
+	pairingTab = &tab{path: "pairings/{id}", name: "pairing", title: "Approve a device", data: pairingData,
+		faults: startTab}
 	// replaceTab compares a waiting device with the connector that it would
 	// replace: a device can claim any name.
-	replaceTab = &tab{path: "pairings/{id}/replace", name: "pairing-replace", title: "Replace a connector", data: replaceData, faults: pairingTab}
+	replaceTab = &tab{path: "pairings/{id}/replace", name: "pairing-replace", title: "Replace a connector",
+		data: replaceData, faults: pairingTab}
 )
 
 type pairingPage struct {

@@ -24,10 +24,13 @@ func playing(t *testing.T) *gateway {
 // Without scripts, the answer is on the page, with the form as it was.
 func TestPlayground(t *testing.T) {
 	g := playing(t)
-	has(t, mainOf(g.page("/console/models/show?name=qwen3")), `action="/console/models/play?name=qwen3#playground"`, "Neither the prompt nor the answer is stored")
-	w := g.post("/console/models/play?name=qwen3", "prompt", "Hi <b>", "system", "Be brief.", "temperature", "0.5", "max_tokens", "20", "stop", "END\r\nSTOP\r\n")
+	has(t, mainOf(g.page("/console/models/show?name=qwen3")), `action="/console/models/play?name=qwen3#playground"`,
+		"Neither the prompt nor the answer is stored")
+	w := g.post("/console/models/play?name=qwen3", "prompt", "Hi <b>", "system", "Be brief.", "temperature", "0.5",
+		"max_tokens", "20", "stop", "END\r\nSTOP\r\n")
 	page := mainOf(w.Body.String())
-	has(t, page, "<blockquote>Good &lt;b&gt;day&lt;/b&gt;</blockquote>", "7 tokens", "by gpu-box", "Hi &lt;b&gt;</textarea>", "Be brief.</textarea>", `value="0.5"`, `value="20"`, "STOP")
+	has(t, page, "<blockquote>Good &lt;b&gt;day&lt;/b&gt;</blockquote>", "7 tokens", "by gpu-box",
+		"Hi &lt;b&gt;</textarea>", "Be brief.</textarea>", `value="0.5"`, `value="20"`, "STOP")
 	recent := g.log.Recent(store.DefaultAccount)
 	if len(recent) != 1 || recent[0].Operation != activity.Playground || recent[0].OutputTokens != 7 {
 		t.Errorf("%+v", recent)
@@ -72,7 +75,8 @@ func TestPlaygroundLive(t *testing.T) {
 		}
 		lines = append(lines, value)
 	}
-	if w.Header().Get("Content-Type") != mediaNDJSON || !w.Flushed || len(lines) != 2 || lines[0]["text"] != "Good <b>day</b>" {
+	if w.Header().Get("Content-Type") != mediaNDJSON || !w.Flushed || len(lines) != 2 ||
+		lines[0]["text"] != "Good <b>day</b>" {
 		t.Fatalf("%v %v", w.Header(), lines)
 	}
 	done, _ := lines[1]["done"].(map[string]any)
@@ -83,7 +87,8 @@ func TestPlaygroundLive(t *testing.T) {
 		t.Errorf("a model that is gone: %d", w.Code)
 	}
 	g.lines.disconnect()
-	if w := send("qwen3"); !strings.Contains(w.Body.String(), `{"done":`) || !strings.Contains(w.Body.String(), "offline") {
+	if w := send("qwen3"); !strings.Contains(w.Body.String(), `{"done":`) ||
+		!strings.Contains(w.Body.String(), "offline") {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }

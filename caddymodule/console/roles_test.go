@@ -74,7 +74,8 @@ func TestRolesAreRefused(t *testing.T) {
 			w := b.request(method, path, "", func(r *http.Request) {
 				r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 			})
-			if refused := w.Code == http.StatusForbidden && strings.Contains(w.Body.String(), "The role "+string(role)+" does not allow this"); refused == allowed {
+			if refused := w.Code == http.StatusForbidden &&
+				strings.Contains(w.Body.String(), "The role "+string(role)+" does not allow this"); refused == allowed {
 				t.Errorf("%s as %s: %d", pattern, role, w.Code)
 			}
 		}
@@ -109,20 +110,24 @@ func TestPagesShowWhatOneMayDo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := h.store.SetDeployment(t.Context(), store.Deployment{Account: store0, Name: "m", Connectors: []string{con.ID}}); err != nil {
+	if _, err := h.store.SetDeployment(t.Context(),
+		store.Deployment{Account: store0, Name: "m", Connectors: []string{con.ID}}); err != nil {
 		t.Fatal(err)
 	}
 	mux := h.console.mux
 	for _, role := range store.Roles() {
 		u, b := h.ofRole(role)
-		own, _, err := h.store.CreateKey(t.Context(), store.Key{Account: store0, Name: "own of " + u.Name, Scope: "*", Owner: u.ID})
+		own, _, err := h.store.CreateKey(t.Context(),
+			store.Key{Account: store0, Name: "own of " + u.Name, Scope: "*", Owner: u.ID})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := h.store.CreateToken(t.Context(), store.Token{Account: store0, User: u.ID, Name: "ci", Rights: store.RightRead}); err != nil {
+		if _, _, err := h.store.CreateToken(t.Context(),
+			store.Token{Account: store0, User: u.ID, Name: "ci", Rights: store.RightRead}); err != nil {
 			t.Fatal(err)
 		}
-		for _, path := range []string{"models", "models/show?name=m", "keys", "keys/" + own.ID, "connectors", "connectors/show?id=" + con.ID, "home", "usage", "activity", "audit", "settings", "start"} {
+		for _, path := range []string{"models", "models/show?name=m", "keys", "keys/" + own.ID, "connectors",
+			"connectors/show?id=" + con.ID, "home", "usage", "activity", "audit", "settings", "start"} {
 			w := b.get("/console/" + path)
 			if w.Code == http.StatusForbidden {
 				continue

@@ -249,7 +249,8 @@ func (c *Console) serveAPI(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		caller = manage.Caller{
-			Account: token.Account, User: user.ID, Name: user.Name, Token: token.ID, TokenName: token.Name, Rights: token.Rights, Role: token.Role,
+			Account: token.Account, User: user.ID, Name: user.Name, Token: token.ID, TokenName: token.Name,
+			Rights: token.Rights, Role: token.Role,
 			From: c.ClientIP(r),
 		}
 	} else {
@@ -266,7 +267,8 @@ func (c *Console) serveAPI(w http.ResponseWriter, r *http.Request) {
 	c.api.ServeHTTP(w, r.WithContext(manage.WithCaller(r.Context(), caller)))
 }
 
-var errNotSignedIn = errors.New("sign in, or send a management token as Authorization: Bearer pmt_…; create one in the console under Settings")
+var errNotSignedIn = errors.New("sign in, or send a management token as Authorization: Bearer pmt_…; create one in " +
+	"the console under Settings")
 
 // refuseAPI refuses a request without a known caller: it is not signed in, or that is not
 // known as the gateway has lost its store.
@@ -286,7 +288,8 @@ func (v *visit) leaveNotice(notice string) {
 	if notice == "" {
 		return
 	}
-	cookie := newCookie(v.r, noticeCookie, base64.RawURLEncoding.EncodeToString([]byte(notice[:min(len(notice), maxNotice)])))
+	cookie := newCookie(v.r, noticeCookie,
+		base64.RawURLEncoding.EncodeToString([]byte(notice[:min(len(notice), maxNotice)])))
 	cookie.MaxAge = int(time.Minute / time.Second)
 	http.SetCookie(v.w, cookie)
 }

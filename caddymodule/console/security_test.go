@@ -20,17 +20,22 @@ func TestHeaders(t *testing.T) {
 	h := newHouse(t)
 	in, out := h.in(h.user(store0, "ada")), h.browser()
 	for _, w := range []*httptest.ResponseRecorder{
-		in.get("/console/"), in.get("/console/settings"), in.get("/console/nowhere"), in.post("/console/settings/password"), in.get("/console/api/keys"),
+		in.get("/console/"), in.get("/console/settings"), in.get("/console/nowhere"), in.post("/console/settings/password"),
+		in.get("/console/api/keys"),
 		in.request(http.MethodHead, "/console/events/keys", ""), in.request(http.MethodDelete, "/console/keys", ""),
-		out.get("/console"), out.get("/console/sign-in"), out.get("/console/keys"), out.get("/console/api/keys"), out.get("/console/static/x/y"),
+		out.get("/console"), out.get("/console/sign-in"), out.get("/console/keys"), out.get("/console/api/keys"),
+		out.get("/console/static/x/y"),
 		out.post("/console/sign-in", "name", "x", "password", "y"), out.get("/console/sign-in?a=%zz"),
-		out.request(http.MethodPost, "/console/sign-in", "", func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") }),
+		out.request(http.MethodPost, "/console/sign-in", "",
+			func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") }),
 	} {
 		for name, want := range map[string]string{
-			"Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; " +
+			"Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src " +
+				"'self'; " +
 				"form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
 			"X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Referrer-Policy": "same-origin",
-			"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin", "Cache-Control": "no-store", "Strict-Transport-Security": "max-age=31536000",
+			"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin",
+			"Cache-Control": "no-store", "Strict-Transport-Security": "max-age=31536000",
 		} {
 			if got := w.Header().Values(name); len(got) != 1 || got[0] != want {
 				t.Errorf("status %d: %s is %q", w.Code, name, got)
@@ -41,12 +46,18 @@ func TestHeaders(t *testing.T) {
 
 // unsafe returns all forms of the console and the API.
 var unsafe = []string{
-	"/console/sign-in", "/console/sign-in/passkey", "/console/sign-in/passkey/begin", "/console/sign-out", "/console/setup", "/console/join", "/console/recover",
-	"/console/start/pairing", "/console/start/register", "/console/pairings/x/approve", "/console/pairings/x/deny", "/console/models", "/console/models/test", "/console/models/play",
-	"/console/models/remove", "/console/keys", "/console/keys/x/revoke", "/console/keys/x/remove", "/console/connectors", "/console/connectors/x/remove", "/console/connectors/x/rotate",
-	"/console/settings/password", "/console/settings/passkeys", "/console/settings/passkeys/begin", "/console/settings/passkeys/x/remove",
-	"/console/settings/sessions/x/end", "/console/settings/sessions/end-others", "/console/settings/invitations", "/console/settings/invitations/x/revoke",
-	"/console/settings/users/x/remove", "/console/settings/users/x/recovery-link", "/console/settings/tokens", "/console/settings/tokens/x/revoke",
+	"/console/sign-in", "/console/sign-in/passkey", "/console/sign-in/passkey/begin", "/console/sign-out",
+	"/console/setup", "/console/join", "/console/recover",
+	"/console/start/pairing", "/console/start/register", "/console/pairings/x/approve", "/console/pairings/x/deny",
+	"/console/models", "/console/models/test", "/console/models/play",
+	"/console/models/remove", "/console/keys", "/console/keys/x/revoke", "/console/keys/x/remove", "/console/connectors",
+	"/console/connectors/x/remove", "/console/connectors/x/rotate",
+	"/console/settings/password", "/console/settings/passkeys", "/console/settings/passkeys/begin",
+	"/console/settings/passkeys/x/remove",
+	"/console/settings/sessions/x/end", "/console/settings/sessions/end-others", "/console/settings/invitations",
+	"/console/settings/invitations/x/revoke",
+	"/console/settings/users/x/remove", "/console/settings/users/x/recovery-link", "/console/settings/tokens",
+	"/console/settings/tokens/x/revoke",
 	"/console/confirm", "/console/confirm/passkey", "/console/confirm/passkey/begin",
 	"/console/api/keys", "/console/api/pairings",
 }
@@ -102,7 +113,8 @@ func TestCrossSiteRequestForgery(t *testing.T) {
 	before0 := len(h.logged())
 	b.request(http.MethodPost, "/console/"+strings.Repeat("x", 10_000), "", forgeries["cross-site"])
 	refused := len(unsafe) * len(forgeries)
-	if n, lines := len(h.logged())-before0, strings.Count(h.logged(), "another origin"); n > 500 || lines == 0 || lines > refused/4 {
+	if n, lines := len(h.logged())-before0, strings.Count(h.logged(), "another origin"); n > 500 || lines == 0 ||
+		lines > refused/4 {
 		t.Errorf("a refusal of a long path has %d bytes in the log; %d refusals have %d lines", n, refused, lines)
 	}
 	if n := len(h.store.Sessions(b.userID())); n != before {
@@ -124,14 +136,17 @@ func (b *browser) userID() string {
 func TestProgramsAreFromNoSite(t *testing.T) {
 	h := newHouse(t)
 	u := h.user(store0, "ada")
-	_, secret, err := h.store.CreateToken(t.Context(), store.Token{Account: store0, User: u.ID, Name: "script", Rights: store.AllRights})
+	_, secret, err := h.store.CreateToken(t.Context(),
+		store.Token{Account: store0, User: u.ID, Name: "script", Rights: store.AllRights})
 	if err != nil {
 		t.Fatal(err)
 	}
 	program := func(token string) *httptest.ResponseRecorder {
-		return h.browser().request(http.MethodPost, "/console/api/keys", `{"name":"`+rand.Text()+`","scope":"*"}`, func(r *http.Request) {
-			r.Header = http.Header{"Authorization": {token}, "Content-Type": {"application/json"}, "Origin": {"https://app.example.org"}}
-		})
+		return h.browser().request(http.MethodPost, "/console/api/keys", `{"name":"`+rand.Text()+`","scope":"*"}`,
+			func(r *http.Request) {
+				r.Header = http.Header{"Authorization": {token}, "Content-Type": {"application/json"},
+					"Origin": {"https://app.example.org"}}
+			})
 	}
 	if w := program("Bearer " + secret); w.Code != http.StatusCreated || len(h.store.Keys(store0)) != 1 {
 		t.Errorf("with a token: %d %s", w.Code, w.Body)
@@ -174,19 +189,23 @@ func TestAPI(t *testing.T) {
 	if w := eve.get("/console/api/keys"); w.Code != http.StatusOK || strings.Contains(w.Body.String(), "adas-key") {
 		t.Errorf("another account: %d %s", w.Code, w.Body)
 	}
-	if w := eve.get("/console/api/keys?account=default"); w.Code != http.StatusNotFound || strings.Contains(w.Body.String(), "adas-key") {
+	if w := eve.get("/console/api/keys?account=default"); w.Code != http.StatusNotFound ||
+		strings.Contains(w.Body.String(), "adas-key") {
 		t.Errorf("another account by name: %d %s", w.Code, w.Body)
 	}
 	w := h.browser().get("/console/api/keys")
 	var answer struct{ Error string }
-	if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil || w.Code != http.StatusUnauthorized || !strings.Contains(answer.Error, "Bearer pmt_") {
+	if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil || w.Code != http.StatusUnauthorized ||
+		!strings.Contains(answer.Error, "Bearer pmt_") {
 		t.Errorf("without a session: %d %s", w.Code, w.Body)
 	}
-	if w := ada.get("/console/api/nothing"); w.Code != http.StatusNotFound || w.Header().Get("Content-Type") != "application/json" {
+	if w := ada.get("/console/api/nothing"); w.Code != http.StatusNotFound ||
+		w.Header().Get("Content-Type") != "application/json" {
 		t.Errorf("an unknown path: %d %s", w.Code, w.Body)
 	}
 	// A token takes precedence over a session.
-	w = ada.request(http.MethodGet, "/console/api/keys", "", func(r *http.Request) { r.Header.Set("Authorization", "Bearer pmt_x") })
+	w = ada.request(http.MethodGet, "/console/api/keys", "",
+		func(r *http.Request) { r.Header.Set("Authorization", "Bearer pmt_x") })
 	if w.Code != http.StatusUnauthorized {
 		t.Errorf("a wrong token in addition to a session: %d", w.Code)
 	}
@@ -219,9 +238,10 @@ func TestCookie(t *testing.T) {
 	b := h.browser()
 	b.plain = true
 	for origin, want := range map[string]bool{"https://gw.example.com": true, "http://gw.example.com": false} {
-		w := b.request(http.MethodPost, "/console/sign-in", encode("name", "ada", "password", password), func(r *http.Request) {
-			r.Header.Set("Origin", origin)
-		})
+		w := b.request(http.MethodPost, "/console/sign-in", encode("name", "ada", "password", password),
+			func(r *http.Request) {
+				r.Header.Set("Origin", origin)
+			})
 		if cookies := w.Result().Cookies(); len(cookies) != 1 || cookies[0].Secure != want {
 			t.Errorf("the cookies for a page of %s are %v", origin, cookies)
 		}
@@ -249,7 +269,8 @@ func TestSessionFixation(t *testing.T) {
 		t.Error("the session before still works")
 	}
 	made := h.browser()
-	made.cookies["__Host-postern"] = &http.Cookie{Name: "__Host-postern", Value: "chosen-by-somebody-else-chosen-by-somebody"}
+	made.cookies["__Host-postern"] = &http.Cookie{Name: "__Host-postern",
+		Value: "chosen-by-somebody-else-chosen-by-somebody"}
 	made.goes(made.post("/console/sign-in", "name", "ada", "password", password), "/console/")
 	if made.cookies["__Host-postern"].Value == "chosen-by-somebody-else-chosen-by-somebody" {
 		t.Error("the secret is not the gateway's")
@@ -258,12 +279,18 @@ func TestSessionFixation(t *testing.T) {
 
 func TestNext(t *testing.T) {
 	for next, want := range map[string]string{
-		"/console/keys?q=a&page=2": "/console/keys?q=a&page=2", "/console/models/show?name=org%2Fx": "/console/models/show?name=org%2Fx",
-		"": "/console/", "/": "/console/", "/console": "/console/", "keys": "/console/", "/consoles/x": "/console/", "/v1/models": "/console/",
-		"https://evil.example.com/console/keys": "/console/", "//evil.example.com/console/keys": "/console/", "///evil.example.com": "/console/",
-		`/\evil.example.com`: "/console/", `/console/\evil`: "/console/", "\t//evil.example.com": "/console/", "/console/\r\nSet-Cookie: a=b": "/console/",
-		"javascript:alert(1)": "/console/", "/console/../v1/models": "/console/", "/console/%2e%2e/v1": "/console/", "/console/%zz": "/console/",
-		"/console/api/keys": "/console/", "/console/events/keys": "/console/", "/console/sign-in": "/console/", "/console/sign-out": "/console/",
+		"/console/keys?q=a&page=2":          "/console/keys?q=a&page=2",
+		"/console/models/show?name=org%2Fx": "/console/models/show?name=org%2Fx",
+		"":                                  "/console/", "/": "/console/", "/console": "/console/", "keys": "/console/",
+		"/consoles/x": "/console/", "/v1/models": "/console/",
+		"https://evil.example.com/console/keys": "/console/", "//evil.example.com/console/keys": "/console/",
+		"///evil.example.com": "/console/",
+		`/\evil.example.com`:  "/console/", `/console/\evil`: "/console/", "\t//evil.example.com": "/console/",
+		"/console/\r\nSet-Cookie: a=b": "/console/",
+		"javascript:alert(1)":          "/console/", "/console/../v1/models": "/console/", "/console/%2e%2e/v1": "/console/",
+		"/console/%zz":      "/console/",
+		"/console/api/keys": "/console/", "/console/events/keys": "/console/", "/console/sign-in": "/console/",
+		"/console/sign-out":                        "/console/",
 		"/console/" + strings.Repeat("x", maxNext): "/console/",
 	} {
 		if got := localPath(next); got != want {
@@ -272,7 +299,8 @@ func TestNext(t *testing.T) {
 	}
 	h := newHouse(t)
 	h.user(store0, "ada")
-	for next, want := range map[string]string{"/console/keys?q=x": "/console/keys?q=x", "//evil.example.com": "/console/"} {
+	for next, want := range map[string]string{"/console/keys?q=x": "/console/keys?q=x",
+		"//evil.example.com": "/console/"} {
 		b := h.browser()
 		page := b.page("/console/sign-in?" + url.Values{"next": {next}}.Encode())
 		if strings.Contains(page, "evil") {
@@ -287,8 +315,10 @@ func TestForms(t *testing.T) {
 	h := newHouse(t)
 	b := h.in(h.user(store0, "ada"))
 	b.refused(b.post("/console/keys", "name", strings.Repeat("x", maxForm)), http.StatusRequestEntityTooLarge, "too large")
-	b.refused(h.browser().post("/console/sign-in", "name", strings.Repeat("x", maxForm)), http.StatusRequestEntityTooLarge, "too large")
-	b.refused(b.request(http.MethodPost, "/console/sign-in/passkey", `{"ceremony":"`+strings.Repeat("x", maxForm)+`"}`, asJSON), http.StatusRequestEntityTooLarge, "too large")
+	b.refused(h.browser().post("/console/sign-in", "name", strings.Repeat("x", maxForm)),
+		http.StatusRequestEntityTooLarge, "too large")
+	b.refused(b.request(http.MethodPost, "/console/sign-in/passkey", `{"ceremony":"`+strings.Repeat("x", maxForm)+`"}`,
+		asJSON), http.StatusRequestEntityTooLarge, "too large")
 	b.refused(b.request(http.MethodPost, "/console/keys", "name=%zz"), http.StatusBadRequest, "could not be read")
 	if n := len(h.store.Keys(store0)); n != 0 {
 		t.Errorf("%d keys were made", n)
@@ -302,23 +332,28 @@ func TestUnknownPathsAndMethods(t *testing.T) {
 	in, out := h.in(h.user(store0, "ada")), h.browser()
 	for _, b := range []*browser{in, out} {
 		b.refused(b.get("/console/nothing"), http.StatusNotFound, "Page not found.")
-		w := b.request(http.MethodDelete, "/console/keys", "", func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "same-origin") })
+		w := b.request(http.MethodDelete, "/console/keys", "",
+			func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "same-origin") })
 		b.refused(w, http.StatusMethodNotAllowed, "does not accept DELETE")
 		if w.Header().Get("Allow") != "GET, HEAD, POST" {
 			t.Errorf("Allow is %q", w.Header().Get("Allow"))
 		}
-		if w := b.request(http.MethodGet, "/console/settings/password", ""); w.Code != http.StatusMethodNotAllowed || w.Header().Get("Allow") != "POST" {
+		if w := b.request(http.MethodGet, "/console/settings/password", ""); w.Code != http.StatusMethodNotAllowed ||
+			w.Header().Get("Allow") != "POST" {
 			t.Errorf("GET of a form: %d %q", w.Code, w.Header().Get("Allow"))
 		}
 	}
-	if !strings.Contains(in.get("/console/nothing").Body.String(), "Sign out") || strings.Contains(out.get("/console/nothing").Body.String(), "Sign out") {
+	if !strings.Contains(in.get("/console/nothing").Body.String(), "Sign out") ||
+		strings.Contains(out.get("/console/nothing").Body.String(), "Sign out") {
 		t.Error("the page lacks the frame of the current user")
 	}
-	if w := in.request(http.MethodHead, "/console/settings", ""); w.Code != http.StatusOK || w.Header().Get("Content-Length") == "" {
+	if w := in.request(http.MethodHead, "/console/settings", ""); w.Code != http.StatusOK ||
+		w.Header().Get("Content-Length") == "" {
 		t.Errorf("HEAD: %d %v", w.Code, w.Header())
 	}
 	out.goes(out.get("/console"), "/console/")
-	w := in.request(http.MethodGet, "/console/keys/preview/nothing", "", func(r *http.Request) { r.Header.Set("HX-Request", "true") })
+	w := in.request(http.MethodGet, "/console/keys/preview/nothing", "",
+		func(r *http.Request) { r.Header.Set("HX-Request", "true") })
 	if w.Code != http.StatusNotFound || !strings.HasPrefix(w.Body.String(), `<p class="notice`) {
 		t.Errorf("htmx gets %d %s", w.Code, w.Body)
 	}
@@ -339,7 +374,8 @@ func TestSessionsEnd(t *testing.T) {
 	b.page("/console/keys")
 	h.pass(store.SessionIdle + time.Minute)
 	ended(b, "idle")
-	if w := b.post("/console/keys", "name", "late", "scope", "*"); w.Code != http.StatusSeeOther || len(h.store.Keys(store0)) != 0 {
+	if w := b.post("/console/keys", "name", "late", "scope", "*"); w.Code != http.StatusSeeOther ||
+		len(h.store.Keys(store0)) != 0 {
 		t.Errorf("a form of an ended session: %d", w.Code)
 	}
 
@@ -369,7 +405,8 @@ func TestSessionsEnd(t *testing.T) {
 		r.Header.Set("HX-Request", "true")
 		r.Header.Set("Referer", base+"/console/keys/new?name=x")
 	})
-	if w.Code != http.StatusUnauthorized || w.Header().Get("HX-Redirect") != "/console/sign-in?next=%2Fconsole%2Fkeys%2Fnew%3Fname%3Dx" {
+	if w.Code != http.StatusUnauthorized ||
+		w.Header().Get("HX-Redirect") != "/console/sign-in?next=%2Fconsole%2Fkeys%2Fnew%3Fname%3Dx" {
 		t.Errorf("htmx: %d %q", w.Code, w.Header().Get("HX-Redirect"))
 	}
 }
@@ -381,7 +418,8 @@ func TestThrottledSignIn(t *testing.T) {
 	h.user(store0, "ada")
 	b := h.browser()
 	for range 5 {
-		b.refused(b.post("/console/sign-in", "name", "ada", "password", guess), http.StatusForbidden, "Wrong name or password.")
+		b.refused(b.post("/console/sign-in", "name", "ada", "password", guess), http.StatusForbidden,
+			"Wrong name or password.")
 	}
 	var w *httptest.ResponseRecorder
 	for range 3 {

@@ -113,19 +113,22 @@ func addPasskey(v *visit) error {
 }
 
 var (
-	removePasskeyTab = &tab{path: "settings/passkeys/{id}/remove", name: "passkey-remove", title: "Remove a passkey", data: func(v *visit) any {
-		return findPasskey(v)
-	}}
-	removeUserTab = &tab{path: "settings/users/{id}/remove", name: "user-remove", title: "Remove a user", data: func(v *visit) any {
-		return findUser(v)
-	}}
+	removePasskeyTab = &tab{path: "settings/passkeys/{id}/remove", name: "passkey-remove", title: "Remove a passkey",
+		data: func(v *visit) any {
+			return findPasskey(v)
+		}}
+	removeUserTab = &tab{path: "settings/users/{id}/remove", name: "user-remove", title: "Remove a user",
+		data: func(v *visit) any {
+			return findUser(v)
+		}}
 	invitationTab = &tab{name: "invitation", title: "Invitation"}
 	recoveryTab   = &tab{name: "recovery-link", title: "New password"}
 )
 
 func findPasskey(v *visit) store.Passkey {
 	passkeys := func(context.Context) ([]store.Passkey, error) { return v.SignIn.Passkeys(v.User.ID), nil }
-	return find(v, passkeys, func(k store.Passkey) bool { return passkeyID(k) == v.id() }, "You no longer have this passkey.")
+	return find(v, passkeys, func(k store.Passkey) bool { return passkeyID(k) == v.id() },
+		"You no longer have this passkey.")
 }
 
 func removePasskey(v *visit) error {
@@ -195,9 +198,11 @@ func recoveryLink(v *visit) error {
 
 var (
 	tokenTab       = &tab{name: "token-created", title: "Management token"}
-	revokeTokenTab = &tab{path: "settings/tokens/{id}/revoke", name: "token-revoke", title: "Revoke a management token", data: func(v *visit) any {
-		return find(v, v.Manage.Tokens, func(t manage.Token) bool { return t.ID == v.id() }, "This management token no longer exists.")
-	}}
+	revokeTokenTab = &tab{path: "settings/tokens/{id}/revoke", name: "token-revoke", title: "Revoke a management token",
+		data: func(v *visit) any {
+			return find(v, v.Manage.Tokens, func(t manage.Token) bool { return t.ID == v.id() },
+				"This management token no longer exists.")
+		}}
 )
 
 // tokenForm is the submitted form of a new token.

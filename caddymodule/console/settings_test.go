@@ -19,8 +19,10 @@ func TestChangePassword(t *testing.T) {
 	ada := h.user(store0, "ada")
 	b, other := h.in(ada), h.in(ada)
 	const new = "another horse battery"
-	b.refused(b.post("/console/settings/password", "password", "wrong", "new-password", new), http.StatusForbidden, "The current password is wrong.")
-	b.refused(b.post("/console/settings/password", "password", password, "new-password", "short"), http.StatusBadRequest, "role=\"alert\"")
+	b.refused(b.post("/console/settings/password", "password", "wrong", "new-password", new), http.StatusForbidden,
+		"The current password is wrong.")
+	b.refused(b.post("/console/settings/password", "password", password, "new-password", "short"), http.StatusBadRequest,
+		"role=\"alert\"")
 	b.goes(b.post("/console/settings/password", "password", password, "new-password", new), "/console/settings")
 	has(t, b.page("/console/settings"), "The new password is set.")
 	lacks(t, b.page("/console/settings"), "The new password is set.")
@@ -58,20 +60,25 @@ func TestUsers(t *testing.T) {
 	page := b.page("/console/settings")
 	has(t, page, "/console/settings/users/"+grace.ID+"/remove")
 	lacks(t, page, "/console/settings/users/"+ada.ID+"/remove")
-	has(t, b.page("/console/settings/users/"+grace.ID+"/remove"), "Remove grace?", `action="/console/settings/users/`+grace.ID+`/remove"`)
+	has(t, b.page("/console/settings/users/"+grace.ID+"/remove"), "Remove grace?",
+		`action="/console/settings/users/`+grace.ID+`/remove"`)
 	b.refused(b.post("/console/settings/users/"+ada.ID+"/remove"), http.StatusForbidden, "You cannot remove yourself")
 	b.goes(b.post("/console/settings/users/"+grace.ID+"/remove"), "/console/settings")
 	hers.goes(hers.get("/console/"), "/console/sign-in")
 	b.refused(b.get("/console/settings/users/"+grace.ID+"/remove"), http.StatusNotFound, "This user no longer exists.")
-	b.refused(b.post("/console/settings/users/"+grace.ID+"/recovery-link"), http.StatusNotFound, "This user no longer exists.")
+	b.refused(b.post("/console/settings/users/"+grace.ID+"/recovery-link"), http.StatusNotFound,
+		"This user no longer exists.")
 }
 
 func TestTokens(t *testing.T) {
 	h := newHouse(t)
 	b := h.in(h.user(store0, "ada"))
-	b.refused(b.post("/console/settings/tokens", "name", strings.Repeat("n", 200), "right", "read", "days", "0"), http.StatusBadRequest, strings.Repeat("n", 200))
-	b.refused(b.post("/console/settings/tokens", "name", "deploy", "days", "7"), http.StatusBadRequest, "Choose at least one")
-	b.refused(b.post("/console/settings/tokens", "name", "deploy", "right", "read", "days", "8"), http.StatusBadRequest, "Choose when")
+	b.refused(b.post("/console/settings/tokens", "name", strings.Repeat("n", 200), "right", "read", "days", "0"),
+		http.StatusBadRequest, strings.Repeat("n", 200))
+	b.refused(b.post("/console/settings/tokens", "name", "deploy", "days", "7"), http.StatusBadRequest,
+		"Choose at least one")
+	b.refused(b.post("/console/settings/tokens", "name", "deploy", "right", "read", "days", "8"), http.StatusBadRequest,
+		"Choose when")
 	w := b.post("/console/settings/tokens", "name", "deploy", "right", "read", "days", "7")
 	secret := b.secretIn(w.Body.String())
 	if !strings.HasPrefix(secret, "pmt_") || w.Header().Get("Cache-Control") != "no-store" {
@@ -81,12 +88,14 @@ func TestTokens(t *testing.T) {
 	lacks(t, page, secret)
 	has(t, page, "<code>"+base+"/console/api</code>", `href="/console/api/openapi.json"`)
 	for _, path := range []string{"/console/api/", "/console/api/nothing"} {
-		if answer := b.get(path); answer.Code != http.StatusNotFound || !strings.HasPrefix(answer.Body.String(), `{"error":`) {
+		if answer := b.get(path); answer.Code != http.StatusNotFound ||
+			!strings.HasPrefix(answer.Body.String(), `{"error":`) {
 			t.Errorf("%s: %d %s", path, answer.Code, answer.Body)
 		}
 	}
 	use := func() int {
-		return h.browser().request(http.MethodGet, "/console/api/status", "", func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+secret) }).Code
+		return h.browser().request(http.MethodGet, "/console/api/status", "",
+			func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+secret) }).Code
 	}
 	if status := use(); status != http.StatusOK {
 		t.Errorf("the token: %d", status)
@@ -107,8 +116,10 @@ func TestTokenEnds(t *testing.T) {
 	b := h.in(h.user(store0, "ada"))
 	secret := b.secretIn(b.post("/console/settings/tokens", "name", "deploy", "right", "read", "days", "7").Body.String())
 	h.pass(8 * 24 * time.Hour)
-	w := h.browser().request(http.MethodGet, "/console/api/status", "", func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+secret) })
-	if w.Code != http.StatusUnauthorized || !strings.Contains(w.Body.String(), `The management token \"deploy\" expired on`) {
+	w := h.browser().request(http.MethodGet, "/console/api/status", "",
+		func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+secret) })
+	if w.Code != http.StatusUnauthorized ||
+		!strings.Contains(w.Body.String(), `The management token \"deploy\" expired on`) {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 	has(t, h.in(h.user(store0, "eve")).page("/console/settings"), "deploy", ">expired<")
@@ -120,7 +131,8 @@ func TestCreatedByToken(t *testing.T) {
 	ada := h.user(store0, "ada")
 	b := h.in(ada)
 	rights := store.RightKeys | store.RightConnectors | store.RightDeployments
-	token, secret, err := h.store.CreateToken(t.Context(), store.Token{Account: store0, User: ada.ID, Name: "deploy", Rights: rights, Role: store.RoleAdmin})
+	token, secret, err := h.store.CreateToken(t.Context(),
+		store.Token{Account: store0, User: ada.ID, Name: "deploy", Rights: rights, Role: store.RoleAdmin})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,17 +145,21 @@ func TestCreatedByToken(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if w := h.browser().request(http.MethodPost, "/console/api/keys", `{"name":"stays<b>"}`, as); w.Code != http.StatusCreated {
+	if w := h.browser().request(http.MethodPost, "/console/api/keys", `{"name":"stays<b>"}`,
+		as); w.Code != http.StatusCreated {
 		t.Fatalf("%d %s", w.Code, w.Body)
 	}
-	if w := h.browser().request(http.MethodPut, "/console/api/deployments/qwen3", `{"connector":"other"}`, as); w.Code != http.StatusOK {
+	if w := h.browser().request(http.MethodPut, "/console/api/deployments/qwen3", `{"connector":"other"}`,
+		as); w.Code != http.StatusOK {
 		t.Fatalf("%d %s", w.Code, w.Body)
 	}
-	if w := h.browser().request(http.MethodGet, "/console/api/audit", "", as); w.Code != http.StatusForbidden || !strings.Contains(w.Body.String(), "read") {
+	if w := h.browser().request(http.MethodGet, "/console/api/audit", "", as); w.Code != http.StatusForbidden ||
+		!strings.Contains(w.Body.String(), "read") {
 		t.Errorf("without the right: %d %s", w.Code, w.Body)
 	}
 	path := "/console/settings/tokens/" + token.ID + "/revoke"
-	has(t, b.page(path), `href="/console/keys?q=`+token.ID+`"`, `href="/console/connectors?q=`+token.ID+`"`, `href="/console/models?q=`+token.ID+`"`)
+	has(t, b.page(path), `href="/console/keys?q=`+token.ID+`"`, `href="/console/connectors?q=`+token.ID+`"`,
+		`href="/console/models?q=`+token.ID+`"`)
 	b.goes(b.post(path), "/console/settings")
 	for list, name := range map[string]string{"keys": "stays&lt;b&gt;", "connectors": "more", "models": "qwen3"} {
 		has(t, b.page("/console/"+list), name, "by ada (token deploy)")
@@ -157,7 +173,8 @@ func TestPasskeyList(t *testing.T) {
 	h := newHouse(t)
 	ada := h.user(store0, "ada")
 	b, eve := h.in(ada), h.in(h.user(store0, "eve"))
-	k := store.Passkey{ID: []byte{0xff, 0xfe, 1, 2}, Name: "key on the ring", Credential: json.RawMessage(`{}`), CreatedAt: h.now()}
+	k := store.Passkey{ID: []byte{0xff, 0xfe, 1, 2}, Name: "key on the ring", Credential: json.RawMessage(`{}`),
+		CreatedAt: h.now()}
 	if err := h.store.AddPasskey(t.Context(), ada.ID, k); err != nil {
 		t.Fatal(err)
 	}
@@ -203,11 +220,13 @@ func TestOtherAccounts(t *testing.T) {
 
 func TestBrowserOf(t *testing.T) {
 	for agent, want := range map[string]string{
-		"Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0":                                                           "Firefox on Linux",
-		"Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0.0.0 Safari/537.36 Edg/140.0":        "Edge on Windows",
-		"Mozilla/5.0 (Linux; Android 15; Pixel) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0.0.0 Mobile Safari/537.36":              "Chrome on Android",
-		"Mozilla/5.0 (iPhone; CPU iPhone OS 18_0 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) Version/18.0 Mobile Safari/604.1": "Safari on iPhone",
-		"Mozilla/5.0 (Macintosh; Intel Mac OS X 15_0) AppleWebKit/605.1.15 (KHTML, like Gecko) Version/18.0 Safari/605.1.15":               "Safari on macOS",
+		"Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0": "Firefox on Linux",
+		"Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0.0.0 Safari/537.36 " +
+			"Edg/140.0": "Edge on Windows",
+		"Mozilla/5.0 (Linux; Android 15; Pixel) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0.0.0 Mobile Safari/537.36": "Chrome on Android",
+		"Mozilla/5.0 (iPhone; CPU iPhone OS 18_0 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) Version/18.0 " +
+			"Mobile Safari/604.1": "Safari on iPhone",
+		"Mozilla/5.0 (Macintosh; Intel Mac OS X 15_0) AppleWebKit/605.1.15 (KHTML, like Gecko) Version/18.0 Safari/605.1.15": "Safari on macOS",
 		"curl/8.14.1": "curl", "": "Unknown browser", "Lynx": "Unknown browser",
 	} {
 		if got := browserOf(agent); got != want {

@@ -18,7 +18,8 @@ const (
 // startTab guides from an empty gateway to the first request.
 var startTab = &tab{
 	path: "start", name: "start", title: "Setup", data: startData,
-	live: []string{"start-progress", "start-devices", "start-codes", "start-offers", "start-request"}, every: 5 * time.Second,
+	live:  []string{"start-progress", "start-devices", "start-codes", "start-offers", "start-request"},
+	every: 5 * time.Second,
 }
 
 type startPage struct {

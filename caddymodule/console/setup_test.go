@@ -39,7 +39,8 @@ func TestPairingLimited(t *testing.T) {
 	guess := func(n int) {
 		for i := range n {
 			_, deny := g.desk.Claim(t.Context(), tunnel.Device{
-				Code: "PAIR-0000-0000", Secret: deviceSecret, Hostname: "box", Remote: fmt.Sprintf("10.%d.%d.1", i>>8, i&0xff), Upstreams: []string{"default"},
+				Code: "PAIR-0000-0000", Secret: deviceSecret, Hostname: "box", Remote: fmt.Sprintf("10.%d.%d.1", i>>8, i&0xff),
+				Upstreams: []string{"default"},
 			})
 			if deny == nil {
 				t.Fatal("a wrong code is taken")
@@ -58,7 +59,8 @@ func TestPairingLimited(t *testing.T) {
 func (g *gateway) claim(code, hostname string) tunnel.Ticket {
 	g.Helper()
 	ticket, deny := g.desk.Claim(g.Context(), tunnel.Device{
-		Code: code, Secret: deviceSecret, Hostname: hostname, OS: "linux/amd64", Version: "v9.9.9", Remote: "203.0.113.7", Upstreams: []string{"default"},
+		Code: code, Secret: deviceSecret, Hostname: hostname, OS: "linux/amd64", Version: "v9.9.9", Remote: "203.0.113.7",
+		Upstreams: []string{"default"},
 	})
 	if deny != nil {
 		g.Fatalf("the code is refused: %v", deny)
@@ -78,7 +80,8 @@ func TestSetupWithoutConnectors(t *testing.T) {
 	}
 	code := g.code()
 	page := html.UnescapeString(mainOf(g.page("/console/start")))
-	has(t, page, "This gateway has no connectors to hand out.", "./xcaddy.sh connectors", "connector pair https://gw.example.com "+code)
+	has(t, page, "This gateway has no connectors to hand out.", "./xcaddy.sh connectors",
+		"connector pair https://gw.example.com "+code)
 	lacks(t, page, "install.sh", "release")
 }
 
@@ -99,7 +102,8 @@ func TestSetupFromTheBeginning(t *testing.T) {
 	has(t, mainOf(g.page("/console/start")), "0 of 4 done", "Start pairing", "Publish a model to get a command")
 	code := g.code()
 	page := html.UnescapeString(mainOf(g.page("/console/start")))
-	has(t, page, "curl -fsSL https://gw.example.com/console/install.sh | sh -s -- "+code+" --upstream http://localhost:11434",
+	has(t, page, "curl -fsSL https://gw.example.com/console/install.sh | sh -s -- "+code+
+		" --upstream http://localhost:11434",
 		"irm 'https://gw.example.com/console/install.ps1'))) '"+code+"'",
 		"connector pair https://gw.example.com "+code, "New code", "data-expires", "Cancel this code")
 
@@ -114,7 +118,8 @@ func TestSetupFromTheBeginning(t *testing.T) {
 		t.Fatalf("the device is denied: %+v", d.Deny)
 	}
 	page = mainOf(g.page("/console/start"))
-	has(t, page, "gpu-box approved.", "gpu-box is connecting", "The models of gpu-box appear here as soon as it is online.", "1 of 4 done")
+	has(t, page, "gpu-box approved.", "gpu-box is connecting",
+		"The models of gpu-box appear here as soon as it is online.", "1 of 4 done")
 	lacks(t, page, "No models found", "waiting for approval", deviceSecret, "ptt_")
 
 	con := g.store.Connectors(store.DefaultAccount)[0]
@@ -125,7 +130,8 @@ func TestSetupFromTheBeginning(t *testing.T) {
 	if n := g.lines.asked.Load(); n != 0 {
 		t.Errorf("the page asked the model server %d times", n)
 	}
-	g.moved(g.post("/console/start/register", "name", "llama3.2:3b", "connector", con.ID, "upstream", "default", "model", "llama3.2:3b"), "/console/start")
+	g.moved(g.post("/console/start/register", "name", "llama3.2:3b", "connector", con.ID, "upstream", "default", "model",
+		"llama3.2:3b"), "/console/start")
 	page = html.UnescapeString(mainOf(g.page("/console/start")))
 	has(t, page, "llama3.2:3b is published", "2 of 4 done", `"model": "llama3.2:3b"`)
 	lacks(t, page, `aria-label="Publish`)
@@ -171,7 +177,8 @@ func TestPairingUnderAnotherName(t *testing.T) {
 	if w := g.get("/console/pairings/" + id); w.Code != http.StatusNotFound {
 		t.Errorf("the page of a decided pairing: status %d, want 404", w.Code)
 	}
-	if w := g.post("/console/pairings/"+id+"/approve", "back", "start"); w.Code != http.StatusConflict && w.Code != http.StatusNotFound {
+	if w := g.post("/console/pairings/"+id+"/approve", "back", "start"); w.Code != http.StatusConflict &&
+		w.Code != http.StatusNotFound {
 		t.Errorf("approving again: status %d", w.Code)
 	}
 }
@@ -181,11 +188,13 @@ func TestStaleDevice(t *testing.T) {
 	g := newGateway(t)
 	for connected, primary := range map[bool]string{true: "Approve", false: "Deny"} {
 		var out strings.Builder
-		d := device{manage.Pairing{Connected: connected, Pairing: store.Pairing{Device: &store.Device{Hostname: "vm"}}}, "start"}
+		d := device{manage.Pairing{Connected: connected, Pairing: store.Pairing{Device: &store.Device{Hostname: "vm"}}},
+			"start"}
 		if err := g.console.templates[store.RoleAdmin].ExecuteTemplate(&out, "device", d); err != nil {
 			t.Fatal(err)
 		}
-		if n := strings.Count(out.String(), "button-primary"); n != 1 || !strings.Contains(out.String(), `button-primary">`+primary+`<`) {
+		if n := strings.Count(out.String(), "button-primary"); n != 1 ||
+			!strings.Contains(out.String(), `button-primary">`+primary+`<`) {
 			t.Errorf("connected %v: the primary button is not %s, or there are %d", connected, primary, n)
 		}
 	}
@@ -200,10 +209,12 @@ func TestPairingAgain(t *testing.T) {
 	ticket := g.claim(g.code(), "vm")
 	id := g.pairing(store.PairingPending).ID
 	page := mainOf(g.page("/console/start"))
-	has(t, page, "A connector named vm is offline", `<button class="button button-primary">Approve as new<`, "/console/pairings/"+id+"/replace?connector="+before.ID, ">Replace vm…<")
+	has(t, page, "A connector named vm is offline", `<button class="button button-primary">Approve as new<`,
+		"/console/pairings/"+id+"/replace?connector="+before.ID, ">Replace vm…<")
 	lacks(t, page, `name="replace"`) // not by one click
 	page = mainOf(g.page("/console/pairings/" + id + "/replace?connector=" + before.ID + "&back=connectors"))
-	has(t, page, "Replace vm?", g.pairing(store.PairingPending).Device.Fingerprint, "The connector now", "The waiting device", `name="replace" value="`+before.ID+`"`, `href="/console/connectors"`)
+	has(t, page, "Replace vm?", g.pairing(store.PairingPending).Device.Fingerprint, "The connector now",
+		"The waiting device", `name="replace" value="`+before.ID+`"`, `href="/console/connectors"`)
 	if w := g.get("/console/pairings/" + id + "/replace?connector=con_nosuch"); w.Code != http.StatusBadRequest {
 		t.Errorf("comparing with no connector: status %d", w.Code)
 	}

@@ -105,7 +105,8 @@ func redeemLink(t *tab) action {
 		if errors.Is(err, signin.ErrLink) || errors.Is(err, store.ErrConflict) {
 			secret = "" // a second attempt would fail, too
 		}
-		return v.showFault(t, status, linkData{Title: t.title, Path: t.path, Name: v.typed("name"), Link: secret, End: attempt.End}, text)
+		return v.showFault(t, status,
+			linkData{Title: t.title, Path: t.path, Name: v.typed("name"), Link: secret, End: attempt.End}, text)
 	}
 }
 
@@ -146,7 +147,8 @@ func readAnswer(r *http.Request) (ceremonyAnswer, error) {
 // that terminates TLS, only the browser knows the scheme. The host must be that of
 // the request.
 func origin(r *http.Request) string {
-	if u, err := url.Parse(r.Header.Get("Origin")); err == nil && u.Host == r.Host && (u.Scheme == "https" || u.Scheme == "http") {
+	if u, err := url.Parse(r.Header.Get("Origin")); err == nil && u.Host == r.Host &&
+		(u.Scheme == "https" || u.Scheme == "http") {
 		return u.Scheme + "://" + u.Host
 	}
 	if r.TLS != nil {
@@ -217,14 +219,16 @@ func (v *visit) act(do action) error {
 
 // askToConfirm shows a form that repeats the request with the password added.
 func (v *visit) askToConfirm(status int, fault string) error {
-	p := confirmSessionPage{Action: v.r.URL.EscapedPath(), Fields: maps.Clone(v.r.Form), Passkey: len(v.SignIn.Passkeys(v.User.ID)) > 0}
+	p := confirmSessionPage{Action: v.r.URL.EscapedPath(), Fields: maps.Clone(v.r.Form),
+		Passkey: len(v.SignIn.Passkeys(v.User.ID)) > 0}
 	delete(p.Fields, confirmField)
 	return v.showFault(confirmSessionTab, status, p, fault)
 }
 
 // confirmed redirects to the next page, after act or confirmByPasskey.
 func confirmed(v *visit) error {
-	return v.done(localPath(v.r.FormValue("next")), "Confirmed. You will not be asked again for five minutes.", v.Manage.Confirmed(v.ctx))
+	return v.done(localPath(v.r.FormValue("next")), "Confirmed. You will not be asked again for five minutes.",
+		v.Manage.Confirmed(v.ctx))
 }
 
 func confirmByPasskey(v *visit) error {
@@ -232,7 +236,8 @@ func confirmByPasskey(v *visit) error {
 	if err != nil {
 		return err
 	}
-	if _, err := v.SignIn.ConfirmByPasskey(v.ctx, v.Session, v.ClientIP(v.r), origin(v.r), answer.Ceremony, answer.Response); err != nil {
+	if _, err := v.SignIn.ConfirmByPasskey(v.ctx, v.Session, v.ClientIP(v.r), origin(v.r), answer.Ceremony,
+		answer.Response); err != nil {
 		return err
 	}
 	manage.WriteJSON(v.w, http.StatusOK, struct{}{})

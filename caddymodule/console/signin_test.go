@@ -20,7 +20,8 @@ func TestFirstUser(t *testing.T) {
 	b.goes(b.get("/console/"), "/console/sign-in")
 	b.goes(b.get("/console/sign-in"), "/console/setup")
 	has(t, b.page("/console/setup"), "No users yet", "caddy gateway setup-link", `data-fragment`)
-	b.refused(b.post("/console/setup", "name", "ada", "password", password, "link", "not-a-secret"), http.StatusBadRequest, "The link does not work")
+	b.refused(b.post("/console/setup", "name", "ada", "password", password, "link", "not-a-secret"),
+		http.StatusBadRequest, "The link does not work")
 
 	_, secret, err := h.signIn.CreateLink(t.Context(), store.Link{Kind: store.LinkSetup, Account: store.DefaultAccount})
 	if err != nil {
@@ -38,7 +39,8 @@ func TestFirstUser(t *testing.T) {
 	late := h.browser()
 	late.goes(late.get("/console/setup"), "/console/sign-in")
 	has(t, late.page("/console/sign-in"), "has users already")
-	late.refused(late.post("/console/setup", "name", "eve", "password", password, "link", link), http.StatusBadRequest, "The link does not work")
+	late.refused(late.post("/console/setup", "name", "eve", "password", password, "link", link), http.StatusBadRequest,
+		"The link does not work")
 
 	page := b.post("/console/settings/invitations")
 	if page.Code != http.StatusOK {
@@ -53,7 +55,8 @@ func TestFirstUser(t *testing.T) {
 	lacks(t, b.page("/console/settings"), secret)
 	grace := h.browser()
 	grace.page("/console/join")
-	grace.refused(grace.post("/console/join", "name", "ADA", "password", password, "link", secret), http.StatusConflict, "ADA")
+	grace.refused(grace.post("/console/join", "name", "ADA", "password", password, "link", secret),
+		http.StatusConflict, "ADA")
 	grace.goes(grace.post("/console/join", "name", "grace", "password", password, "link", secret), "/console/")
 	has(t, grace.page("/console/settings"), "grace", "(you)", "ada")
 	lacks(t, b.page("/console/settings"), "Open invitations")
@@ -81,9 +84,11 @@ func TestRecovery(t *testing.T) {
 	}
 	hers.goes(hers.get("/console/keys"), "/console/sign-in?next=%2Fconsole%2Fkeys")
 	again := h.browser()
-	again.refused(again.post("/console/sign-in", "name", "grace", "password", password), http.StatusForbidden, "Wrong name or password.")
+	again.refused(again.post("/console/sign-in", "name", "grace", "password", password), http.StatusForbidden,
+		"Wrong name or password.")
 	again.goes(again.post("/console/sign-in", "name", "grace", "password", new), "/console/")
-	again.refused(again.post("/console/recover", "password", password, "link", link), http.StatusBadRequest, "The link does not work")
+	again.refused(again.post("/console/recover", "password", password, "link", link), http.StatusBadRequest,
+		"The link does not work")
 }
 
 // TestRecoveryEndsWaysIn: the ticked credentials end, and all are ticked by default.
@@ -91,10 +96,12 @@ func TestRecoveryEndsWaysIn(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
 	ada, grace := h.user(store0, "ada"), h.user(store0, "grace")
-	if err := h.store.AddPasskey(t.Context(), grace.ID, store.Passkey{ID: []byte("x"), Name: "phone", Credential: []byte("1")}); err != nil {
+	if err := h.store.AddPasskey(t.Context(), grace.ID,
+		store.Passkey{ID: []byte("x"), Name: "phone", Credential: []byte("1")}); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := h.store.CreateToken(t.Context(), store.Token{Account: store0, User: grace.ID, Name: "ci", Rights: store.AllRights}); err != nil {
+	if _, _, err := h.store.CreateToken(t.Context(),
+		store.Token{Account: store0, User: grace.ID, Name: "ci", Rights: store.AllRights}); err != nil {
 		t.Fatal(err)
 	}
 	recover := func() (*browser, string) {
@@ -107,12 +114,14 @@ func TestRecoveryEndsWaysIn(t *testing.T) {
 	out.refused(w, http.StatusBadRequest, "too short") // the choice stays
 	has(t, w.Body.String(), `name="end_tokens" value="1" checked`)
 	lacks(t, w.Body.String(), `name="end_passkeys" value="1" checked`)
-	out.goes(out.post("/console/recover", "password", "another horse battery", "link", link, "end_tokens", "1"), "/console/")
+	out.goes(out.post("/console/recover", "password", "another horse battery", "link", link, "end_tokens", "1"),
+		"/console/")
 	if p, tokens := h.store.Passkeys(grace.ID), h.store.Tokens(store0); len(p) != 1 || len(tokens) != 0 {
 		t.Errorf("left are %d passkeys and %d tokens", len(p), len(tokens))
 	}
 	out, link = recover()
-	out.goes(out.post("/console/recover", "password", "one more horse battery", "link", link, "end_passkeys", "1"), "/console/")
+	out.goes(out.post("/console/recover", "password", "one more horse battery", "link", link, "end_passkeys", "1"),
+		"/console/")
 	if p := h.store.Passkeys(grace.ID); len(p) != 0 {
 		t.Errorf("left are %d passkeys", len(p))
 	}
@@ -123,7 +132,8 @@ func TestRecoveryEndsWaysIn(t *testing.T) {
 func TestNamesAreText(t *testing.T) {
 	h := newHouse(t)
 	b := h.in(h.user(store0, "ada"))
-	if _, _, err := h.store.CreateToken(t.Context(), store.Token{Account: store0, User: b.userID(), Name: script, Rights: store.AllRights}); err != nil {
+	if _, _, err := h.store.CreateToken(t.Context(),
+		store.Token{Account: store0, User: b.userID(), Name: script, Rights: store.AllRights}); err != nil {
 		t.Fatal(err)
 	}
 	session, _, err := h.store.CreateSession(t.Context(), b.userID(), script, script, "Firefox/1 Linux "+script)
@@ -131,7 +141,8 @@ func TestNamesAreText(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, path := range []string{
-		"/console/settings", "/console/settings/tokens/" + h.store.Tokens(store0)[0].ID + "/revoke", "/console/nothing/" + "%22%3E%3Cscript%3Ealert(1)%3C/script%3E",
+		"/console/settings", "/console/settings/tokens/" + h.store.Tokens(store0)[0].ID + "/revoke",
+		"/console/nothing/" + "%22%3E%3Cscript%3Ealert(1)%3C/script%3E",
 	} {
 		page := b.get(path).Body.String()
 		if strings.Contains(page, "<script>alert") {
@@ -149,11 +160,13 @@ func TestNamesAreText(t *testing.T) {
 			t.Errorf("POST %s has a foreign script:\n%s", path, mainPart(page))
 		}
 	}
-	part := b.request(http.MethodPost, "/console/settings/sessions/%3Cscript%3Ealert(1)%3C%2Fscript%3E/end", "", func(r *http.Request) { r.Header.Set("HX-Request", "true") })
+	part := b.request(http.MethodPost, "/console/settings/sessions/%3Cscript%3Ealert(1)%3C%2Fscript%3E/end", "",
+		func(r *http.Request) { r.Header.Set("HX-Request", "true") })
 	has(t, part.Body.String(), "&lt;script&gt;")
 	lacks(t, part.Body.String(), "<script")
 	// A forged notice cookie is shown as text.
-	b.cookies["__Host-postern-notice"] = &http.Cookie{Name: "__Host-postern-notice", Value: "Ij48c2NyaXB0PmFsZXJ0KDEpPC9zY3JpcHQ-"}
+	b.cookies["__Host-postern-notice"] = &http.Cookie{Name: "__Host-postern-notice",
+		Value: "Ij48c2NyaXB0PmFsZXJ0KDEpPC9zY3JpcHQ-"}
 	page := b.page("/console/settings")
 	has(t, page, "&lt;script&gt;alert(1)")
 	lacks(t, page, "<script>alert")
@@ -170,13 +183,15 @@ func TestPasskeyAnswers(t *testing.T) {
 			Options  struct{ PublicKey struct{ Challenge string } }
 			Ceremony string
 		}
-		if err := json.Unmarshal(w.Body.Bytes(), &begun); err != nil || w.Code != http.StatusOK || begun.Ceremony == "" || begun.Options.PublicKey.Challenge == "" {
+		if err := json.Unmarshal(w.Body.Bytes(), &begun); err != nil || w.Code != http.StatusOK || begun.Ceremony == "" ||
+			begun.Options.PublicKey.Challenge == "" {
 			t.Fatalf("%s/begin: %d %s", path, w.Code, w.Body)
 		}
 		body, _ := json.Marshal(ceremonyAnswer{Ceremony: begun.Ceremony, Response: json.RawMessage(`{"id":"x"}`)})
 		w = who.request(http.MethodPost, path, string(body), asJSON)
 		var answer struct{ Error string }
-		if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil || w.Code != http.StatusBadRequest || !strings.HasSuffix(answer.Error, ".") {
+		if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil || w.Code != http.StatusBadRequest ||
+			!strings.HasSuffix(answer.Error, ".") {
 			t.Errorf("%s with nothing: %d %s", path, w.Code, w.Body)
 		}
 		w = who.request(http.MethodPost, path, "{", asJSON)
@@ -185,7 +200,8 @@ func TestPasskeyAnswers(t *testing.T) {
 		}
 		who.refused(who.post(path, "ceremony", begun.Ceremony), http.StatusBadRequest, "Passkeys need JavaScript")
 	}
-	if w := out.request(http.MethodPost, "/console/settings/passkeys/begin", "{}", asJSON); w.Code != http.StatusUnauthorized || !strings.Contains(w.Body.String(), `"error"`) {
+	if w := out.request(http.MethodPost, "/console/settings/passkeys/begin", "{}",
+		asJSON); w.Code != http.StatusUnauthorized || !strings.Contains(w.Body.String(), `"error"`) {
 		t.Errorf("without a session: %d %s", w.Code, w.Body)
 	}
 	w := out.request(http.MethodPost, "/console/sign-in/passkey/begin", "{}", asJSON, func(r *http.Request) {

@@ -11,8 +11,10 @@ import (
 // hostile are strings with metacharacters. They are not valid deployment names, but
 // snippets must not rely on that.
 var hostile = []string{
-	"qwen3", "org/model:7b@x+y-z_1.5", "-rf", "it's", `say "hi"`, "$(touch /tmp/x)", "`id`", "${HOME}", `back\slash`, `trailing\`,
-	"two words", "two\nlines", "tab\there", "bell\a", "del\x7f", "nul-free\x01", "é ☃ 😀", "line\u2028separator", "bad\xffutf8", "'''", `"""`,
+	"qwen3", "org/model:7b@x+y-z_1.5", "-rf", "it's", `say "hi"`, "$(touch /tmp/x)", "`id`", "${HOME}", `back\slash`,
+	`trailing\`,
+	"two words", "two\nlines", "tab\there", "bell\a", "del\x7f", "nul-free\x01", "é ☃ 😀", "line\u2028separator",
+	"bad\xffutf8", "'''", `"""`,
 	"a;b", "a&b", "a|b", "a>b", "#comment", "~", "*", "!history", "%s%d", "</script>", "{{.}}", "",
 }
 
@@ -79,7 +81,8 @@ func TestSnippets(t *testing.T) {
 			Stream   bool
 			Messages []map[string]string
 		}
-		if err := json.Unmarshal([]byte(args[7]), &body); err != nil || body.Model != model || !body.Stream || len(body.Messages) != 1 {
+		if err := json.Unmarshal([]byte(args[7]), &body); err != nil || body.Model != model || !body.Stream ||
+			len(body.Messages) != 1 {
 			t.Errorf("curl sends %s for %q: %v", args[7], model, err)
 		}
 		claude := runShell(t, code("claude", values{Base: base, Model: model, Key: key}), "claude")
@@ -94,7 +97,8 @@ func TestSnippets(t *testing.T) {
 				t.Errorf("claude and its environment: %q, want %q", claude, want)
 			}
 		}
-		if first, _, _ := strings.Cut(code("codex-file", values{Base: base, Model: model}), "\n"); first != "model = "+quote(model) {
+		if first, _, _ := strings.Cut(code("codex-file", values{Base: base, Model: model}), "\n"); first != "model = "+
+			quote(model) {
 			t.Errorf("config.toml begins with %s", first)
 		}
 		if !strings.Contains(code("sdk", values{Base: base, Model: model, Key: key}), "model="+quote(model)+",") {

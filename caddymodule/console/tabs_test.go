@@ -91,9 +91,12 @@ func (l *lines) connect(c store.Connector, models ...string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.infos = append(l.infos, tunnel.Info{
-		Connector: c.ID, Account: c.Account, Name: c.Name, Session: "ses_" + c.ID, Version: "v9.9.9", Newer: "v9.9.10", OS: "linux/amd64", Transport: "quic",
-		Remote: "203.0.113.7:40312", Since: time.Now().Add(-time.Hour), RTT: 23 * time.Millisecond, Upstreams: []string{"default"},
-		States: []tunnel.UpstreamState{{Name: "default", Server: health.Reported(true, slices.Clone(models), false), Since: time.Now()}},
+		Connector: c.ID, Account: c.Account, Name: c.Name, Session: "ses_" + c.ID, Version: "v9.9.9", Newer: "v9.9.10",
+		OS: "linux/amd64", Transport: "quic",
+		Remote: "203.0.113.7:40312", Since: time.Now().Add(-time.Hour), RTT: 23 * time.Millisecond,
+		Upstreams: []string{"default"},
+		States: []tunnel.UpstreamState{{Name: "default", Server: health.Reported(true, slices.Clone(models), false),
+			Since: time.Now()}},
 	})
 	l.serve[c.ID] = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		l.asked.Add(1)
@@ -103,7 +106,8 @@ func (l *lines) connect(c store.Connector, models ...string) {
 			return
 		}
 		w.Header().Set("Content-Type", "text/event-stream")
-		_, _ = io.WriteString(w, `data: {"choices":[{"index":0,"delta":{"role":"assistant","content":"Good <b>day</b>"}}]}`+"\n\n"+
+		_, _ = io.WriteString(w, `data: {"choices":[{"index":0,"delta":{"role":"assistant","content":"Good <b>day</b>"}}]}`+
+			"\n\n"+
 			`data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}],"usage":{"prompt_tokens":5,"completion_tokens":7}}`+"\n\ndata: [DONE]\n\n")
 	})
 }
@@ -154,10 +158,12 @@ func newGateway(t testing.TB) *gateway {
 	t.Cleanup(func() { _ = st.Close() })
 	g := &gateway{
 		TB: t, store: st, lines: &lines{serve: make(map[string]http.Handler)},
-		endpoint: manage.Endpoint{URL: "https://gw.example.com", Listen: ":7443", Public: "gw.example.com:7443", Pin: tabsPin, Console: "https://gw.example.com/console/", Verified: true},
+		endpoint: manage.Endpoint{URL: "https://gw.example.com", Listen: ":7443", Public: "gw.example.com:7443",
+			Pin: tabsPin, Console: "https://gw.example.com/console/", Verified: true},
 	}
 	g.desk = pairing.New(pairing.Options{
-		Store: st, Token: func(string, string) (string, error) { return "ptt_test", nil }, Pin: func() string { return tabsPin },
+		Store: st, Token: func(string, string) (string, error) { return "ptt_test", nil },
+		Pin: func() string { return tabsPin },
 	})
 	t.Cleanup(g.desk.Close)
 	g.log = activity.New(activity.Options{Store: st})
@@ -190,7 +196,8 @@ func (g *gateway) signInAs(account, name string) {
 	if err != nil {
 		g.Fatal(err)
 	}
-	g.cookie = &http.Cookie{Name: cookieName(httptest.NewRequest(http.MethodGet, "/console/", nil), sessionCookie), Value: secret}
+	g.cookie = &http.Cookie{Name: cookieName(httptest.NewRequest(http.MethodGet, "/console/", nil), sessionCookie),
+		Value: secret}
 }
 
 func (g *gateway) do(r *http.Request) *httptest.ResponseRecorder {
@@ -264,7 +271,8 @@ func (g *gateway) connector(name string) store.Connector {
 
 func (g *gateway) deployment(name string, c store.Connector) {
 	g.Helper()
-	if _, err := g.store.SetDeployment(g.Context(), store.Deployment{Account: store.DefaultAccount, Name: name, Connectors: []string{c.ID}}); err != nil {
+	if _, err := g.store.SetDeployment(g.Context(),
+		store.Deployment{Account: store.DefaultAccount, Name: name, Connectors: []string{c.ID}}); err != nil {
 		g.Fatal(err)
 	}
 }

@@ -21,7 +21,8 @@ type span struct {
 	periods     int
 }
 
-var spans = []span{{"24h", "24 hours", true, 24}, {"7d", "7 days", false, 7}, {"30d", "30 days", false, 30}, {"90d", "90 days", false, 90}}
+var spans = []span{{"24h", "24 hours", true, 24}, {"7d", "7 days", false, 7}, {"30d", "30 days", false, 30},
+	{"90d", "90 days", false, 90}}
 
 // grouping is what the usage of the page is summed up by.
 type grouping struct {
@@ -34,7 +35,9 @@ type usageGroup struct{ ID, Name string }
 
 var groupings = []grouping{
 	{"model", "Model", func(u manage.UsageSum) usageGroup { return usageGroup{u.Model, cmp.Or(u.Model, "No model")} }},
-	{"key", "Key", func(u manage.UsageSum) usageGroup { return usageGroup{u.KeyID, cmp.Or(u.KeyName, u.KeyID, "Console")} }},
+	{"key", "Key", func(u manage.UsageSum) usageGroup {
+		return usageGroup{u.KeyID, cmp.Or(u.KeyName, u.KeyID, "Console")}
+	}},
 	{"user", "Person", func(u manage.UsageSum) usageGroup { return usageGroup{u.UserID, cmp.Or(u.UserName, "No owner")} }},
 	{"day", "Day", nil},
 }
@@ -171,7 +174,8 @@ func (p *usagePage) sum(v *visit, by grouping, periods []period, sums []manage.U
 	}
 	slices.SortFunc(groups, func(a, b usageGroup) int { // the busiest first
 		x, y := rows[a], rows[b]
-		return cmp.Or(cmp.Compare(y.Tokens(), x.Tokens()), cmp.Compare(y.Requests, x.Requests), cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID))
+		return cmp.Or(cmp.Compare(y.Tokens(), x.Tokens()), cmp.Compare(y.Requests, x.Requests), cmp.Compare(a.Name, b.Name),
+			cmp.Compare(a.ID, b.ID))
 	})
 	var table []usageRow
 	for _, g := range groups {
@@ -193,7 +197,8 @@ func (r usageRow) Tokens() int64 { return r.InputTokens + r.OutputTokens }
 
 // draw returns the charts. Tokens and requests are stacked by the busiest groups, if there are
 // any.
-func draw(periods []period, groups []usageGroup, each map[string]map[usageGroup]usageRow, total map[string]store.Usage) []chart {
+func draw(periods []period, groups []usageGroup, each map[string]map[usageGroup]usageRow,
+	total map[string]store.Usage) []chart {
 	of := func(value func(usageRow) float64) []bar {
 		bars := make([]bar, len(periods))
 		for i, at := range periods {
@@ -227,7 +232,8 @@ func draw(periods []period, groups []usageGroup, each map[string]map[usageGroup]
 	requests := newChart("Requests", "requests", names, of(func(r usageRow) float64 { return float64(r.Requests) }))
 	if len(groups) == 0 {
 		tokens = newChart("Tokens", "tokens", []string{"Tokens in", "Tokens out"}, plain(
-			func(r usageRow) float64 { return float64(r.InputTokens) }, func(r usageRow) float64 { return float64(r.OutputTokens) }))
+			func(r usageRow) float64 { return float64(r.InputTokens) },
+			func(r usageRow) float64 { return float64(r.OutputTokens) }))
 		requests = newChart("Requests", "requests", []string{"Answered", "Refused or client's fault", "Failed"}, plain(
 			func(r usageRow) float64 { return float64(r.Requests - r.Errors()) },
 			func(r usageRow) float64 { return float64(r.CallerErrors + r.PolicyErrors) },
@@ -236,7 +242,8 @@ func draw(periods []period, groups []usageGroup, each map[string]map[usageGroup]
 	}
 	return []chart{
 		tokens, requests,
-		newChart("Mean time to first token, in seconds", "s", []string{""}, plain(func(r usageRow) float64 { return r.FirstToken().Seconds() })),
+		newChart("Mean time to first token, in seconds", "s", []string{""},
+			plain(func(r usageRow) float64 { return r.FirstToken().Seconds() })),
 		newChart("Tokens per second", "tokens/s", []string{""}, plain(usageRow.Speed)),
 	}
 }

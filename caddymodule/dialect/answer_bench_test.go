@@ -36,7 +36,8 @@ func BenchmarkAnswerEvents(b *testing.B) {
 
 // BenchmarkAnswer is a whole stream of 500 pieces of text.
 func BenchmarkAnswer(b *testing.B) {
-	upstream := []byte(strings.Repeat(contentChunk(" tokens"), 500) + finishChunk("stop") + usageChunk(10, 0, 500) + upstreamDone)
+	upstream := []byte(strings.Repeat(contentChunk(" tokens"), 500) + finishChunk("stop") + usageChunk(10, 0, 500) +
+		upstreamDone)
 	for _, d := range []Dialect{Messages, Responses} {
 		b.Run(string(d), func(b *testing.B) {
 			b.ReportAllocs()

@@ -40,37 +40,45 @@ var answerCases = slices.Concat(toolCases, edgeCases)
 var toolCases = []answerCase{
 	{
 		"B1 tool call after text",
-		contentChunk("Let me check.") + toolChunk(call(0, "c1", "get_weather", "")) + toolChunk(more(0, `{"city":"X"}`)) + finishChunk("tool_calls") + usageChunk(10, 0, 5) + upstreamDone,
+		contentChunk("Let me check.") + toolChunk(call(0, "c1", "get_weather", "")) + toolChunk(more(0, `{"city":"X"}`)) +
+			finishChunk("tool_calls") + usageChunk(10, 0, 5) + upstreamDone,
 		`text:Let me check. tool:c1 get_weather {"city":"X"} | tool_use`,
 		`message:Let me check. function_call:c1 get_weather {"city":"X"} | completed`, nil,
 	},
 	{
 		"B1 finish_reason stop",
-		contentChunk("Let me check.") + toolChunk(call(0, "c1", "get_weather", "")) + toolChunk(more(0, `{"city":"X"}`)) + finishChunk("stop") + usageChunk(10, 0, 5) + upstreamDone,
+		contentChunk("Let me check.") + toolChunk(call(0, "c1", "get_weather", "")) + toolChunk(more(0, `{"city":"X"}`)) +
+			finishChunk("stop") + usageChunk(10, 0, 5) + upstreamDone,
 		`text:Let me check. tool:c1 get_weather {"city":"X"} | tool_use`,
 		`message:Let me check. function_call:c1 get_weather {"city":"X"} | completed`, nil,
 	},
 	{
 		"B2 index 0 for all",
-		toolChunk(call(0, "a1", "Read", `{"path":"a"}`)) + toolChunk(call(0, "a2", "Read", `{"path":"b"}`)) + finishChunk("tool_calls") + upstreamDone,
+		toolChunk(call(0, "a1", "Read", `{"path":"a"}`)) + toolChunk(call(0, "a2", "Read", `{"path":"b"}`)) +
+			finishChunk("tool_calls") + upstreamDone,
 		`tool:a1 Read {"path":"a"} tool:a2 Read {"path":"b"} | tool_use`,
 		`function_call:a1 Read {"path":"a"} function_call:a2 Read {"path":"b"} | completed`, nil,
 	},
 	{
 		"B2 no index",
-		toolChunk(`{"id":"a1","function":{"name":"Read","arguments":"{\"path\":\"a\"}"}}`) + toolChunk(`{"id":"a2","function":{"name":"Read","arguments":"{\"path\":\"b\"}"}}`) + finishChunk("tool_calls") + upstreamDone,
+		toolChunk(`{"id":"a1","function":{"name":"Read","arguments":"{\"path\":\"a\"}"}}`) +
+			toolChunk(`{"id":"a2","function":{"name":"Read","arguments":"{\"path\":\"b\"}"}}`) + finishChunk("tool_calls") +
+			upstreamDone,
 		`tool:a1 Read {"path":"a"} tool:a2 Read {"path":"b"} | tool_use`,
 		`function_call:a1 Read {"path":"a"} function_call:a2 Read {"path":"b"} | completed`, nil,
 	},
 	{
 		"B3 two calls and the end in one chunk",
-		rawEvent(`{"choices":[{"index":0,"delta":{"tool_calls":[`+call(0, "c1", "a", `{"x":1}`)+`,`+call(1, "c2", "b", `{"y":2}`)+`]},"finish_reason":"tool_calls"}]}`) + upstreamDone,
+		rawEvent(`{"choices":[{"index":0,"delta":{"tool_calls":[`+call(0, "c1", "a", `{"x":1}`)+`,`+
+			call(1, "c2", "b", `{"y":2}`)+`]},"finish_reason":"tool_calls"}]}`) + upstreamDone,
 		`tool:c1 a {"x":1} tool:c2 b {"y":2} | tool_use`,
 		`function_call:c1 a {"x":1} function_call:c2 b {"y":2} | completed`, nil,
 	},
 	{
 		"B3 interleaved calls",
-		toolChunk(call(0, "c0", "a", "")) + toolChunk(call(1, "c1", "b", "")) + toolChunk(more(0, `{"a":`)) + toolChunk(more(1, `{"b":`)) + toolChunk(more(0, `1}`)) + toolChunk(more(1, `2}`)) + finishChunk("tool_calls") + upstreamDone,
+		toolChunk(call(0, "c0", "a", "")) + toolChunk(call(1, "c1", "b", "")) + toolChunk(more(0, `{"a":`)) +
+			toolChunk(more(1, `{"b":`)) + toolChunk(more(0, `1}`)) + toolChunk(more(1, `2}`)) + finishChunk("tool_calls") +
+			upstreamDone,
 		`tool:c0 a {"a":1} tool:c1 b {"b":2} | tool_use`,
 		`function_call:c0 a {"a":1} function_call:c1 b {"b":2} | completed`, nil,
 	},
@@ -94,7 +102,8 @@ var toolCases = []answerCase{
 	},
 	{
 		"B6 id comes late",
-		toolChunk(call(0, "", "bash", "")) + toolChunk(call(0, "real", "", `{"a":1}`)) + finishChunk("tool_calls") + upstreamDone,
+		toolChunk(call(0, "", "bash", "")) + toolChunk(call(0, "real", "", `{"a":1}`)) + finishChunk("tool_calls") +
+			upstreamDone,
 		`tool:real bash {"a":1} | tool_use`, `function_call:real bash {"a":1} | completed`, nil,
 	},
 	{
@@ -105,11 +114,15 @@ var toolCases = []answerCase{
 	{
 		"B6 id that the dialect does not allow",
 		toolChunk(call(0, "functions.bash:0", "bash", `{"a":1}`)) + finishChunk("tool_calls") + upstreamDone,
-		`tool:call_QSL75HGONGX7BKTQEXX5SM4Q bash {"a":1} | tool_use`, `function_call:functions.bash:0 bash {"a":1} | completed`, nil,
+		`tool:call_QSL75HGONGX7BKTQEXX5SM4Q bash {"a":1} | tool_use`,
+		`function_call:functions.bash:0 bash {"a":1} | completed`, nil,
 	},
 	{
 		"B6 name null and repeated later",
-		toolChunk(call(0, "c1", "bash", `{"a"`)) + toolChunk(`{"index":0,"id":null,"function":{"name":null,"arguments":":1"}}`) + toolChunk(`{"index":0,"id":"c1","function":{"name":"bash","arguments":"}"}}`) + finishChunk("tool_calls") + upstreamDone,
+		toolChunk(call(0, "c1", "bash", `{"a"`)) +
+			toolChunk(`{"index":0,"id":null,"function":{"name":null,"arguments":":1"}}`) +
+			toolChunk(`{"index":0,"id":"c1","function":{"name":"bash","arguments":"}"}}`) + finishChunk("tool_calls") +
+			upstreamDone,
 		`tool:c1 bash {"a":1} | tool_use`, `function_call:c1 bash {"a":1} | completed`, nil,
 	},
 	{
@@ -119,18 +132,21 @@ var toolCases = []answerCase{
 	},
 	{
 		"B10 reasoning under two names counts once",
-		deltaChunk(`"content":null,"reasoning":"hm","reasoning_content":"hm"`) + contentChunk("Hi") + finishChunk("stop") + upstreamDone,
+		deltaChunk(`"content":null,"reasoning":"hm","reasoning_content":"hm"`) + contentChunk("Hi") + finishChunk("stop") +
+			upstreamDone,
 		"thinking:hm text:Hi | end_turn", "reasoning:hm message:Hi | completed", nil,
 	},
 	{
 		"B14 custom tool",
-		toolChunk(call(0, "c1", "apply_patch", "")) + toolChunk(more(0, `{"inp`)) + toolChunk(more(0, `ut":"*** Begin`)) + toolChunk(more(0, ` Patch\n+é"}`)) + finishChunk("tool_calls") + upstreamDone,
+		toolChunk(call(0, "c1", "apply_patch", "")) + toolChunk(more(0, `{"inp`)) + toolChunk(more(0, `ut":"*** Begin`)) +
+			toolChunk(more(0, ` Patch\n+é"}`)) + finishChunk("tool_calls") + upstreamDone,
 		"tool:c1 apply_patch {\"input\":\"*** Begin Patch\\n+é\"} | tool_use",
 		"custom_tool_call:c1 apply_patch *** Begin Patch\n+é | completed", withTools,
 	},
 	{
 		"B14 custom tool with raw input",
-		toolChunk(call(0, "c1", "functions__exec", "*** Begin")) + toolChunk(more(0, " Patch")) + finishChunk("tool_calls") + upstreamDone,
+		toolChunk(call(0, "c1", "functions__exec", "*** Begin")) + toolChunk(more(0, " Patch")) + finishChunk("tool_calls") +
+			upstreamDone,
 		`tool:c1 exec {"raw_arguments":"*** Begin Patch"} | tool_use`,
 		"custom_tool_call:c1 functions/exec *** Begin Patch | completed", withTools,
 	},
@@ -162,9 +178,11 @@ var toolCases = []answerCase{
 	},
 	{
 		"B25 context overflow in a stream",
-		rawEvent(`{"error":{"code":400,"message":"request (13392 tokens) exceeds the available context size (8192 tokens), try increasing it","type":"exceed_context_size_error","n_prompt_tokens":13392,"n_ctx":8192}}`),
+		rawEvent(`{"error":{"code":400,"message":"request (13392 tokens) exceeds the available context size (8192 tokens),` +
+			` try increasing it","type":"exceed_context_size_error","n_prompt_tokens":13392,"n_ctx":8192}}`),
 		"!invalid_request_error: prompt is too long: 13392 tokens > 8192 maximum",
-		"| failed !context_length_exceeded: request (13392 tokens) exceeds the available context size (8192 tokens), try increasing it", nil,
+		"| failed !context_length_exceeded: request (13392 tokens) exceeds the available context size (8192 tokens), try " +
+			"increasing it", nil,
 	},
 	{
 		"nothing but an end",
@@ -188,7 +206,8 @@ var toolCases = []answerCase{
 	},
 	{
 		"thinking between calls",
-		reasonChunk("1") + toolChunk(call(0, "c1", "a", "{}")) + reasonChunk("2") + toolChunk(call(1, "c2", "b", "{}")) + finishChunk("tool_calls") + upstreamDone,
+		reasonChunk("1") + toolChunk(call(0, "c1", "a", "{}")) + reasonChunk("2") + toolChunk(call(1, "c2", "b", "{}")) +
+			finishChunk("tool_calls") + upstreamDone,
 		"thinking:1 tool:c1 a {} thinking:2 tool:c2 b {} | tool_use",
 		"reasoning:1 function_call:c1 a {} reasoning:2 function_call:c2 b {} | completed", nil,
 	},
@@ -199,25 +218,34 @@ var toolCases = []answerCase{
 	},
 	{
 		"text in the middle of a call",
-		toolChunk(call(0, "c1", "a", `{"x"`)) + contentChunk("So") + toolChunk(more(0, ":1")) + contentChunk(".") + toolChunk(more(0, "}")) + contentChunk("!") + finishChunk("stop") + upstreamDone,
+		toolChunk(call(0, "c1", "a", `{"x"`)) + contentChunk("So") + toolChunk(more(0, ":1")) + contentChunk(".") +
+			toolChunk(more(0, "}")) + contentChunk("!") + finishChunk("stop") + upstreamDone,
 		`tool:c1 a {"x":1} text:So.! | tool_use`, `function_call:c1 a {"x":1} message:So.! | completed`, nil,
 	},
 	{
 		"calls without arguments",
-		toolChunk(call(0, "c1", "a", "")) + toolChunk(call(1, "c2", "b", "")) + contentChunk("So.") + finishChunk("tool_calls") + upstreamDone,
-		"tool:c1 a  tool:c2 b  text:So. | tool_use", "function_call:c1 a {} function_call:c2 b {} message:So. | completed", nil,
+		toolChunk(call(0, "c1", "a", "")) + toolChunk(call(1, "c2", "b", "")) + contentChunk("So.") +
+			finishChunk("tool_calls") + upstreamDone,
+		"tool:c1 a  tool:c2 b  text:So. | tool_use",
+		"function_call:c1 a {} function_call:c2 b {} message:So. | completed", nil,
 	},
 	{
 		"arguments null, white space, or an object",
-		toolChunk(call(0, "c1", "a", "null"), call(1, "c2", "b", " \n"), `{"index":2,"id":"c3","function":{"name":"c","arguments":{"x":[1, 2]}}}`, `{"index":3,"id":"c4","function":{"name":"d","arguments":null}}`) + finishChunk("tool_calls") + upstreamDone,
+		toolChunk(call(0, "c1", "a", "null"), call(1, "c2", "b", " \n"),
+			`{"index":2,"id":"c3","function":{"name":"c","arguments":{"x":[1, 2]}}}`,
+			`{"index":3,"id":"c4","function":{"name":"d","arguments":null}}`) + finishChunk("tool_calls") + upstreamDone,
 		`tool:c1 a  tool:c2 b  tool:c3 c {"x":[1, 2]} tool:c4 d  | tool_use`,
 		`function_call:c1 a {} function_call:c2 b {} function_call:c3 c {"x":[1, 2]} function_call:c4 d {} | completed`, nil,
 	},
 	{
 		"arguments that are a string, an array, a number or no JSON",
-		toolChunk(call(0, "c1", "a", `"{\"x\":`)) + toolChunk(more(0, `1}"`)) + toolChunk(call(1, "c2", "b", "[1]")) + toolChunk(call(2, "c3", "c", "5")) + toolChunk(call(3, "c4", "d", "x=1")) + toolChunk(more(3, "}")) + finishChunk("tool_calls") + upstreamDone,
-		`tool:c1 a {"x":1} tool:c2 b {"raw_arguments":"[1]"} tool:c3 c {"raw_arguments":"5"} tool:c4 d {"raw_arguments":"x=1}"} | tool_use`,
-		`function_call:c1 a {"x":1} function_call:c2 b {"raw_arguments":"[1]"} function_call:c3 c {"raw_arguments":"5"} function_call:c4 d {"raw_arguments":"x=1}"} | completed`, nil,
+		toolChunk(call(0, "c1", "a", `"{\"x\":`)) + toolChunk(more(0, `1}"`)) + toolChunk(call(1, "c2", "b", "[1]")) +
+			toolChunk(call(2, "c3", "c", "5")) + toolChunk(call(3, "c4", "d", "x=1")) + toolChunk(more(3, "}")) +
+			finishChunk("tool_calls") + upstreamDone,
+		`tool:c1 a {"x":1} tool:c2 b {"raw_arguments":"[1]"} tool:c3 c {"raw_arguments":"5"} tool:c4 d ` +
+			`{"raw_arguments":"x=1}"} | tool_use`,
+		`function_call:c1 a {"x":1} function_call:c2 b {"raw_arguments":"[1]"} function_call:c3 c {"raw_arguments":"5"} ` +
+			`function_call:c4 d {"raw_arguments":"x=1}"} | completed`, nil,
 	},
 	{
 		"arguments that stop being JSON",
@@ -226,13 +254,16 @@ var toolCases = []answerCase{
 	},
 	{
 		"arguments twice",
-		toolChunk(call(0, "c1", "a", `{"x":1}`)) + toolChunk(more(0, " \n")) + toolChunk(more(0, `{"x":1}`)) + finishChunk("tool_calls") + upstreamDone,
+		toolChunk(call(0, "c1", "a", `{"x":1}`)) + toolChunk(more(0, " \n")) + toolChunk(more(0, `{"x":1}`)) +
+			finishChunk("tool_calls") + upstreamDone,
 		`tool:c1 a {"x":1} !api_error: ` + badArguments, "| failed !server_error: " + badArguments, nil,
 	},
 	{
 		"arguments for a call that is closed",
-		toolChunk(call(0, "c1", "a", `{"x":1}`)) + contentChunk("So.") + toolChunk(more(0, " ")) + toolChunk(more(0, `,`)) + finishChunk("tool_calls") + upstreamDone,
-		`tool:c1 a {"x":1} text:So. !api_error: ` + badArguments, `function_call:c1 a {"x":1} | failed !server_error: ` + badArguments, nil,
+		toolChunk(call(0, "c1", "a", `{"x":1}`)) + contentChunk("So.") + toolChunk(more(0, " ")) + toolChunk(more(0, `,`)) +
+			finishChunk("tool_calls") + upstreamDone,
+		`tool:c1 a {"x":1} text:So. !api_error: ` + badArguments,
+		`function_call:c1 a {"x":1} | failed !server_error: ` + badArguments, nil,
 	},
 	{
 		"half a call that claims to be whole",
@@ -247,13 +278,16 @@ var toolCases = []answerCase{
 	{
 		"limit within a call",
 		contentChunk("Hel") + toolChunk(call(0, "c1", "a", `{`)) + finishChunk("length") + upstreamDone,
-		"text:Hel tool:c1 a { | max_tokens", "message:Hel function_call:c1 a { (incomplete) | incomplete max_output_tokens", nil,
+		"text:Hel tool:c1 a { | max_tokens",
+		"message:Hel function_call:c1 a { (incomplete) | incomplete max_output_tokens", nil,
 	},
 	{
 		"limit within interleaved calls",
-		toolChunk(call(0, "c1", "a", `{"x":`)) + toolChunk(call(1, "c2", "b", `{"y":`)) + contentChunk("So") + finishChunk("length") + upstreamDone,
+		toolChunk(call(0, "c1", "a", `{"x":`)) + toolChunk(call(1, "c2", "b", `{"y":`)) + contentChunk("So") +
+			finishChunk("length") + upstreamDone,
 		`tool:c1 a {"x": tool:c2 b {"y": text:So | max_tokens`,
-		`function_call:c1 a {"x": (incomplete) function_call:c2 b {"y": (incomplete) message:So (incomplete) | incomplete max_output_tokens`, nil,
+		`function_call:c1 a {"x": (incomplete) function_call:c2 b {"y": (incomplete) message:So (incomplete) | incomplete ` +
+			`max_output_tokens`, nil,
 	},
 	{
 		"limit within a custom call",
@@ -289,17 +323,31 @@ var toolCases = []answerCase{
 	{
 		"thinking is to be encrypted",
 		reasonChunk("hm \"é\"\n") + contentChunk("Hi") + finishChunk("stop") + upstreamDone,
-		"thinking:hm \"é\"\n text:Hi | end_turn", "reasoning:hm \"é\"\n message:Hi | completed", func(r *reply) { r.encrypted = true },
+		"thinking:hm \"é\"\n text:Hi | end_turn", "reasoning:hm \"é\"\n message:Hi | completed",
+		func(r *reply) { r.encrypted = true },
 	},
 	{
 		"shells and patches",
-		toolChunk(call(0, "c1", "local_shell", `{"command":["ls","-l"],"timeout_ms":5,"workdir":"/x","env":{"A":"b","N":1}}`)) + toolChunk(call(1, "c2", "shell", `{"commands":["ls","pwd"]}`)) + toolChunk(call(2, "c3", "patch", `{"type":"update_file","path":"a","diff":"+x"}`)) + toolChunk(call(3, "c4", "patch", `{"type":"delete_file","path":"a"}`)) + toolChunk(call(4, "c5", "local_shell", `ls`)) + finishChunk("tool_calls") + upstreamDone,
-		`tool:c1 local_shell {"command":["ls","-l"],"timeout_ms":5,"workdir":"/x","env":{"A":"b","N":1}} tool:c2 shell {"commands":["ls","pwd"]} tool:c3 apply_patch {"type":"update_file","path":"a","diff":"+x"} tool:c4 apply_patch {"type":"delete_file","path":"a"} tool:c5 local_shell {"raw_arguments":"ls"} | tool_use`,
-		`local_shell_call:c1 {"command":["ls","-l"],"env":{"A":"b","N":"1"},"timeout_ms":5,"type":"exec","user":null,"working_directory":"/x"} shell_call:c2 {"commands":["ls","pwd"],"max_output_length":null,"timeout_ms":null} apply_patch_call:c3 {"diff":"+x","path":"a","type":"update_file"} apply_patch_call:c4 {"path":"a","type":"delete_file"} local_shell_call:c5 {"command":[],"env":{},"timeout_ms":null,"type":"exec","user":null,"working_directory":null} | completed`, withTools,
+		toolChunk(call(0, "c1", "local_shell",
+			`{"command":["ls","-l"],"timeout_ms":5,"workdir":"/x","env":{"A":"b","N":1}}`)) +
+			toolChunk(call(1, "c2", "shell", `{"commands":["ls","pwd"]}`)) +
+			toolChunk(call(2, "c3", "patch", `{"type":"update_file","path":"a","diff":"+x"}`)) +
+			toolChunk(call(3, "c4", "patch", `{"type":"delete_file","path":"a"}`)) +
+			toolChunk(call(4, "c5", "local_shell", `ls`)) + finishChunk("tool_calls") + upstreamDone,
+		`tool:c1 local_shell {"command":["ls","-l"],"timeout_ms":5,"workdir":"/x","env":{"A":"b","N":1}} tool:c2 shell ` +
+			`{"commands":["ls","pwd"]} tool:c3 apply_patch {"type":"update_file","path":"a","diff":"+x"} tool:c4 apply_patch ` +
+			`{"type":"delete_file","path":"a"} tool:c5 local_shell {"raw_arguments":"ls"} | tool_use`,
+		`local_shell_call:c1 {"command":["ls","-l"],"env":{"A":"b","N":"1"},"timeout_ms":5,"type":"exec","user":null,` +
+			`"working_directory":"/x"} shell_call:c2 {"commands":["ls","pwd"],"max_output_length":null,"timeout_ms":null} ` +
+			`apply_patch_call:c3 {"diff":"+x","path":"a","type":"update_file"} apply_patch_call:c4 {"path":"a",` +
+			`"type":"delete_file"} local_shell_call:c5 {"command":[],"env":{},"timeout_ms":null,"type":"exec","user":null,` +
+			`"working_directory":null} | completed`, withTools,
 	},
 	{
 		"name never comes",
-		toolChunk(`{"index":0,"id":"c1","function":{"arguments":"{\"x\":1}"}}`) + toolChunk(`{"index":1,"function":{"arguments":"{}"}}`) + toolChunk(`{"index":2,"type":"function"}`) + finishChunk("tool_calls") + upstreamDone,
+		toolChunk(`{"index":0,"id":"c1","function":{"arguments":"{\"x\":1}"}}`) +
+			toolChunk(`{"index":1,"function":{"arguments":"{}"}}`) + toolChunk(`{"index":2,"type":"function"}`) +
+			finishChunk("tool_calls") + upstreamDone,
 		"!api_error: The model server sent the arguments of a tool call without the tool's name. Try again.",
 		"| failed !server_error: The model server sent the arguments of a tool call without the tool's name. Try again.", nil,
 	},
@@ -310,7 +358,9 @@ var toolCases = []answerCase{
 	},
 	{
 		"what has no name behind finished text is no call",
-		contentChunk("Hi") + finishChunk("stop") + toolChunk(`{"index":0,"id":"c1","type":"function","function":{"name":"","arguments":"{\"a\":1}"}}`) + deltaChunk(`"function_call":{"arguments":"{}"}`) + upstreamDone,
+		contentChunk("Hi") + finishChunk("stop") +
+			toolChunk(`{"index":0,"id":"c1","type":"function","function":{"name":"","arguments":"{\"a\":1}"}}`) +
+			deltaChunk(`"function_call":{"arguments":"{}"}`) + upstreamDone,
 		"text:Hi | end_turn", "message:Hi | completed", nil,
 	},
 	{
@@ -320,18 +370,22 @@ var toolCases = []answerCase{
 	},
 	{
 		"a call among those without a name",
-		toolChunk(`{"index":0,"id":"c1"}`) + toolChunk(`{"index":1,"id":"c2","function":{"name":"a","arguments":"{}"}}`) + toolChunk(`{"index":2,"function":{"arguments":" {} "}}`) + finishChunk("tool_calls") + upstreamDone,
+		toolChunk(`{"index":0,"id":"c1"}`) + toolChunk(`{"index":1,"id":"c2","function":{"name":"a","arguments":"{}"}}`) +
+			toolChunk(`{"index":2,"function":{"arguments":" {} "}}`) + finishChunk("tool_calls") + upstreamDone,
 		"tool:c2 a {} | tool_use", "function_call:c2 a {} | completed", nil,
 	},
 	{
 		"an id alone and the end without a reason",
 		toolChunk(`{"index":0,"id":"c1"}`) + upstreamDone,
-		"!api_error: The upstream stream ended unexpectedly: the model server stopped before the answer was complete. Try again.",
-		"| failed !server_error: The upstream stream ended unexpectedly: the model server stopped before the answer was complete. Try again.", nil,
+		"!api_error: The upstream stream ended unexpectedly: the model server stopped before the answer was complete. Try " +
+			"again.",
+		"| failed !server_error: The upstream stream ended unexpectedly: the model server stopped before the answer was " +
+			"complete. Try again.", nil,
 	},
 	{
 		"a slot with nothing in it is no call",
-		contentChunk("Hi") + toolChunk(`{"index":0,"type":"function","function":{"name":null,"arguments":""}}`) + finishChunk("tool_calls") + upstreamDone,
+		contentChunk("Hi") + toolChunk(`{"index":0,"type":"function","function":{"name":null,"arguments":""}}`) +
+			finishChunk("tool_calls") + upstreamDone,
 		"text:Hi | end_turn", "message:Hi | completed", nil,
 	},
 }

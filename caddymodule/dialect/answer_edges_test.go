@@ -4,17 +4,21 @@ package dialect
 var edgeCases = []answerCase{
 	{
 		"legacy function_call",
-		deltaChunk(`"content":null,"function_call":{"name":"a","arguments":""}`) + deltaChunk(`"function_call":{"arguments":"{\"x\":1}"}`) + finishChunk("function_call") + upstreamDone,
+		deltaChunk(`"content":null,"function_call":{"name":"a","arguments":""}`) +
+			deltaChunk(`"function_call":{"arguments":"{\"x\":1}"}`) + finishChunk("function_call") + upstreamDone,
 		`tool:toolu_2 a {"x":1} | tool_use`, `function_call:call_2 a {"x":1} | completed`, nil,
 	},
 	{
 		"message instead of delta, content in parts",
-		rawEvent(`{"choices":[{"message":{"role":"assistant","content":[{"type":"text","text":"He"},{"type":"text","text":""},"llo"]},"finish_reason":null}]}`) + rawEvent(`{"choices":[{"delta":null,"finish_reason":"stop"}]}`) + upstreamDone,
+		rawEvent(`{"choices":[{"message":{"role":"assistant","content":[{"type":"text","text":"He"},{"type":"text",`+
+			`"text":""},"llo"]},"finish_reason":null}]}`) + rawEvent(`{"choices":[{"delta":null,"finish_reason":"stop"}]}`) +
+			upstreamDone,
 		"text:Hello | end_turn", "message:Hello | completed", nil,
 	},
 	{
 		"other choices are not read",
-		rawEvent(`{"choices":[{"index":1,"delta":{"content":"no"},"finish_reason":"length"}]}`) + rawEvent(`{"choices":[{"delta":{"content":"yes"},"index":0}]}`) + finishChunk("stop") + upstreamDone,
+		rawEvent(`{"choices":[{"index":1,"delta":{"content":"no"},"finish_reason":"length"}]}`) +
+			rawEvent(`{"choices":[{"delta":{"content":"yes"},"index":0}]}`) + finishChunk("stop") + upstreamDone,
 		"text:yes | end_turn", "message:yes | completed", nil,
 	},
 	{
@@ -24,7 +28,9 @@ var edgeCases = []answerCase{
 	},
 	{
 		"usage on every chunk, the last counts",
-		rawEvent(`{"choices":[{"delta":{"content":"a"}}],"usage":{"prompt_tokens":5,"completion_tokens":1}}`) + rawEvent(`{"choices":[{"delta":{"content":"b"},"finish_reason":"stop"}],"usage":{"prompt_tokens":5,"completion_tokens":2}}`) + rawEvent(`{"choices":[],"usage":null}`) + upstreamDone,
+		rawEvent(`{"choices":[{"delta":{"content":"a"}}],"usage":{"prompt_tokens":5,"completion_tokens":1}}`) +
+			rawEvent(`{"choices":[{"delta":{"content":"b"},"finish_reason":"stop"}],"usage":{"prompt_tokens":5,`+
+				`"completion_tokens":2}}`) + rawEvent(`{"choices":[],"usage":null}`) + upstreamDone,
 		"text:ab | end_turn", "message:ab | completed", nil,
 	},
 	{
@@ -33,27 +39,33 @@ var edgeCases = []answerCase{
 	},
 	{
 		"done without a reason, but with a whole call",
-		toolChunk(call(0, "c1", "a", `{"x":1}`)) + upstreamDone, `tool:c1 a {"x":1} | tool_use`, `function_call:c1 a {"x":1} | completed`, nil,
+		toolChunk(call(0, "c1", "a", `{"x":1}`)) + upstreamDone, `tool:c1 a {"x":1} | tool_use`,
+		`function_call:c1 a {"x":1} | completed`, nil,
 	},
 	{
 		"done behind an empty reason",
-		toolChunk(call(0, "c1", "a", ``)) + finishChunk("") + upstreamDone, `tool:c1 a  | tool_use`, `function_call:c1 a {} | completed`, nil,
+		toolChunk(call(0, "c1", "a", ``)) + finishChunk("") + upstreamDone, `tool:c1 a  | tool_use`,
+		`function_call:c1 a {} | completed`, nil,
 	},
 	{
 		"done in the middle of a call",
-		contentChunk("Hi") + toolChunk(call(0, "c1", "a", `{"x":`)) + upstreamDone, `text:Hi tool:c1 a {"x": ` + brokenMessages, "message:Hi " + brokenResponses, nil,
+		contentChunk("Hi") + toolChunk(call(0, "c1", "a", `{"x":`)) + upstreamDone,
+		`text:Hi tool:c1 a {"x": ` + brokenMessages, "message:Hi " + brokenResponses, nil,
 	},
 	{"done after thinking alone", reasonChunk("hm") + upstreamDone, "thinking:hm " + brokenMessages, brokenResponses, nil},
 	{"done after nothing", upstreamDone, brokenMessages, brokenResponses, nil},
 	{"end without a reason", contentChunk("Hi"), "text:Hi " + brokenMessages, brokenResponses, nil},
 	{
 		"end as Ollama dies",
-		contentChunk("Hi") + rawEvent(`{"id":"chatcmpl-1","object":"chat.completion.chunk","model":"","choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]}`),
+		contentChunk("Hi") + rawEvent(`{"id":"chatcmpl-1","object":"chat.completion.chunk","model":"",`+
+			`"choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]}`),
 		"text:Hi " + brokenMessages, brokenResponses, nil,
 	},
 	{"nothing at all", "", brokenMessages, brokenResponses, nil},
-	{"end behind the reason", contentChunk("Hi") + finishChunk("stop"), "text:Hi | end_turn", "message:Hi | completed", nil},
-	{"a broken event behind the reason", contentChunk("Hi") + finishChunk("stop") + `data: {"choi`, "text:Hi | end_turn", "message:Hi | completed", nil},
+	{"end behind the reason", contentChunk("Hi") + finishChunk("stop"), "text:Hi | end_turn",
+		"message:Hi | completed", nil},
+	{"a broken event behind the reason", contentChunk("Hi") + finishChunk("stop") + `data: {"choi`, "text:Hi | end_turn",
+		"message:Hi | completed", nil},
 	{
 		"error behind the reason",
 		contentChunk("Hi") + finishChunk("stop") + rawEvent(`{"error":{"message":"late","code":503}}`),
@@ -63,7 +75,8 @@ var edgeCases = []answerCase{
 	{
 		"the reason is an error",
 		contentChunk("Hi") + finishChunk("abort") + upstreamDone,
-		"text:Hi !api_error: The model server aborted the answer…", "| failed !server_error: The model server aborted the answer…", nil,
+		"text:Hi !api_error: The model server aborted the answer…",
+		"| failed !server_error: The model server aborted the answer…", nil,
 	},
 	{
 		"error by the event's name",
@@ -84,7 +97,8 @@ var edgeCases = []answerCase{
 	},
 	{
 		"line ends, comments and fields",
-		"\ufeff: hello\r\nid: 1\r\nretry: 5\r\ndata: {\"choices\":[{\"delta\":\r\ndata: {\"content\":\"Hi\"}}]}\r\n\r\n:\n\ndata:{\"choices\":[{\"finish_reason\":\"eos\"}]}\r\rdata: [DONE]",
+		"\ufeff: hello\r\nid: 1\r\nretry: 5\r\ndata: {\"choices\":[{\"delta\":\r\ndata: " +
+			"{\"content\":\"Hi\"}}]}\r\n\r\n:\n\ndata:{\"choices\":[{\"finish_reason\":\"eos\"}]}\r\rdata: [DONE]",
 		"text:Hi | end_turn", "message:Hi | completed", nil,
 	},
 }

@@ -26,7 +26,8 @@ type openArgs struct {
 
 // randomArgs are arguments as models write them, few of them no objects.
 var randomArgs = []string{
-	`{"path":"a b","n":[1,2,{"x":null}]}`, `{}`, `{"text":"\"quoted\" \\ \u00e9 é 😀\n"}`, ` {"a" : 1.5e3} `, `{"command":["ls","-l"]}`,
+	`{"path":"a b","n":[1,2,{"x":null}]}`, `{}`, `{"text":"\"quoted\" \\ \u00e9 é 😀\n"}`, ` {"a" : 1.5e3} `,
+	`{"command":["ls","-l"]}`,
 	`{"input":"*** Begin Patch\n+x\n"}`, ``, `null`, `"{\"a\":1}"`, `[1]`, `{"a":1`, `oops`, `{"a":oops}`,
 }
 
@@ -47,9 +48,11 @@ func (r *randomAnswer) stream() string {
 	switch r.IntN(10) {
 	case 0: // no end
 	case 1:
-		r.b.WriteString(rawEvent(`{"error":{"message":"no","code":` + r.pick([]string{"500", "429", "503", `"x"`, "null"}) + `}}`))
+		r.b.WriteString(rawEvent(`{"error":{"message":"no","code":` + r.pick([]string{"500", "429", "503", `"x"`, "null"}) +
+			`}}`))
 	default:
-		r.b.WriteString(finishChunk(r.pick([]string{"stop", "tool_calls", "length", "content_filter", "eos", "", "abort", "function_call"}), r.pick([]string{"", `,"stop_reason":"END"`, `,"stop_reason":7`})))
+		r.b.WriteString(finishChunk(r.pick([]string{"stop", "tool_calls", "length", "content_filter", "eos", "", "abort",
+			"function_call"}), r.pick([]string{"", `,"stop_reason":"END"`, `,"stop_reason":7`})))
 		if r.IntN(8) == 0 {
 			r.step() // behind the end
 		}
@@ -69,11 +72,16 @@ func (r *randomAnswer) step() {
 	case 0, 1:
 		r.b.WriteString(contentChunk(r.pick(randomTexts)))
 	case 2:
-		r.b.WriteString(deltaChunk(r.pick([]string{`"reasoning"`, `"reasoning_content"`, `"thinking"`}) + ":" + quoted(r.pick(randomTexts))))
+		r.b.WriteString(deltaChunk(r.pick([]string{`"reasoning"`, `"reasoning_content"`, `"thinking"`}) + ":" +
+			quoted(r.pick(randomTexts))))
 	case 3:
-		r.b.WriteString(deltaChunk(r.pick([]string{`"refusal":"no"`, `"refusal":null`, `"role":"assistant"`, `"content":null`, `"content":[{"type":"text","text":"x"}]`, `"tool_calls":null`, `"function_call":{"name":"f","arguments":"{}"}`})))
+		r.b.WriteString(deltaChunk(r.pick([]string{`"refusal":"no"`, `"refusal":null`, `"role":"assistant"`,
+			`"content":null`, `"content":[{"type":"text","text":"x"}]`, `"tool_calls":null`,
+			`"function_call":{"name":"f","arguments":"{}"}`})))
 	case 4:
-		r.b.WriteString(r.pick([]string{": comment\n\n", rawEvent("noise"), rawEvent(`{"choices":[]}`), rawEvent(`{"choices":[{"index":1,"delta":{"content":"x"}}]}`), usageChunk(1, 0, 1), rawEvent(`{"choices":[null,{"delta":"x"}],"usage":{"prompt_tokens":-5}}`)}))
+		r.b.WriteString(r.pick([]string{": comment\n\n", rawEvent("noise"), rawEvent(`{"choices":[]}`),
+			rawEvent(`{"choices":[{"index":1,"delta":{"content":"x"}}]}`), usageChunk(1, 0, 1),
+			rawEvent(`{"choices":[null,{"delta":"x"}],"usage":{"prompt_tokens":-5}}`)}))
 	case 5, 6, 7:
 		r.startCall()
 	default:
@@ -88,7 +96,8 @@ func (r *randomAnswer) startCall() {
 	if r.IntN(2) == 0 {
 		cut = len(args)
 	}
-	index, id, name := r.calls, fmt.Sprintf("id%d", r.calls), r.pick([]string{"read", "apply_patch", "local_shell", "shell", "patch", "mcp__docs__search"})
+	index, id, name := r.calls, fmt.Sprintf("id%d",
+		r.calls), r.pick([]string{"read", "apply_patch", "local_shell", "shell", "patch", "mcp__docs__search"})
 	r.calls++
 	entry := call(index, id, name, args[:cut])
 	switch r.IntN(8) {
@@ -205,8 +214,10 @@ func FuzzAnswerStream(f *testing.F) {
 	}
 	f.Add([]byte(eventsOf(`{"choices":[{"index":0,"delta":{"reasoning":"a\ud83d","content":""}}]}`,
 		`{"choices":[{"index":0,"delta":{"content":"\ude00\ud83d"}}]}`,
-		`{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"c","function":{"name":"a","arguments":"{\"x\":\"\ud83d"}}]}}]}`,
-		`{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":"\ude00\"}"}}]},"finish_reason":"stop"}]}`)), uint8(9))
+		`{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"c","function":{"name":"a",`+
+			`"arguments":"{\"x\":\"\ud83d"}}]}}]}`,
+		`{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":"\ude00\"}"}}]},`+
+			`"finish_reason":"stop"}]}`)), uint8(9))
 	f.Fuzz(func(t *testing.T, upstream []byte, cut uint8) {
 		all := func(r *reply) {
 			r.env.Info = &AnswerInfo{Wanted: true}

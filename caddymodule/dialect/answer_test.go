@@ -34,7 +34,8 @@ func toolChunk(entries ...string) string {
 
 // call is an entry of tool_calls that begins a call.
 func call(index int, id, name, args string) string {
-	return fmt.Sprintf(`{"index":%d,"id":%s,"type":"function","function":{"name":%s,"arguments":%s}}`, index, quoted(id), quoted(name), quoted(args))
+	return fmt.Sprintf(`{"index":%d,"id":%s,"type":"function","function":{"name":%s,"arguments":%s}}`, index, quoted(id),
+		quoted(name), quoted(args))
 }
 
 // more is an entry of tool_calls that goes on with a call.
@@ -44,11 +45,13 @@ func more(index int, args string) string {
 
 // finishChunk ends the answer; extra are further members of the choice.
 func finishChunk(reason string, extra ...string) string {
-	return rawEvent(`{"id":"u1","model":"up","choices":[{"index":0,"delta":{},"finish_reason":` + quoted(reason) + strings.Join(extra, "") + `}]}`)
+	return rawEvent(`{"id":"u1","model":"up","choices":[{"index":0,"delta":{},"finish_reason":` + quoted(reason) +
+		strings.Join(extra, "") + `}]}`)
 }
 
 func usageChunk(prompt, cached, completion int) string {
-	return rawEvent(fmt.Sprintf(`{"choices":[],"usage":{"prompt_tokens":%d,"completion_tokens":%d,"prompt_tokens_details":{"cached_tokens":%d}}}`, prompt, completion, cached))
+	return rawEvent(fmt.Sprintf(`{"choices":[],"usage":{"prompt_tokens":%d,"completion_tokens":%d,`+
+		`"prompt_tokens_details":{"cached_tokens":%d}}}`, prompt, completion, cached))
 }
 
 func quoted(s string) string { return string(jsonscan.AppendQuoted(nil, s)) }
@@ -244,7 +247,8 @@ func responsesDigest(t *testing.T, stream string) string {
 	last := events[len(events)-2]
 	digest := responseDigest(dig(last.json, "response"))
 	if str(last.json, "response", "status") == "failed" {
-		digest += fmt.Sprintf(" !%s: %s", str(last.json, "response", "error", "code"), str(last.json, "response", "error", "message"))
+		digest += fmt.Sprintf(" !%s: %s", str(last.json, "response", "error", "code"),
+			str(last.json, "response", "error", "message"))
 	}
 	return digest
 }

@@ -10,8 +10,11 @@ import (
 
 // wholeBody is a whole answer of the upstream with one choice.
 func wholeBody(message, finish, extra string) string {
-	return `{"id":"u1","object":"chat.completion","created":1,"model":"up","system_fingerprint":"b1","timings":{"cache_n":1},"choices":[{"index":0,"message":{"role":"assistant",` +
-		message + `},"finish_reason":` + finish + extra + `}],"usage":{"prompt_tokens":100,"completion_tokens":7,"prompt_tokens_details":{"cached_tokens":75},"completion_tokens_details":{"reasoning_tokens":3}}}`
+	return `{"id":"u1","object":"chat.completion","created":1,"model":"up","system_fingerprint":"b1",` +
+		`"timings":{"cache_n":1},"choices":[{"index":0,"message":{"role":"assistant",` +
+		message + `},"finish_reason":` + finish + extra +
+		`}],"usage":{"prompt_tokens":100,"completion_tokens":7,"prompt_tokens_details":{"cached_tokens":75},` +
+		`"completion_tokens_details":{"reasoning_tokens":3}}}`
 }
 
 // answerDigests encodes a whole answer in both dialects.
@@ -54,33 +57,46 @@ func TestWholeAnswers(t *testing.T) {
 	}{
 		{"text", wholeBody(`"content":"Hi"`, `"stop"`, ""), "text:Hi | end_turn", "message:Hi | completed", nil},
 		{
-			"B1 tool call", wholeBody(`"content":"Let me check.","tool_calls":[`+tool("c1", "a", `"{\"x\": 1}"`)+`]`, `"stop"`, ""),
-			`text:Let me check. tool:c1 a {"x":1} | tool_use`, `message:Let me check. function_call:c1 a {"x": 1} | completed`, nil,
+			"B1 tool call", wholeBody(`"content":"Let me check.","tool_calls":[`+tool("c1", "a", `"{\"x\": 1}"`)+`]`,
+				`"stop"`, ""),
+			`text:Let me check. tool:c1 a {"x":1} | tool_use`,
+			`message:Let me check. function_call:c1 a {"x": 1} | completed`, nil,
 		},
 		{
 			"B4 error with a good status", `{"error":{"message":"Worker limit reached","code":502}}`,
-			"!The model server reported an error: Worker limit reached", "!The model server reported an error: Worker limit reached", nil,
+			"!The model server reported an error: Worker limit reached",
+			"!The model server reported an error: Worker limit reached", nil,
 		},
-		{"B5 thinking", wholeBody(`"content":"Hi","reasoning_content":"hm"`, `"stop"`, ""), "thinking:hm text:Hi | end_turn", "reasoning:hm message:Hi | completed", nil},
-		{"B10 thinking under its other name", wholeBody(`"content":"Hi","reasoning":"hm"`, `"stop"`, ""), "thinking:hm text:Hi | end_turn", "reasoning:hm message:Hi | completed", nil},
+		{"B5 thinking", wholeBody(`"content":"Hi","reasoning_content":"hm"`, `"stop"`, ""), "thinking:hm text:Hi | end_turn",
+			"reasoning:hm message:Hi | completed", nil},
+		{"B10 thinking under its other name", wholeBody(`"content":"Hi","reasoning":"hm"`, `"stop"`, ""),
+			"thinking:hm text:Hi | end_turn", "reasoning:hm message:Hi | completed", nil},
 		{
 			"thinking is to be omitted", wholeBody(`"content":"Hi","reasoning_content":"hm"`, `"stop"`, ""),
 			"thinking: text:Hi | end_turn", "reasoning:hm message:Hi | completed", func(r *reply) { r.omitThinking = true },
 		},
 		{
-			"B14 B15 custom tool and namespace", wholeBody(`"content":null,"tool_calls":[`+tool("c1", "apply_patch", `"{\"patch\":\"*** Begin\"}"`)+`,`+tool("c2", "mcp__docs__search", `"{}"`)+`]`, `"tool_calls"`, ""),
+			"B14 B15 custom tool and namespace",
+			wholeBody(`"content":null,"tool_calls":[`+tool("c1", "apply_patch", `"{\"patch\":\"*** Begin\"}"`)+`,`+
+				tool("c2", "mcp__docs__search", `"{}"`)+`]`, `"tool_calls"`, ""),
 			`tool:c1 apply_patch {"patch":"*** Begin"} tool:c2 search {} | tool_use`,
 			`custom_tool_call:c1 apply_patch *** Begin function_call:c2 mcp__docs__/search {} | completed`, withTools,
 		},
-		{"B23 stop sequence", wholeBody(`"content":"a"`, `"stop"`, `,"stop_reason":"END"`), "text:a | stop_sequence END", "message:a | completed", nil},
-		{"B23 id of a token", wholeBody(`"content":"a"`, `"stop"`, `,"matched_stop":151645`), "text:a | end_turn", "message:a | completed", nil},
+		{"B23 stop sequence", wholeBody(`"content":"a"`, `"stop"`, `,"stop_reason":"END"`), "text:a | stop_sequence END",
+			"message:a | completed", nil},
+		{"B23 id of a token", wholeBody(`"content":"a"`, `"stop"`, `,"matched_stop":151645`), "text:a | end_turn",
+			"message:a | completed", nil},
 		{
 			"arguments of all kinds", wholeBody(`"content":"","tool_calls":[`+strings.Join([]string{
-				tool("c1", "a", `""`), tool("c2", "b", `" null "`), tool("c3", "c", `{"x": 1}`), tool("c4", "d", `"\"{\\\"x\\\":1}\""`),
+				tool("c1", "a", `""`), tool("c2", "b", `" null "`), tool("c3", "c", `{"x": 1}`),
+				tool("c4", "d", `"\"{\\\"x\\\":1}\""`),
 				tool("c5", "e", `"[1]"`), tool("c6", "f", `"5"`), tool("c7", "g", `"{\"x\":"`), tool("c8", "h", `null`),
 			}, ",")+`]`, `"tool_calls"`, ""),
-			`tool:c1 a {} tool:c2 b {} tool:c3 c {"x":1} tool:c4 d {"x":1} tool:c5 e {"raw_arguments":"[1]"} tool:c6 f {"raw_arguments":"5"} tool:c7 g {"raw_arguments":"{\"x\":"} tool:c8 h {} | tool_use`,
-			`function_call:c1 a {} function_call:c2 b {} function_call:c3 c {"x": 1} function_call:c4 d {"x":1} function_call:c5 e {"raw_arguments":"[1]"} function_call:c6 f {"raw_arguments":"5"} function_call:c7 g {"raw_arguments":"{\"x\":"} function_call:c8 h {} | completed`, nil,
+			`tool:c1 a {} tool:c2 b {} tool:c3 c {"x":1} tool:c4 d {"x":1} tool:c5 e {"raw_arguments":"[1]"} tool:c6 f ` +
+				`{"raw_arguments":"5"} tool:c7 g {"raw_arguments":"{\"x\":"} tool:c8 h {} | tool_use`,
+			`function_call:c1 a {} function_call:c2 b {} function_call:c3 c {"x": 1} function_call:c4 d {"x":1} ` +
+				`function_call:c5 e {"raw_arguments":"[1]"} function_call:c6 f {"raw_arguments":"5"} function_call:c7 g ` +
+				`{"raw_arguments":"{\"x\":"} function_call:c8 h {} | completed`, nil,
 		},
 		{
 			"limit within a call", wholeBody(`"content":"Hel","tool_calls":[`+tool("c1", "a", `"{"`)+`]`, `"length"`, ""),
@@ -90,23 +106,36 @@ func TestWholeAnswers(t *testing.T) {
 			"limit behind a call", wholeBody(`"content":null,"tool_calls":[`+tool("c1", "a", `"{}"`)+`]`, `"length"`, ""),
 			"tool:c1 a {} | max_tokens", "function_call:c1 a {} (incomplete) | incomplete max_output_tokens", nil,
 		},
-		{"limit within text", wholeBody(`"content":"Hel"`, `"length"`, ""), "text:Hel | max_tokens", "message:Hel (incomplete) | incomplete max_output_tokens", nil},
-		{"limit within thinking", wholeBody(`"content":"","reasoning":"hm"`, `"length"`, ""), "thinking:hm | max_tokens", "reasoning:hm (incomplete) | incomplete max_output_tokens", nil},
-		{"content filter", wholeBody(`"content":"Hel"`, `"content_filter"`, ""), "text:Hel | refusal", "message:Hel (incomplete) | incomplete content_filter", nil},
-		{"refusal", wholeBody(`"content":null,"refusal":"No."`, `"stop"`, ""), "text:No. | refusal", "refusal:No. | completed", nil},
+		{"limit within text", wholeBody(`"content":"Hel"`, `"length"`, ""), "text:Hel | max_tokens",
+			"message:Hel (incomplete) | incomplete max_output_tokens", nil},
+		{"limit within thinking", wholeBody(`"content":"","reasoning":"hm"`, `"length"`, ""), "thinking:hm | max_tokens",
+			"reasoning:hm (incomplete) | incomplete max_output_tokens", nil},
+		{"content filter", wholeBody(`"content":"Hel"`, `"content_filter"`, ""), "text:Hel | refusal",
+			"message:Hel (incomplete) | incomplete content_filter", nil},
+		{"refusal", wholeBody(`"content":null,"refusal":"No."`, `"stop"`, ""), "text:No. | refusal",
+			"refusal:No. | completed", nil},
 		{
-			"two calls with one id", wholeBody(`"content":null,"tool_calls":[`+tool("c", "a", `"{}"`)+`,`+tool("c", "a", `"{}"`)+`]`, `"tool_calls"`, ""),
+			"two calls with one id", wholeBody(`"content":null,"tool_calls":[`+tool("c", "a", `"{}"`)+`,`+
+				tool("c", "a", `"{}"`)+`]`, `"tool_calls"`, ""),
 			"tool:c a {} tool:c a {} | tool_use", "function_call:c a {} function_call:c a {} | completed", nil,
 		},
-		{"content in parts", wholeBody(`"content":[{"type":"text","text":"He"},{"type":"text","text":"llo"}]`, `"stop"`, ""), "text:Hello | end_turn", "message:Hello | completed", nil},
+		{"content in parts", wholeBody(`"content":[{"type":"text","text":"He"},{"type":"text","text":"llo"}]`, `"stop"`, ""),
+			"text:Hello | end_turn", "message:Hello | completed", nil},
 		{"nothing at all", wholeBody(`"content":null`, `"stop"`, ""), "| end_turn", "message: | completed", nil},
 		{"no reason", wholeBody(`"content":"Hi"`, `null`, ""), "text:Hi | end_turn", "message:Hi | completed", nil},
-		{"no reason and thinking alone", wholeBody(`"content":"","reasoning":"hm"`, `null`, ""), "thinking:hm | end_turn", "reasoning:hm | completed", nil},
-		{"legacy function_call", wholeBody(`"content":null,"function_call":{"name":"a","arguments":"{\"x\":1}"}`, `"function_call"`, ""), `tool:toolu_2 a {"x":1} | tool_use`, `function_call:call_2 a {"x":1} | completed`, nil},
-		{"no choices", `{"choices":[],"usage":{"prompt_tokens":1}}`, "!The model server's answer contains no choices.", "!The model server's answer contains no choices.", nil},
-		{"choices missing", `{"id":"u"}`, "!The model server's answer contains no choices.", "!The model server's answer contains no choices.", nil},
-		{"the reason is an error", wholeBody(`"content":"Hi"`, `"error"`, ""), "!The model server aborted the answer (finish_reason error). Try again.", "!The model server aborted the answer (finish_reason error). Try again.", nil},
-		{"HTML", "<html><body>Bad gateway</body></html>", "!The model server did not send a valid JSON object: Bad gateway", "!The model server did not send a valid JSON object: Bad gateway", nil},
+		{"no reason and thinking alone", wholeBody(`"content":"","reasoning":"hm"`, `null`, ""), "thinking:hm | end_turn",
+			"reasoning:hm | completed", nil},
+		{"legacy function_call", wholeBody(`"content":null,"function_call":{"name":"a","arguments":"{\"x\":1}"}`,
+			`"function_call"`, ""), `tool:toolu_2 a {"x":1} | tool_use`, `function_call:call_2 a {"x":1} | completed`, nil},
+		{"no choices", `{"choices":[],"usage":{"prompt_tokens":1}}`, "!The model server's answer contains no choices.",
+			"!The model server's answer contains no choices.", nil},
+		{"choices missing", `{"id":"u"}`, "!The model server's answer contains no choices.",
+			"!The model server's answer contains no choices.", nil},
+		{"the reason is an error", wholeBody(`"content":"Hi"`, `"error"`, ""),
+			"!The model server aborted the answer (finish_reason error). Try again.",
+			"!The model server aborted the answer (finish_reason error). Try again.", nil},
+		{"HTML", "<html><body>Bad gateway</body></html>", "!The model server did not send a valid JSON object: Bad gateway",
+			"!The model server did not send a valid JSON object: Bad gateway", nil},
 		{"empty", "", "!The model server's answer is empty.", "!The model server's answer is empty.", nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -123,7 +152,8 @@ func TestWholeAnswers(t *testing.T) {
 
 // TestWholeBodies pins whole bodies to the byte, usage included.
 func TestWholeBodies(t *testing.T) {
-	body := []byte(wholeBody(`"content":"Hi \"é\"\n","reasoning_content":"hm","tool_calls":[{"id":"c1","function":{"name":"a","arguments":"{\"x\": 1}"}}]`, `"tool_calls"`, ""))
+	body := []byte(wholeBody(`"content":"Hi \"é\"\n","reasoning_content":"hm","tool_calls":[{"id":"c1",`+
+		`"function":{"name":"a","arguments":"{\"x\": 1}"}}]`, `"tool_calls"`, ""))
 	message, usage, err := encodeWhole(body, testCall(func(r *reply) { r.dialect = Messages }))
 	if err != nil || usage != (Usage{PromptTokens: 100, CompletionTokens: 7, CachedTokens: 75, ReasoningTokens: 3}) {
 		t.Fatalf("%v %+v", err, usage)
@@ -131,7 +161,8 @@ func TestWholeBodies(t *testing.T) {
 	golden(t, "whole message", string(message))
 	response, _, err := encodeWhole(body, testCall(func(r *reply) {
 		r.encrypted, r.dialect = true, Responses
-		r.echo = map[string][]byte{"instructions": []byte(`"Be brief."`), "temperature": []byte("0.5"), "store": []byte("false"), "metadata": []byte(`{"a":"b"}`)}
+		r.echo = map[string][]byte{"instructions": []byte(`"Be brief."`), "temperature": []byte("0.5"),
+			"store": []byte("false"), "metadata": []byte(`{"a":"b"}`)}
 	}))
 	if err != nil {
 		t.Fatal(err)
@@ -145,8 +176,10 @@ func TestUsage(t *testing.T) {
 	for _, c := range []struct{ name, chunk, messages, responses string }{
 		{
 			"B21", usageChunk(100, 75, 7),
-			`"usage":{"input_tokens":25,"output_tokens":7,"cache_creation_input_tokens":0,"cache_read_input_tokens":75,"server_tool_use":null,"output_tokens_details":null}`,
-			`"usage":{"input_tokens":100,"input_tokens_details":{"cached_tokens":75,"cache_write_tokens":0},"output_tokens":7,"output_tokens_details":{"reasoning_tokens":0},"total_tokens":107}`,
+			`"usage":{"input_tokens":25,"output_tokens":7,"cache_creation_input_tokens":0,"cache_read_input_tokens":75,` +
+				`"server_tool_use":null,"output_tokens_details":null}`,
+			`"usage":{"input_tokens":100,"input_tokens_details":{"cached_tokens":75,"cache_write_tokens":0},` +
+				`"output_tokens":7,"output_tokens_details":{"reasoning_tokens":0},"total_tokens":107}`,
 		},
 		{
 			"more cached than asked", usageChunk(5, 9, 7),
@@ -154,7 +187,8 @@ func TestUsage(t *testing.T) {
 			`"usage":{"input_tokens":5,"input_tokens_details":{"cached_tokens":9,`,
 		},
 		{
-			"thinking", rawEvent(`{"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":9,"completion_tokens_details":{"reasoning_tokens":4}}}`),
+			"thinking", rawEvent(`{"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":9,` +
+				`"completion_tokens_details":{"reasoning_tokens":4}}}`),
 			`"output_tokens_details":{"thinking_tokens":4}`, `"output_tokens_details":{"reasoning_tokens":4},"total_tokens":14`,
 		},
 		{
@@ -184,10 +218,12 @@ func TestReplay(t *testing.T) {
 		a := &randomAnswer{Rand: random}
 		var calls []string
 		for range random.IntN(3) {
-			calls = append(calls, call(a.calls, a.pick([]string{"", "c" + strconv.Itoa(a.calls)}), "read", a.pick(randomArgs[:6])))
+			calls = append(calls, call(a.calls, a.pick([]string{"", "c" + strconv.Itoa(a.calls)}), "read",
+				a.pick(randomArgs[:6])))
 			a.calls++
 		}
-		body := wholeBody(`"content":`+quoted(a.pick(randomTexts))+`,"reasoning":`+quoted(a.pick(randomTexts))+`,"tool_calls":[`+strings.Join(calls, ",")+`]`, quoted(a.pick([]string{"stop", "length", "tool_calls"})), "")
+		body := wholeBody(`"content":`+quoted(a.pick(randomTexts))+`,"reasoning":`+quoted(a.pick(randomTexts))+
+			`,"tool_calls":[`+strings.Join(calls, ",")+`]`, quoted(a.pick([]string{"stop", "length", "tool_calls"})), "")
 		stream, err := ReplayAsStream([]byte(body))
 		if err != nil {
 			t.Fatal(err)
@@ -201,7 +237,8 @@ func TestReplay(t *testing.T) {
 			t.Fatalf("seed %d: %s\nnot %s", seed, messagesDigest(t, streamed), messages)
 		}
 		got := responsesDigest(t, translate(newTestStream(Responses, testCall()), string(stream), nil))
-		if strings.Count(got, "_call:") != strings.Count(responses, "_call:") || got[strings.LastIndex(got, "|"):] != responses[strings.LastIndex(responses, "|"):] {
+		if strings.Count(got, "_call:") != strings.Count(responses, "_call:") ||
+			got[strings.LastIndex(got, "|"):] != responses[strings.LastIndex(responses, "|"):] {
 			t.Fatalf("seed %d: %s\nnot %s", seed, got, responses)
 		}
 	}
@@ -209,14 +246,17 @@ func TestReplay(t *testing.T) {
 
 // An answer without usage is estimated, and says so.
 func TestUsageIsEstimated(t *testing.T) {
-	const text = `"content":"twelve bytes","reasoning_content":"four","tool_calls":[{"index":0,"id":"a","type":"function","function":{"name":"f","arguments":"{}"}}]`
-	for d, path := range map[Dialect]OperationKind{Chat: ChatCompletions, Messages: CreateMessage, Responses: CreateResponse} {
+	const text = `"content":"twelve bytes","reasoning_content":"four","tool_calls":[{"index":0,"id":"a",` +
+		`"type":"function","function":{"name":"f","arguments":"{}"}}]`
+	for d, path := range map[Dialect]OperationKind{Chat: ChatCompletions, Messages: CreateMessage,
+		Responses: CreateResponse} {
 		body := `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"u"}]}`
 		if d == Responses {
 			body = `{"model":"m","input":"u"}`
 		}
 		call := mustDecode(t, Operation{Kind: path, Dialect: d}, body, testEnv())
-		_, u, fault := call.Answer([]byte(`{"id":"1","model":"up","choices":[{"index":0,"message":{"role":"assistant",` + text + `},"finish_reason":"stop"}]}`))
+		_, u, fault := call.Answer([]byte(`{"id":"1","model":"up","choices":[{"index":0,"message":{"role":"assistant",` +
+			text + `},"finish_reason":"stop"}]}`))
 		if fault != nil || !u.Estimated || u.CompletionTokens < 4 || u.CompletionTokens > 40 {
 			t.Errorf("%s: a whole answer cost %+v, %v", d, u, fault)
 		}

@@ -23,7 +23,8 @@ func requestOf(size int) []byte {
 	for b.Len() < size {
 		fmt.Fprintf(&b, `,{"role":"user","content":"line one\n%s"}`, text)
 	}
-	b.WriteString(`],"tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object","properties":{"a":{"type":"string"}}}}}],"model":"llama3.2:3b"}`)
+	b.WriteString(`],"tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object",` +
+		`"properties":{"a":{"type":"string"}}}}}],"model":"llama3.2:3b"}`)
 	return b.Bytes()
 }
 
@@ -53,8 +54,11 @@ func BenchmarkScanRequest(b *testing.B) {
 
 // BenchmarkChatStream measures one event of a stream: a token of llama.cpp.
 func BenchmarkChatStream(b *testing.B) {
-	token := `{"choices":[{"finish_reason":null,"index":0,"delta":{"content":" token"}}],"created":1790000000,"id":"chatcmpl-abcdefghijklmnopqrstuvwxyz012345","model":"model.gguf","system_fingerprint":"b7000-abcdef","object":"chat.completion.chunk"}`
-	call := `{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"c","type":"function","function":{"name":"f","arguments":"{\"a\":1}"}}]}}],"model":"m","usage":null,"error":null}`
+	token := `{"choices":[{"finish_reason":null,"index":0,"delta":{"content":" token"}}],"created":1790000000,` +
+		`"id":"chatcmpl-abcdefghijklmnopqrstuvwxyz012345","model":"model.gguf","system_fingerprint":"b7000-abcdef",` +
+		`"object":"chat.completion.chunk"}`
+	call := `{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"c","type":"function",` +
+		`"function":{"name":"f","arguments":"{\"a\":1}"}}]}}],"model":"m","usage":null,"error":null}`
 	for _, bb := range []struct {
 		name, data string
 		o          ChatStreamOptions
@@ -62,7 +66,8 @@ func BenchmarkChatStream(b *testing.B) {
 		{"token", token, ChatStreamOptions{Model: "llama3.2:3b"}},
 		{"tool_call_and_nulls", call, ChatStreamOptions{Model: "llama3.2:3b"}},
 		{"tool_call_repaired", call, ChatStreamOptions{Model: "llama3.2:3b", RepairToolIndex: compat.RepairOn}},
-		{"300KiB", strings.Replace(token, " token", strings.Repeat("x", 300<<10), 1), ChatStreamOptions{Model: "llama3.2:3b"}},
+		{"300KiB", strings.Replace(token, " token", strings.Repeat("x", 300<<10), 1),
+			ChatStreamOptions{Model: "llama3.2:3b"}},
 	} {
 		b.Run(bb.name, func(b *testing.B) {
 			piece := []byte(eventsOf(bb.data))
@@ -79,7 +84,9 @@ func BenchmarkChatStream(b *testing.B) {
 }
 
 func BenchmarkRewriteCompletion(b *testing.B) {
-	body := []byte(`{"id":"c1","object":"chat.completion","created":1790000000,"model":"model.gguf","choices":[{"index":0,"message":{"role":"assistant","content":"` + strings.Repeat("Hello there. ", 80) + `"},"finish_reason":"stop"}],"usage":{"prompt_tokens":100,"completion_tokens":7}}`)
+	body := []byte(`{"id":"c1","object":"chat.completion","created":1790000000,"model":"model.gguf",` +
+		`"choices":[{"index":0,"message":{"role":"assistant","content":"` + strings.Repeat("Hello there. ", 80) +
+		`"},"finish_reason":"stop"}],"usage":{"prompt_tokens":100,"completion_tokens":7}}`)
 	b.SetBytes(int64(len(body)))
 	b.ReportAllocs()
 	for b.Loop() {

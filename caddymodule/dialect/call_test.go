@@ -10,12 +10,14 @@ import (
 // A chat request goes through as it is, as a call like those of the other
 // dialects.
 func TestChatCall(t *testing.T) {
-	const body = `{"model":"public","stream":true,"messages":[{"role":"user","content":"u"}],"tools":[{"type":"function"}],"x":1}`
+	const body = `{"model":"public","stream":true,"messages":[{"role":"user","content":"u"}],` +
+		`"tools":[{"type":"function"}],"x":1}`
 	c := mustDecode(t, chatOp, body, testEnv())
 	if !c.Streamed() {
 		t.Error("not streamed")
 	}
-	if up := upstreamBody(t, c); up != strings.Replace(strings.Replace(body, "public", "up", 1), "true,", `true,"stream_options":{"include_usage":true},`, 1) {
+	if up := upstreamBody(t, c); up != strings.Replace(strings.Replace(body, "public", "up", 1), "true,",
+		`true,"stream_options":{"include_usage":true},`, 1) {
 		t.Error(up)
 	}
 	if p := c.Prompt(); len(p.Messages) != 1 || string(p.Tools) != `[{"type":"function"}]` {
@@ -54,12 +56,14 @@ func TestOtherCalls(t *testing.T) {
 // estimate is asked for the prompt that would go up, once.
 func TestCallPrompt(t *testing.T) {
 	for op, body := range map[Operation]string{
-		{Kind: CountInputTokens, Dialect: Responses}: `{"model":"public","input":"u","instructions":"i","tools":[` + functionB + `]}`,
+		{Kind: CountInputTokens, Dialect: Responses}: `{"model":"public","input":"u","instructions":"i","tools":[` +
+			functionB + `]}`,
 		countOp: `{"model":"public","system":"i","messages":[{"role":"user","content":"u"}],"tools":[` + toolB + `]}`,
 	} {
 		c := mustDecode(t, op, body, testEnv())
 		p := c.Prompt()
-		if len(p.Messages) != 2 || string(p.Messages[0]) != saying("system", "i") || string(p.Messages[1]) != saying("user", "u") || string(p.Tools) != "["+chatB+"]" {
+		if len(p.Messages) != 2 || string(p.Messages[0]) != saying("system", "i") ||
+			string(p.Messages[1]) != saying("user", "u") || string(p.Tools) != "["+chatB+"]" {
 			t.Errorf("%+v", p)
 		}
 	}

@@ -98,37 +98,65 @@ func TestRequestCases(t *testing.T) {
 	}{
 		{
 			"B5 thinking comes back", Messages,
-			messagesBody(`"messages":[{"role":"user","content":"u"},{"role":"assistant","content":[{"type":"thinking","thinking":"hm","signature":"gw1.x"},{"type":"text","text":"Hi"}]},{"role":"user","content":"go"}]`),
-			`[{"role":"user","content":"u"},{"role":"assistant","content":"Hi","reasoning_content":"hm","reasoning":"hm"},{"role":"user","content":"go"}]`, "",
+			messagesBody(`"messages":[{"role":"user","content":"u"},{"role":"assistant","content":[{"type":"thinking",` +
+				`"thinking":"hm","signature":"gw1.x"},{"type":"text","text":"Hi"}]},{"role":"user","content":"go"}]`),
+			`[{"role":"user","content":"u"},{"role":"assistant","content":"Hi","reasoning_content":"hm","reasoning":"hm"},` +
+				`{"role":"user","content":"go"}]`, "",
 		},
 		{
 			"B7 parallel calls", Responses,
-			responsesBody(`"input":[{"role":"user","content":"u"},{"type":"function_call","call_id":"c1","name":"f","arguments":"{}"},{"type":"function_call","call_id":"c2","name":"g","arguments":"{\"a\":1}"},{"type":"function_call_output","call_id":"c1","output":"1"},{"type":"function_call_output","call_id":"c2","output":"2"}]`),
-			`[{"role":"user","content":"u"},{"role":"assistant","content":"","tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{}"}},{"id":"c2","type":"function","function":{"name":"g","arguments":"{\"a\":1}"}}]},{"role":"tool","tool_call_id":"c1","content":"1"},{"role":"tool","tool_call_id":"c2","content":"2"}]`, "",
+			responsesBody(`"input":[{"role":"user","content":"u"},{"type":"function_call","call_id":"c1","name":"f",` +
+				`"arguments":"{}"},{"type":"function_call","call_id":"c2","name":"g","arguments":"{\"a\":1}"},` +
+				`{"type":"function_call_output","call_id":"c1","output":"1"},{"type":"function_call_output","call_id":"c2",` +
+				`"output":"2"}]`),
+			`[{"role":"user","content":"u"},{"role":"assistant","content":"","tool_calls":[{"id":"c1","type":"function",` +
+				`"function":{"name":"f","arguments":"{}"}},{"id":"c2","type":"function","function":{"name":"g",` +
+				`"arguments":"{\"a\":1}"}}]},{"role":"tool","tool_call_id":"c1","content":"1"},{"role":"tool",` +
+				`"tool_call_id":"c2","content":"2"}]`, "",
 		},
 		{
 			"B7 a user between calls", Responses,
-			responsesBody(`"input":[{"role":"user","content":"u"},{"type":"function_call","call_id":"c1","name":"f","arguments":"{}"},{"type":"function_call_output","call_id":"c1","output":"1"},{"role":"user","content":"v"},{"type":"function_call","call_id":"c2","name":"g","arguments":"{}"},{"type":"function_call_output","call_id":"c2","output":"2"}]`),
-			`[{"role":"user","content":"u"},{"role":"assistant","content":"","tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"c1","content":"1"},{"role":"user","content":"v"},{"role":"assistant","content":"","tool_calls":[{"id":"c2","type":"function","function":{"name":"g","arguments":"{}"}}]},{"role":"tool","tool_call_id":"c2","content":"2"}]`, "",
+			responsesBody(`"input":[{"role":"user","content":"u"},{"type":"function_call","call_id":"c1","name":"f",` +
+				`"arguments":"{}"},{"type":"function_call_output","call_id":"c1","output":"1"},{"role":"user","content":"v"},` +
+				`{"type":"function_call","call_id":"c2","name":"g","arguments":"{}"},{"type":"function_call_output",` +
+				`"call_id":"c2","output":"2"}]`),
+			`[{"role":"user","content":"u"},{"role":"assistant","content":"","tool_calls":[{"id":"c1","type":"function",` +
+				`"function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"c1","content":"1"},{"role":"user",` +
+				`"content":"v"},{"role":"assistant","content":"","tool_calls":[{"id":"c2","type":"function",` +
+				`"function":{"name":"g","arguments":"{}"}}]},{"role":"tool","tool_call_id":"c2","content":"2"}]`, "",
 		},
 		{
 			"B8 text between call and result", Responses,
-			responsesBody(`"input":[{"role":"user","content":"u"},{"type":"function_call","call_id":"c1","name":"f","arguments":"{}"},{"type":"message","role":"assistant","content":[{"type":"output_text","text":"Checking"}]},{"type":"function_call_output","call_id":"c1","output":"1"}]`),
-			`[{"role":"user","content":"u"},{"role":"assistant","content":"Checking","tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"c1","content":"1"}]`, "",
+			responsesBody(`"input":[{"role":"user","content":"u"},{"type":"function_call","call_id":"c1","name":"f",` +
+				`"arguments":"{}"},{"type":"message","role":"assistant","content":[{"type":"output_text","text":"Checking"}]},` +
+				`{"type":"function_call_output","call_id":"c1","output":"1"}]`),
+			`[{"role":"user","content":"u"},{"role":"assistant","content":"Checking","tool_calls":[{"id":"c1",` +
+				`"type":"function","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"c1","content":"1"}]`,
+			"",
 		},
 		{
 			"B9 image in a result", Messages,
-			messagesBody(`"messages":[{"role":"user","content":"u"},{"role":"assistant","content":[{"type":"tool_use","id":"c1","name":"f","input":{}},{"type":"tool_use","id":"c2","name":"f","input":{}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"c1","content":[{"type":"text","text":"ok"},` + caseImage + `]},{"type":"tool_result","tool_use_id":"c2","content":"2"},{"type":"text","text":"go on"}]}]`),
-			`[{"role":"user","content":"u"},{"role":"assistant","content":"","tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{}"}},{"id":"c2","type":"function","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"c1","content":"ok\n[image]"},{"role":"tool","tool_call_id":"c2","content":"2"},{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,iVBORw0KGgo="}},{"type":"text","text":"go on"}]}]`, "",
+			messagesBody(`"messages":[{"role":"user","content":"u"},{"role":"assistant","content":[{"type":"tool_use",` +
+				`"id":"c1","name":"f","input":{}},{"type":"tool_use","id":"c2","name":"f","input":{}}]},{"role":"user",` +
+				`"content":[{"type":"tool_result","tool_use_id":"c1","content":[{"type":"text","text":"ok"},` + caseImage +
+				`]},{"type":"tool_result","tool_use_id":"c2","content":"2"},{"type":"text","text":"go on"}]}]`),
+			`[{"role":"user","content":"u"},{"role":"assistant","content":"","tool_calls":[{"id":"c1","type":"function",` +
+				`"function":{"name":"f","arguments":"{}"}},{"id":"c2","type":"function","function":{"name":"f",` +
+				`"arguments":"{}"}}]},{"role":"tool","tool_call_id":"c1","content":"ok\n[image]"},{"role":"tool",` +
+				`"tool_call_id":"c2","content":"2"},{"role":"user","content":[{"type":"image_url",` +
+				`"image_url":{"url":"data:image/png;base64,iVBORw0KGgo="}},{"type":"text","text":"go on"}]}]`, "",
 		},
 		{
 			"B11 system in the middle", Messages,
-			messagesBody(`"system":"S","messages":[{"role":"user","content":"u1"},{"role":"system","content":"Available agents"},{"role":"assistant","content":"a1"},{"role":"user","content":"u2"}]`),
-			`[{"role":"system","content":"S"},{"role":"user","content":"u1\n\n<system-reminder>\nAvailable agents\n</system-reminder>"},{"role":"assistant","content":"a1"},{"role":"user","content":"u2"}]`, "",
+			messagesBody(`"system":"S","messages":[{"role":"user","content":"u1"},{"role":"system","content":"Available ` +
+				`agents"},{"role":"assistant","content":"a1"},{"role":"user","content":"u2"}]`),
+			`[{"role":"system","content":"S"},{"role":"user","content":"u1\n\n<system-reminder>\nAvailable ` +
+				`agents\n</system-reminder>"},{"role":"assistant","content":"a1"},{"role":"user","content":"u2"}]`, "",
 		},
 		{
 			"B12 the billing line in a user's text stays", Messages,
-			messagesBody(`"system":[{"type":"text","text":"` + billingText + `a5145;"},{"type":"text","text":"You are"}],"messages":[{"role":"user","content":"` + billingText + `a5145;"}]`),
+			messagesBody(`"system":[{"type":"text","text":"` + billingText +
+				`a5145;"},{"type":"text","text":"You are"}],"messages":[{"role":"user","content":"` + billingText + `a5145;"}]`),
 			`[{"role":"system","content":"You are"},{"role":"user","content":"` + billingText + `a5145;"}]`, "",
 		},
 		{
@@ -138,54 +166,94 @@ func TestRequestCases(t *testing.T) {
 		},
 		{
 			"B14 custom tool in the history", Responses,
-			responsesBody(`"tools":[{"type":"custom","name":"apply_patch","description":"Patches.","format":{"type":"grammar","syntax":"lark","definition":"start: x"}}],"input":[{"role":"user","content":"u"},{"type":"custom_tool_call","call_id":"c1","name":"apply_patch","input":"*** Begin\n"},{"type":"custom_tool_call_output","call_id":"c1","output":"Done"}]`),
-			`[{"role":"user","content":"u"},{"role":"assistant","content":"","tool_calls":[{"id":"c1","type":"function","function":{"name":"apply_patch","arguments":"{\"input\":\"*** Begin\\n\"}"}}]},{"role":"tool","tool_call_id":"c1","content":"Done"}]`,
-			`[{"type":"function","function":{"name":"apply_patch","description":"Patches.\n\nThe input must follow this lark grammar:\nstart: x","parameters":{"type":"object","properties":{"input":{"type":"string"}},"required":["input"]}}}]`,
+			responsesBody(`"tools":[{"type":"custom","name":"apply_patch","description":"Patches.",` +
+				`"format":{"type":"grammar","syntax":"lark","definition":"start: x"}}],"input":[{"role":"user","content":"u"},` +
+				`{"type":"custom_tool_call","call_id":"c1","name":"apply_patch","input":"*** Begin\n"},` +
+				`{"type":"custom_tool_call_output","call_id":"c1","output":"Done"}]`),
+			`[{"role":"user","content":"u"},{"role":"assistant","content":"","tool_calls":[{"id":"c1","type":"function",` +
+				`"function":{"name":"apply_patch","arguments":"{\"input\":\"*** Begin\\n\"}"}}]},{"role":"tool",` +
+				`"tool_call_id":"c1","content":"Done"}]`,
+			`[{"type":"function","function":{"name":"apply_patch","description":"Patches.\n\nThe input must follow this lark ` +
+				`grammar:\nstart: x","parameters":{"type":"object","properties":{"input":{"type":"string"}},` +
+				`"required":["input"]}}}]`,
 		},
 		{
 			"B15 namespace in the history", Responses,
-			responsesBody(`"tools":[{"type":"namespace","name":"mcp__docs__","tools":[{"type":"function","name":"search","parameters":{"type":"object","properties":{}}}]}],"input":[{"role":"user","content":"u"},{"type":"function_call","call_id":"c1","name":"search","namespace":"mcp__docs__","arguments":"{}"},{"type":"function_call_output","call_id":"c1","output":"1"}]`),
-			`[{"role":"user","content":"u"},{"role":"assistant","content":"","tool_calls":[{"id":"c1","type":"function","function":{"name":"mcp__docs__search","arguments":"{}"}}]},{"role":"tool","tool_call_id":"c1","content":"1"}]`,
+			responsesBody(`"tools":[{"type":"namespace","name":"mcp__docs__","tools":[{"type":"function","name":"search",` +
+				`"parameters":{"type":"object","properties":{}}}]}],"input":[{"role":"user","content":"u"},` +
+				`{"type":"function_call","call_id":"c1","name":"search","namespace":"mcp__docs__","arguments":"{}"},` +
+				`{"type":"function_call_output","call_id":"c1","output":"1"}]`),
+			`[{"role":"user","content":"u"},{"role":"assistant","content":"","tool_calls":[{"id":"c1","type":"function",` +
+				`"function":{"name":"mcp__docs__search","arguments":"{}"}}]},{"role":"tool","tool_call_id":"c1","content":"1"}]`,
 			`[{"type":"function","function":{"name":"mcp__docs__search","parameters":{"type":"object","properties":{}}}}]`,
 		},
 		{
 			"B16 hosted tools", Responses,
-			responsesBody(`"input":"u","tools":[{"type":"function","name":"exec_command","parameters":{"type":"object","properties":{}}},{"type":"namespace","name":"n","tools":[]},{"type":"web_search"},{"type":"image_generation"}]`),
-			`[{"role":"user","content":"u"}]`, `[{"type":"function","function":{"name":"exec_command","parameters":{"type":"object","properties":{}}}}]`,
+			responsesBody(`"input":"u","tools":[{"type":"function","name":"exec_command","parameters":{"type":"object",` +
+				`"properties":{}}},{"type":"namespace","name":"n","tools":[]},{"type":"web_search"},{"type":"image_generation"}]`),
+			`[{"role":"user","content":"u"}]`,
+			`[{"type":"function","function":{"name":"exec_command","parameters":{"type":"object","properties":{}}}}]`,
 		},
 		{
 			"B17 items of Codex", Responses,
-			responsesBody(`"input":[{"type":"additional_tools","role":"developer","tools":[{"type":"namespace","name":"functions","tools":[{"type":"custom","name":"exec"}]}]},{"role":"user","content":"u"},{"type":"tool_search_call","id":"t"},{"type":"tool_search_output","tools":[{"type":"function","name":"found"},{"type":"function","name":"found"}]},{"type":"compaction_trigger"},{"type":"agent_message","content":"x"}]`),
+			responsesBody(`"input":[{"type":"additional_tools","role":"developer","tools":[{"type":"namespace",` +
+				`"name":"functions","tools":[{"type":"custom","name":"exec"}]}]},{"role":"user","content":"u"},` +
+				`{"type":"tool_search_call","id":"t"},{"type":"tool_search_output","tools":[{"type":"function","name":"found"},` +
+				`{"type":"function","name":"found"}]},{"type":"compaction_trigger"},{"type":"agent_message","content":"x"}]`),
 			`[{"role":"user","content":"u"}]`,
-			`[{"type":"function","function":{"name":"functions__exec","parameters":{"type":"object","properties":{"input":{"type":"string"}},"required":["input"]}}},{"type":"function","function":{"name":"found","parameters":{"type":"object","properties":{}}}}]`,
+			`[{"type":"function","function":{"name":"functions__exec","parameters":{"type":"object",` +
+				`"properties":{"input":{"type":"string"}},"required":["input"]}}},{"type":"function","function":{"name":"found",` +
+				`"parameters":{"type":"object","properties":{}}}}]`,
 		},
 		{
 			"B18 thinking alone, a call alone", Messages,
-			messagesBody(`"messages":[{"role":"user","content":"u"},{"role":"assistant","content":[{"type":"thinking","thinking":"hm","signature":"s"}]},{"role":"user","content":"v"},{"role":"assistant","content":[{"type":"tool_use","id":"c1","name":"f","input":{"a":1}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"c1"}]}]`),
-			`[{"role":"user","content":"u"},{"role":"assistant","content":"","reasoning_content":"hm","reasoning":"hm"},{"role":"user","content":"v"},{"role":"assistant","content":"","tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{\"a\":1}"}}]},{"role":"tool","tool_call_id":"c1","content":""}]`, "",
+			messagesBody(`"messages":[{"role":"user","content":"u"},{"role":"assistant","content":[{"type":"thinking",` +
+				`"thinking":"hm","signature":"s"}]},{"role":"user","content":"v"},{"role":"assistant",` +
+				`"content":[{"type":"tool_use","id":"c1","name":"f","input":{"a":1}}]},{"role":"user",` +
+				`"content":[{"type":"tool_result","tool_use_id":"c1"}]}]`),
+			`[{"role":"user","content":"u"},{"role":"assistant","content":"","reasoning_content":"hm","reasoning":"hm"},` +
+				`{"role":"user","content":"v"},{"role":"assistant","content":"","tool_calls":[{"id":"c1","type":"function",` +
+				`"function":{"name":"f","arguments":"{\"a\":1}"}}]},{"role":"tool","tool_call_id":"c1","content":""}]`, "",
 		},
 		{
 			"B19 no tools at all", Responses,
-			responsesBody(`"input":"u","tools":[],"tool_choice":"auto","parallel_tool_calls":true`), `[{"role":"user","content":"u"}]`, "",
+			responsesBody(`"input":"u","tools":[],"tool_choice":"auto","parallel_tool_calls":true`),
+			`[{"role":"user","content":"u"}]`, "",
 		},
 		{
 			"B19 nothing but a hosted tool, forbidden", Responses,
-			responsesBody(`"input":"u","tools":[{"type":"web_search"}],"tool_choice":"none","parallel_tool_calls":true`), `[{"role":"user","content":"u"}]`, "",
+			responsesBody(`"input":"u","tools":[{"type":"web_search"}],"tool_choice":"none","parallel_tool_calls":true`),
+			`[{"role":"user","content":"u"}]`, "",
 		},
 		{
 			"B20 schema without properties", Messages,
-			messagesBody(`"messages":[{"role":"user","content":"u"}],"tools":[{"name":"f","input_schema":{"type":"object"}},{"name":"f","description":"again","input_schema":{"type":"object"}}]`),
-			`[{"role":"user","content":"u"}]`, `[{"type":"function","function":{"name":"f","parameters":{"type":"object","properties":{}}}}]`,
+			messagesBody(`"messages":[{"role":"user","content":"u"}],"tools":[{"name":"f","input_schema":{"type":"object"}},` +
+				`{"name":"f","description":"again","input_schema":{"type":"object"}}]`),
+			`[{"role":"user","content":"u"}]`,
+			`[{"type":"function","function":{"name":"f","parameters":{"type":"object","properties":{}}}}]`,
 		},
 		{
 			"B20 no schema", Responses,
 			responsesBody(`"input":"u","tools":[{"type":"function","name":"f","parameters":null}]`),
-			`[{"role":"user","content":"u"}]`, `[{"type":"function","function":{"name":"f","parameters":{"type":"object","properties":{}}}}]`,
+			`[{"role":"user","content":"u"}]`,
+			`[{"type":"function","function":{"name":"f","parameters":{"type":"object","properties":{}}}}]`,
 		},
 		{
 			"B22 failed calls", Messages,
-			messagesBody(`"messages":[{"role":"user","content":"u"},{"role":"assistant","content":[{"type":"tool_use","id":"c1","name":"f","input":{}},{"type":"tool_use","id":"c2","name":"f","input":{}},{"type":"tool_use","id":"c3","name":"f","input":{}},{"type":"tool_use","id":"c4","name":"f","input":{}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"c1","is_error":true,"content":"City not found"},{"type":"tool_result","tool_use_id":"c2","is_error":true,"content":[{"type":"text","text":"City not found"}]},{"type":"tool_result","tool_use_id":"c3","is_error":true},{"type":"tool_result","tool_use_id":"c4","is_error":true,"content":"Error: no"}]}]`),
-			`[{"role":"user","content":"u"},{"role":"assistant","content":"","tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{}"}},{"id":"c2","type":"function","function":{"name":"f","arguments":"{}"}},{"id":"c3","type":"function","function":{"name":"f","arguments":"{}"}},{"id":"c4","type":"function","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"c1","content":"Error: City not found"},{"role":"tool","tool_call_id":"c2","content":"Error: City not found"},{"role":"tool","tool_call_id":"c3","content":"Error: tool failed"},{"role":"tool","tool_call_id":"c4","content":"Error: no"}]`, "",
+			messagesBody(`"messages":[{"role":"user","content":"u"},{"role":"assistant","content":[{"type":"tool_use",` +
+				`"id":"c1","name":"f","input":{}},{"type":"tool_use","id":"c2","name":"f","input":{}},{"type":"tool_use",` +
+				`"id":"c3","name":"f","input":{}},{"type":"tool_use","id":"c4","name":"f","input":{}}]},{"role":"user",` +
+				`"content":[{"type":"tool_result","tool_use_id":"c1","is_error":true,"content":"City not found"},` +
+				`{"type":"tool_result","tool_use_id":"c2","is_error":true,"content":[{"type":"text","text":"City not found"}]},` +
+				`{"type":"tool_result","tool_use_id":"c3","is_error":true},{"type":"tool_result","tool_use_id":"c4",` +
+				`"is_error":true,"content":"Error: no"}]}]`),
+			`[{"role":"user","content":"u"},{"role":"assistant","content":"","tool_calls":[{"id":"c1","type":"function",` +
+				`"function":{"name":"f","arguments":"{}"}},{"id":"c2","type":"function","function":{"name":"f",` +
+				`"arguments":"{}"}},{"id":"c3","type":"function","function":{"name":"f","arguments":"{}"}},{"id":"c4",` +
+				`"type":"function","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"c1",` +
+				`"content":"Error: City not found"},{"role":"tool","tool_call_id":"c2","content":"Error: City not found"},` +
+				`{"role":"tool","tool_call_id":"c3","content":"Error: tool failed"},{"role":"tool","tool_call_id":"c4",` +
+				`"content":"Error: no"}]`, "",
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -211,14 +279,19 @@ func TestRequestCases(t *testing.T) {
 // TestB6IDs: an id that the dialect does not allow is another one for the
 // client, which names the same call when it comes back.
 func TestB6IDs(t *testing.T) {
-	c := decodeCase(t, Messages, messagesBody(`"messages":[{"role":"user","content":"u"}],"tools":[{"name":"bash","input_schema":{"type":"object"}}]`))
+	c := decodeCase(t, Messages, messagesBody(`"messages":[{"role":"user","content":"u"}],"tools":[{"name":"bash",`+
+		`"input_schema":{"type":"object"}}]`))
 	s := c.NewStream()
-	digest := messagesDigest(t, translate(s, toolChunk(call(0, "functions.bash:0", "bash", `{}`))+finishChunk("tool_calls")+upstreamDone, nil))
+	digest := messagesDigest(t, translate(s,
+		toolChunk(call(0, "functions.bash:0", "bash", `{}`))+finishChunk("tool_calls")+upstreamDone, nil))
 	id := strings.Fields(digest)[0][len("tool:"):]
 	if !isToolUse(id) {
 		t.Fatalf("id %q", id)
 	}
-	body := upstreamBody(t, decodeCase(t, Messages, messagesBody(`"messages":[{"role":"user","content":"u"},{"role":"assistant","content":[{"type":"tool_use","id":"`+id+`","name":"bash","input":{}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"`+id+`","content":"ok"}]}]`)))
+	body := upstreamBody(t, decodeCase(t, Messages,
+		messagesBody(`"messages":[{"role":"user","content":"u"},{"role":"assistant","content":[{"type":"tool_use","id":"`+id+
+			`","name":"bash","input":{}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"`+id+
+			`","content":"ok"}]}]`)))
 	if strings.Count(body, id) != 2 || !strings.Contains(body, `"tool_call_id":"`+id+`"`) {
 		t.Errorf("call and result do not match: %s", body)
 	}
@@ -226,13 +299,16 @@ func TestB6IDs(t *testing.T) {
 
 // isToolUse reports whether the messages dialect allows an id.
 func isToolUse(id string) bool {
-	return id != "" && len(id) <= 64 && strings.Trim(id, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") == ""
+	return id != "" && len(id) <= 64 &&
+		strings.Trim(id, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") == ""
 }
 
 // TestB11Extends: a longer history renders the shorter one unchanged.
 func TestB11Extends(t *testing.T) {
 	first := `{"role":"user","content":"u1"},{"role":"system","content":"Available agents"}`
-	second := first + `,{"role":"assistant","content":[{"type":"text","text":"a1"},{"type":"tool_use","id":"c1","name":"f","input":{}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"c1","content":"1"}]},{"role":"system","content":"More"}`
+	second := first + `,{"role":"assistant","content":[{"type":"text","text":"a1"},{"type":"tool_use","id":"c1",` +
+		`"name":"f","input":{}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"c1","content":"1"}]},` +
+		`{"role":"system","content":"More"}`
 	a := upstreamBody(t, decodeCase(t, Messages, messagesBody(`"system":"S","messages":[`+first+`]`)))
 	b := upstreamBody(t, decodeCase(t, Messages, messagesBody(`"system":"S","messages":[`+second+`]`)))
 	if !strings.HasPrefix(b, strings.TrimSuffix(a, "]}")) {
@@ -252,7 +328,8 @@ func TestB12Billing(t *testing.T) {
 			`"` + billingText + nonce + `;\nYou are"`,
 			`"` + billingText + nonce + `;You are"`,
 		} {
-			bodies[upstreamBody(t, decodeCase(t, Messages, messagesBody(`"system":`+system+`,"messages":[{"role":"user","content":"u"}]`)))] = true
+			bodies[upstreamBody(t, decodeCase(t, Messages,
+				messagesBody(`"system":`+system+`,"messages":[{"role":"user","content":"u"}]`)))] = true
 		}
 	}
 	for body := range bodies {
@@ -265,7 +342,10 @@ func TestB12Billing(t *testing.T) {
 // TestB14B15Names: tools come back by the names that the client gave them,
 // also where two would be called the same upstream.
 func TestB14B15Names(t *testing.T) {
-	c := decodeCase(t, Responses, responsesBody(`"input":"u","tools":[{"type":"function","name":"mcp__docs__search"},{"type":"namespace","name":"mcp__docs__","tools":[{"type":"function","name":"search"},{"type":"function","name":"fetch"}]},{"type":"custom","name":"apply_patch"}]`))
+	c := decodeCase(t, Responses,
+		responsesBody(`"input":"u","tools":[{"type":"function","name":"mcp__docs__search"},{"type":"namespace",`+
+			`"name":"mcp__docs__","tools":[{"type":"function","name":"search"},{"type":"function","name":"fetch"}]},`+
+			`{"type":"custom","name":"apply_patch"}]`))
 	var body struct {
 		Tools []struct{ Function struct{ Name string } }
 	}
@@ -278,7 +358,8 @@ func TestB14B15Names(t *testing.T) {
 	}
 	upstream.WriteString(finishChunk("tool_calls") + upstreamDone)
 	got := responsesDigest(t, translate(c.NewStream(), upstream.String(), nil))
-	const want = `function_call:c0 mcp__docs__search {"input":"x"} function_call:c1 mcp__docs__/search {"input":"x"} function_call:c2 mcp__docs__/fetch {"input":"x"} custom_tool_call:c3 apply_patch x | completed`
+	const want = `function_call:c0 mcp__docs__search {"input":"x"} function_call:c1 mcp__docs__/search {"input":"x"} ` +
+		`function_call:c2 mcp__docs__/fetch {"input":"x"} custom_tool_call:c3 apply_patch x | completed`
 	if got != want {
 		t.Errorf("\n got %s\nwant %s", got, want)
 	}
@@ -286,7 +367,8 @@ func TestB14B15Names(t *testing.T) {
 
 // TestB23Stop: stop sequences go up as an array, one of them too.
 func TestB23Stop(t *testing.T) {
-	body := upstreamBody(t, decodeCase(t, Messages, messagesBody(`"messages":[{"role":"user","content":"u"}],"stop_sequences":["END"]`)))
+	body := upstreamBody(t, decodeCase(t, Messages,
+		messagesBody(`"messages":[{"role":"user","content":"u"}],"stop_sequences":["END"]`)))
 	if !strings.Contains(body, `"stop":["END"]`) {
 		t.Errorf("%s", body)
 	}

@@ -15,8 +15,10 @@ func TestRewriteCompletion(t *testing.T) {
 		{"model", `{"id":"c","model":"up","choices":[]}`, `{"id":"c","model":"pub","choices":[]}`},
 		{
 			"all else survives",
-			"\n{ \"x\":1e3,\"timings\":{\"model\":\"up\"},\"model\" : null , \"x\":0.10,\"error\":null,\"choices\":[{\"message\":{\"reasoning_content\":\"\\u00e9\"}}] }\n",
-			"\n{ \"x\":1e3,\"timings\":{\"model\":\"up\"},\"model\" : \"pub\" , \"x\":0.10,\"error\":null,\"choices\":[{\"message\":{\"reasoning_content\":\"\\u00e9\"}}] }\n",
+			"\n{ \"x\":1e3,\"timings\":{\"model\":\"up\"},\"model\" : null , " +
+				"\"x\":0.10,\"error\":null,\"choices\":[{\"message\":{\"reasoning_content\":\"\\u00e9\"}}] }\n",
+			"\n{ \"x\":1e3,\"timings\":{\"model\":\"up\"},\"model\" : \"pub\" , " +
+				"\"x\":0.10,\"error\":null,\"choices\":[{\"message\":{\"reasoning_content\":\"\\u00e9\"}}] }\n",
 		},
 		{"no model", `{"object":"list","data":[[0.1,-2e-5]]}`, `{"object":"list","data":[[0.1,-2e-5]]}`},
 		{"empty object", `{}`, `{}`},
@@ -27,7 +29,8 @@ func TestRewriteCompletion(t *testing.T) {
 		}
 	}
 	_, usage, err := RewriteCompletion([]byte(costs), "pub", nil)
-	if want := (Usage{PromptTokens: 100, CompletionTokens: 7, CachedTokens: 75, ReasoningTokens: 3}); err != nil || usage != want {
+	if want := (Usage{PromptTokens: 100, CompletionTokens: 7, CachedTokens: 75, ReasoningTokens: 3}); err != nil ||
+		usage != want {
 		t.Errorf("usage %+v, %v", usage, err)
 	}
 }
@@ -37,10 +40,13 @@ func TestNamelessCalls(t *testing.T) {
 	const named = `{"id":"a","function":{"name":"f","arguments":"{\"x\":1}"}}`
 	for _, tt := range []struct{ message, want string }{
 		{`{"tool_calls":[{"id":"x"}],"content":"hi"}`, `{"tool_calls":[],"content":"hi"}`},
-		{`{"tool_calls":[ {"id":"x","function":{"name":"","arguments":"{}"}} , {"function":{"name":null,"arguments":{}}} ]}`, `{"tool_calls":[   ]}`},
-		{`{"tool_calls":[{"id":"x"}, ` + named + `,{"id":"y"},{},` + named + ` ,{"id":"z"}]}`, `{"tool_calls":[ ` + named + `,` + named + `]}`},
+		{`{"tool_calls":[ {"id":"x","function":{"name":"","arguments":"{}"}} , {"function":{"name":null,"arguments":{}}} ]}`,
+			`{"tool_calls":[   ]}`},
+		{`{"tool_calls":[{"id":"x"}, ` + named + `,{"id":"y"},{},` + named + ` ,{"id":"z"}]}`,
+			`{"tool_calls":[ ` + named + `,` + named + `]}`},
 		{`{"tool_calls":[` + named + `]}`, `{"tool_calls":[` + named + `]}`},
-		{`{"tool_calls":[{"id":"a","type":"custom","custom":{"name":"f","input":"x"}}]}`, `{"tool_calls":[{"id":"a","type":"custom","custom":{"name":"f","input":"x"}}]}`},
+		{`{"tool_calls":[{"id":"a","type":"custom","custom":{"name":"f","input":"x"}}]}`,
+			`{"tool_calls":[{"id":"a","type":"custom","custom":{"name":"f","input":"x"}}]}`},
 		{`{"tool_calls":null,"function_call":{"arguments":""}}`, `{"tool_calls":null,"function_call":null}`},
 		{`{"function_call":{"name":"f","arguments":"{}"}}`, `{"function_call":{"name":"f","arguments":"{}"}}`},
 		{`{"tool_calls":[` + named + `,{"id":"x","function":{"arguments":"{\"y\":1}"}}]}`, ""},
@@ -82,10 +88,12 @@ var answersThatFail = []struct{ in, message string }{
 
 func TestAnswersThatFail(t *testing.T) {
 	for _, tt := range answersThatFail {
-		if _, _, err := RewriteCompletion([]byte(tt.in), "pub", nil); err == nil || err.Kind != KindUpstream || !strings.Contains(err.Message, tt.message) {
+		if _, _, err := RewriteCompletion([]byte(tt.in), "pub", nil); err == nil || err.Kind != KindUpstream ||
+			!strings.Contains(err.Message, tt.message) {
 			t.Errorf("rewriting %q: %v", tt.in, err)
 		}
-		if _, err := ReplayAsStream([]byte(tt.in)); err == nil || err.Kind != KindUpstream || !strings.Contains(err.Message, tt.message) {
+		if _, err := ReplayAsStream([]byte(tt.in)); err == nil || err.Kind != KindUpstream ||
+			!strings.Contains(err.Message, tt.message) {
 			t.Errorf("replaying %q: %v", tt.in, err)
 		}
 	}
@@ -100,24 +108,35 @@ func TestReplayAsStream(t *testing.T) {
 	for _, tt := range []struct{ name, in, want string }{
 		{
 			"text, with what only this server knows",
-			"{\"id\":\"c1\",\"object\":\"chat.completion\",\"created\":7,\n \"model\":\"up\",\"timings\":{\"a\":1.50},\"choices\":[{\"index\":0,\"finish_reason\":\"stop\",\"message\":{\"role\":\"assistant\",\n\"content\":\"hi\"},\"stop_reason\":null}],\"usage\":{\"prompt_tokens\":1}}",
-			eventsOf(`{"id":"c1","object":"chat.completion.chunk","created":7,  "model":"up","timings":{"a":1.50},"choices":[{"index":0,"finish_reason":"stop","delta":{"role":"assistant", "content":"hi"},"stop_reason":null}],"usage":null}`,
-				`{"id":"c1","object":"chat.completion.chunk","created":7,  "model":"up","timings":{"a":1.50},"choices":[],"usage":{"prompt_tokens":1}}`, done),
+			"{\"id\":\"c1\",\"object\":\"chat.completion\",\"created\":7,\n " +
+				"\"model\":\"up\",\"timings\":{\"a\":1.50},\"choices\":[{\"index\":0,\"finish_reason\":\"stop\",\"message\":{\"role\":\"assistant\",\n\"content\":\"hi\"},\"stop_reason\":null}],\"usage\":{\"prompt_tokens\":1}}",
+			eventsOf(`{"id":"c1","object":"chat.completion.chunk","created":7,  "model":"up","timings":{"a":1.50},`+
+				`"choices":[{"index":0,"finish_reason":"stop","delta":{"role":"assistant", "content":"hi"},"stop_reason":null}],`+
+				`"usage":null}`,
+				`{"id":"c1","object":"chat.completion.chunk","created":7,  "model":"up","timings":{"a":1.50},"choices":[],`+
+					`"usage":{"prompt_tokens":1}}`, done),
 		},
 		{
 			"tool calls get an index",
-			`{"choices":[{"message":{"content":null,"tool_calls":[{"id":"a","function":{"name":"f","arguments":"{}"}},{"index":null,"function":{"name":"g"}},{"index":2,"id":"c","type":"custom","custom":{"name":"h","input":"x"}},7]},"finish_reason":"tool_calls"}]}`,
-			eventsOf(`{"choices":[{"index":0,"delta":{"content":null,"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":"{}"}},{"index":1,"function":{"name":"g"}},{"index":2,"id":"c","type":"custom","custom":{"name":"h","input":"x"}},7]},"finish_reason":"tool_calls"}]}`, done),
+			`{"choices":[{"message":{"content":null,"tool_calls":[{"id":"a","function":{"name":"f","arguments":"{}"}},` +
+				`{"index":null,"function":{"name":"g"}},{"index":2,"id":"c","type":"custom","custom":{"name":"h","input":"x"}},` +
+				`7]},"finish_reason":"tool_calls"}]}`,
+			eventsOf(`{"choices":[{"index":0,"delta":{"content":null,"tool_calls":[{"index":0,"id":"a",`+
+				`"function":{"name":"f","arguments":"{}"}},{"index":1,"function":{"name":"g"}},{"index":2,"id":"c",`+
+				`"type":"custom","custom":{"name":"h","input":"x"}},7]},"finish_reason":"tool_calls"}]}`, done),
 		},
 		{
 			"two choices without an index, one without a message, with probabilities",
-			`{"choices":[{"message":{"content":"a"},"finish_reason":"stop"},{"message":null,"finish_reason":"length","logprobs":{"content":[]}}]}`,
-			eventsOf(`{"choices":[{"index":0,"delta":{"content":"a"},"finish_reason":"stop"},{"index":1,"delta":{},"finish_reason":"length","logprobs":{"content":[]}}]}`, done),
+			`{"choices":[{"message":{"content":"a"},"finish_reason":"stop"},{"message":null,"finish_reason":"length",` +
+				`"logprobs":{"content":[]}}]}`,
+			eventsOf(`{"choices":[{"index":0,"delta":{"content":"a"},"finish_reason":"stop"},{"index":1,"delta":{},`+
+				`"finish_reason":"length","logprobs":{"content":[]}}]}`, done),
 		},
 		{
 			"a text completion",
 			`{"object":"text_completion","choices":[{"text":"a","index":0,"logprobs":null,"finish_reason":"stop"}],"usage":null}`,
-			eventsOf(`{"object":"text_completion","choices":[{"text":"a","index":0,"logprobs":null,"finish_reason":"stop"}],"usage":null}`, done),
+			eventsOf(`{"object":"text_completion","choices":[{"text":"a","index":0,"logprobs":null,"finish_reason":"stop"}],`+
+				`"usage":null}`, done),
 		},
 	} {
 		got, err := ReplayAsStream([]byte(tt.in))
@@ -149,7 +168,8 @@ func FuzzAnswer(f *testing.F) {
 	for _, tt := range answersThatFail {
 		f.Add([]byte(tt.in))
 	}
-	f.Add([]byte(`{"id":"c1","model":"up","model":7,"choices":[{"index":0,"message":{"content":"a","tool_calls":[{"id":"x"},{"index":null}]},"finish_reason":"stop"}],"usage":{"prompt_tokens":1}}`))
+	f.Add([]byte(`{"id":"c1","model":"up","model":7,"choices":[{"index":0,"message":{"content":"a",` +
+		`"tool_calls":[{"id":"x"},{"index":null}]},"finish_reason":"stop"}],"usage":{"prompt_tokens":1}}`))
 	for _, shape := range odd.Shapes {
 		f.Add([]byte(shape))
 	}

@@ -54,7 +54,8 @@ func (s *ChatStream) settle() {
 			reason = "tool_calls"
 		}
 		s.out = appendEvent(s.out, func(b []byte) []byte {
-			return jsonscan.Appendf(b, `{%s"object":"chat.completion.chunk","model":%s,"choices":[{"index":%d,"delta":{},"finish_reason":"%s"}]}`,
+			return jsonscan.Appendf(b, `{%s"object":"chat.completion.chunk","model":%s,"choices":[{"index":%d,"delta":{},`+
+				`"finish_reason":"%s"}]}`,
 				s.envelope, s.model, c.index, reason)
 		})
 	}

@@ -59,7 +59,8 @@ var routingNames = [...]string{
 	// LiteLLM
 	"fallbacks", "default_fallbacks", "context_window_fallbacks", "context_window_fallback_dict",
 	"content_policy_fallbacks", "model_list", "user_config", "deployment_id", "custom_llm_provider",
-	"extra_body", "extra_headers", "headers", "litellm_params_template", "litellm_embedding_config", "litellm_credential_name",
+	"extra_body", "extra_headers", "headers", "litellm_params_template", "litellm_embedding_config",
+	"litellm_credential_name",
 	"api_base", "base_url", "deployment_url", "s3_endpoint_url", "sagemaker_base_url",
 	"api_key", "aws_*", "azure_*", "vertex_*",
 	// SGLang, vLLM

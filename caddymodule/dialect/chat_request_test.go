@@ -36,8 +36,12 @@ var requestCases = []struct{ name, body, want, whole string }{
 	},
 	{
 		"the rest is byte for byte: numbers, order, white space, unknown and double keys, escapes",
-		"\n{ \"temperature\" : 0.10,\"seed\":123456789012345678901234567890 , \"x\":1e3,\"x\":-0.0E+05,\t\"messages\":[{\"content\":\"a\\u00e9\\/\",\"role\":\"user\"}],\r\n\"model\" : \"pub\" , \"tools\":[ ] }\n",
-		"\n{ \"temperature\" : 0.10,\"seed\":123456789012345678901234567890 , \"x\":1e3,\"x\":-0.0E+05,\t\"messages\":[{\"content\":\"a\\u00e9\\/\",\"role\":\"user\"}],\r\n\"model\" : \"up\" , \"tools\":[ ] }\n", "",
+		"\n{ \"temperature\" : 0.10,\"seed\":123456789012345678901234567890 , " +
+			"\"x\":1e3,\"x\":-0.0E+05,\t\"messages\":[{\"content\":\"a\\u00e9\\/\",\"role\":\"user\"}],\r\n\"model\" : " +
+			"\"pub\" , \"tools\":[ ] }\n",
+		"\n{ \"temperature\" : 0.10,\"seed\":123456789012345678901234567890 , " +
+			"\"x\":1e3,\"x\":-0.0E+05,\t\"messages\":[{\"content\":\"a\\u00e9\\/\",\"role\":\"user\"}],\r\n\"model\" : \"up\" " +
+			", \"tools\":[ ] }\n", "",
 	},
 	{
 		"bytes that are no UTF-8, and lone surrogates, pass",
@@ -160,11 +164,14 @@ func TestRequestOfOtherOperations(t *testing.T) {
 		body, want string
 		choices    int
 	}{
-		{Completions, `{"model":"pub","prompt":"x","stream":true}`, `{"model":"up","prompt":"x","stream":true,"stream_options":{"include_usage":true}}`, 1},
+		{Completions, `{"model":"pub","prompt":"x","stream":true}`,
+			`{"model":"up","prompt":"x","stream":true,"stream_options":{"include_usage":true}}`, 1},
 		{Completions, `{"model":"pub","prompt":["x","y"],"n":2}`, `{"model":"up","prompt":["x","y"],"n":2}`, 0},
-		{Completions, `{"model":"pub","prompt":"x","n":2,"max_completion_tokens":5}`, `{"model":"up","prompt":"x","n":2,"max_tokens":5,"max_completion_tokens":5}`, 2},
+		{Completions, `{"model":"pub","prompt":"x","n":2,"max_completion_tokens":5}`,
+			`{"model":"up","prompt":"x","n":2,"max_tokens":5,"max_completion_tokens":5}`, 2},
 		{Completions, `{"model":"pub"}`, `{"model":"up"}`, 0},
-		{Embeddings, `{"input":["a"],"model":"pub","stream":"odd","N":2,"MAX_TOKENS":0}`, `{"input":["a"],"model":"up","stream":"odd","N":2,"MAX_TOKENS":0}`, 1},
+		{Embeddings, `{"input":["a"],"model":"pub","stream":"odd","N":2,"MAX_TOKENS":0}`,
+			`{"input":["a"],"model":"up","stream":"odd","N":2,"MAX_TOKENS":0}`, 1},
 		{ChatCompletions, `{"model":"pub","messages":[],"n":3}`, `{"model":"up","messages":[],"n":3}`, 3},
 		{ChatCompletions, `{"model":"pub","messages":[],"n":null}`, `{"model":"up","messages":[],"n":null}`, 1},
 	} {
@@ -212,7 +219,8 @@ var badRequests = []struct{ body, param, code, message string }{
 	{`{"model":"m","messages":[]}x`, "", "", "unexpected text after the JSON object at byte 27"},
 	{`{"model":"m","messages":[],}`, "", "", "expected a key in double quotes at byte 27"},
 	{"{\"model\":\"m\",\"messages\":[\"\n\"]}", "", "", "control character in a string"},
-	{`{"model":"m","messages":` + strings.Repeat("[", 600) + strings.Repeat("]", 600) + `}`, "", "", "nesting deeper than 512"},
+	{`{"model":"m","messages":` + strings.Repeat("[", 600) + strings.Repeat("]", 600) + `}`, "", "",
+		"nesting deeper than 512"},
 
 	{`{"messages":[]}`, "model", "missing_required_parameter", "Missing required parameter: model"},
 	{`{"model":null,"messages":[]}`, "model", "missing_required_parameter", ""},
@@ -222,7 +230,8 @@ var badRequests = []struct{ body, param, code, message string }{
 
 	{`{"model":"a","model":"b","messages":[]}`, "model", "", `"model" is duplicated`},
 	{`{"model":"a","mod\u0065l":"b","messages":[]}`, "model", "", `"model" is duplicated`},
-	{`{"model":"a","MODEL":"b","messages":[]}`, "model", "unsupported_parameter", `Unknown parameter "MODEL": did you mean "model"?`},
+	{`{"model":"a","MODEL":"b","messages":[]}`, "model", "unsupported_parameter",
+		`Unknown parameter "MODEL": did you mean "model"?`},
 	{`{"Model":"b","model":"a","messages":[]}`, "model", "unsupported_parameter", ""},
 	{`{"Model":"b","messages":[]}`, "model", "unsupported_parameter", ""},
 	{`{"model":"a","\u017ftream":true,"messages":[]}`, "stream", "unsupported_parameter", ""},
@@ -231,20 +240,25 @@ var badRequests = []struct{ body, param, code, message string }{
 	{`{"model":"a","stream":true,"stream":false,"messages":[]}`, "stream", "", "is duplicated"},
 	{`{"model":"a","max_tokens":1,"max_tokens":2,"messages":[]}`, "max_tokens", "", "is duplicated"},
 	{`{"model":"a","n_predict":1,"n_predict":2,"messages":[]}`, "n_predict", "", "is duplicated"},
-	{`{"model":"a","N_Predict":1,"messages":[]}`, "n_predict", "unsupported_parameter", `Unknown parameter "N_Predict": did you mean "n_predict"?`},
-	{`{"model":"a","max_new_tokenſ":1,"messages":[]}`, "max_new_tokens", "unsupported_parameter", `did you mean "max_new_tokens"?`},
+	{`{"model":"a","N_Predict":1,"messages":[]}`, "n_predict", "unsupported_parameter",
+		`Unknown parameter "N_Predict": did you mean "n_predict"?`},
+	{`{"model":"a","max_new_tokenſ":1,"messages":[]}`, "max_new_tokens", "unsupported_parameter",
+		`did you mean "max_new_tokens"?`},
 	{`{"model":"a","N":128,"messages":[]}`, "n", "unsupported_parameter", `Unknown parameter "N": did you mean "n"?`},
 	{`{"model":"a","N_cmpl":128,"messages":[]}`, "n_cmpl", "unsupported_parameter", `did you mean "n_cmpl"?`},
 	{`{"model":"a","beſt_of":128,"messages":[]}`, "best_of", "unsupported_parameter", `did you mean "best_of"?`},
 	{`{"model":"a","stream_options":{},"stream_options":{},"messages":[]}`, "stream_options", "", "is duplicated"},
-	{`{"model":"a","stream_options":{"include_usage":true,"include_usage":false},"messages":[]}`, "stream_options.include_usage", "", "is duplicated"},
-	{`{"model":"a","stream_options":{"Include_Usage":false},"messages":[]}`, "stream_options.include_usage", "unsupported_parameter", ""},
+	{`{"model":"a","stream_options":{"include_usage":true,"include_usage":false},"messages":[]}`,
+		"stream_options.include_usage", "", "is duplicated"},
+	{`{"model":"a","stream_options":{"Include_Usage":false},"messages":[]}`, "stream_options.include_usage",
+		"unsupported_parameter", ""},
 
 	{`{"model":"a","stream":"true","messages":[]}`, "stream", "invalid_type", "expected a boolean, got a string"},
 	{`{"model":"a","stream":1,"messages":[]}`, "stream", "invalid_type", ""},
 	{`{"model":"a","stream_options":true,"messages":[]}`, "stream_options", "invalid_type", "expected an object"},
 	{`{"model":"a","stream_options":[],"messages":[]}`, "stream_options", "invalid_type", ""},
-	{`{"model":"a","stream_options":{"include_usage":1},"messages":[]}`, "stream_options.include_usage", "invalid_type", ""},
+	{`{"model":"a","stream_options":{"include_usage":1},"messages":[]}`, "stream_options.include_usage",
+		"invalid_type", ""},
 	{`{"model":"a","max_tokens":"5","messages":[]}`, "max_tokens", "invalid_type", "expected a number"},
 	{`{"model":"a","max_completion_tokens":{},"messages":[]}`, "max_completion_tokens", "invalid_type", ""},
 
@@ -260,7 +274,8 @@ func TestRequestErrors(t *testing.T) {
 			t.Errorf("%.80s: accepted", tt.body)
 			continue
 		}
-		if r != nil || derr.Kind != KindInvalidRequest || derr.Param != tt.param || derr.Code != tt.code || !strings.Contains(derr.Message, tt.message) {
+		if r != nil || derr.Kind != KindInvalidRequest || derr.Param != tt.param || derr.Code != tt.code ||
+			!strings.Contains(derr.Message, tt.message) {
 			t.Errorf("%.80s: got param %q, code %q, message %q", tt.body, derr.Param, derr.Code, derr.Message)
 		}
 	}
@@ -295,12 +310,16 @@ func FuzzScanRequest(f *testing.F) {
 	for _, s := range []string{
 		`{"model":"m","messages":[]}`,
 		`{"model":"m","messages":[],"stream":true,"stream_options":{"include_usage":false,"a":[1,{"b":null}]}}`,
-		`{"max_completion_tokens":1,"model":"\u006d","messages":[{"role":"user","content":"x"}],"max_tokens":null,"stream":true}`,
+		`{"max_completion_tokens":1,"model":"\u006d","messages":[{"role":"user","content":"x"}],"max_tokens":null,` +
+			`"stream":true}`,
 		`{"model":"m","messages":[],"stream":true,"stream_options":null}`,
 		`{"model":"m","MODEL":"n","messages":[]}`, ` {} `, `[`, `{"model":"a"}}`,
-		`{"model":"m","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"http://x"}},{"image":["http://x","data:,"]},{"file":{"file_data":"http://x"}}]}]}`,
-		`{"model":"m","messages":[{"content":[{"content":[{"video_path":"/x"},{"Media":"http://x"}]},{"image_embeds":{"image_embeds":"x"}}]}]}`,
-		`{"model":"m","messages":[],"max_tokens":0,"max_completion_tokens":0,"n_predict":-1,"max_new_tokens":1e9,"n":4,"n_cmpl":5}`,
+		`{"model":"m","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"http://x"}},` +
+			`{"image":["http://x","data:,"]},{"file":{"file_data":"http://x"}}]}]}`,
+		`{"model":"m","messages":[{"content":[{"content":[{"video_path":"/x"},{"Media":"http://x"}]},` +
+			`{"image_embeds":{"image_embeds":"x"}}]}]}`,
+		`{"model":"m","messages":[],"max_tokens":0,"max_completion_tokens":0,"n_predict":-1,"max_new_tokens":1e9,"n":4,` +
+			`"n_cmpl":5}`,
 		`{"model":"m","messages":[],"N_Predict":0,"N":128,"beſt_of":2,"API_BASE":"http://x","aws_region_name":"x"}`,
 	} {
 		f.Add([]byte(s))
@@ -311,7 +330,8 @@ func FuzzScanRequest(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte) {
 		keep := bytes.Clone(body)
 		for _, kind := range []OperationKind{Completions, Embeddings} {
-			if r, derr := ScanRequest(Operation{Kind: kind, Dialect: Chat}, body); derr == nil && !json.Valid([]byte(bodyOf(t, r.Body("up")))) {
+			if r, derr := ScanRequest(Operation{Kind: kind, Dialect: Chat}, body); derr == nil &&
+				!json.Valid([]byte(bodyOf(t, r.Body("up")))) {
 				t.Fatalf("kind %d: the upstream's body is no JSON", kind)
 			}
 		}
@@ -350,7 +370,8 @@ func FuzzScanRequest(f *testing.F) {
 		}
 		checkLimited(t, r)
 		for m := jsonscan.Object(body); m.Next(); {
-			if isLike(m.Name(), "messages") && r.checkMedia(place{m.Key, m.Value}, "") != nil && r.applyOptions(compat.Options{ExtraModels: true}) == nil {
+			if isLike(m.Name(), "messages") && r.checkMedia(place{m.Key, m.Value}, "") != nil &&
+				r.applyOptions(compat.Options{ExtraModels: true}) == nil {
 				t.Fatal("an address of media was not noticed while the body was scanned")
 			}
 		}

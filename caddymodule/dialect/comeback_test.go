@@ -14,7 +14,8 @@ import (
 func TestReasoningComesBack(t *testing.T) {
 	const thought = "hm \"é\" 😀?>"
 	upstream := reasonChunk(thought) + contentChunk("Hi") + finishChunk("stop") + upstreamDone
-	events, err := clientEvents(translate(decodeCase(t, Responses, responsesBody(`"input":"u","store":false,"include":["reasoning.encrypted_content"]`)).NewStream(), upstream, nil))
+	events, err := clientEvents(translate(decodeCase(t, Responses,
+		responsesBody(`"input":"u","store":false,"include":["reasoning.encrypted_content"]`)).NewStream(), upstream, nil))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -24,7 +25,9 @@ func TestReasoningComesBack(t *testing.T) {
 	}
 	item["summary"] = []any{}
 	text, _ := json.Marshal(item)
-	body := upstreamBody(t, decodeCase(t, Responses, responsesBody(`"input":[{"role":"user","content":"u"},`+string(text)+`,{"role":"assistant","content":"Hi"},{"role":"user","content":"v"}]`)))
+	body := upstreamBody(t, decodeCase(t, Responses,
+		responsesBody(`"input":[{"role":"user","content":"u"},`+string(text)+
+			`,{"role":"assistant","content":"Hi"},{"role":"user","content":"v"}]`)))
 	if want := `"reasoning_content":` + quoted(thought); !strings.Contains(body, want) {
 		t.Errorf("no %s in %s", want, body)
 	}
@@ -35,7 +38,8 @@ func TestReasoningComesBack(t *testing.T) {
 // whole.
 func TestOmittedThinkingComesBack(t *testing.T) {
 	const thought = "hm \"é\" 😀?>"
-	call := decodeCase(t, Messages, messagesBody(`"thinking":{"type":"adaptive","display":"omitted"},"messages":[{"role":"user","content":"u"}]`))
+	call := decodeCase(t, Messages,
+		messagesBody(`"thinking":{"type":"adaptive","display":"omitted"},"messages":[{"role":"user","content":"u"}]`))
 	whole, _, err := call.Answer([]byte(wholeBody(`"content":"Hi","reasoning_content":`+quoted(thought), `"stop"`, "")))
 	if err != nil {
 		t.Fatal(err)
@@ -45,7 +49,8 @@ func TestOmittedThinkingComesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	block, _ := dig(message, "content", 0).(map[string]any)
-	events, failed := clientEvents(translate(call.NewStream(), reasonChunk(thought)+contentChunk("Hi")+finishChunk("stop")+upstreamDone, nil))
+	events, failed := clientEvents(translate(call.NewStream(),
+		reasonChunk(thought)+contentChunk("Hi")+finishChunk("stop")+upstreamDone, nil))
 	if failed != nil {
 		t.Fatal(failed)
 	}
@@ -59,7 +64,9 @@ func TestOmittedThinkingComesBack(t *testing.T) {
 		t.Fatalf("whole %v, streamed %q", block, streamed)
 	}
 	text, _ := json.Marshal(block)
-	body := upstreamBody(t, decodeCase(t, Messages, messagesBody(`"messages":[{"role":"user","content":"u"},{"role":"assistant","content":[`+string(text)+`,{"type":"text","text":"Hi"}]},{"role":"user","content":"v"}]`)))
+	body := upstreamBody(t, decodeCase(t, Messages,
+		messagesBody(`"messages":[{"role":"user","content":"u"},{"role":"assistant","content":[`+string(text)+
+			`,{"type":"text","text":"Hi"}]},{"role":"user","content":"v"}]`)))
 	if want := `"reasoning_content":` + quoted(thought); !strings.Contains(body, want) {
 		t.Errorf("no %s in %s", want, body)
 	}
@@ -88,7 +95,8 @@ func TestAnswersAreKept(t *testing.T) {
 		if ok {
 			text, _ := json.Marshal(response)
 			var body any
-			if err := json.Unmarshal(kept.Body, &body); err != nil || !reflect.DeepEqual(body, response) || len(kept.Output) != 1 {
+			if err := json.Unmarshal(kept.Body, &body); err != nil || !reflect.DeepEqual(body, response) ||
+				len(kept.Output) != 1 {
 				t.Errorf("kept %s\nsent %s", kept.Body, text)
 			}
 		}

@@ -220,7 +220,8 @@ func withReminders(parts []contentPart, folded []string) []contentPart {
 
 // reminders returns the system text that was folded into a turn.
 func reminders(folded []string) string {
-	return "<system-reminder>\n" + strings.Join(folded, "\n</system-reminder>\n\n<system-reminder>\n") + "\n</system-reminder>"
+	return "<system-reminder>\n" + strings.Join(folded, "\n</system-reminder>\n\n<system-reminder>\n") +
+		"\n</system-reminder>"
 }
 
 // messageWriter encodes chat messages.
@@ -311,7 +312,8 @@ func (w *messageWriter) calls(calls []toolCall) {
 		if i > 0 {
 			w.b = append(w.b, ',')
 		}
-		w.b = jsonscan.Appendf(w.b, `{"id":%q,"type":"function","function":{"name":%q,"arguments":%q}}`, c.id, c.name, c.arguments)
+		w.b = jsonscan.Appendf(w.b, `{"id":%q,"type":"function","function":{"name":%q,"arguments":%q}}`, c.id, c.name,
+			c.arguments)
 	}
 	w.b = append(w.b, ']')
 }

@@ -18,15 +18,21 @@ func TestElementsAreCounted(t *testing.T) {
 	}{
 		{"messages", messagesOp, listOf(aMessage+",", same(aUser), `]}`), 1},
 		{"blocks", messagesOp, listOf(aMessage+`,{"role":"user","content":[`, same(`{"type":"text","text":"a"}`), `]}]}`), 2},
-		{"calls", messagesOp, listOf(aMessage+`,{"role":"assistant","content":[`, numbered(`{"type":"tool_use","id":"#","name":"f"}`), `]}]}`), 2},
-		{"blocks of results", messagesOp, listOf(aMessage+`,{"role":"user","content":[{"type":"tool_result","tool_use_id":"a","content":[`, same(`{"type":"text","text":"a"}`), `]}]}]}`), 3},
+		{"calls", messagesOp, listOf(aMessage+`,{"role":"assistant","content":[`,
+			numbered(`{"type":"tool_use","id":"#","name":"f"}`), `]}]}`), 2},
+		{"blocks of results", messagesOp,
+			listOf(aMessage+`,{"role":"user","content":[{"type":"tool_result","tool_use_id":"a","content":[`,
+				same(`{"type":"text","text":"a"}`), `]}]}]}`), 3},
 		{"blocks of the system", messagesOp, listOf(aMessage+`],"system":[`, same(`{"type":"text","text":"a"}`), `]}`), 1},
 		{"tools", messagesOp, listOf(aMessage+`],"tools":[`, same(`{"name":"f"}`), `]}`), 1},
 		{"items", responsesOp, listOf(anInput+`,`, same(aUser), `]}`), 1},
 		{"calls", responsesOp, listOf(anInput+`,`, same(`{"type":"function_call","call_id":"c","name":"f"}`), `]}`), 1},
-		{"parts", responsesOp, listOf(anInput+`,{"role":"user","content":[`, same(`{"type":"input_text","text":"a"}`), `]}]}`), 2},
+		{"parts", responsesOp, listOf(anInput+`,{"role":"user","content":[`, same(`{"type":"input_text","text":"a"}`),
+			`]}]}`), 2},
 		{"tools", responsesOp, listOf(anInput+`],"tools":[`, same(`{"type":"function","name":"f"}`), `]}`), 1},
-		{"tools of a namespace", responsesOp, listOf(anInput+`],"tools":[{"type":"namespace","name":"n","tools":[`, same(`{"type":"function","name":"f"}`), `]}]}`), 2},
+		{"tools of a namespace", responsesOp,
+			listOf(anInput+`],"tools":[{"type":"namespace","name":"n","tools":[`, same(`{"type":"function","name":"f"}`),
+				`]}]}`), 2},
 		{"additional tools", responsesOp, listOf(anInput+`,{"type":"additional_tools","tools":[`, same(`1`), `]}]}`), 2},
 	} {
 		c, err := Decode(tt.op, []byte(tt.input(n)), testEnv())
@@ -62,7 +68,8 @@ func TestMaxElements(t *testing.T) {
 			t.Errorf("%s: as many as may be: %s", tt.name, err.Message)
 		}
 		_, err := Decode(tt.op, []byte(tt.input(maxElements-tt.other+1)), testEnv())
-		if err == nil || err.HTTPStatus(tt.op.Dialect) != 400 || !strings.Contains(err.Message, "100,000") || !strings.Contains(err.Message, "split the request") {
+		if err == nil || err.HTTPStatus(tt.op.Dialect) != 400 || !strings.Contains(err.Message, "100,000") ||
+			!strings.Contains(err.Message, "split the request") {
 			t.Errorf("%s: one more: %v", tt.name, err)
 		}
 	}

@@ -38,28 +38,32 @@ const (
 
 // The kinds of errors.
 var (
-	KindInvalidRequest      = &Kind{400, "invalid_request_error", "", "invalid_request_error", 0, ClassCaller}
-	KindInvalidKey          = &Kind{401, "invalid_request_error", "invalid_api_key", "authentication_error", 0, ClassPolicy}
-	KindForbidden           = &Kind{403, "invalid_request_error", "forbidden", "permission_error", 0, ClassPolicy}
-	KindAddress             = &Kind{403, "permission_error", "ip_not_allowed", "permission_error", 0, ClassPolicy}
-	KindUnknownModel        = &Kind{404, "invalid_request_error", "model_not_found", "not_found_error", 0, ClassCaller}
-	KindUnknownURL          = &Kind{404, "invalid_request_error", "unknown_url", "not_found_error", 0, ClassCaller}
-	KindNotFound            = &Kind{404, "invalid_request_error", "", "not_found_error", 0, ClassCaller}
-	KindWrongMethod         = &Kind{405, "invalid_request_error", "unknown_url", "invalid_request_error", 0, ClassCaller}
-	KindUpgradeRequired     = &Kind{426, "invalid_request_error", "upgrade_not_supported", "invalid_request_error", 0, ClassCaller}
+	KindInvalidRequest = &Kind{400, "invalid_request_error", "", "invalid_request_error", 0, ClassCaller}
+	KindInvalidKey     = &Kind{401, "invalid_request_error", "invalid_api_key", "authentication_error", 0,
+		ClassPolicy}
+	KindForbidden       = &Kind{403, "invalid_request_error", "forbidden", "permission_error", 0, ClassPolicy}
+	KindAddress         = &Kind{403, "permission_error", "ip_not_allowed", "permission_error", 0, ClassPolicy}
+	KindUnknownModel    = &Kind{404, "invalid_request_error", "model_not_found", "not_found_error", 0, ClassCaller}
+	KindUnknownURL      = &Kind{404, "invalid_request_error", "unknown_url", "not_found_error", 0, ClassCaller}
+	KindNotFound        = &Kind{404, "invalid_request_error", "", "not_found_error", 0, ClassCaller}
+	KindWrongMethod     = &Kind{405, "invalid_request_error", "unknown_url", "invalid_request_error", 0, ClassCaller}
+	KindUpgradeRequired = &Kind{426, "invalid_request_error", "upgrade_not_supported", "invalid_request_error", 0,
+		ClassCaller}
 	KindRequestTimeout      = &Kind{408, "invalid_request_error", "request_timeout", "timeout_error", 0, ClassCaller}
 	KindTooLarge            = &Kind{413, "invalid_request_error", "request_too_large", "request_too_large", 0, ClassCaller}
-	KindUnsupportedEncoding = &Kind{415, "invalid_request_error", "unsupported_content_encoding", "invalid_request_error", 0, ClassCaller}
-	KindContextLength       = &Kind{400, "invalid_request_error", "context_length_exceeded", "invalid_request_error", 0, ClassCaller}
-	KindRateLimit           = &Kind{429, "rate_limit_error", "rate_limit_exceeded", "rate_limit_error", 0, ClassPolicy}
-	KindQuota               = &Kind{429, "insufficient_quota", "insufficient_quota", "rate_limit_error", 0, ClassPolicy}
-	KindOffline             = &Kind{503, "server_error", "deployment_offline", "overloaded_error", 0, ClassUpstream}
-	KindOverloaded          = &Kind{503, "server_error", "overloaded", "overloaded_error", 529, ClassGateway}
-	KindUnreachable         = &Kind{502, "server_error", "upstream_unreachable", "api_error", 0, ClassUpstream}
-	KindTimeout             = &Kind{504, "server_error", "upstream_timeout", "timeout_error", 0, ClassUpstream}
-	KindUpstream            = &Kind{502, "server_error", "upstream_error", "api_error", 0, ClassUpstream}
-	KindUpstreamAuth        = &Kind{502, "server_error", "upstream_auth", "api_error", 0, ClassUpstream}
-	KindInternal            = &Kind{500, "server_error", "internal_error", "api_error", 0, ClassGateway}
+	KindUnsupportedEncoding = &Kind{415, "invalid_request_error", "unsupported_content_encoding", "invalid_request_error",
+		0, ClassCaller}
+	KindContextLength = &Kind{400, "invalid_request_error", "context_length_exceeded", "invalid_request_error", 0,
+		ClassCaller}
+	KindRateLimit    = &Kind{429, "rate_limit_error", "rate_limit_exceeded", "rate_limit_error", 0, ClassPolicy}
+	KindQuota        = &Kind{429, "insufficient_quota", "insufficient_quota", "rate_limit_error", 0, ClassPolicy}
+	KindOffline      = &Kind{503, "server_error", "deployment_offline", "overloaded_error", 0, ClassUpstream}
+	KindOverloaded   = &Kind{503, "server_error", "overloaded", "overloaded_error", 529, ClassGateway}
+	KindUnreachable  = &Kind{502, "server_error", "upstream_unreachable", "api_error", 0, ClassUpstream}
+	KindTimeout      = &Kind{504, "server_error", "upstream_timeout", "timeout_error", 0, ClassUpstream}
+	KindUpstream     = &Kind{502, "server_error", "upstream_error", "api_error", 0, ClassUpstream}
+	KindUpstreamAuth = &Kind{502, "server_error", "upstream_auth", "api_error", 0, ClassUpstream}
+	KindInternal     = &Kind{500, "server_error", "internal_error", "api_error", 0, ClassGateway}
 )
 
 // Error is the error of a request, independent of the dialect. Body, HTTPStatus and

@@ -38,7 +38,8 @@ func RefusedKey(reason string) *Error {
 	case "second_bearer":
 		message = "The API key begins with `Bearer`. Enter the key alone (sk-svc-…) in the client's settings."
 	case "malformed":
-		message = "This is not a whole API key of this gateway, which is sk-svc- and 43 letters and digits. Copy it again, or create a new one."
+		message = "This is not a whole API key of this gateway, which is sk-svc- and 43 letters and digits. Copy it again, " +
+			"or create a new one."
 	}
 	return &Error{Kind: KindInvalidKey, Message: message}
 }
@@ -63,25 +64,35 @@ func EndedKey(reason string) *Error {
 // The errors of requests without further details.
 var (
 	// addressNotAllowed: the key is for other addresses.
-	addressNotAllowed = fixed(KindAddress, "This API key may not be used from your IP address. Use it from a network that it allows, or ask its owner to add yours.")
+	addressNotAllowed = fixed(KindAddress,
+		"This API key may not be used from your IP address. Use it from a network that it allows, or ask its owner to add "+
+			"yours.")
 	// UnsupportedEncoding: the gateway does not support the Content-Encoding.
-	UnsupportedEncoding = fixed(KindUnsupportedEncoding, "The request's Content-Encoding is not supported. Use gzip, zstd, or none.")
+	UnsupportedEncoding = fixed(KindUnsupportedEncoding,
+		"The request's Content-Encoding is not supported. Use gzip, zstd, or none.")
 	// UnreadableBody: the body is incomplete or cannot be decompressed.
-	UnreadableBody = fixed(KindInvalidRequest, "The request body could not be read: it is incomplete, or does not match its Content-Encoding.")
+	UnreadableBody = fixed(KindInvalidRequest,
+		"The request body could not be read: it is incomplete, or does not match its Content-Encoding.")
 	// SlowBody: the body arrives too slowly.
 	SlowBody = fixed(KindRequestTimeout, "The request body arrived too slowly. Send at least 64 KiB per minute.")
 	// StreamBroken: the upstream's stream ended too early.
-	StreamBroken = fixed(KindUpstream, "The upstream stream ended unexpectedly: the model server stopped before the answer was complete. Try again.")
+	StreamBroken = fixed(KindUpstream,
+		"The upstream stream ended unexpectedly: the model server stopped before the answer was complete. Try again.")
 	// TunnelBroken: the tunnel was lost during a stream.
-	TunnelBroken = fixed(KindUpstream, "The stream ended unexpectedly: the connection to the model server's connector was lost before the answer was complete. Try again.")
+	TunnelBroken = fixed(KindUpstream,
+		"The stream ended unexpectedly: the connection to the model server's connector was lost before the answer was "+
+			"complete. Try again.")
 	// brokenArguments: tool arguments are invalid, and a part of them was already sent.
-	brokenArguments = fixed(KindUpstream, "The model produced invalid tool arguments: they are not a JSON object. Try again.")
+	brokenArguments = fixed(KindUpstream,
+		"The model produced invalid tool arguments: they are not a JSON object. Try again.")
 	// namelessCall: a tool call has arguments but no name.
-	namelessCall = fixed(KindUpstream, "The model server sent the arguments of a tool call without the tool's name. Try again.")
+	namelessCall = fixed(KindUpstream,
+		"The model server sent the arguments of a tool call without the tool's name. Try again.")
 	// noChoices: an answer has no choices.
 	noChoices = fixed(KindUpstream, "The model server's answer contains no choices.")
 	// noSummary: a compaction has no complete summary.
-	noSummary = fixed(KindUpstream, "The model did not write a complete summary of the conversation. Try again, or continue with the whole conversation.")
+	noSummary = fixed(KindUpstream,
+		"The model did not write a complete summary of the conversation. Try again, or continue with the whole conversation.")
 	// upgradeRequired: a WebSocket handshake for responses. Clients fall back to POST at once only on status 426.
 	upgradeRequired = fixed(KindUpgradeRequired, "WebSocket is not supported here. Send POST /v1/responses.")
 )
@@ -98,7 +109,8 @@ func UnknownModel(model, similar string) *Error {
 	e := ofModel(KindUnknownModel, 0, message)(model)
 	e.Param, e.logged = "model", fmt.Sprintf(message, hidden)
 	// Claude Code reads the beginning.
-	e.messagesMessage = "model: " + string(show(model)) + " is not a model of this gateway for this key; GET /v1/models lists yours."
+	e.messagesMessage = "model: " + string(show(model)) +
+		" is not a model of this gateway for this key; GET /v1/models lists yours."
 	if similar != "" {
 		e.Message += " Did you mean `" + similar + "`?"
 		e.messagesMessage += " Did you mean " + similar + "?"
@@ -113,19 +125,24 @@ const listsModels = "GET /v1/models lists the models that this key may use."
 
 // EmbeddingsOnly is the error for a request to an embeddings model that is for a chat model.
 func EmbeddingsOnly(model string) *Error {
-	return invalid("model", "wrong_model_kind", "The model `%s` is an embeddings model: it serves POST /v1/embeddings alone. "+
-		"Choose a chat model; GET /v1/models has the `kind` of each.", model)
+	return invalid("model", "wrong_model_kind",
+		"The model `%s` is an embeddings model: it serves POST /v1/embeddings alone. "+
+			"Choose a chat model; GET /v1/models has the `kind` of each.", model)
 }
 
 // BodyTooLarge is the error for a request body of more than limit bytes.
 func BodyTooLarge(limit int64) *Error {
-	return &Error{Kind: KindTooLarge, Message: "The request body exceeds this gateway's limit (max_body, " + byteSize(limit) + "), compressed or decompressed. Send less, or ask its operator to raise max_body."}
+	return &Error{Kind: KindTooLarge,
+		Message: "The request body exceeds this gateway's limit (max_body, " + byteSize(limit) +
+			"), compressed or decompressed. Send less, or ask its operator to raise max_body."}
 }
 
 // ReferencesTooLarge is the error for a request that exceeds limit bytes together with
 // the kept items that it refers to.
 func ReferencesTooLarge(limit int64) *Error {
-	return &Error{Kind: KindTooLarge, Message: "The request, including the items of previous_response_id and item_reference, exceeds this gateway's limit (max_body, " + byteSize(limit) + "). Refer to fewer items, or ask its operator to raise max_body."}
+	return &Error{Kind: KindTooLarge,
+		Message: "The request, including the items of previous_response_id and item_reference, exceeds this gateway's " +
+			"limit (max_body, " + byteSize(limit) + "). Refer to fewer items, or ask its operator to raise max_body."}
 }
 
 // Internal is the error for a failure of the gateway. message must not contain
@@ -137,31 +154,48 @@ func Internal(message string) *Error {
 // The errors of models and of the routes to them.
 var (
 	// Offline: no connector of the deployment is online.
-	Offline = ofModel(KindOffline, 5, "The model `%s` is offline: its connector is not connected to this gateway. If this persists, start the connector.")
+	Offline = ofModel(KindOffline, 5,
+		"The model `%s` is offline: its connector is not connected to this gateway. If this persists, start the connector.")
 	// NoRoute: the connector does not have the deployment's upstream. Their names are not disclosed to clients.
-	NoRoute = ofModel(KindUnreachable, noRetry, "The model `%s` is not configured: it has no model server. The gateway's log has the details.")
+	NoRoute = ofModel(KindUnreachable, noRetry,
+		"The model `%s` is not configured: it has no model server. The gateway's log has the details.")
 	// UpstreamUnreachable: the connector cannot connect to the model server.
-	UpstreamUnreachable = ofModel(KindUnreachable, 0, "The connector cannot connect to the model server of `%s`. Check that the server is running at the address in the connector's configuration.")
+	UpstreamUnreachable = ofModel(KindUnreachable, 0,
+		"The connector cannot connect to the model server of `%s`. Check that the server is running at the address in the "+
+			"connector's configuration.")
 	// UpstreamReset: the connection to the model server was lost before it answered.
-	UpstreamReset = ofModel(KindUnreachable, 0, "The connection to the model server of `%s` was lost before it answered. It may have crashed or restarted. Try again.")
+	UpstreamReset = ofModel(KindUnreachable, 0,
+		"The connection to the model server of `%s` was lost before it answered. It may have crashed or restarted. Try again.")
 	// TunnelLost: the tunnel was lost before the model server answered. The outcome of the request is unknown.
-	TunnelLost = ofModel(KindUnreachable, 0, "The connection to the connector of `%s` was lost before the model server answered. Try again.")
+	TunnelLost = ofModel(KindUnreachable, 0,
+		"The connection to the connector of `%s` was lost before the model server answered. Try again.")
 	// UpstreamRefused: the connector rejected the request.
-	UpstreamRefused = ofModel(KindUnreachable, noRetry, "The connector rejected the request for `%s`. Check the upstream of the deployment, and the connector's log.")
+	UpstreamRefused = ofModel(KindUnreachable, noRetry,
+		"The connector rejected the request for `%s`. Check the upstream of the deployment, and the connector's log.")
 	// UpstreamTooLarge: the connector does not accept a message of this size.
-	UpstreamTooLarge = ofModel(KindTooLarge, 0, "The connector of `%s` does not accept a message of this size. Send less, or upgrade the connector.")
+	UpstreamTooLarge = ofModel(KindTooLarge, 0,
+		"The connector of `%s` does not accept a message of this size. Send less, or upgrade the connector.")
 	// UpstreamCompressed: the model server's answer has an unsupported compression.
-	UpstreamCompressed = ofModel(KindUpstream, noRetry, "The model server of `%s` compressed its answer although it was asked not to, and the gateway cannot decompress it. Turn off compression in the model server, or in the proxy in front of it.")
+	UpstreamCompressed = ofModel(KindUpstream, noRetry,
+		"The model server of `%s` compressed its answer although it was asked not to, and the gateway cannot decompress "+
+			"it. Turn off compression in the model server, or in the proxy in front of it.")
 	// UpstreamMalformed: the model server's answer violates HTTP.
-	UpstreamMalformed = ofModel(KindUpstream, 0, "The model server of `%s` sent an answer that is not valid HTTP. The connector's log names the fault. Correct the model server, or the proxy in front of it.")
+	UpstreamMalformed = ofModel(KindUpstream, 0,
+		"The model server of `%s` sent an answer that is not valid HTTP. The connector's log names the fault. Correct the "+
+			"model server, or the proxy in front of it.")
 	// ConnectorBusy: the connector has reached its memory limit.
-	ConnectorBusy = ofModel(KindOverloaded, 5, "The connector of `%s` has reached its memory limit (max_memory). Send less at a time, or raise its max_memory.")
+	ConnectorBusy = ofModel(KindOverloaded, 5,
+		"The connector of `%s` has reached its memory limit (max_memory). Send less at a time, or raise its max_memory.")
 	// ConnectorFull: the connectors of the deployment have reached their limit of requests.
-	ConnectorFull = ofModel(KindRateLimit, 5, "The connector of the model `%s` has reached its limit of concurrent requests (queue_full). Send fewer at a time, or raise max_requests in its configuration.")
+	ConnectorFull = ofModel(KindRateLimit, 5,
+		"The connector of the model `%s` has reached its limit of concurrent requests (queue_full). Send fewer at a time, "+
+			"or raise max_requests in its configuration.")
 	// QueueFull: the deployment's queue is full.
-	QueueFull = ofModel(KindRateLimit, 5, "The model `%s` is busy and its queue is full (queue_full). Send fewer requests at a time.")
+	QueueFull = ofModel(KindRateLimit, 5,
+		"The model `%s` is busy and its queue is full (queue_full). Send fewer requests at a time.")
 	// QueueTimeout: the request timed out in the deployment's queue.
-	QueueTimeout = ofModel(KindRateLimit, 5, "The model `%s` is busy and the request timed out in its queue (queue_timeout). Send fewer requests at a time.")
+	QueueTimeout = ofModel(KindRateLimit, 5,
+		"The model `%s` is busy and the request timed out in its queue (queue_timeout). Send fewer requests at a time.")
 )
 
 // noRetry is passed to ofModel if the client should not retry.
@@ -171,19 +205,24 @@ const noRetry = -1
 // model's name. wait is the number of seconds before a retry, 0 if unknown.
 func ofModel(kind *Kind, wait int, message string) func(model string) *Error {
 	return func(model string) *Error {
-		return &Error{Kind: kind, RetryAfter: max(wait, 0), NoRetry: wait == noRetry, Message: fmt.Sprintf(message, show(model))}
+		return &Error{Kind: kind, RetryAfter: max(wait, 0), NoRetry: wait == noRetry,
+			Message: fmt.Sprintf(message, show(model))}
 	}
 }
 
 // AnswerTooLarge is the error for a whole answer of more than limit bytes.
 func AnswerTooLarge(model string, limit int64) *Error {
-	return ofModel(KindUpstream, noRetry, "The answer of the model server of `%s` exceeds this gateway's limit ("+byteSize(limit)+"). Request less at a time, or a stream.")(model)
+	return ofModel(KindUpstream, noRetry,
+		"The answer of the model server of `%s` exceeds this gateway's limit ("+byteSize(limit)+
+			"). Request less at a time, or a stream.")(model)
 }
 
 // StreamTooLarge is the error of a stream that requires a buffer of more than limit
 // bytes.
 func StreamTooLarge(model string, limit int64) *Error {
-	return ofModel(KindUpstream, noRetry, "The stream of the model server of `%s` exceeds this gateway's limit for one answer ("+byteSize(limit)+"). Request less at a time.")(model)
+	return ofModel(KindUpstream, noRetry,
+		"The stream of the model server of `%s` exceeds this gateway's limit for one answer ("+byteSize(limit)+
+			"). Request less at a time.")(model)
 }
 
 // Overloaded is the error of a gateway that does not accept requests at the moment.
@@ -199,12 +238,14 @@ func StoreLost() *Error {
 // StoreLostDuring is the error of a running request that a gateway ends because it is without
 // its store for too long.
 func StoreLostDuring() *Error {
-	return Overloaded("This gateway has lost its store, so it cannot check whether the API key is still valid. The answer is incomplete.")
+	return Overloaded("This gateway has lost its store, so it cannot check whether the API key is still valid. The " +
+		"answer is incomplete.")
 }
 
 // MemoryFull is the error of a gateway that has reached its memory limit.
 func MemoryFull() *Error {
-	return Overloaded("The gateway has reached its memory limit for requests and answers (max_memory), in total or for this key. Send less at a time, or raise max_memory.")
+	return Overloaded("The gateway has reached its memory limit for requests and answers (max_memory), in total or for " +
+		"this key. Send less at a time, or raise max_memory.")
 }
 
 // FromHandler returns the error for a request that another Caddy handler, such as a
@@ -260,7 +301,9 @@ func garbled(data []byte) *Error {
 
 // abortedUpstream is the error for an answer whose finish_reason reports a failure.
 func abortedUpstream(reason string) *Error {
-	return &Error{Kind: KindUpstream, Message: "The model server aborted the answer (finish_reason " + reason + "). Try again.", logged: "The model server aborted the answer. Try again."}
+	return &Error{Kind: KindUpstream,
+		Message: "The model server aborted the answer (finish_reason " + reason + "). Try again.",
+		logged:  "The model server aborted the answer. Try again."}
 }
 
 // invalid is the error 400 for a field of the request.
@@ -280,17 +323,21 @@ func invalid(param, code, format string, args ...any) *Error {
 
 // ResponseNotFound is the error for the id of a response that is not kept.
 func ResponseNotFound(id string) *Error {
-	return &Error{Kind: KindNotFound, Message: "Response with id '" + string(show(id)) + "' not found.", logged: "Response not found."}
+	return &Error{Kind: KindNotFound, Message: "Response with id '" + string(show(id)) + "' not found.",
+		logged: "Response not found."}
 }
 
 // wrongMethod is the error for an unsupported method. allow lists the supported ones.
 func wrongMethod(method, path, allow string) *Error {
 	path, logged := string(show(path)), "This path does not support the method; use "+allow+"."
 	if method == "OPTIONS" { // a CORS preflight request
-		return &Error{Kind: KindWrongMethod, Allow: allow, logged: logged, Message: "Web pages of this origin cannot call the API. " +
-			"Add the origin to `cors` in the gateway's configuration, or call the API from a server. " + path + " supports " + allow + "."}
+		return &Error{Kind: KindWrongMethod, Allow: allow, logged: logged,
+			Message: "Web pages of this origin cannot call the API. " +
+				"Add the origin to `cors` in the gateway's configuration, or call the API from a server. " + path + " supports " +
+				allow + "."}
 	}
-	return &Error{Kind: KindWrongMethod, Allow: allow, logged: logged, Message: path + " does not support " + string(show(method)) + "; use " + allow + "."}
+	return &Error{Kind: KindWrongMethod, Allow: allow, logged: logged,
+		Message: path + " does not support " + string(show(method)) + "; use " + allow + "."}
 }
 
 // unknownURL is the error for an unknown path.
@@ -299,7 +346,8 @@ func unknownURL(method, path string) *Error {
 		return e
 	}
 	const fix = ". Check the path; the API's base URL ends in /v1."
-	return &Error{Kind: KindUnknownURL, Message: "Unknown request URL: " + string(show(method)+" "+show(path)) + fix, logged: "Unknown request URL" + fix}
+	return &Error{Kind: KindUnknownURL, Message: "Unknown request URL: " + string(show(method)+" "+show(path)) + fix,
+		logged: "Unknown request URL" + fix}
 }
 
 // NoVersion is the error for an API path without /v1. base is the correct base URL.
@@ -308,7 +356,9 @@ func NoVersion(method, path, base string) *Error {
 		return e
 	}
 	const why = ". The API is below /v1"
-	return &Error{Kind: KindUnknownURL, Message: "Unknown request URL: " + string(show(method)+" "+show(path)) + why + ": set the client's base URL to " + string(show(base)) + ".", logged: "Unknown request URL" + why + "."}
+	return &Error{Kind: KindUnknownURL,
+		Message: "Unknown request URL: " + string(show(method)+" "+show(path)) + why + ": set the client's base URL to " +
+			string(show(base)) + ".", logged: "Unknown request URL" + why + "."}
 }
 
 // missing is the error for a missing required field.

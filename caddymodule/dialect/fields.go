@@ -22,17 +22,24 @@ var knownFields = func() map[string]string {
 	known := make(map[string]string)
 	for _, name := range [...]string{
 		// requests
-		"background", "conversation", "frequency_penalty", "include", "input", "instructions", "max_output_tokens", "max_tokens",
-		"max_tool_calls", "mcp_servers", "messages", "metadata", "model", "output_config", "output_format", "parallel_tool_calls",
-		"presence_penalty", "previous_response_id", "prompt", "prompt_cache_key", "reasoning", "safety_identifier", "stop_sequences",
-		"store", "stream", "system", "temperature", "text", "thinking", "thread", "tool_choice", "tools", "top_k", "top_logprobs",
+		"background", "conversation", "frequency_penalty", "include", "input", "instructions", "max_output_tokens",
+		"max_tokens",
+		"max_tool_calls", "mcp_servers", "messages", "metadata", "model", "output_config", "output_format",
+		"parallel_tool_calls",
+		"presence_penalty", "previous_response_id", "prompt", "prompt_cache_key", "reasoning", "safety_identifier",
+		"stop_sequences",
+		"store", "stream", "system", "temperature", "text", "thinking", "thread", "tool_choice", "tools", "top_k",
+		"top_logprobs",
 		"top_p", "truncation",
 		// messages, items and their content
-		"action", "arguments", "call_id", "content", "data", "detail", "encrypted_content", "file_data", "file_id", "file_url", "filename",
-		"id", "image_url", "input_audio", "is_error", "media_type", "name", "namespace", "operation", "output", "refusal", "role",
+		"action", "arguments", "call_id", "content", "data", "detail", "encrypted_content", "file_data", "file_id",
+		"file_url", "filename",
+		"id", "image_url", "input_audio", "is_error", "media_type", "name", "namespace", "operation", "output",
+		"refusal", "role",
 		"signature", "source", "status", "summary", "title", "tool_name", "tool_use_id", "type", "url",
 		// tools and other objects
-		"budget_tokens", "description", "disable_parallel_tool_use", "display", "effort", "format", "function", "input_schema", "mode",
+		"budget_tokens", "description", "disable_parallel_tool_use", "display", "effort", "format", "function",
+		"input_schema", "mode",
 		"parameters", "schema", "strict", "definition", "syntax",
 		// arguments of calls, probabilities
 		"command", "commands", "diff", "env", "max_output_length", "path", "timeout_ms", "workdir", "working_directory",

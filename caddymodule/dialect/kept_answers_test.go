@@ -9,7 +9,8 @@ func TestTokenCount(t *testing.T) {
 	if got := string(TokenCount(Operation{Kind: CountTokens}, 12)); got != `{"input_tokens":12}`+"\n" {
 		t.Error(got)
 	}
-	if got := string(TokenCount(Operation{Kind: CountInputTokens}, 12)); got != `{"object":"response.input_tokens","input_tokens":12}`+"\n" {
+	if got := string(TokenCount(Operation{Kind: CountInputTokens},
+		12)); got != `{"object":"response.input_tokens","input_tokens":12}`+"\n" {
 		t.Error(got)
 	}
 }
@@ -24,8 +25,10 @@ func TestInputItems(t *testing.T) {
 	items := [][]byte{[]byte(`{"id":"a"}`), []byte(`{"id":"b"}`), []byte(`{"id":"c"}`)}
 	const list = `{"object":"list","data":[`
 	for query, want := range map[string]string{
-		"":                          list + `{"id":"c"},{"id":"b"},{"id":"a"}],"has_more":false,"first_id":"c","last_id":"a"}`,
-		"order=asc":                 list + `{"id":"a"},{"id":"b"},{"id":"c"}],"has_more":false,"first_id":"a","last_id":"c"}`,
+		"": list +
+			`{"id":"c"},{"id":"b"},{"id":"a"}],"has_more":false,"first_id":"c","last_id":"a"}`,
+		"order=asc": list +
+			`{"id":"a"},{"id":"b"},{"id":"c"}],"has_more":false,"first_id":"a","last_id":"c"}`,
 		"limit=2":                   list + `{"id":"c"},{"id":"b"}],"has_more":true,"first_id":"c","last_id":"b"}`,
 		"limit=2&after=b":           list + `{"id":"a"}],"has_more":false,"first_id":"a","last_id":"a"}`,
 		"order=asc&after=a&limit=1": list + `{"id":"b"}],"has_more":true,"first_id":"b","last_id":"b"}`,
@@ -37,7 +40,8 @@ func TestInputItems(t *testing.T) {
 			t.Errorf("%s: %s, %v", query, got, err)
 		}
 	}
-	for query, param := range map[string]string{"limit=0": "limit", "limit=x": "limit", "limit=101": "limit", "order=up": "order", "after=z": "after"} {
+	for query, param := range map[string]string{"limit=0": "limit", "limit=x": "limit", "limit=101": "limit",
+		"order=up": "order", "after=z": "after"} {
 		q, _ := url.ParseQuery(query)
 		if _, err := InputItems(items, q); err == nil || err.Param != param || err.HTTPStatus(Responses) != 400 {
 			t.Errorf("%s: %v", query, err)

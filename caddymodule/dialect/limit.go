@@ -37,11 +37,13 @@ func LimitReached(l Limit) *Error {
 		if l.Short {
 			e.Message = "Quota used up for this " + l.Of + "."
 		}
-		e.Message += " It resets at " + l.Reset.Round(time.Second).Format("2006-01-02 15:04 UTC") + ". To use more before, ask the operator of the gateway for a higher limit."
+		e.Message += " It resets at " + l.Reset.Round(time.Second).Format("2006-01-02 15:04 UTC") +
+			". To use more before, ask the operator of the gateway for a higher limit."
 	case l.Short:
 		e.Message = "Rate limit reached for this " + l.Of + "."
 	case l.Name == limitConcurrency:
-		e.Message = fmt.Sprintf("Rate limit reached. Limit %s for this %s, and too many wait already or for too long.", amount, l.Of)
+		e.Message = fmt.Sprintf("Rate limit reached. Limit %s for this %s, and too many wait already or for too long.",
+			amount, l.Of)
 	default:
 		e.Message = fmt.Sprintf("Rate limit reached. Limit %s for this %s.", amount, l.Of)
 	}

@@ -11,8 +11,10 @@ func withLogprobs(r *reply) { r.logprobs = true }
 
 // prob is what a model server tells of a token, and what a client is told.
 func prob(token string) (upstream, client string) {
-	client = `{"token":` + quoted(token) + `,"logprob":-0.25,"bytes":[1,2],"top_logprobs":[{"token":"x","logprob":-1e1,"bytes":[]}]}`
-	upstream = `{"id":7,"token":` + quoted(token) + `,"logprob":-0.25,"bytes":[1,2],"top_logprobs":[{"id":8,"token":"x","logprob":-1e1,"bytes":null}]}`
+	client = `{"token":` + quoted(token) +
+		`,"logprob":-0.25,"bytes":[1,2],"top_logprobs":[{"token":"x","logprob":-1e1,"bytes":[]}]}`
+	upstream = `{"id":7,"token":` + quoted(token) +
+		`,"logprob":-0.25,"bytes":[1,2],"top_logprobs":[{"id":8,"token":"x","logprob":-1e1,"bytes":null}]}`
 	return upstream, client
 }
 
@@ -23,7 +25,8 @@ func probChunk(members string, tokens ...string) string {
 		upstream, _ := prob(token)
 		list = append(list, upstream)
 	}
-	return rawEvent(`{"choices":[{"index":0,"delta":{` + members + `},"logprobs":{"content":[` + strings.Join(list, ",") + `],"refusal":null},"finish_reason":null}]}`)
+	return rawEvent(`{"choices":[{"index":0,"delta":{` + members + `},"logprobs":{"content":[` + strings.Join(list, ",") +
+		`],"refusal":null},"finish_reason":null}]}`)
 }
 
 // clientProbs is what a client is sent about tokens.
@@ -106,25 +109,32 @@ func TestLogprobsInStreams(t *testing.T) {
 			clientProbs("Hi"), false,
 		},
 		{
-			"not those of thinking in the text", probChunk(`"content":"<th"`, "<th") + probChunk(`"content":"ink>hm"`, "ink>", "hm") + probChunk(`"content":"</think>\n"`, "</think>", "\n") + probChunk(`"content":"Hi"`, "Hi"),
+			"not those of thinking in the text",
+			probChunk(`"content":"<th"`, "<th") + probChunk(`"content":"ink>hm"`, "ink>", "hm") +
+				probChunk(`"content":"</think>\n"`, "</think>", "\n") + probChunk(`"content":"Hi"`, "Hi"),
 			[]string{clientProbs("Hi")},
 			clientProbs("Hi"), true,
 		},
 		{
-			"behind a call that is open", toolChunk(call(0, "c1", "a", `{"x":`)) + probChunk(`"content":"H"`, "H") + probChunk(`"content":"i"`, "i") + toolChunk(more(0, `1}`)),
+			"behind a call that is open",
+			toolChunk(call(0, "c1", "a", `{"x":`)) + probChunk(`"content":"H"`, "H") + probChunk(`"content":"i"`, "i") +
+				toolChunk(more(0, `1}`)),
 			[]string{clientProbs("H", "i")},
 			clientProbs("H", "i"), false,
 		},
 		{
 			"not those of calls and refusals",
-			probChunk(`"tool_calls":[{"index":0,"id":"c1","function":{"name":"a","arguments":"{}"}}]`, "{", "}") + probChunk(`"refusal":"no"`, "no") + probChunk(`"content":"Hi"`, "Hi"),
+			probChunk(`"tool_calls":[{"index":0,"id":"c1","function":{"name":"a","arguments":"{}"}}]`, "{", "}") +
+				probChunk(`"refusal":"no"`, "no") + probChunk(`"content":"Hi"`, "Hi"),
 			[]string{clientProbs("Hi")},
 			clientProbs("Hi"), false,
 		},
 		{"none", contentChunk("Hi"), []string{"[]"}, "[]", false},
-		{"of another form", rawEvent(`{"choices":[{"index":0,"delta":{"content":"Hi"},"logprobs":{"tokens":["Hi"],"token_logprobs":[-1]}}]}`), []string{"[]"}, "[]", false},
+		{"of another form", rawEvent(`{"choices":[{"index":0,"delta":{"content":"Hi"},"logprobs":{"tokens":["Hi"],` +
+			`"token_logprobs":[-1]}}]}`), []string{"[]"}, "[]", false},
 		{
-			"with much missing", rawEvent(`{"choices":[{"index":0,"delta":{"content":"Hi"},"logprobs":{"content":[7,{"token":null,"logprob":null,"top_logprobs":[7,{"token":"y"}]}]}}]}`),
+			"with much missing", rawEvent(`{"choices":[{"index":0,"delta":{"content":"Hi"},"logprobs":{"content":[7,` +
+				`{"token":null,"logprob":null,"top_logprobs":[7,{"token":"y"}]}]}}]}`),
 			[]string{`[{"token":"","logprob":0,"bytes":[],"top_logprobs":[{"token":"y","logprob":0,"bytes":[]}]}]`},
 			`[{"token":"","logprob":0,"bytes":[],"top_logprobs":[{"token":"y","logprob":0,"bytes":[]}]}]`, false,
 		},
@@ -132,7 +142,8 @@ func TestLogprobsInStreams(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			upstream := c.upstream + finishChunk("stop") + upstreamDone
 			for _, cut := range []func() int{nil, func() int { return 7 }} {
-				stream := translate(newTestStream(Responses, testCall(withLogprobs, func(r *reply) { r.options.ThinkTags = c.think })), upstream, cut)
+				stream := translate(newTestStream(Responses,
+					testCall(withLogprobs, func(r *reply) { r.options.ThinkTags = c.think })), upstream, cut)
 				deltas, done, part, output := deltaProbs(t, stream)
 				var want []string
 				for _, d := range c.deltas {
@@ -169,8 +180,10 @@ func TestLogprobsOfWholeAnswers(t *testing.T) {
 	}
 	for _, c := range []struct{ name, body, want string }{
 		{"text", wholeBody(`"content":"Hello"`, `"stop"`, list("He", "llo")), clientProbs("He", "llo")},
-		{"text and the mark of the end", wholeBody(`"content":"Hello"`, `"stop"`, list("He", "llo", "<|end|>")), clientProbs("He", "llo", "<|end|>")},
-		{"behind thinking", wholeBody(`"content":"Hi you","reasoning_content":"Hi"`, `"stop"`, list("Hi", "</think>", "\n\n", "Hi", " you", "<|end|>")), clientProbs("Hi", " you")},
+		{"text and the mark of the end", wholeBody(`"content":"Hello"`, `"stop"`, list("He", "llo", "<|end|>")),
+			clientProbs("He", "llo", "<|end|>")},
+		{"behind thinking", wholeBody(`"content":"Hi you","reasoning_content":"Hi"`, `"stop"`,
+			list("Hi", "</think>", "\n\n", "Hi", " you", "<|end|>")), clientProbs("Hi", " you")},
 		{"thinking without a token of the text", wholeBody(`"content":"Hi","reasoning":"hm"`, `"stop"`, list("hm")), "[]"},
 		{"tokens across the edge", wholeBody(`"content":"Hi","reasoning":"hm"`, `"stop"`, list("hm\nH", "i")), "[]"},
 		{"tokens across the other edge", wholeBody(`"content":"Hi","reasoning":"hm"`, `"stop"`, list("hm", "H", "i!")), "[]"},
@@ -208,7 +221,8 @@ func TestLogprobsAreAskedFor(t *testing.T) {
 	} {
 		body := responsesBody(`"input":"u",` + c.members)
 		checkFields(t, upstreamFields(t, responsesOp, body), map[string]string{"logprobs": c.logprobs, "top_logprobs": c.top})
-		stream := translate(mustDecode(t, responsesOp, body, testEnv()).NewStream(), probChunk(`"content":"Hi"`, "Hi")+finishChunk("stop")+upstreamDone, nil)
+		stream := translate(mustDecode(t, responsesOp, body, testEnv()).NewStream(),
+			probChunk(`"content":"Hi"`, "Hi")+finishChunk("stop")+upstreamDone, nil)
 		if told := strings.Contains(stream, `"logprob":-0.25`); told != c.told {
 			t.Errorf("%s: told %v, want %v", c.members, told, c.told)
 		}

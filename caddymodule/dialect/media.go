@@ -50,7 +50,8 @@ func isMediaKey(key []byte) bool {
 // isDataKey reports whether a key's value is data or an id, in an object below a media
 // key.
 func isDataKey(key []byte) bool {
-	return bytes.EqualFold(key, []byte("data")) || bytes.EqualFold(key, []byte("file_data")) || bytes.EqualFold(key, []byte("file_id"))
+	return bytes.EqualFold(key, []byte("data")) || bytes.EqualFold(key, []byte("file_data")) ||
+		bytes.EqualFold(key, []byte("file_id"))
 }
 
 // isTensorKey reports whether a media key's value is tensors: one, or an object of several.
@@ -170,7 +171,8 @@ func remoteFault(address, policy string) string {
 	case policy != compat.RemoteHTTPS:
 		return "this deployment does not allow remote media. Send the content itself as a data: URL."
 	case !isPublicHTTPS(address):
-		return "this deployment allows only https:// URLs of public hosts. Use one, or send the content itself as a data: URL."
+		return "this deployment allows only https:// URLs of public hosts. Use one, or send the content itself as a data: " +
+			"URL."
 	}
 	return ""
 }

@@ -43,22 +43,26 @@ func wholeNumbers(what string, v any, names string) error {
 }
 
 // messageUsageKeys are the keys of a message's usage.
-const messageUsageKeys = "input_tokens output_tokens cache_creation_input_tokens cache_read_input_tokens cache_creation server_tool_use service_tier output_tokens_details inference_geo speed"
+const messageUsageKeys = "input_tokens output_tokens cache_creation_input_tokens cache_read_input_tokens " +
+	"cache_creation server_tool_use service_tier output_tokens_details inference_geo speed"
 
 // checkMessage checks a message object by the messages dialect's table: every
 // key that SDKs' types demand, and none of the upstream's.
 func checkMessage(m map[string]any) error {
-	if err := keysOf("message", m, "id type role model content stop_reason stop_sequence stop_details container usage"); err != nil {
+	if err := keysOf("message", m,
+		"id type role model content stop_reason stop_sequence stop_details container usage"); err != nil {
 		return err
 	}
-	if m["type"] != "message" || m["role"] != "assistant" || m["model"] != "public" || !strings.HasPrefix(str(m, "id"), "msg_") {
+	if m["type"] != "message" || m["role"] != "assistant" || m["model"] != "public" ||
+		!strings.HasPrefix(str(m, "id"), "msg_") {
 		return fmt.Errorf("a message of the wrong head: %v", m)
 	}
 	usage := m["usage"]
 	if err := keysOf("usage", usage, messageUsageKeys); err != nil {
 		return err
 	}
-	if err := wholeNumbers("usage", usage, "input_tokens output_tokens cache_creation_input_tokens cache_read_input_tokens"); err != nil {
+	if err := wholeNumbers("usage", usage,
+		"input_tokens output_tokens cache_creation_input_tokens cache_read_input_tokens"); err != nil {
 		return err
 	}
 	content, ok := m["content"].([]any)
@@ -289,10 +293,12 @@ func (g *messagesGrammar) end(e clientEvent) error {
 	if err := keysOf(e.name, e.json, "type delta usage"); err != nil {
 		return err
 	}
-	if err := keysOf("usage", e.json["usage"], "input_tokens output_tokens cache_creation_input_tokens cache_read_input_tokens server_tool_use output_tokens_details"); err != nil {
+	if err := keysOf("usage", e.json["usage"],
+		"input_tokens output_tokens cache_creation_input_tokens cache_read_input_tokens server_tool_use output_tokens_details"); err != nil {
 		return err
 	}
-	if err := wholeNumbers("usage", e.json["usage"], "input_tokens output_tokens cache_creation_input_tokens cache_read_input_tokens"); err != nil {
+	if err := wholeNumbers("usage", e.json["usage"],
+		"input_tokens output_tokens cache_creation_input_tokens cache_read_input_tokens"); err != nil {
 		return err
 	}
 	delta := e.json["delta"]

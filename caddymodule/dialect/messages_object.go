@@ -18,14 +18,16 @@ func appendMessageHead(b []byte, id, model string) []byte {
 // not ended.
 func (m *messagesEncoder) appendTail(b []byte, reason, matched string, u Usage) []byte {
 	b = append(appendStop(append(b, "],"...), reason, matched, m.refusal), `,"usage":`...)
-	return append(appendMessageUsage(b, u, `"cache_creation":null,"server_tool_use":null,"service_tier":"standard"`, `,"inference_geo":null,"speed":null`), '}')
+	return append(appendMessageUsage(b, u, `"cache_creation":null,"server_tool_use":null,"service_tier":"standard"`,
+		`,"inference_geo":null,"speed":null`), '}')
 }
 
 // appendMessageUsage appends a message's usage with constant members that SDKs' types
 // require. Unlike the upstream's, its input tokens exclude cached ones.
 func appendMessageUsage(b []byte, u Usage, middle, end string) []byte {
 	cached := max(u.CachedTokens, 0)
-	b = jsonscan.Appendf(b, `{"input_tokens":%d,"output_tokens":%d,"cache_creation_input_tokens":0,"cache_read_input_tokens":%d,%s,"output_tokens_details":`,
+	b = jsonscan.Appendf(b, `{"input_tokens":%d,"output_tokens":%d,"cache_creation_input_tokens":0,`+
+		`"cache_read_input_tokens":%d,%s,"output_tokens_details":`,
 		max(u.PromptTokens-cached, 0), max(u.CompletionTokens, 0), cached, middle)
 	if u.ReasoningTokens > 0 {
 		b = jsonscan.Appendf(b, `{"thinking_tokens":%d}`, u.ReasoningTokens)
@@ -60,7 +62,8 @@ func appendStop(b []byte, reason, matched string, refusal []byte) []byte {
 	if reason != "stop_sequence" {
 		matched = ""
 	}
-	return jsonscan.Appendf(b, `"stop_reason":%n,"stop_sequence":%n,"stop_details":%n,"container":null`, reason, matched, details)
+	return jsonscan.Appendf(b, `"stop_reason":%n,"stop_sequence":%n,"stop_details":%n,"container":null`, reason,
+		matched, details)
 }
 
 // signer signs a thinking block while it is written. Clients discard turns with

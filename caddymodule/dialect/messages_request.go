@@ -18,7 +18,8 @@ func decodeMessages(body []byte, env *Env, counted bool) (Call, *Error) {
 	c := new(messagesCall)
 	c.counted = counted
 	err := c.decode(body, env, Messages,
-		c.readModel, c.readUnsupported, c.readSystem, c.readMessages, c.readTools, c.needTool, c.readToolChoice, c.readFormat, c.readThinking, c.readSampling)
+		c.readModel, c.readUnsupported, c.readSystem, c.readMessages, c.readTools, c.needTool, c.readToolChoice,
+		c.readFormat, c.readThinking, c.readSampling)
 	return c, err
 }
 

@@ -98,9 +98,11 @@ var messagesFieldCases = []struct {
 	{"no system", `"system":""`, map[string]string{"messages": `[{"role":"user","content":"u"}]`}},
 	{"no system blocks", `"system":[]`, map[string]string{"messages": `[{"role":"user","content":"u"}]`}},
 	{"system null", `"system":null`, map[string]string{"messages": `[{"role":"user","content":"u"}]`}},
-	{"system string", `"system":"s"`, map[string]string{"messages": `[{"role":"system","content":"s"},{"role":"user","content":"u"}]`}},
+	{"system string", `"system":"s"`,
+		map[string]string{"messages": `[{"role":"system","content":"s"},{"role":"user","content":"u"}]`}},
 	{
-		"system blocks", `"system":[{"type":"text","text":"a","cache_control":{"type":"ephemeral"}},{"type":"text","text":""},{"type":"text","text":"b"}]`,
+		"system blocks", `"system":[{"type":"text","text":"a","cache_control":{"type":"ephemeral"}},{"type":"text",` +
+			`"text":""},{"type":"text","text":"b"}]`,
 		map[string]string{"messages": `[{"role":"system","content":"a\n\nb"},{"role":"user","content":"u"}]`},
 	},
 	{"not streamed", `"stream":false`, map[string]string{"stream": "", "stream_options": ""}},
@@ -109,7 +111,8 @@ var messagesFieldCases = []struct {
 		"sampling, as it was written", `"temperature":0.10,"top_p":1e-1,"top_k":40`,
 		map[string]string{"temperature": "0.10", "top_p": "1e-1", "top_k": "40"},
 	},
-	{"no sampling of our own", `"metadata":{}`, map[string]string{"temperature": "", "top_p": "", "top_k": "", "stop": ""}},
+	{"no sampling of our own", `"metadata":{}`,
+		map[string]string{"temperature": "", "top_p": "", "top_k": "", "stop": ""}},
 	{"one stop sequence", `"stop_sequences":["END"]`, map[string]string{"stop": `["END"]`}},
 	{"stop sequences of white space", `"stop_sequences":["\n\n"," ","a "]`, map[string]string{"stop": `["a "]`}},
 	{"no stop sequences left", `"stop_sequences":["\n"]`, map[string]string{"stop": ""}},
@@ -118,23 +121,28 @@ var messagesFieldCases = []struct {
 		"thinking is not forwarded", `"thinking":{"type":"enabled","budget_tokens":99999},"output_config":{"effort":"max"}`,
 		map[string]string{"thinking": "", "reasoning_effort": "", "output_config": ""},
 	},
-	{"adaptive thinking", `"thinking":{"type":"adaptive","display":"omitted"}`, map[string]string{"thinking": "", "reasoning_effort": ""}},
+	{"adaptive thinking", `"thinking":{"type":"adaptive","display":"omitted"}`,
+		map[string]string{"thinking": "", "reasoning_effort": ""}},
 	{"thinking between tools", `"thinking":{"type":"between_tools"}`, map[string]string{"thinking": ""}},
 	{
 		"format", `"output_config":{"format":{"type":"json_schema","schema":{"type":"object","b":1,"a":2}}}`,
-		map[string]string{"response_format": `{"type":"json_schema","json_schema":{"name":"output","schema":{"type":"object","b":1,"a":2},"strict":true}}`},
+		map[string]string{"response_format": `{"type":"json_schema","json_schema":{"name":"output",` +
+			`"schema":{"type":"object","b":1,"a":2},"strict":true}}`},
 	},
 	{
 		"format of the beta", `"output_format":{"type":"json_schema","schema":{}}`,
-		map[string]string{"response_format": `{"type":"json_schema","json_schema":{"name":"output","schema":{},"strict":true}}`, "output_format": ""},
+		map[string]string{"response_format": `{"type":"json_schema","json_schema":{"name":"output","schema":{},` +
+			`"strict":true}}`, "output_format": ""},
 	},
 	{
 		"what is dropped",
 		`"metadata":{"user_id":"secret"},"service_tier":"auto","speed":"fast","inference_geo":"eu","container":"c","diagnostics":{},"cache_control":{"type":"ephemeral"},
 		"context_management":{"edits":[]},"compaction":{},"fallbacks":[],"billing_policy":"x","user_profile_id":"u","workspace_id":"w","betas":["b"],"safeguards":[1],"thread":null,"mcp_servers":[]`,
 		map[string]string{
-			"metadata": "", "service_tier": "", "speed": "", "inference_geo": "", "container": "", "diagnostics": "", "cache_control": "", "context_management": "",
-			"compaction": "", "fallbacks": "", "billing_policy": "", "user_profile_id": "", "workspace_id": "", "betas": "", "safeguards": "", "thread": "", "mcp_servers": "",
+			"metadata": "", "service_tier": "", "speed": "", "inference_geo": "", "container": "", "diagnostics": "",
+			"cache_control": "", "context_management": "",
+			"compaction": "", "fallbacks": "", "billing_policy": "", "user_profile_id": "", "workspace_id": "", "betas": "",
+			"safeguards": "", "thread": "", "mcp_servers": "",
 		},
 	},
 }
@@ -154,9 +162,11 @@ func TestMessagesFields(t *testing.T) {
 
 // toolA and toolB are tools, and chatA and chatB what they become.
 const (
-	toolA = `{"name":"a","description":"does \u0061","input_schema":{"type":"object","properties":{"x":{"type":"string"}},"required":["x"]}}`
+	toolA = `{"name":"a","description":"does \u0061","input_schema":{"type":"object",` +
+		`"properties":{"x":{"type":"string"}},"required":["x"]}}`
 	toolB = `{"type":"custom","name":"b","input_schema":{"type":"object","properties":{}}}`
-	chatA = `{"type":"function","function":{"name":"a","description":"does \u0061","parameters":{"type":"object","properties":{"x":{"type":"string"}},"required":["x"]}}}`
+	chatA = `{"type":"function","function":{"name":"a","description":"does \u0061","parameters":{"type":"object",` +
+		`"properties":{"x":{"type":"string"}},"required":["x"]}}}`
 	chatB = `{"type":"function","function":{"name":"b","parameters":{"type":"object","properties":{}}}}`
 )
 
@@ -165,43 +175,60 @@ var messagesToolCases = []struct {
 	name, tools, choice string
 	want                map[string]string
 }{
-	{"in their order", toolB + "," + toolA, "", map[string]string{"tools": "[" + chatB + "," + chatA + "]", "tool_choice": "", "parallel_tool_calls": ""}},
+	{"in their order", toolB + "," + toolA, "",
+		map[string]string{"tools": "[" + chatB + "," + chatA + "]", "tool_choice": "", "parallel_tool_calls": ""}},
 	{"none at all", "", `{"type":"auto"}`, map[string]string{"tools": "", "tool_choice": "", "parallel_tool_calls": ""}},
-	{"none at all, with a word on parallel calls", "", `{"type":"auto","disable_parallel_tool_use":true}`, map[string]string{"tools": "", "tool_choice": "", "parallel_tool_calls": ""}},
-	{"type null", `{"type":null,"name":"b","input_schema":{"type":"object","properties":{}}}`, "", map[string]string{"tools": "[" + chatB + "]"}},
+	{"none at all, with a word on parallel calls", "", `{"type":"auto","disable_parallel_tool_use":true}`,
+		map[string]string{"tools": "", "tool_choice": "", "parallel_tool_calls": ""}},
+	{"type null", `{"type":null,"name":"b","input_schema":{"type":"object","properties":{}}}`, "",
+		map[string]string{"tools": "[" + chatB + "]"}},
 	{
 		"keys that are dropped",
-		`{"type":"custom","name":"b","input_schema":{"type":"object","properties":{}},"cache_control":{"type":"ephemeral"},"defer_loading":true,"input_examples":[1],"eager_input_streaming":true,"allowed_callers":["x"],"strict":false}`, "",
+		`{"type":"custom","name":"b","input_schema":{"type":"object","properties":{}},` +
+			`"cache_control":{"type":"ephemeral"},"defer_loading":true,"input_examples":[1],"eager_input_streaming":true,` +
+			`"allowed_callers":["x"],"strict":false}`, "",
 		map[string]string{"tools": "[" + chatB + "]"},
 	},
 	{
 		"strict", `{"name":"b","strict":true,"input_schema":{"type":"object","properties":{}}}`, "",
-		map[string]string{"tools": `[{"type":"function","function":{"name":"b","parameters":{"type":"object","properties":{}},"strict":true}}]`},
+		map[string]string{"tools": `[{"type":"function","function":{"name":"b","parameters":{"type":"object",` +
+			`"properties":{}},"strict":true}}]`},
 	},
-	{"schema without properties", `{"name":"b","input_schema":{"type":"object"}}`, "", map[string]string{"tools": "[" + chatB + "]"}},
+	{"schema without properties", `{"name":"b","input_schema":{"type":"object"}}`, "",
+		map[string]string{"tools": "[" + chatB + "]"}},
 	{"schema empty", `{"name":"b","input_schema":{}}`, "", map[string]string{"tools": "[" + chatB + "]"}},
 	{"schema null", `{"name":"b","input_schema":null}`, "", map[string]string{"tools": "[" + chatB + "]"}},
 	{"no schema", `{"name":"b"}`, "", map[string]string{"tools": "[" + chatB + "]"}},
 	{
-		"a schema keeps what it holds", `{"name":"b","input_schema":{"$schema":"s","properties":{"z":1,"a":2},"additionalProperties":false}}`, "",
-		map[string]string{"tools": `[{"type":"function","function":{"name":"b","parameters":{"type":"object","$schema":"s","properties":{"z":1,"a":2},"additionalProperties":false}}}]`},
+		"a schema keeps what it holds",
+		`{"name":"b","input_schema":{"$schema":"s","properties":{"z":1,"a":2},"additionalProperties":false}}`, "",
+		map[string]string{"tools": `[{"type":"function","function":{"name":"b","parameters":{"type":"object",` +
+			`"$schema":"s","properties":{"z":1,"a":2},"additionalProperties":false}}}]`},
 	},
-	{"the first of a name", toolA + `,{"name":"a","input_schema":{"type":"object"}}`, "", map[string]string{"tools": "[" + chatA + "]"}},
+	{"the first of a name", toolA + `,{"name":"a","input_schema":{"type":"object"}}`, "",
+		map[string]string{"tools": "[" + chatA + "]"}},
 	{
 		"tools of hosted kinds",
-		`{"type":"web_search_20250305","name":"web_search"},{"type":"web_fetch_20250910","name":"web_fetch"},{"type":"code_execution_20250825","name":"code_execution"},` +
-			`{"type":"tool_search_tool_regex_20251119","name":"tool_search_tool_regex"},{"type":"mcp_toolset","mcp_server_name":"m"},{"type":"browser_toolset_20260101"},` +
-			`{"type":"advisor_20260301","name":"advisor"},{"type":"computer_20250124","name":"computer","display_width_px":1},{"type":"unheard_of","name":"u"},` + toolB, `{"type":"auto"}`,
+		`{"type":"web_search_20250305","name":"web_search"},{"type":"web_fetch_20250910","name":"web_fetch"},` +
+			`{"type":"code_execution_20250825","name":"code_execution"},` +
+			`{"type":"tool_search_tool_regex_20251119","name":"tool_search_tool_regex"},{"type":"mcp_toolset",` +
+			`"mcp_server_name":"m"},{"type":"browser_toolset_20260101"},` +
+			`{"type":"advisor_20260301","name":"advisor"},{"type":"computer_20250124","name":"computer",` +
+			`"display_width_px":1},{"type":"unheard_of","name":"u"},` + toolB, `{"type":"auto"}`,
 		map[string]string{"tools": "[" + chatB + "]", "tool_choice": `"auto"`},
 	},
-	{"nothing but a hosted tool, forbidden", `{"type":"web_search_20250305","name":"web_search"}`, `{"type":"none"}`, map[string]string{"tools": "", "tool_choice": ""}},
+	{"nothing but a hosted tool, forbidden", `{"type":"web_search_20250305","name":"web_search"}`, `{"type":"none"}`,
+		map[string]string{"tools": "", "tool_choice": ""}},
 	{"auto", toolA, `{"type":"auto"}`, map[string]string{"tool_choice": `"auto"`}},
 	{"any", toolA, `{"type":"any"}`, map[string]string{"tool_choice": `"required"`}},
-	{"a named tool", toolA + "," + toolB, `{"type":"tool","name":"b"}`, map[string]string{"tools": "[" + chatB + "]", "tool_choice": `"required"`}},
+	{"a named tool", toolA + "," + toolB, `{"type":"tool","name":"b"}`,
+		map[string]string{"tools": "[" + chatB + "]", "tool_choice": `"required"`}},
 	{"none", toolA, `{"type":"none"}`, map[string]string{"tools": "", "tool_choice": "", "parallel_tool_calls": ""}},
 	{"choice null", toolA, `null`, map[string]string{"tools": "[" + chatA + "]", "tool_choice": ""}},
-	{"one call at a time", toolA, `{"type":"auto","disable_parallel_tool_use":true}`, map[string]string{"parallel_tool_calls": "false"}},
-	{"several calls at a time", toolA, `{"type":"any","disable_parallel_tool_use":false}`, map[string]string{"parallel_tool_calls": "true", "tool_choice": `"required"`}},
+	{"one call at a time", toolA, `{"type":"auto","disable_parallel_tool_use":true}`,
+		map[string]string{"parallel_tool_calls": "false"}},
+	{"several calls at a time", toolA, `{"type":"any","disable_parallel_tool_use":false}`,
+		map[string]string{"parallel_tool_calls": "true", "tool_choice": `"required"`}},
 }
 
 func TestMessagesTools(t *testing.T) {
@@ -224,7 +251,9 @@ func TestMessagesImpliedTools(t *testing.T) {
 		"text_editor_20250728": "command path",
 		"memory_20250818":      "command path",
 	} {
-		fields := upstreamFields(t, messagesOp, `{"model":"public","max_tokens":9,"messages":[{"role":"user","content":"u"}],"tools":[{"type":"`+kind+`","name":"the_tool"}]}`)
+		fields := upstreamFields(t, messagesOp,
+			`{"model":"public","max_tokens":9,"messages":[{"role":"user","content":"u"}],"tools":[{"type":"`+kind+
+				`","name":"the_tool"}]}`)
 		var tools []struct {
 			Type     string
 			Function struct {
@@ -252,7 +281,8 @@ func TestMessagesImpliedTools(t *testing.T) {
 
 func TestCountTokensNeedsNoLimit(t *testing.T) {
 	fields := upstreamFields(t, countOp, `{"model":"public","messages":[{"role":"user","content":"foo"}],"tools":[]}`)
-	checkFields(t, fields, map[string]string{"messages": `[{"role":"user","content":"foo"}]`, "tools": "", "max_tokens": ""})
+	checkFields(t, fields, map[string]string{"messages": `[{"role":"user","content":"foo"}]`, "tools": "",
+		"max_tokens": ""})
 }
 
 // messagesFaults are members of a body, and the message of the 400.
@@ -264,47 +294,104 @@ var messagesFaults = []struct{ name, body, message string }{
 	{"messages empty", `{"model":"m","max_tokens":1,"messages":[]}`, "messages: at least one message is required"},
 	{"messages of another type", `{"model":"m","max_tokens":1,"messages":"u"}`, "messages: "},
 	{"a message of another type", `{"model":"m","max_tokens":1,"messages":["u"]}`, "messages.0: "},
-	{"another role", `{"model":"m","max_tokens":1,"messages":[{"role":"user","content":"u"},{"role":"tool","content":"u"}]}`, "messages.1.role: "},
+	{"another role", `{"model":"m","max_tokens":1,"messages":[{"role":"user","content":"u"},{"role":"tool",` +
+		`"content":"u"}]}`, "messages.1.role: "},
 	{"no role", `{"model":"m","max_tokens":1,"messages":[{"content":"u"}]}`, "messages.0.role: "},
-	{"content of another type", `{"model":"m","max_tokens":1,"messages":[{"role":"user","content":7}]}`, "messages.0.content: "},
-	{"a block of another type", `{"model":"m","max_tokens":1,"messages":[{"role":"user","content":["u"]}]}`, "messages.0.content.0: "},
+	{"content of another type", `{"model":"m","max_tokens":1,"messages":[{"role":"user","content":7}]}`,
+		"messages.0.content: "},
+	{"a block of another type", `{"model":"m","max_tokens":1,"messages":[{"role":"user","content":["u"]}]}`,
+		"messages.0.content.0: "},
 	{"no max_tokens", `{"model":"m","messages":[{"role":"user","content":"u"}]}`, "max_tokens: Field required"},
 	{"max_tokens zero", `{"model":"m","max_tokens":0,"messages":[{"role":"user","content":"u"}]}`, "max_tokens: "},
-	{"max_tokens of another type", `{"model":"m","max_tokens":"1","messages":[{"role":"user","content":"u"}]}`, "max_tokens: "},
-	{"temperature of another type", `{"model":"m","max_tokens":1,"temperature":"hot","messages":[{"role":"user","content":"u"}]}`, "temperature: "},
-	{"stream of another type", `{"model":"m","max_tokens":1,"stream":1,"messages":[{"role":"user","content":"u"}]}`, "stream: "},
-	{"stop_sequences of another type", `{"model":"m","max_tokens":1,"stop_sequences":"END","messages":[{"role":"user","content":"u"}]}`, "stop_sequences: "},
-	{"a stop sequence of another type", `{"model":"m","max_tokens":1,"stop_sequences":["a",1],"messages":[{"role":"user","content":"u"}]}`, "stop_sequences.1: "},
-	{"a system block that is no text", `{"model":"m","max_tokens":1,"system":[{"type":"text","text":"s"},{"type":"image"}],"messages":[{"role":"user","content":"u"}]}`, "system.1.type: "},
-	{"a system text of another type", `{"model":"m","max_tokens":1,"system":[{"type":"text","text":7}],"messages":[{"role":"user","content":"u"}]}`, "system.0.text: Field required"},
-	{"a block without a type", `{"model":"m","max_tokens":1,"messages":[{"role":"user","content":[{"text":"u"}]}]}`, "messages.0.content.0.type: Field required"},
-	{"a block's type of another type", `{"model":"m","max_tokens":1,"messages":[{"role":"assistant","content":[{"type":7}]}]}`, "messages.0.content.0.type: Input should be a string, not a number"},
-	{"an assistant's text of another type", `{"model":"m","max_tokens":1,"messages":[{"role":"assistant","content":[{"type":"text","text":null}]}]}`, "messages.0.content.0.text: Field required"},
-	{"a call's input of another type", `{"model":"m","max_tokens":1,"messages":[{"role":"assistant","content":[{"type":"tool_use","id":"c","name":"f","input":"{}"}]}]}`, "messages.0.content.0.input: Input should be an object, not a string"},
-	{"is_error of another type", `{"model":"m","max_tokens":1,"messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"c","is_error":"yes"}]}]}`, "messages.0.content.0.is_error: "},
-	{"parallel tools of another type", `{"model":"m","max_tokens":1,"tools":[{"name":"a"}],"tool_choice":{"type":"auto","disable_parallel_tool_use":1},"messages":[{"role":"user","content":"u"}]}`, "tool_choice.disable_parallel_tool_use: "},
-	{"system of another type", `{"model":"m","max_tokens":1,"system":7,"messages":[{"role":"user","content":"u"}]}`, "system: "},
+	{"max_tokens of another type", `{"model":"m","max_tokens":"1","messages":[{"role":"user","content":"u"}]}`,
+		"max_tokens: "},
+	{"temperature of another type",
+		`{"model":"m","max_tokens":1,"temperature":"hot","messages":[{"role":"user","content":"u"}]}`, "temperature: "},
+	{"stream of another type", `{"model":"m","max_tokens":1,"stream":1,"messages":[{"role":"user","content":"u"}]}`,
+		"stream: "},
+	{"stop_sequences of another type",
+		`{"model":"m","max_tokens":1,"stop_sequences":"END","messages":[{"role":"user","content":"u"}]}`, "stop_sequences: "},
+	{"a stop sequence of another type",
+		`{"model":"m","max_tokens":1,"stop_sequences":["a",1],"messages":[{"role":"user","content":"u"}]}`,
+		"stop_sequences.1: "},
+	{"a system block that is no text",
+		`{"model":"m","max_tokens":1,"system":[{"type":"text","text":"s"},{"type":"image"}],"messages":[{"role":"user",` +
+			`"content":"u"}]}`, "system.1.type: "},
+	{"a system text of another type",
+		`{"model":"m","max_tokens":1,"system":[{"type":"text","text":7}],"messages":[{"role":"user","content":"u"}]}`,
+		"system.0.text: Field required"},
+	{"a block without a type", `{"model":"m","max_tokens":1,"messages":[{"role":"user","content":[{"text":"u"}]}]}`,
+		"messages.0.content.0.type: Field required"},
+	{"a block's type of another type",
+		`{"model":"m","max_tokens":1,"messages":[{"role":"assistant","content":[{"type":7}]}]}`,
+		"messages.0.content.0.type: Input should be a string, not a number"},
+	{"an assistant's text of another type",
+		`{"model":"m","max_tokens":1,"messages":[{"role":"assistant","content":[{"type":"text","text":null}]}]}`,
+		"messages.0.content.0.text: Field required"},
+	{"a call's input of another type",
+		`{"model":"m","max_tokens":1,"messages":[{"role":"assistant","content":[{"type":"tool_use","id":"c","name":"f",` +
+			`"input":"{}"}]}]}`, "messages.0.content.0.input: Input should be an object, not a string"},
+	{"is_error of another type", `{"model":"m","max_tokens":1,"messages":[{"role":"user",` +
+		`"content":[{"type":"tool_result","tool_use_id":"c","is_error":"yes"}]}]}`, "messages.0.content.0.is_error: "},
+	{"parallel tools of another type",
+		`{"model":"m","max_tokens":1,"tools":[{"name":"a"}],"tool_choice":{"type":"auto","disable_parallel_tool_use":1},` +
+			`"messages":[{"role":"user","content":"u"}]}`, "tool_choice.disable_parallel_tool_use: "},
+	{"system of another type", `{"model":"m","max_tokens":1,"system":7,"messages":[{"role":"user","content":"u"}]}`,
+		"system: "},
 	{"mcp_servers", `{"model":"m","max_tokens":1,"mcp_servers":[{"name":"x"}],"messages":[{"role":"user","content":"u"}]}`, "mcp_servers: not supported by this deployment"},
-	{"thread", `{"model":"m","max_tokens":1,"thread":{"type":"create"},"messages":[{"role":"user","content":"u"}]}`, "thread: "},
-	{"a named tool that is not there", `{"model":"m","max_tokens":1,"tools":[{"name":"a"}],"tool_choice":{"type":"tool","name":"b"},"messages":[{"role":"user","content":"u"}]}`, "tool_choice.name: b is not available on this deployment"},
-	{"nothing but a hosted tool", `{"model":"m","max_tokens":1,"tools":[{"type":"web_search_20250305","name":"web_search","max_uses":8}],"messages":[{"role":"user","content":"u"}]}`, "tools.0.type: Tools of type 'web_search_20250305' are not available on this deployment, and no other tool is left. Remove it, or send a tool that the client runs."},
-	{"nothing but hosted tools", `{"model":"m","max_tokens":1,"tools":[{"type":"advisor","name":"a"},{"type":"computer_20250124","name":"c"}],"tool_choice":{"type":"any"},"messages":[{"role":"user","content":"u"}]}`, "tools.0.type: Tools of type 'advisor'"},
-	{"a named tool that is hosted", `{"model":"m","max_tokens":1,"tools":[{"name":"a"},{"type":"web_search_20250305","name":"web_search"}],"tool_choice":{"type":"tool","name":"web_search"},"messages":[{"role":"user","content":"u"}]}`, "tool_choice.name: web_search is not available on this deployment"},
-	{"any of no tools", `{"model":"m","max_tokens":1,"tools":[],"tool_choice":{"type":"any"},"messages":[{"role":"user","content":"u"}]}`, "tool_choice: "},
-	{"another tool_choice", `{"model":"m","max_tokens":1,"tools":[{"name":"a"}],"tool_choice":{"type":"some"},"messages":[{"role":"user","content":"u"}]}`, "tool_choice.type: "},
-	{"tools of another type", `{"model":"m","max_tokens":1,"tools":{},"messages":[{"role":"user","content":"u"}]}`, "tools: "},
-	{"a tool without a name", `{"model":"m","max_tokens":1,"tools":[{"input_schema":{}}],"messages":[{"role":"user","content":"u"}]}`, "tools.0.name: "},
-	{"an image file", `{"model":"m","max_tokens":1,"messages":[{"role":"user","content":[{"type":"image","source":{"type":"file","file_id":"f"}}]}]}`, "messages.0.content.0.source.type: file is not supported"},
-	{"an image file in a result", `{"model":"m","max_tokens":1,"messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"c","content":[{"type":"image","source":{"type":"file"}}]}]}]}`, "messages.0.content.0.content.0.source.type: file is not supported"},
-	{"an image without a source", `{"model":"m","max_tokens":1,"messages":[{"role":"user","content":[{"type":"image"}]}]}`, "messages.0.content.0.source: "},
-	{"a document without a source", `{"model":"m","max_tokens":1,"messages":[{"role":"user","content":[{"type":"document"}]}]}`, "messages.0.content.0.source: "},
-	{"a document that is not base64", `{"model":"m","max_tokens":1,"messages":[{"role":"user","content":[{"type":"document","source":{"type":"base64","media_type":"text/plain","data":"?"}}]}]}`, "messages.0.content.0.source.data: "},
-	{"an image of the assistant", `{"model":"m","max_tokens":1,"messages":[{"role":"assistant","content":[{"type":"image"}]}]}`, "messages.0.content.0.type: "},
-	{"tool_choice of another type", `{"model":"m","max_tokens":1,"tools":[{"name":"a"}],"tool_choice":"auto","messages":[{"role":"user","content":"u"}]}`, "tool_choice: "},
-	{"a call without an id", `{"model":"m","max_tokens":1,"messages":[{"role":"assistant","content":[{"type":"tool_use","name":"n","input":{}}]}]}`, "messages.0.content.0.id: "},
-	{"a call without a name", `{"model":"m","max_tokens":1,"messages":[{"role":"assistant","content":[{"type":"tool_use","id":"c","input":{}}]}]}`, "messages.0.content.0.name: "},
-	{"a result without an id", `{"model":"m","max_tokens":1,"messages":[{"role":"user","content":[{"type":"tool_result"}]}]}`, "messages.0.content.0.tool_use_id: "},
-	{"text without text", `{"model":"m","max_tokens":1,"messages":[{"role":"user","content":[{"type":"text"}]}]}`, "messages.0.content.0.text: "},
+	{"thread", `{"model":"m","max_tokens":1,"thread":{"type":"create"},"messages":[{"role":"user","content":"u"}]}`,
+		"thread: "},
+	{"a named tool that is not there",
+		`{"model":"m","max_tokens":1,"tools":[{"name":"a"}],"tool_choice":{"type":"tool","name":"b"},` +
+			`"messages":[{"role":"user","content":"u"}]}`, "tool_choice.name: b is not available on this deployment"},
+	{"nothing but a hosted tool",
+		`{"model":"m","max_tokens":1,"tools":[{"type":"web_search_20250305","name":"web_search","max_uses":8}],` +
+			`"messages":[{"role":"user","content":"u"}]}`,
+		"tools.0.type: Tools of type 'web_search_20250305' are not available on this deployment, and no other tool is " +
+			"left. Remove it, or send a tool that the client runs."},
+	{"nothing but hosted tools", `{"model":"m","max_tokens":1,"tools":[{"type":"advisor","name":"a"},` +
+		`{"type":"computer_20250124","name":"c"}],"tool_choice":{"type":"any"},"messages":[{"role":"user","content":"u"}]}`,
+		"tools.0.type: Tools of type 'advisor'"},
+	{"a named tool that is hosted",
+		`{"model":"m","max_tokens":1,"tools":[{"name":"a"},{"type":"web_search_20250305","name":"web_search"}],` +
+			`"tool_choice":{"type":"tool","name":"web_search"},"messages":[{"role":"user","content":"u"}]}`,
+		"tool_choice.name: web_search is not available on this deployment"},
+	{"any of no tools", `{"model":"m","max_tokens":1,"tools":[],"tool_choice":{"type":"any"},` +
+		`"messages":[{"role":"user","content":"u"}]}`, "tool_choice: "},
+	{"another tool_choice", `{"model":"m","max_tokens":1,"tools":[{"name":"a"}],"tool_choice":{"type":"some"},` +
+		`"messages":[{"role":"user","content":"u"}]}`, "tool_choice.type: "},
+	{"tools of another type", `{"model":"m","max_tokens":1,"tools":{},"messages":[{"role":"user","content":"u"}]}`,
+		"tools: "},
+	{"a tool without a name", `{"model":"m","max_tokens":1,"tools":[{"input_schema":{}}],"messages":[{"role":"user",` +
+		`"content":"u"}]}`, "tools.0.name: "},
+	{"an image file", `{"model":"m","max_tokens":1,"messages":[{"role":"user","content":[{"type":"image",` +
+		`"source":{"type":"file","file_id":"f"}}]}]}`, "messages.0.content.0.source.type: file is not supported"},
+	{"an image file in a result",
+		`{"model":"m","max_tokens":1,"messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"c",` +
+			`"content":[{"type":"image","source":{"type":"file"}}]}]}]}`,
+		"messages.0.content.0.content.0.source.type: file is not supported"},
+	{"an image without a source",
+		`{"model":"m","max_tokens":1,"messages":[{"role":"user","content":[{"type":"image"}]}]}`,
+		"messages.0.content.0.source: "},
+	{"a document without a source",
+		`{"model":"m","max_tokens":1,"messages":[{"role":"user","content":[{"type":"document"}]}]}`,
+		"messages.0.content.0.source: "},
+	{"a document that is not base64",
+		`{"model":"m","max_tokens":1,"messages":[{"role":"user","content":[{"type":"document","source":{"type":"base64",` +
+			`"media_type":"text/plain","data":"?"}}]}]}`, "messages.0.content.0.source.data: "},
+	{"an image of the assistant",
+		`{"model":"m","max_tokens":1,"messages":[{"role":"assistant","content":[{"type":"image"}]}]}`,
+		"messages.0.content.0.type: "},
+	{"tool_choice of another type",
+		`{"model":"m","max_tokens":1,"tools":[{"name":"a"}],"tool_choice":"auto","messages":[{"role":"user","content":"u"}]}`, "tool_choice: "},
+	{"a call without an id", `{"model":"m","max_tokens":1,"messages":[{"role":"assistant",` +
+		`"content":[{"type":"tool_use","name":"n","input":{}}]}]}`, "messages.0.content.0.id: "},
+	{"a call without a name", `{"model":"m","max_tokens":1,"messages":[{"role":"assistant",` +
+		`"content":[{"type":"tool_use","id":"c","input":{}}]}]}`, "messages.0.content.0.name: "},
+	{"a result without an id", `{"model":"m","max_tokens":1,"messages":[{"role":"user",` +
+		`"content":[{"type":"tool_result"}]}]}`, "messages.0.content.0.tool_use_id: "},
+	{"text without text", `{"model":"m","max_tokens":1,"messages":[{"role":"user","content":[{"type":"text"}]}]}`,
+		"messages.0.content.0.text: "},
 	{"not an object", `[]`, "The request body must be a JSON object"},
 	{"empty", ``, "The request body is empty"},
 	{"broken", `{"model":"m"`, "The request body is not valid JSON"},
@@ -330,18 +417,24 @@ func TestMessagesFaults(t *testing.T) {
 // PDF documents name their type, and threads how to go on without them.
 func TestMessagesFaultsInFull(t *testing.T) {
 	for source, want := range map[string]string{
-		`{"type":"base64","media_type":"application/pdf","data":"JVBE"}`: "document blocks of type application/pdf are not supported by this deployment",
-		`{"type":"url","url":"https://example.com/a.pdf"}`:               "are not supported by this deployment",
-		`{"type":"file","file_id":"f"}`:                                  "are not supported by this deployment",
+		`{"type":"base64","media_type":"application/pdf","data":"JVBE"}`: "document blocks of type application/pdf are not " +
+			"supported by this deployment",
+		`{"type":"url","url":"https://example.com/a.pdf"}`: "are not supported by this deployment",
+		`{"type":"file","file_id":"f"}`:                    "are not supported by this deployment",
 	} {
-		_, fault := Decode(messagesOp, []byte(`{"model":"m","max_tokens":1,"messages":[{"role":"user","content":[{"type":"document","source":`+source+`}]}]}`), testEnv())
+		_, fault := Decode(messagesOp,
+			[]byte(`{"model":"m","max_tokens":1,"messages":[{"role":"user","content":[{"type":"document","source":`+source+
+				`}]}]}`), testEnv())
 		if fault == nil || !strings.Contains(fault.Message, want) {
 			t.Errorf("%s: %v", source, fault)
 		}
 	}
-	_, fault := Decode(messagesOp, []byte(`{"model":"m","max_tokens":1,"thread":{"type":"create"},"messages":[{"role":"user","content":"u"}]}`), testEnv())
+	_, fault := Decode(messagesOp,
+		[]byte(`{"model":"m","max_tokens":1,"thread":{"type":"create"},"messages":[{"role":"user","content":"u"}]}`),
+		testEnv())
 	body := string(fault.Body(Messages, "req_1"))
-	if !strings.Contains(body, `"details":{"error_code":"thread_unsupported_request","unsupported":["model"]}`) || !strings.Contains(body, `"request_id":"req_1"`) {
+	if !strings.Contains(body, `"details":{"error_code":"thread_unsupported_request","unsupported":["model"]}`) ||
+		!strings.Contains(body, `"request_id":"req_1"`) {
 		t.Error(body)
 	}
 }

@@ -12,19 +12,25 @@ import (
 var impliedTools = []struct{ prefix, description, parameters string }{
 	{
 		"bash_", "Runs a command in a persistent shell and returns its output.",
-		`{"type":"object","properties":{"command":{"type":"string","description":"The command to run"},"restart":{"type":"boolean","description":"Restarts the shell"}}}`,
+		`{"type":"object","properties":{"command":{"type":"string","description":"The command to run"},` +
+			`"restart":{"type":"boolean","description":"Restarts the shell"}}}`,
 	},
 	{
 		"text_editor_", "Views, creates and edits text files.",
-		`{"type":"object","properties":{"command":{"type":"string","enum":["view","create","str_replace","insert"]},"path":{"type":"string"},` +
-			`"file_text":{"type":"string"},"old_str":{"type":"string"},"new_str":{"type":"string"},"insert_line":{"type":"integer"},"insert_text":{"type":"string"},` +
+		`{"type":"object","properties":{"command":{"type":"string","enum":["view","create","str_replace","insert"]},` +
+			`"path":{"type":"string"},` +
+			`"file_text":{"type":"string"},"old_str":{"type":"string"},"new_str":{"type":"string"},` +
+			`"insert_line":{"type":"integer"},"insert_text":{"type":"string"},` +
 			`"view_range":{"type":"array","items":{"type":"integer"}}},"required":["command","path"]}`,
 	},
 	{
 		"memory_", "Views and edits files of a memory directory.",
-		`{"type":"object","properties":{"command":{"type":"string","enum":["view","create","str_replace","insert","delete","rename"]},"path":{"type":"string"},` +
-			`"file_text":{"type":"string"},"old_str":{"type":"string"},"new_str":{"type":"string"},"insert_line":{"type":"integer"},"insert_text":{"type":"string"},` +
-			`"old_path":{"type":"string"},"new_path":{"type":"string"},"view_range":{"type":"array","items":{"type":"integer"}}},"required":["command"]}`,
+		`{"type":"object","properties":{"command":{"type":"string","enum":["view","create","str_replace","insert",` +
+			`"delete","rename"]},"path":{"type":"string"},` +
+			`"file_text":{"type":"string"},"old_str":{"type":"string"},"new_str":{"type":"string"},` +
+			`"insert_line":{"type":"integer"},"insert_text":{"type":"string"},` +
+			`"old_path":{"type":"string"},"new_path":{"type":"string"},"view_range":{"type":"array",` +
+			`"items":{"type":"integer"}}},"required":["command"]}`,
 	},
 }
 
@@ -49,7 +55,8 @@ func (c *messagesCall) readTool(f fieldList) {
 	}
 	for _, implied := range impliedTools {
 		if strings.HasPrefix(kind, implied.prefix) && name != "" {
-			c.tools.add(name, ToolName{Name: name}, jsonscan.AppendQuoted(nil, implied.description), []byte(implied.parameters), false)
+			c.tools.add(name, ToolName{Name: name}, jsonscan.AppendQuoted(nil, implied.description),
+				[]byte(implied.parameters), false)
 			return
 		}
 	}

@@ -50,7 +50,8 @@ func ModelObject(m Model) []byte {
 
 // append appends the model's object.
 func (m Model) append(b []byte) []byte {
-	return jsonscan.Appendf(b, `{"id":%q,"object":"model","created":%d,"owned_by":%q,"kind":%q,"type":"model","display_name":%q,"created_at":%q}`,
+	return jsonscan.Appendf(b, `{"id":%q,"object":"model","created":%d,"owned_by":%q,"kind":%q,"type":"model",`+
+		`"display_name":%q,"created_at":%q}`,
 		m.ID, m.Created.Unix(), m.Owner, m.Kind, m.ID, m.Created.UTC().Format(time.RFC3339))
 }
 

@@ -11,8 +11,10 @@ import (
 var modelTime = time.Date(2023, 11, 14, 23, 13, 20, 999, time.FixedZone("", 3600))
 
 func TestModelsGolden(t *testing.T) {
-	const a = `{"id":"a/b:1","object":"model","created":1700000000,"owned_by":"default","kind":"chat","type":"model","display_name":"a/b:1","created_at":"2023-11-14T22:13:20Z"}`
-	const b = `{"id":"b","object":"model","created":1700000000,"owned_by":"\"x\"","kind":"embeddings","type":"model","display_name":"b","created_at":"2023-11-14T22:13:20Z"}`
+	const a = `{"id":"a/b:1","object":"model","created":1700000000,"owned_by":"default","kind":"chat","type":"model",` +
+		`"display_name":"a/b:1","created_at":"2023-11-14T22:13:20Z"}`
+	const b = `{"id":"b","object":"model","created":1700000000,"owned_by":"\"x\"","kind":"embeddings","type":"model",` +
+		`"display_name":"b","created_at":"2023-11-14T22:13:20Z"}`
 	models := []Model{{"b", "embeddings", `"x"`, modelTime}, {"a/b:1", "chat", "default", modelTime}}
 	for _, tt := range []struct {
 		models []Model

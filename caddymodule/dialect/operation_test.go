@@ -45,8 +45,10 @@ func TestLookup(t *testing.T) {
 		{"POST", "/v1/responses", nil, Operation{Kind: CreateResponse, Dialect: Responses}, 0, ""},
 		{"POST", "/v1/responses/input_tokens", nil, Operation{Kind: CountInputTokens, Dialect: Responses}, 0, ""},
 		{"GET", "/v1/responses/resp_1", nil, Operation{Kind: GetResponse, Dialect: Responses, ResponseID: "resp_1"}, 0, ""},
-		{"DELETE", "/v1/responses/resp_1", nil, Operation{Kind: DeleteResponse, Dialect: Responses, ResponseID: "resp_1"}, 0, ""},
-		{"GET", "/v1/responses/resp_1/input_items", nil, Operation{Kind: ListInputItems, Dialect: Responses, ResponseID: "resp_1"}, 0, ""},
+		{"DELETE", "/v1/responses/resp_1", nil,
+			Operation{Kind: DeleteResponse, Dialect: Responses, ResponseID: "resp_1"}, 0, ""},
+		{"GET", "/v1/responses/resp_1/input_items", nil,
+			Operation{Kind: ListInputItems, Dialect: Responses, ResponseID: "resp_1"}, 0, ""},
 		{"POST", "/v1/responses/resp_1/cancel", nil, Operation{Dialect: Responses}, 404, ""},
 		{"POST", "/v1/responses/resp_1", nil, Operation{Dialect: Responses}, 405, "GET, HEAD, DELETE"},
 		{"GET", "/v1/responses/resp_1/events", nil, Operation{Dialect: Responses}, 404, ""},
@@ -67,8 +69,10 @@ func TestLookup(t *testing.T) {
 
 func TestUpstreamPath(t *testing.T) {
 	for kind, want := range map[OperationKind]string{
-		ChatCompletions: "/v1/chat/completions", Completions: "/v1/completions", Embeddings: "/v1/embeddings", ListModels: "", GetModel: "", 0: "",
-		CreateMessage: "/v1/chat/completions", CreateResponse: "/v1/chat/completions", CountTokens: "", CountInputTokens: "", GetResponse: "",
+		ChatCompletions: "/v1/chat/completions", Completions: "/v1/completions", Embeddings: "/v1/embeddings",
+		ListModels: "", GetModel: "", 0: "",
+		CreateMessage: "/v1/chat/completions", CreateResponse: "/v1/chat/completions", CountTokens: "", CountInputTokens: "",
+		GetResponse: "",
 	} {
 		if got := (Operation{Kind: kind}).UpstreamPath(); got != want {
 			t.Errorf("%d: %q, want %q", kind, got, want)

@@ -70,8 +70,10 @@ func TestReasoningEffort(t *testing.T) {
 	}
 	// Responses and chat have a word for it of their own, which goes up anyway.
 	for _, o := range []compat.Options{{}, on} {
-		checkFields(t, treatedFields(t, responsesOp, responsesBody(`"input":"u","reasoning":{"effort":"xhigh"}`), o), map[string]string{"reasoning_effort": `"high"`})
-		checkFields(t, treatedFields(t, chatOp, `{"model":"public","messages":[],"reasoning_effort":"xhigh","thinking":{"type":"disabled"}}`, o),
+		checkFields(t, treatedFields(t, responsesOp, responsesBody(`"input":"u","reasoning":{"effort":"xhigh"}`), o),
+			map[string]string{"reasoning_effort": `"high"`})
+		checkFields(t, treatedFields(t, chatOp,
+			`{"model":"public","messages":[],"reasoning_effort":"xhigh","thinking":{"type":"disabled"}}`, o),
 			map[string]string{"reasoning_effort": `"xhigh"`, "thinking": `{"type":"disabled"}`})
 	}
 }
@@ -89,31 +91,45 @@ func TestSystemInBetween(t *testing.T) {
 	}{
 		{
 			"behind the user", messagesOp,
-			messagesBody(`"system":"S","messages":[{"role":"user","content":"u"},{"role":"system","content":"x"},{"role":"assistant","content":"a"},{"role":"system","content":"y"},{"role":"system","content":"z"},{"role":"user","content":"u"}]`),
-			systemSays("S") + "," + chatU + "," + systemSays("x") + "," + saying("assistant", "a") + "," + systemSays("y") + "," + systemSays("z") + "," + chatU,
+			messagesBody(`"system":"S","messages":[{"role":"user","content":"u"},{"role":"system","content":"x"},` +
+				`{"role":"assistant","content":"a"},{"role":"system","content":"y"},{"role":"system","content":"z"},` +
+				`{"role":"user","content":"u"}]`),
+			systemSays("S") + "," + chatU + "," + systemSays("x") + "," + saying("assistant", "a") + "," + systemSays("y") +
+				"," + systemSays("z") + "," + chatU,
 		},
 		{
-			"in front", messagesOp, messagesBody(`"system":"S","messages":[{"role":"system","content":"x"},{"role":"user","content":"u"},{"role":"system","content":""}]`),
+			"in front", messagesOp, messagesBody(`"system":"S","messages":[{"role":"system","content":"x"},{"role":"user",` +
+				`"content":"u"},{"role":"system","content":""}]`),
 			systemSays("S\n\nx") + "," + chatU,
 		},
 		{
 			"between a call and its result", messagesOp,
-			messagesBody(`"messages":[{"role":"user","content":"u"},{"role":"assistant","content":[{"type":"tool_use","id":"a","name":"f","input":{}}]},{"role":"system","content":"x"},{"role":"user","content":[{"type":"tool_result","tool_use_id":"a","content":"r"}]}]`),
+			messagesBody(`"messages":[{"role":"user","content":"u"},{"role":"assistant","content":[{"type":"tool_use",` +
+				`"id":"a","name":"f","input":{}}]},{"role":"system","content":"x"},{"role":"user",` +
+				`"content":[{"type":"tool_result","tool_use_id":"a","content":"r"}]}]`),
 			chatU + "," + chatCall("", "", [3]string{"a", "f", "{}"}) + "," + toolSays("a", "r") + "," + systemSays("x"),
 		},
 		{
 			"behind a result with an image", messagesOp,
-			messagesBody(`"messages":[{"role":"user","content":"u"},{"role":"assistant","content":[{"type":"tool_use","id":"a","name":"f","input":{}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"a","content":[` + caseImage + `]}]},{"role":"system","content":"x"},{"role":"user","content":"u"}]`),
-			chatU + "," + chatCall("", "", [3]string{"a", "f", "{}"}) + "," + toolSays("a", "[image]") + `,{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,iVBORw0KGgo="}}]},` + systemSays("x") + "," + chatU,
+			messagesBody(`"messages":[{"role":"user","content":"u"},{"role":"assistant","content":[{"type":"tool_use",` +
+				`"id":"a","name":"f","input":{}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"a","content":[` +
+				caseImage + `]}]},{"role":"system","content":"x"},{"role":"user","content":"u"}]`),
+			chatU + "," + chatCall("", "", [3]string{"a", "f", "{}"}) + "," + toolSays("a", "[image]") +
+				`,{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,iVBORw0KGgo="}}]},` +
+				systemSays("x") + "," + chatU,
 		},
 		{
-			"developer", responsesOp, responsesBody(`"instructions":"I","input":[{"role":"developer","content":"D"},` + itemU + `,{"role":"developer","content":"x"},` + itemCallA + `,{"role":"system","content":"y"},` + itemOutput("a", `"r"`) + `,{"role":"assistant","content":"a"}]`),
-			systemSays("I\n\nD") + "," + chatU + "," + systemSays("x") + "," + chatCall("", "", [3]string{"a", "f", "{}"}) + "," + toolSays("a", "r") + "," + systemSays("y") + "," + saying("assistant", "a"),
+			"developer", responsesOp, responsesBody(`"instructions":"I","input":[{"role":"developer","content":"D"},` + itemU +
+				`,{"role":"developer","content":"x"},` + itemCallA + `,{"role":"system","content":"y"},` + itemOutput("a", `"r"`) +
+				`,{"role":"assistant","content":"a"}]`),
+			systemSays("I\n\nD") + "," + chatU + "," + systemSays("x") + "," + chatCall("", "", [3]string{"a", "f", "{}"}) +
+				"," + toolSays("a", "r") + "," + systemSays("y") + "," + saying("assistant", "a"),
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			checkFields(t, treatedFields(t, c.op, c.body, keep), map[string]string{"messages": "[" + c.want + "]"})
-			if folded := treatedFields(t, c.op, c.body, compat.Options{})["messages"]; strings.Count(string(folded), `"role":"system"`) > 1 {
+			if folded := treatedFields(t, c.op, c.body, compat.Options{})["messages"]; strings.Count(string(folded),
+				`"role":"system"`) > 1 {
 				t.Errorf("not folded by default: %s", folded)
 			}
 		})
@@ -122,8 +138,10 @@ func TestSystemInBetween(t *testing.T) {
 
 // The chat dialect is the upstream's own: what a client says there stays.
 func TestChatIsNotTouched(t *testing.T) {
-	body := `{"model":"public","messages":[{"role":"user","content":"u"},{"role":"system","content":"x"},{"role":"user","content":[{"type":"file","file":{}}]}]}`
-	all := compat.Options{Reasoning: true, InlineSystem: compat.InlineKeep, FileParts: true, ThinkTags: true, ReasoningAs: compat.ReasoningContent, RepairToolIndex: compat.RepairOn}
+	body := `{"model":"public","messages":[{"role":"user","content":"u"},{"role":"system","content":"x"},` +
+		`{"role":"user","content":[{"type":"file","file":{}}]}]}`
+	all := compat.Options{Reasoning: true, InlineSystem: compat.InlineKeep, FileParts: true, ThinkTags: true,
+		ReasoningAs: compat.ReasoningContent, RepairToolIndex: compat.RepairOn}
 	up := upstreamBody(t, mustDecode(t, chatOp, body, treating(all)))
 	if want := strings.Replace(body, `"public"`, `"up"`, 1); up != want {
 		t.Errorf("%s\nwant %s", up, want)
@@ -141,7 +159,8 @@ func TestDropEffort(t *testing.T) {
 	const effort = `,"output_config":{"effort":"low","format":{"type":"json_schema","schema":{"type":"object"}}}`
 	for _, c := range []struct{ name, with, without string }{
 		{"messages", messagesBody(talk + effort), messagesBody(talk + strings.Replace(effort, `"effort":"low",`, "", 1))},
-		{"responses", responsesBody(`"input":"u","temperature":0.5,"reasoning":{"effort":"low"},"top_logprobs":2`), responsesBody(`"input":"u","temperature":0.5,"top_logprobs":2`)},
+		{"responses", responsesBody(`"input":"u","temperature":0.5,"reasoning":{"effort":"low"},"top_logprobs":2`),
+			responsesBody(`"input":"u","temperature":0.5,"top_logprobs":2`)},
 	} {
 		op := map[string]Operation{"messages": messagesOp, "responses": responsesOp}[c.name]
 		env := treating(compat.Options{Reasoning: true})
@@ -153,53 +172,81 @@ func TestDropEffort(t *testing.T) {
 			t.Errorf("%s: %s\nwant %s", c.name, got, want)
 		}
 	}
-	if mustDecode(t, chatOp, `{"model":"public","messages":[],"reasoning_effort":"low"}`, treating(compat.Options{})).DropEffort() {
+	if mustDecode(t, chatOp, `{"model":"public","messages":[],"reasoning_effort":"low"}`,
+		treating(compat.Options{})).DropEffort() {
 		t.Error("a chat request does not go through as it is")
 	}
 }
 
 // A model that is not there is treated as most.
 func TestOptionsAreOfTheModel(t *testing.T) {
-	body := strings.Replace(messagesBody(`"messages":[{"role":"user","content":"u"}],"output_config":{"effort":"low"}`), "public", "other", 1)
-	checkFields(t, treatedFields(t, messagesOp, body, compat.Options{Reasoning: true}), map[string]string{"reasoning_effort": ""})
+	body := strings.Replace(messagesBody(`"messages":[{"role":"user","content":"u"}],"output_config":{"effort":"low"}`),
+		"public", "other", 1)
+	checkFields(t, treatedFields(t, messagesOp, body, compat.Options{Reasoning: true}),
+		map[string]string{"reasoning_effort": ""})
 }
 
 const (
-	casePDF  = `{"type":"document","title":"Q3.pdf","source":{"type":"base64","media_type":"application/pdf","data":"JVBERi0="}}`
+	casePDF = `{"type":"document","title":"Q3.pdf","source":{"type":"base64","media_type":"application/pdf",` +
+		`"data":"JVBERi0="}}`
 	chatPDF  = `{"type":"file","file":{"filename":"Q3.pdf","file_data":"data:application/pdf;base64,JVBERi0="}}`
 	inputPDF = `{"type":"input_file","filename":"Q3.pdf","file_data":"data:application/pdf;base64,JVBERi0="}`
 )
 
 func TestFileParts(t *testing.T) {
 	on := compat.Options{FileParts: true}
-	call := `{"role":"user","content":"u"},{"role":"assistant","content":[{"type":"tool_use","id":"a","name":"f","input":{}}]},`
+	call := `{"role":"user","content":"u"},{"role":"assistant","content":[{"type":"tool_use","id":"a","name":"f",` +
+		`"input":{}}]},`
 	for _, c := range []struct {
 		name string
 		op   Operation
 		body string
 		want string // "" if it is refused all the same
 	}{
-		{"a document", messagesOp, messagesBody(`"messages":[{"role":"user","content":[{"type":"text","text":"a"},` + casePDF + `]}]`), userSays(`{"type":"text","text":"a"},` + chatPDF)},
+		{"a document", messagesOp, messagesBody(`"messages":[{"role":"user","content":[{"type":"text","text":"a"},` +
+			casePDF + `]}]`), userSays(`{"type":"text","text":"a"},` + chatPDF)},
 		{
-			"a document without a title", messagesOp, messagesBody(`"messages":[{"role":"user","content":[` + strings.Replace(casePDF, `"title":"Q3.pdf",`, `"title":null,`, 1) + `]}]`),
+			"a document without a title", messagesOp,
+			messagesBody(`"messages":[{"role":"user","content":[` +
+				strings.Replace(casePDF, `"title":"Q3.pdf",`, `"title":null,`, 1) + `]}]`),
 			userSays(strings.Replace(chatPDF, "Q3.pdf", "document.pdf", 1)),
 		},
 		{
-			"a document of a result", messagesOp, messagesBody(`"messages":[` + call + `{"role":"user","content":[{"type":"tool_result","tool_use_id":"a","content":[{"type":"text","text":"r"},` + casePDF + `]}]}]`),
-			chatU + "," + chatCall("", "", [3]string{"a", "f", "{}"}) + "," + toolSays("a", "r\n[file]") + "," + userSays(chatPDF),
+			"a document of a result", messagesOp,
+			messagesBody(`"messages":[` + call +
+				`{"role":"user","content":[{"type":"tool_result","tool_use_id":"a","content":[{"type":"text","text":"r"},` +
+				casePDF + `]}]}]`),
+			chatU + "," + chatCall("", "", [3]string{"a", "f", "{}"}) + "," + toolSays("a", "r\n[file]") + "," +
+				userSays(chatPDF),
 		},
-		{"a document by its address", messagesOp, messagesBody(`"messages":[{"role":"user","content":[{"type":"document","source":{"type":"url","url":"https://example.com/a.pdf"}}]}]`), ""},
-		{"a document by its id", messagesOp, messagesBody(`"messages":[{"role":"user","content":[{"type":"document","source":{"type":"file","file_id":"f"}}]}]`), ""},
-		{"a document without data", messagesOp, messagesBody(`"messages":[{"role":"user","content":[{"type":"document","source":{"type":"base64","media_type":"application/pdf","data":""}}]}]`), ""},
+		{"a document by its address", messagesOp,
+			messagesBody(`"messages":[{"role":"user","content":[{"type":"document","source":{"type":"url",` +
+				`"url":"https://example.com/a.pdf"}}]}]`), ""},
+		{"a document by its id", messagesOp,
+			messagesBody(`"messages":[{"role":"user","content":[{"type":"document","source":{"type":"file","file_id":"f"}}]}]`),
+			""},
+		{"a document without data", messagesOp,
+			messagesBody(`"messages":[{"role":"user","content":[{"type":"document","source":{"type":"base64",` +
+				`"media_type":"application/pdf","data":""}}]}]`), ""},
 		{"a file", responsesOp, responsesBody(`"input":[` + itemMessage("user", inputPDF) + `]`), userSays(chatPDF)},
-		{"a file without a name", responsesOp, responsesBody(`"input":[` + itemMessage("user", strings.Replace(strings.Replace(inputPDF, `"filename":"Q3.pdf",`, "", 1), "application/pdf", "application/zip", 1)) + `]`), userSays(`{"type":"file","file":{"filename":"document","file_data":"data:application/zip;base64,JVBERi0="}}`)},
+		{"a file without a name", responsesOp,
+			responsesBody(`"input":[` +
+				itemMessage("user", strings.Replace(strings.Replace(inputPDF, `"filename":"Q3.pdf",`, "", 1), "application/pdf",
+					"application/zip", 1)) + `]`),
+			userSays(`{"type":"file","file":{"filename":"document","file_data":"data:application/zip;base64,JVBERi0="}}`)},
 		{
-			"a file of a result", responsesOp, responsesBody(`"input":[` + itemU + "," + itemCallA + "," + itemOutput("a", "["+inputPDF+"]") + `]`),
+			"a file of a result", responsesOp,
+			responsesBody(`"input":[` + itemU + "," + itemCallA + "," + itemOutput("a", "["+inputPDF+"]") + `]`),
 			chatU + "," + chatCall("", "", [3]string{"a", "f", "{}"}) + "," + toolSays("a", "[file]") + "," + userSays(chatPDF),
 		},
-		{"a file by its address", responsesOp, responsesBody(`"input":[` + itemMessage("user", `{"type":"input_file","file_url":"https://example.com/a.pdf"}`) + `]`), ""},
-		{"a file that is not whole", responsesOp, responsesBody(`"input":[` + itemMessage("user", `{"type":"input_file","file_data":"data:application/pdf;base64,J"}`) + `]`), ""},
-		{"a file of the system", responsesOp, responsesBody(`"input":[` + itemU + "," + itemMessage("developer", inputPDF) + `]`), ""},
+		{"a file by its address", responsesOp,
+			responsesBody(`"input":[` + itemMessage("user", `{"type":"input_file","file_url":"https://example.com/a.pdf"}`) +
+				`]`), ""},
+		{"a file that is not whole", responsesOp,
+			responsesBody(`"input":[` +
+				itemMessage("user", `{"type":"input_file","file_data":"data:application/pdf;base64,J"}`) + `]`), ""},
+		{"a file of the system", responsesOp,
+			responsesBody(`"input":[` + itemU + "," + itemMessage("developer", inputPDF) + `]`), ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if _, err := Decode(c.op, []byte(c.body), testEnv()); err == nil || err.HTTPStatus(c.op.Dialect) != 400 {
@@ -216,15 +263,17 @@ func TestFileParts(t *testing.T) {
 	}
 	// Text is text for any model server.
 	text := strings.NewReplacer("application/pdf", "text/plain", "JVBERi0=", "YQ==").Replace(casePDF)
-	checkFields(t, treatedFields(t, messagesOp, messagesBody(`"messages":[{"role":"user","content":[`+text+`]}]`), on), map[string]string{
-		"messages": "[" + saying("user", "<document title=\"Q3.pdf\">\na\n</document>") + "]",
-	})
+	checkFields(t, treatedFields(t, messagesOp, messagesBody(`"messages":[{"role":"user","content":[`+text+`]}]`), on),
+		map[string]string{
+			"messages": "[" + saying("user", "<document title=\"Q3.pdf\">\na\n</document>") + "]",
+		})
 }
 
 func TestRepairToolIndex(t *testing.T) {
 	calls := func(fingerprint string) string {
 		chunk := func(id string) string {
-			return rawEvent(`{` + fingerprint + `"choices":[{"index":0,"delta":{"tool_calls":[` + call(0, id, "f", "{}") + `]}}]}`)
+			return rawEvent(`{` + fingerprint + `"choices":[{"index":0,"delta":{"tool_calls":[` + call(0, id, "f", "{}") +
+				`]}}]}`)
 		}
 		return chunk("a") + chunk("b") + finishChunk("tool_calls") + upstreamDone
 	}
@@ -240,7 +289,8 @@ func TestRepairToolIndex(t *testing.T) {
 		{compat.RepairOff, "", false},
 		{compat.RepairOff, ollama, false},
 	} {
-		request := mustDecode(t, chatOp, `{"model":"public","messages":[],"stream":true}`, treating(compat.Options{RepairToolIndex: c.option}))
+		request := mustDecode(t, chatOp, `{"model":"public","messages":[],"stream":true}`,
+			treating(compat.Options{RepairToolIndex: c.option}))
 		out := translate(request.NewStream(), calls(c.fingerprint), nil)
 		if got := strings.Contains(out, `"index":1,"id":"b"`); got != c.want {
 			t.Errorf("option %q with %q: numbered anew %v, want %v in\n%s", c.option, c.fingerprint, got, c.want, out)
@@ -276,14 +326,16 @@ func TestDefaultsDoNotAllocate(t *testing.T) {
 
 // Each way to send a request again is offered once.
 func TestRetry(t *testing.T) {
-	call := mustDecode(t, responsesOp, `{"model":"public","input":"x","reasoning":{"effort":"low"}}`, treating(compat.Options{}))
+	call := mustDecode(t, responsesOp, `{"model":"public","input":"x","reasoning":{"effort":"low"}}`,
+		treating(compat.Options{}))
 	effort := FromUpstream(400, nil, []byte(`{"error":{"message":"m does not support thinking"}}`))
 	whole := FromUpstream(500, nil, []byte(`{"error":{"message":"Cannot use tools with stream"}}`))
 	for i, c := range []struct {
 		e    *Error
 		want Retry
 	}{
-		{nil, RetryNot}, {StreamBroken(), RetryNot}, {effort, RetryWithoutEffort}, {effort, RetryNot}, {whole, RetryWhole}, {whole, RetryNot},
+		{nil, RetryNot}, {StreamBroken(), RetryNot}, {effort, RetryWithoutEffort}, {effort, RetryNot}, {whole, RetryWhole},
+		{whole, RetryNot},
 	} {
 		if got := call.Retry(c.e); got != c.want {
 			t.Errorf("%d: %d, want %d", i, got, c.want)

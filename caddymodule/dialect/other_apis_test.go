@@ -48,15 +48,18 @@ func TestOtherAPIs(t *testing.T) {
 // A body for another operation gets the path of that.
 func TestContentOfAnotherOperation(t *testing.T) {
 	for body, want := range map[string]string{
-		`{"model":"m"}`:                            "Missing required parameter: messages.",
-		`{"model":"m","prompt":"x"}`:               "Missing required parameter: messages. For a request with `prompt`, use POST /v1/completions.",
-		`{"model":"m","stream":true,"input":[{}]}`: "Missing required parameter: messages. For a request with `input`, use POST /v1/responses.",
+		`{"model":"m"}`: "Missing required parameter: messages.",
+		`{"model":"m","prompt":"x"}`: "Missing required parameter: messages. For a request with `prompt`, " +
+			"use POST /v1/completions.",
+		`{"model":"m","stream":true,"input":[{}]}`: "Missing required parameter: messages. For a request with `input`, use " +
+			"POST /v1/responses.",
 	} {
 		if _, err := ScanRequest(Operation{Kind: ChatCompletions}, []byte(body)); err == nil || err.Message != want {
 			t.Errorf("%s: %v", body, err)
 		}
 	}
-	if _, err := ScanRequest(Operation{Kind: Embeddings}, []byte(`{"model":"m","messages":[]}`)); err == nil || !strings.Contains(err.Message, "use POST /v1/chat/completions.") {
+	if _, err := ScanRequest(Operation{Kind: Embeddings}, []byte(`{"model":"m","messages":[]}`)); err == nil ||
+		!strings.Contains(err.Message, "use POST /v1/chat/completions.") {
 		t.Error(err)
 	}
 }

@@ -31,7 +31,8 @@ func (r *randomTalk) chance(n int) bool { return r.IntN(n) == 0 }
 
 // words makes up text, some of it such that it must be escaped.
 func (r *randomTalk) words() string {
-	list := []string{"list the files", "naïve ", "\"quoted\"\n", "C:\\x\ty", "a <b> & c", "日本語", "😀", "{\"json\":[1, 2]}", "Error", " "}
+	list := []string{"list the files", "naïve ", "\"quoted\"\n", "C:\\x\ty", "a <b> & c", "日本語", "😀", "{\"json\":[1, 2]}",
+		"Error", " "}
 	var b strings.Builder
 	b.WriteString("w")
 	for range 1 + r.IntN(4) {
@@ -80,7 +81,8 @@ func (r *randomTalk) history() string {
 
 // userTurn adds what the user, the tools and the system say: results of calls,
 // if there are any, else text.
-func (r *randomTalk) userTurn(calls []randomCall, results func([]randomCall, string) string, system func(string) string) {
+func (r *randomTalk) userTurn(calls []randomCall, results func([]randomCall, string) string,
+	system func(string) string) {
 	text := ""
 	if len(calls) == 0 || r.chance(4) {
 		text = r.words()
@@ -157,8 +159,10 @@ func TestMessagesExtend(t *testing.T) {
 		var calls []randomCall
 		for turn := range prefixTurns {
 			r.userTurn(calls, r.messagesUser, r.messagesSystem)
-			system := `[{"type":"text","text":"x-anthropic-billing-header: cc_version=2.1; cch=` + fmt.Sprintf("%05x", r.IntN(1<<20)) + `;"},{"type":"text","text":"You are"` + r.cacheControl() + `}]`
-			body := `{"model":"public","max_tokens":9,"stream":true,"system":` + system + `,"metadata":{"user_id":"` + fmt.Sprint(turn) + `"},"tools":[` + toolA + "," + toolB + `],"messages":[` + r.history() + `]}`
+			system := `[{"type":"text","text":"x-anthropic-billing-header: cc_version=2.1; cch=` +
+				fmt.Sprintf("%05x", r.IntN(1<<20)) + `;"},{"type":"text","text":"You are"` + r.cacheControl() + `}]`
+			body := `{"model":"public","max_tokens":9,"stream":true,"system":` + system + `,"metadata":{"user_id":"` +
+				fmt.Sprint(turn) + `"},"tools":[` + toolA + "," + toolB + `],"messages":[` + r.history() + `]}`
 			bodies = append(bodies, mustDecode(t, messagesOp, body, talkEnv(seed)))
 			calls = r.calls(r.some())
 			r.messagesAssistant(calls)
@@ -232,7 +236,8 @@ func (r *randomTalk) messagesAssistant(calls []randomCall) {
 		}
 		var blocks []string
 		if thinking != "" {
-			blocks = append(blocks, `{"type":"thinking","thinking":`+quoted(thinking)+`,"signature":"s`+fmt.Sprint(r.IntN(9))+`"}`)
+			blocks = append(blocks, `{"type":"thinking","thinking":`+quoted(thinking)+`,"signature":"s`+fmt.Sprint(r.IntN(9))+
+				`"}`)
 		}
 		if text != "" {
 			blocks = append(blocks, r.textBlock(text))
@@ -242,7 +247,8 @@ func (r *randomTalk) messagesAssistant(calls []randomCall) {
 			if r.chance(2) {
 				input = strings.NewReplacer(`{"b":`, "{ \"b\" :\n", `,"a":[`, `, "a": [ `).Replace(input)
 			}
-			blocks = append(blocks, `{"type":"tool_use","id":`+quoted(c.id)+`,"name":`+quoted(c.name)+`,"input":`+input+r.cacheControl()+`}`)
+			blocks = append(blocks, `{"type":"tool_use","id":`+quoted(c.id)+`,"name":`+quoted(c.name)+`,"input":`+input+
+				r.cacheControl()+`}`)
 		}
 		return assistantSays(strings.Join(blocks, ","))
 	})
@@ -255,7 +261,8 @@ func TestResponsesExtend(t *testing.T) {
 		var calls []randomCall
 		for range prefixTurns {
 			r.userTurn(calls, r.responsesUser, r.responsesSystem)
-			body := `{"model":"public","stream":true,"instructions":"You are","tools":[` + functionA + "," + functionB + `],"input":[` + r.history() + `]}`
+			body := `{"model":"public","stream":true,"instructions":"You are","tools":[` + functionA + "," + functionB +
+				`],"input":[` + r.history() + `]}`
 			bodies = append(bodies, mustDecode(t, responsesOp, body, talkEnv(seed)))
 			calls = r.calls(r.some())
 			r.responsesAssistant(calls)
@@ -275,7 +282,9 @@ func TestKeptResponsesExtend(t *testing.T) {
 		for range prefixTurns {
 			r.steps = nil
 			r.userTurn(calls, r.responsesUser, r.responsesSystem)
-			c := mustDecode(t, responsesOp, `{"model":"public","stream":true,"instructions":"You are","previous_response_id":`+previous+`,"input":[`+r.history()+`]}`, env)
+			c := mustDecode(t, responsesOp,
+				`{"model":"public","stream":true,"instructions":"You are","previous_response_id":`+previous+`,"input":[`+
+					r.history()+`]}`, env)
 			bodies = append(bodies, c)
 			calls = r.calls(r.some())
 			told, _, fault := c.Answer([]byte(wholeBody(r.answer(calls), `"stop"`, "")))
@@ -361,7 +370,8 @@ func (r *randomTalk) responsesAssistant(calls []randomCall) {
 	r.steps = append(r.steps, func() string {
 		var items []string
 		for _, c := range calls {
-			items = append(items, `{"type":"function_call","call_id":`+quoted(c.id)+`,"name":`+quoted(c.name)+`,"arguments":`+quoted(c.arguments)+r.itemMembers()+`}`)
+			items = append(items, `{"type":"function_call","call_id":`+quoted(c.id)+`,"name":`+quoted(c.name)+`,"arguments":`+
+				quoted(c.arguments)+r.itemMembers()+`}`)
 		}
 		if text != "" {
 			said := r.itemSaying("assistant", "output_text", text)
@@ -382,9 +392,11 @@ func (r *randomTalk) responsesAssistant(calls []randomCall) {
 func (r *randomTalk) reasoningItem(text string) string {
 	switch r.IntN(3) {
 	case 0:
-		return `{"type":"reasoning","summary":[{"type":"summary_text","text":` + quoted(text) + `}],"content":null,"encrypted_content":null}`
+		return `{"type":"reasoning","summary":[{"type":"summary_text","text":` + quoted(text) +
+			`}],"content":null,"encrypted_content":null}`
 	case 1:
-		return `{"type":"reasoning","summary":[],"content":[{"type":"reasoning_text","text":` + quoted(text) + `}],"encrypted_content":"gAAAA"}`
+		return `{"type":"reasoning","summary":[],"content":[{"type":"reasoning_text","text":` + quoted(text) +
+			`}],"encrypted_content":"gAAAA"}`
 	}
 	return `{"type":"reasoning","summary":[],"encrypted_content":"` + sealed(reasoningMark, text) + `"}`
 }

@@ -181,7 +181,8 @@ func (l *objects) next() bool {
 }
 
 // readContent reads content: a string, or a list of objects that read converts to parts.
-func (t *translation) readContent(f fieldList, name, want string, read func(fieldList) contentPart) (parts []contentPart) {
+func (t *translation) readContent(f fieldList, name, want string,
+	read func(fieldList) contentPart) (parts []contentPart) {
 	switch content := f.given(name); {
 	case content == nil:
 	case jsonscan.IsString(content):
@@ -198,8 +199,9 @@ func (t *translation) readContent(f fieldList, name, want string, read func(fiel
 
 // tooManyElements is the error for a request with more than maxElements.
 func tooManyElements() *Error {
-	return invalid("", "too_many_elements", "The request has more than 100,000 messages, input items, content blocks, tools and tool calls together. "+
-		"Send fewer: shorten or summarize the conversation, or split the request.")
+	return invalid("", "too_many_elements",
+		"The request has more than 100,000 messages, input items, content blocks, tools and tool calls together. "+
+			"Send fewer: shorten or summarize the conversation, or split the request.")
 }
 
 // abandoned is the error of a canceled request. It is not sent.

@@ -20,9 +20,12 @@ func longHistory(turn string, n int) string {
 func BenchmarkDecode(b *testing.B) {
 	const size = 1 << 20
 	text := quoted(strings.Repeat("a line of some file\n\t\"quoted\"\n", 60))
-	image := `{"type":"image","source":{"type":"base64","media_type":"image/png","data":"` + strings.Repeat("iVBO", size/4) + `"}}`
-	turn := useA + "," + userSays(result("a", `"content":`+text)) + "," + assistantSays(`{"type":"text","text":`+text+`}`) + "," + saying("user", "go on")
-	items := itemReason + "," + itemCallA + "," + itemOutput("a", text) + "," + itemMessage("assistant", `{"type":"output_text","text":`+text+`}`) + "," + itemU
+	image := `{"type":"image","source":{"type":"base64","media_type":"image/png","data":"` +
+		strings.Repeat("iVBO", size/4) + `"}}`
+	turn := useA + "," + userSays(result("a", `"content":`+text)) + "," +
+		assistantSays(`{"type":"text","text":`+text+`}`) + "," + saying("user", "go on")
+	items := itemReason + "," + itemCallA + "," + itemOutput("a", text) + "," +
+		itemMessage("assistant", `{"type":"output_text","text":`+text+`}`) + "," + itemU
 	for _, c := range []struct {
 		name, body string
 		op         Operation

@@ -107,7 +107,8 @@ func checkChatRequest(t *testing.T, body []byte, stream bool) {
 	seen := map[string]bool{}
 	for _, tool := range r.Tools {
 		f := tool.Function
-		if tool.Type != "function" || f.Name == "" || seen[f.Name] || f.Parameters["type"] == nil && f.Parameters["properties"] == nil {
+		if tool.Type != "function" || f.Name == "" || seen[f.Name] ||
+			f.Parameters["type"] == nil && f.Parameters["properties"] == nil {
 			t.Fatalf("tool %q: %s", f.Name, body)
 		}
 		seen[f.Name] = true
@@ -144,7 +145,8 @@ func checkMessageOrder(t *testing.T, messages []chatMessage, body []byte) {
 		}
 		open = nil
 		for _, call := range m.Calls {
-			if call.Type != "function" || call.Function.Name == nil || call.Function.Arguments == nil || !json.Valid([]byte(*call.Function.Arguments)) {
+			if call.Type != "function" || call.Function.Name == nil || call.Function.Arguments == nil ||
+				!json.Valid([]byte(*call.Function.Arguments)) {
 				t.Fatalf("message %d, call %q: %s", i, call.ID, body)
 			}
 			open = append(open, call.ID)

@@ -19,10 +19,12 @@ func requestSeeds() map[Operation][]string {
 		seeds[messagesOp] = append(seeds[messagesOp], `{"model":"m","max_tokens":9,"messages":[`+c.in+`]}`)
 	}
 	for _, c := range messagesFieldCases {
-		seeds[messagesOp] = append(seeds[messagesOp], `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"u"}],`+c.members+`}`)
+		seeds[messagesOp] = append(seeds[messagesOp],
+			`{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"u"}],`+c.members+`}`)
 	}
 	for _, c := range messagesToolCases {
-		seeds[messagesOp] = append(seeds[messagesOp], `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"u"}],"tools":[`+c.tools+`]}`)
+		seeds[messagesOp] = append(seeds[messagesOp],
+			`{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"u"}],"tools":[`+c.tools+`]}`)
 	}
 	for _, c := range itemCases {
 		seeds[responsesOp] = append(seeds[responsesOp], `{"model":"m","input":[`+c.in+`]}`)

@@ -65,7 +65,8 @@ func appendShellAction(b []byte, kind ToolKind, object []byte) []byte {
 	}
 	if kind == ToolShell {
 		b = appendStrings(append(b, `{"commands":`...), commands)
-		return jsonscan.Appendf(b, `,"timeout_ms":%n,"max_output_length":%n}`, integer(f.get("timeout_ms")), integer(f.get("max_output_length")))
+		return jsonscan.Appendf(b, `,"timeout_ms":%n,"max_output_length":%n}`, integer(f.get("timeout_ms")),
+			integer(f.get("max_output_length")))
 	}
 	directory := f.given("workdir")
 	if len(directory) == 0 {
@@ -73,7 +74,8 @@ func appendShellAction(b []byte, kind ToolKind, object []byte) []byte {
 	}
 	b = appendStrings(append(b, `{"type":"exec","command":`...), commands)
 	b = appendStringMap(append(b, `,"env":`...), f.get("env"))
-	return jsonscan.Appendf(b, `,"timeout_ms":%n,"working_directory":%n,"user":null}`, integer(f.get("timeout_ms")), jsonscan.String(directory))
+	return jsonscan.Appendf(b, `,"timeout_ms":%n,"working_directory":%n,"user":null}`, integer(f.get("timeout_ms")),
+		jsonscan.String(directory))
 }
 
 // appendPatchOperation appends the operation of an apply_patch_call.

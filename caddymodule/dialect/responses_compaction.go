@@ -8,8 +8,10 @@ import "bytes"
 // and puts it into the item.
 
 // compactionOrder is the prompt for the summary.
-const compactionOrder = "Summarize this conversation. Another assistant will go on with the work, and will know nothing of it but your summary. " +
-	"Tell what the user wants and has decided, what has been done and found out, which files, names, commands and values matter, exactly as they are, " +
+const compactionOrder = "Summarize this conversation. Another assistant will go on with the work, and will know " +
+	"nothing of it but your summary. " +
+	"Tell what the user wants and has decided, what has been done and found out, which files, names, commands and " +
+	"values matter, exactly as they are, " +
 	"what did not work, and what is to be done next. Call no tools, and write nothing but the summary."
 
 // compactionHead precedes the summary in later requests.
@@ -66,7 +68,8 @@ func (c *compactionEncoder) finish(o outcome) *Error {
 	if c.refused || o.finish.cut() || len(bytes.TrimSpace(c.summary)) == 0 {
 		return noSummary()
 	}
-	c.item = responseItem{form: &compactionItem, id: c.call.env.NewID("cmp_"), text: append([]byte(compactionHead), c.summary...)}
+	c.item = responseItem{form: &compactionItem, id: c.call.env.NewID("cmp_"),
+		text: append([]byte(compactionHead), c.summary...)}
 	c.responsesEncoder.close(false)
 	return c.responsesEncoder.finish(o)
 }

@@ -8,17 +8,20 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect/kept"
 )
 
-const compactionItems = `{"role":"user","content":"u"},{"type":"function_call","call_id":"a","name":"f","arguments":"{}"},{"type":"function_call_output","call_id":"a","output":"r"},{"type":"compaction_trigger"}`
+const compactionItems = `{"role":"user","content":"u"},{"type":"function_call","call_id":"a","name":"f",` +
+	`"arguments":"{}"},{"type":"function_call_output","call_id":"a","output":"r"},{"type":"compaction_trigger"}`
 
 // The request for a compaction is one for a summary, without tools, without a
 // form and without probabilities.
 func TestCompactionRequest(t *testing.T) {
-	fields := upstreamFields(t, responsesOp, responsesBody(`"instructions":"I","tools":[{"type":"function","name":"f"}],"tool_choice":"required","parallel_tool_calls":true,"max_output_tokens":500,
+	fields := upstreamFields(t, responsesOp,
+		responsesBody(`"instructions":"I","tools":[{"type":"function","name":"f"}],"tool_choice":"required","parallel_tool_calls":true,"max_output_tokens":500,
 		"text":{"format":{"type":"json_schema","schema":{}}},"include":["message.output_text.logprobs"],"top_logprobs":2,"reasoning":{"effort":"low"},"input":[`+compactionItems+`]`))
 	checkFields(t, fields, map[string]string{
 		"tools": "", "tool_choice": "", "parallel_tool_calls": "", "response_format": "", "logprobs": "", "top_logprobs": "",
 		"max_tokens": "500", "reasoning_effort": `"low"`, "stream": "true",
-		"messages": "[" + saying("system", "I") + "," + chatU + "," + chatCall("", "", [3]string{"a", "f", "{}"}) + "," + toolSays("a", "r") + "," + saying("user", compactionOrder) + "]",
+		"messages": "[" + saying("system", "I") + "," + chatU + "," + chatCall("", "", [3]string{"a", "f", "{}"}) + "," +
+			toolSays("a", "r") + "," + saying("user", compactionOrder) + "]",
 	})
 	// A trigger that is not the last item is history.
 	fields = upstreamFields(t, responsesOp, responsesBody(`"input":[{"type":"compaction_trigger"},`+itemU+`]`))
@@ -29,7 +32,8 @@ func TestCompactionRequest(t *testing.T) {
 func compactionOf(t *testing.T, response any) (item any, summary string) {
 	t.Helper()
 	output, _ := dig(response, "output").([]any)
-	if len(output) != 1 || str(output[0], "type") != "compaction" || !strings.HasPrefix(str(output[0], "id"), "cmp_") || str(response, "status") != "completed" {
+	if len(output) != 1 || str(output[0], "type") != "compaction" || !strings.HasPrefix(str(output[0], "id"), "cmp_") ||
+		str(response, "status") != "completed" {
 		t.Fatalf("not one compaction item: %v", response)
 	}
 	return output[0], (&Env{Sealer: testSealer}).unseal(compactionMark, str(output[0], "encrypted_content"))
@@ -39,7 +43,8 @@ func TestCompaction(t *testing.T) {
 	decode := func() Call {
 		return mustDecode(t, responsesOp, responsesBody(`"input":[`+compactionItems+`]`), testEnv())
 	}
-	upstream := reasonChunk("hm") + contentChunk("The user \"wants\"") + contentChunk("\ntea.") + finishChunk("stop") + usageChunk(100, 75, 7) + upstreamDone
+	upstream := reasonChunk("hm") + contentChunk("The user \"wants\"") + contentChunk("\ntea.") + finishChunk("stop") +
+		usageChunk(100, 75, 7) + upstreamDone
 	stream := translate(decode().NewStream(), upstream, func() int { return 11 })
 	events, err := clientEvents(stream)
 	if err != nil {
@@ -89,15 +94,22 @@ func TestCompaction(t *testing.T) {
 // An answer that is no whole summary must not take the conversation's place.
 func TestCompactionFails(t *testing.T) {
 	for name, c := range map[string]struct{ stream, whole string }{
-		"nothing":                {contentChunk("") + finishChunk("stop"), wholeBody(`"content":""`, `"stop"`, "")},
-		"white space":            {contentChunk(" \n\n") + finishChunk("stop"), wholeBody(`"content":" \n"`, `"stop"`, "")},
-		"thinking alone":         {reasonChunk("hm") + finishChunk("stop"), wholeBody(`"content":"","reasoning":"hm"`, `"stop"`, "")},
-		"cut by the limit":       {contentChunk("The user") + finishChunk("length"), wholeBody(`"content":"The user"`, `"length"`, "")},
-		"cut by the filter":      {contentChunk("The user") + finishChunk("content_filter"), wholeBody(`"content":"The user"`, `"content_filter"`, "")},
-		"a refusal":              {deltaChunk(`"refusal":"No."`) + finishChunk("stop"), wholeBody(`"content":null,"refusal":"No."`, `"stop"`, "")},
-		"a refusal behind text":  {contentChunk("Well.") + deltaChunk(`"refusal":"No."`) + finishChunk("stop"), wholeBody(`"content":"Well.","refusal":"No."`, `"stop"`, "")},
-		"a call instead":         {toolChunk(call(0, "c1", "f", "{}")) + finishChunk("tool_calls"), wholeBody(`"content":null,"tool_calls":[`+call(0, "c1", "f", "{}")+`]`, `"tool_calls"`, "")},
-		"the server gave it up":  {contentChunk("The user") + finishChunk("error"), wholeBody(`"content":"The user"`, `"error"`, "")},
+		"nothing":     {contentChunk("") + finishChunk("stop"), wholeBody(`"content":""`, `"stop"`, "")},
+		"white space": {contentChunk(" \n\n") + finishChunk("stop"), wholeBody(`"content":" \n"`, `"stop"`, "")},
+		"thinking alone": {reasonChunk("hm") + finishChunk("stop"),
+			wholeBody(`"content":"","reasoning":"hm"`, `"stop"`, "")},
+		"cut by the limit": {contentChunk("The user") + finishChunk("length"),
+			wholeBody(`"content":"The user"`, `"length"`, "")},
+		"cut by the filter": {contentChunk("The user") + finishChunk("content_filter"),
+			wholeBody(`"content":"The user"`, `"content_filter"`, "")},
+		"a refusal": {deltaChunk(`"refusal":"No."`) + finishChunk("stop"),
+			wholeBody(`"content":null,"refusal":"No."`, `"stop"`, "")},
+		"a refusal behind text": {contentChunk("Well.") + deltaChunk(`"refusal":"No."`) + finishChunk("stop"),
+			wholeBody(`"content":"Well.","refusal":"No."`, `"stop"`, "")},
+		"a call instead": {toolChunk(call(0, "c1", "f", "{}")) + finishChunk("tool_calls"),
+			wholeBody(`"content":null,"tool_calls":[`+call(0, "c1", "f", "{}")+`]`, `"tool_calls"`, "")},
+		"the server gave it up": {contentChunk("The user") + finishChunk("error"),
+			wholeBody(`"content":"The user"`, `"error"`, "")},
 		"the end without an end": {contentChunk(""), `{"choices":[]}`},
 	} {
 		decode := func() Call {
@@ -112,7 +124,8 @@ func TestCompactionFails(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		response := dig(events[len(events)-2].json, "response")
-		if output, _ := dig(response, "output").([]any); str(response, "status") != "failed" || len(output) > 0 || s.Err() == nil {
+		if output, _ := dig(response, "output").([]any); str(response, "status") != "failed" || len(output) > 0 ||
+			s.Err() == nil {
 			t.Errorf("%s: %v, error %v", name, response, s.Err())
 		}
 		if body, _, fault := decode().Answer([]byte(c.whole)); fault == nil || fault.HTTPStatus(Responses) != 502 {

@@ -17,10 +17,12 @@ func checkResponse(r any) error {
 	if err := keysOf("response", r, responseKeys); err != nil {
 		return err
 	}
-	if str(r, "object") != "response" || str(r, "model") != "public" || !strings.HasPrefix(str(r, "id"), "resp_") || str(r, "service_tier") == "" {
+	if str(r, "object") != "response" || str(r, "model") != "public" || !strings.HasPrefix(str(r, "id"), "resp_") ||
+		str(r, "service_tier") == "" {
 		return fmt.Errorf("a response of the wrong head: %v", r)
 	}
-	for _, key := range []string{"temperature", "top_p", "presence_penalty", "frequency_penalty", "top_logprobs", "created_at"} {
+	for _, key := range []string{"temperature", "top_p", "presence_penalty", "frequency_penalty", "top_logprobs",
+		"created_at"} {
 		if _, ok := dig(r, key).(float64); !ok {
 			return fmt.Errorf("%s is no number", key)
 		}
@@ -47,7 +49,8 @@ func checkStatus(r any, items int) error {
 	if ended == (dig(r, "completed_at") == nil) || ended == (dig(r, "usage") == nil) {
 		return fmt.Errorf("completed_at or usage do not go with status %s", status)
 	}
-	if (status == "failed") == (dig(r, "error") == nil) || (status == "incomplete") == (dig(r, "incomplete_details") == nil) {
+	if (status == "failed") == (dig(r, "error") == nil) ||
+		(status == "incomplete") == (dig(r, "incomplete_details") == nil) {
 		return fmt.Errorf("error or incomplete_details do not go with status %s", status)
 	}
 	if status == "failed" && (str(r, "error", "code") == "" || str(r, "error", "message") == "") {
@@ -58,13 +61,15 @@ func checkStatus(r any, items int) error {
 			return errors.New("no output")
 		}
 		u := dig(r, "usage")
-		if err := keysOf("usage", u, "input_tokens input_tokens_details output_tokens output_tokens_details total_tokens"); err != nil {
+		if err := keysOf("usage", u,
+			"input_tokens input_tokens_details output_tokens output_tokens_details total_tokens"); err != nil {
 			return err
 		}
 		if err := wholeNumbers("usage", u, "input_tokens output_tokens total_tokens"); err != nil {
 			return err
 		}
-		if err := wholeNumbers("input_tokens_details", dig(u, "input_tokens_details"), "cached_tokens cache_write_tokens"); err != nil {
+		if err := wholeNumbers("input_tokens_details", dig(u, "input_tokens_details"),
+			"cached_tokens cache_write_tokens"); err != nil {
 			return err
 		}
 		return wholeNumbers("output_tokens_details", dig(u, "output_tokens_details"), "reasoning_tokens")
@@ -234,7 +239,8 @@ func (g *responsesGrammar) itemEvent(name string, e clientEvent) error {
 		if str(item, "type") == "compaction" {
 			return nil
 		}
-		if str(item, "status") != "in_progress" || str(item, "arguments")+str(item, "input") != "" || len(content)+len(summary) > 0 {
+		if str(item, "status") != "in_progress" || str(item, "arguments")+str(item, "input") != "" ||
+			len(content)+len(summary) > 0 {
 			return errors.New("an item that is not at its start")
 		}
 		return nil
@@ -247,7 +253,8 @@ func (g *responsesGrammar) itemEvent(name string, e clientEvent) error {
 	if want := g.stepsOf(); g.steps != want {
 		return fmt.Errorf("an item of type %s is done at step %d, not %d", str(item, "type"), g.steps, want)
 	}
-	text := str(item, "arguments") + str(item, "input") + str(item, "content", 0, "text") + str(item, "content", 0, "refusal") + str(item, "summary", 0, "text")
+	text := str(item, "arguments") + str(item, "input") + str(item, "content", 0, "text") +
+		str(item, "content", 0, "refusal") + str(item, "summary", 0, "text")
 	if text != g.text.String() {
 		return fmt.Errorf("text %q, deltas %q", text, g.text.String())
 	}
@@ -294,7 +301,8 @@ func (g *responsesGrammar) partEvent(name string, e clientEvent) error {
 	if strings.HasPrefix(name, "content_part.") && str(e.json, "part", "type") == "reasoning_text" {
 		rule.item = "reasoning"
 	}
-	if inSummary := strings.HasPrefix(name, "reasoning_summary"); kind == "reasoning" && inSummary == (dig(g.item, "content") != nil) {
+	if inSummary := strings.HasPrefix(name, "reasoning_summary"); kind == "reasoning" &&
+		inSummary == (dig(g.item, "content") != nil) {
 		return errors.New("reasoning is told as a summary or as content, not as both")
 	}
 	if !ok || rule.item != kind {
@@ -333,7 +341,8 @@ func (g *responsesGrammar) partEvent(name string, e clientEvent) error {
 		}
 		return step(begun, 3)
 	}
-	if str(e.json, "part", "type") != g.part || str(e.json, "part", "text")+str(e.json, "part", "refusal") != g.text.String() {
+	if str(e.json, "part", "type") != g.part ||
+		str(e.json, "part", "text")+str(e.json, "part", "refusal") != g.text.String() {
 		return fmt.Errorf("part %v, deltas %q", e.json["part"], g.text.String())
 	}
 	return step(3, 4)

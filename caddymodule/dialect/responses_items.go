@@ -32,7 +32,8 @@ func (c *responsesCall) readItem(f fieldList) {
 		c.readMessage(f)
 	case "function_call", "custom_tool_call", "local_shell_call", "shell_call", "apply_patch_call":
 		c.readCall(kind, f)
-	case "function_call_output", "custom_tool_call_output", "local_shell_call_output", "shell_call_output", "apply_patch_call_output":
+	case "function_call_output", "custom_tool_call_output", "local_shell_call_output", "shell_call_output",
+		"apply_patch_call_output":
 		c.readOutput(kind, f)
 	case "reasoning":
 		if text := c.reasoningText(f); text != "" {

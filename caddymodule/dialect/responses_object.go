@@ -20,14 +20,16 @@ type responseState struct {
 // sampling parameters.
 func (r *responsesEncoder) appendResponse(b []byte, s responseState) []byte {
 	call := r.call
-	b = jsonscan.Appendf(b, `{"id":%q,"object":"response","created_at":%d,"completed_at":%n,"status":%q,"background":false,"error":%n,"incomplete_details":%n`,
+	b = jsonscan.Appendf(b, `{"id":%q,"object":"response","created_at":%d,"completed_at":%n,"status":%q,`+
+		`"background":false,"error":%n,"incomplete_details":%n`,
 		r.id, r.created, s.done, s.status, s.err, s.incomplete)
 	b = call.appendEchoes(b, "instructions", "null", "max_output_tokens", "null", "max_tool_calls", "null")
 	b = jsonscan.Appendf(b, `,"model":%q,"output":[%s]`, call.model, s.output)
 	b = call.appendEchoes(b, "parallel_tool_calls", "true", "previous_response_id", "null", "prompt_cache_key", "null",
 		"reasoning", `{"effort":null,"summary":null}`, "safety_identifier", "null")
 	b = append(b, `,"service_tier":"default"`...)
-	b = call.appendEchoes(b, "store", "true", "temperature", "1", "text", `{"format":{"type":"text"}}`, "tool_choice", `"auto"`, "tools", "[]",
+	b = call.appendEchoes(b, "store", "true", "temperature", "1", "text", `{"format":{"type":"text"}}`, "tool_choice",
+		`"auto"`, "tools", "[]",
 		"top_logprobs", "0", "top_p", "1", "presence_penalty", "0", "frequency_penalty", "0", "truncation", `"disabled"`)
 	b = jsonscan.Appendf(b, `,"usage":%n,"user":null`, s.usage)
 	return append(call.appendEchoes(b, "metadata", "{}"), '}')
@@ -37,7 +39,8 @@ func (r *responsesEncoder) appendResponse(b []byte, s responseState) []byte {
 // include cached ones.
 func appendResponseUsage(b []byte, u Usage) []byte {
 	input, output := max(u.PromptTokens, 0), max(u.CompletionTokens, 0)
-	return jsonscan.Appendf(b, `{"input_tokens":%d,"input_tokens_details":{"cached_tokens":%d,"cache_write_tokens":0},"output_tokens":%d,`+
+	return jsonscan.Appendf(b, `{"input_tokens":%d,"input_tokens_details":{"cached_tokens":%d,"cache_write_tokens":0},`+
+		`"output_tokens":%d,`+
 		`"output_tokens_details":{"reasoning_tokens":%d},"total_tokens":%d}`,
 		input, max(u.CachedTokens, 0), output, max(u.ReasoningTokens, 0), input+output)
 }
@@ -54,10 +57,13 @@ type itemForm struct {
 
 // The forms of items.
 var (
-	messageItem    = itemForm{"message", "msg_", "text", "output_text", "content_part", "output_text", `,"content_index":0`}
-	refusalItem    = itemForm{"message", "msg_", "refusal", "refusal", "content_part", "refusal", `,"content_index":0`}
-	summaryItem    = itemForm{"reasoning", "rs_", "text", "reasoning_summary_text", "reasoning_summary_part", "summary_text", `,"summary_index":0`}
-	reasoningItem  = itemForm{"reasoning", "rs_", "text", "reasoning_text", "content_part", "reasoning_text", `,"content_index":0`}
+	messageItem = itemForm{"message", "msg_", "text", "output_text", "content_part", "output_text",
+		`,"content_index":0`}
+	refusalItem = itemForm{"message", "msg_", "refusal", "refusal", "content_part", "refusal", `,"content_index":0`}
+	summaryItem = itemForm{"reasoning", "rs_", "text", "reasoning_summary_text", "reasoning_summary_part",
+		"summary_text", `,"summary_index":0`}
+	reasoningItem = itemForm{"reasoning", "rs_", "text", "reasoning_text", "content_part", "reasoning_text",
+		`,"content_index":0`}
 	compactionItem = itemForm{name: "compaction", prefix: "cmp_"}
 
 	callItems = [...]itemForm{

@@ -69,7 +69,8 @@ func (r *responsesEncoder) snapshot(name string, s responseState) {
 // event starts an event, up to its sequence number.
 func (r *responsesEncoder) event(name string) []byte {
 	r.seq++
-	return jsonscan.Appendf(r.out, "event: response.%s\ndata: {\"type\":\"response.%s\",\"sequence_number\":%d", name, name, r.seq-1)
+	return jsonscan.Appendf(r.out, "event: response.%s\ndata: {\"type\":\"response.%s\",\"sequence_number\":%d", name,
+		name, r.seq-1)
 }
 
 // itemEvent starts an event about a part of the open item.
@@ -229,7 +230,8 @@ func (r *responsesEncoder) conclude(o outcome) responseState {
 		r.open(partText, "", "")
 		r.close(o.finish.cut())
 	}
-	s := responseState{status: statusCompleted, output: r.output, usage: appendResponseUsage(make([]byte, 0, 256), o.usage), done: r.call.env.Now().Unix()}
+	s := responseState{status: statusCompleted, output: r.output,
+		usage: appendResponseUsage(make([]byte, 0, 256), o.usage), done: r.call.env.Now().Unix()}
 	switch o.finish {
 	case finishLength:
 		s.status, s.incomplete = statusIncomplete, []byte(`{"reason":"max_output_tokens"}`)
@@ -276,10 +278,12 @@ func (r *responsesEncoder) abort(e *Error) {
 		param = "input"
 	}
 	failure := jsonscan.Appendf(nil, `"code":%q,"message":%q`, code, message)
-	r.out = jsonscan.Appendf(r.out, "event: error\ndata: {\"type\":\"error\",\"sequence_number\":%d,%s,\"param\":%n,\"error\":{\"type\":%q,%s,\"param\":%n}}\n\n",
+	r.out = jsonscan.Appendf(r.out,
+		"event: error\ndata: {\"type\":\"error\",\"sequence_number\":%d,%s,\"param\":%n,\"error\":{\"type\":%q,%s,\"param\":%n}}\n\n",
 		r.seq, failure, param, e.typeOfOpenAI(), failure, param)
 	r.seq++
-	r.snapshot("failed", responseState{status: statusFailed, output: r.output, err: jsonscan.Appendf(nil, `{%s}`, failure)})
+	r.snapshot("failed", responseState{status: statusFailed, output: r.output,
+		err: jsonscan.Appendf(nil, `{%s}`, failure)})
 	r.out = append(r.out, doneEvent...)
 }
 

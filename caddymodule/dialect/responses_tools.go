@@ -23,19 +23,23 @@ var builtinTools = map[string]struct {
 }{
 	localShell: {
 		ToolLocalShell, "Runs a command on the user's machine and returns its output.",
-		`{"type":"object","properties":{"command":{"type":"array","items":{"type":"string"},"description":"The program and its arguments"},` +
+		`{"type":"object","properties":{"command":{"type":"array","items":{"type":"string"},"description":"The program ` +
+			`and its arguments"},` +
 			`"workdir":{"type":"string","description":"The directory to run in"},"timeout_ms":{"type":"integer"},` +
 			`"env":{"type":"object","additionalProperties":{"type":"string"}}},"required":["command"]}`,
 	},
 	shell: {
 		ToolShell, "Runs shell commands and returns their output.",
-		`{"type":"object","properties":{"commands":{"type":"array","items":{"type":"string"},"description":"The commands, each a shell command line"},` +
+		`{"type":"object","properties":{"commands":{"type":"array","items":{"type":"string"},"description":"The commands, ` +
+			`each a shell command line"},` +
 			`"timeout_ms":{"type":"integer"},"max_output_length":{"type":"integer"}},"required":["commands"]}`,
 	},
 	applyPatch: {
 		ToolApplyPatch, "Creates, updates or deletes a file.",
-		`{"type":"object","properties":{"type":{"type":"string","enum":["create_file","update_file","delete_file"]},"path":{"type":"string"},` +
-			`"diff":{"type":"string","description":"The change as a V4A diff; none for delete_file"}},"required":["type","path"]}`,
+		`{"type":"object","properties":{"type":{"type":"string","enum":["create_file","update_file","delete_file"]},` +
+			`"path":{"type":"string"},` +
+			`"diff":{"type":"string","description":"The change as a V4A diff; none for delete_file"}},"required":["type",` +
+			`"path"]}`,
 	},
 }
 
@@ -160,7 +164,8 @@ func (c *responsesCall) readTool(f fieldList, namespace string) {
 			return
 		}
 		to := ToolName{Kind: builtin.kind, Name: kind}
-		c.tools.add(c.upstreamNames.of(toolKey{name: kind}), to, jsonscan.AppendQuoted(nil, builtin.description), []byte(builtin.parameters), false)
+		c.tools.add(c.upstreamNames.of(toolKey{name: kind}), to, jsonscan.AppendQuoted(nil, builtin.description),
+			[]byte(builtin.parameters), false)
 	}
 }
 

@@ -8,7 +8,8 @@ import (
 
 // Tools as clients of the responses dialect send them, and what they become.
 const (
-	functionA   = `{"type":"function","name":"a","description":"does \u0061","parameters":{"type":"object","properties":{"x":{"type":"string"}},"required":["x"]},"strict":false}`
+	functionA = `{"type":"function","name":"a","description":"does \u0061","parameters":{"type":"object",` +
+		`"properties":{"x":{"type":"string"}},"required":["x"]},"strict":false}`
 	functionB   = `{"type":"function","name":"b","parameters":{"type":"object","properties":{}}}`
 	freeText    = `{"type":"object","properties":{"input":{"type":"string"}},"required":["input"]}`
 	emptyObject = `{"type":"object","properties":{}}`
@@ -27,20 +28,36 @@ var responsesToolCases = []struct {
 	name, tools, choice string
 	want                map[string]string
 }{
-	{"in their order", functionB + "," + functionA, "", map[string]string{"tools": "[" + chatB + "," + chatA + "]", "tool_choice": ""}},
+	{"in their order", functionB + "," + functionA, "",
+		map[string]string{"tools": "[" + chatB + "," + chatA + "]", "tool_choice": ""}},
 	{"none", "", `"auto"`, map[string]string{"tools": "", "tool_choice": "", "parallel_tool_calls": ""}},
-	{"strict", `{"type":"function","name":"b","parameters":` + emptyObject + `,"strict":true}`, "", map[string]string{"tools": `[{"type":"function","function":{"name":"b","parameters":` + emptyObject + `,"strict":true}}]`}},
-	{"parameters null", `{"type":"function","name":"b","parameters":null}`, "", map[string]string{"tools": "[" + chatB + "]"}},
+	{"strict", `{"type":"function","name":"b","parameters":` + emptyObject + `,"strict":true}`, "",
+		map[string]string{"tools": `[{"type":"function","function":{"name":"b","parameters":` + emptyObject +
+			`,"strict":true}}]`}},
+	{"parameters null", `{"type":"function","name":"b","parameters":null}`, "",
+		map[string]string{"tools": "[" + chatB + "]"}},
 	{"no parameters", `{"type":"function","name":"b"}`, "", map[string]string{"tools": "[" + chatB + "]"}},
-	{"the first of a name", functionA + `,{"type":"function","name":"a"}`, "", map[string]string{"tools": "[" + chatA + "]"}},
-	{"a namespace", `{"type":"namespace","name":"ns","description":"d","tools":[` + functionB + `]}`, "", map[string]string{"tools": "[" + chatFunction("ns__b", "", emptyObject) + "]"}},
-	{"a namespace that ends in underscores", `{"type":"namespace","name":"mcp__docs__","tools":[` + functionB + `]}`, "", map[string]string{"tools": "[" + chatFunction("mcp__docs__b", "", emptyObject) + "]"}},
-	{"an empty namespace", `{"type":"namespace","name":"ns","tools":[]},` + functionB, "", map[string]string{"tools": "[" + chatB + "]"}},
-	{"a custom tool", `{"type":"custom","name":"c"}`, "", map[string]string{"tools": "[" + chatFunction("c", "", freeText) + "]"}},
-	{"a custom tool of free text", `{"type":"custom","name":"c","description":"D.","format":{"type":"text"}}`, "", map[string]string{"tools": "[" + chatFunction("c", "D.", freeText) + "]"}},
-	{"a custom tool with a grammar", `{"type":"custom","name":"c","description":"D.","format":{"type":"grammar","syntax":"lark","definition":"start: \"x\""}}`, "", map[string]string{"tools": "[" + chatFunction("c", "D.\n\nThe input must follow this lark grammar:\nstart: \"x\"", freeText) + "]"}},
-	{"a custom tool with a pattern", `{"type":"custom","name":"c","format":{"type":"grammar","syntax":"regex","definition":"x+"}}`, "", map[string]string{"tools": "[" + chatFunction("c", "The input must follow this regex grammar:\nx+", freeText) + "]"}},
-	{"a custom tool in a namespace", `{"type":"namespace","name":"ns","tools":[{"type":"custom","name":"c"}]}`, "", map[string]string{"tools": "[" + chatFunction("ns__c", "", freeText) + "]"}},
+	{"the first of a name", functionA + `,{"type":"function","name":"a"}`, "",
+		map[string]string{"tools": "[" + chatA + "]"}},
+	{"a namespace", `{"type":"namespace","name":"ns","description":"d","tools":[` + functionB + `]}`, "",
+		map[string]string{"tools": "[" + chatFunction("ns__b", "", emptyObject) + "]"}},
+	{"a namespace that ends in underscores", `{"type":"namespace","name":"mcp__docs__","tools":[` + functionB + `]}`, "",
+		map[string]string{"tools": "[" + chatFunction("mcp__docs__b", "", emptyObject) + "]"}},
+	{"an empty namespace", `{"type":"namespace","name":"ns","tools":[]},` + functionB, "",
+		map[string]string{"tools": "[" + chatB + "]"}},
+	{"a custom tool", `{"type":"custom","name":"c"}`, "",
+		map[string]string{"tools": "[" + chatFunction("c", "", freeText) + "]"}},
+	{"a custom tool of free text", `{"type":"custom","name":"c","description":"D.","format":{"type":"text"}}`, "",
+		map[string]string{"tools": "[" + chatFunction("c", "D.", freeText) + "]"}},
+	{"a custom tool with a grammar",
+		`{"type":"custom","name":"c","description":"D.","format":{"type":"grammar","syntax":"lark","definition":"start: ` +
+			`\"x\""}}`, "", map[string]string{"tools": "[" +
+			chatFunction("c", "D.\n\nThe input must follow this lark grammar:\nstart: \"x\"", freeText) + "]"}},
+	{"a custom tool with a pattern",
+		`{"type":"custom","name":"c","format":{"type":"grammar","syntax":"regex","definition":"x+"}}`, "",
+		map[string]string{"tools": "[" + chatFunction("c", "The input must follow this regex grammar:\nx+", freeText) + "]"}},
+	{"a custom tool in a namespace", `{"type":"namespace","name":"ns","tools":[{"type":"custom","name":"c"}]}`, "",
+		map[string]string{"tools": "[" + chatFunction("ns__c", "", freeText) + "]"}},
 	{
 		"tools of hosted kinds",
 		`{"type":"web_search"},{"type":"web_search_preview_2025_03_11"},{"type":"file_search"},{"type":"code_interpreter"},{"type":"image_generation"},{"type":"computer_use_preview"},{"type":"mcp","server_label":"x"},
@@ -51,24 +68,35 @@ var responsesToolCases = []struct {
 	{"required", functionA, `"required"`, map[string]string{"tool_choice": `"required"`}},
 	{"none of them", functionA, `"none"`, map[string]string{"tools": "", "tool_choice": ""}},
 	{"choice null", functionA, `null`, map[string]string{"tool_choice": ""}},
-	{"a function", functionA + "," + functionB, `{"type":"function","name":"b"}`, map[string]string{"tools": "[" + chatB + "]", "tool_choice": `"required"`}},
-	{"a custom tool, chosen", functionA + `,{"type":"custom","name":"c"}`, `{"type":"custom","name":"c"}`, map[string]string{"tools": "[" + chatFunction("c", "", freeText) + "]", "tool_choice": `"required"`}},
-	{"a tool of a namespace, chosen", functionB + `,{"type":"namespace","name":"ns","tools":[` + functionB + `]}`, `{"type":"function","name":"b","namespace":"ns"}`, map[string]string{"tools": "[" + chatFunction("ns__b", "", emptyObject) + "]", "tool_choice": `"required"`}},
+	{"a function", functionA + "," + functionB, `{"type":"function","name":"b"}`,
+		map[string]string{"tools": "[" + chatB + "]", "tool_choice": `"required"`}},
+	{"a custom tool, chosen", functionA + `,{"type":"custom","name":"c"}`, `{"type":"custom","name":"c"}`,
+		map[string]string{"tools": "[" + chatFunction("c", "", freeText) + "]", "tool_choice": `"required"`}},
+	{"a tool of a namespace, chosen", functionB + `,{"type":"namespace","name":"ns","tools":[` + functionB + `]}`,
+		`{"type":"function","name":"b","namespace":"ns"}`,
+		map[string]string{"tools": "[" + chatFunction("ns__b", "", emptyObject) + "]", "tool_choice": `"required"`}},
 	{
-		"allowed tools", functionA + "," + functionB + `,{"type":"web_search"}`, `{"type":"allowed_tools","mode":"required","tools":[{"type":"function","name":"b"},{"type":"web_search"}]}`,
+		"allowed tools", functionA + "," + functionB + `,{"type":"web_search"}`,
+		`{"type":"allowed_tools","mode":"required","tools":[{"type":"function","name":"b"},{"type":"web_search"}]}`,
 		map[string]string{"tools": "[" + chatB + "]", "tool_choice": `"required"`},
 	},
 	{
-		"an allowed namespace", functionA + `,{"type":"namespace","name":"ns","tools":[` + functionB + `]}`, `{"type":"allowed_tools","mode":"auto","tools":[{"type":"namespace","name":"ns"}]}`,
+		"an allowed namespace", functionA + `,{"type":"namespace","name":"ns","tools":[` + functionB + `]}`,
+		`{"type":"allowed_tools","mode":"auto","tools":[{"type":"namespace","name":"ns"}]}`,
 		map[string]string{"tools": "[" + chatFunction("ns__b", "", emptyObject) + "]", "tool_choice": `"auto"`},
 	},
 	{
-		"allowed namespaces", functionA + `,{"type":"namespace","name":"ns","tools":[` + functionB + `,{"type":"namespace","name":"x","tools":[` + functionA + `]},{"type":"shell"}]}`,
+		"allowed namespaces", functionA + `,{"type":"namespace","name":"ns","tools":[` + functionB +
+			`,{"type":"namespace","name":"x","tools":[` + functionA + `]},{"type":"shell"}]}`,
 		`{"type":"allowed_tools","tools":[{"type":"namespace","name":"ns"}]}`,
 		map[string]string{"tools": "[" + chatFunction("ns__b", "", emptyObject) + "]", "tool_choice": `"auto"`},
 	},
-	{"a function as the chat dialect has it", `{"type":"function","function":{"name":"b"}}`, `{"type":"function","function":{"name":"b"}}`, map[string]string{"tools": "[" + chatB + "]", "tool_choice": `"required"`}},
-	{"allowed tools, of which none need be called", functionA + "," + functionB, `{"type":"allowed_tools","mode":"auto","tools":[{"type":"function","name":"a"}]}`, map[string]string{"tools": "[" + chatA + "]", "tool_choice": `"auto"`}},
+	{"a function as the chat dialect has it", `{"type":"function","function":{"name":"b"}}`,
+		`{"type":"function","function":{"name":"b"}}`,
+		map[string]string{"tools": "[" + chatB + "]", "tool_choice": `"required"`}},
+	{"allowed tools, of which none need be called", functionA + "," + functionB,
+		`{"type":"allowed_tools","mode":"auto","tools":[{"type":"function","name":"a"}]}`,
+		map[string]string{"tools": "[" + chatA + "]", "tool_choice": `"auto"`}},
 }
 
 func TestResponsesTools(t *testing.T) {
@@ -105,7 +133,8 @@ func TestResponsesBuiltinTools(t *testing.T) {
 		"shell":       "commands",
 		"apply_patch": "type path diff",
 	} {
-		fields := upstreamFields(t, responsesOp, `{"model":"public","input":"u","tools":[{"type":"`+kind+`"}],"tool_choice":{"type":"`+kind+`"}}`)
+		fields := upstreamFields(t, responsesOp,
+			`{"model":"public","input":"u","tools":[{"type":"`+kind+`"}],"tool_choice":{"type":"`+kind+`"}}`)
 		var tools []struct {
 			Function struct {
 				Name       string
@@ -129,8 +158,10 @@ func TestResponsesBuiltinTools(t *testing.T) {
 // bytes, each of its own, and the same in each request.
 func TestFlatNames(t *testing.T) {
 	long := strings.Repeat("é", 40)
-	tools := `{"type":"namespace","name":"mcp__docs__","tools":[{"type":"function","name":"search"},{"type":"custom","name":"` + long + `"},{"type":"custom","name":"` + long + `x"}]},` +
-		`{"type":"namespace","name":"mcp__docs","tools":[{"type":"function","name":"search"}]},{"type":"function","name":"mcp__docs__search"}`
+	tools := `{"type":"namespace","name":"mcp__docs__","tools":[{"type":"function","name":"search"},{"type":"custom",` +
+		`"name":"` + long + `"},{"type":"custom","name":"` + long + `x"}]},` +
+		`{"type":"namespace","name":"mcp__docs","tools":[{"type":"function","name":"search"}]},{"type":"function",` +
+		`"name":"mcp__docs__search"}`
 	names := func(input string) (list []string) {
 		fields := upstreamFields(t, responsesOp, `{"model":"public","input":[`+input+`],"tools":[`+tools+`]}`)
 		var decoded []struct{ Function struct{ Name string } }
@@ -156,17 +187,23 @@ func TestFlatNames(t *testing.T) {
 		t.Errorf("%q and %q", first, second)
 	}
 
-	history := itemU + `,{"type":"function_call","call_id":"a","name":"search","namespace":"mcp__docs__","arguments":"{}"},{"type":"function_call","call_id":"b","name":"search","namespace":"mcp__docs","arguments":"{}"},` +
-		`{"type":"function_call","call_id":"c","name":"mcp__docs__search","arguments":"{}"},{"type":"custom_tool_call","call_id":"d","name":"` + long + `","namespace":"mcp__docs__","input":"x"}`
+	history := itemU + `,{"type":"function_call","call_id":"a","name":"search","namespace":"mcp__docs__",` +
+		`"arguments":"{}"},{"type":"function_call","call_id":"b","name":"search","namespace":"mcp__docs","arguments":"{}"},` +
+		`{"type":"function_call","call_id":"c","name":"mcp__docs__search","arguments":"{}"},{"type":"custom_tool_call",` +
+		`"call_id":"d","name":"` + long + `","namespace":"mcp__docs__","input":"x"}`
 	fields := upstreamFields(t, responsesOp, `{"model":"public","input":[`+history+`],"tools":[`+tools+`]}`)
-	want := chatCall("", "", [3]string{"a", first[0], "{}"}, [3]string{"b", first[3], "{}"}, [3]string{"c", first[4], "{}"}, [3]string{"d", first[1], `{"input":"x"}`})
+	want := chatCall("", "", [3]string{"a", first[0], "{}"}, [3]string{"b", first[3], "{}"},
+		[3]string{"c", first[4], "{}"}, [3]string{"d", first[1], `{"input":"x"}`})
 	checkFields(t, fields, map[string]string{"messages": "[" + chatU + "," + want + "]"})
 }
 
 // A client that tells a tool of a namespace by the upstream's name means that
 // tool; the model does not see two names of it.
 func TestFlatNameInHistory(t *testing.T) {
-	c := decodeCase(t, Responses, `{"model":"public","input":[`+itemU+`,{"type":"function_call","call_id":"a","name":"ns__b","arguments":"{}"}],"tools":[{"type":"namespace","name":"ns","tools":[`+functionB+`]}],"tool_choice":{"type":"function","name":"ns__b"}}`)
+	c := decodeCase(t, Responses,
+		`{"model":"public","input":[`+itemU+
+			`,{"type":"function_call","call_id":"a","name":"ns__b","arguments":"{}"}],"tools":[{"type":"namespace",`+
+			`"name":"ns","tools":[`+functionB+`]}],"tool_choice":{"type":"function","name":"ns__b"}}`)
 	body := upstreamBody(t, c)
 	if strings.Count(body, `"ns__b"`) != 2 || strings.Contains(body, "ns__b_") {
 		t.Errorf("%s", body)
@@ -176,8 +213,11 @@ func TestFlatNameInHistory(t *testing.T) {
 // A tool of the history that is not offered any more comes back by its own
 // name.
 func TestToolOfTheHistory(t *testing.T) {
-	c := decodeCase(t, Responses, responsesBody(`"input":[`+itemU+`,{"type":"custom_tool_call","call_id":"a","name":"b","namespace":"ns","input":"x"}]`))
-	got := responsesDigest(t, translate(c.NewStream(), toolChunk(call(0, "c", "ns__b", `{"input":"y"}`))+finishChunk("tool_calls")+upstreamDone, nil))
+	c := decodeCase(t, Responses,
+		responsesBody(`"input":[`+itemU+
+			`,{"type":"custom_tool_call","call_id":"a","name":"b","namespace":"ns","input":"x"}]`))
+	got := responsesDigest(t, translate(c.NewStream(),
+		toolChunk(call(0, "c", "ns__b", `{"input":"y"}`))+finishChunk("tool_calls")+upstreamDone, nil))
 	if want := "custom_tool_call:c ns/b y | completed"; got != want {
 		t.Errorf("\n got %s\nwant %s", got, want)
 	}
@@ -185,9 +225,13 @@ func TestToolOfTheHistory(t *testing.T) {
 
 // Tools that the input brings come behind the others, each once.
 func TestToolsOfTheInput(t *testing.T) {
-	input := `{"type":"additional_tools","role":"developer","tools":[{"type":"function","name":"a","description":"another"},{"type":"namespace","name":"ns","tools":[{"type":"custom","name":"c"}]},{"type":"web_search"},7]},` + itemU +
-		`,{"type":"tool_search_call","call_id":"t"},{"type":"tool_search_output","call_id":"t","tools":[` + functionB + `,` + functionB + `]},{"type":"tool_search_output","tools":null}`
-	fields := upstreamFields(t, responsesOp, `{"model":"public","input":[`+input+`],"tools":[`+functionA+`],"tool_choice":"auto"}`)
+	input := `{"type":"additional_tools","role":"developer","tools":[{"type":"function","name":"a",` +
+		`"description":"another"},{"type":"namespace","name":"ns","tools":[{"type":"custom","name":"c"}]},` +
+		`{"type":"web_search"},7]},` + itemU +
+		`,{"type":"tool_search_call","call_id":"t"},{"type":"tool_search_output","call_id":"t","tools":[` + functionB + `,` +
+		functionB + `]},{"type":"tool_search_output","tools":null}`
+	fields := upstreamFields(t, responsesOp,
+		`{"model":"public","input":[`+input+`],"tools":[`+functionA+`],"tool_choice":"auto"}`)
 	checkFields(t, fields, map[string]string{
 		"messages":    "[" + chatU + "]",
 		"tools":       "[" + chatA + "," + chatFunction("ns__c", "", freeText) + "," + chatB + "]",
@@ -198,7 +242,9 @@ func TestToolsOfTheInput(t *testing.T) {
 // The response tells the tools again, functions with all their keys.
 func TestToolsAreEchoed(t *testing.T) {
 	tools := `{"type":"function","name":"a"},{"type":"custom","name":"c","format":{"type":"text"}},{"type":"web_search"}`
-	told, _, fault := decodeCase(t, Responses, `{"model":"public","input":"u","tools":[`+tools+`],"tool_choice":"auto"}`).Answer([]byte(wholeBody(`"content":"a"`, `"stop"`, "")))
+	told, _, fault := decodeCase(t, Responses,
+		`{"model":"public","input":"u","tools":[`+tools+
+			`],"tool_choice":"auto"}`).Answer([]byte(wholeBody(`"content":"a"`, `"stop"`, "")))
 	if fault != nil {
 		t.Fatal(fault.Message)
 	}
@@ -207,7 +253,8 @@ func TestToolsAreEchoed(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkFields(t, response, map[string]string{
-		"tools":       `[{"type":"function","name":"a","description":null,"parameters":null,"strict":null},{"type":"custom","name":"c","format":{"type":"text"}},{"type":"web_search"}]`,
+		"tools": `[{"type":"function","name":"a","description":null,"parameters":null,"strict":null},` +
+			`{"type":"custom","name":"c","format":{"type":"text"}},{"type":"web_search"}]`,
 		"tool_choice": `"auto"`,
 	})
 }
@@ -219,10 +266,13 @@ func TestHostedToolsAlone(t *testing.T) {
 		op   Operation
 		body string
 	}{
-		{countOp, `{"model":"m","messages":[{"role":"user","content":"u"}],"tools":[{"type":"web_search_20250305","name":"web_search"}]}`},
+		{countOp, `{"model":"m","messages":[{"role":"user","content":"u"}],"tools":[{"type":"web_search_20250305",` +
+			`"name":"web_search"}]}`},
 		{Operation{Kind: CountInputTokens, Dialect: Responses}, `{"model":"m","input":"u","tools":[{"type":"web_search"}]}`},
-		{responsesOp, `{"model":"m","input":[{"role":"user","content":"u"},{"type":"compaction_trigger"}],"tools":[{"type":"web_search"}]}`},
-		{responsesOp, `{"model":"m","input":"u","tools":[{"type":"function","name":"a"},{"type":"web_search"}],"tool_choice":{"type":"allowed_tools","mode":"none","tools":[{"type":"web_search"}]}}`},
+		{responsesOp, `{"model":"m","input":[{"role":"user","content":"u"},{"type":"compaction_trigger"}],` +
+			`"tools":[{"type":"web_search"}]}`},
+		{responsesOp, `{"model":"m","input":"u","tools":[{"type":"function","name":"a"},{"type":"web_search"}],` +
+			`"tool_choice":{"type":"allowed_tools","mode":"none","tools":[{"type":"web_search"}]}}`},
 		{chatOp, `{"model":"m","messages":[],"tools":[{"type":"web_search"}],"web_search_options":{}}`},
 	} {
 		if _, fault := Decode(c.op, []byte(c.body), testEnv()); fault != nil {

@@ -61,7 +61,8 @@ func TestForgedSeals(t *testing.T) {
 			t.Errorf("opened after %d bytes", i)
 		}
 	}
-	for _, foreign := range []string{"", "gw1.xyz", carryingMark, carryingMark + "AAAA", carryingMark + "!", "gAAAA", carryingMark + base64.RawURLEncoding.EncodeToString([]byte("0123456789abcdefthinking"))} {
+	for _, foreign := range []string{"", "gw1.xyz", carryingMark, carryingMark + "AAAA", carryingMark + "!", "gAAAA",
+		carryingMark + base64.RawURLEncoding.EncodeToString([]byte("0123456789abcdefthinking"))} {
 		if mine.unseal(carryingMark, foreign) != "" {
 			t.Errorf("opened %q", foreign)
 		}
@@ -74,13 +75,16 @@ func TestSealsOfOthers(t *testing.T) {
 	foreign := string((&Env{Sealer: testSealer, Account: "other"}).seal(nil, reasoningMark, []byte("secret")))
 	unsealed := reasoningMark + base64.RawURLEncoding.EncodeToString([]byte("secret"))
 	for _, content := range []string{foreign, unsealed} {
-		up := upstreamBody(t, mustDecode(t, responsesOp, responsesBody(`"input":[`+itemU+`,{"type":"reasoning","summary":[],"encrypted_content":`+quoted(content)+`},`+itemCallA+`]`), testEnv()))
+		up := upstreamBody(t, mustDecode(t, responsesOp,
+			responsesBody(`"input":[`+itemU+`,{"type":"reasoning","summary":[],"encrypted_content":`+quoted(content)+`},`+
+				itemCallA+`]`), testEnv()))
 		if strings.Contains(up, "secret") || strings.Contains(up, "reasoning") {
 			t.Errorf("%s goes up as %s", content, up)
 		}
 	}
 	for mark, body := range map[string]string{
-		carryingMark:   messagesBody(`"messages":[{"role":"user","content":"u"},{"role":"assistant","content":[{"type":"thinking","thinking":"","signature":"SEAL"},{"type":"text","text":"a"}]}]`),
+		carryingMark: messagesBody(`"messages":[{"role":"user","content":"u"},{"role":"assistant",` +
+			`"content":[{"type":"thinking","thinking":"","signature":"SEAL"},{"type":"text","text":"a"}]}]`),
 		compactionMark: responsesBody(`"input":[{"type":"compaction","encrypted_content":"SEAL"},` + itemU + `]`),
 	} {
 		op := responsesOp

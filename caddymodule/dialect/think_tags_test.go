@@ -13,14 +13,16 @@ func withThinkTags(r *reply) { r.options.ThinkTags = true }
 
 // thinkCases are texts of an answer, and what they are by their tags.
 var thinkCases = []struct{ name, text, messages string }{
-	{"thinking and text", "<think>\nhm \"é\"\n\nyes\n</think>\n\nHi\n there ", "thinking:hm \"é\"\n\nyes text:Hi\n there  | end_turn"},
+	{"thinking and text", "<think>\nhm \"é\"\n\nyes\n</think>\n\nHi\n there ",
+		"thinking:hm \"é\"\n\nyes text:Hi\n there  | end_turn"},
 	{"white space in front", "\n <think>hm</think>Hi", "thinking:hm text:Hi | end_turn"},
 	{"no thinking", "Hi", "text:Hi | end_turn"},
 	{"white space and text", " \nHi", "text: \nHi | end_turn"},
 	{"white space alone", "\n\n", "text:\n\n | end_turn"},
 	{"empty thinking", "<think>\n\n</think>\n\nHi", "text:Hi | end_turn"},
 	{"tags further behind are text", "Use <think>a</think> for that", "text:Use <think>a</think> for that | end_turn"},
-	{"tags behind the thinking are text", "<think>hm</think>\n<think>b</think>", "thinking:hm text:<think>b</think> | end_turn"},
+	{"tags behind the thinking are text", "<think>hm</think>\n<think>b</think>",
+		"thinking:hm text:<think>b</think> | end_turn"},
 	{"tags in the thinking", "<think>a<think>b</b></thin></think>Hi", "thinking:a<think>b</b></thin> text:Hi | end_turn"},
 	{"no tag after all", "<thinking>hm", "text:<thinking>hm | end_turn"},
 	{"half a tag at the end", " <thi", "text: <thi | end_turn"},
@@ -33,7 +35,8 @@ var thinkCases = []struct{ name, text, messages string }{
 func TestThinkTags(t *testing.T) {
 	for _, c := range thinkCases {
 		t.Run(c.name, func(t *testing.T) {
-			responses := strings.NewReplacer("thinking:", "reasoning:", "text:", "message:", "end_turn", "completed").Replace(c.messages)
+			responses := strings.NewReplacer("thinking:", "reasoning:", "text:", "message:", "end_turn",
+				"completed").Replace(c.messages)
 			if strings.HasPrefix(responses, "|") {
 				responses = "message: " + responses
 			}
@@ -54,10 +57,13 @@ func TestThinkTags(t *testing.T) {
 				}
 				stream.WriteString(finishChunk("stop") + upstreamDone)
 				cut := func() int { return 1 + r.IntN(100) }
-				if got := messagesDigest(t, translate(newTestStream(Messages, testCall(withThinkTags)), stream.String(), cut)); got != strings.TrimSpace(c.messages) {
+				if got := messagesDigest(t,
+					translate(newTestStream(Messages, testCall(withThinkTags)), stream.String(),
+						cut)); got != strings.TrimSpace(c.messages) {
 					t.Fatalf("messages, seed %d\n got %q\nwant %q", seed, got, c.messages)
 				}
-				if got := responsesDigest(t, translate(newTestStream(Responses, testCall(withThinkTags)), stream.String(), cut)); got != responses {
+				if got := responsesDigest(t,
+					translate(newTestStream(Responses, testCall(withThinkTags)), stream.String(), cut)); got != responses {
 					t.Fatalf("responses, seed %d\n got %q\nwant %q", seed, got, responses)
 				}
 			}
@@ -90,13 +96,19 @@ func TestThinkTagsDoNotWait(t *testing.T) {
 func TestThinkTagsBesideOtherParts(t *testing.T) {
 	tool := toolChunk(call(0, "c1", "a", "{}"))
 	for _, c := range []struct{ name, upstream, messages string }{
-		{"a call behind the thinking", contentChunk("<think>hm</think>\n\n") + tool + finishChunk("tool_calls"), "thinking:hm tool:c1 a  | tool_use"},
-		{"a call in the thinking", contentChunk("<think>hm ") + tool + finishChunk("tool_calls"), "thinking:hm tool:c1 a  | tool_use"},
-		{"a call behind half a tag", contentChunk("<th") + tool + finishChunk("tool_calls"), "text:<th tool:c1 a  | tool_use"},
-		{"thinking of its own beside it", reasonChunk("hm") + contentChunk("<think>so</think>Hi") + finishChunk("stop"), "thinking:hmso text:Hi | end_turn"},
+		{"a call behind the thinking", contentChunk("<think>hm</think>\n\n") + tool + finishChunk("tool_calls"),
+			"thinking:hm tool:c1 a  | tool_use"},
+		{"a call in the thinking", contentChunk("<think>hm ") + tool + finishChunk("tool_calls"),
+			"thinking:hm tool:c1 a  | tool_use"},
+		{"a call behind half a tag", contentChunk("<th") + tool + finishChunk("tool_calls"),
+			"text:<th tool:c1 a  | tool_use"},
+		{"thinking of its own beside it", reasonChunk("hm") + contentChunk("<think>so</think>Hi") + finishChunk("stop"),
+			"thinking:hmso text:Hi | end_turn"},
 		{"the limit within the thinking", contentChunk("<think>hm") + finishChunk("length"), "thinking:hm | max_tokens"},
-		{"a refusal", contentChunk("<think>hm</think>") + deltaChunk(`"refusal":"No."`) + finishChunk("stop"), "thinking:hm text:No. | refusal"},
-		{"a refusal behind half a tag", contentChunk("<th") + deltaChunk(`"refusal":"No."`) + finishChunk("stop"), "text:<th text:No. | refusal"},
+		{"a refusal", contentChunk("<think>hm</think>") + deltaChunk(`"refusal":"No."`) + finishChunk("stop"),
+			"thinking:hm text:No. | refusal"},
+		{"a refusal behind half a tag", contentChunk("<th") + deltaChunk(`"refusal":"No."`) + finishChunk("stop"),
+			"text:<th text:No. | refusal"},
 		{"no reason, but text", contentChunk("<think>hm</think>") + contentChunk("Hi"), "thinking:hm text:Hi | end_turn"},
 		{"no reason, and half a tag", contentChunk("<th"), "text:<th | end_turn"},
 		{"no reason, and thinking alone", contentChunk("<think>hm"), "thinking:hm !api_error: …"},
@@ -121,7 +133,8 @@ func TestThinkTagsAtTheEnd(t *testing.T) {
 // White space without an end is not held without an end.
 func TestThinkTagsAreBounded(t *testing.T) {
 	for _, start := range []string{"", "<think>hm", "<think>hm</think>"} {
-		n := normaliser{parts: &serialiser{to: testCall(func(r *reply) { r.dialect = Messages }).encoder(true)}, thinkTags: true}
+		n := normaliser{parts: &serialiser{to: testCall(func(r *reply) { r.dialect = Messages }).encoder(true)},
+			thinkTags: true}
 		n.feed([]byte(contentChunk(start)))
 		for range 100 {
 			n.feed([]byte(contentChunk(strings.Repeat("\n", 1000))))
@@ -134,7 +147,8 @@ func TestThinkTagsAreBounded(t *testing.T) {
 
 func TestReasoningAsContent(t *testing.T) {
 	as := func(r *reply) { r.options.ReasoningAs = compat.ReasoningContent }
-	upstream := reasonChunk("hm \"é\"\n") + reasonChunk("so") + contentChunk("Hi") + toolChunk(call(0, "c1", "a", "{}")) + finishChunk("tool_calls") + upstreamDone
+	upstream := reasonChunk("hm \"é\"\n") + reasonChunk("so") + contentChunk("Hi") + toolChunk(call(0, "c1", "a", "{}")) +
+		finishChunk("tool_calls") + upstreamDone
 	stream := translate(newTestStream(Responses, testCall(as)), upstream, nil)
 	want := "reasoning as reasoning_text:hm \"é\"\nso message:Hi function_call:c1 a {} | completed"
 	if got := responsesDigest(t, stream); got != want {
@@ -149,7 +163,8 @@ func TestReasoningAsContent(t *testing.T) {
 		t.Error(whole)
 	}
 	// The messages dialect has but one form of thinking.
-	if got := messagesDigest(t, translate(newTestStream(Messages, testCall(as)), upstream, nil)); !strings.HasPrefix(got, "thinking:hm") {
+	if got := messagesDigest(t, translate(newTestStream(Messages, testCall(as)), upstream, nil)); !strings.HasPrefix(got,
+		"thinking:hm") {
 		t.Error(got)
 	}
 }

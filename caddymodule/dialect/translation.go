@@ -106,7 +106,8 @@ func (t *translation) addParameter(name string, raw []byte) {
 // addSchema adds the schema of the answer. strict and description are JSON, and omitted if
 // they have the wrong type.
 func (t *translation) addSchema(name string, schema, strict, description []byte) {
-	b := jsonscan.Appendf(nil, `{"type":"json_schema","json_schema":{"name":%q,"schema":%s`, cmp.Or(name, "output"), schema)
+	b := jsonscan.Appendf(nil, `{"type":"json_schema","json_schema":{"name":%q,"schema":%s`,
+		cmp.Or(name, "output"), schema)
 	if jsonscan.IsBool(strict) {
 		b = jsonscan.Appendf(b, `,"strict":%s`, strict)
 	}

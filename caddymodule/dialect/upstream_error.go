@@ -14,11 +14,14 @@ import (
 // Patterns that classify upstream errors, regardless of their status.
 var (
 	// The prompt exceeds the context window.
-	contextText = regexp.MustCompile(`(?is)exceed_context_size_error|exceeds the available context size|maximum context length|` +
-		`context length.*exceed|exceed.*context length|longer than the (model's )?context|prompt is too long|input is too long|` +
+	contextText = regexp.MustCompile(`(?is)exceed_context_size_error|exceeds the available context size|maximum ` +
+		`context length|` +
+		`context length.*exceed|exceed.*context length|longer than the (model's )?context|prompt is too long|input is too ` +
+		`long|` +
 		`context_length_exceeded|n_ctx`)
 	// Client errors that llama.cpp reports with status 500.
-	clientText = regexp.MustCompile(`(?is)image input is not supported|audio input|does not support (tools|images|thinking|reasoning)|` +
+	clientText = regexp.MustCompile(`(?is)image input is not supported|audio input|does not support ` +
+		`(tools|images|thinking|reasoning)|` +
 		`tools.*must be|failed to parse|missing.*role`)
 	// Ollama rejects reasoning effort for a model without thinking.
 	effortText = regexp.MustCompile(`(?i)does not support (thinking|reasoning)`)
@@ -99,7 +102,9 @@ func (f *fault) classify(status int, what string) *Error {
 		return &Error{Kind: KindInvalidRequest, Code: f.code, Message: f.message, retry: f.effortRetry()}
 	case 401, 402, 403:
 		// The upstream's message may contain a part of the credentials.
-		return &Error{Kind: KindUpstreamAuth, NoRetry: true, Message: what + ": it refused the connector's credentials, not yours. The connector's operator must check the upstream's API key in its configuration."}
+		return &Error{Kind: KindUpstreamAuth, NoRetry: true,
+			Message: what + ": it refused the connector's credentials, not yours. The connector's operator must check the " +
+				"upstream's API key in its configuration."}
 	case 404:
 		return &Error{Kind: KindUnknownModel, class: ClassUpstream, Param: "model", Message: described}
 	case 408, 504:
@@ -126,7 +131,8 @@ func (f *fault) effortRetry() Retry {
 
 // isContext reports whether the prompt is too long.
 func (f *fault) isContext() bool {
-	return f.window > 0 || contextText.MatchString(f.message) || contextText.MatchString(f.kind) || contextText.MatchString(f.code)
+	return f.window > 0 || contextText.MatchString(f.message) || contextText.MatchString(f.kind) ||
+		contextText.MatchString(f.code)
 }
 
 // contextError returns the error for a prompt that is too long. Clients of the messages

@@ -26,7 +26,8 @@ func TestWaits(t *testing.T) {
 		{"queue timeout", QueueTimeout("m"), true},
 		{"offline", Offline("m"), true},
 		{"the model server's own limit", FromUpstream(429, nil, []byte(`{"error":{"message":"Too many requests."}}`)), true},
-		{"the model server's own words", FromUpstream(429, nil, []byte(`{"error":{"message":"Slow down. Please try again in 7.5s."}}`)), true},
+		{"the model server's own words",
+			FromUpstream(429, nil, []byte(`{"error":{"message":"Slow down. Please try again in 7.5s."}}`)), true},
 		{"overloaded", Overloaded("The gateway is shutting down."), false},
 		{"the model server is loading", FromUpstream(503, nil, []byte(`{"error":{"message":"Loading model"}}`)), false},
 	} {
@@ -34,7 +35,8 @@ func TestWaits(t *testing.T) {
 			t.Errorf("%s: no Retry-After", c.name)
 		}
 		for _, d := range []Dialect{Chat, Messages, Responses} {
-			fmt.Fprintf(&b, "%s, %s: HTTP %d, Retry-After %s\n%s\n", c.name, d, c.e.HTTPStatus(d), c.e.Header().Get("Retry-After"), c.e.Body(d, "req_1"))
+			fmt.Fprintf(&b, "%s, %s: HTTP %d, Retry-After %s\n%s\n", c.name, d, c.e.HTTPStatus(d),
+				c.e.Header().Get("Retry-After"), c.e.Body(d, "req_1"))
 			if c.e.InStream(d) != (c.inStream && d == Responses) {
 				t.Errorf("%s, %s: in the stream %v", c.name, d, c.e.InStream(d))
 			}

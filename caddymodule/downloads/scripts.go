@@ -150,7 +150,8 @@ func shellLine(site Site, script, arguments string) string {
 	}
 	// macOS has shasum. sha256sum leaves the line for it if it does not exist; after a wrong
 	// sum it leaves nothing, of which shasum would complain.
-	return fmt.Sprintf(`s=$(mktemp) && curl -fsSLk %s -o "$s" && echo "%s  $s" | { sha256sum -c || shasum -a 256 -c 2>/dev/null || `+
+	return fmt.Sprintf(`s=$(mktemp) && curl -fsSLk %s -o "$s" && echo "%s  $s" | { sha256sum -c || shasum -a 256 -c `+
+		`2>/dev/null || `+
 		`{ echo "This is not the install.sh of the gateway. Copy a new line." >&2; false; }; } && sh "$s" %s`,
 		url, hash(script), arguments)
 }

@@ -59,7 +59,8 @@ func newMachine(t *testing.T, verified bool) *machine {
 		w.Header().Set("Strict-Transport-Security", "max-age=31536000") // as in the console
 		files.ServeHTTP(w, r)
 	})
-	mux.HandleFunc("/console/install.sh", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(m.script())) })
+	mux.HandleFunc("/console/install.sh",
+		func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(m.script())) })
 	return m
 }
 
@@ -157,12 +158,16 @@ func TestInstall(t *testing.T) {
 		{"no code", "TO", "", 0, []string{"Installed connector v0.9.0", "!connector pair", "is not in PATH"}},
 		{
 			"no terminal", code + " TO --upstream http://localhost:1234 --config c.json", "", 0,
-			[]string{"connector pair URL " + code + " --config c.json --no-run --upstream http://localhost:1234\n", "service install --config c.json\n", "!\nconnector run"},
+			[]string{"connector pair URL " + code + " --config c.json --no-run --upstream http://localhost:1234\n",
+				"service install --config c.json\n", "!\nconnector run"},
 		},
-		{"service", code + " TO --service -c c.json --name 'my box'", "", 0, []string{"--no-run --name my box\n", "connector service install --config c.json\n", "!\nconnector run"}},
-		{"no service", code + " TO --config=c.json --no-service", "", 0, []string{"\nconnector run --config c.json\n", "!service install"}},
+		{"service", code + " TO --service -c c.json --name 'my box'", "", 0,
+			[]string{"--no-run --name my box\n", "connector service install --config c.json\n", "!\nconnector run"}},
+		{"no service", code + " TO --config=c.json --no-service", "", 0,
+			[]string{"\nconnector run --config c.json\n", "!service install"}},
 		{"service fails", code + " --config c.json --service TO", "NO_SERVICE=1", 1, []string{"!\nconnector run"}},
-		{"paired already", code + " TO --config c.json --no-service", "PAIRED=1", 2, []string{"already paired", "!\nconnector run"}},
+		{"paired already", code + " TO --config c.json --no-service", "PAIRED=1", 2,
+			[]string{"already paired", "!\nconnector run"}},
 		{"flag without value", code + " TO --config", "", 1, []string{"--config needs a value", "!Installed"}},
 		{"code behind flags", "TO --name box " + code, "", 1, []string{"the pairing code comes first", "!Installed"}},
 	} {
@@ -196,16 +201,20 @@ func TestInstallRefuses(t *testing.T) {
 	m := newMachine(t, true)
 	script := m.script()
 	write(t, m.folder.path, archiveName(), packed(t)+"more")
-	if out, status := m.run(script, "sh", "-s", "--", "--to", m.home+"/bin"); status != 1 || !strings.Contains(out, "damaged") || m.installed() {
+	if out, status := m.run(script, "sh", "-s", "--", "--to", m.home+"/bin"); status != 1 ||
+		!strings.Contains(out, "damaged") || m.installed() {
 		t.Errorf("a changed archive: status %d, %s", status, out)
 	}
 	if err := os.Remove(filepath.Join(m.folder.path, archiveName())); err != nil {
 		t.Fatal(err)
 	}
-	if out, status := m.run(script, "sh", "-s", "--", "--to", m.home+"/bin"); status != 1 || !strings.Contains(out, "cannot download") || m.installed() {
+	if out, status := m.run(script, "sh", "-s", "--", "--to", m.home+"/bin"); status != 1 ||
+		!strings.Contains(out, "cannot download") || m.installed() {
 		t.Errorf("a removed archive: status %d, %s", status, out)
 	}
-	if out, status := m.run(m.script(), "sh", "-s", "--", "--to", m.home+"/bin"); status != 1 || !strings.Contains(out, "no connector for "+runtime.GOOS) || !strings.Contains(out, "./xcaddy.sh connectors") || m.installed() {
+	if out, status := m.run(m.script(), "sh", "-s", "--", "--to", m.home+"/bin"); status != 1 ||
+		!strings.Contains(out, "no connector for "+runtime.GOOS) || !strings.Contains(out, "./xcaddy.sh connectors") ||
+		m.installed() {
 		t.Errorf("no archive: status %d, %s", status, out)
 	}
 }
@@ -216,7 +225,8 @@ func TestCutScript(t *testing.T) {
 	m := newMachine(t, true)
 	script := m.script()
 	for n := 0; n < len(script)-len("main \"$@\"\n"); n += 97 {
-		if out, _ := m.run(script[:n], "sh", "-s", "--", code, "--to", m.home+"/bin"); m.installed() || strings.Contains(out, "Downloading") {
+		if out, _ := m.run(script[:n], "sh", "-s", "--", code, "--to", m.home+"/bin"); m.installed() ||
+			strings.Contains(out, "Downloading") {
 			t.Fatalf("the first %d bytes install the connector: %s", n, out)
 		}
 	}
@@ -229,7 +239,9 @@ func TestUnverifiedLine(t *testing.T) {
 	m.saved = []string{"tmp.*"}
 	line := CommandsFor(m.site, m.folder.Archives(), code).Install + " --config c.json --to " + m.home + "/bin"
 	out, status := m.run("", "sh", "-c", line)
-	if want := "pair " + m.site.URL + " " + code + " --config c.json --no-run --upstream http://localhost:11434 --pin PIN\n"; status != 0 || !strings.Contains(out, want) {
+	if want := "pair " + m.site.URL + " " + code +
+		" --config c.json --no-run --upstream http://localhost:11434 --pin PIN\n"; status != 0 ||
+		!strings.Contains(out, want) {
 		t.Errorf("status %d, %s", status, out)
 	}
 	m = newMachine(t, false)
@@ -237,7 +249,8 @@ func TestUnverifiedLine(t *testing.T) {
 	site := m.site
 	site.Pin, site.Console = "OTHER", m.site.Console+"/changed" // as an attacker on the path could change it
 	line = strings.Replace(CommandsFor(site, m.folder.Archives(), code).Install, "/changed/", "/", 1)
-	if out, status := m.run("", "sh", "-c", line+" --to "+m.home+"/bin"); status == 0 || m.installed() || !strings.Contains(out, "Copy a new line.") || strings.Contains(out, "no properly formatted") {
+	if out, status := m.run("", "sh", "-c", line+" --to "+m.home+"/bin"); status == 0 || m.installed() ||
+		!strings.Contains(out, "Copy a new line.") || strings.Contains(out, "no properly formatted") {
 		t.Errorf("a changed script runs, or the reason is unclear: %s", out)
 	}
 }
@@ -260,8 +273,10 @@ func TestSavedScript(t *testing.T) {
 			if status != 0 || !m.installed() || !strings.Contains(out, "connector service install --config c.json\n") {
 				t.Errorf("in its folder: status %d, %s", status, out)
 			}
-			line = "mkdir gone && cd gone && rmdir ../gone && " + strings.Join(shell, " ") + " '" + m.home + "/install.sh' --to '" + m.home + "/other'"
-			if out, status := m.runIn(m.temp, "", "sh", "-c", line); status != 0 || !strings.Contains(out, "Installed connector") {
+			line = "mkdir gone && cd gone && rmdir ../gone && " + strings.Join(shell, " ") + " '" + m.home +
+				"/install.sh' --to '" + m.home + "/other'"
+			if out, status := m.runIn(m.temp, "", "sh", "-c", line); status != 0 ||
+				!strings.Contains(out, "Installed connector") {
 				t.Errorf("without a current folder: status %d, %s", status, out)
 			}
 			m.holds(m.home, "install.sh", "bin", "bin/connector", "other", "other/connector")
@@ -275,7 +290,10 @@ func TestSavedScript(t *testing.T) {
 func TestBlockedProgram(t *testing.T) {
 	t.Parallel()
 	for what, block := range map[string]func(*machine) error{
-		"a folder of its name": func(m *machine) error { return os.MkdirAll(filepath.Join(m.home, "bin", "connector"), 0o700) },
+		"a folder of its name": func(m *machine) error {
+			return os.MkdirAll(filepath.Join(m.home, "bin", "connector"),
+				0o700)
+		},
 		"mv fails": func(m *machine) error {
 			tools := m.TempDir()
 			m.env = append(m.env, "PATH="+tools+":"+os.Getenv("PATH"))
@@ -287,7 +305,8 @@ func TestBlockedProgram(t *testing.T) {
 			if err := block(m); err != nil {
 				t.Fatal(err)
 			}
-			if out, status := m.run(m.script(), "sh", "-s", "--", "--to", m.home+"/bin"); status != 1 || !strings.Contains(out, "cannot write "+m.home+"/bin/connector; ") {
+			if out, status := m.run(m.script(), "sh", "-s", "--", "--to", m.home+"/bin"); status != 1 ||
+				!strings.Contains(out, "cannot write "+m.home+"/bin/connector; ") {
 				t.Errorf("status %d, %s", status, out)
 			}
 		})
@@ -333,7 +352,9 @@ func TestShellcheck(t *testing.T) {
 
 func TestCommands(t *testing.T) {
 	t.Parallel()
-	all := []Archive{{Name: "connector_0.9.0_linux_amd64.tar.gz", System: "linux", Arch: "amd64"}, {Name: "connector_0.9.0_windows_amd64.zip", System: "windows", Arch: "amd64"}, {Name: "connector_0.9.0_darwin_arm64.tar.gz", System: "darwin", Arch: "arm64"}}
+	all := []Archive{{Name: "connector_0.9.0_linux_amd64.tar.gz", System: "linux", Arch: "amd64"},
+		{Name: "connector_0.9.0_windows_amd64.zip", System: "windows", Arch: "amd64"},
+		{Name: "connector_0.9.0_darwin_arm64.tar.gz", System: "darwin", Arch: "arm64"}}
 	public := Site{"https://gw.example.com", "https://gw.example.com/console", "PIN", true}
 	lan := Site{"http://10.0.0.5:8080", "http://10.0.0.5:8080/console", "PIN", false}
 	const upstream = " " + code + " --upstream http://localhost:11434"
@@ -350,18 +371,26 @@ func TestCommands(t *testing.T) {
 			"connector pair https://gw.example.com" + upstream, "",
 		}},
 		{"plain HTTP", lan, all, Commands{
-			fmt.Sprintf(`s=$(mktemp) && curl -fsSLk http://10.0.0.5:8080/console/install.sh -o "$s" && echo "%s  $s" | { sha256sum -c || shasum -a 256 -c 2>/dev/null || { echo "This is not the install.sh of the gateway. Copy a new line." >&2; false; }; } && sh "$s"%s --pin PIN`,
+			fmt.Sprintf(`s=$(mktemp) && curl -fsSLk http://10.0.0.5:8080/console/install.sh -o "$s" && echo "%s  $s" | { `+
+				`sha256sum -c || shasum -a 256 -c 2>/dev/null || { echo "This is not the install.sh of the gateway. Copy a new `+
+				`line." >&2; false; }; } && sh "$s"%s --pin PIN`,
 				hash(Shell(lan, all)), upstream),
-			fmt.Sprintf("$s = Join-Path $env:TEMP ([IO.Path]::GetRandomFileName() + '.ps1'); curl.exe -fsSLk 'http://10.0.0.5:8080/console/install.ps1' -o $s; "+
+			fmt.Sprintf("$s = Join-Path $env:TEMP ([IO.Path]::GetRandomFileName() + '.ps1'); curl.exe -fsSLk "+
+				"'http://10.0.0.5:8080/console/install.ps1' -o $s; "+
 				"if ((Get-FileHash $s).Hash -eq '%s') { powershell -ExecutionPolicy Bypass -File $s%s '--pin' 'PIN' } "+
-				"else { throw 'This is not the install.ps1 of the gateway: its SHA-256 is wrong. Copy a new line from the console.' }",
+				"else { throw 'This is not the install.ps1 of the gateway: its SHA-256 is wrong. Copy a new line from the "+
+				"console.' }",
 				hash(PowerShell(lan, all)), quoted),
 			"connector pair http://10.0.0.5:8080" + upstream + " --pin PIN", "",
 		}},
-		{"only Windows", public, all[1:2], Commands{"", "& ([scriptblock]::Create((irm 'https://gw.example.com/console/install.ps1')))" + quoted, "connector pair https://gw.example.com" + upstream, strings.Replace(onlySome, "%s", "windows/amd64", 1)}},
+		{"only Windows", public, all[1:2],
+			Commands{"", "& ([scriptblock]::Create((irm 'https://gw.example.com/console/install.ps1')))" + quoted,
+				"connector pair https://gw.example.com" + upstream, strings.Replace(onlySome, "%s", "windows/amd64", 1)}},
 		{"no archives", public, nil, Commands{Pair: "connector pair https://gw.example.com" + upstream, Note: howToGet}},
-		{"no console", Site{URL: "https://gw.example.com", Verified: true}, all, Commands{Pair: "connector pair https://gw.example.com" + upstream, Note: howToGet}},
-		{"this machine", Site{URL: "http://localhost:8080"}, nil, Commands{Pair: "connector pair http://localhost:8080" + upstream + " --pin ''", Note: onlyHere + "\n" + howToGet}},
+		{"no console", Site{URL: "https://gw.example.com", Verified: true}, all,
+			Commands{Pair: "connector pair https://gw.example.com" + upstream, Note: howToGet}},
+		{"this machine", Site{URL: "http://localhost:8080"}, nil,
+			Commands{Pair: "connector pair http://localhost:8080" + upstream + " --pin ''", Note: onlyHere + "\n" + howToGet}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -43,7 +43,8 @@ func (s *sources) emitOneOf(e Event) {
 		s.emit(e)
 		return
 	}
-	s.emitAs(fmt.Append(nil, e.Name, " ", e.Data["connector_id"], " ", e.Data["upstream"], " ", time.Now().Truncate(offlineAfter).Unix()), e)
+	s.emitAs(fmt.Append(nil, e.Name, " ", e.Data["connector_id"], " ", e.Data["upstream"], " ",
+		time.Now().Truncate(offlineAfter).Unix()), e)
 }
 
 // emitAs emits an event if this gateway leads, and otherwise holds it. The same event has the

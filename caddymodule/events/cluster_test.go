@@ -30,7 +30,9 @@ func (l *leading) InContact() bool { return !l.lost.Load() }
 // follow opens the store of the gateway i and has its events recorded.
 func follow(t *testing.T, kv store.KV, i int, lead *leading, out *recorder) *store.Store {
 	t.Helper()
-	st, err := store.New(storetest.Share(kv), store.Options{Edge: string(rune('a' + i)), Local: storetest.OpenBolt(t, filepath.Join(t.TempDir(), "edge.db")), Cluster: lead})
+	st, err := store.New(storetest.Share(kv),
+		store.Options{Edge: string(rune('a' + i)), Local: storetest.OpenBolt(t, filepath.Join(t.TempDir(), "edge.db")),
+			Cluster: lead})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +62,8 @@ func TestEventsOfACluster(t *testing.T) {
 		lead, out, stores := followTwo(t)
 		key := func() {
 			t.Helper()
-			if _, _, err := stores[1].CreateKey(t.Context(), store.Key{Account: store.DefaultAccount, Name: rand.Text(), Scope: "*"}); err != nil {
+			if _, _, err := stores[1].CreateKey(t.Context(),
+				store.Key{Account: store.DefaultAccount, Name: rand.Text(), Scope: "*"}); err != nil {
 				t.Fatal(err)
 			}
 			synctest.Wait()
@@ -102,7 +105,9 @@ func TestConnectorsOfACluster(t *testing.T) {
 		var gateways [2]*sources
 		hub := tunnel.NewHub(tunnel.Options{})
 		for i := range gateways {
-			st, err := store.New(storetest.Share(kv), store.Options{Edge: string(rune('a' + i)), Local: storetest.OpenBolt(t, filepath.Join(t.TempDir(), "edge.db")), Cluster: &lead[i]})
+			st, err := store.New(storetest.Share(kv),
+				store.Options{Edge: string(rune('a' + i)), Local: storetest.OpenBolt(t, filepath.Join(t.TempDir(), "edge.db")),
+					Cluster: &lead[i]})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -160,7 +165,8 @@ func TestKeysExpireInACluster(t *testing.T) {
 		lead[0].Store(true)
 		const day = 24 * time.Hour
 		end := time.Now().Add(10 * day).UTC()
-		_, _, err := stores[1].CreateKey(t.Context(), store.Key{Account: store.DefaultAccount, Name: "k", Scope: "*", ExpiresAt: &end})
+		_, _, err := stores[1].CreateKey(t.Context(),
+			store.Key{Account: store.DefaultAccount, Name: "k", Scope: "*", ExpiresAt: &end})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -66,7 +66,8 @@ func TestEventsOfTheStore(t *testing.T) {
 	if _, err := st.EnableKey(by, store.DefaultAccount, key.ID, false); err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]any{"account": "default", "key_id": key.ID, "key_name": "new", "state": "disabled", "changed_by": "anna"}
+	want := map[string]any{"account": "default", "key_id": key.ID, "key_name": "new", "state": "disabled",
+		"changed_by": "anna"}
 	if got := out.events[0].Data; !reflect.DeepEqual(got, want) {
 		t.Errorf("data %v", got)
 	}
@@ -112,10 +113,12 @@ func TestEventsOfTheStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	out.expect(t, "a key", eventKeyCreated)
-	most := limits.Crossing{State: limits.State{Limit: limits.TokensPerDay, Of: limits.OfKey, Max: 100, Used: 81}, Percent: 80}
+	most := limits.Crossing{State: limits.State{Limit: limits.TokensPerDay, Of: limits.OfKey, Max: 100, Used: 81},
+		Percent: 80}
 	s.LimitCrossed(store.DefaultAccount, k.ID, most)
 	if got, want := fmt.Sprint(out.events[0].Data), fmt.Sprint(map[string]any{
-		"account": "default", "key_id": k.ID, "key_name": "ci", "limit": "tokens_per_day", "percent": "80", "used": "81", "max": "100",
+		"account": "default", "key_id": k.ID, "key_name": "ci", "limit": "tokens_per_day", "percent": "80", "used": "81",
+		"max": "100",
 	}); got != want {
 		t.Errorf("data %s, want %s", got, want)
 	}
@@ -195,7 +198,8 @@ func TestEventsOfDeployments(t *testing.T) {
 // setDeployment lets m lead to the one connector.
 func setDeployment(t *testing.T, st *store.Store, model string) {
 	t.Helper()
-	d := store.Deployment{Account: store.DefaultAccount, Name: "m", Connectors: []string{st.Connectors("default")[0].ID}, Model: model}
+	d := store.Deployment{Account: store.DefaultAccount, Name: "m", Connectors: []string{st.Connectors("default")[0].ID},
+		Model: model}
 	if _, err := st.SetDeployment(t.Context(), d); err != nil {
 		t.Fatal(err)
 	}
@@ -346,7 +350,8 @@ func TestFeedOverflow(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		f.add(Event{Name: "one more"})
-		if n := strings.Count(log.String(), "failed to queue an event"); n != 2 || !strings.Contains(log.String(), "left_out=6") {
+		if n := strings.Count(log.String(), "failed to queue an event"); n != 2 ||
+			!strings.Contains(log.String(), "left_out=6") {
 			t.Errorf("the log has %q", log.String())
 		}
 		f.close()

@@ -57,7 +57,8 @@ func (f *feed) add(e Event) {
 	case f.queue <- e:
 	default:
 		f.count(LostByHandlers, 1)
-		f.lost.Log(f.log, slog.LevelError, LostByHandlers, time.Now(), "failed to queue an event: its handlers are too slow", "buffer", buffer)
+		f.lost.Log(f.log, slog.LevelError, LostByHandlers, time.Now(), "failed to queue an event: its handlers are too slow",
+			"buffer", buffer)
 	}
 }
 

@@ -21,7 +21,8 @@ func TestSignature(t *testing.T) {
 		}
 		h := make(http.Header)
 		sign(h, key, delivery{"name", "msg_1", []byte(`{"a":1}`)}, time.Unix(1795270000, 5))
-		if h.Get("Webhook-Id") != "msg_1" || h.Get("Webhook-Timestamp") != "1795270000" || h.Get("Webhook-Signature") != "v1,oeI3k1rCzCYoOm6TSqtKbxo2+pVNW2IOsCQ26QRUEJM=" {
+		if h.Get("Webhook-Id") != "msg_1" || h.Get("Webhook-Timestamp") != "1795270000" ||
+			h.Get("Webhook-Signature") != "v1,oeI3k1rCzCYoOm6TSqtKbxo2+pVNW2IOsCQ26QRUEJM=" {
 			t.Errorf("signed with %s: %v", secret, h)
 		}
 	}

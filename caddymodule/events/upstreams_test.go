@@ -32,7 +32,8 @@ func TestEventsOfUpstreams(t *testing.T) {
 		report := func(reachable bool, names ...string) {
 			states = nil
 			for _, name := range names {
-				states = append(states, tunnel.UpstreamState{Name: name, Server: health.Reported(reachable, nil, false), Since: time.Now()})
+				states = append(states, tunnel.UpstreamState{Name: name, Server: health.Reported(reachable, nil, false),
+					Since: time.Now()})
 			}
 			e := event
 			e.Reported = true
@@ -56,7 +57,8 @@ func TestEventsOfUpstreams(t *testing.T) {
 		wait(offlineAfter - time.Millisecond)
 		out.expect(t, "a moment before")
 		wait(time.Millisecond)
-		if d := out.events[0].Data; d["upstream"] != "ollama" || d["since"] != since || d["connector_id"] != con.ID || d["connector_name"] != "box" || d["account"] != "default" {
+		if d := out.events[0].Data; d["upstream"] != "ollama" || d["since"] != since || d["connector_id"] != con.ID ||
+			d["connector_name"] != "box" || d["account"] != "default" {
 			t.Errorf("data = %v", d)
 		}
 		out.expect(t, "down", eventUpstreamDown)

@@ -47,7 +47,8 @@ type WebhookOptions struct {
 
 // Webhook posts events one by one in the background, with up to three attempts
 // each. Kinds of records take turns, so that many events of keys neither delay nor displace those of
-// connectors. Events of one kind are posted in order. Its logs and errors never include the URL or a header, which may be secret.
+// connectors. Events of one kind are posted in order. Its logs and errors never include the URL or a header,
+// which may be secret.
 type Webhook struct {
 	WebhookOptions
 	client *http.Client
@@ -201,7 +202,8 @@ func (w *Webhook) try(d *delivery) (again bool, err error) {
 	case code/100 == 3:
 		return false, fmt.Errorf("the receiver responded with %d: redirects are not followed, configure the final url", code)
 	default:
-		return code >= 500 || code == http.StatusTooManyRequests || code == http.StatusRequestTimeout, fmt.Errorf("the receiver responded with %d", code)
+		return code >= 500 || code == http.StatusTooManyRequests ||
+			code == http.StatusRequestTimeout, fmt.Errorf("the receiver responded with %d", code)
 	}
 }
 

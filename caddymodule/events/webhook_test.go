@@ -52,7 +52,8 @@ func (a *answers) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, errors.New("connection refused")
 	}
 	header := http.Header{"Location": {"https://elsewhere.example.com/"}}
-	return &http.Response{StatusCode: status, Header: header, Body: io.NopCloser(strings.NewReader("what it says")), Request: r}, nil
+	return &http.Response{StatusCode: status, Header: header, Body: io.NopCloser(strings.NewReader("what it says")),
+		Request: r}, nil
 }
 
 // newWebhook returns a webhook to a receiver, and the count of its losses.
@@ -99,7 +100,8 @@ func TestWebhookTries(t *testing.T) {
 					t.Errorf("the log says %s", log.String())
 				}
 				for i, r := range to.requests {
-					if r.Method != http.MethodPost || r.Header.Get("Authorization") != "Bearer header-secret" || r.URL.Path != "/path-secret" {
+					if r.Method != http.MethodPost || r.Header.Get("Authorization") != "Bearer header-secret" ||
+						r.URL.Path != "/path-secret" {
 						t.Errorf("request %v", r)
 					}
 					if i > 0 && to.at[i].Sub(to.at[i-1]) != webhookPauses[i-1] {
@@ -145,7 +147,8 @@ func TestWebhookHangs(t *testing.T) {
 		if n := lost.Load(); n != webhookBuffer+10 {
 			t.Errorf("%v are counted of %d events that were not delivered", n, webhookBuffer+10)
 		}
-		if strings.Count(log.String(), "failed to queue an event: the webhook is too slow") != 1 || strings.Count(log.String(), "failed to post events in time") != 1 {
+		if strings.Count(log.String(), "failed to queue an event: the webhook is too slow") != 1 ||
+			strings.Count(log.String(), "failed to post events in time") != 1 {
 			t.Errorf("the log says %s", log.String())
 		}
 	})

@@ -89,7 +89,8 @@ func expectEmpty(t *testing.T, p *Places) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.taken != 0 || len(p.owners)+len(p.keys)+p.turns.Len() != 0 {
-		t.Errorf("%d places are taken in the end, %d owners, %d keys, %d wait", p.taken, len(p.owners), len(p.keys), p.turns.Len())
+		t.Errorf("%d places are taken in the end, %d owners, %d keys, %d wait", p.taken, len(p.owners), len(p.keys),
+			p.turns.Len())
 	}
 }
 

@@ -120,7 +120,8 @@ func (g *Gateway) Backend() (*serve.Backend, error) {
 }
 
 // ChooseTunnel is [tunnel.Hub.WaitAny] for requests.
-func (g *Gateway) ChooseTunnel(ctx context.Context, connectors []string, to tunnel.Target, tried []serve.Tunnel, wait time.Duration) (serve.Tunnel, error) {
+func (g *Gateway) ChooseTunnel(ctx context.Context, connectors []string, to tunnel.Target, tried []serve.Tunnel,
+	wait time.Duration) (serve.Tunnel, error) {
 	hub, err := g.Listener.Hub()
 	if err != nil { // this configuration is starting or has been unloaded
 		return nil, tunnel.ErrOffline
@@ -129,7 +130,8 @@ func (g *Gateway) ChooseTunnel(ctx context.Context, connectors []string, to tunn
 }
 
 // ReserveTunnel is [tunnel.Reserve] for requests.
-func (g *Gateway) ReserveTunnel(ctx context.Context, full []serve.Tunnel, c fair.Client, wait time.Duration) (serve.Reserved, error) {
+func (g *Gateway) ReserveTunnel(ctx context.Context, full []serve.Tunnel, c fair.Client,
+	wait time.Duration) (serve.Reserved, error) {
 	return tunnel.Reserve(ctx, sessions(full), c, wait)
 }
 
@@ -221,7 +223,8 @@ func (g *Gateway) Changes(account string, f func()) (stop func()) {
 		}
 	}
 	if s := g.Store.Opened(); s != nil {
-		stops = append(stops, s.Store.Subscribe(func(c store.Change) { of(c.Account) }), s.Activity.Subscribe(of), s.Pairing.Subscribe(of))
+		stops = append(stops, s.Store.Subscribe(func(c store.Change) { of(c.Account) }), s.Activity.Subscribe(of),
+			s.Pairing.Subscribe(of))
 	}
 	if hub, err := g.Listener.Hub(); err == nil {
 		stops = append(stops, hub.Subscribe(func(e tunnel.Event) { of(e.Account) }))
@@ -241,7 +244,8 @@ func (g *Gateway) welcome(ctx context.Context, s *Services) {
 		return
 	}
 	if !g.Store.Terminal {
-		fmt.Fprintf(g.Store.Messages, "The console has no users yet. `%s gateway setup-link` prints a link that creates the first.\n", g.Program)
+		fmt.Fprintf(g.Store.Messages,
+			"The console has no users yet. `%s gateway setup-link` prints a link that creates the first.\n", g.Program)
 		return
 	}
 	service, err := g.Manage()

@@ -81,7 +81,8 @@ func TestIdentitySwitch(t *testing.T) {
 	apply()
 	wait.Until(t, "the switch", func() bool { return listener.hub.Load().Pin() == second })
 	stored, err := s.Store.Identity(t.Context(), nil)
-	if err != nil || pinOf(t, stored.Key) != second || stored.Former != first || stored.Next != nil || !stored.SwitchAt.IsZero() {
+	if err != nil || pinOf(t, stored.Key) != second || stored.Former != first || stored.Next != nil ||
+		!stored.SwitchAt.IsZero() {
 		t.Errorf("stored: %+v, %v", stored, err)
 	}
 

@@ -267,7 +267,8 @@ func listenUDP(address string) (*net.UDPConn, error) {
 	}
 	conn, err := net.ListenUDP("udp", addr)
 	if err != nil {
-		return nil, fmt.Errorf("listening for connectors on UDP %s: %w (is another gateway running? choose another port with `model_gateway { listen … }` in the global options)", address, err)
+		return nil, fmt.Errorf("listening for connectors on UDP %s: %w (is another gateway running? choose another port "+
+			"with `model_gateway { listen … }` in the global options)", address, err)
 	}
 	return conn, nil
 }

@@ -96,7 +96,8 @@ func TestResetKeys(t *testing.T) {
 	if bytes.Equal(a.Reset, b.Reset) || bytes.Equal(a.Reset, alone.Reset) || len(a.Reset) != 32 {
 		t.Errorf("keys of resets: %d bytes, shared", len(a.Reset))
 	}
-	if !bytes.Equal(a.Reset, secrets("edge-a").Reset) || !bytes.Equal(a.Token, b.Token) || !bytes.Equal(a.Identity.Key, b.Identity.Key) {
+	if !bytes.Equal(a.Reset, secrets("edge-a").Reset) || !bytes.Equal(a.Token, b.Token) ||
+		!bytes.Equal(a.Identity.Key, b.Identity.Key) {
 		t.Error("a key changes at a restart, or is not shared")
 	}
 }

@@ -99,7 +99,8 @@ var errStoreClosed = errors.New("the store was closed together with its configur
 
 // NewStore returns the store at a place.
 func NewStore(place Place, logger *slog.Logger, counters Counters) *Store {
-	return &Store{place: place, logger: logger, counters: counters, Messages: os.Stderr, Terminal: term.IsTerminal(int(os.Stderr.Fd()))}
+	return &Store{place: place, logger: logger, counters: counters, Messages: os.Stderr,
+		Terminal: term.IsTerminal(int(os.Stderr.Fd()))}
 }
 
 // Options returns the Place's Options.

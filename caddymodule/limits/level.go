@@ -208,7 +208,8 @@ func (l *Level) quotaTokens(c Cost, expected int64) int64 {
 // take reserves a request.
 func (l *Level) take(c Cost) part {
 	expected := l.tokens(c)
-	p := part{level: l, requests: 1, tokens: l.quotaTokens(c, expected), bucket: min(expected, int64(l.limits.TokensPerMinute))}
+	p := part{level: l, requests: 1, tokens: l.quotaTokens(c, expected),
+		bucket: min(expected, int64(l.limits.TokensPerMinute))}
 	l.open++
 	l.used = l.requests.at
 	l.requests.take(p.requests)

@@ -124,7 +124,8 @@ type part struct {
 // Reserve reserves a request at all levels, or at none. If it succeeds, the request may run
 // after a time, which is at most most. If it fails, it may succeed after the refusal's time.
 // The refusal has no States. The last level is that of the key.
-func Reserve(now time.Time, cost Cost, most time.Duration, levels ...*Level) (r Reservation, wait time.Duration, refused *Refusal) {
+func Reserve(now time.Time, cost Cost, most time.Duration,
+	levels ...*Level) (r Reservation, wait time.Duration, refused *Refusal) {
 	only := levels[len(levels)-1].open == 0
 	for _, l := range levels {
 		l.advance(now)

@@ -20,7 +20,8 @@ func level(of string, l limits.UsageLimits) *limits.Level {
 }
 
 // expect reserves, and checks the wait or the refusal.
-func expect(t *testing.T, what string, now time.Time, cost limits.Cost, want string, wait time.Duration, l ...*limits.Level) limits.Reservation {
+func expect(t *testing.T, what string, now time.Time, cost limits.Cost, want string, wait time.Duration,
+	l ...*limits.Level) limits.Reservation {
 	t.Helper()
 	r, due, refused := limits.Reserve(now, cost, 15*time.Second, l...)
 	got := ""
@@ -101,14 +102,16 @@ func TestQuotas(t *testing.T) {
 	over.Settle(tomorrow, limits.Used{Requests: 1, Tokens: 60})
 	expect(t, "the month", tomorrow, half, "account tokens_per_month", 30*24*time.Hour, account, key)
 	account.Set(limits.UsageLimits{RequestsPerDay: 1})
-	expect(t, "a request that began yesterday and ended today", tomorrow, half, "account requests_per_day", 24*time.Hour, account, key)
+	expect(t, "a request that began yesterday and ended today", tomorrow, half, "account requests_per_day", 24*time.Hour,
+		account, key)
 
 	account.Set(limits.UsageLimits{RequestsPerDay: 5})
 	use("a higher limit", tomorrow, limits.Used{Requests: 1})
 	account.Load(tomorrow, limits.Sums{Requests: 5}, limits.Sums{Requests: 5})
 	expect(t, "sums that were loaded", tomorrow, half, "account requests_per_day", 24*time.Hour, account, key)
 	account.Load(tomorrow, limits.Sums{}, limits.Sums{})
-	expect(t, "sums that others have not published", tomorrow, half, "account requests_per_day", 24*time.Hour, account, key)
+	expect(t, "sums that others have not published", tomorrow, half, "account requests_per_day", 24*time.Hour,
+		account, key)
 	if !account.Loaded(tomorrow) || account.Loaded(tomorrow.Add(-24*time.Hour)) {
 		t.Error("the sums of a day are taken for those of the day before")
 	}
@@ -134,7 +137,8 @@ func TestOverMidnight(t *testing.T) {
 		t.Errorf("once they have ended: %+v, %+v", day, month)
 	}
 	for _, s := range key.AppendStates(nil, morning) {
-		if s.Used != map[string]int64{limits.RequestsPerDay: 1, limits.TokensPerDay: 300, limits.TokensPerMonth: 300}[s.Limit] {
+		if s.Used != map[string]int64{limits.RequestsPerDay: 1, limits.TokensPerDay: 300,
+			limits.TokensPerMonth: 300}[s.Limit] {
 			t.Errorf("a state with reservations: %+v", s)
 		}
 	}
@@ -150,16 +154,18 @@ func TestLittleLeft(t *testing.T) {
 		cost limits.Cost
 		most int // requests at a time
 	}{
-		"a bounded answer":         {limits.UsageLimits{TokensPerDay: 600}, limits.Cost{Input: 5, Output: 10_000}, 2},
-		"of a month":               {limits.UsageLimits{TokensPerMonth: 600}, limits.Cost{Input: 5, Output: 10_000}, 2},
-		"a small one":              {limits.UsageLimits{TokensPerDay: 600}, limits.Cost{Input: 5, Output: 40}, 10},
-		"an unbounded answer":      {limits.UsageLimits{TokensPerDay: 30_000}, limits.Cost{Input: 5}, 8},
-		"a number beyond all":      {limits.UsageLimits{TokensPerDay: 600}, limits.Cost{Input: 5, Output: 1 << 62}, 2},
-		"much is left":             {limits.UsageLimits{TokensPerDay: 1_000_000}, limits.Cost{Input: 5, Output: 10_000}, attempts},
-		"many at a time":           {limits.UsageLimits{TokensPerDay: 200_000}, limits.Cost{Input: 5, Output: 10_000}, 25},
-		"many without a bound":     {limits.UsageLimits{TokensPerMonth: 100_000}, limits.Cost{Input: 5}, 34},
-		"much is left, no bound":   {limits.UsageLimits{TokensPerDay: 1_000_000}, limits.Cost{Input: 5}, attempts},
-		"no limit of tokens":       {limits.UsageLimits{RequestsPerDay: 1000}, limits.Cost{Input: 5, Output: 10_000}, attempts},
+		"a bounded answer":    {limits.UsageLimits{TokensPerDay: 600}, limits.Cost{Input: 5, Output: 10_000}, 2},
+		"of a month":          {limits.UsageLimits{TokensPerMonth: 600}, limits.Cost{Input: 5, Output: 10_000}, 2},
+		"a small one":         {limits.UsageLimits{TokensPerDay: 600}, limits.Cost{Input: 5, Output: 40}, 10},
+		"an unbounded answer": {limits.UsageLimits{TokensPerDay: 30_000}, limits.Cost{Input: 5}, 8},
+		"a number beyond all": {limits.UsageLimits{TokensPerDay: 600}, limits.Cost{Input: 5, Output: 1 << 62}, 2},
+		"much is left": {limits.UsageLimits{TokensPerDay: 1_000_000},
+			limits.Cost{Input: 5, Output: 10_000}, attempts},
+		"many at a time":         {limits.UsageLimits{TokensPerDay: 200_000}, limits.Cost{Input: 5, Output: 10_000}, 25},
+		"many without a bound":   {limits.UsageLimits{TokensPerMonth: 100_000}, limits.Cost{Input: 5}, 34},
+		"much is left, no bound": {limits.UsageLimits{TokensPerDay: 1_000_000}, limits.Cost{Input: 5}, attempts},
+		"no limit of tokens": {limits.UsageLimits{RequestsPerDay: 1000},
+			limits.Cost{Input: 5, Output: 10_000}, attempts},
 		"more than all of a small": {limits.UsageLimits{TokensPerDay: 200}, limits.Cost{Input: 5, Output: 10_000}, 1},
 	} {
 		key, account := level(limits.OfKey, limits.UsageLimits{}), level(limits.OfAccount, c.of)
@@ -180,7 +186,8 @@ func TestLittleLeft(t *testing.T) {
 
 	// An answer that was larger than all others is what may come again.
 	l := level(limits.OfKey, limits.UsageLimits{TokensPerDay: 600_000})
-	expect(t, "a large answer", start, limits.Cost{}, "", 0, l).Settle(start, limits.Used{Requests: 1, Tokens: 40_000, Output: 40_000})
+	expect(t, "a large answer", start, limits.Cost{}, "", 0, l).Settle(start,
+		limits.Used{Requests: 1, Tokens: 40_000, Output: 40_000})
 	for range 100 {
 		expect(t, "small ones", start, limits.Cost{}, "", 0, l).Settle(start, limits.Used{Requests: 1, Tokens: 1, Output: 1})
 	}
@@ -211,7 +218,8 @@ func TestReservationsLeaveOtherKeys(t *testing.T) {
 func TestStates(t *testing.T) {
 	t.Parallel()
 	l := level(limits.OfKey, limits.UsageLimits{RequestsPerMinute: 60, TokensPerDay: 1000, Concurrency: 4})
-	expect(t, "one", start, limits.Cost{Output: 100}, "", 0, l).Settle(start, limits.Used{Requests: 1, Tokens: 2000, Output: 5})
+	expect(t, "one", start, limits.Cost{Output: 100}, "", 0, l).Settle(start,
+		limits.Used{Requests: 1, Tokens: 2000, Output: 5})
 	got := l.AppendStates(nil, start)
 	want := []limits.State{
 		{Limit: limits.RequestsPerMinute, Of: limits.OfKey, Max: 60, Used: 1, ResetMillis: 1000},
@@ -336,7 +344,8 @@ func TestNeverMore(t *testing.T) {
 
 func BenchmarkReserve(b *testing.B) {
 	all := limits.UsageLimits{
-		RequestsPerMinute: 1e9, RequestsPerDay: 2e9, TokensPerMinute: 2e9, TokensPerDay: 2e9, TokensPerMonth: 2e9, SecondsPerDay: 2e9,
+		RequestsPerMinute: 1e9, RequestsPerDay: 2e9, TokensPerMinute: 2e9, TokensPerDay: 2e9, TokensPerMonth: 2e9,
+		SecondsPerDay: 2e9,
 	}
 	key, account := level(limits.OfKey, all), level(limits.OfAccount, all)
 	b.ReportAllocs()

@@ -26,42 +26,46 @@ type access struct {
 
 // accesses has a case for every route: a new route needs one here.
 var accesses = map[string]access{
-	"GET /status":                    {path: "/status", noAccount: true},
-	"GET /checklist":                 {path: "/checklist"},
-	"GET /identity":                  {path: "/identity", noAccount: true, operators: true},
-	"POST /identity/rotate":          {path: "/identity/rotate", body: map[string]string{}, noAccount: true, operators: true},
-	"POST /identity/cancel":          {path: "/identity/cancel", body: map[string]string{}, noAccount: true, operators: true},
-	"GET /backup":                    {path: "/backup", noAccount: true, operators: true},
-	"GET /keys":                      {path: "/keys"},
-	"POST /keys":                     {path: "/keys", body: map[string]string{"name": "new"}},
-	"GET /keys/{id}":                 {path: "/keys/{key}"},
-	"GET /keys/{id}/limits":          {path: "/keys/{key}/limits"},
-	"PATCH /keys/{id}":               {path: "/keys/{key}", body: map[string]string{"note": "new"}},
-	"POST /keys/{id}/rotate":         {path: "/keys/{key}/rotate", body: map[string]string{}},
-	"POST /keys/{id}/disable":        {path: "/keys/{key}/disable", body: map[string]string{}},
-	"POST /keys/{id}/enable":         {path: "/keys/{key}/enable", body: map[string]string{}},
-	"DELETE /keys/{id}":              {path: "/keys/{key}"},
-	"GET /connectors":                {path: "/connectors"},
-	"POST /connectors":               {path: "/connectors", body: map[string]string{"name": "new"}},
-	"GET /connectors/{id}":           {path: "/connectors/{connector}"},
-	"PATCH /connectors/{id}":         {path: "/connectors/{spare}", body: map[string]string{"name": "renamed"}},
-	"DELETE /connectors/{id}":        {path: "/connectors/{spare}"},
-	"GET /connectors/{id}/models":    {path: "/connectors/{connector}/models"},
-	"POST /connectors/{id}/rotate":   {path: "/connectors/{spare}/rotate", body: map[string]string{}},
-	"GET /pairings":                  {path: "/pairings"},
-	"POST /pairings":                 {path: "/pairings", body: map[string]string{}},
-	"POST /pairings/approve":         {path: "/pairings/approve", body: map[string]string{"pairing": "{code}"}},
-	"POST /pairings/deny":            {path: "/pairings/deny", body: map[string]string{"pairing": "{pairing}"}},
-	"GET /offers":                    {path: "/offers"},
-	"GET /deployments":               {path: "/deployments"},
-	"PUT /deployments/{name}":        {path: "/deployments/mine-deployment", body: map[string]string{"connector": "mine-connector"}},
-	"DELETE /deployments/{name}":     {path: "/deployments/mine-deployment"},
-	"POST /deployments/{name}/test":  {path: "/deployments/mine-deployment/test", body: map[string]string{}},
-	"GET /activity":                  {path: "/activity"},
-	"GET /usage":                     {path: "/usage"},
-	"GET /audit":                     {path: "/audit"},
-	"GET /users":                     {path: "/users"},
-	"POST /users":                    {path: "/users", body: map[string]string{"name": "new", "password": "long enough for this"}},
+	"GET /status":    {path: "/status", noAccount: true},
+	"GET /checklist": {path: "/checklist"},
+	"GET /identity":  {path: "/identity", noAccount: true, operators: true},
+	"POST /identity/rotate": {path: "/identity/rotate", body: map[string]string{}, noAccount: true,
+		operators: true},
+	"POST /identity/cancel": {path: "/identity/cancel", body: map[string]string{}, noAccount: true,
+		operators: true},
+	"GET /backup":                  {path: "/backup", noAccount: true, operators: true},
+	"GET /keys":                    {path: "/keys"},
+	"POST /keys":                   {path: "/keys", body: map[string]string{"name": "new"}},
+	"GET /keys/{id}":               {path: "/keys/{key}"},
+	"GET /keys/{id}/limits":        {path: "/keys/{key}/limits"},
+	"PATCH /keys/{id}":             {path: "/keys/{key}", body: map[string]string{"note": "new"}},
+	"POST /keys/{id}/rotate":       {path: "/keys/{key}/rotate", body: map[string]string{}},
+	"POST /keys/{id}/disable":      {path: "/keys/{key}/disable", body: map[string]string{}},
+	"POST /keys/{id}/enable":       {path: "/keys/{key}/enable", body: map[string]string{}},
+	"DELETE /keys/{id}":            {path: "/keys/{key}"},
+	"GET /connectors":              {path: "/connectors"},
+	"POST /connectors":             {path: "/connectors", body: map[string]string{"name": "new"}},
+	"GET /connectors/{id}":         {path: "/connectors/{connector}"},
+	"PATCH /connectors/{id}":       {path: "/connectors/{spare}", body: map[string]string{"name": "renamed"}},
+	"DELETE /connectors/{id}":      {path: "/connectors/{spare}"},
+	"GET /connectors/{id}/models":  {path: "/connectors/{connector}/models"},
+	"POST /connectors/{id}/rotate": {path: "/connectors/{spare}/rotate", body: map[string]string{}},
+	"GET /pairings":                {path: "/pairings"},
+	"POST /pairings":               {path: "/pairings", body: map[string]string{}},
+	"POST /pairings/approve":       {path: "/pairings/approve", body: map[string]string{"pairing": "{code}"}},
+	"POST /pairings/deny":          {path: "/pairings/deny", body: map[string]string{"pairing": "{pairing}"}},
+	"GET /offers":                  {path: "/offers"},
+	"GET /deployments":             {path: "/deployments"},
+	"PUT /deployments/{name}": {path: "/deployments/mine-deployment",
+		body: map[string]string{"connector": "mine-connector"}},
+	"DELETE /deployments/{name}":    {path: "/deployments/mine-deployment"},
+	"POST /deployments/{name}/test": {path: "/deployments/mine-deployment/test", body: map[string]string{}},
+	"GET /activity":                 {path: "/activity"},
+	"GET /usage":                    {path: "/usage"},
+	"GET /audit":                    {path: "/audit"},
+	"GET /users":                    {path: "/users"},
+	"POST /users": {path: "/users",
+		body: map[string]string{"name": "new", "password": "long enough for this"}},
 	"PATCH /users/{id}":              {path: "/users/{second}", body: map[string]string{"role": "viewer"}},
 	"DELETE /users/{id}":             {path: "/users/{second}"},
 	"POST /users/{id}/recovery-link": {path: "/users/{second}/recovery-link", body: map[string]string{}},
@@ -75,15 +79,17 @@ var accesses = map[string]access{
 	"GET /sessions":                  {path: "/sessions", noAccount: true, users: true},
 	"DELETE /sessions":               {path: "/sessions", noAccount: true, users: true},
 	"DELETE /sessions/{id}":          {path: "/sessions/{session}", noAccount: true, users: true},
-	"POST /sessions/confirm":         {path: "/sessions/confirm", body: map[string]string{"password": password}, noAccount: true, users: true},
-	"GET /edges":                     {path: "/edges", noAccount: true},
-	"DELETE /edges/{name}":           {path: "/edges/edge-b?stopped=true", noAccount: true},
-	"POST /edges/{name}/drain":       {path: "/edges/edge-b/drain", body: map[string]string{}, noAccount: true},
-	"POST /edges/{name}/undrain":     {path: "/edges/edge-b/undrain", body: map[string]string{}, noAccount: true},
-	"GET /accounts":                  {path: "/accounts", noAccount: true, operators: true},
-	"POST /accounts":                 {path: "/accounts", body: map[string]string{"id": "third"}, noAccount: true, operators: true},
-	"PATCH /accounts/{id}":           {path: "/accounts/empty", body: map[string]string{}, noAccount: true, operators: true},
-	"DELETE /accounts/{id}":          {path: "/accounts/empty", noAccount: true, operators: true},
+	"POST /sessions/confirm": {path: "/sessions/confirm", body: map[string]string{"password": password},
+		noAccount: true, users: true},
+	"GET /edges":                 {path: "/edges", noAccount: true},
+	"DELETE /edges/{name}":       {path: "/edges/edge-b?stopped=true", noAccount: true},
+	"POST /edges/{name}/drain":   {path: "/edges/edge-b/drain", body: map[string]string{}, noAccount: true},
+	"POST /edges/{name}/undrain": {path: "/edges/edge-b/undrain", body: map[string]string{}, noAccount: true},
+	"GET /accounts":              {path: "/accounts", noAccount: true, operators: true},
+	"POST /accounts": {path: "/accounts", body: map[string]string{"id": "third"}, noAccount: true,
+		operators: true},
+	"PATCH /accounts/{id}":  {path: "/accounts/empty", body: map[string]string{}, noAccount: true, operators: true},
+	"DELETE /accounts/{id}": {path: "/accounts/empty", noAccount: true, operators: true},
 }
 
 // world is a gateway with two accounts. The first has a record of each kind, with
@@ -127,7 +133,8 @@ func newWorld(t *testing.T) *world {
 	must(err)
 	token, err := g.service.CreateToken(ctx, manage.CreateToken{Name: "mine-token"})
 	must(err)
-	g.activity.Record("default", activity.Request{ID: "req_mine", Time: time.Now(), Deployment: "mine-deployment", Status: 200})
+	g.activity.Record("default", activity.Request{ID: "req_mine", Time: time.Now(), Deployment: "mine-deployment",
+		Status: 200})
 	for name, id := range map[string]string{
 		"key": key.ID, "spare": spare.ID, "connector": home.info.Connector, "code": pairing.Code, "pairing": pairing.ID,
 		"invitation": invitation.ID, "token": token.ID, "user": w.mine.User, "second": second.User, "session": w.mine.Session,
@@ -169,7 +176,8 @@ func (w *world) request(caller manage.Caller, route string, account string) (sta
 func (w *world) records() string {
 	w.t.Helper()
 	var all strings.Builder
-	for _, list := range []string{"keys", "connectors", "deployments", "pairings", "users", "invitations", "tokens", "sessions", "activity", "usage"} {
+	for _, list := range []string{"keys", "connectors", "deployments", "pairings", "users", "invitations", "tokens",
+		"sessions", "activity", "usage"} {
 		answer := w.doAs(w.mine, "GET", "/"+list, "")
 		if answer.Code != 200 {
 			w.t.Fatalf("GET /%s: %d %s", list, answer.Code, answer.Body)
@@ -188,7 +196,8 @@ func (w *world) wantNothing(body string) {
 			w.t.Errorf("the answer contains %s %s: %s", name, id, body)
 		}
 	}
-	if strings.Contains(body, "mine-") && !strings.HasPrefix(body, `{"error":`) || strings.Contains(body, "mine-device") || strings.Contains(body, "req_mine") {
+	if strings.Contains(body, "mine-") && !strings.HasPrefix(body, `{"error":`) ||
+		strings.Contains(body, "mine-device") || strings.Contains(body, "req_mine") {
 		w.t.Errorf("the answer contains another account: %s", body)
 	}
 }
@@ -271,7 +280,8 @@ func TestTokensMayNotDecideAboutPeople(t *testing.T) {
 	for _, route := range []string{
 		"POST /users", "DELETE /users/{id}", "POST /users/{id}/recovery-link", "POST /invitations", "POST /tokens",
 	} {
-		if status, body := w.request(token, route, ""); status != http.StatusForbidden || !strings.Contains(body, "management token") {
+		if status, body := w.request(token, route, ""); status != http.StatusForbidden ||
+			!strings.Contains(body, "management token") {
 			t.Errorf("%s: %d %s", route, status, body)
 		}
 	}

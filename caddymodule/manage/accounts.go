@@ -95,7 +95,8 @@ func (s *Service) RemoveAccount(ctx context.Context, id string) (store.Account, 
 
 // changeAccount is [change] for accounts. do returns also the fields before. The answer has the
 // effective limits.
-func (s *Service) changeAccount(ctx context.Context, operation string, do func() (store.Account, fields, error)) (store.Account, error) {
+func (s *Service) changeAccount(ctx context.Context, operation string,
+	do func() (store.Account, fields, error)) (store.Account, error) {
 	if err := operator(ctx); err != nil {
 		return store.Account{}, err
 	}

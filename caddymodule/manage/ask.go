@@ -79,18 +79,23 @@ func (q question) explain(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		return fmt.Errorf("the request was canceled: %w", ctx.Err())
 	case errors.Is(err, link.ErrUpstreamDown):
-		return fmt.Errorf("connector %q cannot reach its upstream %q; start the model server there, or correct the upstream's address in the connector's configuration", q.connector, q.upstream)
+		return fmt.Errorf("connector %q cannot reach its upstream %q; start the model server there, or correct the "+
+			"upstream's address in the connector's configuration", q.connector, q.upstream)
 	case errors.Is(err, link.ErrUpstreamReset), errors.Is(err, io.ErrUnexpectedEOF):
 		return errors.New("the model server closed the connection early; its log may have the reason")
 	case errors.Is(err, link.ErrUpstreamMalformed):
-		return fmt.Errorf("the model server sent an answer that is not valid HTTP; the log of connector %q names the fault", q.connector)
+		return fmt.Errorf("the model server sent an answer that is not valid HTTP; the log of connector %q names the fault",
+			q.connector)
 	case errors.Is(err, tunnel.ErrCompressed):
-		return errors.New("the model server compressed its response although the request did not allow it; turn off compression in the server, or in the proxy in front of it")
+		return errors.New("the model server compressed its response although the request did not allow it; turn off " +
+			"compression in the server, or in the proxy in front of it")
 	case errors.Is(err, link.ErrRefused):
 		return fmt.Errorf("connector %q refused the request; it may be older than this gateway", q.connector)
 	case errors.Is(err, link.ErrNoCredit):
-		return fmt.Errorf("connector %q runs as many requests as it allows; try again later, or raise max_requests in its configuration", q.connector)
-	case errors.Is(err, link.ErrNotSent), errors.Is(err, link.ErrTunnelLost), errors.Is(err, link.ErrDraining), errors.Is(err, link.ErrCancelled):
+		return fmt.Errorf("connector %q runs as many requests as it allows; try again later, or raise max_requests in its "+
+			"configuration", q.connector)
+	case errors.Is(err, link.ErrNotSent), errors.Is(err, link.ErrTunnelLost), errors.Is(err, link.ErrDraining),
+		errors.Is(err, link.ErrCancelled):
 		return fmt.Errorf("the tunnel of connector %q was lost; try again when the connector is online", q.connector)
 	}
 	return fmt.Errorf("the request to the model server failed: %w", err)

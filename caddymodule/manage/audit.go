@@ -33,7 +33,8 @@ func (s *Service) audit(ctx context.Context, operation, account, id, name string
 	log.InfoContext(ctx, "management operation", slog.Group("details", more...))
 
 	o := store.Operation{
-		Operation: operation, Record: id, Name: name, By: c.by(), User: c.User, Token: c.Token, TokenName: c.TokenName, From: c.From, Details: details(more),
+		Operation: operation, Record: id, Name: name, By: c.by(), User: c.User, Token: c.Token, TokenName: c.TokenName,
+		From: c.From, Details: details(more),
 	}
 	// The write is made, also if the client has left.
 	if err := s.store.AddOperation(context.WithoutCancel(ctx), account, o); err != nil {
@@ -69,7 +70,8 @@ func fieldsOf(record any) fields {
 	if err == nil {
 		all.add("", data)
 	}
-	for _, own := range []string{"id", "account", "created_at", "updated_at", "last_used_at", "shown"} { // set by the gateway
+	// set by the gateway
+	for _, own := range []string{"id", "account", "created_at", "updated_at", "last_used_at", "shown"} {
 		delete(all, own)
 	}
 	maps.DeleteFunc(all, func(name, _ string) bool {

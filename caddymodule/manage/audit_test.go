@@ -13,7 +13,8 @@ import (
 )
 
 // audited returns the operations in the audit list, newest first.
-func audited(t *testing.T, g *gateway, caller manage.Caller, query string) (operations []string, list []store.Operation) {
+func audited(t *testing.T, g *gateway, caller manage.Caller,
+	query string) (operations []string, list []store.Operation) {
 	t.Helper()
 	answer := g.doAs(caller, "GET", "/audit"+query, "")
 	if err := json.Unmarshal(answer.Body.Bytes(), &list); err != nil || answer.Code != http.StatusOK {
@@ -35,11 +36,13 @@ func TestAuditList(t *testing.T) {
 	}
 	olga := g.user("other", "olga")
 	secret := g.doAs(anna, "POST", "/keys", `{"name":"laptop","scope":"qwen*"}`).Body.String()
-	token, err := g.service.CreateToken(manage.WithCaller(t.Context(), anna), manage.CreateToken{Name: "ci", Rights: []string{"keys", "read"}})
+	token, err := g.service.CreateToken(manage.WithCaller(t.Context(), anna),
+		manage.CreateToken{Name: "ci", Rights: []string{"keys", "read"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	program := manage.Caller{Account: "default", User: anna.User, Name: anna.Name, Token: token.ID, TokenName: "ci", Rights: token.Rights, From: "203.0.113.8"}
+	program := manage.Caller{Account: "default", User: anna.User, Name: anna.Name, Token: token.ID, TokenName: "ci",
+		Rights: token.Rights, From: "203.0.113.8"}
 	g.doAs(program, "DELETE", "/keys/laptop", "")
 	g.doAs(olga, "POST", "/keys", `{"name":"theirs"}`)
 	root := manage.Caller{Name: "admin endpoint", Operator: true, From: "unix socket"}
@@ -51,7 +54,8 @@ func TestAuditList(t *testing.T) {
 		t.Fatalf("%q, want %q", all, want)
 	}
 	created := list[3]
-	if created.By != "anna" || created.User != anna.User || created.From != "203.0.113.7" || created.Details["scope"] != "qwen*" || created.Token != "" || created.Time.IsZero() || created.Record == "" {
+	if created.By != "anna" || created.User != anna.User || created.From != "203.0.113.7" ||
+		created.Details["scope"] != "qwen*" || created.Token != "" || created.Time.IsZero() || created.Record == "" {
 		t.Errorf("%+v", created)
 	}
 	if r := list[1]; r.Token != token.ID || r.TokenName != "ci" || r.From != "203.0.113.8" || r.Record != created.Record {
@@ -61,8 +65,10 @@ func TestAuditList(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	for query, want := range map[string]int{
-		"?by=ANNA": 3, "?by=" + anna.User: 3, "?by=ci": 1, "?by=nobody": 0, "?operation=key": 2, "?operation=key.create": 1, "?operation=ke": 0,
-		"?record=laptop": 2, "?record=" + created.Record: 2, "?to=2020-01-01": 0, "?from=2020-01-01": 4, "?from=2200-01-01": 0, "?operation=key&by=ci": 1,
+		"?by=ANNA": 3, "?by=" + anna.User: 3, "?by=ci": 1, "?by=nobody": 0, "?operation=key": 2, "?operation=key.create": 1,
+		"?operation=ke":  0,
+		"?record=laptop": 2, "?record=" + created.Record: 2, "?to=2020-01-01": 0, "?from=2020-01-01": 4,
+		"?from=2200-01-01": 0, "?operation=key&by=ci": 1,
 	} {
 		if got, _ := audited(t, g, anna, query); len(got) != want {
 			t.Errorf("%s: %q, want %d", query, got, want)
@@ -73,10 +79,12 @@ func TestAuditList(t *testing.T) {
 	}
 	text, _ := json.Marshal(list)
 	var key manage.CreatedKey
-	if err := json.Unmarshal([]byte(secret), &key); err != nil || key.Key == "" || strings.Contains(string(text), key.Key) || strings.Contains(string(text), token.Token) {
+	if err := json.Unmarshal([]byte(secret), &key); err != nil || key.Key == "" ||
+		strings.Contains(string(text), key.Key) || strings.Contains(string(text), token.Token) {
 		t.Errorf("a secret is in the list: %s, %v", text, err)
 	}
-	if answer := g.doAs(anna, "GET", "/audit?from=yesterday", ""); answer.Code != 400 || !strings.Contains(answer.Body.String(), "must be a day") {
+	if answer := g.doAs(anna, "GET", "/audit?from=yesterday", ""); answer.Code != 400 ||
+		!strings.Contains(answer.Body.String(), "must be a day") {
 		t.Errorf("%d %s", answer.Code, answer.Body)
 	}
 	if !strings.Contains(g.log.String(), `"from":"203.0.113.7"`) {
@@ -90,7 +98,8 @@ func TestAuditOfAccounts(t *testing.T) {
 	root := manage.Caller{Name: "root", Operator: true}
 	g.doAs(root, "POST", "/accounts", `{"id":"team"}`)
 	g.doAs(root, "PATCH", "/accounts/team", `{"max_keys":5}`)
-	if got, list := audited(t, g, root, "?account=team"); !slices.Equal(got, []string{"account.set team", "account.create team"}) || list[0].Details["limits.max_keys"] != "5" {
+	if got, list := audited(t, g, root, "?account=team"); !slices.Equal(got,
+		[]string{"account.set team", "account.create team"}) || list[0].Details["limits.max_keys"] != "5" {
 		t.Errorf("%q %+v", got, list)
 	}
 	g.doAs(root, "DELETE", "/accounts/team", "")
@@ -104,7 +113,8 @@ func TestAuditDetails(t *testing.T) {
 	g := newGateway(t)
 	anna := g.user("default", "anna")
 	g.doAs(anna, "POST", "/keys", `{"name":"laptop","scope":"llama*","limits":{"tokens_per_day":500}}`)
-	g.doAs(anna, "PATCH", "/keys/laptop", `{"name":"desk","scope":"llama*","note":"for Bob","expires_at":"2030-01-01T00:00:00Z",
+	g.doAs(anna, "PATCH", "/keys/laptop",
+		`{"name":"desk","scope":"llama*","note":"for Bob","expires_at":"2030-01-01T00:00:00Z",
 		"allowed_ips":["10.0.0.0/8","192.0.2.1"],"limits":{"tokens_per_day":900,"requests_per_minute":5}}`)
 	g.doAs(anna, "PATCH", "/keys/desk", `{"expires_at":null,"allowed_ips":[],"limits":{"tokens_per_day":0}}`)
 	g.doAs(anna, "PATCH", "/keys/desk", `{"note":"`+strings.Repeat("x", 300)+`"}`)
@@ -113,9 +123,11 @@ func TestAuditDetails(t *testing.T) {
 	want := []map[string]string{
 		{"note": strings.Repeat("x", 120) + "… → null"},
 		{"note": "for Bob → " + strings.Repeat("x", 120) + "…"},
-		{"expires_at": "2030-01-01T00:00:00Z → none", "allowed_ips": "10.0.0.0/8, 192.0.2.1/32 → none", "limits.tokens_per_day": "900 → none"},
+		{"expires_at": "2030-01-01T00:00:00Z → none", "allowed_ips": "10.0.0.0/8, 192.0.2.1/32 → none",
+			"limits.tokens_per_day": "900 → none"},
 		{
-			"name": "laptop → desk", "note": "for Bob", "expires_at": "2030-01-01T00:00:00Z", "allowed_ips": "10.0.0.0/8, 192.0.2.1/32",
+			"name": "laptop → desk", "note": "for Bob", "expires_at": "2030-01-01T00:00:00Z",
+			"allowed_ips":           "10.0.0.0/8, 192.0.2.1/32",
 			"limits.tokens_per_day": "500 → 900", "limits.requests_per_minute": "5",
 		},
 		{"scope": "llama*", "owner": anna.User, "limits.tokens_per_day": "500"},

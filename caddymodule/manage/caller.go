@@ -115,7 +115,8 @@ func (s *Service) accountOfPerson(ctx context.Context) (string, error) {
 // mayManagePeople is the check of accountOfPerson.
 func (s *Service) mayManagePeople(ctx context.Context) error {
 	if c := CallerFrom(ctx); !c.Operator && c.Session == "" {
-		return faultf(ErrForbidden, "a management token cannot add, invite or remove people, or create links for new passwords or other management tokens; sign in to the console and do it there")
+		return faultf(ErrForbidden, "a management token cannot add, invite or remove people, or create links for new "+
+			"passwords or other management tokens; sign in to the console and do it there")
 	}
 	return s.Confirmed(ctx)
 }
@@ -128,8 +129,9 @@ func (s *Service) Confirmed(ctx context.Context) error {
 	if c.Operator || s.now().Before(c.ConfirmedAt.Add(signin.ConfirmedFor)) {
 		return nil
 	}
-	return faultf(ErrUnconfirmed, "confirm that it is you: send your password as {\"password\": \"…\"} by POST to /console/api/sessions/confirm, "+
-		"or open /console/confirm; then ask again within %d minutes", int(signin.ConfirmedFor.Minutes()))
+	return faultf(ErrUnconfirmed,
+		"confirm that it is you: send your password as {\"password\": \"…\"} by POST to /console/api/sessions/confirm, "+
+			"or open /console/confirm; then ask again within %d minutes", int(signin.ConfirmedFor.Minutes()))
 }
 
 // tokenMay checks that a management token has one of the rights that a route needs.
@@ -139,9 +141,11 @@ func tokenMay(c Caller, needs store.Rights) error {
 	case c.Token == "" || c.Rights&needs != 0:
 		return nil
 	case needs == 0:
-		return faultf(ErrForbidden, "a management token cannot do this, whatever its rights; sign in to the console and do it there")
+		return faultf(ErrForbidden, "a management token cannot do this, whatever its rights; sign in to the console and do "+
+			"it there")
 	}
-	return faultf(ErrForbidden, "the management token %q has the rights %s, but this needs %s; create one with that right in the console, under Settings",
+	return faultf(ErrForbidden, "the management token %q has the rights %s, but this needs %s; create one with that "+
+		"right in the console, under Settings",
 		c.TokenName, c.Rights, strings.Join(needs.Names(), " or "))
 }
 

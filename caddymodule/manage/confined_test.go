@@ -20,25 +20,27 @@ func TestOperationsAreConfined(t *testing.T) {
 	s, ctx := w.service, manage.WithCaller(t.Context(), w.other)
 	first := func(_ any, err error) error { return err }
 	for name, err := range map[string]error{
-		"DeleteKey":        first(s.DeleteKey(ctx, manage.DeleteKey{Key: id("key")})),
-		"Key":              first(s.Key(ctx, id("key"))),
-		"EditKey":          first(s.EditKey(ctx, manage.EditKey{Key: id("key"), Note: new("x")})),
-		"… by name":        first(s.EditKey(ctx, manage.EditKey{Key: "mine-key", Note: new("x")})),
-		"RotateKey":        first(s.RotateKey(ctx, manage.RotateKey{Key: id("key")})),
-		"DisableKey":       first(s.DisableKey(ctx, id("key"))),
-		"EnableKey":        first(s.EnableKey(ctx, id("key"))),
-		"… for its user":   first(s.CreateKey(ctx, manage.CreateKey{Name: "x", Owner: new(id("user"))})),
-		"RevokeKey":        first(s.RevokeKey(ctx, id("key"))),
-		"RemoveKey":        s.RemoveKey(ctx, id("key")),
-		"RemoveConnector":  first(s.RemoveConnector(ctx, id("spare"))),
-		"RotateConnector":  first(s.RotateConnector(ctx, manage.RotateConnector{Connector: id("spare")})),
-		"… to show":        first(s.RotateConnector(ctx, manage.RotateConnector{Connector: id("spare"), Show: true})),
-		"SetDeployment":    first(s.SetDeployment(ctx, manage.SetDeployment{Name: "x", Connectors: []string{id("connector")}})),
+		"DeleteKey":       first(s.DeleteKey(ctx, manage.DeleteKey{Key: id("key")})),
+		"Key":             first(s.Key(ctx, id("key"))),
+		"EditKey":         first(s.EditKey(ctx, manage.EditKey{Key: id("key"), Note: new("x")})),
+		"… by name":       first(s.EditKey(ctx, manage.EditKey{Key: "mine-key", Note: new("x")})),
+		"RotateKey":       first(s.RotateKey(ctx, manage.RotateKey{Key: id("key")})),
+		"DisableKey":      first(s.DisableKey(ctx, id("key"))),
+		"EnableKey":       first(s.EnableKey(ctx, id("key"))),
+		"… for its user":  first(s.CreateKey(ctx, manage.CreateKey{Name: "x", Owner: new(id("user"))})),
+		"RevokeKey":       first(s.RevokeKey(ctx, id("key"))),
+		"RemoveKey":       s.RemoveKey(ctx, id("key")),
+		"RemoveConnector": first(s.RemoveConnector(ctx, id("spare"))),
+		"RotateConnector": first(s.RotateConnector(ctx, manage.RotateConnector{Connector: id("spare")})),
+		"… to show":       first(s.RotateConnector(ctx, manage.RotateConnector{Connector: id("spare"), Show: true})),
+		"SetDeployment": first(s.SetDeployment(ctx,
+			manage.SetDeployment{Name: "x", Connectors: []string{id("connector")}})),
 		"RemoveDeployment": first(s.RemoveDeployment(ctx, "mine-deployment")),
 		"TestDeployment":   first(s.TestDeployment(ctx, "mine-deployment")),
 		"UpstreamModels":   first(s.UpstreamModels(ctx, id("connector"))),
 		"ApprovePairing":   first(s.ApprovePairing(ctx, manage.ApprovePairing{Pairing: id("code")})),
-		"… to replace":     first(s.ApprovePairing(ctx, manage.ApprovePairing{Pairing: id("code"), Replace: id("connector")})),
+		"… to replace": first(s.ApprovePairing(ctx,
+			manage.ApprovePairing{Pairing: id("code"), Replace: id("connector")})),
 		"DenyPairing":      first(s.DenyPairing(ctx, manage.DenyPairing{Pairing: id("pairing")})),
 		"RemoveUser":       first(s.RemoveUser(ctx, id("second"))),
 		"RecoveryLink":     first(s.RecoveryLink(ctx, id("user"))),
@@ -103,13 +105,15 @@ func TestAccessOfRemovedAccount(t *testing.T) {
 func TestStatusOfAccount(t *testing.T) {
 	w := newWorld(t)
 	st, err := w.service.Status(manage.WithCaller(t.Context(), w.other))
-	if err != nil || st.Connectors != (manage.ConnectorCount{Total: 1, Online: 1}) || st.Deployments.Total != 0 || st.Keys.Active != 0 || st.Counters.Connected != 0 {
+	if err != nil || st.Connectors != (manage.ConnectorCount{Total: 1, Online: 1}) || st.Deployments.Total != 0 ||
+		st.Keys.Active != 0 || st.Counters.Connected != 0 {
 		t.Errorf("status = %+v", st)
 	}
 	if st.Listener.Pin != pin {
 		t.Errorf("pin = %q: users need it to pair", st.Listener.Pin)
 	}
-	if st, err := w.service.Status(asOperator(t.Context())); err != nil || st.Connectors.Total != 3 || st.Counters.Connected != 7 {
+	if st, err := w.service.Status(asOperator(t.Context())); err != nil || st.Connectors.Total != 3 ||
+		st.Counters.Connected != 7 {
 		t.Errorf("operator's status = %+v", st)
 	}
 }
@@ -135,7 +139,8 @@ func TestManualHasAllRoutes(t *testing.T) {
 		// For methods other than GET, curl needs an option.
 		line := regexp.MustCompile(`(?m)^curl .*(/console/api|/model_gateway)` + path).FindString(section)
 		method, _, _ := strings.Cut(route, " ")
-		call := map[string]string{"PATCH": "curl -X PATCH --json ", "GET": "curl ", "POST": "curl --json ", "PUT": "curl -X PUT --json ", "DELETE": "curl -X DELETE "}[method]
+		call := map[string]string{"PATCH": "curl -X PATCH --json ", "GET": "curl ", "POST": "curl --json ",
+			"PUT": "curl -X PUT --json ", "DELETE": "curl -X DELETE "}[method]
 		if !strings.HasPrefix(line, call) || method == "GET" && strings.Contains(line, "json") {
 			t.Errorf("docs/api.md does not show how %s is called by curl: %q", route, line)
 		}

@@ -112,7 +112,8 @@ func (s *Service) CreateConnector(ctx context.Context, c CreateConnector) (Creat
 			return CreatedConnector{}, write{}, err
 		}
 		token, err := s.endpoint().Token(con.ID, store.Offer{Secret: secret})
-		return CreatedConnector{ID: con.ID, Name: con.Name, TunnelToken: token}, write{"connector.create", con.ID, con.Name, nil}, err
+		return CreatedConnector{ID: con.ID, Name: con.Name, TunnelToken: token},
+			write{"connector.create", con.ID, con.Name, nil}, err
 	})
 }
 
@@ -152,7 +153,8 @@ func (s *Service) Connector(ctx context.Context, idOrName string) (ConnectorDeta
 	info, online := s.sessions()[c.ID]
 	v := ConnectorDetail{Connector: connectorOf(c, info, online), Models: []UpstreamModels{}, Deployments: []string{}}
 	for _, u := range info.States {
-		v.Models = append(v.Models, UpstreamModels{Upstream: u.Name, Models: append([]string{}, u.Models...), Error: gapOf(c.Name, u)})
+		v.Models = append(v.Models, UpstreamModels{Upstream: u.Name, Models: append([]string{}, u.Models...),
+			Error: gapOf(c.Name, u)})
 	}
 	for _, d := range s.store.Deployments(account) {
 		if slices.Contains(d.Connectors, c.ID) {
@@ -177,7 +179,8 @@ func (s *Service) RenameConnector(ctx context.Context, r RenameConnector) (Conne
 		}
 		c, err := s.store.RenameConnector(ctx, account, before.ID, r.Name)
 		info, online := s.sessions()[c.ID]
-		return connectorOf(c, info, online), write{"connector.rename", c.ID, c.Name, changed(fields{"name": before.Name}, fields{"name": c.Name})}, err
+		return connectorOf(c, info, online),
+			write{"connector.rename", c.ID, c.Name, changed(fields{"name": before.Name}, fields{"name": c.Name})}, err
 	})
 }
 
@@ -196,7 +199,8 @@ func (s *Service) connector(account, idOrName string) (store.Connector, error) {
 	if c, ok := s.store.FindConnector(account, idOrName); ok {
 		return c, nil
 	}
-	return store.Connector{}, faultf(store.ErrNotFound, "connector %q not found in account %q; `caddy gateway connector list` shows all", idOrName, account)
+	return store.Connector{}, faultf(store.ErrNotFound,
+		"connector %q not found in account %q; `caddy gateway connector list` shows all", idOrName, account)
 }
 
 func connectorOf(c store.Connector, info tunnel.Info, online bool) Connector {

@@ -109,7 +109,8 @@ func (d SetDeployment) edit(to *store.Deployment, connectors []string) error {
 func (s *Service) SetDeployment(ctx context.Context, d SetDeployment) (Deployment, error) {
 	switch {
 	case d.Connector != "" && d.Connectors != nil:
-		return Deployment{}, badRequest("fields %q and %q exclude each other; put all connectors into %q", "connector", "connectors", "connectors")
+		return Deployment{}, badRequest("fields %q and %q exclude each other; put all connectors into %q", "connector",
+			"connectors", "connectors")
 	case d.Connector != "":
 		d.Connectors = []string{d.Connector}
 	case d.Connectors != nil && len(d.Connectors) == 0:
@@ -197,9 +198,11 @@ func warning(connector string, way tunnel.Way) string {
 	case health.UpstreamMissing:
 		return strings.TrimPrefix(way.Problem.Error(), tunnel.ErrNoRoute.Error()+": ")
 	case health.ServerDown:
-		return fmt.Sprintf("connector %q cannot reach its model server %q; start the server there, or correct its address in the connector's configuration", connector, way.Upstream)
+		return fmt.Sprintf("connector %q cannot reach its model server %q; start the server there, or correct its address "+
+			"in the connector's configuration", connector, way.Upstream)
 	case health.ModelMissing:
-		return fmt.Sprintf("model server %q of connector %q does not list the model %q; load it there, or change the deployment's model", way.Upstream, connector, way.Model)
+		return fmt.Sprintf("model server %q of connector %q does not list the model %q; load it there, or change the "+
+			"deployment's model", way.Upstream, connector, way.Model)
 	default:
 		return ""
 	}

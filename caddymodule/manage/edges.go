@@ -76,9 +76,11 @@ func (s *Service) MayEdges(ctx context.Context) error {
 	case err != nil:
 		return err
 	case !CallerFrom(ctx).Operator && account != store.DefaultAccount:
-		return faultf(ErrForbidden, "only operators and users of the account %q may see and change the edges of the cluster", store.DefaultAccount)
+		return faultf(ErrForbidden, "only operators and users of the account %q may see and change the edges of the cluster",
+			store.DefaultAccount)
 	case s.cluster == nil:
-		return faultf(ErrNotReady, "this gateway is not in a cluster: it has a store of its own. Several gateways share one with `storage etcd { … }` in the global options")
+		return faultf(ErrNotReady, "this gateway is not in a cluster: it has a store of its own. Several gateways share "+
+			"one with `storage etcd { … }` in the global options")
 	}
 	return nil
 }

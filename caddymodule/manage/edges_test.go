@@ -30,7 +30,8 @@ func TestStoreLost(t *testing.T) {
 	edge.Lose(true)
 	for _, path := range []string{"/status", "/keys"} {
 		w := g.do("GET", path, "")
-		if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" || !strings.Contains(w.Body.String(), "has lost its store") {
+		if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" ||
+			!strings.Contains(w.Body.String(), "has lost its store") {
 			t.Errorf("%s: %d %v %s", path, w.Code, w.Header(), w.Body)
 		}
 	}
@@ -44,7 +45,8 @@ func TestStoreLost(t *testing.T) {
 	}{{manage.Caller{Operator: true}, true}, {ann, false}} {
 		w := g.doAs(tt.caller, "POST", "/keys", `{"name":"x"}`)
 		text := w.Body.String()
-		if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" || strings.Contains(text, address) != tt.shown ||
+		if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" ||
+			strings.Contains(text, address) != tt.shown ||
 			strings.Contains(text, "may have been made or not") == tt.shown {
 			t.Errorf("%+v: %d %v %s", tt.caller, w.Code, w.Header(), text)
 		}
@@ -81,12 +83,14 @@ func TestUnconfirmed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	key, secret, err := g.store.CreateKey(store.WithActor(t.Context(), store.Actor{Token: "mgt_1"}), store.Key{Account: store.DefaultAccount, Name: "laptop", Scope: "*"})
+	key, secret, err := g.store.CreateKey(store.WithActor(t.Context(), store.Actor{Token: "mgt_1"}),
+		store.Key{Account: store.DefaultAccount, Name: "laptop", Scope: "*"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	con := g.connector(store.DefaultAccount, "box", nil)
-	token, _, err := g.store.CreateToken(t.Context(), store.Token{Account: store.DefaultAccount, User: ann.User, Name: "ci", Rights: store.AllRights})
+	token, _, err := g.store.CreateToken(t.Context(),
+		store.Token{Account: store.DefaultAccount, User: ann.User, Name: "ci", Rights: store.AllRights})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +131,8 @@ func TestUnconfirmed(t *testing.T) {
 			t.Errorf("%s: %d %s", tt.route, w.Code, w.Body)
 			continue
 		}
-		if answer.Confirmed == nil || *answer.Confirmed || len(answer.Pending) != 1 || answer.Pending[0].Edge != "c" || !answer.Pending[0].After.Equal(until) ||
+		if answer.Confirmed == nil || *answer.Confirmed || len(answer.Pending) != 1 || answer.Pending[0].Edge != "c" ||
+			!answer.Pending[0].After.Equal(until) ||
 			!strings.Contains(answer.Message, "the change is made, but not confirmed") {
 			t.Errorf("%s: %s", tt.route, w.Body)
 		}

@@ -46,7 +46,8 @@ var statuses = []struct {
 	{http.StatusForbidden, []error{ErrForbidden, ErrUnconfirmed, signin.ErrCredentials}},
 	{http.StatusNotFound, []error{store.ErrNotFound}},
 	{http.StatusConflict, []error{
-		store.ErrExists, store.ErrConflict, store.ErrInUse, store.ErrLimit, store.ErrExpired, store.ErrUsed, store.ErrDenied, ErrNotReady,
+		store.ErrExists, store.ErrConflict, store.ErrInUse, store.ErrLimit, store.ErrExpired, store.ErrUsed, store.ErrDenied,
+		ErrNotReady,
 	}},
 	{http.StatusTooManyRequests, []error{ErrPaced}},
 	{http.StatusServiceUnavailable, []error{store.ErrLocked, store.ErrUnavailable, signin.ErrBusy}},
@@ -76,7 +77,8 @@ func Explain(err error) (status int, text string) {
 	case !Hidden(err):
 		return status, err.Error()
 	case status == http.StatusServiceUnavailable:
-		return status, "this gateway cannot reach its store, so the change may have been made or not: look, and try again; the gateway's log has the reason"
+		return status, "this gateway cannot reach its store, so the change may have been made or not: look, and try again; " +
+			"the gateway's log has the reason"
 	}
 	return status, "the gateway failed to do this; its log has the reason"
 }

@@ -92,7 +92,8 @@ func newGatewayOn(t *testing.T, st *store.Store, cluster manage.Cluster) *gatewa
 	g := &gateway{
 		t: t, store: st, admit: admitAll, tunnels: &fakeTunnels{tunnels: make(map[string]*fakeTunnel)}, log: &buffer{},
 		endpoint: manage.Endpoint{
-			URL: "https://gw.example.com", Console: "https://gw.example.com/console/", Listen: ":7443", Public: "gw.example.com:7443", Pin: pin,
+			URL: "https://gw.example.com", Console: "https://gw.example.com/console/", Listen: ":7443",
+			Public: "gw.example.com:7443", Pin: pin,
 		},
 	}
 	desk := pairing.New(pairing.Options{
@@ -176,7 +177,8 @@ func (g *gateway) user(account, name string) manage.Caller {
 
 // asToken returns the context of a management token of a user.
 func asToken(user manage.Caller, rights store.Rights) manage.Caller {
-	return manage.Caller{Account: user.Account, User: user.User, Name: user.Name, Token: "mgt_ci", TokenName: "ci", Rights: rights}
+	return manage.Caller{Account: user.Account, User: user.User, Name: user.Name, Token: "mgt_ci", TokenName: "ci",
+		Rights: rights}
 }
 
 // connector creates an online connector with these upstreams.
@@ -204,8 +206,9 @@ func (g *gateway) deployment(name string, to *fakeTunnel, upstream, model string
 func (g *gateway) device(code, hostname string) {
 	g.t.Helper()
 	_, err := g.store.ClaimPairing(g.t.Context(), code, strings.Repeat("s", 43), store.Device{
-		Hostname: hostname, OS: "linux", Version: "v1.0.0", Address: "192.0.2.9", Fingerprint: "3f9a 07c2 b1d4", Upstreams: []string{"ollama"},
-		At: time.Now(),
+		Hostname: hostname, OS: "linux", Version: "v1.0.0", Address: "192.0.2.9", Fingerprint: "3f9a 07c2 b1d4",
+		Upstreams: []string{"ollama"},
+		At:        time.Now(),
 	})
 	if err != nil {
 		g.t.Fatal(err)

@@ -103,7 +103,9 @@ func (s *Service) RotateIdentity(ctx context.Context, r RotateIdentity) (Identit
 			return nil
 		}
 		if len(i.Next) > 0 {
-			return faultf(store.ErrConflict, "a rotation is pending until %s; switch with `caddy gateway identity rotate --now`, or end it with `caddy gateway identity cancel`",
+			return faultf(store.ErrConflict,
+				"a rotation is pending until %s; switch with `caddy gateway identity rotate --now`, or end it with `caddy "+
+					"gateway identity cancel`",
 				i.SwitchAt.Format(time.RFC3339))
 		}
 		next, err := link.NewIdentity()

@@ -25,7 +25,8 @@ func TestIdentityMissing(t *testing.T) {
 	if _, _, err := g.store.CreateConnector(ctx, "default", "offline"); err != nil {
 		t.Fatal(err)
 	}
-	if status, err := g.service.Identity(ctx); err != nil || len(status.Missing) > 0 || status.Missing == nil || status.SwitchAt != nil {
+	if status, err := g.service.Identity(ctx); err != nil || len(status.Missing) > 0 || status.Missing == nil ||
+		status.SwitchAt != nil {
 		t.Errorf("without a rotation: %+v, %v", status, err)
 	}
 	before := time.Now()
@@ -43,19 +44,22 @@ func TestIdentityMissing(t *testing.T) {
 		t.Fatal(err)
 	}
 	status, err := g.service.Identity(ctx)
-	if err != nil || status.Connectors != 5 || status.SwitchAt == nil || status.SwitchAt.Sub(before).Round(time.Hour) != 48*time.Hour {
+	if err != nil || status.Connectors != 5 || status.SwitchAt == nil ||
+		status.SwitchAt.Sub(before).Round(time.Hour) != 48*time.Hour {
 		t.Fatalf("%+v, %v", status, err)
 	}
 	// Users see when the pin changes, but not the connectors of others.
 	user := manage.WithCaller(t.Context(), g.user("default", "anna"))
-	if st, err := g.service.Status(user); err != nil || st.Listener.NextPin != "next" || st.Listener.SwitchAt == nil || !st.Listener.SwitchAt.Equal(*status.SwitchAt) {
+	if st, err := g.service.Status(user); err != nil || st.Listener.NextPin != "next" || st.Listener.SwitchAt == nil ||
+		!st.Listener.SwitchAt.Equal(*status.SwitchAt) {
 		t.Errorf("%+v, %v", st.Listener, err)
 	}
 	got := map[string]string{}
 	for _, m := range status.Missing {
 		got[m.Name] = m.Reason
 	}
-	want := map[string]string{"old": "its program is too old; upgrade it", "waiting": "it has not answered yet", "failed": "read-only", "offline": "it is offline"}
+	want := map[string]string{"old": "its program is too old; upgrade it", "waiting": "it has not answered yet",
+		"failed": "read-only", "offline": "it is offline"}
 	for name, reason := range want {
 		if got[name] != reason || len(got) != len(want) {
 			t.Errorf("%s: %q of %v", name, got[name], got)
@@ -87,7 +91,8 @@ func TestRotateIdentity(t *testing.T) {
 		t.Fatal(err)
 	}
 	pending := identity()
-	if string(pending.Key) != string(first.Key) || len(pending.Next) == 0 || pending.SwitchAt.Sub(pending.Since) != 720*time.Hour {
+	if string(pending.Key) != string(first.Key) || len(pending.Next) == 0 ||
+		pending.SwitchAt.Sub(pending.Since) != 720*time.Hour {
 		t.Errorf("pending: %v to %v", pending.Since, pending.SwitchAt)
 	}
 	if _, err := g.service.RotateIdentity(ctx, manage.RotateIdentity{}); !errors.Is(err, store.ErrConflict) {

@@ -50,7 +50,8 @@ type CreatedKey struct {
 }
 
 func createdKey(k store.Key, secret string) CreatedKey {
-	return CreatedKey{ID: k.ID, Name: k.Name, Scope: k.Scope, Key: secret, CreatedAt: k.CreatedAt, ExpiresAt: k.ExpiresAt, Previous: k.Previous}
+	return CreatedKey{ID: k.ID, Name: k.Name, Scope: k.Scope, Key: secret, CreatedAt: k.CreatedAt, ExpiresAt: k.ExpiresAt,
+		Previous: k.Previous}
 }
 
 // Expiry is a field of a request with a time, or null for never. It may be missing.
@@ -67,8 +68,9 @@ func (s *Service) CreateKey(ctx context.Context, c CreateKey) (CreatedKey, error
 		}
 		defaults := s.keyDefaults(account)
 		k := store.Key{
-			Account: account, Name: c.Name, Scope: cmp.Or(c.Scope, defaults.Scope), ExpiresAt: c.ExpiresAt.At, Owner: CallerFrom(ctx).User,
-			Note: c.Note, AllowedIPs: defaults.AllowedIPs, Limits: defaults.Limits,
+			Account: account, Name: c.Name, Scope: cmp.Or(c.Scope, defaults.Scope), ExpiresAt: c.ExpiresAt.At,
+			Owner: CallerFrom(ctx).User,
+			Note:  c.Note, AllowedIPs: defaults.AllowedIPs, Limits: defaults.Limits,
 		}
 		c.Limits.apply(&k.Limits)
 		if !c.ExpiresAt.Given && defaults.ExpiresDays > 0 {
@@ -120,7 +122,8 @@ func (s *Service) ownerOf(ctx context.Context, account, idOrName string) (string
 		}
 	}
 	if own := s.owner(ctx); own != "" && u.ID != own {
-		return "", faultf(ErrForbidden, "a member may have keys of its own only; ask an admin of the account to change the owner")
+		return "", faultf(ErrForbidden,
+			"a member may have keys of its own only; ask an admin of the account to change the owner")
 	}
 	return u.ID, nil
 }
@@ -269,7 +272,8 @@ func set[T any](to, value *T) {
 
 // changeKey is [change] for a key, by id or name.
 func (s *Service) changeKey(
-	ctx context.Context, operation, idOrName string, do func(account, idOrName string, check store.KeyCheck) (store.Key, error),
+	ctx context.Context, operation, idOrName string,
+	do func(account, idOrName string, check store.KeyCheck) (store.Key, error),
 ) (Key, error) {
 	return change(ctx, s, func(account string) (Key, write, error) {
 		id, check, err := s.ownKey(ctx, idOrName)
@@ -359,7 +363,8 @@ type DeletedKey struct {
 // the cluster have confirmed that.
 func (s *Service) DeleteKey(ctx context.Context, r DeleteKey) (DeletedKey, error) {
 	if r.Record != "" && r.Record != "remove" {
-		return DeletedKey{}, badRequest("query parameter %q must be %q, which also removes the key from the list", "record", "remove")
+		return DeletedKey{}, badRequest("query parameter %q must be %q, which also removes the key from the list",
+			"record", "remove")
 	}
 	k, err := s.Key(ctx, r.Key)
 	if err != nil && !errors.Is(err, store.ErrNotFound) { // another gateway may just have created it

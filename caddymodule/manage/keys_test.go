@@ -15,37 +15,46 @@ func TestKeyLife(t *testing.T) {
 	ann := g.user(store.DefaultAccount, "ann")
 	bob := g.user(store.DefaultAccount, "bob")
 	created := wantAs[manage.CreatedKey](g, ann, 201, "POST", "/keys",
-		`{"name":"laptop","scope":"qwen*","expires_at":"2099-01-02T03:04:05Z","note":"of the desk","allowed_ips":["10.1.2.3/8","192.0.2.1"]}`)
+		`{"name":"laptop","scope":"qwen*","expires_at":"2099-01-02T03:04:05Z","note":"of the desk",`+
+			`"allowed_ips":["10.1.2.3/8","192.0.2.1"]}`)
 	get := func(name string) manage.Key { return wantAs[manage.Key](g, ann, 200, "GET", "/keys/"+name, "") }
 	k := get("laptop")
-	if k.State != store.KeyValid || k.Owner != ann.User || k.OwnerName != "ann" || k.Note != "of the desk" || len(k.AllowedIPs) != 2 ||
-		k.AllowedIPs[0].String() != "10.0.0.0/8" || k.ExpiresAt.Year() != 2099 || k.Shown != created.Key[:11]+"…"+created.Key[46:] {
+	if k.State != store.KeyValid || k.Owner != ann.User || k.OwnerName != "ann" || k.Note != "of the desk" ||
+		len(k.AllowedIPs) != 2 ||
+		k.AllowedIPs[0].String() != "10.0.0.0/8" || k.ExpiresAt.Year() != 2099 ||
+		k.Shown != created.Key[:11]+"…"+created.Key[46:] {
 		t.Fatalf("created %+v", k)
 	}
 	edited := wantAs[manage.Key](g, ann, 200, "PATCH", "/keys/laptop", `{"owner":"bob"}`)
-	if edited.OwnerName != "bob" || edited.Scope != "qwen*" || edited.Note != k.Note || !edited.ExpiresAt.Equal(*k.ExpiresAt) || !slices.Equal(edited.AllowedIPs, k.AllowedIPs) {
+	if edited.OwnerName != "bob" || edited.Scope != "qwen*" || edited.Note != k.Note ||
+		!edited.ExpiresAt.Equal(*k.ExpiresAt) || !slices.Equal(edited.AllowedIPs, k.AllowedIPs) {
 		t.Errorf("edited %+v", edited)
 	}
-	edited = wantAs[manage.Key](g, ann, 200, "PATCH", "/keys/laptop", `{"name":"desk","scope":"*","expires_at":null,"owner":"","note":"","allowed_ips":[]}`)
-	if edited.Name != "desk" || edited.Scope != "*" || edited.ExpiresAt != nil || edited.Owner != "" || edited.Note != "" || edited.AllowedIPs != nil ||
+	edited = wantAs[manage.Key](g, ann, 200, "PATCH", "/keys/laptop",
+		`{"name":"desk","scope":"*","expires_at":null,"owner":"","note":"","allowed_ips":[]}`)
+	if edited.Name != "desk" || edited.Scope != "*" || edited.ExpiresAt != nil || edited.Owner != "" ||
+		edited.Note != "" || edited.AllowedIPs != nil ||
 		edited.ID != k.ID || edited.ChangedBy.Name != "ann" {
 		t.Errorf("edited %+v", edited)
 	}
 	if k := wantAs[manage.Key](g, ann, 200, "POST", "/keys/desk/disable", `{}`); k.State != store.KeyDisabled {
 		t.Errorf("disabled %+v", k)
 	}
-	if k := wantAs[manage.Key](g, bob, 200, "POST", "/keys/desk/enable", `{}`); k.State != store.KeyValid || k.ChangedBy.Name != "bob" {
+	if k := wantAs[manage.Key](g, bob, 200, "POST", "/keys/desk/enable", `{}`); k.State != store.KeyValid ||
+		k.ChangedBy.Name != "bob" {
 		t.Errorf("enabled %+v", k)
 	}
 	rotated := wantAs[manage.CreatedKey](g, bob, 200, "POST", "/keys/desk/rotate", `{}`)
-	if left := time.Until(rotated.Previous.Until); rotated.ID != k.ID || rotated.Key == created.Key || rotated.Previous.Shown != k.Shown ||
+	if left := time.Until(rotated.Previous.Until); rotated.ID != k.ID || rotated.Key == created.Key ||
+		rotated.Previous.Shown != k.Shown ||
 		left > 24*time.Hour || left < 23*time.Hour {
 		t.Errorf("rotated %+v", rotated)
 	}
 	if k := get("desk"); k.Previous == nil || k.RotatedBy.Name != "bob" {
 		t.Errorf("rotated %+v", k)
 	}
-	if again := wantAs[manage.CreatedKey](g, bob, 200, "POST", "/keys/desk/rotate", `{"grace":"0s"}`); again.Previous != nil {
+	if again := wantAs[manage.CreatedKey](g, bob, 200, "POST", "/keys/desk/rotate",
+		`{"grace":"0s"}`); again.Previous != nil {
 		t.Errorf("rotated %+v", again)
 	}
 	for _, secret := range []string{created.Key, rotated.Key} {
@@ -73,21 +82,26 @@ func TestKeyLife(t *testing.T) {
 // New keys get the defaults of their account, unless they are created with other values.
 func TestKeyDefaults(t *testing.T) {
 	g := newGateway(t)
-	a := want[store.Account](g, 200, "PATCH", "/accounts/default", `{"key_scope":"qwen*","key_expires_days":30,"key_allowed_ips":["10.0.0.0/8"]}`)
+	a := want[store.Account](g, 200, "PATCH", "/accounts/default",
+		`{"key_scope":"qwen*","key_expires_days":30,"key_allowed_ips":["10.0.0.0/8"]}`)
 	if a.KeyDefaults.ExpiresDays != 30 {
 		t.Errorf("set %+v", a)
 	}
-	if a = want[store.Account](g, 200, "PATCH", "/accounts/default", `{"max_keys":7}`); a.KeyDefaults.Scope != "qwen*" || len(a.KeyDefaults.AllowedIPs) != 1 {
+	if a = want[store.Account](g, 200, "PATCH", "/accounts/default", `{"max_keys":7}`); a.KeyDefaults.Scope != "qwen*" ||
+		len(a.KeyDefaults.AllowedIPs) != 1 {
 		t.Errorf("defaults that are not named: %+v", a)
 	}
 	ann := g.user(store.DefaultAccount, "ann")
 	wantAs[manage.CreatedKey](g, ann, 201, "POST", "/keys", `{"name":"defaults"}`)
-	wantAs[manage.CreatedKey](g, ann, 201, "POST", "/keys", `{"name":"others","scope":"*","expires_at":null,"allowed_ips":[]}`)
+	wantAs[manage.CreatedKey](g, ann, 201, "POST", "/keys",
+		`{"name":"others","scope":"*","expires_at":null,"allowed_ips":[]}`)
 	k := wantAs[manage.Key](g, ann, 200, "GET", "/keys/defaults", "")
-	if left := time.Until(*k.ExpiresAt); k.Scope != "qwen*" || left > 30*24*time.Hour || left < 29*24*time.Hour || len(k.AllowedIPs) != 1 {
+	if left := time.Until(*k.ExpiresAt); k.Scope != "qwen*" || left > 30*24*time.Hour || left < 29*24*time.Hour ||
+		len(k.AllowedIPs) != 1 {
 		t.Errorf("with defaults: %+v", k)
 	}
-	if k := wantAs[manage.Key](g, ann, 200, "GET", "/keys/others", ""); k.Scope != "*" || k.ExpiresAt != nil || k.AllowedIPs != nil {
+	if k := wantAs[manage.Key](g, ann, 200, "GET", "/keys/others", ""); k.Scope != "*" || k.ExpiresAt != nil ||
+		k.AllowedIPs != nil {
 		t.Errorf("with other values: %+v", k)
 	}
 	for body, part := range map[string]string{
@@ -107,7 +121,8 @@ func TestRotationIsAnsweredUnconfirmed(t *testing.T) {
 	created := wantAs[manage.CreatedKey](g, ann, 201, "POST", "/keys", `{"name":"laptop"}`)
 	edge.Leave(store.PendingEdge{Edge: "c"})
 	rotated := wantAs[manage.CreatedKey](g, ann, 200, "POST", "/keys/laptop/rotate", `{"grace":"0s"}`)
-	if _, ok := g.store.FindKey(rotated.Key); !ok || rotated.Key == created.Key || rotated.Unconfirmed == nil || len(rotated.Unconfirmed.Pending) != 1 {
+	if _, ok := g.store.FindKey(rotated.Key); !ok || rotated.Key == created.Key || rotated.Unconfirmed == nil ||
+		len(rotated.Unconfirmed.Pending) != 1 {
 		t.Errorf("rotated %+v", rotated)
 	}
 }

@@ -90,9 +90,11 @@ func (e Endpoint) Token(connectorID string, o store.Offer) (string, error) {
 		return "", faultf(ErrNotReady, "the tunnel listener is not started yet")
 	case e.Public == "":
 		return "", faultf(ErrNotReady, "the address that connectors dial is not known; "+
-			"add `public gw.example.com:7443` to the `model_gateway` block of the Caddyfile's global options and run `caddy reload`")
+			"add `public gw.example.com:7443` to the `model_gateway` block of the Caddyfile's global options and run `caddy "+
+			"reload`")
 	}
-	return link.Token{Server: e.Public, URL: e.URL, Pin: e.Pin, NextPin: e.NextPin, Connector: connectorID, Secret: o.Secret, Number: o.Number}.Encode(), nil
+	return link.Token{Server: e.Public, URL: e.URL, Pin: e.Pin, NextPin: e.NextPin, Connector: connectorID,
+		Secret: o.Secret, Number: o.Number}.Encode(), nil
 }
 
 // Options configures a [Service]. All but Cluster, Build, Folder, Logger and Now are required.
@@ -147,8 +149,10 @@ type Service struct {
 func New(o Options) *Service {
 	s := &Service{
 		store: o.Store, tunnels: o.Tunnels, endpoint: o.Endpoint,
-		pairing: o.Pairing, signIn: o.SignIn, activity: o.Activity, limits: o.Limits, admit: o.Admit, apply: o.ApplyIdentity, cluster: o.Cluster,
-		build: o.Build, folder: cmp.Or(o.Folder, downloads.NewFolder("")), log: cmp.Or(o.Logger, slog.New(slog.DiscardHandler)), now: o.Now,
+		pairing: o.Pairing, signIn: o.SignIn, activity: o.Activity, limits: o.Limits, admit: o.Admit, apply: o.ApplyIdentity,
+		cluster: o.Cluster,
+		build:   o.Build, folder: cmp.Or(o.Folder, downloads.NewFolder("")),
+		log: cmp.Or(o.Logger, slog.New(slog.DiscardHandler)), now: o.Now,
 	}
 	if s.now == nil {
 		s.now = time.Now
@@ -171,7 +175,8 @@ func (s *Service) Build() Build { return s.build }
 // it hands them out at.
 func (s *Service) Downloads() (*downloads.Folder, downloads.Site) {
 	at := s.endpoint()
-	return s.folder, downloads.Site{URL: at.URL, Console: strings.TrimSuffix(at.Console, "/"), Pin: at.Pin, Verified: at.Verified}
+	return s.folder, downloads.Site{URL: at.URL, Console: strings.TrimSuffix(at.Console, "/"), Pin: at.Pin,
+		Verified: at.Verified}
 }
 
 // write is the log line of an operation that changed a record.

@@ -108,7 +108,8 @@ func TestConnectors(t *testing.T) {
 
 	g.tunnels.connect(tunnel.Info{
 		Connector: id, Transport: "quic", Remote: "192.0.2.7:4711", Version: "v1.0.0", OS: "linux",
-		Upstreams: []string{"ollama"}, Since: time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC), RTT: 1500 * time.Microsecond, Active: 2,
+		Upstreams: []string{"ollama"}, Since: time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC),
+		RTT: 1500 * time.Microsecond, Active: 2,
 	})
 	online := want[[]map[string]any](g, 200, "GET", "/connectors", "")[0]
 	for field, value := range map[string]any{
@@ -151,7 +152,8 @@ func TestDeployments(t *testing.T) {
 	rack := want[map[string]any](g, 201, "POST", "/connectors", `{"name":"rack"}`)["id"].(string)
 
 	set := want[map[string]any](g, 200, "PUT", "/deployments/qwen3:8b", `{"connector":"home","model":"q"}`)
-	if !through(set, home, "home", "offline") || set["model"] != "q" || set["state"] != "offline" || set["max_concurrency"] != nil {
+	if !through(set, home, "home", "offline") || set["model"] != "q" || set["state"] != "offline" ||
+		set["max_concurrency"] != nil {
 		t.Errorf("set = %v", set)
 	}
 	// Registered again with another connector, by id: takes effect at once.
@@ -169,7 +171,8 @@ func TestDeployments(t *testing.T) {
 		t.Errorf("reset = %v", set)
 	}
 	for body, problem := range map[string]string{
-		`{"model":"q"}`: `field \"connector\" or \"connectors\" is required for a new deployment`, `{"connectors":[]}`: "at least one connector",
+		`{"model":"q"}`:     `field \"connector\" or \"connectors\" is required for a new deployment`,
+		`{"connectors":[]}`: "at least one connector",
 	} {
 		if w := g.do("PUT", "/deployments/another", body); w.Code != 400 || !strings.Contains(w.Body.String(), problem) {
 			t.Errorf("%s: status %d, %s", body, w.Code, w.Body)
@@ -181,12 +184,16 @@ func TestDeployments(t *testing.T) {
 
 	g.tunnels.connect(tunnel.Info{Connector: rack, Upstreams: []string{"ollama", "vllm"}})
 	// With several connectors it is online if any of them is.
-	set = want[map[string]any](g, 200, "PUT", "/deployments/qwen3:8b", `{"connectors":["home","`+rack+`","rack"],"max_concurrency":4}`)
-	if !through(set, home, "home", "offline", rack, "rack", "upstream_missing") || set["state"] != "upstream_missing" || set["max_concurrency"] != 4.0 {
+	set = want[map[string]any](g, 200, "PUT", "/deployments/qwen3:8b",
+		`{"connectors":["home","`+rack+`","rack"],"max_concurrency":4}`)
+	if !through(set, home, "home", "offline", rack, "rack", "upstream_missing") || set["state"] != "upstream_missing" ||
+		set["max_concurrency"] != 4.0 {
 		t.Errorf("set with two connectors = %v", set)
 	}
 	// Options with their defaults are not stored.
-	set = want[map[string]any](g, 200, "PUT", "/deployments/qwen3:8b", `{"connectors":["home","rack"],"options":{"think_tags":true,"file_parts":false,"reasoning_as":"content","inline_system":"fold"}}`)
+	set = want[map[string]any](g, 200, "PUT", "/deployments/qwen3:8b",
+		`{"connectors":["home","rack"],"options":{"think_tags":true,"file_parts":false,"reasoning_as":"content",`+
+			`"inline_system":"fold"}}`)
 	if !reflect.DeepEqual(set["options"], map[string]any{"think_tags": true, "reasoning_as": "content"}) {
 		t.Errorf("options = %v", set["options"])
 	}
@@ -199,7 +206,8 @@ func TestDeployments(t *testing.T) {
 		t.Errorf("options = %v, want none", set["options"])
 	}
 	for _, name := range []string{"home", "rack"} {
-		if w := g.do("DELETE", "/connectors/"+name, ""); w.Code != 409 || !strings.Contains(w.Body.String(), "in use by qwen3:8b") {
+		if w := g.do("DELETE", "/connectors/"+name, ""); w.Code != 409 ||
+			!strings.Contains(w.Body.String(), "in use by qwen3:8b") {
 			t.Errorf("removing %s, which is in use: status %d, %s", name, w.Code, w.Body)
 		}
 	}
@@ -207,7 +215,8 @@ func TestDeployments(t *testing.T) {
 	if set["name"] != "org/model.." || set["state"] != "upstream_missing" {
 		t.Errorf("set with an encoded name = %v", set)
 	}
-	if warning, _ := set["warning"].(string); !strings.Contains(warning, `uses upstream "olama", but connector "rack" has`) || !strings.Contains(warning, "ollama, vllm") {
+	if warning, _ := set["warning"].(string); !strings.Contains(warning,
+		`uses upstream "olama", but connector "rack" has`) || !strings.Contains(warning, "ollama, vllm") {
 		t.Errorf("warning = %q", warning)
 	}
 
@@ -294,7 +303,8 @@ func TestAuditOfANamesake(t *testing.T) {
 		id     string
 	}{{namesake, namesake.User}, {manage.CallerFrom(asOperator(t.Context())), ""}} {
 		before := len(g.log.String())
-		if _, err := g.service.CreateKey(manage.WithCaller(t.Context(), c.caller), manage.CreateKey{Name: rand.Text()}); err != nil {
+		if _, err := g.service.CreateKey(manage.WithCaller(t.Context(), c.caller),
+			manage.CreateKey{Name: rand.Text()}); err != nil {
 			t.Fatal(err)
 		}
 		var entry map[string]any

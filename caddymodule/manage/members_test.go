@@ -25,7 +25,8 @@ func (c *fakeCluster) start(g *gateway) {
 	c.store = g.store
 	for name, peer := range map[string]string{"edge-a": "10.0.0.7:7443", "edge-b": "10.0.0.8:7443"} {
 		err := g.store.AddEdge(g.t.Context(), store.Edge{
-			Name: name, Instance: name, Region: "eu", Version: "v1.2.3", Advertise: "203.0.113.7:7443", Peer: peer, StartedAt: time.Now().UTC(),
+			Name: name, Instance: name, Region: "eu", Version: "v1.2.3", Advertise: "203.0.113.7:7443", Peer: peer,
+			StartedAt: time.Now().UTC(),
 		})
 		if err != nil {
 			g.t.Fatal(err)
@@ -40,7 +41,8 @@ func (*fakeCluster) LeaderName() string { return "edge-a" }
 func (*fakeCluster) Reports(_ context.Context, account string) (map[string]activity.Report, []string) {
 	return map[string]activity.Report{"edge-b": {
 		Requests: []activity.Request{{ID: "req_of_" + account, Time: time.Unix(1, 0)}},
-		Usage:    []store.UsageRow{{Day: time.Now().UTC().Format(time.DateOnly), Key: "key_of_b", Deployment: "m", Usage: store.Usage{Requests: 7}}},
+		Usage: []store.UsageRow{{Day: time.Now().UTC().Format(time.DateOnly), Key: "key_of_b", Deployment: "m",
+			Usage: store.Usage{Requests: 7}}},
 	}}, nil
 }
 
@@ -64,27 +66,33 @@ func TestEdges(t *testing.T) {
 		t.Fatalf("%d %s", answer.Code, answer.Body)
 	}
 	a, b := edges[0], edges[1]
-	if a.Name != "edge-a" || a.State != manage.EdgeServing || !a.Leader || !a.Self || a.ContactAt != nil || a.Peer != "10.0.0.7:7443" || a.Region != "eu" ||
+	if a.Name != "edge-a" || a.State != manage.EdgeServing || !a.Leader || !a.Self || a.ContactAt != nil ||
+		a.Peer != "10.0.0.7:7443" || a.Region != "eu" ||
 		b.Name != "edge-b" || b.State != manage.EdgeServing || b.Leader || b.Self {
 		t.Errorf("edges: %s", answer.Body)
 	}
 	drains := func() bool { e, _ := g.store.FindEdge("edge-a"); return e.Draining }
-	if answer := g.do("POST", "/edges/edge-a/drain", "{}"); answer.Code != http.StatusOK || !strings.Contains(answer.Body.String(), `"state":"draining"`) || !drains() {
+	if answer := g.do("POST", "/edges/edge-a/drain", "{}"); answer.Code != http.StatusOK ||
+		!strings.Contains(answer.Body.String(), `"state":"draining"`) || !drains() {
 		t.Errorf("drain: %d %s, %v", answer.Code, answer.Body, drains())
 	}
-	if status := want[manage.Status](g, 200, "GET", "/status", ""); len(status.Edges) != 2 || status.Edges[0].State != manage.EdgeDraining || !status.Edges[0].Self {
+	if status := want[manage.Status](g, 200, "GET", "/status", ""); len(status.Edges) != 2 ||
+		status.Edges[0].State != manage.EdgeDraining || !status.Edges[0].Self {
 		t.Errorf("status: %+v", status)
 	}
 	if answer := g.do("POST", "/edges/edge-a/undrain", "{}"); answer.Code != http.StatusOK || drains() {
 		t.Errorf("undrain: %d %s, %v", answer.Code, answer.Body, drains())
 	}
-	if answer := g.do("POST", "/edges/nosuch/drain", "{}"); answer.Code != http.StatusNotFound || !strings.Contains(answer.Body.String(), "the cluster has no edge called") {
+	if answer := g.do("POST", "/edges/nosuch/drain", "{}"); answer.Code != http.StatusNotFound ||
+		!strings.Contains(answer.Body.String(), "the cluster has no edge called") {
 		t.Errorf("an unknown edge: %d %s", answer.Code, answer.Body)
 	}
-	for query, status := range map[string]int{"": http.StatusConflict, "?stopped=yes": http.StatusBadRequest, "?stopped=": http.StatusBadRequest} {
+	for query, status := range map[string]int{"": http.StatusConflict, "?stopped=yes": http.StatusBadRequest,
+		"?stopped=": http.StatusBadRequest} {
 		want[map[string]any](g, status, "DELETE", "/edges/edge-b"+query, "")
 	}
-	if answer := g.do("DELETE", "/edges/edge-b?stopped=true", ""); answer.Code != http.StatusOK || len(g.store.Edges()) != 1 {
+	if answer := g.do("DELETE", "/edges/edge-b?stopped=true", ""); answer.Code != http.StatusOK ||
+		len(g.store.Edges()) != 1 {
 		t.Errorf("remove: %d %s, %v", answer.Code, answer.Body, g.store.Edges())
 	}
 	for _, operation := range []string{"edge.drain", "edge.undrain", "edge.remove"} {
@@ -117,8 +125,10 @@ func TestEdgeStates(t *testing.T) {
 			if e.Name != tt.name {
 				continue
 			}
-			if e.State != tt.state || e.StateText() != tt.text || (e.ServesUntil != nil) != (tt.state == manage.EdgeWithoutStore) ||
-				(e.ContactAt != nil) != (e.ServesUntil != nil || tt.state == manage.EdgeLost) || e.ContactAt != nil && !e.ContactAt.Equal(at.Truncate(time.Second)) ||
+			if e.State != tt.state || e.StateText() != tt.text ||
+				(e.ServesUntil != nil) != (tt.state == manage.EdgeWithoutStore) ||
+				(e.ContactAt != nil) != (e.ServesUntil != nil || tt.state == manage.EdgeLost) ||
+				e.ContactAt != nil && !e.ContactAt.Equal(at.Truncate(time.Second)) ||
 				e.ServesUntil != nil && !e.ServesUntil.Equal(until.Truncate(time.Second)) {
 				t.Errorf("%s, %+v: %+v", tt.name, tt.contact, e)
 			}
@@ -129,7 +139,8 @@ func TestEdgeStates(t *testing.T) {
 // The edges belong to no account: users of accounts other than the default one do not see them.
 func TestEdgesOfOthers(t *testing.T) {
 	w := newWorld(t)
-	for _, route := range []string{"GET /edges", "DELETE /edges/{name}", "POST /edges/{name}/drain", "POST /edges/{name}/undrain"} {
+	for _, route := range []string{"GET /edges", "DELETE /edges/{name}", "POST /edges/{name}/drain",
+		"POST /edges/{name}/undrain"} {
 		for name, caller := range map[string]manage.Caller{
 			"user of another account": w.other, "its token": asToken(w.other, store.AllRights), "nobody": {},
 		} {
@@ -176,13 +187,15 @@ func TestActivityOfEdges(t *testing.T) {
 	g.activity.Record(store.DefaultAccount, activity.Request{ID: "req_own", Time: time.Now()})
 	var list []activity.Request
 	answer := g.do("GET", "/activity", "")
-	if err := json.Unmarshal(answer.Body.Bytes(), &list); err != nil || len(list) != 2 || list[0].ID != "req_own" || list[1].ID != "req_of_default" {
+	if err := json.Unmarshal(answer.Body.Bytes(), &list); err != nil || len(list) != 2 || list[0].ID != "req_own" ||
+		list[1].ID != "req_of_default" {
 		t.Errorf("%d %s", answer.Code, answer.Body)
 	}
 	if answer := g.do("GET", "/usage", ""); !strings.Contains(answer.Body.String(), `"requests":8,`) {
 		t.Errorf("usage: %s", answer.Body)
 	}
-	if steps, err := g.service.Checklist(manage.WithCaller(t.Context(), manage.Caller{Operator: true, Account: store.DefaultAccount})); err != nil || !steps.Request {
+	if steps, err := g.service.Checklist(manage.WithCaller(t.Context(),
+		manage.Caller{Operator: true, Account: store.DefaultAccount})); err != nil || !steps.Request {
 		t.Errorf("%+v, %v", steps, err)
 	}
 }

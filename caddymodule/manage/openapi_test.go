@@ -140,7 +140,8 @@ func TestDescriptionIsStrict(t *testing.T) {
 		{"PUT /deployments/{name}", `{"connector":"mine-connector","options":{"remote_media":"all"}}`},
 	} {
 		method, path, _ := strings.Cut(tt.route, " ")
-		if answer := w.doAs(w.mine, method, strings.NewReplacer("{name}", "new", "{id}", w.ids["{key}"]).Replace(path), tt.body); answer.Code != http.StatusBadRequest {
+		if answer := w.doAs(w.mine, method, strings.NewReplacer("{name}", "new", "{id}", w.ids["{key}"]).Replace(path),
+			tt.body); answer.Code != http.StatusBadRequest {
 			t.Errorf("%s %s: %d %s", tt.route, tt.body, answer.Code, answer.Body)
 		}
 		var invalid *jsonschema.ValidationError
@@ -152,8 +153,10 @@ func TestDescriptionIsStrict(t *testing.T) {
 
 // The servers. Some operations are for operators only, or for users only.
 var (
-	console       = schema.Schema{"url": "/console/api", "description": "For users, with a management token or a session of the console."}
-	adminEndpoint = schema.Schema{"url": "http://localhost:2019/model_gateway", "description": "Caddy's admin endpoint, for operators, without authentication."}
+	console = schema.Schema{"url": "/console/api",
+		"description": "For users, with a management token or a session of the console."}
+	adminEndpoint = schema.Schema{"url": "http://localhost:2019/model_gateway",
+		"description": "Caddy's admin endpoint, for operators, without authentication."}
 )
 
 // describe returns the description of the API.
@@ -175,7 +178,8 @@ func describe(t *testing.T) schema.Schema {
 		"openapi": "3.1.0",
 		"info": schema.Schema{
 			"title": "Postern management API", "version": "1",
-			"description": "Manages the connectors, models, keys and users of a gateway. Clients use models through another API, under /v1.",
+			"description": "Manages the connectors, models, keys and users of a gateway. Clients use models through another " +
+				"API, under /v1.",
 		},
 		"servers": []any{console, adminEndpoint},
 		"tags":    tags, "paths": paths,
@@ -189,8 +193,11 @@ func describe(t *testing.T) schema.Schema {
 				"content":     schema.Schema{"application/json": schema.Schema{"schema": unconfirmed}},
 			}},
 			"securitySchemes": schema.Schema{
-				"token":   schema.Schema{"type": "http", "scheme": "bearer", "description": "A management token (pmt_…). The roles of an operation are the rights of the token, of which it needs one."},
-				"session": schema.Schema{"type": "apiKey", "in": "cookie", "name": "__Host-postern", "description": "A session of the console."},
+				"token": schema.Schema{"type": "http", "scheme": "bearer",
+					"description": "A management token (pmt_…). The roles of an operation are the rights of the token, of which it " +
+						"needs one."},
+				"session": schema.Schema{"type": "apiKey", "in": "cookie", "name": "__Host-postern",
+					"description": "A session of the console."},
 			},
 		},
 	}
@@ -221,8 +228,10 @@ func generators() (answers, requests *schema.Generator) {
 	for _, g := range []*schema.Generator{answers, requests} {
 		all := schema.Schema{"type": "object", "properties": options, "additionalProperties": false}
 		g.Types[reflect.TypeFor[compat.Options]()], g.Types[reflect.TypeFor[manage.GivenOptions]()] = all, all
-		g.Types[reflect.TypeFor[manage.GivenUsageLimits]()] = schema.Schema{"type": "object", "properties": limitFields, "additionalProperties": false}
-		g.Types[reflect.TypeFor[store.Rights]()] = schema.Schema{"type": "array", "items": schema.Schema{"type": "string", "enum": store.RightNames()}}
+		g.Types[reflect.TypeFor[manage.GivenUsageLimits]()] = schema.Schema{"type": "object", "properties": limitFields,
+			"additionalProperties": false}
+		g.Types[reflect.TypeFor[store.Rights]()] = schema.Schema{"type": "array",
+			"items": schema.Schema{"type": "string", "enum": store.RightNames()}}
 		g.Types[reflect.TypeFor[manage.Expiry]()] = schema.Schema{"type": []any{"string", "null"}, "format": "date-time"}
 		g.Types[reflect.TypeFor[health.State]()] = schema.Schema{"type": "string", "enum": states}
 	}
@@ -243,7 +252,8 @@ var (
 )
 
 // confirmed are the changes that may wait for all gateways, apart from all PUT and DELETE.
-var confirmed = map[string]bool{"POST /pairings/approve": true, "PATCH /keys/{id}": true, "POST /keys/{id}/disable": true}
+var confirmed = map[string]bool{"POST /pairings/approve": true, "PATCH /keys/{id}": true,
+	"POST /keys/{id}/disable": true}
 
 // describeRoute returns the description of one operation.
 func describeRoute(t *testing.T, r manage.RouteTypes, s section, answers, requests *schema.Generator) schema.Schema {
@@ -262,7 +272,8 @@ func describeRoute(t *testing.T, r manage.RouteTypes, s section, answers, reques
 		}
 	}
 	operation := schema.Schema{
-		"operationId": operationID(r), "tags": []string{s.tag}, "summary": strings.TrimSuffix(summary, "."), "description": s.text,
+		"operationId": operationID(r), "tags": []string{s.tag}, "summary": strings.TrimSuffix(summary, "."),
+		"description": s.text,
 		"responses": schema.Schema{
 			strconv.Itoa(r.Status): schema.Schema{"description": http.StatusText(r.Status), "content": content},
 			"default":              schema.Schema{"$ref": "#/components/responses/Error"},
@@ -281,7 +292,8 @@ func describeRoute(t *testing.T, r manage.RouteTypes, s section, answers, reques
 	fields := requestFields(r, requests)
 	parameters := []any{}
 	if name := regexp.MustCompile(`\{(\w+)\}`).FindStringSubmatch(r.Path); name != nil {
-		parameters = append(parameters, schema.Schema{"name": name[1], "in": "path", "required": true, "schema": schema.Schema{"type": "string"}})
+		parameters = append(parameters,
+			schema.Schema{"name": name[1], "in": "path", "required": true, "schema": schema.Schema{"type": "string"}})
 	}
 	if r.Method == http.MethodGet || r.Method == http.MethodDelete {
 		for _, name := range schema.Names(fields["properties"].(schema.Schema)) {
@@ -335,7 +347,8 @@ func requestFields(r manage.RouteTypes, g *schema.Generator) schema.Schema {
 				properties[name] = schema.Schema{"type": "integer", "description": "A limit of the account. 0 is the default."}
 			}
 			for _, name := range limits.Names() {
-				properties[name] = schema.Schema{"type": "integer", "description": "A limit for all keys of the account together. 0 is no limit."}
+				properties[name] = schema.Schema{"type": "integer",
+					"description": "A limit for all keys of the account together. 0 is no limit."}
 			}
 		}
 	}
@@ -347,10 +360,12 @@ func requestFields(r manage.RouteTypes, g *schema.Generator) schema.Schema {
 		rights["items"] = schema.Schema{"type": "string", "enum": store.RightNames()}
 	}
 	if _, several := properties["connectors"]; several {
-		fields["oneOf"] = []any{schema.Schema{"required": []string{"connector"}}, schema.Schema{"required": []string{"connectors"}}}
+		fields["oneOf"] = []any{schema.Schema{"required": []string{"connector"}},
+			schema.Schema{"required": []string{"connectors"}}}
 	}
 	if !accesses[r.Method+" "+r.Path].noAccount {
-		properties["account"] = schema.Schema{"type": "string", "description": "The account to work in. Only operators need it; the default is \"default\"."}
+		properties["account"] = schema.Schema{"type": "string",
+			"description": "The account to work in. Only operators need it; the default is \"default\"."}
 	}
 	return fields
 }

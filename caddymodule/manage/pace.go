@@ -23,7 +23,8 @@ const (
 // ErrPaced is wrapped by writes of a user who makes too many.
 var ErrPaced = errors.New("too many changes")
 
-var errPaced = faultf(ErrPaced, "too many changes: a user can make %d at once, and then %d a second; try again in a second",
+var errPaced = faultf(ErrPaced,
+	"too many changes: a user can make %d at once, and then %d a second; try again in a second",
 	writesAtOnce, time.Second/writePause)
 
 // Pace fails with [ErrPaced] if the caller makes too many writes. method is that of the request. Operators
@@ -31,7 +32,8 @@ var errPaced = faultf(ErrPaced, "too many changes: a user can make %d at once, a
 // user from revoking it.
 func (s *Service) Pace(ctx context.Context, method string) error {
 	c := CallerFrom(ctx)
-	if c.Operator || method == http.MethodGet || method == http.MethodHead || s.paces.take(writer{c.User, c.Token != ""}, s.now()) {
+	if c.Operator || method == http.MethodGet || method == http.MethodHead ||
+		s.paces.take(writer{c.User, c.Token != ""}, s.now()) {
 		return nil
 	}
 	return errPaced

@@ -23,7 +23,8 @@ func TestWritesArePaced(t *testing.T) {
 					n++
 					continue
 				case a.Code != http.StatusTooManyRequests || a.Header().Get("Retry-After") != "1" ||
-					!strings.HasPrefix(a.Body.String(), `{"error":"too many changes: a user can make 200 at once, and then 10 a second;`):
+					!strings.HasPrefix(a.Body.String(),
+						`{"error":"too many changes: a user can make 200 at once, and then 10 a second;`):
 					t.Errorf("%d %v %s", a.Code, a.Header(), a.Body)
 				}
 				return n

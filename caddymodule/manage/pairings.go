@@ -58,7 +58,8 @@ func (s *Service) Pairings(ctx context.Context) ([]Pairing, error) {
 	live, since := s.sessions(), s.now().Add(-endedPairings)
 	pairings, err := list(ctx, s, s.store.Pairings, func(p store.Pairing) Pairing { return s.pairingOf(p, live) })
 	pairings = slices.DeleteFunc(pairings, func(p Pairing) bool { return !p.End().After(since) })
-	slices.SortFunc(pairings, func(a, b Pairing) int { return strings.Compare(b.ID, a.ID) }) // ids are in order of creation
+	// ids are in order of creation
+	slices.SortFunc(pairings, func(a, b Pairing) int { return strings.Compare(b.ID, a.ID) })
 	return pairings, err
 }
 
@@ -82,7 +83,8 @@ type ApprovePairing struct {
 // ApprovePairing approves the waiting device of a pairing.
 func (s *Service) ApprovePairing(ctx context.Context, a ApprovePairing) (Pairing, error) {
 	if a.Name != "" && a.Replace != "" {
-		return Pairing{}, badRequest("fields %q and %q exclude each other; a connector that is replaced keeps its name", "name", "replace")
+		return Pairing{}, badRequest("fields %q and %q exclude each other; a connector that is replaced keeps its name",
+			"name", "replace")
 	}
 	return change(ctx, s, func(account string) (Pairing, write, error) {
 		// The device of a pairing never changes. Without one, the decision fails.

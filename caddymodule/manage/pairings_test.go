@@ -19,13 +19,15 @@ func TestPairings(t *testing.T) {
 	wantAs[map[string]any](g, anna, 409, "POST", "/pairings/approve", pairingBody(started.Code, "")) // no device waits
 	g.device(started.Code, "workstation")
 	list := wantAs[[]manage.Pairing](g, anna, 200, "GET", "/pairings", "")
-	if len(list) != 1 || list[0].Code != started.Code || list[0].Device.Hostname != "workstation" || list[0].State != store.PairingPending || list[0].Connected {
+	if len(list) != 1 || list[0].Code != started.Code || list[0].Device.Hostname != "workstation" ||
+		list[0].State != store.PairingPending || list[0].Connected {
 		t.Errorf("list = %+v", list)
 	}
 	code := strings.ToLower(strings.TrimPrefix(started.Code, "PAIR-")) // as people type it
 	approved := wantAs[manage.Pairing](g, anna, 200, "POST", "/pairings/approve", pairingBody(code, `,"name":"rack"`))
 	con, ok := g.store.Connector(approved.Connector)
-	if approved.State != store.PairingApproved || approved.DecidedBy != "anna" || approved.Code != "" || !ok || con.Name != "rack" {
+	if approved.State != store.PairingApproved || approved.DecidedBy != "anna" || approved.Code != "" || !ok ||
+		con.Name != "rack" {
 		t.Errorf("approved = %+v, connector %+v", approved, con)
 	}
 	wantAs[map[string]any](g, anna, 409, "POST", "/pairings/deny", pairingBody(started.ID, ""))
@@ -44,7 +46,8 @@ func TestPairings(t *testing.T) {
 		}
 	}
 	g.endpoint.Public = ""
-	if w := g.doAs(anna, "POST", "/pairings", "{}"); w.Code != 409 || !strings.Contains(w.Body.String(), "`public gw.example.com:7443`") {
+	if w := g.doAs(anna, "POST", "/pairings", "{}"); w.Code != 409 ||
+		!strings.Contains(w.Body.String(), "`public gw.example.com:7443`") {
 		t.Errorf("without a public address: %d %s", w.Code, w.Body)
 	}
 }
@@ -71,14 +74,16 @@ func TestPairingAgain(t *testing.T) {
 		t.Errorf("the namesake is %+v", again.Namesake)
 	}
 	g.tunnels.connect(tunnel.Info{Connector: id})
-	if list := wantAs[[]manage.Pairing](g, anna, 200, "GET", "/pairings", ""); list[0].Namesake.State != manage.Online || list[1].Namesake != nil {
+	if list := wantAs[[]manage.Pairing](g, anna, 200, "GET", "/pairings", ""); list[0].Namesake.State != manage.Online ||
+		list[1].Namesake != nil {
 		t.Errorf("the pairings are %+v", list)
 	}
 	wantAs[map[string]any](g, anna, 400, "POST", "/pairings/approve", pairingBody(again.ID, `,"name":"x","replace":"vm"`))
 	wantAs[map[string]any](g, anna, 400, "POST", "/pairings/approve", pairingBody(again.ID, `,"replace":""`))
 	wantAs[map[string]any](g, anna, 404, "POST", "/pairings/approve", pairingBody(again.ID, `,"replace":"nosuch"`))
 	replaced := wantAs[manage.Pairing](g, anna, 200, "POST", "/pairings/approve", pairingBody(again.ID, `,"replace":"vm"`))
-	if replaced.Connector != id || !replaced.Replaced || replaced.Namesake != nil || len(g.store.Connectors("default")) != 1 {
+	if replaced.Connector != id || !replaced.Replaced || replaced.Namesake != nil ||
+		len(g.store.Connectors("default")) != 1 {
 		t.Errorf("replaced = %+v, connectors %+v", replaced, g.store.Connectors("default"))
 	}
 	if !strings.Contains(g.log.String(), "pairing.replace") {
@@ -119,7 +124,8 @@ func TestApproveByFingerprint(t *testing.T) {
 		}
 		wantError(t, w, "another fingerprint, 3f9a 07c2 b1d4")
 	}
-	if approved := want[manage.Pairing](g, 200, "POST", "/pairings/approve", `{"pairing":"`+p.ID+`","fingerprint":"3F9A 07c2b1D4"}`); approved.Connector == "" {
+	if approved := want[manage.Pairing](g, 200, "POST", "/pairings/approve",
+		`{"pairing":"`+p.ID+`","fingerprint":"3F9A 07c2b1D4"}`); approved.Connector == "" {
 		t.Errorf("approved = %+v", approved)
 	}
 }

@@ -79,7 +79,8 @@ func (s *Service) RemoveUser(ctx context.Context, idOrName string) (User, error)
 		return User{}, err
 	}
 	if caller := CallerFrom(ctx); !caller.Operator && u.ID == caller.User {
-		return User{}, faultf(ErrForbidden, "you cannot remove yourself; ask another user of the account, or the operator of the gateway")
+		return User{}, faultf(ErrForbidden,
+			"you cannot remove yourself; ask another user of the account, or the operator of the gateway")
 	}
 	removed := s.userOf(u)
 	if _, err = s.store.RemoveUser(ctx, account, u.ID); !store.Made(err) {
@@ -108,7 +109,9 @@ func (s *Service) Invite(ctx context.Context, i Invite) (Link, error) {
 	if err != nil {
 		return Link{}, err
 	}
-	return s.createLink(ctx, "join", store.Link{Kind: store.LinkInvitation, Account: account, Role: store.Role(i.Role), CreatedBy: CallerFrom(ctx).maker()})
+	return s.createLink(ctx, "join",
+		store.Link{Kind: store.LinkInvitation, Account: account, Role: store.Role(i.Role),
+			CreatedBy: CallerFrom(ctx).maker()})
 }
 
 // RecoveryLink creates a link with which another user, by id or name, sets a new
@@ -124,16 +127,19 @@ func (s *Service) RecoveryLink(ctx context.Context, idOrName string) (Link, erro
 		return Link{}, err
 	}
 	if u.ID == CallerFrom(ctx).User {
-		return Link{}, faultf(ErrForbidden, "you cannot create a link for a new password of your own; change the password in the console under Settings, "+
-			"or have another user create the link, or `caddy gateway user recovery-link`")
+		return Link{}, faultf(ErrForbidden,
+			"you cannot create a link for a new password of your own; change the password in the console under Settings, "+
+				"or have another user create the link, or `caddy gateway user recovery-link`")
 	}
-	return s.createLink(ctx, "recover", store.Link{Kind: store.LinkRecovery, Account: account, User: u.ID, CreatedBy: CallerFrom(ctx).maker()})
+	return s.createLink(ctx, "recover",
+		store.Link{Kind: store.LinkRecovery, Account: account, User: u.ID, CreatedBy: CallerFrom(ctx).maker()})
 }
 
 // Invitations lists the invitations of the account that can still be used.
 func (s *Service) Invitations(ctx context.Context) ([]Link, error) {
 	links, err := list(ctx, s, s.store.Links, func(l store.Link) Link { return Link{Link: l} })
-	return slices.DeleteFunc(links, func(l Link) bool { return l.Kind != store.LinkInvitation || !s.now().Before(l.ExpiresAt) }), err
+	return slices.DeleteFunc(links,
+		func(l Link) bool { return l.Kind != store.LinkInvitation || !s.now().Before(l.ExpiresAt) }), err
 }
 
 // RevokeInvitation makes an invitation invalid.
@@ -145,7 +151,8 @@ func (s *Service) RevokeInvitation(ctx context.Context, id string) (Link, error)
 		}
 		l, ok := find(links, func(l Link) bool { return l.ID == id })
 		if !ok {
-			return Link{}, write{}, faultf(store.ErrNotFound, "invitation %q not found: it was used or revoked, or has expired", id)
+			return Link{}, write{}, faultf(store.ErrNotFound,
+				"invitation %q not found: it was used or revoked, or has expired", id)
 		}
 		return l, write{"link.revoke", id, "", []any{"kind", l.Kind}}, s.store.RemoveLink(ctx, account, id)
 	})
@@ -156,12 +163,16 @@ func (s *Service) RevokeInvitation(ctx context.Context, id string) (Link, error)
 func (s *Service) createLink(ctx context.Context, page string, link store.Link) (Link, error) {
 	at := s.endpoint()
 	if at.Exposed {
-		return Link{}, faultf(ErrNotReady, "the console at %s is served over plain HTTP, so a link and the password would be readable in transit; "+
-			"serve it over HTTPS, or, if something in front of it does, name its host with `public`; `caddy gateway user add` creates users without a link", at.Console)
+		return Link{}, faultf(ErrNotReady,
+			"the console at %s is served over plain HTTP, so a link and the password would be readable in transit; "+
+				"serve it over HTTPS, or, if something in front of it does, name its host with `public`; `caddy gateway user "+
+				"add` creates users without a link", at.Console)
 	}
 	if at.Console == "" {
-		return Link{}, faultf(ErrNotReady, "the address of the console is not known: the Caddyfile needs one site with `model_console` and a host name; "+
-			"if it has several, name one with `public`, and run `caddy reload`; `caddy gateway user add` creates users without a link")
+		return Link{}, faultf(ErrNotReady,
+			"the address of the console is not known: the Caddyfile needs one site with `model_console` and a host name; "+
+				"if it has several, name one with `public`, and run `caddy reload`; `caddy gateway user add` creates users "+
+				"without a link")
 	}
 	l, secret, err := s.signIn.CreateLink(ctx, link)
 	if err != nil {

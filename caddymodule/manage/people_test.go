@@ -83,7 +83,8 @@ func TestLinks(t *testing.T) {
 	wantAs[map[string]any](g, anna, 404, "DELETE", "/invitations/"+invitation.ID, "")
 
 	g.endpoint.Console = ""
-	if w := g.doAs(anna, "POST", "/invitations", "{}"); w.Code != 409 || !strings.Contains(w.Body.String(), "`model_console`") {
+	if w := g.doAs(anna, "POST", "/invitations", "{}"); w.Code != 409 ||
+		!strings.Contains(w.Body.String(), "`model_console`") {
 		t.Errorf("without a console: %d %s", w.Code, w.Body)
 	}
 	if left := g.store.Links("default"); len(left) > 2 {
@@ -163,7 +164,8 @@ func TestTokens(t *testing.T) {
 	wantAs[map[string]any](g, anna, 403, "POST", "/tokens", `{"name":"x","user":"bert"}`)
 	want[map[string]any](g, 400, "POST", "/tokens", `{"name":"x"}`)
 	want[map[string]any](g, 404, "POST", "/tokens", `{"name":"x","user":"nobody"}`)
-	if forBert := want[manage.CreatedToken](g, 201, "POST", "/tokens", `{"name":"x","user":"bert"}`); forBert.User != bert.User {
+	if forBert := want[manage.CreatedToken](g, 201, "POST", "/tokens",
+		`{"name":"x","user":"bert"}`); forBert.User != bert.User {
 		t.Errorf("the operator's = %+v", forBert)
 	}
 	list := g.doAs(bert, "GET", "/tokens", "").Body.String()
@@ -263,7 +265,8 @@ func TestActivity(t *testing.T) {
 	if body := g.doAs(anna, "GET", "/activity", "").Body.String(); body != "[]\n" {
 		t.Errorf("empty activity = %q", body)
 	}
-	g.activity.Record("default", activity.Request{ID: "req_1", Time: time.Now(), Deployment: "m", Status: 200, InputTokens: 3, OutputTokens: 4})
+	g.activity.Record("default", activity.Request{ID: "req_1", Time: time.Now(), Deployment: "m", Status: 200,
+		InputTokens: 3, OutputTokens: 4})
 	if list := wantAs[[]activity.Request](g, anna, 200, "GET", "/activity", ""); len(list) != 1 || list[0].ID != "req_1" {
 		t.Errorf("activity = %+v", list)
 	}
@@ -275,7 +278,8 @@ func TestScope(t *testing.T) {
 	for _, name := range []string{"qwen3:8b", "qwen3:32b", "llama"} {
 		g.deployment(name, home, "", "")
 	}
-	for query, n := range map[string]int{"": 3, "?scope=*": 3, "?scope=qwen*": 2, "?scope=llama,nothing": 1, "?scope=nothing": 0} {
+	for query, n := range map[string]int{"": 3, "?scope=*": 3, "?scope=qwen*": 2, "?scope=llama,nothing": 1,
+		"?scope=nothing": 0} {
 		w := g.do("GET", "/deployments"+query, "")
 		var list []manage.Deployment
 		if err := json.Unmarshal(w.Body.Bytes(), &list); err != nil || len(list) != n {
@@ -299,7 +303,8 @@ func TestSessionAloneIsNotEnough(t *testing.T) {
 	for _, route := range []string{
 		"POST /users", "DELETE /users/{id}", "POST /users/{id}/recovery-link", "POST /invitations", "POST /tokens",
 	} {
-		if status, body := w.request(stale, route, ""); status != http.StatusForbidden || !strings.Contains(body, `"code":"confirmation_required"`) {
+		if status, body := w.request(stale, route, ""); status != http.StatusForbidden ||
+			!strings.Contains(body, `"code":"confirmation_required"`) {
 			t.Errorf("%s: %d %s", route, status, body)
 		}
 	}
@@ -319,7 +324,8 @@ func TestConfirmSession(t *testing.T) {
 	anna := g.user("default", "anna")
 	wantError(t, g.doAs(anna, "POST", "/sessions/confirm", `{"password":"wrong password"}`), "current password is wrong")
 	confirmed := wantAs[manage.Session](g, anna, 200, "POST", "/sessions/confirm", `{"password":"`+password+`"}`)
-	if found := g.store.Sessions(anna.User)[0]; !found.ConfirmedAt.After(anna.ConfirmedAt) || !found.ConfirmedAt.Equal(confirmed.ConfirmedAt) {
+	if found := g.store.Sessions(anna.User)[0]; !found.ConfirmedAt.After(anna.ConfirmedAt) ||
+		!found.ConfirmedAt.Equal(confirmed.ConfirmedAt) {
 		t.Errorf("confirmed at %v, was %v; the answer says %v", found.ConfirmedAt, anna.ConfirmedAt, confirmed.ConfirmedAt)
 	}
 	token := asToken(anna, store.AllRights)
@@ -327,7 +333,8 @@ func TestConfirmSession(t *testing.T) {
 	for range 6 {
 		g.doAs(anna, "POST", "/sessions/confirm", `{"password":"wrong password"}`)
 	}
-	if w := g.doAs(anna, "POST", "/sessions/confirm", `{"password":"`+password+`"}`); w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") == "" {
+	if w := g.doAs(anna, "POST", "/sessions/confirm",
+		`{"password":"`+password+`"}`); w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") == "" {
 		t.Errorf("after many failures: %d %v", w.Code, w.Header())
 	}
 	if strings.Contains(g.log.String(), password) {

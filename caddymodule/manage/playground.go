@@ -60,7 +60,8 @@ func (s *Service) Play(ctx context.Context, p Play, show func(Piece)) (Played, e
 		return Played{}, badRequest("the temperature is %g; it must be 0 to 2", *p.Temperature)
 	}
 	if !s.plays.enter(account) {
-		return Played{}, faultf(store.ErrLimit, "%d answers of the playground are being written in this account; wait until one has ended", maxPlays)
+		return Played{}, faultf(store.ErrLimit,
+			"%d answers of the playground are being written in this account; wait until one has ended", maxPlays)
 	}
 	defer s.plays.leave(account)
 	if p.MaxTokens == 0 {

@@ -34,26 +34,32 @@ func TestPlay(t *testing.T) {
 		g := playGateway(t, func(w http.ResponseWriter, r *http.Request) {
 			body, _ := io.ReadAll(r.Body)
 			asked = string(body)
-			events("wait", think, "wait", hello, "wait", more, `{"choices":[{"delta":{},"finish_reason":"length"}]}`, usage, done)(w, r)
+			events("wait", think, "wait", hello, "wait", more, `{"choices":[{"delta":{},"finish_reason":"length"}]}`, usage,
+				done)(w, r)
 		})
 		warm := 1.5
 		var pieces []manage.Piece
 		got, err := g.service.Play(asOperator(t.Context()), manage.Play{
-			Model: "public", System: "Be brief.", Prompt: "quartz-sphinx", Temperature: &warm, MaxTokens: 20, Stop: []string{"END"},
+			Model: "public", System: "Be brief.", Prompt: "quartz-sphinx", Temperature: &warm, MaxTokens: 20,
+			Stop: []string{"END"},
 		}, func(p manage.Piece) { pieces = append(pieces, p) })
-		if err != nil || got.Error != "" || got.Answer != "Hello\n\x1b[31m" || got.Thinking != "hm" || !got.Cut || got.Tokens != 11 || got.FirstTokenMillis != 100 || got.TokensPerSecond != 50 || got.Connector != "home" {
+		if err != nil || got.Error != "" || got.Answer != "Hello\n\x1b[31m" || got.Thinking != "hm" || !got.Cut ||
+			got.Tokens != 11 || got.FirstTokenMillis != 100 || got.TokensPerSecond != 50 || got.Connector != "home" {
 			t.Errorf("%+v, %v", got, err)
 		}
 		if fmt.Sprint(pieces) != "[{ hm} {Hel } {lo\n\x1b[31m }]" {
 			t.Errorf("%q", pieces)
 		}
-		for _, part := range []string{`"model":"upstream-model"`, `Be brief.`, `quartz-sphinx`, `"temperature":1.5`, `"max_tokens":20`, `"stop":["END"]`, `"stream":true`} {
+		for _, part := range []string{`"model":"upstream-model"`, `Be brief.`, `quartz-sphinx`, `"temperature":1.5`,
+			`"max_tokens":20`, `"stop":["END"]`, `"stream":true`} {
 			if !strings.Contains(asked, part) {
 				t.Errorf("no %s in %s", part, asked)
 			}
 		}
 		recent := g.activity.Recent("default")
-		if len(recent) != 1 || recent[0].Operation != activity.Playground || recent[0].OutputTokens != 11 || recent[0].InputTokens == 0 || !recent[0].Estimated || recent[0].KeyID != "" || strings.Contains(fmt.Sprint(recent), "quartz") {
+		if len(recent) != 1 || recent[0].Operation != activity.Playground || recent[0].OutputTokens != 11 ||
+			recent[0].InputTokens == 0 || !recent[0].Estimated || recent[0].KeyID != "" ||
+			strings.Contains(fmt.Sprint(recent), "quartz") {
 			t.Errorf("%+v", recent)
 		}
 	})
@@ -106,7 +112,8 @@ func TestConsoleIsLimited(t *testing.T) {
 	if day, _ := level.Ended(time.Now()); day.Requests != 1 || day.Tokens <= 11 || day.BusyMillis == 0 {
 		t.Errorf("it has used %+v", day)
 	}
-	if _, err := g.store.SetAccount(t.Context(), "default", func(a *store.Account) { a.Limits.MaxOutputTokens = 50 }); err != nil {
+	if _, err := g.store.SetAccount(t.Context(), "default",
+		func(a *store.Account) { a.Limits.MaxOutputTokens = 50 }); err != nil {
 		t.Fatal(err)
 	}
 	const words = "Quota used up. Limit 1 request per day for this account; used 1."

@@ -74,7 +74,8 @@ func TestAdminOvertakesMember(t *testing.T) {
 				t.Errorf("enabling it: %d %s", a.Code, a.Body)
 			}
 			now, ok := g.store.Key("default", k.ID)
-			if !ok || now.State(time.Now()) != store.KeyDisabled || now.DisabledBy.Name != "ann" || now.Note != "" || now.RotatedAt != nil {
+			if !ok || now.State(time.Now()) != store.KeyDisabled || now.DisabledBy.Name != "ann" || now.Note != "" ||
+				now.RotatedAt != nil {
 				t.Errorf("the key is %+v", now)
 			}
 
@@ -83,7 +84,8 @@ func TestAdminOvertakesMember(t *testing.T) {
 			if a := g.doAs(member, c.method, "/keys/"+k.ID+c.path, c.body); a.Code != http.StatusNotFound {
 				t.Errorf("a change of a key that has another owner meanwhile: %d %s", a.Code, a.Body)
 			}
-			if now, ok := g.store.Key("default", k.ID); !ok || now.State(time.Now()) != store.KeyValid || now.Owner != admin.User {
+			if now, ok := g.store.Key("default", k.ID); !ok || now.State(time.Now()) != store.KeyValid ||
+				now.Owner != admin.User {
 				t.Errorf("the key is %+v", now)
 			}
 		})
@@ -96,7 +98,8 @@ func TestDisabledBy(t *testing.T) {
 	k := wantAs[manage.CreatedKey](g, member, 201, "POST", "/keys", `{"name":"laptop"}`)
 	wantAs[manage.Key](g, member, 200, "POST", "/keys/laptop/disable", "{}")
 	wantAs[manage.Key](g, admin, 200, "PATCH", "/keys/laptop", `{"note":"of the laptop"}`)
-	if k := wantAs[manage.Key](g, member, 200, "POST", "/keys/laptop/enable", "{}"); k.DisabledBy != nil || k.State != store.KeyValid {
+	if k := wantAs[manage.Key](g, member, 200, "POST", "/keys/laptop/enable", "{}"); k.DisabledBy != nil ||
+		k.State != store.KeyValid {
 		t.Errorf("enabled by its owner, who has disabled it: %+v", k)
 	}
 	wantAs[manage.Key](g, member, 200, "POST", "/keys/laptop/disable", "{}")

@@ -43,7 +43,8 @@ func (s *Service) May(ctx context.Context, route string) error {
 	}
 	for _, role := range has {
 		if !s.RoleMay(role, route) {
-			return faultf(ErrForbidden, "the role %s does not allow this: %s. Ask an admin of the account", role, roleTexts[role])
+			return faultf(ErrForbidden, "the role %s does not allow this: %s. Ask an admin of the account", role,
+				roleTexts[role])
 		}
 	}
 	return nil

@@ -25,7 +25,8 @@ func (w *world) as(role store.Role) manage.Caller {
 
 // ofMembers are the routes that members may use, besides the own sessions.
 var ofMembers = []string{
-	"GET /keys", "POST /keys", "GET /keys/{id}", "PATCH /keys/{id}", "DELETE /keys/{id}", "POST /keys/{id}/rotate", "POST /keys/{id}/disable", "POST /keys/{id}/enable",
+	"GET /keys", "POST /keys", "GET /keys/{id}", "PATCH /keys/{id}", "DELETE /keys/{id}", "POST /keys/{id}/rotate",
+	"POST /keys/{id}/disable", "POST /keys/{id}/enable",
 	"GET /keys/{id}/limits",
 	"GET /deployments", "GET /activity", "GET /usage", "GET /tokens", "POST /tokens", "DELETE /tokens/{id}",
 }
@@ -71,7 +72,8 @@ func TestRoles(t *testing.T) {
 					}
 					continue
 				}
-				if status, body := refused.request(c, route, ""); status != http.StatusForbidden || !strings.Contains(body, "the role "+string(role)) {
+				if status, body := refused.request(c, route, ""); status != http.StatusForbidden ||
+					!strings.Contains(body, "the role "+string(role)) {
 					t.Errorf("%s as %s (%d): %d %s", route, role, i, status, body)
 				}
 			}
@@ -91,12 +93,14 @@ func TestMember(t *testing.T) {
 	before := w.doAs(w.mine, "GET", "/keys/"+other, "").Body.String()
 	for _, c := range []manage.Caller{mia, asToken(mia, store.AllRights)} {
 		var keys []manage.Key
-		if err := json.Unmarshal(w.doAs(c, "GET", "/keys", "").Body.Bytes(), &keys); err != nil || len(keys) != 1 || keys[0].ID != own.ID || keys[0].Owner != mia.User {
+		if err := json.Unmarshal(w.doAs(c, "GET", "/keys", "").Body.Bytes(), &keys); err != nil || len(keys) != 1 ||
+			keys[0].ID != own.ID || keys[0].Owner != mia.User {
 			t.Errorf("its keys: %+v, %v", keys, err)
 		}
 		for _, key := range []string{other, "mine-key"} {
 			for request, body := range map[string]string{
-				"GET /": "", "PATCH /": `{"note":"taken"}`, "DELETE /": "", "POST /rotate": "{}", "POST /disable": "{}", "POST /enable": "{}",
+				"GET /": "", "PATCH /": `{"note":"taken"}`, "DELETE /": "", "POST /rotate": "{}", "POST /disable": "{}",
+				"POST /enable": "{}",
 			} {
 				method, action, _ := strings.Cut(request, " ")
 				if a := w.doAs(c, method, "/keys/"+key+strings.TrimSuffix(action, "/"), body); a.Code != http.StatusNotFound {
@@ -120,7 +124,8 @@ func TestMember(t *testing.T) {
 		t.Errorf("another's key was changed: %s, was %s", after, before)
 	}
 	wantAs[manage.Key](w.gateway, mia, 200, "PATCH", "/keys/mias", `{"note":"mine","owner":"mine-member"}`)
-	for route, body := range map[string]string{"PATCH /keys/mias": `{"limits":{"tokens_per_day":0}}`, "POST /keys": `{"name":"y","limits":{"concurrency":9}}`} {
+	for route, body := range map[string]string{"PATCH /keys/mias": `{"limits":{"tokens_per_day":0}}`,
+		"POST /keys": `{"name":"y","limits":{"concurrency":9}}`} {
 		method, path, _ := strings.Cut(route, " ")
 		wantAs[map[string]any](w.gateway, mia, 403, method, path, body)
 	}
@@ -140,10 +145,12 @@ func TestUseOfMembers(t *testing.T) {
 	mia := w.as(store.RoleMember)
 	own := wantAs[manage.CreatedKey](w.gateway, mia, 201, "POST", "/keys", `{"name":"mias"}`)
 	for i, key := range []string{own.ID, w.ids["{key}"], "key_removed", ""} {
-		w.activity.Record("default", activity.Request{ID: "req_" + key, KeyID: key, Time: time.Now(), Deployment: "m", Status: 200, InputTokens: 10 << i})
+		w.activity.Record("default",
+			activity.Request{ID: "req_" + key, KeyID: key, Time: time.Now(), Deployment: "m", Status: 200, InputTokens: 10 << i})
 	}
 	var requests []activity.Request
-	if err := json.Unmarshal(w.doAs(mia, "GET", "/activity", "").Body.Bytes(), &requests); err != nil || len(requests) != 1 || requests[0].KeyID != own.ID {
+	if err := json.Unmarshal(w.doAs(mia, "GET", "/activity", "").Body.Bytes(), &requests); err != nil ||
+		len(requests) != 1 || requests[0].KeyID != own.ID {
 		t.Errorf("requests: %+v, %v", requests, err)
 	}
 	for _, query := range []string{"", "?by=key", "?by=model", "?by=key,model,day"} {
@@ -152,11 +159,13 @@ func TestUseOfMembers(t *testing.T) {
 			t.Errorf("usage%s: %+v", query, sums)
 		}
 	}
-	if a := w.doAs(mia, "GET", "/usage?format=csv", ""); strings.Count(a.Body.String(), "\n") != 2 || !strings.Contains(a.Body.String(), ",1,") {
+	if a := w.doAs(mia, "GET", "/usage?format=csv", ""); strings.Count(a.Body.String(), "\n") != 2 ||
+		!strings.Contains(a.Body.String(), ",1,") {
 		t.Errorf("usage as CSV: %s", a.Body)
 	}
 	created := wantAs[manage.CreatedToken](w.gateway, mia, 201, "POST", "/tokens", `{"name":"mias","rights":["keys"]}`)
-	if tokens := wantAs[[]manage.Token](w.gateway, mia, 200, "GET", "/tokens", ""); len(tokens) != 1 || tokens[0].ID != created.ID || created.Role != store.RoleMember {
+	if tokens := wantAs[[]manage.Token](w.gateway, mia, 200, "GET", "/tokens", ""); len(tokens) != 1 ||
+		tokens[0].ID != created.ID || created.Role != store.RoleMember {
 		t.Errorf("tokens: %+v", tokens)
 	}
 	for path, want := range map[string]int{
@@ -191,20 +200,24 @@ func TestRoleChanges(t *testing.T) {
 		t.Errorf("a member becomes an admin: %d %s", a.Code, a.Body)
 	}
 	for _, c := range []manage.Caller{anna, {Name: "root", Operator: true}} {
-		if a := g.doAs(c, "PATCH", "/users/anna", `{"role":"viewer"}`); a.Code != http.StatusConflict || !strings.Contains(a.Body.String(), "last admin") {
+		if a := g.doAs(c, "PATCH", "/users/anna", `{"role":"viewer"}`); a.Code != http.StatusConflict ||
+			!strings.Contains(a.Body.String(), "last admin") {
 			t.Errorf("the last admin: %d %s", a.Code, a.Body)
 		}
 	}
 	if a := g.do("DELETE", "/users/anna", ""); a.Code != http.StatusConflict {
 		t.Errorf("removing the last admin: %d %s", a.Code, a.Body)
 	}
-	if a := g.doAs(anna, "PATCH", "/users/bert", `{"role":"boss"}`); a.Code != http.StatusBadRequest || !strings.Contains(a.Body.String(), "admin, member and viewer") {
+	if a := g.doAs(anna, "PATCH", "/users/bert", `{"role":"boss"}`); a.Code != http.StatusBadRequest ||
+		!strings.Contains(a.Body.String(), "admin, member and viewer") {
 		t.Errorf("an unknown role: %d %s", a.Code, a.Body)
 	}
-	if u := wantAs[manage.User](g, anna, 201, "POST", "/users", `{"name":"vera","password":"long enough for this","role":"viewer"}`); u.Role != store.RoleViewer {
+	if u := wantAs[manage.User](g, anna, 201, "POST", "/users",
+		`{"name":"vera","password":"long enough for this","role":"viewer"}`); u.Role != store.RoleViewer {
 		t.Errorf("%+v", u)
 	}
 	wantAs[manage.User](g, anna, 200, "DELETE", "/users/vera", "")
 	wantAs[manage.User](g, anna, 200, "DELETE", "/users/bert", "")
-	wantAs[manage.User](g, manage.Caller{Name: "root", Operator: true}, 200, "DELETE", "/users/anna", "") // so that the account can be removed
+	// so that the account can be removed
+	wantAs[manage.User](g, manage.Caller{Name: "root", Operator: true}, 200, "DELETE", "/users/anna", "")
 }

@@ -108,7 +108,8 @@ func TestRotateConnectorThatIsAway(t *testing.T) {
 		defer cancel()
 		begun := time.Now()
 		mute, err := g.service.RotateConnector(ctx, manage.RotateConnector{Connector: "mute"})
-		if took := time.Since(begun); err != nil || mute.State != manage.RotationWaits || mute.Since == nil || took != time.Second {
+		if took := time.Since(begun); err != nil || mute.State != manage.RotationWaits || mute.Since == nil ||
+			took != time.Second {
 			t.Errorf("answer %+v, %v after %v", mute, err, took)
 		}
 	})
@@ -154,7 +155,8 @@ func TestShowToken(t *testing.T) {
 		}
 	}
 	g.endpoint.Public = ""
-	if w := g.do("POST", "/connectors/attic/rotate", `{"show":true}`); w.Code != 409 || !strings.Contains(w.Body.String(), "public gw.example.com:7443") {
+	if w := g.do("POST", "/connectors/attic/rotate", `{"show":true}`); w.Code != 409 ||
+		!strings.Contains(w.Body.String(), "public gw.example.com:7443") {
 		t.Errorf("without an address: %d %s", w.Code, w.Body)
 	}
 }

@@ -78,7 +78,8 @@ func (s *Service) ConfirmSession(ctx context.Context, c ConfirmSession) (Session
 	}
 	o, ok := find(sessions, func(o Session) bool { return o.Current })
 	if !ok {
-		return Session{}, faultf(ErrForbidden, "only a session can be confirmed, not a management token; sign in to the console")
+		return Session{}, faultf(ErrForbidden,
+			"only a session can be confirmed, not a management token; sign in to the console")
 	}
 	confirmed, err := s.signIn.Confirm(ctx, o.Session, c.Password)
 	if err != nil {

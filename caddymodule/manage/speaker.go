@@ -27,8 +27,9 @@ import (
 type speaker struct {
 	question
 	bounds
-	log        *activity.Log
-	admit      func(ctx context.Context, account, deployment string, cost limits.Cost) (settle func(limits.Used), err error)
+	log   *activity.Log
+	admit func(ctx context.Context, account, deployment string,
+		cost limits.Cost) (settle func(limits.Used), err error)
 	maxOutput  int // of the account; 0: no limit
 	deployment store.Deployment
 	through    string // id of the connector
@@ -262,7 +263,8 @@ func (t *speaker) record(r *reply, err error) limits.Used {
 		Dialect: string(r.dialect), Operation: t.operation, Status: http.StatusOK, Streamed: r.dialect == dialect.Messages,
 		DurationMillis: activity.Millis(now.Sub(r.begin)),
 		InputTokens:    int(r.usage.PromptTokens), CachedTokens: int(r.usage.CachedTokens),
-		OutputTokens: int(r.usage.CompletionTokens), ReasoningTokens: int(r.usage.ReasoningTokens), Estimated: r.usage.Estimated,
+		OutputTokens: int(r.usage.CompletionTokens), ReasoningTokens: int(r.usage.ReasoningTokens),
+		Estimated: r.usage.Estimated,
 	}
 	var used limits.Used
 	if !r.sent.IsZero() {
@@ -284,9 +286,11 @@ func (t *speaker) record(r *reply, err error) limits.Used {
 		entry.Status, entry.ErrorClass = fault.HTTPStatus(r.dialect), string(fault.Class())
 		entry.ErrorCode, entry.Error = fault.Logged()
 	case errors.Is(err, context.Canceled):
-		entry.Status, entry.ErrorClass, entry.ErrorCode, entry.Error = activity.StatusClientGone, activity.CallerError, "client_left", sentence(err)
+		entry.Status, entry.ErrorClass, entry.ErrorCode,
+			entry.Error = activity.StatusClientGone, activity.CallerError, "client_left", sentence(err)
 	case err != nil:
-		entry.Status, entry.ErrorClass, entry.ErrorCode, entry.Error = http.StatusBadGateway, activity.UpstreamError, "upstream_unreachable", sentence(err)
+		entry.Status, entry.ErrorClass, entry.ErrorCode,
+			entry.Error = http.StatusBadGateway, activity.UpstreamError, "upstream_unreachable", sentence(err)
 	}
 	t.log.Record(t.deployment.Account, entry)
 	return used

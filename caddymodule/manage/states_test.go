@@ -21,7 +21,8 @@ func TestDeploymentStates(t *testing.T) {
 	rack := g.connector("default", "rack", map[string]http.Handler{"ollama": nil, "vllm": nil})
 	g.deployment("m", home, "", "")
 	if _, err := g.store.SetDeployment(t.Context(), store.Deployment{
-		Account: "default", Name: "both", Connectors: []string{home.info.Connector, rack.info.Connector}, Upstream: "ollama", Model: "m",
+		Account: "default", Name: "both", Connectors: []string{home.info.Connector, rack.info.Connector}, Upstream: "ollama",
+		Model: "m",
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +46,8 @@ func TestDeploymentStates(t *testing.T) {
 				available++
 			}
 		}
-		if st := want[manage.Status](g, 200, "GET", "/status", "").Deployments; st.Available != available || st.Total != 2 || st.States[both] == 0 {
+		if st := want[manage.Status](g, 200, "GET", "/status", "").Deployments; st.Available != available || st.Total != 2 ||
+			st.States[both] == 0 {
 			t.Errorf("%s: status counts %+v", what, st)
 		}
 	}
@@ -54,16 +56,19 @@ func TestDeploymentStates(t *testing.T) {
 	g.tunnels.report(rack.info.Connector, "ollama", lists("m"))
 	expect("all is well", health.Available, health.Available, "available")
 	g.tunnels.report(home.info.Connector, "ollama", health.Reported(false, nil, false))
-	expect("one server is down", health.ServerDown, health.Degraded, "degraded (1 of 2)", `connector "home" cannot reach its model server "ollama"`, "start the server there")
+	expect("one server is down", health.ServerDown, health.Degraded, "degraded (1 of 2)",
+		`connector "home" cannot reach its model server "ollama"`, "start the server there")
 	g.tunnels.report(home.info.Connector, "ollama", lists("renamed"))
-	expect("the model was renamed", health.ModelMissing, health.Degraded, "degraded (1 of 2)", `does not list the model "m"`)
+	expect("the model was renamed", health.ModelMissing, health.Degraded, "degraded (1 of 2)",
+		`does not list the model "m"`)
 	g.tunnels.report(rack.info.Connector, "ollama", health.Reported(false, nil, false))
 	expect("both fail", health.ModelMissing, health.ModelMissing, "model missing", "does not list")
 	g.tunnels.report(home.info.Connector, "ollama", health.Reported(true, nil, false))
 	expect("a server that lists nothing", health.Available, health.Degraded, "degraded (1 of 2)")
 
 	cons := want[[]manage.Connector](g, 200, "GET", "/connectors", "")
-	if len(cons) != 2 || len(cons[1].Upstreams) != 2 || cons[1].Upstreams[0].State != manage.Down || cons[1].Upstreams[1].State != manage.Unknown {
+	if len(cons) != 2 || len(cons[1].Upstreams) != 2 || cons[1].Upstreams[0].State != manage.Down ||
+		cons[1].Upstreams[1].State != manage.Unknown {
 		t.Errorf("connectors = %+v", cons)
 	}
 	g.tunnels.report(rack.info.Connector, "vllm", lists("a", "b"))
@@ -79,7 +84,8 @@ func TestDeploymentStates(t *testing.T) {
 	if at := list[0].OfflineSince; at == nil || time.Since(*at) > time.Minute || list[1].OfflineSince != nil {
 		t.Errorf("offline since %v and %v", list[0].OfflineSince, list[1].OfflineSince)
 	}
-	if cons := want[[]manage.Connector](g, 200, "GET", "/connectors", ""); cons[1].LastSeenAt == nil || cons[0].LastSeenAt != nil {
+	if cons := want[[]manage.Connector](g, 200, "GET", "/connectors", ""); cons[1].LastSeenAt == nil ||
+		cons[0].LastSeenAt != nil {
 		t.Errorf("last seen %v and %v", cons[1].LastSeenAt, cons[0].LastSeenAt)
 	}
 }

@@ -157,7 +157,8 @@ func (s *Service) Checklist(ctx context.Context) (Checklist, error) {
 		c.Key = c.Key || k.State(s.now()) == store.KeyValid
 		c.Request = c.Request || k.LastUsedAt != nil
 	}
-	c.Request = c.Request || slices.ContainsFunc(s.recent(ctx, account).Requests, func(r activity.Request) bool { return !r.OfConsole() && r.Refusals == 0 })
+	c.Request = c.Request || slices.ContainsFunc(s.recent(ctx, account).Requests,
+		func(r activity.Request) bool { return !r.OfConsole() && r.Refusals == 0 })
 	return c, nil
 }
 
@@ -182,7 +183,8 @@ func (s *Service) Recent(ctx context.Context) (Recent, error) {
 	}
 	recent := s.recent(ctx, account)
 	mayKey := s.ownKeys(ctx, account)
-	recent.Requests = slices.DeleteFunc(append([]activity.Request{}, recent.Requests...), func(r activity.Request) bool { return !mayKey(r.KeyID) })
+	recent.Requests = slices.DeleteFunc(append([]activity.Request{}, recent.Requests...),
+		func(r activity.Request) bool { return !mayKey(r.KeyID) })
 	if s.MayEdges(ctx) != nil {
 		recent.Silent = nil
 	}

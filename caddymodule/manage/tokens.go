@@ -82,7 +82,8 @@ func (s *Service) CreateToken(ctx context.Context, c CreateToken) (CreatedToken,
 		}
 		t, secret, err := s.store.CreateToken(ctx, t)
 		return CreatedToken{
-			ID: t.ID, Name: t.Name, User: t.User, Rights: t.Rights, Role: t.Role, Token: secret, CreatedAt: t.CreatedAt, ExpiresAt: t.ExpiresAt,
+			ID: t.ID, Name: t.Name, User: t.User, Rights: t.Rights, Role: t.Role, Token: secret, CreatedAt: t.CreatedAt,
+			ExpiresAt: t.ExpiresAt,
 		}, write{"token.create", t.ID, t.Name, []any{"user", u.ID, "rights", t.Rights.Names(), "role", t.Role}}, err
 	})
 }

@@ -17,12 +17,15 @@ var needs = map[string]string{
 	"GET /status": "read", "GET /checklist": "read", "GET /activity": "read", "GET /usage": "read", "GET /audit": "read",
 	"GET /users": "read", "GET /invitations": "read", "GET /tokens": "read", "GET /sessions": "read", "GET /edges": "read",
 	"GET /keys": "read keys", "POST /keys": "keys", "DELETE /keys/{id}": "keys",
-	"GET /keys/{id}": "read keys", "GET /keys/{id}/limits": "read keys", "PATCH /keys/{id}": "keys", "POST /keys/{id}/rotate": "keys", "POST /keys/{id}/disable": "keys", "POST /keys/{id}/enable": "keys",
+	"GET /keys/{id}": "read keys", "GET /keys/{id}/limits": "read keys", "PATCH /keys/{id}": "keys",
+	"POST /keys/{id}/rotate": "keys", "POST /keys/{id}/disable": "keys", "POST /keys/{id}/enable": "keys",
 	"GET /connectors": "read connectors", "POST /connectors": "connectors", "DELETE /connectors/{id}": "connectors",
 	"GET /connectors/{id}": "read connectors", "PATCH /connectors/{id}": "connectors",
 	"GET /connectors/{id}/models": "read connectors deployments", "POST /connectors/{id}/rotate": "connectors",
-	"GET /pairings": "connectors", "POST /pairings": "connectors", "POST /pairings/approve": "connectors", "POST /pairings/deny": "connectors",
-	"GET /offers": "read deployments", "GET /deployments": "read deployments", "PUT /deployments/{name}": "deployments",
+	"GET /pairings": "connectors", "POST /pairings": "connectors", "POST /pairings/approve": "connectors",
+	"POST /pairings/deny": "connectors",
+	"GET /offers":         "read deployments", "GET /deployments": "read deployments",
+	"PUT /deployments/{name}":    "deployments",
 	"DELETE /deployments/{name}": "deployments", "POST /deployments/{name}/test": "deployments",
 }
 
@@ -68,7 +71,8 @@ func TestRecordsOfToken(t *testing.T) {
 	anna := g.user("default", "anna")
 	home := g.connector("default", "home", nil)
 	g.deployment("llama3", home, "", "")
-	token := wantAs[manage.CreatedToken](g, anna, 201, "POST", "/tokens", `{"name":"ci","rights":["keys","connectors","deployments"]}`)
+	token := wantAs[manage.CreatedToken](g, anna, 201, "POST", "/tokens",
+		`{"name":"ci","rights":["keys","connectors","deployments"]}`)
 	program := asToken(anna, token.Rights)
 	program.Token = token.ID
 
@@ -78,15 +82,18 @@ func TestRecordsOfToken(t *testing.T) {
 	wantAs[manage.CreatedKey](g, program, 200, "POST", "/keys/"+rotated.ID+"/rotate", "{}")
 	more := wantAs[manage.CreatedConnector](g, program, 201, "POST", "/connectors", `{"name":"more"}`)
 	wantAs[manage.Deployment](g, program, 200, "PUT", "/deployments/llama3", `{"connector":"more"}`)
-	if revoked := wantAs[manage.Token](g, anna, 200, "DELETE", "/tokens/"+token.ID, ""); revoked.ID != token.ID || revoked.UserName != "anna" {
+	if revoked := wantAs[manage.Token](g, anna, 200, "DELETE", "/tokens/"+token.ID, ""); revoked.ID != token.ID ||
+		revoked.UserName != "anna" {
 		t.Errorf("revoked %+v", revoked)
 	}
 	wantAs[map[string]any](g, anna, 404, "DELETE", "/tokens/"+token.ID, "")
 
 	by := store.Actor{User: anna.User, Name: "anna", Token: token.ID, TokenName: "ci"}
 	for _, k := range want[[]store.Key](g, 200, "GET", "/keys", "") {
-		if (k.CreatedBy == by) != (k.Name == "stays") || (k.RotatedBy != nil && *k.RotatedBy == by) != (k.ID == rotated.ID) || k.RevokedAt != nil {
-			t.Errorf("the key %s is created by %+v and rotated by %+v; that of anna is %s", k.Name, k.CreatedBy, k.RotatedBy, other.ID)
+		if (k.CreatedBy == by) != (k.Name == "stays") ||
+			(k.RotatedBy != nil && *k.RotatedBy == by) != (k.ID == rotated.ID) || k.RevokedAt != nil {
+			t.Errorf("the key %s is created by %+v and rotated by %+v; that of anna is %s", k.Name, k.CreatedBy,
+				k.RotatedBy, other.ID)
 		}
 	}
 	for _, c := range want[[]manage.Connector](g, 200, "GET", "/connectors", "") {
@@ -109,7 +116,8 @@ func TestTokenPairs(t *testing.T) {
 		t.Fatalf("%d %s", status, body)
 	}
 	connectors, err := w.service.Connectors(manage.WithCaller(t.Context(), w.mine))
-	created := slices.ContainsFunc(connectors, func(c manage.Connector) bool { return c.Name == "mine-device" && c.CreatedBy.Token == token.Token })
+	created := slices.ContainsFunc(connectors,
+		func(c manage.Connector) bool { return c.Name == "mine-device" && c.CreatedBy.Token == token.Token })
 	if err != nil || !created {
 		t.Errorf("the connectors are %+v, %v", connectors, err)
 	}
@@ -118,11 +126,13 @@ func TestTokenPairs(t *testing.T) {
 func TestTokenOptions(t *testing.T) {
 	g := newGateway(t)
 	anna := g.user("default", "anna")
-	if plain := wantAs[manage.CreatedToken](g, anna, 201, "POST", "/tokens", `{"name":"ci"}`); plain.Rights != store.RightRead || plain.ExpiresAt != nil {
+	if plain := wantAs[manage.CreatedToken](g, anna, 201, "POST", "/tokens",
+		`{"name":"ci"}`); plain.Rights != store.RightRead || plain.ExpiresAt != nil {
 		t.Errorf("without options: %+v", plain)
 	}
 	end := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
-	made := wantAs[manage.CreatedToken](g, anna, 201, "POST", "/tokens", `{"name":"ci","rights":["keys","read"],"expires_at":"`+end+`"}`)
+	made := wantAs[manage.CreatedToken](g, anna, 201, "POST", "/tokens",
+		`{"name":"ci","rights":["keys","read"],"expires_at":"`+end+`"}`)
 	if made.Rights != store.RightRead|store.RightKeys || made.ExpiresAt.Format(time.RFC3339) != end {
 		t.Errorf("made %+v", made)
 	}
@@ -178,7 +188,8 @@ func TestDeleteKey(t *testing.T) {
 	var revoked time.Time
 	for i := range 3 {
 		d := want[manage.DeletedKey](g, 200, "DELETE", "/keys/"+key.ID, "")
-		if d.Removed || d.Already != (i > 0) || d.RevokedAt == nil || i > 0 && !d.RevokedAt.Equal(revoked) || len(g.store.Keys("default")) != 1 {
+		if d.Removed || d.Already != (i > 0) || d.RevokedAt == nil || i > 0 && !d.RevokedAt.Equal(revoked) ||
+			len(g.store.Keys("default")) != 1 {
 			t.Fatalf("time %d: %+v, revoked %v", i, d, d.RevokedAt)
 		}
 		revoked = *d.RevokedAt
@@ -187,7 +198,8 @@ func TestDeleteKey(t *testing.T) {
 	other := want[manage.CreatedKey](g, 201, "POST", "/keys", `{"name":"b"}`)
 	for i, id := range []string{other.ID, key.ID} {
 		d := want[manage.DeletedKey](g, 200, "DELETE", "/keys/"+id+"?record=remove", "")
-		if !d.Removed || d.Already != (id == key.ID) || d.ID != id || d.RevokedAt == nil || len(g.store.Keys("default")) != 1-i {
+		if !d.Removed || d.Already != (id == key.ID) || d.ID != id || d.RevokedAt == nil ||
+			len(g.store.Keys("default")) != 1-i {
 			t.Errorf("removing: %+v", d)
 		}
 		want[map[string]any](g, 404, "DELETE", "/keys/"+id, "")

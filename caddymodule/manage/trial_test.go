@@ -44,7 +44,8 @@ type server struct {
 func (s server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var q request
 	dec := json.NewDecoder(r.Body)
-	if err := dec.Decode(&q); err != nil || r.Method != "POST" || r.URL.Path != "/v1/chat/completions" || r.Header.Get("Content-Type") != "application/json" {
+	if err := dec.Decode(&q); err != nil || r.Method != "POST" || r.URL.Path != "/v1/chat/completions" ||
+		r.Header.Get("Content-Type") != "application/json" {
 		s.t.Errorf("%s %s: %v", r.Method, r.URL, err)
 	}
 	if q.Model != "upstream-model" || q.MaxTokens < 1 || q.MaxTokens > 512 {
@@ -96,7 +97,8 @@ const (
 func call(name, arguments string) http.HandlerFunc {
 	text, _ := json.Marshal(arguments)
 	return answer(200, "application/json", fmt.Sprintf(
-		`{"choices":[{"message":{"content":null,"tool_calls":[{"type":"function","function":{"name":%q,"arguments":%s}}]},"finish_reason":"tool_calls"}]}`, name, text))
+		`{"choices":[{"message":{"content":null,"tool_calls":[{"type":"function","function":{"name":%q,"arguments":%s}}]},`+
+			`"finish_reason":"tool_calls"}]}`, name, text))
 }
 
 var goodCall = call("get_weather", `{"city":"Paris"}`)
@@ -123,28 +125,40 @@ func TestTrial(t *testing.T) {
 	}{
 		{"by usage", events(role, "wait", hello, "wait", more, stop, usage, done), 11, 100, 100, "Hello [31m", ""},
 		{"counted", events("wait", hello, "wait", more, "wait", hello, stop, done), 3, 100, 10, "Hello [31mHel", ""},
-		{"thoughts count and are not shown", events("wait", think, "wait", think, "wait", hello, stop, done), 3, 100, 10, "Hel", ""},
-		{"nothing but thoughts", events("wait", `{"choices":[{"delta":{"reasoning":"hm"}}]}`, "wait", think, stop, done), 2, 100, 10, "", ""},
-		{"parts", events("wait", `{"choices":[{"delta":{"content":[{"type":"thinking","thinking":[{"type":"text","text":"hm"}]}]}}]}`, "wait", `{"choices":[{"delta":{"content":[{"type":"text","text":"Hi"}]}}]}`, stop, done), 1, 200, 5, "Hi", ""},
+		{"thoughts count and are not shown", events("wait", think, "wait", think, "wait", hello, stop, done), 3, 100, 10,
+			"Hel", ""},
+		{"nothing but thoughts", events("wait", `{"choices":[{"delta":{"reasoning":"hm"}}]}`, "wait", think, stop, done), 2,
+			100, 10, "", ""},
+		{"parts", events("wait", `{"choices":[{"delta":{"content":[{"type":"thinking","thinking":[{"type":"text",`+
+			`"text":"hm"}]}]}}]}`, "wait", `{"choices":[{"delta":{"content":[{"type":"text","text":"Hi"}]}}]}`, stop, done), 1,
+			200, 5, "Hi", ""},
 		{"without a last event", events("wait", hello, "wait", more, stop), 2, 100, 10, "Hello [31m", ""},
-		{"all at once", events("wait", `{"choices":[{"delta":{"content":"Hello"},"finish_reason":"stop"}],"usage":{"completion_tokens":10}}`, done), 10, 100, 100, "Hello", ""},
+		{"all at once", events("wait",
+			`{"choices":[{"delta":{"content":"Hello"},"finish_reason":"stop"}],"usage":{"completion_tokens":10}}`, done), 10,
+			100, 100, "Hello", ""},
 		{"not streamed", func(w http.ResponseWriter, r *http.Request) {
 			time.Sleep(100 * time.Millisecond)
-			answer(200, "application/json; charset=utf-8", `{"choices":[{"message":{"content":"Hello"}}],"usage":{"completion_tokens":5}}`)(w, r)
+			answer(200, "application/json; charset=utf-8",
+				`{"choices":[{"message":{"content":"Hello"}}],"usage":{"completion_tokens":5}}`)(w, r)
 		}, 5, 100, 50, "Hello", ""},
-		{"comments and other fields", events("wait", hello+"\n: comment\nid: 3\nevent: x", "wait", more, stop, done), 2, 100, 10, "Hello [31m", ""},
+		{"comments and other fields", events("wait", hello+"\n: comment\nid: 3\nevent: x", "wait", more, stop, done), 2, 100,
+			10, "Hello [31m", ""},
 
 		{"empty", events(role, stop, done), 0, 0, 0, "", "the model's answer is empty; is it a chat model?"},
 		{"no events", events(), 0, 0, 0, "", "the model server stopped before the answer was complete"},
 		{"tokens that are no text", events(stop, usage, done), 11, 0, 0, "", "produced 11 tokens, but no text"},
-		{"ends in the middle", events("wait", hello), 1, 100, 10, "Hel", "the model server stopped before the answer was complete"},
+		{"ends in the middle", events("wait", hello), 1, 100, 10, "Hel",
+			"the model server stopped before the answer was complete"},
 		{"broken off", events("wait", hello, "abort"), 1, 100, 10, "Hel", "the model server closed the connection early"},
 		{"broken off before", events("abort"), 0, 0, 0, "", "the model server closed the connection early"},
-		{"error in the stream", events("wait", hello, `{"error":{"message":"out of memory"}}`), 1, 100, 10, "Hel", "the model server reported an error: out of memory"},
+		{"error in the stream", events("wait", hello, `{"error":{"message":"out of memory"}}`), 1, 100, 10, "Hel",
+			"the model server reported an error: out of memory"},
 		{"not JSON", events(`hello`), 0, 0, 0, "", "a valid JSON object: hello"},
 		{"not streamed and broken", answer(200, "application/json", `{`), 0, 0, 0, "", "a valid JSON object: {"},
-		{"refused", answer(404, "application/json", `{"error":"model \"upstream-model\" not found, try pulling it first"}`), 0, 0, 0, "", `the model server answered HTTP 404: model "upstream-model" not found, try pulling it first`},
-		{"long error", answer(400, "text/plain", strings.Repeat("x", 100_000)), 0, 0, 0, "", "the model server refused the request: xxx"},
+		{"refused", answer(404, "application/json", `{"error":"model \"upstream-model\" not found, try pulling it first"}`),
+			0, 0, 0, "", `the model server answered HTTP 404: model "upstream-model" not found, try pulling it first`},
+		{"long error", answer(400, "text/plain", strings.Repeat("x", 100_000)), 0, 0, 0, "",
+			"the model server refused the request: xxx"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -153,7 +167,8 @@ func TestTrial(t *testing.T) {
 				if got.OK != (tt.error == "") || !strings.Contains(got.Error, tt.error) || len(got.Error) > 400 {
 					t.Errorf("ok = %v, error = %q, want %q", got.OK, got.Error, tt.error)
 				}
-				if got.Tokens != tt.tokens || got.FirstTokenMillis != tt.first || got.TokensPerSecond != tt.speed || got.Answer != tt.answer {
+				if got.Tokens != tt.tokens || got.FirstTokenMillis != tt.first || got.TokensPerSecond != tt.speed ||
+					got.Answer != tt.answer {
 					t.Errorf("result = %+v", got)
 				}
 				if tools := map[bool]string{true: manage.ToolsWork, false: manage.ToolsUnknown}[got.OK]; got.Tools != tools {
@@ -177,7 +192,8 @@ func TestTrialOfEmbeddings(t *testing.T) {
 		{"works", answer(200, "application/json", vector), 3, 3, ""},
 		{"fewer tokens than none", answer(200, "application/json", reports("-9000000000000000000")), 3, estimate, ""},
 		{"too many tokens", answer(200, "application/json", reports("9000000000000000000")), 3, estimate, ""},
-		{"no vector", answer(200, "application/json", `{"data":[]}`), 0, estimate, "has no vector; is it an embeddings model?"},
+		{"no vector", answer(200, "application/json", `{"data":[]}`), 0, estimate,
+			"has no vector; is it an embeddings model?"},
 		{"not JSON", answer(200, "text/html", "<html>"), 0, estimate, "has no vector"},
 		{"refused", answer(501, "application/json", `{"error":"start the server with --embeddings"}`), 0, 0, "--embeddings"},
 	} {
@@ -185,16 +201,18 @@ func TestTrialOfEmbeddings(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				g := newGateway(t)
 				var asked string
-				home := g.connector("default", "home", map[string]http.Handler{"ollama": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					body, _ := io.ReadAll(r.Body)
-					asked += r.URL.Path + string(body)
-					time.Sleep(100 * time.Millisecond)
-					tt.answer(w, r)
-				})})
+				home := g.connector("default", "home",
+					map[string]http.Handler{"ollama": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						body, _ := io.ReadAll(r.Body)
+						asked += r.URL.Path + string(body)
+						time.Sleep(100 * time.Millisecond)
+						tt.answer(w, r)
+					})})
 				want[manage.Deployment](g, 200, "PUT", "/deployments/public",
 					fmt.Sprintf(`{"connector":%q,"model":"upstream-model","kind":"embeddings"}`, home.info.Connector))
 				got := want[manage.TestResult](g, 200, "POST", "/deployments/public/test", "{}")
-				if got.OK != (tt.error == "") || !strings.Contains(got.Error, tt.error) || got.Dimensions != tt.dimensions || got.Tools != "" {
+				if got.OK != (tt.error == "") || !strings.Contains(got.Error, tt.error) || got.Dimensions != tt.dimensions ||
+					got.Tools != "" {
 					t.Errorf("result = %+v", got)
 				}
 				if got.OK && got.AnswerMillis != 100 {
@@ -218,7 +236,8 @@ func TestTrialOfEmbeddings(t *testing.T) {
 func TestTrialOfTools(t *testing.T) {
 	speak := events(hello, stop, done)
 	words := func(finish string) http.HandlerFunc {
-		return answer(200, "application/json", `{"choices":[{"message":{"content":"It is sunny."},"finish_reason":"`+finish+`"}]}`)
+		return answer(200, "application/json",
+			`{"choices":[{"message":{"content":"It is sunny."},"finish_reason":"`+finish+`"}]}`)
 	}
 	tests := []struct {
 		name   string
@@ -233,18 +252,27 @@ func TestTrialOfTools(t *testing.T) {
 		{"broken arguments", call("get_weather", `{"city":`), manage.ToolsNo, "arguments"},
 		{"no arguments", call("get_weather", ``), manage.ToolsNo, "arguments"},
 		{"other arguments", call("get_weather", `{"town":"Paris"}`), manage.ToolsNo, "arguments"},
-		{"Ollama without tools", answer(400, "application/json", `{"error":{"message":"registry.ollama.ai/library/phi does not support tools"}}`), manage.ToolsNo, "does not support tools"},
-		{"vLLM without a parser", answer(400, "application/json", `{"object":"error","message":"\"auto\" tool choice requires --enable-auto-tool-choice"}`), manage.ToolsNo, "--enable-auto-tool-choice"},
-		{"fails", answer(500, "application/json", `{"error":{"message":"overloaded"}}`), manage.ToolsUnknown, "HTTP 500: overloaded"},
+		{"Ollama without tools", answer(400, "application/json",
+			`{"error":{"message":"registry.ollama.ai/library/phi does not support tools"}}`), manage.ToolsNo,
+			"does not support tools"},
+		{"vLLM without a parser", answer(400, "application/json",
+			`{"object":"error","message":"\"auto\" tool choice requires --enable-auto-tool-choice"}`), manage.ToolsNo,
+			"--enable-auto-tool-choice"},
+		{"fails", answer(500, "application/json", `{"error":{"message":"overloaded"}}`), manage.ToolsUnknown,
+			"HTTP 500: overloaded"},
 		{"not JSON", answer(200, "text/html", `<html>`), manage.ToolsUnknown, "answer is empty"},
-		{"no choices", answer(200, "application/json", `{"choices":[]}`), manage.ToolsUnknown, "stopped before the answer was complete"},
-		{"broken off", func(http.ResponseWriter, *http.Request) { abort() }, manage.ToolsUnknown, "closed the connection early"},
-		{"huge", answer(200, "application/json", `{"x":"`+strings.Repeat("x", 2<<20)+`"}`), manage.ToolsUnknown, "a valid JSON object"},
+		{"no choices", answer(200, "application/json", `{"choices":[]}`), manage.ToolsUnknown,
+			"stopped before the answer was complete"},
+		{"broken off", func(http.ResponseWriter, *http.Request) { abort() }, manage.ToolsUnknown,
+			"closed the connection early"},
+		{"huge", answer(200, "application/json", `{"x":"`+strings.Repeat("x", 2<<20)+`"}`), manage.ToolsUnknown,
+			"a valid JSON object"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			got := try(t, server{speak: speak, tool: tt.tool})
-			if !got.OK || got.Error != "" || got.Tools != tt.tools || !strings.Contains(got.ToolsReason, tt.reason) || (tt.reason == "") != (got.ToolsReason == "") {
+			if !got.OK || got.Error != "" || got.Tools != tt.tools || !strings.Contains(got.ToolsReason, tt.reason) ||
+				(tt.reason == "") != (got.ToolsReason == "") {
 				t.Errorf("result = %+v", got)
 			}
 		})
@@ -297,7 +325,8 @@ func TestTrialIsBoundedInBytes(t *testing.T) {
 	if !got.OK || got.Tokens != 256 || len(got.Answer) > 404 {
 		t.Errorf("endless answer: %+v", got)
 	}
-	for name, event := range map[string]string{"nothing but comments": ": hello\n\n", "one endless line": "data: xxxxxxxx", "empty events": "data: " + role + "\n\n"} {
+	for name, event := range map[string]string{"nothing but comments": ": hello\n\n",
+		"one endless line": "data: xxxxxxxx", "empty events": "data: " + role + "\n\n"} {
 		if got := try(t, server{speak: endless(event), tool: goodCall}); got.OK || got.Error == "" {
 			t.Errorf("%s: %+v", name, got)
 		}
@@ -332,13 +361,15 @@ func TestTrialWithoutAWay(t *testing.T) {
 	}
 	g.deployment("m", home, "a", "")
 	home.err = fmt.Errorf("opening: %w", link.ErrUpstreamDown)
-	if got = want[manage.TestResult](g, 200, "POST", "/deployments/m/test", "{}"); got.OK || !strings.Contains(got.Error, `cannot reach its upstream "a"; start the model server there`) {
+	if got = want[manage.TestResult](g, 200, "POST", "/deployments/m/test", "{}"); got.OK ||
+		!strings.Contains(got.Error, `cannot reach its upstream "a"; start the model server there`) {
 		t.Errorf("upstream down: %+v", got)
 	}
 	g.tunnels.mu.Lock()
 	delete(g.tunnels.tunnels, home.info.Connector)
 	g.tunnels.mu.Unlock()
-	if got = want[manage.TestResult](g, 200, "POST", "/deployments/m/test", "{}"); got.OK || !strings.Contains(got.Error, `connector "home" is offline`) {
+	if got = want[manage.TestResult](g, 200, "POST", "/deployments/m/test", "{}"); got.OK ||
+		!strings.Contains(got.Error, `connector "home" is offline`) {
 		t.Errorf("offline: %+v", got)
 	}
 	w := g.do("POST", "/deployments/none/test", "{}")
@@ -362,7 +393,8 @@ func TestTrialsAreRecorded(t *testing.T) {
 		}},
 		"fails": {fails, goodCall, []string{"test 502 upstream upstream_error: The model server answered HTTP 500. in0 out0"}},
 		"breaks": {events("wait", hello, "abort"), goodCall, []string{
-			"test 502 upstream upstream_unreachable: The model server closed the connection early; its log may have the reason. in≈ out≈",
+			"test 502 upstream upstream_unreachable: The model server closed the connection early; its log may have the " +
+				"reason. in≈ out≈",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -380,8 +412,10 @@ func TestTrialsAreRecorded(t *testing.T) {
 					if r.ErrorCode != "" {
 						r.ErrorCode += ": "
 					}
-					got = append(got, fmt.Sprintf("%s %d %s %s%s in%s out%s", r.Operation, r.Status, r.ErrorClass, r.ErrorCode, r.Error, in, out))
-					if r.KeyID != "" || r.Deployment != "public" || r.Connector == "" || r.Estimated && r.InputTokens == 0 || strings.Contains(fmt.Sprint(r), "quartz") {
+					got = append(got, fmt.Sprintf("%s %d %s %s%s in%s out%s", r.Operation, r.Status, r.ErrorClass, r.ErrorCode,
+						r.Error, in, out))
+					if r.KeyID != "" || r.Deployment != "public" || r.Connector == "" || r.Estimated && r.InputTokens == 0 ||
+						strings.Contains(fmt.Sprint(r), "quartz") {
 						t.Errorf("%+v", r)
 					}
 				}

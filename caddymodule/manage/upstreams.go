@@ -110,7 +110,8 @@ func (q question) models(ctx context.Context) ([]string, error) {
 	}
 	list, ok := link.ParseModels(data)
 	if !ok {
-		return nil, errors.New("the model server answered /v1/models with something other than a list of models; is the upstream's address that of an OpenAI-compatible server?")
+		return nil, errors.New("the model server answered /v1/models with something other than a list of models; is the " +
+			"upstream's address that of an OpenAI-compatible server?")
 	}
 	ids := slices.DeleteFunc(list.IDs, func(id string) bool { // for pages and terminals
 		return id == "" || len(id) > link.MaxField || text.Line(id) != id

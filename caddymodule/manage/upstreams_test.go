@@ -32,23 +32,29 @@ func TestUpstreamModels(t *testing.T) {
 		{"sorted, once each", models("b", "a", "b"), []string{"a", "b"}, ""},
 		{"none", answer(200, "application/json", `{"object":"list","data":[]}`), []string{}, ""},
 		{"null, as Ollama has it", answer(200, "application/json", `{"object":"list","data":null}`), []string{}, ""},
-		{"other members", answer(200, "application/json", `{"data":[{"id":"a","meta":{"x":[1]}}],"models":[{}]}`), []string{"a"}, ""},
+		{"other members", answer(200, "application/json", `{"data":[{"id":"a","meta":{"x":[1]}}],"models":[{}]}`),
+			[]string{"a"}, ""},
 		{
-			"hostile ids", models("ok", "", "a\x00b", "a\nb", "\u202eevil", "bad\xff", "<script>alert(1)</script>", strings.Repeat("x", 257), strings.Repeat("y", 256)),
+			"hostile ids", models("ok", "", "a\x00b", "a\nb", "\u202eevil", "bad\xff", "<script>alert(1)</script>",
+				strings.Repeat("x", 257), strings.Repeat("y", 256)),
 			[]string{"<script>alert(1)</script>", "ok", strings.Repeat("y", 256)},
 			"",
 		},
 		{"too many", models(many...), many[:1000], ""},
 		{"no list", answer(200, "application/json", `{"models":[]}`), nil, "something other than a list of models"},
-		{"list of something else", answer(200, "application/json", `{"data":["a"]}`), nil, "something other than a list of models"},
+		{"list of something else", answer(200, "application/json", `{"data":["a"]}`), nil,
+			"something other than a list of models"},
 		{"a page", answer(200, "text/html", `<html>hello</html>`), nil, "something other than a list of models"},
 		{"nothing", answer(200, "application/json", ``), nil, "something other than a list of models"},
 		{"cut off", answer(200, "application/json", `{"data":[{"id":"a"`), nil, "something other than a list of models"},
 		{"huge", answer(200, "application/json", `{"data":[{"id":"`+strings.Repeat("x", 3<<20)+`"}]}`), nil, "larger than"},
-		{"refused", answer(401, "application/json", `{"error":{"message":"wrong key"}}`), nil, "refused the connector's credentials"},
+		{"refused", answer(401, "application/json", `{"error":{"message":"wrong key"}}`), nil,
+			"refused the connector's credentials"},
 		{"an error page", answer(502, "text/html", `<html>bad</html>`), nil, "the model server answered HTTP 502: bad"},
-		{"error text with control characters", answer(500, "text/plain", "\x1b[31mred\n\nline"), nil, "HTTP 500: [31mred line"},
-		{"broken off", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"data":`); abort() }, nil, "closed the connection early"},
+		{"error text with control characters", answer(500, "text/plain", "\x1b[31mred\n\nline"), nil,
+			"HTTP 500: [31mred line"},
+		{"broken off", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"data":`); abort() }, nil,
+			"closed the connection early"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -77,7 +83,8 @@ func TestPanicOfUpstreamModels(t *testing.T) {
 	if len(got) != 1 || !strings.Contains(got[0].Error, "because of a defect") {
 		t.Errorf("answer = %+v", got)
 	}
-	if log := g.log.String(); !strings.Contains(log, "reading the models of a model server") || strings.Contains(log, caught.Secret) {
+	if log := g.log.String(); !strings.Contains(log, "reading the models of a model server") ||
+		strings.Contains(log, caught.Secret) {
 		t.Errorf("log: %s", log)
 	}
 }
@@ -86,9 +93,11 @@ func TestPanicOfUpstreamModels(t *testing.T) {
 // has its message.
 func TestUpstreamModelsOfSeveral(t *testing.T) {
 	g := newGateway(t)
-	home := g.connector("default", "home", map[string]http.Handler{"llama": models("l"), "vllm": answer(503, "text/plain", "loading"), "z": models()})
+	home := g.connector("default", "home",
+		map[string]http.Handler{"llama": models("l"), "vllm": answer(503, "text/plain", "loading"), "z": models()})
 	got := want[[]manage.UpstreamModels](g, 200, "GET", "/connectors/"+home.info.Connector+"/models", "")
-	if len(got) != 3 || !slices.Equal(got[0].Models, []string{"l"}) || got[1].Error != "the model server answered HTTP 503: loading" || got[2].Error != "" {
+	if len(got) != 3 || !slices.Equal(got[0].Models, []string{"l"}) ||
+		got[1].Error != "the model server answered HTTP 503: loading" || got[2].Error != "" {
 		t.Errorf("answer = %+v", got)
 	}
 	for err, part := range map[error]string{
@@ -128,7 +137,8 @@ func TestUpstreamModelsAreBoundedInTime(t *testing.T) {
 			_, _ = io.WriteString(w, `{"data":[`)
 			hang(w, r)
 		}
-		g.connector("default", "home", map[string]http.Handler{"a": http.HandlerFunc(hang), "b": models("m"), "c": http.HandlerFunc(stuck)})
+		g.connector("default", "home",
+			map[string]http.Handler{"a": http.HandlerFunc(hang), "b": models("m"), "c": http.HandlerFunc(stuck)})
 		begin := time.Now()
 		got, err := g.service.UpstreamModels(asOperator(t.Context()), "home")
 		if err != nil {
@@ -159,7 +169,8 @@ func TestOffers(t *testing.T) {
 	time.Sleep(2 * time.Millisecond) // lists are in the order of milliseconds
 	rack := g.connector("default", "rack", map[string]http.Handler{"vllm": nobody, "down": nobody, "strict": nobody})
 	g.connector("default", "elsewhere", nil)
-	g.tunnels.report(home.info.Connector, "ollama", lists("qwen3:8b:latest", "llama3", "hf.co/org/Model GGUF", "/srv/models/phi-4.gguf", "日本語"))
+	g.tunnels.report(home.info.Connector, "ollama",
+		lists("qwen3:8b:latest", "llama3", "hf.co/org/Model GGUF", "/srv/models/phi-4.gguf", "日本語"))
 	g.tunnels.report(rack.info.Connector, "vllm", lists("llama3", "big", "LLAMA3:latest"))
 	g.tunnels.report(rack.info.Connector, "down", health.Server{Known: true})
 	g.deployment("qwen3:8b", home, "", "")
@@ -219,11 +230,13 @@ func TestOffersOfKnownModel(t *testing.T) {
 		return list
 	}
 	// The upstream of qwen3:8b is not on rack, so that it needs a deployment of its own.
-	if got, wanted := offers(), []offer{{"LLAMA3.2:3b", "small", true}, {"phi", "phi", true}, {"qwen3:8b", "qwen3:8b-rack", false}}; !slices.Equal(got, wanted) {
+	if got, wanted := offers(), []offer{{"LLAMA3.2:3b", "small", true}, {"phi", "phi", true},
+		{"qwen3:8b", "qwen3:8b-rack", false}}; !slices.Equal(got, wanted) {
 		t.Errorf("offers %v, want %v", got, wanted)
 	}
 	set := want[map[string]any](g, 200, "PUT", "/deployments/small", `{"add_connector":"rack"}`)
-	if connectors := set["connectors"].([]any); len(connectors) != 2 || connectors[0] != home.info.Connector || set["model"] != "llama3.2:3b" {
+	if connectors := set["connectors"].([]any); len(connectors) != 2 || connectors[0] != home.info.Connector ||
+		set["model"] != "llama3.2:3b" {
 		t.Errorf("set: %v", set)
 	}
 	want[map[string]any](g, 200, "PUT", "/deployments/small", `{"add_connector":"rack"}`) // again
@@ -238,21 +251,25 @@ func TestOffersOfKnownModel(t *testing.T) {
 // A connector is shown with its models and deployments, and can be renamed while it is online.
 func TestConnector(t *testing.T) {
 	g := newGateway(t)
-	home := g.connector("default", "home", map[string]http.Handler{"ollama": http.NotFoundHandler(), "down": http.NotFoundHandler()})
+	home := g.connector("default", "home",
+		map[string]http.Handler{"ollama": http.NotFoundHandler(), "down": http.NotFoundHandler()})
 	g.connector("default", "rack", nil)
 	g.tunnels.report(home.info.Connector, "ollama", lists("qwen3:8b", "llama3"))
 	g.tunnels.report(home.info.Connector, "down", health.Server{Known: true})
 	g.deployment("qwen3:8b", home, "", "")
 	c := want[manage.ConnectorDetail](g, 200, "GET", "/connectors/home", "")
-	if c.ID != home.info.Connector || c.State != manage.Online || !slices.Equal(c.Deployments, []string{"qwen3:8b"}) || len(c.Models) != 2 {
+	if c.ID != home.info.Connector || c.State != manage.Online || !slices.Equal(c.Deployments, []string{"qwen3:8b"}) ||
+		len(c.Models) != 2 {
 		t.Errorf("connector: %+v", c)
 	}
 	for _, u := range c.Models {
-		if listed := slices.Equal(u.Models, []string{"llama3", "qwen3:8b"}); listed != (u.Upstream == "ollama") || (u.Error == "") != listed {
+		if listed := slices.Equal(u.Models, []string{"llama3", "qwen3:8b"}); listed != (u.Upstream == "ollama") ||
+			(u.Error == "") != listed {
 			t.Errorf("upstream: %+v", u)
 		}
 	}
-	if w := g.do("PATCH", "/connectors/home", `{"name":"rack"}`); w.Code != 409 || !strings.Contains(w.Body.String(), "already has a connector") {
+	if w := g.do("PATCH", "/connectors/home", `{"name":"rack"}`); w.Code != 409 ||
+		!strings.Contains(w.Body.String(), "already has a connector") {
 		t.Errorf("a name that is taken: %d %s", w.Code, w.Body)
 	}
 	renamed := want[manage.Connector](g, 200, "PATCH", "/connectors/home", `{"name":"gpu-box"}`)
@@ -273,15 +290,17 @@ func TestConnector(t *testing.T) {
 func TestUpstreamModelsAreAskedOnceAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGateway(t)
-		home := g.connector("default", "home", map[string]http.Handler{"a": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			time.Sleep(3 * time.Second)
-			models("m")(w, r)
-		})})
+		home := g.connector("default", "home",
+			map[string]http.Handler{"a": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				time.Sleep(3 * time.Second)
+				models("m")(w, r)
+			})})
 		for asked := range int64(2) {
 			var both sync.WaitGroup
 			for range 2 {
 				both.Go(func() {
-					if got, err := g.service.UpstreamModels(asOperator(t.Context()), "home"); err != nil || len(got) != 1 || len(got[0].Models) != 1 {
+					if got, err := g.service.UpstreamModels(asOperator(t.Context()), "home"); err != nil || len(got) != 1 ||
+						len(got[0].Models) != 1 {
 						t.Errorf("models = %+v, %v", got, err)
 					}
 				})

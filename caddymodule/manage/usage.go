@@ -16,7 +16,8 @@ import (
 
 // Usage selects usage, and how to sum it up.
 type Usage struct {
-	From   string `json:"from" need:"filled"`   // first day in UTC, like 2026-11-21, or hour, like 2026-11-21T15; "": 29 days before the last
+	// first day in UTC, like 2026-11-21, or hour, like 2026-11-21T15; "": 29 days before the last
+	From   string `json:"from" need:"filled"`
 	To     string `json:"to" need:"filled"`     // last day, or hour; "": today
 	By     string `json:"by" need:"filled"`     // key, model, user, day, hour, or several with commas; "": day
 	Format string `json:"format" need:"filled"` // json or csv; "": json
@@ -114,7 +115,9 @@ func (s *Service) Usage(ctx context.Context, u Usage) ([]UsageSum, error) {
 	}
 	s.nameSums(account, sums)
 	slices.SortFunc(sums, func(a, b UsageSum) int {
-		return cmp.Or(cmp.Compare(a.Hour, b.Hour), cmp.Compare(a.Day, b.Day), cmp.Compare(a.UserName, b.UserName), cmp.Compare(a.UserID, b.UserID), cmp.Compare(a.KeyName, b.KeyName), cmp.Compare(a.KeyID, b.KeyID), cmp.Compare(a.Model, b.Model))
+		return cmp.Or(cmp.Compare(a.Hour, b.Hour), cmp.Compare(a.Day, b.Day), cmp.Compare(a.UserName, b.UserName),
+			cmp.Compare(a.UserID, b.UserID), cmp.Compare(a.KeyName, b.KeyName), cmp.Compare(a.KeyID, b.KeyID),
+			cmp.Compare(a.Model, b.Model))
 	})
 	return sums, nil
 }
@@ -190,7 +193,8 @@ func (u Usage) by() (b by, err error) {
 	for name := range strings.SplitSeq(u.By, ",") {
 		column := columns[name]
 		if column == nil || *column {
-			return b, badRequest("query parameter %q is %.40q; it must be key, model, user, day, hour, or several of them with commas", "by", u.By)
+			return b, badRequest("query parameter %q is %.40q; it must be key, model, user, day, hour, or several of them "+
+				"with commas", "by", u.By)
 		}
 		*column = true
 	}
@@ -225,7 +229,8 @@ func writeCSV(w io.Writer, sums []UsageSum) error {
 		return err
 	}
 	for _, sum := range sums {
-		row := []string{sum.Hour, sum.Day, cell(sum.UserID), cell(sum.UserName), cell(sum.KeyID), cell(sum.KeyName), cell(sum.Model)}
+		row := []string{sum.Hour, sum.Day, cell(sum.UserID), cell(sum.UserName), cell(sum.KeyID), cell(sum.KeyName),
+			cell(sum.Model)}
 		for _, n := range reflect.ValueOf(sum.Usage).Fields() {
 			row = append(row, strconv.FormatInt(n.Int(), 10))
 		}

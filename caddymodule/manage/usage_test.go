@@ -65,14 +65,17 @@ func checkSums(t *testing.T, dir string, random *rand.Rand) {
 	var want store.Usage
 	for step := range 12 {
 		st, log := open(store.Options{Edge: []string{"", "a", "b"}[step%3]})
-		k, _, err := st.CreateKey(t.Context(), store.Key{Account: store.DefaultAccount, Name: fmt.Sprint("key ", step), Scope: "*"})
+		k, _, err := st.CreateKey(t.Context(),
+			store.Key{Account: store.DefaultAccount, Name: fmt.Sprint("key ", step), Scope: "*"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for range 40 {
 			r := activity.Request{
-				Time: now().Add(-time.Duration(random.IntN(48)) * time.Hour), KeyID: k.ID, KeyName: k.Name, Deployment: []string{"", "m", "org/m:8b"}[random.IntN(3)],
-				ErrorClass:  []string{"", activity.CallerError, activity.PolicyError, activity.GatewayError, activity.UpstreamError}[random.IntN(5)],
+				Time: now().Add(-time.Duration(random.IntN(48)) * time.Hour), KeyID: k.ID, KeyName: k.Name,
+				Deployment: []string{"", "m", "org/m:8b"}[random.IntN(3)],
+				ErrorClass: []string{"", activity.CallerError, activity.PolicyError, activity.GatewayError,
+					activity.UpstreamError}[random.IntN(5)],
 				InputTokens: random.IntN(1000), OutputTokens: random.IntN(1000), Estimated: random.IntN(2) == 0, BusyMillis: 5,
 			}
 			if random.IntN(2) == 0 {
@@ -102,7 +105,8 @@ func checkSums(t *testing.T, dir string, random *rand.Rand) {
 		for _, by := range []string{"day", "key", "model", "user", "key,model", "model,day", "day,user,key,model"} {
 			sums := usageOf(t, service, manage.Usage{From: first.Format(time.DateOnly), To: last.Format(time.DateOnly), By: by})
 			got := sumOf(sums)
-			if got.Requests != want.Requests || got.InputTokens != want.InputTokens || got.OutputTokens != want.OutputTokens || got.Errors() != want.CallerErrors || got.BusyMillis != 5*want.Requests {
+			if got.Requests != want.Requests || got.InputTokens != want.InputTokens || got.OutputTokens != want.OutputTokens ||
+				got.Errors() != want.CallerErrors || got.BusyMillis != 5*want.Requests {
 				t.Errorf("step %d, by %s: %+v, not %+v", step, by, got, want)
 			}
 			if !slices.IsSortedFunc(sums, func(a, b manage.UsageSum) int { return strings.Compare(a.Day, b.Day) }) {
@@ -111,7 +115,8 @@ func checkSums(t *testing.T, dir string, random *rand.Rand) {
 		}
 		// The hours of a day are the day.
 		today := manage.Usage{From: last.Format(time.DateOnly), By: "day"}
-		hours := manage.Usage{From: last.Format(time.DateOnly) + "T00", To: last.Format(time.DateOnly) + "T23", By: "hour,key"}
+		hours := manage.Usage{From: last.Format(time.DateOnly) + "T00", To: last.Format(time.DateOnly) + "T23",
+			By: "hour,key"}
 		if got, want := sumOf(usageOf(t, service, hours)), sumOf(usageOf(t, service, today)); got != want {
 			t.Errorf("step %d: %+v by hour, %+v by day", step, got, want)
 		}
@@ -133,18 +138,21 @@ func TestUsage(t *testing.T) {
 	hour := func(ago int) string { return now.Add(-time.Duration(ago) * time.Hour).Format(store.HourOnly) }
 	day := func(ago int) string { return now.AddDate(0, 0, -ago).Format(time.DateOnly) }
 	record := func(ago int, key, name, model string) {
-		g.activity.Record("default", activity.Request{Time: now.AddDate(0, 0, -ago), KeyID: key, KeyName: name, Deployment: model, InputTokens: 3, OutputTokens: 4, Estimated: true})
+		g.activity.Record("default",
+			activity.Request{Time: now.AddDate(0, 0, -ago), KeyID: key, KeyName: name, Deployment: model, InputTokens: 3,
+				OutputTokens: 4, Estimated: true})
 	}
 	record(0, id, "old name", "m")
 	record(0, "key_gone", "=gone", "m")
 	record(29, id, "old name", "")
 	record(30, id, "old name", "m")
 	for query, want := range map[string][]string{
-		"":                                    {day(29) + "|||||1", day(0) + "|||||2"},
-		"?by=day":                             {day(29) + "|||||1", day(0) + "|||||2"},
-		"?by=key":                             {"||key_gone|=gone||1", "||" + id + "|@laptop||2"},
-		"?by=model":                           {"|||||1", "||||m|2"},
-		"?by=key,model":                       {"||key_gone|=gone|m|1", "||" + id + "|@laptop||1", "||" + id + "|@laptop|m|1"},
+		"":          {day(29) + "|||||1", day(0) + "|||||2"},
+		"?by=day":   {day(29) + "|||||1", day(0) + "|||||2"},
+		"?by=key":   {"||key_gone|=gone||1", "||" + id + "|@laptop||2"},
+		"?by=model": {"|||||1", "||||m|2"},
+		"?by=key,model": {"||key_gone|=gone|m|1", "||" + id + "|@laptop||1",
+			"||" + id + "|@laptop|m|1"},
 		"?by=model,day":                       {day(29) + "|||||1", day(0) + "||||m|2"},
 		"?to=" + day(29) + "&from=" + day(30): {day(30) + "|||||1", day(29) + "|||||1"},
 		"?to=" + day(60):                      nil,
@@ -156,7 +164,8 @@ func TestUsage(t *testing.T) {
 	} {
 		var got []string
 		for _, u := range wantAs[[]manage.UsageSum](g, anna, 200, "GET", "/usage"+query, "") {
-			got = append(got, fmt.Sprintf("%s|%s|%s|%s|%s|%d", u.Hour+u.Day, u.UserName, u.KeyID, u.KeyName, u.Model, u.Requests))
+			got = append(got, fmt.Sprintf("%s|%s|%s|%s|%s|%d", u.Hour+u.Day, u.UserName, u.KeyID, u.KeyName, u.Model,
+				u.Requests))
 			if u.InputTokens != 3*u.Requests || u.OutputTokens != 4*u.Requests || u.EstimatedTokens != 7*u.Requests {
 				t.Errorf("%s: %+v", query, u)
 			}
@@ -166,16 +175,21 @@ func TestUsage(t *testing.T) {
 		}
 	}
 	for _, query := range []string{
-		"?from=x", "?to=2026-02-30", "?from=" + day(366), "?from=" + day(1) + "&to=" + day(2), "?by=person", "?by=hour&from=" + day(0), "?from=" + hour(48), "?by=key,key", "?by=", "?from=", "?format=xml", "?days=7", "?by=day&by=key",
+		"?from=x", "?to=2026-02-30", "?from=" + day(366), "?from=" + day(1) + "&to=" + day(2), "?by=person",
+		"?by=hour&from=" + day(0), "?from=" + hour(48), "?by=key,key", "?by=", "?from=", "?format=xml", "?days=7",
+		"?by=day&by=key",
 	} {
 		wantAs[map[string]any](g, anna, 400, "GET", "/usage"+query, "")
 	}
 	w := g.doAs(anna, "GET", "/usage?by=key,model&format=csv", "")
 	rows, err := csv.NewReader(w.Body).ReadAll()
-	if err != nil || w.Code != http.StatusOK || w.Header().Get("Content-Type") != "text/csv; charset=utf-8" || w.Header().Get("Content-Disposition") != `attachment; filename="usage.csv"` {
+	if err != nil || w.Code != http.StatusOK || w.Header().Get("Content-Type") != "text/csv; charset=utf-8" ||
+		w.Header().Get("Content-Disposition") != `attachment; filename="usage.csv"` {
 		t.Fatalf("%d %v, %v", w.Code, w.Header(), err)
 	}
-	if len(rows) != 4 || !slices.Equal(rows[0][:9], []string{"hour", "day", "user_id", "user_name", "key_id", "key_name", "model", "requests", "model_requests"}) || rows[0][len(rows[0])-1] != "first_token_ms" {
+	if len(rows) != 4 || !slices.Equal(rows[0][:9],
+		[]string{"hour", "day", "user_id", "user_name", "key_id", "key_name", "model", "requests", "model_requests"}) ||
+		rows[0][len(rows[0])-1] != "first_token_ms" {
 		t.Errorf("%q", rows)
 	}
 	// Names are not formulas.

@@ -18,8 +18,9 @@ var refusals = []struct {
 	{store.ErrExpired, denyExpired},
 	{store.ErrDenied, denyDenied},
 	{store.ErrUsed, &link.Deny{
-		Code:    link.DenyPairingUsed,
-		Message: "another device has already used this pairing code, and each code works for one device only; start a new pairing on the console for this one",
+		Code: link.DenyPairingUsed,
+		Message: "another device has already used this pairing code, and each code works for one device only; start a new " +
+			"pairing on the console for this one",
 	}},
 }
 
@@ -30,12 +31,14 @@ var (
 		Message: "unknown pairing code; compare it with the one on the console, or start a new pairing there",
 	}
 	denyExpired = &link.Deny{
-		Code:    link.DenyPairingExpired,
-		Message: "the pairing code expired before this device was approved; start a new pairing on the console and use its code",
+		Code: link.DenyPairingExpired,
+		Message: "the pairing code expired before this device was approved; start a new pairing on the console and use its " +
+			"code",
 	}
 	denyDenied = &link.Deny{
-		Code:    link.DenyPairingDenied,
-		Message: "a user of the gateway has denied this device or canceled its pairing code; if that was a mistake, start a new pairing on the console",
+		Code: link.DenyPairingDenied,
+		Message: "a user of the gateway has denied this device or canceled its pairing code; if that was a mistake, start " +
+			"a new pairing on the console",
 	}
 	denyNoToken = &link.Deny{
 		Code:    link.DenyUnavailable,

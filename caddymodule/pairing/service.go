@@ -66,7 +66,8 @@ func New(o Options) *Service {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	s := &Service{options: o, guesses: newGuesses(), tickets: make(map[string]*ticket), codes: make(map[string]string), peers: make(map[*peer]struct{})}
+	s := &Service{options: o, guesses: newGuesses(), tickets: make(map[string]*ticket), codes: make(map[string]string),
+		peers: make(map[*peer]struct{})}
 	s.unwatch = s.options.Store.Subscribe(s.onChange)
 	return s
 }
@@ -149,7 +150,8 @@ func (s *Service) Claim(ctx context.Context, device tunnel.Device) (tunnel.Ticke
 	if deny != nil {
 		return tunnel.Ticket{}, deny
 	}
-	t := &ticket{id: p.ID, account: p.Account, secret: device.Secret, ends: p.ExpiresAt, decided: make(chan tunnel.Decision, 1)}
+	t := &ticket{id: p.ID, account: p.Account, secret: device.Secret, ends: p.ExpiresAt,
+		decided: make(chan tunnel.Decision, 1)}
 	if !s.admit(t) {
 		return tunnel.Ticket{}, denyShutdown
 	}
@@ -205,7 +207,8 @@ func (s *Service) claim(ctx context.Context, device tunnel.Device, fingerprint s
 
 // beginLimit reports that the limits of all networks begin to reject codes.
 func (s *Service) beginLimit() {
-	s.options.Logger.Warn("too many wrong pairing codes from many networks: some codes are rejected without a check, and their devices asked to retry")
+	s.options.Logger.Warn("too many wrong pairing codes from many networks: some codes are rejected without a check, " +
+		"and their devices asked to retry")
 	if s.options.Limited != nil {
 		s.options.Limited()
 	}

@@ -20,7 +20,8 @@ func TestApproved(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		p, code := b.start()
 		ticket := b.claim(device(code, "box"))
-		if ticket.ID != p.ID || !ticket.ExpiresAt.Equal(p.ExpiresAt) || ticket.Fingerprint != link.Fingerprint(pin, secret("box")) {
+		if ticket.ID != p.ID || !ticket.ExpiresAt.Equal(p.ExpiresAt) ||
+			ticket.Fingerprint != link.Fingerprint(pin, secret("box")) {
 			b.Errorf("ticket %+v of the pairing %+v", ticket, p)
 		}
 		got, ok := b.store.Pairing(account, p.ID)
@@ -122,7 +123,8 @@ func TestClockSetBack(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b := &bench{T: t, store: st, service: pairing.New(pairing.Options{Store: st, Token: token, Pin: func() string { return pin }, Now: now})}
+		b := &bench{T: t, store: st,
+			service: pairing.New(pairing.Options{Store: st, Token: token, Pin: func() string { return pin }, Now: now})}
 		defer b.close()
 		_, code := b.start()
 		ticket := b.claim(device(code, "box"))
@@ -226,7 +228,8 @@ func TestRestart(t *testing.T) {
 		t.Errorf("the device comes back as %+v", first)
 	}
 	b.undecided(first)
-	if got := b.decision(b.claim(device(approvedCode, "second"))).TunnelToken; !strings.HasSuffix(got, "/"+secret("second")) {
+	if got := b.decision(b.claim(device(approvedCode, "second"))).TunnelToken; !strings.HasSuffix(got,
+		"/"+secret("second")) {
 		t.Errorf("token %q", got)
 	}
 	b.approve(pending.ID)
@@ -255,12 +258,13 @@ func TestTokenFails(t *testing.T) {
 	t.Parallel()
 	st := storetest.New(t)
 	broken := true
-	service := pairing.New(pairing.Options{Store: st, Pin: func() string { return pin }, Token: func(id, secret string) (string, error) {
-		if broken {
-			return "", errors.New("no address")
-		}
-		return token(id, secret)
-	}})
+	service := pairing.New(pairing.Options{Store: st, Pin: func() string { return pin },
+		Token: func(id, secret string) (string, error) {
+			if broken {
+				return "", errors.New("no address")
+			}
+			return token(id, secret)
+		}})
 	b := &bench{T: t, store: st, service: service}
 	defer b.close()
 	p, code := b.start()
@@ -289,7 +293,8 @@ func TestNeitherRightNorWrong(t *testing.T) {
 	odd := device(wrong, "box")
 	odd.Secret = "short"
 	for range 20 {
-		if _, deny := b.service.Claim(ended, device(code, "box")); deny == nil || deny.Code != link.DenyUnavailable || !deny.Retry {
+		if _, deny := b.service.Claim(ended, device(code, "box")); deny == nil || deny.Code != link.DenyUnavailable ||
+			!deny.Retry {
 			t.Fatalf("denied with %+v", deny)
 		}
 		b.refused(odd, link.DenyHello)

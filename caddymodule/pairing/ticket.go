@@ -104,7 +104,8 @@ func (s *Service) settle(t *ticket) {
 func (s *Service) grant(t *ticket, p store.Pairing) tunnel.Decision {
 	token, err := s.options.Token(p.Connector, t.secret)
 	if err != nil {
-		s.options.Logger.Error("failed to create the tunnel token of a paired device", "pairing_id", p.ID, "connector_id", p.Connector, "error", err)
+		s.options.Logger.Error("failed to create the tunnel token of a paired device", "pairing_id", p.ID, "connector_id",
+			p.Connector, "error", err)
 		return tunnel.Decision{Deny: denyNoToken}
 	}
 	return tunnel.Decision{TunnelToken: token}

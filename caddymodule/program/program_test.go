@@ -5,7 +5,8 @@ import "testing"
 func TestNamedAsTyped(t *testing.T) {
 	defer func(before string) { Typed = before }(Typed)
 	for started, want := range map[string]string{
-		"bin/caddy": "bin/caddy gateway status", "caddy": "caddy gateway status", "/tmp/x/program.test": "caddy gateway status",
+		"bin/caddy": "bin/caddy gateway status", "caddy": "caddy gateway status",
+		"/tmp/x/program.test":   "caddy gateway status",
 		"/opt/my gateway/caddy": "caddy gateway status",
 	} {
 		Typed = typed(started)

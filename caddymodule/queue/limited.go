@@ -189,7 +189,8 @@ func (d *limited) load(ctx context.Context, q *Queues, a *limitedAccount, r *Req
 			return
 		}
 		if err != nil {
-			d.logger.Error("failed to read the usage for limits, counting from now on", "account_id", r.Account, "key_id", key, "error", err)
+			d.logger.Error("failed to read the usage for limits, counting from now on", "account_id", r.Account, "key_id", key,
+				"error", err)
 		}
 		a.loaded(q, r, key, day, month, err == nil)
 	}
@@ -288,7 +289,8 @@ func (q *Queues) enterLimited(ctx context.Context, r Request) (Place, error) {
 		}
 		t.waited = t.waited || waited
 	}
-	return Place{waited: t.waited, look: limits.Look{States: t.states}, leave: func(used limits.Used) { t.leave(t.of[:], used) }}, nil
+	return Place{waited: t.waited, look: limits.Look{States: t.states},
+		leave: func(used limits.Used) { t.leave(t.of[:], used) }}, nil
 }
 
 // look returns what the limits leave.
@@ -324,7 +326,8 @@ func (t *ticket) tooMany(i int, err error) error {
 	}
 	const retry = 5 * time.Second
 	l := t.of[i].line
-	state := limits.State{Limit: limits.Concurrency, Of: [...]string{limits.OfAccount, limits.OfKey}[i], Max: int64(l.limit(l.name)), Used: l.running.Load()}
+	state := limits.State{Limit: limits.Concurrency, Of: [...]string{limits.OfAccount, limits.OfKey}[i],
+		Max: int64(l.limit(l.name)), Used: l.running.Load()}
 	return &limits.Refusal{State: state, WaitMillis: retry.Milliseconds(), States: t.states}
 }
 

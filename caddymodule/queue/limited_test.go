@@ -141,7 +141,8 @@ func TestLimitedWaits(t *testing.T) {
 
 // TestLimitedTogether sends 200 requests at once of a key with 100 tokens per minute.
 func TestLimitedTogether(t *testing.T) {
-	q := newLimited(&source{ofKey: limits.UsageLimits{TokensPerMinute: 100}, ofAccount: limits.UsageLimits{TokensPerDay: 1000}})
+	q := newLimited(&source{ofKey: limits.UsageLimits{TokensPerMinute: 100},
+		ofAccount: limits.UsageLimits{TokensPerDay: 1000}})
 	var admitted, refused atomic.Int64
 	var all sync.WaitGroup
 	for range 200 {
@@ -163,7 +164,8 @@ func TestLimitedTogether(t *testing.T) {
 
 func TestLimitedConcurrency(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &source{ofKey: limits.UsageLimits{Concurrency: 1, TokensPerDay: 100}, ofAccount: limits.UsageLimits{Concurrency: 2}}
+		s := &source{ofKey: limits.UsageLimits{Concurrency: 1, TokensPerDay: 100},
+			ofAccount: limits.UsageLimits{Concurrency: 2}}
 		q := newLimited(s)
 		a1, _ := enter(t, q, "a", need)
 		b1, _ := enter(t, q, "b", need)
@@ -197,7 +199,8 @@ func TestLimitedConcurrency(t *testing.T) {
 		}
 		_, err = q.EnterLimited(t.Context(), "a", client("a"), need, queue.Bounds{Length: -1})
 		refused, _ := errors.AsType[*limits.Refusal](err)
-		if refused == nil || refused.Limit != limits.Concurrency || refused.Of != limits.OfKey || refused.Max != 1 || refused.Used != 1 {
+		if refused == nil || refused.Limit != limits.Concurrency || refused.Of != limits.OfKey || refused.Max != 1 ||
+			refused.Used != 1 {
 			t.Errorf("a full line: %v", err)
 		}
 		if l := look(t, q, "a"); l.Day.Tokens != 20 || l.States[0].Used != 30 {

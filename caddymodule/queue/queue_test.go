@@ -140,13 +140,15 @@ func TestFullQueue(t *testing.T) {
 		h.come(t.Context(), b, "a1", "a2", "a3", "a4", "a5")
 		h.expect("one key alone", &h.refused, "a5: "+queue.ErrFull.Error())
 		h.come(t.Context(), b, "b1", "b2", "c1")
-		h.expect("three keys", &h.refused, "a5: "+queue.ErrFull.Error(), "a4: "+queue.ErrFull.Error(), "b2: "+queue.ErrFull.Error(), "a3: "+queue.ErrFull.Error())
+		h.expect("three keys", &h.refused, "a5: "+queue.ErrFull.Error(), "a4: "+queue.ErrFull.Error(),
+			"b2: "+queue.ErrFull.Error(), "a3: "+queue.ErrFull.Error())
 		for range 3 {
 			h.leave()
 		}
 		h.expect("order", &h.order, "a1", "a2", "b1", "c1")
 		h.come(t.Context(), queue.Bounds{Length: -1}, "d1")
-		h.expect("without a queue", &h.refused, "a5: "+queue.ErrFull.Error(), "a4: "+queue.ErrFull.Error(), "b2: "+queue.ErrFull.Error(), "a3: "+queue.ErrFull.Error(), "d1: "+queue.ErrFull.Error())
+		h.expect("without a queue", &h.refused, "a5: "+queue.ErrFull.Error(), "a4: "+queue.ErrFull.Error(),
+			"b2: "+queue.ErrFull.Error(), "a3: "+queue.ErrFull.Error(), "d1: "+queue.ErrFull.Error())
 		h.leave()
 	})
 }
@@ -341,7 +343,8 @@ func TestManyDeployments(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	for i := range n {
-		p, _ := q.Enter(t.Context(), queue.Name{Account: "default", Deployment: strconv.Itoa(i)}, client("key"), queue.Bounds{})
+		p, _ := q.Enter(t.Context(), queue.Name{Account: "default", Deployment: strconv.Itoa(i)}, client("key"),
+			queue.Bounds{})
 		p.Leave()
 	}
 	runtime.ReadMemStats(&after)

@@ -21,7 +21,8 @@ func TestQuotas(t *testing.T) {
 		})
 		return got
 	}
-	if got := quotas(); len(got) != 1 || len(got["k"]) != 1 || got["k"][0].Limit != limits.TokensPerDay || got["k"][0].Used != 10 {
+	if got := quotas(); len(got) != 1 || len(got["k"]) != 1 || got["k"][0].Limit != limits.TokensPerDay ||
+		got["k"][0].Used != 10 {
 		t.Errorf("%+v", got)
 	}
 	s.set(limits.UsageLimits{TokensPerDay: 200})

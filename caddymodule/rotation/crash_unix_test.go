@@ -110,9 +110,10 @@ func gatewayMain(dir string) error {
 	}
 	logger := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	var hub *tunnel.Hub
-	service := deadly{rotation.New(rotation.Options{Store: st, Logger: logger, Token: func(id, secret string) (string, error) {
-		return link.Token{Server: hub.Addr().String(), Pin: hub.Pin(), Connector: id, Secret: secret}.Encode(), nil
-	}})}
+	service := deadly{rotation.New(rotation.Options{Store: st, Logger: logger,
+		Token: func(id, secret string) (string, error) {
+			return link.Token{Server: hub.Addr().String(), Pin: hub.Pin(), Connector: id, Secret: secret}.Encode(), nil
+		}})}
 	authenticate := func(_ context.Context, id, secret string) (tunnel.Connector, error) {
 		c, err := st.AuthenticateConnector(id, secret)
 		return tunnel.Connector{ID: c.ID, Name: c.Name, Account: c.Account}, err
@@ -123,7 +124,8 @@ func gatewayMain(dir string) error {
 		return err
 	}
 	key := make([]byte, 32) // of this test: the same after a restart
-	if err := hub.Listen(socket, tunnel.Secrets{Identity: tunnel.Identity{Key: identity}, Reset: key, Token: key}); err != nil {
+	if err := hub.Listen(socket, tunnel.Secrets{Identity: tunnel.Identity{Key: identity}, Reset: key,
+		Token: key}); err != nil {
 		return err
 	}
 	select {}
@@ -201,7 +203,8 @@ func newStage(t *testing.T) *stage {
 	token := link.Token{Server: udp.LocalAddr().String(), Pin: pin, Connector: c.ID, Secret: secret}
 	upstream := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(upstream.Close)
-	config := fmt.Sprintf("{\n  \"tunnel_token\": %q,\n  \"upstream\": %q, \"transport\": \"quic\"\n}\n", token.Encode(), upstream.URL)
+	config := fmt.Sprintf("{\n  \"tunnel_token\": %q,\n  \"upstream\": %q, \"transport\": \"quic\"\n}\n", token.Encode(),
+		upstream.URL)
 	if err := os.WriteFile(filepath.Join(s.dir, "connector.json"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -352,7 +355,8 @@ func (s *stage) check() {
 		s.t.Errorf("there are files left over: %v, %v", files, err)
 	}
 	for _, p := range s.programs {
-		if log := strings.Join(p.log, "\n"); strings.Contains(log, "ptt_") || strings.Contains(log, s.old) || strings.Contains(log, token.Secret) {
+		if log := strings.Join(p.log, "\n"); strings.Contains(log, "ptt_") || strings.Contains(log, s.old) ||
+			strings.Contains(log, token.Secret) {
 			s.t.Errorf("a log has a secret:\n%s", log)
 		}
 	}

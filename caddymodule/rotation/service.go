@@ -111,7 +111,8 @@ func (s *Service) Confirm(ctx context.Context, connectorID, pin string) {
 		return
 	}
 	if err := s.options.Store.ConfirmPin(ctx, connectorID, pin); err != nil {
-		s.options.Logger.Error("failed to record that a connector has the next pin", "connector_id", connectorID, "error", err)
+		s.options.Logger.Error("failed to record that a connector has the next pin", "connector_id", connectorID,
+			"error", err)
 	}
 }
 
@@ -122,9 +123,11 @@ func (s *Service) Rotated(ctx context.Context, connectorID string, answer link.R
 	}
 	err := s.options.Store.FailRotation(ctx, connectorID, answer.Error)
 	if err != nil {
-		s.options.Logger.Error("failed to record why a connector's token was not rotated", "connector_id", connectorID, "error", err)
+		s.options.Logger.Error("failed to record why a connector's token was not rotated", "connector_id", connectorID,
+			"error", err)
 	} else {
-		s.options.Logger.Warn("connector failed to save its new token: the old one stays valid", "connector_id", connectorID, "reason", answer.Error)
+		s.options.Logger.Warn("connector failed to save its new token: the old one stays valid", "connector_id", connectorID,
+			"reason", answer.Error)
 	}
 	return err == nil
 }
@@ -140,7 +143,8 @@ func (s *Service) finish(ctx context.Context, connectorID string, number int64) 
 	c, done, err := s.options.Store.FinishRotation(ctx, connectorID, number)
 	switch {
 	case err != nil:
-		s.options.Logger.Error("failed to finish a rotation: the old token stays valid, too", "connector_id", connectorID, "error", err)
+		s.options.Logger.Error("failed to finish a rotation: the old token stays valid, too", "connector_id", connectorID,
+			"error", err)
 	case done:
 		s.options.Logger.Info("connector token rotated", "connector_id", connectorID, "name", c.Name, "account_id", c.Account)
 	}

@@ -11,7 +11,8 @@ import (
 const introduction = "I am Postern's built-in scripted model, not a real one. " +
 	"Your request came all the way through the gateway and its tunnel to me, and this answer takes the same way back. "
 
-const farewell = "I cannot think about it, but a model server can: start one on this machine, or name one with --connect, and ask again."
+const farewell = "I cannot think about it, but a model server can: start one on this machine, or name one with " +
+	"--connect, and ask again."
 
 // quoteRunes is the maximum length of the quoted user text.
 const quoteRunes = 200

@@ -96,10 +96,14 @@ func TestErrors(t *testing.T) {
 		message, param           string
 	}{
 		{"no messages", "POST", "/v1/chat/completions", `{}`, 400, "messages must have at least one message.", "messages"},
-		{"several answers", "POST", "/v1/chat/completions", `{"n":2,"messages":[{"role":"user"}]}`, 400, "This model returns a single answer: n must be 1.", "n"},
-		{"no tokens", "POST", "/v1/chat/completions", `{"max_tokens":-1,"messages":[{"role":"user"}]}`, 400, "max_tokens must be at least 1.", "max_tokens"},
-		{"wrong type", "POST", "/v1/chat/completions", `{"stream":"yes"}`, 400, "The request body is not valid: json: cannot unmarshal string into Go struct field chatRequest.stream of type bool.", ""},
-		{"no JSON", "POST", "/v1/chat/completions", `hello`, 400, "The request body is not valid: invalid character 'h' looking for beginning of value.", ""},
+		{"several answers", "POST", "/v1/chat/completions", `{"n":2,"messages":[{"role":"user"}]}`, 400,
+			"This model returns a single answer: n must be 1.", "n"},
+		{"no tokens", "POST", "/v1/chat/completions", `{"max_tokens":-1,"messages":[{"role":"user"}]}`, 400,
+			"max_tokens must be at least 1.", "max_tokens"},
+		{"wrong type", "POST", "/v1/chat/completions", `{"stream":"yes"}`, 400,
+			"The request body is not valid: json: cannot unmarshal string into Go struct field chatRequest.stream of type bool.", ""},
+		{"no JSON", "POST", "/v1/chat/completions", `hello`, 400,
+			"The request body is not valid: invalid character 'h' looking for beginning of value.", ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -123,17 +127,20 @@ func TestErrors(t *testing.T) {
 
 func TestChatSaysThatItIsScripted(t *testing.T) {
 	w := serve(t, "POST", "/v1/chat/completions",
-		`{"model":"x","messages":[{"role":"system","content":"be brief"},{"role":"user","content":[{"type":"text","text":"hello  there"},{"type":"image_url"}]}]}`)
+		`{"model":"x","messages":[{"role":"system","content":"be brief"},{"role":"user","content":[{"type":"text",`+
+			`"text":"hello  there"},{"type":"image_url"}]}]}`)
 	got := into[answer](t, w.Body.Bytes())
 	choice := got.Choices[0]
 	text := *choice.Message.Content
-	if !strings.HasPrefix(text, "I am Postern's built-in scripted model, not a real one.") || !strings.Contains(text, "You wrote: “hello there”.") {
+	if !strings.HasPrefix(text, "I am Postern's built-in scripted model, not a real one.") ||
+		!strings.Contains(text, "You wrote: “hello there”.") {
 		t.Errorf("text %q", text)
 	}
 	if *choice.FinishReason != "stop" || got.Model != ModelID || got.Object != "chat.completion" || got.Created == 0 {
 		t.Errorf("got %s", w.Body)
 	}
-	if got.Usage.PromptTokens != 4 || got.Usage.CompletionTokens != len(tokens(text)) || got.Usage.TotalTokens != 4+len(tokens(text)) {
+	if got.Usage.PromptTokens != 4 || got.Usage.CompletionTokens != len(tokens(text)) ||
+		got.Usage.TotalTokens != 4+len(tokens(text)) {
 		t.Errorf("usage %+v", got.Usage)
 	}
 }
@@ -141,13 +148,15 @@ func TestChatSaysThatItIsScripted(t *testing.T) {
 func TestChatStreamEqualsWhole(t *testing.T) {
 	const body = `"messages":[{"role":"user","content":"grüß dich"}],"max_completion_tokens":30`
 	whole := into[answer](t, serve(t, "POST", "/v1/chat/completions", `{`+body+`}`).Body.Bytes())
-	chunks := streamed[answer](t, serve(t, "POST", "/v1/chat/completions", `{"stream":true,"stream_options":{"include_usage":true},`+body+`}`))
+	chunks := streamed[answer](t,
+		serve(t, "POST", "/v1/chat/completions", `{"stream":true,"stream_options":{"include_usage":true},`+body+`}`))
 
 	usageChunk, finishChunk := chunks[len(chunks)-1], chunks[len(chunks)-2]
 	if len(usageChunk.Choices) != 0 || *usageChunk.Usage != *whole.Usage {
 		t.Errorf("usage chunk %+v, want %+v", usageChunk, whole.Usage)
 	}
-	if finish := finishChunk.Choices[0].FinishReason; finish == nil || *finish != "length" || *whole.Choices[0].FinishReason != "length" {
+	if finish := finishChunk.Choices[0].FinishReason; finish == nil || *finish != "length" ||
+		*whole.Choices[0].FinishReason != "length" {
 		t.Errorf("finish chunk %+v", finishChunk)
 	}
 	if chunks[0].Choices[0].Delta.Role != "assistant" {
@@ -155,7 +164,8 @@ func TestChatStreamEqualsWhole(t *testing.T) {
 	}
 	text := ""
 	for i, chunk := range chunks[:len(chunks)-2] {
-		if chunk.ID != chunks[0].ID || chunk.Object != "chat.completion.chunk" || chunk.Usage != nil || chunk.Choices[0].FinishReason != nil {
+		if chunk.ID != chunks[0].ID || chunk.Object != "chat.completion.chunk" || chunk.Usage != nil ||
+			chunk.Choices[0].FinishReason != nil {
 			t.Errorf("chunk %d: %+v", i, chunk)
 		}
 		text += *chunk.Choices[0].Delta.Content
@@ -169,7 +179,8 @@ func TestChatStreamEqualsWhole(t *testing.T) {
 }
 
 func TestChatWithoutUsageChunk(t *testing.T) {
-	for _, chunk := range streamed[answer](t, serve(t, "POST", "/v1/chat/completions", `{"stream":true,"messages":[{"role":"user"}]}`)) {
+	for _, chunk := range streamed[answer](t,
+		serve(t, "POST", "/v1/chat/completions", `{"stream":true,"messages":[{"role":"user"}]}`)) {
 		if len(chunk.Choices) != 1 || chunk.Usage != nil {
 			t.Errorf("chunk %+v", chunk)
 		}
@@ -185,7 +196,8 @@ func TestChatStops(t *testing.T) {
 }
 
 const weatherTool = `{"type":"function","function":{"name":"get_weather","parameters":{"type":"object","properties":` +
-	`{"city":{"type":"string"},"days":{"type":["integer","null"]},"unit":{"enum":["c","f"]},"exact":{"type":"boolean"},"unused":{"type":"string"},"any":true},` +
+	`{"city":{"type":"string"},"days":{"type":["integer","null"]},"unit":{"enum":["c","f"]},"exact":{"type":"boolean"},` +
+	`"unused":{"type":"string"},"any":true},` +
 	`"required":["city","days","unit","exact","any"]}}}`
 
 func TestChatCallsTools(t *testing.T) {
@@ -204,16 +216,19 @@ func TestChatCallsTools(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			body := `"tools":[` + weatherTool + `],"tool_choice":` + tt.choice + `,"messages":[{"role":"` + tt.role + `","content":"` + tt.text + `"}]}`
+			body := `"tools":[` + weatherTool + `],"tool_choice":` + tt.choice + `,"messages":[{"role":"` + tt.role +
+				`","content":"` + tt.text + `"}]}`
 			choice := into[answer](t, serve(t, "POST", "/v1/chat/completions", `{`+body).Body.Bytes()).Choices[0]
-			if called := len(choice.Message.ToolCalls) == 1; called != tt.called || called != (*choice.FinishReason == "tool_calls") {
+			if called := len(choice.Message.ToolCalls) == 1; called != tt.called ||
+				called != (*choice.FinishReason == "tool_calls") {
 				t.Fatalf("got %+v, finish %s", choice.Message, *choice.FinishReason)
 			}
 			if !tt.called {
 				return
 			}
 			call := choice.Message.ToolCalls[0]
-			if call.ID == "" || call.Type != "function" || call.Function.Name != "get_weather" || call.Function.Arguments != arguments {
+			if call.ID == "" || call.Type != "function" || call.Function.Name != "get_weather" ||
+				call.Function.Arguments != arguments {
 				t.Errorf("call %+v", call)
 			}
 			var got toolCall
@@ -232,7 +247,8 @@ func TestChatCallsTools(t *testing.T) {
 }
 
 func TestToolAnswerIsQuoted(t *testing.T) {
-	w := serve(t, "POST", "/v1/chat/completions", `{"messages":[{"role":"tool","content":"`+strings.Repeat("é", quoteRunes+5)+`"}]}`)
+	w := serve(t, "POST", "/v1/chat/completions",
+		`{"messages":[{"role":"tool","content":"`+strings.Repeat("é", quoteRunes+5)+`"}]}`)
 	text := *into[answer](t, w.Body.Bytes()).Choices[0].Message.Content
 	if !strings.Contains(text, "The tool answered: “"+strings.Repeat("é", quoteRunes)+"…”. ") {
 		t.Errorf("text %q", text)
@@ -245,7 +261,8 @@ func TestTokensTakeTime(t *testing.T) {
 		m := New(TokenDelay)
 		start := time.Now()
 		w := httptest.NewRecorder()
-		m.ServeHTTP(w, httptest.NewRequest("POST", "/v1/chat/completions", strings.NewReader(`{"stream":true,"max_tokens":10,"messages":[{"role":"user"}]}`)))
+		m.ServeHTTP(w, httptest.NewRequest("POST", "/v1/chat/completions",
+			strings.NewReader(`{"stream":true,"max_tokens":10,"messages":[{"role":"user"}]}`)))
 		if took := time.Since(start); took != 200*time.Millisecond {
 			t.Errorf("10 tokens took %v", took)
 		}
@@ -286,7 +303,8 @@ func TestStreamIsFlushed(t *testing.T) {
 	defer server.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, "POST", server.URL+"/v1/chat/completions", strings.NewReader(`{"stream":true,"messages":[{"role":"user"}]}`))
+	r, err := http.NewRequestWithContext(ctx, "POST", server.URL+"/v1/chat/completions",
+		strings.NewReader(`{"stream":true,"messages":[{"role":"user"}]}`))
 	if err != nil {
 		t.Fatal(err)
 	}

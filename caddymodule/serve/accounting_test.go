@@ -25,15 +25,18 @@ func TestRecord(t *testing.T) {
 	g := newGateway(t, 64<<20)
 	key, secret := g.newKey(t, store.DefaultAccount, "*")
 	begun := time.Now().Add(-3 * time.Second)
-	c := &completion{translated: true, delivery: delivery{reached: true, busy: 2 * time.Second}, call: new(dialect.ChatRequest), Backend: g.backend}
+	c := &completion{translated: true, delivery: delivery{reached: true, busy: 2 * time.Second},
+		call: new(dialect.ChatRequest), Backend: g.backend}
 	ex := &Exchange{
-		backend: g.backend, RequestID: "req_1", Account: store.DefaultAccount, Key: key, Start: begun, Streamed: true, Deployment: "qwen3:8b",
-		Operation: dialect.Operation{Kind: dialect.CreateMessage, Dialect: dialect.Messages}, Model: "a prompt, by mistake",
+		backend: g.backend, RequestID: "req_1", Account: store.DefaultAccount, Key: key, Start: begun, Streamed: true,
+		Deployment: "qwen3:8b",
+		Operation:  dialect.Operation{Kind: dialect.CreateMessage, Dialect: dialect.Messages}, Model: "a prompt, by mistake",
 		Usage: dialect.Usage{PromptTokens: 120, CachedTokens: 100, CompletionTokens: 30, ReasoningTokens: 20}, completion: c,
 	}
 	c.exchange = ex
 	g.Translator.account(ex, Ending{Status: 200, Logged: 200, First: begun.Add(time.Second)})
-	unknown := &Exchange{backend: g.backend, RequestID: "req_2", Account: store.DefaultAccount, Key: key, Start: time.Now(), Model: "a prompt, by mistake"}
+	unknown := &Exchange{backend: g.backend, RequestID: "req_2", Account: store.DefaultAccount, Key: key,
+		Start: time.Now(), Model: "a prompt, by mistake"}
 	g.Translator.account(unknown, Ending{Status: 404, Logged: 404, Class: dialect.ClassCaller})
 
 	recent := g.backend.Activity.Recent(store.DefaultAccount)
@@ -46,8 +49,10 @@ func TestRecord(t *testing.T) {
 	}
 	got.DurationMillis = 0
 	if want := (activity.Request{
-		ID: "req_1", Time: begun.UTC().Truncate(time.Millisecond), KeyID: key.ID(), KeyName: "test *", Deployment: "qwen3:8b", Dialect: "messages", Operation: "messages",
-		Status: 200, Streamed: true, FirstTokenMillis: 1000, BusyMillis: 2000, InputTokens: 120, CachedTokens: 100, OutputTokens: 30, ReasoningTokens: 20,
+		ID: "req_1", Time: begun.UTC().Truncate(time.Millisecond), KeyID: key.ID(), KeyName: "test *",
+		Deployment: "qwen3:8b", Dialect: "messages", Operation: "messages",
+		Status: 200, Streamed: true, FirstTokenMillis: 1000, BusyMillis: 2000, InputTokens: 120, CachedTokens: 100,
+		OutputTokens: 30, ReasoningTokens: 20,
 	}); got != want {
 		t.Errorf("recorded %+v, not %+v", got, want)
 	}
@@ -80,7 +85,8 @@ func TestRecordAllocates(t *testing.T) {
 	g := newGateway(t, 64<<20)
 	g.Translator.Observer = silent{}
 	g.backend.Store.Touch(g.key)
-	ex := &Exchange{backend: g.backend, RequestID: "req_1", Account: store.DefaultAccount, Key: g.key, Start: time.Now(), Deployment: "m"}
+	ex := &Exchange{backend: g.backend, RequestID: "req_1", Account: store.DefaultAccount, Key: g.key, Start: time.Now(),
+		Deployment: "m"}
 	e := Ending{Status: 200, Logged: 200, First: ex.Start}
 	if n := testing.AllocsPerRun(1000, func() { g.Translator.account(ex, e) }); n > 2 {
 		t.Errorf("%v allocations per request, want 2 at most", n)
@@ -115,13 +121,17 @@ func TestNothingIsFree(t *testing.T) {
 		unread           bool // the tunnel does not read the prompt
 		input, output    int  // at least; input 0: no tokens, 7: as the server counts
 	}{
-		{name: "counted", answer: stream(head + head + end[:len(end)-len("data: [DONE]\n\n")] + counts + "data: [DONE]\n\n"), input: 7, output: 3},
+		{name: "counted", answer: stream(head + head + end[:len(end)-len("data: [DONE]\n\n")] + counts + "data: [DONE]\n\n"),
+			input: 7, output: 3},
 		{name: "not counted", answer: stream(strings.Repeat(head, 40) + end), input: 2000, output: 40},
 		{name: "counted as nothing", answer: stream(strings.Repeat(head, 40) + zeros + end), input: 2000, output: 40},
 		{name: "cut", answer: stream(strings.Repeat(head, 40)), input: 2000, output: 40},
 		{name: "cut before the first token", answer: stream(""), input: 2000},
-		{name: "no answer", answer: func(*http.Request) *http.Response { return respond(500, "application/json", `{"error":"crash"}`) }, input: 2000},
-		{name: "no answer, prompt not sent", answer: func(*http.Request) *http.Response { return respond(500, "application/json", `{}`) }, unread: true},
+		{name: "no answer", answer: func(*http.Request) *http.Response {
+			return respond(500, "application/json", `{"error":"crash"}`)
+		}, input: 2000},
+		{name: "no answer, prompt not sent",
+			answer: func(*http.Request) *http.Response { return respond(500, "application/json", `{}`) }, unread: true},
 		{name: "refused", answer: func(*http.Request) *http.Response { return respond(400, "application/json", `{}`) }},
 		{name: "unknown model", body: `{"model":"none","messages":[{"role":"user","content":"` + words + `"}]}`},
 		{
@@ -131,7 +141,8 @@ func TestNothingIsFree(t *testing.T) {
 			},
 		},
 		{
-			name: "completions", path: "/v1/completions", body: `{"model":"m","prompt":"` + words + `"}`, input: 2500, output: 500,
+			name: "completions", path: "/v1/completions", body: `{"model":"m","prompt":"` + words + `"}`, input: 2500,
+			output: 500,
 			answer: func(*http.Request) *http.Response {
 				return respond(200, "application/json", `{"choices":[{"text":"`+words[:2000]+`","finish_reason":"stop"}]}`)
 			},
@@ -155,10 +166,12 @@ func TestNothingIsFree(t *testing.T) {
 				synctest.Wait()
 				got := g.backend.Activity.Recent(store.DefaultAccount)[0]
 				estimated := c.input > 7
-				if got.Estimated != estimated || got.InputTokens < c.input || got.InputTokens > c.input*3/2 || got.OutputTokens < c.output || got.OutputTokens > c.output*3/2 {
+				if got.Estimated != estimated || got.InputTokens < c.input || got.InputTokens > c.input*3/2 ||
+					got.OutputTokens < c.output || got.OutputTokens > c.output*3/2 {
 					t.Errorf("recorded %+v", got)
 				}
-				if counted, want := g.counts.last(), fmt.Sprintf("counted: {PromptTokens:%d CompletionTokens:%d", got.InputTokens, got.OutputTokens); !strings.HasPrefix(counted, want) {
+				if counted, want := g.counts.last(), fmt.Sprintf("counted: {PromptTokens:%d CompletionTokens:%d", got.InputTokens,
+					got.OutputTokens); !strings.HasPrefix(counted, want) {
 					t.Errorf("%s, not %s", counted, want)
 				}
 			})
@@ -179,11 +192,13 @@ func TestLeavingIsNotFree(t *testing.T) {
 			response.Body = body
 			return response
 		}
-		r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/v1/chat/completions", strings.NewReader(`{"model":"m","stream":true,"messages":[{"role":"user","content":"`+words+`"}]}`))
+		r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/v1/chat/completions",
+			strings.NewReader(`{"model":"m","stream":true,"messages":[{"role":"user","content":"`+words+`"}]}`))
 		g.send(httptest.NewRecorder(), r)
 		synctest.Wait()
 		got := g.backend.Activity.Recent(store.DefaultAccount)[0]
-		if got.Status != statusClientGone || got.ErrorClass != activity.CallerError || !got.Estimated || got.InputTokens < 2000 || got.InputTokens > 2500 || got.OutputTokens != 40 {
+		if got.Status != statusClientGone || got.ErrorClass != activity.CallerError || !got.Estimated ||
+			got.InputTokens < 2000 || got.InputTokens > 2500 || got.OutputTokens != 40 {
 			t.Errorf("recorded %+v", got)
 		}
 		if !body.closed || body.after > 1 {
@@ -239,7 +254,8 @@ func TestCountedAtTheEnd(t *testing.T) {
 
 // respond returns an answer of the upstream.
 func respond(status int, mediaType, body string) *http.Response {
-	return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {mediaType}}, Body: io.NopCloser(strings.NewReader(body)), ContentLength: -1}
+	return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {mediaType}},
+		Body: io.NopCloser(strings.NewReader(body)), ContentLength: -1}
 }
 
 // drainAll reads a request, as the tunnel does.
@@ -258,7 +274,8 @@ func TestConsoleSharesLimits(t *testing.T) {
 	} else {
 		settle(limits.Used{Requests: 1})
 	}
-	_, err := g.backend.Store.SetAccount(t.Context(), store.DefaultAccount, func(a *store.Account) { a.Limits.TokensPerDay = 100 })
+	_, err := g.backend.Store.SetAccount(t.Context(), store.DefaultAccount,
+		func(a *store.Account) { a.Limits.TokensPerDay = 100 })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -269,7 +286,8 @@ func TestConsoleSharesLimits(t *testing.T) {
 	settle(limits.Used{Requests: 1, Tokens: 100})
 	_, err = g.backend.AdmitConsole(t.Context(), store.DefaultAccount, "m", limits.Cost{Input: 1, Output: 9})
 	ofConsole, ok := errors.AsType[*dialect.Error](err)
-	if !ok || !strings.HasPrefix(ofConsole.Message, "Quota used up. Limit 100 tokens per day for this account; used 100.") {
+	if !ok || !strings.HasPrefix(ofConsole.Message,
+		"Quota used up. Limit 100 tokens per day for this account; used 100.") {
 		t.Errorf("the console: %v", err)
 	}
 	ex := NewExchange()
@@ -289,7 +307,8 @@ func TestAccountAgain(t *testing.T) {
 		if _, err := st.CreateAccount(t.Context(), stranger); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := st.SetAccount(t.Context(), stranger, func(a *store.Account) { a.Limits.TokensPerDay = 100 }); err != nil {
+		if _, err := st.SetAccount(t.Context(), stranger,
+			func(a *store.Account) { a.Limits.TokensPerDay = 100 }); err != nil {
 			t.Fatal(err)
 		}
 		settle, err := g.backend.AdmitConsole(t.Context(), stranger, "m", limits.Cost{Input: 1, Output: 9})

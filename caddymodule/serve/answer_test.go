@@ -124,7 +124,8 @@ func TestAnswerErrors(t *testing.T) {
 	if derr := a.finish(broken); derr != broken || a.committed() {
 		t.Errorf("error %v, committed %v", derr, a.committed())
 	}
-	if a.fail(dialect.Messages, "req_1", broken); rec.Code != 502 || !strings.Contains(rec.Body.String(), `"type":"error"`) {
+	if a.fail(dialect.Messages, "req_1", broken); rec.Code != 502 ||
+		!strings.Contains(rec.Body.String(), `"type":"error"`) {
 		t.Errorf("status %d, %s", rec.Code, rec.Body)
 	}
 	rec = httptest.NewRecorder()
@@ -164,7 +165,8 @@ func TestAnswerWhole(t *testing.T) {
 	if err := newAnswer(rec).whole(http.StatusTeapot, body); err != nil {
 		t.Fatal(err)
 	}
-	if rec.Code != http.StatusTeapot || !bytes.Equal(rec.Body.Bytes(), body) || rec.Header().Get("Content-Length") != "1000000" {
+	if rec.Code != http.StatusTeapot || !bytes.Equal(rec.Body.Bytes(), body) ||
+		rec.Header().Get("Content-Length") != "1000000" {
 		t.Errorf("status %d, %d bytes, header %v", rec.Code, rec.Body.Len(), rec.Header())
 	}
 }

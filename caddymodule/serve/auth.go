@@ -135,7 +135,8 @@ func cleanPath(u *url.URL) {
 // the entry goes to the default account: the request belongs to none.
 func (b *Backend) refuse(ex *Exchange, key store.Credential, d dialect.Dialect, derr *dialect.Error) (status int) {
 	status = derr.HTTPStatus(d)
-	r := activity.Request{ID: ex.RequestID, Time: ex.Start, Dialect: string(d), Status: status, ErrorClass: string(derr.Class())}
+	r := activity.Request{ID: ex.RequestID, Time: ex.Start, Dialect: string(d), Status: status,
+		ErrorClass: string(derr.Class())}
 	r.ErrorCode, r.Error = derr.Logged()
 	account := store.DefaultAccount
 	if key.LiveKey != nil {
@@ -159,7 +160,8 @@ func ended(why store.Refusal, ex *Exchange) *dialect.Error {
 
 // authenticate finds the request's key. If it is refused, it returns the reason, as for
 // [dialect.RefusedKey]. It fails if a key of another gateway cannot be looked for.
-func authenticate(ctx context.Context, st *store.Store, h http.Header, from netip.Addr) (key store.Credential, reason string, err error) {
+func authenticate(ctx context.Context, st *store.Store, h http.Header,
+	from netip.Addr) (key store.Credential, reason string, err error) {
 	secret := SentKey(h)
 	key, ok := st.FindKey(secret)
 	if !ok {

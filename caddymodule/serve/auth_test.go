@@ -42,7 +42,8 @@ func TestStoreLost(t *testing.T) {
 	} {
 		edge.Lose(true)
 		w := g.post(tt.path, `{}`)
-		if w.Code != tt.status || w.Header().Get("Retry-After") != "5" || !strings.Contains(w.Body.String(), tt.body) || !strings.Contains(w.Body.String(), "lost its store") {
+		if w.Code != tt.status || w.Header().Get("Retry-After") != "5" || !strings.Contains(w.Body.String(), tt.body) ||
+			!strings.Contains(w.Body.String(), "lost its store") {
 			t.Errorf("%s: %d %v %s", tt.path, w.Code, w.Header(), w.Body)
 		}
 		edge.Lose(false)
@@ -75,7 +76,8 @@ func TestStoreLostAtTheBeginning(t *testing.T) {
 	t.Cleanup(func() { _ = s.Close() })
 	edge.cut, g.backend.Store = s.CutRequests, s
 	g.key, g.secret = g.newKey(t, store.DefaultAccount, "*")
-	if w := g.post("/v1/chat/completions", `{}`); w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "lost its store") {
+	if w := g.post("/v1/chat/completions", `{}`); w.Code != http.StatusServiceUnavailable ||
+		!strings.Contains(w.Body.String(), "lost its store") {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }
@@ -86,7 +88,8 @@ func TestStoreAwayAtTheStart(t *testing.T) {
 	g := newGateway(t, 1<<20)
 	g.router.Open = func() (*Backend, error) { return nil, fmt.Errorf("opening the store: %w", store.ErrUnavailable) }
 	w := g.post("/v1/chat/completions", `{}`)
-	if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" || !strings.Contains(w.Body.String(), "lost its store") {
+	if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" ||
+		!strings.Contains(w.Body.String(), "lost its store") {
 		t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
 	}
 }
@@ -110,7 +113,8 @@ func TestStoreLostWhileWaiting(t *testing.T) {
 		t.Errorf("with the store: %d %s", w.Code, w.Body)
 	}
 	lost = true
-	if w := g.post(path, requests[path]); w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "lost its store") {
+	if w := g.post(path, requests[path]); w.Code != http.StatusServiceUnavailable ||
+		!strings.Contains(w.Body.String(), "lost its store") {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }
@@ -121,7 +125,8 @@ func TestKeyOfAnotherEdge(t *testing.T) {
 	t.Parallel()
 	g, edge, other := lateGateway(t)
 	var err error
-	if _, g.secret, err = other.CreateKey(t.Context(), store.Key{Account: store.DefaultAccount, Name: rand.Text(), Scope: "*"}); err != nil {
+	if _, g.secret, err = other.CreateKey(t.Context(),
+		store.Key{Account: store.DefaultAccount, Name: rand.Text(), Scope: "*"}); err != nil {
 		t.Fatal(err)
 	}
 	edge.Cut(true)
@@ -131,7 +136,8 @@ func TestKeyOfAnotherEdge(t *testing.T) {
 	for secret, reason := range map[string]string{
 		"": "missing", "pmt_x": "management_token", "ptt_x": "tunnel_token", "sk-of-another-server": "malformed",
 	} {
-		if _, got, err := authenticate(t.Context(), g.backend.Store, http.Header{"X-Api-Key": {secret}}, netip.Addr{}); got != reason || err != nil {
+		if _, got, err := authenticate(t.Context(), g.backend.Store, http.Header{"X-Api-Key": {secret}},
+			netip.Addr{}); got != reason || err != nil {
 			t.Errorf("%q: %s, %v", secret, got, err)
 		}
 	}
@@ -171,7 +177,8 @@ func TestAuthenticateAllocatesNothing(t *testing.T) {
 	r := httptest.NewRequest(http.MethodPost, "/", nil)
 	r.Header.Set("Authorization", "Bearer "+secret)
 	if n := testing.AllocsPerRun(100, func() {
-		if key, _, err := authenticate(r.Context(), g.backend.Store, r.Header, netip.Addr{}); key.LiveKey == nil || err != nil {
+		if key, _, err := authenticate(r.Context(), g.backend.Store, r.Header, netip.Addr{}); key.LiveKey == nil ||
+			err != nil {
 			t.Error(err)
 		}
 	}); n != 0 {

@@ -73,7 +73,8 @@ func (c *completion) receive(response *http.Response) (again bool) {
 	defer response.Body.Close()
 	ex := c.exchange
 	c.answered, c.result = true, nil
-	if body, ok := response.Body.(interface{ DecoderMemory() int64 }); ok && ex.held.holdRequest(ex.held.request+body.DecoderMemory()) != nil {
+	if body, ok := response.Body.(interface{ DecoderMemory() int64 }); ok &&
+		ex.held.holdRequest(ex.held.request+body.DecoderMemory()) != nil {
 		c.result = dialect.MemoryFull() // for the decoder of a compressed answer
 		return false
 	}

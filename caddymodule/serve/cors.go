@@ -27,8 +27,10 @@ func NewCORS(origins []string) (CORS, error) {
 			continue
 		}
 		u, err := url.Parse(origin)
-		if err != nil || u.Scheme == "" || u.Host == "" || u.Scheme+"://"+u.Host != origin || origin != strings.ToLower(origin) {
-			return CORS{}, fmt.Errorf("cors: %q is not an origin: write * or, in lower case and without a path, https://chat.example.com", origin)
+		if err != nil || u.Scheme == "" || u.Host == "" || u.Scheme+"://"+u.Host != origin ||
+			origin != strings.ToLower(origin) {
+			return CORS{}, fmt.Errorf("cors: %q is not an origin: write * or, in lower case and without a path, "+
+				"https://chat.example.com", origin)
 		}
 		c.origins[origin] = struct{}{}
 	}

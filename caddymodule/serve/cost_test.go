@@ -24,7 +24,8 @@ func upstreamAnswer(contentType string, body io.Reader, length int64) *http.Resp
 
 // completionOf is a whole answer.
 func completionOf(text string) string {
-	return `{"id":"x","object":"chat.completion","created":1,"model":"up","choices":[{"index":0,"message":{"role":"assistant","content":"` +
+	return `{"id":"x","object":"chat.completion","created":1,"model":"up","choices":[{"index":0,` +
+		`"message":{"role":"assistant","content":"` +
 		text + `"},"finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":1}}`
 }
 
@@ -185,12 +186,15 @@ func TestStreamsTakeMemory(t *testing.T) {
 	text := strings.Repeat("text ", 400)
 	call := func(k, rest string) string { return `{"tool_calls":[{"index":` + k + `,` + rest + `}]}` }
 	streams := map[string]endless{
-		"text":         {event: chunk(`{"content":"` + text + `"}`)},
-		"thinking":     {event: chunk(`{"reasoning_content":"` + text + `"}`)},
-		"arguments":    {first: chunk(call("0", `"id":"c","function":{"name":"f","arguments":"{\"a\":\""}`)), event: chunk(call("0", `"function":{"arguments":"`+text+`"}`))},
-		"text behind":  {first: chunk(call("0", `"id":"c","function":{"name":"f","arguments":"{\"a\":\""}`)), event: chunk(`{"content":"` + text + `"}`)},
-		"calls behind": {first: chunk(call("0", `"id":"c","function":{"name":"f","arguments":"{\"a\":\""}`)), event: chunk(call("1", `"id":"d","function":{"name":"g","arguments":"`+text+`"}`))},
-		"one event":    {first: "data: ", event: text},
+		"text":     {event: chunk(`{"content":"` + text + `"}`)},
+		"thinking": {event: chunk(`{"reasoning_content":"` + text + `"}`)},
+		"arguments": {first: chunk(call("0", `"id":"c","function":{"name":"f","arguments":"{\"a\":\""}`)),
+			event: chunk(call("0", `"function":{"arguments":"`+text+`"}`))},
+		"text behind": {first: chunk(call("0", `"id":"c","function":{"name":"f","arguments":"{\"a\":\""}`)),
+			event: chunk(`{"content":"` + text + `"}`)},
+		"calls behind": {first: chunk(call("0", `"id":"c","function":{"name":"f","arguments":"{\"a\":\""}`)),
+			event: chunk(call("1", `"id":"d","function":{"name":"g","arguments":"`+text+`"}`))},
+		"one event": {first: "data: ", event: text},
 	}
 	for path, names := range map[string][]string{
 		"/v1/responses":        {"text", "thinking", "arguments", "text behind", "calls behind", "one event"},
@@ -230,7 +234,8 @@ func TestModelComesFirst(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := g.backend.Store.SetDeployment(t.Context(), store.Deployment{Account: store.DefaultAccount, Name: "other", Connectors: []string{c.ID}}); err != nil {
+	if _, err := g.backend.Store.SetDeployment(t.Context(),
+		store.Deployment{Account: store.DefaultAccount, Name: "other", Connectors: []string{c.ID}}); err != nil {
 		t.Fatal(err)
 	}
 	for path, body := range map[string]string{
@@ -255,7 +260,8 @@ func TestModelComesFirst(t *testing.T) {
 func TestBusyConnector(t *testing.T) {
 	ex := &Exchange{Deployment: "m"}
 	var derr *dialect.Error
-	if err := new(Router).clientError(t.Context(), ex, link.ErrBusy); !errors.As(err, &derr) || derr.HTTPStatus(dialect.Chat) != 503 || derr.RetryAfter == 0 {
+	if err := new(Router).clientError(t.Context(), ex, link.ErrBusy); !errors.As(err, &derr) ||
+		derr.HTTPStatus(dialect.Chat) != 503 || derr.RetryAfter == 0 {
 		t.Errorf("the client gets %v", err)
 	}
 	if r, _ := refusal(link.CodeBusy.Err()); !r.again {

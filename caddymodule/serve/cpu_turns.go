@@ -70,7 +70,8 @@ func (c *completion) endTurn() {
 
 // countPrompt counts the tokens of a prompt. It waits up to wait for a turn, unless the
 // request has one. Its errors are those of takeTurn.
-func (c *completion) countPrompt(ctx context.Context, of tokens.Registration, p *tokens.Prompt, wait time.Duration) (int, error) {
+func (c *completion) countPrompt(ctx context.Context, of tokens.Registration, p *tokens.Prompt,
+	wait time.Duration) (int, error) {
 	if c.size+c.kept > countedAtOnce && c.inTurn == nil {
 		place, err := c.takeTurn(ctx, working, wait)
 		if err != nil {

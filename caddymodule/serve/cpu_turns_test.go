@@ -30,9 +30,11 @@ func TestLargeRequestsTakeTurns(t *testing.T) {
 	leave := g.takeAll(t)
 	g.expectAtOnce(t, "a small prompt", count, small)
 	g.answer = func(*http.Request) *http.Response {
-		return upstreamAnswer("text/event-stream", io.MultiReader(strings.NewReader("data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"hi\"},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n")), -1)
+		return upstreamAnswer("text/event-stream",
+			io.MultiReader(strings.NewReader("data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"hi\"},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n")), -1)
 	}
-	if w := g.post(create, strings.Replace(large, "false", "true", 1)); w.Code != http.StatusOK || !strings.Contains(w.Body.String(), `"input_tokens":11`) {
+	if w := g.post(create, strings.Replace(large, "false", "true", 1)); w.Code != http.StatusOK ||
+		!strings.Contains(w.Body.String(), `"input_tokens":11`) {
 		t.Errorf("a stream: status %d, %s", w.Code, w.Body)
 	}
 	g.expectTurn(t, "a large prompt", leave, func() int { return g.post(count, large).Code })

@@ -96,13 +96,16 @@ func TestReferencesCountAsBody(t *testing.T) {
 	g.MaxBody = 1 << 20
 	item := []byte(`{"id":"msg_1","type":"message","role":"user","content":"` + strings.Repeat("x", 3<<15) + `"}`)
 	owner := kept.Owner{Account: store.DefaultAccount, Key: g.key.ID()}
-	g.backend.learner.kept.View(owner, owner.Account, g.key.Scope()).Keep("resp_1", kept.Response{Model: "m", Body: []byte("{}"), Input: [][]byte{item}})
+	g.backend.learner.kept.View(owner, owner.Account, g.key.Scope()).Keep("resp_1",
+		kept.Response{Model: "m", Body: []byte("{}"), Input: [][]byte{item}})
 	g.answer = func(*http.Request) *http.Response {
 		return upstreamAnswer("application/json", strings.NewReader(completionOf("hi")), -1)
 	}
-	for n, status := range map[int]int{9: http.StatusOK, 11: http.StatusRequestEntityTooLarge, 1000: http.StatusRequestEntityTooLarge} {
+	for n, status := range map[int]int{9: http.StatusOK, 11: http.StatusRequestEntityTooLarge,
+		1000: http.StatusRequestEntityTooLarge} {
 		references := strings.Repeat(`,{"type":"item_reference","id":"msg_1"}`, n)
-		w := g.post("/v1/responses", `{"model":"m","store":false,"previous_response_id":"resp_1","input":[`+references[1:]+`]}`)
+		w := g.post("/v1/responses",
+			`{"model":"m","store":false,"previous_response_id":"resp_1","input":[`+references[1:]+`]}`)
 		if w.Code != status {
 			t.Errorf("%d references: status %d, %s", n, w.Code, clipped(w.Body.String()))
 		}
@@ -117,7 +120,8 @@ func TestKeptResponsesTakeMemory(t *testing.T) {
 	owner := kept.Owner{Account: store.DefaultAccount, Key: g.key.ID()}
 	kept := kept.Response{Model: "m", Body: []byte("{}"), Input: [][]byte{item}}
 	g.backend.learner.kept.View(owner, owner.Account, g.key.Scope()).Keep("resp_1", kept)
-	for _, input := range []string{`"previous_response_id":"resp_1","input":"x"`, `"input":[{"type":"item_reference","id":"msg_1"}]`} {
+	for _, input := range []string{`"previous_response_id":"resp_1","input":"x"`,
+		`"input":[{"type":"item_reference","id":"msg_1"}]`} {
 		for _, path := range []string{"/v1/responses", "/v1/responses/input_tokens"} {
 			isFull(t, path, g.post(path, `{"model":"m",`+input+`}`))
 		}

@@ -107,7 +107,8 @@ type exchanges struct {
 }
 
 func newExchanges(t *testing.T, head string) *exchanges {
-	e := &exchanges{T: t, testGateway: newGateway(t, 64<<20), keys: map[string]string{}, seen: map[string]string{}, ids: map[string]string{}}
+	e := &exchanges{T: t, testGateway: newGateway(t, 64<<20), keys: map[string]string{}, seen: map[string]string{},
+		ids: map[string]string{}}
 	e.keys["$KEY"] = e.secret
 	for name, scope := range map[string]string{"$OTHER": "*", "$SCOPED": "other*"} {
 		_, e.keys[name] = e.newKey(t, store.DefaultAccount, scope)
@@ -120,12 +121,13 @@ func newExchanges(t *testing.T, head string) *exchanges {
 	e.ids[d.Connectors[0]] = "box"
 	server := e.Translator.Server
 	server.Observer, server.Choose, server.Reserve = e, e.choose, e.reserve
-	server.Logger = slog.New(slog.NewTextHandler(&e.events, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-		if a.Key == slog.TimeKey {
-			return slog.Attr{}
-		}
-		return a
-	}}))
+	server.Logger = slog.New(slog.NewTextHandler(&e.events,
+		&slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			if a.Key == slog.TimeKey {
+				return slog.Attr{}
+			}
+			return a
+		}}))
 	e.KeepAlive, e.router.ConnectWait = DefaultKeepAlive, DefaultConnectWait
 	for line := range strings.Lines(head) {
 		if setting, ok := strings.CutPrefix(line, "set "); ok {
@@ -173,10 +175,12 @@ func (e *exchanges) set(d *store.Deployment, name, value string) {
 		var c store.Connector
 		if c, _, err = e.backend.Store.CreateConnector(e.Context(), stranger, "den"); err == nil {
 			e.ids[c.ID] = c.Name
-			_, err = e.backend.Store.SetDeployment(e.Context(), store.Deployment{Account: stranger, Name: value, Connectors: []string{c.ID}})
+			_, err = e.backend.Store.SetDeployment(e.Context(),
+				store.Deployment{Account: stranger, Name: value, Connectors: []string{c.ID}})
 		}
 	case "deployment": // another one
-		_, err = e.backend.Store.SetDeployment(e.Context(), store.Deployment{Account: store.DefaultAccount, Name: value, Connectors: d.Connectors})
+		_, err = e.backend.Store.SetDeployment(e.Context(),
+			store.Deployment{Account: store.DefaultAccount, Name: value, Connectors: d.Connectors})
 	case "embeddings": // another one, for embeddings
 		_, err = e.backend.Store.SetDeployment(e.Context(), store.Deployment{
 			Account: store.DefaultAccount, Name: value, Connectors: d.Connectors, Kind: store.EmbeddingsModel,
@@ -191,7 +195,8 @@ func (e *exchanges) set(d *store.Deployment, name, value string) {
 		})
 	case "taken": // places in the queue, by requests of others
 		var place queue.Place
-		place, err = e.backend.Queues.Enter(e.Context(), queue.Name{Account: d.Account, Deployment: d.Name}, fair.Client{Key: "other"}, queue.Bounds{})
+		place, err = e.backend.Queues.Enter(e.Context(), queue.Name{Account: d.Account, Deployment: d.Name},
+			fair.Client{Key: "other"}, queue.Bounds{})
 		e.Cleanup(place.Leave)
 	default:
 		e.Fatalf("unknown setting %s", name)
@@ -294,7 +299,8 @@ func entryOf(t *testing.T, r activity.Request) []byte {
 
 // ids that clients refer to, by variable.
 var references = map[string]*regexp.Regexp{
-	"$RESPONSE": regexp.MustCompile(`"id":"(resp_\w+)"`), "$ITEM": regexp.MustCompile(`"id":"(msg_\w+)"`), "$SEAL": regexp.MustCompile(`"(gw\w+\.[^"]+)"`),
+	"$RESPONSE": regexp.MustCompile(`"id":"(resp_\w+)"`), "$ITEM": regexp.MustCompile(`"id":"(msg_\w+)"`),
+	"$SEAL": regexp.MustCompile(`"(gw\w+\.[^"]+)"`),
 }
 
 // keep keeps the ids of an answer for the next request.

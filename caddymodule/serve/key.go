@@ -56,13 +56,16 @@ func (t *Translator) getKey(ctx context.Context, ex *Exchange) ([]byte, *dialect
 	ofAccount, ofKey := ex.backend.Store.UsageLimits(ex.Account, key.ID)
 	info := keyInfo{
 		Label: key.Name, Shown: key.Shown, Scope: key.Scope, ExpiresAt: key.ExpiresAt,
-		UsageDaily: look.Day.Tokens, UsageMonthly: look.Month.Tokens, RequestsDaily: look.Day.Requests, RequestsMonthly: look.Month.Requests,
-		Concurrency: lower(ofAccount.Concurrency, ofKey.Concurrency), MaxOutputTokens: lower(ofAccount.MaxOutputTokens, ofKey.MaxOutputTokens),
-		Limits: []keyLimit{},
+		UsageDaily: look.Day.Tokens, UsageMonthly: look.Month.Tokens, RequestsDaily: look.Day.Requests,
+		RequestsMonthly: look.Month.Requests,
+		Concurrency:     lower(ofAccount.Concurrency, ofKey.Concurrency),
+		MaxOutputTokens: lower(ofAccount.MaxOutputTokens, ofKey.MaxOutputTokens),
+		Limits:          []keyLimit{},
 	}
 	now := time.Now().UTC()
 	for _, s := range look.States {
-		info.Limits = append(info.Limits, keyLimit{s.Limit, s.Of, s.Max, s.Used, s.Remaining(), now.Add(s.Reset()).Round(time.Second)})
+		info.Limits = append(info.Limits,
+			keyLimit{s.Limit, s.Of, s.Max, s.Used, s.Remaining(), now.Add(s.Reset()).Round(time.Second)})
 		period := map[string]string{limits.TokensPerDay: "daily", limits.TokensPerMonth: "monthly"}[s.Limit]
 		if remaining := s.Remaining(); period != "" && (info.Limit == nil || remaining < *info.LimitRemaining) {
 			info.Limit, info.LimitRemaining, info.LimitReset = &s.Max, &remaining, &period

@@ -9,8 +9,8 @@ import (
 )
 
 // Large bodies are received and sent a few at a time. More at a time would not be faster,
-// but would all be in memory. The queue is fair between owners of keys, and between their keys. A slow client, tunnel or
-// model server delays others by at most largeHold, since its place is then given to the
+// but would all be in memory. The queue is fair between owners of keys, and between their keys. A slow
+// client, tunnel or model server delays others by at most largeHold, since its place is then given to the
 // next body. The memory budget bounds what slow peers hold.
 var buffering = queue.Name{Deployment: "buffering"}
 

@@ -166,7 +166,8 @@ func TestSlowClientsKeepNoPlace(t *testing.T) {
 	}{
 		"whole":    {requests["/v1/chat/completions"], strings.NewReader(body)},
 		"replayed": {streamed, strings.NewReader(body)},
-		"broken":   {requests["/v1/chat/completions"], io.MultiReader(strings.NewReader(body), iotest.ErrReader(io.ErrUnexpectedEOF))},
+		"broken": {requests["/v1/chat/completions"],
+			io.MultiReader(strings.NewReader(body), iotest.ErrReader(io.ErrUnexpectedEOF))},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -206,7 +207,8 @@ func TestPlacesAndTurnsDoNotWaitForEachOther(t *testing.T) {
 		}
 		synctest.Wait() // the answers have all places
 		begun := time.Now()
-		body := gzipped(t, []byte(strings.Replace(requests["/v1/chat/completions"], "TEXT", strings.Repeat("x", largeBody), 1)))
+		body := gzipped(t, []byte(strings.Replace(requests["/v1/chat/completions"], "TEXT",
+			strings.Repeat("x", largeBody), 1)))
 		for range runtime.GOMAXPROCS(0) { // takes all turns
 			clients.Go(func() {
 				r := httptest.NewRequest(http.MethodPost, "/v1/chat/completions", bytes.NewReader(body))

@@ -141,7 +141,9 @@ func (l *learner) onChange(c store.Change) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	maps.DeleteFunc(l.noEffort, func(of tokens.Registration, _ bool) bool { return of.Account == c.Account && of.Deployment == c.ID })
+	maps.DeleteFunc(l.noEffort, func(of tokens.Registration, _ bool) bool {
+		return of.Account == c.Account && of.Deployment == c.ID
+	})
 }
 
 // learnNoEffort records that the deployment's model rejects reasoning effort, until

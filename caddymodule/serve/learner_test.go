@@ -20,7 +20,8 @@ import (
 func chatCall(t *testing.T) dialect.Call {
 	t.Helper()
 	body := `{"model":"m","messages":[{"role":"user","content":"` + strings.Repeat("some words ", 200) + `"}]}`
-	call, derr := dialect.Decode(dialect.Operation{Kind: dialect.ChatCompletions, Dialect: dialect.Chat}, []byte(body), &dialect.Env{})
+	call, derr := dialect.Decode(dialect.Operation{Kind: dialect.ChatCompletions, Dialect: dialect.Chat}, []byte(body),
+		&dialect.Env{})
 	if derr != nil {
 		t.Fatal(derr)
 	}
@@ -34,7 +35,8 @@ func deploy(t testing.TB, st *store.Store) store.Deployment {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := st.SetDeployment(t.Context(), store.Deployment{Account: store.DefaultAccount, Name: "m", Connectors: []string{c.ID}})
+	d, err := st.SetDeployment(t.Context(),
+		store.Deployment{Account: store.DefaultAccount, Name: "m", Connectors: []string{c.ID}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,8 +91,10 @@ func TestLearnerRemembersCountsWhileItRests(t *testing.T) {
 	l := newTestLearner(t, st)
 	defer l.close()
 	for i := range 3 {
-		body := `{"model":"m","messages":[{"role":"user","content":"` + strings.Repeat("number "+strconv.Itoa(i)+" of some words ", 8_000) + `"}]}`
-		call, derr := dialect.Decode(dialect.Operation{Kind: dialect.ChatCompletions, Dialect: dialect.Chat}, []byte(body), &dialect.Env{})
+		body := `{"model":"m","messages":[{"role":"user","content":"` +
+			strings.Repeat("number "+strconv.Itoa(i)+" of some words ", 8_000) + `"}]}`
+		call, derr := dialect.Decode(dialect.Operation{Kind: dialect.ChatCompletions, Dialect: dialect.Chat}, []byte(body),
+			&dialect.Env{})
 		if derr != nil {
 			t.Fatal(derr)
 		}
@@ -134,7 +138,8 @@ func TestSamplesTakeMemory(t *testing.T) {
 	budget := memory.NewBudget(10 << 20)
 	call := chatCall(t)
 	for range 3 {
-		l.learn(sample{of: registration(d), key: "key", call: call, size: 1 << 20, tokens: 1, held: budget.Open("a", "a", "k")})
+		l.learn(sample{of: registration(d), key: "key", call: call, size: 1 << 20, tokens: 1,
+			held: budget.Open("a", "a", "k")})
 	}
 	if held := budget.Stats().Held; len(l.samples) != 1 || held != translatedCost<<20 || l.waiting.Load() != 1<<20 {
 		t.Errorf("%d samples of %d bytes wait, and hold %d", len(l.samples), l.waiting.Load(), held)

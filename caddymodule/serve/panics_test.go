@@ -54,7 +54,8 @@ func TestPanicBeforeTheAnswer(t *testing.T) {
 				before := panics.Total()
 				g.answer = func(*http.Request) *http.Response { panic(caught.Secret) }
 				w := g.post(path, body)
-				if w.Code != http.StatusInternalServerError || !strings.Contains(w.Body.String(), `"error"`) || strings.Contains(w.Body.String(), caught.Secret) {
+				if w.Code != http.StatusInternalServerError || !strings.Contains(w.Body.String(), `"error"`) ||
+					strings.Contains(w.Body.String(), caught.Secret) {
 					t.Errorf("%s: status %d, %s", path, w.Code, w.Body)
 				}
 				log.Expect(t, "serving a request", i+1)
@@ -63,8 +64,10 @@ func TestPanicBeforeTheAnswer(t *testing.T) {
 				}
 			}
 			g.returned(t)
-			wait.Until(t, "both requests are recorded", func() bool { return len(g.backend.Activity.Recent(store.DefaultAccount)) == 2 })
-			if r := g.backend.Activity.Recent(store.DefaultAccount)[0]; r.Status != 500 || r.ErrorClass != string(errCrashed.Class()) {
+			wait.Until(t, "both requests are recorded",
+				func() bool { return len(g.backend.Activity.Recent(store.DefaultAccount)) == 2 })
+			if r := g.backend.Activity.Recent(store.DefaultAccount)[0]; r.Status != 500 ||
+				r.ErrorClass != string(errCrashed.Class()) {
 				t.Errorf("recorded %+v", r)
 			}
 			if g.counts.running != 0 {
@@ -85,7 +88,8 @@ func TestPanicInTheAnswer(t *testing.T) {
 			g.answer = func(*http.Request) *http.Response {
 				return upstreamAnswer("text/event-stream", panicking{strings.NewReader(chunk)}, -1)
 			}
-			response, err := http.Post(server.URL+path, "application/json", strings.NewReader(strings.Replace(body, `"stream":false`, `"stream":true`, 1)))
+			response, err := http.Post(server.URL+path, "application/json",
+				strings.NewReader(strings.Replace(body, `"stream":false`, `"stream":true`, 1)))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -98,8 +102,10 @@ func TestPanicInTheAnswer(t *testing.T) {
 		}
 		server.Close()
 		g.returned(t)
-		wait.Until(t, "both requests are recorded", func() bool { return len(g.backend.Activity.Recent(store.DefaultAccount)) == 2 })
-		if r := g.backend.Activity.Recent(store.DefaultAccount)[0]; r.Status != errCrashed.HTTPStatus(dialect.OfPath(path, nil)) || r.OutputTokens == 0 || r.BusyMillis == 0 {
+		wait.Until(t, "both requests are recorded",
+			func() bool { return len(g.backend.Activity.Recent(store.DefaultAccount)) == 2 })
+		if r := g.backend.Activity.Recent(store.DefaultAccount)[0]; r.Status != errCrashed.HTTPStatus(dialect.OfPath(path,
+			nil)) || r.OutputTokens == 0 || r.BusyMillis == 0 {
 			t.Errorf("%s: recorded %+v", path, r)
 		}
 	}
@@ -110,7 +116,8 @@ func TestPanicOfAuthenticator(t *testing.T) {
 	g, log := panickingGateway(t)
 	open := g.Open
 	g.Open = func() (*Backend, error) { panic(caught.Secret) }
-	if w := g.post("/v1/messages", requests["/v1/messages"]); w.Code != 500 || !strings.Contains(w.Body.String(), `"api_error"`) {
+	if w := g.post("/v1/messages", requests["/v1/messages"]); w.Code != 500 ||
+		!strings.Contains(w.Body.String(), `"api_error"`) {
 		t.Errorf("status %d, %s", w.Code, w.Body)
 	}
 	log.Expect(t, "serving a request", 1)
@@ -128,7 +135,8 @@ func TestPanicOfLearner(t *testing.T) {
 	g, log := panickingGateway(t)
 	l := g.backend.learner
 	counted := make(chan int, 1)
-	if !l.count(sample{call: promptless{}, size: 400, held: g.backend.Memory.Open("account", "owner", "key")}, func(n int) { counted <- n }) {
+	if !l.count(sample{call: promptless{}, size: 400, held: g.backend.Memory.Open("account", "owner", "key")},
+		func(n int) { counted <- n }) {
 		t.Fatal("the learner takes no sample")
 	}
 	if n := <-counted; n != 100 {

@@ -22,7 +22,8 @@ func testCompletion(t *testing.T, d dialect.Dialect) (*completion, *httptest.Res
 	kind, body := dialect.ChatCompletions, `{"model":"m","stream":true,"messages":[]}`
 	switch d {
 	case dialect.Messages:
-		kind, body = dialect.CreateMessage, `{"model":"m","stream":true,"max_tokens":9,"messages":[{"role":"user","content":"x"}]}`
+		kind, body = dialect.CreateMessage, `{"model":"m","stream":true,"max_tokens":9,"messages":[{"role":"user",`+
+			`"content":"x"}]}`
 	case dialect.Responses:
 		kind, body = dialect.CreateResponse, `{"model":"m","stream":true,"input":"x"}`
 	}
@@ -31,14 +32,16 @@ func testCompletion(t *testing.T, d dialect.Dialect) (*completion, *httptest.Res
 	ex.backend = g.backend
 	ex.Key, ex.Account, ex.Model = g.key, store.DefaultAccount, "m"
 	ex.Deployment, ex.Operation = "m", dialect.Operation{Kind: kind, Dialect: d}
-	call, derr := dialect.Decode(ex.Operation, []byte(body), &dialect.Env{Context: t.Context(), NewID: dialect.NewID, Now: time.Now})
+	call, derr := dialect.Decode(ex.Operation, []byte(body),
+		&dialect.Env{Context: t.Context(), NewID: dialect.NewID, Now: time.Now})
 	if derr != nil {
 		t.Fatal(derr)
 	}
 	rec := httptest.NewRecorder()
 	a := newAnswer(rec)
 	a.open(call.NewStream(), 0)
-	return &completion{Translator: g.Translator, Backend: g.backend, exchange: ex, answer: a, ctx: t.Context(), call: call}, rec
+	return &completion{Translator: g.Translator, Backend: g.backend, exchange: ex, answer: a, ctx: t.Context(),
+		call: call}, rec
 }
 
 // everyDialect is the three of them.
@@ -51,8 +54,10 @@ func TestWholeAnswerToStream(t *testing.T) {
 		for _, kind := range []string{"application/json", "APPLICATION/JSON", " Application/Json ; charset=utf-8"} {
 			c, rec := testCompletion(t, d)
 			body := `{"choices":[{"index":0,"message":{"role":"assistant","content":"hello"},"finish_reason":"stop"}]}`
-			derr := c.render(&http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {kind}}, Body: io.NopCloser(strings.NewReader(body)), ContentLength: -1})
-			if out := rec.Body.String(); derr != nil || !strings.Contains(out, "hello") || strings.Contains(out, "ended unexpectedly") {
+			derr := c.render(&http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {kind}},
+				Body: io.NopCloser(strings.NewReader(body)), ContentLength: -1})
+			if out := rec.Body.String(); derr != nil || !strings.Contains(out, "hello") ||
+				strings.Contains(out, "ended unexpectedly") {
 				t.Errorf("%s, %q: %v\n%s", d, kind, derr, out)
 			}
 		}
@@ -67,7 +72,8 @@ func TestCompressedAnswer(t *testing.T) {
 		for status, kind := range map[int]string{200: "application/json", 400: "application/json", 500: "text/plain"} {
 			c, _ := testCompletion(t, d)
 			broken := iotest.ErrReader(fmt.Errorf("%w: corrupt", tunnel.ErrCompressed))
-			derr := c.render(&http.Response{StatusCode: status, Header: http.Header{"Content-Type": {kind}}, Body: io.NopCloser(broken), ContentLength: -1})
+			derr := c.render(&http.Response{StatusCode: status, Header: http.Header{"Content-Type": {kind}},
+				Body: io.NopCloser(broken), ContentLength: -1})
 			if derr == nil || derr.HTTPStatus(d) != http.StatusBadGateway || !strings.Contains(derr.Message, words) {
 				t.Errorf("%s, status %d: %v", d, status, derr)
 			}
@@ -75,12 +81,14 @@ func TestCompressedAnswer(t *testing.T) {
 		c, rec := testCompletion(t, d)
 		begun := strings.NewReader("data: {\"choices\":[{\"delta\":{\"content\":\"hello\"}}]}\n\n")
 		broken := io.MultiReader(begun, iotest.ErrReader(fmt.Errorf("%w: corrupt", tunnel.ErrCompressed)))
-		derr := c.render(&http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: io.NopCloser(broken), ContentLength: -1})
+		derr := c.render(&http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/event-stream"}},
+			Body: io.NopCloser(broken), ContentLength: -1})
 		if derr != nil || !strings.Contains(rec.Body.String(), words) {
 			t.Errorf("%s, stream: %v\n%s", d, derr, rec.Body)
 		}
 	}
-	derr, ok := errors.AsType[*dialect.Error](new(Router).clientError(t.Context(), &Exchange{Deployment: "m"}, tunnel.ErrCompressed))
+	derr, ok := errors.AsType[*dialect.Error](new(Router).clientError(t.Context(), &Exchange{Deployment: "m"},
+		tunnel.ErrCompressed))
 	if !ok || derr.HTTPStatus(dialect.Chat) != http.StatusBadGateway || !strings.Contains(derr.Message, words) {
 		t.Errorf("an unknown coding: %v", derr)
 	}
@@ -89,7 +97,8 @@ func TestCompressedAnswer(t *testing.T) {
 // A streamed response that cannot begin yet begins all the same and fails, in
 // the words that its client waits by; other clients get the status.
 func TestFailsInStream(t *testing.T) {
-	for _, derr := range []*dialect.Error{dialect.QueueFull("m"), dialect.QueueTimeout("m"), dialect.Offline("m"), dialect.UnknownModel("m", "")} {
+	for _, derr := range []*dialect.Error{dialect.QueueFull("m"), dialect.QueueTimeout("m"), dialect.Offline("m"),
+		dialect.UnknownModel("m", "")} {
 		for _, d := range everyDialect {
 			c, rec := testCompletion(t, d)
 			c.answer.fail(d, "req_1", derr)
@@ -102,13 +111,15 @@ func TestFailsInStream(t *testing.T) {
 				t.Errorf("%s: outcome %+v", d, got)
 			}
 			if d != dialect.Responses || !waits {
-				if rec.Code != derr.HTTPStatus(d) || waits != (rec.Header().Get("Retry-After") == "5") || rec.Header().Get("Content-Type") != "application/json" {
+				if rec.Code != derr.HTTPStatus(d) || waits != (rec.Header().Get("Retry-After") == "5") ||
+					rec.Header().Get("Content-Type") != "application/json" {
 					t.Errorf("%s: %d, %v", d, rec.Code, rec.Header())
 				}
 				continue
 			}
 			created, failed := strings.Index(out, "event: response.created\n"), strings.Index(out, "event: response.failed\n")
-			if rec.Code != 200 || rec.Header().Get("Content-Type") != "text/event-stream" || created != 0 || failed < 0 || !strings.Contains(out[failed:], `"error":{"code":"rate_limit_exceeded"`) {
+			if rec.Code != 200 || rec.Header().Get("Content-Type") != "text/event-stream" || created != 0 || failed < 0 ||
+				!strings.Contains(out[failed:], `"error":{"code":"rate_limit_exceeded"`) {
 				t.Errorf("%d, %v: %s", rec.Code, rec.Header(), out)
 			}
 		}

@@ -85,7 +85,8 @@ func (rt *Router) Serve(r *http.Request) error {
 // most once, as long as no model has seen the request. If all are offline, it waits
 // up to ConnectWait for one to reconnect. If none has taken the request, full are those that had
 // no place for it.
-func (rt *Router) send(ctx context.Context, ex *Exchange, d store.Deployment) (response *http.Response, full []Tunnel, err error) {
+func (rt *Router) send(ctx context.Context, ex *Exchange,
+	d store.Deployment) (response *http.Response, full []Tunnel, err error) {
 	to := tunnel.Target{Name: ex.Deployment, Upstream: d.Upstream, Model: d.Model, Affinity: affinity(ex, d)}
 	deadline := time.Now().Add(rt.ConnectWait)
 	if len(d.Connectors) == 1 {

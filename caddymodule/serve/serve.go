@@ -48,7 +48,8 @@ type Server struct {
 	Open func() (*Backend, error)
 	// Choose returns a live tunnel of one of the connectors, except those already
 	// tried. It waits for one, and fails with [tunnel.ErrOffline].
-	Choose func(ctx context.Context, connectors []string, to tunnel.Target, tried []Tunnel, wait time.Duration) (Tunnel, error)
+	Choose func(ctx context.Context, connectors []string, to tunnel.Target, tried []Tunnel,
+		wait time.Duration) (Tunnel, error)
 	// Reserve waits for a place at one of the tunnels, for a request of a client: see
 	// [tunnel.Reserve].
 	Reserve func(ctx context.Context, full []Tunnel, c fair.Client, wait time.Duration) (Reserved, error)
@@ -112,14 +113,17 @@ func (b *Backend) AnswerKept(to io.Writer, owner kept.Owner, id string, remove b
 }
 
 // NewBackend returns a running backend. It must be closed before the store.
-func NewBackend(st *store.Store, peers Peers, budget *memory.Budget, log *activity.Log, logger *slog.Logger) (*Backend, error) {
+func NewBackend(st *store.Store, peers Peers, budget *memory.Budget, log *activity.Log,
+	logger *slog.Logger) (*Backend, error) {
 	l, err := newLearner(st, logger)
 	if err != nil {
 		return nil, err
 	}
-	b := &Backend{Crossed: func(string, string, limits.Crossing) {}, Store: st, Memory: budget, Activity: log, turns: newTurns(), peers: peers, learner: l}
+	b := &Backend{Crossed: func(string, string, limits.Crossing) {}, Store: st, Memory: budget, Activity: log,
+		turns: newTurns(), peers: peers, learner: l}
 	b.Queues = queue.New(func(n queue.Name) int { return concurrency(st, n) })
-	b.Queues.Limit(limitSource{st, log, func(account, key string, c limits.Crossing) { b.Crossed(account, key, c) }}, logger)
+	b.Queues.Limit(limitSource{st, log, func(account, key string, c limits.Crossing) { b.Crossed(account, key, c) }},
+		logger)
 	b.unwatch = st.Subscribe(b.onChange)
 	return b, nil
 }

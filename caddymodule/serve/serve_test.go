@@ -89,7 +89,8 @@ func (g *testGateway) newKey(t testing.TB, account, scope string) (*store.LiveKe
 // fakeTunnel is the one tunnel of a testGateway.
 type fakeTunnel struct{ g *testGateway }
 
-func (f fakeTunnel) choose(_ context.Context, _ []string, _ tunnel.Target, tried []Tunnel, _ time.Duration) (Tunnel, error) {
+func (f fakeTunnel) choose(_ context.Context, _ []string, _ tunnel.Target, tried []Tunnel,
+	_ time.Duration) (Tunnel, error) {
 	if slices.Contains(tried, Tunnel(f)) {
 		return nil, tunnel.ErrOffline
 	}
@@ -132,7 +133,8 @@ func (c *counts) Limited(s limits.State)              { c.add("limited: %s of th
 func (c *counts) LimitWaited(time.Duration)           { c.add("waited for limits") }
 func (c *counts) Queued(*Exchange, time.Duration)     {}
 func (c *counts) Ended(ex *Exchange, e Ending) {
-	c.add("ended: %s %s %d, %d and %d tokens", ex.Operation.Dialect, ex.Deployment, e.Status, ex.Usage.PromptTokens, ex.Usage.CompletionTokens)
+	c.add("ended: %s %s %d, %d and %d tokens", ex.Operation.Dialect, ex.Deployment, e.Status, ex.Usage.PromptTokens,
+		ex.Usage.CompletionTokens)
 }
 func (c *counts) Counted(_ *Exchange, u dialect.Usage) { c.add("counted: %+v", u) }
 
@@ -189,7 +191,8 @@ func TestPlaceInTheQueue(t *testing.T) {
 	tries := 0
 	g.answer = func(*http.Request) *http.Response {
 		if tries++; tries == 1 { // meanwhile there is no place for another
-			if w := g.post("/v1/chat/completions", requests["/v1/chat/completions"]); w.Code != http.StatusTooManyRequests && w.Code != http.StatusServiceUnavailable {
+			if w := g.post("/v1/chat/completions", requests["/v1/chat/completions"]); w.Code != http.StatusTooManyRequests &&
+				w.Code != http.StatusServiceUnavailable {
 				t.Errorf("a second request: status %d, %s", w.Code, w.Body)
 			}
 			return &http.Response{StatusCode: 500, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("{}"))}
@@ -226,7 +229,8 @@ func TestOtherHandlers(t *testing.T) {
 		"failed to pass a request": func(http.ResponseWriter, *http.Request) error { return errors.New("broken") },
 	} {
 		w := httptest.NewRecorder()
-		Authenticator{Server: g.Server}.Serve(w, r(), NewExchange(), HandlerFunc(func(w http.ResponseWriter, r *http.Request) error { return g.Serve(w, r, last) }))
+		Authenticator{Server: g.Server}.Serve(w, r(), NewExchange(),
+			HandlerFunc(func(w http.ResponseWriter, r *http.Request) error { return g.Serve(w, r, last) }))
 		if w.Code != 500 || !strings.Contains(w.Body.String(), want) {
 			t.Errorf("%d %s, want %q", w.Code, w.Body, want)
 		}

@@ -38,15 +38,16 @@ func (t *tries) begin(ctx context.Context, ex *Exchange) {
 	}
 	tracer := parent.TracerProvider().Tracer(tracerName, trace.WithInstrumentationVersion(version.Number()))
 	operation := ex.GenAIOperation()
-	_, t.span = tracer.Start(ctx, operation+" "+ex.Deployment, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(
-		attribute.String("gen_ai.operation.name", operation),
-		attribute.String("gen_ai.provider.name", GenAIProvider),
-		attribute.String("gen_ai.request.model", ex.Deployment),
-		attribute.Bool("gen_ai.request.stream", ex.Streamed),
-		attribute.String("postern.dialect", string(ex.Operation.Dialect)),
-		attribute.String("postern.key_id", ex.Key.ID()),
-		attribute.String("postern.request_id", ex.RequestID),
-	))
+	_, t.span = tracer.Start(ctx, operation+" "+ex.Deployment, trace.WithSpanKind(trace.SpanKindClient),
+		trace.WithAttributes(
+			attribute.String("gen_ai.operation.name", operation),
+			attribute.String("gen_ai.provider.name", GenAIProvider),
+			attribute.String("gen_ai.request.model", ex.Deployment),
+			attribute.Bool("gen_ai.request.stream", ex.Streamed),
+			attribute.String("postern.dialect", string(ex.Operation.Dialect)),
+			attribute.String("postern.key_id", ex.Key.ID()),
+			attribute.String("postern.request_id", ex.RequestID),
+		))
 	t.sent, t.answer = time.Time{}, dialect.AnswerInfo{Wanted: true}
 }
 
@@ -113,7 +114,8 @@ func (t *tries) end(ex *Exchange, e Ending) {
 	for _, n := range [...]struct {
 		name   string
 		tokens int64
-	}{{"input_tokens", u.PromptTokens}, {"cache_read.input_tokens", u.CachedTokens}, {"output_tokens", u.CompletionTokens}, {"reasoning.output_tokens", u.ReasoningTokens}} {
+	}{{"input_tokens", u.PromptTokens}, {"cache_read.input_tokens", u.CachedTokens},
+		{"output_tokens", u.CompletionTokens}, {"reasoning.output_tokens", u.ReasoningTokens}} {
 		if n.tokens > 0 {
 			t.span.SetAttributes(attribute.Int64("gen_ai.usage."+n.name, n.tokens))
 		}

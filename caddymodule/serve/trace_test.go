@@ -63,7 +63,8 @@ func described(s sdktrace.ReadOnlySpan) (described []string) {
 func lacks(s sdktrace.ReadOnlySpan, want ...string) []string {
 	got := described(s)
 	return slices.DeleteFunc(want, func(w string) bool {
-		return slices.ContainsFunc(got, func(g string) bool { return g == w || strings.HasSuffix(w, "=") && strings.HasPrefix(g, w) })
+		return slices.ContainsFunc(got,
+			func(g string) bool { return g == w || strings.HasSuffix(w, "=") && strings.HasPrefix(g, w) })
 	})
 }
 
@@ -72,25 +73,34 @@ func TestSpan(t *testing.T) {
 	var header http.Header
 	g.answer = func(r *http.Request) *http.Response {
 		header = r.Header
-		return upstreamAnswer("text/event-stream", strings.NewReader("data: {\"id\":\"chatcmpl-7\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"secret answer\"}}]}\n\n"+
-			"data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n"+
-			"data: {\"choices\":[],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":3,\"prompt_tokens_details\":{\"cached_tokens\":4}}}\n\ndata: [DONE]\n\n"), -1)
+		return upstreamAnswer("text/event-stream",
+			strings.NewReader("data: {\"id\":\"chatcmpl-7\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"secret "+
+				"answer\"}}]}\n\n"+
+				"data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n"+
+				"data: {\"choices\":[],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":3,\"prompt_tokens_details\":{\"cached_tokens\":4}}}\n\ndata: [DONE]\n\n"), -1)
 	}
-	server, tries := g.post("/v1/chat/completions", `{"model":"m","stream":true,"max_tokens":99,"messages":[{"role":"user","content":"secret prompt"}]}`)
+	server, tries := g.post("/v1/chat/completions",
+		`{"model":"m","stream":true,"max_tokens":99,"messages":[{"role":"user","content":"secret prompt"}]}`)
 	if len(tries) != 1 {
 		t.Fatalf("%d spans", len(tries))
 	}
 	s := tries[0]
-	if missing := lacks(s, "chat m", "status Unset", "gen_ai.operation.name=chat", "gen_ai.provider.name=openai", "gen_ai.request.model=m",
-		"gen_ai.request.stream=true", "gen_ai.request.max_tokens=99", "gen_ai.response.model=up", "gen_ai.usage.input_tokens=7", "gen_ai.usage.output_tokens=3",
-		"gen_ai.usage.cache_read.input_tokens=4", "gen_ai.response.id=chatcmpl-7", `gen_ai.response.finish_reasons=["stop"]`, "gen_ai.response.time_to_first_chunk=", "postern.key_id="+g.key.ID(), "postern.request_id=",
-		"postern.connector=con_1", "server.address=con_1", "postern.dialect=chat", "postern.tokens_estimated=false", "event sent", "event first_chunk"); len(missing) > 0 {
+	if missing := lacks(s, "chat m", "status Unset", "gen_ai.operation.name=chat", "gen_ai.provider.name=openai",
+		"gen_ai.request.model=m",
+		"gen_ai.request.stream=true", "gen_ai.request.max_tokens=99", "gen_ai.response.model=up",
+		"gen_ai.usage.input_tokens=7", "gen_ai.usage.output_tokens=3",
+		"gen_ai.usage.cache_read.input_tokens=4", "gen_ai.response.id=chatcmpl-7", `gen_ai.response.finish_reasons=["stop"]`,
+		"gen_ai.response.time_to_first_chunk=", "postern.key_id="+g.key.ID(), "postern.request_id=",
+		"postern.connector=con_1", "server.address=con_1", "postern.dialect=chat", "postern.tokens_estimated=false",
+		"event sent", "event first_chunk"); len(missing) > 0 {
 		t.Errorf("the span lacks %q: %q", missing, described(s))
 	}
-	if s.SpanKind() != trace.SpanKindClient || s.Parent().SpanID() != server.SpanID() || s.SpanContext().TraceID() != server.TraceID() {
+	if s.SpanKind() != trace.SpanKindClient || s.Parent().SpanID() != server.SpanID() ||
+		s.SpanContext().TraceID() != server.TraceID() {
 		t.Errorf("a span of kind %v below %v", s.SpanKind(), s.Parent().SpanID())
 	}
-	if want := fmt.Sprintf("00-%s-%s-01", s.SpanContext().TraceID(), s.SpanContext().SpanID()); header.Get("Traceparent") != want {
+	if want := fmt.Sprintf("00-%s-%s-01", s.SpanContext().TraceID(),
+		s.SpanContext().SpanID()); header.Get("Traceparent") != want {
 		t.Errorf("traceparent %q, want %q", header.Get("Traceparent"), want)
 	}
 	for _, text := range described(s) {
@@ -119,14 +129,16 @@ func TestSpanOfEachTry(t *testing.T) {
 	if missing := lacks(tries[0], "status Error", "error.type=caller_400", "event sent"); len(missing) > 0 {
 		t.Errorf("the first lacks %q: %q", missing, described(tries[0]))
 	}
-	if missing := lacks(tries[1], "status Unset", "event sent", "gen_ai.usage.input_tokens=1", `gen_ai.response.finish_reasons=["stop"]`); len(missing) > 0 {
+	if missing := lacks(tries[1], "status Unset", "event sent", "gen_ai.usage.input_tokens=1",
+		`gen_ai.response.finish_reasons=["stop"]`); len(missing) > 0 {
 		t.Errorf("the second lacks %q: %q", missing, described(tries[1]))
 	}
 
 	// A connector is down, and there is no other.
 	g.router.Choose = failing{fakeTunnel{g.testGateway}}.choose
 	_, tries = g.post("/v1/chat/completions", requests["/v1/chat/completions"])
-	if len(tries) != 2 || len(lacks(tries[0], "error.type=upstream_502")) > 0 || len(lacks(tries[1], "error.type=upstream_502")) > 0 {
+	if len(tries) != 2 || len(lacks(tries[0], "error.type=upstream_502")) > 0 ||
+		len(lacks(tries[1], "error.type=upstream_502")) > 0 {
 		t.Errorf("without a model server: %d spans", len(tries))
 		for _, s := range tries {
 			t.Log(described(s))
@@ -137,7 +149,8 @@ func TestSpanOfEachTry(t *testing.T) {
 // A failing tunnel's connector does not reach its model server.
 type failing struct{ fakeTunnel }
 
-func (f failing) choose(_ context.Context, _ []string, _ tunnel.Target, tried []Tunnel, _ time.Duration) (Tunnel, error) {
+func (f failing) choose(_ context.Context, _ []string, _ tunnel.Target, tried []Tunnel,
+	_ time.Duration) (Tunnel, error) {
 	if len(tried) > 0 {
 		return nil, tunnel.ErrOffline
 	}

@@ -65,7 +65,8 @@ func (t *Translator) end(ex *Exchange, a *answer) {
 
 // perform performs the request's operation. The caller writes the error to the
 // client.
-func (t *Translator) perform(w http.ResponseWriter, r *http.Request, ex *Exchange, a *answer, next Handler) (derr *dialect.Error) {
+func (t *Translator) perform(w http.ResponseWriter, r *http.Request, ex *Exchange, a *answer,
+	next Handler) (derr *dialect.Error) {
 	defer func() {
 		switch v := recover(); {
 		case t.crashed(v):

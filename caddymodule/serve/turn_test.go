@@ -72,7 +72,8 @@ func busyGateway(t *testing.T, reserved *reservedTunnel, onReserve func(*testGat
 	}
 	reserved.busyTunnel = busyTunnel{fakeTunnel{g}, new(atomic.Int32)}
 	reserved.id = d.Connectors[0]
-	g.router.Choose = func(_ context.Context, _ []string, _ tunnel.Target, tried []Tunnel, _ time.Duration) (Tunnel, error) {
+	g.router.Choose = func(_ context.Context, _ []string, _ tunnel.Target, tried []Tunnel,
+		_ time.Duration) (Tunnel, error) {
 		if len(tried) > 0 {
 			return nil, tunnel.ErrOffline
 		}

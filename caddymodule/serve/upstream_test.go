@@ -45,8 +45,10 @@ type upstreamScript struct {
 
 // faults are the errors of tunnels by the name of their mark.
 var faults = map[string]error{
-	"not sent": link.ErrNotSent, "no credit": link.ErrNoCredit, "busy": link.ErrBusy, "upstream down": link.ErrUpstreamDown, "reset": link.ErrUpstreamReset,
-	"too large": link.ErrTooLarge, "refused": link.ErrRefused, "tunnel lost": link.ErrTunnelLost, "no route": tunnel.ErrNoRoute, "compressed": tunnel.ErrCompressed,
+	"not sent": link.ErrNotSent, "no credit": link.ErrNoCredit, "busy": link.ErrBusy,
+	"upstream down": link.ErrUpstreamDown, "reset": link.ErrUpstreamReset,
+	"too large": link.ErrTooLarge, "refused": link.ErrRefused, "tunnel lost": link.ErrTunnelLost,
+	"no route": tunnel.ErrNoRoute, "compressed": tunnel.ErrCompressed,
 	"malformed": link.ErrUpstreamMalformed,
 }
 
@@ -111,7 +113,8 @@ func (u *upstreamScript) act(mark string) error {
 func (u *upstreamScript) changeKey(mark string) error {
 	st, id := u.e.backend.Store, u.e.ex.Key.ID()
 	edit := func(change func(*store.Key)) error {
-		_, err := st.EditKey(context.Background(), store.DefaultAccount, id, func(k *store.Key) error { change(k); return nil })
+		_, err := st.EditKey(context.Background(), store.DefaultAccount, id,
+			func(k *store.Key) error { change(k); return nil })
 		return err
 	}
 	var err error
@@ -170,9 +173,11 @@ type scriptedTunnel struct {
 
 // choose returns the first connector that was not tried. The answer "offline" stands
 // for none.
-func (e *exchanges) choose(ctx context.Context, connectors []string, _ tunnel.Target, tried []Tunnel, wait time.Duration) (Tunnel, error) {
+func (e *exchanges) choose(ctx context.Context, connectors []string, _ tunnel.Target, tried []Tunnel,
+	wait time.Duration) (Tunnel, error) {
 	for _, id := range connectors {
-		if !slices.ContainsFunc(tried, func(t Tunnel) bool { return t.Connector() == id }) && len(e.answers) > 0 && e.answers[0] != "offline\n" {
+		if !slices.ContainsFunc(tried, func(t Tunnel) bool { return t.Connector() == id }) && len(e.answers) > 0 &&
+			e.answers[0] != "offline\n" {
 			return scriptedTunnel{e, id}, nil
 		}
 	}

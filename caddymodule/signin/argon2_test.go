@@ -106,7 +106,8 @@ func FuzzParseHash(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if h.memory < 8 || h.memory > maxMemory || h.passes < 1 || h.passes > maxPasses || h.threads < 1 || h.threads > maxThreads {
+		if h.memory < 8 || h.memory > maxMemory || h.passes < 1 || h.passes > maxPasses || h.threads < 1 ||
+			h.threads > maxThreads {
 			t.Errorf("%q has cost %+v", s, h.cost)
 		}
 		if len(h.salt) < minSalt || len(h.salt) > maxSalt || len(h.key) < minKey || len(h.key) > maxKey {

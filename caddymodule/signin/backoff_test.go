@@ -127,7 +127,8 @@ func TestParallelGuesses(t *testing.T) {
 			})
 		}
 		wait.Wait()
-		if n := d.derived.Load() - derived; n < freeFailures+1 || int(n) > freeFailures+checkLimits.Permits-checkLimits.Reserved {
+		if n := d.derived.Load() - derived; n < freeFailures+1 ||
+			int(n) > freeFailures+checkLimits.Permits-checkLimits.Reserved {
 			t.Errorf("%d guesses were checked at once", n)
 		}
 	})

@@ -17,7 +17,8 @@ func (d *desk) flood(t *testing.T, ctx context.Context) {
 	for i := range 60 {
 		go func() {
 			for n := 0; ctx.Err() == nil; n++ {
-				_, err := d.Password(ctx, Attempt{Address: fmt.Sprintf("10.%d.%d.1", i, n%256), Name: fmt.Sprint("nobody ", i, n), Password: rightPassword})
+				_, err := d.Password(ctx, Attempt{Address: fmt.Sprintf("10.%d.%d.1", i, n%256), Name: fmt.Sprint("nobody ", i, n),
+					Password: rightPassword})
 				if errors.Is(err, ErrBusy) {
 					time.Sleep(time.Millisecond)
 				}

@@ -28,7 +28,8 @@ func TestConfirm(t *testing.T) {
 		time.Sleep(throttled.RetryAfter)
 		confirmed, err := d.Confirm(t.Context(), signed.Session, rightPassword)
 		found, _, foundErr := d.Session(t.Context(), signed.Secret)
-		if err != nil || foundErr != nil || !found.ConfirmedAt.Equal(confirmed.ConfirmedAt) || time.Since(found.ConfirmedAt) > time.Second {
+		if err != nil || foundErr != nil || !found.ConfirmedAt.Equal(confirmed.ConfirmedAt) ||
+			time.Since(found.ConfirmedAt) > time.Second {
 			t.Errorf("%v; the session is %+v", err, found)
 		}
 		if err := d.SignOut(t.Context(), signed.Session); err != nil {

@@ -24,7 +24,8 @@ func TestMadeAtAnotherEdge(t *testing.T) {
 			return func() error { _, _, err := two.Session(t.Context(), signed.Secret); return err }
 		},
 		"token": func() func() error {
-			_, secret, err := a.CreateToken(t.Context(), store.Token{Account: store.DefaultAccount, User: ann.ID, Name: "ci", Rights: store.AllRights})
+			_, secret, err := a.CreateToken(t.Context(),
+				store.Token{Account: store.DefaultAccount, User: ann.ID, Name: "ci", Rights: store.AllRights})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -75,7 +76,8 @@ func TestUnconfirmedPassword(t *testing.T) {
 	st, edge := storetest.OpenEdge(t, kv, store.Options{Edge: "a"})
 	d := newDeskOn(t, st)
 	ann := d.addUser(t, "ann")
-	_, secret, err := d.CreateLink(t.Context(), store.Link{Kind: store.LinkRecovery, Account: store.DefaultAccount, User: ann.ID})
+	_, secret, err := d.CreateLink(t.Context(),
+		store.Link{Kind: store.LinkRecovery, Account: store.DefaultAccount, User: ann.ID})
 	if err != nil {
 		t.Fatal(err)
 	}

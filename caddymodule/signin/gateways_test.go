@@ -75,7 +75,8 @@ func TestCeremoniesOfSeveralGateways(t *testing.T) {
 		t.Errorf("confirming: %v", err)
 	}
 	// The process that begins again does not know what its gateway has answered before.
-	if _, err := restarted.FinishPasskeySignIn(t.Context(), Attempt{Address: home}, origin, ceremony, answer); !errors.Is(err, ErrPasskey) || !strings.Contains(err.Error(), "start again") {
+	if _, err := restarted.FinishPasskeySignIn(t.Context(), Attempt{Address: home}, origin, ceremony,
+		answer); !errors.Is(err, ErrPasskey) || !strings.Contains(err.Error(), "start again") {
 		t.Errorf("after a restart: %v", err)
 	}
 }
@@ -139,8 +140,9 @@ func TestHeldSecrets(t *testing.T) {
 		t.Errorf("the other gateway opens %q", got)
 	}
 	for what, got := range map[string]string{
-		"another session": services[1].Held(store.Session{ID: "ses_2"}, "key_1", sealed), "another record": services[1].Held(session, "key_2", sealed),
-		"another text": services[1].Held(session, "key_1", sealed+"A"), "no text": services[1].Held(session, "key_1", ""),
+		"another session": services[1].Held(store.Session{ID: "ses_2"}, "key_1", sealed),
+		"another record":  services[1].Held(session, "key_2", sealed),
+		"another text":    services[1].Held(session, "key_1", sealed+"A"), "no text": services[1].Held(session, "key_1", ""),
 	} {
 		if got != "" {
 			t.Errorf("%s: opens %q", what, got)

@@ -59,7 +59,8 @@ func TestSetupLink(t *testing.T) {
 	if _, err := d.Redeem(t.Context(), attempt("bob", rightPassword), secret); !errors.Is(err, ErrLink) {
 		t.Errorf("a used link: %v", err)
 	}
-	if _, _, err := d.CreateLink(t.Context(), store.Link{Kind: store.LinkSetup, Account: store.DefaultAccount}); !errors.Is(err, store.ErrConflict) {
+	if _, _, err := d.CreateLink(t.Context(),
+		store.Link{Kind: store.LinkSetup, Account: store.DefaultAccount}); !errors.Is(err, store.ErrConflict) {
 		t.Errorf("a setup link where there are users: %v", err)
 	}
 	d.mustSignIn(t, home, "ann")
@@ -72,8 +73,10 @@ func TestInvite(t *testing.T) {
 		t.Fatal(err)
 	}
 	ann := d.addUser(t, "ann")
-	link, secret, err := d.CreateLink(t.Context(), store.Link{Kind: store.LinkInvitation, Account: "other", CreatedBy: ann.ID})
-	if err != nil || link.Kind != store.LinkInvitation || link.CreatedBy != "ann" || link.ExpiresAt.Sub(link.CreatedAt) != 72*time.Hour {
+	link, secret, err := d.CreateLink(t.Context(),
+		store.Link{Kind: store.LinkInvitation, Account: "other", CreatedBy: ann.ID})
+	if err != nil || link.Kind != store.LinkInvitation || link.CreatedBy != "ann" ||
+		link.ExpiresAt.Sub(link.CreatedAt) != 72*time.Hour {
 		t.Fatalf("%+v, %v", link, err)
 	}
 	if _, err := d.Redeem(t.Context(), attempt("Ann", rightPassword), secret); !errors.Is(err, store.ErrExists) {
@@ -90,12 +93,16 @@ func TestRecovery(t *testing.T) {
 	d := newDesk(t)
 	ann, bob := d.addUser(t, "ann"), d.addUser(t, "bob")
 	before := d.mustSignIn(t, home, "ann")
-	for _, wrong := range []struct{ account, user string }{{"other", "ann"}, {"other", ann.ID}, {store.DefaultAccount, "carl"}, {store.DefaultAccount, ""}} {
-		if _, _, err := d.CreateLink(t.Context(), store.Link{Kind: store.LinkRecovery, Account: wrong.account, User: wrong.user, CreatedBy: bob.ID}); !errors.Is(err, store.ErrNotFound) {
+	for _, wrong := range []struct{ account, user string }{{"other", "ann"}, {"other", ann.ID},
+		{store.DefaultAccount, "carl"}, {store.DefaultAccount, ""}} {
+		if _, _, err := d.CreateLink(t.Context(),
+			store.Link{Kind: store.LinkRecovery, Account: wrong.account, User: wrong.user, CreatedBy: bob.ID}); !errors.Is(err,
+			store.ErrNotFound) {
 			t.Errorf("%+v: %v", wrong, err)
 		}
 	}
-	link, secret, err := d.CreateLink(t.Context(), store.Link{Kind: store.LinkRecovery, Account: store.DefaultAccount, User: "ANN", CreatedBy: bob.ID})
+	link, secret, err := d.CreateLink(t.Context(),
+		store.Link{Kind: store.LinkRecovery, Account: store.DefaultAccount, User: "ANN", CreatedBy: bob.ID})
 	if err != nil || link.Kind != store.LinkRecovery || link.User != ann.ID {
 		t.Fatalf("%+v, %v", link, err)
 	}
@@ -117,7 +124,8 @@ func TestRecovery(t *testing.T) {
 		t.Errorf("the old password: %v", err)
 	}
 	d.mustSignIn(t, home, "bob")
-	_, secret, err = d.CreateLink(t.Context(), store.Link{Kind: store.LinkRecovery, Account: store.DefaultAccount, User: ann.ID, CreatedBy: "the command line"})
+	_, secret, err = d.CreateLink(t.Context(),
+		store.Link{Kind: store.LinkRecovery, Account: store.DefaultAccount, User: ann.ID, CreatedBy: "the command line"})
 	if err != nil {
 		t.Fatal(err)
 	}

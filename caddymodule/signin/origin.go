@@ -26,11 +26,15 @@ func relyingParty(origin string) (*webauthn.WebAuthn, error) {
 	_, notIP := netip.ParseAddr(host)
 	switch {
 	case notIP == nil:
-		return nil, store.Errorf(ErrPasskey, "passkeys need a host name, but this page was opened by IP address: open the console by its host name, or sign in with a password")
+		return nil, store.Errorf(ErrPasskey,
+			"passkeys need a host name, but this page was opened by IP address: open the console by its host name, or sign in "+
+				"with a password")
 	case u.Scheme != "https" && (u.Scheme != "http" || host != "localhost"):
-		return nil, store.Errorf(ErrPasskey, "passkeys need https: open the console at its https address, or sign in with a password")
+		return nil, store.Errorf(ErrPasskey,
+			"passkeys need https: open the console at its https address, or sign in with a password")
 	case protocol.ValidateRPID(host) != nil:
-		return nil, store.Errorf(ErrPasskey, "passkeys need a full host name, like gw.example.com: open the console by one, or sign in with a password")
+		return nil, store.Errorf(ErrPasskey,
+			"passkeys need a full host name, like gw.example.com: open the console by one, or sign in with a password")
 	}
 	timeout := webauthn.TimeoutConfig{Timeout: ceremonyLife, TimeoutUVD: ceremonyLife}
 	return webauthn.New(&webauthn.Config{

@@ -57,13 +57,15 @@ func (s *Service) holder(user store.User) holder {
 // BeginPasskey begins to add a passkey for a signed-in user on a page of origin.
 // options is the JSON argument of navigator.credentials.create. ceremonyID must be
 // passed to FinishPasskey with the answer.
-func (s *Service) BeginPasskey(_ context.Context, user store.User, origin string) (options json.RawMessage, ceremonyID string, err error) {
+func (s *Service) BeginPasskey(_ context.Context, user store.User,
+	origin string) (options json.RawMessage, ceremonyID string, err error) {
 	if err := s.checkRoom(user); err != nil {
 		return nil, "", err
 	}
 	h := s.holder(user)
 	return s.challenge(origin, user.ID, func(party *webauthn.WebAuthn) (any, *webauthn.SessionData, error) {
-		return party.BeginRegistration(h, webauthn.WithExclusions(webauthn.Credentials(h.credentials).CredentialDescriptors()))
+		return party.BeginRegistration(h,
+			webauthn.WithExclusions(webauthn.Credentials(h.credentials).CredentialDescriptors()))
 	})
 }
 
@@ -87,7 +89,8 @@ func (s *Service) challenge(
 }
 
 // FinishPasskey adds the passkey in response, the browser's credential as JSON.
-func (s *Service) FinishPasskey(ctx context.Context, user store.User, origin, ceremonyID, name string, response []byte) (store.Passkey, error) {
+func (s *Service) FinishPasskey(ctx context.Context, user store.User, origin, ceremonyID, name string,
+	response []byte) (store.Passkey, error) {
 	if name = strings.TrimSpace(name); name == "" {
 		name = "Passkey"
 	}
@@ -108,7 +111,8 @@ func (s *Service) FinishPasskey(ctx context.Context, user store.User, origin, ce
 		if errors.Is(err, ErrPasskey) {
 			return store.Passkey{}, err
 		}
-		return store.Passkey{}, store.Errorf(ErrPasskey, "the passkey could not be added because the device's answer does not match this page: start again")
+		return store.Passkey{}, store.Errorf(ErrPasskey,
+			"the passkey could not be added because the device's answer does not match this page: start again")
 	}
 	record, err := json.Marshal(credential)
 	if err != nil {
@@ -135,7 +139,8 @@ func (s *Service) checkRoom(user store.User) error {
 	return nil
 }
 
-func register(party *webauthn.WebAuthn, h holder, data webauthn.SessionData, response []byte) (*webauthn.Credential, error) {
+func register(party *webauthn.WebAuthn, h holder, data webauthn.SessionData,
+	response []byte) (*webauthn.Credential, error) {
 	if len(response) > maxResponse {
 		return nil, errResponse
 	}
@@ -150,7 +155,8 @@ func register(party *webauthn.WebAuthn, h holder, data webauthn.SessionData, res
 }
 
 // errUnverified replaces an error of the library with a more helpful message.
-var errUnverified = store.Errorf(ErrPasskey, "the device did not ask for a PIN, fingerprint or face: set a PIN on the security key, or use another device")
+var errUnverified = store.Errorf(ErrPasskey,
+	"the device did not ask for a PIN, fingerprint or face: set a PIN on the security key, or use another device")
 
 func checkPasskeyName(name string) error {
 	switch {
@@ -164,7 +170,8 @@ func checkPasskeyName(name string) error {
 
 // BeginPasskeySignIn begins to sign in a user with a passkey for the host of
 // origin. options is the JSON argument of navigator.credentials.get.
-func (s *Service) BeginPasskeySignIn(_ context.Context, address, origin string) (options json.RawMessage, ceremonyID string, err error) {
+func (s *Service) BeginPasskeySignIn(_ context.Context, address,
+	origin string) (options json.RawMessage, ceremonyID string, err error) {
 	if err := s.guard.address(fair.Parse(address), s.now()); err != nil {
 		return nil, "", err
 	}
@@ -176,7 +183,8 @@ func (s *Service) BeginPasskeySignIn(_ context.Context, address, origin string) 
 // FinishPasskeySignIn signs in the user whose passkey created response. The name
 // and the password of the attempt are ignored. It returns ErrPasskey, a
 // *ThrottledError, or an error of the store.
-func (s *Service) FinishPasskeySignIn(ctx context.Context, a Attempt, origin, ceremonyID string, response []byte) (Signed, error) {
+func (s *Service) FinishPasskeySignIn(ctx context.Context, a Attempt, origin, ceremonyID string,
+	response []byte) (Signed, error) {
 	client := fair.Parse(a.Address)
 	if err := s.guard.address(client, s.now()); err != nil {
 		return Signed{}, err
@@ -262,7 +270,9 @@ func (s *Service) notePasskey(ctx context.Context, h holder, credential *webauth
 		return err
 	}
 	if credential.Authenticator.CloneWarning {
-		return store.Errorf(ErrPasskey, "this passkey may have been copied: its counter went back. Sign in with another method, remove the passkey %q in the settings and add a new one", p.Name)
+		return store.Errorf(ErrPasskey,
+			"this passkey may have been copied: its counter went back. Sign in with another method, remove the passkey %q in "+
+				"the settings and add a new one", p.Name)
 	}
 	return nil
 }
@@ -284,7 +294,8 @@ func (s *Service) passkeyFailure(a Attempt, err error) error {
 	return errUnknownPasskey
 }
 
-var errUnknownPasskey = store.Errorf(ErrPasskey, "unknown passkey, or created for another address: sign in with a password, and add it in the settings")
+var errUnknownPasskey = store.Errorf(ErrPasskey,
+	"unknown passkey, or created for another address: sign in with a password, and add it in the settings")
 
 var errResponse error = protocol.ErrParsingData.WithDetails("the answer is too long")
 
@@ -308,7 +319,8 @@ func (s *Service) Passkeys(userID string) []store.Passkey { return s.store.Passk
 func (s *Service) RemovePasskey(ctx context.Context, user store.User, id []byte) error {
 	err := s.store.RemovePasskey(ctx, user.ID, id)
 	if store.Made(err) {
-		s.log.Info("passkey removed", "user_id", user.ID, "account_id", user.Account, "passkey_id", base64.RawURLEncoding.EncodeToString(id))
+		s.log.Info("passkey removed", "user_id", user.ID, "account_id", user.Account, "passkey_id",
+			base64.RawURLEncoding.EncodeToString(id))
 	}
 	return err
 }

@@ -35,7 +35,8 @@ func (d *desk) passkey(t testing.TB, address string, a *authenticator) (Signed, 
 	if err != nil {
 		return Signed{}, err
 	}
-	return d.FinishPasskeySignIn(t.Context(), Attempt{Address: address, UserAgent: "Firefox"}, origin, ceremony, a.get(t, options))
+	return d.FinishPasskeySignIn(t.Context(), Attempt{Address: address, UserAgent: "Firefox"}, origin, ceremony,
+		a.get(t, options))
 }
 
 func TestPasskey(t *testing.T) {
@@ -45,7 +46,8 @@ func TestPasskey(t *testing.T) {
 	a := newAuthenticator(t, origin)
 	p := d.addPasskey(t, ann, a, "  Ann's phone ")
 	all := d.store.Passkeys(ann.ID)
-	if len(all) != 1 || !bytes.Equal(all[0].ID, a.id) || all[0].Name != "Ann's phone" || all[0].LastUsedAt != nil || p.Name != all[0].Name {
+	if len(all) != 1 || !bytes.Equal(all[0].ID, a.id) || all[0].Name != "Ann's phone" || all[0].LastUsedAt != nil ||
+		p.Name != all[0].Name {
 		t.Fatalf("passkeys: %+v", all)
 	}
 	derived := d.derived.Load()
@@ -99,7 +101,8 @@ func TestDamagedPasskey(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	ann := d.addUser(t, "ann")
-	if err := d.store.AddPasskey(t.Context(), ann.ID, store.Passkey{ID: []byte("damaged"), Name: "old", Credential: []byte("[]")}); err != nil {
+	if err := d.store.AddPasskey(t.Context(), ann.ID,
+		store.Passkey{ID: []byte("damaged"), Name: "old", Credential: []byte("[]")}); err != nil {
 		t.Fatal(err)
 	}
 	a := newAuthenticator(t, origin)
@@ -123,7 +126,8 @@ func TestPasskeyOptions(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := read[createOptions](t, options).PublicKey
-	if o.RP.ID != "gw.example.com" || o.RP.Name != "Postern" || o.User.Name != "ann" || o.Timeout != 300_000 || o.Attestation != "none" {
+	if o.RP.ID != "gw.example.com" || o.RP.Name != "Postern" || o.User.Name != "ann" || o.Timeout != 300_000 ||
+		o.Attestation != "none" {
 		t.Errorf("options: %s", options)
 	}
 	if s := o.Selection; s.ResidentKey != "required" || !s.RequireResidentKey || s.UserVerification != "required" {
@@ -139,7 +143,8 @@ func TestPasskeyOptions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if g := read[getOptions](t, options).PublicKey; g.RPID != "localhost" || g.UserVerification != "required" || g.Timeout != 300_000 || len(g.AllowCredentials) != 0 {
+	if g := read[getOptions](t, options).PublicKey; g.RPID != "localhost" || g.UserVerification != "required" ||
+		g.Timeout != 300_000 || len(g.AllowCredentials) != 0 {
 		t.Errorf("options: %s", options)
 	}
 	for _, bad := range []string{"https://192.0.2.1", "http://gw.example.com", ""} {
@@ -211,7 +216,8 @@ func TestPasskeyRegistrationIsBound(t *testing.T) {
 		"an unprintable one": finish(ann, origin, "pho\x00ne", as),
 		"nothing":            finish(ann, origin, "phone", func([]byte) []byte { return nil }),
 		"no JSON":            finish(ann, origin, "phone", func([]byte) []byte { return []byte("{") }),
-		"a flood":            finish(ann, origin, "phone", func([]byte) []byte { return bytes.Repeat([]byte(" "), maxResponse+1) }),
+		"a flood": finish(ann, origin, "phone",
+			func([]byte) []byte { return bytes.Repeat([]byte(" "), maxResponse+1) }),
 	} {
 		if !errors.Is(err, ErrPasskey) {
 			t.Errorf("%s: %v", name, err)
@@ -261,7 +267,8 @@ func TestPasskeySignInRefused(t *testing.T) {
 			spoiled := *a
 			test.spoil(t, &spoiled, bob)
 			signed, err := d.passkey(t, home, &spoiled)
-			if !errors.Is(err, ErrPasskey) || signed.Secret != "" || len(d.store.Sessions(ann.ID))+len(d.store.Sessions(bob.ID)) != 0 {
+			if !errors.Is(err, ErrPasskey) || signed.Secret != "" ||
+				len(d.store.Sessions(ann.ID))+len(d.store.Sessions(bob.ID)) != 0 {
 				t.Errorf("%+v, %v", signed, err)
 			}
 			if got := strings.Count(d.log.String(), "sign-in failed"); got != 1 {
@@ -317,7 +324,8 @@ func TestPasskeyCeremonyIsBound(t *testing.T) {
 		}
 		ceremony, response = begin()
 		time.Sleep(ceremonyLife)
-		if err := finish(origin, ceremony, response); !errors.Is(err, ErrPasskey) || !strings.Contains(err.Error(), "five minutes") {
+		if err := finish(origin, ceremony, response); !errors.Is(err, ErrPasskey) ||
+			!strings.Contains(err.Error(), "five minutes") {
 			t.Errorf("late: %v", err)
 		}
 		// Those were five failures; after one more the address has to wait.
@@ -343,7 +351,8 @@ func TestPasskeyNeedsVerification(t *testing.T) {
 	a := newAuthenticator(t, origin)
 	d.addPasskey(t, ann, a, "key")
 	a.flags = flagPresent
-	if _, err := d.passkey(t, home, a); !errors.Is(err, ErrPasskey) || !strings.Contains(err.Error(), "PIN") || len(d.store.Sessions(ann.ID)) != 0 {
+	if _, err := d.passkey(t, home, a); !errors.Is(err, ErrPasskey) || !strings.Contains(err.Error(), "PIN") ||
+		len(d.store.Sessions(ann.ID)) != 0 {
 		t.Errorf("signing in: %v", err)
 	}
 	other := newAuthenticator(t, origin)
@@ -352,7 +361,8 @@ func TestPasskeyNeedsVerification(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.FinishPasskey(t.Context(), ann, origin, ceremony, "key", other.create(t, options)); !errors.Is(err, ErrPasskey) || !strings.Contains(err.Error(), "PIN") {
+	if _, err := d.FinishPasskey(t.Context(), ann, origin, ceremony, "key", other.create(t, options)); !errors.Is(err,
+		ErrPasskey) || !strings.Contains(err.Error(), "PIN") {
 		t.Errorf("adding: %v", err)
 	}
 }

@@ -79,7 +79,8 @@ func (s *Service) ChangePassword(ctx context.Context, userID, sessionID, old, pa
 	err = s.store.SetPassword(ctx, userID, stored, hash, sessionID)
 	switch {
 	case errors.Is(err, store.ErrConflict):
-		return store.Errorf(ErrCredentials, "the password was just changed: try again with the new password as the current one")
+		return store.Errorf(ErrCredentials,
+			"the password was just changed: try again with the new password as the current one")
 	case store.Made(err):
 		s.log.Info("password changed", "user_id", userID)
 	}
@@ -116,7 +117,8 @@ var checkLimits = fair.Limits{
 // checkTurn waits until a password of a client with these networks may be checked.
 // mayTry is called before, to reject floods cheaply, and afterwards, since earlier
 // attempts in the queue may have failed. The caller must call release.
-func (s *Service) checkTurn(ctx context.Context, from fair.Networks, isKnown func() bool, mayTry func() error) (release func(), err error) {
+func (s *Service) checkTurn(ctx context.Context, from fair.Networks, isKnown func() bool,
+	mayTry func() error) (release func(), err error) {
 	if err := mayTry(); err != nil {
 		return nil, err
 	}

@@ -44,11 +44,13 @@ func TestAddUser(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	d.addUser(t, "ann")
-	if _, err := d.AddUser(t.Context(), store.DefaultAccount, "ANN", rightPassword, store.RoleAdmin); !errors.Is(err, store.ErrExists) {
+	if _, err := d.AddUser(t.Context(), store.DefaultAccount, "ANN", rightPassword, store.RoleAdmin); !errors.Is(err,
+		store.ErrExists) {
 		t.Errorf("a name that is taken: %v", err)
 	}
 	derived := d.derived.Load()
-	if _, err := d.AddUser(t.Context(), store.DefaultAccount, "bob", "short", store.RoleAdmin); !errors.Is(err, ErrPassword) {
+	if _, err := d.AddUser(t.Context(), store.DefaultAccount, "bob", "short", store.RoleAdmin); !errors.Is(err,
+		ErrPassword) {
 		t.Errorf("a short password: %v", err)
 	}
 	if d.derived.Load() != derived {

@@ -60,7 +60,8 @@ func TestFailuresOfPeers(t *testing.T) {
 	desks[1].mustSignIn(t, home, "ann")
 	for i, d := range desks {
 		address := fair.Parse(home).Narrowest()
-		if d.guard.users.Failed(named("ann"), now) || d.guard.addresses.Failed(address, now) || d.guard.pairs.Failed(pair{address, named("ann")}, now) {
+		if d.guard.users.Failed(named("ann"), now) || d.guard.addresses.Failed(address, now) ||
+			d.guard.pairs.Failed(pair{address, named("ann")}, now) {
 			t.Errorf("desk %d remembers failures", i)
 		}
 	}
@@ -105,7 +106,8 @@ func TestAnswersOfPeers(t *testing.T) {
 	if _, err := one.FinishPasskeySignIn(t.Context(), Attempt{Address: home}, origin, ceremony, answer); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := two.FinishPasskeySignIn(t.Context(), Attempt{Address: home}, origin, ceremony, answer); !errors.Is(err, ErrPasskey) {
+	if _, err := two.FinishPasskeySignIn(t.Context(), Attempt{Address: home}, origin, ceremony, answer); !errors.Is(err,
+		ErrPasskey) {
 		t.Errorf("a second answer: %v", err)
 	}
 }

@@ -148,9 +148,10 @@ func (s *Service) Password(ctx context.Context, a Attempt) (Signed, error) {
 // knows reports whether the user of this name has a session from this client.
 func (s *Service) knows(client fair.Networks, name string) bool {
 	user, ok := s.store.FindUser(name)
-	return ok && client.Narrowest().IsValid() && slices.ContainsFunc(s.store.Sessions(user.ID), func(o store.Session) bool {
-		return fair.Parse(o.Address).Narrowest() == client.Narrowest()
-	})
+	return ok && client.Narrowest().IsValid() &&
+		slices.ContainsFunc(s.store.Sessions(user.ID), func(o store.Session) bool {
+			return fair.Parse(o.Address).Narrowest() == client.Narrowest()
+		})
 }
 
 // check derives a password exactly once, even if the user does not exist. It
@@ -254,10 +255,12 @@ func (s *Service) Token(ctx context.Context, secret string) (store.Token, store.
 	user, known := s.store.User(token.User)
 	switch {
 	case !ok || !known:
-		return store.Token{}, store.User{}, store.Errorf(ErrToken, "the management token is unknown or was revoked: create one in the console, under Settings")
+		return store.Token{}, store.User{},
+			store.Errorf(ErrToken, "the management token is unknown or was revoked: create one in the console, under Settings")
 	case token.Expired(s.now()):
-		return store.Token{}, store.User{}, store.Errorf(ErrToken, "the management token %q expired on %s: create a new one in the console, under Settings",
-			token.Name, token.ExpiresAt.UTC().Format("2006-01-02 at 15:04 UTC"))
+		return store.Token{}, store.User{},
+			store.Errorf(ErrToken, "the management token %q expired on %s: create a new one in the console, under Settings",
+				token.Name, token.ExpiresAt.UTC().Format("2006-01-02 at 15:04 UTC"))
 	}
 	s.store.TouchToken(token)
 	return token, user, nil

@@ -119,11 +119,13 @@ func TestPassword(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	ann := d.addUser(t, "Ann")
-	signed, err := d.Password(t.Context(), Attempt{Address: "2001:db8::1", UserAgent: "Firefox", Name: "aNN", Password: rightPassword})
+	signed, err := d.Password(t.Context(),
+		Attempt{Address: "2001:db8::1", UserAgent: "Firefox", Name: "aNN", Password: rightPassword})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if signed.User != ann || signed.Session.Method != MethodPassword || signed.Session.Address != "2001:db8::1" || signed.Session.UserAgent != "Firefox" {
+	if signed.User != ann || signed.Session.Method != MethodPassword || signed.Session.Address != "2001:db8::1" ||
+		signed.Session.UserAgent != "Firefox" {
 		t.Errorf("signed in as %+v", signed)
 	}
 	session, user, err := d.Session(t.Context(), signed.Secret)
@@ -209,7 +211,8 @@ func TestUnknownUserIsEqualWork(t *testing.T) {
 			if _, err := d.store.CreateUser(t.Context(), store.DefaultAccount, "carl", "", store.RoleAdmin); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := d.store.CreateUser(t.Context(), store.DefaultAccount, "dora", "$argon2id$v=19$m=4194304,t=1,p=1$c29tZXNhbHQ$c29tZXNhbHRzb21lc2FsdA", store.RoleAdmin); err != nil {
+			if _, err := d.store.CreateUser(t.Context(), store.DefaultAccount, "dora",
+				"$argon2id$v=19$m=4194304,t=1,p=1$c29tZXNhbHQ$c29tZXNhbHRzb21lc2FsdA", store.RoleAdmin); err != nil {
 				t.Fatal(err)
 			}
 			var costs []cost
@@ -245,7 +248,8 @@ func TestFailuresAreLogged(t *testing.T) {
 		}
 	}
 	signed := d.mustSignIn(t, home, "ann")
-	link, secret, err := d.CreateLink(t.Context(), store.Link{Kind: store.LinkInvitation, Account: store.DefaultAccount, CreatedBy: signed.User.ID})
+	link, secret, err := d.CreateLink(t.Context(),
+		store.Link{Kind: store.LinkInvitation, Account: store.DefaultAccount, CreatedBy: signed.User.ID})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -335,7 +339,8 @@ func TestToken(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	ann := d.addUser(t, "ann")
-	made, secret, err := d.store.CreateToken(t.Context(), store.Token{Account: ann.Account, User: ann.ID, Name: "deploy", Rights: store.AllRights})
+	made, secret, err := d.store.CreateToken(t.Context(),
+		store.Token{Account: ann.Account, User: ann.ID, Name: "deploy", Rights: store.AllRights})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -374,7 +379,8 @@ func TestTokenEnds(t *testing.T) {
 			t.Errorf("before its end: %v %v", token.Rights, err)
 		}
 		time.Sleep(time.Second)
-		if _, _, err := d.Token(t.Context(), secret); !errors.Is(err, ErrToken) || !strings.Contains(err.Error(), `"deploy" expired on `+end.UTC().Format("2006-01-02")) {
+		if _, _, err := d.Token(t.Context(), secret); !errors.Is(err, ErrToken) ||
+			!strings.Contains(err.Error(), `"deploy" expired on `+end.UTC().Format("2006-01-02")) {
 			t.Errorf("at its end: %v", err)
 		}
 		if _, _, err := d.store.CreateToken(t.Context(), spec); !errors.Is(err, store.ErrInvalid) {

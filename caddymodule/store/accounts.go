@@ -43,7 +43,8 @@ const maxAccountID = 63
 func (s *Store) CreateAccount(ctx context.Context, id string) (Account, error) {
 	notAllowed := func(r rune) bool { return r != '-' && (r < 'a' || r > 'z') && (r < '0' || r > '9') }
 	if id == "" || len(id) > maxAccountID || strings.ContainsFunc(id, notAllowed) {
-		return Account{}, Errorf(ErrInvalid, "invalid account id %.80q: use 1 to %d lower-case letters, digits and dashes", id, maxAccountID)
+		return Account{}, Errorf(ErrInvalid, "invalid account id %.80q: use 1 to %d lower-case letters, digits and dashes",
+			id, maxAccountID)
 	}
 	return update(ctx, s, "creating the account", func(t *tx) (Account, error) {
 		if accountKind.load(t, "", id) != nil {
@@ -97,7 +98,8 @@ func (s *Store) RemoveAccount(ctx context.Context, id string) error {
 func checkEmpty(t *tx, id string) error {
 	var has []string
 	for _, kind := range []struct{ what, dir string }{
-		{"users", userKind.dir}, {"connectors", connectorKind.dir}, {"deployments", deploymentKind.dir}, {"keys", keyKind.dir},
+		{"users", userKind.dir}, {"connectors", connectorKind.dir}, {"deployments", deploymentKind.dir},
+		{"keys", keyKind.dir},
 	} {
 		n := 0
 		for _, item := range t.items(kind.dir + id + "/") {
@@ -159,10 +161,13 @@ type limitField struct {
 
 var limitFields = []limitField{
 	{keyKind, func(l *Limits) *int { return &l.MaxKeys }, 1000, "max_keys", "API keys", "remove revoked ones"},
-	{connectorKind, func(l *Limits) *int { return &l.MaxConnectors }, 200, "max_connectors", "connectors", "remove one that is no longer used"},
-	{deploymentKind, func(l *Limits) *int { return &l.MaxDeployments }, 2000, "max_deployments", "deployments", "remove one that is no longer used"},
+	{connectorKind, func(l *Limits) *int { return &l.MaxConnectors }, 200, "max_connectors", "connectors",
+		"remove one that is no longer used"},
+	{deploymentKind, func(l *Limits) *int { return &l.MaxDeployments }, 2000, "max_deployments", "deployments",
+		"remove one that is no longer used"},
 	{userKind, func(l *Limits) *int { return &l.MaxUsers }, 100, "max_users", "users", "remove one who has left"},
-	{tokenKind, func(l *Limits) *int { return &l.MaxTokens }, 100, "max_tokens", "management tokens", "revoke one that is no longer used"},
+	{tokenKind, func(l *Limits) *int { return &l.MaxTokens }, 100, "max_tokens", "management tokens",
+		"revoke one that is no longer used"},
 }
 
 // RecordLimitNames returns the names in JSON of the limits for records, in order. The others
@@ -189,7 +194,8 @@ func (l *Limits) Field(name string) *int {
 func (a Account) Check() error {
 	for _, f := range limitFields {
 		if n := *f.of(&a.Limits); n < 0 || n > maxLimit {
-			return Errorf(ErrInvalid, "the limit %s is %d, but must be 1 to %d, or 0 for the default of %d", f.name, n, maxLimit, f.normal)
+			return Errorf(ErrInvalid, "the limit %s is %d, but must be 1 to %d, or 0 for the default of %d", f.name, n,
+				maxLimit, f.normal)
 		}
 	}
 	if err := checkUsageLimits(a.Limits.UsageLimits); err != nil {
@@ -207,7 +213,8 @@ func (s *Store) checkLimit(account string, kind anyKind) error {
 	for _, f := range limitFields {
 		most := *f.of(&limits)
 		if has := kind.owned(v, account); f.kind == kind && has >= most {
-			return Errorf(ErrLimit, "the account %q has %d %s, and may have %d: %s, or ask the operator to raise the limit with `caddy gateway account set %s --%s N`",
+			return Errorf(ErrLimit, "the account %q has %d %s, and may have %d: %s, or ask the operator to raise the limit "+
+				"with `caddy gateway account set %s --%s N`",
 				account, has, f.what, most, f.fix, account, strings.ReplaceAll(f.name, "_", "-"))
 		}
 	}
@@ -233,9 +240,11 @@ func (d KeyDefaults) check() error {
 	}
 	switch {
 	case d.ExpiresDays < 0 || d.ExpiresDays > maxExpiresDays:
-		return Errorf(ErrInvalid, "new keys expire after %d days, but that must be 1 to %d, or 0 for never", d.ExpiresDays, maxExpiresDays)
+		return Errorf(ErrInvalid, "new keys expire after %d days, but that must be 1 to %d, or 0 for never", d.ExpiresDays,
+			maxExpiresDays)
 	case len(d.AllowedIPs) > MaxAllowedIPs:
-		return Errorf(ErrInvalid, "new keys have %d networks, more than %d: join neighboring ones", len(d.AllowedIPs), MaxAllowedIPs)
+		return Errorf(ErrInvalid, "new keys have %d networks, more than %d: join neighboring ones", len(d.AllowedIPs),
+			MaxAllowedIPs)
 	}
 	return checkUsageLimits(d.Limits)
 }

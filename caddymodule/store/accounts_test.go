@@ -52,13 +52,15 @@ func TestRemoveAccount(t *testing.T) {
 	}
 	k, _, _ := s.CreateKey(t.Context(), store.Key{Account: id, Name: "k", Scope: "*"})
 	c, _, _ := s.CreateConnector(t.Context(), id, "c")
-	if _, err := s.SetDeployment(t.Context(), store.Deployment{Account: id, Name: "d", Connectors: []string{c.ID}}); err != nil {
+	if _, err := s.SetDeployment(t.Context(),
+		store.Deployment{Account: id, Name: "d", Connectors: []string{c.ID}}); err != nil {
 		t.Fatal(err)
 	}
 	_, _, err = s.CreateLink(t.Context(), store.Link{Kind: store.LinkInvitation, Account: id}, time.Hour)
 	_, _, pairErr := s.CreatePairing(t.Context(), id, "Ann")
 	err = errors.Join(err, pairErr, s.SaveRecent(t.Context(), id, []byte("x")),
-		s.SaveUsage(t.Context(), []store.UsageRow{{Account: id, Day: "2026-11-21", Key: "k", Usage: store.Usage{Requests: 1}}}))
+		s.SaveUsage(t.Context(), []store.UsageRow{{Account: id, Day: "2026-11-21", Key: "k",
+			Usage: store.Usage{Requests: 1}}}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +85,9 @@ func TestRemoveAccount(t *testing.T) {
 	}
 	_, _, err = s.CreateKey(t.Context(), store.Key{Account: id, Name: "k", Scope: "*"})
 	wantError(t, err, store.ErrNotFound, "unknown account")
-	if err := s.SaveUsage(t.Context(), []store.UsageRow{{Account: id, Day: "2026-11-21", Key: "k", Usage: store.Usage{Requests: 1}}}); err != nil || len(paths(t, kv, store.DirUsage)) != 0 {
+	if err := s.SaveUsage(t.Context(),
+		[]store.UsageRow{{Account: id, Day: "2026-11-21", Key: "k", Usage: store.Usage{Requests: 1}}}); err != nil ||
+		len(paths(t, kv, store.DirUsage)) != 0 {
 		t.Errorf("usage of a removed account: %v", err)
 	}
 }
@@ -141,8 +145,10 @@ func TestTokens(t *testing.T) {
 	path := tempStore(t)
 	s := storetest.Open(t, path)
 	ann := mustUser(t, s, "Ann")
-	token, secret, err := s.CreateToken(t.Context(), store.Token{Account: account, User: ann.ID, Name: "ci", Rights: store.AllRights})
-	if err != nil || !strings.HasPrefix(token.ID, "mgt_") || !strings.HasPrefix(secret, "pmt_") || len(secret) != 47 || token.LastUsedAt != nil {
+	token, secret, err := s.CreateToken(t.Context(),
+		store.Token{Account: account, User: ann.ID, Name: "ci", Rights: store.AllRights})
+	if err != nil || !strings.HasPrefix(token.ID, "mgt_") || !strings.HasPrefix(secret, "pmt_") || len(secret) != 47 ||
+		token.LastUsedAt != nil {
 		t.Fatalf("created %+v, %v", token, err)
 	}
 	for _, s := range []*store.Store{s, reopen(t, s, path)} {
@@ -152,7 +158,8 @@ func TestTokens(t *testing.T) {
 		if got := s.Tokens(account); !slices.Equal(got, []store.Token{token}) || s.Tokens("other") != nil {
 			t.Errorf("tokens %+v", got)
 		}
-		for _, wrong := range []string{"", secret[4:], "sk-svc-" + secret[4:], secret + "0", "pmt_" + strings.Repeat("0", 43)} {
+		for _, wrong := range []string{"", secret[4:], "sk-svc-" + secret[4:], secret + "0",
+			"pmt_" + strings.Repeat("0", 43)} {
 			if _, ok := s.FindToken(wrong); ok {
 				t.Error("a wrong secret is a token's")
 			}
@@ -160,7 +167,8 @@ func TestTokens(t *testing.T) {
 	}
 	s = storetest.Open(t, tempStore(t))
 	ann = mustUser(t, s, "Ann")
-	token, secret, _ = s.CreateToken(t.Context(), store.Token{Account: account, User: ann.ID, Name: "ci", Rights: store.AllRights})
+	token, secret, _ = s.CreateToken(t.Context(),
+		store.Token{Account: account, User: ann.ID, Name: "ci", Rights: store.AllRights})
 	for _, c := range []struct {
 		account, user, name string
 		kind                error
@@ -169,7 +177,8 @@ func TestTokens(t *testing.T) {
 		{account, "Ann", "x", store.ErrNotFound},
 		{"other", ann.ID, "x", store.ErrNotFound},
 	} {
-		_, _, err := s.CreateToken(t.Context(), store.Token{Account: c.account, User: c.user, Name: c.name, Rights: store.AllRights})
+		_, _, err := s.CreateToken(t.Context(),
+			store.Token{Account: c.account, User: c.user, Name: c.name, Rights: store.AllRights})
 		wantError(t, err, c.kind)
 	}
 	for _, c := range [][2]string{{"other", token.ID}, {account, ""}, {account, "ci"}} {
@@ -220,7 +229,8 @@ func TestPasskeys(t *testing.T) {
 	wantError(t, s.UpdatePasskey(t.Context(), ann.ID, had, one), store.ErrConflict, "used meanwhile")
 	s = c.open(t, closed(t, s, path))
 	got := s.Passkeys(ann.ID)
-	if len(got) != 2 || got[0].Name != "phone" || string(got[0].Credential) != `{"sign_count":2}` || !got[0].LastUsedAt.Equal(used) ||
+	if len(got) != 2 || got[0].Name != "phone" || string(got[0].Credential) != `{"sign_count":2}` ||
+		!got[0].LastUsedAt.Equal(used) ||
 		!got[0].CreatedAt.Equal(used.Add(-time.Minute)) || !slices.Equal(got[1].ID, two.ID) || got[1].LastUsedAt != nil {
 		t.Errorf("passkeys %+v", got)
 	}

@@ -23,7 +23,8 @@ func TestAuditListOfManyUsers(t *testing.T) {
 		for user, n := range map[string]int{"usr_admin": 300, "usr_member": 1500} {
 			for i := range n {
 				time.Sleep(time.Millisecond)
-				if err := s.AddOperation(ctx, "default", store.Operation{Operation: "key.update", Name: fmt.Sprint(i), User: user, By: user}); err != nil {
+				if err := s.AddOperation(ctx, "default",
+					store.Operation{Operation: "key.update", Name: fmt.Sprint(i), User: user, By: user}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -55,7 +56,8 @@ func TestAuditList(t *testing.T) {
 		add := func(s *store.Store, account, name string) {
 			t.Helper()
 			time.Sleep(time.Millisecond)
-			if err := s.AddOperation(ctx, account, store.Operation{Operation: "key.create", Name: name, By: "anna"}); err != nil {
+			if err := s.AddOperation(ctx, account,
+				store.Operation{Operation: "key.create", Name: name, By: "anna"}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -79,7 +81,8 @@ func TestAuditList(t *testing.T) {
 		want(b, "team", 1, "first")
 		want(b, "", 1, "gateway")
 		stored := 0
-		if _, err := kv.Each(ctx, store.Prefix("x/audit/default/"), func(store.Item) error { stored++; return nil }); err != nil || stored > 1100 {
+		if _, err := kv.Each(ctx, store.Prefix("x/audit/default/"),
+			func(store.Item) error { stored++; return nil }); err != nil || stored > 1100 {
 			t.Errorf("%d entries are stored: %v", stored, err)
 		}
 		if _, err := a.CreateAccount(ctx, "gone"); err != nil {
@@ -102,7 +105,8 @@ func TestAuditList(t *testing.T) {
 		add(c, "default", "later")
 		synctest.Wait() // the sweep at the start
 		stored = 0
-		if _, err := kv.Each(ctx, store.Prefix("x/audit/"), func(store.Item) error { stored++; return nil }); err != nil || stored != 1 {
+		if _, err := kv.Each(ctx, store.Prefix("x/audit/"), func(store.Item) error { stored++; return nil }); err != nil ||
+			stored != 1 {
 			t.Errorf("%d entries are stored after 91 days: %v", stored, err)
 		}
 		want(c, "default", 1, "later")

@@ -45,7 +45,8 @@ func TestBackupUnderWrites(t *testing.T) {
 				return
 			default:
 			}
-			if _, _, err := s.CreateKey(t.Context(), store.Key{Account: store.DefaultAccount, Name: fmt.Sprintf("key %d", n), Scope: "*"}); err != nil {
+			if _, _, err := s.CreateKey(t.Context(),
+				store.Key{Account: store.DefaultAccount, Name: fmt.Sprintf("key %d", n), Scope: "*"}); err != nil {
 				t.Error(err)
 				return
 			}
@@ -90,11 +91,13 @@ func TestRestore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := s.CreateKey(t.Context(), store.Key{Account: store.DefaultAccount, Name: "before", Scope: "*"}); err != nil {
+	if _, _, err := s.CreateKey(t.Context(),
+		store.Key{Account: store.DefaultAccount, Name: "before", Scope: "*"}); err != nil {
 		t.Fatal(err)
 	}
 	backup := backUp(t, s)
-	if _, _, err := s.CreateKey(t.Context(), store.Key{Account: store.DefaultAccount, Name: "after", Scope: "*"}); err != nil {
+	if _, _, err := s.CreateKey(t.Context(),
+		store.Key{Account: store.DefaultAccount, Name: "after", Scope: "*"}); err != nil {
 		t.Fatal(err)
 	}
 	now := time.Date(2026, 5, 2, 12, 0, 0, 0, time.UTC)
@@ -105,7 +108,8 @@ func TestRestore(t *testing.T) {
 	}
 
 	kept, info, err := store.RestoreBolt(t.Context(), backup, path, now)
-	if err != nil || kept != path+".before-restore-20260502T120000.000" || info.Accounts != 1 || info.Revision == 0 || info.Bytes == 0 {
+	if err != nil || kept != path+".before-restore-20260502T120000.000" || info.Accounts != 1 || info.Revision == 0 ||
+		info.Bytes == 0 {
 		t.Fatalf("%q, %+v, %v", kept, info, err)
 	}
 	checkKeys(t, path, "before")
@@ -143,7 +147,8 @@ func TestOpenDuringRestore(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, _, err := s.CreateKey(t.Context(), store.Key{Account: store.DefaultAccount, Name: name, Scope: "*"}); err != nil {
+			if _, _, err := s.CreateKey(t.Context(),
+				store.Key{Account: store.DefaultAccount, Name: name, Scope: "*"}); err != nil {
 				t.Fatal(err)
 			}
 			if err := s.Close(); err != nil {
@@ -191,7 +196,8 @@ func checkKeys(t *testing.T, path string, want ...string) {
 func TestRestoreRefuses(t *testing.T) {
 	s := storetest.New(t)
 	for n := range 50 {
-		if _, _, err := s.CreateKey(t.Context(), store.Key{Account: store.DefaultAccount, Name: fmt.Sprint(n), Scope: "*"}); err != nil {
+		if _, _, err := s.CreateKey(t.Context(),
+			store.Key{Account: store.DefaultAccount, Name: fmt.Sprint(n), Scope: "*"}); err != nil {
 			t.Fatal(err)
 		}
 	}

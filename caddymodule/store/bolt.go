@@ -350,8 +350,10 @@ func removeOwner(path string) error {
 // lockedError is called after a timeout waiting for the lock. By then the owner has
 // had time to replace the file of a killed process.
 func lockedError(path string) error {
-	return Errorf(ErrLocked, "the store %s is already open in %s: manage that running gateway instead of starting a second one "+
-		"(with Caddy: caddy reload, caddy gateway …), stop it first, or choose another file for this one", path, describeOwner(path))
+	return Errorf(ErrLocked, "the store %s is already open in %s: manage that running gateway instead of starting a "+
+		"second one "+
+		"(with Caddy: caddy reload, caddy gateway …), stop it first, or choose another file for this one", path,
+		describeOwner(path))
 }
 
 func describeOwner(path string) string {

@@ -38,7 +38,8 @@ func TestBoltLockedByAnotherProcess(t *testing.T) {
 	quick := store.BoltOptions{LockTimeout: 100 * time.Millisecond}
 	_, err := store.OpenBolt(path, quick)
 	exe, _ := os.Executable()
-	wantError(t, err, store.ErrLocked, path, strconv.Quote(filepath.Base(exe)), "pid "+strconv.Itoa(cmd.Process.Pid), "since 20", "caddy reload")
+	wantError(t, err, store.ErrLocked, path, strconv.Quote(filepath.Base(exe)), "pid "+strconv.Itoa(cmd.Process.Pid),
+		"since 20", "caddy reload")
 
 	if err := os.WriteFile(path+".owner", []byte("\x00junk"), 0o600); err != nil {
 		t.Fatal(err)
@@ -116,7 +117,8 @@ func TestBoltSchema(t *testing.T) {
 			}
 			return tx.DeleteBucket([]byte("meta"))
 		}, []string{"another program"}},
-		"part missing": {func(tx *bolt.Tx) error { return tx.DeleteBucket([]byte("items")) }, []string{`the bucket "items" is missing`}},
+		"part missing": {func(tx *bolt.Tx) error { return tx.DeleteBucket([]byte("items")) },
+			[]string{`the bucket "items" is missing`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

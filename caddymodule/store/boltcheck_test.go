@@ -70,7 +70,8 @@ func wantDamaged(t *testing.T, path string) {
 	switch {
 	case err == nil:
 		t.Errorf("%d bytes are a store", len(before))
-	case !strings.Contains(err.Error(), "restore a backup"), !strings.Contains(err.Error(), path), strings.Contains(err.Error(), "runtime error"):
+	case !strings.Contains(err.Error(), "restore a backup"), !strings.Contains(err.Error(), path),
+		strings.Contains(err.Error(), "runtime error"):
 		t.Errorf("%d bytes: error %v", len(before), err)
 	}
 	if after, err := os.ReadFile(path); err != nil || !bytes.Equal(before, after) {

@@ -31,8 +31,10 @@ func TestCopyToBolt(t *testing.T) {
 	if err := store.CopyToBolt(t.Context(), kv, path); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := store.Range(t.Context(), storetest.OpenBolt(t, path), store.Span{}); err != nil || !reflect.DeepEqual(got, want) {
-		t.Errorf("the copy has revision %d and %d items, the store %d and %d; %v", got.Revision, len(got.Items), want.Revision, len(want.Items), err)
+	if got, err := store.Range(t.Context(), storetest.OpenBolt(t, path), store.Span{}); err != nil ||
+		!reflect.DeepEqual(got, want) {
+		t.Errorf("the copy has revision %d and %d items, the store %d and %d; %v", got.Revision, len(got.Items),
+			want.Revision, len(want.Items), err)
 	}
 	if err := store.CopyToBolt(t.Context(), kv, path); !errors.Is(err, os.ErrExist) {
 		t.Errorf("copying over a file: %v", err)

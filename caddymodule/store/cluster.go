@@ -48,7 +48,8 @@ func (u *Unconfirmed) Error() string {
 		if i > 0 {
 			b.WriteString("; ")
 		}
-		b.WriteString(p.Edge + " has not answered, and without the store it accepts nothing after " + p.Until.UTC().Format(time.RFC3339))
+		b.WriteString(p.Edge + " has not answered, and without the store it accepts nothing after " +
+			p.Until.UTC().Format(time.RFC3339))
 	}
 	return b.String()
 }

@@ -38,7 +38,8 @@ func TestUnconfirmed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	link, linkSecret, err := s.CreateLink(ctx, store.Link{Kind: store.LinkRecovery, Account: account, User: u.ID}, time.Hour)
+	link, linkSecret, err := s.CreateLink(ctx,
+		store.Link{Kind: store.LinkRecovery, Account: account, User: u.ID}, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +47,8 @@ func TestUnconfirmed(t *testing.T) {
 	check := func(what string, err error, ok bool) {
 		t.Helper()
 		var un *store.Unconfirmed
-		if !errors.As(err, &un) || !store.Made(err) || un.Pending[0].Edge != "c" || !strings.Contains(err.Error(), "2026-01-02T03:04:05Z") || !ok {
+		if !errors.As(err, &un) || !store.Made(err) || un.Pending[0].Edge != "c" ||
+			!strings.Contains(err.Error(), "2026-01-02T03:04:05Z") || !ok {
 			t.Errorf("%s: %v, %v", what, err, ok)
 		}
 	}

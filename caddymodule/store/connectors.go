@@ -81,7 +81,8 @@ func (s *Store) Connector(id string) (Connector, bool) {
 
 // Connectors returns the connectors of an account in order of creation.
 func (s *Store) Connectors(account string) []Connector {
-	return list(connectorKind.of(s.view.Load(), account), func(r *connectorRecord) (Connector, bool) { return r.current(), true })
+	return list(connectorKind.of(s.view.Load(), account),
+		func(r *connectorRecord) (Connector, bool) { return r.current(), true })
 }
 
 // AuthenticateConnector returns the connector with this id if secret is its current
@@ -92,7 +93,8 @@ func (s *Store) AuthenticateConnector(id, secret string) (Connector, error) {
 	hash, valid := hashSecret("", secret)
 	same := r.matches(func(own []byte) bool { return subtle.ConstantTimeCompare(hash[:], own) == 1 })
 	if !known || !valid || !same {
-		return Connector{}, Errorf(ErrUnauthenticated, "invalid tunnel token: its connector was removed, or its secret is wrong")
+		return Connector{}, Errorf(ErrUnauthenticated,
+			"invalid tunnel token: its connector was removed, or its secret is wrong")
 	}
 	return r.Connector, nil
 }
@@ -121,7 +123,8 @@ func (s *Store) CreateConnector(ctx context.Context, account, name string) (Conn
 	}
 	secret, hash := newSecret("")
 	r := s.newConnector(ctx, account, name, hash)
-	c, err := update(ctx, s, "creating the connector", func(t *tx) (Connector, error) { return r.Connector, createConnector(t, r) })
+	c, err := update(ctx, s, "creating the connector",
+		func(t *tx) (Connector, error) { return r.Connector, createConnector(t, r) })
 	return c, secret, err
 }
 
@@ -142,7 +145,8 @@ func createConnector(t *tx, r *connectorRecord) error {
 func nameConnector(t *tx, account, name, id string) error {
 	path := connectorNamePath(account, name)
 	if t.get(path).Exists() {
-		return Errorf(ErrExists, "the account %q already has a connector %q: choose another name, or remove that connector first", account, name)
+		return Errorf(ErrExists, "the account %q already has a connector %q: choose another name, or remove that connector "+
+			"first", account, name)
 	}
 	t.put(path, &nameRecord{ID: id})
 	return nil
@@ -189,7 +193,8 @@ func (s *Store) RemoveConnector(ctx context.Context, account, idOrName string) (
 			}
 		}
 		if len(users) > 0 {
-			return Connector{}, Errorf(ErrInUse, "the connector %q is in use by %s: change them to another connector, or remove them first",
+			return Connector{}, Errorf(ErrInUse,
+				"the connector %q is in use by %s: change them to another connector, or remove them first",
 				r.Name, someOf(users))
 		}
 		connectorKind.remove(t, account, r.ID)

@@ -98,7 +98,8 @@ func writeUntilKilled(path string) error {
 	}
 	fmt.Printf("connector %s %s\n", c.ID, c.Name)
 	for i := 0; ; i++ {
-		k, secret, err := s.CreateKey(ctx, store.Key{Account: store.DefaultAccount, Name: fmt.Sprint(rand.Uint64()), Scope: "*"})
+		k, secret, err := s.CreateKey(ctx,
+			store.Key{Account: store.DefaultAccount, Name: fmt.Sprint(rand.Uint64()), Scope: "*"})
 		if err != nil {
 			return err
 		}
@@ -116,7 +117,8 @@ func writeUntilKilled(path string) error {
 		}
 		name, model := fmt.Sprintf("d%d", rand.IntN(8)), k.ID
 		fmt.Printf("setting %s %s\n", name, model)
-		_, err = s.SetDeployment(ctx, store.Deployment{Account: store.DefaultAccount, Name: name, Connectors: []string{c.ID}, Model: model})
+		_, err = s.SetDeployment(ctx,
+			store.Deployment{Account: store.DefaultAccount, Name: name, Connectors: []string{c.ID}, Model: model})
 		if err != nil {
 			return err
 		}

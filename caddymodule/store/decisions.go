@@ -10,7 +10,8 @@ import (
 // ApprovePairing makes the device that waits with a pairing code a connector of the
 // account. The name defaults to the device's host name, with a number if that is taken.
 // If the pairing is not pending, it fails with ErrExpired or ErrConflict.
-func (s *Store) ApprovePairing(ctx context.Context, account, idOrCode, connectorName, by string) (Pairing, Connector, error) {
+func (s *Store) ApprovePairing(ctx context.Context, account, idOrCode, connectorName,
+	by string) (Pairing, Connector, error) {
 	if connectorName != "" {
 		if err := checkName("connector", prefixConnector, connectorName); err != nil {
 			return Pairing{}, Connector{}, err
@@ -31,7 +32,8 @@ func (s *Store) ApprovePairing(ctx context.Context, account, idOrCode, connector
 // ReplaceConnector makes the device that waits with a pairing code replace a connector of
 // the account, given by id or name. The connector keeps its id, name and deployments;
 // its old credentials become invalid.
-func (s *Store) ReplaceConnector(ctx context.Context, account, idOrCode, connector, by string) (Pairing, Connector, error) {
+func (s *Store) ReplaceConnector(ctx context.Context, account, idOrCode, connector,
+	by string) (Pairing, Connector, error) {
 	var c *connectorRecord
 	p, err := s.decide(ctx, "replacing the connector", account, idOrCode, by, func(t *tx, r *pairingRecord) error {
 		old, err := findConnector(t, account, connector)
@@ -71,7 +73,8 @@ func (s *Store) decide(
 	ctx context.Context, doing, account, idOrCode, by string, approve func(*tx, *pairingRecord) error,
 ) (Pairing, error) {
 	now := s.time()
-	unknown := Errorf(ErrNotFound, "the pairing was not found in the account %.40q: check the code, or start a new pairing", account)
+	unknown := Errorf(ErrNotFound,
+		"the pairing was not found in the account %.40q: check the code, or start a new pairing", account)
 	known, ok := s.pairingOf(idOrCode)
 	if !ok {
 		if err := s.LookAgain(ctx); err != nil {

@@ -15,7 +15,8 @@ import (
 func TestFastDecoder(t *testing.T) {
 	t.Parallel()
 	for _, r := range []any{
-		new(accountRecord), new(keyRecord), new(connectorRecord), new(deploymentRecord), new(calibrationRecord), new(userRecord),
+		new(accountRecord), new(keyRecord), new(connectorRecord), new(deploymentRecord), new(calibrationRecord),
+		new(userRecord),
 		new(passkeyRecord), new(sessionRecord), new(linkRecord), new(tokenRecord), new(pairingRecord), new(lastUsedRecord),
 	} {
 		t.Run(fmt.Sprintf("%T", r), func(t *testing.T) {

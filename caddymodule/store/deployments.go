@@ -43,7 +43,8 @@ func (s *Store) Deployment(account, name string) (Deployment, bool) {
 
 // Deployments returns the deployments of an account by name.
 func (s *Store) Deployments(account string) []Deployment {
-	return list(deploymentKind.of(s.view.Load(), account), func(r *deploymentRecord) (Deployment, bool) { return r.Deployment, true })
+	return list(deploymentKind.of(s.view.Load(), account),
+		func(r *deploymentRecord) (Deployment, bool) { return r.Deployment, true })
 }
 
 const (
@@ -60,7 +61,8 @@ func (s *Store) SetDeployment(ctx context.Context, d Deployment) (Deployment, er
 // EditDeployment creates or changes the deployment with this account and name. edit may be called
 // several times; a new deployment is empty but for its account and name. The deployment's
 // calibration is removed, since the model may have changed.
-func (s *Store) EditDeployment(ctx context.Context, account, name string, edit func(*Deployment) error) (Deployment, error) {
+func (s *Store) EditDeployment(ctx context.Context, account, name string,
+	edit func(*Deployment) error) (Deployment, error) {
 	return update(ctx, s, "setting the deployment", func(t *tx) (Deployment, error) {
 		d, before := Deployment{Account: account, Name: name}, deploymentKind.load(t, account, name)
 		if before != nil {
@@ -92,9 +94,11 @@ func checkDeployment(d Deployment) error {
 	case len(d.Connectors) == 0:
 		return Errorf(ErrInvalid, "the deployment %q needs at least one connector", d.Name)
 	case len(d.Connectors) > maxConnectors:
-		return Errorf(ErrInvalid, "the deployment %q has %d connectors, but the maximum is %d", d.Name, len(d.Connectors), maxConnectors)
+		return Errorf(ErrInvalid, "the deployment %q has %d connectors, but the maximum is %d", d.Name, len(d.Connectors),
+			maxConnectors)
 	case d.MaxConcurrency < 0 || d.MaxConcurrency > maxConcurrency:
-		return Errorf(ErrInvalid, "max_concurrency is %d, but must be between 1 and %d, or 0 for no limit", d.MaxConcurrency, maxConcurrency)
+		return Errorf(ErrInvalid, "max_concurrency is %d, but must be between 1 and %d, or 0 for no limit", d.MaxConcurrency,
+			maxConcurrency)
 	}
 	if d.Kind != "" && d.Kind != ChatModel && d.Kind != EmbeddingsModel {
 		return Errorf(ErrInvalid, "kind is %.40q, but must be %q or %q", d.Kind, ChatModel, EmbeddingsModel)
@@ -148,7 +152,8 @@ func useConnectors(t *tx, d Deployment) ([]string, error) {
 // RemoveDeployment removes the deployment and returns it as it was.
 func (s *Store) RemoveDeployment(ctx context.Context, account, name string) (Deployment, error) {
 	unknown := Errorf(ErrNotFound, "deployment %.140q not found in the account %.40q", name, account)
-	r, err := deploymentKind.take(ctx, s, "removing the deployment", account, name, unknown, calibrationKind.path(account, name))
+	r, err := deploymentKind.take(ctx, s, "removing the deployment", account, name, unknown,
+		calibrationKind.path(account, name))
 	if !Made(err) {
 		return Deployment{}, err
 	}

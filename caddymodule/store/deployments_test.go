@@ -24,7 +24,8 @@ func TestConnectors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !regexp.MustCompile(`^con_[0-9a-v]{26}$`).MatchString(c.ID) || !regexp.MustCompile(`^[0-9A-Za-z]{43}$`).MatchString(secret) {
+	if !regexp.MustCompile(`^con_[0-9a-v]{26}$`).MatchString(c.ID) ||
+		!regexp.MustCompile(`^[0-9A-Za-z]{43}$`).MatchString(secret) {
 		t.Errorf("the id is %q, the secret has %d bytes", c.ID, len(secret))
 	}
 	for _, s := range []*store.Store{s, reopen(t, s, path)} {
@@ -79,12 +80,19 @@ func TestDeployments(t *testing.T) {
 	s := storetest.Open(t, path)
 	one, _, _ := s.CreateConnector(t.Context(), account, "one")
 	two, _, _ := s.CreateConnector(t.Context(), account, "two")
-	first, err := s.SetDeployment(t.Context(), store.Deployment{Account: account, Name: "meta/llama:70b", Connectors: []string{"one"}, Upstream: "vllm", Model: "Llama 70B"})
-	if err != nil || !slices.Equal(first.Connectors, []string{one.ID}) || first.CreatedAt.IsZero() || first.UpdatedAt != first.CreatedAt {
+	first, err := s.SetDeployment(t.Context(),
+		store.Deployment{Account: account, Name: "meta/llama:70b", Connectors: []string{"one"}, Upstream: "vllm",
+			Model: "Llama 70B"})
+	if err != nil || !slices.Equal(first.Connectors, []string{one.ID}) || first.CreatedAt.IsZero() ||
+		first.UpdatedAt != first.CreatedAt {
 		t.Fatalf("set %+v, %v", first, err)
 	}
-	second, err := s.SetDeployment(t.Context(), store.Deployment{Account: account, Name: "meta/llama:70b", Connectors: []string{two.ID, "one", "two"}, MaxConcurrency: 3, Options: compat.Options{FileParts: true, InlineSystem: compat.InlineKeep}})
-	if err != nil || !slices.Equal(second.Connectors, []string{two.ID, one.ID}) || second.MaxConcurrency != 3 || second.Options.String() != "inline_system=keep file_parts=true" || second.Upstream != "" || second.CreatedAt != first.CreatedAt || second.UpdatedAt.Before(first.UpdatedAt) {
+	second, err := s.SetDeployment(t.Context(),
+		store.Deployment{Account: account, Name: "meta/llama:70b", Connectors: []string{two.ID, "one", "two"},
+			MaxConcurrency: 3, Options: compat.Options{FileParts: true, InlineSystem: compat.InlineKeep}})
+	if err != nil || !slices.Equal(second.Connectors, []string{two.ID, one.ID}) || second.MaxConcurrency != 3 ||
+		second.Options.String() != "inline_system=keep file_parts=true" || second.Upstream != "" ||
+		second.CreatedAt != first.CreatedAt || second.UpdatedAt.Before(first.UpdatedAt) {
 		t.Fatalf("set again %+v, %v", second, err)
 	}
 	third, err := s.SetDeployment(t.Context(), store.Deployment{Account: account, Name: "a", Connectors: []string{"two"}})
@@ -115,30 +123,41 @@ func TestDeploymentErrors(t *testing.T) {
 	}{
 		{store.Deployment{Account: account, Name: "", Connectors: []string{c.ID}}, store.ErrInvalid, "empty"},
 		{store.Deployment{Account: account, Name: "a b", Connectors: []string{c.ID}}, store.ErrInvalid, "contains ' '"},
-		{store.Deployment{Account: account, Name: "a", Connectors: []string{c.ID}, Upstream: "\t"}, store.ErrInvalid, "upstream"},
-		{store.Deployment{Account: account, Name: "a", Connectors: []string{c.ID}, Model: " m"}, store.ErrInvalid, "upstream's model"},
+		{store.Deployment{Account: account, Name: "a", Connectors: []string{c.ID}, Upstream: "\t"}, store.ErrInvalid,
+			"upstream"},
+		{store.Deployment{Account: account, Name: "a", Connectors: []string{c.ID}, Model: " m"}, store.ErrInvalid,
+			"upstream's model"},
 		{store.Deployment{Account: account, Name: "a"}, store.ErrInvalid, "at least one connector"},
-		{store.Deployment{Account: account, Name: "a", Connectors: make([]string, 33)}, store.ErrInvalid, "the maximum is 32"},
-		{store.Deployment{Account: account, Name: "a", Connectors: []string{c.ID}, MaxConcurrency: -1}, store.ErrInvalid, "max_concurrency"},
-		{store.Deployment{Account: account, Name: "a", Connectors: []string{c.ID}, Options: compat.Options{ReasoningAs: "text"}}, store.ErrInvalid, `"reasoning_as" must be summary or content`},
-		{store.Deployment{Account: account, Name: "a", Connectors: []string{""}}, store.ErrNotFound, "not found in the account"},
-		{store.Deployment{Account: account, Name: "a", Connectors: []string{c.ID, "two"}}, store.ErrNotFound, `connector "two" not found`},
-		{store.Deployment{Account: account, Name: "a", Connectors: []string{"two"}}, store.ErrNotFound, `connector "two" not found`},
-		{store.Deployment{Account: account, Name: "a", Connectors: []string{"con_" + strings.Repeat("0", 26)}}, store.ErrNotFound, "not found in the account"},
+		{store.Deployment{Account: account, Name: "a", Connectors: make([]string, 33)}, store.ErrInvalid,
+			"the maximum is 32"},
+		{store.Deployment{Account: account, Name: "a", Connectors: []string{c.ID}, MaxConcurrency: -1}, store.ErrInvalid,
+			"max_concurrency"},
+		{store.Deployment{Account: account, Name: "a", Connectors: []string{c.ID},
+			Options: compat.Options{ReasoningAs: "text"}}, store.ErrInvalid, `"reasoning_as" must be summary or content`},
+		{store.Deployment{Account: account, Name: "a", Connectors: []string{""}}, store.ErrNotFound,
+			"not found in the account"},
+		{store.Deployment{Account: account, Name: "a", Connectors: []string{c.ID, "two"}}, store.ErrNotFound,
+			`connector "two" not found`},
+		{store.Deployment{Account: account, Name: "a", Connectors: []string{"two"}}, store.ErrNotFound,
+			`connector "two" not found`},
+		{store.Deployment{Account: account, Name: "a", Connectors: []string{"con_" + strings.Repeat("0", 26)}},
+			store.ErrNotFound, "not found in the account"},
 		{store.Deployment{Account: "nobody", Name: "a", Connectors: []string{c.ID}}, store.ErrNotFound, "unknown account"},
 	} {
 		_, err := s.SetDeployment(t.Context(), x.d)
 		wantError(t, err, x.kind, x.part)
 	}
 	for _, name := range []string{"a", "b"} {
-		if _, err := s.SetDeployment(t.Context(), store.Deployment{Account: account, Name: name, Connectors: []string{c.ID}}); err != nil {
+		if _, err := s.SetDeployment(t.Context(),
+			store.Deployment{Account: account, Name: name, Connectors: []string{c.ID}}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	_, err := s.RemoveConnector(t.Context(), account, "one")
 	wantError(t, err, store.ErrInUse, `"one" is in use by a, b`)
 	for _, name := range []string{"c", "d", "e", "f", "g"} {
-		if _, err := s.SetDeployment(t.Context(), store.Deployment{Account: account, Name: name, Connectors: []string{c.ID}}); err != nil {
+		if _, err := s.SetDeployment(t.Context(),
+			store.Deployment{Account: account, Name: name, Connectors: []string{c.ID}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -173,7 +192,8 @@ func TestRemoveOneOfSeveralConnectors(t *testing.T) {
 		}
 	}
 	set := func(connectors ...string) {
-		if _, err := s.SetDeployment(t.Context(), store.Deployment{Account: account, Name: "m", Connectors: connectors}); err != nil {
+		if _, err := s.SetDeployment(t.Context(),
+			store.Deployment{Account: account, Name: "m", Connectors: connectors}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -205,7 +225,8 @@ func TestRemoveConnectorConcurrent(t *testing.T) {
 		var wg sync.WaitGroup
 		for j := range 3 {
 			wg.Go(func() {
-				_, err := s.SetDeployment(t.Context(), store.Deployment{Account: account, Name: fmt.Sprintf("d%d-%d", i, j), Connectors: []string{other.ID, c.ID}})
+				_, err := s.SetDeployment(t.Context(),
+					store.Deployment{Account: account, Name: fmt.Sprintf("d%d-%d", i, j), Connectors: []string{other.ID, c.ID}})
 				if err != nil && !errors.Is(err, store.ErrNotFound) {
 					t.Error(err)
 				}

@@ -222,7 +222,8 @@ func (s *Store) RemoveLostEdge(ctx context.Context, e EdgeState) error {
 		case r == nil:
 			return errNoEdge(e.Name)
 		case r.revision != e.Revision, report != nil && e.Report == nil:
-			return Errorf(ErrConflict, "the edge %s has changed or come back meanwhile: look at `caddy gateway edge list`", e.Name)
+			return Errorf(ErrConflict, "the edge %s has changed or come back meanwhile: look at `caddy gateway edge list`",
+				e.Name)
 		}
 		t.delete(edgeKind.path("", e.Name), reportKind.path("", e.Name))
 		return nil

@@ -27,7 +27,8 @@ func (s *Store) load(ctx context.Context, first bool) (Watcher, error) {
 	// Express the state as changes. After the first load, most of these change nothing.
 	revision, err := s.kv.Each(ctx, watched, func(item Item) error {
 		if item.Key == markRestoring {
-			return Errorf(ErrSchema, "a backup is being restored into this store, or that was interrupted: wait until it is complete, or restore the backup again")
+			return Errorf(ErrSchema, "a backup is being restored into this store, or that was interrupted: wait until it is "+
+				"complete, or restore the backup again")
 		}
 		if item.Key == markConfirmed {
 			confirmed = item.ModRevision
@@ -62,7 +63,8 @@ func (s *Store) ignore(err error) {
 	s.log.Error("failed to read a record of the store: it is ignored", "error", err)
 }
 
-var errBroken = Errorf(ErrUnavailable, "this gateway reads its store again after an internal error: try again in a moment")
+var errBroken = Errorf(ErrUnavailable,
+	"this gateway reads its store again after an internal error: try again in a moment")
 
 // run follows the KV, and ends what expires, until the context ends. All that is accepted rests on
 // both: after a panic of one, the store refuses everything until it has been read again.

@@ -64,10 +64,11 @@ func (i Identity) equal(other Identity) bool {
 
 // ConfirmPin records that a connector has stored the pin of the gateway's next key.
 func (s *Store) ConfirmPin(ctx context.Context, id, pin string) error {
-	_, err := s.changeKnown(ctx, "recording the pin that the connector has stored", id, func(r *connectorRecord) (bool, error) {
-		changed := r.NextPin != pin
-		r.NextPin = pin
-		return changed, nil
-	})
+	_, err := s.changeKnown(ctx, "recording the pin that the connector has stored", id,
+		func(r *connectorRecord) (bool, error) {
+			changed := r.NextPin != pin
+			r.NextPin = pin
+			return changed, nil
+		})
 	return err
 }

@@ -160,21 +160,32 @@ func FuzzRecord(f *testing.F) {
 	const key, con = "key_00000000000000000000000000", "con_00000000000000000000000000"
 	hash := strings.Repeat("0a", 32)
 	f.Add("accounts/default", []byte(`{"v":1,"id":"default","name":"default","created_at":"2026-01-02T03:04:05.006Z"}`))
-	f.Add("keys/default/"+key, []byte(`{"v":1,"id":"`+key+`","account":"default","name":"x","scope":"*","created_at":"2026-01-02T03:04:05Z","last_used_at":null,"revoked_at":null,"hash":"`+hash+`"}`))
+	f.Add("keys/default/"+key, []byte(`{"v":1,"id":"`+key+
+		`","account":"default","name":"x","scope":"*","created_at":"2026-01-02T03:04:05Z","last_used_at":null,`+
+		`"revoked_at":null,"hash":"`+hash+`"}`))
 	f.Add("connectors/default/"+con, []byte(`{"v":1,"id":"`+con+`","account":"default","name":"x","hash":"`+hash+`"}`))
-	f.Add("connectors/default/"+con, []byte(`{"v":1,"id":"`+con+`","account":"default","name":"x","hash":"`+hash+`","next":[{"hash":"`+hash+`","shown":true}],"rotation":{"since":"2026-01-02T03:04:05Z"}}`))
-	f.Add("connectors/default/"+con, []byte(`{"v":1,"id":"`+con+`","account":"default","name":"x","hash":"`+hash+`","next":[{}]}`))
+	f.Add("connectors/default/"+con,
+		[]byte(`{"v":1,"id":"`+con+`","account":"default","name":"x","hash":"`+hash+`","next":[{"hash":"`+hash+
+			`","shown":true}],"rotation":{"since":"2026-01-02T03:04:05Z"}}`))
+	f.Add("connectors/default/"+con,
+		[]byte(`{"v":1,"id":"`+con+`","account":"default","name":"x","hash":"`+hash+`","next":[{}]}`))
 	f.Add("deployments/default/a/b", []byte(`{"v":1,"account":"default","name":"a/b","connectors":["x"],"model":"m"}`))
 	f.Add("last_used/default/"+key, []byte(`{"v":1,"last_used_at":"2026-01-02T03:04:05Z"}`))
 	const usr, ses, lnk = "usr_00000000000000000000000000", "ses_00000000000000000000000000", "lnk_00000000000000000000000000"
 	const mgt, pair = "mgt_00000000000000000000000000", "pair_00000000000000000000000000"
-	f.Add("users/default/"+usr, []byte(`{"v":1,"id":"`+usr+`","account":"default","name":"Ann","password_hash":"x","epoch":3}`))
-	f.Add(passkeyKind.path(usr, hashPasskey([]byte("x"))), []byte(`{"v":1,"user":"`+usr+`","id":"eA==","name":"phone","credential":{"a":1}}`))
-	f.Add("sessions/"+usr+"/"+ses, []byte(`{"v":1,"id":"`+ses+`","user":"`+usr+`","account":"default","seen_at":"2026-01-02T03:04:05Z","epoch":3,"hash":"`+hash+`"}`))
+	f.Add("users/default/"+usr, []byte(`{"v":1,"id":"`+usr+
+		`","account":"default","name":"Ann","password_hash":"x","epoch":3}`))
+	f.Add(passkeyKind.path(usr, hashPasskey([]byte("x"))),
+		[]byte(`{"v":1,"user":"`+usr+`","id":"eA==","name":"phone","credential":{"a":1}}`))
+	f.Add("sessions/"+usr+"/"+ses,
+		[]byte(`{"v":1,"id":"`+ses+`","user":"`+usr+
+			`","account":"default","seen_at":"2026-01-02T03:04:05Z","epoch":3,"hash":"`+hash+`"}`))
 	f.Add("sessions_seen/"+usr+"/"+ses, []byte(`{"v":1,"last_used_at":"2026-01-02T03:04:05Z"}`))
 	f.Add("links/default/"+lnk, []byte(`{"v":1,"id":"`+lnk+`","account":"default","kind":"setup","hash":"`+hash+`"}`))
 	f.Add("tokens/default/"+mgt, []byte(`{"v":1,"id":"`+mgt+`","account":"default","user":"`+usr+`","hash":"`+hash+`"}`))
-	f.Add("pairings/default/"+pair, []byte(`{"v":1,"id":"`+pair+`","account":"default","state":"pending","device":{"hostname":"x"},"code_hash":"`+hash+`","device_hash":"`+hash+`"}`))
+	f.Add("pairings/default/"+pair,
+		[]byte(`{"v":1,"id":"`+pair+`","account":"default","state":"pending","device":{"hostname":"x"},"code_hash":"`+hash+
+			`","device_hash":"`+hash+`"}`))
 	f.Add("usage/default/2026-01-02", []byte(`{"v":1,"account":"default","day":"2026-01-02","requests":1}`))
 	f.Add("secrets/x", []byte(`{"v":1,"value":"AAEC"}`))
 	f.Add("accounts/x", []byte(`{"v":2}`))
@@ -234,7 +245,8 @@ func TestViewMissesNothing(t *testing.T) {
 	edgeErr := s.AddEdge(ctx, Edge{Name: "a"})
 	_, reportErr := s.SaveReport(ctx, Edge{Name: "a"}, Report{}, 0)
 	caughtUp := s.CatchUp(ctx)
-	err = errors.Join(err, edgeErr, reportErr, caughtUp, sessionErr, linkErr, tokenErr, pairingErr, keyErr, connectorErr, deploymentErr, passkeyErr, calibrationErr, accountErr, leftoverErr)
+	err = errors.Join(err, edgeErr, reportErr, caughtUp, sessionErr, linkErr, tokenErr, pairingErr, keyErr, connectorErr,
+		deploymentErr, passkeyErr, calibrationErr, accountErr, leftoverErr)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -60,7 +60,8 @@ func TestChangesEndRequests(t *testing.T) {
 		change func(*store.Key)
 		ended  map[string]store.Refusal // by the request: address and deployment
 	}{
-		"a narrower scope": {func(k *store.Key) { k.Scope = "qwen*" }, map[string]store.Refusal{"10.0.0.1 llama": store.RefusedScope}},
+		"a narrower scope": {func(k *store.Key) { k.Scope = "qwen*" },
+			map[string]store.Refusal{"10.0.0.1 llama": store.RefusedScope}},
 		"fewer addresses": {
 			func(k *store.Key) { k.AllowedIPs = networks(t, "10.0.0.0/8", "2001:db8::1") },
 			map[string]store.Refusal{"192.0.2.1 qwen3": store.RefusedAddress, " qwen3": store.RefusedAddress},
@@ -74,11 +75,13 @@ func TestChangesEndRequests(t *testing.T) {
 			s := storetest.New(t)
 			k, secret := mustKey(t, s, "*")
 			requests := map[string]*running{}
-			for _, r := range []string{"10.0.0.1 qwen3", "10.0.0.1 llama", "10.0.0.1 ", "192.0.2.1 qwen3", " qwen3", "2001:db8::1 qwen3"} {
+			for _, r := range []string{"10.0.0.1 qwen3", "10.0.0.1 llama", "10.0.0.1 ", "192.0.2.1 qwen3", " qwen3",
+				"2001:db8::1 qwen3"} {
 				from, deployment, _ := strings.Cut(r, " ")
 				requests[r] = begin(t, s, secret, from, deployment)
 			}
-			if _, err := s.EditKey(t.Context(), account, k.ID, func(k *store.Key) error { c.change(k); return nil }); err != nil {
+			if _, err := s.EditKey(t.Context(), account, k.ID,
+				func(k *store.Key) error { c.change(k); return nil }); err != nil {
 				t.Fatal(err)
 			}
 			for name, r := range requests {
@@ -225,7 +228,8 @@ func TestKeysExpire(t *testing.T) {
 		})
 		const day = 24 * time.Hour
 		requests := map[string]*running{}
-		for name, life := range map[string]time.Duration{"hour": time.Hour, "week": 8 * day, "moved": 2 * time.Hour, "never": 0, "revoked": 9 * day} {
+		for name, life := range map[string]time.Duration{"hour": time.Hour, "week": 8 * day, "moved": 2 * time.Hour,
+			"never": 0, "revoked": 9 * day} {
 			k := store.Key{Account: account, Name: name, Scope: "*"}
 			if life > 0 {
 				k.ExpiresAt = new(start.Add(life))
@@ -239,7 +243,8 @@ func TestKeysExpire(t *testing.T) {
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		requests["hour"].want(t, store.RefusedExpired)
-		_, err = s.EditKey(context.Background(), account, "moved", func(k *store.Key) error { k.ExpiresAt = new(start.Add(4 * day)); return nil })
+		_, err = s.EditKey(context.Background(), account, "moved",
+			func(k *store.Key) error { k.ExpiresAt = new(start.Add(4 * day)); return nil })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -264,7 +269,8 @@ func TestKeysExpire(t *testing.T) {
 			t.Errorf("counts %v", n)
 		}
 		// An expired key can be renewed, until it is removed after 90 days with its name.
-		if _, err = s.EditKey(context.Background(), account, "hour", func(k *store.Key) error { k.ExpiresAt = nil; return nil }); err != nil {
+		if _, err = s.EditKey(context.Background(), account, "hour",
+			func(k *store.Key) error { k.ExpiresAt = nil; return nil }); err != nil {
 			t.Error(err)
 		}
 		time.Sleep(92 * day)
@@ -272,7 +278,8 @@ func TestKeysExpire(t *testing.T) {
 		if n := len(s.Keys(account)); n != 2 {
 			t.Errorf("%d keys are left", n)
 		}
-		if _, _, err := s.CreateKey(context.Background(), store.Key{Account: account, Name: "moved", Scope: "*"}); err != nil {
+		if _, _, err := s.CreateKey(context.Background(),
+			store.Key{Account: account, Name: "moved", Scope: "*"}); err != nil {
 			t.Errorf("the name of a removed key: %v", err)
 		}
 	})
@@ -351,9 +358,10 @@ func TestEditKeyErrors(t *testing.T) {
 		change func(*store.Key)
 		kind   error
 	}{
-		"name of the key is empty":    {func(k *store.Key) { k.Name = "" }, store.ErrInvalid},
-		"the scope is empty":          {func(k *store.Key) { k.Scope = "" }, store.ErrInvalid},
-		"is in the past":              {func(k *store.Key) { k.ExpiresAt = new(time.Now().Add(-time.Second)) }, store.ErrInvalid},
+		"name of the key is empty": {func(k *store.Key) { k.Name = "" }, store.ErrInvalid},
+		"the scope is empty":       {func(k *store.Key) { k.Scope = "" }, store.ErrInvalid},
+		"is in the past": {func(k *store.Key) { k.ExpiresAt = new(time.Now().Add(-time.Second)) },
+			store.ErrInvalid},
 		"501 bytes, more than 500":    {func(k *store.Key) { k.Note = strings.Repeat("x", 501) }, store.ErrInvalid},
 		"cannot be printed":           {func(k *store.Key) { k.Note = "a\x1b[1m" }, store.ErrInvalid},
 		"101 networks, more than 100": {func(k *store.Key) { k.AllowedIPs = make([]netip.Prefix, 101) }, store.ErrInvalid},
@@ -375,7 +383,8 @@ func TestEditKeyErrors(t *testing.T) {
 
 func TestParseNetworks(t *testing.T) {
 	t.Parallel()
-	got, err := store.ParseNetworks([]string{"10.1.2.3/8", " 192.0.2.1 ", "::ffff:10.0.0.0/104", "2001:db8::1", "2001:DB8::/32", "10.0.0.0/8"})
+	got, err := store.ParseNetworks([]string{"10.1.2.3/8", " 192.0.2.1 ", "::ffff:10.0.0.0/104", "2001:db8::1",
+		"2001:DB8::/32", "10.0.0.0/8"})
 	if want := "[10.0.0.0/8 192.0.2.1/32 2001:db8::1/128 2001:db8::/32]"; err != nil || fmt.Sprint(got) != want {
 		t.Errorf("%v, %v", got, err)
 	}

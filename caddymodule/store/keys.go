@@ -216,8 +216,10 @@ func (s *Store) CountKeys(account string) map[string]int {
 func (s *Store) CreateKey(ctx context.Context, k Key) (Key, string, error) {
 	secret, hash := newSecret(prefixSecret)
 	r := &keyRecord{Hash: hash, Key: Key{
-		ID: newID(prefixKey, s.now()), Account: k.Account, Name: k.Name, Scope: k.Scope, CreatedAt: s.time(), Shown: shownSecret(secret),
-		ExpiresAt: k.ExpiresAt, Owner: k.Owner, Note: k.Note, AllowedIPs: k.AllowedIPs, Limits: k.Limits, CreatedBy: actor(ctx),
+		ID: newID(prefixKey, s.now()), Account: k.Account, Name: k.Name, Scope: k.Scope, CreatedAt: s.time(),
+		Shown:     shownSecret(secret),
+		ExpiresAt: k.ExpiresAt, Owner: k.Owner, Note: k.Note, AllowedIPs: k.AllowedIPs, Limits: k.Limits,
+		CreatedBy: actor(ctx),
 	}}
 	if err := r.normalize(nil, s.now()); err != nil {
 		return Key{}, "", err
@@ -256,7 +258,8 @@ func (r *keyRecord) normalize(old *Key, now time.Time) error {
 	case r.Note != "" && !text.IsPrintable(r.Note):
 		return Errorf(ErrInvalid, "the note of the key has characters that cannot be printed")
 	case len(r.AllowedIPs) > MaxAllowedIPs:
-		return Errorf(ErrInvalid, "the key has %d networks, more than %d: join neighboring ones", len(r.AllowedIPs), MaxAllowedIPs)
+		return Errorf(ErrInvalid, "the key has %d networks, more than %d: join neighboring ones", len(r.AllowedIPs),
+			MaxAllowedIPs)
 	}
 	return checkUsageLimits(r.Limits)
 }
@@ -276,7 +279,8 @@ func checkOwner(t *tx, r *keyRecord) error {
 // takeKeyName records the name of a key, unless another key has it.
 func takeKeyName(t *tx, r *keyRecord) error {
 	if t.get(r.namePath()).Exists() {
-		return Errorf(ErrExists, "the account %q already has a key %q: choose another name, or revoke that key first", r.Account, r.Name)
+		return Errorf(ErrExists, "the account %q already has a key %q: choose another name, or revoke that key first",
+			r.Account, r.Name)
 	}
 	t.put(r.namePath(), &nameRecord{ID: r.ID})
 	return nil
@@ -302,7 +306,8 @@ func findKey(t *tx, account, idOrName string, checks ...KeyCheck) (*keyRecord, e
 	}
 	r := keyKind.load(t, account, id)
 	if r == nil {
-		return nil, Errorf(ErrNotFound, "key %.40q not found in the account %.40q: use a name or an id from the list of keys", idOrName, account)
+		return nil, Errorf(ErrNotFound,
+			"key %.40q not found in the account %.40q: use a name or an id from the list of keys", idOrName, account)
 	}
 	for _, check := range checks {
 		if err := check(r.Key); err != nil {

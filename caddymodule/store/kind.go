@@ -259,7 +259,8 @@ func (k *kind[R, P]) report(d *draft, old, next P) {
 	}
 	r := cmp.Or(next, old)
 	at := r.place()
-	change := Change{Kind: k.what, Account: at.owner, ID: at.id, Name: r.label(), Removed: next == nil, Revision: r.head().revision}
+	change := Change{Kind: k.what, Account: at.owner, ID: at.id, Name: r.label(), Removed: next == nil,
+		Revision: r.head().revision}
 	if old != nil {
 		change.Was = old.state()
 	}

@@ -8,7 +8,8 @@ import (
 
 // kinds are the kinds of records in the view.
 var kinds = []anyKind{
-	accountKind, keyKind, connectorKind, deploymentKind, calibrationKind, userKind, passkeyKind, sessionKind, linkKind, tokenKind, pairingKind,
+	accountKind, keyKind, connectorKind, deploymentKind, calibrationKind, userKind, passkeyKind, sessionKind, linkKind,
+	tokenKind, pairingKind,
 	leftoverKind, edgeKind, reportKind,
 }
 
@@ -78,7 +79,9 @@ func splitPath(path string) (dir string, at key) {
 	slash := strings.IndexByte(path, '/')
 	dir, rest := path[:slash+1], path[slash+1:]
 	switch dir {
-	case accountKind.dir, leftoverKind.dir, edgeKind.dir, reportKind.dir, dirConnectorUses, dirMarks, dirSecrets, dirUserNames: // without an owner
+	// without an owner
+	case accountKind.dir, leftoverKind.dir, edgeKind.dir, reportKind.dir, dirConnectorUses, dirMarks, dirSecrets,
+		dirUserNames:
 		return dir, key{id: rest}
 	}
 	at.owner, at.id, _ = strings.Cut(rest, "/")

@@ -41,7 +41,8 @@ func TestLimits(t *testing.T) {
 			return err
 		}, func() int { return len(s.Connectors(account)) }},
 		"deployments": {"max_deployments", func(account string) error {
-			_, err := s.SetDeployment(ctx, store.Deployment{Account: account, Name: fmt.Sprint("d", n), Connectors: []string{connector.ID}})
+			_, err := s.SetDeployment(ctx,
+				store.Deployment{Account: account, Name: fmt.Sprint("d", n), Connectors: []string{connector.ID}})
 			return err
 		}, func() int { return len(s.Deployments(account)) }},
 		"users": {"max_users", func(account string) error {
@@ -81,7 +82,8 @@ func TestLimits(t *testing.T) {
 		}
 	}
 	// What is there can still be changed, and a place that is made can be used.
-	if _, err := s.SetDeployment(ctx, store.Deployment{Account: account, Name: s.Deployments(account)[0].Name, Connectors: []string{"c"}}); err != nil {
+	if _, err := s.SetDeployment(ctx,
+		store.Deployment{Account: account, Name: s.Deployments(account)[0].Name, Connectors: []string{"c"}}); err != nil {
 		t.Errorf("setting a deployment again: %v", err)
 	}
 	if _, err := s.RemoveKey(ctx, account, s.Keys(account)[0].ID); err != nil {
@@ -113,7 +115,8 @@ func TestLimitsDefault(t *testing.T) {
 		wantError(t, err, store.ErrInvalid, "max_users")
 	}
 	for range 100 {
-		if _, _, err := s.CreateLink(t.Context(), store.Link{Kind: store.LinkInvitation, Account: account}, time.Hour); err != nil {
+		if _, _, err := s.CreateLink(t.Context(), store.Link{Kind: store.LinkInvitation, Account: account},
+			time.Hour); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -142,7 +145,8 @@ func TestSweepKeysAndTokens(t *testing.T) {
 		s.Touch(live.LiveKey)
 		end := time.Now().Add(time.Hour)
 		for _, at := range []*time.Time{nil, &end} {
-			if _, _, err := s.CreateToken(t.Context(), store.Token{Account: account, User: ann.ID, Name: "t", Rights: store.RightRead, ExpiresAt: at}); err != nil {
+			if _, _, err := s.CreateToken(t.Context(),
+				store.Token{Account: account, User: ann.ID, Name: "t", Rights: store.RightRead, ExpiresAt: at}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -87,7 +87,8 @@ func createLink(t *tx, r *linkRecord) error {
 	case LinkInvitation:
 		open := slices.DeleteFunc(t.s.Links(r.Account), func(l Link) bool { return l.Kind != LinkInvitation })
 		if len(open) >= maxInvitations {
-			return Errorf(ErrLimit, "the account %q has %d open invitations: revoke some of them, or wait until they expire", r.Account, len(open))
+			return Errorf(ErrLimit, "the account %q has %d open invitations: revoke some of them, or wait until they expire",
+				r.Account, len(open))
 		}
 		linkKind.create(t, r)
 		return nil
@@ -135,7 +136,8 @@ func (s *Store) FindLink(secret string) (Link, error) {
 	return r.Link, s.checkLink(r.Link)
 }
 
-var errNoLink = Errorf(ErrNotFound, "invalid link: it was already used or revoked, or it is incomplete; ask for a new one")
+var errNoLink = Errorf(ErrNotFound,
+	"invalid link: it was already used or revoked, or it is incomplete; ask for a new one")
 
 func (s *Store) checkLink(l Link) error {
 	if !s.now().Before(l.ExpiresAt) {
@@ -167,7 +169,8 @@ func (s *Store) Links(account string) []Link {
 
 // RemoveLink revokes a link.
 func (s *Store) RemoveLink(ctx context.Context, account, id string) error {
-	unknown := Errorf(ErrNotFound, "link %.40q not found in the account %.40q: it was already used or revoked", id, account)
+	unknown := Errorf(ErrNotFound, "link %.40q not found in the account %.40q: it was already used or revoked",
+		id, account)
 	_, err := linkKind.take(ctx, s, "revoking the link", account, id, unknown)
 	return err
 }
@@ -230,7 +233,8 @@ func recoverUser(t *tx, used Link, hash string, end Ending) (*userRecord, error)
 	}
 	user.setPassword(t, hash, "")
 	paths := t.s.view.Load().belongings(user.User, end)
-	paths = slices.DeleteFunc(paths, func(path string) bool { return path == linkKind.path(used.Account, used.ID) }) // which ends in any case
+	// which ends in any case
+	paths = slices.DeleteFunc(paths, func(path string) bool { return path == linkKind.path(used.Account, used.ID) })
 	t.delete(paths[:min(len(paths), MaxTxnOps-len(t.Then))]...)
 	return user, nil
 }

@@ -16,7 +16,8 @@ import (
 
 func mustLink(t testing.TB, s *store.Store, kind, user string) (store.Link, string) {
 	t.Helper()
-	l, secret, err := s.CreateLink(t.Context(), store.Link{Kind: kind, Account: account, User: user, CreatedBy: "test"}, time.Hour)
+	l, secret, err := s.CreateLink(t.Context(),
+		store.Link{Kind: kind, Account: account, User: user, CreatedBy: "test"}, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +34,8 @@ func TestLinks(t *testing.T) {
 		ID: l.ID, Kind: store.LinkInvitation, Account: account, Role: store.RoleAdmin, CreatedBy: "test",
 		CreatedAt: c.now().UTC(), ExpiresAt: c.now().Add(time.Hour).UTC(),
 	}
-	if l != want || !regexp.MustCompile(`^lnk_[0-9a-v]{26}$`).MatchString(l.ID) || !regexp.MustCompile(`^[0-9A-Za-z]{43}$`).MatchString(secret) {
+	if l != want || !regexp.MustCompile(`^lnk_[0-9a-v]{26}$`).MatchString(l.ID) ||
+		!regexp.MustCompile(`^[0-9A-Za-z]{43}$`).MatchString(secret) {
 		t.Errorf("created %+v with a secret of %d bytes", l, len(secret))
 	}
 	s = c.open(t, closed(t, s, path))
@@ -85,7 +87,8 @@ func TestCreateLinkErrors(t *testing.T) {
 		{store.Link{Kind: "x", Account: account}, time.Hour, store.ErrInvalid, `kind "x"`},
 		{store.Link{Kind: store.LinkSetup, Account: account}, 0, store.ErrInvalid, "must last"},
 		{store.Link{Kind: store.LinkInvitation, Account: "nobody"}, time.Hour, store.ErrNotFound, "unknown account"},
-		{store.Link{Kind: store.LinkRecovery, Account: account, User: "ann"}, time.Hour, store.ErrNotFound, "not found in the account"},
+		{store.Link{Kind: store.LinkRecovery, Account: account, User: "ann"}, time.Hour, store.ErrNotFound,
+			"not found in the account"},
 	} {
 		_, _, err := s.CreateLink(t.Context(), c.l, c.life)
 		wantError(t, err, c.kind, c.part)
@@ -132,7 +135,8 @@ func TestInvitationLink(t *testing.T) {
 	_, secret := mustLink(t, s, store.LinkInvitation, "")
 	_, err := s.RedeemLink(t.Context(), secret, "ANN", "hash", store.Ending{})
 	wantError(t, err, store.ErrExists, "choose another name")
-	if u, err := s.RedeemLink(t.Context(), secret, "bob", "hash", store.Ending{}); err != nil || u.Name != "bob" || s.UserCount() != 2 {
+	if u, err := s.RedeemLink(t.Context(), secret, "bob", "hash", store.Ending{}); err != nil || u.Name != "bob" ||
+		s.UserCount() != 2 {
 		t.Errorf("made %+v, %v", u, err)
 	}
 	_, err = s.FindLink(secret)
@@ -235,7 +239,8 @@ func TestLinksOfARemovedUser(t *testing.T) {
 	s := storetest.Open(t, path)
 	ann, bob := mustUser(t, s, "ann"), mustUser(t, s, "bob")
 	by := func(user store.User, kind string) (link store.Link, secret string) {
-		link, secret, err := s.CreateLink(t.Context(), store.Link{Kind: kind, Account: account, User: bob.ID, CreatedBy: user.ID}, time.Hour)
+		link, secret, err := s.CreateLink(t.Context(),
+			store.Link{Kind: kind, Account: account, User: bob.ID, CreatedBy: user.ID}, time.Hour)
 		if err != nil || link.CreatedBy != user.Name {
 			t.Fatalf("%+v, %v", link, err)
 		}
@@ -262,6 +267,7 @@ func TestLinksOfARemovedUser(t *testing.T) {
 		}
 	}
 	// One that was on its way when its maker was removed.
-	_, _, err := s.CreateLink(t.Context(), store.Link{Kind: store.LinkInvitation, Account: account, CreatedBy: ann.ID}, time.Hour)
+	_, _, err := s.CreateLink(t.Context(),
+		store.Link{Kind: store.LinkInvitation, Account: account, CreatedBy: ann.ID}, time.Hour)
 	wantError(t, err, store.ErrNotFound)
 }

@@ -104,7 +104,8 @@ const maxDeviceUpstreams = 64
 // ended within the last day.
 func (s *Store) Pairings(account string) []Pairing {
 	now := s.now()
-	return list(pairingKind.of(s.view.Load(), account), func(r *pairingRecord) (Pairing, bool) { return r.asOf(now), true })
+	return list(pairingKind.of(s.view.Load(), account),
+		func(r *pairingRecord) (Pairing, bool) { return r.asOf(now), true })
 }
 
 // Pairing returns a pairing of an account by its id or its code.
@@ -180,10 +181,12 @@ func checkRoom(t *tx, account string) error {
 		}
 	}
 	if len(all) >= maxPairings {
-		return Errorf(ErrLimit, "the account %q started %d pairings within a day: wait, or use tunnel tokens instead", account, len(all))
+		return Errorf(ErrLimit, "the account %q started %d pairings within a day: wait, or use tunnel tokens instead",
+			account, len(all))
 	}
 	if open >= maxOpenPairings {
-		return Errorf(ErrConflict, "the account %q already has %d open pairings: finish or deny some of them, or wait until they expire", account, open)
+		return Errorf(ErrConflict, "the account %q already has %d open pairings: finish or deny some of them, or wait "+
+			"until they expire", account, open)
 	}
 	return nil
 }
@@ -195,7 +198,8 @@ func checkRoom(t *tx, account string) error {
 func (s *Store) ClaimPairing(ctx context.Context, code, secret string, d Device) (Pairing, error) {
 	hash, ok := hashSecret("", secret)
 	if !ok || strings.ContainsFunc(secret, notBase62) {
-		return Pairing{}, Errorf(ErrInvalid, "the secret of the device must have %d letters and digits: update the connector", secretDigits)
+		return Pairing{}, Errorf(ErrInvalid,
+			"the secret of the device must have %d letters and digits: update the connector", secretDigits)
 	}
 	known, ok := s.pairingOfCode(code)
 	if !ok {

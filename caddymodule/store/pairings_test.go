@@ -27,7 +27,8 @@ func mustPairing(t testing.TB, s *store.Store) (store.Pairing, string) {
 
 func mustClaim(t testing.TB, s *store.Store, code string, device int) store.Pairing {
 	t.Helper()
-	p, err := s.ClaimPairing(t.Context(), code, deviceSecret(device), store.Device{Hostname: "gpu", OS: "linux", Upstreams: []string{"ollama"}})
+	p, err := s.ClaimPairing(t.Context(), code, deviceSecret(device),
+		store.Device{Hostname: "gpu", OS: "linux", Upstreams: []string{"ollama"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +44,8 @@ func TestPairing(t *testing.T) {
 	if !regexp.MustCompile(`^PAIR-[0-9A-HJKMNP-TV-Z]{4}-[0-9A-HJKMNP-TV-Z]{4}$`).MatchString(code) {
 		t.Errorf("the code is %q", code)
 	}
-	if p.State != store.PairingWaiting || p.Device != nil || p.DecidedAt != nil || p.CreatedBy != "Ann" || p.ExpiresAt.Sub(p.CreatedAt) != store.PairingLife {
+	if p.State != store.PairingWaiting || p.Device != nil || p.DecidedAt != nil || p.CreatedBy != "Ann" ||
+		p.ExpiresAt.Sub(p.CreatedAt) != store.PairingLife {
 		t.Errorf("created %+v", p)
 	}
 	_, _, err := s.ApprovePairing(t.Context(), account, code, "", "Ann")
@@ -58,7 +60,8 @@ func TestPairing(t *testing.T) {
 		t.Errorf("pairing %+v", got)
 	}
 	approved, connector, err := s.ApprovePairing(t.Context(), account, p.ID, "", "Ann")
-	if err != nil || approved.State != store.PairingApproved || approved.Connector != connector.ID || approved.DecidedBy != "Ann" || !approved.DecidedAt.Equal(c.now()) {
+	if err != nil || approved.State != store.PairingApproved || approved.Connector != connector.ID ||
+		approved.DecidedBy != "Ann" || !approved.DecidedAt.Equal(c.now()) {
 		t.Fatalf("approved %+v, %v", approved, err)
 	}
 	if connector.Name != "gpu" || connector.Account != account {
@@ -89,9 +92,12 @@ func TestPairingJSON(t *testing.T) {
 	s := c.open(t, tempStore(t))
 	p, code := mustPairing(t, s)
 	for _, want := range []string{
-		`{"id":"ID","account":"default","created_by":"Ann","state":"waiting","created_at":"2026-11-21T08:00:00Z","expires_at":"2026-11-21T08:15:00Z","decided_at":null,"device":null}`,
-		`{"id":"ID","account":"default","created_by":"Ann","state":"pending","created_at":"2026-11-21T08:00:00Z","expires_at":"2026-11-21T08:15:00Z","decided_at":null,` +
-			`"device":{"hostname":"gpu","os":"linux","version":"","address":"","fingerprint":"","upstreams":["ollama"],"at":"2026-11-21T08:00:00Z"}}`,
+		`{"id":"ID","account":"default","created_by":"Ann","state":"waiting","created_at":"2026-11-21T08:00:00Z",` +
+			`"expires_at":"2026-11-21T08:15:00Z","decided_at":null,"device":null}`,
+		`{"id":"ID","account":"default","created_by":"Ann","state":"pending","created_at":"2026-11-21T08:00:00Z",` +
+			`"expires_at":"2026-11-21T08:15:00Z","decided_at":null,` +
+			`"device":{"hostname":"gpu","os":"linux","version":"","address":"","fingerprint":"","upstreams":["ollama"],` +
+			`"at":"2026-11-21T08:00:00Z"}}`,
 	} {
 		got, err := json.Marshal(p)
 		if err != nil {
@@ -110,7 +116,8 @@ func TestClaimErrors(t *testing.T) {
 	p, code := mustPairing(t, s)
 	claim := func(code, secret string) error {
 		_, err := s.ClaimPairing(t.Context(), code, secret, store.Device{})
-		if err != nil && (len(code) > 4 && strings.Contains(err.Error(), code) || len(secret) > 4 && strings.Contains(err.Error(), secret)) {
+		if err != nil && (len(code) > 4 && strings.Contains(err.Error(), code) ||
+			len(secret) > 4 && strings.Contains(err.Error(), secret)) {
 			t.Errorf("the error has the code or the secret: %v", err)
 		}
 		return err
@@ -118,7 +125,8 @@ func TestClaimErrors(t *testing.T) {
 	for _, wrong := range []string{"", "PAIR-0000-0000", code[:13], p.ID, "nonsense", code + "0"} {
 		wantError(t, claim(wrong, deviceSecret(1)), store.ErrUnauthenticated)
 	}
-	for _, wrong := range []string{"", "short", deviceSecret(1) + "0", "!" + deviceSecret(1)[1:], "é" + deviceSecret(1)[2:]} {
+	for _, wrong := range []string{"", "short", deviceSecret(1) + "0", "!" + deviceSecret(1)[1:],
+		"é" + deviceSecret(1)[2:]} {
 		wantError(t, claim(code, wrong), store.ErrInvalid, "43 letters and digits")
 	}
 	mustClaim(t, s, code, 1)

@@ -63,12 +63,13 @@ func TestDamagedRecord(t *testing.T) {
 	const lnk, mgt, pair = "lnk_" + id, "mgt_" + id, "pair_" + id
 	hash := strings.Repeat("0a", 32)
 	for path, value := range map[string]string{
-		"accounts/x":                    `{"v":1,"id":"y"}`,
-		"keys/default/key_x":            `{"v":1,"id":"key_x"}`,
-		"connectors/default/x":          `nonsense`,
-		"deployments/default/a":         `{}`,
-		"deployments/default/old":       `{"v":1,"account":"default","name":"old","connector":"con_x"}`,
-		"deployments/default/odd":       `{"v":1,"account":"default","name":"odd","connectors":["con_x"],"options":{"inline_system":"hoist"}}`,
+		"accounts/x":              `{"v":1,"id":"y"}`,
+		"keys/default/key_x":      `{"v":1,"id":"key_x"}`,
+		"connectors/default/x":    `nonsense`,
+		"deployments/default/a":   `{}`,
+		"deployments/default/old": `{"v":1,"account":"default","name":"old","connector":"con_x"}`,
+		"deployments/default/odd": `{"v":1,"account":"default","name":"odd","connectors":["con_x"],` +
+			`"options":{"inline_system":"hoist"}}`,
 		"last_used/default/x":           `{"v":1,"last_used_at":7}`,
 		"deployments/default/not valid": `{"v":1,"account":"default","name":"not valid"}`,
 		"users/default/usr_x":           `{"v":1,"id":"usr_x","account":"default","name":"x"}`,
@@ -77,8 +78,9 @@ func TestDamagedRecord(t *testing.T) {
 		"sessions_seen/usr_x/ses_x":     `{"v":1,"last_used_at":""}`,
 		"links/default/" + lnk:          `{"v":1,"id":"` + lnk + `","account":"other","hash":"` + hash + `"}`,
 		"tokens/default/" + mgt:         `{"v":1,"id":"` + mgt + `","account":"default"}`,
-		"pairings/default/" + pair:      `{"v":1,"id":"` + pair + `","account":"default","state":"pending","code_hash":"` + hash + `"}`,
-		"pairings/other/" + pair:        `{"v":1,"id":"` + pair + `","account":"other","state":"odd","code_hash":"` + hash + `"}`,
+		"pairings/default/" + pair: `{"v":1,"id":"` + pair + `","account":"default","state":"pending","code_hash":"` +
+			hash + `"}`,
+		"pairings/other/" + pair: `{"v":1,"id":"` + pair + `","account":"other","state":"odd","code_hash":"` + hash + `"}`,
 	} {
 		kv := storetest.OpenBolt(t, filepath.Join(t.TempDir(), "gateway.db"))
 		if _, err := kv.Txn(t.Context(), store.Txn{Then: []store.Op{store.Put(path, []byte(value))}}); err != nil {
@@ -88,7 +90,8 @@ func TestDamagedRecord(t *testing.T) {
 		wantError(t, err, store.ErrSchema, path, "is damaged")
 	}
 	kv := storetest.OpenBolt(t, filepath.Join(t.TempDir(), "gateway.db"))
-	if _, err := kv.Txn(t.Context(), store.Txn{Then: []store.Op{store.Put("robots/default/x", []byte("a newer kind"))}}); err != nil {
+	if _, err := kv.Txn(t.Context(),
+		store.Txn{Then: []store.Op{store.Put("robots/default/x", []byte("a newer kind"))}}); err != nil {
 		t.Fatal(err)
 	}
 	newStore(t, kv)

@@ -13,18 +13,21 @@ import (
 // waysIn gives a user a passkey, a number of tokens and an invitation.
 func waysIn(t *testing.T, s *store.Store, u store.User, tokens int) (invitation string) {
 	t.Helper()
-	if err := s.AddPasskey(t.Context(), u.ID, store.Passkey{ID: []byte(u.ID), Name: "phone", Credential: []byte("1")}); err != nil {
+	if err := s.AddPasskey(t.Context(), u.ID,
+		store.Passkey{ID: []byte(u.ID), Name: "phone", Credential: []byte("1")}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.SetAccount(t.Context(), account, func(a *store.Account) { a.Limits.MaxTokens = 1000 }); err != nil {
 		t.Fatal(err)
 	}
 	for i := range tokens {
-		if _, _, err := s.CreateToken(t.Context(), store.Token{Account: account, User: u.ID, Name: fmt.Sprint(i), Rights: store.AllRights}); err != nil {
+		if _, _, err := s.CreateToken(t.Context(),
+			store.Token{Account: account, User: u.ID, Name: fmt.Sprint(i), Rights: store.AllRights}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	_, secret, err := s.CreateLink(t.Context(), store.Link{Kind: store.LinkInvitation, Account: account, CreatedBy: u.ID}, time.Hour)
+	_, secret, err := s.CreateLink(t.Context(),
+		store.Link{Kind: store.LinkInvitation, Account: account, CreatedBy: u.ID}, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +55,8 @@ func TestRecoverEnds(t *testing.T) {
 			ann, bob := mustUser(t, s, "Ann"), mustUser(t, s, "bob")
 			hers, his := waysIn(t, s, ann, test.tokens), waysIn(t, s, bob, 1)
 			_, secret := mustLink(t, s, store.LinkRecovery, ann.ID)
-			if u, err := s.RedeemLink(t.Context(), secret, "", "new", test.end); err != nil || u != ann || s.PasswordHash(ann.ID) != "new" {
+			if u, err := s.RedeemLink(t.Context(), secret, "", "new", test.end); err != nil || u != ann ||
+				s.PasswordHash(ann.ID) != "new" {
 				t.Fatalf("recovered %+v, %v", u, err)
 			}
 			check := func(s *store.Store) {

@@ -23,7 +23,8 @@ func TestReplaceConnector(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.SetDeployment(t.Context(), store.Deployment{Account: account, Name: "m", Connectors: []string{before.ID}}); err != nil {
+	if _, err := s.SetDeployment(t.Context(),
+		store.Deployment{Account: account, Name: "m", Connectors: []string{before.ID}}); err != nil {
 		t.Fatal(err)
 	}
 	if got, ok := s.Namesake(account, store.Device{Hostname: "gpu"}); !ok || got != before {
@@ -42,7 +43,8 @@ func TestReplaceConnector(t *testing.T) {
 	if err != nil || p.State != store.PairingApproved || p.Connector != before.ID || !p.Replaced || p.DecidedBy != "Ann" {
 		t.Fatalf("replaced: %+v, %v", p, err)
 	}
-	if after.ID != before.ID || after.Name != "gpu" || !after.CreatedAt.Equal(before.CreatedAt) || after.Pairing != again.ID || before.Pairing == again.ID {
+	if after.ID != before.ID || after.Name != "gpu" || !after.CreatedAt.Equal(before.CreatedAt) ||
+		after.Pairing != again.ID || before.Pairing == again.ID {
 		t.Errorf("it was %+v, and is %+v", before, after)
 	}
 	s = newClock().open(t, closed(t, s, path))

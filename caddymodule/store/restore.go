@@ -71,7 +71,8 @@ func (r *restore) begin(ctx context.Context) error {
 		return err
 	}
 	var found []string
-	errFound := Errorf(ErrExists, "the store already has records: stop its gateways and restore into another prefix, or delete its keys")
+	errFound := Errorf(ErrExists,
+		"the store already has records: stop its gateways and restore into another prefix, or delete its keys")
 	_, err = r.kv.Each(ctx, Span{}, func(item Item) error {
 		if found = append(found, item.Key); !mark.Exists() {
 			return errFound

@@ -130,7 +130,8 @@ func TestCheckUnused(t *testing.T) {
 	if _, err := kv.Txn(t.Context(), store.Txn{Then: []store.Op{store.Put("edge_reports/edge-a", nil)}}); err != nil {
 		t.Fatal(err)
 	}
-	if err := store.CheckUnused(t.Context(), kv); !errors.Is(err, store.ErrLocked) || !strings.Contains(err.Error(), `"edge-a"`) {
+	if err := store.CheckUnused(t.Context(), kv); !errors.Is(err, store.ErrLocked) ||
+		!strings.Contains(err.Error(), `"edge-a"`) {
 		t.Errorf("while a gateway runs: %v", err)
 	}
 }

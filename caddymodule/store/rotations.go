@@ -29,11 +29,12 @@ type Offer struct {
 // notifies subscribers; the owner of the tunnel then calls [Store.OfferSecret]. A pending
 // rotation starts again and its problem is cleared.
 func (s *Store) BeginRotation(ctx context.Context, account, idOrName string) (Connector, error) {
-	return s.changeConnector(ctx, "rotating the secret of the connector", account, idOrName, func(r *connectorRecord) (bool, error) {
-		r.rotate(s)
-		r.ChangedBy = actor(ctx)
-		return true, nil
-	})
+	return s.changeConnector(ctx, "rotating the secret of the connector", account, idOrName,
+		func(r *connectorRecord) (bool, error) {
+			r.rotate(s)
+			r.ChangedBy = actor(ctx)
+			return true, nil
+		})
 }
 
 // ShowSecret returns a new secret of a connector for a user to copy there. It cannot be
@@ -86,10 +87,11 @@ func (s *Store) OfferNumber(id, secret string) int64 {
 // the number is unknown or outdated.
 func (s *Store) FinishRotation(ctx context.Context, id string, number int64) (Connector, bool, error) {
 	finished := false
-	c, err := s.changeKnown(ctx, "finishing the rotation of the connector's secret", id, func(r *connectorRecord) (bool, error) {
-		finished = r.finish(number, s.time())
-		return finished, nil
-	})
+	c, err := s.changeKnown(ctx, "finishing the rotation of the connector's secret", id,
+		func(r *connectorRecord) (bool, error) {
+			finished = r.finish(number, s.time())
+			return finished, nil
+		})
 	return c, finished && err == nil, err
 }
 
@@ -97,18 +99,20 @@ func (s *Store) FinishRotation(ctx context.Context, id string, number int64) (Co
 // stay valid.
 func (s *Store) FailRotation(ctx context.Context, id, problem string) error {
 	problem = text.Printable(problem, maxProblem)
-	_, err := s.changeKnown(ctx, "recording why the connector's secret was not rotated", id, func(r *connectorRecord) (bool, error) {
-		if r.Rotation == nil || r.Rotation.ByHand || r.Rotation.Problem == problem {
-			return false, nil
-		}
-		r.Rotation.Problem = problem
-		return true, nil
-	})
+	_, err := s.changeKnown(ctx, "recording why the connector's secret was not rotated", id,
+		func(r *connectorRecord) (bool, error) {
+			if r.Rotation == nil || r.Rotation.ByHand || r.Rotation.Problem == problem {
+				return false, nil
+			}
+			r.Rotation.Problem = problem
+			return true, nil
+		})
 	return err
 }
 
 // changeKnown is changeConnector for a connector of any account.
-func (s *Store) changeKnown(ctx context.Context, doing, id string, change func(*connectorRecord) (bool, error)) (Connector, error) {
+func (s *Store) changeKnown(ctx context.Context, doing, id string,
+	change func(*connectorRecord) (bool, error)) (Connector, error) {
 	known, _ := s.Connector(id)
 	return s.changeConnector(ctx, doing, known.Account, id, change)
 }

@@ -63,10 +63,12 @@ func TestRotation(t *testing.T) {
 	first := mustOffer(t, s, c.ID)
 	s = reopen(t, s, path)
 	second := mustOffer(t, s, c.ID)
-	letsIn(t, s, c.ID, map[string]bool{old: true, first.Secret: true, second.Secret: true, otherSecret: false, "": false, strings.Repeat("0", 43): false})
+	letsIn(t, s, c.ID, map[string]bool{old: true, first.Secret: true, second.Secret: true, otherSecret: false, "": false,
+		strings.Repeat("0", 43): false})
 	letsIn(t, s, other.ID, map[string]bool{first.Secret: false, otherSecret: true})
 	number := s.OfferNumber
-	if number(c.ID, old) != 0 || number(c.ID, first.Secret) != 1 || number(c.ID, second.Secret) != 2 || number(other.ID, first.Secret) != 0 || number("con_x", first.Secret) != 0 {
+	if number(c.ID, old) != 0 || number(c.ID, first.Secret) != 1 || number(c.ID, second.Secret) != 2 ||
+		number(other.ID, first.Secret) != 0 || number("con_x", first.Secret) != 0 {
 		t.Error("the secrets are not told apart")
 	}
 	for _, unknown := range []int64{-1, 0, 3} {

@@ -73,8 +73,10 @@ func TestManyKeys(t *testing.T) {
 	}
 }
 
-const keyFormat = `{"v":1,"id":%q,"account":%q,"name":"notebook of Ann","scope":"*","created_at":"2026-01-02T03:04:05.678Z",` +
-	`"last_used_at":null,"revoked_at":null,"created_by":{"user":"usr_00000000000000000000000000","name":"Ann"},"hash":"%x"}`
+const keyFormat = `{"v":1,"id":%q,"account":%q,"name":"notebook of Ann","scope":"*",` +
+	`"created_at":"2026-01-02T03:04:05.678Z",` +
+	`"last_used_at":null,"revoked_at":null,"created_by":{"user":"usr_00000000000000000000000000","name":"Ann"},` +
+	`"hash":"%x"}`
 
 // fill writes the keys to a new file.
 func fill(t *testing.T, path string, accountOf func(i int) string) {
@@ -99,7 +101,8 @@ func fill(t *testing.T, path string, accountOf func(i int) string) {
 		account, id := accountOf(i), idOf(i)
 		if !accounts[account] {
 			accounts[account] = true
-			put("accounts/"+account, `{"v":1,"id":%q,"name":%q,"created_at":"2026-01-01T00:00:00Z","limits":{"max_keys":1000000}}`, account, account)
+			put("accounts/"+account, `{"v":1,"id":%q,"name":%q,"created_at":"2026-01-01T00:00:00Z",`+
+				`"limits":{"max_keys":1000000}}`, account, account)
 		}
 		put("keys/"+account+"/"+id, keyFormat, id, account, sha256.Sum256([]byte(secretOf(i))))
 	}

@@ -57,8 +57,10 @@ func (s *Store) CreateSession(ctx context.Context, userID, method, address, user
 	secret, hash := newSecret("")
 	now := s.time()
 	r := &sessionRecord{Hash: hash, Session: Session{
-		ID: newID(prefixSession, s.now()), User: userID, CreatedAt: now, SeenAt: now, ExpiresAt: now.Add(SessionLife), ConfirmedAt: now,
-		Method: text.Printable(method, 64), Address: text.Printable(address, 64), UserAgent: text.Printable(userAgent, 256),
+		ID: newID(prefixSession, s.now()), User: userID, CreatedAt: now, SeenAt: now, ExpiresAt: now.Add(SessionLife),
+		ConfirmedAt: now,
+		Method:      text.Printable(method, 64), Address: text.Printable(address, 64),
+		UserAgent: text.Printable(userAgent, 256),
 	}}
 	session, err := update(ctx, s, "creating the session", func(t *tx) (Session, error) {
 		u, err := loadUser(t, userID)
@@ -147,7 +149,8 @@ func (s *Store) Sessions(userID string) []Session {
 
 // RemoveSession ends a session of a user.
 func (s *Store) RemoveSession(ctx context.Context, userID, id string) error {
-	_, err := sessionKind.take(ctx, s, "ending the session", userID, id, Errorf(ErrNotFound, "the session was not found: it has already ended"))
+	_, err := sessionKind.take(ctx, s, "ending the session", userID, id,
+		Errorf(ErrNotFound, "the session was not found: it has already ended"))
 	return err
 }
 

@@ -18,15 +18,19 @@ func TestSessions(t *testing.T) {
 	path := tempStore(t)
 	s := storetest.Open(t, path)
 	ann, bob := mustUser(t, s, "Ann"), mustUser(t, s, "bob")
-	session, secret, err := s.CreateSession(t.Context(), ann.ID, "password", "192.0.2.1", "Browser\x00/1 "+strings.Repeat("x", 300))
+	session, secret, err := s.CreateSession(t.Context(), ann.ID, "password", "192.0.2.1",
+		"Browser\x00/1 "+strings.Repeat("x", 300))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !regexp.MustCompile(`^[0-9A-Za-z]{43}$`).MatchString(secret) || !regexp.MustCompile(`^ses_[0-9a-v]{26}$`).MatchString(session.ID) {
+	if !regexp.MustCompile(`^[0-9A-Za-z]{43}$`).MatchString(secret) ||
+		!regexp.MustCompile(`^ses_[0-9a-v]{26}$`).MatchString(session.ID) {
 		t.Errorf("the id is %q, the secret has %d bytes", session.ID, len(secret))
 	}
-	if session.User != ann.ID || session.Account != account || session.ExpiresAt.Sub(session.CreatedAt) != store.SessionLife ||
-		session.SeenAt != session.CreatedAt || len(session.UserAgent) != 256 || !strings.HasPrefix(session.UserAgent, "Browser/1 x") {
+	if session.User != ann.ID || session.Account != account ||
+		session.ExpiresAt.Sub(session.CreatedAt) != store.SessionLife ||
+		session.SeenAt != session.CreatedAt || len(session.UserAgent) != 256 ||
+		!strings.HasPrefix(session.UserAgent, "Browser/1 x") {
 		t.Errorf("created %+v", session)
 	}
 	mustSession(t, s, bob)
@@ -47,7 +51,8 @@ func TestSessions(t *testing.T) {
 	ann, bob = mustUser(t, s, "Ann"), mustUser(t, s, "bob")
 	session, secret = mustSession(t, s, ann)
 	other, otherSecret := mustSession(t, s, bob)
-	for _, c := range [][2]string{{ann.ID, other.ID}, {bob.ID, session.ID}, {"", session.ID}, {ann.ID, ""}, {"usr_x/", session.ID}} {
+	for _, c := range [][2]string{{ann.ID, other.ID}, {bob.ID, session.ID}, {"", session.ID}, {ann.ID, ""},
+		{"usr_x/", session.ID}} {
 		wantError(t, s.RemoveSession(t.Context(), c[0], c[1]), store.ErrNotFound, "session was not found")
 	}
 	if err := s.RemoveSession(t.Context(), ann.ID, session.ID); err != nil {
@@ -215,7 +220,8 @@ func TestConsolePathAllocatesNothing(t *testing.T) {
 	s := storetest.New(t)
 	u := mustUser(t, s, "Ann")
 	_, secret := mustSession(t, s, u)
-	token, tokenSecret, err := s.CreateToken(t.Context(), store.Token{Account: account, User: u.ID, Name: "ci", Rights: store.AllRights})
+	token, tokenSecret, err := s.CreateToken(t.Context(),
+		store.Token{Account: account, User: u.ID, Name: "ci", Rights: store.AllRights})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -252,7 +258,8 @@ func BenchmarkFindSession(b *testing.B) {
 
 func BenchmarkFindToken(b *testing.B) {
 	s := storetest.New(b)
-	_, secret, err := s.CreateToken(b.Context(), store.Token{Account: account, User: mustUser(b, s, "Ann").ID, Name: "ci", Rights: store.AllRights})
+	_, secret, err := s.CreateToken(b.Context(),
+		store.Token{Account: account, User: mustUser(b, s, "Ann").ID, Name: "ci", Rights: store.AllRights})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -58,7 +58,8 @@ func TestCreateKey(t *testing.T) {
 	if !regexp.MustCompile(`^key_[0-9a-v]{26}$`).MatchString(k.ID) {
 		t.Errorf("the id is %q", k.ID)
 	}
-	if k.Scope != "qwen*,gpt-?" || k.Account != account || k.LastUsedAt != nil || k.RevokedAt != nil || k.CreatedAt.IsZero() {
+	if k.Scope != "qwen*,gpt-?" || k.Account != account || k.LastUsedAt != nil || k.RevokedAt != nil ||
+		k.CreatedAt.IsZero() {
 		t.Errorf("created %+v", k)
 	}
 	live, ok := s.FindKey(secret)
@@ -68,7 +69,8 @@ func TestCreateKey(t *testing.T) {
 	if !live.Scope().Allows("qwen3:8b") || live.Scope().Allows("llama") {
 		t.Error("the scope is not that of the key")
 	}
-	for _, wrong := range []string{"", "sk-svc-", secret[:49], secret + "x", "sk-svc-" + strings.Repeat("a", 43), strings.ToUpper(secret), secret[7:]} {
+	for _, wrong := range []string{"", "sk-svc-", secret[:49], secret + "x", "sk-svc-" + strings.Repeat("a", 43),
+		strings.ToUpper(secret), secret[7:]} {
 		if _, ok := s.FindKey(wrong); ok {
 			t.Errorf("found a key for a wrong secret of %d bytes", len(wrong))
 		}
@@ -128,7 +130,8 @@ func TestKeysJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	at, _ := json.Marshal(first.CreatedAt)
-	want := fmt.Sprintf(`{"id":%q,"account":"default","name":%q,"scope":"*","created_at":%s,"shown":%q,"last_used_at":null,"expires_at":null,"disabled_at":null,"revoked_at":null}`,
+	want := fmt.Sprintf(`{"id":%q,"account":"default","name":%q,"scope":"*","created_at":%s,"shown":%q,`+
+		`"last_used_at":null,"expires_at":null,"disabled_at":null,"revoked_at":null}`,
 		first.ID, first.Name, at, secret[:11]+"…"+secret[46:])
 	if string(got) != want {
 		t.Errorf("as JSON\n got %s\nwant %s", got, want)
@@ -256,7 +259,8 @@ func TestSecret(t *testing.T) {
 	got := make([]string, 8)
 	for i := range got {
 		wg.Go(func() {
-			secret, err := s.Secret(t.Context(), "tunnel_identity", func() ([]byte, error) { return fmt.Append(nil, "secret ", i), nil })
+			secret, err := s.Secret(t.Context(), "tunnel_identity",
+				func() ([]byte, error) { return fmt.Append(nil, "secret ", i), nil })
 			if err != nil {
 				t.Error(err)
 			}
@@ -309,7 +313,8 @@ func TestSubscribe(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("told\n%q, want\n%q", got, want)
 	}
-	if stats := s.Stats(); stats.Accounts != 1 || stats.Keys != 2 || stats.RevokedKeys != 1 || stats.Connectors != 0 || stats.Deployments != 0 {
+	if stats := s.Stats(); stats.Accounts != 1 || stats.Keys != 2 || stats.RevokedKeys != 1 || stats.Connectors != 0 ||
+		stats.Deployments != 0 {
 		t.Errorf("stats %+v", stats)
 	}
 }

@@ -104,7 +104,8 @@ func TestSweepLeftovers(t *testing.T) {
 	}
 	const id = "00000000000000000000000000"
 	stay := []string{
-		"robots/gone/x", "user_names/x", "secrets/x", "sessions_seen/" + u.ID + "/" + session.ID, "marks/users2", "marks/accounts/default",
+		"robots/gone/x", "user_names/x", "secrets/x", "sessions_seen/" + u.ID + "/" + session.ID, "marks/users2",
+		"marks/accounts/default",
 	}
 	gone := []string{
 		"last_used/gone/x", "tokens_used/default/mgt_" + id, "sessions_seen/" + u.ID + "/ses_" + id,

@@ -62,7 +62,8 @@ func viewOf(t testing.TB, keys int) *view {
 	}
 	v := d.view(1)
 	if v.keys.byID.size != keys+100 || v.keys.byHash.size != keys+100 || keyKind.owned(v, DefaultAccount) != keys {
-		t.Fatalf("%d keys, %d hashes, %d keys of the account", v.keys.byID.size, v.keys.byHash.size, keyKind.owned(v, DefaultAccount))
+		t.Fatalf("%d keys, %d hashes, %d keys of the account", v.keys.byID.size, v.keys.byHash.size,
+			keyKind.owned(v, DefaultAccount))
 	}
 	return v
 }
@@ -107,7 +108,8 @@ func TestViewIsNotLinear(t *testing.T) {
 	}
 	copied, listing := cost(few)
 	copiedMany, listingMany := cost(many)
-	t.Logf("a write allocates %d bytes, a listing takes %v; with 16 times the keys %d bytes and %v", copied, listing, copiedMany, listingMany)
+	t.Logf("a write allocates %d bytes, a listing takes %v; with 16 times the keys %d bytes and %v", copied, listing,
+		copiedMany, listingMany)
 	if copiedMany > 2*copied {
 		t.Errorf("a write allocates %d bytes in addition to %d keys, %d in addition to %d", copied, few, copiedMany, many)
 	}

@@ -68,11 +68,13 @@ func (s *Store) CreateToken(ctx context.Context, t Token) (Token, string, error)
 		return Token{}, "", err
 	}
 	if t.Expired(s.now()) {
-		return Token{}, "", Errorf(ErrInvalid, "the expiry of the management token, %s, is in the past", t.ExpiresAt.UTC().Format(time.RFC3339))
+		return Token{}, "", Errorf(ErrInvalid, "the expiry of the management token, %s, is in the past",
+			t.ExpiresAt.UTC().Format(time.RFC3339))
 	}
 	secret, hash := newSecret(prefixTokenSecret)
 	r := &tokenRecord{Hash: hash, Token: Token{
-		ID: newID(prefixToken, s.now()), Account: t.Account, User: t.User, Name: t.Name, CreatedAt: s.time(), Rights: t.Rights, ExpiresAt: t.ExpiresAt, Role: role,
+		ID: newID(prefixToken, s.now()), Account: t.Account, User: t.User, Name: t.Name, CreatedAt: s.time(),
+		Rights: t.Rights, ExpiresAt: t.ExpiresAt, Role: role,
 	}}
 	created, err := update(ctx, s, "creating the token", func(write *tx) (Token, error) {
 		if _, err := findUser(write, t.Account, t.User); err != nil {
@@ -113,7 +115,8 @@ func (s *Store) Tokens(account string) []Token {
 
 // RemoveToken revokes a management token permanently.
 func (s *Store) RemoveToken(ctx context.Context, account, id string) error {
-	unknown := Errorf(ErrNotFound, "token %.40q not found in the account %.40q: use an id from the list of tokens", id, account)
+	unknown := Errorf(ErrNotFound, "token %.40q not found in the account %.40q: use an id from the list of tokens",
+		id, account)
 	_, err := tokenKind.take(ctx, s, "removing the token", account, id, unknown)
 	return err
 }
@@ -147,7 +150,8 @@ func ParseRights(names []string) (Rights, error) {
 	return r, err
 }
 
-var errNoRights = Errorf(ErrInvalid, "a management token needs at least one right; the rights are %s", AllRights.String())
+var errNoRights = Errorf(ErrInvalid, "a management token needs at least one right; the rights are %s",
+	AllRights.String())
 
 func parseRights(names []string) (Rights, error) {
 	var r Rights

@@ -95,7 +95,8 @@ func TestRequestPathAllocatesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.SetDeployment(t.Context(), store.Deployment{Account: account, Name: "qwen3", Connectors: []string{c.ID}}); err != nil {
+	if _, err := s.SetDeployment(t.Context(),
+		store.Deployment{Account: account, Name: "qwen3", Connectors: []string{c.ID}}); err != nil {
 		t.Fatal(err)
 	}
 	ok := true

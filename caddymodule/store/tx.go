@@ -22,8 +22,9 @@ type tx struct {
 }
 
 // update commits the write built by build, waits until the view shows it, and returns the
-// result of build if the write was made, see Made. It tries again if an item read by build has changed meanwhile. A write that
-// changes nothing waits until the view shows what it has read. Errors are prefixed with doing.
+// result of build if the write was made, see Made. It tries again if an item read by build has changed
+// meanwhile. A write that changes nothing waits until the view shows what it has read. Errors are prefixed
+// with doing.
 func update[T any](ctx context.Context, s *Store, doing string, build func(t *tx) (T, error)) (T, error) {
 	var result T
 	err := s.update(ctx, doing, func(t *tx) (err error) {
@@ -150,7 +151,8 @@ func (t *tx) account(id string) (*accountRecord, error) {
 // load returns the record at a place, or nil if it does not exist.
 func (k *kind[R, P]) load(t *tx, owner, id string) P {
 	path := k.path(owner, id)
-	valid := id != "" && len(path) <= MaxKey && (owner == "" || checkAccount(owner)) && (k.prefix == "" || checkID(k.prefix, id))
+	valid := id != "" && len(path) <= MaxKey && (owner == "" || checkAccount(owner)) &&
+		(k.prefix == "" || checkID(k.prefix, id))
 	if t.err != nil || !valid {
 		return nil
 	}
@@ -211,7 +213,8 @@ func (k *kind[R, P]) within(t *tx, owner string) []P {
 
 // take removes the record at a place, and the keys in also, at all edges, and returns the
 // record. It fails with unknown if the record does not exist.
-func (k *kind[R, P]) take(ctx context.Context, s *Store, doing, owner, id string, unknown error, also ...string) (P, error) {
+func (k *kind[R, P]) take(ctx context.Context, s *Store, doing, owner, id string, unknown error,
+	also ...string) (P, error) {
 	return update(ctx, s, doing, func(t *tx) (P, error) {
 		r := k.load(t, owner, id)
 		if r == nil {

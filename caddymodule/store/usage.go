@@ -202,7 +202,8 @@ func (s *Store) OwnUsage(ctx context.Context, r UsageRow) (Usage, error) {
 // does so for hours. The rows of this gateway are those it has saved, which it may not have
 // published. newer are rows of other gateways, by name, which they may not have published
 // either. f must not use the store.
-func (s *Store) EachUsage(ctx context.Context, account, from, to string, newer map[string][]UsageRow, f func(UsageRow) error) error {
+func (s *Store) EachUsage(ctx context.Context, account, from, to string, newer map[string][]UsageRow,
+	f func(UsageRow) error) error {
 	for _, day := range []string{from, to} {
 		if err := checkDay(day); err != nil {
 			return err
@@ -266,7 +267,8 @@ func (s *Store) KeyUsage(ctx context.Context, account, key string, from, to time
 
 // unpublished returns rows that the shared KV may not have, or not up to date, by path: those
 // of this gateway, and newer ones of others.
-func (s *Store) unpublished(ctx context.Context, account, from, to string, newer map[string][]UsageRow) (map[string]UsageRow, error) {
+func (s *Store) unpublished(ctx context.Context, account, from, to string,
+	newer map[string][]UsageRow) (map[string]UsageRow, error) {
 	from = max(from, s.foldable()) // older ones are not published, either
 	rows := make(map[string]UsageRow)
 	for edge, list := range newer {
@@ -307,7 +309,8 @@ func (s *Store) UnpublishedUsage(ctx context.Context, account string, n int) ([]
 }
 
 // eachUsage calls f with the rows of an account in a KV, their paths and revisions.
-func eachUsage(ctx context.Context, kv KV, account, from, to string, f func(path string, r UsageRow, revision int64) error) error {
+func eachUsage(ctx context.Context, kv KV, account, from, to string,
+	f func(path string, r UsageRow, revision int64) error) error {
 	_, err := kv.Each(ctx, usageSpan(account, from, to), func(item Item) error {
 		r, _, ok := usageAt(item.Key)
 		if !ok || len(r.Day) == len(to) && r.Day > to {

@@ -20,8 +20,10 @@ func usageRow(day, key, deployment string, n int64) store.UsageRow {
 	return store.UsageRow{
 		Account: account, Day: day, Key: key, Deployment: deployment, KeyName: "name of " + key,
 		Usage: store.Usage{
-			Requests: n, CallerErrors: 2 * n, PolicyErrors: 3 * n, GatewayErrors: 4 * n, UpstreamErrors: 5 * n, InputTokens: 6 * n, CachedTokens: 7 * n,
-			OutputTokens: 8 * n, ReasoningTokens: 9 * n, EstimatedRequests: 10 * n, EstimatedTokens: 11 * n, BusyMillis: 12 * n, FirstTokens: 13 * n, FirstTokenMillis: 14 * n,
+			Requests: n, CallerErrors: 2 * n, PolicyErrors: 3 * n, GatewayErrors: 4 * n, UpstreamErrors: 5 * n,
+			InputTokens: 6 * n, CachedTokens: 7 * n,
+			OutputTokens: 8 * n, ReasoningTokens: 9 * n, EstimatedRequests: 10 * n, EstimatedTokens: 11 * n, BusyMillis: 12 * n,
+			FirstTokens: 13 * n, FirstTokenMillis: 14 * n,
 		},
 	}
 }
@@ -80,7 +82,8 @@ func TestUsage(t *testing.T) {
 			t.Errorf("%s: %+v", days, got)
 		}
 	}
-	for of, want := range map[store.UsageRow]store.Usage{a: a.Usage, b: b.Usage, usageRow("2026-11-22", "k", "m", 0): {}, nobody: {}} {
+	for of, want := range map[store.UsageRow]store.Usage{a: a.Usage, b: b.Usage, usageRow("2026-11-22", "k", "m", 0): {},
+		nobody: {}} {
 		if got, err := s.OwnUsage(t.Context(), of); err != nil || got != want {
 			t.Errorf("own usage of %+v: %+v, %v", of, got, err)
 		}
@@ -88,7 +91,8 @@ func TestUsage(t *testing.T) {
 	if got := usageRows(t, s, "other", firstDay, lastDay); got != nil {
 		t.Errorf("usage of another account %+v", got)
 	}
-	for _, wrong := range []store.UsageRow{usageRow("", "k", "", 1), usageRow("2026-1-1", "k", "", 1), usageRow("2026-02-30", "k", "", 1), usageRow("../x", "k", "", 1), usageRow("2026-01-01", "a/b", "", 1)} {
+	for _, wrong := range []store.UsageRow{usageRow("", "k", "", 1), usageRow("2026-1-1", "k", "", 1),
+		usageRow("2026-02-30", "k", "", 1), usageRow("../x", "k", "", 1), usageRow("2026-01-01", "a/b", "", 1)} {
 		_, err := s.OwnUsage(t.Context(), wrong)
 		wantError(t, err, store.ErrInvalid)
 		wantError(t, s.SaveUsage(t.Context(), []store.UsageRow{a, wrong}), store.ErrInvalid)
@@ -257,13 +261,14 @@ func TestUsageOfOthers(t *testing.T) {
 			"not a row":     {[]store.UsageRow{usageRow("x", "k", "m", 3), usageRow(day, "k/b", "m", 3)}, 105},
 		} {
 			sum := int64(0)
-			err := a.EachUsage(t.Context(), account, day, day, map[string][]store.UsageRow{"b": test.newer}, func(r store.UsageRow) error {
-				if r.Account != account || r.Day != day || r.Key != "k" {
-					t.Errorf("%s: %+v", name, r)
-				}
-				sum += r.Requests
-				return nil
-			})
+			err := a.EachUsage(t.Context(), account, day, day, map[string][]store.UsageRow{"b": test.newer},
+				func(r store.UsageRow) error {
+					if r.Account != account || r.Day != day || r.Key != "k" {
+						t.Errorf("%s: %+v", name, r)
+					}
+					sum += r.Requests
+					return nil
+				})
 			if err != nil || sum != test.want {
 				t.Errorf("%s: %d requests, not %d, %v", name, sum, test.want, err)
 			}

@@ -173,7 +173,8 @@ func findUser(t *tx, account, idOrName string) (*userRecord, error) {
 	}
 	r := userKind.load(t, account, id)
 	if r == nil {
-		return nil, Errorf(ErrNotFound, "user %.80q not found in the account %.40q: use a name from the list of users", idOrName, account)
+		return nil, Errorf(ErrNotFound, "user %.80q not found in the account %.40q: use a name from the list of users",
+			idOrName, account)
 	}
 	return r, nil
 }

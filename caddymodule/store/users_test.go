@@ -117,7 +117,8 @@ func TestUserErrors(t *testing.T) {
 		_, err := s.CreateUser(t.Context(), c.account, c.name, "", store.RoleAdmin)
 		wantError(t, err, c.kind, c.part)
 	}
-	for _, c := range [][2]string{{account, "bob"}, {account, ""}, {"other", "Ann"}, {"other", ann.ID}, {"a/b", "Ann"}, {account, "usr_x"}} {
+	for _, c := range [][2]string{{account, "bob"}, {account, ""}, {"other", "Ann"}, {"other", ann.ID}, {"a/b", "Ann"},
+		{account, "usr_x"}} {
 		_, err := s.RemoveUser(t.Context(), c[0], c[1])
 		wantError(t, err, store.ErrNotFound, "not found in the account")
 	}
@@ -164,15 +165,19 @@ func TestRemoveUser(t *testing.T) {
 		s.TouchSession(session)
 		secrets = append(secrets, secret)
 	}
-	_, token, _ := s.CreateToken(t.Context(), store.Token{Account: account, User: ann.ID, Name: "ci", Rights: store.AllRights})
-	_, link, err := s.CreateLink(t.Context(), store.Link{Kind: store.LinkRecovery, Account: account, User: ann.ID}, time.Hour)
+	_, token, _ := s.CreateToken(t.Context(),
+		store.Token{Account: account, User: ann.ID, Name: "ci", Rights: store.AllRights})
+	_, link, err := s.CreateLink(t.Context(),
+		store.Link{Kind: store.LinkRecovery, Account: account, User: ann.ID}, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.AddPasskey(t.Context(), ann.ID, store.Passkey{ID: []byte("x"), Name: "x", Credential: []byte(`{}`)}); err != nil {
+	if err := s.AddPasskey(t.Context(), ann.ID,
+		store.Passkey{ID: []byte("x"), Name: "x", Credential: []byte(`{}`)}); err != nil {
 		t.Fatal(err)
 	}
-	_, invitation, _ := s.CreateLink(t.Context(), store.Link{Kind: store.LinkInvitation, Account: account, CreatedBy: "Ann"}, time.Hour)
+	_, invitation, _ := s.CreateLink(t.Context(),
+		store.Link{Kind: store.LinkInvitation, Account: account, CreatedBy: "Ann"}, time.Hour)
 	_, secret := mustSession(t, s, bob)
 	var told []string
 	stop := s.Subscribe(func(c store.Change) {
@@ -189,7 +194,8 @@ func TestRemoveUser(t *testing.T) {
 	for _, kind := range told {
 		count[kind]++
 	}
-	if told[0] != store.KindUser || count[store.KindSession] != len(secrets) || count[store.KindToken] != 1 || count[store.KindLink] != 1 {
+	if told[0] != store.KindUser || count[store.KindSession] != len(secrets) || count[store.KindToken] != 1 ||
+		count[store.KindLink] != 1 {
 		t.Errorf("told %v", count)
 	}
 	for _, s := range []*store.Store{s, reopen(t, s, path)} {
@@ -300,7 +306,8 @@ func TestDyingAmidRemoval(t *testing.T) {
 			s := newStore(t, dying)
 			ann := mustUser(t, s, "Ann")
 			_, secret := mustSession(t, s, ann)
-			_, token, _ := s.CreateToken(t.Context(), store.Token{Account: account, User: ann.ID, Name: "ci", Rights: store.AllRights})
+			_, token, _ := s.CreateToken(t.Context(),
+				store.Token{Account: account, User: ann.ID, Name: "ci", Rights: store.AllRights})
 			dying.left.Store(1)
 			if err := remove(s, ann); err != nil {
 				t.Fatal(err)
@@ -331,7 +338,8 @@ func TestFileHasNoSecrets(t *testing.T) {
 	s := storetest.Open(t, path)
 	ann := mustUser(t, s, "Ann")
 	_, session := mustSession(t, s, ann)
-	_, token, _ := s.CreateToken(t.Context(), store.Token{Account: account, User: ann.ID, Name: "ci", Rights: store.AllRights})
+	_, token, _ := s.CreateToken(t.Context(),
+		store.Token{Account: account, User: ann.ID, Name: "ci", Rights: store.AllRights})
 	_, link, _ := s.CreateLink(t.Context(), store.Link{Kind: store.LinkInvitation, Account: account}, time.Hour)
 	_, code, _ := s.CreatePairing(t.Context(), account, "Ann")
 	if _, err := s.ClaimPairing(t.Context(), code, deviceSecret(1), store.Device{}); err != nil {
@@ -344,7 +352,8 @@ func TestFileHasNoSecrets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, secret := range []string{session, strings.TrimPrefix(token, "pmt_"), link, code[5:], strings.ReplaceAll(code[5:], "-", ""), deviceSecret(1)} {
+	for i, secret := range []string{session, strings.TrimPrefix(token, "pmt_"), link, code[5:],
+		strings.ReplaceAll(code[5:], "-", ""), deviceSecret(1)} {
 		if len(secret) < 8 || strings.Contains(string(content), secret) {
 			t.Errorf("the file has secret %d, or there is none", i)
 		}

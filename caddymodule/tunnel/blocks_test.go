@@ -216,7 +216,8 @@ func TestWhatIsEncoded(t *testing.T) {
 		}
 		_, _ = io.Copy(io.Discard, answer.Body)
 		_ = answer.Body.Close()
-		if encoded, known := k.encoded.Load() > 0, k.coded.Load() < 2000 && test.request.ContentLength > 2000; encoded != test.encoded || known != test.known {
+		if encoded, known := k.encoded.Load() > 0, k.coded.Load() < 2000 &&
+			test.request.ContentLength > 2000; encoded != test.encoded || known != test.known {
 			t.Errorf("%s: encoded %v, known %v", name, encoded, known)
 		}
 	}
@@ -248,7 +249,8 @@ func BenchmarkBodies(b *testing.B) {
 			"text":   turn(1, 1, size),
 			"base64": `{"image":"` + string(randomBase64(size)) + `"}`,
 		} {
-			for how, keeps := range map[string]*int64{"plain": &none, "compressed": &zero, "new blocks": &some, "known blocks": &some} {
+			for how, keeps := range map[string]*int64{"plain": &none, "compressed": &zero, "new blocks": &some,
+				"known blocks": &some} {
 				b.Run(fmt.Sprintf("%s/%dKiB/%s", kind, size>>10, how), func(b *testing.B) {
 					g := encodeAll(newGateway(b, Options{}))
 					k, h := &blockKeeper{store: blocks.NewStore(32 << 20)}, hello("con_1")

@@ -147,7 +147,8 @@ func TestLargeHellos(t *testing.T) {
 		g.pending.hellos.Most = g.pending.hellos.Used() + rest
 		g.pending.mu.Unlock()
 		_, err := g.dial(t, g.socket(t), largeHello("con_1", 200), echo)
-		if deny, ok := err.(link.Deny); !ok || deny.Code != link.DenyUnavailable || !deny.Retry || !strings.Contains(deny.Message, "large hellos") {
+		if deny, ok := err.(link.Deny); !ok || deny.Code != link.DenyUnavailable || !deny.Retry ||
+			!strings.Contains(deny.Message, "large hellos") {
 			t.Errorf("without room: %v", err)
 		}
 		g.connect(t, "con_2", echo)
@@ -190,7 +191,8 @@ func TestOversizedHello(t *testing.T) {
 			}
 			_, _ = io.WriteString(stream, hello)
 			m, err := link.NewControl(stream).Receive()
-			if deny, ok := m.(link.Deny); !ok || deny.Code != link.DenyHello || deny.Retry || !strings.Contains(deny.Message, "fewer upstreams") {
+			if deny, ok := m.(link.Deny); !ok || deny.Code != link.DenyHello || deny.Retry ||
+				!strings.Contains(deny.Message, "fewer upstreams") {
 				t.Errorf("%s: the answer is %v, %v", name, m, err)
 			}
 		}

@@ -119,7 +119,8 @@ func (c *choice) consider(s *Session, to Target, except []*Session, load int) {
 	if !s.usable() || slices.Contains(except, s) {
 		return
 	}
-	r := rank{doubtful: s.suspect() || s.down(to), load: max(load, c.leastLoad), affinity: affinityTo(s.connector.ID, c.affinity)}
+	r := rank{doubtful: s.suspect() ||
+		s.down(to), load: max(load, c.leastLoad), affinity: affinityTo(s.connector.ID, c.affinity)}
 	if s.at != nil {
 		r.hops, r.away = 1, s.at.away()
 	}
@@ -175,7 +176,8 @@ func (e *Edge) away() time.Duration {
 
 // WaitAny is [Hub.Choose], but waits up to d for one of the connectors to connect.
 // It returns [ErrOffline] or the cause of ctx's end.
-func (h *Hub) WaitAny(ctx context.Context, connectorIDs []string, to Target, except []*Session, d time.Duration) (*Session, error) {
+func (h *Hub) WaitAny(ctx context.Context, connectorIDs []string, to Target, except []*Session,
+	d time.Duration) (*Session, error) {
 	if s, ok := h.Choose(connectorIDs, to, except); ok {
 		return s, nil
 	}
@@ -233,7 +235,8 @@ func resolve(
 ) (upstreamName, upstreamModel string, err error) {
 	upstream := to.Upstream
 	if upstream != "" && !slices.Contains(known, upstream) {
-		return "", "", fmt.Errorf("%w: deployment %q uses upstream %q, but connector %q has %s; change the deployment's upstream or add it to the connector's configuration",
+		return "", "", fmt.Errorf("%w: deployment %q uses upstream %q, but connector %q has %s; change the deployment's "+
+			"upstream or add it to the connector's configuration",
 			ErrNoRoute, to.Name, upstream, connector, strings.Join(known, ", "))
 	}
 	for _, r := range routes {
@@ -243,7 +246,8 @@ func resolve(
 	}
 	if upstream == "" {
 		if len(known) != 1 {
-			return "", "", fmt.Errorf("%w: connector %q has several upstreams (%s) and no route for %q; set the deployment's upstream or add a route to the connector's configuration",
+			return "", "", fmt.Errorf("%w: connector %q has several upstreams (%s) and no route for %q; set the deployment's "+
+				"upstream or add a route to the connector's configuration",
 				ErrNoRoute, connector, strings.Join(known, ", "), to.Name)
 		}
 		upstream = known[0]

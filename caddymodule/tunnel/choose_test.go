@@ -136,7 +136,8 @@ func TestWaitAny(t *testing.T) {
 	g := newGateway(t, Options{})
 	ids := []string{"con_1", "con_2"}
 	start := time.Now()
-	if _, err := g.WaitAny(t.Context(), ids, Target{}, nil, 50*time.Millisecond); !errors.Is(err, ErrOffline) || time.Since(start) < 50*time.Millisecond {
+	if _, err := g.WaitAny(t.Context(), ids, Target{}, nil, 50*time.Millisecond); !errors.Is(err, ErrOffline) ||
+		time.Since(start) < 50*time.Millisecond {
 		t.Errorf("nobody came: %v after %v", err, time.Since(start))
 	}
 	if _, err := g.WaitAny(t.Context(), ids, Target{}, nil, -1); !errors.Is(err, ErrOffline) {

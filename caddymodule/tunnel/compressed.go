@@ -37,7 +37,8 @@ func openGzip(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) }
 const zstdWindow = 8 << 20
 
 func openZstd(r io.Reader) (io.Reader, error) {
-	return zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(zstdWindow))
+	return zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
+		zstd.WithDecoderMaxWindow(zstdWindow))
 }
 
 // Coding returns the content coding of a message, in lower case, "" for none.

@@ -35,7 +35,8 @@ var compressors = map[string]func(io.Writer) compressor{
 
 // compressed is an answer in a coding.
 func compressed(coding string, body io.ReadCloser) *http.Response {
-	return &http.Response{Header: http.Header{"Content-Encoding": {coding}, "Content-Length": {"5"}}, Body: body, ContentLength: 5}
+	return &http.Response{Header: http.Header{"Content-Encoding": {coding}, "Content-Length": {"5"}}, Body: body,
+		ContentLength: 5}
 }
 
 // An answer that was compressed unasked reads as if it were not: what is flushed
@@ -80,7 +81,8 @@ func TestDecompressNot(t *testing.T) {
 	for _, coding := range []string{"br", "deflate"} {
 		closed := false
 		body := &closing{Reader: strings.NewReader("raw"), closed: &closed}
-		if err := decompress(compressed(coding, body)); !errors.Is(err, ErrCompressed) || !strings.Contains(err.Error(), strconv.Quote(coding)) || !closed {
+		if err := decompress(compressed(coding, body)); !errors.Is(err, ErrCompressed) ||
+			!strings.Contains(err.Error(), strconv.Quote(coding)) || !closed {
 			t.Errorf("%s: %v, closed %v", coding, err, closed)
 		}
 	}

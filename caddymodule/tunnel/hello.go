@@ -158,7 +158,8 @@ func (p *peer) dryRun(c Connector, hello link.Hello) {
 	_ = p.conn.Close(link.CloseNone, "")
 }
 
-var denyHeld = link.Deny{Code: link.DenyHeld, Message: "this edge has another tunnel of this connector already", Retry: true}
+var denyHeld = link.Deny{Code: link.DenyHeld, Message: "this edge has another tunnel of this connector already",
+	Retry: true}
 
 var denyShutdown = link.Deny{Code: link.DenyShutdown, Message: "the gateway is shutting down", Retry: true}
 
@@ -182,11 +183,13 @@ func (h *Hub) check(ctx context.Context, hello link.Hello) (Connector, *link.Den
 	connector, err := o.Authenticate(ctx, hello.Connector, hello.Secret)
 	switch {
 	case errors.Is(err, ErrUnavailable), err != nil && ctx.Err() != nil:
-		return Connector{}, &link.Deny{Code: link.DenyUnavailable, Message: "the gateway cannot check the token now", Retry: true}
+		return Connector{}, &link.Deny{Code: link.DenyUnavailable, Message: "the gateway cannot check the token now",
+			Retry: true}
 	case err != nil:
 		return Connector{}, &link.Deny{
-			Code:    link.DenyCredentials,
-			Message: "invalid tunnel token: the connector was removed or paired again on another machine, or the token belongs to another gateway",
+			Code: link.DenyCredentials,
+			Message: "invalid tunnel token: the connector was removed or paired again on another machine, or the token " +
+				"belongs to another gateway",
 		}
 	case h.holds(hello):
 		return Connector{}, &denyHeld

@@ -201,7 +201,8 @@ func TestChooseOverHubs(t *testing.T) {
 		held(t, c, "con_2", 3)
 		time.Sleep(publishTime)
 		choose("busier over all", []string{"con_1", "con_2"}, func(s *Session) bool { return s == local })
-		if info := entry.Sessions(); len(info) != 2 || info[0].Active != 5 || info[0].Own != 0 || info[1].Active != 6 || len(info[1].Edges) != 2 {
+		if info := entry.Sessions(); len(info) != 2 || info[0].Active != 5 || info[0].Own != 0 || info[1].Active != 6 ||
+			len(info[1].Edges) != 2 {
 			t.Errorf("sessions %+v", info)
 		}
 		held(t, b, "con_1", 0)

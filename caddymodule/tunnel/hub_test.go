@@ -101,7 +101,8 @@ func TestDeny(t *testing.T) {
 				test.change(&h)
 				c, err := g.dial(t, g.socket(t), h, echo)
 				var deny link.Deny
-				if !errors.As(err, &deny) || deny.Code != test.code || deny.Retry != test.retry || !strings.Contains(err.Error(), deny.Message) {
+				if !errors.As(err, &deny) || deny.Code != test.code || deny.Retry != test.retry ||
+					!strings.Contains(err.Error(), deny.Message) {
 					t.Fatalf("hello was answered with %#v", err)
 				}
 				if code := c.ended(t); code != link.CloseDenied {

@@ -76,7 +76,8 @@ func (h *Hub) Listen(conn net.PacketConn, s Secrets) error {
 		return fmt.Errorf("starting tunnel listener: %w", err)
 	}
 	if len(s.Reset) != len(quic.StatelessResetKey{}) || len(s.Token) != len(quic.TokenGeneratorKey{}) {
-		return fmt.Errorf("starting tunnel listener: reset and token keys have %d and %d bytes, not 32", len(s.Reset), len(s.Token))
+		return fmt.Errorf("starting tunnel listener: reset and token keys have %d and %d bytes, not 32", len(s.Reset),
+			len(s.Token))
 	}
 	reset, token := quic.StatelessResetKey(s.Reset), quic.TokenGeneratorKey(s.Token)
 	transport := &quic.Transport{

@@ -32,8 +32,9 @@ func (g *testGateway) pair(t *testing.T) *pairingDevice {
 	go func() {
 		defer close(d.done)
 		d.token, d.err = agent.Pair(ctx, agent.PairOptions{
-			Server: g.addr.String(), Pin: g.Pin(), Code: " " + claimCode + "\n", Name: "gpu-box", Version: "1.2", Upstreams: []string{"default"},
-			Pending: func(p link.Pending) { d.pending <- p },
+			Server: g.addr.String(), Pin: g.Pin(), Code: " " + claimCode + "\n", Name: "gpu-box", Version: "1.2",
+			Upstreams: []string{"default"},
+			Pending:   func(p link.Pending) { d.pending <- p },
 			Interrupted: func(reason, fix string, pause time.Duration) {
 				d.pause = pause
 				d.interrupted <- reason + "; " + fix
@@ -176,7 +177,8 @@ func TestPairSurvivesRestarts(t *testing.T) {
 
 func TestPairWaitsWhileTooManyTry(t *testing.T) {
 	t.Parallel()
-	desk := &testDesk{deny: &link.Deny{Code: link.DenyPairingLimit, Message: "too many wrong codes; come back in a minute", Retry: true}}
+	desk := &testDesk{deny: &link.Deny{Code: link.DenyPairingLimit,
+		Message: "too many wrong codes; come back in a minute", Retry: true}}
 	g := newGateway(t, Options{Pairing: desk})
 	d := g.pair(t)
 	got := wait.For(t, d.interrupted, "the reason")
@@ -212,7 +214,8 @@ func TestPairStops(t *testing.T) {
 // TestPairRefusesStrangeTokens: one of another gateway would lead there.
 func TestPairRefusesStrangeTokens(t *testing.T) {
 	t.Parallel()
-	other := link.Token{Server: "127.0.0.1:1", Pin: "n4bQgYhMfWWaL-qgxVrQFaO_TxsrC4Is0V1sFbDwCgg", Connector: "con_1", Secret: "secret"}.Encode()
+	other := link.Token{Server: "127.0.0.1:1", Pin: "n4bQgYhMfWWaL-qgxVrQFaO_TxsrC4Is0V1sFbDwCgg", Connector: "con_1",
+		Secret: "secret"}.Encode()
 	for _, token := range []string{"ptt_nonsense", other} {
 		desk := &testDesk{token: token}
 		g := newGateway(t, Options{Pairing: desk})

@@ -161,7 +161,8 @@ func (h *Hub) preauthenticate(text string) string {
 	if !ok || match == nil {
 		return ""
 	}
-	if p := h.proof.Load(); p == nil || !match(id, func(secretHash []byte) bool { return p.matches(id, secretHash, mac) }) {
+	if p := h.proof.Load(); p == nil ||
+		!match(id, func(secretHash []byte) bool { return p.matches(id, secretHash, mac) }) {
 		return ""
 	}
 	return id
@@ -169,7 +170,8 @@ func (h *Hub) preauthenticate(text string) string {
 
 // matches reports whether a preauthentication is that of a secret.
 func (p *proof) matches(id string, secretHash, mac []byte) bool {
-	return link.CheckPreauth(p.pin, id, secretHash, mac) || p.FormerPin != "" && link.CheckPreauth(p.FormerPin, id, secretHash, mac)
+	return link.CheckPreauth(p.pin, id, secretHash, mac) ||
+		p.FormerPin != "" && link.CheckPreauth(p.FormerPin, id, secretHash, mac)
 }
 
 // expects returns the id of the pairing whose code a device has shown in its preauthentication, ""

@@ -89,7 +89,8 @@ func TestWaitForPlace(t *testing.T) {
 		"the connector is lost": {func(_ *testing.T, _ *testGateway, c *testConnector, _ *gate, _ context.CancelCauseFunc) {
 			_ = c.conn.Close(link.CloseNone, "")
 		}, link.ErrNotSent},
-		"the connector is removed": {func(_ *testing.T, with *testGateway, _ *testConnector, _ *gate, _ context.CancelCauseFunc) {
+		"the connector is removed": {func(_ *testing.T, with *testGateway, _ *testConnector, _ *gate,
+			_ context.CancelCauseFunc) {
 			with.Disconnect("con_1", link.CloseRemoved)
 		}, link.ErrNotSent},
 	} {

@@ -64,7 +64,8 @@ func (e *Edge) Context() context.Context { return e.conn.Context() }
 func (e *Edge) Add(m link.Tunnel) *Session {
 	o := m.Opened
 	s := &Session{
-		peer: e.peer, at: e, opened: o, id: m.Session, hello: o.Hello, newer: o.Newer, since: o.Since, idle: make(chan struct{}),
+		peer: e.peer, at: e, opened: o, id: m.Session, hello: o.Hello, newer: o.Newer, since: o.Since,
+		idle:      make(chan struct{}),
 		connector: Connector{ID: o.Hello.Connector, Name: o.Name, Account: o.Account, Pairing: o.Pairing},
 	}
 	s.serving, s.stopServing = context.WithCancel(e.conn.Context())

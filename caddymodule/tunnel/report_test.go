@@ -171,7 +171,8 @@ func TestDryRun(t *testing.T) {
 		if _, err := g.dial(t, g.socket(t), h, echo); !errors.As(err, &deny) || deny.Code != link.DenyCredentials {
 			t.Errorf("wrong secret: %v", err)
 		}
-		if s := g.mustSession(t, "con_1"); s != before || len(g.Sessions()) != 1 || g.Counters().Connected != counted.Connected {
+		if s := g.mustSession(t, "con_1"); s != before || len(g.Sessions()) != 1 ||
+			g.Counters().Connected != counted.Connected {
 			t.Errorf("the dry run took the tunnel's place")
 		}
 		if body, err := g.do(t, "con_1", "x"); err != nil || body != "x" {

@@ -121,7 +121,8 @@ func TestRotate(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if got := wait.For(t, r.answers, "the answer"); !reflect.DeepEqual(got, link.Rotated{Number: 2, Error: "con_1:no", Pins: []string{g.Pin()}}) {
+		if got := wait.For(t, r.answers, "the answer"); !reflect.DeepEqual(got,
+			link.Rotated{Number: 2, Error: "con_1:no", Pins: []string{g.Pin()}}) {
 			t.Errorf("the answer is %+v", got)
 		}
 		c.quiet(t, r) // one answer counts, and a failure is not offered again at once

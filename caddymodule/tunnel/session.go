@@ -149,7 +149,8 @@ func (s *Session) Info() Info {
 
 // log returns the current logger with the fields of this session.
 func (s *Session) log() *slog.Logger {
-	return s.hub.options.Load().Logger.With("connector_id", s.connector.ID, "session_id", s.id, "remote", s.conn.RemoteAddr().String())
+	return s.hub.options.Load().Logger.With("connector_id", s.connector.ID, "session_id", s.id, "remote",
+		s.conn.RemoteAddr().String())
 }
 
 // usable reports whether the session takes requests.

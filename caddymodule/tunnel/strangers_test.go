@@ -148,7 +148,8 @@ func TestDevicesPairDespiteStrangers(t *testing.T) {
 	g := newWebGateway(t, Options{Preauthenticate: secretOf, Pairing: desk})
 	g.besiege(t)
 	for _, preauth := range []string{
-		"", link.PreauthClaim(g.Pin(), "PAIR-7K2M-9QXW"), link.PreauthClaim("another", claimCode), link.PreauthPairing + "." + claimCode,
+		"", link.PreauthClaim(g.Pin(), "PAIR-7K2M-9QXW"), link.PreauthClaim("another", claimCode),
+		link.PreauthPairing + "." + claimCode,
 	} {
 		g.preauth = preauth
 		if _, err := g.dialWebSocket(t.Context()); err == nil {

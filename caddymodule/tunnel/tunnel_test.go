@@ -161,7 +161,8 @@ func (g *testGateway) connection(ctx context.Context, socket net.PacketConn) (*l
 	return g.connectionWith(ctx, socket, link.ConnectorQUIC(0))
 }
 
-func (g *testGateway) connectionWith(ctx context.Context, socket net.PacketConn, config *quic.Config) (*link.Conn, error) {
+func (g *testGateway) connectionWith(ctx context.Context, socket net.PacketConn,
+	config *quic.Config) (*link.Conn, error) {
 	if g.web != "" {
 		return g.openWebSocket(ctx, config)
 	}
@@ -192,7 +193,8 @@ func (g *testGateway) held() (n int) {
 }
 
 // dial says hello from a socket. Its error is the connection's, or a Deny.
-func (g *testGateway) dial(t testing.TB, socket net.PacketConn, hello link.Hello, h http.Handler) (*testConnector, error) {
+func (g *testGateway) dial(t testing.TB, socket net.PacketConn, hello link.Hello,
+	h http.Handler) (*testConnector, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -209,7 +211,8 @@ func (g *testGateway) dial(t testing.TB, socket net.PacketConn, hello link.Hello
 }
 
 // introduce says hello on a connection.
-func (g *testGateway) introduce(t testing.TB, conn *link.Conn, hello link.Hello, h http.Handler) (*testConnector, error) {
+func (g *testGateway) introduce(t testing.TB, conn *link.Conn, hello link.Hello,
+	h http.Handler) (*testConnector, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()

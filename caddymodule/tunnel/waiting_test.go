@@ -55,7 +55,8 @@ func (d *testDesk) Claim(_ context.Context, device Device) (Ticket, *link.Deny) 
 	}
 	d.live = append(d.live, decided)
 	return Ticket{
-		ID: "pair_1", Fingerprint: link.Fingerprint("pin", device.Secret), ExpiresAt: time.Now().Add(time.Minute), Decided: decided,
+		ID: "pair_1", Fingerprint: link.Fingerprint("pin", device.Secret), ExpiresAt: time.Now().Add(time.Minute),
+		Decided: decided,
 		Release: sync.OnceFunc(func() {
 			d.mu.Lock()
 			defer d.mu.Unlock()
@@ -110,7 +111,8 @@ func (g *testGateway) pend(t *testing.T, n byte) *testConnector {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p, ok := c.next(t).(link.Pending); !ok || p.Fingerprint != link.Fingerprint("pin", deviceSecret(n)) || time.Until(p.ExpiresAt) < 30*time.Second {
+	if p, ok := c.next(t).(link.Pending); !ok || p.Fingerprint != link.Fingerprint("pin", deviceSecret(n)) ||
+		time.Until(p.ExpiresAt) < 30*time.Second {
 		t.Fatalf("the answer to the claim is %+v", p)
 	}
 	return c
@@ -120,10 +122,12 @@ func TestDeviceIsGranted(t *testing.T) {
 	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
 		var log syncBuffer
 		desk := &testDesk{}
-		g := newGateway(t, Options{Pairing: desk, Logger: slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+		g := newGateway(t, Options{Pairing: desk,
+			Logger: slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 		c := g.pend(t, 0)
 
-		if got := desk.device(0); got.Code != claimCode || got.Secret != deviceSecret(0) || got.Hostname != "gpu-box" || got.OS != "linux/amd64" ||
+		if got := desk.device(0); got.Code != claimCode || got.Secret != deviceSecret(0) || got.Hostname != "gpu-box" ||
+			got.OS != "linux/amd64" ||
 			got.Version != "1.2" || got.Remote != "10.0.1.1" || len(got.Upstreams) != 1 {
 			t.Errorf("the desk was told %+v", got)
 		}
@@ -251,7 +255,8 @@ func TestTooManyDevicesWait(t *testing.T) {
 	}()
 	_, err := g.dial(t, listenLoopback(t), claimOf(0), nil)
 	var deny link.Deny
-	if !errors.As(err, &deny) || deny.Code != link.DenyPairingLimit || !deny.Retry || !strings.Contains(deny.Message, "15 minutes") {
+	if !errors.As(err, &deny) || deny.Code != link.DenyPairingLimit || !deny.Retry ||
+		!strings.Contains(deny.Message, "15 minutes") {
 		t.Errorf("error = %v", err)
 	}
 	if claims, _ := desk.counts(); claims != 0 {

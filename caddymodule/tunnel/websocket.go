@@ -23,17 +23,20 @@ const socketGrace = 1500 * time.Millisecond
 // r.RemoteAddr.
 func (h *Hub) ServeWebSocket(w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor != 1 { // upgrades and their headers are forbidden (RFC 9113 §8.2.2, RFC 9114 §4.2)
-		http.Error(w, "This endpoint is for connectors only. They open a WebSocket here over HTTP/1.1 when UDP is blocked.", http.StatusNotFound)
+		http.Error(w, "This endpoint is for connectors only. They open a WebSocket here over HTTP/1.1 when UDP is blocked.",
+			http.StatusNotFound)
 		return
 	}
 	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
 		w.Header().Set("Upgrade", "websocket")
 		w.Header().Set("Connection", "Upgrade")
-		http.Error(w, "This endpoint is for connectors only. They open a WebSocket here when UDP is blocked.", http.StatusUpgradeRequired)
+		http.Error(w, "This endpoint is for connectors only. They open a WebSocket here when UDP is blocked.",
+			http.StatusUpgradeRequired)
 		return
 	}
 	if !strings.Contains(r.Header.Get("Sec-WebSocket-Protocol"), link.Subprotocol) {
-		http.Error(w, "This gateway requires the WebSocket subprotocol "+link.Subprotocol+"; update the connector.", http.StatusBadRequest)
+		http.Error(w, "This gateway requires the WebSocket subprotocol "+link.Subprotocol+"; update the connector.",
+			http.StatusBadRequest)
 		return
 	}
 	h.mu.RLock()
@@ -46,7 +49,8 @@ func (h *Hub) ServeWebSocket(w http.ResponseWriter, r *http.Request) {
 	}
 	place := h.takeFor(r)
 	if place == nil {
-		h.refuse(w, "Too many connections without a hello, from this network or in total; try again in a moment.", http.StatusTooManyRequests)
+		h.refuse(w, "Too many connections without a hello, from this network or in total; try again in a moment.",
+			http.StatusTooManyRequests)
 		return
 	}
 	if err := place.enter(r.Context(), h.handshakes); err != nil {

@@ -129,10 +129,11 @@ func (g *testGateway) openWebSocket(ctx context.Context, config *quic.Config) (*
 		return nil, err
 	}
 	g.sockets.Add(1)
-	raw := link.NewWebSocket(websocket.NetConn(context.Background(), socket, websocket.MessageBinary), &net.TCPAddr{}, func() error {
-		defer g.sockets.Done()
-		return socket.CloseNow()
-	})
+	raw := link.NewWebSocket(websocket.NetConn(context.Background(), socket, websocket.MessageBinary), &net.TCPAddr{},
+		func() error {
+			defer g.sockets.Done()
+			return socket.CloseNow()
+		})
 	return link.WebSocketConnector(ctx, raw, link.ConnectorTLS("", g.Pin()), config)
 }
 
@@ -318,7 +319,8 @@ func TestOldHTTP(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	fmt.Fprintf(conn, "GET %s HTTP/1.0\r\nUpgrade: websocket\r\nSec-WebSocket-Protocol: %s\r\n\r\n", link.WebSocketPath, link.Subprotocol)
+	fmt.Fprintf(conn, "GET %s HTTP/1.0\r\nUpgrade: websocket\r\nSec-WebSocket-Protocol: %s\r\n\r\n", link.WebSocketPath,
+		link.Subprotocol)
 	answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil || answer.StatusCode != http.StatusUpgradeRequired {
 		t.Errorf("answer %v, %v", answer, err)

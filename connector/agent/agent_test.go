@@ -36,14 +36,19 @@ func TestAgentHello(t *testing.T) {
 	host, _ := os.Hostname()
 	blocks := int64(32 << 20)
 	want := link.Hello{
-		Connector: testToken.Connector, Secret: testToken.Secret, Instance: a.current.hello.Instance, Name: host, Version: "1.2.3",
-		OS: runtime.GOOS + "/" + runtime.GOARCH, Upstreams: []string{"box"}, Blocks: &blocks, Pins: []string{g.token.Pin},
+		Connector: testToken.Connector, Secret: testToken.Secret, Instance: a.current.hello.Instance, Name: host,
+		Version: "1.2.3",
+		OS:      runtime.GOOS + "/" + runtime.GOARCH, Upstreams: []string{"box"}, Blocks: &blocks,
+		Pins:          []string{g.token.Pin},
 		StartedMillis: a.started.UnixMilli(),
 	}
 	if !reflect.DeepEqual(got, want) || got.Instance == "" {
 		t.Errorf("got %#v\nwant %#v", got, want)
 	}
-	wait.Until(t, "the log", func() bool { return strings.Contains(a.log.String(), "msg=connected remote="+g.token.Server) })
+	wait.Until(t, "the log", func() bool {
+		return strings.Contains(a.log.String(),
+			"msg=connected remote="+g.token.Server)
+	})
 }
 
 func TestAgentServesRequests(t *testing.T) {
@@ -65,7 +70,8 @@ func TestAgentServesRequests(t *testing.T) {
 			}
 			defer answer.Body.Close()
 			body, err := io.ReadAll(answer.Body)
-			if want := fmt.Sprintf("%d bytes", i*1000); err != nil || string(body) != want || answer.Header.Get("X-Path") != "/v1/chat/completions" {
+			if want := fmt.Sprintf("%d bytes", i*1000); err != nil || string(body) != want ||
+				answer.Header.Get("X-Path") != "/v1/chat/completions" {
 				t.Errorf("request %d: %q, %v", i, body, err)
 			}
 		})
@@ -112,7 +118,8 @@ func TestAgentComesBack(t *testing.T) {
 		if second.hello.Instance != first.hello.Instance {
 			t.Error("another instance came back")
 		}
-		if log := a.log.String(); !strings.Contains(log, `level=INFO msg=disconnected reason="the gateway closed the tunnel: shutdown" retry_in=500ms`) {
+		if log := a.log.String(); !strings.Contains(log,
+			`level=INFO msg=disconnected reason="the gateway closed the tunnel: shutdown" retry_in=500ms`) {
 			t.Errorf("log %s", log)
 		}
 	})
@@ -124,7 +131,8 @@ func TestAgentComesBack(t *testing.T) {
 		g.lose(t, 3) // packets, the first pings among them
 		g.listen(g.token.Server)
 		g.session()
-		if log := a.log.String(); !strings.Contains(log, `msg=disconnected reason="the gateway was restarted" retry_in=200ms`) {
+		if log := a.log.String(); !strings.Contains(log,
+			`msg=disconnected reason="the gateway was restarted" retry_in=200ms`) {
 			t.Errorf("log %s", log)
 		}
 	})
@@ -169,7 +177,8 @@ func TestAgentEndings(t *testing.T) {
 		},
 		{
 			name: "replaced", close: link.CloseReplaced,
-			want: `level=ERROR msg=disconnected reason="the gateway closed the tunnel: replaced" retry_in=22.5s fix="another connector runs with the same tunnel token;`,
+			want: `level=ERROR msg=disconnected reason="the gateway closed the tunnel: replaced" retry_in=22.5s fix="another ` +
+				`connector runs with the same tunnel token;`,
 		},
 	}
 	for _, tt := range tests {
@@ -178,12 +187,14 @@ func TestAgentEndings(t *testing.T) {
 			if tt.setup != nil {
 				tt.setup(g)
 			}
-			a := startAgent(t, g, "http://127.0.0.1:1", func(a *Agent) { a.legs[0].retry.random = func() float64 { return 0.5 } })
+			a := startAgent(t, g, "http://127.0.0.1:1",
+				func(a *Agent) { a.legs[0].retry.random = func() float64 { return 0.5 } })
 			if tt.close != 0 {
 				g.session().close(tt.close)
 			}
 			want := strings.ReplaceAll(tt.want, "ADDRESS", g.token.Server)
-			wait.Until(t, "the log line "+want, func() bool { return strings.Contains(lived.ReplaceAllString(a.log.String(), ""), want) })
+			wait.Until(t, "the log line "+want,
+				func() bool { return strings.Contains(lived.ReplaceAllString(a.log.String(), ""), want) })
 			if got := g.count(); tt.close != 0 && got > 1 {
 				t.Errorf("%d hellos", got)
 			}
@@ -302,11 +313,14 @@ func TestNewErrors(t *testing.T) {
 		config config.Config
 		want   string
 	}{
-		{"invalid", config.Config{TunnelToken: testToken.Encode()}, `upstream: missing; give the address of the model server, like "http://localhost:11434" (or set UPSTREAM)`},
-		{"no key file", config.Config{TunnelToken: testToken.Encode(), Upstream: "http://a", APIKeyFile: "/none"}, "api_key_file: open /none: no such file or directory"},
+		{"invalid", config.Config{TunnelToken: testToken.Encode()},
+			`upstream: missing; give the address of the model server, like "http://localhost:11434" (or set UPSTREAM)`},
+		{"no key file", config.Config{TunnelToken: testToken.Encode(), Upstream: "http://a", APIKeyFile: "/none"},
+			"api_key_file: open /none: no such file or directory"},
 		{
 			"no key file of one of several",
-			config.Config{TunnelToken: testToken.Encode(), Upstreams: map[string]config.Upstream{"a": {BaseURL: "http://a/v1", APIKeyFile: "/none"}}},
+			config.Config{TunnelToken: testToken.Encode(),
+				Upstreams: map[string]config.Upstream{"a": {BaseURL: "http://a/v1", APIKeyFile: "/none"}}},
 			"upstreams.a.api_key_file: open /none: no such file or directory",
 		},
 	}

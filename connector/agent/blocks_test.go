@@ -30,7 +30,8 @@ func TestEncodedBodies(t *testing.T) {
 	want := strings.Repeat("a conversation that repeats itself. ", 3000) + "The end."
 	server := serveModel(t, func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
-		if string(body) != want || r.ContentLength != int64(len(want)) || r.Header.Get(blocks.Field) != "" || len(r.TransferEncoding) > 0 {
+		if string(body) != want || r.ContentLength != int64(len(want)) || r.Header.Get(blocks.Field) != "" ||
+			len(r.TransferEncoding) > 0 {
 			t.Errorf("%d bytes of length %d, %v", len(body), r.ContentLength, r.Header)
 		}
 	})

@@ -68,9 +68,11 @@ func (a *Agent) newConfiguration(c config.Config, older ...*configuration) (*con
 	if upstreams, err = upstream.Open(&c, upstreams, a.Logger); err != nil {
 		return nil, err
 	}
-	next.proxy = upstream.NewProxy(upstreams, upstream.Options{Logger: a.Logger, Budget: a.budget, Prober: a.prober, Observer: &a.monitor})
+	next.proxy = upstream.NewProxy(upstreams,
+		upstream.Options{Logger: a.Logger, Budget: a.budget, Prober: a.prober, Observer: &a.monitor})
 	next.hello = newHello(a.Version, "", upstreams.Names())
-	next.hello.Connector, next.hello.Instance, next.hello.Routes, next.hello.MaxRequests = token.Connector, instance, c.Routes, c.MaxRequests
+	next.hello.Connector, next.hello.Instance, next.hello.Routes,
+		next.hello.MaxRequests = token.Connector, instance, c.Routes, c.MaxRequests
 	kept := c.KeptPromptBytes()
 	next.hello.Blocks, next.hello.StartedMillis = &kept, a.started.UnixMilli()
 	next.dialTo(dial.Target{

@@ -25,7 +25,8 @@ func TestAgentMeetsNoAnswer(t *testing.T) {
 	a := startAgent(t, g, "http://127.0.0.1:1", func(a *Agent) {
 		a.current.quic.Server, a.legs[0].retry.first = socket.LocalAddr().String(), limit
 	})
-	want := `level=WARN msg="cannot connect" reason="dialing ` + socket.LocalAddr().String() + `: no answer over UDP" retry_in=`
+	want := `level=WARN msg="cannot connect" reason="dialing ` + socket.LocalAddr().String() +
+		`: no answer over UDP" retry_in=`
 	start := time.Now()
 	wait.Until(t, "the log line "+want, func() bool { return strings.Contains(a.log.String(), want) })
 	if took := time.Since(start); took < limit || took > 20*time.Second { // QUIC's own limit is 25 s
@@ -48,7 +49,8 @@ func TestAgentDialsAllAddresses(t *testing.T) {
 	startAgent(t, g, "http://127.0.0.1:1", func(a *Agent) {
 		a.current.quic.Resolve = func(context.Context, string) ([]netip.AddrPort, error) {
 			lookups.Add(1)
-			return []netip.AddrPort{netip.MustParseAddrPort(hole.LocalAddr().String()), netip.MustParseAddrPort(g.token.Server)}, nil
+			return []netip.AddrPort{netip.MustParseAddrPort(hole.LocalAddr().String()),
+				netip.MustParseAddrPort(g.token.Server)}, nil
 		}
 	})
 	s := g.session()

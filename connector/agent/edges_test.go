@@ -51,7 +51,8 @@ func startEdges(t *testing.T, names ...string) *testEdges {
 		t.Fatal(err)
 	}
 	c := &testEdges{
-		t: t, secrets: tunnel.Secrets{Identity: tunnel.Identity{Key: identity}, Reset: make([]byte, 32), Token: make([]byte, 32)},
+		t: t, secrets: tunnel.Secrets{Identity: tunnel.Identity{Key: identity}, Reset: make([]byte, 32),
+			Token: make([]byte, 32)},
 		edges: map[string]*testEdge{}, secret: testToken.Secret, offers: map[int64]string{},
 	}
 	_, _ = rand.Read(c.secrets.Reset)
@@ -94,7 +95,8 @@ func (c *testEdges) start(name string) {
 		c.t.Fatal(err)
 	}
 	hub := tunnel.NewHub(tunnel.Options{
-		Authenticate: c.authenticate, Rotation: rotation{c}, Members: func() tunnel.Members { return c.members(name) }, Version: "test",
+		Authenticate: c.authenticate, Rotation: rotation{c}, Members: func() tunnel.Members { return c.members(name) },
+		Version: "test",
 	})
 	c.mu.Lock()
 	if c.alone {

@@ -91,10 +91,12 @@ func TestFatalEnds(t *testing.T) {
 				err.Error() != fatal.Reason+"; "+fatal.Fix {
 				t.Fatalf("Run returned %v", err)
 			}
-			if log := a.log.String(); !strings.Contains(log, "level=ERROR msg=\"connector stopped\" reason=") || !strings.Contains(log, "fix=") {
+			if log := a.log.String(); !strings.Contains(log, "level=ERROR msg=\"connector stopped\" reason=") ||
+				!strings.Contains(log, "fix=") {
 				t.Errorf("log %s", log)
 			}
-			if s := a.Status(); s.State != StateStopped || s.Problem == nil || s.Problem.Reason != fatal.Reason || s.Problem.Fix != fatal.Fix {
+			if s := a.Status(); s.State != StateStopped || s.Problem == nil || s.Problem.Reason != fatal.Reason ||
+				s.Problem.Fix != fatal.Fix {
 				t.Errorf("status %+v, problem %+v", s, s.Problem)
 			}
 			if n := g.count(); n > 1 {

@@ -13,7 +13,8 @@ import (
 // freeze stops this process, all of it, for some seconds.
 func freeze(t *testing.T, seconds string) {
 	t.Helper()
-	if out, err := exec.Command("sh", "-c", "kill -STOP $PPID; sleep "+seconds+"; kill -CONT $PPID").CombinedOutput(); err != nil {
+	if out, err := exec.Command("sh", "-c",
+		"kill -STOP $PPID; sleep "+seconds+"; kill -CONT $PPID").CombinedOutput(); err != nil {
 		t.Fatalf("freezing: %v: %s", err, out)
 	}
 }

@@ -116,7 +116,8 @@ func (g *fakeGateway) listen(address string) {
 	if g.socket, err = net.ListenUDP("udp", udp); err != nil {
 		g.t.Fatal(err)
 	}
-	g.token = link.Token{Server: g.socket.LocalAddr().String(), Pin: pin, Connector: testToken.Connector, Secret: testToken.Secret}
+	g.token = link.Token{Server: g.socket.LocalAddr().String(), Pin: pin, Connector: testToken.Connector,
+		Secret: testToken.Secret}
 	key := quic.StatelessResetKey(sha256.Sum256(g.identity))
 	transport := &quic.Transport{Conn: g.socket, ConnectionIDLength: 8, StatelessResetKey: &key}
 	listener, err := transport.Listen(link.GatewayTLS(cert), link.GatewayQUIC())
@@ -222,7 +223,8 @@ func (g *fakeGateway) tunnel(conn *quic.Conn) {
 	if err := control.Send(welcome); err != nil {
 		return
 	}
-	s := &fakeSession{gateway: g, conn: conn, control: control, hello: hello, got: make(chan link.Message, 100), reports: make(chan link.Report, 100)}
+	s := &fakeSession{gateway: g, conn: conn, control: control, hello: hello, got: make(chan link.Message, 100),
+		reports: make(chan link.Report, 100)}
 	s.listen()
 }
 
@@ -315,7 +317,8 @@ type runningAgent struct {
 func startAgent(t *testing.T, g *fakeGateway, base string, change func(*Agent)) *runningAgent {
 	t.Helper()
 	log := &logBuffer{}
-	a, err := New(config.Config{TunnelToken: g.token.Encode(), Transport: g.transport, Upstreams: map[string]config.Upstream{"box": {BaseURL: base + "/v1"}}},
+	a, err := New(config.Config{TunnelToken: g.token.Encode(), Transport: g.transport,
+		Upstreams: map[string]config.Upstream{"box": {BaseURL: base + "/v1"}}},
 		Options{Logger: slog.New(slog.NewTextHandler(log, nil)), Version: "1.2.3"})
 	if err != nil {
 		t.Fatal(err)

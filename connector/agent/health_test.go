@@ -97,7 +97,8 @@ func TestAgentReportsModels(t *testing.T) {
 		t.Errorf("status %+v", u)
 	}
 	// Its own questions are no requests.
-	if got := a.Status(); got.Served != 0 || got.Failed != 0 || len(got.Recent) != 0 || len(got.Upstreams[0].Results) != 0 {
+	if got := a.Status(); got.Served != 0 || got.Failed != 0 || len(got.Recent) != 0 ||
+		len(got.Upstreams[0].Results) != 0 {
 		t.Errorf("status counts the questions: %+v", got)
 	}
 	// The next tunnel learns it at once.

@@ -94,7 +94,8 @@ func (l *leg) runOnce(ctx context.Context) ending {
 	for {
 		attributes := []any{
 			"remote", s.conn.RemoteAddr().String(), "rtt", s.conn.RTT().Round(10 * time.Microsecond).String(),
-			"connector", s.config.hello.Connector, "session", s.welcome.Session, "gateway_version", s.welcome.Version, "transport", s.conn.Transport(),
+			"connector", s.config.hello.Connector, "session", s.welcome.Session, "gateway_version", s.welcome.Version,
+			"transport", s.conn.Transport(),
 		}
 		if s.welcome.Edge != "" {
 			attributes = append(attributes, "edge", s.welcome.Edge)

@@ -23,7 +23,8 @@ func TestLegs(t *testing.T) {
 	for _, name := range names {
 		c.answers(name, "x")
 	}
-	if s := a.Status(); s.Tunnel == nil || s.Tunnel.Edge != "a" || s.Legs[0].Tunnel.Edge != "a" || s.State != StateOnline || s.Problem != nil {
+	if s := a.Status(); s.Tunnel == nil || s.Tunnel.Edge != "a" || s.Legs[0].Tunnel.Edge != "a" ||
+		s.State != StateOnline || s.Problem != nil {
 		t.Errorf("status %+v", s)
 	}
 	second := names[1]
@@ -142,9 +143,10 @@ func TestReloadWhileDraining(t *testing.T) {
 	wait.Until(t, "the tunnel", func() bool { return len(c.at()) == 1 })
 	c.set(func() { c.edges["a"].draining = true })
 	wait.Until(t, "the drain", func() bool { live := a.open(); return len(live) == 1 && live[0].leaving.Load() })
-	next := config.Config{TunnelToken: c.token.Encode(), Transport: config.TransportQUIC, MaxRequests: 7, Upstreams: map[string]config.Upstream{
-		"box": {BaseURL: answerWith(t, "y") + "/v1"},
-	}}
+	next := config.Config{TunnelToken: c.token.Encode(), Transport: config.TransportQUIC, MaxRequests: 7,
+		Upstreams: map[string]config.Upstream{
+			"box": {BaseURL: answerWith(t, "y") + "/v1"},
+		}}
 	if err := a.Reload(next); err != nil {
 		t.Fatal(err)
 	}
@@ -207,9 +209,10 @@ func TestReloadOverLegs(t *testing.T) {
 	c := startEdges(t, "a", "b", "c")
 	a := c.startLegs(answerWith(t, "old"), nil)
 	names := c.awaitLegs(a, 2)
-	next := config.Config{TunnelToken: c.token.Encode(), Transport: config.TransportQUIC, Upstreams: map[string]config.Upstream{
-		"bix": {BaseURL: answerWith(t, "new") + "/v1"},
-	}}
+	next := config.Config{TunnelToken: c.token.Encode(), Transport: config.TransportQUIC,
+		Upstreams: map[string]config.Upstream{
+			"bix": {BaseURL: answerWith(t, "new") + "/v1"},
+		}}
 	if err := a.Reload(next); err != nil {
 		t.Fatal(err)
 	}
@@ -226,7 +229,8 @@ func TestReloadOverLegs(t *testing.T) {
 			return n == 2
 		}
 	}
-	wait.Until(t, "the upstreams at both edges", all(func(upstreams []string, _ int) bool { return slices.Equal(upstreams, []string{"bix"}) }))
+	wait.Until(t, "the upstreams at both edges",
+		all(func(upstreams []string, _ int) bool { return slices.Equal(upstreams, []string{"bix"}) }))
 	wait.Until(t, "the end of the reload", func() bool { return a.next().config == nil })
 	if got := c.awaitLegs(a, 2); !slices.Equal(got, names) {
 		t.Errorf("tunnels to %v", got)
@@ -264,9 +268,10 @@ func TestReloadToAnotherCluster(t *testing.T) {
 	to.token.Connector = strings.Replace(to.token.Connector, "aa", "bb", 1)
 	a := from.startLegs(answerWith(t, "x"), nil)
 	from.awaitLegs(a, 2)
-	c := config.Config{TunnelToken: to.token.Encode(), Transport: config.TransportQUIC, Upstreams: map[string]config.Upstream{
-		"box": {BaseURL: answerWith(t, "y") + "/v1"},
-	}}
+	c := config.Config{TunnelToken: to.token.Encode(), Transport: config.TransportQUIC,
+		Upstreams: map[string]config.Upstream{
+			"box": {BaseURL: answerWith(t, "y") + "/v1"},
+		}}
 	if err := a.Reload(c); err != nil {
 		t.Fatal(err)
 	}
@@ -283,7 +288,8 @@ func TestReloadToAnotherCluster(t *testing.T) {
 	if err := a.Reload(c); err != nil {
 		t.Fatal(err)
 	}
-	wait.Until(t, "a single tunnel", func() bool { return len(to.at()) == 0 && len(alone.at()) == 1 && len(a.Status().Legs) == 0 })
+	wait.Until(t, "a single tunnel",
+		func() bool { return len(to.at()) == 0 && len(alone.at()) == 1 && len(a.Status().Legs) == 0 })
 }
 
 // TestRotationsWhileEdgesDisappear: a token that the connector has stored is never locked

@@ -135,7 +135,8 @@ func (l *leg) upgradeToQUIC(search, ctx context.Context, s *session) *handover {
 			return nil
 		}
 		c := l.inUse()
-		h, err := l.succeed(search, permit{successor, s, ctx}, c, dial.Runner{Dial: c.quicTo(l.aimed()).Dial, Limit: longDialTimeout})
+		h, err := l.succeed(search, permit{successor, s, ctx}, c,
+			dial.Runner{Dial: c.quicTo(l.aimed()).Dial, Limit: longDialTimeout})
 		if err == nil {
 			l.Logger.Info("QUIC works; switching from the WebSocket", "session", s.welcome.Session)
 		}
@@ -156,7 +157,8 @@ func (l *leg) rescue(search, ctx context.Context, s *session) *handover {
 		}
 		next, err := l.replaceSilent(search, ctx, s)
 		if err == nil {
-			l.Logger.Warn("another tunnel replaces the silent one", "session", s.welcome.Session, "replaced_by", next.welcome.Session)
+			l.Logger.Warn("another tunnel replaces the silent one", "session", s.welcome.Session, "replaced_by",
+				next.welcome.Session)
 			return &handover{next: next}
 		}
 		if search.Err() != nil {

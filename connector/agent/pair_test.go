@@ -44,11 +44,12 @@ func TestPairNeedsACode(t *testing.T) {
 func TestPairGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var hints, tries int
-		p, err := newPetition(PairOptions{Server: "gw:1", Code: "c", Upstreams: []string{"default"}, Interrupted: func(why, fix string, pause time.Duration) {
-			if tries++; strings.Contains(fix, "UDP can reach it at gw:1") && why != "" && pause <= longPause {
-				hints++
-			}
-		}})
+		p, err := newPetition(PairOptions{Server: "gw:1", Code: "c", Upstreams: []string{"default"},
+			Interrupted: func(why, fix string, pause time.Duration) {
+				if tries++; strings.Contains(fix, "UDP can reach it at gw:1") && why != "" && pause <= longPause {
+					hints++
+				}
+			}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -60,7 +61,8 @@ func TestPairGivesUp(t *testing.T) {
 		}
 		start := time.Now()
 		_, err = p.run(t.Context())
-		if lasted := time.Since(start); !errors.Is(err, ErrUnreachable) || lasted < pairPatience || lasted > pairPatience+longPause {
+		if lasted := time.Since(start); !errors.Is(err, ErrUnreachable) || lasted < pairPatience ||
+			lasted > pairPatience+longPause {
 			t.Errorf("after %v: %v", lasted, err)
 		}
 		if hints < 20 || hints != tries {
@@ -76,7 +78,9 @@ func TestPairStopsInAPause(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.current.transport = config.TransportQUIC
-		p.current.quic.Resolve = func(context.Context, string) ([]netip.AddrPort, error) { return nil, errors.New("no such name") }
+		p.current.quic.Resolve = func(context.Context, string) ([]netip.AddrPort, error) {
+			return nil, errors.New("no such name")
+		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		if _, err := p.run(ctx); !errors.Is(err, context.DeadlineExceeded) {
@@ -88,7 +92,8 @@ func TestPairStopsInAPause(t *testing.T) {
 // TestAnswersToTheOtherHello: each kind of hello has answers of its own.
 func TestAnswersToTheOtherHello(t *testing.T) {
 	g := startGateway(t)
-	conn, err := dial.NewQUIC(dial.Target{Server: g.token.Server, Token: func() link.Token { return g.token }}).Dial(t.Context(), nil)
+	conn, err := dial.NewQUIC(dial.Target{Server: g.token.Server,
+		Token: func() link.Token { return g.token }}).Dial(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -109,7 +109,8 @@ func (a *Agent) putOff(next *configuration, err error) {
 	a.pending.pause = min(max(2*a.pending.pause, a.reloadPause), lastReloadPause)
 	a.pending.at = time.Now().Add(a.pending.pause)
 	a.Logger.Error("failed to connect with the new configuration; the last working one stays",
-		"server", next.quic.Server, "reason", reason(err), "retry_in", a.pending.pause.String(), "fix", "check `server` and `tunnel_token` and reload again")
+		"server", next.quic.Server, "reason", reason(err), "retry_in", a.pending.pause.String(), "fix",
+		"check `server` and `tunnel_token` and reload again")
 }
 
 // renew establishes a tunnel with the pending configuration. The old tunnel stays until that
@@ -132,7 +133,8 @@ func (l *leg) renew(search, ctx context.Context, s *session) *handover {
 				return h
 			}
 		}
-		h, err := l.succeed(living, permit{successor, s, ctx}, next.config, l.runners(next.config, l.targetOf(next.config), longDialTimeout)...)
+		h, err := l.succeed(living, permit{successor, s, ctx}, next.config,
+			l.runners(next.config, l.targetOf(next.config), longDialTimeout)...)
 		switch {
 		case err == nil:
 			l.adopt(next.config)

@@ -59,7 +59,8 @@ func TestReloadAgainDuringTheDrain(t *testing.T) {
 	s := g.session()
 	reload := func(i int) {
 		t.Helper()
-		if err := a.Reload(g.present(map[string]string{"box": answerWith(t, "new"), fmt.Sprint("bix", i): "http://127.0.0.1:1"})); err != nil {
+		if err := a.Reload(g.present(map[string]string{"box": answerWith(t, "new"),
+			fmt.Sprint("bix", i): "http://127.0.0.1:1"})); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -147,7 +147,8 @@ func TestReloadRenewsTheTunnel(t *testing.T) {
 		t.Fatal(err)
 	}
 	second := g.session()
-	if got := fmt.Sprint(second.hello.Upstreams, len(second.hello.Routes), second.hello.MaxRequests); got != "[box other] 1 8" || second.hello.Instance != first.hello.Instance {
+	if got := fmt.Sprint(second.hello.Upstreams, len(second.hello.Routes),
+		second.hello.MaxRequests); got != "[box other] 1 8" || second.hello.Instance != first.hello.Instance {
 		t.Errorf("the new hello has upstreams, routes and requests %s, instance %s", got, second.hello.Instance)
 	}
 	if got := a.Status(); got.State != StateOnline || got.Running != 1 || len(got.Upstreams) != 2 {
@@ -170,7 +171,8 @@ func TestReloadChecksNewServers(t *testing.T) {
 		a.prober.Interval = forever
 	})
 	s := g.session()
-	if err := a.Reload(g.present(map[string]string{"box": answerWith(t, "new"), "bix": "http://127.0.0.1:1"})); err != nil {
+	if err := a.Reload(g.present(map[string]string{"box": answerWith(t, "new"),
+		"bix": "http://127.0.0.1:1"})); err != nil {
 		t.Fatal(err)
 	}
 	s.drained(t)
@@ -266,10 +268,12 @@ func TestStatus(t *testing.T) {
 	}
 	wait.Until(t, "four requests", func() bool { return len(a.Status().Recent) == 4 })
 	got := a.Status()
-	if got.Served != 2 || got.Failed != 2 || got.Running != 0 || got.Tunnels != 1 || got.Server != g.token.Server || got.Connector != testToken.Connector {
+	if got.Served != 2 || got.Failed != 2 || got.Running != 0 || got.Tunnels != 1 || got.Server != g.token.Server ||
+		got.Connector != testToken.Connector {
 		t.Errorf("status %+v", got)
 	}
-	if got.Tunnel == nil || got.Tunnel.RTT <= 0 || got.Tunnel.Transport != "quic" || got.Tunnel.GatewayVersion != "test" || got.Problem != nil {
+	if got.Tunnel == nil || got.Tunnel.RTT <= 0 || got.Tunnel.Transport != "quic" ||
+		got.Tunnel.GatewayVersion != "test" || got.Problem != nil {
 		t.Errorf("tunnel %+v, problem %+v", got.Tunnel, got.Problem)
 	}
 	var lines []string
@@ -284,7 +288,8 @@ POST /v1/chat/completions box 200 2xx 5`
 		t.Errorf("recent requests:\n%s", got)
 	}
 	u := got.Upstreams[0]
-	if fmt.Sprint(u.Results) != "map[2xx:1 4xx:1 upstream_reset:1]" || u.Seconds <= 0 || u.Buckets[len(u.Buckets)-1] != 2 || u.State != upstream.StateReachable || u.Running != 0 {
+	if fmt.Sprint(u.Results) != "map[2xx:1 4xx:1 upstream_reset:1]" || u.Seconds <= 0 ||
+		u.Buckets[len(u.Buckets)-1] != 2 || u.State != upstream.StateReachable || u.Running != 0 {
 		t.Errorf("upstream %+v", u)
 	}
 	a.stop()
@@ -307,5 +312,6 @@ func TestStatusOfAnUpstreamThatIsDown(t *testing.T) {
 	if err := a.Reload(g.present(map[string]string{"box": answerWith(t, "here")})); err != nil {
 		t.Fatal(err)
 	}
-	wait.Until(t, "the upstream at another address", func() bool { return a.Status().Upstreams[0].State == upstream.StateReachable })
+	wait.Until(t, "the upstream at another address",
+		func() bool { return a.Status().Upstreams[0].State == upstream.StateReachable })
 }

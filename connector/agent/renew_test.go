@@ -175,7 +175,10 @@ func TestReloadToAWrongSecret(t *testing.T) {
 	if err := s.control.Send(link.DrainOK{}); err != nil {
 		t.Fatal(err)
 	}
-	wait.Until(t, "the refusal", func() bool { return strings.Contains(a.log.String(), "the gateway refused the new configuration") })
+	wait.Until(t, "the refusal", func() bool {
+		return strings.Contains(a.log.String(),
+			"the gateway refused the new configuration")
+	})
 	g.set(func() { g.deny = nil })
 	again := g.session()
 	if got := again.ask(t); got != "old" || again.hello.Secret != g.token.Secret {

@@ -122,7 +122,8 @@ func (a *runningAgent) answered(t *testing.T) {
 // serve replaces the upstream.
 func (a *Agent) serve(t *testing.T, address string) {
 	t.Helper()
-	set, err := upstream.Open(&config.Config{Upstreams: map[string]config.Upstream{"box": {BaseURL: address + "/v1"}}}, nil, a.Logger)
+	set, err := upstream.Open(&config.Config{Upstreams: map[string]config.Upstream{"box": {BaseURL: address + "/v1"}}},
+		nil, a.Logger)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -273,7 +274,8 @@ func TestSilentTunnelComesBack(t *testing.T) {
 	if n := x.count(); n != x.before || x.old.conn.Context().Err() != nil {
 		t.Errorf("%d hellos after %d; the tunnel ended with %v", n, x.before, context.Cause(x.old.conn.Context()))
 	}
-	wait.Until(t, "the log of that", func() bool { return strings.Contains(x.agent.log.String(), "the gateway answers again") })
+	wait.Until(t, "the log of that",
+		func() bool { return strings.Contains(x.agent.log.String(), "the gateway answers again") })
 }
 
 // TestSilentTunnelHadItsMoment: then the new connection sends a hello, and that
@@ -368,14 +370,16 @@ func TestNeverHeard(t *testing.T) {
 func TestAnotherGatewayBesideASilentTunnel(t *testing.T) {
 	t.Parallel()
 	g := startGateway(t)
-	a := startAgent(t, g, "http://127.0.0.1:1", func(a *Agent) { a.pongTimeout, a.silenceLimit = 500*time.Millisecond, time.Second })
+	a := startAgent(t, g, "http://127.0.0.1:1",
+		func(a *Agent) { a.pongTimeout, a.silenceLimit = 500*time.Millisecond, time.Second })
 	g.lively()
 	giveBack := g.otherIdentity()
 	wait.Until(t, "the reason", func() bool {
 		p := a.Status().Problem
 		return p != nil && strings.Contains(p.Reason, link.ErrPin.Error()) && strings.Contains(p.Fix, "lost its storage")
 	})
-	wait.Until(t, "the end of the silent tunnel", func() bool { return strings.Contains(a.log.String(), "msg=disconnected") })
+	wait.Until(t, "the end of the silent tunnel",
+		func() bool { return strings.Contains(a.log.String(), "msg=disconnected") })
 	giveBack()
 	g.sessionAfterWaking(a)
 }

@@ -153,8 +153,9 @@ func TestRotateRefused(t *testing.T) {
 	}
 	for what, token := range map[string]link.Token{
 		"another connector": {Server: g.token.Server, Pin: g.token.Pin, Connector: "con_other", Secret: "n3w", Number: 3},
-		"another gateway":   {Server: g.token.Server, Pin: testToken.Pin[1:] + "w", Connector: g.token.Connector, Secret: "n3w", Number: 3},
-		"not a secret":      g.renew(strings.Repeat("x", 300), 3),
+		"another gateway": {Server: g.token.Server, Pin: testToken.Pin[1:] + "w", Connector: g.token.Connector,
+			Secret: "n3w", Number: 3},
+		"not a secret": g.renew(strings.Repeat("x", 300), 3),
 	} {
 		if answer := s.offer(t, token); answer.Error == "" || answer.Number != 3 {
 			t.Errorf("%s: answer %+v", what, answer)
@@ -163,7 +164,8 @@ func TestRotateRefused(t *testing.T) {
 	if err := s.control.Send(link.Rotate{Number: 9, TunnelToken: "ptt_nonsense"}); err != nil {
 		t.Fatal(err)
 	}
-	if answer := wait.For(t, s.got, "an answer").(link.Rotated); answer.Error == "" || strings.Contains(answer.Error, "nonsense") {
+	if answer := wait.For(t, s.got, "an answer").(link.Rotated); answer.Error == "" ||
+		strings.Contains(answer.Error, "nonsense") {
 		t.Errorf("answer to nonsense %+v", answer)
 	}
 	if _, calls := k.state(); calls != 1 {
@@ -182,7 +184,8 @@ func TestRotateRefused(t *testing.T) {
 func TestRotateWithoutAFile(t *testing.T) {
 	g := startGateway(t)
 	startAgent(t, g, answerWith(t, "ok"), nil)
-	if answer := g.session().offer(t, g.renew("n3w", 1)); !strings.Contains(answer.Error, "not stored in a configuration file") {
+	if answer := g.session().offer(t, g.renew("n3w", 1)); !strings.Contains(answer.Error,
+		"not stored in a configuration file") {
 		t.Errorf("answer %+v", answer)
 	}
 }
@@ -234,14 +237,16 @@ func TestRotateOfAFile(t *testing.T) {
 	t.Parallel()
 	g := startGateway(t)
 	path := filepath.Join(t.TempDir(), "connector.json")
-	if err := os.WriteFile(path, []byte(`{"tunnel_token": "`+g.token.Encode()+`", "upstream": "http://localhost:1"}`), 0o400); err != nil {
+	if err := os.WriteFile(path, []byte(`{"tunnel_token": "`+g.token.Encode()+`", "upstream": "http://localhost:1"}`),
+		0o400); err != nil {
 		t.Fatal(err)
 	}
 	startAgent(t, g, answerWith(t, "ok"), func(a *Agent) {
 		a.Keep = func(old, renewed string) error { return config.ReplaceToken(path, old, renewed) }
 	})
 	s := g.session()
-	if answer := s.offer(t, g.renew("n3w", 1)); answer.Error != path+" is marked as read-only" && !strings.HasSuffix(answer.Error, "…") {
+	if answer := s.offer(t, g.renew("n3w", 1)); answer.Error != path+" is marked as read-only" &&
+		!strings.HasSuffix(answer.Error, "…") {
 		t.Errorf("answer %+v", answer)
 	}
 	if err := os.Chmod(path, 0o600); err != nil {
@@ -325,14 +330,16 @@ func TestTakePins(t *testing.T) {
 		before, _ := c.current()
 		err := a.takeToken(c, offering(offered))
 		now, text := c.current()
-		if step.ok && (err != nil || now != offered || kept != offered.Encode() || text != kept) || !step.ok && (!errors.Is(err, link.ErrOtherToken) || now != before) {
+		if step.ok && (err != nil || now != offered || kept != offered.Encode() || text != kept) ||
+			!step.ok && (!errors.Is(err, link.ErrOtherToken) || now != before) {
 			t.Errorf("%+v: %v, token %+v", step, err, now)
 		}
 	}
 	if got := c.newest().Pins(); !slices.Equal(got, []string{two}) {
 		t.Errorf("pins %q", got)
 	}
-	if text := log.String(); strings.Count(text, "tunnel token rotated") != 2 || strings.Count(text, "new pins of the gateway stored") != 1 {
+	if text := log.String(); strings.Count(text, "tunnel token rotated") != 2 ||
+		strings.Count(text, "new pins of the gateway stored") != 1 {
 		t.Errorf("of two rotations and a change of pins the log has\n%s", text)
 	}
 }

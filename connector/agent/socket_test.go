@@ -49,7 +49,8 @@ func (s *brokenSocket) WriteTo(b []byte, addr net.Addr) (int, error) {
 }
 
 // noRoute are the errors that count as lost packets.
-var noRoute = []error{syscall.ENETUNREACH, syscall.EHOSTUNREACH, syscall.ENETDOWN, syscall.ENOBUFS, syscall.EPERM, syscall.EADDRNOTAVAIL}
+var noRoute = []error{syscall.ENETUNREACH, syscall.EHOSTUNREACH, syscall.ENETDOWN, syscall.ENOBUFS, syscall.EPERM,
+	syscall.EADDRNOTAVAIL}
 
 // startTicker runs an agent on broken sockets, and a stream through it that
 // counts until the test ends.

@@ -97,7 +97,8 @@ func (a *Agent) Status() Status {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := m.status
-	s.Connector, s.Server, s.Recent = c.hello.Connector, c.quic.Server, slices.Clone(m.last[:min(s.Served+s.Failed, recentRequests)])
+	s.Connector, s.Server, s.Recent = c.hello.Connector, c.quic.Server, slices.Clone(m.last[:min(s.Served+s.Failed,
+		recentRequests)])
 	shown := legs[0].phase.status()
 	for i, l := range legs {
 		of := l.phase.status()
@@ -124,7 +125,8 @@ func (p *phase) status() LegStatus {
 	s := LegStatus{State: states[p.state].shown, Since: p.since, Problem: p.problem}
 	if t := p.tunnel; t != nil {
 		s.Tunnel = &TunnelStatus{
-			Session: t.welcome.Session, Edge: t.welcome.Edge, Remote: t.conn.RemoteAddr().String(), Transport: t.conn.Transport(),
+			Session: t.welcome.Session, Edge: t.welcome.Edge, Remote: t.conn.RemoteAddr().String(),
+			Transport:      t.conn.Transport(),
 			GatewayVersion: t.welcome.Version, NewerVersion: t.newer(), RTT: t.conn.RTT().Round(10 * time.Microsecond),
 		}
 	}
@@ -165,7 +167,8 @@ func (m *monitor) of(upstream string) *UpstreamStatus {
 		m.counts = make(map[string]*UpstreamStatus)
 	}
 	if m.counts[upstream] == nil {
-		m.counts[upstream] = &UpstreamStatus{Name: upstream, Results: map[string]uint64{}, Buckets: make([]uint64, len(DurationBounds))}
+		m.counts[upstream] = &UpstreamStatus{Name: upstream, Results: map[string]uint64{},
+			Buckets: make([]uint64, len(DurationBounds))}
 	}
 	return m.counts[upstream]
 }

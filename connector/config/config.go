@@ -110,7 +110,8 @@ func Load(path string, getenv func(string) string) (Loaded, error) {
 	if path != "" {
 		data, err := os.ReadFile(path)
 		if errors.Is(err, os.ErrNotExist) {
-			return Loaded{}, fmt.Errorf("reading the configuration: %w; pair this machine with `connector pair`, or correct the path", err)
+			return Loaded{}, fmt.Errorf("reading the configuration: %w; pair this machine with `connector pair`, or correct "+
+				"the path", err)
 		}
 		if err != nil {
 			return Loaded{}, fmt.Errorf("reading the configuration: %w", err)
@@ -121,7 +122,8 @@ func Load(path string, getenv func(string) string) (Loaded, error) {
 		l.Config = l.Config.Anchored(filepath.Dir(path))
 		if l.Config.TunnelToken != "" && readableByOthers(path) {
 			l.Warnings = append(l.Warnings,
-				fmt.Sprintf("%s contains a tunnel token and is readable by every user of this machine; run: chmod 600 %s", path, path))
+				fmt.Sprintf("%s contains a tunnel token and is readable by every user of this machine; run: chmod 600 %s",
+					path, path))
 		}
 	}
 	if err := l.Config.fillFromEnvironment(getenv); err != nil {
@@ -185,7 +187,8 @@ func (c *Config) deadRoutes() []string {
 	if all < 0 || all == len(c.Routes)-1 {
 		return nil
 	}
-	return []string{fmt.Sprintf(`routes[%d] and later ones are never used: routes[%d] matches every model ("*"), and the first match wins`, all+1, all)}
+	return []string{fmt.Sprintf(`routes[%d] and later ones are never used: routes[%d] matches every model ("*"), and `+
+		`the first match wins`, all+1, all)}
 }
 
 // readableByOthers reports whether any user can read the file. It does not check the
@@ -199,7 +202,8 @@ func readableByOthers(path string) bool {
 }
 
 // methods are the methods that can be allowed.
-var methods = []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}
+var methods = []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch,
+	http.MethodDelete}
 
 // Pattern is one entry of allow: "METHOD /v1/path", optionally with a trailing *. It is
 // comparable.
@@ -216,7 +220,8 @@ func parsePattern(text string) (Pattern, error) {
 		plain = strings.TrimSuffix(path, "/") + "/x"
 	}
 	if !slices.Contains(methods, method) || !isPlain(plain) || strings.Contains(path, "*") {
-		return Pattern{}, fmt.Errorf(`%q must be a method and a path under /v1, optionally with a trailing *, like "POST /v1/rerank" or "GET /v1/models/*"`, text)
+		return Pattern{}, fmt.Errorf(`%q must be a method and a path under /v1, optionally with a trailing *, like "POST `+
+			`/v1/rerank" or "GET /v1/models/*"`, text)
 	}
 	return Pattern{method, path, prefix}, nil
 }
@@ -285,7 +290,8 @@ func (c *Config) MemoryBudget() int64 {
 func parseSize(text string) (int64, error) {
 	digits := strings.TrimRight(text, "BGKMTbgikmt ")
 	n, err := strconv.ParseInt(digits, 10, 32)
-	unit := map[string]int64{"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30}[strings.TrimSuffix(
+	unit := map[string]int64{"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "ki": 1 << 10, "mi": 1 << 20,
+		"gi": 1 << 30}[strings.TrimSuffix(
 		strings.ToLower(strings.TrimSpace(text[len(digits):])), "b")]
 	if err != nil || n < 0 || unit == 0 {
 		return 0, fmt.Errorf(`%q is not a size; write one such as "256MiB"`, text)

@@ -26,11 +26,13 @@ var byteOrderMark = []byte("\xef\xbb\xbf")
 // checks the values.
 func Parse(data []byte) (Config, error) {
 	if len(data) > maxConfigBytes {
-		return Config{}, fmt.Errorf("the configuration has %d bytes, more than the %d allowed; is this the right file?", len(data), maxConfigBytes)
+		return Config{}, fmt.Errorf("the configuration has %d bytes, more than the %d allowed; is this the right file?",
+			len(data), maxConfigBytes)
 	}
 	data = bytes.TrimPrefix(data, byteOrderMark)
 	if len(bytes.TrimSpace(data)) == 0 {
-		return Config{}, errors.New(`the configuration is empty; write {"tunnel_token": "…", "upstream": "http://localhost:11434"}`)
+		return Config{}, errors.New(`the configuration is empty; write {"tunnel_token": "…", "upstream": ` +
+			`"http://localhost:11434"}`)
 	}
 	if err := checkSyntax(data); err != nil {
 		return Config{}, err
@@ -61,12 +63,14 @@ func checkSyntax(data []byte) error {
 		problem = "invalid JSON: " + problem
 	}
 	before := data[:syntax.Offset-1]
-	return fmt.Errorf("line %d, column %d: %s", bytes.Count(before, []byte("\n"))+1, len(before)-bytes.LastIndexByte(before, '\n'), problem)
+	return fmt.Errorf("line %d, column %d: %s", bytes.Count(before, []byte("\n"))+1,
+		len(before)-bytes.LastIndexByte(before, '\n'), problem)
 }
 
 // wanted names the JSON values of the types in a configuration.
 var wanted = map[reflect.Kind]string{
-	reflect.Struct: "an object in braces", reflect.Map: "an object in braces", reflect.Slice: "a list", reflect.String: "text in quotes",
+	reflect.Struct: "an object in braces", reflect.Map: "an object in braces", reflect.Slice: "a list",
+	reflect.String: "text in quotes",
 }
 
 // check checks that the next value of a valid document fits a type. Errors name its path,

@@ -115,7 +115,8 @@ func TestReplaceTokenErrors(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			path := writeConfig(t, c.text, c.mode)
 			err := ReplaceToken(path, old, next)
-			if err == nil || !strings.Contains(err.Error(), c.part) || !strings.Contains(err.Error(), path) || strings.Contains(err.Error(), "ptt_") {
+			if err == nil || !strings.Contains(err.Error(), c.part) || !strings.Contains(err.Error(), path) ||
+				strings.Contains(err.Error(), "ptt_") {
 				t.Errorf("error %v", err)
 			}
 			if text, _ := os.ReadFile(path); string(text) != c.text {
@@ -126,7 +127,8 @@ func TestReplaceTokenErrors(t *testing.T) {
 			}
 		})
 	}
-	if err := ReplaceToken(filepath.Join(t.TempDir(), "gone.json"), old, next); err == nil || !strings.Contains(err.Error(), "gone.json") {
+	if err := ReplaceToken(filepath.Join(t.TempDir(), "gone.json"), old, next); err == nil ||
+		!strings.Contains(err.Error(), "gone.json") {
 		t.Errorf("without a file: %v", err)
 	}
 }
@@ -136,7 +138,8 @@ func TestReplaceTokenErrors(t *testing.T) {
 func TestReplaceTokenRemovesLeftovers(t *testing.T) {
 	old, next := testToken.Encode(), renewed("n3w").Encode()
 	path := writeConfig(t, `{"tunnel_token": "`+old+`", "upstream": "http://localhost:1"}`, 0o600)
-	stale, fresh := filepath.Join(filepath.Dir(path), ".connector-new-1.json"), filepath.Join(filepath.Dir(path), ".connector-new-2.json")
+	stale, fresh := filepath.Join(filepath.Dir(path), ".connector-new-1.json"), filepath.Join(filepath.Dir(path),
+		".connector-new-2.json")
 	for _, name := range []string{stale, fresh} {
 		if err := os.WriteFile(name, nil, 0o600); err != nil {
 			t.Fatal(err)

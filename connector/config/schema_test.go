@@ -25,9 +25,11 @@ func TestSchema(t *testing.T) {
 	object := g.Object(reflect.TypeFor[Config]())
 	delete(object, "required") // the environment may have the rest
 	constrain(object["properties"].(schema.Schema), g.Definitions)
-	none := schema.Schema{"anyOf": []any{schema.Schema{"required": []string{"upstream"}}, schema.Schema{"required": []string{"api_key_file"}}}}
+	none := schema.Schema{"anyOf": []any{schema.Schema{"required": []string{"upstream"}},
+		schema.Schema{"required": []string{"api_key_file"}}}}
 	object["dependentSchemas"] = schema.Schema{"upstreams": schema.Schema{"not": none}}
-	object["$schema"], object["title"], object["$defs"] = "https://json-schema.org/draft/2020-12/schema", "Configuration of a Postern connector", g.Definitions
+	object["$schema"], object["title"],
+		object["$defs"] = "https://json-schema.org/draft/2020-12/schema", "Configuration of a Postern connector", g.Definitions
 	var want bytes.Buffer
 	encoder := json.NewEncoder(&want)
 	encoder.SetEscapeHTML(false)
@@ -41,7 +43,8 @@ func TestSchema(t *testing.T) {
 		}
 	}
 	if have, err := os.ReadFile(schemaFile); err != nil || !bytes.Equal(have, want.Bytes()) {
-		t.Errorf("docs/connector.schema.json differs from Config; run: go test ./connector/config -run TestSchema -update (%v)", err)
+		t.Errorf("docs/connector.schema.json differs from Config; run: go test ./connector/config -run TestSchema -update "+
+			"(%v)", err)
 	}
 }
 
@@ -60,7 +63,8 @@ func constrain(properties, definitions schema.Schema) {
 	set(properties, "upstreams", "maxProperties", link.MaxUpstreams)
 	set(properties, "upstreams", "propertyNames", schema.Schema{"pattern": `^[A-Za-z0-9._-]{1,64}$`})
 	set(properties, "routes", "maxItems", link.MaxRoutes)
-	set(properties, "allow", "items", schema.Schema{"type": "string", "pattern": `^(` + strings.Join(methods, "|") + `) /v1/`})
+	set(properties, "allow", "items",
+		schema.Schema{"type": "string", "pattern": `^(` + strings.Join(methods, "|") + `) /v1/`})
 	const base = `^https?://[^/?#@]+(/[^?#%]*)?$`
 	set(properties, "upstream", "pattern", base)
 	route := definitions["Route"].(schema.Schema)["properties"].(schema.Schema)
@@ -71,14 +75,17 @@ func constrain(properties, definitions schema.Schema) {
 	for _, name := range []string{"base_url", "BaseUrl"} {
 		set(upstream["properties"].(schema.Schema), name, "pattern", base)
 	}
-	upstream["oneOf"] = []any{schema.Schema{"required": []string{"base_url"}}, schema.Schema{"required": []string{"BaseUrl"}}}
+	upstream["oneOf"] = []any{schema.Schema{"required": []string{"base_url"}},
+		schema.Schema{"required": []string{"BaseUrl"}}}
 }
 
 // schemaBlind are the rows of configErrors that editors cannot see: names that occur twice
 // in the text, values that depend on other values, and rare forms.
 var schemaBlind = []string{
-	"a field twice", "an escaped field twice", "no token", "no upstream", "a route to a misspelled upstream", "a route to nowhere",
-	"too small a max_memory", "a * within a path", "upstream with a whole endpoint", "upstream with a bad port", "a model with a newline",
+	"a field twice", "an escaped field twice", "no token", "no upstream", "a route to a misspelled upstream",
+	"a route to nowhere",
+	"too small a max_memory", "a * within a path", "upstream with a whole endpoint", "upstream with a bad port",
+	"a model with a newline",
 }
 
 // Editors accept the configurations that the connector accepts.
@@ -86,9 +93,12 @@ func TestSchemaOfGoodConfigurations(t *testing.T) {
 	v := schemaOf(t)
 	for _, text := range []string{
 		`{}`,
-		`{"$schema":"https://gw.example.com/console/connector.schema.json","tunnel_token":"TOKEN","upstream":"http://localhost:11434"}`,
-		`{"tunnel_token":"TOKEN","upstream":"https://box/openai/v1/","api_key_file":"k","server":"[::1]:7443","transport":"quic","max_requests":16}`,
-		`{"tunnel_token":"TOKEN","upstream":"http://a","max_memory":"256MiB","kept_prompts":"0","allow":["POST /v1/rerank","GET /v1/models/*"]}`,
+		`{"$schema":"https://gw.example.com/console/connector.schema.json","tunnel_token":"TOKEN",` +
+			`"upstream":"http://localhost:11434"}`,
+		`{"tunnel_token":"TOKEN","upstream":"https://box/openai/v1/","api_key_file":"k","server":"[::1]:7443",` +
+			`"transport":"quic","max_requests":16}`,
+		`{"tunnel_token":"TOKEN","upstream":"http://a","max_memory":"256MiB","kept_prompts":"0","allow":["POST ` +
+			`/v1/rerank","GET /v1/models/*"]}`,
 		`{"tunnel_token":"TOKEN","upstreams":{"a":{"base_url":"http://a:8000","api_key_file":"k"},"b":{"BaseUrl":"http://b/v1"}},
 			"routes":[{"model":"qwen*","upstream":"a","upstream_model":"qwen3:8b"},{"model":"*","upstream":"b"}]}`,
 	} {

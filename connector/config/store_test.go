@@ -63,14 +63,16 @@ func TestStoreMakesTheFile(t *testing.T) {
 	}
 	onlyFile(t, path)
 	loaded, err := Load(path, func(string) string { return "" })
-	if err != nil || loaded.Config.TunnelToken != c.TunnelToken || loaded.Config.Upstream != c.Upstream || len(loaded.Warnings) != 0 {
+	if err != nil || loaded.Config.TunnelToken != c.TunnelToken || loaded.Config.Upstream != c.Upstream ||
+		len(loaded.Warnings) != 0 {
 		t.Errorf("loaded %+v, %v", loaded, err)
 	}
 }
 
 func TestStoreKeepsWhatThereIs(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "connector.json")
-	writeFile(t, path, `{"upstreams":{"ollama":{"BaseUrl":"http://a:1/v1","api_key_file":"key"}},"routes":[{"model":"<*>","upstream":"ollama"}]}`)
+	writeFile(t, path, `{"upstreams":{"ollama":{"BaseUrl":"http://a:1/v1","api_key_file":"key"}},`+
+		`"routes":[{"model":"<*>","upstream":"ollama"}]}`)
 	s := &Store{path, false}
 	c, err := s.Load()
 	if err != nil {
@@ -81,7 +83,8 @@ func TestStoreKeepsWhatThereIs(t *testing.T) {
 		t.Fatal(err)
 	}
 	again, err := (&Store{path, true}).Load()
-	if err != nil || again.TunnelToken != c.TunnelToken || again.Upstreams["ollama"] != (Upstream{"http://a:1/v1", "key"}) ||
+	if err != nil || again.TunnelToken != c.TunnelToken ||
+		again.Upstreams["ollama"] != (Upstream{"http://a:1/v1", "key"}) ||
 		len(again.Routes) != 1 || again.Routes[0] != (link.Route{Model: "<*>", Upstream: "ollama"}) {
 		t.Errorf("it holds %+v, %v", again, err)
 	}

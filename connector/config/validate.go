@@ -47,10 +47,13 @@ func (c *Config) ValidateUpstreams() error {
 
 func (c *Config) validateTunnel() error {
 	if c.TunnelToken == "" {
-		return errors.New("tunnel_token: missing; pair this machine with `connector pair SERVER_URL CODE --upstream URL`, or create a token on the gateway's machine with `postern gateway connector create --name NAME` and paste it here (or set TUNNEL_TOKEN)")
+		return errors.New("tunnel_token: missing; pair this machine with `connector pair SERVER_URL CODE --upstream URL`, " +
+			"or create a token on the gateway's machine with `postern gateway connector create --name NAME` and paste it here " +
+			"(or set TUNNEL_TOKEN)")
 	}
 	if _, err := link.ParseToken(c.TunnelToken); err != nil {
-		return fmt.Errorf("tunnel_token: %w; copy the whole token again, or create a new one on the gateway's machine with `postern gateway connector create`", err)
+		return fmt.Errorf("tunnel_token: %w; copy the whole token again, or create a new one on the gateway's machine with "+
+			"`postern gateway connector create`", err)
 	}
 	if c.Server != "" {
 		if err := CheckServer(c.Server); err != nil {
@@ -61,7 +64,8 @@ func (c *Config) validateTunnel() error {
 	if c.Transport == "" || slices.Contains(known, c.Transport) {
 		return nil
 	}
-	return fmt.Errorf("transport: unknown value %q; %s", c.Transport, suggestion(c.Transport, known, `use "auto", "quic" or "websocket"`))
+	return fmt.Errorf("transport: unknown value %q; %s", c.Transport,
+		suggestion(c.Transport, known, `use "auto", "quic" or "websocket"`))
 }
 
 // CheckServer accepts host:port, with an IPv6 address in brackets.
@@ -76,7 +80,8 @@ func CheckServer(server string) error {
 	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
 		return fmt.Errorf("%q is not a port; use a number from 1 to 65535, as in the gateway's `listen`", port)
 	}
-	if strings.ContainsFunc(host, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) || r == '/' || r == '@' }) {
+	if strings.ContainsFunc(host,
+		func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) || r == '/' || r == '@' }) {
 		return fmt.Errorf("%q is not a host name or an address", host)
 	}
 	return nil
@@ -98,11 +103,13 @@ func (c *Config) validateUpstreams() error {
 	case c.Upstream != "" && len(c.Upstreams) > 0:
 		return errors.New("upstream, upstreams: use only one of them; move the address into upstreams to keep both")
 	case c.Upstream == "" && len(c.Upstreams) == 0:
-		return errors.New(`upstream: missing; give the address of the model server, like "http://localhost:11434" (or set UPSTREAM)`)
+		return errors.New(`upstream: missing; give the address of the model server, like "http://localhost:11434" (or set ` +
+			`UPSTREAM)`)
 	case c.APIKeyFile != "" && len(c.Upstreams) > 0:
 		return errors.New("api_key_file: not allowed next to upstreams; move it into one of them")
 	case len(c.Upstreams) > link.MaxUpstreams:
-		return fmt.Errorf("upstreams: has %d entries, more than the %d allowed; use several connectors", len(c.Upstreams), link.MaxUpstreams)
+		return fmt.Errorf("upstreams: has %d entries, more than the %d allowed; use several connectors", len(c.Upstreams),
+			link.MaxUpstreams)
 	}
 	_, err := c.Endpoints()
 	return err
@@ -132,7 +139,8 @@ func (c *Config) Endpoints() ([]Endpoint, error) {
 		}
 		u, at := c.Upstreams[name], "upstreams."+name
 		if u.BaseURL == "" {
-			return nil, fmt.Errorf(`%s.base_url: missing; give the address of the model server, like "http://localhost:11434"`, at)
+			return nil, fmt.Errorf(`%s.base_url: missing; give the address of the model server, like "http://localhost:11434"`,
+				at)
 		}
 		base, err := parseBase(u.BaseURL)
 		if err != nil {
@@ -159,14 +167,16 @@ func parseBase(raw string) (*url.URL, error) {
 	}
 	switch {
 	case u.User != nil:
-		return nil, errors.New("must not contain a user name or password; put the server's key into a file and name it in api_key_file")
+		return nil, errors.New("must not contain a user name or password; put the server's key into a file and name it in " +
+			"api_key_file")
 	case u.Scheme != "http" && u.Scheme != "https":
 		return nil, fmt.Errorf("%q is not supported; use http:// or https://", u.Scheme+"://")
 	case u.Hostname() == "":
 		return nil, fmt.Errorf("has no host; write one like %q", example)
 	case u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
 		return nil, errors.New("must not have a query or a fragment; remove everything after ? or #")
-	case u.RawPath != "" || strings.Contains(u.Path, "//") && strings.Trim(u.Path, "/") != "" || strings.Contains(u.Path, "/."):
+	case u.RawPath != "" || strings.Contains(u.Path, "//") && strings.Trim(u.Path, "/") != "" ||
+		strings.Contains(u.Path, "/."):
 		return nil, errors.New("must have a plain path; remove percent signs, dots and double slashes from it")
 	}
 	if port := u.Port(); port != "" {
@@ -202,7 +212,8 @@ func (c *Config) validateRoutes() error {
 			return fmt.Errorf("%s.upstream: missing; name one of: %s", at, strings.Join(names, ", "))
 		}
 		if !slices.Contains(names, r.Upstream) {
-			return fmt.Errorf("%s.upstream: unknown upstream %q; %s", at, r.Upstream, suggestion(r.Upstream, names, "name one of: "+strings.Join(names, ", ")))
+			return fmt.Errorf("%s.upstream: unknown upstream %q; %s", at, r.Upstream,
+				suggestion(r.Upstream, names, "name one of: "+strings.Join(names, ", ")))
 		}
 	}
 	return nil

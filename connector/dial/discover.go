@@ -108,7 +108,8 @@ func roots(path string) (*x509.CertPool, error) {
 		pool = x509.NewCertPool() // the file may be all that is needed
 	}
 	if !pool.AppendCertsFromPEM(data) {
-		return nil, fmt.Errorf("%s contains no certificate; it must be a PEM file, with lines like -----BEGIN CERTIFICATE-----", path)
+		return nil, fmt.Errorf("%s contains no certificate; it must be a PEM file, with lines like -----BEGIN "+
+			"CERTIFICATE-----", path)
 	}
 	return pool, nil
 }
@@ -164,7 +165,8 @@ func parseGatewayURL(raw, pin string) (*url.URL, error) {
 	case u.Scheme != "http" && u.Scheme != "https":
 		return nil, fmt.Errorf("the gateway's URL begins with %q; write one like %q", u.Scheme+"://", example)
 	case u.Scheme == "http" && pin == "" && !loopback(u.Hostname()):
-		return nil, fmt.Errorf("http://%s is not authenticated; use %q or, if the gateway has no HTTPS, give --pin with the pin shown on the gateway's machine with `postern gateway status`",
+		return nil, fmt.Errorf("http://%s is not authenticated; use %q or, if the gateway has no HTTPS, give --pin with "+
+			"the pin shown on the gateway's machine with `postern gateway status`",
 			u.Host, "https://"+u.Hostname())
 	}
 	return &url.URL{Scheme: u.Scheme, Host: u.Host, Path: discoveryPath}, nil
@@ -198,7 +200,8 @@ func (d *Discovery) ask(ctx context.Context) (Gateway, error) {
 	parseErr := json.Unmarshal(body, &answer)
 	switch {
 	case response.StatusCode >= 300 && response.StatusCode < 400:
-		return Gateway{}, fmt.Errorf("%s redirects to %q; if that is the gateway, use that address", d.Origin(), text.Short(response.Header.Get("Location")))
+		return Gateway{}, fmt.Errorf("%s redirects to %q; if that is the gateway, use that address", d.Origin(),
+			text.Short(response.Header.Get("Location")))
 	case response.StatusCode != http.StatusOK && parseErr == nil && answer.Error != "":
 		err := fmt.Errorf("the gateway at %s answered: %s", d.Origin(), text.Short(answer.Error))
 		if response.StatusCode == http.StatusServiceUnavailable && response.Header.Get("Retry-After") != "" {
@@ -206,10 +209,12 @@ func (d *Discovery) ask(ctx context.Context) (Gateway, error) {
 		}
 		return Gateway{}, err
 	case response.StatusCode != http.StatusOK:
-		return Gateway{}, fmt.Errorf("%s is not a Postern gateway, or pairing is disabled on it: GET %s answered with status %d; check the address",
+		return Gateway{}, fmt.Errorf("%s is not a Postern gateway, or pairing is disabled on it: GET %s answered with "+
+			"status %d; check the address",
 			d.Origin(), discoveryPath, response.StatusCode)
 	case parseErr != nil || len(body) > maxDiscovery || answer.Server == "" || answer.Pin == "":
-		return Gateway{}, fmt.Errorf("%s is not a Postern gateway: unexpected answer to GET %s; check the address", d.Origin(), discoveryPath)
+		return Gateway{}, fmt.Errorf("%s is not a Postern gateway: unexpected answer to GET %s; check the address",
+			d.Origin(), discoveryPath)
 	}
 	return d.check(answer.Gateway)
 }
@@ -222,13 +227,15 @@ func (d *Discovery) check(g Gateway) (Gateway, error) {
 		err = errors.New("it is too long, or not printable")
 	}
 	if err != nil {
-		return Gateway{}, fmt.Errorf("the gateway at %s publishes an invalid address for tunnels: %w; set it on the gateway, or give --server HOST:PORT", d.Origin(), err)
+		return Gateway{}, fmt.Errorf("the gateway at %s publishes an invalid address for tunnels: %w; set it on the "+
+			"gateway, or give --server HOST:PORT", d.Origin(), err)
 	}
 	if err := link.CheckPin(g.Pin); err != nil {
 		return Gateway{}, fmt.Errorf("the gateway at %s publishes an invalid pin: %w", d.Origin(), err)
 	}
 	if d.pin != "" && g.Pin != d.pin {
-		return Gateway{}, fmt.Errorf("the gateway at %s publishes the pin %s, not the expected one: either --pin belongs to another gateway, or another server answers there; compare it with the pin on the gateway",
+		return Gateway{}, fmt.Errorf("the gateway at %s publishes the pin %s, not the expected one: either --pin belongs "+
+			"to another gateway, or another server answers there; compare it with the pin on the gateway",
 			d.Origin(), g.Pin)
 	}
 	u, err := url.Parse(g.Console)
@@ -257,16 +264,20 @@ func ExplainHTTPS(ctx context.Context, at *url.URL, err error) error {
 	host := at.Host
 	switch {
 	case errors.As(err, &name):
-		return fmt.Errorf("the certificate at %s is for another name: %w; use the name in the certificate, or give --pin with the pin shown on the gateway's machine with `postern gateway status`", host, err)
+		return fmt.Errorf("the certificate at %s is for another name: %w; use the name in the certificate, or give --pin "+
+			"with the pin shown on the gateway's machine with `postern gateway status`", host, err)
 	case errors.As(err, &unverified):
-		return fmt.Errorf("the certificate of %s is not trusted by this machine: %w; give --ca with the certificate of the gateway's authority, or --pin with the pin shown on the gateway's machine with `postern gateway status`",
+		return fmt.Errorf("the certificate of %s is not trusted by this machine: %w; give --ca with the certificate of the "+
+			"gateway's authority, or --pin with the pin shown on the gateway's machine with `postern gateway status`",
 			host, err)
 	case errors.As(err, &record), errors.Is(err, http.ErrSchemeMismatch):
-		return fmt.Errorf("%s does not speak HTTPS: %w; check the port, or write http:// if the gateway has no HTTPS", host, err)
+		return fmt.Errorf("%s does not speak HTTPS: %w; check the port, or write http:// if the gateway has no HTTPS", host,
+			err)
 	case errors.As(err, &dns):
 		return fmt.Errorf("failed to resolve %s: %w; check the address", at.Hostname(), err)
 	case failed != nil && failed.Timeout():
-		return fmt.Errorf("%s did not answer within %v; check the address, and that the gateway is running", host, HTTPTimeout)
+		return fmt.Errorf("%s did not answer within %v; check the address, and that the gateway is running", host,
+			HTTPTimeout)
 	default:
 		return fmt.Errorf("cannot reach %s: %w; check the address, and that the gateway is running", host, err)
 	}

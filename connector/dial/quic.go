@@ -35,7 +35,8 @@ const (
 var (
 	ErrSilent     = errors.New("no answer over UDP")
 	ErrUnfinished = errors.New("the gateway answers over UDP, but does not finish the handshake")
-	ErrBusy       = errors.New("the gateway accepts no connections at the moment: many connectors are connecting, or it is shutting down")
+	ErrBusy       = errors.New("the gateway accepts no connections at the moment: many connectors are connecting, or it " +
+		"is shutting down")
 )
 
 // tlsInternalError is the error with which a gateway ends a handshake that has waited too
@@ -79,7 +80,8 @@ func (d *QUIC) Dial(ctx context.Context, activity *Activity) (*Conn, error) {
 	}
 	attempts := make([]attempt, len(addresses))
 	for i, address := range addresses {
-		attempts[i] = attempt{func(ctx context.Context) (*Conn, error) { return d.dialAddress(ctx, address, activity) }, addressStagger}
+		attempts[i] = attempt{func(ctx context.Context) (*Conn, error) { return d.dialAddress(ctx, address, activity) },
+			addressStagger}
 	}
 	return stagger(ctx, attempts, activity.received, answeredStagger, func(_ *Conn, err error, _ int) (bool, error) {
 		return err == nil || errors.Is(err, ErrBusy), err // a gateway is busy at each of its addresses
@@ -103,7 +105,8 @@ func (d *QUIC) dialAddress(ctx context.Context, address netip.AddrPort, activity
 	if d.Peer {
 		config = link.PeerQUIC(d.MaxRequests)
 	}
-	conn, err := quic.Dial(ctx, socket, net.UDPAddrFromAddrPort(address), link.ConnectorTLS(link.Preauth(token), token.Pins()...), config)
+	conn, err := quic.Dial(ctx, socket, net.UDPAddrFromAddrPort(address),
+		link.ConnectorTLS(link.Preauth(token), token.Pins()...), config)
 	if err != nil {
 		socket.Close()
 		return nil, fmt.Errorf("dialing %s: %w", address, dialError(ctx, err, socket.failure(), activity.answered()))
@@ -128,7 +131,8 @@ func dialError(ctx context.Context, err, failure error, answered bool) error {
 			return ErrUnfinished
 		}
 		return ErrSilent
-	case isTransport && transport.Remote && (transport.ErrorCode == quic.ConnectionRefused || transport.ErrorCode == tlsInternalError):
+	case isTransport && transport.Remote &&
+		(transport.ErrorCode == quic.ConnectionRefused || transport.ErrorCode == tlsInternalError):
 		return ErrBusy
 	case isTransport && !transport.Remote && transport.ErrorCode == quic.InternalError && failure != nil:
 		return failure // quic-go keeps only its text

@@ -47,15 +47,16 @@ func Race(ctx context.Context, runners []Runner, final bool, use func(*Conn) err
 	for i, r := range runners {
 		attempts[i] = attempt{func(ctx context.Context) (*Conn, error) { return r.run(ctx, activities[i]) }, r.Delay}
 	}
-	_, err := stagger(ctx, attempts, activities[0].received, answeredDelay, func(conn *Conn, err error, running int) (bool, error) {
-		if err == nil {
-			if err = use(conn); err == nil || errors.As(err, new(link.Deny)) {
-				return true, err
+	_, err := stagger(ctx, attempts, activities[0].received, answeredDelay,
+		func(conn *Conn, err error, running int) (bool, error) {
+			if err == nil {
+				if err = use(conn); err == nil || errors.As(err, new(link.Deny)) {
+					return true, err
+				}
 			}
-		}
-		busy := errors.Is(err, ErrBusy) || errors.Is(err, ErrUnfinished)
-		return busy && final && running == 0, err
-	})
+			busy := errors.Is(err, ErrBusy) || errors.Is(err, ErrUnfinished)
+			return busy && final && running == 0, err
+		})
 	return err
 }
 

@@ -16,9 +16,10 @@ import (
 // quic-go makes of it.
 type brokenSocket struct {
 	*net.UDPConn
-	err                           atomic.Pointer[error]
-	failed                        atomic.Int64 // writes
-	writes, several, marked, lone atomic.Int64 // in all; of several packets; with control messages; reads of a single packet
+	err    atomic.Pointer[error]
+	failed atomic.Int64 // writes
+	// in all; of several packets; with control messages; reads of a single packet
+	writes, several, marked, lone atomic.Int64
 }
 
 func (s *brokenSocket) fail(err error) {

@@ -9,5 +9,6 @@ import (
 // noWayErrors are the errors of a write without a route to the gateway. A firewall causes
 // WSAEACCES.
 var noWayErrors = [...]syscall.Errno{
-	windows.WSAENETUNREACH, windows.WSAEHOSTUNREACH, windows.WSAENETDOWN, windows.WSAENOBUFS, windows.WSAEACCES, windows.WSAEADDRNOTAVAIL,
+	windows.WSAENETUNREACH, windows.WSAEHOSTUNREACH, windows.WSAENETDOWN, windows.WSAENOBUFS, windows.WSAEACCES,
+	windows.WSAEADDRNOTAVAIL,
 }

@@ -76,7 +76,8 @@ func (d *WebSocket) Dial(ctx context.Context, activity *Activity) (*Conn, error)
 	if err != nil {
 		return nil, fmt.Errorf("dialing %s: %w", d.Address, err)
 	}
-	conn, err := link.WebSocketConnector(ctx, raw, link.ConnectorTLS("", d.Token().Pins()...), link.ConnectorQUIC(d.MaxRequests))
+	conn, err := link.WebSocketConnector(ctx, raw, link.ConnectorTLS("", d.Token().Pins()...),
+		link.ConnectorQUIC(d.MaxRequests))
 	switch {
 	case err == nil:
 		return &Conn{Conn: conn}, nil
@@ -123,21 +124,23 @@ func (d *WebSocket) open(ctx context.Context, lenient bool, activity *Activity) 
 			}
 			return conn, err
 		},
-		TLSClientConfig:        &tls.Config{RootCAs: d.Roots, Time: d.Now, InsecureSkipVerify: lenient, NextProtos: []string{"http/1.1"}},
+		TLSClientConfig: &tls.Config{RootCAs: d.Roots, Time: d.Now, InsecureSkipVerify: lenient,
+			NextProtos: []string{"http/1.1"}},
 		MaxResponseHeaderBytes: maxDiscovery,
 	}
 	header := http.Header{"User-Agent": {"postern-connector"}}
 	if preauth := d.preauth(lenient); preauth != "" {
 		header.Set(link.PreauthHeader, preauth)
 	}
-	socket, answer, err := websocket.Dial(ctx, d.Address, &websocket.DialOptions{ //nolint:bodyclose // the library closes it
-		HTTPClient: &http.Client{
-			Transport:     transport,
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		},
-		HTTPHeader:   header,
-		Subprotocols: []string{link.Subprotocol},
-	})
+	socket, answer, err := websocket.Dial(ctx, d.Address,
+		&websocket.DialOptions{ //nolint:bodyclose // the library closes it
+			HTTPClient: &http.Client{
+				Transport:     transport,
+				CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+			},
+			HTTPHeader:   header,
+			Subprotocols: []string{link.Subprotocol},
+		})
 	if err != nil {
 		transport.CloseIdleConnections()
 		return nil, explainWebSocket(ctx, answer, err)
@@ -176,11 +179,14 @@ func explainAnswer(answer *http.Response) error {
 		return fmt.Errorf("%w (status %d)", ErrPortal, status)
 	case status == http.StatusProxyAuthRequired:
 		return errors.New("the proxy requires a user name and password; put them into HTTPS_PROXY")
-	case status == http.StatusServiceUnavailable, status == http.StatusTooManyRequests, status == http.StatusBadGateway, status == http.StatusGatewayTimeout:
+	case status == http.StatusServiceUnavailable, status == http.StatusTooManyRequests, status == http.StatusBadGateway,
+		status == http.StatusGatewayTimeout:
 		return fmt.Errorf("%w (status %d)", ErrNotReady, status)
 	case status == http.StatusNotFound, status == http.StatusMethodNotAllowed, status == http.StatusOK:
-		return fmt.Errorf("the server does not accept tunnels (status %d); check the address, and that the gateway's site has `model_gateway` and is up to date", status)
+		return fmt.Errorf("the server does not accept tunnels (status %d); check the address, and that the gateway's site "+
+			"has `model_gateway` and is up to date", status)
 	default:
-		return fmt.Errorf("the WebSocket was refused with status %d; check proxies between this machine and the gateway", status)
+		return fmt.Errorf("the WebSocket was refused with status %d; check proxies between this machine and the gateway",
+			status)
 	}
 }

@@ -97,7 +97,8 @@ func Run(ctx context.Context, c config.Config, probeTimeout time.Duration, repor
 	}
 	d := &diagnosis{
 		config: c, client: dial.HTTPClient(), now: time.Now, report: report,
-		target:      dial.Target{Server: cmp.Or(c.Server, token.Server), URL: token.URL, Token: func() link.Token { return token }, Logger: slog.New(slog.DiscardHandler)},
+		target: dial.Target{Server: cmp.Or(c.Server, token.Server), URL: token.URL,
+			Token: func() link.Token { return token }, Logger: slog.New(slog.DiscardHandler)},
 		dialTimeout: diagnoseTimeout, probeTimeout: probeTimeout,
 	}
 	d.run(ctx)
@@ -169,7 +170,8 @@ func (d *diagnosis) overUDP(ctx context.Context) Finding {
 		return ok("a gateway answers over QUIC at %s", d.target.Server)
 	}
 	_, port, _ := net.SplitHostPort(d.target.Server)
-	return bad("check that the gateway is running, and that UDP port "+port+" is open in its firewall and in this network's (outgoing)",
+	return bad("check that the gateway is running, and that UDP port "+port+
+		" is open in its firewall and in this network's (outgoing)",
 		"no answer over QUIC at %s: %s", d.target.Server, explain(err))
 }
 
@@ -178,7 +180,8 @@ func (d *diagnosis) pin(context.Context) Finding {
 	case d.udp == nil:
 		return ok("the gateway is the one that created the tunnel token")
 	case errors.Is(d.udp, link.ErrPin):
-		return bad("check `server`; if the gateway lost its storage, pair again or create a new token on the gateway's machine with `postern gateway connector create`",
+		return bad("check `server`; if the gateway lost its storage, pair again or create a new token on the gateway's "+
+			"machine with `postern gateway connector create`",
 			"the server at %s is not the gateway that created the tunnel token", d.target.Server)
 	default:
 		return skipped("unknown without an answer over QUIC")
@@ -201,7 +204,8 @@ func (d *diagnosis) webSocket(ctx context.Context) Finding {
 	}
 	response, untrusted, err := d.ask(request)
 	if err != nil {
-		return wrong("serve HTTPS on the gateway at "+strings.TrimSuffix(url, link.WebSocketPath)+", and let this machine reach it (HTTPS_PROXY names a proxy)",
+		return wrong("serve HTTPS on the gateway at "+strings.TrimSuffix(url, link.WebSocketPath)+
+			", and let this machine reach it (HTTPS_PROXY names a proxy)",
 			"no WebSocket, the fallback where UDP is blocked: %v", dial.ExplainHTTPS(ctx, request.URL, err))
 	}
 	response.Body.Close()
@@ -210,14 +214,17 @@ func (d *diagnosis) webSocket(ctx context.Context) Finding {
 	switch {
 	case d.web && untrusted != nil:
 		return warned(dial.CertificateFix(untrusted, d.now()),
-			"the gateway accepts tunnels at %s, but its certificate cannot be verified (%v); the tunnel itself is still protected by the pin", url, untrusted)
+			"the gateway accepts tunnels at %s, but its certificate cannot be verified (%v); the tunnel itself is still "+
+				"protected by the pin", url, untrusted)
 	case d.web:
 		return ok("the gateway accepts tunnels at %s", url)
 	case link.HasMediaType(response.Header, "text/html"):
-		return wrong("open a page in a browser on this machine and sign in to the network, or check that this host is the gateway",
+		return wrong("open a page in a browser on this machine and sign in to the network, or check that this host is the "+
+			"gateway",
 			"%s answers with a web page (status %d): the network's login page, or not a gateway", url, response.StatusCode)
 	default:
-		return wrong("check that this host is the gateway, that it is up to date, and that its site passes on "+link.WebSocketPath,
+		return wrong("check that this host is the gateway, that it is up to date, and that its site passes on "+
+			link.WebSocketPath,
 			"%s answers with status %d, and does not accept tunnels", url, response.StatusCode)
 	}
 }
@@ -246,7 +253,8 @@ func (d *diagnosis) clock(context.Context) Finding {
 	if skew < 0 {
 		direction = "behind"
 	}
-	return bad("synchronize the clock, on Linux with: sudo timedatectl set-ntp true; if this clock is right, do so on the gateway",
+	return bad("synchronize the clock, on Linux with: sudo timedatectl set-ntp true; if this clock is right, do so on "+
+		"the gateway",
 		"this machine's clock is %s the gateway's: it shows %s, the gateway's shows %s",
 		direction, d.now().UTC().Format(time.RFC3339), d.date.UTC().Format(time.RFC3339))
 }

@@ -46,7 +46,8 @@ func diagnose(t *testing.T, c config.Config, web http.HandlerFunc, change func(*
 	found := map[string]Finding{}
 	d := &diagnosis{
 		config: c, now: time.Now, dialTimeout: time.Minute, probeTimeout: time.Minute,
-		target: dial.Target{Server: token.Server, URL: token.URL, Token: func() link.Token { return token }, Logger: slog.New(slog.DiscardHandler)},
+		target: dial.Target{Server: token.Server, URL: token.URL, Token: func() link.Token { return token },
+			Logger: slog.New(slog.DiscardHandler)},
 		report: func(f Finding) {
 			if (f.Fix == "") != (f.Result == ResultOK || f.Result == ResultSkipped) {
 				t.Errorf("%s, %s, has the fix %q", f.Check, f.Result, f.Fix)
@@ -99,14 +100,16 @@ func TestHealth(t *testing.T) {
 
 	offer := link.Offer{Version: "99.0.0", URL: "https://gw.example.com/a", Size: 1, SHA256: strings.Repeat("00", 32)}
 	g.set(func() { g.offer = &offer })
-	if f := diagnose(t, c, upgradeRequired, nil)["token"]; f.Result != ResultOK || !strings.Contains(f.Detail, "; 99.0.0 is available: run `connector update`") {
+	if f := diagnose(t, c, upgradeRequired, nil)["token"]; f.Result != ResultOK ||
+		!strings.Contains(f.Detail, "; 99.0.0 is available: run `connector update`") {
 		t.Errorf("a newer version: %+v", f)
 	}
 
 	// The most frequent failure: the gateway no longer knows the token.
 	g.set(func() { g.deny = &link.Deny{Code: link.DenyCredentials, Message: "the tunnel token is not valid"} })
 	found = diagnose(t, c, upgradeRequired, nil)
-	if f := found["token"]; f.Result != ResultFailed || !strings.Contains(f.Detail, "not valid") || !strings.Contains(f.Fix, "pair again") {
+	if f := found["token"]; f.Result != ResultFailed || !strings.Contains(f.Detail, "not valid") ||
+		!strings.Contains(f.Fix, "pair again") {
 		t.Errorf("a token that is refused: %+v", f)
 	}
 	g.set(func() { g.deny = &link.Deny{Code: link.DenyUnavailable, Message: "starting", Retry: true} })
@@ -118,7 +121,8 @@ func TestHealth(t *testing.T) {
 	if f := found["token"]; f.Result != ResultSkipped {
 		t.Errorf("a silent gateway: %+v", f)
 	}
-	if err := Run(t.Context(), config.Config{}, time.Second, nil); err == nil || !strings.Contains(err.Error(), "tunnel_token: missing") {
+	if err := Run(t.Context(), config.Config{}, time.Second, nil); err == nil ||
+		!strings.Contains(err.Error(), "tunnel_token: missing") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -141,7 +145,10 @@ func TestWayToTheGateway(t *testing.T) {
 	}
 	defer silent.Close()
 
-	found := diagnose(t, c, nil, func(d *diagnosis) { d.target.Server, d.dialTimeout = silent.LocalAddr().String(), 200*time.Millisecond })
+	found := diagnose(t, c, nil, func(d *diagnosis) {
+		d.target.Server,
+			d.dialTimeout = silent.LocalAddr().String(), 200*time.Millisecond
+	})
 	expect(found, "udp", ResultFailed, "no answer over QUIC", "UDP port ", "firewall")
 	expect(found, "pin", ResultSkipped, "without an answer over QUIC")
 	expect(found, "websocket", ResultFailed, "where UDP is blocked", "HTTPS_PROXY")
@@ -202,12 +209,18 @@ func TestUpstreams(t *testing.T) {
 		detail         string
 	}{
 		{"down", nil, "", ResultFailed, ResultSkipped, "connection refused FIX start the model server"},
-		{"no key", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(401) }, "", ResultFailed, ResultSkipped, "status 401 FIX the server requires a key"},
-		{"wrong key", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(403) }, key, ResultFailed, ResultSkipped, "rejects the key in " + key},
-		{"elsewhere", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(404) }, "", ResultFailed, ResultSkipped, "must be under /v1"},
-		{"broken", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }, "", ResultFailed, ResultSkipped, "see the log of the model server"},
-		{"something else", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "hi") }, "", ResultFailed, ResultSkipped, "not a list of models"},
-		{"empty", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, `{"data": []}`) }, "", ResultWarning, ResultSkipped, "load a model"},
+		{"no key", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(401) }, "", ResultFailed, ResultSkipped,
+			"status 401 FIX the server requires a key"},
+		{"wrong key", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(403) }, key, ResultFailed, ResultSkipped,
+			"rejects the key in " + key},
+		{"elsewhere", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(404) }, "", ResultFailed, ResultSkipped,
+			"must be under /v1"},
+		{"broken", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }, "", ResultFailed, ResultSkipped,
+			"see the log of the model server"},
+		{"something else", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "hi") }, "", ResultFailed,
+			ResultSkipped, "not a list of models"},
+		{"empty", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, `{"data": []}`) }, "", ResultWarning,
+			ResultSkipped, "load a model"},
 		{"one model", func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path != "/v1/models" {
 				modelServer(w, r)
@@ -245,14 +258,16 @@ func TestUpstreams(t *testing.T) {
 			if tt.handler != nil {
 				base = serveBox(t, tt.handler).URL
 			}
-			c := config.Config{TunnelToken: testToken.Encode(), Upstreams: map[string]config.Upstream{"box": {BaseURL: base + "/v1", APIKeyFile: tt.key}}}
+			c := config.Config{TunnelToken: testToken.Encode(),
+				Upstreams: map[string]config.Upstream{"box": {BaseURL: base + "/v1", APIKeyFile: tt.key}}}
 			found := diagnose(t, c, upgradeRequired, func(d *diagnosis) {
 				if d.dialTimeout = time.Millisecond; tt.name == "slow" {
 					d.probeTimeout = 300 * time.Millisecond
 				}
 			})
 			m, s := found["models of box"], found["stream of box"]
-			if text := m.Detail + " FIX " + m.Fix + s.Detail + " FIX " + s.Fix; m.Result != tt.models || s.Result != tt.stream || !strings.Contains(text, tt.detail) {
+			if text := m.Detail + " FIX " + m.Fix + s.Detail + " FIX " + s.Fix; m.Result != tt.models ||
+				s.Result != tt.stream || !strings.Contains(text, tt.detail) {
 				t.Errorf("models %+v\nstream %+v", m, s)
 			}
 		})
@@ -274,7 +289,8 @@ func TestWrongClock(t *testing.T) {
 	g := startGateway(t)
 	c := g.config(map[string]string{"box": "http://127.0.0.1:1"})
 	for off, want := range map[time.Duration]string{
-		-decades: "this machine's clock is behind the gateway's: it shows ", decades: "this machine's clock is ahead of the gateway's: it shows ",
+		-decades: "this machine's clock is behind the gateway's: it shows ",
+		decades:  "this machine's clock is ahead of the gateway's: it shows ",
 	} {
 		server := httptest.NewTLSServer(http.HandlerFunc(upgradeRequired))
 		server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
@@ -288,10 +304,13 @@ func TestWrongClock(t *testing.T) {
 			d.client = server.Client()
 			d.client.Transport.(*http.Transport).TLSClientConfig.Time = d.now
 		})
-		if f := found["clock"]; f.Result != ResultFailed || !strings.HasPrefix(f.Detail, want) || !strings.Contains(f.Fix, "timedatectl") {
+		if f := found["clock"]; f.Result != ResultFailed || !strings.HasPrefix(f.Detail, want) ||
+			!strings.Contains(f.Fix, "timedatectl") {
 			t.Errorf("%v: %+v", off, f)
 		}
-		if f := found["websocket"]; f.Result != ResultWarning || !strings.Contains(f.Detail, "the gateway accepts tunnels") || !strings.Contains(f.Fix, "check the clock of this machine") {
+		if f := found["websocket"]; f.Result != ResultWarning ||
+			!strings.Contains(f.Detail, "the gateway accepts tunnels") ||
+			!strings.Contains(f.Fix, "check the clock of this machine") {
 			t.Errorf("%v: %+v", off, f)
 		}
 		if f := found["udp"]; f.Result != ResultOK {

@@ -53,7 +53,8 @@ func TestModels(t *testing.T) {
 	}
 	c := config.Config{Upstream: "http://127.0.0.1:1"}
 	failed, err := failedModels(t, c)
-	if err != nil || !strings.Contains(failed, "the model server at 127.0.0.1:1: connecting") || !strings.Contains(failed, "start the model server") {
+	if err != nil || !strings.Contains(failed, "the model server at 127.0.0.1:1: connecting") ||
+		!strings.Contains(failed, "start the model server") {
 		t.Errorf("no server: %v, %v", failed, err)
 	}
 	c.APIKeyFile = "/none"

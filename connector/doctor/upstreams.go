@@ -99,8 +99,10 @@ func stream(ctx context.Context, u *upstream.Server, model string, timeout time.
 	case errors.Is(limited.Err(), context.DeadlineExceeded) && err != nil:
 		return bad("it may be loading, or be too large for this machine; try again, or raise --timeout",
 			"%s did not answer within %v", model, timeout)
-	case errors.As(err, &status) && status.Code < 500 && status.Code != http.StatusUnauthorized && status.Code != http.StatusForbidden:
-		return warned("ignore this if the model is not for chats, like one for embeddings; otherwise see the log of the model server",
+	case errors.As(err, &status) && status.Code < 500 && status.Code != http.StatusUnauthorized &&
+		status.Code != http.StatusForbidden:
+		return warned("ignore this if the model is not for chats, like one for embeddings; otherwise see the log of the "+
+			"model server",
 			"%s rejects a chat request: %v", model, err)
 	case err != nil:
 		return bad(fix(u, err), "streaming from %s: %v", model, err)

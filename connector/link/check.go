@@ -54,7 +54,8 @@ func (h Hello) Check() error {
 		}
 	}
 	if len(h.Held) > maxHeld || slices.ContainsFunc(h.Held, func(name string) bool { return !isName(name) }) {
-		return fmt.Errorf("checking hello: its tunnels are at more than %d edges, or at one whose name is empty, longer than %d bytes or not printable", maxHeld, MaxField)
+		return fmt.Errorf("checking hello: its tunnels are at more than %d edges, or at one whose name is empty, longer "+
+			"than %d bytes or not printable", maxHeld, MaxField)
 	}
 	if err := h.checkClaim(); err != nil {
 		return err
@@ -75,7 +76,8 @@ func (h Hello) Check() error {
 		return fmt.Errorf("checking hello: %w", err)
 	}
 	if h.MaxRequests < 0 || h.MaxRequests > MostMaxRequests {
-		return fmt.Errorf("checking hello: it takes %d requests at once; 1 to %d are possible", h.MaxRequests, MostMaxRequests)
+		return fmt.Errorf("checking hello: it takes %d requests at once; 1 to %d are possible", h.MaxRequests,
+			MostMaxRequests)
 	}
 	if h.Blocks != nil && *h.Blocks < 0 {
 		return fmt.Errorf("checking hello: it keeps %d bytes of blocks", *h.Blocks)
@@ -129,9 +131,12 @@ func (h Hello) checkClaim() error {
 func (o Offer) Check() error {
 	switch u, err := url.Parse(o.URL); {
 	case o.Version == "" || len(o.Version) > MaxField || !text.IsPrintable(o.Version):
-		return fmt.Errorf("checking the offered connector: its version is empty, longer than %d bytes or not printable", MaxField)
-	case len(o.URL) > maxOfferURL || !text.IsPrintable(o.URL) || err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http":
-		return fmt.Errorf("checking the offered connector: its URL is not one of http or https of up to %d bytes", maxOfferURL)
+		return fmt.Errorf("checking the offered connector: its version is empty, longer than %d bytes or not printable",
+			MaxField)
+	case len(o.URL) > maxOfferURL || !text.IsPrintable(o.URL) || err != nil || u.Host == "" ||
+		u.Scheme != "https" && u.Scheme != "http":
+		return fmt.Errorf("checking the offered connector: its URL is not one of http or https of up to %d bytes",
+			maxOfferURL)
 	case o.Size < 1 || o.Size > MaxOffer:
 		return fmt.Errorf("checking the offered connector: its archive has %d bytes; 1 to %d are possible", o.Size, MaxOffer)
 	}
@@ -144,12 +149,15 @@ func (o Offer) Check() error {
 // Check validates the edges of a welcome or of an edges. Its errors are logged by the connector.
 func (e Edges) Check() error {
 	if len(e.List) > MaxEdges || e.Legs < 0 || e.Edge != "" && !isName(e.Edge) {
-		return fmt.Errorf("checking the edges: there are more than %d, or the name of this edge or the number of tunnels is invalid", MaxEdges)
+		return fmt.Errorf("checking the edges: there are more than %d, or the name of this edge or the number of tunnels "+
+			"is invalid", MaxEdges)
 	}
 	for i, edge := range e.List {
 		host, port, err := net.SplitHostPort(edge.Server)
-		if !isName(edge.Name) || !isName(edge.Server) || edge.Region != "" && !isName(edge.Region) || err != nil || host == "" || port == "" {
-			return fmt.Errorf("checking the edges: a field of edge %d is longer than %d bytes or not printable, or its server is not host:port", i+1, MaxField)
+		if !isName(edge.Name) || !isName(edge.Server) || edge.Region != "" && !isName(edge.Region) || err != nil ||
+			host == "" || port == "" {
+			return fmt.Errorf("checking the edges: a field of edge %d is longer than %d bytes or not printable, or its server "+
+				"is not host:port", i+1, MaxField)
 		}
 	}
 	return nil
@@ -227,7 +235,8 @@ func (r Report) Check() error {
 		return fmt.Errorf("checking report: %w", err)
 	}
 	if fitting := (Report{slices.Clone(r.Upstreams)}); fitting.Fit() {
-		return fmt.Errorf("checking report: its models have invalid ids or are too many; up to %d of an upstream, %d and %d bytes together are possible", MaxListed, maxListedAll, maxListedBytes)
+		return fmt.Errorf("checking report: its models have invalid ids or are too many; up to %d of an upstream, %d and "+
+			"%d bytes together are possible", MaxListed, maxListedAll, maxListedBytes)
 	}
 	return nil
 }

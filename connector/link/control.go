@@ -79,7 +79,8 @@ func (c *Control) ReceiveCounted(take func(bytes int) error) (Message, error) {
 	}
 	size := binary.BigEndian.Uint32(header[:])
 	if size > maxControl {
-		return nil, fmt.Errorf("receiving control message: %w: %w: %d bytes are over the limit of %d", ErrMalformed, ErrOversized, size, maxControl)
+		return nil, fmt.Errorf("receiving control message: %w: %w: %d bytes are over the limit of %d", ErrMalformed,
+			ErrOversized, size, maxControl)
 	}
 	frame, err := readFrame(c.rw, int(size), take)
 	if err != nil {
@@ -155,7 +156,8 @@ func decode(frame []byte) (Message, error) {
 	m := reflect.New(t)
 	if len(e.Data) > 0 && t.NumField() > 0 {
 		if parts(e.Data) > maxParts {
-			return nil, fmt.Errorf("receiving %s message: %w: %w: it has more than %d parts", e.Type, ErrMalformed, ErrOversized, maxParts)
+			return nil, fmt.Errorf("receiving %s message: %w: %w: it has more than %d parts", e.Type, ErrMalformed,
+				ErrOversized, maxParts)
 		}
 		// The text of a JSON error may quote its input, and a hello has a secret.
 		if err := json.Unmarshal(e.Data, m.Interface()); err != nil {

@@ -29,7 +29,8 @@ var messages = []Message{
 		Routes:    []Route{{Model: "qwen*", Upstream: "ollama", UpstreamModel: "qwen3:8b"}, {Model: "*", Upstream: "vllm"}},
 	},
 	claim(),
-	Hello{Connector: "con_1", Secret: "s3cret", StartedMillis: 1790000000000, Held: []string{"edge-a"}, Upstreams: []string{"ollama"}},
+	Hello{Connector: "con_1", Secret: "s3cret", StartedMillis: 1790000000000, Held: []string{"edge-a"},
+		Upstreams: []string{"ollama"}},
 	Welcome{Session: "x", Version: "v1", HeartbeatMillis: 1500},
 	Welcome{Session: "x", Version: "v1", HeartbeatMillis: 1500, Edges: edges()},
 	edges(),
@@ -237,7 +238,8 @@ func TestReceiveCounted(t *testing.T) {
 		{maxControl, 10 * believed, 7 * believed},
 	} {
 		var wire buffered
-		want := Deny{Message: strings.Repeat("x", test.size-len(`{"type":"deny","data":{"code":"","message":"","retry":false}}`))}
+		want := Deny{Message: strings.Repeat("x",
+			test.size-len(`{"type":"deny","data":{"code":"","message":"","retry":false}}`))}
 		if err := NewControl(&wire).Send(want); err != nil || wire.Len() != 4+test.size {
 			t.Fatal(wire.Len(), err)
 		}
@@ -249,7 +251,8 @@ func TestReceiveCounted(t *testing.T) {
 			taken += n
 			return nil
 		})
-		if whole := test.room >= test.size-believed; taken != test.taken || whole && (got != want || err != nil) || !whole && err != errFull {
+		if whole := test.room >= test.size-believed; taken != test.taken || whole && (got != want || err != nil) ||
+			!whole && err != errFull {
 			t.Errorf("%d bytes with room for %d: took %d, %v", test.size, test.room, taken, err)
 		}
 	}

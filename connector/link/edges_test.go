@@ -15,8 +15,10 @@ func edges() Edges {
 // TestWelcomeOfASingleGateway: without a cluster, nothing is sent about edges.
 func TestWelcomeOfASingleGateway(t *testing.T) {
 	for want, m := range map[string]Message{
-		`{"type":"welcome","data":{"session":"x","version":"v1","heartbeat_ms":1500}}`:                                                                                             Welcome{Session: "x", Version: "v1", HeartbeatMillis: 1500},
-		`{"type":"edges","data":{"edge":"edge-a","legs":2,"edges":[{"name":"edge-b","server":"203.0.113.8:7443","region":"eu"},{"name":"edge-c","server":"[2001:db8::1]:7443"}]}}`: edges(),
+		`{"type":"welcome","data":{"session":"x","version":"v1","heartbeat_ms":1500}}`: Welcome{Session: "x", Version: "v1",
+			HeartbeatMillis: 1500},
+		`{"type":"edges","data":{"edge":"edge-a","legs":2,"edges":[{"name":"edge-b","server":"203.0.113.8:7443",` +
+			`"region":"eu"},{"name":"edge-c","server":"[2001:db8::1]:7443"}]}}`: edges(),
 	} {
 		frame, err := encode(m)
 		if err != nil || string(frame[4:]) != want {

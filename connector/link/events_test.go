@@ -14,7 +14,8 @@ import (
 func tokenEvents(n int) []byte {
 	var b bytes.Buffer
 	for i := range n {
-		fmt.Fprintf(&b, `data: {"choices":[{"finish_reason":null,"index":0,"delta":{"content":" token%d"}}],"created":1790000000,`+
+		fmt.Fprintf(&b, `data: {"choices":[{"finish_reason":null,"index":0,"delta":{"content":" token%d"}}],`+
+			`"created":1790000000,`+
 			`"id":"chatcmpl-abcdefghijklmnopqrstuvwxyz012345","model":"model.gguf","object":"chat.completion.chunk"}`+"\n\n", i)
 	}
 	return b.Bytes()
@@ -71,7 +72,8 @@ func TestEventsArriveUnchanged(t *testing.T) {
 			} {
 				got, err := decodeEvents(from, read)
 				if err != nil || !bytes.Equal(got, stream) {
-					t.Fatalf("%s, writes of %d, reads of %d: got %d bytes of %d, error %v", name, write, read, len(got), len(stream), err)
+					t.Fatalf("%s, writes of %d, reads of %d: got %d bytes of %d, error %v", name, write, read, len(got),
+						len(stream), err)
 				}
 			}
 		}

@@ -139,7 +139,8 @@ func TestCodes(t *testing.T) {
 		{Code: DenyPairingLimit, Message: "later", Retry: true},
 		{Code: DenyPairingUsed, Message: strings.Repeat("x", 200)},
 	} {
-		if got, ok := Denied(&quic.ApplicationError{Remote: true, ErrorCode: 4, ErrorMessage: deny.Reason()}); got != deny || !ok {
+		if got, ok := Denied(&quic.ApplicationError{Remote: true, ErrorCode: 4, ErrorMessage: deny.Reason()}); got != deny ||
+			!ok {
 			t.Errorf("%+v came back as %+v, %v", deny, got, ok)
 		}
 	}

@@ -138,7 +138,8 @@ func Denied(err error) (Deny, bool) {
 		return Deny{}, false
 	}
 	code, message, _ := strings.Cut(closed.ErrorMessage, ": ")
-	retry := code == DenyUnavailable || code == DenyShutdown || code == DenyHeld || code == DenyAgain || code == DenyPairingLimit
+	retry := code == DenyUnavailable || code == DenyShutdown || code == DenyHeld || code == DenyAgain ||
+		code == DenyPairingLimit
 	return Deny{Code: code, Message: cmp.Or(message, "no reason was received"), Retry: retry}, true
 }
 

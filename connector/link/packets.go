@@ -89,7 +89,8 @@ func (p *packets) WriteTo(b []byte, _ net.Addr) (int, error) {
 		p.out = getBuffer(largeBuffer)
 		p.change.Broadcast()
 	}
-	if queued := p.out.array[:p.size]; p.size+packetLength+len(b) <= largeBuffer { // otherwise it is dropped, as on any path
+	// otherwise it is dropped, as on any path
+	if queued := p.out.array[:p.size]; p.size+packetLength+len(b) <= largeBuffer {
 		queued = binary.BigEndian.AppendUint16(queued, uint16(len(b)))
 		p.size = len(append(queued, b...))
 	}

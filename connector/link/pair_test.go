@@ -120,7 +120,8 @@ func tcpPipe(t testing.TB) (gateway, connector net.Conn) {
 	return gateway, connector
 }
 
-func newWebSocketPairOver(t testing.TB, pipe func(testing.TB) (net.Conn, net.Conn), h http.Handler, limit ...int) *pair {
+func newWebSocketPairOver(t testing.TB, pipe func(testing.TB) (net.Conn, net.Conn), h http.Handler,
+	limit ...int) *pair {
 	t.Helper()
 	cert, pin := newTestIdentity(t)
 	gatewayEnd, connectorEnd := pipe(t)

@@ -70,7 +70,8 @@ func TestReadAnswer(t *testing.T) {
 		{"hex", chunked + "0A\r\n0123456789\r\nb\r\n0123456789a\r\n0\r\n\r\n", "01234567890123456789a"},
 		{"case", "HTTP/1.1 200 OK\r\ntransfer-encoding: Chunked\r\n\r\n0\r\n\r\n", ""},
 		{"empty values and tabs", "HTTP/1.1 200 OK\r\nA:\r\nB: \t c \t \r\nContent-Length: 0\r\n\r\n", ""},
-		{"informational", "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx", "x"},
+		{"informational", "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 200 " +
+			"OK\r\nContent-Length: 1\r\n\r\nx", "x"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			for _, r := range []io.Reader{
@@ -167,7 +168,8 @@ func TestMalformedRequests(t *testing.T) {
 		"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nab",
 		"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabcd",
 	} {
-		if _, _, err := readRequest(strings.NewReader(request)); !errors.Is(err, ErrMalformed) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		if _, _, err := readRequest(strings.NewReader(request)); !errors.Is(err, ErrMalformed) &&
+			!errors.Is(err, io.ErrUnexpectedEOF) {
 			t.Errorf("%q: %v", request, err)
 		}
 	}
@@ -295,7 +297,8 @@ func TestAppendRequest(t *testing.T) {
 		Header: http.Header{"A": {"b"}, "Te": {"x"}, "Content-Length": {"9"}, "X-Api-Key": {"x"}},
 	}
 	b, err := appendRequest(nil, r, 3)
-	if want := "POST /v1/a%20b?c=d HTTP/1.1\r\nHost: box\r\nContent-Length: 3\r\nA: b\r\n\r\n"; string(b) != want || err != nil {
+	if want := "POST /v1/a%20b?c=d HTTP/1.1\r\nHost: box\r\nContent-Length: 3\r\nA: b\r\n\r\n"; string(b) != want ||
+		err != nil {
 		t.Errorf("got %q, %v", b, err)
 	}
 	r.Header.Set("A", "secret\r\nB: c")

@@ -21,7 +21,8 @@ func TestPreauth(t *testing.T) {
 		t.Errorf("%q has the secret", text)
 	}
 	other := sha256.Sum256([]byte("other"))
-	if CheckPreauth("other", id, hash[:], mac) || CheckPreauth(token.Pin, "con.2", hash[:], mac) || CheckPreauth(token.Pin, id, other[:], mac) {
+	if CheckPreauth("other", id, hash[:], mac) || CheckPreauth(token.Pin, "con.2", hash[:], mac) ||
+		CheckPreauth(token.Pin, id, other[:], mac) {
 		t.Error("it is valid for another gateway, connector or secret")
 	}
 	if got := ConnectorTLS(text, "pin").NextProtos; !slices.Equal(got, []string{ALPN, PreauthProtocol + text}) {
@@ -36,7 +37,8 @@ func TestPreauth(t *testing.T) {
 }
 
 func FuzzParsePreauth(f *testing.F) {
-	for _, s := range []string{"", ".", "con_1", "con_1.AAAAAAAAAAAAAAAAAAAAAA", "con_1.AAAAAAAAAAAAAAAAAAAAAB", ".AAAAAAAAAAAAAAAAAAAAAA", "a.b.c", "0.0000000000000000\r00000A"} {
+	for _, s := range []string{"", ".", "con_1", "con_1.AAAAAAAAAAAAAAAAAAAAAA", "con_1.AAAAAAAAAAAAAAAAAAAAAB",
+		".AAAAAAAAAAAAAAAAAAAAAA", "a.b.c", "0.0000000000000000\r00000A"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {

@@ -50,7 +50,8 @@ func relayed(newPair pairing) pairing {
 			_ = far.gateway.Close(CloseNone, "")
 			relaying.Wait()
 		})
-		return &pair{gateway: far.gateway, connector: near.connector, served: near.served, to: To{Connector: "c_1", Owner: "usr_1", Key: "key_1"}}
+		return &pair{gateway: far.gateway, connector: near.connector, served: near.served,
+			to: To{Connector: "c_1", Owner: "usr_1", Key: "key_1"}}
 	}
 }
 

@@ -126,19 +126,21 @@ func TestAnswers(t *testing.T) {
 			answer answer
 			length int64
 		}{
-			"known length":          {"POST", answer{200, map[string]string{"Content-Length": "6"}, []string{"abc", "def"}}, 6},
-			"chunks":                {"POST", answer{200, nil, []string{"abc", "def"}}, -1},
-			"error status":          {"POST", answer{429, map[string]string{"Retry-After": "3"}, []string{"wait"}}, -1},
-			"unknown status":        {"POST", answer{599, nil, []string{"?"}}, -1},
-			"empty, known length":   {"POST", answer{200, map[string]string{"Content-Length": "0"}, nil}, 0},
-			"empty chunks":          {"POST", answer{200, nil, nil}, -1},
-			"no content":            {"POST", answer{204, nil, nil}, 0},
-			"not modified":          {"GET", answer{304, map[string]string{"Content-Length": "5"}, nil}, 5},
-			"head":                  {"HEAD", answer{200, map[string]string{"Content-Length": "5"}, []string{"drop!"}}, 5},
-			"head, unknown length":  {"HEAD", answer{200, nil, []string{"dropped"}}, 0},
-			"larger than a buffer":  {"POST", answer{200, map[string]string{"Content-Length": "100000"}, []string{strings.Repeat("a", 100000)}}, 100000},
-			"fills a buffer":        {"POST", answer{200, nil, []string{strings.Repeat("a", largeChunk), "b"}}, -1},
-			"many small, of length": {"POST", answer{200, map[string]string{"Content-Length": "2000"}, slices.Repeat([]string{"ab"}, 1000)}, 2000},
+			"known length":         {"POST", answer{200, map[string]string{"Content-Length": "6"}, []string{"abc", "def"}}, 6},
+			"chunks":               {"POST", answer{200, nil, []string{"abc", "def"}}, -1},
+			"error status":         {"POST", answer{429, map[string]string{"Retry-After": "3"}, []string{"wait"}}, -1},
+			"unknown status":       {"POST", answer{599, nil, []string{"?"}}, -1},
+			"empty, known length":  {"POST", answer{200, map[string]string{"Content-Length": "0"}, nil}, 0},
+			"empty chunks":         {"POST", answer{200, nil, nil}, -1},
+			"no content":           {"POST", answer{204, nil, nil}, 0},
+			"not modified":         {"GET", answer{304, map[string]string{"Content-Length": "5"}, nil}, 5},
+			"head":                 {"HEAD", answer{200, map[string]string{"Content-Length": "5"}, []string{"drop!"}}, 5},
+			"head, unknown length": {"HEAD", answer{200, nil, []string{"dropped"}}, 0},
+			"larger than a buffer": {"POST",
+				answer{200, map[string]string{"Content-Length": "100000"}, []string{strings.Repeat("a", 100000)}}, 100000},
+			"fills a buffer": {"POST", answer{200, nil, []string{strings.Repeat("a", largeChunk), "b"}}, -1},
+			"many small, of length": {"POST",
+				answer{200, map[string]string{"Content-Length": "2000"}, slices.Repeat([]string{"ab"}, 1000)}, 2000},
 		} {
 			t.Run(name, func(t *testing.T) {
 				p := newPair(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

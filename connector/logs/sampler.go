@@ -54,7 +54,8 @@ func (s *Sampler[K]) take(source K, now time.Time) (leftOut int, ok bool) {
 		age := now.Sub(l.at)
 		return age < 0 || age >= lineInterval // age < 0: the clock was set back
 	})
-	if len(s.recent) >= linesPerInterval || slices.ContainsFunc(s.recent, func(l line[K]) bool { return l.source == source }) {
+	if len(s.recent) >= linesPerInterval ||
+		slices.ContainsFunc(s.recent, func(l line[K]) bool { return l.source == source }) {
 		s.leftOut++
 		return 0, false
 	}

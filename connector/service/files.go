@@ -114,6 +114,7 @@ func (p Plan) logCommand(system, lines string, follow bool) []string {
 		if p.User {
 			unit = "--user-unit=" + p.Name
 		}
-		return slices.Concat([]string{"journalctl", "--no-pager", "--output=cat", unit, "--lines=" + lines}, only(follow, "--follow"))
+		return slices.Concat([]string{"journalctl", "--no-pager", "--output=cat", unit, "--lines=" + lines},
+			only(follow, "--follow"))
 	}
 }

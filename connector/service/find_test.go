@@ -15,8 +15,10 @@ func TestFind(t *testing.T) {
 		system, machine, own, other, ending string
 		text                                func(Plan) string
 	}{
-		{"linux", "etc/systemd/system", "home/me/.config/systemd/user", "home/you/.config/systemd/user", ".service", Plan.Unit},
-		{"darwin", "Library/LaunchDaemons", "Users/me/Library/LaunchAgents", "Users/you/Library/LaunchAgents", ".plist", Plan.PropertyList},
+		{"linux", "etc/systemd/system", "home/me/.config/systemd/user", "home/you/.config/systemd/user", ".service",
+			Plan.Unit},
+		{"darwin", "Library/LaunchDaemons", "Users/me/Library/LaunchAgents", "Users/you/Library/LaunchAgents", ".plist",
+			Plan.PropertyList},
 	} {
 		t.Run(tt.system, func(t *testing.T) {
 			root, err := filepath.EvalSymlinks(t.TempDir())
@@ -49,16 +51,20 @@ func TestFind(t *testing.T) {
 				want = append(want, p)
 			}
 			install(tt.machine, another, Plan{Name: "postern-another", Executable: another, Config: "/etc/postern/another.json"})
-			install(tt.machine, program, Plan{Name: DefaultName, Executable: program, Config: "/etc/postern/100%/connector.json"})
+			install(tt.machine, program,
+				Plan{Name: DefaultName, Executable: program, Config: "/etc/postern/100%/connector.json"})
 			install(tt.machine, linked, Plan{Name: "postern-rack", Executable: program, Config: "/etc/postern/rack.json"})
 			if tt.system == "linux" {
 				packages := "usr/lib/systemd/system"
-				install(packages, program, Plan{Name: "postern-packaged", Executable: program, Config: "/etc/postern/packaged.json"})
+				install(packages, program,
+					Plan{Name: "postern-packaged", Executable: program, Config: "/etc/postern/packaged.json"})
 				install(packages, program, Plan{Name: DefaultName, Config: "/etc/postern/hidden.json"})
 				want = want[:len(want)-1] // the unit in /etc replaces it
 			}
-			install(tt.own, program, Plan{Name: DefaultName, Executable: program, Config: `/home/me/$x "y"/connector.json`, User: true, Home: home})
-			install(tt.other, program, Plan{Name: DefaultName, Executable: program, Config: "/home/you/c.json", User: true, Home: you})
+			install(tt.own, program, Plan{Name: DefaultName, Executable: program, Config: `/home/me/$x "y"/connector.json`,
+				User: true, Home: home})
+			install(tt.other, program, Plan{Name: DefaultName, Executable: program, Config: "/home/you/c.json", User: true,
+				Home: you})
 			if got := findIn(places(tt.system, root, home)); !reflect.DeepEqual(got, want) {
 				t.Errorf("got %+v\nwant %+v", got, want)
 			}
@@ -90,7 +96,8 @@ func TestTwoServices(t *testing.T) {
 		}
 	}
 	for _, p := range []Plan{first, rack} {
-		if setting(p.Unit(), "WantedBy=") != "multi-user.target" || !strings.Contains(p.PropertyList(), "<key>RunAtLoad</key>\n\t<true/>") {
+		if setting(p.Unit(), "WantedBy=") != "multi-user.target" ||
+			!strings.Contains(p.PropertyList(), "<key>RunAtLoad</key>\n\t<true/>") {
 			t.Errorf("%s does not start at boot", p.Name)
 		}
 	}

@@ -32,7 +32,8 @@ type Manager interface {
 }
 
 // ErrNoManager means that the machine has no supported service manager.
-var ErrNoManager = errors.New("this machine has no supported service manager (systemd, launchd, Windows, OpenRC, …); in a container, use the container's restart policy")
+var ErrNoManager = errors.New("this machine has no supported service manager (systemd, launchd, Windows, OpenRC, …); " +
+	"in a container, use the container's restart policy")
 
 // New returns the manager of a service.
 func New(p Plan) (Manager, error) {

@@ -52,22 +52,26 @@ func (p Plan) check(system, temporary string) error {
 		}
 	}
 	if under(p.Executable, temporary) {
-		return fmt.Errorf("%s is in a temporary folder and would be deleted; move the program to a place like /usr/local/bin/connector, and run that", p.Executable)
+		return fmt.Errorf("%s is in a temporary folder and would be deleted; move the program to a place like "+
+			"/usr/local/bin/connector, and run that", p.Executable)
 	}
 	if system != "linux" || p.User {
 		return nil
 	}
 	for _, home := range []string{"/home", "/root", "/run/user"} {
 		if under(p.Executable, home) {
-			return fmt.Errorf("a system service cannot access home folders, and so not %s; run: sudo install %s /usr/local/bin/connector && sudo /usr/local/bin/connector service install", p.Executable, p.Executable)
+			return fmt.Errorf("a system service cannot access home folders, and so not %s; run: sudo install %s "+
+				"/usr/local/bin/connector && sudo /usr/local/bin/connector service install", p.Executable, p.Executable)
 		}
 	}
 	if strings.ContainsAny(p.Config, " :\"'\\") {
-		return fmt.Errorf("systemd cannot load %s; move it to a path without spaces, colons and quotes, like /etc/postern/connector.json", p.Config)
+		return fmt.Errorf("systemd cannot load %s; move it to a path without spaces, colons and quotes, like "+
+			"/etc/postern/connector.json", p.Config)
 	}
 	for _, key := range p.Keys {
 		if filepath.Dir(key) != filepath.Dir(p.Config) || strings.ContainsAny(key, " :\"'\\") {
-			return fmt.Errorf("api_key_file: a system service runs as an unprivileged user, which cannot read %s; move the file to %s, and use only its name in the configuration",
+			return fmt.Errorf("api_key_file: a system service runs as an unprivileged user, which cannot read %s; move the "+
+				"file to %s, and use only its name in the configuration",
 				key, filepath.Dir(p.Config))
 		}
 	}

@@ -25,9 +25,11 @@ func plan() Plan {
 
 func TestGolden(t *testing.T) {
 	user := plan()
-	user.User, user.Executable, user.Config, user.Home = true, `/home/me/my "tools"/50%/connector`, "/home/me/$x/connector.json", "/Users/me"
+	user.User, user.Executable, user.Config,
+		user.Home = true, `/home/me/my "tools"/50%/connector`, "/home/me/$x/connector.json", "/Users/me"
 	agent := user
-	agent.Executable, agent.Config = "/Users/me/bin/<connector>", "/Users/me/Library/Application Support/postern/connector.json"
+	agent.Executable, agent.Config = "/Users/me/bin/<connector>", "/Users/me/Library/Application "+
+		"Support/postern/connector.json"
 	daemon := agent
 	daemon.User, daemon.Account = false, "me"
 	named, namedAgent, packaged := plan(), agent, plan()
@@ -98,10 +100,12 @@ func TestCheck(t *testing.T) {
 		{"as it is", "linux", func(*Plan) {}, ""},
 		{"relative", "linux", func(p *Plan) { p.Config = "connector.json" }, "must be absolute"},
 		{"temporary", "linux", func(p *Plan) { p.Executable = "/tmp/go-build1/connector" }, "is in a temporary folder"},
-		{"at home", "linux", func(p *Plan) { p.Executable = "/home/me/connector" }, "sudo install /home/me/connector /usr/local/bin/connector"},
+		{"at home", "linux", func(p *Plan) { p.Executable = "/home/me/connector" },
+			"sudo install /home/me/connector /usr/local/bin/connector"},
 		{"at home, of the user", "linux", func(p *Plan) { p.Executable, p.User = "/home/me/connector", true }, ""},
 		{"at home, elsewhere", "darwin", func(p *Plan) { p.Executable = "/home/me/connector" }, ""},
-		{"spaces", "linux", func(p *Plan) { p.Config = "/etc/my files/c.json"; p.Keys = nil }, "like /etc/postern/connector.json"},
+		{"spaces", "linux", func(p *Plan) { p.Config = "/etc/my files/c.json"; p.Keys = nil },
+			"like /etc/postern/connector.json"},
 		{"a key elsewhere", "linux", func(p *Plan) { p.Keys = []string{"/root/key"} }, "move the file to /etc/postern"},
 		{"a template", "linux", func(p *Plan) { p.Config = "/etc/{{Name}}.json" }, "move the file"},
 		{"no name", "linux", func(p *Plan) { p.Name = "" }, "is not a valid service name"},
@@ -134,7 +138,8 @@ func TestLogCommand(t *testing.T) {
 			t.Errorf("%s: %s", system, got)
 		}
 	}
-	if got := strings.Join(plan().logCommand("linux", "7", false), " "); got != "journalctl --no-pager --output=cat --unit=postern-connector --lines=7" {
+	if got := strings.Join(plan().logCommand("linux", "7", false),
+		" "); got != "journalctl --no-pager --output=cat --unit=postern-connector --lines=7" {
 		t.Errorf("of the machine: %s", got)
 	}
 }

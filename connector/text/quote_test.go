@@ -8,7 +8,8 @@ import (
 func TestShellQuote(t *testing.T) {
 	t.Parallel()
 	for _, s := range []string{
-		"qwen3", "org/model:7b@x+y-z_1.5", "-rf", "it's", `say "hi"`, "$(touch /tmp/x)", "`id`", "${HOME}", `back\slash`, `trailing\`,
+		"qwen3", "org/model:7b@x+y-z_1.5", "-rf", "it's", `say "hi"`, "$(touch /tmp/x)", "`id`", "${HOME}", `back\slash`,
+		`trailing\`,
 		"two words", "two\nlines", "tab\there", "bell\a", "é ☃ 😀", "bad\xffutf8", "'''", `"""`,
 		"a;b", "a&b", "a|b", "a>b", "#comment", "~", "*", "!history", "%s%d", "",
 	} {

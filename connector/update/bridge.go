@@ -75,7 +75,8 @@ func (b *bridge) start(program, config string) error {
 		return err
 	}
 	defer log.Close()
-	command := exec.Command(program, "run", UntilReplaced, "--socket", b.socket(), "--log-format", "text", "--drain-timeout", bridgeDrain.String())
+	command := exec.Command(program, "run", UntilReplaced, "--socket", b.socket(), "--log-format", "text",
+		"--drain-timeout", bridgeDrain.String())
 	if config != "" {
 		command.Args = append(command.Args, "--config", config)
 	}

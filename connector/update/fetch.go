@@ -52,7 +52,8 @@ func fetch(ctx context.Context, o link.Offer, path string, progress Progress) er
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("downloading %s: status %d; check that this machine can open the gateway's console", o.URL, response.StatusCode)
+		return fmt.Errorf("downloading %s: status %d; check that this machine can open the gateway's console", o.URL,
+			response.StatusCode)
 	}
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -64,11 +65,13 @@ func fetch(ctx context.Context, o link.Offer, path string, progress Progress) er
 	n, err := io.Copy(io.MultiWriter(file, hash, counted), io.LimitReader(response.Body, o.Size+1))
 	switch {
 	case n > o.Size:
-		return fmt.Errorf("downloading %s: it is larger than the %d bytes that the gateway announced; run this again", o.URL, o.Size)
+		return fmt.Errorf("downloading %s: it is larger than the %d bytes that the gateway announced; run this again",
+			o.URL, o.Size)
 	case err != nil || n < o.Size:
 		return fmt.Errorf("downloading %s: it ended after %d of %d bytes (%w); run this again", o.URL, n, o.Size, orEOF(err))
 	case !strings.EqualFold(hex.EncodeToString(hash.Sum(nil)), o.SHA256):
-		return fmt.Errorf("downloading %s: its SHA-256 is not the one that the gateway announced through the tunnel; run this again, or find out what is between this machine and the gateway", o.URL)
+		return fmt.Errorf("downloading %s: its SHA-256 is not the one that the gateway announced through the tunnel; run "+
+			"this again, or find out what is between this machine and the gateway", o.URL)
 	}
 	return file.Close()
 }

@@ -147,7 +147,8 @@ func (u *Update) bridgeFor(ctx context.Context, s Service) *bridge {
 	}
 	b, err := u.startBridge(ctx, string(u.Program), s.Config)
 	if err != nil {
-		u.Report("The service %s still runs the old version, as the new one does not connect with %s: %v. Restart the service yourself.", s.Name, s.Config, err)
+		u.Report("The service %s still runs the old version, as the new one does not connect with %s: %v. Restart the "+
+			"service yourself.", s.Name, s.Config, err)
 		return nil
 	}
 	return b

@@ -59,15 +59,19 @@ func newMachine(t *testing.T, program string) *machine {
 		t.Fatal(err)
 	}
 	m.archive = packed(t, map[string]string{"LICENSE": "free", "connector": program})
-	gateway := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(m.archive) }))
+	gateway := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write(m.archive)
+	}))
 	t.Cleanup(gateway.Close)
 	sum := sha256.Sum256(m.archive)
 	m.update = &Update{
 		Program: Program(path), Version: "0.9.0", Config: "/c.json", Timeout: time.Minute,
-		Offer:    &link.Offer{Version: "0.9.1", URL: gateway.URL, Size: int64(len(m.archive)), SHA256: hex.EncodeToString(sum[:])},
-		Services: []Service{{Plan: service.Plan{Name: "postern-connector", Config: "/c.json"}, Restart: m.restart, Socket: "service"}},
-		Look:     m.look,
-		Report:   func(format string, values ...any) { m.lines = append(m.lines, fmt.Sprintf(format, values...)) },
+		Offer: &link.Offer{Version: "0.9.1", URL: gateway.URL, Size: int64(len(m.archive)),
+			SHA256: hex.EncodeToString(sum[:])},
+		Services: []Service{{Plan: service.Plan{Name: "postern-connector", Config: "/c.json"}, Restart: m.restart,
+			Socket: "service"}},
+		Look:   m.look,
+		Report: func(format string, values ...any) { m.lines = append(m.lines, fmt.Sprintf(format, values...)) },
 	}
 	return m
 }
@@ -79,7 +83,8 @@ func packed(t *testing.T, files map[string]string) []byte {
 	zipped := gzip.NewWriter(&b)
 	archive := tar.NewWriter(zipped)
 	for name, content := range files {
-		if err := archive.WriteHeader(&tar.Header{Name: name, Size: int64(len(content)), Mode: 0o755, Typeflag: tar.TypeReg}); err != nil {
+		if err := archive.WriteHeader(&tar.Header{Name: name, Size: int64(len(content)), Mode: 0o755,
+			Typeflag: tar.TypeReg}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := archive.Write([]byte(content)); err != nil {
@@ -149,7 +154,8 @@ func TestUpdate(t *testing.T) {
 	if m.restarts != 1 {
 		t.Errorf("%d restarts", m.restarts)
 	}
-	if got := strings.Join(m.lines, "\n"); !strings.Contains(got, "Version 0.9.1 connects") || !strings.Contains(got, "The service postern-connector runs it.") {
+	if got := strings.Join(m.lines, "\n"); !strings.Contains(got, "Version 0.9.1 connects") ||
+		!strings.Contains(got, "The service postern-connector runs it.") {
 		t.Errorf("it reports %s", got)
 	}
 }
@@ -159,7 +165,8 @@ func TestUpdate(t *testing.T) {
 func TestSeveralServices(t *testing.T) {
 	m := newMachine(t, works)
 	for _, name := range []string{"rack", "refused"} {
-		m.update.Services = append([]Service{{Plan: service.Plan{Name: name, Config: "/" + name + ".json"}, Restart: m.restart, Socket: "service"}}, m.update.Services...)
+		m.update.Services = append([]Service{{Plan: service.Plan{Name: name, Config: "/" + name + ".json"},
+			Restart: m.restart, Socket: "service"}}, m.update.Services...)
 	}
 	if err := m.update.Run(t.Context()); err != nil {
 		t.Fatal(err)
@@ -172,7 +179,8 @@ func TestSeveralServices(t *testing.T) {
 	if first, rest, _ := strings.Cut(got, "The service "); !strings.HasPrefix(rest, "postern-connector") {
 		t.Errorf("the service that the first bridge is of comes later: %s%s", first, rest)
 	}
-	for _, want := range []string{"The service postern-connector runs it.", "The service rack runs it.", "The service refused still runs the old version", "Error: refused"} {
+	for _, want := range []string{"The service postern-connector runs it.", "The service rack runs it.",
+		"The service refused still runs the old version", "Error: refused"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("it does not report %q:\n%s", want, got)
 		}
@@ -230,15 +238,19 @@ func TestBadOffers(t *testing.T) {
 		change  func(*machine)
 		want    string
 	}{
-		"does not start":   {"#!/no/such/shell\n", func(*machine) {}, "it does not start"},
-		"crashes":          {crashes, func(*machine) {}, "(exit status 7): Error: the illegal instruction"},
-		"does not connect": {hangs, func(m *machine) { m.update.Timeout = 300 * time.Millisecond }, "its tunnel is still down after 300ms"},
-		"another hash":     {works, func(m *machine) { m.update.Offer.SHA256 = strings.Repeat("0", 64) }, "its SHA-256 is not the one"},
-		"truncated":        {works, func(m *machine) { m.archive = m.archive[:100] }, "it ended after 100 of"},
-		"too large":        {works, func(m *machine) { m.archive = append(m.archive, 0) }, "it is larger than"},
-		"no server":        {works, func(m *machine) { m.update.Offer.URL = "http://127.0.0.1:1/a" }, "downloading the connector"},
-		"no archive":       {works, func(m *machine) { m.offer([]byte("<html>not found</html>")) }, "unpacking the connector: gzip: invalid header"},
-		"no program":       {works, func(m *machine) { m.offer(packed(t, map[string]string{"x/connector": ""})) }, "the archive has no connector"},
+		"does not start": {"#!/no/such/shell\n", func(*machine) {}, "it does not start"},
+		"crashes":        {crashes, func(*machine) {}, "(exit status 7): Error: the illegal instruction"},
+		"does not connect": {hangs, func(m *machine) { m.update.Timeout = 300 * time.Millisecond },
+			"its tunnel is still down after 300ms"},
+		"another hash": {works, func(m *machine) { m.update.Offer.SHA256 = strings.Repeat("0", 64) },
+			"its SHA-256 is not the one"},
+		"truncated": {works, func(m *machine) { m.archive = m.archive[:100] }, "it ended after 100 of"},
+		"too large": {works, func(m *machine) { m.archive = append(m.archive, 0) }, "it is larger than"},
+		"no server": {works, func(m *machine) { m.update.Offer.URL = "http://127.0.0.1:1/a" }, "downloading the connector"},
+		"no archive": {works, func(m *machine) { m.offer([]byte("<html>not found</html>")) },
+			"unpacking the connector: gzip: invalid header"},
+		"no program": {works, func(m *machine) { m.offer(packed(t, map[string]string{"x/connector": ""})) },
+			"the archive has no connector"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newMachine(t, tt.program)
@@ -270,7 +282,8 @@ func TestServiceFails(t *testing.T) {
 		return restart != 1
 	}
 	err := m.update.Run(t.Context())
-	if err == nil || !strings.Contains(err.Error(), "version 0.9.0 is back: the service postern-connector did not come up again: no tunnel after 1s: waiting") {
+	if err == nil || !strings.Contains(err.Error(),
+		"version 0.9.0 is back: the service postern-connector did not come up again: no tunnel after 1s: waiting") {
 		t.Errorf("error %v", err)
 	}
 	if m.restarts != 2 {
@@ -335,7 +348,8 @@ func TestRedirects(t *testing.T) {
 		offer := link.Offer{URL: gateway.URL, Size: int64(len(archive)), SHA256: hex.EncodeToString(sum[:])}
 		err := fetch(t.Context(), offer, filepath.Join(t.TempDir(), "archive"), nil)
 		gateway.Close()
-		if want == "" && (err != nil || requests.Load() != 1) || want != "" && (err == nil || !strings.Contains(err.Error(), want) || requests.Load() != 0) {
+		if want == "" && (err != nil || requests.Load() != 1) ||
+			want != "" && (err == nil || !strings.Contains(err.Error(), want) || requests.Load() != 0) {
 			t.Errorf("a redirect to %q: %d requests, %v", to, requests.Load(), err)
 		}
 	}

@@ -69,7 +69,9 @@ func TestAnswers(t *testing.T) {
 		{"extensions", "POST", chunked + "3;a=b;c=\"d\"\r\nabc\r\n1;\r\nd\r\n0;e\r\n\r\n", "abcd"},
 		{"padded sizes", "POST", chunked + "3  \r\nabc\r\n0 \r\n\r\n", "abc"},
 		{"trailer", "POST", chunked + "3\r\nabc\r\n0\r\nA: b\r\nC: d\r\n\r\n", "abc"},
-		{"stream that says its end", "POST", "HTTP/1.0 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: 1\n\ndata: [DONE]\n\n", "data: 1\n\ndata: [DONE]\n\n"},
+		{"stream that says its end", "POST",
+			"HTTP/1.0 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: 1\n\ndata: [DONE]\n\n",
+			"data: 1\n\ndata: [DONE]\n\n"},
 		{"says close", "POST", okay + "Connection: Close\r\nContent-Length: 3\r\n\r\nabc", "abc"},
 		{"says close among others", "POST", okay + "Connection: keep-alive, close\r\nContent-Length: 3\r\n\r\nabc", "abc"},
 		{"old", "POST", "HTTP/1.0 200 OK\r\nContent-Length: 3\r\n\r\nabc", "abc"},
@@ -83,13 +85,15 @@ func TestAnswers(t *testing.T) {
 		{"no content", "POST", "HTTP/1.1 204 No Content\r\n\r\n", ""},
 		{"not modified", "GET", "HTTP/1.1 304 Not Modified\r\nContent-Length: 9\r\n\r\n", ""},
 		{"no content, yet some", "POST", "HTTP/1.1 204 No Content\r\n\r\nabc", ""},
-		{"informational", "POST", "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Hints\r\nA: b\r\n\r\n" + okay + "Content-Length: 3\r\n\r\nabc", "abc"},
+		{"informational", "POST", "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Hints\r\nA: b\r\n\r\n" + okay +
+			"Content-Length: 3\r\n\r\nabc", "abc"},
 		{"LF alone", "POST", "HTTP/1.1 200 OK\nContent-Length: 3\n\nabc", "abc"},
 		{"LF among CRLF", "POST", okay + "A: b\nContent-Length: 3\r\n\r\nabc", "abc"},
 		{"a space after a name", "POST", okay + "A : b\r\nContent-Length: 3\r\n\r\nabc", "abc"},
 		{"a folded line", "POST", okay + "B: b\r\n c\r\nContent-Length: 3\r\n\r\nabc", "abc"},
 		{"equal lengths", "POST", okay + "Content-Length: 3\r\nContent-Length: 3\r\n\r\nabc", "abc"},
-		{"length and chunks", "POST", okay + "Content-Length: 9\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n", "abc"},
+		{"length and chunks", "POST",
+			okay + "Content-Length: 9\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n", "abc"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			end := io.Reader(silence{})
@@ -115,7 +119,8 @@ func TestAnswers(t *testing.T) {
 
 func TestMalformedAnswers(t *testing.T) {
 	for _, answer := range []string{
-		"HTTP/2 200\r\n\r\n", "HTTP/2.0 200 OK\r\n\r\n", "HTTP/0.9 200 OK\r\n\r\n", "ICY 200 OK\r\n\r\n", "<html>\r\n\r\n", "SSH-2.0-x\r\n\r\n",
+		"HTTP/2 200\r\n\r\n", "HTTP/2.0 200 OK\r\n\r\n", "HTTP/0.9 200 OK\r\n\r\n", "ICY 200 OK\r\n\r\n", "<html>\r\n\r\n",
+		"SSH-2.0-x\r\n\r\n",
 		"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n",
 		okay + "Content-Length: 3\r\nContent-Length: 4\r\n\r\nabcd",
 		okay + "Content-Length: 3, 3\r\n\r\nabc",
@@ -170,8 +175,10 @@ func TestAnswersAreNotLogged(t *testing.T) {
 	defer log.SetOutput(log.Writer())
 	log.SetOutput(&text)
 	for _, answer := range []string{
-		"SECRET\r\n\r\n", "HTTP/1.1 SECRET\r\n\r\n", "SECRET/1.1 200 OK\r\n\r\n", okay + "SECRET\r\n\r\n", okay + "SECRET : x\r\n\r\n",
-		okay + "Content-Length: SECRET\r\n\r\n", okay + "Content-Length: 1\r\nContent-Length: SECRET\r\n\r\n", okay + "Transfer-Encoding: SECRET\r\n\r\n",
+		"SECRET\r\n\r\n", "HTTP/1.1 SECRET\r\n\r\n", "SECRET/1.1 200 OK\r\n\r\n", okay + "SECRET\r\n\r\n",
+		okay + "SECRET : x\r\n\r\n",
+		okay + "Content-Length: SECRET\r\n\r\n", okay + "Content-Length: 1\r\nContent-Length: SECRET\r\n\r\n",
+		okay + "Transfer-Encoding: SECRET\r\n\r\n",
 		chunked + "SECRET\r\n", chunked + "1\r\naSECRET", chunked + "0\r\nSECRET\r\n\r\n",
 		okay + "Content-Length: 2\r\n\r\nokSECRET", "HTTP/1.1 204 No Content\r\n\r\nSECRET",
 	} {
@@ -195,7 +202,8 @@ func TestServerSpeaksFirst(t *testing.T) {
 		io.WriteString(conn, "SSH-2.0-OpenSSH_9.2\r\n")
 		io.Copy(io.Discard, in)
 	})
-	if w := ask(t.Context(), proxyTo(t, address, nil), strings.Repeat("x", 1<<20)); w.aborted != link.CodeUpstreamMalformed {
+	if w := ask(t.Context(), proxyTo(t, address, nil),
+		strings.Repeat("x", 1<<20)); w.aborted != link.CodeUpstreamMalformed {
 		t.Errorf("aborted %v", w.aborted)
 	}
 }
@@ -392,7 +400,8 @@ func TestNoPortWaits(t *testing.T) {
 // Some versions of net/textproto do not quote a malformed line.
 func TestHeaderLinesAreNotShown(t *testing.T) {
 	x := &exchange{left: 1}
-	if err := x.cause(textproto.ProtocolError("malformed MIME header line: SECRET")); strings.Contains(err.Error(), "SECRET") {
+	if err := x.cause(textproto.ProtocolError("malformed MIME header line: SECRET")); strings.Contains(err.Error(),
+		"SECRET") {
 		t.Error(err)
 	}
 }

@@ -56,8 +56,10 @@ func TestInspect(t *testing.T) {
 		want   link.UpstreamReport
 	}{
 		{"models", 200, `{"data": [{"id": "x"}, {"id": ""}]}`, box(true, "x")},
-		{"llama.cpp, which answers to any name", 200, `{"data": [{"id": "/m/x.gguf", "owned_by": "llamacpp"}]}`, link.UpstreamReport{Name: "box", Reachable: true, Models: []string{"/m/x.gguf"}, Open: true}},
-		{"llama.cpp as a router", 200, `{"data": [{"id": "x", "owned_by": "llamacpp", "status": {"value": "loaded"}}]}`, box(true, "x")},
+		{"llama.cpp, which answers to any name", 200, `{"data": [{"id": "/m/x.gguf", "owned_by": "llamacpp"}]}`,
+			link.UpstreamReport{Name: "box", Reachable: true, Models: []string{"/m/x.gguf"}, Open: true}},
+		{"llama.cpp as a router", 200, `{"data": [{"id": "x", "owned_by": "llamacpp", "status": {"value": "loaded"}}]}`,
+			box(true, "x")},
 		{"no API there", 404, `no`, box(true)},
 		{"loading", 503, `{}`, box(true)},
 		{"a page", 200, `<html>`, box(true)},
@@ -131,7 +133,8 @@ func TestAnswerEndsThePause(t *testing.T) {
 	u, p := upstreamAt(t, url), NewProber(quiet)
 	p.note(u, box(false), ErrNotConnected)
 	changed := p.Changed()
-	NewProxy(Set{"box": u}, Options{Logger: quiet, Prober: p}).ServeHTTP(&recorder{}, tunnelRequest(t.Context(), "POST", "/v1/embeddings", "{}"))
+	NewProxy(Set{"box": u}, Options{Logger: quiet, Prober: p}).ServeHTTP(&recorder{},
+		tunnelRequest(t.Context(), "POST", "/v1/embeddings", "{}"))
 	<-changed
 	if state, _ := u.State(); state != StateReachable || <-u.health.doubts != 0 {
 		t.Errorf("after an answer the server is %s", state)

@@ -29,7 +29,8 @@ func TestPayloadReadsEverySize(t *testing.T) {
 
 func TestPayloadReadError(t *testing.T) {
 	failure := errors.New("reset")
-	if _, err := readPayload(nil, io.MultiReader(strings.NewReader("half"), iotest.ErrReader(failure)), 8); err != failure {
+	if _, err := readPayload(nil, io.MultiReader(strings.NewReader("half"), iotest.ErrReader(failure)),
+		8); err != failure {
 		t.Errorf("got %v", err)
 	}
 }

@@ -130,7 +130,8 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, u *Server, done *R
 			return link.CodeUnknownBlock // the gateway sends it again
 		}
 		if code != link.CodeCancelled {
-			p.refusals.Log(p.options.Logger, slog.LevelWarn, u.Name, time.Now(), "refusing a request", "upstream", u.Name, "error", err)
+			p.refusals.Log(p.options.Logger, slog.LevelWarn, u.Name, time.Now(), "refusing a request", "upstream", u.Name,
+				"error", err)
 		}
 		return code
 	}

@@ -34,7 +34,8 @@ func TestProxyUpstreamDown(t *testing.T) {
 	}
 	listener.Close() // the port is closed now
 	w := &recorder{}
-	proxyTo(t, "http://"+listener.Addr().String(), nil).ServeHTTP(w, tunnelRequest(t.Context(), "POST", "/v1/embeddings", "{}"))
+	proxyTo(t, "http://"+listener.Addr().String(), nil).ServeHTTP(w,
+		tunnelRequest(t.Context(), "POST", "/v1/embeddings", "{}"))
 	if w.aborted != link.CodeUpstreamDown || w.status != 0 {
 		t.Errorf("status %d, aborted %v", w.status, w.aborted)
 	}
@@ -133,7 +134,8 @@ func TestProxyNeverRepeats(t *testing.T) {
 						}
 						end(conn.(*net.TCPConn))
 					})
-					if w := ask(t.Context(), proxyTo(t, address, nil), strings.Repeat("x", size)); w.aborted != link.CodeUpstreamReset || w.status != 0 {
+					if w := ask(t.Context(), proxyTo(t, address, nil),
+						strings.Repeat("x", size)); w.aborted != link.CodeUpstreamReset || w.status != 0 {
 						t.Errorf("status %d, aborted %v", w.status, w.aborted)
 					}
 					if begun.Load() != 1 || conns.Load() != 1 {
@@ -208,7 +210,8 @@ func TestKeyFileErrors(t *testing.T) {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	}
-	if _, err := openKeyFile("/none", time.Now, quiet); err == nil || err.Error() != "open /none: no such file or directory" {
+	if _, err := openKeyFile("/none", time.Now, quiet); err == nil ||
+		err.Error() != "open /none: no such file or directory" {
 		t.Errorf("got %v", err)
 	}
 }

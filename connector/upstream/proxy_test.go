@@ -85,7 +85,8 @@ func baseURL(address string) *url.URL {
 
 // tunnelRequest is a request as it comes out of the tunnel.
 func tunnelRequest(ctx context.Context, method, target, body string) *http.Request {
-	r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(method + " " + target + " HTTP/1.1\r\nHost: box\r\n\r\n")))
+	r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(method + " " + target +
+		" HTTP/1.1\r\nHost: box\r\n\r\n")))
 	if err != nil {
 		panic(err)
 	}
@@ -111,11 +112,16 @@ func TestProxyRequestHeaders(t *testing.T) {
 	r := tunnelRequest(t.Context(), "POST", "/v1/chat/completions?beta=true", `{"model":"x"}`)
 	for name, value := range map[string]string{
 		"Content-Type": "application/json", "Traceparent": "00-1-2-3", "User-Agent": "openai", "Accept": "*/*",
-		"Authorization": "Bearer sk-svc-client", "X-Api-Key": "sk-svc-client", "Cookie": "a=b", "Origin": "https://evil", "Referer": "https://evil/x",
-		"Accept-Encoding": "gzip, br", "Connection": "close, X-Private , upgrade", "X-Private": "1", "Upgrade": "websocket", "Keep-Alive": "1",
-		"Proxy-Authorization": "x", "Te": "trailers", "Transfer-Encoding": "chunked", "Trailer": "x", "Content-Length": "999", "Expect": "100-continue",
-		"X-Original-Url": "/admin", "X-Rewrite-Url": "/admin", "X-Http-Method-Override": "DELETE", "X-Unknown": "1", "Tracestate": "a=b",
-		"X-Forwarded-For": "1.2.3.4", "X-Forwarded-Host": "evil", "Forwarded": "for=1", "Via": "1.1 x", "X-Real-Ip": "1.2.3.4",
+		"Authorization": "Bearer sk-svc-client", "X-Api-Key": "sk-svc-client", "Cookie": "a=b", "Origin": "https://evil",
+		"Referer":         "https://evil/x",
+		"Accept-Encoding": "gzip, br", "Connection": "close, X-Private , upgrade", "X-Private": "1", "Upgrade": "websocket",
+		"Keep-Alive":          "1",
+		"Proxy-Authorization": "x", "Te": "trailers", "Transfer-Encoding": "chunked", "Trailer": "x",
+		"Content-Length": "999", "Expect": "100-continue",
+		"X-Original-Url": "/admin", "X-Rewrite-Url": "/admin", "X-Http-Method-Override": "DELETE", "X-Unknown": "1",
+		"Tracestate":      "a=b",
+		"X-Forwarded-For": "1.2.3.4", "X-Forwarded-Host": "evil", "Forwarded": "for=1", "Via": "1.1 x",
+		"X-Real-Ip": "1.2.3.4",
 	} {
 		r.Header.Set(name, value)
 	}
@@ -125,13 +131,15 @@ func TestProxyRequestHeaders(t *testing.T) {
 		t.Fatalf("status %d, aborted %v", w.status, w.aborted)
 	}
 	want := http.Header{
-		"Content-Type": {"application/json"}, "Traceparent": {"00-1-2-3"}, "Tracestate": {"a=b"}, "User-Agent": {"openai"}, "Accept": {"*/*"},
+		"Content-Type": {"application/json"}, "Traceparent": {"00-1-2-3"}, "Tracestate": {"a=b"}, "User-Agent": {"openai"},
+		"Accept":          {"*/*"},
 		"Accept-Encoding": {"identity"}, "Content-Length": {"13"}, "Connection": {"close"},
 	}
 	if !reflect.DeepEqual(got.Header, want) {
 		t.Errorf("upstream got %v\nwant %v", got.Header, want)
 	}
-	if got.Host != strings.TrimPrefix(server.URL, "http://") || got.RequestURI != "/v1/chat/completions?beta=true" || string(gotBody) != `{"model":"x"}` {
+	if got.Host != strings.TrimPrefix(server.URL, "http://") || got.RequestURI != "/v1/chat/completions?beta=true" ||
+		string(gotBody) != `{"model":"x"}` {
 		t.Errorf("upstream got Host %s, URI %s, body %q", got.Host, got.RequestURI, gotBody)
 	}
 }
@@ -144,8 +152,10 @@ func TestProxyAnswerHeaders(t *testing.T) {
 		io.WriteString(conn, "HTTP/1.1 307 Temporary Redirect\r\nContent-Length: 5\r\n")
 		for name, value := range map[string]string{
 			"Content-Type": "application/json", "X-Custom": "1", "Retry-After": "3", "Date": "Thu, 26 Nov 2026 00:00:00 GMT",
-			"Server": "uvicorn", "Access-Control-Allow-Origin": "*", "Access-Control-Allow-Credentials": "true", "X-Accel-Buffering": "no",
-			"Set-Cookie": "a=b", "Alt-Svc": "h3", "Keep-Alive": "timeout=5", "Connection": "keep-alive, X-Hop", "X-Hop": "1", "Trailer": "X-T", "Location": "http://10.0.0.5/v1/x",
+			"Server": "uvicorn", "Access-Control-Allow-Origin": "*", "Access-Control-Allow-Credentials": "true",
+			"X-Accel-Buffering": "no",
+			"Set-Cookie":        "a=b", "Alt-Svc": "h3", "Keep-Alive": "timeout=5", "Connection": "keep-alive, X-Hop",
+			"X-Hop": "1", "Trailer": "X-T", "Location": "http://10.0.0.5/v1/x",
 		} {
 			io.WriteString(conn, name+": "+value+"\r\n")
 		}
@@ -153,7 +163,8 @@ func TestProxyAnswerHeaders(t *testing.T) {
 	})
 	w := &recorder{}
 	proxyTo(t, address, nil).ServeHTTP(w, tunnelRequest(t.Context(), "GET", "/v1/models", ""))
-	want := http.Header{"Content-Type": {"application/json"}, "Content-Length": {"5"}, "X-Custom": {"1"}, "Retry-After": {"3"}}
+	want := http.Header{"Content-Type": {"application/json"}, "Content-Length": {"5"}, "X-Custom": {"1"},
+		"Retry-After": {"3"}}
 	if !reflect.DeepEqual(w.header, want) || w.status != http.StatusTemporaryRedirect || w.body() != "moved" {
 		t.Errorf("got %d %v %q\nwant %v", w.status, w.header, w.body(), want)
 	}
@@ -165,8 +176,10 @@ func TestProxyRefuses(t *testing.T) {
 	p := proxyTo(t, server.URL, nil)
 	p.Upstreams()["box"].allow = patterns(t, "GET /v1/models/*", "GET /v1/a*")
 	for _, target := range []string{
-		"/", "/v1", "/v1/", "/api/tags", "/v1x/models", "/V1/models", "/v1/../api/tags", "/v1/./models", "/v1//models", "//v1/models", "/v1/models/",
-		"/v1/%2e%2e/api/tags", "/v1/..%2fapi/tags", "/v1/a%2fb", "/v1/a%5cb", `/v1/a\..\..\api`, "/v1/a%00", "/v1/a%20b", "/v1/%6dodels", "/v1/a%3fb", "/v1/%c3%a9",
+		"/", "/v1", "/v1/", "/api/tags", "/v1x/models", "/V1/models", "/v1/../api/tags", "/v1/./models", "/v1//models",
+		"//v1/models", "/v1/models/",
+		"/v1/%2e%2e/api/tags", "/v1/..%2fapi/tags", "/v1/a%2fb", "/v1/a%5cb", `/v1/a\..\..\api`, "/v1/a%00", "/v1/a%20b",
+		"/v1/%6dodels", "/v1/a%3fb", "/v1/%c3%a9",
 		"http://box/v1/models", "http://evil/v1/models", "/v1/..;/api", "*",
 		"/v1/files", "/v1/Models", "/v1/modelsx", "/v1/chat/completions",
 	} {
@@ -176,7 +189,8 @@ func TestProxyRefuses(t *testing.T) {
 			t.Fatalf("%s: aborted %v, upstream asked: %v", target, w.aborted, asked)
 		}
 	}
-	for _, method := range []string{"CONNECT", "TRACE", "OPTIONS", "PROPFIND", "HEAD", "POST", "PUT", "PATCH", "DELETE", "get"} {
+	for _, method := range []string{"CONNECT", "TRACE", "OPTIONS", "PROPFIND", "HEAD", "POST", "PUT", "PATCH",
+		"DELETE", "get"} {
 		w := &recorder{}
 		r := tunnelRequest(t.Context(), "GET", "/v1/models", "")
 		r.Method = method
@@ -220,11 +234,14 @@ func TestProxyUpstreamKey(t *testing.T) {
 	var clock atomic.Int64
 	var logged bytes.Buffer
 	write("first\n", time.Hour)
-	key, err := openKeyFile(path, func() time.Time { return time.Unix(clock.Load(), 0) }, slog.New(slog.NewTextHandler(&logged, nil)))
+	key, err := openKeyFile(path, func() time.Time { return time.Unix(clock.Load(), 0) },
+		slog.New(slog.NewTextHandler(&logged, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := serveBox(t, func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.Header.Get("Authorization")) })
+	server := serveBox(t, func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, r.Header.Get("Authorization"))
+	})
 	p := proxyTo(t, server.URL, key)
 	ask := func() string {
 		w := &recorder{}

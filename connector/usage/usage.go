@@ -25,7 +25,8 @@ func Flag(command *cobra.Command, err error) error {
 			names = append(names, f.Name)
 		}
 	})
-	if similar := text.Similar(unknown.GetSpecifiedName(), names); similar != "" && unknown.GetSpecifiedShortnames() == "" {
+	if similar := text.Similar(unknown.GetSpecifiedName(), names); similar != "" &&
+		unknown.GetSpecifiedShortnames() == "" {
 		return fmt.Errorf("%w; did you mean --%s?", err, similar)
 	}
 	return fmt.Errorf("%w; see `%s --help`", err, command.CommandPath())
@@ -43,5 +44,6 @@ func Command(group *cobra.Command, name string) error {
 	if similar := text.Similar(name, known); similar != "" {
 		return fmt.Errorf("%q is not a command of `%s`; did you mean %q?", name, group.CommandPath(), similar)
 	}
-	return fmt.Errorf("%q is not a command of `%s`; the commands are: %s", name, group.CommandPath(), strings.Join(names, ", "))
+	return fmt.Errorf("%q is not a command of `%s`; the commands are: %s", name, group.CommandPath(),
+		strings.Join(names, ", "))
 }

@@ -91,7 +91,9 @@ func TestEndlessAnswers(t *testing.T) {
 		"header":        {head, "A: " + text + "\r\n"},
 		"informational": {"", "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n"},
 		"error":         {"HTTP/1.1 500 Oh\r\n" + object + `{"error":{"message":"`, text},
-		"call":          {head + stream, `data: {"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"c","type":"function","function":{"name":"f","arguments":"` + text + `"}}]}}]}` + "\n\n"},
+		"call": {head + stream,
+			`data: {"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"c","type":"function",` +
+				`"function":{"name":"f","arguments":"` + text + `"}}]}}]}` + "\n\n"},
 	} {
 		g.models = append(g.models, model)
 		g.endless(model, says[0], says[1])
@@ -165,7 +167,8 @@ func (g *target) attack(t *testing.T, name string) (stop func() string) {
 		t.Fatal(err)
 	}
 	p := g.StartProcess(t, "attacker", command)
-	order := map[string]any{"Attack": name, "UDP": g.UDP, "URL": g.URL, "Key": g.key, "Tokens": g.tokens, "Models": g.models}
+	order := map[string]any{"Attack": name, "UDP": g.UDP, "URL": g.URL, "Key": g.key, "Tokens": g.tokens,
+		"Models": g.models}
 	if err := json.NewEncoder(in).Encode(order); err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +192,8 @@ type siege struct {
 
 // siege attacks the gateway for a time, or longer until honest clients, who ask one
 // after the other, were served. Halfway it calls another function.
-func (g *target) siege(t *testing.T, attack string, lasts time.Duration, ask func(model string) error, halfway func()) *siege {
+func (g *target) siege(t *testing.T, attack string, lasts time.Duration, ask func(model string) error,
+	halfway func()) *siege {
 	t.Helper()
 	s := &siege{highest: rss(t, g.Process), served: map[string][]time.Duration{}}
 	models := []string{link.TransportQUIC, link.TransportWebSocket}
@@ -256,7 +260,8 @@ func (g *target) endure(t *testing.T, attack string) {
 		}
 		return err
 	}, func() { g.welcome(t.Context(), t) })
-	t.Logf("%s: from %d to at most %d MiB; honest requests: %d over QUIC, %d over WebSocket, %d sent again", s.story, before>>20, s.highest>>20,
+	t.Logf("%s: from %d to at most %d MiB; honest requests: %d over QUIC, %d over WebSocket, %d sent again", s.story,
+		before>>20, s.highest>>20,
 		len(s.served[link.TransportQUIC]), len(s.served[link.TransportWebSocket]), again.Load())
 	if s.highest > bound {
 		t.Errorf("the gateway had %d MiB, more than %d", s.highest>>20, bound>>20)

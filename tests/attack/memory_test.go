@@ -80,7 +80,8 @@ func (g *target) pace(t *testing.T) time.Duration {
 // takes its time, and large, whose answers are.
 func (g *target) bulk(t *testing.T) {
 	t.Helper()
-	large := `{"id":"x","object":"chat.completion","created":1,"model":"large","choices":[{"index":0,"message":{"role":"assistant","content":"` +
+	large := `{"id":"x","object":"chat.completion","created":1,"model":"large","choices":[{"index":0,` +
+		`"message":{"role":"assistant","content":"` +
 		strings.Repeat("x", 20<<20) + `"},"finish_reason":"stop"}]}`
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		start := make([]byte, 200)
@@ -96,7 +97,8 @@ func (g *target) bulk(t *testing.T) {
 		case <-r.Context().Done():
 		case <-time.After(8 * time.Second):
 		}
-		_, _ = io.WriteString(w, `{"choices":[{"index":0,"message":{"role":"assistant","content":"x"},"finish_reason":"stop"}]}`)
+		_, _ = io.WriteString(w, `{"choices":[{"index":0,"message":{"role":"assistant","content":"x"},`+
+			`"finish_reason":"stop"}]}`)
 	}))
 	t.Cleanup(server.Close)
 	c := g.Connector(t, "bulk", server.URL)
@@ -121,7 +123,8 @@ func (g *target) withstand(t *testing.T, attack string, lasts, limit time.Durati
 // right sends an honest request, whose answer must tell its length.
 func (g *target) right(t *testing.T, model string) error {
 	body := harness.Chat(model, "")
-	want := fmt.Sprintf(`"content":"%d bytes"`, len("up-")+len(body)) // of the upstream's body, with its own name of the model
+	// of the upstream's body, with its own name of the model
+	want := fmt.Sprintf(`"content":"%d bytes"`, len("up-")+len(body))
 	a, err := g.client.Send(g.client.Request(context.Background(), t, http.MethodPost, "/v1/chat/completions", body))
 	switch {
 	case err != nil:

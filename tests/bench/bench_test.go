@@ -43,13 +43,17 @@ func TestRun(t *testing.T) {
 	o.Compare, o.Systems = noting(t), []string{direct, plain, postern, old, webSocket}
 	wants := []string{
 		"### Streams of", "| 50 | websocket |", "### Streamed answers", "| websocket | 200 | 0 |",
-		"### Closed loops", "| 16 | websocket |", "### Streams faster", "| 8 | old |", "### Bodies of text,", "| 10 | old |", "### Bodies of text and", "### Memory with", "| old | connector |",
-		"### Allocations", "| websocket | connector |", "### Memory", "gateway, 5 tunnels: postern", "gateway, 5 tunnels: old", "gateway, 5 tunnels: websocket", "### Idle tunnels",
+		"### Closed loops", "| 16 | websocket |", "### Streams faster", "| 8 | old |", "### Bodies of text,", "| 10 | old |",
+		"### Bodies of text and", "### Memory with", "| old | connector |",
+		"### Allocations", "| websocket | connector |", "### Memory", "gateway, 5 tunnels: postern",
+		"gateway, 5 tunnels: old", "gateway, 5 tunnels: websocket", "### Idle tunnels",
 	}
 	if os.Getenv("POSTERN_SKIP_NETWORK") == "1" {
-		o.Parts = slices.DeleteFunc(slices.Clone(o.Parts), func(part string) bool { return part == partLoss || part == partTurns })
+		o.Parts = slices.DeleteFunc(slices.Clone(o.Parts),
+			func(part string) bool { return part == partLoss || part == partTurns })
 	} else {
-		wants = append(wants, "| 1.0 % | QUIC |", "| QUIC, old |", "| WebSocket |", "| WebSocket, TCP cubic | cubic / cubic |", "### Turn 20")
+		wants = append(wants, "| 1.0 % | QUIC |", "| QUIC, old |", "| WebSocket |",
+			"| WebSocket, TCP cubic | cubic / cubic |", "### Turn 20")
 	}
 	r, err := run(t.Context(), o)
 	if err != nil {
@@ -100,14 +104,17 @@ func noting(t *testing.T) string {
 }
 
 func TestFlags(t *testing.T) {
-	o, err := parseFlags([]string{"-quick", "-rounds", "7", "-systems", "direct,caddy", "-parts", "requests,idle", "-compare", "old", "-tunnels", "7,8", "-loss", "0,0.5"})
+	o, err := parseFlags([]string{"-quick", "-rounds", "7", "-systems", "direct,caddy", "-parts", "requests,idle",
+		"-compare", "old", "-tunnels", "7,8", "-loss", "0,0.5"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if o.Rounds != 7 || o.Load != time.Second || o.has(postern) || !o.has(old) || o.measures(partLoss) || !slices.Equal(o.Tunnels, []int{7, 8}) || !slices.Equal(o.Loss, []float64{0, 0.5}) {
+	if o.Rounds != 7 || o.Load != time.Second || o.has(postern) || !o.has(old) || o.measures(partLoss) ||
+		!slices.Equal(o.Tunnels, []int{7, 8}) || !slices.Equal(o.Loss, []float64{0, 0.5}) {
 		t.Errorf("options %+v", o)
 	}
-	for _, wrong := range []string{"-rounds 0", "-tunnels 1000,0", "-tunnels many", "-tunnels 20001", "-pace 0s", "-pace 1s", "-clients 1,6000", "-loss NaN", "-parts cores", "-systems direct,old", "-systems caddy", "more"} {
+	for _, wrong := range []string{"-rounds 0", "-tunnels 1000,0", "-tunnels many", "-tunnels 20001", "-pace 0s",
+		"-pace 1s", "-clients 1,6000", "-loss NaN", "-parts cores", "-systems direct,old", "-systems caddy", "more"} {
 		if _, err := parseFlags(strings.Fields(wrong)); err == nil {
 			t.Errorf("%s is accepted", wrong)
 		}
@@ -152,7 +159,8 @@ func TestWrongAnswersAreSeen(t *testing.T) {
 		{"cut within a chunk", chunked(right)[:len(right)-20], false, false},
 		{"no end marker", chunked(strings.TrimSuffix(right, "data: [DONE]\n\n")) + end, false, false},
 		{"an event is missing", chunked(right[strings.Index(right, "\n\n")+2:]) + end, false, false},
-		{"another model", chunked(strings.ReplaceAll(right, publicModel+`","choices`, localModel+`","choices`)) + end, false, false},
+		{"another model", chunked(strings.ReplaceAll(right, publicModel+`","choices`, localModel+`","choices`)) + end,
+			false, false},
 		{"an error", "HTTP/1.1 502 Bad Gateway\r\nContent-Length: 4\r\n\r\nsorr", false, false},
 		{"nothing", "", false, false},
 		{"stamps", chunked(stamps) + end, true, true},
@@ -181,9 +189,10 @@ func TestRatiosWithinRounds(t *testing.T) {
 	r := &results{Options: fullRun(), Rounds: map[point][]figures{}}
 	for speed := 1.0; speed < 3; speed++ {
 		for name, f := range map[string]figures{
-			direct:  {Rate: 40000 * speed, P50: 0.1 + speed, P90: 2},
-			plain:   {Rate: 10000 * speed, P50: 0.2 + speed, CPU: map[string]float64{nameUpstream: 30, nameCaddy: 100}},
-			postern: {Rate: 8000 * speed, P50: 0.3 + speed, P90: 2 * speed, CPU: map[string]float64{nameUpstream: 30, nameGateway: 90, nameConnector: 70}},
+			direct: {Rate: 40000 * speed, P50: 0.1 + speed, P90: 2},
+			plain:  {Rate: 10000 * speed, P50: 0.2 + speed, CPU: map[string]float64{nameUpstream: 30, nameCaddy: 100}},
+			postern: {Rate: 8000 * speed, P50: 0.3 + speed, P90: 2 * speed,
+				CPU: map[string]float64{nameUpstream: 30, nameGateway: 90, nameConnector: 70}},
 		} {
 			at := point{partRequests, name, 16}
 			r.Rounds[at] = append(r.Rounds[at], f)
@@ -191,7 +200,8 @@ func TestRatiosWithinRounds(t *testing.T) {
 	}
 	var b strings.Builder
 	r.writeRounds(&b, partRequests, "at a time", "Requests", []int{16})
-	want := "| 16 | postern | 12000 | 0.20 (0.20–0.20) | 0.80 (0.80–0.80) | | 1.800 | 3.000 | 0.000 | 0.200 (0.200–0.200) | 0.000 (0.000–0.000) | | | 160.0 | | 90.0 | 70.0 | 30.0 |"
+	want := "| 16 | postern | 12000 | 0.20 (0.20–0.20) | 0.80 (0.80–0.80) | | 1.800 | 3.000 | 0.000 | 0.200 " +
+		"(0.200–0.200) | 0.000 (0.000–0.000) | | | 160.0 | | 90.0 | 70.0 | 30.0 |"
 	if report := strings.Join(strings.Fields(b.String()), " "); !strings.Contains(report, want) {
 		t.Errorf("the report has no\n%s\nbut\n%s", want, b.String())
 	}

@@ -110,7 +110,8 @@ func (s *system) measureMemory(ctx context.Context, prompts []string, processes 
 		return err
 	}
 	for _, m := range processes {
-		if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", m.process.Pid()), []byte("5"), 0); err != nil { // proc(5): VmHWM
+		// proc(5): VmHWM
+		if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", m.process.Pid()), []byte("5"), 0); err != nil {
 			return fmt.Errorf("resetting the peak of memory: %w", err)
 		}
 	}
@@ -125,7 +126,8 @@ func (s *system) measureMemory(ctx context.Context, prompts []string, processes 
 
 // writeMemory prints what processes occupy before, while and after large bodies.
 func (r *results) writeMemory(w io.Writer) {
-	t := &command.Table{Title: fmt.Sprintf("Memory with %d clients that send %d KB each at the same time, RSS in MB", memoryClients, r.Options.Memory)}
+	t := &command.Table{Title: fmt.Sprintf("Memory with %d clients that send %d KB each at the same time, RSS in MB",
+		memoryClients, r.Options.Memory)}
 	t.Add("system", "process", "after start", "peak", fmt.Sprintf("%v later", r.Options.Rest))
 	for _, m := range r.Memory {
 		row := []string{m.system, m.process.name}

@@ -199,8 +199,10 @@ func (r *results) killedEdges(ctx context.Context, b *builder) error {
 }
 
 func (r *results) writeLegs(w io.Writer) {
-	t := &command.Table{Title: fmt.Sprintf("Connectors with two tunnels each, at %d edges; one is killed: aim for all tunnels < 30 s", edgeCount)}
-	t.Add("connectors", "KB of an edge for each tunnel", "% of a core, each edge", "etcd", "all had two within s", "tunnels lost", "all had two again within s")
+	t := &command.Table{Title: fmt.Sprintf("Connectors with two tunnels each, at %d edges; one is killed: aim for all "+
+		"tunnels < 30 s", edgeCount)}
+	t.Add("connectors", "KB of an edge for each tunnel", "% of a core, each edge", "etcd", "all had two within s",
+		"tunnels lost", "all had two again within s")
 	for _, l := range r.Legs {
 		var grown, cpu float64
 		for i := range l.After {

@@ -52,7 +52,8 @@ func (t target) ask(s play.Script, prompt string) task {
 }
 
 func (t target) streamed(s play.Script, padding int) task {
-	return task{t.request(s, `"stream":true,"stream_options":{"include_usage":true},`, filler(padding)), s.AppendStream(nil, publicModel)}
+	return task{t.request(s, `"stream":true,"stream_options":{"include_usage":true},`, filler(padding)),
+		s.AppendStream(nil, publicModel)}
 }
 
 // filler returns about n bytes.
@@ -65,8 +66,10 @@ func (t target) request(s play.Script, more, prompt string) []byte {
 	body := fmt.Sprintf(`{"model":"%s",%s"temperature":0.7,"max_tokens":512,"messages":[{"role":"system",`+
 		`"content":"You are a helpful assistant. Answer in one short paragraph."},{"role":"user","content":"%s%s"}]}`,
 		publicModel, more, prompt, s)
-	return fmt.Appendf(nil, "POST /v1/chat/completions HTTP/1.1\r\nHost: %s\r\nUser-Agent: bench\r\nAccept: application/json\r\n"+
-		"Authorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", t.Addr, t.Key, len(body), body)
+	return fmt.Appendf(nil, "POST /v1/chat/completions HTTP/1.1\r\nHost: %s\r\nUser-Agent: bench\r\nAccept: "+
+		"application/json\r\n"+
+		"Authorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", t.Addr, t.Key,
+		len(body), body)
 }
 
 // smallAnswer is a whole answer of about 1 KB.
@@ -166,7 +169,8 @@ func (c *client) stamps(request []byte, tokens int) ([]float64, error) {
 		ended = ended || bytes.HasPrefix(line, []byte("data: [DONE]"))
 	}
 	if !errors.Is(err, io.EOF) || !ended || len(delays) != tokens {
-		return nil, fmt.Errorf("the stream was cut short: %d of %d events, end marker: %t: %w", len(delays), tokens, ended, err)
+		return nil, fmt.Errorf("the stream was cut short: %d of %d events, end marker: %t: %w", len(delays), tokens,
+			ended, err)
 	}
 	return delays, play.ReadTrailer(c.r)
 }

@@ -118,7 +118,8 @@ func inNamespace(ctx context.Context, in io.Reader, out io.Writer) error {
 // measureLoss takes each way over each line.
 func measureLoss(ctx context.Context, r rigs, o options) ([]*lossyWay, error) {
 	ways := slices.DeleteFunc([]*lossyWay{
-		{name: "QUIC", kind: postern}, {name: "QUIC, old", kind: old}, {name: "WebSocket", kind: webSocket}, {name: "WebSocket, TCP cubic", kind: webSocket, tcp: "cubic"},
+		{name: "QUIC", kind: postern}, {name: "QUIC, old", kind: old}, {name: "WebSocket", kind: webSocket},
+		{name: "WebSocket, TCP cubic", kind: webSocket, tcp: "cubic"},
 	}, func(w *lossyWay) bool { return !o.has(w.kind) })
 	texts, err := newPrompts(o.Root)
 	if err != nil {
@@ -207,7 +208,8 @@ func (w *lossyWay) measure(ctx context.Context, o options) (r lossRound, err err
 	if !o.measures(partLoss) {
 		return r, nil
 	}
-	event := len(play.Script{Tokens: 2}.AppendStream(nil, publicModel)) - len(play.Script{Tokens: 1}.AppendStream(nil, publicModel))
+	event := len(play.Script{Tokens: 2}.AppendStream(nil, publicModel)) - len(play.Script{Tokens: 1}.AppendStream(nil,
+		publicModel))
 	requests := func(n int, what task) func() (figures, error) {
 		return func() (figures, error) { return w.measureRequests(ctx, o, n, what) }
 	}
@@ -260,7 +262,8 @@ func (w *lossyWay) count() (read func() int64, end func()) {
 // writeLoss prints what tunnels did on a lossy line.
 func writeLoss(out io.Writer, o options, ways []*lossyWay) {
 	t := &command.Table{Title: fmt.Sprintf("A line of %v between gateway and connector that loses packets", o.RTT)}
-	t.Add("loss", "tunnel", "TCP, connector / gateway", "event p50 ms", "event p99 ms", "bytes an event", "requests/s", "p50 ms", "p99 ms", "prompts MB/s", "answers MB/s", "broken off")
+	t.Add("loss", "tunnel", "TCP, connector / gateway", "event p50 ms", "event p99 ms", "bytes an event", "requests/s",
+		"p50 ms", "p99 ms", "prompts MB/s", "answers MB/s", "broken off")
 	for _, percent := range o.Loss {
 		for _, w := range ways {
 			rounds, broken := w.rounds[percent], 0
@@ -283,8 +286,11 @@ func writeLoss(out io.Writer, o options, ways []*lossyWay) {
 		}
 	}
 	t.Write(out)
-	fmt.Fprintf(out, "%d rounds. Events: %d streams of %.0f a second; the line alone takes %v of their age; their bytes are those of all "+
-		"packets, in both directions. Requests: %d clients, 1 KB. Prompts and streamed answers: %d at a time, of %d KiB each; "+
+	fmt.Fprintf(out, "%d rounds. Events: %d streams of %.0f a second; the line alone takes %v of their age; their bytes "+
+		"are those of all "+
+		"packets, in both directions. Requests: %d clients, 1 KB. Prompts and streamed answers: %d at a time, of %d KiB "+
+		"each; "+
 		"prompts are text that was not sent before. Broken off: measurements that were begun "+
-		"again because the tunnel was lost.\n\n", o.LossRounds, lossStreams, 1/o.Pace.Seconds(), o.RTT/2, lossClients, lossBulk, bulkBytes>>10)
+		"again because the tunnel was lost.\n\n", o.LossRounds, lossStreams, 1/o.Pace.Seconds(), o.RTT/2, lossClients,
+		lossBulk, bulkBytes>>10)
 }

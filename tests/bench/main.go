@@ -168,7 +168,8 @@ const (
 var (
 	allSystems = []string{direct, plain, postern, webSocket, hop}
 	allParts   = []string{
-		partStreams, partUploads, partImages, partRequests, partFast, partTurns, partLoss, partAnswers, partMemory, partIdle, partAllocations, partEdges,
+		partStreams, partUploads, partImages, partRequests, partFast, partTurns, partLoss, partAnswers, partMemory, partIdle,
+		partAllocations, partEdges,
 	}
 	roundParts = allParts[:5] // in which all systems take turns
 )
@@ -232,7 +233,8 @@ func (o options) measures(part string) bool { return slices.Contains(o.Parts, pa
 func parseFlags(args []string) (options, error) {
 	o := fullRun()
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	flags.BoolFunc("quick", "a coarse run of four to five minutes, for the flags behind it to change", func(string) error { o.hurry(); return nil })
+	flags.BoolFunc("quick", "a coarse run of four to five minutes, for the flags behind it to change",
+		func(string) error { o.hurry(); return nil })
 	name := func(text string) (string, error) { return text, nil }
 	list(flags, &o.Parts, name, "parts", "what to measure")
 	list(flags, &o.Systems, name, "systems", "of which; all but memory, idle, loss and turns is compared with direct")
@@ -243,15 +245,18 @@ func parseFlags(args []string) (options, error) {
 	flags.DurationVar(&o.Stream, "stream", o.Stream, "how long each number of streams runs, per system and round")
 	flags.DurationVar(&o.Pace, "pace", o.Pace, "time between two events of a stream")
 	flags.IntVar(&o.Answers, "answers", o.Answers, "`number` of streamed answers that are compared")
-	list(flags, &o.Tunnels, strconv.Atoi, "tunnels", "numbers of idle tunnels, at most 20000; each takes a file of the bench")
+	list(flags, &o.Tunnels, strconv.Atoi, "tunnels",
+		"numbers of idle tunnels, at most 20000; each takes a file of the bench")
 	flags.DurationVar(&o.Settle, "settle", o.Settle, "how long idle tunnels are left alone before memory is read")
 	percent := func(text string) (float64, error) { return strconv.ParseFloat(text, 64) }
 	list(flags, &o.Loss, percent, "loss", "shares of packets that the line loses, in percent")
 	flags.DurationVar(&o.RTT, "rtt", o.RTT, "round-trip time of that line")
 	flags.IntVar(&o.LossRounds, "loss-rounds", o.LossRounds, "`number` of rounds on that line")
-	flags.StringVar(&o.Profile, "profile", "", "save CPU and allocation profiles of gateway and connector in this `folder`")
+	flags.StringVar(&o.Profile, "profile", "",
+		"save CPU and allocation profiles of gateway and connector in this `folder`")
 	flags.StringVar(&o.Bin, "bin", "", "`folder` of caddy and connector (default: bin of the repository)")
-	flags.StringVar(&o.Compare, "compare", "", "`folder` of another caddy and connector, which are measured as the system old in turns with postern")
+	flags.StringVar(&o.Compare, "compare", "",
+		"`folder` of another caddy and connector, which are measured as the system old in turns with postern")
 	err := flags.Parse(args)
 	unknown := func(all []string) func(string) bool {
 		return func(name string) bool { return !slices.Contains(all, name) }
@@ -260,14 +265,16 @@ func parseFlags(args []string) (options, error) {
 	case err != nil:
 	case slices.ContainsFunc(o.Parts, unknown(allParts)), slices.ContainsFunc(o.Systems, unknown(allSystems)):
 		err = fmt.Errorf("the parts are %v, the systems %v", allParts, allSystems)
-	case slices.Min(slices.Concat(o.Clients, o.Streams, o.Tunnels)) < 1 || slices.Max(slices.Concat(o.Clients, o.Streams)) > mostAtOnce ||
+	case slices.Min(slices.Concat(o.Clients, o.Streams, o.Tunnels)) < 1 ||
+		slices.Max(slices.Concat(o.Clients, o.Streams)) > mostAtOnce ||
 		slices.Max(o.Tunnels) > 20000 || !(slices.Min(o.Loss) >= 0 && slices.Max(o.Loss) <= 20):
 		err = fmt.Errorf("there are 1 to %d clients and streams, 1 to 20000 tunnels, and 0 to 20 %% loss", mostAtOnce)
 	case flags.NArg() > 0:
 		err = fmt.Errorf("%q is not an option", flags.Arg(0))
 	case !o.has(direct) && slices.ContainsFunc(roundParts, o.measures):
 		err = fmt.Errorf("-systems: %s is missing; the others are compared with it", direct)
-	case min(o.Rounds, o.LossRounds) < 1 || min(o.Load, o.Settle, o.RTT) < 0 || o.Pace <= 0 || o.Stream < 2*warmEvents*o.Pace:
+	case min(o.Rounds, o.LossRounds) < 1 || min(o.Load, o.Settle, o.RTT) < 0 || o.Pace <= 0 ||
+		o.Stream < 2*warmEvents*o.Pace:
 		err = fmt.Errorf("there is at least one round, with streams of %v", 2*warmEvents*o.Pace)
 	case o.Compare != "":
 		o.Systems = slices.Insert(o.Systems, slices.Index(o.Systems, postern)+1, old)

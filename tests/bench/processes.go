@@ -87,7 +87,8 @@ func (s *system) saveProfiles(ctx context.Context, o options) error {
 	for name, a := range s.admins {
 		file := filepath.Join(o.Profile, s.Name+"-"+name)
 		tasks = append(tasks, func() error {
-			return errors.Join(a.Save(ctx, fmt.Sprintf("profile?seconds=%d", profileSeconds), file+"-cpu.pprof"), a.Save(ctx, "allocs", file+"-allocs.pprof"))
+			return errors.Join(a.Save(ctx, fmt.Sprintf("profile?seconds=%d", profileSeconds), file+"-cpu.pprof"),
+				a.Save(ctx, "allocs", file+"-allocs.pprof"))
 		})
 	}
 	return parallel(tasks, func(_ int, task func() error) error { return task() })
@@ -213,7 +214,8 @@ func (b *builder) connectorConfigs(ctx context.Context, s *system, n int) (*os.F
 		return nil, fmt.Errorf("writing configurations: %w", err)
 	}
 	enc := json.NewEncoder(f)
-	err = s.gateway.Admin.Manage(ctx, http.MethodPatch, "/accounts/default", map[string]int{"max_connectors": n + 100}, nil)
+	err = s.gateway.Admin.Manage(ctx, http.MethodPatch, "/accounts/default",
+		map[string]int{"max_connectors": n + 100}, nil)
 	for i := 0; i < n && err == nil; i++ {
 		var c *rig.Connector
 		if c, err = s.newConnector(ctx, fmt.Sprintf("idle-%d", i)); err == nil {
@@ -272,7 +274,8 @@ func machineTicks() (busy, stolen time.Duration, err error) {
 func parseTicks(text string) (busy, stolen time.Duration, err error) {
 	const tick = 10 * time.Millisecond
 	var n [8]time.Duration
-	if _, err := fmt.Sscanf(text, "cpu %d %d %d %d %d %d %d %d", &n[0], &n[1], &n[2], &n[3], &n[4], &n[5], &n[6], &n[7]); err != nil {
+	if _, err := fmt.Sscanf(text, "cpu %d %d %d %d %d %d %d %d", &n[0], &n[1], &n[2], &n[3], &n[4], &n[5], &n[6],
+		&n[7]); err != nil {
 		return 0, 0, fmt.Errorf("reading /proc/stat: %w", err)
 	}
 	return (n[0] + n[1] + n[2] + n[5] + n[6]) * tick, n[7] * tick, nil
@@ -308,5 +311,6 @@ func machine() string {
 	cpus, _ := os.ReadFile("/proc/cpuinfo")
 	_, name, _ := strings.Cut(string(cpus), "model name\t: ")
 	name, _, _ = strings.Cut(name, "\n")
-	return fmt.Sprintf("%s, %d cores, Linux %s, %s", name, runtime.NumCPU(), strings.TrimSpace(string(kernel)), runtime.Version())
+	return fmt.Sprintf("%s, %d cores, Linux %s, %s", name, runtime.NumCPU(), strings.TrimSpace(string(kernel)),
+		runtime.Version())
 }

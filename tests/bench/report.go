@@ -20,7 +20,8 @@ const quietForeign = 5
 // write prints the results as Markdown.
 func (r *results) write(w io.Writer) {
 	o := r.Options
-	fmt.Fprintf(w, "## Measured %s\n\n%s; %d rounds of %v (requests) and %v (streams), in all %v. ", r.Began.Format("2006-01-02 15:04 MST"),
+	fmt.Fprintf(w, "## Measured %s\n\n%s; %d rounds of %v (requests) and %v (streams), in all %v. ",
+		r.Began.Format("2006-01-02 15:04 MST"),
 		machine(), o.Rounds, o.Load, o.Stream, r.Took.Round(time.Second))
 	fmt.Fprintf(w, "All on loopback, load generator on the same cores. CPU by the kernel's clock of each process (1 ns). "+
 		"Meanwhile others used %.1f %% of the machine, and %.1f %% was withheld by its host.\n\n", r.Foreign, r.Stolen)
@@ -43,9 +44,14 @@ func (r *results) write(w io.Writer) {
 	r.writeIdle(w)
 	r.writeLegs(w)
 	r.writeRounds(w, partUploads, "KB", "Bodies of text, one at a time; MB a second of the median body", o.Uploads)
-	r.writeRounds(w, partImages, "KB", "Bodies of text and as much base64, one at a time; MB a second of the median body", o.Uploads)
-	r.writeRounds(w, partRequests, "at a time", "Closed loops: each client sends its next request at once, which no model keeps up with; aim for postern with 16 clients: × caddy ≥ 0.75", o.Clients)
-	r.writeRounds(w, partFast, "at a time", fmt.Sprintf("Streams faster than any model: events as fast as they go; the times are those of whole streams, of %d events", fastEvents),
+	r.writeRounds(w, partImages, "KB",
+		"Bodies of text and as much base64, one at a time; MB a second of the median body", o.Uploads)
+	r.writeRounds(w, partRequests, "at a time",
+		"Closed loops: each client sends its next request at once, which no model keeps up with; aim for postern with 16 "+
+			"clients: × caddy ≥ 0.75", o.Clients)
+	r.writeRounds(w, partFast, "at a time",
+		fmt.Sprintf("Streams faster than any model: events as fast as they go; the times are those of whole streams, of %d "+
+			"events", fastEvents),
 		[]int{fastStreams})
 	r.writeAllocations(w)
 }
@@ -63,7 +69,8 @@ func ranged(values []float64, decimals int) string {
 	if len(values) < 2 {
 		return figure(command.Median(values), decimals)
 	}
-	return fmt.Sprintf("%s (%s–%s)", figure(command.Median(values), decimals), figure(slices.Min(values), decimals), figure(slices.Max(values), decimals))
+	return fmt.Sprintf("%s (%s–%s)", figure(command.Median(values), decimals), figure(slices.Min(values), decimals),
+		figure(slices.Max(values), decimals))
 }
 
 // each returns one figure of each round.
@@ -89,7 +96,8 @@ func pairwise(a, b []float64, f func(a, b float64) float64) []float64 {
 // out of the systems.
 func (r *results) writeRounds(w io.Writer, part, number, title string, numbers []int) {
 	t := &command.Table{Title: title}
-	t.Add(number, "system", "a second", "× direct", "× caddy", "× postern", "p50 ms", "p90 ms", "p99 ms", "p50 more than direct", "p99 more than direct",
+	t.Add(number, "system", "a second", "× direct", "× caddy", "× postern", "p50 ms", "p90 ms", "p99 ms",
+		"p50 more than direct", "p99 more than direct",
 		"p50 more than postern", "CPU × postern", "CPU µs each", "of it entry", "gateway", "connector", "upstream")
 	decimals := 1 // of CPU
 	if part == partFast {
@@ -114,7 +122,8 @@ func (r *results) writeRounds(w io.Writer, part, number, title string, numbers [
 				}
 				row = append(row, text)
 			}
-			row = append(row, figure(command.Median(all(s, p50)), 3), figure(command.Median(all(s, p90)), 3), figure(command.Median(all(s, p99)), 3), "", "", "", "", "")
+			row = append(row, figure(command.Median(all(s, p50)), 3), figure(command.Median(all(s, p90)), 3),
+				figure(command.Median(all(s, p99)), 3), "", "", "", "", "")
 			if s != direct {
 				row[9] = ranged(pairwise(all(s, p50), all(direct, p50), difference), 3)
 				row[10] = ranged(pairwise(all(s, p99), all(direct, p99), difference), 3)
@@ -182,13 +191,16 @@ func (r *results) writeIdle(w io.Writer) {
 		row("gateway, no tunnels", 0, func(k int) float64 { return i.Before[k] })
 		row(fmt.Sprintf("gateway, %d tunnels: %s", i.Tunnels, i.System), 0, func(k int) float64 { return i.After[k] })
 		row("for each tunnel", 1, func(k int) float64 { return (i.After[k] - i.Before[k]) / n })
-		rest.Add(fmt.Sprint(i.Tunnels), i.System, figure(i.CPU, 1), figure(i.CPU*1e4/n, 1), figure(float64(i.Holder)/n, 1), figure(i.DialIn.Seconds(), 1))
+		rest.Add(fmt.Sprint(i.Tunnels), i.System, figure(i.CPU, 1), figure(i.CPU*1e4/n, 1), figure(float64(i.Holder)/n, 1),
+			figure(i.DialIn.Seconds(), 1))
 	}
 	t.Write(w)
 	rest.Write(w)
 	if len(r.Idle) > 0 {
-		fmt.Fprintf(w, "With garbage: %v after the last one dialed in. The other figures: after a garbage collection, as Go makes one every two minutes. "+
-			"Connectors start %v apart, and all other ends are in one process. Processor: of the gateway, which answers a ping of each tunnel "+
+		fmt.Fprintf(w, "With garbage: %v after the last one dialed in. The other figures: after a garbage collection, as "+
+			"Go makes one every two minutes. "+
+			"Connectors start %v apart, and all other ends are in one process. Processor: of the gateway, which answers a "+
+			"ping of each tunnel "+
 			"every 9 s when there are 900 or more.\n\n", r.Options.Settle, agents.StartInterval)
 	}
 }

@@ -21,9 +21,11 @@ func difference(a, b float64) float64 { return a - b }
 // writeStreams prints what an event of a paced stream costs, and how much later it
 // arrives than without a system in between.
 func (r *results) writeStreams(w io.Writer) {
-	t := &command.Table{Title: fmt.Sprintf("Streams of %.0f events a second; aims for postern, × caddy: CPU of one ≤ 4.3, of 50 ≤ 2.4; added with 50: p50 ≤ 2.4, p99 ≤ 2.3",
+	t := &command.Table{Title: fmt.Sprintf("Streams of %.0f events a second; aims for postern, × caddy: CPU of one ≤ "+
+		"4.3, of 50 ≤ 2.4; added with 50: p50 ≤ 2.4, p99 ≤ 2.3",
 		1/r.Options.Pace.Seconds())}
-	t.Add("at a time", "system", "events/s", "age p50 ms", "p99 ms", "added p50 ms", "added p99 ms", "p50 × caddy", "p99 × caddy",
+	t.Add("at a time", "system", "events/s", "age p50 ms", "p99 ms", "added p50 ms", "added p99 ms", "p50 × caddy",
+		"p99 × caddy",
 		"CPU µs each", "CPU × caddy", "CPU × postern", "of it entry", "gateway", "connector", "upstream")
 	for _, n := range r.Options.Streams {
 		for _, s := range r.Options.Systems {

@@ -75,7 +75,8 @@ func (r *results) measure(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	for _, measure := range []func(context.Context, *builder) error{r.compare, r.lossyLine, r.memory, r.idleTunnels, r.killedEdges, r.allocations} {
+	for _, measure := range []func(context.Context, *builder) error{
+		r.compare, r.lossyLine, r.memory, r.idleTunnels, r.killedEdges, r.allocations} {
 		if err := measure(ctx, b); err != nil {
 			return command.Explain(ctx, err)
 		}
@@ -161,8 +162,12 @@ func (r *results) round(ctx context.Context, systems []*system, round int) error
 		measure func(*system, int) (figures, error)
 	}{
 		{partStreams, o.Streams, func(s *system, n int) (figures, error) { return s.measureStreams(ctx, o, n) }},
-		{partUploads, o.Uploads, func(s *system, kb int) (figures, error) { return s.measureUploads(ctx, o, kb, r.texts.new) }},
-		{partImages, o.Uploads, func(s *system, kb int) (figures, error) { return s.measureUploads(ctx, o, kb, r.texts.image) }},
+		{partUploads, o.Uploads, func(s *system, kb int) (figures, error) {
+			return s.measureUploads(ctx, o, kb, r.texts.new)
+		}},
+		{partImages, o.Uploads, func(s *system, kb int) (figures, error) {
+			return s.measureUploads(ctx, o, kb, r.texts.image)
+		}},
 		{partRequests, o.Clients, func(s *system, n int) (figures, error) {
 			return s.measureRequests(ctx, o, n, s.Target.whole(smallAnswer, 0))
 		}},
@@ -210,7 +215,8 @@ func (r *results) idleTunnels(ctx context.Context, b *builder) error {
 
 // lossyLine measures tunnels over a line that loses packets.
 func (r *results) lossyLine(ctx context.Context, b *builder) (err error) {
-	if (r.Options.measures(partLoss) || r.Options.measures(partTurns)) && (r.Options.has(postern) || r.Options.has(webSocket)) {
+	if (r.Options.measures(partLoss) || r.Options.measures(partTurns)) &&
+		(r.Options.has(postern) || r.Options.has(webSocket)) {
 		r.Loss, err = b.lossyLine(ctx, r.Options)
 	}
 	return err
@@ -222,7 +228,8 @@ func (r *results) failure() error {
 	var wrong []string
 	for name, a := range r.Answers {
 		if a.Wrong > 0 {
-			wrong = append(wrong, fmt.Sprintf("%s: %d of %d streamed answers were wrong, the first: %s", name, a.Wrong, a.Total, a.Example))
+			wrong = append(wrong, fmt.Sprintf("%s: %d of %d streamed answers were wrong, the first: %s", name, a.Wrong, a.Total,
+				a.Example))
 		}
 	}
 	if len(wrong) > 0 {

@@ -40,7 +40,8 @@ type system struct {
 }
 
 // transports are those of the tunnels of systems that have one.
-var transports = map[string]string{postern: config.TransportQUIC, old: config.TransportQUIC, webSocket: config.TransportWebSocket, hop: config.TransportQUIC}
+var transports = map[string]string{postern: config.TransportQUIC, old: config.TransportQUIC,
+	webSocket: config.TransportWebSocket, hop: config.TransportQUIC}
 
 // A process has a name in the tables.
 type process struct {
@@ -127,7 +128,8 @@ func (b *builder) build(ctx context.Context, name string) (s *system, err error)
 // system returns a system that has only the upstream.
 func (b *builder) system(name string) *system {
 	return &system{
-		Name: name, Target: target{Addr: b.address, Key: "none"}, Processes: []process{b.upstream}, admins: map[string]rig.Admin{},
+		Name: name, Target: target{Addr: b.address, Key: "none"}, Processes: []process{b.upstream},
+		admins: map[string]rig.Admin{},
 	}
 }
 
@@ -179,7 +181,8 @@ func (b *builder) startCaddy(ctx context.Context, s *system, name string, o rig.
 	if s.Name == old {
 		r = b.rig.old
 	}
-	o.Name, o.Grace = cmp.Or(o.Name, fmt.Sprintf("%s-%d", name, len(r.Processes()))), time.Second // a name that no other has
+	// a name that no other has
+	o.Name, o.Grace = cmp.Or(o.Name, fmt.Sprintf("%s-%d", name, len(r.Processes()))), time.Second
 	g, err := r.Gateway(o)
 	if err != nil {
 		return err

@@ -131,7 +131,8 @@ func (w *lossyWay) measureTurns(ctx context.Context, o options) (turns []turn, e
 
 // writeTurns prints what the last turns of conversations took.
 func writeTurns(out io.Writer, o options, ways []*lossyWay) {
-	t := &command.Table{Title: fmt.Sprintf("Turn %d of a conversation of %d KB, over a line of %v", lastTurn, lastTurn*turnBytes/1000, o.RTT)}
+	t := &command.Table{Title: fmt.Sprintf("Turn %d of a conversation of %d KB, over a line of %v", lastTurn,
+		lastTurn*turnBytes/1000, o.RTT)}
 	t.Add("loss", "tunnel", "ms", "KB on the line")
 	for _, percent := range o.Loss {
 		for _, w := range ways {
@@ -142,6 +143,7 @@ func writeTurns(out io.Writer, o options, ways []*lossyWay) {
 		}
 	}
 	t.Write(out)
-	fmt.Fprintf(out, "%d conversations in each of %d rounds, one at a time. The time ends with the answer, which takes %v on the line.\n\n",
+	fmt.Fprintf(out, "%d conversations in each of %d rounds, one at a time. The time ends with the answer, which takes "+
+		"%v on the line.\n\n",
 		conversations, o.LossRounds, o.RTT/2)
 }

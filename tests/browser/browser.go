@@ -138,7 +138,8 @@ func (p *Person) watch(event any) {
 		}
 	case *audits.EventIssueAdded:
 		if d := e.Issue.Details.ContentSecurityPolicyIssueDetails; d != nil {
-			p.fault("content security policy", fmt.Sprintf("%s %s %s", d.ContentSecurityPolicyViolationType, d.ViolatedDirective, d.BlockedURL))
+			p.fault("content security policy",
+				fmt.Sprintf("%s %s %s", d.ContentSecurityPolicyViolationType, d.ViolatedDirective, d.BlockedURL))
 		}
 	}
 }
@@ -286,7 +287,8 @@ func fold(s string) string { return strings.ToLower(strings.Join(strings.Fields(
 func (p *Person) Fill(selector, text string) {
 	p.t.Helper()
 	p.Do(chromedp.WaitVisible(chromedp.CSS(selector)))
-	Eval[bool](p, fmt.Sprintf(`(() => { const field = document.querySelector(%q); field.value = ""; field.focus(); return true; })()`, selector))
+	Eval[bool](p, fmt.Sprintf(`(() => { const field = document.querySelector(%q); field.value = ""; field.focus(); `+
+		`return true; })()`, selector))
 	p.Do(command(input.InsertText, input.InsertTextParams{Text: text}))
 }
 
@@ -381,9 +383,10 @@ func (p *Person) Authenticator() {
 	p.t.Helper()
 	p.Do(
 		command(webauthn.Enable, webauthn.EnableParams{}),
-		command(webauthn.AddVirtualAuthenticator, webauthn.AddVirtualAuthenticatorParams{Options: &webauthn.VirtualAuthenticatorOptions{
-			Protocol: webauthn.AuthenticatorProtocolCtap2, Transport: webauthn.AuthenticatorTransportInternal,
-			HasResidentKey: true, HasUserVerification: true, IsUserVerified: true, AutomaticPresenceSimulation: true,
-		}}),
+		command(webauthn.AddVirtualAuthenticator,
+			webauthn.AddVirtualAuthenticatorParams{Options: &webauthn.VirtualAuthenticatorOptions{
+				Protocol: webauthn.AuthenticatorProtocolCtap2, Transport: webauthn.AuthenticatorTransportInternal,
+				HasResidentKey: true, HasUserVerification: true, IsUserVerified: true, AutomaticPresenceSimulation: true,
+			}}),
 	)
 }

@@ -27,7 +27,8 @@ func TestFaultsOfPagesAreSeen(t *testing.T) {
 			_, _ = io.WriteString(w, script)
 		case page != "":
 			w.Header().Set("Content-Type", "text/html")
-			_, _ = io.WriteString(w, `<!doctype html><html lang="en"><title>page</title><link rel="icon" href="data:,">`+page+`<p>end`)
+			_, _ = io.WriteString(w, `<!doctype html><html lang="en"><title>page</title><link rel="icon" href="data:,">`+page+
+				`<p>end`)
 		case r.URL.Path != "/favicon.ico":
 			http.NotFound(w, r)
 		}

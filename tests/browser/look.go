@@ -67,7 +67,8 @@ func (p *Person) fits(view string) {
 		return {page: document.documentElement.scrollWidth, window: width, culprits};
 	})()`)
 	if wide.Page > wide.Window {
-		p.t.Errorf("%s: the page is %d px wide, the window %d: %s", view, wide.Page, wide.Window, strings.Join(wide.Culprits, "\n"))
+		p.t.Errorf("%s: the page is %d px wide, the window %d: %s", view, wide.Page, wide.Window,
+			strings.Join(wide.Culprits, "\n"))
 	}
 }
 
@@ -115,7 +116,8 @@ func (p *Person) shoot(view string) {
 		return
 	}
 	beyond := true
-	picture, err := chromedp.Call(p.ctx, page.CaptureScreenshot, page.CaptureScreenshotParams{CaptureBeyondViewport: &beyond})
+	picture, err := chromedp.Call(p.ctx, page.CaptureScreenshot,
+		page.CaptureScreenshotParams{CaptureBeyondViewport: &beyond})
 	if err == nil {
 		err = os.MkdirAll(dir, 0o755)
 	}

@@ -57,9 +57,12 @@ func TestOneGateway(t *testing.T) {
 	t.Parallel()
 	shared := newRig(t)
 	for name, test := range map[string]func(t *testing.T, r *rig){
-		"replaced device": testReplacedDevice, "rotating a token": testRotatingAToken, "revoking a key": testRevokingAKey, "life of a key": testLifeOfAKey,
-		"by keyboard": testByKeyboard, "without scripts": testWithoutScripts, "passkeys": testPasskeys, "hostile names": testHostileNames,
-		"users come and go": testUsersComeAndGo, "signing out of a new page": testSignOutOfANewPage, "roles": testRoles, "another account sees nothing": testAnotherAccountSeesNothing,
+		"replaced device": testReplacedDevice, "rotating a token": testRotatingAToken, "revoking a key": testRevokingAKey,
+		"life of a key": testLifeOfAKey,
+		"by keyboard":   testByKeyboard, "without scripts": testWithoutScripts, "passkeys": testPasskeys,
+		"hostile names":     testHostileNames,
+		"users come and go": testUsersComeAndGo, "signing out of a new page": testSignOutOfANewPage, "roles": testRoles,
+		"another account sees nothing": testAnotherAccountSeesNothing,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -120,12 +120,14 @@ func testHostileNames(t *testing.T, r *rig) {
 	p := r.newUser("hostile", `hal"><img src=x onerror=alert(1)>`)
 	const evil = `"><script>document.title='pwned'</script><img src=x onerror="document.title='pwned'">{{.}}` + "`${1}`"
 	hostile := upstream.Start(t)
-	hostile.Handle("GET /v1/models", upstream.JSON(`{"object":"list","data":[{"id":`+harness.Quote(evil)+`,"object":"model"}]}`))
+	hostile.Handle("GET /v1/models",
+		upstream.JSON(`{"object":"list","data":[{"id":`+harness.Quote(evil)+`,"object":"model"}]}`))
 	device := r.Pair(t, "evil", r.startPairing(p), hostile.URL, "--name", evil)
 	p.Sees(r.fingerprint(device))
 	check := func(where string) {
 		t.Helper()
-		if got := Eval[bool](p, `document.title === "pwned" || !!document.querySelector("main img, main script, main [onerror]")`); got {
+		if got := Eval[bool](p, `document.title === "pwned" || !!document.querySelector("main img, main script, main `+
+			`[onerror]")`); got {
 			t.Errorf("%s: a name became part of the page", where)
 		}
 	}

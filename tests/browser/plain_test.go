@@ -92,5 +92,6 @@ func testPasskeys(_ *testing.T, r *rig) {
 func firstOption(p *Person, selector string) string {
 	p.t.Helper()
 	p.Do(chromedp.WaitVisible(chromedp.CSS(selector)))
-	return Eval[string](p, fmt.Sprintf(`[...document.querySelector(%q).options].map(o => o.value).find(v => v) ?? ""`, selector))
+	return Eval[string](p, fmt.Sprintf(`[...document.querySelector(%q).options].map(o => o.value).find(v => v) ?? ""`,
+		selector))
 }

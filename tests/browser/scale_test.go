@@ -27,7 +27,8 @@ func TestLargeAccount(t *testing.T) {
 	}
 	for i := range deployments {
 		name := fmt.Sprintf("org/model-%04d:7b", i)
-		r.Manage(t, http.MethodPut, "/deployments/"+url.PathEscape(name), map[string]string{"connector": connector.ID, "model": "m"}, nil)
+		r.Manage(t, http.MethodPut, "/deployments/"+url.PathEscape(name),
+			map[string]string{"connector": connector.ID, "model": "m"}, nil)
 	}
 	for _, tab := range []struct{ name, needle, found string }{
 		{"models", "0077", "org/model-0077:7b"}, {"keys", "key-0088", "key-0088"}, {"connectors", "rack-099", "rack-099"},
@@ -51,7 +52,8 @@ func TestLargeAccount(t *testing.T) {
 		if rows := Eval[int](p, `document.querySelectorAll("main tbody tr").length`); rows != 1 {
 			t.Errorf("the address of the search in %s shows %d rows", tab.name, rows)
 		}
-		Eval[bool](p, `(() => { const q = document.querySelector("#q"); q.value = ""; return q.dispatchEvent(new Event("input", {bubbles: true})); })()`)
+		Eval[bool](p, `(() => { const q = document.querySelector("#q"); q.value = ""; return q.dispatchEvent(new `+
+			`Event("input", {bubbles: true})); })()`)
 		p.Arrives("/console/" + tab.name)
 		p.Sees("1 to 50 of")
 	}

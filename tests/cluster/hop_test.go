@@ -45,9 +45,11 @@ func TestHop(t *testing.T) {
 	})
 	t.Run("spans", func(t *testing.T) {
 		const trace = "0af7651916cd43dd8448eb211c80319c"
-		client.Do(t, http.MethodPost, "/v1/chat/completions", harness.Chat("m-"+entry.name, ""), "Traceparent: 00-"+trace+"-b7ad6b7169203331-01")
+		client.Do(t, http.MethodPost, "/v1/chat/completions", harness.Chat("m-"+entry.name, ""),
+			"Traceparent: 00-"+trace+"-b7ad6b7169203331-01")
 		_, span := entry.Spans(t, trace)
-		if got, want := entry.up.Last(t).Header.Get("Traceparent"), "00-"+trace+"-"+span.SpanContext.SpanID+"-01"; got != want {
+		if got, want := entry.up.Last(t).Header.Get("Traceparent"), "00-"+trace+"-"+span.SpanContext.SpanID+
+			"-01"; got != want {
 			t.Errorf("the model server got traceparent %q, want that of the first edge, %q", got, want)
 		}
 	})
@@ -66,7 +68,8 @@ func TestHop(t *testing.T) {
 		})
 		for _, g := range append(with, entry) {
 			text, err := g.Client(t, key).Stream(t, chat).Rest()
-			if !strings.Contains(text, "one") || !strings.Contains(text, `"code":"upstream_error"`) || strings.Contains(text, "[DONE]") {
+			if !strings.Contains(text, "one") || !strings.Contains(text, `"code":"upstream_error"`) ||
+				strings.Contains(text, "[DONE]") {
 				t.Errorf("at %s: %s, %v", g.name, text, err)
 			}
 		}

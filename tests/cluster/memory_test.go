@@ -46,13 +46,15 @@ func TestKeptOverEdges(t *testing.T) {
 	// The peers connect to each other at their own time.
 	for g, client := range clients {
 		harness.Poll(t, limit, "the response at "+g.name, func(context.Context) error {
-			if got := client.Do(t, http.MethodGet, "/v1/responses/"+first.ID, ""); got.Status != http.StatusOK || !strings.Contains(got.Body, first.Output[0].ID) {
+			if got := client.Do(t, http.MethodGet, "/v1/responses/"+first.ID, ""); got.Status != http.StatusOK ||
+				!strings.Contains(got.Body, first.Output[0].ID) {
 				return fmt.Errorf("status %d: %s", got.Status, got.Body)
 			}
 			return nil
 		})
 	}
-	if got := clients[c].Do(t, http.MethodGet, "/v1/responses/"+first.ID+"/input_items", ""); !strings.Contains(got.Body, secret) {
+	if got := clients[c].Do(t, http.MethodGet, "/v1/responses/"+first.ID+"/input_items",
+		""); !strings.Contains(got.Body, secret) {
 		t.Errorf("input items: %d %s", got.Status, got.Body)
 	}
 	seen := func(what string, want ...string) {
@@ -68,7 +70,8 @@ func TestKeptOverEdges(t *testing.T) {
 	seen("previous at a", secret, "two")
 	third := c.respond(t, clients[c], `"input":"three","previous_response_id":"`+second.ID+`"`)
 	seen("previous at b", secret, "two", "three")
-	c.respond(t, clients[c], `"input":[{"type":"item_reference","id":"`+first.Output[0].ID+`"},{"type":"item_reference","id":"`+second.Output[0].ID+
+	c.respond(t, clients[c], `"input":[{"type":"item_reference","id":"`+first.Output[0].ID+
+		`"},{"type":"item_reference","id":"`+second.Output[0].ID+
 		`"},{"role":"user","content":"four"}]`)
 	seen("items", "bytes", "four")
 
@@ -89,7 +92,8 @@ func TestKeptOverEdges(t *testing.T) {
 	}
 	a.Process.Signal(t, syscall.SIGKILL)
 	a.Process.WaitExit(t, limit)
-	got := clients[b].Do(t, http.MethodPost, "/v1/responses", `{"model":"m-a","input":"five","previous_response_id":"`+first.ID+`"}`)
+	got := clients[b].Do(t, http.MethodPost, "/v1/responses",
+		`{"model":"m-a","input":"five","previous_response_id":"`+first.ID+`"}`)
 	got.ExpectError(t, http.StatusBadRequest, "invalid_request_error", "previous_response_not_found")
 	c.respond(t, clients[c], `"input":"six","previous_response_id":"`+second.ID+`"`)
 }

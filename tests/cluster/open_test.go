@@ -55,13 +55,16 @@ func wantError(t *testing.T, o etcd.Options, kind error, parts ...string) {
 
 func TestOpenOptions(t *testing.T) {
 	t.Parallel()
-	for _, urls := range [][]string{nil, {"etcd:2379"}, {"http://user:wrong@etcd:2379"}, {"http://etcd:2379/v3"}, {"http://etcd", "https://etcd"}} {
+	for _, urls := range [][]string{nil, {"etcd:2379"}, {"http://user:wrong@etcd:2379"}, {"http://etcd:2379/v3"},
+		{"http://etcd", "https://etcd"}} {
 		wantError(t, etcd.Options{Endpoints: urls}, store.ErrInvalid, "etcd")
 	}
 	wantError(t, etcd.Options{Endpoints: []string{"http://etcd"}, TLS: &tls.Config{}}, store.ErrInvalid, "write https")
 	wantError(t, etcd.Options{Endpoints: []string{"http://etcd"}, Password: "wrong"}, store.ErrInvalid, "set the user")
-	wantError(t, etcd.Options{Endpoints: []string{"http://etcd"}, Prefix: strings.Repeat("p", 300)}, store.ErrInvalid, "prefix")
-	wantError(t, etcd.Options{Endpoints: []string{"http://" + harness.FreeAddr(t)}}, store.ErrUnavailable, "cannot be reached", "that etcd runs")
+	wantError(t, etcd.Options{Endpoints: []string{"http://etcd"}, Prefix: strings.Repeat("p", 300)},
+		store.ErrInvalid, "prefix")
+	wantError(t, etcd.Options{Endpoints: []string{"http://" + harness.FreeAddr(t)}}, store.ErrUnavailable,
+		"cannot be reached", "that etcd runs")
 }
 
 func TestOpenPrefix(t *testing.T) {
@@ -77,9 +80,12 @@ func TestOpenPrefix(t *testing.T) {
 	set("other/key", "")
 	set("newer/meta/schema", "2")
 	set("strange/meta/schema", "x")
-	wantError(t, etcd.Options{Endpoints: []string{url}, Prefix: "other"}, store.ErrSchema, `"other/"`, "another program", "choose another prefix")
-	wantError(t, etcd.Options{Endpoints: []string{url}, Prefix: "newer/"}, store.ErrSchema, "schema version 2", "newer Postern")
-	wantError(t, etcd.Options{Endpoints: []string{url}, Prefix: "strange/"}, store.ErrSchema, "not that of a Postern store")
+	wantError(t, etcd.Options{Endpoints: []string{url}, Prefix: "other"}, store.ErrSchema, `"other/"`, "another program",
+		"choose another prefix")
+	wantError(t, etcd.Options{Endpoints: []string{url}, Prefix: "newer/"}, store.ErrSchema, "schema version 2",
+		"newer Postern")
+	wantError(t, etcd.Options{Endpoints: []string{url}, Prefix: "strange/"}, store.ErrSchema,
+		"not that of a Postern store")
 
 	kv := open(t, url)
 	put(t, kv, store.Put("a", nil))
@@ -95,7 +101,8 @@ func TestOpenPrefix(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer second.Close()
-	if !strings.Contains(log.String(), "level=INFO") || !strings.Contains(log.String(), "the store is new\" prefix=second/") {
+	if !strings.Contains(log.String(), "level=INFO") ||
+		!strings.Contains(log.String(), "the store is new\" prefix=second/") {
 		t.Errorf("the log of a new store: %s", log.String())
 	}
 	log.Reset()
@@ -143,9 +150,12 @@ func TestAuth(t *testing.T) {
 	for _, err := range []error{
 		second(admin.UserAdd(t.Context(), "root", "root")), second(admin.UserGrantRole(t.Context(), "root", "root")),
 		second(admin.RoleAdd(t.Context(), "gateway")), second(admin.RoleAdd(t.Context(), "reader")),
-		second(admin.RoleGrantPermission(t.Context(), "gateway", "postern/", "postern0", clientv3.PermissionType(clientv3.PermReadWrite))),
-		second(admin.RoleGrantPermission(t.Context(), "reader", "postern/", "postern0", clientv3.PermissionType(clientv3.PermRead))),
-		second(admin.UserAdd(t.Context(), "gateway", password)), second(admin.UserGrantRole(t.Context(), "gateway", "gateway")),
+		second(admin.RoleGrantPermission(t.Context(), "gateway", "postern/", "postern0",
+			clientv3.PermissionType(clientv3.PermReadWrite))),
+		second(admin.RoleGrantPermission(t.Context(), "reader", "postern/", "postern0",
+			clientv3.PermissionType(clientv3.PermRead))),
+		second(admin.UserAdd(t.Context(), "gateway", password)),
+		second(admin.UserGrantRole(t.Context(), "gateway", "gateway")),
 		second(admin.UserAdd(t.Context(), "reader", password)), second(admin.UserGrantRole(t.Context(), "reader", "reader")),
 		second(admin.AuthEnable(t.Context())),
 	} {
@@ -175,7 +185,8 @@ func TestAuth(t *testing.T) {
 		t.Error(err)
 	}
 	err = kv.(store.Compacter).Compact(t.Context(), put(t, kv, store.Put("b", nil)))
-	if !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "to its user root only") || !strings.Contains(err.Error(), "compact off") {
+	if !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "to its user root only") ||
+		!strings.Contains(err.Error(), "compact off") {
 		t.Errorf("compact: %v", err)
 	}
 	if err := second(store.Range(t.Context(), kv, store.Span{})); err != nil {
@@ -183,9 +194,12 @@ func TestAuth(t *testing.T) {
 	}
 
 	wantError(t, etcd.Options{Endpoints: []string{url}}, store.ErrUnavailable, url+" requires a user")
-	wantError(t, etcd.Options{Endpoints: []string{url}, User: "gateway", Password: "wrong"}, store.ErrUnavailable, "refuses the user or the password")
-	wantError(t, etcd.Options{Endpoints: []string{url}, User: "nobody", Password: "wrong"}, store.ErrUnavailable, "refuses the user or the password")
-	wantError(t, etcd.Options{Endpoints: []string{url}, User: "reader", Password: password}, store.ErrUnavailable, `below "postern/"`, "grant it a role")
+	wantError(t, etcd.Options{Endpoints: []string{url}, User: "gateway", Password: "wrong"}, store.ErrUnavailable,
+		"refuses the user or the password")
+	wantError(t, etcd.Options{Endpoints: []string{url}, User: "nobody", Password: "wrong"}, store.ErrUnavailable,
+		"refuses the user or the password")
+	wantError(t, etcd.Options{Endpoints: []string{url}, User: "reader", Password: password}, store.ErrUnavailable,
+		`below "postern/"`, "grant it a role")
 	options.Prefix = "other"
 	wantError(t, options, store.ErrUnavailable, `below "other/"`, "grant it a role")
 }
@@ -203,7 +217,8 @@ func TestTLS(t *testing.T) {
 	url := "https://" + harness.FreeAddr(t)
 	peer := "http://" + harness.FreeAddr(t)
 	s := newServer(t, "m0", url, peer, "m0="+peer, []string{
-		"--cert-file", file("server.pem"), "--key-file", file("server.key"), "--trusted-ca-file", file("ca.pem"), "--client-cert-auth",
+		"--cert-file", file("server.pem"), "--key-file", file("server.key"), "--trusted-ca-file", file("ca.pem"),
+		"--client-cert-auth",
 	})
 	s.start(t)
 	pair, err := tls.LoadX509KeyPair(file("client.pem"), file("client.key"))
@@ -221,11 +236,15 @@ func TestTLS(t *testing.T) {
 		}
 		return err
 	})
-	wantError(t, etcd.Options{Endpoints: []string{url}}, store.ErrUnavailable, "the certificate of etcd at "+url, "certificate authority")
-	wantError(t, etcd.Options{Endpoints: []string{url}, TLS: &tls.Config{RootCAs: roots}}, store.ErrUnavailable, "set the client certificate")
-	wantError(t, etcd.Options{Endpoints: []string{"http" + strings.TrimPrefix(url, "https")}}, store.ErrUnavailable, "write https instead of http")
+	wantError(t, etcd.Options{Endpoints: []string{url}}, store.ErrUnavailable, "the certificate of etcd at "+url,
+		"certificate authority")
+	wantError(t, etcd.Options{Endpoints: []string{url}, TLS: &tls.Config{RootCAs: roots}}, store.ErrUnavailable,
+		"set the client certificate")
+	wantError(t, etcd.Options{Endpoints: []string{"http" + strings.TrimPrefix(url, "https")}}, store.ErrUnavailable,
+		"write https instead of http")
 	plain := start(t, 1)[0].url
-	wantError(t, etcd.Options{Endpoints: []string{"https" + strings.TrimPrefix(plain, "http")}, TLS: right}, store.ErrUnavailable, "write http instead of https")
+	wantError(t, etcd.Options{Endpoints: []string{"https" + strings.TrimPrefix(plain, "http")}, TLS: right},
+		store.ErrUnavailable, "write http instead of https")
 }
 
 // certificate writes a certificate for loopback and its key to the folder, signed by a
@@ -240,7 +259,8 @@ func certificate(t *testing.T, dir, name string, ca *tls.Certificate) *tls.Certi
 		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: ca == nil, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 	parent, signer := template, any(key)
 	if ca != nil {
@@ -258,7 +278,8 @@ func certificate(t *testing.T, dir, name string, ca *tls.Certificate) *tls.Certi
 	if err != nil {
 		t.Fatal(err)
 	}
-	for suffix, block := range map[string]*pem.Block{".pem": {Type: "CERTIFICATE", Bytes: der}, ".key": {Type: "PRIVATE KEY", Bytes: private}} {
+	for suffix, block := range map[string]*pem.Block{".pem": {Type: "CERTIFICATE", Bytes: der},
+		".key": {Type: "PRIVATE KEY", Bytes: private}} {
 		if err := os.WriteFile(filepath.Join(dir, name+suffix), pem.EncodeToMemory(block), 0o600); err != nil {
 			t.Fatal(err)
 		}

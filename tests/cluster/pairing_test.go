@@ -44,12 +44,14 @@ func TestPairingOverEdges(t *testing.T) {
 	}
 	device := c.Pair(t, "box", p.Code, up.URL)
 	for _, g := range edges {
-		g.awaitPairing(t, p.ID, "the device", func(now manage.Pairing) bool { return now.State == store.PairingPending && now.Connected })
+		g.awaitPairing(t, p.ID, "the device",
+			func(now manage.Pairing) bool { return now.State == store.PairingPending && now.Connected })
 	}
 	device.Signal(t, syscall.SIGTERM)
 	device.WaitExit(t, limit)
 	for _, g := range edges {
-		g.awaitPairing(t, p.ID, "a device that has left", func(now manage.Pairing) bool { return now.Device != nil && !now.Connected })
+		g.awaitPairing(t, p.ID, "a device that has left",
+			func(now manage.Pairing) bool { return now.Device != nil && !now.Connected })
 	}
 	a.Command(t, nil, "pairing", "deny", p.ID)
 

@@ -219,7 +219,8 @@ func TestClusterScriptAlone(t *testing.T) {
 		t.Fatal("no request in " + s.Log())
 	}
 	out, err := exec.Command("sh", "-c", curl[1]).Output()
-	if err != nil || !strings.Contains(string(out), "Hello, from no model") || !strings.HasSuffix(string(out), upstream.Done) {
+	if err != nil || !strings.Contains(string(out), "Hello, from no model") ||
+		!strings.HasSuffix(string(out), upstream.Done) {
 		t.Errorf("curl printed %s, %v", out, err)
 	}
 	if err := s.send(t.Context(), http.MethodGet, s.url(modelPort)+"/v1/models", ""); err != nil {
@@ -235,7 +236,8 @@ func TestClusterScriptWithoutEtcd(t *testing.T) {
 	cmd := exec.Command(filepath.Join(root, "docs/cluster/run.sh"))
 	cmd.Env = []string{"PATH=" + filepath.Join(root, "bin") + ":/usr/bin:/bin"}
 	out, err := cmd.CombinedOutput()
-	if err == nil || !strings.Contains(string(out), "etcd: not found\n") || !strings.Contains(string(out), "etcd-io/etcd/releases") {
+	if err == nil || !strings.Contains(string(out), "etcd: not found\n") ||
+		!strings.Contains(string(out), "etcd-io/etcd/releases") {
 		t.Errorf("%v\n%s", err, out)
 	}
 }

@@ -27,7 +27,8 @@ func TestScrape(t *testing.T) {
 	o.Site = "queue_length 1\nlimit_wait 0s"
 	g := &gateway{Gateway: harness.Start(t, o), name: "a", up: upstream.Start(t)}
 	g.Connector(t, "box", g.up.URL)
-	g.Manage(t, http.MethodPut, "/deployments/m-a", map[string]any{"connector": "box", "model": "m", "max_concurrency": 1}, nil)
+	g.Manage(t, http.MethodPut, "/deployments/m-a",
+		map[string]any{"connector": "box", "model": "m", "max_concurrency": 1}, nil)
 	serveAllKinds(t, g)
 
 	exposed := map[string][]string{} // the labels of each metric

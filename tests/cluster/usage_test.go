@@ -23,8 +23,10 @@ func (u *usage) add(d store.Usage) {
 }
 
 // counted is the answer to each request.
-const counted = `{"id":"c","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"finish_reason":"stop",` +
-	`"message":{"role":"assistant","content":"yes"}}],"usage":{"prompt_tokens":10,"completion_tokens":3,"total_tokens":13}}`
+const counted = `{"id":"c","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,` +
+	`"finish_reason":"stop",` +
+	`"message":{"role":"assistant","content":"yes"}}],"usage":{"prompt_tokens":10,"completion_tokens":3,` +
+	`"total_tokens":13}}`
 
 // of is the usage of answered requests: each has the same tokens.
 func of(requests int64) usage {

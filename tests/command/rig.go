@@ -15,7 +15,8 @@ import (
 // ends it. The context that it returns ends with the cause when one of the rig's
 // processes ends unasked, or when fail is called. The end removes the folder,
 // unless it is to be kept or a log holds a secret.
-func (c Command) Rig(ctx context.Context, dir, bin string) (_ context.Context, fail context.CancelCauseFunc, r *rig.Rig, end func(keep bool) error, err error) {
+func (c Command) Rig(ctx context.Context, dir,
+	bin string) (_ context.Context, fail context.CancelCauseFunc, r *rig.Rig, end func(keep bool) error, err error) {
 	if dir == "" {
 		dir, err = os.MkdirTemp("", "postern-"+c.Name+"-")
 	} else if dir, err = filepath.Abs(dir); err == nil {

@@ -65,7 +65,8 @@ func Quote(s string) string {
 }
 
 // Request builds a request with the client's key. Headers are "Name: value".
-func (c *Client) Request(ctx context.Context, t testing.TB, method, path, body string, headers ...string) *http.Request {
+func (c *Client) Request(ctx context.Context, t testing.TB, method, path, body string,
+	headers ...string) *http.Request {
 	t.Helper()
 	var r io.Reader
 	if body != "" {
@@ -136,12 +137,14 @@ func (c *Client) Stream(t testing.TB, body string, headers ...string) *Stream {
 func (c *Client) Open(t testing.TB, path, body string, headers ...string) *Stream {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	resp, err := c.HTTP.Do(c.Request(ctx, t, http.MethodPost, path, body, headers...)) //nolint:bodyclose // Stream.Close does
+	resp, err := c.HTTP.Do(c.Request(ctx, t, http.MethodPost, path, body,
+		headers...)) //nolint:bodyclose // Stream.Close does
 	if err != nil {
 		cancel()
 		t.Fatalf("opening a stream: %v", err)
 	}
-	s := &Stream{Status: resp.StatusCode, Header: resp.Header, cancel: cancel, body: resp.Body, r: bufio.NewReader(resp.Body)}
+	s := &Stream{Status: resp.StatusCode, Header: resp.Header, cancel: cancel, body: resp.Body,
+		r: bufio.NewReader(resp.Body)}
 	t.Cleanup(s.Close)
 	return s
 }

@@ -69,7 +69,8 @@ func (c *Connector) launchInProcess(t testing.TB) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stop, err := c.gateway.inProcess.Connect(configuration, slog.New(slog.NewJSONHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	stop, err := c.gateway.inProcess.Connect(configuration,
+		slog.New(slog.NewJSONHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	if err != nil {
 		t.Fatal(err)
 	}

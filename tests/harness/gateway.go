@@ -42,7 +42,8 @@ type Options struct {
 // forRig returns the options with all that tests look at.
 func (o Options) forRig() rig.GatewayOptions {
 	to := rig.GatewayOptions{
-		Host: o.Address, HTTPS: o.HTTPS, Cgroup: o.Cgroup, App: o.App, Storage: o.Storage, Model: o.Site, Site: "log\n" + o.Lines,
+		Host: o.Address, HTTPS: o.HTTPS, Cgroup: o.Cgroup, App: o.App, Storage: o.Storage, Model: o.Site,
+		Site:   "log\n" + o.Lines,
 		Global: "log {\n level DEBUG\n}\nmetrics\n" + o.Global, Sites: o.Sites, Plain: o.Plain,
 	}
 	if o.Console {
@@ -200,7 +201,8 @@ func (g *Gateway) Revoke(t testing.TB, id string) {
 // Deploy registers a public model name. upstream and model may be "".
 func (g *Gateway) Deploy(t testing.TB, name, connector, upstream, model string) {
 	t.Helper()
-	if err := g.Gateway.Deploy(t.Context(), name, map[string]string{"connector": connector, "upstream": upstream, "model": model}); err != nil {
+	if err := g.Gateway.Deploy(t.Context(), name,
+		map[string]string{"connector": connector, "upstream": upstream, "model": model}); err != nil {
 		t.Fatal(err)
 	}
 }

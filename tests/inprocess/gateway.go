@@ -45,10 +45,12 @@ type Gateway struct {
 func Start(dir string, o Options, logger *slog.Logger) (*Gateway, error) {
 	g := new(Gateway)
 	g.gateway = &gateway.Gateway{
-		Store:    gateway.NewStore(gateway.Place{Path: filepath.Join(dir, "gateway.db")}, logger, gateway.Counters{SignInFailed: func(string) {}, EventsLost: func(string, int) {}}),
+		Store: gateway.NewStore(gateway.Place{Path: filepath.Join(dir, "gateway.db")}, logger,
+			gateway.Counters{SignInFailed: func(string) {}, EventsLost: func(string, int) {}}),
 		Listener: new(gateway.Listener),
 		Configuration: gateway.Configuration{
-			Listen: "127.0.0.1:0", MaxMemory: 1 << 30, Endpoint: g.endpoint, Logger: logger, Offer: o.Offer, DeploymentRemoved: func(string) {},
+			Listen: "127.0.0.1:0", MaxMemory: 1 << 30, Endpoint: g.endpoint, Logger: logger, Offer: o.Offer,
+			DeploymentRemoved: func(string) {},
 		},
 	}
 	if err := g.gateway.Start(context.Background()); err != nil {
@@ -68,7 +70,8 @@ func Start(dir string, o Options, logger *slog.Logger) (*Gateway, error) {
 // handler returns the three handlers in their order.
 func (g *Gateway) handler(o Options, logger *slog.Logger) http.Handler {
 	server := &serve.Server{
-		Open: g.gateway.Backend, Choose: g.gateway.ChooseTunnel, Reserve: g.gateway.ReserveTunnel, StatusOf: func(error) int { return 0 }, Observer: unobserved{}, Logger: logger,
+		Open: g.gateway.Backend, Choose: g.gateway.ChooseTunnel, Reserve: g.gateway.ReserveTunnel,
+		StatusOf: func(error) int { return 0 }, Observer: unobserved{}, Logger: logger,
 		ClientIP: func(r *http.Request) netip.Addr { return netip.MustParseAddrPort(r.RemoteAddr).Addr() },
 	}
 	translator, router := o.Translator, o.Router

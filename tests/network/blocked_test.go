@@ -71,7 +71,8 @@ func TestUDPBlockedFromTheStart(t *testing.T) {
 	r.box.Process.WaitLog(t, webSocket, patience)
 	r.serve(t, "echo", upstream.Echo)
 	const model = "essay"
-	events := []string{upstream.Role(model), upstream.Delta(model, strings.Repeat("word ", 1000)), upstream.Finish(model, "stop"), upstream.Done}
+	events := []string{upstream.Role(model), upstream.Delta(model, strings.Repeat("word ", 1000)),
+		upstream.Finish(model, "stop"), upstream.Done}
 	r.serve(t, model, upstream.Events(events...))
 	r.ask(t, 20, 5, model, strings.Join(events, ""))
 	if r.WAN.Lost() == 0 {
@@ -144,8 +145,10 @@ func TestUnknownCertificate(t *testing.T) {
 	r.box.Process.WaitLog(t, webSocket, patience)
 	r.serve(t, "echo", upstream.Echo)
 	r.waitAnswer(t, "echo", patience)
-	const warning = `"level":"WARN","msg":"the gateway's HTTPS certificate cannot be verified; the tunnel itself is still protected by the pin"`
-	const fix = `"fix":"if a proxy terminates TLS, install its certificate authority here; otherwise check the gateway's certificate"`
+	const warning = `"level":"WARN","msg":"the gateway's HTTPS certificate cannot be verified; the tunnel itself is ` +
+		`still protected by the pin"`
+	const fix = `"fix":"if a proxy terminates TLS, install its certificate authority here; otherwise check the ` +
+		`gateway's certificate"`
 	if log := r.box.Process.Log(); strings.Count(log, warning) != 1 || !strings.Contains(log, fix) {
 		t.Errorf("the log does not warn once, with the fix:\n%s", log)
 	}
@@ -186,7 +189,8 @@ func TestCaptivePortal(t *testing.T) {
 	r.WAN.Set(withoutUDP)
 	r.box = r.addressed(t, r.connector(t, "box", map[string]any{}))
 	r.launch(t, r.box)
-	const reason, fix = "a web page answers in place of the gateway", `"fix":"this network may require a sign-in: open any page in a browser"`
+	const reason, fix = "a web page answers in place of the gateway", `"fix":"this network may require a sign-in: open ` +
+		`any page in a browser"`
 	r.box.Process.WaitLog(t, reason, patience)
 	r.box.Process.WaitLog(t, fix, patience)
 	if state, err := r.box.State(t.Context()); err != nil || state != "offline" {

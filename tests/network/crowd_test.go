@@ -79,5 +79,6 @@ func (r *rig) crowd(t *testing.T, size int) *harness.Process {
 // waitCrowd waits until all connectors are online.
 func (r *rig) waitCrowd(t *testing.T, size int) {
 	t.Helper()
-	harness.Poll(t, 8*time.Minute, "all connectors being online", func(ctx context.Context) error { return r.gateway.Admin.ExpectOnline(ctx, size) })
+	harness.Poll(t, 8*time.Minute, "all connectors being online",
+		func(ctx context.Context) error { return r.gateway.Admin.ExpectOnline(ctx, size) })
 }

@@ -77,7 +77,8 @@ func TestRebinds(t *testing.T) {
 	// the connector's next packet.
 	seen.waitIdle(t)
 	must(t, r.Rebind())
-	t.Logf("the first answer after a rebind while idle took %v", r.waitAnswer(t, "echo", patience).Round(10*time.Millisecond))
+	t.Logf("the first answer after a rebind while idle took %v",
+		r.waitAnswer(t, "echo", patience).Round(10*time.Millisecond))
 	if n := r.online(r.box); n != 1 {
 		t.Errorf("the connector came online %d times", n)
 	}

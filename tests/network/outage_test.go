@@ -91,7 +91,8 @@ func TestOutage(t *testing.T) {
 	r.serve(t, "ticker", upstream.SlowTokens(50*time.Millisecond, nil))
 	r.serve(t, "echo", upstream.Echo)
 	f := r.follow(t, "ticker")
-	messages := r.Open(t, "/v1/messages", `{"model":"ticker","max_tokens":9,"stream":true,"messages":[{"role":"user","content":"x"}]}`)
+	messages := r.Open(t, "/v1/messages",
+		`{"model":"ticker","max_tokens":9,"stream":true,"messages":[{"role":"user","content":"x"}]}`)
 	f.wait(t, 3, patience)
 	r.WAN.Cut()
 	time.Sleep(35 * time.Second) // QUIC bears 30 s

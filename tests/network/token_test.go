@@ -24,14 +24,19 @@ func TestFatal(t *testing.T) {
 		change    func(t *testing.T, r *rig)
 	}{
 		{
-			name:   "removed while online",
-			log:    `"level":"ERROR","msg":"connector stopped","reason":"the gateway closed the tunnel: removed","fix":"the connector was removed on the gateway; create a new one on the gateway's machine with ` + "`postern gateway connector create`" + ` and put its token into tunnel_token, or pair again"}`,
+			name: "removed while online",
+			log: `"level":"ERROR","msg":"connector stopped","reason":"the gateway closed the tunnel: removed","fix":"the ` +
+				`connector was removed on the gateway; create a new one on the gateway's machine with ` +
+				"`postern gateway connector create`" + ` and put its token into tunnel_token, or pair again"}`,
 			code:   78,
 			change: func(t *testing.T, r *rig) { r.gateway.Command(t, nil, "connector", "remove", "box") },
 		},
 		{
 			name: "removed while offline",
-			log:  `"level":"ERROR","msg":"connector stopped","reason":"the gateway refused the connector: invalid tunnel token: the connector was removed or paired again on another machine, or the token belongs to another gateway (bad_credentials)","fix":"create a new token on the gateway's machine with ` + "`postern gateway connector create`" + ` and put it into tunnel_token, or pair again"}`,
+			log: `"level":"ERROR","msg":"connector stopped","reason":"the gateway refused the connector: invalid tunnel ` +
+				`token: the connector was removed or paired again on another machine, or the token belongs to another gateway ` +
+				`(bad_credentials)","fix":"create a new token on the gateway's machine with ` +
+				"`postern gateway connector create`" + ` and put it into tunnel_token, or pair again"}`,
 			code: 78,
 			change: func(t *testing.T, r *rig) {
 				r.box.Process.Kill()
@@ -41,7 +46,10 @@ func TestFatal(t *testing.T) {
 		},
 		{
 			name: "another identity at the gateway's address",
-			log:  `"level":"ERROR","msg":"cannot connect","reason":"dialing ` + "~" + `: the gateway's identity does not match the pin in the tunnel token","retry_in":"~","fix":"check ` + "`server`" + `; if the gateway lost its storage, create a new token on the gateway's machine with ` + "`postern gateway connector create`" + `, or pair again"}`,
+			log: `"level":"ERROR","msg":"cannot connect","reason":"dialing ` + "~" +
+				`: the gateway's identity does not match the pin in the tunnel token","retry_in":"~","fix":"check ` + "`server`" +
+				`; if the gateway lost its storage, create a new token on the gateway's machine with ` +
+				"`postern gateway connector create`" + `, or pair again"}`,
 			change: func(t *testing.T, r *rig) {
 				r.gateway.Process.Kill()
 				if err := os.Remove(filepath.Join(r.gateway.Dir, "gateway.db")); err != nil {

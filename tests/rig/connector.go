@@ -90,11 +90,12 @@ func (c *Connector) Tunnel(ctx context.Context) (state, since string, err error)
 
 // Await waits until the gateway reports a state.
 func (c *Connector) Await(ctx context.Context, want string, limit time.Duration) error {
-	return Poll(ctx, limit, 10*time.Millisecond, fmt.Sprintf("connector %s being %s", c.Name, want), func(ctx context.Context) error {
-		got, err := c.State(ctx)
-		if err == nil && got != want {
-			err = fmt.Errorf("it is %s", got)
-		}
-		return err
-	})
+	return Poll(ctx, limit, 10*time.Millisecond, fmt.Sprintf("connector %s being %s", c.Name, want),
+		func(ctx context.Context) error {
+			got, err := c.State(ctx)
+			if err == nil && got != want {
+				err = fmt.Errorf("it is %s", got)
+			}
+			return err
+		})
 }

@@ -114,7 +114,8 @@ func (g *Gateway) Configure(o GatewayOptions) error {
 	host, _, _ := net.SplitHostPort(g.listen) // it has one
 	tunnels, model := "", ""
 	if !g.plain {
-		tunnels = fmt.Sprintf("model_gateway {\n\t\tlisten %s\n\t\tpublic %[1]s\n\t\tstorage %s\n\t\t%s\n\t}", g.UDP, cmp.Or(o.Storage, "bolt "+g.database), strings.ReplaceAll(o.App, "$UDP", g.UDP))
+		tunnels = fmt.Sprintf("model_gateway {\n\t\tlisten %s\n\t\tpublic %[1]s\n\t\tstorage %s\n\t\t%s\n\t}", g.UDP,
+			cmp.Or(o.Storage, "bolt "+g.database), strings.ReplaceAll(o.App, "$UDP", g.UDP))
 		model = fmt.Sprintf("model_gateway {\n\t\t%s\n\t}", o.Model)
 	}
 	text := fmt.Sprintf(`{
@@ -187,7 +188,8 @@ func (g *Gateway) listens(ctx context.Context) error {
 
 // Reload applies the Caddyfile as `caddy reload` does.
 func (g *Gateway) Reload() error {
-	out, err := g.Caddy("reload", "--config", g.Caddyfile, "--adapter", "caddyfile", "--address", string(g.Admin), "--force").CombinedOutput()
+	out, err := g.Caddy("reload", "--config", g.Caddyfile, "--adapter", "caddyfile", "--address", string(g.Admin),
+		"--force").CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("caddy reload: %w\n%s", err, out)
 	}

@@ -21,7 +21,8 @@ func NPM(dir string) error {
 	cmd := exec.Command("npm", "ci", "--no-audit", "--no-fund")
 	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("installing packages in %s: %w\n%s\n(install Node.js with npm, or set POSTERN_SKIP_NODE=1)", dir, err, out)
+		return fmt.Errorf("installing packages in %s: %w\n%s\n(install Node.js with npm, or set POSTERN_SKIP_NODE=1)",
+			dir, err, out)
 	}
 	return nil
 }

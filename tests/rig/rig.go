@@ -55,7 +55,8 @@ func New(o Options) (*Rig, error) {
 		}
 	}
 	o.Env = slices.Concat([]string{
-		"HOME=" + o.Dir, "XDG_DATA_HOME=" + filepath.Join(o.Dir, "data"), "XDG_CONFIG_HOME=" + filepath.Join(o.Dir, "config"), "NO_COLOR=1",
+		"HOME=" + o.Dir, "XDG_DATA_HOME=" + filepath.Join(o.Dir, "data"),
+		"XDG_CONFIG_HOME=" + filepath.Join(o.Dir, "config"), "NO_COLOR=1",
 	}, o.Env)
 	return &Rig{Dir: o.Dir, o: o}, nil
 }
@@ -130,7 +131,8 @@ func (r *Rig) Close() error {
 	var errs []error
 	check := func(name, log string) {
 		if secret, at := find(log); at >= 0 {
-			errs = append(errs, fmt.Errorf("the log of %s holds secret number %d: …%s<secret>", name, secret, log[max(0, at-200):at]))
+			errs = append(errs, fmt.Errorf("the log of %s holds secret number %d: …%s<secret>", name, secret,
+				log[max(0, at-200):at]))
 		}
 	}
 	for _, p := range processes {

@@ -80,7 +80,8 @@ func TestProcessEndsUnasked(t *testing.T) {
 		t.Fatal(err)
 	}
 	wait.For(t, ctx.Done(), "the report")
-	if err := context.Cause(ctx); !strings.Contains(err.Error(), "shell has ended by itself") || !strings.Contains(err.Error(), "what went wrong") {
+	if err := context.Cause(ctx); !strings.Contains(err.Error(), "shell has ended by itself") ||
+		!strings.Contains(err.Error(), "what went wrong") {
 		t.Errorf("the run's error is %v", err)
 	}
 	if code, err := p.Wait(t.Context()); code != 3 || err != nil {
@@ -103,7 +104,8 @@ func TestProcessIgnoresTheSignal(t *testing.T) {
 func TestClose(t *testing.T) {
 	_, r := newRig(t)
 	r.Hide("s3", "sk-svc-a-long-secret", "sk-svc-b-long-secret")
-	for _, script := range []string{"echo ready; exec sleep 600", "echo harmless long-secret >&2; echo ready", "echo x sk-svc-b-long-secret >&2; echo ready", "echo s3 >&2; echo ready"} {
+	for _, script := range []string{"echo ready; exec sleep 600", "echo harmless long-secret >&2; echo ready",
+		"echo x sk-svc-b-long-secret >&2; echo ready", "echo s3 >&2; echo ready"} {
 		p := shell(t, r, script)
 		p.Ended = nil
 		if _, err := p.StartAnnounced(); err != nil {
@@ -111,7 +113,8 @@ func TestClose(t *testing.T) {
 		}
 	}
 	err := r.Close()
-	if err == nil || strings.Count(err.Error(), "<secret>") != 2 || !strings.Contains(err.Error(), "number 2: …x <secret>") || !strings.Contains(err.Error(), "number 0: …<secret>") {
+	if err == nil || strings.Count(err.Error(), "<secret>") != 2 ||
+		!strings.Contains(err.Error(), "number 2: …x <secret>") || !strings.Contains(err.Error(), "number 0: …<secret>") {
 		t.Errorf("two logs hold a secret: %v", err)
 	}
 	for _, p := range r.Processes() {
@@ -145,7 +148,8 @@ func TestPoll(t *testing.T) {
 		t.Errorf("%d tries, %v", tries, err)
 	}
 	never := func(context.Context) error { return os.ErrNotExist }
-	if err := Poll(t.Context(), 0, every, "it", never); !errors.Is(err, os.ErrNotExist) || !strings.HasPrefix(err.Error(), "it has not happened within 0s") {
+	if err := Poll(t.Context(), 0, every, "it", never); !errors.Is(err, os.ErrNotExist) ||
+		!strings.HasPrefix(err.Error(), "it has not happened within 0s") {
 		t.Errorf("after its limit: %v", err)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -156,7 +160,8 @@ func TestPoll(t *testing.T) {
 }
 
 func TestParseHeap(t *testing.T) {
-	page := []byte("heap profile: 1: 2 [3: 4] @ heap/1048576\n\n# runtime.MemStats\n# Alloc = 5\n# TotalAlloc = 600\n# Mallocs = 70\n# HeapAlloc = 8\n# Stack = 9 / 10\n")
+	page := []byte("heap profile: 1: 2 [3: 4] @ heap/1048576\n\n# runtime.MemStats\n# Alloc = 5\n# TotalAlloc = 600\n# " +
+		"Mallocs = 70\n# HeapAlloc = 8\n# Stack = 9 / 10\n")
 	got, err := parseHeap(page)
 	if want := (Heap{Mallocs: 70, Bytes: 600, Live: 8, Stacks: 9}); err != nil || got != want {
 		t.Errorf("got %+v, %v; want %+v", got, err, want)

@@ -33,7 +33,8 @@ type Generator struct {
 func New(root, prefix string) *Generator {
 	return &Generator{
 		Prefix: prefix, Definitions: Schema{}, Types: map[reflect.Type]Schema{
-			reflect.TypeFor[time.Time](): {"type": "string", "format": "date-time"}, reflect.TypeFor[netip.Prefix](): {"type": "string"},
+			reflect.TypeFor[time.Time]():    {"type": "string", "format": "date-time"},
+			reflect.TypeFor[netip.Prefix](): {"type": "string"},
 		},
 		comments: comments{root: root, packages: map[string]map[string]string{}}, named: map[string]reflect.Type{},
 	}

@@ -123,7 +123,8 @@ func (r reply) stream(model string) []string {
 		chunks = append(chunks, chunk)
 	}
 	for i, c := range r.calls {
-		chunks = append(chunks, upstream.ToolDelta(model, fmt.Sprintf(`{"index":%d,"id":%q,"type":"function","function":{"name":%q,"arguments":""}}`, i, c.id, c.name)))
+		chunks = append(chunks, upstream.ToolDelta(model,
+			fmt.Sprintf(`{"index":%d,"id":%q,"type":"function","function":{"name":%q,"arguments":""}}`, i, c.id, c.name)))
 		for _, piece := range halves(c.arguments) {
 			chunks = append(chunks, upstream.ToolDelta(model, fmt.Sprintf(`{"index":%d,"function":{"arguments":%q}}`, i, piece)))
 		}
@@ -133,7 +134,8 @@ func (r reply) stream(model string) []string {
 
 // probsOf is the logprobs of a choice whose text is one token.
 func probsOf(token string) string {
-	return fmt.Sprintf(`{"content":[{"token":%q,"logprob":-0.5,"bytes":[1],"top_logprobs":[{"token":%q,"logprob":-0.5,"bytes":[1]}]}]}`, token, token)
+	return fmt.Sprintf(`{"content":[{"token":%q,"logprob":-0.5,"bytes":[1],"top_logprobs":[{"token":%q,"logprob":-0.5,`+
+		`"bytes":[1]}]}]}`, token, token)
 }
 
 func halves(s string) []string {
@@ -152,7 +154,8 @@ func (r reply) whole(model string) string {
 	}
 	var calls []any
 	for _, c := range r.calls {
-		calls = append(calls, map[string]any{"id": c.id, "type": "function", "function": map[string]string{"name": c.name, "arguments": c.arguments}})
+		calls = append(calls, map[string]any{"id": c.id, "type": "function",
+			"function": map[string]string{"name": c.name, "arguments": c.arguments}})
 	}
 	if calls != nil {
 		message["tool_calls"] = calls

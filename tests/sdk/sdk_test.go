@@ -90,7 +90,8 @@ func TestSDKs(t *testing.T) {
 				t.Parallel() // they start slowly
 				cmd := p.command(t, upstream)
 				cmd.Env = append(os.Environ(), "GATEWAY="+g.URL, "API_KEY="+key,
-					"LIMITED_KEY="+limited(map[string]any{"requests_per_minute": 30}), "USED_KEY="+limited(map[string]any{"requests_per_day": 1}),
+					"LIMITED_KEY="+limited(map[string]any{"requests_per_minute": 30}),
+					"USED_KEY="+limited(map[string]any{"requests_per_day": 1}),
 					"TINY="+tiny, "ANSWER="+tinymodel.Answer, "DONE="+tinymodel.Done)
 				if out, err := cmd.CombinedOutput(); err != nil {
 					t.Errorf("%v\n%s", err, out)

@@ -134,7 +134,8 @@ func (c *clients) exchange(ctx context.Context, o *outcome) error {
 	trace := &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
 		o.symptom = map[bool]symptom{false: refused, true: stale}[info.Reused]
 	}}
-	req, err := http.NewRequestWithContext(httptrace.WithClientTrace(ctx, trace), http.MethodPost, o.edge.URL+paths[o.dialect], bytes.NewReader(o.body()))
+	req, err := http.NewRequestWithContext(httptrace.WithClientTrace(ctx, trace), http.MethodPost,
+		o.edge.URL+paths[o.dialect], bytes.NewReader(o.body()))
 	if err != nil {
 		return err
 	}
@@ -151,7 +152,8 @@ func (c *clients) exchange(ctx context.Context, o *outcome) error {
 		return err
 	}
 	defer resp.Body.Close()
-	o.status, o.requestID = resp.StatusCode, cmp.Or(resp.Header.Get("X-Request-Id"), resp.Header.Get("Request-Id")) // of the messages dialect
+	// of the messages dialect
+	o.status, o.requestID = resp.StatusCode, cmp.Or(resp.Header.Get("X-Request-Id"), resp.Header.Get("Request-Id"))
 	if resp.StatusCode != http.StatusOK {
 		r := readRefusal(resp.Body)
 		o.symptom = symptomOf(resp.StatusCode, r)

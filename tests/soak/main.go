@@ -148,11 +148,15 @@ func parseFlags(args []string) (options, error) {
 	minutes := flags.Float64("minutes", 30, "for how many `minutes` requests are sent and faults are made")
 	flags.IntVar(&o.Connectors, "connectors", 500, "`number` of connectors")
 	flags.IntVar(&o.Real, "real", 8, "`number` of them that are processes of their own, to be killed and frozen")
-	flags.IntVar(&o.Edges, "edges", 1, "`number` of gateways; from two on, they share a store in etcd, and each connector has two tunnels")
+	flags.IntVar(&o.Edges, "edges", 1,
+		"`number` of gateways; from two on, they share a store in etcd, and each connector has two tunnels")
 	flags.Float64Var(&o.Rate, "rps", 40, "requests a `second`; 40 leaves two slow cores some air")
-	flags.Uint64Var(&o.Seed, "seed", 0, "`number` that decides about requests and faults; 0 takes another each time, and prints it")
+	flags.Uint64Var(&o.Seed, "seed", 0,
+		"`number` that decides about requests and faults; 0 takes another each time, and prints it")
 	flags.StringVar(&o.Bin, "bin", "", "`folder` of caddy and connector (default: bin of the repository)")
-	flags.StringVar(&o.Keep, "keep", "", "keep the logs of all processes in this `folder`, which must not exist (default: a temporary one, kept after a failure)")
+	flags.StringVar(&o.Keep, "keep", "",
+		"keep the logs of all processes in this `folder`, which must not exist (default: a temporary one, kept after a "+
+			"failure)")
 	if err := flags.Parse(args); err != nil {
 		return options{}, err
 	}

@@ -108,7 +108,8 @@ const minSteady = 5 * time.Minute
 // steady returns the samples of the steady part, in which growth would show.
 func (r *report) steady() []sample {
 	from := r.began.Add(r.o.Length * 11 / 20)
-	return r.samples[slices.IndexFunc(append(r.samples, sample{at: from}), func(m sample) bool { return !m.at.Before(from) }):]
+	return r.samples[slices.IndexFunc(append(r.samples, sample{at: from}),
+		func(m sample) bool { return !m.at.Before(from) }):]
 }
 
 // trend returns the medians of a figure in the quarters of the steady part, and
@@ -142,7 +143,8 @@ func (r *report) growth() (grows []string) {
 		before, after := r.before.figures[i], r.after.figures[i]
 		allowed := f.atRest.floor + f.atRest.share*before + f.perWebSocket*moved
 		if r.complete && after-before > allowed {
-			grows = append(grows, fmt.Sprintf("%s: %.0f at rest after the first requests, %.0f after the last; %.0f more would pass", f.name, before, after, allowed))
+			grows = append(grows, fmt.Sprintf("%s: %.0f at rest after the first requests, %.0f after the last; %.0f more "+
+				"would pass", f.name, before, after, allowed))
 		}
 	}
 	return grows
@@ -154,12 +156,14 @@ func (r *report) failure() error {
 	if len(r.tally.findings) == 0 && len(grows) == 0 && r.complete {
 		return nil
 	}
-	return fmt.Errorf("%d findings without a cause; growth: %q; the run was finished: %t", len(r.tally.findings), grows, r.complete)
+	return fmt.Errorf("%d findings without a cause; growth: %q; the run was finished: %t", len(r.tally.findings), grows,
+		r.complete)
 }
 
 // write writes the report as Markdown.
 func (r *report) write(w io.Writer) {
-	fmt.Fprintf(w, "## Soak: %d gateways, %d connectors, %g requests/s, %v, seed %d\n\n", r.o.Edges, r.o.Connectors, r.o.Rate, r.o.Length, r.o.Seed)
+	fmt.Fprintf(w, "## Soak: %d gateways, %d connectors, %g requests/s, %v, seed %d\n\n", r.o.Edges, r.o.Connectors,
+		r.o.Rate, r.o.Length, r.o.Seed)
 	if !r.complete {
 		fmt.Fprint(w, "The run was **not finished**.\n\n")
 	}
@@ -178,7 +182,8 @@ func (r *report) write(w io.Writer) {
 	r.writeFigures(w)
 	fmt.Fprintf(w, "### Without a cause: %d\n\n", len(r.tally.findings))
 	for i, f := range r.tally.findings[:min(maxFindings, len(r.tally.findings))] {
-		fmt.Fprintf(w, "%d. %s %s\n   - %s\n", i+1, clock(f.at), f.story, strings.Join(r.log.around(f.began, f.at), "\n   - "))
+		fmt.Fprintf(w, "%d. %s %s\n   - %s\n", i+1, clock(f.at), f.story,
+			strings.Join(r.log.around(f.began, f.at), "\n   - "))
 	}
 }
 
@@ -223,7 +228,8 @@ func (r *report) writeFigures(w io.Writer) {
 		if !judged(samples) {
 			verdict = "too short for a verdict"
 		}
-		t.Add(f.name, fmt.Sprintf("%.0f", r.before.figures[i]), fmt.Sprintf("%.0f", quarters), fmt.Sprintf("%.0f", r.after.figures[i]), verdict)
+		t.Add(f.name, fmt.Sprintf("%.0f", r.before.figures[i]), fmt.Sprintf("%.0f", quarters),
+			fmt.Sprintf("%.0f", r.after.figures[i]), verdict)
 	}
 	t.Write(w)
 	for _, grown := range r.growth() {

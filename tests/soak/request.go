@@ -59,7 +59,8 @@ func (r *request) kind() string {
 func compose(random *rand.Rand, id int64) *request {
 	r := &request{
 		Script: play.Script{
-			ID: id, Tokens: 4 + random.IntN(40), Pace: time.Duration(random.IntN(30)) * time.Millisecond, Tool: random.IntN(5) == 0,
+			ID: id, Tokens: 4 + random.IntN(40), Pace: time.Duration(random.IntN(30)) * time.Millisecond,
+			Tool: random.IntN(5) == 0,
 		},
 		dialect: one(random, dialects), streamed: random.IntN(3) > 0, stored: random.IntN(20) == 0,
 		habit: reads, fresh: random.IntN(2) == 0,
@@ -99,7 +100,8 @@ func (r *request) fill(tokens int) {
 func (r *request) body() []byte {
 	prompt := "Please do what follows. " + r.Script.String()
 	body := map[string]any{"model": r.model.name, "stream": r.streamed}
-	parameters := json.RawMessage(`{"type":"object","properties":{"id":{"type":"integer"},"words":{"type":"string"}},"required":["id","words"]}`)
+	parameters := json.RawMessage(`{"type":"object","properties":{"id":{"type":"integer"},"words":{"type":"string"}},` +
+		`"required":["id","words"]}`)
 	tool := map[string]any{"name": play.ToolName, "parameters": parameters}
 	if r.dialect == responses {
 		body["input"], body["store"] = prompt, r.stored
@@ -137,7 +139,8 @@ type outcome struct {
 
 // story is all that is known of a failure; it holds no prompt, answer or key.
 func (o *outcome) story() string {
-	return fmt.Sprintf("request %d, %s, tool %t, the model %v, the client %s, model %s of connectors %v, edge %q, key %s, fresh connection %t\n"+
+	return fmt.Sprintf("request %d, %s, tool %t, the model %v, the client %s, model %s of connectors %v, edge %q, key "+
+		"%s, fresh connection %t\n"+
 		"  from %s to %s: %s, status %d, request id %q\n  %s",
 		o.ID, o.kind(), o.Tool, o.End, o.habit, o.model.name, o.homes, o.edge.name, o.key.id, o.fresh,
 		clock(o.began), clock(o.ended), o.symptom, o.status, o.requestID, o.detail)

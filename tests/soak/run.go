@@ -143,7 +143,8 @@ func (s *system) runLane(ctx context.Context, i int, random *rand.Rand) error {
 	for {
 		for _, k := range random.Perm(len(l.kinds)) {
 			// Half of the mean at least, so that there is a time without.
-			if err := command.Pause(ctx, rest/2+time.Duration(random.Float64()*float64(rest))); err != nil || time.Now().After(end) {
+			if err := command.Pause(ctx, rest/2+time.Duration(random.Float64()*float64(rest))); err != nil ||
+				time.Now().After(end) {
 				return nil
 			}
 			if err := s.makeFault(ctx, l, l.kinds[k], random); err != nil && ctx.Err() == nil {
@@ -181,7 +182,8 @@ const settle = 3 * time.Second
 // come back is a finding.
 func (s *system) mend(ctx context.Context, f *fault) error {
 	for {
-		err := rig.Poll(ctx, recoveryLimit, poll, "recovery", func(ctx context.Context) error { return s.recovered(ctx, f.connectors) })
+		err := rig.Poll(ctx, recoveryLimit, poll, "recovery",
+			func(ctx context.Context) error { return s.recovered(ctx, f.connectors) })
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}

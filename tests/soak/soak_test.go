@@ -43,7 +43,8 @@ func testSoak(t *testing.T, edges int) {
 	}
 	var b strings.Builder
 	r.write(&b)
-	for _, want := range []string{"### Requests", "### Faults", "### Memory, goroutines, files", "### Without a cause: 0"} {
+	for _, want := range []string{"### Requests", "### Faults", "### Memory, goroutines, files",
+		"### Without a cause: 0"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("the report has no %q", want)
 		}
@@ -78,32 +79,45 @@ func TestReadStream(t *testing.T) {
 	}{
 		"chat": {data(`{"choices":[{"delta":{"role":"assistant","content":""}}]}`, `{"choices":[{"delta":{"content":"a"}}]}`,
 			`{"choices":[{"delta":{"content":"b"}}]}`, `{"choices":[],"usage":{}}`, "[DONE]"), "ab", "", true, well},
-		"chat with a tool": {data(`{"choices":[{"delta":{"content":null,"tool_calls":[{"function":{"name":"f","arguments":"{"}}]}}]}`,
+		"chat with a tool": {data(`{"choices":[{"delta":{"content":null,"tool_calls":[{"function":{"name":"f",`+
+			`"arguments":"{"}}]}}]}`,
 			`{"choices":[{"delta":{"tool_calls":[{"function":{"arguments":"}"}}]}}]}`, "[DONE]"), "", "{}", true, well},
 		"chat without an end": {data(`{"choices":[{"delta":{"content":"a"}}]}`), "a", "", false, well},
-		"responses": {"event: response.created\n" + data(`{"type":"response.created","response":{"error":null}}`, `{"type":"response.output_text.delta","delta":"a\n"}`,
-			`{"type":"response.function_call_arguments.delta","delta":"{}"}`, `{"type":"response.completed","response":{"error":null,"output":[{"content":[{"text":"a"}]}]}}`, "[DONE]"), "a\n", "{}", true, well},
-		"messages": {data(`{"type":"content_block_start","content_block":{"type":"text","text":""}}`, `{"type":"content_block_delta","delta":{"type":"text_delta","text":"a"}}`,
-			`{"type":"content_block_delta","delta":{"type":"input_json_delta","partial_json":"{}"}}`, `{"type":"message_stop"}`), "a", "{}", true, well},
-		"chat that breaks":    {data(`{"choices":[{"delta":{"content":"a"}}]}`, `{"error":{"message":"m","type":"server_error","code":"upstream_error"}}`), "a", "", false, cut},
-		"responses that fail": {data(`{"type":"response.failed","response":{"error":{"code":"invalid_api_key","message":"m"}}}`, "[DONE]"), "", "", false, unauthorized},
-		"responses that wait": {data(`{"type":"response.failed","response":{"error":{"code":"rate_limit_exceeded","message":"The model is offline: m"}}}`, "[DONE]"), "", "", false, offline},
-		"messages that break": {data(`{"type":"error","error":{"type":"overloaded_error","message":"m"}}`), "", "", false, offline},
+		"responses": {"event: response.created\n" +
+			data(`{"type":"response.created","response":{"error":null}}`, `{"type":"response.output_text.delta","delta":"a\n"}`,
+				`{"type":"response.function_call_arguments.delta","delta":"{}"}`,
+				`{"type":"response.completed","response":{"error":null,"output":[{"content":[{"text":"a"}]}]}}`, "[DONE]"), "a\n",
+			"{}", true, well},
+		"messages": {data(`{"type":"content_block_start","content_block":{"type":"text","text":""}}`,
+			`{"type":"content_block_delta","delta":{"type":"text_delta","text":"a"}}`,
+			`{"type":"content_block_delta","delta":{"type":"input_json_delta","partial_json":"{}"}}`,
+			`{"type":"message_stop"}`), "a", "{}", true, well},
+		"chat that breaks": {data(`{"choices":[{"delta":{"content":"a"}}]}`,
+			`{"error":{"message":"m","type":"server_error","code":"upstream_error"}}`), "a", "", false, cut},
+		"responses that fail": {data(`{"type":"response.failed","response":{"error":{"code":"invalid_api_key",`+
+			`"message":"m"}}}`, "[DONE]"), "", "", false, unauthorized},
+		"responses that wait": {data(`{"type":"response.failed","response":{"error":{"code":"rate_limit_exceeded",`+
+			`"message":"The model is offline: m"}}}`, "[DONE]"), "", "", false, offline},
+		"messages that break": {data(`{"type":"error","error":{"type":"overloaded_error","message":"m"}}`), "", "",
+			false, offline},
 	} {
 		a, err := readStream(strings.NewReader(c.stream), func(int) error { return nil })
 		got := well
 		if a.refusal != nil {
 			got = symptomOf(200, a.refusal)
 		}
-		if err != nil || got != c.symptom || a.text.String() != c.text || a.arguments.String() != c.arguments || a.finished != c.finished {
-			t.Errorf("%s: %q, %q, finished %t, symptom %q, %v", name, a.text.String(), a.arguments.String(), a.finished, got, err)
+		if err != nil || got != c.symptom || a.text.String() != c.text || a.arguments.String() != c.arguments ||
+			a.finished != c.finished {
+			t.Errorf("%s: %q, %q, finished %t, symptom %q, %v", name, a.text.String(), a.arguments.String(),
+				a.finished, got, err)
 		}
 	}
 	if _, err := readStream(strings.NewReader("data: {\n\n"), nil); !errors.Is(err, errWrong) {
 		t.Errorf("an event that is not JSON: %v", err)
 	}
 	broken := io.MultiReader(strings.NewReader(data("{}", "{}")), brokenReader{})
-	if a, err := readStream(broken, func(int) error { return nil }); !errors.Is(err, io.ErrUnexpectedEOF) || a.events != 2 {
+	if a, err := readStream(broken, func(int) error { return nil }); !errors.Is(err, io.ErrUnexpectedEOF) ||
+		a.events != 2 {
 		t.Errorf("%d events, %v", a.events, err)
 	}
 }
@@ -127,11 +141,14 @@ func TestVerify(t *testing.T) {
 		"text for a tool":    {text, tool, false},
 		"of another request": {strings.ReplaceAll(text, "w9.1", "w8.1"), s, false},
 		"too little":         {`{"choices":[{"message":{"content":"w9.0"}}]}`, s, false},
-		"responses":          {`{"error":null,"output":[{"content":[{"type":"output_text","text":"w0.0token"}]}]}`, play.Script{Tokens: 1}, true},
-		"messages":           {`{"content":[{"type":"text","text":"w0.0token"}]}`, play.Script{Tokens: 1}, true},
-		"messages tool":      {`{"content":[{"type":"tool_use","input":{"id":0,"words":"w0.0token"}}]}`, play.Script{Tokens: 1, Tool: true}, true},
-		"responses tool":     {`{"output":[{"arguments":"{\"id\":0,\"words\":\"w0.0token\"}"}]}`, play.Script{Tokens: 1, Tool: true}, true},
-		"HTML":               {"<html>", s, false},
+		"responses": {`{"error":null,"output":[{"content":[{"type":"output_text","text":"w0.0token"}]}]}`,
+			play.Script{Tokens: 1}, true},
+		"messages": {`{"content":[{"type":"text","text":"w0.0token"}]}`, play.Script{Tokens: 1}, true},
+		"messages tool": {`{"content":[{"type":"tool_use","input":{"id":0,"words":"w0.0token"}}]}`,
+			play.Script{Tokens: 1, Tool: true}, true},
+		"responses tool": {`{"output":[{"arguments":"{\"id\":0,\"words\":\"w0.0token\"}"}]}`,
+			play.Script{Tokens: 1, Tool: true}, true},
+		"HTML": {"<html>", s, false},
 	} {
 		a, err := readWhole(strings.NewReader(c.body))
 		if err == nil {
@@ -234,7 +251,8 @@ func TestCauseInTheLog(t *testing.T) {
 	}
 	nearer := &fault{kind: made("gateway restarted").kind, from: at(20)}
 	both := outcome{request: &request{}, symptom: refused, ended: at(21), homes: one}
-	if cause, _ := (&faultLog{faults: []*fault{made("gateway reloaded"), nearer}}).cause(&both); cause != "gateway restarted" {
+	if cause, _ := (&faultLog{faults: []*fault{made("gateway reloaded"),
+		nearer}}).cause(&both); cause != "gateway restarted" {
 		t.Errorf("of two faults the cause is %q", cause)
 	}
 }
@@ -276,19 +294,22 @@ func TestGrowth(t *testing.T) {
 		of    func(float64) float64
 		grows bool
 	}{
-		"level":      {15 * time.Minute, func(float64) float64 { return 200 }, false},
-		"falls":      {15 * time.Minute, func(s float64) float64 { return 300 - 100*s }, false},
-		"grows":      {15 * time.Minute, func(s float64) float64 { return 200 + 60*s }, true},
-		"a little":   {15 * time.Minute, func(s float64) float64 { return 200 + 20*s }, false},
-		"too short":  {2 * time.Minute, func(s float64) float64 { return 200 + 60*s }, false},
-		"a moment":   {15 * time.Minute, func(s float64) float64 { return 200 + map[bool]float64{true: 500}[s > 0.9 && s < 0.97] }, false},
-		"at the end": {15 * time.Minute, func(s float64) float64 { return 200 + map[bool]float64{true: 500}[s > 0.8] }, false},
+		"level":     {15 * time.Minute, func(float64) float64 { return 200 }, false},
+		"falls":     {15 * time.Minute, func(s float64) float64 { return 300 - 100*s }, false},
+		"grows":     {15 * time.Minute, func(s float64) float64 { return 200 + 60*s }, true},
+		"a little":  {15 * time.Minute, func(s float64) float64 { return 200 + 20*s }, false},
+		"too short": {2 * time.Minute, func(s float64) float64 { return 200 + 60*s }, false},
+		"a moment": {15 * time.Minute,
+			func(s float64) float64 { return 200 + map[bool]float64{true: 500}[s > 0.9 && s < 0.97] }, false},
+		"at the end": {15 * time.Minute,
+			func(s float64) float64 { return 200 + map[bool]float64{true: 500}[s > 0.8] }, false},
 		"from small": {15 * time.Minute, func(s float64) float64 { return 20 + 15*s }, false},
 	} {
 		random, r := rand.New(rand.NewPCG(1, 2)), &report{complete: true, log: &faultLog{}, tally: newTally(nil)}
 		for i := range 60 {
 			share := float64(i) / 59
-			r.samples = append(r.samples, sample{at: at(share * c.over.Seconds()), figures: [8]float64{c.of(share) + 20*random.Float64()}})
+			r.samples = append(r.samples,
+				sample{at: at(share * c.over.Seconds()), figures: [8]float64{c.of(share) + 20*random.Float64()}})
 		}
 		if err := r.failure(); (err != nil) != c.grows {
 			t.Errorf("%s: %v", name, err)

@@ -120,7 +120,8 @@ func (s *system) startUpstreams(context.Context) error {
 func persist(ctx context.Context, change func() error) error {
 	err := change()
 	var answered *rig.StatusError
-	for tries := 1; err != nil && tries < 3 && !errors.As(err, &answered) && command.Pause(ctx, 200*time.Millisecond) == nil; tries++ {
+	for tries := 1; err != nil && tries < 3 && !errors.As(err, &answered) &&
+		command.Pause(ctx, 200*time.Millisecond) == nil; tries++ {
 		err = change()
 	}
 	return err

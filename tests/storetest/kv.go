@@ -256,7 +256,8 @@ func testRevisions(k *kvTest) {
 }
 
 func testEach(k *kvTest) {
-	k.txn(store.Put("b/1", nil), store.Put("a", nil), store.Put("b/", nil), store.Put("b0", nil), store.Put("b/\xff", nil), store.Put("\xff\xff", nil))
+	k.txn(store.Put("b/1", nil), store.Put("a", nil), store.Put("b/", nil), store.Put("b0", nil),
+		store.Put("b/\xff", nil), store.Put("\xff\xff", nil))
 	keys := func(span store.Span) []string {
 		var out []string
 		for _, i := range k.snapshot(span).Items {
@@ -306,7 +307,8 @@ func testRestart(k *kvTest) {
 	if after.Revision < before.Revision || len(after.Items) != 1 {
 		k.Errorf("before %+v, after %+v", before, after)
 	}
-	if got := k.get("a"); got.ModRevision != a.ModRevision || got.CreateRevision != a.CreateRevision || string(got.Value) != "2" {
+	if got := k.get("a"); got.ModRevision != a.ModRevision || got.CreateRevision != a.CreateRevision ||
+		string(got.Value) != "2" {
 		k.Errorf("before %+v, after %+v", a, got)
 	}
 	if rev := k.put("c", ""); rev <= before.Revision {

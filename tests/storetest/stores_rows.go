@@ -24,7 +24,8 @@ func testReadThere(t *storesTest) {
 	t.ok(err)
 	t.everywhere("the user", func(s *store.Store) bool { _, ok := s.FindUser("ann"); return ok })
 	session, sessionSecret := t.session(here, u)
-	_, tokenSecret, err := there.CreateToken(ctx, store.Token{Account: account, User: u.ID, Name: "ci", Rights: store.AllRights})
+	_, tokenSecret, err := there.CreateToken(ctx,
+		store.Token{Account: account, User: u.ID, Name: "ci", Rights: store.AllRights})
 	t.ok(err)
 	t.everywhere("session and token", func(s *store.Store) bool {
 		_, session := s.FindSession(sessionSecret)
@@ -39,7 +40,8 @@ func testReadThere(t *storesTest) {
 	if err := there.SetPassword(ctx, u.ID, there.PasswordHash(u.ID), "new", ""); err != nil {
 		t.Error(err)
 	}
-	t.everywhere("the end by the new password", func(s *store.Store) bool { _, ok := s.FindSession(sessionSecret); return !ok })
+	t.everywhere("the end by the new password",
+		func(s *store.Store) bool { _, ok := s.FindSession(sessionSecret); return !ok })
 	for i, s := range t.stores {
 		got, err := s.Secret(ctx, "x", func() ([]byte, error) { return []byte{byte(i)}, nil })
 		if err != nil || string(got) != "\x00" {
@@ -58,7 +60,8 @@ func testConflicts(t *storesTest) {
 		lost error
 		f    func(i int, s *store.Store) error
 	}{
-		"accounts": {store.ErrExists, func(_ int, s *store.Store) error { _, err := s.CreateAccount(t.Context(), "team"); return err }},
+		"accounts": {store.ErrExists,
+			func(_ int, s *store.Store) error { _, err := s.CreateAccount(t.Context(), "team"); return err }},
 		"connectors": {store.ErrExists, func(_ int, s *store.Store) error {
 			_, _, err := s.CreateConnector(t.Context(), account, "gpu")
 			return err
@@ -193,7 +196,8 @@ func testLimitsOfAll(t *storesTest) {
 	}
 	t.same()
 	t.key(there)
-	if _, _, err = there.CreateKey(t.Context(), store.Key{Account: account, Name: rand.Text(), Scope: "*"}); !errors.Is(err, store.ErrLimit) {
+	if _, _, err = there.CreateKey(t.Context(),
+		store.Key{Account: account, Name: rand.Text(), Scope: "*"}); !errors.Is(err, store.ErrLimit) {
 		t.Errorf("a key beyond the limit: %v", err)
 	}
 }
@@ -217,7 +221,8 @@ func testSweeps(t *storesTest) {
 	_, _, err = here.CreatePairing(ctx, account, "Ann")
 	t.ok(err)
 	// Without a record, as when another process writes it after the removal.
-	_, err = t.kv.Txn(ctx, store.Txn{Then: []store.Op{store.Put("last_used/default/x", []byte(`{"v":1,"last_used_at":"2026-01-01T00:00:00Z"}`))}})
+	_, err = t.kv.Txn(ctx, store.Txn{Then: []store.Op{store.Put("last_used/default/x",
+		[]byte(`{"v":1,"last_used_at":"2026-01-01T00:00:00Z"}`))}})
 	t.ok(err)
 	t.same()
 	t.later.Store(int64(91 * 24 * time.Hour))
@@ -230,7 +235,8 @@ func testSweeps(t *storesTest) {
 	t.eventually("all but one key are gone", func() bool {
 		return len(t.paths("keys/")) == 1 && len(t.paths("last_used/")) == 0
 	})
-	t.everywhere("the valid key", func(s *store.Store) bool { keys := s.Keys(account); return len(keys) == 1 && keys[0].ID == valid.ID })
+	t.everywhere("the valid key",
+		func(s *store.Store) bool { keys := s.Keys(account); return len(keys) == 1 && keys[0].ID == valid.ID })
 	if _, ok := there.User(u.ID); !ok {
 		t.Error("the user is gone")
 	}
@@ -250,7 +256,8 @@ func testAccountAgain(t *storesTest) {
 	if err := here.RemoveAccount(ctx, "team"); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := there.CreateKey(ctx, store.Key{Account: "team", Name: rand.Text(), Scope: "*"}); !errors.Is(err, store.ErrNotFound) {
+	if _, _, err := there.CreateKey(ctx, store.Key{Account: "team", Name: rand.Text(), Scope: "*"}); !errors.Is(err,
+		store.ErrNotFound) {
 		t.Errorf("a key of a removed account: %v", err)
 	}
 	_, err = there.CreateAccount(ctx, "team")
@@ -363,7 +370,8 @@ func testJoinsLate(t *storesTest) {
 					return
 				default:
 				}
-				k, _, err := s.CreateKey(t.Context(), store.Key{Account: account, Name: strings.Repeat("k", i+1) + rand.Text(), Scope: "*"})
+				k, _, err := s.CreateKey(t.Context(),
+					store.Key{Account: account, Name: strings.Repeat("k", i+1) + rand.Text(), Scope: "*"})
 				if err == nil && n%2 == 0 {
 					_, err = s.RevokeKey(t.Context(), account, k.ID)
 				}

@@ -149,7 +149,8 @@ func testWatchCompacted(k *kvTest) {
 		k.Cleanup(w.Close)
 		k.put("b", "2")
 		var batch store.Batch
-		if batch, err = w.Next(k.Context()); err == nil && len(batch.Events) > 0 && eventString(batch.Events[0]) != fmt.Sprintf("%d a=1", rev) {
+		if batch, err = w.Next(k.Context()); err == nil && len(batch.Events) > 0 &&
+			eventString(batch.Events[0]) != fmt.Sprintf("%d a=1", rev) {
 			k.Errorf("the first event is %s", eventString(batch.Events[0]))
 		}
 	}

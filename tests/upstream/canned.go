@@ -15,15 +15,18 @@ const (
 	// LlamaUnauthorized: llama-server with an API key of its own, status 401.
 	LlamaUnauthorized = `{"error":{"message":"Invalid API Key","type":"authentication_error","code":401}}`
 	// LlamaContext: llama-server given too long a prompt, status 400.
-	LlamaContext = `{"error":{"code":400,"message":"request (5009 tokens) exceeds the available context size (4096 tokens), try increasing it","type":"exceed_context_size_error","n_prompt_tokens":5009,"n_ctx":4096}}`
+	LlamaContext = `{"error":{"code":400,"message":"request (5009 tokens) exceeds the available context size (4096 ` +
+		`tokens), try increasing it","type":"exceed_context_size_error","n_prompt_tokens":5009,"n_ctx":4096}}`
 	// LlamaServerError: llama-server, status 500.
 	LlamaServerError = `{"error":{"code":500,"message":"the slot state was lost","type":"server_error"}}`
 	// OllamaUnknownModel: Ollama, status 404.
-	OllamaUnknownModel = `{"error":{"message":"model 'nosuch' not found","type":"not_found_error","param":null,"code":null}}`
+	OllamaUnknownModel = `{"error":{"message":"model 'nosuch' not found","type":"not_found_error","param":null,` +
+		`"code":null}}`
 	// OllamaUnknownPath: Ollama, status 404, text/plain.
 	OllamaUnknownPath = "404 page not found"
 	// VLLMOld: an older vLLM, status 400: the error is the top-level object.
-	VLLMOld = `{"object":"error","message":"max_tokens must be at least 1","type":"BadRequestError","param":null,"code":400}`
+	VLLMOld = `{"object":"error","message":"max_tokens must be at least 1","type":"BadRequestError","param":null,` +
+		`"code":400}`
 	// LlamaInStream: llama-server's error within a stream of status 200.
 	LlamaInStream = `data: {"error":{"code":500,"message":"the model gave up","type":"server_error"}}` + "\n\n"
 )
@@ -37,7 +40,8 @@ func quote(s string) string {
 }
 
 func chunk(model, delta, finish string) string {
-	return fmt.Sprintf(`data: {"choices":[{"finish_reason":%s,"index":0,"delta":%s}],"created":1700000000,"id":"chatcmpl-up1","model":%s,"system_fingerprint":"b1","object":"chat.completion.chunk"}`+"\n\n",
+	return fmt.Sprintf(`data: {"choices":[{"finish_reason":%s,"index":0,"delta":%s}],"created":1700000000,`+
+		`"id":"chatcmpl-up1","model":%s,"system_fingerprint":"b1","object":"chat.completion.chunk"}`+"\n\n",
 		finish, delta, quote(model))
 }
 
@@ -66,14 +70,19 @@ func ToolDelta(model, call string) string {
 
 // Usage is the event with token counts that servers send when asked to.
 func Usage(model string, prompt, completion int) string {
-	return fmt.Sprintf(`data: {"choices":[],"created":1700000000,"id":"chatcmpl-up1","model":%s,"system_fingerprint":"b1","object":"chat.completion.chunk","usage":{"completion_tokens":%d,"prompt_tokens":%d,"total_tokens":%d}}`+"\n\n",
+	return fmt.Sprintf(`data: {"choices":[],"created":1700000000,"id":"chatcmpl-up1","model":%s,`+
+		`"system_fingerprint":"b1","object":"chat.completion.chunk","usage":{"completion_tokens":%d,"prompt_tokens":%d,`+
+		`"total_tokens":%d}}`+"\n\n",
 		quote(model), completion, prompt, completion+prompt)
 }
 
 // Completion is a whole answer with odd spacing and extra fields, which must
 // reach the client as they are.
 func Completion(model, text string) string {
-	return fmt.Sprintf(`{"choices": [{"finish_reason":"stop","index":0,"message":{"role":"assistant","content":%s}}],"created":1700000000,`+
-		`"model":%s,  "system_fingerprint":"b1","object":"chat.completion","usage":{"completion_tokens":3,"prompt_tokens":1e1,"total_tokens":13},`+
-		`"id":"chatcmpl-up2","timings":{"predicted_per_second":0.10,"cache_n":12345678901234567890}}`, quote(text), quote(model))
+	return fmt.Sprintf(`{"choices": [{"finish_reason":"stop","index":0,"message":{"role":"assistant","content":%s}}],`+
+		`"created":1700000000,`+
+		`"model":%s,  "system_fingerprint":"b1","object":"chat.completion","usage":{"completion_tokens":3,`+
+		`"prompt_tokens":1e1,"total_tokens":13},`+
+		`"id":"chatcmpl-up2","timings":{"predicted_per_second":0.10,"cache_n":12345678901234567890}}`, quote(text),
+		quote(model))
 }

@@ -111,12 +111,13 @@ func (s *Server) Gone(model string) []time.Time {
 // WaitRunning waits until n requests are being answered.
 func (s *Server) WaitRunning(t testing.TB, n int) {
 	t.Helper()
-	harness.Poll(t, harness.Patience, fmt.Sprintf("having %d running requests at the upstream", n), func(context.Context) error {
-		if got := s.Running(); got != n {
-			return fmt.Errorf("there are %d", got)
-		}
-		return nil
-	})
+	harness.Poll(t, harness.Patience, fmt.Sprintf("having %d running requests at the upstream", n),
+		func(context.Context) error {
+			if got := s.Running(); got != n {
+				return fmt.Errorf("there are %d", got)
+			}
+			return nil
+		})
 }
 
 // answer runs the handler of a request.
@@ -125,7 +126,8 @@ func (s *Server) answer(x *Exchange) {
 		Model string `json:"model"`
 	}
 	object := x.Request.Body
-	if at := bytes.LastIndex(object, []byte(`"model":`)); at > 1<<20 { // decoding all of it takes seconds with the race detector
+	// decoding all of it takes seconds with the race detector
+	if at := bytes.LastIndex(object, []byte(`"model":`)); at > 1<<20 {
 		object = append([]byte("{"), object[at:]...)
 	}
 	_ = json.Unmarshal(object, &named) // what is no JSON names no model

@@ -19,9 +19,11 @@ func TestArchives(t *testing.T) {
 	suffix := ".tar.gz"
 	name := "connector_0.9.0_" + runtime.GOOS + "_" + runtime.GOARCH + suffix
 	for p, want := range map[string][]string{
-		"connector": {"LICENSE", "completions/_connector", "completions/connector.bash", "completions/connector.fish", "connector"},
+		"connector": {"LICENSE", "completions/_connector", "completions/connector.bash", "completions/connector.fish",
+			"connector"},
 		"postern": {
-			"Caddyfile", "LICENSE", "completions/_postern", "completions/postern.bash", "completions/postern.fish", "connectors/" + name, "grafana/postern.json", "postern", "prometheus/rules.yml",
+			"Caddyfile", "LICENSE", "completions/_postern", "completions/postern.bash", "completions/postern.fish",
+			"connectors/" + name, "grafana/postern.json", "postern", "prometheus/rules.yml",
 		},
 	} {
 		files := readTarGz(t, result(p, suffix))
@@ -38,7 +40,8 @@ func TestArchives(t *testing.T) {
 				mode = 0o755
 			}
 			if h := file.header; h.Mode != mode || h.Uid != 0 || h.Gid != 0 || h.Uname != "" || !h.ModTime.Equal(built.time) {
-				t.Errorf("%s in the archive of %s: mode %o, owner %d:%d %s, time %v", name, p, h.Mode, h.Uid, h.Gid, h.Uname, h.ModTime)
+				t.Errorf("%s in the archive of %s: mode %o, owner %d:%d %s, time %v", name, p, h.Mode, h.Uid, h.Gid,
+					h.Uname, h.ModTime)
 			}
 			for _, secret := range []string{built.root, built.work} {
 				if bytes.Contains(file.text, []byte(secret)) {
@@ -97,7 +100,8 @@ func TestZip(t *testing.T) {
 	windows := target{"windows", "amd64"}
 	r := built
 	r.work, r.out, r.parts = t.TempDir(), t.TempDir(), []string{"archives"}
-	for _, file := range []string{r.compiled(connector, windows), r.completion(connector, 0), r.completion(connector, 3), filepath.Join(r.manual(connector), "connector.1")} {
+	for _, file := range []string{r.compiled(connector, windows), r.completion(connector, 0), r.completion(connector, 3),
+		filepath.Join(r.manual(connector), "connector.1")} {
 		if err := create(file, entry{text: []byte("x")}.copyTo); err != nil {
 			t.Fatal(err)
 		}
@@ -121,7 +125,8 @@ func TestZip(t *testing.T) {
 			t.Errorf("%s: mode %v, time %v", file.Name, file.Mode(), file.Modified)
 		}
 	}
-	if want := []string{"LICENSE", "completions/connector.ps1", "connector.exe", "man/connector.1"}; !slices.Equal(names, want) {
+	if want := []string{"LICENSE", "completions/connector.ps1", "connector.exe",
+		"man/connector.1"}; !slices.Equal(names, want) {
 		t.Errorf("the archive has %q, want %q", names, want)
 	}
 }
@@ -137,7 +142,8 @@ func TestSBOM(t *testing.T) {
 		if err := json.Unmarshal(text, &b); err != nil {
 			t.Fatal(err)
 		}
-		if b.Format != "CycloneDX" || b.Spec != "1.6" || b.Version != 1 || b.Metadata.Component.Version != "v0.9.0" || b.Metadata.Component.Type != "application" {
+		if b.Format != "CycloneDX" || b.Spec != "1.6" || b.Version != 1 || b.Metadata.Component.Version != "v0.9.0" ||
+			b.Metadata.Component.Type != "application" {
 			t.Errorf("the head is %+v", b)
 		}
 		var want []string
@@ -184,7 +190,8 @@ func TestFolderIsKept(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "thesis.tex"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := run(t.Context(), []string{"-version", "v0.9.0", "today"}); err == nil || !strings.Contains(err.Error(), "unexpected argument") {
+	if err := run(t.Context(), []string{"-version", "v0.9.0", "today"}); err == nil ||
+		!strings.Contains(err.Error(), "unexpected argument") {
 		t.Errorf("the error is %v", err)
 	}
 	err := run(t.Context(), []string{"-version", "v0.9.0", "-out", dir})

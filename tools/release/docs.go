@@ -48,7 +48,9 @@ func (r *release) document(ctx context.Context, p program) error {
 		if _, err := r.run(ctx, executable, "manpage", "--directory", r.manual(p)); err != nil {
 			return err
 		}
-	} else if err := r.goCommand(ctx, []string{"test", "-vet=off", "-count=1", "-run", "^TestManualPages$", p.source, "-args", "-manpages", r.manual(p)}); err != nil {
+	} else if err := r.goCommand(ctx,
+		[]string{"test", "-vet=off", "-count=1", "-run", "^TestManualPages$", p.source, "-args", "-manpages",
+			r.manual(p)}); err != nil {
 		return err
 	}
 	return r.compressManual(p)

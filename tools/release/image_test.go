@@ -37,7 +37,8 @@ func readImage(t *testing.T, name string) (root string, config *v1.ConfigFile) {
 		t.Error(err)
 	}
 	manifest, err := top.IndexManifest()
-	if err != nil || len(manifest.Manifests) != 1 || manifest.Manifests[0].Annotations["org.opencontainers.image.ref.name"] != "0.9.0" {
+	if err != nil || len(manifest.Manifests) != 1 ||
+		manifest.Manifests[0].Annotations["org.opencontainers.image.ref.name"] != "0.9.0" {
 		t.Fatalf("the layout has %+v, %v", manifest, err)
 	}
 	index, err := top.ImageIndex(manifest.Manifests[0].Digest)
@@ -84,13 +85,15 @@ echo 0 >/proc/sys/net/ipv4/ip_unprivileged_port_start # as Docker does
 exec chroot --userspec="$USERSPEC" "$0" "$@"`
 	command := exec.Command("sh", append([]string{"-ec", script, root}, args...)...)
 	command.Env = append(config.Config.Env, "PATH=/usr/bin:/bin:/usr/sbin:/sbin", "USERSPEC="+config.Config.User)
-	command.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	command.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWNET,
+		Pdeathsig: syscall.SIGKILL}
 	return command
 }
 
 // inside runs another command in the namespaces of a container.
 func inside(config *v1.ConfigFile, root string, running *exec.Cmd, args ...string) *exec.Cmd {
-	enter := []string{"--target", strconv.Itoa(running.Process.Pid), "--mount", "--net", "chroot", "--userspec=" + config.Config.User, root}
+	enter := []string{"--target", strconv.Itoa(running.Process.Pid), "--mount", "--net", "chroot",
+		"--userspec=" + config.Config.User, root}
 	command := exec.Command("nsenter", append(enter, args...)...)
 	command.Env = append(config.Config.Env, "PATH=/usr/bin:/bin:/usr/sbin:/sbin")
 	return command
@@ -134,8 +137,10 @@ func TestImageOfGateway(t *testing.T) {
 			t.Fatalf("not healthy: %v\n%s\n%s", err, out, &log)
 		}
 	}
-	curl := exec.Command("nsenter", "--target", strconv.Itoa(running.Process.Pid), "--net", "curl", "-sS", "-o", "/dev/null", "-w", "%{http_code}", "http://localhost/console/")
-	if out, err := curl.CombinedOutput(); err != nil || !strings.HasPrefix(string(out), "2") && !strings.HasPrefix(string(out), "3") {
+	curl := exec.Command("nsenter", "--target", strconv.Itoa(running.Process.Pid), "--net", "curl", "-sS", "-o",
+		"/dev/null", "-w", "%{http_code}", "http://localhost/console/")
+	if out, err := curl.CombinedOutput(); err != nil ||
+		!strings.HasPrefix(string(out), "2") && !strings.HasPrefix(string(out), "3") {
 		t.Errorf("the console answers %s, %v", out, err)
 	}
 	status, err := os.ReadFile("/proc/" + strconv.Itoa(running.Process.Pid) + "/status")
@@ -172,15 +177,18 @@ func TestImageOfConnector(t *testing.T) {
 func checkImage(t *testing.T, config *v1.ConfigFile) {
 	t.Helper()
 	c := config.Config
-	if config.OS != "linux" || config.Architecture != host.machine || !config.Created.Equal(built.time) || c.User != "65532:65532" {
+	if config.OS != "linux" || config.Architecture != host.machine || !config.Created.Equal(built.time) ||
+		c.User != "65532:65532" {
 		t.Errorf("the configuration is %+v", config)
 	}
-	for name, want := range map[string]string{"source": homepage, "version": "0.9.0", "licenses": "Apache-2.0", "revision": "abc"} {
+	for name, want := range map[string]string{"source": homepage, "version": "0.9.0", "licenses": "Apache-2.0",
+		"revision": "abc"} {
 		if got := c.Labels["org.opencontainers.image."+name]; got != want {
 			t.Errorf("the label %s is %q, want %q", name, got, want)
 		}
 	}
-	if _, data := c.Volumes["/data"]; !data || len(c.Volumes) != 2 || len(c.Healthcheck.Test) < 2 || c.Healthcheck.Test[0] != "CMD" {
+	if _, data := c.Volumes["/data"]; !data || len(c.Volumes) != 2 || len(c.Healthcheck.Test) < 2 ||
+		c.Healthcheck.Test[0] != "CMD" {
 		t.Errorf("the volumes are %v, the check is %v", c.Volumes, c.Healthcheck)
 	}
 }

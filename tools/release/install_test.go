@@ -35,9 +35,12 @@ func newRoot(t *testing.T) string {
 		t.Fatal(err)
 	}
 	for name, text := range map[string]string{
-		"etc/passwd": "root:x:0:0:root:/root:/bin/sh\n", "etc/group": "root:x:0:\n", "etc/shadow": "root:*:19000:0:99999:7:::\n", "etc/gshadow": "root:*::\n",
-		"etc/login.defs": "USERGROUPS_ENAB yes\nSYS_UID_MAX 999\n", "etc/nsswitch.conf": "passwd: files\ngroup: files\n", "var/lib/dpkg/available": "", "dev/null": "",
-		"var/lib/dpkg/status": "Package: passwd\nStatus: install ok installed\nPriority: required\nSection: admin\nMaintainer: x\nArchitecture: all\nVersion: 1\nDescription: x\n\n",
+		"etc/passwd": "root:x:0:0:root:/root:/bin/sh\n", "etc/group": "root:x:0:\n",
+		"etc/shadow": "root:*:19000:0:99999:7:::\n", "etc/gshadow": "root:*::\n",
+		"etc/login.defs": "USERGROUPS_ENAB yes\nSYS_UID_MAX 999\n", "etc/nsswitch.conf": "passwd: files\ngroup: files\n",
+		"var/lib/dpkg/available": "", "dev/null": "",
+		"var/lib/dpkg/status": "Package: passwd\nStatus: install ok installed\nPriority: required\nSection: " +
+			"admin\nMaintainer: x\nArchitecture: all\nVersion: 1\nDescription: x\n\n",
 	} {
 		write(t, filepath.Join(root, name), text, 0o644)
 	}
@@ -137,13 +140,15 @@ func TestInstallGateway(t *testing.T) {
 	config, data := filepath.Join(root, "etc/postern/Caddyfile"), filepath.Join(root, "var/lib/postern/gateway.db")
 
 	dpkg(t, root, "--install", result("postern", ".deb"))
-	if got, want := calls(t, root), "preset postern.service; daemon-reload; --quiet is-enabled postern.service; restart postern.service; --quiet is-active postern.service"; got != want {
+	if got, want := calls(t, root), "preset postern.service; daemon-reload; --quiet is-enabled postern.service; restart "+
+		"postern.service; --quiet is-active postern.service"; got != want {
 		t.Errorf("the installation calls systemctl %s, want %s", got, want)
 	}
 	if got := command(t, "chroot", root, "/usr/bin/postern", "version"); !strings.HasPrefix(got, "postern v0.9.0\n") {
 		t.Errorf("the installed program prints %q", got)
 	}
-	if got := command(t, "chroot", root, "/bin/find", "/var/lib/postern", "-user", "postern", "-group", "postern", "-perm", "0750"); got != "/var/lib/postern\n" {
+	if got := command(t, "chroot", root, "/bin/find", "/var/lib/postern", "-user", "postern", "-group", "postern",
+		"-perm", "0750"); got != "/var/lib/postern\n" {
 		t.Errorf("the folder for data is not the user's: %q", got)
 	}
 	write(t, config, "# mine\n", 0o644)
@@ -155,7 +160,8 @@ func TestInstallGateway(t *testing.T) {
 	}
 	checkText(t, config, "# mine\n")
 	checkText(t, data, "keys")
-	if exists(root, "usr/lib/postern/connectors/connector_0.9.1_"+host.system+"_"+host.machine+".tar.gz") || !exists(root, "usr/lib/postern/connectors") {
+	if exists(root, "usr/lib/postern/connectors/connector_0.9.1_"+host.system+"_"+host.machine+".tar.gz") ||
+		!exists(root, "usr/lib/postern/connectors") {
 		t.Error("the connectors are not those of the package")
 	}
 
@@ -175,7 +181,8 @@ func TestInstallGateway(t *testing.T) {
 	}
 	write(t, filepath.Join(root, "etc/systemd/system/multi-user.target.wants/postern.service"), "", 0o644)
 	dpkg(t, root, "--purge", "postern")
-	for _, path := range []string{"var/lib/postern", "etc/postern", "etc/systemd/system/multi-user.target.wants/postern.service"} {
+	for _, path := range []string{"var/lib/postern", "etc/postern",
+		"etc/systemd/system/multi-user.target.wants/postern.service"} {
 		if exists(root, path) {
 			t.Errorf("the purge leaves %s", path)
 		}
@@ -189,11 +196,13 @@ func TestInstallGateway(t *testing.T) {
 func TestInstallConnector(t *testing.T) {
 	root := newRoot(t)
 	config := filepath.Join(root, "etc/postern/connector.json")
-	if out := dpkg(t, root, "--install", result("postern-connector", ".deb")); !strings.Contains(out, "connector pair https://") {
+	if out := dpkg(t, root, "--install", result("postern-connector", ".deb")); !strings.Contains(out,
+		"connector pair https://") {
 		t.Errorf("the installation does not say how to go on:\n%s", out)
 	}
 	write(t, config, "{}", 0o600)
-	if got := command(t, "chroot", root, "/usr/bin/connector", "--version"); !strings.HasPrefix(got, "connector v0.9.0\n") {
+	if got := command(t, "chroot", root, "/usr/bin/connector", "--version"); !strings.HasPrefix(got,
+		"connector v0.9.0\n") {
 		t.Errorf("the installed program prints %q", got)
 	}
 

@@ -66,8 +66,10 @@ func run(ctx context.Context, args []string) error {
 	number := flags.String("version", "", "`VERSION`, like v0.9.0")
 	root := flags.String("root", "../..", "the `FOLDER` of the repository")
 	out := flags.String("out", "dist", "`FOLDER` for the results, in the repository; it is replaced")
-	targets := flags.String("targets", "", "comma-separated `SYSTEMS` to build for, like linux/amd64,linux/armv7 (default: all)")
-	programs := flags.String("programs", "connector,postern", "comma-separated `PROGRAMS` to build; the gateway hands out the connectors of the same run")
+	targets := flags.String("targets", "",
+		"comma-separated `SYSTEMS` to build for, like linux/amd64,linux/armv7 (default: all)")
+	programs := flags.String("programs", "connector,postern",
+		"comma-separated `PROGRAMS` to build; the gateway hands out the connectors of the same run")
 	parts := flags.String("parts", strings.Join(allParts, ","), "comma-separated `PARTS` to build")
 	flags.StringVar(&r.tags, "tags", "", "build tags of the gateway")
 	flags.StringVar(&r.ldflags, "ldflags", "-s -w", "flags of the linker")
@@ -130,7 +132,8 @@ func (r *release) readCommit(ctx context.Context) error {
 func (r *release) into(ctx context.Context, folder string) (err error) {
 	if _, err := os.Stat(filepath.Join(folder, checksumsName)); err != nil {
 		if found, err := os.ReadDir(folder); !errors.Is(err, fs.ErrNotExist) && len(found) > 0 {
-			return fmt.Errorf("%s has files but is not a release, and would be replaced; move it, or choose another folder with -out", folder)
+			return fmt.Errorf("%s has files but is not a release, and would be replaced; move it, or choose another folder "+
+				"with -out", folder)
 		}
 	}
 	if r.work, err = os.MkdirTemp("", "postern-release-"); err != nil {

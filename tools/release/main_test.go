@@ -47,8 +47,9 @@ func build(work string) error {
 	}
 	const number = "github.com/postern-dev/postern/connector/version.number"
 	built = release{
-		root: root, work: filepath.Join(work, "work"), out: filepath.Join(work, "out"), time: time.Unix(1795392000, 0).UTC(), commit: "abc",
-		tags: "nobadger,nomysql,nopgx", ldflags: "-s -w -X " + number + "=v0.9.0", targets: []target{host}, parts: allParts,
+		root: root, work: filepath.Join(work, "work"), out: filepath.Join(work, "out"), time: time.Unix(1795392000, 0).UTC(),
+		commit: "abc",
+		tags:   "nobadger,nomysql,nopgx", ldflags: "-s -w -X " + number + "=v0.9.0", targets: []target{host}, parts: allParts,
 	}
 	if built.version, err = parseVersion("v0.9.0"); err != nil {
 		return err

@@ -36,13 +36,15 @@ func (r *release) installed(p program, t target, format string) []entry {
 	if format == "deb" {
 		zsh = "usr/share/zsh/vendor-completions/"
 	}
-	for i, name := range []string{"usr/share/bash-completion/completions/" + p.name, zsh + "_" + p.name, "usr/share/fish/vendor_completions.d/" + p.name + ".fish"} {
+	for i, name := range []string{"usr/share/bash-completion/completions/" + p.name, zsh + "_" + p.name,
+		"usr/share/fish/vendor_completions.d/" + p.name + ".fish"} {
 		entries = append(entries, entry{name: name, mode: 0o644, source: r.completion(p, i)})
 	}
 	if p.name == gateway.name {
 		entries = append(entries,
 			entry{name: "etc/postern/Caddyfile", mode: 0o644, source: packaging("Caddyfile"), config: true},
-			entry{name: "usr/share/doc/postern/Caddyfile.example", mode: 0o644, source: filepath.Join(r.root, "Caddyfile.example")})
+			entry{name: "usr/share/doc/postern/Caddyfile.example", mode: 0o644,
+				source: filepath.Join(r.root, "Caddyfile.example")})
 		entries = append(entries, r.monitoring("usr/share/postern")...)
 	}
 	return entries
@@ -68,7 +70,8 @@ func (r *release) pack(p program, t target, format string) error {
 	if err != nil {
 		return fmt.Errorf("packing %s: %w", p.name, err)
 	}
-	return create(filepath.Join(r.out, r.fileName(p.pack, t, "."+format)), func(w io.Writer) error { return packager.Package(info, w) })
+	return create(filepath.Join(r.out, r.fileName(p.pack, t, "."+format)),
+		func(w io.Writer) error { return packager.Package(info, w) })
 }
 
 func (r *release) packageInfo(p program, t target, format string) (*nfpm.Info, error) {
@@ -92,7 +95,8 @@ func (r *release) packageInfo(p program, t target, format string) (*nfpm.Info, e
 		info.Contents = append(info.Contents, r.content(e))
 	}
 	for name, script := range map[string]*string{
-		"postinstall": &info.Scripts.PostInstall, "preremove": &info.Scripts.PreRemove, "postremove": &info.Scripts.PostRemove,
+		"postinstall": &info.Scripts.PostInstall, "preremove": &info.Scripts.PreRemove,
+		"postremove": &info.Scripts.PostRemove,
 	} {
 		path, err := r.script(p, t, format, name)
 		if err != nil {

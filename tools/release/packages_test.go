@@ -20,12 +20,16 @@ import (
 var installedNames = map[string][]string{
 	"postern": {
 		"etc/postern/Caddyfile", "usr/bin/postern", "usr/lib/postern/postern", "usr/lib/systemd/system/postern.service",
-		"usr/share/bash-completion/completions/postern", "usr/share/doc/postern/Caddyfile.example", "usr/share/doc/postern/copyright",
-		"usr/share/fish/vendor_completions.d/postern.fish", "usr/share/postern/grafana/postern.json", "usr/share/postern/prometheus/rules.yml", "usr/share/zsh/*/_postern",
+		"usr/share/bash-completion/completions/postern", "usr/share/doc/postern/Caddyfile.example",
+		"usr/share/doc/postern/copyright",
+		"usr/share/fish/vendor_completions.d/postern.fish", "usr/share/postern/grafana/postern.json",
+		"usr/share/postern/prometheus/rules.yml", "usr/share/zsh/*/_postern",
 	},
 	"postern-connector": {
-		"usr/bin/connector", "usr/lib/systemd/system/postern-connector.service", "usr/share/bash-completion/completions/connector",
-		"usr/share/doc/postern-connector/copyright", "usr/share/fish/vendor_completions.d/connector.fish", "usr/share/zsh/*/_connector",
+		"usr/bin/connector", "usr/lib/systemd/system/postern-connector.service",
+		"usr/share/bash-completion/completions/connector",
+		"usr/share/doc/postern-connector/copyright", "usr/share/fish/vendor_completions.d/connector.fish",
+		"usr/share/zsh/*/_connector",
 	},
 }
 
@@ -68,7 +72,8 @@ func TestDeb(t *testing.T) {
 	for name := range installedNames {
 		path := result(name, ".deb")
 		info := command(t, "dpkg-deb", "-I", path)
-		for _, line := range []string{" Package: " + name, " Version: 0.9.0", " Architecture: " + host.machine, " Section: net", " Maintainer: Postern "} {
+		for _, line := range []string{" Package: " + name, " Version: 0.9.0", " Architecture: " + host.machine,
+			" Section: net", " Maintainer: Postern "} {
 			if !strings.Contains(info, line) {
 				t.Errorf("the control file of %s lacks %q:\n%s", name, line, info)
 			}
@@ -132,7 +137,8 @@ func TestRPM(t *testing.T) {
 		const noreplace = 1<<0 | 1<<4 // RPMFILE_CONFIG, RPMFILE_NOREPLACE
 		files := map[string]int64{}
 		for _, info := range infos {
-			if info.UserName() != "root" || info.GroupName() != "root" || (info.Flags()&noreplace == noreplace) != (info.Name() == "/etc/postern/Caddyfile") {
+			if info.UserName() != "root" || info.GroupName() != "root" ||
+				(info.Flags()&noreplace == noreplace) != (info.Name() == "/etc/postern/Caddyfile") {
 				t.Errorf("%s: %s:%s, flags %x", info.Name(), info.UserName(), info.GroupName(), info.Flags())
 			}
 			if info.Mode()&0o170000 != 0o040000 {
@@ -224,7 +230,8 @@ func TestScriptsOfOtherPackageManagers(t *testing.T) {
 				t.Fatal(err)
 			}
 			// As on a machine with systemd, without its folder and without a new user.
-			script := strings.NewReplacer("/run/", dir+"/run/", "package=postern", "package=postern-connector").Replace(string(text))
+			script := strings.NewReplacer("/run/", dir+"/run/", "package=postern",
+				"package=postern-connector").Replace(string(text))
 			write(t, filepath.Join(dir, name), script, 0o755)
 		}
 		run := exec.Command("sh", "-ec", test.calls)
@@ -248,7 +255,9 @@ func TestNextSteps(t *testing.T) {
 		call, active string // the exit code of systemctl is-active
 		want         []string
 	}{
-		{"configure ''", "0", []string{"Postern serves http://localhost", "1. create the first user with the link of: sudo postern gateway setup-link", "/etc/postern/Caddyfile", "restart postern"}},
+		{"configure ''", "0", []string{"Postern serves http://localhost",
+			"1. create the first user with the link of: sudo postern gateway setup-link", "/etc/postern/Caddyfile",
+			"restart postern"}},
 		{"1", "3", []string{"1. start the gateway (systemctl enable --now postern), and create the first user"}},
 		{"configure 0.9.0", "0", nil},
 		{"2", "0", nil},
@@ -281,8 +290,10 @@ func TestUnits(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, line := range []string{
-			"Type=notify", "Restart=on-failure", "StateDirectory=" + name, "RuntimeDirectory=" + name, "UMask=0077", "ProtectSystem=strict", "ProtectHome=yes",
-			"PrivateTmp=yes", "PrivateDevices=yes", "NoNewPrivileges=yes", "MemoryDenyWriteExecute=yes", "SystemCallFilter=@system-service", "WantedBy=multi-user.target",
+			"Type=notify", "Restart=on-failure", "StateDirectory=" + name, "RuntimeDirectory=" + name, "UMask=0077",
+			"ProtectSystem=strict", "ProtectHome=yes",
+			"PrivateTmp=yes", "PrivateDevices=yes", "NoNewPrivileges=yes", "MemoryDenyWriteExecute=yes",
+			"SystemCallFilter=@system-service", "WantedBy=multi-user.target",
 		} {
 			if !bytes.Contains(unit, []byte("\n"+line+"\n")) {
 				t.Errorf("%s.service lacks %s", name, line)

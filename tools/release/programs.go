@@ -114,14 +114,16 @@ func (r *release) compile(ctx context.Context, p program, t target) error {
 		args = append(args, "-tags", r.tags)
 	}
 	goarch, goarm := t.architecture()
-	return r.goCommand(ctx, append(args, p.source), "GOOS="+t.system, "GOARCH="+goarch, "GOARM="+goarm, "GOAMD64=v1", "GOARM64=v8.0")
+	return r.goCommand(ctx, append(args, p.source), "GOOS="+t.system, "GOARCH="+goarch, "GOARM="+goarm, "GOAMD64=v1",
+		"GOARM64=v8.0")
 }
 
 // goCommand runs a command of Go in the repository.
 func (r *release) goCommand(ctx context.Context, args []string, env ...string) error {
 	command := exec.CommandContext(ctx, "go", args...)
 	command.Dir = r.root
-	command.Env = append(os.Environ(), append(env, "CGO_ENABLED=0", "GOFLAGS=-trimpath", "GOWORK=off", "SOURCE_DATE_EPOCH="+fmt.Sprint(r.time.Unix()))...)
+	command.Env = append(os.Environ(),
+		append(env, "CGO_ENABLED=0", "GOFLAGS=-trimpath", "GOWORK=off", "SOURCE_DATE_EPOCH="+fmt.Sprint(r.time.Unix()))...)
 	if out, err := command.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s, with %s: %w\n%s", command, strings.Join(env, " "), err, out)
 	}

@@ -57,7 +57,8 @@ func (a account) connector(ctx context.Context) (id, token string, err error) {
 // online reports whether a connector has its tunnel.
 func (a account) online(ctx context.Context, id string) (bool, error) {
 	connectors, err := a.service.Connectors(ctx)
-	return slices.ContainsFunc(connectors, func(c manage.Connector) bool { return c.ID == id && c.State == manage.Online }), err
+	return slices.ContainsFunc(connectors,
+		func(c manage.Connector) bool { return c.ID == id && c.State == manage.Online }), err
 }
 
 // publish creates a deployment for every model, and removes those of former runs whose
@@ -79,7 +80,8 @@ func (a account) publish(ctx context.Context, connector string, models []string,
 		name := deploymentName(model)
 		d, exists := before[name]
 		if name == "" || used[name] {
-			ready.note("model %q is not published: its id gives no public name; use `%s gateway deployment set NAME --connector %s --model …`", model, ready.Program, connector)
+			ready.note("model %q is not published: its id gives no public name; use `%s gateway deployment set NAME "+
+				"--connector %s --model …`", model, ready.Program, connector)
 			continue
 		}
 		used[name] = true

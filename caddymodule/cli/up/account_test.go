@@ -122,7 +122,8 @@ func TestUpConnectorOfAnotherDevice(t *testing.T) {
 		}
 		wantToken(t, st, ids[i], token, "127.0.0.1:7443")
 	}
-	if c, _ := st.Connector(ids[0]); c.Name != ownName+"-2" || ids[0] != ids[1] || len(st.Connectors(store.DefaultAccount)) != 2 {
+	if c, _ := st.Connector(ids[0]); c.Name != ownName+"-2" || ids[0] != ids[1] ||
+		len(st.Connectors(store.DefaultAccount)) != 2 {
 		t.Errorf("the connectors are %s %q and %s", ids[0], c.Name, ids[1])
 	}
 }
@@ -143,7 +144,8 @@ func TestUpPublish(t *testing.T) {
 		{Name: "alias", Connectors: []string{local}, Model: "gone"},                       // of the user
 		{Name: "elsewhere", Connectors: []string{other.ID}, Model: "elsewhere"},           // likewise
 		{Name: "both", Connectors: []string{local, other.ID}, Model: "both"},
-		{Name: "embed-chat", Connectors: []string{local}, Model: "embed-chat", Kind: store.ChatModel}, // likewise, by its kind
+		// likewise, by its kind
+		{Name: "embed-chat", Connectors: []string{local}, Model: "embed-chat", Kind: store.ChatModel},
 		{Name: "qwen3:8b", Connectors: []string{local}, MaxConcurrency: 4, Options: compat.Options{ThinkTags: true}},
 	} {
 		d.Account = store.DefaultAccount
@@ -153,11 +155,13 @@ func TestUpPublish(t *testing.T) {
 	}
 
 	var ready Ready
-	models := []string{"nomic-embed-text", "embed-chat", "elsewhere", "both", "qwen3:8b", "/m/My Model.gguf", "/n/My Model.gguf", "日本語"}
+	models := []string{"nomic-embed-text", "embed-chat", "elsewhere", "both", "qwen3:8b", "/m/My Model.gguf",
+		"/n/My Model.gguf", "日本語"}
 	if err := account.publish(asOperator(t), local, models, &ready); err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"nomic-embed-text", "embed-chat", "qwen3:8b", "My-Model.gguf", "elsewhere", "both"}; !reflect.DeepEqual(ready.Models, want) {
+	if want := []string{"nomic-embed-text", "embed-chat", "qwen3:8b", "My-Model.gguf", "elsewhere",
+		"both"}; !reflect.DeepEqual(ready.Models, want) {
 		t.Errorf("models = %q, want %q", ready.Models, want)
 	}
 	wantNotes(t, ready.Notes,
@@ -170,7 +174,8 @@ func TestUpPublish(t *testing.T) {
 	for _, d := range st.Deployments(store.DefaultAccount) {
 		names = append(names, d.Name+">"+d.Model)
 	}
-	want := []string{"nomic-embed-text>nomic-embed-text", "embed-chat>embed-chat", "My-Model.gguf>/m/My Model.gguf", "alias>gone", "both>both", "elsewhere>elsewhere", "qwen3:8b>qwen3:8b"}
+	want := []string{"nomic-embed-text>nomic-embed-text", "embed-chat>embed-chat", "My-Model.gguf>/m/My Model.gguf",
+		"alias>gone", "both>both", "elsewhere>elsewhere", "qwen3:8b>qwen3:8b"}
 	slices.Sort(names)
 	slices.Sort(want)
 	if !reflect.DeepEqual(names, want) {

@@ -36,7 +36,8 @@ func TestUpConfiguration(t *testing.T) {
 		t.Fatal(err)
 	}
 	gateway := &config.Apps.Gateway
-	if gateway.Listen != "127.0.0.1:7443" || gateway.Public != "127.0.0.1:7443" || gateway.Storage == nil || gateway.Storage.Path != database {
+	if gateway.Listen != "127.0.0.1:7443" || gateway.Public != "127.0.0.1:7443" || gateway.Storage == nil ||
+		gateway.Storage.Path != database {
 		t.Errorf("app = %s", adapted)
 	}
 	if config.Admin.Listen != "localhost:2019" || config.Admin.Config == nil || *config.Admin.Config.Persist {

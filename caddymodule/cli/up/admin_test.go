@@ -56,7 +56,8 @@ func TestUpSocket(t *testing.T) {
 
 func TestExposedAdmin(t *testing.T) {
 	for address, want := range map[string]bool{
-		"localhost:2019": true, "127.0.0.1:2019": true, ":2019": true, "unix//run/caddy/admin.sock": false, "unix//run/caddy/admin.sock|0600": false, "fd/3": false,
+		"localhost:2019": true, "127.0.0.1:2019": true, ":2019": true, "unix//run/caddy/admin.sock": false,
+		"unix//run/caddy/admin.sock|0600": false, "fd/3": false,
 	} {
 		if got := Exposed(address); got != want {
 			t.Errorf("%s: %v", address, got)

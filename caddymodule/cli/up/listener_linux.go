@@ -36,7 +36,8 @@ func checkListeners(port uint, connected bool) error {
 			listeners++
 			if id := fields[7]; id != "0" && id != strconv.Itoa(os.Geteuid()) {
 				if name := userName(id); !slices.Contains(caddyUsers, name) {
-					return Usagef("port %d of this machine belongs to the user %s, who may be anyone, and there is no socket of a gateway: "+
+					return Usagef("port %d of this machine belongs to the user %s, who may be anyone, and there is no socket of a "+
+						"gateway: "+
 						"if that is your Caddy, name it with --address localhost:%[1]d or --config", port, name)
 				}
 			}

@@ -130,7 +130,8 @@ func (u *Run) Start(ctx context.Context) (*Ready, error) {
 		return nil, err
 	}
 	if Exposed(u.addresses.admin) {
-		u.ready.note("the admin endpoint is at %s, where every program on this machine can manage the gateway", u.addresses.admin)
+		u.ready.note("the admin endpoint is at %s, where every program on this machine can manage the gateway",
+			u.addresses.admin)
 	}
 	usual, err := DefaultAdmin()
 	u.ready.UsualAdmin = err == nil && usual == u.addresses.admin
@@ -153,7 +154,8 @@ func (u *Run) modelServer(ctx context.Context) (modelServer, error) {
 		return modelServer{}, err
 	}
 	if u.Listen == "" && u.addresses.port != firstPort {
-		u.ready.note("another program uses port %d, so the gateway uses port %d; --listen chooses another one", firstPort, u.addresses.port)
+		u.ready.note("another program uses port %d, so the gateway uses port %d; --listen chooses another one", firstPort,
+			u.addresses.port)
 	}
 	if connect != "" {
 		return u.namedServer(ctx, connect)
@@ -174,9 +176,11 @@ func (u *Run) namedServer(ctx context.Context, base string) (modelServer, error)
 	server, err := ask(ctx, base)
 	switch {
 	case errors.Is(err, upstream.ErrNotConnected):
-		return modelServer{}, fmt.Errorf("no model server answers at %s: %w\nStart it, or leave --connect out to search this machine", base, err)
+		return modelServer{}, fmt.Errorf("no model server answers at %s: %w\nStart it, or leave --connect out to search "+
+			"this machine", base, err)
 	case errors.Is(err, errNoModels):
-		return modelServer{}, fmt.Errorf("the model server at %s has no models; load one there (`ollama pull llama3.2`, for example) and run this again", base)
+		return modelServer{}, fmt.Errorf("the model server at %s has no models; load one there (`ollama pull llama3.2`, "+
+			"for example) and run this again", base)
 	case err != nil:
 		return modelServer{}, fmt.Errorf("%s is not usable as a model server: %w", base, err)
 	}
@@ -197,9 +201,11 @@ func (u *Run) explainTaken(ctx context.Context, connect string, cause error) err
 	_, port, _ := net.SplitHostPort(u.Listen)
 	base := "http://localhost:" + port
 	if server, ok, _ := searchSoon(ctx, []string{base}); ok {
-		return fmt.Errorf("%w by a model server; serve the gateway on another one:\n\n  %s --connect %s", cause, command, server.base)
+		return fmt.Errorf("%w by a model server; serve the gateway on another one:\n\n  %s --connect %s", cause, command,
+			server.base)
 	}
-	return fmt.Errorf(program.Named("%w by another program, maybe another `caddy gateway up`; stop it, or choose another port:\n\n  %s"), cause, command)
+	return fmt.Errorf(program.Named("%w by another program, maybe another `caddy gateway up`; stop it, or choose "+
+		"another port:\n\n  %s"), cause, command)
 }
 
 // startScripted serves the scripted model on a loopback port.
@@ -302,7 +308,8 @@ func (u *Run) Wait(ctx context.Context) error {
 			var fatal *agent.FatalError
 			switch {
 			case errors.As(err, &fatal):
-				fmt.Fprintf(u.Messages, "Warning: this process no longer has a connector: %s. The gateway continues to run; restart this command for a new connector.\n", fatal.Reason)
+				fmt.Fprintf(u.Messages, "Warning: this process no longer has a connector: %s. The gateway continues to run; "+
+					"restart this command for a new connector.\n", fatal.Reason)
 				agentDone = nil
 				continue
 			case err == nil:
@@ -340,6 +347,7 @@ func (r *Ready) curl() string {
 	if r.sample.Embeds() {
 		operation, input = "embeddings", `"input":"Some text to embed."`
 	}
-	return fmt.Sprintf(`curl -N %s/v1/%s -H "Authorization: Bearer %s" -H "Content-Type: application/json" -d '{"model":"%s",%s}'`,
+	return fmt.Sprintf(`curl -N %s/v1/%s -H "Authorization: Bearer %s" -H "Content-Type: application/json" -d `+
+		`'{"model":"%s",%s}'`,
 		r.URL, operation, r.Key, r.sample.Name, input)
 }

@@ -38,7 +38,8 @@ func TestUpPortTaken(t *testing.T) {
 	model := serveModels(t, 200, `{"data":[{"id":"m"}]}`)
 	other := serveModels(t, 404, ``)
 	for _, tt := range []struct{ name, at, connect, want string }{
-		{"by a model server", model, "", "caddy gateway up --listen localhost:8081 --connect http://localhost:" + portOf(model)},
+		{"by a model server", model, "",
+			"caddy gateway up --listen localhost:8081 --connect http://localhost:" + portOf(model)},
 		{"by something else", other, "", "caddy gateway up --listen localhost:8081"},
 		{"with a model server given", other, model, "caddy gateway up --listen localhost:8081 --connect " + model},
 	} {
@@ -84,7 +85,8 @@ func TestUpConnectorRemoved(t *testing.T) {
 	if err := <-waited; err != nil {
 		t.Error(err)
 	}
-	if got := messages.String(); !strings.Contains(got, "Warning: this process no longer has a connector: the gateway closed the tunnel: removed.") {
+	if got := messages.String(); !strings.Contains(got,
+		"Warning: this process no longer has a connector: the gateway closed the tunnel: removed.") {
 		t.Errorf("it says %q", got)
 	}
 }

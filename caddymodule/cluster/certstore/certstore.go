@@ -82,7 +82,8 @@ type Storage struct {
 // New returns a storage. Destruct ends its use.
 func New(o Options) *Storage {
 	s := &Storage{
-		name: o.Name, open: o.Open, logger: cmp.Or(o.Logger, slog.New(slog.DiscardHandler)), copies: certmagic.FileStorage{Path: o.Files},
+		name: o.Name, open: o.Open, logger: cmp.Or(o.Logger, slog.New(slog.DiscardHandler)),
+		copies: certmagic.FileStorage{Path: o.Files},
 		opened: make(chan struct{}), locks: map[string]*lock{},
 	}
 	s.ctx, s.close = context.WithCancel(context.Background())
@@ -181,7 +182,8 @@ func (s *Storage) note(err error) {
 	}
 	switch {
 	case before == nil && s.failure != nil:
-		s.logger.Warn("the store of the certificates cannot be reached; using the local copies, and none is renewed", "error", err)
+		s.logger.Warn("the store of the certificates cannot be reached; using the local copies, and none is renewed",
+			"error", err)
 	case before != nil && s.failure == nil:
 		s.logger.Info("the store of the certificates can be reached again")
 	}

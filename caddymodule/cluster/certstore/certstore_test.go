@@ -33,11 +33,13 @@ func TestLikeFiles(t *testing.T) {
 			wantData, wantErr := files.Load(ctx, key)
 			wantInfo, wantStatErr := files.Stat(ctx, key)
 			for name, s := range map[string]certmagic.Storage{"the writer": a, "another gateway": b} {
-				if data, err := s.Load(ctx, key); string(data) != string(wantData) || (err == nil) != (wantErr == nil) || isMissing(wantErr) && !isMissing(err) {
+				if data, err := s.Load(ctx, key); string(data) != string(wantData) || (err == nil) != (wantErr == nil) ||
+					isMissing(wantErr) && !isMissing(err) {
 					t.Errorf("%s loads %s: %q, %v, want %q, %v", name, key, data, err, wantData, wantErr)
 				}
 				info, err := s.Stat(ctx, key)
-				if info.IsTerminal != wantInfo.IsTerminal || info.IsTerminal && info.Size != wantInfo.Size || isMissing(err) != isMissing(wantStatErr) {
+				if info.IsTerminal != wantInfo.IsTerminal || info.IsTerminal && info.Size != wantInfo.Size ||
+					isMissing(err) != isMissing(wantStatErr) {
 					t.Errorf("%s stats %s: %+v, %v, want %+v, %v", name, key, info, err, wantInfo, wantStatErr)
 				}
 				if info.IsTerminal && info.Modified.IsZero() {
@@ -91,7 +93,8 @@ func TestInvalidKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		e := r.edge("")
-		_, err := r.kv.Txn(t.Context(), store.Txn{Then: []store.Op{store.Put("x/acme/files/../x", nil), store.Put("x/acme/files/fine", nil)}})
+		_, err := r.kv.Txn(t.Context(),
+			store.Txn{Then: []store.Op{store.Put("x/acme/files/../x", nil), store.Put("x/acme/files/fine", nil)}})
 		r.must(err)
 		if keys, err := e.List(t.Context(), "", true); err != nil || !slices.Equal(keys, []string{"fine"}) {
 			t.Errorf("list: %q, %v, want only valid keys", keys, err)
@@ -99,7 +102,8 @@ func TestInvalidKeys(t *testing.T) {
 		for _, key := range []string{"", ".", "..", "../x", "a/../../x", "/x", "a//b"} {
 			_, loaded := e.Load(t.Context(), key)
 			_, stat := e.Stat(t.Context(), key)
-			for what, err := range map[string]error{"load": loaded, "stat": stat, "store": e.Store(t.Context(), key, nil), "delete": e.Delete(t.Context(), key)} {
+			for what, err := range map[string]error{"load": loaded, "stat": stat, "store": e.Store(t.Context(), key, nil),
+				"delete": e.Delete(t.Context(), key)} {
 				if !errors.Is(err, store.ErrInvalid) {
 					t.Errorf("%s of %q: %v, want ErrInvalid", what, key, err)
 				}
@@ -141,12 +145,14 @@ func TestAway(t *testing.T) {
 			if keys, err := e.List(ctx, "dir", true); len(keys) != 2 || err != nil {
 				t.Errorf("list: %q, %v, want what there are copies of", keys, err)
 			}
-			if info, err := e.Stat(ctx, "dir/read"); err != nil || !info.IsTerminal || !e.Exists(ctx, "dir") || e.Exists(ctx, "dir/unread") {
+			if info, err := e.Stat(ctx, "dir/read"); err != nil || !info.IsTerminal || !e.Exists(ctx, "dir") ||
+				e.Exists(ctx, "dir/unread") {
 				t.Errorf("stat: %+v, %v", info, err)
 			}
 			_, try := e.TryLock(ctx, "x")
 			for what, err := range map[string]error{
-				"store": e.Store(ctx, "dir/read", []byte("lost")), "delete": e.Delete(ctx, "dir/read"), "lock": e.Lock(ctx, "x"), "try to lock": try,
+				"store": e.Store(ctx, "dir/read", []byte("lost")), "delete": e.Delete(ctx, "dir/read"), "lock": e.Lock(ctx, "x"),
+				"try to lock": try,
 			} {
 				if !errors.Is(err, store.ErrUnavailable) {
 					t.Errorf("%s: %v, want ErrUnavailable", what, err)
@@ -199,7 +205,8 @@ func TestCopiesArePrivate(t *testing.T) {
 func TestNewerRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
-		_, err := r.kv.Txn(t.Context(), store.Txn{Then: []store.Op{store.Put("x/acme/files/a", []byte(`{"v":2,"data":"QQ=="}`))}})
+		_, err := r.kv.Txn(t.Context(),
+			store.Txn{Then: []store.Op{store.Put("x/acme/files/a", []byte(`{"v":2,"data":"QQ=="}`))}})
 		r.must(err)
 		if data, err := r.edge("").Load(t.Context(), "a"); !errors.Is(err, store.ErrSchema) {
 			t.Errorf("load: %q, %v, want ErrSchema", data, err)

@@ -40,7 +40,9 @@ func encode(data []byte) ([]byte, error) {
 
 func decode(item store.Item) (r record, err error) {
 	if err := json.Unmarshal(item.Value, &r); err != nil || r.V != recordVersion {
-		return r, store.Errorf(store.ErrSchema, "the item %s is not one that this program can read: it was written by a newer version, so upgrade this gateway", item.Key)
+		return r, store.Errorf(store.ErrSchema,
+			"the item %s is not one that this program can read: it was written by a newer version, so upgrade this gateway",
+			item.Key)
 	}
 	return r, nil
 }
@@ -60,7 +62,8 @@ func check(key string) error {
 
 // read returns the answer of the store, or that of the local copies if the store does not
 // answer. A file without a copy is unknown then.
-func read[T any](ctx context.Context, s *Storage, key string, remote func(context.Context, store.KV) (T, error), local func() (T, error)) (T, error) {
+func read[T any](ctx context.Context, s *Storage, key string, remote func(context.Context, store.KV) (T, error),
+	local func() (T, error)) (T, error) {
 	limit, err := readTime, s.skip()
 	locked := len(s.fence(key)) > 0
 	if locked {
@@ -180,7 +183,8 @@ func (s *Storage) Delete(ctx context.Context, key string) error {
 }
 
 // write makes changes below key. It fails if this gateway has lost the lock for them.
-func (s *Storage) write(ctx context.Context, key string, changes func(context.Context, store.KV) ([]store.Op, error)) error {
+func (s *Storage) write(ctx context.Context, key string,
+	changes func(context.Context, store.KV) ([]store.Op, error)) error {
 	fence := s.fence(key)
 	return s.call(ctx, writeTime, func(ctx context.Context, kv store.KV) error {
 		ops, err := changes(ctx, kv)
@@ -192,7 +196,8 @@ func (s *Storage) write(ctx context.Context, key string, changes func(context.Co
 			case err != nil:
 				return err
 			case !result.Succeeded:
-				return store.Errorf(store.ErrConflict, "this gateway has lost its lock, because it could not reach the store for %s; another gateway may do the same work", leaseTime)
+				return store.Errorf(store.ErrConflict,
+					"this gateway has lost its lock, because it could not reach the store for %s; another gateway may do the same work", leaseTime)
 			}
 		}
 		return nil

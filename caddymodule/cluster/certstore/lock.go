@@ -64,7 +64,8 @@ func (s *Storage) tryLock(ctx context.Context, name string) (held int64, err err
 		if err != nil {
 			return err
 		}
-		result, err := kv.Txn(ctx, store.Txn{If: []store.Compare{{Key: key}}, Then: []store.Op{{Key: key, Value: value, Lease: lease.ID()}}})
+		result, err := kv.Txn(ctx, store.Txn{If: []store.Compare{{Key: key}},
+			Then: []store.Op{{Key: key, Value: value, Lease: lease.ID()}}})
 		if err != nil || !result.Succeeded {
 			held = snapshot.Revision
 			// If this fails, the lease ends by itself.
@@ -72,7 +73,8 @@ func (s *Storage) tryLock(ctx context.Context, name string) (held int64, err err
 			return err
 		}
 		return s.hold(ctx, name, &lock{
-			item: store.Compare{Key: key, ModRevision: result.Revision}, lease: lease, names: "_" + certmagic.StorageKeys.Safe(name),
+			item: store.Compare{Key: key, ModRevision: result.Revision}, lease: lease,
+			names: "_" + certmagic.StorageKeys.Safe(name),
 		})
 	})
 	if err != nil {

@@ -52,7 +52,10 @@ func TestAsked(t *testing.T) {
 	t.Parallel()
 	edges := openEdges(t, "a", "b")
 	a, b := edges[0], edges[1]
-	wait.Until(t, "both edges", func() bool { return len(a.services.Store.Edges()) == 2 && len(b.services.Store.Edges()) == 2 })
+	wait.Until(t, "both edges", func() bool {
+		return len(a.services.Store.Edges()) == 2 &&
+			len(b.services.Store.Edges()) == 2
+	})
 	t.Run("ids", func(t *testing.T) { testIDs(t, a, b) })
 	t.Run("recent requests", func(t *testing.T) { testRecent(t, a) })
 }
@@ -99,7 +102,9 @@ func testRecent(t *testing.T, a *Edge) {
 	// A report has no rows that are saved in the meantime, and does not wait for that for long.
 	wait.Until(t, "2,000 rows", func() (ok bool) {
 		for i := range 2500 {
-			a.services.Activity.Record("default", activity.Request{Time: time.Now(), ID: long, KeyID: fmt.Sprint(i) + long, KeyName: long, Deployment: long, Dialect: long, Operation: long})
+			a.services.Activity.Record("default",
+				activity.Request{Time: time.Now(), ID: long, KeyID: fmt.Sprint(i) + long, KeyName: long, Deployment: long,
+					Dialect: long, Operation: long})
 		}
 		var err error
 		r, err = a.services.Activity.Report(t.Context(), "default")

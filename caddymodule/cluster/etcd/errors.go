@@ -15,7 +15,8 @@ import (
 func (k *kv) explain(err error) error {
 	is := func(e error) bool { return errors.Is(rpctypes.Error(err), e) }
 	switch {
-	case err == nil, errors.Is(err, store.ErrClosed), errors.Is(err, store.ErrUnavailable), errors.Is(err, store.ErrCompacted),
+	case err == nil, errors.Is(err, store.ErrClosed), errors.Is(err, store.ErrUnavailable),
+		errors.Is(err, store.ErrCompacted),
 		errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
 	case k.ctx.Err() != nil:
@@ -25,7 +26,8 @@ func (k *kv) explain(err error) error {
 	case is(rpctypes.ErrCompacted):
 		return store.ErrCompacted
 	case is(rpctypes.ErrRequestTooLarge):
-		return store.Errorf(store.ErrInvalid, "etcd refuses the write as too large: set its option --max-request-bytes to the default of 1.5 MiB or more")
+		return store.Errorf(store.ErrInvalid,
+			"etcd refuses the write as too large: set its option --max-request-bytes to the default of 1.5 MiB or more")
 	case is(rpctypes.ErrPermissionDenied):
 		return store.Errorf(store.ErrUnavailable, "etcd at %s does not permit the user to read and write keys below %q: "+
 			"grant it a role with the permission readwrite on that prefix", k.servers, k.prefix)

@@ -96,7 +96,8 @@ func (o *Options) Check() error {
 		o.Prefix += "/"
 	}
 	if len(o.Prefix) > maxPrefix {
-		return store.Errorf(store.ErrInvalid, "the prefix of the store in etcd has more than %d bytes: choose a shorter one", maxPrefix)
+		return store.Errorf(store.ErrInvalid,
+			"the prefix of the store in etcd has more than %d bytes: choose a shorter one", maxPrefix)
 	}
 	return nil
 }
@@ -153,7 +154,8 @@ func (k *kv) Compact(ctx context.Context, revision int64) error {
 		return nil
 	case errors.Is(err, rpctypes.ErrPermissionDenied):
 		return store.Errorf(store.ErrUnavailable, "etcd at %s permits compaction to its user root only: start etcd with "+
-			"--auto-compaction-mode periodic --auto-compaction-retention 10m, and add `compact off` to `storage etcd`", k.servers)
+			"--auto-compaction-mode periodic --auto-compaction-retention 10m, and add `compact off` to `storage etcd`",
+			k.servers)
 	}
 	return k.explain(err)
 }

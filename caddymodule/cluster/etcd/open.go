@@ -47,7 +47,8 @@ func checkEndpoints(o *Options) error {
 		u, err := url.Parse(endpoint)
 		if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.User != nil ||
 			strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
-			return store.Errorf(store.ErrInvalid, "URL %d of etcd is invalid: it has the form https://HOST:PORT, without a path and a password", i+1)
+			return store.Errorf(store.ErrInvalid,
+				"URL %d of etcd is invalid: it has the form https://HOST:PORT, without a path and a password", i+1)
 		}
 		schemes[u.Scheme] = true
 		if u.Port() == "" {
@@ -88,7 +89,8 @@ func (k *kv) checkVersions(ctx context.Context) error {
 		case a.err != nil:
 			failed = a.err
 		case !recent(a.version):
-			return store.Errorf(store.ErrUnavailable, "etcd at %s has version %s: the store needs version %d.%d or later, so upgrade all members",
+			return store.Errorf(store.ErrUnavailable,
+				"etcd at %s has version %s: the store needs version %d.%d or later, so upgrade all members",
 				a.endpoint, text.Printable(a.version, 32), minMajor, minMinor)
 		default:
 			answered = true
@@ -108,7 +110,8 @@ func recent(version string) bool {
 // diagnose returns why no member has answered. The client of etcd reports only that it
 // waited, so diagnose makes a request with HTTP to each.
 func (k *kv) diagnose(ctx context.Context, o Options, failed error) error {
-	if errors.Is(failed, store.ErrUnavailable) || errors.As(rpctypes.Error(failed), new(rpctypes.EtcdError)) || ctx.Err() != nil {
+	if errors.Is(failed, store.ErrUnavailable) || errors.As(rpctypes.Error(failed), new(rpctypes.EtcdError)) ||
+		ctx.Err() != nil {
 		return k.explain(failed)
 	}
 	transport := &http.Transport{TLSClientConfig: o.TLS.Clone()}
@@ -151,9 +154,11 @@ func explainDial(endpoint string, err error) error {
 	var certificate *tls.CertificateVerificationError
 	switch secure := strings.HasPrefix(endpoint, "https:"); {
 	case errors.As(err, &certificate):
-		return fmt.Errorf("the certificate of etcd at %s is not accepted (%w): set the certificate authority that signed it, and use a host name that it has", endpoint, err)
+		return fmt.Errorf("the certificate of etcd at %s is not accepted (%w): set the certificate authority that signed "+
+			"it, and use a host name that it has", endpoint, err)
 	case errors.As(err, &alert) && alert.Op == "remote error": // of TLS
-		return fmt.Errorf("etcd at %s refuses the TLS connection (%w): set the client certificate and key that it requires", endpoint, err)
+		return fmt.Errorf("etcd at %s refuses the TLS connection (%w): set the client certificate and key that it requires",
+			endpoint, err)
 	case errors.Is(err, io.EOF) && secure:
 		return fmt.Errorf("etcd at %s closed the connection: if it does not use TLS, write http instead of https", endpoint)
 	case errors.Is(err, io.EOF):
@@ -168,7 +173,8 @@ func (k *kv) prepare(ctx context.Context) error {
 	for {
 		resp, err := try(ctx, k, attemptTime, func(ctx context.Context) (*clientv3.TxnResponse, error) {
 			return k.client.Txn(ctx).Then(
-				clientv3.OpGet(k.prefix+schemaKey), clientv3.OpGet(k.prefix, clientv3.WithPrefix(), clientv3.WithLimit(1), clientv3.WithKeysOnly()),
+				clientv3.OpGet(k.prefix+schemaKey),
+				clientv3.OpGet(k.prefix, clientv3.WithPrefix(), clientv3.WithLimit(1), clientv3.WithKeysOnly()),
 				clientv3.OpGet(k.prefix+epochKey),
 			).Commit()
 		})
@@ -186,7 +192,9 @@ func (k *kv) prepare(ctx context.Context) error {
 			}
 			revision = schema[0].ModRevision
 		case len(first) > 0:
-			return store.Errorf(store.ErrSchema, "the keys below %q in etcd at %s belong to another program, not to a Postern store: choose another prefix", k.prefix, k.servers)
+			return store.Errorf(store.ErrSchema,
+				"the keys below %q in etcd at %s belong to another program, not to a Postern store: choose another prefix",
+				k.prefix, k.servers)
 		}
 		resp, err = try(ctx, k, attemptTime, func(ctx context.Context) (*clientv3.TxnResponse, error) {
 			return k.client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(k.prefix+schemaKey), "=", revision)).
@@ -207,10 +215,14 @@ func (k *kv) prepare(ctx context.Context) error {
 func (k *kv) checkSchema(value string) error {
 	switch version, err := strconv.Atoi(value); {
 	case err != nil || version <= 0:
-		return store.Errorf(store.ErrSchema, "the key %q in etcd at %s is not that of a Postern store: choose another prefix, or restore a backup", k.prefix+schemaKey, k.servers)
+		return store.Errorf(store.ErrSchema,
+			"the key %q in etcd at %s is not that of a Postern store: choose another prefix, or restore a backup",
+			k.prefix+schemaKey, k.servers)
 	case version != schemaVersion:
-		return store.Errorf(store.ErrSchema, "the store below %q in etcd at %s has schema version %d, but this program supports only %d: "+
-			"it was written by a newer Postern, so run that version, or choose another prefix", k.prefix, k.servers, version, schemaVersion)
+		return store.Errorf(store.ErrSchema,
+			"the store below %q in etcd at %s has schema version %d, but this program supports only %d: "+
+				"it was written by a newer Postern, so run that version, or choose another prefix", k.prefix, k.servers, version,
+			schemaVersion)
 	}
 	return nil
 }

@@ -76,8 +76,9 @@ func (k *kv) Each(ctx context.Context, span store.Span, f func(store.Item) error
 			page.shrink()
 			continue
 		case errors.Is(err, rpctypes.ErrCompacted):
-			return 0, store.Errorf(store.ErrCompacted, "reading the store from etcd at %s took longer than etcd keeps old revisions: "+
-				"try again, or compact it less often", k.servers)
+			return 0, store.Errorf(store.ErrCompacted,
+				"reading the store from etcd at %s took longer than etcd keeps old revisions: "+
+					"try again, or compact it less often", k.servers)
 		case err != nil:
 			return 0, k.explain(err)
 		}

@@ -240,7 +240,8 @@ func TestLimits(t *testing.T) {
 		}
 		_, err = e.Enter(t.Context(), r)
 		refused, _ := errors.AsType[*limits.Refusal](err)
-		if refused == nil || refused.Limit != limits.TokensPerMinute || refused.Of != limits.OfKey || len(refused.States) != 2 {
+		if refused == nil || refused.Limit != limits.TokensPerMinute || refused.Of != limits.OfKey ||
+			len(refused.States) != 2 {
 			t.Errorf("the second request: %+v, %v", refused, err)
 		}
 		place.Settle(limits.Used{Requests: 1, Tokens: 20, Output: 5, BusyMillis: 3})

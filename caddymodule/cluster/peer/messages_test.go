@@ -83,7 +83,9 @@ func (c *testCluster) listen(l *Links) string {
 	}
 	hub := tunnel.NewHub(tunnel.Options{
 		Peers: l, Members: func() tunnel.Members { return tunnel.Members{Name: l.Name} },
-		Authenticate: func(_ context.Context, id, _ string) (tunnel.Connector, error) { return tunnel.Connector{ID: id}, nil },
+		Authenticate: func(_ context.Context, id, _ string) (tunnel.Connector, error) {
+			return tunnel.Connector{ID: id}, nil
+		},
 	})
 	if err := hub.Listen(socket, c.secrets); err != nil {
 		c.Fatal(err)
@@ -222,7 +224,8 @@ func TestLostStore(t *testing.T) {
 	t.Parallel()
 	_, a, _, _ := pair(t, testGateway{}, testGateway{lost: errors.New("lost")}, nil)
 	err := a.Ask(t.Context(), "b", link.Activity{}, func(from io.Reader) error { _, err := io.ReadAll(from); return err })
-	if reset, ok := errors.AsType[*quic.StreamError](err); !ok || reset.ErrorCode != quic.StreamErrorCode(link.CodeDraining) {
+	if reset, ok := errors.AsType[*quic.StreamError](err); !ok ||
+		reset.ErrorCode != quic.StreamErrorCode(link.CodeDraining) {
 		t.Errorf("the answer: %v", err)
 	}
 }
@@ -327,7 +330,8 @@ func TestNextHub(t *testing.T) {
 		t.Helper()
 		c.connect(c.listen(b), id)
 		wait.Until(t, "the tunnels of the hub in use", func() bool {
-			return slices.EqualFunc(a.Hub().Sessions(), []string{id}, func(i tunnel.Info, id string) bool { return i.Connector == id })
+			return slices.EqualFunc(a.Hub().Sessions(), []string{id},
+				func(i tunnel.Info, id string) bool { return i.Connector == id })
 		})
 	}
 	expect("con_1")

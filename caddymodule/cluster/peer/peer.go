@@ -177,7 +177,8 @@ func (l *Links) dialOnce(ctx context.Context, address string) (*opened, error) {
 	token := func() link.Token {
 		return link.Token{Server: address, Pin: l.Pin(), Connector: idPrefix + l.Name, Secret: string(l.Key)}
 	}
-	conn, err := dial.NewQUIC(dial.Target{Server: address, Token: token, MaxRequests: maxRequests, Peer: true}).Dial(ctx, nil)
+	conn, err := dial.NewQUIC(dial.Target{Server: address, Token: token, MaxRequests: maxRequests, Peer: true}).Dial(ctx,
+		nil)
 	if err != nil {
 		return nil, err
 	}

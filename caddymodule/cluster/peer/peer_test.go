@@ -77,7 +77,8 @@ func TestFollow(t *testing.T) {
 	before := maps.Clone(l.links)
 	peers = map[string]string{"b": "127.0.0.1:2", "c": "127.0.0.1:1"}
 	l.Follow()
-	if len(before) != 2 || len(l.links) != 2 || l.links["b"].address != "127.0.0.1:2" || l.links["c"].address != "127.0.0.1:1" {
+	if len(before) != 2 || len(l.links) != 2 || l.links["b"].address != "127.0.0.1:2" ||
+		l.links["c"].address != "127.0.0.1:1" {
 		t.Errorf("before %v, then %v", before, l.links)
 	}
 }

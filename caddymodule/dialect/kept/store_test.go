@@ -47,7 +47,8 @@ func TestKeptResponse(t *testing.T) {
 	v.Keep("resp_1", r)
 	r.Body[0], r.Input[0][0] = '!', '!'
 	got, ok := v.Response("resp_1")
-	if !ok || string(got.Body) != `{"id":"resp_1"}` || len(got.Input) != 1 || len(got.Output) != 2 || got.Input[0][0] != '{' {
+	if !ok || string(got.Body) != `{"id":"resp_1"}` || len(got.Input) != 1 || len(got.Output) != 2 ||
+		got.Input[0][0] != '{' {
 		t.Errorf("kept %q", got)
 	}
 	for _, id := range []string{"in_resp_1", "out_resp_1"} {

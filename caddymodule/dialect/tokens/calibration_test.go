@@ -23,7 +23,8 @@ func longPrompt(t *testing.T, n int, tools any) *Prompt {
 	}, tools)
 }
 
-var oneTool = []map[string]any{{"type": "function", "function": map[string]any{"name": "look", "parameters": map[string]any{"type": "object"}}}}
+var oneTool = []map[string]any{{"type": "function",
+	"function": map[string]any{"name": "look", "parameters": map[string]any{"type": "object"}}}}
 
 func TestCountBeforeAnythingIsKnown(t *testing.T) {
 	c := NewCalibration(NewCounter(), nil)
@@ -57,9 +58,11 @@ func TestCountGoesOnFromTheLongestKnownBeginning(t *testing.T) {
 	c := NewCalibration(NewCounter(), nil)
 	messages := []map[string]any{{"role": "user", "content": "hello"}}
 	learn(c, testRegistration, promptOf(t, messages, nil), 100)
-	messages = append(messages, map[string]any{"role": "assistant", "content": "yes"}, map[string]any{"role": "user", "content": "go"})
+	messages = append(messages, map[string]any{"role": "assistant", "content": "yes"},
+		map[string]any{"role": "user", "content": "go"})
 	learn(c, testRegistration, promptOf(t, messages, nil), 200)
-	messages = append(messages, map[string]any{"role": "assistant", "content": "yes"}, map[string]any{"role": "user", "content": "hello world"})
+	messages = append(messages, map[string]any{"role": "assistant", "content": "yes"},
+		map[string]any{"role": "user", "content": "hello world"})
 	// Two messages of 4 tokens each, their roles, and three words, times 1.05.
 	if got := c.Count(t.Context(), testRegistration, testKey, promptOf(t, messages, nil)); got != 214 {
 		t.Errorf("%d tokens, want 200 and 14", got)
@@ -69,12 +72,14 @@ func TestCountGoesOnFromTheLongestKnownBeginning(t *testing.T) {
 // Of what another key's request has taught, only the ratio is used.
 func TestKeysShareNoCounts(t *testing.T) {
 	c := NewCalibration(NewCounter(), nil)
-	messages := []map[string]any{{"role": "user", "content": strings.Repeat("some words ", 200)}, {"role": "assistant", "content": "yes"}}
+	messages := []map[string]any{{"role": "user", "content": strings.Repeat("some words ", 200)},
+		{"role": "assistant", "content": "yes"}}
 	whole := promptOf(t, messages, nil)
 	c.LearnCount(testRegistration, testKey, promptOf(t, messages[:1], nil), 7)
 	c.LearnCount(testRegistration, testKey, whole, 9)
 	estimate := c.counter.Estimate("key_2", whole).Tokens
-	if got, want := c.Count(t.Context(), testRegistration, "key_2", whole), int(math.Ceil(startRatio*float64(estimate))); got != want {
+	if got, want := c.Count(t.Context(), testRegistration, "key_2",
+		whole), int(math.Ceil(startRatio*float64(estimate))); got != want {
 		t.Errorf("another key's prompt has %d tokens, want the estimate %d", got, want)
 	}
 	c.LearnRatio(testRegistration, testKey, whole, int64(2*estimate))
@@ -90,7 +95,8 @@ func TestRatioIsAWeightedMean(t *testing.T) {
 	c := NewCalibration(NewCounter(), nil)
 	estimate := c.counter.Estimate(testKey, longPrompt(t, 1, nil)).Tokens
 	learn := func(n int, ratio float64, tools any) {
-		learn(c, testRegistration, longPrompt(t, n, tools), int64(math.Round(ratio*float64(c.counter.Estimate(testKey, longPrompt(t, n, tools)).Tokens))))
+		learn(c, testRegistration, longPrompt(t, n, tools),
+			int64(math.Round(ratio*float64(c.counter.Estimate(testKey, longPrompt(t, n, tools)).Tokens))))
 	}
 	ratio := func(tools bool) float64 { return c.ratio(testRegistration, tools) }
 	near := func(what string, got, want float64) {

@@ -45,11 +45,13 @@ func TestTextIsCutAtRunes(t *testing.T) {
 
 // However a text is made, counting it takes a time in proportion to its size.
 func TestCountingIsBounded(t *testing.T) {
-	for name, unit := range map[string]string{"letters": "a", "spaces": " ", "signs": "=-", "broken": "\xff\xfe", "mixed": "aB9 ", "lines": " \n", "tabs": "\v\n"} {
+	for name, unit := range map[string]string{"letters": "a", "spaces": " ", "signs": "=-", "broken": "\xff\xfe",
+		"mixed": "aB9 ", "lines": " \n", "tabs": "\v\n"} {
 		text := strings.Repeat(unit, 32<<10/len(unit))
 		start := time.Now()
 		n := NewCounter().Text(testKey, text)
-		if d := time.Since(start); d > time.Minute { // 15 ms, but for the race detector and other tests; without a bound, many minutes
+		// 15 ms, but for the race detector and other tests; without a bound, many minutes
+		if d := time.Since(start); d > time.Minute {
 			t.Errorf("%s: counted in %v", name, d)
 		}
 		if n < len(text)/256 || n > len(text) {
@@ -93,29 +95,38 @@ func TestEstimate(t *testing.T) {
 		{"nothing", `[]`, ``, Estimate{Tokens: 3}},
 		{"no array", `{}`, `null`, Estimate{Tokens: 3}},
 		{"text", `[{"role":"user","content":` + hello + `}]`, ``, Estimate{Tokens: 3 + 4 + 1 + 2}},
-		{"parts", `[{"role":"user","content":[{"type":"text","text":` + hello + `},{"type":"text","text":` + hello + `}]}]`, ``, Estimate{Tokens: 3 + 4 + 1 + 4}},
+		{"parts", `[{"role":"user","content":[{"type":"text","text":` + hello + `},{"type":"text","text":` + hello + `}]}]`,
+			``, Estimate{Tokens: 3 + 4 + 1 + 4}},
 		{
-			"call and result", `[{"role":"assistant","content":"","tool_calls":[{"id":"c","type":"function","function":{"name":"hello","arguments":"hello world"}}]},` +
+			"call and result", `[{"role":"assistant","content":"","tool_calls":[{"id":"c","type":"function",` +
+				`"function":{"name":"hello","arguments":"hello world"}}]},` +
 				`{"role":"tool","tool_call_id":"c","content":` + hello + `}]`,
 			``,
 			Estimate{Tokens: 3 + (4 + 1 + 4 + 1 + 2) + (4 + 1 + 2)},
 		},
 		{"tools", `[]`, `["hello"]`, Estimate{Tokens: 3 + 40 + 8 + 3, Tools: true}},
 		{"empty tools", `[]`, `[ ]`, Estimate{Tokens: 3}},
-		{"image elsewhere", `[{"role":"user","content":[{"type":"image_url","image_url":{"url":"https://e.com/a.png"}}]}]`, ``, Estimate{Tokens: 3 + 4 + 1 + 1000, Media: true}},
-		{"image as a string", `[{"role":"user","content":[{"type":"image_url","image_url":"https://e.com/a.png"}]}]`, ``, Estimate{Tokens: 3 + 4 + 1 + 1000, Media: true}},
-		{"sound", `[{"role":"user","content":[{"type":"input_audio","input_audio":{"data":"aaaa"}}]}]`, ``, Estimate{Tokens: 3 + 4 + 1 + 1000, Media: true}},
+		{"image elsewhere", `[{"role":"user","content":[{"type":"image_url","image_url":{"url":"https://e.com/a.png"}}]}]`,
+			``, Estimate{Tokens: 3 + 4 + 1 + 1000, Media: true}},
+		{"image as a string", `[{"role":"user","content":[{"type":"image_url","image_url":"https://e.com/a.png"}]}]`, ``,
+			Estimate{Tokens: 3 + 4 + 1 + 1000, Media: true}},
+		{"sound", `[{"role":"user","content":[{"type":"input_audio","input_audio":{"data":"aaaa"}}]}]`, ``,
+			Estimate{Tokens: 3 + 4 + 1 + 1000, Media: true}},
 		{
-			"thinking of the turn that goes on, once", `[{"role":"user","content":""},{"role":"assistant","content":"","reasoning_content":` + hello + `,"reasoning":` + hello + `}]`,
+			"thinking of the turn that goes on, once",
+			`[{"role":"user","content":""},{"role":"assistant","content":"","reasoning_content":` + hello + `,"reasoning":` +
+				hello + `}]`,
 			``,
 			Estimate{Tokens: 3 + 5 + 5 + 2},
 		},
 		{
-			"thinking of a former turn", `[{"role":"assistant","content":"","reasoning_content":` + hello + `},{"role":"user","content":""}]`,
+			"thinking of a former turn",
+			`[{"role":"assistant","content":"","reasoning_content":` + hello + `},{"role":"user","content":""}]`,
 			``,
 			Estimate{Tokens: 3 + 5 + 5},
 		},
-		{"odd values", `[null,1,{"role":1,"content":null,"tool_calls":{}},{"content":[1,{"text":2,"image_url":3}]}]`, ``, Estimate{Tokens: 3 + 4*4 + 1000, Media: true}},
+		{"odd values", `[null,1,{"role":1,"content":null,"tool_calls":{}},{"content":[1,{"text":2,"image_url":3}]}]`, ``,
+			Estimate{Tokens: 3 + 4*4 + 1000, Media: true}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -175,7 +186,8 @@ func TestTokenCounterIsSafeForConcurrentUse(t *testing.T) {
 
 // FuzzEstimate counts whatever a client may send.
 func FuzzEstimate(f *testing.F) {
-	f.Add([]byte(`[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,iVBORw0KGgo="}}]}]`), []byte(`[{"type":"function"}]`))
+	f.Add([]byte(`[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,`+
+		`iVBORw0KGgo="}}]}]`), []byte(`[{"type":"function"}]`))
 	f.Add([]byte(`[{"role":"assistant","tool_calls":[{"function":{"arguments":"{}"}}]}]`), []byte(`[`))
 	f.Add([]byte(`[{"content":"\ud800\u0000`), []byte{})
 	for _, odd := range []string{`[[0]]`, `[{"content":[[0]]}]`, `[{"tool_calls":[[0]]}]`} {

@@ -27,7 +27,8 @@ var many = sync.OnceValue(func() string {
 	random := rand.New(rand.NewPCG(1, 1))
 	words := make([]string, 2000)
 	for i := range words {
-		words[i] = base64.RawURLEncoding.EncodeToString(binary.BigEndian.AppendUint64(nil, random.Uint64()))[:2+random.IntN(8)]
+		words[i] = base64.RawURLEncoding.EncodeToString(binary.BigEndian.AppendUint64(nil, random.Uint64()))[:2+
+			random.IntN(8)]
 	}
 	var b strings.Builder
 	for b.Len() < 8<<20 {
@@ -95,11 +96,14 @@ func (u *tunnel) send(t *testing.T, owner, text string) (misses int) {
 func TestBodiesArrive(t *testing.T) {
 	for _, held := range []*Held{nil, NewHeld(NewRoom(1<<20), 1<<20)} {
 		for name, text := range map[string]string{
-			"empty": "", "a byte": "x", "a piece": prose(1, pieceBytes), "more": prose(1, pieceBytes+1), "prose": prose(2, 1<<20),
-			"zeros": strings.Repeat("\x00", 1<<20), "noise": noise(1 << 20), "mixed": prose(3, 99_999) + noise(99_999) + prose(4, 99_999),
+			"empty": "", "a byte": "x", "a piece": prose(1, pieceBytes), "more": prose(1, pieceBytes+1),
+			"prose": prose(2, 1<<20),
+			"zeros": strings.Repeat("\x00", 1<<20), "noise": noise(1 << 20),
+			"mixed": prose(3, 99_999) + noise(99_999) + prose(4, 99_999),
 		} {
 			for how, slow := range map[string]func(io.Reader) io.Reader{
-				"whole": func(r io.Reader) io.Reader { return r }, "half": iotest.HalfReader, "data and error": iotest.DataErrReader,
+				"whole": func(r io.Reader) io.Reader { return r }, "half": iotest.HalfReader,
+				"data and error": iotest.DataErrReader,
 			} {
 				e := NewEncoder(io.NopCloser(slow(strings.NewReader(text))), int64(len(text)), Options{Held: held, Owner: "key"})
 				encoded, err := io.ReadAll(slow(e))
@@ -317,7 +321,8 @@ func TestMalformedBodies(t *testing.T) {
 		"an empty literal": {piece([]uint64{1, 0, abc, 0}, "abc"), ErrMalformed},
 		"a huge literal":   {piece([]uint64{big | 1, 0}, "abc"), ErrMalformed},
 		"half a record":    {piece([]uint64{abc}, "abc"), ErrMalformed},
-		"no varint":        {strings.Repeat("\x00", 3) + "\x0b" + strings.Repeat("\x00", 8) + strings.Repeat("\xff", 11), ErrMalformed},
+		"no varint": {strings.Repeat("\x00", 3) + "\x0b" + strings.Repeat("\x00", 8) + strings.Repeat("\xff", 11),
+			ErrMalformed},
 		"an unknown block": {piece([]uint64{2 << 1}, ""), ErrUnknownBlock},
 		"block 0":          {piece([]uint64{abc, 0, 0}, "abc"), ErrUnknownBlock},
 		"a longer body":    {piece([]uint64{abc, 1, 1 << 1}, "abc"), ErrMalformed},
@@ -337,7 +342,8 @@ func TestMalformedBodies(t *testing.T) {
 
 func TestDecode(t *testing.T) {
 	for value, ok := range map[string]bool{"3": true, "-1": false, "x": false, "": false, "99999999999999999999": false} {
-		r := &http.Request{Header: http.Header{Field: {value}}, Body: body(piece([]uint64{3<<1 | 1, 0}, "abc")), ContentLength: -1}
+		r := &http.Request{Header: http.Header{Field: {value}}, Body: body(piece([]uint64{3<<1 | 1, 0}, "abc")),
+			ContentLength: -1}
 		if err := Decode(r, NewStore(0)); ok != (err == nil) {
 			t.Errorf("%q: %v", value, err)
 		}

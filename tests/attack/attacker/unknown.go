@@ -107,7 +107,8 @@ func dialWebSocket(ctx context.Context, g *target, i int) (net.Conn, error) {
 	client := &http.Client{Transport: &http.Transport{
 		DialContext: dialer.DialContext, DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
 	}}
-	socket, answer, err := websocket.Dial(ctx, g.URL+link.WebSocketPath, &websocket.DialOptions{HTTPClient: client, Subprotocols: []string{link.Subprotocol}})
+	socket, answer, err := websocket.Dial(ctx, g.URL+link.WebSocketPath,
+		&websocket.DialOptions{HTTPClient: client, Subprotocols: []string{link.Subprotocol}})
 	if err != nil {
 		if answer != nil && answer.Body != nil {
 			_ = answer.Body.Close()

@@ -31,14 +31,17 @@ const Answer = "Hello! I am tinyscript, a very small language model that runs in
 	"Nothing I say is interesting, but each token takes a genuine trip through the network. Goodbye."
 
 // Done is what it says after a tool result.
-const Done = "The tool has answered, and its result is now part of our conversation. No further calls are needed; that is all."
+const Done = "The tool has answered, and its result is now part of our conversation. No further calls are needed; " +
+	"that is all."
 
 // Unicode is the reply to [[unicode]]. Its tokens split runes, so a server
 // that streams it must hold bytes back.
-const Unicode = "Grüße, naïve façade — “quotes”… 你好，世界。 こんにちは 🦙🚀👩‍👩‍👧‍👦 עברית العربية \u200b zero-width, e\u0301 combining, 𝔘𝔫𝔦 ends."
+const Unicode = "Grüße, naïve façade — “quotes”… 你好，世界。 こんにちは 🦙🚀👩‍👩‍👧‍👦 עברית العربية \u200b zero-width, e\u0301 " +
+	"combining, 𝔘𝔫𝔦 ends."
 
 // SSE is the reply to [[sse]]: text that looks like an event stream.
-const SSE = "Next comes text that looks like a stream:\n\ndata: {\"choices\":[]}\n\ndata: [DONE]\n\nevent: error\n: comment\n\nid: 7\nretry: 1\n\nand this is still the same reply."
+const SSE = "Next comes text that looks like a stream:\n\ndata: {\"choices\":[]}\n\ndata: [DONE]\n\nevent: error\n: " +
+	"comment\n\nid: 7\nretry: 1\n\nand this is still the same reply."
 
 const (
 	callParis = "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Paris\"}}\n</tool_call>"
@@ -73,9 +76,11 @@ func scripts() []script {
 		{name: "saycall", text: "Let me look that up first.\n" + callParis},
 		{name: "parallel", text: callParis + "\n" + callTokyo},
 		{name: "badcall", text: "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Par"},
-		{name: "think", text: "<think>\nThe user wants something. I should ponder briefly before speaking, then give a conclusion.\n</think>\n\nAfter some thought: forty-two."},
+		{name: "think", text: "<think>\nThe user wants something. I should ponder briefly before speaking, then give a " +
+			"conclusion.\n</think>\n\nAfter some thought: forty-two."},
 		{name: "thinkcall", text: "<think>\nA tool would help here, therefore I will use it.\n</think>\n\n" + callParis},
-		{name: "long", loop: true, text: "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen " +
+		{name: "long", loop: true, text: "one two three four five six seven eight nine ten eleven twelve thirteen fourteen " +
+			"fifteen sixteen " +
 			"seventeen eighteen nineteen twenty, and then the counting starts over again from the beginning without any pause:\n"},
 		{name: "unicode", text: Unicode},
 		{name: "sse", text: SSE},

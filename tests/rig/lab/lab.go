@@ -82,7 +82,8 @@ func New() (l *Lab, err error) {
 	}
 	return l, errors.Join(
 		l.Gateway.IP("link set lo up", "address add "+l.GatewayAddress+"/24 dev "+l.device, up(l.device)),
-		l.Router.IP("address add "+l.RouterAddress+"/24 dev wan", up("wan"), "address add "+RouterLAN+"/24 dev lan", up("lan")),
+		l.Router.IP("address add "+l.RouterAddress+"/24 dev wan", up("wan"), "address add "+RouterLAN+"/24 dev lan",
+			up("lan")),
 		l.Home.IP("link set lo up", "address add "+HomeLAN+"/24 dev lan", up("lan"), "route add default via "+RouterLAN),
 		l.route(),
 	)

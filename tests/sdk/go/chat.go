@@ -12,7 +12,8 @@ import (
 )
 
 func openaiClient(key string) openai.Client {
-	return openai.NewClient(option.WithBaseURL(os.Getenv("GATEWAY")+"/v1"), option.WithAPIKey(key), option.WithMaxRetries(0))
+	return openai.NewClient(option.WithBaseURL(os.Getenv("GATEWAY")+"/v1"), option.WithAPIKey(key),
+		option.WithMaxRetries(0))
 }
 
 // useChat uses OpenAI's SDK by chat completions.

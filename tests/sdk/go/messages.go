@@ -19,7 +19,8 @@ func anthropicClient(key string) anthropic.Client {
 // useMessages uses Anthropic's SDK.
 func useMessages(ctx context.Context, m model, scripted bool) error {
 	client := anthropicClient(os.Getenv("API_KEY"))
-	for _, ask := range []func(context.Context, anthropic.Client, anthropic.MessageNewParams) (*anthropic.Message, error){newMessage, streamMessage} {
+	for _, ask := range []func(context.Context, anthropic.Client, anthropic.MessageNewParams) (*anthropic.Message, error){
+		newMessage, streamMessage} {
 		err := first(
 			func() error {
 				got, err := ask(ctx, client, messageParams(m.plain))
@@ -54,12 +55,14 @@ func messageParams(model string) anthropic.MessageNewParams {
 	}
 }
 
-func newMessage(ctx context.Context, client anthropic.Client, p anthropic.MessageNewParams) (*anthropic.Message, error) {
+func newMessage(ctx context.Context, client anthropic.Client,
+	p anthropic.MessageNewParams) (*anthropic.Message, error) {
 	return client.Messages.New(ctx, p)
 }
 
 // streamMessage puts the message of a stream together.
-func streamMessage(ctx context.Context, client anthropic.Client, p anthropic.MessageNewParams) (*anthropic.Message, error) {
+func streamMessage(ctx context.Context, client anthropic.Client,
+	p anthropic.MessageNewParams) (*anthropic.Message, error) {
 	s := client.Messages.NewStreaming(ctx, p)
 	defer s.Close()
 	var m anthropic.Message
@@ -79,10 +82,12 @@ func textOf(m *anthropic.Message) string {
 	return b.String()
 }
 
-func messageTools(ctx context.Context, client anthropic.Client, m model, ask func(context.Context, anthropic.Client, anthropic.MessageNewParams) (*anthropic.Message, error)) error {
+func messageTools(ctx context.Context, client anthropic.Client, m model,
+	ask func(context.Context, anthropic.Client, anthropic.MessageNewParams) (*anthropic.Message, error)) error {
 	p := messageParams(m.weather)
 	p.Tools = []anthropic.ToolUnionParam{
-		anthropic.ToolUnionParamOfTool(anthropic.ToolInputSchemaParam{Properties: properties, Required: []string{"city"}}, "get_weather"),
+		anthropic.ToolUnionParamOfTool(anthropic.ToolInputSchemaParam{Properties: properties, Required: []string{"city"}},
+			"get_weather"),
 	}
 	got, err := ask(ctx, client, p)
 	if err != nil {
@@ -102,7 +107,8 @@ func messageTools(ctx context.Context, client anthropic.Client, m model, ask fun
 		cities = append(cities, input.City)
 		results = append(results, anthropic.NewToolResultBlock(call.ID, degrees(input.City), false))
 	}
-	if err := equal("calls in a message", []any{cities, got.StopReason}, []any{m.cities, anthropic.StopReasonToolUse}); err != nil {
+	if err := equal("calls in a message", []any{cities, got.StopReason},
+		[]any{m.cities, anthropic.StopReasonToolUse}); err != nil {
 		return err
 	}
 	p.Messages = append(p.Messages, got.ToParam(), anthropic.NewUserMessage(results...))
@@ -112,7 +118,8 @@ func messageTools(ctx context.Context, client anthropic.Client, m model, ask fun
 	return equal("message after calls", textOf(got), m.weatherText)
 }
 
-func messageThinking(ctx context.Context, client anthropic.Client, ask func(context.Context, anthropic.Client, anthropic.MessageNewParams) (*anthropic.Message, error)) error {
+func messageThinking(ctx context.Context, client anthropic.Client,
+	ask func(context.Context, anthropic.Client, anthropic.MessageNewParams) (*anthropic.Message, error)) error {
 	p := messageParams("think")
 	p.Thinking = anthropic.ThinkingConfigParamOfEnabled(2048)
 	got, err := ask(ctx, client, p)
@@ -122,7 +129,8 @@ func messageThinking(ctx context.Context, client anthropic.Client, ask func(cont
 	if len(got.Content) != 2 || got.Content[0].Signature == "" {
 		return fmt.Errorf("thinking: %s", got.RawJSON())
 	}
-	return equal("thinking", []string{got.Content[0].Thinking, got.Content[1].Text}, []string{"Six times seven.", "Forty-two."})
+	return equal("thinking", []string{got.Content[0].Thinking, got.Content[1].Text},
+		[]string{"Six times seven.", "Forty-two."})
 }
 
 // messageErrors has one answer with an error, and one within a stream.

@@ -71,7 +71,8 @@ func (a *answer) appendUsage(b []byte) []byte {
 func (a *answer) appendWhole(b []byte) []byte {
 	b = append(a.appendHead(b, "chat.completion"), `{"index":0,"message":{"role":"assistant","content":`...)
 	if a.Tool {
-		b = fmt.Appendf(b, `null,"tool_calls":[{"id":"call_%d","type":"function","function":{"name":%q,"arguments":%s}}]},"finish_reason":"tool_calls"}],`,
+		b = fmt.Appendf(b, `null,"tool_calls":[{"id":"call_%d","type":"function","function":{"name":%q,"arguments":%s}}]},`+
+			`"finish_reason":"tool_calls"}],`,
 			a.ID, ToolName, quote(a.Arguments()))
 	} else {
 		b = append(a.appendText(append(b, '"'), escaped), `"},"finish_reason":"stop"}],`...)
@@ -85,7 +86,8 @@ func (a *answer) appendWhole(b []byte) []byte {
 func (a *answer) appendEvent(b []byte, i int) ([]byte, bool) {
 	switch {
 	case i == 0 && a.Tool:
-		return a.appendChunk(b, fmt.Sprintf(`{"role":"assistant","content":null,"tool_calls":[{"index":0,"id":"call_%d","type":"function","function":{"name":%q,"arguments":""}}]}`,
+		return a.appendChunk(b, fmt.Sprintf(`{"role":"assistant","content":null,"tool_calls":[{"index":0,"id":"call_%d",`+
+			`"type":"function","function":{"name":%q,"arguments":""}}]}`,
 			a.ID, ToolName), "null"), true
 	case i == 0:
 		return a.appendChunk(b, `{"role":"assistant","content":""}`, "null"), true

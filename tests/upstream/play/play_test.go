@@ -18,11 +18,13 @@ func TestScriptSurvivesThePrompt(t *testing.T) {
 		{ID: 1 << 40, Tokens: 4, Pace: 20 * time.Millisecond, First: time.Second, Bulk: 9, Tool: true, End: Dies},
 		{ID: 3, End: Fails},
 	} {
-		if got, err := Find([]byte(`{"prompt":"` + Script{ID: 7}.String() + " and then " + want.String() + `"}`)); err != nil || got != want {
+		if got, err := Find([]byte(`{"prompt":"` + Script{ID: 7}.String() + " and then " + want.String() +
+			`"}`)); err != nil || got != want {
 			t.Errorf("%v came back as %v, %v", want, got, err)
 		}
 	}
-	for _, body := range []string{"", "play:", "play:1,2,3:", "play:1,2,3,4,5,x,0:", "play:-1,2,3,4,5,0,0:", "play:1,2,3,4,5,0,0", "play:1,2,3,4,5,0,3:", "play:1,2,3,4,99999999,0,0:", "play:1,2,3,4,5,0,0,0:"} {
+	for _, body := range []string{"", "play:", "play:1,2,3:", "play:1,2,3,4,5,x,0:", "play:-1,2,3,4,5,0,0:",
+		"play:1,2,3,4,5,0,0", "play:1,2,3,4,5,0,3:", "play:1,2,3,4,99999999,0,0:", "play:1,2,3,4,5,0,0,0:"} {
 		if s, err := Find([]byte(body)); err == nil {
 			t.Errorf("%q is accepted as %v", body, s)
 		}
@@ -78,7 +80,8 @@ func TestServerPlays(t *testing.T) {
 			t.Errorf("script %v has invalid runes", s)
 		}
 		for _, streamed := range []string{"", `"stream":true,"stream_options":{"include_usage":true},`} {
-			resp, err := http.Post(url+"/v1/chat/completions", "application/json", strings.NewReader(`{"model":"m",`+streamed+`"prompt":"`+s.String()+`"}`))
+			resp, err := http.Post(url+"/v1/chat/completions", "application/json",
+				strings.NewReader(`{"model":"m",`+streamed+`"prompt":"`+s.String()+`"}`))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -63,7 +63,8 @@ func (s Script) String() string {
 			flags |= flag
 		}
 	}
-	return fmt.Sprintf("%s%d,%d,%d,%d,%d,%d,%d%s", mark, s.ID, s.Tokens, s.Pace.Microseconds(), s.First.Microseconds(), s.Bulk, flags, int(s.End), markEnd)
+	return fmt.Sprintf("%s%d,%d,%d,%d,%d,%d,%d%s", mark, s.ID, s.Tokens, s.Pace.Microseconds(), s.First.Microseconds(),
+		s.Bulk, flags, int(s.End), markEnd)
 }
 
 // Find finds the last script in a request, whatever its form.
@@ -93,8 +94,10 @@ func Find(body []byte) (Script, error) {
 		return Script{}, errors.New("the script has too long tokens, or an unknown ending")
 	}
 	return Script{
-		ID: n[0], Tokens: int(n[1]), Pace: time.Duration(n[2]) * time.Microsecond, First: time.Duration(n[3]) * time.Microsecond,
-		Bulk: int(n[4]), Stamp: n[5]&flagStamp != 0, Ragged: n[5]&flagRagged != 0, Tool: n[5]&flagTool != 0, End: Ending(n[6]),
+		ID: n[0], Tokens: int(n[1]), Pace: time.Duration(n[2]) * time.Microsecond,
+		First: time.Duration(n[3]) * time.Microsecond,
+		Bulk:  int(n[4]), Stamp: n[5]&flagStamp != 0, Ragged: n[5]&flagRagged != 0, Tool: n[5]&flagTool != 0,
+		End: Ending(n[6]),
 	}, nil
 }
 
@@ -102,7 +105,8 @@ func Find(body []byte) (Script, error) {
 // characters that JSON escapes; escaped are the same in JSON.
 var (
 	texts = []string{
-		"token", " of", " text", " Grüße", " 模型", " 🦊", "\n", " \"quoted\"", " ", " é", " and", " \\path", " 完成", "’s", " the", " answer",
+		"token", " of", " text", " Grüße", " 模型", " 🦊", "\n", " \"quoted\"", " ", " é", " and", " \\path", " 完成", "’s",
+		" the", " answer",
 	}
 	escaped = func() (all []string) {
 		for _, t := range texts {

@@ -67,7 +67,8 @@ func (s *server) play(x *modelserver.Exchange) {
 	a := newAnswer(script, modelOf(body))
 	switch {
 	case script.End == Fails:
-		answerJSON(x, http.StatusInternalServerError, []byte(`{"error":{"code":500,"message":"the slot state was lost","type":"server_error"}}`))
+		answerJSON(x, http.StatusInternalServerError,
+			[]byte(`{"error":{"code":500,"message":"the slot state was lost","type":"server_error"}}`))
 	case bytes.Contains(body, []byte(`"stream":true`)):
 		a.usage = bytes.Contains(body, []byte(`"include_usage":true`))
 		a.stream(x)
