@@ -18,7 +18,7 @@ import (
 var activityTab = &tab{
 	path: "activity", name: "activity", title: "Activity", data: activityData,
 	live: []string{"activity-list"}, every: 10 * time.Second,
-	clustered: 2 * time.Second, // requests at other edges are no changes here
+	clustered: 2 * time.Second, // requests at other edges cause no change event here
 }
 
 // requestTab shows one request.
@@ -51,7 +51,7 @@ func (r *loggedRequest) Outcome() string {
 	return "ok"
 }
 
-// filter is what the list is narrowed to, and the choices for it.
+// filter selects requests of the list; it also has the choices of the form.
 type filter struct {
 	Key, Model, Status, Since string
 	Keys                      []usageGroup
@@ -59,7 +59,7 @@ type filter struct {
 	Statuses, Times           []usageGroup
 }
 
-// Active reports whether the list is narrowed.
+// Active reports whether the filter selects less than all requests.
 func (f *filter) Active() bool { return f.Key+f.Model+f.Status+f.Since != "" }
 
 var (
@@ -97,7 +97,7 @@ func newFilter(v *visit, requests []loggedRequest) filter {
 	return f
 }
 
-// matches reports whether the list has the request.
+// matches reports whether the filter selects the request.
 func (f *filter) matches(r *loggedRequest, now time.Time) bool {
 	age, err := time.ParseDuration(f.Since)
 	return (f.Key == "" || f.Key == r.keyID()) && (f.Model == "" || f.Model == r.Deployment) &&

@@ -33,7 +33,7 @@ func (v *visit) audience(t *tab) audience {
 		account: v.Account, role: v.User.Role, tab: t.name, query: v.r.URL.Query().Encode(), base: v.endpoint().URL,
 	}
 	switch {
-	case needs["GET "+t.url()] == ownThings:
+	case v.operations["GET "+t.url()] == ownThings:
 		a.person = v.Session.ID
 	case a.role != store.RoleAdmin && a.role != store.RoleViewer: // these see all of the account
 		a.person = v.User.ID
@@ -41,8 +41,8 @@ func (v *visit) audience(t *tab) audience {
 	return a
 }
 
-// board has the live regions of one audience. Whichever stream takes due draws them, and all streams send
-// the same bytes: a change costs one drawing, however many pages are open.
+// board has the live regions of one audience. The stream that receives from due draws them, and all streams send the
+// same bytes: a change costs one drawing, however many pages are open.
 type board struct {
 	audience
 	tab     *tab
@@ -88,11 +88,11 @@ func newBoard(a audience, t *tab, clustered bool) *board {
 	return b
 }
 
-// ask has one of the streams draw the regions.
+// ask asks the streams to draw the regions; one of them does.
 func (b *board) ask() {
 	select {
 	case b.due <- struct{}{}:
-	default: // one will
+	default: // already asked
 	}
 }
 
@@ -124,15 +124,15 @@ func (b *board) latest() drawn {
 	return b.last
 }
 
-// later has the regions drawn after some time.
+// later postpones the next drawing.
 func (b *board) later() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.timer.Reset(b.every)
 }
 
-// draw draws the regions for v, one of the audience. If it fails and check returns an error, v no longer is one: draw
-// returns that error, and another stream draws them.
+// draw draws the regions for v, a visit of the audience. If it fails and check returns an error, v no longer belongs
+// to the audience: draw returns that error, and another stream draws the regions.
 func (b *board) draw(v *visit, check func() error) error {
 	b.mu.Lock()
 	b.drawing, b.next = true, time.Now().Add(cmp.Or(b.tab.rest, liveCoalesce))
@@ -159,7 +159,7 @@ func (b *board) draw(v *visit, check func() error) error {
 	return nil
 }
 
-// regions renders the regions. A region that is as before has the bytes of the last drawing.
+// regions renders the regions. An unchanged region keeps the bytes of the last drawing.
 func (b *board) regions(v *visit, last drawn) ([]region, error) {
 	v = b.visit(v)
 	if err := v.may("GET " + b.tab.url()); err != nil { // the role may have changed
@@ -192,8 +192,8 @@ func (b *board) regions(v *visit, last drawn) ([]region, error) {
 	return regions, nil
 }
 
-// visit returns the visit that the regions are drawn for: v without what distinguishes it from others of the
-// audience. It outlives the request of v, as others wait for it.
+// visit returns the visit that the regions are drawn for: v without the fields that differ within the audience. It
+// outlives the request of v, because other streams wait for the drawing.
 func (b *board) visit(v *visit) *visit {
 	drawing := &visit{
 		Console: v.Console, r: v.r, Account: b.account, User: store.User{ID: v.User.ID, Account: b.account, Role: b.role},
@@ -211,7 +211,7 @@ func (b *board) visit(v *visit) *visit {
 // the other kinds.
 var newlines = strings.NewReplacer("\r\n", "\n", "\r", "\n")
 
-// gone reports whether a page is not there for its audience, and will not be.
+// gone reports whether a page does not exist for its audience, and a retry would not help.
 func gone(err error) bool {
 	return errors.Is(err, store.ErrNotFound) || errors.Is(err, manage.ErrForbidden)
 }

@@ -44,12 +44,13 @@ type Options struct {
 type Console struct {
 	Options
 
-	templates map[store.Role]*template.Template
-	tabs      map[string]*tab // that have a stream
-	gallery   gallery
-	origins   *http.CrossOriginProtection
-	mux       *http.ServeMux
-	api       http.Handler
+	templates  map[store.Role]*template.Template
+	operations map[string]string // of routes, by pattern
+	tabs       map[string]*tab   // tabs with a stream, by name
+	gallery    gallery
+	origins    *http.CrossOriginProtection
+	mux        *http.ServeMux
+	api        http.Handler
 
 	refusals logs.Sampler[netip.Prefix] // of requests from other origins
 }
@@ -58,22 +59,21 @@ type Console struct {
 func New(o Options) *Console {
 	files := loadAssets()
 	c := &Console{
-		Options: o, templates: loadTemplatesOf(files, o.Manage), tabs: make(map[string]*tab),
+		Options: o, operations: make(map[string]string), tabs: make(map[string]*tab),
 		origins: http.NewCrossOriginProtection(),
 		mux:     http.NewServeMux(), api: o.Manage.Handler("/console/api"),
 	}
-	for _, t := range pages {
-		c.handle("GET "+t.url(), route{t.open, t.faults}, true)
-		if t.live != nil {
-			c.tabs[t.name] = t
+	for _, r := range routes {
+		c.operations[r.pattern] = r.operation
+		c.handle(r, true)
+		if r.opens != nil && r.opens.live != nil {
+			c.tabs[r.opens.name] = r.opens
 		}
 	}
-	for pattern, r := range actions {
-		c.handle(pattern, r, true)
-	}
 	for pattern, do := range openActions {
-		c.handle(pattern, route{do: do}, false)
+		c.handle(route{pattern: pattern, do: do}, false)
 	}
+	c.templates = c.loadTemplatesOf(files)
 	c.mux.Handle("GET /console/static/{version}/{name}", files)
 	c.mux.HandleFunc("GET /console/install.sh", c.script(downloads.Shell))
 	c.mux.HandleFunc("GET /console/install.ps1", c.script(downloads.PowerShell))
@@ -94,94 +94,9 @@ func document(text []byte) http.Handler {
 	})
 }
 
-// pages are the tabs that have a URL.
-var pages = []*tab{
-	homeTab, startTab, modelsTab, modelTab, publishTab, removeModelTab, keysTab, newKeyTab, keyTab, revokeKeyTab,
-	connectorsTab, connectorTab,
-	newConnectorTab,
-	rotateConnectorTab, removeConnectorTab, pairingTab, replaceTab, usageTab, activityTab, requestTab, auditTab, edgesTab,
-	removeEdgeTab, settingsTab, removePasskeyTab, removeUserTab, revokeTokenTab,
-}
-
-// route is an action of signed-in users, and the tab that shows its errors.
-type route struct {
-	do     action
-	faults *tab // nil: errors have a page of their own
-}
-
-// actions are what signed-in users can do in addition to opening pages.
-var actions = map[string]route{
-	"GET /console/{$}":                    {do: home},
-	"GET /console/events/{tab}":           {do: events},
-	"GET /console/keys/preview":           {do: previewScope},
-	"GET /console/keys/{id}/created":      {do: keyCreated},
-	"GET /console/models/choices":         {modelChoices, publishTab},
-	"GET /console/confirm":                {do: confirm},
-	"POST /console/confirm":               {do: confirmed},
-	"POST /console/confirm/passkey":       {do: confirmByPasskey},
-	"POST /console/confirm/passkey/begin": {do: beginSignInByPasskey},
-
-	"POST /console/start/pairing":         {startPairing, startTab},
-	"POST /console/start/register":        {publishOffer, startTab},
-	"POST /console/pairings/{id}/approve": {do: approvePairing},
-	"POST /console/pairings/{id}/deny":    {do: denyPairing},
-
-	"POST /console/models":                 {publishModel, publishTab},
-	"POST /console/models/test":            {testModel, modelsTab},
-	"POST /console/models/play":            {play, modelTab},
-	"POST /console/models/remove":          {removeModel, modelsTab},
-	"POST /console/keys":                   {createKey, newKeyTab},
-	"POST /console/keys/{id}":              {editKey, keyTab},
-	"POST /console/keys/{id}/rotate":       {rotateKey, keyTab},
-	"POST /console/keys/{id}/disable":      {disableKey, keyTab},
-	"POST /console/keys/{id}/enable":       {enableKey, keyTab},
-	"POST /console/keys/{id}/revoke":       {revokeKey, keysTab},
-	"POST /console/keys/{id}/remove":       {removeKey, keysTab},
-	"POST /console/connectors":             {createConnector, newConnectorTab},
-	"POST /console/connectors/{id}/rename": {do: renameConnector},
-	"POST /console/connectors/{id}/rotate": {rotateConnector, rotateConnectorTab},
-	"POST /console/connectors/{id}/remove": {removeConnector, connectorsTab},
-
-	"POST /console/edges/{id}/drain":   {drainEdge, edgesTab},
-	"POST /console/edges/{id}/undrain": {undrainEdge, edgesTab},
-	"POST /console/edges/{id}/remove":  {removeEdge, removeEdgeTab},
-
-	"POST /console/settings/password":                 {changePassword, settingsTab},
-	"POST /console/settings/passkeys/begin":           {do: beginPasskey},
-	"POST /console/settings/passkeys":                 {do: addPasskey},
-	"POST /console/settings/passkeys/{id}/remove":     {removePasskey, settingsTab},
-	"POST /console/settings/sessions/end-others":      {endSessions, settingsTab},
-	"POST /console/settings/sessions/{id}/end":        {endSession, settingsTab},
-	"POST /console/settings/invitations":              {invite, settingsTab},
-	"POST /console/settings/invitations/{id}/revoke":  {revokeInvitation, settingsTab},
-	"POST /console/settings/users/{id}/role":          {setRole, settingsTab},
-	"POST /console/settings/users/{id}/remove":        {removeUser, settingsTab},
-	"POST /console/settings/users/{id}/recovery-link": {recoveryLink, settingsTab},
-	"POST /console/settings/tokens":                   {createToken, settingsTab},
-	"POST /console/settings/tokens/{id}/revoke":       {revokeToken, settingsTab},
-}
-
-// openActions need no session.
-var openActions = map[string]action{
-	"GET /console/sign-in":                signInPage,
-	"POST /console/sign-in":               signInByPassword,
-	"POST /console/sign-in/passkey/begin": beginSignInByPasskey,
-	"POST /console/sign-in/passkey":       signInByPasskey,
-	"POST /console/sign-out":              signOut,
-	"GET /console/setup":                  linkPage(setupTab),
-	"POST /console/setup":                 redeemLink(setupTab),
-	"GET /console/join":                   linkPage(joinTab),
-	"POST /console/join":                  redeemLink(joinTab),
-	"GET /console/recover":                linkPage(recoverTab),
-	"POST /console/recover":               redeemLink(recoverTab),
-
-	"GET /console": func(v *visit) error { return v.redirect("/console/") },
-	"/":            nowhere,
-}
-
-// handle registers an action. ofUsers requires a session.
-func (c *Console) handle(pattern string, to route, ofUsers bool) {
-	c.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+// handle registers a route. ofUsers requires a session.
+func (c *Console) handle(to route, ofUsers bool) {
+	c.mux.HandleFunc(to.pattern, func(w http.ResponseWriter, r *http.Request) {
 		v, err := c.visit(w, r)
 		if err != nil {
 			v.respond(manage.StatusOf(err), sentence(err.Error()), err)
@@ -192,7 +107,7 @@ func (c *Console) handle(pattern string, to route, ofUsers bool) {
 			return
 		}
 		if ofUsers {
-			if err := v.may(pattern); err != nil {
+			if err := v.may(to.pattern); err != nil {
 				v.faults = nil // its page is not for this user, either
 				v.fail(err)
 				return

@@ -42,10 +42,10 @@ var sections = []section{
 }
 
 // sectionsFor returns the entries that a role allows.
-func sectionsFor(may func(route string) bool) func() []section {
+func (c *Console) sectionsFor(may func(operation string) bool) func() []section {
 	allowed := slices.DeleteFunc(slices.Clone(sections), func(s section) bool {
-		route := needs["GET /console/"+s.Name]
-		return route != ownThings && !may(route)
+		operation := c.operations["GET /console/"+s.Name]
+		return operation != ownThings && !may(operation)
 	})
 	return func() []section { return allowed }
 }
@@ -56,10 +56,10 @@ func sectionOf(path string) string {
 	return cmp.Or(map[string]string{"pairings": "start", "confirm": "settings", "audit": "settings"}[name], name, path)
 }
 
-func loadTemplates(a assets, may func(route string) bool) *template.Template {
+func (c *Console) loadTemplates(a assets, may func(operation string) bool) *template.Template {
 	return template.Must(template.New("").Funcs(template.FuncMap{
 		"asset": a.url, "count": count, "millis": millis, "seconds": seconds, "short": short, "shortCount": shortCount,
-		"decimal": decimal, "sentence": sentence, "prose": prose, "sections": sectionsFor(may), "may": may,
+		"decimal": decimal, "sentence": sentence, "prose": prose, "sections": c.sectionsFor(may), "may": may,
 		"roles": store.Roles, "role": func(r store.Role) string { return roleTexts[r] },
 		"has": slices.Contains[[]string], "authors": authors, "passkeyID": passkeyID, "browser": browserOf,
 		"optionField": optionField,
@@ -138,7 +138,7 @@ func (v *visit) done(path, notice string, err error) error {
 	return v.redirect(path)
 }
 
-// withPending adds to a notice which edges have not confirmed the change, if err says that.
+// withPending adds the edges that have not confirmed the change to a notice, if err is [store.Unconfirmed].
 func withPending(notice string, err error) string {
 	if u := (*store.Unconfirmed)(nil); errors.As(err, &u) {
 		notice += " But " + u.Error() + "."

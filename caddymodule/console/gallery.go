@@ -23,8 +23,8 @@ type wing struct {
 	turn    turn
 }
 
-// enter counts one more stream of a user, and returns the board of its page and the turn of its account. leave ends
-// what enter began.
+// enter counts one more stream of a user, and returns the board of its page and the turn of its account. leave undoes
+// that.
 func (g *gallery) enter(v *visit, t *tab) (b *board, turns *turn, leave func(), err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -53,8 +53,8 @@ func (g *gallery) enter(v *visit, t *tab) (b *board, turns *turn, leave func(), 
 	b.streams++
 	w.streams++
 	w.users[v.User.ID]++
-	// Before the first drawing, so that no change is missed; again for each stream, as the store may have been
-	// opened again since. One at a time: a change must not be seen twice.
+	// Subscribe before the first drawing, so that no change is missed, and again for each stream, because the store
+	// may have been reopened. Only one subscription stays: a change must not be seen twice.
 	stop := v.Changes(v.Account, b.change)
 	b.stop()
 	b.stop = stop
@@ -79,9 +79,9 @@ func (g *gallery) leave(w *wing, b *board, user string) {
 	}
 }
 
-// turn lets one board of an account be drawn at a time, and bounds the time that goes into it: after a drawing,
-// there is none for idleShare times as long. So pages with searches of their own, which share nothing, take
-// a small part of a core, however many there are.
+// turn allows one board of an account to be drawn at a time, and bounds the CPU time for drawings: after a drawing,
+// it pauses for idleShare times as long. So pages with different searches, which share no board, use a small part of
+// a core, however many are open.
 type turn struct {
 	held chan struct{} // capacity 1
 	free time.Time     // guarded by held

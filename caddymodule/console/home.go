@@ -57,7 +57,7 @@ func homeData(v *visit) any {
 	request, hours := spans[0].request(groupings[0], v.Now().UTC())
 	sums, err := v.Manage.Usage(v.ctx, request)
 	var missing []alert
-	if errors.Is(err, store.ErrUnavailable) { // what is known without the store is shown
+	if errors.Is(err, store.ErrUnavailable) { // show the rest, which does not need the store
 		missing = []alert{{Text: "Today's use is not known: this gateway cannot reach its store.", URL: usageTab.url()}}
 	} else if v.err == nil {
 		v.err = err
@@ -149,7 +149,7 @@ func connectorAlerts(connectors []manage.Connector) (alerts []alert) {
 	return alerts
 }
 
-// keyAlerts are of keys that expire within the time in which the gateway sends events about them.
+// keyAlerts are about keys that expire so soon that the gateway emits events about them.
 func keyAlerts(keys []manage.Key, now time.Time) (alerts []alert) {
 	for _, k := range keys {
 		if k.State == store.KeyValid && k.ExpiresAt != nil && k.ExpiresAt.Before(now.Add(store.ExpiryNotice)) {
@@ -159,7 +159,7 @@ func keyAlerts(keys []manage.Key, now time.Time) (alerts []alert) {
 	return alerts
 }
 
-// quotaAlerts are of limits per day and month.
+// quotaAlerts are about limits per day and month.
 func quotaAlerts(used []manage.UsedQuota) (alerts []alert) {
 	for _, q := range used {
 		whose, to := "The account", settingsTab.url()
@@ -173,7 +173,7 @@ func quotaAlerts(used []manage.UsedQuota) (alerts []alert) {
 	return alerts
 }
 
-// ratioAlerts are of models that fail often, in the present hour and the one before.
+// ratioAlerts are about models that failed often in this hour and the last one.
 func ratioAlerts(hours []period, sums []manage.UsageSum) (alerts []alert) {
 	byModel := make(map[string]usageRow)
 	for _, u := range sums {
@@ -198,7 +198,7 @@ func ratioAlerts(hours []period, sums []manage.UsageSum) (alerts []alert) {
 	return alerts
 }
 
-// edgeAlerts are of gateways without contact to the store, and of those that do not answer.
+// edgeAlerts are about edges without contact to the store, and edges that do not answer.
 func edgeAlerts(edges []manage.Edge, recent manage.Recent) (alerts []alert) {
 	for _, e := range edges {
 		text := "Gateway " + e.Name + ": " + e.StateText()

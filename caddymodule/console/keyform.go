@@ -135,7 +135,7 @@ func (f keyForm) expiry(v *visit) (manage.Expiry, error) {
 	}
 }
 
-// networks returns the typed networks; none is an empty list, not nil.
+// networks returns the typed networks. It is never nil: an empty list allows all addresses.
 func (f keyForm) networks() []string {
 	return append([]string{}, strings.FieldsFunc(f.Networks, func(r rune) bool { return r == ',' || r == ' ' })...)
 }

@@ -93,7 +93,7 @@ type limitUse struct {
 	Title string
 }
 
-// High is from where on the meter warns.
+// High is the value from which on the meter warns.
 func (l limitUse) High() int64 { return l.Max * 8 / 10 }
 
 // Uses returns the states of the limits of the key, and of its account.
@@ -119,7 +119,7 @@ type grace struct{ Value, Text string }
 var graces = []grace{{"24h", "1 day"}, {"1h", "1 hour"}, {"168h", "7 days"}, {"720h", "30 days"},
 	{"0s", "no time: it ends now"}}
 
-// keyData shows the user's input, or the key as it is.
+// keyData shows the user's input, or the fields of the key.
 func keyData(v *visit) any {
 	k := findKey(v)
 	p := &keyPage{Key: k, Form: newKeyForm(v), Graces: graces}

@@ -94,7 +94,7 @@ func (s *stream) draw(ctx context.Context) error {
 		return err
 	}
 	defer done()
-	if err := s.check(); err != nil { // who has another role by now draws what others of the audience must not get
+	if err := s.check(); err != nil { // with another role, the drawing could have data that the audience must not see
 		s.board.ask()
 		return err
 	}
@@ -106,8 +106,8 @@ var (
 	errMoved = store.Errorf(signin.ErrBusy, "your role has changed: reload this page")
 )
 
-// check returns an error if the session may not see the board now. It is not a use of the session, which an open page
-// would keep alive.
+// check returns an error if the session may not see the board now. It does not count as use of the session: an open
+// page would keep the session alive.
 func (s *stream) check() error {
 	switch v, err := s.visit.Console.visit(s.w, s.r); {
 	case err != nil:
@@ -144,7 +144,7 @@ func (s *stream) run(ctx context.Context, latest drawn) {
 				_ = s.send([]byte("event: session-ended\ndata: \n\n"))
 			}
 			return
-		case err != nil: // the page stays as it is until the gateway has its store again
+		case err != nil: // the page does not change until the gateway has its store again
 			alive = true
 			if due {
 				s.board.later()

@@ -278,7 +278,8 @@ func TestStreamOfNothing(t *testing.T) {
 	if w.Code != http.StatusUnauthorized || w.Header().Get("HX-Redirect") == "" {
 		t.Errorf("without a session: %d %v", w.Code, w.Header())
 	}
-	h.console.tabs["broken"] = &tab{live: []string{"keys-list"}, every: time.Hour, data: func(v *visit) any {
+	h.console.operations["GET /console/broken"] = ownThings
+	h.console.tabs["broken"] = &tab{path: "broken", live: []string{"keys-list"}, every: time.Hour, data: func(v *visit) any {
 		v.err = store.ErrUnavailable
 		return nil
 	}}

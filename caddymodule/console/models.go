@@ -56,7 +56,7 @@ type modelPage struct {
 	Played   *manage.Played // nil before the first prompt
 }
 
-// pageTitle tells the tabs of several models apart.
+// pageTitle distinguishes the browser tabs of several models.
 func (p *modelPage) pageTitle() string { return p.Name }
 
 // modelData finds the deployment. Its name is in the query: it may contain slashes and

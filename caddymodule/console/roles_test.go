@@ -1,10 +1,8 @@
 package console
 
 import (
-	"maps"
 	"net/http"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -27,31 +25,13 @@ func (h *house) ofRoleNamed(name string, role store.Role) (store.User, *browser)
 	return u, h.in(u)
 }
 
-// userPatterns are the pages and actions of signed-in users.
-func userPatterns() []string {
-	patterns := slices.Collect(maps.Keys(actions))
-	for _, p := range pages {
-		patterns = append(patterns, "GET "+p.url())
-	}
-	return patterns
-}
-
-// Each page and action names the route of the management API that it performs, which exists.
-func TestNeedsAreComplete(t *testing.T) {
+// Each page and action names the operation of the management API that it performs, which exists.
+func TestOperationsOfRoutes(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
-	for _, pattern := range userPatterns() {
-		route, known := needs[pattern]
-		if !known {
-			t.Errorf("%s is not in needs: which route of the management API does it perform?", pattern)
-		}
-		if route != ownThings && !h.service.RoleMay(store.RoleAdmin, route) {
-			t.Errorf("%s needs %q, which is no route for admins", pattern, route)
-		}
-	}
-	for pattern := range needs {
-		if !slices.Contains(userPatterns(), pattern) {
-			t.Errorf("needs has %s, which is no page or action", pattern)
+	for _, r := range routes {
+		if r.operation != ownThings && !h.service.RoleMay(store.RoleAdmin, r.operation) {
+			t.Errorf("%s performs %q, which is not an operation for admins", r.pattern, r.operation)
 		}
 	}
 }
@@ -64,11 +44,11 @@ func TestRolesAreRefused(t *testing.T) {
 	h.user(store0, "ada")
 	for _, role := range store.Roles() {
 		_, b := h.ofRole(role)
-		for pattern, route := range needs {
-			method, path, _ := strings.Cut(pattern, " ")
+		for _, route := range routes {
+			method, path, _ := strings.Cut(route.pattern, " ")
 			path = regexp.MustCompile(`\{\w+\}`).ReplaceAllString(path, "x")
-			allowed := route == ownThings || h.service.RoleMay(role, route)
-			if allowed && (method == http.MethodPost || route == ownThings) {
+			allowed := route.operation == ownThings || h.service.RoleMay(role, route.operation)
+			if allowed && (method == http.MethodPost || route.operation == ownThings) {
 				continue // it would change something
 			}
 			w := b.request(method, path, "", func(r *http.Request) {
@@ -76,7 +56,7 @@ func TestRolesAreRefused(t *testing.T) {
 			})
 			if refused := w.Code == http.StatusForbidden &&
 				strings.Contains(w.Body.String(), "The role "+string(role)+" does not allow this"); refused == allowed {
-				t.Errorf("%s as %s: %d", pattern, role, w.Code)
+				t.Errorf("%s as %s: %d", route.pattern, role, w.Code)
 			}
 		}
 	}
@@ -139,7 +119,8 @@ func TestPagesShowWhatOneMayDo(t *testing.T) {
 				}
 				r, _ := http.NewRequest(method, m[2], nil) // of our own pages
 				_, pattern := mux.Handler(r)
-				if route := needs[pattern]; route != ownThings && !h.service.RoleMay(role, route) {
+				operation, known := h.console.operations[pattern]
+				if known && operation != ownThings && !h.service.RoleMay(role, operation) {
 					t.Errorf("%s sees %s %s on %s", role, method, m[2], path)
 				}
 			}

@@ -140,7 +140,7 @@ func (c *Console) visit(w http.ResponseWriter, r *http.Request) (*visit, error) 
 	}
 	find := c.SignIn.Session
 	if strings.HasPrefix(r.URL.Path, "/console/events/") {
-		find = c.SignIn.Peek // open pages reconnect; that is not use of the session
+		find = c.SignIn.Peek // open pages reconnect; that does not count as use of the session
 	}
 	cookie, err := r.Cookie(cookieName(r, sessionCookie))
 	if err != nil || cookie.Value == "" {
