@@ -127,6 +127,7 @@ func rotateConnector(v *visit) error {
 			"Nothing has changed: "+rotated.Name+" keeps its old token.", nil)
 	default:
 		return v.done(connectorsTab.url(),
-			rotated.Name+" has not taken its new token yet. It gets the token when it connects; until then the old one is valid.", nil)
+			rotated.Name+" has not taken its new token yet. It gets the token when it connects; until then the old "+
+				"one is valid.", nil)
 	}
 }

@@ -279,10 +279,11 @@ func TestStreamOfNothing(t *testing.T) {
 		t.Errorf("without a session: %d %v", w.Code, w.Header())
 	}
 	h.console.operations["GET /console/broken"] = ownThings
-	h.console.tabs["broken"] = &tab{path: "broken", live: []string{"keys-list"}, every: time.Hour, data: func(v *visit) any {
-		v.err = store.ErrUnavailable
-		return nil
-	}}
+	h.console.tabs["broken"] = &tab{path: "broken", live: []string{"keys-list"}, every: time.Hour,
+		data: func(v *visit) any {
+			v.err = store.ErrUnavailable
+			return nil
+		}}
 	if w := b.get("/console/events/broken"); w.Code < http.StatusInternalServerError {
 		t.Errorf("a page that cannot be drawn now: %d", w.Code)
 	}

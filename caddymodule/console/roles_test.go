@@ -112,7 +112,8 @@ func TestPagesShowWhatOneMayDo(t *testing.T) {
 			if w.Code == http.StatusForbidden {
 				continue
 			}
-			for _, m := range regexp.MustCompile(`(href|action|formaction|hx-get|hx-post)="(/console/[^"#]*)`).FindAllStringSubmatch(w.Body.String(), -1) {
+			links := regexp.MustCompile(`(href|action|formaction|hx-get|hx-post)="(/console/[^"#]*)`)
+			for _, m := range links.FindAllStringSubmatch(w.Body.String(), -1) {
 				method := map[bool]string{true: http.MethodPost, false: http.MethodGet}[m[1] == "action" || m[1] == "hx-post"]
 				if strings.Contains(w.Body.String(), `method="get" action="`+m[2]) {
 					method = http.MethodGet
