@@ -87,7 +87,8 @@ func documentedMetrics(t *testing.T) map[string]string {
 		t.Fatal(err)
 	}
 	rows := map[string]string{}
-	for _, m := range regexp.MustCompile("(?m)^\\| `((?:postern|gen_ai)_\\w+)` \\|.*$").FindAllStringSubmatch(string(page), -1) {
+	row := regexp.MustCompile("(?m)^\\| `((?:postern|gen_ai)_\\w+)` \\|.*$")
+	for _, m := range row.FindAllStringSubmatch(string(page), -1) {
 		rows[m[1]] = m[0]
 	}
 	return rows

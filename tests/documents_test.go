@@ -47,8 +47,10 @@ var (
 	fence   = regexp.MustCompile("(?ms)^( *)```(\\w+)\n(.*?)^ *```$")
 	mdLink  = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	heading = regexp.MustCompile(`(?m)^#+ (.*)$`)
-	option  = regexp.MustCompile(`(?m)^(\t*)# (\s*(?:listen|public|storage|endpoints|edge|name|advertise|connectors|max_memory|key_metrics|limit_wait|limit_messages|cors|max_body|connect_wait|queue_length|queue_wait|keep_alive|response_store|events|on \*|secret|header|route|model_\w+|@\w+|gw2\.\S+ \{|\}).*)$`)
-	marks   = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
+	option  = regexp.MustCompile(`(?m)^(\t*)# (\s*(?:listen|public|storage|endpoints|edge|name|advertise|` +
+		`connectors|max_memory|key_metrics|limit_wait|limit_messages|cors|max_body|connect_wait|queue_length|queue_wait|` +
+		`keep_alive|response_store|events|on \*|secret|header|route|model_\w+|@\w+|gw2\.\S+ \{|\}).*)$`)
+	marks = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 )
 
 // Every Caddyfile and every configuration in JSON that the documents show is

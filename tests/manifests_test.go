@@ -307,7 +307,8 @@ func TestKubernetesConnector(t *testing.T) {
 func TestImageVersions(t *testing.T) {
 	t.Parallel()
 	root := harness.Root(t)
-	number := regexp.MustCompile(`(?:ghcr\.io/postern-dev/\w+:|(?:postern|connector)_|(?:download/|tags/|/(?:postern|connector)@)v)([0-9.]*[0-9])`)
+	number := regexp.MustCompile(`(?:ghcr\.io/postern-dev/\w+:|(?:postern|connector)_|` +
+		`(?:download/|tags/|/(?:postern|connector)@)v)([0-9.]*[0-9])`)
 	versions := map[string][]string{}
 	for _, name := range []string{
 		"SECURITY.md", "docs/install.md", "docs/compose/compose.yaml", "docs/compose/cluster.yaml",

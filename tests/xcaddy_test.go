@@ -111,7 +111,8 @@ func TestXcaddyFindsTests(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	const here, release = "go test -race -trimpath -gcflags=all=-dwarf=false -p 1 -run %s ./", "go -C tools/release test -run %s ."
+	const here = "go test -race -trimpath -gcflags=all=-dwarf=false -p 1 -run %s ./"
+	const release = "go -C tools/release test -run %s ."
 	for name, want := range map[string][]string{
 		"Here": {here + "caddymodule/cli", release}, "TestHere$/sub": {here + "caddymodule/cli"},
 		"There":       {here + "connector"},

@@ -34,11 +34,13 @@ func (p *Person) tabTo(label string) {
 			Label string `json:"label"`
 			Seen  bool   `json:"seen"`
 		}](p, `(() => {
-			const e = document.activeElement ?? document.documentElement, style = getComputedStyle(e), box = e.getBoundingClientRect();
+			const e = document.activeElement ?? document.documentElement;
+			const style = getComputedStyle(e), box = e.getBoundingClientRect();
 			const shown = e.matches("input[type=radio]") ? e.nextElementSibling : e; // its label is what one sees
 			const ring = getComputedStyle(shown);
 			return {label: e.getAttribute("aria-label") || e.textContent.trim().replace(/\s+/g, " ") || e.id,
-				seen: e === document.body || e === document.documentElement || ring.outlineStyle !== "none" || ring.boxShadow !== "none" || style.outlineStyle !== "none"};
+				seen: e === document.body || e === document.documentElement || ring.outlineStyle !== "none" ||
+					ring.boxShadow !== "none" || style.outlineStyle !== "none"};
 		})()`)
 		if !at.Seen {
 			p.t.Errorf("the focus on %q cannot be seen", at.Label)

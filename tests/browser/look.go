@@ -61,7 +61,9 @@ func (p *Person) fits(view string) {
 		const width = document.documentElement.clientWidth;
 		const culprits = [...document.body.querySelectorAll("*")].filter(e => {
 			if (e.getBoundingClientRect().right <= width + 1) return false;
-			for (let up = e.parentElement; up; up = up.parentElement) if (getComputedStyle(up).overflowX !== "visible") return false;
+			for (let up = e.parentElement; up; up = up.parentElement) {
+				if (getComputedStyle(up).overflowX !== "visible") return false;
+			}
 			return true;
 		}).slice(0, 5).map(e => e.outerHTML.slice(0, 120));
 		return {page: document.documentElement.scrollWidth, window: width, culprits};
@@ -97,7 +99,8 @@ func (p *Person) accessible(view string) {
 		Eval[bool](p, source+"; true")
 	}
 	violations := Eval[[]violation](p, `axe.run(document, {resultTypes: ["violations"]}).then(r => r.violations.map(
-		({id, impact, help, nodes}) => ({id, impact, help, nodes: nodes.map(n => ({html: n.html, summary: n.failureSummary}))})))`)
+		({id, impact, help, nodes}) => 
+			({id, impact, help, nodes: nodes.map(n => ({html: n.html, summary: n.failureSummary}))})))`)
 	for _, v := range violations {
 		if v.Impact != "serious" && v.Impact != "critical" {
 			continue

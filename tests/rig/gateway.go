@@ -136,7 +136,8 @@ func (g *Gateway) Configure(o GatewayOptions) error {
 	%s
 	%s
 }
-%s`, g.Admin, https, cmp.Or(o.Grace, 20*time.Second), o.Global, tunnels, g.URL, host, certificate, o.Site, model, o.Sites)
+%s`, g.Admin, https, cmp.Or(o.Grace, 20*time.Second), o.Global, tunnels, g.URL, host, certificate, o.Site, model,
+		o.Sites)
 	if err := os.WriteFile(g.Caddyfile, []byte(text), 0o600); err != nil {
 		return fmt.Errorf("writing the Caddyfile: %w", err)
 	}

@@ -12,7 +12,8 @@ type version struct {
 	apk  string // 0.9.0, 1.0.0_rc1, 0.9.0_git12
 }
 
-var versionForm = regexp.MustCompile(`^v?([0-9]+\.[0-9]+\.[0-9]+)(?:-(alpha|beta|rc)\.([0-9]+))?(?:\+([0-9]+)\.g[0-9a-f]+)?([+.]dirty)?$`)
+var versionForm = regexp.MustCompile(`^v?([0-9]+\.[0-9]+\.[0-9]+)(?:-(alpha|beta|rc)\.([0-9]+))?` +
+	`(?:\+([0-9]+)\.g[0-9a-f]+)?([+.]dirty)?$`)
 
 // parseVersion reads a version of a tag, or of a commit after one, as xcaddy.sh writes it.
 // Alpine knows only certain words for what comes before a version, so others are refused.

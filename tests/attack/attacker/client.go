@@ -49,7 +49,8 @@ func endlessAnswers(ctx context.Context, g *target) string {
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	var count tally
 	crowd(ctx, 2*len(g.Models)*len(dialects), func(i, _ int) error {
-		model, path, stream := g.Models[i%len(g.Models)], dialects[i/len(g.Models)%len(dialects)], i >= len(g.Models)*len(dialects)
+		model, path := g.Models[i%len(g.Models)], dialects[i/len(g.Models)%len(dialects)]
+		stream := i >= len(g.Models)*len(dialects)
 		body := fmt.Sprintf(`{"model":%q,"max_tokens":9,"stream":%t,"messages":[{"role":"user","content":"x"}]}`,
 			model, stream)
 		if path == "/v1/responses" {

@@ -85,7 +85,8 @@ func counted(model, list string) costly {
 func inAll(model string, stream bool, text string) []costly {
 	return []costly{
 		{path: responses, body: fmt.Sprintf(`{"model":%q,"stream":%t,"input":%q}`, model, stream, text)},
-		{path: messages, body: fmt.Sprintf(`{"model":%q,"stream":%t,"max_tokens":9,"messages":[{"role":"user","content":%q}]}`, model, stream, text)},
+		{path: messages, body: fmt.Sprintf(`{"model":%q,"stream":%t,"max_tokens":9,`+
+			`"messages":[{"role":"user","content":%q}]}`, model, stream, text)},
 		{path: chat, body: fmt.Sprintf(`{"model":%q,"stream":%t,"messages":[{"role":"user","content":%q}]}`, model,
 			stream, text)},
 	}

@@ -81,7 +81,8 @@ func scripts() []script {
 		{name: "thinkcall", text: "<think>\nA tool would help here, therefore I will use it.\n</think>\n\n" + callParis},
 		{name: "long", loop: true, text: "one two three four five six seven eight nine ten eleven twelve thirteen fourteen " +
 			"fifteen sixteen " +
-			"seventeen eighteen nineteen twenty, and then the counting starts over again from the beginning without any pause:\n"},
+			"seventeen eighteen nineteen twenty, and then the counting starts over again " +
+			"from the beginning without any pause:\n"},
 		{name: "unicode", text: Unicode},
 		{name: "sse", text: SSE},
 		{name: "empty", text: ""},
