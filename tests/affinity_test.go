@@ -14,15 +14,15 @@ import (
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
-// A prefixCache is the cache of a model server: of a prompt, it has to read only what follows
-// the longest prompt that it knows.
+// A prefixCache is the cache of a model server. Of each prompt, the server reads only the part after the
+// longest prefix that it has cached.
 type prefixCache struct {
 	mu     sync.Mutex
 	known  [][]byte
-	misses int // prompts that were not known at all
+	misses int // prompts without a cached prefix
 }
 
-// unread adds a prompt and returns the bytes of it that are not cached.
+// unread adds a prompt and returns the number of its bytes that were not cached.
 func (c *prefixCache) unread(prompt []byte) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -39,9 +39,9 @@ func (c *prefixCache) unread(prompt []byte) int {
 	return len(prompt) - longest
 }
 
-// conversations plays conversations with a deployment of two connectors, turn by turn. It returns
-// how many prompts their model servers had to read from the beginning, and the mean time to the
-// answer of a turn after the first.
+// conversations plays conversations with a deployment of two connectors, turn by turn. It returns the number
+// of prompts that the model servers had to read from the beginning, and the mean time to an answer, without
+// first turns.
 func conversations(t *testing.T, affinity string) (talks, misses int, mean time.Duration) {
 	const (
 		turns       = 6

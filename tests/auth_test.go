@@ -105,7 +105,8 @@ func TestNoRequestAfterRevocation(t *testing.T) {
 	}
 }
 
-// What a key no longer allows ends as if the key was revoked, and other requests with it go on.
+// A change of a key ends the requests that it no longer allows, as a revocation does. Its other requests
+// continue.
 func TestChangedKeyInTheStream(t *testing.T) {
 	t.Parallel()
 	r := newInProcess(t, inprocess.Options{})

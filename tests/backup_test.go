@@ -16,8 +16,8 @@ import (
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
-// A backup taken while keys are created, and then kill -9 and the loss of all data: with
-// the backup, the connector reconnects with its token and the key works.
+// A backup is taken while keys are created. Then the gateway is killed and all data are lost. With the backup,
+// the connector reconnects with its token and the key works.
 func TestBackupAndRestore(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, harness.Options{})

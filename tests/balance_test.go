@@ -47,7 +47,7 @@ func (p *pair) deploy(t *testing.T, name string, maxConcurrency int) {
 	}, nil)
 }
 
-// handle sets what answers requests for a model on both upstreams.
+// handle sets the handler for requests for a model on both upstreams.
 func (p *pair) handle(name string, h upstream.Handler) {
 	for _, u := range p.ups {
 		u.Handle(name, h)
@@ -104,8 +104,8 @@ func TestFewestInFlight(t *testing.T) {
 	}
 }
 
-// A connector that is gone, or whose model server is, is passed over; one that
-// comes back has its share again. Only with nobody there a request waits.
+// A connector that is offline, or whose model server is down, gets no requests. When it comes back, it gets
+// its share again. A request waits only if there is no other connector.
 func TestOtherConnectorTakesOver(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, harness.Start(t, harness.Options{Site: "connect_wait 2m"}))
@@ -180,7 +180,7 @@ func testRollingRestart(t *testing.T, g *harness.Gateway) {
 	p.once(t, l)
 }
 
-// waitInflight waits until the gateway has so many requests for a deployment.
+// waitInflight waits until the gateway has n requests for a deployment.
 func waitInflight(t *testing.T, g *harness.Gateway, name string, n int) {
 	t.Helper()
 	want := fmt.Sprintf("postern_inflight_requests{deployment=%q,dialect=\"chat\"} %d\n", name, n)
@@ -192,10 +192,9 @@ func waitInflight(t *testing.T, g *harness.Gateway, name string, n int) {
 	}))
 }
 
-// A connector is killed under load. What had begun to stream ends with an error
-// in its stream; no model sees a request twice. What was given to the dead
-// connector before anybody could know may have reached its model, for all that
-// the gateway can tell: it fails too, with a proper error, and there are few.
+// A connector is killed under load. Streams that have begun end with an error; no model gets a request twice.
+// Requests that were sent to the dead connector before the gateway noticed may have reached the model. They
+// fail, too, with a proper error, and there are few.
 func testConnectorKilledUnderLoad(t *testing.T, g *harness.Gateway) {
 	p := newPair(t, g)
 	p.deploy(t, "m", 0)
@@ -222,13 +221,13 @@ func testConnectorKilledUnderLoad(t *testing.T, g *harness.Gateway) {
 	l := p.load(t, clients)
 	l.await(t, clients)
 	hold.Store(true)
-	for range 4 { // the first of them has begun long ago when the last one has
+	for range 4 { // the first has begun long before the last
 		<-held
 	}
 	p.cons[0].Process.Kill()
 	hold.Store(false)
 	p.cons[0].Process.WaitExit(t, limit)
-	for range 10 { // soon the dead tunnel gets no further requests
+	for range 10 { // the dead tunnel soon gets
 		l.await(t, 1)
 	}
 	p.cons[0].Start(t) // takes the place of the dead tunnel, whose requests end
@@ -253,7 +252,7 @@ func testConnectorKilledUnderLoad(t *testing.T, g *harness.Gateway) {
 	p.once(t, l)
 }
 
-// traffic is clients that send one streamed request after the other.
+// traffic is a set of clients that send one streamed request after the other.
 type traffic struct {
 	stop chan struct{}
 	wg   sync.WaitGroup
@@ -262,16 +261,16 @@ type traffic struct {
 	outcomes []outcome
 }
 
-// outcome is what became of one request.
+// outcome is the result of one request.
 type outcome struct {
-	id     string // in the request, for the upstreams to tell
+	id     string // in the request, so that the upstreams recognize it
 	client int
 	status int
 	body   string
 	err    error
 }
 
-// whole tells whether the answer is complete and without an error.
+// whole reports whether the answer is complete and without an error.
 func (o outcome) whole() bool {
 	return o.status == 200 && o.err == nil && strings.HasSuffix(o.body, upstream.Finish("m", "stop")+upstream.Done)
 }
@@ -302,7 +301,7 @@ func (p *pair) load(t *testing.T, n int) *traffic {
 	return l
 }
 
-// served is which clients have had an answer since there were n.
+// served returns the clients that have had an answer since there were n.
 func (l *traffic) served(n int) map[int]bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -313,7 +312,7 @@ func (l *traffic) served(n int) map[int]bool {
 	return clients
 }
 
-// await waits until so many clients have had an answer from now on.
+// await waits until this number of clients have had an answer from now on.
 func (l *traffic) await(t *testing.T, clients int) {
 	t.Helper()
 	before := l.count()
@@ -331,15 +330,14 @@ func (l *traffic) count() int {
 	return len(l.outcomes)
 }
 
-// end ends the load and returns what became of its requests.
+// end ends the load and returns the outcomes of its requests.
 func (l *traffic) end() []outcome {
 	close(l.stop)
 	l.wg.Wait()
 	return l.outcomes
 }
 
-// once checks that the models have seen no request twice, and all whose answers
-// are whole.
+// once checks that the models got no request twice, and each request whose answer is whole.
 func (p *pair) once(t *testing.T, l *traffic) {
 	t.Helper()
 	seen := map[string]int{}

@@ -32,12 +32,12 @@ type posted struct {
 	authorization, contentType string
 }
 
-// A receiver is where a webhook posts to.
+// A receiver receives the posts of a webhook.
 type receiver struct {
 	*httptest.Server
 	mu     sync.Mutex
 	events []posted
-	fail   int // how many posts are refused first
+	fail   int // number of posts to refuse first
 	failed []string
 }
 
@@ -68,14 +68,14 @@ func newReceiver(t *testing.T) *receiver {
 	return r
 }
 
-// list returns what has been received.
+// list returns the received events.
 func (r *receiver) list() []posted {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return append([]posted(nil), r.events...)
 }
 
-// refuse has the next n posts answered with an error.
+// refuse makes the receiver answer the next n posts with an error.
 func (r *receiver) refuse(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -149,7 +149,7 @@ func TestWebhook(t *testing.T) {
 	hook.next(t, 2, "deployment_changed").expectData(t,
 		map[string]string{"account": "default", "deployment": "m", "upstream": "", "model": "up-m"})
 
-	// A reload and a reconnect tell nothing; the receiver's trouble loses nothing.
+	// A reload and a reconnect emit no event. No event is lost while the receiver refuses posts.
 	g.Reload(t)
 	old := con.Process
 	con.Start(t)
@@ -223,7 +223,7 @@ func TestWebhookOverReloads(t *testing.T) {
 		g.Reload(t)
 	}
 	hook.next(t, len(want)-1, "key_created")
-	id, _ := g.Key(t, "last", "*") // it comes after those that come twice
+	id, _ := g.Key(t, "last", "*") // its event comes after the repeated ones
 	want[id] = 1
 	harness.Poll(t, limit, "receiving the last event", nilContext(func() error {
 		if all := hook.list(); all[len(all)-1].Data["key_id"] != id {

@@ -10,8 +10,8 @@ import (
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
-// A plain completion: the request reaches the upstream as it was sent, but for
-// the model's name, and the answer the client.
+// A plain completion: the request reaches the upstream unchanged, but for the model's name, and so does the
+// answer the client.
 func testCompletion(t *testing.T, g *harness.Gateway) {
 	r := rigOf(t, g)
 	r.serve(t, "plain", func(x *upstream.Exchange) {
@@ -60,7 +60,7 @@ func testCompletion(t *testing.T, g *harness.Gateway) {
 	}
 }
 
-// without returns the request less headers that say nothing of the client.
+// without returns the request without headers that have no information about the client.
 func without(q upstream.Request, names ...string) upstream.Request {
 	q.Header = q.Header.Clone()
 	for _, name := range names {
@@ -69,8 +69,8 @@ func without(q upstream.Request, names ...string) upstream.Request {
 	return q
 }
 
-// A streamed completion, event by event: each must arrive before the upstream
-// sends the next, so nothing on the way may hold it back.
+// A streamed completion, event by event: each must arrive before the upstream sends the next one, so nothing
+// may buffer it.
 func testStreamIsNotBuffered(t *testing.T, g *harness.Gateway) {
 	r := rigOf(t, g)
 	next := make(chan bool)

@@ -12,7 +12,7 @@ import (
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
-// The whole way by commands alone, as the quick start has it.
+// The quick start with commands alone.
 func TestCommands(t *testing.T) {
 	t.Parallel()
 	g := harness.Start(t, harness.Options{})
@@ -62,8 +62,8 @@ func TestCommands(t *testing.T) {
 	checkLists(t, g, key.ID, key.Key)
 }
 
-// checkVersions compares what the two programs, built from the same sources,
-// say of themselves, everywhere.
+// checkVersions compares the versions that the two programs report, wherever they report them. Both are built
+// from the same sources.
 func checkVersions(t *testing.T, g *harness.Gateway, config string, listed any) {
 	t.Helper()
 	out, err := g.Rig.Command("connector", "--version").Output()
@@ -92,7 +92,7 @@ func checkVersions(t *testing.T, g *harness.Gateway, config string, listed any) 
 	}
 }
 
-// checkLists looks at what the other commands print, and revokes and removes.
+// checkLists checks the output of the other commands, and revokes and removes records.
 func checkLists(t *testing.T, g *harness.Gateway, keyID, key string) {
 	t.Helper()
 	var deployments, keys []map[string]any

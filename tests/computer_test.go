@@ -93,8 +93,8 @@ func (s *shop) approve(t *testing.T, o offer) {
 	}
 }
 
-// A computer runs the lines of a shop, as root or as another user. Its home, its folder
-// for temporary files and, for root, what the line changes outside are its own.
+// A computer runs the lines of a shop, as root or as another user. It has its own home, folder for temporary
+// files and, for root, copies of the system folders that the line changes.
 type computer struct {
 	shop *shop
 	dir  string
@@ -174,8 +174,8 @@ func (c *computer) start(t *testing.T, input string, command ...string) *harness
 	return p
 }
 
-// end ends all processes of the computer: those that have its variable FAKE. Some have a
-// terminal or a service manager of their own.
+// end ends all processes of the computer, which have its variable FAKE. Some have their own terminal or
+// service manager.
 func (c *computer) end() {
 	for found := true; found; {
 		found = false

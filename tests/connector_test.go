@@ -13,8 +13,8 @@ import (
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
-// Two processes with the token of one connector: the newer takes its place,
-// and the two do not throw each other out for ever.
+// Two processes have the token of one connector: the newer one replaces the other, and they do not replace
+// each other for ever.
 func testConnectorStartedTwice(t *testing.T, g *harness.Gateway) {
 	r := rigOf(t, g)
 	r.serve(t, "m", upstream.Echo)
@@ -41,7 +41,7 @@ func testConnectorStartedTwice(t *testing.T, g *harness.Gateway) {
 // exitFatal is the exit code of a connector that the gateway does not accept.
 const exitFatal = 78
 
-// A connector whose token the gateway does not accept says so and ends.
+// A connector whose token the gateway does not accept prints that and exits.
 func testRemovedConnector(t *testing.T, g *harness.Gateway) {
 	c := g.NewConnector(t, "leaver", map[string]any{"upstream": "http://localhost:1"})
 	g.Command(t, nil, "connector", "remove", "leaver")
@@ -55,7 +55,7 @@ func testRemovedConnector(t *testing.T, g *harness.Gateway) {
 	}
 }
 
-// A gateway that is not the token's: the connector says so and does not get in.
+// The gateway is not the one of the token: the connector prints that, and sends it no secret.
 func TestConnectorOfAnotherGateway(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, harness.Options{})

@@ -121,8 +121,7 @@ func TestCaddyfiles(t *testing.T) {
 	}
 }
 
-// checkCaddyfile has Caddy format, adapt and validate a Caddyfile. It returns the
-// configuration in JSON.
+// checkCaddyfile formats, adapts and validates a Caddyfile with Caddy. It returns the configuration in JSON.
 func checkCaddyfile(t *testing.T, path, text string) []byte {
 	t.Helper()
 	if formatted := caddyWith(t, path, text, "fmt"); string(formatted) != text {
@@ -199,7 +198,7 @@ func writeCertificate(t *testing.T, dir string) {
 	}
 }
 
-// checkConnector has the connector's parser check a configuration.
+// checkConnector checks a configuration with the connector's parser.
 func checkConnector(t *testing.T, path, text string) {
 	t.Helper()
 	token := link.Token{Server: "gw.example.com:7443", Pin: strings.Repeat("A", 43), Connector: "con_x",

@@ -14,9 +14,8 @@ type event struct {
 	Data map[string]any
 }
 
-// readEvents decodes a stream whose events each have a name and one line of
-// JSON, as those of messages and responses do; the responses dialect's [DONE]
-// has neither.
+// readEvents decodes a stream of messages or responses. Each event has a name and one line of JSON, except for
+// [DONE] of responses.
 func readEvents(t *testing.T, stream string) (list []event) {
 	t.Helper()
 	if !strings.HasSuffix(stream, "\n\n") {
@@ -58,8 +57,7 @@ func names(list []event) (all []string) {
 	return all
 }
 
-// at reads a value deep in decoded JSON: a string is a key, an int an index.
-// What is not there is nil.
+// at reads a value deep in decoded JSON: a string is a key, an int an index. A missing value is nil.
 func at(v any, path ...any) any {
 	for _, step := range path {
 		switch step := step.(type) {

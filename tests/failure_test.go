@@ -10,8 +10,8 @@ import (
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
-// A model server that ends before its answer causes a status, one that ends within a
-// stream an error at its end. The client does not learn the server's address.
+// If a model server dies before its answer, the client gets an error status; if it dies within a stream, an
+// error at its end. The client does not learn the server's address.
 func TestUpstreamDies(t *testing.T) {
 	t.Parallel()
 	r := newInProcess(t, inprocess.Options{})

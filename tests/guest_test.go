@@ -23,8 +23,8 @@ import (
 // knobs finds the settings of Go's runtime in Caddy's metrics.
 var knobs = regexp.MustCompile(`(?m)^(go_gc_gogc_percent|go_gc_gomemlimit_bytes|go_sched_gomaxprocs_threads) (\S+)$`)
 
-// The modules leave Go's runtime as the other sites of the same Caddy have it: before the gateway
-// is loaded, while it serves, and after it has gone.
+// The modules do not change Go's runtime, which they share with the other sites of the Caddy: before the
+// gateway is loaded, while it serves, and after it was unloaded.
 func TestGuest(t *testing.T) {
 	t.Parallel()
 	addr, err := freeport.Addr()
@@ -73,8 +73,8 @@ func TestGuest(t *testing.T) {
 	check("without the gateway")
 }
 
-// processWide are functions that change the process, and variables that belong to all of it, by import
-// path; "": the package as a whole.
+// processWide are functions that change the whole process, and variables that all of it shares, by import
+// path; "" is the package as a whole.
 var processWide = map[string][]string{
 	"runtime": {"GOMAXPROCS"},
 	"runtime/debug": {"SetGCPercent", "SetMemoryLimit", "FreeOSMemory", "SetMaxThreads",
@@ -93,7 +93,7 @@ var processWide = map[string][]string{
 	"net/http/pprof":                                 {""},
 }
 
-// owners are the sites that may, because the process is theirs, by the reason.
+// owners are the code sites that may use these, because the process is theirs, by the reason.
 var owners = map[string][]string{
 	"a command takes signals, and restores the terminal": {
 		"caddymodule/cli/terminal.go os.Exit", "caddymodule/cli/terminal.go signal.NotifyContext",

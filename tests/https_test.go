@@ -12,8 +12,8 @@ import (
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
-// Over HTTPS, which is HTTP/2: all streams share one connection, and a client
-// leaves by a stream's reset.
+// With HTTPS, clients use HTTP/2: all streams share one connection, and a client that leaves resets its
+// stream.
 func TestHTTP2(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, harness.Options{HTTPS: true})

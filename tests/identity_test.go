@@ -26,7 +26,7 @@ func (r *rig) pins(t *testing.T) []string {
 	return r.token(t).Pins()
 }
 
-// onlineSince returns since when the first connector is online.
+// onlineSince returns the time since which the first connector is online.
 func (r *rig) onlineSince(t *testing.T) (since string) {
 	t.Helper()
 	var list []struct{ Name, State, Since string }
@@ -161,7 +161,7 @@ func (r *rig) checkAfterSwitch(t *testing.T, stored, readOnly *harness.Connector
 	}
 }
 
-// A canceled rotation leaves the identity, and connectors forget the next pin.
+// A canceled rotation does not change the identity, and connectors forget the next pin.
 func TestIdentityCancel(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, harness.Options{})

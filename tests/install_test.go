@@ -63,7 +63,7 @@ func TestInstallService(t *testing.T) {
 			if root {
 				return
 			}
-			// A machine that is paired stays so: the connector's own error is shown.
+			// A paired machine is not paired again: the connector's own error is shown.
 			p = c.start(t, "", "sh", "-c", s.line(s.offer(t), "sh", "--service"))
 			c.ends(t, p, 2, "already paired", "--force")
 			if c.config(t) != before {
@@ -102,8 +102,8 @@ func TestInstallAsks(t *testing.T) {
 	})
 }
 
-// Nothing is installed from an archive that is not the one of the script, from a part of
-// the script, or for a machine that the gateway has no archive for.
+// Nothing is installed if the archive is not the one of the script, if the script is truncated, or if the
+// gateway has no archive for the machine.
 func TestInstallRefuses(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, harness.Options{})
@@ -182,7 +182,7 @@ func TestInstallOverPrivateCertificate(t *testing.T) {
 	})
 }
 
-// Archives are served in parts, too, and nothing else of their folder is.
+// Archives support range requests. No other file of their folder is served.
 func TestConnectorArchives(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, harness.Options{})

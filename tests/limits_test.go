@@ -14,7 +14,7 @@ import (
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
-// keyAnswer is what these tests read of GET /v1/key.
+// keyAnswer has the fields of GET /v1/key that these tests use.
 type keyAnswer struct {
 	Data struct {
 		UsageDaily    int64  `json:"usage_daily"`

@@ -33,7 +33,7 @@ func ask(prompt, more string) string {
 		harness.Quote(prompt), more)
 }
 
-// A message is what the tests look at in a chat answer, streamed or whole.
+// A message has the parts of a chat answer, streamed or whole, that the tests compare.
 type message struct {
 	Content   string
 	Reasoning string
@@ -120,7 +120,7 @@ func converse(t *testing.T, c *harness.Client, request string) message {
 const weather = `,"tools":[{"type":"function","function":{"name":"get_weather","parameters":{"type":"object",` +
 	`"properties":{"city":{"type":"string"}},"required":["city"]}}}]`
 
-// TestLlama runs what needs a real model server, with one for all of it.
+// TestLlama runs the tests that need a real model server, with one server for all.
 func TestLlama(t *testing.T) {
 	t.Parallel()
 	_, c, server := llamaRig(t, llama.Options{})
@@ -140,7 +140,7 @@ func TestLlama(t *testing.T) {
 	}
 }
 
-// What a real model server says arrives, whole and streamed alike.
+// Answers of a real model server arrive unchanged, whole and streamed.
 func testAnswers(t *testing.T, c *harness.Client) {
 	paris, tokyo := call{"get_weather", `{"city":"Paris"}`}, call{"get_weather", `{"city":"Tokyo"}`}
 	for _, tc := range []struct {
@@ -204,8 +204,8 @@ func testMoreClientsThanSlots(t *testing.T, c *harness.Client) {
 	wg.Wait()
 }
 
-// A client that leaves frees the model's only slot: the server does not go on with the
-// answer, which would have filled the whole context, and takes the next request.
+// A client that leaves frees the model's only slot: the server stops the answer, which would have filled the
+// whole context, and takes the next request.
 func TestDisconnectFreesTheSlot(t *testing.T) {
 	t.Parallel()
 	_, c, server := llamaRig(t, llama.Options{Slots: 1, Slow: true})

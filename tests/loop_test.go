@@ -12,13 +12,11 @@ import (
 	"github.com/postern-dev/postern/tests/llama/tinymodel"
 )
 
-// A speaker speaks one dialect: it asks for the next turn of a conversation,
-// and knows how that is written down.
+// A speaker writes requests of one dialect: it asks for the next turn of a conversation.
 type speaker struct {
 	name string
 	ask  func(t *testing.T, c *harness.Client, history []any, more string) turn
-	// goesOn is what comes behind a turn: the turn itself, and results of its
-	// calls.
+	// goesOn returns the items after a turn: the turn itself, and the results of its calls.
 	goesOn func(m turn, result string) []any
 	tool   string // a member of the request
 	limit  string // the member that limits tokens
@@ -180,7 +178,7 @@ func testAgentLoop(t *testing.T, c *harness.Client) {
 	}
 }
 
-// What a model thinks comes apart from what it says.
+// Thinking is separate from the answer.
 func testThinking(t *testing.T, c *harness.Client) {
 	for _, s := range speakers() {
 		for _, stream := range []string{"", `,"stream":true`} {
@@ -190,7 +188,7 @@ func testThinking(t *testing.T, c *harness.Client) {
 					"conclusion." {
 				t.Errorf("%s%s: %+v", s.name, stream, m)
 			}
-			// And goes back with the history.
+			// The next request returns it with the history.
 			m = s.ask(t, c, append([]any{userMessage("[[think]]")}, append(s.goesOn(m, "")[:1], userMessage("hello"))...),
 				stream+`,"temperature":0`)
 			if m.Text != tinymodel.Answer {
@@ -200,8 +198,7 @@ func testThinking(t *testing.T, c *harness.Client) {
 	}
 }
 
-// A call that the model breaks off in its middle, or that the limit of tokens
-// cuts, never becomes a call that looks whole with what it does not say.
+// A call that ends in its middle, by the model or by the limit of tokens, never looks like a complete call.
 func testBrokenCalls(t *testing.T, c *harness.Client) {
 	for _, s := range speakers()[1:] {
 		for _, prompt := range []string{"[[badcall]]", "weather?"} {
@@ -276,8 +273,7 @@ func TestLlamaKilled(t *testing.T) {
 	}
 }
 
-// A prompt that is too long for the model is told in the words that clients
-// look for.
+// The error for a prompt that is too long has the words that clients look for.
 func testContextOverflow(t *testing.T, c *harness.Client) {
 	long := harness.Quote(strings.Repeat("The quick brown fox jumps over the lazy dog. ", 800))
 	for _, stream := range []string{"", `,"stream":true`} {

@@ -31,7 +31,7 @@ import (
 
 const (
 	oldVersion, newVersion = "0.9.0", "0.9.1"
-	// takeBack is how long a process takes at most to take its tunnel back.
+	// takeBack is the maximum time until a process has its tunnel back.
 	takeBack = time.Minute + limit
 )
 
@@ -239,7 +239,7 @@ func (m *machine) awaitOne(t *testing.T) {
 
 // Services is a service manager with one service, which it restarts after failures.
 type services struct {
-	folder  string // has the file restart while the service is to be restarted
+	folder  string // contains the file restart while
 	command func() *exec.Cmd
 	starts  atomic.Int64
 	current atomic.Pointer[exec.Cmd]
@@ -281,7 +281,7 @@ func (s *services) serve(t *testing.T) {
 				return
 			}
 			s.current.Store(cmd)
-			_ = os.Remove(s.asked()) // which ends systemctl; it may not exist
+			_ = os.Remove(s.asked()) // its removal ends systemctl; it may not exist
 			if s.starts.Add(1) == 1 {
 				close(started)
 			}
@@ -291,7 +291,7 @@ func (s *services) serve(t *testing.T) {
 	<-started
 }
 
-// life returns when the service has ended, and reports whether it starts again.
+// life waits until the service has ended, and reports whether it starts again.
 func (s *services) life(t *testing.T, cmd *exec.Cmd) bool {
 	ended := make(chan struct{})
 	go func() {

@@ -39,8 +39,7 @@ func newRig(t *testing.T, o harness.Options) *rig {
 	return rigOf(t, harness.Start(t, o))
 }
 
-// newInProcess is newRig without processes: for all tests that need no Caddy and end
-// no process.
+// newInProcess is newRig without processes, for tests that neither need Caddy nor end a process.
 func newInProcess(t *testing.T, o inprocess.Options) *rig {
 	t.Helper()
 	return rigOf(t, harness.StartInProcess(t, o))
@@ -56,8 +55,7 @@ func rigOf(t *testing.T, g *harness.Gateway) *rig {
 	return r
 }
 
-// serve deploys a model whose name at the upstream is "up-" and the name, and
-// sets what answers it there.
+// serve deploys a model, and sets its handler at the upstream. Its name there is "up-" and the name.
 func (r *rig) serve(t *testing.T, name string, h upstream.Handler) {
 	t.Helper()
 	r.up.Handle(up(name), h)
@@ -66,7 +64,7 @@ func (r *rig) serve(t *testing.T, name string, h upstream.Handler) {
 
 func up(name string) string { return "up-" + name }
 
-// TestOneGateway has the tests that need nothing but accounts of their own.
+// TestOneGateway has the tests that share a gateway, each with its own account.
 func TestOneGateway(t *testing.T) {
 	t.Parallel()
 	shared := harness.Start(t, harness.Options{Console: true})

@@ -46,8 +46,8 @@ func readYAML[T any](t *testing.T, name string) []T {
 	}
 }
 
-// listeners returns the ports that a Caddyfile of the repository listens on, like
-// 443/tcp, with those that automatic HTTPS, HTTP/3 and tunnels add.
+// listeners returns the ports that a Caddyfile of the repository listens on, like 443/tcp, including the ports
+// of automatic HTTPS, HTTP/3 and tunnels.
 func listeners(t *testing.T, name string) []string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(harness.Root(t), name))

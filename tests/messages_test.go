@@ -24,7 +24,7 @@ type turn struct {
 	Calls          []toolCall
 	Stop           string
 	Input          int // tokens of the prompt, with those from the server's cache
-	Raw            any // what stands for the answer in the next request
+	Raw            any // the answer as the next request contains it
 }
 
 // A toolCall is a call of a tool with its arguments as compact JSON.
@@ -67,8 +67,8 @@ func askMessages(t *testing.T, c *harness.Client, request string) (m turn) {
 	return messagesTurn(t, readEvents(t, a.Body))
 }
 
-// promptTokens is the size of the prompt by the usage of a message: what came
-// from the server's cache is not among the input tokens.
+// promptTokens returns the size of the prompt by the usage of a message. Cached tokens are not among the input
+// tokens.
 func promptTokens(message any) int {
 	return number(message, "usage", "input_tokens") + number(message, "usage", "cache_read_input_tokens")
 }

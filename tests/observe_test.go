@@ -15,8 +15,7 @@ import (
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
-// Metrics are on Caddy's own endpoint; no label holds a key or a name that a
-// client made up.
+// Metrics are on Caddy's own endpoint; no label contains a key or a name that a client chose.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, harness.Options{})
@@ -56,7 +55,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// The access log says which key, deployment, connector and dialect.
+// The access log has the key, deployment, connector and dialect.
 func testAccessLog(t *testing.T, g *harness.Gateway) {
 	r := rigOf(t, g)
 	r.serve(t, "org/m:1", upstream.Echo)
@@ -84,8 +83,7 @@ func testAccessLog(t *testing.T, g *harness.Gateway) {
 	}
 }
 
-// logged returns the first line of the gateway's log that holds the text and the id of
-// the rig's key.
+// logged returns the first line of the gateway's log that contains the text and the id of the rig's key.
 func (r *rig) logged(text string) string {
 	for line := range strings.Lines(r.Gateway.Process.Log()) {
 		if strings.Contains(line, text) && strings.Contains(line, r.keyID) {
@@ -95,8 +93,8 @@ func (r *rig) logged(text string) string {
 	return ""
 }
 
-// A key in x-api-key must not reach the log either: Caddy blackens only
-// Authorization by itself. The harness searches the logs when the test ends.
+// A key in x-api-key must not reach the log either: Caddy itself hides only Authorization. The harness
+// searches the logs when the test ends.
 func testKeyInOtherHeaderIsNotLogged(t *testing.T, g *harness.Gateway) {
 	r := rigOf(t, g)
 	r.serve(t, "m", upstream.Echo)

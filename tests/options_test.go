@@ -15,15 +15,15 @@ func (r *rig) sent(t *testing.T) any {
 	return fromJSON(t, string(r.up.Last(t).Body))
 }
 
-// ask sends a request that is no stream and returns what went up for it.
+// ask sends a request without streaming and returns the body that the upstream received.
 func (r *rig) ask(t *testing.T, path, body string) any {
 	t.Helper()
 	post(t, r.Client, path, body)
 	return r.sent(t)
 }
 
-// The options are set by command too, in force on the next request, and kept
-// over a restart and a change of the route, until they are reset.
+// The options can be set by command. They apply to the next request, and survive a restart and a change of the
+// route, until they are reset.
 func TestOptionsAreKept(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, harness.Options{})
@@ -57,8 +57,8 @@ func TestOptionsAreKept(t *testing.T) {
 	}
 }
 
-// What clients carry for the gateway can be read by nobody else, is of use to
-// the account alone, and outlives the gateway's process.
+// Data that clients carry for the gateway cannot be read by others, is valid for one account only, and
+// survives the gateway's process.
 func TestSealedThinking(t *testing.T) {
 	t.Parallel()
 	const thought = "the neighbour's secret"

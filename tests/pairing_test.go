@@ -19,7 +19,7 @@ import (
 // notPaired is the exit code of `connector pair` for a code that does not work.
 const notPaired = 3
 
-// limit bounds what takes a moment.
+// limit bounds steps that take a moment.
 const limit = harness.Patience
 
 type pairing struct {
@@ -39,7 +39,7 @@ type pairing struct {
 	} `json:"device"`
 }
 
-// startPairing makes a pairing code by the command.
+// startPairing creates a pairing code with the command.
 func startPairing(t *testing.T, g *harness.Gateway) pairing {
 	t.Helper()
 	var p pairing
@@ -146,7 +146,7 @@ func testPairingByTheCommandLine(t *testing.T, g *harness.Gateway) {
 		t.Errorf("a request through the paired connector: %d %s", a.Status, a.Body)
 	}
 
-	// A code works once, whoever comes with it.
+	// A code works once, also for another device.
 	second := g.Pair(t, "second", started.Code, up.URL)
 	if code := second.WaitExit(t, limit); code != notPaired || !strings.Contains(second.Log(), "used") {
 		t.Errorf("the same code again: exit code %d\n%s", code, second.Log())
@@ -157,8 +157,8 @@ func testPairingByTheCommandLine(t *testing.T, g *harness.Gateway) {
 	}
 }
 
-// A machine is set up anew and paired again, while its old connector still
-// runs: the new one gets the place, and with it the models.
+// A machine is set up and paired again while its old connector still runs: the new one gets the id, and with
+// it the models.
 func testPairingAgain(t *testing.T, g *harness.Gateway) {
 	_, key := g.Key(t, "all", "*")
 	pair := func(name string, args ...string) (pairing, *harness.Process) {
@@ -203,8 +203,8 @@ func testPairingAgain(t *testing.T, g *harness.Gateway) {
 	giveAway(t, g, first.Connector)
 }
 
-// giveAway gives the place of the one connector, which is called vm, to a device
-// that never comes for it: who has it by then must go at once all the same.
+// giveAway gives the id of the only connector, vm, to a device that never connects. The connector that has it
+// now must still leave at once.
 func giveAway(t *testing.T, g *harness.Gateway, connector string) {
 	t.Helper()
 	started := startPairing(t, g)
@@ -257,8 +257,7 @@ func TestDeniedAndUnknownCodes(t *testing.T) {
 			t.Errorf("guess %d: exit code %d\n%s", i, exit, guess.Log())
 		}
 	}
-	// After five wrong ones, even the right one must wait, or it would be told
-	// from the wrong ones.
+	// After five wrong codes, even the right one must wait. Otherwise the client could distinguish it.
 	blocked := g.Pair(t, "blocked", open.Code, up.URL)
 	blocked.WaitLog(t, "too many", limit)
 	if p := waitPairing(t, g, open.ID, "waiting"); p.Device != nil {
@@ -283,8 +282,8 @@ func TestPairingSurvivesTheGateway(t *testing.T) {
 		return nil
 	})
 
-	// The gateway dies right after the approval: that is acknowledged, and the
-	// device gets its token from the next one.
+	// The gateway dies right after the approval. The approval is acknowledged, so the device gets its token from
+	// the next process.
 	var approved pairing
 	g.Command(t, &approved, "pairing", "approve", started.ID, "--yes")
 	g.Process.Kill()

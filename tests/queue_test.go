@@ -53,7 +53,7 @@ func TestMaxConcurrency(t *testing.T) {
 		}
 	}
 	stream.Close()
-	waiting(2, 4) // it gave up its place
+	waiting(2, 4) // it left the queue
 	p.deploy(t, "m", 4)
 	waiting(4, 2)
 	users := ""
@@ -75,7 +75,7 @@ func TestMaxConcurrency(t *testing.T) {
 	}
 }
 
-// A request that has waited goes where its deployment leads by then.
+// A queued request uses the route that its deployment has when it leaves the queue.
 func TestQueuedRequestTakesTheNewWay(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, harness.Start(t, harness.Options{Site: "queue_wait 1h"}))
@@ -126,9 +126,8 @@ func TestConnectorIsFull(t *testing.T) {
 	}
 }
 
-// A connector has as many requests as its configuration says. One more goes to
-// another connector of the model, or else is refused in the caller's dialect after
-// queue_wait.
+// A connector runs at most max_requests. Another request goes to another connector of the model, or is refused
+// in the caller's dialect after queue_wait.
 func testConnectorIsFull(t *testing.T, g *harness.Gateway, transport string) {
 	p := newPair(t, g)
 	one := "one-" + transport // as metrics name it
@@ -181,8 +180,8 @@ func testConnectorIsFull(t *testing.T, g *harness.Gateway, transport string) {
 	}
 }
 
-// One key leaves places of a connector to the keys that have fewer. What waits for a place ends
-// with its key, and leaves nothing.
+// One key leaves places of a connector to keys that have fewer. A waiting request ends with its key, and
+// leaves nothing.
 func TestOneKeyLeavesPlaces(t *testing.T) {
 	t.Parallel()
 	r := newInProcess(t, inprocess.Options{Router: serve.Router{Queue: queue.Bounds{Wait: time.Hour}}})

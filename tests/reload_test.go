@@ -77,14 +77,11 @@ func TestReloadUnderLoad(t *testing.T) {
 	t.Logf("%d requests were served, %d of them sent again", served, repeated)
 }
 
-// load sends requests until ctx ends, half of the workers on a new connection
-// each.
-//
-// Caddy's listener resets a few connections per reload that it has accepted
-// and not yet read from (with `respond` alone about 3 of 1000 on this load:
-// SO_REUSEPORT drops what waits on the old socket). Clients, the SDKs too,
-// send such a request again, for nobody has seen it. So does this one; that
-// none of them had reached the upstream is checked by counting there.
+// load sends requests until ctx ends. Half of the workers use a new connection for each. On a reload, Caddy's
+// listener resets a few connections that it has accepted and not yet read from, with `respond` alone about 3
+// of 1000 at this load: with SO_REUSEPORT, the kernel drops connections that wait on the old socket. Clients,
+// such as the SDKs, send such a request again, because no server has read it. load does so, too, and counts at
+// the upstream that none of these requests had reached it.
 func load(ctx context.Context, t *testing.T, r *rig, worker int, count *counts) {
 	body := harness.Chat("m", "")
 	want := upstream.Completion("m", fmt.Sprintf("%d bytes", len(harness.Chat(up("m"), ""))))
@@ -110,7 +107,7 @@ func load(ctx context.Context, t *testing.T, r *rig, worker int, count *counts) 
 	}
 }
 
-// counts says what the load met.
+// counts are the results of the load.
 type counts struct{ served, repeated atomic.Int64 }
 
 // tunnelSince returns when the connector's tunnel was made.

@@ -86,7 +86,7 @@ func streamedResponse(t *testing.T, list []event) (turn, any) {
 	return m, response
 }
 
-// Kept responses and what was learned outlast a reload of the configuration.
+// Kept responses and learned counts survive a reload of the configuration.
 func TestKeptResponsesOutlastAReload(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, harness.Options{})

@@ -39,7 +39,7 @@ func TestConnectorKilled(t *testing.T) {
 	if a := r.Post(t, harness.Chat("m", "")); a.Status != 200 {
 		t.Errorf("after the restart: status %d, %s", a.Status, a.Body)
 	}
-	// Without the new one, it would be given up after 22 s of silence.
+	// Without the new process, the gateway would give the session up after 22 s of silence.
 	r.Gateway.Process.WaitLog(t, `"reason":"replaced"`, limit)
 }
 
@@ -88,7 +88,7 @@ func expectQuickRetries(t *testing.T, c *harness.Connector) {
 	}
 }
 
-// A client need not even notice: its request waits for the connector.
+// A client does not notice the restart: its request waits for the connector.
 func TestRequestRightAfterGatewayRestart(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, harness.Options{Site: "connect_wait 2m"})
@@ -138,7 +138,7 @@ func waitClosed(t *testing.T, g *harness.Gateway) {
 	}))
 }
 
-// SIGTERM to the connector: it takes nothing new, finishes what runs, and ends.
+// SIGTERM to the connector: it accepts no requests, finishes the running ones, and exits.
 func TestConnectorDrains(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, harness.Options{Site: "connect_wait 100ms"})
@@ -192,8 +192,7 @@ func TestListenerAddressInUse(t *testing.T) {
 	}
 }
 
-// `caddy validate` binds nothing and locks nothing, beside a running gateway
-// and without one.
+// `caddy validate` binds no port and takes no lock, with and without a running gateway.
 func TestValidateTouchesNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, harness.Options{})
@@ -218,7 +217,7 @@ func TestValidateTouchesNothing(t *testing.T) {
 	}
 }
 
-// Two gateways on one database: the second says who holds it.
+// Two gateways use one database: the second one names the process that has it.
 func TestLockedStore(t *testing.T) {
 	t.Parallel()
 	g := harness.Start(t, harness.Options{})
@@ -244,8 +243,8 @@ func TestLockedStore(t *testing.T) {
 	}
 }
 
-// A connector that is removed is put out at once, says what to do, and ends: its
-// service manager does not start it again.
+// A removed connector is disconnected at once, prints what to do, and exits with a code after which its
+// service manager does not restart it.
 func TestRemovedConnector(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, harness.Options{Site: "connect_wait 100ms"})
@@ -270,9 +269,8 @@ func TestRemovedConnector(t *testing.T) {
 	}
 }
 
-// A connector that was killed and does not come back is missed soon: it gets no
-// new requests, and those that wait for it are told so when a dead path would not
-// have come back either.
+// A killed connector that does not come back is noticed soon: it gets no new requests. Waiting ones get an
+// error as soon as a dead path would not have recovered either.
 func TestConnectorThatStaysAway(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, harness.Options{})

@@ -22,7 +22,7 @@ import (
 // rotationWait is how long the command waits for the connector.
 const rotationWait = 5 * time.Second
 
-// rotationState is what the gateway tells of a connector's token.
+// rotationState is the gateway's report about a connector's token.
 type rotationState struct {
 	ID        string
 	State     string
@@ -53,8 +53,7 @@ func (r *rig) secret(t *testing.T) string {
 	return r.token(t).Secret
 }
 
-// token returns the token in the connector's configuration, which no log may hold from now
-// on.
+// token returns the token in the connector's configuration. From now on, no log may contain it.
 func (r *rig) token(t *testing.T) link.Token {
 	t.Helper()
 	data, err := os.ReadFile(r.con.Config)
@@ -91,8 +90,8 @@ func (r *rig) rotated(t *testing.T, old string) string {
 	return secret
 }
 
-// A rotation goes on while a stream runs on the tunnel. All of the configuration
-// but the secret stays, and the old token is of no use.
+// A rotation happens during a stream on the tunnel. The configuration keeps everything but the secret, and the
+// old token becomes invalid.
 func testRotation(t *testing.T, g *harness.Gateway) {
 	r := rigOf(t, g)
 	release := make(chan struct{})

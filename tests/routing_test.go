@@ -17,8 +17,8 @@ import (
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
-// Two connectors serve at the same time. A deployment that is registered anew
-// takes the new way with the next request; what runs finishes on the old one.
+// Two connectors serve at the same time. A changed deployment takes effect with the next request; running
+// requests finish on the old route.
 func TestReRegisteredDeployment(t *testing.T) {
 	t.Parallel()
 	r := newInProcess(t, inprocess.Options{})

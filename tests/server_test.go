@@ -17,9 +17,8 @@ import (
 	rigs "github.com/postern-dev/postern/tests/rig"
 )
 
-// A server is a machine with this one's programs and files, all of whose changes are its
-// own, and with a service manager that restarts and stops the gateway when the package asks
-// for it. It has the network of this machine.
+// A server is a machine with the programs and files of this one. Its changes are private, and a service
+// manager restarts and stops the gateway when the package asks for it. It has the network of this machine.
 type server struct {
 	*harness.Gateway
 	machine *harness.Process // holds its namespace
@@ -39,7 +38,7 @@ mount -t tmpfs -o mode=755 tmpfs "$0/root/run"
 mount -t tmpfs -o mode=1777 tmpfs "$0/root/tmp"
 exec chroot "$0/root" sh -c 'echo ready; exec sleep infinity'`
 
-// askingSystemctl has the test restart or stop the gateway, and waits until it has.
+// askingSystemctl asks the test to restart or stop the gateway, and waits until it has.
 const askingSystemctl = `#!/bin/sh
 case $1 in
 restart | stop)
@@ -50,7 +49,7 @@ restart | stop)
 esac
 `
 
-// newServer starts a machine. Its gateway will have free addresses, or those of another.
+// newServer starts a machine. Its gateway gets free addresses, or those of another server.
 func newServer(t *testing.T, like *server) *server {
 	t.Helper()
 	if runtime.GOOS != "linux" || os.Geteuid() != 0 {
@@ -100,7 +99,7 @@ func newServer(t *testing.T, like *server) *server {
 	return s
 }
 
-// path returns where a path of the machine is on this one.
+// path returns the path on this machine of a path of the server.
 func (s *server) path(path string) string {
 	return fmt.Sprintf("/proc/%d/root%s", s.machine.Pid(), path)
 }

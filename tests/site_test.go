@@ -21,7 +21,7 @@ func startSite(t *testing.T, lines string) *harness.Client {
 	return harness.Start(t, harness.Options{Lines: lines}).Client(t, "")
 }
 
-// What other handlers of the site answer is left alone, wherever they are.
+// The gateway does not change answers of other handlers of the site, wherever they are.
 func TestFallbackOfOtherHandlers(t *testing.T) {
 	root := t.TempDir()
 	if err := os.WriteFile(filepath.Join(root, "page.html"), []byte("a page"), 0o600); err != nil {

@@ -41,7 +41,7 @@ func testTrueState(t *testing.T, g *harness.Gateway) {
 	up.Handle("GET /v1/models", upstream.Answer(http.StatusOK, "application/json", `{"data":[{"id":"other"}]}`))
 	up.Handle("state", upstream.Echo)
 	state("model_missing")
-	// What is reported refuses no request.
+	// A state is only a report: it refuses no request.
 	if a := g.Client(t, key).Post(t, harness.Chat("state", "")); a.Status != http.StatusOK {
 		t.Errorf("status %d, %s", a.Status, a.Body)
 	}

@@ -17,8 +17,8 @@ import (
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
-// A model that works on a long prompt says nothing for minutes: longer than
-// the one-minute timeouts that servers have by default.
+// A model that processes a long prompt is silent for minutes: longer than the one-minute timeouts that servers
+// have by default.
 func TestSilentUpstreamIsWaitedFor(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: this takes 70 s")
@@ -67,8 +67,8 @@ func dialStream(t *testing.T, r *rig, body string) net.Conn {
 	return conn
 }
 
-// Clients that stop reading must not hold up others on the same tunnel; the
-// one that takes no byte for a minute is cut, the one that is merely slow not.
+// Clients that stop reading must not delay others on the same tunnel. A client that reads no byte for a minute
+// is disconnected, a slow one is not.
 func TestSlowReaders(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: this takes 100 s")

@@ -49,7 +49,7 @@ func waitCount(t *testing.T, c *harness.Client, body string, want func(n int) bo
 	})
 }
 
-// What was learned outlasts a restart, and not a new registration.
+// Learned counts survive a restart, but not a change of the deployment.
 func TestCalibrationIsKept(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, harness.Options{})
@@ -72,8 +72,8 @@ func TestCalibrationIsKept(t *testing.T) {
 	}
 }
 
-// Claude Code counts in bursts: each tool alone, and the whole conversation. All of them are
-// answered: none waits for a minute, after which it would be refused.
+// Claude Code counts in bursts: each tool alone, and the whole conversation. All requests are answered. None
+// waits for a minute, after which it would be refused.
 func TestCountTokensInBursts(t *testing.T) {
 	t.Parallel()
 	r := newInProcess(t, inprocess.Options{})
@@ -109,15 +109,11 @@ func TestCountTokensInBursts(t *testing.T) {
 	}
 }
 
-// How far the counts are off from those of a real llama-server, before and
-// after it has answered one request of the kind.
-//
-// The model of this server has a tokenizer of its own, of so small a vocabulary
-// that it makes up to four times the tokens that the models make that people
-// use; the estimate is within 5 % of most of those. So the figures before
-// calibration say little; those after it say what calibration does for a
-// tokenizer that is unlike the estimate's. It corrects by a factor of 2 at
-// most, which is too little for all of this model's texts but code.
+// The error of the counts, compared with a real llama-server, before and after it has answered one request of
+// the kind. The tokenizer of this server's model has a tiny vocabulary, and makes up to four times as many
+// tokens as the tokenizers of common models, for most of which the estimate is within 5 %. So the errors
+// before calibration mean little. Those after it show the effect of calibration for an unusual tokenizer. It
+// corrects by a factor of 2 at most, which is enough only for code here.
 func testEstimate(t *testing.T, server *llama.Server) {
 	g := harness.Start(t, harness.Options{}) // another's learner may rest from earlier requests
 	_, key := g.Key(t, "all", "*")
@@ -172,7 +168,7 @@ func testEstimate(t *testing.T, server *llama.Server) {
 			if math.Abs(error2) > kind.after {
 				t.Errorf("after one request a count is off by %.1f %%", error2)
 			}
-			// A conversation is counted from what is known of its beginning.
+			// A conversation is counted from the known count of its beginning.
 			goesOn := strings.Replace(request(1), `}]`,
 				`},{"role":"assistant","content":"I see."},{"role":"user","content":"Go on."}]`, 1)
 			if d := off(count(t, c, goesOn),

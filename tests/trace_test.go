@@ -11,8 +11,9 @@ import (
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
-// With Caddy's tracing, the span of a request is below Caddy's, which is below the client's, and
-// above those of the model server. The access log names Caddy's, wherever the key is.
+// With Caddy's tracing, the span of a request is a child of Caddy's span, which is a child of the client's,
+// and the parent of spans of the model server. The access log has the id of Caddy's span, wherever the key was
+// sent.
 func TestTracing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, harness.Options{Lines: "log_append appended yes"}.Traced())

@@ -18,7 +18,7 @@ import (
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
-// `caddy gateway up` prints a curl line that works, whatever stands behind it.
+// `caddy gateway up` prints a curl line that works with every kind of model server.
 func TestUp(t *testing.T) {
 	t.Run("a given model server", func(t *testing.T) {
 		s := upstream.Start(t)

@@ -185,7 +185,7 @@ func TestUpdateKilled(t *testing.T) {
 	}
 }
 
-// A process that is no service takes its tunnel back, and no request is lost meanwhile.
+// A process without a service gets its tunnel back after an update, and no request is lost.
 func TestUpdateWithoutService(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a replaced process takes half a minute to take its tunnel back")

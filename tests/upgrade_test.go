@@ -84,9 +84,8 @@ func (u *upgrade) whole(t *testing.T, streams []*harness.Stream) {
 	}
 }
 
-// traffic starts clients, every second of which streams. They send a request
-// again as the SDKs do, up to so many times: if it got no answer, or one that asks
-// for it.
+// traffic starts clients; every second one streams. Like the SDKs, they retry a request up to the given number
+// of times, if there was no answer or the answer asks for a retry.
 func (u *upgrade) traffic(t *testing.T, again int) *traffic {
 	l := &traffic{stop: make(chan struct{})}
 	for client := range upgradeClients {
@@ -151,10 +150,9 @@ func (u *upgrade) check(t *testing.T, l *traffic) {
 	}
 }
 
-// A newer gateway is put in place as `systemctl restart` does it: the old one is
-// told to end, and the new one starts when it has. What it had accepted it
-// answers, the connectors are back at once, and clients that try again, as the
-// SDKs do, never notice.
+// A newer gateway replaces the old one as `systemctl restart` does: the old process gets SIGTERM, and the new
+// one starts when it has exited. The old one answers all requests that it has accepted, the connectors
+// reconnect at once, and clients that retry like the SDKs never notice.
 func TestGatewayUpgrade(t *testing.T) {
 	u := newUpgrade(t, harness.Options{})
 	u.deploy(t, "m", 0)
@@ -183,8 +181,8 @@ func TestGatewayUpgrade(t *testing.T) {
 	u.check(t, l)
 }
 
-// A newer connector is started beside the old one, with the same configuration,
-// and then the old one is told to end. No request fails, and none is sent again.
+// A newer connector is started in parallel with the old one, with the same configuration; then the old one
+// gets SIGTERM. No request fails, and none is sent again.
 func TestConnectorUpgradeBeside(t *testing.T) {
 	for i, transport := range []string{"quic", "websocket"} {
 		t.Run(transport, func(t *testing.T) {
@@ -221,8 +219,8 @@ func TestConnectorUpgradeBeside(t *testing.T) {
 	}
 }
 
-// restart puts a newer connector in the place of one as `systemctl restart` does.
-// The first time, the streams that it has must end whole meanwhile.
+// restart replaces a connector by a newer one as `systemctl restart` does. The first time, its streams must
+// end whole meanwhile.
 func (u *upgrade) restart(t *testing.T, l *traffic, con *harness.Connector, streams []*harness.Stream, first bool) {
 	t.Helper()
 	l.await(t, upgradeClients)
@@ -238,8 +236,7 @@ func (u *upgrade) restart(t *testing.T, l *traffic, con *harness.Connector, stre
 	con.Start(t)
 }
 
-// A newer connector is put in place as `systemctl restart` does it, of one that
-// is alone: requests wait for it.
+// A newer connector replaces the only one as `systemctl restart` does: requests wait for it.
 func TestConnectorUpgradeAlone(t *testing.T) {
 	for i, transport := range []string{"quic", "websocket"} {
 		t.Run(transport, func(t *testing.T) {
@@ -259,7 +256,7 @@ func TestConnectorUpgradeAlone(t *testing.T) {
 	}
 }
 
-// Of two connectors each is restarted, one after the other: nobody waits.
+// Two connectors are restarted one after the other: no request waits.
 func TestConnectorUpgradeInTurn(t *testing.T) {
 	u := newUpgrade(t, harness.Options{Site: "connect_wait 1ms"})
 	u.deploy(t, "m", 0)

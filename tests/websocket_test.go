@@ -9,9 +9,8 @@ import (
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
-// A connector without UDP: its tunnel comes over the site's own port, with
-// HTTPS and without. Requests, streams and cancels are the same, and a reload
-// leaves it alone.
+// Without UDP, the tunnel uses the site's own port, with HTTPS and without. Requests, streams and
+// cancellations work as over QUIC, and a reload does not end the tunnel.
 func TestTunnelOverWebSocket(t *testing.T) {
 	t.Parallel()
 	for name, https := range map[string]bool{"HTTP": false, "HTTPS": true} {

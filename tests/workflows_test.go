@@ -11,8 +11,7 @@ import (
 	"github.com/postern-dev/postern/tests/harness"
 )
 
-// Actions are pinned by commit: a tag can be moved. Workflows get the right to write only
-// in jobs.
+// Actions are pinned by commit, because tags can be moved. Only single jobs have the right to write.
 func TestWorkflows(t *testing.T) {
 	t.Parallel()
 	folder := filepath.Join(harness.Root(t), ".github", "workflows")

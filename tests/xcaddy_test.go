@@ -25,7 +25,7 @@ func TestBuildWithXcaddy(t *testing.T) {
 		t.Helper()
 		command := exec.Command(name, args...)
 		command.Dir = root
-		// The settings of bin/caddy: what it has compiled is not compiled again.
+		// These are the settings of bin/caddy, so its compiled packages are reused.
 		command.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-trimpath", "XDG_DATA_HOME="+dir, "XDG_CONFIG_HOME="+dir,
 			"XCADDY_GO_BUILD_FLAGS=-trimpath -tags nobadger,nomysql,nopgx -ldflags '-s -w'")
 		var messages strings.Builder // among them those of downloads
