@@ -1,5 +1,5 @@
-// Package agents runs many connectors in one process, for the programs that
-// measure and test what hundreds or thousands of them do.
+// Package agents runs many connectors in one process, for programs that measure or test hundreds of connectors
+// or more.
 package agents
 
 import (
@@ -24,8 +24,8 @@ import (
 // handshakes on a slow machine leaves garbage and repeated connections behind.
 const StartInterval = 5 * time.Millisecond
 
-// Read returns the connectors whose configurations come in, one JSON object
-// after the other. An error ends it. options are those of the nth, from 0.
+// Read returns the connectors for the configurations that it reads, one JSON object after the other. It stops
+// at an error. options returns the options of the nth, from 0.
 func Read(in io.Reader, options func(n int) agent.Options) iter.Seq2[*agent.Agent, error] {
 	return func(yield func(*agent.Agent, error) bool) {
 		dec := json.NewDecoder(bufio.NewReader(in))

@@ -1,6 +1,6 @@
-// Package command is what the commands that measure Postern have in common. They
-// start themselves again for the processes that they need, each in a role; they
-// end when a signal says so, and say on standard error what they do.
+// Package command has the parts that the measuring commands share. A command starts itself again for the
+// processes that it needs, each in a role. The processes end at a signal, and print their progress on standard
+// error.
 package command
 
 import (
@@ -17,8 +17,7 @@ import (
 	"time"
 )
 
-// A Role is what a process of a command does, until ctx ends; at SIGINT and
-// SIGTERM it does.
+// A Role runs a process of a command until ctx ends, which SIGINT and SIGTERM end.
 type Role func(ctx context.Context, in io.Reader, out io.Writer) error
 
 // A Command is a program with roles.
@@ -30,8 +29,8 @@ type Command struct {
 // variable names the environment variable that has a process's role.
 func (c Command) variable() string { return "POSTERN_" + strings.ToUpper(c.Name) + "_ROLE" }
 
-// InRole is this program in a role; env is all else that it has of an
-// environment. An executable that cannot be found is an error of its start.
+// InRole returns a command that runs this program in a role; env is added to its environment. If the
+// executable cannot be found, its start fails.
 func (c Command) InRole(role string, env ...string) *exec.Cmd {
 	self, err := os.Executable()
 	cmd := exec.Command(self)
@@ -42,9 +41,8 @@ func (c Command) InRole(role string, env ...string) *exec.Cmd {
 	return cmd
 }
 
-// RunRole does what the process is there for if it was started in a role, and
-// then ends it; else it returns. It is also for the TestMain of a command, whose
-// test binary is what starts itself then.
+// RunRole runs the role that the process was started in, and exits; without a role, it returns. The TestMain
+// of a command calls it, too: in tests, the test binary starts itself.
 func (c Command) RunRole() {
 	name := os.Getenv(c.variable())
 	if name == "" {
@@ -57,12 +55,12 @@ func (c Command) RunRole() {
 	c.exit(untilSignal(func(ctx context.Context) error { return role(ctx, os.Stdin, os.Stdout) }))
 }
 
-// Run is the command's main: a role, or run with what follows the command's name.
+// Run is the main function of the command: it runs a role, or run with the command's arguments.
 func (c Command) Run(run func(ctx context.Context, args []string) error) {
 	c.RunRole()
 	err := untilSignal(func(ctx context.Context) error { return run(ctx, os.Args[1:]) })
 	if errors.Is(err, flag.ErrHelp) {
-		err = nil // it was asked for, and is there
+		err = nil // help was requested and printed
 	}
 	c.exit(err)
 }
@@ -82,7 +80,7 @@ func (c Command) exit(err error) {
 	os.Exit(0)
 }
 
-// Progress says on standard error what is being done.
+// Progress prints the current step on standard error.
 func Progress(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, time.Now().Format("15:04:05")+" "+format+"\n", args...)
 }
@@ -97,8 +95,7 @@ func Pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Explain returns why ctx was ended, if it was, instead of what failed because
-// of that.
+// Explain returns the cause of the end of ctx, if it has ended, instead of the error that this has caused.
 func Explain(ctx context.Context, err error) error {
 	// That a process has ended may be known a moment after its connections are.
 	if cause := Pause(ctx, 200*time.Millisecond); cause != nil && !errors.Is(err, cause) {

@@ -34,9 +34,8 @@ func (t *Table) Write(w io.Writer) {
 	fmt.Fprintln(w)
 }
 
-// Percentile returns the smallest sample that at least p (0 to 1) of the sorted
-// samples do not exceed: the nearest-rank method, which never makes up a value.
-// Without samples it is not a number.
+// Percentile returns the smallest sample that is not exceeded by at least p (0 to 1) of the sorted samples:
+// the nearest-rank method, which returns only real samples. Without samples it returns NaN.
 func Percentile(sorted []float64, p float64) float64 {
 	if len(sorted) == 0 {
 		return math.NaN()
@@ -45,8 +44,8 @@ func Percentile(sorted []float64, p float64) float64 {
 	return sorted[min(max(rank, 1), len(sorted))-1]
 }
 
-// Median returns the median, for an even number of values the mean of the middle
-// two. Without values it is not a number.
+// Median returns the median: for an even number of values, the mean of the middle two. Without values it
+// returns NaN.
 func Median(values []float64) float64 {
 	if len(values) == 0 {
 		return math.NaN()

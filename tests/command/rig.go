@@ -11,10 +11,9 @@ import (
 	"github.com/postern-dev/postern/tests/rig"
 )
 
-// Rig returns a rig in a folder that it creates, a temporary one for "", and what
-// ends it. The context that it returns ends with the cause when one of the rig's
-// processes ends unasked, or when fail is called. The end removes the folder,
-// unless it is to be kept or a log holds a secret.
+// Rig creates a rig in a folder, or in a temporary one for "", and a function that closes it. The context ends
+// with the cause when a process of the rig exits unexpectedly, or when fail is called. Closing removes the
+// folder, unless keep is set or a log has a secret.
 func (c Command) Rig(ctx context.Context, dir,
 	bin string) (_ context.Context, fail context.CancelCauseFunc, r *rig.Rig, end func(keep bool) error, err error) {
 	if dir == "" {
@@ -27,8 +26,7 @@ func (c Command) Rig(ctx context.Context, dir,
 	}
 	ctx, fail = context.WithCancelCause(ctx)
 	r, err = rig.New(rig.Options{Dir: dir, Bin: bin, Ended: fail, Env: []string{
-		// Connectors trust the authority of Caddy's certificates. No proxy of the
-		// machine is in the way.
+		// Connectors trust the authority of Caddy's certificates. They use no proxy of this machine.
 		"SSL_CERT_FILE=" + filepath.Join(dir, "data", "caddy", "pki", "authorities", "local", "root.crt"),
 		"HTTPS_PROXY=", "https_proxy=", "NO_PROXY=", "no_proxy=",
 	}})

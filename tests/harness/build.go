@@ -1,7 +1,6 @@
-// Package harness is package rig for tests: what goes wrong fails the test, and
-// what was started ends with it. Each gateway has its own folder, ports and
-// database. When a test ends, everything that was logged is searched for keys,
-// tokens and prompts.
+// Package harness is package rig for tests: errors fail the test, and started processes end with it. Each
+// gateway has its own folder, ports and database. When a test ends, all logs are searched for keys, tokens and
+// prompts.
 package harness
 
 import (
@@ -27,9 +26,8 @@ func Run(m *testing.M) (code int) {
 	return m.Run()
 }
 
-// Build builds the binaries if sources have changed since. Main does that, too;
-// a package whose tests run where the network of the machine does not reach
-// does it before.
+// Build builds the binaries if sources have changed since. Main calls it. A package whose tests run without
+// the machine's network calls it before.
 func Build() error {
 	root, err := rig.Root()
 	if err != nil {

@@ -14,10 +14,10 @@ import (
 	"time"
 )
 
-// Prompt is a text that requests carry and no log may hold.
+// Prompt is a text of requests that no log may contain.
 const Prompt = "quartz-sphinx-7731 judges my vow"
 
-// Patience bounds what takes a moment, on a machine that may stand still for seconds.
+// Patience bounds steps that take a moment, on a machine that may stall for seconds.
 const Patience = 2 * time.Minute
 
 // A Client calls the public API with one key.
@@ -99,8 +99,7 @@ func (c *Client) Do(t testing.TB, method, path, body string, headers ...string) 
 	return a
 }
 
-// Send sends a request and reads the whole answer. The error is that of a
-// request that got no answer at all.
+// Send sends a request and reads the whole answer. It returns an error if there was no answer at all.
 func (c *Client) Send(req *http.Request) (Answer, error) {
 	resp, err := c.HTTP.Do(req)
 	if err != nil {
@@ -149,14 +148,14 @@ func (c *Client) Open(t testing.TB, path, body string, headers ...string) *Strea
 	return s
 }
 
-// Close leaves the stream, as a client does that was stopped.
+// Close closes the connection, as an interrupted client does.
 func (s *Stream) Close() {
 	s.cancel()
 	s.body.Close()
 }
 
-// Next returns the next event with the empty line that ends it. At the end of
-// the stream it returns what is left and the error: io.EOF if the end was clean.
+// Next returns the next event with the empty line that ends it. At the end of the stream it returns the rest
+// and the error, io.EOF if the end was clean.
 func (s *Stream) Next() (string, error) {
 	var b strings.Builder
 	for {
@@ -177,7 +176,7 @@ func (s *Stream) Expect(t testing.TB, want string) {
 	}
 }
 
-// Rest reads to the end, which must not be far.
+// Rest reads to the end of the stream, which must come soon.
 func (s *Stream) Rest() (string, error) {
 	defer time.AfterFunc(Patience, s.cancel).Stop()
 	b, err := io.ReadAll(s.r)

@@ -20,9 +20,8 @@ type Connector struct {
 	gateway *Gateway
 }
 
-// Connector creates a connector for one upstream, in the plain form of its
-// configuration, starts it and waits until it is online. On a slow machine it does not
-// change to a WebSocket.
+// Connector creates a connector for one upstream, with the short form of the configuration, starts it and
+// waits until it is online. It uses QUIC only: on a slow machine it would change to a WebSocket.
 func (g *Gateway) Connector(t testing.TB, name, upstream string) *Connector {
 	t.Helper()
 	c := g.NewConnector(t, name, map[string]any{"upstream": upstream, "transport": "quic"})
@@ -81,8 +80,8 @@ func (c *Connector) launchInProcess(t testing.TB) {
 	})
 }
 
-// Start starts a process of the connector and waits until the gateway has its tunnel, and
-// not that of a process which was killed.
+// Start starts a process of the connector and waits until the gateway has the tunnel of this process, not of a
+// killed one.
 func (c *Connector) Start(t testing.TB) {
 	t.Helper()
 	_, before, err := c.Tunnel(t.Context())

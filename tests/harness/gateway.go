@@ -39,7 +39,7 @@ type Options struct {
 	Address string
 }
 
-// forRig returns the options with all that tests look at.
+// forRig returns the options for the rig, with a log that tests can search.
 func (o Options) forRig() rig.GatewayOptions {
 	to := rig.GatewayOptions{
 		Host: o.Address, HTTPS: o.HTTPS, Cgroup: o.Cgroup, App: o.App, Storage: o.Storage, Model: o.Site,
@@ -103,9 +103,8 @@ func StartInProcess(t testing.TB, o inprocess.Options) *Gateway {
 	return &Gateway{Gateway: &rig.Gateway{Rig: r, URL: own.URL, Admin: rig.Admin(own.Admin)}, inProcess: own}
 }
 
-// WithAccount returns the gateway for a test that shares it with others: in a new account,
-// and with a folder of its own for connectors. The test must not end, configure or
-// reload it.
+// WithAccount returns the gateway for a test that shares it with others: in a new account, and with its own
+// folder for connectors. The test must not stop, configure or reload it.
 func (g *Gateway) WithAccount(t testing.TB, id string) *Gateway {
 	t.Helper()
 	r := newRig(t)
@@ -149,8 +148,8 @@ func (g *Gateway) Restart(t testing.TB) {
 	}
 }
 
-// Reload applies the Caddyfile as `caddy reload` does. Caddy closes idle connections at
-// any time after it, and net/http does not send a POST again that met such a one.
+// Reload applies the Caddyfile as `caddy reload` does. Afterwards, Caddy may close idle connections at any
+// time, and net/http does not repeat a POST on such a connection.
 func (g *Gateway) Reload(t testing.TB) {
 	t.Helper()
 	if err := g.Gateway.Reload(); err != nil {
@@ -163,8 +162,8 @@ func (g *Gateway) Reload(t testing.TB) {
 	}
 }
 
-// Manage sends one request to the management API on the admin endpoint and
-// decodes the answer into what is not nil.
+// Manage sends one request to the management API on the admin endpoint and decodes the answer into the last
+// argument, unless it is nil.
 func (g *Gateway) Manage(t testing.TB, method, path string, body, into any) {
 	t.Helper()
 	if err := g.Gateway.Manage(t.Context(), method, path, body, into); err != nil {
@@ -207,8 +206,8 @@ func (g *Gateway) Deploy(t testing.TB, name, connector, upstream, model string) 
 	}
 }
 
-// Command runs `caddy gateway ARGS --json` against this gateway and decodes
-// what it prints into what is not nil. It fails the test if the command does.
+// Command runs `caddy gateway ARGS --json` against this gateway and decodes its output, unless into is nil. If
+// the command fails, so does the test.
 func (g *Gateway) Command(t testing.TB, into any, args ...string) {
 	t.Helper()
 	stdout, stderr, code := g.Run(t, append(args, "--json")...)
@@ -245,7 +244,7 @@ func (g *Gateway) Pair(t testing.TB, name, code, upstream string, args ...string
 	return g.StartProcess(t, "pair-"+name, g.Rig.Command("connector", args...))
 }
 
-// PairedConfig is where the device of that name keeps its configuration.
+// PairedConfig returns the path of the configuration of a paired device.
 func (g *Gateway) PairedConfig(name string) string {
 	return filepath.Join(g.Dir, "paired-"+name+".json")
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/postern-dev/postern/tests/rig/lab"
 )
 
-// Isolate runs the tests of a package in another process, whose network is its own, and ends
-// this one. What has to be built is built here, where Go's module proxy can be reached: prepare
-// may build more in a folder, and returns a variable by which TestMain knows the other process.
+// Isolate runs the tests of a package in another process with its own network, and exits. All builds are done
+// here, where Go's module proxy is reachable: prepare may build more into a folder. It returns a variable by
+// which TestMain recognizes the other process.
 func Isolate(prepare func(folder string) (variable string, err error)) {
 	if os.Getenv("POSTERN_SKIP_NETWORK") == "1" {
 		fmt.Println("POSTERN_SKIP_NETWORK=1: no tests of bad networks")
@@ -53,8 +53,8 @@ func isolate(prepare func(folder string) (string, error)) error {
 	// The kernel kills the process when the thread ends that started it.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	// Tests mostly wait for the network: more of them run at once than there are
-	// processors. What go test was told comes later, and wins.
+	// Tests mostly wait for the network, so more of them run at once than there are processors. Flags of go test
+	// follow, and override this.
 	cmd := exec.Command(self, append([]string{"-test.parallel=6"}, os.Args[1:]...)...)
 	cmd.Env = append(os.Environ(), variable)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr

@@ -176,7 +176,7 @@ func (r *rig) follow(t *testing.T, model string) *tail {
 	return f
 }
 
-// counts tells whether the event holds the next token, and counts it.
+// counts reports whether the event holds the next token, and counts it.
 func (f *tail) counts(event string) bool {
 	next := f.tokens.Load() + 1
 	if !strings.Contains(event, fmt.Sprintf(`"token%d "`, next)) {
@@ -201,7 +201,7 @@ func (f *tail) wait(t *testing.T, n int, limit time.Duration) {
 	})
 }
 
-// over tells whether the stream has ended; last and err are valid then.
+// over reports whether the stream has ended; last and err are valid then.
 func (f *tail) over() bool {
 	select {
 	case <-f.done:

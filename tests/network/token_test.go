@@ -98,7 +98,7 @@ func (r *rig) expectError(t *testing.T, pattern string) (said string) {
 	return said
 }
 
-// like tells whether a line holds the pieces of a pattern, which are parted by
+// like reports whether a line holds the pieces of a pattern, which are parted by
 // ~, in order.
 func like(line, pattern string) bool {
 	for piece := range strings.SplitSeq(pattern, "~") {

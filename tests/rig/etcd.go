@@ -51,7 +51,7 @@ var EtcdProgram = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-// An EtcdMember says where a member of an etcd cluster is.
+// An EtcdMember has the addresses of a member of an etcd cluster.
 type EtcdMember struct {
 	Name      string
 	URL, Peer string // for clients, and for other members

@@ -19,7 +19,7 @@ import (
 	"github.com/postern-dev/postern/tests/rig/freeport"
 )
 
-// GatewayOptions say how a gateway is configured.
+// GatewayOptions configure a gateway.
 type GatewayOptions struct {
 	Name   string // of its process and files; default: gateway
 	Host   string // where all reach it, or localhost; default: the loopback's address
@@ -40,8 +40,7 @@ type GatewayOptions struct {
 	Cgroup string
 }
 
-// A Gateway is a caddy process with its addresses, which stay the same when it is
-// started again.
+// A Gateway is a caddy process with its addresses, which do not change when it is started again.
 type Gateway struct {
 	*Rig
 	Admin     Admin

@@ -20,11 +20,11 @@ import (
 // StartLimit is how long a process may take until it serves, on a busy machine.
 const StartLimit = 2 * time.Minute
 
-// tailBytes is how much of a process's output an error shows.
+// tailBytes is the size of the output in errors.
 const tailBytes = 4000
 
-// A Process is a command that can be started, ended in many ways, and started
-// again. The output of all its lives is in one file.
+// A Process is a command that can be started, ended in several ways, and started again. The output of all runs
+// is in one file.
 type Process struct {
 	Name    string
 	LogPath string
@@ -123,7 +123,7 @@ func (p *Process) start(stdout *os.File) error {
 	return nil
 }
 
-// watch waits for the end of a life.
+// watch waits for the end of a run.
 func (p *Process) watch(cmd *exec.Cmd, done chan struct{}) {
 	err := cmd.Wait()
 	if err == nil {
@@ -138,8 +138,7 @@ func (p *Process) watch(cmd *exec.Cmd, done chan struct{}) {
 	close(done)
 }
 
-// life returns the present life. With ending, the process is meant to end from
-// here on.
+// life returns the current run. With ending, the end of the process is expected from now on.
 func (p *Process) life(ending bool) (*exec.Cmd, chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -248,8 +247,8 @@ func (p *Process) read(from int64) string {
 	return string(b)
 }
 
-// Kilobytes returns what the process's file in /proc says in the line that begins
-// with the label, as "Rss:" in smaps_rollup.
+// Kilobytes returns the value of a line of the process's file in /proc, by the label that begins it, such as
+// "Rss:" in smaps_rollup.
 func (p *Process) Kilobytes(file, label string) (int, error) {
 	path := fmt.Sprintf("/proc/%d/%s", p.Pid(), file)
 	b, err := os.ReadFile(path)

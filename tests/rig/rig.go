@@ -1,7 +1,6 @@
-// Package rig starts and ends the real programs, for tests and for the commands
-// that measure: gateways (bin/caddy), their connectors (bin/connector) and
-// whatever else runs beside them. Everything that goes wrong is an error, so that
-// a command can use it as well as a test (package harness).
+// Package rig starts and ends the real programs, for tests and for measuring commands: gateways (bin/caddy),
+// their connectors (bin/connector) and other programs that they need. It returns all failures as errors, so
+// that commands and tests (package harness) can use it.
 package rig
 
 import (
@@ -16,7 +15,7 @@ import (
 	"sync"
 )
 
-// Options say where a rig is.
+// Options configure a rig.
 type Options struct {
 	Dir string   // of all files; it must exist
 	Bin string   // folder of caddy and connector; default: bin of the repository
@@ -146,9 +145,8 @@ func (r *Rig) Close() error {
 	return errors.Join(errs...)
 }
 
-// finder returns a function that returns the number of a secret in a text, and
-// where the secret begins; -1 for none. It goes through the text once, however
-// many secrets there are, and looks closer where eight bytes are a secret's last.
+// finder returns a function that returns the number of a secret in a text, and its position; -1 for none. It
+// reads the text once for all secrets, and compares only where eight bytes match the end of a secret.
 func finder(secrets []string) func(text string) (secret, at int) {
 	const end = 8
 	byEnd := map[uint64][]int{}

@@ -42,10 +42,10 @@ func OpenEdge(t testing.TB, kv store.KV, o store.Options) (*store.Store, *Edge) 
 	return s, e
 }
 
-// Cut makes the KV fail with store.ErrUnavailable, or not any more.
+// Cut sets whether the KV fails with store.ErrUnavailable.
 func (e *Edge) Cut(cut bool) { e.set(func() { e.cut = cut }) }
 
-// Lose makes Serving fail, or not any more.
+// Lose sets whether Serving fails.
 func (e *Edge) Lose(lost bool) { e.set(func() { e.lost = lost }) }
 
 // Leave makes writes return with these edges pending.

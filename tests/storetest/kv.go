@@ -22,7 +22,7 @@ import (
 type Backend struct {
 	// Open returns a KV that is empty. The test closes it.
 	Open func(t *testing.T) store.KV
-	// Reopen ends what kv lives in and returns it as it is after a restart.
+	// Reopen closes the store of kv and returns it as after a restart.
 	Reopen func(t *testing.T, kv store.KV) store.KV
 	// Join returns the engine that kv lives in as another process opens it, for RunStores.
 	// The test does not close it.

@@ -67,8 +67,7 @@ func testLeaseRevoked(k *kvTest) {
 	}
 }
 
-// testLeaseReplaced puts and deletes leased keys anew: only those whose last
-// put named the lease go with it.
+// testLeaseReplaced puts and deletes leased keys again: only keys whose last put named the lease end with it.
 func testLeaseReplaced(k *kvTest) {
 	first, second := k.lease(time.Hour), k.lease(time.Hour)
 	for _, key := range []string{"kept", "moved", "recreated", "both"} {

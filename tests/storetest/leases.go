@@ -8,7 +8,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// Leases is a KV with leases, for one that has none. They end with the process.
+// Leases adds leases to a KV without them. They end with the process.
 type Leases struct {
 	store.KV
 

@@ -55,12 +55,12 @@ func Delta(model, text string) string {
 	return chunk(model, `{"content":`+quote(text)+`}`, "null")
 }
 
-// Thought is an event with a piece of what the model thinks.
+// Thought is an event with a piece of thinking.
 func Thought(model, text string) string {
 	return chunk(model, `{"reasoning_content":`+quote(text)+`}`, "null")
 }
 
-// Finish is the event that says why the model stopped.
+// Finish is the event with the reason why the model stopped.
 func Finish(model, reason string) string { return chunk(model, "{}", quote(reason)) }
 
 // ToolDelta is an event with a piece of a tool call.
@@ -76,8 +76,7 @@ func Usage(model string, prompt, completion int) string {
 		quote(model), completion, prompt, completion+prompt)
 }
 
-// Completion is a whole answer with odd spacing and extra fields, which must
-// reach the client as they are.
+// Completion is a whole answer with odd spacing and extra fields, which must reach the client unchanged.
 func Completion(model, text string) string {
 	return fmt.Sprintf(`{"choices": [{"finish_reason":"stop","index":0,"message":{"role":"assistant","content":%s}}],`+
 		`"created":1700000000,`+

@@ -33,8 +33,8 @@ func Echo(x *Exchange) {
 	JSON(Completion(x.Request.Model, fmt.Sprintf("%d bytes", len(x.Request.Body))))(x)
 }
 
-// SlowTokens is a handler that streams a token every d until the client leaves
-// or release is closed; then it ends the answer as a model does that is done.
+// SlowTokens is a handler that streams a token every d until the client leaves, or until release is closed and
+// it ends the answer.
 func SlowTokens(d time.Duration, release <-chan struct{}) Handler {
 	return func(x *Exchange) {
 		x.Stream()

@@ -47,7 +47,7 @@ func Start(t testing.TB) *Server {
 	return start(t, l, err)
 }
 
-// StartAt starts a server on a given address: one that was down may come back.
+// StartAt starts a server on a given address, as for a server that comes back.
 func StartAt(t testing.TB, addr string) *Server {
 	t.Helper()
 	l, err := net.Listen("tcp", addr)
@@ -130,7 +130,7 @@ func (s *Server) answer(x *Exchange) {
 	if at := bytes.LastIndex(object, []byte(`"model":`)); at > 1<<20 {
 		object = append([]byte("{"), object[at:]...)
 	}
-	_ = json.Unmarshal(object, &named) // what is no JSON names no model
+	_ = json.Unmarshal(object, &named) // without valid JSON there is no model
 	x.Request.Model = named.Model
 	own := x.Request.Method+" "+x.Request.Target == modelList // no request of a client
 	s.mu.Lock()

@@ -12,7 +12,7 @@ import (
 	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
-// Secret is what tests panic with. No log may have it.
+// Secret is the value that tests panic with. No log may have it.
 const Secret = "a prompt of a client"
 
 // Log is a log with the panics that a program has recovered from.
@@ -54,8 +54,8 @@ func (l *Log) String() string {
 	return l.text.String()
 }
 
-// Expect waits for at least so many panics that have interrupted what the program was doing. Each must be
-// logged with the type and the stack, and without its text.
+// Expect waits for at least this number of panics that have interrupted the given work. Each must be logged
+// with its type and stack, and without its text.
 func (l *Log) Expect(t testing.TB, doing string, times int) {
 	t.Helper()
 	line := fmt.Sprintf("doing=%q type=string", doing)

@@ -31,8 +31,8 @@ type Lab struct {
 	device string // of the WAN in the gateway's namespace
 }
 
-// Missing returns what a lab needs and this machine has not. Packets of TCP can
-// only be lost below the sockets.
+// Missing returns an error with the requirements of a lab that this machine lacks. Packets of TCP can only be
+// lost below the sockets.
 func Missing() error {
 	if os.Getuid() != 0 {
 		return errors.New("root, for network namespaces")
@@ -89,11 +89,11 @@ func New() (l *Lab, err error) {
 	)
 }
 
-// up is the command of ip(8) that switches a device on. Its queue is short by default: a
-// storm of handshakes would be lost before it reaches the line.
+// up returns the command of ip(8) that switches a device on. Its default queue is short: a storm of handshakes
+// would be lost before it reaches the line.
 func up(device string) string { return "link set " + device + " txqueuelen 20000 up" }
 
-// Close ends the lines. What still runs in the namespaces goes on.
+// Close ends the lines. Processes in the namespaces keep running.
 func (l *Lab) Close() {
 	for _, w := range []*Wire{l.LAN, l.WAN} {
 		if w != nil {
@@ -107,8 +107,7 @@ func (l *Lab) Close() {
 	}
 }
 
-// route makes the router one, with a NAT that gives each flow a random port
-// and lets nothing in that was not asked for.
+// route configures the router, with a NAT that gives each flow a random port and admits only answers.
 func (l *Lab) route() (err error) {
 	l.Router.Do(func() { err = os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0) })
 	if err != nil {
@@ -132,17 +131,16 @@ table ip box {
 `)
 }
 
-// Rebind makes the NAT forget its mappings, as a box does that was switched off
-// and on: what is on its way in is lost, and the next packet out gets another
-// port.
+// Rebind makes the NAT forget its mappings, like a router that was restarted: inbound packets are lost, and
+// the next outbound packet gets another port.
 func (l *Lab) Rebind() (err error) {
 	l.Router.Do(func() { err = flushConntrack() })
 	return err
 }
 
-// Move takes home to its n-th other network, with an address of its own and
-// another one for the router on the WAN, as a laptop goes from the cable to a
-// telephone's hot spot: it has the new network before it leaves the old one.
+// Move moves home to its n-th other network, with another address of its own and of the router on the WAN,
+// like a laptop that changes from the cable to a hot spot: it has the new network before it leaves the old
+// one.
 func (l *Lab) Move(n int) error {
 	router, home := fmt.Sprintf("192.168.%d.1", 7+n), fmt.Sprintf("192.168.%d.2", 7+n)
 	return errors.Join(
@@ -154,8 +152,7 @@ func (l *Lab) Move(n int) error {
 	)
 }
 
-// Spread makes the NAT use many addresses, so that the gateway sees flows from
-// many places.
+// Spread makes the NAT use many addresses, so that flows come from many addresses for the gateway.
 func (l *Lab) Spread() error {
 	return l.Router.Run("nft", "-f", "-", fmt.Sprintf(`
 flush chain ip box nat

@@ -31,7 +31,7 @@ func newNamespace() (n *Namespace, err error) {
 		return nil, err
 	}
 	defer home.close()
-	home.Do(func() { // which comes back to where it was
+	home.Do(func() { // which returns to its namespace
 		if err = unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			err = fmt.Errorf("making a network namespace: %w", err)
 			return
@@ -43,9 +43,8 @@ func newNamespace() (n *Namespace, err error) {
 
 func (n *Namespace) close() { _ = unix.Close(n.fd) }
 
-// Do calls f with the calling goroutine in the namespace: sockets that f opens
-// and processes that it starts belong there for good. Goroutines that f starts
-// do not.
+// Do calls f with the calling goroutine in the namespace. Sockets that f opens and processes that it starts
+// stay there; goroutines that f starts do not.
 func (n *Namespace) Do(f func()) {
 	runtime.LockOSThread()
 	before, err := own()

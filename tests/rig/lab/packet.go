@@ -8,10 +8,10 @@ import (
 // A Packet is an IPv4 packet.
 type Packet []byte
 
-// UDP tells whether the packet carries UDP.
+// UDP reports whether the packet carries UDP.
 func (p Packet) UDP() bool { return p.carries(17) }
 
-// TCP tells whether the packet carries TCP.
+// TCP reports whether the packet carries TCP.
 func (p Packet) TCP() bool { return p.carries(6) }
 
 // carries looks at the version and the protocol, RFC 791 §3.1.

@@ -21,12 +21,11 @@ const (
 	queue = 8192
 )
 
-// Conditions are what a line does to packets. The zero value is a perfect one.
+// Conditions describe a line. The zero value is a perfect line.
 type Conditions struct {
 	Delay time.Duration // of each packet, in each direction
 	Loss  float64       // share of the packets that are lost, 0 to 1
-	// Drop, if not nil, tells which packets are lost. Out: from the first end to
-	// the second.
+	// Drop, if not nil, reports whether a packet is lost. out is true from the first end to the second.
 	Drop func(p Packet, out bool) bool
 }
 
@@ -73,16 +72,16 @@ func newWire(first, second end) (*Wire, error) {
 // Set changes the line.
 func (w *Wire) Set(c Conditions) { w.conditions.Store(&c) }
 
-// Cut makes the line lose everything.
+// Cut makes the line lose all packets.
 func (w *Wire) Cut() { w.Set(Conditions{Loss: 1}) }
 
-// Heal makes the line a perfect one.
+// Heal makes the line perfect again.
 func (w *Wire) Heal() { w.Set(Conditions{}) }
 
-// Lost returns how many packets the conditions have cost so far.
+// Lost returns the number of packets that were lost so far.
 func (w *Wire) Lost() int64 { return w.lost.Load() }
 
-// Tap shows f each packet that comes through.
+// Tap calls f for each packet that passes.
 func (w *Wire) Tap(f func(p Packet, out bool)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -128,14 +127,13 @@ func (w *Wire) pump(from, to *os.File, out bool) {
 	}
 }
 
-// hurry puts the calling goroutine before all else that runs here: a real line is
-// no slower because a machine at its end is busy. The goroutine ends that itself: a
-// thread that ended with it would take along, as its parent, all processes that
-// other tests have started from it before (see package rig).
+// hurry raises the priority of the calling goroutine's thread: a real line is no slower because a machine at
+// its end is busy. The goroutine must call end before it exits. Otherwise its thread would exit, and the
+// kernel would kill all processes that other tests have started from it (see package rig).
 func hurry() (end func()) {
 	runtime.LockOSThread()
 	thread := unix.Gettid()
-	// Where it may not be changed, the line is as slow as everything.
+	// Without the right to change it, the line is as slow as everything.
 	_ = unix.Setpriority(unix.PRIO_PROCESS, thread, -20)
 	return func() {
 		_ = unix.Setpriority(unix.PRIO_PROCESS, thread, 0)

@@ -28,8 +28,7 @@ type Exchange struct {
 	broken  bool                      // a write has failed
 }
 
-// Watch makes the server notice when the client leaves. Where that is not of
-// interest, it would only cost time.
+// Watch makes the server notice when the client leaves. Tests that do not need it save the time.
 func (x *Exchange) Watch() {
 	x.watched = make(chan struct{})
 	go func() {
@@ -51,7 +50,7 @@ func (x *Exchange) Left() bool { return x.left.Load() != nil }
 // LeftAt returns when the client was noticed to have left; nil before that.
 func (x *Exchange) LeftAt() *time.Time { return x.left.Load() }
 
-// Write sends bytes as they are, in one write.
+// Write sends bytes unchanged, in one write.
 func (x *Exchange) Write(s string) {
 	if !x.dead && !x.Left() {
 		_, err := io.WriteString(x.conn, s)
@@ -103,7 +102,7 @@ func (x *Exchange) Chunk(s string) {
 // End sends the final chunk.
 func (x *Exchange) End() { x.Write("0\r\n\r\n") }
 
-// Die closes the connection as a process does that ends: no final chunk.
+// Die closes the connection without a final chunk, like a process that exits.
 func (x *Exchange) Die() {
 	x.dead = true
 	x.conn.Close()

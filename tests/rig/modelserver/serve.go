@@ -1,9 +1,6 @@
-// Package modelserver is a model server whose handler chooses each byte of an answer, and
-// its time.
-//
-// It speaks HTTP/1.1 on the bare connection, because net/http would not let a
-// test die before the headers, split a rune over two writes, or leave out the
-// final chunk, and costs more than it does where something is measured.
+// Package modelserver is a model server whose handler chooses each byte of an answer and its time. It speaks
+// HTTP/1.1 on the bare connection. With net/http, a test could not die before the headers, split a rune over
+// two writes, or omit the final chunk, and measurements would include its cost.
 package modelserver
 
 import (
@@ -109,8 +106,8 @@ func readRequest(c net.Conn, r *bufio.Reader) (Request, error) {
 	return Request{Method: in.Method, Target: in.RequestURI, Host: in.Host, Header: in.Header, Body: body.Bytes()}, err
 }
 
-// left waits until the client has closed its side (true) or the wait is ended
-// by the deadline or by bytes of a next request (false).
+// left waits until the client has closed its side (true), or the deadline or bytes of a next request have
+// ended the wait (false).
 func left(r *bufio.Reader) bool {
 	_, err := r.Peek(1)
 	var timeout net.Error

@@ -1,5 +1,4 @@
-// Package odd makes the JSON that no sane program sends, for tests of the code that reads
-// it.
+// Package odd generates JSON that no sane program sends, for tests of the code that reads it.
 package odd
 
 import (
@@ -8,7 +7,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
-// Text is a text in odd values that no log may have.
+// Text is a text in odd values that no log may contain.
 const Text = "quartz-sphinx"
 
 // Values stand in the place of other values.
@@ -18,7 +17,7 @@ var Values = [...]string{
 	`[]`, `[0]`, `[[0]]`, `{}`, `{"type":0,"type":[]}`, strings.Repeat(`[`, 50) + `0` + strings.Repeat(`]`, 50),
 }
 
-// Shapes are bodies that a reader once mistook. They are seeds of fuzz targets, too.
+// Shapes are bodies that a reader once misread. They are also seeds of fuzz targets.
 var Shapes = [...]string{
 	`{"model":"m","messages":[[0]]}`,
 	`{"model":"m","messages":[{"role":"user","content":[[0]]}]}`,
@@ -30,8 +29,8 @@ var Shapes = [...]string{
 	`{"choices":[{"index":0,"delta":{"tool_calls":[[0]]},"message":{"tool_calls":[[0]]},"finish_reason":"stop"}]}`,
 }
 
-// Each calls f with a JSON text again and again: with each value in it replaced by each of
-// Values, and with each member of an object left out and given twice. n counts the calls.
+// Each calls f with many variants of a JSON text: each value replaced by each of Values, and each member of an
+// object removed and repeated. n counts the calls.
 func Each(text string, f func(n int, mutant string)) {
 	n := 0
 	put := func(at jsonscan.Span, values ...string) {

@@ -1,7 +1,6 @@
 //go:build !race
 
-// Package race tells tests whether the race detector is on: it takes several times the time
-// and memory.
+// Package race reports whether the race detector is on: it takes several times the time and memory.
 package race
 
 // Enabled reports whether the tests run with the race detector.

@@ -1,5 +1,5 @@
-// Package wait lets tests wait for what happens soon, or later on a busy machine. After two
-// minutes it fails them. Only a test's own goroutine may call it.
+// Package wait waits in tests for events that happen soon, or later on a busy machine. After two minutes it
+// fails the test. Only the test's own goroutine may call it.
 package wait
 
 import (
