@@ -15,17 +15,17 @@ type accountRecord struct {
 	Account
 }
 
-func (r *accountRecord) place() key { return key{id: r.ID} }
+func (r *accountRecord) key() recordKey { return recordKey{id: r.ID} }
 
 var accountKind = &kind[accountRecord, *accountRecord]{
 	dir: "accounts/", what: KindAccount,
-	in:    func(r *records) *collection[*accountRecord] { return &r.accounts },
-	amend: func(_ *records, r *accountRecord, c *Change) { c.Account = r.ID },
+	collection: func(r *records) *collection[*accountRecord] { return &r.accounts },
+	amend:      func(_ *records, r *accountRecord, c *Change) { c.Account = r.ID },
 }
 
 // Account returns the account with this id.
 func (s *Store) Account(id string) (Account, bool) {
-	r, ok := accountKind.named(s.view.Load(), id)
+	r, ok := accountKind.byID(s.view.Load(), id)
 	return r.Account, ok
 }
 
@@ -33,7 +33,7 @@ func errNoAccount(id string) error { return Errorf(ErrNotFound, "unknown account
 
 // Accounts returns all accounts by id.
 func (s *Store) Accounts() []Account {
-	return list(accountKind.of(s.view.Load(), ""), func(r *accountRecord) (Account, bool) { return r.Account, true })
+	return list(accountKind.owned(s.view.Load(), ""), func(r *accountRecord) (Account, bool) { return r.Account, true })
 }
 
 // maxAccountID is the length of a DNS label.
@@ -88,7 +88,7 @@ func (s *Store) RemoveAccount(ctx context.Context, id string) error {
 	if !Made(err) {
 		return err
 	}
-	// The rest is invalid without the account. If this fails, the sweeper tries again.
+	// The remaining records are invalid without the account. If this fails, the sweeper tries again.
 	if err := s.clearAccount(ctx, id); err != nil {
 		s.log.Warn("failed to remove the remaining records of a removed account", "account_id", id, "error", err)
 	}
@@ -96,7 +96,7 @@ func (s *Store) RemoveAccount(ctx context.Context, id string) error {
 }
 
 func checkEmpty(t *tx, id string) error {
-	var has []string
+	var remaining []string
 	for _, kind := range []struct{ what, dir string }{
 		{"users", userKind.dir}, {"connectors", connectorKind.dir}, {"deployments", deploymentKind.dir},
 		{"keys", keyKind.dir},
@@ -111,17 +111,18 @@ func checkEmpty(t *tx, id string) error {
 			n++
 		}
 		if n > 0 {
-			has = append(has, fmt.Sprintf("%s (%d)", kind.what, n))
+			remaining = append(remaining, fmt.Sprintf("%s (%d)", kind.what, n))
 		}
 	}
-	if len(has) > 0 {
-		return Errorf(ErrInUse, "the account %q still has %s: remove or revoke them first", id, strings.Join(has, ", "))
+	if len(remaining) > 0 {
+		return Errorf(ErrInUse, "the account %q still has %s: remove or revoke them first", id,
+			strings.Join(remaining, ", "))
 	}
 	return nil
 }
 
-// Limits limit what an account has and uses. The first bound its records, so that no account
-// uses up the memory and time of others: 0 means their default.
+// Limits are the limits of an account. The limits of records keep one account from using up the
+// memory and time of others; 0 selects their default.
 type Limits struct {
 	MaxKeys        int `json:"max_keys,omitempty"` // including revoked ones until they are removed
 	MaxConnectors  int `json:"max_connectors,omitempty"`
@@ -139,10 +140,10 @@ const (
 	maxInvitations = 100
 )
 
-// Effective returns the limits with defaults instead of 0, for those that have one.
+// Effective returns the limits with each 0 replaced by the default, if the limit has one.
 func (l Limits) Effective() Limits {
 	for _, f := range limitFields {
-		if n := f.of(&l); *n == 0 {
+		if n := f.field(&l); *n == 0 {
 			*n = f.normal
 		}
 	}
@@ -152,7 +153,7 @@ func (l Limits) Effective() Limits {
 // limitField describes a limit: which records it counts, and its texts for users.
 type limitField struct {
 	kind   anyKind
-	of     func(*Limits) *int
+	field  func(*Limits) *int
 	normal int
 	name   string // as in JSON
 	what   string
@@ -184,7 +185,7 @@ func RecordLimitNames() []string {
 func (l *Limits) Field(name string) *int {
 	for _, f := range limitFields {
 		if f.name == name {
-			return f.of(l)
+			return f.field(l)
 		}
 	}
 	return l.UsageLimits.Field(name)
@@ -193,7 +194,7 @@ func (l *Limits) Field(name string) *int {
 // Check fails with ErrInvalid if a limit or a default is out of range.
 func (a Account) Check() error {
 	for _, f := range limitFields {
-		if n := *f.of(&a.Limits); n < 0 || n > maxLimit {
+		if n := *f.field(&a.Limits); n < 0 || n > maxLimit {
 			return Errorf(ErrInvalid, "the limit %s is %d, but must be 1 to %d, or 0 for the default of %d", f.name, n,
 				maxLimit, f.normal)
 		}
@@ -208,14 +209,14 @@ func (a Account) Check() error {
 // Concurrent writes may exceed a limit slightly: limits bound cost and need not be exact.
 func (s *Store) checkLimit(account string, kind anyKind) error {
 	v := s.view.Load()
-	r, _ := accountKind.named(v, account)
+	r, _ := accountKind.byID(v, account)
 	limits := r.Limits.Effective()
 	for _, f := range limitFields {
-		most := *f.of(&limits)
-		if has := kind.owned(v, account); f.kind == kind && has >= most {
+		limit := *f.field(&limits)
+		if n := kind.count(v, account); f.kind == kind && n >= limit {
 			return Errorf(ErrLimit, "the account %q has %d %s, and may have %d: %s, or ask the operator to raise the limit "+
 				"with `caddy gateway account set %s --%s N`",
-				account, has, f.what, most, f.fix, account, strings.ReplaceAll(f.name, "_", "-"))
+				account, n, f.what, limit, f.fix, account, strings.ReplaceAll(f.name, "_", "-"))
 		}
 	}
 	return nil

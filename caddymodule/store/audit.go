@@ -16,7 +16,7 @@ const dirAudit = dirUnwatched + "audit/"
 
 const (
 	// keepOperations is how many entries an audit list keeps. If there are more, the users with
-	// the most lose their oldest ones: nobody can remove the entries of others.
+	// the most entries lose their oldest ones, so that no user can displace the entries of others.
 	keepOperations = 1000
 	// keepOperationsFor is how long it keeps them.
 	keepOperationsFor = 90 * 24 * time.Hour
@@ -34,13 +34,13 @@ type Operation struct {
 	// Record is the id of the record that was changed, and Name its name, if it has one.
 	Record string `json:"record,omitempty"`
 	Name   string `json:"name,omitempty"`
-	// By is the name of who performed it, and User the id, if it was a user. A program of the
-	// user has the id and the name of its management token.
+	// By is the name of the author, and User its id if it is a user. Token and TokenName are the
+	// id and the name of the management token, if a program of the user performed the operation.
 	By        string `json:"by"`
 	User      string `json:"user,omitempty"`
 	Token     string `json:"token,omitempty"`
 	TokenName string `json:"token_name,omitempty"`
-	// From is the address that it was requested from; absent if the gateway did it by itself.
+	// From is the address of the client; absent for operations of the gateway itself.
 	From string `json:"from,omitempty"`
 	// Details are values of the operation, without secrets.
 	Details map[string]string `json:"details,omitempty"`
@@ -63,7 +63,7 @@ func (s *Store) AddOperation(ctx context.Context, account string, o Operation) e
 		o.Details[name] = text.Printable(value, maxDetail)
 	}
 	o.ID, o.Time = newID(prefixOperation, s.now()), s.time()
-	ctx, cancel := s.limited(ctx)
+	ctx, cancel := s.withSharedTimeout(ctx)
 	defer cancel()
 	t := new(tx)
 	t.put(auditPath(account)+o.ID, &operationRecord{Operation: o})
@@ -80,8 +80,8 @@ func (s *Store) AddOperation(ctx context.Context, account string, o Operation) e
 	return nil
 }
 
-// addedMany reports whether this gateway has added enough entries to a list to look for those
-// to remove.
+// addedMany counts an entry that this gateway has added to a list, and reports whether the list
+// is due to be trimmed.
 func (s *Store) addedMany(account string) bool {
 	s.auditing.Lock()
 	defer s.auditing.Unlock()
@@ -96,7 +96,7 @@ func (s *Store) addedMany(account string) bool {
 	return true
 }
 
-// trimAudit removes the entries of a list that are too many.
+// trimAudit removes the surplus entries of a list.
 func (s *Store) trimAudit(ctx context.Context, account string) error {
 	list, err := s.operations(ctx, Prefix(auditPath(account)))
 	if err != nil {
@@ -107,25 +107,25 @@ func (s *Store) trimAudit(ctx context.Context, account string) error {
 	for _, o := range surplus {
 		paths = append(paths, auditPath(account)+o.ID)
 	}
-	return s.drop(ctx, paths, nil)
+	return s.deleteAll(ctx, paths, nil)
 }
 
-// trimmed returns which entries of a list are kept, and which are too many.
+// trimmed divides a list into the entries to keep and the surplus.
 func trimmed(list []Operation) (kept, surplus []Operation) {
-	of := map[string]int{} // entries by user
+	entries := map[string]int{} // by user
 	for _, o := range list {
-		of[o.User]++
+		entries[o.User]++
 	}
-	each := max(1, sort.Search(keepOperations, func(n int) bool { // the most that a user may keep
+	maxEntries := max(1, sort.Search(keepOperations, func(n int) bool { // of a user
 		sum := 0
-		for _, entries := range of {
-			sum += min(entries, n+1)
+		for _, count := range entries {
+			sum += min(count, n+1)
 		}
 		return sum > keepOperations
 	}))
 	for _, o := range list {
-		if of[o.User] > each {
-			of[o.User]--
+		if entries[o.User] > maxEntries {
+			entries[o.User]--
 			surplus = append(surplus, o)
 		} else {
 			kept = append(kept, o)
@@ -137,7 +137,7 @@ func trimmed(list []Operation) (kept, surplus []Operation) {
 // Operations returns the audit list of an account, or of the gateway, whose account is "", newest
 // first.
 func (s *Store) Operations(ctx context.Context, account string) ([]Operation, error) {
-	ctx, cancel := s.limited(ctx)
+	ctx, cancel := s.withSharedTimeout(ctx)
 	defer cancel()
 	list, err := s.operations(ctx, s.auditSpan(account, s.now().Add(-keepOperationsFor)))
 	if err != nil {
@@ -168,7 +168,7 @@ func (s *Store) auditSpan(account string, since time.Time) Span {
 	return span
 }
 
-// sweepAudit removes what the audit lists no longer keep, once a day.
+// sweepAudit removes the entries of the audit lists that are too old, once a day.
 func (s *Store) sweepAudit(ctx context.Context) error {
 	today := s.now().UTC().Format(time.DateOnly)
 	if !s.Leads() || s.auditSwept == today {
@@ -183,7 +183,7 @@ func (s *Store) sweepAudit(ctx context.Context) error {
 			return nil
 		})
 		if err == nil {
-			err = s.drop(ctx, paths, nil)
+			err = s.deleteAll(ctx, paths, nil)
 		}
 		failed = errors.Join(failed, err)
 	}

@@ -49,7 +49,7 @@ func CheckBackup(ctx context.Context, path string) (BackupInfo, error) {
 	return checkBackup(ctx, path, path)
 }
 
-// checkBackup is CheckBackup for a file that errors call shown.
+// checkBackup is CheckBackup with another name for the file in errors.
 func checkBackup(ctx context.Context, path, shown string) (info BackupInfo, err error) {
 	if stat, err := os.Stat(path); err != nil {
 		return BackupInfo{}, fmt.Errorf("checking the backup: %w", err)
@@ -77,7 +77,7 @@ func checkBackup(ctx context.Context, path, shown string) (info BackupInfo, err 
 	if err != nil {
 		return BackupInfo{}, err
 	}
-	// As the gateway loads it.
+	// Load it as a gateway does.
 	loaded := newStore(&boltKV{db: db, path: path, history: newHistory(info.Revision, 0)}, Options{})
 	watcher, err := loaded.load(ctx, true)
 	if err != nil {
@@ -150,7 +150,7 @@ func RestoreBolt(ctx context.Context, backup, path string, now time.Time) (kept 
 	return kept, info, SyncFolder(path)
 }
 
-// lockBolt locks the store at path, if it exists, as a process that has it open would.
+// lockBolt locks the store at path, if it exists, as a gateway does.
 // A damaged file cannot be locked, nor opened by anyone.
 func lockBolt(path string) (unlock func() error, err error) {
 	db, err := bolt.Open(path, 0, &bolt.Options{ReadOnly: true, Timeout: time.Second})

@@ -22,11 +22,10 @@ type BoltOptions struct {
 	// LockTimeout is how long to wait for a file that another process has open,
 	// such as one that is exiting; 0 means 2 s.
 	LockTimeout time.Duration
-	// History is how many bytes of past transactions Watch can return; 0 means 2 MiB. It is
-	// not their number, which says nothing about memory: usage is written often, in large
-	// transactions.
+	// History is how many bytes of past transactions Watch can return; 0 means 2 MiB. A number
+	// of transactions would not bound the memory, since those with usage are large.
 	History int
-	// Logger is for what does not prevent the store from opening; nil: none.
+	// Logger gets problems that do not prevent the store from opening; nil: none.
 	Logger *slog.Logger
 }
 
@@ -59,8 +58,8 @@ const schemaVersion = 1
 
 // OpenBolt opens the store in the file at path, or creates it with mode 0600. It fails
 // with ErrLocked if another process, named in path+".owner", has the file open. It
-// fails with ErrSchema, without changing the file, if that is of another program or of
-// a newer version, or if it is damaged, as far as checkBolt finds out.
+// fails with ErrSchema, without changing the file, if another program or a newer version
+// has written the file, or if checkBolt finds damage.
 func OpenBolt(path string, o BoltOptions) (KV, error) {
 	if o.LockTimeout <= 0 {
 		o.LockTimeout = 2 * time.Second
@@ -135,7 +134,8 @@ func explainOpen(path string, err error) error {
 		return lockedError(path)
 	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrVersionMismatch),
 		errors.Is(err, bolterrors.ErrChecksum), errors.Is(err, bolterrors.ErrInvalidMapping):
-		return Errorf(ErrSchema, "%s is not a Postern store, or it is damaged (%v): restore a backup, or choose another file", path, err)
+		return Errorf(ErrSchema, "%s is not a Postern store, or it is damaged (%v): restore a backup, or choose another file",
+			path, err)
 	}
 	// Errors of the operating system include the path, others do not.
 	if pathErr := (*fs.PathError)(nil); errors.As(err, &pathErr) {
@@ -164,8 +164,8 @@ func (b *boltKV) prepare(history int) error {
 	return nil
 }
 
-// ensureSchema writes the schema to a new file without buckets. It fails if the file
-// is of another program or version.
+// ensureSchema writes the schema to a new file without buckets. It fails if another program
+// or version has written the file.
 func ensureSchema(tx *bolt.Tx, path string) error {
 	if first, _ := tx.Cursor().First(); first == nil {
 		return writeSchema(tx)
@@ -265,7 +265,7 @@ func (b *boltKV) Close() error {
 	b.closed = true
 	b.mu.Unlock()
 	b.history.close()
-	// Remove it while the store is still locked: later it could be the next owner's.
+	// Remove the owner file while the store is locked: later it may be that of the next owner.
 	err := removeOwner(b.path)
 	if dbErr := b.db.Close(); dbErr != nil {
 		err = errors.Join(err, fmt.Errorf("closing the store: %w", dbErr))
@@ -279,8 +279,8 @@ func readRevision(tx *bolt.Tx) int64 {
 
 func number(n int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(n)) }
 
-// itemHeader is what precedes the value: revision of creation, revision of
-// the last change, and 8 bytes that nothing uses.
+// itemHeader is the size of the header before the value: the revisions of the creation and
+// of the last change, and 8 unused bytes.
 const itemHeader = 24
 
 func encodeItem(i Item) []byte {
@@ -350,10 +350,9 @@ func removeOwner(path string) error {
 // lockedError is called after a timeout waiting for the lock. By then the owner has
 // had time to replace the file of a killed process.
 func lockedError(path string) error {
-	return Errorf(ErrLocked, "the store %s is already open in %s: manage that running gateway instead of starting a "+
-		"second one "+
-		"(with Caddy: caddy reload, caddy gateway …), stop it first, or choose another file for this one", path,
-		describeOwner(path))
+	return Errorf(ErrLocked, "the store %s is already open in %s: manage that running gateway "+
+		"instead of starting a second one (with Caddy: caddy reload, caddy gateway …), stop it first, "+
+		"or choose another file for this one", path, describeOwner(path))
 }
 
 func describeOwner(path string) string {

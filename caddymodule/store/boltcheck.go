@@ -33,7 +33,8 @@ func checkBolt(path string, timeout time.Duration, logger *slog.Logger) error {
 		return explainOpen(path, err)
 	}
 	defer db.Close()
-	// Not before: the process that had it open may have closed it meanwhile.
+	// Look for the owner file only now: the process that had the store open may have closed it
+	// meanwhile.
 	unclosed, began := exists(ownerPath(path)), time.Now()
 	err = db.View(func(tx *bolt.Tx) error {
 		if unclosed {
@@ -50,10 +51,10 @@ func checkBolt(path string, timeout time.Duration, logger *slog.Logger) error {
 	return nil
 }
 
-// checkBlank fails if a file without a byte is what is left of a store.
+// checkBlank fails if an empty file was a store.
 func checkBlank(path string) error {
 	kept, err := filepath.Glob(path + keptSuffix + "*")
-	if err != nil { // the path is no pattern
+	if err != nil { // the path is not a valid pattern
 		kept = nil
 	}
 	if !exists(ownerPath(path)) && len(kept) == 0 {

@@ -11,11 +11,12 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// copyBytes is how much of the items CopyToBolt writes at a time.
+// copyBytes is the size of the transactions that copyItems writes.
 const copyBytes = 8 << 20
 
-// WriteBolt writes the items of another KV, as of one revision, to w as CopyToBolt does.
-// Until it returns, the file is in the folder for temporary files, too.
+// WriteBolt writes the items of another KV, as of one revision, to w, as a file that OpenBolt
+// opens. The file has that revision. It lacks the items about a cluster, and no item has a
+// lease.
 func WriteBolt(ctx context.Context, kv KV, w io.Writer) (err error) {
 	folder, err := os.MkdirTemp("", "postern-backup-*") // mode 0700
 	if err != nil {
@@ -23,7 +24,7 @@ func WriteBolt(ctx context.Context, kv KV, w io.Writer) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
 	path := filepath.Join(folder, "gateway.db")
-	if err := CopyToBolt(ctx, kv, path); err != nil {
+	if err := copyToBolt(ctx, kv, path); err != nil {
 		return err
 	}
 	file, err := os.Open(path)
@@ -35,25 +36,18 @@ func WriteBolt(ctx context.Context, kv KV, w io.Writer) (err error) {
 	return err
 }
 
-// CopyToBolt creates the file at path with the items of another KV, as of one revision,
-// and with that revision. OpenBolt opens it. Items with a lease remain, except those about a
-// cluster.
-func CopyToBolt(ctx context.Context, kv KV, path string) (err error) {
-	if file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL, 0o600); err != nil {
-		return fmt.Errorf("creating the store: %w", err)
-	} else if err := file.Close(); err != nil {
-		return fmt.Errorf("creating the store: %w", err)
-	}
+// copyToBolt creates the file at path for WriteBolt.
+func copyToBolt(ctx context.Context, kv KV, path string) error {
 	db, err := bolt.Open(path, 0o600, &bolt.Options{NoSync: true, FreelistType: bolt.FreelistMapType})
 	if err != nil {
-		return errors.Join(explainOpen(path, err), os.Remove(path))
+		return explainOpen(path, err)
 	}
 	err = copyItems(ctx, kv, db)
 	if err == nil {
 		err = db.Sync()
 	}
 	if err = errors.Join(err, db.Close()); err != nil {
-		return errors.Join(fmt.Errorf("copying the store: %w", err), os.Remove(path))
+		return fmt.Errorf("copying the store: %w", err)
 	}
 	return nil
 }
@@ -79,7 +73,7 @@ func copyItems(ctx context.Context, kv KV, db *bolt.DB) error {
 		return err
 	}
 	revision, err := kv.Each(ctx, Span{}, func(item Item) error {
-		if isOfCluster(item.Key) {
+		if isClusterItem(item.Key) {
 			return nil
 		}
 		items = append(items, item)

@@ -33,7 +33,7 @@ func (b Batch) size() int {
 	return size
 }
 
-// add appends the next transaction, and drops the oldest ones that are too much.
+// add appends the next transaction, and drops the oldest ones above the limit.
 func (h *history) add(b Batch) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -77,7 +77,7 @@ func (h *history) watch(span Span, from int64) (*boltWatcher, error) {
 		}
 		from = revision + 1
 	}
-	if _, _, err := h.from(from); err != nil {
+	if _, _, err := h.batch(from); err != nil {
 		return nil, err
 	}
 	w := &boltWatcher{h: h, span: span, next: from}
@@ -95,9 +95,9 @@ func (h *history) revision() (int64, error) {
 	return h.compacted + int64(len(h.batches)), nil
 }
 
-// from returns the batch of the given revision, or a channel that is closed when it may
+// batch returns the batch of the given revision, or a channel that is closed when it may
 // be available.
-func (h *history) from(revision int64) (Batch, <-chan struct{}, error) {
+func (h *history) batch(revision int64) (Batch, <-chan struct{}, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
@@ -123,7 +123,7 @@ type boltWatcher struct {
 func (w *boltWatcher) Next(ctx context.Context) (Batch, error) {
 	outside := func(e Event) bool { return !w.span.Contains(e.Item.Key) }
 	for {
-		batch, wait, err := w.h.from(w.next)
+		batch, wait, err := w.h.batch(w.next)
 		switch {
 		case w.ctx.Err() != nil:
 			return Batch{}, ErrClosed
@@ -146,7 +146,7 @@ func (w *boltWatcher) Next(ctx context.Context) (Batch, error) {
 	}
 }
 
-// Progress only looks: Next returns a batch for every revision.
+// Progress need not request a batch: Next returns one for every revision.
 func (w *boltWatcher) Progress(context.Context) (int64, error) {
 	if w.ctx.Err() != nil {
 		return 0, ErrClosed

@@ -97,21 +97,21 @@ func (s *Store) Serving() error {
 	return s.cluster.Serving()
 }
 
-// sharedTime is how long a caller waits for the shared KV, which waits for its servers without
+// sharedTimeout is how long a caller waits for the shared KV, which waits for its servers without
 // an end. They elect a leader within a few seconds.
-const sharedTime = 10 * time.Second
+const sharedTimeout = 10 * time.Second
 
 // limited returns a context for a call of the shared KV.
-func (s *Store) limited(ctx context.Context) (context.Context, context.CancelFunc) {
+func (s *Store) withSharedTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	if !s.Shared() {
 		return ctx, func() {}
 	}
-	return context.WithTimeout(ctx, sharedTime)
+	return context.WithTimeout(ctx, sharedTimeout)
 }
 
 const (
-	lookTime = 250 * time.Millisecond // for LookAgain
-	lookRest = 50 * time.Millisecond  // between two calls of the KV by LookAgain
+	refreshTimeout = 250 * time.Millisecond // for LookAgain
+	refreshPause   = 50 * time.Millisecond  // between two calls of the KV by LookAgain
 )
 
 // LookAgain makes the view show what other gateways have written, for a caller that has not
@@ -125,32 +125,32 @@ func (s *Store) LookAgain(ctx context.Context) error {
 	if !s.Shared() {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, lookTime)
+	ctx, cancel := context.WithTimeout(ctx, refreshTimeout)
 	defer cancel()
 	select {
-	case result := <-s.looks.DoChan("", s.look):
+	case result := <-s.refreshes.DoChan("", s.refresh):
 		return result.Err
 	case <-ctx.Done():
-		return errLookAgain
+		return errUnreachable
 	}
 }
 
-var errLookAgain = Errorf(ErrUnavailable, "this gateway cannot reach its store now: try again, or use another gateway")
+var errUnreachable = Errorf(ErrUnavailable, "this gateway cannot reach its store now: try again, or use another gateway")
 
 // look catches up for all who have called LookAgain before it begins. Later callers need a
 // look of their own.
-func (s *Store) look() (_ any, err error) {
+func (s *Store) refresh() (_ any, err error) {
 	defer panics.Recover(s.log, "looking for the changes of other gateways")
-	err = errLookAgain // also after a panic
-	if s.lookPace.Wait(s.ctx) != nil {
+	err = errUnreachable // also after a panic
+	if s.refreshPace.Wait(s.ctx) != nil {
 		return nil, err
 	}
-	s.looks.Forget("")
-	ctx, cancel := context.WithTimeout(s.ctx, lookTime)
+	s.refreshes.Forget("")
+	ctx, cancel := context.WithTimeout(s.ctx, refreshTimeout)
 	defer cancel()
 	if err := s.CatchUp(ctx); err != nil {
 		s.log.Debug("failed to look for the changes of other gateways", "error", err)
-		return nil, errLookAgain
+		return nil, errUnreachable
 	}
 	return nil, nil
 }

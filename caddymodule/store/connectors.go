@@ -28,8 +28,8 @@ type nextSecret struct {
 	Edge   string `json:"edge,omitempty"`  // that offered it, see Options.Edge
 }
 
-func (r *connectorRecord) place() key    { return key{r.Account, r.ID} }
-func (r *connectorRecord) label() string { return r.Name }
+func (r *connectorRecord) key() recordKey { return recordKey{r.Account, r.ID} }
+func (r *connectorRecord) label() string  { return r.Name }
 
 func (r *connectorRecord) state() string {
 	if r.RotatedAt == nil {
@@ -54,8 +54,8 @@ func (r *connectorRecord) current() Connector {
 
 var connectorKind = &kind[connectorRecord, *connectorRecord]{
 	dir: "connectors/", prefix: prefixConnector, seenAt: "connectors_seen/", what: KindConnector,
-	in:    func(r *records) *collection[*connectorRecord] { return &r.connectors },
-	index: func(r *connectorRecord) digest { return hashConnectorName(r.Account, r.Name) },
+	collection: func(r *records) *collection[*connectorRecord] { return &r.connectors },
+	index:      func(r *connectorRecord) digest { return hashConnectorName(r.Account, r.Name) },
 }
 
 // hashConnectorName returns the digest by which a connector of this name is found.
@@ -66,22 +66,22 @@ func hashConnectorName(account, name string) digest {
 // FindConnector returns the connector of an account with this id or name.
 func (s *Store) FindConnector(account, idOrName string) (Connector, bool) {
 	v := s.view.Load()
-	r, ok := connectorKind.named(v, idOrName)
+	r, ok := connectorKind.byID(v, idOrName)
 	if !ok {
-		r, ok = connectorKind.find(v, hashConnectorName(account, idOrName))
+		r, ok = connectorKind.byHash(v, hashConnectorName(account, idOrName))
 	}
 	return r.current(), ok && r.Account == account
 }
 
 // Connector returns the connector with this id, of any account.
 func (s *Store) Connector(id string) (Connector, bool) {
-	r, ok := connectorKind.named(s.view.Load(), id)
+	r, ok := connectorKind.byID(s.view.Load(), id)
 	return r.current(), ok
 }
 
 // Connectors returns the connectors of an account in order of creation.
 func (s *Store) Connectors(account string) []Connector {
-	return list(connectorKind.of(s.view.Load(), account),
+	return list(connectorKind.owned(s.view.Load(), account),
 		func(r *connectorRecord) (Connector, bool) { return r.current(), true })
 }
 
@@ -89,7 +89,7 @@ func (s *Store) Connectors(account string) []Connector {
 // secret or a new one of a rotation. Otherwise it fails with ErrUnauthenticated, in
 // constant time. It takes no lock.
 func (s *Store) AuthenticateConnector(id, secret string) (Connector, error) {
-	r, known := connectorKind.named(s.view.Load(), id) // an unknown connector has an empty hash, which no secret matches
+	r, known := connectorKind.byID(s.view.Load(), id) // an unknown connector has an empty hash, which no secret matches
 	hash, valid := hashSecret("", secret)
 	same := r.matches(func(own []byte) bool { return subtle.ConstantTimeCompare(hash[:], own) == 1 })
 	if !known || !valid || !same {
@@ -102,7 +102,7 @@ func (s *Store) AuthenticateConnector(id, secret string) (Connector, error) {
 // MatchConnector reports whether match accepts the SHA-256 of a valid secret of this
 // connector.
 func (s *Store) MatchConnector(id string, match func(secretHash []byte) bool) bool {
-	r, known := connectorKind.named(s.view.Load(), id)
+	r, known := connectorKind.byID(s.view.Load(), id)
 	return known && r.matches(match)
 }
 
@@ -187,7 +187,7 @@ func (s *Store) RemoveConnector(ctx context.Context, account, idOrName string) (
 		// connector after they were read has changed the mark.
 		t.get(dirConnectorUses + r.ID)
 		var users []string
-		for _, d := range deploymentKind.within(t, account) {
+		for _, d := range deploymentKind.loadAll(t, account) {
 			if slices.Contains(d.Connectors, r.ID) {
 				users = append(users, d.Name)
 			}
@@ -195,7 +195,7 @@ func (s *Store) RemoveConnector(ctx context.Context, account, idOrName string) (
 		if len(users) > 0 {
 			return Connector{}, Errorf(ErrInUse,
 				"the connector %q is in use by %s: change them to another connector, or remove them first",
-				r.Name, someOf(users))
+				r.Name, listSome(users))
 		}
 		connectorKind.remove(t, account, r.ID)
 		t.delete(dirConnectorUses+r.ID, connectorNamePath(account, r.Name))
@@ -208,8 +208,8 @@ func (s *Store) RemoveConnector(ctx context.Context, account, idOrName string) (
 // written in batches, and at most once a minute per connector.
 func (s *Store) TouchConnector(id string) { connectorKind.touch(s, id) }
 
-// someOf lists up to five names and the number of further ones.
-func someOf(names []string) string {
+// listSome lists up to five names and the number of further ones.
+func listSome(names []string) string {
 	const most = 5
 	if more := len(names) - most; more > 1 {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), more)

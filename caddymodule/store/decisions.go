@@ -75,12 +75,12 @@ func (s *Store) decide(
 	now := s.time()
 	unknown := Errorf(ErrNotFound,
 		"the pairing was not found in the account %.40q: check the code, or start a new pairing", account)
-	known, ok := s.pairingOf(idOrCode)
+	known, ok := s.pairingByIDOrCode(idOrCode)
 	if !ok {
 		if err := s.LookAgain(ctx); err != nil {
 			return Pairing{}, err
 		}
-		known, ok = s.pairingOf(idOrCode)
+		known, ok = s.pairingByIDOrCode(idOrCode)
 	}
 	if !ok || known.Account != account {
 		return Pairing{}, fmt.Errorf("%s: %w", doing, unknown)

@@ -15,8 +15,8 @@ type deploymentRecord struct {
 	Deployment
 }
 
-func (r *deploymentRecord) place() key    { return key{r.Account, r.Name} }
-func (r *deploymentRecord) label() string { return r.Name }
+func (r *deploymentRecord) key() recordKey { return recordKey{r.Account, r.Name} }
+func (r *deploymentRecord) label() string  { return r.Name }
 
 func (r *deploymentRecord) check() error {
 	if err := scope.CheckName(r.Name); err != nil {
@@ -31,19 +31,19 @@ func (r *deploymentRecord) check() error {
 
 var deploymentKind = &kind[deploymentRecord, *deploymentRecord]{
 	dir: "deployments/", what: KindDeployment,
-	in: func(r *records) *collection[*deploymentRecord] { return &r.deployments },
+	collection: func(r *records) *collection[*deploymentRecord] { return &r.deployments },
 }
 
 // Deployment returns the deployment with this name. It takes no lock and
 // allocates nothing.
 func (s *Store) Deployment(account, name string) (Deployment, bool) {
-	r, ok := deploymentKind.at(s.view.Load(), account, name)
+	r, ok := deploymentKind.lookup(s.view.Load(), account, name)
 	return r.Deployment, ok
 }
 
 // Deployments returns the deployments of an account by name.
 func (s *Store) Deployments(account string) []Deployment {
-	return list(deploymentKind.of(s.view.Load(), account),
+	return list(deploymentKind.owned(s.view.Load(), account),
 		func(r *deploymentRecord) (Deployment, bool) { return r.Deployment, true })
 }
 
@@ -152,7 +152,7 @@ func useConnectors(t *tx, d Deployment) ([]string, error) {
 // RemoveDeployment removes the deployment and returns it as it was.
 func (s *Store) RemoveDeployment(ctx context.Context, account, name string) (Deployment, error) {
 	unknown := Errorf(ErrNotFound, "deployment %.140q not found in the account %.40q", name, account)
-	r, err := deploymentKind.take(ctx, s, "removing the deployment", account, name, unknown,
+	r, err := deploymentKind.removeRecord(ctx, s, "removing the deployment", account, name, unknown,
 		calibrationKind.path(account, name))
 	if !Made(err) {
 		return Deployment{}, err
@@ -165,11 +165,11 @@ type calibrationRecord struct {
 	Calibration
 }
 
-func (r *calibrationRecord) place() key { return key{r.Account, r.Deployment} }
+func (r *calibrationRecord) key() recordKey { return recordKey{r.Account, r.Deployment} }
 
 var calibrationKind = &kind[calibrationRecord, *calibrationRecord]{
-	dir: "calibrations/",
-	in:  func(r *records) *collection[*calibrationRecord] { return &r.calibrations },
+	dir:        "calibrations/",
+	collection: func(r *records) *collection[*calibrationRecord] { return &r.calibrations },
 }
 
 // Calibration corrects token counts for a deployment's model. It applies while the
@@ -186,8 +186,8 @@ type Calibration struct {
 // no lock and allocates nothing.
 func (s *Store) Calibration(account, deployment string) (Calibration, bool) {
 	v := s.view.Load()
-	c, ok := calibrationKind.at(v, account, deployment)
-	d, deployed := deploymentKind.at(v, account, deployment)
+	c, ok := calibrationKind.lookup(v, account, deployment)
+	d, deployed := deploymentKind.lookup(v, account, deployment)
 	if !ok || !deployed || !c.Since.Equal(d.UpdatedAt) {
 		return Calibration{}, false
 	}

@@ -77,8 +77,8 @@ type edgeRecord struct {
 	Edge
 }
 
-func (r *edgeRecord) place() key    { return key{id: r.Name} }
-func (r *edgeRecord) label() string { return r.Name }
+func (r *edgeRecord) key() recordKey { return recordKey{id: r.Name} }
+func (r *edgeRecord) label() string  { return r.Name }
 
 type reportRecord struct {
 	header
@@ -86,20 +86,20 @@ type reportRecord struct {
 	Name string `json:"name"`
 }
 
-func (r *reportRecord) place() key    { return key{id: r.Name} }
-func (r *reportRecord) label() string { return r.Name }
-func (r *reportRecord) state() string { return "reported" }
+func (r *reportRecord) key() recordKey { return recordKey{id: r.Name} }
+func (r *reportRecord) label() string  { return r.Name }
+func (r *reportRecord) state() string  { return "reported" }
 
 var edgeKind = &kind[edgeRecord, *edgeRecord]{
-	dir:  "edges/",
-	what: KindEdge,
-	in:   func(r *records) *collection[*edgeRecord] { return &r.edges },
+	dir:        "edges/",
+	what:       KindEdge,
+	collection: func(r *records) *collection[*edgeRecord] { return &r.edges },
 }
 
 var reportKind = &kind[reportRecord, *reportRecord]{
-	dir:  "edge_reports/",
-	what: KindEdge,
-	in:   func(r *records) *collection[*reportRecord] { return &r.reports },
+	dir:        "edge_reports/",
+	what:       KindEdge,
+	collection: func(r *records) *collection[*reportRecord] { return &r.reports },
 	amend: func(_ *records, _ *reportRecord, c *Change) {
 		if c.State == c.Was {
 			c.Kind = KindReport
@@ -110,14 +110,14 @@ var reportKind = &kind[reportRecord, *reportRecord]{
 // Edges returns the edges of the cluster in the order of their names.
 func (s *Store) Edges() []EdgeState {
 	v := s.view.Load()
-	return list(edgeKind.all(&v.records), func(r *edgeRecord) (EdgeState, bool) { return r.in(v), true })
+	return list(edgeKind.all(&v.records), func(r *edgeRecord) (EdgeState, bool) { return r.edgeState(v), true })
 }
 
 // UnreadEdges returns the names of edges whose record or report this program cannot read.
 func (s *Store) UnreadEdges() (names []string) {
-	for path := range s.view.Load().unread.all() {
-		if dir, at := splitPath(path); dir == edgeKind.dir || dir == reportKind.dir {
-			names = append(names, at.id)
+	for path := range s.view.Load().unreadable.all() {
+		if dir, key := splitPath(path); dir == edgeKind.dir || dir == reportKind.dir {
+			names = append(names, key.id)
 		}
 	}
 	slices.Sort(names)
@@ -127,20 +127,20 @@ func (s *Store) UnreadEdges() (names []string) {
 // FindEdge returns an edge of the cluster.
 func (s *Store) FindEdge(name string) (EdgeState, bool) {
 	v := s.view.Load()
-	r, ok := edgeKind.named(v, name)
-	return r.in(v), ok
+	r, ok := edgeKind.byID(v, name)
+	return r.edgeState(v), ok
 }
 
-func (r *edgeRecord) in(v *view) EdgeState {
-	report, ok := reportKind.named(v, r.Name)
+func (r *edgeRecord) edgeState(v *view) EdgeState {
+	report, ok := reportKind.byID(v, r.Name)
 	if !ok {
 		report = nil
 	}
-	return r.with(report)
+	return r.withReport(report)
 }
 
 // with returns the edge with its report, nil if there is none.
-func (r *edgeRecord) with(report *reportRecord) EdgeState {
+func (r *edgeRecord) withReport(report *reportRecord) EdgeState {
 	e := EdgeState{Edge: r.Edge, Revision: r.revision}
 	if report != nil {
 		e.Report, e.Reported = &report.Report, report.revision
@@ -156,7 +156,7 @@ func (s *Store) AddEdge(ctx context.Context, e Edge) error {
 		if old := edgeKind.load(t, "", e.Name); old != nil {
 			report := reportKind.load(t, "", e.Name)
 			switch {
-			case !old.with(report).FreeFor(e):
+			case !old.withReport(report).FreeFor(e):
 				return Errorf(ErrUnavailable, "another gateway called %s has just joined the cluster", e.Name)
 			case old.Is(e):
 				e.Draining = old.Draining // and its report stays in force for the requests that it runs
@@ -172,7 +172,7 @@ func (s *Store) AddEdge(ctx context.Context, e Edge) error {
 			switch {
 			case old == nil || old.Instance != e.Instance:
 				continue
-			case !old.with(report).FreeFor(e):
+			case !old.withReport(report).FreeFor(e):
 				return errCopied(old.Edge)
 			}
 			t.delete(edgeKind.path("", other.Name), reportKind.path("", other.Name))

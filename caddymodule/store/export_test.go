@@ -20,7 +20,7 @@ type Stats struct {
 func (s *Store) Stats() Stats {
 	v := s.view.Load()
 	stats := Stats{
-		Accounts: accountKind.owned(v, ""), Keys: v.keys.byID.size, Connectors: v.connectors.byID.size,
+		Accounts: accountKind.count(v, ""), Keys: v.keys.byID.size, Connectors: v.connectors.byID.size,
 		Users: v.users.byID.size, Revision: v.revision,
 	}
 	for range deploymentKind.all(&v.records) {

@@ -22,7 +22,7 @@ func (s *Store) load(ctx context.Context, first bool) (Watcher, error) {
 	v := s.view.Load()
 	d := v.draft(s.time())
 	d.first = first
-	d.strays, d.unread = table[string, int64]{}, table[string, int64]{}
+	d.orphans, d.unreadable = table[string, int64]{}, table[string, int64]{}
 	var confirmed int64
 	// Express the state as changes. After the first load, most of these change nothing.
 	revision, err := s.kv.Each(ctx, watched, func(item Item) error {
@@ -44,7 +44,7 @@ func (s *Store) load(ctx context.Context, first bool) (Watcher, error) {
 		return nil, fmt.Errorf("reading the store: %w", err)
 	}
 	for _, kind := range kinds {
-		kind.dropUnread(d, &v.records)
+		kind.dropMissing(d, &v.records)
 	}
 	watcher, err := s.kv.Watch(ctx, watched, revision+1)
 	if err != nil {
@@ -87,7 +87,7 @@ func (s *Store) run(ctx context.Context, watcher Watcher) {
 		s.watcher.Close()
 		s.mu.Unlock()
 		watcher = nil // read again, from where all callbacks were called
-		s.view.Store(s.whole)
+		s.view.Store(s.notified)
 		s.schedule.reset() // before expire begins: it may be broken, too
 	}
 }
@@ -183,7 +183,7 @@ func (s *Store) publish(d *draft, revision int64) {
 	for _, change := range d.changes {
 		s.report(subscribers, change)
 	}
-	s.whole = s.view.Load()
+	s.notified = s.view.Load()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.advance(revision)
@@ -228,7 +228,7 @@ func (s *Store) Reach(ctx context.Context, revision int64) error {
 
 // CatchUp waits until the view shows all that was written before, also by other processes.
 func (s *Store) CatchUp(ctx context.Context) error {
-	ctx, cancel := s.limited(ctx)
+	ctx, cancel := s.withSharedTimeout(ctx)
 	defer cancel()
 	for {
 		s.mu.Lock()

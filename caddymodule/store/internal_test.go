@@ -93,7 +93,7 @@ func TestFailedFlush(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer kv.Close()
-	if item, err := kv.Get(t.Context(), keyKind.usePath(key{DefaultAccount, k.ID})); err != nil || !item.Exists() {
+	if item, err := kv.Get(t.Context(), keyKind.usePath(recordKey{DefaultAccount, k.ID})); err != nil || !item.Exists() {
 		t.Errorf("the use is lost: %v", err)
 	}
 }
@@ -254,7 +254,7 @@ func TestViewMissesNothing(t *testing.T) {
 	read := v.draft(time.Now())
 	for _, kind := range kinds {
 		before := read.size()
-		if kind.dropUnread(read, &v.records); read.size() == before {
+		if kind.dropMissing(read, &v.records); read.size() == before {
 			t.Errorf("%T: nothing was dropped", kind)
 		}
 	}

@@ -104,7 +104,7 @@ func (s *Store) changeKey(
 
 // withUse returns the key as it was written, with its last use.
 func (s *Store) withUse(k Key) Key {
-	r, _ := keyKind.get(&s.view.Load().records, key{k.Account, k.ID})
+	r, _ := keyKind.get(&s.view.Load().records, recordKey{k.Account, k.ID})
 	if r != nil {
 		k.LastUsedAt = r.use.last()
 	}

@@ -100,8 +100,8 @@ type keyRecord struct {
 	live  *LiveKey
 }
 
-func (r *keyRecord) place() key    { return key{r.Account, r.ID} }
-func (r *keyRecord) label() string { return r.Name }
+func (r *keyRecord) key() recordKey { return recordKey{r.Account, r.ID} }
+func (r *keyRecord) label() string  { return r.Name }
 
 func (r *keyRecord) state() string {
 	switch {
@@ -125,11 +125,11 @@ func (r *keyRecord) check() (err error) {
 
 var keyKind = &kind[keyRecord, *keyRecord]{
 	dir: "keys/", prefix: prefixKey, seenAt: "last_used/", secret: prefixSecret, what: KindKey, remains: true,
-	in:     func(r *records) *collection[*keyRecord] { return &r.keys },
-	index:  func(r *keyRecord) digest { return r.Hash },
-	former: func(r *keyRecord) digest { return r.PreviousHash },
-	nameOf: (*keyRecord).namePath,
-	amend:  func(_ *records, r *keyRecord, c *Change) { c.Removed = c.Removed || r.RevokedAt != nil },
+	collection: func(r *records) *collection[*keyRecord] { return &r.keys },
+	index:      func(r *keyRecord) digest { return r.Hash },
+	former:     func(r *keyRecord) digest { return r.PreviousHash },
+	nameOf:     (*keyRecord).namePath,
+	amend:      func(_ *records, r *keyRecord, c *Change) { c.Removed = c.Removed || r.RevokedAt != nil },
 	adopt: func(d *draft, old, next *keyRecord) {
 		if old == nil {
 			next.live = &LiveKey{}
@@ -170,27 +170,27 @@ func (r *keyRecord) current(now time.Time) Key {
 }
 
 // FindKey returns the key with this secret, even if it is refused. It takes no lock and
-// allocates nothing. It looks up a SHA-256 hash, so its timing reveals nothing useful
+// allocates nothing. It refreshes up a SHA-256 hash, so its timing reveals nothing useful
 // about secrets.
 func (s *Store) FindKey(secret string) (Credential, bool) {
 	hash, _ := hashSecret(prefixSecret, secret)
-	r, ok := keyKind.find(s.view.Load(), hash)
+	r, ok := keyKind.byHash(s.view.Load(), hash)
 	return Credential{r.live, s, hash}, ok
 }
 
 // Key returns the key of an account with this id.
 func (s *Store) Key(account, id string) (Key, bool) {
-	r, ok := keyKind.named(s.view.Load(), id)
+	r, ok := keyKind.byID(s.view.Load(), id)
 	return r.current(s.now()), ok && r.Account == account
 }
 
 // UsageLimits returns the limits of an account, and those of one of its keys.
 func (s *Store) UsageLimits(account, key string) (ofAccount, ofKey limits.UsageLimits) {
 	v := s.view.Load()
-	if a, ok := accountKind.named(v, account); ok {
+	if a, ok := accountKind.byID(v, account); ok {
 		ofAccount = a.Limits.UsageLimits
 	}
-	if k, ok := keyKind.named(v, key); ok && k.Account == account {
+	if k, ok := keyKind.byID(v, key); ok && k.Account == account {
 		ofKey = k.Limits
 	}
 	return ofAccount, ofKey
@@ -199,13 +199,13 @@ func (s *Store) UsageLimits(account, key string) (ofAccount, ofKey limits.UsageL
 // Keys returns the keys of an account, including revoked ones, in order of creation.
 func (s *Store) Keys(account string) []Key {
 	now := s.now()
-	return list(keyKind.of(s.view.Load(), account), func(r *keyRecord) (Key, bool) { return r.current(now), true })
+	return list(keyKind.owned(s.view.Load(), account), func(r *keyRecord) (Key, bool) { return r.current(now), true })
 }
 
 // CountKeys counts the keys of an account by their states.
 func (s *Store) CountKeys(account string) map[string]int {
 	count, now := make(map[string]int), s.now()
-	for r := range keyKind.of(s.view.Load(), account) {
+	for r := range keyKind.owned(s.view.Load(), account) {
 		count[r.State(now)]++
 	}
 	return count
@@ -296,7 +296,7 @@ func findKey(t *tx, account, idOrName string, checks ...KeyCheck) (*keyRecord, e
 	if !checkID(prefixKey, id) && checkLabel("key", id) == nil && checkAccount(account) {
 		var name nameRecord
 		if !t.read(keyNamePath(account, idOrName), &name) {
-			for r := range keyKind.of(t.s.view.Load(), account) {
+			for r := range keyKind.owned(t.s.view.Load(), account) {
 				if r.Name == idOrName && r.RevokedAt != nil {
 					name.ID = max(name.ID, r.ID)
 				}

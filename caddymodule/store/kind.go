@@ -33,7 +33,7 @@ func (h *header) ended(*sweep) bool { return false }
 // record is implemented by the records of a kind.
 type record interface {
 	head() *header
-	place() key        // within the kind
+	key() recordKey    // within the kind
 	label() string     // Change.Name
 	state() string     // Change.State
 	check() error      // why the record is invalid
@@ -42,15 +42,15 @@ type record interface {
 
 // key is the place of a record within its kind: the account or user that it
 // belongs to, and its id or name.
-type key struct{ owner, id string }
+type recordKey struct{ owner, id string }
 
 // anyKind is a kind of records of any type. See the methods of kind.
 type anyKind interface {
 	dirs() (records, uses string)
-	apply(d *draft, dir string, at key, item Item) error
-	drop(d *draft, dir string, at key)
-	dropUnread(d *draft, old *records)
-	owned(v *view, owner string) int
+	apply(d *draft, dir string, key recordKey, item Item) error
+	drop(d *draft, dir string, key recordKey)
+	dropMissing(d *draft, old *records)
+	count(v *view, owner string) int
 	remain() bool
 	sweep(w *sweep)
 }
@@ -70,7 +70,7 @@ type kind[R any, P interface {
 	remains bool
 
 	// in returns the view's collection of the kind.
-	in func(*records) *collection[P]
+	collection func(*records) *collection[P]
 	// index returns an additional key of a record: the hash of a secret, a code or
 	// a name. It may be nil.
 	index func(P) digest
@@ -102,16 +102,16 @@ func (k *kind[R, P]) path(owner, id string) string {
 }
 
 // paths returns the KV keys of a record and of its time of use.
-func (k *kind[R, P]) paths(at key) []string {
+func (k *kind[R, P]) paths(key recordKey) []string {
 	if k.seenAt == "" {
-		return []string{k.path(at.owner, at.id)}
+		return []string{k.path(key.owner, key.id)}
 	}
-	return []string{k.path(at.owner, at.id), k.usePath(at)}
+	return []string{k.path(key.owner, key.id), k.usePath(key)}
 }
 
 // pathsOf is paths with the record of its name.
 func (k *kind[R, P]) pathsOf(r P) []string {
-	paths := k.paths(r.place())
+	paths := k.paths(r.key())
 	if k.nameOf != nil && k.nameOf(r) != "" {
 		paths = append(paths, k.nameOf(r))
 	}
@@ -119,7 +119,7 @@ func (k *kind[R, P]) pathsOf(r P) []string {
 }
 
 // usePath returns the KV key of a record's time of use.
-func (k *kind[R, P]) usePath(at key) string { return k.seenAt + at.owner + "/" + at.id }
+func (k *kind[R, P]) usePath(key recordKey) string { return k.seenAt + key.owner + "/" + key.id }
 
 // span returns the common prefix of the KV keys of an owner's records.
 func (k *kind[R, P]) span(owner string) string { return k.dir + owner + "/" }
@@ -130,8 +130,8 @@ func (k *kind[R, P]) decode(item Item) (P, error) {
 	if err := decode(item, r); err != nil {
 		return nil, err
 	}
-	dir, at := splitPath(item.Key)
-	if dir != k.dir || at != r.place() || at.id == "" || k.prefix != "" && !checkID(k.prefix, at.id) {
+	dir, key := splitPath(item.Key)
+	if dir != k.dir || key != r.key() || key.id == "" || k.prefix != "" && !checkID(k.prefix, key.id) {
 		return nil, damaged(item, "its id does not match its place")
 	}
 	if err := r.check(); err != nil {
@@ -144,15 +144,15 @@ func (k *kind[R, P]) decode(item Item) (P, error) {
 // apply adds or updates a record in the view, unless the view already has its revision, or
 // sets the time of its use. In the layout these times sort after the records, which are
 // therefore loaded first.
-func (k *kind[R, P]) apply(d *draft, dir string, at key, item Item) error {
-	old, _ := k.get(&d.records, at)
+func (k *kind[R, P]) apply(d *draft, dir string, key recordKey, item Item) error {
+	old, _ := k.get(&d.records, key)
 	if dir == k.seenAt {
 		var used lastUsedRecord
 		if err := decode(item, &used); err != nil {
 			return err
 		}
-		if old == nil || old.place() != at {
-			d.strays.set(d.edit, item.Key, item.ModRevision)
+		if old == nil || old.key() != key {
+			d.orphans.set(d.edit, item.Key, item.ModRevision)
 			return nil
 		}
 		old.head().use.load(used.LastUsedAt)
@@ -172,7 +172,7 @@ func (k *kind[R, P]) apply(d *draft, dir string, at key, item Item) error {
 		next.head().use = old.head().use
 		k.unindex(d, old)
 	case k.seenAt != "":
-		next.head().use = &use{path: k.usePath(at)}
+		next.head().use = &use{path: k.usePath(key)}
 	}
 	if k.adopt != nil {
 		k.adopt(d, old, next)
@@ -183,9 +183,9 @@ func (k *kind[R, P]) apply(d *draft, dir string, at key, item Item) error {
 }
 
 // drop removes a record from the view. A time of use stays with its record.
-func (k *kind[R, P]) drop(d *draft, dir string, at key) {
-	old, _ := k.get(&d.records, at)
-	if dir == k.seenAt || old == nil || old.place() != at {
+func (k *kind[R, P]) drop(d *draft, dir string, key recordKey) {
+	old, _ := k.get(&d.records, key)
+	if dir == k.seenAt || old == nil || old.key() != key {
 		return
 	}
 	k.unindex(d, old)
@@ -195,23 +195,23 @@ func (k *kind[R, P]) drop(d *draft, dir string, at key) {
 	k.report(d, old, nil)
 }
 
-// dropUnread removes the records of old that a draft of all records has not read.
-func (k *kind[R, P]) dropUnread(d *draft, old *records) {
+// dropMissing removes the records of old that a draft of all records has not read.
+func (k *kind[R, P]) dropMissing(d *draft, old *records) {
 	for r := range k.all(old) {
-		if now, ok := k.get(&d.records, r.place()); ok && now.head().read != d.edit {
-			k.drop(d, k.dir, r.place())
+		if now, ok := k.get(&d.records, r.key()); ok && now.head().read != d.edit {
+			k.drop(d, k.dir, r.key())
 		}
 	}
 }
 
 // insert adds a record to the collection.
 func (k *kind[R, P]) insert(d *draft, next P) {
-	c, at := k.in(&d.records), next.place()
-	owned := c.byOwner.value(at.owner)
-	owned.set(d.edit, at.id, next)
-	c.byOwner.set(d.edit, at.owner, owned)
+	c, key := k.collection(&d.records), next.key()
+	owned := c.byOwner.value(key.owner)
+	owned.set(d.edit, key.id, next)
+	c.byOwner.set(d.edit, key.owner, owned)
 	if k.prefix != "" {
-		c.byID.set(d.edit, at.id, next)
+		c.byID.set(d.edit, key.id, next)
 	}
 	for _, hash := range k.hashes(next) {
 		if hash != (digest{}) {
@@ -223,15 +223,15 @@ func (k *kind[R, P]) insert(d *draft, next P) {
 // unindex removes a record from the collection. A later record may have the same hash, which
 // is possible for pairing codes.
 func (k *kind[R, P]) unindex(d *draft, old P) {
-	c, at := k.in(&d.records), old.place()
-	owned := c.byOwner.value(at.owner)
-	if owned.remove(d.edit, at.id); owned.size > 0 {
-		c.byOwner.set(d.edit, at.owner, owned)
+	c, key := k.collection(&d.records), old.key()
+	owned := c.byOwner.value(key.owner)
+	if owned.remove(d.edit, key.id); owned.size > 0 {
+		c.byOwner.set(d.edit, key.owner, owned)
 	} else {
-		c.byOwner.remove(d.edit, at.owner)
+		c.byOwner.remove(d.edit, key.owner)
 	}
 	if k.prefix != "" {
-		c.byID.remove(d.edit, at.id)
+		c.byID.remove(d.edit, key.id)
 	}
 	for _, hash := range k.hashes(old) {
 		if hash != (digest{}) && c.byHash.value(hash) == old {
@@ -258,8 +258,8 @@ func (k *kind[R, P]) report(d *draft, old, next P) {
 		return
 	}
 	r := cmp.Or(next, old)
-	at := r.place()
-	change := Change{Kind: k.what, Account: at.owner, ID: at.id, Name: r.label(), Removed: next == nil,
+	key := r.key()
+	change := Change{Kind: k.what, Account: key.owner, ID: key.id, Name: r.label(), Removed: next == nil,
 		Revision: r.head().revision}
 	if old != nil {
 		change.Was = old.state()

@@ -30,7 +30,7 @@ func byDirectory(kinds []anyKind) map[string]anyKind {
 type records struct {
 	// Paths that are no records, with the revision of their last change: times of use
 	// whose record is gone, and what this program cannot read.
-	strays, unread table[string, int64]
+	orphans, unreadable table[string, int64]
 
 	accounts     collection[*accountRecord]
 	keys         collection[*keyRecord]
@@ -75,17 +75,17 @@ func keyNamePath(account, name string) string { return dirKeyNames + account + "
 func userNamePath(name string) string { return dirUserNames + strings.ToLower(name) }
 
 // splitPath splits a KV key into its directory and the place in it.
-func splitPath(path string) (dir string, at key) {
+func splitPath(path string) (dir string, key recordKey) {
 	slash := strings.IndexByte(path, '/')
 	dir, rest := path[:slash+1], path[slash+1:]
 	switch dir {
 	// without an owner
 	case accountKind.dir, leftoverKind.dir, edgeKind.dir, reportKind.dir, dirConnectorUses, dirMarks, dirSecrets,
 		dirUserNames:
-		return dir, key{id: rest}
+		return dir, recordKey{id: rest}
 	}
-	at.owner, at.id, _ = strings.Cut(rest, "/")
-	return dir, at
+	key.owner, key.id, _ = strings.Cut(rest, "/")
+	return dir, key
 }
 
 type lastUsedRecord struct {

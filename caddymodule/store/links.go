@@ -34,13 +34,13 @@ type linkRecord struct {
 	Hash  digest `json:"hash"`
 }
 
-func (r *linkRecord) place() key   { return key{r.Account, r.ID} }
-func (r *linkRecord) check() error { return checkHash(r.Hash) }
+func (r *linkRecord) key() recordKey { return recordKey{r.Account, r.ID} }
+func (r *linkRecord) check() error   { return checkHash(r.Hash) }
 
 var linkKind = &kind[linkRecord, *linkRecord]{
 	dir: "links/", prefix: prefixLink, what: KindLink, remains: true,
-	in:    func(r *records) *collection[*linkRecord] { return &r.links },
-	index: func(r *linkRecord) digest { return r.Hash },
+	collection: func(r *records) *collection[*linkRecord] { return &r.links },
+	index:      func(r *linkRecord) digest { return r.Hash },
 }
 
 // CreateLink creates a link with the kind, account, creator and, for a recovery, user of l
@@ -129,7 +129,7 @@ func noUsers(t *tx) error {
 // FindLink returns the link with this secret. It fails with ErrNotFound if the link does
 // not exist or was used, and with ErrExpired for a day after its expiry.
 func (s *Store) FindLink(secret string) (Link, error) {
-	r, ok := s.linkOf(secret)
+	r, ok := s.linkBySecret(secret)
 	if !ok {
 		return Link{}, errNoLink
 	}
@@ -146,24 +146,24 @@ func (s *Store) checkLink(l Link) error {
 	return nil
 }
 
-func (s *Store) linkOf(secret string) (*linkRecord, bool) {
+func (s *Store) linkBySecret(secret string) (*linkRecord, bool) {
 	v := s.view.Load()
 	r, ok := linkKind.bySecret(v, secret)
-	return r, ok && v.stands(r)
+	return r, ok && v.linkValid(r)
 }
 
 // stands reports whether the user of a link still exists, and its creator is still an admin.
-func (v *view) stands(r *linkRecord) bool {
-	_, exists := userKind.named(v, r.User)
-	maker, _ := userKind.named(v, r.Maker)
+func (v *view) linkValid(r *linkRecord) bool {
+	_, exists := userKind.byID(v, r.User)
+	maker, _ := userKind.byID(v, r.Maker)
 	return (r.User == "" || exists) && (r.Maker == "" || maker.Role == RoleAdmin)
 }
 
 // Links returns the valid links of an account in order of creation.
 func (s *Store) Links(account string) []Link {
 	v := s.view.Load()
-	return list(linkKind.of(v, account), func(r *linkRecord) (Link, bool) {
-		return r.Link, v.stands(r) && s.checkLink(r.Link) == nil
+	return list(linkKind.owned(v, account), func(r *linkRecord) (Link, bool) {
+		return r.Link, v.linkValid(r) && s.checkLink(r.Link) == nil
 	})
 }
 
@@ -171,7 +171,7 @@ func (s *Store) Links(account string) []Link {
 func (s *Store) RemoveLink(ctx context.Context, account, id string) error {
 	unknown := Errorf(ErrNotFound, "link %.40q not found in the account %.40q: it was already used or revoked",
 		id, account)
-	_, err := linkKind.take(ctx, s, "revoking the link", account, id, unknown)
+	_, err := linkKind.removeRecord(ctx, s, "revoking the link", account, id, unknown)
 	return err
 }
 
@@ -186,7 +186,7 @@ type Ending struct {
 // the first user, an invitation a user of its account. A recovery link, which needs no
 // name, sets the password of its user, ends the sessions and revokes what end selects.
 func (s *Store) RedeemLink(ctx context.Context, secret, name, passwordHash string, end Ending) (User, error) {
-	known, ok := s.linkOf(secret)
+	known, ok := s.linkBySecret(secret)
 	if !ok {
 		return User{}, errNoLink
 	}

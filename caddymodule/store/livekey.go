@@ -21,8 +21,8 @@ type LiveKey struct {
 	calls map[*Call]struct{} // nil: none
 
 	// The place in the schedule, which guards both fields.
-	due   time.Time
-	place int // from 1; 0: it is not in the schedule
+	due      time.Time
+	position int // from 1; 0: it is not in the schedule
 }
 
 // Key returns the record.
@@ -105,9 +105,9 @@ func (c Credential) Refusal(from netip.Addr) Refusal {
 
 // Call is a running request with a key.
 type Call struct {
-	of   Credential
-	from netip.Addr
-	end  func(Refusal)
+	credential Credential
+	from       netip.Addr
+	end        func(Refusal)
 
 	deployment string // "" while unknown; guarded by the LiveKey
 }
@@ -117,7 +117,7 @@ type Call struct {
 // or at once if the key refuses it already; and at CutRequests. end must return soon and must
 // not write to the store.
 func (c Credential) Begin(from netip.Addr, end func(Refusal)) *Call {
-	call := &Call{of: c, from: from, end: end}
+	call := &Call{credential: c, from: from, end: end}
 	c.mu.Lock()
 	if c.calls == nil { // most keys are idle
 		c.calls = make(map[*Call]struct{})
@@ -134,7 +134,7 @@ func (c Credential) Begin(from netip.Addr, end func(Refusal)) *Call {
 // End ends the request, so that Begin's end is not called from now on. A call that has
 // already begun may still be running. It reports whether the request was running.
 func (c *Call) End() bool {
-	k := c.of.LiveKey
+	k := c.credential.LiveKey
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	_, running := k.calls[c]
@@ -145,10 +145,10 @@ func (c *Call) End() bool {
 // Use reports whether the key may be used for a deployment's public name. From now on, the
 // request ends when the key may no longer be used for it.
 func (c *Call) Use(deployment string) bool {
-	c.of.mu.Lock()
+	c.credential.mu.Lock()
 	c.deployment = deployment
-	c.of.mu.Unlock()
-	return c.of.Allows(deployment)
+	c.credential.mu.Unlock()
+	return c.credential.Allows(deployment)
 }
 
 // review ends the requests that the key no longer allows. The record must be in force already,
@@ -157,7 +157,7 @@ func (k *LiveKey) review(now time.Time) {
 	r := k.record.Load()
 	at := func() time.Time { return now }
 	k.cut(func(c *Call) Refusal {
-		why := r.refusal(c.of.secret, c.from, at)
+		why := r.refusal(c.credential.secret, c.from, at)
 		if why == "" && c.deployment != "" && !r.scope.Allows(c.deployment) {
 			why = RefusedScope
 		}

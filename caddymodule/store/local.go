@@ -17,8 +17,8 @@ const (
 	dirHours     = dirUnwatched + "usage_hours/" // next to dirUsage
 )
 
-// aloneName stands for the name of a gateway that has none.
-const aloneName = "local"
+// localEdge stands for the name of a gateway that has none.
+const localEdge = "local"
 
 const (
 	// publishInterval is how often the usage is copied from the local KV to the shared one.
@@ -65,7 +65,7 @@ func (s *Store) PublishUsage(ctx context.Context) error {
 	s.publishing.Lock()
 	defer s.publishing.Unlock()
 	past := s.now().Add(-keepPublished).UTC().Format(time.DateOnly)
-	foldable := s.foldable()
+	firstUnfolded := s.firstUnfolded()
 	puts, deletes := new(tx), new(tx)
 	// The first time all of x/, to delete records of removed accounts.
 	span := Span{Start: dirUsage, End: Prefix(dirHours).End}
@@ -78,7 +78,7 @@ func (s *Store) PublishUsage(ctx context.Context) error {
 		account, rest, _ := strings.Cut(path, "/")
 		day, _, _ := strings.Cut(rest, "/")
 		_, known := s.Account(account)
-		if isUsage && known && item.ModRevision > s.published.Load() && day >= foldable {
+		if isUsage && known && item.ModRevision > s.published.Load() && day >= firstUnfolded {
 			puts.Then = append(puts.Then, Put(item.Key, item.Value))
 		}
 		if !known || isUsage && day < past {

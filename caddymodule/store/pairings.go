@@ -68,8 +68,8 @@ type pairingRecord struct {
 	DeviceHash *digest `json:"device_hash,omitempty"` // hash of the secret of the device that used the code
 }
 
-func (r *pairingRecord) place() key    { return key{r.Account, r.ID} }
-func (r *pairingRecord) state() string { return r.State }
+func (r *pairingRecord) key() recordKey { return recordKey{r.Account, r.ID} }
+func (r *pairingRecord) state() string  { return r.State }
 
 func (r *pairingRecord) check() error {
 	switch r.State {
@@ -86,8 +86,8 @@ func (r *pairingRecord) check() error {
 
 var pairingKind = &kind[pairingRecord, *pairingRecord]{
 	dir: "pairings/", prefix: prefixPairing, what: KindPairing, remains: true,
-	in:    func(r *records) *collection[*pairingRecord] { return &r.pairings },
-	index: func(r *pairingRecord) digest { return r.CodeHash },
+	collection: func(r *records) *collection[*pairingRecord] { return &r.pairings },
+	index:      func(r *pairingRecord) digest { return r.CodeHash },
 }
 
 // maxOpenPairings bounds the open pairings of an account.
@@ -104,13 +104,13 @@ const maxDeviceUpstreams = 64
 // ended within the last day.
 func (s *Store) Pairings(account string) []Pairing {
 	now := s.now()
-	return list(pairingKind.of(s.view.Load(), account),
+	return list(pairingKind.owned(s.view.Load(), account),
 		func(r *pairingRecord) (Pairing, bool) { return r.asOf(now), true })
 }
 
 // Pairing returns a pairing of an account by its id or its code.
 func (s *Store) Pairing(account, idOrCode string) (Pairing, bool) {
-	r, ok := s.pairingOf(idOrCode)
+	r, ok := s.pairingByIDOrCode(idOrCode)
 	if !ok || r.Account != account {
 		return Pairing{}, false
 	}
@@ -119,7 +119,7 @@ func (s *Store) Pairing(account, idOrCode string) (Pairing, bool) {
 
 // FindPairing returns the pairing with this code, of any account.
 func (s *Store) FindPairing(code string) (Pairing, bool) {
-	r, ok := s.pairingOfCode(code)
+	r, ok := s.pairingByCode(code)
 	return r.asOf(s.now()), ok
 }
 
@@ -136,16 +136,16 @@ func (s *Store) MatchPairing(match func(codeHash []byte) bool) (id string, ok bo
 	return "", false
 }
 
-func (s *Store) pairingOfCode(code string) (*pairingRecord, bool) {
+func (s *Store) pairingByCode(code string) (*pairingRecord, bool) {
 	hash, _ := hashCode(code) // the zero hash of an invalid code matches no pairing
-	return pairingKind.find(s.view.Load(), hash)
+	return pairingKind.byHash(s.view.Load(), hash)
 }
 
-func (s *Store) pairingOf(idOrCode string) (*pairingRecord, bool) {
-	if r, ok := pairingKind.named(s.view.Load(), idOrCode); ok {
+func (s *Store) pairingByIDOrCode(idOrCode string) (*pairingRecord, bool) {
+	if r, ok := pairingKind.byID(s.view.Load(), idOrCode); ok {
 		return r, true
 	}
-	return s.pairingOfCode(idOrCode)
+	return s.pairingByCode(idOrCode)
 }
 
 // CreatePairing creates a pairing and returns it with its pairing code, which is not shown
@@ -167,14 +167,14 @@ func (s *Store) CreatePairing(ctx context.Context, account, createdBy string) (P
 		t.get(markPairings(account))
 		pairingKind.create(t, r)
 		t.mark(markPairings(account))
-		return r.Pairing, checkRoom(t, account)
+		return r.Pairing, checkPairingLimits(t, account)
 	})
 	return p, code, err
 }
 
-func checkRoom(t *tx, account string) error {
+func checkPairingLimits(t *tx, account string) error {
 	open, now := 0, t.s.now()
-	all := pairingKind.within(t, account)
+	all := pairingKind.loadAll(t, account)
 	for _, r := range all {
 		if r.asOf(now).open() {
 			open++
@@ -201,12 +201,12 @@ func (s *Store) ClaimPairing(ctx context.Context, code, secret string, d Device)
 		return Pairing{}, Errorf(ErrInvalid,
 			"the secret of the device must have %d letters and digits: update the connector", secretDigits)
 	}
-	known, ok := s.pairingOfCode(code)
+	known, ok := s.pairingByCode(code)
 	if !ok {
 		if err := s.LookAgain(ctx); err != nil {
 			return Pairing{}, err
 		}
-		if known, ok = s.pairingOfCode(code); !ok {
+		if known, ok = s.pairingByCode(code); !ok {
 			return Pairing{}, ErrUnauthenticated
 		}
 	}

@@ -194,7 +194,7 @@ func TestPanicOfSchedule(t *testing.T) {
 	soon := time.Now().Add(2 * time.Second)
 	first := credential(t, s, Key{Name: "first", ExpiresAt: &soon})
 	s.schedule.mu.Lock()
-	first.place = 9
+	first.position = 9
 	s.schedule.mu.Unlock()
 	wait.Until(t, "the panic is logged", func() bool { return strings.Contains(log.String(), "ending what expires") })
 	wait.Until(t, "the store accepts requests again", func() bool { return s.Serving() == nil })

@@ -29,11 +29,11 @@ type passkeyRecord struct {
 	hash string // of the passkey's id, which may be too long for a KV key
 }
 
-func (r *passkeyRecord) place() key {
+func (r *passkeyRecord) key() recordKey {
 	if r.hash == "" { // the record is not in the view
 		r.hash = hashPasskey(r.Passkey.ID)
 	}
-	return key{r.User, r.hash}
+	return recordKey{r.User, r.hash}
 }
 
 func (r *passkeyRecord) check() error {
@@ -50,8 +50,8 @@ func hashPasskey(id []byte) string {
 
 var passkeyKind = &kind[passkeyRecord, *passkeyRecord]{
 	dir: "passkeys/", what: KindUser,
-	in:    func(r *records) *collection[*passkeyRecord] { return &r.passkeys },
-	index: func(r *passkeyRecord) digest { return sha256.Sum256(r.Passkey.ID) },
+	collection: func(r *records) *collection[*passkeyRecord] { return &r.passkeys },
+	index:      func(r *passkeyRecord) digest { return sha256.Sum256(r.Passkey.ID) },
 	// A changed passkey is a change of its user.
 	amend: func(all *records, r *passkeyRecord, c *Change) {
 		if u, ok := all.users.byID.get(r.User); ok {
@@ -71,10 +71,10 @@ const (
 // Passkeys returns the passkeys of a user in order of creation.
 func (s *Store) Passkeys(userID string) []Passkey {
 	v := s.view.Load()
-	if _, ok := userKind.named(v, userID); !ok {
+	if _, ok := userKind.byID(v, userID); !ok {
 		return nil
 	}
-	out := list(passkeyKind.of(v, userID), func(r *passkeyRecord) (Passkey, bool) {
+	out := list(passkeyKind.owned(v, userID), func(r *passkeyRecord) (Passkey, bool) {
 		p := r.Passkey
 		p.ID, p.Credential = bytes.Clone(p.ID), bytes.Clone(p.Credential)
 		return p, true
@@ -110,7 +110,7 @@ func (s *Store) AddPasskey(ctx context.Context, userID string, p Passkey) error 
 		if _, err := loadUser(t, userID); err != nil {
 			return err
 		}
-		_, taken := passkeyKind.find(s.view.Load(), sha256.Sum256(p.ID))
+		_, taken := passkeyKind.byHash(s.view.Load(), sha256.Sum256(p.ID))
 		if taken || passkeyKind.load(t, userID, hash) != nil {
 			return Errorf(ErrExists, "the passkey is already in use: sign in with it, or create another one")
 		}
@@ -143,7 +143,7 @@ func (s *Store) UpdatePasskey(ctx context.Context, userID string, old json.RawMe
 
 // RemovePasskey removes a passkey from a user.
 func (s *Store) RemovePasskey(ctx context.Context, userID string, id []byte) error {
-	_, err := passkeyKind.take(ctx, s, "removing the passkey", userID, hashPasskey(id), errNoPasskey)
+	_, err := passkeyKind.removeRecord(ctx, s, "removing the passkey", userID, hashPasskey(id), errNoPasskey)
 	return err
 }
 

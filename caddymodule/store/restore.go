@@ -14,10 +14,10 @@ import (
 // markRestoring exists while RestoreKV writes records. A store with it does not open.
 const markRestoring = dirMarks + "restoring"
 
-// isOfCluster reports whether an item is about the gateways that share a store, or of one of
+// isClusterItem reports whether an item is about the gateways that share a store, or of one of
 // them alone: another store with the same records does not have it. Gateways with different
 // stores cannot ask each other, as each store has a key of its own for that.
-func isOfCluster(path string) bool {
+func isClusterItem(path string) bool {
 	of := []string{edgeKind.dir, reportKind.dir, markConfirmed, dirRecent, dirSecrets + SecretPeer}
 	return slices.ContainsFunc(of, func(dir string) bool { return strings.HasPrefix(path, dir) })
 }
@@ -112,7 +112,7 @@ func (r *restore) begin(ctx context.Context) error {
 func (r *restore) write(ctx context.Context, db *bolt.DB) error {
 	err := db.View(func(tx *bolt.Tx) error {
 		return eachItem(tx, Span{}, func(item Item) error {
-			if isOfCluster(item.Key) {
+			if isClusterItem(item.Key) {
 				return nil
 			}
 			return r.add(ctx, Put(item.Key, item.Value))

@@ -51,7 +51,7 @@ var errLastAdmin = Errorf(ErrConflict, "this is the last admin of the account: m
 // hasOtherAdmin reports whether an account has an admin besides this user. The write fails if that
 // changes until it is committed.
 func (t *tx) hasOtherAdmin(account, id string) bool {
-	for _, u := range userKind.within(t, account) {
+	for _, u := range userKind.loadAll(t, account) {
 		if u.ID == id || u.Role != RoleAdmin {
 			continue
 		}
@@ -66,5 +66,5 @@ func (t *tx) hasOtherAdmin(account, id string) bool {
 // until it is committed.
 func (t *tx) isAlone(account, id string) bool {
 	t.get(markAccount(account))
-	return !slices.ContainsFunc(userKind.within(t, account), func(u *userRecord) bool { return u.ID != id })
+	return !slices.ContainsFunc(userKind.loadAll(t, account), func(u *userRecord) bool { return u.ID != id })
 }

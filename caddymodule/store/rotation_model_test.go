@@ -71,8 +71,8 @@ func (s scene) record() *connectorRecord {
 	return r
 }
 
-// with returns the scene after a change of the record.
-func (s scene) with(r *connectorRecord) scene {
+// withRecord returns the scene after a change of the record.
+func (s scene) withRecord(r *connectorRecord) scene {
 	s.own, s.offers, s.pending, s.next = int8(r.Hash[1]), int8(r.Offers), r.Rotation != nil, [modelOffers]sceneOffer{}
 	for i, n := range r.Next {
 		s.next[i] = sceneOffer{int8(n.Number), int8(slices.Index(edges[:], n.Edge))}
@@ -92,7 +92,7 @@ func (s scene) locked() bool { return !s.accepts(s.secret) }
 func (s scene) finish(rules modelRules, number int8) scene {
 	r := s.record()
 	rules.finish(r, int64(number))
-	return s.with(r)
+	return s.withRecord(r)
 }
 
 func modelToken(secret, number int8) link.Token {
@@ -165,7 +165,7 @@ func (s scene) stepsOf(i int, rules modelRules, f func(what string, next scene))
 		step("a hello is stored", s.finish(rules, g.said), func(*sceneOfGateway) {})
 	} else if g.tunnel && s.pending && s.offers < rules.offers && r.number(modelHash(g.memory)) == 0 {
 		number := r.offer(nextSecret{Hash: modelHash(s.offers + 1), Edge: edges[i]})
-		step("an offer is stored", s.with(r), func(g *sceneOfGateway) { g.memory = int8(number) })
+		step("an offer is stored", s.withRecord(r), func(g *sceneOfGateway) { g.memory = int8(number) })
 	}
 	if g.tunnel && g.memory != 0 && g.offer == 0 {
 		step("an offer is sent", s, func(g *sceneOfGateway) { g.offer = g.memory })

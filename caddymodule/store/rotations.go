@@ -74,7 +74,7 @@ func (s *Store) OfferSecret(ctx context.Context, id string) (Offer, error) {
 // not one, or an outdated one.
 func (s *Store) OfferNumber(id, secret string) int64 {
 	hash, ok := hashSecret("", secret)
-	r, known := connectorKind.named(s.view.Load(), id)
+	r, known := connectorKind.byID(s.view.Load(), id)
 	if !ok || !known {
 		return 0
 	}
@@ -159,11 +159,11 @@ func (r *connectorRecord) offer(n nextSecret) int64 {
 
 // finish makes the new secret with this number the record's own, and drops earlier ones.
 func (r *connectorRecord) finish(number int64, now time.Time) bool {
-	at := slices.IndexFunc(r.Next, func(n nextSecret) bool { return n.Number == number })
-	if at < 0 {
+	i := slices.IndexFunc(r.Next, func(n nextSecret) bool { return n.Number == number })
+	if i < 0 {
 		return false
 	}
-	r.Hash, r.Next = r.Next[at].Hash, r.Next[at+1:]
+	r.Hash, r.Next = r.Next[i].Hash, r.Next[i+1:]
 	r.Rotation, r.RotatedAt = nil, &now
 	return true
 }

@@ -55,12 +55,12 @@ func (s *schedule) set(k *LiveKey, now time.Time) {
 	due, ok := k.record.Load().due(now)
 	k.due = due
 	switch {
-	case ok && k.place == 0:
+	case ok && k.position == 0:
 		heap.Push(&s.keys, k)
 	case ok:
-		heap.Fix(&s.keys, k.place-1)
-	case k.place > 0:
-		heap.Remove(&s.keys, k.place-1)
+		heap.Fix(&s.keys, k.position-1)
+	case k.position > 0:
+		heap.Remove(&s.keys, k.position-1)
 	}
 	if ok && s.keys[0] == k {
 		select {
@@ -75,7 +75,7 @@ func (s *schedule) reset() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, k := range s.keys {
-		k.place = 0
+		k.position = 0
 	}
 	s.keys = nil
 }
@@ -145,18 +145,18 @@ func (h keyHeap) Less(i, j int) bool { return h[i].due.Before(h[j].due) }
 
 func (h keyHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
-	h[i].place, h[j].place = i+1, j+1
+	h[i].position, h[j].position = i+1, j+1
 }
 
 func (h *keyHeap) Push(k any) {
 	*h = append(*h, k.(*LiveKey))
-	(*h)[len(*h)-1].place = len(*h)
+	(*h)[len(*h)-1].position = len(*h)
 }
 
 func (h *keyHeap) Pop() any {
 	last := len(*h) - 1
 	k := (*h)[last]
 	(*h)[last], *h = nil, (*h)[:last]
-	k.place = 0
+	k.position = 0
 	return k
 }

@@ -37,15 +37,15 @@ type sessionRecord struct {
 	Hash  digest `json:"hash"`
 }
 
-func (r *sessionRecord) place() key   { return key{r.User, r.ID} }
-func (r *sessionRecord) check() error { return checkHash(r.Hash) }
+func (r *sessionRecord) key() recordKey { return recordKey{r.User, r.ID} }
+func (r *sessionRecord) check() error   { return checkHash(r.Hash) }
 
 var sessionKind = &kind[sessionRecord, *sessionRecord]{
 	dir: "sessions/", prefix: prefixSession, seenAt: "sessions_seen/", what: KindSession,
-	in:    func(r *records) *collection[*sessionRecord] { return &r.sessions },
-	index: func(r *sessionRecord) digest { return r.Hash },
-	amend: func(_ *records, r *sessionRecord, c *Change) { c.Account = r.Account },
-	adopt: func(_ *draft, _, next *sessionRecord) { next.use.load(next.SeenAt) },
+	collection: func(r *records) *collection[*sessionRecord] { return &r.sessions },
+	index:      func(r *sessionRecord) digest { return r.Hash },
+	amend:      func(_ *records, r *sessionRecord, c *Change) { c.Account = r.Account },
+	adopt:      func(_ *draft, _, next *sessionRecord) { next.use.load(next.SeenAt) },
 }
 
 // maxSessions bounds the sessions of a user: a script may sign in for each request.
@@ -103,7 +103,7 @@ func (s *Store) FindSession(secret string) (Session, bool) {
 
 // session returns the current state of a session, false if it has ended.
 func (v *view) session(r *sessionRecord, now time.Time) (Session, bool) {
-	u, ok := userKind.named(v, r.User)
+	u, ok := userKind.byID(v, r.User)
 	session := r.current()
 	return session, ok && u.Epoch == r.Epoch && !session.ended(now)
 }
@@ -144,12 +144,12 @@ func (s *Store) ConfirmSession(ctx context.Context, session Session) (Session, e
 // Sessions returns the valid sessions of a user in order of creation.
 func (s *Store) Sessions(userID string) []Session {
 	v, now := s.view.Load(), s.now()
-	return list(sessionKind.of(v, userID), func(r *sessionRecord) (Session, bool) { return v.session(r, now) })
+	return list(sessionKind.owned(v, userID), func(r *sessionRecord) (Session, bool) { return v.session(r, now) })
 }
 
 // RemoveSession ends a session of a user.
 func (s *Store) RemoveSession(ctx context.Context, userID, id string) error {
-	_, err := sessionKind.take(ctx, s, "ending the session", userID, id,
+	_, err := sessionKind.removeRecord(ctx, s, "ending the session", userID, id,
 		Errorf(ErrNotFound, "the session was not found: it has already ended"))
 	return err
 }
@@ -165,7 +165,7 @@ func (s *Store) RemoveSessions(ctx context.Context, userID, exceptID string) (in
 	}
 	v, sessions := s.view.Load(), s.Sessions(userID)
 	ended := len(slices.DeleteFunc(sessions, func(o Session) bool { return o.ID == exceptID }))
-	if err := s.drop(ctx, v.sessionsOf(userID, exceptID), (*tx).confirmed); err != nil {
+	if err := s.deleteAll(ctx, v.sessionsOf(userID, exceptID), (*tx).confirmed); err != nil {
 		return ended, fmt.Errorf("ending the sessions: %w", err)
 	}
 	return ended, nil
@@ -174,9 +174,9 @@ func (s *Store) RemoveSessions(ctx context.Context, userID, exceptID string) (in
 // sessionsOf returns the KV keys of all sessions of a user except exceptID.
 func (v *view) sessionsOf(userID, exceptID string) []string {
 	var paths []string
-	for r := range sessionKind.of(v, userID) {
+	for r := range sessionKind.owned(v, userID) {
 		if r.ID != exceptID {
-			paths = append(paths, sessionKind.paths(r.place())...)
+			paths = append(paths, sessionKind.paths(r.key())...)
 		}
 	}
 	return paths

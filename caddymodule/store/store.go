@@ -33,24 +33,24 @@ type Options struct {
 // Store reads and writes the records of a gateway in a KV. Its methods are safe for
 // concurrent use.
 type Store struct {
-	kv      KV
-	local   KV // kv itself if the gateway is alone
-	edge    string
-	cluster Cluster
-	rest    time.Duration // minimum time between two writes of the same time of use
-	log     *slog.Logger
-	now     func() time.Time
-	view    atomic.Pointer[view]
+	kv            KV
+	local         KV // kv itself if the gateway is alone
+	edge          string
+	cluster       Cluster
+	touchInterval time.Duration // minimum time between two writes of the same time of use
+	log           *slog.Logger
+	now           func() time.Time
+	view          atomic.Pointer[view]
 
-	looks    singleflight.Group // the calls of LookAgain
-	lookPace *rate.Limiter      // of looks
+	refreshes   singleflight.Group // the calls of LookAgain
+	refreshPace *rate.Limiter      // of refreshes
 
 	schedule schedule
-	whole    *view       // the last one whose callbacks have all returned; of the goroutine that publishes
+	notified *view       // the last view whose callbacks have all returned; of the goroutine that publishes
 	broken   atomic.Bool // a worker has panicked: nothing is accepted until the store was read again
 
 	closed      atomic.Bool
-	parted      bool // kv is closed already, see Stopping
+	kvClosed    bool // kv is closed already, see Stopping
 	subscribers subscribe.List[Change]
 
 	mu       sync.Mutex
@@ -96,7 +96,7 @@ func New(kv KV, o Options) (*Store, error) {
 		s.workers.Wait()
 		return nil, err
 	}
-	s.workers.Go(func() { s.repeat(ctx, saveInterval, "failed to save times of last use", s.flushRested) })
+	s.workers.Go(func() { s.repeat(ctx, saveInterval, "failed to save times of last use", s.flushDue) })
 	s.workers.Go(func() { s.repeat(ctx, sweepInterval, "failed to remove expired records from the store", s.sweep) })
 	if _, ok := kv.(Compacter); ok {
 		s.workers.Go(func() { s.repeat(ctx, sweepInterval, "failed to compact the store", s.compact) })
@@ -113,12 +113,12 @@ func New(kv KV, o Options) (*Store, error) {
 // newStore returns a store with an empty view.
 func newStore(kv KV, o Options) *Store {
 	s := &Store{
-		kv: kv, local: o.Local, edge: cmp.Or(o.Edge, aloneName), cluster: o.Cluster, rest: restAlone,
-		log: o.Logger, now: o.Now, progress: make(chan struct{}), lookPace: rate.NewLimiter(rate.Every(lookRest), 1),
+		kv: kv, local: o.Local, edge: cmp.Or(o.Edge, localEdge), cluster: o.Cluster, touchInterval: touchIntervalAlone,
+		log: o.Logger, now: o.Now, progress: make(chan struct{}), refreshPace: rate.NewLimiter(rate.Every(refreshPause), 1),
 		schedule: schedule{earlier: make(chan struct{}, 1)},
 	}
 	if o.Edge != "" {
-		s.rest = restShared
+		s.touchInterval = touchIntervalShared
 	}
 	if s.cluster == nil {
 		s.cluster = alone{}
@@ -169,7 +169,7 @@ func (s *Store) Stopping() {
 	defer cancel()
 	if _, err := s.kv.Get(ctx, accountKind.path("", DefaultAccount)); err != nil {
 		s.log.Warn("the store does not answer; stopping without it: the last times of use are lost", "error", err)
-		s.parted = true
+		s.kvClosed = true
 		_ = s.kv.Close()
 	}
 }
@@ -187,7 +187,7 @@ func (s *Store) Close() error {
 	s.workers.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), closeTime)
 	defer cancel()
-	if s.parted {
+	if s.kvClosed {
 		return s.local.Close()
 	}
 	err := s.flush(ctx, 0)

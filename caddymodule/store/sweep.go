@@ -37,7 +37,7 @@ func (s *Store) sweep(ctx context.Context) error {
 		return nil
 	}
 	w := s.newSweep()
-	if w.view.unread.size > 0 {
+	if w.view.unreadable.size > 0 {
 		return nil // what belongs to an unreadable record seems to belong to none
 	}
 	for r := range leftoverKind.all(&w.view.records) {
@@ -50,10 +50,10 @@ func (s *Store) sweep(ctx context.Context) error {
 	for _, kind := range kinds {
 		kind.sweep(w)
 	}
-	for path, revision := range w.view.strays.all() {
+	for path, revision := range w.view.orphans.all() {
 		w.remove(revision, path)
 	}
-	for chunk := range slices.Chunk(w.doomed, MaxTxnOps/3) { // at most three keys each
+	for chunk := range slices.Chunk(w.expired, MaxTxnOps/3) { // at most three keys each
 		var t Txn
 		for _, d := range chunk {
 			t.If = append(t.If, Compare{Key: d.paths[0], ModRevision: d.revision})
@@ -71,15 +71,15 @@ func (s *Store) sweep(ctx context.Context) error {
 
 // sweep decides which records to remove. A record that has changed since is not removed.
 type sweep struct {
-	view   *view
-	before time.Time // records that ended before are removed
-	long   time.Time // the same for keys and management tokens
-	doomed []doomed
+	view    *view
+	before  time.Time // records that ended before are removed
+	long    time.Time // the same for keys and management tokens
+	expired []expiredRecord
 }
 
-// doomed has the KV keys of a record, of its time of use and of its name, and the record's
+// expired has the KV keys of a record, of its time of use and of its name, and the record's
 // revision.
-type doomed struct {
+type expiredRecord struct {
 	paths    []string
 	revision int64
 }
@@ -90,17 +90,17 @@ func (s *Store) newSweep() *sweep {
 }
 
 func (w *sweep) remove(revision int64, paths ...string) {
-	w.doomed = append(w.doomed, doomed{paths, revision})
+	w.expired = append(w.expired, expiredRecord{paths, revision})
 }
 
 // gone reports whether a record belongs to a user who was removed. "" is not a user.
-func (w *sweep) gone(user string) bool {
-	_, ok := userKind.named(w.view, user)
+func (w *sweep) userRemoved(user string) bool {
+	_, ok := userKind.byID(w.view, user)
 	return user != "" && !ok
 }
 
 func (r *sessionRecord) ended(w *sweep) bool {
-	u, ok := userKind.named(w.view, r.User)
+	u, ok := userKind.byID(w.view, r.User)
 	return !ok || r.Epoch < u.Epoch || r.current().ended(w.before)
 }
 
@@ -108,12 +108,12 @@ func (r *keyRecord) ended(w *sweep) bool {
 	return r.RevokedAt != nil && !w.long.Before(*r.RevokedAt) || r.expired(w.long)
 }
 
-func (r *passkeyRecord) ended(w *sweep) bool { return w.gone(r.User) }
+func (r *passkeyRecord) ended(w *sweep) bool { return w.userRemoved(r.User) }
 
-func (r *tokenRecord) ended(w *sweep) bool { return w.gone(r.User) || r.Expired(w.long) }
+func (r *tokenRecord) ended(w *sweep) bool { return w.userRemoved(r.User) || r.Expired(w.long) }
 
 func (r *linkRecord) ended(w *sweep) bool {
-	return !w.before.Before(r.ExpiresAt) || w.gone(r.User) || w.gone(r.Maker)
+	return !w.before.Before(r.ExpiresAt) || w.userRemoved(r.User) || w.userRemoved(r.Maker)
 }
 
 func (r *pairingRecord) ended(w *sweep) bool {
@@ -129,13 +129,13 @@ type leftoverRecord struct {
 	Since time.Time `json:"since"`
 }
 
-func (r *leftoverRecord) place() key { return key{id: r.ID} }
+func (r *leftoverRecord) key() recordKey { return recordKey{id: r.ID} }
 
 func (r *leftoverRecord) ended(w *sweep) bool { return !w.before.Before(r.Since) }
 
 var leftoverKind = &kind[leftoverRecord, *leftoverRecord]{
-	dir: "leftovers/",
-	in:  func(r *records) *collection[*leftoverRecord] { return &r.leftovers },
+	dir:        "leftovers/",
+	collection: func(r *records) *collection[*leftoverRecord] { return &r.leftovers },
 }
 
 // clearAccount deletes what is left of a removed account.
@@ -157,5 +157,5 @@ func (s *Store) clearAccount(ctx context.Context, id string) error {
 			return err
 		}
 	}
-	return s.drop(ctx, paths, nil)
+	return s.deleteAll(ctx, paths, nil)
 }

@@ -38,11 +38,11 @@ type edit struct{ _ byte }
 
 var tableSeed = maphash.MakeSeed()
 
-func hashOf[K comparable](k K) uint64 { return maphash.Comparable(tableSeed, k) }
+func hashKey[K comparable](k K) uint64 { return maphash.Comparable(tableSeed, k) }
 
 func (t table[K, V]) get(k K) (V, bool) {
 	if t.root != nil {
-		n, hash := t.root, hashOf(k)
+		n, hash := t.root, hashKey(k)
 		for bits := hash; n != nil && n.children != nil; bits /= tableFan {
 			n = n.children[bits%tableFan]
 		}
@@ -66,17 +66,17 @@ func (t table[K, V]) all() iter.Seq2[K, V] {
 }
 
 func (t *table[K, V]) set(e *edit, k K, v V) {
-	hash, depth := hashOf(k), 0
-	place := &t.root
+	hash, depth := hashKey(k), 0
+	child := &t.root
 	for bits := hash; ; bits /= tableFan {
-		*place = (*place).own(e)
-		if (*place).children == nil {
+		*child = (*child).own(e)
+		if (*child).children == nil {
 			break
 		}
-		place = &(*place).children[bits%tableFan]
+		child = &(*child).children[bits%tableFan]
 		depth++
 	}
-	leaf := *place
+	leaf := *child
 	if i := leaf.index(hash, k); i >= 0 {
 		leaf.entries[i].value = v
 		return
@@ -90,7 +90,7 @@ func (t *table[K, V]) set(e *edit, k K, v V) {
 
 func (t *table[K, V]) remove(e *edit, k K) {
 	if _, ok := t.get(k); ok {
-		t.root = t.root.without(e, k, hashOf(k))
+		t.root = t.root.without(e, k, hashKey(k))
 		t.size--
 	}
 }
@@ -143,7 +143,7 @@ func (n *node[K, V]) split(depth int) {
 func (n *node[K, V]) without(e *edit, k K, bits uint64) *node[K, V] {
 	n = n.own(e)
 	if n.children == nil {
-		i := n.index(hashOf(k), k)
+		i := n.index(hashKey(k), k)
 		n.entries = slices.Delete(n.entries, i, i+1)
 		if len(n.entries) == 0 {
 			return nil

@@ -13,17 +13,17 @@ import (
 func TestTable(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(1, 2))
-	var now table[key, int]
-	want := map[key]int{}
+	var now table[recordKey, int]
+	want := map[recordKey]int{}
 	type state struct {
-		table table[key, int]
-		want  map[key]int
+		table table[recordKey, int]
+		want  map[recordKey]int
 	}
 	var states []state
 	for range 50 {
 		e := new(edit)
 		for range rng.IntN(40) {
-			k := key{"owner", fmt.Sprint("k", rng.IntN(300))}
+			k := recordKey{"owner", fmt.Sprint("k", rng.IntN(300))}
 			if rng.IntN(3) == 0 {
 				now.remove(e, k)
 				delete(want, k)
@@ -44,7 +44,7 @@ func TestTable(t *testing.T) {
 				t.Fatalf("state %d: %s is %d, %v", i, k, got, ok)
 			}
 		}
-		if _, ok := s.table.get(key{"owner", "none"}); ok {
+		if _, ok := s.table.get(recordKey{"owner", "none"}); ok {
 			t.Fatal("what is not there is found")
 		}
 	}
@@ -61,9 +61,9 @@ func viewOf(t testing.TB, keys int) *view {
 		putKey(t, d, "few", keys+i)
 	}
 	v := d.view(1)
-	if v.keys.byID.size != keys+100 || v.keys.byHash.size != keys+100 || keyKind.owned(v, DefaultAccount) != keys {
+	if v.keys.byID.size != keys+100 || v.keys.byHash.size != keys+100 || keyKind.count(v, DefaultAccount) != keys {
 		t.Fatalf("%d keys, %d hashes, %d keys of the account", v.keys.byID.size, v.keys.byHash.size,
-			keyKind.owned(v, DefaultAccount))
+			keyKind.count(v, DefaultAccount))
 	}
 	return v
 }
@@ -147,7 +147,7 @@ func BenchmarkMillionKeys(b *testing.B) {
 	b.Run("find", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			keyKind.find(v, digest{17, 4, 3, 1})
+			keyKind.byHash(v, digest{17, 4, 3, 1})
 		}
 	})
 }

@@ -32,7 +32,7 @@ type tokenRecord struct {
 	Hash digest `json:"hash"`
 }
 
-func (r *tokenRecord) place() key { return key{r.Account, r.ID} }
+func (r *tokenRecord) key() recordKey { return recordKey{r.Account, r.ID} }
 
 func (r *tokenRecord) check() (err error) {
 	if r.Role, err = ParseRole(string(r.Role)); err != nil {
@@ -46,8 +46,8 @@ func (r *tokenRecord) check() (err error) {
 
 var tokenKind = &kind[tokenRecord, *tokenRecord]{
 	dir: "tokens/", prefix: prefixToken, seenAt: "tokens_used/", secret: prefixTokenSecret, what: KindToken, remains: true,
-	in:    func(r *records) *collection[*tokenRecord] { return &r.tokens },
-	index: func(r *tokenRecord) digest { return r.Hash },
+	collection: func(r *records) *collection[*tokenRecord] { return &r.tokens },
+	index:      func(r *tokenRecord) digest { return r.Hash },
 }
 
 // CreateToken creates a management token with the account, user, name, rights, role and expiry
@@ -95,7 +95,7 @@ func (s *Store) FindToken(secret string) (Token, bool) {
 		return Token{}, false
 	}
 	// Removing a user invalidates the user's tokens at once.
-	_, ok = userKind.named(v, r.User)
+	_, ok = userKind.byID(v, r.User)
 	return r.Token, ok
 }
 
@@ -105,10 +105,10 @@ func (s *Store) TouchToken(t Token) { tokenKind.touch(s, t.ID) }
 // Tokens returns the management tokens of an account in order of creation.
 func (s *Store) Tokens(account string) []Token {
 	v := s.view.Load()
-	return list(tokenKind.of(v, account), func(r *tokenRecord) (Token, bool) {
+	return list(tokenKind.owned(v, account), func(r *tokenRecord) (Token, bool) {
 		t := r.Token
 		t.LastUsedAt = r.use.last()
-		_, ok := userKind.named(v, r.User)
+		_, ok := userKind.byID(v, r.User)
 		return t, ok
 	})
 }
@@ -117,7 +117,7 @@ func (s *Store) Tokens(account string) []Token {
 func (s *Store) RemoveToken(ctx context.Context, account, id string) error {
 	unknown := Errorf(ErrNotFound, "token %.40q not found in the account %.40q: use an id from the list of tokens",
 		id, account)
-	_, err := tokenKind.take(ctx, s, "removing the token", account, id, unknown)
+	_, err := tokenKind.removeRecord(ctx, s, "removing the token", account, id, unknown)
 	return err
 }
 

@@ -11,18 +11,18 @@ import (
 const (
 	// saveInterval is how often times of use are saved.
 	saveInterval = 5 * time.Second
-	// restAlone is the minimum time between two writes of the same time of use.
-	restAlone = time.Minute
-	// restShared is restAlone for gateways that share a store, where each write goes to all
+	// touchIntervalAlone is the minimum time between two writes of the same time of use.
+	touchIntervalAlone = time.Minute
+	// touchIntervalShared is touchIntervalAlone for gateways that share a store, where each write goes to all
 	// of them.
-	restShared = time.Hour
+	touchIntervalShared = time.Hour
 )
 
 // use is the time when a key, a session or a token was last used, or a connector was last
 // seen. It outlives changes of the record.
 type use struct {
 	path    string
-	at      atomic.Int64 // Unix milliseconds; 0: never
+	millis  atomic.Int64 // Unix milliseconds; 0: never
 	saved   atomic.Int64 // the same, as saved or being saved in the KV
 	unsaved atomic.Bool  // queued in Store.unsaved
 }
@@ -31,11 +31,11 @@ type use struct {
 func (u *use) move(at time.Time) bool {
 	ms := at.UnixMilli()
 	for {
-		old := u.at.Load()
+		old := u.millis.Load()
 		if ms <= old {
 			return false
 		}
-		if u.at.CompareAndSwap(old, ms) {
+		if u.millis.CompareAndSwap(old, ms) {
 			return true
 		}
 	}
@@ -49,11 +49,11 @@ func (u *use) load(at time.Time) {
 }
 
 // time returns the time of last use, which must not be 0.
-func (u *use) time() time.Time { return time.UnixMilli(u.at.Load()).UTC() }
+func (u *use) time() time.Time { return time.UnixMilli(u.millis.Load()).UTC() }
 
 // last returns the time of last use, or nil if never used.
 func (u *use) last() *time.Time {
-	if u == nil || u.at.Load() == 0 {
+	if u == nil || u.millis.Load() == 0 {
 		return nil
 	}
 	at := u.time()
@@ -66,7 +66,7 @@ func (s *Store) Touch(k *LiveKey) { s.touch(k.record.Load().use) }
 
 // touch is Touch for the other kinds.
 func (k *kind[R, P]) touch(s *Store, id string) {
-	r, _ := k.named(s.view.Load(), id)
+	r, _ := k.byID(s.view.Load(), id)
 	s.touch(r.head().use)
 }
 
@@ -87,8 +87,8 @@ func (s *Store) queue(u *use) {
 	s.mu.Unlock()
 }
 
-// flushRested writes the queued times, but each at most once per s.rest.
-func (s *Store) flushRested(ctx context.Context) error { return s.flush(ctx, s.rest) }
+// flushDue writes the queued times, but each at most once per s.touchInterval.
+func (s *Store) flushDue(ctx context.Context) error { return s.flush(ctx, s.touchInterval) }
 
 // flush writes the queued times that have rested since they were last written, and queues
 // them again after a failure. If two processes write the same one, views keep the later
@@ -107,7 +107,7 @@ func (s *Store) flush(ctx context.Context, rest time.Duration) error {
 	s.unsaved = resting
 	s.mu.Unlock()
 	for _, u := range all {
-		u.saved.Store(u.at.Load())
+		u.saved.Store(u.millis.Load())
 		u.unsaved.Store(false) // before reading the time: a later use queues again
 	}
 	for chunk := range slices.Chunk(all, MaxTxnOps) {

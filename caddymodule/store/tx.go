@@ -47,7 +47,7 @@ func (s *Store) update(ctx context.Context, doing string, build func(t *tx) erro
 }
 
 func (s *Store) write(caller context.Context, build func(t *tx) error) error {
-	ctx, cancel := s.limited(caller)
+	ctx, cancel := s.withSharedTimeout(caller)
 	defer cancel()
 	for range maxAttempts {
 		if s.closed.Load() {
@@ -169,20 +169,20 @@ func (k *kind[R, P]) load(t *tx, owner, id string) P {
 
 // save puts a record at its place.
 func (k *kind[R, P]) save(t *tx, r P) {
-	at := r.place()
-	t.put(k.path(at.owner, at.id), r)
+	key := r.key()
+	t.put(k.path(key.owner, key.id), r)
 }
 
 // create is save for a record with a new id.
 func (k *kind[R, P]) create(t *tx, r P) {
-	at := r.place()
-	t.If = append(t.If, Compare{Key: k.path(at.owner, at.id)})
+	key := r.key()
+	t.If = append(t.If, Compare{Key: k.path(key.owner, key.id)})
 	k.save(t, r)
 }
 
 // add is create for a record that counts towards the limits of its account.
 func (k *kind[R, P]) add(t *tx, r P) error {
-	account := r.place().owner
+	account := r.key().owner
 	if _, err := t.account(account); err != nil {
 		return err
 	}
@@ -195,11 +195,11 @@ func (k *kind[R, P]) add(t *tx, r P) error {
 }
 
 // remove deletes a record and the time of its use.
-func (k *kind[R, P]) remove(t *tx, owner, id string) { t.delete(k.paths(key{owner, id})...) }
+func (k *kind[R, P]) remove(t *tx, owner, id string) { t.delete(k.paths(recordKey{owner, id})...) }
 
 // within reads the records of an owner from the KV. They may change until the write is
 // committed; read a mark first to detect that.
-func (k *kind[R, P]) within(t *tx, owner string) []P {
+func (k *kind[R, P]) loadAll(t *tx, owner string) []P {
 	var all []P
 	for _, item := range t.items(k.span(owner)) {
 		var r P
@@ -213,7 +213,7 @@ func (k *kind[R, P]) within(t *tx, owner string) []P {
 
 // take removes the record at a place, and the keys in also, at all edges, and returns the
 // record. It fails with unknown if the record does not exist.
-func (k *kind[R, P]) take(ctx context.Context, s *Store, doing, owner, id string, unknown error,
+func (k *kind[R, P]) removeRecord(ctx context.Context, s *Store, doing, owner, id string, unknown error,
 	also ...string) (P, error) {
 	return update(ctx, s, doing, func(t *tx) (P, error) {
 		r := k.load(t, owner, id)
@@ -229,7 +229,7 @@ func (k *kind[R, P]) take(ctx context.Context, s *Store, doing, owner, id string
 
 // drop deletes keys in as many writes as necessary, and calls also for each. All are
 // confirmed with the last one.
-func (s *Store) drop(ctx context.Context, keys []string, also func(*tx)) (err error) {
+func (s *Store) deleteAll(ctx context.Context, keys []string, also func(*tx)) (err error) {
 	for chunk := range slices.Chunk(keys, MaxTxnOps-1) {
 		err = s.write(ctx, func(t *tx) error {
 			t.delete(chunk...)

@@ -101,19 +101,19 @@ type usageRecord struct {
 // path returns the KV key of a row of an edge. The edge of a month is "". The name of the
 // deployment is last, as it may contain slashes.
 func (r *UsageRow) path(edge string) string {
-	return dirOf(r.Day) + r.Account + "/" + r.Day + "/" + r.Key + "/" + edge + "/" + r.Deployment
+	return usageDir(r.Day) + r.Account + "/" + r.Day + "/" + r.Key + "/" + edge + "/" + r.Deployment
 }
 
-// dirOf returns the directory of the rows of a day, a month or an hour.
-func dirOf(day string) string {
+// usageDir returns the directory of the rows of a day, a month or an hour.
+func usageDir(day string) string {
 	if len(day) == len(HourOnly) {
 		return dirHours
 	}
 	return dirUsage
 }
 
-// usageAt returns the row of a KV key without its sums, and its edge.
-func usageAt(path string) (r UsageRow, edge string, ok bool) {
+// parseUsagePath returns the row of a KV key without its sums, and its edge.
+func parseUsagePath(path string) (r UsageRow, edge string, ok bool) {
 	const parts = 5
 	_, path, _ = strings.Cut(strings.TrimPrefix(path, dirUnwatched), "/")
 	at := strings.SplitN(path, "/", parts)
@@ -125,7 +125,7 @@ func usageAt(path string) (r UsageRow, edge string, ok bool) {
 
 // decodeUsage returns the row of an item.
 func decodeUsage(item Item) (UsageRow, error) {
-	r, _, _ := usageAt(item.Key)
+	r, _, _ := parseUsagePath(item.Key)
 	var record usageRecord
 	err := decode(item, &record)
 	r.KeyName, r.Usage = record.KeyName, record.Usage
@@ -186,7 +186,7 @@ func (s *Store) OwnUsage(ctx context.Context, r UsageRow) (Usage, error) {
 	path := r.path(s.edge)
 	item, err := s.local.Get(context.WithoutCancel(ctx), path)
 	if err == nil && !item.Exists() && s.local != s.kv { // published long ago
-		ctx, cancel := s.limited(ctx)
+		ctx, cancel := s.withSharedTimeout(ctx)
 		defer cancel()
 		item, err = s.kv.Get(ctx, path)
 	}
@@ -212,7 +212,7 @@ func (s *Store) EachUsage(ctx context.Context, account, from, to string, newer m
 	if !checkAccount(account) {
 		return errNoAccount(account)
 	}
-	ctx, cancel := s.limited(ctx)
+	ctx, cancel := s.withSharedTimeout(ctx)
 	defer cancel()
 	latest, err := s.unpublished(ctx, account, from, to, newer)
 	if err == nil {
@@ -239,7 +239,7 @@ func (s *Store) EachUsage(ctx context.Context, account, from, to string, newer m
 // KeyUsage calls f with the rows of a key on the days from from to to, of all gateways. Those of
 // other gateways are half a minute old at most. Unlike EachUsage, it costs no time for other keys.
 func (s *Store) KeyUsage(ctx context.Context, account, key string, from, to time.Time, f func(UsageRow)) error {
-	ctx, cancel := s.limited(ctx)
+	ctx, cancel := s.withSharedTimeout(ctx)
 	defer cancel()
 	for day := from.UTC().Truncate(24 * time.Hour); !day.After(to); day = day.AddDate(0, 0, 1) {
 		row := UsageRow{Account: account, Day: day.Format(time.DateOnly), Key: key}
@@ -269,7 +269,7 @@ func (s *Store) KeyUsage(ctx context.Context, account, key string, from, to time
 // of this gateway, and newer ones of others.
 func (s *Store) unpublished(ctx context.Context, account, from, to string,
 	newer map[string][]UsageRow) (map[string]UsageRow, error) {
-	from = max(from, s.foldable()) // older ones are not published, either
+	from = max(from, s.firstUnfolded()) // older ones are not published, either
 	rows := make(map[string]UsageRow)
 	for edge, list := range newer {
 		for _, r := range list {
@@ -312,7 +312,7 @@ func (s *Store) UnpublishedUsage(ctx context.Context, account string, n int) ([]
 func eachUsage(ctx context.Context, kv KV, account, from, to string,
 	f func(path string, r UsageRow, revision int64) error) error {
 	_, err := kv.Each(ctx, usageSpan(account, from, to), func(item Item) error {
-		r, _, ok := usageAt(item.Key)
+		r, _, ok := parseUsagePath(item.Key)
 		if !ok || len(r.Day) == len(to) && r.Day > to {
 			return nil
 		}
@@ -328,6 +328,6 @@ func eachUsage(ctx context.Context, kv KV, account, from, to string,
 // usageSpan returns the span of the days or hours from from to the end of the month of to. A
 // month sorts after its days.
 func usageSpan(account, from, to string) Span {
-	dir := dirOf(to) + account + "/"
+	dir := usageDir(to) + account + "/"
 	return Span{Start: dir + from, End: dir + to[:len(monthOnly)] + string(rune('/'+1))}
 }

@@ -22,8 +22,8 @@ const (
 	foldInterval = time.Second
 )
 
-// foldable returns the first month that is not yet folded, like 2026-08.
-func (s *Store) foldable() string {
+// firstUnfolded returns the first month that is not yet folded, like 2026-08.
+func (s *Store) firstUnfolded() string {
 	return s.now().UTC().AddDate(0, 0, -keepDays).Format(monthOnly)
 }
 
@@ -63,7 +63,7 @@ func (s *Store) dropHours(ctx context.Context) error {
 // deployment, and removes the months that are too old. It does not read rows again once all
 // are folded.
 func (s *Store) foldUsage(ctx context.Context) error {
-	month := s.foldable()
+	month := s.firstUnfolded()
 	if !s.Leads() || s.folded == month {
 		return nil
 	}
@@ -100,7 +100,7 @@ func (s *Store) foldUsage(ctx context.Context) error {
 // unfolded returns the next rows to fold or to remove, and where to continue, "" at the end.
 func (s *Store) unfolded(ctx context.Context, span Span, oldest string) (batch []Item, next string, err error) {
 	next, err = s.eachOfBatch(ctx, span, foldBatch, func(item Item) bool {
-		r, _, ok := usageAt(item.Key)
+		r, _, ok := parseUsagePath(item.Key)
 		ok = ok && (len(r.Day) == len(time.DateOnly) || r.Day < oldest)
 		if ok {
 			batch = append(batch, item)

@@ -24,7 +24,7 @@ type userRecord struct {
 	Epoch int64 `json:"epoch,omitempty"`
 }
 
-func (r *userRecord) place() key { return key{r.Account, r.ID} }
+func (r *userRecord) key() recordKey { return recordKey{r.Account, r.ID} }
 
 func (r *userRecord) check() (err error) {
 	if r.Role, err = ParseRole(string(r.Role)); err != nil { // older records have none: all users were admins
@@ -38,25 +38,25 @@ func hashName(name string) digest { return sha256.Sum256([]byte(strings.ToLower(
 
 var userKind = &kind[userRecord, *userRecord]{
 	dir: "users/", prefix: prefixUser, what: KindUser,
-	in:    func(r *records) *collection[*userRecord] { return &r.users },
-	index: func(r *userRecord) digest { return hashName(r.Name) },
+	collection: func(r *records) *collection[*userRecord] { return &r.users },
+	index:      func(r *userRecord) digest { return hashName(r.Name) },
 }
 
 // User returns the user with this id.
 func (s *Store) User(id string) (User, bool) {
-	r, ok := userKind.named(s.view.Load(), id)
+	r, ok := userKind.byID(s.view.Load(), id)
 	return r.User, ok
 }
 
 // FindUser returns the user with this name, in any case.
 func (s *Store) FindUser(name string) (User, bool) {
-	r, ok := userKind.find(s.view.Load(), hashName(name))
+	r, ok := userKind.byHash(s.view.Load(), hashName(name))
 	return r.User, ok
 }
 
 // Users returns the users of an account in order of creation.
 func (s *Store) Users(account string) []User {
-	return list(userKind.of(s.view.Load(), account), func(r *userRecord) (User, bool) { return r.User, true })
+	return list(userKind.owned(s.view.Load(), account), func(r *userRecord) (User, bool) { return r.User, true })
 }
 
 // UserCount counts the users of all accounts.
@@ -64,7 +64,7 @@ func (s *Store) UserCount() int { return s.view.Load().users.byID.size }
 
 // PasswordHash returns the stored hash of the user's password, or "".
 func (s *Store) PasswordHash(userID string) string {
-	r, _ := userKind.named(s.view.Load(), userID)
+	r, _ := userKind.byID(s.view.Load(), userID)
 	return r.PasswordHash
 }
 
@@ -135,7 +135,7 @@ func (s *Store) RemoveUser(ctx context.Context, account, idOrName string) (User,
 
 // clear deletes records of a user that are already invalid.
 func (s *Store) clear(ctx context.Context, paths []string) {
-	if err := s.drop(ctx, paths, nil); err != nil {
+	if err := s.deleteAll(ctx, paths, nil); err != nil {
 		s.log.Warn("failed to remove invalid records of a user", "error", err)
 	}
 }
@@ -144,19 +144,19 @@ func (s *Store) clear(ctx context.Context, paths []string) {
 func (v *view) belongings(u User, end Ending) []string {
 	var paths []string
 	if end.Passkeys {
-		for r := range passkeyKind.of(v, u.ID) {
-			paths = append(paths, passkeyKind.paths(r.place())...)
+		for r := range passkeyKind.owned(v, u.ID) {
+			paths = append(paths, passkeyKind.paths(r.key())...)
 		}
 	}
 	if end.Tokens {
-		for r := range tokenKind.of(v, u.Account) {
+		for r := range tokenKind.owned(v, u.Account) {
 			if r.User == u.ID {
-				paths = append(paths, tokenKind.paths(r.place())...)
+				paths = append(paths, tokenKind.paths(r.key())...)
 			}
 		}
-		for r := range linkKind.of(v, u.Account) {
+		for r := range linkKind.owned(v, u.Account) {
 			if r.User == u.ID || r.Maker == u.ID {
-				paths = append(paths, linkKind.paths(r.place())...)
+				paths = append(paths, linkKind.paths(r.key())...)
 			}
 		}
 	}

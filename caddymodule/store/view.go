@@ -25,29 +25,29 @@ type collection[P any] struct {
 }
 
 // find returns the record with a hash, or an empty one.
-func (k *kind[R, P]) find(v *view, hash digest) (P, bool) {
-	return k.orNone(k.in(&v.records).byHash.get(hash))
+func (k *kind[R, P]) byHash(v *view, hash digest) (P, bool) {
+	return k.orNone(k.collection(&v.records).byHash.get(hash))
 }
 
 // bySecret returns the record of a secret, or an empty one. The zero hash of an invalid
 // secret matches no record.
 func (k *kind[R, P]) bySecret(v *view, secret string) (P, bool) {
 	hash, _ := hashSecret(k.secret, secret)
-	return k.find(v, hash)
+	return k.byHash(v, hash)
 }
 
 // at returns the record of an owner, or an empty one.
-func (k *kind[R, P]) at(v *view, owner, id string) (P, bool) {
-	return k.orNone(k.get(&v.records, key{owner, id}))
+func (k *kind[R, P]) lookup(v *view, owner, id string) (P, bool) {
+	return k.orNone(k.get(&v.records, recordKey{owner, id}))
 }
 
 // get returns the record at a place. Unique ids need no owner.
-func (k *kind[R, P]) get(r *records, at key) (P, bool) {
-	c := k.in(r)
+func (k *kind[R, P]) get(r *records, key recordKey) (P, bool) {
+	c := k.collection(r)
 	if k.prefix != "" {
-		return c.byID.get(at.id)
+		return c.byID.get(key.id)
 	}
-	return c.byOwner.value(at.owner).get(at.id)
+	return c.byOwner.value(key.owner).get(key.id)
 }
 
 func (k *kind[R, P]) orNone(r P, ok bool) (P, bool) {
@@ -58,12 +58,12 @@ func (k *kind[R, P]) orNone(r P, ok bool) (P, bool) {
 }
 
 // named is at for accounts and for kinds whose ids are unique.
-func (k *kind[R, P]) named(v *view, id string) (P, bool) { return k.at(v, "", id) }
+func (k *kind[R, P]) byID(v *view, id string) (P, bool) { return k.lookup(v, "", id) }
 
 // of iterates over the records of an owner in unspecified order.
-func (k *kind[R, P]) of(v *view, owner string) iter.Seq[P] {
+func (k *kind[R, P]) owned(v *view, owner string) iter.Seq[P] {
 	return func(yield func(P) bool) {
-		for _, r := range k.in(&v.records).byOwner.value(owner).all() {
+		for _, r := range k.collection(&v.records).byOwner.value(owner).all() {
 			if !yield(r) {
 				return
 			}
@@ -72,14 +72,14 @@ func (k *kind[R, P]) of(v *view, owner string) iter.Seq[P] {
 }
 
 // owned returns how many records an owner has.
-func (k *kind[R, P]) owned(v *view, owner string) int {
-	return k.in(&v.records).byOwner.value(owner).size
+func (k *kind[R, P]) count(v *view, owner string) int {
+	return k.collection(&v.records).byOwner.value(owner).size
 }
 
 // all iterates over all records in unspecified order.
 func (k *kind[R, P]) all(r *records) iter.Seq[P] {
 	return func(yield func(P) bool) {
-		for _, owned := range k.in(r).byOwner.all() {
+		for _, owned := range k.collection(r).byOwner.all() {
 			for _, r := range owned.all() {
 				if !yield(r) {
 					return
@@ -92,7 +92,7 @@ func (k *kind[R, P]) all(r *records) iter.Seq[P] {
 // list converts records in the order of their ids, which is the order of creation. It omits
 // records for which convert returns false.
 func list[P record, T any](records iter.Seq[P], convert func(P) (T, bool)) []T {
-	byID := func(a, b P) int { return cmp.Compare(a.place().id, b.place().id) }
+	byID := func(a, b P) int { return cmp.Compare(a.key().id, b.key().id) }
 	var out []T
 	for _, r := range slices.SortedFunc(records, byID) {
 		if t, ok := convert(r); ok {
@@ -123,20 +123,20 @@ func (d *draft) view(revision int64) *view { return &view{revision, d.records} }
 // and returns the error.
 func (d *draft) apply(e Event) error {
 	path := e.Item.Key
-	dir, at := splitPath(path)
+	dir, key := splitPath(path)
 	kind, ok := viewed[dir]
 	if !ok {
 		return nil
 	}
-	d.strays.remove(d.edit, path)
-	d.unread.remove(d.edit, path)
+	d.orphans.remove(d.edit, path)
+	d.unreadable.remove(d.edit, path)
 	var err error
 	if !e.Deleted {
-		if err = kind.apply(d, dir, at, e.Item); err == nil {
+		if err = kind.apply(d, dir, key, e.Item); err == nil {
 			return nil
 		}
-		d.unread.set(d.edit, path, e.Item.ModRevision)
+		d.unreadable.set(d.edit, path, e.Item.ModRevision)
 	}
-	kind.drop(d, dir, at)
+	kind.drop(d, dir, key)
 	return err
 }
