@@ -155,7 +155,7 @@ func (e *edge) revoke(ctx context.Context, id string) error {
 // accepts reports whether an edge accepts a request with a key.
 func (e *edge) accepts(secret string) bool {
 	k, ok := e.FindKey(secret)
-	return ok && !k.Revoked() && e.Serving() == nil
+	return ok && k.Key().RevokedAt == nil && e.Serving() == nil
 }
 
 // until waits until f is true, and returns how long that took.

@@ -38,7 +38,7 @@ func TestKeyCreate(t *testing.T) {
 		t.Errorf("status %d, Cache-Control %q, cookie %v", w.Code, w.Header().Get("Cache-Control"), held)
 	}
 	secret := keyPattern.FindString(page)
-	if live, ok := g.store.FindKey(secret); !ok || live.Revoked() {
+	if live, ok := g.store.FindKey(secret); !ok || live.Key().RevokedAt != nil {
 		t.Fatalf("the page shows %q, which is no key", secret)
 	}
 	has(t, page, "Use it with qwen3:8b", "ANTHROPIC_AUTH_TOKEN="+secret, "POSTERN_API_KEY="+secret, `data-copy="new-key"`)
@@ -122,11 +122,11 @@ func TestKeyRevoke(t *testing.T) {
 	path := "/console/keys/" + k.ID + "/revoke"
 	plain(t, g.page("/console/keys"))
 	plain(t, g.page(path))
-	if live, ok := g.store.FindKey(secret); !ok || live.Revoked() {
+	if live, ok := g.store.FindKey(secret); !ok || live.Key().RevokedAt != nil {
 		t.Fatal("asking revoked it")
 	}
 	g.moved(g.post(path), "/console/keys")
-	if live, ok := g.store.FindKey(secret); ok && !live.Revoked() {
+	if live, ok := g.store.FindKey(secret); ok && live.Key().RevokedAt == nil {
 		t.Error("the page reports the key as revoked, but it works")
 	}
 	page := g.page("/console/keys")
@@ -162,7 +162,7 @@ func TestKeysOfAnotherAccount(t *testing.T) {
 			t.Errorf("the page %q: status %d, want 404", page, w.Code)
 		}
 	}
-	if live, ok := g.store.FindKey(secret); !ok || live.Revoked() {
+	if live, ok := g.store.FindKey(secret); !ok || live.Key().RevokedAt != nil {
 		t.Error("it was revoked")
 	}
 }

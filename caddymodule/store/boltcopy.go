@@ -42,11 +42,7 @@ func copyToBolt(ctx context.Context, kv KV, path string) error {
 	if err != nil {
 		return explainOpen(path, err)
 	}
-	err = copyItems(ctx, kv, db)
-	if err == nil {
-		err = db.Sync()
-	}
-	if err = errors.Join(err, db.Close()); err != nil {
+	if err = errors.Join(copyItems(ctx, kv, db), db.Close()); err != nil {
 		return fmt.Errorf("copying the store: %w", err)
 	}
 	return nil

@@ -15,22 +15,22 @@ type Cluster interface {
 	// is that of the latest change that edges confirm, 0 if there was none yet. It must
 	// return at once.
 	Reached(revision int64)
-	// Confirm waits until no edge acts on the state before revision any more. It fails with
-	// an *Unconfirmed error if that takes too long.
+	// Confirm waits until no edge acts on the state before revision. It fails with an
+	// *Unconfirmed error if that takes too long.
 	Confirm(ctx context.Context, revision int64) error
-	// Serving fails with ErrUnavailable while this gateway may have missed changes that
-	// others consider to be in force everywhere.
+	// Serving fails with ErrUnavailable while this gateway may have missed changes that other
+	// gateways consider to be in force everywhere.
 	Serving() error
 	// InContact reports whether this gateway has lately had contact to the KV.
 	InContact() bool
-	// Leader reports whether this gateway has the duties that one fulfills for all.
+	// Leader reports whether this gateway performs the duties of one gateway for all.
 	Leader() bool
 }
 
 // ErrUnconfirmed is the kind of an Unconfirmed error.
 var ErrUnconfirmed = errors.New("not confirmed by all edges")
 
-// Unconfirmed is the error of a write that was made, but that some edges have not confirmed.
+// Unconfirmed is the error of a write that was committed, but not confirmed by some edges.
 type Unconfirmed struct {
 	Pending []PendingEdge
 }
@@ -56,10 +56,10 @@ func (u *Unconfirmed) Error() string {
 
 func (u *Unconfirmed) Unwrap() error { return ErrUnconfirmed }
 
-// Made reports whether a write that has returned err was made.
+// Made reports whether a write that returned err was committed.
 func Made(err error) bool { return err == nil || errors.Is(err, ErrUnconfirmed) }
 
-// confirmed makes the write wait until no edge acts on the state before it.
+// confirmed makes the write wait until all edges have confirmed it.
 func (t *tx) confirmed() {
 	if t.s.Shared() {
 		t.confirm = true
@@ -70,7 +70,7 @@ func (t *tx) confirmed() {
 // Revision returns the revision of the view.
 func (s *Store) Revision() int64 { return s.view.Load().revision }
 
-// Leads reports whether this gateway has the duties that one fulfills for all.
+// Leads reports whether this gateway performs the duties of one gateway for all.
 func (s *Store) Leads() bool { return s.cluster.Leader() }
 
 // alone is the Cluster of a gateway whose KV is its own.
@@ -97,11 +97,11 @@ func (s *Store) Serving() error {
 	return s.cluster.Serving()
 }
 
-// sharedTimeout is how long a caller waits for the shared KV, which waits for its servers without
-// an end. They elect a leader within a few seconds.
+// sharedTimeout bounds calls of the shared KV, which itself waits for its servers forever. They
+// elect a leader within a few seconds.
 const sharedTimeout = 10 * time.Second
 
-// limited returns a context for a call of the shared KV.
+// withSharedTimeout returns a context for calls of the shared KV.
 func (s *Store) withSharedTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	if !s.Shared() {
 		return ctx, func() {}
@@ -110,14 +110,14 @@ func (s *Store) withSharedTimeout(ctx context.Context) (context.Context, context
 }
 
 const (
-	refreshTimeout = 250 * time.Millisecond // for LookAgain
-	refreshPause   = 50 * time.Millisecond  // between two calls of the KV by LookAgain
+	refreshTimeout = 250 * time.Millisecond // of LookAgain
+	refreshPause   = 50 * time.Millisecond  // between two refreshes
 )
 
-// LookAgain makes the view show what other gateways have written, for a caller that has not
-// found a record. It returns at once if the gateway is alone. It takes at most 250 ms, and
-// accesses the KV at most 20 times a second, however many call it. If it fails, the record may
-// exist; the error is an ErrUnavailable with a message for the user.
+// LookAgain is CatchUp for a caller that has not found a record. If the gateway is alone, it
+// returns at once. It takes at most 250 ms, and all calls together access the KV at most 20
+// times a second. If it fails, the record may exist; the error is an ErrUnavailable with a
+// message for the user.
 func (s *Store) LookAgain(ctx context.Context) error {
 	if s.broken.Load() { // the view may lack the latest changes
 		return errBroken
@@ -137,10 +137,10 @@ func (s *Store) LookAgain(ctx context.Context) error {
 
 var errUnreachable = Errorf(ErrUnavailable, "this gateway cannot reach its store now: try again, or use another gateway")
 
-// look catches up for all who have called LookAgain before it begins. Later callers need a
-// look of their own.
+// refresh catches up for all calls of LookAgain before it begins. Later calls need another
+// refresh, since this one may already have read the KV.
 func (s *Store) refresh() (_ any, err error) {
-	defer panics.Recover(s.log, "looking for the changes of other gateways")
+	defer panics.Recover(s.log, "reading the changes of other gateways")
 	err = errUnreachable // also after a panic
 	if s.refreshPace.Wait(s.ctx) != nil {
 		return nil, err
@@ -149,7 +149,7 @@ func (s *Store) refresh() (_ any, err error) {
 	ctx, cancel := context.WithTimeout(s.ctx, refreshTimeout)
 	defer cancel()
 	if err := s.CatchUp(ctx); err != nil {
-		s.log.Debug("failed to look for the changes of other gateways", "error", err)
+		s.log.Debug("failed to read the changes of other gateways", "error", err)
 		return nil, errUnreachable
 	}
 	return nil, nil

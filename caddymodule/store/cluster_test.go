@@ -59,7 +59,7 @@ func TestUnconfirmed(t *testing.T) {
 	check("narrowing again", err, narrowed.Scope == "one")
 	revoked, err := s.RevokeKey(ctx, account, k.ID)
 	found, _ := s.FindKey(secret)
-	check("revoking", err, revoked.RevokedAt != nil && found.Revoked())
+	check("revoking", err, revoked.RevokedAt != nil && found.Key().RevokedAt != nil)
 	_, err = s.RevokeKey(ctx, account, k.ID)
 	check("revoking again", err, true)
 	ended, err := s.RemoveSessions(ctx, u.ID, "")

@@ -13,10 +13,10 @@ type connectorRecord struct {
 	header
 	Connector
 	Hash digest `json:"hash"`
-	// Offers is how many new secrets the connector was given: the number of the latest.
+	// Offers counts the new secrets of the connector. It is the number of the latest.
 	Offers int64 `json:"offers,omitempty"`
-	// Next are the new secrets that the connector may have stored, by number: those later
-	// than the last one that it confirmed.
+	// Next has the new secrets that the connector may have stored, in the order of their
+	// numbers: all after the last confirmed one.
 	Next []nextSecret `json:"next,omitempty"`
 }
 
@@ -89,7 +89,7 @@ func (s *Store) Connectors(account string) []Connector {
 // secret or a new one of a rotation. Otherwise it fails with ErrUnauthenticated, in
 // constant time. It takes no lock.
 func (s *Store) AuthenticateConnector(id, secret string) (Connector, error) {
-	r, known := connectorKind.byID(s.view.Load(), id) // an unknown connector has an empty hash, which no secret matches
+	r, known := connectorKind.byID(s.view.Load(), id) // no secret matches the zero hash of an unknown connector
 	hash, valid := hashSecret("", secret)
 	same := r.matches(func(own []byte) bool { return subtle.ConstantTimeCompare(hash[:], own) == 1 })
 	if !known || !valid || !same {
@@ -186,16 +186,16 @@ func (s *Store) RemoveConnector(ctx context.Context, account, idOrName string) (
 		// Read the mark before the deployments: a deployment that begins to use the
 		// connector after they were read has changed the mark.
 		t.get(dirConnectorUses + r.ID)
-		var users []string
+		var deployments []string
 		for _, d := range deploymentKind.loadAll(t, account) {
 			if slices.Contains(d.Connectors, r.ID) {
-				users = append(users, d.Name)
+				deployments = append(deployments, d.Name)
 			}
 		}
-		if len(users) > 0 {
+		if len(deployments) > 0 {
 			return Connector{}, Errorf(ErrInUse,
 				"the connector %q is in use by %s: change them to another connector, or remove them first",
-				r.Name, listSome(users))
+				r.Name, listSome(deployments))
 		}
 		connectorKind.remove(t, account, r.ID)
 		t.delete(dirConnectorUses+r.ID, connectorNamePath(account, r.Name))
@@ -210,9 +210,9 @@ func (s *Store) TouchConnector(id string) { connectorKind.touch(s, id) }
 
 // listSome lists up to five names and the number of further ones.
 func listSome(names []string) string {
-	const most = 5
-	if more := len(names) - most; more > 1 {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), more)
+	const shown = 5
+	if more := len(names) - shown; more > 1 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:shown], ", "), more)
 	}
 	return strings.Join(names, ", ")
 }

@@ -219,7 +219,7 @@ func (e *expected) check(t *testing.T, s *store.Store) {
 		k, ok := s.FindKey(secret)
 		if !ok || k.ID() != id {
 			t.Errorf("lost key %s", id)
-		} else if e.revoked[id] && !k.Revoked() {
+		} else if e.revoked[id] && k.Key().RevokedAt == nil {
 			t.Errorf("lost the revocation of %s", id)
 		}
 	}

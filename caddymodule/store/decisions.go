@@ -40,8 +40,8 @@ func (s *Store) ReplaceConnector(ctx context.Context, account, idOrCode, connect
 		if err != nil {
 			return err
 		}
-		// Start from a new record, so that no old credentials remain. The numbers go on: a
-		// late answer of the old device must not confirm an offer to the new one.
+		// Start from a new record, so that no old credentials remain. Continue the numbers of
+		// offers: a late answer of the old device must not confirm an offer to the new one.
 		c = &connectorRecord{Connector: old.Connector, Hash: *r.DeviceHash, Offers: old.Offers}
 		c.Rotation, c.RotatedAt, c.ChangedBy = nil, nil, actor(ctx)
 		r.Connector, r.Replaced, c.Pairing = c.ID, true, r.ID
@@ -121,7 +121,7 @@ func errDecided(p Pairing) error {
 	return Errorf(ErrConflict, "the pairing was already %s%s: start a new one for another device", p.State, by)
 }
 
-// createNamed is createConnector with the name of a host, and a number if that is taken.
+// createNamed is createConnector with the name of a host. It adds a number if that is taken.
 func createNamed(t *tx, c *connectorRecord, hostname string) error {
 	taken := func() bool {
 		_, known := t.s.FindConnector(c.Account, c.Name)

@@ -132,8 +132,8 @@ func setDeployment(t *tx, d Deployment, before *deploymentRecord) (Deployment, e
 	return d, nil
 }
 
-// useConnectors returns the ids of the connectors of d and changes their marks, so that
-// a concurrent RemoveConnector tries again.
+// useConnectors returns the ids of the connectors of d. It changes their marks, so that a
+// concurrent RemoveConnector tries again.
 func useConnectors(t *tx, d Deployment) ([]string, error) {
 	var ids []string
 	for _, idOrName := range d.Connectors {

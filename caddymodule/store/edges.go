@@ -9,8 +9,8 @@ import (
 // Edge is a gateway of a cluster: one of those that share the store.
 type Edge struct {
 	Name string `json:"name"`
-	// Instance is different for each data directory, so that two edges do not have the same
-	// name unnoticed.
+	// Instance identifies the data directory, so that two gateways with the same name are
+	// detected.
 	Instance  string    `json:"instance"`
 	Advertise string    `json:"advertise,omitempty"` // host:port that its connectors dial
 	Peer      string    `json:"peer,omitempty"`      // host:port that other edges dial
@@ -20,8 +20,8 @@ type Edge struct {
 	Draining  bool      `json:"draining,omitempty"` // connectors and clients shall use other edges
 	// OnStoreLoss is how long it accepts requests after its last contact to the store.
 	OnStoreLoss time.Duration `json:"on_store_loss"`
-	// Boot is the same for two processes only if the first one has ended before the second could
-	// open its file. "" is the same as nothing.
+	// Boot is the same for two processes only if the first had ended before the second could
+	// open its file. "" equals no other Boot.
 	Boot string `json:"boot,omitempty"`
 }
 
@@ -30,19 +30,19 @@ func (e Edge) Is(other Edge) bool {
 	return e.Name == other.Name && e.Instance == other.Instance && e.StartedAt.Equal(other.StartedAt)
 }
 
-// Succeeds reports whether e is a later process than another one, with its file, which only one process
-// has open at a time: the other one has ended.
+// Succeeds reports whether e is a later process with the data directory of other. Only one process
+// at a time can open it, so other has ended.
 func (e Edge) Succeeds(other Edge) bool {
 	return e.Instance == other.Instance && e.Boot == other.Boot && e.Boot != "" && !e.Is(other)
 }
 
-// minMargin is the minimum of the time that a report outlives the requests of its edge.
+// minMargin is the minimum time between the last request of an edge and the end of its report.
 const minMargin = 5 * time.Second
 
-// LeaseTime returns the time after which the report of an edge without contact ends.
+// LeaseTime returns how long the report of an edge lasts after the last contact to the store.
 func (e Edge) LeaseTime() time.Duration { return e.OnStoreLoss + max(e.OnStoreLoss/4, minMargin) }
 
-// Report is what an edge reports to the others while it has the store. It ends with a lease.
+// Report is the published state of an edge. It has a lease.
 type Report struct {
 	// Applied is the revision up to which all changes have taken effect at the edge.
 	Applied int64 `json:"applied"`
@@ -56,19 +56,19 @@ type EdgeState struct {
 	Reported int64   // revision of the report, 0 without one
 }
 
-// FreeFor reports whether a process may take the place of this edge: nothing accepts requests there,
-// except the process itself.
+// FreeFor reports whether a process may become this edge: no other process accepts requests as
+// this edge.
 func (e EdgeState) FreeFor(process Edge) bool {
 	return e.Report == nil || e.Is(process) || process.Succeeds(e.Edge)
 }
 
-// Contact is what this gateway knows of the contact of an edge to the store.
+// Contact describes the contact of an edge to the store, as far as this gateway knows.
 type Contact struct {
-	// Unknown: this gateway has no contact itself, so it knows nothing new of the others.
+	// Unknown is set if this gateway itself has no contact, so that it learns nothing of others.
 	Unknown bool
 	// Last is when the edge last had contact; zero: it has contact now.
 	Last time.Time
-	// Until is when it refuses all requests at the latest, if it gets no contact.
+	// Until is when the edge refuses all requests at the latest, unless it gets contact.
 	Until time.Time
 }
 
@@ -159,7 +159,7 @@ func (s *Store) AddEdge(ctx context.Context, e Edge) error {
 			case !old.withReport(report).FreeFor(e):
 				return Errorf(ErrUnavailable, "another gateway called %s has just joined the cluster", e.Name)
 			case old.Is(e):
-				e.Draining = old.Draining // and its report stays in force for the requests that it runs
+				e.Draining = old.Draining // the report stays in force for running requests
 			case report != nil:
 				t.delete(reportKind.path("", e.Name))
 			}
@@ -202,8 +202,8 @@ func (s *Store) ChangeEdge(ctx context.Context, name string, change func(*Edge))
 	})
 }
 
-// RemoveEdge removes the record and the report of a process, which must have stopped to accept
-// requests. It changes nothing if another process has the place.
+// RemoveEdge removes the record and the report of a process, which must no longer accept
+// requests. If another process has become the edge, it changes nothing.
 func (s *Store) RemoveEdge(ctx context.Context, e Edge) error {
 	return s.update(ctx, "removing the edge", func(t *tx) error {
 		if r := edgeKind.load(t, "", e.Name); r != nil && r.Is(e) {
@@ -214,7 +214,7 @@ func (s *Store) RemoveEdge(ctx context.Context, e Edge) error {
 }
 
 // RemoveLostEdge removes an edge that accepts no requests. It fails with ErrConflict if the edge has
-// changed, or has got a report.
+// changed, or has a new report.
 func (s *Store) RemoveLostEdge(ctx context.Context, e EdgeState) error {
 	return s.update(ctx, "removing the edge", func(t *tx) error {
 		r, report := edgeKind.load(t, "", e.Name), reportKind.load(t, "", e.Name)
@@ -235,8 +235,8 @@ func errNoEdge(name string) error {
 }
 
 // SaveReport writes the report of a process, which ends with the lease, and returns its revision. It
-// fails with ErrNotFound if the place of the process, or the lease, is gone: a report that arrives
-// late is never in force for another process. It does not wait until the report is in the view.
+// fails with ErrNotFound if the lease has ended, or if the record of the edge is no longer that of the
+// process: a late report never counts for another process. It does not wait for the view.
 func (s *Store) SaveReport(ctx context.Context, e Edge, r Report, lease LeaseID) (revision int64, err error) {
 	op, err := encode(reportKind.path("", e.Name), &reportRecord{Report: r, Name: e.Name})
 	if err != nil {
@@ -249,12 +249,13 @@ func (s *Store) SaveReport(ctx context.Context, e Edge, r Report, lease LeaseID)
 			return 0, Errorf(ErrNotFound, "another gateway has taken the place of this one, "+
 				"or an operator has removed it")
 		}
-		place := Compare{Key: edgeKind.path("", e.Name), ModRevision: old.Revision}
-		result, err := s.kv.Txn(ctx, Txn{If: []Compare{place}, Then: []Op{op}})
+		unchanged := Compare{Key: edgeKind.path("", e.Name), ModRevision: old.Revision}
+		result, err := s.kv.Txn(ctx, Txn{If: []Compare{unchanged}, Then: []Op{op}})
 		if err != nil || result.Succeeded {
 			return result.Revision, err
 		}
-		if err := s.CatchUp(ctx); err != nil { // to another record: of this process if that only drains
+		// The record may have changed only in Draining: read it again.
+		if err := s.CatchUp(ctx); err != nil {
 			return 0, err
 		}
 	}

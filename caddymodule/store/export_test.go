@@ -27,7 +27,7 @@ func (s *Store) Stats() Stats {
 		stats.Deployments++
 	}
 	for r := range keyKind.all(&v.records) {
-		if r.live.Revoked() {
+		if r.RevokedAt != nil {
 			stats.RevokedKeys++
 		}
 	}

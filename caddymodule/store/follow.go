@@ -24,7 +24,7 @@ func (s *Store) load(ctx context.Context, first bool) (Watcher, error) {
 	d.first = first
 	d.orphans, d.unreadable = table[string, int64]{}, table[string, int64]{}
 	var confirmed int64
-	// Express the state as changes. After the first load, most of these change nothing.
+	// Apply each record as a change. After the first load, most of these change nothing.
 	revision, err := s.kv.Each(ctx, watched, func(item Item) error {
 		if item.Key == markRestoring {
 			return Errorf(ErrSchema, "a backup is being restored into this store, or that was interrupted: wait until it is "+
@@ -66,8 +66,8 @@ func (s *Store) ignore(err error) {
 var errBroken = Errorf(ErrUnavailable,
 	"this gateway reads its store again after an internal error: try again in a moment")
 
-// run follows the KV, and ends what expires, until the context ends. All that is accepted rests on
-// both: after a panic of one, the store refuses everything until it has been read again.
+// run follows the KV, and expires keys, until the context ends. Authentication depends on both:
+// after a panic of either, the store refuses everything until it has been read again.
 func (s *Store) run(ctx context.Context, watcher Watcher) {
 	for ctx.Err() == nil {
 		var parts sync.WaitGroup
@@ -81,24 +81,24 @@ func (s *Store) run(ctx context.Context, watcher Watcher) {
 			})
 		}
 		part("following the store", func() { s.follow(running, watcher) })
-		part("ending what expires", func() { s.expire(running) })
+		part("expiring keys", func() { s.expire(running) })
 		parts.Wait()
 		s.mu.Lock()
 		s.watcher.Close()
 		s.mu.Unlock()
-		watcher = nil // read again, from where all callbacks were called
+		watcher = nil // read the state again, starting from the last view whose callbacks all returned
 		s.view.Store(s.notified)
-		s.schedule.reset() // before expire begins: it may be broken, too
+		s.schedule.reset() // it may be inconsistent
 	}
 }
 
-// onPanic makes the store refuse everything.
+// onPanic makes the store refuse everything until onRead.
 func (s *Store) onPanic() {
 	s.broken.Store(true)
 	s.CutRequests()
 }
 
-// onRead makes the store accept again what it refuses after a panic, and fills the schedule.
+// onRead undoes onPanic after the state was read, and fills the schedule.
 func (s *Store) onRead() {
 	if !s.broken.Load() {
 		return
@@ -189,9 +189,9 @@ func (s *Store) publish(d *draft, revision int64) {
 	s.advance(revision)
 }
 
-// report calls the subscribers with a change. A panic of one is not that of the store.
-func (s *Store) report(to subscribe.Subscribers[Change], change Change) {
-	for _, f := range to {
+// report calls the subscribers with a change, and recovers from their panics.
+func (s *Store) report(subscribers subscribe.Subscribers[Change], change Change) {
+	for _, f := range subscribers {
 		func() {
 			defer panics.Recover(s.log, "reporting a change of the store")
 			(*f)(change)
@@ -226,7 +226,7 @@ func (s *Store) Reach(ctx context.Context, revision int64) error {
 	}
 }
 
-// CatchUp waits until the view shows all that was written before, also by other processes.
+// CatchUp waits until the view shows all earlier writes, including those of other processes.
 func (s *Store) CatchUp(ctx context.Context) error {
 	ctx, cancel := s.withSharedTimeout(ctx)
 	defer cancel()
@@ -243,7 +243,7 @@ func (s *Store) CatchUp(ctx context.Context) error {
 		case errors.Is(err, ErrUnavailable):
 			return err
 		}
-		// follow replaces a failed watcher. Another failure may pass.
+		// The watcher has failed, and follow replaces it. Or the failure may be temporary.
 		select {
 		case <-progress:
 		case <-time.After(retryWatch):

@@ -106,7 +106,7 @@ func hashSecret(prefix, secret string) (digest, bool) {
 // maxLabel bounds names chosen by users, in bytes.
 const maxLabel = 128
 
-// checkLabel accepts any printable name without leading or trailing blanks.
+// checkLabel fails unless a name is printable, without leading or trailing blanks.
 func checkLabel(what, name string) error {
 	switch {
 	case name == "":
@@ -121,8 +121,7 @@ func checkLabel(what, name string) error {
 	return nil
 }
 
-// checkName is checkLabel for the names of records that are also found by their ids, which
-// begin with prefix.
+// checkName is checkLabel for records that are found by name or id. Their ids begin with prefix.
 func checkName(what, prefix, name string) error {
 	if err := checkLabel(what, name); err != nil {
 		return err

@@ -33,18 +33,18 @@ func (h *header) ended(*sweep) bool { return false }
 // record is implemented by the records of a kind.
 type record interface {
 	head() *header
-	key() recordKey    // within the kind
+	key() recordKey
 	label() string     // Change.Name
 	state() string     // Change.State
 	check() error      // why the record is invalid
 	ended(*sweep) bool // whether the sweeper removes the record
 }
 
-// key is the place of a record within its kind: the account or user that it
-// belongs to, and its id or name.
+// recordKey identifies a record within its kind: by the account or user that it belongs to,
+// and its id or name.
 type recordKey struct{ owner, id string }
 
-// anyKind is a kind of records of any type. See the methods of kind.
+// anyKind is implemented by kinds of all types. See the methods of kind.
 type anyKind interface {
 	dirs() (records, uses string)
 	apply(d *draft, dir string, key recordKey, item Item) error
@@ -66,10 +66,10 @@ type kind[R any, P interface {
 	seenAt string // directory of the times of use; "": not recorded
 	secret string // prefix of secrets, for kinds that are found by secret
 	what   string // Change.Kind; "": changes are not reported
-	// remains is set if records may remain after their account was removed.
+	// remains is set if an account can be removed while it has such records.
 	remains bool
 
-	// in returns the view's collection of the kind.
+	// collection returns the records of the kind in a view.
 	collection func(*records) *collection[P]
 	// index returns an additional key of a record: the hash of a secret, a code or
 	// a name. It may be nil.
@@ -109,7 +109,7 @@ func (k *kind[R, P]) paths(key recordKey) []string {
 	return []string{k.path(key.owner, key.id), k.usePath(key)}
 }
 
-// pathsOf is paths with the record of its name.
+// pathsOf returns the KV keys of a record, of its time of use and of its name.
 func (k *kind[R, P]) pathsOf(r P) []string {
 	paths := k.paths(r.key())
 	if k.nameOf != nil && k.nameOf(r) != "" {
@@ -124,7 +124,7 @@ func (k *kind[R, P]) usePath(key recordKey) string { return k.seenAt + key.owner
 // span returns the common prefix of the KV keys of an owner's records.
 func (k *kind[R, P]) span(owner string) string { return k.dir + owner + "/" }
 
-// decode decodes a record and checks that it is valid at its place.
+// decode decodes a record. It checks the record, and that it belongs to its KV key.
 func (k *kind[R, P]) decode(item Item) (P, error) {
 	r := P(new(R))
 	if err := decode(item, r); err != nil {
@@ -132,7 +132,7 @@ func (k *kind[R, P]) decode(item Item) (P, error) {
 	}
 	dir, key := splitPath(item.Key)
 	if dir != k.dir || key != r.key() || key.id == "" || k.prefix != "" && !checkID(k.prefix, key.id) {
-		return nil, damaged(item, "its id does not match its place")
+		return nil, damaged(item, "its id does not match its key")
 	}
 	if err := r.check(); err != nil {
 		return nil, damaged(item, err.Error())
@@ -142,8 +142,8 @@ func (k *kind[R, P]) decode(item Item) (P, error) {
 }
 
 // apply adds or updates a record in the view, unless the view already has its revision, or
-// sets the time of its use. In the layout these times sort after the records, which are
-// therefore loaded first.
+// sets its time of use. Times of use sort after their records, which are therefore loaded
+// first.
 func (k *kind[R, P]) apply(d *draft, dir string, key recordKey, item Item) error {
 	old, _ := k.get(&d.records, key)
 	if dir == k.seenAt {
@@ -240,7 +240,7 @@ func (k *kind[R, P]) unindex(d *draft, old P) {
 	}
 }
 
-// hashes returns the additional keys of a record; those that it lacks are zero.
+// hashes returns the additional keys of a record, the zero digest for each that it lacks.
 func (k *kind[R, P]) hashes(r P) (hashes [2]digest) {
 	if k.index != nil {
 		hashes[0] = k.index(r)
@@ -285,8 +285,8 @@ func (k *kind[R, P]) sweep(w *sweep) {
 }
 
 // decode decodes a record and checks that this program supports its version. Errors never
-// include values, which may be secret. What the fast decoder refuses, the usual one decides:
-// the first is for the start of a gateway with very many records, and stricter.
+// include values, which may be secret. The fast decoder is for the start of a gateway with
+// very many records. It is stricter, so the usual decoder reads what it refuses.
 func decode(item Item, record interface{ head() *header }) error {
 	if fastjson.Unmarshal(item.Value, record) == nil && record.head().V == recordVersion {
 		return nil

@@ -28,8 +28,8 @@ func byDirectory(kinds []anyKind) map[string]anyKind {
 
 // records holds all records of the view.
 type records struct {
-	// Paths that are no records, with the revision of their last change: times of use
-	// whose record is gone, and what this program cannot read.
+	// KV keys without a record in the view, with the revisions of their last change: times of
+	// use whose record was removed, and values that this program cannot read.
 	orphans, unreadable table[string, int64]
 
 	accounts     collection[*accountRecord]
@@ -58,10 +58,10 @@ const (
 	dirUserNames      = "user_names/"
 )
 
-// Marks are changed by writes that concurrent writes must notice, and compared by these.
+// A write changes a mark to make concurrent writes, which compare the mark, try again.
 const markUsers = dirMarks + "users"
 
-// markConfirmed is changed by the writes that all edges must confirm.
+// markConfirmed is changed by each write that all edges must confirm.
 const markConfirmed = dirMarks + "confirmed"
 
 func markAccount(id string) string       { return dirMarks + "accounts/" + id }
@@ -74,12 +74,12 @@ func keyNamePath(account, name string) string { return dirKeyNames + account + "
 // userNamePath ignores the case of a name.
 func userNamePath(name string) string { return dirUserNames + strings.ToLower(name) }
 
-// splitPath splits a KV key into its directory and the place in it.
+// splitPath splits a KV key into its directory and the record's key.
 func splitPath(path string) (dir string, key recordKey) {
 	slash := strings.IndexByte(path, '/')
 	dir, rest := path[:slash+1], path[slash+1:]
 	switch dir {
-	// without an owner
+	// These have no owner.
 	case accountKind.dir, leftoverKind.dir, edgeKind.dir, reportKind.dir, dirConnectorUses, dirMarks, dirSecrets,
 		dirUserNames:
 		return dir, recordKey{id: rest}

@@ -34,8 +34,8 @@ type KV interface {
 	// machine. After an error, they may or may not have been made, or may be made later.
 	// Changes may be made twice if they are of items that are not compared.
 	//
-	// If two transactions compare the same items, put the same values and delete the same keys,
-	// both may succeed although only one was applied, unless all these puts are marks.
+	// If two transactions have the same compares, puts and deletes, both may succeed although
+	// only one was applied, unless all their puts are marks.
 	//
 	// A put with an unknown lease fails with ErrNotFound, as does each put with a lease if
 	// the KV is not a Leaser. An invalid transaction fails with ErrInvalid.
@@ -63,7 +63,7 @@ type Leaser interface {
 	Lease(ctx context.Context, ttl time.Duration) (Lease, error)
 }
 
-// Compacter is implemented by a KV that keeps old changes until it is asked to drop them.
+// Compacter is implemented by a KV that keeps old changes until Compact drops them.
 type Compacter interface {
 	// Compact drops the changes before revision.
 	Compact(ctx context.Context, revision int64) error
@@ -145,8 +145,8 @@ type Op struct {
 	Value  []byte
 	Lease  LeaseID
 	Delete bool
-	// Mark is set if other writers put the same value, so that finding it in the KV does
-	// not show that this transaction was applied.
+	// Mark is set if other writers put the same value: its presence in the KV does not show
+	// that this transaction was applied.
 	Mark bool
 }
 
@@ -159,7 +159,7 @@ func Delete(key string) Op { return Op{Key: key, Delete: true} }
 // TxnResult is the result of a transaction.
 type TxnResult struct {
 	Succeeded bool  // all compares held
-	Changed   bool  // it made changes; false if all it does are deletions that were made already
+	Changed   bool  // it made changes; false if it only deleted keys that did not exist
 	Revision  int64 // of the transaction if it made changes, otherwise of the KV afterwards
 }
 

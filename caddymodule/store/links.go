@@ -43,9 +43,10 @@ var linkKind = &kind[linkRecord, *linkRecord]{
 	index:      func(r *linkRecord) digest { return r.Hash },
 }
 
-// CreateLink creates a link with the kind, account, creator and, for a recovery, user of l
-// (by id or name) or, for an invitation, role. A new setup link revokes older ones, a recovery link those of the same
-// user. If the creator is given by id, the link becomes invalid with that user.
+// CreateLink creates a link with the kind, account and creator of l. A recovery link also has
+// its user, given by id or name, and an invitation its role. A new setup link revokes older
+// ones, and a recovery link revokes older ones of the same user. If the creator is given by
+// id, the link becomes invalid when that user is removed.
 func (s *Store) CreateLink(ctx context.Context, l Link, life time.Duration) (Link, string, error) {
 	switch {
 	case l.Kind != LinkSetup && l.Kind != LinkInvitation && l.Kind != LinkRecovery:
@@ -103,7 +104,7 @@ func createLink(t *tx, r *linkRecord) error {
 			return err
 		}
 		t.mark(markUsers)
-		span = linkKind.dir // of any account: the first user is one
+		span = linkKind.dir // of all accounts
 	}
 	linkKind.create(t, r)
 	for _, item := range t.items(span) {
@@ -152,7 +153,7 @@ func (s *Store) linkBySecret(secret string) (*linkRecord, bool) {
 	return r, ok && v.linkValid(r)
 }
 
-// stands reports whether the user of a link still exists, and its creator is still an admin.
+// linkValid reports whether the user of a link still exists, and its creator is still an admin.
 func (v *view) linkValid(r *linkRecord) bool {
 	_, exists := userKind.byID(v, r.User)
 	maker, _ := userKind.byID(v, r.Maker)
@@ -219,7 +220,7 @@ func (s *Store) RedeemLink(ctx context.Context, secret, name, passwordHash strin
 	if !Made(err) {
 		return User{}, err
 	}
-	// Including what did not fit into the write, or was added by an old session.
+	// Remove also what did not fit into the write, or was added by an old session.
 	s.clear(ctx, s.view.Load().belongings(user.User, end))
 	return user.User, err
 }
@@ -232,9 +233,9 @@ func recoverUser(t *tx, used Link, hash string, end Ending) (*userRecord, error)
 		return nil, err
 	}
 	user.setPassword(t, hash, "")
+	redeemed := linkKind.path(used.Account, used.ID) // which the write removes already
 	paths := t.s.view.Load().belongings(user.User, end)
-	// which ends in any case
-	paths = slices.DeleteFunc(paths, func(path string) bool { return path == linkKind.path(used.Account, used.ID) })
+	paths = slices.DeleteFunc(paths, func(path string) bool { return path == redeemed })
 	t.delete(paths[:min(len(paths), MaxTxnOps-len(t.Then))]...)
 	return user, nil
 }

@@ -20,7 +20,7 @@ type LiveKey struct {
 	mu    sync.Mutex
 	calls map[*Call]struct{} // nil: none
 
-	// The place in the schedule, which guards both fields.
+	// In the schedule, which guards both fields.
 	due      time.Time
 	position int // from 1; 0: it is not in the schedule
 }
@@ -39,8 +39,9 @@ func (k *LiveKey) ID() string { return k.record.Load().ID }
 // Account returns the id of the account that the key belongs to.
 func (k *LiveKey) Account() string { return k.record.Load().Account }
 
-// Owner returns the id of the user who is responsible for the key: the keys of a user share what
-// is scarce. It is the key's own id if there is no user, as only admins create such keys.
+// Owner returns the id of the user who is responsible for the key. Without a user it is the id of
+// the key itself. Requests with the same owner share scarce resources; only admins can create keys
+// without a user.
 func (k *LiveKey) Owner() string {
 	r := k.record.Load()
 	return cmp.Or(r.Owner, r.ID)
@@ -52,13 +53,10 @@ func (k *LiveKey) Scope() scope.Scope { return k.record.Load().scope }
 // Allows reports whether the key may be used for a deployment's public name.
 func (k *LiveKey) Allows(name string) bool { return k.record.Load().scope.Allows(name) }
 
-// Revoked reports whether the key has been revoked.
-func (k *LiveKey) Revoked() bool { return k.record.Load().RevokedAt != nil }
-
 // Refusal is why a key is refused, or why its request was ended.
 type Refusal string
 
-// The reasons. "" is none.
+// The reasons. "" means that the key is accepted.
 const (
 	RefusedRevoked  Refusal = "revoked"
 	RefusedExpired  Refusal = "expired"
@@ -124,15 +122,15 @@ func (c Credential) Begin(from netip.Addr, end func(Refusal)) *Call {
 	}
 	c.calls[call] = struct{}{}
 	c.mu.Unlock()
-	// Only now: what changes later finds the call.
+	// Check the key only now: later changes find the call.
 	if why := c.Refusal(from); why != "" && call.End() {
 		end(why)
 	}
 	return call
 }
 
-// End ends the request, so that Begin's end is not called from now on. A call that has
-// already begun may still be running. It reports whether the request was running.
+// End ends the request: from now on, Begin's end is not called, but a call that has begun may
+// still be running. End reports whether the request was running.
 func (c *Call) End() bool {
 	k := c.credential.LiveKey
 	k.mu.Lock()
@@ -155,9 +153,9 @@ func (c *Call) Use(deployment string) bool {
 // so that requests that come later find it.
 func (k *LiveKey) review(now time.Time) {
 	r := k.record.Load()
-	at := func() time.Time { return now }
+	clock := func() time.Time { return now }
 	k.cut(func(c *Call) Refusal {
-		why := r.refusal(c.credential.secret, c.from, at)
+		why := r.refusal(c.credential.secret, c.from, clock)
 		if why == "" && c.deployment != "" && !r.scope.Allows(c.deployment) {
 			why = RefusedScope
 		}

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// What only this gateway writes goes to its local KV, which is the shared one if the gateway
+// The gateway writes its own records to its local KV, which is the shared one if the gateway
 // is alone. Keys below these directories are not watched, and not in the view.
 const (
 	dirUnwatched = "x/"
@@ -17,27 +17,27 @@ const (
 	dirHours     = dirUnwatched + "usage_hours/" // next to dirUsage
 )
 
-// localEdge stands for the name of a gateway that has none.
+// localEdge is the name of a gateway in its usage rows if it has no other.
 const localEdge = "local"
 
 const (
 	// publishInterval is how often the usage is copied from the local KV to the shared one.
 	publishInterval = 30 * time.Second
-	// keepPublished is how long published usage is kept in the local KV. A failed write is tried again
-	// later, also on the next day.
+	// keepPublished is how long published usage is kept in the local KV. The writer of the
+	// usage may repeat a failed write on the next day.
 	keepPublished = 3 * 24 * time.Hour
-	// maxBatch bounds the operations of a [Batcher]: other writers wait for them, and watchers get them.
+	// maxBatch bounds the operations of a [Batcher]: other writers wait until they are made.
 	maxBatch = 2000
 )
 
-// Batcher is implemented by a KV that makes many operations at the cost of one transaction.
+// Batcher is implemented by a KV that applies many operations at the cost of one transaction.
 type Batcher interface {
-	// Batch makes all operations, or none. It has no compares.
+	// Batch applies all operations or none, without compares.
 	Batch(ctx context.Context, ops []Op) error
 }
 
-// putLocal makes the puts of t. There are no compares, as nobody else writes these keys, and
-// nothing to wait for, as the view does not have them.
+// putLocal applies the operations of t to the local KV. It needs no compares, since these keys
+// have no other writer, and does not wait for the view, which does not have them.
 func (s *Store) putLocal(ctx context.Context, t *tx) error {
 	size, batch := MaxTxnOps, func(ctx context.Context, ops []Op) error {
 		_, err := s.local.Txn(ctx, Txn{Then: ops})
@@ -55,9 +55,8 @@ func (s *Store) putLocal(ctx context.Context, t *tx) error {
 	return err
 }
 
-// PublishUsage copies what has changed of this gateway's usage from the local KV to the shared
-// one, at once instead of within half a minute. It deletes local records of past days and of
-// removed accounts.
+// PublishUsage copies the changed usage of this gateway from the local KV to the shared one. It
+// deletes local records of past days and of removed accounts.
 func (s *Store) PublishUsage(ctx context.Context) error {
 	if s.local == s.kv {
 		return nil
@@ -67,7 +66,7 @@ func (s *Store) PublishUsage(ctx context.Context) error {
 	past := s.now().Add(-keepPublished).UTC().Format(time.DateOnly)
 	firstUnfolded := s.firstUnfolded()
 	puts, deletes := new(tx), new(tx)
-	// The first time all of x/, to delete records of removed accounts.
+	// The first time, read all of x/, to delete records of removed accounts.
 	span := Span{Start: dirUsage, End: Prefix(dirHours).End}
 	if s.published.Load() == 0 {
 		span = Prefix(dirUnwatched)
@@ -110,8 +109,7 @@ type recentRecord struct {
 // into a KV value.
 const maxRecent = MaxValue/4*3 - 1024
 
-// SaveRecent stores data about the latest requests of an account through this gateway,
-// replacing older data.
+// SaveRecent replaces the data about the latest requests of an account through this gateway.
 func (s *Store) SaveRecent(ctx context.Context, account string, data []byte) error {
 	if len(data) > maxRecent {
 		return Errorf(ErrInvalid, "the latest requests take %d bytes, more than %d", len(data), maxRecent)

@@ -193,8 +193,7 @@ func checkPairingLimits(t *tx, account string) error {
 
 // ClaimPairing binds a pairing code to a device by its secret, which becomes the connector's
 // secret. With the same secret it returns the pairing in any state. Otherwise it fails with
-// ErrUnauthenticated (unknown code), ErrExpired, ErrUsed or ErrDenied, for which the caller
-// has the texts.
+// ErrUnauthenticated (unknown code), ErrExpired, ErrUsed or ErrDenied, without texts for users.
 func (s *Store) ClaimPairing(ctx context.Context, code, secret string, d Device) (Pairing, error) {
 	hash, ok := hashSecret("", secret)
 	if !ok || strings.ContainsFunc(secret, notBase62) {
@@ -228,7 +227,7 @@ func (s *Store) ClaimPairing(ctx context.Context, code, secret string, d Device)
 	})
 }
 
-// errClaimed holds why another device cannot use the code of a pairing, by state.
+// errClaimed are the errors of another device that uses the code, by the state of the pairing.
 var errClaimed = map[string]error{
 	PairingDenied: ErrDenied, PairingExpired: ErrExpired, PairingPending: ErrUsed, PairingApproved: ErrUsed,
 }

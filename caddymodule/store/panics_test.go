@@ -159,7 +159,7 @@ func TestPanicOfExpiry(t *testing.T) {
 	soon := time.Now().Add(100 * time.Millisecond)
 	first := credential(t, s, Key{Name: "first", ExpiresAt: &soon})
 	first.Begin(netip.Addr{}, func(Refusal) { panic(caught.Secret) })
-	log.Expect(t, "ending what expires", 1)
+	log.Expect(t, "expiring keys", 1)
 	if err := s.Serving(); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("the store accepts requests: %v", err)
 	}
@@ -196,7 +196,7 @@ func TestPanicOfSchedule(t *testing.T) {
 	s.schedule.mu.Lock()
 	first.position = 9
 	s.schedule.mu.Unlock()
-	wait.Until(t, "the panic is logged", func() bool { return strings.Contains(log.String(), "ending what expires") })
+	wait.Until(t, "the panic is logged", func() bool { return strings.Contains(log.String(), "expiring keys") })
 	wait.Until(t, "the store accepts requests again", func() bool { return s.Serving() == nil })
 	if why := first.Refusal(netip.Addr{}); why != RefusedExpired {
 		t.Errorf("the key that has expired: %q", why)

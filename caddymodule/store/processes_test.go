@@ -45,7 +45,7 @@ func TestNewerRecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-cut
-	if _, ok := s.FindKey(secret); ok || !live.Revoked() || len(s.Keys(account)) != 0 {
+	if _, ok := s.FindKey(secret); ok || live.Key().RevokedAt == nil || len(s.Keys(account)) != 0 {
 		t.Error("a key that cannot be understood opens something")
 	}
 	_, err = store.New(share(kv), store.Options{})
@@ -54,7 +54,7 @@ func TestNewerRecord(t *testing.T) {
 	if _, err := kv.Txn(t.Context(), store.Txn{Then: []store.Op{store.Put(path, item.Value)}}); err != nil {
 		t.Fatal(err)
 	}
-	wait.Until(t, "the key is valid again", func() bool { k, ok := s.FindKey(secret); return ok && !k.Revoked() })
+	wait.Until(t, "the key is valid again", func() bool { k, ok := s.FindKey(secret); return ok && k.Key().RevokedAt == nil })
 }
 
 func TestDamagedRecord(t *testing.T) {

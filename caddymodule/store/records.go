@@ -16,7 +16,7 @@ type Account struct {
 	Name      string    `json:"name"`
 	CreatedAt time.Time `json:"created_at"`
 	Limits    Limits    `json:"limits,omitzero"`
-	// KeyDefaults are for what is not given of a new key.
+	// KeyDefaults are the defaults of new keys.
 	KeyDefaults KeyDefaults `json:"key_defaults,omitzero"`
 }
 
@@ -33,7 +33,7 @@ type Connector struct {
 	RotatedAt *time.Time `json:"rotated_at,omitempty"`
 	// Rotation is the pending change of the secret; nil: none is pending.
 	Rotation *Rotation `json:"rotation,omitempty"`
-	// NextPin is the latest pin of a next key of the gateway that it has stored.
+	// NextPin is the latest pin of a next key of the gateway that the connector has stored.
 	NextPin   string `json:"next_pin,omitempty"`
 	CreatedBy Actor  `json:"created_by,omitzero"`
 	ChangedBy Actor  `json:"changed_by,omitzero"` // who last rotated or replaced it
@@ -59,7 +59,7 @@ type Rotation struct {
 type Deployment struct {
 	Account    string   `json:"account"`
 	Name       string   `json:"name"`
-	Connectors []string `json:"connectors"`         // ids, at least one: each has the model
+	Connectors []string `json:"connectors"`         // ids, at least one; each serves the model
 	Upstream   string   `json:"upstream,omitempty"` // "": the connector's routes decide, or its only upstream
 	Model      string   `json:"model,omitempty"`    // "": the connector's routes decide, or the public name
 	// MaxConcurrency bounds the running requests on all connectors together; 0: no
@@ -95,8 +95,8 @@ const (
 	KindLink       = "link"
 	KindToken      = "token"
 	KindPairing    = "pairing"
-	KindEdge       = "edge"        // or its first report, or the end of that; of no account
-	KindReport     = "edge report" // a later report
+	KindEdge       = "edge"        // also its first report, and the end of its reports; no account
+	KindReport     = "edge report" // each later report
 )
 
 // Change is a change of a record, for subscribers.
@@ -106,10 +106,10 @@ type Change struct {
 	ID      string // of a deployment: its name
 	Name    string // of a key, a connector or a deployment
 	Removed bool   // removed; for a key also revoked
-	// State and Was are the states after and before the change, "" where the record
-	// does not exist: of a key like Key.State, of a pairing its state, of a
-	// connector when its secret was last rotated. Others have none. A key changes to
-	// KeyExpired when it expires, without a change of its record.
+	// State and Was are the states after and before the change, "" if the record does not
+	// exist. Keys have those of Key.State, pairings their states, and connectors the time of
+	// their last rotation. Other records have none. A key changes to KeyExpired when it
+	// expires, without a change of its record.
 	State, Was string
 	// Expiring is set if nothing has changed, but the key expires in this time.
 	Expiring time.Duration

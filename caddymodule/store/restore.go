@@ -14,12 +14,12 @@ import (
 // markRestoring exists while RestoreKV writes records. A store with it does not open.
 const markRestoring = dirMarks + "restoring"
 
-// isClusterItem reports whether an item is about the gateways that share a store, or of one of
-// them alone: another store with the same records does not have it. Gateways with different
-// stores cannot ask each other, as each store has a key of its own for that.
+// isClusterItem reports whether an item is about the gateways that share a store, or belongs to
+// one of them. Copies of a store omit these items. The secret of peers is among them, so that
+// gateways with different stores cannot ask each other.
 func isClusterItem(path string) bool {
-	of := []string{edgeKind.dir, reportKind.dir, markConfirmed, dirRecent, dirSecrets + SecretPeer}
-	return slices.ContainsFunc(of, func(dir string) bool { return strings.HasPrefix(path, dir) })
+	prefixes := []string{edgeKind.dir, reportKind.dir, markConfirmed, dirRecent, dirSecrets + SecretPeer}
+	return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(path, prefix) })
 }
 
 // CheckUnused fails with ErrLocked if a gateway of a cluster uses the KV.
@@ -33,9 +33,9 @@ func CheckUnused(ctx context.Context, kv KV) error {
 		"its place in the store ends by itself, by default within 2.5 minutes", name)
 }
 
-// RestoreKV writes the records of a backup into a KV that has none. It fails with ErrExists if
-// it has some. Until it returns without an error, no gateway opens the store; another call
-// begins again.
+// RestoreKV writes the records of a backup into an empty KV. It fails with ErrExists if the KV
+// has records. Until it returns without an error, no gateway opens the store. After an error,
+// another call starts again.
 func RestoreKV(ctx context.Context, backup string, kv KV) (info BackupInfo, err error) {
 	if info, err = CheckBackup(ctx, backup); err != nil {
 		return info, err
@@ -63,8 +63,8 @@ type restore struct {
 	size  int // of ops, in bytes
 }
 
-// begin makes the KV one that no gateway opens, and removes the records of a restore that was
-// interrupted.
+// begin sets the mark, with which no gateway opens the KV, and removes the records of a restore
+// that was interrupted.
 func (r *restore) begin(ctx context.Context) error {
 	mark, err := r.kv.Get(ctx, markRestoring)
 	if err != nil {
@@ -108,7 +108,7 @@ func (r *restore) begin(ctx context.Context) error {
 	return r.flush(ctx)
 }
 
-// write writes the records, and then lets gateways open the store.
+// write writes the records and removes the mark.
 func (r *restore) write(ctx context.Context, db *bolt.DB) error {
 	err := db.View(func(tx *bolt.Tx) error {
 		return eachItem(tx, Span{}, func(item Item) error {
@@ -128,7 +128,7 @@ func (r *restore) write(ctx context.Context, db *bolt.DB) error {
 	return err
 }
 
-// add writes an operation with others.
+// add queues an operation, and flushes the queue if it is full.
 func (r *restore) add(ctx context.Context, op Op) error {
 	size := len(op.Key) + len(op.Value)
 	if len(r.ops) == MaxTxnOps || r.size+size > MaxTxnBytes {
@@ -149,7 +149,7 @@ func (r *restore) flush(ctx context.Context) error {
 	return err
 }
 
-// commit makes one transaction and returns its revision.
+// commit commits one transaction and returns its revision.
 func (r *restore) commit(ctx context.Context, compares []Compare, ops ...Op) (int64, error) {
 	result, err := r.kv.Txn(ctx, Txn{If: compares, Then: ops})
 	if err == nil && !result.Succeeded {

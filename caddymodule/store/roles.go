@@ -12,7 +12,7 @@ type Role string
 // The roles.
 const (
 	RoleAdmin  Role = "admin"  // everything
-	RoleMember Role = "member" // create and change the own keys, see their use and the models
+	RoleMember Role = "member" // create and change their own keys, see the use of these, and the models
 	RoleViewer Role = "viewer" // see everything but secrets, and change nothing
 )
 

@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	// maxOffered bounds the secrets of one rotation that one gateway has offered. Each of
-	// its processes offers one, and only after the secret of the connector's hello was
-	// confirmed, so that the connector has one of the latest or of another gateway.
+	// maxOffered bounds the secrets that one gateway offers in a rotation. Each of its
+	// processes offers one, after it has confirmed the secret of the connector's hello. So
+	// the connector has one of the latest offers, or one of another gateway.
 	maxOffered = 4
 	// maxProblem bounds a connector's error message, in bytes.
 	maxProblem = 256
@@ -21,13 +21,13 @@ const (
 
 // Offer is a new secret of a connector.
 type Offer struct {
-	Number int64 // at least 1; higher than those of the connector's earlier ones
+	Number int64 // from 1; higher than those of earlier offers to the connector
 	Secret string
 }
 
-// BeginRotation begins the rotation of a connector's secret, given by id or name. It
-// notifies subscribers; the owner of the tunnel then calls [Store.OfferSecret]. A pending
-// rotation starts again and its problem is cleared.
+// BeginRotation begins the rotation of the secret of a connector, given by id or name. It
+// notifies subscribers; the gateway with the tunnel then calls [Store.OfferSecret]. A pending
+// rotation starts again, without its problem.
 func (s *Store) BeginRotation(ctx context.Context, account, idOrName string) (Connector, error) {
 	return s.changeConnector(ctx, "rotating the secret of the connector", account, idOrName,
 		func(r *connectorRecord) (bool, error) {
@@ -37,8 +37,8 @@ func (s *Store) BeginRotation(ctx context.Context, account, idOrName string) (Co
 		})
 }
 
-// ShowSecret returns a new secret of a connector for a user to copy there. It cannot be
-// shown again. A secret shown earlier becomes invalid, and none is offered on the tunnel
+// ShowSecret returns a new secret of a connector, which a user copies there. It cannot be
+// shown again. A secret shown earlier becomes invalid, and no secret is offered on the tunnel
 // until [Store.BeginRotation].
 func (s *Store) ShowSecret(ctx context.Context, account, idOrName string) (Connector, Offer, error) {
 	secret, hash := newSecret("")
@@ -70,8 +70,8 @@ func (s *Store) OfferSecret(ctx context.Context, id string) (Offer, error) {
 	return Offer{number, secret}, err
 }
 
-// OfferNumber returns the number of the offered or shown secret of a connector, 0 if it is
-// not one, or an outdated one.
+// OfferNumber returns the number of an offered or shown secret of a connector, 0 if the secret
+// is unknown or outdated.
 func (s *Store) OfferNumber(id, secret string) int64 {
 	hash, ok := hashSecret("", secret)
 	r, known := connectorKind.byID(s.view.Load(), id)
@@ -81,10 +81,10 @@ func (s *Store) OfferNumber(id, secret string) int64 {
 	return r.number(hash)
 }
 
-// FinishRotation makes the offered or shown secret with this number the connector's own,
-// which has stored it. Earlier ones become invalid. Later ones stay valid, as another
-// gateway may have offered one that the connector has stored since. It returns false if
-// the number is unknown or outdated.
+// FinishRotation is called when the connector has stored the offered or shown secret with this
+// number, and makes it the connector's own. Earlier ones become invalid. Later ones stay valid,
+// since the connector may have stored an offer of another gateway meanwhile. It returns false
+// if the number is unknown or outdated.
 func (s *Store) FinishRotation(ctx context.Context, id string, number int64) (Connector, bool, error) {
 	finished := false
 	c, err := s.changeKnown(ctx, "finishing the rotation of the connector's secret", id,
@@ -144,8 +144,8 @@ func (r *connectorRecord) rotate(s *Store) {
 	r.Rotation = &Rotation{Since: since}
 }
 
-// offer adds a new secret and returns its number. Of too many offers of the same gateway it
-// drops the oldest.
+// offer adds a new secret and returns its number. If the gateway has made too many offers, it
+// drops the oldest one.
 func (r *connectorRecord) offer(n nextSecret) int64 {
 	same := slices.DeleteFunc(slices.Clone(r.Next), func(o nextSecret) bool { return o.Shown || o.Edge != n.Edge })
 	if !n.Shown && len(same) >= maxOffered {

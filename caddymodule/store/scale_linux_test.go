@@ -147,7 +147,7 @@ func measure(path string) error {
 	fmt.Printf("start by the clock, s: %.2f\n", wall.Seconds())
 	fmt.Printf("start, s: %.2f\n", min(wall, used).Seconds()) // other processes may have the machine
 	fmt.Printf("slowness: %.2f\n", slowness())
-	if k, ok := s.FindKey(secretOf(manyKeys / 2)); !ok || k.Revoked() {
+	if k, ok := s.FindKey(secretOf(manyKeys / 2)); !ok || k.Key().RevokedAt != nil {
 		return errors.New("a key is not there")
 	}
 	for _, account := range []string{"a1000", "a10000"} {

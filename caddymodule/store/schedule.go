@@ -5,27 +5,30 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/postern-dev/postern/connector/wait"
 )
 
-// expiryNotices are how long before a key expires subscribers get a notice, the longest first.
+// expiryNotices are the times before the expiry of a key at which subscribers get a notice, the
+// longest first.
 var expiryNotices = [...]time.Duration{ExpiryNotice, 24 * time.Hour}
 
 // ExpiryNotice is how long before its expiry a key is first reported as expiring.
 const ExpiryNotice = 7 * 24 * time.Hour
 
-// scheduleCheck is the longest wait of the schedule, which follows a clock that was set.
+// scheduleCheck bounds the waits of the schedule, so that it notices when the clock was set.
 const scheduleCheck = time.Minute
 
-// schedule holds the keys that change by themselves, by the time of the next such change. One
-// timer serves all. A key without such a time costs nothing.
+// schedule has the keys that will change by time alone, ordered by their next such change. One
+// timer serves all. Other keys cost nothing.
 type schedule struct {
 	mu      sync.Mutex
 	keys    keyHeap
 	earlier chan struct{} // capacity 1: the first time is earlier than before
 }
 
-// due returns when the key next changes by itself after now: its previous secret ends, it
-// expires, or that is near.
+// due returns the time of the next change of a key by time alone: its previous secret ends, it
+// expires, or a notice of that is due.
 func (r *keyRecord) due(now time.Time) (next time.Time, ok bool) {
 	consider := func(at time.Time) {
 		if at.After(now) && (!ok || at.Before(next)) {
@@ -63,14 +66,11 @@ func (s *schedule) set(k *LiveKey, now time.Time) {
 		heap.Remove(&s.keys, k.position-1)
 	}
 	if ok && s.keys[0] == k {
-		select {
-		case s.earlier <- struct{}{}:
-		default: // already
-		}
+		wait.Wake(s.earlier, struct{}{})
 	}
 }
 
-// reset makes the schedule empty, whatever state it is in.
+// reset empties the schedule, even if it is inconsistent.
 func (s *schedule) reset() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,7 +80,7 @@ func (s *schedule) reset() {
 	s.keys = nil
 }
 
-// first returns the key with the next change, and the time of it.
+// first returns the key that changes first, nil if the schedule is empty, and when.
 func (s *schedule) first() (k *LiveKey, due time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -95,7 +95,7 @@ func (s *schedule) first() (k *LiveKey, due time.Time) {
 func (s *Store) expire(ctx context.Context) {
 	for {
 		k, due := s.schedule.first()
-		var wait <-chan time.Time
+		var timer <-chan time.Time
 		if k != nil {
 			now := s.now()
 			if !due.After(now) {
@@ -104,18 +104,19 @@ func (s *Store) expire(ctx context.Context) {
 				s.notify(k.record.Load(), due, now)
 				continue
 			}
-			wait = time.After(min(due.Sub(now), scheduleCheck))
+			timer = time.After(min(due.Sub(now), scheduleCheck))
 		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-s.schedule.earlier:
-		case <-wait:
+		case <-timer:
 		}
 	}
 }
 
-// notify reports that a key has expired, or will soon, if that time is between due and now.
+// notify notifies subscribers of the expiry of a key, or of the notice before it, that was due
+// between due and now.
 func (s *Store) notify(r *keyRecord, due, now time.Time) {
 	passed := func(at time.Time) bool { return !at.Before(due) && !at.After(now) }
 	if r.RevokedAt != nil || r.ExpiresAt == nil {

@@ -12,7 +12,7 @@ type secretRecord struct {
 	Value []byte `json:"value"`
 }
 
-// SecretPeer is the name of the secret with which the gateways of a cluster know each other.
+// SecretPeer is the name of the secret by which peers authenticate each other.
 const SecretPeer = "peer"
 
 // Secret returns the gateway's secret with this name. If it does not exist yet, it is

@@ -77,12 +77,12 @@ func (s *Store) CreateSession(ctx context.Context, userID, method, address, user
 	return session, secret, err
 }
 
-// surplus returns the sessions of a user that must end for a new one. It returns only some
-// of them if there are far too many, which may happen with concurrent sign-ins.
+// surplus returns the sessions of a user that must end for a new one. After concurrent
+// sign-ins there may be more than one write can end; then it returns some of them.
 func (s *Store) surplus(userID string) []Session {
-	const atOnce = 16
+	const maxEnded = 16
 	sessions := s.Sessions(userID)
-	n := min(len(sessions)-maxSessions+1, atOnce)
+	n := min(len(sessions)-maxSessions+1, maxEnded)
 	if n <= 0 {
 		return nil
 	}

@@ -19,12 +19,12 @@ import (
 // Options adjusts New. The zero value is right for a gateway.
 type Options struct {
 	Logger *slog.Logger     // nil: nothing is logged
-	Now    func() time.Time // of the times in records; nil: time.Now
+	Now    func() time.Time // for the times in records; nil: time.Now
 
 	// Edge is the name of this gateway among those that share the KV; "": it is alone.
 	Edge string
-	// Local is a KV of this gateway alone, for what changes too often to be shared. The
-	// store owns it. nil: everything is in the shared KV.
+	// Local is a KV of this gateway alone, for records that change too often to be shared. The
+	// store owns it. nil: all records are in the shared KV.
 	Local KV
 	// Cluster is for gateways that share the KV. nil: the gateway is alone.
 	Cluster Cluster
@@ -47,7 +47,7 @@ type Store struct {
 
 	schedule schedule
 	notified *view       // the last view whose callbacks have all returned; of the goroutine that publishes
-	broken   atomic.Bool // a worker has panicked: nothing is accepted until the store was read again
+	broken   atomic.Bool // a worker has panicked: nothing is accepted until the store has been read again
 
 	closed      atomic.Bool
 	kvClosed    bool // kv is closed already, see Stopping
@@ -60,13 +60,13 @@ type Store struct {
 	unsaved  []*use        // to be written
 
 	publishing sync.Mutex
-	published  atomic.Int64 // revision of the local KV that PublishUsage has reached; it is set with publishing held
+	published  atomic.Int64 // PublishUsage has reached this revision of the local KV; set under publishing
 	folded     string       // foldUsage has folded the months before this one
-	auditSwept string       // day on which sweepAudit has run
-	compactTo  int64        // revision that compact drops changes before
+	auditSwept string       // the day of the last sweepAudit
+	compactTo  int64        // the next compact drops the changes before this revision
 
 	auditing sync.Mutex
-	audited  map[string]int // entries added to each audit list since addedMany returned true
+	audited  map[string]int // entries added to each audit list since it was last trimmed
 
 	ctx     context.Context    // of the goroutines
 	stop    context.CancelFunc // ends ctx
@@ -156,11 +156,11 @@ func (s *Store) repeat(ctx context.Context, interval time.Duration, failure stri
 
 const (
 	closeTime  = 5 * time.Second // for the last writes
-	answerTime = 2 * time.Second // for an answer of the shared KV before these
+	answerTime = 2 * time.Second // for an answer of the shared KV before the last writes
 )
 
-// Stopping is called before the last writes and Close. If the shared KV does not answer, these
-// fail at once: usage stays in the local KV, and is published after the next start.
+// Stopping is called before the last writes and Close. If the shared KV does not answer, it closes
+// it, so that these writes fail at once. Usage is then published after the next start.
 func (s *Store) Stopping() {
 	if s.local == s.kv {
 		return

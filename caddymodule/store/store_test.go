@@ -63,7 +63,7 @@ func TestCreateKey(t *testing.T) {
 		t.Errorf("created %+v", k)
 	}
 	live, ok := s.FindKey(secret)
-	if !ok || !reflect.DeepEqual(live.Key(), k) || live.Revoked() || live.ID() != k.ID || live.Account() != account {
+	if !ok || !reflect.DeepEqual(live.Key(), k) || live.Key().RevokedAt != nil || live.ID() != k.ID || live.Account() != account {
 		t.Fatalf("found %+v", live)
 	}
 	if !live.Scope().Allows("qwen3:8b") || live.Scope().Allows("llama") {
@@ -152,7 +152,7 @@ func TestRevokeKey(t *testing.T) {
 	var cut, stopped atomic.Int32
 	for range 3 {
 		live.Begin(netip.Addr{}, func(store.Refusal) {
-			if !live.Revoked() {
+			if live.Key().RevokedAt == nil {
 				t.Error("cut before it was revoked")
 			}
 			cut.Add(1)
@@ -169,7 +169,7 @@ func TestRevokeKey(t *testing.T) {
 	if cut.Load() != 3 || stopped.Load() != 0 {
 		t.Errorf("%d of 3 requests cut, %d that had ended", cut.Load(), stopped.Load())
 	}
-	if again, ok := s.FindKey(secret); !ok || again != live || !live.Revoked() {
+	if again, ok := s.FindKey(secret); !ok || again != live || live.Key().RevokedAt == nil {
 		t.Error("a lookup does not see the revocation")
 	}
 	live.Begin(netip.Addr{}, func(store.Refusal) { cut.Add(1) })
@@ -190,7 +190,7 @@ func TestRevokeKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	s = storetest.Open(t, path)
-	if live, ok := s.FindKey(secret); !ok || !live.Revoked() {
+	if live, ok := s.FindKey(secret); !ok || live.Key().RevokedAt == nil {
 		t.Error("the key is valid again after a restart")
 	} else {
 		live.Begin(netip.Addr{}, func(store.Refusal) { cut.Add(1) })
@@ -218,7 +218,7 @@ func TestRevokeKeyConcurrent(t *testing.T) {
 						t.Error("lost the key")
 						return
 					}
-					if live.Revoked() {
+					if live.Key().RevokedAt != nil {
 						return
 					}
 					if returned {

@@ -10,16 +10,15 @@ import (
 const (
 	// sweepInterval is how often the sweeper runs.
 	sweepInterval = 10 * time.Minute
-	// sweepAfter is how long expired records are kept, so that clients that still use
-	// them get the reason.
+	// sweepAfter is how long expired records are kept, so that their clients get the reason.
 	sweepAfter = 24 * time.Hour
-	// sweepLong is how long revoked and expired keys and management tokens are kept, for
-	// reference.
+	// sweepLong is how long revoked and expired keys and management tokens are kept for users
+	// to see.
 	sweepLong = 90 * 24 * time.Hour
 )
 
-// compact drops the changes of the KV that were in the view a sweep ago, so that watchers have
-// at least sweepInterval to read a change.
+// compact drops the changes that the view had at the previous call, so that watchers have at
+// least sweepInterval to read a change.
 func (s *Store) compact(ctx context.Context) error {
 	old := s.compactTo
 	s.compactTo = s.view.Load().revision
@@ -38,7 +37,7 @@ func (s *Store) sweep(ctx context.Context) error {
 	}
 	w := s.newSweep()
 	if w.view.unreadable.size > 0 {
-		return nil // what belongs to an unreadable record seems to belong to none
+		return nil // the records of an unreadable user would seem to have no user
 	}
 	for r := range leftoverKind.all(&w.view.records) {
 		if r.ended(w) {
@@ -77,8 +76,8 @@ type sweep struct {
 	expired []expiredRecord
 }
 
-// expired has the KV keys of a record, of its time of use and of its name, and the record's
-// revision.
+// expiredRecord has the KV keys of a record, of its time of use and of its name, and the
+// revision of the record.
 type expiredRecord struct {
 	paths    []string
 	revision int64
@@ -93,7 +92,7 @@ func (w *sweep) remove(revision int64, paths ...string) {
 	w.expired = append(w.expired, expiredRecord{paths, revision})
 }
 
-// gone reports whether a record belongs to a user who was removed. "" is not a user.
+// userRemoved reports whether a record belongs to a user who was removed. "" is not a user.
 func (w *sweep) userRemoved(user string) bool {
 	_, ok := userKind.byID(w.view, user)
 	return user != "" && !ok
@@ -121,8 +120,8 @@ func (r *pairingRecord) ended(w *sweep) bool {
 	return !w.before.Before(*end)
 }
 
-// leftoverRecord notes that an account was removed, until nothing of it is left. Other
-// gateways may still write about the account for a moment.
+// leftoverRecord notes that an account was removed. Other gateways may still write records of
+// the account for a moment, so the sweeper removes them later.
 type leftoverRecord struct {
 	header
 	ID    string    `json:"id"`
@@ -138,7 +137,7 @@ var leftoverKind = &kind[leftoverRecord, *leftoverRecord]{
 	collection: func(r *records) *collection[*leftoverRecord] { return &r.leftovers },
 }
 
-// clearAccount deletes what is left of a removed account.
+// clearAccount deletes the remaining records of a removed account.
 func (s *Store) clearAccount(ctx context.Context, id string) error {
 	spans := []Span{Prefix(dirUsage + id + "/"), Prefix(dirHours + id + "/"),
 		{Start: dirRecent + id, End: dirRecent + id + "\x00"}, Prefix(dirKeyNames + id + "/"), Prefix(auditPath(id))}

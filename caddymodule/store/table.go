@@ -11,9 +11,9 @@ const (
 	tableLeaf = 16 // entries of a leaf before it is split
 )
 
-// table is a persistent hash map: a tree whose copies share what neither has changed since. A
-// change copies only the nodes on the way to one leaf, however large the table is. A table in
-// a view is never changed, so readers need no lock. The zero value is empty.
+// table is a persistent hash map: a tree whose copies share all nodes that neither has changed.
+// A change copies only the nodes on the path to one leaf. A table in a view never changes, so
+// readers need no lock. The zero value is empty.
 type table[K comparable, V any] struct {
 	root *node[K, V]
 	size int
@@ -26,7 +26,7 @@ type node[K comparable, V any] struct {
 	children *[tableFan]*node[K, V] // of a branch; nil: a leaf
 }
 
-// entry has the hash of its key, which tells most other keys apart without a look at them.
+// entry caches the hash of its key: a comparison of hashes saves most comparisons of keys.
 type entry[K comparable, V any] struct {
 	hash  uint64
 	key   K
@@ -123,7 +123,7 @@ func (n *node[K, V]) own(e *edit) *node[K, V] {
 	return own
 }
 
-// split makes a leaf at this depth a branch, unless the hashes of its keys have no more bits.
+// split makes a leaf at this depth a branch, unless the bits of its hashes are used up.
 func (n *node[K, V]) split(depth int) {
 	const bits = 4 // of tableFan
 	if depth*bits >= 64 {
@@ -138,8 +138,8 @@ func (n *node[K, V]) split(depth int) {
 	n.entries = nil
 }
 
-// without returns the node without a key, which it has: bits are those of its hash that tell
-// the children apart. An empty node is nil.
+// without returns the node without a key that it contains. bits are the remaining bits of the
+// key's hash. The result is nil if the node is empty.
 func (n *node[K, V]) without(e *edit, k K, bits uint64) *node[K, V] {
 	n = n.own(e)
 	if n.children == nil {

@@ -19,7 +19,7 @@ type Token struct {
 	LastUsedAt *time.Time `json:"last_used_at"` // nil: never
 	Rights     Rights     `json:"rights"`
 	ExpiresAt  *time.Time `json:"expires_at"` // nil: it does not expire
-	// Role restricts it to what the role allows, in addition to the role of its user.
+	// Role restricts the token in addition to the role of its user.
 	Role Role `json:"role"`
 }
 

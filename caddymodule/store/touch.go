@@ -13,8 +13,8 @@ const (
 	saveInterval = 5 * time.Second
 	// touchIntervalAlone is the minimum time between two writes of the same time of use.
 	touchIntervalAlone = time.Minute
-	// touchIntervalShared is touchIntervalAlone for gateways that share a store, where each write goes to all
-	// of them.
+	// touchIntervalShared is the same for gateways that share a store, where each write goes
+	// to all of them.
 	touchIntervalShared = time.Hour
 )
 
@@ -90,21 +90,20 @@ func (s *Store) queue(u *use) {
 // flushDue writes the queued times, but each at most once per s.touchInterval.
 func (s *Store) flushDue(ctx context.Context) error { return s.flush(ctx, s.touchInterval) }
 
-// flush writes the queued times that have rested since they were last written, and queues
-// them again after a failure. If two processes write the same one, views keep the later
-// time.
-func (s *Store) flush(ctx context.Context, rest time.Duration) error {
-	before := s.now().Add(-rest).UnixMilli()
+// flush writes the queued times that were last written at least interval ago, and queues them
+// again after a failure. If two processes write the same one, views keep the later time.
+func (s *Store) flush(ctx context.Context, interval time.Duration) error {
+	before := s.now().Add(-interval).UnixMilli()
 	s.mu.Lock()
-	var all, resting []*use
+	var all, later []*use
 	for _, u := range s.unsaved {
 		if u.saved.Load() <= before {
 			all = append(all, u)
 		} else {
-			resting = append(resting, u)
+			later = append(later, u)
 		}
 	}
-	s.unsaved = resting
+	s.unsaved = later
 	s.mu.Unlock()
 	for _, u := range all {
 		u.saved.Store(u.millis.Load())

@@ -83,7 +83,7 @@ func TestTouchRevokedKey(t *testing.T) {
 	}
 	s.Touch(live.LiveKey)
 	s = reopen(t, s, path)
-	if live, _ = s.FindKey(secret); !live.Revoked() || live.Key().LastUsedAt == nil {
+	if live, _ = s.FindKey(secret); live.Key().RevokedAt == nil || live.Key().LastUsedAt == nil {
 		t.Errorf("after a restart: %+v", live.Key())
 	}
 }

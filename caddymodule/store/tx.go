@@ -9,8 +9,8 @@ import (
 // maxAttempts bounds the attempts of a write that conflicts with other writes.
 const maxAttempts = 20
 
-// tx is a write that is being built: the items read, which must not change until it is
-// committed, and its puts and deletes. The first error of reading or encoding is kept, so
+// tx is a write that is being built: its puts and deletes, and the items that it has read, which
+// must not change until it is committed. It keeps the first error of reading or encoding, so
 // that only write has to check it.
 type tx struct {
 	Txn
@@ -21,10 +21,10 @@ type tx struct {
 	confirm bool // see confirmed
 }
 
-// update commits the write built by build, waits until the view shows it, and returns the
-// result of build if the write was made, see Made. It tries again if an item read by build has changed
-// meanwhile. A write that changes nothing waits until the view shows what it has read. Errors are prefixed
-// with doing.
+// update commits the write built by build and waits until the view shows it. It returns the
+// result of build if the write was committed, see Made. It retries on conflict. A write that
+// changes nothing waits until the view shows the items that build has read. Errors begin with
+// doing.
 func update[T any](ctx context.Context, s *Store, doing string, build func(t *tx) (T, error)) (T, error) {
 	var result T
 	err := s.update(ctx, doing, func(t *tx) (err error) {
@@ -59,7 +59,7 @@ func (s *Store) write(caller context.Context, build func(t *tx) error) error {
 			return t.err
 		}
 		if failed != nil {
-			t.Then = nil // only check that concurrent writes did not cause the error
+			t.Then = nil // only check that no concurrent write has caused the error
 		}
 		result, err := s.kv.Txn(ctx, t.Txn)
 		switch {
@@ -81,7 +81,7 @@ func (s *Store) write(caller context.Context, build func(t *tx) error) error {
 	return Errorf(ErrConflict, "too many concurrent changes of the same records: try again")
 }
 
-// watched reports whether the watcher gets an event for any change that the write makes.
+// watched reports whether all changes of the write are watched.
 func (t *tx) watched() bool {
 	return !slices.ContainsFunc(t.Then, func(op Op) bool { return !watched.Contains(op.Key) })
 }
@@ -148,7 +148,7 @@ func (t *tx) account(id string) (*accountRecord, error) {
 	return r, nil
 }
 
-// load returns the record at a place, or nil if it does not exist.
+// load reads a record. It returns nil if the record does not exist.
 func (k *kind[R, P]) load(t *tx, owner, id string) P {
 	path := k.path(owner, id)
 	valid := id != "" && len(path) <= MaxKey && (owner == "" || checkAccount(owner)) &&
@@ -167,7 +167,7 @@ func (k *kind[R, P]) load(t *tx, owner, id string) P {
 	return r
 }
 
-// save puts a record at its place.
+// save puts a record.
 func (k *kind[R, P]) save(t *tx, r P) {
 	key := r.key()
 	t.put(k.path(key.owner, key.id), r)
@@ -197,7 +197,7 @@ func (k *kind[R, P]) add(t *tx, r P) error {
 // remove deletes a record and the time of its use.
 func (k *kind[R, P]) remove(t *tx, owner, id string) { t.delete(k.paths(recordKey{owner, id})...) }
 
-// within reads the records of an owner from the KV. They may change until the write is
+// loadAll reads the records of an owner from the KV. They may change until the write is
 // committed; read a mark first to detect that.
 func (k *kind[R, P]) loadAll(t *tx, owner string) []P {
 	var all []P
@@ -211,8 +211,8 @@ func (k *kind[R, P]) loadAll(t *tx, owner string) []P {
 	return all
 }
 
-// take removes the record at a place, and the keys in also, at all edges, and returns the
-// record. It fails with unknown if the record does not exist.
+// removeRecord removes a record, and the KV keys in also, and returns the record. All edges
+// confirm that. It fails with unknown if the record does not exist.
 func (k *kind[R, P]) removeRecord(ctx context.Context, s *Store, doing, owner, id string, unknown error,
 	also ...string) (P, error) {
 	return update(ctx, s, doing, func(t *tx) (P, error) {
@@ -227,8 +227,8 @@ func (k *kind[R, P]) removeRecord(ctx context.Context, s *Store, doing, owner, i
 	})
 }
 
-// drop deletes keys in as many writes as necessary, and calls also for each. All are
-// confirmed with the last one.
+// deleteAll deletes KV keys in as many writes as necessary, and calls also for each write. A
+// confirmation of the last write confirms all.
 func (s *Store) deleteAll(ctx context.Context, keys []string, also func(*tx)) (err error) {
 	for chunk := range slices.Chunk(keys, MaxTxnOps-1) {
 		err = s.write(ctx, func(t *tx) error {

@@ -18,8 +18,8 @@ const (
 // All days are between these.
 const firstDay, lastDay = "1970-01-01", "9999-12-31"
 
-// UsageRow is the usage of a key with a deployment, through one gateway on a day or in an hour,
-// or through all gateways in a month that is folded. Hours are kept in addition to their days.
+// UsageRow is the usage of a key with a deployment: through one gateway on a day or in an hour,
+// or through all gateways in a folded month. Hours are kept in addition to their days.
 type UsageRow struct {
 	Account    string `json:"-"`
 	Day        string `json:"day"`        // in UTC, like 2026-11-21; like 2026-08 for a month, 2026-11-21T15 for an hour
@@ -31,9 +31,9 @@ type UsageRow struct {
 
 // Usage has sums over requests.
 type Usage struct {
-	// Requests are all requests with a valid key. Those that reached no model have no tokens.
+	// Requests are all requests with a valid key. A request that reached no model has no tokens.
 	Requests int64 `json:"requests"`
-	// ModelRequests are those that a model server got, which limits count.
+	// ModelRequests are the requests that a model server got. Limits count these.
 	ModelRequests int64 `json:"model_requests"`
 	// CallerErrors are requests that failed because of the client: an invalid request, or a
 	// client that left before the end.
@@ -81,7 +81,7 @@ func (u *Usage) Add(o Usage) {
 	u.FirstTokenMillis += o.FirstTokenMillis
 }
 
-// Sums returns what limits count.
+// Sums returns the sums that limits count.
 func (u Usage) Sums() limits.Sums {
 	return limits.Sums{Requests: u.ModelRequests, Tokens: u.InputTokens + u.OutputTokens, BusyMillis: u.BusyMillis}
 }
@@ -91,7 +91,7 @@ func (u Usage) Errors() int64 {
 	return u.CallerErrors + u.PolicyErrors + u.GatewayErrors + u.UpstreamErrors
 }
 
-// usageRecord is what a row has besides its path.
+// usageRecord is the stored part of a row. The rest is in its KV key.
 type usageRecord struct {
 	header
 	KeyName string `json:"key_name"`
@@ -99,7 +99,7 @@ type usageRecord struct {
 }
 
 // path returns the KV key of a row of an edge. The edge of a month is "". The name of the
-// deployment is last, as it may contain slashes.
+// deployment may contain slashes, so it is last.
 func (r *UsageRow) path(edge string) string {
 	return usageDir(r.Day) + r.Account + "/" + r.Day + "/" + r.Key + "/" + edge + "/" + r.Deployment
 }
@@ -116,11 +116,11 @@ func usageDir(day string) string {
 func parseUsagePath(path string) (r UsageRow, edge string, ok bool) {
 	const parts = 5
 	_, path, _ = strings.Cut(strings.TrimPrefix(path, dirUnwatched), "/")
-	at := strings.SplitN(path, "/", parts)
-	if len(at) != parts {
+	p := strings.SplitN(path, "/", parts)
+	if len(p) != parts {
 		return r, "", false
 	}
-	return UsageRow{Account: at[0], Day: at[1], Key: at[2], Deployment: at[4]}, at[3], true
+	return UsageRow{Account: p[0], Day: p[1], Key: p[2], Deployment: p[4]}, p[3], true
 }
 
 // decodeUsage returns the row of an item.
@@ -155,8 +155,8 @@ func checkDay(day string) error {
 	return nil
 }
 
-// SaveUsage stores rows of this gateway. Each replaces what was stored, so a write with an
-// unknown outcome can be repeated. rows must not contain duplicates. Those of removed accounts
+// SaveUsage stores rows of this gateway. Each replaces the stored row, so a write with an
+// unknown outcome can be repeated. rows must not contain duplicates. Rows of removed accounts
 // are ignored.
 func (s *Store) SaveUsage(ctx context.Context, rows []UsageRow) error {
 	t := new(tx)
@@ -174,8 +174,8 @@ func (s *Store) SaveUsage(ctx context.Context, rows []UsageRow) error {
 	return nil
 }
 
-// OwnUsage returns the sums of a row of this gateway, as last saved. Only rows that this gateway's
-// local KV does not have need the shared one, until ctx ends.
+// OwnUsage returns the sums of a row of this gateway, as last saved. ctx bounds only reads of the
+// shared KV, which are necessary for rows that the local KV no longer has.
 func (s *Store) OwnUsage(ctx context.Context, r UsageRow) (Usage, error) {
 	if err := r.check(); err != nil {
 		return Usage{}, err
@@ -185,7 +185,7 @@ func (s *Store) OwnUsage(ctx context.Context, r UsageRow) (Usage, error) {
 	}
 	path := r.path(s.edge)
 	item, err := s.local.Get(context.WithoutCancel(ctx), path)
-	if err == nil && !item.Exists() && s.local != s.kv { // published long ago
+	if err == nil && !item.Exists() && s.local != s.kv { // it may have been published long ago
 		ctx, cancel := s.withSharedTimeout(ctx)
 		defer cancel()
 		item, err = s.kv.Get(ctx, path)
@@ -197,11 +197,11 @@ func (s *Store) OwnUsage(ctx context.Context, r UsageRow) (Usage, error) {
 	return r.Usage, err
 }
 
-// EachUsage calls f with the rows of an account on the days from from to to, of all gateways,
-// and with those of the folded months that have one of these days. If from and to are hours, it
-// does so for hours. The rows of this gateway are those it has saved, which it may not have
-// published. newer are rows of other gateways, by name, which they may not have published
-// either. f must not use the store.
+// EachUsage calls f with the rows of an account, of all gateways: those of the days from from to
+// to, and those of the folded months that have one of these days. If from and to are hours, it
+// calls f with the rows of these hours. The rows include those that this gateway has saved and
+// not published. newer has the unpublished rows of other gateways, by their names. f must not
+// use the store.
 func (s *Store) EachUsage(ctx context.Context, account, from, to string, newer map[string][]UsageRow,
 	f func(UsageRow) error) error {
 	for _, day := range []string{from, to} {
@@ -217,7 +217,7 @@ func (s *Store) EachUsage(ctx context.Context, account, from, to string, newer m
 	latest, err := s.unpublished(ctx, account, from, to, newer)
 	if err == nil {
 		err = eachUsage(ctx, s.kv, account, from, to, func(path string, r UsageRow, _ int64) error {
-			// Sums only grow, and the other gateway may have published since it answered.
+			// Sums only grow. The other gateway may have published after it sent its rows.
 			if l, ok := latest[path]; ok && l.Requests > r.Requests {
 				r = l
 			}
@@ -236,8 +236,9 @@ func (s *Store) EachUsage(ctx context.Context, account, from, to string, newer m
 	return nil
 }
 
-// KeyUsage calls f with the rows of a key on the days from from to to, of all gateways. Those of
-// other gateways are half a minute old at most. Unlike EachUsage, it costs no time for other keys.
+// KeyUsage calls f with the rows of a key on the days from from to to, of all gateways. The rows
+// of other gateways are at most half a minute old. Unlike EachUsage, it does not read those of
+// other keys.
 func (s *Store) KeyUsage(ctx context.Context, account, key string, from, to time.Time, f func(UsageRow)) error {
 	ctx, cancel := s.withSharedTimeout(ctx)
 	defer cancel()
@@ -248,7 +249,7 @@ func (s *Store) KeyUsage(ctx context.Context, account, key string, from, to time
 		}
 		span := Prefix(strings.TrimSuffix(row.path(""), "/"))
 		rows := make(map[string]UsageRow)
-		for _, kv := range []KV{s.kv, s.local} { // what is saved here may not be published
+		for _, kv := range []KV{s.kv, s.local} { // the local one has rows that are not published
 			_, err := kv.Each(ctx, span, func(item Item) error {
 				r, err := decodeUsage(item)
 				rows[item.Key] = r
@@ -265,11 +266,11 @@ func (s *Store) KeyUsage(ctx context.Context, account, key string, from, to time
 	return nil
 }
 
-// unpublished returns rows that the shared KV may not have, or not up to date, by path: those
-// of this gateway, and newer ones of others.
+// unpublished returns rows that the shared KV may lack or have with older sums, by path: those
+// of this gateway, and those in newer.
 func (s *Store) unpublished(ctx context.Context, account, from, to string,
 	newer map[string][]UsageRow) (map[string]UsageRow, error) {
-	from = max(from, s.firstUnfolded()) // older ones are not published, either
+	from = max(from, s.firstUnfolded()) // older rows are never published
 	rows := make(map[string]UsageRow)
 	for edge, list := range newer {
 		for _, r := range list {
@@ -287,8 +288,7 @@ func (s *Store) unpublished(ctx context.Context, account, from, to string,
 	})
 }
 
-// UnpublishedUsage returns rows of this gateway that it has saved, and that others cannot read
-// yet. They are at most n.
+// UnpublishedUsage returns up to n rows that this gateway has saved and not published.
 func (s *Store) UnpublishedUsage(ctx context.Context, account string, n int) ([]UsageRow, error) {
 	if s.local == s.kv {
 		return nil, nil
@@ -325,8 +325,8 @@ func eachUsage(ctx context.Context, kv KV, account, from, to string,
 	return err
 }
 
-// usageSpan returns the span of the days or hours from from to the end of the month of to. A
-// month sorts after its days.
+// usageSpan returns the span from the day or hour from to the end of the month of to. The row of a
+// month sorts after those of its days.
 func usageSpan(account, from, to string) Span {
 	dir := usageDir(to) + account + "/"
 	return Span{Start: dir + from, End: dir + to[:len(monthOnly)] + string(rune('/'+1))}

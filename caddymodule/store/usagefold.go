@@ -9,16 +9,17 @@ import (
 )
 
 const (
-	// keepDays is how long usage is kept by day, at least; until all of its month is older.
+	// keepDays is how long usage is kept by day, at least: a month is folded when all of its
+	// days are older.
 	keepDays = 92
 	// keepMonths is how long usage is kept by month.
 	keepMonths = 60
-	// keepHours is how long usage is kept by hour, too.
+	// keepHours is how long usage is also kept by hour.
 	keepHours = 48
 	// foldBatch is the maximum number of rows of a transaction that folds them. Each is
 	// deleted, and added to another one.
 	foldBatch = MaxTxnOps / 2
-	// foldInterval is the time between two such transactions, so that others need not wait.
+	// foldInterval is the pause between two such transactions, for other writers.
 	foldInterval = time.Second
 )
 
@@ -60,8 +61,8 @@ func (s *Store) dropHours(ctx context.Context) error {
 }
 
 // foldUsage replaces the rows of days in old months by one row for each month, key and
-// deployment, and removes the months that are too old. It does not read rows again once all
-// are folded.
+// deployment, and removes the months that are too old. Once all rows are folded, it does
+// nothing until the next month.
 func (s *Store) foldUsage(ctx context.Context) error {
 	month := s.firstUnfolded()
 	if !s.Leads() || s.folded == month {
@@ -130,8 +131,8 @@ func (s *Store) eachOfBatch(ctx context.Context, span Span, n int, take func(Ite
 	return next, err
 }
 
-// fold adds rows to those of their months, and deletes them. It reports false if one has
-// changed meanwhile, and changes nothing then.
+// fold adds rows to those of their months, and deletes them. If one has changed meanwhile, it
+// changes nothing and returns false.
 func (s *Store) fold(ctx context.Context, batch []Item, oldest string) (done bool, err error) {
 	t := &tx{ctx: ctx, s: s}
 	months := make(map[string]*usageRecord)

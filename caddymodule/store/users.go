@@ -27,7 +27,7 @@ type userRecord struct {
 func (r *userRecord) key() recordKey { return recordKey{r.Account, r.ID} }
 
 func (r *userRecord) check() (err error) {
-	if r.Role, err = ParseRole(string(r.Role)); err != nil { // older records have none: all users were admins
+	if r.Role, err = ParseRole(string(r.Role)); err != nil { // a record without a role is that of an admin
 		return err
 	}
 	return checkName("user", prefixUser, r.Name)
@@ -102,17 +102,17 @@ func createUser(t *tx, r *userRecord) error {
 }
 
 // RemoveUser removes a user, given by id or name, and all records of the user. After it
-// returns, no session, token or link of the user is valid. If the author of the change is a
-// user who was removed, it fails with ErrConflict: of two users who remove each other, one
-// stays. So it does for the last admin of an account that has other users.
+// returns, no session, token or link of the user is valid. It fails with ErrConflict if the
+// author of the change is a removed user, so that of two users who remove each other one
+// stays, and for the last admin of an account that has other users.
 func (s *Store) RemoveUser(ctx context.Context, account, idOrName string) (User, error) {
 	removed, err := update(ctx, s, "removing the user", func(t *tx) (User, error) {
 		r, err := findUser(t, account, idOrName)
 		if err != nil {
 			return User{}, err
 		}
-		if by := actor(ctx).User; by != "" {
-			if _, err := loadUser(t, by); err != nil {
+		if author := actor(ctx).User; author != "" {
+			if _, err := loadUser(t, author); err != nil {
 				return User{}, Errorf(ErrConflict, "you have been removed")
 			}
 		}
@@ -125,8 +125,8 @@ func (s *Store) RemoveUser(ctx context.Context, account, idOrName string) (User,
 		return r.User, nil
 	})
 	if Made(err) {
-		// The rest is invalid without the user, and may be too much for one write. If
-		// this fails, the sweeper removes it.
+		// The other records are invalid without the user, and may be too many for one write.
+		// If this fails, the sweeper removes them.
 		v := s.view.Load()
 		s.clear(ctx, append(v.sessionsOf(removed.ID, ""), v.belongings(removed, Ending{Passkeys: true, Tokens: true})...))
 	}

@@ -24,7 +24,7 @@ type collection[P any] struct {
 	byHash  table[digest, P]                // of kinds with an index
 }
 
-// find returns the record with a hash, or an empty one.
+// byHash returns the record with a hash, or an empty one.
 func (k *kind[R, P]) byHash(v *view, hash digest) (P, bool) {
 	return k.orNone(k.collection(&v.records).byHash.get(hash))
 }
@@ -36,12 +36,12 @@ func (k *kind[R, P]) bySecret(v *view, secret string) (P, bool) {
 	return k.byHash(v, hash)
 }
 
-// at returns the record of an owner, or an empty one.
+// lookup returns the record of an owner with this id, or an empty one.
 func (k *kind[R, P]) lookup(v *view, owner, id string) (P, bool) {
 	return k.orNone(k.get(&v.records, recordKey{owner, id}))
 }
 
-// get returns the record at a place. Unique ids need no owner.
+// get returns the record with a key. Unique ids need no owner.
 func (k *kind[R, P]) get(r *records, key recordKey) (P, bool) {
 	c := k.collection(r)
 	if k.prefix != "" {
@@ -57,10 +57,10 @@ func (k *kind[R, P]) orNone(r P, ok bool) (P, bool) {
 	return r, ok
 }
 
-// named is at for accounts and for kinds whose ids are unique.
+// byID is lookup for accounts and for kinds whose ids are unique.
 func (k *kind[R, P]) byID(v *view, id string) (P, bool) { return k.lookup(v, "", id) }
 
-// of iterates over the records of an owner in unspecified order.
+// owned iterates over the records of an owner in unspecified order.
 func (k *kind[R, P]) owned(v *view, owner string) iter.Seq[P] {
 	return func(yield func(P) bool) {
 		for _, r := range k.collection(&v.records).byOwner.value(owner).all() {
@@ -71,7 +71,7 @@ func (k *kind[R, P]) owned(v *view, owner string) iter.Seq[P] {
 	}
 }
 
-// owned returns how many records an owner has.
+// count returns how many records an owner has.
 func (k *kind[R, P]) count(v *view, owner string) int {
 	return k.collection(&v.records).byOwner.value(owner).size
 }
@@ -109,7 +109,7 @@ type draft struct {
 
 	now     time.Time
 	first   bool         // there are no subscribers yet
-	updates []*keyRecord // of existing LiveKeys, applied when the view is published
+	updates []*keyRecord // of existing LiveKeys; publish applies them
 	changes []Change
 }
 

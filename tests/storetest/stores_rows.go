@@ -127,16 +127,16 @@ func testRevokedThere(t *storesTest) {
 		live.Begin(netip.Addr{}, func(store.Refusal) { cut.Add(1) })
 	}
 	t.ok(second(here.RevokeKey(t.Context(), account, k.ID)))
-	if live, _ := here.FindKey(secret); !live.Revoked() || cut.Load() == 0 {
+	if live, _ := here.FindKey(secret); live.Key().RevokedAt == nil || cut.Load() == 0 {
 		t.Error("the key is valid where it was revoked")
 	}
 	// The key is revoked already, and still this waits for the own view.
 	t.ok(second(there.RevokeKey(t.Context(), account, k.ID)))
-	if live, _ := there.FindKey(secret); !live.Revoked() {
+	if live, _ := there.FindKey(secret); live.Key().RevokedAt == nil {
 		t.Error("the key is valid where its revocation was confirmed")
 	}
 	t.eventually("all requests are cut off", func() bool { return int(cut.Load()) == len(t.stores) })
-	t.everywhere("the revocation", func(s *store.Store) bool { live, _ := s.FindKey(secret); return live.Revoked() })
+	t.everywhere("the revocation", func(s *store.Store) bool { live, _ := s.FindKey(secret); return live.Key().RevokedAt != nil })
 }
 
 // testUnchanged has writes that change nothing return, however far others have moved the KV,
@@ -301,7 +301,7 @@ func testWatcherFails(t *storesTest) {
 				t.Error(err)
 			}
 			t.key(here)
-			if live.Revoked() || dump(here) == dump(there) {
+			if live.Key().RevokedAt != nil || dump(here) == dump(there) {
 				t.Error("the store is not cut off: the test shows nothing")
 			}
 		})

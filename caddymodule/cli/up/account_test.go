@@ -217,7 +217,7 @@ func TestUpKey(t *testing.T) {
 		if err := account.key(asOperator(t), &ready); err != nil {
 			t.Fatal(err)
 		}
-		if live, ok := st.FindKey(ready.Key); !ok || live.Revoked() {
+		if live, ok := st.FindKey(ready.Key); !ok || live.Key().RevokedAt != nil {
 			t.Error("the key is not valid")
 		}
 		return ready
@@ -238,7 +238,7 @@ func TestUpKey(t *testing.T) {
 	}
 	third := run()
 	wantNotes(t, third.Notes, "the key above is new")
-	if live, ok := st.FindKey(first.Key); !ok || !live.Revoked() || third.Key == first.Key {
+	if live, ok := st.FindKey(first.Key); !ok || live.Key().RevokedAt == nil || third.Key == first.Key {
 		t.Error("the revoked key is valid again")
 	}
 	if err := os.WriteFile(file, []byte("damaged"), 0o600); err != nil {
@@ -246,7 +246,7 @@ func TestUpKey(t *testing.T) {
 	}
 	fourth := run()
 	wantNotes(t, fourth.Notes)
-	if live, ok := st.FindKey(third.Key); !ok || live.Revoked() || fourth.Key == third.Key {
+	if live, ok := st.FindKey(third.Key); !ok || live.Key().RevokedAt != nil || fourth.Key == third.Key {
 		t.Error("a key whose file is damaged is lost")
 	}
 }
