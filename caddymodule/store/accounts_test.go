@@ -92,8 +92,7 @@ func TestRemoveAccount(t *testing.T) {
 	}
 }
 
-// An account that gets something while it is removed either stays or does not
-// get it.
+// A concurrent creation of a record either keeps the account from being removed, or fails.
 func TestRemoveAccountConcurrent(t *testing.T) {
 	t.Parallel()
 	s := storetest.New(t)

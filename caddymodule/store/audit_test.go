@@ -12,7 +12,7 @@ import (
 	"github.com/postern-dev/postern/tests/storetest"
 )
 
-// A user who performs many operations removes none of another user's from the list.
+// The operations of one user displace none of another user from the list.
 func TestAuditListOfManyUsers(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "shared.db")

@@ -31,8 +31,8 @@ func backUp(t *testing.T, s *store.Store) (path string) {
 	return path
 }
 
-// A backup that is written while others write is one moment of the store: it has every
-// key up to some one, and none after.
+// A backup shows one moment of the store, even during writes: it has all keys up to one of them,
+// and no later ones.
 func TestBackupUnderWrites(t *testing.T) {
 	s := storetest.New(t)
 	stop, done := make(chan struct{}), make(chan int)
@@ -192,7 +192,7 @@ func checkKeys(t *testing.T, path string, want ...string) {
 	}
 }
 
-// What is not a whole backup is refused, and the store that is there stays.
+// RestoreBolt refuses files that are not whole backups, and keeps the present store.
 func TestRestoreRefuses(t *testing.T) {
 	s := storetest.New(t)
 	for n := range 50 {

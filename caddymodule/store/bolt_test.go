@@ -98,7 +98,7 @@ func TestBoltFileModes(t *testing.T) {
 	}
 }
 
-// Files that are not ours are refused and stay as they were.
+// OpenBolt refuses files of other programs, and does not change them.
 func TestBoltSchema(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -138,7 +138,7 @@ func TestBoltSchema(t *testing.T) {
 	}
 }
 
-// change makes a store at path and lets f work on its database.
+// change creates a store at path and calls f with its database.
 func change(t *testing.T, path string, f func(*bolt.Tx) error) {
 	t.Helper()
 	s, err := openStore(path)
@@ -183,8 +183,8 @@ func TestBoltNoDatabase(t *testing.T) {
 	}
 }
 
-// A process that was killed while it made the file leaves it empty, or a
-// database without buckets.
+// A process that is killed while it creates the file leaves an empty file, or a database
+// without buckets.
 func TestBoltUnfinishedFile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "gateway.db")

@@ -41,7 +41,7 @@ func boltBytes(t *testing.T) []byte {
 	return data
 }
 
-// damagedStore writes a file as it is left by a process that closed it, or that did not.
+// damagedStore writes a file that a process has closed, or has not.
 func damagedStore(t *testing.T, data []byte, closed bool) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "gateway.db")
@@ -116,7 +116,7 @@ func TestBoltDamagedPage(t *testing.T) {
 	}
 }
 
-// A file without a byte is a new store only if nothing is left of another one.
+// An empty file is a new store only if no other file of a store is present.
 func TestBoltBlank(t *testing.T) {
 	t.Parallel()
 	wantDamaged(t, damagedStore(t, nil, false))

@@ -34,8 +34,7 @@ func TestCalibration(t *testing.T) {
 	}
 }
 
-// What was learned of a registration is gone with it, and what still comes of
-// it is not stored.
+// A calibration is removed with its deployment, and a late one is not stored.
 func TestCalibrationIsOfOneRegistration(t *testing.T) {
 	t.Parallel()
 	s := storetest.New(t)

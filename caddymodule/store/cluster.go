@@ -135,7 +135,8 @@ func (s *Store) LookAgain(ctx context.Context) error {
 	}
 }
 
-var errUnreachable = Errorf(ErrUnavailable, "this gateway cannot reach its store now: try again, or use another gateway")
+var errUnreachable = Errorf(ErrUnavailable,
+	"this gateway cannot reach its store now: try again, or use another gateway")
 
 // refresh catches up for all calls of LookAgain before it begins. Later calls need another
 // refresh, since this one may already have read the KV.

@@ -20,7 +20,7 @@ func openEdges(t *testing.T) (a, b *store.Store, edge *storetest.Edge) {
 	return a, b, edge
 }
 
-// A change that edges have not confirmed is made, and its result is known.
+// A change that edges have not confirmed is committed, and returns its result.
 func TestUnconfirmed(t *testing.T) {
 	t.Parallel()
 	_, s, edge := openEdges(t)
@@ -84,8 +84,8 @@ func TestUnconfirmedText(t *testing.T) {
 	}
 }
 
-// What another edge has made is found by looking again. If the store does not answer, that is
-// not the same as that there is nothing.
+// LookAgain finds the records of other edges. Without an answer of the store it fails, since the
+// record may exist.
 func TestLookAgain(t *testing.T) {
 	t.Parallel()
 	a, b, edge := openEdges(t)
@@ -114,7 +114,7 @@ func TestLookAgain(t *testing.T) {
 	}
 }
 
-// gate is a KV whose watchers answer Progress when the test lets them.
+// gate is a KV whose watchers answer Progress when the test permits it.
 type gate struct {
 	store.KV
 	asked chan chan struct{} // closed by the test
@@ -138,8 +138,7 @@ func (w gatedWatcher) Progress(ctx context.Context) (int64, error) {
 	return revision, err
 }
 
-// A look that has begun before a call does not count for it. All who call until the next one
-// begins share that.
+// A call of LookAgain needs a refresh that begins after it. All calls until that begins share it.
 func TestLookAgainIsShared(t *testing.T) {
 	t.Parallel()
 	path := t.TempDir() + "/gateway.db"
@@ -178,7 +177,7 @@ func TestLookAgainIsShared(t *testing.T) {
 	})
 }
 
-// A code that was made at one edge is used at a second and approved at a third.
+// A code from one edge is used at a second edge and approved at a third one.
 func TestPairingAtEdges(t *testing.T) {
 	t.Parallel()
 	kv := storetest.OpenBolt(t, t.TempDir()+"/gateway.db")

@@ -80,8 +80,8 @@ func openStore(path string) (*store.Store, error) {
 	return store.New(kv, store.Options{})
 }
 
-// writeUntilKilled says what it is about to do and, once the store has
-// acknowledged it, what it did, as "WHAT NAME VALUE".
+// writeUntilKilled prints each write before it and, once the store has acknowledged it, after it,
+// as "WHAT NAME VALUE".
 func writeUntilKilled(path string) error {
 	s, err := openStore(path)
 	if err != nil {
@@ -126,7 +126,7 @@ func writeUntilKilled(path string) error {
 	}
 }
 
-// writePeople makes a user with a session, removes some, and pairs a device.
+// writePeople creates a user with a session, removes some users, and pairs a device.
 func writePeople(ctx context.Context, s *store.Store) error {
 	u, err := s.CreateUser(ctx, store.DefaultAccount, fmt.Sprintf("u%d", time.Now().UnixNano()), "hash", store.RoleAdmin)
 	if err != nil {
@@ -161,7 +161,7 @@ func writePeople(ctx context.Context, s *store.Store) error {
 	return nil
 }
 
-// expected is what the lines of all children so far promise.
+// expected are the records that the lines of all children so far promise.
 type expected struct {
 	connectors, keys map[string]string // id: name, secret
 	revoked          map[string]bool

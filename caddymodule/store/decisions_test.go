@@ -54,7 +54,7 @@ func TestConnectorNames(t *testing.T) {
 	wantError(t, err, store.ErrInvalid, "begins like an id")
 }
 
-// Devices of one name that are approved at once all get one of their own.
+// Devices of one name that are approved concurrently get different names.
 func TestConnectorNamesConcurrent(t *testing.T) {
 	t.Parallel()
 	s := storetest.New(t)
@@ -79,8 +79,8 @@ func TestConnectorNamesConcurrent(t *testing.T) {
 	}
 }
 
-// Of all that decide at once, in two processes, one wins, and only an approval
-// that won makes a connector.
+// Of concurrent decisions, in two processes, one wins. Only an approval that wins creates a
+// connector.
 func TestDecideConcurrent(t *testing.T) {
 	t.Parallel()
 	kv := storetest.OpenBolt(t, tempStore(t))
@@ -126,7 +126,7 @@ func TestDecideConcurrent(t *testing.T) {
 	}
 }
 
-// overtakenKV has others write just before the first read of a key.
+// overtakenKV runs other writes just before the first read of a key.
 type overtakenKV struct {
 	store.KV
 	key    string
@@ -141,8 +141,8 @@ func (k *overtakenKV) Get(ctx context.Context, key string) (store.Item, error) {
 	return k.KV.Get(ctx, key)
 }
 
-// Who is overtaken after the first read learns what the winner did, not that
-// the name, which the winner has, is taken.
+// A decision that is overtaken after its first read fails with the winner's decision, and not because
+// the winner's connector has the name.
 func TestOvertaken(t *testing.T) {
 	t.Parallel()
 	kv := storetest.OpenBolt(t, tempStore(t))
@@ -175,7 +175,7 @@ func TestOvertaken(t *testing.T) {
 	}
 }
 
-// A name after the host's is another one when somebody takes it meanwhile.
+// A default name that another connector takes meanwhile gets a number.
 func TestConnectorNameIsTakenMeanwhile(t *testing.T) {
 	t.Parallel()
 	kv := storetest.OpenBolt(t, tempStore(t))
@@ -192,7 +192,7 @@ func TestConnectorNameIsTakenMeanwhile(t *testing.T) {
 	}
 }
 
-// A setup link makes no user when one is made in the middle of it.
+// A setup link creates no user if another user is created meanwhile.
 func TestSetupIsOvertaken(t *testing.T) {
 	t.Parallel()
 	kv := storetest.OpenBolt(t, tempStore(t))

@@ -11,7 +11,7 @@ import (
 	fastjson "github.com/go-json-experiment/json"
 )
 
-// The fast decoder reads what many gateways have many of, and reads it like the usual one.
+// The fast decoder reads the most numerous records, with the same result as the usual one.
 func TestFastDecoder(t *testing.T) {
 	t.Parallel()
 	for _, r := range []any{
@@ -37,7 +37,7 @@ func TestFastDecoder(t *testing.T) {
 	}
 }
 
-// What only the usual decoder accepts is read as before.
+// The usual decoder reads records that the fast one refuses.
 func TestDecodeTwice(t *testing.T) {
 	t.Parallel()
 	for _, value := range []string{
@@ -57,7 +57,7 @@ func TestDecodeTwice(t *testing.T) {
 	}
 }
 
-// setAll gives the fields that are in JSON values other than zero.
+// setAll sets all fields with JSON names to values other than zero.
 func setAll(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Struct:

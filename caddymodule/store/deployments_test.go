@@ -208,8 +208,8 @@ func TestRemoveOneOfSeveralConnectors(t *testing.T) {
 	}
 }
 
-// A connector is removed while deployments begin to use it: never does a
-// deployment point to a connector that is not there.
+// A connector is removed while deployments begin to use it: no deployment ever has a connector
+// that does not exist.
 func TestRemoveConnectorConcurrent(t *testing.T) {
 	t.Parallel()
 	s := storetest.New(t)

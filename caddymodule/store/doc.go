@@ -3,8 +3,7 @@
 // gateway's secrets.
 //
 // It has two layers. KV is a small, ordered, revisioned key-value store modeled on
-// etcd's API; OpenBolt implements it in a file. Store is on top and implements the
-// records.
+// etcd's API; OpenBolt implements it in a file. Store implements the records on a KV.
 //
 //	write ──▶ Store ──Txn──▶ KV ──Watch──▶ view ──▶ reads, Begin, Subscribe
 //	            ▲                            │
@@ -12,21 +11,33 @@
 //
 // Reads are served from a view in memory and access neither file nor lock. Only the
 // KV's events change the view, so it equals the KV by construction, even if another
-// process wrote. A write returns when the view has reached its revision. Writes read
+// process writes. A write returns when the view has reached its revision. Writes read
 // from the KV, never from the view, and compare revisions, so they are correct even
-// if another process writes concurrently. A write that changes nothing has no event to
-// wait for: it asks the watcher for the progress of the KV, and waits for that.
+// if another process writes concurrently. A write that changes nothing causes no event:
+// it asks the watcher for the revision of the KV, and waits for that.
 //
-// The view is made of persistent hash maps, so a write costs the same however many records
-// there are. The records of an owner, and those with the hash of a secret or a name, are
-// found without a search.
+// The view is made of persistent hash maps, so the cost of a write does not depend on the
+// number of records. Indices find the records of an owner, and those with the hash of a
+// secret or a name.
 //
 // # Layout
 //
-// Every record is JSON with its version, "v":1, under one of the keys below. To add a
-// kind of records, add its type and its kind in a file of its own; a line in kinds and
-// one in records (kinds.go); the prefix of its ids (ids.go); a KindX if subscribers see
-// it (records.go); and a method ended if it expires (sweep.go).
+// Every record is JSON with its version, "v":1, under one of the keys below. A new kind of
+// records needs:
+//
+//   - a line in the list of keys below
+//   - a file with the type of its records and its kind; set remains in the kind if an account
+//     can be removed while it has such records
+//   - kinds.go: a line in kinds, one in records, and one in splitPath if the records have no
+//     owner
+//   - ids.go: the prefix of its ids, if these are unique
+//   - records.go: a KindX, if subscribers get its changes
+//   - sweep.go: a method ended, if the records expire
+//   - accounts.go: a row in limitFields, if accounts have a limit of them; a row in checkEmpty,
+//     if they prevent the removal of their account
+//   - internal_test.go: a record in TestViewMissesNothing, a line in FuzzRecord
+//
+// These are the keys:
 //
 //	accounts/ID                     account
 //	calibrations/ACCOUNT/NAME       calibration of token counts for the deployment
@@ -36,7 +47,7 @@
 //	                                those that it may have stored, by the numbers of their offers
 //	connectors_seen/ACCOUNT/ID      when the connector was last online, separate like last_used
 //	deployments/ACCOUNT/NAME        deployment
-//	edge_reports/NAME               up to which revision an edge applies changes; has a lease
+//	edge_reports/NAME               the revision up to which an edge has applied changes; has a lease
 //	edges/NAME                      edge: a gateway of a cluster
 //	key_names/ACCOUNT/NAME          the id of the key of that name that is not revoked
 //	keys/ACCOUNT/ID                 key and the SHA-256 of its secret; after a rotation also of the
@@ -61,8 +72,8 @@
 //	users/ACCOUNT/ID                user and password hash
 //	x/acme/files/PATH               file of Caddy's certificate storage; see package certstore
 //	x/acme/locks/NAME               lock of that storage; has a lease
-//	x/audit/ACCOUNT/ID              management operation, for the audit list; ACCOUNT is empty if it
-//	                                belongs to none
+//	x/audit/ACCOUNT/ID              management operation, for the audit list; ACCOUNT is empty for
+//	                                operations of the gateway
 //	x/recent/ACCOUNT                bytes about the latest requests through this gateway
 //	x/usage/ACCOUNT/DAY/KEY/EDGE/DEPLOYMENT
 //	                                usage of the key with the deployment on that day through one
@@ -73,46 +84,45 @@
 //	x/usage_hours/ACCOUNT/HOUR/KEY/EDGE/DEPLOYMENT
 //	                                the same in one of the last 48 hours, in addition to its day
 //
-// Times of use sort after the records that they belong to, so a record is already in
-// the view when its time of use is loaded.
+// Times of use sort after their records, so a record is already in the view when its time
+// of use is loaded.
 //
-// Keys below x/ change often and are not watched. Those of package certstore and the audit
-// lists are in the shared KV; Store does not use the former. Of the others, a gateway writes only its own ones, so they
-// need no compares. They go to its local KV, if it has one, from where the usage is copied to
-// the shared KV every half minute. Usage is stored as whole sums, not as additions: a write
-// whose outcome is unknown can be repeated.
+// Keys below x/ change often and are not watched. The keys of package certstore and the audit
+// lists are in the shared KV; Store does not use the former. Each of the other keys has one
+// writer, so its writes need no compares. A gateway with a local KV writes them there, and
+// copies the usage to the shared KV every half minute. Usage is stored as sums, not as
+// additions: a write whose outcome is unknown can be repeated.
 //
 // Other keys are ignored, so that a newer program can add kinds of records. A record
 // of a newer version is an error when the store is opened. If another process writes
-// one later, it is left out of the view: an unreadable key must not grant access.
+// one later, the view omits it: an unreadable key must not grant access.
 //
 // # Expiry
 //
 // Sessions, links and pairings expire by comparison with the clock at each read.
 // Removing a user invalidates all of the user's sessions, tokens and links at once,
 // since each read checks the user. A new password invalidates all older sessions at
-// once, since each session holds the number of its password. A sweeper removes the
+// once, since each session has the number of its password. A sweeper removes the
 // records themselves: expired ones after a day, revoked and expired keys and management
 // tokens after 90 days. It finds them in the view, and never reads the whole KV.
 //
-// Times of use are written without a look at their records. The view notes those without
+// Times of use are written without reading their records. The view notes times without
 // a record, and the sweeper removes them. Marks and names are removed in one transaction
-// with their record. What else belongs to an account may be too much for the transaction
-// that removes it: that leaves leftovers/ACCOUNT instead, and what is found below the
-// account's other directories is removed at once, and again when the sweeper removes the
-// note or an account of this name is created.
+// with their record. An account may have too many other records for one transaction. So
+// its removal writes leftovers/ACCOUNT, and then removes these records. It does so again
+// when the sweeper removes this note, or when an account with this name is created.
 //
-// An audit list keeps its last 1,000 operations, and none of more than 90 days ago. If there
-// are more, the users with the most lose their oldest.
+// An audit list keeps its last 1,000 operations of the last 90 days. If there are more, the
+// users with the most operations lose their oldest ones.
 //
-// Keys expire in the same way. In addition, one timer for all of them ends the requests of a key
-// when it expires, and those of a secret when its time after a rotation is over (schedule.go).
+// Keys expire in the same way. In addition, one timer for all keys ends the requests of a key
+// when it expires, and those of a previous secret when its grace period ends (schedule.go).
 //
 // # Secrets
 //
-// The secrets of keys, connectors, sessions, links and management tokens are 256
-// random bits, or 215 if a device has chosen it, shown once and stored as SHA-256. With
-// that much entropy a slow hash would add nothing. A pairing code has 40 bits, so that it can be typed. It is valid
-// for 15 minutes, and the caller must limit attempts. Passwords are hashed by the
-// caller.
+// The secrets of keys, connectors, sessions, links and management tokens have 256 random
+// bits, or 215 if a device has chosen them. They are shown once and stored as SHA-256: with
+// this entropy, a slow hash would add nothing. A pairing code has 40 bits, so that it can be
+// typed. It is valid for 15 minutes, and the caller must limit attempts. Passwords are
+// hashed by the caller.
 package store

@@ -139,7 +139,7 @@ func (r *edgeRecord) edgeState(v *view) EdgeState {
 	return r.withReport(report)
 }
 
-// with returns the edge with its report, nil if there is none.
+// withReport returns the edge with its report, nil if there is none.
 func (r *edgeRecord) withReport(report *reportRecord) EdgeState {
 	e := EdgeState{Edge: r.Edge, Revision: r.revision}
 	if report != nil {

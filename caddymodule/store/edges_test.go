@@ -9,8 +9,8 @@ import (
 	"github.com/postern-dev/postern/tests/storetest"
 )
 
-// TestReportChanges has an edge report. Subscribers to its kind get the first report and the end of it,
-// and none of those between, which come every few seconds.
+// Subscribers get the first report of an edge and the end of its reports as changes of the edge, and
+// other reports, which come every few seconds, as changes of another kind.
 func TestReportChanges(t *testing.T) {
 	t.Parallel()
 	ctx, kv := t.Context(), storetest.WithLeases(storetest.OpenBolt(t, t.TempDir()+"/gateway.db"))

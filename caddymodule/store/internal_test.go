@@ -15,8 +15,8 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// When the disk fails in a commit, nobody knows what the file says until it
-// is read again. The store reads it again.
+// When a commit fails because of the disk, the content of the file is unknown. The store reads it
+// again.
 func TestFailedCommit(t *testing.T) {
 	t.Parallel()
 	diskFull := errors.New("disk full")
@@ -62,7 +62,7 @@ func setCommit(b *boltKV, f func(*bolt.Tx) error) {
 	b.mu.Unlock()
 }
 
-// Uses that could not be written are kept and written later.
+// Times of use whose write failed are written later.
 func TestFailedFlush(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "gateway.db")
@@ -98,7 +98,7 @@ func TestFailedFlush(t *testing.T) {
 	}
 }
 
-// A write gives up in the end when others are always faster.
+// A write gives up after many conflicts.
 func TestConflict(t *testing.T) {
 	t.Parallel()
 	kv, err := OpenBolt(filepath.Join(t.TempDir(), "gateway.db"), BoltOptions{})
@@ -154,8 +154,8 @@ func TestNewSecret(t *testing.T) {
 	}
 }
 
-// FuzzRecord feeds what could be in a file to all decoders: they never panic,
-// what they accept survives encoding, and no error has the content in it.
+// FuzzRecord calls all decoders with possible contents of a file: they never panic, records that they
+// accept survive encoding, and no error contains the content.
 func FuzzRecord(f *testing.F) {
 	const key, con = "key_00000000000000000000000000", "con_00000000000000000000000000"
 	hash := strings.Repeat("0a", 32)
@@ -171,7 +171,8 @@ func FuzzRecord(f *testing.F) {
 		[]byte(`{"v":1,"id":"`+con+`","account":"default","name":"x","hash":"`+hash+`","next":[{}]}`))
 	f.Add("deployments/default/a/b", []byte(`{"v":1,"account":"default","name":"a/b","connectors":["x"],"model":"m"}`))
 	f.Add("last_used/default/"+key, []byte(`{"v":1,"last_used_at":"2026-01-02T03:04:05Z"}`))
-	const usr, ses, lnk = "usr_00000000000000000000000000", "ses_00000000000000000000000000", "lnk_00000000000000000000000000"
+	const usr, ses = "usr_00000000000000000000000000", "ses_00000000000000000000000000"
+	const lnk = "lnk_00000000000000000000000000"
 	const mgt, pair = "mgt_00000000000000000000000000", "pair_00000000000000000000000000"
 	f.Add("users/default/"+usr, []byte(`{"v":1,"id":"`+usr+
 		`","account":"default","name":"Ann","password_hash":"x","epoch":3}`))
@@ -212,12 +213,13 @@ func FuzzRecord(f *testing.F) {
 		again(t, item, linkKind)
 		again(t, item, tokenKind)
 		again(t, item, pairingKind)
+		again(t, item, leftoverKind)
 		again(t, item, edgeKind)
 		again(t, item, reportKind)
 	})
 }
 
-// A view forgets each record that a later look at the KV does not find.
+// A view drops each record that a later read of the KV does not find.
 func TestViewMissesNothing(t *testing.T) {
 	t.Parallel()
 	kv, err := OpenBolt(filepath.Join(t.TempDir(), "gateway.db"), BoltOptions{})
@@ -263,7 +265,7 @@ func TestViewMissesNothing(t *testing.T) {
 	}
 }
 
-// size counts what all tables of records have.
+// size counts the entries of all tables of records.
 func (d *draft) size() (n int) {
 	for _, field := range reflect.ValueOf(d.records).Fields() {
 		if field.Kind() != reflect.Struct || !field.FieldByName("byOwner").IsValid() {
@@ -276,8 +278,7 @@ func (d *draft) size() (n int) {
 	return n
 }
 
-// again decodes, encodes, and does both once more: the two encodings are the
-// same.
+// again decodes and encodes an item twice: both encodings are the same.
 func again[R any, P interface {
 	*R
 	record
@@ -300,8 +301,7 @@ func again[R any, P interface {
 	}
 }
 
-// Ids of what is made one after the other sort in that order, within a
-// millisecond too.
+// Ids sort in the order of their creation, even within a millisecond.
 func TestIDsAreInOrder(t *testing.T) {
 	at := time.Date(2026, 5, 1, 10, 30, 0, 0, time.UTC)
 	last := ""

@@ -249,7 +249,8 @@ func (r *keyRecord) normalize(old *Key, now time.Time) error {
 	if r.ExpiresAt != nil {
 		r.ExpiresAt = new(r.ExpiresAt.UTC().Truncate(time.Millisecond))
 		if r.expired(now) && (old == nil || old.ExpiresAt == nil || !r.ExpiresAt.Equal(*old.ExpiresAt)) {
-			return Errorf(ErrInvalid, "the expiry of the key, %s, is in the past: give a later time, or disable the key instead", r.ExpiresAt.Format(time.RFC3339))
+			return Errorf(ErrInvalid, "the expiry of the key, %s, is in the past: give a later time, "+
+				"or disable the key instead", r.ExpiresAt.Format(time.RFC3339))
 		}
 	}
 	switch {

@@ -58,7 +58,7 @@ const (
 	dirUserNames      = "user_names/"
 )
 
-// A write changes a mark to make concurrent writes, which compare the mark, try again.
+// markUsers is a mark: a write changes it so that concurrent writes, which compare it, try again.
 const markUsers = dirMarks + "users"
 
 // markConfirmed is changed by each write that all edges must confirm.

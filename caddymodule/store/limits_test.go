@@ -11,8 +11,8 @@ import (
 	"github.com/postern-dev/postern/tests/storetest"
 )
 
-// An account has only as much as its limits allow, and more when they are raised.
-// Other accounts have theirs.
+// An account can have as many records as its limits allow, and more when they are raised. Other
+// accounts have their own limits.
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	path := tempStore(t)
@@ -124,8 +124,7 @@ func TestLimitsDefault(t *testing.T) {
 	wantError(t, err, store.ErrLimit, "100 open invitations")
 }
 
-// A revoked key, and a management token that has ended, go after 90 days; valid
-// ones stay.
+// Revoked keys and expired management tokens are removed after 90 days, valid ones are not.
 func TestSweepKeysAndTokens(t *testing.T) {
 	t.Parallel()
 	path := tempStore(t)

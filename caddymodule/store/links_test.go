@@ -117,7 +117,7 @@ func TestSetupLink(t *testing.T) {
 	_, _, err = s.CreateLink(t.Context(), store.Link{Kind: store.LinkSetup, Account: account}, time.Hour)
 	wantError(t, err, store.ErrConflict, "already set up")
 
-	// A user is made by other means meanwhile, even one of the same name.
+	// A user, even one of the same name, is created by other means meanwhile.
 	s = storetest.New(t)
 	_, secret = mustLink(t, s, store.LinkSetup, "")
 	mustUser(t, s, "Ann")
@@ -174,7 +174,7 @@ func TestRecoveryLink(t *testing.T) {
 	wantError(t, err, store.ErrNotFound)
 }
 
-// Of all that use one link at once, in two processes, one wins.
+// Of concurrent uses of a link, in two processes, one succeeds.
 func TestRedeemLinkConcurrent(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{store.LinkSetup, store.LinkInvitation, store.LinkRecovery} {
@@ -218,7 +218,7 @@ func TestRedeemLinkConcurrent(t *testing.T) {
 	}
 }
 
-// Two setup links that are made at once do not both stay.
+// Of two setup links that are created concurrently, one remains.
 func TestSetupLinkConcurrent(t *testing.T) {
 	t.Parallel()
 	s := storetest.New(t)
@@ -232,7 +232,7 @@ func TestSetupLinkConcurrent(t *testing.T) {
 	}
 }
 
-// TestLinksOfARemovedUser: nobody who is removed has left a way back in.
+// The links of a removed user do not work.
 func TestLinksOfARemovedUser(t *testing.T) {
 	t.Parallel()
 	path := tempStore(t)
@@ -266,7 +266,7 @@ func TestLinksOfARemovedUser(t *testing.T) {
 			t.Errorf("the invitation of another user: %v", err)
 		}
 	}
-	// One that was on its way when its maker was removed.
+	// Another link is created while its creator is removed.
 	_, _, err := s.CreateLink(t.Context(),
 		store.Link{Kind: store.LinkInvitation, Account: account, CreatedBy: ann.ID}, time.Hour)
 	wantError(t, err, store.ErrNotFound)

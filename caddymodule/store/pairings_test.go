@@ -263,7 +263,7 @@ func TestOpenPairingsAreBounded(t *testing.T) {
 	wantError(t, err, store.ErrNotFound, "unknown account")
 }
 
-// Of the devices that use one code at once one gets it.
+// Of the devices that use a code concurrently, one gets it.
 func TestClaimConcurrent(t *testing.T) {
 	t.Parallel()
 	kv := storetest.OpenBolt(t, tempStore(t))

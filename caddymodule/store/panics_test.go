@@ -15,7 +15,7 @@ import (
 	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
-// brokenKV is a KV that panics where it is watched or read, while that is broken.
+// brokenKV is a KV whose watch or read panics while it is broken.
 type brokenKV struct {
 	KV
 	watching, reading atomic.Bool
@@ -83,9 +83,9 @@ func credential(t *testing.T, s *Store, k Key) Credential {
 	return c
 }
 
-// After a panic of the watcher, or while the state is read again, nothing is accepted and all
-// requests end. Once the state can be read, all goes on, and the write that has met the panic takes
-// effect.
+// After a panic of the watcher, or while the state is read again, the store accepts nothing and all
+// requests end. Once the state can be read, it accepts requests again, and the write that caused
+// the panic takes effect.
 func TestPanicOfWatcher(t *testing.T) {
 	s, kv, log := panickingStore(t)
 	running := credential(t, s, Key{Name: "running"})
@@ -125,8 +125,8 @@ func TestPanicOfWatcher(t *testing.T) {
 	_ = credential(t, s, Key{Name: "later"})
 }
 
-// A panic between the view and its callbacks: those that are missing are called when the store is
-// read again.
+// After a panic between a new view and its callbacks, the missing callbacks are called when the
+// store is read again.
 func TestPanicOfCallback(t *testing.T) {
 	s, _, log := panickingStore(t)
 	running := credential(t, s, Key{Name: "running"})
@@ -152,7 +152,7 @@ func TestPanicOfCallback(t *testing.T) {
 	wait.Until(t, "the store accepts requests again", func() bool { return s.Serving() == nil })
 }
 
-// After a panic where keys expire, those that expire later still do.
+// After a panic in the expiry of keys, later keys still expire.
 func TestPanicOfExpiry(t *testing.T) {
 	s, kv, log := panickingStore(t)
 	kv.reading.Store(true)
@@ -174,7 +174,7 @@ func TestPanicOfExpiry(t *testing.T) {
 	}
 }
 
-// Work that is repeated goes on after a panic.
+// Repeated work continues after a panic.
 func TestPanicOfRepeated(t *testing.T) {
 	s, _, log := panickingStore(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -188,7 +188,7 @@ func TestPanicOfRepeated(t *testing.T) {
 	log.Expect(t, "regular work on the store", 3)
 }
 
-// After a panic of the schedule itself, it is made again.
+// After a panic of the schedule itself, it is filled again.
 func TestPanicOfSchedule(t *testing.T) {
 	s, _, log := panickingStore(t)
 	soon := time.Now().Add(2 * time.Second)

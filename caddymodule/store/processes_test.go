@@ -25,8 +25,8 @@ func newStore(t *testing.T, kv store.KV) *store.Store {
 	return s
 }
 
-// A newer program has written a record: that is an error at the start. When
-// it comes later, the record counts as removed.
+// A record of a newer program is an error at the start. If it is written later, the record counts as
+// removed.
 func TestNewerRecord(t *testing.T) {
 	t.Parallel()
 	kv := storetest.OpenBolt(t, filepath.Join(t.TempDir(), "gateway.db"))
@@ -50,11 +50,14 @@ func TestNewerRecord(t *testing.T) {
 	}
 	_, err = store.New(share(kv), store.Options{})
 	wantError(t, err, store.ErrSchema, path, "has version 2", "newer Postern")
-	// It can be understood again.
+	// It is readable again.
 	if _, err := kv.Txn(t.Context(), store.Txn{Then: []store.Op{store.Put(path, item.Value)}}); err != nil {
 		t.Fatal(err)
 	}
-	wait.Until(t, "the key is valid again", func() bool { k, ok := s.FindKey(secret); return ok && k.Key().RevokedAt == nil })
+	wait.Until(t, "the key is valid again", func() bool {
+		k, ok := s.FindKey(secret)
+		return ok && k.Key().RevokedAt == nil
+	})
 }
 
 func TestDamagedRecord(t *testing.T) {
@@ -97,8 +100,7 @@ func TestDamagedRecord(t *testing.T) {
 	newStore(t, kv)
 }
 
-// Close ends all goroutines, which the bubble would complain about, also while
-// the watch is being tried again.
+// Close ends all goroutines, which the bubble checks, also while the watch is retried.
 func TestCloseEndsGoroutines(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "gateway.db")

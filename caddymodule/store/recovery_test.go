@@ -10,7 +10,7 @@ import (
 	"github.com/postern-dev/postern/tests/storetest"
 )
 
-// waysIn gives a user a passkey, a number of tokens and an invitation.
+// waysIn creates a passkey, a number of tokens and an invitation of a user.
 func waysIn(t *testing.T, s *store.Store, u store.User, tokens int) (invitation string) {
 	t.Helper()
 	if err := s.AddPasskey(t.Context(), u.ID,
@@ -34,8 +34,8 @@ func waysIn(t *testing.T, s *store.Store, u store.User, tokens int) (invitation 
 	return secret
 }
 
-// A recovery ends what it is told to, of its user alone, whether one transaction
-// takes it or not.
+// A recovery revokes what Ending selects, of its user alone, even if that is too much for one
+// transaction.
 func TestRecoverEnds(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -89,7 +89,7 @@ func TestRecoverEnds(t *testing.T) {
 	}
 }
 
-// lateKV has others write just before a transaction.
+// lateKV runs other writes just before a transaction.
 type lateKV struct {
 	store.KV
 	others func()
@@ -103,7 +103,7 @@ func (k *lateKV) Txn(ctx context.Context, t store.Txn) (store.TxnResult, error) 
 	return k.KV.Txn(ctx, t)
 }
 
-// A session from before adds a passkey when what is to end has been read.
+// An old session adds a passkey after the recovery has read the credentials to revoke.
 func TestRecoverEndsWhatIsAddedMeanwhile(t *testing.T) {
 	t.Parallel()
 	kv := storetest.OpenBolt(t, tempStore(t))
@@ -135,8 +135,8 @@ func (k *lastKV) Txn(ctx context.Context, t store.Txn) (store.TxnResult, error) 
 	return k.KV.Txn(ctx, t)
 }
 
-// Whatever comes in between, nobody gets a new password and keeps what was to
-// end: it is one transaction.
+// One transaction sets the new password and revokes credentials, so that a crash never leaves the old
+// ones with the new password.
 func TestRecoverEndsAtOnce(t *testing.T) {
 	t.Parallel()
 	kv := storetest.OpenBolt(t, tempStore(t))

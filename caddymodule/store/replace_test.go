@@ -8,8 +8,7 @@ import (
 	"github.com/postern-dev/postern/tests/storetest"
 )
 
-// A machine that is paired again gets its old place: id, name and deployments
-// stay, the secret from before ends.
+// A machine that is paired again keeps its id, name and deployments. Its old secret ends.
 func TestReplaceConnector(t *testing.T) {
 	t.Parallel()
 	path := tempStore(t)
@@ -60,8 +59,8 @@ func TestReplaceConnector(t *testing.T) {
 	wantError(t, err, store.ErrConflict, `already approved by "Ann"`)
 }
 
-// A connector with a token loses that, too, and one of another account is
-// nobody's to replace.
+// A replacement also invalidates the token of a connector. Connectors of other accounts cannot be
+// replaced.
 func TestReplaceConnectorOfAToken(t *testing.T) {
 	t.Parallel()
 	s := storetest.New(t)
@@ -97,8 +96,8 @@ func TestReplaceConnectorOfAToken(t *testing.T) {
 	}
 }
 
-// Two devices are given the same place at once: both pairings are approved, one
-// after the other, and the last one has it.
+// Two devices replace the same connector concurrently: both pairings are approved, one after the
+// other, and the last device has the connector.
 func TestReplaceIsOvertaken(t *testing.T) {
 	t.Parallel()
 	kv := storetest.OpenBolt(t, tempStore(t))

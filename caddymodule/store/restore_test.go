@@ -120,7 +120,7 @@ func TestRestoreKV(t *testing.T) {
 	}
 }
 
-// A store whose gateways run is not read as if they were stopped.
+// CheckUnused fails for a store whose gateways run.
 func TestCheckUnused(t *testing.T) {
 	t.Parallel()
 	kv := storetest.OpenBolt(t, filepath.Join(t.TempDir(), "gateway.db"))

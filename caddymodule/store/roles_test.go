@@ -11,7 +11,7 @@ import (
 	"github.com/postern-dev/postern/tests/storetest"
 )
 
-// However admins demote and remove each other at the same time, one stays.
+// Of admins who demote and remove each other concurrently, one remains.
 func TestOneAdminStays(t *testing.T) {
 	t.Parallel()
 	s := newStore(t, storetest.OpenBolt(t, tempStore(t)))
@@ -49,7 +49,7 @@ func TestOneAdminStays(t *testing.T) {
 	}
 }
 
-// A user keeps the role. Without one in the record, as older programs wrote it, it is an admin.
+// A user keeps the role. A user whose record has none is an admin.
 func TestRolesAreKept(t *testing.T) {
 	t.Parallel()
 	kv := share(storetest.OpenBolt(t, tempStore(t)))

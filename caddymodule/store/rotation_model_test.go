@@ -9,7 +9,7 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// How far the interleavings of two gateways and a connector are played.
+// Bounds of the interleavings of two gateways and a connector.
 const (
 	modelOffers    = maxOffered + 1
 	modelRotations = 2
@@ -45,7 +45,7 @@ type sceneOfGateway struct {
 	hello  int8 // the secret of a hello on its way; none: none
 }
 
-// modelRules are those that the test replaces by wrong ones.
+// modelRules are the rules that the test replaces by wrong ones.
 type modelRules struct {
 	finish  func(r *connectorRecord, number int64)
 	numbers bool // the connector compares numbers
@@ -132,7 +132,7 @@ func (s scene) cut(rules modelRules) scene {
 	return s
 }
 
-// steps calls f with the name and the result of each step that can be next.
+// steps calls f with the name and the result of each possible next step.
 func (s scene) steps(rules modelRules, f func(what string, next scene)) {
 	if s.rotations < modelRotations {
 		next := s
@@ -146,7 +146,7 @@ func (s scene) steps(rules modelRules, f func(what string, next scene)) {
 	}
 }
 
-// stepsOf is steps for those with gateway i. A gateway whose view lags sends what it
+// stepsOf is steps for the steps of gateway i. A gateway whose view lags sends the offer that it
 // remembers even if it is outdated, and each write of the store may fail.
 func (s scene) stepsOf(i int, rules modelRules, f func(what string, next scene)) {
 	step := func(what string, from scene, change func(g *sceneOfGateway)) {

@@ -13,7 +13,7 @@ import (
 	"github.com/postern-dev/postern/tests/storetest"
 )
 
-// letsIn wants exactly these secrets of a connector to be valid.
+// letsIn checks that exactly these secrets of a connector are valid.
 func letsIn(t *testing.T, s *store.Store, id string, secrets map[string]bool) {
 	t.Helper()
 	for secret, want := range secrets {
@@ -45,8 +45,8 @@ func mustOffer(t *testing.T, s *store.Store, id string) store.Offer {
 	return o
 }
 
-// All secrets are valid from the offer until the connector has one of them for
-// good, over restarts, and then that one and those offered later.
+// All secrets are valid from their offer until the connector confirms one of them, across restarts.
+// Then that one and later offers are valid.
 func TestRotation(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "gateway.db")
@@ -141,8 +141,8 @@ func TestRotationByHand(t *testing.T) {
 	}
 }
 
-// A gateway that is restarted again and again, and offers each time, does not
-// fill its store; the last offers stay good.
+// A gateway that offers a secret after each of many restarts does not fill its store. The last offers
+// stay valid.
 func TestRotationIsBounded(t *testing.T) {
 	t.Parallel()
 	s := storetest.New(t)
@@ -180,7 +180,7 @@ func TestRotationErrors(t *testing.T) {
 	letsIn(t, s, c.ID, map[string]bool{old: true})
 }
 
-// Subscribers are told of what they have to act on.
+// Subscribers get the changes that they act on.
 func TestRotationIsTold(t *testing.T) {
 	t.Parallel()
 	s := storetest.New(t)

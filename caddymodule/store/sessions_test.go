@@ -276,7 +276,7 @@ func BenchmarkFindToken(b *testing.B) {
 	})
 }
 
-// TestSessionsAreBounded: those that were not used for the longest make room.
+// If a user has too many sessions, the least recently used ones end.
 func TestSessionsAreBounded(t *testing.T) {
 	t.Parallel()
 	c := newClock()

@@ -63,7 +63,7 @@ func TestCreateKey(t *testing.T) {
 		t.Errorf("created %+v", k)
 	}
 	live, ok := s.FindKey(secret)
-	if !ok || !reflect.DeepEqual(live.Key(), k) || live.Key().RevokedAt != nil || live.ID() != k.ID || live.Account() != account {
+	if !ok || !reflect.DeepEqual(live.Key(), k) || k.RevokedAt != nil || live.ID() != k.ID || live.Account() != account {
 		t.Fatalf("found %+v", live)
 	}
 	if !live.Scope().Allows("qwen3:8b") || live.Scope().Allows("llama") {
@@ -141,8 +141,7 @@ func TestKeysJSON(t *testing.T) {
 	}
 }
 
-// What is promised of revocation: new lookups see it and running requests are
-// cut, all before RevokeKey returns.
+// Before RevokeKey returns, new lookups find the key revoked, and running requests are ended.
 func TestRevokeKey(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "gateway.db")

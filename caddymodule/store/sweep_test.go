@@ -14,7 +14,7 @@ import (
 	"github.com/postern-dev/postern/tests/storetest"
 )
 
-// beginAll makes one of each that ends by the clock.
+// beginAll creates one record of each kind that expires.
 func beginAll(t *testing.T, s *store.Store, u store.User) store.Session {
 	t.Helper()
 	ctx := t.Context()
@@ -31,8 +31,8 @@ func beginAll(t *testing.T, s *store.Store, u store.User) store.Session {
 	return session
 }
 
-// What ended a day ago is removed, by a store that runs and by one that opens;
-// what is valid or ended lately stays.
+// Records that ended a day ago are removed, by a running store and by one that opens. Valid records
+// and those that ended recently are kept.
 func TestSweep(t *testing.T) {
 	t.Parallel()
 	path := tempStore(t)
@@ -92,7 +92,7 @@ func TestSweep(t *testing.T) {
 	})
 }
 
-// Times of use without a record go; what this program does not understand stays.
+// Times of use without a record are removed. Items that this program does not know are kept.
 func TestSweepLeftovers(t *testing.T) {
 	t.Parallel()
 	kv := storetest.OpenBolt(t, tempStore(t))
@@ -133,8 +133,8 @@ func TestSweepLeftovers(t *testing.T) {
 	}
 }
 
-// What is written about an account after its removal, or could not be removed with it, goes a
-// day later, or when another account of the name is created.
+// Records of an account that were written after its removal, or not removed with it, are removed a
+// day later, or when another account of this name is created.
 func TestLeftovers(t *testing.T) {
 	t.Parallel()
 	path := tempStore(t)
@@ -180,7 +180,8 @@ func TestLeftovers(t *testing.T) {
 	})
 }
 
-// While a record cannot be read, nothing is removed: a user's passkeys look like those of none.
+// While a record cannot be read, nothing is removed: the passkeys of an unreadable user would seem to
+// have no user.
 func TestSweepUnreadable(t *testing.T) {
 	t.Parallel()
 	path := tempStore(t)

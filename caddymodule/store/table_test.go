@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A table is a map of which old states stay as they were.
+// A table is a map whose old states do not change.
 func TestTable(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -81,7 +81,7 @@ func putKey(t testing.TB, d *draft, account string, i int) {
 	}
 }
 
-// What a write copies, and the time of a listing, do not grow with the number of keys.
+// The bytes that a write copies, and the time of a listing, do not grow with the number of keys.
 func TestViewIsNotLinear(t *testing.T) {
 	const few, many, writes = 600, 16 * 600, 50
 	cost := func(keys int) (copied uint64, listing time.Duration) {

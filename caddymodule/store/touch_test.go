@@ -13,7 +13,7 @@ import (
 	"github.com/postern-dev/postern/tests/storetest"
 )
 
-// Uses reach the file every few seconds, all in one write, and at Close.
+// Times of use are written every few seconds, all in one write, and by Close.
 func TestTouch(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "gateway.db")
@@ -69,8 +69,7 @@ func TestTouch(t *testing.T) {
 	}
 }
 
-// A use that was noted while another process revoked the key must not bring
-// it back.
+// A time of use that was noted while another process revoked the key must not undo that.
 func TestTouchRevokedKey(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "gateway.db")
@@ -160,8 +159,7 @@ func benchStore(b *testing.B) (s *store.Store, secret string) {
 	return s, secret
 }
 
-// When a connector was seen last outlives the process, and costs a write a
-// minute at most.
+// The time when a connector was last seen survives a restart, and costs at most one write a minute.
 func TestTouchConnector(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "gateway.db")

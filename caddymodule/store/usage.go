@@ -15,7 +15,7 @@ const (
 	HourOnly  = "2006-01-02T15"
 )
 
-// All days are between these.
+// firstDay and lastDay enclose all days.
 const firstDay, lastDay = "1970-01-01", "9999-12-31"
 
 // UsageRow is the usage of a key with a deployment: through one gateway on a day or in an hour,

@@ -84,7 +84,7 @@ func TestHoursAreDropped(t *testing.T) {
 }
 
 // Usage is kept by day for 92 days, until its month is older, then by month for five years.
-// No sum changes by that, at any moment. A gateway folds when it starts, and each month.
+// That changes no sum at any moment. A gateway folds when it starts, and each month.
 func TestUsageIsFolded(t *testing.T) {
 	t.Parallel()
 	path := tempStore(t)
@@ -176,7 +176,7 @@ func TestUsageIsFolded(t *testing.T) {
 	})
 }
 
-// A gateway that was away for long does not publish what was folded: it would count twice.
+// A gateway that was away for long does not publish folded rows, which would count twice.
 func TestFoldedUsageIsNotPublished(t *testing.T) {
 	t.Parallel()
 	path, local := tempStore(t), tempStore(t)

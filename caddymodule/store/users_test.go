@@ -130,7 +130,7 @@ func TestUserErrors(t *testing.T) {
 	}
 }
 
-// Of users of one name that are made at once there is one.
+// Of concurrent creations of users with one name, one succeeds.
 func TestCreateUserConcurrent(t *testing.T) {
 	t.Parallel()
 	s := storetest.New(t)
@@ -152,8 +152,8 @@ func TestCreateUserConcurrent(t *testing.T) {
 	}
 }
 
-// Whoever is removed is out at once, with more sessions than one transaction
-// can remove, and nothing of the user stays in the file.
+// All sessions of a removed user end at once, even if they are too many for one transaction, and no
+// record of the user remains in the file.
 func TestRemoveUser(t *testing.T) {
 	t.Parallel()
 	path := tempStore(t)
@@ -272,7 +272,7 @@ func TestSetPassword(t *testing.T) {
 	}
 }
 
-// dyingKV makes no writes from the nth on: a process that is killed there.
+// dyingKV fails all writes from the nth on, like a process that is killed there.
 type dyingKV struct {
 	store.KV
 	left atomic.Int32
@@ -285,8 +285,8 @@ func (k *dyingKV) Txn(ctx context.Context, t store.Txn) (store.TxnResult, error)
 	return k.KV.Txn(ctx, t)
 }
 
-// Also when the process dies in the middle of it, a removed user is out, and
-// the next process clears up.
+// If the process dies during the removal of a user, the user has no access either, and the next process
+// removes the remaining records.
 func TestDyingAmidRemoval(t *testing.T) {
 	t.Parallel()
 	for name, remove := range map[string]func(*store.Store, store.User) error{

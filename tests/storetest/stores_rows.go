@@ -136,7 +136,10 @@ func testRevokedThere(t *storesTest) {
 		t.Error("the key is valid where its revocation was confirmed")
 	}
 	t.eventually("all requests are cut off", func() bool { return int(cut.Load()) == len(t.stores) })
-	t.everywhere("the revocation", func(s *store.Store) bool { live, _ := s.FindKey(secret); return live.Key().RevokedAt != nil })
+	t.everywhere("the revocation", func(s *store.Store) bool {
+		live, _ := s.FindKey(secret)
+		return live.Key().RevokedAt != nil
+	})
 }
 
 // testUnchanged has writes that change nothing return, however far others have moved the KV,
