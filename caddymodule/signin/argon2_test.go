@@ -95,7 +95,7 @@ func TestParseHash(t *testing.T) {
 	}
 }
 
-// Whatever is accepted is within the bounds, and is what would be written.
+// An accepted hash is within the bounds, and equals its own encoding.
 func FuzzParseHash(f *testing.F) {
 	f.Add(referenceHash)
 	f.Add("$argon2id$v=19$m=19456,t=2,p=1$c29tZXNhbHQ$CTFhFdXPJO1aFaMaO6Mm5c8y7cJHAph8ArZWb2GRPPc")

@@ -13,8 +13,8 @@ import (
 	"github.com/go-webauthn/webauthn/protocol/webauthncbor"
 )
 
-// authenticator is a browser with a passkey: it has one key, and does as
-// WebAuthn §6.3 says, unless a field makes it err.
+// authenticator is a browser with a passkey. It has one key, and follows WebAuthn §6.3, unless a
+// field makes it fail.
 type authenticator struct {
 	origin  string // of the page
 	party   string // "": what the options ask for
@@ -43,7 +43,7 @@ func newAuthenticator(t testing.TB, origin string) *authenticator {
 
 var b64 = base64.RawURLEncoding
 
-// createOptions and getOptions are what a page reads in the options.
+// createOptions and getOptions are the options that a page reads.
 type createOptions struct {
 	PublicKey struct {
 		Challenge string
@@ -155,7 +155,7 @@ func (a *authenticator) credential(t testing.TB, response map[string]any) []byte
 	text, err := json.Marshal(map[string]any{
 		"id": id, "rawId": id, "type": "public-key", "response": response,
 		"authenticatorAttachment": "platform",
-		// Some password managers say this unasked.
+		// Some password managers send this without a request.
 		"clientExtensionResults": map[string]any{"credProps": map[string]any{"rk": true}},
 	})
 	if err != nil {

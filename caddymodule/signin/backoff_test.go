@@ -46,7 +46,7 @@ func TestBackOff(t *testing.T) {
 		d.mustSignIn(t, elsewhere, "bob")
 		time.Sleep(time.Second)
 		d.mustSignIn(t, home, "ann")
-		// Success forgives the user's failures, those at the address too.
+		// Success drops the failures of the user, also those at the address.
 		start = time.Now()
 		d.fail(t, home, "ann", freeFailures+1)
 		if waited := time.Since(start); waited != 0 {
@@ -55,8 +55,8 @@ func TestBackOff(t *testing.T) {
 	})
 }
 
-// Whoever has an account cannot guess at others for free by signing in to it
-// in between: that forgives the failures with this account alone.
+// A client with an account cannot guess at others for free by signing in to its own: that drops only
+// the failures with its own account.
 func TestOwnSuccessDoesNotForgiveGuesses(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -72,17 +72,15 @@ func TestOwnSuccessDoesNotForgiveGuesses(t *testing.T) {
 				d.mustSignIn(t, home, "mallory")
 			}
 		}
-		// After the guesses 1+2+4+8+16 seconds, after the own failures twice that
-		// and one.
+		// The guesses cause 1+2+4+8+16 seconds, the own failures twice that and one.
 		if waited := time.Since(start); waited != (31+63)*time.Second {
 			t.Errorf("ten guesses took %v", waited)
 		}
 	})
 }
 
-// Strangers who fail with a name all the time do not keep its owner out: where
-// the owner is signed in, the name's back-off does not count, and elsewhere it
-// is short.
+// Strangers who fail with a name do not keep its owner out: at an address where the owner is signed in
+// the delay of the name does not count, and elsewhere it is short.
 func TestStrangersDoNotLockOut(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -90,7 +88,7 @@ func TestStrangersDoNotLockOut(t *testing.T) {
 		d.addUser(t, "ann")
 		d.mustSignIn(t, "2001:db8::1", "ann")
 		for i := range 50 {
-			d.guard.failed(fair.Parse(fmt.Sprintf("203.0.113.%d", i)), named("ann"), time.Now())
+			d.guard.failed(fair.Parse(fmt.Sprintf("203.0.113.%d", i)), nameKey("ann"), time.Now())
 		}
 		_, err := d.signIn(t, elsewhere, "ann", rightPassword)
 		var throttled *ThrottledError
@@ -98,10 +96,10 @@ func TestStrangersDoNotLockOut(t *testing.T) {
 			t.Errorf("from a new address: %v", err)
 		}
 		d.mustSignIn(t, "2001:db8::2", "ann")
-		d.guard.failed(fair.Parse("203.0.113.1"), named("ann"), time.Now())
+		d.guard.failed(fair.Parse("203.0.113.1"), nameKey("ann"), time.Now())
 		time.Sleep(userDelay)
 		d.mustSignIn(t, elsewhere, "ann")
-		// Being known at an address is no license to guess from there.
+		// A known address is also throttled if it guesses.
 		d.fail(t, elsewhere, "ann", freeFailures+1)
 		if _, err := d.signIn(t, elsewhere, "ann", rightPassword); !errors.As(err, &throttled) {
 			t.Errorf("after failures at a known address: %v", err)
@@ -109,8 +107,7 @@ func TestStrangersDoNotLockOut(t *testing.T) {
 	})
 }
 
-// Attempts that come at the same time are counted as if they came one after
-// the other, but for the two that are checked at a time.
+// Concurrent attempts are counted like successive ones, except for the two that are checked at a time.
 func TestParallelGuesses(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

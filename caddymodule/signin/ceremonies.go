@@ -20,13 +20,13 @@ type ceremony struct {
 	User   string // id, for registrations
 	Origin string
 	Ends   time.Time
-	// Edge and Process are where it was begun.
+	// Edge and Process identify the gateway process that began it.
 	Edge, Process string
 	Data          *webauthn.SessionData
 }
 
 // ceremonies seals ceremonies, so that all gateways of the store can open them. A gateway
-// does not remember answers over a restart, so it refuses the ceremonies that it began before.
+// forgets answers when it restarts, so it refuses the ceremonies that it began before.
 type ceremonies struct {
 	sealer
 	edge, process string
@@ -53,8 +53,7 @@ func (c *ceremonies) take(id, origin, user string, now time.Time) (*webauthn.Ses
 	if first {
 		c.publish(Outcome{Answered: o.Data.Challenge})
 	}
-	if !first || restarted ||
-		!now.Before(o.Ends) || o.Origin != origin || o.User != user {
+	if !first || restarted || !now.Before(o.Ends) || o.Origin != origin || o.User != user {
 		return nil, store.Errorf(ErrPasskey, "this took longer than five minutes or was already answered: start again")
 	}
 	return o.Data, nil

@@ -11,8 +11,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// flood has 60 clients, each with another address for every attempt, type made-up
-// names until the test ends.
+// flood runs 60 clients until the test ends. Each sends made-up names from ever new addresses.
 func (d *desk) flood(t *testing.T, ctx context.Context) {
 	for i := range 60 {
 		go func() {
@@ -28,7 +27,7 @@ func (d *desk) flood(t *testing.T, ctx context.Context) {
 	synctest.Wait()
 }
 
-// slowDerivation takes the time that the real one does.
+// slowDerivation takes as long as the real derivation.
 func (d *desk) slowDerivation() {
 	derive := d.derive
 	d.derive = func(password, salt []byte, c cost, size int) []byte {
@@ -37,9 +36,8 @@ func (d *desk) slowDerivation() {
 	}
 }
 
-// TestSignInDespiteAFlood: whoever has the right name and password comes in within
-// seconds while strangers try made-up names from ever new addresses; and at once from
-// an address where the user is signed in.
+// While strangers try made-up names from ever new addresses, a user signs in within seconds, and at
+// once from an address where the user is signed in.
 func TestSignInDespiteAFlood(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -74,7 +72,7 @@ func TestSignInDespiteAFlood(t *testing.T) {
 			t.Error(err)
 		}
 		if took := time.Since(start); took > 500*time.Millisecond {
-			t.Errorf("for who is signed in it took %v", took)
+			t.Errorf("for a client that is known it took %v", took)
 		}
 		stop()
 		synctest.Wait()
@@ -85,19 +83,18 @@ func TestSignInDespiteAFlood(t *testing.T) {
 	})
 }
 
-// TestCheckTurnsEnd: who waits for too long is told to come back, and a browser that
-// has gone waits no longer.
+// A client that has waited too long gets ErrBusy, and a client that has left stops waiting.
 func TestCheckTurnsEnd(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t)
 		for range checkLimits.Permits - checkLimits.Reserved {
-			if _, err := d.knownTurn(t.Context(), always); err != nil {
+			if _, err := d.knownTurn(t.Context(), unthrottled); err != nil {
 				t.Fatal(err)
 			}
 		}
 		start := time.Now()
-		if _, err := d.knownTurn(t.Context(), always); !errors.Is(err, ErrBusy) {
+		if _, err := d.knownTurn(t.Context(), unthrottled); !errors.Is(err, ErrBusy) {
 			t.Errorf("no permit came free: %v", err)
 		}
 		if waited := time.Since(start); waited != checkLimits.Wait {
@@ -105,7 +102,7 @@ func TestCheckTurnsEnd(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := d.knownTurn(ctx, always); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := d.knownTurn(ctx, unthrottled); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("the browser has gone: %v", err)
 		}
 		if _, waiting := d.checks.Counts(); waiting != 0 {

@@ -9,8 +9,7 @@ import (
 	"testing"
 )
 
-// A counter that does not go up tells that the key exists twice. From then on
-// it is refused, whoever has it.
+// A counter that does not go up shows that the key was copied. From then on, both copies are refused.
 func TestCopiedPasskey(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
@@ -50,7 +49,7 @@ func TestPasskeyWithoutCounter(t *testing.T) {
 	}
 }
 
-// Of copies that use the same counter at the same time one gets in.
+// Of copies that use the same counter concurrently, one is accepted.
 func TestCopiedPasskeyRace(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)

@@ -20,25 +20,25 @@
 // /48 of an address have 40 free failures and a maximum of 30 seconds. A client at
 // an address from which the user has a session does not wait for the name, so a
 // flood of guesses cannot lock out a user who is signed in. Failures are dropped
-// after an hour without new ones, and the tables are bounded. In a cluster, gateways count
-// the failures of all. Attempts that come too early are rejected before anything is
-// checked, and do not count.
+// after an hour without new ones, and the tables are bounded. In a cluster, each gateway
+// counts the failures at all gateways. Attempts that come too early are rejected before
+// anything is checked, and do not count.
 //
 // # Passkeys
 //
 // A passkey belongs to the host of the origin where it was created, and its device
 // must verify the user by PIN, fingerprint or face. A ceremony lasts from a
 // challenge to its answer. The browser keeps it for up to five minutes, sealed with a key
-// of the store, and can answer it at any gateway of the store. A ceremony takes one answer. A gateway
-// refuses what it began before its last start, since it has forgotten those answers. The
-// counter of a passkey is compared in the store, so that of two copies one gets in.
+// of the store, and can answer it at any gateway of the store. A ceremony takes one
+// answer. A gateway refuses the ceremonies that it began before its last start, since it
+// has forgotten their answers. The counter of a passkey is compared in the store, so that
+// only one of two copies is accepted.
 //
 // # Confirming
 //
 // A session records when its user last entered a password or used a passkey in it.
 // Operations that grant access permanently require that to be at most
-// [ConfirmedFor] ago, so a session that was stolen or left open cannot be turned
-// into lasting access.
+// [ConfirmedFor] ago, so a stolen session does not give lasting access.
 //
 // # Logs
 //

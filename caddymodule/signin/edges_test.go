@@ -9,8 +9,8 @@ import (
 	"github.com/postern-dev/postern/tests/storetest"
 )
 
-// Sessions, tokens and links that were just made at another edge work. While the store does
-// not answer, an unknown one may work, and is not counted as a failed attempt.
+// Sessions, tokens and links that were just created at another edge work. While the store does not
+// answer, an unknown one may be valid, and does not count as a failed attempt.
 func TestMadeAtAnotherEdge(t *testing.T) {
 	t.Parallel()
 	kv := storetest.OpenBolt(t, t.TempDir()+"/gateway.db")
@@ -57,7 +57,7 @@ func TestMadeAtAnotherEdge(t *testing.T) {
 	}
 }
 
-// answered returns the result of find once it has reached the store, which it tries for a
+// answered returns the result of find once that has reached the store, for which it waits at most a
 // quarter of a second.
 func answered(t *testing.T, find func() error) (err error) {
 	t.Helper()
@@ -68,8 +68,8 @@ func answered(t *testing.T, find func() error) (err error) {
 	return err
 }
 
-// Who sets a new password with a link is signed in, although edges have not confirmed that.
-// A hash of an old cost is renewed in the same case.
+// A user who sets a new password with a link is signed in even if edges have not confirmed the write.
+// In the same case, a hash with an old cost is renewed.
 func TestUnconfirmedPassword(t *testing.T) {
 	t.Parallel()
 	kv := storetest.OpenBolt(t, t.TempDir()+"/gateway.db")

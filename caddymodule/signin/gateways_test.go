@@ -29,7 +29,7 @@ func newDesks(t *testing.T, edges ...string) []*desk {
 	return desks
 }
 
-// A ceremony that one gateway has begun ends at another, once.
+// A ceremony that one gateway has begun can be answered at another one, once.
 func TestCeremoniesOfSeveralGateways(t *testing.T) {
 	t.Parallel()
 	desks := newDesks(t, "a", "b", "a")
@@ -74,14 +74,14 @@ func TestCeremoniesOfSeveralGateways(t *testing.T) {
 	if _, err := two.ConfirmByPasskey(t.Context(), signed.Session, home, origin, ceremony, answer); err != nil {
 		t.Errorf("confirming: %v", err)
 	}
-	// The process that begins again does not know what its gateway has answered before.
+	// A restarted process does not know which ceremonies were answered before.
 	if _, err := restarted.FinishPasskeySignIn(t.Context(), Attempt{Address: home}, origin, ceremony,
 		answer); !errors.Is(err, ErrPasskey) || !strings.Contains(err.Error(), "start again") {
 		t.Errorf("after a restart: %v", err)
 	}
 }
 
-// Of two copies that use the same counter at two gateways at the same time one gets in.
+// Of two copies that use the same counter at two gateways concurrently, one is accepted.
 func TestCopiedPasskeyAtTwoGateways(t *testing.T) {
 	t.Parallel()
 	desks := newDesks(t, "a", "b")
@@ -114,8 +114,8 @@ func TestCopiedPasskeyAtTwoGateways(t *testing.T) {
 	}
 }
 
-// A new secret is shown by any gateway of the store, in the session that created its record, and
-// not for long.
+// Any gateway of the store can show a new secret, for a short time, in the session that created its
+// record.
 func TestHeldSecrets(t *testing.T) {
 	t.Parallel()
 	kv := storetest.OpenBolt(t, filepath.Join(t.TempDir(), "gateway.db"))
@@ -149,7 +149,7 @@ func TestHeldSecrets(t *testing.T) {
 		}
 	}
 	if _, err := services[1].ceremonies.take(sealed, "", "", now); err == nil {
-		t.Error("a held secret is a ceremony")
+		t.Error("a sealed secret is a ceremony")
 	}
 	if now = now.Add(HeldFor); services[1].Held(session, "key_1", sealed) != "" {
 		t.Error("it opens too late")

@@ -15,34 +15,34 @@ const (
 	addressDelay = 15 * time.Minute // maximum
 	// userDelay is the maximum for users and sites. It is short because others can
 	// cause it: with 15 minutes, anyone who knows a name could lock its owner out.
-	userDelay  = 30 * time.Second
-	forgetting = time.Hour // after the last failure
-	maxEntries = 10_000    // of each table
+	userDelay   = 30 * time.Second
+	forgetAfter = time.Hour // after the last failure
+	maxEntries  = 10_000    // of each table
 )
 
 // guard counts failures and delays clients after too many.
 type guard struct {
 	addresses *fair.Attempts[netip.Prefix]
 	sites     *fair.Attempts[netip.Prefix]
-	users     *fair.Attempts[who]
+	users     *fair.Attempts[subject]
 	pairs     *fair.Attempts[pair] // failures of one user from one address
 }
 
-// who identifies a user or a name entered. It is a hash, since the text entered may
+// subject identifies a user or a name entered. It is a hash, since the text entered may
 // be long, and may be a password.
-type who [sha256.Size]byte
+type subject [sha256.Size]byte
 
 // bytes returns the hash, for a message.
-func (w who) bytes() []byte { return w[:] }
+func (s subject) bytes() []byte { return s[:] }
 
 type pair struct {
 	address netip.Prefix
-	who     who
+	subject subject
 }
 
 func newGuard() *guard {
-	delays := fair.Delays{Free: freeFailures, First: time.Second, Most: userDelay, Forget: forgetting, Size: maxEntries}
-	g := &guard{users: fair.NewAttempts[who](delays), pairs: fair.NewAttempts[pair](delays)}
+	delays := fair.Delays{Free: freeFailures, First: time.Second, Most: userDelay, Forget: forgetAfter, Size: maxEntries}
+	g := &guard{users: fair.NewAttempts[subject](delays), pairs: fair.NewAttempts[pair](delays)}
 	delays.Free = siteFailures
 	g.sites = fair.NewAttempts[netip.Prefix](delays)
 	delays.Free, delays.Most = freeFailures, addressDelay
@@ -50,12 +50,12 @@ func newGuard() *guard {
 	return g
 }
 
-// named returns the key of a name. Names are compared in lower case.
-func named(name string) who { return sha256.Sum256([]byte("name\x00" + strings.ToLower(name))) }
+// nameKey returns the key of a name. Names are compared in lower case.
+func nameKey(name string) subject { return sha256.Sum256([]byte("name\x00" + strings.ToLower(name))) }
 
-// changing returns the key of a user who confirms the current password. It is
+// userKey returns the key of a user who confirms the current password. It is
 // separate from the name, with which anyone can fail.
-func changing(userID string) who { return sha256.Sum256([]byte("user\x00" + userID)) }
+func userKey(userID string) subject { return sha256.Sum256([]byte("user\x00" + userID)) }
 
 func throttled(wait time.Duration) error {
 	if wait <= 0 {
@@ -89,7 +89,7 @@ func (g *guard) siteWait(client fair.Networks, now time.Time) (wait time.Duratio
 // user returns an error if a client must wait to try a user. At an address known
 // for the user, failures from elsewhere do not count. known is called only when it
 // matters, so that its timing does not reveal which users exist.
-func (g *guard) user(client fair.Networks, user who, known func() bool, now time.Time) error {
+func (g *guard) user(client fair.Networks, user subject, known func() bool, now time.Time) error {
 	wait := g.addresses.Wait(client.Narrowest(), now)
 	if others := max(g.users.Wait(user, now), g.siteWait(client, now)); others > wait && !known() {
 		wait = others
@@ -106,7 +106,7 @@ func (g *guard) addressFailed(client fair.Networks, now time.Time) {
 }
 
 // failed counts a failure.
-func (g *guard) failed(client fair.Networks, user who, now time.Time) {
+func (g *guard) failed(client fair.Networks, user subject, now time.Time) {
 	g.addressFailed(client, now)
 	g.users.Fail(user, now)
 	g.pairs.Fail(pair{client.Narrowest(), user}, now)
@@ -115,7 +115,7 @@ func (g *guard) failed(client fair.Networks, user who, now time.Time) {
 // succeeded drops the user's failures, and those of the client with this user. The
 // client's other failures remain: otherwise a user could guess at other users for
 // free.
-func (g *guard) succeeded(client fair.Networks, user who) {
+func (g *guard) succeeded(client fair.Networks, user subject) {
 	g.users.Forgive(user, -1)
 	n := g.pairs.Forgive(pair{client.Narrowest(), user}, -1)
 	if n == 0 {

@@ -15,56 +15,55 @@ func TestGuardInFlood(t *testing.T) {
 	now := time.Now()
 	for i := range 3 * maxEntries {
 		client := fair.Parse(fmt.Sprintf("2001:db8:%x:%x::1", i>>16, i&0xffff))
-		g.failed(client, named(fmt.Sprint("name ", i)), now)
+		g.failed(client, nameKey(fmt.Sprint("name ", i)), now)
 	}
-	// Those that go on failing are not the ones that are displaced.
+	// Clients that continue to fail are not displaced.
 	for range freeFailures + 1 {
-		g.failed(fair.Parse("192.0.2.1"), named("ann"), now)
+		g.failed(fair.Parse("192.0.2.1"), nameKey("ann"), now)
 	}
 	for i := range maxEntries - 1 {
-		g.failed(fair.Parse(fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255)), named(fmt.Sprint(i)), now)
+		g.failed(fair.Parse(fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255)), nameKey(fmt.Sprint(i)), now)
 	}
 	if g.address(fair.Parse("192.0.2.1"), now) == nil ||
-		g.user(fair.Parse("192.0.2.2"), named("ann"), func() bool { return false }, now) == nil {
+		g.user(fair.Parse("192.0.2.2"), nameKey("ann"), func() bool { return false }, now) == nil {
 		t.Error("a flood made the tables forget what was not the oldest")
 	}
 }
 
-// A site is what one customer has of IPv6; it fails often before it is throttled, and
-// not for long.
+// A site is the IPv6 network of one customer. It has many free failures and short delays.
 func TestSites(t *testing.T) {
 	t.Parallel()
 	g := newGuard()
 	now := time.Now()
 	fail := func(format string, from, n int) {
 		for i := range n {
-			g.failed(fair.Parse(fmt.Sprintf(format, from+i)), named(fmt.Sprint(format, i)), now)
+			g.failed(fair.Parse(fmt.Sprintf(format, from+i)), nameKey(fmt.Sprint(format, i)), now)
 		}
 	}
 	known, stranger := func() bool { return true }, func() bool { return false }
 	fail("2001:db8:0:%x::1", 1, siteFailures) // one /56
 	here := fair.Parse("2001:db8:0:ff::1")
-	if err := g.user(here, named("ann"), stranger, now); err != nil {
+	if err := g.user(here, nameKey("ann"), stranger, now); err != nil {
 		t.Errorf("after %d failures: %v", siteFailures, err)
 	}
 	fail("2001:db8:0:%x::1", 0xf0, 10)
-	if g.user(here, named("ann"), stranger, now) == nil || g.address(here, now) == nil {
+	if g.user(here, nameKey("ann"), stranger, now) == nil || g.address(here, now) == nil {
 		t.Error("a /56 fails as often as it likes")
 	}
-	if err := g.user(here, named("ann"), known, now); err != nil {
-		t.Errorf("who is known there: %v", err)
+	if err := g.user(here, nameKey("ann"), known, now); err != nil {
+		t.Errorf("at a known address: %v", err)
 	}
-	if err := g.user(here, named("ann"), stranger, now.Add(userDelay)); err != nil {
+	if err := g.user(here, nameKey("ann"), stranger, now.Add(userDelay)); err != nil {
 		t.Errorf("after %v: %v", userDelay, err)
 	}
-	if g.user(fair.Parse("2001:db8:0:100::1"), named("ann"), stranger, now) == nil {
+	if g.user(fair.Parse("2001:db8:0:100::1"), nameKey("ann"), stranger, now) == nil {
 		t.Error("a /48 fails as often as it likes")
 	}
-	if err := g.user(fair.Parse("2001:db8:1::1"), named("ann"), stranger, now); err != nil {
+	if err := g.user(fair.Parse("2001:db8:1::1"), nameKey("ann"), stranger, now); err != nil {
 		t.Errorf("another /48: %v", err)
 	}
 	fail("192.0.2.%d", 1, 100)
-	if err := g.user(fair.Parse("192.0.2.200"), named("ann"), stranger, now); err != nil {
+	if err := g.user(fair.Parse("192.0.2.200"), nameKey("ann"), stranger, now); err != nil {
 		t.Errorf("a neighbor in a /24: %v", err)
 	}
 }

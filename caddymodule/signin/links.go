@@ -87,7 +87,7 @@ func (s *Service) Redeem(ctx context.Context, a Attempt, secret string) (Signed,
 	if !store.Made(unconfirmed) {
 		return Signed{}, s.linkFailure(a.Address, unconfirmed)
 	}
-	s.count(Outcome{Address: a.Address, Who: named(user.Name).bytes(), Right: true})
+	s.count(Outcome{Address: a.Address, Who: nameKey(user.Name).bytes(), Right: true})
 	s.log.Info("link redeemed", "link_id", l.ID, "kind", l.Kind, "user_id", user.ID, "account_id", user.Account,
 		"ends_passkeys", a.End.Passkeys, "ends_tokens", a.End.Tokens)
 	signed, err := s.begin(ctx, user, MethodLink, a)

@@ -36,7 +36,7 @@ func TestSetupLink(t *testing.T) {
 	if found, err := d.Link(t.Context(), home, secret); err != nil || found.ID != link.ID {
 		t.Errorf("%+v, %v", found, err)
 	}
-	// What is wrong with name or password does not use the link up.
+	// An invalid name or password does not use up the link.
 	if _, err := d.Redeem(t.Context(), attempt("ann", "short"), secret); !errors.Is(err, ErrPassword) {
 		t.Errorf("a short password: %v", err)
 	}
@@ -106,7 +106,7 @@ func TestRecovery(t *testing.T) {
 	if err != nil || link.Kind != store.LinkRecovery || link.User != ann.ID {
 		t.Fatalf("%+v, %v", link, err)
 	}
-	// The name that is typed does not matter, but the rules are the user's.
+	// The name entered does not matter, but the password must follow the rules for the user's name.
 	signed, err := d.Redeem(t.Context(), attempt("bob", newPassword), secret)
 	if err != nil || signed.User != ann {
 		t.Fatalf("%+v, %v", signed, err)
@@ -137,7 +137,7 @@ func TestRecovery(t *testing.T) {
 	}
 }
 
-// Of many who have a link one gets in.
+// Of many clients that use a link concurrently, one is signed in.
 func TestRedeemRace(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)

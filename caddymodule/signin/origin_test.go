@@ -91,7 +91,7 @@ func TestCeremonies(t *testing.T) {
 			t.Errorf("a ceremony works with another byte %d", at)
 		}
 	}
-	// One that comes back to another page or user is spent.
+	// A ceremony that is answered on another page, or by another user, is used up.
 	for _, other := range []struct{ origin, user string }{{"https://evil.example.com", ""}, {origin, "usr_x"}} {
 		id := begin()
 		if _, err := c.take(id, other.origin, other.user, now); err == nil {

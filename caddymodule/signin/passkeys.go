@@ -25,33 +25,33 @@ const (
 	maxResponse = 64 << 10
 )
 
-// holder implements webauthn.User.
-type holder struct {
+// passkeyUser implements webauthn.User.
+type passkeyUser struct {
 	user        store.User
-	passkeys    []store.Passkey // as read for credentials
-	credentials []webauthn.Credential
+	passkeys    []store.Passkey
+	credentials []webauthn.Credential // of the readable passkeys
 }
 
 // WebAuthnID returns the handle by which a passkey identifies its user. It reveals
 // nothing about the person.
-func (h holder) WebAuthnID() []byte                         { return []byte(h.user.ID) }
-func (h holder) WebAuthnName() string                       { return h.user.Name }
-func (h holder) WebAuthnDisplayName() string                { return h.user.Name }
-func (h holder) WebAuthnCredentials() []webauthn.Credential { return h.credentials }
+func (u passkeyUser) WebAuthnID() []byte                         { return []byte(u.user.ID) }
+func (u passkeyUser) WebAuthnName() string                       { return u.user.Name }
+func (u passkeyUser) WebAuthnDisplayName() string                { return u.user.Name }
+func (u passkeyUser) WebAuthnCredentials() []webauthn.Credential { return u.credentials }
 
-// holder returns a user with all readable passkeys: an unreadable one must not
+// passkeyUser returns a user with all readable passkeys: an unreadable one must not
 // disable the others.
-func (s *Service) holder(user store.User) holder {
-	h := holder{user: user, passkeys: s.store.Passkeys(user.ID)}
-	for _, p := range h.passkeys {
+func (s *Service) passkeyUser(user store.User) passkeyUser {
+	u := passkeyUser{user: user, passkeys: s.store.Passkeys(user.ID)}
+	for _, p := range u.passkeys {
 		var c webauthn.Credential
 		if err := json.Unmarshal(p.Credential, &c); err != nil {
 			s.log.Error("failed to read a stored passkey", "user_id", user.ID, "error", err)
 			continue
 		}
-		h.credentials = append(h.credentials, c)
+		u.credentials = append(u.credentials, c)
 	}
-	return h
+	return u
 }
 
 // BeginPasskey begins to add a passkey for a signed-in user on a page of origin.
@@ -59,13 +59,13 @@ func (s *Service) holder(user store.User) holder {
 // passed to FinishPasskey with the answer.
 func (s *Service) BeginPasskey(_ context.Context, user store.User,
 	origin string) (options json.RawMessage, ceremonyID string, err error) {
-	if err := s.checkRoom(user); err != nil {
+	if err := s.checkPasskeyCount(user); err != nil {
 		return nil, "", err
 	}
-	h := s.holder(user)
+	u := s.passkeyUser(user)
 	return s.challenge(origin, user.ID, func(party *webauthn.WebAuthn) (any, *webauthn.SessionData, error) {
-		return party.BeginRegistration(h,
-			webauthn.WithExclusions(webauthn.Credentials(h.credentials).CredentialDescriptors()))
+		return party.BeginRegistration(u,
+			webauthn.WithExclusions(webauthn.Credentials(u.credentials).CredentialDescriptors()))
 	})
 }
 
@@ -105,7 +105,7 @@ func (s *Service) FinishPasskey(ctx context.Context, user store.User, origin, ce
 	if err != nil {
 		return store.Passkey{}, err
 	}
-	credential, err := register(party, holder{user: user}, *data, response)
+	credential, err := register(party, passkeyUser{user: user}, *data, response)
 	if err != nil {
 		s.log.Warn("failed to add a passkey", "user_id", user.ID, "reason", reason(err))
 		if errors.Is(err, ErrPasskey) {
@@ -119,7 +119,7 @@ func (s *Service) FinishPasskey(ctx context.Context, user store.User, origin, ce
 		return store.Passkey{}, fmt.Errorf("adding a passkey: %w", err)
 	}
 	p := store.Passkey{ID: credential.ID, Name: name, Credential: record, CreatedAt: s.stamp()}
-	if err := s.checkRoom(user); err != nil {
+	if err := s.checkPasskeyCount(user); err != nil {
 		return store.Passkey{}, err
 	}
 	if err := s.store.AddPasskey(ctx, user.ID, p); err != nil {
@@ -132,14 +132,14 @@ func (s *Service) FinishPasskey(ctx context.Context, user store.User, origin, ce
 	return p, nil
 }
 
-func (s *Service) checkRoom(user store.User) error {
+func (s *Service) checkPasskeyCount(user store.User) error {
 	if n := len(s.store.Passkeys(user.ID)); n >= maxPasskeys {
 		return store.Errorf(ErrPasskey, "you already have %d passkeys: remove one that you no longer use", n)
 	}
 	return nil
 }
 
-func register(party *webauthn.WebAuthn, h holder, data webauthn.SessionData,
+func register(party *webauthn.WebAuthn, u passkeyUser, data webauthn.SessionData,
 	response []byte) (*webauthn.Credential, error) {
 	if len(response) > maxResponse {
 		return nil, errResponse
@@ -151,7 +151,7 @@ func register(party *webauthn.WebAuthn, h holder, data webauthn.SessionData,
 	if !parsed.Response.AttestationObject.AuthData.Flags.HasUserVerified() {
 		return nil, errUnverified
 	}
-	return party.CreateCredential(h, data, parsed)
+	return party.CreateCredential(u, data, parsed)
 }
 
 // errUnverified replaces an error of the library with a more helpful message.
@@ -226,27 +226,27 @@ func (s *Service) assert(ctx context.Context, origin, ceremonyID string, respons
 	if !parsed.Response.AuthenticatorData.Flags.HasUserVerified() {
 		return store.User{}, nil, errUnverified
 	}
-	found, credential, err := party.ValidatePasskeyLogin(s.findHolder, *data, parsed)
+	found, credential, err := party.ValidatePasskeyLogin(s.findPasskeyUser, *data, parsed)
 	if err != nil {
 		return store.User{}, nil, err
 	}
-	h := found.(holder)
-	return h.user, credential.ID, s.notePasskey(ctx, h, credential)
+	u := found.(passkeyUser)
+	return u.user, credential.ID, s.notePasskey(ctx, u, credential)
 }
 
-func (s *Service) findHolder(_, handle []byte) (webauthn.User, error) {
+func (s *Service) findPasskeyUser(_, handle []byte) (webauthn.User, error) {
 	user, ok := s.store.User(string(handle))
 	if !ok {
 		return nil, errUnknownPasskey
 	}
-	return s.holder(user), nil
+	return s.passkeyUser(user), nil
 }
 
-// notePasskey stores the counter and the time of use, unless the counter was changed since
-// it was read. If the counter went back, the passkey was copied, and the two cannot be
-// distinguished: both are rejected from then on.
-func (s *Service) notePasskey(ctx context.Context, h holder, credential *webauthn.Credential) error {
-	i := slices.IndexFunc(h.passkeys, func(p store.Passkey) bool { return bytes.Equal(p.ID, credential.ID) })
+// notePasskey stores the counter and the time of use, unless the counter has changed since
+// it was read. If the counter went back, the passkey was copied. The copies cannot be
+// distinguished, so both are rejected from then on.
+func (s *Service) notePasskey(ctx context.Context, u passkeyUser, credential *webauthn.Credential) error {
+	i := slices.IndexFunc(u.passkeys, func(p store.Passkey) bool { return bytes.Equal(p.ID, credential.ID) })
 	if i < 0 {
 		return errUnknownPasskey
 	}
@@ -254,14 +254,14 @@ func (s *Service) notePasskey(ctx context.Context, h holder, credential *webauth
 	if err != nil {
 		return fmt.Errorf("recording the use of a passkey: %w", err)
 	}
-	p := h.passkeys[i]
+	p := u.passkeys[i]
 	old := p.Credential
 	p.Credential = record
 	if !credential.Authenticator.CloneWarning {
 		now := s.stamp()
 		p.LastUsedAt = &now
 	}
-	switch err := s.store.UpdatePasskey(ctx, h.user.ID, old, p); {
+	switch err := s.store.UpdatePasskey(ctx, u.user.ID, old, p); {
 	case errors.Is(err, store.ErrNotFound):
 		return errUnknownPasskey
 	case errors.Is(err, store.ErrConflict):
@@ -312,7 +312,7 @@ func reason(err error) string {
 // link.
 func (s *Service) HasUsers() bool { return s.store.UserCount() > 0 }
 
-// Passkeys lists a user's passkeys.
+// Passkeys returns the passkeys of a user.
 func (s *Service) Passkeys(userID string) []store.Passkey { return s.store.Passkeys(userID) }
 
 // RemovePasskey removes a passkey. Sessions that it started stay valid.

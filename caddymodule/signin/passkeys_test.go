@@ -28,7 +28,7 @@ func (d *desk) addPasskey(t testing.TB, user store.User, a *authenticator, name 
 	return p
 }
 
-// passkey signs in with a.
+// passkey signs in with the passkey of a.
 func (d *desk) passkey(t testing.TB, address string, a *authenticator) (Signed, error) {
 	t.Helper()
 	options, ceremony, err := d.BeginPasskeySignIn(t.Context(), address, origin)
@@ -77,7 +77,7 @@ func TestPasskey(t *testing.T) {
 	}
 }
 
-// A passkey that is removed while somebody signs in with it leaves no session.
+// A passkey that is removed during a sign-in with it leaves no session.
 func TestPasskeyRemovedMeanwhile(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
@@ -96,7 +96,7 @@ func TestPasskeyRemovedMeanwhile(t *testing.T) {
 	}
 }
 
-// A passkey that cannot be read does not keep out the others.
+// An unreadable passkey does not disable the others.
 func TestDamagedPasskey(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
@@ -184,7 +184,7 @@ func TestPasskeyRegistrationRefused(t *testing.T) {
 			if !errors.Is(err, ErrPasskey) || len(d.store.Passkeys(ann.ID)) != 0 {
 				t.Fatalf("error %v, passkeys %+v", err, d.store.Passkeys(ann.ID))
 			}
-			// The ceremony is spent, also for a right answer.
+			// The ceremony is used up, also for a right answer.
 			b := newAuthenticator(t, origin)
 			_, err = d.FinishPasskey(t.Context(), ann, origin, ceremony, "phone", b.create(t, options))
 			if !errors.Is(err, ErrPasskey) {
@@ -281,7 +281,7 @@ func TestPasskeySignInRefused(t *testing.T) {
 	}
 }
 
-// An answer works once, at the page that asked for it, in time.
+// An answer works once, on the page of its challenge, within five minutes.
 func TestPasskeyCeremonyIsBound(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -328,7 +328,7 @@ func TestPasskeyCeremonyIsBound(t *testing.T) {
 			!strings.Contains(err.Error(), "five minutes") {
 			t.Errorf("late: %v", err)
 		}
-		// Those were five failures; after one more the address has to wait.
+		// These were five failures. After another one, the address must wait.
 		var throttled *ThrottledError
 		if err := finish(origin, "x", nil); !errors.Is(err, ErrPasskey) {
 			t.Error(err)
@@ -342,8 +342,7 @@ func TestPasskeyCeremonyIsBound(t *testing.T) {
 	})
 }
 
-// Whoever finds a security key that asks for no PIN does not get in with it, and
-// none is added.
+// A security key that asks for no PIN is not accepted, and cannot be added.
 func TestPasskeyNeedsVerification(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)

@@ -37,7 +37,7 @@ func checkPassword(name, password string) error {
 
 // hash waits for a permit and hashes a new password.
 func (s *Service) hash(ctx context.Context, password string) (string, error) {
-	release, err := s.knownTurn(ctx, always)
+	release, err := s.knownTurn(ctx, unthrottled)
 	if err != nil {
 		return "", err
 	}
@@ -90,18 +90,18 @@ func (s *Service) ChangePassword(ctx context.Context, userID, sessionID, old, pa
 // checkCurrent checks the password of a signed-in user and returns the stored hash
 // that it matches. It returns ErrCredentials, ErrBusy or a *ThrottledError.
 func (s *Service) checkCurrent(ctx context.Context, user store.User, password string) (stored string, err error) {
-	release, err := s.knownTurn(ctx, func() error { return throttled(s.guard.users.Wait(changing(user.ID), s.now())) })
+	release, err := s.knownTurn(ctx, func() error { return throttled(s.guard.users.Wait(userKey(user.ID), s.now())) })
 	if err != nil {
 		return "", err
 	}
 	defer release()
 	stored, right := s.check(user, true, password)
 	if !right {
-		s.count(Outcome{Who: changing(user.ID).bytes(), SignedIn: true})
+		s.count(Outcome{Who: userKey(user.ID).bytes(), SignedIn: true})
 		s.log.Warn("failed to confirm the current password", "user_id", user.ID, "reason", "wrong password")
 		return "", store.Errorf(ErrCredentials, "the current password is wrong")
 	}
-	s.count(Outcome{Who: changing(user.ID).bytes(), SignedIn: true, Right: true})
+	s.count(Outcome{Who: userKey(user.ID).bytes(), SignedIn: true, Right: true})
 	return stored, nil
 }
 
@@ -115,11 +115,11 @@ var checkLimits = fair.Limits{
 }
 
 // checkTurn waits until a password of a client with these networks may be checked.
-// mayTry is called before, to reject floods cheaply, and afterwards, since earlier
+// throttle is called before the wait, to reject floods cheaply, and after it, since earlier
 // attempts in the queue may have failed. The caller must call release.
 func (s *Service) checkTurn(ctx context.Context, from fair.Networks, isKnown func() bool,
-	mayTry func() error) (release func(), err error) {
-	if err := mayTry(); err != nil {
+	throttle func() error) (release func(), err error) {
+	if err := throttle(); err != nil {
 		return nil, err
 	}
 	permit, err := s.checks.Acquire(ctx, from, isKnown())
@@ -129,7 +129,7 @@ func (s *Service) checkTurn(ctx context.Context, from fair.Networks, isKnown fun
 	case err != nil:
 		return nil, err
 	}
-	if err := mayTry(); err != nil {
+	if err := throttle(); err != nil {
 		permit.Release()
 		return nil, err
 	}
@@ -137,9 +137,9 @@ func (s *Service) checkTurn(ctx context.Context, from fair.Networks, isKnown fun
 }
 
 // knownTurn is checkTurn for known clients, for which it needs no address.
-func (s *Service) knownTurn(ctx context.Context, mayTry func() error) (release func(), err error) {
-	return s.checkTurn(ctx, fair.Parse(""), func() bool { return true }, mayTry)
+func (s *Service) knownTurn(ctx context.Context, throttle func() error) (release func(), err error) {
+	return s.checkTurn(ctx, fair.Parse(""), func() bool { return true }, throttle)
 }
 
-// always is the mayTry of passwords that cannot be guesses.
-func always() error { return nil }
+// unthrottled is the throttle of passwords that cannot be guesses.
+func unthrottled() error { return nil }

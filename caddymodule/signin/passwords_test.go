@@ -95,8 +95,8 @@ func TestChangePassword(t *testing.T) {
 	}
 }
 
-// Whoever finds a signed-in browser cannot guess the password there, and
-// strangers who fail with the name do not keep its user from changing it.
+// The password cannot be guessed in a signed-in browser, and strangers who fail with the name do not
+// keep its user from changing the password.
 func TestChangePasswordBackOff(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -104,7 +104,7 @@ func TestChangePasswordBackOff(t *testing.T) {
 		ann := d.addUser(t, "ann")
 		here := d.mustSignIn(t, home, "ann")
 		for range 20 {
-			d.guard.failed(fair.Parse(elsewhere), named("ann"), time.Now())
+			d.guard.failed(fair.Parse(elsewhere), nameKey("ann"), time.Now())
 		}
 		change := func(old string) error {
 			return d.ChangePassword(t.Context(), ann.ID, here.Session.ID, old, newPassword)
@@ -125,7 +125,7 @@ func TestChangePasswordBackOff(t *testing.T) {
 	})
 }
 
-// A password that was derived at another cost works, and is derived anew.
+// A password that was derived at another cost works, and is derived again.
 func TestRenew(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
@@ -155,8 +155,7 @@ func TestRenew(t *testing.T) {
 	}
 }
 
-// A password that is changed while it is checked lets nobody in, also where
-// its hash was to be renewed.
+// A password that is changed during its check is not accepted, even if its hash had to be renewed.
 func TestPasswordChangedMeanwhile(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]cost{"current cost": currentCost, "old cost": {memory: 4096, passes: 3, threads: 1}} {

@@ -2,8 +2,8 @@ package signin
 
 import "github.com/postern-dev/postern/caddymodule/fair"
 
-// Outcome is what the gateways of a cluster must know about an attempt. Who may be a hash of a
-// password, so it must not be logged.
+// Outcome is the outcome of an attempt, as gateways of a cluster send it to each other. Who may be
+// the hash of a password, so it must not be logged.
 type Outcome struct {
 	Address  string // of the client
 	Who      []byte // hash of a name, or of the id of a user
@@ -18,11 +18,11 @@ func (s *Service) count(o Outcome) {
 	s.publish(o)
 }
 
-// OnPeer counts an attempt at another gateway.
+// OnPeer counts an attempt at a peer.
 func (s *Service) OnPeer(o Outcome) {
 	now, client := s.now(), fair.Parse(o.Address)
-	var user who
-	switch named := copy(user[:], o.Who) > 0; {
+	var user subject
+	switch hasName := copy(user[:], o.Who) > 0; {
 	case o.Answered != "":
 		s.ceremonies.isFirst(o.Answered)
 	case o.SignedIn && o.Right:
@@ -31,7 +31,7 @@ func (s *Service) OnPeer(o Outcome) {
 		s.guard.users.Fail(user, now)
 	case o.Right:
 		s.guard.succeeded(client, user)
-	case named:
+	case hasName:
 		s.guard.failed(client, user, now)
 	default:
 		s.guard.addressFailed(client, now)

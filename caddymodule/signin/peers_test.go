@@ -9,7 +9,7 @@ import (
 	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
-// join has each desk receive what the others publish.
+// join passes what each desk publishes to the others.
 func join(desks []*desk) {
 	for _, from := range desks {
 		from.publish = func(o Outcome) {
@@ -23,7 +23,7 @@ func join(desks []*desk) {
 	}
 }
 
-// Failures at one gateway count at all of them, once each, and are dropped at all of them.
+// Each failure at one gateway counts once at all gateways, and is dropped at all.
 func TestFailuresOfPeers(t *testing.T) {
 	t.Parallel()
 	desks := newDesks(t, "a", "b", "c")
@@ -35,7 +35,7 @@ func TestFailuresOfPeers(t *testing.T) {
 		wait.Until(t, "the user at all gateways", func() bool { _, ok := d.store.User(ann.ID); return ok })
 	}
 	throttles := func(d *desk) bool {
-		err := d.guard.user(fair.Parse(home), named("ann"), func() bool { return false }, d.now())
+		err := d.guard.user(fair.Parse(home), nameKey("ann"), func() bool { return false }, d.now())
 		return errors.As(err, new(*ThrottledError))
 	}
 	for i := range freeFailures {
@@ -44,7 +44,7 @@ func TestFailuresOfPeers(t *testing.T) {
 		}
 	}
 	for i, d := range desks {
-		if !d.guard.users.Failed(named("ann"), now) || throttles(d) {
+		if !d.guard.users.Failed(nameKey("ann"), now) || throttles(d) {
 			t.Errorf("desk %d does not count, or waits already", i)
 		}
 	}
@@ -60,8 +60,8 @@ func TestFailuresOfPeers(t *testing.T) {
 	desks[1].mustSignIn(t, home, "ann")
 	for i, d := range desks {
 		address := fair.Parse(home).Narrowest()
-		if d.guard.users.Failed(named("ann"), now) || d.guard.addresses.Failed(address, now) ||
-			d.guard.pairs.Failed(pair{address, named("ann")}, now) {
+		if d.guard.users.Failed(nameKey("ann"), now) || d.guard.addresses.Failed(address, now) ||
+			d.guard.pairs.Failed(pair{address, nameKey("ann")}, now) {
 			t.Errorf("desk %d remembers failures", i)
 		}
 	}
@@ -82,7 +82,7 @@ func TestFailuresOfPeers(t *testing.T) {
 	}
 }
 
-// An answer to a passkey's challenge works at one gateway.
+// An answer to the challenge of a passkey works at only one gateway.
 func TestAnswersOfPeers(t *testing.T) {
 	t.Parallel()
 	desks := newDesks(t, "a", "b")

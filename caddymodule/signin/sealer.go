@@ -15,8 +15,8 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// sealer seals what browsers keep for the gateway, with a key of the store: all its gateways
-// can open it.
+// sealer seals data that browsers keep for the gateway. Its key is in the store, so that all
+// gateways of the store can open the data.
 type sealer struct{ aead cipher.AEAD }
 
 func newSealer(st *store.Store) (sealer, error) {
@@ -35,7 +35,7 @@ func newSealer(st *store.Store) (sealer, error) {
 	return sealer{aead}, nil
 }
 
-// seal returns v for the browser. It opens for the same purpose alone.
+// seal returns v, sealed for the browser. Only open with the same purpose can read it.
 func (s sealer) seal(purpose string, v any) (string, error) {
 	plain, err := json.Marshal(v)
 	if err != nil {
@@ -48,7 +48,7 @@ func (s sealer) seal(purpose string, v any) (string, error) {
 
 var errSeal = errors.New("not sealed by this gateway")
 
-// open reads what seal returned into v.
+// open decodes data from seal into v.
 func (s sealer) open(purpose, sealed string, v any) error {
 	data, err := base64.RawURLEncoding.DecodeString(sealed)
 	if err != nil || len(data) < chacha20poly1305.NonceSizeX {
@@ -62,26 +62,26 @@ func (s sealer) open(purpose, sealed string, v any) error {
 	return json.Unmarshal(plain, v)
 }
 
-// HeldFor is how long a browser may wait before it shows a secret that it holds.
+// HeldFor is how long Held returns a secret after Hold.
 const HeldFor = 5 * time.Minute
 
-// held is a secret for one page of a session.
-type held struct {
+// sealedSecret is a secret for one page of a session.
+type sealedSecret struct {
 	Ends   time.Time
 	Record string // id
 	Secret string
 }
 
-// Hold seals the new secret of a record for the next page of a session. The browser holds it, so
-// that any gateway of the store can show it, and none stores it.
+// Hold seals the new secret of a record for the next page of a session. The browser keeps it, so
+// that any gateway of the store can show it, and no gateway stores it.
 func (s *Service) Hold(session store.Session, record, secret string) (string, error) {
-	return s.sealer.seal("secret of "+session.ID, held{s.now().Add(HeldFor), record, secret})
+	return s.sealer.seal("secret of "+session.ID, sealedSecret{s.now().Add(HeldFor), record, secret})
 }
 
-// Held returns the secret of a record that Hold sealed for a session, "" if it was not, or too
-// long ago.
+// Held returns the secret of a record that Hold has sealed for a session, "" if sealed is
+// invalid or too old.
 func (s *Service) Held(session store.Session, record, sealed string) string {
-	var h held
+	var h sealedSecret
 	if s.sealer.open("secret of "+session.ID, sealed, &h) != nil || h.Record != record || !s.now().Before(h.Ends) {
 		return ""
 	}

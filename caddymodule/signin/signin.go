@@ -27,8 +27,7 @@ type Options struct {
 	Now    func() time.Time // nil: time.Now
 	// Failed, if not nil, is called for each failed sign-in with its Method…
 	Failed func(method string)
-	// Publish, if not nil, is called with what the other gateways of a cluster must know. It must
-	// return soon.
+	// Publish, if not nil, sends an outcome to the peers. It must return soon.
 	Publish func(Outcome)
 }
 
@@ -112,7 +111,7 @@ func (s *Service) Password(ctx context.Context, a Attempt) (Signed, error) {
 	client := fair.Parse(a.Address)
 	isKnown := func() bool { return s.knows(client, a.Name) }
 	release, err := s.checkTurn(ctx, client, isKnown, func() error {
-		err := s.guard.user(client, named(a.Name), isKnown, s.now())
+		err := s.guard.user(client, nameKey(a.Name), isKnown, s.now())
 		if err != nil {
 			s.log.Debug("sign-in throttled", "remote", remote(a.Address), "error", err)
 		}
@@ -125,7 +124,7 @@ func (s *Service) Password(ctx context.Context, a Attempt) (Signed, error) {
 	user, known := s.store.FindUser(a.Name)
 	hash, right := s.check(user, known, a.Password)
 	if !right {
-		s.count(Outcome{Address: a.Address, Who: named(a.Name).bytes()})
+		s.count(Outcome{Address: a.Address, Who: nameKey(a.Name).bytes()})
 		s.logFailure(a.Address, MethodPassword, "wrong name or password")
 		return Signed{}, store.Errorf(ErrCredentials, "wrong name or password")
 	}
@@ -134,14 +133,14 @@ func (s *Service) Password(ctx context.Context, a Attempt) (Signed, error) {
 	if err != nil {
 		return Signed{}, err
 	}
-	// If the password was changed after the check, that has ended all sessions of
-	// the time. This one must not outlive it.
+	// A change of the password after the check has ended all sessions of that time. This one
+	// must end, too.
 	if s.store.PasswordHash(user.ID) != hash {
 		_ = s.SignOut(ctx, signed.Session)
 		s.logFailure(a.Address, MethodPassword, "password changed during sign-in")
 		return Signed{}, store.Errorf(ErrCredentials, "the password was just changed: sign in with the new one")
 	}
-	s.count(Outcome{Address: a.Address, Who: named(a.Name).bytes(), Right: true})
+	s.count(Outcome{Address: a.Address, Who: nameKey(a.Name).bytes(), Right: true})
 	return signed, nil
 }
 
@@ -175,8 +174,8 @@ func (s *Service) check(user store.User, known bool, password string) (stored st
 	return stored, same && known
 }
 
-// renew replaces a hash whose cost is not the current one, and returns the hash that
-// is stored now. A failure is logged and does not fail the sign-in.
+// renew replaces a hash with another cost than the current one, and returns the stored
+// hash. It logs a failure, so that the sign-in succeeds.
 func (s *Service) renew(ctx context.Context, user store.User, stored, password string) string {
 	parsed, err := parseHash(stored)
 	if err != nil || parsed.cost == currentCost {
@@ -226,7 +225,7 @@ func (s *Service) Session(ctx context.Context, secret string) (store.Session, st
 	return session, user, err
 }
 
-// Peek is Session for automatic requests of a page: it does not record a use.
+// Peek is Session for automatic requests of a page. It does not record a use.
 func (s *Service) Peek(ctx context.Context, secret string) (store.Session, store.User, error) {
 	session, ok := s.store.FindSession(secret)
 	if !ok {

@@ -74,7 +74,7 @@ func newDeskOn(t testing.TB, st *store.Store) *desk {
 	return d
 }
 
-// addUser makes a user whose password is the right one.
+// addUser creates a user with the password right.
 func (d *desk) addUser(t testing.TB, name string) store.User {
 	t.Helper()
 	user, err := d.AddUser(t.Context(), store.DefaultAccount, name, rightPassword, store.RoleAdmin)
@@ -98,7 +98,7 @@ func (d *desk) mustSignIn(t testing.TB, address, name string) Signed {
 	return signed
 }
 
-// fail has n sign-ins fail, waiting as long as it takes.
+// fail makes n failed sign-ins, and waits before each as long as necessary.
 func (d *desk) fail(t testing.TB, address, name string, n int) {
 	t.Helper()
 	for n > 0 {
@@ -148,7 +148,7 @@ func TestPassword(t *testing.T) {
 	}
 }
 
-// The service as others make it derives with argon2id.
+// A service from New derives with argon2id.
 func TestPasswordArgon2id(t *testing.T) {
 	t.Parallel()
 	s, err := New(Options{Store: storetest.New(t)})
@@ -187,8 +187,8 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 	}
 }
 
-// A name that nobody has is as much work as one that somebody has, also when
-// what is typed is too long, and is told in the same words.
+// An unknown name costs as much work as a known one, even if the input is too long, and gets the same
+// error.
 func TestUnknownUserIsEqualWork(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 100_000)
@@ -235,7 +235,7 @@ func TestUnknownUserIsEqualWork(t *testing.T) {
 	}
 }
 
-// Each failure is logged once, with address and without what was typed.
+// Each failure is logged once, with the address and without the text entered.
 func TestFailuresAreLogged(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
@@ -279,15 +279,15 @@ func TestFailuresAreLogged(t *testing.T) {
 	}
 }
 
-// everySecond is a clock that is a second later whenever it is read.
+// everySecond is a clock that advances by a second at each read.
 func everySecond() func() time.Time {
 	var reads atomic.Int64
 	start := time.Now()
 	return func() time.Time { return start.Add(time.Duration(reads.Add(1)) * time.Second) }
 }
 
-// However many sign-ins fail, by whatever means and from wherever, the log has some
-// lines of them in a second; the metric has all.
+// Of many failed sign-ins, with all methods and from many addresses, the log has a few lines per
+// second; the metric counts all.
 func TestFailuresDoNotFillTheLog(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
@@ -306,7 +306,7 @@ func TestFailuresDoNotFillTheLog(t *testing.T) {
 	}
 }
 
-// Each sign-in makes a session of its own, and none ends another.
+// Each sign-in creates a session, and ends no other.
 func TestSessionFixation(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
@@ -362,7 +362,7 @@ func TestToken(t *testing.T) {
 	}
 }
 
-// A token with an end says that it has ended, to whoever still uses it.
+// The error of an expired token says that it has expired.
 func TestTokenEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
