@@ -20,13 +20,13 @@ const (
 	pin     = "the pin"
 )
 
-// bench is a service over a store, and what a test needs of them.
+// bench is a service over a store.
 type bench struct {
 	*testing.T
 	store   *store.Store
 	service *pairing.Service
 	publish func(link.Pairing)
-	limits  int // how often the service has told that codes begin to be refused
+	limits  int // calls of Options.Limited
 }
 
 // newBench returns a bench of the file at path, which must be closed.
@@ -46,7 +46,7 @@ func (b *bench) newService() {
 // token is a tunnel token that tests can read.
 func token(connectorID, secret string) (string, error) { return connectorID + "/" + secret, nil }
 
-// hooked is a KV that has a hook called around its next transaction.
+// hooked is a KV that calls a hook before or after its next transaction.
 type hooked struct {
 	store.KV
 	before, after atomic.Pointer[func()]
@@ -83,7 +83,7 @@ func (b *bench) close() {
 	}
 }
 
-// inBubble runs f with a bench of its own, in a bubble.
+// inBubble runs f with a new bench in a bubble.
 func inBubble(t *testing.T, f func(b *bench)) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "gateway.db")
@@ -103,7 +103,7 @@ func (b *bench) start() (store.Pairing, string) {
 	return p, code
 }
 
-// device is a device by a name, from which its secret follows.
+// device returns a device with this name, which determines its secret.
 func device(code, name string) tunnel.Device {
 	return tunnel.Device{
 		Code: code, Secret: secret(name), Hostname: name, OS: "linux/amd64", Version: "1.0.0",
@@ -113,7 +113,7 @@ func device(code, name string) tunnel.Device {
 
 func secret(name string) string { return name + strings.Repeat("0", 43-len(name)) }
 
-// claim claims for a device that must be let in.
+// claim claims for a device, and fails if that is refused.
 func (b *bench) claim(d tunnel.Device) tunnel.Ticket {
 	b.Helper()
 	t, deny := b.service.Claim(context.Background(), d)
@@ -123,7 +123,7 @@ func (b *bench) claim(d tunnel.Device) tunnel.Ticket {
 	return t
 }
 
-// refused claims for a device that must be refused.
+// refused claims for a device, and fails unless that is refused.
 func (b *bench) refused(d tunnel.Device, code string) *link.Deny {
 	b.Helper()
 	t, deny := b.service.Claim(context.Background(), d)
@@ -158,7 +158,7 @@ func (b *bench) deny(id string) {
 	}
 }
 
-// decision is what the ticket has now.
+// decision returns the decision that the ticket has now.
 func (b *bench) decision(t tunnel.Ticket) tunnel.Decision {
 	b.Helper()
 	select {

@@ -43,8 +43,8 @@ func TestGuessesOfAnAddress(t *testing.T) {
 			time.Sleep(time.Minute)
 			b.refused(from("192.0.2.1", wrong), link.DenyPairingUnknown)
 		}
-		// Not even the right code tells a guesser anything, but for the device
-		// that has it already; nobody else is hindered.
+		// A guesser learns nothing even from the right code. The device that has claimed
+		// it, and clients of other networks, are not limited.
 		b.refused(from("192.0.2.1", code), link.DenyPairingLimit)
 		b.claim(from("192.0.2.1", returning)).Release()
 		b.refused(from("192.0.2.2", wrong), link.DenyPairingUnknown)
@@ -55,9 +55,8 @@ func TestGuessesOfAnAddress(t *testing.T) {
 	})
 }
 
-// TestGuessesFromManyNetworks: an attack from thousands of networks keeps nobody out
-// whose network has not guessed. Only one with ever new networks does, for as long as
-// it goes on; who looks at the pairing sees that.
+// An attack from thousands of networks does not keep out devices of other networks. An attack from
+// ever new networks does while it lasts, and users of the console see that.
 func TestGuessesFromManyNetworks(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		guess := func(i int) string {
@@ -104,7 +103,7 @@ func TestGuessesFromManyNetworks(t *testing.T) {
 	})
 }
 
-// Guesses are counted by what one customer has, and by what a network has.
+// Guesses are counted by the network of a customer, and by wider networks.
 func TestGuessesByGroup(t *testing.T) {
 	for name, c := range map[string]struct {
 		guesser func(i int) string
@@ -137,7 +136,7 @@ func TestGuessesByGroup(t *testing.T) {
 	}
 }
 
-// Right codes, also those that have ended, are no guesses.
+// Right codes, including expired ones, do not count as guesses.
 func TestRightCodesAreNoGuesses(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		for i := range 12 {
@@ -152,7 +151,7 @@ func TestRightCodesAreNoGuesses(t *testing.T) {
 	})
 }
 
-// Many at once get no further than one after the other.
+// Concurrent guesses are limited like successive ones.
 func TestConcurrentGuesses(t *testing.T) {
 	for name, c := range map[string]struct {
 		remote func(i int) string
@@ -187,8 +186,7 @@ func TestConcurrentGuesses(t *testing.T) {
 	}
 }
 
-// Nobody learns a code through the exception for devices that come back: with a
-// secret that is not that of the code's device it does not hold.
+// The exception for devices that reconnect reveals no code: it needs the secret of the code's device.
 func TestReturningNeedsTheSecret(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		p, code := b.start()

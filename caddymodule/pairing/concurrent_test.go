@@ -15,8 +15,7 @@ import (
 	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
-// A decision that is made after the store has bound the code, and before the
-// device has its place, is not lost.
+// A decision between the claim in the store and the registration of the ticket is not lost.
 func TestDecisionBeforeThePlace(t *testing.T) {
 	for name, c := range map[string]struct {
 		decide func(b *bench, id string)
@@ -39,8 +38,7 @@ func TestDecisionBeforeThePlace(t *testing.T) {
 	}
 }
 
-// An approval that was made in time counts, even if it is written when the code
-// has just run out.
+// An approval that was made in time counts, even if it is written just after the code has expired.
 func TestApprovedInTheLastMoment(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "gateway.db")
@@ -59,8 +57,7 @@ func TestApprovedInTheLastMoment(t *testing.T) {
 	})
 }
 
-// Right codes that come at the same time from one network do not get in each
-// other's way.
+// Concurrent right codes from one network do not throttle each other.
 func TestConcurrentRightCodes(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, filepath.Join(t.TempDir(), "gateway.db"))
@@ -81,8 +78,7 @@ func TestConcurrentRightCodes(t *testing.T) {
 	wg.Wait()
 }
 
-// A decision that comes just when a device claims or comes back reaches it,
-// whoever is faster.
+// A decision during a claim or a reconnection reaches the device in any order of events.
 func TestDecisionMeetsClaim(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, filepath.Join(t.TempDir(), "gateway.db"))
@@ -110,8 +106,8 @@ func TestDecisionMeetsClaim(t *testing.T) {
 	}
 }
 
-// Of many devices with one code, and many connections of each, one device wins
-// and has one place; an approval reaches one connection.
+// Of many devices with one code and many connections each, one device gets one ticket, and an approval
+// reaches one connection.
 func TestConcurrentClaims(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, filepath.Join(t.TempDir(), "gateway.db"))
@@ -157,7 +153,7 @@ func TestConcurrentClaims(t *testing.T) {
 	}
 }
 
-// Closing while devices come and decisions are made ends all tickets.
+// Close ends all tickets, even while devices connect and users decide.
 func TestConcurrentClose(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, filepath.Join(t.TempDir(), "gateway.db"))

@@ -10,8 +10,8 @@ import (
 	"github.com/postern-dev/postern/tests/storetest"
 )
 
-// A code that was made at another edge works. While the store does not answer, devices come
-// again, and their codes do not count as wrong.
+// A code that was created at another edge works. While the store does not answer, devices retry, and
+// their codes do not count as wrong.
 func TestCodeOfAnotherEdge(t *testing.T) {
 	t.Parallel()
 	kv := storetest.OpenBolt(t, t.TempDir()+"/gateway.db")
@@ -36,7 +36,7 @@ func TestCodeOfAnotherEdge(t *testing.T) {
 	two.refused(device("PAIR-ZZZZ-ZZZZ", "box"), link.DenyPairingUnknown)
 }
 
-// What one gateway alone knows of pairings, its peers learn, until their connection ends.
+// Peers learn what only one gateway knows of pairings, until their connection to it ends.
 func TestTold(t *testing.T) {
 	inBubble(t, func(one *bench) {
 		one.service.Close()

@@ -32,10 +32,10 @@ const (
 	limitShown = time.Minute
 )
 
-// delays returns the delays of an address or network that may send n wrong codes at once, and then one
-// per pause. They are short for networks, so that a guesser does not keep its neighbors out.
+// delays returns the delays of an address or network, which may send n wrong codes at once, and then
+// one per pause. They are short for networks, so that a guesser does not keep its neighbors out.
 func delays(n int, pause time.Duration) fair.Delays {
-	const size = 25_000 // more than are checked within guessMemory, in some 5 MB
+	const size = 25_000 // more than the codes that are checked within guessMemory; takes some 5 MB
 	return fair.Delays{Free: n - 1, First: pause, Most: pause, Forget: guessMemory, Size: size}
 }
 
@@ -52,9 +52,9 @@ type guesses struct {
 
 // verdict decides whether a code may be checked.
 type verdict struct {
-	wait  time.Duration // 0: the code may be checked
-	begun bool          // first code within guessMemory that the limits of all networks rejected
-	from  fair.Networks // networks that the attempt counts for; nil: it does not count
+	wait        time.Duration // 0: the code may be checked
+	limitBegins bool          // first code within guessMemory that the limits of all networks rejected
+	from        fair.Networks // networks that the attempt counts for; nil: it does not count
 }
 
 func newGuesses() *guesses {
@@ -67,7 +67,7 @@ func newGuesses() *guesses {
 	}
 }
 
-// attempts returns those of the network from[i].
+// attempts returns the attempts of networks like from[i].
 func (g *guesses) attempts(from fair.Networks, i int) *fair.Attempts[netip.Prefix] {
 	switch i {
 	case len(from) - 1:
@@ -87,8 +87,8 @@ func (g *guesses) limiter(from fair.Networks, now time.Time) *rate.Limiter {
 }
 
 // begin decides whether a code from an address may be checked now. If counts is
-// set, it counts as wrong until takeBack, so that concurrent attempts cannot exceed
-// the limits.
+// set, the code counts as wrong until forgive, so that concurrent attempts cannot
+// exceed the limits.
 func (g *guesses) begin(address string, now time.Time, counts bool) (v verdict) {
 	from := fair.Parse(address)
 	g.mu.Lock()
@@ -99,7 +99,7 @@ func (g *guesses) begin(address string, now time.Time, counts bool) (v verdict) 
 	switch {
 	case v.wait > 0:
 	case g.limiter(from, now).TokensAt(now) < 1:
-		v = verdict{wait: limitPause, begun: g.limited.IsZero() || now.Sub(g.limited) >= guessMemory}
+		v = verdict{wait: limitPause, limitBegins: g.limited.IsZero() || now.Sub(g.limited) >= guessMemory}
 		g.limited = now
 	case counts:
 		v.from = from
@@ -108,8 +108,8 @@ func (g *guesses) begin(address string, now time.Time, counts bool) (v verdict) 
 	return v
 }
 
-// add counts a wrong code that a peer has checked.
-func (g *guesses) add(address string, now time.Time) {
+// count counts a wrong code that a peer has checked.
+func (g *guesses) count(address string, now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.record(fair.Parse(address), now)
@@ -123,8 +123,8 @@ func (g *guesses) record(from fair.Networks, now time.Time) {
 	}
 }
 
-// takeBack drops an attempt whose code was not wrong.
-func (g *guesses) takeBack(v verdict) {
+// forgive drops an attempt whose code was not wrong.
+func (g *guesses) forgive(v verdict) {
 	for i, p := range v.from {
 		g.attempts(v.from, i).Forgive(p, 1)
 	}

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// However many networks guess, there is an end to what is checked in the life of a code.
+// The number of codes that are checked during the life of a code is bounded for any number of networks.
 func TestGuessesAreBounded(t *testing.T) {
 	t.Parallel()
 	g := newGuesses()
@@ -28,7 +28,7 @@ func TestGuessesAreBounded(t *testing.T) {
 	}
 }
 
-// A try that is taken back is as if it had not been.
+// A forgiven attempt has no effect.
 func TestGuessTakenBack(t *testing.T) {
 	t.Parallel()
 	g := newGuesses()
@@ -38,16 +38,16 @@ func TestGuessTakenBack(t *testing.T) {
 		if v.wait != 0 {
 			t.Fatalf("has to wait for %v", v.wait)
 		}
-		g.takeBack(v)
+		g.forgive(v)
 	}
-	g.takeBack(verdict{})
+	g.forgive(verdict{})
 	if g.networks.Failed(netip.MustParsePrefix("192.0.2.0/24"), now) {
 		t.Error("the network is remembered")
 	}
 }
 
-// A device waits for seconds because of its neighbors, and for a minute because of its own address,
-// however long they guess.
+// A device waits for seconds because of guesses by its neighbors, and for a minute because of guesses
+// from its own address, however long these continue.
 func TestWaitsAreBrief(t *testing.T) {
 	t.Parallel()
 	g := newGuesses()

@@ -28,8 +28,7 @@ type Options struct {
 	// Limited, if not nil, is called when codes begin to be rejected because of
 	// too many wrong codes from all networks together. It must return soon.
 	Limited func()
-	// Publish, if not nil, is called with what the other gateways of a cluster must know. It must
-	// return soon.
+	// Publish, if not nil, sends a message to the peers. It must return soon.
 	Publish func(link.Pairing)
 	// Logger; nil discards.
 	Logger *slog.Logger
@@ -47,7 +46,7 @@ type Service struct {
 	mu      sync.Mutex
 	tickets map[string]*ticket // by pairing id: the connected devices
 	codes   map[string]string  // by pairing id: created by Start, to be shown again
-	peers   map[*peer]struct{}
+	peers   map[*peerPairings]struct{}
 	closed  bool
 
 	publishing sync.Mutex // keeps what is published in order
@@ -67,7 +66,7 @@ func New(o Options) *Service {
 		o.Now = time.Now
 	}
 	s := &Service{options: o, guesses: newGuesses(), tickets: make(map[string]*ticket), codes: make(map[string]string),
-		peers: make(map[*peer]struct{})}
+		peers: make(map[*peerPairings]struct{})}
 	s.unwatch = s.options.Store.Subscribe(s.onChange)
 	return s
 }
@@ -100,12 +99,12 @@ func (s *Service) Start(ctx context.Context, account, by string) (store.Pairing,
 	return p, text, nil
 }
 
-// Code returns the pairing code of a pairing that is open and was started here, or at a peer.
+// Code returns the pairing code of an open pairing that was started here or at a peer.
 func (s *Service) Code(pairingID string) (string, bool) {
 	s.mu.Lock()
 	code := s.codes[pairingID]
 	for p := range s.peers {
-		code = cmp.Or(code, p.pairings[pairingID].Code)
+		code = cmp.Or(code, p.byID[pairingID].Code)
 	}
 	s.mu.Unlock()
 	if code == "" || !s.open(code) {
@@ -135,7 +134,7 @@ func (s *Service) Connected(pairingID string) bool {
 	defer s.mu.Unlock()
 	_, ok := s.tickets[pairingID]
 	for p := range s.peers {
-		ok = ok || p.pairings[pairingID].Connected
+		ok = ok || p.byID[pairingID].Connected
 	}
 	return ok
 }
@@ -164,7 +163,7 @@ func (s *Service) Claim(ctx context.Context, device tunnel.Device) (tunnel.Ticke
 // Expects implements [tunnel.Pairing].
 func (s *Service) Expects(remote string, match func(codeHash []byte) bool) (pairing string, ok bool) {
 	v := s.guesses.begin(remote, s.options.Now(), true)
-	if v.begun {
+	if v.limitBegins {
 		s.beginLimit()
 	}
 	if v.wait > 0 {
@@ -172,20 +171,19 @@ func (s *Service) Expects(remote string, match func(codeHash []byte) bool) (pair
 	}
 	pairing, ok = s.options.Store.MatchPairing(match)
 	if ok {
-		s.guesses.takeBack(v)
+		s.guesses.forgive(v)
 	} else {
 		s.options.Publish(link.Pairing{Guess: remote})
 	}
 	return pairing, ok
 }
 
-// claim binds the code to the device in the store, within the limits on wrong
-// codes.
+// claim binds the code to the device in the store, within the limits on wrong codes.
 func (s *Service) claim(ctx context.Context, device tunnel.Device, fingerprint string) (store.Pairing, *link.Deny) {
 	known, returning := s.recognize(device.Code, fingerprint)
 	var v verdict
 	if !returning {
-		if v = s.guesses.begin(device.Remote, s.options.Now(), !known); v.begun {
+		if v = s.guesses.begin(device.Remote, s.options.Now(), !known); v.limitBegins {
 			s.beginLimit()
 		}
 		if v.wait > 0 {
@@ -198,7 +196,7 @@ func (s *Service) claim(ctx context.Context, device tunnel.Device, fingerprint s
 	})
 	deny := s.refusal(err)
 	if deny == nil || deny.Code != link.DenyPairingUnknown {
-		s.guesses.takeBack(v)
+		s.guesses.forgive(v)
 	} else if v.from != nil {
 		s.options.Publish(link.Pairing{Guess: device.Remote})
 	}

@@ -45,8 +45,8 @@ func TestApproved(t *testing.T) {
 			b.Error("the device still waits")
 		}
 		ticket.Release()
-		// The grant may have been lost on the way: the device asks again, even
-		// when its code would have run out.
+		// The grant may have been lost: the device asks again, even after its code has
+		// expired.
 		time.Sleep(store.PairingLife + time.Minute)
 		if got := b.decision(b.claim(device(code, "box"))); got.TunnelToken != want {
 			b.Errorf("decided %+v when asked again", got)
@@ -55,8 +55,8 @@ func TestApproved(t *testing.T) {
 	})
 }
 
-// Each end of a code has its own refusal: for the device that waits, for the
-// same one when it comes back, and for another.
+// Each end of a code has its own refusals: for the waiting device, for the same device after a
+// reconnection, and for another device.
 func TestRefusals(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		p, code := b.start()
@@ -107,7 +107,7 @@ func TestExpiresWhileWaiting(t *testing.T) {
 	})
 }
 
-// When the clock is set back, a code lives until its end by that clock.
+// When the clock is set back, a code expires by the new time.
 func TestClockSetBack(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "gateway.db")
@@ -157,7 +157,7 @@ func TestNewerTicketReplaces(t *testing.T) {
 	})
 }
 
-// Who watches an account's devices hears when one comes and when it leaves.
+// Subscribers are called when a device of an account connects and disconnects.
 func TestSubscribe(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		p, code := b.start()
@@ -197,8 +197,8 @@ func TestRelease(t *testing.T) {
 	})
 }
 
-// Close sends devices away, to come back to the next one with the same code:
-// one that was pending, and one that was approved meanwhile.
+// Close disconnects devices, which reconnect to the next service with the same code: one that was
+// pending, and one that was approved meanwhile.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "gateway.db")
@@ -238,7 +238,7 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// Codes that ran out while the gateway was away say so.
+// The refusal of a code that expired while the gateway was stopped says so.
 func TestRestartAfterExpiry(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "gateway.db")
@@ -281,8 +281,8 @@ func TestTokenFails(t *testing.T) {
 	}
 }
 
-// A claim that tells nothing about its code is no wrong one, however often it is
-// made: one that is broken off, or has a secret that none can be.
+// Claims that reveal nothing about their code never count as wrong: canceled ones, and those with an
+// impossible secret.
 func TestNeitherRightNorWrong(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, filepath.Join(t.TempDir(), "gateway.db"))

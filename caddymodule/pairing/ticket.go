@@ -50,17 +50,17 @@ func (s *Service) admit(t *ticket) bool {
 // remove unregisters the device's ticket and reports whether it was registered.
 func (s *Service) remove(t *ticket) bool {
 	s.mu.Lock()
-	had := s.tickets[t.id] == t
-	if had {
+	registered := s.tickets[t.id] == t
+	if registered {
 		delete(s.tickets, t.id)
 		t.timer.Stop()
 	}
 	s.mu.Unlock()
-	if had {
+	if registered {
 		s.publish(t.account, t.id)
 		s.notify(t.account)
 	}
-	return had
+	return registered
 }
 
 // onChange is called by the store, also for decisions made by other processes.
