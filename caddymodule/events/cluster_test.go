@@ -14,7 +14,7 @@ import (
 	"github.com/postern-dev/postern/tests/storetest"
 )
 
-// leading is a cluster in which this gateway may lead, or have lost the store.
+// leading is a cluster in which this gateway may lead, or may have lost the store.
 type leading struct {
 	atomic.Bool
 	lost atomic.Bool
@@ -27,7 +27,7 @@ func (l *leading) Leader() bool                         { return l.Load() }
 func (l *leading) Serving() error  { return nil }
 func (l *leading) InContact() bool { return !l.lost.Load() }
 
-// follow opens the store of the gateway i and has its events recorded.
+// follow opens the store of gateway i and records its events.
 func follow(t *testing.T, kv store.KV, i int, lead *leading, out *recorder) *store.Store {
 	t.Helper()
 	st, err := store.New(storetest.Share(kv),
@@ -44,7 +44,7 @@ func follow(t *testing.T, kv store.KV, i int, lead *leading, out *recorder) *sto
 	return st
 }
 
-// followTwo opens the stores of two gateways of a cluster and has their events recorded.
+// followTwo opens the stores of two gateways of a cluster and records their events.
 func followTwo(t *testing.T) (lead *[2]leading, out *[2]recorder, stores [2]*store.Store) {
 	t.Helper()
 	kv := storetest.OpenBolt(t, filepath.Join(t.TempDir(), "gateway.db"))
@@ -55,8 +55,8 @@ func followTwo(t *testing.T) (lead *[2]leading, out *[2]recorder, stores [2]*sto
 	return lead, out, stores
 }
 
-// TestEventsOfACluster has the leader alone emit the events of the store. A new leader repeats
-// the latest ones with the same ids.
+// Only the leader emits the events of the store. A new leader repeats the latest ones with the same
+// ids.
 func TestEventsOfACluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lead, out, stores := followTwo(t)
@@ -95,8 +95,7 @@ func TestEventsOfACluster(t *testing.T) {
 	})
 }
 
-// TestConnectorsOfACluster has the leader alone emit that a connector comes and goes, as all
-// gateways notice it.
+// All gateways notice that a connector comes and goes, and only the leader emits that.
 func TestConnectorsOfACluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kv := storetest.OpenBolt(t, filepath.Join(t.TempDir(), "gateway.db"))
@@ -157,8 +156,7 @@ func TestConnectorsOfACluster(t *testing.T) {
 	})
 }
 
-// All gateways notice that a key expires, and the leader emits that, under an id of its own for
-// each notice.
+// All gateways notice that a key expires, and the leader emits that, with another id for each notice.
 func TestKeysExpireInACluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lead, out, stores := followTwo(t)

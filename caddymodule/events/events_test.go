@@ -48,7 +48,7 @@ func (o *recorder) expect(t *testing.T, when string, want ...string) {
 	}
 }
 
-// Changes of the store become events, each once.
+// Each change of the store becomes one event.
 func TestEventsOfTheStore(t *testing.T) {
 	st, ctx := storetest.New(t), t.Context()
 	old, _, err := st.CreateKey(ctx, store.Key{Account: store.DefaultAccount, Name: "old", Scope: "*"})
@@ -195,7 +195,7 @@ func TestEventsOfDeployments(t *testing.T) {
 	out.expect(t, "made again", eventDeploymentChanged)
 }
 
-// setDeployment lets m lead to the one connector.
+// setDeployment sets the deployment m with the only connector.
 func setDeployment(t *testing.T, st *store.Store, model string) {
 	t.Helper()
 	d := store.Deployment{Account: store.DefaultAccount, Name: "m", Connectors: []string{st.Connectors("default")[0].ID},
@@ -205,7 +205,7 @@ func setDeployment(t *testing.T, st *store.Store, model string) {
 	}
 }
 
-// A connector that reconnects makes no noise; one that stays away does.
+// A connector that reconnects soon causes no event; one that stays away does.
 func TestEventsOfTunnels(t *testing.T) {
 	st := storetest.New(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -261,7 +261,7 @@ func TestEventsOfTunnels(t *testing.T) {
 	})
 }
 
-// slowEmitter is a configuration whose handlers take their time.
+// slowEmitter is a configuration with slow handlers.
 type slowEmitter struct {
 	recorder
 	takes time.Duration
@@ -272,8 +272,8 @@ func (e *slowEmitter) Emit(ev Event) {
 	e.add(ev)
 }
 
-// Events wait for the first configuration, go to the newest from then on, and
-// back to the one before if that fails.
+// Events wait for the first configuration. From then on, they go to the newest one, and to the one
+// before if that fails.
 func TestFeedFollowsTheConfiguration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFeed(Options{Logger: slog.New(slog.DiscardHandler)})
@@ -304,7 +304,7 @@ func TestFeedFollowsTheConfiguration(t *testing.T) {
 	})
 }
 
-// A configuration ends after the handlers that run, unless they take too long.
+// A configuration ends after its running handlers, unless they take too long.
 func TestFeedLeaveWaits(t *testing.T) {
 	for takes, want := range map[time.Duration]time.Duration{3 * time.Second: 3 * time.Second, time.Hour: emitGrace} {
 		synctest.Test(t, func(t *testing.T) {

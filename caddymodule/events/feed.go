@@ -111,11 +111,11 @@ func (f *feed) emit(e Event) {
 func (f *feed) tryEmit(e Event) (emitted bool) {
 	f.turn <- struct{}{}
 	defer func() { <-f.turn }()
-	to, ok := f.emitters.Newest()
+	emitter, ok := f.emitters.Newest()
 	if ok {
 		defer panics.Recover(f.log, "emitting an event")
 		emitted = true
-		to.Emit(e)
+		emitter.Emit(e)
 	}
 	return emitted
 }

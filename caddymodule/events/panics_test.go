@@ -31,7 +31,7 @@ func (c crashingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody, Request: r}, nil
 }
 
-// Events go on after a panic of a handler, and of the webhook.
+// Events are still emitted after a panic of a handler, and posted after a panic of the webhook.
 func TestPanicOfEvent(t *testing.T) {
 	log := caught.New()
 	f := newFeed(Options{Logger: log.Logger})

@@ -75,11 +75,11 @@ func (s *sources) onTunnel(hub *tunnel.Hub, e tunnel.Event) {
 		info := session.Info()
 		data["transport"], data["remote"] = info.Transport, info.Remote
 	}
-	s.emitOneOf(Event{eventConnectorOnline, data})
+	s.emitTunnelEvent(Event{eventConnectorOnline, data})
 }
 
-// arrive records that a connector is online at a hub, and reports whether this is
-// news: the connector was not known to be online.
+// arrive records that a connector is online at a hub. news is set if the connector was
+// not online before.
 func (s *sources) arrive(hub *tunnel.Hub, e tunnel.Event) (news bool) {
 	p := s.presences[e.Connector]
 	if p == nil {
@@ -128,7 +128,7 @@ func (s *sources) check(p *presence) {
 		return
 	}
 	if !s.store.InContact() {
-		p.left = time.Now() // this gateway is lost, and not the connector
+		p.left = time.Now() // this gateway may be offline, and not the connector
 	}
 	if rest := s.offlineAfter() - time.Since(p.left); rest > 0 {
 		s.checkAfter(p, min(rest, offlineAfter))
@@ -137,11 +137,11 @@ func (s *sources) check(p *presence) {
 	delete(s.presences, p.Connector)
 	data := connectorData(p.Event)
 	data["since"] = p.left.UTC().Format(time.RFC3339)
-	s.emitOneOf(Event{eventConnectorOffline, data})
+	s.emitTunnelEvent(Event{eventConnectorOffline, data})
 }
 
-// offlineAfter is how long a connector may be away before it is reported. In a cluster, a
-// gateway whose own line is cut has noticed it by then: see check.
+// offlineAfter is how long a connector may be away before it is reported. In a cluster, this is
+// long enough for a gateway to notice that it has lost its own contact, see check.
 func (s *sources) offlineAfter() time.Duration {
 	if s.store.Shared() {
 		return offlineAfter + lostAfter
@@ -176,7 +176,7 @@ func (s *sources) checkUpstreams(p *presence) (done bool) {
 			}
 			data["upstream"], data["since"] = u.Name, u.Since.UTC().Format(time.RFC3339)
 			reported++
-			s.emitOneOf(Event{name, data})
+			s.emitTunnelEvent(Event{name, data})
 		}
 	}
 	p.down = down // without upstreams that the connector no longer has

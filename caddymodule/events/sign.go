@@ -19,7 +19,7 @@ const (
 
 	// leastSigningKey is the minimum length of a key in bytes: shorter keys could
 	// be guessed.
-	leastSigningKey = 16
+	minSigningKey = 16
 )
 
 // SigningKey parses the secret of a webhook. Errors never include any part of it.
@@ -30,21 +30,21 @@ func SigningKey(secret string) (key []byte, err error) {
 			return nil, errors.New("the webhook's secret begins with whsec_, but is not followed by valid base64")
 		}
 	}
-	if len(key) < leastSigningKey {
+	if len(key) < minSigningKey {
 		return nil, fmt.Errorf("the webhook's secret is too short: it needs at least %d bytes; create one with `openssl "+
-			"rand -base64 32`", leastSigningKey)
+			"rand -base64 32`", minSigningKey)
 	}
 	return key, nil
 }
 
 // sign adds the headers that authenticate the sender and the time of an event. The
 // time protects against replays.
-func sign(h http.Header, key []byte, d delivery, now time.Time) {
+func sign(h http.Header, key []byte, m message, now time.Time) {
 	at := strconv.FormatInt(now.Unix(), 10)
 	mac := hmac.New(sha256.New, key)
-	mac.Write([]byte(d.id + "." + at + "."))
-	mac.Write(d.body)
-	h.Set("Webhook-Id", d.id)
+	mac.Write([]byte(m.id + "." + at + "."))
+	mac.Write(m.body)
+	h.Set("Webhook-Id", m.id)
 	h.Set("Webhook-Timestamp", at)
 	h.Set("Webhook-Signature", "v1,"+base64.StdEncoding.EncodeToString(mac.Sum(nil)))
 }

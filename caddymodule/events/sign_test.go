@@ -20,7 +20,7 @@ func TestSignature(t *testing.T) {
 			t.Fatal(err)
 		}
 		h := make(http.Header)
-		sign(h, key, delivery{"name", "msg_1", []byte(`{"a":1}`)}, time.Unix(1795270000, 5))
+		sign(h, key, message{"name", "msg_1", []byte(`{"a":1}`)}, time.Unix(1795270000, 5))
 		if h.Get("Webhook-Id") != "msg_1" || h.Get("Webhook-Timestamp") != "1795270000" ||
 			h.Get("Webhook-Signature") != "v1,oeI3k1rCzCYoOm6TSqtKbxo2+pVNW2IOsCQ26QRUEJM=" {
 			t.Errorf("signed with %s: %v", secret, h)
@@ -28,7 +28,7 @@ func TestSignature(t *testing.T) {
 	}
 }
 
-// Each try is signed again, over what is posted, whatever headers are configured.
+// Each attempt is signed again, with any configured headers.
 func TestWebhookSigns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
@@ -40,7 +40,7 @@ func TestWebhookSigns(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if len(to.requests) != 2 {
-			t.Fatalf("%d tries", len(to.requests))
+			t.Fatalf("%d attempts", len(to.requests))
 		}
 		for i, r := range to.requests {
 			body, err := r.GetBody()
@@ -52,7 +52,7 @@ func TestWebhookSigns(t *testing.T) {
 				t.Fatal(err)
 			}
 			want := make(http.Header)
-			sign(want, w.Key, delivery{id: r.Header.Get("Webhook-Id"), body: text}, to.at[i])
+			sign(want, w.Key, message{id: r.Header.Get("Webhook-Id"), body: text}, to.at[i])
 			for name := range want {
 				if got := r.Header[name]; len(got) != 1 || got[0] != want.Get(name) {
 					t.Errorf("try %d has %s: %q, want %q", i, name, got, want.Get(name))
@@ -62,8 +62,9 @@ func TestWebhookSigns(t *testing.T) {
 				t.Errorf("the id %q is not the event's: %s", r.Header.Get("Webhook-Id"), text)
 			}
 		}
-		if first, second := to.requests[0].Header.Get("Webhook-Timestamp"), to.requests[1].Header.Get("Webhook-Timestamp"); first == second {
-			t.Errorf("both tries are of %s", first)
+		first, second := to.requests[0].Header.Get("Webhook-Timestamp"), to.requests[1].Header.Get("Webhook-Timestamp")
+		if first == second {
+			t.Errorf("both attempts are of %s", first)
 		}
 		if strings.Contains(log.String(), "sixteen") {
 			t.Errorf("the log has the secret: %s", log.String())

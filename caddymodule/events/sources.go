@@ -11,8 +11,8 @@ import (
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 )
 
-// touchInterval is how often the last-seen times of online connectors are saved. A gateway that
-// is killed loses at most that much.
+// touchInterval is how often the last-seen times of online connectors are saved. It is also the
+// maximum error of these times after a crash.
 const touchInterval = 10 * time.Minute
 
 // The names of events, without the module's prefix.
@@ -50,7 +50,7 @@ type sources struct {
 	presences map[string]*presence   // by connector id
 	hubs      map[*tunnel.Hub]func() // end the subscriptions
 	touching  *time.Timer            // until touchAll
-	held      []held                 // events of the store that the leader emits
+	deferred  []deferredEvent        // events that the leader emits
 }
 
 // newSources starts watching the store. Existing records emit no events.
@@ -115,9 +115,9 @@ func (s *sources) onChange(c store.Change) {
 		s.onPairing(c)
 	case store.KindConnector:
 		s.onConnector(c)
-	case store.KindEdge, store.KindReport: // the latter shows every few seconds whether this gateway leads
-		if len(s.held) > 0 && s.store.Leads() {
-			s.emitHeld()
+	case store.KindEdge, store.KindReport: // with reports, this happens every few seconds
+		if len(s.deferred) > 0 && s.store.Leads() {
+			s.emitDeferred()
 		}
 	}
 }
@@ -178,8 +178,8 @@ func (s *sources) onPairing(c store.Change) {
 	}
 }
 
-// LimitCrossed emits an event about a limit of a day or month of which most or all is used: of
-// a key, or of the account if key is "".
+// LimitCrossed emits an event about a limit per day or month that is used up, or nearly so. It is
+// the limit of a key, or of the account if key is "".
 func (s *sources) LimitCrossed(account, key string, c limits.Crossing) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,9 +12,8 @@ import (
 	"github.com/postern-dev/postern/tests/storetest"
 )
 
-// A model server that is unreachable for a while makes one event, and its return
-// another; one that comes back soon makes no noise, and a connector that reports
-// many of them cannot flood the handlers.
+// A model server that is unreachable for a while causes one event, and its return another. One that is
+// back soon causes none, and a connector that reports many model servers cannot flood the handlers.
 func TestEventsOfUpstreams(t *testing.T) {
 	st := storetest.New(t)
 	con, _, err := st.CreateConnector(t.Context(), store.DefaultAccount, "box")
@@ -86,7 +85,7 @@ func TestEventsOfUpstreams(t *testing.T) {
 			}
 		}
 
-		// Who is online now was seen now.
+		// A connector that is online was seen now.
 		wait(touchInterval)
 		if c, _ := st.Connector(con.ID); c.LastSeenAt == nil || time.Since(*c.LastSeenAt) > touchInterval {
 			t.Errorf("last seen %v, now is %v", c.LastSeenAt, time.Now())

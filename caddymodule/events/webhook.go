@@ -24,7 +24,7 @@ const (
 	webhookTimeout = 10 * time.Second
 
 	// webhookBuffer is the number of events that may wait to be posted. If it is reached, the kind of
-	// record with the most of them loses its newest one.
+	// record with the most waiting events loses its newest one.
 	webhookBuffer = 1024
 
 	// webhookGrace is how long queued events may still be posted after the
@@ -46,9 +46,9 @@ type WebhookOptions struct {
 }
 
 // Webhook posts events one by one in the background, with up to three attempts
-// each. Kinds of records take turns, so that many events of keys neither delay nor displace those of
-// connectors. Events of one kind are posted in order. Its logs and errors never include the URL or a header,
-// which may be secret.
+// each. Kinds of records take turns, so that many events of keys neither delay nor
+// displace those of connectors. Events of one kind are posted in order. Logs and errors
+// never include the URL or a header, which may be secret.
 type Webhook struct {
 	WebhookOptions
 	client *http.Client
@@ -56,22 +56,22 @@ type Webhook struct {
 	life   context.Context // canceled some time after the configuration has ended
 	end    context.CancelFunc
 	done   chan struct{} // closed when run returns
-	wake   chan struct{} // receives an item after changes of what follows
+	wake   chan struct{} // receives an item after changes of the fields below
 
 	mu      sync.Mutex
-	waiting fair.Turns[string, *delivery] // by kind of record
+	waiting fair.Turns[string, *message] // by kind of record
 	closed  bool
 }
 
-// delivery is an event to post.
-type delivery struct {
+// message is an event to post.
+type message struct {
 	name, id string
 	body     []byte
 }
 
 // kind returns the kind of record that an event is about: "key" of model_gateway.key_changed.
-func (d *delivery) kind() string {
-	kind, _, _ := strings.Cut(d.name[strings.LastIndex(d.name, ".")+1:], "_")
+func (m *message) kind() string {
+	kind, _, _ := strings.Cut(m.name[strings.LastIndex(m.name, ".")+1:], "_")
 	return kind
 }
 
@@ -97,35 +97,33 @@ func (w *Webhook) Post(name, id string, body []byte) {
 		w.Lost(LostAtEnd, 1)
 		return
 	}
-	d := &delivery{name, id, body}
+	m := &message{name, id, body}
 	if w.waiting.Len() >= webhookBuffer {
 		w.Lost(LostByWebhook, 1)
 		w.lost.Log(w.Logger, slog.LevelError, LostByWebhook, time.Now(), "failed to queue an event: the webhook is too slow",
 			"host", w.URL.Host, "buffer", webhookBuffer)
-		newest, ok := w.waiting.Longest([]string{d.kind()})
+		newest, ok := w.waiting.Longest([]string{m.kind()})
 		if !ok {
 			return
 		}
 		w.waiting.Remove([]string{newest.kind()}, newest)
 	}
-	w.waiting.Push([]string{d.kind()}, d)
-	w.changed()
+	w.waiting.Push([]string{m.kind()}, m)
+	wait.Wake(w.wake, struct{}{})
 }
 
-func (w *Webhook) changed() { wait.Wake(w.wake, struct{}{}) }
-
 // next waits for the next event. It returns false if the webhook is closed and the queue is empty.
-func (w *Webhook) next() (*delivery, bool) {
+func (w *Webhook) next() (*message, bool) {
 	for {
 		w.mu.Lock()
 		waits, closed := w.waiting.Len() > 0, w.closed
-		var d *delivery
+		var m *message
 		if waits {
-			d = w.waiting.Pop()
+			m = w.waiting.Pop()
 		}
 		w.mu.Unlock()
 		if waits || closed {
-			return d, waits
+			return m, waits
 		}
 		<-w.wake
 	}
@@ -136,22 +134,22 @@ func (w *Webhook) next() (*delivery, bool) {
 func (w *Webhook) run() {
 	defer close(w.done)
 	late := 0
-	for d, ok := w.next(); ok; d, ok = w.next() {
+	for m, ok := w.next(); ok; m, ok = w.next() {
 		if w.life.Err() != nil {
 			late++
 			continue
 		}
-		log := w.Logger.With("event", d.name, "event_id", d.id, "host", w.URL.Host)
-		tries := 0
+		log := w.Logger.With("event", m.name, "event_id", m.id, "host", w.URL.Host)
+		attempts := 0
 		err := panics.Do(w.Logger, "posting an event", func() (err error) {
-			tries, err = w.deliver(d)
+			attempts, err = w.send(m)
 			return err
 		})
 		if err != nil {
 			w.Lost(LostRefused, 1)
-			log.Error("failed to post an event to the webhook", "tries", tries, "error", err)
+			log.Error("failed to post an event to the webhook", "attempts", attempts, "error", err)
 		} else {
-			log.Debug("posted an event to the webhook", "tries", tries)
+			log.Debug("posted an event to the webhook", "attempts", attempts)
 		}
 	}
 	if late > 0 {
@@ -163,31 +161,31 @@ func (w *Webhook) run() {
 	w.client.CloseIdleConnections()
 }
 
-// deliver posts one event, with retries.
-func (w *Webhook) deliver(d *delivery) (tries int, err error) {
+// send posts one event, with retries.
+func (w *Webhook) send(m *message) (attempts int, err error) {
 	for {
-		again, err := w.try(d)
-		if err == nil || !again || tries == len(webhookPauses) {
-			return tries + 1, err
+		retry, err := w.attempt(m)
+		if err == nil || !retry || attempts == len(webhookPauses) {
+			return attempts + 1, err
 		}
 		select {
-		case <-time.After(webhookPauses[tries]):
-			tries++
+		case <-time.After(webhookPauses[attempts]):
+			attempts++
 		case <-w.life.Done():
-			return tries + 1, fmt.Errorf("%w (not retried: the configuration has ended)", err)
+			return attempts + 1, fmt.Errorf("%w (not retried: the configuration has ended)", err)
 		}
 	}
 }
 
-// try makes one attempt to post an event. again is set if a retry may succeed.
-func (w *Webhook) try(d *delivery) (again bool, err error) {
-	req, err := http.NewRequestWithContext(w.life, http.MethodPost, w.URL.String(), bytes.NewReader(d.body))
+// attempt makes one attempt to post an event. retry is set if another one may succeed.
+func (w *Webhook) attempt(m *message) (retry bool, err error) {
+	req, err := http.NewRequestWithContext(w.life, http.MethodPost, w.URL.String(), bytes.NewReader(m.body))
 	if err != nil {
 		return false, withoutURL(err)
 	}
 	req.Header = w.Header.Clone()
 	if w.Key != nil {
-		sign(req.Header, w.Key, *d, time.Now())
+		sign(req.Header, w.Key, *m, time.Now())
 	}
 	resp, err := w.client.Do(req)
 	if err != nil {
@@ -220,8 +218,8 @@ func withoutURL(err error) error {
 func (w *Webhook) Close(exiting bool) {
 	w.mu.Lock()
 	w.closed = true
-	w.changed()
 	w.mu.Unlock()
+	wait.Wake(w.wake, struct{}{})
 	grace := webhookGrace
 	if exiting {
 		grace = webhookExitGrace

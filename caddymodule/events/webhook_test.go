@@ -16,8 +16,7 @@ import (
 	"time"
 )
 
-// answers is a receiver that gives one answer after the other: a status, or 0
-// for none.
+// answers is a receiver with a list of answers: statuses, or 0 for no answer.
 type answers struct {
 	statuses []int
 	takes    time.Duration
@@ -69,12 +68,11 @@ func newWebhook(to http.RoundTripper, log io.Writer) (*Webhook, *atomic.Int64) {
 	return w, lost
 }
 
-// What is tried again, and what is not; whatever happens, no log holds the url
-// or a header.
+// Some failures are retried. No log ever contains the URL or a header.
 func TestWebhookTries(t *testing.T) {
 	for name, c := range map[string]struct {
 		statuses []int
-		tries    int
+		attempts int
 		log      string
 	}{
 		"taken":       {[]int{200}, 1, "posted an event"},
@@ -93,8 +91,8 @@ func TestWebhookTries(t *testing.T) {
 				w.Post("model_gateway.key_created", "1", []byte("{}"))
 				time.Sleep(time.Minute)
 				synctest.Wait()
-				if len(to.requests) != c.tries || !strings.Contains(log.String(), c.log) {
-					t.Errorf("%d tries, want %d; log %s", len(to.requests), c.tries, log.String())
+				if len(to.requests) != c.attempts || !strings.Contains(log.String(), c.log) {
+					t.Errorf("%d attempts, want %d; log %s", len(to.requests), c.attempts, log.String())
 				}
 				if strings.Contains(log.String(), "secret") || !strings.Contains(log.String(), "hooks.example.com") {
 					t.Errorf("the log says %s", log.String())
@@ -114,8 +112,8 @@ func TestWebhookTries(t *testing.T) {
 	}
 }
 
-// A receiver that hangs costs ten seconds for each try, and blocks nothing: what
-// does not fit is lost. After the configuration's end it is given up.
+// A receiver that hangs costs ten seconds for each attempt, and blocks nothing: surplus events are lost.
+// After the end of the configuration, the rest is lost, too.
 func TestWebhookHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
@@ -131,7 +129,7 @@ func TestWebhookHangs(t *testing.T) {
 		time.Sleep(3*webhookTimeout + 10*time.Second)
 		synctest.Wait()
 		if at := to.times(); len(at) != 4 || at[1].Sub(at[0]) != webhookTimeout+webhookPauses[0] {
-			t.Errorf("tries at %v", at)
+			t.Errorf("attempts at %v", at)
 		}
 		w.Close(false)
 		if d := time.Since(began); d != 3*webhookTimeout+10*time.Second {
@@ -154,7 +152,7 @@ func TestWebhookHangs(t *testing.T) {
 	})
 }
 
-// Many events of one kind of record neither push out nor delay those of another, and the events of a
+// Many events of one kind of record neither displace nor delay those of another, and the events of a
 // connector stay in order.
 func TestWebhookTakesTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -28,7 +28,7 @@ import (
 	"github.com/postern-dev/postern/tests/storetest"
 )
 
-// The two programs of a rotation, each of which can be told where it is killed.
+// The two programs of a rotation. A point of each can be selected, where it is killed.
 const (
 	roleGateway   = "gateway"
 	roleConnector = "connector"
@@ -60,7 +60,7 @@ func TestMain(m *testing.M) {
 	os.Exit(1)
 }
 
-// die kills this process, as a loss of power would, if that is its point.
+// die kills this process at its point, like a loss of power.
 func die(point string) {
 	if os.Getenv("ROTATION_POINT") == point {
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
@@ -68,7 +68,7 @@ func die(point string) {
 	}
 }
 
-// deadly is a service that may be the last thing its process does.
+// deadly is a service that kills its process at a point.
 type deadly struct{ *rotation.Service }
 
 func (d deadly) Next(ctx context.Context, id string) (link.Rotate, bool) {
@@ -123,7 +123,7 @@ func gatewayMain(dir string) error {
 	if err != nil {
 		return err
 	}
-	key := make([]byte, 32) // of this test: the same after a restart
+	key := make([]byte, 32) // constant, so that it is the same after a restart
 	if err := hub.Listen(socket, tunnel.Secrets{Identity: tunnel.Identity{Key: identity}, Reset: key,
 		Token: key}); err != nil {
 		return err
@@ -152,7 +152,7 @@ func connectorMain(dir string) error {
 	return a.Run(context.Background())
 }
 
-// lastWords ends the connector after a tunnel was lost: its answer was on the way.
+// lastWords kills the connector after its tunnel was lost, with its answer on the way.
 type lastWords struct{ slog.Handler }
 
 func (l *lastWords) Handle(ctx context.Context, r slog.Record) error {
@@ -162,7 +162,7 @@ func (l *lastWords) Handle(ctx context.Context, r slog.Record) error {
 	return l.Handler.Handle(ctx, r)
 }
 
-// stage is where a rotation is played.
+// stage is the environment of a rotation.
 type stage struct {
 	t      *testing.T
 	dir    string
@@ -226,7 +226,7 @@ func (s *stage) start(role, point string) *program {
 	s.t.Helper()
 	p := &program{t: s.t, cmd: exec.Command(os.Args[0]), lines: make(chan string, 1000)}
 	p.cmd.Env = append(os.Environ(), "ROTATION_ROLE="+role, "ROTATION_DIR="+s.dir, "ROTATION_POINT="+point)
-	if role == roleGateway { // to hand it on makes it block, for whoever has it already
+	if role == roleGateway { // passing it to the process makes it blocking, also for other processes
 		p.cmd.ExtraFiles = []*os.File{s.socket}
 	}
 	out, err := p.cmd.StderrPipe()
@@ -252,7 +252,7 @@ func (s *stage) start(role, point string) *program {
 	return p
 }
 
-// until reads the log up to a line with part; "" is its end.
+// until reads the log up to a line that contains part, or to its end if part is "".
 func (p *program) until(part string) {
 	p.t.Helper()
 	late := time.After(2 * time.Minute)
@@ -293,15 +293,15 @@ func (p *program) kill() {
 	_ = p.cmd.Wait()
 }
 
-// After a kill -9 of either program, between any two steps, the connector comes
-// back with what its file holds, and the rotation ends.
+// After a kill -9 of either program between any two steps, the connector reconnects with the secret in
+// its file, and the rotation ends.
 func TestKilledAnywhere(t *testing.T) {
 	for _, c := range crashPoints {
 		t.Run(c.role+" "+c.point, func(t *testing.T) {
 			t.Parallel()
 			s := newStage(t)
 			points := map[string]string{c.role: c.point}
-			if strings.Contains(c.point, "hello") { // which the connector says only if it could not answer
+			if strings.Contains(c.point, "hello") { // the connector sends it only if it could not answer
 				points[roleConnector] = "before the answer"
 			}
 			gateway := s.start(roleGateway, points[roleGateway])
@@ -329,8 +329,8 @@ func TestKilledAnywhere(t *testing.T) {
 	}
 }
 
-// check wants the secret in the file to be the only one that lets the connector
-// in, and neither log nor folder to hold what must not be there.
+// check checks that only the secret in the file is valid, and that the log and the folder contain no
+// secrets.
 func (s *stage) check() {
 	s.t.Helper()
 	st := storetest.Open(s.t, filepath.Join(s.dir, "gateway.db"))

@@ -11,7 +11,7 @@
 // confirms one, by its answer or by a hello.
 //
 // Offers are numbered. A connector stores no offer below the number of its token, and a
-// confirmed number invalidates only the lower ones. So what it has stored is confirmed or
-// higher, and valid, in whatever order offers and answers arrive, and even if an end is
-// killed at any time.
+// confirmed number invalidates only the lower ones. So the secret that it has stored is
+// confirmed, or has a higher number than the confirmed one. In both cases it is valid, in
+// whatever order offers and answers arrive, and even if either end is killed at any time.
 package rotation

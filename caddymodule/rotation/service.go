@@ -67,7 +67,7 @@ func (s *Service) Next(ctx context.Context, connectorID string) (link.Rotate, bo
 			return link.Rotate{Number: o.Number, TunnelToken: token}, true
 		}
 	}
-	// Otherwise the tunnel or the rotation has ended meanwhile.
+	// The error does not matter if the tunnel or the rotation has ended meanwhile.
 	if ctx.Err() == nil && s.Pending(connectorID) {
 		s.options.Logger.Error("failed to offer a connector its new token", "connector_id", connectorID, "error", err)
 	}

@@ -38,7 +38,7 @@ func newBench(t *testing.T) *bench {
 	return b
 }
 
-// open is a start of the gateway: it knows what is in the file.
+// open starts the gateway, which knows only the content of the file.
 func (b *bench) open() {
 	b.t.Helper()
 	if b.store != nil {
@@ -74,7 +74,7 @@ func (b *bench) next() (link.Rotate, string) {
 	return offer, secret
 }
 
-// hello is a hello with a secret.
+// hello sends a hello with a secret.
 func (b *bench) hello(secret string) {
 	b.t.Helper()
 	if number := b.Hello(b.id, secret); number != 0 && !b.Rotated(b.t.Context(), b.id, link.Rotated{Number: number}) {
@@ -82,7 +82,7 @@ func (b *bench) hello(secret string) {
 	}
 }
 
-// valid wants exactly these secrets to be let in.
+// valid checks that exactly these secrets are valid.
 func (b *bench) valid(secrets map[string]bool) {
 	b.t.Helper()
 	for secret, want := range secrets {
@@ -134,8 +134,7 @@ func TestAnswered(t *testing.T) {
 	}
 }
 
-// A restarted gateway does not know the text of what it has offered, only its
-// hash. That is enough.
+// A restarted gateway knows only the hashes of the secrets that it has offered. That is enough.
 func TestRestart(t *testing.T) {
 	b := newBench(t)
 	b.begin()
@@ -148,12 +147,12 @@ func TestRestart(t *testing.T) {
 	if first.Number == second.Number || firstSecret == secondSecret {
 		t.Error("the secret was kept")
 	}
-	// Its connector had kept the first one, and was killed before it could say so.
+	// Its connector had stored the first one, and was killed before it could confirm that.
 	b.hello(b.old)
 	b.valid(map[string]bool{b.old: true, firstSecret: true, secondSecret: true})
 	b.hello(firstSecret)
 	b.valid(map[string]bool{b.old: false, firstSecret: true, secondSecret: true})
-	// The answer to the second one was on its way.
+	// The answer to the second offer arrives late.
 	b.Rotated(t.Context(), b.id, link.Rotated{Number: second.Number})
 	b.valid(map[string]bool{firstSecret: false, secondSecret: true})
 }
@@ -173,7 +172,7 @@ func TestByHand(t *testing.T) {
 	b.valid(map[string]bool{b.old: false, offered: false, shown.Secret: true})
 }
 
-// Many tunnels of one connector, one after the other, get one offer.
+// Successive tunnels of one connector get the same offer.
 func TestOneOffer(t *testing.T) {
 	b := newBench(t)
 	b.begin()
@@ -195,7 +194,7 @@ func TestOneOffer(t *testing.T) {
 	}
 }
 
-// What goes wrong is logged, and the rotation waits.
+// Failures are logged, and the rotation stays pending.
 func TestFailures(t *testing.T) {
 	b := newBench(t)
 	b.begin()
@@ -214,7 +213,7 @@ func TestFailures(t *testing.T) {
 	}
 	b.open()
 	b.valid(map[string]bool{b.old: true, secret: true})
-	// Offers of connectors that are gone are forgotten.
+	// Offers to removed connectors are forgotten.
 	b.next()
 	if _, err := b.store.RemoveConnector(t.Context(), store.DefaultAccount, b.id); err != nil {
 		t.Fatal(err)
@@ -231,7 +230,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// Other pins begin a rotation, unless one is pending, and a connector's report is stored.
+// Outdated pins begin a rotation, unless one is pending, and the report of a connector is stored.
 func TestPins(t *testing.T) {
 	b := newBench(t)
 	b.Renew(t.Context(), b.id)

@@ -47,7 +47,7 @@ func TestMatch(t *testing.T) {
 	}
 }
 
-// A matcher that backtracks into every star would need years for this one.
+// A matcher that backtracks into every star would need years for this name.
 func TestMatchPathologicalPattern(t *testing.T) {
 	t.Parallel()
 	pattern := strings.Repeat("*a", 2000) + "*b"
@@ -133,8 +133,7 @@ func TestCheckName(t *testing.T) {
 	}
 }
 
-// FuzzMatch compares Match with the definition: a table over all pairs of
-// prefixes, without any cleverness.
+// FuzzMatch compares Match with a simple implementation: a table over all pairs of prefixes.
 func FuzzMatch(f *testing.F) {
 	for _, s := range [][2]string{
 		{"*", "x"},
@@ -156,8 +155,8 @@ func FuzzMatch(f *testing.F) {
 	})
 }
 
-// FuzzParse checks that a scope survives its own text, and that nothing is
-// accepted that could not be a pattern.
+// FuzzParse checks that a scope equals the parsed form of its own text, and that Parse accepts only
+// patterns.
 func FuzzParse(f *testing.F) {
 	f.Add("*")
 	f.Add(" a , b*?")

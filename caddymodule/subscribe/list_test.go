@@ -26,7 +26,7 @@ func TestList(t *testing.T) {
 	}
 }
 
-// A subscriber may end itself, and others may come and go meanwhile.
+// A subscriber may end its own subscription during a call, while others are added and removed.
 func TestListConcurrent(t *testing.T) {
 	t.Parallel()
 	var l List[int]
