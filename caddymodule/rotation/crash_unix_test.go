@@ -329,8 +329,8 @@ func TestKilledAnywhere(t *testing.T) {
 	}
 }
 
-// check checks that only the secret in the file is valid, and that the log and the folder contain no
-// secrets.
+// check checks that only the secret in the file is valid, and that no temporary file remains, and
+// that no log contains a secret.
 func (s *stage) check() {
 	s.t.Helper()
 	st := storetest.Open(s.t, filepath.Join(s.dir, "gateway.db"))

@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"sync"
+
+	"github.com/postern-dev/postern/connector/wait"
 )
 
 // history keeps the last transactions for watchers, which read at their own pace. A
@@ -16,11 +18,11 @@ type history struct {
 	bytes     int     // of batches
 	compacted int64   // transactions up to this revision are dropped
 	closed    bool
-	changed   chan struct{} // closed and replaced when a field above changes
+	changed   wait.Change // of the fields above
 }
 
 func newHistory(revision int64, limit int) *history {
-	return &history{limit: limit, compacted: revision, changed: make(chan struct{})}
+	return &history{limit: limit, compacted: revision}
 }
 
 // size returns about how much memory a batch occupies.
@@ -45,7 +47,7 @@ func (h *history) add(b Batch) {
 		h.batches = h.batches[1:]
 		h.compacted++
 	}
-	h.broadcast()
+	h.changed.Now()
 }
 
 // reset drops the history and continues at revision. Watchers that are behind must read
@@ -54,19 +56,14 @@ func (h *history) reset(revision int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.batches, h.bytes, h.compacted = nil, 0, revision
-	h.broadcast()
+	h.changed.Now()
 }
 
 func (h *history) close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.closed = true
-	h.broadcast()
-}
-
-func (h *history) broadcast() {
-	close(h.changed)
-	h.changed = make(chan struct{})
+	h.changed.Now()
 }
 
 func (h *history) watch(span Span, from int64) (*boltWatcher, error) {
@@ -109,7 +106,7 @@ func (h *history) batch(revision int64) (Batch, <-chan struct{}, error) {
 	if i := revision - h.compacted - 1; i < int64(len(h.batches)) {
 		return h.batches[i], nil, nil
 	}
-	return Batch{}, h.changed, nil
+	return Batch{}, h.changed.Next(), nil
 }
 
 type boltWatcher struct {
@@ -123,7 +120,7 @@ type boltWatcher struct {
 func (w *boltWatcher) Next(ctx context.Context) (Batch, error) {
 	outside := func(e Event) bool { return !w.span.Contains(e.Item.Key) }
 	for {
-		batch, wait, err := w.h.batch(w.next)
+		batch, changed, err := w.h.batch(w.next)
 		switch {
 		case w.ctx.Err() != nil:
 			return Batch{}, ErrClosed
@@ -131,7 +128,7 @@ func (w *boltWatcher) Next(ctx context.Context) (Batch, error) {
 			return Batch{}, ctx.Err()
 		case err != nil:
 			return Batch{}, err
-		case wait == nil:
+		case changed == nil:
 			w.next = batch.Revision + 1
 			if slices.ContainsFunc(batch.Events, outside) {
 				batch.Events = slices.DeleteFunc(slices.Clone(batch.Events), outside) // shared with other watchers
@@ -139,7 +136,7 @@ func (w *boltWatcher) Next(ctx context.Context) (Batch, error) {
 			return batch, nil
 		}
 		select {
-		case <-wait:
+		case <-changed:
 		case <-w.ctx.Done():
 		case <-ctx.Done():
 		}

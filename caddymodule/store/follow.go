@@ -184,9 +184,8 @@ func (s *Store) publish(d *draft, revision int64) {
 		s.report(subscribers, change)
 	}
 	s.notified = s.view.Load()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.advance(revision)
+	s.applied.Store(revision)
+	s.progress.Now()
 }
 
 // report calls the subscribers with a change, and recovers from their panics.
@@ -199,21 +198,12 @@ func (s *Store) report(subscribers subscribe.Subscribers[Change], change Change)
 	}
 }
 
-// advance sets the applied revision and wakes waiting writes. The caller holds s.mu.
-func (s *Store) advance(revision int64) {
-	s.applied = revision
-	close(s.progress)
-	s.progress = make(chan struct{})
-}
-
 // Reach waits until the view has reached revision and its callbacks have returned.
 func (s *Store) Reach(ctx context.Context, revision int64) error {
 	for {
-		s.mu.Lock()
-		applied, progress := s.applied, s.progress
-		s.mu.Unlock()
+		progress := s.progress.Next()
 		switch {
-		case applied >= revision:
+		case s.applied.Load() >= revision:
 			return nil
 		case s.closed.Load():
 			return ErrClosed
@@ -231,8 +221,9 @@ func (s *Store) CatchUp(ctx context.Context) error {
 	ctx, cancel := s.withSharedTimeout(ctx)
 	defer cancel()
 	for {
+		progress := s.progress.Next()
 		s.mu.Lock()
-		watcher, progress := s.watcher, s.progress
+		watcher := s.watcher
 		s.mu.Unlock()
 		revision, err := watcher.Progress(ctx)
 		switch {

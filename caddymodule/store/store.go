@@ -14,6 +14,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/subscribe"
 	"github.com/postern-dev/postern/connector/panics"
+	"github.com/postern-dev/postern/connector/wait"
 )
 
 // Options adjusts New. The zero value is right for a gateway.
@@ -53,11 +54,12 @@ type Store struct {
 	kvClosed    bool // kv is closed already, see Stopping
 	subscribers subscribe.List[Change]
 
-	mu       sync.Mutex
-	applied  int64         // revision of the view whose callbacks have returned
-	progress chan struct{} // closed and replaced when applied changes or closed is set
-	watcher  Watcher       // the latest
-	unsaved  []*use        // to be written
+	applied  atomic.Int64 // revision of the view whose callbacks have returned
+	progress wait.Change  // of applied and closed
+
+	mu      sync.Mutex
+	watcher Watcher // the latest
+	unsaved []*use  // to be written
 
 	publishing sync.Mutex
 	published  atomic.Int64 // PublishUsage has reached this revision of the local KV; set under publishing
@@ -114,7 +116,7 @@ func New(kv KV, o Options) (*Store, error) {
 func newStore(kv KV, o Options) *Store {
 	s := &Store{
 		kv: kv, local: o.Local, edge: cmp.Or(o.Edge, localEdge), cluster: o.Cluster, touchInterval: touchIntervalAlone,
-		log: o.Logger, now: o.Now, progress: make(chan struct{}), refreshPace: rate.NewLimiter(rate.Every(refreshPause), 1),
+		log: o.Logger, now: o.Now, refreshPace: rate.NewLimiter(rate.Every(refreshPause), 1),
 		schedule: schedule{earlier: make(chan struct{}, 1)},
 	}
 	if o.Edge != "" {
@@ -180,9 +182,7 @@ func (s *Store) Close() error {
 	if s.closed.Swap(true) {
 		return ErrClosed
 	}
-	s.mu.Lock()
-	s.advance(s.applied)
-	s.mu.Unlock()
+	s.progress.Now()
 	s.stop()
 	s.workers.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), closeTime)

@@ -7,29 +7,30 @@ import (
 	"testing"
 
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/connector/wait"
 )
 
-// Edge is the KV and the cluster of one of several gateways with one store. It is as late as
-// an edge can be: its store gets a change of another one only when it asks for that, or writes
-// itself.
+// Edge is the KV and the cluster of one of several gateways with one store. Its watchers are as
+// late as possible: they deliver the changes of other gateways only after a call of Progress, or
+// after a write of its own.
 type Edge struct {
 	store.KV
 
 	mu      sync.Mutex
-	asked   int64         // the store gets changes up to this revision
-	changed chan struct{} // closed and replaced when asked changes
+	reached int64       // watchers deliver changes up to this revision
+	changed wait.Change // of reached
 	cut     bool
 	lost    bool
 	pending []store.PendingEdge
 }
 
-// errCut has what only operators may see.
+// errCut contains an address, which only operators may see.
 var errCut = fmt.Errorf("%w: etcd at 10.9.8.7:2379 did not answer", store.ErrUnavailable)
 
 // OpenEdge returns a store over kv for an edge.
 func OpenEdge(t testing.TB, kv store.KV, o store.Options) (*store.Store, *Edge) {
 	t.Helper()
-	e := &Edge{KV: Share(kv), changed: make(chan struct{})}
+	e := &Edge{KV: Share(kv)}
 	o.Cluster = e
 	s, err := store.New(e, o)
 	if err != nil {
@@ -42,13 +43,13 @@ func OpenEdge(t testing.TB, kv store.KV, o store.Options) (*store.Store, *Edge) 
 	return s, e
 }
 
-// Cut sets whether the KV fails with store.ErrUnavailable.
+// Cut makes the KV fail with store.ErrUnavailable, or work again.
 func (e *Edge) Cut(cut bool) { e.set(func() { e.cut = cut }) }
 
-// Lose sets whether Serving fails.
+// Lose makes Serving fail, or succeed again.
 func (e *Edge) Lose(lost bool) { e.set(func() { e.lost = lost }) }
 
-// Leave makes writes return with these edges pending.
+// Leave makes confirmed writes fail with these edges pending.
 func (e *Edge) Leave(pending ...store.PendingEdge) { e.set(func() { e.pending = pending }) }
 
 func (e *Edge) set(f func()) {
@@ -88,28 +89,28 @@ func (e *Edge) InContact() bool { return e.Serving() == nil }
 // Leader implements [store.Cluster].
 func (e *Edge) Leader() bool { return false }
 
-// ask lets the store have the changes up to a revision, unless the KV fails.
-func (e *Edge) ask(revision int64, err error) error {
+// deliver lets watchers deliver the changes up to a revision. It returns err, or errCut if the
+// KV fails.
+func (e *Edge) deliver(revision int64, err error) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.cut {
 		return errCut
 	}
-	if err == nil && revision > e.asked {
-		e.asked = revision
-		close(e.changed)
-		e.changed = make(chan struct{})
+	if err == nil && revision > e.reached {
+		e.reached = revision
+		e.changed.Now()
 	}
 	return err
 }
 
 // Txn implements [store.KV].
 func (e *Edge) Txn(ctx context.Context, t store.Txn) (store.TxnResult, error) {
-	if err := e.ask(0, nil); err != nil {
+	if err := e.deliver(0, nil); err != nil {
 		return store.TxnResult{}, err
 	}
 	result, err := e.KV.Txn(ctx, t)
-	return result, e.ask(result.Revision, err)
+	return result, e.deliver(result.Revision, err)
 }
 
 // Watch implements [store.KV].
@@ -125,16 +126,16 @@ type lateWatcher struct {
 
 func (w *lateWatcher) Progress(ctx context.Context) (int64, error) {
 	revision, err := w.Watcher.Progress(ctx)
-	return revision, w.e.ask(revision, err)
+	return revision, w.e.deliver(revision, err)
 }
 
 func (w *lateWatcher) Next(ctx context.Context) (store.Batch, error) {
 	batch, err := w.Watcher.Next(ctx)
 	for err == nil {
 		w.e.mu.Lock()
-		asked, changed := w.e.asked, w.e.changed
+		reached, changed := w.e.reached, w.e.changed.Next()
 		w.e.mu.Unlock()
-		if batch.Revision <= asked {
+		if batch.Revision <= reached {
 			break
 		}
 		select {

@@ -1,4 +1,5 @@
-// Package storetest helps to test what stands below and above a store.Store.
+// Package storetest helps to test implementations of store.KV, and packages that use a
+// store.Store.
 package storetest
 
 import (
@@ -20,23 +21,20 @@ import (
 
 // Backend is an implementation of store.KV.
 type Backend struct {
-	// Open returns a KV that is empty. The test closes it.
+	// Open returns an empty KV. The test closes it.
 	Open func(t *testing.T) store.KV
-	// Reopen closes the store of kv and returns it as after a restart.
+	// Reopen restarts the process that serves kv, and returns the KV after that.
 	Reopen func(t *testing.T, kv store.KV) store.KV
-	// Join returns the engine that kv lives in as another process opens it, for RunStores.
-	// The test does not close it.
+	// Join returns kv as another process opens it, for RunStores. The test does not close it.
 	Join func(t *testing.T, kv store.KV) store.KV
-	// TTL is a short time that the KV keeps for a lease without rounding it; 0: it has no
-	// leases.
+	// TTL is a short lease that the KV does not round; 0: it has no leases.
 	TTL time.Duration
-	// External is set if the KV lives in another process, which has the clock of the
-	// machine.
+	// External is set if another process serves the KV. Tests then use the machine's clock.
 	External bool
 }
 
-// RunKV runs the tests that every implementation of store.KV must pass. Time passes in
-// no time, unless the KV is external.
+// RunKV runs the tests that every implementation of store.KV must pass, in bubbles of synctest
+// unless the KV is external.
 func RunKV(t *testing.T, b Backend) {
 	tests := map[string]func(k *kvTest){
 		"get":                   testGet,
@@ -89,15 +87,15 @@ func RunKV(t *testing.T, b Backend) {
 	}
 }
 
-// kvTest is one test with a KV and the shorthands to use it.
+// kvTest is one test with a KV, and helpers to use it.
 type kvTest struct {
 	*testing.T
 	Backend
 	kv store.KV
 }
 
-// txn runs a transaction that must succeed and returns its revision. It compares what it changes, so
-// that it is made once.
+// txn runs a transaction that must succeed and returns its revision. It compares the items that it
+// changes, so that it is applied once.
 func (k *kvTest) txn(ops ...store.Op) int64 {
 	k.Helper()
 	t := store.Txn{Then: ops}

@@ -67,7 +67,8 @@ func testLeaseRevoked(k *kvTest) {
 	}
 }
 
-// testLeaseReplaced puts and deletes leased keys again: only keys whose last put named the lease end with it.
+// testLeaseReplaced puts and deletes leased keys again: a lease ends with the keys whose last
+// put named it, and no others.
 func testLeaseReplaced(k *kvTest) {
 	first, second := k.lease(time.Hour), k.lease(time.Hour)
 	for _, key := range []string{"kept", "moved", "recreated", "both"} {
@@ -102,7 +103,7 @@ func testLeaseRestart(k *kvTest) {
 	if !k.get("b").Exists() || !k.get("c").Exists() {
 		k.Error("items are gone whose leases have not ended")
 	}
-	// The other lease can still be used by its id.
+	// Puts can still use the other lease by its id.
 	k.txn(store.Op{Key: "d", Lease: long.ID()})
 }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// Leases adds leases to a KV without them. They end with the process.
+// Leases adds leases to a KV that has none. They end with the process.
 type Leases struct {
 	store.KV
 
@@ -18,7 +18,7 @@ type Leases struct {
 	keys   map[string]store.LeaseID // of the last put
 }
 
-// WithLeases adds leases to kv, of which it is the only writer.
+// WithLeases adds leases to kv, which must have no other writer.
 func WithLeases(kv store.KV) *Leases {
 	return &Leases{KV: kv, leases: map[store.LeaseID]*lease{}, keys: map[string]store.LeaseID{}}
 }

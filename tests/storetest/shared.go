@@ -8,9 +8,9 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// Shared is a KV seen from one of several processes: closing it leaves it to the others, and
-// its watchers can be cut off. As with an engine in another process, they deliver a batch
-// without events only if Progress asks for it.
+// Shared is a KV as one of several processes has it. Close does not close it for the others, and
+// its watchers can be cut off. As those of etcd, they deliver a batch without events only after a
+// call of Progress.
 type Shared struct {
 	store.KV
 
@@ -19,7 +19,7 @@ type Shared struct {
 	fail context.CancelCauseFunc
 }
 
-// Share returns kv for one more process.
+// Share returns kv for another process.
 func Share(kv store.KV) *Shared {
 	s := &Shared{KV: kv}
 	s.cut, s.fail = context.WithCancelCause(context.Background())
@@ -42,7 +42,7 @@ func (s *Shared) Watch(ctx context.Context, span store.Span, from int64) (store.
 	return &sharedWatcher{Watcher: w, s: s, cut: s.cut}, err
 }
 
-// CutOff makes the watchers of now deliver nothing, runs f, and then fails them.
+// CutOff makes the present watchers deliver nothing, runs f, and then fails them with cause.
 func (s *Shared) CutOff(cause error, f func()) {
 	s.mu.Lock()
 	fail := s.fail
@@ -57,10 +57,10 @@ type sharedWatcher struct {
 	s   *Shared
 	cut context.Context
 
-	mu    sync.Mutex
-	at    int64              // revision of the last batch that the KV has delivered
-	asked int64              // by Progress; 0: answered
-	wake  context.CancelFunc // makes Next look at asked
+	mu        sync.Mutex
+	reached   int64              // revision of the last batch that the KV has delivered
+	requested int64              // by Progress; 0: delivered
+	wake      context.CancelFunc // makes Next check requested
 }
 
 func (w *sharedWatcher) Next(ctx context.Context) (store.Batch, error) {
@@ -68,27 +68,27 @@ func (w *sharedWatcher) Next(ctx context.Context) (store.Batch, error) {
 		inner, cancel := context.WithCancel(ctx)
 		w.mu.Lock()
 		w.wake = cancel
-		at, due := w.at, w.asked > 0 && w.at >= w.asked
+		reached, due := w.reached, w.requested > 0 && w.reached >= w.requested
 		if due {
-			w.asked = 0
+			w.requested = 0
 		}
 		w.mu.Unlock()
 		if due {
 			cancel()
-			return store.Batch{Revision: at}, nil
+			return store.Batch{Revision: reached}, nil
 		}
 		stop := context.AfterFunc(w.cut, cancel)
 		batch, err := w.Watcher.Next(inner)
 		woken := inner.Err() != nil && ctx.Err() == nil
 		stop()
 		cancel()
-		if w.deaf() {
+		if w.isCutOff() {
 			<-w.cut.Done()
 			return store.Batch{}, context.Cause(w.cut)
 		}
 		if err == nil {
 			w.mu.Lock()
-			w.at = batch.Revision
+			w.reached = batch.Revision
 			w.mu.Unlock()
 		}
 		if err != nil && !woken || len(batch.Events) > 0 {
@@ -97,8 +97,8 @@ func (w *sharedWatcher) Next(ctx context.Context) (store.Batch, error) {
 	}
 }
 
-// deaf reports whether the watcher was cut off.
-func (w *sharedWatcher) deaf() bool {
+// isCutOff reports whether the watcher was cut off.
+func (w *sharedWatcher) isCutOff() bool {
 	w.s.mu.Lock()
 	defer w.s.mu.Unlock()
 	return w.s.cut != w.cut
@@ -115,7 +115,7 @@ func (w *sharedWatcher) Progress(ctx context.Context) (int64, error) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.asked = max(w.asked, revision)
+	w.requested = max(w.requested, revision)
 	if w.wake != nil {
 		w.wake()
 	}

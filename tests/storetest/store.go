@@ -11,17 +11,17 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// patience is for what must happen, however slow the machine is.
+// patience bounds waits for events that must happen, even on a slow machine.
 const patience = time.Minute
 
-// New returns a store in a new file. When the test ends, it is closed, if the
-// test has not done that, and the file is checked.
+// New returns a store in a new file. When the test ends, the store is closed unless
+// the test has closed it, and the file is checked.
 func New(t testing.TB) *store.Store {
 	t.Helper()
 	return Open(t, filepath.Join(t.TempDir(), "gateway.db"))
 }
 
-// Open is New for a file that exists, or that the test wants to name.
+// Open is New for the file at path, which need not exist.
 func Open(t testing.TB, path string) *store.Store {
 	t.Helper()
 	return OpenWith(t, path, store.Options{})
@@ -38,7 +38,7 @@ func OpenWith(t testing.TB, path string, o store.Options) *store.Store {
 	return s
 }
 
-// OpenBolt opens a KV in a file, with the same clean-up.
+// OpenBolt opens a KV in a file, with the same clean-up as New.
 func OpenBolt(t testing.TB, path string) store.KV {
 	t.Helper()
 	kv, err := store.OpenBolt(path, store.BoltOptions{LockTimeout: patience})
@@ -59,8 +59,7 @@ func closeAny(t testing.TB, c interface{ Close() error }) {
 	}
 }
 
-// CheckFile runs bbolt's own consistency check over the file of a store that
-// is closed.
+// CheckFile runs bbolt's consistency check over the file of a closed store.
 func CheckFile(t testing.TB, path string) {
 	t.Helper()
 	db, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true, Timeout: patience, PreLoadFreelist: true})

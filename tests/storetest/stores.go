@@ -12,8 +12,8 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// RunStores runs the tests that two and three stores over one KV must pass, as several
-// gateways have it.
+// RunStores runs the tests that two and three stores of one KV must pass, like those of several
+// gateways.
 func RunStores(t *testing.T, b Backend) {
 	for name, f := range map[string]func(*storesTest){
 		"written here, read there":     testReadThere,
@@ -50,7 +50,7 @@ func RunStores(t *testing.T, b Backend) {
 	}
 }
 
-// storesTest is one test with several stores over one KV.
+// storesTest is one test with several stores of one KV.
 type storesTest struct {
 	*testing.T
 	b      Backend
@@ -63,7 +63,7 @@ type storesTest struct {
 
 const account = store.DefaultAccount
 
-// join opens one more store.
+// join opens another store.
 func (t *storesTest) join() *store.Store {
 	t.Helper()
 	kv := Share(t.b.Join(t.T, t.kv))
@@ -78,10 +78,12 @@ func (t *storesTest) join() *store.Store {
 	return s
 }
 
-// ends returns the first store and the last one.
-func (t *storesTest) ends() (here, there *store.Store) { return t.stores[0], t.stores[len(t.stores)-1] }
+// twoStores returns the first store and the last one.
+func (t *storesTest) twoStores() (here, there *store.Store) {
+	return t.stores[0], t.stores[len(t.stores)-1]
+}
 
-// eventually waits for what the watch of another store must bring.
+// eventually waits until f, which depends on the watcher of a store, returns true.
 func (t *storesTest) eventually(what string, f func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
@@ -164,7 +166,7 @@ func (t *storesTest) session(s *store.Store, u store.User) (store.Session, strin
 	return session, secret
 }
 
-// all runs f with each store at once.
+// all runs f with all stores concurrently.
 func (t *storesTest) all(f func(i int, s *store.Store)) {
 	var wg sync.WaitGroup
 	for i, s := range t.stores {

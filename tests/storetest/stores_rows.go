@@ -13,10 +13,10 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// testReadThere has what one store does with keys, users and their credentials obeyed by the
-// others.
+// testReadThere changes keys, users and their credentials in one store, and waits until the
+// others have the changes.
 func testReadThere(t *storesTest) {
-	here, there := t.ends()
+	here, there := t.twoStores()
 	ctx := t.Context()
 	_, secret := t.key(here)
 	t.everywhere("the key", func(s *store.Store) bool { _, ok := s.FindKey(secret); return ok })
@@ -50,9 +50,9 @@ func testReadThere(t *storesTest) {
 	}
 }
 
-// testConflicts has all stores create records of one name, and use one link.
+// testConflicts creates records of one name, and uses one link, in all stores concurrently.
 func testConflicts(t *storesTest) {
-	here, _ := t.ends()
+	here, _ := t.twoStores()
 	_, secret, err := here.CreateLink(t.Context(), store.Link{Kind: store.LinkInvitation, Account: account}, time.Hour)
 	t.ok(err)
 	t.everywhere("the link", func(s *store.Store) bool { _, err := s.FindLink(secret); return err == nil })
@@ -90,9 +90,9 @@ func testConflicts(t *storesTest) {
 	}
 }
 
-// testRemovedWhileUsed has one store remove a connector while another begins to use it.
+// testRemovedWhileUsed removes connectors in one store while others begin to use them.
 func testRemovedWhileUsed(t *storesTest) {
-	here, there := t.ends()
+	here, there := t.twoStores()
 	for i := range 10 {
 		c := t.connector(here, fmt.Sprint("c", i))
 		t.all(func(_ int, s *store.Store) {
@@ -118,7 +118,7 @@ func testRemovedWhileUsed(t *storesTest) {
 
 // testRevokedThere revokes a key for requests that run elsewhere.
 func testRevokedThere(t *storesTest) {
-	here, there := t.ends()
+	here, there := t.twoStores()
 	k, secret := t.key(here)
 	t.everywhere("the key", func(s *store.Store) bool { _, ok := s.FindKey(secret); return ok })
 	var cut atomic.Int32
@@ -127,25 +127,23 @@ func testRevokedThere(t *storesTest) {
 		live.Begin(netip.Addr{}, func(store.Refusal) { cut.Add(1) })
 	}
 	t.ok(second(here.RevokeKey(t.Context(), account, k.ID)))
-	if live, _ := here.FindKey(secret); live.Key().RevokedAt == nil || cut.Load() == 0 {
+	revoked := func(s *store.Store) bool { live, _ := s.FindKey(secret); return live.Key().RevokedAt != nil }
+	if !revoked(here) || cut.Load() == 0 {
 		t.Error("the key is valid where it was revoked")
 	}
-	// The key is revoked already, and still this waits for the own view.
+	// The key is already revoked. The call waits until the view of its store shows that.
 	t.ok(second(there.RevokeKey(t.Context(), account, k.ID)))
-	if live, _ := there.FindKey(secret); live.Key().RevokedAt == nil {
+	if !revoked(there) {
 		t.Error("the key is valid where its revocation was confirmed")
 	}
 	t.eventually("all requests are cut off", func() bool { return int(cut.Load()) == len(t.stores) })
-	t.everywhere("the revocation", func(s *store.Store) bool {
-		live, _ := s.FindKey(secret)
-		return live.Key().RevokedAt != nil
-	})
+	t.everywhere("the revocation", revoked)
 }
 
-// testUnchanged has writes that change nothing return, however far others have moved the KV,
-// within the view or not.
+// testUnchanged checks that writes that change nothing return after any changes of the KV by
+// others, of watched keys and of others.
 func testUnchanged(t *storesTest) {
-	here, there := t.ends()
+	here, there := t.twoStores()
 	k, _ := t.key(here)
 	t.ok(second(here.RevokeKey(t.Context(), account, k.ID)))
 	for i := range 20 {
@@ -171,13 +169,13 @@ func testUnchanged(t *storesTest) {
 	}
 }
 
-// testLimitsOfAll counts what other stores have created.
+// testLimitsOfAll checks that limits count the records that other stores have created.
 func testLimitsOfAll(t *storesTest) {
-	const most = 6
-	here, there := t.ends()
-	_, err := here.SetAccount(t.Context(), account, func(a *store.Account) { a.Limits.MaxKeys = most })
+	const maxKeys = 6
+	here, there := t.twoStores()
+	_, err := here.SetAccount(t.Context(), account, func(a *store.Account) { a.Limits.MaxKeys = maxKeys })
 	t.ok(err)
-	t.everywhere("the limit", func(s *store.Store) bool { a, _ := s.Account(account); return a.Limits.MaxKeys == most })
+	t.everywhere("the limit", func(s *store.Store) bool { a, _ := s.Account(account); return a.Limits.MaxKeys == maxKeys })
 	t.all(func(_ int, s *store.Store) {
 		for {
 			if _, _, err := s.CreateKey(t.Context(), store.Key{Account: account, Name: rand.Text(), Scope: "*"}); err != nil {
@@ -189,10 +187,10 @@ func testLimitsOfAll(t *storesTest) {
 		}
 	})
 	t.same()
-	if n := len(here.Keys(account)); n < most || n >= most+len(t.stores) {
-		t.Errorf("%d keys with a limit of %d", n, most)
+	if n := len(here.Keys(account)); n < maxKeys || n >= maxKeys+len(t.stores) {
+		t.Errorf("%d keys with a limit of %d", n, maxKeys)
 	}
-	for len(here.Keys(account)) >= most {
+	for len(here.Keys(account)) >= maxKeys {
 		if _, err := here.RemoveKey(t.Context(), account, here.Keys(account)[0].ID); err != nil {
 			t.Fatal(err)
 		}
@@ -205,9 +203,9 @@ func testLimitsOfAll(t *storesTest) {
 	}
 }
 
-// testSweeps ends everything that ends, and has all stores and new ones sweep at once.
+// testSweeps lets all records expire, and sweeps in all stores and in new ones concurrently.
 func testSweeps(t *storesTest) {
-	here, there := t.ends()
+	here, there := t.twoStores()
 	ctx := t.Context()
 	u, err := here.CreateUser(ctx, account, "Ann", "", store.RoleAdmin)
 	t.ok(err)
@@ -223,7 +221,7 @@ func testSweeps(t *storesTest) {
 	t.ok(err)
 	_, _, err = here.CreatePairing(ctx, account, "Ann")
 	t.ok(err)
-	// Without a record, as when another process writes it after the removal.
+	// A time of use without a record, as if another process wrote it after the removal.
 	_, err = t.kv.Txn(ctx, store.Txn{Then: []store.Op{store.Put("last_used/default/x",
 		[]byte(`{"v":1,"last_used_at":"2026-01-01T00:00:00Z"}`))}})
 	t.ok(err)
@@ -245,10 +243,10 @@ func testSweeps(t *storesTest) {
 	}
 }
 
-// testAccountAgain removes an account here and creates it again there, which knows nothing of
-// the former one.
+// testAccountAgain removes an account in one store and creates it again in another. The new one
+// has no records of the former one.
 func testAccountAgain(t *storesTest) {
-	here, there := t.ends()
+	here, there := t.twoStores()
 	ctx := t.Context()
 	_, err := here.CreateAccount(ctx, "team")
 	t.ok(err)
@@ -272,10 +270,10 @@ func testAccountAgain(t *storesTest) {
 	})
 }
 
-// testWatcherFails has a store whose watch fails, or fell behind, read everything again: what
-// was revoked, removed or created meanwhile is as if it had followed.
+// testWatcherFails checks that a store whose watcher fails, or has fallen behind, reads the state
+// again, and treats the changes meanwhile like those from a watcher.
 func testWatcherFails(t *storesTest) {
-	here, there := t.ends()
+	here, there := t.twoStores()
 	ctx, cut := t.Context(), t.shared[len(t.shared)-1]
 	for name, cause := range map[string]error{"compacted": store.ErrCompacted, "broken": errors.New("connection lost")} {
 		k, secret := t.key(there)
@@ -318,14 +316,14 @@ func testWatcherFails(t *storesTest) {
 		if again, ok := there.FindKey(secret); !ok || again != live {
 			t.Error("the key has another LiveKey")
 		}
-		t.key(there) // and goes on
+		t.key(there) // it continues to follow
 	}
 }
 
-// testWriteUnconfirmed has writes wait for a watcher that has failed until another one has
-// brought their changes, but not longer than their context.
+// testWriteUnconfirmed checks that writes whose watcher has failed wait until the next watcher
+// delivers their changes, but not longer than their context.
 func testWriteUnconfirmed(t *storesTest) {
-	_, there := t.ends()
+	_, there := t.twoStores()
 	k, _ := t.key(there)
 	t.ok(second(there.RevokeKey(t.Context(), account, k.ID)))
 	writes := map[string]func(ctx context.Context) error{
@@ -338,7 +336,7 @@ func testWriteUnconfirmed(t *storesTest) {
 	for name, write := range writes {
 		done := make(chan error, 1)
 		t.shared[len(t.shared)-1].CutOff(errors.New("connection lost"), func() {
-			// Moved by others, so that the view cannot be up to date.
+			// Others change the KV, so that the view is outdated.
 			_, err := t.kv.Txn(t.Context(), store.Txn{Then: []store.Op{store.Put("marks/users", []byte(name))}})
 			t.ok(err)
 			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
@@ -350,7 +348,7 @@ func testWriteUnconfirmed(t *storesTest) {
 			time.Sleep(50 * time.Millisecond)
 		})
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
-		if err := write(ctx); err != nil { // the watcher has failed, and is not replaced yet
+		if err := write(ctx); err != nil { // the watcher has failed and is not yet replaced
 			t.Errorf("a write %s after the failure: %v", name, err)
 		}
 		cancel()
@@ -362,8 +360,7 @@ func testWriteUnconfirmed(t *storesTest) {
 
 // testJoinsLate opens a store while others write.
 func testJoinsLate(t *storesTest) {
-	stop := make(chan struct{})
-	done := make(chan struct{})
+	stop, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
 		t.all(func(i int, s *store.Store) {

@@ -97,8 +97,8 @@ func testTxnNoChange(k *kvTest) {
 	}
 }
 
-// testTxnConcurrent counts to 4*20 by compare and put: no step gets lost. Each worker also puts a
-// record of its own, which shows which of its steps were made.
+// testTxnConcurrent counts to 4*20 by compare and put: no step is lost. Each worker also puts an item
+// of its own, so that no two transactions are equal.
 func testTxnConcurrent(k *kvTest) {
 	const workers, steps = 4, 20
 	k.put("n", "0")

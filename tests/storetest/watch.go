@@ -57,7 +57,7 @@ func testWatchEnds(k *kvTest) {
 	if err := <-waiting; !errors.Is(err, context.Canceled) {
 		k.Errorf("next with a context that ends: %v", err)
 	}
-	// That was the end of a Next, not of the watcher.
+	// That has ended the call of Next, not the watcher.
 	rev := k.put("a", "1")
 	equal(k, "events", k.next(w, 1), []string{fmt.Sprintf("%d a=1", rev)})
 	go func() {
@@ -71,8 +71,8 @@ func testWatchEnds(k *kvTest) {
 	}
 }
 
-// testWatchGapless reads the state and follows from there while others write:
-// together that is always the whole state.
+// testWatchGapless reads the state and watches from its revision on while others write. The
+// result is always the whole state.
 func testWatchGapless(k *kvTest) {
 	const writes = 60
 	writing := make(chan error, 1)
@@ -139,8 +139,8 @@ func (k *kvTest) followToEnd(revision int64, state map[string]string) {
 	}
 }
 
-// testWatchCompacted asks for changes before a restart. A KV may still have
-// them; if not, it must say so, and must not skip to later ones.
+// testWatchCompacted watches from before a restart. If the KV no longer has these changes, it must
+// fail, and not skip to later ones.
 func testWatchCompacted(k *kvTest) {
 	rev := k.put("a", "1")
 	k.kv = k.Reopen(k.T, k.kv)
@@ -162,7 +162,7 @@ func testWatchCompacted(k *kvTest) {
 	equal(k, "events", k.next(next, 1), []string{fmt.Sprintf("%d c=3", rev)})
 }
 
-// testWatchProgress waits for changes outside of the watcher's span, and for none.
+// testWatchProgress waits for revisions whose changes are outside the watcher's span.
 func testWatchProgress(k *kvTest) {
 	w := k.watch(store.Prefix("b/"), 0)
 	k.put("b/1", "1")
@@ -187,8 +187,8 @@ func testWatchProgress(k *kvTest) {
 	}
 }
 
-// testWatchBehind watches from 1,500 changes ago. The KV may have dropped them. If it has
-// not, no batch may claim a revision whose events are still to come.
+// testWatchBehind watches from 1,500 changes ago. The KV may have dropped them. If not, the
+// revision of a batch must not be higher than those of later events.
 func testWatchBehind(k *kvTest) {
 	const changes = 1500
 	first := k.put("a", "")
