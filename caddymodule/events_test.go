@@ -1,34 +1,64 @@
 package caddymodule
 
 import (
+	"context"
 	"path/filepath"
 	"testing"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyevents"
+
+	"github.com/postern-dev/postern/caddymodule/events"
+	"github.com/postern-dev/postern/caddymodule/limits"
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/tests/rig/wait"
 )
+
+// formerConfiguration is the emitter of an earlier configuration.
+type formerConfiguration chan<- string
+
+func (c formerConfiguration) Emit(events.Event) { c <- "former" }
+
+// newConfiguration handles the events that an App emits.
+type newConfiguration chan<- string
+
+func (c newConfiguration) Handle(context.Context, caddy.Event) error {
+	c <- "new"
+	return nil
+}
 
 // A configuration emits nothing before all apps have started: until then the
 // events app must not be used.
 func TestConfigurationsEnterWhenStarted(t *testing.T) {
-	app := provision(t, gatewayFile(freeUDP(t), "localhost:7443", filepath.Join(t.TempDir(), "gateway.db")))
-	start(t, app)
-	open, err := app.store.Get()
+	file := gatewayFile(freeUDP(t), "localhost:7443", filepath.Join(t.TempDir(), "gateway.db"))
+	app, other := provision(t, file), provision(t, file)
+	open, err := other.store.Get() // until the test ends
 	if err != nil {
 		t.Fatal(err)
 	}
-	expect := func(when string, want int) {
+	emitter := make(chan string, 1)
+	open.Events.Push(formerConfiguration(emitter))
+	err = app.events.Subscribe(&caddyevents.Subscription{
+		Events: []string{"model_gateway.account_limit"}, Handlers: []caddyevents.Handler{newConfiguration(emitter)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	start(t, app)
+	expect := func(when, want string) {
 		t.Helper()
-		if n := open.Events.Emitters(); n != want {
-			t.Errorf("%s: %d configurations emit, want %d", when, n, want)
+		open.Events.LimitCrossed(store.DefaultAccount, "", limits.Crossing{})
+		if got := wait.For(t, emitter, "an event"); got != want {
+			t.Errorf("%s: the %s configuration emits, want the %s one", when, got, want)
 		}
 	}
-	expect("before all apps have started", 0)
+	expect("before all apps have started", "former")
 	emit := func(name string) { app.events.Emit(caddy.Context{Context: t.Context()}, name, nil) }
 	emit("started")
-	expect("started", 1)
+	expect("started", "new")
 	emit("stopping")
-	expect("stopping", 0)
+	expect("stopping", "former")
 	emit("started")
 	_ = app.Cleanup()
-	expect("cleaned up without a stop", 0)
+	expect("cleaned up without a stop", "former")
 }

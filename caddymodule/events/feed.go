@@ -68,9 +68,6 @@ func (f *feed) Push(e Emitter) {
 	wait.Wake(f.pushed, struct{}{})
 }
 
-// Emitters returns the number of pushed configurations.
-func (f *feed) Emitters() int { return f.emitters.Len() }
-
 // Remove removes a configuration that is about to end, and waits up to emitGrace
 // for running handlers.
 func (f *feed) Remove(e Emitter) {

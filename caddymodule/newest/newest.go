@@ -38,10 +38,3 @@ func (s *Stack[K]) Newest() (key K, ok bool) {
 	}
 	return s.keys[len(s.keys)-1], true
 }
-
-// Len returns the number of configurations.
-func (s *Stack[K]) Len() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.keys)
-}
