@@ -58,7 +58,7 @@ func (s *Store) EnableKey(ctx context.Context, account, idOrName string, enabled
 }
 
 // RotateKey gives a key, by id or name, a new secret, which is not shown again. The present
-// one stays valid for the grace period, and the one before ends now.
+// secret stays valid for the grace period, and the previous one ends now.
 func (s *Store) RotateKey(
 	ctx context.Context, account, idOrName string, grace time.Duration, checks ...KeyCheck,
 ) (Key, string, error) {
@@ -78,8 +78,8 @@ func (s *Store) RotateKey(
 	return k, secret, err
 }
 
-// changeKey changes a key that is not revoked. All edges confirm the change, also one that repeats an
-// earlier one, as that may not have been confirmed.
+// changeKey changes a key that is not revoked. All edges confirm the change, even if it repeats an
+// earlier one, which may be unconfirmed.
 func (s *Store) changeKey(
 	ctx context.Context, doing, account, idOrName string, checks []KeyCheck, change func(t *tx, r *keyRecord) error,
 ) (Key, error) {
@@ -102,7 +102,7 @@ func (s *Store) changeKey(
 	return s.withUse(changed), err
 }
 
-// withUse returns the key as it was written, with its last use.
+// withUse returns a written key with its last use.
 func (s *Store) withUse(k Key) Key {
 	r, _ := keyKind.get(&s.view.Load().records, recordKey{k.Account, k.ID})
 	if r != nil {

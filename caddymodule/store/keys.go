@@ -141,7 +141,7 @@ var keyKind = &kind[keyRecord, *keyRecord]{
 			d.updates = append(d.updates, next)
 		}
 	},
-	// A removed key is revoked for requests that hold its LiveKey.
+	// Requests that keep the LiveKey of a removed key find it revoked.
 	removed: func(d *draft, old *keyRecord) {
 		revoked := *old
 		if revoked.RevokedAt == nil {
@@ -290,8 +290,8 @@ func takeKeyName(t *tx, r *keyRecord) error {
 // KeyCheck decides in the transaction of a write whether it may change the key.
 type KeyCheck func(Key) error
 
-// findKey reads a key of the account by its id or its name, if the checks allow to change it. Of
-// several keys that had the name before they were revoked, it is the last one.
+// findKey reads a key of the account by its id or its name, and fails if a check does. If only
+// revoked keys have the name, it reads the latest one.
 func findKey(t *tx, account, idOrName string, checks ...KeyCheck) (*keyRecord, error) {
 	id := idOrName
 	if !checkID(prefixKey, id) && checkLabel("key", id) == nil && checkAccount(account) {
