@@ -95,7 +95,7 @@ func addLogFields(r *http.Request, ex *serve.Exchange) {
 	add("model", ex.ModelName())
 	add("deployment", ex.Deployment)
 	add("connector", ex.Connector)
-	add("reason", ex.Reason)
+	add("reason", ex.Reason())
 }
 
 // accessEntry is a log entry that is not written yet.

@@ -17,8 +17,9 @@ import (
 func TestTokenMetrics(t *testing.T) {
 	const model = "counted-in-a-test"
 	defer dropSeries(model)
-	ex := &serve.Exchange{Deployment: model, Start: time.Now().Add(-3 * time.Second),
-		Operation: dialect.Operation{Kind: dialect.CreateMessage, Dialect: dialect.Messages}}
+	ex := &serve.Exchange{Start: time.Now().Add(-3 * time.Second)}
+	ex.Deployment = model
+	ex.Operation = dialect.Operation{Kind: dialect.CreateMessage, Dialect: dialect.Messages}
 	ex.Usage = dialect.Usage{PromptTokens: 100, CachedTokens: 60, CompletionTokens: 21, ReasoningTokens: 5}
 	e := serve.Ending{Status: 200, Logged: 502, Class: dialect.ClassUpstream, Kind: dialect.KindUnreachable,
 		First: ex.Start.Add(time.Second)}
@@ -90,8 +91,9 @@ func gathered(t *testing.T) map[string]string {
 // A request costs no more allocations with the metrics of tokens than without.
 func TestTokenMetricsAllocate(t *testing.T) {
 	defer dropSeries("m")
-	ex := &serve.Exchange{Deployment: "m", Start: time.Now(),
-		Operation: dialect.Operation{Kind: dialect.ChatCompletions, Dialect: dialect.Chat}}
+	ex := &serve.Exchange{Start: time.Now()}
+	ex.Deployment = "m"
+	ex.Operation = dialect.Operation{Kind: dialect.ChatCompletions, Dialect: dialect.Chat}
 	ex.Usage = dialect.Usage{PromptTokens: 100, CachedTokens: 60, CompletionTokens: 21, ReasoningTokens: 5}
 	e := serve.Ending{Status: 200, Logged: 200, First: ex.Start}
 	if n := testing.AllocsPerRun(1000, func() {

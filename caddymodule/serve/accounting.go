@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"net/http"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/activity"
@@ -24,64 +25,69 @@ func (e *Ending) fail(err *dialect.Error) {
 	e.Code, e.Error = err.Logged()
 }
 
-// delivery is the state of sending a request to model servers.
-type delivery struct {
-	ready   time.Time         // when the request was read
-	waited  time.Duration     // from then to the first try that was not refused
-	body    *dialect.Segments // of the last try, nil before
-	at      time.Time         // of the last try, or zero
-	refused bool              // no model has processed it
-	reached bool              // a model server got it
-	busy    time.Duration     // of all tries
+// attempts is the state of sending a request to model servers.
+type attempts struct {
+	ready   time.Time         // when Router received the request
+	waited  time.Duration     // from then to the first attempt that was not refused
+	body    *dialect.Segments // of the last attempt, nil before
+	sent    time.Time         // of the running attempt, or zero
+	refused bool              // no model has processed the request
+	reached bool              // a model server got the request
+	busy    time.Duration     // of all attempts
 }
 
-// begin begins a try.
-func (d *delivery) begin(body *dialect.Segments) {
+// begin begins an attempt.
+func (a *attempts) begin(body *dialect.Segments) {
 	now := time.Now()
-	if d.waits() {
-		d.waited = now.Sub(d.ready)
+	if a.waiting() {
+		a.waited = now.Sub(a.ready)
 	}
-	d.body, d.at, d.refused = body, now, false
+	a.body, a.sent, a.refused = body, now, false
 }
 
 // wait returns how long the request has waited for its turn and a connector.
-func (d *delivery) wait() time.Duration {
-	if d.waits() && !d.ready.IsZero() {
-		return time.Since(d.ready)
+func (a *attempts) wait() time.Duration {
+	if a.waiting() && !a.ready.IsZero() {
+		return time.Since(a.ready)
 	}
-	return d.waited
+	return a.waited
 }
 
-// waits reports whether no model server has the request.
-func (d *delivery) waits() bool { return !d.reached && (d.body == nil || d.refused) }
+// waiting reports whether no model server has the request.
+func (a *attempts) waiting() bool { return !a.reached && (a.body == nil || a.refused) }
 
-// refuse ends a try that no model has seen.
-func (d *delivery) refuse() { d.at, d.refused = time.Time{}, true }
+// refuse ends an attempt that no model has seen.
+func (a *attempts) refuse() { a.sent, a.refused = time.Time{}, true }
 
-// end ends a try.
-func (d *delivery) end() {
-	if !d.at.IsZero() {
-		d.reached = true
-		d.busy += time.Since(d.at)
-		d.at = time.Time{}
+// answer ends an attempt that the model server refused, by the status of its answer.
+func (a *attempts) answer(status int) {
+	if status != http.StatusOK && status < http.StatusInternalServerError {
+		a.refuse()
+	}
+}
+
+// end ends an attempt, unless it has ended.
+func (a *attempts) end() {
+	if !a.sent.IsZero() {
+		a.reached = true
+		a.busy += time.Since(a.sent)
+		a.sent = time.Time{}
 	}
 }
 
 // whole reports whether a model server has the whole prompt, so that its model may have
 // processed it.
-func (d *delivery) whole() bool { return d.body != nil && d.body.Len() == 0 && !d.refused }
+func (a *attempts) whole() bool { return a.body != nil && a.body.Len() == 0 && !a.refused }
 
-// usage returns the tokens of a request that has ended. If counted is false, those of the
-// prompt are yet to be estimated.
-func (c *completion) usage() (u dialect.Usage, counted bool) {
+// usage returns the tokens of a request that has ended. If counted is false, the tokens of the
+// prompt must be estimated.
+func (c *clientRequest) usage() (u dialect.Usage, counted bool) {
 	switch {
-	case c == nil: // it was not for a model
-		return u, true
 	case c.streaming:
 		u = c.answer.usage()
 	case c.translated:
 		u = c.exchange.Usage
-	case !c.delivery.whole():
+	case !c.exchange.attempts.whole():
 		return u, true
 	}
 	counted = u.PromptTokens > 0
@@ -91,44 +97,44 @@ func (c *completion) usage() (u dialect.Usage, counted bool) {
 
 // account records a request that has ended. If its prompt must be counted, that happens
 // later: the client does not wait for it. After a panic in the answer's usage, it is estimated.
-func (t *Translator) account(ex *Exchange, e Ending) {
-	c, u, known := ex.completion, dialect.Usage{Estimated: true}, false
+func (c *clientRequest) account(e Ending) {
+	ex, u, known := c.exchange, dialect.Usage{Estimated: true}, false
 	defer func() { // a panic does not keep a request out of limits and usage
 		ex.Usage = u
-		t.Observer.Ended(ex, e)
+		c.Observer.Ended(ex, e)
 		if r := ex.request(e); known {
-			t.count(ex, u, r)
+			c.record(u, r)
 			c.learn(u)
 		} else {
-			t.countLater(c, u, r)
+			c.countLater(u, r)
 		}
 	}()
 	u, known = c.usage()
 	ex.Usage = u
-	ex.tries.end(ex, e)
+	ex.span.end(u, &c.info, e)
 }
 
-// count records a request with its tokens.
-func (t *Translator) count(ex *Exchange, u dialect.Usage, r activity.Request) {
-	t.Observer.Counted(ex, u)
-	ex.backend.Activity.Record(ex.Account, r)
-	ex.settle(u)
+// record records a request with its tokens.
+func (c *clientRequest) record(u dialect.Usage, r activity.Request) {
+	c.Observer.Counted(c.exchange, u)
+	c.Activity.Record(c.exchange.Account, r)
+	c.exchange.settle(u)
 }
 
 // countLater estimates the tokens of the prompt, and then records the request.
-func (t *Translator) countLater(c *completion, u dialect.Usage, r activity.Request) {
+func (c *clientRequest) countLater(u dialect.Usage, r activity.Request) {
 	counted := func(n int) {
 		u.PromptTokens, r.InputTokens = int64(n), n
-		t.count(c.exchange, u, r)
+		c.record(u, r)
 	}
-	if of, ok := c.registration(); !ok || !c.learner.count(c.sample(of, 0), counted) {
+	if of, ok := c.registration(); !ok || !c.completions.count(c.sample(of, 0), counted) {
 		counted(int(c.size / dialect.BytesPerToken))
 	}
 }
 
 // learn enqueues a sample if the upstream counted the tokens of the prompt.
-func (c *completion) learn(u dialect.Usage) {
-	if c == nil || u.Estimated || u.PromptTokens <= 0 {
+func (c *clientRequest) learn(u dialect.Usage) {
+	if u.Estimated || u.PromptTokens <= 0 {
 		return
 	}
 	isChat := c.exchange.Operation.Dialect == dialect.Chat
@@ -136,7 +142,7 @@ func (c *completion) learn(u dialect.Usage) {
 		return
 	}
 	if of, ok := c.registration(); ok {
-		c.learner.learn(c.sample(of, u.PromptTokens))
+		c.completions.learn(c.sample(of, u.PromptTokens))
 	}
 }
 
@@ -157,6 +163,7 @@ func (ex *Exchange) request(e Ending) activity.Request {
 		ErrorCode:       e.Code,
 		Error:           e.Error,
 		Streamed:        ex.Streamed,
+		WaitMillis:      float64(ex.attempts.wait().Round(time.Millisecond).Milliseconds()),
 		DurationMillis:  activity.Millis(time.Since(ex.Start)),
 		InputTokens:     int(ex.Usage.PromptTokens),
 		CachedTokens:    int(ex.Usage.CachedTokens),
@@ -167,11 +174,8 @@ func (ex *Exchange) request(e Ending) activity.Request {
 	if ex.Deployment == "" {
 		r.Model = ex.ModelName()
 	}
-	if c := ex.completion; c != nil {
-		r.WaitMillis = float64(c.delivery.wait().Round(time.Millisecond).Milliseconds())
-		if c.delivery.reached {
-			r.BusyMillis = activity.Millis(c.delivery.busy)
-		}
+	if ex.attempts.reached {
+		r.BusyMillis = activity.Millis(ex.attempts.busy)
 	}
 	if !e.First.IsZero() {
 		r.FirstTokenMillis = activity.Millis(e.First.Sub(ex.Start))

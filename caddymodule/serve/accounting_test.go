@@ -25,19 +25,22 @@ func TestRecord(t *testing.T) {
 	g := newGateway(t, 64<<20)
 	key, secret := g.newKey(t, store.DefaultAccount, "*")
 	begun := time.Now().Add(-3 * time.Second)
-	c := &completion{translated: true, delivery: delivery{reached: true, busy: 2 * time.Second},
-		call: new(dialect.ChatRequest), Backend: g.backend}
-	ex := &Exchange{
-		backend: g.backend, RequestID: "req_1", Account: store.DefaultAccount, Key: key, Start: begun, Streamed: true,
-		Deployment: "qwen3:8b",
-		Operation:  dialect.Operation{Kind: dialect.CreateMessage, Dialect: dialect.Messages}, Model: "a prompt, by mistake",
-		Usage: dialect.Usage{PromptTokens: 120, CachedTokens: 100, CompletionTokens: 30, ReasoningTokens: 20}, completion: c,
-	}
-	c.exchange = ex
-	g.Translator.account(ex, Ending{Status: 200, Logged: 200, First: begun.Add(time.Second)})
-	unknown := &Exchange{backend: g.backend, RequestID: "req_2", Account: store.DefaultAccount, Key: key,
-		Start: time.Now(), Model: "a prompt, by mistake"}
-	g.Translator.account(unknown, Ending{Status: 404, Logged: 404, Class: dialect.ClassCaller})
+	caller := authenticated{backend: g.backend, Account: store.DefaultAccount, Key: key}
+	c := g.request(&Exchange{
+		RequestID: "req_1", Start: begun, authenticated: caller,
+		translated: translated{
+			Operation: dialect.Operation{Kind: dialect.CreateMessage, Dialect: dialect.Messages},
+			Model:     "a prompt, by mistake", Deployment: "qwen3:8b", Streamed: true,
+			Usage: dialect.Usage{PromptTokens: 120, CachedTokens: 100, CompletionTokens: 30, ReasoningTokens: 20},
+		},
+		routed: routed{attempts: attempts{reached: true, busy: 2 * time.Second}},
+	})
+	c.translated, c.call = true, new(dialect.ChatRequest)
+	c.account(Ending{Status: 200, Logged: 200, First: begun.Add(time.Second)})
+	g.request(&Exchange{
+		RequestID: "req_2", Start: time.Now(), authenticated: caller,
+		translated: translated{Model: "a prompt, by mistake"},
+	}).account(Ending{Status: 404, Logged: 404, Class: dialect.ClassCaller})
 
 	recent := g.backend.Activity.Recent(store.DefaultAccount)
 	if len(recent) != 2 {
@@ -65,17 +68,17 @@ func TestRecord(t *testing.T) {
 	}
 }
 
-// The time of all tries counts.
-func TestBusyTimeOfTries(t *testing.T) {
+// The time of all attempts counts.
+func TestBusyTimeOfAttempts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var d delivery
+		var a attempts
 		for range 2 {
-			d.begin(nil)
+			a.begin(nil)
 			time.Sleep(time.Second)
-			d.end()
+			a.end()
 		}
-		if d.busy != 2*time.Second {
-			t.Errorf("two tries of a second took %v", d.busy)
+		if a.busy != 2*time.Second {
+			t.Errorf("two attempts of a second took %v", a.busy)
 		}
 	})
 }
@@ -85,10 +88,13 @@ func TestRecordAllocates(t *testing.T) {
 	g := newGateway(t, 64<<20)
 	g.Translator.Observer = silent{}
 	g.backend.Store.Touch(g.key)
-	ex := &Exchange{backend: g.backend, RequestID: "req_1", Account: store.DefaultAccount, Key: g.key, Start: time.Now(),
-		Deployment: "m"}
-	e := Ending{Status: 200, Logged: 200, First: ex.Start}
-	if n := testing.AllocsPerRun(1000, func() { g.Translator.account(ex, e) }); n > 2 {
+	c := g.request(&Exchange{
+		RequestID: "req_1", Start: time.Now(),
+		authenticated: authenticated{backend: g.backend, Account: store.DefaultAccount, Key: g.key},
+		translated:    translated{Deployment: "m"},
+	})
+	e := Ending{Status: 200, Logged: 200, First: c.exchange.Start}
+	if n := testing.AllocsPerRun(1000, func() { c.account(e) }); n > 2 {
 		t.Errorf("%v allocations per request, want 2 at most", n)
 	}
 }
@@ -233,17 +239,17 @@ func (e *leaving) Close() error {
 // What is waiting to be counted when the gateway stops is counted by its size.
 func TestCountedAtTheEnd(t *testing.T) {
 	g := newGateway(t, 64<<20)
-	l := g.backend.learner
-	l.stop()
-	l.worker.Wait()
+	c := g.backend.completions
+	c.stop()
+	c.worker.Wait()
 	counted := 0
 	add := func() bool {
-		return l.count(sample{call: new(dialect.ChatRequest), size: 400}, func(n int) { counted += n })
+		return c.count(sample{call: new(dialect.ChatRequest), size: 400}, func(n int) { counted += n })
 	}
 	if !add() || counted != 0 {
 		t.Error("it does not wait")
 	}
-	l.close()
+	c.close()
 	if counted != 100 {
 		t.Errorf("%d tokens", counted)
 	}
@@ -292,8 +298,8 @@ func TestConsoleSharesLimits(t *testing.T) {
 	}
 	ex := NewExchange()
 	ex.Account, ex.Key, ex.backend = store.DefaultAccount, g.key, g.backend
-	ex.completion = &completion{exchange: ex, call: new(dialect.ChatRequest), answer: newAnswer(httptest.NewRecorder())}
-	_, err = g.router.admit(t.Context(), ex)
+	_, err = g.router.admit(t.Context(),
+		&modelRequest{exchange: ex, call: new(dialect.ChatRequest), answer: newAnswer(httptest.NewRecorder())})
 	if ofKey, ok := errors.AsType[*dialect.Error](err); !ok || ofConsole == nil || ofKey.Message != ofConsole.Message {
 		t.Errorf("a key: %v", err)
 	}
@@ -326,9 +332,10 @@ func TestAccountAgain(t *testing.T) {
 func TestUnlimitedAllocates(t *testing.T) {
 	g := newGateway(t, 64<<20)
 	ex := NewExchange()
-	ex.Account, ex.Key, ex.backend, ex.completion = store.DefaultAccount, g.key, g.backend, &completion{exchange: ex}
+	ex.Account, ex.Key, ex.backend = store.DefaultAccount, g.key, g.backend
+	m := &modelRequest{exchange: ex}
 	if n := testing.AllocsPerRun(1000, func() {
-		if _, err := g.router.admit(t.Context(), ex); err != nil {
+		if _, err := g.router.admit(t.Context(), m); err != nil {
 			t.Fatal(err)
 		}
 		ex.settle(dialect.Usage{})

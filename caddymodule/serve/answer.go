@@ -44,7 +44,7 @@ type progress struct {
 	finished bool           // the answer is complete; only usage may follow
 	done     bool           // the end of the stream was sent to the client
 	err      *dialect.Error // the error that ended the stream, or nil
-	held     int64          // bytes that the stream buffers
+	buffered int64          // bytes of the answer in the stream
 }
 
 // newAnswer returns an answer that is written to w.
@@ -120,7 +120,7 @@ func (a *answer) check() {
 
 // forward sends the output of the stream.
 func (a *answer) forward(out []byte) (progress, *dialect.Error) {
-	p := progress{finished: a.stream.Finished(), done: a.stream.Done(), err: a.stream.Err(), held: a.stream.Held()}
+	p := progress{finished: a.stream.Finished(), done: a.stream.Done(), err: a.stream.Err(), buffered: a.stream.Held()}
 	if p.err != nil && a.status == 0 {
 		return p, p.err
 	}

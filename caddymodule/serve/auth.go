@@ -70,13 +70,13 @@ func (a Authenticator) Serve(w http.ResponseWriter, r *http.Request, ex *Exchang
 	}
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
-	call := key.Begin(from, func(why store.Refusal) { cancel(ended(why, ex)) })
-	defer call.End()
+	use := key.Begin(from, func(why store.Refusal) { cancel(ended(why, ex)) })
+	defer use.End()
 	if b.Store.Serving() != nil { // after Begin: see [store.Store.CutRequests]
 		fail(dialect.StoreLost())
 		return
 	}
-	ex.Key, ex.Account, ex.backend, ex.call = key.LiveKey, key.Account(), b, call
+	ex.authenticated = authenticated{Account: key.Account(), Key: key.LiveKey, backend: b, use: use}
 	b.Store.Touch(key.LiveKey)
 	passed = true
 	if err := next.ServeHTTP(w, r.WithContext(context.WithValue(ctx, exchangeKey{}, ex))); err != nil {

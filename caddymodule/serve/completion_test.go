@@ -23,7 +23,7 @@ func TestRequestEndsWhileItIsRead(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(tt.cause)
 		w := httptest.NewRecorder()
-		c := completion{ctx: ctx, answer: newAnswer(w)}
+		c := clientRequest{ctx: ctx, modelRequest: modelRequest{answer: newAnswer(w)}}
 		c.answer.fail(dialect.Chat, "req_1", c.orEnded(dialect.Internal("unsent")))
 		if w.Code != tt.status || (w.Body.Len() == 0) != tt.empty {
 			t.Errorf("%s: %d %s", tt.name, w.Code, w.Body)

@@ -27,64 +27,69 @@ const (
 	streamCost = 6
 )
 
-// maxRemembered is how much of an answer a stream may buffer, in bytes.
-const maxRemembered = maxAnswer
+// maxBuffered is how much of an answer a stream may buffer, in bytes.
+const maxBuffered = maxAnswer
 
-// step is the smallest change of a stream's buffers that is accounted for, in bytes.
+// step is the smallest change of a stream's buffers that changes its reservation, in bytes.
 const step = 64 << 10
 
-// holdings is the memory that a request and its answer have reserved.
-type holdings struct {
+// reservations is the memory that is reserved for a request and its answer.
+type reservations struct {
 	reservation memory.Reservation
 	fetched     memory.Reservation // for responses that other gateways keep
 	full        bool               // fetched could not grow
 	request     int64              // bytes
 	answer      int64              // bytes
-	remembered  int64              // bytes of a stream, included in answer
-	place       *largePlace
+	buffered    int64              // bytes of a stream, included in answer
 }
 
-// holdRequest sets the request's part to n bytes.
-func (h *holdings) holdRequest(n int64) error {
-	if n == h.request && n > 0 {
+// reserveRequest sets the request's part to n bytes.
+func (s *reservations) reserveRequest(n int64) error {
+	if n == s.request && n > 0 {
 		return nil
 	}
-	if err := h.reservation.Set(requestCost + n); err != nil {
+	if err := s.reservation.Set(requestCost + n); err != nil {
 		return err
 	}
-	h.request = n
+	s.request = n
 	return nil
 }
 
-// holdAnswer sets the answer's part to n bytes.
-func (h *holdings) holdAnswer(n int64) error {
-	if n <= requestCost && h.answer == 0 {
+// reserveAnswer sets the answer's part to n bytes.
+func (s *reservations) reserveAnswer(n int64) error {
+	if n <= requestCost && s.answer == 0 {
 		return nil
 	}
-	if err := h.reservation.Set(requestCost + h.request + n); err != nil {
+	if err := s.reservation.Set(requestCost + s.request + n); err != nil {
 		return err
 	}
-	h.answer = n
+	s.answer = n
 	return nil
 }
 
-// fetch adds n bytes of a response that another gateway keeps.
-func (h *holdings) fetch(n int64) error {
-	err := h.fetched.Grow(n)
-	h.full = h.full || err != nil
+// reserveFetched adds n bytes for a response that another gateway keeps.
+func (s *reservations) reserveFetched(n int64) error {
+	err := s.fetched.Grow(n)
+	s.full = s.full || err != nil
 	return err
 }
 
-// remember sets the size of the stream's buffers to held bytes.
-func (h *holdings) remember(held int64) error {
-	if change := held - h.remembered; -step < change && change < step {
+// reserveBuffered sets the size of the stream's buffers to n bytes.
+func (s *reservations) reserveBuffered(n int64) error {
+	if change := n - s.buffered; -step < change && change < step {
 		return nil
 	}
-	if err := h.holdAnswer(h.answer + streamCost*(held-h.remembered)); err != nil {
+	if err := s.reserveAnswer(s.answer + streamCost*(n-s.buffered)); err != nil {
 		return err
 	}
-	h.remembered = held
+	s.buffered = n
 	return nil
+}
+
+// release releases all of it.
+func (s *reservations) release() {
+	s.reservation.Release()
+	s.fetched.Release()
 }
 
 // costs are the bytes of memory for each byte of a body.
@@ -94,8 +99,7 @@ type costs struct {
 	encoding int64 // of a whole answer while it is translated
 }
 
-// bodyCost returns the bytes for a body of n bytes that costs each byte so many times, with
-// the buffers that encode it for the tunnel.
+// bodyCost returns the memory for a body: n*each bytes, plus the encoder's buffers.
 func bodyCost(n, each int64) int64 {
 	if n < blocks.Least {
 		return n * each
@@ -103,7 +107,7 @@ func bodyCost(n, each int64) int64 {
 	return n*each + blocks.Memory
 }
 
-// costs returns the costs in the request's dialect. That of the upstream is chat.
+// costs returns the costs in the request's dialect. The dialect of the upstream is chat.
 func (ex *Exchange) costs() costs {
 	if ex.Operation.Dialect == dialect.Chat {
 		return costs{1, 1, rewriteCost}

@@ -258,7 +258,7 @@ func TestModelComesFirst(t *testing.T) {
 // A connector without memory has not touched a request: another one may have it,
 // and without one the client is to come back.
 func TestBusyConnector(t *testing.T) {
-	ex := &Exchange{Deployment: "m"}
+	ex := &Exchange{translated: translated{Deployment: "m"}}
 	var derr *dialect.Error
 	if err := new(Router).clientError(t.Context(), ex, link.ErrBusy); !errors.As(err, &derr) ||
 		derr.HTTPStatus(dialect.Chat) != 503 || derr.RetryAfter == 0 {

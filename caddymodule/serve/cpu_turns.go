@@ -12,9 +12,8 @@ import (
 )
 
 // working is the queue of long work on requests and answers: decoding, at about 10 ns per byte,
-// and counting tokens, at about 20. It is fair between owners of keys, and between their keys, and may use half
-// of the processors, because a few compressed KB can take a second. Small requests are not
-// queued.
+// and counting tokens, at about 20. It is fair between owners of keys, and between their keys. It may use
+// half of the processors, because a few compressed KB can take a second. Small requests are not queued.
 var working = queue.Name{Deployment: "working"}
 
 const (
@@ -35,9 +34,9 @@ func newTurns() *queue.Queues {
 	})
 }
 
-// takeTurn waits for the request's turn. Its errors are those of
+// enter waits for the request's turn in one of the two queues. Its errors are those of
 // [queue.Queues.Enter].
-func (c *completion) takeTurn(ctx context.Context, kind queue.Name, wait time.Duration) (queue.Place, error) {
+func (c *clientRequest) enter(ctx context.Context, kind queue.Name, wait time.Duration) (queue.Place, error) {
 	return c.turns.Enter(ctx, kind, c.exchange.client(), queue.Bounds{Length: maxWaiting, Wait: wait})
 }
 
@@ -48,47 +47,47 @@ const (
 )
 
 // awaitTurn waits for the turn to work on the request or its answer, until endTurn.
-func (c *completion) awaitTurn(tooMany string) *dialect.Error {
-	if c.inTurn != nil {
+func (c *clientRequest) awaitTurn(tooMany string) *dialect.Error {
+	if c.leave != nil {
 		return nil
 	}
-	place, err := c.takeTurn(c.ctx, working, turnWait)
+	permit, err := c.enter(c.ctx, working, turnWait)
 	if err != nil {
 		return c.orEnded(dialect.Overloaded(tooMany))
 	}
-	c.inTurn = place.Leave
+	c.leave = permit.Leave
 	return nil
 }
 
-// endTurn leaves the turn of awaitTurn.
-func (c *completion) endTurn() {
-	if c.inTurn != nil {
-		c.inTurn()
-		c.inTurn = nil
+// endTurn ends the turn of awaitTurn.
+func (c *clientRequest) endTurn() {
+	if c.leave != nil {
+		c.leave()
+		c.leave = nil
 	}
 }
 
 // countPrompt counts the tokens of a prompt. It waits up to wait for a turn, unless the
-// request has one. Its errors are those of takeTurn.
-func (c *completion) countPrompt(ctx context.Context, of tokens.Registration, p *tokens.Prompt,
+// request has one. Its errors are those of enter.
+func (c *clientRequest) countPrompt(ctx context.Context, of tokens.Registration, p *tokens.Prompt,
 	wait time.Duration) (int, error) {
-	if c.size+c.kept > countedAtOnce && c.inTurn == nil {
-		place, err := c.takeTurn(ctx, working, wait)
+	if c.size+c.kept > countedAtOnce && c.leave == nil {
+		permit, err := c.enter(ctx, working, wait)
 		if err != nil {
 			return 0, err
 		}
-		defer place.Leave()
+		defer permit.Leave()
 	}
-	return c.learner.calibration.Count(ctx, of, c.exchange.Key.ID(), p), nil
+	return c.completions.calibration.Count(ctx, of, c.exchange.Key.ID(), p), nil
 }
 
-// count returns the number of tokens of a request. It does not ask the upstream,
+// countTokens returns the number of tokens of a request. It does not ask the upstream,
 // because the model may be busy and clients ask often.
-func (c *completion) count(r *http.Request) ([]byte, *dialect.Error) {
+func (c *clientRequest) countTokens(r *http.Request) ([]byte, *dialect.Error) {
 	if derr := c.read(r); derr != nil {
 		return nil, derr
 	}
-	n, err := c.countPrompt(c.ctx, registration(c.exchange.found), c.call.Prompt(), turnWait)
+	n, err := c.countPrompt(c.ctx, registration(c.deployment), c.call.Prompt(), turnWait)
 	if err != nil || c.ctx.Err() != nil {
 		return nil, c.orEnded(dialect.Overloaded("The gateway has too many prompts to count. Send fewer at a time."))
 	}

@@ -63,7 +63,7 @@ func TestReferencesTakeTurns(t *testing.T) {
 		return upstreamAnswer("application/json", strings.NewReader(completionOf("hi")), -1)
 	}
 	owner := kept.Owner{Account: store.DefaultAccount, Key: g.key.ID()}
-	view := g.backend.learner.kept.View(owner, owner.Account, g.key.Scope())
+	view := g.backend.completions.kept.View(owner, owner.Account, g.key.Scope())
 	for id, size := range map[string]int{"small": decodedAtOnce / 2, "large": largeBody} {
 		item := []byte(`{"id":"msg_` + id + `","type":"message","role":"user","content":"` + strings.Repeat("x", size) + `"}`)
 		view.Keep("resp_"+id, kept.Response{Model: "m", Body: []byte("{}"), Input: [][]byte{item}})

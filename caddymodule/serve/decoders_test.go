@@ -96,7 +96,7 @@ func TestReferencesCountAsBody(t *testing.T) {
 	g.MaxBody = 1 << 20
 	item := []byte(`{"id":"msg_1","type":"message","role":"user","content":"` + strings.Repeat("x", 3<<15) + `"}`)
 	owner := kept.Owner{Account: store.DefaultAccount, Key: g.key.ID()}
-	g.backend.learner.kept.View(owner, owner.Account, g.key.Scope()).Keep("resp_1",
+	g.backend.completions.kept.View(owner, owner.Account, g.key.Scope()).Keep("resp_1",
 		kept.Response{Model: "m", Body: []byte("{}"), Input: [][]byte{item}})
 	g.answer = func(*http.Request) *http.Response {
 		return upstreamAnswer("application/json", strings.NewReader(completionOf("hi")), -1)
@@ -119,7 +119,7 @@ func TestKeptResponsesTakeMemory(t *testing.T) {
 	item := []byte(`{"id":"msg_1","type":"message","role":"user","content":"` + strings.Repeat("x", 7<<20) + `"}`)
 	owner := kept.Owner{Account: store.DefaultAccount, Key: g.key.ID()}
 	kept := kept.Response{Model: "m", Body: []byte("{}"), Input: [][]byte{item}}
-	g.backend.learner.kept.View(owner, owner.Account, g.key.Scope()).Keep("resp_1", kept)
+	g.backend.completions.kept.View(owner, owner.Account, g.key.Scope()).Keep("resp_1", kept)
 	for _, input := range []string{`"previous_response_id":"resp_1","input":"x"`,
 		`"input":[{"type":"item_reference","id":"msg_1"}]`} {
 		for _, path := range []string{"/v1/responses", "/v1/responses/input_tokens"} {

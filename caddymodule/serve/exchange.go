@@ -1,46 +1,56 @@
 package serve
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/fair"
+	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/scope"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/connector/memory"
 	"github.com/postern-dev/postern/connector/text"
 )
 
-// Exchange is the state of one request that the three handlers share. It is not
-// safe for concurrent use.
+// Exchange is the state of one request that the three handlers share, grouped by the handler that
+// writes it. It is not safe for concurrent use.
 type Exchange struct {
-	// Set by Authenticator.
-	RequestID string         // req_…, sent with every answer
-	Account   string         // the key's account
-	Key       *store.LiveKey // the key that authenticated the request, nil before
+	RequestID string // req_…, sent with every answer
 	Start     time.Time
 
-	// Set by Translator.
-	Operation dialect.Operation
-	Model     string        // the public name that the client asked for
-	Streamed  bool          // the client asked for a stream
-	Usage     dialect.Usage // tokens, once it has ended; an estimate may lack the prompt
+	authenticated
+	translated
+	routed
+}
 
-	// Set by Router; Deployment is set while Translator reads the request.
-	Deployment string // the registered name, "" while unknown
-	Connector  string // id of the chosen connector
-	Reason     string // why the model was rejected, for the access log
+// authenticated is written by Authenticator.
+type authenticated struct {
+	Account string         // the key's account
+	Key     *store.LiveKey // the key that authenticated the request, nil before
+	backend *Backend
+	use     *store.Call // of the key
+}
 
-	backend    *Backend         // set by Authenticator
-	call       *store.Call      // set by Authenticator
-	found      store.Deployment // set by find
-	completion *completion      // receives the upstream's answer
-	held       holdings         // of the memory budget
-	permit     permit           // under limits
-	tries      tries            // of Router
-	running    bool             // counted as in flight
+// translated is written by Translator.
+type translated struct {
+	Operation  dialect.Operation
+	Model      string        // the public name that the client asked for
+	Deployment string        // the registered name, "" while unknown
+	Streamed   bool          // the client asked for a stream
+	Usage      dialect.Usage // tokens, once the request has ended; an estimate may lack the prompt
+	rejected   string        // why the model was rejected, for the access log
+}
+
+// routed is written by Router. Translator records it when the request has ended.
+type routed struct {
+	Connector string // id of the chosen connector
+	refused   string // why the request was refused, for the access log
+	attempts  attempts
+	span      attemptSpan
+	release   func(limits.Used) // releases what limits have granted; nil without limits
 }
 
 // client returns the key of the request, and its owner.
@@ -48,8 +58,8 @@ func (ex *Exchange) client() fair.Client {
 	return fair.Client{Owner: ex.Key.Owner(), Key: ex.Key.ID()}
 }
 
-// reserve returns an empty reservation in the memory budget.
-func (ex *Exchange) reserve() memory.Reservation {
+// reservation returns an empty reservation in the memory budget.
+func (ex *Exchange) reservation() memory.Reservation {
 	return ex.backend.Memory.Open(ex.Account, ex.Key.Owner(), ex.Key.ID())
 }
 
@@ -61,43 +71,36 @@ func NewExchange() *Exchange {
 	return &Exchange{RequestID: dialect.NewRequestID(), Start: time.Now()}
 }
 
-// errNoExchange is returned by a handler that Authenticator does not precede.
-var errNoExchange = errors.New("model_auth must come before model_dialect and model_route in the same route")
+// errOrder is returned by a handler that another one must precede.
+var errOrder = errors.New("model_auth, model_dialect and model_route must be in the same route, in this order")
 
 // exchangeOf returns the request's exchange.
 func exchangeOf(r *http.Request) (*Exchange, error) {
 	if ex, ok := r.Context().Value(exchangeKey{}).(*Exchange); ok {
 		return ex, nil
 	}
-	return nil, errNoExchange
+	return nil, errOrder
 }
 
-// find sets the deployment of the requested model, and checks the key's scope and the model's kind. The
-// client gets the same error for an unknown model and one out of scope; the access
-// log distinguishes them.
-func (s *Server) find(ex *Exchange) *dialect.Error {
-	deployment, ok := ex.backend.Store.Deployment(ex.Account, ex.Model)
-	if !ok {
-		ex.Reason = "unknown_model"
-		return ex.unknown(ex.Model)
-	}
-	ex.Deployment = deployment.Name
-	if !ex.running {
-		ex.running = true
-		s.Observer.Running(ex, 1)
-	}
-	if !ex.call.Use(deployment.Name) {
-		ex.Reason = "out_of_scope"
-		return ex.unknown(ex.Model)
-	}
+// find returns the deployment of the requested model, after checking the key's scope and the model's
+// kind. The client gets the same error for an unknown model and one out of scope. The reason
+// distinguishes them in the access log.
+func (ex *Exchange) find() (d store.Deployment, reason string, derr *dialect.Error) {
+	d, ok := ex.backend.Store.Deployment(ex.Account, ex.Model)
+	switch {
+	case !ok:
+		return d, "unknown_model", ex.unknown(ex.Model)
+	case !ex.use.Use(d.Name):
+		return d, "out_of_scope", ex.unknown(ex.Model)
 	// A model server may have embeddings of a chat model, too.
-	if deployment.Kind == store.EmbeddingsModel && ex.Operation.Kind != dialect.Embeddings {
-		ex.Reason = "wrong_kind"
-		return dialect.EmbeddingsOnly(deployment.Name)
+	case d.Kind == store.EmbeddingsModel && ex.Operation.Kind != dialect.Embeddings:
+		return d, "wrong_kind", dialect.EmbeddingsOnly(d.Name)
 	}
-	ex.found = deployment
-	return nil
+	return d, "", nil
 }
+
+// Reason returns why the request was rejected, for the access log.
+func (ex *Exchange) Reason() string { return cmp.Or(ex.refused, ex.rejected) }
 
 // unknown returns the error for a model, with a suggestion from those that the key may use: the
 // deployment of the model with this name at its server, or a similar name. The list is as long as

@@ -284,7 +284,7 @@ func (e *exchanges) recorded(before map[string]int) string {
 	if before[account]++; len(recent) != before[account] || recent[0].ID != e.ex.RequestID {
 		e.Fatalf("the activity has %d entries, not %d", len(recent), before[account])
 	}
-	fmt.Fprintf(&b, " reason=%s\nactivity: %s\n", e.ex.Reason, entryOf(e.T, recent[0]))
+	fmt.Fprintf(&b, " reason=%s\nactivity: %s\n", e.ex.Reason(), entryOf(e.T, recent[0]))
 	return b.String()
 }
 

@@ -1,7 +1,6 @@
 package serve
 
 import (
-	"context"
 	"encoding/json"
 	"time"
 
@@ -44,26 +43,27 @@ type keyLimit struct {
 }
 
 // getKey returns what the key may use, and what it has used.
-func (t *Translator) getKey(ctx context.Context, ex *Exchange) ([]byte, *dialect.Error) {
-	look, err := ex.backend.Queues.LookAt(ctx, ex.Account, ex.Key.ID())
+func (c *clientRequest) getKey() ([]byte, *dialect.Error) {
+	ex := c.exchange
+	usage, err := c.Queues.LookAt(c.ctx, ex.Account, ex.Key.ID())
 	if err != nil {
-		if ctx.Err() != nil {
+		if c.ctx.Err() != nil {
 			return nil, dialect.Overloaded("The request was canceled.")
 		}
-		return nil, t.internal("read the limits of a key", err)
+		return nil, c.internal("read the limits of a key", err)
 	}
 	key := ex.Key.Key()
-	ofAccount, ofKey := ex.backend.Store.UsageLimits(ex.Account, key.ID)
+	ofAccount, ofKey := c.Store.UsageLimits(ex.Account, key.ID)
 	info := keyInfo{
 		Label: key.Name, Shown: key.Shown, Scope: key.Scope, ExpiresAt: key.ExpiresAt,
-		UsageDaily: look.Day.Tokens, UsageMonthly: look.Month.Tokens, RequestsDaily: look.Day.Requests,
-		RequestsMonthly: look.Month.Requests,
+		UsageDaily: usage.Day.Tokens, UsageMonthly: usage.Month.Tokens,
+		RequestsDaily: usage.Day.Requests, RequestsMonthly: usage.Month.Requests,
 		Concurrency:     lower(ofAccount.Concurrency, ofKey.Concurrency),
 		MaxOutputTokens: lower(ofAccount.MaxOutputTokens, ofKey.MaxOutputTokens),
 		Limits:          []keyLimit{},
 	}
 	now := time.Now().UTC()
-	for _, s := range look.States {
+	for _, s := range usage.States {
 		info.Limits = append(info.Limits,
 			keyLimit{s.Limit, s.Of, s.Max, s.Used, s.Remaining(), now.Add(s.Reset()).Round(time.Second)})
 		period := map[string]string{limits.TokensPerDay: "daily", limits.TokensPerMonth: "monthly"}[s.Limit]
@@ -73,7 +73,7 @@ func (t *Translator) getKey(ctx context.Context, ex *Exchange) ([]byte, *dialect
 	}
 	body, err := json.Marshal(map[string]keyInfo{"data": info})
 	if err != nil {
-		return nil, t.internal("encode the limits of a key", err)
+		return nil, c.internal("encode the limits of a key", err)
 	}
 	return append(body, '\n'), nil
 }

@@ -9,62 +9,61 @@ import (
 )
 
 // Large bodies are received and sent a few at a time. More at a time would not be faster,
-// but would all be in memory. The queue is fair between owners of keys, and between their keys. A slow
-// client, tunnel or model server delays others by at most largeHold, since its place is then given to the
-// next body. The memory budget bounds what slow peers hold.
+// but all of them would be in memory. The queue is fair between owners of keys, and between their keys.
+// A slow client, tunnel or model server delays others by at most largeTime, because the next body then
+// gets the permit. The memory budget bounds the bodies of slow peers.
 var buffering = queue.Name{Deployment: "buffering"}
 
 const (
-	largeBody   = 1 << 20                // bytes from which a body needs a place
-	largeBodies = 3                      // places
-	largeHold   = 500 * time.Millisecond // after which a place is given to the next body
-	largeWait   = 5 * time.Second        // after which a request's body is received without a place
+	largeBody   = 1 << 20                // bytes from which a body needs a permit
+	largeBodies = 3                      // permits
+	largeTime   = 500 * time.Millisecond // after which the next body gets the permit
+	largeWait   = 5 * time.Second        // after which a request's body is received without a permit
 )
 
-// largePlace is the place of a large body. It may be nil.
-type largePlace struct {
+// largePermit is the permit of a large body. It may be nil.
+type largePermit struct {
 	leave func() // once
 	timer *time.Timer
 }
 
-// makeRoom waits for a place before a body grows to n bytes, unless it had one already.
-func (c *completion) makeRoom(n int64, wait time.Duration) {
-	if n < largeBody || c.exchange.held.place != nil {
+// awaitLarge waits for a permit before a body grows to n bytes, unless it had one already.
+func (c *clientRequest) awaitLarge(n int64, wait time.Duration) {
+	if n < largeBody || c.large != nil {
 		return
 	}
-	p := &largePlace{leave: func() {}}
-	c.exchange.held.place = p
-	place, err := c.takeTurn(c.ctx, buffering, wait)
+	c.large = &largePermit{leave: func() {}}
+	permit, err := c.enter(c.ctx, buffering, wait)
 	if err != nil {
 		return // the memory budget still applies
 	}
-	p.leave = sync.OnceFunc(place.Leave)
-	p.timer = time.AfterFunc(largeHold, p.leave)
+	c.large.leave = sync.OnceFunc(permit.Leave)
+	c.large.timer = time.AfterFunc(largeTime, c.large.leave)
 }
 
-// keep keeps the place, if the body still has it, until free.
-func (p *largePlace) keep() {
+// keep keeps the permit until release, if the body still has it.
+func (p *largePermit) keep() {
 	if p != nil && p.timer != nil {
 		p.timer.Stop()
 	}
 }
 
-// free gives the place to the next body.
-func (p *largePlace) free() {
+// release gives the permit to the next body.
+func (p *largePermit) release() {
 	if p != nil && p.timer != nil {
 		p.timer.Stop()
 		p.leave()
 	}
 }
 
-// upload is the body of a request to the upstream. Close frees its place.
+// upload is the body of a request to the upstream. Close releases its permit.
 type upload struct {
 	*dialect.Segments
-	place *largePlace
+	permit *largePermit
 }
 
 // Close implements io.Closer.
 func (u upload) Close() error {
-	u.place.free()
+	u.permit.release()
 	return u.Segments.Close()
 }

@@ -128,7 +128,7 @@ func TestLargeBodiesWait(t *testing.T) {
 		if small.read == 0 || time.Since(begun) > 0 {
 			t.Error("a small body waited")
 		}
-		time.Sleep(largeHold)
+		time.Sleep(largeTime)
 		synctest.Wait()
 		if read.read != len(body) {
 			t.Errorf("%d bytes of a large body were read after %v", read.read, time.Since(begun))
@@ -177,7 +177,7 @@ func TestSlowClientsKeepNoPlace(t *testing.T) {
 				go g.send(w, httptest.NewRequest(http.MethodPost, "/v1/chat/completions", strings.NewReader(c.request)))
 				defer synctest.Wait()
 				defer close(w.release)
-				time.Sleep(largeHold)
+				time.Sleep(largeTime)
 				synctest.Wait()
 				for range largeBodies {
 					place, err := g.backend.turns.Enter(t.Context(), buffering, fair.Client{}, queue.Bounds{Length: -1})

@@ -46,7 +46,7 @@ func (s limitSource) SumsOf(ctx context.Context, account, key string) (day, mont
 	}
 	if key != "" {
 		err = s.log.KeyUsage(ctx, account, key, from, to, add)
-		return day, month, err // read only now: add has changed them
+		return day, month, err // day and month are set by add
 	}
 	err = s.log.EachUsage(ctx, account, from.Format(time.DateOnly), today, nil, func(r store.UsageRow) error {
 		add(r)
@@ -68,43 +68,37 @@ func concurrency(st *store.Store, n queue.Name) int {
 	return ofAccount.Concurrency
 }
 
-// permit is what a request has reserved under limits.
-type permit struct {
-	queue.Place
-	held bool
-}
-
 // admit waits until the limits of the key and its account allow the request, and reports
 // whether it had to wait.
-func (rt *Router) admit(ctx context.Context, ex *Exchange) (waited bool, err error) {
+func (rt *Router) admit(ctx context.Context, m *modelRequest) (waited bool, err error) {
+	ex := m.exchange
 	ofAccount, ofKey := ex.backend.Store.UsageLimits(ex.Account, ex.Key.ID())
-	c := ex.completion
 	if n := lower(ofAccount.MaxOutputTokens, ofKey.MaxOutputTokens); n > 0 {
-		c.call.LimitOutput(int64(n))
+		m.call.LimitOutput(int64(n))
 	}
 	if !ofAccount.Any() && !ofKey.Any() {
 		return false, nil
 	}
-	cost := limits.Cost{Input: c.size / dialect.BytesPerToken, Output: c.call.OutputLimit()}
+	cost := limits.Cost{Input: m.size / dialect.BytesPerToken, Output: m.call.OutputLimit()}
 	need := queue.Need{Cost: cost, Wait: max(rt.LimitWait, 0)}
 	start := time.Now()
-	place, err := ex.backend.Queues.EnterLimited(ctx, ex.Account, ex.client(), need, rt.Queue)
-	if refused, ok := errors.AsType[*limits.Refusal](err); ok {
-		rt.Observer.Limited(refused.State)
-		ex.Reason = refused.Of + "_" + refused.Limit
-		c.answer.header(rateHeader(ex.Operation.Dialect, refused.States))
+	permit, err := ex.backend.Queues.EnterLimited(ctx, ex.Account, ex.client(), need, rt.Queue)
+	if refusal, ok := errors.AsType[*limits.Refusal](err); ok {
+		rt.Observer.Limited(refusal.State)
+		ex.refused = refusal.Of + "_" + refusal.Limit
+		m.answer.header(rateHeader(ex.Operation.Dialect, refusal.States))
 	}
 	if err != nil {
 		return false, limitError(err, ex.Deployment, rt.ShortLimits)
 	}
-	ex.permit = permit{place, true}
-	if place.Waited() {
+	ex.release = permit.Settle
+	if permit.Waited() {
 		waited := time.Since(start)
 		rt.Observer.LimitWaited(waited)
-		ex.tries.limited(waited)
+		ex.span.limited(waited)
 	}
-	c.answer.header(rateHeader(ex.Operation.Dialect, place.Look().States))
-	return place.Waited(), nil
+	m.answer.header(rateHeader(ex.Operation.Dialect, permit.Look().States))
+	return permit.Waited(), nil
 }
 
 // AdmitConsole waits until the limits of an account allow a request of its console, which has no key.
@@ -116,39 +110,38 @@ func (b *Backend) AdmitConsole(
 		return func(limits.Used) {}, nil
 	}
 	need, bounds := queue.Need{Cost: cost, Wait: DefaultLimitWait}, queue.Bounds{Wait: DefaultLimitWait}
-	place, err := b.Queues.EnterLimited(ctx, account, fair.Client{}, need, bounds)
+	permit, err := b.Queues.EnterLimited(ctx, account, fair.Client{}, need, bounds)
 	if err != nil {
 		return nil, limitError(err, deployment, false)
 	}
-	return place.Settle, nil
+	return permit.Settle, nil
 }
 
 // limitError returns the client's error for one of queue.EnterLimited.
 func limitError(err error, deployment string, short bool) error {
-	refused, ok := errors.AsType[*limits.Refusal](err)
+	refusal, ok := errors.AsType[*limits.Refusal](err)
 	switch {
 	case ok:
-		return dialect.LimitReached(limitOf(refused, short))
+		return dialect.LimitReached(limitOf(refusal, short))
 	case errors.Is(err, queue.ErrTimeout): // its owner could not be reached in time
 		return dialect.QueueTimeout(deployment)
 	}
 	return err
 }
 
-// settle releases what the request has reserved, and tells what it has used.
-func (ex *Exchange) settle(u dialect.Usage) {
-	if !ex.permit.held {
+// settle releases what limits have granted, and reports the request's usage.
+func (rd *routed) settle(u dialect.Usage) {
+	if rd.release == nil {
 		return
 	}
-	ex.permit.held = false
 	var used limits.Used
-	if c := ex.completion; c.delivery.reached {
+	if rd.attempts.reached {
 		used = limits.Used{
 			Requests: 1, Tokens: u.PromptTokens + u.CompletionTokens, Output: u.CompletionTokens,
-			BusyMillis: c.delivery.busy.Milliseconds(),
+			BusyMillis: rd.attempts.busy.Milliseconds(),
 		}
 	}
-	ex.permit.Settle(used)
+	rd.release(used)
 }
 
 // limitOf describes a refusal for the client.
@@ -163,15 +156,15 @@ func limitOf(r *limits.Refusal, short bool) dialect.Limit {
 func rateHeader(d dialect.Dialect, states []limits.State) http.Header {
 	var requests, tokens *dialect.Allowance
 	for _, s := range states {
-		of := &requests
+		tightest := &requests
 		switch s.Limit {
 		case limits.TokensPerMinute, limits.TokensPerDay, limits.TokensPerMonth:
-			of = &tokens
+			tightest = &tokens
 		case limits.SecondsPerDay:
 			continue
 		}
-		if *of == nil || s.Remaining() < (*of).Remaining {
-			*of = &dialect.Allowance{Limit: s.Max, Remaining: s.Remaining(), Reset: s.Reset()}
+		if *tightest == nil || s.Remaining() < (*tightest).Remaining {
+			*tightest = &dialect.Allowance{Limit: s.Max, Remaining: s.Remaining(), Reset: s.Reset()}
 		}
 	}
 	return dialect.RateHeader(d, requests, tokens, time.Now())

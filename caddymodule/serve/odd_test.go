@@ -41,8 +41,8 @@ var oddRequests = []struct{ path, request, answer, asks string }{
 	{"/v1/responses/input_tokens", "responses", "", ""},
 }
 
-// An oddGateway runs in a synctest bubble, where code takes no time: the learner never
-// rests, and takes every sample.
+// An oddGateway runs in a synctest bubble, where code takes no time. Therefore it processes every
+// sample.
 type oddGateway struct {
 	*testing.T
 	*testGateway

@@ -22,7 +22,7 @@ import (
 func panickingGateway(t *testing.T) (*testGateway, *caught.Log) {
 	t.Helper()
 	g, log := newGateway(t, 64<<20), caught.New()
-	g.Translator.Logger, g.backend.learner.logger = log.Logger, log.Logger
+	g.Translator.Logger, g.backend.completions.logger = log.Logger, log.Logger
 	_, err := g.backend.Store.EditKey(t.Context(), store.DefaultAccount, g.key.ID(), func(k *store.Key) error {
 		k.Limits = limits.UsageLimits{Concurrency: 1}
 		return nil
@@ -124,35 +124,35 @@ func TestPanicOfAuthenticator(t *testing.T) {
 	g.Open = open
 }
 
-// promptless panics where the learner reads a request.
+// promptless panics where its prompt is read.
 type promptless struct{ dialect.Call }
 
 func (promptless) Prompt() *tokens.Prompt { panic(caught.Secret) }
 
-// The learner goes on after a panic. It gives memory back, and records the request whose prompt it
-// was to count.
-func TestPanicOfLearner(t *testing.T) {
+// After a panic, further samples are processed. Its memory is released, and the request whose prompt
+// was to be counted is recorded.
+func TestPanicOfSample(t *testing.T) {
 	g, log := panickingGateway(t)
-	l := g.backend.learner
+	c := g.backend.completions
 	counted := make(chan int, 1)
-	if !l.count(sample{call: promptless{}, size: 400, held: g.backend.Memory.Open("account", "owner", "key")},
+	if !c.count(sample{call: promptless{}, size: 400, memory: g.backend.Memory.Open("account", "owner", "key")},
 		func(n int) { counted <- n }) {
-		t.Fatal("the learner takes no sample")
+		t.Fatal("no sample is accepted")
 	}
 	if n := <-counted; n != 100 {
 		t.Errorf("counted %d tokens", n)
 	}
 	log.Expect(t, "learning from a request", 1)
-	l.learn(sample{call: promptless{}, size: 400, tokens: 100, held: g.backend.Memory.Open("account", "owner", "key")})
+	c.learn(sample{call: promptless{}, size: 400, tokens: 100, memory: g.backend.Memory.Open("account", "owner", "key")})
 	log.Expect(t, "learning from a request", 2)
 	g.returned(t)
 	d, _ := g.backend.Store.Deployment(store.DefaultAccount, "m")
 	call := chatCall(t)
-	wait.Until(t, "the learner learns again", func() bool {
-		l.learn(sample{of: registration(d), key: "key", call: call, size: 100, tokens: 12345})
-		return l.calibration.Count(t.Context(), registration(d), "key", call.Prompt()) == 12345
+	wait.Until(t, "a sample is processed again", func() bool {
+		c.learn(sample{of: registration(d), key: "key", call: call, size: 100, tokens: 12345})
+		return c.calibration.Count(t.Context(), registration(d), "key", call.Prompt()) == 12345
 	})
-	if n := l.waiting.Load(); n > 100 {
+	if n := c.waiting.Load(); n > 100 {
 		t.Errorf("%d bytes wait", n)
 	}
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 )
 
-// testCompletion is a streamed request in a dialect, and where its answer goes.
-func testCompletion(t *testing.T, d dialect.Dialect) (*completion, *httptest.ResponseRecorder) {
+// testRequest is a streamed request in a dialect, and where its answer goes.
+func testRequest(t *testing.T, d dialect.Dialect) (*clientRequest, *httptest.ResponseRecorder) {
 	t.Helper()
 	kind, body := dialect.ChatCompletions, `{"model":"m","stream":true,"messages":[]}`
 	switch d {
@@ -40,8 +40,9 @@ func testCompletion(t *testing.T, d dialect.Dialect) (*completion, *httptest.Res
 	rec := httptest.NewRecorder()
 	a := newAnswer(rec)
 	a.open(call.NewStream(), 0)
-	return &completion{Translator: g.Translator, Backend: g.backend, exchange: ex, answer: a, ctx: t.Context(),
-		call: call}, rec
+	c := g.request(ex)
+	c.ctx, c.answer, c.call = t.Context(), a, call
+	return c, rec
 }
 
 // everyDialect is the three of them.
@@ -52,7 +53,7 @@ var everyDialect = [...]dialect.Dialect{dialect.Chat, dialect.Messages, dialect.
 func TestWholeAnswerToStream(t *testing.T) {
 	for _, d := range everyDialect {
 		for _, kind := range []string{"application/json", "APPLICATION/JSON", " Application/Json ; charset=utf-8"} {
-			c, rec := testCompletion(t, d)
+			c, rec := testRequest(t, d)
 			body := `{"choices":[{"index":0,"message":{"role":"assistant","content":"hello"},"finish_reason":"stop"}]}`
 			derr := c.render(&http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {kind}},
 				Body: io.NopCloser(strings.NewReader(body)), ContentLength: -1})
@@ -70,7 +71,7 @@ func TestCompressedAnswer(t *testing.T) {
 	const words = "compressed its answer although it was asked not to"
 	for _, d := range everyDialect {
 		for status, kind := range map[int]string{200: "application/json", 400: "application/json", 500: "text/plain"} {
-			c, _ := testCompletion(t, d)
+			c, _ := testRequest(t, d)
 			broken := iotest.ErrReader(fmt.Errorf("%w: corrupt", tunnel.ErrCompressed))
 			derr := c.render(&http.Response{StatusCode: status, Header: http.Header{"Content-Type": {kind}},
 				Body: io.NopCloser(broken), ContentLength: -1})
@@ -78,7 +79,7 @@ func TestCompressedAnswer(t *testing.T) {
 				t.Errorf("%s, status %d: %v", d, status, derr)
 			}
 		}
-		c, rec := testCompletion(t, d)
+		c, rec := testRequest(t, d)
 		begun := strings.NewReader("data: {\"choices\":[{\"delta\":{\"content\":\"hello\"}}]}\n\n")
 		broken := io.MultiReader(begun, iotest.ErrReader(fmt.Errorf("%w: corrupt", tunnel.ErrCompressed)))
 		derr := c.render(&http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/event-stream"}},
@@ -87,8 +88,8 @@ func TestCompressedAnswer(t *testing.T) {
 			t.Errorf("%s, stream: %v\n%s", d, derr, rec.Body)
 		}
 	}
-	derr, ok := errors.AsType[*dialect.Error](new(Router).clientError(t.Context(), &Exchange{Deployment: "m"},
-		tunnel.ErrCompressed))
+	ex := &Exchange{translated: translated{Deployment: "m"}}
+	derr, ok := errors.AsType[*dialect.Error](new(Router).clientError(t.Context(), ex, tunnel.ErrCompressed))
 	if !ok || derr.HTTPStatus(dialect.Chat) != http.StatusBadGateway || !strings.Contains(derr.Message, words) {
 		t.Errorf("an unknown coding: %v", derr)
 	}
@@ -100,7 +101,7 @@ func TestFailsInStream(t *testing.T) {
 	for _, derr := range []*dialect.Error{dialect.QueueFull("m"), dialect.QueueTimeout("m"), dialect.Offline("m"),
 		dialect.UnknownModel("m", "")} {
 		for _, d := range everyDialect {
-			c, rec := testCompletion(t, d)
+			c, rec := testRequest(t, d)
 			c.answer.fail(d, "req_1", derr)
 			out := rec.Body.String()
 			waits := derr.RetryAfter > 0

@@ -5,9 +5,9 @@
 //	[Translator]     reads and checks the body, renders the answer
 //	[Router]         deployment → turn in its queue → tunnel → one round trip
 //
-// They share state only in the [Exchange], which is in the request's context. Router
-// passes the upstream's answer to Translator while it holds the place in the queue,
-// and sends the request again if Translator asks for it.
+// They share the [Exchange], which is in the request's context and says who writes what. Translator
+// adds a modelRequest to the context. It has the function that receives the upstream's answer, which
+// Router calls before it leaves the queue. Router sends the request again if the function returns why.
 package serve
 
 import (
@@ -82,11 +82,11 @@ type Backend struct {
 	Activity *activity.Log
 	Queues   *queue.Queues
 	// Crossed is called when most or all of a limit of a day or month is used, see [queue.Source].
-	Crossed func(account, key string, c limits.Crossing)
-	turns   *queue.Queues // for the processing of large requests
-	peers   Peers
-	learner *learner
-	unwatch func()
+	Crossed     func(account, key string, c limits.Crossing)
+	turns       *queue.Queues // for the processing of large requests
+	peers       Peers
+	completions *completions
+	unwatch     func()
 }
 
 // Peers are the other gateways of a cluster.
@@ -109,18 +109,18 @@ func (Alone) Fetch(context.Context, kept.Owner, string, bool, func(io.Reader) er
 
 // AnswerKept answers the question of another gateway for a kept response: see [kept.Store.Answer].
 func (b *Backend) AnswerKept(to io.Writer, owner kept.Owner, id string, remove bool) error {
-	return b.learner.kept.Answer(to, owner, id, remove)
+	return b.completions.kept.Answer(to, owner, id, remove)
 }
 
 // NewBackend returns a running backend. It must be closed before the store.
 func NewBackend(st *store.Store, peers Peers, budget *memory.Budget, log *activity.Log,
 	logger *slog.Logger) (*Backend, error) {
-	l, err := newLearner(st, logger)
+	c, err := newCompletions(st, logger)
 	if err != nil {
 		return nil, err
 	}
 	b := &Backend{Crossed: func(string, string, limits.Crossing) {}, Store: st, Memory: budget, Activity: log,
-		turns: newTurns(), peers: peers, learner: l}
+		turns: newTurns(), peers: peers, completions: c}
 	b.Queues = queue.New(func(n queue.Name) int { return concurrency(st, n) })
 	b.Queues.Limit(limitSource{st, log, func(account, key string, c limits.Crossing) { b.Crossed(account, key, c) }},
 		logger)
@@ -143,7 +143,7 @@ func (b *Backend) onChange(c store.Change) {
 	if c.Kind != store.KindDeployment {
 		return
 	}
-	b.learner.onChange(c)
+	b.completions.onChange(c)
 	if n := (queue.Name{Account: c.Account, Deployment: c.ID}); c.Removed {
 		b.Queues.Remove(n)
 	} else {
@@ -154,7 +154,7 @@ func (b *Backend) onChange(c store.Change) {
 // Close stops the backend and saves the token calibration.
 func (b *Backend) Close() {
 	b.unwatch()
-	b.learner.close()
+	b.completions.close()
 }
 
 // internal logs a failure of the gateway and returns the client's error.

@@ -158,6 +158,11 @@ func Serve(w http.ResponseWriter, r *http.Request, ex *Exchange, t *Translator, 
 	Authenticator{Server: t.Server}.Serve(w, r, ex, translate)
 }
 
+// request returns a request with this exchange, as Translator serves it.
+func (g *testGateway) request(ex *Exchange) *clientRequest {
+	return &clientRequest{Translator: g.Translator, Backend: g.backend, modelRequest: modelRequest{exchange: ex}}
+}
+
 // send sends a request, which is complete when it returns.
 func (g *testGateway) send(w http.ResponseWriter, r *http.Request) {
 	r.Header.Set("Authorization", "Bearer "+g.secret)
@@ -218,10 +223,10 @@ func TestOtherHandlers(t *testing.T) {
 		r.Header.Set("Authorization", "Bearer "+g.secret)
 		return r
 	}
-	if err := g.Serve(httptest.NewRecorder(), r(), nil); !errors.Is(err, errNoExchange) {
+	if err := g.Serve(httptest.NewRecorder(), r(), nil); !errors.Is(err, errOrder) {
 		t.Errorf("without Authenticator: %v", err)
 	}
-	if err := g.router.Serve(r()); !errors.Is(err, errNoExchange) {
+	if err := g.router.Serve(r()); !errors.Is(err, errOrder) {
 		t.Errorf("without Authenticator: %v", err)
 	}
 	for want, last := range map[string]HandlerFunc{

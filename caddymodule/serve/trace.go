@@ -22,16 +22,18 @@ const GenAIProvider = "openai"
 // tracerName is the scope of the spans.
 const tracerName = "github.com/postern-dev/postern"
 
-// tries records a span for each try to send a request to a model server, if Caddy records the
-// request. Spans contain neither content nor secrets.
-type tries struct {
-	span   trace.Span // of the current try, nil if it is not recorded
-	sent   time.Time
-	answer dialect.AnswerInfo
+// attemptSpan is the span of an attempt to send a request to a model server, if Caddy records the
+// request. It contains neither content nor secrets.
+type attemptSpan struct {
+	span trace.Span // of the current attempt, nil if it is not recorded
+	sent time.Time
 }
 
-// begin begins the span of a try.
-func (t *tries) begin(ctx context.Context, ex *Exchange) {
+// recording reports whether the attempt is recorded.
+func (t *attemptSpan) recording() bool { return t.span != nil }
+
+// begin begins the span of an attempt.
+func (t *attemptSpan) begin(ctx context.Context, ex *Exchange) {
 	parent := trace.SpanFromContext(ctx)
 	if !parent.IsRecording() {
 		return
@@ -48,18 +50,18 @@ func (t *tries) begin(ctx context.Context, ex *Exchange) {
 			attribute.String("postern.key_id", ex.Key.ID()),
 			attribute.String("postern.request_id", ex.RequestID),
 		))
-	t.sent, t.answer = time.Time{}, dialect.AnswerInfo{Wanted: true}
+	t.sent = time.Time{}
 }
 
 // limited records that the request waited for limits.
-func (t *tries) limited(waited time.Duration) {
+func (t *attemptSpan) limited(waited time.Duration) {
 	if t.span != nil {
 		t.span.SetAttributes(attribute.Int64("postern.limit_wait_ms", waited.Milliseconds()))
 	}
 }
 
 // queued records that the request waited for its turn.
-func (t *tries) queued(waited time.Duration) {
+func (t *attemptSpan) queued(waited time.Duration) {
 	if t.span == nil {
 		return
 	}
@@ -67,12 +69,13 @@ func (t *tries) queued(waited time.Duration) {
 	t.span.SetAttributes(attribute.Int64("postern.queue_ms", waited.Milliseconds()))
 }
 
-// send records that the request is being sent, and makes the try's span the parent of the
+// send records that the request is being sent, and makes the attempt's span the parent of the
 // spans of the model server.
-func (t *tries) send(ex *Exchange, model string, h http.Header) {
+func (t *attemptSpan) send(m *modelRequest, model string, h http.Header) {
 	if t.span == nil {
 		return
 	}
+	ex := m.exchange
 	server := ex.Connector
 	if c, ok := ex.backend.Store.Connector(ex.Connector); ok && c.Name != "" {
 		server = c.Name
@@ -84,15 +87,15 @@ func (t *tries) send(ex *Exchange, model string, h http.Header) {
 		attribute.String("server.address", server),
 		attribute.String("postern.connector", ex.Connector),
 	)
-	if limit := ex.completion.call.OutputLimit(); limit > 0 {
+	if limit := m.call.OutputLimit(); limit > 0 {
 		t.span.SetAttributes(attribute.Int64("gen_ai.request.max_tokens", limit))
 	}
 	h.Del("Tracestate")
 	propagation.TraceContext{}.Inject(trace.ContextWithSpan(context.Background(), t.span), propagation.HeaderCarrier(h))
 }
 
-// retry ends the span of a try that failed, and begins the next one.
-func (t *tries) retry(ctx context.Context, ex *Exchange, e *dialect.Error) {
+// retry ends the span of an attempt that failed, and begins the next one.
+func (t *attemptSpan) retry(ctx context.Context, ex *Exchange, e *dialect.Error) {
 	if t.span == nil {
 		return
 	}
@@ -101,8 +104,8 @@ func (t *tries) retry(ctx context.Context, ex *Exchange, e *dialect.Error) {
 	t.begin(ctx, ex)
 }
 
-// end ends the span of the last try.
-func (t *tries) end(ex *Exchange, e Ending) {
+// end ends the span of the last attempt.
+func (t *attemptSpan) end(u dialect.Usage, info *dialect.AnswerInfo, e Ending) {
 	if t.span == nil {
 		return
 	}
@@ -110,7 +113,6 @@ func (t *tries) end(ex *Exchange, e Ending) {
 		t.span.AddEvent("first_chunk", trace.WithTimestamp(e.First))
 		t.span.SetAttributes(attribute.Float64("gen_ai.response.time_to_first_chunk", e.First.Sub(t.sent).Seconds()))
 	}
-	u := ex.Usage
 	for _, n := range [...]struct {
 		name   string
 		tokens int64
@@ -121,11 +123,11 @@ func (t *tries) end(ex *Exchange, e Ending) {
 		}
 	}
 	t.span.SetAttributes(attribute.Bool("postern.tokens_estimated", u.Estimated))
-	if t.answer.ID != "" {
-		t.span.SetAttributes(attribute.String("gen_ai.response.id", t.answer.ID))
+	if info.ID != "" {
+		t.span.SetAttributes(attribute.String("gen_ai.response.id", info.ID))
 	}
-	if len(t.answer.FinishReasons) > 0 {
-		t.span.SetAttributes(attribute.StringSlice("gen_ai.response.finish_reasons", t.answer.FinishReasons))
+	if len(info.FinishReasons) > 0 {
+		t.span.SetAttributes(attribute.StringSlice("gen_ai.response.finish_reasons", info.FinishReasons))
 	}
 	if e.Class != "" {
 		t.fail(e.Class, e.Logged)
@@ -134,7 +136,7 @@ func (t *tries) end(ex *Exchange, e Ending) {
 }
 
 // fail records an error.
-func (t *tries) fail(class dialect.Class, status int) {
+func (t *attemptSpan) fail(class dialect.Class, status int) {
 	t.span.SetStatus(codes.Error, "")
 	t.span.SetAttributes(attribute.String("error.type", ErrorType(class, status)))
 }

@@ -16,6 +16,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/caddymodule/queue"
 	"github.com/postern-dev/postern/caddymodule/store"
@@ -37,8 +38,8 @@ func newTracedGateway(t *testing.T) *tracedGateway {
 	return &tracedGateway{newGateway(t, 64<<20), spans, provider.Tracer("test")}
 }
 
-// post sends a request below a span, which it returns with those of the tries, in their order.
-func (g *tracedGateway) post(path, body string) (server trace.SpanContext, tries []sdktrace.ReadOnlySpan) {
+// post sends a request below a span, which it returns with those of the attempts, in their order.
+func (g *tracedGateway) post(path, body string) (server trace.SpanContext, attempts []sdktrace.ReadOnlySpan) {
 	before := len(g.spans.Ended())
 	ctx, span := g.tracer.Start(context.Background(), "server", trace.WithSpanKind(trace.SpanKindServer))
 	g.send(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, path, strings.NewReader(body)).WithContext(ctx))
@@ -79,12 +80,12 @@ func TestSpan(t *testing.T) {
 				"data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n"+
 				"data: {\"choices\":[],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":3,\"prompt_tokens_details\":{\"cached_tokens\":4}}}\n\ndata: [DONE]\n\n"), -1)
 	}
-	server, tries := g.post("/v1/chat/completions",
+	server, attempts := g.post("/v1/chat/completions",
 		`{"model":"m","stream":true,"max_tokens":99,"messages":[{"role":"user","content":"secret prompt"}]}`)
-	if len(tries) != 1 {
-		t.Fatalf("%d spans", len(tries))
+	if len(attempts) != 1 {
+		t.Fatalf("%d spans", len(attempts))
 	}
-	s := tries[0]
+	s := attempts[0]
 	if missing := lacks(s, "chat m", "status Unset", "gen_ai.operation.name=chat", "gen_ai.provider.name=openai",
 		"gen_ai.request.model=m",
 		"gen_ai.request.stream=true", "gen_ai.request.max_tokens=99", "gen_ai.response.model=up",
@@ -122,25 +123,25 @@ func TestSpanOfEachTry(t *testing.T) {
 		}
 		return respond(200, "application/json", completionOf("hi"))
 	}
-	_, tries := g.post("/v1/responses", effort)
-	if len(tries) != 2 || len(parents) != 2 || parents[0] == parents[1] {
-		t.Fatalf("%d spans, parents %q", len(tries), parents)
+	_, attempts := g.post("/v1/responses", effort)
+	if len(attempts) != 2 || len(parents) != 2 || parents[0] == parents[1] {
+		t.Fatalf("%d spans, parents %q", len(attempts), parents)
 	}
-	if missing := lacks(tries[0], "status Error", "error.type=caller_400", "event sent"); len(missing) > 0 {
-		t.Errorf("the first lacks %q: %q", missing, described(tries[0]))
+	if missing := lacks(attempts[0], "status Error", "error.type=caller_400", "event sent"); len(missing) > 0 {
+		t.Errorf("the first lacks %q: %q", missing, described(attempts[0]))
 	}
-	if missing := lacks(tries[1], "status Unset", "event sent", "gen_ai.usage.input_tokens=1",
+	if missing := lacks(attempts[1], "status Unset", "event sent", "gen_ai.usage.input_tokens=1",
 		`gen_ai.response.finish_reasons=["stop"]`); len(missing) > 0 {
-		t.Errorf("the second lacks %q: %q", missing, described(tries[1]))
+		t.Errorf("the second lacks %q: %q", missing, described(attempts[1]))
 	}
 
 	// A connector is down, and there is no other.
 	g.router.Choose = failing{fakeTunnel{g.testGateway}}.choose
-	_, tries = g.post("/v1/chat/completions", requests["/v1/chat/completions"])
-	if len(tries) != 2 || len(lacks(tries[0], "error.type=upstream_502")) > 0 ||
-		len(lacks(tries[1], "error.type=upstream_502")) > 0 {
-		t.Errorf("without a model server: %d spans", len(tries))
-		for _, s := range tries {
+	_, attempts = g.post("/v1/chat/completions", requests["/v1/chat/completions"])
+	if len(attempts) != 2 || len(lacks(attempts[0], "error.type=upstream_502")) > 0 ||
+		len(lacks(attempts[1], "error.type=upstream_502")) > 0 {
+		t.Errorf("without a model server: %d spans", len(attempts))
+		for _, s := range attempts {
 			t.Log(described(s))
 		}
 	}
@@ -185,8 +186,8 @@ func TestSpanOfQueuedRequest(t *testing.T) {
 	g.answer = answer
 	second := make(chan []sdktrace.ReadOnlySpan)
 	go func() {
-		_, tries := g.post("/v1/chat/completions", requests["/v1/chat/completions"])
-		second <- tries
+		_, attempts := g.post("/v1/chat/completions", requests["/v1/chat/completions"])
+		second <- attempts
 	}()
 	wait.Until(t, "the second request is queued", func() (queued bool) {
 		g.backend.Queues.Lengths(func(_ queue.Name, n int) { queued = queued || n > 0 })
@@ -194,8 +195,8 @@ func TestSpanOfQueuedRequest(t *testing.T) {
 	})
 	close(proceed)
 	<-first
-	if tries := <-second; len(tries) != 1 || len(lacks(tries[0], "event queued", "postern.queue_ms=", "event sent")) > 0 {
-		t.Errorf("%d spans: %q", len(tries), described(tries[0]))
+	if attempts := <-second; len(attempts) != 1 || len(lacks(attempts[0], "event queued", "postern.queue_ms=", "event sent")) > 0 {
+		t.Errorf("%d spans: %q", len(attempts), described(attempts[0]))
 	}
 }
 
@@ -215,14 +216,16 @@ func TestUntraced(t *testing.T) {
 		t.Errorf("traceparent %q, want the client's; %s", got, w.Body)
 	}
 	_, _ = io.Copy(io.Discard, w.Body)
-	ex, ctx, h := &Exchange{Key: g.key, Deployment: "m"}, t.Context(), http.Header{}
+	ctx, h := t.Context(), http.Header{}
+	ex := &Exchange{authenticated: authenticated{Key: g.key}, translated: translated{Deployment: "m"}}
+	m, info := &modelRequest{exchange: ex}, new(dialect.AnswerInfo)
 	if n := testing.AllocsPerRun(100, func() {
-		ex.tries.begin(ctx, ex)
-		ex.tries.limited(time.Second)
-		ex.tries.queued(time.Second)
-		ex.tries.send(ex, "up", h)
-		ex.tries.retry(ctx, ex, nil)
-		ex.tries.end(ex, Ending{})
+		ex.span.begin(ctx, ex)
+		ex.span.limited(time.Second)
+		ex.span.queued(time.Second)
+		ex.span.send(m, "up", h)
+		ex.span.retry(ctx, ex, nil)
+		ex.span.end(ex.Usage, info, Ending{})
 	}); n > 0 {
 		t.Errorf("%v allocations without tracing", n)
 	}

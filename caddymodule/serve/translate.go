@@ -2,7 +2,6 @@ package serve
 
 import (
 	"cmp"
-	"context"
 	"net/http"
 	"net/url"
 	"time"
@@ -34,66 +33,64 @@ func (t *Translator) Serve(w http.ResponseWriter, r *http.Request, next Handler)
 	if err != nil {
 		return err
 	}
-	a := newAnswer(w)
+	c := &clientRequest{Translator: t, Backend: ex.backend, ctx: r.Context(),
+		modelRequest: modelRequest{exchange: ex, header: r.Header, answer: newAnswer(w)}}
 	operation, derr := dialect.Lookup(r.Method, r.URL.EscapedPath(), r.Header)
 	ex.Operation = operation
-	defer t.end(ex, a)
+	defer c.end()
 	if derr == nil {
-		derr = t.perform(w, r, ex, a, next)
+		derr = c.perform(w, r, next)
 	}
 	if derr != nil {
-		a.fail(operation.Dialect, ex.RequestID, derr)
+		c.answer.fail(operation.Dialect, ex.RequestID, derr)
 	}
-	if a.cut(r.ProtoMajor) { // returning would end the answer as if it were complete
+	if c.answer.cut(r.ProtoMajor) { // returning would end the answer as if it were complete
 		panic(http.ErrAbortHandler)
 	}
 	return nil
 }
 
 // end releases the memory of the request and records it.
-func (t *Translator) end(ex *Exchange, a *answer) {
-	defer panics.Recover(t.Logger, "recording a request")
-	ex.held.place.free()
-	ex.held.reservation.Release()
-	ex.held.fetched.Release()
-	ending := a.end(ex.Operation.Dialect)
-	if ex.running {
-		t.Observer.Running(ex, -1)
+func (c *clientRequest) end() {
+	defer panics.Recover(c.Logger, "recording a request")
+	c.large.release()
+	c.reserved.release()
+	ending := c.answer.end(c.exchange.Operation.Dialect)
+	if c.running {
+		c.Observer.Running(c.exchange, -1)
 	}
-	t.account(ex, ending)
+	c.account(ending)
 }
 
 // perform performs the request's operation. The caller writes the error to the
 // client.
-func (t *Translator) perform(w http.ResponseWriter, r *http.Request, ex *Exchange, a *answer,
-	next Handler) (derr *dialect.Error) {
+func (c *clientRequest) perform(w http.ResponseWriter, r *http.Request, next Handler) (derr *dialect.Error) {
+	ex := c.exchange
 	defer func() {
 		switch v := recover(); {
-		case t.crashed(v):
-			a.crash(ex.Operation.Dialect, ex.RequestID)
+		case c.crashed(v):
+			c.answer.crash(ex.Operation.Dialect, ex.RequestID)
 		case v != nil:
 			panic(v)
 		}
 	}()
 	var body []byte
 	switch {
+	case ex.Operation.UpstreamPath() != "":
+		return c.forward(w, r, next)
 	case ex.Operation.Kind == dialect.ListModels:
 		body, derr = listModels(ex, r)
 	case ex.Operation.Kind == dialect.GetModel:
 		body, derr = getModel(ex)
 	case ex.Operation.Kind == dialect.GetKey:
-		body, derr = t.getKey(r.Context(), ex)
+		body, derr = c.getKey()
 	case ex.Operation.ResponseID != "":
-		body, derr = t.keptResponse(r.Context(), ex, r.URL.Query())
+		body, derr = c.keptResponse(r.URL.Query())
 	default:
-		c := &completion{Translator: t, Backend: ex.backend, exchange: ex, answer: a, ctx: r.Context(), header: r.Header}
-		if ex.Operation.UpstreamPath() != "" {
-			return c.serve(w, r, next)
-		}
-		body, derr = c.count(r)
+		body, derr = c.countTokens(r)
 	}
 	if derr == nil {
-		_ = a.whole(http.StatusOK, body) // a failed write means that the client is gone
+		_ = c.answer.whole(http.StatusOK, body) // a failed write means that the client is gone
 	}
 	return derr
 }
@@ -126,18 +123,19 @@ func modelOf(d store.Deployment) dialect.Model {
 }
 
 // keptResponse returns a kept response or its input items, or deletes it.
-func (t *Translator) keptResponse(ctx context.Context, ex *Exchange, q url.Values) ([]byte, *dialect.Error) {
+func (c *clientRequest) keptResponse(q url.Values) ([]byte, *dialect.Error) {
+	ex := c.exchange
 	id := ex.Operation.ResponseID
-	view := t.keptView(ctx, ex)
+	view := c.keptView()
 	response, ok := view.Response(id)
-	if ex.held.full {
+	if c.reserved.full {
 		return nil, dialect.MemoryFull()
 	}
 	if !ok {
 		return nil, dialect.ResponseNotFound(id)
 	}
-	ex.held.reservation = ex.reserve()
-	if ex.held.holdAnswer(response.Size()) != nil { // until it was sent
+	c.reserved.reservation = ex.reservation()
+	if c.reserved.reserveAnswer(response.Size()) != nil { // until it was sent
 		return nil, dialect.MemoryFull()
 	}
 	switch ex.Operation.Kind {
@@ -153,15 +151,16 @@ func (t *Translator) keptResponse(ctx context.Context, ex *Exchange, q url.Value
 }
 
 // keptView returns the kept responses that the request can access.
-func (t *Translator) keptView(ctx context.Context, ex *Exchange) kept.View {
+func (c *clientRequest) keptView() kept.View {
+	ex := c.exchange
 	owner := kept.Owner{Account: ex.Account, Key: ex.Key.ID()}
-	switch t.ResponseStore {
+	switch c.ResponseStore {
 	case StoreOff:
 		return kept.View{}
 	case StoreAccount:
 		owner.Key = ""
 	}
-	ex.held.fetched = ex.reserve()
-	view := ex.backend.learner.kept.View(owner, ex.Key.Owner(), ex.Key)
-	return view.With(kept.NewRemote(ctx, ex.backend.peers, ex.held.fetch))
+	c.reserved.fetched = ex.reservation()
+	view := c.completions.kept.View(owner, ex.Key.Owner(), ex.Key)
+	return view.With(kept.NewRemote(c.ctx, c.peers, c.reserved.reserveFetched))
 }

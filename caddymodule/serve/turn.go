@@ -4,34 +4,49 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"hash/fnv"
+	"io"
 	"net/http"
+	"net/url"
 	"slices"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/queue"
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/link/blocks"
 )
 
-// turn is a request's place in the queue of its deployment.
+// turn is the turn of a request in the queue of its deployment.
 type turn struct {
 	*Router
-	ex    *Exchange
-	place queue.Place
-	held  bool
-	until time.Time // then it no longer waits
+	*modelRequest
+	deployment store.Deployment // as it is now
+	permit     queue.Place
+	entered    bool      // it has the permit
+	end        time.Time // of waiting
 }
 
 // newTurn returns the turn of a request that has not entered the queue.
-func (rt *Router) newTurn(ex *Exchange) *turn {
-	return &turn{Router: rt, ex: ex, until: time.Now().Add(cmp.Or(rt.Queue.Wait, queue.DefaultWait))}
+func (rt *Router) newTurn(m *modelRequest) *turn {
+	end := time.Now().Add(cmp.Or(rt.Queue.Wait, queue.DefaultWait))
+	return &turn{Router: rt, modelRequest: m, deployment: m.deployment, end: end}
+}
+
+// find reads the deployment again: it may have changed while the request waited.
+func (t *turn) find() (derr *dialect.Error) {
+	t.deployment, t.exchange.refused, derr = t.exchange.find()
+	return derr
 }
 
 // enter waits for the request's turn, in a queue of this length.
 func (t *turn) enter(ctx context.Context, length int) (err error) {
-	ex, start := t.ex, time.Now()
-	err = t.take(ctx, length)
-	if t.place.Waited() || errors.Is(err, queue.ErrTimeout) {
+	ex, start := t.exchange, time.Now()
+	err = t.acquire(ctx, length)
+	if t.permit.Waited() || errors.Is(err, queue.ErrTimeout) {
 		t.waited(start)
 	}
 	switch {
@@ -45,44 +60,44 @@ func (t *turn) enter(ctx context.Context, length int) (err error) {
 	return err
 }
 
-// take takes a place in the queue, and waits for it if the length allows that.
-func (t *turn) take(ctx context.Context, length int) (err error) {
-	n := queue.Name{Account: t.ex.Account, Deployment: t.ex.Deployment}
-	b := queue.Bounds{Length: length, Wait: cmp.Or(time.Until(t.until), -1)}
-	t.place, err = t.ex.backend.Queues.Enter(ctx, n, t.ex.client(), b)
-	t.held = err == nil
+// acquire acquires a permit of the queue, and waits for it if the length allows that.
+func (t *turn) acquire(ctx context.Context, length int) (err error) {
+	ex := t.exchange
+	n := queue.Name{Account: ex.Account, Deployment: ex.Deployment}
+	b := queue.Bounds{Length: length, Wait: cmp.Or(time.Until(t.end), -1)}
+	t.permit, err = ex.backend.Queues.Enter(ctx, n, ex.client(), b)
+	t.entered = err == nil
 	return err
 }
 
 // waited reports how long the request has waited.
 func (t *turn) waited(start time.Time) {
 	waited := time.Since(start)
-	t.Observer.Queued(t.ex, waited)
-	t.ex.tries.queued(waited)
+	t.Observer.Queued(t.exchange, waited)
+	t.exchange.span.queued(waited)
 }
 
-// leave gives the place back.
+// leave returns the permit.
 func (t *turn) leave() {
-	if t.held {
-		t.held = false
-		t.place.Leave()
+	if t.entered {
+		t.entered = false
+		t.permit.Leave()
 	}
 }
 
-// send sends the request. If the connectors have no place for it, it waits for one, without the
-// place in the deployment's queue. It does not wait for the queue with a place at a connector
-// either: the requests of one deployment could hold all places there, while few of them run.
+// send sends the request. If the connectors have no permit for it, it waits for one of theirs, without
+// the permit of the deployment's queue. It does not wait for the queue with a permit of a connector
+// either: the requests of one deployment could have all permits there, while few of them run.
 func (t *turn) send(ctx context.Context) (*http.Response, error) {
-	ex := t.ex
 	for {
-		response, full, err := t.Router.send(ctx, ex, ex.found)
-		left := time.Until(t.until)
+		response, full, err := t.sendNow(ctx)
+		left := time.Until(t.end)
 		if len(full) == 0 || left <= 0 || t.Queue.Length < 0 {
 			return response, err
 		}
 		t.leave()
 		start := time.Now()
-		reserved, err := t.Reserve(ctx, full, ex.client(), left)
+		reserved, err := t.Reserve(ctx, full, t.exchange.client(), left)
 		t.waited(start)
 		if err == nil {
 			response, err = t.sendReserved(ctx, reserved)
@@ -90,42 +105,145 @@ func (t *turn) send(ctx context.Context) (*http.Response, error) {
 		if !errors.Is(err, link.ErrNotSent) || ctx.Err() != nil {
 			return response, err
 		}
-		if err := t.again(ctx); err != nil { // the tunnels have ended, or there was no turn
+		if err := t.enterAgain(ctx); err != nil { // the tunnels have ended, or there was no turn
 			return nil, err
 		}
 	}
 }
 
-// sendReserved sends the request to a connector that has a place for it. The error wraps
+// sendNow sends the request to one of the deployment's connectors. It tries each at
+// most once, as long as no model has seen the request. If all are offline, it waits
+// up to ConnectWait for one to reconnect. If none has accepted the request, full lists
+// the tunnels whose connectors have no permit for it.
+func (t *turn) sendNow(ctx context.Context) (response *http.Response, full []Tunnel, err error) {
+	ex, d := t.exchange, t.deployment
+	target := tunnel.Target{Name: ex.Deployment, Upstream: d.Upstream, Model: d.Model, Affinity: t.affinity()}
+	deadline := time.Now().Add(t.ConnectWait)
+	if len(d.Connectors) == 1 {
+		ex.Connector = d.Connectors[0] // for the log, should it be offline
+	}
+	var tried []Tunnel
+	var unable error // why an online connector cannot serve the request
+	for {
+		wait := time.Until(deadline)
+		if unable != nil {
+			wait = 0
+		}
+		chosen, err := t.Choose(ctx, d.Connectors, target, tried, wait)
+		if err != nil {
+			return nil, full, cmp.Or(unable, err)
+		}
+		response, err = t.roundTrip(ctx, chosen)
+		if err == nil {
+			return response, nil, nil
+		}
+		late := t.ConnectWait > 0 && time.Now().After(deadline)
+		r, _ := refusal(err)
+		if ctx.Err() != nil || late || !r.again {
+			return nil, nil, err
+		}
+		ex.span.retry(ctx, ex, r.client(ex.Deployment))
+		tried = append(tried, chosen)
+		if errors.Is(err, link.ErrNoCredit) {
+			full = append(full, chosen)
+		}
+		if !errors.Is(err, link.ErrNotSent) {
+			unable = cmp.Or(unable, err)
+		}
+	}
+}
+
+// sendReserved sends the request to a connector that has a permit for it. The error wraps
 // link.ErrNotSent if the deployment's queue has none, or if the deployment has changed.
-func (t *turn) sendReserved(ctx context.Context, to Reserved) (*http.Response, error) {
-	defer to.Leave() // unless it was sent
-	switch err := t.take(ctx, -1); {
+func (t *turn) sendReserved(ctx context.Context, reserved Reserved) (*http.Response, error) {
+	defer reserved.Leave() // unless it was sent
+	switch err := t.acquire(ctx, -1); {
 	case errors.Is(err, queue.ErrFull), errors.Is(err, queue.ErrTimeout):
 		return nil, link.ErrNotSent
 	case err != nil:
 		return nil, err
 	}
-	if derr := t.find(t.ex); derr != nil {
+	if derr := t.find(); derr != nil {
 		return nil, derr
 	}
-	if d := t.ex.found; slices.Contains(d.Connectors, to.Connector()) {
-		return roundTrip(ctx, t.ex, to, d)
+	if slices.Contains(t.deployment.Connectors, reserved.Connector()) {
+		return t.roundTrip(ctx, reserved)
 	}
 	return nil, link.ErrNotSent
 }
 
-// again enters the deployment's queue again, unless the request is in it. The deployment may have
-// changed.
-func (t *turn) again(ctx context.Context) error {
-	if t.held {
+// enterAgain enters the deployment's queue again, unless the request has its permit.
+func (t *turn) enterAgain(ctx context.Context) error {
+	if t.entered {
 		return nil
 	}
 	if err := t.enter(ctx, maxWaiting); err != nil { // the queue has accepted it before
 		return err
 	}
-	if derr := t.find(t.ex); derr != nil {
+	if derr := t.find(); derr != nil {
 		return derr
 	}
 	return nil
+}
+
+// affinity returns the same number for requests that shall stay with one connector, 0 for requests
+// that need not.
+func (t *turn) affinity() uint64 {
+	d := t.deployment
+	if len(d.Connectors) < 2 || d.Options.Affinity == compat.AffinityOff {
+		return 0
+	}
+	h := fnv.New64a()
+	_, _ = io.WriteString(h, t.exchange.Key.ID())
+	if d.Options.Affinity != compat.AffinityKey {
+		conversation := []byte(t.header.Get("X-Session-Id"))
+		if len(conversation) == 0 {
+			conversation = t.call.Conversation()
+		}
+		if len(conversation) == 0 {
+			return 0
+		}
+		_, _ = h.Write(conversation)
+	}
+	return h.Sum64()
+}
+
+// roundTrip sends the request through one tunnel, unless the gateway has lost its store since it has
+// checked the key: the request may have waited, and the process may have been stopped.
+func (t *turn) roundTrip(ctx context.Context, via Tunnel) (*http.Response, error) {
+	ex, d := t.exchange, t.deployment
+	if ex.backend.Store.Serving() != nil {
+		return nil, dialect.StoreLost()
+	}
+	ex.Connector = via.Connector()
+	upstream, model, err := via.Resolve(ex.Deployment, d.Upstream, d.Model)
+	if err != nil {
+		return nil, err
+	}
+	header, body := t.upstream(model)
+	ex.span.send(t.modelRequest, model, header)
+	ex.attempts.begin(body)
+	r := &http.Request{
+		Method:        http.MethodPost,
+		URL:           &url.URL{Scheme: "http", Host: upstream, Path: ex.Operation.UpstreamPath()},
+		Host:          upstream,
+		Header:        header,
+		Body:          body,
+		ContentLength: body.Len(),
+	}
+	if t.large != nil {
+		r.Body = upload{body, t.large}
+	}
+	if r.ContentLength >= blocks.Least {
+		r.GetBody = func() (io.ReadCloser, error) {
+			_, body := t.upstream(model)
+			ex.attempts.body = body
+			return body, nil
+		}
+	}
+	response, err := via.Send(r.WithContext(ctx), ex.client())
+	if _, ok := refusal(err); ok {
+		ex.attempts.refuse()
+	}
+	return response, err
 }

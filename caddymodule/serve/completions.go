@@ -19,23 +19,23 @@ import (
 	"github.com/postern-dev/postern/connector/panics"
 )
 
-// learner keeps data of completed requests: token counts, which calibrate later
+// completions keeps data of completed requests: token counts, which calibrate later
 // estimates, and responses that clients can refer to. It lives as long as the open
 // store and thus survives a reload.
-type learner struct {
+type completions struct {
 	calibration  *tokens.Calibration
 	kept         *kept.Store
 	signatureKey []byte // of thinking blocks
 	sealer       *dialect.Sealer
 
-	store   *store.Store
-	logger  *slog.Logger
-	samples chan sample
-	waiting atomic.Int64 // bytes of requests in samples
-	resting time.Time    // estimates are not corrected until then
-	tired   atomic.Int64 // prompts are not counted until then, in Unix nanoseconds
-	stop    context.CancelFunc
-	worker  sync.WaitGroup
+	store      *store.Store
+	logger     *slog.Logger
+	samples    chan sample
+	waiting    atomic.Int64 // bytes of requests in samples
+	learnAfter time.Time    // when estimates may be corrected again
+	countAfter atomic.Int64 // when prompts may be counted again, in Unix nanoseconds
+	stop       context.CancelFunc
+	worker     sync.WaitGroup
 
 	mu       sync.RWMutex
 	noEffort map[tokens.Registration]bool // deployments whose models reject reasoning effort
@@ -49,7 +49,7 @@ type sample struct {
 	call   dialect.Call
 	size   int64 // bytes of the request
 	tokens int64
-	held   memory.Reservation // for the request, until the sample is processed
+	memory memory.Reservation // for the request, until the sample is processed
 
 	counted func(tokens int) // called with the estimated tokens if the upstream did not count them; else nil
 }
@@ -61,7 +61,7 @@ const (
 )
 
 // restFactor is the ratio of rest to work. It limits correcting estimates to 1% of a core.
-// Recording a count takes about 5 ms per MB, less than decoding the request, and has no rest.
+// Recording a count takes about 5 ms per MB, less than decoding the request, and needs no rest.
 // Correcting takes several times as long.
 const restFactor = 100
 
@@ -71,14 +71,14 @@ const countRestFactor = 10
 // Calibrations are saved rarely: ratios change a little with each request, and converge.
 const (
 	saveInterval = 10 * time.Minute
-	// minChange is the least relative change of a ratio that is worth a write.
+	// minChange is the relative change of a ratio from which it is saved.
 	minChange = 0.01
 	// expireInterval is the interval at which kept responses are expired.
 	expireInterval = 5 * time.Second
 )
 
-// newLearner starts a learner. It must be closed before the store.
-func newLearner(st *store.Store, logger *slog.Logger) (*learner, error) {
+// newCompletions starts completions. They must be closed before the store.
+func newCompletions(st *store.Store, logger *slog.Logger) (*completions, error) {
 	key, err := st.Secret(context.Background(), "thinking_signature", func() ([]byte, error) {
 		key := make([]byte, 32)
 		_, err := rand.Read(key)
@@ -92,7 +92,7 @@ func newLearner(st *store.Store, logger *slog.Logger) (*learner, error) {
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	l := &learner{
+	c := &completions{
 		kept:         kept.NewStore(time.Now),
 		signatureKey: key,
 		sealer:       sealer,
@@ -102,90 +102,90 @@ func newLearner(st *store.Store, logger *slog.Logger) (*learner, error) {
 		stop:         stop,
 		noEffort:     make(map[tokens.Registration]bool),
 	}
-	l.calibration = tokens.NewCalibration(tokens.NewCounter(), l.load)
-	l.worker.Go(func() { l.run(ctx) })
-	return l, nil
+	c.calibration = tokens.NewCalibration(tokens.NewCounter(), c.load)
+	c.worker.Go(func() { c.run(ctx) })
+	return c, nil
 }
 
-// close stops the worker, and saves the calibrations. It counts what is waiting by size.
-func (l *learner) close() {
-	l.stop()
-	l.worker.Wait()
-	l.mu.Lock()
-	l.closed = true
-	l.mu.Unlock()
-	for len(l.samples) > 0 {
-		m := <-l.samples
-		l.done(&m)
+// close stops the worker, and saves the calibrations. It counts waiting requests by their size.
+func (c *completions) close() {
+	c.stop()
+	c.worker.Wait()
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	for len(c.samples) > 0 {
+		m := <-c.samples
+		c.done(&m)
 		if m.counted != nil {
 			m.counted(int(m.size / dialect.BytesPerToken))
 		}
 	}
-	l.save(context.Background())
+	c.save(context.Background())
 }
 
 // load returns the stored calibration of a registration.
-func (l *learner) load(r tokens.Registration) (tokens.Ratios, bool) {
-	c, ok := l.store.Calibration(r.Account, r.Deployment)
-	if !ok || c.Since.UnixMilli() != r.Since {
+func (c *completions) load(r tokens.Registration) (tokens.Ratios, bool) {
+	saved, ok := c.store.Calibration(r.Account, r.Deployment)
+	if !ok || saved.Since.UnixMilli() != r.Since {
 		return tokens.Ratios{}, false
 	}
-	return tokens.Ratios{Plain: c.Plain, Tools: c.Tools}, true
+	return tokens.Ratios{Plain: saved.Plain, Tools: saved.Tools}, true
 }
 
 // onChange drops the data of a removed deployment. It also resets noEffort of a
 // changed one.
-func (l *learner) onChange(c store.Change) {
-	if c.Removed {
-		l.calibration.Remove(c.Account, c.ID)
+func (c *completions) onChange(change store.Change) {
+	if change.Removed {
+		c.calibration.Remove(change.Account, change.ID)
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	maps.DeleteFunc(l.noEffort, func(of tokens.Registration, _ bool) bool {
-		return of.Account == c.Account && of.Deployment == c.ID
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	maps.DeleteFunc(c.noEffort, func(r tokens.Registration, _ bool) bool {
+		return r.Account == change.Account && r.Deployment == change.ID
 	})
 }
 
 // learnNoEffort records that the deployment's model rejects reasoning effort, until
 // the deployment changes.
-func (l *learner) learnNoEffort(of tokens.Registration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.noEffort[of] = true
+func (c *completions) learnNoEffort(of tokens.Registration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.noEffort[of] = true
 }
 
 // refusesEffort reports whether the request's model rejects reasoning effort.
-func (l *learner) refusesEffort(of tokens.Registration) bool {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	return l.noEffort[of]
+func (c *completions) refusesEffort(of tokens.Registration) bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.noEffort[of]
 }
 
 // count counts the tokens of a prompt later, and then calls counted. It reports false if
 // there is too much to count; counted is not called then.
-func (l *learner) count(m sample, counted func(tokens int)) bool {
+func (c *completions) count(m sample, counted func(tokens int)) bool {
 	m.counted = counted
-	return time.Now().UnixNano() >= l.tired.Load() && l.learn(m)
+	return time.Now().UnixNano() >= c.countAfter.Load() && c.learn(m)
 }
 
 // learn enqueues a sample. It reports false if the sample is dropped, because the queue is
 // full or its memory cannot be reserved.
-func (l *learner) learn(m sample) bool {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	if l.waiting.Add(m.size) <= maxSampleBytes && m.held.Set(translatedCost*m.size) == nil && !l.closed {
+func (c *completions) learn(m sample) bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if c.waiting.Add(m.size) <= maxSampleBytes && m.memory.Set(translatedCost*m.size) == nil && !c.closed {
 		select {
-		case l.samples <- m:
+		case c.samples <- m:
 			return true
 		default:
 		}
 	}
-	l.done(&m)
+	c.done(&m)
 	return false
 }
 
 // run processes samples and saves calibrations until ctx is done.
-func (l *learner) run(ctx context.Context) {
+func (c *completions) run(ctx context.Context) {
 	expire, save := time.NewTicker(expireInterval), time.NewTicker(saveInterval)
 	defer expire.Stop()
 	defer save.Stop()
@@ -193,78 +193,78 @@ func (l *learner) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case m := <-l.samples:
-			l.process(m)
+		case m := <-c.samples:
+			c.process(m)
 		case <-expire.C:
-			l.kept.Expire()
+			c.kept.Expire()
 		case <-save.C:
-			l.save(ctx)
+			c.save(ctx)
 		}
 	}
 }
 
 // process processes a sample.
-func (l *learner) process(m sample) {
-	defer panics.Recover(l.logger, "learning from a request")
+func (c *completions) process(m sample) {
+	defer panics.Recover(c.logger, "learning from a request")
 	if m.counted != nil {
-		l.estimate(m)
+		c.estimate(m)
 	} else {
-		l.remember(m)
+		c.remember(m)
 	}
 }
 
 // estimate counts the prompt of a sample.
-func (l *learner) estimate(m sample) {
+func (c *completions) estimate(m sample) {
 	begun, n := time.Now(), int(m.size/dialect.BytesPerToken)
 	defer func() { // after a panic, the size determines the tokens
 		now := time.Now()
-		l.tired.Store(now.Add(countRestFactor * now.Sub(begun)).UnixNano())
-		l.done(&m)
+		c.countAfter.Store(now.Add(countRestFactor * now.Sub(begun)).UnixNano())
+		c.done(&m)
 		m.counted(n)
 	}()
 	if p := m.call.Prompt(); p != nil {
-		n = l.calibration.Count(context.Background(), m.of, m.key, p)
+		n = c.calibration.Count(context.Background(), m.of, m.key, p)
 	}
 }
 
-// remember records the token count of a sample. It corrects estimates by its prompt
-// too, unless the learner rests from that.
-func (l *learner) remember(m sample) {
-	defer l.done(&m)
+// remember records the token count of a sample. It also corrects estimates by the prompt, unless
+// that was done shortly before.
+func (c *completions) remember(m sample) {
+	defer c.done(&m)
 	p := m.call.Prompt()
 	if p == nil {
 		return
 	}
-	l.calibration.LearnCount(m.of, m.key, p, m.tokens)
+	c.calibration.LearnCount(m.of, m.key, p, m.tokens)
 	begun := time.Now()
-	if begun.Before(l.resting) {
+	if begun.Before(c.learnAfter) {
 		return
 	}
 	defer func() { // after a panic, too
 		now := time.Now()
-		l.resting = now.Add(restFactor * now.Sub(begun))
+		c.learnAfter = now.Add(restFactor * now.Sub(begun))
 	}()
-	l.calibration.LearnRatio(m.of, m.key, p, m.tokens)
+	c.calibration.LearnRatio(m.of, m.key, p, m.tokens)
 }
 
 // done releases the sample's memory.
-func (l *learner) done(m *sample) {
-	l.waiting.Add(-m.size)
-	m.held.Release()
+func (c *completions) done(m *sample) {
+	c.waiting.Add(-m.size)
+	m.memory.Release()
 }
 
 // save saves the calibrations that have changed enough.
-func (l *learner) save(ctx context.Context) {
-	for r, ratios := range l.calibration.Export() {
-		if saved, ok := l.load(r); ok && near(ratios.Plain, saved.Plain) && near(ratios.Tools, saved.Tools) {
+func (c *completions) save(ctx context.Context) {
+	for r, ratios := range c.calibration.Export() {
+		if saved, ok := c.load(r); ok && near(ratios.Plain, saved.Plain) && near(ratios.Tools, saved.Tools) {
 			continue
 		}
-		err := l.store.SaveCalibration(ctx, store.Calibration{
+		err := c.store.SaveCalibration(ctx, store.Calibration{
 			Account: r.Account, Deployment: r.Deployment, Since: time.UnixMilli(r.Since).UTC(),
 			Plain: ratios.Plain, Tools: ratios.Tools,
 		})
 		if err != nil && ctx.Err() == nil {
-			l.logger.Warn("failed to save token calibration", "deployment", r.Deployment, "error", err)
+			c.logger.Warn("failed to save token calibration", "deployment", r.Deployment, "error", err)
 		}
 	}
 }

@@ -43,37 +43,37 @@ func deploy(t testing.TB, st *store.Store) store.Deployment {
 	return d
 }
 
-// newTestLearner returns a learner that the test has to close.
-func newTestLearner(t *testing.T, st *store.Store) *learner {
+// newTestCompletions returns completions that the test has to close.
+func newTestCompletions(t *testing.T, st *store.Store) *completions {
 	t.Helper()
-	l, err := newLearner(st, slog.New(slog.DiscardHandler))
+	c, err := newCompletions(st, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return l
+	return c
 }
 
-// What was learned is in the store when the learner is closed, and the next
-// one goes on from it; its key of signatures is the same.
-func TestLearnerSaves(t *testing.T) {
+// What was learned is in the store after closing, and is loaded from there. The key of signatures
+// stays the same.
+func TestCompletionsSave(t *testing.T) {
 	st := storetest.Open(t, filepath.Join(t.TempDir(), "gateway.db"))
 	d := deploy(t, st)
-	l := newTestLearner(t, st)
+	c := newTestCompletions(t, st)
 	call := chatCall(t)
-	before := l.calibration.Count(t.Context(), registration(d), "key", call.Prompt())
-	l.learn(sample{of: registration(d), key: "key", call: call, size: 100, tokens: int64(before) * 3 / 2})
-	wait.Until(t, "the sample is used", func() bool { return l.waiting.Load() == 0 })
-	l.close()
+	before := c.calibration.Count(t.Context(), registration(d), "key", call.Prompt())
+	c.learn(sample{of: registration(d), key: "key", call: call, size: 100, tokens: int64(before) * 3 / 2})
+	wait.Until(t, "the sample is used", func() bool { return c.waiting.Load() == 0 })
+	c.close()
 	saved, ok := st.Calibration(d.Account, d.Name)
 	if !ok || saved.Plain < 1.4 || saved.Plain > 1.7 || saved.Tools != 0 {
 		t.Errorf("saved %+v, %v", saved, ok)
 	}
-	next := newTestLearner(t, st)
+	next := newTestCompletions(t, st)
 	defer next.close()
 	if got := next.calibration.Count(t.Context(), registration(d), "key", call.Prompt()); got < before*14/10 {
-		t.Errorf("the next learner counts %d, at first it was %d", got, before)
+		t.Errorf("later it counts %d, at first it was %d", got, before)
 	}
-	if string(next.signatureKey) != string(l.signatureKey) || len(l.signatureKey) == 0 {
+	if string(next.signatureKey) != string(c.signatureKey) || len(c.signatureKey) == 0 {
 		t.Error("the key of signatures has changed")
 	}
 	// A deployment that is removed is dropped, not saved again.
@@ -83,13 +83,13 @@ func TestLearnerSaves(t *testing.T) {
 	}
 }
 
-// A large prompt takes long to correct estimates by, and the learner rests from
-// that for a hundred times as long. Counts are remembered meanwhile.
-func TestLearnerRemembersCountsWhileItRests(t *testing.T) {
+// Correcting estimates by a large prompt takes long, and is not done again for a hundred times as
+// long. Counts are recorded meanwhile.
+func TestCountsWithoutCorrections(t *testing.T) {
 	st := storetest.New(t)
 	d := deploy(t, st)
-	l := newTestLearner(t, st)
-	defer l.close()
+	c := newTestCompletions(t, st)
+	defer c.close()
 	for i := range 3 {
 		body := `{"model":"m","messages":[{"role":"user","content":"` +
 			strings.Repeat("number "+strconv.Itoa(i)+" of some words ", 8_000) + `"}]}`
@@ -99,31 +99,31 @@ func TestLearnerRemembersCountsWhileItRests(t *testing.T) {
 			t.Fatal(derr)
 		}
 		wait.Until(t, fmt.Sprintf("prompt %d is counted exactly", i), func() bool {
-			l.learn(sample{of: registration(d), key: "key", call: call, size: int64(len(body)), tokens: int64(12345 + i)})
-			return l.calibration.Count(t.Context(), registration(d), "key", call.Prompt()) == 12345+i
+			c.learn(sample{of: registration(d), key: "key", call: call, size: int64(len(body)), tokens: int64(12345 + i)})
+			return c.calibration.Count(t.Context(), registration(d), "key", call.Prompt()) == 12345+i
 		})
 	}
 }
 
 // Samples that cannot be used in time are dropped: those that wait are bounded in
 // number and in bytes.
-func TestLearnerIsBounded(t *testing.T) {
+func TestSamplesAreBounded(t *testing.T) {
 	st := storetest.New(t)
 	d := deploy(t, st)
-	l := newTestLearner(t, st)
-	defer l.close()
-	l.stop() // so that nothing is taken off the queue
-	l.worker.Wait()
+	c := newTestCompletions(t, st)
+	defer c.close()
+	c.stop() // so that nothing is taken off the queue
+	c.worker.Wait()
 	call := chatCall(t)
-	l.learn(sample{of: registration(d), key: "key", call: call, size: maxSampleBytes + 1, tokens: 1})
-	if len(l.samples) != 0 || l.waiting.Load() != 0 {
-		t.Errorf("%d samples of %d bytes wait", len(l.samples), l.waiting.Load())
+	c.learn(sample{of: registration(d), key: "key", call: call, size: maxSampleBytes + 1, tokens: 1})
+	if len(c.samples) != 0 || c.waiting.Load() != 0 {
+		t.Errorf("%d samples of %d bytes wait", len(c.samples), c.waiting.Load())
 	}
 	for range maxSamples + 10 {
-		l.learn(sample{of: registration(d), key: "key", call: call, size: 1, tokens: 1})
+		c.learn(sample{of: registration(d), key: "key", call: call, size: 1, tokens: 1})
 	}
-	if len(l.samples) != maxSamples || l.waiting.Load() != maxSamples {
-		t.Errorf("%d samples of %d bytes wait", len(l.samples), l.waiting.Load())
+	if len(c.samples) != maxSamples || c.waiting.Load() != maxSamples {
+		t.Errorf("%d samples of %d bytes wait", len(c.samples), c.waiting.Load())
 	}
 }
 
@@ -131,18 +131,18 @@ func TestLearnerIsBounded(t *testing.T) {
 func TestSamplesTakeMemory(t *testing.T) {
 	st := storetest.New(t)
 	d := deploy(t, st)
-	l := newTestLearner(t, st)
-	defer l.close()
-	l.stop() // so that nothing is taken off the queue
-	l.worker.Wait()
+	c := newTestCompletions(t, st)
+	defer c.close()
+	c.stop() // so that nothing is taken off the queue
+	c.worker.Wait()
 	budget := memory.NewBudget(10 << 20)
 	call := chatCall(t)
 	for range 3 {
-		l.learn(sample{of: registration(d), key: "key", call: call, size: 1 << 20, tokens: 1,
-			held: budget.Open("a", "a", "k")})
+		c.learn(sample{of: registration(d), key: "key", call: call, size: 1 << 20, tokens: 1,
+			memory: budget.Open("a", "a", "k")})
 	}
-	if held := budget.Stats().Held; len(l.samples) != 1 || held != translatedCost<<20 || l.waiting.Load() != 1<<20 {
-		t.Errorf("%d samples of %d bytes wait, and hold %d", len(l.samples), l.waiting.Load(), held)
+	if held := budget.Stats().Held; len(c.samples) != 1 || held != translatedCost<<20 || c.waiting.Load() != 1<<20 {
+		t.Errorf("%d samples of %d bytes wait, and hold %d", len(c.samples), c.waiting.Load(), held)
 	}
 }
 
@@ -155,7 +155,10 @@ func TestKeysShareNoCounts(t *testing.T) {
 		answer := strings.Replace(completionOf("hi"), `"prompt_tokens":1`, `"prompt_tokens":`+strconv.Itoa(tokens), 1)
 		return upstreamAnswer("application/json", strings.NewReader(answer), -1)
 	}
-	const question, answer = `{"role":"user","content":"the merger is planned for the 17th"}`, `{"role":"assistant","content":"hi"}`
+	const (
+		question = `{"role":"user","content":"the merger is planned for the 17th"}`
+		answer   = `{"role":"assistant","content":"hi"}`
+	)
 	count := func(messages string) string {
 		return g.post("/v1/messages/count_tokens", `{"model":"m","messages":[`+messages+`]}`).Body.String()
 	}

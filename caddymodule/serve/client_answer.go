@@ -15,7 +15,7 @@ import (
 )
 
 // maxAnswer is the maximum size of an answer that is not a stream, in bytes. The
-// answer is held in memory to replace its model name. The largest ones in practice
+// answer is read into memory to replace its model name. The largest ones in practice
 // are embeddings of a large batch, tens of MiB.
 const maxAnswer = 128 << 20
 
@@ -27,13 +27,13 @@ const maxErrorAnswer = 64 << 10
 const linger = 5 * time.Second
 
 // render sends the upstream's answer to the client.
-func (c *completion) render(response *http.Response) *dialect.Error {
+func (c *clientRequest) render(response *http.Response) *dialect.Error {
 	if response.StatusCode != http.StatusOK {
 		return c.upstreamError(response)
 	}
 	if c.noEffort { // learn only from an answer, as a client can cause the error text
 		if of, ok := c.registration(); ok {
-			c.learner.learnNoEffort(of)
+			c.completions.learnNoEffort(of)
 		}
 	}
 	if !c.call.Streamed() {
@@ -47,10 +47,7 @@ func (c *completion) render(response *http.Response) *dialect.Error {
 }
 
 // upstreamError translates an upstream's error.
-func (c *completion) upstreamError(response *http.Response) *dialect.Error {
-	if response.StatusCode < http.StatusInternalServerError {
-		c.delivery.refuse()
-	}
+func (c *clientRequest) upstreamError(response *http.Response) *dialect.Error {
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxErrorAnswer))
 	if err != nil && (c.ctx.Err() != nil || errors.Is(err, tunnel.ErrCompressed)) {
 		return c.broken(err)
@@ -62,7 +59,7 @@ func (c *completion) upstreamError(response *http.Response) *dialect.Error {
 }
 
 // whole sends an answer that is not a stream.
-func (c *completion) whole(response *http.Response) *dialect.Error {
+func (c *clientRequest) whole(response *http.Response) *dialect.Error {
 	body, derr := c.readWhole(response, c.exchange.costs().encoding)
 	if derr != nil || body == nil {
 		return derr
@@ -71,15 +68,15 @@ func (c *completion) whole(response *http.Response) *dialect.Error {
 	if derr != nil {
 		return derr
 	}
-	_ = c.exchange.held.holdAnswer(int64(len(out))) // a smaller reservation always succeeds
+	_ = c.reserved.reserveAnswer(int64(len(out))) // a smaller reservation always succeeds
 	c.exchange.Usage, c.translated = usage, true
 	_ = c.answer.whole(http.StatusOK, out) // a failed write means that the client is gone
 	return nil
 }
 
 // translate translates a whole answer. Large ones take turns, as requests do.
-func (c *completion) translate(body []byte) ([]byte, dialect.Usage, *dialect.Error) {
-	defer c.exchange.held.place.free()
+func (c *clientRequest) translate(body []byte) ([]byte, dialect.Usage, *dialect.Error) {
+	defer c.large.release()
 	if len(body) > decodedAtOnce {
 		if derr := c.awaitTurn(tooManyAnswers); derr != nil {
 			return nil, dialect.Usage{}, derr
@@ -91,22 +88,21 @@ func (c *completion) translate(body []byte) ([]byte, dialect.Usage, *dialect.Err
 
 // readWhole reads an answer into memory, and reserves cost bytes for each of its
 // bytes. It returns nil without an error if the client disconnected.
-func (c *completion) readWhole(response *http.Response, cost int64) ([]byte, *dialect.Error) {
-	held := &c.exchange.held
-	held.place.free() // of the request
-	held.place = nil
-	hold := func(n int64) error {
-		c.makeRoom(n, turnWait)
-		return held.holdAnswer(n)
+func (c *clientRequest) readWhole(response *http.Response, cost int64) ([]byte, *dialect.Error) {
+	c.large.release() // of the request
+	c.large = nil
+	reserve := func(n int64) error {
+		c.awaitLarge(n, turnWait)
+		return c.reserved.reserveAnswer(n)
 	}
-	body, err := readAll(response.Body, response.ContentLength, maxAnswer, hold)
+	body, err := readAll(response.Body, response.ContentLength, maxAnswer, reserve)
 	if err == nil {
-		err = hold(cost * int64(len(body)))
+		err = reserve(cost * int64(len(body)))
 	}
 	if err != nil {
-		held.place.free() // the client may be slow to read the error
+		c.large.release() // the client may be slow to read the error
 	} else {
-		held.place.keep() // until it is translated, which does not wait for peers
+		c.large.keep() // until it is translated, which does not wait for peers
 	}
 	switch {
 	case errors.Is(err, memory.ErrExceeded):
@@ -120,17 +116,17 @@ func (c *completion) readWhole(response *http.Response, cost int64) ([]byte, *di
 }
 
 // replay sends a complete answer as the stream that the client requested.
-func (c *completion) replay(response *http.Response) *dialect.Error {
+func (c *clientRequest) replay(response *http.Response) *dialect.Error {
 	body, derr := c.readWhole(response, replayCost)
 	if derr != nil || body == nil {
 		return derr
 	}
 	events, derr := dialect.ReplayAsStream(body)
-	c.exchange.held.place.free()
+	c.large.release()
 	if derr != nil {
 		return derr
 	}
-	_ = c.exchange.held.holdAnswer(int64(len(events))) // a smaller reservation always succeeds
+	_ = c.reserved.reserveAnswer(int64(len(events))) // a smaller reservation always succeeds
 	return c.stream(io.NopCloser(bytes.NewReader(events)))
 }
 
@@ -139,7 +135,7 @@ var copyBuffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
 
 // stream forwards an event stream. Each read of the upstream's body causes at most
 // one write, which is flushed.
-func (c *completion) stream(body io.ReadCloser) *dialect.Error {
+func (c *clientRequest) stream(body io.ReadCloser) *dialect.Error {
 	c.streaming = true
 	buf := copyBuffers.Get().(*[32 << 10]byte)
 	defer copyBuffers.Put(buf)
@@ -159,7 +155,7 @@ func (c *completion) stream(body io.ReadCloser) *dialect.Error {
 			}
 			return nil
 		}
-		if derr := c.remember(at.held); derr != nil {
+		if derr := c.reserveBuffered(at.buffered); derr != nil {
 			return c.answer.finish(derr)
 		}
 		if last == nil && at.finished {
@@ -169,13 +165,13 @@ func (c *completion) stream(body io.ReadCloser) *dialect.Error {
 	}
 }
 
-// remember accounts for the bytes that the stream buffers. It returns an error if
+// reserveBuffered reserves memory for the bytes that the stream buffers. It returns an error if
 // there are too many.
-func (c *completion) remember(held int64) *dialect.Error {
-	if held > maxRemembered {
-		return dialect.StreamTooLarge(c.exchange.Deployment, maxRemembered)
+func (c *clientRequest) reserveBuffered(n int64) *dialect.Error {
+	if n > maxBuffered {
+		return dialect.StreamTooLarge(c.exchange.Deployment, maxBuffered)
 	}
-	if c.exchange.held.remember(held) != nil {
+	if c.reserved.reserveBuffered(n) != nil {
 		return dialect.MemoryFull()
 	}
 	return nil
@@ -192,7 +188,7 @@ func drain(body io.ReadCloser) {
 }
 
 // cause returns the error that broke the upstream's stream, nil for a clean end.
-func (c *completion) cause(at progress, err error) *dialect.Error {
+func (c *clientRequest) cause(at progress, err error) *dialect.Error {
 	if errors.Is(err, io.EOF) || at.finished || at.done {
 		return nil
 	}

@@ -1,0 +1,61 @@
+package serve
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+// modelRequest is a request for a model, which Translator passes to Router. Router does not write it.
+type modelRequest struct {
+	exchange   *Exchange
+	deployment store.Deployment // when the request was read
+	header     http.Header      // the client's
+	size       int64            // of the client's body, in bytes
+	call       dialect.Call
+	unstreamed bool         // the answer shall not be a stream, although the client wants one
+	large      *largePermit // of the body; nil if it is small
+	answer     *answer      // for headers about limits
+
+	// receive sends the upstream's answer to the client. If it returns an error, the request was
+	// changed because of it, and must be sent again.
+	receive func(*http.Response) (retry *dialect.Error)
+}
+
+// modelRequestKey is the context key of the model request.
+type modelRequestKey struct{}
+
+// withModelRequest returns r for the handlers before Router. Router calls receive with the answer.
+func withModelRequest(r *http.Request, m *modelRequest, receive func(*http.Response) *dialect.Error) *http.Request {
+	m.receive = receive
+	return r.WithContext(context.WithValue(r.Context(), modelRequestKey{}, m))
+}
+
+// modelRequestOf returns the model request that Translator has passed on with r.
+func modelRequestOf(r *http.Request) (*modelRequest, error) {
+	if m, ok := r.Context().Value(modelRequestKey{}).(*modelRequest); ok {
+		return m, nil
+	}
+	return nil, errOrder
+}
+
+// upstream returns the header and the body of the upstream's request. Of the
+// client's fields only trace context passes (W3C Trace Context §3). The connector has
+// a list of its own, in connector/upstream/headers.go.
+func (m *modelRequest) upstream(model string) (http.Header, *dialect.Segments) {
+	h := http.Header{"Content-Type": contentJSON, "Accept": contentJSON}
+	if m.call.Streamed() && !m.unstreamed {
+		h["Accept"] = contentEventStream
+	}
+	for _, name := range [...]string{"Traceparent", "Tracestate"} {
+		if v := m.header[name]; v != nil {
+			h[name] = v
+		}
+	}
+	if m.unstreamed {
+		return h, m.call.WholeBody(model)
+	}
+	return h, m.call.Body(model)
+}
