@@ -24,7 +24,7 @@ import (
 type turn struct {
 	*Router
 	*modelRequest
-	deployment store.Deployment // as it is now
+	deployment *store.Deployment // as it is now
 	permit     queue.Place
 	entered    bool      // it has the permit
 	end        time.Time // of waiting
@@ -33,12 +33,13 @@ type turn struct {
 // newTurn returns the turn of a request that has not entered the queue.
 func (rt *Router) newTurn(m *modelRequest) *turn {
 	end := time.Now().Add(cmp.Or(rt.Queue.Wait, queue.DefaultWait))
-	return &turn{Router: rt, modelRequest: m, deployment: m.deployment, end: end}
+	return &turn{Router: rt, modelRequest: m, deployment: &m.deployment, end: end}
 }
 
 // find reads the deployment again: it may have changed while the request waited.
-func (t *turn) find() (derr *dialect.Error) {
-	t.deployment, t.exchange.refused, derr = t.exchange.find()
+func (t *turn) find() *dialect.Error {
+	d, reason, derr := t.exchange.find()
+	t.deployment, t.exchange.refused = &d, reason
 	return derr
 }
 
