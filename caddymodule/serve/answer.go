@@ -31,8 +31,8 @@ type answer struct {
 	first    time.Time     // when the first content of the answer went out
 	status   int           // 0 until the header is written
 	ended    bool
-	left     bool           // the client went away before the end
-	torn     bool           // a panic ended it after its beginning
+	left     bool           // the client disconnected before the end
+	torn     bool           // a panic ended the answer after its beginning
 	crashed  *panics.Error  // of a ping
 	err      error          // the first failed write
 	failure  *dialect.Error // the error that was sent, unless the stream has it
@@ -67,7 +67,7 @@ func (a *answer) open(s dialect.Stream, interval time.Duration) {
 
 // tick is called by the timer. Comparing the time of the last write is cheaper
 // than resetting the timer at each event. A panic, such as in the estimate with which a stream opens,
-// is that of the next step of the request.
+// is raised again by the next step of the request.
 func (a *answer) tick() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -110,7 +110,7 @@ func (a *answer) finish(cause *dialect.Error) *dialect.Error {
 	return derr
 }
 
-// check passes the panic of a ping on.
+// check raises the panic of a ping again.
 func (a *answer) check() {
 	if p := a.crashed; p != nil {
 		a.crashed = nil
@@ -239,7 +239,7 @@ func (a *answer) whole(status int, body []byte) error {
 
 // writeWhole sends a complete JSON answer. The caller holds the lock. The body is
 // written in small pieces, so that write_idle applies to each. A client that
-// stalls or is slower than leastProgress is disconnected.
+// stalls or is slower than minProgress is disconnected.
 func (a *answer) writeWhole(status int, body []byte) {
 	a.stop()
 	h := a.w.Header()
@@ -260,9 +260,8 @@ func (a *answer) writeWhole(status int, body []byte) {
 	}
 }
 
-// fail ends the answer with an error. The error is sent as the last event of a
-// stream that has started, or that the dialect starts for it, else as an HTTP
-// answer.
+// fail ends the answer with an error. If a stream has started, or if the dialect starts one for the
+// error, the error is its last event. Otherwise it is an HTTP answer.
 func (a *answer) fail(d dialect.Dialect, requestID string, e *dialect.Error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -279,8 +278,8 @@ func (a *answer) fail(d dialect.Dialect, requestID string, e *dialect.Error) {
 	a.writeWhole(e.HTTPStatus(d), e.Body(d, requestID))
 }
 
-// crash ends the answer after a panic: with an error if it has not begun, else it is cut, without
-// the stream, which may be in any state.
+// crash ends the answer after a panic. If the answer has begun, it is cut: the stream may be in any
+// state. Otherwise the client gets an error.
 func (a *answer) crash(d dialect.Dialect, requestID string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -90,8 +90,8 @@ func (a Authenticator) Serve(w http.ResponseWriter, r *http.Request, ex *Exchang
 // value of the panic, which can be a prompt.
 var errCrashed = dialect.Internal("The gateway failed to serve the request because of a defect; its log has the stack.")
 
-// contain ends a panic of the handler that defers it: with an error if it has not passed the request
-// on, else by ending the connection.
+// contain ends a panic of the handler that defers it. If the handler has passed the request on, contain
+// ends the connection. Otherwise the client gets an error.
 func (a Authenticator) contain(passed *bool, fail func(*dialect.Error)) {
 	switch v := recover(); {
 	case a.crashed(v) && !*passed:
@@ -131,8 +131,8 @@ func cleanPath(u *url.URL) {
 	}
 }
 
-// refuse records a request without a valid key, and returns its status. If the key is not known,
-// the entry goes to the default account: the request belongs to none.
+// refuse records a request without a valid key, and returns its status. If the key is unknown, the
+// request has no account, and is recorded for the default account.
 func (b *Backend) refuse(ex *Exchange, key store.Credential, d dialect.Dialect, derr *dialect.Error) (status int) {
 	status = derr.HTTPStatus(d)
 	r := activity.Request{ID: ex.RequestID, Time: ex.Start, Dialect: string(d), Status: status,
@@ -158,8 +158,8 @@ func ended(why store.Refusal, ex *Exchange) *dialect.Error {
 	return dialect.EndedKey(string(why))
 }
 
-// authenticate finds the request's key. If it is refused, it returns the reason, as for
-// [dialect.RefusedKey]. It fails if a key of another gateway cannot be looked for.
+// authenticate finds the request's key. If the key is refused, it returns the reason, as for
+// [dialect.RefusedKey]. It fails if keys of other gateways cannot be read.
 func authenticate(ctx context.Context, st *store.Store, h http.Header,
 	from netip.Addr) (key store.Credential, reason string, err error) {
 	secret := SentKey(h)

@@ -19,12 +19,12 @@ var errTooLarge = errors.New("body exceeds the size limit")
 
 // readBody reads a request body of up to limit bytes to its end. Only then does
 // net/http detect that the client disconnects, and Caddy clear its read deadline.
-// hold reserves memory for n bytes in total, in advance if the length is known.
-func readBody(r *http.Request, limit int64, hold func(n int64) error) ([]byte, *dialect.Error) {
+// reserve reserves memory for n bytes in total, in advance if the length is known.
+func readBody(r *http.Request, limit int64, reserve func(n int64) error) ([]byte, *dialect.Error) {
 	if r.ContentLength > limit {
 		return nil, dialect.BodyTooLarge(limit)
 	}
-	body, err := readAll(&steadyReader{r: r.Body, begun: time.Now()}, r.ContentLength, limit, hold)
+	body, err := readAll(&steadyReader{r: r.Body, begun: time.Now()}, r.ContentLength, limit, reserve)
 	return body, bodyError(err, limit)
 }
 
@@ -37,19 +37,19 @@ func contentEncoding(h http.Header) (string, *dialect.Error) {
 	return coding, nil
 }
 
-// decompress returns the decompressed body, up to limit bytes. hold reserves memory
+// decompress returns the decompressed body, up to limit bytes. reserve reserves memory
 // for n bytes in total.
-func decompress(body []byte, encoding string, limit int64, hold func(n int64) error) ([]byte, *dialect.Error) {
+func decompress(body []byte, encoding string, limit int64, reserve func(n int64) error) ([]byte, *dialect.Error) {
 	decoder := tunnel.Decoders[encoding]
 	cost := int64(len(body)) + decoder.Memory
-	if err := hold(cost); err != nil {
+	if err := reserve(cost); err != nil {
 		return nil, bodyError(err, limit)
 	}
 	r, err := decoder.Open(bytes.NewReader(body))
 	if err != nil {
 		return nil, bodyError(err, limit)
 	}
-	body, err = readAll(r, -1, limit, func(n int64) error { return hold(cost + n) })
+	body, err = readAll(r, -1, limit, func(n int64) error { return reserve(cost + n) })
 	return body, bodyError(err, limit)
 }
 
@@ -72,15 +72,15 @@ func bodyError(err error, limit int64) *dialect.Error {
 }
 
 // readAll reads r to its end, at most limit bytes. size is the declared size in
-// bytes, or -1. The buffer starts small and grows with the bytes that arrive. hold
+// bytes, or -1. The buffer starts small and grows with the bytes that arrive. reserve
 // reserves memory for n bytes in total, for a declared size in advance.
-func readAll(r io.Reader, size, limit int64, hold func(n int64) error) ([]byte, error) {
-	const believed, least = 1 << 20, 512
-	if err := hold(max(size, 0)); err != nil {
+func readAll(r io.Reader, size, limit int64, reserve func(n int64) error) ([]byte, error) {
+	const minBuffer, maxBuffer = 512, 1 << 20 // at first, in bytes
+	if err := reserve(max(size, 0)); err != nil {
 		return nil, err
 	}
 	// With one spare byte, the read that returns io.EOF needs no larger buffer.
-	body := make([]byte, 0, max(min(size, believed)+1, least))
+	body := make([]byte, 0, max(min(size, maxBuffer)+1, minBuffer))
 	for {
 		n, err := r.Read(body[len(body):cap(body)])
 		body = body[:len(body)+n]
@@ -93,13 +93,13 @@ func readAll(r io.Reader, size, limit int64, hold func(n int64) error) ([]byte, 
 			return nil, err
 		}
 		if len(body) == cap(body) {
-			room := enlarged(body, size, limit)
-			if room > size+1 {
-				if err := hold(room); err != nil {
+			capacity := enlarged(body, size, limit)
+			if capacity > size+1 {
+				if err := reserve(capacity); err != nil {
 					return nil, err
 				}
 			}
-			body = append(make([]byte, 0, room), body...)
+			body = append(make([]byte, 0, capacity), body...)
 		}
 	}
 }
@@ -108,19 +108,19 @@ func readAll(r io.Reader, size, limit int64, hold func(n int64) error) ([]byte, 
 // much, or eight times for a declared size, but no more than the body can still need.
 func enlarged(body []byte, size, limit int64) int64 {
 	factor := int64(2)
-	most := limit + 1 // the extra byte detects a body that is too large
+	largest := limit + 1 // the extra byte detects a body that is too large
 	if size >= int64(len(body)) && size < limit {
-		most = size + 1 // the extra byte is for the read that returns io.EOF
+		largest = size + 1 // the extra byte is for the read that returns io.EOF
 		factor = 8
 	}
-	return max(min(factor*int64(len(body)), most), int64(len(body))+1)
+	return max(min(factor*int64(len(body)), largest), int64(len(body))+1)
 }
 
 // The minimum average rate at which a client must send a body or receive a whole
 // answer after the grace period, because both stay in memory. Caddy's read_idle and
 // write_idle handle clients that stall.
 const (
-	leastProgress = 64 << 10 // bytes a minute
+	minProgress   = 64 << 10 // bytes a minute
 	progressGrace = time.Minute
 )
 
@@ -131,7 +131,7 @@ var errTooSlow = errors.New("the client is too slow")
 // tooSlow reports whether n bytes since begun are below the minimum rate.
 func tooSlow(begun time.Time, n int64) bool {
 	late := time.Since(begun) - progressGrace
-	return float64(n) < late.Minutes()*leastProgress
+	return float64(n) < late.Minutes()*minProgress
 }
 
 // steadyReader fails with errTooSlow when its data arrives too slowly.

@@ -11,8 +11,8 @@ import (
 // that Chrome accepts.
 const preflightSeconds = "7200"
 
-// CORS are the origins whose web pages may call the API: cross-origin resource sharing, Fetch
-// Standard §3.2. The zero value has none.
+// CORS lists the origins whose web pages may call the API: cross-origin resource sharing, Fetch
+// Standard §3.2. The zero value allows none.
 type CORS struct {
 	any     bool
 	origins map[string]struct{}

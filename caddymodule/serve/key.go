@@ -16,14 +16,14 @@ type keyInfo struct {
 	Scope     string     `json:"scope"`
 	ExpiresAt *time.Time `json:"expires_at"` // null: never
 
-	// Of the quota of the key or its account that has the fewest tokens left; null: there is none.
+	// The quota of the key or its account with the fewest tokens left; null: no quota.
 	Limit          *int64  `json:"limit"`
 	LimitRemaining *int64  `json:"limit_remaining"`
 	LimitReset     *string `json:"limit_reset"` // daily or monthly
 
 	UsageDaily      int64 `json:"usage_daily"` // since midnight, UTC
 	UsageMonthly    int64 `json:"usage_monthly"`
-	RequestsDaily   int64 `json:"requests_daily"` // that a model got
+	RequestsDaily   int64 `json:"requests_daily"` // that models received
 	RequestsMonthly int64 `json:"requests_monthly"`
 
 	// The lower limit of the key and its account; absent: no limit.

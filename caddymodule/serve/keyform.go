@@ -8,7 +8,7 @@ import (
 )
 
 // malformed returns the reason why a text does not have the form of a key, or "". It depends on the
-// text alone, so that it tells nothing about the keys of the gateway.
+// text alone, so it reveals nothing about the keys of the gateway.
 func malformed(secret string) string {
 	switch {
 	case store.IsKey(secret):
@@ -23,7 +23,7 @@ func malformed(secret string) string {
 	return "malformed"
 }
 
-// placeholders are values of settings in which a key must be filled in, or that satisfy clients of
+// placeholders are values that stand for a key in examples of settings, or that satisfy clients of
 // servers without keys. partsOfPlaceholders are parts of such values, and of variables that were
 // not expanded.
 var (
@@ -39,8 +39,8 @@ var (
 
 // isPlaceholder reports whether a text stands for a key that was not filled in.
 func isPlaceholder(secret string) bool {
-	const most = 100 // bytes
-	if len(secret) > most {
+	const maxSize = 100 // bytes
+	if len(secret) > maxSize {
 		return false
 	}
 	secret = strings.ToLower(secret)

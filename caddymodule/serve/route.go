@@ -29,10 +29,10 @@ type Tunnel interface {
 	Send(r *http.Request, c fair.Client) (*http.Response, error)
 }
 
-// Reserved is a tunnel with a place for one request, implemented by [tunnel.Reserved].
+// Reserved is a tunnel with a permit for one request, implemented by [tunnel.Reserved].
 type Reserved interface {
 	Tunnel
-	Leave() // unless it was sent
+	Leave() // has no effect once the request was sent
 }
 
 // Serve sends the request when the limits allow it and its turn comes. It keeps the permit of

@@ -34,7 +34,7 @@ func CarriesSecret(r *http.Request) bool {
 			return true
 		}
 	}
-	return holdsSecret(r.RequestURI)
+	return containsSecret(r.RequestURI)
 }
 
 // WithoutSecrets returns a copy of the request that is safe to log.
@@ -55,7 +55,7 @@ func WithoutSecrets(r *http.Request) *http.Request {
 func HeaderWithoutSecrets(h http.Header) http.Header {
 	shown := h.Clone()
 	for name, values := range shown {
-		if name != "Set-Cookie" && slices.ContainsFunc(values, holdsSecret) {
+		if name != "Set-Cookie" && slices.ContainsFunc(values, containsSecret) {
 			shown[name] = []string{redacted}
 		}
 	}
@@ -72,18 +72,18 @@ func redactURI(uri string) string {
 }
 
 // isSecretHeader reports whether a header must be redacted and Caddy does not do so. A
-// preauthentication can be replayed, and that of a device reveals its pairing code, which has only 40
-// bits, to a search.
+// preauthentication can be replayed. The preauthentication of a device also reveals its pairing code to
+// a search, as the code has only 40 bits.
 func isSecretHeader(name string, values []string) bool {
 	if slices.Contains(hiddenByCaddy[:], name) {
 		return false
 	}
-	return name == link.PreauthHeader || slices.Contains(KeyHeaders[:], name) || slices.ContainsFunc(values, holdsSecret)
+	return name == link.PreauthHeader || slices.Contains(KeyHeaders[:], name) || slices.ContainsFunc(values, containsSecret)
 }
 
-// holdsSecret reports whether text contains a secret, even if it is percent-encoded
+// containsSecret reports whether text contains a secret, even if it is percent-encoded
 // repeatedly.
-func holdsSecret(text string) bool {
+func containsSecret(text string) bool {
 	if strings.Contains(text, "%") {
 		text = decoded(text)
 	}
@@ -92,11 +92,11 @@ func holdsSecret(text string) bool {
 			return true
 		}
 	}
-	return holdsBareSecret(text)
+	return containsBareSecret(text)
 }
 
-// holdsBareSecret reports whether text has as many letters and digits in a row as a secret.
-func holdsBareSecret(text string) bool {
+// containsBareSecret reports whether text has as many letters and digits in a row as a secret.
+func containsBareSecret(text string) bool {
 	run := 0
 	for i := range len(text) {
 		switch c := text[i]; {
@@ -131,16 +131,16 @@ func decoded(text string) string {
 // redactParts redacts the parts of a path or query that contain a secret. It keeps
 // parameter names.
 func redactParts(text, separator string) string {
-	if !holdsSecret(text) {
+	if !containsSecret(text) {
 		return text
 	}
 	parts := strings.Split(text, separator)
 	for i, part := range parts {
-		if !holdsSecret(part) {
+		if !containsSecret(part) {
 			continue
 		}
 		parts[i] = redacted
-		if name, _, ok := strings.Cut(part, "="); ok && !holdsSecret(name) {
+		if name, _, ok := strings.Cut(part, "="); ok && !containsSecret(name) {
 			parts[i] = name + "=" + redacted
 		}
 	}

@@ -48,9 +48,9 @@ type Server struct {
 	Open func() (*Backend, error)
 	// Choose returns a live tunnel of one of the connectors, except those already
 	// tried. It waits for one, and fails with [tunnel.ErrOffline].
-	Choose func(ctx context.Context, connectors []string, to tunnel.Target, tried []Tunnel,
+	Choose func(ctx context.Context, connectors []string, target tunnel.Target, tried []Tunnel,
 		wait time.Duration) (Tunnel, error)
-	// Reserve waits for a place at one of the tunnels, for a request of a client: see
+	// Reserve waits for a permit of one of the full tunnels, for a request of a client: see
 	// [tunnel.Reserve].
 	Reserve func(ctx context.Context, full []Tunnel, c fair.Client, wait time.Duration) (Reserved, error)
 	// StatusOf returns the HTTP status of another handler's error, or 0.
@@ -81,7 +81,7 @@ type Backend struct {
 	Memory   *memory.Budget // of requests and answers
 	Activity *activity.Log
 	Queues   *queue.Queues
-	// Crossed is called when most or all of a limit of a day or month is used, see [queue.Source].
+	// Crossed is called when 80 or 100 percent of a limit per day or month are used: see [queue.Source].
 	Crossed     func(account, key string, c limits.Crossing)
 	turns       *queue.Queues // for the processing of large requests
 	peers       Peers
@@ -96,7 +96,7 @@ type Peers interface {
 	NewID(prefix string) string
 }
 
-// Alone are the Peers of a gateway that has none.
+// Alone implements Peers for a gateway without a cluster.
 type Alone struct{}
 
 // NewID implements Peers.
@@ -107,9 +107,9 @@ func (Alone) Fetch(context.Context, kept.Owner, string, bool, func(io.Reader) er
 	return nil
 }
 
-// AnswerKept answers the question of another gateway for a kept response: see [kept.Store.Answer].
-func (b *Backend) AnswerKept(to io.Writer, owner kept.Owner, id string, remove bool) error {
-	return b.completions.kept.Answer(to, owner, id, remove)
+// AnswerKept answers another gateway that asks for a kept response: see [kept.Store.Answer].
+func (b *Backend) AnswerKept(w io.Writer, owner kept.Owner, id string, remove bool) error {
+	return b.completions.kept.Answer(w, owner, id, remove)
 }
 
 // NewBackend returns a running backend. It must be closed before the store.
