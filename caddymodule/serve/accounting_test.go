@@ -83,7 +83,7 @@ func TestBusyTimeOfAttempts(t *testing.T) {
 	})
 }
 
-// Recording is on the way of each request: it may not cost much.
+// Each request is recorded, so recording must be cheap.
 func TestRecordAllocates(t *testing.T) {
 	g := newGateway(t, 64<<20)
 	g.Translator.Observer = silent{}
@@ -108,8 +108,8 @@ func (silent) Counted(*Exchange, dialect.Usage) {}
 // A prompt for estimates: 2,000 words, and as many tokens.
 var words = strings.Repeat("some words ", 1000)
 
-// Every request that a model has processed has tokens, also if it was cut, the client left or
-// the model server counts nothing. All others have none.
+// Every request that a model has processed has tokens, even if the stream was cut, the client left or
+// the model server counts nothing. All other requests have none.
 func TestNothingIsFree(t *testing.T) {
 	const (
 		head   = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"word\"}}]}\n\n"
@@ -185,7 +185,7 @@ func TestNothingIsFree(t *testing.T) {
 	}
 }
 
-// A client that leaves has used the model: the upstream's answer is not awaited for it.
+// A client that leaves has used the model. Its request is recorded before the upstream's answer ends.
 func TestLeavingIsNotFree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGateway(t, 64<<20)
@@ -236,7 +236,7 @@ func (e *leaving) Close() error {
 	return nil
 }
 
-// What is waiting to be counted when the gateway stops is counted by its size.
+// Prompts that wait to be counted when the gateway stops are counted by their size.
 func TestCountedAtTheEnd(t *testing.T) {
 	g := newGateway(t, 64<<20)
 	c := g.backend.completions
@@ -272,7 +272,7 @@ func drainAll(t *testing.T, r *http.Request) {
 	}
 }
 
-// Requests of the console and of keys share the limits of their account, and the words of refusals.
+// Requests of the console and of keys share the limits of their account, and the texts of refusals.
 func TestConsoleSharesLimits(t *testing.T) {
 	g := newGateway(t, 64<<20)
 	if settle, err := g.backend.AdmitConsole(t.Context(), store.DefaultAccount, "m", limits.Cost{}); err != nil {
@@ -305,7 +305,7 @@ func TestConsoleSharesLimits(t *testing.T) {
 	}
 }
 
-// TestAccountAgain: an account with the id of a removed one begins with its own usage.
+// An account with the id of a removed one begins with its own usage.
 func TestAccountAgain(t *testing.T) {
 	g := newGateway(t, 64<<20)
 	st := g.backend.Store
@@ -328,7 +328,7 @@ func TestAccountAgain(t *testing.T) {
 	}
 }
 
-// TestUnlimitedAllocates: limits cost a key without them nothing.
+// Keys without limits cause no allocations for limits.
 func TestUnlimitedAllocates(t *testing.T) {
 	g := newGateway(t, 64<<20)
 	ex := NewExchange()

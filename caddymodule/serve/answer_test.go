@@ -13,7 +13,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect"
 )
 
-// testStream is a stream whose every part is a line with its origin.
+// testStream is a stream of lines that name the method which has written them.
 type testStream struct {
 	opening string
 	done    bool
@@ -80,7 +80,7 @@ func TestAnswerPings(t *testing.T) {
 	}
 }
 
-// feed sends bytes of a stream on.
+// feed passes bytes of a stream to the answer.
 func feed(t *testing.T, a *answer, p string) {
 	t.Helper()
 	if at, err := a.feed([]byte(p)); err != nil || at.gone {
@@ -99,8 +99,8 @@ func TestAnswerWithoutPings(t *testing.T) {
 	})
 }
 
-// An upstream's first 200 opens a stream whose dialect has an opening; another
-// one waits for its first event, as an error may still get its own status.
+// The upstream's status 200 opens a stream whose dialect has opening events. Other streams wait for
+// their first event: until then, an error gets its own status.
 func TestAnswerBegins(t *testing.T) {
 	for opening, want := range map[string]bool{"": false, "begin\n": true} {
 		rec := httptest.NewRecorder()
@@ -114,8 +114,7 @@ func TestAnswerBegins(t *testing.T) {
 	}
 }
 
-// An error is an HTTP answer before anything was sent, and the stream's last
-// event after that; nothing follows it.
+// Before anything was sent, an error is an HTTP answer. Later it is the stream's last event.
 func TestAnswerErrors(t *testing.T) {
 	broken := dialect.StreamBroken()
 	rec := httptest.NewRecorder()
@@ -139,7 +138,7 @@ func TestAnswerErrors(t *testing.T) {
 	}
 }
 
-// failingWriter fails every write, as one whose client is gone.
+// failingWriter fails every write, as after the client has disconnected.
 type failingWriter struct{ http.ResponseWriter }
 
 var errGone = errors.New("client gone")
@@ -171,7 +170,7 @@ func TestAnswerWhole(t *testing.T) {
 	}
 }
 
-// A handler that returned would end the answer of HTTP/3 as if it were whole.
+// If the handler returned, HTTP/3 would end the answer as if it were whole.
 func TestCutAnswerAborts(t *testing.T) {
 	g := newGateway(t, 64<<20)
 	serve := func(w http.ResponseWriter, major int) (panicked any) {
@@ -192,7 +191,7 @@ func TestCutAnswerAborts(t *testing.T) {
 	}
 }
 
-// touchyStream notices, with the race detector, when it is used by two at once.
+// touchyStream lets the race detector find concurrent calls.
 type touchyStream struct {
 	testStream
 	uses int
@@ -201,7 +200,7 @@ type touchyStream struct {
 func (s *touchyStream) Ping() []byte         { s.uses++; return []byte("ping\n") }
 func (s *touchyStream) Feed(p []byte) []byte { s.uses++; return p }
 
-// Events and pings never meet in the stream, nor in one write.
+// Events and pings never use the stream, or write, concurrently.
 func TestAnswerTouchesTheStreamFromOneGoroutineAtATime(t *testing.T) {
 	rec := httptest.NewRecorder()
 	a := newAnswer(rec)

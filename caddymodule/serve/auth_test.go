@@ -53,7 +53,7 @@ func TestStoreLost(t *testing.T) {
 	}
 }
 
-// lossy loses its store for too long whenever it has said that it serves.
+// lossy loses its store for too long after each report that it serves.
 type lossy struct {
 	*storetest.Edge
 	cut func()
@@ -64,7 +64,7 @@ func (l *lossy) Serving() error {
 	return nil
 }
 
-// A request that begins at the moment when all are cut is cut, too.
+// A request that begins while all requests are cut is cut, too.
 func TestStoreLostAtTheBeginning(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t, 1<<20)
@@ -82,7 +82,7 @@ func TestStoreLostAtTheBeginning(t *testing.T) {
 	}
 }
 
-// A gateway that starts while its store cannot be reached refuses requests that come before it gives up.
+// A gateway that starts without reaching its store refuses requests until it gives up.
 func TestStoreAwayAtTheStart(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t, 1<<20)
@@ -94,7 +94,7 @@ func TestStoreAwayAtTheStart(t *testing.T) {
 	}
 }
 
-// A request that has waited is not sent if the gateway has lost its store meanwhile.
+// If the gateway loses its store while a request waits, the request is not sent.
 func TestStoreLostWhileWaiting(t *testing.T) {
 	t.Parallel()
 	g, edge, _ := lateGateway(t)
@@ -119,7 +119,7 @@ func TestStoreLostWhileWaiting(t *testing.T) {
 	}
 }
 
-// A key that was just made at another edge is taken. A key that is unknown while the store
+// A key that was just created at another edge is accepted. A key that is unknown while the store
 // does not answer may be valid.
 func TestKeyOfAnotherEdge(t *testing.T) {
 	t.Parallel()
@@ -151,7 +151,7 @@ func TestKeyOfAnotherEdge(t *testing.T) {
 	}
 }
 
-// A request with a key that is refused is in the activity of the key's account alone.
+// A request with a refused key is recorded for the key's account alone.
 func TestRefusalOfAnotherAccount(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t, 1<<20)

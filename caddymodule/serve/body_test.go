@@ -37,7 +37,7 @@ func zstded(t *testing.T, p []byte) []byte {
 	return w.EncodeAll(p, nil)
 }
 
-// unbounded is a memory budget without end.
+// unbounded reserves any number of bytes.
 func unbounded(int64) error { return nil }
 
 func TestReadBody(t *testing.T) {
@@ -98,13 +98,13 @@ func TestReadBody(t *testing.T) {
 	}
 }
 
-// A buffer grows to what can come and not to twice as much.
+// A buffer grows to the declared size, not to twice as much.
 func TestReadAllBuffer(t *testing.T) {
 	const limit = 4 << 20
 	for _, test := range []struct {
 		name        string
 		bytes, size int64
-		most        int // of the buffer
+		maxSize     int // of the buffer
 	}{
 		{"small", 100, 100, 512},
 		{"known size", 3 << 20, 3 << 20, 3<<20 + 1},
@@ -119,8 +119,8 @@ func TestReadAllBuffer(t *testing.T) {
 			if err != nil || !bytes.Equal(got, want) {
 				t.Fatalf("got %d bytes, %v", len(got), err)
 			}
-			if cap(got) > test.most {
-				t.Errorf("the buffer has %d bytes, want at most %d", cap(got), test.most)
+			if cap(got) > test.maxSize {
+				t.Errorf("the buffer has %d bytes, want at most %d", cap(got), test.maxSize)
 			}
 		})
 	}

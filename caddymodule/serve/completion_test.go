@@ -8,7 +8,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect"
 )
 
-// A request that ends while it is read gets nothing, unless the gateway has ended it.
+// A request that ends while it is read gets no answer, unless the gateway has ended it.
 func TestRequestEndsWhileItIsRead(t *testing.T) {
 	for _, tt := range []struct {
 		name   string

@@ -105,14 +105,13 @@ func TestCountsWithoutCorrections(t *testing.T) {
 	}
 }
 
-// Samples that cannot be used in time are dropped: those that wait are bounded in
-// number and in bytes.
+// Waiting samples are bounded in number and in bytes. Further ones are dropped.
 func TestSamplesAreBounded(t *testing.T) {
 	st := storetest.New(t)
 	d := deploy(t, st)
 	c := newTestCompletions(t, st)
 	defer c.close()
-	c.stop() // so that nothing is taken off the queue
+	c.stop() // no sample leaves the queue
 	c.worker.Wait()
 	call := chatCall(t)
 	c.learn(sample{of: registration(d), key: "key", call: call, size: maxSampleBytes + 1, tokens: 1})
@@ -127,13 +126,13 @@ func TestSamplesAreBounded(t *testing.T) {
 	}
 }
 
-// Samples that wait hold memory of the budget.
+// Memory is reserved for waiting samples.
 func TestSamplesTakeMemory(t *testing.T) {
 	st := storetest.New(t)
 	d := deploy(t, st)
 	c := newTestCompletions(t, st)
 	defer c.close()
-	c.stop() // so that nothing is taken off the queue
+	c.stop() // no sample leaves the queue
 	c.worker.Wait()
 	budget := memory.NewBudget(10 << 20)
 	call := chatCall(t)
@@ -141,13 +140,13 @@ func TestSamplesTakeMemory(t *testing.T) {
 		c.learn(sample{of: registration(d), key: "key", call: call, size: 1 << 20, tokens: 1,
 			memory: budget.Open("a", "a", "k")})
 	}
-	if held := budget.Stats().Held; len(c.samples) != 1 || held != translatedCost<<20 || c.waiting.Load() != 1<<20 {
-		t.Errorf("%d samples of %d bytes wait, and hold %d", len(c.samples), c.waiting.Load(), held)
+	if n := budget.Stats().Held; len(c.samples) != 1 || n != translatedCost<<20 || c.waiting.Load() != 1<<20 {
+		t.Errorf("%d samples of %d bytes wait, %d bytes are reserved", len(c.samples), c.waiting.Load(), n)
 	}
 }
 
-// What a key has sent, and how many tokens that had, does not change the counts of
-// another one: neither of the whole prompt nor of its beginning.
+// The prompts of a key and their token counts do not change the counts of another key: neither of a
+// whole prompt nor of its beginning.
 func TestKeysShareNoCounts(t *testing.T) {
 	g := newGateway(t, 64<<20)
 	const tokens = 17 // by the model server, differently from the estimate

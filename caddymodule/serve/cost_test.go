@@ -29,14 +29,14 @@ func completionOf(text string) string {
 		text + `"},"finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":1}}`
 }
 
-// requests is a small request of each dialect, and where it goes.
+// requests has a small request of each dialect, by its path.
 var requests = map[string]string{
 	"/v1/chat/completions": `{"model":"m","stream":false,"messages":[{"role":"user","content":"TEXT"}]}`,
 	"/v1/messages":         `{"model":"m","stream":false,"max_tokens":9,"messages":[{"role":"user","content":"TEXT"}]}`,
 	"/v1/responses":        `{"model":"m","stream":false,"store":false,"input":"TEXT"}`,
 }
 
-// isFull checks that a request was refused for want of memory.
+// isFull checks that a request was refused for lack of memory.
 func isFull(t *testing.T, path string, w *httptest.ResponseRecorder) {
 	t.Helper()
 	status := 503
@@ -50,7 +50,7 @@ func isFull(t *testing.T, path string, w *httptest.ResponseRecorder) {
 
 func clipped(s string) string { return s[:min(len(s), 500)] }
 
-// counted is a reader that knows whether it was read.
+// counted is a reader that records whether it was read.
 type counted struct {
 	io.Reader
 	read int
@@ -62,8 +62,8 @@ func (c *counted) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// A body for which there is no memory is refused before it is read, or while it
-// is if its size is not known.
+// A body that exceeds the free memory is refused before it is read. If its size is unknown, it is
+// refused while it is read.
 func TestBodiesTakeMemory(t *testing.T) {
 	g := newGateway(t, 4<<20)
 	g.answer = func(*http.Request) *http.Response {
@@ -90,15 +90,15 @@ func TestBodiesTakeMemory(t *testing.T) {
 	g.returned(t)
 }
 
-// Bodies that wait for a slow model are counted: many at a time are refused, and
+// The budget counts bodies that wait for a slow model: many at a time are refused, and
 // a small request of another key is served meanwhile.
 func TestWaitingBodiesTakeMemory(t *testing.T) {
 	g := newGateway(t, 16<<20)
-	hold, waiting, refused := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	proceed, waiting, refused := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	g.answer = func(r *http.Request) *http.Response {
 		if r.ContentLength > 1<<19 {
 			waiting <- struct{}{}
-			<-hold
+			<-proceed
 		}
 		return upstreamAnswer("application/json", strings.NewReader(completionOf("a")), -1)
 	}
@@ -117,16 +117,16 @@ func TestWaitingBodiesTakeMemory(t *testing.T) {
 			}
 		})
 	}
-	held := 0
+	reserved := 0
 	for range requestsAtOnce {
 		select {
 		case <-waiting:
-			held++
+			reserved++
 		case <-refused:
 		}
 	}
-	if held == 0 || held > 10 {
-		t.Errorf("%d bodies of 1.5 MiB are held, of a budget of 16 MiB", held)
+	if reserved == 0 || reserved > 10 {
+		t.Errorf("memory is reserved for %d bodies of 1.5 MiB, of a budget of 16 MiB", reserved)
 	}
 	g.key, g.secret = g.newKey(t, store.DefaultAccount, "*")
 	for path, request := range requests {
@@ -134,19 +134,19 @@ func TestWaitingBodiesTakeMemory(t *testing.T) {
 			t.Errorf("%s of another key: status %d, %s", path, w.Code, w.Body)
 		}
 	}
-	close(hold)
+	close(proceed)
 	all.Wait()
 	g.returned(t)
 }
 
-// A whole answer for which there is no memory is refused, before it is read if its
+// A whole answer that exceeds the free memory is refused, before it is read if its
 // size is known.
 func TestAnswersTakeMemory(t *testing.T) {
 	g := newGateway(t, 4<<20)
 	answer := completionOf(strings.Repeat("x", 15<<18))
 	for path, request := range requests {
 		for _, size := range []int64{int64(len(answer)), -1} {
-			for _, stream := range []string{"false", "true"} { // which is answered whole all the same
+			for _, stream := range []string{"false", "true"} { // the answer is whole nevertheless
 				body := &counted{Reader: strings.NewReader(answer)}
 				g.answer = func(*http.Request) *http.Response { return upstreamAnswer("application/json", body, size) }
 				isFull(t, path, g.post(path, strings.Replace(request, `"stream":false`, `"stream":`+stream, 1)))
@@ -179,9 +179,9 @@ func (e *endless) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// A stream of which the gateway has to remember too much ends with an error event.
+// A stream that buffers too much ends with an error event.
 func TestStreamsTakeMemory(t *testing.T) {
-	const limit = 128 << 20 // of what is read until then
+	const limit = 128 << 20 // bytes that are read until then
 	chunk := func(delta string) string { return `data: {"choices":[{"index":0,"delta":` + delta + "}]}\n\n" }
 	text := strings.Repeat("text ", 400)
 	call := func(k, rest string) string { return `{"tool_calls":[{"index":` + k + `,` + rest + `}]}` }
@@ -222,8 +222,8 @@ func TestStreamsTakeMemory(t *testing.T) {
 	}
 }
 
-// A model that does not exist, or may not be used, is refused before anything of
-// the request is translated.
+// A request for a model that does not exist, or that the key cannot use, is refused before it is
+// translated.
 func TestModelComesFirst(t *testing.T) {
 	g := newGateway(t, 32<<20)
 	g.answer = func(*http.Request) *http.Response {
@@ -255,8 +255,8 @@ func TestModelComesFirst(t *testing.T) {
 	g.returned(t)
 }
 
-// A connector without memory has not touched a request: another one may have it,
-// and without one the client is to come back.
+// A connector without memory has not read the request. Another connector may serve it. Without one,
+// the client may try again.
 func TestBusyConnector(t *testing.T) {
 	ex := &Exchange{translated: translated{Deployment: "m"}}
 	var derr *dialect.Error

@@ -17,9 +17,8 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// Large requests are decoded, and their prompts counted, by turns over the keys, so
-// that one key cannot have all processors; small ones do not wait, and a stream
-// waits for a count for a second at most.
+// Keys take turns in decoding large requests and counting their prompts, so one key cannot use
+// all processors. Small requests do not wait. A stream waits at most a second for a count.
 func TestLargeRequestsTakeTurns(t *testing.T) {
 	g := newGateway(t, 1<<30)
 	const count, create = "/v1/messages/count_tokens", "/v1/messages"
@@ -31,7 +30,8 @@ func TestLargeRequestsTakeTurns(t *testing.T) {
 	g.expectAtOnce(t, "a small prompt", count, small)
 	g.answer = func(*http.Request) *http.Response {
 		return upstreamAnswer("text/event-stream",
-			io.MultiReader(strings.NewReader("data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"hi\"},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n")), -1)
+			io.MultiReader(strings.NewReader(
+				`data: {"choices":[{"index":0,"delta":{"content":"hi"},"finish_reason":"stop"}]}`+"\n\ndata: [DONE]\n\n")), -1)
 	}
 	if w := g.post(create, strings.Replace(large, "false", "true", 1)); w.Code != http.StatusOK ||
 		!strings.Contains(w.Body.String(), `"input_tokens":11`) {
@@ -56,7 +56,7 @@ func TestLargeRequestsTakeTurns(t *testing.T) {
 	g.returned(t)
 }
 
-// What a request refers to waits for the turns of a body of that size.
+// Kept responses that a request refers to wait for turns as a body of their size.
 func TestReferencesTakeTurns(t *testing.T) {
 	g := newGateway(t, 1<<30)
 	g.answer = func(*http.Request) *http.Response {
@@ -81,7 +81,7 @@ func TestReferencesTakeTurns(t *testing.T) {
 	g.returned(t)
 }
 
-// A prompt that is counted for an answer in its turn does not wait for another turn.
+// A prompt that is counted during the turn of its answer does not wait for another turn.
 func TestCountsNeedNoSecondTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGateway(t, 1<<30)
@@ -90,11 +90,11 @@ func TestCountsNeedNoSecondTurn(t *testing.T) {
 			return upstreamAnswer("application/json", strings.NewReader(answer), -1)
 		}
 		for range max(runtime.GOMAXPROCS(0)/2, 1) - 1 { // all turns but one
-			place, err := g.backend.turns.Enter(t.Context(), working, fair.Client{Key: "other"}, queue.Bounds{})
+			permit, err := g.backend.turns.Enter(t.Context(), working, fair.Client{Key: "other"}, queue.Bounds{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer place.Leave()
+			defer permit.Leave()
 		}
 		const create = "/v1/messages"
 		begun := time.Now()
@@ -108,25 +108,25 @@ func TestCountsNeedNoSecondTurn(t *testing.T) {
 	})
 }
 
-// takeAll takes all places of long work. The function returned leaves them.
+// takeAll takes all permits for long work. The function returned leaves them.
 func (g *testGateway) takeAll(t *testing.T) (leave func()) {
 	t.Helper()
-	var places []queue.Place
+	var permits []queue.Place
 	for range max(runtime.GOMAXPROCS(0)/2, 1) {
-		place, err := g.backend.turns.Enter(t.Context(), working, fair.Client{Key: "other"}, queue.Bounds{})
+		permit, err := g.backend.turns.Enter(t.Context(), working, fair.Client{Key: "other"}, queue.Bounds{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		places = append(places, place)
+		permits = append(permits, permit)
 	}
 	return func() {
-		for _, place := range places {
-			place.Leave()
+		for _, permit := range permits {
+			permit.Leave()
 		}
 	}
 }
 
-// expectAtOnce expects that a request waits for no turn.
+// expectAtOnce expects that a request does not wait for a turn.
 func (g *testGateway) expectAtOnce(t *testing.T, what, path, body string) {
 	t.Helper()
 	if w := g.post(path, body); w.Code != http.StatusOK {

@@ -15,7 +15,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 )
 
-// codedBody is the body of an answer that takes memory to decode.
+// codedBody is the body of an answer whose decoder needs memory.
 type codedBody struct{ io.ReadCloser }
 
 func (codedBody) DecoderMemory() int64 { return 10 << 20 }
@@ -28,23 +28,23 @@ func (f atEnd) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
-// The decoder of a compressed answer takes memory too, of errors as well.
+// Memory is reserved for the decoder of a compressed answer, and of a compressed error.
 func TestDecodersTakeMemory(t *testing.T) {
 	g := newGateway(t, 64<<20)
 	for path, body := range requests {
 		for _, status := range []int{http.StatusOK, http.StatusBadRequest} {
-			var held int64
+			var reserved int64
 			g.answer = func(*http.Request) *http.Response {
 				text := completionOf("hi")
 				answer := upstreamAnswer("application/json", io.MultiReader(strings.NewReader(text), atEnd(func() {
-					held = max(held, g.backend.Memory.Stats().Held)
+					reserved = max(reserved, g.backend.Memory.Stats().Held)
 				})), -1)
 				answer.StatusCode = status
 				answer.Body = codedBody{answer.Body}
 				return answer
 			}
-			if w := g.post(path, body); w.Code != status || held < 10<<20 {
-				t.Errorf("%s: status %d, while %d bytes are held", path, w.Code, held)
+			if w := g.post(path, body); w.Code != status || reserved < 10<<20 {
+				t.Errorf("%s: status %d, while %d bytes are reserved", path, w.Code, reserved)
 			}
 			g.returned(t)
 			g.backend.Memory.Resize(8 << 20)
@@ -54,8 +54,7 @@ func TestDecodersTakeMemory(t *testing.T) {
 	}
 }
 
-// A body of a few bytes may ask for a large window, which takes memory until it
-// was read.
+// A small body may need a large window, for which memory is reserved until the body was read.
 func TestWindowsTakeMemory(t *testing.T) {
 	for _, window := range []int{8 << 20, 16 << 20} {
 		var body bytes.Buffer
@@ -80,17 +79,17 @@ func TestWindowsTakeMemory(t *testing.T) {
 		if _, err := io.ReadAll(r); err == nil {
 			t.Error("a body that is cut off is read as whole")
 		}
-		var held int64
-		if _, derr := decompress(packed, "zstd", 32<<20, func(n int64) error { held = n; return nil }); derr == nil {
+		var reserved int64
+		if _, derr := decompress(packed, "zstd", 32<<20, func(n int64) error { reserved = n; return nil }); derr == nil {
 			t.Error("a body that is cut off is decompressed as whole")
 		}
-		if used := int64(after.HeapAlloc) - int64(before.HeapAlloc); used > held {
-			t.Errorf("a window of %d bytes: %d bytes are used, counted as %d", window, used, held)
+		if used := int64(after.HeapAlloc) - int64(before.HeapAlloc); used > reserved {
+			t.Errorf("a window of %d bytes: %d bytes are used, counted as %d", window, used, reserved)
 		}
 	}
 }
 
-// What a request refers to counts as its body, however few bytes name it.
+// Memory is reserved for kept responses that a request refers to, however short the reference is.
 func TestReferencesCountAsBody(t *testing.T) {
 	g := newGateway(t, 1<<30)
 	g.MaxBody = 1 << 20
@@ -113,7 +112,7 @@ func TestReferencesCountAsBody(t *testing.T) {
 	g.returned(t)
 }
 
-// What a kept response adds to a request is counted, too.
+// Memory is reserved for the items that a kept response adds to a request.
 func TestKeptResponsesTakeMemory(t *testing.T) {
 	g := newGateway(t, 32<<20)
 	item := []byte(`{"id":"msg_1","type":"message","role":"user","content":"` + strings.Repeat("x", 7<<20) + `"}`)
@@ -129,7 +128,7 @@ func TestKeptResponsesTakeMemory(t *testing.T) {
 	g.returned(t)
 }
 
-// BenchmarkServe is a small request, without Caddy and the tunnel.
+// BenchmarkServe serves a small request, without Caddy and the tunnel.
 func BenchmarkServe(b *testing.B) {
 	g := newGateway(b, 1<<30)
 	answer := completionOf("hello")

@@ -193,11 +193,11 @@ func (e *exchanges) set(d *store.Deployment, name, value string) {
 				e.Error(err)
 			}
 		})
-	case "taken": // places in the queue, by requests of others
-		var place queue.Place
-		place, err = e.backend.Queues.Enter(e.Context(), queue.Name{Account: d.Account, Deployment: d.Name},
+	case "taken": // permits of the queue, by requests of another key
+		var permit queue.Place
+		permit, err = e.backend.Queues.Enter(e.Context(), queue.Name{Account: d.Account, Deployment: d.Name},
 			fair.Client{Key: "other"}, queue.Bounds{})
-		e.Cleanup(place.Leave)
+		e.Cleanup(permit.Leave)
 	default:
 		e.Fatalf("unknown setting %s", name)
 	}
@@ -243,7 +243,7 @@ func (e *exchanges) exchange(source string, answers []string) string {
 		before[account] = len(e.backend.Activity.Recent(account))
 	}
 	Serve(w, r, e.ex, e.Translator, e.router)
-	synctest.Wait() // until what was learned is known
+	synctest.Wait() // until samples are processed
 	if len(e.answers) != 0 {
 		e.Errorf("%d answers were not fetched", len(e.answers))
 	}
@@ -318,7 +318,7 @@ var (
 	varyingSeal   = regexp.MustCompile(`\b(gw1|gw2|gwr1|gwc1)\.[^"]+`)
 )
 
-// stable replaces what differs in each run.
+// stable replaces the texts that differ in each run.
 func (e *exchanges) stable(text string) string {
 	for id, name := range e.ids {
 		text = strings.ReplaceAll(text, id, name)

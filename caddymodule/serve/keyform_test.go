@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// The form of a key that is refused depends on the text alone, also for long and odd ones.
+// The reason for refusing a malformed key depends on the text alone, even for long and odd texts.
 func TestMalformed(t *testing.T) {
 	digits := strings.Repeat("aB3", 14) + "z"
 	for secret, want := range map[string]string{

@@ -29,8 +29,8 @@ func (d *discard) Header() http.Header         { return d.header }
 func (d *discard) WriteHeader(status int)      { d.status = status }
 func (d *discard) Write(p []byte) (int, error) { return len(p), nil }
 
-// peakHeap returns a function that returns by how many bytes the heap, with its
-// garbage, was larger at most than at the start.
+// peakHeap returns a function that returns the largest growth of the heap, with its garbage,
+// since the start, in bytes.
 func peakHeap() func() int64 {
 	runtime.GC()
 	heap := func() int64 {
@@ -57,8 +57,8 @@ func peakHeap() func() int64 {
 	}
 }
 
-// Many answers at a time that are translated take at most twice their size, although the
-// translation of each takes seven times its size and the budget allows it.
+// Translating many answers at a time needs at most twice their size, although the translation of
+// each one needs seven times its size and the budget allows that.
 func TestLargeAnswersAreBoundedTogether(t *testing.T) {
 	const size, answers = 1 << 20, 64
 	body := completionOf(strings.Repeat("x", size))
@@ -95,8 +95,7 @@ func TestLargeAnswersAreBoundedTogether(t *testing.T) {
 	}
 }
 
-// Large bodies wait for each other: clients that send nothing do not hold up others
-// for longer than they may.
+// Large bodies wait for each other. Clients that send nothing delay others by at most largeTime.
 func TestLargeBodiesWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGateway(t, 1<<30)
@@ -121,7 +120,7 @@ func TestLargeBodiesWait(t *testing.T) {
 		clients.Go(func() { send(read, int64(len(body))) })
 		synctest.Wait()
 		if read.read > 0 {
-			t.Error("a large body was read without a place")
+			t.Error("a large body was read without a permit")
 		}
 		small := &counted{Reader: strings.NewReader(requests["/v1/chat/completions"])}
 		send(small, -1)
@@ -137,7 +136,7 @@ func TestLargeBodiesWait(t *testing.T) {
 		clients.Wait()
 		for range largeBodies {
 			if _, err := g.backend.turns.Enter(t.Context(), buffering, fair.Client{}, queue.Bounds{Length: -1}); err != nil {
-				t.Errorf("a place was not given back: %v", err)
+				t.Errorf("a permit was not released: %v", err)
 			}
 		}
 	})
@@ -156,7 +155,7 @@ func (s *stalled) Write(p []byte) (int, error) {
 
 func (s *stalled) Flush() {}
 
-// A client that does not read its answer does not keep a place.
+// A client that does not read its answer does not keep a permit.
 func TestSlowClientsKeepNoPlace(t *testing.T) {
 	streamed := strings.Replace(requests["/v1/chat/completions"], "false", "true", 1)
 	body := completionOf(strings.Repeat("x", largeBody))
@@ -180,19 +179,19 @@ func TestSlowClientsKeepNoPlace(t *testing.T) {
 				time.Sleep(largeTime)
 				synctest.Wait()
 				for range largeBodies {
-					place, err := g.backend.turns.Enter(t.Context(), buffering, fair.Client{}, queue.Bounds{Length: -1})
+					permit, err := g.backend.turns.Enter(t.Context(), buffering, fair.Client{}, queue.Bounds{Length: -1})
 					if err != nil {
-						t.Fatalf("a client that does not read keeps a place: %v", err)
+						t.Fatalf("a client that does not read keeps a permit: %v", err)
 					}
-					defer place.Leave()
+					defer permit.Leave()
 				}
 			})
 		})
 	}
 }
 
-// A compressed request does not wait for a place during its turn to be decompressed, while
-// answers with places wait for theirs to be translated.
+// A compressed request does not wait for a permit during its turn to be decompressed, while
+// answers with permits wait for their turns to be translated.
 func TestPlacesAndTurnsDoNotWaitForEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGateway(t, 1<<30)
@@ -205,7 +204,7 @@ func TestPlacesAndTurnsDoNotWaitForEachOther(t *testing.T) {
 		for range largeBodies {
 			clients.Go(func() { g.post("/v1/chat/completions", requests["/v1/chat/completions"]) })
 		}
-		synctest.Wait() // the answers have all places
+		synctest.Wait() // the answers have all permits
 		begun := time.Now()
 		body := gzipped(t, []byte(strings.Replace(requests["/v1/chat/completions"], "TEXT",
 			strings.Repeat("x", largeBody), 1)))

@@ -27,8 +27,8 @@ import (
 	"github.com/postern-dev/postern/tests/rig/odd"
 )
 
-// oddRequests are requests with everything that a reader looks for, in testdata/odd, the
-// model server's whole answer to each, and requests that want the most from an answer.
+// oddRequests are requests in testdata/odd with all fields that are read, the model server's whole
+// answer to each, and requests that use as many fields of an answer as possible.
 var oddRequests = []struct{ path, request, answer, asks string }{
 	{"/v1/chat/completions", "chat", "answer", `"logprobs":true,"messages":[{"role":"user","content":"hi"}]`},
 	{"/v1/completions", "completions", "text", `"prompt":"hi"`},
@@ -99,8 +99,8 @@ func (g *oddGateway) Limited(limits.State)            {}
 func (g *oddGateway) LimitWaited(time.Duration)       {}
 func (g *oddGateway) Queued(*Exchange, time.Duration) {}
 
-// play sends a request, a GET if it has no body, every other one with tracing, and waits until
-// all that follows an answer is done. Nothing in that may panic.
+// play sends a request and waits until all work after the answer is done. Nothing may panic. A
+// request without a body is a GET. Every other request is traced.
 func (g *oddGateway) play(path, body string) *httptest.ResponseRecorder {
 	g.Helper()
 	g.log.Reset()
@@ -123,7 +123,7 @@ func (g *oddGateway) play(path, body string) *httptest.ResponseRecorder {
 	case g.ended != g.sent, g.counts != g.sent:
 		g.Fatalf("%d requests, of which %d ended and %d were counted; %s %s", g.sent, g.ended, g.counts, path, body)
 	case g.backend.Memory.Stats().Held != 0:
-		g.Fatalf("%d bytes are held after %s %s", g.backend.Memory.Stats().Held, path, body)
+		g.Fatalf("%d bytes are reserved after %s %s", g.backend.Memory.Stats().Held, path, body)
 	case strings.Contains(g.log.String(), odd.Text):
 		g.Errorf("the log has content: %s of %s %s", &g.log, path, body)
 	}
@@ -131,7 +131,7 @@ func (g *oddGateway) play(path, body string) *httptest.ResponseRecorder {
 	return w
 }
 
-// checkAnswer checks what holds for each answer of the gateway.
+// checkAnswer checks the properties that all answers of the gateway have.
 func (g *oddGateway) checkAnswer(w *httptest.ResponseRecorder, of string) {
 	g.Helper()
 	text := w.Body.String()
@@ -245,7 +245,7 @@ func compact(text []byte) []byte {
 	return b.Bytes()
 }
 
-// findings are what fuzz targets have found, and other shapes.
+// findings are inputs that fuzz targets have found, and similar ones.
 func findings(t *testing.T) []string {
 	t.Helper()
 	all := odd.Shapes[:]
@@ -275,8 +275,8 @@ func findings(t *testing.T) []string {
 
 var responseID = regexp.MustCompile(`^{"id":"(resp_\w+)"`)
 
-// TestOddRequests sends requests in which each value is replaced by odd ones. Each is the
-// client's fault or served, and what follows the answer also survives it.
+// TestOddRequests sends requests in which each value is replaced by odd ones. Each request is
+// served or is the client's fault. The work after the answer does not fail either.
 func TestOddRequests(t *testing.T) {
 	for _, c := range oddRequests {
 		t.Run(c.path, func(t *testing.T) {
@@ -312,8 +312,7 @@ func TestOddRequests(t *testing.T) {
 	}
 }
 
-// TestOddAnswers answers requests as no model server should: whole, as streams, and with
-// errors.
+// TestOddAnswers answers requests with invalid whole answers, streams and errors.
 func TestOddAnswers(t *testing.T) {
 	for _, c := range oddRequests {
 		for _, stream := range []string{"false", "true"} {

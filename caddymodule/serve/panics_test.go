@@ -17,8 +17,8 @@ import (
 	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
-// panickingGateway returns a gateway with one place for a key, which would be lost if a request
-// did not leave it, and its log.
+// panickingGateway returns a gateway and its log. A key has one permit, which would be lost if a request
+// did not leave.
 func panickingGateway(t *testing.T) (*testGateway, *caught.Log) {
 	t.Helper()
 	g, log := newGateway(t, 64<<20), caught.New()
@@ -45,7 +45,7 @@ func (p panicking) Read(b []byte) (int, error) {
 }
 
 // A panic before the answer is a 500 in the dialect of the client. The request is recorded, and
-// leaves its places.
+// releases its permits.
 func TestPanicBeforeTheAnswer(t *testing.T) {
 	for path, body := range requests {
 		for _, body := range []string{body, strings.Replace(body, `"stream":false`, `"stream":true`, 1)} {
@@ -79,7 +79,8 @@ func TestPanicBeforeTheAnswer(t *testing.T) {
 
 // After a panic in a stream, the client sees that the answer is broken.
 func TestPanicInTheAnswer(t *testing.T) {
-	const chunk = "data: {\"id\":\"1\",\"object\":\"chat.completion.chunk\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"hello\"}}]}\n\n"
+	const chunk = `data: {"id":"1","object":"chat.completion.chunk","choices":[{"index":0,"delta":{"content":"hello"}}]}` +
+		"\n\n"
 	for path, body := range requests {
 		g, log := panickingGateway(t)
 		server := httptest.NewServer(http.HandlerFunc(g.send))
@@ -111,7 +112,7 @@ func TestPanicInTheAnswer(t *testing.T) {
 	}
 }
 
-// A panic of the first handler, which has not passed the request on.
+// The first handler panics before it passes the request on.
 func TestPanicOfAuthenticator(t *testing.T) {
 	g, log := panickingGateway(t)
 	open := g.Open
@@ -124,7 +125,7 @@ func TestPanicOfAuthenticator(t *testing.T) {
 	g.Open = open
 }
 
-// promptless panics where its prompt is read.
+// promptless panics in Prompt.
 type promptless struct{ dialect.Call }
 
 func (promptless) Prompt() *tokens.Prompt { panic(caught.Secret) }
@@ -157,12 +158,12 @@ func TestPanicOfSample(t *testing.T) {
 	}
 }
 
-// crashingStream panics where it sends a ping.
+// crashingStream panics in Ping.
 type crashingStream struct{ dialect.Stream }
 
 func (crashingStream) Ping() []byte { panic(caught.Secret) }
 
-// A panic of the timer that sends pings is that of the request.
+// A panic of the timer that sends pings is raised again by the request.
 func TestPanicOfPing(t *testing.T) {
 	a := newAnswer(httptest.NewRecorder())
 	a.open(crashingStream{}, time.Millisecond)

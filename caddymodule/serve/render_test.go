@@ -16,7 +16,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 )
 
-// testRequest is a streamed request in a dialect, and where its answer goes.
+// testRequest returns a streamed request in a dialect, and the recorder of its answer.
 func testRequest(t *testing.T, d dialect.Dialect) (*clientRequest, *httptest.ResponseRecorder) {
 	t.Helper()
 	kind, body := dialect.ChatCompletions, `{"model":"m","stream":true,"messages":[]}`
@@ -45,7 +45,7 @@ func testRequest(t *testing.T, d dialect.Dialect) (*clientRequest, *httptest.Res
 	return c, rec
 }
 
-// everyDialect is the three of them.
+// everyDialect lists the three dialects.
 var everyDialect = [...]dialect.Dialect{dialect.Chat, dialect.Messages, dialect.Responses}
 
 // A whole answer to a streamed request is recognized by its media type, which is the
@@ -65,8 +65,8 @@ func TestWholeAnswerToStream(t *testing.T) {
 	}
 }
 
-// A compressed answer that cannot be read is an error with that text, in every
-// dialect and before and behind the beginning of a stream.
+// A compressed answer that cannot be read causes an error with that text, in every
+// dialect, before and after the beginning of a stream.
 func TestCompressedAnswer(t *testing.T) {
 	const words = "compressed its answer although it was asked not to"
 	for _, d := range everyDialect {
@@ -95,8 +95,8 @@ func TestCompressedAnswer(t *testing.T) {
 	}
 }
 
-// A streamed response that cannot begin yet begins all the same and fails, in
-// the words that its client waits by; other clients get the status.
+// If the upstream refuses a streamed response, the stream begins nevertheless and fails, with
+// the text by which clients decide how long to wait. Clients of other dialects get the status.
 func TestFailsInStream(t *testing.T) {
 	for _, derr := range []*dialect.Error{dialect.QueueFull("m"), dialect.QueueTimeout("m"), dialect.Offline("m"),
 		dialect.UnknownModel("m", "")} {

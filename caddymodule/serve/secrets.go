@@ -78,7 +78,8 @@ func isSecretHeader(name string, values []string) bool {
 	if slices.Contains(hiddenByCaddy[:], name) {
 		return false
 	}
-	return name == link.PreauthHeader || slices.Contains(KeyHeaders[:], name) || slices.ContainsFunc(values, containsSecret)
+	return name == link.PreauthHeader || slices.Contains(KeyHeaders[:], name) ||
+		slices.ContainsFunc(values, containsSecret)
 }
 
 // containsSecret reports whether text contains a secret, even if it is percent-encoded

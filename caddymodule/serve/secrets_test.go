@@ -46,8 +46,8 @@ func TestWithoutSecretsHidesPreauthentications(t *testing.T) {
 	}
 }
 
-// What an unauthenticated client sends is searched for secrets before it is refused, so that
-// costs as much memory as the text has bytes, however often it is encoded.
+// Requests of unauthenticated clients are searched for secrets. The memory for it is bounded by the
+// size of the text, however often the text is encoded.
 func TestSearchForSecretsIsBounded(t *testing.T) {
 	for _, piece := range []string{"25", "%25", "%", "%73", "/%", "&%3D"} {
 		text := "/%" + strings.Repeat(piece, (1<<20)/len(piece))

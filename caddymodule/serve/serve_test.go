@@ -68,7 +68,7 @@ func newGateway(t testing.TB, budget int64) *testGateway {
 	return g
 }
 
-// newKey makes a key.
+// newKey creates a key.
 func (g *testGateway) newKey(t testing.TB, account, scope string) (*store.LiveKey, string) {
 	t.Helper()
 	name := "test"
@@ -138,7 +138,7 @@ func (c *counts) Ended(ex *Exchange, e Ending) {
 }
 func (c *counts) Counted(_ *Exchange, u dialect.Usage) { c.add("counted: %+v", u) }
 
-// last returns what was last counted.
+// last returns the last entry.
 func (c *counts) last() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -176,15 +176,15 @@ func (g *testGateway) post(path, body string) *httptest.ResponseRecorder {
 	return w
 }
 
-// returned fails the test if a part of the budget is still held.
+// returned fails the test if a part of the budget is still reserved.
 func (g *testGateway) returned(t *testing.T) {
 	t.Helper()
 	wait.Until(t, "the budget is free, also of samples", func() bool { return g.backend.Memory.Stats().Held == 0 })
 }
 
-// The place in the queue is taken and left once, also by a request that is sent
-// again, one that fails, and one without a turn.
-func TestPlaceInTheQueue(t *testing.T) {
+// The permit of the queue is acquired and left once, even by requests that are sent again, fail or get
+// no permit.
+func TestPermitOfQueue(t *testing.T) {
 	g := newGateway(t, 64<<20)
 	d, _ := g.backend.Store.Deployment(store.DefaultAccount, "m")
 	d.MaxConcurrency = 1
@@ -193,9 +193,9 @@ func TestPlaceInTheQueue(t *testing.T) {
 	}
 	g.router.Queue.Wait = -1
 	g.router.Queue.Length = -1
-	tries := 0
+	attempts := 0
 	g.answer = func(*http.Request) *http.Response {
-		if tries++; tries == 1 { // meanwhile there is no place for another
+		if attempts++; attempts == 1 { // meanwhile, another request gets no permit
 			if w := g.post("/v1/chat/completions", requests["/v1/chat/completions"]); w.Code != http.StatusTooManyRequests &&
 				w.Code != http.StatusServiceUnavailable {
 				t.Errorf("a second request: status %d, %s", w.Code, w.Body)
@@ -215,7 +215,7 @@ func TestPlaceInTheQueue(t *testing.T) {
 	}
 }
 
-// Handlers out of order, a handler that is not ours, and one that is missing.
+// Handlers in a wrong order, a handler of another module, and a missing handler.
 func TestOtherHandlers(t *testing.T) {
 	g := newGateway(t, 64<<20)
 	r := func() *http.Request {

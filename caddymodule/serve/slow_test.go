@@ -13,7 +13,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect"
 )
 
-// slow is a client that takes rate bytes a second.
+// slow is a client that reads rate bytes a second.
 type slow struct {
 	http.ResponseWriter
 	rate int
@@ -24,8 +24,7 @@ func (s slow) Write(p []byte) (int, error) {
 	return s.ResponseWriter.Write(p)
 }
 
-// A whole answer must be taken at 64 KiB a minute, on average and after a minute
-// of grace.
+// A client must read a whole answer at 64 KiB a minute on average, after a minute of grace.
 func TestSlowReaders(t *testing.T) {
 	for rate, taken := range map[int]bool{2 << 10: true, 1 << 10: false, 500: false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -44,7 +43,7 @@ func TestSlowReaders(t *testing.T) {
 	}
 }
 
-// slowBody gives rate bytes each second.
+// slowBody returns rate bytes each second.
 type slowBody struct {
 	left io.Reader
 	rate int
@@ -55,8 +54,7 @@ func (s slowBody) Read(p []byte) (int, error) {
 	return s.left.Read(p[:min(len(p), s.rate)])
 }
 
-// A request's body must come at the same rate: it holds memory for the size that
-// was declared.
+// A client must send a body at the same rate: memory is reserved for the declared size.
 func TestSlowBodies(t *testing.T) {
 	for rate, whole := range map[int]bool{2 << 10: true, 1 << 10: false, 1: false} {
 		synctest.Test(t, func(t *testing.T) {

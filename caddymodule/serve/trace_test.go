@@ -38,8 +38,8 @@ func newTracedGateway(t *testing.T) *tracedGateway {
 	return &tracedGateway{newGateway(t, 64<<20), spans, provider.Tracer("test")}
 }
 
-// post sends a request below a span, which it returns with those of the attempts, in their order.
-func (g *tracedGateway) post(path, body string) (server trace.SpanContext, attempts []sdktrace.ReadOnlySpan) {
+// post sends a request below a span, which it returns with the spans of the attempts, in order.
+func (g *tracedGateway) post(path, body string) (server trace.SpanContext, spans []sdktrace.ReadOnlySpan) {
 	before := len(g.spans.Ended())
 	ctx, span := g.tracer.Start(context.Background(), "server", trace.WithSpanKind(trace.SpanKindServer))
 	g.send(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, path, strings.NewReader(body)).WithContext(ctx))
@@ -75,17 +75,22 @@ func TestSpan(t *testing.T) {
 	g.answer = func(r *http.Request) *http.Response {
 		header = r.Header
 		return upstreamAnswer("text/event-stream",
-			strings.NewReader("data: {\"id\":\"chatcmpl-7\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"secret "+
-				"answer\"}}]}\n\n"+
-				"data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n"+
-				"data: {\"choices\":[],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":3,\"prompt_tokens_details\":{\"cached_tokens\":4}}}\n\ndata: [DONE]\n\n"), -1)
+			strings.NewReader(`data: {"id":"chatcmpl-7","choices":[{"index":0,"delta":{"content":"secret answer"}}]}
+
+data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}
+
+data: {"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":3,"prompt_tokens_details":{"cached_tokens":4}}}
+
+data: [DONE]
+
+`), -1)
 	}
-	server, attempts := g.post("/v1/chat/completions",
+	server, spans := g.post("/v1/chat/completions",
 		`{"model":"m","stream":true,"max_tokens":99,"messages":[{"role":"user","content":"secret prompt"}]}`)
-	if len(attempts) != 1 {
-		t.Fatalf("%d spans", len(attempts))
+	if len(spans) != 1 {
+		t.Fatalf("%d spans", len(spans))
 	}
-	s := attempts[0]
+	s := spans[0]
 	if missing := lacks(s, "chat m", "status Unset", "gen_ai.operation.name=chat", "gen_ai.provider.name=openai",
 		"gen_ai.request.model=m",
 		"gen_ai.request.stream=true", "gen_ai.request.max_tokens=99", "gen_ai.response.model=up",
@@ -111,7 +116,7 @@ func TestSpan(t *testing.T) {
 	}
 }
 
-// Each try has a span, which says why it failed.
+// Each attempt has a span, with the reason of a failure.
 func TestSpanOfEachTry(t *testing.T) {
 	g := newTracedGateway(t)
 	effort := `{"model":"m","input":"hi","reasoning":{"effort":"high"}}`
@@ -123,25 +128,25 @@ func TestSpanOfEachTry(t *testing.T) {
 		}
 		return respond(200, "application/json", completionOf("hi"))
 	}
-	_, attempts := g.post("/v1/responses", effort)
-	if len(attempts) != 2 || len(parents) != 2 || parents[0] == parents[1] {
-		t.Fatalf("%d spans, parents %q", len(attempts), parents)
+	_, spans := g.post("/v1/responses", effort)
+	if len(spans) != 2 || len(parents) != 2 || parents[0] == parents[1] {
+		t.Fatalf("%d spans, parents %q", len(spans), parents)
 	}
-	if missing := lacks(attempts[0], "status Error", "error.type=caller_400", "event sent"); len(missing) > 0 {
-		t.Errorf("the first lacks %q: %q", missing, described(attempts[0]))
+	if missing := lacks(spans[0], "status Error", "error.type=caller_400", "event sent"); len(missing) > 0 {
+		t.Errorf("the first lacks %q: %q", missing, described(spans[0]))
 	}
-	if missing := lacks(attempts[1], "status Unset", "event sent", "gen_ai.usage.input_tokens=1",
+	if missing := lacks(spans[1], "status Unset", "event sent", "gen_ai.usage.input_tokens=1",
 		`gen_ai.response.finish_reasons=["stop"]`); len(missing) > 0 {
-		t.Errorf("the second lacks %q: %q", missing, described(attempts[1]))
+		t.Errorf("the second lacks %q: %q", missing, described(spans[1]))
 	}
 
-	// A connector is down, and there is no other.
+	// The only connector is offline.
 	g.router.Choose = failing{fakeTunnel{g.testGateway}}.choose
-	_, attempts = g.post("/v1/chat/completions", requests["/v1/chat/completions"])
-	if len(attempts) != 2 || len(lacks(attempts[0], "error.type=upstream_502")) > 0 ||
-		len(lacks(attempts[1], "error.type=upstream_502")) > 0 {
-		t.Errorf("without a model server: %d spans", len(attempts))
-		for _, s := range attempts {
+	_, spans = g.post("/v1/chat/completions", requests["/v1/chat/completions"])
+	if len(spans) != 2 || len(lacks(spans[0], "error.type=upstream_502")) > 0 ||
+		len(lacks(spans[1], "error.type=upstream_502")) > 0 {
+		t.Errorf("without a model server: %d spans", len(spans))
+		for _, s := range spans {
 			t.Log(described(s))
 		}
 	}
@@ -162,7 +167,7 @@ func (failing) Send(*http.Request, fair.Client) (*http.Response, error) {
 	return nil, errors.Join(link.ErrUpstreamDown)
 }
 
-// A request that waited in the queue says so.
+// The span of a request has its time in the queue.
 func TestSpanOfQueuedRequest(t *testing.T) {
 	g := newTracedGateway(t)
 	d, _ := g.backend.Store.Deployment(store.DefaultAccount, "m")
@@ -186,8 +191,8 @@ func TestSpanOfQueuedRequest(t *testing.T) {
 	g.answer = answer
 	second := make(chan []sdktrace.ReadOnlySpan)
 	go func() {
-		_, attempts := g.post("/v1/chat/completions", requests["/v1/chat/completions"])
-		second <- attempts
+		_, spans := g.post("/v1/chat/completions", requests["/v1/chat/completions"])
+		second <- spans
 	}()
 	wait.Until(t, "the second request is queued", func() (queued bool) {
 		g.backend.Queues.Lengths(func(_ queue.Name, n int) { queued = queued || n > 0 })
@@ -195,8 +200,9 @@ func TestSpanOfQueuedRequest(t *testing.T) {
 	})
 	close(proceed)
 	<-first
-	if attempts := <-second; len(attempts) != 1 || len(lacks(attempts[0], "event queued", "postern.queue_ms=", "event sent")) > 0 {
-		t.Errorf("%d spans: %q", len(attempts), described(attempts[0]))
+	if spans := <-second; len(spans) != 1 ||
+		len(lacks(spans[0], "event queued", "postern.queue_ms=", "event sent")) > 0 {
+		t.Errorf("%d spans: %q", len(spans), described(spans[0]))
 	}
 }
 

@@ -17,20 +17,20 @@ import (
 	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
-// busyTunnel is a tunnel without a place for the first request.
+// busyTunnel is a tunnel without a permit for the first request.
 type busyTunnel struct {
 	fakeTunnel
-	tries *atomic.Int32
+	attempts *atomic.Int32
 }
 
 func (b busyTunnel) Send(r *http.Request, c fair.Client) (*http.Response, error) {
-	if b.tries.Add(1) == 1 {
+	if b.attempts.Add(1) == 1 {
 		return nil, link.ErrNoCredit
 	}
 	return b.fakeTunnel.Send(r, c)
 }
 
-// reservedTunnel is a tunnel with a place.
+// reservedTunnel is a tunnel with a permit.
 type reservedTunnel struct {
 	busyTunnel
 	id    string
@@ -56,8 +56,8 @@ func (r *reservedTunnel) Leave() {
 	}
 }
 
-// busyGateway returns a gateway whose tunnel is full for the first request, which then gets the
-// reserved place. onReserve is called before.
+// busyGateway returns a gateway whose tunnel is full for the first request, which then gets a
+// permit. onReserve is called before.
 func busyGateway(t *testing.T, reserved *reservedTunnel, onReserve func(*testGateway)) *testGateway {
 	t.Helper()
 	g := newGateway(t, 64<<20)
@@ -86,33 +86,33 @@ func busyGateway(t *testing.T, reserved *reservedTunnel, onReserve func(*testGat
 	return g
 }
 
-// A request does not keep the place of a connector while it waits for its turn.
-func TestNoPlaceWhileInQueue(t *testing.T) {
-	place, left := make(chan queue.Place, 1), make(chan struct{})
+// A request does not keep the permit of a connector while it waits in the queue.
+func TestNoPermitWhileInQueue(t *testing.T) {
+	permit, left := make(chan queue.Place, 1), make(chan struct{})
 	g := busyGateway(t, &reservedTunnel{left: left}, func(g *testGateway) {
 		of := queue.Name{Account: store.DefaultAccount, Deployment: "m"}
 		p, err := g.backend.Queues.Enter(t.Context(), of, fair.Client{Key: "other"}, queue.Bounds{})
 		if err != nil {
 			t.Error(err)
 		}
-		place <- p
+		permit <- p
 	})
 	done := make(chan *httptest.ResponseRecorder, 1)
 	go func() { done <- g.post("/v1/chat/completions", requests["/v1/chat/completions"]) }()
-	other := wait.For(t, place, "it waits for a place of the connector")
-	wait.For(t, left, "it gives the place back")
+	other := wait.For(t, permit, "it waits for a permit of the connector")
+	wait.For(t, left, "it releases the permit")
 	other.Leave()
 	if w := wait.For(t, done, "it is answered"); w.Code != http.StatusOK {
 		t.Errorf("status %d, %s", w.Code, w.Body)
 	}
 }
 
-// A place is given back if the connector no longer has the model.
-func TestPlaceWithoutRoute(t *testing.T) {
+// A permit is released if the connector no longer has the model.
+func TestPermitWithoutRoute(t *testing.T) {
 	left := make(chan struct{})
 	g := busyGateway(t, &reservedTunnel{route: tunnel.ErrNoRoute, left: left}, func(*testGateway) {})
 	if w := g.post("/v1/chat/completions", requests["/v1/chat/completions"]); w.Code < 500 {
 		t.Errorf("status %d, %s", w.Code, w.Body)
 	}
-	wait.For(t, left, "the place is given back")
+	wait.For(t, left, "the permit is released")
 }

@@ -25,7 +25,7 @@ import (
 // upstreamScript is an answer of a script. Marks in it act where they stand: before the
 // answer's head on the round trip, behind it on the reader of its body.
 //
-//	<<wait 3s>>  nothing comes for so long
+//	<<wait 3s>>  nothing comes for 3 s
 //	<<hold>>     nothing comes, and after 25 s the connection is reset
 //	<<revoke>>   the request's key is revoked
 //	<<disable>>, <<expire>>, <<narrow>>, <<restrict>>, <<rotate>>
@@ -195,9 +195,9 @@ func (e *exchanges) choose(ctx context.Context, connectors []string, _ tunnel.Ta
 	return nil, tunnel.ErrOffline
 }
 
-// reserve is Server.Reserve. A place becomes free after 10 s if the script has another answer.
+// reserve implements Server.Reserve. A permit becomes free after 10 s if the script has another answer.
 func (e *exchanges) reserve(ctx context.Context, full []Tunnel, _ fair.Client, wait time.Duration) (Reserved, error) {
-	fmt.Fprintf(&e.log, "-- waiting for a place for %v, %d hold one in the queue --\n", wait, e.queued())
+	fmt.Fprintf(&e.log, "-- waiting for a permit for %v, %d requests have one of the queue --\n", wait, e.queued())
 	free := 10 * time.Second
 	if len(e.answers) == 0 {
 		free = time.Hour
@@ -210,43 +210,43 @@ func (e *exchanges) reserve(ctx context.Context, full []Tunnel, _ fair.Client, w
 	if wait < free {
 		return nil, link.ErrNoCredit
 	}
-	return &scriptedPlace{scriptedTunnel: full[0].(scriptedTunnel)}, nil
+	return &scriptedPermit{scriptedTunnel: full[0].(scriptedTunnel)}, nil
 }
 
-// scriptedPlace is a place at the tunnel of a connector.
-type scriptedPlace struct {
+// scriptedPermit is a permit of a connector's tunnel.
+type scriptedPermit struct {
 	scriptedTunnel
 	sent bool
 }
 
 // Send implements Tunnel.
-func (s *scriptedPlace) Send(r *http.Request, c fair.Client) (*http.Response, error) {
+func (s *scriptedPermit) Send(r *http.Request, c fair.Client) (*http.Response, error) {
 	s.sent = true
 	return s.scriptedTunnel.Send(r, c)
 }
 
 // Leave implements Reserved.
-func (s *scriptedPlace) Leave() {
+func (s *scriptedPermit) Leave() {
 	if !s.sent {
-		fmt.Fprintf(&s.e.log, "-- %s: the place is given back --\n", s.id)
+		fmt.Fprintf(&s.e.log, "-- %s: the permit is released --\n", s.id)
 	}
 }
 
-// queued returns how many requests have a place in the queue of m.
+// queued returns how many requests have a permit of the queue of m.
 func (e *exchanges) queued() (n int) {
 	name := queue.Name{Account: store.DefaultAccount, Deployment: "m"}
 	d, _ := e.backend.Store.Deployment(name.Account, name.Deployment)
-	var places []queue.Place
+	var permits []queue.Place
 	for range d.MaxConcurrency {
-		place, err := e.backend.Queues.Enter(context.Background(), name, fair.Client{}, queue.Bounds{Length: -1})
+		permit, err := e.backend.Queues.Enter(context.Background(), name, fair.Client{}, queue.Bounds{Length: -1})
 		if err == nil {
-			places = append(places, place)
+			permits = append(permits, permit)
 		}
 	}
-	for _, p := range places {
+	for _, p := range permits {
 		p.Leave()
 	}
-	return d.MaxConcurrency - len(places)
+	return d.MaxConcurrency - len(permits)
 }
 
 // Connector implements Tunnel.
