@@ -13,16 +13,16 @@ import (
 	"github.com/postern-dev/postern/caddymodule/limits"
 )
 
-// Source tells the limits of keys and accounts, and what was used before.
+// Source provides limits and past usage.
 type Source interface {
 	// LimitsOf returns the limits of an account, and of one of its keys. It is called for
 	// each request and must be fast.
 	LimitsOf(account, key string) (ofAccount, ofKey limits.UsageLimits)
-	// SumsOf returns what requests that have ended have used today and in this month, in UTC:
-	// those of a key, or of all keys of the account if key is "".
+	// SumsOf returns the usage of ended requests today and in this month, in UTC: of a key, or of
+	// all keys of the account if key is "".
 	SumsOf(ctx context.Context, account, key string) (day, month limits.Sums, err error)
-	// Crossed is called when most or all of a limit of a day or month is used; key is "" for one
-	// of the account.
+	// Crossed is called when 80 or 100 percent of a limit per day or month are used; key is "" for a
+	// limit of the account.
 	Crossed(account, key string, c limits.Crossing)
 }
 
@@ -31,18 +31,18 @@ type Need struct {
 	limits.Cost
 	// Wait is how long it may wait until a limit per minute allows it.
 	Wait time.Duration
-	// Look means that it only asks for the states of the limits.
+	// Look means that nothing is reserved: only the states of the limits are wanted.
 	Look bool
 }
 
-// LookAt returns what the limits of a key and its account leave.
+// LookAt returns the states of the limits of a key and its account.
 func (q *Queues) LookAt(ctx context.Context, account, key string) (limits.Look, error) {
-	place, err := q.EnterLimited(ctx, account, fair.Client{Key: key}, Need{Look: true}, Bounds{})
+	permit, err := q.EnterLimited(ctx, account, fair.Client{Key: key}, Need{Look: true}, Bounds{})
 	if err != nil {
 		return limits.Look{}, err
 	}
-	place.Leave()
-	return place.look, nil
+	permit.Leave()
+	return permit.usage, nil
 }
 
 // EnterLimited waits until the limits of a key and its account allow a request. The caller
@@ -62,21 +62,20 @@ type limited struct {
 	accounts map[string]*limitedAccount
 }
 
-// Limit has the queues apply the limits of keys and accounts. It must be called before the
-// first EnterLimited.
+// Limit enables limits of keys and accounts. It must be called before the first EnterLimited.
 func (q *Queues) Limit(source Source, logger *slog.Logger) {
 	q.limited = &limited{source: source, logger: logger, accounts: make(map[string]*limitedAccount)}
 }
 
 // limitedAccount is the state of an account and of its keys that are active.
 type limitedAccount struct {
-	loading sync.Mutex // held while sums are loaded; acquired before mu
+	loading sync.Mutex // locked while sums are loaded; acquired before mu
 
 	mu      sync.Mutex
 	own     *limitedLevel
 	keys    map[string]*limitedLevel
-	swept   time.Time
-	waiting map[*ticket]context.Context // requests whose reservations are not yet due
+	swept   time.Time                        // last time
+	waiting map[*limitPermit]context.Context // requests that wait until their reservations are due
 }
 
 // limitedLevel is the state of a key or an account.
@@ -84,7 +83,7 @@ type limitedLevel struct {
 	*limits.Level
 	line   *line
 	read   time.Time // when its sums were loaded
-	failed time.Time // when they could not be
+	failed time.Time // when loading failed
 }
 
 // newLevel returns the state of a key or an account without requests.
@@ -100,7 +99,7 @@ func (d *limited) account(q *Queues, id string) *limitedAccount {
 	if a == nil {
 		a = &limitedAccount{
 			own: q.newLevel(limits.OfAccount, Name{Account: id}), keys: make(map[string]*limitedLevel), swept: time.Now(),
-			waiting: make(map[*ticket]context.Context),
+			waiting: make(map[*limitPermit]context.Context),
 		}
 		d.accounts[id] = a
 	}
@@ -117,18 +116,18 @@ func (a *limitedAccount) levels(q *Queues, r *Request, now time.Time) [2]*limite
 		a.keys[r.Key] = k
 	}
 	ofAccount, ofKey := q.limited.source.LimitsOf(r.Account, r.Key)
-	of := [...]*limitedLevel{a.own, k}
+	levels := [...]*limitedLevel{a.own, k}
 	for i, next := range [...]limits.UsageLimits{ofAccount, ofKey} {
-		l := of[i]
+		l := levels[i]
 		if l.Rested(now, q.restTime) && now.Sub(l.read) > q.restTime {
 			l.Forget()
 		}
 		l.set(next)
 	}
-	return of
+	return levels
 }
 
-// sweep drops the states of keys without requests, now and then. The caller holds the lock.
+// sweep drops the states of keys without requests, at most once a minute. The caller holds the lock.
 func (a *limitedAccount) sweep(now time.Time) {
 	const pause = time.Minute
 	if now.Sub(a.swept) <= pause {
@@ -151,11 +150,11 @@ func (l *limitedLevel) set(next limits.UsageLimits) {
 }
 
 const (
-	// loadPause is the time between two tries to load sums.
+	// loadPause is the time between two attempts to load sums.
 	loadPause = 10 * time.Second
-	// lookAge is how old the sums may be of which a client asks that has no limits. Its
-	// requests are not counted here.
-	lookAge = 10 * time.Second
+	// maxAge is the maximum age of sums that are shown to a client without limits. Its requests are
+	// not counted here.
+	maxAge = 10 * time.Second
 )
 
 // missing returns the keys whose sums must be loaded; "" stands for the account.
@@ -163,11 +162,11 @@ func (a *limitedAccount) missing(q *Queues, r *Request) (keys []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := time.Now()
-	of := a.levels(q, r, now)
-	counted := of[0].Limits().Any() || of[1].Limits().Any()
-	for i, l := range of {
+	levels := a.levels(q, r, now)
+	counted := levels[0].Limits().Any() || levels[1].Limits().Any()
+	for i, l := range levels {
 		needed := l.Limits().HasQuota() || r.Look && i == 1
-		fresh := l.Loaded(now) && (counted || now.Sub(l.read) < lookAge)
+		fresh := l.Loaded(now) && (counted || now.Sub(l.read) < maxAge)
 		if needed && !fresh && now.Sub(l.failed) > loadPause {
 			keys = append(keys, [...]string{"", r.Key}[i])
 		}
@@ -175,8 +174,8 @@ func (a *limitedAccount) missing(q *Queues, r *Request) (keys []string) {
 	return keys
 }
 
-// load loads what was used before, where it is needed. If that fails, requests are counted
-// from now on, and loading is tried again after a while.
+// load loads past usage where it is missing. If that fails, requests are counted from now on, and
+// loading is tried again later.
 func (d *limited) load(ctx context.Context, q *Queues, a *limitedAccount, r *Request) {
 	if len(a.missing(q, r)) == 0 {
 		return
@@ -196,14 +195,15 @@ func (d *limited) load(ctx context.Context, q *Queues, a *limitedAccount, r *Req
 	}
 }
 
+// loaded adds loaded sums, or records that loading has failed.
 func (a *limitedAccount) loaded(q *Queues, r *Request, key string, day, month limits.Sums, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := time.Now()
-	of := a.levels(q, r, now)
-	l := of[0]
+	levels := a.levels(q, r, now)
+	l := levels[0]
 	if key != "" {
-		l = of[1]
+		l = levels[1]
 	}
 	if !ok {
 		l.failed = now
@@ -232,7 +232,7 @@ func (q *Queues) LimitsChanged(account, key string) {
 	}
 }
 
-// RemoveAccount removes the state of an account that has been removed, and whose limits are now 0.
+// RemoveAccount removes the state of an account that was removed. Its limits must be 0 already.
 func (q *Queues) RemoveAccount(account string) {
 	q.LimitsChanged(account, "")
 	q.limited.mu.Lock()
@@ -240,8 +240,8 @@ func (q *Queues) RemoveAccount(account string) {
 	delete(q.limited.accounts, account)
 }
 
-// Quotas calls f with the states of the limits per day and month of each key that this gateway
-// counts and that has had requests lately, until f returns false.
+// Quotas calls f with the states of the limits per day and month of each key with recent requests that
+// this gateway counts, until f returns false.
 func (q *Queues) Quotas(f func(key string, states []limits.State) bool) {
 	for _, a := range q.limited.all() {
 		a.mu.Lock()
@@ -270,78 +270,78 @@ func (d *limited) all() []*limitedAccount {
 	return slices.Collect(maps.Values(d.accounts))
 }
 
-// enterLimited is [Queues.EnterLimited] for this gateway alone.
+// enterLimited is [Queues.EnterLimited] at this gateway.
 func (q *Queues) enterLimited(ctx context.Context, r Request) (Place, error) {
 	a := q.limited.account(q, r.Account)
 	q.limited.load(ctx, q, a, &r)
 	if r.Look {
-		return Place{look: a.look(q, &r), leave: func(limits.Used) {}}, nil
+		return Place{usage: a.usage(q, &r), leave: func(limits.Used) {}}, nil
 	}
 	t, err := a.reserve(ctx, q, &r)
 	if err != nil {
 		return Place{}, err
 	}
-	for i := len(t.of) - 1; i >= 0; i-- { // the key's line first
-		waited, err := t.of[i].line.enter(ctx, &r)
+	for i := len(t.levels) - 1; i >= 0; i-- { // the key's line first
+		waited, err := t.levels[i].line.enter(ctx, &r)
 		if err != nil {
-			t.leave(t.of[i+1:], limits.Used{})
+			t.leave(t.levels[i+1:], limits.Used{})
 			return Place{}, t.tooMany(i, err)
 		}
 		t.waited = t.waited || waited
 	}
-	return Place{waited: t.waited, look: limits.Look{States: t.states},
-		leave: func(used limits.Used) { t.leave(t.of[:], used) }}, nil
+	return Place{waited: t.waited, usage: limits.Look{States: t.states},
+		leave: func(used limits.Used) { t.leave(t.levels[:], used) }}, nil
 }
 
-// look returns what the limits leave.
-func (a *limitedAccount) look(q *Queues, r *Request) (l limits.Look) {
+// usage returns the states of the limits, and the usage of the key.
+func (a *limitedAccount) usage(q *Queues, r *Request) (u limits.Look) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := time.Now()
-	of := a.levels(q, r, now)
-	l.States = states(of, now)
-	l.Day, l.Month = of[1].Ended(now)
-	return l
+	levels := a.levels(q, r, now)
+	u.States = states(levels, now)
+	u.Day, u.Month = levels[1].Ended(now)
+	return u
 }
 
 // states returns the states of all limits that are set.
-func states(of [2]*limitedLevel, now time.Time) []limits.State {
-	return of[1].AppendStates(of[0].AppendStates(make([]limits.State, 0, 12), now), now)
+func states(levels [2]*limitedLevel, now time.Time) []limits.State {
+	return levels[1].AppendStates(levels[0].AppendStates(make([]limits.State, 0, 12), now), now)
 }
 
-// ticket is what a request has reserved.
-type ticket struct {
+// limitPermit is the permit of the limits of a key and its account.
+type limitPermit struct {
 	source      Source
 	account     *limitedAccount
-	of          [2]*limitedLevel
+	levels      [2]*limitedLevel // of the account and the key
 	reservation limits.Reservation
-	states      []limits.State // then
+	states      []limits.State // after the reservation
 	waited      bool
 }
 
 // tooMany returns the refusal for an error of a line.
-func (t *ticket) tooMany(i int, err error) error {
+func (t *limitPermit) tooMany(i int, err error) error {
 	if !errors.Is(err, ErrFull) && !errors.Is(err, ErrTimeout) {
 		return err
 	}
 	const retry = 5 * time.Second
-	l := t.of[i].line
+	l := t.levels[i].line
 	state := limits.State{Limit: limits.Concurrency, Of: [...]string{limits.OfAccount, limits.OfKey}[i],
 		Max: int64(l.limit(l.name)), Used: l.running.Load()}
 	return &limits.Refusal{State: state, WaitMillis: retry.Milliseconds(), States: t.states}
 }
 
-// leave leaves lines, and settles.
-func (t *ticket) leave(lines []*limitedLevel, used limits.Used) {
-	for _, l := range lines {
+// leave leaves the lines of levels, and settles the reservation.
+func (t *limitPermit) leave(levels []*limitedLevel, used limits.Used) {
+	for _, l := range levels {
 		l.line.leave()
 	}
 	now := time.Now()
 	t.account.mu.Lock()
 	t.reservation.Settle(now, used)
-	ofAccount, ofKey := t.of[0].Crossed(now), t.of[1].Crossed(now)
+	ofAccount, ofKey := t.levels[0].Crossed(now), t.levels[1].Crossed(now)
 	t.account.mu.Unlock()
-	name := t.of[1].line.name
+	name := t.levels[1].line.name
 	for _, c := range ofAccount {
 		t.source.Crossed(name.Account, "", c)
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/queue"
 )
 
-// source has the limits of one account and its keys, and what was used before.
+// source has the limits of one account and its keys, and their past usage.
 type source struct {
 	mu        sync.Mutex
 	ofAccount limits.UsageLimits
@@ -73,21 +73,21 @@ var need = queue.Need{Cost: limits.Cost{Input: 5, Output: 5}, Wait: 15 * time.Se
 // enter enters a request, and returns the refused limit.
 func enter(t *testing.T, q *queue.Queues, key string, n queue.Need) (queue.Place, string) {
 	t.Helper()
-	place, err := q.EnterLimited(t.Context(), "a", client(key), n, queue.Bounds{})
+	permit, err := q.EnterLimited(t.Context(), "a", client(key), n, queue.Bounds{})
 	if refused, ok := errors.AsType[*limits.Refusal](err); ok {
 		if len(refused.States) == 0 {
 			t.Error("a refusal without the states of the limits")
 		}
-		return place, refused.Of + " " + refused.Limit
+		return permit, refused.Of + " " + refused.Limit
 	}
 	if err != nil {
 		t.Error(err)
 	}
-	return place, ""
+	return permit, ""
 }
 
-// look returns what the limits of a key leave.
-func look(t *testing.T, q *queue.Queues, key string) limits.Look {
+// usage returns the states of the limits of a key, and its usage.
+func usage(t *testing.T, q *queue.Queues, key string) limits.Look {
 	t.Helper()
 	l, err := q.LookAt(t.Context(), "a", key)
 	if err != nil {
@@ -96,7 +96,7 @@ func look(t *testing.T, q *queue.Queues, key string) limits.Look {
 	return l
 }
 
-// used is what requests of these tests use.
+// used is the usage of each request in these tests.
 var used = limits.Used{Requests: 1, Tokens: 10, Output: 5}
 
 func TestLimitedWaits(t *testing.T) {
@@ -107,13 +107,13 @@ func TestLimitedWaits(t *testing.T) {
 		start := time.Now()
 		for i := range 8 {
 			all.Go(func() {
-				place, refused := enter(t, q, "k", need)
+				permit, refused := enter(t, q, "k", need)
 				order.Store(i, fmt.Sprint(refused, time.Since(start)))
 				if refused == "" {
-					if place.Waited() != (time.Since(start) > 0) {
-						t.Error("a place is wrong about its wait")
+					if permit.Waited() != (time.Since(start) > 0) {
+						t.Error("Waited is wrong")
 					}
-					place.Settle(used)
+					permit.Settle(used)
 				}
 			})
 			synctest.Wait()
@@ -139,7 +139,7 @@ func TestLimitedWaits(t *testing.T) {
 	})
 }
 
-// TestLimitedTogether sends 200 requests at once of a key with 100 tokens per minute.
+// TestLimitedTogether sends 200 requests of a key with 100 tokens per minute at once.
 func TestLimitedTogether(t *testing.T) {
 	q := newLimited(&source{ofKey: limits.UsageLimits{TokensPerMinute: 100},
 		ofAccount: limits.UsageLimits{TokensPerDay: 1000}})
@@ -147,13 +147,13 @@ func TestLimitedTogether(t *testing.T) {
 	var all sync.WaitGroup
 	for range 200 {
 		all.Go(func() {
-			place, why := enter(t, q, "k", queue.Need{Cost: need.Cost})
+			permit, why := enter(t, q, "k", queue.Need{Cost: need.Cost})
 			if why != "" {
 				refused.Add(1)
 				return
 			}
 			admitted.Add(1)
-			place.Settle(used)
+			permit.Settle(used)
 		})
 	}
 	all.Wait()
@@ -173,13 +173,13 @@ func TestLimitedConcurrency(t *testing.T) {
 		var all sync.WaitGroup
 		for _, key := range []string{"a", "b", "c"} {
 			all.Go(func() {
-				place, refused := enter(t, q, key, need)
+				permit, refused := enter(t, q, key, need)
 				if refused != "" {
 					t.Errorf("%s: %s", key, refused)
 				}
 				running.Add(1)
 				time.Sleep(time.Second)
-				place.Settle(used)
+				permit.Settle(used)
 			})
 		}
 		synctest.Wait()
@@ -203,7 +203,7 @@ func TestLimitedConcurrency(t *testing.T) {
 			refused.Used != 1 {
 			t.Errorf("a full line: %v", err)
 		}
-		if l := look(t, q, "a"); l.Day.Tokens != 20 || l.States[0].Used != 30 {
+		if l := usage(t, q, "a"); l.Day.Tokens != 20 || l.States[0].Used != 30 {
 			t.Errorf("a refused request has its reservation still: %+v", l)
 		}
 		go func() {
@@ -227,11 +227,11 @@ func TestLimitedLoads(t *testing.T) {
 			day:   map[string]limits.Sums{"k": {Tokens: 95}, "": {Tokens: 500}},
 		}
 		q := newLimited(s)
-		place, refused := enter(t, q, "k", need)
+		permit, refused := enter(t, q, "k", need)
 		if refused != "" {
 			t.Error(refused)
 		}
-		place.Settle(used)
+		permit.Settle(used)
 		if got := fmt.Sprint(s.crossed); got != "[k tokens_per_day 100]" {
 			t.Errorf("crossed: %s", got)
 		}
@@ -242,10 +242,10 @@ func TestLimitedLoads(t *testing.T) {
 		s.ofAccount.TokensPerMonth, s.ofKey, s.err = 500, limits.UsageLimits{}, errors.New("the store is away")
 		s.mu.Unlock()
 		for range 3 {
-			if place, refused = enter(t, q, "k", need); refused != "" || s.reads.Load() != 2 {
+			if permit, refused = enter(t, q, "k", need); refused != "" || s.reads.Load() != 2 {
 				t.Errorf("without the store: %q after %d reads", refused, s.reads.Load())
 			}
-			place.Settle(used)
+			permit.Settle(used)
 		}
 		s.mu.Lock()
 		s.err = nil
@@ -260,32 +260,31 @@ func TestLimitedLoads(t *testing.T) {
 		s.mu.Unlock()
 		reads := s.reads.Load()
 		for range 3 {
-			if l := look(t, q, "free"); l.Day != s.day["free"] || l.Month != l.Day || len(l.States) != 0 {
+			if l := usage(t, q, "free"); l.Day != s.day["free"] || l.Month != l.Day || len(l.States) != 0 {
 				t.Errorf("a key without limits: %+v", l)
 			}
 		}
 		if n := s.reads.Load() - reads; n != 1 {
-			t.Errorf("%d reads for three looks", n)
+			t.Errorf("%d reads for three calls", n)
 		}
 		s.mu.Lock()
 		s.day["free"] = limits.Sums{Requests: 1}
 		s.mu.Unlock()
 		time.Sleep(11 * time.Second)
-		if look(t, q, "free").Day.Requests != 1 {
-			t.Error("a look at a key without limits shows an old state")
+		if usage(t, q, "free").Day.Requests != 1 {
+			t.Error("the usage of a key without limits is old")
 		}
 	})
 }
 
-// TestLimitedComesBack: a gateway that counts again after another one has knows what that has
-// counted.
+// A gateway that counts again after another one has counted includes the usage there.
 func TestLimitedComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &source{ofAccount: limits.UsageLimits{TokensPerDay: 1000}, day: map[string]limits.Sums{}}
 		q := newLimited(s)
 		q.Share(q.EnterHere)
-		place, _ := enter(t, q, "k", need)
-		place.Settle(used)
+		permit, _ := enter(t, q, "k", need)
+		permit.Settle(used)
 		s.mu.Lock()
 		s.day[""] = limits.Sums{Requests: 100, Tokens: 5000} // at the other one
 		s.mu.Unlock()
@@ -296,7 +295,7 @@ func TestLimitedComesBack(t *testing.T) {
 	})
 }
 
-// BenchmarkEnterLimited has a request pass all limits of its key and account.
+// BenchmarkEnterLimited measures a request that passes all limits of its key and account.
 func BenchmarkEnterLimited(b *testing.B) {
 	all := limits.UsageLimits{
 		RequestsPerMinute: 2e9, RequestsPerDay: 2e9, TokensPerMinute: 2e9, TokensPerDay: 2e9, TokensPerMonth: 2e9,
@@ -305,25 +304,25 @@ func BenchmarkEnterLimited(b *testing.B) {
 	q := newLimited(&source{ofAccount: all, ofKey: all})
 	b.ReportAllocs()
 	for b.Loop() {
-		place, err := q.EnterLimited(b.Context(), "a", client("k"), need, queue.Bounds{})
+		permit, err := q.EnterLimited(b.Context(), "a", client("k"), need, queue.Bounds{})
 		if err != nil {
 			b.Fatal(err)
 		}
-		place.Settle(used)
+		permit.Settle(used)
 	}
 }
 
-// TestLimitedAnew: requests from before a key had limits count once it has.
+// Once a key gets limits, its earlier requests count.
 func TestLimitedAnew(t *testing.T) {
 	s := &source{day: map[string]limits.Sums{}}
 	q := newLimited(s)
-	if l := look(t, q, "k"); l.Day.Tokens != 0 {
+	if l := usage(t, q, "k"); l.Day.Tokens != 0 {
 		t.Errorf("at first: %+v", l)
 	}
 	s.mu.Lock()
 	s.day["k"], s.ofKey = limits.Sums{Requests: 1, Tokens: 65}, limits.UsageLimits{TokensPerDay: 100}
 	s.mu.Unlock()
-	if l := look(t, q, "k"); l.Day.Tokens != 65 || l.States[0].Used != 65 {
+	if l := usage(t, q, "k"); l.Day.Tokens != 65 || l.States[0].Used != 65 {
 		t.Errorf("with a limit: %+v", l)
 	}
 }

@@ -51,7 +51,7 @@ func (l *line) leave() {
 func (l *line) join(c fair.Client, length int) (*waiter, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	// Waiting requests run first. A place may have become free since the last
+	// Waiting requests run first. A permit may have become free since the last
 	// call of admit.
 	l.admit()
 	if l.turns.Len() == 0 && l.free() {
@@ -65,7 +65,7 @@ func (l *line) join(c fair.Client, length int) (*waiter, error) {
 	w := &waiter{path: path, ready: make(chan error, 1)}
 	l.turns.Push(w.path, w)
 	l.waiting.Add(1)
-	// Leave may have run before w was counted as waiting. Check again.
+	// leave may have run before w was counted as waiting. Check again.
 	l.admit()
 	return w, nil
 }
@@ -76,8 +76,8 @@ func (l *line) wait(ctx context.Context, w *waiter, d time.Duration) error {
 	defer timer.Stop()
 	var err error
 	select {
-	case lost := <-w.ready:
-		return lost
+	case displaced := <-w.ready:
+		return displaced
 	case <-timer.C:
 		err = ErrTimeout
 	case <-ctx.Done():
@@ -87,8 +87,8 @@ func (l *line) wait(ctx context.Context, w *waiter, d time.Duration) error {
 		return err
 	}
 	// w was admitted or displaced at the same moment.
-	if lost := <-w.ready; lost != nil || ctx.Err() == nil {
-		return lost
+	if displaced := <-w.ready; displaced != nil || ctx.Err() == nil {
+		return displaced
 	}
 	l.leave()
 	return context.Cause(ctx)
@@ -105,7 +105,7 @@ func (l *line) quit(w *waiter) bool {
 	return queued
 }
 
-// displace makes room in a full queue for a request with this path: see [fair.Turns.Longest].
+// displace removes a request from a full queue for one with this path: see [fair.Turns.Longest].
 func (l *line) displace(path []string) bool {
 	newest, ok := l.turns.Longest(path)
 	if !ok {

@@ -2,7 +2,7 @@
 // requests wait in a fair queue: round robin between the owners of keys, and between the keys of
 // an owner, and first in, first out within a key.
 //
-// Without a limit, a request costs a look for its line and two atomic additions. It allocates no
+// Without a limit, a request looks up its line and makes two atomic additions. It allocates no
 // memory.
 //
 // In a cluster, requests enter the queues of one of its gateways: see [Queues.Share].
@@ -52,9 +52,9 @@ type Queues struct {
 	lines map[Name]*line
 
 	limited *limited // nil: there are no limits of keys and accounts
-	// enter is EnterHere, unless it is shared.
+	// enter is EnterHere, or the argument of Share.
 	enter func(context.Context, Request) (Place, error)
-	// restTime is after what time without requests sums are loaded again.
+	// In a cluster, sums are loaded again after restTime without requests.
 	restTime time.Duration
 }
 
@@ -67,8 +67,8 @@ func New(limit func(Name) int) *Queues {
 	return q
 }
 
-// Share has enter find the places of requests with limits, at this gateway by [Queues.EnterHere] or
-// at another one. It must be called before the first Enter.
+// Share sets a function that returns the permits of requests with limits, from [Queues.EnterHere] or
+// from another gateway. It must be called before the first Enter.
 func (q *Queues) Share(enter func(context.Context, Request) (Place, error)) {
 	q.enter = func(ctx context.Context, r Request) (Place, error) {
 		if r.Deployment != "" && q.limit(r.Name) <= 0 {
@@ -102,8 +102,8 @@ func (b Bounds) orDefaults() Bounds {
 	return Bounds{cmp.Or(b.Length, DefaultLength), cmp.Or(b.Wait, DefaultWait)}
 }
 
-// Request is a request that enters the queue of a deployment, or what has the limits of a key
-// and its account.
+// Request is a request that enters the queue of a deployment, or that needs a permit of the limits of a
+// key and its account.
 type Request struct {
 	Name  // without a Key
 	Key   string
@@ -112,7 +112,7 @@ type Request struct {
 	Need // without a Deployment
 }
 
-// EnterHere is [Queues.Enter] for the queues of this gateway alone.
+// EnterHere is [Queues.Enter] or [Queues.EnterLimited] at this gateway.
 func (q *Queues) EnterHere(ctx context.Context, r Request) (Place, error) {
 	if r.Deployment == "" {
 		return q.enterLimited(ctx, r)
@@ -159,26 +159,25 @@ type Place struct {
 	line   *line
 	waited bool
 	leave  func(limits.Used) // instead of line
-	look   limits.Look       // of limits only
+	usage  limits.Look       // only of limits
 }
 
-// PlaceElsewhere returns a place at another gateway, which settle releases. The others are what
+// PlaceElsewhere returns a permit of another gateway, which settle releases. Waited and usage are what
 // [Place.Waited] and [Place.Look] return there.
-func PlaceElsewhere(waited bool, look limits.Look, settle func(limits.Used)) Place {
-	return Place{waited: waited, look: look, leave: settle}
+func PlaceElsewhere(waited bool, usage limits.Look, settle func(limits.Used)) Place {
+	return Place{waited: waited, usage: usage, leave: settle}
 }
 
 // Waited reports whether the request had to wait.
 func (p Place) Waited() bool { return p.waited }
 
-// Look returns the states of the limits when the request had reserved what it needs. The sums
-// are those of [Queues.LookAt] only.
-func (p Place) Look() limits.Look { return p.look }
+// Look returns the states of the limits after the request's reservation. Only [Queues.LookAt] adds sums.
+func (p Place) Look() limits.Look { return p.usage }
 
-// Leave is [Place.Settle] of a request that has used nothing that counts.
+// Leave is [Place.Settle] without usage.
 func (p Place) Leave() { p.Settle(limits.Used{}) }
 
-// Settle releases the place, with what the request has used. It must be called exactly once.
+// Settle releases the permit, and counts the usage of the request. It must be called exactly once.
 func (p Place) Settle(used limits.Used) {
 	if p.leave != nil {
 		p.leave(used)

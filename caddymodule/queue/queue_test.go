@@ -22,16 +22,16 @@ func client(key string) fair.Client { return fair.Client{Owner: "default", Key: 
 
 func name() queue.Name { return queue.Name{Account: "default", Deployment: "m"} }
 
-// hall is a deployment's queue with what the tests see of it.
+// hall is a deployment's queue, with a record of its requests.
 type hall struct {
 	*queue.Queues
 	t     *testing.T
 	limit atomic.Int64
 
 	mu      sync.Mutex
-	order   []string // of those that got their place
-	refused []string // of those that did not, with the reason
-	places  []queue.Place
+	order   []string // of requests with a permit
+	refused []string // requests without one, with the reason
+	permits []queue.Place
 }
 
 func newHall(t *testing.T, limit int) *hall {
@@ -41,7 +41,7 @@ func newHall(t *testing.T, limit int) *hall {
 	return h
 }
 
-// come has requests arrive one after the other, and returns when each of them
+// come sends requests one after the other, and returns when each of them
 // runs, waits, or was refused. The key is the part of a request before "/".
 func (h *hall) come(ctx context.Context, b queue.Bounds, requests ...string) {
 	for _, r := range requests {
@@ -53,17 +53,17 @@ func (h *hall) come(ctx context.Context, b queue.Bounds, requests ...string) {
 				h.refused = append(h.refused, r+": "+err.Error())
 				return
 			}
-			h.order, h.places = append(h.order, r), append(h.places, p)
+			h.order, h.permits = append(h.order, r), append(h.permits, p)
 		}()
 		synctest.Wait()
 	}
 }
 
-// leave has the request leave that has its place for the longest time.
+// leave ends the request that has had its permit for the longest time.
 func (h *hall) leave() {
 	h.mu.Lock()
-	p := h.places[0]
-	h.places = h.places[1:]
+	p := h.permits[0]
+	h.permits = h.permits[1:]
 	h.mu.Unlock()
 	p.Leave()
 	synctest.Wait()
@@ -100,13 +100,13 @@ func TestRoundRobin(t *testing.T) {
 		h.leave()
 		h.come(t.Context(), queue.Bounds{}, "z1")
 		h.expect("refused", &h.refused)
-		if n := h.waiting(); n != 0 || len(h.places) != 1 {
-			t.Errorf("%d wait, %d run in the end", n, len(h.places))
+		if n := h.waiting(); n != 0 || len(h.permits) != 1 {
+			t.Errorf("%d wait, %d run in the end", n, len(h.permits))
 		}
 	})
 }
 
-// An owner with many keys gets no more turns than one with few, nor more of the queue.
+// An owner with many keys gets no more turns, and no more of the queue, than one with few.
 func TestOwnersTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHall(t, 1)
@@ -120,7 +120,7 @@ func TestOwnersTakeTurns(t *testing.T) {
 					h.refused = append(h.refused, of)
 					return
 				}
-				h.order, h.places = append(h.order, of), append(h.places, p)
+				h.order, h.permits = append(h.order, of), append(h.permits, p)
 			}()
 			synctest.Wait()
 		}
@@ -132,7 +132,7 @@ func TestOwnersTakeTurns(t *testing.T) {
 	})
 }
 
-// A key that floods the queue cannot keep others out: they displace its newest.
+// A key that floods the queue cannot keep others out: they displace its newest requests.
 func TestFullQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHall(t, 1)
@@ -153,7 +153,7 @@ func TestFullQueue(t *testing.T) {
 	})
 }
 
-// A request that must not wait takes the place of no other one in the queue.
+// A request that must not wait does not displace another one from the queue.
 func TestWithoutWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHall(t, 1)
@@ -186,7 +186,7 @@ func TestTimeout(t *testing.T) {
 	})
 }
 
-// A client that goes away gives up its place in the queue, and says why.
+// A client that disconnects leaves the queue, with the cause of its context.
 func TestClientLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHall(t, 1)
@@ -205,8 +205,8 @@ func TestClientLeaves(t *testing.T) {
 	})
 }
 
-// Another limit is in force at once, for those that wait too; what runs already
-// counts, even what began when there was none.
+// A changed limit is in force at once, for waiting requests, too. Running requests count, even if they
+// began without a limit.
 func TestChangedLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHall(t, 0)
@@ -232,12 +232,12 @@ func TestChangedLimit(t *testing.T) {
 	})
 }
 
-// Many at once, with clients that leave and a limit that changes: never do more
-// run than may, nobody waits for ever, and in the end nothing is counted.
+// Many requests arrive at once, clients leave, and the limit changes. The limit is never exceeded, all
+// requests end, and no permit is lost.
 func TestConcurrent(t *testing.T) {
 	const limit, keys, each = 4, 8, 300
 	q := queue.New(func(queue.Name) int { return limit })
-	var running, most, done atomic.Int64
+	var running, maximum, done atomic.Int64
 	var wg sync.WaitGroup
 	for k := range keys {
 		for range 8 {
@@ -249,8 +249,8 @@ func TestConcurrent(t *testing.T) {
 					}
 					p, err := q.Enter(ctx, name(), client(fmt.Sprint(k)), queue.Bounds{Length: 40})
 					if err == nil {
-						if n := running.Add(1); n > most.Load() {
-							most.Store(n)
+						if n := running.Add(1); n > maximum.Load() {
+							maximum.Store(n)
 						}
 						done.Add(1)
 						running.Add(-1)
@@ -262,13 +262,13 @@ func TestConcurrent(t *testing.T) {
 		}
 	}
 	wg.Wait()
-	if most.Load() > limit {
-		t.Errorf("%d ran at a time, the limit is %d", most.Load(), limit)
+	if maximum.Load() > limit {
+		t.Errorf("%d ran at a time, the limit is %d", maximum.Load(), limit)
 	}
-	// All places are free again.
+	// All permits are free again.
 	for range limit {
 		if p, err := q.Enter(t.Context(), name(), client("x"), queue.Bounds{Length: -1}); err != nil || p.Waited() {
-			t.Fatalf("a place was lost: %v", err)
+			t.Fatalf("a permit was lost: %v", err)
 		}
 	}
 	if done.Load() == 0 {
@@ -281,7 +281,7 @@ func TestConcurrent(t *testing.T) {
 	})
 }
 
-// Each of two keys gets its half of the turns, whatever they send.
+// Each of two keys gets half of the turns, whatever they send.
 func TestShares(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := queue.New(func(queue.Name) int { return 2 })
@@ -336,9 +336,9 @@ func TestUnboundedAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestManyDeployments: the first requests of n deployments cost linear time and memory.
+// The first requests of n deployments need linear time and memory.
 func TestManyDeployments(t *testing.T) {
-	const n, most = 4000, 1024 // bytes for each
+	const n, limit = 4000, 1024 // bytes for each
 	q := queue.New(func(queue.Name) int { return 0 })
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -348,7 +348,7 @@ func TestManyDeployments(t *testing.T) {
 		p.Leave()
 	}
 	runtime.ReadMemStats(&after)
-	if each := (after.TotalAlloc - before.TotalAlloc) / n; each > most {
-		t.Errorf("each of %d deployments allocated %d bytes, want at most %d", n, each, most)
+	if each := (after.TotalAlloc - before.TotalAlloc) / n; each > limit {
+		t.Errorf("each of %d deployments allocated %d bytes, want at most %d", n, each, limit)
 	}
 }

@@ -11,8 +11,8 @@ import (
 func TestQuotas(t *testing.T) {
 	s := &source{ofKey: limits.UsageLimits{TokensPerDay: 100, RequestsPerMinute: 60}}
 	q := newLimited(s)
-	place, _ := enter(t, q, "k", need)
-	place.Settle(used)
+	permit, _ := enter(t, q, "k", need)
+	permit.Settle(used)
 	quotas := func() map[string][]limits.State {
 		got := map[string][]limits.State{}
 		q.Quotas(func(key string, states []limits.State) bool {
@@ -35,12 +35,12 @@ func TestQuotas(t *testing.T) {
 	}
 }
 
-// TestQuotasOfIdleKeys: a key without requests is dropped, even if no other key has any.
+// A key without requests is dropped, even if no other key has requests.
 func TestQuotasOfIdleKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newLimited(&source{ofKey: limits.UsageLimits{TokensPerDay: 100}})
-		place, _ := enter(t, q, "k", need)
-		place.Settle(used)
+		permit, _ := enter(t, q, "k", need)
+		permit.Settle(used)
 		time.Sleep(time.Hour)
 		q.Quotas(func(key string, states []limits.State) bool {
 			t.Errorf("%s: %+v", key, states)
@@ -49,7 +49,7 @@ func TestQuotasOfIdleKeys(t *testing.T) {
 	})
 }
 
-// TestStatesOfAccounts: only an account with requests has a state, and only until it is removed.
+// Only an account with requests has a state, and only until it is removed.
 func TestStatesOfAccounts(t *testing.T) {
 	q := newLimited(&source{ofKey: limits.UsageLimits{TokensPerDay: 100}})
 	others := "bcdefghijkl"
@@ -59,9 +59,9 @@ func TestStatesOfAccounts(t *testing.T) {
 	}); n != 0 {
 		t.Errorf("%v allocations for an account without requests", n)
 	}
-	place, _ := enter(t, q, "k", need)
+	permit, _ := enter(t, q, "k", need)
 	q.RemoveAccount("a")
-	place.Settle(used)
+	permit.Settle(used)
 	q.Quotas(func(key string, states []limits.State) bool {
 		t.Errorf("of a removed account: %s: %+v", key, states)
 		return true

@@ -7,9 +7,8 @@ import (
 	"github.com/postern-dev/postern/caddymodule/limits"
 )
 
-// reserve waits until the request can reserve what it needs, and until what it has reserved is
-// due.
-func (a *limitedAccount) reserve(ctx context.Context, q *Queues, r *Request) (*ticket, error) {
+// reserve waits until the limits have enough left for the request, and until its reservation is due.
+func (a *limitedAccount) reserve(ctx context.Context, q *Queues, r *Request) (*limitPermit, error) {
 	for end := time.Now().Add(r.Need.Wait); ; {
 		t, wait, refused := a.tryReserve(ctx, q, r, end)
 		if refused != nil && (refused.Quota || time.Now().Add(refused.Wait()).After(end)) {
@@ -26,7 +25,7 @@ func (a *limitedAccount) reserve(ctx context.Context, q *Queues, r *Request) (*t
 			case <-ctx.Done():
 			}
 			timer.Stop()
-			left = a.waited(ctx, t)
+			left = a.endWait(ctx, t)
 		}
 		switch {
 		case left:
@@ -41,21 +40,21 @@ func (a *limitedAccount) reserve(ctx context.Context, q *Queues, r *Request) (*t
 	}
 }
 
-func (a *limitedAccount) tryReserve(
-	ctx context.Context, q *Queues, r *Request, end time.Time,
-) (*ticket, time.Duration, *limits.Refusal) {
+// tryReserve returns a permit with a reservation, and how long to wait until it is due, or a refusal.
+func (a *limitedAccount) tryReserve(ctx context.Context, q *Queues, r *Request,
+	end time.Time) (*limitPermit, time.Duration, *limits.Refusal) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := time.Now()
-	of := a.levels(q, r, now)
-	t := &ticket{source: q.limited.source, account: a, of: of}
-	most := max(end.Sub(now), 0)
-	reservation, wait, refused := limits.Reserve(now, r.Cost, most, of[0].Level, of[1].Level)
-	if (refused != nil || wait > 0) && a.giveBack(now) {
+	levels := a.levels(q, r, now)
+	t := &limitPermit{source: q.limited.source, account: a, levels: levels}
+	maxWait := max(end.Sub(now), 0)
+	reservation, wait, refused := limits.Reserve(now, r.Cost, maxWait, levels[0].Level, levels[1].Level)
+	if (refused != nil || wait > 0) && a.releaseAbandoned(now) {
 		reservation.Settle(now, limits.Used{})
-		reservation, wait, refused = limits.Reserve(now, r.Cost, most, of[0].Level, of[1].Level)
+		reservation, wait, refused = limits.Reserve(now, r.Cost, maxWait, levels[0].Level, levels[1].Level)
 	}
-	if t.states = states(of, now); refused != nil {
+	if t.states = states(levels, now); refused != nil {
 		refused.States = t.states
 	}
 	t.reservation = reservation
@@ -65,9 +64,9 @@ func (a *limitedAccount) tryReserve(
 	return t, wait, refused
 }
 
-// giveBack gives back what requests have reserved whose clients have left before it was due, and
-// reports whether there are any. They do so themselves, but a moment later. The caller holds the lock.
-func (a *limitedAccount) giveBack(now time.Time) (found bool) {
+// releaseAbandoned releases the reservations of waiting requests whose clients have left, and reports
+// whether there are any. These requests do so, too, but a moment later. The caller holds the lock.
+func (a *limitedAccount) releaseAbandoned(now time.Time) (found bool) {
 	for t, ctx := range a.waiting {
 		if ctx.Err() != nil {
 			t.reservation.Settle(now, limits.Used{})
@@ -79,9 +78,9 @@ func (a *limitedAccount) giveBack(now time.Time) (found bool) {
 	return found
 }
 
-// waited ends the wait of a request, and reports whether its client has left. Then nothing is
-// reserved any longer; otherwise its reservation is its own from then on.
-func (a *limitedAccount) waited(ctx context.Context, t *ticket) (left bool) {
+// endWait ends the wait of a request, and reports whether its client has left. In that case, its
+// reservation is released.
+func (a *limitedAccount) endWait(ctx context.Context, t *limitPermit) (left bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	left = ctx.Err() != nil

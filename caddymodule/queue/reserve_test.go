@@ -12,15 +12,14 @@ import (
 	"github.com/postern-dev/postern/caddymodule/queue"
 )
 
-// TestLimitedLeaves: a client that has left has given its turn back, also before its request has
-// noticed that.
+// The reservation of a client that has left is released, even before its request ends.
 func TestLimitedLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newLimited(&source{ofKey: limits.UsageLimits{RequestsPerMinute: 6}})
 		for range 6 {
 			enter(t, q, "k", need)
 		}
-		for range 1000 { // as the others may run first
+		for range 1000 { // the other requests may run first
 			var gone sync.WaitGroup
 			ctx, leave := context.WithCancel(t.Context())
 			gone.Go(func() {
@@ -44,7 +43,7 @@ func TestLimitedLeaves(t *testing.T) {
 		if enter(t, q, "k", need); time.Since(start) != 10*time.Second {
 			t.Errorf("the next turn is after %v", time.Since(start))
 		}
-		if l := look(t, q, "k"); l.States[0].Used != 6 {
+		if l := usage(t, q, "k"); l.States[0].Used != 6 {
 			t.Errorf("what is reserved after all have left: %+v", l.States)
 		}
 	})

@@ -18,11 +18,11 @@ func TestShare(t *testing.T) {
 	})
 	for i, limit := range []int64{0, 1} {
 		h.limit.Store(limit)
-		place, err := h.Enter(t.Context(), name(), client("a"), queue.Bounds{})
-		if err != nil || place.Waited() != (i == 1) || elsewhere != i {
-			t.Errorf("with a limit of %d: waited: %t, %v, %d enters elsewhere", limit, place.Waited(), err, elsewhere)
+		permit, err := h.Enter(t.Context(), name(), client("a"), queue.Bounds{})
+		if err != nil || permit.Waited() != (i == 1) || elsewhere != i {
+			t.Errorf("with a limit of %d: waited: %t, %v, %d enters elsewhere", limit, permit.Waited(), err, elsewhere)
 		}
-		if place.Leave(); left != i {
+		if permit.Leave(); left != i {
 			t.Errorf("with a limit of %d: %d have left elsewhere", limit, left)
 		}
 	}

@@ -59,8 +59,8 @@ func (a *attempts) waiting() bool { return !a.reached && (a.body == nil || a.ref
 // refuse ends an attempt that no model has seen.
 func (a *attempts) refuse() { a.sent, a.refused = time.Time{}, true }
 
-// answer ends an attempt that the model server refused, by the status of its answer.
-func (a *attempts) answer(status int) {
+// answered records the status of an answer. A request that the model server refused was not processed.
+func (a *attempts) answered(status int) {
 	if status != http.StatusOK && status < http.StatusInternalServerError {
 		a.refuse()
 	}

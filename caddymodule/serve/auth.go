@@ -110,9 +110,9 @@ func (s *Server) crashed(v any) bool {
 	return true
 }
 
-// cleanPath removes what some clients add to a path when they join it to a base URL: a second
-// /v1, where the base URL should end before it, and a slash at the end. All later handlers, such
-// as a rate limit for some paths, see the same path for the same operation.
+// cleanPath removes a second /v1 and a slash at the end, which some clients add when they join a path to
+// a base URL. All later handlers, such as a rate limit for some paths, see the same path for the same
+// operation.
 func cleanPath(u *url.URL) {
 	const prefix = "/v1"
 	path, ok := strings.CutPrefix(u.EscapedPath(), prefix)

@@ -68,7 +68,7 @@ func (rt *Router) Serve(r *http.Request) error {
 			return rt.clientError(ctx, ex, err)
 		}
 		rt.Observer.FirstByte(ex)
-		ex.attempts.answer(response.StatusCode)
+		ex.attempts.answered(response.StatusCode)
 		retry := m.receive(response)
 		ex.attempts.end()
 		if retry == nil {
@@ -97,7 +97,7 @@ var refusals = [...]refused{
 	{link.ErrRefused, false, dialect.UpstreamRefused},
 }
 
-// refusal returns the refusal that an error is, if any.
+// refusal finds an error in refusals.
 func refusal(err error) (r refused, ok bool) {
 	for _, r := range refusals {
 		if errors.Is(err, r.err) {
@@ -125,8 +125,7 @@ func (rt *Router) clientError(ctx context.Context, ex *Exchange, err error) erro
 	return lost(ex.Deployment, err)
 }
 
-// lost returns the client's error for an answer that was interrupted, even before it
-// began.
+// lost returns the client's error for an answer that was interrupted, even before its beginning.
 func lost(deployment string, err error) *dialect.Error {
 	switch {
 	case errors.Is(err, link.ErrTunnelLost):

@@ -128,7 +128,7 @@ func NewBackend(st *store.Store, peers Peers, budget *memory.Budget, log *activi
 	return b, nil
 }
 
-// onChange updates the queues when deployments and limits change, and the learner.
+// onChange passes changes of deployments and limits to the queues and completions.
 func (b *Backend) onChange(c store.Change) {
 	switch c.Kind {
 	case store.KindKey:
