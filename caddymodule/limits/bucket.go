@@ -2,15 +2,15 @@ package limits
 
 import "time"
 
-// bucket is a token bucket for a limit per minute. It is full at first, and holds a minute's
-// amount. It may be negative: what was taken in excess must flow in first.
+// bucket is a token bucket for a limit per minute. It is full at first, with the amount of a minute.
+// Its level is negative after more was taken than it had.
 type bucket struct {
-	limit int
-	level float64
-	at    time.Time // of level
+	limit    int
+	level    float64
+	refilled time.Time
 }
 
-// refill adds what has flowed in. A changed limit takes effect at once.
+// refill adds the inflow since the last call. A changed limit takes effect at once.
 func (b *bucket) refill(limit int, now time.Time) {
 	if limit == 0 && b.limit == 0 {
 		return
@@ -19,10 +19,10 @@ func (b *bucket) refill(limit int, now time.Time) {
 		b.level = min(b.level+float64(max(limit-b.limit, 0)), float64(limit))
 		b.limit = limit
 	}
-	if elapsed := now.Sub(b.at); elapsed > 0 {
+	if elapsed := now.Sub(b.refilled); elapsed > 0 {
 		b.level = min(b.level+elapsed.Minutes()*float64(limit), float64(limit))
 	}
-	b.at = now
+	b.refilled = now
 }
 
 // wait returns the time until n can be taken.

@@ -1,8 +1,6 @@
 package limits
 
-import (
-	"time"
-)
+import "time"
 
 // Level is the state of the limits of a key, or of an account. It is not safe for concurrent
 // use.
@@ -16,20 +14,20 @@ type Level struct {
 	month              int   // since year 0
 	dayEnds, monthEnds int64 // in milliseconds since 1970
 
-	ofDay   Sums // of requests that have ended
+	ofDay   Sums // of ended requests
 	ofMonth Sums
-	loaded  bool // the sums include what was used before
+	loaded  bool // the sums include past usage
 
-	told [quotas]struct { // of each quota
-		at      int64 // the day or month
-		percent int   // that Crossed has returned
+	notified [quotas]struct { // by Crossed, for each quota
+		period  int64 // the day or month
+		percent int
 	}
 
-	open     int       // reservations
-	reserved Sums      // of them
-	output   int64     // mean tokens of an answer, 0: unknown
-	largest  int64     // answer, in tokens
-	used     time.Time // when it was last used
+	open     int   // number of reservations
+	reserved Sums  // their sums
+	output   int64 // mean tokens of an answer, 0: unknown
+	largest  int64 // tokens of the largest answer
+	lastUsed time.Time
 }
 
 // Sums are what was used in a day or month.
@@ -41,8 +39,8 @@ func (s *Sums) add(u Used) {
 	s.BusyMillis += u.BusyMillis
 }
 
-// most returns the larger ones of two sums.
-func (s Sums) most(o Sums) Sums {
+// max returns the larger sums.
+func (s Sums) max(o Sums) Sums {
 	return Sums{max(s.Requests, o.Requests), max(s.Tokens, o.Tokens), max(s.BusyMillis, o.BusyMillis)}
 }
 
@@ -52,7 +50,7 @@ func (s *Sums) Add(o Sums) {
 }
 
 // NewLevel returns the state of a key or an account: of is OfKey or OfAccount.
-func NewLevel(of string, now time.Time) *Level { return &Level{of: of, used: now} }
+func NewLevel(of string, now time.Time) *Level { return &Level{of: of, lastUsed: now} }
 
 // Set sets the limits.
 func (l *Level) Set(limits UsageLimits) { l.limits = limits }
@@ -60,33 +58,33 @@ func (l *Level) Set(limits UsageLimits) { l.limits = limits }
 // Limits returns the limits.
 func (l *Level) Limits() UsageLimits { return l.limits }
 
-// Loaded reports whether the sums include what was used before.
+// Loaded reports whether the sums include past usage.
 func (l *Level) Loaded(now time.Time) bool {
 	l.advance(now)
 	return l.loaded
 }
 
-// Load sets what requests that have ended have used in the current day and month. It never
+// Load sets the usage of ended requests in the current day and month. It never
 // lowers the sums: other gateways may not have published all that was counted here.
 func (l *Level) Load(now time.Time, day, month Sums) {
 	l.advance(now)
-	l.ofDay, l.ofMonth, l.loaded = l.ofDay.most(day), l.ofMonth.most(month), true
-	l.Crossed(now) // it was told before
+	l.ofDay, l.ofMonth, l.loaded = l.ofDay.max(day), l.ofMonth.max(month), true
+	l.Crossed(now) // past crossings were notified before
 }
 
-// Forget has the sums loaded again.
+// Forget marks the sums as stale.
 func (l *Level) Forget() { l.loaded = false }
 
-// Rested reports whether nothing has used the level for a time.
+// Rested reports whether the level was unused for a time.
 func (l *Level) Rested(now time.Time, d time.Duration) bool {
-	return l.open == 0 && now.Sub(l.used) > d
+	return l.open == 0 && now.Sub(l.lastUsed) > d
 }
 
-// Idle reports whether the level can be dropped: nothing is reserved, and it was not used for
-// so long that its buckets are full.
+// Idle reports whether the level can be dropped: nothing is reserved, it was unused for a while, and
+// its buckets are full.
 func (l *Level) Idle(now time.Time) bool {
 	l.advance(now)
-	return l.open == 0 && now.Sub(l.used) > idleTime && l.requests.full() == 0 && l.perMinute.full() == 0
+	return l.open == 0 && now.Sub(l.lastUsed) > idleTime && l.requests.full() == 0 && l.perMinute.full() == 0
 }
 
 // idleTime is how long a level without requests stays in memory.
@@ -118,7 +116,7 @@ const (
 	outputWeight = 8
 )
 
-// tokens returns what a request is expected to use.
+// tokens returns the expected tokens of a request.
 func (l *Level) tokens(c Cost) int64 {
 	output := int64(firstOutput)
 	if l.output > 0 {
@@ -130,9 +128,9 @@ func (l *Level) tokens(c Cost) int64 {
 	return max(c.Input, 0) + output
 }
 
-// overQuota returns the refusal of a request if a limit of a day or month is reached. A request that is
-// the only one of its key is not refused for the tokens that other keys have reserved: they decide how
-// many, and for how long.
+// overQuota returns the refusal of a request if a limit per day or month is reached. The only request of
+// a key is not refused because of reservations of other keys: their clients decide how large these are,
+// and how long they last.
 func (l *Level) overQuota(now time.Time, only bool) *Refusal {
 	for _, s := range l.quotas(now) {
 		if s.Max == 0 || s.Used < s.Max {
@@ -156,12 +154,12 @@ func (l *Level) overQuota(now time.Time, only bool) *Refusal {
 	return nil
 }
 
-// overRate returns when a request may run, or the refusal if that takes more than most.
-func (l *Level) overRate(tokens int64, most time.Duration) (*Refusal, time.Duration) {
+// overRate returns the wait until a request may run, or the refusal if it exceeds maxWait.
+func (l *Level) overRate(tokens int64, maxWait time.Duration) (*Refusal, time.Duration) {
 	requests, perMinute := l.requests.wait(1), l.perMinute.wait(min(tokens, int64(l.limits.TokensPerMinute)))
 	wait := max(requests, perMinute)
 	switch {
-	case wait <= most:
+	case wait <= maxWait:
 		return nil, wait
 	case requests >= perMinute:
 		return &Refusal{State: l.bucketState(RequestsPerMinute, &l.requests), WaitMillis: wait.Milliseconds()}, 0
@@ -170,30 +168,30 @@ func (l *Level) overRate(tokens int64, most time.Duration) (*Refusal, time.Durat
 }
 
 const (
-	// fewAnswers is how many answers of the size that a client allows must be left of a quota, after one
-	// for each running request, so that requests reserve only what they are expected to use. Clients
-	// decide what that is.
+	// While a quota has more left than fewAnswers answers of the size that a client allows, and one for
+	// each running request, requests reserve only their expected usage. Clients can influence it.
 	fewAnswers = 16
-	// unboundedOutput is the least that a request reserves then if the client sets no limit.
+	// unboundedOutput is the minimum output that a request reserves later if the client sets no limit.
 	unboundedOutput = 4096
-	// reservedShare is the part of a limit per day or month that one request reserves at most, as a
-	// divisor: the size of a prompt may be that of an image, and must not keep others out.
+	// reservedShare is the largest part of a limit per day or month that one request reserves, as a
+	// divisor: a prompt may seem large because of an image, and must not keep others out.
 	reservedShare = 2
 )
 
-// quotaTokens returns what a request reserves of the limits per day and month: what it is expected to
-// use, and what it may use once little is left.
+// quotaTokens returns the tokens that a request reserves of the limits per day and month: its expected
+// usage, or its largest possible usage once little is left.
 func (l *Level) quotaTokens(c Cost, expected int64) int64 {
 	output := min(c.Output, Most)
 	if output <= 0 {
 		output = max(l.largest, unboundedOutput)
 	}
 	tokens := expected
-	for _, of := range [...]struct {
+	for _, quota := range [...]struct {
 		limit int
 		used  int64
 	}{{l.limits.TokensPerDay, l.ofDay.Tokens}, {l.limits.TokensPerMonth, l.ofMonth.Tokens}} {
-		if left := int64(of.limit) - of.used - l.reserved.Tokens; of.limit > 0 && left < (fewAnswers+int64(l.open))*output {
+		left := int64(quota.limit) - quota.used - l.reserved.Tokens
+		if quota.limit > 0 && left < (fewAnswers+int64(l.open))*output {
 			tokens = max(tokens, max(c.Input, 0)+output)
 		}
 	}
@@ -211,7 +209,7 @@ func (l *Level) take(c Cost) part {
 	p := part{level: l, requests: 1, tokens: l.quotaTokens(c, expected),
 		bucket: min(expected, int64(l.limits.TokensPerMinute))}
 	l.open++
-	l.used = l.requests.at
+	l.lastUsed = l.requests.refilled
 	l.requests.take(p.requests)
 	l.perMinute.take(p.bucket)
 	l.reserved.Requests += p.requests
@@ -223,7 +221,7 @@ func (l *Level) take(c Cost) part {
 func (l *Level) settle(now time.Time, p part, used Used) {
 	l.advance(now)
 	l.open--
-	l.used = now
+	l.lastUsed = now
 	l.requests.take(used.Requests - p.requests)
 	l.perMinute.take(used.Tokens - p.bucket)
 	l.reserved.Requests -= p.requests
@@ -239,12 +237,12 @@ func (l *Level) settle(now time.Time, p part, used Used) {
 	}
 }
 
-// bucketState returns the state of a limit per minute. What waiting requests have reserved of the
-// next minutes is not used of this one.
+// bucketState returns the state of a limit per minute. Reservations of waiting requests for the
+// next minutes do not count.
 func (l *Level) bucketState(limit string, b *bucket) State {
-	most := int64(b.limit)
-	used := min(most-floor(b.level), most)
-	return State{Limit: limit, Of: l.of, Max: most, Used: used, ResetMillis: b.full().Milliseconds()}
+	total := int64(b.limit)
+	used := min(total-floor(b.level), total)
+	return State{Limit: limit, Of: l.of, Max: total, Used: used, ResetMillis: b.full().Milliseconds()}
 }
 
 // floor rounds down to a whole number.
@@ -271,7 +269,7 @@ func (l *Level) quotas(now time.Time) [quotas]State {
 	}
 }
 
-// Crossing is a quota of which a share is used up.
+// Crossing is a quota of which 80 or 100 percent are used.
 type Crossing struct {
 	State
 	Percent int // 80 or 100
@@ -282,15 +280,15 @@ type Crossing struct {
 func (l *Level) Crossed(now time.Time) (crossed []Crossing) {
 	l.advance(now)
 	for i, s := range l.quotas(now) {
-		told, period := &l.told[i], l.day
+		notified, period := &l.notified[i], l.day
 		if s.Limit == TokensPerMonth {
 			period = int64(l.month)
 		}
-		if told.at != period {
-			told.at, told.percent = period, 0
+		if notified.period != period {
+			notified.period, notified.percent = period, 0
 		}
-		if percent := s.Percent(); percent > told.percent {
-			told.percent = percent
+		if percent := s.Percent(); percent > notified.percent {
+			notified.percent = percent
 			crossed = append(crossed, Crossing{s, percent})
 		}
 	}
@@ -314,7 +312,7 @@ func (l *Level) AppendStates(states []State, now time.Time) []State {
 	return states
 }
 
-// Ended returns what requests that have ended have used in this day and month.
+// Ended returns the usage of ended requests in this day and month.
 func (l *Level) Ended(now time.Time) (day, month Sums) {
 	l.advance(now)
 	return l.ofDay, l.ofMonth

@@ -9,7 +9,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/limits"
 )
 
-// start is noon of a day that is the last of its month.
+// start is noon of the last day of a month.
 var start = time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
 
 func level(of string, l limits.UsageLimits) *limits.Level {
@@ -144,15 +144,15 @@ func TestOverMidnight(t *testing.T) {
 	}
 }
 
-// Once little is left of a quota, requests reserve what the client allows: the mean answer is what
-// clients make of it.
+// Once little is left of a quota, requests reserve the answer that the client allows, since clients can
+// influence the mean answer.
 func TestLittleLeft(t *testing.T) {
 	t.Parallel()
 	const attempts = 60
 	for name, c := range map[string]struct {
 		of   limits.UsageLimits
 		cost limits.Cost
-		most int // requests at a time
+		want int // requests at a time, at most
 	}{
 		"a bounded answer":    {limits.UsageLimits{TokensPerDay: 600}, limits.Cost{Input: 5, Output: 10_000}, 2},
 		"of a month":          {limits.UsageLimits{TokensPerMonth: 600}, limits.Cost{Input: 5, Output: 10_000}, 2},
@@ -179,12 +179,12 @@ func TestLittleLeft(t *testing.T) {
 				admitted++
 			}
 		}
-		if admitted == 0 || admitted > c.most || c.most == attempts && admitted < attempts {
-			t.Errorf("%s: %d requests are admitted at a time, want %d", name, admitted, c.most)
+		if admitted == 0 || admitted > c.want || c.want == attempts && admitted < attempts {
+			t.Errorf("%s: %d requests are admitted at a time, want %d", name, admitted, c.want)
 		}
 	}
 
-	// An answer that was larger than all others is what may come again.
+	// The largest answer so far may come again.
 	l := level(limits.OfKey, limits.UsageLimits{TokensPerDay: 600_000})
 	expect(t, "a large answer", start, limits.Cost{}, "", 0, l).Settle(start,
 		limits.Used{Requests: 1, Tokens: 40_000, Output: 40_000})
@@ -197,7 +197,7 @@ func TestLittleLeft(t *testing.T) {
 	}
 }
 
-// What requests of one key have reserved of a quota of the account keeps out no other key.
+// Reservations of one key do not keep other keys of the account out.
 func TestReservationsLeaveOtherKeys(t *testing.T) {
 	t.Parallel()
 	account := level(limits.OfAccount, limits.UsageLimits{TokensPerDay: 10_000_000, TokensPerMonth: 10_000_000})
@@ -270,8 +270,8 @@ func TestCrossed(t *testing.T) {
 	}
 }
 
-// TestNeverMore sends random requests at random times. In no window is more admitted than the
-// limit and one request, and what was reserved always comes back.
+// TestNeverMore sends random requests at random times. Each window admits at most the
+// limit and one request, and all reservations are released.
 func TestNeverMore(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(200) {
@@ -281,7 +281,7 @@ func TestNeverMore(t *testing.T) {
 			RequestsPerDay: 1 + random.IntN(300), TokensPerDay: 1 + random.IntN(30_000),
 		}
 		key, account := level(limits.OfKey, of), level(limits.OfAccount, limits.UsageLimits{RequestsPerDay: 100})
-		const most = 100 // tokens of a request
+		const maxTokens = 100 // of a request
 		type open struct {
 			limits.Reservation
 			used int64
@@ -289,10 +289,10 @@ func TestNeverMore(t *testing.T) {
 		var running []open
 		var day, month int64 // tokens and requests that were used
 		now := start
-		var admitted, givenBack []time.Time
+		var admitted, released []time.Time
 		lately := func(times []time.Time) (n int) {
-			for _, at := range times {
-				if now.Sub(at) < time.Minute {
+			for _, t := range times {
+				if now.Sub(t) < time.Minute {
 					n++
 				}
 			}
@@ -306,7 +306,7 @@ func TestNeverMore(t *testing.T) {
 				running = append(running[:i], running[i+1:]...)
 				if random.IntN(4) == 0 {
 					o.Settle(now, limits.Used{})
-					givenBack = append(givenBack, now)
+					released = append(released, now)
 					continue
 				}
 				o.Settle(now, limits.Used{Requests: 1, Tokens: o.used, Output: o.used})
@@ -314,7 +314,7 @@ func TestNeverMore(t *testing.T) {
 				month++
 				continue
 			}
-			used := int64(1 + random.IntN(most))
+			used := int64(1 + random.IntN(maxTokens))
 			r, wait, refused := limits.Reserve(now, limits.Cost{Input: used}, 0, account, key)
 			if refused != nil || wait > 0 {
 				continue
@@ -325,7 +325,7 @@ func TestNeverMore(t *testing.T) {
 			running = append(running, open{r, used})
 			admitted = append(admitted, now)
 			// The bucket may be full when the minute begins, and refills meanwhile.
-			if n := lately(admitted); n > 2*of.RequestsPerMinute+lately(givenBack)+1 {
+			if n := lately(admitted); n > 2*of.RequestsPerMinute+lately(released)+1 {
 				t.Fatalf("seed %d: %d requests in a minute, of %d", seed, n, of.RequestsPerMinute)
 			}
 		}

@@ -1,6 +1,6 @@
 package limits
 
-// UsageLimits limit what may be used with a key, or with all keys of an account together. 0 is
+// UsageLimits limit the usage of a key, or of all keys of an account together. 0 is
 // no limit. Days and months are those of UTC.
 type UsageLimits struct {
 	// Requests are those that are sent to a model.
