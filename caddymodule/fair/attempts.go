@@ -7,15 +7,14 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
-// Delays are the delays of [Attempts]. Some failures are free, since people mistype. Each further
+// Delays are the delays of [Attempts]. Some failures are free, because people mistype. Each further
 // one doubles the delay of the next attempt.
 type Delays struct {
 	Free   int           // failures without a delay
 	First  time.Duration // delay after these
 	Most   time.Duration // maximum delay
 	Forget time.Duration // after the last failure
-	// Size bounds the entries. A flood can displace the oldest failures, but only by as many
-	// new ones.
+	// Size bounds the entries. A flood displaces the oldest failures, each by a new one.
 	Size int
 }
 
@@ -24,7 +23,7 @@ type Attempts[K comparable] struct {
 	delays Delays
 
 	mu      sync.Mutex
-	entries *simplelru.LRU[K, *failures] // the one that failed last is the newest
+	entries *simplelru.LRU[K, *failures] // the last failure is the newest
 }
 
 type failures struct {

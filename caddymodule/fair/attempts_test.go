@@ -34,7 +34,7 @@ func TestDelays(t *testing.T) {
 						t.Errorf("after %d failures and %v one still waits for %v", i+1, want, got)
 					}
 				}
-				// However often: nothing overflows.
+				// Many failures cause no overflow.
 				for range 100 {
 					a.Fail("x", time.Now())
 				}
@@ -87,7 +87,7 @@ func TestForgive(t *testing.T) {
 	}
 }
 
-// Who is forgiven a part has failed no later for that.
+// Forgiving some failures does not change the time of the last one.
 func TestForgivenIsNoNewer(t *testing.T) {
 	t.Parallel()
 	a := NewAttempts[string](Delays{Free: 5, First: time.Second, Most: time.Minute, Forget: time.Hour, Size: 2})
@@ -102,8 +102,8 @@ func TestForgivenIsNoNewer(t *testing.T) {
 	}
 }
 
-// A flood displaces the oldest failures, and takes no more memory than the entries may. What is
-// forgotten takes none.
+// A flood displaces the oldest failures, and the number of entries stays bounded. Forgotten failures
+// have no entries.
 func TestAttemptsAreBounded(t *testing.T) {
 	t.Parallel()
 	const size = 100

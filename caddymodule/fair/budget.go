@@ -3,13 +3,13 @@ package fair
 import "net/netip"
 
 // Budget divides a number of identical units among networks. The share of each
-// network shrinks as more networks compete, so there is always room for another
-// one. The caller must hold a lock. The zero value has no units.
+// network shrinks as more networks compete, so another network can always take some.
+// The caller must hold a lock. The zero value has no units.
 type Budget struct {
 	Most int // total
 
-	used int
-	of   map[netip.Prefix]int
+	used      int
+	byNetwork map[netip.Prefix]int
 }
 
 // Take takes n units for a client and reports whether that many were free, both in
@@ -22,16 +22,16 @@ func (b *Budget) Take(from Networks, n int) bool {
 		return false
 	}
 	for i, p := range from {
-		if b.of[p]+n > max(free/(i+2), 1) {
+		if b.byNetwork[p]+n > max(free/(i+2), 1) {
 			return false
 		}
 	}
-	if b.of == nil {
-		b.of = make(map[netip.Prefix]int)
+	if b.byNetwork == nil {
+		b.byNetwork = make(map[netip.Prefix]int)
 	}
 	b.used += n
 	for _, p := range from {
-		b.of[p] += n
+		b.byNetwork[p] += n
 	}
 	return true
 }
@@ -40,8 +40,8 @@ func (b *Budget) Take(from Networks, n int) bool {
 func (b *Budget) Give(from Networks, n int) {
 	b.used -= n
 	for _, p := range from {
-		if b.of[p] -= n; b.of[p] == 0 {
-			delete(b.of, p)
+		if b.byNetwork[p] -= n; b.byNetwork[p] == 0 {
+			delete(b.byNetwork, p)
 		}
 	}
 }
@@ -50,4 +50,4 @@ func (b *Budget) Give(from Networks, n int) {
 func (b *Budget) Used() int { return b.used }
 
 // Of returns the number of units that a network has.
-func (b *Budget) Of(p netip.Prefix) int { return b.of[p] }
+func (b *Budget) Of(p netip.Prefix) int { return b.byNetwork[p] }

@@ -14,7 +14,7 @@ var ErrBusy = errors.New("too many clients at a time")
 
 // Limits are the limits of a semaphore.
 type Limits struct {
-	Permits  int           // held at a time
+	Permits  int           // at a time
 	Reserved int           // permits kept back from each lane for the other one
 	Waiting  int           // waiters per lane
 	Wait     time.Duration // maximum wait for a permit
@@ -23,7 +23,7 @@ type Limits struct {
 
 // Semaphore bounds how many clients do something costly at a time. Known clients do
 // not wait for strangers. In each lane, networks take turns from the widest to the
-// narrowest, and each network has a share of the places in the queue.
+// narrowest, and each network has a share of the queue.
 type Semaphore struct {
 	limits Limits
 
@@ -52,7 +52,7 @@ type waiter struct {
 	inside bool
 }
 
-// Permit is held until Release or the end of [Limits.Hold].
+// Permit lasts until Release, or for [Limits.Hold].
 type Permit struct {
 	semaphore *Semaphore
 	lane      *lane
@@ -139,7 +139,7 @@ func (s *Semaphore) call() {
 	}
 }
 
-// Counts returns how many clients hold a permit and how many wait for one.
+// Counts returns how many clients have a permit and how many wait for one.
 func (s *Semaphore) Counts() (inside, waiting int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

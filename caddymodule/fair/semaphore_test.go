@@ -24,10 +24,10 @@ func take(t *testing.T, s *Semaphore, n int, host string, isKnown bool) []*Permi
 	return permits
 }
 
-// arrivals are the names of those who come in, and the errors of the others.
+// arrivals are the names of clients with a permit, and the errors of the others.
 type arrivals struct {
 	in      chan string
-	permits chan *Permit // of those, in the same order
+	permits chan *Permit // of these clients, in the same order
 	away    chan error
 }
 
@@ -55,8 +55,8 @@ func expectCounts(t *testing.T, s *Semaphore, wantInside, wantWaiting int) {
 	}
 }
 
-// TestTurns: networks of the same size take turns, and within each of them the next
-// smaller ones; who gives up leaves nothing behind.
+// Networks of the same size take turns, and so do smaller ones within each of them. Waiters that give
+// up leave no state.
 func TestTurns(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -83,7 +83,7 @@ func TestTurns(t *testing.T) {
 		if len(a.away) != 1 {
 			t.Error("who gave up still waits")
 		}
-		for i := range 100 { // nothing is left of those, nor of their networks
+		for i := range 100 { // neither they nor their networks leave state
 			if _, err := s.Acquire(gone, Parse(fmt.Sprintf("192.0.2.%d", i%3)), false); err == nil {
 				t.Fatal("who has given up comes in")
 			}
@@ -105,13 +105,13 @@ func TestTurns(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		expectCounts(t, s, 0, 0)
-		if l := &s.lanes[strangers]; len(l.queue.inside)+len(l.queue.order)+len(l.waiting.of) != 0 {
+		if l := &s.lanes[strangers]; len(l.queue.inside)+len(l.queue.order)+len(l.waiting.byNetwork) != 0 {
 			t.Errorf("left behind: %+v", l)
 		}
 	})
 }
 
-// TestKnownClientsDoNotWaitForStrangers, and neither keeps the other out.
+// Known clients do not wait for strangers, and neither keep the other out.
 func TestKnownClientsDoNotWaitForStrangers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -153,7 +153,7 @@ func TestKnownClientsDoNotWaitForStrangers(t *testing.T) {
 	})
 }
 
-// TestSendAway: nobody waits for long, nor do too many of a network or in all.
+// The wait is bounded, and so are the waiters of each network and in total.
 func TestSendAway(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

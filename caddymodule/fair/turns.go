@@ -2,13 +2,13 @@ package fair
 
 import "slices"
 
-// Turns holds waiters W. They belong to groups K, which take turns; groups may have
-// groups inside, which take turns within. A narrowest group holds its waiters in order.
+// Turns queues waiters W. They belong to groups K, which take turns. Groups may contain
+// groups, which take turns inside. A narrowest group has its waiters in order.
 // The zero value is empty.
 type Turns[K, W comparable] struct {
 	waiters []W
 	inside  map[K]*Turns[K, W]
-	order   []K // keys of inside in the order of their turns
+	order   []K // keys of inside, in the order of turns
 	size    int
 }
 
@@ -58,11 +58,11 @@ func (t *Turns[K, W]) Pop() W {
 // Removing it at once bounds the memory, and keeps it from using a turn of its groups.
 func (t *Turns[K, W]) Remove(path []K, w W) bool {
 	if len(path) == 0 {
-		at := slices.Index(t.waiters, w)
-		if at < 0 {
+		i := slices.Index(t.waiters, w)
+		if i < 0 {
 			return false
 		}
-		t.waiters = slices.Delete(t.waiters, at, at+1)
+		t.waiters = slices.Delete(t.waiters, i, i+1)
 		t.size--
 		return true
 	}
@@ -73,31 +73,31 @@ func (t *Turns[K, W]) Remove(path []K, w W) bool {
 	t.size--
 	if next.size == 0 {
 		delete(t.inside, path[0])
-		at := slices.Index(t.order, path[0])
-		t.order = slices.Delete(t.order, at, at+1)
+		i := slices.Index(t.order, path[0])
+		t.order = slices.Delete(t.order, i, i+1)
 	}
 	return true
 }
 
-// Least returns the next waiter if the groups with the least rank have precedence, and the order
+// Lowest returns the next waiter if the groups with the lowest rank have precedence, and the order
 // of turns decides among equals. rank returns the rank of a waiter's group at a depth, 0 for the
 // widest, and whether the waiter may be the next one.
-func (t *Turns[K, W]) Least(rank func(w W, depth int) (int, bool)) (next W, ok bool) {
-	return t.least(0, rank)
+func (t *Turns[K, W]) Lowest(rank func(w W, depth int) (int, bool)) (next W, ok bool) {
+	return t.lowest(0, rank)
 }
 
-func (t *Turns[K, W]) least(depth int, rank func(w W, depth int) (int, bool)) (next W, ok bool) {
+func (t *Turns[K, W]) lowest(depth int, rank func(w W, depth int) (int, bool)) (next W, ok bool) {
 	if len(t.waiters) > 0 {
 		return t.waiters[0], true
 	}
-	least := 0
+	lowest := 0
 	for _, group := range t.order {
-		w, found := t.inside[group].least(depth+1, rank)
+		w, found := t.inside[group].lowest(depth+1, rank)
 		if !found {
 			continue
 		}
-		if n, may := rank(w, depth); may && (!ok || n < least) {
-			next, ok, least = w, true, n
+		if n, may := rank(w, depth); may && (!ok || n < lowest) {
+			next, ok, lowest = w, true, n
 		}
 	}
 	return next, ok
@@ -107,15 +107,14 @@ func (t *Turns[K, W]) least(depth int, rank func(w W, depth int) (int, bool)) (n
 func (t *Turns[K, W]) Take(path []K, w W) {
 	t.Remove(path, w)
 	for ; len(path) > 0 && t.inside[path[0]] != nil; t, path = t.inside[path[0]], path[1:] {
-		at := slices.Index(t.order, path[0])
-		t.order = append(slices.Delete(t.order, at, at+1), path[0])
+		i := slices.Index(t.order, path[0])
+		t.order = append(slices.Delete(t.order, i, i+1), path[0])
 	}
 }
 
 // Longest returns the waiter that a new one with this path may displace: the newest of the group
-// with the most waiters, if these are at least two more than those of the new one's group.
-// Otherwise, one group could fill a queue. If a group that both belong to has the most, the same
-// holds inside.
+// with the most waiters, if it has at least two more than the group of the new one. Without that,
+// one group could fill a queue. If both belong to the group with the most, the same applies inside.
 func (t *Turns[K, W]) Longest(path []K) (newest W, ok bool) {
 	for ; len(path) > 0 && t != nil; t, path = t.inside[path[0]], path[1:] {
 		own := 0
@@ -129,8 +128,8 @@ func (t *Turns[K, W]) Longest(path []K) (newest W, ok bool) {
 	return newest, false
 }
 
-// longest returns the group inside with the most waiters, of several the one whose turn is last,
-// nil if there are no groups.
+// longest returns the group inside with the most waiters, among equals the one whose turn is last. It
+// returns nil without groups.
 func (t *Turns[K, W]) longest() (longest *Turns[K, W]) {
 	for _, group := range t.order {
 		if g := t.inside[group]; longest == nil || g.size >= longest.size {

@@ -11,21 +11,21 @@ import (
 	"time"
 )
 
-// crowd has clients enter places, and remembers what they have.
+// crowd lets clients enter, and records their permits.
 type crowd struct {
 	*testing.T
 	*Places
 	mu    sync.Mutex
-	order []string // of clients that waited and got a place
-	away  []error  // of clients that did not
+	order []string // of clients that got a permit after waiting
+	away  []error  // of clients that did not get one
 	has   map[Client][]Place
 }
 
-func newCrowd(t *testing.T, most int) *crowd {
-	return &crowd{T: t, Places: NewPlaces(most), has: make(map[Client][]Place)}
+func newCrowd(t *testing.T, total int) *crowd {
+	return &crowd{T: t, Places: NewPlaces(total), has: make(map[Client][]Place)}
 }
 
-// enter has a client take as many places as it gets at once, up to n.
+// enter takes up to n permits for a client, without waiting.
 func (c *crowd) enter(owner, key string, n int) (got int) {
 	for ; got < n; got++ {
 		p, err := c.Enter(c.Context(), Client{owner, key}, 0)
@@ -44,7 +44,7 @@ func (c *crowd) expect(what string, got, want int) {
 	}
 }
 
-// wait has a client wait for n places, in this order.
+// wait lets a client wait for n permits, one after the other.
 func (c *crowd) wait(ctx context.Context, owner, key string, n int, d time.Duration) {
 	for range n {
 		go func() {
@@ -62,53 +62,53 @@ func (c *crowd) wait(ctx context.Context, owner, key string, n int, d time.Durat
 	}
 }
 
-// leave has a client leave n places.
+// leave releases n permits of a client.
 func (c *crowd) leave(owner, key string, n int) {
 	for range n {
 		c.mu.Lock()
-		places := c.has[Client{owner, key}]
-		c.has[Client{owner, key}] = places[1:]
+		permits := c.has[Client{owner, key}]
+		c.has[Client{owner, key}] = permits[1:]
 		c.mu.Unlock()
-		places[0].Leave()
+		permits[0].Leave()
 		synctest.Wait()
 	}
 }
 
-// empty has all leave, and expects that nothing is left of them.
+// empty releases all permits, and expects that no state is left.
 func (c *crowd) empty() {
 	c.Helper()
-	for client, places := range c.has {
-		c.leave(client.Owner, client.Key, len(places))
+	for client, permits := range c.has {
+		c.leave(client.Owner, client.Key, len(permits))
 	}
 	expectEmpty(c.T, c.Places)
 }
 
-// expectEmpty expects that nothing is left of clients.
+// expectEmpty expects that no state of clients is left.
 func expectEmpty(t *testing.T, p *Places) {
 	t.Helper()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.taken != 0 || len(p.owners)+len(p.keys)+p.turns.Len() != 0 {
-		t.Errorf("%d places are taken in the end, %d owners, %d keys, %d wait", p.taken, len(p.owners), len(p.keys),
+		t.Errorf("%d permits are taken in the end, %d owners, %d keys, %d wait", p.taken, len(p.owners), len(p.keys),
 			p.turns.Len())
 	}
 }
 
-// waiting returns how many wait.
+// waiting returns the number of waiters.
 func (c *crowd) waiting() int {
 	c.Places.mu.Lock()
 	defer c.Places.mu.Unlock()
 	return c.turns.Len()
 }
 
-// TestPlacesOfOneKey: one key has all but the last eighth, and others get some of that.
-func TestPlacesOfOneKey(t *testing.T) {
+// One key gets all but the last eighth, of which others get some.
+func TestPermitsOfOneKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for most, want := range map[int]int{1: 1, 15: 15, 16: 14, 24: 21, 1024: 896} {
-			c := newCrowd(t, most)
-			c.expect(fmt.Sprintf("one key, of %d", most), c.enter("a", "1", 2000), want)
+		for total, want := range map[int]int{1: 1, 15: 15, 16: 14, 24: 21, 1024: 896} {
+			c := newCrowd(t, total)
+			c.expect(fmt.Sprintf("one key, of %d", total), c.enter("a", "1", 2000), want)
 			c.wait(t.Context(), "a", "1", 200, time.Minute)
-			if most >= keptFrom {
+			if total >= scarceFrom {
 				c.expect("another key of the owner", c.enter("a", "2", 1), 1)
 				c.expect("a key of another owner", c.enter("b", "3", 1), 1)
 			}
@@ -125,9 +125,8 @@ func TestPlacesOfOneKey(t *testing.T) {
 	})
 }
 
-// TestPlacesOfOneOwner: an owner with a thousand keys leaves places to the other owners, and each
-// of these to the next one.
-func TestPlacesOfOneOwner(t *testing.T) {
+// An owner with a thousand keys leaves permits to other owners, and each of these to the next one.
+func TestPermitsOfOneOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrowd(t, 1024)
 		got := 0
@@ -147,8 +146,8 @@ func TestPlacesOfOneOwner(t *testing.T) {
 	})
 }
 
-// TestFewest: a freed place goes to the owner with the fewest, then to its key with the fewest,
-// and among equals in turn.
+// A released permit goes to the owner with the fewest, then to its key with the fewest, and among
+// equals in turn.
 func TestFewest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrowd(t, 12)
@@ -175,7 +174,7 @@ func TestFewest(t *testing.T) {
 		synctest.Wait()
 		c.empty()
 
-		one := newCrowd(t, 1) // where nobody has a place when it is free
+		one := newCrowd(t, 1) // all have none when it is released
 		one.enter("x", "x", 1)
 		one.wait(t.Context(), "a", "1", 3, time.Minute)
 		one.wait(t.Context(), "b", "2", 2, time.Minute)
@@ -184,34 +183,34 @@ func TestFewest(t *testing.T) {
 			one.leave(client[:1], client[1:], 1)
 		}
 		if got, want := fmt.Sprint(one.order), "[a1 b2 a1 b2 a1]"; got != want {
-			t.Errorf("order of one place %s, want %s", got, want)
+			t.Errorf("order of one permit %s, want %s", got, want)
 		}
 		one.empty()
 	})
 }
 
-// TestMostWaiting: an owner that fills the queue is displaced by others.
-func TestMostWaiting(t *testing.T) {
+// Others displace requests of an owner that fills the queue.
+func TestFullQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrowd(t, 1)
 		c.enter("x", "x", 1)
-		for i := range mostWaiting {
+		for i := range maxWaiting {
 			c.wait(t.Context(), "a", fmt.Sprint(i%500), 1, time.Minute)
 		}
 		c.wait(t.Context(), "a", "new", 1, time.Minute) // displaces one of a key with three
 		c.wait(t.Context(), "b", "1", 3, time.Minute)
 		c.expect("displaced", len(c.away), 4)
-		c.expect("waiting", c.waiting(), mostWaiting)
+		c.expect("waiting", c.waiting(), maxWaiting)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		c.empty()
 	})
 }
 
-// TestPlacesConcurrently: whatever many do at a time, the number is kept, and nothing is left.
-func TestPlacesConcurrently(t *testing.T) {
-	const most = 20
-	p := NewPlaces(most)
+// Concurrent clients never exceed the total, and leave no state.
+func TestPermitsConcurrently(t *testing.T) {
+	const total = 20
+	p := NewPlaces(total)
 	var all sync.WaitGroup
 	for worker := range 64 {
 		all.Go(func() {
@@ -219,14 +218,14 @@ func TestPlacesConcurrently(t *testing.T) {
 			for i := range 300 {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(random.IntN(300))*time.Microsecond)
 				c := Client{fmt.Sprint(worker % 3), fmt.Sprint(worker % 9)}
-				place, err := p.Enter(ctx, c, time.Duration(i%2)*time.Millisecond)
+				permit, err := p.Enter(ctx, c, time.Duration(i%2)*time.Millisecond)
 				if err == nil {
 					p.mu.Lock()
-					if p.taken > most {
-						t.Errorf("%d places are taken", p.taken)
+					if p.taken > total {
+						t.Errorf("%d permits are taken", p.taken)
 					}
 					p.mu.Unlock()
-					place.Leave()
+					permit.Leave()
 				}
 				cancel()
 			}
@@ -236,26 +235,26 @@ func TestPlacesConcurrently(t *testing.T) {
 	expectEmpty(t, p)
 }
 
-func TestPlacesAllocateNothing(t *testing.T) {
+func TestPermitsAllocateNothing(t *testing.T) {
 	p := NewPlaces(64)
 	if n := testing.AllocsPerRun(100, func() {
-		place, err := p.Enter(t.Context(), Client{"usr_1", "key_1"}, time.Minute)
+		permit, err := p.Enter(t.Context(), Client{"usr_1", "key_1"}, time.Minute)
 		if err != nil {
 			t.Error(err)
 		}
-		place.Leave()
+		permit.Leave()
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }
 
-func BenchmarkPlaces(b *testing.B) {
+func BenchmarkPermits(b *testing.B) {
 	p := NewPlaces(1024)
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			place, _ := p.Enter(b.Context(), Client{"usr_06b3kz9v6dfx7fbv7wq7m5r2qm", "key_06b3kz9v6dfx7fbv7wq7m5r2qm"}, 0)
-			place.Leave()
+			permit, _ := p.Enter(b.Context(), Client{"usr_06b3kz9v6dfx7fbv7wq7m5r2qm", "key_06b3kz9v6dfx7fbv7wq7m5r2qm"}, 0)
+			permit.Leave()
 		}
 	})
 }

@@ -1,0 +1,218 @@
+package fair
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// Client is the sender of a request: a key and its owner, who may have many keys.
+type Client struct{ Owner, Key string }
+
+// Path returns the client's groups in [Turns].
+func (c Client) Path() []string { return []string{c.Owner, c.Key} }
+
+const (
+	// scarceFrom is the number of permits from which the last ones are only for clients with few permits.
+	scarceFrom = 16
+	// scarcePart is the part of these last ones, as a divisor.
+	scarcePart = 8
+	// maxWaiting bounds the requests that wait for a permit.
+	maxWaiting = 1024
+)
+
+// Places divides a number of permits among clients. One key may have nearly all of them while the
+// other clients send nothing. From 16 permits on, the last eighth goes only to keys that have fewer
+// permits than are free, and half of that eighth only to owners with fewer. A released permit goes to
+// the owner with the fewest, and to its key with the fewest.
+type Places struct {
+	total int
+
+	mu     sync.Mutex
+	taken  int
+	owners map[string]*share
+	keys   map[Client]*share
+	spare  *share // list of unused shares, to avoid allocations
+	turns  Turns[string, *placeWaiter]
+}
+
+// share is the share of a key or an owner. It exists while it has permits or waits for some.
+type share struct {
+	permits int
+	uses    int // permits and waiters
+	next    *share
+}
+
+// shares are the shares of a client.
+type shares struct {
+	client     Client
+	owner, key *share
+}
+
+// Place is the permit of a request.
+type Place struct {
+	pool *Places
+	shares
+}
+
+// placeWaiter waits for a permit.
+type placeWaiter struct {
+	shares
+	path  []string
+	ready chan error // buffered; receives nil with the permit, ErrBusy when displaced
+}
+
+// NewPlaces returns a number of free permits.
+func NewPlaces(total int) *Places {
+	return &Places{total: total, owners: make(map[string]*share), keys: make(map[Client]*share)}
+}
+
+// Enter returns a permit, and waits for it up to d. It fails with ErrBusy or the cause of ctx's end. The
+// caller must call [Place.Leave] once.
+func (p *Places) Enter(ctx context.Context, c Client, d time.Duration) (Place, error) {
+	p.mu.Lock()
+	s := p.join(c)
+	if p.free(s) {
+		p.take(s)
+		p.mu.Unlock()
+		return Place{p, s}, nil
+	}
+	path := c.Path()
+	if d <= 0 || p.turns.Len() >= maxWaiting && !p.displace(path) {
+		p.part(s)
+		p.mu.Unlock()
+		return Place{}, ErrBusy
+	}
+	w := &placeWaiter{shares: s, path: path, ready: make(chan error, 1)}
+	p.turns.Push(path, w)
+	p.mu.Unlock()
+	return p.wait(ctx, w, d)
+}
+
+// wait waits for w's turn.
+func (p *Places) wait(ctx context.Context, w *placeWaiter, d time.Duration) (Place, error) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	var err error
+	select {
+	case err = <-w.ready:
+		return p.result(w, err)
+	case <-timer.C:
+		err = ErrBusy
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	p.mu.Lock()
+	queued := p.turns.Remove(w.path, w)
+	if queued {
+		p.part(w.shares)
+	}
+	p.mu.Unlock()
+	if queued {
+		return Place{}, err
+	}
+	permit, err := p.result(w, <-w.ready) // at the same moment
+	if err == nil && ctx.Err() != nil {
+		permit.Leave()
+		return Place{}, context.Cause(ctx)
+	}
+	return permit, err
+}
+
+// result returns the result of a wait.
+func (p *Places) result(w *placeWaiter, err error) (Place, error) {
+	if err != nil {
+		return Place{}, err
+	}
+	return Place{p, w.shares}, nil
+}
+
+// free reports whether a client may take a permit now. The caller holds the lock.
+func (p *Places) free(s shares) bool {
+	free := p.total - p.taken
+	if free <= 0 || p.total < scarceFrom || free > p.total/scarcePart {
+		return free > 0
+	}
+	return s.key.permits < free && (s.owner.permits < free || free > p.total/(2*scarcePart))
+}
+
+// displace removes a waiter for one with this path. The caller holds the lock.
+func (p *Places) displace(path []string) bool {
+	w, ok := p.turns.Longest(path)
+	if ok {
+		p.turns.Remove(w.path, w)
+		p.part(w.shares)
+		w.ready <- ErrBusy
+	}
+	return ok
+}
+
+// take takes a permit for a client that has joined. The caller holds the lock.
+func (p *Places) take(s shares) {
+	p.taken++
+	s.owner.permits++
+	s.key.permits++
+}
+
+// Leave releases the permit.
+func (l Place) Leave() {
+	p := l.pool
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.taken--
+	l.owner.permits--
+	l.key.permits--
+	p.part(l.shares)
+	for p.turns.Len() > 0 {
+		w, ok := p.turns.Lowest(func(w *placeWaiter, depth int) (int, bool) {
+			return [...]*share{w.owner, w.key}[depth].permits, p.free(w.shares)
+		})
+		if !ok {
+			return
+		}
+		p.turns.Take(w.path, w)
+		p.take(w.shares)
+		w.ready <- nil
+	}
+}
+
+// join adds a use to the shares of a client, and returns them. The caller holds the lock.
+func (p *Places) join(c Client) shares {
+	owner, key := p.owners[c.Owner], p.keys[c]
+	if owner == nil {
+		owner = p.unused()
+		p.owners[c.Owner] = owner
+	}
+	if key == nil {
+		key = p.unused()
+		p.keys[c] = key
+	}
+	owner.uses++
+	key.uses++
+	return shares{c, owner, key}
+}
+
+// unused returns a share that nothing uses.
+func (p *Places) unused() *share {
+	s := p.spare
+	if s == nil {
+		return new(share)
+	}
+	p.spare, s.next = s.next, nil
+	return s
+}
+
+// part removes a use from the shares of a client. The caller holds the lock.
+func (p *Places) part(s shares) {
+	if s.owner.uses--; s.owner.uses == 0 {
+		delete(p.owners, s.client.Owner)
+		s.owner.next, p.spare = p.spare, s.owner
+	}
+	if s.key.uses--; s.key.uses == 0 {
+		delete(p.keys, s.client)
+		s.key.next, p.spare = p.spare, s.key
+	}
+}
