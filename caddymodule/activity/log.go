@@ -11,11 +11,11 @@ import (
 )
 
 const (
-	// keep is how many requests of an account are kept.
-	keep = 200
-	// keepRefused is how many entries about requests without a valid key are kept in addition:
-	// they cannot displace other requests.
-	keepRefused = 50
+	// maxRecent is the number of requests that are listed for an account.
+	maxRecent = 200
+	// maxRefused is the number of entries for requests without a valid key. They do not displace other
+	// requests.
+	maxRefused = 50
 )
 
 // Options configures a Log.
@@ -36,9 +36,9 @@ type Log struct {
 	accounts map[string]*account
 	usage    map[rowKey]*row
 	fresh    []rowKey      // rows of days with requests that saveQuotas has not seen
-	counted  chan struct{} // receives an item when fresh gets its first row
+	counted  chan struct{} // receives an item after fresh gets its first row
 
-	saving sync.Mutex // held while usage is saved; acquired before mu
+	saving sync.Mutex // locked while usage is saved; acquired before mu
 	stop   context.CancelFunc
 	worker sync.WaitGroup
 }
@@ -56,7 +56,7 @@ func New(o Options) *Log {
 	return l
 }
 
-// Record adds a completed request. It does no I/O and holds the lock only briefly.
+// Record adds a completed request. It does no I/O and needs the lock only briefly.
 func (l *Log) Record(id string, r Request) {
 	r.clip()
 	l.mu.Lock()
@@ -66,8 +66,8 @@ func (l *Log) Record(id string, r Request) {
 	l.subscribers.Now().Call(id)
 }
 
-// Refuse adds a request without a valid key. Requests of the same minute, key and error are one
-// entry with their number: clients without a key decide how many there are. It is no usage.
+// Refuse adds a request without a valid key. Requests of the same minute, key and error share an
+// entry, because anybody can send many of them. They are not part of the usage.
 func (l *Log) Refuse(id string, r Request) {
 	r.clip()
 	l.mu.Lock()
@@ -78,7 +78,6 @@ func (l *Log) Refuse(id string, r Request) {
 	}
 }
 
-// Subscribe registers f to be called after each request of any account. No lock is
-// held, but the request waits for f, which must return quickly. stop removes f; calls
-// in progress still complete.
+// Subscribe registers f to be called after each request of any account. f may use the log. The request
+// waits for f, which must return quickly. stop removes f; calls in progress still complete.
 func (l *Log) Subscribe(f func(account string)) (stop func()) { return l.subscribers.Add(f) }

@@ -48,8 +48,8 @@ func TestRecent(t *testing.T) {
 	}
 }
 
-// The last requests are there after a restart, in the same order, and after a
-// kill all but those of the last minute.
+// After a restart, the last requests are there in the same order. After a kill, those of the last
+// minute are missing.
 func TestRecentSurvives(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "gateway.db")
@@ -97,7 +97,7 @@ func TestRecentSurvives(t *testing.T) {
 	})
 }
 
-// The requests of accounts that rest are in the store alone. They come back with the next request.
+// The requests of idle accounts are only in the store. They are loaded with the next request.
 func TestRecentOfRestingAccount(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "gateway.db")
@@ -131,7 +131,7 @@ func TestRecentOfRestingAccount(t *testing.T) {
 		check("req_209", "req_208", "req_207")
 		time.Sleep(20 * time.Minute)
 		l.Record(account, request(210))
-		time.Sleep(2 * time.Minute) // it is saved with the older ones, though no one has read them
+		time.Sleep(2 * time.Minute) // it is saved with the older ones, although they were not read
 		closeBoth(t, l, st)
 		l, _, _ = open(t, path)
 		if got := ids(l, account); len(got) != 201 || got[0] != "req_210" || got[1] != "req_209" {
@@ -140,7 +140,7 @@ func TestRecentOfRestingAccount(t *testing.T) {
 	})
 }
 
-// What cannot be read is let go.
+// Unreadable requests are dropped.
 func TestDamagedRecent(t *testing.T) {
 	t.Parallel()
 	for name, value := range map[string]string{
@@ -189,8 +189,7 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// Clients choose some of the texts: those are bounded in memory, and the list
-// of them in the store.
+// Texts of clients are bounded in memory, and so is the list of requests in the store.
 func TestLongTexts(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "gateway.db")
@@ -215,7 +214,7 @@ func TestLongTexts(t *testing.T) {
 	}
 }
 
-// Subscribers are told of each request after it can be read, and may ask.
+// Subscribers are called after each request was added, and may read it.
 func TestSubscribe(t *testing.T) {
 	t.Parallel()
 	st := storetest.New(t)
@@ -238,8 +237,7 @@ func TestSubscribe(t *testing.T) {
 	}
 }
 
-// Everything at once: no request is lost or counted twice while others read,
-// save, come and go.
+// No request is lost or counted twice while others read, save, come and go.
 func TestConcurrent(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "gateway.db")
@@ -261,10 +259,10 @@ func TestConcurrent(t *testing.T) {
 		wg.Go(func() {
 			last := int64(0)
 			for range 500 {
-				least := recorded.Load()
+				minimum := recorded.Load()
 				got := total(t, l, account).Requests
-				if most := recorded.Load() + 8; got < least || got > most || got < last {
-					t.Errorf("%d requests today, of %d to %d; before it were %d", got, least, most, last)
+				if maximum := recorded.Load() + 8; got < minimum || got > maximum || got < last {
+					t.Errorf("%d requests today, of %d to %d; before it were %d", got, minimum, maximum, last)
 				}
 				last = got
 				l.Subscribe(func(string) {})()
@@ -326,8 +324,8 @@ func BenchmarkRecord(b *testing.B) {
 	})
 }
 
-// Requests without a valid key are counted and sampled: they displace no other requests, and are
-// no usage.
+// Requests without a valid key are counted and sampled. They displace no other requests, and are not
+// part of the usage.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "gateway.db")

@@ -33,7 +33,7 @@ func limited(t *testing.T, st *store.Store, id string, ofAccount, ofKey limits.U
 	return k
 }
 
-// A crash gives back no quota, but that of about a second.
+// A crash restores at most the quota of about a second.
 func TestQuotasOfKilledProcess(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "gateway.db")
@@ -64,7 +64,7 @@ func TestQuotasOfKilledProcess(t *testing.T) {
 	})
 }
 
-// batches is a KV that notes when the usage of days alone was written.
+// batches is a KV that records when only the usage of days was written.
 type batches struct {
 	store.KV
 	takes time.Duration
@@ -85,7 +85,7 @@ func (b *batches) Txn(ctx context.Context, t store.Txn) (store.TxnResult, error)
 	return b.KV.Txn(ctx, t)
 }
 
-// Batches take a twentieth of the time, at most, and there is one a second, at most.
+// Batches use at most a twentieth of the time, and there is at most one a second.
 func TestPaceOfQuotas(t *testing.T) {
 	t.Parallel()
 	for takes, pause := range map[time.Duration]time.Duration{0: time.Second, 200 * time.Millisecond: 4 * time.Second} {
@@ -108,8 +108,8 @@ func TestPaceOfQuotas(t *testing.T) {
 			kv.mu.Lock()
 			at := slices.Clone(kv.at)
 			kv.mu.Unlock()
-			if least := int(time.Minute/(pause+takes+time.Second)) - 6; len(at) < least {
-				t.Errorf("%d batches that take %v in a minute, want at least %d", len(at), takes, least)
+			if minimum := int(time.Minute/(pause+takes+time.Second)) - 6; len(at) < minimum {
+				t.Errorf("%d batches that take %v in a minute, want at least %d", len(at), takes, minimum)
 			}
 			for i := 1; i < len(at); i++ {
 				if d := at[i].Sub(at[i-1]); d < pause+takes {

@@ -16,7 +16,7 @@ import (
 
 // account has the last requests of an account. It is in memory while the account is active.
 type account struct {
-	recent  []Request // a ring once it has keep elements
+	recent  []Request // a ring once it has maxRecent elements
 	oldest  int       // index into recent
 	refused []Request // the oldest first
 	loaded  bool      // recent and refused include the saved ones
@@ -38,27 +38,28 @@ func (l *Log) account(id string) *account {
 	return a
 }
 
-// refuse reports whether it added an entry.
+// refuse adds a request without a valid key. It reports whether it added an entry.
 func (a *account) refuse(r *Request) (first bool) {
 	a.changed, r.Refusals = true, 1
 	for i := range a.refused {
-		o := &a.refused[i]
-		if o.KeyID == r.KeyID && o.Error == r.Error && o.Time.Truncate(time.Minute).Equal(r.Time.Truncate(time.Minute)) {
-			r.Refusals += o.Refusals
-			*o = *r
+		entry := &a.refused[i]
+		if entry.KeyID == r.KeyID && entry.Error == r.Error &&
+			entry.Time.Truncate(time.Minute).Equal(r.Time.Truncate(time.Minute)) {
+			r.Refusals += entry.Refusals
+			*entry = *r
 			return false
 		}
 	}
-	a.refused = append(a.refused[max(0, len(a.refused)+1-keepRefused):], *r)
+	a.refused = append(a.refused[max(0, len(a.refused)+1-maxRefused):], *r)
 	return true
 }
 
 func (a *account) record(r *Request) {
-	if len(a.recent) < keep {
+	if len(a.recent) < maxRecent {
 		a.recent = append(a.recent, *r)
 	} else {
 		a.recent[a.oldest] = *r
-		a.oldest = (a.oldest + 1) % keep
+		a.oldest = (a.oldest + 1) % maxRecent
 	}
 	a.changed = true
 }
@@ -86,13 +87,13 @@ func (l *Log) Recent(account string) []Request {
 	return l.account(account).newestFirst()
 }
 
-// Latest returns what Recent does from the requests through several gateways.
+// Latest merges what several gateways have returned for Recent.
 func Latest(requests []Request) []Request {
 	recent, refused := split(requests)
 	newest := func(a, b Request) int { return cmp.Or(b.Time.Compare(a.Time), strings.Compare(a.ID, b.ID)) }
 	slices.SortFunc(recent, newest)
 	slices.SortFunc(refused, newest)
-	recent = append(recent[:min(len(recent), keep)], refused[:min(len(refused), keepRefused)]...)
+	recent = append(recent[:min(len(recent), maxRecent)], refused[:min(len(refused), maxRefused)]...)
 	slices.SortFunc(recent, newest)
 	return recent
 }
@@ -109,7 +110,7 @@ func split(all []Request) (recent, refused []Request) {
 	return recent, refused
 }
 
-// load adds the saved requests of an account to those in memory, unless that is done.
+// load adds the saved requests of an account to those in memory, once.
 func (l *Log) load(id string) error {
 	l.mu.Lock()
 	loaded := l.account(id).loaded
@@ -139,14 +140,14 @@ func (l *Log) load(id string) error {
 // prepend adds saved requests, the oldest first.
 func (a *account) prepend(recent, refused []Request) {
 	a.recent = append(append(recent, a.recent[a.oldest:]...), a.recent[:a.oldest]...)
-	a.recent, a.oldest = a.recent[max(0, len(a.recent)-keep):], 0
+	a.recent, a.oldest = a.recent[max(0, len(a.recent)-maxRecent):], 0
 	a.refused = append(refused, a.refused...)
-	a.refused = a.refused[max(0, len(a.refused)-keepRefused):]
+	a.refused = a.refused[max(0, len(a.refused)-maxRefused):]
 	a.loaded = true
 }
 
-// saveRecent saves the last requests of the accounts that have changed. It drops the accounts
-// that rest, and those that were removed from the store.
+// saveRecent saves the last requests of the accounts that have changed. It drops idle accounts, and
+// accounts that were removed from the store.
 func (l *Log) saveRecent() error {
 	l.mu.Lock()
 	accounts := slices.Collect(maps.Keys(l.accounts))
@@ -167,8 +168,8 @@ func (l *Log) saveAccount(id string) error {
 	}
 	l.mu.Lock()
 	a := l.accounts[id]
-	changed, rests := a.changed, time.Since(a.used) > restTime
-	if !changed && rests {
+	changed, idle := a.changed, time.Since(a.used) > restTime
+	if !changed && idle {
 		delete(l.accounts, id)
 	}
 	l.mu.Unlock()
@@ -211,13 +212,13 @@ func decode(data []byte) ([]Request, error) {
 	if err := json.Unmarshal(data, &recent); err != nil {
 		return nil, err
 	}
-	recent = recent[:min(len(recent), keep+keepRefused)]
+	recent = recent[:min(len(recent), maxRecent+maxRefused)]
 	slices.Reverse(recent)
 	return recent, nil
 }
 
 // encode encodes the requests. It omits the oldest ones if the result is too large,
-// which only long names can cause. The limit leaves room for the rest of the record.
+// which only long names can cause. The other half of the limit is for the rest of the record.
 func encode(newestFirst []Request) ([]byte, error) {
 	for {
 		data, err := json.Marshal(newestFirst)

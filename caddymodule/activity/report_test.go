@@ -17,8 +17,8 @@ import (
 	"github.com/postern-dev/postern/tests/storetest"
 )
 
-// Each request through another gateway counts once, at once: whether that gateway has saved or
-// published it, and whether it did so before or after its report.
+// Each request through another gateway counts once and immediately, whether or not that gateway has saved
+// or published it, before or after its report.
 func TestReport(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -87,7 +87,7 @@ func TestReport(t *testing.T) {
 	})
 }
 
-// silentKV is a shared KV that may not answer.
+// silentKV is a shared KV that can stop answering.
 type silentKV struct {
 	store.KV
 	silent atomic.Bool
@@ -101,8 +101,8 @@ func (kv *silentKV) Get(ctx context.Context, key string) (store.Item, error) {
 	return kv.KV.Get(ctx, key)
 }
 
-// Without the shared KV, a report comes in time for those who wait for it. Only the rows are
-// missing whose sums the gateway does not know.
+// Without the shared KV, a report comes in time. Only the rows are missing whose sums the gateway does
+// not have.
 func TestReportWithoutStore(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -147,7 +147,7 @@ func TestReportWithoutStore(t *testing.T) {
 	})
 }
 
-// lostKV is a shared KV that may be out of reach.
+// lostKV is a shared KV that can become unreachable.
 type lostKV struct {
 	store.KV
 	lost atomic.Bool

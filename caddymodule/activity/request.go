@@ -13,7 +13,7 @@ type Request struct {
 	KeyID            string    `json:"key_id"`
 	KeyName          string    `json:"key_name"`
 	Deployment       string    `json:"deployment"`      // public name
-	Model            string    `json:"model,omitempty"` // that the client asked for, if it is not a deployment
+	Model            string    `json:"model,omitempty"` // from the client, if it is not a deployment
 	Connector        string    `json:"connector_id,omitempty"`
 	Dialect          string    `json:"dialect"`
 	Operation        string    `json:"operation"` // path below /v1, or [Test] or [Playground]
@@ -21,12 +21,12 @@ type Request struct {
 	ErrorClass       string    `json:"error_class,omitempty"` // CallerError and so on, "" for success
 	ErrorCode        string    `json:"error_code,omitempty"`
 	Error            string    `json:"error,omitempty"`    // text of the gateway, never of the client or the model server
-	Refusals         int       `json:"refusals,omitempty"` // how many requests without a valid key it stands for
+	Refusals         int       `json:"refusals,omitempty"` // number of requests without a valid key in this entry
 	Streamed         bool      `json:"streamed"`
 	WaitMillis       float64   `json:"wait_ms,omitempty"` // in the queue, and for a connector
 	DurationMillis   float64   `json:"duration_ms"`
 	FirstTokenMillis float64   `json:"first_token_ms"`    // 0: none
-	BusyMillis       float64   `json:"busy_ms,omitempty"` // from sending it to the model server to the end of the answer
+	BusyMillis       float64   `json:"busy_ms,omitempty"` // from sending to the model server to the answer's end
 	InputTokens      int       `json:"input_tokens"`
 	CachedTokens     int       `json:"cached_tokens,omitempty"` // part of InputTokens
 	OutputTokens     int       `json:"output_tokens"`
@@ -34,7 +34,7 @@ type Request struct {
 	Estimated        bool      `json:"tokens_estimated,omitempty"` // the model server did not count them
 }
 
-// The classes of errors: whose fault a failed request is.
+// The classes of errors name who is at fault.
 const (
 	CallerError   = "caller"
 	PolicyError   = "policy"
@@ -48,7 +48,7 @@ const (
 	Playground = "playground"
 )
 
-// OfConsole reports whether the request is of the console, and no client's.
+// OfConsole reports whether the console has sent the request.
 func (r *Request) OfConsole() bool { return r.Operation == Test || r.Operation == Playground }
 
 // StatusClientGone is the status of a request whose client disconnected before the end.

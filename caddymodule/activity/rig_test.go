@@ -19,7 +19,7 @@ const account = store.DefaultAccount
 type brittle struct {
 	store.KV
 	fails  atomic.Bool
-	unsure atomic.Bool // with fails: what fails takes effect
+	unsure atomic.Bool // with fails: failed writes take effect
 	writes atomic.Int64
 	before atomic.Pointer[func()] // called before the next write
 }
@@ -67,7 +67,7 @@ func closeBoth(t *testing.T, l *activity.Log, st *store.Store) {
 	}
 }
 
-// request is one that ended well just now.
+// request is a successful request that has just ended.
 func request(i int) activity.Request {
 	return activity.Request{
 		ID: fmt.Sprintf("req_%d", i), Time: time.Now(), KeyID: "key_1", KeyName: "laptop", Deployment: "qwen3:8b",
@@ -76,7 +76,7 @@ func request(i int) activity.Request {
 	}
 }
 
-// ids are those of the recent requests.
+// ids returns the ids of the recent requests.
 func ids(l *activity.Log, account string) []string {
 	var out []string
 	for _, r := range l.Recent(account) {

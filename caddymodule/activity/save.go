@@ -12,8 +12,8 @@ import (
 const (
 	saveUsage  = 10 * time.Second
 	saveRecent = time.Minute
-	// saveQuotas is the pause between two batches for keys and accounts with quotas. It is longer if a
-	// batch takes long: quotaShare is the part of the time that batches may take, as a divisor.
+	// saveQuotas is the minimum pause between two batches for keys and accounts with quotas. Batches may
+	// use one part in quotaShare of the time.
 	saveQuotas = time.Second
 	quotaShare = 20
 )

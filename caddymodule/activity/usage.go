@@ -20,16 +20,16 @@ type rowKey struct {
 	account, key, deployment string
 }
 
-// row is a row of this gateway's usage. It is dropped when it has rested for a while, and
-// then read from the store again.
+// row is a row of this gateway's usage. It is dropped when it is idle, and read from the store again
+// for the next request.
 type row struct {
 	keyName string
 	saved   *store.Usage // nil: not yet read from the store
 	unsaved store.Usage  // requests since
 }
 
-// of returns the row of the store that a key stands for.
-func (k rowKey) of(keyName string) store.UsageRow {
+// storeRow returns the row of the store with this key, without sums.
+func (k rowKey) storeRow(keyName string) store.UsageRow {
 	layout := store.HourOnly
 	if k.daily {
 		layout = time.DateOnly
@@ -38,23 +38,23 @@ func (k rowKey) of(keyName string) store.UsageRow {
 	return store.UsageRow{Account: k.account, Day: day, Key: k.key, Deployment: k.deployment, KeyName: keyName}
 }
 
-// count adds a request to its rows, of the day and of the hour in which it ended: limits count it
-// then. The caller holds l.mu.
+// count adds a request to the rows of the day and the hour in which it ended, as limits do. The caller
+// holds l.mu.
 func (l *Log) count(account string, r *Request) {
 	ended := r.Time.Add(time.Duration(r.DurationMillis * float64(time.Millisecond)))
 	hour, usage := max(0, ended.Unix()/hourSeconds), r.usage()
 	for _, k := range [...]rowKey{{hour - hour%24, true, account, r.KeyID, r.Deployment},
 		{hour, false, account, r.KeyID, r.Deployment}} {
-		of := l.usage[k]
-		if of == nil {
-			of = new(row)
-			l.usage[k] = of
+		counted := l.usage[k]
+		if counted == nil {
+			counted = new(row)
+			l.usage[k] = counted
 		}
-		of.keyName = r.KeyName
-		if k.daily && of.unsaved.Requests == 0 {
+		counted.keyName = r.KeyName
+		if k.daily && counted.unsaved.Requests == 0 {
 			l.refresh(k)
 		}
-		of.unsaved.Add(usage)
+		counted.unsaved.Add(usage)
 	}
 }
 
@@ -112,8 +112,8 @@ func (l *Log) saveUsage() error {
 	return l.save(unsaved)
 }
 
-// saveQuotas saves the rows that quotas are counted from after a restart: those of the days, of keys
-// and accounts with quotas. Hours are statistics.
+// saveQuotas saves the rows that quotas are counted from after a restart: the days of keys and accounts
+// with quotas. Hours are statistics.
 func (l *Log) saveQuotas() error {
 	l.mu.Lock()
 	fresh := l.fresh
@@ -139,7 +139,7 @@ func (l *Log) saveQuotas() error {
 	return l.save(unsaved)
 }
 
-// save is saveRows. What it could not save stays unsaved, also after a panic. The caller holds
+// save is saveRows. Rows that it could not save stay unsaved, even after a panic. The caller holds
 // l.saving.
 func (l *Log) save(unsaved map[rowKey]store.Usage) error {
 	defer func() {
@@ -152,9 +152,9 @@ func (l *Log) save(unsaved map[rowKey]store.Usage) error {
 	return l.saveRows(unsaved)
 }
 
-// saveRows saves rows with what is unsaved of them, and leaves in unsaved what it could not
-// save. As the store gets whole sums, nothing is counted twice even if a failed write took
-// effect. The caller holds l.saving, which guards row.saved.
+// saveRows adds unsaved to the rows in the store, and deletes from unsaved the rows that were saved. The
+// store gets whole sums, so nothing is counted twice even if a failed write took effect. The caller
+// holds l.saving, which guards row.saved.
 func (l *Log) saveRows(unsaved map[rowKey]store.Usage) error {
 	var failed error
 	ctx, cancel := context.WithCancel(context.Background())
@@ -168,7 +168,7 @@ func (l *Log) saveRows(unsaved map[rowKey]store.Usage) error {
 				r.saved = &own
 			} else {
 				failed = cmp.Or(failed, err)
-				cancel() // other reads of the shared store would only wait, too
+				cancel() // other reads of the shared store would fail, too
 			}
 		}
 		if r.saved == nil {
@@ -189,19 +189,18 @@ func (l *Log) saveRows(unsaved map[rowKey]store.Usage) error {
 	return failed
 }
 
-// row returns a row, and that of the store without its sums.
+// row returns a row, and the row of the store without its sums.
 func (l *Log) row(k rowKey) (*row, store.UsageRow) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r := l.usage[k]
-	return r, k.of(r.keyName)
+	return r, k.storeRow(r.keyName)
 }
 
-// EachUsage calls f with the rows of an account on the days from from to to, of all gateways,
-// and with those of the folded months that have one of these days. If from and to are hours, it
-// does so for hours. It includes requests that are not yet saved. There may be several rows of a
-// day, key and deployment. f must not use the log. newer are rows of other gateways, from their
-// reports.
+// EachUsage calls f with the rows of an account, of all gateways, on the days from from to to, and with
+// the folded months that have one of these days. If from and to are hours, the rows are hours. They
+// include requests that are not yet saved. There may be several rows of a day, key and deployment.
+// f must not use the log. newer has rows of other gateways, from their reports.
 func (l *Log) EachUsage(ctx context.Context, account, from, to string, newer map[string][]store.UsageRow,
 	f func(store.UsageRow) error) error {
 	l.saving.Lock()
@@ -234,7 +233,7 @@ func (l *Log) KeyUsage(ctx context.Context, account, key string, from, to time.T
 	for k, r := range l.usage {
 		if day := k.hour / dayHours; k.daily && k.account == account && k.key == key && first <= day && day <= last &&
 			r.unsaved.Requests > 0 {
-			row := k.of(r.keyName)
+			row := k.storeRow(r.keyName)
 			row.Usage = r.unsaved
 			f(row)
 		}
@@ -245,20 +244,20 @@ func (l *Log) KeyUsage(ctx context.Context, account, key string, from, to time.T
 const (
 	// maxReported bounds the rows of a report.
 	maxReported = 2000
-	// ownTime bounds how long a report waits for sums that only the shared KV may have. Rows
-	// without them are left out.
+	// ownTime bounds how long a report waits for sums in the shared store. Rows without them are left
+	// out.
 	ownTime = 300 * time.Millisecond
 )
 
-// Report is what a gateway of a cluster knows alone about an account.
+// Report is the part of an account's activity that only one gateway of a cluster has.
 type Report struct {
 	Requests []Request `json:"requests"` // as Recent returns them
-	// Usage are rows of this gateway that it has not published, each whole. At most 2000: the
-	// others count elsewhere once they are published.
+	// Usage has whole rows of this gateway that are not yet published, at most 2000. Other gateways
+	// see further rows once they are published.
 	Usage []store.UsageRow `json:"usage"`
 }
 
-// Report returns what the other gateways of the cluster cannot know.
+// Report returns the part of an account's activity that only this gateway has.
 func (l *Log) Report(ctx context.Context, account string) (Report, error) {
 	ctx, cancel := context.WithTimeout(ctx, ownTime)
 	defer cancel()
@@ -295,7 +294,7 @@ func (l *Log) unsavedRows(account string) (rows []store.UsageRow) {
 	defer l.mu.Unlock()
 	for k, r := range l.usage {
 		if k.account == account && r.unsaved.Requests > 0 {
-			next := k.of(r.keyName)
+			next := k.storeRow(r.keyName)
 			next.Usage = r.unsaved
 			rows = append(rows, next)
 		}

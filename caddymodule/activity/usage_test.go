@@ -85,8 +85,8 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// Rows reach the store within ten seconds, once, in the day that they are of; a restart
-// forgets nothing, and goes on with them. The log forgets the rows of keys that rest.
+// Rows are saved within ten seconds, once, in their day. After a restart, the log continues with them. It
+// drops the rows of idle keys.
 func TestUsageIsSaved(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "gateway.db")
@@ -139,7 +139,7 @@ func TestUsageIsSaved(t *testing.T) {
 	})
 }
 
-// A request counts in the day in which it has ended, as for limits.
+// A request counts in the day in which it has ended, as in limits.
 func TestUsageOverMidnight(t *testing.T) {
 	t.Parallel()
 	l, _, _ := open(t, filepath.Join(t.TempDir(), "gateway.db"))
@@ -176,7 +176,7 @@ func copyOf(t *testing.T, path string) string {
 	return killed
 }
 
-// A process that is killed loses the usage of ten seconds, at most.
+// A killed process loses at most the usage of ten seconds.
 func TestUsageOfKilledProcess(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "gateway.db")
@@ -219,7 +219,7 @@ func TestSavingTakesEffectAndFails(t *testing.T) {
 	})
 }
 
-// Sums that cannot be written are kept, and shown, until they can.
+// Sums that cannot be written are shown, and written later.
 func TestSavingFails(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "gateway.db")
@@ -255,7 +255,7 @@ func TestSavingFails(t *testing.T) {
 	})
 }
 
-// Usage that is on its way to the store is not missing meanwhile.
+// Usage is not missing while it is being written.
 func TestUsageWhileSaving(t *testing.T) {
 	t.Parallel()
 	l, _, kv := open(t, filepath.Join(t.TempDir(), "gateway.db"))
@@ -274,8 +274,7 @@ func TestUsageWhileSaving(t *testing.T) {
 	}
 }
 
-// An account that is gone does not keep the others from being saved, and is
-// forgotten.
+// A removed account is dropped, and others are still saved.
 func TestAccountIsGone(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "gateway.db")

@@ -11,8 +11,8 @@ import (
 )
 
 // Options are the options of a deployment. The zero value has the defaults. An
-// option at its default is false or "", so that Options can be compared and defaults
-// are omitted from records. all describes the options.
+// option at its default is false or "". Therefore, Options can be compared, and records
+// omit defaults. all describes the options.
 type Options struct {
 	Reasoning       bool   `json:"reasoning,omitempty"`
 	InlineSystem    string `json:"inline_system,omitempty"`
@@ -200,7 +200,7 @@ func (o *Options) Parse(assignment string) error {
 	return o.Set(name, value)
 }
 
-// Check returns an error if a value is unknown, or a default that Set would clear.
+// Check returns an error if a value is unknown, or is a default that should be "".
 func (o Options) Check() error {
 	for _, s := range all {
 		if text, ok := s.field(&o).(*string); ok && *text != "" && !slices.Contains(s.Values[1:], *text) {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Every switch can be set to each of its values, says so, and survives JSON.
+// Every option can be set to each of its values, shows it, and survives JSON.
 func TestValues(t *testing.T) {
 	for _, s := range All() {
 		for i, value := range s.Values {
@@ -42,7 +42,7 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// The default can be set over another value, and "" is it too.
+// Options can be set back to their defaults, also by "".
 func TestDefaultsAgain(t *testing.T) {
 	o := Options{Reasoning: true, InlineSystem: InlineKeep, FileParts: true, ThinkTags: true,
 		ReasoningAs: ReasoningContent, RepairToolIndex: RepairOff, RemoteMedia: RemoteHTTPS, ExtraModels: true,

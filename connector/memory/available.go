@@ -9,11 +9,11 @@ import (
 	"github.com/KimMachineGun/automemlimit/memlimit"
 )
 
-// unknownMemory is assumed if the memory of the machine is unknown.
+// unknownMemory is the assumed memory of an unknown machine, in bytes.
 const unknownMemory = 1 << 30
 
-// Limit returns Go's memory limit in bytes, and whether one is in force: GOMEMLIMIT, or what the
-// program has set. This package only reads it, as it belongs to the process.
+// Limit returns Go's memory limit in bytes, and whether one is in force: GOMEMLIMIT, or the program's.
+// This package only reads it, because it belongs to the process.
 func Limit() (bytes int64, inForce bool) {
 	limit := debug.SetMemoryLimit(-1)
 	return limit, limit < math.MaxInt64

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// The memory is at most Go's limit, if there is one.
+// Available returns at most Go's limit, if there is one.
 func TestAvailable(t *testing.T) {
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(math.MaxInt64))
 	machine := Available()

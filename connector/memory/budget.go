@@ -5,23 +5,23 @@ import (
 	"sync"
 )
 
-// ErrExceeded means that the budget is full, or that the share of a key or an account is.
-var ErrExceeded = errors.New("the process holds as many bytes of requests and answers as it may")
+// ErrExceeded means that the budget, or the share of a key or an account, is used up.
+var ErrExceeded = errors.New("the memory for requests and answers is used up")
 
 // Shares follow dynamic thresholds, as in shared buffers of switches (Choudhury and Hahne,
-// 1998): the limit of a key, a user or an account depends on the free bytes. A single one can use
-// most of the budget, and another one still finds room.
+// 1998): the limit of a key, a user or an account depends on the free bytes. A single one can reserve
+// most of the budget, and others can still reserve some.
 const (
-	keyThreshold     = 1 // a key, or a user with all keys, may hold this many times the bytes that stay free
-	accountThreshold = 2 // an account may hold this many times the bytes that stay free
-	// An owner of keys, a user or the account, may always hold 1/guaranteed of the budget if it is
-	// free, however much its account holds. So may each of the keys, until the owner holds
+	keyThreshold     = 1 // a key, or all keys of a user, may reserve this many times the bytes that stay free
+	accountThreshold = 2 // an account may reserve this many times the bytes that stay free
+	// An owner of keys, a user or the account, may always reserve 1/guaranteed of the budget if it is
+	// free, however much its account has reserved. So may each of its keys, until the owner has reserved
 	// guaranteedThreshold times the bytes that stay free: many keys must not fill the budget.
 	guaranteed          = 64
 	guaranteedThreshold = 3
 )
 
-// Budget bounds the bytes that a process holds. Its zero value is not usable:
+// Budget bounds the bytes that a process reserves. Its zero value is not usable:
 // see [NewBudget]. It is safe for concurrent use.
 type Budget struct {
 	mu     sync.Mutex
@@ -34,17 +34,17 @@ type Budget struct {
 type Stats struct {
 	Total, Held int64  // bytes
 	Full        uint64 // reservations refused because the budget was full
-	OverShare   uint64 // reservations refused because the key, user or account held too much
+	OverShare   uint64 // reservations refused because the key, user or account had reserved too much
 }
 
-// owner is a key with its owner, who is a user or the account. Without a key, it is all keys of
-// the owner; without both, the account.
+// owner is a key with its owner, who is a user or the account. Without a key, it stands for all keys of
+// the owner; without both, for the account.
 type owner struct{ account, owner, key string }
 
-// share is what one owner holds.
+// share is the share of one owner.
 type share struct {
-	held         int64
-	reservations int // of this owner
+	bytes        int64
+	reservations int // number
 	next         *share
 }
 
@@ -69,20 +69,20 @@ func (b *Budget) Stats() Stats {
 
 // Open returns an empty reservation for a key of an account. The owner of the key is a user or the
 // account. All may be "": then the reservation may take all free bytes. A nil budget is unbounded.
-func (b *Budget) Open(account, of, key string) Reservation {
-	return Reservation{budget: b, owner: owner{account, of, key}}
+func (b *Budget) Open(account, keyOwner, key string) Reservation {
+	return Reservation{budget: b, owner: owner{account, keyOwner, key}}
 }
 
-// Reservation is the part of a budget that one request holds. The zero value is
+// Reservation is the part of a budget that one request has reserved. The zero value is
 // unbounded. It is safe for concurrent use. After copying it, the original must not be
 // used.
 type Reservation struct {
 	budget *Budget
 	owner
-	held    int64
-	ofKey   *share // nil while nothing is held
-	ofOwner *share
-	ofWhole *share // the account's
+	bytes     int64
+	ofKey     *share // nil while nothing is reserved
+	ofOwner   *share
+	ofAccount *share
 }
 
 // Grow takes n more bytes, or returns [ErrExceeded] and takes none.
@@ -92,7 +92,7 @@ func (r *Reservation) Grow(n int64) error {
 	}
 	r.budget.mu.Lock()
 	defer r.budget.mu.Unlock()
-	return r.set(r.held + n)
+	return r.set(r.bytes + n)
 }
 
 // Set changes the reservation to n bytes. Shrinking always succeeds. On [ErrExceeded] the
@@ -113,28 +113,28 @@ func (r *Reservation) Release() {
 
 // set implements Set. The caller holds the budget's lock.
 func (r *Reservation) set(n int64) error {
-	b, more := r.budget, n-r.held
+	b, more := r.budget, n-r.bytes
 	if more == 0 {
 		return nil
 	}
 	if r.ofKey == nil && r.owner != (owner{}) {
-		r.ofKey, r.ofOwner, r.ofWhole = b.join(r.owner), b.join(r.all()), b.join(owner{account: r.account})
+		r.ofKey, r.ofOwner, r.ofAccount = b.join(r.owner), b.join(r.all()), b.join(owner{account: r.account})
 	}
 	refused := more > 0 && b.refuses(r, more)
 	if !refused {
-		r.held += more
+		r.bytes += more
 		b.stats.Held += more
 		if r.ofKey != nil {
-			r.ofKey.held += more
-			r.ofOwner.held += more
-			r.ofWhole.held += more
+			r.ofKey.bytes += more
+			r.ofOwner.bytes += more
+			r.ofAccount.bytes += more
 		}
 	}
-	if r.held == 0 && r.ofKey != nil {
+	if r.bytes == 0 && r.ofKey != nil {
 		b.leave(r.owner, r.ofKey)
 		b.leave(r.all(), r.ofOwner)
-		b.leave(owner{account: r.account}, r.ofWhole)
-		r.ofKey, r.ofOwner, r.ofWhole = nil, nil, nil
+		b.leave(owner{account: r.account}, r.ofAccount)
+		r.ofKey, r.ofOwner, r.ofAccount = nil, nil, nil
 	}
 	if refused {
 		return ErrExceeded
@@ -156,13 +156,13 @@ func (b *Budget) refuses(r *Reservation, more int64) bool {
 	if r.ofKey == nil {
 		return false
 	}
-	ofKey, ofOwner, ofAccount := r.ofKey.held+more, r.ofOwner.held+more, r.ofWhole.held+more
-	switch least := b.stats.Total / guaranteed; {
-	case ofOwner <= least, ofKey <= least && ofOwner <= guaranteedThreshold*free:
+	ofKey, ofOwner, ofAccount := r.ofKey.bytes+more, r.ofOwner.bytes+more, r.ofAccount.bytes+more
+	switch minimum := b.stats.Total / guaranteed; {
+	case ofOwner <= minimum, ofKey <= minimum && ofOwner <= guaranteedThreshold*free:
 		return false
 	case ofAccount > accountThreshold*free,
-		ofKey > keyThreshold*free && r.ofKey.held > r.held,
-		ofOwner > keyThreshold*free && r.ofOwner.held > r.held && r.owner.owner != r.account:
+		ofKey > keyThreshold*free && r.ofKey.bytes > r.bytes,
+		ofOwner > keyThreshold*free && r.ofOwner.bytes > r.bytes && r.owner.owner != r.account:
 		b.stats.OverShare++
 		return true
 	}

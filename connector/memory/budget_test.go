@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// grow grows a reservation, which must succeed or not.
+// grow grows a reservation, and checks whether that succeeds.
 func grow(t *testing.T, what string, r *Reservation, n int64, ok bool) {
 	t.Helper()
 	if err := r.Grow(n); (err == nil) != ok || err != nil && !errors.Is(err, ErrExceeded) {
@@ -38,41 +38,41 @@ func TestShares(t *testing.T) {
 		r.Release()
 	}
 	if got := b.Stats().Held; got != 0 || len(b.owners) != 0 {
-		t.Errorf("%d bytes are held in the end, by %d owners", got, len(b.owners))
+		t.Errorf("%d bytes are reserved in the end, by %d owners", got, len(b.owners))
 	}
 }
 
-// A key that holds several requests may have as much as stays free.
+// A key with several requests may reserve as much as stays free.
 func TestKeyThreshold(t *testing.T) {
 	b := NewBudget(6400)
 	requests := make([]Reservation, 64)
-	held := int64(0)
+	reserved := int64(0)
 	for i := range requests {
 		requests[i] = b.Open("a", "a", "k")
 		if requests[i].Grow(100) == nil {
-			held += 100
+			reserved += 100
 		}
 	}
-	if held != 3200 {
-		t.Errorf("one key holds %d of 6400", held)
+	if reserved != 3200 {
+		t.Errorf("one key has reserved %d of 6400", reserved)
 	}
 }
 
-// A user with many keys has no more than a user with one, and leaves room to others.
+// A user with many keys gets no more than a user with one, and leaves bytes to others.
 func TestOwnerWithManyKeys(t *testing.T) {
 	for name, size := range map[string]int64{"small requests": 100, "large ones": 1000} {
 		b := NewBudget(64_000) // 1000 are guaranteed to each owner
-		held := int64(0)
+		reserved := int64(0)
 		for i := range 500 {
 			for range 3 {
 				r := b.Open("a", "many", fmt.Sprint("k", i))
 				if r.Grow(size) == nil {
-					held += size
+					reserved += size
 				}
 			}
 		}
-		if held < 31_000 || held > 48_000 {
-			t.Errorf("%s: a user with 500 keys holds %d of 64000", name, held)
+		if reserved < 31_000 || reserved > 48_000 {
+			t.Errorf("%s: a user with 500 keys has reserved %d of 64000", name, reserved)
 		}
 		for _, account := range []string{"a", "b"} {
 			for i := range 4 {
@@ -106,7 +106,7 @@ func TestFull(t *testing.T) {
 	unbounded.Release()
 }
 
-// Whatever many do at a time, the total is kept, and nothing is left in the end.
+// Concurrent reservations never exceed the total, and leave no state.
 func TestConcurrentUse(t *testing.T) {
 	b := NewBudget(100_000)
 	var all sync.WaitGroup
