@@ -58,7 +58,6 @@ var unguarded = map[string][]string{
 		"caddymodule/cluster/etcd/watch.go stream",
 		"caddymodule/tunnel/control.go receive",
 		"caddymodule/tunnel/hello.go handshake",
-		"caddymodule/tunnel/hello.go start",
 		"caddymodule/tunnel/listen.go Close",
 		"caddymodule/tunnel/pending.go hold",
 		"caddymodule/tunnel/place.go enter",

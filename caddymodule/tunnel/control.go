@@ -19,18 +19,13 @@ const (
 	messagesAtOnce    = 100
 )
 
-// drainedGrace is how long a connector has to read that its drain is complete: the
-// close may overtake the message.
-const drainedGrace = 100 * time.Millisecond
-
 // run reads the control stream until the connection ends.
 func (s *Session) run() {
-	err := s.hub.contain("reading from a connector", s.receive)
-	s.leave()
-	if errors.Is(err, link.ErrMalformed) {
-		s.close(link.CloseProtocol)
+	code := link.CloseNone // if the connection is still open
+	if err := s.hub.contain("reading from a connector", s.receive); errors.Is(err, link.ErrMalformed) {
+		code = link.CloseProtocol
 	}
-	s.close(link.CloseNone) // if still open
+	s.close(code)
 	s.hub.remove(s)
 	s.log().Info("connector offline", "reason", endOf(context.Cause(s.conn.Context())), "duration", time.Since(s.since))
 }
@@ -111,94 +106,13 @@ func (s *Session) receive() error {
 		case link.Rotated:
 			s.rotated(m)
 		case link.Drain:
-			if s.leave() {
+			if s.stop() {
 				s.log().Info("connector drains", "active", s.active.Load())
-				go s.finish(context.Background(), link.CloseDrained)
+				s.hub.work("waiting for the end of a drained tunnel", func() {
+					s.finish(context.Background(), link.CloseDrained)
+				})
 			}
 			s.send(link.DrainOK{})
 		}
 	}
-}
-
-// leave stops the session from taking requests. It reports whether this call did.
-func (s *Session) leave() bool {
-	if s.draining.Swap(true) {
-		return false
-	}
-	s.hub.unregister(s)
-	s.retire()
-	return true
-}
-
-// retire lets a session end when it is idle.
-func (s *Session) retire() {
-	s.draining.Store(true)
-	s.stopServing()
-	if s.active.Load() == 0 {
-		s.idleOnce.Do(func() { close(s.idle) })
-	}
-}
-
-// shutdown sends the connector a drain, waits for the last answer until ctx ends,
-// and closes the connection.
-func (s *Session) shutdown(ctx context.Context) {
-	s.leave()
-	s.send(link.Drain{})
-	s.finish(ctx, link.CloseShutdown)
-}
-
-// finish waits for the last answer of a draining session until ctx ends, and closes
-// the connection.
-func (s *Session) finish(ctx context.Context, code link.CloseCode) {
-	select {
-	case <-s.idle:
-		s.send(link.Drained{})
-		s.wait(drainedGrace)
-	case <-ctx.Done():
-	case <-s.conn.Context().Done():
-	}
-	s.close(code)
-}
-
-// aliveTimeout is how long a connector that is being replaced by another process may
-// take to answer a ping, in addition to the round trip.
-const aliveTimeout = time.Second
-
-// yield ends a session after the registry has replaced it.
-//
-// If the successor is of the same process, this connection is lost, and its requests
-// cannot succeed. If it is of another process, that may be a restart after a crash or
-// an upgrade. Only a connector that is still alive gets to finish its requests. This
-// includes one whose drain arrives after it was replaced.
-func (s *Session) yield(to *Session) {
-	s.hub.counters.replaced.Add(1)
-	s.leave()
-	if s.hello.Instance == to.hello.Instance || s.active.Load() == 0 {
-		s.close(link.CloseReplaced)
-		return
-	}
-	s.hub.work("waiting for the end of a replaced tunnel", func() {
-		defer s.close(link.CloseReplaced)
-		if !s.alive() {
-			return
-		}
-		s.log().Info("another process of the connector takes over; this one finishes its requests", "active", s.active.Load())
-		select {
-		case <-s.idle:
-			s.wait(drainedGrace)
-		case <-s.conn.Context().Done():
-		}
-	})
-}
-
-// alive pings the connector and reports whether it answers in time.
-func (s *Session) alive() bool {
-	s.send(link.Ping{})
-	select {
-	case <-s.pong:
-		return true
-	case <-s.conn.Context().Done():
-	case <-time.After(aliveTimeout + 2*s.conn.RTT()):
-	}
-	return false
 }

@@ -10,4 +10,31 @@
 // Each session takes one goroutine here, which reads the control stream, and two
 // inside quic-go. A session of [Hub.ServeWebSocket] takes three more for its
 // WebSocket.
+//
+// # How a session ends
+//
+// A session that ends takes no further requests at once. The ways to end one differ in what happens to the running
+// requests, and in the code with which the gateway closes the tunnel:
+//
+//	event                                    started by   running requests           code           function
+//	drain                                    connector    finish                     CloseDrained   finish
+//	hello of the same process                connector    fail: it has lost them     CloseReplaced  replace, close
+//	hello of the same process, "beside"      connector    finish, if the silent      CloseDrained   replace, finish
+//	                                                      tunnel recovers
+//	hello of another process, here or at     connector    finish if the former one   CloseReplaced  replace, finish
+//	a peer                                                answers a ping, else fail                 or close
+//	connector removed, or paired again       user         fail                       CloseRemoved   close
+//	gateway stops                            Hub.Close    finish, until a deadline   CloseShutdown  finish
+//	silence: idleTimeout without requests,   gateway      fail                       CloseLost      close
+//	lostAfter with some
+//	connector does not read a message        gateway      fail                       CloseLost      send
+//	malformed message                        gateway      fail                       CloseProtocol  run, close
+//	connection has ended                     either end,  fail                       of that end    run, close
+//	                                         or the path
+//
+// An edge that drains ends no session. It asks the connectors to leave (members.go); each then sends a drain.
+//
+// A session of a tunnel at a peer has no connection of its own. It stops when the peer reports the end of the tunnel:
+// its running requests continue. It ends with the connection of the peer, which is closed as CloseReplaced by a newer
+// one, as CloseLost after peerLost, and as CloseShutdown, after the running requests, when the gateway stops.
 package tunnel

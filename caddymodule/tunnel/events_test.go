@@ -96,7 +96,7 @@ func TestEventsInOrder(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 8 {
 		wg.Go(func() {
-			s := &Session{peer: &peer{hub: h}, connector: Connector{ID: fmt.Sprint("con_", i)}}
+			s := &Session{connection: &connection{hub: h}, connector: Connector{ID: fmt.Sprint("con_", i)}}
 			for range 200 {
 				if _, ok := h.register(s); !ok {
 					t.Error("the hub is closed")
@@ -118,7 +118,7 @@ func TestFollow(t *testing.T) {
 	var connectors, followers sync.WaitGroup
 	for i := range 4 {
 		connectors.Go(func() {
-			s := &Session{peer: &peer{hub: h}, connector: Connector{ID: fmt.Sprint("con_", i)}}
+			s := &Session{connection: &connection{hub: h}, connector: Connector{ID: fmt.Sprint("con_", i)}}
 			for range 3000 {
 				h.register(s)
 				h.remove(s)
@@ -166,7 +166,7 @@ func follow(t *testing.T, h *Hub) {
 
 // An event that is queued but not delivered yet is part of a new follower's snapshot.
 func TestFollowDuringDelivery(t *testing.T) {
-	session := func(h *Hub, id string) *Session { return &Session{peer: &peer{hub: h}, connector: Connector{ID: id}} }
+	session := func(h *Hub, id string) *Session { return &Session{connection: &connection{hub: h}, connector: Connector{ID: id}} }
 	h := NewHub(Options{})
 	stays, goes, replaced := session(h, "stays"), session(h, "goes"), session(h, "replaced")
 	for _, s := range []*Session{stays, goes, replaced} {

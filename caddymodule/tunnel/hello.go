@@ -27,9 +27,9 @@ const (
 	sendTimeout = 5 * time.Second
 )
 
-// peer is the other end of a connection: a connector, a device that is being paired, or
+// connection is the other end of a connection: a connector, a device that is being paired, or
 // another gateway.
-type peer struct {
+type connection struct {
 	hub     *Hub
 	conn    *link.Conn
 	place   *place // until the hello is accepted
@@ -39,7 +39,7 @@ type peer struct {
 
 // serve handles one connection: its hello, then the session or pairing.
 func (h *Hub) serve(conn *link.Conn) {
-	p := &peer{hub: h, conn: conn, place: placeOf(conn.Context())}
+	p := &connection{hub: h, conn: conn, place: placeOf(conn.Context())}
 	var run func()
 	err := h.contain("reading a hello", func() (err error) {
 		run, err = p.handshake()
@@ -59,7 +59,7 @@ func (h *Hub) serve(conn *link.Conn) {
 
 // handshake reads a connection's hello and answers it. It returns the function that
 // serves the connection from then on, nil if the connection was denied and closed.
-func (p *peer) handshake() (run func(), err error) {
+func (p *connection) handshake() (run func(), err error) {
 	ctx, cancel := context.WithTimeout(p.conn.Context(), helloTimeout)
 	defer cancel()
 	defer time.AfterFunc(helloMoment, p.place.release).Stop()
@@ -120,14 +120,14 @@ func (p *peer) handshake() (run func(), err error) {
 }
 
 // accepted frees the place of a connection after a valid hello.
-func (p *peer) accepted() {
+func (p *connection) accepted() {
 	p.place.free()
 	_ = p.stream.SetDeadline(time.Time{})
 }
 
 // send writes one control message and reports whether the peer reads. Otherwise it
 // closes the connection, as the message may have been written in part.
-func (p *peer) send(m link.Message) bool {
+func (p *connection) send(m link.Message) bool {
 	_ = p.stream.SetWriteDeadline(time.Now().Add(sendTimeout))
 	if err := p.control.Send(m); err != nil {
 		p.end(link.CloseLost)
@@ -137,10 +137,10 @@ func (p *peer) send(m link.Message) bool {
 }
 
 // end closes the connection.
-func (p *peer) end(code link.CloseCode) { _ = p.conn.Close(code, code.String()) }
+func (p *connection) end(code link.CloseCode) { _ = p.conn.Close(code, code.String()) }
 
 // wait gives the peer time to read the last message: a close would drop it.
-func (p *peer) wait(grace time.Duration) {
+func (p *connection) wait(grace time.Duration) {
 	select {
 	case <-p.conn.Context().Done():
 	case <-time.After(grace):
@@ -148,7 +148,7 @@ func (p *peer) wait(grace time.Duration) {
 }
 
 // dryRun answers a connector that checks its token, or asks for a newer version.
-func (p *peer) dryRun(c Connector, hello link.Hello) {
+func (p *connection) dryRun(c Connector, hello link.Hello) {
 	p.place.release()
 	o := p.hub.options.Load()
 	o.Logger.Info("connector checks its token", "connector_id", c.ID, "remote", p.conn.RemoteAddr().String())
@@ -210,13 +210,8 @@ func (h *Hub) start(s *Session) *link.Deny {
 	h.counters.connected.Add(1)
 	s.log().Info("connector online", "name", s.connector.Name, "version", s.hello.Version,
 		"instance", s.hello.Instance, "replaces", old != nil)
-	switch {
-	case old == nil:
-	case s.hello.Beside && s.hello.Instance == old.hello.Instance: // its path may come back
-		old.leave()
-		go old.finish(context.Background(), link.CloseDrained)
-	default:
-		old.yield(s)
+	if old != nil {
+		old.replace(s)
 	}
 	s.introduce(link.Welcome{
 		Session:         s.id,
@@ -225,12 +220,12 @@ func (h *Hub) start(s *Session) *link.Deny {
 		Offer:           offer,
 	})
 	s.rotate()
-	h.yieldToPeers(s.connector.ID)
+	h.replaceByPeer(s.connector.ID)
 	return nil
 }
 
 // deny rejects a connection. who identifies the peer in the log.
-func (p *peer) deny(who slog.Attr, d link.Deny) {
+func (p *connection) deny(who slog.Attr, d link.Deny) {
 	h, remote := p.hub, p.conn.RemoteAddr()
 	h.counters.denied.Add(1)
 	p.place.release() // it only has to read the reason

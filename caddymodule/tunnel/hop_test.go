@@ -273,7 +273,7 @@ func TestManyAreAnnounced(t *testing.T) {
 		real := with.mustSession(t, "con_1")
 		for i := range many {
 			id := fmt.Sprint("con_many_", i)
-			with.register(newSession(real.peer, Connector{ID: id}, hello(id)))
+			with.register(newSession(real.connection, Connector{ID: id}, hello(id)))
 		}
 		p := with.joins(t, entry, "b")
 		for range 2 {

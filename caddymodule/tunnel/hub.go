@@ -209,14 +209,21 @@ func (h *Hub) register(s *Session) (old *Session, ok bool) {
 	return old, true
 }
 
-// unregister removes s from the sessions that take requests. Its running requests
-// continue.
+// unregister removes s from the sessions that take requests.
 func (h *Hub) unregister(s *Session) {
 	defer h.events.deliver()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.live[s.connector.ID] == s {
-		delete(h.live, s.connector.ID)
+	id := s.connector.ID
+	switch {
+	case s.at != nil:
+		h.remote[id] = slices.DeleteFunc(h.remote[id], func(other *Session) bool { return other == s })
+		if len(h.remote[id]) == 0 {
+			delete(h.remote, id)
+		}
+		h.noteGone(s)
+	case h.live[id] == s:
+		delete(h.live, id)
 		if !s.away.Load() {
 			h.noteGone(s)
 		}

@@ -200,7 +200,11 @@ func (h *Hub) Close(ctx context.Context) error {
 	}
 	var draining sync.WaitGroup
 	for _, s := range sessions {
-		draining.Go(func() { s.shutdown(ctx) })
+		draining.Go(func() {
+			s.stop() // before the drain: it announces that no request follows
+			s.send(link.Drain{})
+			s.finish(ctx, link.CloseShutdown)
+		})
 	}
 	for _, e := range edges {
 		draining.Go(func() { e.shutdown(ctx) })

@@ -48,7 +48,7 @@ func (a *addresses) add(address net.Addr) {
 
 // handshakePeer answers the hello of a gateway. It returns the function that serves the
 // connection, nil if it was denied.
-func (p *peer) handshakePeer(hello link.Hello) (run func()) {
+func (p *connection) handshakePeer(hello link.Hello) (run func()) {
 	o := p.hub.options.Load()
 	if o.Peers == nil || !o.Peers.Check(hello, p.conn.ConnectionState().TLS) {
 		p.deny(slog.Bool("peer", true), link.Deny{
@@ -67,7 +67,7 @@ func (p *peer) handshakePeer(hello link.Hello) (run func()) {
 	if !p.send(link.Welcome{Version: o.Version, HeartbeatMillis: int(p.hub.heartbeat().Milliseconds())}) {
 		return nil
 	}
-	e := &Edge{peer: p, name: hello.Peer, region: hello.Region}
+	e := &Edge{connection: p, name: hello.Peer, region: hello.Region}
 	e.beat()
 	return func() { e.run(o.Peers) }
 }
@@ -94,14 +94,16 @@ func (e *Edge) run(peers Peers) {
 		delete(h.edges, e.name)
 	}
 	h.mu.Unlock()
-	e.lose()
+	for _, s := range e.sessions() {
+		s.stop()
+	}
 }
 
 // shutdown lets requests that run at the peer finish until ctx ends, and closes the connection.
 func (e *Edge) shutdown(ctx context.Context) {
 	tunnels := e.sessions()
 	for _, s := range tunnels {
-		s.retire()
+		s.stop()
 	}
 	for _, s := range tunnels {
 		select {

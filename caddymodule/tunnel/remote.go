@@ -3,7 +3,6 @@ package tunnel
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -47,7 +46,7 @@ func (h *Hub) Doubt(peer string) {
 
 // Edge is the connection of a peer. Requests for the tunnels there go over it, and make one hop.
 type Edge struct {
-	*peer
+	*connection
 	name, region string
 	lastMessage  atomic.Int64 // when it came, in Unix nanoseconds
 }
@@ -64,7 +63,7 @@ func (e *Edge) Context() context.Context { return e.conn.Context() }
 func (e *Edge) Add(m link.Tunnel) *Session {
 	o := m.Opened
 	s := &Session{
-		peer: e.peer, at: e, opened: o, id: m.Session, hello: o.Hello, newer: o.Newer, since: o.Since,
+		connection: e.connection, at: e, opened: o, id: m.Session, hello: o.Hello, newer: o.Newer, since: o.Since,
 		idle:      make(chan struct{}),
 		connector: Connector{ID: o.Hello.Connector, Name: o.Name, Account: o.Account, Pairing: o.Pairing},
 	}
@@ -72,7 +71,7 @@ func (e *Edge) Add(m link.Tunnel) *Session {
 	s.reported.Store(new(states))
 	e.Update(s, m)
 	h, id := e.hub, s.connector.ID
-	defer h.yieldToPeers(id)
+	defer h.replaceByPeer(id)
 	defer h.events.deliver()
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -93,18 +92,7 @@ func (*Edge) Update(s *Session, m link.Tunnel) {
 }
 
 // Remove removes a tunnel that takes no further requests. Its running ones continue.
-func (e *Edge) Remove(s *Session) {
-	h, id := e.hub, s.connector.ID
-	defer h.events.deliver()
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	s.retire()
-	h.remote[id] = slices.DeleteFunc(h.remote[id], func(other *Session) bool { return other == s })
-	if len(h.remote[id]) == 0 {
-		delete(h.remote, id)
-	}
-	h.noteGone(s)
-}
+func (*Edge) Remove(s *Session) { s.stop() }
 
 // succeeds reports whether the process of s started after that of another session of the
 // connector, and takes over from it.
@@ -112,9 +100,8 @@ func (s *Session) succeeds(other *Session) bool {
 	return s.hello.Instance != other.hello.Instance && s.hello.StartedMillis > other.hello.StartedMillis
 }
 
-// yieldToPeers lets a session here yield to a later process with a tunnel at a peer, as it does
-// to a later hello here.
-func (h *Hub) yieldToPeers(connectorID string) {
+// replaceByPeer ends the session here of a connector of which a later process has a tunnel at a peer.
+func (h *Hub) replaceByPeer(connectorID string) {
 	h.mu.RLock()
 	local, later := h.live[connectorID], (*Session)(nil)
 	for _, s := range h.remote[connectorID] {
@@ -124,7 +111,7 @@ func (h *Hub) yieldToPeers(connectorID string) {
 	}
 	h.mu.RUnlock()
 	if later != nil {
-		local.yield(later)
+		local.replace(later)
 	}
 }
 
@@ -134,13 +121,6 @@ func (h *Hub) noteGone(s *Session) {
 	id := s.connector.ID
 	if local := h.live[id]; len(h.remote[id]) == 0 && (local == nil || local.away.Load()) {
 		h.events.add(eventOf(s, false))
-	}
-}
-
-// lose removes all tunnels of a peer whose connection has ended.
-func (e *Edge) lose() {
-	for _, s := range e.sessions() {
-		e.Remove(s)
 	}
 }
 

@@ -103,7 +103,7 @@ func TestIdleProcessIsReplaced(t *testing.T) {
 }
 
 // TestDrainMeetsSuccessor: a process that stops while the next one comes is not cut
-// because its drain is heard between the other's registration and its own yield.
+// because its drain arrives between the other's registration and its replacement.
 func TestDrainMeetsSuccessor(t *testing.T) {
 	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
 		g := newGateway(t, Options{})
@@ -130,7 +130,7 @@ func TestDrainMeetsSuccessor(t *testing.T) {
 		if _, err := g.dial(t, g.socket(t), newer, named("newer")); err != nil {
 			t.Fatal(err)
 		}
-		s.yield(g.mustSession(t, "con_1"))
+		s.replace(g.mustSession(t, "con_1"))
 		time.Sleep(soon)
 		close(h.open)
 		if r := wait.For(t, running, "the answer"); r.body != "at last" || r.err != nil {

@@ -55,7 +55,7 @@ const maxBlocks = 1 << 17
 
 // Session is one live tunnel. It is an [http.RoundTripper].
 type Session struct {
-	*peer
+	*connection
 	id        string
 	connector Connector
 	hello     link.Hello // without its secret
@@ -95,14 +95,14 @@ type Session struct {
 
 var _ http.RoundTripper = (*Session)(nil)
 
-func newSession(p *peer, c Connector, hello link.Hello) *Session {
+func newSession(p *connection, c Connector, hello link.Hello) *Session {
 	var unconfirmed int64
 	if rotation := p.hub.options.Load().Rotation; rotation != nil {
 		unconfirmed = rotation.Hello(c.ID, hello.Secret)
 	}
 	hello.Secret = ""
 	s := &Session{
-		peer: p, id: rand.Text()[:12], connector: c, hello: hello,
+		connection: p, id: rand.Text()[:12], connector: c, hello: hello,
 		since: time.Now(), idle: make(chan struct{}), pong: make(chan struct{}, 1),
 		places: fair.NewPlaces(cmp.Or(hello.MaxRequests, link.DefaultMaxRequests)), unconfirmed: unconfirmed,
 	}
@@ -251,10 +251,4 @@ func (s *Session) encode(r *http.Request, key string, whole bool) (*http.Request
 	encoded.Header[blocks.Field] = []string{strconv.FormatInt(r.ContentLength, 10)}
 	encoded.Body, encoded.ContentLength = body, -1
 	return &encoded, body
-}
-
-// close ends the session and its requests at once.
-func (s *Session) close(code link.CloseCode) {
-	s.leave()
-	s.end(code)
 }

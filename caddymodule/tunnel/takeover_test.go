@@ -34,12 +34,12 @@ func (anyPeer) Receive(e *Edge) func(link.Message) {
 // An earlier one has to end, whether it is here or dials now. A later one stays.
 func TestLaterProcessAtPeer(t *testing.T) {
 	for name, tt := range map[string]struct {
-		here   int64 // when the process of the tunnel here started
-		first  bool  // its hello comes before the peer's message
-		yields bool
+		here     int64 // when the process of the tunnel here started
+		first    bool  // its hello comes before the peer's message
+		replaced bool
 	}{
-		"it is here":     {here: 1000, first: true, yields: true},
-		"it dials":       {here: 1000, yields: true},
+		"it is here":     {here: 1000, first: true, replaced: true},
+		"it dials":       {here: 1000, replaced: true},
 		"a later one":    {here: 3000, first: true},
 		"it dials later": {here: 3000},
 	} {
@@ -74,7 +74,7 @@ func TestLaterProcessAtPeer(t *testing.T) {
 			if !tt.first {
 				connect()
 			}
-			if tt.yields {
+			if tt.replaced {
 				if code := here.ended(t); code != link.CloseReplaced {
 					t.Errorf("closed with %v", code)
 				}

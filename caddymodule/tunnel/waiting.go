@@ -61,14 +61,14 @@ const maxWaiting = 1000
 // waiting is the connection of a device that waits for a decision. It is not a
 // session: nothing can be sent to its upstreams.
 type waiting struct {
-	*peer
+	*connection
 	ticket Ticket
 }
 
 // handshakeDevice answers a hello with a claim. It returns the function that serves
 // the connection from then on, nil if the device was denied and the connection closed.
-func (p *peer) handshakeDevice(ctx context.Context, hello link.Hello) (run func()) {
-	w := &waiting{peer: p}
+func (p *connection) handshakeDevice(ctx context.Context, hello link.Hello) (run func()) {
+	w := &waiting{connection: p}
 	defer func() {
 		if run == nil { // after a deny, or a panic
 			p.hub.removeWaiting(w)
