@@ -25,11 +25,11 @@ func networkOf(i int) fair.Networks {
 // attacker is an address that takes all that it can get.
 type attacker struct {
 	from   fair.Networks
-	places []*place
+	places []*pendingConn
 }
 
 func (a *attacker) take(p *pending) (n int) {
-	for s := p.take(a.from, defaultPending, ""); s != nil; s = p.take(a.from, defaultPending, "") {
+	for s := p.add(a.from, defaultPending, ""); s != nil; s = p.add(a.from, defaultPending, "") {
 		a.places = append(a.places, s)
 		n++
 	}
@@ -61,12 +61,12 @@ func TestPendingBudget(t *testing.T) {
 			if n := attackers[i].take(p); i == 0 && n != defaultPending {
 				t.Errorf("the first of %d addresses got %d", addresses, n)
 			}
-			if p.places.Used() > maxPending {
-				t.Fatalf("%d addresses got %d", i+1, p.places.Used())
+			if p.unknown.Used() > maxPending {
+				t.Fatalf("%d addresses got %d", i+1, p.unknown.Used())
 			}
 		}
 		if !p.crowded(networkOf(1<<17), defaultPending) {
-			t.Errorf("nobody has to prove an address although %d connections wait", p.places.Used())
+			t.Errorf("nobody has to prove an address although %d connections wait", p.unknown.Used())
 		}
 		random := rand.New(rand.NewPCG(1, 2))
 		for range min(20*addresses, 10_000) {
@@ -79,14 +79,14 @@ func TestPendingBudget(t *testing.T) {
 			}
 			t.Logf("beside %d addresses there is room for %d", addresses, n)
 			honest.free()
-		} else if p.places.Used() < maxPending*9/10 {
-			t.Errorf("%d addresses got %d", addresses, p.places.Used())
+		} else if p.unknown.Used() < maxPending*9/10 {
+			t.Errorf("%d addresses got %d", addresses, p.unknown.Used())
 		}
 		for i := range attackers {
 			attackers[i].free()
 		}
-		if p.places.Used() != 0 {
-			t.Errorf("afterwards %d are left", p.places.Used())
+		if p.unknown.Used() != 0 {
+			t.Errorf("afterwards %d are left", p.unknown.Used())
 		}
 	}
 }
@@ -94,10 +94,10 @@ func TestPendingBudget(t *testing.T) {
 // TestHelloBudget: the same for the bytes of large hellos.
 func TestHelloBudget(t *testing.T) {
 	p := newPending()
-	var places []*place
+	var places []*pendingConn
 	for address := range 4 {
 		for range 60 {
-			s := p.take(networkOf(address), defaultPending, "")
+			s := p.add(networkOf(address), defaultPending, "")
 			for n := 4 << 10; n <= 256<<10 && s.grow(n) == nil; n *= 2 {
 			}
 			places = append(places, s)
@@ -109,7 +109,7 @@ func TestHelloBudget(t *testing.T) {
 			t.Errorf("%d addresses have %d bytes", address+1, p.hellos.Used())
 		}
 	}
-	if s := p.take(networkOf(1<<17), 1, ""); s.grow(300<<10) != nil {
+	if s := p.add(networkOf(1<<17), 1, ""); s.grow(300<<10) != nil {
 		t.Errorf("beside %d bytes there is no room for another address", p.hellos.Used())
 	} else {
 		places = append(places, s)
@@ -139,7 +139,7 @@ func largeHello(id string, n int) link.Hello {
 func TestLargeHellos(t *testing.T) {
 	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
 		g := newGateway(t, Options{})
-		full := g.pending.take(networkOf(1), 1, "")
+		full := g.pending.add(networkOf(1), 1, "")
 		for full.grow(1<<10) == nil { // takes what it can, and others the rest
 		}
 		const rest = 100 << 10
@@ -206,7 +206,7 @@ func TestHalfHandshakes(t *testing.T) {
 		taken := func() int {
 			g.pending.mu.Lock()
 			defer g.pending.mu.Unlock()
-			return g.pending.places.Used()
+			return g.pending.unknown.Used()
 		}
 		var passed atomic.Int64
 		rest := func() bool { return passed.Add(1) > 2 }

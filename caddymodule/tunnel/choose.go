@@ -17,7 +17,7 @@ import (
 func (s *Session) Connector() string { return s.connector.ID }
 
 // Active returns the number of running requests.
-func (s *Session) Active() int { return int(max(s.active.Load(), s.activeThere.Load())) }
+func (s *Session) Active() int { return int(max(s.active.Load(), s.peerActive.Load())) }
 
 // beat records a ping. next is the time until the next one.
 func (s *Session) beat(next time.Duration) {
@@ -26,35 +26,35 @@ func (s *Session) beat(next time.Duration) {
 }
 
 // suspect reports whether the connector has missed two pings: it is probably dead,
-// but not yet considered lost. So is one at a peer that has missed some itself.
+// but not yet considered lost. A connector at a peer is suspect, too, if the peer has missed pings.
 func (s *Session) suspect() bool {
-	if s.at != nil {
-		return s.suspected.Load() || s.at.silent()
+	if s.peer != nil {
+		return s.peerSuspects.Load() || s.peer.silent()
 	}
 	return time.Now().After(*s.pingDue.Load())
 }
 
-// maxSpread is how many requests more than the least busy connector one may have to which a
-// request has an affinity.
+// maxSpread is how many more requests than the least busy connector a connector may have that
+// a request has an affinity to.
 const maxSpread = 1
 
-// Choose returns the session for a request. The connector with the fewest requests has
-// precedence, unless the target has an affinity to one that is hardly busier, and of its sessions
-// the one at this gateway. Suspect sessions, and sessions with an upstream that was reported
-// down, are chosen last: the report may be outdated. So are those in other regions, the nearest
-// first. Choose does not wait.
-func (h *Hub) Choose(connectorIDs []string, to Target, except []*Session) (*Session, bool) {
+// Choose returns the best session for a request. It compares sessions by these criteria, in this
+// order: the session is not suspect and its upstream was not reported down; its region is near;
+// its connector has few requests; the target has an affinity to its connector, which is hardly busier
+// than others; it is at this gateway. Choose does not wait.
+func (h *Hub) Choose(connectorIDs []string, target Target, except []*Session) (*Session, bool) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
-	best := h.choose(connectorIDs, to, except, choice{})
-	if to.Affinity != 0 && len(connectorIDs) > 1 && best.session != nil {
-		best = h.choose(connectorIDs, to, except, choice{affinity: to.Affinity, leastLoad: best.rank.load + maxSpread})
+	best := h.choose(connectorIDs, target, except, choice{})
+	if target.Affinity != 0 && len(connectorIDs) > 1 && best.session != nil {
+		best = h.choose(connectorIDs, target, except,
+			choice{affinity: target.Affinity, minLoad: best.rank.load + maxSpread})
 	}
 	return best.session, best.session != nil
 }
 
 // choose considers all sessions. The caller holds the lock.
-func (h *Hub) choose(connectorIDs []string, to Target, except []*Session, best choice) choice {
+func (h *Hub) choose(connectorIDs []string, target Target, except []*Session, best choice) choice {
 	known := h.options.Load().Known
 	for _, id := range connectorIDs {
 		local, remote := h.live[id], h.remote[id]
@@ -63,11 +63,11 @@ func (h *Hub) choose(connectorIDs []string, to Target, except []*Session, best c
 			load = loadOf(local, remote)
 		}
 		if local != nil {
-			best.consider(local, to, except, load)
+			best.consider(local, target, except, load)
 		}
 		for _, s := range remote {
-			if known == nil || known(s.connector) { // its edge may not know yet that it was replaced
-				best.consider(s, to, except, load)
+			if known == nil || known(s.connector) { // its edge may not know yet that the connector was removed
+				best.consider(s, target, except, load)
 			}
 		}
 	}
@@ -91,14 +91,14 @@ type choice struct {
 	rank    rank
 	equal   int
 
-	affinity  uint64
-	leastLoad int // smaller ones count as this one
+	affinity uint64
+	minLoad  int // smaller loads count as this one
 }
 
 // rank orders sessions; the smallest is the best.
 type rank struct {
 	doubtful bool
-	away     time.Duration // to another region
+	distance time.Duration // to another region
 	load     int
 	affinity uint64 // to the connector; the largest is the best
 	hops     int
@@ -111,18 +111,21 @@ func (a rank) compare(b rank) int {
 		}
 		return -1
 	}
-	return cmp.Or(cmp.Compare(a.away, b.away), cmp.Compare(a.load, b.load),
+	return cmp.Or(cmp.Compare(a.distance, b.distance), cmp.Compare(a.load, b.load),
 		cmp.Compare(b.affinity, a.affinity), cmp.Compare(a.hops, b.hops))
 }
 
-func (c *choice) consider(s *Session, to Target, except []*Session, load int) {
+func (c *choice) consider(s *Session, target Target, except []*Session, load int) {
 	if !s.usable() || slices.Contains(except, s) {
 		return
 	}
-	r := rank{doubtful: s.suspect() ||
-		s.down(to), load: max(load, c.leastLoad), affinity: affinityTo(s.connector.ID, c.affinity)}
-	if s.at != nil {
-		r.hops, r.away = 1, s.at.away()
+	r := rank{
+		doubtful: s.suspect() || s.down(target),
+		load:     max(load, c.minLoad),
+		affinity: affinityTo(s.connector.ID, c.affinity),
+	}
+	if s.peer != nil {
+		r.hops, r.distance = 1, s.peer.distance()
 	}
 	order := -1
 	if c.session != nil {
@@ -153,7 +156,7 @@ func Rank(key, edge string) uint64 {
 }
 
 // rendezvous returns the rank of a name in an order that differs between seeds, and changes little
-// with the names (rendezvous hashing): FNV-1a with the finalizer of MurmurHash3.
+// if names come or go (rendezvous hashing): FNV-1a with the finalizer of MurmurHash3.
 func rendezvous(name string, seed uint64) uint64 {
 	h := seed
 	for i := range len(name) {
@@ -164,21 +167,21 @@ func rendezvous(name string, seed uint64) uint64 {
 	return h ^ h>>33
 }
 
-// away returns the distance of a peer in another region, rounded up, 0 within the same region. The
+// distance returns the distance of a peer in another region, rounded up, 0 within the same region. The
 // caller holds the hub's lock.
-func (e *Edge) away() time.Duration {
+func (p *PeerConn) distance() time.Duration {
 	const unit = 10 * time.Millisecond
-	if e.region == e.hub.members.Region {
+	if p.region == p.hub.members.Region {
 		return 0
 	}
-	return (e.conn.RTT()/unit + 1) * unit
+	return (p.conn.RTT()/unit + 1) * unit
 }
 
 // WaitAny is [Hub.Choose], but waits up to d for one of the connectors to connect.
 // It returns [ErrOffline] or the cause of ctx's end.
-func (h *Hub) WaitAny(ctx context.Context, connectorIDs []string, to Target, except []*Session,
+func (h *Hub) WaitAny(ctx context.Context, connectorIDs []string, target Target, except []*Session,
 	d time.Duration) (*Session, error) {
-	if s, ok := h.Choose(connectorIDs, to, except); ok {
+	if s, ok := h.Choose(connectorIDs, target, except); ok {
 		return s, nil
 	}
 	if d <= 0 {
@@ -196,7 +199,7 @@ func (h *Hub) WaitAny(ctx context.Context, connectorIDs []string, to Target, exc
 		delete(h.arrivals, arrived)
 	}()
 	for {
-		if s, ok := h.Choose(connectorIDs, to, except); ok { // may have connected before
+		if s, ok := h.Choose(connectorIDs, target, except); ok { // may have connected before
 			return s, nil
 		}
 		select {
@@ -215,7 +218,7 @@ func (h *Hub) WaitAny(ctx context.Context, connectorIDs []string, to Target, exc
 // there. The connector decides about empty fields.
 type Target struct {
 	Name, Upstream, Model string
-	// Affinity is the same for requests that shall stay with one of several connectors; 0:
+	// Affinity is equal for requests that should stay with one of several connectors; 0:
 	// none.
 	Affinity uint64
 }
@@ -225,32 +228,32 @@ type Target struct {
 // connector's routes whose pattern matches the public name, then the connector's
 // only upstream and the public name. Errors wrap [ErrNoRoute].
 func (s *Session) Resolve(publicName, upstream, model string) (upstreamName, upstreamModel string, err error) {
-	to := Target{Name: publicName, Upstream: upstream, Model: model}
-	return resolve(s.connector.Name, s.hello.Upstreams, s.hello.Routes, to)
+	target := Target{Name: publicName, Upstream: upstream, Model: model}
+	return resolve(s.connector.Name, s.hello.Upstreams, s.hello.Routes, target)
 }
 
 // resolve is [Session.Resolve] for a connector with these upstreams and routes.
 func resolve(
-	connector string, known []string, routes []link.Route, to Target,
+	connector string, known []string, routes []link.Route, target Target,
 ) (upstreamName, upstreamModel string, err error) {
-	upstream := to.Upstream
+	upstream := target.Upstream
 	if upstream != "" && !slices.Contains(known, upstream) {
 		return "", "", fmt.Errorf("%w: deployment %q uses upstream %q, but connector %q has %s; change the deployment's "+
 			"upstream or add it to the connector's configuration",
-			ErrNoRoute, to.Name, upstream, connector, strings.Join(known, ", "))
+			ErrNoRoute, target.Name, upstream, connector, strings.Join(known, ", "))
 	}
 	for _, r := range routes {
-		if (upstream == "" || upstream == r.Upstream) && scope.Match(r.Model, to.Name) {
-			return r.Upstream, cmp.Or(to.Model, r.UpstreamModel, to.Name), nil
+		if (upstream == "" || upstream == r.Upstream) && scope.Match(r.Model, target.Name) {
+			return r.Upstream, cmp.Or(target.Model, r.UpstreamModel, target.Name), nil
 		}
 	}
 	if upstream == "" {
 		if len(known) != 1 {
 			return "", "", fmt.Errorf("%w: connector %q has several upstreams (%s) and no route for %q; set the deployment's "+
 				"upstream or add a route to the connector's configuration",
-				ErrNoRoute, connector, strings.Join(known, ", "), to.Name)
+				ErrNoRoute, connector, strings.Join(known, ", "), target.Name)
 		}
 		upstream = known[0]
 	}
-	return upstream, cmp.Or(to.Model, to.Name), nil
+	return upstream, cmp.Or(target.Model, target.Name), nil
 }

@@ -66,7 +66,7 @@ func (s *Session) onTimeout() {
 		return
 	}
 	s.log().Info("connector is silent", "active", active)
-	s.hub.setAway(s, true)
+	s.hub.setSilent(s, true)
 }
 
 // receive handles control messages until the stream ends or has been silent for too
@@ -85,7 +85,7 @@ func (s *Session) receive() error {
 		spent = cost(m)
 		silent.Reset(idleTimeout(s.hub.heartbeat()))
 		lost.Reset(lostAfter)
-		if err == nil && s.hub.setAway(s, false) {
+		if err == nil && s.hub.setSilent(s, false) {
 			s.rotate() // a rotation may have begun meanwhile
 		}
 		if errors.Is(err, link.ErrUnknownMessage) {

@@ -55,12 +55,12 @@ func (h *Hub) Follow(f func(Event)) (online []Event, stop func()) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	for _, s := range h.live {
-		if !s.away.Load() {
+		if !s.silent.Load() {
 			online = append(online, eventOf(s, true))
 		}
 	}
 	for id, there := range h.remote {
-		if local := h.live[id]; local == nil || local.away.Load() {
+		if local := h.live[id]; local == nil || local.silent.Load() {
 			online = append(online, eventOf(there[0], true))
 		}
 	}

@@ -166,7 +166,9 @@ func follow(t *testing.T, h *Hub) {
 
 // An event that is queued but not delivered yet is part of a new follower's snapshot.
 func TestFollowDuringDelivery(t *testing.T) {
-	session := func(h *Hub, id string) *Session { return &Session{connection: &connection{hub: h}, connector: Connector{ID: id}} }
+	session := func(h *Hub, id string) *Session {
+		return &Session{connection: &connection{hub: h}, connector: Connector{ID: id}}
+	}
 	h := NewHub(Options{})
 	stays, goes, replaced := session(h, "stays"), session(h, "goes"), session(h, "replaced")
 	for _, s := range []*Session{stays, goes, replaced} {

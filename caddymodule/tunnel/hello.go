@@ -32,17 +32,17 @@ const (
 type connection struct {
 	hub     *Hub
 	conn    *link.Conn
-	place   *place // until the hello is accepted
+	pending *pendingConn // until the hello is accepted
 	stream  *quic.Stream
 	control *link.Control // over stream
 }
 
 // serve handles one connection: its hello, then the session or pairing.
 func (h *Hub) serve(conn *link.Conn) {
-	p := &connection{hub: h, conn: conn, place: placeOf(conn.Context())}
+	c := &connection{hub: h, conn: conn, pending: pendingOf(conn.Context())}
 	var run func()
 	err := h.contain("reading a hello", func() (err error) {
-		run, err = p.handshake()
+		run, err = c.handshake()
 		return err
 	})
 	if err != nil {
@@ -59,19 +59,19 @@ func (h *Hub) serve(conn *link.Conn) {
 
 // handshake reads a connection's hello and answers it. It returns the function that
 // serves the connection from then on, nil if the connection was denied and closed.
-func (p *connection) handshake() (run func(), err error) {
-	ctx, cancel := context.WithTimeout(p.conn.Context(), helloTimeout)
+func (c *connection) handshake() (run func(), err error) {
+	ctx, cancel := context.WithTimeout(c.conn.Context(), helloTimeout)
 	defer cancel()
-	defer time.AfterFunc(helloMoment, p.place.release).Stop()
-	if p.stream, err = p.conn.AcceptStream(ctx); err != nil {
+	defer time.AfterFunc(helloMoment, c.pending.endHandshake).Stop()
+	if c.stream, err = c.conn.AcceptStream(ctx); err != nil {
 		return nil, fmt.Errorf("waiting for the control stream: %w", err)
 	}
 	deadline, _ := ctx.Deadline()
-	_ = p.stream.SetDeadline(deadline)
-	p.control = link.NewControl(p.stream)
-	m, err := p.control.ReceiveCounted(p.place.grow)
+	_ = c.stream.SetDeadline(deadline)
+	c.control = link.NewControl(c.stream)
+	m, err := c.control.ReceiveCounted(c.pending.grow)
 	if deny := denyFor(err); deny != nil {
-		p.deny(slog.Bool("hello", false), *deny)
+		c.deny(slog.Bool("hello", false), *deny)
 		return nil, nil
 	}
 	if err != nil {
@@ -83,79 +83,79 @@ func (p *connection) handshake() (run func(), err error) {
 	}
 	// Check first: it is cheap, and bounds the length of all fields.
 	if err := hello.Check(); err != nil {
-		p.deny(slog.Bool("hello", false), link.Deny{Code: link.DenyHello, Message: err.Error()})
+		c.deny(slog.Bool("hello", false), link.Deny{Code: link.DenyHello, Message: err.Error()})
 		return nil, nil
 	}
 	if hello.Claim != "" {
-		return p.handshakeDevice(ctx, hello), nil
+		return c.handshakeDevice(ctx, hello), nil
 	}
 	if hello.Peer != "" {
-		return p.handshakePeer(hello), nil
+		return c.handshakePeer(hello), nil
 	}
-	connector, deny := p.hub.check(ctx, hello)
+	connector, deny := c.hub.check(ctx, hello)
 	switch {
 	case deny == nil && hello.DryRun:
-		p.dryRun(connector, hello)
+		c.dryRun(connector, hello)
 		return nil, nil
 	case deny == nil:
-		p.accepted()
-		s := newSession(p, connector, hello)
+		c.accepted()
+		s := newSession(c, connector, hello)
 		defer func() {
 			if run == nil { // after a deny, or a panic
-				p.hub.remove(s)
+				c.hub.remove(s)
 			}
 		}()
-		if deny = p.hub.start(s); deny != nil {
+		if deny = c.hub.start(s); deny != nil {
 			break
 		}
 		// If the connector was removed since the check, there was no session to
 		// close yet.
-		if known := p.hub.options.Load().Known; known != nil && !known(connector) {
+		if known := c.hub.options.Load().Known; known != nil && !known(connector) {
 			s.close(link.CloseRemoved)
 		}
 		return s.run, nil
 	}
-	p.deny(loggedID(hello.Connector), *deny)
+	c.deny(loggedID(hello.Connector), *deny)
 	return nil, nil
 }
 
 // accepted frees the place of a connection after a valid hello.
-func (p *connection) accepted() {
-	p.place.free()
-	_ = p.stream.SetDeadline(time.Time{})
+func (c *connection) accepted() {
+	c.pending.free()
+	_ = c.stream.SetDeadline(time.Time{})
 }
 
 // send writes one control message and reports whether the peer reads. Otherwise it
 // closes the connection, as the message may have been written in part.
-func (p *connection) send(m link.Message) bool {
-	_ = p.stream.SetWriteDeadline(time.Now().Add(sendTimeout))
-	if err := p.control.Send(m); err != nil {
-		p.end(link.CloseLost)
+func (c *connection) send(m link.Message) bool {
+	_ = c.stream.SetWriteDeadline(time.Now().Add(sendTimeout))
+	if err := c.control.Send(m); err != nil {
+		c.end(link.CloseLost)
 		return false
 	}
 	return true
 }
 
 // end closes the connection.
-func (p *connection) end(code link.CloseCode) { _ = p.conn.Close(code, code.String()) }
+func (c *connection) end(code link.CloseCode) { _ = c.conn.Close(code, code.String()) }
 
 // wait gives the peer time to read the last message: a close would drop it.
-func (p *connection) wait(grace time.Duration) {
+func (c *connection) wait(grace time.Duration) {
 	select {
-	case <-p.conn.Context().Done():
+	case <-c.conn.Context().Done():
 	case <-time.After(grace):
 	}
 }
 
 // dryRun answers a connector that checks its token, or asks for a newer version.
-func (p *connection) dryRun(c Connector, hello link.Hello) {
-	p.place.release()
-	o := p.hub.options.Load()
-	o.Logger.Info("connector checks its token", "connector_id", c.ID, "remote", p.conn.RemoteAddr().String())
-	if p.send(link.Welcome{Version: o.Version, Offer: o.Offer(hello.OS)}) {
-		p.wait(sendTimeout) // the connector closes the connection after reading it
+func (c *connection) dryRun(connector Connector, hello link.Hello) {
+	c.pending.endHandshake()
+	o := c.hub.options.Load()
+	o.Logger.Info("connector checks its token", "connector_id", connector.ID, "remote", c.conn.RemoteAddr().String())
+	if c.send(link.Welcome{Version: o.Version, Offer: o.Offer(hello.OS)}) {
+		c.wait(sendTimeout) // the connector closes the connection after reading it
 	}
-	_ = p.conn.Close(link.CloseNone, "")
+	_ = c.conn.Close(link.CloseNone, "")
 }
 
 var denyHeld = link.Deny{Code: link.DenyHeld, Message: "this edge has another tunnel of this connector already",
@@ -213,7 +213,7 @@ func (h *Hub) start(s *Session) *link.Deny {
 	if old != nil {
 		old.replace(s)
 	}
-	s.introduce(link.Welcome{
+	s.sendWelcome(link.Welcome{
 		Session:         s.id,
 		Version:         h.options.Load().Version,
 		HeartbeatMillis: int(h.heartbeat().Milliseconds()),
@@ -225,20 +225,20 @@ func (h *Hub) start(s *Session) *link.Deny {
 }
 
 // deny rejects a connection. who identifies the peer in the log.
-func (p *connection) deny(who slog.Attr, d link.Deny) {
-	h, remote := p.hub, p.conn.RemoteAddr()
+func (c *connection) deny(who slog.Attr, d link.Deny) {
+	h, remote := c.hub, c.conn.RemoteAddr()
 	h.counters.denied.Add(1)
-	p.place.release() // it only has to read the reason
+	c.pending.endHandshake() // it only has to read the reason
 	o, level := h.options.Load(), slog.LevelWarn
 	if d.Code == link.DenyHeld || d.Code == link.DenyAgain { // usual in a cluster
 		level = slog.LevelDebug
 	}
 	h.denials.Log(o.Logger, level, networksOf(remote).Widest(), time.Now(), "denying a connector",
 		who, "remote", remote.String(), "code", d.Code)
-	if p.send(d) {
-		p.wait(denyGrace)
+	if c.send(d) {
+		c.wait(denyGrace)
 	}
-	_ = p.conn.Close(link.CloseDenied, d.Reason())
+	_ = c.conn.Close(link.CloseDenied, d.Reason())
 }
 
 // loggedID returns the connector id of a hello for the log. It comes from an

@@ -71,14 +71,14 @@ func (g *testGateway) joins(t testing.TB, to *testGateway, name string) *testPee
 				return
 			}
 			running.Go(func() {
-				if to, err := link.ReadTo(s); err == nil {
+				if to, err := link.ReadRelayHeader(s); err == nil {
 					g.Relay(s, to, g.serving)
 				}
 			})
 		}
 	})
 	running.Go(func() {
-		for known := make(map[*Session]Known); conn.Context().Err() == nil; time.Sleep(publishTime / 12) {
+		for known := make(map[*Session]Published); conn.Context().Err() == nil; time.Sleep(publishTime / 12) {
 			for _, m := range g.Changes(known, true) {
 				_ = control.Send(m)
 			}
@@ -254,7 +254,7 @@ func TestPresence(t *testing.T) {
 		if s.suspect() {
 			t.Error("it is suspect after a ping")
 		}
-		entry.Doubt("b")
+		entry.Suspect("b")
 		if !s.suspect() {
 			t.Error("it is not suspect while its gateway does not answer")
 		}
@@ -291,7 +291,7 @@ func TestManyAreAnnounced(t *testing.T) {
 				t.Errorf("%d tunnels of one", len(all))
 			}
 			entry.mu.RLock()
-			c := entry.edges["c"]
+			c := entry.peers["c"]
 			entry.mu.RUnlock()
 			c.end(link.CloseLost)
 			time.Sleep(publishTime)
@@ -312,7 +312,7 @@ func TestRoundTripThere(t *testing.T) {
 		time.Sleep(publishTime)
 		s := entry.mustSession(t, "con_1")
 		announced := s.minRTT()
-		s.rttThere.Store(time.Hour.Microseconds())
+		s.peerRTT.Store(time.Hour.Microseconds())
 		held(t, with, "con_1", 1)
 		time.Sleep(publishTime)
 		if rtt := s.minRTT(); rtt != announced || rtt == 0 {

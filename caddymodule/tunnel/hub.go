@@ -123,13 +123,13 @@ type Hub struct {
 
 	changing sync.Mutex // held by MembersChanged; acquired before mu
 	mu       sync.RWMutex
-	live     map[string]*Session        // by connector id: sessions that take requests
-	all      map[string][]*Session      // by connector id: live and draining
-	remote   map[string][]*Session      // by connector id: those at peers
-	edges    map[string]*Edge           // by name: connections of peers
-	waiting  map[*waiting]struct{}      // devices without a decision
-	arrivals map[chan struct{}][]string // waiting requests, with ids of connectors
-	members  Members                    // at the last change
+	live     map[string]*Session         // by connector id: sessions that take requests
+	all      map[string][]*Session       // by connector id: live and draining
+	remote   map[string][]*Session       // by connector id: those at peers
+	peers    map[string]*PeerConn        // by name: connections of peers
+	waiting  map[*waitingDevice]struct{} // devices without a decision
+	arrivals map[chan struct{}][]string  // waiting requests, with ids of connectors
+	members  Members                     // at the last change
 
 	// Set by Listen.
 	conn      net.PacketConn
@@ -155,8 +155,8 @@ func NewHub(o Options) *Hub {
 		live:     make(map[string]*Session),
 		all:      make(map[string][]*Session),
 		remote:   make(map[string][]*Session),
-		edges:    make(map[string]*Edge),
-		waiting:  make(map[*waiting]struct{}),
+		peers:    make(map[string]*PeerConn),
+		waiting:  make(map[*waitingDevice]struct{}),
 		arrivals: make(map[chan struct{}][]string),
 	}
 	h.closing, h.stop = context.WithCancel(context.Background())
@@ -216,24 +216,24 @@ func (h *Hub) unregister(s *Session) {
 	defer h.mu.Unlock()
 	id := s.connector.ID
 	switch {
-	case s.at != nil:
+	case s.peer != nil:
 		h.remote[id] = slices.DeleteFunc(h.remote[id], func(other *Session) bool { return other == s })
 		if len(h.remote[id]) == 0 {
 			delete(h.remote, id)
 		}
-		h.noteGone(s)
+		h.addOffline(s)
 	case h.live[id] == s:
 		delete(h.live, id)
-		if !s.away.Load() {
-			h.noteGone(s)
+		if !s.silent.Load() {
+			h.addOffline(s)
 		}
 	}
 }
 
-// setAway records whether a session's connector is away, and reports whether that
+// setSilent records whether a session's connector is silent, and reports whether that
 // has changed.
-func (h *Hub) setAway(s *Session, away bool) bool {
-	if s.away.Load() == away {
+func (h *Hub) setSilent(s *Session, silent bool) bool {
+	if s.silent.Load() == silent {
 		return false
 	}
 	defer h.events.deliver()
@@ -242,9 +242,9 @@ func (h *Hub) setAway(s *Session, away bool) bool {
 	if h.live[s.connector.ID] != s {
 		return false
 	}
-	s.away.Store(away)
-	if away {
-		h.noteGone(s)
+	s.silent.Store(silent)
+	if silent {
+		h.addOffline(s)
 		return true
 	}
 	h.events.add(eventOf(s, true))
@@ -273,7 +273,7 @@ func (h *Hub) Sessions() []Info {
 	h.mu.RLock()
 	name, sessions := h.members.Name, make(map[string][]*Session, len(h.live)+len(h.remote))
 	for id, s := range h.live {
-		if !s.away.Load() {
+		if !s.silent.Load() {
 			sessions[id] = []*Session{s}
 		}
 	}
@@ -295,8 +295,8 @@ func merge(sessions []*Session, here string) Info {
 	for _, s := range sessions {
 		info.Active += s.Active()
 		switch {
-		case s.at != nil:
-			info.Edges = append(info.Edges, s.at.name)
+		case s.peer != nil:
+			info.Edges = append(info.Edges, s.peer.name)
 		case here != "":
 			info.Edges = append(info.Edges, here)
 		}

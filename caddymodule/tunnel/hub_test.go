@@ -217,7 +217,7 @@ func testPendingCap(t *testing.T) {
 	wait.Until(t, "all slots are free", func() bool {
 		g.pending.mu.Lock()
 		defer g.pending.mu.Unlock()
-		return g.pending.places.Used() == 0
+		return g.pending.unknown.Used() == 0
 	})
 }
 

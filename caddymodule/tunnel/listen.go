@@ -191,7 +191,7 @@ func (h *Hub) Close(ctx context.Context) error {
 	}
 	h.stop()
 	sessions, devices := slices.Concat(slices.Collect(maps.Values(h.all))...), slices.Collect(maps.Keys(h.waiting))
-	edges := slices.Collect(maps.Values(h.edges))
+	edges := slices.Collect(maps.Values(h.peers))
 	h.mu.Unlock()
 
 	h.handshakes.Close()

@@ -47,8 +47,8 @@ type membership struct {
 	drain bool       // a drain was sent
 }
 
-// introduce adds the members to a welcome and sends that.
-func (s *Session) introduce(w link.Welcome) {
+// sendWelcome adds the members to a welcome and sends that.
+func (s *Session) sendWelcome(w link.Welcome) {
 	members := s.hub.options.Load().Members
 	if members == nil {
 		s.send(w)

@@ -237,7 +237,7 @@ func TestSilentConnectorIsCut(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c, err := g.introduce(t, conn, hello("con_1"), echo)
+		c, err := g.sendWelcome(t, conn, hello("con_1"), echo)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -74,13 +74,13 @@ func TestPanicOfHello(t *testing.T) {
 func places(g *testGateway) int {
 	g.pending.mu.Lock()
 	defer g.pending.mu.Unlock()
-	return g.pending.places.Used() + g.pending.known
+	return g.pending.unknown.Used() + g.pending.known
 }
 
 // crashingPeers panics for what peers send.
 type crashingPeers struct{ anyPeer }
 
-func (c crashingPeers) Receive(e *Edge) func(link.Message) {
+func (c crashingPeers) Receive(e *PeerConn) func(link.Message) {
 	receive := c.anyPeer.Receive(e)
 	return func(m link.Message) {
 		if _, ok := m.(link.Tunnel); !ok {

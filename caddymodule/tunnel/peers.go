@@ -18,7 +18,7 @@ type Peers interface {
 	Check(hello link.Hello, connection tls.ConnectionState) bool
 	// Receive returns the function that applies the messages of a peer, other than pings, in their
 	// order. The peer's tunnels are those that it adds to the edge.
-	Receive(e *Edge) func(link.Message)
+	Receive(e *PeerConn) func(link.Message)
 }
 
 // maxPeerAddresses bounds the addresses of peers. If there are more, they are learned again.
@@ -48,60 +48,60 @@ func (a *addresses) add(address net.Addr) {
 
 // handshakePeer answers the hello of a gateway. It returns the function that serves the
 // connection, nil if it was denied.
-func (p *connection) handshakePeer(hello link.Hello) (run func()) {
-	o := p.hub.options.Load()
-	if o.Peers == nil || !o.Peers.Check(hello, p.conn.ConnectionState().TLS) {
-		p.deny(slog.Bool("peer", true), link.Deny{
+func (c *connection) handshakePeer(hello link.Hello) (run func()) {
+	o := c.hub.options.Load()
+	if o.Peers == nil || !o.Peers.Check(hello, c.conn.ConnectionState().TLS) {
+		c.deny(slog.Bool("peer", true), link.Deny{
 			Code: link.DenyCredentials, Message: "this gateway is not in a cluster with the one that dials", Retry: true,
 		})
 		return nil
 	}
-	if !p.place.peer {
-		p.hub.peerAddresses.add(p.conn.RemoteAddr())
-		p.deny(slog.String("peer", hello.Peer), link.Deny{
+	if !c.pending.peerWindows {
+		c.hub.peerAddresses.add(c.conn.RemoteAddr())
+		c.deny(slog.String("peer", hello.Peer), link.Deny{
 			Code: link.DenyAgain, Message: "the gateway knows this address now: dial again", Retry: true,
 		})
 		return nil
 	}
-	p.accepted()
-	if !p.send(link.Welcome{Version: o.Version, HeartbeatMillis: int(p.hub.heartbeat().Milliseconds())}) {
+	c.accepted()
+	if !c.send(link.Welcome{Version: o.Version, HeartbeatMillis: int(c.hub.heartbeat().Milliseconds())}) {
 		return nil
 	}
-	e := &Edge{connection: p, name: hello.Peer, region: hello.Region}
+	e := &PeerConn{connection: c, name: hello.Peer, region: hello.Region}
 	e.beat()
 	return func() { e.run(o.Peers) }
 }
 
 // run reads what a peer sends until its connection ends.
-func (e *Edge) run(peers Peers) {
-	h := e.hub
+func (p *PeerConn) run(peers Peers) {
+	h := p.hub
 	h.mu.Lock()
 	if h.closing.Err() != nil {
 		h.mu.Unlock()
-		e.end(link.CloseShutdown)
+		p.end(link.CloseShutdown)
 		return
 	}
-	old := h.edges[e.name]
-	h.edges[e.name] = e
+	old := h.peers[p.name]
+	h.peers[p.name] = p
 	h.mu.Unlock()
 	if old != nil {
 		old.end(link.CloseReplaced)
 	}
-	_ = h.contain("reading from a peer", func() error { e.receive(peers.Receive(e)); return nil })
-	e.end(link.CloseLost)
+	_ = h.contain("reading from a peer", func() error { p.receive(peers.Receive(p)); return nil })
+	p.end(link.CloseLost)
 	h.mu.Lock()
-	if h.edges[e.name] == e {
-		delete(h.edges, e.name)
+	if h.peers[p.name] == p {
+		delete(h.peers, p.name)
 	}
 	h.mu.Unlock()
-	for _, s := range e.sessions() {
+	for _, s := range p.sessions() {
 		s.stop()
 	}
 }
 
 // shutdown lets requests that run at the peer finish until ctx ends, and closes the connection.
-func (e *Edge) shutdown(ctx context.Context) {
-	tunnels := e.sessions()
+func (p *PeerConn) shutdown(ctx context.Context) {
+	tunnels := p.sessions()
 	for _, s := range tunnels {
 		s.stop()
 	}
@@ -109,25 +109,25 @@ func (e *Edge) shutdown(ctx context.Context) {
 		select {
 		case <-s.idle:
 		case <-ctx.Done():
-		case <-e.conn.Context().Done():
+		case <-p.conn.Context().Done():
 		}
 	}
-	e.end(link.CloseShutdown)
+	p.end(link.CloseShutdown)
 }
 
 // receive answers pings, and has the other messages applied.
-func (e *Edge) receive(apply func(link.Message)) {
+func (p *PeerConn) receive(apply func(link.Message)) {
 	for {
-		_ = e.stream.SetReadDeadline(time.Now().Add(peerLost))
-		m, err := e.control.Receive()
+		_ = p.stream.SetReadDeadline(time.Now().Add(peerLost))
+		m, err := p.control.Receive()
 		if err != nil && !errors.Is(err, link.ErrUnknownMessage) {
 			return
 		}
-		e.beat()
+		p.beat()
 		switch m.(type) {
 		case nil: // unknown
 		case link.Ping:
-			if !e.send(link.Pong{}) {
+			if !p.send(link.Pong{}) {
 				return
 			}
 		default:

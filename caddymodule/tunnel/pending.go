@@ -64,15 +64,14 @@ var (
 	errHelloBudget = errors.New("too many large hellos at a time")
 )
 
-// pending counts connections without a valid hello by their networks. Known
-// connectors, which have sent a valid preauthentication, are counted separately: they
-// get places even if strangers hold all others. Over QUIC, the preauthentication is
-// part of the ClientHello. Places before the ClientHello are shared, and strangers can
-// hold all of these only by withholding theirs. WebSockets send it with the request. There, a device
-// may send that of an open pairing code, which is checked only while places are scarce.
+// pending counts connections without a valid hello by their networks. Known connectors, which have
+// sent a valid preauthentication, are counted separately: strangers cannot use up their share. Over
+// QUIC, the preauthentication is part of the ClientHello. Until then all connections share one budget,
+// so strangers can exhaust it only by withholding theirs. WebSockets send it with the request. There,
+// a device may send that of an open pairing code, which is checked only if the budget is nearly used.
 type pending struct {
 	mu         sync.Mutex
-	places     fair.Budget    // all connections of unknown clients
+	unknown    fair.Budget    // connections of unknown clients
 	strangers  int            // of these, connections without a valid preauthentication
 	hellos     fair.Budget    // bytes of large hellos
 	known      int            // sum of connectors
@@ -81,31 +80,30 @@ type pending struct {
 
 func newPending() *pending {
 	return &pending{
-		places: fair.Budget{Most: maxPending}, hellos: fair.Budget{Most: helloBytes}, connectors: make(map[string]int),
+		unknown: fair.Budget{Most: maxPending}, hellos: fair.Budget{Most: helloBytes}, connectors: make(map[string]int),
 	}
 }
 
-// place is held by one such connection until its hello is accepted or the connection
-// ends.
-type place struct {
-	pending *pending
-	from    fair.Networks
-	peer    bool // the connection has the windows of a peer
+// pendingConn is one such connection. It is counted until its hello is accepted or it ends.
+type pendingConn struct {
+	pending     *pending
+	networks    fair.Networks
+	peerWindows bool // the connection has the flow control windows of a peer
 
-	// Under the lock of pending:
+	// Guarded by pending.mu:
 	freed     bool
 	stranger  bool
 	connector string       // id of a known connector
-	permit    *fair.Permit // held during the handshake
+	handshake *fair.Permit // until the end of the handshake
 	hello     int          // bytes of the hello taken from the budget
 }
 
-// placeKey is the context key of a connection's place.
-type placeKey struct{}
+// pendingKey is the context key of a pendingConn.
+type pendingKey struct{}
 
 // verify is the transport's VerifySourceAddress. It reports whether a client must
 // prove its address first, which takes a round trip. This includes all clients that
-// may have to wait for a permit: the retry packet shows them that the gateway is up.
+// may have to wait for a handshake: the retry packet shows them that the gateway is up.
 func (h *Hub) verify(addr net.Addr) bool {
 	return !h.arrivalRate.Allow() || h.pending.crowded(networksOf(addr), h.options.Load().PendingPerAddress)
 }
@@ -117,23 +115,23 @@ func (h *Hub) admit(ctx context.Context, info *quic.ClientInfo) (context.Context
 		h.counters.rejected.Add(1)
 		return nil, ErrClosed
 	}
-	p := h.pending.take(networksOf(info.RemoteAddr), h.options.Load().PendingPerAddress, "")
-	if p == nil {
+	c := h.pending.add(networksOf(info.RemoteAddr), h.options.Load().PendingPerAddress, "")
+	if c == nil {
 		h.counters.rejected.Add(1)
 		return nil, errPending
 	}
-	p.peer = h.peerAddresses.has(info.RemoteAddr) // as when the connection got its windows
-	return p.hold(ctx), nil
+	c.peerWindows = h.peerAddresses.has(info.RemoteAddr) // as in config
+	return c.bind(ctx), nil
 }
 
-// hold returns the context of the connection and frees the place when it ends.
-func (l *place) hold(ctx context.Context) context.Context {
-	context.AfterFunc(ctx, l.free)
-	return context.WithValue(ctx, placeKey{}, l)
+// bind returns the context of the connection with c as a value, and frees c when it ends.
+func (c *pendingConn) bind(ctx context.Context) context.Context {
+	context.AfterFunc(ctx, c.free)
+	return context.WithValue(ctx, pendingKey{}, c)
 }
 
-// placeOf returns the place of a connection with this context.
-func placeOf(conn context.Context) *place { return conn.Value(placeKey{}).(*place) }
+// pendingOf returns the pendingConn in the context of a connection.
+func pendingOf(conn context.Context) *pendingConn { return conn.Value(pendingKey{}).(*pendingConn) }
 
 // pace delays the handshake of a QUIC connection until it gets a permit. It is called
 // as GetConfigForClient, before TLS does any expensive work.
@@ -145,12 +143,12 @@ func (h *Hub) pace(info *tls.ClientHelloInfo) (*tls.Config, error) {
 			break // check only the first one: a client could send hundreds
 		}
 	}
-	p := placeOf(info.Context())
-	if !p.identify(connector) {
+	c := pendingOf(info.Context())
+	if !c.identify(connector) {
 		h.counters.rejected.Add(1)
 		return nil, errPending
 	}
-	return nil, p.enter(info.Context(), h.handshakes)
+	return nil, c.waitHandshake(info.Context(), h.handshakes)
 }
 
 // preauthenticate returns the connector id of a preauthentication, "" if it is
@@ -174,9 +172,9 @@ func (p *proof) matches(id string, secretHash, mac []byte) bool {
 		p.FormerPin != "" && link.CheckPreauth(p.FormerPin, id, secretHash, mac)
 }
 
-// expects returns the id of the pairing whose code a device has shown in its preauthentication, ""
-// if it has not. The device then counts as a known connector.
-func (h *Hub) expects(remote net.Addr, text string) string {
+// preauthenticateDevice returns the id of the pairing whose code is in a device's preauthentication, ""
+// if that is invalid. The device then counts as a known connector.
+func (h *Hub) preauthenticateDevice(remote net.Addr, text string) string {
 	pairing, proof := h.options.Load().Pairing, h.proof.Load()
 	id, mac, ok := link.ParsePreauth(text)
 	if !ok || id != link.PreauthPairing || pairing == nil || proof == nil {
@@ -189,126 +187,125 @@ func (h *Hub) expects(remote net.Addr, text string) string {
 	return expected
 }
 
-// take returns a place for a client, or nil if its address already has most places or
-// one of its networks has used its share. A known connector, "" for others, has places
-// of its own.
-func (p *pending) take(from fair.Networks, most int, connector string) *place {
-	l := &place{pending: p, from: from}
+// add counts a connection. It returns nil if the address has perAddress connections already, or one of
+// its networks has used its share. A known connector, "" for others, is counted separately.
+func (p *pending) add(networks fair.Networks, perAddress int, connector string) *pendingConn {
+	c := &pendingConn{pending: p, networks: networks}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if connector != "" && p.addKnown(l, connector) {
-		return l
+	if connector != "" && p.addKnown(c, connector) {
+		return c
 	}
-	if p.places.Of(from.Narrowest()) >= most || !p.places.Take(from, 1) {
+	if p.unknown.Of(networks.Narrowest()) >= perAddress || !p.unknown.Take(networks, 1) {
 		return nil
 	}
-	return l
+	return c
 }
 
-// addKnown assigns a place to a known connector, if there is room. The caller holds
-// the lock.
-func (p *pending) addKnown(l *place, connector string) bool {
+// addKnown counts a connection of a known connector, and reports whether that is below its limits.
+// The caller holds the lock.
+func (p *pending) addKnown(c *pendingConn, connector string) bool {
 	if p.known >= maxKnown || p.connectors[connector] >= knownPerConnector {
 		return false
 	}
 	p.known++
 	p.connectors[connector]++
-	l.connector = connector
+	c.connector = connector
 	return true
 }
 
 // identify records the connector of a connection, "" for a stranger, and reports
 // whether the connection may continue. Known connectors beyond their limit count as
 // strangers.
-func (l *place) identify(connector string) bool {
-	p := l.pending
+func (c *pendingConn) identify(connector string) bool {
+	p := c.pending
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
-	case l.freed:
+	case c.freed:
 		return false
-	case connector != "" && p.addKnown(l, connector):
-		p.places.Give(l.from, 1)
+	case connector != "" && p.addKnown(c, connector):
+		p.unknown.Give(c.networks, 1)
 		return true
 	case p.strangers >= maxStrangers:
 		return false
 	}
-	l.stranger = true
+	c.stranger = true
 	p.strangers++
 	return true
 }
 
-// crowded reports whether an address, or all together, have so many places that new
-// clients must prove their address. Packets with forged addresses can fill only this
-// part of the places.
-func (p *pending) crowded(from fair.Networks, most int) bool {
+// crowded reports whether an address, or all together, have so many connections that new
+// clients must prove their address. Packets with forged addresses can use only this
+// part of the budget.
+func (p *pending) crowded(networks fair.Networks, perAddress int) bool {
 	const part = 8
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.places.Of(from.Narrowest()) >= most/part || p.places.Used() >= handshakeLimits.Permits/2
+	return p.unknown.Of(networks.Narrowest()) >= perAddress/part || p.unknown.Used() >= handshakeLimits.Permits/2
 }
 
-// enter waits until the connection may begin its handshake.
-func (l *place) enter(ctx context.Context, handshakes *fair.Semaphore) error {
-	permit, err := handshakes.Acquire(ctx, l.from, l.connector != "")
+// waitHandshake waits until the connection may begin its handshake.
+func (c *pendingConn) waitHandshake(ctx context.Context, handshakes *fair.Semaphore) error {
+	permit, err := handshakes.Acquire(ctx, c.networks, c.connector != "")
 	if err != nil {
 		return err
 	}
-	l.pending.mu.Lock()
-	defer l.pending.mu.Unlock()
-	if l.permit = permit; l.freed {
+	c.pending.mu.Lock()
+	defer c.pending.mu.Unlock()
+	if c.handshake = permit; c.freed {
 		permit.Release()
 	}
 	return nil
 }
 
-// release lets the next connection begin its handshake, since this one has no
+// endHandshake lets the next connection begin its handshake, since this one has no
 // expensive work left.
-func (l *place) release() {
-	l.pending.mu.Lock()
-	defer l.pending.mu.Unlock()
-	if l.permit != nil {
-		l.permit.Release()
-		l.permit = nil
+func (c *pendingConn) endHandshake() {
+	c.pending.mu.Lock()
+	defer c.pending.mu.Unlock()
+	if c.handshake != nil {
+		c.handshake.Release()
+		c.handshake = nil
 	}
 }
 
 // grow takes bytes of the budget for the connection's hello.
-func (l *place) grow(bytes int) error {
-	l.pending.mu.Lock()
-	defer l.pending.mu.Unlock()
-	if l.freed || !l.pending.hellos.Take(l.from, bytes) {
+func (c *pendingConn) grow(bytes int) error {
+	c.pending.mu.Lock()
+	defer c.pending.mu.Unlock()
+	if c.freed || !c.pending.hellos.Take(c.networks, bytes) {
 		return errHelloBudget
 	}
-	l.hello += bytes
+	c.hello += bytes
 	return nil
 }
 
-// free gives the place back, once.
-func (l *place) free() {
-	defer l.release()
-	p := l.pending
+// free stops counting the connection, once.
+func (c *pendingConn) free() {
+	defer c.endHandshake()
+	p := c.pending
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if l.freed {
+	if c.freed {
 		return
 	}
-	l.freed = true
-	if l.hello > 0 {
-		p.hellos.Give(l.from, l.hello)
+	c.freed = true
+	if c.hello > 0 {
+		p.hellos.Give(c.networks, c.hello)
 	}
-	if l.connector == "" {
-		p.places.Give(l.from, 1)
-		if l.stranger {
+	if c.connector == "" {
+		p.unknown.Give(c.networks, 1)
+		if c.stranger {
 			p.strangers--
 		}
 		return
 	}
 	p.known--
-	if p.connectors[l.connector]--; p.connectors[l.connector] == 0 {
-		delete(p.connectors, l.connector)
+	if p.connectors[c.connector]--; p.connectors[c.connector] == 0 {
+		delete(p.connectors, c.connector)
 	}
 }
 
-// networksOf returns the networks of a peer.
+// networksOf returns the networks of a remote address.
 func networksOf(addr net.Addr) fair.Networks { return fair.Parse(hostOf(addr)) }

@@ -13,7 +13,7 @@ func TestForgedAddressesLeaveRoom(t *testing.T) {
 	if h.verify(addr) {
 		t.Error("the first has to prove its address")
 	}
-	a, b := h.pending.take(networksOf(addr), 16, ""), h.pending.take(networksOf(addr), 16, "")
+	a, b := h.pending.add(networksOf(addr), 16, ""), h.pending.add(networksOf(addr), 16, "")
 	if !h.verify(addr) {
 		t.Error("nobody has to prove a crowded address")
 	}

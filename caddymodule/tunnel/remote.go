@@ -26,7 +26,7 @@ var ErrNoPeer = errors.New("it has no connection to this one")
 // Open opens a stream to a peer itself.
 func (h *Hub) Open(peer string) (*quic.Stream, error) {
 	h.mu.RLock()
-	e := h.edges[peer]
+	e := h.peers[peer]
 	h.mu.RUnlock()
 	if e == nil {
 		return nil, ErrNoPeer
@@ -34,43 +34,45 @@ func (h *Hub) Open(peer string) (*quic.Stream, error) {
 	return e.conn.OpenStream()
 }
 
-// Doubt has other tunnels of a connector take precedence over those at a peer, which does not answer,
+// Suspect has other tunnels of a connector take precedence over those at a peer, which does not answer,
 // until it sends a message.
-func (h *Hub) Doubt(peer string) {
+func (h *Hub) Suspect(peer string) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
-	if e := h.edges[peer]; e != nil {
+	if e := h.peers[peer]; e != nil {
 		e.lastMessage.Store(0)
 	}
 }
 
-// Edge is the connection of a peer. Requests for the tunnels there go over it, and make one hop.
-type Edge struct {
+// PeerConn is the connection of a peer. Requests for the tunnels there go over it, and make one hop.
+type PeerConn struct {
 	*connection
 	name, region string
 	lastMessage  atomic.Int64 // when it came, in Unix nanoseconds
 }
 
-func (e *Edge) beat() { e.lastMessage.Store(time.Now().UnixNano()) }
+func (p *PeerConn) beat() { p.lastMessage.Store(time.Now().UnixNano()) }
 
 // silent reports whether the peer has missed pings.
-func (e *Edge) silent() bool { return time.Now().UnixNano()-e.lastMessage.Load() > int64(peerSuspect) }
+func (p *PeerConn) silent() bool {
+	return time.Now().UnixNano()-p.lastMessage.Load() > int64(peerSuspect)
+}
 
 // Context ends with the connection.
-func (e *Edge) Context() context.Context { return e.conn.Context() }
+func (p *PeerConn) Context() context.Context { return p.conn.Context() }
 
-// Add adds a tunnel at the peer, with what [Session.Describe] says of it there.
-func (e *Edge) Add(m link.Tunnel) *Session {
+// Add adds a tunnel at the peer, with what [Session.Messages] says of it there.
+func (p *PeerConn) Add(m link.Tunnel) *Session {
 	o := m.Opened
 	s := &Session{
-		connection: e.connection, at: e, opened: o, id: m.Session, hello: o.Hello, newer: o.Newer, since: o.Since,
+		connection: p.connection, peer: p, opened: o, id: m.Session, hello: o.Hello, newer: o.Newer, since: o.Since,
 		idle:      make(chan struct{}),
 		connector: Connector{ID: o.Hello.Connector, Name: o.Name, Account: o.Account, Pairing: o.Pairing},
 	}
-	s.serving, s.stopServing = context.WithCancel(e.conn.Context())
+	s.serving, s.stopServing = context.WithCancel(p.conn.Context())
 	s.reported.Store(new(states))
-	e.Update(s, m)
-	h, id := e.hub, s.connector.ID
+	p.Update(s, m)
+	h, id := p.hub, s.connector.ID
 	defer h.replaceByPeer(id)
 	defer h.events.deliver()
 	h.mu.Lock()
@@ -82,17 +84,17 @@ func (e *Edge) Add(m link.Tunnel) *Session {
 }
 
 // Update applies a change of a tunnel at the peer.
-func (*Edge) Update(s *Session, m link.Tunnel) {
+func (*PeerConn) Update(s *Session, m link.Tunnel) {
 	if m.Report != nil {
 		s.report(*m.Report)
 	}
-	s.activeThere.Store(int64(m.Active))
-	s.rttThere.Store(m.RTTMicros)
-	s.suspected.Store(m.Suspect)
+	s.peerActive.Store(int64(m.Active))
+	s.peerRTT.Store(m.RTTMicros)
+	s.peerSuspects.Store(m.Suspect)
 }
 
 // Remove removes a tunnel that takes no further requests. Its running ones continue.
-func (*Edge) Remove(s *Session) { s.stop() }
+func (*PeerConn) Remove(s *Session) { s.stop() }
 
 // succeeds reports whether the process of s started after that of another session of the
 // connector, and takes over from it.
@@ -115,22 +117,22 @@ func (h *Hub) replaceByPeer(connectorID string) {
 	}
 }
 
-// noteGone notes that a tunnel has ended, and queues the event of its connector unless that has
+// addOffline notes that a tunnel has ended, and queues the event of its connector unless that has
 // another one. The caller holds the lock.
-func (h *Hub) noteGone(s *Session) {
+func (h *Hub) addOffline(s *Session) {
 	id := s.connector.ID
-	if local := h.live[id]; len(h.remote[id]) == 0 && (local == nil || local.away.Load()) {
+	if local := h.live[id]; len(h.remote[id]) == 0 && (local == nil || local.silent.Load()) {
 		h.events.add(eventOf(s, false))
 	}
 }
 
 // sessions returns the sessions of the tunnels at the peer.
-func (e *Edge) sessions() (list []*Session) {
-	e.hub.mu.RLock()
-	defer e.hub.mu.RUnlock()
-	for _, there := range e.hub.remote {
+func (p *PeerConn) sessions() (list []*Session) {
+	p.hub.mu.RLock()
+	defer p.hub.mu.RUnlock()
+	for _, there := range p.hub.remote {
 		for _, s := range there {
-			if s.at == e {
+			if s.peer == p {
 				list = append(list, s)
 			}
 		}
@@ -138,11 +140,11 @@ func (e *Edge) sessions() (list []*Session) {
 	return list
 }
 
-// Relay serves a request of a peer for a connector on its stream. It looks for the connector at this
-// gateway alone, so a request makes one hop at most. serving fails while this gateway may not know that
-// the connector was replaced.
-func (h *Hub) Relay(stream *quic.Stream, to link.To, serving func() error) {
-	opened, err := h.openFor(stream, to, serving)
+// Relay serves a request of a peer for a connector on its stream. It considers only tunnels of this
+// gateway, so a request makes one hop at most. serving fails while this gateway may not know that the
+// connector was replaced.
+func (h *Hub) Relay(stream *quic.Stream, header link.To, serving func() error) {
+	opened, err := h.openRelay(stream, header, serving)
 	if err != nil {
 		code := link.CodeDraining
 		if errors.Is(err, link.ErrNoCredit) {
@@ -156,24 +158,25 @@ func (h *Hub) Relay(stream *quic.Stream, to link.To, serving func() error) {
 	link.Relay(stream, opened)
 }
 
-// openFor opens the stream of a request of a peer, which may wait for a place.
-func (h *Hub) openFor(stream *quic.Stream, to link.To, serving func() error) (*openStream, error) {
-	s, ok := h.Session(to.Connector)
+// openRelay opens the stream to the connector for a request of a peer. It waits for a permit if the
+// header says so.
+func (h *Hub) openRelay(stream *quic.Stream, header link.To, serving func() error) (*openStream, error) {
+	s, ok := h.Session(header.Connector)
 	if !ok {
 		return nil, errEnded
 	}
-	client := fair.Client{Owner: to.Owner, Key: to.Key}
-	place, err := s.enter(stream.Context(), client, to.Wait)
+	client := fair.Client{Owner: header.Owner, Key: header.Key}
+	permit, err := s.acquire(stream.Context(), client, header.Wait)
 	if err != nil {
 		return nil, err
 	}
-	if err := serving(); err != nil { // it may have lost the store meanwhile
-		place.Leave()
+	if err := serving(); err != nil { // the gateway may have lost the store meanwhile
+		permit.Leave()
 		return nil, err
 	}
-	opened, err := s.open(stream.Context(), client, place)
-	if err == nil && to.Wait > 0 {
-		link.Reserved(stream)
+	opened, err := s.open(stream.Context(), client, permit)
+	if err == nil && header.Wait > 0 {
+		link.ConfirmPermit(stream)
 	}
 	return opened, err
 }

@@ -59,7 +59,7 @@ func (s *Session) report(m link.Report) {
 	}
 	s.reported.Store(&next)
 	s.anyDown.Store(down)
-	s.hub.noteReport(s)
+	s.hub.addReport(s)
 }
 
 // same reports whether two servers are equal.
@@ -88,8 +88,8 @@ type Way struct {
 }
 
 // Way returns the route of a deployment through the connector's tunnel.
-func (i Info) Way(to Target) Way {
-	upstream, model, err := resolve(i.Name, i.Upstreams, i.Routes, to)
+func (i Info) Way(target Target) Way {
+	upstream, model, err := resolve(i.Name, i.Upstreams, i.Routes, target)
 	var server health.Server
 	for _, u := range i.States {
 		if u.Name == upstream {
@@ -101,20 +101,20 @@ func (i Info) Way(to Target) Way {
 
 // down reports whether the upstream of a request is known to be unreachable. It is
 // fast while all upstreams are reachable.
-func (s *Session) down(to Target) bool {
+func (s *Session) down(target Target) bool {
 	if !s.anyDown.Load() {
 		return false
 	}
-	upstream, _, err := s.Resolve(to.Name, to.Upstream, to.Model)
+	upstream, _, err := s.Resolve(target.Name, target.Upstream, target.Model)
 	return err == nil && (*s.reported.Load())[upstream].Down()
 }
 
-// noteReport queues the event of a changed report.
-func (h *Hub) noteReport(s *Session) {
+// addReport queues the event of a changed report.
+func (h *Hub) addReport(s *Session) {
 	defer h.events.deliver()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if s.at == nil && h.live[s.connector.ID] != s || s.away.Load() {
+	if s.peer == nil && h.live[s.connector.ID] != s || s.silent.Load() {
 		return // a connector that comes back is announced again
 	}
 	event := eventOf(s, true)

@@ -240,7 +240,7 @@ func TestRotateWhileAway(t *testing.T) {
 	r := newRotation()
 	g := newGateway(t, Options{Rotation: r})
 	c := g.connect(t, "con_1", echo)
-	g.setAway(g.mustSession(t, "con_1"), true)
+	g.setSilent(g.mustSession(t, "con_1"), true)
 	r.begin(2)
 	g.Rotate("con_1")
 	c.quiet(t, r)

@@ -24,13 +24,13 @@ type Info struct {
 	Connector string // id
 	Account   string
 	Session   string   // id
-	AtPeer    bool     // it is at another gateway of the cluster
-	Edges     []string // the gateways of the cluster where the connector has tunnels
+	AtPeer    bool     // the tunnel is at another gateway of the cluster
+	Edges     []string // gateways of the cluster where the connector has tunnels
 	Instance  string
 	Name      string // as registered
 	Host      string // host name reported by the connector
 	Version   string
-	Newer     string // version that the gateway hands out; "": none that is newer
+	Newer     string // newer version that the gateway hands out, ""
 	OS        string
 	Transport string // "quic" or "websocket"
 	Remote    string // address
@@ -41,16 +41,16 @@ type Info struct {
 	States    []UpstreamState // of Upstreams, in their order
 	KnowsPins bool            // it can store the pin of the gateway's next identity
 	Active    int             // running requests
-	Own       int             // of these, the ones of this session
+	Own       int             // of these, requests of this session
 	Limit     int             // maximum of running requests
 }
 
-// encodeFrom is the shortest round trip of a line on which bodies are encoded. Shorter lines
-// are faster than zstd, which takes three times the CPU of sending text.
+// encodeFrom is the minimum round-trip time from which bodies are encoded. On shorter lines,
+// zstd is slower than sending the text, and takes three times the CPU.
 const encodeFrom = 5 * time.Millisecond
 
-// maxBlocks bounds the blocks that the gateway knows, of all connectors together. They
-// have about 1 GiB, and take about 25 MiB of the gateway's memory.
+// maxBlocks bounds the blocks that the gateway knows of all connectors together. They
+// contain about 1 GiB; knowing them takes about 25 MiB of the gateway's memory.
 const maxBlocks = 1 << 17
 
 // Session is one live tunnel. It is an [http.RoundTripper].
@@ -63,19 +63,19 @@ type Session struct {
 	reported  atomic.Pointer[states]
 	since     time.Time
 
-	// Of a tunnel at a peer; nil and 0: it is here.
-	at          *Edge
-	opened      *link.TunnelOpened
-	activeThere atomic.Int64 // running requests, as the peer says
-	rttThere    atomic.Int64 // shortest round trip between the peer and the connector, in microseconds
-	suspected   atomic.Bool  // as the peer says
+	// Of a tunnel at a peer; nil and 0 if the tunnel is here.
+	peer         *PeerConn
+	opened       *link.TunnelOpened
+	peerActive   atomic.Int64 // running requests, as the peer reports
+	peerRTT      atomic.Int64 // shortest round trip between the peer and the connector, in microseconds
+	peerSuspects atomic.Bool  // whether the connector is suspect there
 
 	active      atomic.Int64
-	places      *fair.Places              // of running requests; nil at a peer
+	permits     *fair.Places              // of running requests; nil at a peer
 	blocks      *blocks.Held              // nil: the connector keeps none
 	pingDue     atomic.Pointer[time.Time] // when two pings are overdue
 	draining    atomic.Bool
-	away        atomic.Bool     // silent: gets no requests until it is back
+	silent      atomic.Bool     // gets no requests until its connector sends again
 	serving     context.Context // canceled when the session takes no further requests
 	stopServing context.CancelFunc
 	idle        chan struct{} // closed when draining without requests
@@ -89,30 +89,30 @@ type Session struct {
 
 	rotating    sync.Mutex // held while a new token is offered; guards pins and unconfirmed
 	pins        pinState
-	unconfirmed int64        // the number of the hello's secret, if that is new; 0: it is not
+	unconfirmed int64        // the number of the hello's secret, if that is new; else 0
 	offered     atomic.Int64 // the number of a new token, until its answer; 0: none
 }
 
 var _ http.RoundTripper = (*Session)(nil)
 
-func newSession(p *connection, c Connector, hello link.Hello) *Session {
+func newSession(c *connection, connector Connector, hello link.Hello) *Session {
 	var unconfirmed int64
-	if rotation := p.hub.options.Load().Rotation; rotation != nil {
-		unconfirmed = rotation.Hello(c.ID, hello.Secret)
+	if rotation := c.hub.options.Load().Rotation; rotation != nil {
+		unconfirmed = rotation.Hello(connector.ID, hello.Secret)
 	}
 	hello.Secret = ""
 	s := &Session{
-		connection: p, id: rand.Text()[:12], connector: c, hello: hello,
+		connection: c, id: rand.Text()[:12], connector: connector, hello: hello,
 		since: time.Now(), idle: make(chan struct{}), pong: make(chan struct{}, 1),
-		places: fair.NewPlaces(cmp.Or(hello.MaxRequests, link.DefaultMaxRequests)), unconfirmed: unconfirmed,
+		permits: fair.NewPlaces(cmp.Or(hello.MaxRequests, link.DefaultMaxRequests)), unconfirmed: unconfirmed,
 	}
 	if kept := hello.Blocks; kept != nil && *kept > 0 {
-		s.blocks = blocks.NewHeld(p.hub.blocks, *kept)
+		s.blocks = blocks.NewHeld(c.hub.blocks, *kept)
 	}
-	s.serving, s.stopServing = context.WithCancel(p.conn.Context())
+	s.serving, s.stopServing = context.WithCancel(c.conn.Context())
 	s.reported.Store(new(states))
 	s.pins.stored = hello.Pins
-	s.beat(p.hub.heartbeat())
+	s.beat(c.hub.heartbeat())
 	return s
 }
 
@@ -139,9 +139,9 @@ func (s *Session) Info() Info {
 		Active:    s.Active(),
 		Limit:     cmp.Or(s.hello.MaxRequests, link.DefaultMaxRequests),
 	}
-	if s.at != nil {
+	if s.peer != nil {
 		info.AtPeer, info.Transport, info.Remote = true, s.opened.Transport, s.opened.Remote
-		info.RTT = time.Duration(s.rttThere.Load()) * time.Microsecond
+		info.RTT = time.Duration(s.peerRTT.Load()) * time.Microsecond
 	}
 	info.Own = info.Active
 	return info
@@ -155,7 +155,7 @@ func (s *Session) log() *slog.Logger {
 
 // usable reports whether the session takes requests.
 func (s *Session) usable() bool {
-	return !s.draining.Load() && !s.away.Load() && s.serving.Err() == nil
+	return !s.draining.Load() && !s.silent.Load() && s.serving.Err() == nil
 }
 
 // RoundTrip is [Session.Send] for a request of the gateway itself.
@@ -167,7 +167,7 @@ func (s *Session) RoundTrip(r *http.Request) (*http.Response, error) {
 // closed. The request's Host is the name of an upstream, its body is in memory and
 // its ContentLength is known. After an error that wraps link.ErrNotSent, nothing was
 // sent, and the request may be sent on another session. The same is true of
-// link.ErrNoCredit: the connector has no place for the client, who may wait for one with [Reserve].
+// link.ErrNoCredit: the connector has reached its limit of requests; [Reserve] waits for a permit.
 //
 // Blocks of the body that the connector has received in a request with the same key are
 // not sent again. That needs GetBody.
@@ -215,14 +215,14 @@ func (s *Session) repeat(r *http.Request, c fair.Client) (*http.Response, error)
 	return s.exchange(stream, &again, c.Key, true)
 }
 
-// exchange sends a request, encoded if the connector is far away and supports that. A whole
-// body has no references to blocks.
+// exchange sends a request. It encodes the body if the connector supports that and the line is long.
+// A whole body has no references to blocks.
 func (s *Session) exchange(stream *openStream, r *http.Request, key string, whole bool) (*http.Response, error) {
 	var body *blocks.Encoder
 	if s.hello.Blocks != nil && r.ContentLength >= blocks.Least && s.minRTT() >= s.hub.encodeFrom {
 		r, body = s.encode(r, key, whole)
 	}
-	answer, err := link.RoundTrip(r.Context(), stream.Stream, stream.to, r, stream.done)
+	answer, err := link.RoundTrip(r.Context(), stream.Stream, stream.header, r, stream.done)
 	switch {
 	case body == nil:
 	case err == nil:
@@ -235,17 +235,17 @@ func (s *Session) exchange(stream *openStream, r *http.Request, key string, whol
 
 // minRTT returns the shortest round-trip time to the connector.
 func (s *Session) minRTT() time.Duration {
-	there := time.Duration(s.rttThere.Load()) * time.Microsecond
-	return s.conn.ConnectionStats().MinRTT + there
+	behindPeer := time.Duration(s.peerRTT.Load()) * time.Microsecond
+	return s.conn.ConnectionStats().MinRTT + behindPeer
 }
 
 // encode returns a copy of a request with an encoded body.
 func (s *Session) encode(r *http.Request, key string, whole bool) (*http.Request, *blocks.Encoder) {
-	held := s.blocks
+	known := s.blocks
 	if r.GetBody == nil {
-		held = nil
+		known = nil
 	}
-	body := blocks.NewEncoder(r.Body, r.ContentLength, blocks.Options{Held: held, Owner: key, Whole: whole})
+	body := blocks.NewEncoder(r.Body, r.ContentLength, blocks.Options{Held: known, Owner: key, Whole: whole})
 	encoded := *r
 	encoded.Header = maps.Clone(r.Header)
 	encoded.Header[blocks.Field] = []string{strconv.FormatInt(r.ContentLength, 10)}

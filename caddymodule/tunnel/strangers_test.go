@@ -28,13 +28,13 @@ func (g *testGateway) besiege(t *testing.T) {
 	held := 0
 	for range 3 {
 		for i := range 3000 {
-			if p := g.pending.take(networkOf(i), defaultPending, ""); p != nil {
+			if p := g.pending.add(networkOf(i), defaultPending, ""); p != nil {
 				if !p.identify("") {
 					p.free()
 					continue
 				}
 				held++
-				go func() { _ = p.enter(t.Context(), g.handshakes) }()
+				go func() { _ = p.waitHandshake(t.Context(), g.handshakes) }()
 			}
 		}
 	}
@@ -106,18 +106,18 @@ func TestOnePreauthIsChecked(t *testing.T) {
 func TestKnownPlacesAreBounded(t *testing.T) {
 	t.Parallel()
 	p := newPending()
-	known := func(connector string, i int) *place {
-		l := p.take(networkOf(i), defaultPending, "")
+	known := func(connector string, i int) *pendingConn {
+		l := p.add(networkOf(i), defaultPending, "")
 		if l == nil || !l.identify(connector) {
 			t.Fatalf("no place for connection %d of %s", i, connector)
 		}
 		return l
 	}
-	var all []*place
+	var all []*pendingConn
 	for i := range 2 * knownPerConnector {
 		all = append(all, known("con_1", i))
 	}
-	if p.known != knownPerConnector || p.strangers != knownPerConnector || p.take(networkOf(1), 0, "con_1") != nil {
+	if p.known != knownPerConnector || p.strangers != knownPerConnector || p.add(networkOf(1), 0, "con_1") != nil {
 		t.Errorf("%d connections are known, %d are not", p.known, p.strangers)
 	}
 	for i := range maxKnown {
@@ -130,10 +130,10 @@ func TestKnownPlacesAreBounded(t *testing.T) {
 		l.free()
 		l.free() // counts once
 	}
-	if p.known != 0 || p.strangers != 0 || p.places.Used() != 0 || len(p.connectors) != 0 {
+	if p.known != 0 || p.strangers != 0 || p.unknown.Used() != 0 || len(p.connectors) != 0 {
 		t.Errorf("left behind: %+v", p)
 	}
-	if l := p.take(networkOf(1), 1, ""); l.identify("") {
+	if l := p.add(networkOf(1), 1, ""); l.identify("") {
 		l.free()
 		if l.identify("con_1") {
 			t.Error("a place that is free was given to a connector")

@@ -15,7 +15,7 @@ type anyPeer struct{}
 func (anyPeer) Check(link.Hello, tls.ConnectionState) bool { return true }
 
 // Receive implements Peers, for messages about tunnels.
-func (anyPeer) Receive(e *Edge) func(link.Message) {
+func (anyPeer) Receive(e *PeerConn) func(link.Message) {
 	tunnels := make(map[string]*Session)
 	return func(message link.Message) {
 		m := message.(link.Tunnel)

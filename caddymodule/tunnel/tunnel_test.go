@@ -203,15 +203,15 @@ func (g *testGateway) dial(t testing.TB, socket net.PacketConn, hello link.Hello
 	if err != nil {
 		return nil, err
 	}
-	c, err := g.introduce(t, conn, hello, h)
+	c, err := g.sendWelcome(t, conn, hello, h)
 	if c != nil {
 		c.socket = socket
 	}
 	return c, err
 }
 
-// introduce says hello on a connection.
-func (g *testGateway) introduce(t testing.TB, conn *link.Conn, hello link.Hello,
+// sendWelcome says hello on a connection.
+func (g *testGateway) sendWelcome(t testing.TB, conn *link.Conn, hello link.Hello,
 	h http.Handler) (*testConnector, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

@@ -58,32 +58,32 @@ type Pairing interface {
 // each.
 const maxWaiting = 1000
 
-// waiting is the connection of a device that waits for a decision. It is not a
+// waitingDevice is the connection of a device that waits for a decision. It is not a
 // session: nothing can be sent to its upstreams.
-type waiting struct {
+type waitingDevice struct {
 	*connection
 	ticket Ticket
 }
 
 // handshakeDevice answers a hello with a claim. It returns the function that serves
 // the connection from then on, nil if the device was denied and the connection closed.
-func (p *connection) handshakeDevice(ctx context.Context, hello link.Hello) (run func()) {
-	w := &waiting{connection: p}
+func (c *connection) handshakeDevice(ctx context.Context, hello link.Hello) (run func()) {
+	w := &waitingDevice{connection: c}
 	defer func() {
 		if run == nil { // after a deny, or a panic
-			p.hub.removeWaiting(w)
+			c.hub.removeWaiting(w)
 		}
 	}()
 	if deny := w.claim(ctx, hello); deny != nil {
-		p.deny(slog.Bool("claim", true), *deny)
+		c.deny(slog.Bool("claim", true), *deny)
 		return nil
 	}
-	p.accepted()
+	c.accepted()
 	return w.run
 }
 
 // claim obtains the device's ticket, or returns a deny.
-func (w *waiting) claim(ctx context.Context, hello link.Hello) *link.Deny {
+func (w *waitingDevice) claim(ctx context.Context, hello link.Hello) *link.Deny {
 	pairing := w.hub.options.Load().Pairing
 	if pairing == nil {
 		return &link.Deny{Code: link.DenyPairingOff, Message: "this gateway does not pair devices"}
@@ -100,7 +100,7 @@ func (w *waiting) claim(ctx context.Context, hello link.Hello) *link.Deny {
 }
 
 // run waits for the decision and sends it.
-func (w *waiting) run() {
+func (w *waitingDevice) run() {
 	defer w.hub.removeWaiting(w)
 	defer w.ticket.Release()
 	select {
@@ -111,7 +111,7 @@ func (w *waiting) run() {
 	}
 	w.log("device is waiting for approval", "expires_at", w.ticket.ExpiresAt)
 	w.send(link.Pending{Fingerprint: w.ticket.Fingerprint, ExpiresAt: w.ticket.ExpiresAt})
-	w.hub.work("reading from a device", w.listen)
+	w.hub.work("reading from a device", w.answerPings)
 	select {
 	case d := <-w.ticket.Decided:
 		w.decide(d)
@@ -121,7 +121,7 @@ func (w *waiting) run() {
 }
 
 // decide sends the decision and ends the connection.
-func (w *waiting) decide(d Decision) {
+func (w *waitingDevice) decide(d Decision) {
 	switch {
 	case d.TunnelToken != "":
 		w.log("device paired")
@@ -135,8 +135,8 @@ func (w *waiting) decide(d Decision) {
 	}
 }
 
-// listen answers pings until the connection ends.
-func (w *waiting) listen() {
+// answerPings answers pings until the connection ends.
+func (w *waitingDevice) answerPings() {
 	defer w.end(link.CloseNone) // after a panic, too
 	pace := rate.NewLimiter(messagesPerSecond, messagesAtOnce)
 	for {
@@ -169,14 +169,14 @@ func refuseLarge(int) error { return errUnexpected }
 
 // log logs a message about this device. It is sampled, since devices may reconnect at
 // any rate.
-func (w *waiting) log(message string, args ...any) {
+func (w *waitingDevice) log(message string, args ...any) {
 	o, remote := w.hub.options.Load(), w.conn.RemoteAddr()
 	w.hub.devices.Log(o.Logger, slog.LevelInfo, networksOf(remote).Widest(), time.Now(), message,
 		append([]any{"pairing_id", w.ticket.ID, "remote", remote.String()}, args...)...)
 }
 
 // addWaiting registers a waiting device, or returns a deny.
-func (h *Hub) addWaiting(w *waiting) *link.Deny {
+func (h *Hub) addWaiting(w *waitingDevice) *link.Deny {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
@@ -193,7 +193,7 @@ func (h *Hub) addWaiting(w *waiting) *link.Deny {
 	return nil
 }
 
-func (h *Hub) removeWaiting(w *waiting) {
+func (h *Hub) removeWaiting(w *waitingDevice) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.waiting, w)

@@ -240,9 +240,9 @@ func TestWaitingDeviceGoes(t *testing.T) {
 func TestTooManyDevicesWait(t *testing.T) {
 	desk := &testDesk{}
 	g := newGateway(t, Options{Pairing: desk})
-	others := make([]*waiting, maxWaiting)
+	others := make([]*waitingDevice, maxWaiting)
 	for i := range others {
-		others[i] = new(waiting)
+		others[i] = new(waitingDevice)
 		if deny := g.addWaiting(others[i]); deny != nil {
 			t.Fatalf("device %d: %v", i, deny)
 		}

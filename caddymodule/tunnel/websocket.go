@@ -47,20 +47,20 @@ func (h *Hub) ServeWebSocket(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "The gateway is starting or shutting down; try again in a moment.", http.StatusServiceUnavailable)
 		return
 	}
-	place := h.takeFor(r)
-	if place == nil {
+	pending := h.admitSocket(r)
+	if pending == nil {
 		h.refuse(w, "Too many connections without a hello, from this network or in total; try again in a moment.",
 			http.StatusTooManyRequests)
 		return
 	}
-	if err := place.enter(r.Context(), h.handshakes); err != nil {
-		place.free()
+	if err := pending.waitHandshake(r.Context(), h.handshakes); err != nil {
+		pending.free()
 		h.refuse(w, "Too many connectors are connecting at once; try again in a moment.", http.StatusServiceUnavailable)
 		return
 	}
 	socket, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: []string{link.Subprotocol}})
 	if err != nil { // Accept has sent the response
-		place.free()
+		pending.free()
 		h.counters.rejected.Add(1)
 		return
 	}
@@ -69,8 +69,8 @@ func (h *Hub) ServeWebSocket(w http.ResponseWriter, r *http.Request) {
 		defer h.sockets.Done()
 		return socket.CloseNow()
 	})
-	if !h.begin(func() { h.serveSocket(raw, config, place) }) {
-		place.free()
+	if !h.begin(func() { h.serveSocket(raw, config, pending) }) {
+		pending.free()
 		_ = socket.CloseNow()
 	}
 }
@@ -82,19 +82,19 @@ func (h *Hub) refuse(w http.ResponseWriter, message string, status int) {
 	http.Error(w, message, status)
 }
 
-// takeFor returns a place for the connection of a request, or nil.
-func (h *Hub) takeFor(r *http.Request) *place {
-	remote, most, preauth := tcpAddr(r.RemoteAddr), h.options.Load().PendingPerAddress, r.Header.Get(link.PreauthHeader)
-	from, known := networksOf(remote), h.preauthenticate(preauth)
-	if known == "" && h.pending.crowded(from, most) {
-		known = h.expects(remote, preauth)
+// admitSocket counts the connection of a request. It returns nil if there are too many.
+func (h *Hub) admitSocket(r *http.Request) *pendingConn {
+	remote, perAddress, preauth := tcpAddr(r.RemoteAddr), h.options.Load().PendingPerAddress, r.Header.Get(link.PreauthHeader)
+	networks, known := networksOf(remote), h.preauthenticate(preauth)
+	if known == "" && h.pending.crowded(networks, perAddress) {
+		known = h.preauthenticateDevice(remote, preauth)
 	}
-	place := h.pending.take(from, most, known)
-	if place != nil && place.connector == "" && !place.identify("") {
-		place.free()
+	pending := h.pending.add(networks, perAddress, known)
+	if pending != nil && pending.connector == "" && !pending.identify("") {
+		pending.free()
 		return nil
 	}
-	return place
+	return pending
 }
 
 // begin starts f for a new WebSocket. It returns false if the hub is closed.
@@ -110,12 +110,12 @@ func (h *Hub) begin(f func()) bool {
 }
 
 // serveSocket establishes a tunnel connection over a WebSocket and serves it.
-func (h *Hub) serveSocket(raw net.Conn, config *tls.Config, place *place) {
+func (h *Hub) serveSocket(raw net.Conn, config *tls.Config, pending *pendingConn) {
 	handshake, cancel := context.WithTimeout(h.life, helloTimeout)
 	defer cancel()
-	conn, err := link.WebSocketGateway(handshake, raw, config, place.hold)
+	conn, err := link.WebSocketGateway(handshake, raw, config, pending.bind)
 	if err != nil {
-		place.free()
+		pending.free()
 		h.counters.rejected.Add(1)
 		h.options.Load().Logger.Debug("rejecting a tunnel connection", "remote", raw.RemoteAddr().String(), "error", err)
 		return

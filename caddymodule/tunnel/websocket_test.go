@@ -199,7 +199,7 @@ func TestWebSocketRefusals(t *testing.T) {
 func slots(g *testGateway) int {
 	g.pending.mu.Lock()
 	defer g.pending.mu.Unlock()
-	return g.pending.places.Used() + g.pending.known
+	return g.pending.unknown.Used() + g.pending.known
 }
 
 // TestWebSocketPendingCap: those that do not say hello cannot take all there is,

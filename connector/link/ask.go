@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// Ask writes a message for a peer itself on a new stream. The peer reads it after an empty id of
-// [ReadTo], with [ReadAsked]. What follows in both directions depends on the message.
+// Ask writes a message for a peer itself on a new stream, after an empty relay header. The peer reads
+// both with [ReadRelayHeader] and [ReadAsked]. The message determines what follows in both directions.
 func Ask(s Stream, m Message) error {
 	frame, err := encode(m)
 	if err == nil {
@@ -18,10 +18,11 @@ func Ask(s Stream, m Message) error {
 	return nil
 }
 
-// ReadAsked reads the message of [Ask], after [ReadTo]. It reads no more than the message.
+// ReadAsked reads the message of [Ask], after [ReadRelayHeader]. It reads no more than the message.
 func ReadAsked(s Stream) (Message, error) { return NewControl(s).Receive() }
 
-// Activity asks for what a gateway alone knows about the requests of an account. The answer is JSON.
+// Activity asks for the report of a gateway about the requests that an account has sent there. The
+// answer is JSON.
 type Activity struct {
 	Account string `json:"account"`
 }

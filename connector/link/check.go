@@ -100,9 +100,9 @@ func (h Hello) Check() error {
 
 // CheckPins checks the pins of a hello or a rotated.
 func CheckPins(pins []string) error {
-	const most = 2
-	if len(pins) > most {
-		return fmt.Errorf("it has %d pins; up to %d are possible", len(pins), most)
+	const maxPins = 2
+	if len(pins) > maxPins {
+		return fmt.Errorf("it has %d pins; up to %d are possible", len(pins), maxPins)
 	}
 	for _, pin := range pins {
 		if err := CheckPin(pin); err != nil {

@@ -5,30 +5,30 @@ import (
 	"encoding/json"
 )
 
-// Enter is what a gateway sends to a peer, the owner of a deployment's queue or of the limits
-// of an account, for one request. It is sent with [Ask], alone on its stream.
+// Enter asks a peer for a permit for one request. The peer is the owner of the deployment's queue, or of
+// the limits of the account. It is sent with [Ask], on a stream of its own.
 type Enter struct {
 	Account    string `json:"account"`
 	Deployment string `json:"deployment,omitempty"` // "": the limits of the key and the account
 	Owner      string `json:"owner"`                // of the key: owners take turns
-	Key        string `json:"key"`                  // id: and the keys of each
-	// Length and WaitMillis are how many requests may wait, and how long this one may.
+	Key        string `json:"key"`                  // id: the keys of an owner take turns
+	// Length is how many requests may wait, WaitMillis how long this one may.
 	Length     int   `json:"length"`
 	WaitMillis int64 `json:"wait_ms"`
-	// Need is what the request needs under limits.
+	// Need is the request's need under limits, as of package limits.
 	Need json.RawMessage `json:"need,omitempty"`
 }
 
-// Waiting is sent at once, and again and again, while the request waits.
+// Waiting is sent soon, and repeatedly, while the request waits.
 type Waiting struct{}
 
-// Entered answers an enter. The request has its place until the stream ends.
+// Entered answers an enter. The request has its permit until the stream ends.
 type Entered struct {
 	// Waited means that the request has waited.
 	Waited bool `json:"waited,omitempty"`
-	// Refused is one of the Refused… constants if the request got no place.
+	// Refused is one of the Refused… constants if the request got no permit.
 	Refused string `json:"refused,omitempty"`
-	// Limits is what the owner says of the limits.
+	// Limits is the owner's answer about the limits.
 	Limits json.RawMessage `json:"limits,omitempty"`
 }
 
@@ -49,15 +49,15 @@ func (Waiting) kind() string { return "waiting" }
 func (Entered) kind() string { return "entered" }
 func (Used) kind() string    { return "used" }
 
-// EnterAt asks a peer for a place, on a new stream, and waits for the answer. It calls waits when the
-// peer reports that the request waits. [Refuse] returns the place. EnterAt fails with the cause of
-// ctx's end, or wraps an error of this package; the stream has then ended.
-func EnterAt(ctx context.Context, s Stream, m Enter, waits func()) (Entered, error) {
+// AskPermit sends m to a peer on a new stream and waits for the answer. It calls waits whenever the
+// peer reports that the request waits. [Refuse] releases the permit. AskPermit fails with the cause of
+// ctx's end, or with an error of this package; the stream has then ended.
+func AskPermit(ctx context.Context, s Stream, m Enter, waits func()) (Entered, error) {
 	stop := context.AfterFunc(ctx, func() {
 		stopReading(s, CodeCancelled)
 		s.CancelWrite(CodeCancelled.wire())
 	})
-	answer, err := enterAt(s, m, waits)
+	answer, err := askPermit(s, m, waits)
 	if !stop() && err == nil {
 		err = context.Cause(ctx)
 	}
@@ -68,8 +68,8 @@ func EnterAt(ctx context.Context, s Stream, m Enter, waits func()) (Entered, err
 	return answer, nil
 }
 
-// LeaveAt returns a place of EnterAt, with what the request has used.
-func LeaveAt(s Stream, m Used) {
+// ReleasePermit releases a permit of [AskPermit], and reports what the request has used.
+func ReleasePermit(s Stream, m Used) {
 	if NewControl(s).Send(m) != nil {
 		Refuse(s, CodeNone)
 		return
@@ -78,8 +78,8 @@ func LeaveAt(s Stream, m Used) {
 	s.CancelRead(CodeNone.wire())
 }
 
-// enterAt sends m and receives the answer.
-func enterAt(s Stream, m Enter, waits func()) (Entered, error) {
+// askPermit sends m and receives the answer.
+func askPermit(s Stream, m Enter, waits func()) (Entered, error) {
 	if err := Ask(s, m); err != nil {
 		return Entered{}, err
 	}

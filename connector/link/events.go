@@ -138,13 +138,13 @@ func cutPiece(p []byte) []byte {
 
 // commonPrefix returns the number of equal bytes at the beginning of a and b.
 func commonPrefix(a, b []byte) int {
-	most, i := min(len(a), len(b)), 0
-	for ; i+8 <= most; i += 8 {
+	n, i := min(len(a), len(b)), 0
+	for ; i+8 <= n; i += 8 {
 		if d := binary.LittleEndian.Uint64(a[i:]) ^ binary.LittleEndian.Uint64(b[i:]); d != 0 {
 			return i + bits.TrailingZeros64(d)/8
 		}
 	}
-	for i < most && a[i] == b[i] {
+	for i < n && a[i] == b[i] {
 		i++
 	}
 	return i
@@ -152,14 +152,14 @@ func commonPrefix(a, b []byte) int {
 
 // commonSuffix returns the number of equal bytes at the end of a and b.
 func commonSuffix(a, b []byte) int {
-	most, i := min(len(a), len(b)), 0
-	for ; i+8 <= most; i += 8 {
+	n, i := min(len(a), len(b)), 0
+	for ; i+8 <= n; i += 8 {
 		d := binary.LittleEndian.Uint64(a[len(a)-i-8:]) ^ binary.LittleEndian.Uint64(b[len(b)-i-8:])
 		if d != 0 {
 			return i + bits.LeadingZeros64(d)/8
 		}
 	}
-	for i < most && a[len(a)-1-i] == b[len(b)-1-i] {
+	for i < n && a[len(a)-1-i] == b[len(b)-1-i] {
 		i++
 	}
 	return i

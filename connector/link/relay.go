@@ -15,18 +15,18 @@ import (
 	"github.com/postern-dev/postern/connector/panics"
 )
 
-// To is the header of a request to a connector of a peer, which decides whether the client gets a
-// place there. Its texts have 255 bytes at most.
+// To is the header of a request that a peer relays to a connector. The peer decides whether the client gets
+// a permit. Its texts have 255 bytes at most.
 type To struct {
 	Connector string // id; "": the request is for the peer itself
 	Owner     string // of the key
 	Key       string // id
-	// Wait is how long the request may wait for a place; 0: not at all. If it is set, the peer
-	// answers as soon as there is a place, and the request follows: see [Reserve].
+	// Wait is how long the request may wait for a permit; 0: not at all. If it is set, the request
+	// follows only after the peer has confirmed the permit: see [AwaitPermit].
 	Wait time.Duration
 }
 
-// append appends the header, nothing without a connector.
+// append appends the header, or nothing if there is no connector.
 func (t To) append(b []byte) []byte {
 	if t.Connector == "" {
 		return b
@@ -38,8 +38,8 @@ func (t To) append(b []byte) []byte {
 	return binary.BigEndian.AppendUint32(b, uint32(wait/time.Millisecond))
 }
 
-// ReadTo reads the header of a request of a peer. The request follows.
-func ReadTo(s Stream) (to To, err error) {
+// ReadRelayHeader reads the header of a request of a peer. The request follows.
+func ReadRelayHeader(s Stream) (header To, err error) {
 	var buf [255]byte
 	read := func(n int) []byte {
 		if err == nil {
@@ -48,24 +48,24 @@ func ReadTo(s Stream) (to To, err error) {
 		return buf[:n]
 	}
 	text := func() string { return string(read(int(read(1)[0]))) }
-	if to.Connector = text(); to.Connector != "" {
-		to.Owner, to.Key = text(), text()
-		to.Wait = time.Duration(binary.BigEndian.Uint32(read(4))) * time.Millisecond
+	if header.Connector = text(); header.Connector != "" {
+		header.Owner, header.Key = text(), text()
+		header.Wait = time.Duration(binary.BigEndian.Uint32(read(4))) * time.Millisecond
 	}
 	if err != nil {
 		return To{}, fmt.Errorf("receiving a request of a peer: %w", streamError(context.Background(), err))
 	}
-	return to, nil
+	return header, nil
 }
 
-// Reserve sends the header of a request, on a new stream, and waits until the peer has a place for
+// AwaitPermit sends the header of a request on a new stream, and waits until the peer has a permit for
 // it. RoundTrip then sends the request. After an error, the stream has ended.
-func Reserve(ctx context.Context, s Stream, to To) error {
+func AwaitPermit(ctx context.Context, s Stream, header To) error {
 	stop := context.AfterFunc(ctx, func() {
 		stopReading(s, CodeCancelled)
 		s.CancelWrite(CodeCancelled.wire())
 	})
-	_, err := s.Write(to.append(nil))
+	_, err := s.Write(header.append(nil))
 	if err == nil {
 		_, err = io.ReadFull(s, make([]byte, 1))
 	}
@@ -79,8 +79,8 @@ func Reserve(ctx context.Context, s Stream, to To) error {
 	return nil
 }
 
-// Reserved answers Reserve. If that fails, relaying the request fails, too.
-func Reserved(s Stream) { _, _ = s.Write([]byte{0}) }
+// ConfirmPermit answers AwaitPermit. Its errors need no handling: the relay then fails, too.
+func ConfirmPermit(s Stream) { _, _ = s.Write([]byte{0}) }
 
 // Relay copies a request from a stream of a peer to one of a connector, and the answer back,
 // with the codes of resets. It returns when both streams have ended.
@@ -110,8 +110,8 @@ type end struct {
 	answer bool // an answer is written to it
 }
 
-// forward copies one direction, and ends both sides of it. Its buffer is small unless much
-// arrives at once: thousands of event streams may run.
+// forward copies one direction, and ends both sides of it. Its buffer is small until a read fills
+// it, as thousands of event streams may run.
 func forward(to, from end) {
 	buf := getBuffer(smallBuffer)
 	defer func() { buf.put() }()
@@ -144,7 +144,7 @@ func forward(to, from end) {
 	}
 }
 
-// code returns the code for a stream after an error of the other one.
+// code returns the code for a stream after an error of the stream at the other end of the relay.
 func (e end) code(err error) Code {
 	var reset *quic.StreamError
 	switch {

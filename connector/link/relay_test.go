@@ -56,7 +56,7 @@ func relayed(newPair pairing) pairing {
 }
 
 func relayOne(t testing.TB, s Stream, near *pair) {
-	to, err := ReadTo(s)
+	to, err := ReadRelayHeader(s)
 	if err != nil { // canceled, or the test ends
 		Refuse(s, CodeInternal)
 		select {
@@ -115,7 +115,7 @@ func TestShortWait(t *testing.T) {
 		0: 0, time.Nanosecond: time.Millisecond, time.Millisecond: time.Millisecond,
 		1500 * time.Microsecond: 2 * time.Millisecond, 1<<63 - 1: (1<<32 - 1) * time.Millisecond,
 	} {
-		to, err := ReadTo(&fakeStream{Reader: bytes.NewReader(To{Connector: "c_1", Wait: wait}.append(nil))})
+		to, err := ReadRelayHeader(&fakeStream{Reader: bytes.NewReader(To{Connector: "c_1", Wait: wait}.append(nil))})
 		if err != nil || to.Wait != want {
 			t.Errorf("%v is sent as %v, %v; want %v", wait, to.Wait, err, want)
 		}

@@ -57,7 +57,7 @@ func (e *Edge) Start(s *gateway.Services) {
 		}
 	})
 	e.owners = owner.New(owner.Options{
-		Edge: e.Name(), Edges: s.Store.Edges, Doubt: e.Doubt, Queues: s.Queues, Logger: e.Cluster.Logger,
+		Edge: e.Name(), Edges: s.Store.Edges, Suspect: e.Suspect, Queues: s.Queues, Logger: e.Cluster.Logger,
 		Open: func(edge string) (link.Stream, error) { return e.Open(edge) },
 	})
 	s.Queues.Share(e.owners.Enter)

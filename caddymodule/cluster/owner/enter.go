@@ -51,7 +51,7 @@ func (o *Owners) enterAt(ctx context.Context, edge string, r queue.Request) (que
 	if r.Deployment == "" {
 		enter.Need, _ = json.Marshal(r.Need) // its fields always encode
 	}
-	entered, err := link.EnterAt(ctx, stream, enter, func() { silent.Reset(silentTime) })
+	entered, err := link.AskPermit(ctx, stream, enter, func() { silent.Reset(silentTime) })
 	if err != nil {
 		return queue.Place{}, err
 	}
@@ -92,7 +92,7 @@ func leave(stream link.Stream, used limits.Used) {
 		return
 	}
 	data, _ := json.Marshal(used) // its fields always encode
-	link.LeaveAt(stream, link.Used{Used: data})
+	link.ReleasePermit(stream, link.Used{Used: data})
 }
 
 // Serve serves the enter of another edge. The place lasts as long as the stream, or until the other

@@ -41,12 +41,12 @@ var errSilent = errors.New("it does not answer")
 
 // Options are the parameters of New.
 type Options struct {
-	Edge   string                                 // the name of this gateway
-	Edges  func() []store.EdgeState               // of the cluster
-	Open   func(edge string) (link.Stream, error) // opens a stream to another edge itself
-	Doubt  func(edge string)                      // is called when another edge does not answer
-	Queues *queue.Queues                          // of this gateway
-	Logger *slog.Logger
+	Edge    string                                 // the name of this gateway
+	Edges   func() []store.EdgeState               // of the cluster
+	Open    func(edge string) (link.Stream, error) // opens a stream to another edge itself
+	Suspect func(edge string)                      // is called when another edge does not answer
+	Queues  *queue.Queues                          // of this gateway
+	Logger  *slog.Logger
 }
 
 // Owners finds the owners of queues and limits, and enters there. It is safe for concurrent use.
@@ -75,7 +75,7 @@ func (o *Owners) Enter(ctx context.Context, r queue.Request) (queue.Place, error
 			return queue.Place{}, context.Cause(ctx)
 		case errors.Is(err, errSilent):
 			silent++
-			o.Doubt(owner) // the request must not wait there for its answer either
+			o.Suspect(owner) // the request must not wait there for its answer either
 		}
 		next := o.pass(owner, r.Name)
 		if silent == mostSilent {

@@ -35,7 +35,7 @@ type testEdge struct {
 	edges map[string]*testEdge
 	log   strings.Builder
 
-	doubted sync.Map // edges of calls of Doubt
+	doubted sync.Map // edges of calls of Suspect
 
 	mu   sync.Mutex
 	list map[string]store.EdgeState // as this edge knows it
@@ -72,7 +72,7 @@ func (e *testEdge) start(t *testing.T, name string, limit int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.Owners = New(Options{
-		Edge: name, Edges: e.known, Open: e.open, Doubt: func(edge string) { e.doubted.Store(edge, true) },
+		Edge: name, Edges: e.known, Open: e.open, Suspect: func(edge string) { e.doubted.Store(edge, true) },
 		Queues: queues, Logger: slog.New(slog.NewTextHandler(&e.log, nil)),
 	})
 	queues.Share(e.Owners.Enter)
@@ -134,7 +134,7 @@ func (e *testEdge) open(edge string) (link.Stream, error) {
 	here, there := newStream(to)
 	context.AfterFunc(lost, func() { here.fail(); there.fail() })
 	go func() {
-		if id, err := link.ReadTo(there); err != nil || id.Connector != "" {
+		if id, err := link.ReadRelayHeader(there); err != nil || id.Connector != "" {
 			return
 		}
 		if m, err := link.ReadAsked(there); err == nil {

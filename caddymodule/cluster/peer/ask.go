@@ -21,10 +21,10 @@ func (l *Links) Open(peer string) (*quic.Stream, error) {
 	return nil, tunnel.ErrNoPeer
 }
 
-// Doubt has requests avoid the tunnels at a peer, which does not answer.
-func (l *Links) Doubt(peer string) {
+// Suspect has requests avoid the tunnels at a peer, which does not answer.
+func (l *Links) Suspect(peer string) {
 	if hub := l.hub.Load(); hub != nil {
-		hub.Doubt(peer)
+		hub.Suspect(peer)
 	}
 }
 
@@ -64,7 +64,7 @@ func (l *Links) serve(stream *quic.Stream) {
 
 func (l *Links) answer(stream *quic.Stream) {
 	_ = stream.SetReadDeadline(time.Now().Add(sendTime))
-	to, err := link.ReadTo(stream)
+	to, err := link.ReadRelayHeader(stream)
 	var asked link.Message
 	if err == nil && to.Connector == "" {
 		asked, err = link.ReadAsked(stream)

@@ -87,7 +87,7 @@ func New(o Options) *Links {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	l := &Links{Options: o, links: map[string]following{}}
-	l.presence.published = map[*tunnel.Session]tunnel.Known{}
+	l.presence.published = map[*tunnel.Session]tunnel.Published{}
 	l.presence.subscribers = map[*subscriber]struct{}{}
 	l.ctx, l.close = context.WithCancel(context.Background())
 	return l

@@ -25,7 +25,7 @@ var errBehind = errors.New("the peer does not read the messages about tunnels")
 // presence publishes the tunnels of this gateway to its peers.
 type presence struct {
 	mu          sync.Mutex
-	published   map[*tunnel.Session]tunnel.Known
+	published   map[*tunnel.Session]tunnel.Published
 	subscribers map[*subscriber]struct{}
 	running     bool // a goroutine publishes changes
 }
@@ -88,7 +88,7 @@ func (l *Links) subscribe() *subscriber {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for session, known := range p.published {
-		s.queue = append(s.queue, session.Describe(tunnel.Known{}, known)...)
+		s.queue = append(s.queue, session.Messages(tunnel.Published{}, known)...)
 	}
 	for _, m := range l.Gateway.Pairings() {
 		s.queue = append(s.queue, m)
@@ -118,7 +118,7 @@ func (l *Links) publishOnce(active bool) (subscribed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.subscribers) == 0 {
-		p.running, p.published = false, map[*tunnel.Session]tunnel.Known{}
+		p.running, p.published = false, map[*tunnel.Session]tunnel.Published{}
 		return false
 	}
 	defer panics.Recover(l.Logger, "publishing the tunnels")

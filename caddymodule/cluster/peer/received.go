@@ -6,7 +6,7 @@ import (
 )
 
 // Receive implements tunnel.Peers.
-func (l *Links) Receive(e *tunnel.Edge) func(link.Message) {
+func (l *Links) Receive(e *tunnel.PeerConn) func(link.Message) {
 	tunnels := tunnelsAt{e, make(map[string]*tunnel.Session)}
 	onPairing := l.Gateway.OnPairing(e.Context())
 	return func(m link.Message) {
@@ -23,7 +23,7 @@ func (l *Links) Receive(e *tunnel.Edge) func(link.Message) {
 
 // tunnelsAt are the tunnels at a peer.
 type tunnelsAt struct {
-	edge *tunnel.Edge
+	edge *tunnel.PeerConn
 	byID map[string]*tunnel.Session
 }
 

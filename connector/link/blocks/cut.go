@@ -7,8 +7,8 @@ const (
 	maxBlock = 16 << 10
 )
 
-// cutMask has the bits of the hash that are zero at the end of a block: one of 4096 places
-// after minBlock.
+// cutMask are the bits of the hash that are zero at the end of a block. After minBlock, that is
+// so at one of 4096 bytes on average.
 const cutMask uint64 = 0xfff << 52
 
 // window is the number of bytes that the hash depends on.

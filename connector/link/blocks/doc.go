@@ -17,15 +17,15 @@
 // connector keeps them as a block, 0 for none.
 //
 // A piece has at most [pieceBytes] of decoded data, and is decoded alone. Encoders and
-// decoders therefore need no state between pieces, and a slow tunnel does not hold one.
+// decoders therefore keep no state between pieces, and a slow tunnel takes no memory for one.
 //
 // # Blocks
 //
 // Bodies are divided by their content, so that the blocks before and after an insertion stay
 // the same. Each tunnel has its own ids, which the gateway assigns. The connector keeps the blocks
 // of a tunnel within the bytes of its hello, and drops the least recently used ones. The
-// gateway counts in the same way. It uses a block only after the answer to the request that
-// brought it has begun. The two can still differ, as requests run in parallel. A reference to
+// gateway counts in the same way. It refers to a block only after the answer to the request that
+// contained it has begun. The two ends can still differ, as requests run in parallel. A reference to
 // an unknown block is [ErrUnknownBlock]. The gateway then sends the request again without
 // references.
 //

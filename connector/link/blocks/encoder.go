@@ -30,7 +30,7 @@ type Encoder struct {
 
 // Options select how a body is encoded.
 type Options struct {
-	// Held are the blocks that the connector holds, for all owners; nil: none.
+	// Held are the blocks that the connector has, for all owners; nil: none.
 	Held  *Held
 	Owner string // of the body
 	Whole bool   // refer to no block
@@ -147,7 +147,7 @@ func (e *Encoder) take() bool {
 			n = cut(e.raw[e.r:e.w], e.left == 0)
 		}
 		if n == 0 {
-			// The rest is the beginning of a block, which needs room.
+			// The rest is the beginning of a block. The piece is full if the block may not fit.
 			return e.data > pieceBytes-maxBlock
 		}
 		e.add(e.raw[e.r : e.r+n])

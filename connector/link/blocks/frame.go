@@ -15,7 +15,7 @@ const (
 	Field = "Postern-Blocks"
 	// Least is the smallest body that is worth encoding, in bytes.
 	Least = 16 << 10
-	// Memory is what an [Encoder] or a [Decoder] holds at most, in bytes.
+	// Memory is the maximum size of an [Encoder] or a [Decoder], in bytes.
 	Memory = 2 * (pieceBytes + recordBytes)
 
 	// pieceBytes is the maximum length of the decoded data of a piece.
@@ -33,18 +33,18 @@ var (
 	ErrMalformed = errors.New("malformed encoding of a body")
 )
 
-// atOnce is how many pieces are compressed or decompressed at a time. Others wait. Each takes
-// less than 1 MiB.
-var atOnce = min(runtime.GOMAXPROCS(0), 8)
+// maxConcurrent is how many pieces are compressed or decompressed at a time. Others wait. Each
+// takes less than 1 MiB.
+var maxConcurrent = min(runtime.GOMAXPROCS(0), 8)
 
 // compressor and decompressor are shared by all bodies.
 var (
 	compressor = sync.OnceValue(func() *zstd.Encoder {
-		return must(zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(atOnce),
+		return must(zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(maxConcurrent),
 			zstd.WithWindowSize(pieceBytes), zstd.WithLowerEncoderMem(true), zstd.WithEncoderCRC(false)))
 	})
 	decompressor = sync.OnceValue(func() *zstd.Decoder {
-		return must(zstd.NewReader(nil, zstd.WithDecoderConcurrency(atOnce), zstd.WithDecoderLowmem(true),
+		return must(zstd.NewReader(nil, zstd.WithDecoderConcurrency(maxConcurrent), zstd.WithDecoderLowmem(true),
 			zstd.WithDecoderMaxWindow(pieceBytes), zstd.WithDecodeAllCapLimit(true)))
 	})
 )

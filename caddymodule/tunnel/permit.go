@@ -21,20 +21,20 @@ const creditWait = time.Second
 type openStream struct {
 	*quic.Stream
 	session *Session
-	place   fair.Place
-	to      link.To // the header to send, for a connector of a peer
+	permit  fair.Place
+	header  link.To // sent first, to a peer with the tunnel
 }
 
 // done is called at the end of each request.
 func (o *openStream) done() {
-	o.place.Leave()
+	o.permit.Leave()
 	o.session.finished()
 }
 
-// enter takes a place for a request of a client, and waits for it up to d. A peer does that for
-// its own sessions.
-func (s *Session) enter(ctx context.Context, c fair.Client, d time.Duration) (fair.Place, error) {
-	if s.places == nil {
+// acquire waits up to d for a permit for a request of a client. A session at a peer needs none here:
+// the peer acquires one.
+func (s *Session) acquire(ctx context.Context, c fair.Client, d time.Duration) (fair.Place, error) {
+	if s.permits == nil {
 		return fair.Place{}, nil
 	}
 	if d > 0 {
@@ -43,26 +43,26 @@ func (s *Session) enter(ctx context.Context, c fair.Client, d time.Duration) (fa
 		defer context.AfterFunc(s.serving, func() { cancel(errEnded) })()
 		ctx = waiting
 	}
-	place, err := s.places.Enter(ctx, c, d)
+	permit, err := s.permits.Enter(ctx, c, d)
 	if errors.Is(err, fair.ErrBusy) {
 		err = link.ErrNoCredit
 	}
-	return place, err
+	return permit, err
 }
 
-// open begins a request of a client and opens its stream. It takes a place, unless the request has
+// open begins a request of a client and opens its stream. It takes a permit, unless the request has
 // one.
-func (s *Session) open(ctx context.Context, c fair.Client, place fair.Place) (o *openStream, err error) {
-	if place == (fair.Place{}) {
-		if place, err = s.enter(ctx, c, 0); err != nil {
+func (s *Session) open(ctx context.Context, c fair.Client, permit fair.Place) (o *openStream, err error) {
+	if permit == (fair.Place{}) {
+		if permit, err = s.acquire(ctx, c, 0); err != nil {
 			return nil, err
 		}
 	}
 	// Count first, then check: a drain does it in the opposite order.
 	s.active.Add(1)
-	o = &openStream{session: s, place: place}
-	if s.at != nil {
-		o.to = link.To{Connector: s.connector.ID, Owner: c.Owner, Key: c.Key}
+	o = &openStream{session: s, permit: permit}
+	if s.peer != nil {
+		o.header = link.To{Connector: s.connector.ID, Owner: c.Owner, Key: c.Key}
 	}
 	if !s.usable() {
 		o.done()
@@ -100,16 +100,16 @@ func (s *Session) finished() {
 	}
 }
 
-// Reserved is a session with a place for one request of a client. Leave must be called in the end.
+// Reserved is a session with a permit for one request of a client. Leave must be called in the end.
 type Reserved struct {
 	*Session
-	sent   bool // the place is that of the request
+	sent   bool // the request releases the permit
 	client fair.Client
-	place  fair.Place
-	stream *openStream // of a session at a peer, which has the place
+	permit fair.Place
+	stream *openStream // to a peer that has acquired the permit
 }
 
-// Reserve waits up to d for a place at one of the sessions, for a request of a client. It returns
+// Reserve waits up to d for a permit of one of the sessions, for a request of a client. It returns
 // link.ErrNoCredit, an error that wraps link.ErrNotSent if all have ended, or the cause of ctx's
 // end.
 func Reserve(ctx context.Context, sessions []*Session, c fair.Client, d time.Duration) (*Reserved, error) {
@@ -123,8 +123,8 @@ func Reserve(ctx context.Context, sessions []*Session, c fair.Client, d time.Dur
 	for _, s := range sessions {
 		go func() {
 			var r result
-			r.error = panics.Do(s.hub.options.Load().Logger, "waiting for a place of a connector", func() (err error) {
-				r.Reserved, err = s.reserve(waiting, c, d)
+			r.error = panics.Do(s.hub.options.Load().Logger, "waiting for a permit of a connector", func() (err error) {
+				r.Reserved, err = s.awaitPermit(waiting, c, d)
 				return err
 			})
 			results <- r
@@ -154,19 +154,19 @@ func Reserve(ctx context.Context, sessions []*Session, c fair.Client, d time.Dur
 	return nil, err
 }
 
-// reserve is [Reserve] for one session.
-func (s *Session) reserve(ctx context.Context, c fair.Client, d time.Duration) (*Reserved, error) {
-	place, err := s.enter(ctx, c, d)
-	if err != nil || s.at == nil {
-		return &Reserved{Session: s, client: c, place: place}, err
+// awaitPermit is [Reserve] for one session.
+func (s *Session) awaitPermit(ctx context.Context, c fair.Client, d time.Duration) (*Reserved, error) {
+	permit, err := s.acquire(ctx, c, d)
+	if err != nil || s.peer == nil {
+		return &Reserved{Session: s, client: c, permit: permit}, err
 	}
-	stream, err := s.open(ctx, c, place)
+	stream, err := s.open(ctx, c, permit)
 	if err != nil {
 		return nil, err
 	}
-	to := stream.to
-	to.Wait, stream.to = d, link.To{}
-	if err := link.Reserve(ctx, stream, to); err != nil {
+	header := stream.header
+	header.Wait, stream.header = d, link.To{}
+	if err := link.AwaitPermit(ctx, stream, header); err != nil {
 		stream.done()
 		if !errors.Is(err, link.ErrNoCredit) {
 			err = errEnded // nothing of the request was sent
@@ -176,22 +176,22 @@ func (s *Session) reserve(ctx context.Context, c fair.Client, d time.Duration) (
 	return &Reserved{Session: s, client: c, stream: stream}, nil
 }
 
-// Send is [Session.Send] in the reserved place, once.
+// Send is [Session.Send] with the permit, once.
 func (r *Reserved) Send(request *http.Request, _ fair.Client) (*http.Response, error) {
 	r.sent = true
 	stream, err := r.stream, error(nil)
 	if stream == nil {
-		stream, err = r.open(request.Context(), r.client, r.place)
+		stream, err = r.open(request.Context(), r.client, r.permit)
 	}
 	return r.sendOn(stream, err, request, r.client)
 }
 
-// Leave gives the place back, unless the request was sent.
+// Leave releases the permit, unless the request was sent.
 func (r *Reserved) Leave() {
 	if r.sent {
 		return
 	}
-	r.place.Leave()
+	r.permit.Leave()
 	if r.stream != nil {
 		link.Refuse(r.stream, link.CodeCancelled)
 		r.stream.done()

@@ -6,8 +6,8 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// Known is what other gateways know about a session; the zero value is nothing.
-type Known struct {
+// Published is what other gateways know about a session; the zero value is nothing.
+type Published struct {
 	reported *states
 	active   int
 	suspect  bool
@@ -15,7 +15,7 @@ type Known struct {
 
 // Changes returns messages about what has changed of this gateway's tunnels that take requests, and
 // changes known accordingly. Running requests are counted again if active is set.
-func (h *Hub) Changes(known map[*Session]Known, active bool) (changes []link.Message) {
+func (h *Hub) Changes(known map[*Session]Published, active bool) (changes []link.Message) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	for _, s := range h.live {
@@ -23,12 +23,12 @@ func (h *Hub) Changes(known map[*Session]Known, active bool) (changes []link.Mes
 			continue
 		}
 		before := known[s]
-		now := Known{reported: s.reported.Load(), active: before.active, suspect: s.suspect()}
+		now := Published{reported: s.reported.Load(), active: before.active, suspect: s.suspect()}
 		if active || before.reported == nil {
 			now.active = s.Active()
 		}
 		if now != before {
-			changes = append(changes, s.Describe(before, now)...)
+			changes = append(changes, s.Messages(before, now)...)
 			known[s] = now
 		}
 	}
@@ -41,9 +41,9 @@ func (h *Hub) Changes(known map[*Session]Known, active bool) (changes []link.Mes
 	return changes
 }
 
-// Describe returns the messages about what has changed. A report has its own: together with the
+// Messages returns the messages about what has changed. A report has its own: together with the
 // hello it may be too large.
-func (s *Session) Describe(before, now Known) []link.Message {
+func (s *Session) Messages(before, now Published) []link.Message {
 	rtt := s.conn.ConnectionStats().MinRTT.Microseconds()
 	m := link.Tunnel{Session: s.id, Active: now.active, RTTMicros: rtt, Suspect: now.suspect}
 	if before.reported == nil {

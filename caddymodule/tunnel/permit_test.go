@@ -103,7 +103,7 @@ func TestWaitForPlace(t *testing.T) {
 					running := background(t, with.mustSession(t, "con_1"))
 					<-h.started
 					from := map[string]*testGateway{"entry": entry, "with": with}[at].mustSession(t, "con_1")
-					places := with.mustSession(t, "con_1").places
+					places := with.mustSession(t, "con_1").permits
 					ctx, leave := context.WithCancelCause(t.Context())
 					wait := reserve(ctx, clientA, from)
 					synctest.Wait()
@@ -160,7 +160,7 @@ func TestPlaceOfTheFirst(t *testing.T) {
 		}
 		var taken []fair.Place
 		for _, s := range sessions {
-			p, err := s.enter(t.Context(), clientB, 0)
+			p, err := s.acquire(t.Context(), clientB, 0)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -175,7 +175,7 @@ func TestPlaceOfTheFirst(t *testing.T) {
 		unused := <-reserve(t.Context(), clientA, sessions...)
 		unused.Leave()
 		for _, s := range sessions {
-			p, err := s.enter(t.Context(), clientB, 0)
+			p, err := s.acquire(t.Context(), clientB, 0)
 			if err != nil {
 				t.Errorf("%s: %v", s.Connector(), err)
 			}

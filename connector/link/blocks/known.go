@@ -9,11 +9,11 @@ import (
 	"sync/atomic"
 )
 
-// Room bounds the blocks of all tunnels that a gateway knows. A tunnel may know as many as
-// stay free, so that others find room.
+// Room bounds the blocks of all tunnels that a gateway knows. A tunnel may know at most as many as
+// are left for the others.
 type Room struct{ free atomic.Int64 }
 
-// NewRoom returns room for n blocks. Each takes about 200 bytes.
+// NewRoom returns a bound of n blocks. Each takes about 200 bytes.
 func NewRoom(n int64) *Room {
 	r := new(Room)
 	r.free.Store(n)
@@ -23,10 +23,10 @@ func NewRoom(n int64) *Room {
 // sum identifies the bytes of a block of an owner.
 type sum [16]byte
 
-// Held is what a gateway knows about the blocks that a connector holds. It is safe for
-// concurrent use.
+// Held are the blocks of one tunnel that the gateway knows: it believes that the connector keeps
+// them. It is safe for concurrent use.
 type Held struct {
-	room *Room
+	quota *Room
 
 	mu     sync.Mutex
 	limit  int64 // of size
@@ -46,11 +46,11 @@ type block struct {
 	dropped bool // by the connector, probably
 }
 
-// NewHeld returns what is known about a new tunnel, whose connector keeps limit bytes.
-func NewHeld(room *Room, limit int64) *Held {
-	// Requests in parallel are counted in different orders at the two ends. The
-	// connector must not drop a block first.
-	return &Held{room: room, limit: limit - limit/8}
+// NewHeld returns the known blocks of a new tunnel, whose connector keeps limit bytes.
+func NewHeld(quota *Room, limit int64) *Held {
+	// The connector must not drop a block first, although the two ends may see requests that run
+	// in parallel in different orders.
+	return &Held{quota: quota, limit: limit - limit/8}
 }
 
 // Close forgets all blocks for good.
@@ -61,13 +61,13 @@ func (h *Held) Close() {
 	h.trim()
 }
 
-// trim forgets blocks until the limits are kept. The caller holds the lock.
+// trim forgets blocks until those left are within the limits. The caller holds the lock.
 func (h *Held) trim() {
-	for n := h.recent.Len(); n > 0 && (h.size > h.limit || int64(n) > h.room.free.Load()); n-- {
+	for n := h.recent.Len(); n > 0 && (h.size > h.limit || int64(n) > h.quota.free.Load()); n-- {
 		b := h.recent.Remove(h.recent.Back()).(*block)
 		b.dropped = true
 		h.size -= b.cost
-		h.room.free.Add(1)
+		h.quota.free.Add(1)
 		if e := h.blocks[b.sum]; e != nil && e.Value == b {
 			delete(h.blocks, b.sum)
 		}
@@ -76,7 +76,7 @@ func (h *Held) trim() {
 
 // request is the use of blocks by one request.
 type request struct {
-	held   *Held
+	known  *Held
 	epoch  int
 	hash   hash.Hash
 	prefix []byte
@@ -92,8 +92,9 @@ func (h *Held) begin(owner string, whole bool) *request {
 		_, _ = rand.Read(h.seed[:])
 		h.blocks = make(map[sum]*list.Element)
 	}
-	of := sha256.Sum256([]byte(owner))
-	return &request{held: h, epoch: h.epoch, hash: sha256.New(), prefix: append(h.seed[:], of[:]...), whole: whole}
+	hashed := sha256.Sum256([]byte(owner))
+	prefix := append(h.seed[:], hashed[:]...)
+	return &request{known: h, epoch: h.epoch, hash: sha256.New(), prefix: prefix, whole: whole}
 }
 
 // find returns the id of a block, and whether the connector has it. Otherwise the id is new.
@@ -104,7 +105,7 @@ func (r *request) find(bytes []byte) (id uint64, known bool) {
 	r.hash.Write(bytes)
 	var out [sha256.Size]byte
 	s := sum(r.hash.Sum(out[:0]))
-	h := r.held
+	h := r.known
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if e := h.blocks[s]; e != nil && !r.whole {
@@ -115,14 +116,14 @@ func (r *request) find(bytes []byte) (id uint64, known bool) {
 	b := &block{sum: s, id: h.last, cost: int64(len(bytes)) + blockCost}
 	r.new = append(r.new, h.recent.PushFront(b))
 	h.size += b.cost
-	h.room.free.Add(-1)
+	h.quota.free.Add(-1)
 	h.trim()
 	return b.id, false
 }
 
-// received makes the blocks usable that the request has brought.
+// received makes the new blocks of the request usable.
 func (r *request) received() {
-	h := r.held
+	h := r.known
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, e := range r.new {
@@ -135,7 +136,7 @@ func (r *request) received() {
 
 // unknown forgets all blocks, unless another request did so after this one began.
 func (r *request) unknown() {
-	h := r.held
+	h := r.known
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.epoch == r.epoch {

@@ -1,0 +1,91 @@
+package tunnel
+
+import (
+	"context"
+	"time"
+
+	"github.com/postern-dev/postern/connector/link"
+)
+
+const (
+	// drainedGrace is how long a connector has to read that its last answer is complete: the
+	// close may overtake the message.
+	drainedGrace = 100 * time.Millisecond
+	// aliveTimeout is how long a connector that another process replaces may take to answer a
+	// ping, in addition to the round trip.
+	aliveTimeout = time.Second
+)
+
+// stop stops the session from taking requests. Running requests continue. It reports whether this
+// call stopped it.
+func (s *Session) stop() bool {
+	if s.draining.Swap(true) {
+		return false
+	}
+	s.hub.unregister(s)
+	s.stopServing()
+	if s.active.Load() == 0 {
+		s.idleOnce.Do(func() { close(s.idle) })
+	}
+	return true
+}
+
+// close ends the session at once. Its running requests fail.
+func (s *Session) close(code link.CloseCode) {
+	s.stop()
+	s.end(code)
+}
+
+// finish ends the session when its running requests are complete, or when ctx ends.
+func (s *Session) finish(ctx context.Context, code link.CloseCode) {
+	s.stop()
+	select {
+	case <-s.idle:
+		s.send(link.Drained{})
+		s.wait(drainedGrace)
+	case <-ctx.Done():
+	case <-s.conn.Context().Done():
+	}
+	s.close(code)
+}
+
+// replace ends the session of a connector that has sent a hello on another tunnel.
+//
+// A process that dials again has lost its former tunnel, and with it the requests there, unless the hello says that
+// the tunnel may recover. A hello of another process follows a crash, or an upgrade: the requests finish if the
+// former process still answers.
+func (s *Session) replace(next *Session) {
+	sameProcess := s.hello.Instance == next.hello.Instance
+	s.stop()
+	if sameProcess && next.hello.Beside {
+		s.hub.work("waiting for the end of a silent tunnel", func() {
+			s.finish(context.Background(), link.CloseDrained)
+		})
+		return
+	}
+	s.hub.counters.replaced.Add(1)
+	if sameProcess || s.active.Load() == 0 {
+		s.close(link.CloseReplaced)
+		return
+	}
+	s.hub.work("waiting for the end of a replaced tunnel", func() {
+		defer s.close(link.CloseReplaced) // after a panic, too
+		if s.alive() {
+			s.log().Info("another process of the connector takes over; this one finishes its requests",
+				"active", s.active.Load())
+			s.finish(context.Background(), link.CloseReplaced)
+		}
+	})
+}
+
+// alive pings the connector and reports whether it answers in time.
+func (s *Session) alive() bool {
+	s.send(link.Ping{})
+	select {
+	case <-s.pong:
+		return true
+	case <-s.conn.Context().Done():
+	case <-time.After(aliveTimeout + 2*s.conn.RTT()):
+	}
+	return false
+}
