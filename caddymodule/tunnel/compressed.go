@@ -17,9 +17,9 @@ var ErrCompressed = errors.New("the model server compressed its answer although 
 
 // Decoder undoes a content coding.
 type Decoder struct {
-	// Open returns decompressed data, and flushed data at once. It needs no Close.
+	// Open returns a reader of decompressed data. It returns flushed data at once, and needs no Close.
 	Open   func(io.Reader) (io.Reader, error)
-	Memory int64 // maximum bytes held
+	Memory int64 // maximum size of the reader in bytes
 }
 
 // Decoders undo the content codings of requests, and those that proxies in front of model servers
@@ -57,13 +57,13 @@ func decompress(answer *http.Response) error {
 	if coding == "" {
 		return nil
 	}
-	using, ok := Decoders[coding]
+	decoder, ok := Decoders[coding]
 	if !ok {
 		_ = answer.Body.Close() // its content cannot be read anyway
 		return fmt.Errorf("%w (Content-Encoding %.40q)", ErrCompressed, coding)
 	}
 	if answer.Body != http.NoBody {
-		answer.Body = &decodedBody{body: answer.Body, using: using}
+		answer.Body = &decodedBody{body: answer.Body, decoder: decoder}
 		answer.ContentLength = -1
 	}
 	answer.Header.Del("Content-Encoding")
@@ -75,23 +75,23 @@ func decompress(answer *http.Response) error {
 type decodedBody struct {
 	body    io.ReadCloser
 	broken  error // last error of body
-	using   Decoder
-	decoder io.Reader // nil before the first read
+	decoder Decoder
+	decoded io.Reader // nil before the first read
 }
 
-// DecoderMemory returns the maximum bytes held by the decoder.
-func (d *decodedBody) DecoderMemory() int64 { return d.using.Memory }
+// DecoderMemory returns the maximum size of the decoder in bytes.
+func (d *decodedBody) DecoderMemory() int64 { return d.decoder.Memory }
 
 // Read implements io.Reader.
 func (d *decodedBody) Read(p []byte) (int, error) {
-	if d.decoder == nil {
-		decoder, err := d.using.Open((*codedBody)(d))
+	if d.decoded == nil {
+		decoded, err := d.decoder.Open((*codedBody)(d))
 		if err != nil {
 			return 0, d.fault(err)
 		}
-		d.decoder = decoder
+		d.decoded = decoded
 	}
-	n, err := d.decoder.Read(p)
+	n, err := d.decoded.Read(p)
 	return n, d.fault(err)
 }
 
@@ -107,8 +107,8 @@ func (d *decodedBody) fault(err error) error {
 	return fmt.Errorf("%w: %w", ErrCompressed, err)
 }
 
-// Close implements io.Closer. It leaves the decoder alone: that needs no Close, and
-// may be in use by a concurrent Read.
+// Close implements io.Closer. It does not close the decoder, which needs no Close and may be in use by
+// a concurrent Read.
 func (d *decodedBody) Close() error { return d.body.Close() }
 
 // codedBody is the compressed side of a decodedBody, read by its decoder.

@@ -30,7 +30,7 @@ type events struct {
 // queuedEvent is an event that has not been delivered yet.
 type queuedEvent struct {
 	Event
-	to subscribe.Subscribers[Event] // at the time of the event
+	subscribers subscribe.Subscribers[Event] // at the time of the event
 }
 
 // Subscribe calls f for each event until stop is called; a call that has already
@@ -39,7 +39,7 @@ type queuedEvent struct {
 func (h *Hub) Subscribe(f func(Event)) (stop func()) {
 	var stopped atomic.Bool
 	remove := h.events.subscribers.Add(func(e Event) {
-		if !stopped.Load() { // events that are still queued go to earlier subscribers, too
+		if !stopped.Load() { // the call may be for an event that was queued before stop
 			f(e)
 		}
 	})
@@ -59,9 +59,9 @@ func (h *Hub) Follow(f func(Event)) (online []Event, stop func()) {
 			online = append(online, eventOf(s, true))
 		}
 	}
-	for id, there := range h.remote {
+	for id, list := range h.remote {
 		if local := h.live[id]; local == nil || local.silent.Load() {
-			online = append(online, eventOf(there[0], true))
+			online = append(online, eventOf(list[0], true))
 		}
 	}
 	return online, h.Subscribe(f)
@@ -96,7 +96,7 @@ func (e *events) deliver() {
 func (e *events) call(next queuedEvent) {
 	e.mu.Unlock()
 	defer e.mu.Lock()
-	next.to.Call(next.Event)
+	next.subscribers.Call(next.Event)
 }
 
 // eventOf returns the online or offline event of a session.

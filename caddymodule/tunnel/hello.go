@@ -18,7 +18,7 @@ const (
 	helloTimeout = 5 * time.Second
 	// helloMoment is how long a connection keeps its handshake permit after its
 	// handshake. Most hellos arrive with the end of the handshake, but a connector
-	// that dials in addition to a silent tunnel first waits for that tunnel.
+	// with a silent tunnel waits for that tunnel first.
 	helloMoment = 250 * time.Millisecond
 	// denyGrace is how long a denied connector has to read the reason, and to close. A
 	// slower one gets the reason with the close.
@@ -27,8 +27,7 @@ const (
 	sendTimeout = 5 * time.Second
 )
 
-// connection is the other end of a connection: a connector, a device that is being paired, or
-// another gateway.
+// connection is a connection from a connector, a device that is being paired, or another gateway.
 type connection struct {
 	hub     *Hub
 	conn    *link.Conn
@@ -53,7 +52,7 @@ func (h *Hub) serve(conn *link.Conn) {
 		return
 	}
 	if run != nil {
-		h.work("serving a connection", run) // on a fresh stack: this one has grown
+		h.work("serving a connection", run) // on a fresh stack, as this one has grown
 	}
 }
 
@@ -108,8 +107,7 @@ func (c *connection) handshake() (run func(), err error) {
 		if deny = c.hub.start(s); deny != nil {
 			break
 		}
-		// If the connector was removed since the check, there was no session to
-		// close yet.
+		// The connector may have been removed since the check: Disconnect has not seen this session.
 		if known := c.hub.options.Load().Known; known != nil && !known(connector) {
 			s.close(link.CloseRemoved)
 		}
@@ -119,13 +117,13 @@ func (c *connection) handshake() (run func(), err error) {
 	return nil, nil
 }
 
-// accepted frees the place of a connection after a valid hello.
+// accepted ends the limits of a pending connection after a valid hello.
 func (c *connection) accepted() {
 	c.pending.free()
 	_ = c.stream.SetDeadline(time.Time{})
 }
 
-// send writes one control message and reports whether the peer reads. Otherwise it
+// send writes one control message and reports whether that succeeded. Otherwise it
 // closes the connection, as the message may have been written in part.
 func (c *connection) send(m link.Message) bool {
 	_ = c.stream.SetWriteDeadline(time.Now().Add(sendTimeout))
@@ -139,7 +137,7 @@ func (c *connection) send(m link.Message) bool {
 // end closes the connection.
 func (c *connection) end(code link.CloseCode) { _ = c.conn.Close(code, code.String()) }
 
-// wait gives the peer time to read the last message: a close would drop it.
+// wait gives the other end time to read the last message, which a close would drop.
 func (c *connection) wait(grace time.Duration) {
 	select {
 	case <-c.conn.Context().Done():
@@ -158,12 +156,23 @@ func (c *connection) dryRun(connector Connector, hello link.Hello) {
 	_ = c.conn.Close(link.CloseNone, "")
 }
 
-var denyHeld = link.Deny{Code: link.DenyHeld, Message: "this edge has another tunnel of this connector already",
-	Retry: true}
+var (
+	denyHeld = link.Deny{
+		Code: link.DenyHeld, Message: "this edge has another tunnel of this connector already", Retry: true,
+	}
+	denyShutdown = link.Deny{Code: link.DenyShutdown, Message: "the gateway is shutting down", Retry: true}
+	denyStarting = link.Deny{Code: link.DenyUnavailable, Message: "the gateway is starting", Retry: true}
+	denyUnknown  = link.Deny{
+		Code: link.DenyUnavailable, Message: "the gateway cannot check the token now", Retry: true,
+	}
+	denyCredentials = link.Deny{
+		Code: link.DenyCredentials,
+		Message: "invalid tunnel token: the connector was removed or paired again on another machine, " +
+			"or the token belongs to another gateway",
+	}
+)
 
-var denyShutdown = link.Deny{Code: link.DenyShutdown, Message: "the gateway is shutting down", Retry: true}
-
-// denyFor maps an error of reading a hello to a deny, nil if the connection failed.
+// denyFor returns the deny for an error of reading a hello, nil if the connection failed.
 func denyFor(err error) *link.Deny {
 	switch {
 	case errors.Is(err, link.ErrOversized):
@@ -178,20 +187,15 @@ func denyFor(err error) *link.Deny {
 func (h *Hub) check(ctx context.Context, hello link.Hello) (Connector, *link.Deny) {
 	o := h.options.Load()
 	if o.Authenticate == nil {
-		return Connector{}, &link.Deny{Code: link.DenyUnavailable, Message: "the gateway is starting", Retry: true}
+		return Connector{}, &denyStarting
 	}
 	connector, err := o.Authenticate(ctx, hello.Connector, hello.Secret)
 	switch {
 	case errors.Is(err, ErrUnavailable), err != nil && ctx.Err() != nil:
-		return Connector{}, &link.Deny{Code: link.DenyUnavailable, Message: "the gateway cannot check the token now",
-			Retry: true}
+		return Connector{}, &denyUnknown
 	case err != nil:
-		return Connector{}, &link.Deny{
-			Code: link.DenyCredentials,
-			Message: "invalid tunnel token: the connector was removed or paired again on another machine, or the token " +
-				"belongs to another gateway",
-		}
-	case h.holds(hello):
+		return Connector{}, &denyCredentials
+	case h.misled(hello):
 		return Connector{}, &denyHeld
 	}
 	return connector, nil
@@ -224,13 +228,13 @@ func (h *Hub) start(s *Session) *link.Deny {
 	return nil
 }
 
-// deny rejects a connection. who identifies the peer in the log.
+// deny rejects a connection. who identifies the other end in the log.
 func (c *connection) deny(who slog.Attr, d link.Deny) {
 	h, remote := c.hub, c.conn.RemoteAddr()
 	h.counters.denied.Add(1)
 	c.pending.endHandshake() // it only has to read the reason
 	o, level := h.options.Load(), slog.LevelWarn
-	if d.Code == link.DenyHeld || d.Code == link.DenyAgain { // usual in a cluster
+	if d.Code == link.DenyHeld || d.Code == link.DenyAgain { // normal in a cluster
 		level = slog.LevelDebug
 	}
 	h.denials.Log(o.Logger, level, networksOf(remote).Widest(), time.Now(), "denying a connector",
@@ -244,8 +248,8 @@ func (c *connection) deny(who slog.Attr, d link.Deny) {
 // loggedID returns the connector id of a hello for the log. It comes from an
 // unauthenticated connection, so an id with a wrong form is not logged.
 func loggedID(id string) slog.Attr {
-	const longest, characters = 40, "_0123456789abcdefghijklmnopqrstuvwxyz"
-	if id == "" || len(id) > longest || strings.Trim(id, characters) != "" {
+	const maxLength, characters = 40, "_0123456789abcdefghijklmnopqrstuvwxyz"
+	if id == "" || len(id) > maxLength || strings.Trim(id, characters) != "" {
 		return slog.String("connector_id", "invalid")
 	}
 	return slog.String("connector_id", id)

@@ -55,15 +55,14 @@ type Authenticate func(ctx context.Context, id, secret string) (Connector, error
 
 // Options are the settings of a hub that depend on the configuration.
 type Options struct {
-	// Authenticate authenticates connectors. While it is nil, connectors are asked
-	// to try again soon.
+	// Authenticate checks the credentials of connectors. While it is nil, they are asked to
+	// try again soon.
 	Authenticate Authenticate
 	// Preauthenticate reports whether match accepts the SHA-256 of a secret of the
-	// connector with this id. It must return soon. If it is nil, no connection is
-	// known before its hello.
+	// connector with this id. It must return soon. nil: connectors are strangers until their hello.
 	Preauthenticate func(id string, match func(secretHash []byte) bool) bool
 	// Known reports whether a connector returned by Authenticate still exists with
-	// the same pairing; nil: it does. Its token may have been rotated meanwhile.
+	// the same pairing. Its token may have been rotated meanwhile. nil: all exist.
 	Known func(Connector) bool
 	// Pairing accepts devices with a pairing code; nil: they are denied.
 	Pairing Pairing
@@ -71,11 +70,11 @@ type Options struct {
 	Rotation Rotation
 	// Peers are the other gateways of the cluster; nil: there are none.
 	Peers Peers
-	// Members returns the gateways of the cluster; nil: there is no cluster. It must return at
-	// once. [Hub.MembersChanged] sends changes.
+	// Members returns the gateways of the cluster; nil: there is no cluster. It must not wait.
+	// [Hub.MembersChanged] sends changes.
 	Members func() Members
-	// Offer returns the connector to hand out for a system and architecture such as
-	// "linux/amd64", or nil. It must return soon. If it is nil, none is handed out.
+	// Offer returns the connector program to hand out for a system and architecture such as
+	// "linux/amd64", or nil. It must return soon. nil: none is handed out.
 	Offer func(os string) *link.Offer
 	// Logger; nil discards.
 	Logger *slog.Logger
@@ -87,7 +86,7 @@ type Options struct {
 	PendingPerAddress int
 }
 
-// withDefaults fills in what o leaves out.
+// withDefaults returns o with defaults for its zero fields.
 func (o Options) withDefaults() *Options {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -111,8 +110,8 @@ type Hub struct {
 	arrivalRate *rate.Limiter // of connections that need not prove their address
 	pending     *pending
 	handshakes  *fair.Semaphore
-	blocks      *blocks.Room               // of all sessions
-	encodeFrom  time.Duration              // encodeFrom, except in tests
+	blocks      *blocks.Room               // bounds the known blocks of all sessions
+	encodeFrom  time.Duration              // the constant, except in tests
 	denials     logs.Sampler[netip.Prefix] // logs denied hellos
 	devices     logs.Sampler[netip.Prefix] // logs waiting devices
 
@@ -125,11 +124,11 @@ type Hub struct {
 	mu       sync.RWMutex
 	live     map[string]*Session         // by connector id: sessions that take requests
 	all      map[string][]*Session       // by connector id: live and draining
-	remote   map[string][]*Session       // by connector id: those at peers
+	remote   map[string][]*Session       // by connector id: sessions at peers
 	peers    map[string]*PeerConn        // by name: connections of peers
 	waiting  map[*waitingDevice]struct{} // devices without a decision
-	arrivals map[chan struct{}][]string  // waiting requests, with ids of connectors
-	members  Members                     // at the last change
+	arrivals map[chan struct{}][]string  // requests that wait for connectors with these ids
+	members  Members                     // as last sent to connectors
 
 	// Set by Listen.
 	conn      net.PacketConn
@@ -138,9 +137,9 @@ type Hub struct {
 	tls       *tls.Config
 	running   sync.WaitGroup // the accept loop and all connections
 
-	sockets sync.WaitGroup  // all open WebSockets
-	life    context.Context // of the WebSockets
-	end     context.CancelFunc
+	sockets      sync.WaitGroup  // all open WebSockets
+	socketsCtx   context.Context // of the WebSockets
+	abortSockets context.CancelFunc
 }
 
 // NewHub returns a hub without a listener.
@@ -160,7 +159,7 @@ func NewHub(o Options) *Hub {
 		arrivals: make(map[chan struct{}][]string),
 	}
 	h.closing, h.stop = context.WithCancel(context.Background())
-	h.life, h.end = context.WithCancel(context.Background())
+	h.socketsCtx, h.abortSockets = context.WithCancel(context.Background())
 	h.SetOptions(o)
 	return h
 }
@@ -178,13 +177,13 @@ func (h *Hub) Session(connectorID string) (*Session, bool) {
 	return s, ok && s.usable()
 }
 
-// Find returns a session of a connector that takes requests, at a peer if there is none here.
+// Find returns a session of a connector that takes requests. It prefers one of this gateway.
 func (h *Hub) Find(connectorID string) (*Session, bool) {
 	return h.Choose([]string{connectorID}, Target{}, nil)
 }
 
-// arrive wakes the requests that wait for a connector. The caller holds the lock.
-func (h *Hub) arrive(connectorID string) {
+// wakeRequests wakes the requests that wait for a connector. The caller holds the lock.
+func (h *Hub) wakeRequests(connectorID string) {
 	for arrived, ids := range h.arrivals {
 		if slices.Contains(ids, connectorID) {
 			wait.Wake(arrived, struct{}{})
@@ -192,8 +191,8 @@ func (h *Hub) arrive(connectorID string) {
 	}
 }
 
-// register makes s the current session of its connector and returns the session that
-// it replaces, if any. It returns false if the hub is closed.
+// register adds s as the current session of its connector and returns the session that
+// it replaces, if any. ok is false if the hub is closed.
 func (h *Hub) register(s *Session) (old *Session, ok bool) {
 	defer h.events.deliver()
 	h.mu.Lock()
@@ -204,7 +203,7 @@ func (h *Hub) register(s *Session) (old *Session, ok bool) {
 	old = h.live[s.connector.ID]
 	h.live[s.connector.ID] = s
 	h.all[s.connector.ID] = append(h.all[s.connector.ID], s)
-	h.arrive(s.connector.ID)
+	h.wakeRequests(s.connector.ID)
 	h.events.add(eventOf(s, true))
 	return old, true
 }
@@ -230,8 +229,8 @@ func (h *Hub) unregister(s *Session) {
 	}
 }
 
-// setSilent records whether a session's connector is silent, and reports whether that
-// has changed.
+// setSilent records whether a session's connector is silent. A silent one gets no requests. It
+// reports whether the state has changed.
 func (h *Hub) setSilent(s *Session, silent bool) bool {
 	if s.silent.Load() == silent {
 		return false
@@ -248,7 +247,7 @@ func (h *Hub) setSilent(s *Session, silent bool) bool {
 		return true
 	}
 	h.events.add(eventOf(s, true))
-	h.arrive(s.connector.ID)
+	h.wakeRequests(s.connector.ID)
 	return true
 }
 
@@ -268,28 +267,29 @@ func (h *Hub) remove(s *Session) {
 }
 
 // Sessions describes the connectors with sessions that take requests, in the order of their ids.
-// If one has several, in a cluster, that of this gateway is described.
+// Of several sessions of a connector in a cluster, it describes the one at this gateway.
 func (h *Hub) Sessions() []Info {
 	h.mu.RLock()
-	name, sessions := h.members.Name, make(map[string][]*Session, len(h.live)+len(h.remote))
+	gateway, sessions := h.members.Name, make(map[string][]*Session, len(h.live)+len(h.remote))
 	for id, s := range h.live {
 		if !s.silent.Load() {
 			sessions[id] = []*Session{s}
 		}
 	}
-	for id, there := range h.remote {
-		sessions[id] = append(sessions[id], there...)
+	for id, list := range h.remote {
+		sessions[id] = append(sessions[id], list...)
 	}
 	h.mu.RUnlock()
 	infos := make([]Info, 0, len(sessions))
 	for _, id := range slices.Sorted(maps.Keys(sessions)) {
-		infos = append(infos, merge(sessions[id], name))
+		infos = append(infos, merge(sessions[id], gateway))
 	}
 	return infos
 }
 
-// merge describes the first session of a connector, with all edges that have one.
-func merge(sessions []*Session, here string) Info {
+// merge describes the first session of a connector, with the names of all edges that have one.
+// gateway is the name of this gateway.
+func merge(sessions []*Session, gateway string) Info {
 	info := sessions[0].Info()
 	info.Active = 0
 	for _, s := range sessions {
@@ -297,12 +297,12 @@ func merge(sessions []*Session, here string) Info {
 		switch {
 		case s.peer != nil:
 			info.Edges = append(info.Edges, s.peer.name)
-		case here != "":
-			info.Edges = append(info.Edges, here)
+		case gateway != "":
+			info.Edges = append(info.Edges, gateway)
 		}
 	}
 	slices.Sort(info.Edges)
-	info.Edges = slices.Compact(info.Edges) // a peer may just connect again
+	info.Edges = slices.Compact(info.Edges) // while a peer connects again, both connections have sessions
 	return info
 }
 
@@ -314,8 +314,8 @@ func (h *Hub) Disconnect(connectorID string, code link.CloseCode) {
 
 // DisconnectOthers closes the tunnels of a connector that were opened with
 // credentials of another pairing than its current one.
-func (h *Hub) DisconnectOthers(now Connector, code link.CloseCode) {
-	h.disconnect(now.ID, code, func(c Connector) bool { return c.Pairing != now.Pairing })
+func (h *Hub) DisconnectOthers(current Connector, code link.CloseCode) {
+	h.disconnect(current.ID, code, func(c Connector) bool { return c.Pairing != current.Pairing })
 }
 
 func (h *Hub) disconnect(connectorID string, code link.CloseCode, match func(Connector) bool) {
@@ -330,14 +330,13 @@ func (h *Hub) disconnect(connectorID string, code link.CloseCode, match func(Con
 }
 
 // heartbeat returns the ping interval for connectors. It is short, so that they soon
-// notice the loss of the gateway, but grows to keep all connectors near 100 pings per
-// second. The maximum is a little below the keep-alive interval of QUIC (10 s), which
-// applies to silent paths only: with both, an idle tunnel would send twice as many
-// packets.
+// notice the loss of the gateway, but grows to keep all connectors together near 100 pings
+// per second. The maximum is a little below the keep-alive interval of QUIC (10 s): pings
+// then replace the keep-alive packets of an idle tunnel.
 func (h *Hub) heartbeat() time.Duration {
 	n := h.count()
-	const pingsPerSecond, least, most = 100, 1500 * time.Millisecond, 9 * time.Second
-	return min(max(time.Duration(n)*time.Second/pingsPerSecond, least), most)
+	const pingsPerSecond, minimum, maximum = 100, 1500 * time.Millisecond, 9 * time.Second
+	return min(max(time.Duration(n)*time.Second/pingsPerSecond, minimum), maximum)
 }
 
 // count returns the number of sessions of this gateway that take requests.
@@ -357,7 +356,7 @@ type Counters struct {
 	Failed    uint64 `json:"failed"`    // requests that failed before the response header
 }
 
-// counters is the live form of Counters.
+// counters are the current values of Counters.
 type counters struct {
 	connected, replaced, denied, rejected, requests, failed atomic.Uint64
 }

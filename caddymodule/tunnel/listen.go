@@ -16,11 +16,11 @@ import (
 	"github.com/postern-dev/postern/connector/panics"
 )
 
-// Identity is what a hub proves to connectors.
+// Identity is the identity that a hub proves to connectors.
 type Identity struct {
 	// Key is created by link.NewIdentity. Connectors pin it.
 	Key []byte
-	// NextPin is the pin of the key that will replace Key, "" if none will.
+	// NextPin is the pin of the key that will replace Key, "" if there is none.
 	NextPin string
 	// FormerPin is the pin of the key before Key. Preauthentications with it are valid.
 	FormerPin string
@@ -67,9 +67,8 @@ type Secrets struct {
 
 const connectionIDBytes = 8
 
-// Listen starts accepting connectors on conn and returns. The hub owns conn from
-// then on. For full speed, conn must be a plain *net.UDPConn: a wrapper disables the
-// batching of packets.
+// Listen starts to accept connectors on conn and returns. The hub owns conn from
+// then on. conn should be a plain *net.UDPConn: with a wrapper, quic-go does not batch packets.
 func (h *Hub) Listen(conn net.PacketConn, s Secrets) error {
 	proof, err := newProof(s.Identity)
 	if err != nil {
@@ -109,8 +108,8 @@ func (h *Hub) Listen(conn net.PacketConn, s Secrets) error {
 	return nil
 }
 
-// config returns the configuration of connections. Windows cannot change later, and a peer says
-// only in its hello that it is one: so it is known by its address.
+// config returns the configuration of connections. A peer gets larger windows, which cannot change later.
+// As its hello comes too late for that, it is recognized by its address.
 func (h *Hub) config() *quic.Config {
 	config, peer := link.GatewayQUIC(), link.GatewayPeerQUIC()
 	config.GetConfigForClient = func(info *quic.ClientInfo) (*quic.Config, error) {
@@ -139,7 +138,7 @@ func (h *Hub) work(doing string, f func()) {
 	h.running.Go(func() { _ = h.contain(doing, func() error { f(); return nil }) })
 }
 
-// contain is [panics.Do] with the logger that the hub has then.
+// contain is [panics.Do] with the hub's logger at the time of the panic.
 func (h *Hub) contain(doing string, f func() error) (err error) {
 	defer func() {
 		if p := panics.Caught(recover()); p != nil {
@@ -179,10 +178,10 @@ func (h *Hub) NextPin() string {
 // pins returns the pins that tokens have now.
 func (h *Hub) pins() []string { return link.Token{Pin: h.Pin(), NextPin: h.NextPin()}.Pins() }
 
-// Close ends the hub. It rejects new connectors and requests at once, and sends
-// connected connectors a drain. Running requests may finish until ctx ends. Then
-// all tunnels and the socket are closed. Waiting devices are disconnected at once;
-// they reconnect to the next gateway.
+// Close closes the hub. It rejects new connectors and requests at once, and sends
+// a drain to the connectors. Running requests may finish until ctx ends. Then
+// Close closes all tunnels and the socket. It disconnects waiting devices at once;
+// they dial again.
 func (h *Hub) Close(ctx context.Context) error {
 	h.mu.Lock()
 	if h.closing.Err() != nil {
@@ -191,7 +190,7 @@ func (h *Hub) Close(ctx context.Context) error {
 	}
 	h.stop()
 	sessions, devices := slices.Concat(slices.Collect(maps.Values(h.all))...), slices.Collect(maps.Keys(h.waiting))
-	edges := slices.Collect(maps.Values(h.peers))
+	peers := slices.Collect(maps.Values(h.peers))
 	h.mu.Unlock()
 
 	h.handshakes.Close()
@@ -206,8 +205,8 @@ func (h *Hub) Close(ctx context.Context) error {
 			s.finish(ctx, link.CloseShutdown)
 		})
 	}
-	for _, e := range edges {
-		draining.Go(func() { e.shutdown(ctx) })
+	for _, p := range peers {
+		draining.Go(func() { p.shutdown(ctx) })
 	}
 	draining.Wait()
 	h.closeSockets()

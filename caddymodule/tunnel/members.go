@@ -12,19 +12,19 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// legs is how many edges a connector has tunnels to: the loss of one does not matter.
-const legs = 2
+// edgesPerConnector is how many edges a connector has tunnels to: it may lose one.
+const edgesPerConnector = 2
 
 // Members are the gateways of a cluster.
 type Members struct {
 	Name, Region string // of this gateway
-	Draining     bool   // connectors shall leave this gateway
-	// Edges are those that take connectors, this one included.
+	Draining     bool   // connectors should leave this gateway
+	// Edges are the gateways that take connectors, including this one.
 	Edges []link.Edge
 }
 
-// edges returns the members for a connector: those of this gateway's region first, and
-// otherwise in the order of Rank.
+// edges returns the members for a connector: first the edges in the region of this gateway, each
+// region in the order of Rank.
 func (m Members) edges(connectorID string) link.Edges {
 	elsewhere := func(e link.Edge) int {
 		if e.Region == m.Region {
@@ -37,17 +37,17 @@ func (m Members) edges(connectorID string) link.Edges {
 		order := cmp.Compare(Rank(connectorID, a.Name), Rank(connectorID, b.Name))
 		return cmp.Or(cmp.Compare(elsewhere(a), elsewhere(b)), order)
 	})
-	return link.Edges{Edge: m.Name, Legs: legs, List: list[:min(len(list), link.MaxEdges)]}
+	return link.Edges{Edge: m.Name, Legs: edgesPerConnector, List: list[:min(len(list), link.MaxEdges)]}
 }
 
-// membership is what a session's connector knows about the members.
+// membership is what was sent to a session's connector about the members.
 type membership struct {
 	mu    sync.Mutex
-	sent  link.Edges // without an edge before the welcome
+	sent  link.Edges // the zero value before the welcome
 	drain bool       // a drain was sent
 }
 
-// sendWelcome adds the members to a welcome and sends that.
+// sendWelcome sends a welcome with the members of the cluster.
 func (s *Session) sendWelcome(w link.Welcome) {
 	members := s.hub.options.Load().Members
 	if members == nil {
@@ -60,12 +60,12 @@ func (s *Session) sendWelcome(w link.Welcome) {
 	w.Edges = m.edges(s.connector.ID)
 	s.members.sent = w.Edges
 	s.send(w)
-	s.drainFor(m)
+	s.sendDrain(m)
 }
 
-// drainFor asks the connector to leave, once, if this gateway drains. The caller holds the
+// sendDrain asks the connector to leave, once, if this gateway drains. The caller holds the
 // lock of the membership.
-func (s *Session) drainFor(m Members) {
+func (s *Session) sendDrain(m Members) {
 	if m.Draining && !s.members.drain {
 		s.log().Info("asking the connector to leave, as this edge drains")
 		s.send(link.Drain{})
@@ -73,25 +73,25 @@ func (s *Session) drainFor(m Members) {
 	s.members.drain = m.Draining
 }
 
-// onMembers sends the members if they differ from those that the connector knows.
-func (s *Session) onMembers(members func() Members) {
+// sendMembers sends the members if they differ from those that were sent last.
+func (s *Session) sendMembers(members func() Members) {
 	s.members.mu.Lock()
 	defer s.members.mu.Unlock()
 	if s.members.sent.Edge == "" {
-		return // the welcome will have them
+		return // the welcome will contain them
 	}
-	m := members() // now: another call may have sent later ones
+	m := members() // with the lock, so that they are not older than those of another call
 	if next := m.edges(s.connector.ID); !reflect.DeepEqual(next, s.members.sent) {
 		s.members.sent = next
 		s.send(next)
 	}
-	s.drainFor(m)
+	s.sendDrain(m)
 }
 
-// membersAtOnce bounds the connectors that the members are sent to at a time.
-const membersAtOnce = 64
+// maxMembersSends bounds the connectors that are sent the members at a time.
+const maxMembersSends = 64
 
-// MembersChanged sends the connectors the members of the cluster, if they differ from those
+// MembersChanged sends the members of the cluster to the connectors, if they differ from those
 // at the last call. It does not wait.
 func (h *Hub) MembersChanged() {
 	members := h.options.Load().Members
@@ -110,20 +110,21 @@ func (h *Hub) MembersChanged() {
 	go h.sendMembers(slices.Collect(maps.Values(h.live)), members)
 }
 
-// sendMembers calls onMembers of the sessions, which wait for connectors that do not read.
+// sendMembers sends the members on all sessions. A connector that does not read delays its own
+// send alone.
 func (h *Hub) sendMembers(sessions []*Session, members func() Members) {
 	var sending errgroup.Group
-	sending.SetLimit(membersAtOnce)
+	sending.SetLimit(maxMembersSends)
 	for _, s := range sessions {
 		sending.Go(func() error {
-			return h.contain("sending a connector the gateways", func() error { s.onMembers(members); return nil })
+			return h.contain("sending a connector the gateways", func() error { s.sendMembers(members); return nil })
 		})
 	}
 }
 
-// holds reports whether a hello must not replace the tunnel of its connector: it comes from
-// the same process, which has led it to this edge by mistake.
-func (h *Hub) holds(hello link.Hello) bool {
+// misled reports whether a load balancer has led a hello to an edge where its process has a tunnel
+// already. Such a hello must not replace the tunnel.
+func (h *Hub) misled(hello link.Hello) bool {
 	members := h.options.Load().Members
 	if members == nil || !slices.Contains(hello.Held, members().Name) {
 		return false

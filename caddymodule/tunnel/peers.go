@@ -16,15 +16,15 @@ import (
 type Peers interface {
 	// Check reports whether the hello is that of a gateway of this cluster.
 	Check(hello link.Hello, connection tls.ConnectionState) bool
-	// Receive returns the function that applies the messages of a peer, other than pings, in their
-	// order. The peer's tunnels are those that it adds to the edge.
-	Receive(e *PeerConn) func(link.Message)
+	// Receive returns the function that applies the messages of a peer, except pings, in their
+	// order. It adds the peer's tunnels to p.
+	Receive(p *PeerConn) func(link.Message)
 }
 
-// maxPeerAddresses bounds the addresses of peers. If there are more, they are learned again.
+// maxPeerAddresses bounds the known addresses of peers. When it is reached, all are learned again.
 const maxPeerAddresses = 1024
 
-// addresses are those of the peers, without ports.
+// addresses are addresses of peers, without ports.
 type addresses struct {
 	mu    sync.Mutex
 	known map[string]struct{}
@@ -67,12 +67,12 @@ func (c *connection) handshakePeer(hello link.Hello) (run func()) {
 	if !c.send(link.Welcome{Version: o.Version, HeartbeatMillis: int(c.hub.heartbeat().Milliseconds())}) {
 		return nil
 	}
-	e := &PeerConn{connection: c, name: hello.Peer, region: hello.Region}
-	e.beat()
-	return func() { e.run(o.Peers) }
+	p := &PeerConn{connection: c, name: hello.Peer, region: hello.Region}
+	p.beat()
+	return func() { p.run(o.Peers) }
 }
 
-// run reads what a peer sends until its connection ends.
+// run reads messages of a peer until its connection ends.
 func (p *PeerConn) run(peers Peers) {
 	h := p.hub
 	h.mu.Lock()
@@ -99,7 +99,7 @@ func (p *PeerConn) run(peers Peers) {
 	}
 }
 
-// shutdown lets requests that run at the peer finish until ctx ends, and closes the connection.
+// shutdown waits for requests that run at the peer until ctx ends, and closes the connection.
 func (p *PeerConn) shutdown(ctx context.Context) {
 	tunnels := p.sessions()
 	for _, s := range tunnels {
@@ -115,7 +115,7 @@ func (p *PeerConn) shutdown(ctx context.Context) {
 	p.end(link.CloseShutdown)
 }
 
-// receive answers pings, and has the other messages applied.
+// receive answers pings, and calls apply with the other messages.
 func (p *PeerConn) receive(apply func(link.Message)) {
 	for {
 		_ = p.stream.SetReadDeadline(time.Now().Add(peerLost))

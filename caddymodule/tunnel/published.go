@@ -6,43 +6,43 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// Published is what other gateways know about a session; the zero value is nothing.
+// Published is what was last published to the peers about a session; zero: nothing.
 type Published struct {
 	reported *states
 	active   int
 	suspect  bool
 }
 
-// Changes returns messages about what has changed of this gateway's tunnels that take requests, and
-// changes known accordingly. Running requests are counted again if active is set.
-func (h *Hub) Changes(known map[*Session]Published, active bool) (changes []link.Message) {
+// Changes returns messages about changes of this gateway's tunnels that take requests, and updates
+// published. It counts running requests only if active is set.
+func (h *Hub) Changes(published map[*Session]Published, active bool) (changes []link.Message) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	for _, s := range h.live {
 		if !s.usable() {
 			continue
 		}
-		before := known[s]
+		before := published[s]
 		now := Published{reported: s.reported.Load(), active: before.active, suspect: s.suspect()}
 		if active || before.reported == nil {
 			now.active = s.Active()
 		}
 		if now != before {
 			changes = append(changes, s.Messages(before, now)...)
-			known[s] = now
+			published[s] = now
 		}
 	}
-	for s := range known {
+	for s := range published {
 		if h.live[s.connector.ID] != s || !s.usable() {
 			changes = append(changes, link.Tunnel{Session: s.id, Ended: true})
-			delete(known, s)
+			delete(published, s)
 		}
 	}
 	return changes
 }
 
-// Messages returns the messages about what has changed. A report has its own: together with the
-// hello it may be too large.
+// Messages returns the messages about the changes between two states of a session. A report has a message
+// of its own, as one with the hello, too, may be too large.
 func (s *Session) Messages(before, now Published) []link.Message {
 	rtt := s.conn.ConnectionStats().MinRTT.Microseconds()
 	m := link.Tunnel{Session: s.id, Active: now.active, RTTMicros: rtt, Suspect: now.suspect}

@@ -16,7 +16,7 @@ const (
 	// peerLost is how long a peer may be silent before its connection counts as lost. It sends
 	// a ping every half a second.
 	peerLost = 3 * time.Second
-	// peerSuspect is how long, before other tunnels of a connector have precedence.
+	// peerSuspect is how long a peer may be silent before its tunnels are suspect.
 	peerSuspect = 1200 * time.Millisecond
 )
 
@@ -26,29 +26,29 @@ var ErrNoPeer = errors.New("it has no connection to this one")
 // Open opens a stream to a peer itself.
 func (h *Hub) Open(peer string) (*quic.Stream, error) {
 	h.mu.RLock()
-	e := h.peers[peer]
+	p := h.peers[peer]
 	h.mu.RUnlock()
-	if e == nil {
+	if p == nil {
 		return nil, ErrNoPeer
 	}
-	return e.conn.OpenStream()
+	return p.conn.OpenStream()
 }
 
-// Suspect has other tunnels of a connector take precedence over those at a peer, which does not answer,
-// until it sends a message.
+// Suspect marks the tunnels at a peer as suspect until the peer sends a message. It is called when
+// the peer does not answer.
 func (h *Hub) Suspect(peer string) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
-	if e := h.peers[peer]; e != nil {
-		e.lastMessage.Store(0)
+	if p := h.peers[peer]; p != nil {
+		p.lastMessage.Store(0)
 	}
 }
 
-// PeerConn is the connection of a peer. Requests for the tunnels there go over it, and make one hop.
+// PeerConn is the connection from a peer. Requests for the tunnels there go over it, and make one hop.
 type PeerConn struct {
 	*connection
-	name, region string
-	lastMessage  atomic.Int64 // when it came, in Unix nanoseconds
+	name, region string       // of the peer
+	lastMessage  atomic.Int64 // Unix time of the peer's last message, in nanoseconds
 }
 
 func (p *PeerConn) beat() { p.lastMessage.Store(time.Now().UnixNano()) }
@@ -61,7 +61,7 @@ func (p *PeerConn) silent() bool {
 // Context ends with the connection.
 func (p *PeerConn) Context() context.Context { return p.conn.Context() }
 
-// Add adds a tunnel at the peer, with what [Session.Messages] says of it there.
+// Add adds a tunnel at the peer, as described by the message of [Session.Messages] there.
 func (p *PeerConn) Add(m link.Tunnel) *Session {
 	o := m.Opened
 	s := &Session{
@@ -78,7 +78,7 @@ func (p *PeerConn) Add(m link.Tunnel) *Session {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.remote[id] = append(h.remote[id], s)
-	h.arrive(id)
+	h.wakeRequests(id)
 	h.events.add(eventOf(s, true))
 	return s
 }
@@ -93,16 +93,15 @@ func (*PeerConn) Update(s *Session, m link.Tunnel) {
 	s.peerSuspects.Store(m.Suspect)
 }
 
-// Remove removes a tunnel that takes no further requests. Its running ones continue.
+// Remove removes a tunnel that takes no further requests. Its running requests continue.
 func (*PeerConn) Remove(s *Session) { s.stop() }
 
-// succeeds reports whether the process of s started after that of another session of the
-// connector, and takes over from it.
+// succeeds reports whether s is of a later process of the connector than another session.
 func (s *Session) succeeds(other *Session) bool {
 	return s.hello.Instance != other.hello.Instance && s.hello.StartedMillis > other.hello.StartedMillis
 }
 
-// replaceByPeer ends the session here of a connector of which a later process has a tunnel at a peer.
+// replaceByPeer ends the session here of a connector if a later process of it has a tunnel at a peer.
 func (h *Hub) replaceByPeer(connectorID string) {
 	h.mu.RLock()
 	local, later := h.live[connectorID], (*Session)(nil)
@@ -117,8 +116,8 @@ func (h *Hub) replaceByPeer(connectorID string) {
 	}
 }
 
-// addOffline notes that a tunnel has ended, and queues the event of its connector unless that has
-// another one. The caller holds the lock.
+// addOffline queues the event that a session's connector is offline, unless it has another tunnel.
+// The caller holds the lock.
 func (h *Hub) addOffline(s *Session) {
 	id := s.connector.ID
 	if local := h.live[id]; len(h.remote[id]) == 0 && (local == nil || local.silent.Load()) {

@@ -115,7 +115,7 @@ func (h *Hub) addReport(s *Session) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if s.peer == nil && h.live[s.connector.ID] != s || s.silent.Load() {
-		return // a connector that comes back is announced again
+		return // a connector that sends again gets an online event
 	}
 	event := eventOf(s, true)
 	event.Reported = true

@@ -50,7 +50,7 @@ type Pairing interface {
 	// the same code and secret gets the decision if it was made meanwhile.
 	Claim(ctx context.Context, d Device) (Ticket, *link.Deny)
 	// Expects returns the id of the open pairing whose code has a SHA-256 that match accepts. If
-	// there is none, it counts as a wrong code from the address.
+	// there is none, the attempt counts as a wrong code from the address remote.
 	Expects(remote string, match func(codeHash []byte) bool) (pairing string, ok bool)
 }
 
@@ -59,14 +59,14 @@ type Pairing interface {
 const maxWaiting = 1000
 
 // waitingDevice is the connection of a device that waits for a decision. It is not a
-// session: nothing can be sent to its upstreams.
+// session, and gets no requests.
 type waitingDevice struct {
 	*connection
 	ticket Ticket
 }
 
 // handshakeDevice answers a hello with a claim. It returns the function that serves
-// the connection from then on, nil if the device was denied and the connection closed.
+// the connection from then on, nil if it has denied the device and closed the connection.
 func (c *connection) handshakeDevice(ctx context.Context, hello link.Hello) (run func()) {
 	w := &waitingDevice{connection: c}
 	defer func() {
@@ -199,7 +199,7 @@ func (h *Hub) removeWaiting(w *waitingDevice) {
 	delete(h.waiting, w)
 }
 
-// hostOf returns the address of a peer without its port.
+// hostOf returns a remote address without its port.
 func hostOf(addr net.Addr) string {
 	host, _, err := net.SplitHostPort(addr.String())
 	if err != nil {

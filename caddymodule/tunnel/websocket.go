@@ -64,7 +64,7 @@ func (h *Hub) ServeWebSocket(w http.ResponseWriter, r *http.Request) {
 		h.counters.rejected.Add(1)
 		return
 	}
-	stream := websocket.NetConn(h.life, socket, websocket.MessageBinary)
+	stream := websocket.NetConn(h.socketsCtx, socket, websocket.MessageBinary)
 	raw := link.NewWebSocket(stream, tcpAddr(r.RemoteAddr), func() error {
 		defer h.sockets.Done()
 		return socket.CloseNow()
@@ -75,7 +75,7 @@ func (h *Hub) ServeWebSocket(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// refuse answers a connection for which the gateway has no room.
+// refuse answers a request for a WebSocket when there are too many connections.
 func (h *Hub) refuse(w http.ResponseWriter, message string, status int) {
 	h.counters.rejected.Add(1)
 	w.Header().Set("Retry-After", "5")
@@ -84,7 +84,8 @@ func (h *Hub) refuse(w http.ResponseWriter, message string, status int) {
 
 // admitSocket counts the connection of a request. It returns nil if there are too many.
 func (h *Hub) admitSocket(r *http.Request) *pendingConn {
-	remote, perAddress, preauth := tcpAddr(r.RemoteAddr), h.options.Load().PendingPerAddress, r.Header.Get(link.PreauthHeader)
+	remote, preauth := tcpAddr(r.RemoteAddr), r.Header.Get(link.PreauthHeader)
+	perAddress := h.options.Load().PendingPerAddress
 	networks, known := networksOf(remote), h.preauthenticate(preauth)
 	if known == "" && h.pending.crowded(networks, perAddress) {
 		known = h.preauthenticateDevice(remote, preauth)
@@ -111,7 +112,7 @@ func (h *Hub) begin(f func()) bool {
 
 // serveSocket establishes a tunnel connection over a WebSocket and serves it.
 func (h *Hub) serveSocket(raw net.Conn, config *tls.Config, pending *pendingConn) {
-	handshake, cancel := context.WithTimeout(h.life, helloTimeout)
+	handshake, cancel := context.WithTimeout(h.socketsCtx, helloTimeout)
 	defer cancel()
 	conn, err := link.WebSocketGateway(handshake, raw, config, pending.bind)
 	if err != nil {
@@ -123,26 +124,26 @@ func (h *Hub) serveSocket(raw net.Conn, config *tls.Config, pending *pendingConn
 	h.serve(conn)
 }
 
-// closeSockets waits up to socketGrace for the peers of WebSockets to read the reason
-// and disconnect, then closes the remaining WebSockets.
+// closeSockets waits up to socketGrace until the connectors have read the reason and closed
+// their WebSockets, then closes those that remain.
 func (h *Hub) closeSockets() {
-	gone := make(chan struct{})
+	closed := make(chan struct{})
 	go func() {
 		h.sockets.Wait()
-		close(gone)
+		close(closed)
 	}()
 	select {
-	case <-gone:
+	case <-closed:
 	case <-time.After(socketGrace):
 	}
-	h.end()
+	h.abortSockets()
 }
 
 // tcpAddr parses a request's RemoteAddr.
 func tcpAddr(remote string) net.Addr {
-	at, err := netip.ParseAddrPort(remote)
+	addr, err := netip.ParseAddrPort(remote)
 	if err != nil {
 		return &net.TCPAddr{}
 	}
-	return net.TCPAddrFromAddrPort(at)
+	return net.TCPAddrFromAddrPort(addr)
 }
