@@ -8,8 +8,6 @@
 package config
 
 import (
-	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -54,7 +52,7 @@ type Config struct {
 	// Transport is "auto" (the default), "quic" or "websocket".
 	Transport string `json:"transport,omitempty"`
 	// MaxRequests limits concurrent requests. Default: 1024.
-	MaxRequests int `json:"max_requests,omitempty"`
+	MaxRequests int `json:"max_requests,omitzero"`
 	// Upstream is the base URL of the model server, if there is only one; /v1 is added unless
 	// it ends in it.
 	Upstream string `json:"upstream,omitempty"`
@@ -81,19 +79,6 @@ type Upstream struct {
 	BaseURL string `json:"base_url" alias:"BaseUrl"`
 	// APIKeyFile contains the server's API key. It is reloaded when it changes.
 	APIKeyFile string `json:"api_key_file,omitempty"`
-}
-
-// UnmarshalJSON implements json.Unmarshaler. It accepts the alias of BaseURL.
-func (u *Upstream) UnmarshalJSON(data []byte) error {
-	type plain Upstream
-	fields := struct {
-		plain
-		Alias string `json:"BaseUrl"`
-	}{}
-	err := json.Unmarshal(data, &fields)
-	*u = Upstream(fields.plain)
-	u.BaseURL = cmp.Or(u.BaseURL, fields.Alias)
-	return err
 }
 
 // Loaded is the result of [Load]: a checked configuration, with warnings.

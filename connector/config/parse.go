@@ -3,12 +3,15 @@ package config
 import (
 	"bytes"
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"reflect"
 	"strconv"
 	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/connector/text"
@@ -21,9 +24,8 @@ const maxConfigBytes = 1 << 20
 // byteOrderMark is written by some editors on Windows.
 var byteOrderMark = []byte("\xef\xbb\xbf")
 
-// Parse decodes a configuration. It is stricter than encoding/json: unknown fields,
-// repeated fields, a different case and trailing data are errors. [Config.Validate]
-// checks the values.
+// Parse decodes a configuration. Unknown and repeated members, names in another case, nulls
+// and trailing data are errors. [Config.Validate] checks the values.
 func Parse(data []byte) (Config, error) {
 	if len(data) > maxConfigBytes {
 		return Config{}, fmt.Errorf("the configuration has %d bytes, more than the %d allowed; is this the right file?",
@@ -34,121 +36,125 @@ func Parse(data []byte) (Config, error) {
 		return Config{}, errors.New(`the configuration is empty; write {"tunnel_token": "…", "upstream": ` +
 			`"http://localhost:11434"}`)
 	}
-	if err := checkSyntax(data); err != nil {
-		return Config{}, err
-	}
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.UseNumber()
-	if err := check(dec, "", reflect.TypeFor[Config]()); err != nil {
-		return Config{}, err
-	}
 	var c Config
-	return c, json.Unmarshal(data, &c)
+	err := json.Unmarshal(data, &c, json.RejectUnknownMembers(true),
+		json.WithUnmarshalers(json.UnmarshalFromFunc(decode)))
+	if err != nil {
+		return Config{}, explain(data, err)
+	}
+	return c, nil
 }
 
-// checkSyntax returns an error with line and column for the first syntax error, or for
-// data after the first value.
-func checkSyntax(data []byte) error {
-	var syntax *json.SyntaxError
-	if !errors.As(json.Unmarshal(data, new(json.RawMessage)), &syntax) {
-		return nil
-	}
-	problem := syntax.Error()
+// decode refuses null, which package json reads as the zero value, and decodes numbers. It
+// leaves all other values to package json.
+func decode(dec *jsontext.Decoder, v any) error {
+	number, ok := v.(*int)
 	switch {
-	case strings.HasPrefix(problem, "unexpected end"):
+	case dec.PeekKind() == 'n':
+		return &json.SemanticError{JSONKind: 'n'}
+	case !ok:
+		return json.SkipFunc
+	}
+	value, err := dec.ReadValue()
+	if err != nil {
+		return err
+	}
+	n, err := strconv.Atoi(string(value))
+	if err != nil || n < 1 || n > link.MostMaxRequests {
+		return &json.SemanticError{JSONKind: value.Kind()}
+	}
+	*number = n
+	return nil
+}
+
+// UnmarshalJSONFrom implements json.UnmarshalerFrom. It accepts the alias of BaseURL.
+func (u *Upstream) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	type plain Upstream
+	var members struct {
+		plain
+		Alias string `json:"BaseUrl"`
+	}
+	if err := json.UnmarshalDecode(dec, &members); err != nil {
+		return err
+	}
+	if members.BaseURL != "" && members.Alias != "" {
+		return &jsontext.SyntacticError{JSONPointer: dec.StackPointer() + "/base_url", Err: jsontext.ErrDuplicateName}
+	}
+	*u = Upstream(members.plain)
+	u.BaseURL = cmp.Or(u.BaseURL, members.Alias)
+	return nil
+}
+
+// explain translates an error of package json. The translation names the field and the fix.
+func explain(data []byte, err error) error {
+	if e, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
+		if errors.Is(e, jsontext.ErrDuplicateName) {
+			path, _, _ := locate(e.JSONPointer)
+			return fmt.Errorf("%s: given twice; remove one of the two", path)
+		}
+		return explainSyntax(data, e)
+	}
+	e, ok := errors.AsType[*json.SemanticError](err)
+	if !ok {
+		return err
+	}
+	path, outer, inner := locate(e.JSONPointer)
+	if errors.Is(e, json.ErrUnknownName) {
+		known := tags(outer)
+		return fmt.Errorf("%s: unknown field; %s", path,
+			suggestion(e.JSONPointer.LastToken(), known, "known here: "+strings.Join(known, ", ")))
+	}
+	switch inner.Kind() {
+	case reflect.Int:
+		return fmt.Errorf("%s: must be a whole number from 1 to %d", path, link.MostMaxRequests)
+	default:
+		return fmt.Errorf("%s: must be %s, not %s", cmp.Or(path, "the configuration"), wanted[inner.Kind()],
+			kinds[e.JSONKind])
+	}
+}
+
+// explainSyntax translates a syntax error. The translation has its line and column.
+func explainSyntax(data []byte, e *jsontext.SyntacticError) error {
+	problem := "invalid JSON: " + e.Err.Error()
+	switch {
+	case errors.Is(e, io.ErrUnexpectedEOF):
 		problem = "the JSON ends too early; is a brace or a quote missing?"
 	case strings.HasSuffix(problem, "after top-level value"):
 		problem = "unexpected data after the closing brace; remove it"
-	default:
-		problem = "invalid JSON: " + problem
 	}
-	before := data[:syntax.Offset-1]
+	before := data[:min(int(e.ByteOffset), len(data)-1)]
 	return fmt.Errorf("line %d, column %d: %s", bytes.Count(before, []byte("\n"))+1,
 		len(before)-bytes.LastIndexByte(before, '\n'), problem)
 }
 
-// wanted names the JSON values of the types in a configuration.
-var wanted = map[reflect.Kind]string{
-	reflect.Struct: "an object in braces", reflect.Map: "an object in braces", reflect.Slice: "a list",
-	reflect.String: "text in quotes",
+// locate returns the path of a value, such as routes[0].model, its type, and the type of the
+// object or list around it. The type of an unknown field is nil.
+func locate(pointer jsontext.Pointer) (path string, outer, inner reflect.Type) {
+	inner = reflect.TypeFor[Config]()
+	for token := range pointer.Tokens() {
+		switch outer = inner; outer.Kind() {
+		case reflect.Slice:
+			path, inner = path+"["+token+"]", outer.Elem()
+			continue
+		case reflect.Map:
+			inner = outer.Elem()
+		default:
+			token, inner = field(outer, token)
+		}
+		path = strings.TrimPrefix(path+"."+token, ".")
+	}
+	return path, outer, inner
 }
 
-// check checks that the next value of a valid document fits a type. Errors name its path,
-// at; "" is the whole document.
-func check(dec *json.Decoder, at string, t reflect.Type) error {
-	value, err := dec.Token()
-	if err != nil {
-		return err
-	}
-	if t.Kind() == reflect.Int {
-		number, _ := value.(json.Number)
-		if n, err := strconv.Atoi(number.String()); err != nil || n < 1 || n > link.MostMaxRequests {
-			return fmt.Errorf("%s: must be a whole number from 1 to %d", at, link.MostMaxRequests)
-		}
-		return nil
-	}
-	if want, got := wanted[t.Kind()], kind(value); !strings.HasPrefix(want, got) {
-		return fmt.Errorf("%s: must be %s, not %s", cmp.Or(at, "the configuration"), want, got)
-	}
-	switch t.Kind() {
-	case reflect.String:
-		return nil
-	case reflect.Slice:
-		for i := 0; dec.More(); i++ {
-			if err := check(dec, fmt.Sprintf("%s[%d]", at, i), t.Elem()); err != nil {
-				return err
-			}
-		}
-	default:
-		if err := checkFields(dec, at, t); err != nil {
-			return err
-		}
-	}
-	_, err = dec.Token() // the closing bracket
-	return err
-}
-
-// checkFields checks the fields of an object. A repeated name is an error, as parsers
-// treat it differently.
-func checkFields(dec *json.Decoder, at string, t reflect.Type) error {
-	if at != "" {
-		at += "."
-	}
-	seen := make(map[string]bool)
-	for dec.More() {
-		token, err := dec.Token()
-		if err != nil {
-			return err
-		}
-		written, _ := token.(string) // keys are always strings
-		name, field, err := memberOf(t, written)
-		switch {
-		case err != nil:
-			return fmt.Errorf("%s: %w", at+written, err)
-		case seen[name]:
-			return fmt.Errorf("%s: given twice; remove one of the two", at+name)
-		}
-		seen[name] = true
-		if err := check(dec, at+name, field); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// memberOf returns the name and the type of a member of an object. The name of an alias
-// is that of its field.
-func memberOf(t reflect.Type, written string) (name string, value reflect.Type, err error) {
-	if t.Kind() == reflect.Map {
-		return written, t.Elem(), nil
-	}
-	known := tags(t)
-	for i, name := range known {
+// field returns the name and the type of a member of an object. The name of an alias is that
+// of its field. The type of an unknown member is nil.
+func field(t reflect.Type, written string) (name string, value reflect.Type) {
+	for i, name := range tags(t) {
 		if written == name || written == t.Field(i).Tag.Get("alias") {
-			return name, t.Field(i).Type, nil
+			return name, t.Field(i).Type
 		}
 	}
-	return "", nil, fmt.Errorf("unknown field; %s", suggestion(written, known, "known here: "+strings.Join(known, ", ")))
+	return written, nil
 }
 
 // tags returns the JSON names of the fields of a struct.
@@ -160,24 +166,16 @@ func tags(t reflect.Type) []string {
 	return names
 }
 
-// kind names the type of a JSON value in everyday words.
-func kind(value json.Token) string {
-	switch value {
-	case json.Delim('{'):
-		return "an object"
-	case json.Delim('['):
-		return "a list"
-	case nil:
-		return "null"
-	}
-	switch value.(type) {
-	case string:
-		return "text"
-	case bool:
-		return "true or false"
-	default:
-		return "a number"
-	}
+// wanted describes the JSON values of the types in a configuration.
+var wanted = map[reflect.Kind]string{
+	reflect.Struct: "an object in braces", reflect.Map: "an object in braces", reflect.Slice: "a list",
+	reflect.String: "text in quotes",
+}
+
+// kinds describes kinds of JSON values in everyday words.
+var kinds = map[jsontext.Kind]string{
+	'{': "an object", '[': "a list", 'n': "null", '"': "text", 't': "true or false", 'f': "true or false",
+	'0': "a number",
 }
 
 // suggestion returns the end of an error about an unknown name: the most similar

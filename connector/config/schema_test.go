@@ -80,12 +80,12 @@ func constrain(properties, definitions schema.Schema) {
 }
 
 // schemaBlind are the rows of configErrors that editors cannot see: names that occur twice
-// in the text, values that depend on other values, and rare forms.
+// in the text, invalid UTF-8, values that depend on other values, and rare forms.
 var schemaBlind = []string{
 	"a field twice", "an escaped field twice", "no token", "no upstream", "a route to a misspelled upstream",
 	"a route to nowhere",
 	"too small a max_memory", "a * within a path", "upstream with a whole endpoint", "upstream with a bad port",
-	"a model with a newline",
+	"a model with a newline", "not UTF-8",
 }
 
 // Editors accept the configurations that the connector accepts.

@@ -2,7 +2,6 @@ package config
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -10,6 +9,9 @@ import (
 	"runtime"
 	"strings"
 	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // ErrPaired means that the configuration file already contains a tunnel token.
@@ -90,14 +92,11 @@ func (s *Store) Save(c Config) error {
 	if _, err := s.Load(); err != nil {
 		return err
 	}
-	var text bytes.Buffer
-	encoder := json.NewEncoder(&text)
-	encoder.SetEscapeHTML(false)
-	encoder.SetIndent("", "  ")
-	if err := encoder.Encode(c); err != nil {
+	text, err := json.Marshal(c, jsontext.WithIndent("  "), json.Deterministic(true))
+	if err != nil {
 		return fmt.Errorf("encoding the configuration: %w", err)
 	}
-	return replace(target(s.Path), text.Bytes(), nil)
+	return replace(target(s.Path), append(text, '\n'), nil)
 }
 
 const (
@@ -147,7 +146,7 @@ func withToken(data []byte, old, renewed string) ([]byte, error) {
 		return nil, errors.New("contains a different tunnel token than the one in use; run `connector reload`")
 	}
 	var written struct {
-		Token json.RawMessage `json:"tunnel_token"`
+		Token jsontext.Value `json:"tunnel_token"`
 	}
 	if json.Unmarshal(bytes.TrimPrefix(data, byteOrderMark), &written) != nil || bytes.Count(data, written.Token) != 1 {
 		return nil, errors.New("contains its tunnel token twice")
