@@ -36,7 +36,7 @@ type Options struct {
 type Agent struct {
 	Options
 
-	// Tests change these.
+	// Constants, except in tests.
 	pongTimeout  time.Duration
 	silenceLimit time.Duration // 0: pongTimeout
 	rescueMoment time.Duration
@@ -47,13 +47,13 @@ type Agent struct {
 	current *configuration
 	pending pending
 	legs    []*leg     // at least one
-	edges   link.Edges // of the cluster; without Edge: there is none
-	live    []*session // to edges of a cluster
+	edges   link.Edges // of the cluster; Edge is "" without a cluster
+	live    []*session // tunnels to edges
 
 	started time.Time
-	hellos  chan struct{} // room for one: the hello that awaits its answer
+	hellos  chan struct{} // of capacity 1; full while a hello awaits its answer
 	tunnels sync.WaitGroup
-	others  sync.WaitGroup          // legs but the first
+	others  sync.WaitGroup          // all legs except the first
 	end     context.CancelCauseFunc // ends all legs; set by Run
 	known   atomic.Bool             // a gateway has accepted this process before
 
@@ -133,5 +133,5 @@ func (a *Agent) stop(problem *Problem) {
 	}
 }
 
-// Available returns the hint at a newer version.
+// Available returns the hint about a newer version.
 func Available(newer string) string { return newer + " is available: run `connector update`" }

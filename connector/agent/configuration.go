@@ -71,8 +71,8 @@ func (a *Agent) newConfiguration(c config.Config, older ...*configuration) (*con
 	next.proxy = upstream.NewProxy(upstreams,
 		upstream.Options{Logger: a.Logger, Budget: a.budget, Prober: a.prober, Observer: &a.monitor})
 	next.hello = newHello(a.Version, "", upstreams.Names())
-	next.hello.Connector, next.hello.Instance, next.hello.Routes,
-		next.hello.MaxRequests = token.Connector, instance, c.Routes, c.MaxRequests
+	next.hello.Connector, next.hello.Instance = token.Connector, instance
+	next.hello.Routes, next.hello.MaxRequests = c.Routes, c.MaxRequests
 	kept := c.KeptPromptBytes()
 	next.hello.Blocks, next.hello.StartedMillis = &kept, a.started.UnixMilli()
 	next.dialTo(dial.Target{
@@ -82,14 +82,14 @@ func (a *Agent) newConfiguration(c config.Config, older ...*configuration) (*con
 	return next, next.greeting().Check()
 }
 
-// quicTo returns what dials a gateway over QUIC: an edge, or that of the token.
+// quicTo returns the QUIC dialer for an edge, or for the token's gateway if target is zero.
 func (c *configuration) quicTo(target link.Edge) *dial.QUIC {
 	if target.Server == "" {
 		return c.quic
 	}
-	to := *c.quic
-	to.Server = target.Server
-	return &to
+	edge := *c.quic
+	edge.Server = target.Server
+	return &edge
 }
 
 func (c *configuration) dialTo(t dial.Target, transport string) {
@@ -113,15 +113,15 @@ func (c *configuration) greeting() link.Hello {
 	return hello
 }
 
-// sameTunnel reports whether a tunnel with one configuration serves the other one.
+// sameTunnel reports whether a tunnel with one configuration also serves the other one.
 func (c *configuration) sameTunnel(d *configuration) bool {
 	return c.credentials == d.credentials && c.quic.Server == d.quic.Server &&
 		c.transport == d.transport && reflect.DeepEqual(c.hello, d.hello)
 }
 
-// samePlace reports whether both configurations lead to the same gateway or cluster, as the
+// sameDestination reports whether both configurations lead to the same gateway or cluster, as the
 // same connector.
-func (c *configuration) samePlace(d *configuration) bool {
+func (c *configuration) sameDestination(d *configuration) bool {
 	return c.quic.Server == d.quic.Server && c.sameConnector(d)
 }
 

@@ -18,8 +18,8 @@ func (s *session) checkEdges(m link.Edges) link.Edges {
 	return m
 }
 
-// onEdges handles a change of the edges. A tunnel that was to be left may stay if its edge
-// takes tunnels again.
+// onEdges handles a change of the edges. A leg no longer leaves an edge that takes tunnels
+// again.
 func (s *session) onEdges(m link.Edges) {
 	if m = s.checkEdges(m); m.Edge == "" {
 		return
@@ -28,26 +28,25 @@ func (s *session) onEdges(m link.Edges) {
 	if slices.ContainsFunc(m.List, func(e link.Edge) bool { return e.Name == s.welcome.Edge }) {
 		s.leaving.Store(false)
 	}
-	if s.leg.use(s) {
+	if s.leg.useEdges(s) {
 		wait.Wake(s.leg.wake, struct{}{})
 		s.leg.wakeOthers()
 	}
 }
 
-// leave has the leg move the tunnel to another edge, if there is a cluster.
-func (s *session) leave() {
+// leaveEdge starts a move to another edge. A gateway without a cluster has none.
+func (s *session) leaveEdge() {
 	if s.welcome.Edge != "" && !s.leaving.Swap(true) {
 		wait.Wake(s.leg.wake, struct{}{})
 	}
 }
 
-// use makes the edges of a tunnel those of the agent, and reports whether they are different
-// from before.
-func (a *Agent) use(s *session) (changed bool) {
+// useEdges adopts the edges that a tunnel has received, and reports whether they have changed.
+func (a *Agent) useEdges(s *session) (changed bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	next := *s.edges.Load()
-	if !s.config.samePlace(a.current) || reflect.DeepEqual(next, a.edges) {
+	if !s.config.sameDestination(a.current) || reflect.DeepEqual(next, a.edges) {
 		return false
 	}
 	a.edges = next
@@ -56,7 +55,7 @@ func (a *Agent) use(s *session) (changed bool) {
 
 // join uses the edges in the welcome of a new tunnel, and starts the legs that they ask for.
 func (l *leg) join(ctx context.Context, s *session) {
-	if l.use(s) {
+	if l.useEdges(s) {
 		l.wakeOthers()
 	}
 	l.mu.Lock()
@@ -95,13 +94,13 @@ func (a *Agent) allLegs() []*leg {
 	return slices.Clip(a.legs)
 }
 
-// aim returns the gateway that the leg dials next with a configuration, the zero value for the
-// server of its token. It returns false if the other legs have all edges. The choice stays
+// chooseTarget returns the gateway that the leg dials next with a configuration. The zero value
+// is the server of its token; false means that the other legs use all edges. The choice stays
 // until it has failed several times.
-func (l *leg) aim(c *configuration) (link.Edge, bool) {
+func (l *leg) chooseTarget(c *configuration) (link.Edge, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !c.samePlace(l.current) {
+	if !c.sameDestination(l.current) {
 		return link.Edge{}, true
 	}
 	targets := l.targets("")
@@ -109,14 +108,14 @@ func (l *leg) aim(c *configuration) (link.Edge, bool) {
 		return link.Edge{}, false
 	}
 	l.retry.rounds = len(targets) > 1
-	if at := slices.Index(targets, l.target); at < 0 || l.tries >= targetAttempts {
-		l.target, l.tries = targets[(at+1)%len(targets)], 0
+	if i := slices.Index(targets, l.target); i < 0 || l.attempts >= targetAttempts {
+		l.target, l.attempts = targets[(i+1)%len(targets)], 0
 	}
 	return l.target, true
 }
 
-// aimed returns the last result of aim.
-func (l *leg) aimed() link.Edge {
+// currentTarget returns the last result of chooseTarget.
+func (l *leg) currentTarget() link.Edge {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.target
@@ -124,14 +123,15 @@ func (l *leg) aimed() link.Edge {
 
 // targetOf returns the gateway to dial for a tunnel with another configuration.
 func (l *leg) targetOf(c *configuration) link.Edge {
-	if !c.samePlace(l.inUse()) {
+	if !c.sameDestination(l.inUse()) {
 		return link.Edge{}
 	}
-	return l.aimed()
+	return l.currentTarget()
 }
 
-// targets returns what the leg can dial: the edges that are not used by other legs, except one,
-// and for the first leg also the server of the token. The caller holds mu.
+// targets returns the gateways that the leg can dial: edges other than except that no other
+// leg uses. The first leg can also dial the server of the token, unless it leaves an edge. The
+// caller holds mu.
 func (l *leg) targets(except string) (targets []link.Edge) {
 	if l.number == 0 && except == "" {
 		targets = []link.Edge{{}}
@@ -155,31 +155,31 @@ func (l *leg) targets(except string) (targets []link.Edge) {
 	return targets
 }
 
-// listed returns the edges that the gateways have named, with repetitions: first those in the last
-// message, then those of each tunnel. A gateway that shuts down may not know the newest edges.
-// The caller holds mu.
+// listed returns the edges that the gateways have named, with repetitions: first those in the
+// last message, then those of each tunnel. A gateway that shuts down may not know the newest
+// edges. The caller holds mu.
 func (l *leg) listed() []link.Edge {
 	list := slices.Clone(l.edges.List)
 	for _, s := range l.live {
-		if s.serves() && s.config.samePlace(l.current) {
+		if s.serves() && s.config.sameDestination(l.current) {
 			list = append(list, s.edges.Load().List...)
 		}
 	}
 	return list
 }
 
-// missed counts an attempt that failed. The leg leaves an edge that shuts down, or that has
-// another leg's tunnel, at once.
-func (l *leg) missed(end ending) {
+// countAttempt counts a failed attempt. After an edge that shuts down, or that has the tunnel of
+// another leg, the leg dials the next edge at once.
+func (l *leg) countAttempt(end ending) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch kind := kindOf(end.err); {
-	case kind == endGoingAway, kind == endHeld:
-		l.tries = targetAttempts
+	case kind == endGoingAway, kind == endEdgeInUse:
+		l.attempts = targetAttempts
 	case end.lived > 0:
-		l.tries = 0
+		l.attempts = 0
 	default:
-		l.tries++
+		l.attempts++
 	}
 }
 
@@ -199,21 +199,21 @@ func (s *session) track() {
 // serves reports whether a tunnel takes requests.
 func (s *session) serves() bool { return !s.departed.Load() && s.conn.Context().Err() == nil }
 
-// open returns the tunnels to edges that take requests.
-func (a *Agent) open() (open []*session) {
+// servingTunnels returns the tunnels to edges that take requests.
+func (a *Agent) servingTunnels() (serving []*session) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, s := range a.live {
 		if s.serves() {
-			open = append(open, s)
+			serving = append(serving, s)
 		}
 	}
-	return open
+	return serving
 }
 
-// held returns the edges of the tunnels that a hello must not replace.
-func (p permit) held(a *Agent) (names []string) {
-	for _, s := range a.open() {
+// otherEdges returns the edges of the tunnels that a hello must not replace.
+func (p clearance) otherEdges(a *Agent) (names []string) {
+	for _, s := range a.servingTunnels() {
 		if s != p.old || p.purpose == newcomer {
 			names = append(names, s.welcome.Edge)
 		}
@@ -221,8 +221,8 @@ func (p permit) held(a *Agent) (names []string) {
 	return names
 }
 
-// outdated reports whether the gateway of a tunnel has another configuration than the current
-// one, which another leg has begun to use.
+// outdated reports whether a tunnel has an older configuration than another leg, which has made
+// the new one current.
 func (l *leg) outdated(s *session) bool { return !s.config.sameTunnel(l.inUse()) }
 
 // obsolete reports whether a tunnel has no successor: the leg is not needed, or the current
@@ -230,7 +230,7 @@ func (l *leg) outdated(s *session) bool { return !s.config.sameTunnel(l.inUse())
 func (l *leg) obsolete(s *session) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.surplus() || !s.config.samePlace(l.current)
+	return l.surplus() || !s.config.sameDestination(l.current)
 }
 
 // quit drains an obsolete tunnel.
@@ -241,35 +241,35 @@ func (l *leg) quit(_, _ context.Context, s *session) *handover {
 	return &handover{err: errLeft}
 }
 
-// move replaces a tunnel with an outdated configuration, or to an edge that drains. The tunnel
-// stays until that succeeds.
-func (l *leg) move(search, ctx context.Context, s *session) *handover {
+// move replaces a tunnel with an outdated configuration, or a tunnel to an edge that drains. The
+// tunnel stays until that succeeds.
+func (l *leg) move(searching, ctx context.Context, s *session) *handover {
 	for attempt := 0; ; attempt++ {
 		c := l.inUse()
-		target, as, ok := l.destination(s, attempt)
+		target, purpose, ok := l.destination(s, attempt)
 		if !ok {
-			return rest(search, ctx, s) // until the edges change
+			return idle(searching, ctx, s) // until the edges change
 		}
-		h, err := l.succeed(search, permit{as, s, ctx}, c, l.runners(c, target, longDialTimeout)...)
+		h, err := l.succeed(searching, clearance{purpose, s, ctx}, c, l.runners(c, target, longDialTimeout)...)
 		if err == nil {
 			l.mu.Lock()
-			l.target, l.tries = target, 0
+			l.target, l.attempts = target, 0
 			l.mu.Unlock()
 		}
-		if h != nil || search.Err() != nil {
+		if h != nil || searching.Err() != nil {
 			return h
 		}
 		pause := rescuePause/2 + l.retry.jitter(rescuePause)
 		l.Logger.Warn("failed to replace the tunnel; it stays until that succeeds", "session", s.welcome.Session,
 			"reason", reason(err), "retry_in", pause.String(), "edge", target.Name)
-		if wait.For(search, pause) != nil {
+		if wait.For(searching, pause) != nil {
 			return nil
 		}
 	}
 }
 
-// destination returns where an attempt to move a tunnel leads, and the purpose of the hello
-// there; false if there is no such edge.
+// destination returns the gateway of an attempt to move a tunnel, and the purpose of the hello.
+// It returns false if no other edge exists.
 func (l *leg) destination(s *session, attempt int) (link.Edge, purpose, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -31,7 +31,7 @@ const (
 	endRemoved                  // the connector was removed
 	endReplaced                 // another process uses the same token
 	endLimited                  // too many attempts to pair
-	endHeld                     // another leg has a tunnel to this edge
+	endEdgeInUse                // another leg has a tunnel to this edge
 	endPortal                   // a captive portal answers in place of the gateway
 	endWrongPin                 // another server answers at the gateway's address
 )
@@ -64,7 +64,7 @@ func kindOf(err error) endKind {
 		case deny.Code == link.DenyPairingLimit:
 			return endLimited
 		case deny.Code == link.DenyHeld:
-			return endHeld
+			return endEdgeInUse
 		case deny.Retry:
 			return endBroken
 		default:
@@ -83,7 +83,7 @@ func kindOf(err error) endKind {
 	}
 	switch {
 	case errors.Is(err, errNoEdge):
-		return endHeld
+		return endEdgeInUse
 	case errors.Is(err, errLeft):
 		return endGoingAway
 	case link.Restarted(err):
@@ -101,8 +101,8 @@ func kindOf(err error) endKind {
 	}
 }
 
-// Explain returns why a tunnel, or an attempt at one, ended, and the fix, if there is one.
-func Explain(err error) (why, fix string) {
+// Explain returns why a tunnel, or an attempt at one, ended, and the fix if one is known.
+func Explain(err error) (reason, fix string) {
 	fix = advice[kindOf(err)]
 	code, closed := link.CloseReason(err)
 	switch {
@@ -117,10 +117,10 @@ func Explain(err error) (why, fix string) {
 	}
 }
 
-// reason is the first result of Explain.
+// reason returns the first result of Explain.
 func reason(err error) string {
-	why, _ := Explain(err)
-	return why
+	reason, _ := Explain(err)
+	return reason
 }
 
 // Refused reports whether the gateway does not accept the token.
@@ -144,12 +144,12 @@ func (l *leg) fatal(err error) *FatalError {
 	if l.next().config != nil || !final {
 		return nil // a newer configuration may work
 	}
-	why, fix := Explain(err)
-	return &FatalError{Reason: why, Fix: fix}
+	reason, fix := Explain(err)
+	return &FatalError{Reason: reason, Fix: fix}
 }
 
 // report logs an ending and its fix before a pause, and enters the state of the pause.
-func (l *leg) report(end ending, in state, pause time.Duration) {
+func (l *leg) report(end ending, next state, pause time.Duration) {
 	message, level := "cannot connect", slog.LevelWarn
 	if end.lived > 0 {
 		message = "disconnected"
@@ -157,23 +157,23 @@ func (l *leg) report(end ending, in state, pause time.Duration) {
 	switch kindOf(end.err) {
 	case endGoingAway, endReset:
 		level = slog.LevelInfo
-	case endHeld:
+	case endEdgeInUse:
 		level = slog.LevelDebug
 	case endRefused, endReplaced, endWrongPin:
 		level = slog.LevelError
 	}
-	why, fix := Explain(end.err)
-	attributes := []any{"reason", why, "retry_in", pause.Round(10 * time.Millisecond).String()}
+	reason, fix := Explain(end.err)
+	attributes := []any{"reason", reason, "retry_in", pause.Round(10 * time.Millisecond).String()}
 	if end.lived > 0 {
 		attributes = append(attributes, "lived", end.lived.Round(time.Second).String())
 	}
 	if fix != "" {
 		attributes = append(attributes, "fix", fix)
 	}
-	if edge := l.aimed().Name; edge != "" {
+	if edge := l.currentTarget().Name; edge != "" {
 		attributes = append(attributes, "edge", edge)
 	}
-	l.enter(in, &Problem{Reason: why, Fix: fix, RetryAt: time.Now().Add(pause)})
+	l.enter(next, &Problem{Reason: reason, Fix: fix, RetryAt: time.Now().Add(pause)})
 	l.Logger.Log(context.Background(), level, message, attributes...)
 }
 
@@ -238,14 +238,14 @@ func (r *retry) pause(end ending) time.Duration {
 	case end.lived >= healthyAfter, kind == endGoingAway && end.lived > 0:
 		r.reset()
 	}
-	most := longPause
+	limit := longPause
 	switch kindOf(end.err) {
 	case endBusy:
-		most = busyPause
-	case endHeld: // a change of the edges ends the pause
-		most = lastRefusal
+		limit = busyPause
+	case endEdgeInUse: // a change of the edges ends the pause
+		limit = lastRefusal
 	}
-	ceiling := min(firstPause<<min(r.failures, 10), most)
+	ceiling := min(firstPause<<min(r.failures, 10), limit)
 	if ceiling >= noRoutePause && end.lived == 0 && dial.NoRoute(end.err) {
 		return r.jitter(noRoutePause) // does not count as a failure
 	}

@@ -16,10 +16,10 @@ const (
 	silenceLimit = 30 * time.Second
 	// pingAgain is the interval of beats while a pong is missing.
 	pingAgain = 500 * time.Millisecond
-	// In silence, every pingEvery-th beat sends a ping, which is queued in the stream.
-	// The others only send the last packet again.
+	// On a silent tunnel, every pingEvery-th beat sends a ping, which is queued in the
+	// stream. The other beats only send the last packet again.
 	pingEvery = 2
-	// standstill is the delay of a timer that shows that the process or the machine was
+	// standstill is how late a timer must fire to show that the process or the machine was
 	// frozen.
 	standstill = 500 * time.Millisecond
 	// minHeartbeat guards against a gateway that asks for too many pings.
@@ -38,7 +38,7 @@ func (s *session) ping() {
 	lost := time.NewTimer(s.leg.pongTimeout)
 	lost.Stop()
 	defer lost.Stop()
-	var due time.Time // when lost is to fire
+	var due time.Time // when lost should fire
 	expect := func(d time.Duration) { due = time.Now().Add(d); lost.Reset(d) }
 	missing := 0 // beats since the last pong
 	for {
@@ -53,13 +53,13 @@ func (s *session) ping() {
 				expect(s.leg.pongTimeout)
 				continue
 			}
-			rest := s.leg.silenceLimit - s.leg.pongTimeout
-			if !s.answered.Load() || rest <= 0 || s.silent.Load() || s.departed.Load() && s.running.Load() == 0 {
+			grace := s.leg.silenceLimit - s.leg.pongTimeout
+			if !s.answered.Load() || grace <= 0 || s.silent.Load() || s.departed.Load() && s.running.Load() == 0 {
 				s.close(link.CloseLost, errNoPong)
 				return
 			}
 			s.setSilent(true)
-			expect(rest)
+			expect(grace)
 		case <-s.pongs:
 			s.answered.Store(true)
 			missing = 0

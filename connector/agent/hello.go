@@ -40,20 +40,20 @@ const (
 	newcomer
 )
 
-// errNotNeeded ends an obsolete attempt.
+// errNotNeeded ends an attempt that became obsolete.
 var errNotNeeded = errors.New("the tunnel is alive, or was ended on purpose")
 
-// permit decides when a hello may be sent.
-type permit struct {
+// clearance decides when a hello may be sent.
+type clearance struct {
 	purpose
 	old *session        // the existing tunnel; nil for first
-	ctx context.Context // of the handshake, once the hello may be sent
+	ctx context.Context // of the handshake, after the wait
 }
 
-// wait waits until a hello may be sent for a configuration, or ctx ends. beside means
-// that the old tunnel may finish its requests. An error means that the hello must not be
-// sent: a search that has ended must not change the tunnel.
-func (p permit) wait(ctx context.Context, c *configuration) (beside bool, err error) {
+// wait waits until a hello with configuration c may be sent, or ctx ends. beside means that
+// the old tunnel may finish its requests. After an error, the hello must not be sent: a search
+// that has ended must not change the tunnel.
+func (p clearance) wait(ctx context.Context, c *configuration) (beside bool, err error) {
 	if p.purpose == successor || p.purpose == newcomer {
 		if ctx.Err() != nil && !p.old.departed.Load() {
 			return false, ctx.Err()
@@ -96,8 +96,8 @@ func (p permit) wait(ctx context.Context, c *configuration) (beside bool, err er
 	return false, nil
 }
 
-// establish establishes a tunnel with the current configuration or the pending one. A new
-// configuration is tried first.
+// establish establishes a tunnel with the current configuration or the pending one. It tries
+// the pending one first, unless that has failed before.
 func (l *leg) establish(ctx context.Context) (s *session, err error) {
 	p := l.due()
 	if p.config != nil && !l.known.Load() { // the current one has never worked
@@ -107,11 +107,11 @@ func (l *leg) establish(ctx context.Context) (s *session, err error) {
 	if p.config == nil {
 		return l.connect(ctx, l.inUse())
 	}
-	tries := []*configuration{l.inUse(), p.config}
+	order := []*configuration{l.inUse(), p.config}
 	if p.pause == 0 {
-		slices.Reverse(tries)
+		slices.Reverse(order)
 	}
-	for _, c := range tries {
+	for _, c := range order {
 		s, failed := l.connect(ctx, c)
 		switch {
 		case failed == nil && c == p.config:
@@ -122,7 +122,7 @@ func (l *leg) establish(ctx context.Context) (s *session, err error) {
 		case c == p.config:
 			l.putOff(c, failed)
 		}
-		if c != p.config || err == nil { // that of the current one decides the pause that follows
+		if c != p.config || err == nil { // the current one's error decides the next pause
 			err = failed
 		}
 	}
@@ -131,7 +131,7 @@ func (l *leg) establish(ctx context.Context) (s *session, err error) {
 
 // connect establishes the first tunnel.
 func (l *leg) connect(ctx context.Context, c *configuration) (*session, error) {
-	target, ok := l.aim(c)
+	target, ok := l.chooseTarget(c)
 	if !ok {
 		return nil, errNoEdge
 	}
@@ -140,24 +140,24 @@ func (l *leg) connect(ctx context.Context, c *configuration) (*session, error) {
 	} else {
 		l.Logger.Info("connecting", "server", target.Server, "edge", target.Name)
 	}
-	return l.race(ctx, c, permit{ctx: ctx}, l.runners(c, target, l.retry.dialTimeout()))
+	return l.race(ctx, c, clearance{ctx: ctx}, l.runners(c, target, l.retry.dialTimeout()))
 }
 
-// succeed establishes a tunnel that replaces another. The result is nil if the other one
-// stays. search bounds the time until it departs, and the context of p the time afterwards.
-func (l *leg) succeed(search context.Context, p permit, c *configuration, runners ...dial.Runner) (*handover, error) {
+// succeed establishes a tunnel that replaces another. The result is nil if the old one stays.
+// searching bounds the time until the old one departs, and the context of p the time afterwards.
+func (l *leg) succeed(searching context.Context, p clearance, c *configuration, runners ...dial.Runner) (*handover, error) {
 	old := p.old
 	if !c.sameConnector(old.config) {
 		p.purpose = newcomer
 	}
-	next, err := l.race(search, c, p, runners)
+	next, err := l.race(searching, c, p, runners)
 	if err != nil && old.departed.Load() {
 		return &handover{err: err}, err
 	}
 	if err != nil {
 		return nil, err
 	}
-	if err := old.depart(); err != nil { // of a newcomer; a successor's old tunnel already has
+	if err := old.depart(); err != nil { // no effect for a successor: the old tunnel has departed
 		old.close(link.CloseNone, err)
 	}
 	return &handover{next: next}, nil
@@ -181,12 +181,12 @@ func (l *leg) runners(c *configuration, target link.Edge, limit time.Duration) [
 // race establishes a tunnel with one of the runners. It sends a hello on the first
 // connection, and uses another one only if that fails: a second hello would end the
 // first's tunnel.
-func (l *leg) race(ctx context.Context, c *configuration, p permit, runners []dial.Runner) (s *session, err error) {
-	limit := l.retry.long // the gateway is up, and most of the work is done
+func (l *leg) race(ctx context.Context, c *configuration, p clearance, runners []dial.Runner) (s *session, err error) {
+	limit := l.retry.long // dialing has succeeded, so the gateway is up
 	if p.purpose == successor || p.purpose == newcomer {
 		limit = l.retry.first // requests wait
 	}
-	// A busy gateway has places for a device with a pairing code, over a WebSocket.
+	// A busy gateway reserves connections over WebSockets for devices with a pairing code.
 	final := l.retry.failures < busyAttempts && c.hello.Claim == ""
 	err = dial.Race(ctx, runners, final, func(conn *dial.Conn) error {
 		s = newSession(l, c, conn)
@@ -200,7 +200,7 @@ func (l *leg) race(ctx context.Context, c *configuration, p permit, runners []di
 
 // handshake sends the hello as soon as it may be sent, and processes the gateway's
 // answer. On an error it closes the connection.
-func (s *session) handshake(ctx context.Context, p permit, limit time.Duration) (err error) {
+func (s *session) handshake(ctx context.Context, p clearance, limit time.Duration) (err error) {
 	beside, err := p.wait(ctx, s.config)
 	if err != nil {
 		s.close(link.CloseNone, err)
@@ -228,15 +228,15 @@ func (s *session) handshake(ctx context.Context, p permit, limit time.Duration) 
 		return s.explain(fmt.Errorf("opening the control stream: %w", err))
 	}
 	s.control = link.NewControl(boundedStream{stream, s.leg.pongTimeout})
-	select { // the next hello has to name the edge of this one
+	select { // one hello at a time: the next one names the edge of this tunnel
 	case s.leg.hellos <- struct{}{}:
 		defer func() { <-s.leg.hellos }()
 	case <-ctx.Done():
 		return ErrNoWelcome
 	}
 	hello := s.config.greeting()
-	hello.Beside, hello.Held = beside, p.held(s.leg.Agent)
-	answer, err := exchange(link.NewControl(stream), hello) // which has the limit of ctx
+	hello.Beside, hello.Held = beside, p.otherEdges(s.leg.Agent)
+	answer, err := exchange(link.NewControl(stream), hello) // ctx bounds it, not pongTimeout
 	var deny link.Deny
 	if err != nil && !errors.As(err, &deny) {
 		err = s.explain(err)
@@ -287,7 +287,7 @@ func Ask(ctx context.Context, c config.Config, number string) (link.Welcome, err
 	dry.dialTo(dial.Target{
 		Server: cmp.Or(c.Server, token.Server), URL: token.URL, Token: dry.credentials.newest, Logger: l.Logger,
 	}, cmp.Or(c.Transport, config.TransportAuto))
-	s, err := l.race(ctx, dry, permit{ctx: ctx}, l.runners(dry, link.Edge{}, longDialTimeout))
+	s, err := l.race(ctx, dry, clearance{ctx: ctx}, l.runners(dry, link.Edge{}, longDialTimeout))
 	if err != nil {
 		return link.Welcome{}, err
 	}

@@ -24,18 +24,18 @@ var (
 	errLeft   = errors.New("the tunnel was left for the new configuration")
 )
 
-// leg keeps one tunnel up. An agent has one leg; in a cluster it has one for each of several
-// edges. The first leg dials the server of the token, and also edges if that fails.
+// leg keeps one tunnel up. An agent has one leg, and in a cluster as many as the gateway asks
+// for. The first leg dials the server of the token, and edges if that fails.
 type leg struct {
 	*Agent
 	number int
-	wake   chan struct{} // room for one: the pending configuration or the edges have changed
+	wake   chan struct{} // of capacity 1: the pending configuration or the edges have changed
 
 	webDelay time.Duration // head start of QUIC in the next attempt
 	retry    retry
 
-	target link.Edge // to dial; zero: the server of the token. Guarded by Agent.mu
-	tries  int       // failed attempts at target in a row. Guarded by Agent.mu
+	target   link.Edge // to dial; zero: the server of the token. Guarded by Agent.mu
+	attempts int       // failed attempts at target in a row. Guarded by Agent.mu
 
 	phase phase // guarded by monitor.mu
 }
@@ -70,7 +70,7 @@ func (l *leg) run(ctx context.Context) error {
 		if fatal := l.fatal(end.err); fatal != nil {
 			return fatal
 		}
-		l.missed(end)
+		l.countAttempt(end)
 		pause := l.retry.pause(end)
 		l.report(end, waiting, pause)
 		if end.lived > 0 {
@@ -141,8 +141,8 @@ func (l *leg) due() pending {
 	return pending{}
 }
 
-// wakeOthers wakes the other legs, as when this one has lost its tunnel: those without a
-// tunnel dial at once, and one of those with a tunnel handles the pending configuration.
+// wakeOthers wakes the other legs, such as after the loss of this leg's tunnel. Legs without a
+// tunnel dial at once. One of the legs with a tunnel handles the pending configuration.
 func (l *leg) wakeOthers() {
 	for _, other := range l.allLegs() {
 		if other != l {

@@ -56,7 +56,7 @@ func TestLegsOfASingleGateway(t *testing.T) {
 	a := c.startLegs(answerWith(t, "x"), nil)
 	wait.Until(t, "the tunnel", func() bool { return a.Status().State == StateOnline })
 	c.answers("a", "x")
-	if s := a.Status(); len(s.Legs) != 0 || s.Tunnel.Edge != "" || len(a.allLegs()) != 1 || len(a.open()) != 0 {
+	if s := a.Status(); len(s.Legs) != 0 || s.Tunnel.Edge != "" || len(a.allLegs()) != 1 || len(a.servingTunnels()) != 0 {
 		t.Errorf("status %+v, %d legs", s, len(a.allLegs()))
 	}
 	if strings.Contains(a.log.String(), "edge") {
@@ -142,7 +142,7 @@ func TestReloadWhileDraining(t *testing.T) {
 	a := c.startLegs(answerWith(t, "x"), nil)
 	wait.Until(t, "the tunnel", func() bool { return len(c.at()) == 1 })
 	c.set(func() { c.edges["a"].draining = true })
-	wait.Until(t, "the drain", func() bool { live := a.open(); return len(live) == 1 && live[0].leaving.Load() })
+	wait.Until(t, "the drain", func() bool { live := a.servingTunnels(); return len(live) == 1 && live[0].leaving.Load() })
 	next := config.Config{TunnelToken: c.token.Encode(), Transport: config.TransportQUIC, MaxRequests: 7,
 		Upstreams: map[string]config.Upstream{
 			"box": {BaseURL: answerWith(t, "y") + "/v1"},

@@ -24,7 +24,8 @@ const (
 var errTrial = errors.New("the new configuration did not work")
 
 // maintain serves a tunnel until it ends or a successor takes over. The old tunnel then
-// finishes its requests. One search for a successor runs at a time.
+// finishes its requests. One search for a successor runs at a time: each event ends it, and
+// the next one is chosen.
 func (l *leg) maintain(ctx context.Context, s *session) (ending, *session) {
 	start := time.Now()
 	l.webDelay = webDelayOf(s)
@@ -40,12 +41,12 @@ func (l *leg) maintain(ctx context.Context, s *session) (ending, *session) {
 			wake = nil // a new configuration waits for a working tunnel
 		}
 		var found *handover
-		look, searched := l.choose(s), make(chan struct{})
-		search, stop := context.WithCancel(ctx)
+		search, searched := l.choose(s), make(chan struct{})
+		searching, stop := context.WithCancel(ctx)
 		go func() {
 			defer close(searched)
-			defer panics.Recover(l.Logger, "looking for another tunnel")
-			found = look(search, ctx, s)
+			defer panics.Recover(l.Logger, "establishing another tunnel")
+			found = search(searching, ctx, s)
 		}()
 		var err error
 		over, changed := false, false
@@ -92,13 +93,28 @@ type handover struct {
 	err  error
 }
 
-// choose returns the search for a successor that the tunnel needs now. A search ends with
-// its first context; once it has begun to replace the tunnel, with the second one. A nil
-// result keeps the tunnel.
-func (l *leg) choose(s *session) func(search, ctx context.Context, s *session) *handover {
+// search establishes the successor of a tunnel. A nil result keeps the tunnel. The end of the
+// context searching stops a search that has not sent the old tunnel's drain. ctx is the
+// context of the leg.
+type search func(searching, ctx context.Context, s *session) *handover
+
+// choose returns the search that the tunnel needs now: the first of these whose condition is
+// met.
+//
+//	condition                             search          ends with
+//	the tunnel has ended                  idle            an event
+//	it does not answer                    rescue          a new tunnel, or an event
+//	a configuration is pending            renew           a tunnel with it, or its refusal
+//	the leg is not needed, or the         quit            the drain of the tunnel
+//	configuration leads elsewhere
+//	the edge drains, or the tunnel has    move            a new tunnel
+//	an older configuration
+//	QUIC may replace the WebSocket        upgradeToQUIC   a tunnel over QUIC
+//	otherwise                             idle            an event
+func (l *leg) choose(s *session) search {
 	switch {
 	case s.conn.Context().Err() != nil:
-		return rest
+		return idle
 	case s.silent.Load():
 		return l.rescue
 	case l.due().config != nil:
@@ -108,8 +124,8 @@ func (l *leg) choose(s *session) func(search, ctx context.Context, s *session) *
 	}
 }
 
-// chooseCurrent is choose for a tunnel that answers, with the current configuration.
-func (l *leg) chooseCurrent(s *session) func(search, ctx context.Context, s *session) *handover {
+// chooseCurrent has the rows of choose below renew.
+func (l *leg) chooseCurrent(s *session) search {
 	switch {
 	case l.obsolete(s):
 		return l.quit
@@ -118,29 +134,29 @@ func (l *leg) chooseCurrent(s *session) func(search, ctx context.Context, s *ses
 	case s.config.transport == config.TransportAuto && s.conn.Transport() == link.TransportWebSocket:
 		return l.upgradeToQUIC
 	default:
-		return rest
+		return idle
 	}
 }
 
-// rest is the search of a tunnel that needs no successor.
-func rest(search, _ context.Context, _ *session) *handover {
-	<-search.Done()
+// idle is the search of a tunnel that needs no successor.
+func idle(searching, _ context.Context, _ *session) *handover {
+	<-searching.Done()
 	return nil
 }
 
 // upgradeToQUIC tries QUIC periodically, and switches to it when it works.
-func (l *leg) upgradeToQUIC(search, ctx context.Context, s *session) *handover {
+func (l *leg) upgradeToQUIC(searching, ctx context.Context, s *session) *handover {
 	for pause := l.firstUpgrade; ; pause = min(2*pause, lastUpgrade) {
-		if wait.For(search, pause/2+l.retry.jitter(pause)) != nil {
+		if wait.For(searching, pause/2+l.retry.jitter(pause)) != nil {
 			return nil
 		}
 		c := l.inUse()
-		h, err := l.succeed(search, permit{successor, s, ctx}, c,
-			dial.Runner{Dial: c.quicTo(l.aimed()).Dial, Limit: longDialTimeout})
+		h, err := l.succeed(searching, clearance{successor, s, ctx}, c,
+			dial.Runner{Dial: c.quicTo(l.currentTarget()).Dial, Limit: longDialTimeout})
 		if err == nil {
 			l.Logger.Info("QUIC works; switching from the WebSocket", "session", s.welcome.Session)
 		}
-		if h != nil || search.Err() != nil {
+		if h != nil || searching.Err() != nil {
 			return h
 		}
 		l.Logger.Debug("QUIC still does not work", "reason", reason(err))
@@ -149,43 +165,43 @@ func (l *leg) upgradeToQUIC(search, ctx context.Context, s *session) *handover {
 
 // rescue dials a new tunnel while the old one is silent. The new tunnel gets all new
 // requests. Requests on the silent one may still finish if its path recovers in time.
-func (l *leg) rescue(search, ctx context.Context, s *session) *handover {
+func (l *leg) rescue(searching, ctx context.Context, s *session) *handover {
 	l.webDelay = min(l.webDelay, suspectDelay) // UDP may be blocked
 	for attempt := 0; ; attempt++ {
 		if attempt > 0 {
 			l.enter(silent, nil)
 		}
-		next, err := l.replaceSilent(search, ctx, s)
+		next, err := l.replaceSilent(searching, ctx, s)
 		if err == nil {
 			l.Logger.Warn("another tunnel replaces the silent one", "session", s.welcome.Session, "replaced_by",
 				next.welcome.Session)
 			return &handover{next: next}
 		}
-		if search.Err() != nil {
+		if searching.Err() != nil {
 			return nil
 		}
 		end := ending{err: err}
-		l.missed(end)
+		l.countAttempt(end)
 		pause := l.retry.pause(end)
 		if kind := kindOf(err); kind != endRefused && kind != endWrongPin {
 			pause = min(pause, rescuePause)
 		}
 		l.report(end, retrying, pause)
-		if wait.For(search, pause) != nil {
+		if wait.For(searching, pause) != nil {
 			return nil
 		}
 	}
 }
 
 // replaceSilent is one attempt of rescue.
-func (l *leg) replaceSilent(search, ctx context.Context, s *session) (*session, error) {
+func (l *leg) replaceSilent(searching, ctx context.Context, s *session) (*session, error) {
 	c := l.inUse()
-	target, ok := l.aim(c)
+	target, ok := l.chooseTarget(c)
 	if !ok {
 		return nil, errNoEdge
 	}
-	next, err := l.race(search, c, permit{rescue, s, ctx}, l.runners(c, target, l.retry.dialTimeout()))
-	if err == nil && next.welcome.Edge != s.welcome.Edge { // which does not know that it is replaced
+	next, err := l.race(searching, c, clearance{rescue, s, ctx}, l.runners(c, target, l.retry.dialTimeout()))
+	if err == nil && next.welcome.Edge != s.welcome.Edge { // the old edge does not know that it is replaced
 		if err := s.depart(); err != nil {
 			s.close(link.CloseNone, err)
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/postern-dev/postern/connector/wait"
 )
 
-// pairPatience is how long an unreachable gateway is retried: the lifetime of a code.
+// pairPatience bounds the attempts to reach a gateway: it is the lifetime of a code.
 const pairPatience = 15 * time.Minute
 
 // ErrUnreachable means that the gateway cannot be reached at the address it published.
@@ -25,8 +25,8 @@ var ErrUnreachable = errors.New("the gateway cannot be reached")
 type PairOptions struct {
 	Server string // host:port
 	URL    string // base URL of the gateway's HTTPS; default: https:// and the host of Server
-	Pin    string // of the gateway
-	Code   string // from the console
+	Pin    string // the gateway's pin
+	Code   string // the pairing code
 	// Name is shown to the person who approves. Default: the host name.
 	Name      string
 	Version   string
@@ -39,8 +39,8 @@ type PairOptions struct {
 	Interrupted func(reason, fix string, pause time.Duration)
 }
 
-// petition is a pairing in progress: an agent without a token.
-type petition struct {
+// pairing is a pairing in progress: an agent without a token.
+type pairing struct {
 	*leg
 	options PairOptions
 }
@@ -49,14 +49,14 @@ type petition struct {
 // returns the tunnel token. The gateway may restart meanwhile. A refusal is a [link.Deny].
 // When ctx ends, Pair returns its error.
 func Pair(ctx context.Context, o PairOptions) (token string, err error) {
-	p, err := newPetition(o)
+	p, err := newPairing(o)
 	if err != nil {
 		return "", err
 	}
 	return p.run(ctx)
 }
 
-func newPetition(o PairOptions) (*petition, error) {
+func newPairing(o PairOptions) (*pairing, error) {
 	a := newAgent(Options{})
 	c := &configuration{hello: newHello(o.Version, o.Name, o.Upstreams),
 		credentials: &credentials{token: link.Token{Secret: newSecret()}}}
@@ -69,14 +69,14 @@ func newPetition(o PairOptions) (*petition, error) {
 	c.dialTo(dial.Target{Server: o.Server, URL: o.URL, Claim: o.Code,
 		Token: func() link.Token { return link.Token{Pin: o.Pin} }, Logger: a.Logger}, config.TransportAuto)
 	a.current = c
-	return &petition{a.legs[0], o}, nil
+	return &pairing{a.legs[0], o}, nil
 }
 
 // newSecret returns the secret of a claim: 43 random letters and digits.
 func newSecret() string { return (rand.Text() + rand.Text())[:43] }
 
 // run asks until the gateway decides.
-func (p *petition) run(ctx context.Context) (token string, err error) {
+func (p *pairing) run(ctx context.Context) (token string, err error) {
 	answered := time.Now()
 	for {
 		token, end := p.ask(ctx)
@@ -105,23 +105,23 @@ func (p *petition) run(ctx context.Context) (token string, err error) {
 	}
 }
 
-func (p *petition) interrupted(err error, pause time.Duration) {
+func (p *pairing) interrupted(err error, pause time.Duration) {
 	if p.options.Interrupted == nil {
 		return
 	}
-	why, fix := reason(err), ""
+	reason, fix := reason(err), ""
 	if deny, ok := errors.AsType[link.Deny](err); ok {
-		why = deny.Message
+		reason = deny.Message
 	} else if kindOf(err) == endSilent {
 		fix = "check that the gateway runs and that UDP can reach it at " + p.current.quic.Server + ", or HTTPS at " +
 			p.current.web.Address
 	}
-	p.options.Interrupted(why, fix, pause)
+	p.options.Interrupted(reason, fix, pause)
 }
 
 // ask sends a hello with the claim, and waits for the decision on that connection.
-func (p *petition) ask(ctx context.Context) (token string, end ending) {
-	s, err := p.race(ctx, p.current, permit{ctx: ctx}, p.runners(p.current, p.target, p.retry.dialTimeout()))
+func (p *pairing) ask(ctx context.Context) (token string, end ending) {
+	s, err := p.race(ctx, p.current, clearance{ctx: ctx}, p.runners(p.current, p.target, p.retry.dialTimeout()))
 	if err != nil {
 		return "", ending{err: err}
 	}
@@ -160,7 +160,7 @@ func (s *session) awaitDecision(ctx context.Context) (token string, err error) {
 }
 
 // checkToken checks that a granted token belongs to this gateway.
-func (p *petition) checkToken(token string) error {
+func (p *pairing) checkToken(token string) error {
 	t, err := link.ParseToken(token)
 	if err != nil {
 		return fmt.Errorf("the gateway granted an invalid token: %w", err)

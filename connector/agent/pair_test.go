@@ -44,7 +44,7 @@ func TestPairNeedsACode(t *testing.T) {
 func TestPairGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var hints, tries int
-		p, err := newPetition(PairOptions{Server: "gw:1", Code: "c", Upstreams: []string{"default"},
+		p, err := newPairing(PairOptions{Server: "gw:1", Code: "c", Upstreams: []string{"default"},
 			Interrupted: func(why, fix string, pause time.Duration) {
 				if tries++; strings.Contains(fix, "UDP can reach it at gw:1") && why != "" && pause <= longPause {
 					hints++
@@ -73,7 +73,7 @@ func TestPairGivesUp(t *testing.T) {
 
 func TestPairStopsInAPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, err := newPetition(PairOptions{Server: "gw:1", Code: "c", Upstreams: []string{"default"}})
+		p, err := newPairing(PairOptions{Server: "gw:1", Code: "c", Upstreams: []string{"default"}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -104,7 +104,7 @@ func TestAnswersToTheOtherHello(t *testing.T) {
 	<-conn.Context().Done()
 
 	// The fake gateway welcomes every hello.
-	p, err := newPetition(PairOptions{Server: g.token.Server, Pin: g.token.Pin, Code: "c", Upstreams: []string{"default"}})
+	p, err := newPairing(PairOptions{Server: g.token.Server, Pin: g.token.Pin, Code: "c", Upstreams: []string{"default"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +119,7 @@ func TestAnswersToTheOtherHello(t *testing.T) {
 func TestPairingStaysUp(t *testing.T) {
 	g := startGateway(t)
 	g.set(func() { g.pending = true })
-	p, err := newPetition(PairOptions{Server: g.token.Server, Pin: g.token.Pin, Code: "c", Upstreams: []string{"default"}})
+	p, err := newPairing(PairOptions{Server: g.token.Server, Pin: g.token.Pin, Code: "c", Upstreams: []string{"default"}})
 	if err != nil {
 		t.Fatal(err)
 	}

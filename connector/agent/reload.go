@@ -20,11 +20,11 @@ const (
 // errNewer ends an attempt with an outdated configuration.
 var errNewer = errors.New("there is a newer configuration")
 
-// pending is a configuration that was loaded and is not in use yet.
+// pending is a configuration that was loaded, but is not in use yet.
 type pending struct {
-	config *configuration // nil: none
-	pause  time.Duration  // before the next attempt; 0: not tried yet
-	at     time.Time      // of the next attempt, however often the leg wakes meanwhile
+	config  *configuration // nil: none
+	pause   time.Duration  // before the next attempt; 0: not tried yet
+	retryAt time.Time      // the next attempt, however often the leg wakes meanwhile
 }
 
 // Reload replaces the agent's configuration. An error names the field and the fix, and
@@ -48,7 +48,7 @@ func (a *Agent) Reload(c config.Config) error {
 		proxy := a.current.proxy
 		proxy.Use(next.proxy.Upstreams())
 		next.proxy, a.current = proxy, next
-		a.prober.Look()
+		a.prober.UpstreamsChanged()
 		a.Logger.Info("configuration reloaded", "tunnel", "kept")
 		return nil
 	}
@@ -67,19 +67,19 @@ func (a *Agent) next() pending {
 	return a.pending
 }
 
-// adopt makes a working configuration the current one. It has a new tunnel; the other legs
-// follow.
+// adopt makes a working configuration the current one. The calling leg has a tunnel with it;
+// the other legs follow.
 func (l *leg) adopt(next *configuration) {
 	defer l.wakeOthers()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if next == l.current {
-		return // another leg was faster
+		return // another leg has done it
 	}
-	if !next.samePlace(l.current) {
+	if !next.sameDestination(l.current) {
 		l.edges = link.Edges{}
 		for _, other := range l.legs {
-			other.target, other.tries = link.Edge{}, 0
+			other.target, other.attempts = link.Edge{}, 0
 		}
 	}
 	l.current = next
@@ -87,7 +87,7 @@ func (l *leg) adopt(next *configuration) {
 		l.pending = pending{}
 	}
 	l.retry.reset()
-	l.prober.Look()
+	l.prober.UpstreamsChanged()
 }
 
 // putOff sets the pause before the next attempt with a configuration that failed. A
@@ -107,17 +107,17 @@ func (a *Agent) putOff(next *configuration, err error) {
 		return
 	}
 	a.pending.pause = min(max(2*a.pending.pause, a.reloadPause), lastReloadPause)
-	a.pending.at = time.Now().Add(a.pending.pause)
+	a.pending.retryAt = time.Now().Add(a.pending.pause)
 	a.Logger.Error("failed to connect with the new configuration; the last working one stays",
 		"server", next.quic.Server, "reason", reason(err), "retry_in", a.pending.pause.String(), "fix",
 		"check `server` and `tunnel_token` and reload again")
 }
 
-// renew establishes a tunnel with the pending configuration. The old tunnel stays until that
-// is up. In a pause between two attempts, it gets another successor that it needs.
-func (l *leg) renew(search, ctx context.Context, s *session) *handover {
-	// The search ends with the tunnel, which is then established from scratch.
-	living, stop := context.WithCancel(search)
+// renew establishes a tunnel with the pending configuration. The old tunnel stays until the new
+// one is up. The search of chooseCurrent runs in the pauses between attempts.
+func (l *leg) renew(searching, ctx context.Context, s *session) *handover {
+	// The end of the old tunnel ends the search: the leg then dials again.
+	searching, stop := context.WithCancel(searching)
 	defer stop()
 	defer context.AfterFunc(s.conn.Context(), stop)()
 	for {
@@ -125,15 +125,15 @@ func (l *leg) renew(search, ctx context.Context, s *session) *handover {
 		if next.config == nil {
 			return nil
 		}
-		if time.Now().Before(next.at) {
-			pause, end := context.WithDeadline(living, next.at)
+		if time.Now().Before(next.retryAt) {
+			pause, end := context.WithDeadline(searching, next.retryAt)
 			h := l.chooseCurrent(s)(pause, ctx, s)
 			end()
-			if h != nil || living.Err() != nil {
+			if h != nil || searching.Err() != nil {
 				return h
 			}
 		}
-		h, err := l.succeed(living, permit{successor, s, ctx}, next.config,
+		h, err := l.succeed(searching, clearance{successor, s, ctx}, next.config,
 			l.runners(next.config, l.targetOf(next.config), longDialTimeout)...)
 		switch {
 		case err == nil:
@@ -143,7 +143,7 @@ func (l *leg) renew(search, ctx context.Context, s *session) *handover {
 			l.putOff(next.config, err)
 			h.err = errTrial
 			return h
-		case living.Err() != nil:
+		case searching.Err() != nil:
 			return nil
 		}
 		l.putOff(next.config, err)

@@ -58,7 +58,7 @@ func TestReloadToNowhere(t *testing.T) {
 	}
 	giveBack()
 	a.mu.Lock()
-	a.pending.pause, a.pending.at = forever, time.Now() // as after a while
+	a.pending.pause, a.pending.retryAt = forever, time.Now() // as after a while
 	a.mu.Unlock()
 	wake(a.legs[0])
 	if got := away.session().ask(t); got != "new" {

@@ -15,7 +15,7 @@ var (
 // offer queues the newest token that the gateway offers. Only listen calls it.
 func (s *session) offer(m link.Rotate) {
 	select {
-	case <-s.offers: // the gateway only waits for the answer to the newest one
+	case <-s.offers: // the gateway waits only for the answer to the newest offer
 	default:
 	}
 	s.offers <- m

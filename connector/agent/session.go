@@ -20,10 +20,10 @@ import (
 )
 
 const (
-	// closeTimeout is how long to wait for the gateway's reason for closing.
+	// closeTimeout bounds the wait for the gateway's reason for closing.
 	closeTimeout = 2 * time.Second
-	// housekeepingRest is the shortest time between two reports or rotations.
-	housekeepingRest = time.Second
+	// housekeepingPause is the shortest time between two reports or rotations.
+	housekeepingPause = time.Second
 )
 
 // session is one tunnel.
@@ -33,21 +33,21 @@ type session struct {
 	conn    *dial.Conn
 	control *link.Control
 	answer  link.Message // to the hello
-	welcome link.Welcome // the same; empty in a pairing
+	welcome link.Welcome // answer, if it is a welcome
 
 	heartbeat      atomic.Int64 // time.Duration between pings
 	pongs          chan struct{}
 	departed       atomic.Bool // drain was sent
-	leaving        atomic.Bool // drain was received: the edge has to be left
+	leaving        atomic.Bool // drain was received: the leg moves to another edge
 	agree          sync.Once
 	agreed         chan struct{} // closed on drain_ok
 	answered       atomic.Bool   // there was a pong
 	silent         atomic.Bool   // a pong is overdue
 	silenceChanged chan struct{}
-	why            atomic.Pointer[error] // set if this side ends the tunnel
+	cause          atomic.Pointer[error] // set if this side ends the tunnel
 	requests       sync.WaitGroup
-	running        atomic.Int64     // requests
-	blocks         *blocks.Store    // of their bodies
+	running        atomic.Int64     // number of requests
+	blocks         *blocks.Store    // of the requests' bodies
 	offers         chan link.Rotate // the newest offer
 	edges          atomic.Pointer[link.Edges]
 }
@@ -111,9 +111,10 @@ func (s *session) explain(err error) error {
 	return err
 }
 
+// ended returns why the tunnel has ended.
 func (s *session) ended() error {
-	if why := s.why.Load(); why != nil {
-		return *why
+	if cause := s.cause.Load(); cause != nil {
+		return *cause
 	}
 	cause := context.Cause(s.conn.Context())
 	if deny, ok := link.Denied(cause); ok { // the message with it was lost
@@ -136,7 +137,7 @@ func (s *session) serve(ctx context.Context) error {
 	case <-ctx.Done():
 		s.drain()
 	}
-	// All streams end with the tunnel, and with them the contexts of the requests.
+	// The end of the tunnel ends all streams, and so the contexts of the requests.
 	background.Wait()
 	s.requests.Wait()
 	return s.ended()
@@ -173,7 +174,7 @@ func (s *session) request(stream link.Stream) {
 	}
 }
 
-// ServeHTTP serves a request with the proxy, which does not see the encoding of its body.
+// ServeHTTP decodes the body of a request and passes the request to the proxy.
 func (s *session) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err := blocks.Decode(r, s.blocks); err != nil {
 		w.(interface{ Abort(link.Code) }).Abort(link.CodeInternal)
@@ -206,7 +207,7 @@ func (s *session) listen() (decision link.Message) {
 				s.leg.Logger.Info("gateway is shutting down", "session", s.welcome.Session)
 			}
 			draining = true
-			s.leave()
+			s.leaveEdge()
 			err = s.send(link.DrainOK{})
 		case link.DrainOK:
 			s.agree.Do(func() { close(s.agreed) })
@@ -245,7 +246,7 @@ func (s *session) housekeep() {
 		case offer := <-s.offers:
 			s.rotate(offer)
 		}
-		if wait.For(s.conn.Context(), housekeepingRest) != nil {
+		if wait.For(s.conn.Context(), housekeepingPause) != nil {
 			return
 		}
 	}
@@ -256,9 +257,8 @@ func (s *session) send(m link.Message) error {
 	return s.control.Send(m)
 }
 
-// boundedStream is a control stream whose writes take no longer than the limit. It counts
-// from the write itself: to encode a message may take a busy machine longer, and to wait
-// for the message before.
+// boundedStream is a control stream that bounds the time of each write. The time to encode a
+// message, and to wait for the previous one, does not count: it may be long on a busy machine.
 type boundedStream struct {
 	stream
 	limit time.Duration
@@ -297,8 +297,8 @@ func (s *session) setHeartbeat(milliseconds int) {
 	}
 }
 
-// drain leaves the tunnel without breaking a request: the gateway sends no further
-// requests, and closes the tunnel after the last answer.
+// drain ends the tunnel without breaking a request: the gateway sends no further requests,
+// and closes the tunnel after the last answer.
 func (s *session) drain() {
 	s.leg.Logger.Info("draining", "session", s.welcome.Session, "timeout", s.leg.DrainTimeout.String())
 	s.leg.enter(draining, nil)
@@ -324,10 +324,10 @@ func (s *session) depart() error {
 	return s.send(link.Drain{})
 }
 
-// close ends the tunnel at once. The reason is ignored if the tunnel has already ended.
-func (s *session) close(code link.CloseCode, why error) {
+// close ends the tunnel at once. The cause is ignored if the tunnel has already ended.
+func (s *session) close(code link.CloseCode, cause error) {
 	if s.conn.Context().Err() == nil {
-		s.why.CompareAndSwap(nil, &why)
+		s.cause.CompareAndSwap(nil, &cause)
 	}
 	s.conn.Close(code, "")
 }

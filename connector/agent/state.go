@@ -43,11 +43,11 @@ var states = [...]struct {
 }
 
 // enter changes the state. A nil problem keeps the last one.
-func (l *leg) enter(to state, problem *Problem) {
+func (l *leg) enter(next state, problem *Problem) {
 	m := &l.monitor
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	l.change(to)
+	l.change(next)
 	if problem != nil {
 		l.phase.problem = problem
 	}
@@ -70,19 +70,19 @@ func (l *leg) online(s *session, isNew bool) {
 
 // change changes the state. After draining, only stopped is accepted. The caller holds the
 // monitor's mu.
-func (l *leg) change(to state) {
+func (l *leg) change(next state) {
 	p := &l.phase
-	if p.state == draining && to != stopped {
+	if p.state == draining && next != stopped {
 		return
 	}
-	if !slices.Contains(states[p.state].next, to) {
-		l.Logger.Error("unexpected state transition", "from", int(p.state), "to", int(to))
+	if !slices.Contains(states[p.state].next, next) {
+		l.Logger.Error("unexpected state transition", "from", int(p.state), "to", int(next))
 	}
-	p.state = to
-	if to != leaving {
+	p.state = next
+	if next != leaving {
 		p.since = time.Now()
 	}
-	if to != leaving && to != draining { // these keep the tunnel
+	if next != leaving && next != draining { // these keep the tunnel
 		p.tunnel = nil
 	}
 	l.monitor.changed.Now()

@@ -31,8 +31,8 @@ type Status struct {
 	Server    string        `json:"server"`    // host:port of the gateway
 	Tunnel    *TunnelStatus `json:"tunnel,omitempty"`
 	Problem   *Problem      `json:"problem,omitempty"`
-	// Legs has all tunnels to the gateways of a cluster. State, Tunnel and Problem are those
-	// of the first one that is up.
+	// Legs lists all tunnels to the gateways of a cluster. State, Tunnel and Problem are those
+	// of the first tunnel that is up.
 	Legs      []LegStatus        `json:"legs,omitempty"`
 	Upstreams []UpstreamStatus   `json:"upstreams"`
 	Running   int                `json:"requests_running"`
@@ -79,8 +79,8 @@ type UpstreamStatus struct {
 	Models []string `json:"models"`
 	// Results counts requests by result: "2xx" to "5xx", or a reason.
 	Results map[string]uint64 `json:"results"`
-	// The number of answers, their total duration, and the number of those within each
-	// of [DurationBounds].
+	// Answered counts answers, Seconds is their total duration, and Buckets counts the
+	// answers within each of [DurationBounds].
 	Answered uint64   `json:"answered"`
 	Seconds  float64  `json:"seconds"`
 	Buckets  []uint64 `json:"buckets"`
@@ -97,22 +97,22 @@ func (a *Agent) Status() Status {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := m.status
-	s.Connector, s.Server, s.Recent = c.hello.Connector, c.quic.Server, slices.Clone(m.last[:min(s.Served+s.Failed,
-		recentRequests)])
+	s.Connector, s.Server = c.hello.Connector, c.quic.Server
+	s.Recent = slices.Clone(m.last[:min(s.Served+s.Failed, recentRequests)])
 	shown := legs[0].phase.status()
 	for i, l := range legs {
-		of := l.phase.status()
-		if of.State == StateOnline && shown.State != StateOnline {
-			shown = of
+		status := l.phase.status()
+		if status.State == StateOnline && shown.State != StateOnline {
+			shown = status
 		}
-		if i > 0 || of.Tunnel != nil && of.Tunnel.Edge != "" {
-			s.Legs = append(s.Legs, of)
+		if i > 0 || status.Tunnel != nil && status.Tunnel.Edge != "" {
+			s.Legs = append(s.Legs, status)
 		}
 	}
 	s.State, s.Since, s.Tunnel, s.Problem = shown.State, shown.Since, shown.Tunnel, shown.Problem
 	upstreams := c.proxy.Upstreams()
 	for _, name := range upstreams.Names() {
-		u := *m.of(name)
+		u := *m.countsOf(name)
 		u.Address, u.Results, u.Buckets = upstreams[name].Address, maps.Clone(u.Results), slices.Clone(u.Buckets)
 		u.State, u.Models = upstreams[name].State()
 		s.Upstreams = append(s.Upstreams, u)
@@ -157,12 +157,12 @@ func (m *monitor) Begin(upstream string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.status.Running++
-	m.of(upstream).Running++
+	m.countsOf(upstream).Running++
 	m.changed.Now()
 }
 
-// of returns the counts of an upstream. The caller holds mu.
-func (m *monitor) of(upstream string) *UpstreamStatus {
+// countsOf returns the counts of an upstream. The caller holds mu.
+func (m *monitor) countsOf(upstream string) *UpstreamStatus {
 	if m.counts == nil {
 		m.counts = make(map[string]*UpstreamStatus)
 	}
@@ -177,7 +177,7 @@ func (m *monitor) of(upstream string) *UpstreamStatus {
 func (m *monitor) End(r upstream.Request) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	c := m.of(r.Upstream)
+	c := m.countsOf(r.Upstream)
 	m.status.Running--
 	c.Running--
 	c.Results[r.Result]++

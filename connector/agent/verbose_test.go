@@ -41,7 +41,7 @@ func TestGatewayRepeatsItself(t *testing.T) {
 		token, _ := keeper.state()
 		return token == g.renew("499", 499).Encode()
 	})
-	if _, calls := keeper.state(); calls > 2+int(time.Since(begun)/housekeepingRest) {
+	if _, calls := keeper.state(); calls > 2+int(time.Since(begun)/housekeepingPause) {
 		t.Errorf("%d tokens were kept in %v", calls, time.Since(begun))
 	}
 	if n := strings.Count(a.log.String(), "gateway is shutting down"); n != 1 {

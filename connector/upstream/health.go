@@ -15,6 +15,7 @@ import (
 
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/connector/panics"
+	"github.com/postern-dev/postern/connector/wait"
 )
 
 const (
@@ -23,10 +24,10 @@ const (
 	// The pauses after failed checks double from firstHealthPause to lastHealthPause.
 	firstHealthPause = time.Second
 	lastHealthPause  = 30 * time.Second
-	// missingRest and brokenRest are the shortest times between two checks, after an
-	// answer that may mean a missing model, and after a broken connection.
-	missingRest = 10 * time.Second
-	brokenRest  = 2 * time.Second
+	// missingInterval and brokenInterval are the shortest intervals of checks: after answers
+	// that may mean a missing model, and after broken connections.
+	missingInterval = 10 * time.Second
+	brokenInterval  = 2 * time.Second
 )
 
 // The states of an upstream.
@@ -45,39 +46,21 @@ type health struct {
 // Prober checks the health of an agent's upstreams.
 type Prober struct {
 	logger   *slog.Logger
-	Interval time.Duration // between two checks without signs of a change
-	wake     chan struct{} // of capacity 1: see Look
-
-	mu      sync.Mutex
-	changed chan struct{} // closed at the next change
+	Interval time.Duration // of checks without signs of a change
+	wake     chan struct{} // of capacity 1: see UpstreamsChanged
+	changed  wait.Change
 }
 
 // NewProber returns a prober that is ready to run.
 func NewProber(logger *slog.Logger) *Prober {
-	return &Prober{logger: logger, Interval: healthInterval, wake: make(chan struct{}, 1), changed: make(chan struct{})}
+	return &Prober{logger: logger, Interval: healthInterval, wake: make(chan struct{}, 1)}
 }
 
-// Look makes Run look for new upstreams.
-func (p *Prober) Look() {
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
-}
+// UpstreamsChanged makes Run read the upstreams again.
+func (p *Prober) UpstreamsChanged() { wait.Wake(p.wake, struct{}{}) }
 
-// Changed returns a channel that is closed at the next change.
-func (p *Prober) Changed() <-chan struct{} {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.changed
-}
-
-func (p *Prober) notify() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	close(p.changed)
-	p.changed = make(chan struct{})
-}
+// Changed returns a channel that is closed at the next change of the upstreams or their states.
+func (p *Prober) Changed() <-chan struct{} { return p.changed.Next() }
 
 // Run checks the upstreams until ctx ends. upstreams returns the current ones.
 func (p *Prober) Run(ctx context.Context, upstreams func() Set) {
@@ -89,7 +72,7 @@ func (p *Prober) Run(ctx context.Context, upstreams func() Set) {
 		current := upstreams()
 		if !maps.Equal(current, last) {
 			last = current
-			p.notify()
+			p.changed.Now()
 		}
 		for u, stop := range watched {
 			if current[u.Name] != u {
@@ -114,7 +97,7 @@ func (p *Prober) Run(ctx context.Context, upstreams func() Set) {
 	}
 }
 
-// watch checks one upstream until ctx ends: after pauses, or earlier after a doubt.
+// watch checks one upstream until ctx ends: periodically, and sooner after a doubt.
 func (p *Prober) watch(ctx context.Context, u *Server) {
 	for failures := 0; ctx.Err() == nil; {
 		asked, pause := time.Now(), p.Interval
@@ -126,7 +109,7 @@ func (p *Prober) watch(ctx context.Context, u *Server) {
 			failures++
 		}
 		select {
-		case <-u.health.doubts: // answered by this check
+		case <-u.health.doubts: // this check has settled it
 		default:
 		}
 		next := time.Now().Add(time.Duration((0.9 + 0.2*mathrand.Float64()) * float64(pause)))
@@ -134,8 +117,8 @@ func (p *Prober) watch(ctx context.Context, u *Server) {
 			select {
 			case <-ctx.Done():
 			case <-time.After(time.Until(next)):
-			case rest := <-u.health.doubts:
-				if sooner := asked.Add(rest); sooner.Before(next) {
+			case interval := <-u.health.doubts:
+				if sooner := asked.Add(interval); sooner.Before(next) {
 					next = sooner
 				}
 			}
@@ -163,7 +146,7 @@ func (p *Prober) ask(ctx context.Context, u *Server) error {
 	return err
 }
 
-// note records a report on an upstream, and notifies if it has changed.
+// note records a report on an upstream, and announces a change.
 func (p *Prober) note(u *Server, report link.UpstreamReport, err error) {
 	last := u.health.report.Swap(&report)
 	wasDown := last != nil && !last.Reachable
@@ -175,14 +158,14 @@ func (p *Prober) note(u *Server, report link.UpstreamReport, err error) {
 	case !report.Reachable && !wasDown:
 		p.logger.Warn("model server is unreachable", "upstream", u.Name, "address", u.Address, "error", err)
 	}
-	p.notify()
+	p.changed.Now()
 }
 
 // answered processes the status of an answer to a request. It is cheap while the upstream
 // is reachable.
 func (p *Prober) answered(u *Server, status int) {
 	if status == http.StatusNotFound {
-		p.doubt(u, missingRest) // the model may be gone
+		p.doubt(u, missingInterval) // the model may be gone
 	}
 	last := u.health.report.Load()
 	if last != nil && last.Reachable {
@@ -202,20 +185,16 @@ func (p *Prober) failed(u *Server, code link.Code) {
 	case link.CodeUpstreamDown:
 		if last := u.health.report.Load(); last == nil || last.Reachable {
 			p.note(u, link.UpstreamReport{Name: u.Name}, ErrNotConnected)
-			p.doubt(u, brokenRest)
+			p.doubt(u, brokenInterval)
 		}
 	case link.CodeUpstreamReset:
-		p.doubt(u, brokenRest)
+		p.doubt(u, brokenInterval)
 	}
 }
 
-// doubt schedules a check of an upstream, at least rest after the last one.
-func (p *Prober) doubt(u *Server, rest time.Duration) {
-	select {
-	case u.health.doubts <- rest:
-	default: // a check is already due soon
-	}
-}
+// doubt schedules a check of an upstream, at least interval after the last one. It has no
+// effect if another doubt waits.
+func (p *Prober) doubt(u *Server, interval time.Duration) { wait.Wake(u.health.doubts, interval) }
 
 // State returns the state of the upstream, and the models that it lists.
 func (u *Server) State() (state string, models []string) {
