@@ -151,7 +151,8 @@ func servicePlan(sys system, f serviceFlags) (service.Plan, error) {
 	// The service does not inherit this environment.
 	loaded, err := config.Load(path, func(string) string { return "" })
 	if err != nil {
-		return service.Plan{}, fmt.Errorf("%w\nA service reads its configuration file only, and does not use this environment", err)
+		return service.Plan{}, fmt.Errorf("%w\nA service reads its configuration file only, and does not use this "+
+			"environment", err)
 	}
 	if _, err := agent.New(loaded.Config, agent.Options{}); err != nil {
 		return service.Plan{}, err
@@ -172,8 +173,9 @@ func servicePlan(sys system, f serviceFlags) (service.Plan, error) {
 
 // basePlan returns the part of the plan that all commands need.
 func basePlan(sys system, f serviceFlags) service.Plan {
-	plan := service.Plan{Name: f.name, Executable: sys.executable, User: f.user ||
-		!sys.root, Drain: f.drain, Home: sys.getenv("HOME")}
+	plan := service.Plan{
+		Name: f.name, Executable: sys.executable, User: f.user || !sys.root, Drain: f.drain, Home: sys.getenv("HOME"),
+	}
 	if account := sys.getenv("SUDO_USER"); account != "" && !plan.User {
 		if u, err := user.Lookup(account); err == nil {
 			plan.Account, plan.Home = account, u.HomeDir
@@ -224,8 +226,9 @@ type installed struct {
 
 // onInstalled returns a command's RunE that finds the installed service: the current
 // user's, or else the system service.
-func (f *serviceFlags) onInstalled(sys system, run func(ctx context.Context, s installed) error) func(*cobra.Command,
-	[]string) error {
+func (f *serviceFlags) onInstalled(
+	sys system, run func(ctx context.Context, s installed) error,
+) func(*cobra.Command, []string) error {
 	return func(command *cobra.Command, _ []string) error {
 		plan := basePlan(sys, *f)
 		if err := service.CheckName(plan.Name); err != nil {

@@ -31,12 +31,14 @@ requests   0 running, 0 served
 	if b.String() != want {
 		t.Errorf("got\n%s", &b)
 	}
-	if got, want := oneLine(s), "online at gw:1 over quic, 1 of 2 tunnels (edge-a); requests: 0 running, 0 served"; got != want {
+	want = "online at gw:1 over quic, 1 of 2 tunnels (edge-a); requests: 0 running, 0 served"
+	if got := oneLine(s); got != want {
 		t.Errorf("got %s", got)
 	}
 	b.Reset()
 	writeMetrics(&b, s, now)
-	if want := "\npostern_connector_tunnel_rtt_seconds{transport=\"quic\",edge=\"edge-a\"} 0.012\n"; strings.Count(b.String(), want) != 1 || strings.Count(b.String(), "rtt_seconds{") != 1 {
+	want = "\npostern_connector_tunnel_rtt_seconds{transport=\"quic\",edge=\"edge-a\"} 0.012\n"
+	if strings.Count(b.String(), want) != 1 || strings.Count(b.String(), "rtt_seconds{") != 1 {
 		t.Errorf("got\n%s", &b)
 	}
 }

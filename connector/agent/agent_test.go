@@ -173,7 +173,8 @@ func TestAgentEndings(t *testing.T) {
 			setup: func(g *fakeGateway) {
 				g.set(func() { g.deny = &link.Deny{Code: link.DenyUnavailable, Message: "busy", Retry: true} })
 			},
-			want: `level=WARN msg="cannot connect" reason="the gateway refused the connector: busy (unavailable)" retry_in=250ms`,
+			want: `level=WARN msg="cannot connect" reason="the gateway refused the connector: busy (unavailable)" ` +
+				`retry_in=250ms`,
 		},
 		{
 			name: "replaced", close: link.CloseReplaced,

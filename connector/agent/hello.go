@@ -145,7 +145,9 @@ func (l *leg) connect(ctx context.Context, c *configuration) (*session, error) {
 
 // succeed establishes a tunnel that replaces another. The result is nil if the old one stays.
 // searching bounds the time until the old one departs, and the context of p the time afterwards.
-func (l *leg) succeed(searching context.Context, p clearance, c *configuration, runners ...dial.Runner) (*handover, error) {
+func (l *leg) succeed(
+	searching context.Context, p clearance, c *configuration, runners ...dial.Runner,
+) (*handover, error) {
 	old := p.old
 	if !c.sameConnector(old.config) {
 		p.purpose = newcomer

@@ -304,7 +304,11 @@ func TestRotateForAllConfigurations(t *testing.T) {
 
 // A new token may have another pin, if the current token already has it.
 func TestTakePins(t *testing.T) {
-	const one, two, three = "47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU", "57DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU", "67DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU"
+	const (
+		one   = "47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU"
+		two   = "57DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU"
+		three = "67DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU"
+	)
 	token := link.Token{Server: "gw.example.com:7443", Pin: one, Connector: "con_1", Secret: "s0"}
 	c := &credentials{token: token, text: token.Encode()}
 	kept := ""

@@ -34,11 +34,11 @@ const (
 	TransportWebSocket = "websocket"
 )
 
-// DefaultUpstream is the name of the upstream in the plain form.
+// DefaultUpstream is the name of the upstream in the plain form of a configuration.
 const DefaultUpstream = "default"
 
-// Config is a connector's configuration, as in its JSON file. It has two forms: plain,
-// with Upstream, or with several Upstreams and Routes. [Load] validates its result; call
+// Config is a connector's configuration, as in its JSON file. It has two forms: the plain form
+// has Upstream, the other one has Upstreams and Routes. The result of [Load] is valid; call
 // [Config.Validate] for others.
 type Config struct {
 	// Schema is the address of the schema that editors check the file with. The connector
@@ -87,9 +87,9 @@ type Loaded struct {
 	Warnings []string
 }
 
-// Load reads the configuration file at path, if it is not empty, takes missing values
-// from the environment and validates the result. Relative api_key_file paths start at the
-// file's folder. Errors name the field and the fix, and never contain a token or key.
+// Load reads the configuration file at path, unless path is "". It takes missing values from
+// the environment, and validates the result. Relative api_key_file paths start at the file's
+// folder. Errors name the field and the fix, and never contain a token or key.
 func Load(path string, getenv func(string) string) (Loaded, error) {
 	var l Loaded
 	if path != "" {
@@ -166,14 +166,14 @@ func (c *Config) fillFromEnvironment(getenv func(string) string) error {
 	return nil
 }
 
-// deadRoutes returns a warning about routes after one that matches every model.
+// deadRoutes returns a warning if routes follow one that matches every model.
 func (c *Config) deadRoutes() []string {
-	all := slices.IndexFunc(c.Routes, func(r link.Route) bool { return r.Model == "*" })
-	if all < 0 || all == len(c.Routes)-1 {
+	i := slices.IndexFunc(c.Routes, func(r link.Route) bool { return r.Model == "*" })
+	if i < 0 || i == len(c.Routes)-1 {
 		return nil
 	}
 	return []string{fmt.Sprintf(`routes[%d] and later ones are never used: routes[%d] matches every model ("*"), and `+
-		`the first match wins`, all+1, all)}
+		`the first match wins`, i+1, i)}
 }
 
 // readableByOthers reports whether any user can read the file. It does not check the
@@ -190,7 +190,7 @@ func readableByOthers(path string) bool {
 var methods = []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch,
 	http.MethodDelete}
 
-// Pattern is one entry of allow: "METHOD /v1/path", optionally with a trailing *. It is
+// Pattern is one entry of Config.Allow: "METHOD /v1/path", optionally with a trailing *. It is
 // comparable.
 type Pattern struct {
 	method, path string
@@ -216,7 +216,7 @@ func (p Pattern) Matches(method, path string) bool {
 	return method == p.method && (path == p.path || p.prefix && strings.HasPrefix(path, p.path)) && isPlain(path)
 }
 
-// isPlain reports whether p is a path under /v1 that all servers interpret alike.
+// isPlain reports whether p is a path under /v1 that all servers interpret in the same way.
 func isPlain(p string) bool {
 	if !strings.HasPrefix(p, "/v1/") || path.Clean(p) != p {
 		return false
@@ -252,8 +252,8 @@ const (
 // defaultKept is the default of KeptPrompts in bytes.
 const defaultKept = 32 << 20
 
-// KeptPromptBytes returns the bytes of earlier prompts that a tunnel keeps, so that the
-// gateway need not send them again. 0 means none. The configuration must be valid.
+// KeptPromptBytes returns how many bytes of earlier prompts a tunnel keeps, so that the gateway
+// need not send them again. The configuration must be valid.
 func (c *Config) KeptPromptBytes() int64 {
 	if n, err := parseSize(c.KeptPrompts); err == nil {
 		return n
@@ -261,9 +261,8 @@ func (c *Config) KeptPromptBytes() int64 {
 	return defaultKept
 }
 
-// MemoryBudget returns the bytes of requests that a connector may hold: by default an
-// eighth of the available memory, and never more than all of it. The configuration must be
-// valid.
+// MemoryBudget returns how many bytes of requests a connector may buffer: by default an eighth of
+// the available memory, and never more than all of it. The configuration must be valid.
 func (c *Config) MemoryBudget() int64 {
 	if n, err := parseSize(c.MaxMemory); err == nil {
 		return min(n, max(memory.Available(), minMemory))
@@ -271,13 +270,16 @@ func (c *Config) MemoryBudget() int64 {
 	return min(max(memory.Available()/8, lowMemory), highMemory)
 }
 
+// units are the bytes of the units of sizes, in lower case and without the final b.
+var units = map[string]int64{
+	"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30,
+}
+
 // parseSize parses a size such as 256MiB.
 func parseSize(text string) (int64, error) {
 	digits := strings.TrimRight(text, "BGKMTbgikmt ")
 	n, err := strconv.ParseInt(digits, 10, 32)
-	unit := map[string]int64{"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "ki": 1 << 10, "mi": 1 << 20,
-		"gi": 1 << 30}[strings.TrimSuffix(
-		strings.ToLower(strings.TrimSpace(text[len(digits):])), "b")]
+	unit := units[strings.TrimSuffix(strings.ToLower(strings.TrimSpace(text[len(digits):])), "b")]
 	if err != nil || n < 0 || unit == 0 {
 		return 0, fmt.Errorf(`%q is not a size; write one such as "256MiB"`, text)
 	}

@@ -40,7 +40,7 @@ func DefaultPath(getenv func(string) string) string {
 }
 
 // SystemPath returns the path of the configuration that install.sh writes for root, and that
-// the package's service reads. It is empty on Windows, where both are the user's.
+// the service of the package reads. It is empty on Windows, which has neither.
 func SystemPath() string {
 	if runtime.GOOS == "windows" {
 		return ""
@@ -48,8 +48,8 @@ func SystemPath() string {
 	return "/etc/postern/connector.json"
 }
 
-// Store is the configuration file that a pairing writes. Its upstreams and routes are
-// kept.
+// Store is the configuration file that a pairing writes. A pairing does not change the file's
+// upstreams and routes.
 type Store struct {
 	Path  string // of the file, which need not exist
 	Force bool   // replace an existing token
@@ -76,8 +76,8 @@ func (s *Store) Load() (Config, error) {
 	return c, nil
 }
 
-// Prepare checks that the file can be written later, as a token that cannot be saved
-// would be lost. It creates the file's folder.
+// Prepare creates the file's folder, and checks that Save can write there: a token that cannot
+// be saved would be lost.
 func (s *Store) Prepare() error {
 	staged, err := stage(target(s.Path), nil, nil)
 	if err != nil {
@@ -100,10 +100,9 @@ func (s *Store) Save(c Config) error {
 }
 
 const (
-	// stagedFiles is the pattern of the files that replace a configuration once they are
-	// complete.
+	// stagedFiles is the pattern of the names of new files before they replace a configuration.
 	stagedFiles = ".connector-new-*.json"
-	// leftover is the age at which such a file is abandoned.
+	// leftover is the age at which a staged file is abandoned.
 	leftover = time.Hour
 )
 
@@ -163,7 +162,7 @@ func target(path string) string {
 	return path
 }
 
-// replace atomically replaces target by a file with this text: see stage.
+// replace atomically replaces target by a new file. See stage for the parameters.
 func replace(target string, text []byte, like os.FileInfo) error {
 	staged, err := stage(target, text, like)
 	if err != nil {
@@ -176,9 +175,8 @@ func replace(target string, text []byte, like os.FileInfo) error {
 	return syncFolder(filepath.Dir(target))
 }
 
-// stage writes text to a new file next to target, with the mode and the owner of like.
-// Without like, only the current user can read it. It removes staged files that killed
-// processes have left behind.
+// stage writes text to a new file next to target, with the mode and the owner of like. If like
+// is nil, only the current user can read the file. It also removes abandoned staged files.
 func stage(target string, text []byte, like os.FileInfo) (name string, err error) {
 	dir := filepath.Dir(target)
 	if err := os.MkdirAll(dir, 0o700); err != nil {

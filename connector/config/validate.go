@@ -135,18 +135,19 @@ func (c *Config) Endpoints() ([]Endpoint, error) {
 	var endpoints []Endpoint
 	for _, name := range c.UpstreamNames() {
 		if link.CheckUpstream(name) != nil { // sent as a Host header
-			return nil, fmt.Errorf("upstreams: %q is not a valid name; use 1 to 64 letters, digits, dots, dashes and underscores", name)
+			return nil, fmt.Errorf("upstreams: %q is not a valid name; use 1 to 64 letters, digits, dots, dashes and "+
+				"underscores", name)
 		}
-		u, at := c.Upstreams[name], "upstreams."+name
+		u, path := c.Upstreams[name], "upstreams."+name
 		if u.BaseURL == "" {
 			return nil, fmt.Errorf(`%s.base_url: missing; give the address of the model server, like "http://localhost:11434"`,
-				at)
+				path)
 		}
 		base, err := parseBase(u.BaseURL)
 		if err != nil {
-			return nil, fmt.Errorf("%s.base_url: %w", at, err)
+			return nil, fmt.Errorf("%s.base_url: %w", path, err)
 		}
-		endpoints = append(endpoints, Endpoint{name, base, u.APIKeyFile, at + ".api_key_file"})
+		endpoints = append(endpoints, Endpoint{name, base, u.APIKeyFile, path + ".api_key_file"})
 	}
 	return endpoints, nil
 }
@@ -198,28 +199,28 @@ func (c *Config) validateRoutes() error {
 	}
 	names := c.UpstreamNames()
 	for i, r := range c.Routes {
-		at := fmt.Sprintf("routes[%d]", i)
+		path := fmt.Sprintf("routes[%d]", i)
 		if r.Model == "" {
-			return fmt.Errorf(`%s.model: missing; give the public model name, or a pattern like "qwen*"`, at)
+			return fmt.Errorf(`%s.model: missing; give the public model name, or a pattern like "qwen*"`, path)
 		}
 		if err := checkModel(r.Model); err != nil {
-			return fmt.Errorf("%s.model: %w", at, err)
+			return fmt.Errorf("%s.model: %w", path, err)
 		}
 		if err := checkModel(r.UpstreamModel); err != nil {
-			return fmt.Errorf("%s.upstream_model: %w", at, err)
+			return fmt.Errorf("%s.upstream_model: %w", path, err)
 		}
 		if r.Upstream == "" {
-			return fmt.Errorf("%s.upstream: missing; name one of: %s", at, strings.Join(names, ", "))
+			return fmt.Errorf("%s.upstream: missing; name one of: %s", path, strings.Join(names, ", "))
 		}
 		if !slices.Contains(names, r.Upstream) {
-			return fmt.Errorf("%s.upstream: unknown upstream %q; %s", at, r.Upstream,
+			return fmt.Errorf("%s.upstream: unknown upstream %q; %s", path, r.Upstream,
 				suggestion(r.Upstream, names, "name one of: "+strings.Join(names, ", ")))
 		}
 	}
 	return nil
 }
 
-// checkModel checks the name of a model. Upstreams are free to choose their ids.
+// checkModel checks the name of a model. Model servers choose their names freely.
 func checkModel(model string) error {
 	if len(model) > link.MaxField {
 		return fmt.Errorf("has %d bytes, more than the %d allowed", len(model), link.MaxField)

@@ -17,30 +17,31 @@ import (
 	"github.com/postern-dev/postern/connector/panics"
 )
 
-// headBytes is room for the head of a request, so that it goes out with the beginning of the body.
+// headBytes is added to the buffer of a request for its head, so that the head is sent together
+// with the beginning of the body.
 const headBytes = 1 << 10
 
-// exchange is one request and its answer, on a connection of its own. Thus nothing that the
-// server sends can be taken for another answer, and no request meets a connection that the
-// server has just closed. Streams take long, and llama.cpp closes their connections anyway.
+// exchange is one request and its answer, on a connection of its own. So no bytes of the server
+// can be taken for another answer, and no request meets a connection that the server has just
+// closed. Streams take long, and llama.cpp closes their connections anyway.
 type exchange struct {
-	conn    net.Conn // to read and write
-	raw     net.Conn // below TLS, or the same
-	unwatch func() bool
-	in      *bufio.Reader // reads the exchange
-	left    int64         // bytes that may still be read
-	failure error         // of the connection, once a read has failed
-	whole   bool          // the answer was read to its end
+	conn      net.Conn // to read and write
+	raw       net.Conn // below TLS, or the same
+	unwatch   func() bool
+	in        *bufio.Reader // reads the exchange
+	remaining int64         // bytes that may still be read
+	failure   error         // of the connection, once a read has failed
+	complete  bool          // the answer was read to its end
 
 	written chan struct{} // closed after the last write
-	sent    int           // bytes of the request; valid then
-	defect  *panics.Error // of the goroutine that writes; valid then
+	sent    int           // bytes of the request; valid after written
+	defect  *panics.Error // of the goroutine that writes; valid after written
 }
 
 // begin sends the request on conn, which is raw or TLS on top of it. The end of ctx closes the
 // connection.
 func begin(ctx context.Context, conn, raw net.Conn, request *http.Request) *exchange {
-	x := &exchange{conn: conn, raw: raw, left: link.MaxAnswerHead, written: make(chan struct{})}
+	x := &exchange{conn: conn, raw: raw, remaining: link.MaxAnswerHead, written: make(chan struct{})}
 	x.unwatch = context.AfterFunc(ctx, x.shut)
 	x.in = bufio.NewReader(x)
 	if request.ContentLength <= chunkBytes {
@@ -51,8 +52,9 @@ func begin(ctx context.Context, conn, raw net.Conn, request *http.Request) *exch
 	return x
 }
 
-// send writes the request. If that fails, the server may have stopped reading to answer early.
-// Reading returns that answer, or the error. A request of which no byte was sent has no answer.
+// send writes the request. A failure may mean that the server has answered early, so receive
+// reads the answer or the error. Without a byte sent, no answer can come, and send closes the
+// connection.
 func (x *exchange) send(request *http.Request) {
 	defer close(x.written)
 	defer func() {
@@ -67,7 +69,7 @@ func (x *exchange) send(request *http.Request) {
 	}
 }
 
-// requestWriter is an exchange as the writer of its request.
+// requestWriter writes the request of an exchange.
 type requestWriter exchange
 
 // Write implements io.Writer.
@@ -79,11 +81,11 @@ func (w *requestWriter) Write(b []byte) (int, error) {
 
 // Read reads from the connection.
 func (x *exchange) Read(b []byte) (int, error) {
-	if x.left == 0 {
+	if x.remaining == 0 {
 		return 0, io.ErrUnexpectedEOF
 	}
-	n, err := x.conn.Read(b[:min(int64(len(b)), x.left)])
-	x.left -= int64(n)
+	n, err := x.conn.Read(b[:min(int64(len(b)), x.remaining)])
+	x.remaining -= int64(n)
 	if err != nil && x.failure == nil {
 		if x.failure = err; err == io.EOF {
 			x.failure = io.ErrUnexpectedEOF
@@ -92,11 +94,11 @@ func (x *exchange) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// receive reads the head of the answer, and skips informational ones. On an error it closes
+// receive reads the head of the answer. It skips informational answers. On an error it closes
 // the connection. The error wraps ErrNotConnected if no byte of the request was sent.
 func (x *exchange) receive(request *http.Request) (*answer, error) {
 	for range link.MaxInformational {
-		response, err := http.ReadResponse(x.in, request) //nolint:bodyclose // it only reads on x, which is closed
+		response, err := http.ReadResponse(x.in, request) //nolint:bodyclose // the body reads from x, which is closed
 		if err == nil && response.StatusCode < 200 && response.StatusCode != http.StatusSwitchingProtocols {
 			continue
 		}
@@ -108,7 +110,7 @@ func (x *exchange) receive(request *http.Request) (*answer, error) {
 		if err != nil {
 			return nil, x.failed(err)
 		}
-		x.left = math.MaxInt64
+		x.remaining = math.MaxInt64
 		return newAnswer(response, x), nil
 	}
 	return nil, x.failed(link.Malformed("too many informational answers"))
@@ -123,13 +125,14 @@ func (x *exchange) failed(err error) error {
 	return err
 }
 
-// close closes the connection. The request is no longer read afterwards: its memory is released.
+// close closes the connection. Afterwards the request is not read, so its memory can be
+// released.
 func (x *exchange) close() {
 	x.unwatch()
-	if tcp, ok := x.raw.(*net.TCPConn); ok && x.whole {
+	if tcp, ok := x.raw.(*net.TCPConn); ok && x.complete {
 		// The side that closes first cannot use its port again for a minute or more (TIME_WAIT). Some
-		// hundred requests a second would use up all ports. A reset spares that, and loses nothing: the
-		// answer is here.
+		// hundred requests a second would use up all ports. A reset avoids that, and loses nothing, as
+		// the answer is complete.
 		_ = tcp.SetLinger(0)
 	}
 	x.shut()
@@ -143,24 +146,24 @@ func (x *exchange) close() {
 // concurrent use.
 func (x *exchange) shut() { _ = x.raw.Close() }
 
-// cause returns the reason why net/http failed to read the answer. If the connection has not
-// failed, the answer is malformed.
+// cause returns why net/http failed to read the answer. Unless the connection failed, the
+// answer is malformed.
 func (x *exchange) cause(err error) error {
 	switch {
 	case x.failure != nil:
 		return x.failure
-	case x.left == 0:
+	case x.remaining == 0:
 		return link.Malformed(fmt.Sprintf("the head is over %d bytes", link.MaxAnswerHead))
 	}
-	if _, ok := errors.AsType[textproto.ProtocolError](err); ok { // the text may have bytes of the answer
+	if _, ok := errors.AsType[textproto.ProtocolError](err); ok { // its text may contain bytes of the answer
 		return link.Malformed("a header line is malformed")
 	}
-	// net/http quotes them. They may be secret.
-	what, _, _ := strings.Cut(err.Error(), `"`)
-	return link.Malformed(strings.TrimSpace(what))
+	// net/http quotes bytes of the answer, which may be secret.
+	problem, _, _ := strings.Cut(err.Error(), `"`)
+	return link.Malformed(strings.TrimSpace(problem))
 }
 
-// check returns an error for an answer that net/http accepts, but that cannot be relayed.
+// check returns an error for an answer that net/http accepts, but the gateway does not.
 func check(response *http.Response) error {
 	fields := 0
 	for _, values := range response.Header {
@@ -181,7 +184,7 @@ func check(response *http.Response) error {
 type answer struct {
 	*http.Response
 	exchange *exchange
-	endless  bool   // no length and no chunks, although its media type demands that it is whole
+	endless  bool   // JSON or events without a length and chunks: a cut would look like the end
 	tail     []byte // the last bytes of an endless stream
 }
 
@@ -206,7 +209,7 @@ func (a *answer) Read(b []byte) (int, error) {
 	}
 	switch {
 	case err == io.EOF && (!a.endless || bytes.HasSuffix(bytes.TrimSpace(a.tail), []byte(doneEvent))):
-		a.exchange.whole = true
+		a.exchange.complete = true
 	case err != nil:
 		err = a.exchange.cause(err)
 	}

@@ -6,9 +6,8 @@ import (
 	"strings"
 )
 
-// forUpstream lists the request fields that model servers receive. All others describe the
-// client, contain its secrets, or are for proxies. The gateway has a list of its own, in
-// serve/route.go.
+// forUpstream lists the request fields that model servers receive. All other fields describe
+// the client, contain its secrets, or are for proxies. The gateway's list is in serve/route.go.
 var forUpstream = []string{"Accept", "Content-Type", "Traceparent", "Tracestate", "User-Agent"}
 
 // requestHeader returns the fields of a request of the tunnel that the model server receives.

@@ -18,8 +18,8 @@ const keyCheckInterval = time.Second
 // maxKeyBytes is far above any API key.
 const maxKeyBytes = 8 << 10
 
-// keyFile holds an upstream's API key, and reloads it when the file changes. It is safe
-// for concurrent use.
+// keyFile is an upstream's API key. It is reloaded when the file changes. It is safe for
+// concurrent use.
 type keyFile struct {
 	path   string
 	now    func() time.Time
@@ -28,12 +28,11 @@ type keyFile struct {
 	header  atomic.Pointer[string] // "Bearer …", never logged
 	checked atomic.Int64           // Unix nanoseconds of the last check
 
-	mu      sync.Mutex // held during a check
-	failing bool       // the last check failed, which was logged
+	mu      sync.Mutex // locked during a check
+	failing bool       // the last check failed and was logged
 }
 
-// openKeyFile reads the key. It fails if that is not possible. Later failures keep the
-// last valid key.
+// openKeyFile reads the key, or fails. After later failures, the last valid key stays.
 func openKeyFile(path string, now func() time.Time, logger *slog.Logger) (*keyFile, error) {
 	k := &keyFile{path: path, now: now, logger: logger}
 	k.checked.Store(now().UnixNano())

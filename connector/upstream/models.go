@@ -50,7 +50,7 @@ func (u *Server) Models(ctx context.Context) (_ link.ModelList, err error) {
 		return link.ModelList{}, err
 	}
 	defer answer.Close()
-	// Some servers end the list with the connection. JSON that parses is whole.
+	// Some servers end the list with the connection. JSON that parses is complete.
 	data, _ := io.ReadAll(io.LimitReader(answer, maxModelList))
 	list, ok := link.ParseModels(data)
 	if !ok {
@@ -59,8 +59,8 @@ func (u *Server) Models(ctx context.Context) (_ link.ModelList, err error) {
 	return list, nil
 }
 
-// Ask sends a request of the connector itself. An answer with a status other than 200 is a
-// [StatusError]. The caller must close the answer.
+// Ask sends a request of the connector itself. It returns a [StatusError] for an answer with a
+// status other than 200. The caller must close the answer.
 func (u *Server) Ask(ctx context.Context, method, path, body string) (http.Header, io.ReadCloser, error) {
 	r, err := http.NewRequestWithContext(ctx, method, path, nil)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 // limit is lower.
 const maxBody = 64 << 20
 
-// firstRoom is the first size of the buffer for a body of unknown length.
-const firstRoom = 16 << 10
+// firstSize is the first size of the buffer for a body of unknown length.
+const firstSize = 16 << 10
 
 // errTooLarge is returned for a request body over maxBody.
 var errTooLarge = errors.New("the request body is larger than 64 MiB")
@@ -20,43 +20,43 @@ var errTooLarge = errors.New("the request body is larger than 64 MiB")
 // payload is a request body in memory. It is read to its end before a model server sees a
 // byte of the request: until then, the gateway can send the request again.
 type payload struct {
-	data    []byte
-	held    memory.Reservation // for data and decoder
-	decoder int64              // bytes held to decode the rest of the body
+	data     []byte
+	reserved memory.Reservation // for data and decoder
+	decoder  int64              // memory for decoding the rest of the body, in bytes
 }
 
-// readPayload reads body to its end, within budget. A length of -1 is unknown. The error is
-// errTooLarge, memory.ErrExceeded, or that of the reader.
+// readPayload reads body to its end, within budget. A length of -1 means unknown. The error is
+// errTooLarge, memory.ErrExceeded, or an error of the reader.
 func readPayload(budget *memory.Budget, body io.Reader, length int64) (*payload, error) {
 	if length > maxBody {
 		return nil, errTooLarge
 	}
-	p := &payload{held: budget.Open("", "", "")}
+	p := &payload{reserved: budget.Open("", "", "")}
 	if d, ok := body.(interface{ DecoderMemory() int64 }); ok {
 		p.decoder = d.DecoderMemory()
 	}
-	room := firstRoom
+	size := firstSize
 	if length >= 0 {
-		room = int(length) + 1 // one more byte lets the end be read without growing
+		size = int(length) + 1 // the last read, of no bytes, needs space for one
 	}
-	if err := p.fill(body, room); err != nil {
+	if err := p.fill(body, size); err != nil {
 		p.release()
 		return nil, err
 	}
 	p.decoder = 0
-	_ = p.held.Set(int64(cap(p.data))) // shrinking always succeeds
+	_ = p.reserved.Set(int64(cap(p.data))) // shrinking always succeeds
 	return p, nil
 }
 
-// fill reads body to its end, into a buffer of room bytes that grows if necessary.
-func (p *payload) fill(body io.Reader, room int) error {
+// fill reads body to its end, into a buffer of size bytes that grows if necessary.
+func (p *payload) fill(body io.Reader, size int) error {
 	for {
 		if len(p.data) == cap(p.data) {
-			if err := p.held.Set(int64(room) + p.decoder); err != nil {
+			if err := p.reserved.Set(int64(size) + p.decoder); err != nil {
 				return err
 			}
-			p.data = append(make([]byte, 0, room), p.data...)
-			room = min(4*room, maxBody+1)
+			p.data = append(make([]byte, 0, size), p.data...)
+			size = min(4*size, maxBody+1)
 		}
 		n, err := body.Read(p.data[len(p.data):cap(p.data)])
 		p.data = p.data[:len(p.data)+n]
@@ -71,4 +71,4 @@ func (p *payload) fill(body io.Reader, room int) error {
 	}
 }
 
-func (p *payload) release() { p.held.Release() }
+func (p *payload) release() { p.reserved.Release() }

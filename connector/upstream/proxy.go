@@ -33,8 +33,8 @@ type Observer interface {
 	End(Request)
 }
 
-// Request describes a finished request. It omits the upstream and path of a refused
-// request, as they are arbitrary.
+// Request describes a finished request. A refused request has no upstream and path, as these
+// are arbitrary.
 type Request struct {
 	At       time.Time     `json:"at"` // start
 	Method   string        `json:"method"`
@@ -75,9 +75,9 @@ func (p *Proxy) Use(set Set) { p.set.Store(&set) }
 // Upstreams returns the upstreams that the proxy uses.
 func (p *Proxy) Upstreams() Set { return *p.set.Load() }
 
-// ServeHTTP forwards a request to the upstream named by its Host, and relays the answer.
-// A missing or incomplete answer is reset with the reason. When the request's context
-// ends, the request to the upstream is canceled.
+// ServeHTTP forwards a request to the upstream that its Host names, and relays the answer. A
+// missing or incomplete answer is reset with the reason. The end of the request's context
+// cancels the request to the upstream.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// The result in case of a panic.
 	done := Request{At: time.Now(), Method: r.Method, Result: link.CodeInternal.String()}
@@ -109,7 +109,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if u != nil {
 		p.options.Prober.failed(u, code)
 	}
-	// The tunnel's writers can reset the answer.
+	// All writers of the tunnel have Abort.
 	w.(interface{ Abort(link.Code) }).Abort(code)
 }
 
@@ -172,7 +172,7 @@ func (p *Proxy) broken(u *Server, message string, err error) link.Code {
 	return code
 }
 
-// errClientGone means that the tunnel broke or the client disconnected.
+// errClientGone means that the tunnel broke, or that the client has disconnected.
 var errClientGone = errors.New("the client does not read the rest of the answer")
 
 // relay copies the answer with one write for each read, so that events are not delayed.

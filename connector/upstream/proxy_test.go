@@ -3,7 +3,6 @@ package upstream
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -11,8 +10,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/http/httptest"
-	"net/url"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -25,81 +22,6 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/connector/memory"
 )
-
-var quiet = slog.New(slog.DiscardHandler)
-
-// recorder is the tunnel's end of an answer: it keeps what was written and how
-// it ended.
-type recorder struct {
-	header  http.Header
-	status  int
-	writes  []string
-	aborted link.Code
-	flushed int
-	onFlush func()
-	onWrite func() // called by each Write, before it returns
-}
-
-func (w *recorder) Header() http.Header {
-	if w.header == nil {
-		w.header = make(http.Header)
-	}
-	return w.header
-}
-
-func (w *recorder) WriteHeader(status int) { w.status = status }
-
-func (w *recorder) Write(b []byte) (int, error) {
-	w.writes = append(w.writes, string(b))
-	if w.onWrite != nil {
-		w.onWrite()
-	}
-	return len(b), nil
-}
-
-func (w *recorder) Flush() {
-	w.flushed++
-	if w.onFlush != nil {
-		w.onFlush()
-	}
-}
-
-func (w *recorder) Abort(code link.Code) { w.aborted = code }
-
-func (w *recorder) body() string { return strings.Join(w.writes, "") }
-
-// proxyTo returns a proxy with one upstream, "box", at address.
-func proxyTo(t *testing.T, address string, key *keyFile) *Proxy {
-	t.Helper()
-	return NewProxy(Set{"box": newServer("box", baseURL(address), key)}, Options{Logger: quiet, Prober: NewProber(quiet)})
-}
-
-// baseURL is the API root of the server at a URL without a path.
-func baseURL(address string) *url.URL {
-	base, err := url.Parse(address + "/v1")
-	if err != nil {
-		panic(err)
-	}
-	return base
-}
-
-// tunnelRequest is a request as it comes out of the tunnel.
-func tunnelRequest(ctx context.Context, method, target, body string) *http.Request {
-	r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(method + " " + target +
-		" HTTP/1.1\r\nHost: box\r\n\r\n")))
-	if err != nil {
-		panic(err)
-	}
-	r.Body, r.ContentLength = io.NopCloser(strings.NewReader(body)), int64(len(body))
-	return r.WithContext(ctx)
-}
-
-func serveBox(t *testing.T, h http.HandlerFunc) *httptest.Server {
-	t.Helper()
-	server := httptest.NewServer(h)
-	t.Cleanup(server.Close)
-	return server
-}
 
 func TestProxyRequestHeaders(t *testing.T) {
 	var got *http.Request

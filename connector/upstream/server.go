@@ -35,7 +35,7 @@ var chunks = sync.Pool{New: func() any { b := make([]byte, chunkBytes); return &
 const (
 	dialTimeout = 10 * time.Second
 	// keepAlive is the interval of TCP keep-alives. A model may take an hour until its
-	// first header, and nothing else bounds the wait.
+	// first header, and only keep-alives detect a dead server.
 	keepAlive = 15 * time.Second
 )
 
@@ -65,14 +65,14 @@ func newServer(name string, base *url.URL, key *keyFile) *Server {
 		health: health{doubts: make(chan time.Duration, 1)},
 	}
 	port := cmp.Or(base.Port(), "80")
-	onWire := (&url.URL{Host: u.host}).Hostname()
+	encoded := (&url.URL{Host: u.host}).Hostname()
 	if base.Scheme == "https" {
 		port = cmp.Or(base.Port(), "443")
-		u.tls = &tls.Config{ServerName: onWire, NextProtos: []string{"http/1.1"}}
+		u.tls = &tls.Config{ServerName: encoded, NextProtos: []string{"http/1.1"}}
 	}
 	name = base.Hostname()
 	if !strings.Contains(name, "%") { // not an IPv6 address with its zone
-		name = onWire
+		name = encoded
 	}
 	u.Address = net.JoinHostPort(name, port)
 	return u
@@ -90,7 +90,7 @@ func wireHost(host string) string {
 	return zone.ReplaceAllString(host, "]")
 }
 
-// request returns a request of the tunnel as one for the upstream.
+// request returns the request for the upstream that is made of a request of the tunnel.
 func (u *Server) request(r *http.Request, body []byte) *http.Request {
 	header := requestHeader(r.Header)
 	if u.key != nil {
@@ -121,7 +121,7 @@ func (u *Server) roundTrip(r *http.Request, body []byte) (*answer, error) {
 	return begin(r.Context(), conn, raw, request).receive(request)
 }
 
-// dial returns a connection, and what is below its TLS, or the same.
+// dial returns a connection, and the TCP connection below its TLS; the same one without TLS.
 func (u *Server) dial(ctx context.Context) (conn, raw net.Conn, err error) {
 	dialer := net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}
 	raw, err = dialer.DialContext(ctx, "tcp", u.Address)
@@ -161,11 +161,11 @@ func (u *Server) equal(v *Server) bool {
 // allows reports whether a request may reach the upstream: the gateway's own requests, and
 // those allowed by the configuration, with plain paths under /v1.
 func (u *Server) allows(r *http.Request) bool {
-	at := r.URL
-	if at.Scheme != "" || at.Host != "" || at.Opaque != "" || at.RawPath != "" {
+	target := r.URL
+	if target.Scheme != "" || target.Host != "" || target.Opaque != "" || target.RawPath != "" {
 		return false
 	}
-	switch at.Path {
+	switch target.Path {
 	case "/v1/chat/completions", "/v1/completions", "/v1/embeddings":
 		if r.Method == http.MethodPost {
 			return true
@@ -175,10 +175,10 @@ func (u *Server) allows(r *http.Request) bool {
 			return true
 		}
 	}
-	return slices.ContainsFunc(u.allow, func(p config.Pattern) bool { return p.Matches(r.Method, at.Path) })
+	return slices.ContainsFunc(u.allow, func(p config.Pattern) bool { return p.Matches(r.Method, target.Path) })
 }
 
-// Set holds the upstreams of a configuration by name. It must not be modified while in use.
+// Set maps names to the upstreams of a configuration. It must not be modified while in use.
 type Set map[string]*Server
 
 // Open returns the upstreams of a valid configuration, and reads their keys. It reuses
