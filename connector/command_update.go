@@ -22,7 +22,7 @@ import (
 	"github.com/postern-dev/postern/connector/version"
 )
 
-// askTimeout bounds the question to the gateway for a newer version.
+// askTimeout bounds the request to the gateway for a newer version.
 const askTimeout = 30 * time.Second
 
 func updateCommand(sys system) *cobra.Command {
@@ -77,11 +77,9 @@ func updateProgram(ctx context.Context, sys system, path string, check bool) err
 		return failed(err)
 	}
 	running := strings.TrimPrefix(version.Number(), "v")
-	newer := version.Newer(offer.Version, running)
-	switch {
-	case newer:
+	if version.Newer(offer.Version, running) {
 		fmt.Fprintf(sys.stdout, "Version %s is available; this is %s.\n", text.Line(offer.Version), running)
-	default:
+	} else {
 		fmt.Fprintf(sys.stdout, "This is version %s, and the gateway hands out %s: nothing to update.\n", running,
 			text.Line(offer.Version))
 		offer = nil
@@ -96,7 +94,7 @@ func updateProgram(ctx context.Context, sys system, path string, check bool) err
 	defer unlock()
 	u := &update.Update{
 		Program: update.Program(sys.executable), Version: version.Number(), Offer: offer, Config: path, Services: services,
-		Look: func(ctx context.Context, socket string) (update.Process, error) {
+		Inspect: func(ctx context.Context, socket string) (update.Process, error) {
 			r, _, err := findConnector(ctx, sys, path, socket)
 			return update.Process{PID: r.PID, Version: r.Version, Online: r.State == agent.StateOnline,
 				State: oneLine(r.Status)}, err
@@ -119,8 +117,8 @@ func askOffer(ctx context.Context, c config.Config) (*link.Offer, error) {
 	welcome, err := agent.Ask(ctx, c, version.Number())
 	switch {
 	case err != nil:
-		why, fix := agent.Explain(err)
-		return nil, fmt.Errorf("asking the gateway for a newer version: %s; %s", why, cmp.Or(fix, "see `connector doctor`"))
+		reason, fix := agent.Explain(err)
+		return nil, fmt.Errorf("asking the gateway for a newer version: %s; %s", reason, cmp.Or(fix, "see `connector doctor`"))
 	case welcome.Offer == nil:
 		return nil, fmt.Errorf("the gateway (version %s) has no connector for %s; put its archive into the gateway's "+
 			"folder of connectors, or install the new version yourself", welcome.Version, version.Platform())
@@ -128,8 +126,8 @@ func askOffer(ctx context.Context, c config.Config) (*link.Offer, error) {
 	return welcome.Offer, nil
 }
 
-// runningServices returns the running services of this program. It prints those of other
-// users, which have to be restarted by them.
+// runningServices returns the running services of this program. It prints the services of other
+// users, who have to restart them.
 func runningServices(sys system) (services []update.Service, err error) {
 	plans, err := sys.installed()
 	if err != nil {
@@ -209,8 +207,8 @@ func progressOn(w io.Writer) update.Progress {
 		return nil
 	}
 	last := int64(-1)
-	return func(have, all int64) {
-		if percent := have * 100 / all; percent != last {
+	return func(received, total int64) {
+		if percent := received * 100 / total; percent != last {
 			last = percent
 			fmt.Fprintf(w, "\rDownloading: %d %%", percent)
 			if percent == 100 {

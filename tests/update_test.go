@@ -200,7 +200,7 @@ func TestUpdateWithoutService(t *testing.T) {
 	if code := p.WaitExit(t, takeBack); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
-	if want := fmt.Sprintf("Process %d (version %s) takes its tunnel back; restart it", m.pid(),
+	if want := fmt.Sprintf("Process %d still runs version %s; restart it", m.pid(),
 		oldVersion); !strings.Contains(p.Log(), want) {
 		t.Errorf("it does not print %q:\n%s", want, p.Log())
 	}

@@ -11,26 +11,26 @@ import (
 	"syscall"
 )
 
-// place is a folder with descriptions of services, one in a file.
-type place struct {
+// folder is a folder with descriptions of services, one in each file.
+type folder struct {
 	home  string // pattern of the home folders of its users; "": it has system services
 	files string // pattern, below home
 	parse func(text string) (command []string, config string)
 }
 
-// places returns the folders of a system's service managers. They include those of other
+// folders returns the folders of a system's service managers. They include those of other
 // users, which the superuser can read.
-func places(system, root, home string) []place {
+func folders(system, root, home string) []folder {
 	switch system {
 	case "linux":
-		return []place{
+		return []folder{
 			{"", filepath.Join(root, "etc/systemd/system/*.service"), parseUnit},
 			{"", filepath.Join(root, "usr/lib/systemd/system/*.service"), parseUnit}, // of packages
 			{home, ".config/systemd/user/*.service", parseUnit},
 			{filepath.Join(root, "home/*"), ".config/systemd/user/*.service", parseUnit},
 		}
 	case "darwin":
-		return []place{
+		return []folder{
 			{"", filepath.Join(root, "Library/LaunchDaemons/*.plist"), parsePropertyList},
 			{home, "Library/LaunchAgents/*.plist", parsePropertyList},
 			{filepath.Join(root, "Users/*"), "Library/LaunchAgents/*.plist", parsePropertyList},
@@ -39,17 +39,17 @@ func places(system, root, home string) []place {
 	return nil
 }
 
-// findIn returns the services in some places whose command is `PROGRAM run`. Plan.Home is
-// the home of the user of a user's service. Files that cannot be read are left out.
-func findIn(places []place) (plans []Plan) {
+// findIn returns the services in some folders whose command is `PROGRAM run`. Plan.Home is the
+// home of a user's service. Files that cannot be read are left out.
+func findIn(folders []folder) (plans []Plan) {
 	seen := make(map[string]bool)
-	for _, p := range places {
+	for _, f := range folders {
 		homes := []string{""}
-		if p.home != "" {
-			homes, _ = filepath.Glob(p.home) // the patterns are valid
+		if f.home != "" {
+			homes, _ = filepath.Glob(f.home) // the patterns are valid
 		}
 		for _, home := range homes {
-			files, _ := filepath.Glob(filepath.Join(home, p.files))
+			files, _ := filepath.Glob(filepath.Join(home, f.files))
 			for _, file := range files {
 				name := strings.TrimSuffix(filepath.Base(file), filepath.Ext(file))
 				text, err := read(file)
@@ -57,7 +57,7 @@ func findIn(places []place) (plans []Plan) {
 					continue
 				}
 				seen[home+"/"+name] = true
-				command, config := p.parse(string(text))
+				command, config := f.parse(string(text))
 				if executable := runs(command); executable != "" && CheckName(name) == nil {
 					plans = append(plans, Plan{Name: name, Executable: executable, Config: config, User: home != "", Home: home})
 				}
@@ -70,8 +70,8 @@ func findIn(places []place) (plans []Plan) {
 // maxDescription bounds the description of a service, in bytes.
 const maxDescription = 64 << 10
 
-// read reads the description of a service. The superuser also reads those in the homes of
-// others, which may be pipes or devices: it must not wait for them, or read on and on.
+// read reads the description of a service. The superuser also reads the homes of others, where
+// a pipe or a device must not block it or fill its memory.
 func read(path string) ([]byte, error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -84,8 +84,8 @@ func read(path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(file, maxDescription))
 }
 
-// runs returns the path, without symbolic links, of the program whose `run` is the
-// command, "" if there is none.
+// runs returns the path of the program, without symbolic links, if the command is
+// `PROGRAM run`. Otherwise it returns "".
 func runs(command []string) string {
 	if len(command) < 2 || command[1] != "run" {
 		return ""
@@ -105,8 +105,8 @@ func configIn(command []string) string {
 // credentials is the folder in which systemd puts copies of files for a service.
 const credentials = "${CREDENTIALS_DIRECTORY}/"
 
-// parseUnit returns the command of a unit of systemd, and its configuration: the original
-// file, if systemd passes a copy to the service.
+// parseUnit returns the command of a unit of systemd, and the configuration file. If systemd
+// passes a copy to the service, that is the original file.
 func parseUnit(text string) (command []string, config string) {
 	copies := make(map[string]string) // paths by the names of copies
 	for line := range strings.Lines(text) {

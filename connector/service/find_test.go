@@ -65,7 +65,7 @@ func TestFind(t *testing.T) {
 				User: true, Home: home})
 			install(tt.other, program, Plan{Name: DefaultName, Executable: program, Config: "/home/you/c.json", User: true,
 				Home: you})
-			if got := findIn(places(tt.system, root, home)); !reflect.DeepEqual(got, want) {
+			if got := findIn(folders(tt.system, root, home)); !reflect.DeepEqual(got, want) {
 				t.Errorf("got %+v\nwant %+v", got, want)
 			}
 		})

@@ -7,13 +7,13 @@ import (
 	"runtime"
 )
 
-// Find returns the services whose command is `PROGRAM run`, with their programs and
-// configurations: the system's, and those of users whose files can be read. The paths of the
-// programs have no symbolic links. Only services of systemd and launchd are found.
+// Find returns the services of systemd and launchd whose command is `PROGRAM run`, with their
+// programs and configurations: those of the system, and those of users whose files can be read.
+// The paths of the programs have no symbolic links.
 func Find() ([]Plan, error) {
 	home, err := os.UserHomeDir()
 	if err != nil {
-		home = "/" // as of a daemon, which has no services of its own
+		home = "/" // a daemon may have no home, and has no services of its own
 	}
-	return findIn(places(runtime.GOOS, "/", home)), nil
+	return findIn(folders(runtime.GOOS, "/", home)), nil
 }

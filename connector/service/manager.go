@@ -50,8 +50,8 @@ func New(p Plan) (Manager, error) {
 	return manager{s}, nil
 }
 
-// pretended reports whether the library only assumed a service manager: on Linux it falls
-// back to System V's init, even in a container, whose first process is not init.
+// pretended reports whether the library only assumes a service manager. On Linux it falls back
+// to System V's init, even in a container, whose first process is not init.
 func pretended(platform, firstProcess string) bool {
 	return platform == "unix-systemv" && strings.TrimSpace(firstProcess) != "init"
 }

@@ -14,16 +14,16 @@ import (
 )
 
 const (
-	// UntilReplaced is the flag of the run command with which a process ends when another
-	// one has taken its tunnel over.
+	// UntilReplaced is a flag of the run command. The process ends when another one has taken
+	// its tunnel over.
 	UntilReplaced = "--until-replaced"
 
 	// bridgeDrain is how long a bridge may finish its requests. The update does not wait for it.
 	bridgeDrain = time.Hour
-	// endTime is how long to wait for the end of a bridge without requests.
+	// endTime bounds the wait for the end of a bridge without requests.
 	endTime = 5 * time.Second
-	// maxLast bounds the bytes of a log in which to find its last line.
-	maxLast = 4096
+	// maxTail bounds the end of a log that is read for its last line, in bytes.
+	maxTail = 4096
 
 	pollPause = 100 * time.Millisecond
 )
@@ -33,10 +33,10 @@ type Process struct {
 	PID     int
 	Version string
 	Online  bool
-	State   string // for a person
+	State   string // as shown to users
 }
 
-// bridge is a process that holds a connector's tunnel. It outlives this one if need be.
+// bridge is a process that keeps a connector's tunnel up. It may outlive this process.
 type bridge struct {
 	process *os.Process
 	folder  string        // of its socket and log
@@ -67,8 +67,8 @@ func (u *Update) startBridge(ctx context.Context, program, config string) (*brid
 	return b, nil
 }
 
-// start starts the process. It writes to a file, as a pipe would break with this process,
-// and gets no signals from this terminal.
+// start starts the process. Its output goes to a file, as a pipe would break when this process
+// ends. It gets no signals from this terminal.
 func (b *bridge) start(program, config string) error {
 	log, err := os.OpenFile(b.log(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -96,7 +96,7 @@ func (b *bridge) start(program, config string) error {
 func (u *Update) awaitBridge(ctx context.Context, b *bridge) error {
 	limit := time.After(u.Timeout)
 	for {
-		p, err := u.Look(ctx, b.socket())
+		p, err := u.Inspect(ctx, b.socket())
 		if err == nil && p.Online {
 			return nil
 		}
@@ -134,8 +134,8 @@ func (b *bridge) replaced() bool {
 	}
 }
 
-// leave returns when the bridge has ended, or after the patience. The bridge no longer needs
-// its files, even if it still finishes requests.
+// leave waits for the end of the bridge, but not longer than patience. Then it removes the
+// bridge's files: a bridge that finishes requests does not need them.
 func (b *bridge) leave(patience time.Duration) (ended bool) {
 	defer b.clean()
 	select {
@@ -155,6 +155,6 @@ func (b *bridge) lastLine() string {
 	if err != nil {
 		return err.Error()
 	}
-	content = bytes.TrimSpace(content[max(0, len(content)-maxLast):])
+	content = bytes.TrimSpace(content[max(0, len(content)-maxTail):])
 	return text.Short(string(content[bytes.LastIndexByte(content, '\n')+1:]))
 }

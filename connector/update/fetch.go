@@ -24,14 +24,14 @@ import (
 const (
 	// fetchTimeout bounds the download of an archive.
 	fetchTimeout = 15 * time.Minute
-	// maxProgram bounds the program in an archive, and maxUnpacked all that is unpacked on
-	// the way to it, in bytes.
+	// maxProgram bounds the program in an archive, and maxUnpacked the program and everything
+	// before it, in bytes.
 	maxProgram  = 256 << 20
 	maxUnpacked = 2 * maxProgram
 )
 
-// Progress is called during a download with the number of bytes.
-type Progress func(have, all int64)
+// Progress is called during a download with the number of bytes so far, and in total.
+type Progress func(received, total int64)
 
 // fetch downloads an offered archive to a file. The server need not be trusted.
 func fetch(ctx context.Context, o link.Offer, path string, progress Progress) error {
@@ -76,15 +76,16 @@ func fetch(ctx context.Context, o link.Offer, path string, progress Progress) er
 	return file.Close()
 }
 
-// sameHost allows redirects such as to HTTPS. The gateway names where its connectors are,
-// and a server there must not name another place of this machine's network.
-func sameHost(to *http.Request, via []*http.Request) error {
-	const most = 5
-	if from := via[0].URL.Hostname(); !strings.EqualFold(to.URL.Hostname(), from) {
-		return fmt.Errorf("%s redirects to another host", from)
+// sameHost allows redirects on the host that the gateway has named, such as to HTTPS. That host
+// must not lead this machine to others of its network.
+func sameHost(next *http.Request, via []*http.Request) error {
+	const maxRedirects = 5
+	host := via[0].URL.Hostname()
+	if !strings.EqualFold(next.URL.Hostname(), host) {
+		return fmt.Errorf("%s redirects to another host", host)
 	}
-	if len(via) > most {
-		return fmt.Errorf("%s redirects more than %d times", via[0].URL.Hostname(), most)
+	if len(via) > maxRedirects {
+		return fmt.Errorf("%s redirects more than %d times", host, maxRedirects)
 	}
 	return nil
 }
@@ -98,15 +99,15 @@ func orEOF(err error) error {
 
 // counter reports the progress of a download.
 type counter struct {
-	have, size int64
-	progress   Progress
+	received, size int64
+	progress       Progress
 }
 
 // Write implements [io.Writer].
 func (c *counter) Write(b []byte) (int, error) {
-	c.have += int64(len(b))
+	c.received += int64(len(b))
 	if c.progress != nil {
-		c.progress(min(c.have, c.size), c.size)
+		c.progress(min(c.received, c.size), c.size)
 	}
 	return len(b), nil
 }
@@ -125,12 +126,12 @@ func unpack(archive, path string, mode os.FileMode) error {
 	if err != nil {
 		return fmt.Errorf("unpacking the connector: %w", err)
 	}
-	to, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
+	output, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
 	if err != nil {
 		return fmt.Errorf("unpacking the connector: %w", err)
 	}
-	defer to.Close()
-	n, err := io.Copy(to, io.LimitReader(program, maxProgram+1))
+	defer output.Close()
+	n, err := io.Copy(output, io.LimitReader(program, maxProgram+1))
 	switch {
 	case err != nil:
 		return fmt.Errorf("unpacking the connector: %w", err)
@@ -138,7 +139,7 @@ func unpack(archive, path string, mode os.FileMode) error {
 		return fmt.Errorf("unpacking the connector: it is larger than %d bytes", maxProgram)
 	}
 	// The umask may have removed permissions, and the file must survive a power cut.
-	return errors.Join(to.Chmod(mode), to.Sync(), to.Close())
+	return errors.Join(output.Chmod(mode), output.Sync(), output.Close())
 }
 
 // find returns the program in an archive: a regular file called connector.

@@ -14,17 +14,17 @@ import (
 // Program is the file of the connector. Its path has no symbolic links.
 type Program string
 
-// beside returns the path of a file in the same folder, so that it can be renamed to the
-// program. Windows starts only files with its ending.
-func (p Program) beside(mark string) string {
+// sibling returns the path of a file in the same folder, which can be renamed to the program.
+// Windows starts only files that end in .exe.
+func (p Program) sibling(suffix string) string {
 	if base, ok := strings.CutSuffix(string(p), ".exe"); ok {
-		return base + mark + ".exe"
+		return base + suffix + ".exe"
 	}
-	return string(p) + mark
+	return string(p) + suffix
 }
 
-func (p Program) fresh() string { return p.beside(".new") }
-func (p Program) old() string   { return p.beside(".old") }
+func (p Program) fresh() string { return p.sibling(".new") }
+func (p Program) old() string   { return p.sibling(".old") }
 
 // Check reports whether this user may replace the program. Its errors name the fix.
 func (p Program) Check() error {
@@ -63,8 +63,8 @@ func (p Program) clean() error {
 	return nil
 }
 
-// managers are package managers: how they name the package of a file, and the command that
-// updates it.
+// managers lists package managers: the command that finds the package of a file, and the command
+// that updates it.
 var managers = []struct {
 	query []string
 	fix   string
@@ -87,9 +87,8 @@ func (p Program) owner(command func(string, ...string) *exec.Cmd) string {
 	return ""
 }
 
-// take puts the fresh program in the place of the current one, which is kept as the old
-// one. There is a program at every moment, except on Windows, where a running program can
-// only be renamed.
+// take replaces the program by the fresh one, and keeps it as the old one. A program exists at
+// every moment, except on Windows, where a running program can only be renamed.
 func (p Program) take() error {
 	if runtime.GOOS == "windows" || os.Link(string(p), p.old()) != nil {
 		if err := os.Rename(string(p), p.old()); err != nil {
@@ -104,7 +103,7 @@ func (p Program) take() error {
 
 // restore puts the old program back.
 func (p Program) restore() error {
-	if runtime.GOOS == "windows" { // it cannot replace a running program
+	if runtime.GOOS == "windows" { // a running program cannot be replaced
 		if err := os.Rename(string(p), p.fresh()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("putting the old program back: %w; rename %s to %s", err, p.old(), p)
 		}

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// takeBack is how long a replaced process takes at most to take its tunnel back.
+	// takeBack bounds the time in which a replaced process takes its tunnel back.
 	takeBack = 45 * time.Second
 	// defaultTimeout is how long a tunnel may take to come up.
 	defaultTimeout = time.Minute
@@ -36,20 +36,21 @@ type Update struct {
 	Config  string      // of the connector that tries the new program; "": the environment
 	// Services run the program.
 	Services []Service
-	// Look returns the state of the process behind a control socket.
-	Look func(ctx context.Context, socket string) (Process, error)
+	// Inspect returns the state of the process behind a control socket; "": of the connector
+	// with Config.
+	Inspect func(ctx context.Context, socket string) (Process, error)
 	// Report prints a line.
 	Report   func(format string, values ...any)
 	Progress Progress
 	Timeout  time.Duration // for a tunnel to come up; default: one minute
 }
 
-// Run installs the offered version, and restarts the services that run another one. An
-// error means that the old version is still in use, and says why. After ctx ended, an update
-// that has begun to change something is completed.
+// Run installs the offered version, and restarts the services that run another one. An error
+// means that the old version is still in use, and gives the reason. The end of ctx interrupts an
+// update only until it begins to change something.
 func (u *Update) Run(ctx context.Context) error {
 	u.Timeout = cmp.Or(u.Timeout, defaultTimeout)
-	// The service of the first bridge comes first: its old process would soon take the tunnel
+	// The service of the first bridge is restarted first, before its old process takes the tunnel
 	// back.
 	if i := slices.IndexFunc(u.Services, func(s Service) bool { return s.Config == u.Config }); i > 0 {
 		u.Services[0], u.Services[i] = u.Services[i], u.Services[0]
@@ -74,7 +75,7 @@ func (u *Update) Run(ctx context.Context) error {
 	ctx = context.WithoutCancel(ctx)
 	if err := u.Program.take(); err != nil {
 		u.dismiss(ctx, b)
-		_ = os.Remove(u.Program.fresh()) // the old one may be all there is
+		_ = os.Remove(u.Program.fresh()) // not clean: the old program may be the only one left
 		return err
 	}
 	u.Report("Version %s connects, and is now %s.", u.Offer.Version, u.Program)
@@ -138,10 +139,10 @@ func (u *Update) restartAll(ctx context.Context, first *bridge) error {
 	return nil
 }
 
-// bridgeFor starts the bridge of a service that runs another version. It is nil if the
-// service is left as it is.
+// bridgeFor starts the bridge of a service that runs another version. It returns nil if the
+// service must not be restarted.
 func (u *Update) bridgeFor(ctx context.Context, s Service) *bridge {
-	running, err := u.Look(ctx, s.Socket)
+	running, err := u.Inspect(ctx, s.Socket)
 	if u.Offer == nil && (err != nil || running.Version == u.Version) {
 		return nil
 	}
@@ -157,13 +158,13 @@ func (u *Update) bridgeFor(ctx context.Context, s Service) *bridge {
 // restart restarts a service while a bridge holds its tunnel, and returns when the tunnel of
 // the new process is up.
 func (u *Update) restart(ctx context.Context, s Service, b *bridge) error {
-	before, _ := u.Look(ctx, s.Socket) // it may not run
+	before, _ := u.Inspect(ctx, s.Socket) // it may not run
 	if err := s.Restart(); err != nil {
 		return err
 	}
 	limit := time.Now().Add(u.Timeout)
 	for {
-		now, err := u.Look(ctx, s.Socket)
+		now, err := u.Inspect(ctx, s.Socket)
 		switch {
 		case b.replaced() || err == nil && now.PID != before.PID && now.Online:
 			if !b.leave(endTime) {
@@ -179,29 +180,31 @@ func (u *Update) restart(ctx context.Context, s Service, b *bridge) error {
 	}
 }
 
-// undo puts the old program back, and restarts services with it.
-func (u *Update) undo(services []Service, why error) error {
+// undo puts the old program back, and restarts services with it. It returns the cause, with the
+// version that is in use.
+func (u *Update) undo(services []Service, cause error) error {
 	if u.Offer == nil {
-		return why
+		return cause
 	}
 	if err := u.Program.restore(); err != nil {
-		return errors.Join(why, err)
+		return errors.Join(cause, err)
 	}
 	_ = u.Program.clean()
 	for _, s := range services {
 		if err := s.Restart(); err != nil {
-			why = errors.Join(why, fmt.Errorf("restarting the service %s with the old version: %w", s.Name, err))
+			cause = errors.Join(cause, fmt.Errorf("restarting the service %s with the old version: %w", s.Name, err))
 		}
 	}
-	return fmt.Errorf("version %s is back: %w", u.Version, why)
+	return fmt.Errorf("version %s is back: %w", u.Version, cause)
 }
 
 // dismiss ends a bridge that no service has replaced. If another process of the connector
 // runs, it takes the tunnel back first.
 func (u *Update) dismiss(ctx context.Context, b *bridge) {
 	wait := time.Duration(0)
-	if p, err := u.Look(ctx, ""); err == nil {
-		u.Report("Process %d (version %s) takes its tunnel back; restart it to use the new version.", p.PID, p.Version)
+	if p, err := u.Inspect(ctx, ""); err == nil {
+		u.Report("Process %d still runs version %s; restart it to use the new version. Waiting up to %v until it has "+
+			"its tunnel back.", p.PID, p.Version, takeBack)
 		wait = takeBack
 	}
 	if !b.leave(wait) {

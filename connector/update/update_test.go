@@ -70,8 +70,8 @@ func newMachine(t *testing.T, program string) *machine {
 			SHA256: hex.EncodeToString(sum[:])},
 		Services: []Service{{Plan: service.Plan{Name: "postern-connector", Config: "/c.json"}, Restart: m.restart,
 			Socket: "service"}},
-		Look:   m.look,
-		Report: func(format string, values ...any) { m.lines = append(m.lines, fmt.Sprintf(format, values...)) },
+		Inspect: m.inspect,
+		Report:  func(format string, values ...any) { m.lines = append(m.lines, fmt.Sprintf(format, values...)) },
 	}
 	return m
 }
@@ -111,7 +111,7 @@ func (m *machine) restart() error {
 	return nil
 }
 
-func (m *machine) look(_ context.Context, socket string) (Process, error) {
+func (m *machine) inspect(_ context.Context, socket string) (Process, error) {
 	switch socket {
 	case "":
 		return Process{}, errors.New("no connector is running")
@@ -296,9 +296,9 @@ func TestServiceFails(t *testing.T) {
 func TestInterrupted(t *testing.T) {
 	m := newMachine(t, hangs)
 	ctx, cancel := context.WithCancel(t.Context())
-	m.update.Look = func(ctx context.Context, socket string) (Process, error) {
+	m.update.Inspect = func(ctx context.Context, socket string) (Process, error) {
 		cancel() // the bridge has started
-		return m.look(ctx, socket)
+		return m.inspect(ctx, socket)
 	}
 	if err := m.update.Run(ctx); err == nil || !strings.Contains(err.Error(), "interrupted") {
 		t.Errorf("error %v", err)
