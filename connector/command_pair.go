@@ -65,15 +65,15 @@ Exit codes: 0 success, 1 failure, 2 invalid flags or configuration, 3 not paired
 			if err != nil {
 				return err
 			}
-			v := &pairingReporter{logger: logger}
+			r := &pairingReporter{logger: logger}
 			if f.logFormat == "auto" && isTerminal(sys.stderr) {
-				v.w = sys.stderr
+				r.w = sys.stderr
 			}
 			gatewayURL, code := args[0], args[1]
-			if strings.HasPrefix(strings.ToUpper(gatewayURL), "PAIR-") { // in the other order
+			if strings.HasPrefix(strings.ToUpper(gatewayURL), "PAIR-") { // in the wrong order
 				gatewayURL, code = code, gatewayURL
 			}
-			return pair(command, sys, gatewayURL, code, f, logger, v)
+			return pair(command, sys, gatewayURL, code, f, logger, r)
 		},
 	}
 	flags := command.Flags()
@@ -95,7 +95,7 @@ Exit codes: 0 success, 1 failure, 2 invalid flags or configuration, 3 not paired
 
 // pair pairs this machine and then continues as the run command.
 func pair(command *cobra.Command, sys system, gatewayURL, code string, f pairFlags, logger *slog.Logger,
-	v *pairingReporter) error {
+	r *pairingReporter) error {
 	path := cmp.Or(f.config, config.DefaultPath(sys.getenv))
 	if path == "" {
 		return errors.New("no folder for configurations: HOME is not set; give --config FILE")
@@ -114,17 +114,17 @@ func pair(command *cobra.Command, sys system, gatewayURL, code string, f pairFla
 	defer stop()
 	err = doctor.Models(ctx, c.Anchored(filepath.Dir(path)), func(f doctor.Finding) {
 		if f.Result == doctor.ResultFailed { // the server may be started later
-			v.warn(f.Detail + "; " + f.Fix)
+			r.warn(f.Detail + "; " + f.Fix)
 		}
 	})
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	// A token that cannot be saved would be lost.
+	// A token that cannot be saved later would be lost.
 	if err := store.Prepare(); err != nil {
 		return failed(err)
 	}
-	if err := obtain(ctx, discovery, code, f.name, store, c, v); err != nil {
+	if err := obtain(ctx, discovery, code, f.name, store, c, r); err != nil {
 		return err
 	}
 	if f.noRun {
@@ -149,7 +149,7 @@ func pairConfig(store *config.Store, sys system, f pairFlags) (config.Config, er
 		return c, err
 	}
 	if c.TunnelToken != "" {
-		c.Server = "" // it belongs to the old token's gateway
+		c.Server = "" // of the old token's gateway
 	}
 	c.Server = cmp.Or(f.server, c.Server)
 	switch {
@@ -170,21 +170,21 @@ func pairConfig(store *config.Store, sys system, f pairFlags) (config.Config, er
 
 // obtain pairs with the gateway and saves the token.
 func obtain(ctx context.Context, discovery *dial.Discovery, code, name string, store *config.Store, c config.Config,
-	v *pairingReporter) error {
+	r *pairingReporter) error {
 	gateway, err := discovery.Find(ctx)
 	if err != nil {
 		return failed(stopped(ctx, err, "the code is still valid"))
 	}
-	v.found(discovery.Origin(), gateway)
+	r.found(discovery.Origin(), gateway)
 	pending := false
 	token, err := agent.Pair(ctx, agent.PairOptions{
 		Server: gateway.Server, URL: gateway.URL, Pin: gateway.Pin, Code: code, Name: name,
 		Version: version.Number(), Upstreams: c.UpstreamNames(),
 		Pending: func(p link.Pending) {
 			pending = true
-			v.pending(p, gateway.Console)
+			r.pending(p, gateway.Console)
 		},
-		Interrupted: v.interrupted,
+		Interrupted: r.interrupted,
 	})
 	if err != nil {
 		return explainPairing(ctx, err, gateway, pending)
@@ -194,7 +194,7 @@ func obtain(ctx context.Context, discovery *dial.Discovery, code, name string, s
 		return failed(fmt.Errorf("this machine was approved, but its token could not be saved: %w; remove the connector on "+
 			"the gateway and pair again", err))
 	}
-	v.paired(store.Path)
+	r.paired(store.Path)
 	return nil
 }
 

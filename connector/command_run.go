@@ -93,8 +93,8 @@ func runCommand(sys system) *cobra.Command {
 	return command
 }
 
-// pairedConfigs returns the files that a pairing writes by default, of this user and of
-// this machine.
+// pairedConfigs returns the files that pairings write by default: for this user, and for this
+// machine.
 func (sys system) pairedConfigs() []string {
 	return slices.DeleteFunc([]string{config.DefaultPath(sys.getenv), sys.config},
 		func(path string) bool { return path == "" })
@@ -110,8 +110,8 @@ func (sys system) writtenConfig() string {
 	return ""
 }
 
-// pairedConfig returns the file that `connector run` reads without --config: none if there
-// is a token in the environment.
+// pairedConfig returns the file that `connector run` reads without --config. It is "" if the
+// environment has a token.
 func (sys system) pairedConfig() string {
 	if sys.tokenInEnvironment() {
 		return ""
@@ -123,8 +123,8 @@ func (sys system) tokenInEnvironment() bool {
 	return sys.getenv("TUNNEL_TOKEN") != "" || sys.getenv("TUNNEL_TOKEN_FILE") != ""
 }
 
-// lookedFor names the files of pairedConfigs, in an error about none of them.
-func (sys system) lookedFor() string {
+// missingConfigs returns the end of an error: none of the files of pairedConfigs exists.
+func (sys system) missingConfigs() string {
 	paths := sys.pairedConfigs()
 	if len(paths) == 0 {
 		return ""
@@ -132,16 +132,16 @@ func (sys system) lookedFor() string {
 	return ": there is no " + strings.Join(paths, " and no ")
 }
 
-// load loads a configuration, or takes all of it from the environment if path is "". Its
-// error then names the files that were looked for.
+// load loads a configuration. If path is "", it takes all of it from the environment, and its
+// errors name the missing files.
 func (sys system) load(path string) (config.Loaded, error) {
 	loaded, err := config.Load(path, sys.getenv)
 	if err == nil || path != "" {
 		return loaded, err
 	}
-	looked := ""
+	missing := ""
 	if !sys.tokenInEnvironment() {
-		looked = sys.lookedFor()
+		missing = sys.missingConfigs()
 	}
-	return loaded, fmt.Errorf("%w\nNo --config FILE was given either%s; see `connector run --help`", err, looked)
+	return loaded, fmt.Errorf("%w\nNo --config FILE was given either%s; see `connector run --help`", err, missing)
 }

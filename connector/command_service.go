@@ -116,8 +116,8 @@ func installService(sys system, f serviceFlags) error {
 	return nil
 }
 
-// serviceRunning returns the name of the service of this machine with a configuration, "" if
-// there is none. Two processes with one token would take the tunnel from each other.
+// serviceRunning returns the name of the service of this machine with a configuration, or "". Two
+// processes with one token would take the tunnel from each other.
 func serviceRunning(sys system, path string) (name string, err error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -141,7 +141,7 @@ func servicePlan(sys system, f serviceFlags) (service.Plan, error) {
 	if path == "" {
 		if path = sys.writtenConfig(); path == "" {
 			return service.Plan{}, fmt.Errorf("no configuration found%s; pair this machine with `connector pair`, or use "+
-				"--config FILE", sys.lookedFor())
+				"--config FILE", sys.missingConfigs())
 		}
 	}
 	path, err := filepath.Abs(path)
@@ -205,15 +205,15 @@ func serviceOf(p service.Plan) (flags string) {
 }
 
 // explainManager adds the most likely fix to an error of the service manager.
-func explainManager(what string, err error, user bool) error {
+func explainManager(doing string, err error, user bool) error {
+	err = fmt.Errorf("%s: %w", doing, err)
 	switch {
 	case errors.Is(err, os.ErrPermission):
-		return fmt.Errorf("%s: %w; run it with sudo (on Windows: as administrator), or with --user", what, err)
+		return fmt.Errorf("%w; run it with sudo (on Windows: as administrator), or with --user", err)
 	case user && runtime.GOOS == "linux":
-		return fmt.Errorf("%s: %w; a user's service needs that user's session (not su or sudo): log in as that user", what,
-			err)
+		return fmt.Errorf("%w; a user's service needs that user's session (not su or sudo): log in as that user", err)
 	default:
-		return fmt.Errorf("%s: %w", what, err)
+		return err
 	}
 }
 
@@ -224,8 +224,8 @@ type installed struct {
 	state service.State
 }
 
-// onInstalled returns a command's RunE that finds the installed service: the current
-// user's, or else the system service.
+// onInstalled returns a command's RunE. It calls run with the installed service: the current user's,
+// or else the system service.
 func (f *serviceFlags) onInstalled(
 	sys system, run func(ctx context.Context, s installed) error,
 ) func(*cobra.Command, []string) error {

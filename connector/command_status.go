@@ -16,17 +16,17 @@ import (
 	"github.com/postern-dev/postern/connector/upstream"
 )
 
-// target are the flags that select a connector.
-type target struct{ config, socket string }
+// selector has the flags that select a connector.
+type selector struct{ config, socket string }
 
-func (t *target) flags(command *cobra.Command) {
-	command.Flags().StringVarP(&t.config, "config", "c", "",
+func (s *selector) flags(command *cobra.Command) {
+	command.Flags().StringVarP(&s.config, "config", "c", "",
 		"configuration `FILE` of the connector (default: as for `connector run`, then the service)")
-	socketFlag(command, &t.socket)
+	socketFlag(command, &s.socket)
 }
 
 func statusCommand(sys system) *cobra.Command {
-	var at target
+	var selected selector
 	var asJSON bool
 	command := &cobra.Command{
 		Use:   "status [--json]",
@@ -41,7 +41,7 @@ Exit codes: 0 the tunnel is up, 1 it is down, or no connector is running.`,
   HEALTHCHECK CMD ["connector", "status"]      in a Dockerfile`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			r, _, err := findConnector(command.Context(), sys, at.config, at.socket)
+			r, _, err := findConnector(command.Context(), sys, selected.config, selected.socket)
 			if err != nil {
 				return err
 			}
@@ -58,13 +58,13 @@ Exit codes: 0 the tunnel is up, 1 it is down, or no connector is running.`,
 			return nil
 		},
 	}
-	at.flags(command)
+	selected.flags(command)
 	command.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return command
 }
 
 func waitCommand(sys system) *cobra.Command {
-	var at target
+	var selected selector
 	var timeout time.Duration
 	command := &cobra.Command{
 		Use:   "wait [--timeout TIME]",
@@ -78,20 +78,20 @@ Exit codes: 0 the tunnel is up, 1 timed out.`,
 		RunE: func(command *cobra.Command, _ []string) error {
 			ctx, stop := sys.signals(command.Context())
 			defer stop()
-			return waitOnline(ctx, sys, at, timeout)
+			return waitOnline(ctx, sys, selected, timeout)
 		},
 	}
-	at.flags(command)
+	selected.flags(command)
 	command.Flags().DurationVar(&timeout, "timeout", time.Minute, "`TIME` limit for waiting")
 	return command
 }
 
 // waitOnline polls, as the connector may not be running yet.
-func waitOnline(ctx context.Context, sys system, at target, timeout time.Duration) error {
+func waitOnline(ctx context.Context, sys system, selected selector, timeout time.Duration) error {
 	limit := time.NewTimer(timeout)
 	defer limit.Stop()
 	for {
-		r, _, err := findConnector(ctx, sys, at.config, at.socket)
+		r, _, err := findConnector(ctx, sys, selected.config, selected.socket)
 		switch {
 		case err == nil && r.State == agent.StateOnline:
 			return nil
@@ -111,7 +111,7 @@ func waitOnline(ctx context.Context, sys system, at target, timeout time.Duratio
 }
 
 func reloadCommand(sys system) *cobra.Command {
-	var at target
+	var selected selector
 	command := &cobra.Command{
 		Use:   "reload",
 		Short: "Reload the configuration of the connector on this machine",
@@ -127,7 +127,7 @@ configuration is invalid and the old one stays.`,
   connector reload --config connector.json`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			r, socket, err := findConnector(command.Context(), sys, at.config, at.socket)
+			r, socket, err := findConnector(command.Context(), sys, selected.config, selected.socket)
 			if err != nil {
 				return err
 			}
@@ -142,7 +142,7 @@ configuration is invalid and the old one stays.`,
 			return nil
 		},
 	}
-	at.flags(command)
+	selected.flags(command)
 	return command
 }
 
@@ -250,7 +250,7 @@ func short(d time.Duration) string {
 	}
 }
 
-// reportLines returns the lines of a status, with at most recent requests.
+// reportLines returns the lines of a status. recent bounds the number of recent requests.
 func reportLines(s agent.Status, now time.Time, recent int) []line {
 	label := func(name string, pieces ...piece) line {
 		return append(line{{faint, fmt.Sprintf("%-11s", name)}}, pieces...)
@@ -298,7 +298,7 @@ func tunnelPieces(t *agent.TunnelStatus) []piece {
 	return []piece{{plain, t.Transport}, {faint, ", round trip "}, {plain, short(t.RTT)}}
 }
 
-// legPieces returns the edge and the tunnel of a leg, or why it has none.
+// legPieces returns the edge and the tunnel of a leg, or the reason why it has no tunnel.
 func legPieces(l agent.LegStatus, now time.Time) []piece {
 	if l.Tunnel != nil {
 		return append([]piece{{plain, l.Tunnel.Edge}, {faint, " over "}}, tunnelPieces(l.Tunnel)...)
@@ -310,7 +310,7 @@ func legPieces(l agent.LegStatus, now time.Time) []piece {
 	return pieces
 }
 
-// upstreamState returns whether a model server is reachable, and how many models it lists.
+// upstreamState returns the state of a model server, with the number of its models.
 func upstreamState(u agent.UpstreamStatus) piece {
 	switch {
 	case u.State == upstream.StateDown:
@@ -355,11 +355,11 @@ func requestPieces(r upstream.Request) []piece {
 			tone = warning
 		}
 	}
-	what := strings.TrimSpace(r.Method + " " + r.Path)
+	request := strings.TrimSpace(r.Method + " " + r.Path)
 	return []piece{
 		{faint, r.At.Local().Format(time.TimeOnly) + "  "},
 		{tone, fmt.Sprintf("%-4s", result)},
-		{plain, fmt.Sprintf(" %7s  %s", short(r.Duration), what)},
+		{plain, fmt.Sprintf(" %7s  %s", short(r.Duration), request)},
 		{faint, "  " + r.Upstream},
 	}
 }

@@ -104,12 +104,12 @@ func serviceSocket(name string) string {
 	return ""
 }
 
-// socketRetry is the interval at which a socket held by another process is tried.
+// socketRetry is the interval of attempts to open a socket that another process uses.
 const socketRetry = time.Second
 
-// openControl opens the control socket. The listener is nil while another process with
-// the same configuration holds it, as during an upgrade. The path is empty if the
-// connector runs without a socket.
+// openControl opens the control socket. The listener is nil if another process with the same
+// configuration uses it, such as during an upgrade. The path is empty if the connector runs
+// without a socket.
 func (r *runner) openControl(connector string) (listener net.Listener, path string, err error) {
 	if path = r.options.socket; path == socketOff {
 		return nil, "", nil
@@ -213,8 +213,8 @@ func (e *busyError) Error() string {
 	return fmt.Sprintf("a connector is already running with this configuration (process %d)", e.pid)
 }
 
-// openSocket listens at path. An abandoned socket is replaced. The deadline of ctx shortens
-// the time in which its owner must answer.
+// openSocket listens at path. It replaces an abandoned socket. The deadline of ctx may shorten the
+// wait for an answer of the socket's owner.
 func openSocket(ctx context.Context, path string) (net.Listener, error) {
 	if len(path) > maxSocketPath {
 		return nil, fmt.Errorf("the path of the control socket is longer than %d bytes: %s; give a shorter one with "+
@@ -225,7 +225,7 @@ func openSocket(ctx context.Context, path string) (net.Listener, error) {
 	}
 	if info, err := os.Lstat(path); err == nil {
 		other, err := askStatus(ctx, path)
-		// A process that does not answer in time would remove the new socket when it exits.
+		// A process that is too slow to answer would remove the new socket when it exits.
 		if err == nil || errors.Is(err, context.DeadlineExceeded) {
 			return nil, &busyError{other.PID}
 		}
@@ -264,13 +264,13 @@ func privateFolder(dir string) error {
 	return nil
 }
 
-// controlTimeout bounds a connector's answer. A reload only waits for files.
+// controlTimeout bounds the wait for a connector's answer. A reload waits only for files.
 const controlTimeout = 5 * time.Second
 
 // errNotRunning is returned if no process answers at the socket.
 var errNotRunning = errors.New("no connector is running")
 
-// notRunning returns errNotRunning with what was looked for, and what to do.
+// notRunning returns errNotRunning with the connector that was expected, and the fix.
 func notRunning(sys system, file, socket string) error {
 	switch file = cmp.Or(file, sys.pairedConfig()); {
 	case socket != "":
@@ -281,12 +281,10 @@ func notRunning(sys system, file, socket string) error {
 		file = "with the token in the environment"
 	default:
 		return fmt.Errorf("%w, and this machine is not paired%s; pair it with `connector pair`, or name its configuration "+
-			"with --config",
-			errNotRunning, sys.lookedFor())
+			"with --config", errNotRunning, sys.missingConfigs())
 	}
 	return fmt.Errorf("%w %s; start it with `connector run` or `connector service install`, or name its configuration "+
-		"with --config",
-		errNotRunning, file)
+		"with --config", errNotRunning, file)
 }
 
 // sockets returns the sockets at which a connector may listen, the likeliest first.
@@ -304,9 +302,7 @@ func sockets(sys system, file, socket string) ([]string, error) {
 	}
 	id := ""
 	if file == "" {
-		// The rest of the configuration does not matter.
-		loaded, err := config.Load("", sys.getenv)
-		if err == nil {
+		if loaded, err := config.Load("", sys.getenv); err == nil {
 			if token, err := link.ParseToken(loaded.Config.TunnelToken); err == nil {
 				id = token.Connector
 			}
@@ -347,13 +343,13 @@ func findConnector(ctx context.Context, sys system, config, socket string) (repo
 }
 
 // askStatus returns the report of the connector at a socket.
-func askStatus(ctx context.Context, path string) (r report, err error) {
-	err = ask(ctx, path, http.MethodGet, "/status", &r)
+func askStatus(ctx context.Context, socket string) (r report, err error) {
+	err = ask(ctx, socket, http.MethodGet, "/status", &r)
 	return r, err
 }
 
 // ask sends one request. It returns errNotRunning if no process listens.
-func ask(ctx context.Context, path, method, at string, answer any) error {
+func ask(ctx context.Context, socket, method, path string, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
 	defer cancel()
 	refused := false
@@ -361,12 +357,12 @@ func ask(ctx context.Context, path, method, at string, answer any) error {
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			var dialer net.Dialer
-			conn, err := dialer.DialContext(ctx, "unix", path)
+			conn, err := dialer.DialContext(ctx, "unix", socket)
 			refused = err != nil && !errors.Is(err, fs.ErrPermission)
 			return conn, err
 		},
 	}}
-	request, err := http.NewRequestWithContext(ctx, method, "http://connector"+at, nil)
+	request, err := http.NewRequestWithContext(ctx, method, "http://connector"+path, nil)
 	if err != nil {
 		return err
 	}
@@ -375,11 +371,11 @@ func ask(ctx context.Context, path, method, at string, answer any) error {
 	case refused:
 		return errNotRunning
 	case err != nil:
-		return fmt.Errorf("asking the connector at %s: %w", path, err)
+		return fmt.Errorf("asking the connector at %s: %w", socket, err)
 	}
 	defer response.Body.Close()
 	if err := json.NewDecoder(io.LimitReader(response.Body, 1<<20)).Decode(answer); err != nil {
-		return fmt.Errorf("asking the connector at %s: failed to read its answer: %w", path, err)
+		return fmt.Errorf("asking the connector at %s: failed to read its answer: %w", socket, err)
 	}
 	return nil
 }

@@ -36,7 +36,8 @@ const (
 )
 
 func main() {
-	// As Caddy does: nine tenths of the memory, unless GOMEMLIMIT is set. An unknown memory has no limit.
+	// Like Caddy, the program limits itself to nine tenths of the memory, unless GOMEMLIMIT is set or
+	// the memory is unknown.
 	_, _ = memlimit.Set(memlimit.WithProvider(memlimit.ApplyFallback(memlimit.FromCgroup, memlimit.FromSystem)))
 	os.Exit(start(system{
 		stdout: os.Stdout,
@@ -89,8 +90,8 @@ func start(sys system) int {
 type system struct {
 	stdout, stderr io.Writer
 	getenv         func(string) string
-	// signals returns a context that ends with the first signal to stop. Once its
-	// cancel function was called, the next signal kills the process.
+	// signals returns a context that ends with the first signal to stop. After a call of its
+	// cancel function, the next signal kills the process.
 	signals func(context.Context) (context.Context, context.CancelFunc)
 	// hangups returns a channel of signals to reload. It may be nil.
 	hangups func() (<-chan os.Signal, func())
@@ -101,7 +102,7 @@ type system struct {
 	// root is set if the user can install system services.
 	root       bool
 	executable string // path of this program
-	config     string // of a connector that root has paired; "": none
+	config     string // path of the configuration of this machine; "": none
 }
 
 // run executes a command line and returns the exit code.

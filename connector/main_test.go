@@ -119,7 +119,7 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// An unpaired connector is not restarted: nothing but a person can help.
+// An unpaired connector is not restarted, as only a person can help.
 func TestUnitLeavesItEnded(t *testing.T) {
 	want := fmt.Sprintf("\nRestartPreventExitStatus=%d %d\n", exitUsage, exitFatal)
 	for _, user := range []bool{true, false} {
@@ -129,8 +129,8 @@ func TestUnitLeavesItEnded(t *testing.T) {
 	}
 }
 
-// The connector does not know the name of the gateway's program. Its texts name that of
-// packages and images, and where to run it.
+// The connector does not know the name of the gateway's program. Its hints use the name in
+// packages and images, and say on which machine to run it.
 func TestHintsOfTheGateway(t *testing.T) {
 	found := 0
 	err := filepath.WalkDir(".", func(path string, _ fs.DirEntry, err error) error {
@@ -139,7 +139,7 @@ func TestHintsOfTheGateway(t *testing.T) {
 		}
 		source, err := os.ReadFile(path)
 		text := strings.Join(strings.FieldsFunc(string(source),
-			func(r rune) bool { return strings.ContainsRune(" \n`+\"\\", r) }), " ")
+			func(r rune) bool { return strings.ContainsRune(" \t\n`+\"\\", r) }), " ")
 		hints := strings.Count(text, "postern gateway ")
 		found += hints
 		if strings.Contains(text, "caddy gateway") ||

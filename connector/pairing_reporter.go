@@ -17,55 +17,55 @@ import (
 type pairingReporter struct {
 	logger *slog.Logger
 	w      io.Writer // the terminal; nil: use logger
-	shown  string    // console and fingerprint, shown only once
+	shown  string    // the request for approval, which is shown only once
 }
 
 // report logs an event, or writes whole lines.
-func (v *pairingReporter) report(lines string, level slog.Level, message string, attributes ...any) {
-	if v.w == nil {
-		v.logger.Log(context.Background(), level, message, attributes...)
+func (r *pairingReporter) report(lines string, level slog.Level, message string, attributes ...any) {
+	if r.w == nil {
+		r.logger.Log(context.Background(), level, message, attributes...)
 		return
 	}
-	fmt.Fprint(v.w, text.Lines(lines))
+	fmt.Fprint(r.w, text.Lines(lines))
 }
 
-func (v *pairingReporter) warn(text string) {
-	v.report("Warning: "+text+"\n", slog.LevelWarn, text)
+func (r *pairingReporter) warn(text string) {
+	r.report("Warning: "+text+"\n", slog.LevelWarn, text)
 }
 
-func (v *pairingReporter) found(origin string, gateway dial.Gateway) {
-	v.report(fmt.Sprintf("Pairing with %s (tunnels at %s)\n", origin, gateway.Server),
+func (r *pairingReporter) found(origin string, gateway dial.Gateway) {
+	r.report(fmt.Sprintf("Pairing with %s (tunnels at %s)\n", origin, gateway.Server),
 		slog.LevelInfo, "pairing", "gateway", origin, "server", gateway.Server)
 }
 
-func (v *pairingReporter) paired(path string) {
-	v.report(fmt.Sprintf("Approved. This machine is paired; its token is in %s\nStart it later with: connector run "+
+func (r *pairingReporter) paired(path string) {
+	r.report(fmt.Sprintf("Approved. This machine is paired; its token is in %s\nStart it later with: connector run "+
 		"--config %[1]s\n", path),
 		slog.LevelInfo, "paired", "config", path)
 }
 
-func (v *pairingReporter) interrupted(reason, fix string, pause time.Duration) {
+func (r *pairingReporter) interrupted(reason, fix string, pause time.Duration) {
 	attributes, advice := []any{"reason", reason, "retry_in", pause.Round(10 * time.Millisecond).String()}, ""
 	if fix != "" {
 		attributes, advice = append(attributes, "fix", fix), "; "+fix
 	}
-	v.report(fmt.Sprintf("Interrupted: %s%s. Trying again in %v.\n", strings.TrimRight(reason, "."), advice,
+	r.report(fmt.Sprintf("Interrupted: %s%s. Trying again in %v.\n", strings.TrimRight(reason, "."), advice,
 		max(pause, time.Second).Round(time.Second)),
 		slog.LevelWarn, "pairing interrupted", attributes...)
 }
 
-func (v *pairingReporter) pending(p link.Pending, console string) {
-	where := "Approve this device on the gateway's machine with `postern gateway pairing approve CODE`"
+func (r *pairingReporter) pending(p link.Pending, console string) {
+	request := "Approve this device on the gateway's machine with `postern gateway pairing approve CODE`"
 	if console != "" {
-		where = "Approve this machine at " + console
+		request = "Approve this machine at " + console
 	}
-	text := fmt.Sprintf("\n  %s\n  if it shows this fingerprint:  %s\n\n", where, p.Fingerprint)
-	if text == v.shown {
+	text := fmt.Sprintf("\n  %s\n  if it shows this fingerprint:  %s\n\n", request, p.Fingerprint)
+	if text == r.shown {
 		text = ""
 	} else {
-		v.shown = text
+		r.shown = text
 	}
 	text += fmt.Sprintf("Waiting for approval until %s\n", p.ExpiresAt.Local().Format(time.TimeOnly))
-	v.report(text, slog.LevelInfo, "waiting for approval", "fingerprint", p.Fingerprint, "console", console, "expires_at",
+	r.report(text, slog.LevelInfo, "waiting for approval", "fingerprint", p.Fingerprint, "console", console, "expires_at",
 		p.ExpiresAt)
 }

@@ -46,16 +46,16 @@ func (o *output) String() string {
 
 func TestTerminalReporter(t *testing.T) {
 	var out output
-	v := &pairingReporter{w: &out}
+	r := &pairingReporter{w: &out}
 	ends := time.Date(2026, 11, 21, 14, 38, 5, 0, time.Local)
 	pending := link.Pending{Fingerprint: "3f9a 07c2 b1d4", ExpiresAt: ends.UTC()}
-	v.warn("the model server sleeps")
-	v.found("https://gw.example.com", dial.Gateway{Server: "gw.example.com:7443"})
-	v.pending(pending, "https://gw.example.com/console/")
-	v.interrupted("the gateway was restarted", "", 300*time.Millisecond)
-	v.pending(pending, "https://gw.example.com/console/")
-	v.interrupted("no answer over UDP", "check the firewall", 4*time.Second)
-	v.paired("/home/me/.config/postern/connector.json")
+	r.warn("the model server sleeps")
+	r.found("https://gw.example.com", dial.Gateway{Server: "gw.example.com:7443"})
+	r.pending(pending, "https://gw.example.com/console/")
+	r.interrupted("the gateway was restarted", "", 300*time.Millisecond)
+	r.pending(pending, "https://gw.example.com/console/")
+	r.interrupted("no answer over UDP", "check the firewall", 4*time.Second)
+	r.paired("/home/me/.config/postern/connector.json")
 	want := `Warning: the model server sleeps
 Pairing with https://gw.example.com (tunnels at gw.example.com:7443)
 
@@ -76,8 +76,8 @@ Start it later with: connector run --config /home/me/.config/postern/connector.j
 
 func TestTerminalReporterWithoutAConsole(t *testing.T) {
 	var out output
-	v := &pairingReporter{w: &out}
-	v.pending(link.Pending{Fingerprint: "3f9a 07c2 b1d4", ExpiresAt: time.Now()}, "")
+	r := &pairingReporter{w: &out}
+	r.pending(link.Pending{Fingerprint: "3f9a 07c2 b1d4", ExpiresAt: time.Now()}, "")
 	if !strings.Contains(out.String(), "on the gateway's machine with `postern gateway pairing approve CODE") {
 		t.Errorf("it prints %q", out.String())
 	}
@@ -87,9 +87,9 @@ func TestTerminalReporterWithoutAConsole(t *testing.T) {
 // of the terminal.
 func TestTerminalReporterIsLegible(t *testing.T) {
 	var out output
-	v := &pairingReporter{w: &out}
-	v.warn("the model server sends \x1b]0;title\x07")
-	v.interrupted("closed: \x1b[2J\u009b1m\rno", "", time.Second)
+	r := &pairingReporter{w: &out}
+	r.warn("the model server sends \x1b]0;title\x07")
+	r.interrupted("closed: \x1b[2J\u009b1m\rno", "", time.Second)
 	want := "Warning: the model server sends ]0;title\nInterrupted: closed: [2J1mno. Trying again in 1s.\n"
 	if got := out.String(); got != want {
 		t.Errorf("it prints %q", got)

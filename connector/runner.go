@@ -64,13 +64,13 @@ func (o runOptions) keepToken(getenv func(string) string) func(old, renewed stri
 	}
 }
 
-// serve runs the connector until a signal, or until the command's context ends.
+// serve runs the connector until a signal arrives or the command's context ends.
 func serve(command *cobra.Command, sys system, o runOptions, logger *slog.Logger) error {
 	loaded, err := sys.load(o.config)
 	if err != nil {
 		return err
 	}
-	// Some libraries only log to the default logger.
+	// Some libraries log only to the default logger.
 	slog.SetDefault(logger)
 	for _, warning := range loaded.Warnings {
 		logger.Warn(warning)
@@ -136,21 +136,21 @@ func (r *runner) run(ctx context.Context) error {
 	return nil
 }
 
-// onChange calls f now and after each change of the agent's status, until ctx ends.
-// refresh is the longest time between two calls, if it is not 0; pause the shortest.
+// onChange calls f now and after each change of the agent's status, until ctx ends. The time
+// between two calls is at least pause and, unless refresh is 0, at most refresh.
 func (r *runner) onChange(ctx context.Context, refresh, pause time.Duration, f func()) {
 	for {
 		changed := r.agent.Changed()
 		f()
-		var again <-chan time.Time
+		var due <-chan time.Time
 		if refresh > 0 {
-			again = time.After(refresh)
+			due = time.After(refresh)
 		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-changed:
-		case <-again:
+		case <-due:
 		}
 		if wait.For(ctx, pause) != nil {
 			return
@@ -158,8 +158,8 @@ func (r *runner) onChange(ctx context.Context, refresh, pause time.Duration, f f
 	}
 }
 
-// reportToSystemd sends the state for `systemctl status`, and watchdog messages. A
-// process with stuck locks sends none.
+// reportToSystemd sends the state for `systemctl status`, and watchdog messages. A deadlock of
+// the agent stops both.
 func (r *runner) reportToSystemd(ctx context.Context) {
 	last := ""
 	r.onChange(ctx, r.notify.every, time.Second/2, func() {

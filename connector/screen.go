@@ -22,8 +22,8 @@ const (
 	screenRequests = 5                      // recent requests shown
 )
 
-// screen shows a connector's status in a block of lines at the end of a terminal. Text
-// written to it appears above the block.
+// screen shows a connector's status in a block of lines at the end of a terminal. Written text
+// appears above the block.
 type screen struct {
 	w     io.Writer
 	size  func() (width, height int)
@@ -87,8 +87,8 @@ func (s *screen) end() {
 	_ = s.replace(last, "", nil)
 }
 
-// replace writes text in place of the block, and a new block below it. If the terminal
-// was made narrower, it has wrapped the old block's lines.
+// replace replaces the block by text and a new block below it. A terminal that became narrower
+// has wrapped the lines of the old block.
 func (s *screen) replace(text, block string, widths []int) error {
 	width, _ := s.size()
 	rows := 0
@@ -129,13 +129,13 @@ func (s *screen) lines(height int) []line {
 	return lines[:min(len(lines), max(height-1, 1))]
 }
 
-// render returns a line cut to most columns, and its width.
-func (s *screen) render(l line, most int) (string, int) {
+// render returns a line cut to maxColumns, and its width.
+func (s *screen) render(l line, maxColumns int) (string, int) {
 	var b strings.Builder
 	columns := 0
 	for _, p := range l {
 		shown := text.Line(p.text)
-		left := most - columns
+		left := maxColumns - columns
 		if left <= 0 {
 			break
 		}

@@ -28,7 +28,7 @@ type Result string
 // The results of a check.
 const (
 	ResultOK      Result = "ok"
-	ResultWarning Result = "warning" // works, or is not needed now
+	ResultWarning Result = "warning" // a fault that does not stop requests now
 	ResultFailed  Result = "failed"
 	ResultSkipped Result = "skipped" // depends on a check that failed
 )
@@ -62,9 +62,9 @@ const (
 	diagnoseTimeout = 5 * time.Second
 	// maxSkew bounds the error of a clock, so that newly issued certificates are valid.
 	maxSkew = time.Minute
-	// longestDetail bounds the detail of a finding in bytes: an address, an error and what
-	// follows from it.
-	longestDetail = 500
+	// maxDetail bounds the detail of a finding in bytes: an address, an error and its
+	// consequence.
+	maxDetail = 500
 )
 
 // diagnosis runs the checks, one after the other.
@@ -84,9 +84,9 @@ type diagnosis struct {
 	date     time.Time // of the gateway
 }
 
-// Run checks a configuration's gateway (name, transports, identity, token), the clock,
-// and each upstream, with a short request to its first model. It reports each finding at
-// once. A running connector is not disturbed.
+// Run checks a configuration's gateway (name, transports, identity, token), the clock, and each
+// upstream with a short request to its first model. It reports each finding at once, and does
+// not disturb a running connector.
 func Run(ctx context.Context, c config.Config, probeTimeout time.Duration, report func(Finding)) error {
 	if err := c.Validate(); err != nil {
 		return err
@@ -128,10 +128,10 @@ func (d *diagnosis) check(ctx context.Context, name string, f func(context.Conte
 	start := time.Now()
 	finding := f(ctx)
 	if ctx.Err() != nil {
-		return // the finding may only be the interruption
+		return // the interruption may have caused the finding
 	}
 	finding.Check, finding.Duration = name, time.Since(start)
-	finding.Detail = text.Printable(finding.Detail, longestDetail)
+	finding.Detail = text.Printable(finding.Detail, maxDetail)
 	d.report(finding)
 }
 
@@ -195,7 +195,7 @@ func (d *diagnosis) webSocket(ctx context.Context) Finding {
 	}
 	wrong := bad
 	if d.answersUDP() {
-		wrong = warned // it is only a fallback
+		wrong = warned // the WebSocket is only a fallback
 	}
 	url := dial.NewWebSocket(d.target).Address
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
@@ -229,8 +229,8 @@ func (d *diagnosis) webSocket(ctx context.Context) Finding {
 	}
 }
 
-// ask sends a request. It repeats the request without verification if the certificate is
-// not trusted, like a connector, whose tunnel is protected by the pin.
+// ask sends a request. If the certificate is not trusted, it repeats the request without
+// verification, like a connector: the pin protects the tunnel.
 func (d *diagnosis) ask(request *http.Request) (response *http.Response, untrusted, err error) {
 	response, err = d.client.Do(request)
 	if unverified := new(tls.CertificateVerificationError); errors.As(err, &unverified) {
@@ -259,8 +259,8 @@ func (d *diagnosis) clock(context.Context) Finding {
 		direction, d.now().UTC().Format(time.RFC3339), d.date.UTC().Format(time.RFC3339))
 }
 
-// askToken checks whether the gateway would accept the connector, with a hello that does
-// not replace its tunnel.
+// askToken checks whether the gateway would accept the connector. Its hello does not replace the
+// connector's tunnel.
 func (d *diagnosis) askToken(ctx context.Context) Finding {
 	if !d.answersUDP() && !d.web {
 		return skipped("the gateway cannot be reached")

@@ -17,7 +17,8 @@ import (
 	"github.com/postern-dev/postern/connector/upstream"
 )
 
-// Models checks that each upstream lists its models. An error is for the configuration.
+// Models checks that each upstream lists its models. It returns an error only if the configuration
+// is invalid.
 func Models(ctx context.Context, c config.Config, report func(Finding)) error {
 	set, err := upstream.Open(&c, nil, slog.New(slog.DiscardHandler))
 	if err != nil {

@@ -3,7 +3,7 @@
 //
 //	defer panics.Recover(log, "reading from a connector")
 //
-// It must hold no lock that is not released by a defer, and defers wake those who wait for it.
+// Defers must release its locks, and wake the goroutines that wait for it.
 package panics
 
 import (
@@ -40,15 +40,16 @@ func Do(log *slog.Logger, doing string, f func() error) (err error) {
 	return f()
 }
 
-// Error is a panic that was recovered. A goroutine without a log passes it to the one that waits
-// for it, as an error or as another panic.
+// Error is a panic that was recovered. A goroutine without a log passes it to the goroutine that
+// waits for it, as an error or as another panic.
 type Error struct {
 	kind  string // the type of the value
 	text  string // of an error of the runtime
 	stack []byte
 }
 
-// Caught returns what recover has returned as an Error, nil for nil. A deferred function must call it.
+// Caught returns the result of recover as an Error, or nil for nil. Call it in the deferred
+// function, whose stack is that of the panic.
 func Caught(v any) *Error {
 	switch v := v.(type) {
 	case nil:
@@ -60,8 +61,8 @@ func Caught(v any) *Error {
 	return &Error{kind: fmt.Sprintf("%T", v), text: textOf(v), stack: debug.Stack()}
 }
 
-// textOf returns the text of an error of Go's runtime, such as an index out of range. Other values
-// may contain a prompt or a secret, also errors of other packages that imitate those.
+// textOf returns the text of an error of Go's runtime, such as an index out of range. All other
+// values may contain a prompt or a secret, such as imitations of these errors in other packages.
 func textOf(v any) string {
 	err, ok := v.(runtime.Error)
 	if !ok {
@@ -85,7 +86,7 @@ func (e *Error) Error() string {
 	return "panic with a " + e.kind
 }
 
-// Log logs the panic with its stack, and what was interrupted.
+// Log logs the panic with its stack. doing names the work that it has interrupted.
 func (e *Error) Log(log *slog.Logger, doing string) {
 	log.Error("recovered from a panic: this is a defect of the program, please report it",
 		"doing", doing, "type", e.kind, "error", e.Error(), "stack", string(e.stack))

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// forged looks like an error of the runtime, and has a secret.
+// forged imitates an error of the runtime, and contains a secret.
 type forged struct{ error }
 
 func (forged) RuntimeError() {}

@@ -22,7 +22,7 @@ func TestShellQuote(t *testing.T) {
 	}
 }
 
-// shellPrints has a shell print the words that it reads.
+// shellPrints returns the words as a shell reads them, each with a | after it.
 func shellPrints(t *testing.T, words string) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "sh", "-c", `printf '%s|' `+words).CombinedOutput()

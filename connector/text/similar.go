@@ -8,28 +8,28 @@ const (
 )
 
 // Similar returns the candidate that a mistyped name most likely stands for, or "". Case,
-// dashes and underscores do not count, and at most two letters may differ, in short names
-// one. A candidate may also have a tag that the name lacks: "llama3.2:3b" for "llama3.2".
-// The first of several equals wins. The work is linear in the candidates' length.
+// dashes and underscores do not count. At most two letters may differ, and in short names one. A
+// candidate may also have a tag that the name lacks: "llama3.2:3b" for "llama3.2". Of equally
+// similar candidates, the first one wins. The work is linear in the candidates' length.
 func Similar(name string, candidates []string) string {
 	if len(name) > maxSimilar {
 		return ""
 	}
 	name = fold(name)
-	best, least, tagged := "", maxEdits+1, ""
+	best, edits, tagged := "", maxEdits+1, ""
 	for _, candidate := range candidates {
 		if len(candidate) > maxSimilar {
 			continue
 		}
 		folded := fold(candidate)
-		if d := distance(name, folded); d < least && 2*d < len(folded) {
-			best, least = candidate, d
+		if d := distance(name, folded); d < edits && 2*d < len(folded) {
+			best, edits = candidate, d
 		}
 		if tagged == "" && name != "" && strings.HasPrefix(folded, name+":") {
 			tagged = candidate
 		}
 	}
-	if least > 0 && tagged != "" {
+	if edits > 0 && tagged != "" {
 		return tagged
 	}
 	return best
@@ -39,9 +39,8 @@ var ignored = strings.NewReplacer("_", "", "-", "")
 
 func fold(s string) string { return ignored.Replace(strings.ToLower(s)) }
 
-// distance returns the Levenshtein distance of two names of at most maxSimilar bytes, or
-// a number above maxEdits. It computes only the cells near the diagonal: the others are
-// above it.
+// distance returns the Levenshtein distance of two names of at most maxSimilar bytes, or a number
+// above maxEdits. It computes only the cells near the diagonal: the others exceed maxEdits.
 func distance(a, b string) int {
 	const far = maxEdits + 1
 	if max(len(a)-len(b), len(b)-len(a)) > maxEdits {

@@ -23,7 +23,7 @@ func TestPrintable(t *testing.T) {
 		{strings.Repeat("é", 100), 5, "éé"},
 	} {
 		if got := Printable(c.in, c.limit); got != c.want {
-			t.Errorf("%q within %d bytes became %q, not %q", c.in, c.limit, got, c.want)
+			t.Errorf("Printable(%q, %d) = %q, want %q", c.in, c.limit, got, c.want)
 		}
 	}
 }
@@ -32,7 +32,7 @@ func TestIsPrintable(t *testing.T) {
 	t.Parallel()
 	for s, want := range map[string]bool{"": true, "a b-é": true, "a\nb": false, "a\u202eb": false, "\xff": false} {
 		if IsPrintable(s) != want {
-			t.Errorf("%q is reported the wrong way", s)
+			t.Errorf("IsPrintable(%q) is not %v", s, want)
 		}
 	}
 }

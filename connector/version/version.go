@@ -19,13 +19,12 @@ const module = "github.com/postern-dev/postern"
 // and ….commit=….
 var number, commit string
 
-// Number returns the version set by the linker or, without one, by the Go toolchain: from
-// the tag or the commit in a plain `go build`, or the required version if Postern is a
-// plugin of Caddy.
+// Number returns the version set by the linker, or else by the Go toolchain: from the tag or the
+// commit in a plain `go build`, or the required version if Postern is a plugin of Caddy.
 func Number() string { return cmp.Or(number, read().number) }
 
-// Commit returns the commit set by the linker or, in a plain `go build` inside the
-// repository, by the Go toolchain. Otherwise it is "unknown".
+// Commit returns the commit set by the linker, or else by the Go toolchain in a plain `go build`
+// inside the repository. Otherwise it is "unknown".
 func Commit() string { return cmp.Or(commit, read().commit) }
 
 // Platform returns the system and architecture of this program as releases name them, such
@@ -57,14 +56,14 @@ type build struct{ number, commit, arch string }
 
 var read = sync.OnceValue(func() build {
 	if info, ok := debug.ReadBuildInfo(); ok {
-		return of(info)
+		return parse(info)
 	}
-	return of(new(debug.BuildInfo))
+	return parse(new(debug.BuildInfo))
 })
 
-// of returns the build information of Postern, as the main module or a dependency. A
-// module that is replaced by a folder has no version.
-func of(info *debug.BuildInfo) build {
+// parse returns the build information of Postern, as the main module or a dependency. A module
+// that is replaced by a folder has no version.
+func parse(info *debug.BuildInfo) build {
 	b := build{"(devel)", "unknown", arch(info.Settings)}
 	for _, m := range append(info.Deps, &info.Main) {
 		if m.Path != module {
@@ -81,7 +80,7 @@ func of(info *debug.BuildInfo) build {
 	return b
 }
 
-// arch returns the architecture. That of 32-bit ARM has the version of its instructions.
+// arch returns the architecture. On 32-bit ARM it includes the version of the instructions.
 func arch(settings []debug.BuildSetting) string {
 	for _, s := range settings {
 		if s.Key == "GOARM" && runtime.GOARCH == "arm" {

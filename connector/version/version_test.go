@@ -61,7 +61,7 @@ func TestOfBuildInfo(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if got := of(&test.info); got != test.want {
+			if got := parse(&test.info); got != test.want {
 				t.Errorf("of = %+v, want %+v", got, test.want)
 			}
 		})

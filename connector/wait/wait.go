@@ -1,4 +1,4 @@
-// Package wait has the ways in which goroutines wait for a time and for each other.
+// Package wait has pauses, wake-ups and changes that goroutines wait for.
 package wait
 
 import (
@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// For waits for d. It returns the cause of ctx's end if that comes first.
+// For waits for d, or until ctx ends. It returns the cause of ctx's end.
 func For(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():
@@ -17,7 +17,7 @@ func For(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Wake sends v, unless the channel is full: then its reader will wake anyway.
+// Wake sends v, unless the channel is full: its reader wakes anyway.
 func Wake[T any](c chan<- T, v T) {
 	select {
 	case c <- v:
@@ -32,7 +32,8 @@ type Change struct {
 	next chan struct{} // nil: nothing waits
 }
 
-// Next returns a channel that is closed at the next change. Call it before you look at what changes.
+// Next returns a channel that is closed at the next change. Call Next before you read the state
+// that changes.
 func (c *Change) Next() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -42,7 +43,7 @@ func (c *Change) Next() <-chan struct{} {
 	return c.next
 }
 
-// Now notes a change.
+// Now announces a change.
 func (c *Change) Now() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
