@@ -23,10 +23,10 @@ import (
 const (
 	maxBinary = 15 << 20 // bytes, stripped
 	maxRSS    = 20 << 20 // bytes, with a tunnel that is idle
-	maxWorked = 28 << 20 // bytes, when it has served many requests, one after the other
+	maxWorked = 28 << 20 // bytes, after many requests one after the other
 )
 
-// buildFor builds the connector as releases are, and returns the file.
+// buildFor builds the connector like a release, and returns the file.
 func buildFor(t *testing.T, system, machine string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "connector")
@@ -38,8 +38,8 @@ func buildFor(t *testing.T, system, machine string) string {
 	return path
 }
 
-// TestBuilds builds for all machines. What has not changed comes from Go's
-// cache; with an empty one it takes minutes.
+// TestBuilds builds for all machines. Unchanged packages come from Go's cache; without it the
+// test takes minutes.
 func TestBuilds(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it builds six programs")
@@ -60,8 +60,8 @@ func TestBuilds(t *testing.T) {
 	}
 }
 
-// TestProcess runs the program as its own process, with a tunnel: what it needs
-// of memory, and how it takes its signals.
+// TestProcess runs the program with a tunnel in a process of its own. It checks its memory and
+// its reactions to signals.
 func TestProcess(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("memory is read from /proc")
@@ -111,7 +111,7 @@ func TestProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	wait.Until(h.t, "the reload", func() bool { return strings.Contains(log.String(), "configuration reloaded") })
-	// The gateway does not take part in the drain, so that it would take 30 s.
+	// The gateway does not take part in the drain, so the drain would take 30 s.
 	if err := process.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +154,7 @@ func working(t *testing.T, tunnel *quic.Conn) {
 	}
 }
 
-// residentBytes is a process's memory as the system counts it.
+// residentBytes returns a process's memory as the system counts it.
 func residentBytes(t *testing.T, pid int) int {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))

@@ -118,7 +118,8 @@ func askOffer(ctx context.Context, c config.Config) (*link.Offer, error) {
 	switch {
 	case err != nil:
 		reason, fix := agent.Explain(err)
-		return nil, fmt.Errorf("asking the gateway for a newer version: %s; %s", reason, cmp.Or(fix, "see `connector doctor`"))
+		return nil, fmt.Errorf("asking the gateway for a newer version: %s; %s", reason,
+			cmp.Or(fix, "see `connector doctor`"))
 	case welcome.Offer == nil:
 		return nil, fmt.Errorf("the gateway (version %s) has no connector for %s; put its archive into the gateway's "+
 			"folder of connectors, or install the new version yourself", welcome.Version, version.Platform())

@@ -11,8 +11,7 @@ import (
 	"time"
 )
 
-// TestSocketOfASlowConnector: who listens but does not answer in time keeps its
-// socket.
+// TestSocketOfASlowConnector: a connector that listens but answers too late keeps its socket.
 func TestSocketOfASlowConnector(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("the folder is another")

@@ -27,7 +27,7 @@ type home struct {
 
 func newHome(t *testing.T) *home {
 	t.Helper()
-	// Paths of sockets are short, those of tests long.
+	// The paths of sockets must be short, and those of tests are long.
 	dir, err := os.MkdirTemp("", "home")
 	if err != nil {
 		t.Fatal(err)
@@ -64,7 +64,7 @@ func (h *home) system(stdout, stderr *output) system {
 	}
 }
 
-// start runs a connector until the test ends, and waits until it can be asked.
+// start runs a connector until the test ends, and waits until it answers at its socket.
 func (h *home) start(args ...string) *output {
 	h.t.Helper()
 	ctx, cancel := context.WithCancel(h.t.Context())
@@ -132,8 +132,8 @@ func TestSocketIsPrivate(t *testing.T) {
 	}
 }
 
-// A newer process takes the place of an older one, and its socket as soon as
-// that one has ended.
+// A newer process takes the tunnel of an older one at once, and its socket when the older one
+// has ended.
 func TestTwoConnectorsWithOneConfiguration(t *testing.T) {
 	h := newHome(t)
 	ctx, stop := context.WithCancel(t.Context())
@@ -175,7 +175,7 @@ func TestSocketThatWasLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	old.SetUnlinkOnClose(false)
-	old.Close() // as a process that was killed leaves it
+	old.Close() // like a process that was killed
 	h.start()
 }
 
@@ -256,7 +256,7 @@ func TestReloadOfWhatCannotChange(t *testing.T) {
 	}
 }
 
-// TestNotify plays systemd.
+// TestNotify acts as systemd.
 func TestNotify(t *testing.T) {
 	h := newHome(t)
 	path := filepath.Join(filepath.Dir(h.config), "notify")

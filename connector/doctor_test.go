@@ -17,8 +17,8 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// toBusyGateway has the machine's connector dial a gateway that refuses all connections
-// at once, where the closed port of testToken stays silent.
+// toBusyGateway pairs the machine with a gateway that refuses all connections at once. The
+// closed port of testToken stays silent.
 func (h *home) toBusyGateway() {
 	h.t.Helper()
 	key, err := link.NewIdentity()

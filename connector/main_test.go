@@ -20,10 +20,10 @@ import (
 	"github.com/postern-dev/postern/connector/version"
 )
 
-// patience is how long to wait for what has to come, on the slowest machine.
+// patience bounds waits for events that must come, on the slowest machine.
 const patience = time.Minute
 
-// testToken is a well-formed token of no connector; its address is closed.
+// testToken is a well-formed token that no gateway accepts. Its address is closed.
 var testToken = link.Token{
 	Server:    "127.0.0.1:1",
 	Pin:       "n4bQgYhMfWWaL-qgxVrQFaO_TxsrC4Is0V1sFbDwCgg",
@@ -31,8 +31,8 @@ var testToken = link.Token{
 	Secret:    "c2VjcmV0IHNlY3JldCBzZWNyZXQgc2VjcmV0IHNlY3I",
 }
 
-// execute runs a command line in an environment. The first signal comes when stderr
-// contains until, if that is not empty, and after a minute.
+// execute runs a command line in an environment. The first signal comes when stderr contains
+// until, unless that is empty, or after a minute.
 func execute(t *testing.T, until string, env map[string]string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	logger := slog.Default()
@@ -67,7 +67,7 @@ func TestUsage(t *testing.T) {
 		name           string
 		args           []string
 		code           int
-		stdout, stderr string // parts of them
+		stdout, stderr string // expected parts
 	}{
 		{"nothing", []string{}, exitOK, "Available Commands:", ""},
 		{"help", []string{"--help"}, exitOK,
@@ -153,7 +153,7 @@ func TestHintsOfTheGateway(t *testing.T) {
 	}
 }
 
-// TestRun lets a connector look for a gateway that is not there, and stops it.
+// TestRun runs a connector whose gateway cannot be reached, and stops it.
 func TestRun(t *testing.T) {
 	upstream := httptest.NewServer(http.NotFoundHandler())
 	defer upstream.Close()

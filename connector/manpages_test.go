@@ -13,8 +13,8 @@ import (
 
 var manpages = flag.String("manpages", "", "the folder to write the manual pages to, for a release")
 
-// Each command has a manual page. The connector itself cannot write them: that would make it
-// 5 % larger.
+// Each command has a manual page. The connector itself cannot write them: that would make the
+// program 5 % larger.
 func TestManualPages(t *testing.T) {
 	folder := *manpages
 	if folder == "" {

@@ -36,8 +36,8 @@ const (
 	connected = `"msg":"connected"`
 )
 
-// pairGateway answers each claim as it is configured, and welcomes a connector that
-// has the token that it grants.
+// pairGateway answers each claim as configured, and welcomes a connector with the token that it
+// has granted.
 type pairGateway struct {
 	*httptest.Server
 	pin, server string
@@ -128,8 +128,8 @@ func (g *pairGateway) serve(conn *quic.Conn) {
 		if err != nil {
 			return
 		}
-		// It shows that the welcome was read. A device that waits may send a ping, too,
-		// before it has read that it need not.
+		// A ping shows that the welcome was read. A device that waits may also send one before
+		// it has read the answer.
 		if first && hello.Claim == "" {
 			g.tunnels <- conn
 		}
@@ -147,12 +147,12 @@ func (g *pairGateway) seen() (claims, welcomed []link.Hello) {
 	return slices.Clone(g.claims), slices.Clone(g.welcomed)
 }
 
-// args are those of a pairing with this gateway.
+// args returns the arguments for a pairing with this gateway.
 func (g *pairGateway) args(config string, more ...string) []string {
 	return append([]string{"pair", g.URL, pairCode, "--upstream", g.URL, "--config", config}, more...)
 }
 
-// noSecrets fails if an output contains what only the two ends may know.
+// noSecrets fails if an output contains a secret of the connector and the gateway.
 func (g *pairGateway) noSecrets(t *testing.T, output string) {
 	t.Helper()
 	g.mu.Lock()
@@ -201,7 +201,7 @@ func TestPairAndRun(t *testing.T) {
 		t.Errorf("%v, %v", info, err)
 	}
 
-	// A second pairing would throw this one away.
+	// A second pairing would discard this one.
 	code, _, stderr = execute(t, "", nil, g.args(config)...)
 	if code != exitUsage || !strings.Contains(stderr, "is already paired") || !strings.Contains(stderr, "--force") {
 		t.Errorf("again: code %d, %s", code, stderr)
@@ -213,8 +213,8 @@ func TestPairAndRun(t *testing.T) {
 	}
 }
 
-// TestPairThenRunByDefault: what one command wrote, the other finds. The code may come
-// before the URL.
+// TestPairThenRunByDefault: the run command finds the file of the pair command. The code may
+// come before the URL.
 func TestPairThenRunByDefault(t *testing.T) {
 	g := newPairGateway(t, link.Grant{})
 	env := map[string]string{"XDG_CONFIG_HOME": t.TempDir(), "UPSTREAM": g.URL}
@@ -227,7 +227,7 @@ func TestPairThenRunByDefault(t *testing.T) {
 	if code != exitOK || !strings.Contains(stderr, `"msg":"connected"`) {
 		t.Errorf("run: code %d, %s", code, stderr)
 	}
-	// A token that is given for this run counts.
+	// A token in the environment takes precedence.
 	env["TUNNEL_TOKEN"], env["UPSTREAM"] = testToken.Encode(), g.URL
 	_, _, stderr = execute(t, `"server":"127.0.0.1:1"`, env, "run")
 	if !strings.Contains(stderr, `"server":"127.0.0.1:1"`) {
@@ -308,8 +308,8 @@ func TestPairUsage(t *testing.T) {
 	}
 }
 
-// TestPairErrorsAreLegible: neither a refusal nor a certificate that no system
-// vouches for gets hold of the terminal.
+// TestPairErrorsAreLegible: neither a refusal nor an untrusted certificate can send sequences
+// to the terminal.
 func TestPairErrorsAreLegible(t *testing.T) {
 	g := newPairGateway(t, link.Deny{Code: "no\x1b[31m", Message: "not \x1b]0;title\x07\r you"})
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -42,7 +42,7 @@ func TestConfigurationOfTheMachine(t *testing.T) {
 	if code, stdout, stderr := execute(h.config, "reload"); code != exitOK || !strings.Contains(stdout, h.config) {
 		t.Errorf("reload: code %d, %s, %s", code, stdout, stderr)
 	}
-	// That of the user comes first.
+	// The user's connector comes first.
 	if err := errors.Join(os.MkdirAll(filepath.Dir(own), 0o700), os.WriteFile(own, []byte("{}"), 0o600)); err != nil {
 		t.Fatal(err)
 	}

@@ -10,11 +10,11 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// output may be written while a test reads it.
+// output is a writer that a test can read meanwhile.
 type output struct {
 	mu    sync.Mutex
 	text  strings.Builder
-	until string // calls found when it is written
+	until string // found is called when it is written
 	found func() // nil: not set
 }
 
@@ -28,7 +28,7 @@ func (o *output) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// notify calls found when until has been written.
+// notify calls found when the output contains until.
 func (o *output) notify(until string, found func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -83,8 +83,8 @@ func TestTerminalReporterWithoutAConsole(t *testing.T) {
 	}
 }
 
-// TestTerminalReporterIsLegible: a gateway, or who pretends to be one, gets no hold
-// of the terminal.
+// TestTerminalReporterIsLegible: neither a gateway nor a server that pretends to be one can
+// send sequences to the terminal.
 func TestTerminalReporterIsLegible(t *testing.T) {
 	var out output
 	r := &pairingReporter{w: &out}

@@ -9,7 +9,7 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// A new token goes into the file that the token came from, and nowhere else.
+// A new token goes only into the file that has the old one.
 func TestKeepToken(t *testing.T) {
 	token := link.Token{Server: "127.0.0.1:1", Pin: strings.Repeat("A", 43), Connector: "con_1", Secret: "0ld"}
 	old := token.Encode()

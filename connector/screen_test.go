@@ -13,7 +13,7 @@ import (
 	"github.com/postern-dev/postern/connector/version"
 )
 
-// terminal is as much of one as the block needs: it wraps, and knows two escape
+// terminal implements what the block needs of a terminal: it wraps lines, and knows two escape
 // sequences and colors.
 type terminal struct {
 	width int
@@ -116,7 +116,7 @@ requests   0 running, 0 served
 		t.Errorf("a change:\n%s", got)
 	}
 	term.rows = append(term.rows, []rune("untouched"))
-	s.update() // nothing has changed: nothing is drawn
+	s.update() // without a change nothing is drawn
 	if !strings.HasSuffix(term.String(), "untouched\n") {
 		t.Error("it is drawn without a reason")
 	}
@@ -142,7 +142,7 @@ func TestScreenNarrowAndLow(t *testing.T) {
 		!strings.HasSuffix(lines[3], "…") {
 		t.Errorf("got\n%s", term)
 	}
-	// A terminal that becomes narrower wraps what stands there.
+	// A terminal that becomes narrower wraps the lines of the block.
 	wide := &terminal{width: 80}
 	s, _ = testScreen(t, wide, 24)
 	s.update()

@@ -12,7 +12,7 @@ import (
 	"github.com/postern-dev/postern/connector/service"
 )
 
-// fakeManager is a machine's manager of services.
+// fakeManager is a machine's service manager.
 type fakeManager struct {
 	states map[string]service.State // by the plan, see of
 	plans  []service.Plan
@@ -114,8 +114,8 @@ func TestServiceLife(t *testing.T) {
 	}
 }
 
-// TestServicesSideBySide: each command finds the service of its name, and names it
-// in what it advises.
+// TestServicesSideBySide: each command finds the service with its name, and its hints name that
+// service.
 func TestServicesSideBySide(t *testing.T) {
 	h, f := newHome(t), newFakeManager()
 	rack := h.config + ".rack"

@@ -12,7 +12,7 @@ import (
 	"github.com/postern-dev/postern/connector/service"
 )
 
-// runUpdate executes `connector update` on a machine with such services.
+// runUpdate executes `connector update` on a machine with these services.
 func (h *home) runUpdate(f *fakeManager, plans []service.Plan, args ...string) (code int, stdout, stderr string) {
 	out, errs := new(output), new(output)
 	sys := h.system(out, errs)
@@ -22,7 +22,7 @@ func (h *home) runUpdate(f *fakeManager, plans []service.Plan, args ...string) (
 	return code, out.String(), errs.String()
 }
 
-// Without an answer of the gateway, nothing happens, and the error names the fix.
+// Without an answer of the gateway, nothing changes, and the error names the fix.
 func TestUpdateWithoutGateway(t *testing.T) {
 	h := newHome(t)
 	config := fmt.Sprintf(`{"tunnel_token": %q, "upstream": "http://127.0.0.1:1", "transport": "websocket"}`,
@@ -41,8 +41,8 @@ func TestUpdateWithoutGateway(t *testing.T) {
 	}
 }
 
-// The services of this user and of the system that run are updated. Those of other users
-// are named.
+// The running services of this user and of the system are updated. Services of other users are
+// printed.
 func TestServicesToUpdate(t *testing.T) {
 	h, f := newHome(t), newFakeManager()
 	own := service.Plan{Name: "postern-connector", Config: h.config, User: true, Home: h.env["HOME"]}

@@ -43,7 +43,7 @@ type Agent struct {
 	firstUpgrade time.Duration
 	reloadPause  time.Duration
 
-	mu      sync.Mutex // protects these
+	mu      sync.Mutex // guards the fields up to live
 	current *configuration
 	pending pending
 	legs    []*leg     // at least one
@@ -60,7 +60,7 @@ type Agent struct {
 	budget   *memory.Budget
 	monitor  monitor
 	prober   *upstream.Prober
-	rotation sync.Mutex // held while a token is rotated
+	rotation sync.Mutex // locked during a rotation
 }
 
 // New checks the configuration, reads the upstreams' keys and returns a

@@ -20,7 +20,7 @@ import (
 	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
-// post is a request as the gateway sends it.
+// post returns a request as the gateway sends it.
 func post(ctx context.Context, body string) *http.Request {
 	r, err := http.NewRequestWithContext(ctx, "POST", "http://box/v1/chat/completions", strings.NewReader(body))
 	if err != nil {
@@ -153,14 +153,14 @@ func TestAgentComesBack(t *testing.T) {
 	})
 }
 
-// longestPauses takes the jitter out of the pauses between attempts.
+// longestPauses removes the jitter from the pauses between attempts.
 func longestPauses(a *Agent) { a.legs[0].retry.random = func() float64 { return 1 } }
 
 // lived is how long a tunnel was up, which a busy machine makes uncertain.
 var lived = regexp.MustCompile(` lived=\d+s`)
 
-// TestAgentEndings checks what is logged, and that an end by an operator is
-// not followed by a quick retry.
+// TestAgentEndings checks what is logged, and that no quick retry follows an end by an
+// operator.
 func TestAgentEndings(t *testing.T) {
 	tests := []struct {
 		name  string
@@ -332,8 +332,8 @@ func TestNewErrors(t *testing.T) {
 	}
 }
 
-// serveModel is a model server for an agent, whose own questions for models h does not
-// see.
+// serveModel serves a model server for an agent. h does not see the agent's own requests for
+// models.
 func serveModel(t *testing.T, h http.HandlerFunc) *httptest.Server {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

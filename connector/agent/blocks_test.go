@@ -14,7 +14,7 @@ import (
 	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
-// encoded is a request with an encoded body, as the gateway sends it.
+// encoded returns a request with an encoded body, as the gateway sends it.
 func encoded(ctx context.Context, body string, o blocks.Options) (*http.Request, *blocks.Encoder) {
 	r := post(ctx, "")
 	e := blocks.NewEncoder(io.NopCloser(strings.NewReader(body)), int64(len(body)), o)
@@ -23,8 +23,8 @@ func encoded(ctx context.Context, body string, o blocks.Options) (*http.Request,
 	return r, e
 }
 
-// Model servers get the body that the client has sent, with its length, and nothing of its
-// encoding. Blocks of another tunnel are unknown.
+// Model servers receive the client's body with its length, and no sign of its encoding. Blocks
+// of another tunnel are unknown.
 func TestEncodedBodies(t *testing.T) {
 	g := startGateway(t)
 	want := strings.Repeat("a conversation that repeats itself. ", 3000) + "The end."
@@ -74,7 +74,7 @@ func TestEncodedBodies(t *testing.T) {
 		t.Error(err)
 	}
 
-	// A change of the bytes that are kept needs another tunnel.
+	// Another kept_prompts needs another tunnel.
 	c := g.present(map[string]string{"box": server.URL})
 	c.KeptPrompts = "0"
 	if err := a.Reload(c); err != nil {

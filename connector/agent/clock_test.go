@@ -13,12 +13,12 @@ import (
 	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
-// decades is enough to be out of the time of httptest's certificate, 1970 to 2084.
+// decades is long enough to leave the validity of httptest's certificate, 1970 to 2084.
 const decades = 60 * (365*24 + 6) * time.Hour
 
-// TestWrongClock: a connector whose clock is decades off connects all the same over
-// HTTPS. It reports that the clock may be why it cannot verify the certificate. The
-// tunnel itself, over both transports, has its test in link.
+// TestWrongClock: a connector whose clock is decades off connects over HTTPS nevertheless. It
+// reports that the clock may be why it cannot verify the certificate. Package link tests the
+// tunnel itself, over both transports.
 func TestWrongClock(t *testing.T) {
 	for name, off := range map[string]time.Duration{"behind": -decades, "ahead": decades} {
 		t.Run(name, func(t *testing.T) {

@@ -27,8 +27,8 @@ type configuration struct {
 	proxy       *upstream.Proxy // nil in a pairing
 }
 
-// credentials hold a tunnel token, which the gateway may rotate. Configurations with
-// the same token share them.
+// credentials are a tunnel token, which the gateway may rotate. Configurations with the same
+// token share them.
 type credentials struct {
 	mu    sync.Mutex
 	token link.Token
@@ -119,8 +119,8 @@ func (c *configuration) sameTunnel(d *configuration) bool {
 		c.transport == d.transport && reflect.DeepEqual(c.hello, d.hello)
 }
 
-// sameDestination reports whether both configurations lead to the same gateway or cluster, as the
-// same connector.
+// sameDestination reports whether both configurations lead to the same gateway or cluster, and
+// are for the same connector.
 func (c *configuration) sameDestination(d *configuration) bool {
 	return c.quic.Server == d.quic.Server && c.sameConnector(d)
 }

@@ -34,8 +34,7 @@ func TestAgentMeetsNoAnswer(t *testing.T) {
 	}
 }
 
-// TestAgentDialsAllAddresses gives the gateway's name two addresses, of which
-// the first is a black hole.
+// TestAgentDialsAllAddresses gives the gateway's name two addresses. The first is a black hole.
 func TestAgentDialsAllAddresses(t *testing.T) {
 	t.Parallel()
 	hole, err := net.ListenPacket("udp", "127.0.0.1:0")

@@ -34,7 +34,7 @@ func (s *session) onEdges(m link.Edges) {
 	}
 }
 
-// leaveEdge starts a move to another edge. A gateway without a cluster has none.
+// leaveEdge starts a move to another edge. It has no effect without a cluster.
 func (s *session) leaveEdge() {
 	if s.welcome.Edge != "" && !s.leaving.Swap(true) {
 		wait.Wake(s.leg.wake, struct{}{})
@@ -225,7 +225,7 @@ func (p clearance) otherEdges(a *Agent) (names []string) {
 // the new one current.
 func (l *leg) outdated(s *session) bool { return !s.config.sameTunnel(l.inUse()) }
 
-// obsolete reports whether a tunnel has no successor: the leg is not needed, or the current
+// obsolete reports whether a tunnel needs no successor: its leg is not needed, or the current
 // configuration leads elsewhere.
 func (l *leg) obsolete(s *session) bool {
 	l.mu.Lock()

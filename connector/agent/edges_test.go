@@ -18,7 +18,7 @@ import (
 	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
-// testEdges are the gateways of a cluster, on loopback. They are also its store.
+// testEdges are the gateways of a cluster on loopback, with their store.
 type testEdges struct {
 	t       *testing.T
 	secrets tunnel.Secrets
@@ -27,11 +27,11 @@ type testEdges struct {
 	mu       sync.Mutex
 	edges    map[string]*testEdge
 	alone    bool // they send no edges
-	removed  bool // the connector is
+	removed  bool // the connector was removed
 	secret   string
 	number   int64            // of the newest offer
 	offers   map[int64]string // secrets that are not confirmed yet
-	accepted int              // offers that were
+	accepted int              // number of accepted offers
 }
 
 type testEdge struct {
@@ -41,7 +41,7 @@ type testEdge struct {
 	socket   *net.UDPConn
 	alive    bool
 	draining bool
-	unknown  string // an edge that this one does not know
+	unknown  string // an edge that this edge does not know
 }
 
 func startEdges(t *testing.T, names ...string) *testEdges {
@@ -71,7 +71,7 @@ func startEdges(t *testing.T, names ...string) *testEdges {
 	return c
 }
 
-// freeAddr returns an address at which a gateway can listen again after it was killed: the
+// freeAddr returns an address at which a gateway can listen again after it was killed. The
 // kernel gives it to no other socket meanwhile.
 func freeAddr(t *testing.T) string {
 	t.Helper()
@@ -110,7 +110,7 @@ func (c *testEdges) start(name string) {
 	c.changed()
 }
 
-// kill ends an edge like kill -9. The others notice it only when it is forgotten.
+// kill ends an edge like kill -9. The other edges notice it only after forget.
 func (c *testEdges) kill(name string) { _ = c.edges[name].socket.Close() }
 
 // forget removes a killed edge from the members.
@@ -124,7 +124,7 @@ func (c *testEdges) stop(name string) {
 	_ = c.edges[name].Close(ended)
 }
 
-// set changes the cluster, and has all edges notice it.
+// set changes the cluster, and notifies all edges.
 func (c *testEdges) set(change func()) {
 	c.mu.Lock()
 	change()
@@ -234,7 +234,7 @@ func (r rotation) Rotated(_ context.Context, _ string, answer link.Rotated) bool
 	return true
 }
 
-// at returns the names of the edges that the connector has tunnels to.
+// at returns the names of the edges of the connector's tunnels.
 func (c *testEdges) at() (names []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -246,7 +246,8 @@ func (c *testEdges) at() (names []string) {
 	return names
 }
 
-// awaitLegs waits until the connector has tunnels to exactly so many edges, and shows them.
+// awaitLegs waits until the connector has exactly n tunnels to edges, and its status shows
+// them.
 func (c *testEdges) awaitLegs(a *runningAgent, n int) []string {
 	c.t.Helper()
 	var names []string
@@ -272,14 +273,14 @@ func (c *testEdges) answers(name, want string) {
 	}
 }
 
-// startLegs runs an agent for the cluster. It takes nothing for silence that may be a slow
-// machine, unless change says otherwise.
+// startLegs runs an agent for the cluster. The agent waits long before it assumes silence, as
+// the machine may be slow. change may set other limits.
 func (c *testEdges) startLegs(base string, change func(*Agent)) *runningAgent {
 	g := &fakeGateway{t: c.t, token: c.token, transport: config.TransportQUIC}
 	return startAgent(c.t, g, base, change)
 }
 
-// hasty makes an agent notice a lost gateway.
+// hasty lets an agent notice a lost gateway soon.
 func hasty(a *Agent) {
 	a.pongTimeout, a.silenceLimit, a.legs[0].retry.first = pongTimeout, silenceLimit, firstDialTimeout
 }

@@ -182,17 +182,17 @@ const (
 	longPause  = 30 * time.Second
 	// lastRefusal is the ceiling after repeated refusals.
 	lastRefusal = 5 * time.Minute
-	// noRoutePause is the ceiling while this machine has no route to the gateway. An
-	// attempt is cheap, and the route may return any moment.
+	// noRoutePause is the ceiling while this machine has no route to the gateway. An attempt
+	// is cheap, and the route may return at any moment.
 	noRoutePause = 2 * time.Second
 	// resetPause is the ceiling after a stateless reset: the gateway is up again.
 	resetPause = 200 * time.Millisecond
-	// healthyAfter is how long a tunnel must live to reset the pauses: a gateway that
-	// breaks every tunnel must not be dialed twice a second.
+	// healthyAfter is the age at which a tunnel resets the pauses: a gateway that breaks
+	// every tunnel must not be dialed twice a second.
 	healthyAfter = 5 * time.Second
 
-	// A UDP port without a listener stays silent. Short first attempts find a gateway
-	// that has just restarted; longer ones work on a slow path.
+	// A UDP port without a listener stays silent. Short first attempts find a gateway that
+	// has just restarted; later, longer attempts succeed on a slow path.
 	firstDialTimeout = 2 * time.Second
 	longDialTimeout  = 10 * time.Second
 	// busyPause is the ceiling after a refusal by a busy gateway.
@@ -232,7 +232,7 @@ func (r *retry) pause(end ending) time.Duration {
 		// connectors with one token do not keep replacing each other.
 		return longPause/2 + r.jitter(longPause/2)
 	case kind == endReset:
-		// The connectors notice it by their pings, which are already spread in time.
+		// Connectors notice a reset by their pings, which are already spread in time.
 		r.reset()
 		return r.jitter(resetPause)
 	case end.lived >= healthyAfter, kind == endGoingAway && end.lived > 0:

@@ -24,8 +24,8 @@ import (
 	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
-// realGateway is a hub behind a network that may lose all UDP, and an HTTP
-// server with its WebSocket.
+// realGateway is a hub behind a network that may lose all UDP, with an HTTP server for
+// WebSockets.
 type realGateway struct {
 	*tunnel.Hub
 	relay *relay
@@ -115,7 +115,7 @@ func startReal(t *testing.T, g *realGateway, change func(*Agent)) *runningAgent 
 	return running
 }
 
-// transport returns what the connector's tunnel goes over, "" without one.
+// transport returns the transport of the connector's tunnel, or "".
 func (g *realGateway) transport() string {
 	if s := g.Sessions(); len(s) == 1 {
 		return s[0].Transport
@@ -132,7 +132,7 @@ func (g *realGateway) ask(ctx context.Context) error {
 	return err
 }
 
-// answer is ask with any answer of the upstream.
+// answer is like ask, but accepts any answer of the upstream.
 func (g *realGateway) answer(ctx context.Context) (string, error) {
 	for {
 		s, err := g.Wait(ctx, g.token.Connector, patience)
@@ -209,7 +209,7 @@ func TestUDPBlockedInMidLife(t *testing.T) {
 	g.mustAsk(t)
 }
 
-// TestChangeUnderLoad: the way back to QUIC loses no request.
+// TestChangeUnderLoad: the change to QUIC loses no request.
 func TestChangeUnderLoad(t *testing.T) {
 	g := startRealGateway(t)
 	g.relay.blocked.Store(true)
@@ -256,7 +256,7 @@ func TestOnlyWebSocket(t *testing.T) {
 	}
 }
 
-// TestThroughAProxy: CONNECT, as HTTPS_PROXY has it.
+// TestThroughAProxy: HTTPS_PROXY names a proxy with CONNECT.
 func TestThroughAProxy(t *testing.T) {
 	g := startRealGateway(t)
 	secure := httptest.NewTLSServer(http.HandlerFunc(g.ServeWebSocket))
@@ -298,8 +298,8 @@ func TestThroughAProxy(t *testing.T) {
 	}
 }
 
-// TestThroughATLSProxy: one that opens TLS, with a certificate that no system
-// knows. The pin inside still holds.
+// TestThroughATLSProxy: the proxy ends TLS, with a certificate that no system trusts. The pin
+// inside still applies.
 func TestThroughATLSProxy(t *testing.T) {
 	t.Parallel()
 	g := startRealGateway(t)

@@ -16,7 +16,8 @@ func denied(g *fakeGateway) {
 	g.set(func() { g.deny = &link.Deny{Code: link.DenyCredentials, Message: "unknown connector"} })
 }
 
-// denyByClose makes a gateway close before its refusal is read, as to a slow machine.
+// denyByClose makes a gateway close the connection before the connector reads the refusal, as
+// with a slow machine.
 func denyByClose(g *fakeGateway) {
 	g.set(func() {
 		g.denying = func() {
@@ -29,7 +30,7 @@ func denyByClose(g *fakeGateway) {
 	})
 }
 
-// TestRefusalForNow: a refusal is not final because its message was lost.
+// TestRefusalForNow: a temporary refusal does not become final if its message is lost.
 func TestRefusalForNow(t *testing.T) {
 	g := startGateway(t)
 	g.set(func() { g.deny = &link.Deny{Code: link.DenyUnavailable, Message: "starting", Retry: true} })
@@ -50,7 +51,7 @@ func TestFatalEnds(t *testing.T) {
 		name        string
 		setup       func(g *fakeGateway)
 		online      func(g *fakeGateway) // once the tunnel is up
-		reason, fix string               // parts of them
+		reason, fix string               // expected parts
 	}{
 		{
 			name: "refused from the start", setup: denied,
@@ -106,8 +107,8 @@ func TestFatalEnds(t *testing.T) {
 	}
 }
 
-// TestRefusedAfterATunnel: a gateway that was restored from a backup may not know
-// the connector for a while, and be another one.
+// TestRefusedAfterATunnel: a gateway that was restored from a backup may not know the connector
+// for a while, or have another identity.
 func TestRefusedAfterATunnel(t *testing.T) {
 	for name, refuse := range map[string]func(g *fakeGateway){
 		"refused": denied,

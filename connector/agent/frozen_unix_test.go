@@ -10,7 +10,7 @@ import (
 	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
-// freeze stops this process, all of it, for some seconds.
+// freeze stops this whole process for some seconds.
 func freeze(t *testing.T, seconds string) {
 	t.Helper()
 	if out, err := exec.Command("sh", "-c",
@@ -19,8 +19,8 @@ func freeze(t *testing.T, seconds string) {
 	}
 }
 
-// TestFrozenBeforeTheFirstPong: when it wakes, all of its time has passed, but
-// nothing can have been read of what came meanwhile.
+// TestFrozenBeforeTheFirstPong: when the process wakes, its timers have expired, but it cannot
+// have read what arrived meanwhile.
 func TestFrozenBeforeTheFirstPong(t *testing.T) {
 	g := startGateway(t)
 	g.set(func() { g.silent = true })

@@ -31,20 +31,20 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// patience is how long to wait for what has to come. A passing test does not wait that long
-// on the slowest machine. forever is longer than any test: what it bounds does not happen.
+// patience bounds waits for events that must come; a passing test takes less on the slowest
+// machine. forever is longer than any test: events that it bounds do not happen.
 const (
 	patience = time.Minute
 	forever  = time.Hour
 )
 
-// unhurried makes an agent take nothing for silence that may be a slow machine. Tests of
-// silence have limits of their own.
+// unhurried makes an agent wait long before it assumes silence, as the machine may be slow.
+// Tests of silence have limits of their own.
 func (a *Agent) unhurried() {
 	a.pongTimeout, a.silenceLimit, a.legs[0].retry.first, a.legs[0].webDelay = forever, 2*forever, longDialTimeout, forever
 }
 
-// testToken is a well-formed token of no gateway.
+// testToken is a well-formed token that no gateway accepts.
 var testToken = link.Token{
 	Server:    "gw.example.com:7443",
 	Pin:       "n4bQgYhMfWWaL-qgxVrQFaO_TxsrC4Is0V1sFbDwCgg",
@@ -52,24 +52,24 @@ var testToken = link.Token{
 	Secret:    "c2VjcmV0IHNlY3JldCBzZWNyZXQgc2VjcmV0IHNlY3I",
 }
 
-// fakeGateway speaks the gateway's end of the protocol, as little of it as
-// these tests need, over real QUIC on loopback.
+// fakeGateway implements what these tests need of the gateway's end of the protocol, over real
+// QUIC on loopback.
 type fakeGateway struct {
 	t        *testing.T
 	identity []byte
 	token    link.Token
 	socket   *net.UDPConn
-	sessions chan *fakeSession // one for each hello that was welcomed
+	sessions chan *fakeSession // one for each hello with a welcome
 
-	transport string // that agents are configured for
+	transport string // in the configuration of agents
 
 	mu      sync.Mutex
-	deny    *link.Deny // answers every hello, if set
-	denying func()     // is called before, if set
+	deny    *link.Deny // answers every hello, unless nil
+	denying func()     // is called before each answer, unless nil
 	silent  bool       // answers no pings
 	mute    bool       // answers no hello
 	offer   *link.Offer
-	pending bool // answers a claim as one that a person has to decide
+	pending bool // answers a claim with Pending
 	hellos  int
 	conns   []*quic.Conn
 	running sync.WaitGroup
@@ -81,7 +81,7 @@ type fakeSession struct {
 	conn    *quic.Conn
 	control *link.Control
 	hello   link.Hello
-	got     chan link.Message // all but pings and reports
+	got     chan link.Message // all messages except pings and reports
 	reports chan link.Report
 	pings   atomic.Int32
 }
@@ -101,8 +101,8 @@ func startGateway(t *testing.T) *fakeGateway {
 	return g
 }
 
-// listen begins to accept tunnels. With the same address and identity it is the
-// same gateway, restarted.
+// listen begins to accept tunnels. With the same address and identity, this is a restart of the
+// same gateway.
 func (g *fakeGateway) listen(address string) {
 	g.t.Helper()
 	cert, pin, err := link.Identity(g.identity)
@@ -135,11 +135,10 @@ func (g *fakeGateway) listen(address string) {
 	})
 }
 
-// kill takes the gateway away without a word to anybody.
+// kill ends the gateway without closing its connections.
 func (g *fakeGateway) kill() { g.socket.Close() }
 
-// lose receives so many packets at the address of a gateway that was killed, and
-// answers none.
+// lose receives n packets at the address of a gateway that was killed, and answers none.
 func (g *fakeGateway) lose(t *testing.T, packets int) {
 	t.Helper()
 	socket, err := net.ListenUDP("udp", g.socket.LocalAddr().(*net.UDPAddr))
@@ -171,7 +170,7 @@ func (g *fakeGateway) set(change func()) {
 	change()
 }
 
-// count returns how many hellos there were.
+// count returns the number of hellos so far.
 func (g *fakeGateway) count() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -228,8 +227,7 @@ func (g *fakeGateway) tunnel(conn *quic.Conn) {
 	s.listen()
 }
 
-// listen answers pings. The first of them shows that the connector has read its
-// welcome.
+// listen answers pings. The first ping shows that the connector has read its welcome.
 func (s *fakeSession) listen() {
 	for {
 		message, err := s.control.Receive()
@@ -263,8 +261,8 @@ func (g *fakeGateway) session() *fakeSession {
 	return wait.For(g.t, g.sessions, "a tunnel")
 }
 
-// sessionAfterWaking is session for an agent that pauses for long. It may still be in
-// an attempt that fails, and begin the pause after that.
+// sessionAfterWaking is session for an agent with long pauses. The agent may still be in an
+// attempt that fails, and begin its pause after that.
 func (g *fakeGateway) sessionAfterWaking(a *runningAgent) *fakeSession {
 	g.t.Helper()
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
@@ -304,7 +302,7 @@ func (s *fakeSession) close(code link.CloseCode) {
 	s.conn.CloseWithError(quic.ApplicationErrorCode(code), "")
 }
 
-// runningAgent is an agent whose Run is under way.
+// runningAgent is an agent that runs.
 type runningAgent struct {
 	*Agent
 	log    *logBuffer
@@ -312,8 +310,8 @@ type runningAgent struct {
 	result chan error
 }
 
-// startAgent runs an agent for the upstream at base until the test ends. change
-// may adjust the agent before.
+// startAgent runs an agent for the upstream at base until the test ends. change may adjust the
+// agent first.
 func startAgent(t *testing.T, g *fakeGateway, base string, change func(*Agent)) *runningAgent {
 	t.Helper()
 	log := &logBuffer{}
@@ -355,7 +353,7 @@ func startAgent(t *testing.T, g *fakeGateway, base string, change func(*Agent)) 
 	return running
 }
 
-// logBuffer is a log that may be read while it is written.
+// logBuffer is a log that tests can read while it is written.
 type logBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer

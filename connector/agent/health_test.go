@@ -15,12 +15,12 @@ import (
 	"github.com/postern-dev/postern/connector/upstream"
 )
 
-// asks makes an agent ask its upstreams in short intervals.
+// asks makes an agent check its upstreams in short intervals.
 func asks(interval time.Duration) func(*Agent) {
 	return func(a *Agent) { a.prober.Interval = interval }
 }
 
-// listing is a model server whose answer to GET /v1/models a test changes.
+// listing is a model server. Tests change its answer to GET /v1/models.
 type listing struct {
 	asked  atomic.Int64
 	status atomic.Int64
@@ -58,7 +58,7 @@ func serveAt(t *testing.T, address string, h http.Handler) (stop func()) {
 	return stop
 }
 
-// reported waits for that report.
+// reported waits for a report.
 func (s *fakeSession) reported(want ...link.UpstreamReport) {
 	s.gateway.t.Helper()
 	for deadline := time.After(patience); ; {
@@ -89,19 +89,19 @@ func TestAgentReportsModels(t *testing.T) {
 	s.reported(box(true, "a", "b"))
 	server.body.Store(`{"data": [{"id": "c"}]}`)
 	s.reported(box(true, "c"))
-	server.body.Store(`{"data": null}`) // as Ollama has it
+	server.body.Store(`{"data": null}`) // like Ollama
 	s.reported(link.UpstreamReport{Name: "box", Reachable: true, Models: []string{}})
 	server.status.Store(http.StatusUnauthorized)
 	s.reported(box(true))
 	if u := a.Status().Upstreams[0]; u.State != upstream.StateReachable || u.Models != nil {
 		t.Errorf("status %+v", u)
 	}
-	// Its own questions are no requests.
+	// The connector's own checks do not count as requests.
 	if got := a.Status(); got.Served != 0 || got.Failed != 0 || len(got.Recent) != 0 ||
 		len(got.Upstreams[0].Results) != 0 {
 		t.Errorf("status counts the questions: %+v", got)
 	}
-	// The next tunnel learns it at once.
+	// The gateway of the next tunnel receives the report at once.
 	g.hangUp()
 	g.session().reported(box(true))
 }
@@ -122,7 +122,7 @@ func TestAgentReportsAnUpstreamThatIsDown(t *testing.T) {
 	s.reported(box(true, "m"))
 }
 
-// Requests show what the next question would: at once, and without one.
+// Requests change the state at once, without a check.
 func TestRequestsShowHealth(t *testing.T) {
 	t.Parallel()
 	g := startGateway(t)
@@ -134,7 +134,7 @@ func TestRequestsShowHealth(t *testing.T) {
 	if _, err := s.roundTrip(post(t.Context(), "{}")); err != nil {
 		t.Fatal(err)
 	}
-	s.reported(box(true, "m")) // an answer, and then its models
+	s.reported(box(true, "m")) // an answer, and then the models
 	stop()
 	if _, err := s.roundTrip(post(t.Context(), "{}")); err == nil {
 		t.Fatal("no connector")

@@ -30,8 +30,8 @@ const (
 )
 
 // ping sends pings at the heartbeat interval, and more often while a pong is missing.
-// A restarted gateway answers with a stateless reset. A tunnel that has had a pong is
-// only marked as silent at first, as its path may recover: see rescue.
+// A restarted gateway answers with a stateless reset. A tunnel that has had a pong is first
+// only marked as silent, as its path may recover: see rescue.
 func (s *session) ping() {
 	beat := time.NewTimer(0)
 	defer beat.Stop()

@@ -13,8 +13,8 @@ import (
 	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
-// TestLegs: the connector has tunnels to two of three edges. The edge that is killed is
-// replaced by the third one, while the other tunnel serves.
+// TestLegs: the connector has tunnels to two of three edges. The third edge replaces an edge
+// that is killed, while the other tunnel serves.
 func TestLegs(t *testing.T) {
 	t.Parallel()
 	c := startEdges(t, "a", "b", "c")
@@ -39,7 +39,7 @@ func TestLegs(t *testing.T) {
 		t.Errorf("the other leg, to %s, was disturbed", second)
 	}
 
-	c.kill(second) // and nobody is left to send the edges
+	c.kill(second) // and no other edge can send the list
 	c.forget(second)
 	c.start("a")
 	if names := c.awaitLegs(a, 2); !slices.Contains(names, "a") {
@@ -47,7 +47,7 @@ func TestLegs(t *testing.T) {
 	}
 }
 
-// TestLegsOfASingleGateway: there is one, and nothing runs for a second one.
+// TestLegsOfASingleGateway: the agent has one leg, and no goroutine for a second one.
 func TestLegsOfASingleGateway(t *testing.T) {
 	c := startEdges(t, "a")
 	c.alone = true
@@ -64,7 +64,7 @@ func TestLegsOfASingleGateway(t *testing.T) {
 	}
 }
 
-// TestDrainedEdgeIsLeft: the connector dials another edge first, and the request that runs
+// TestDrainedEdgeIsLeft: the connector first connects to another edge, and the running request
 // finishes.
 func TestDrainedEdgeIsLeft(t *testing.T) {
 	t.Parallel()
@@ -97,14 +97,14 @@ func TestDrainedEdgeIsLeft(t *testing.T) {
 		t.Errorf("log %s", log)
 	}
 
-	// With two edges left and both in use, the tunnel stays until there is another one.
+	// With two edges left, both in use, the tunnel stays until a third one comes.
 	c.set(func() { c.edges["b"].draining = true })
 	c.set(func() { c.edges["a"].draining = false })
 	wait.Until(t, "the first leg back", func() bool { return slices.Equal(c.at(), []string{"a", "c"}) })
 }
 
-// TestDrainedEdgeIsBehind: an edge that drains does not know the edge where the connector can go,
-// but another one does.
+// TestDrainedEdgeIsBehind: an edge that drains does not know the free edge, but another edge
+// does.
 func TestDrainedEdgeIsBehind(t *testing.T) {
 	t.Parallel()
 	c := startEdges(t, "a", "b", "c")
@@ -135,7 +135,7 @@ func TestDrainedEdgeIsBehind(t *testing.T) {
 	wait.Until(t, "the leg elsewhere", func() bool { return slices.Equal(c.at(), want) })
 }
 
-// TestReloadWhileDraining: a new limit does not wait for another edge.
+// TestReloadWhileDraining: a new limit applies without another edge.
 func TestReloadWhileDraining(t *testing.T) {
 	t.Parallel()
 	c := startEdges(t, "a")
@@ -176,8 +176,8 @@ func TestBalancerLeadsToTheSameEdge(t *testing.T) {
 	c.awaitLegs(a, 2)
 }
 
-// TestLegsOverWebSockets: without UDP, a balancer leads the second tunnel to the edge of the
-// first one at times.
+// TestLegsOverWebSockets: without UDP, a balancer sometimes leads the second tunnel to the edge
+// of the first one.
 func TestLegsOverWebSockets(t *testing.T) {
 	t.Parallel()
 	c := startEdges(t, "a", "b")
@@ -203,7 +203,7 @@ func TestLegsOverWebSockets(t *testing.T) {
 	}
 }
 
-// TestReloadOverLegs: new upstreams and a new limit come to both edges, with new tunnels.
+// TestReloadOverLegs: new upstreams and a new limit reach both edges, with new tunnels.
 func TestReloadOverLegs(t *testing.T) {
 	t.Parallel()
 	c := startEdges(t, "a", "b", "c")
@@ -244,7 +244,7 @@ func TestReloadOverLegs(t *testing.T) {
 		t.Errorf("log %s", log)
 	}
 
-	// The first leg has no edge. The other one takes the configuration.
+	// The first leg has no edge. The other leg adopts the configuration.
 	c.stop("a")
 	for _, name := range c.at()[1:] {
 		c.stop(name)
@@ -261,7 +261,7 @@ func TestReloadOverLegs(t *testing.T) {
 	c.answers(left[0], "newest")
 }
 
-// TestReloadToAnotherCluster: both legs go there.
+// TestReloadToAnotherCluster: both legs move.
 func TestReloadToAnotherCluster(t *testing.T) {
 	t.Parallel()
 	from, to := startEdges(t, "a", "b"), startEdges(t, "a", "b")
@@ -292,8 +292,8 @@ func TestReloadToAnotherCluster(t *testing.T) {
 		func() bool { return len(to.at()) == 0 && len(alone.at()) == 1 && len(a.Status().Legs) == 0 })
 }
 
-// TestRotationsWhileEdgesDisappear: a token that the connector has stored is never locked
-// out, whichever edges offer it, and whichever of them are killed meanwhile.
+// TestRotationsWhileEdgesDisappear: the token that the connector has stored always works,
+// whichever edges offer tokens or are killed.
 func TestRotationsWhileEdgesDisappear(t *testing.T) {
 	t.Parallel()
 	c := startEdges(t, "a", "b", "c")
@@ -339,7 +339,7 @@ func TestRotationsWhileEdgesDisappear(t *testing.T) {
 	}
 }
 
-// TestRemovedWithLegs: a connector that was removed stops, whichever leg notices it.
+// TestRemovedWithLegs: a removed connector stops, whichever leg notices it.
 func TestRemovedWithLegs(t *testing.T) {
 	t.Parallel()
 	c := startEdges(t, "a", "b")

@@ -12,7 +12,7 @@ func offer(version string) *link.Offer {
 	return &link.Offer{Version: version, URL: "https://gw.example.com/a", Size: 1, SHA256: strings.Repeat("00", 32)}
 }
 
-// A newer version is in the status and the log. An invalid offer is ignored.
+// The status and the log show a newer version. An invalid offer is ignored.
 func TestOffer(t *testing.T) {
 	for _, tt := range []struct {
 		offer       *link.Offer
@@ -36,7 +36,7 @@ func TestOffer(t *testing.T) {
 	}
 }
 
-// A dry run returns the offer, and takes no tunnel.
+// A dry run returns the offer, and does not replace the tunnel.
 func TestAsk(t *testing.T) {
 	g := startGateway(t)
 	g.set(func() { g.offer = offer("0.9.1") })
@@ -54,7 +54,7 @@ func TestAsk(t *testing.T) {
 	}
 }
 
-// With UntilReplaced, an agent ends when another process has its tunnel.
+// With UntilReplaced, an agent ends when another process has taken its tunnel over.
 func TestUntilReplaced(t *testing.T) {
 	g := startGateway(t)
 	a := startAgent(t, g, "http://127.0.0.1:1", func(a *Agent) { a.UntilReplaced = true })

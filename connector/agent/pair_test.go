@@ -39,8 +39,8 @@ func TestPairNeedsACode(t *testing.T) {
 	}
 }
 
-// TestPairGivesUp: a gateway that never answers is tried as long as a code
-// lasts, with a hint each time.
+// TestPairGivesUp: a gateway that never answers is dialed for the lifetime of a code, with a
+// hint after each attempt.
 func TestPairGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var hints, tries int
@@ -53,7 +53,7 @@ func TestPairGivesUp(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.current.transport = config.TransportQUIC // no names are looked up in a bubble
+		p.current.transport = config.TransportQUIC // a synctest bubble cannot resolve names
 		p.retry.random = func() float64 { return 0.5 }
 		p.current.quic.Resolve = func(context.Context, string) ([]netip.AddrPort, error) {
 			time.Sleep(time.Second)
@@ -89,7 +89,7 @@ func TestPairStopsInAPause(t *testing.T) {
 	})
 }
 
-// TestAnswersToTheOtherHello: each kind of hello has answers of its own.
+// TestAnswersToTheOtherHello: an answer to the wrong kind of hello is an error.
 func TestAnswersToTheOtherHello(t *testing.T) {
 	g := startGateway(t)
 	conn, err := dial.NewQUIC(dial.Target{Server: g.token.Server,
@@ -114,8 +114,8 @@ func TestAnswersToTheOtherHello(t *testing.T) {
 	}
 }
 
-// TestPairingStaysUp: a device waits for the decision on one connection, as long as
-// the gateway answers its pings.
+// TestPairingStaysUp: a device waits for the decision on one connection while the gateway
+// answers its pings.
 func TestPairingStaysUp(t *testing.T) {
 	g := startGateway(t)
 	g.set(func() { g.pending = true })
@@ -130,7 +130,7 @@ func TestPairingStaysUp(t *testing.T) {
 		granted <- token
 	}()
 	s := g.session()
-	// Six fit into the time for the answer to the first one.
+	// Six pings fit into the time for the first answer.
 	wait.Until(t, "10 pings", func() bool { return s.pings.Load() >= 10 })
 	if err := s.control.Send(link.Grant{TunnelToken: g.token.Encode()}); err != nil {
 		t.Fatal(err)
@@ -140,7 +140,7 @@ func TestPairingStaysUp(t *testing.T) {
 	}
 }
 
-// TestPauseAfterTooManyTries: it knocks seldom, whatever went before.
+// TestPauseAfterTooManyTries: after this refusal the pause is long, whatever happened before.
 func TestPauseAfterTooManyTries(t *testing.T) {
 	for _, random := range []float64{0, 0.999} {
 		r := retry{random: func() float64 { return random }}

@@ -11,8 +11,8 @@ import (
 	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
-// A panic where a request is served ends that request. One at a message of the gateway ends that
-// tunnel, and the connector dials again.
+// A panic while a request is served ends that request. A panic at a message of the gateway ends
+// the tunnel, and the connector dials again.
 func TestPanics(t *testing.T) {
 	g, log := startGateway(t), caught.New()
 	startAgent(t, g, "http://127.0.0.1:1", func(a *Agent) {

@@ -12,8 +12,8 @@ import (
 	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
-// TestConnectorPreauthenticates: over either transport a connector shows, before its
-// hello, that it has its secret. After a rotation it is the new one.
+// TestConnectorPreauthenticates: over both transports, the connector proves before its hello
+// that it has its secret, after a rotation the new one.
 func TestConnectorPreauthenticates(t *testing.T) {
 	for _, transport := range []string{config.TransportQUIC, config.TransportWebSocket} {
 		t.Run(transport, func(t *testing.T) {

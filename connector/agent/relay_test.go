@@ -8,21 +8,21 @@ import (
 	"time"
 )
 
-// relay passes datagrams between one gateway and those who dial it.
+// relay passes datagrams between one gateway and its clients.
 type relay struct {
 	front   *net.UDPConn
 	target  *net.UDPAddr
 	blocked atomic.Bool
-	// stall is for how long nothing goes through after the first packet back.
+	// stall is how long all packets are lost after the first packet of the gateway.
 	stall   atomic.Int64
-	stalled atomic.Int64 // since then, in Unix time
+	stalled atomic.Int64 // of that packet, as Unix time
 
 	mu       sync.Mutex
-	backs    map[string]*net.UDPConn // by the dialler's address
+	backs    map[string]*net.UDPConn // by the client's address
 	stranded map[string]bool
 }
 
-// strand makes the relay lose all of those who have dialed so far.
+// strand loses the packets of all clients so far.
 func (r *relay) strand() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -31,7 +31,7 @@ func (r *relay) strand() {
 	}
 }
 
-// rejoin takes strand back.
+// rejoin reverts strand.
 func (r *relay) rejoin() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

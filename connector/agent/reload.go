@@ -90,9 +90,9 @@ func (l *leg) adopt(next *configuration) {
 	l.prober.UpstreamsChanged()
 }
 
-// putOff sets the pause before the next attempt with a configuration that failed. A
-// configuration that the gateway refused is dropped: another attempt would be refused too,
-// and could cost the existing tunnel.
+// putOff sets the pause before the next attempt with a configuration that failed. It drops a
+// configuration that the gateway has refused: another attempt would be refused, too, and could
+// end the existing tunnel.
 func (a *Agent) putOff(next *configuration, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
-// TestReloadTwiceInARow reloads while the gateway of the first reload is being
-// dialed: that one must not see the token of the second.
+// TestReloadTwiceInARow reloads while the agent dials the gateway of the first reload, which
+// must not receive the token of the second.
 func TestReloadTwiceInARow(t *testing.T) {
 	g, one, two := startGateway(t), startGateway(t), startGateway(t)
 	slow := newRelay(t, one.socket.LocalAddr())
@@ -51,8 +51,9 @@ func TestReloadTwiceInARow(t *testing.T) {
 	two.hangUp()
 }
 
-// TestReloadAgainDuringTheDrain reloads while the gateway is processing the drain for an
-// earlier reload: that one gets its tunnel, and the newest one then replaces it.
+// TestReloadAgainDuringTheDrain reloads while the gateway processes the drain for an earlier
+// reload. The earlier one gets its tunnel, and the newest configuration's tunnel then replaces
+// that.
 func TestReloadAgainDuringTheDrain(t *testing.T) {
 	g := startGateway(t)
 	a := startAgent(t, g, answerWith(t, "old"), nil)
@@ -85,8 +86,8 @@ func TestReloadAgainDuringTheDrain(t *testing.T) {
 	s.close(link.CloseDrained)
 }
 
-// TestTunnelEndsDuringAReload: what is dialed for a reload sends nothing, and
-// the tunnel ends meanwhile.
+// TestTunnelEndsDuringAReload: if the tunnel ends during a reload, the connection for the
+// reload sends no hello.
 func TestTunnelEndsDuringAReload(t *testing.T) {
 	g := startGateway(t)
 	a := startAgent(t, g, answerWith(t, "old"), nil)
@@ -121,8 +122,8 @@ func TestTunnelEndsDuringAReload(t *testing.T) {
 	defer wait.For(t, dialed, "the next attempt").Close()
 }
 
-// TestChangeWithoutAnAnswer: a drain that the gateway does not agree to, as its path
-// died just then, costs the requests on the old tunnel nothing.
+// TestChangeWithoutAnAnswer: if the path dies before the gateway confirms a drain, the old
+// tunnel's requests survive.
 func TestChangeWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
 	g := startGateway(t)

@@ -15,7 +15,7 @@ import (
 	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
-// config is a configuration for a gateway, with upstreams by name and base URL.
+// config returns a configuration for a gateway, with upstreams by name and base URL.
 func (g *fakeGateway) config(upstreams map[string]string) config.Config {
 	c := config.Config{TunnelToken: g.token.Encode(), Upstreams: map[string]config.Upstream{}}
 	for name, base := range upstreams {
@@ -24,7 +24,7 @@ func (g *fakeGateway) config(upstreams map[string]string) config.Config {
 	return c
 }
 
-// present is config for an agent that runs already, on the same transport.
+// present is config for a running agent, on the same transport.
 func (g *fakeGateway) present(upstreams map[string]string) config.Config {
 	c := g.config(upstreams)
 	c.Transport = g.transport
@@ -110,8 +110,7 @@ func TestReloadRefusesWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestReloadRenewsTheTunnel changes what the gateway has to know, while a
-// request runs.
+// TestReloadRenewsTheTunnel changes fields that the gateway needs, while a request runs.
 func TestReloadRenewsTheTunnel(t *testing.T) {
 	g := startGateway(t)
 	working, finish := make(chan struct{}), make(chan struct{})
@@ -164,7 +163,7 @@ func TestReloadRenewsTheTunnel(t *testing.T) {
 	first.close(link.CloseDrained)
 }
 
-// TestReloadChecksNewServers: they are checked as soon as the new tunnel is up.
+// TestReloadChecksNewServers: new model servers are checked as soon as the new tunnel is up.
 func TestReloadChecksNewServers(t *testing.T) {
 	g := startGateway(t)
 	a := startAgent(t, g, answerWith(t, "old"), func(a *Agent) {
@@ -221,7 +220,7 @@ func TestReloadWhileWaiting(t *testing.T) {
 	if err := a.Reload(other.present(map[string]string{"box": answerWith(t, "new")})); err != nil {
 		t.Fatal(err)
 	}
-	s := other.session() // at once, not after the pause, of hours
+	s := other.session() // at once, not after a pause of hours
 	if got := s.ask(t); got != "new" {
 		t.Errorf("got %q", got)
 	}

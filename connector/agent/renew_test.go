@@ -10,8 +10,8 @@ import (
 	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
-// otherIdentity makes clients with the present token find another
-// one there, until the identity is given back.
+// otherIdentity starts a gateway with another identity at the same address, until the identity
+// is given back.
 func (g *fakeGateway) otherIdentity() (giveBack func()) {
 	own, address := g.identity, g.token.Server
 	restart := func(identity []byte) {
@@ -29,8 +29,8 @@ func (g *fakeGateway) otherIdentity() (giveBack func()) {
 
 const didNotWork = "failed to connect with the new configuration; the last working one stays"
 
-// TestReloadToNowhere: a configuration that does not work is not taken when the
-// tunnel of the one that does is lost, and is taken when it works.
+// TestReloadToNowhere: a configuration that does not work stays pending when the current tunnel
+// is lost, and is adopted once it works.
 func TestReloadToNowhere(t *testing.T) {
 	t.Parallel()
 	g, away := startGateway(t), startGateway(t)
@@ -58,7 +58,7 @@ func TestReloadToNowhere(t *testing.T) {
 	}
 	giveBack()
 	a.mu.Lock()
-	a.pending.pause, a.pending.retryAt = forever, time.Now() // as after a while
+	a.pending.pause, a.pending.retryAt = forever, time.Now() // as if the pause were over
 	a.mu.Unlock()
 	wake(a.legs[0])
 	if got := away.session().ask(t); got != "new" {
@@ -71,8 +71,8 @@ func TestReloadToNowhere(t *testing.T) {
 	s.close(link.CloseDrained)
 }
 
-// TestReloadWithoutATunnel: while the old gateway is away, the new one is tried
-// as well, without another reload.
+// TestReloadWithoutATunnel: while the old gateway is down, the new one is dialed again without
+// another reload.
 func TestReloadWithoutATunnel(t *testing.T) {
 	g, away := startGateway(t), startGateway(t)
 	next := away.present(map[string]string{"box": answerWith(t, "new")})
@@ -83,8 +83,8 @@ func TestReloadWithoutATunnel(t *testing.T) {
 		t.Fatal(err)
 	}
 	wait.Until(t, "the failure", func() bool { return strings.Contains(a.log.String(), didNotWork) })
-	// The new one comes back before it is tried: what is killed while it shakes
-	// hands is waited for.
+	// The new gateway is up before it is dialed: an agent waits for a gateway that was killed
+	// during a handshake.
 	g.set(func() {
 		g.deny = &link.Deny{Code: link.DenyUnavailable, Message: "busy", Retry: true}
 		g.denying = sync.OnceFunc(giveBack)
@@ -97,8 +97,8 @@ func TestReloadWithoutATunnel(t *testing.T) {
 	t.Cleanup(away.hangUp)
 }
 
-// TestReloadsAreOneChain: however often a configuration is loaded that does not
-// work, there is one attempt after each pause.
+// TestReloadsAreOneChain: one attempt follows each pause, however often a configuration that
+// does not work is loaded.
 func TestReloadsAreOneChain(t *testing.T) {
 	t.Parallel()
 	g, away := startGateway(t), startGateway(t)
@@ -124,8 +124,7 @@ func TestReloadsAreOneChain(t *testing.T) {
 	}
 }
 
-// TestReloadToARefusal: another connector's token, which the gateway refuses,
-// costs the tunnel nothing.
+// TestReloadToARefusal: if the gateway refuses another connector's token, the tunnel stays.
 func TestReloadToARefusal(t *testing.T) {
 	g := startGateway(t)
 	a := startAgent(t, g, answerWith(t, "old"), nil)
@@ -154,9 +153,8 @@ func TestReloadToARefusal(t *testing.T) {
 	}
 }
 
-// TestReloadToAWrongSecret of the same connector: its hello would cut the tunnel
-// if it were right, so that is drained first. The old configuration is back at
-// once.
+// TestReloadToAWrongSecret of the same connector: with the right secret its hello would end the
+// tunnel, so the tunnel is drained first. The old configuration is back at once.
 func TestReloadToAWrongSecret(t *testing.T) {
 	g := startGateway(t)
 	a := startAgent(t, g, answerWith(t, "old"), nil)
@@ -187,8 +185,8 @@ func TestReloadToAWrongSecret(t *testing.T) {
 	s.close(link.CloseDrained)
 }
 
-// TestRemovedWithANewConfiguration: the connector was removed after a
-// reload to another one, whose gateway was not there yet.
+// TestRemovedWithANewConfiguration: the connector was removed after a reload to a gateway that
+// was not up yet.
 func TestRemovedWithANewConfiguration(t *testing.T) {
 	g, other := startGateway(t), startGateway(t)
 	next := other.present(map[string]string{"box": answerWith(t, "new")})

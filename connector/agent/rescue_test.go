@@ -17,7 +17,7 @@ import (
 	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
-// flood answers with lines, as fast as they are taken, until its request ends.
+// flood sends lines as fast as the client reads, until its request ends.
 func flood(t *testing.T) string {
 	t.Helper()
 	return serveModel(t, func(w http.ResponseWriter, r *http.Request) {
@@ -31,13 +31,13 @@ func flood(t *testing.T) string {
 	}).URL
 }
 
-// counter reads the lines of a flood.
+// counter checks the lines of a flood.
 type counter struct {
 	lines *bufio.Scanner
 	next  int
 }
 
-// read reads so many lines.
+// read reads n lines.
 func (c *counter) read(n int) error {
 	for range n {
 		if !c.lines.Scan() {
@@ -66,8 +66,8 @@ func (g *realGateway) openFlood(t *testing.T) *counter {
 	return &counter{lines: bufio.NewScanner(answer.Body)}
 }
 
-// TestBlackoutUnderLoad: the path is dead for so long that the tunnel counts as silent,
-// and the congestion window is full. The stream goes on, on the same tunnel.
+// TestBlackoutUnderLoad: the path is dead until the tunnel counts as silent and the congestion
+// window is full. The stream continues on the same tunnel.
 func TestBlackoutUnderLoad(t *testing.T) {
 	t.Parallel()
 	g := startRealGateway(t)
@@ -84,7 +84,7 @@ func TestBlackoutUnderLoad(t *testing.T) {
 		t.Errorf("in the silence: %+v, problem %+v", s, s.Problem)
 	}
 	g.relay.blocked.Store(false)
-	// More than can have been on its way before.
+	// These are more lines than were in flight before.
 	if err := c.read(20_000); err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func TestBlackoutUnderLoad(t *testing.T) {
 	}
 }
 
-// startFlood is startReal with a flood, on QUIC alone.
+// startFlood is startReal with a flood, over QUIC only.
 func startFlood(t *testing.T, g *realGateway, change func(*Agent)) *runningAgent {
 	t.Helper()
 	return startReal(t, g, func(a *Agent) {
@@ -109,7 +109,7 @@ func startFlood(t *testing.T, g *realGateway, change func(*Agent)) *runningAgent
 // may leave tunnels before their first pong: see answered.
 func noticesSoon(a *Agent) { a.pongTimeout, a.silenceLimit = pongTimeout/3, silenceLimit }
 
-// answered waits for a tunnel that has had a pong. That stays when it falls silent.
+// answered waits for a tunnel that has had a pong. A later silence does not end it at once.
 func (a *runningAgent) answered(t *testing.T) {
 	t.Helper()
 	wait.Until(t, "a tunnel with a pong", func() bool {
@@ -130,9 +130,9 @@ func (a *Agent) serve(t *testing.T, address string) {
 	a.current.proxy.Use(set)
 }
 
-// TestDeadPathIsReplaced: the path of the tunnel is dead for good, while others
-// lead to the gateway. New requests go there soon; the old one is given up when
-// it cannot come back, on each side by its own clock.
+// TestDeadPathIsReplaced: the path of the tunnel dies for good, while other paths lead to the
+// gateway. New requests soon use another tunnel. Each side gives up the old one by its own
+// clock, when it cannot come back.
 func TestDeadPathIsReplaced(t *testing.T) {
 	t.Parallel()
 	g := startRealGateway(t)
@@ -170,8 +170,8 @@ func TestDeadPathIsReplaced(t *testing.T) {
 	}
 }
 
-// TestBlackoutOutlastsTheMoment: a new connection sends a hello, and the old tunnel
-// comes back all the same. Its requests finish there.
+// TestBlackoutOutlastsTheMoment: a new connection sends a hello, but the old tunnel comes back.
+// Its requests finish there.
 func TestBlackoutOutlastsTheMoment(t *testing.T) {
 	t.Parallel()
 	g := startRealGateway(t)
@@ -198,7 +198,7 @@ func TestBlackoutOutlastsTheMoment(t *testing.T) {
 	}
 }
 
-// silence is a tunnel whose pings are not answered, and the connection beside it.
+// silence is a tunnel whose pings are not answered, with the connection that may replace it.
 type silence struct {
 	*fakeGateway
 	agent  *runningAgent
@@ -208,8 +208,8 @@ type silence struct {
 	before int // hellos
 }
 
-// fallSilent starts an agent and makes its gateway stop answering pings. It
-// returns when another connection is there, which waits for a moment.
+// fallSilent starts an agent and makes its gateway stop answering pings. It returns when
+// another connection is up, which waits for the silent tunnel.
 func fallSilent(t *testing.T, moment, limit time.Duration) *silence {
 	t.Helper()
 	g := startGateway(t)
@@ -231,9 +231,8 @@ func fallSilent(t *testing.T, moment, limit time.Duration) *silence {
 	return x
 }
 
-// TestRequestOnItsWayInABlackout: what the gateway sent into the silence, before it
-// knew of that, arrives when the path is back, although another tunnel has taken
-// the place of the one that it is for.
+// TestRequestOnItsWayInABlackout: a request that the gateway sends before it notices the
+// silence arrives when the path is back, although another tunnel has replaced its tunnel.
 func TestRequestOnItsWayInABlackout(t *testing.T) {
 	t.Parallel()
 	g := startRealGateway(t)
@@ -261,8 +260,8 @@ func TestRequestOnItsWayInABlackout(t *testing.T) {
 	}
 }
 
-// TestSilentTunnelComesBack: a gateway that answers again in the moment of the
-// new connection gets no hello on that, which would cut the tunnel.
+// TestSilentTunnelComesBack: if a gateway answers again while the new connection waits, it gets
+// no hello there, as a hello would end the tunnel.
 func TestSilentTunnelComesBack(t *testing.T) {
 	t.Parallel()
 	x := fallSilent(t, forever, 2*forever)
@@ -278,9 +277,8 @@ func TestSilentTunnelComesBack(t *testing.T) {
 		func() bool { return strings.Contains(x.agent.log.String(), "the gateway answers again") })
 }
 
-// TestSilentTunnelHadItsMoment: then the new connection sends a hello, and that
-// there is an old one, which is closed when it stays silent: at once if there is
-// nothing to wait for.
+// TestSilentTunnelHadItsMoment: after the wait, the new connection sends a hello that names the
+// old tunnel. If the old tunnel stays silent, it is closed, at once if it has no requests.
 func TestSilentTunnelHadItsMoment(t *testing.T) {
 	t.Parallel()
 	for name, busy := range map[string]bool{"idle": false, "with a request": true} {
@@ -331,8 +329,8 @@ func TestEndInSilence(t *testing.T) {
 	}
 }
 
-// TestSilentTunnelEnds while the new connection waits: there is nothing more to
-// wait for, unless the connector is not wanted.
+// TestSilentTunnelEnds while the new connection waits: the hello is sent at once, unless the
+// connector was removed or replaced.
 func TestSilentTunnelEnds(t *testing.T) {
 	t.Parallel()
 	x := fallSilent(t, forever, 2*forever)
@@ -351,8 +349,8 @@ func TestSilentTunnelEnds(t *testing.T) {
 	}
 }
 
-// TestNeverHeard: a gateway that welcomes and then never answers is left at once,
-// and with growing pauses.
+// TestNeverHeard: a gateway that sends a welcome and then never answers is left at once, with
+// growing pauses.
 func TestNeverHeard(t *testing.T) {
 	g := startGateway(t)
 	g.set(func() { g.silent = true })
@@ -365,8 +363,8 @@ func TestNeverHeard(t *testing.T) {
 	}
 }
 
-// TestAnotherGatewayBesideASilentTunnel: a gateway that lost its storage knows
-// nothing of the tunnel, and cannot even report that. The reason is reported at once.
+// TestAnotherGatewayBesideASilentTunnel: a gateway that lost its storage does not know the
+// tunnel, and cannot report that. The reason is reported at once.
 func TestAnotherGatewayBesideASilentTunnel(t *testing.T) {
 	t.Parallel()
 	g := startGateway(t)

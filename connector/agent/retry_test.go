@@ -15,7 +15,7 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// closedBy is what a connection ends with that the gateway closes.
+// closedBy returns the error of a connection that the gateway closes.
 func closedBy(code link.CloseCode) error {
 	return fmt.Errorf("reading: %w", &quic.ApplicationError{Remote: true, ErrorCode: quic.ApplicationErrorCode(code)})
 }
@@ -23,7 +23,7 @@ func closedBy(code link.CloseCode) error {
 func TestRetryPauses(t *testing.T) {
 	broken := ending{err: errors.New("broken")}
 	r := newRetry()
-	r.random = func() float64 { return 1 } // the ceiling, which is what grows
+	r.random = func() float64 { return 1 } // each pause is its ceiling
 	steps := []struct {
 		name    string
 		end     ending
@@ -102,7 +102,7 @@ func TestRetryPausesWithoutAWay(t *testing.T) {
 			}
 		}
 	}
-	// A gateway that was silent before is still not to be rushed at.
+	// A gateway that was silent before must not be dialed too often.
 	r := retry{random: func() float64 { return 1 }, failures: 5}
 	if got := r.pause(ending{err: quicFails}); got != 2*time.Second {
 		t.Errorf("without a way: %v", got)

@@ -39,9 +39,9 @@ func (s *session) rotate(offer link.Rotate) {
 	}
 }
 
-// takeToken stores the token after an offer, and uses it from now on. The number of the
-// offer is stored with it: a gateway may send an earlier offer after a restart of this
-// process, when only the secret of the later one is still valid.
+// takeToken stores the token of an offer, and uses it from now on. It stores the number of the
+// offer, too: after a restart of this process, a gateway may send an earlier offer although only
+// the secret of the later one is still valid.
 func (a *Agent) takeToken(c *credentials, offer link.Rotate) error {
 	a.rotation.Lock()
 	defer a.rotation.Unlock()

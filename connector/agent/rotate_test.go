@@ -43,7 +43,7 @@ func (s *fakeSession) offer(t *testing.T, token link.Token) link.Rotated {
 	}
 }
 
-// kept is a place for a token.
+// kept stores a token.
 type kept struct {
 	mu    sync.Mutex
 	token string
@@ -65,7 +65,7 @@ func (k *kept) keep(old, renewed string) error {
 	return nil
 }
 
-// state returns the token that is kept, and how often one was to be.
+// state returns the stored token, and the number of calls.
 func (k *kept) state() (token string, calls int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -78,8 +78,8 @@ func startKeeper(t *testing.T, g *fakeGateway, base string, k *kept) *runningAge
 	return startAgent(t, g, base, func(a *Agent) { a.Keep = k.keep })
 }
 
-// The token is kept before the answer; the tunnel and a request on it stay, and
-// the next hello has the new secret.
+// The token is stored before the answer. The tunnel and its request stay, and the next hello
+// has the new secret.
 func TestRotate(t *testing.T) {
 	t.Parallel()
 	g := startGateway(t)
@@ -97,7 +97,7 @@ func TestRotate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// All but the secret and the pins stays as it was, also where the gateway's token differs.
+	// All fields except the secret and the pins stay, even if the gateway's token differs.
 	offered := g.renew("n3w", 2)
 	offered.Server, offered.URL = "elsewhere.example:7443", "https://elsewhere.example"
 	if answer := s.offer(t, offered); !reflect.DeepEqual(answer, link.Rotated{Number: 2, Pins: []string{offered.Pin}}) {
@@ -106,7 +106,7 @@ func TestRotate(t *testing.T) {
 	if token, _ := k.state(); token != g.renew("n3w", 2).Encode() {
 		t.Errorf("kept is %q", token)
 	}
-	// The same again, and an earlier one of another gateway.
+	// The same offer again, and an earlier one of another gateway.
 	for _, late := range []link.Token{offered, g.renew("earlier", 1)} {
 		answer := s.offer(t, late)
 		if _, calls := k.state(); answer.Error != "" || answer.Number != 2 || calls != 1 {
@@ -122,7 +122,7 @@ func TestRotate(t *testing.T) {
 	if got := a.Status().Tunnels; got != 1 {
 		t.Errorf("there were %d tunnels", got)
 	}
-	// The configuration that was read again is the one in use.
+	// A reload of the stored configuration changes nothing.
 	c := g.present(map[string]string{"box": box.URL})
 	c.TunnelToken, _ = k.state()
 	if err := a.Reload(c); err != nil {
@@ -140,7 +140,7 @@ func TestRotate(t *testing.T) {
 	}
 }
 
-// What cannot be kept leaves the old token in use.
+// If the token cannot be stored, the old one stays in use.
 func TestRotateRefused(t *testing.T) {
 	t.Parallel()
 	g := startGateway(t)
@@ -180,7 +180,7 @@ func TestRotateRefused(t *testing.T) {
 	}
 }
 
-// Without a place for it a token is not taken.
+// An agent that cannot store tokens does not accept them.
 func TestRotateWithoutAFile(t *testing.T) {
 	g := startGateway(t)
 	startAgent(t, g, answerWith(t, "ok"), nil)
@@ -190,8 +190,7 @@ func TestRotateWithoutAFile(t *testing.T) {
 	}
 }
 
-// A configuration that waits to be taken, since its gateway is away, has the new
-// token too.
+// A pending configuration, whose gateway is down, also gets the new token.
 func TestRotateWhileAReloadWaits(t *testing.T) {
 	g := startGateway(t)
 	k := &kept{}
@@ -211,8 +210,7 @@ func TestRotateWhileAReloadWaits(t *testing.T) {
 	}
 }
 
-// A hello that is refused because its secret was rotated on another tunnel at the
-// same time does not refuse the connector.
+// A refusal is not final if the secret was rotated on another tunnel meanwhile.
 func TestRotateWhileAHelloIsOnItsWay(t *testing.T) {
 	g := startGateway(t)
 	startAgent(t, g, answerWith(t, "ok"), func(a *Agent) {
@@ -232,7 +230,7 @@ func TestRotateWhileAHelloIsOnItsWay(t *testing.T) {
 	}
 }
 
-// A file that cannot be written is reported to the gateway.
+// The gateway receives the error if the file cannot be written.
 func TestRotateOfAFile(t *testing.T) {
 	t.Parallel()
 	g := startGateway(t)
@@ -260,8 +258,8 @@ func TestRotateOfAFile(t *testing.T) {
 	}
 }
 
-// Configurations with the same token share its rotation. A token that was put back
-// after it was rotated is used as it is: the gateway may come from a backup.
+// Configurations with the same token share its rotation. An earlier token that was put back is
+// used as it is: the gateway may be restored from a backup.
 func TestRotateForAllConfigurations(t *testing.T) {
 	with := func(token link.Token, server string) config.Config {
 		return config.Config{TunnelToken: token.Encode(), Server: server, Upstream: "http://localhost:1"}

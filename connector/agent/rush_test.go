@@ -19,7 +19,7 @@ import (
 	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
-// countWeb counts those who ask for a WebSocket.
+// countWeb counts requests for a WebSocket.
 func countWeb(t *testing.T, g *realGateway) *atomic.Int32 {
 	t.Helper()
 	var asked atomic.Int32
@@ -33,9 +33,9 @@ func countWeb(t *testing.T, g *realGateway) *atomic.Int32 {
 	return &asked
 }
 
-// TestSlowHandshakeIsNotGivenUp: after the gateway's first packet nothing more
-// comes for longer than a silent one is given. The work for the handshake is not
-// done twice, nor over another transport, unless the first packet was late already.
+// TestSlowHandshakeIsNotGivenUp: a handshake pauses after the first packet of the gateway, for
+// longer than a silent gateway has. The agent does not start it again, over any transport,
+// unless the first packet was late.
 func TestSlowHandshakeIsNotGivenUp(t *testing.T) {
 	t.Parallel()
 	g := startRealGateway(t)
@@ -60,8 +60,7 @@ func TestSlowHandshakeIsNotGivenUp(t *testing.T) {
 	}
 }
 
-// refuser is a gateway that has too much to do: it refuses connections, or ends
-// their handshakes.
+// refuser is an overloaded gateway: it refuses connections, or ends their handshakes.
 func refuser(t *testing.T, admit func(context.Context, *quic.ClientInfo) (context.Context, error),
 	config func(*tls.ClientHelloInfo) (*tls.Config, error)) (address, pin string) {
 	t.Helper()
@@ -90,8 +89,8 @@ func refuser(t *testing.T, admit func(context.Context, *quic.ClientInfo) (contex
 	return socket.LocalAddr().String(), pin
 }
 
-// TestBusyGatewayIsNotRushed: a gateway that refuses over UDP is not asked over
-// HTTPS as well, until it has refused again and again: another network may have.
+// TestBusyGatewayIsNotRushed: a gateway that refuses over UDP is not dialed over HTTPS, unless
+// it refuses again and again: a device in between may refuse in its name.
 func TestBusyGatewayIsNotRushed(t *testing.T) {
 	full := errors.New("full")
 	for name, test := range map[string]struct {
@@ -105,7 +104,7 @@ func TestBusyGatewayIsNotRushed(t *testing.T) {
 			address, pin := refuser(t, test.admit, test.config)
 			g := startRealGateway(t)
 			asked := countWeb(t, g)
-			g.token.Server, g.token.Pin = address, pin // the WebSocket leads to another one: a wrong pin
+			g.token.Server, g.token.Pin = address, pin // the WebSocket leads to a gateway with another pin
 			var refusals atomic.Int32
 			a := startReal(t, g, func(a *Agent) {
 				a.legs[0].retry.random = func() float64 {

@@ -105,7 +105,7 @@ func (s *session) explain(err error) error {
 	if s.conn.Context().Err() != nil {
 		return s.ended()
 	}
-	if deny, ok := link.Denied(err); ok { // its streams end before the connection does
+	if deny, ok := link.Denied(err); ok { // streams end before the connection does
 		return printable(deny)
 	}
 	return err
@@ -117,7 +117,7 @@ func (s *session) ended() error {
 		return *cause
 	}
 	cause := context.Cause(s.conn.Context())
-	if deny, ok := link.Denied(cause); ok { // the message with it was lost
+	if deny, ok := link.Denied(cause); ok { // the message was lost, but not the code
 		return printable(deny)
 	}
 	return cause

@@ -48,12 +48,11 @@ func (s *brokenSocket) WriteTo(b []byte, addr net.Addr) (int, error) {
 	return s.UDPConn.WriteTo(b, addr)
 }
 
-// noRoute are the errors that count as lost packets.
+// noRoute lists the errors that count as lost packets.
 var noRoute = []error{syscall.ENETUNREACH, syscall.EHOSTUNREACH, syscall.ENETDOWN, syscall.ENOBUFS, syscall.EPERM,
 	syscall.EADDRNOTAVAIL}
 
-// startTicker runs an agent on broken sockets, and a stream through it that
-// counts until the test ends.
+// startTicker runs an agent on broken sockets, with a stream that counts until the test ends.
 func startTicker(t *testing.T) (socket *brokenSocket, s *fakeSession, lines *bufio.Scanner) {
 	t.Helper()
 	g := startGateway(t)
@@ -84,7 +83,7 @@ func startTicker(t *testing.T) (socket *brokenSocket, s *fakeSession, lines *buf
 	return box.Load(), s, bufio.NewScanner(answer.Body)
 }
 
-// A machine without a route for a while, in the middle of a stream, loses nothing of it.
+// A machine that loses its route during a stream for a while loses nothing of the stream.
 func TestStreamOutlivesARoute(t *testing.T) {
 	t.Parallel()
 	socket, s, lines := startTicker(t)
@@ -104,14 +103,14 @@ func TestStreamOutlivesARoute(t *testing.T) {
 	socket.fail(noRoute[0])
 	wait.Until(t, "writes that fail", func() bool { return socket.failed.Load() >= 10 })
 	socket.fail(nil)
-	read(50) // many more than were on their way
+	read(50) // many more than were in flight
 	if n := s.gateway.count(); n != 1 {
 		t.Errorf("%d hellos", n)
 	}
 }
 
-// Each error that means no way is a lost packet; any other ends the tunnel, as
-// quic-go has it.
+// Each error for a missing route counts as a lost packet. Any other error ends the tunnel, as
+// in quic-go.
 func TestOtherErrorsEndTheTunnel(t *testing.T) {
 	socket, s, _ := startTicker(t)
 	for _, err := range noRoute {

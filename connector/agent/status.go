@@ -37,7 +37,7 @@ type Status struct {
 	Upstreams []UpstreamStatus   `json:"upstreams"`
 	Running   int                `json:"requests_running"`
 	Served    uint64             `json:"requests_served"` // with a complete answer of any status
-	Failed    uint64             `json:"requests_failed"` // without one
+	Failed    uint64             `json:"requests_failed"` // without a complete answer
 	Tunnels   uint64             `json:"tunnels"`         // established since the start
 	Recent    []upstream.Request `json:"recent"`          // the last requests, the newest first
 }
@@ -57,11 +57,11 @@ type TunnelStatus struct {
 	Remote         string        `json:"remote"`
 	Transport      string        `json:"transport"`
 	GatewayVersion string        `json:"gateway_version"`
-	NewerVersion   string        `json:"newer_version,omitempty"` // of the connector, handed out by the gateway
+	NewerVersion   string        `json:"newer_version,omitempty"` // of the connector, if the gateway has one
 	RTT            time.Duration `json:"rtt_ns"`
 }
 
-// Problem is the reason why the tunnel is down.
+// Problem describes why the tunnel is down.
 type Problem struct {
 	Reason  string    `json:"reason"`
 	Fix     string    `json:"fix,omitempty"`

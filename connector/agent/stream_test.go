@@ -10,7 +10,7 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// slowStream takes its time for each write, and notes what is called.
+// slowStream is slow to write, and records the calls.
 type slowStream struct {
 	io.Reader
 	mu    sync.Mutex
@@ -34,7 +34,7 @@ func (s *slowStream) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestWaitingIsNotLimited: the limit of a message begins when the one before is written.
+// TestWaitingIsNotLimited: the limit of a message begins when the previous one is written.
 func TestWaitingIsNotLimited(t *testing.T) {
 	stream := &slowStream{}
 	s := &session{control: link.NewControl(boundedStream{stream, forever})}

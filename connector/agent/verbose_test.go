@@ -10,8 +10,7 @@ import (
 	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
-// A gateway that repeats itself without end makes the connector neither write a
-// line for each word nor start work for each.
+// A gateway that repeats its messages without end causes neither a log line nor work for each.
 func TestGatewayRepeatsItself(t *testing.T) {
 	t.Parallel()
 	g := startGateway(t)
@@ -49,7 +48,7 @@ func TestGatewayRepeatsItself(t *testing.T) {
 	}
 }
 
-// The gateway's fields are cut before it gets into a log.
+// Fields of the gateway are shortened in the log.
 func TestGatewayIsVerbose(t *testing.T) {
 	g := startGateway(t)
 	g.set(func() {

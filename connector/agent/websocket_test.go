@@ -12,7 +12,7 @@ import (
 	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
-// TestWebSocketMeetsStrangers: each has its own sentence, and what to do.
+// TestWebSocketMeetsStrangers: each other kind of server has its error and fix.
 func TestWebSocketMeetsStrangers(t *testing.T) {
 	html := func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html")

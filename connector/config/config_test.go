@@ -10,7 +10,7 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// testToken is a well-formed token of no connector.
+// testToken is a well-formed token that no gateway accepts.
 var testToken = link.Token{
 	Server:    "gw.example.com:7443",
 	Pin:       "n4bQgYhMfWWaL-qgxVrQFaO_TxsrC4Is0V1sFbDwCgg",
@@ -20,7 +20,7 @@ var testToken = link.Token{
 
 func noEnv(string) string { return "" }
 
-// configFile writes a configuration in which TOKEN stands for a good token.
+// configFile writes a configuration, with TOKEN replaced by a valid token.
 func configFile(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "connector.json")

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The text of an error is the interface here: it names the field and the fix.
+// Users read these texts: each names the field and the fix.
 var configErrors = []struct{ name, text, want string }{
 	{"empty", ` `, `the configuration is empty; write {"tunnel_token": "…", "upstream": "http://localhost:11434"}`},
 	{"not JSON", `tunnel_token = "x"`,

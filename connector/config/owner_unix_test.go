@@ -16,8 +16,8 @@ type likeInfo struct {
 
 func (l likeInfo) Sys() any { return &l.stat }
 
-// Root gives the file to its owner. Others cannot, and then change nothing:
-// its owner could no longer read it.
+// Root gives the file to its owner. Other users cannot, and change nothing: the owner could not
+// read the file afterwards.
 func TestReplaceTokenKeepsTheOwner(t *testing.T) {
 	path := writeConfig(t, "{}", 0o600)
 	info, err := os.Stat(path)

@@ -56,7 +56,7 @@ func TestReplaceToken(t *testing.T) {
 			if info, err := os.Stat(path); err != nil || runtime.GOOS != "windows" && info.Mode().Perm() != 0o640 {
 				t.Errorf("its mode is %v, %v", info.Mode(), err)
 			}
-			// Once more is allowed: the previous answer may have been lost.
+			// A repetition is allowed: the previous answer may have been lost.
 			if err := ReplaceToken(path, old, next); err != nil {
 				t.Errorf("once more: %v", err)
 			}
@@ -97,7 +97,7 @@ func TestReplaceTokenThroughALink(t *testing.T) {
 	}
 }
 
-// What cannot be kept changes nothing; the error contains no token.
+// If the token cannot be replaced, the file stays. The error contains no token.
 func TestReplaceTokenErrors(t *testing.T) {
 	old, next := testToken.Encode(), renewed("n3w").Encode()
 	whole := `{"tunnel_token": "` + old + `", "upstream": "http://localhost:1"}`
@@ -133,8 +133,8 @@ func TestReplaceTokenErrors(t *testing.T) {
 	}
 }
 
-// What a process that was killed has left is removed, but not what another one
-// may just be writing.
+// Files of processes that were killed are removed, but not files that another process may be
+// writing.
 func TestReplaceTokenRemovesLeftovers(t *testing.T) {
 	old, next := testToken.Encode(), renewed("n3w").Encode()
 	path := writeConfig(t, `{"tunnel_token": "`+old+`", "upstream": "http://localhost:1"}`, 0o600)

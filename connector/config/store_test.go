@@ -27,7 +27,7 @@ func writeFile(t *testing.T, path, text string) {
 	}
 }
 
-// onlyFile fails if the folder of a file holds anything beside it.
+// onlyFile fails if the folder of a file contains another file.
 func onlyFile(t *testing.T, path string) {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Dir(path))
@@ -101,7 +101,7 @@ func TestStoreKeepsATokenUnlessForced(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// It comes into the file while a person makes up her mind.
+	// The token is added to the file while a person decides.
 	writeFile(t, path, old)
 	c.TunnelToken = "ptt_new"
 	for _, err := range []error{s.Save(c), func() error { _, err := s.Load(); return err }()} {

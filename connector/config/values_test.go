@@ -36,7 +36,7 @@ func TestKeptPromptBytes(t *testing.T) {
 	}
 }
 
-// The base URL of a model server may end in /v1 or lack it, in both forms.
+// The base URL of a model server may or may not end in /v1, in both forms.
 func TestBaseURL(t *testing.T) {
 	for raw, want := range map[string]string{
 		"http://localhost:11434": "http://localhost:11434/v1", "http://localhost:11434/": "http://localhost:11434/v1",
@@ -52,7 +52,7 @@ func TestBaseURL(t *testing.T) {
 	}
 }
 
-// An alias is read as its field, and written as it.
+// An alias is read as its field. The field is written under its own name.
 func TestAlias(t *testing.T) {
 	for _, name := range []string{"base_url", "BaseUrl"} {
 		c, err := Parse([]byte(`{"upstreams":{"a":{"` + name + `":"http://a","api_key_file":"k"}}}`))

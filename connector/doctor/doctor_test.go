@@ -20,7 +20,7 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// modelServer is one that works.
+// modelServer is a model server that works.
 func modelServer(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.URL.Path == "/v1/models":
@@ -283,8 +283,8 @@ func TestUpstreams(t *testing.T) {
 
 const decades = 60 * (365*24 + 6) * time.Hour
 
-// TestWrongClock: with a clock that is decades off no certificate can be
-// verified, and doctor still learns what time it is.
+// TestWrongClock: with a clock that is decades off, no certificate can be verified, but doctor
+// still finds the right time.
 func TestWrongClock(t *testing.T) {
 	g := startGateway(t)
 	c := g.config(map[string]string{"box": "http://127.0.0.1:1"})

@@ -14,7 +14,7 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// testToken is a well-formed token of no gateway.
+// testToken is a well-formed token that no gateway accepts.
 var testToken = link.Token{
 	Server:    "gw.example.com:7443",
 	Pin:       "n4bQgYhMfWWaL-qgxVrQFaO_TxsrC4Is0V1sFbDwCgg",
@@ -22,16 +22,16 @@ var testToken = link.Token{
 	Secret:    "c2VjcmV0IHNlY3JldCBzZWNyZXQgc2VjcmV0IHNlY3I",
 }
 
-// fakeGateway answers hellos that are dry runs, over QUIC.
+// fakeGateway answers hellos of dry runs, over QUIC.
 type fakeGateway struct {
 	t     *testing.T
 	token link.Token
 
 	mu     sync.Mutex
-	deny   *link.Deny // answers every hello, if set
+	deny   *link.Deny // answers every hello, unless nil
 	offer  *link.Offer
 	mute   bool // answers no hello
-	hellos int  // that are no dry runs
+	hellos int  // that are not dry runs
 }
 
 func startGateway(t *testing.T) *fakeGateway {
@@ -104,13 +104,13 @@ func (g *fakeGateway) set(change func()) {
 	change()
 }
 
-// count returns how many hellos there were that are no dry runs.
+// count returns the number of hellos that are not dry runs.
 func (g *fakeGateway) count() (n int) {
 	g.set(func() { n = g.hellos })
 	return n
 }
 
-// config is a configuration for the gateway, with upstreams by name and base URL.
+// config returns a configuration for the gateway, with upstreams by name and base URL.
 func (g *fakeGateway) config(upstreams map[string]string) config.Config {
 	c := config.Config{TunnelToken: g.token.Encode(), Upstreams: map[string]config.Upstream{}}
 	for name, base := range upstreams {

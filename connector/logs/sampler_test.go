@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// TestSampler: in each second a source has one line, and all together have five.
+// TestSampler: in each second, one source has one line, and all sources have five.
 func TestSampler(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer

@@ -8,8 +8,7 @@ import (
 	"testing"
 )
 
-// Services of both managers are found, with the programs and configurations that they were
-// installed with.
+// Services of both managers are found, with their programs and configurations.
 func TestFind(t *testing.T) {
 	for _, tt := range []struct {
 		system, machine, own, other, ending string

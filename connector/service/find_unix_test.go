@@ -11,7 +11,7 @@ import (
 	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
-// Files of other users cannot hold the superuser up.
+// Files of other users cannot block the superuser.
 func TestReadOnlyFiles(t *testing.T) {
 	folder := t.TempDir()
 	pipe, device, large := filepath.Join(folder, "pipe"), filepath.Join(folder, "device"), filepath.Join(folder, "large")

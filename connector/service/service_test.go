@@ -65,7 +65,7 @@ func TestUnitsAreValid(t *testing.T) {
 	}
 	for _, user := range []bool{false, true} {
 		p := plan()
-		p.User, p.Executable = user, "/bin/true" // which is there
+		p.User, p.Executable = user, "/bin/true" // a program that exists
 		dir := t.TempDir()
 		path := filepath.Join(dir, p.Name+".service")
 		if err := os.WriteFile(path, []byte(p.Unit()), 0o644); err != nil {
@@ -95,7 +95,7 @@ func TestCheck(t *testing.T) {
 	tests := []struct {
 		name, system string
 		change       func(*Plan)
-		want         string // "" is right
+		want         string // "": no error
 	}{
 		{"as it is", "linux", func(*Plan) {}, ""},
 		{"relative", "linux", func(p *Plan) { p.Config = "connector.json" }, "must be absolute"},
@@ -144,7 +144,7 @@ func TestLogCommand(t *testing.T) {
 	}
 }
 
-// TestSystemdUserService installs with a systemctl that only takes notes.
+// TestSystemdUserService installs with a systemctl that only records its arguments.
 func TestSystemdUserService(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("systemd is of Linux")
@@ -152,7 +152,7 @@ func TestSystemdUserService(t *testing.T) {
 	bin, home := t.TempDir(), t.TempDir()
 	notes := filepath.Join(bin, "notes")
 	script := "#!/bin/sh\necho \"$@\" >> " + notes + "\ncase $1 in is-active) echo active;; esac\n"
-	for _, name := range []string{"systemctl", "rpm-ostree"} { // the latter is how systemd is recognized
+	for _, name := range []string{"systemctl", "rpm-ostree"} { // systemd is recognized by the latter
 		if err := os.WriteFile(filepath.Join(bin, name), []byte(script), 0o755); err != nil {
 			t.Fatal(err)
 		}

@@ -160,8 +160,8 @@ func TestUpdate(t *testing.T) {
 	}
 }
 
-// All services of the program are restarted, each with a bridge of its own. A service with
-// which the new program does not connect is left as it is.
+// All services of the program are restarted, each with a bridge of its own, except a service
+// with which the new program does not connect.
 func TestSeveralServices(t *testing.T) {
 	m := newMachine(t, works)
 	for _, name := range []string{"rack", "refused"} {
@@ -187,7 +187,7 @@ func TestSeveralServices(t *testing.T) {
 	}
 }
 
-// A program that is current restarts services that still run another version.
+// An update without a newer version restarts services that run another version.
 func TestOutdatedServices(t *testing.T) {
 	m := newMachine(t, works)
 	if err := os.WriteFile(string(m.update.Program), []byte(works), 0o751); err != nil {
@@ -207,7 +207,7 @@ func TestOutdatedServices(t *testing.T) {
 	m.expect("echo online")
 }
 
-// A bridge that outlives the update, as it still has requests, leaves no files.
+// A bridge that still has requests outlives the update, but leaves no files.
 func TestBridgeLeavesNoFiles(t *testing.T) {
 	b := &bridge{folder: filepath.Join(t.TempDir(), "bridge"), ended: make(chan struct{})}
 	if err := errors.Join(os.Mkdir(b.folder, 0o700), os.WriteFile(b.log(), []byte("msg=online"), 0o600)); err != nil {
@@ -231,7 +231,7 @@ func TestUpdateWithoutService(t *testing.T) {
 	m.expect("echo online")
 }
 
-// Each of these leaves everything as it was.
+// After each of these failures, everything is as before.
 func TestBadOffers(t *testing.T) {
 	for name, tt := range map[string]struct {
 		program string
@@ -292,7 +292,7 @@ func TestServiceFails(t *testing.T) {
 	m.expect("the old one")
 }
 
-// An interruption before the new program has connected leaves everything as it was.
+// After an interruption before the new program has connected, everything is as before.
 func TestInterrupted(t *testing.T) {
 	m := newMachine(t, hangs)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -98,7 +98,7 @@ func TestMalformedAnswers(t *testing.T) {
 		okay + "Content-Length: 3, 3\r\n\r\nabc",
 		okay + "Content-Length: +3\r\n\r\nabc",
 		okay + "Transfer-Encoding: gzip\r\n\r\nabc",
-		okay + "Transfer-Encoding: events, chunked\r\n\r\n0\r\n\r\n", // the tunnel's alone
+		okay + "Transfer-Encoding: events, chunked\r\n\r\n0\r\n\r\n", // only for tunnels
 		okay + "Transfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n",
 		okay + "A\r\nContent-Length: 0\r\n\r\n",
 		chunked + "3\r\nabcd\r\n0\r\n\r\n",
@@ -121,8 +121,9 @@ func TestMalformedAnswers(t *testing.T) {
 	}
 }
 
-// An answer that is cut is not malformed. The end of the connection is not the end of JSON
-// and of events: a server that dies would look like one that has finished, unless it said so.
+// An incomplete answer is not malformed. JSON and events do not end with the connection: a
+// server that dies would look like one that has finished, unless the stream has announced its
+// end.
 func TestCutAnswers(t *testing.T) {
 	for _, answer := range []string{
 		"", "HTTP/1.1", okay, okay + "A: b\r\n",
@@ -141,7 +142,8 @@ func TestCutAnswers(t *testing.T) {
 	}
 }
 
-// The bytes of an answer may be secret. The log names the fault alone, and net/http logs none.
+// The bytes of an answer may be secret. The log names only the fault, and net/http logs
+// nothing.
 func TestAnswersAreNotLogged(t *testing.T) {
 	var text bytes.Buffer
 	defer log.SetOutput(log.Writer())

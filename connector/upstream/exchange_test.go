@@ -14,7 +14,7 @@ import (
 	"github.com/postern-dev/postern/connector/panics"
 )
 
-// scriptedConn is a connection that reads from memory and drops what is written.
+// scriptedConn is a connection that reads from memory and ignores writes.
 type scriptedConn struct {
 	net.Conn
 	io.Reader
@@ -39,7 +39,7 @@ func exchanged(method string, conn net.Conn, size int) (a *answer, body []byte, 
 
 func (silence) Read([]byte) (int, error) { return 0, errors.New("read beyond the answer") }
 
-// An SSH server speaks first: it is not a model server, whether it has seen the request or not.
+// An SSH server sends first. It is not a model server, whether or not it has read the request.
 func TestServerSpeaksFirst(t *testing.T) {
 	address, _ := scripted(t, func(_ int32, conn net.Conn, in *bufio.Reader) {
 		io.WriteString(conn, "SSH-2.0-OpenSSH_9.2\r\n")
@@ -51,8 +51,8 @@ func TestServerSpeaksFirst(t *testing.T) {
 	}
 }
 
-// TestReadsMerge: chunks that arrived together are read together, and the end of the answer
-// comes with its last bytes or after them.
+// TestReadsMerge: one read returns all chunks that have arrived. The end of the answer comes
+// with its last bytes or after them.
 func TestReadsMerge(t *testing.T) {
 	near, far := net.Pipe()
 	defer far.Close()
@@ -91,8 +91,8 @@ func (c *countedWrites) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestSmallRequestsAreOneWrite: the head and a small body go out together, also a conversation of
-// many turns.
+// TestSmallRequestsAreOneWrite: the head is sent together with a small body, such as a
+// conversation of many turns.
 func TestSmallRequestsAreOneWrite(t *testing.T) {
 	for _, size := range []int{0, 1, 300, 3 << 10, chunkBytes} {
 		conn := &countedWrites{scriptedConn: scriptedConn{Reader: strings.NewReader(okay + "Content-Length: 0\r\n\r\n")}}
@@ -119,7 +119,7 @@ func (c *failingWrites) Write(b []byte) (int, error) {
 }
 
 // TestOneByteIsARequest: a connection that takes no byte of the request cannot have brought it
-// to the upstream. One byte is enough to doubt that.
+// to the upstream. After one byte, it may have.
 func TestOneByteIsARequest(t *testing.T) {
 	for _, size := range []int{2, 100 << 10} {
 		for _, after := range []int{0, 1} {
@@ -133,7 +133,7 @@ func TestOneByteIsARequest(t *testing.T) {
 	}
 }
 
-// The end of a request's context closes the connection also while a server is silent.
+// The end of a request's context closes the connection even while the server is silent.
 func TestContextEndsExchange(t *testing.T) {
 	near, far := net.Pipe()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
@@ -146,7 +146,7 @@ func TestContextEndsExchange(t *testing.T) {
 	}
 }
 
-// A request that net/http refuses to send ends at once. Its answer would never come.
+// A request that net/http refuses to send ends at once, as no answer would come.
 func TestUnsentRequestHasNoAnswer(t *testing.T) {
 	near, far := net.Pipe()
 	defer far.Close()
@@ -163,7 +163,8 @@ type panickingWrites struct{ net.Conn }
 
 func (panickingWrites) Write([]byte) (int, error) { panic("a defect") }
 
-// A panic of the goroutine that sends a large request is the caller's, which recovers.
+// A panic of the goroutine that sends a large request becomes a panic of the caller, which
+// recovers.
 func TestPanicOfSend(t *testing.T) {
 	for _, size := range []int{0, 1 << 20} {
 		near, far := net.Pipe()
@@ -199,7 +200,7 @@ func (c heldWrites) Read(b []byte) (int, error) {
 	return copy(b, "HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n"), nil
 }
 
-// The memory of a large request is released after Close: nothing reads it then.
+// The memory of a large request can be released after Close, as nothing reads it.
 func TestCloseWaitsForTheRequest(t *testing.T) {
 	near, far := net.Pipe()
 	defer far.Close()
@@ -222,8 +223,8 @@ func TestCloseWaitsForTheRequest(t *testing.T) {
 	}
 }
 
-// A connection whose answer is complete is reset, so that its port can be used again at once. One
-// that is left earlier is reset by the system, as it has unread bytes, or closed.
+// A connection whose answer is complete is reset, so that its port can be used again at once.
+// The system resets a connection with unread bytes itself.
 func TestNoPortWaits(t *testing.T) {
 	got := make(chan error, 1)
 	address, _ := scripted(t, func(_ int32, conn net.Conn, in *bufio.Reader) {

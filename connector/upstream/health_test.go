@@ -80,8 +80,7 @@ func TestInspect(t *testing.T) {
 	}
 }
 
-// A model server that fails is asked again after pauses that grow, whatever requests to
-// it do.
+// After failures, a model server is checked with growing pauses, whatever its requests do.
 func TestProberPauses(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -126,8 +125,8 @@ func TestProberPauses(t *testing.T) {
 	})
 }
 
-// A model server that starts after its connector is reported as soon as it has served a request,
-// whatever the pause of the checks is, and then asked for its models.
+// A model server that starts after its connector is reported as soon as it has served a
+// request, whatever the pause of the checks is. Then it is asked for its models.
 func TestAnswerEndsThePause(t *testing.T) {
 	_, url := newListing(t, `{}`)
 	u, p := upstreamAt(t, url), NewProber(quiet)
@@ -141,7 +140,7 @@ func TestAnswerEndsThePause(t *testing.T) {
 	}
 }
 
-// What an answer costs beside the relaying, while all is well.
+// BenchmarkHealthOfAnAnswer measures what the prober adds to an answer of a reachable upstream.
 func BenchmarkHealthOfAnAnswer(b *testing.B) {
 	p, u := NewProber(slog.New(slog.DiscardHandler)), &Server{Name: "box"}
 	p.note(u, link.UpstreamReport{Name: "box", Reachable: true}, nil)

@@ -12,7 +12,7 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// However many requests are refused, the log gets one line a second.
+// The log gets one line a second, however many requests are refused.
 func TestLogsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer

@@ -8,7 +8,7 @@ import (
 	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
-// A panic where an answer of a model server is handled ends that check. The next one follows.
+// A panic while an answer of a model server is handled ends that check. The next check follows.
 func TestPanicOfCheck(t *testing.T) {
 	l, url := newListing(t, `{"data": [{"id": "x"}]}`)
 	log := caught.New()

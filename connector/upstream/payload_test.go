@@ -14,7 +14,7 @@ import (
 func TestPayloadReadsEverySize(t *testing.T) {
 	for _, size := range []int{0, 1, 4<<10 - 1, 4 << 10, 4<<10 + 1, 300_000, 5 << 20} {
 		want := bytes.Repeat([]byte("abcdefg"), size/7+1)[:size]
-		for _, length := range []int64{int64(size), -1, 0, int64(size) / 2} { // also wrong ones
+		for _, length := range []int64{int64(size), -1, 0, int64(size) / 2} { // wrong lengths, too
 			p, err := readPayload(nil, iotest.HalfReader(bytes.NewReader(want)), length)
 			if err != nil {
 				t.Fatalf("%d bytes, announced %d: %v", size, length, err)
@@ -35,8 +35,8 @@ func TestPayloadReadError(t *testing.T) {
 	}
 }
 
-// TestPayloadBudget: a body holds the memory of its buffer until the last one who
-// has it is done; one for which there is none is not read.
+// TestPayloadBudget: a body reserves the memory of its buffer until its release. Without
+// memory, the body is not read.
 func TestPayloadBudget(t *testing.T) {
 	budget := memory.NewBudget(5 << 20)
 

@@ -9,9 +9,8 @@ import (
 	"testing"
 )
 
-// BenchmarkProxy measures what a request costs between the tunnel and an
-// upstream that answers at once, both ends of the upstream's connection
-// included.
+// BenchmarkProxy measures what a request costs between the tunnel and an upstream that answers
+// at once, including both ends of the connection.
 func BenchmarkProxy(b *testing.B) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)

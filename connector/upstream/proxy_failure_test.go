@@ -51,7 +51,7 @@ func TestProxyUpstreamDiesBeforeItsAnswer(t *testing.T) {
 	}
 }
 
-// An answer that is not HTTP is not taken for a lost connection.
+// An answer that is not HTTP does not count as a lost connection.
 func TestProxyUpstreamIsMalformed(t *testing.T) {
 	for what, head := range map[string]string{
 		"no name":           "HTTP/1.1 200 OK\r\nX-A\r\nContent-Length: 0\r\n\r\n",
@@ -107,9 +107,8 @@ func TestProxyUpstreamSwitchesProtocols(t *testing.T) {
 	}
 }
 
-// TestProxyNeverRepeats lets an upstream break a connection after it has
-// read a request, or some of it. It may be at work on that, so it must not get it
-// again, and neither must another connector.
+// TestProxyNeverRepeats: an upstream breaks a connection after it has read all or part of a
+// request. It may be at work, so neither it nor another connector may get the request again.
 func TestProxyNeverRepeats(t *testing.T) {
 	ends := map[string]func(conn *net.TCPConn){
 		"closes at once": func(*net.TCPConn) {},
@@ -178,9 +177,8 @@ func TestProxyCancelFreesTheUpstream(t *testing.T) {
 	}
 }
 
-// TestProxyEarlyAnswer has the upstream answer before it reads the body, which
-// is when a transport may still hold it: the answer must come through, and the
-// buffer must not be given to the next request while it is read.
+// TestProxyEarlyAnswer: the upstream answers before it reads the body. The answer must get
+// through, and the buffer of the body must not be used again while it is read.
 func TestProxyEarlyAnswer(t *testing.T) {
 	server := serveBox(t, func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusUnauthorized)

@@ -212,7 +212,7 @@ func TestProxyStreamsEventByEvent(t *testing.T) {
 		for i := range 5 {
 			fmt.Fprintf(w, "data: %d\n\n", i)
 			http.NewResponseController(w).Flush()
-			<-next // goes on only when the event came through
+			<-next // continues only when the event has arrived
 		}
 	})
 	w := &recorder{onWrite: func() { next <- struct{}{} }}
@@ -223,8 +223,8 @@ func TestProxyStreamsEventByEvent(t *testing.T) {
 	}
 }
 
-// The header of a stream goes out before its first event, if that is not there
-// yet; other answers' headers wait for their bodies.
+// The header of a stream is sent before the first event, if that is late. Headers of other
+// answers wait for their bodies.
 func TestProxySendsTheHeaderOfASilentStream(t *testing.T) {
 	for contentType, want := range map[string]int{"text/event-stream; charset=utf-8": 1, "application/json": 0} {
 		release := make(chan struct{})
@@ -268,7 +268,7 @@ func TestProxyLargeBodies(t *testing.T) {
 	}
 }
 
-// A request without memory for it is refused before the upstream sees it.
+// A request without memory is refused before the upstream sees it.
 func TestProxyMemory(t *testing.T) {
 	p := proxyTo(t, serveBox(t, func(http.ResponseWriter, *http.Request) { t.Error("the upstream was asked") }).URL, nil)
 	p.options.Budget = memory.NewBudget(1 << 20)

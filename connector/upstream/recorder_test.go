@@ -16,8 +16,7 @@ import (
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// recorder is the tunnel's end of an answer: it keeps what was written and how
-// it ended.
+// recorder is the tunnel's end of an answer: it records the writes and the end.
 type recorder struct {
 	header  http.Header
 	status  int
@@ -62,7 +61,7 @@ func proxyTo(t *testing.T, address string, key *keyFile) *Proxy {
 	return NewProxy(Set{"box": newServer("box", baseURL(address), key)}, Options{Logger: quiet, Prober: NewProber(quiet)})
 }
 
-// baseURL is the API root of the server at a URL without a path.
+// baseURL returns the API root of the server at a URL without a path.
 func baseURL(address string) *url.URL {
 	base, err := url.Parse(address + "/v1")
 	if err != nil {
@@ -71,7 +70,7 @@ func baseURL(address string) *url.URL {
 	return base
 }
 
-// tunnelRequest is a request as it comes out of the tunnel.
+// tunnelRequest returns a request as it leaves the tunnel.
 func tunnelRequest(ctx context.Context, method, target, body string) *http.Request {
 	r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(method + " " + target +
 		" HTTP/1.1\r\nHost: box\r\n\r\n")))

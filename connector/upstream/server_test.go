@@ -22,8 +22,8 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// scripted is an upstream that runs script on each connection, with the number
-// of the connection from 1.
+// scripted starts an upstream that runs script on each connection. The first connection has the
+// number 1.
 func scripted(t *testing.T, script func(n int32, conn net.Conn, in *bufio.Reader)) (address string,
 	conns *atomic.Int32) {
 	t.Helper()
@@ -48,7 +48,7 @@ func scripted(t *testing.T, script func(n int32, conn net.Conn, in *bufio.Reader
 	return "http://" + listener.Addr().String(), conns
 }
 
-// takeRequest reads one request and reports whether there was one.
+// takeRequest reads one request, and reports whether that succeeded.
 func takeRequest(in *bufio.Reader) bool {
 	r, err := http.ReadRequest(in)
 	if err != nil {
@@ -65,7 +65,7 @@ func ask(ctx context.Context, p *Proxy, body string) *recorder {
 	return w
 }
 
-// Each request has a connection of its own, which closes with the answer.
+// Each request has a connection of its own, which is closed after the answer.
 func TestUpstreamConnections(t *testing.T) {
 	for _, test := range []struct {
 		name, answer, body string
@@ -135,8 +135,8 @@ func TestUpstreamBrokenAnswerIsNotRepeated(t *testing.T) {
 	}
 }
 
-// TestUpstreamThatDiesOfARequest: the gateway must not take what an upstream has
-// seen to another connector.
+// TestUpstreamThatDiesOfARequest: the gateway must not send a request that an upstream has seen
+// to another connector.
 func TestUpstreamThatDiesOfARequest(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -160,8 +160,8 @@ func TestUpstreamThatDiesOfARequest(t *testing.T) {
 	}
 }
 
-// TestUpstreamEarlyAnswerToALargeBody has an upstream that refuses a body from
-// its header, and reads no byte of it.
+// TestUpstreamEarlyAnswerToALargeBody: the upstream refuses a body after its header, and reads
+// none of it.
 func TestUpstreamEarlyAnswerToALargeBody(t *testing.T) {
 	answered := make(chan struct{})
 	address, _ := scripted(t, func(_ int32, conn net.Conn, in *bufio.Reader) {
@@ -179,8 +179,8 @@ func TestUpstreamEarlyAnswerToALargeBody(t *testing.T) {
 	}
 }
 
-// TestUpstreamCancel ends the context at each stage of a request. The upstream
-// notices at once, and the request ends as canceled.
+// TestUpstreamCancel ends the context at each stage of a request. The upstream notices it at
+// once, and the request ends as canceled.
 func TestUpstreamCancel(t *testing.T) {
 	for _, test := range []struct{ name, scheme, body, answer string }{
 		{"connecting", "https", "{}", ""},
@@ -253,7 +253,8 @@ func TestUpstreamWithoutTLS(t *testing.T) {
 	}
 }
 
-// Servers of HTTP/1.0 end their list of models with the connection. A list that was cut does not parse.
+// HTTP/1.0 servers end their list of models with the connection. An incomplete list does not
+// parse.
 func TestModelsUpToTheEnd(t *testing.T) {
 	for body, want := range map[string]error{`{"data": [{"id": "x"}]}`: nil, `{"data": [{"id": "x"}`: ErrNoList} {
 		address, _ := scripted(t, func(_ int32, conn net.Conn, in *bufio.Reader) {

@@ -68,8 +68,8 @@ func TestOfBuildInfo(t *testing.T) {
 	}
 }
 
-// The names that the linker sets are written down in the build script, and a
-// wrong one is not an error to the linker.
+// The build script contains the names of these variables. The linker does not report a wrong
+// name.
 func TestLinkerSetsBoth(t *testing.T) {
 	t.Parallel()
 	program := filepath.Join(t.TempDir(), "connector")
@@ -87,7 +87,7 @@ func TestLinkerSetsBoth(t *testing.T) {
 	}
 }
 
-// Versions have an order, so that neither the gateway nor an update goes back and forth.
+// Versions are ordered, so that neither the gateway nor an update alternates between two.
 func TestNewer(t *testing.T) {
 	t.Parallel()
 	order := []string{"unknown", "0.9.0-rc.1", "v0.9.0", "0.9.0+2.gabcdef", "0.9.0+12.g123456", "0.9.1",

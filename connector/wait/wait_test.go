@@ -23,7 +23,7 @@ func TestFor(t *testing.T) {
 	})
 }
 
-// Each goroutine that waits for a change wakes, and each wait needs another change.
+// A change wakes all goroutines that wait for it. Each wait needs another change.
 func TestChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c Change
