@@ -54,7 +54,7 @@ func genAICounter(name, help string) *prometheus.CounterVec {
 
 // observeGenAI observes a request that has ended.
 func observeGenAI(ex *serve.Exchange, e serve.Ending, took time.Duration) {
-	operation, model := ex.GenAIOperation(), cmp.Or(ex.Deployment, otherDeployment)
+	operation, model := ex.Operation.GenAI(), cmp.Or(ex.Deployment, otherDeployment)
 	if operation == "" {
 		return
 	}
@@ -76,7 +76,7 @@ func observeGenAI(ex *serve.Exchange, e serve.Ending, took time.Duration) {
 
 // Counted implements serve.Observer.
 func (m metrics) Counted(ex *serve.Exchange, u dialect.Usage) {
-	operation, deployment := ex.GenAIOperation(), cmp.Or(ex.Deployment, otherDeployment)
+	operation, deployment := ex.Operation.GenAI(), cmp.Or(ex.Deployment, otherDeployment)
 	source := "upstream"
 	if u.Estimated {
 		source = "estimate"

@@ -151,19 +151,13 @@ func NewRequestID() string { return NewID("req_") }
 // (RFC 8259 §8.1).
 var byteOrderMark = []byte("\ufeff")
 
-// Decode reads the body of an operation that an upstream answers.
+// Decode reads the body of an operation that has one.
 func Decode(op Operation, body []byte, env *Env) (Call, *Error) {
-	body = bytes.TrimPrefix(body, byteOrderMark)
-	switch op.Kind {
-	case CreateMessage:
-		return decodeMessages(body, env, false)
-	case CountTokens:
-		return decodeMessages(body, env, true)
-	case CreateResponse:
-		return decodeResponses(body, env, false)
-	case CountInputTokens:
-		return decodeResponses(body, env, true)
-	}
+	return routes[op.Kind].decode(op, bytes.TrimPrefix(body, byteOrderMark), env)
+}
+
+// decodeChat reads the body of an operation of the chat dialect.
+func decodeChat(op Operation, body []byte, env *Env) (Call, *Error) {
 	r, err := ScanRequest(op, body)
 	if err != nil {
 		return nil, err

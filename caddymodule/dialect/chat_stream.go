@@ -92,7 +92,7 @@ func (s *ChatStream) write(step func()) []byte {
 	step()
 	switch {
 	case s.err != nil:
-		s.out = append(s.out, s.err.Event(Chat, "")...)
+		s.out = append(append(append(s.out, "data: "...), s.err.Body(Chat, "")...), '\n')
 	case s.ended:
 		s.out = append(s.out, doneEvent...)
 	}

@@ -342,7 +342,7 @@ func TestChatStream(t *testing.T) {
 func TestChatStreamEndedByACause(t *testing.T) {
 	reset := UpstreamReset("pub")
 	o := ChatStreamOptions{Model: "pub", Choices: 1}
-	tail := string(reset.Event(Chat, ""))
+	tail := "data: " + string(reset.Body(Chat, "")) + "\n"
 	for _, tt := range []struct {
 		name, in, want string
 		o              ChatStreamOptions

@@ -33,15 +33,6 @@
 //
 // Packages below this one are independent of dialects: jsonscan, sse (event streams),
 // tokens (prompt token counts) and kept (stored responses). A new dialect needs a
-// request decoder, an answer encoder, and its rows in operation.go.
+// request decoder, an answer encoder, and its rows in operation.go: its name, its
+// operations, and its format.
 package dialect
-
-// Dialect is the API that a client uses. Its value is the name in logs and metrics.
-type Dialect string
-
-// The dialects.
-const (
-	Chat      Dialect = "chat"      // OpenAI chat completions, completions, embeddings, models
-	Responses Dialect = "responses" // OpenAI responses
-	Messages  Dialect = "messages"  // Anthropic messages
-)

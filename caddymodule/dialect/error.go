@@ -12,14 +12,12 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
-// Kind is the kind of an error, with its form in each dialect.
+// Kind is the kind of an error.
 type Kind struct {
-	status       int    // HTTP status
-	openaiType   string // error.type of chat and responses
-	code         string // error.code of chat and responses, "" is null
-	messagesType string // error.type of messages
-	messages     int    // HTTP status in messages, 0 if it is the same as status
-	class        Class
+	status     int    // HTTP status, unless the format of the dialect has another one
+	openaiType string // error.type of chat and responses
+	code       string // error.code of chat and responses, "" is null
+	class      Class
 }
 
 // Code returns the code of errors of the kind, which is "" for some that the caller causes.
@@ -38,36 +36,32 @@ const (
 
 // The kinds of errors.
 var (
-	KindInvalidRequest = &Kind{400, "invalid_request_error", "", "invalid_request_error", 0, ClassCaller}
-	KindInvalidKey     = &Kind{401, "invalid_request_error", "invalid_api_key", "authentication_error", 0,
-		ClassPolicy}
-	KindForbidden       = &Kind{403, "invalid_request_error", "forbidden", "permission_error", 0, ClassPolicy}
-	KindAddress         = &Kind{403, "permission_error", "ip_not_allowed", "permission_error", 0, ClassPolicy}
-	KindUnknownModel    = &Kind{404, "invalid_request_error", "model_not_found", "not_found_error", 0, ClassCaller}
-	KindUnknownURL      = &Kind{404, "invalid_request_error", "unknown_url", "not_found_error", 0, ClassCaller}
-	KindNotFound        = &Kind{404, "invalid_request_error", "", "not_found_error", 0, ClassCaller}
-	KindWrongMethod     = &Kind{405, "invalid_request_error", "unknown_url", "invalid_request_error", 0, ClassCaller}
-	KindUpgradeRequired = &Kind{426, "invalid_request_error", "upgrade_not_supported", "invalid_request_error", 0,
-		ClassCaller}
-	KindRequestTimeout      = &Kind{408, "invalid_request_error", "request_timeout", "timeout_error", 0, ClassCaller}
-	KindTooLarge            = &Kind{413, "invalid_request_error", "request_too_large", "request_too_large", 0, ClassCaller}
-	KindUnsupportedEncoding = &Kind{415, "invalid_request_error", "unsupported_content_encoding", "invalid_request_error",
-		0, ClassCaller}
-	KindContextLength = &Kind{400, "invalid_request_error", "context_length_exceeded", "invalid_request_error", 0,
-		ClassCaller}
-	KindRateLimit    = &Kind{429, "rate_limit_error", "rate_limit_exceeded", "rate_limit_error", 0, ClassPolicy}
-	KindQuota        = &Kind{429, "insufficient_quota", "insufficient_quota", "rate_limit_error", 0, ClassPolicy}
-	KindOffline      = &Kind{503, "server_error", "deployment_offline", "overloaded_error", 0, ClassUpstream}
-	KindOverloaded   = &Kind{503, "server_error", "overloaded", "overloaded_error", 529, ClassGateway}
-	KindUnreachable  = &Kind{502, "server_error", "upstream_unreachable", "api_error", 0, ClassUpstream}
-	KindTimeout      = &Kind{504, "server_error", "upstream_timeout", "timeout_error", 0, ClassUpstream}
-	KindUpstream     = &Kind{502, "server_error", "upstream_error", "api_error", 0, ClassUpstream}
-	KindUpstreamAuth = &Kind{502, "server_error", "upstream_auth", "api_error", 0, ClassUpstream}
-	KindInternal     = &Kind{500, "server_error", "internal_error", "api_error", 0, ClassGateway}
+	KindInvalidRequest      = &Kind{400, "invalid_request_error", "", ClassCaller}
+	KindInvalidKey          = &Kind{401, "invalid_request_error", "invalid_api_key", ClassPolicy}
+	KindForbidden           = &Kind{403, "invalid_request_error", "forbidden", ClassPolicy}
+	KindAddress             = &Kind{403, "permission_error", "ip_not_allowed", ClassPolicy}
+	KindUnknownModel        = &Kind{404, "invalid_request_error", "model_not_found", ClassCaller}
+	KindUnknownURL          = &Kind{404, "invalid_request_error", "unknown_url", ClassCaller}
+	KindNotFound            = &Kind{404, "invalid_request_error", "", ClassCaller}
+	KindWrongMethod         = &Kind{405, "invalid_request_error", "unknown_url", ClassCaller}
+	KindUpgradeRequired     = &Kind{426, "invalid_request_error", "upgrade_not_supported", ClassCaller}
+	KindRequestTimeout      = &Kind{408, "invalid_request_error", "request_timeout", ClassCaller}
+	KindTooLarge            = &Kind{413, "invalid_request_error", "request_too_large", ClassCaller}
+	KindUnsupportedEncoding = &Kind{415, "invalid_request_error", "unsupported_content_encoding", ClassCaller}
+	KindContextLength       = &Kind{400, "invalid_request_error", "context_length_exceeded", ClassCaller}
+	KindRateLimit           = &Kind{429, "rate_limit_error", "rate_limit_exceeded", ClassPolicy}
+	KindQuota               = &Kind{429, "insufficient_quota", "insufficient_quota", ClassPolicy}
+	KindOffline             = &Kind{503, "server_error", "deployment_offline", ClassUpstream}
+	KindOverloaded          = &Kind{503, "server_error", "overloaded", ClassGateway}
+	KindUnreachable         = &Kind{502, "server_error", "upstream_unreachable", ClassUpstream}
+	KindTimeout             = &Kind{504, "server_error", "upstream_timeout", ClassUpstream}
+	KindUpstream            = &Kind{502, "server_error", "upstream_error", ClassUpstream}
+	KindUpstreamAuth        = &Kind{502, "server_error", "upstream_auth", ClassUpstream}
+	KindInternal            = &Kind{500, "server_error", "internal_error", ClassGateway}
 )
 
 // Error is the error of a request, independent of the dialect. Body, HTTPStatus and
-// Header render it as an HTTP answer, Event as the end of a stream.
+// Header render it as an HTTP answer.
 type Error struct {
 	Kind       *Kind
 	Code       string // replaces the kind's code if not empty
@@ -88,9 +82,8 @@ type Error struct {
 	// retry is how the gateway can retry the request.
 	retry Retry
 
-	// messagesMessage replaces Message in the messages dialect, whose clients
-	// match the text of some messages.
-	messagesMessage string
+	// texts replace Message in dialects whose clients match the text of some messages.
+	texts map[Dialect]string
 
 	// logged replaces Message in logs, if Message has texts of the client or of the model
 	// server. foreign: so is Code.
@@ -132,24 +125,24 @@ func (e *Error) lead(text string) {
 // the model server may contain it.
 var waitWords = regexp.MustCompile(`(?i)try again in\s*\d+(\.\d+)?\s*(s|ms|seconds?)`)
 
-// text returns the message for a client. It includes the time to wait, because some
-// clients parse the message and not the header.
-func (e *Error) text(d Dialect) string {
-	message := e.Message
-	if d == Messages && e.messagesMessage != "" {
-		message = e.messagesMessage
+// rendered returns the error with the message and the field for a client. The message includes
+// the time to wait, because some clients parse the message and not the header.
+func (e *Error) rendered(d Dialect) *Error {
+	r := *e
+	r.Message = cmp.Or(e.texts[d], e.Message)
+	if e.RetryAfter > 0 && !e.NoRetry && !waitWords.MatchString(r.Message) {
+		r.Message = strings.TrimRight(r.Message, ". ") + ". Please try again in " + strconv.Itoa(e.RetryAfter) + "s."
 	}
-	if e.RetryAfter > 0 && !e.NoRetry && !waitWords.MatchString(message) {
-		message = strings.TrimRight(message, ". ") + ". Please try again in " + strconv.Itoa(e.RetryAfter) + "s."
+	if e.Kind == KindContextLength {
+		r.Param = d.format().content
 	}
-	return message
+	return &r
 }
 
 // InStream reports whether the error is sent as a stream even if none has started.
-// Codex does not retry after a status 429, but it does after a stream that fails with
-// rate_limit_exceeded. After one with insufficient_quota it stops.
 func (e *Error) InStream(d Dialect) bool {
-	return d == Responses && (e.passes() || e.Kind == KindQuota)
+	inStream := d.format().inStream
+	return inStream != nil && inStream(e)
 }
 
 // passes reports whether the same request can succeed later, when the model is less
@@ -159,12 +152,7 @@ func (e *Error) passes() bool {
 }
 
 // HTTPStatus returns the status of the answer in a dialect.
-func (e *Error) HTTPStatus(d Dialect) int {
-	if d == Messages && e.Kind.messages != 0 {
-		return e.Kind.messages
-	}
-	return e.Kind.status
-}
+func (e *Error) HTTPStatus(d Dialect) int { return cmp.Or(d.format().statuses[e.Kind], e.Kind.status) }
 
 // permanent are statuses of errors that the same request always gets. Without the header, some
 // clients send it again for minutes before they show the error.
@@ -191,48 +179,16 @@ func (e *Error) Header() http.Header {
 	return h
 }
 
-// Body returns the JSON body of the answer, with a trailing newline. The OpenAI format
-// always has all four keys, as its SDKs require. requestID is part of the Anthropic
-// format.
+// Body returns the JSON body of the answer, with a trailing newline. requestID is part of some
+// dialects.
 func (e *Error) Body(d Dialect, requestID string) []byte {
 	b := make([]byte, 0, 160+len(e.Message))
-	if d == Messages {
-		b = e.appendMessages(b, requestID)
-	} else {
-		b = e.appendOpenAI(b, d)
-	}
-	return append(b, '\n')
+	return append(d.format().appendError(b, e.rendered(d), requestID), '\n')
 }
 
-// Event returns the error as the last event of a stream in the chat or messages
-// dialect. Nothing may follow it, not even [DONE].
-func (e *Error) Event(d Dialect, requestID string) []byte {
-	b := make([]byte, 0, 192+len(e.Message))
-	if d == Messages {
-		b = append(b, "event: error\ndata: "...)
-		b = e.appendMessages(b, requestID)
-	} else {
-		b = append(b, "data: "...)
-		b = e.appendOpenAI(b, d)
-	}
-	return append(b, "\n\n"...)
-}
-
-// appendOpenAI appends the error object of chat, responses and models.
-func (e *Error) appendOpenAI(b []byte, d Dialect) []byte {
-	param := e.Param
-	if e.Kind == KindContextLength && d == Responses {
-		param = "input"
-	}
+// appendOpenAI appends the error object of chat, responses and models. It always has all four
+// keys, as OpenAI's SDKs require.
+func appendOpenAI(b []byte, e *Error, _ string) []byte {
 	return jsonscan.Appendf(b, `{"error":{"message":%q,"type":%q,"param":%n,"code":%n}}`,
-		e.text(d), e.typeOfOpenAI(), param, cmp.Or(e.Code, e.Kind.code))
-}
-
-// appendMessages appends the error object of the messages dialect.
-func (e *Error) appendMessages(b []byte, requestID string) []byte {
-	b = jsonscan.Appendf(b, `{"type":"error","error":{"type":%q,"message":%q`, e.Kind.messagesType, e.text(Messages))
-	if e.details != "" {
-		b = jsonscan.Appendf(b, `,"details":%s`, e.details)
-	}
-	return jsonscan.Appendf(b, `},"request_id":%q}`, requestID)
+		e.Message, e.typeOfOpenAI(), e.Param, cmp.Or(e.Code, e.Kind.code))
 }

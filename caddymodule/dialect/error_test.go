@@ -143,13 +143,13 @@ func TestErrorGolden(t *testing.T) {
 				`key; GET /v1/models lists yours. Did you mean x:1b?"},"request_id":"req_1"}` + "\n",
 		},
 		{
-			string(Internal("a \"b\"\n").Event(Chat, "")),
-			`data: {"error":{"message":"a \"b\"\n","type":"server_error","param":null,"code":"internal_error"}}` + "\n\n",
+			string(Internal("a \"b\"\n").Body(Chat, "")),
+			`{"error":{"message":"a \"b\"\n","type":"server_error","param":null,"code":"internal_error"}}` + "\n",
 		},
 		{
-			string(Overloaded("x").Event(Messages, "req_1")),
-			`event: error` + "\n" + `data: {"type":"error","error":{"type":"overloaded_error","message":"x. Please try again ` +
-				`in 5s."},"request_id":"req_1"}` + "\n\n",
+			string(Overloaded("x").Body(Messages, "req_1")),
+			`{"type":"error","error":{"type":"overloaded_error","message":"x. Please try again in 5s."},"request_id":"req_1"}` +
+				"\n",
 		},
 	} {
 		if tt.got != tt.want {

@@ -108,15 +108,15 @@ func UnknownModel(model, similar string) *Error {
 	const message = "The model `%s` does not exist or you do not have access to it."
 	e := ofModel(KindUnknownModel, 0, message)(model)
 	e.Param, e.logged = "model", fmt.Sprintf(message, hidden)
-	// Claude Code reads the beginning.
-	e.messagesMessage = "model: " + string(show(model)) +
-		" is not a model of this gateway for this key; GET /v1/models lists yours."
+	// Claude Code reads the beginning of this text.
+	text := "model: " + string(show(model)) + " is not a model of this gateway for this key; GET /v1/models lists yours."
 	if similar != "" {
 		e.Message += " Did you mean `" + similar + "`?"
-		e.messagesMessage += " Did you mean " + similar + "?"
+		text += " Did you mean " + similar + "?"
 	} else {
 		e.Message += " " + listsModels
 	}
+	e.texts = map[Dialect]string{Messages: text}
 	return e
 }
 

@@ -20,32 +20,10 @@ type fieldOf struct {
 // dropped, which bounds the length of the list.
 var knownFields = func() map[string]string {
 	known := make(map[string]string)
-	for _, name := range [...]string{
-		// requests
-		"background", "conversation", "frequency_penalty", "include", "input", "instructions", "max_output_tokens",
-		"max_tokens",
-		"max_tool_calls", "mcp_servers", "messages", "metadata", "model", "output_config", "output_format",
-		"parallel_tool_calls",
-		"presence_penalty", "previous_response_id", "prompt", "prompt_cache_key", "reasoning", "safety_identifier",
-		"stop_sequences",
-		"store", "stream", "system", "temperature", "text", "thinking", "thread", "tool_choice", "tools", "top_k",
-		"top_logprobs",
-		"top_p", "truncation",
-		// messages, items and their content
-		"action", "arguments", "call_id", "content", "data", "detail", "encrypted_content", "file_data", "file_id",
-		"file_url", "filename",
-		"id", "image_url", "input_audio", "is_error", "media_type", "name", "namespace", "operation", "output",
-		"refusal", "role",
-		"signature", "source", "status", "summary", "title", "tool_name", "tool_use_id", "type", "url",
-		// tools and other objects
-		"budget_tokens", "description", "disable_parallel_tool_use", "display", "effort", "format", "function",
-		"input_schema", "mode",
-		"parameters", "schema", "strict", "definition", "syntax",
-		// arguments of calls, probabilities
-		"command", "commands", "diff", "env", "max_output_length", "path", "timeout_ms", "workdir", "working_directory",
-		"bytes", "logprob", "token",
-	} {
-		known[name] = name
+	for i := range formats {
+		for _, name := range formats[i].fields {
+			known[name] = name
+		}
 	}
 	return known
 }()
@@ -88,7 +66,7 @@ func (f fieldList) get(name string) []byte {
 		}
 	}
 	if _, ok := knownFields[name]; !ok {
-		panic("dialect: " + name + " is missing from knownFields")
+		panic("dialect: " + name + " is missing from the fields of its dialect")
 	}
 	return nil
 }

@@ -9,13 +9,9 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
-// TokenCount returns the body for CountTokens or CountInputTokens.
-func TokenCount(op Operation, tokens int) []byte {
-	object := ""
-	if op.Kind == CountInputTokens {
-		object = `"object":"response.input_tokens",`
-	}
-	return jsonscan.Appendf(nil, `{%s"input_tokens":%d}`+"\n", object, tokens)
+// TokenCount returns the body for a request that counts tokens.
+func TokenCount(d Dialect, tokens int) []byte {
+	return append(jsonscan.Appendf(nil, d.format().tokenCount, tokens), '\n')
 }
 
 // DeletedResponse returns the body for DeleteResponse.

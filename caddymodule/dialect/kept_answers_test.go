@@ -6,11 +6,10 @@ import (
 )
 
 func TestTokenCount(t *testing.T) {
-	if got := string(TokenCount(Operation{Kind: CountTokens}, 12)); got != `{"input_tokens":12}`+"\n" {
+	if got := string(TokenCount(Messages, 12)); got != `{"input_tokens":12}`+"\n" {
 		t.Error(got)
 	}
-	if got := string(TokenCount(Operation{Kind: CountInputTokens},
-		12)); got != `{"object":"response.input_tokens","input_tokens":12}`+"\n" {
+	if got := string(TokenCount(Responses, 12)); got != `{"object":"response.input_tokens","input_tokens":12}`+"\n" {
 		t.Error(got)
 	}
 }

@@ -73,31 +73,30 @@ type Allowance struct {
 }
 
 // RateHeader returns the headers that tell clients what their limits leave them. nil is no limit.
-// OpenAI's clients parse the durations, Anthropic's the times.
 func RateHeader(d Dialect, requests, tokens *Allowance, now time.Time) http.Header {
-	h := make(http.Header)
-	put := func(kind string, a *Allowance) {
-		limit, remaining := strconv.FormatInt(a.Limit, 10), strconv.FormatInt(a.Remaining, 10)
-		if d == Messages {
-			prefix := "Anthropic-Ratelimit-" + kind
-			h[prefix+"-Limit"] = []string{limit}
-			h[prefix+"-Remaining"] = []string{remaining}
-			h[prefix+"-Reset"] = []string{now.Add(a.Reset).UTC().Format(time.RFC3339)}
-			return
-		}
-		h["X-Ratelimit-Limit-"+kind] = []string{limit}
-		h["X-Ratelimit-Remaining-"+kind] = []string{remaining}
-		h["X-Ratelimit-Reset-"+kind] = []string{a.Reset.Round(time.Millisecond).String()}
-	}
+	h, f := make(http.Header), d.format()
 	if requests != nil {
-		put("Requests", requests)
+		f.rate(h, "Requests", requests, now)
 	}
 	if tokens != nil {
-		put("Tokens", tokens)
-		if d == Messages { // one limit is for both
-			put("Input-Tokens", tokens)
-			put("Output-Tokens", tokens)
+		for _, kind := range f.tokens {
+			f.rate(h, kind, tokens, now)
 		}
 	}
 	return h
+}
+
+// rateOfOpenAI adds the headers of OpenAI, whose clients parse durations.
+func rateOfOpenAI(h http.Header, kind string, a *Allowance, _ time.Time) {
+	h["X-Ratelimit-Limit-"+kind] = []string{strconv.FormatInt(a.Limit, 10)}
+	h["X-Ratelimit-Remaining-"+kind] = []string{strconv.FormatInt(a.Remaining, 10)}
+	h["X-Ratelimit-Reset-"+kind] = []string{a.Reset.Round(time.Millisecond).String()}
+}
+
+// rateOfAnthropic adds the headers of Anthropic, whose clients parse times.
+func rateOfAnthropic(h http.Header, kind string, a *Allowance, now time.Time) {
+	prefix := "Anthropic-Ratelimit-" + kind
+	h[prefix+"-Limit"] = []string{strconv.FormatInt(a.Limit, 10)}
+	h[prefix+"-Remaining"] = []string{strconv.FormatInt(a.Remaining, 10)}
+	h[prefix+"-Reset"] = []string{now.Add(a.Reset).UTC().Format(time.RFC3339)}
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"hash"
+	"net/http"
 
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
@@ -116,4 +117,37 @@ func (s *signer) appendSignature(b []byte) []byte {
 	mac := s.mac.Sum(sum[:0])[:signatureSize]
 	b = base64.RawURLEncoding.AppendEncode(append(b, signatureMark...), mac)
 	return append(b, '"')
+}
+
+// appendMessagesError appends an error object.
+func appendMessagesError(b []byte, e *Error, requestID string) []byte {
+	b = jsonscan.Appendf(b, `{"type":"error","error":{"type":%q,"message":%q`, messagesErrorType(e.Kind.status), e.Message)
+	if e.details != "" {
+		b = jsonscan.Appendf(b, `,"details":%s`, e.details)
+	}
+	return jsonscan.Appendf(b, `},"request_id":%q}`, requestID)
+}
+
+// messagesErrorType returns the type of an error with an HTTP status.
+func messagesErrorType(status int) string {
+	switch status {
+	case http.StatusUnauthorized:
+		return "authentication_error"
+	case http.StatusForbidden:
+		return "permission_error"
+	case http.StatusNotFound:
+		return "not_found_error"
+	case http.StatusRequestTimeout, http.StatusGatewayTimeout:
+		return "timeout_error"
+	case http.StatusRequestEntityTooLarge:
+		return "request_too_large"
+	case http.StatusTooManyRequests:
+		return "rate_limit_error"
+	case http.StatusServiceUnavailable:
+		return "overloaded_error"
+	}
+	if status >= http.StatusInternalServerError {
+		return "api_error"
+	}
+	return "invalid_request_error"
 }

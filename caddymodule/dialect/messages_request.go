@@ -13,14 +13,34 @@ type messagesCall struct{ translation }
 
 var _ Call = (*messagesCall)(nil)
 
-// decodeMessages reads the body of POST /v1/messages, or of its count_tokens.
-func decodeMessages(body []byte, env *Env, counted bool) (Call, *Error) {
+// decodeMessages reads the body of CreateMessage or CountTokens.
+func decodeMessages(op Operation, body []byte, env *Env) (Call, *Error) {
 	c := new(messagesCall)
-	c.counted = counted
+	c.counted = op.Kind == CountTokens
 	err := c.decode(body, env, Messages,
 		c.readModel, c.readUnsupported, c.readSystem, c.readMessages, c.readTools, c.needTool, c.readToolChoice,
 		c.readFormat, c.readThinking, c.readSampling)
 	return c, err
+}
+
+// messagesFields are the names of the members that are read.
+var messagesFields = []string{
+	// requests
+	"max_tokens", "mcp_servers", "messages", "model", "output_config", "output_format", "stop_sequences", "stream",
+	"system", "temperature", "thinking", "thread", "tool_choice", "tools", "top_k", "top_p",
+	// messages and their content
+	"content", "data", "id", "input", "is_error", "media_type", "name", "role", "signature", "source", "text", "title",
+	"tool_name", "tool_use_id", "type", "url",
+	// tools and other objects
+	"description", "disable_parallel_tool_use", "format", "input_schema", "strict",
+}
+
+// messagesMissing is the error for a missing required field.
+func messagesMissing(path string) *Error { return invalid(path, "", "%s: Field required", path) }
+
+// messagesWrongType is the error for a field of the wrong type.
+func messagesWrongType(path, want string, raw []byte) *Error {
+	return invalid(path, "", "%s: Input should be %s, not %s", path, want, jsonscan.TypeName(raw))
 }
 
 // messagesID returns id, or a replacement if the messages dialect does not allow it.

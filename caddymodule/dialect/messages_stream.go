@@ -26,6 +26,11 @@ type messagesEncoder struct {
 	refusal []byte // the refusal's text, for stop_details
 }
 
+// newMessagesEncoder returns a new encoder.
+func newMessagesEncoder(call *reply, quiet bool) encoder {
+	return &messagesEncoder{call: call, quiet: quiet, sign: newSigner(call)}
+}
+
 // held implements encoder.
 func (m *messagesEncoder) held() int64 { return m.eventBuffer.held() + int64(cap(m.refusal)) }
 
@@ -175,5 +180,6 @@ func (m *messagesEncoder) finish(o outcome) *Error {
 // abort implements encoder. The open block stays open, so that the message does not look
 // complete.
 func (m *messagesEncoder) abort(e *Error) {
-	m.out = append(m.out, e.Event(Messages, m.call.env.RequestID)...)
+	m.out = append(append(m.out, "event: error\ndata: "...), e.Body(Messages, m.call.env.RequestID)...)
+	m.out = append(m.out, '\n')
 }

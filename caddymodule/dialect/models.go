@@ -21,12 +21,12 @@ type Model struct {
 const maxPage = 1000
 
 // ModelsList returns the body of GET /v1/models, sorted by name. It combines the OpenAI
-// and the Anthropic format. The Anthropic parameters limit, after_id and before_id are
-// only used if paging is set, for requests with an anthropic-version header.
-func ModelsList(models []Model, query url.Values, paging bool) ([]byte, *Error) {
+// and the Anthropic format. The parameters limit, after_id and before_id are only used in the
+// messages dialect.
+func ModelsList(d Dialect, models []Model, query url.Values) ([]byte, *Error) {
 	list := slices.SortedFunc(slices.Values(models), func(a, b Model) int { return strings.Compare(a.ID, b.ID) })
 	more := false
-	if paging {
+	if d.format().pages {
 		limit, err := queryLimit(query, len(list), maxPage)
 		if err != nil {
 			return nil, err

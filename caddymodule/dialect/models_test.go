@@ -23,7 +23,7 @@ func TestModelsGolden(t *testing.T) {
 		{nil, `{"object":"list","data":[],"has_more":false,"first_id":null,"last_id":null}` + "\n"},
 		{models, `{"object":"list","data":[` + a + `,` + b + `],"has_more":false,"first_id":"a/b:1","last_id":"b"}` + "\n"},
 	} {
-		got, err := ModelsList(tt.models, nil, false)
+		got, err := ModelsList(Chat, tt.models, nil)
 		if err != nil || string(got) != tt.want {
 			t.Errorf("%v\n got %s\nwant %s", err, got, tt.want)
 		}
@@ -67,20 +67,20 @@ func TestModelsPaging(t *testing.T) {
 		{"after_id=zz&before_id=zzz", ""},
 	} {
 		query, _ := url.ParseQuery(tt.query)
-		if got := page1(t, models, query, true); got != tt.want {
+		if got := page1(t, Messages, models, query); got != tt.want {
 			t.Errorf("%q: got %q, want %q", tt.query, got, tt.want)
 		}
-		if got := page1(t, models, query, false); got != "abcde" {
-			t.Errorf("%q without paging: got %q", tt.query, got)
+		if got := page1(t, Chat, models, query); got != "abcde" {
+			t.Errorf("%q in another dialect: got %q", tt.query, got)
 		}
 	}
 }
 
 // page1 shows a page: its ids, and "+" if there is more; or the parameter
 // that is at fault.
-func page1(t *testing.T, models []Model, query url.Values, paging bool) string {
+func page1(t *testing.T, d Dialect, models []Model, query url.Values) string {
 	t.Helper()
-	body, derr := ModelsList(models, query, paging)
+	body, derr := ModelsList(d, models, query)
 	if derr != nil {
 		return derr.Param
 	}

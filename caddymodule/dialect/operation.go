@@ -4,6 +4,17 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
+)
+
+// Dialect is the API that a client uses. Its value is the name in logs and metrics.
+type Dialect string
+
+// The dialects.
+const (
+	Chat      Dialect = "chat"      // OpenAI chat completions, completions, embeddings, models
+	Responses Dialect = "responses" // OpenAI responses
+	Messages  Dialect = "messages"  // Anthropic messages
 )
 
 // OperationKind is the kind of a request, determined by method and path.
@@ -26,27 +37,67 @@ const (
 	GetKey
 )
 
-// routes are the operations by path and method. In a path, "*" stands for an id. upstream is
-// the upstream's path, "" if the operation is not sent to an upstream.
-var routes = [...]struct{ method, path, upstream string }{
-	ChatCompletions:  {"POST", "/v1/chat/completions", "/v1/chat/completions"},
-	Completions:      {"POST", "/v1/completions", "/v1/completions"},
-	Embeddings:       {"POST", "/v1/embeddings", "/v1/embeddings"},
-	ListModels:       {"GET", "/v1/models", ""},
-	GetModel:         {"GET", "/v1/models/*", ""},
-	CreateMessage:    {"POST", "/v1/messages", "/v1/chat/completions"},
-	CountTokens:      {"POST", "/v1/messages/count_tokens", ""},
-	CreateResponse:   {"POST", "/v1/responses", "/v1/chat/completions"},
-	CountInputTokens: {"POST", "/v1/responses/input_tokens", ""},
-	GetResponse:      {"GET", "/v1/responses/*", ""},
-	DeleteResponse:   {"DELETE", "/v1/responses/*", ""},
-	ListInputItems:   {"GET", "/v1/responses/*/input_items", ""},
-	GetKey:           {"GET", "/v1/key", ""},
+// route describes an operation. In a path, "*" stands for an id.
+type route struct {
+	method, path string
+	name         string                                                   // in the activity: the path below /v1, unless several operations have it
+	upstream     string                                                   // the upstream's path, "" if the operation is not sent to an upstream
+	decode       func(op Operation, body []byte, env *Env) (Call, *Error) // nil if it has no body
 }
+
+// modelsPath is the path of the list of models, which several dialects share.
+const modelsPath = "/v1/models"
+
+// The paths of upstreams.
+const (
+	chatPath       = "/v1/chat/completions"
+	textPath       = "/v1/completions"
+	embeddingsPath = "/v1/embeddings"
+)
+
+// routes are the operations.
+var routes = [...]route{
+	ChatCompletions: {"POST", chatPath, "chat/completions", chatPath, decodeChat},
+	Completions:     {"POST", textPath, "completions", textPath, decodeChat},
+	Embeddings:      {"POST", embeddingsPath, "embeddings", embeddingsPath, decodeChat},
+	ListModels:      {"GET", modelsPath, "models", "", nil},
+	GetModel:        {"GET", modelsPath + "/*", "models/get", "", nil},
+
+	CreateMessage: {"POST", "/v1/messages", "messages", chatPath, decodeMessages},
+	CountTokens:   {"POST", "/v1/messages/count_tokens", "messages/count_tokens", "", decodeMessages},
+
+	CreateResponse:   {"POST", "/v1/responses", "responses", chatPath, decodeResponses},
+	CountInputTokens: {"POST", "/v1/responses/input_tokens", "responses/input_tokens", "", decodeResponses},
+	GetResponse:      {"GET", "/v1/responses/*", "responses/get", "", nil},
+	DeleteResponse:   {"DELETE", "/v1/responses/*", "responses/delete", "", nil},
+	ListInputItems:   {"GET", "/v1/responses/*/input_items", "responses/input_items", "", nil},
+
+	GetKey: {"GET", "/v1/key", "key", "", nil},
+}
+
+// Name returns the operation's name in the activity, "" if Lookup has failed.
+func (op Operation) Name() string { return routes[op.Kind].name }
 
 // UpstreamPath returns the upstream's path for the operation, "" if it is not sent to an
 // upstream.
 func (op Operation) UpstreamPath() string { return routes[op.Kind].upstream }
+
+// IsChat reports whether the upstream receives a chat completion.
+func (op Operation) IsChat() bool { return op.UpstreamPath() == chatPath }
+
+// GenAI returns the operation's name in OpenTelemetry's semantic conventions, "" if it is not
+// sent to an upstream.
+func (op Operation) GenAI() string {
+	switch op.UpstreamPath() {
+	case chatPath:
+		return "chat"
+	case textPath:
+		return "text_completion"
+	case embeddingsPath:
+		return "embeddings"
+	}
+	return ""
+}
 
 // Operation is the operation of a request. Its Dialect is valid even if Lookup fails.
 type Operation struct {
@@ -69,7 +120,8 @@ func Lookup(method, escapedPath string, h http.Header) (Operation, *Error) {
 	}
 	path := "" // the first that matches
 	var allow []string
-	for kind, route := range routes {
+	for kind := range routes {
+		route := &routes[kind]
 		id, ok := idIn(route.path, escapedPath)
 		if !ok || path != "" && path != route.path {
 			continue
@@ -113,7 +165,7 @@ func idIn(pattern, path string) (id string, ok bool) {
 	if id, ok = strings.CutPrefix(path, head); ok {
 		id, ok = strings.CutSuffix(id, tail)
 	}
-	if head == "/v1/models/" {
+	if head == modelsPath+"/" {
 		id, err := url.PathUnescape(id)
 		return id, ok && id != "" && err == nil
 	}
@@ -122,15 +174,14 @@ func idIn(pattern, path string) (id string, ok bool) {
 }
 
 // OfPath returns the dialect of answers to a path, even an unknown one. For /v1/models,
-// it depends on the anthropic-version header.
+// it depends on a header.
 func OfPath(path string, h http.Header) Dialect {
-	switch {
-	case within(path, "/v1/messages"):
-		return Messages
-	case within(path, "/v1/responses"):
-		return Responses
-	case within(path, "/v1/models") && h.Get("Anthropic-Version") != "":
-		return Messages
+	ofModels := within(path, modelsPath)
+	for i := range formats {
+		f := &formats[i]
+		if f.root != "" && within(path, f.root) || ofModels && f.header != "" && h.Get(f.header) != "" {
+			return f.dialect
+		}
 	}
 	return Chat
 }
@@ -140,3 +191,73 @@ func within(path, root string) bool {
 	rest, ok := strings.CutPrefix(path, root)
 	return ok && (rest == "" || rest[0] == '/')
 }
+
+// format is what distinguishes a dialect outside the files that read its requests and write its
+// answers.
+type format struct {
+	dialect Dialect
+	root    string // the path of its operations; "": all other paths
+	header  string // marks the clients that expect the dialect below modelsPath; "": none
+	pages   bool   // the list of models has pages
+
+	// Errors. content is the field with the conversation. Texts about a field, and about its value,
+	// begin with field and value, where %s stands for the path.
+	content, field, value string
+	element               func(path string, index int) string // the path of a list's element
+	missing               func(path string) *Error
+	wrongType             func(path, want string, raw []byte) *Error
+	statuses              map[*Kind]int                              // instead of those of the kinds
+	appendError           func(b []byte, e *Error, id string) []byte // e is rendered; id is the request's
+	inStream              func(e *Error) bool                        // implements Error.InStream; nil: never
+
+	// Headers about limits: rate adds those of requests, and of each kind in tokens.
+	rate   func(h http.Header, kind string, a *Allowance, now time.Time)
+	tokens []string
+
+	// Translation, which chat does not need.
+	fields     []string // the names of all members that a request's reader uses
+	encoder    func(r *reply, quiet bool) encoder
+	callID     func(id string) string // a valid id of a tool call
+	estimates  bool                   // a stream opens with the estimated tokens of the prompt
+	tokenCount string                 // the answer to a request that counts tokens
+}
+
+// formats are the formats of the dialects.
+var formats = [...]format{
+	{
+		dialect: Chat,
+		content: "messages", appendError: appendOpenAI,
+		rate: rateOfOpenAI, tokens: []string{"Tokens"},
+	},
+	{
+		dialect: Responses, root: "/v1/responses",
+		content: "input", value: "Invalid value for %s: ",
+		element: element, missing: missing, wrongType: wrongType,
+		appendError: appendOpenAI, inStream: (*Error).isResponsesEvent,
+		rate: rateOfOpenAI, tokens: []string{"Tokens"},
+		fields: responsesFields, encoder: newResponsesEncoder, callID: responsesID,
+		tokenCount: `{"object":"response.input_tokens","input_tokens":%d}`,
+	},
+	{
+		dialect: Messages, root: "/v1/messages", header: "Anthropic-Version", pages: true,
+		content: "messages", field: "%s: ", value: "%s: ",
+		element: dottedElement, missing: messagesMissing, wrongType: messagesWrongType,
+		statuses: map[*Kind]int{KindOverloaded: 529}, appendError: appendMessagesError,
+		rate: rateOfAnthropic, tokens: []string{"Tokens", "Input-Tokens", "Output-Tokens"}, // one limit is for all
+		fields: messagesFields, encoder: newMessagesEncoder, callID: messagesID, estimates: true,
+		tokenCount: `{"input_tokens":%d}`,
+	},
+}
+
+// format returns the format of a dialect.
+func (d Dialect) format() *format {
+	for i := range formats {
+		if formats[i].dialect == d {
+			return &formats[i]
+		}
+	}
+	return &formats[0] // before Lookup
+}
+
+// Estimates reports whether streams of the dialect open with the estimated tokens of the prompt.
+func (d Dialect) Estimates() bool { return d.format().estimates }

@@ -79,3 +79,32 @@ func TestUpstreamPath(t *testing.T) {
 		}
 	}
 }
+
+// Each operation has a name of its own.
+func TestOperationNames(t *testing.T) {
+	seen := map[string]bool{}
+	for kind := range routes {
+		name := Operation{Kind: OperationKind(kind)}.Name()
+		if (name == "") != (kind == 0) || seen[name] {
+			t.Errorf("operation %d has the name %q", kind, name)
+		}
+		seen[name] = true
+	}
+}
+
+// Each dialect has a format, and one that is translated has all of it.
+func TestFormats(t *testing.T) {
+	for _, f := range formats {
+		translated := f.encoder != nil
+		if f.dialect.format().dialect != f.dialect || translated == (f.dialect == Chat) {
+			t.Errorf("%q", f.dialect)
+		}
+		if f.content == "" || f.appendError == nil || f.rate == nil || f.tokens == nil {
+			t.Errorf("%s lacks a part: %+v", f.dialect, f)
+		}
+		if translated && (f.root == "" || f.element == nil || f.missing == nil || f.wrongType == nil || f.fields == nil ||
+			f.callID == nil || f.tokenCount == "") {
+			t.Errorf("%s lacks a part of a translated dialect: %+v", f.dialect, f)
+		}
+	}
+}

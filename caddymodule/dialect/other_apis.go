@@ -33,7 +33,15 @@ var ofOllama = [...]string{
 }
 
 // served lists the paths of the APIs that a gateway has.
-const served = "/v1/chat/completions, /v1/completions, /v1/embeddings, /v1/messages, /v1/responses and /v1/models"
+var served = func() string {
+	var paths []string
+	for _, r := range routes {
+		if r.upstream != "" {
+			paths = append(paths, r.path)
+		}
+	}
+	return strings.Join(paths, ", ") + " and " + modelsPath
+}()
 
 // otherAPI returns the error for a path of an API that a gateway does not have, with or without
 // /v1, or nil: a correct base URL would not help. base is the base URL for OpenAI's API.

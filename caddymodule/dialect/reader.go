@@ -26,12 +26,8 @@ func (t *translation) at(name string) string {
 	path := ""
 	for _, s := range t.path {
 		path = dotted(path, s.name)
-		switch {
-		case s.index < 0:
-		case t.dialect == Messages:
-			path = dotted(path, strconv.Itoa(s.index))
-		default:
-			path = element(path, s.index)
+		if s.index >= 0 {
+			path = t.dialect.format().element(path, s.index)
 		}
 	}
 	return dotted(path, name)
@@ -48,6 +44,9 @@ func dotted(path, name string) string {
 // element appends an index to a path.
 func element(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }
 
+// dottedElement appends an index to a path, as a member.
+func dottedElement(path string, i int) string { return dotted(path, strconv.Itoa(i)) }
+
 // fail records the first error of the request, like bufio.Scanner. Anything read after
 // it is ignored.
 func (t *translation) fail(e *Error) {
@@ -61,42 +60,28 @@ func (t *translation) fail(e *Error) {
 
 // fault fails with an error for a field of the current object.
 func (t *translation) fault(name, format string, args ...any) {
-	path := t.at(name)
-	e := invalid(path, "", format, args...)
-	if t.dialect == Messages {
-		e.lead(path + ": ")
-	}
-	t.fail(e)
+	t.fail(fieldError(t.dialect.format().field, t.at(name), "", format, args...))
 }
 
 // badValue fails with an error for an invalid value.
 func (t *translation) badValue(name, format string, args ...any) {
-	path := t.at(name)
-	e := invalid(path, "", format, args...)
-	if t.dialect != Messages {
-		path = "Invalid value for " + path
-	}
-	e.lead(path + ": ")
-	t.fail(e)
+	t.fail(fieldError(t.dialect.format().value, t.at(name), "", format, args...))
+}
+
+// fieldError is the error for the field with a path. %s in lead stands for the path.
+func fieldError(lead, path, code, format string, args ...any) *Error {
+	e := invalid(path, code, format, args...)
+	e.lead(strings.Replace(lead, "%s", path, 1))
+	return e
 }
 
 // wrongType fails with an error for a value of the wrong type.
 func (t *translation) wrongType(name, want string, raw []byte) {
-	if t.dialect == Messages {
-		t.fault(name, "Input should be %s, not %s", want, jsonscan.TypeName(raw))
-		return
-	}
-	t.fail(wrongType(t.at(name), want, raw))
+	t.fail(t.dialect.format().wrongType(t.at(name), want, raw))
 }
 
 // missing fails with an error for a missing required field.
-func (t *translation) missing(name string) {
-	if t.dialect == Messages {
-		t.fault(name, "Field required")
-		return
-	}
-	t.fail(missing(t.at(name)))
-}
+func (t *translation) missing(name string) { t.fail(t.dialect.format().missing(t.at(name))) }
 
 // valueType is the required type of a field, with its name for errors.
 type valueType struct {

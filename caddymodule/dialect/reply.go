@@ -29,16 +29,7 @@ type responseOptions struct {
 }
 
 // encoder returns the encoder of the answer. A quiet one encodes a whole answer.
-func (r *reply) encoder(quiet bool) encoder {
-	switch {
-	case r.dialect == Messages:
-		return &messagesEncoder{call: r, quiet: quiet, sign: newSigner(r)}
-	case r.compact:
-		return &compactionEncoder{responsesEncoder: newResponsesEncoder(r, quiet)}
-	}
-	e := newResponsesEncoder(r, quiet)
-	return &e
-}
+func (r *reply) encoder(quiet bool) encoder { return r.dialect.format().encoder(r, quiet) }
 
 // Answer implements Call.
 func (r *reply) Answer(body []byte) ([]byte, Usage, *Error) { return encodeWhole(body, r) }
@@ -87,13 +78,10 @@ func (r *reply) estimate() int {
 // callID returns the client's id of a tool call: the upstream's if the dialect allows it,
 // else a new one.
 func (r *reply) callID(id, prefix string) string {
-	switch {
-	case id == "":
+	if id == "" {
 		return r.env.NewID(prefix)
-	case r.dialect == Messages:
-		return messagesID(id)
 	}
-	return responsesID(id)
+	return r.dialect.format().callID(id)
 }
 
 // noteEcho records a member that the response object repeats. Line breaks are removed,

@@ -20,16 +20,34 @@ type responsesCall struct {
 
 var _ Call = (*responsesCall)(nil)
 
-// decodeResponses reads the body of POST /v1/responses, or of its input_tokens. Fields
-// that a chat request cannot express are dropped, because clients send them anyway.
-func decodeResponses(body []byte, env *Env, counted bool) (Call, *Error) {
+// decodeResponses reads the body of CreateResponse or CountInputTokens. Fields that a chat
+// request cannot express are dropped, because clients send them anyway.
+func decodeResponses(op Operation, body []byte, env *Env) (Call, *Error) {
 	c := new(responsesCall)
-	c.counted = counted
+	c.counted = op.Kind == CountInputTokens
 	c.echo = make(map[string][]byte)
 	err := c.decode(body, env, Responses,
 		c.readBasics, c.readUnsupported, c.readInput, c.readTools, c.readInstructions, c.readItems, c.readTrigger,
 		c.needTool, c.readToolChoice, c.readLimit, c.readSampling, c.readReasoning, c.readText, c.readInclude, c.readEchoed)
 	return c, err
+}
+
+// responsesFields are the names of the members that are read.
+var responsesFields = []string{
+	// requests
+	"background", "conversation", "frequency_penalty", "include", "input", "instructions", "max_output_tokens",
+	"max_tool_calls", "metadata", "model", "parallel_tool_calls", "presence_penalty", "previous_response_id", "prompt",
+	"prompt_cache_key", "reasoning", "safety_identifier", "store", "stream", "temperature", "text", "tool_choice", "tools",
+	"top_logprobs", "top_p", "truncation",
+	// items and their content
+	"action", "arguments", "call_id", "content", "detail", "encrypted_content", "file_data", "file_id", "file_url",
+	"filename", "id", "image_url", "input_audio", "name", "namespace", "operation", "output", "refusal", "role", "status",
+	"summary", "type",
+	// tools and other objects
+	"definition", "description", "effort", "format", "function", "mode", "parameters", "schema", "strict", "syntax",
+	// arguments of calls, probabilities
+	"command", "commands", "diff", "env", "max_output_length", "path", "timeout_ms", "workdir", "working_directory",
+	"bytes", "logprob", "token",
 }
 
 // responsesID returns id, or a replacement if the responses dialect does not allow it.
@@ -234,5 +252,6 @@ func previousNotFound(id string, keeps bool) *Error {
 			byteSize(kept.MaxSize) + " of input and output not at all"
 	}
 	return invalid("previous_response_id", "previous_response_not_found",
-		"Previous response with id '%s' not found. %s; send the whole conversation in input instead of previous_response_id.", show(id), why)
+		"Previous response with id '%s' not found. %s; send the whole conversation in input instead of previous_response_id.",
+		show(id), why)
 }

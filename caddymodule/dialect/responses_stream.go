@@ -34,8 +34,12 @@ type responsesEncoder struct {
 }
 
 // newResponsesEncoder returns a new encoder.
-func newResponsesEncoder(call *reply, quiet bool) responsesEncoder {
-	return responsesEncoder{call: call, quiet: quiet, id: call.env.NewID("resp_"), created: call.env.Now().Unix()}
+func newResponsesEncoder(call *reply, quiet bool) encoder {
+	r := responsesEncoder{call: call, quiet: quiet, id: call.env.NewID("resp_"), created: call.env.Now().Unix()}
+	if call.compact {
+		return &compactionEncoder{responsesEncoder: r}
+	}
+	return &r
 }
 
 // held implements encoder.
@@ -272,34 +276,32 @@ func (r *responsesEncoder) keep(body []byte) {
 // abort implements encoder. Because clients differ, the error is sent both as an error
 // event, flat and nested, and as a failed response. An open item stays open.
 func (r *responsesEncoder) abort(e *Error) {
-	code, message := responsesFailure(e)
-	param := e.Param
-	if e.Kind == KindContextLength {
-		param = "input"
-	}
-	failure := jsonscan.Appendf(nil, `"code":%q,"message":%q`, code, message)
-	r.out = jsonscan.Appendf(r.out,
-		"event: error\ndata: {\"type\":\"error\",\"sequence_number\":%d,%s,\"param\":%n,\"error\":{\"type\":%q,%s,\"param\":%n}}\n\n",
-		r.seq, failure, param, e.typeOfOpenAI(), failure, param)
+	e = e.rendered(Responses)
+	failure := jsonscan.Appendf(nil, `"code":%q,"message":%q`, responsesCode(e), e.Message)
+	r.out = jsonscan.Appendf(r.out, "event: error\ndata: {\"type\":\"error\",\"sequence_number\":%d,%s,\"param\":%n,"+
+		"\"error\":{\"type\":%q,%s,\"param\":%n}}\n\n", r.seq, failure, e.Param, e.typeOfOpenAI(), failure, e.Param)
 	r.seq++
 	r.snapshot("failed", responseState{status: statusFailed, output: r.output,
 		err: jsonscan.Appendf(nil, `{%s}`, failure)})
 	r.out = append(r.out, doneEvent...)
 }
 
-// responsesFailure returns an error's code and message in a stream. The code is always one
-// that clients know. They parse the time to wait from the message.
-func responsesFailure(e *Error) (code, message string) {
-	code = e.Kind.code
-	switch {
+// responsesCode returns an error's code in a stream, which is always one that clients know.
+func responsesCode(e *Error) string {
+	switch code := e.Kind.code; {
 	case e.passes():
-		code = KindRateLimit.code
+		return KindRateLimit.code
 	case e.Code != "":
-		code = e.Code
+		return e.Code
 	case e.Kind.openaiType == "server_error":
-		code = "server_error"
-	case code == "":
-		code = "invalid_prompt"
+		return "server_error"
+	case code != "":
+		return code
 	}
-	return code, e.text(Responses)
+	return "invalid_prompt"
 }
+
+// isResponsesEvent implements Error.InStream. Codex does not retry after a status 429, but it
+// does after a stream that fails with rate_limit_exceeded. After one with insufficient_quota it
+// stops.
+func (e *Error) isResponsesEvent() bool { return e.passes() || e.Kind == KindQuota }

@@ -141,12 +141,9 @@ func (t *translation) dropTool(kind string) {
 	if t.unavailable != nil || t.lenient {
 		return
 	}
-	path := t.at("type")
-	t.unavailable = invalid(path, "unsupported_parameter", "Tools of type '%s' are not available on this deployment, "+
-		"and no other tool is left. Remove it, or send a tool that the client runs.", show(kind))
-	if t.dialect == Messages {
-		t.unavailable.lead(path + ": ")
-	}
+	t.unavailable = fieldError(t.dialect.format().field, t.at("type"), "unsupported_parameter",
+		"Tools of type '%s' are not available on this deployment, and no other tool is left. "+
+			"Remove it, or send a tool that the client runs.", show(kind))
 }
 
 // needTool fails if tools were dropped and none is left: the model would invent their results. A

@@ -152,7 +152,7 @@ func (f *fault) contextError() *Error {
 	case strings.HasPrefix(f.message, start):
 		text = f.message
 	}
-	return &Error{Kind: KindContextLength, Param: "messages", Message: f.message, messagesMessage: text}
+	return &Error{Kind: KindContextLength, Message: f.message, texts: map[Dialect]string{Messages: text}}
 }
 
 // number parses digits. It returns 0 on an overflow.

@@ -140,8 +140,8 @@ func TestFromUpstreamContextLength(t *testing.T) {
 		checkOpenAI(t, e.Body(Chat, ""), "invalid_request_error", "context_length_exceeded", "messages")
 		checkOpenAI(t, e.Body(Responses, ""), "invalid_request_error", "context_length_exceeded", "input")
 		checkMessages(t, e.Body(Messages, "req_1"), "invalid_request_error")
-		if e.messagesMessage != tt.messages || e.HTTPStatus(Messages) != 400 {
-			t.Errorf("%s: %q", tt.name, e.messagesMessage)
+		if got := e.rendered(Messages).Message; got != tt.messages || e.HTTPStatus(Messages) != 400 {
+			t.Errorf("%s: %q", tt.name, got)
 		}
 	}
 	if e := FromUpstream(429, nil, []byte(`maximum context length`)); e.Kind != KindRateLimit {

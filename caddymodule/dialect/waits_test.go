@@ -47,7 +47,7 @@ func TestWaits(t *testing.T) {
 			}[d])
 			stream := string(call.NewStream().End(c.e))
 			fmt.Fprintf(&b, "%s, %s, streamed:\n%s\n", c.name, d, stream)
-			if !codexWait.MatchString(stream) || strings.Count(strings.ToLower(c.e.text(d)), "try again") != 1 {
+			if !codexWait.MatchString(stream) || strings.Count(strings.ToLower(c.e.rendered(d).Message), "try again") != 1 {
 				t.Errorf("%s, %s: no words to wait by: %s", c.name, d, stream)
 			}
 			if d == Responses && strings.Contains(stream, `"error":{"code":"rate_limit_exceeded"`) != c.inStream {

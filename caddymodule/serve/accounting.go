@@ -137,11 +137,7 @@ func (c *clientRequest) learn(u dialect.Usage) {
 	if u.Estimated || u.PromptTokens <= 0 {
 		return
 	}
-	isChat := c.exchange.Operation.Dialect == dialect.Chat
-	if isChat && c.exchange.Operation.Kind != dialect.ChatCompletions {
-		return
-	}
-	if of, ok := c.registration(); ok {
+	if of, ok := c.registration(); ok && c.exchange.Operation.IsChat() {
 		c.completions.learn(c.sample(of, u.PromptTokens))
 	}
 }
@@ -157,7 +153,7 @@ func (ex *Exchange) request(e Ending) activity.Request {
 		Deployment:      ex.Deployment,
 		Connector:       ex.Connector,
 		Dialect:         string(ex.Operation.Dialect),
-		Operation:       operationNames[ex.Operation.Kind],
+		Operation:       ex.Operation.Name(),
 		Status:          e.Logged,
 		ErrorClass:      string(e.Class),
 		ErrorCode:       e.Code,

@@ -46,7 +46,7 @@ func (c *clientRequest) forward(w http.ResponseWriter, r *http.Request, next Han
 	}
 	ex := c.exchange
 	if ex.Streamed = c.call.Streamed(); ex.Streamed {
-		if ex.Operation.Kind == dialect.CreateMessage { // its stream opens with the estimate
+		if ex.Operation.Dialect.Estimates() {
 			prompt := c.call.Prompt()
 			go func() { // while the upstream processes the prompt
 				defer panics.Recover(c.Logger, "estimating a prompt")

@@ -91,5 +91,5 @@ func (c *clientRequest) countTokens(r *http.Request) ([]byte, *dialect.Error) {
 	if err != nil || c.ctx.Err() != nil {
 		return nil, c.orEnded(dialect.Overloaded("The gateway has too many prompts to count. Send fewer at a time."))
 	}
-	return dialect.TokenCount(c.exchange.Operation, n), nil
+	return dialect.TokenCount(c.exchange.Operation.Dialect, n), nil
 }

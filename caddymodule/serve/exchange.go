@@ -147,21 +147,3 @@ func (ex *Exchange) ModelName() string {
 	}
 	return ex.Model
 }
-
-// operationNames are the names of the operations in the activity: their paths below
-// /v1. If a path has several operations, a suffix distinguishes them.
-var operationNames = [...]string{
-	dialect.ChatCompletions:  "chat/completions",
-	dialect.Completions:      "completions",
-	dialect.Embeddings:       "embeddings",
-	dialect.ListModels:       "models",
-	dialect.GetModel:         "models/get",
-	dialect.CreateMessage:    "messages",
-	dialect.CountTokens:      "messages/count_tokens",
-	dialect.CreateResponse:   "responses",
-	dialect.CountInputTokens: "responses/input_tokens",
-	dialect.GetResponse:      "responses/get",
-	dialect.DeleteResponse:   "responses/delete",
-	dialect.ListInputItems:   "responses/input_items",
-	dialect.GetKey:           "key",
-}

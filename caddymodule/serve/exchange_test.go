@@ -7,21 +7,6 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect"
 )
 
-// Each operation has a name of its own.
-func TestOperationNames(t *testing.T) {
-	seen := map[string]bool{}
-	for kind := dialect.ChatCompletions; kind <= dialect.ListInputItems; kind++ {
-		name := operationNames[kind]
-		if name == "" || seen[name] {
-			t.Errorf("operation %d has the name %q", kind, name)
-		}
-		seen[name] = true
-	}
-	if operationNames[0] != "" {
-		t.Error("what is no operation has a name")
-	}
-}
-
 // The first token is the first of the model's output, not the role before it.
 func TestFirstToken(t *testing.T) {
 	for event, want := range map[string]bool{

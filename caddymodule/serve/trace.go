@@ -39,7 +39,7 @@ func (t *attemptSpan) begin(ctx context.Context, ex *Exchange) {
 		return
 	}
 	tracer := parent.TracerProvider().Tracer(tracerName, trace.WithInstrumentationVersion(version.Number()))
-	operation := ex.GenAIOperation()
+	operation := ex.Operation.GenAI()
 	_, t.span = tracer.Start(ctx, operation+" "+ex.Deployment, trace.WithSpanKind(trace.SpanKindClient),
 		trace.WithAttributes(
 			attribute.String("gen_ai.operation.name", operation),
@@ -144,18 +144,4 @@ func (t *attemptSpan) fail(class dialect.Class, status int) {
 // ErrorType returns the type of an error for metrics and spans: its class and its status.
 func ErrorType(class dialect.Class, status int) string {
 	return string(class) + "_" + strconv.Itoa(status)
-}
-
-// GenAIOperation returns the name of the request's operation in the semantic conventions, "" if
-// it is not for a model.
-func (ex *Exchange) GenAIOperation() string {
-	switch ex.Operation.Kind {
-	case dialect.ChatCompletions, dialect.CreateMessage, dialect.CreateResponse:
-		return "chat"
-	case dialect.Completions:
-		return "text_completion"
-	case dialect.Embeddings:
-		return "embeddings"
-	}
-	return ""
 }

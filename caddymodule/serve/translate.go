@@ -103,7 +103,7 @@ func listModels(ex *Exchange, r *http.Request) ([]byte, *dialect.Error) {
 			models = append(models, modelOf(deployment))
 		}
 	}
-	return dialect.ModelsList(models, r.URL.Query(), r.Header.Get("Anthropic-Version") != "")
+	return dialect.ModelsList(ex.Operation.Dialect, models, r.URL.Query())
 }
 
 // getModel returns one deployment. If the key's scope does not allow it, the error is
