@@ -12,10 +12,10 @@ const (
 
 // Conversation implements Call.
 func (r *ChatRequest) Conversation() []byte {
-	content := r.content.Of(r.body)
+	content := r.content.Bytes(r.body)
 	switch {
 	case r.cacheKey != (jsonscan.Span{}):
-		return r.cacheKey.Of(r.body)
+		return r.cacheKey.Bytes(r.body)
 	case r.kind == ChatCompletions:
 		return beginning(content)
 	case r.kind == Completions:

@@ -86,10 +86,10 @@ func TestMessagesState(t *testing.T) {
 	feed(text)()
 	s.Feed([]byte(toolChunk(call(0, "c1", "a", `{"x":"`))))
 	feed(args)()
-	m := s.to.(*messagesEncoder)
-	kept := cap(m.out) + cap(m.refusal) + cap(s.blocks.call.held) + int(s.reader.Held())
+	m := s.encoder.(*messagesEncoder)
+	kept := cap(m.out) + cap(m.refusal) + cap(s.blocks.call.pending) + int(s.reader.Held())
 	for i := range s.slots.slots {
-		kept += cap(s.slots.slots[i].held)
+		kept += cap(s.slots.slots[i].pending)
 	}
 	if kept > 16<<10 {
 		t.Errorf("%d bytes kept of a stream of 2 MB", kept)

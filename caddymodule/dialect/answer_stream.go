@@ -21,7 +21,7 @@ type encoder interface {
 	abort(e *Error)          // ends a stream after an error
 	take() []byte            // returns the output since the last clear; valid until the next one
 	clear()                  // discards the output
-	held() int64             // returns the number of buffered bytes, including the output
+	buffered() int64         // returns the number of buffered bytes, including the output
 }
 
 // outcome is how an answer ended.
@@ -36,19 +36,19 @@ type outcome struct {
 // them.
 type answerStream struct {
 	normaliser
-	blocks serialiser
-	to     encoder
-	call   *reply
-	opened bool
+	blocks  serialiser
+	encoder encoder
+	call    *reply
+	opened  bool
 }
 
 // newAnswerStream returns a new stream. If whole is set, its only chunk is a
 // whole answer.
 func newAnswerStream(call *reply, whole bool) *answerStream {
-	to := call.encoder(whole)
-	s := &answerStream{to: to, call: call}
+	enc := call.encoder(whole)
+	s := &answerStream{encoder: enc, call: call}
 	s.parts, s.whole, s.thinkTags, s.logprobs = &s.blocks, whole, call.options.ThinkTags, call.logprobs
-	s.blocks.to, s.blocks.calls = to, &s.slots
+	s.blocks.encoder, s.blocks.calls = enc, &s.slots
 	s.info = call.env.Info
 	return s
 }
@@ -57,7 +57,7 @@ func newAnswerStream(call *reply, whole bool) *answerStream {
 // is processed as a single chunk, because servers have the same quirks in both forms.
 func encodeWhole(body []byte, call *reply) ([]byte, Usage, *Error) {
 	s := newAnswerStream(call, true)
-	s.to.begin()
+	s.encoder.begin()
 	s.chunk(body)
 	s.pieces = 0 // those of a whole answer are not tokens
 	switch {
@@ -72,7 +72,7 @@ func encodeWhole(body []byte, call *reply) ([]byte, Usage, *Error) {
 	if s.err != nil {
 		return nil, Usage{}, s.err
 	}
-	return s.to.take(), o.usage, nil
+	return s.encoder.take(), o.usage, nil
 }
 
 // Begin implements Stream.
@@ -83,7 +83,7 @@ func (s *answerStream) Ping() []byte {
 	if !s.opened {
 		return s.Begin()
 	}
-	return s.write(s.to.ping)
+	return s.write(s.encoder.ping)
 }
 
 // Feed implements Stream.
@@ -98,17 +98,17 @@ func (s *answerStream) write(step func()) []byte {
 	if s.ended {
 		return nil
 	}
-	s.to.clear()
+	s.encoder.clear()
 	if !s.opened {
 		s.opened = true
-		s.to.begin()
+		s.encoder.begin()
 	}
 	if step(); s.ended {
 		if s.conclude(); s.err != nil {
-			s.to.abort(s.err)
+			s.encoder.abort(s.err)
 		}
 	}
-	return s.to.take()
+	return s.encoder.take()
 }
 
 // conclude sends the buffered parts of an answer that has ended, and finishes it
@@ -124,7 +124,7 @@ func (s *answerStream) conclude() (o outcome) {
 			o.usage, _ = s.Usage()
 			o.usage.PromptTokens = int64(s.call.estimate())
 		}
-		s.err = s.to.finish(o)
+		s.err = s.encoder.finish(o)
 	}
 	return o
 }
@@ -133,7 +133,7 @@ func (s *answerStream) conclude() (o outcome) {
 func (s *answerStream) Finished() bool { return s.finish != finishNone }
 
 // Held implements Stream.
-func (s *answerStream) Held() int64 { return s.held() + s.blocks.held() + s.to.held() }
+func (s *answerStream) Held() int64 { return s.buffered() + s.blocks.buffered() + s.encoder.buffered() }
 
 // eventBuffer is the output buffer of an encoder.
 type eventBuffer struct{ out []byte }
@@ -148,5 +148,5 @@ func (b *eventBuffer) clear() {
 	}
 }
 
-// held implements encoder.
-func (b *eventBuffer) held() int64 { return int64(cap(b.out)) }
+// buffered implements encoder.
+func (b *eventBuffer) buffered() int64 { return int64(cap(b.out)) }

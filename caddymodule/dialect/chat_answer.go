@@ -31,7 +31,7 @@ func ReplayAsStream(body []byte) ([]byte, *Error) {
 	chunks, size := []edits{a.edits}, len(body)+1024
 	if a.counts.End > 0 && body[a.counts.Start] == '{' {
 		// Clients expect the usage in a chunk without choices.
-		size += len(body) - len(a.choices.Of(body))
+		size += len(body) - len(a.choices.Bytes(body))
 		chunks[0].add(a.counts.Start, a.counts.End, []byte("null"))
 		chunks = append(chunks, edits{{a.choices, []byte("[]")}, a.object})
 	}
@@ -102,7 +102,7 @@ func (a *wholeAnswer) read(model string) *Error {
 
 // readChoices reads the choices.
 func (a *wholeAnswer) readChoices(choices jsonscan.Span) *Error {
-	for list := jsonscan.At(a.body, choices.Start); list.Next(); {
+	for list := jsonscan.MembersAt(a.body, choices.Start); list.Next(); {
 		if list.Raw()[0] != '{' {
 			continue
 		}
@@ -119,21 +119,21 @@ func (a *wholeAnswer) readChoices(choices jsonscan.Span) *Error {
 // readChoice reads a choice. In a chunk, its message is a delta, and has an index. A choice
 // of a text completion has the same format in both.
 func (a *wholeAnswer) readChoice(choice jsonscan.Span, position int64) *Error {
-	var index, message place
+	var index, message member
 	var reason []byte
-	for m := jsonscan.At(a.body, choice.Start); m.Next(); {
+	for m := jsonscan.MembersAt(a.body, choice.Start); m.Next(); {
 		switch string(m.Name()) {
 		case "index":
-			index = place{m.Key, m.Value}
+			index = member{m.Key, m.Value}
 		case "message":
-			message = place{m.Key, m.Value}
+			message = member{m.Key, m.Value}
 		case "text":
 			a.size += textSize(m.Raw())
 		case "finish_reason":
 			reason = m.Raw()
 		}
 	}
-	if given, ok := jsonscan.Integer(index.value.Of(a.body)); ok {
+	if given, ok := jsonscan.Integer(index.value.Bytes(a.body)); ok {
 		position = given
 	}
 	a.info.noteReason(position, reason)
@@ -158,13 +158,13 @@ func (a *wholeAnswer) readChoice(choice jsonscan.Span, position int64) *Error {
 	if a.edits = calls.edits; calls.lost {
 		return namelessCall()
 	}
-	a.size += sizeOfMessage(message.value.Of(a.body))
+	a.size += sizeOfMessage(message.value.Bytes(a.body))
 	return nil
 }
 
 // sizeOfMessage returns the size of a message's texts and tool calls.
 func sizeOfMessage(message []byte) (size int64) {
-	for m := jsonscan.At(message, 0); m.Next(); {
+	for m := jsonscan.MembersAt(message, 0); m.Next(); {
 		switch string(m.Name()) {
 		case "content", "refusal", "reasoning_content", "reasoning":
 			size += textSize(m.Raw())
@@ -175,17 +175,17 @@ func sizeOfMessage(message []byte) (size int64) {
 	return size
 }
 
-// setIndex sets the index of the object at data[object], replacing the one at at if it
+// setIndex sets the index of the object at data[object], replacing the old one if it
 // exists. The new text is appended to scratch, which is returned.
-func (e *edits) setIndex(data []byte, object jsonscan.Span, at place, index int64, scratch []byte) []byte {
+func (e *edits) setIndex(data []byte, object jsonscan.Span, old member, index int64, scratch []byte) []byte {
 	from := len(scratch)
-	if at.found() {
+	if old.found() {
 		scratch = strconv.AppendInt(scratch, index, 10)
-		e.add(at.value.Start, at.value.End, scratch[from:])
+		e.add(old.value.Start, old.value.End, scratch[from:])
 		return scratch
 	}
 	scratch = strconv.AppendInt(append(scratch, `"index":`...), index, 10)
-	if jsonscan.IsFilled(object.Of(data)) {
+	if jsonscan.IsFilled(object.Bytes(data)) {
 		scratch = append(scratch, ',')
 	}
 	e.add(object.Start+1, object.Start+1, scratch[from:])

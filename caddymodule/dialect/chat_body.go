@@ -97,21 +97,21 @@ func (r *ChatRequest) LimitOutput(n int64) {
 // limitOutput lowers all limits of an answer, and sets max_tokens. The answers share the limit. 0 is
 // no limit for some servers, so it becomes the limit.
 func (r *ChatRequest) limitOutput(e *edits) {
-	most := max(r.output/r.answers, 1)
-	least := most
+	allowed := max(r.output/r.answers, 1)
+	lowest := allowed
 	for _, limit := range r.fields[fieldMaxTokens:] {
-		n, ok := jsonscan.Integer(limit.value.Of(r.body))
+		n, ok := jsonscan.Integer(limit.value.Bytes(r.body))
 		switch {
 		case !limit.found():
-		case ok && n > 0 && n <= most:
-			least = min(least, n)
+		case ok && n > 0 && n <= allowed:
+			lowest = min(lowest, n)
 		default:
-			e.add(limit.value.Start, limit.value.End, strconv.AppendInt(nil, most, 10))
+			e.add(limit.value.Start, limit.value.End, strconv.AppendInt(nil, allowed, 10))
 		}
 	}
 	if !r.fields[fieldMaxTokens].found() {
 		at := r.fields[fieldModel].key.Start
-		e.add(at, at, append(strconv.AppendInt([]byte(`"max_tokens":`), least, 10), ','))
+		e.add(at, at, append(strconv.AppendInt([]byte(`"max_tokens":`), lowest, 10), ','))
 	}
 }
 

@@ -55,8 +55,7 @@ func (s *ChatStream) settle() {
 		}
 		s.out = appendEvent(s.out, func(b []byte) []byte {
 			return jsonscan.Appendf(b, `{%s"object":"chat.completion.chunk","model":%s,"choices":[{"index":%d,"delta":{},`+
-				`"finish_reason":"%s"}]}`,
-				s.envelope, s.model, c.index, reason)
+				`"finish_reason":"%s"}]}`, s.envelope, s.model, c.index, reason)
 		})
 	}
 }
@@ -118,8 +117,8 @@ func (s *ChatStream) chunk(data []byte) {
 
 // keepEnvelope keeps a member of the first chunk for generated chunks.
 func (s *ChatStream) keepEnvelope(m *jsonscan.Members) {
-	const most = 256
-	if s.events > 1 || len(s.envelope)+m.Value.End-m.Key.Start > most {
+	const maxEnvelope = 256
+	if s.events > 1 || len(s.envelope)+m.Value.End-m.Key.Start > maxEnvelope {
 		return
 	}
 	s.envelope = append(append(s.envelope, m.Data[m.Key.Start:m.Value.End]...), ',')
@@ -146,7 +145,7 @@ func (s *ChatStream) readChoices(data []byte, choices jsonscan.Span) (any bool) 
 	if choices.End == 0 || data[choices.Start] != '[' {
 		return false
 	}
-	for list := jsonscan.At(data, choices.Start); list.Next() && !s.ended; {
+	for list := jsonscan.MembersAt(data, choices.Start); list.Next() && !s.ended; {
 		any = true
 		if data[list.Value.Start] == '{' {
 			s.readChoice(data, list.Value.Start)
@@ -160,7 +159,7 @@ func (s *ChatStream) readChoice(data []byte, i int) {
 	var index int64
 	var delta, reason []byte
 	at, text := 0, false
-	for m := jsonscan.At(data, i); m.Next(); {
+	for m := jsonscan.MembersAt(data, i); m.Next(); {
 		raw := m.Raw()
 		switch string(m.Name()) {
 		case "index":
@@ -202,7 +201,7 @@ func (s *ChatStream) readDelta(c *choiceState, data []byte, i int) {
 		s.edits = calls.edits
 	}
 	dropped := len(s.edits) > before
-	for m := jsonscan.At(data, i); m.Next(); {
+	for m := jsonscan.MembersAt(data, i); m.Next(); {
 		switch string(m.Name()) {
 		case "content", "refusal":
 			c.text = c.text || jsonscan.IsFilled(m.Raw())
@@ -244,27 +243,27 @@ func textSize(raw []byte) int64 {
 
 // repairTools corrects the indexes of the tool calls at data[i].
 func (s *ChatStream) repairTools(data []byte, i int) {
-	for list := jsonscan.At(data, i); len(s.edits) <= maxEdits && list.Next(); {
+	for list := jsonscan.MembersAt(data, i); len(s.edits) <= maxEdits && list.Next(); {
 		start := list.Value.Start
 		if data[start] != '{' {
 			continue
 		}
 		entry, at := readToolEntry(data, start)
-		slot := int64(s.tools.place(&entry))
+		slot := int64(s.tools.assign(&entry))
 		if entry.index != slot {
 			s.scratch = s.edits.setIndex(data, list.Value, at, slot, s.scratch)
 		}
 	}
 }
 
-// readToolEntry reads the element of tool_calls at data[i] and the place of its index.
-func readToolEntry(data []byte, i int) (e toolEntry, index place) {
+// readToolEntry reads the element of tool_calls at data[i] and the member with its index.
+func readToolEntry(data []byte, i int) (e toolEntry, index member) {
 	e.index = -1
-	for m := jsonscan.At(data, i); m.Next(); {
+	for m := jsonscan.MembersAt(data, i); m.Next(); {
 		raw := m.Raw()
 		switch string(m.Name()) {
 		case "index":
-			index = place{m.Key, m.Value}
+			index = member{m.Key, m.Value}
 			if n, ok := jsonscan.Integer(raw); ok && n >= 0 {
 				e.index = n
 			}
@@ -282,7 +281,7 @@ func readToolEntry(data []byte, i int) (e toolEntry, index place) {
 
 // readFunction reads the name and the arguments of the object at data[i].
 func (e *toolEntry) readFunction(data []byte, i int) {
-	for m := jsonscan.At(data, i); m.Next(); {
+	for m := jsonscan.MembersAt(data, i); m.Next(); {
 		switch string(m.Name()) {
 		case "name":
 			e.name = jsonscan.String(m.Raw())

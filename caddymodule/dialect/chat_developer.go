@@ -26,11 +26,11 @@ type developerFold struct {
 	data  []byte
 	edits edits
 
-	lead   []foldMessage // leading system and developer messages
-	waits  []foldMessage // developer messages that were not placed yet
-	before foldMessage   // the last message that is kept
-	turn   bool          // before is part of an assistant's turn
-	result bool          // before is the result of a call
+	lead    []foldMessage // leading system and developer messages
+	waiting []foldMessage // developer messages that were not placed yet
+	before  foldMessage   // the last message that is kept
+	turn    bool          // before is part of an assistant's turn
+	result  bool          // before is the result of a call
 }
 
 // foldDeveloper returns the edits for the messages in the array at data[start], at most
@@ -44,8 +44,8 @@ func foldDeveloper(data []byte, start int, keepInline bool) (edits, *Error) {
 		}
 		m := f.read(list.Value, after)
 		after = list.Value.End
-		developer := string(m.role.Of(data)) == roleDeveloper
-		leading = leading && (developer || string(m.role.Of(data)) == `"system"`)
+		developer := string(m.role.Bytes(data)) == roleDeveloper
+		leading = leading && (developer || string(m.role.Bytes(data)) == `"system"`)
 		switch {
 		case leading:
 			f.lead = append(f.lead, m)
@@ -54,9 +54,9 @@ func foldDeveloper(data []byte, start int, keepInline bool) (edits, *Error) {
 		case developer && len(f.texts(m.content)) == 0:
 			f.drop(m)
 		case developer:
-			f.waits = append(f.waits, m)
+			f.waiting = append(f.waiting, m)
 		default:
-			f.reach(m)
+			f.keep(m)
 		}
 	}
 	f.joinLead()
@@ -91,7 +91,7 @@ func (f *developerFold) drop(m foldMessage) { f.edits.add(m.after, m.End, nil) }
 
 // joinLead merges the leading messages into one system message.
 func (f *developerFold) joinLead() {
-	isDeveloper := func(m foldMessage) bool { return string(m.role.Of(f.data)) == roleDeveloper }
+	isDeveloper := func(m foldMessage) bool { return string(m.role.Bytes(f.data)) == roleDeveloper }
 	if !slices.ContainsFunc(f.lead, isDeveloper) {
 		return
 	}
@@ -106,9 +106,9 @@ func (f *developerFold) joinLead() {
 	}
 }
 
-// reach processes a message that is kept.
-func (f *developerFold) reach(m foldMessage) {
-	role := string(m.role.Of(f.data))
+// keep processes a message that is kept.
+func (f *developerFold) keep(m foldMessage) {
+	role := string(m.role.Bytes(f.data))
 	result := f.turn && (role == `"tool"` || role == `"function"`)
 	if !result {
 		f.settle(m)
@@ -120,8 +120,8 @@ func (f *developerFold) reach(m foldMessage) {
 // an assistant's turn they are added to the results of its calls, or without results
 // to the next user message.
 func (f *developerFold) settle(next foldMessage) {
-	list := f.waits
-	f.waits = f.waits[:0:0]
+	list := f.waiting
+	f.waiting = f.waiting[:0:0]
 	if len(list) == 0 {
 		return
 	}
@@ -129,7 +129,7 @@ func (f *developerFold) settle(next foldMessage) {
 	switch {
 	case !f.turn || f.result:
 		folded = f.insert(f.before, text, true)
-	case string(next.role.Of(f.data)) == `"user"`:
+	case string(next.role.Bytes(f.data)) == `"user"`:
 		folded = f.insert(next, text, false)
 	}
 	if !folded { // the first becomes a user message
@@ -144,25 +144,25 @@ func (f *developerFold) settle(next foldMessage) {
 
 // insert inserts text at the end of a message's content, or at its beginning: in an
 // existing text or as a new part. It returns false if the content cannot hold text.
-func (f *developerFold) insert(m foldMessage, text []byte, behind bool) bool {
-	content := m.content.Of(f.data)
+func (f *developerFold) insert(m foldMessage, text []byte, atEnd bool) bool {
+	content := m.content.Bytes(f.data)
 	if !jsonscan.IsString(content) && !bytes.HasPrefix(content, []byte{'['}) {
 		return false
 	}
 	at, open, close := m.content.Start+1, `{"type":"text","text":"`, `"}`
 	if parts := f.parts(m.content); len(parts) > 0 {
 		part := parts[0]
-		if behind {
+		if atEnd {
 			part = parts[len(parts)-1]
 		}
 		switch isText, isEmpty := part.End != 0, part.End-part.Start == len(`""`); {
 		case isEmpty:
 			at, open, close = part.Start+1, "", ""
-		case isText && behind:
+		case isText && atEnd:
 			at, open, close = part.End-1, `\n\n`, ""
 		case isText:
 			at, open, close = part.Start+1, "", `\n\n`
-		case behind:
+		case atEnd:
 			at, open = m.content.End-1, ","+open
 		default:
 			close += ","
@@ -177,7 +177,7 @@ func (f *developerFold) insert(m foldMessage, text []byte, behind bool) bool {
 // parts returns the text of each part of a content, a JSON string. The span of a part
 // without text is zero.
 func (f *developerFold) parts(content jsonscan.Span) (parts []jsonscan.Span) {
-	switch raw := content.Of(f.data); {
+	switch raw := content.Bytes(f.data); {
 	case jsonscan.IsString(raw):
 		return []jsonscan.Span{content}
 	case !bytes.HasPrefix(raw, []byte{'['}):
@@ -212,7 +212,7 @@ func (f *developerFold) joined(list []foldMessage, begin, end string) (b []byte)
 			default:
 				b = append(b, begin...)
 			}
-			b = append(b, text.Of(f.data)...)
+			b = append(b, text.Bytes(f.data)...)
 		}
 	}
 	if len(b) > 0 {

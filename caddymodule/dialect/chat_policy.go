@@ -33,7 +33,7 @@ func markOf(key, rest []byte) marks {
 		return markCalls
 	}
 	const shortest = len(`\u0075rl`)
-	if mayHoldAddress(key, rest) || len(key) >= shortest && bytes.IndexByte(key, '\\') >= 0 {
+	if mayBeAddress(key, rest) || len(key) >= shortest && bytes.IndexByte(key, '\\') >= 0 {
 		return markMedia
 	}
 	return 0
@@ -43,16 +43,15 @@ func markOf(key, rest []byte) marks {
 func (r *ChatRequest) noteSeen(m *jsonscan.Members) {
 	name := m.Name()
 	if m.Seen&markMedia != 0 && (isLike(name, "messages") || isLike(name, "input")) {
-		r.media = append(r.media, place{m.Key, m.Value})
+		r.media = append(r.media, member{m.Key, m.Value})
 	}
 	if m.Seen&markDeveloper != 0 && r.kind == ChatCompletions && string(name) == "messages" {
 		r.developer = m.Value
 	}
 }
 
-// routingNames are the fields with which a body makes a server use another model, server, file or
-// credential than those of the deployment, for which the key's scope was not checked. * stands for any
-// ending.
+// routingNames are fields that make a server use another model, server, file or credential than
+// those of the deployment, for which the key's scope was checked. * stands for any ending.
 var routingNames = [...]string{
 	// OpenRouter, LM Studio
 	"models", "route", "draft_model",
@@ -121,11 +120,11 @@ func (r *ChatRequest) applyOptions(o compat.Options) *Error {
 }
 
 // checkMedia checks the addresses in messages or in an embedding's input.
-func (r *ChatRequest) checkMedia(at place, policy string) *Error {
-	path, problem := mediaFault(at.value.Of(r.body), inMessage, policy)
+func (r *ChatRequest) checkMedia(at member, policy string) *Error {
+	path, problem := mediaFault(at.value.Bytes(r.body), inMessage, policy)
 	if problem == "" {
 		return nil
 	}
-	path = jsonscan.Unquote(at.key.Of(r.body)) + path
+	path = jsonscan.Unquote(at.key.Bytes(r.body)) + path
 	return invalid(path, "", "Invalid value for %s: %s", fromClient(path), problem)
 }

@@ -38,11 +38,11 @@ var answerNames = [...]string{"n", "n_cmpl", "best_of"}
 
 const includeUsage = "include_usage" // the key of stream_options that the gateway uses
 
-// place is the position of a member in the body. The zero place means absent.
-type place struct{ key, value jsonscan.Span }
+// member is the position of a member in the body. The zero member is absent.
+type member struct{ key, value jsonscan.Span }
 
 // found reports whether the member is present.
-func (p place) found() bool { return p.value.End != 0 }
+func (p member) found() bool { return p.value.End != 0 }
 
 // ChatRequest is a scanned request in the chat dialect: the values that the gateway
 // uses, and the positions of those that it changes. It retains the body, which must
@@ -53,20 +53,20 @@ type ChatRequest struct {
 
 	body    []byte
 	kind    OperationKind
-	fields  [fieldCount]place
-	usage   place         // of stream_options.include_usage
+	fields  [fieldCount]member
+	usage   member        // of stream_options.include_usage
 	options bool          // stream_options has members
 	content jsonscan.Span // of the operation's main field
 
 	cacheKey jsonscan.Span // of prompt_cache_key
 
 	retries retries
-	answers int64 // that the model writes, for all prompts
-	output  int64 // at most so many tokens of all answers; 0: no limit but the client's
+	answers int64 // number of answers to all prompts
+	output  int64 // limit of the tokens of all answers together; 0: only the client's limits
 
 	// Subject to the deployment's options. Few requests have these.
 	routing   string        // of routingNames, or ""
-	media     []place       // members that may contain addresses of media
+	media     []member      // members that may contain addresses of media
 	developer jsonscan.Span // of the messages, if one has the role developer
 	folds     edits         // of the developer messages
 }
@@ -141,8 +141,8 @@ func contentField(kind OperationKind) string {
 	return "input"
 }
 
-// contentOf are the paths whose main field has this key.
-var contentOf = map[string]string{
+// contentPaths are the paths of operations by their main field.
+var contentPaths = map[string]string{
 	"messages": "/v1/chat/completions", "prompt": "/v1/completions", "input": "/v1/responses",
 }
 
@@ -151,7 +151,7 @@ var contentOf = map[string]string{
 func (r *ChatRequest) missingContent() *Error {
 	e := missing(contentField(r.kind))
 	for m := jsonscan.Object(r.body); m.Next(); {
-		if path := contentOf[string(m.Name())]; path != "" {
+		if path := contentPaths[string(m.Name())]; path != "" {
 			e.Message += " For a request with `" + string(m.Name()) + "`, use POST " + path + "."
 			break
 		}
@@ -162,7 +162,7 @@ func (r *ChatRequest) missingContent() *Error {
 // checkContent rejects a body without the operation's main field. Some upstreams would
 // answer with a misleading status 500.
 func (r *ChatRequest) checkContent() *Error {
-	raw := r.content.Of(r.body)
+	raw := r.content.Bytes(r.body)
 	switch {
 	case r.kind == Completions:
 		if !jsonscan.IsString(raw) { // several prompts have several choices each
@@ -182,11 +182,11 @@ const maxAnswers = 1 << 20
 
 // noteAnswers reads how many answers to a prompt the client wants. Some servers take 2.0 and "2", too.
 func (r *ChatRequest) noteAnswers(raw []byte) int {
-	const most = 1<<16 - 1
+	const maxWanted = 1<<16 - 1
 	n, _ := strconv.ParseFloat(strings.Trim(string(raw), `"`), 64) // infinite if it is out of range
 	wanted := 1
 	if n > 1 { // it may be NaN
-		wanted = int(math.Ceil(min(n, most)))
+		wanted = int(math.Ceil(min(n, maxWanted)))
 	}
 	r.answers = max(r.answers, int64(wanted))
 	return wanted
@@ -210,7 +210,7 @@ func (r *ChatRequest) actsOn(f field) bool {
 	return r.kind != Embeddings || f == fieldModel
 }
 
-// note records the place of a member that the gateway uses.
+// note records the position of a member that the gateway uses.
 func (r *ChatRequest) note(m *jsonscan.Members) *Error {
 	key := m.Name()
 	if len(key) == 0 {
@@ -221,7 +221,7 @@ func (r *ChatRequest) note(m *jsonscan.Members) *Error {
 	case first == 'b', first == 'n':
 		for _, name := range answerNames {
 			if r.kind != Embeddings && isLike(key, name) {
-				return checkKey(m, name, place{}, name)
+				return checkKey(m, name, member{}, name)
 			}
 		}
 	case first != 'm' && first != 's' && first < utf8.RuneSelf:
@@ -235,7 +235,7 @@ func (r *ChatRequest) note(m *jsonscan.Members) *Error {
 		if err := checkKey(m, name, r.fields[f], name); err != nil {
 			return err
 		}
-		r.fields[f] = place{m.Key, m.Value}
+		r.fields[f] = member{m.Key, m.Value}
 	}
 	return nil
 }
@@ -247,7 +247,7 @@ func isLike(key []byte, name string) bool {
 }
 
 // checkKey rejects a key that differs from name in case, or is a duplicate.
-func checkKey(m *jsonscan.Members, name string, before place, param string) *Error {
+func checkKey(m *jsonscan.Members, name string, before member, param string) *Error {
 	if string(m.Name()) != name {
 		return invalid(param, "unsupported_parameter", "Unknown parameter %q: did you mean %q?", show(string(m.Name())), name)
 	}
@@ -260,7 +260,7 @@ func checkKey(m *jsonscan.Members, name string, before place, param string) *Err
 // raw returns the value of a field, nil if it is absent or null.
 func (r *ChatRequest) raw(f field) []byte {
 	p := r.fields[f]
-	if raw := p.value.Of(r.body); p.found() && !jsonscan.IsNull(raw) {
+	if raw := p.value.Bytes(r.body); p.found() && !jsonscan.IsNull(raw) {
 		return raw
 	}
 	return nil
@@ -271,7 +271,7 @@ func (r *ChatRequest) checkStreamOptions() *Error {
 	if r.raw(fieldStreamOptions) == nil {
 		return nil
 	}
-	for m := jsonscan.At(r.body, r.fields[fieldStreamOptions].value.Start); m.Next(); {
+	for m := jsonscan.MembersAt(r.body, r.fields[fieldStreamOptions].value.Start); m.Next(); {
 		r.options = true
 		if !isLike(m.Name(), includeUsage) {
 			continue
@@ -283,7 +283,7 @@ func (r *ChatRequest) checkStreamOptions() *Error {
 		if raw := m.Raw(); !jsonscan.IsBool(raw) && !jsonscan.IsNull(raw) {
 			return wrongType(param, "a boolean", raw)
 		}
-		r.usage = place{m.Key, m.Value}
+		r.usage = member{m.Key, m.Value}
 		r.IncludeUsage = m.Raw()[0] == 't'
 	}
 	return nil

@@ -23,7 +23,7 @@ type conversation struct {
 	// templates that support it.
 	keepSystem bool
 	turns      []turn
-	calls      map[string]callPlace // by the client's id of the call
+	calls      map[string]callIndex // by the client's id of the call
 }
 
 // turn is a user or system message, or an assistant message with the results of its
@@ -45,7 +45,7 @@ type assistantParts struct {
 }
 
 // callPlace is the position of a call.
-type callPlace struct{ turn, call int }
+type callIndex struct{ turn, call int }
 
 // toolCall is a call and its result.
 type toolCall struct {
@@ -143,9 +143,9 @@ func (c *conversation) addCall(id, name, arguments string) {
 	t := c.assistantTurn()
 	t.calls = append(t.calls, toolCall{id: id, name: name, arguments: arguments})
 	if c.calls == nil {
-		c.calls = make(map[string]callPlace)
+		c.calls = make(map[string]callIndex)
 	}
-	c.calls[id] = callPlace{len(c.turns) - 1, len(t.calls) - 1}
+	c.calls[id] = callIndex{len(c.turns) - 1, len(t.calls) - 1}
 }
 
 // addResult adds the result of a call. If the call is missing or already has a result,

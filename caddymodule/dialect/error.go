@@ -86,7 +86,7 @@ type Error struct {
 	texts map[Dialect]string
 
 	// logged replaces Message in logs, if Message has texts of the client or of the model
-	// server. foreign: so is Code.
+	// server. If foreign is set, Code is such a text, too.
 	logged  string
 	foreign bool
 

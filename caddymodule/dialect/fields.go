@@ -109,7 +109,7 @@ func withMembers(object []byte, pairs ...string) []byte {
 	b = slices.Grow(b, len(object))
 	for m := jsonscan.Checked(object); m.Next(); {
 		if !slices.Contains(added, string(m.Name())) {
-			b = append(append(append(b, m.Key.Of(object)...), ':'), m.Raw()...)
+			b = append(append(append(b, m.Key.Bytes(object)...), ':'), m.Raw()...)
 			b = append(b, ',')
 		}
 	}

@@ -47,15 +47,15 @@ func InputItems(items [][]byte, q url.Values) ([]byte, *Error) {
 	return appendListEnd(b, len(items), more, func(i int) string { return jsonscan.Text(items[i], "id") }), nil
 }
 
-// queryLimit returns the requested number of list entries, at most most.
-func queryLimit(q url.Values, usual, most int) (int, *Error) {
+// queryLimit returns the requested number of list entries, standard if there is none.
+func queryLimit(q url.Values, standard, maximum int) (int, *Error) {
 	text := q.Get("limit")
 	if text == "" {
-		return usual, nil
+		return standard, nil
 	}
 	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 || n > most {
-		return 0, invalid("limit", "", "limit must be a whole number from 1 to %d.", most)
+	if err != nil || n < 1 || n > maximum {
+		return 0, invalid("limit", "", "limit must be a whole number from 1 to %d.", maximum)
 	}
 	return n, nil
 }

@@ -19,11 +19,11 @@ type Limit struct {
 	Short     bool          // without numbers but the time to wait
 }
 
-// limitConcurrency is the limit that is no amount per time.
+// limitConcurrency is the name of the limit that is not an amount per time.
 const limitConcurrency = "concurrency"
 
 // LimitReached is the error for a request that a limit refuses. Clients read the time to wait
-// from its end, and from headers. A quota is final for them.
+// from the end of its message, and from headers. They do not retry after a quota.
 func LimitReached(l Limit) *Error {
 	e := &Error{Kind: KindRateLimit, Wait: l.Wait, openaiType: "requests"}
 	if strings.HasPrefix(l.Name, "tokens_") {
@@ -72,7 +72,8 @@ type Allowance struct {
 	Reset            time.Duration // until nothing is used
 }
 
-// RateHeader returns the headers that tell clients what their limits leave them. nil is no limit.
+// RateHeader returns the headers with a client's limits and what remains of them. nil means that
+// there is no limit.
 func RateHeader(d Dialect, requests, tokens *Allowance, now time.Time) http.Header {
 	h, f := make(http.Header), d.format()
 	if requests != nil {

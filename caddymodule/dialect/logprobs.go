@@ -24,7 +24,7 @@ func appendLogprobs(list, logprobs []byte) []byte {
 	if len(content) == 0 || content[0] != '[' {
 		return list
 	}
-	for m := jsonscan.At(content, 0); m.Next(); {
+	for m := jsonscan.MembersAt(content, 0); m.Next(); {
 		list = appendLogprob(list, len(list) == 0, m.Raw(), true)
 	}
 	return list
@@ -61,7 +61,7 @@ func appendLogprob(b []byte, first bool, token []byte, top bool) []byte {
 	b = append(b, `,"top_logprobs":[`...)
 	if len(others) > 0 && others[0] == '[' {
 		from := len(b)
-		for m := jsonscan.At(others, 0); m.Next(); {
+		for m := jsonscan.MembersAt(others, 0); m.Next(); {
 			b = appendLogprob(b, len(b) == from, m.Raw(), false)
 		}
 	}
@@ -85,25 +85,25 @@ func logprobsOf(list []byte, text string) []byte {
 	whole := append(append([]byte{'['}, list...), ']')
 	var all []byte
 	var starts []int // of each token in all
-	var places []jsonscan.Span
-	for m := jsonscan.At(whole, 0); m.Next(); {
-		starts, places = append(starts, len(all)), append(places, m.Value)
+	var spans []jsonscan.Span
+	for m := jsonscan.MembersAt(whole, 0); m.Next(); {
+		starts, spans = append(starts, len(all)), append(spans, m.Value)
 		all = append(all, jsonscan.Text(m.Raw(), "token")...)
 	}
 	at := bytes.LastIndex(all, []byte(text))
-	if at < 0 || len(places) == 0 {
+	if at < 0 || len(spans) == 0 {
 		return nil
 	}
 	first, exact := slices.BinarySearch(starts, at)
 	if !exact {
 		return nil
 	}
-	last := len(places) - 1
+	last := len(spans) - 1
 	if end := at + len(text); end < len(all) {
 		if last, exact = slices.BinarySearch(starts, end); !exact {
 			return nil
 		}
 		last--
 	}
-	return whole[places[first].Start:places[last].End]
+	return whole[spans[first].Start:spans[last].End]
 }

@@ -26,8 +26,8 @@ var mediaKeys = [...]string{
 // longestMediaKey is the length of the longest of mediaKeys.
 const longestMediaKey = len("document_url")
 
-// mediaKeysOf has mediaKeys by their length.
-var mediaKeysOf = func() (names [longestMediaKey + 1][]string) {
+// mediaKeysByLength has mediaKeys by their length.
+var mediaKeysByLength = func() (names [longestMediaKey + 1][]string) {
 	for _, name := range mediaKeys {
 		names[len(name)] = append(names[len(name)], name)
 	}
@@ -39,7 +39,7 @@ func isMediaKey(key []byte) bool {
 	if len(key) > longestMediaKey {
 		return false
 	}
-	for _, name := range mediaKeysOf[len(key)] {
+	for _, name := range mediaKeysByLength[len(key)] {
 		if strings.EqualFold(string(key), name) {
 			return true
 		}
@@ -60,10 +60,10 @@ func isTensorKey(key []byte) bool {
 	return len(key) > len(suffix) && isMediaKey(key) && bytes.EqualFold(key[len(key)-len(suffix):], []byte(suffix))
 }
 
-// mayHoldAddress reports whether the value of a key may be an address. value is its
+// mayBeAddress reports whether the value of a key may be an address. value is its
 // prefix. Objects are not considered, as their keys are checked separately, except for those of
 // tensors, whose keys depend on the model.
-func mayHoldAddress(key, value []byte) bool {
+func mayBeAddress(key, value []byte) bool {
 	switch {
 	case len(value) > 0 && value[0] == '{':
 		return isTensorKey(key)
@@ -73,11 +73,11 @@ func mayHoldAddress(key, value []byte) bool {
 	return isMediaKey(key) || isDataKey(key)
 }
 
-// mediaPlace is a place in a request that may contain the address of media.
-type mediaPlace uint8
+// mediaLevel is a level of a request that may contain the address of media.
+type mediaLevel uint8
 
 const (
-	inMessage mediaPlace = iota // a message, or an element in place of one
+	inMessage mediaLevel = iota // a message, or an element in place of one
 	inContent                   // a content part
 	inNested                    // a content part of a content part
 	inMedia                     // the value of a media key: an address, or an object that contains it
@@ -86,21 +86,21 @@ const (
 	inData                      // data, or an id, in such an object
 )
 
-// member returns the place of an object's member, false if it cannot contain an
-// address. Places are strictly ordered, which bounds the recursion.
-func (in mediaPlace) member(name []byte) (mediaPlace, bool) {
+// member returns the level of an object's member, false if it cannot contain an
+// address. Levels are strictly ordered, which bounds the recursion.
+func (level mediaLevel) member(name []byte) (mediaLevel, bool) {
 	switch {
-	case in < inMedia && isTensorKey(name):
+	case level < inMedia && isTensorKey(name):
 		return inTensors, true
-	case in < inMedia && isMediaKey(name):
+	case level < inMedia && isMediaKey(name):
 		return inMedia, true
-	case in == inTensors:
+	case level == inTensors:
 		return inAddress, true
-	case in < inNested && bytes.EqualFold(name, []byte("content")):
-		return in + 1, true
-	case in == inMedia && isMediaKey(name):
+	case level < inNested && bytes.EqualFold(name, []byte("content")):
+		return level + 1, true
+	case level == inMedia && isMediaKey(name):
 		return inAddress, true
-	case in == inMedia && isDataKey(name):
+	case level == inMedia && isDataKey(name):
 		return inData, true
 	}
 	return 0, false
@@ -108,11 +108,11 @@ func (in mediaPlace) member(name []byte) (mediaPlace, bool) {
 
 // mediaFault searches a value, or the elements of a list, for an address that is not
 // allowed. It returns the path of the address and the problem, or "".
-func mediaFault(value []byte, in mediaPlace, policy string) (path, problem string) {
+func mediaFault(value []byte, level mediaLevel, policy string) (path, problem string) {
 	switch {
-	case value[0] == '"' && in == inData:
+	case value[0] == '"' && level == inData:
 		return "", dataFault(value, policy)
-	case value[0] == '"' && in >= inMedia:
+	case value[0] == '"' && level >= inMedia:
 		return "", addressFault(value, policy)
 	case value[0] != '{' && value[0] != '[':
 		return "", ""
@@ -122,11 +122,11 @@ func mediaFault(value []byte, in mediaPlace, policy string) (path, problem strin
 			if m.Raw()[0] == '[' {
 				continue // no model server supports nested lists
 			}
-			if path, problem = mediaFault(m.Raw(), in, policy); problem != "" {
+			if path, problem = mediaFault(m.Raw(), level, policy); problem != "" {
 				return element("", m.Index) + path, problem
 			}
-		} else if inside, ok := in.member(m.Name()); ok {
-			if path, problem = mediaFault(m.Raw(), inside, policy); problem != "" {
+		} else if inner, ok := level.member(m.Name()); ok {
+			if path, problem = mediaFault(m.Raw(), inner, policy); problem != "" {
 				return "." + string(show(string(m.Name()))) + path, problem
 			}
 		}
@@ -171,8 +171,8 @@ func remoteFault(address, policy string) string {
 	case policy != compat.RemoteHTTPS:
 		return "this deployment does not allow remote media. Send the content itself as a data: URL."
 	case !isPublicHTTPS(address):
-		return "this deployment allows only https:// URLs of public hosts. Use one, or send the content itself as a data: " +
-			"URL."
+		return "this deployment allows only https:// URLs of public hosts. " +
+			"Use one, or send the content itself as a data: URL."
 	}
 	return ""
 }

@@ -234,7 +234,7 @@ func callInput(raw []byte) string {
 
 // hostedText returns the text of a hosted tool's history for the model: the call in one
 // line, or a line with title and URL for each result. It returns "" for other blocks.
-// A block whose type is missing is not one that a newer client sends: it fails.
+// Newer clients may send other types, but a missing type is an error.
 func (c *messagesCall) hostedText(f fieldList) string {
 	if c.typed(f, "type", aString) == nil && len(f) > 0 {
 		c.missing("type")

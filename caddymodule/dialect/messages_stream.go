@@ -31,8 +31,8 @@ func newMessagesEncoder(call *reply, quiet bool) encoder {
 	return &messagesEncoder{call: call, quiet: quiet, sign: newSigner(call)}
 }
 
-// held implements encoder.
-func (m *messagesEncoder) held() int64 { return m.eventBuffer.held() + int64(cap(m.refusal)) }
+// buffered implements encoder.
+func (m *messagesEncoder) buffered() int64 { return m.eventBuffer.buffered() + int64(cap(m.refusal)) }
 
 // begin implements encoder.
 func (m *messagesEncoder) begin() {

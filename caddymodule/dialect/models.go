@@ -60,10 +60,10 @@ func (m Model) append(b []byte) []byte {
 // not exist. With both ids, the page is between them, and paging goes backwards.
 func pageOf(list []Model, after, before string, limit int) (_ []Model, more bool) {
 	if after != "" {
-		list = list[sortPlace(list, after, true):]
+		list = list[sortIndex(list, after, true):]
 	}
 	if before != "" {
-		list = list[:sortPlace(list, before, false)]
+		list = list[:sortIndex(list, before, false)]
 	}
 	switch {
 	case limit >= len(list):
@@ -74,10 +74,10 @@ func pageOf(list []Model, after, before string, limit int) (_ []Model, more bool
 	return list[:limit], true
 }
 
-// sortPlace returns the index of an id in a sorted list, or the next one if behind is set.
-func sortPlace(list []Model, id string, behind bool) int {
+// sortIndex returns the index of an id in a sorted list, or the next one if after is set.
+func sortIndex(list []Model, id string, after bool) int {
 	i, found := slices.BinarySearchFunc(list, id, func(m Model, id string) int { return strings.Compare(m.ID, id) })
-	if found && behind {
+	if found && after {
 		i++
 	}
 	return i

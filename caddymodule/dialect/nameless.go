@@ -15,7 +15,7 @@ type namelessCalls struct {
 
 // drop removes the nameless calls of the object at data[i].
 func (n *namelessCalls) drop(i int) {
-	for m := jsonscan.At(n.data, i); m.Next() && len(n.edits) <= maxEdits; {
+	for m := jsonscan.MembersAt(n.data, i); m.Next() && len(n.edits) <= maxEdits; {
 		switch raw := m.Raw(); string(m.Name()) {
 		case "tool_calls":
 			if raw[0] == '[' {
@@ -38,7 +38,7 @@ func (n *namelessCalls) drops(named, argued bool) bool {
 // dropFrom removes the nameless calls of the list at data[i].
 func (n *namelessCalls) dropFrom(i int) {
 	kept, before := 0, i+1 // before is the end of the previous element
-	for list := jsonscan.At(n.data, i); len(n.edits) <= maxEdits && list.Next(); {
+	for list := jsonscan.MembersAt(n.data, i); len(n.edits) <= maxEdits && list.Next(); {
 		isObject := list.Raw()[0] == '{'
 		switch {
 		case !isObject || !n.drops(readCall(list.Raw())):
@@ -67,7 +67,7 @@ func (n *namelessCalls) ensureIndex(call jsonscan.Span, index int64) {
 // readCall reports whether a call has a name and arguments. They are in a member that is
 // named after the call's type.
 func readCall(call []byte) (named, argued bool) {
-	for m := jsonscan.At(call, 0); m.Next(); {
+	for m := jsonscan.MembersAt(call, 0); m.Next(); {
 		if m.Raw()[0] == '{' {
 			name, arguments := readCallParts(m.Raw())
 			named, argued = named || name, argued || arguments
@@ -78,7 +78,7 @@ func readCall(call []byte) (named, argued bool) {
 
 // readCallParts implements readCall for the object that contains the name.
 func readCallParts(object []byte) (named, argued bool) {
-	for m := jsonscan.At(object, 0); m.Next(); {
+	for m := jsonscan.MembersAt(object, 0); m.Next(); {
 		switch raw := m.Raw(); string(m.Name()) {
 		case "name":
 			named = named || jsonscan.IsString(raw) && jsonscan.IsFilled(raw)

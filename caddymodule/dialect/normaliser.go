@@ -51,9 +51,9 @@ type normaliser struct {
 // feed consumes the upstream's next bytes.
 func (n *normaliser) feed(p []byte) { n.read(p, n) }
 
-// held returns the number of buffered bytes.
-func (n *normaliser) held() int64 {
-	return n.reader.Held() + n.slots.held() + int64(cap(n.probs)+cap(n.think.held))
+// buffered returns the number of buffered bytes.
+func (n *normaliser) buffered() int64 {
+	return n.reader.Held() + n.slots.buffered() + int64(cap(n.probs)+cap(n.think.pending))
 }
 
 // end ends the upstream's stream. cause is nil for a clean end, else the error to report
@@ -159,7 +159,7 @@ func (n *normaliser) readChunk(data []byte) {
 	if choices.End == 0 || data[choices.Start] != '[' {
 		return
 	}
-	for list := jsonscan.At(data, choices.Start); list.Next(); {
+	for list := jsonscan.MembersAt(data, choices.Start); list.Next(); {
 		if data[list.Value.Start] != '{' {
 			continue
 		}
@@ -185,7 +185,7 @@ func (n *normaliser) skip(data []byte) {
 func (n *normaliser) readChoice(data []byte, i int, index int64) {
 	var reason, matched, probs []byte
 	delta := -1
-	for m := jsonscan.At(data, i); m.Next(); {
+	for m := jsonscan.MembersAt(data, i); m.Next(); {
 		raw := m.Raw()
 		switch string(m.Name()) {
 		case "index":

@@ -8,7 +8,7 @@ func (n *normaliser) readDelta(data []byte, i int) {
 	var thoughts [3][]byte
 	var content, refusal []byte
 	calls, legacy := -1, -1
-	for m := jsonscan.At(data, i); m.Next(); {
+	for m := jsonscan.MembersAt(data, i); m.Next(); {
 		raw := m.Raw()
 		switch string(m.Name()) {
 		case "reasoning_content":
@@ -42,7 +42,7 @@ func (n *normaliser) readDelta(data []byte, i int) {
 		n.emitRefusal(n.unquote(partRefusal, refusal))
 	}
 	if calls >= 0 {
-		for list := jsonscan.At(data, calls); list.Next() && !n.ended; {
+		for list := jsonscan.MembersAt(data, calls); list.Next() && !n.ended; {
 			if data[list.Value.Start] == '{' {
 				entry, _ := readToolEntry(data, list.Value.Start)
 				n.callTool(entry)
@@ -71,7 +71,7 @@ func (n *normaliser) readContent(raw []byte) {
 	if len(raw) == 0 || raw[0] != '[' {
 		return
 	}
-	for list := jsonscan.At(raw, 0); list.Next(); {
+	for list := jsonscan.MembersAt(raw, 0); list.Next(); {
 		part := list.Raw()
 		if !jsonscan.IsString(part) {
 			part = jsonscan.Member(part, "text")
@@ -88,7 +88,7 @@ func (n *normaliser) takeContent(s string) {
 	case s == "":
 	case n.thinkTags:
 		n.think.take(s, n.emitReasoning, n.emitText)
-		if at := n.think.place; at == thinkInside || at == thinkBehind {
+		if at := n.think.state; at == thinkInside || at == thinkAfter {
 			n.dropLogprobs()
 		}
 	default:
@@ -172,7 +172,7 @@ func (n *normaliser) flushThinking() {
 	}
 }
 
-// flushText reports all text and thinking that is held back.
+// flushText reports all text and thinking that is buffered.
 func (n *normaliser) flushText() {
 	if !n.ended {
 		n.flushHalf()
@@ -186,9 +186,9 @@ func (n *normaliser) callTool(e toolEntry) {
 	n.dropLogprobs()
 	k := 0
 	if n.whole { // each entry is a separate call, regardless of its id
-		k = n.slots.placeNew(&e)
+		k = n.slots.assignNew(&e)
 	} else {
-		k = n.slots.place(&e)
+		k = n.slots.assign(&e)
 	}
 	n.note(e.args)
 	slot := &n.slots.slots[k]
@@ -196,10 +196,10 @@ func (n *normaliser) callTool(e toolEntry) {
 	case slot.state != callNew && e.args != "":
 		n.parts.toolArgs(k, e.args)
 	case slot.state != callNew:
-	case slot.name != "" && (slot.id != "" || len(slot.held) > 0 || e.args != ""):
+	case slot.name != "" && (slot.id != "" || len(slot.pending) > 0 || e.args != ""):
 		n.parts.toolStart(k, e.args)
 	default:
-		slot.held = append(slot.held, e.args...)
+		slot.pending = append(slot.pending, e.args...)
 	}
 }
 
@@ -236,7 +236,7 @@ func (n *normaliser) lostCall() bool {
 		if slot.name != "" {
 			continue
 		}
-		if object, _ := normalArguments(string(slot.held)); string(compactJSON(object)) != "{}" {
+		if object, _ := normalArguments(string(slot.pending)); string(compactJSON(object)) != "{}" {
 			return true
 		}
 	}

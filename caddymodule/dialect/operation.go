@@ -40,9 +40,11 @@ const (
 // route describes an operation. In a path, "*" stands for an id.
 type route struct {
 	method, path string
-	name         string                                                   // in the activity: the path below /v1, unless several operations have it
-	upstream     string                                                   // the upstream's path, "" if the operation is not sent to an upstream
-	decode       func(op Operation, body []byte, env *Env) (Call, *Error) // nil if it has no body
+	name         string // in the activity: the path below /v1, unless several operations have it
+	upstream     string // the upstream's path, "" if the operation is not sent to an upstream
+
+	// decode reads the body. It is nil if there is none.
+	decode func(op Operation, body []byte, env *Env) (Call, *Error)
 }
 
 // modelsPath is the path of the list of models, which several dialects share.
@@ -128,7 +130,7 @@ func Lookup(method, escapedPath string, h http.Header) (Operation, *Error) {
 		}
 		path = route.path
 		if method == route.method || method == http.MethodHead && route.method == http.MethodGet {
-			return op.of(OperationKind(kind), id), nil
+			return op.withID(OperationKind(kind), id), nil
 		}
 		allow = append(allow, route.method)
 		if route.method == http.MethodGet {
@@ -144,8 +146,8 @@ func Lookup(method, escapedPath string, h http.Header) (Operation, *Error) {
 	return op, unknownURL(method, escapedPath)
 }
 
-// of returns the operation of a kind.
-func (op Operation) of(kind OperationKind, id string) Operation {
+// withID returns the operation of a kind, for the id in its path.
+func (op Operation) withID(kind OperationKind, id string) Operation {
 	op.Kind = kind
 	if kind == GetModel {
 		op.ModelID = id
@@ -200,15 +202,16 @@ type format struct {
 	header  string // marks the clients that expect the dialect below modelsPath; "": none
 	pages   bool   // the list of models has pages
 
-	// Errors. content is the field with the conversation. Texts about a field, and about its value,
-	// begin with field and value, where %s stands for the path.
-	content, field, value string
-	element               func(path string, index int) string // the path of a list's element
-	missing               func(path string) *Error
-	wrongType             func(path, want string, raw []byte) *Error
-	statuses              map[*Kind]int                              // instead of those of the kinds
-	appendError           func(b []byte, e *Error, id string) []byte // e is rendered; id is the request's
-	inStream              func(e *Error) bool                        // implements Error.InStream; nil: never
+	// Errors.
+	content     string // the field with the conversation
+	field       string // precedes a text about a field; %s is its path
+	value       string // precedes a text about an invalid value; %s is its path
+	element     func(path string, index int) string
+	missing     func(path string) *Error // the error for a missing field
+	wrongType   func(path, want string, raw []byte) *Error
+	statuses    map[*Kind]int // instead of those of the kinds
+	appendError func(b []byte, rendered *Error, requestID string) []byte
+	inStream    func(e *Error) bool // implements Error.InStream; nil: never
 
 	// Headers about limits: rate adds those of requests, and of each kind in tokens.
 	rate   func(h http.Header, kind string, a *Allowance, now time.Time)

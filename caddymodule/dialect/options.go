@@ -21,8 +21,8 @@ func (e *Env) admit(model string) (compat.Options, *Error) {
 	return e.Gateway.Admit(model)
 }
 
-// hold calls Gateway.Hold.
-func (e *Env) hold(n int) *Error {
+// reserve calls Gateway.Hold.
+func (e *Env) reserve(n int) *Error {
 	if e.Gateway == nil {
 		return nil
 	}

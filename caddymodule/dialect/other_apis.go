@@ -27,7 +27,7 @@ var otherAPIs = [...]struct{ path, name string }{
 }
 
 // ofOllama are the paths of Ollama's own API.
-var ofOllama = [...]string{
+var ollamaPaths = [...]string{
 	"/api/chat", "/api/generate", "/api/embed", "/api/embeddings", "/api/tags", "/api/show", "/api/ps", "/api/version",
 	"/api/pull", "/api/push", "/api/create", "/api/copy", "/api/delete",
 }
@@ -48,7 +48,7 @@ var served = func() string {
 func otherAPI(method, path, base string) *Error {
 	shown := string(show(method) + " " + show(path))
 	path = strings.TrimPrefix(path, "/v1")
-	if slices.Contains(ofOllama[:], path) {
+	if slices.Contains(ollamaPaths[:], path) {
 		const what, fix = "Ollama's own API is not served", "choose an OpenAI-compatible provider in the client"
 		return &Error{
 			Kind: KindUnknownURL, logged: what + ": " + fix + ".",

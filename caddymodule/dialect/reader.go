@@ -20,9 +20,9 @@ type step struct {
 	index int // -1 if it is not a list
 }
 
-// at returns the path of a field of the current object for errors. If name is empty, it
+// fieldPath returns the path of a field of the current object for errors. If name is empty, it
 // returns the path of the object.
-func (t *translation) at(name string) string {
+func (t *translation) fieldPath(name string) string {
 	path := ""
 	for _, s := range t.path {
 		path = dotted(path, s.name)
@@ -60,12 +60,12 @@ func (t *translation) fail(e *Error) {
 
 // fault fails with an error for a field of the current object.
 func (t *translation) fault(name, format string, args ...any) {
-	t.fail(fieldError(t.dialect.format().field, t.at(name), "", format, args...))
+	t.fail(fieldError(t.dialect.format().field, t.fieldPath(name), "", format, args...))
 }
 
 // badValue fails with an error for an invalid value.
 func (t *translation) badValue(name, format string, args ...any) {
-	t.fail(fieldError(t.dialect.format().value, t.at(name), "", format, args...))
+	t.fail(fieldError(t.dialect.format().value, t.fieldPath(name), "", format, args...))
 }
 
 // fieldError is the error for the field with a path. %s in lead stands for the path.
@@ -77,11 +77,11 @@ func fieldError(lead, path, code, format string, args ...any) *Error {
 
 // wrongType fails with an error for a value of the wrong type.
 func (t *translation) wrongType(name, want string, raw []byte) {
-	t.fail(t.dialect.format().wrongType(t.at(name), want, raw))
+	t.fail(t.dialect.format().wrongType(t.fieldPath(name), want, raw))
 }
 
 // missing fails with an error for a missing required field.
-func (t *translation) missing(name string) { t.fail(t.dialect.format().missing(t.at(name))) }
+func (t *translation) missing(name string) { t.fail(t.dialect.format().missing(t.fieldPath(name))) }
 
 // valueType is the required type of a field, with its name for errors.
 type valueType struct {

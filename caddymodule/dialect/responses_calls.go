@@ -97,7 +97,7 @@ func appendStrings(b, raw []byte) []byte {
 	case jsonscan.IsString(raw):
 		b = jsonscan.AppendQuoted(b, jsonscan.Unquote(raw))
 	case len(raw) > 0 && raw[0] == '[':
-		for list := jsonscan.At(raw, 0); list.Next(); {
+		for list := jsonscan.MembersAt(raw, 0); list.Next(); {
 			if list.Index > 0 {
 				b = append(b, ',')
 			}
@@ -111,7 +111,7 @@ func appendStrings(b, raw []byte) []byte {
 func appendStringMap(b, raw []byte) []byte {
 	b = append(b, '{')
 	if len(raw) > 0 && raw[0] == '{' {
-		for m := jsonscan.At(raw, 0); m.Next(); {
+		for m := jsonscan.MembersAt(raw, 0); m.Next(); {
 			if m.Index > 0 {
 				b = append(b, ',')
 			}

@@ -74,8 +74,8 @@ func (c *responsesCall) chosen(f fieldList) string {
 	upstreamName := c.upstreamNames.called(toolKey{tool.text("namespace"), name})
 	switch {
 	case !isCallable(kind):
-		c.fail(invalid(c.at("type"), "unsupported_parameter", "Tools of type '%s' are not available on this deployment.",
-			show(kind)))
+		c.fail(invalid(c.fieldPath("type"), "unsupported_parameter",
+			"Tools of type '%s' are not available on this deployment.", show(kind)))
 	case name == "":
 		c.missing("name")
 	case !c.tools.offers(upstreamName):

@@ -8,10 +8,10 @@ import "bytes"
 // and puts it into the item.
 
 // compactionOrder is the prompt for the summary.
-const compactionOrder = "Summarize this conversation. Another assistant will go on with the work, and will know " +
-	"nothing of it but your summary. " +
-	"Tell what the user wants and has decided, what has been done and found out, which files, names, commands and " +
-	"values matter, exactly as they are, " +
+const compactionOrder = "Summarize this conversation. " +
+	"Another assistant will go on with the work, and will know nothing of it but your summary. " +
+	"Tell what the user wants and has decided, what has been done and found out, " +
+	"which files, names, commands and values matter, exactly as they are, " +
 	"what did not work, and what is to be done next. Call no tools, and write nothing but the summary."
 
 // compactionHead precedes the summary in later requests.
@@ -37,8 +37,10 @@ type compactionEncoder struct {
 	refused bool
 }
 
-// held implements encoder.
-func (c *compactionEncoder) held() int64 { return c.responsesEncoder.held() + int64(cap(c.summary)) }
+// buffered implements encoder.
+func (c *compactionEncoder) buffered() int64 {
+	return c.responsesEncoder.buffered() + int64(cap(c.summary))
+}
 
 // wantsWhole implements encoder.
 func (c *compactionEncoder) wantsWhole(string) bool { return true }

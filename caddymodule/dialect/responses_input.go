@@ -10,18 +10,18 @@ import (
 // inputItem is an item of the input.
 type inputItem struct {
 	raw   []byte // a JSON object
-	index int    // in the request's input, or ofPrevious, or ofText
+	index int    // in the request's input, or previousIndex, or textIndex
 }
 
 // The index of items that are not elements of the request's input.
 const (
-	ofPrevious = -1 // from previous_response_id
-	ofText     = -2 // from an input that is a string
+	previousIndex = -1 // from previous_response_id
+	textIndex     = -2 // from an input that is a string
 )
 
 // step returns the path of the item in the request.
 func (i inputItem) step() step {
-	if i.index == ofPrevious {
+	if i.index == previousIndex {
 		return step{"previous_response_id", -1}
 	}
 	return step{"input", i.index}
@@ -36,7 +36,7 @@ func (c *responsesCall) readInput(f fieldList) {
 	case jsonscan.IsString(raw):
 		if len(raw) > len(`""`) {
 			item := append([]byte(`{"type":"message","role":"user","content":[{"type":"input_text","text":`), raw...)
-			c.items = append(c.items, inputItem{append(item, "}]}"...), ofText})
+			c.items = append(c.items, inputItem{append(item, "}]}"...), textIndex})
 		}
 	case raw[0] == '[':
 		for list := c.objects(f, "input"); list.next(); {
@@ -50,7 +50,7 @@ func (c *responsesCall) readInput(f fieldList) {
 // addItem adds an item to the input, or the item that it refers to.
 func (c *responsesCall) addItem(f fieldList, raw []byte, index int) {
 	kind := itemType(f)
-	if kind == "item_reference" && index != ofPrevious {
+	if kind == "item_reference" && index != previousIndex {
 		if raw = c.referred(f); raw == nil {
 			return
 		}
@@ -75,7 +75,7 @@ func (c *responsesCall) referred(f fieldList) []byte {
 	raw, ok := c.env.Kept.Item(id)
 	switch {
 	case ok:
-		c.hold(len(raw))
+		c.reserve(len(raw))
 	case !strings.HasPrefix(id, "rs_"):
 		c.fault("id", "Item with id '%s' not found. Send the item itself.", show(id))
 	}
@@ -98,9 +98,9 @@ func (c *responsesCall) readPrevious(f fieldList) {
 	for _, item := range items {
 		size += len(item)
 	}
-	c.hold(size)
+	c.reserve(size)
 	for i := 0; i < len(items) && c.count(); i++ {
-		c.addItem(readFields(items[i]), items[i], ofPrevious)
+		c.addItem(readFields(items[i]), items[i], previousIndex)
 	}
 }
 

@@ -126,13 +126,13 @@ func (c *responsesCall) readCall(kind string, f fieldList) {
 		c.missing("call_id")
 	}
 	key := toolKey{f.text("namespace"), f.text("name")}
-	to := ToolName{Name: key.name, Namespace: key.namespace}
+	tool := ToolName{Name: key.name, Namespace: key.namespace}
 	arguments := ""
 	switch kind {
 	case "function_call":
 		arguments = callArguments(c.typed(f, "arguments", valueType{"a string or an object", isTextOrObject}))
 	case "custom_tool_call":
-		to.Kind = ToolCustom
+		tool.Kind = ToolCustom
 		input := f.given("input")
 		if input == nil {
 			input = []byte(`""`)
@@ -141,7 +141,7 @@ func (c *responsesCall) readCall(kind string, f fieldList) {
 	default:
 		name := strings.TrimSuffix(kind, "_call")
 		key = toolKey{name: name}
-		to = ToolName{Kind: builtinTools[name].kind, Name: name}
+		tool = ToolName{Kind: builtinTools[name].kind, Name: name}
 		action := "action"
 		if name == applyPatch {
 			action = "operation"
@@ -158,7 +158,7 @@ func (c *responsesCall) readCall(kind string, f fieldList) {
 		c.calls[item] = id
 	}
 	upstreamName := c.upstreamNames.called(key)
-	c.tools.alias(upstreamName, to)
+	c.tools.alias(upstreamName, tool)
 	c.addPendingReasoning()
 	c.conversation.addCall(responsesID(id), upstreamName, arguments)
 }

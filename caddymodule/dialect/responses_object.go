@@ -28,9 +28,9 @@ func (r *responsesEncoder) appendResponse(b []byte, s responseState) []byte {
 	b = call.appendEchoes(b, "parallel_tool_calls", "true", "previous_response_id", "null", "prompt_cache_key", "null",
 		"reasoning", `{"effort":null,"summary":null}`, "safety_identifier", "null")
 	b = append(b, `,"service_tier":"default"`...)
-	b = call.appendEchoes(b, "store", "true", "temperature", "1", "text", `{"format":{"type":"text"}}`, "tool_choice",
-		`"auto"`, "tools", "[]",
-		"top_logprobs", "0", "top_p", "1", "presence_penalty", "0", "frequency_penalty", "0", "truncation", `"disabled"`)
+	b = call.appendEchoes(b, "store", "true", "temperature", "1", "text", `{"format":{"type":"text"}}`,
+		"tool_choice", `"auto"`, "tools", "[]", "top_logprobs", "0", "top_p", "1", "presence_penalty", "0",
+		"frequency_penalty", "0", "truncation", `"disabled"`)
 	b = jsonscan.Appendf(b, `,"usage":%n,"user":null`, s.usage)
 	return append(call.appendEchoes(b, "metadata", "{}"), '}')
 }
@@ -40,8 +40,7 @@ func (r *responsesEncoder) appendResponse(b []byte, s responseState) []byte {
 func appendResponseUsage(b []byte, u Usage) []byte {
 	input, output := max(u.PromptTokens, 0), max(u.CompletionTokens, 0)
 	return jsonscan.Appendf(b, `{"input_tokens":%d,"input_tokens_details":{"cached_tokens":%d,"cache_write_tokens":0},`+
-		`"output_tokens":%d,`+
-		`"output_tokens_details":{"reasoning_tokens":%d},"total_tokens":%d}`,
+		`"output_tokens":%d,"output_tokens_details":{"reasoning_tokens":%d},"total_tokens":%d}`,
 		input, max(u.CachedTokens, 0), output, max(u.ReasoningTokens, 0), input+output)
 }
 

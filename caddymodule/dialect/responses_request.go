@@ -209,11 +209,11 @@ func (c *responsesCall) readInclude(f fieldList) {
 			}
 		}
 	}
-	const most = 20
+	const maxTop = 20
 	top := c.echoed(f, "top_logprobs", aWholeNumber)
 	n, _ := jsonscan.Integer(top)
-	if n < 0 || n > most {
-		c.badValue("top_logprobs", "it must be between 0 and %d.", most)
+	if n < 0 || n > maxTop {
+		c.badValue("top_logprobs", "it must be between 0 and %d.", maxTop)
 	}
 	if c.logprobs = (probabilities || n > 0) && !c.compact; !c.logprobs {
 		return

@@ -42,10 +42,10 @@ func newResponsesEncoder(call *reply, quiet bool) encoder {
 	return &r
 }
 
-// held implements encoder.
-func (r *responsesEncoder) held() int64 {
+// buffered implements encoder.
+func (r *responsesEncoder) buffered() int64 {
 	const itemSize = 16 // of a span
-	return r.eventBuffer.held() + itemSize*int64(cap(r.items)) +
+	return r.eventBuffer.buffered() + itemSize*int64(cap(r.items)) +
 		int64(cap(r.output)+cap(r.item.text)+cap(r.item.probs)+cap(r.raw)+cap(r.probs))
 }
 
@@ -268,7 +268,7 @@ func (r *responsesEncoder) keep(body []byte) {
 	}
 	items := make([][]byte, len(r.items))
 	for i, item := range r.items {
-		items[i] = item.Of(r.output)
+		items[i] = item.Bytes(r.output)
 	}
 	r.call.keep(r.id, body, items)
 }

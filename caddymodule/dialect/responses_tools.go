@@ -23,23 +23,23 @@ var builtinTools = map[string]struct {
 }{
 	localShell: {
 		ToolLocalShell, "Runs a command on the user's machine and returns its output.",
-		`{"type":"object","properties":{"command":{"type":"array","items":{"type":"string"},"description":"The program ` +
-			`and its arguments"},` +
+		`{"type":"object","properties":{"command":{"type":"array","items":{"type":"string"},` +
+			`"description":"The program and its arguments"},` +
 			`"workdir":{"type":"string","description":"The directory to run in"},"timeout_ms":{"type":"integer"},` +
 			`"env":{"type":"object","additionalProperties":{"type":"string"}}},"required":["command"]}`,
 	},
 	shell: {
 		ToolShell, "Runs shell commands and returns their output.",
-		`{"type":"object","properties":{"commands":{"type":"array","items":{"type":"string"},"description":"The commands, ` +
-			`each a shell command line"},` +
+		`{"type":"object","properties":{"commands":{"type":"array","items":{"type":"string"},` +
+			`"description":"The commands, each a shell command line"},` +
 			`"timeout_ms":{"type":"integer"},"max_output_length":{"type":"integer"}},"required":["commands"]}`,
 	},
 	applyPatch: {
 		ToolApplyPatch, "Creates, updates or deletes a file.",
 		`{"type":"object","properties":{"type":{"type":"string","enum":["create_file","update_file","delete_file"]},` +
 			`"path":{"type":"string"},` +
-			`"diff":{"type":"string","description":"The change as a V4A diff; none for delete_file"}},"required":["type",` +
-			`"path"]}`,
+			`"diff":{"type":"string","description":"The change as a V4A diff; none for delete_file"}},` +
+			`"required":["type","path"]}`,
 	},
 }
 
@@ -56,9 +56,9 @@ type upstreamNames struct {
 	taken map[string]bool
 }
 
-// of returns the upstream's name of a tool. A name that is too long or already taken ends
+// assign returns the upstream's name of a tool. A name that is too long or already taken ends
 // in a hash.
-func (n *upstreamNames) of(key toolKey) string {
+func (n *upstreamNames) assign(key toolKey) string {
 	if upstreamName, ok := n.names[key]; ok {
 		return upstreamName
 	}
@@ -89,14 +89,14 @@ func (n *upstreamNames) called(key toolKey) string {
 	if _, ok := n.names[key]; !ok && key.namespace == "" && n.taken[key.name] {
 		return key.name
 	}
-	return n.of(key)
+	return n.assign(key)
 }
 
 // readTools reads the tools of the request, and then those of input items whose names are
 // not taken.
 func (c *responsesCall) readTools(f fieldList) {
 	if raw := c.typed(f, "tools", anArray); raw != nil {
-		c.reserve(raw)
+		c.reserveNames(raw)
 		c.readToolList(f, "")
 		c.noteEcho("tools", echoedTools(raw))
 	}
@@ -119,16 +119,16 @@ func (c *responsesCall) readToolList(f fieldList, namespace string) {
 	}
 }
 
-// reserve reserves the names of the tools without a namespace.
-func (c *responsesCall) reserve(tools []byte) {
+// reserveNames reserves the names of the tools without a namespace.
+func (c *responsesCall) reserveNames(tools []byte) {
 	for m := jsonscan.Checked(tools); m.Next(); {
 		switch kind := jsonscan.Text(m.Raw(), "type"); kind {
 		case "", "function", "custom":
 			if name := toolFields(m.Raw()).text("name"); name != "" {
-				c.upstreamNames.of(toolKey{name: name})
+				c.upstreamNames.assign(toolKey{name: name})
 			}
 		case localShell, shell, applyPatch:
-			c.upstreamNames.of(toolKey{name: kind})
+			c.upstreamNames.assign(toolKey{name: kind})
 		}
 	}
 }
@@ -163,8 +163,8 @@ func (c *responsesCall) readTool(f fieldList, namespace string) {
 			c.dropTool(kind)
 			return
 		}
-		to := ToolName{Kind: builtin.kind, Name: kind}
-		c.tools.add(c.upstreamNames.of(toolKey{name: kind}), to, jsonscan.AppendQuoted(nil, builtin.description),
+		tool := ToolName{Kind: builtin.kind, Name: kind}
+		c.tools.add(c.upstreamNames.assign(toolKey{name: kind}), tool, jsonscan.AppendQuoted(nil, builtin.description),
 			[]byte(builtin.parameters), false)
 	}
 }
@@ -194,11 +194,11 @@ func (c *responsesCall) readFunction(f fieldList, namespace string) {
 		c.missing("name")
 		return
 	}
-	to := ToolName{Name: name, Namespace: namespace}
-	upstreamName := c.upstreamNames.of(toolKey{namespace, name})
+	tool := ToolName{Name: name, Namespace: namespace}
+	upstreamName := c.upstreamNames.assign(toolKey{namespace, name})
 	if custom {
-		to.Kind = ToolCustom
-		c.tools.add(upstreamName, to, customDescription(f), []byte(customParameters), false)
+		tool.Kind = ToolCustom
+		c.tools.add(upstreamName, tool, customDescription(f), []byte(customParameters), false)
 		return
 	}
 	parameters := f.given("parameters")
@@ -206,7 +206,7 @@ func (c *responsesCall) readFunction(f fieldList, namespace string) {
 		c.wrongType("parameters", anObject.name, parameters)
 		return
 	}
-	c.tools.add(upstreamName, to, f.get("description"), parameters, string(f.get("strict")) == "true")
+	c.tools.add(upstreamName, tool, f.get("description"), parameters, string(f.get("strict")) == "true")
 }
 
 // customDescription returns the description of a custom tool as a JSON string, or nil. It

@@ -23,25 +23,25 @@ const (
 // serialiser makes an answer sequential, with one open block at a time. While a tool call
 // is open, the content of other blocks waits. Other content is sent without buffering.
 type serialiser struct {
-	to      encoder
-	calls   *toolSlots
-	kind    partKind // of the open block
-	call    openCall // the open block, if it is a call
-	waiting []waitingPart
-	waits   int64  // size of waiting in bytes
-	last    bool   // the open block is the answer's last one
-	err     *Error // the error that ended the answer; nothing is sent after it
+	encoder     encoder
+	calls       *toolSlots
+	kind        partKind // of the open block
+	call        openCall // the open block, if it is a call
+	waiting     []waitingPart
+	waitingSize int64  // size of waiting in bytes
+	last        bool   // the open block is the answer's last one
+	err         *Error // the error that ended the answer; nothing is sent after it
 }
 
 // openCall is the tool call that is open.
 type openCall struct {
-	k      int
-	whole  bool   // arguments are sent unchecked when the call closes
-	live   bool   // arguments are being sent
-	broken bool   // the arguments are not valid JSON
-	done   bool   // the object has ended
-	held   []byte // arguments that were not sent yet
-	space  int    // length of the white space at the start of held
+	k       int
+	whole   bool   // arguments are sent unchecked when the call closes
+	live    bool   // arguments are being sent
+	broken  bool   // the arguments are not valid JSON
+	done    bool   // the object has ended
+	pending []byte // arguments that were not sent yet
+	space   int    // length of the white space at the start of held
 }
 
 // maxWaiting is the maximum number of waiting parts. Only a stream that alternates between
@@ -59,15 +59,15 @@ type waitingPart struct {
 // waitingPartSize is the overhead of a waiting part in bytes.
 const waitingPartSize = 128
 
-// held returns the number of buffered bytes.
-func (s *serialiser) held() int64 { return int64(cap(s.call.held)) + s.waits }
+// buffered returns the number of buffered bytes.
+func (s *serialiser) buffered() int64 { return int64(cap(s.call.pending)) + s.waitingSize }
 
 // resume sends the first waiting part.
 func (s *serialiser) resume() {
 	w := s.waiting[0]
 	s.waiting[0] = waitingPart{} // allow the texts to be freed
 	s.waiting = s.waiting[1:]
-	s.waits -= int64(waitingPartSize + len(w.text) + len(w.probs))
+	s.waitingSize -= int64(waitingPartSize + len(w.text) + len(w.probs))
 	if w.kind == partTool {
 		s.openCall(w.k, "")
 	} else {
@@ -81,7 +81,7 @@ func (s *serialiser) add(kind partKind, t string, probs []byte) {
 	if s.err != nil {
 		return
 	}
-	if s.kind == partTool && !s.makeRoom() {
+	if s.kind == partTool && !s.advance() {
 		last := len(s.waiting) - 1
 		if last < 0 || s.waiting[last].kind != kind {
 			if len(s.waiting) >= maxWaiting {
@@ -89,13 +89,13 @@ func (s *serialiser) add(kind partKind, t string, probs []byte) {
 				return
 			}
 			s.waiting = append(s.waiting, waitingPart{kind: kind})
-			s.waits += waitingPartSize
+			s.waitingSize += waitingPartSize
 			last++
 		}
 		w := &s.waiting[last]
-		s.waits -= int64(len(w.probs))
+		s.waitingSize -= int64(len(w.probs))
 		w.text, w.probs = append(w.text, t...), joinLogprobs(w.probs, probs)
-		s.waits += int64(len(t) + len(w.probs))
+		s.waitingSize += int64(len(t) + len(w.probs))
 		return
 	}
 	s.put(kind, t, probs)
@@ -105,21 +105,21 @@ func (s *serialiser) add(kind partKind, t string, probs []byte) {
 func (s *serialiser) put(kind partKind, t string, probs []byte) {
 	if s.kind != kind {
 		s.closeOpen(finishNone)
-		s.to.open(kind, "", "")
+		s.encoder.open(kind, "", "")
 		s.kind = kind
 	}
 	if len(probs) > 0 {
-		s.to.logprobs(probs)
+		s.encoder.logprobs(probs)
 	}
-	s.to.fill(t)
+	s.encoder.fill(t)
 }
 
 // args returns the state of the open call's arguments.
 func (s *serialiser) args() *jsonscan.Prefix { return &s.calls.slots[s.call.k].args }
 
-// makeRoom closes the open call if it is complete, then sends waiting parts and closes
+// advance closes the open call if it is complete, then sends waiting parts and closes
 // complete calls among them. It reports whether no call is open.
-func (s *serialiser) makeRoom() bool {
+func (s *serialiser) advance() bool {
 	for s.kind == partTool && s.err == nil {
 		if !s.args().Complete() {
 			return false
@@ -144,16 +144,16 @@ func (s *serialiser) toolStart(k int, fragment string) {
 	if s.err != nil {
 		return
 	}
-	if s.kind != partTool || s.makeRoom() {
+	if s.kind != partTool || s.advance() {
 		s.openCall(k, fragment)
 		return
 	}
-	slot.held = append(slot.held, fragment...)
+	slot.pending = append(slot.pending, fragment...)
 	at := slices.IndexFunc(s.waiting, func(w waitingPart) bool { return w.kind == partTool && w.k > k })
 	if at < 0 {
 		at = len(s.waiting)
 	}
-	s.waits += waitingPartSize
+	s.waitingSize += waitingPartSize
 	s.waiting = slices.Insert(s.waiting, at, waitingPart{kind: partTool, k: k})
 }
 
@@ -163,13 +163,13 @@ func (s *serialiser) openCall(k int, fragment string) {
 	slot := &s.calls.slots[k]
 	slot.state = callStarted
 	s.kind = partTool
-	s.call = openCall{k: k, whole: s.to.wantsWhole(slot.name), held: s.call.held[:0]}
-	if cap(s.call.held) > sse.KeepBuffer {
-		s.call.held = nil
+	s.call = openCall{k: k, whole: s.encoder.wantsWhole(slot.name), pending: s.call.pending[:0]}
+	if cap(s.call.pending) > sse.KeepBuffer {
+		s.call.pending = nil
 	}
-	s.to.open(partTool, slot.id, slot.name)
-	if len(slot.held) > 0 {
-		fragment, slot.held = string(append(slot.held, fragment...)), nil
+	s.encoder.open(partTool, slot.id, slot.name)
+	if len(slot.pending) > 0 {
+		fragment, slot.pending = string(append(slot.pending, fragment...)), nil
 	}
 	s.appendArguments(fragment)
 }
@@ -182,8 +182,8 @@ func (s *serialiser) toolArgs(k int, fragment string) {
 	case s.kind == partTool && s.call.k == k:
 		s.appendArguments(fragment)
 	case slot.state == callWaiting:
-		slot.held = append(slot.held, fragment...)
-		s.makeRoom() // the model has continued with this call
+		slot.pending = append(slot.pending, fragment...)
+		s.advance() // the model has continued with this call
 	case strings.Trim(fragment, jsonscan.Space) != "": // the call is closed: its arguments were complete
 		s.err = brokenArguments()
 	}
@@ -199,21 +199,21 @@ func (s *serialiser) appendArguments(fragment string) {
 	switch {
 	case fragment == "", wasDone && fits: // white space after the object
 	case c.whole || c.broken:
-		c.held = append(c.held, fragment...)
+		c.pending = append(c.pending, fragment...)
 	case c.live && !fits:
 		s.err = brokenArguments()
 	case c.live:
-		s.to.fill(fragment)
+		s.encoder.fill(fragment)
 	case !fits:
 		c.broken = true
-		c.held = append(c.held, fragment...)
+		c.pending = append(c.pending, fragment...)
 	default:
-		c.held = append(c.held, fragment...)
-		text := bytes.TrimLeft(c.held[c.space:], jsonscan.Space)
-		c.space = len(c.held) - len(text)
+		c.pending = append(c.pending, fragment...)
+		text := bytes.TrimLeft(c.pending[c.space:], jsonscan.Space)
+		c.space = len(c.pending) - len(text)
 		if len(text) > 0 && text[0] == '{' {
-			c.live, c.held = true, c.held[:0]
-			s.to.fill(string(text))
+			c.live, c.pending = true, c.pending[:0]
+			s.encoder.fill(string(text))
 		}
 	}
 }
@@ -228,7 +228,7 @@ func (s *serialiser) closeOpen(finish finishReason) {
 	case partTool:
 		s.closeCall(finish)
 	default:
-		s.to.close(finish.cut())
+		s.encoder.close(finish.cut())
 	}
 }
 
@@ -238,18 +238,18 @@ func (s *serialiser) closeCall(finish finishReason) {
 	c := &s.call
 	complete := s.args().Complete()
 	switch {
-	case c.whole && len(c.held) > 0:
-		s.to.fill(string(c.held))
+	case c.whole && len(c.pending) > 0:
+		s.encoder.fill(string(c.pending))
 	case c.whole, c.live && complete:
 	case c.live && !finish.cut():
 		s.err = brokenArguments()
 		return
 	case !c.live && (complete || c.broken || !finish.cut()):
-		if object, _ := normalArguments(string(c.held)); string(object) != "{}" {
-			s.to.fill(string(object))
+		if object, _ := normalArguments(string(c.pending)); string(object) != "{}" {
+			s.encoder.fill(string(object))
 		}
 	}
-	s.to.close(finish.cut() && (s.last || !complete))
+	s.encoder.close(finish.cut() && (s.last || !complete))
 }
 
 // drain closes the open block and sends the waiting parts of an answer that has ended.

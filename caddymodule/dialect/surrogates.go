@@ -31,7 +31,7 @@ func (h *halfPair) unquote(raw []byte) string {
 	return jsonscan.Unquote(raw)
 }
 
-// rest returns the text of a half that the text ended with, and forgets it.
+// rest returns the text of a half that remains alone, and resets h.
 func (h *halfPair) rest() string {
 	if *h == "" {
 		return ""

@@ -15,59 +15,59 @@ const (
 )
 
 // thinkPlace is the position in a text that may start with thinking.
-type thinkPlace uint8
+type thinkState uint8
 
 const (
-	thinkBefore thinkPlace = iota // white space, or a part of the opening tag
+	thinkBefore thinkState = iota // white space, or a part of the opening tag
 	thinkInside
-	thinkBehind // white space after the closing tag
+	thinkAfter  // white space after the closing tag
 	thinkPassed // text
 )
 
 // thinkTags separates the thinking at the start of an answer from its text. It buffers only
 // potential tags and the white space around them, which is dropped.
 type thinkTags struct {
-	place   thinkPlace
+	state   thinkState
 	emitted bool // thinking was reported
-	held    []byte
+	pending []byte
 }
 
 // maxHeldSpace is the maximum white space that is buffered, in bytes.
-const maxHeldSpace = 512
+const maxPendingSpace = 512
 
 // take adds a piece of text. It passes thinking to reason and other text to text.
 func (t *thinkTags) take(s string, reason, text func(s string)) {
-	if t.place == thinkPassed {
+	if t.state == thinkPassed {
 		text(s)
 		return
 	}
-	t.held = append(t.held, s...)
+	t.pending = append(t.pending, s...)
 	for t.step(reason, text) {
 	}
 }
 
-// step advances by one place. It returns false if it needs more input.
+// step advances by one state. It returns false if it needs more input.
 func (t *thinkTags) step(reason, text func(s string)) bool {
-	trimmed := bytes.TrimLeft(t.held, jsonscan.Space)
-	switch t.place {
+	trimmed := bytes.TrimLeft(t.pending, jsonscan.Space)
+	switch t.state {
 	case thinkBefore:
 		switch {
 		case bytes.HasPrefix(trimmed, []byte(thinkOpen)):
-			t.place, t.held = thinkInside, trimmed[len(thinkOpen):]
+			t.state, t.pending = thinkInside, trimmed[len(thinkOpen):]
 			return true
-		case strings.HasPrefix(thinkOpen, string(trimmed)) && len(t.held) <= maxHeldSpace:
+		case strings.HasPrefix(thinkOpen, string(trimmed)) && len(t.pending) <= maxPendingSpace:
 			return false
 		}
 		t.pass(text)
 	case thinkInside:
-		if i := bytes.Index(t.held, []byte(thinkClose)); i >= 0 {
-			t.emit(bytes.TrimRight(t.held[:i], jsonscan.Space), reason)
-			t.place, t.held = thinkBehind, t.held[i+len(thinkClose):]
+		if i := bytes.Index(t.pending, []byte(thinkClose)); i >= 0 {
+			t.emit(bytes.TrimRight(t.pending[:i], jsonscan.Space), reason)
+			t.state, t.pending = thinkAfter, t.pending[i+len(thinkClose):]
 			return true
 		}
 		t.emitSettled(reason)
-	case thinkBehind:
-		if t.held = trimmed; len(trimmed) > 0 {
+	case thinkAfter:
+		if t.pending = trimmed; len(trimmed) > 0 {
 			t.pass(text)
 		}
 	}
@@ -76,10 +76,10 @@ func (t *thinkTags) step(reason, text func(s string)) bool {
 
 // pass reports the buffer as text, and treats all further input as text.
 func (t *thinkTags) pass(text func(s string)) {
-	held := string(t.held)
-	t.place, t.held = thinkPassed, nil
-	if held != "" {
-		text(held)
+	pending := string(t.pending)
+	t.state, t.pending = thinkPassed, nil
+	if pending != "" {
+		text(pending)
 	}
 }
 
@@ -97,16 +97,16 @@ func (t *thinkTags) emit(thinking []byte, reason func(s string)) {
 // emitSettled reports the buffered thinking, except for a possible closing tag and the
 // white space before it.
 func (t *thinkTags) emitSettled(reason func(s string)) {
-	end := len(t.held) - tagStart(t.held)
-	settled := len(bytes.TrimRight(t.held[:end], jsonscan.Space))
-	if end-settled > maxHeldSpace {
+	end := len(t.pending) - tagStart(t.pending)
+	settled := len(bytes.TrimRight(t.pending[:end], jsonscan.Space))
+	if end-settled > maxPendingSpace {
 		settled = end
 	}
 	if settled == 0 {
 		return
 	}
-	t.emit(t.held[:settled], reason)
-	t.held = append(t.held[:0], t.held[settled:]...)
+	t.emit(t.pending[:settled], reason)
+	t.pending = append(t.pending[:0], t.pending[settled:]...)
 }
 
 // tagStart returns the length of the longest suffix of text that may start the closing tag.
@@ -121,13 +121,13 @@ func tagStart(text []byte) int {
 
 // flush reports the buffer, because no text follows directly.
 func (t *thinkTags) flush(reason, text func(s string)) {
-	switch t.place {
+	switch t.state {
 	case thinkBefore:
-		if len(t.held) > 0 {
+		if len(t.pending) > 0 {
 			t.pass(text)
 		}
 	case thinkInside:
-		t.emit(bytes.TrimRight(t.held, jsonscan.Space), reason)
-		t.held = t.held[:0]
+		t.emit(bytes.TrimRight(t.pending, jsonscan.Space), reason)
+		t.pending = t.pending[:0]
 	}
 }

@@ -133,12 +133,12 @@ func TestThinkTagsAtTheEnd(t *testing.T) {
 // White space without an end is not held without an end.
 func TestThinkTagsAreBounded(t *testing.T) {
 	for _, start := range []string{"", "<think>hm", "<think>hm</think>"} {
-		n := normaliser{parts: &serialiser{to: testCall(func(r *reply) { r.dialect = Messages }).encoder(true)},
+		n := normaliser{parts: &serialiser{encoder: testCall(func(r *reply) { r.dialect = Messages }).encoder(true)},
 			thinkTags: true}
 		n.feed([]byte(contentChunk(start)))
 		for range 100 {
 			n.feed([]byte(contentChunk(strings.Repeat("\n", 1000))))
-			if held := len(n.think.held); held > 2*maxHeldSpace {
+			if held := len(n.think.pending); held > 2*maxPendingSpace {
 				t.Fatalf("%d bytes are held behind %q", held, start)
 			}
 		}

@@ -11,7 +11,7 @@ type toolSlot struct {
 	index    int64           // the upstream's index, -1 if missing
 	args     jsonscan.Prefix // state of the received arguments
 	state    callState
-	held     []byte // arguments that wait for the start of the call
+	pending  []byte // arguments that wait for the start of the call
 	half     halfPair
 }
 
@@ -52,16 +52,16 @@ func (e *toolEntry) decode(slot *toolSlot) {
 	slot.args.Add(e.args)
 }
 
-// held returns the size of the ids, names and waiting arguments in bytes.
-func (t *toolSlots) held() (n int64) {
+// buffered returns the size of the ids, names and waiting arguments in bytes.
+func (t *toolSlots) buffered() (n int64) {
 	for i := range t.slots {
-		n += int64(len(t.slots[i].id) + len(t.slots[i].name) + cap(t.slots[i].held))
+		n += int64(len(t.slots[i].id) + len(t.slots[i].name) + cap(t.slots[i].pending))
 	}
 	return n
 }
 
-// place adds an entry to its call and returns the number of the call.
-func (t *toolSlots) place(e *toolEntry) int {
+// assign adds an entry to its call and returns the number of the call.
+func (t *toolSlots) assign(e *toolEntry) int {
 	k := t.find(*e)
 	if k < 0 {
 		k = t.begin(*e)
@@ -78,8 +78,8 @@ func (t *toolSlots) place(e *toolEntry) int {
 	return k
 }
 
-// placeNew adds an entry as a separate call and returns its number.
-func (t *toolSlots) placeNew(e *toolEntry) int {
+// assignNew adds an entry as a separate call and returns its number.
+func (t *toolSlots) assignNew(e *toolEntry) int {
 	k := t.begin(*e)
 	e.decode(&t.slots[k])
 	return k

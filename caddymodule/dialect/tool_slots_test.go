@@ -40,7 +40,7 @@ func TestToolSlots(t *testing.T) {
 		var slots toolSlots
 		var got []int
 		for _, e := range tt.entries {
-			got = append(got, slots.place(&toolEntry{id: e.id, name: e.name, index: e.index,
+			got = append(got, slots.assign(&toolEntry{id: e.id, name: e.name, index: e.index,
 				raw: jsonscan.AppendQuoted(nil, e.args)}))
 		}
 		if !slices.Equal(got, tt.want) {

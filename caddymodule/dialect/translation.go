@@ -75,9 +75,9 @@ func (t *translation) readModel(f fieldList) {
 	t.stream = t.boolean(f, "stream")
 }
 
-// hold reserves memory for n bytes in addition to the body.
-func (t *translation) hold(n int) {
-	if err := t.env.hold(n); err != nil {
+// reserve reserves memory for n bytes in addition to the body.
+func (t *translation) reserve(n int) {
+	if err := t.env.reserve(n); err != nil {
 		t.fail(err)
 	}
 }
@@ -141,7 +141,7 @@ func (t *translation) dropTool(kind string) {
 	if t.unavailable != nil || t.lenient {
 		return
 	}
-	t.unavailable = fieldError(t.dialect.format().field, t.at("type"), "unsupported_parameter",
+	t.unavailable = fieldError(t.dialect.format().field, t.fieldPath("type"), "unsupported_parameter",
 		"Tools of type '%s' are not available on this deployment, and no other tool is left. "+
 			"Remove it, or send a tool that the client runs.", show(kind))
 }
@@ -264,12 +264,12 @@ type offeredTool struct {
 
 // add adds a function unless its name is taken. description is a JSON string or nil,
 // parameters a JSON schema or nil.
-func (s *toolset) add(upstreamName string, to ToolName, description, parameters []byte, strict bool) {
+func (s *toolset) add(upstreamName string, tool ToolName, description, parameters []byte, strict bool) {
 	if _, ok := s.names[upstreamName]; ok {
 		return
 	}
-	to.offered = true
-	s.alias(upstreamName, to)
+	tool.offered = true
+	s.alias(upstreamName, tool)
 	from := len(s.json)
 	b := jsonscan.Appendf(s.json, `,{"type":"function","function":{"name":%q`, upstreamName)
 	if jsonscan.IsString(description) {
@@ -288,14 +288,14 @@ func (s *toolset) offers(upstreamName string) bool { return s.names[upstreamName
 
 // alias maps an upstream name to the client's, even if the tool is not offered, as for
 // calls in the history.
-func (s *toolset) alias(upstreamName string, to ToolName) {
+func (s *toolset) alias(upstreamName string, tool ToolName) {
 	if _, ok := s.names[upstreamName]; ok {
 		return
 	}
 	if s.names == nil {
 		s.names = make(map[string]ToolName)
 	}
-	s.names[upstreamName] = to
+	s.names[upstreamName] = tool
 }
 
 // keep drops all tools except those for which ok is true.
@@ -311,7 +311,7 @@ func (s *toolset) list() []byte {
 	}
 	b := s.json[:0]
 	for _, t := range s.order { // in place: tools only move towards the start
-		b = append(b, t.json.Of(s.json)...)
+		b = append(b, t.json.Bytes(s.json)...)
 	}
 	b[0] = '['
 	return append(b, ']')

@@ -14,15 +14,12 @@ import (
 // Patterns that classify upstream errors, regardless of their status.
 var (
 	// The prompt exceeds the context window.
-	contextText = regexp.MustCompile(`(?is)exceed_context_size_error|exceeds the available context size|maximum ` +
-		`context length|` +
-		`context length.*exceed|exceed.*context length|longer than the (model's )?context|prompt is too long|input is too ` +
-		`long|` +
-		`context_length_exceeded|n_ctx`)
+	contextText = regexp.MustCompile(`(?is)exceed_context_size_error|exceeds the available context size|` +
+		`maximum context length|context length.*exceed|exceed.*context length|longer than the (model's )?context|` +
+		`prompt is too long|input is too long|context_length_exceeded|n_ctx`)
 	// Client errors that llama.cpp reports with status 500.
-	clientText = regexp.MustCompile(`(?is)image input is not supported|audio input|does not support ` +
-		`(tools|images|thinking|reasoning)|` +
-		`tools.*must be|failed to parse|missing.*role`)
+	clientText = regexp.MustCompile(`(?is)image input is not supported|audio input|` +
+		`does not support (tools|images|thinking|reasoning)|tools.*must be|failed to parse|missing.*role`)
 	// Ollama rejects reasoning effort for a model without thinking.
 	effortText = regexp.MustCompile(`(?i)does not support (thinking|reasoning)`)
 	// Older llama.cpp rejects a streamed request with tools.
@@ -103,8 +100,8 @@ func (f *fault) classify(status int, what string) *Error {
 	case 401, 402, 403:
 		// The upstream's message may contain a part of the credentials.
 		return &Error{Kind: KindUpstreamAuth, NoRetry: true,
-			Message: what + ": it refused the connector's credentials, not yours. The connector's operator must check the " +
-				"upstream's API key in its configuration."}
+			Message: what + ": it refused the connector's credentials, not yours. " +
+				"The connector's operator must check the upstream's API key in its configuration."}
 	case 404:
 		return &Error{Kind: KindUnknownModel, class: ClassUpstream, Param: "model", Message: described}
 	case 408, 504:
@@ -167,16 +164,16 @@ func number(digits string) int64 {
 // retryAfter returns the time to wait in seconds from the answer's header, or 0. A date (RFC
 // 9110 §10.2.3) is relative to the answer's Date.
 func retryAfter(h http.Header) int {
-	const most = 24 * time.Hour
+	const maxWait = 24 * time.Hour
 	var wait time.Duration
 	value := h.Get("Retry-After")
 	if ms, err := strconv.ParseInt(h.Get("Retry-After-Ms"), 10, 64); err == nil {
-		wait = time.Duration(min(ms, most.Milliseconds())) * time.Millisecond
+		wait = time.Duration(min(ms, maxWait.Milliseconds())) * time.Millisecond
 	} else if s, err := strconv.ParseInt(value, 10, 64); err == nil {
-		wait = time.Duration(min(s, int64(most.Seconds()))) * time.Second
+		wait = time.Duration(min(s, int64(maxWait.Seconds()))) * time.Second
 	} else if at, err := http.ParseTime(value); err == nil {
 		if date, err := http.ParseTime(h.Get("Date")); err == nil {
-			wait = min(at.Sub(date), most)
+			wait = min(at.Sub(date), maxWait)
 		}
 	}
 	if wait <= 0 {

@@ -26,9 +26,9 @@ type fault struct {
 
 // readFault reads an error body.
 func readFault(body []byte) fault {
-	const most = 1 << 20 // enough for any real error
+	const maxBody = 1 << 20 // enough for any real error
 	var f fault
-	f.read(bytes.TrimSpace(body[:min(len(body), most)]), 0)
+	f.read(bytes.TrimSpace(body[:min(len(body), maxBody)]), 0)
 	f.message = plainMessage(f.message)
 	return f
 }
@@ -94,7 +94,7 @@ func (f *fault) read(data []byte, level int) {
 
 // details joins the entries of FastAPI's "detail" with their locations.
 func details(raw []byte) string {
-	const most = 5
+	const maxEntries = 5
 	var list []struct {
 		Loc []any  `json:"loc"`
 		Msg string `json:"msg"`
@@ -103,7 +103,7 @@ func details(raw []byte) string {
 		return string(raw)
 	}
 	var b strings.Builder
-	for i, entry := range list[:min(len(list), most)] {
+	for i, entry := range list[:min(len(list), maxEntries)] {
 		if i > 0 {
 			b.WriteString("; ")
 		}
@@ -128,8 +128,8 @@ var htmlMark = regexp.MustCompile(`(?i)<(!doctype|html|head|body|title|h[1-6]|p|
 // plainMessage converts an upstream's text to valid UTF-8 without HTML, of at most
 // maxMessage bytes.
 func plainMessage(text string) string {
-	const most = 64 << 10 // bytes of HTML that are parsed
-	text = strings.ToValidUTF8(truncate(text, most), "\uFFFD")
+	const maxHTML = 64 << 10 // bytes of HTML that are parsed
+	text = strings.ToValidUTF8(truncate(text, maxHTML), "\uFFFD")
 	if htmlMark.MatchString(text) {
 		text = strings.Join(strings.Fields(htmlText(text)), " ")
 	}

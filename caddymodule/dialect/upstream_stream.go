@@ -48,18 +48,18 @@ func (u *upstreamStream) count(size int64) {
 }
 
 // read consumes the upstream's next bytes.
-func (u *upstreamStream) read(p []byte, to chunkReader) {
+func (u *upstreamStream) read(p []byte, chunks chunkReader) {
 	for u.reader.Feed(p); !u.ended && u.reader.Next(); {
-		u.event(to)
+		u.event(chunks)
 	}
 	u.checkReader()
 }
 
 // readLast processes the last event of the stream. If settled is set, a truncated event is
 // ignored, because the answer is complete or has already failed.
-func (u *upstreamStream) readLast(to chunkReader, settled bool) {
+func (u *upstreamStream) readLast(chunks chunkReader, settled bool) {
 	if u.reader.Finish() && !(settled && cutOff(u.reader.Data)) {
-		u.event(to)
+		u.event(chunks)
 	}
 	u.checkReader()
 }
@@ -71,15 +71,15 @@ func cutOff(data []byte) bool { return !jsonscan.Valid(data) && !isDone(data) }
 func isDone(data []byte) bool { return string(bytes.TrimSpace(data)) == "[DONE]" }
 
 // event processes an event.
-func (u *upstreamStream) event(to chunkReader) {
+func (u *upstreamStream) event(chunks chunkReader) {
 	switch name, data := u.reader.Name, u.reader.Data; {
 	case string(name) == "error":
 		u.abort(fromEvent(data))
 	case len(data) == 0:
 	case isDone(data):
-		to.done()
+		chunks.done()
 	default:
-		to.chunk(data)
+		chunks.chunk(data)
 	}
 }
 

@@ -22,8 +22,8 @@ const BytesPerToken = 4
 // pieces. Most model servers send a piece for each token. Pieces of an unusual size are not
 // tokens.
 func tokensOf(size, pieces int64) int64 {
-	const least, most = 2, 8
-	if least*pieces <= size && size <= most*pieces {
+	const minSize, maxSize = 2, 8
+	if minSize*pieces <= size && size <= maxSize*pieces {
 		return pieces
 	}
 	return (size + BytesPerToken - 1) / BytesPerToken
@@ -38,7 +38,7 @@ func parseUsage(raw []byte) (u Usage, ok bool) {
 	if len(raw) == 0 || raw[0] != '{' {
 		return Usage{}, false
 	}
-	for m := jsonscan.At(raw, 0); m.Next(); {
+	for m := jsonscan.MembersAt(raw, 0); m.Next(); {
 		switch string(m.Name()) {
 		case "prompt_tokens":
 			u.PromptTokens = tokenCount(m.Raw())

@@ -8,12 +8,12 @@ import (
 // Span is a range of a byte slice: [Start, End).
 type Span struct{ Start, End int }
 
-// Of returns the bytes of the span.
-func (p Span) Of(data []byte) []byte { return data[p.Start:p.End] }
+// Bytes returns the bytes of the span.
+func (p Span) Bytes(data []byte) []byte { return data[p.Start:p.End] }
 
 // Members iterates over the members of an object or the elements of an array:
 //
-//	for m := At(data, 0); m.Next(); { … }
+//	for m := MembersAt(data, 0); m.Next(); { … }
 //
 // It checks the grammar of what it passes. After the iteration, m.Err returns the
 // syntax error, if any.
@@ -27,11 +27,11 @@ type Members struct {
 	close byte
 }
 
-// At iterates over the container that starts at data[i]. If there is none, Err returns
+// MembersAt iterates over the container that starts at data[i]. If there is none, Err returns
 // an error.
-func At(data []byte, i int) Members {
+func MembersAt(data []byte, i int) Members {
 	m := Members{scanner: scanner{Data: data}, Index: -1, Sep: i}
-	switch m.at0(i) {
+	switch m.byteAt(i) {
 	case '{':
 		m.close = '}'
 	case '[':
@@ -48,7 +48,7 @@ func Checked(text []byte) Members { return CheckedAt(text, 0) }
 
 // CheckedAt is like Checked for the container that starts at data[i].
 func CheckedAt(data []byte, i int) Members {
-	m := At(data, i)
+	m := MembersAt(data, i)
 	m.checked = true
 	return m
 }
@@ -57,7 +57,7 @@ func CheckedAt(data []byte, i int) Members {
 // object, Err returns an error. Whole reports whether the text is valid.
 func Object(data []byte) Members {
 	i := (&scanner{Data: data}).space(0)
-	m := At(data, i)
+	m := MembersAt(data, i)
 	if m.close == ']' {
 		m.close = 0
 		m.fail(i, "expected an object")
@@ -78,19 +78,19 @@ func (m *Members) Next() bool {
 	if m.problem != "" || m.end != 0 {
 		return false
 	}
-	if m.Index >= 0 && m.at0(m.Sep) == m.close {
+	if m.Index >= 0 && m.byteAt(m.Sep) == m.close {
 		m.end = m.Sep + 1
 		return false
 	}
 	i := m.space(m.Sep + 1)
-	if m.Index < 0 && m.at0(i) == m.close {
+	if m.Index < 0 && m.byteAt(i) == m.close {
 		m.end = i + 1
 		return false
 	}
 	m.Index++
 	if m.close == '}' {
 		start := i
-		if m.at0(i) != '"' {
+		if m.byteAt(i) != '"' {
 			m.fail(i, "expected a key in double quotes")
 			return false
 		}
@@ -108,7 +108,7 @@ func (m *Members) Next() bool {
 	}
 	m.Value = Span{start, i}
 	m.Sep = m.space(i)
-	if c := m.at0(m.Sep); c != ',' && c != m.close {
+	if c := m.byteAt(m.Sep); c != ',' && c != m.close {
 		m.fail(m.Sep, "expected ',' or the end of the object or array")
 		return false
 	}
@@ -116,7 +116,7 @@ func (m *Members) Next() bool {
 }
 
 // More reports whether a comma follows the member.
-func (m *Members) More() bool { return m.at0(m.Sep) == ',' }
+func (m *Members) More() bool { return m.byteAt(m.Sep) == ',' }
 
 // Name returns the decoded key of the member, nil in an array. It is valid as long as
 // Data.
@@ -128,11 +128,11 @@ func (m *Members) Name() []byte {
 	if bytes.IndexByte(raw, '\\') < 0 {
 		return raw
 	}
-	return []byte(Unquote(m.Key.Of(m.Data)))
+	return []byte(Unquote(m.Key.Bytes(m.Data)))
 }
 
 // Raw returns the bytes of the value.
-func (m *Members) Raw() []byte { return m.Value.Of(m.Data) }
+func (m *Members) Raw() []byte { return m.Value.Bytes(m.Data) }
 
 // Unquote decodes a valid JSON string like encoding/json: U+FFFD replaces lone
 // surrogates and invalid UTF-8.

@@ -27,7 +27,7 @@ func TestCheckedMembers(t *testing.T) {
 			data = append(append(append(data, `[{"x":`...), text()...), "},1]"...)
 		}
 		data = append(data, '}')
-		a, b := At(data, 0), Checked(data)
+		a, b := MembersAt(data, 0), Checked(data)
 		for a.Next() {
 			if !b.Next() || !bytes.Equal(a.Raw(), b.Raw()) || !bytes.Equal(a.Name(), b.Name()) {
 				t.Fatalf("%s: %s and %s", data, a.Raw(), b.Raw())
@@ -50,7 +50,7 @@ func TestCheckedMembers(t *testing.T) {
 // The elements of an array have no names.
 func TestNameInAnArray(t *testing.T) {
 	for _, text := range []string{`[0]`, `["a"]`, `[{"a":1}]`, `[[0]]`} {
-		for m := At([]byte(text), 0); m.Next(); {
+		for m := MembersAt([]byte(text), 0); m.Next(); {
 			if name := m.Name(); name != nil {
 				t.Errorf("%s: the element has the name %q", text, name)
 			}

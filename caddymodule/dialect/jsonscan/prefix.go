@@ -144,7 +144,7 @@ func (p *Prefix) step(c byte) state {
 			return broken
 		}
 		if p.word = p.word[1:]; p.word == "" {
-			return p.behindValue()
+			return p.afterValue()
 		}
 		return inWord
 	}
@@ -152,7 +152,7 @@ func (p *Prefix) step(c byte) state {
 	switch next {
 	case broken:
 		if p.state >= inZero { // the number has ended before c
-			p.state = p.behindValue()
+			p.state = p.afterValue()
 			return p.step(c)
 		}
 	case inWord:
@@ -166,13 +166,13 @@ func (p *Prefix) step(c byte) state {
 		if p.key {
 			return wantColon
 		}
-		return p.behindValue()
+		return p.afterValue()
 	case endContainer:
 		if p.inObject() != (c == '}') {
 			return broken
 		}
 		p.depth--
-		return p.behindValue()
+		return p.afterValue()
 	case comma:
 		if p.inObject() {
 			return wantKey
@@ -205,8 +205,8 @@ func (p *Prefix) inObject() bool {
 	return p.objects[(p.depth-1)/64]>>((p.depth-1)%64)&1 == 1
 }
 
-// behindValue returns the state after a complete value.
-func (p *Prefix) behindValue() state {
+// afterValue returns the state after a complete value.
+func (p *Prefix) afterValue() state {
 	if p.depth == 0 {
 		return complete
 	}

@@ -1,7 +1,7 @@
 // Package jsonscan validates JSON and locates its parts without decoding it. Key order,
 // number literals and unknown keys are preserved, and nothing is allocated.
 //
-// [At] and [Object] iterate over members and check the grammar. [Checked] iterates over
+// [MembersAt] and [Object] iterate over members and check the grammar. [Checked] iterates over
 // JSON that was already checked. [Member] and [Text] find one member. [Prefix] checks a
 // text incrementally.
 package jsonscan
@@ -23,12 +23,12 @@ const MaxDepth = 512
 // invalid UTF-8 in strings.
 //
 // Its methods take the start index of an element and return the index after it, or -1
-// after setting problem and at.
+// after setting problem and problemAt.
 type scanner struct {
-	Data    []byte
-	checked bool   // the data is known to be valid JSON
-	at      int    // index of the problem
-	problem string // the syntax error, or ""
+	Data      []byte
+	checked   bool   // the data is known to be valid JSON
+	problemAt int    // index of the problem
+	problem   string // the syntax error, or ""
 
 	// Mark, if set, is called for each key within values. rest starts with the
 	// key's value. Seen is the union of the returned bits.
@@ -41,7 +41,7 @@ func (s *scanner) fail(i int, problem string) int {
 	if i >= len(s.Data) {
 		i, problem = len(s.Data), "unexpected end"
 	}
-	s.at, s.problem = i, problem
+	s.problemAt, s.problem = i, problem
 	return -1
 }
 
@@ -50,7 +50,7 @@ func (s *scanner) Err() error {
 	if s.problem == "" {
 		return nil
 	}
-	return fmt.Errorf("%s at byte %d", s.problem, s.at)
+	return fmt.Errorf("%s at byte %d", s.problem, s.problemAt)
 }
 
 // space skips white space.
@@ -68,7 +68,7 @@ func (s *scanner) space(i int) int {
 
 // value scans the value that starts at i, inside depth open containers.
 func (s *scanner) value(i, depth int) int {
-	open := s.at0(i)
+	open := s.byteAt(i)
 	if open != '{' && open != '[' {
 		return s.scalar(i, open)
 	}
@@ -76,7 +76,7 @@ func (s *scanner) value(i, depth int) int {
 		return s.fail(i, "nesting deeper than 512")
 	}
 	i = s.space(i + 1)
-	if s.at0(i) == open+2 { // '{'+2 is '}', '['+2 is ']'
+	if s.byteAt(i) == open+2 { // '{'+2 is '}', '['+2 is ']'
 		return i + 1
 	}
 	for {
@@ -89,7 +89,7 @@ func (s *scanner) value(i, depth int) int {
 			return -1
 		}
 		i = s.space(i)
-		switch s.at0(i) {
+		switch s.byteAt(i) {
 		case ',':
 			i = s.space(i + 1)
 		case open + 2:
@@ -100,8 +100,8 @@ func (s *scanner) value(i, depth int) int {
 	}
 }
 
-// at0 returns the byte at i, or 0 after the end.
-func (s *scanner) at0(i int) byte {
+// byteAt returns the byte at i, or 0 after the end.
+func (s *scanner) byteAt(i int) byte {
 	if i < len(s.Data) {
 		return s.Data[i]
 	}
@@ -110,7 +110,7 @@ func (s *scanner) at0(i int) byte {
 
 // key scans a key, the colon and white space, up to the value.
 func (s *scanner) key(i int) int {
-	if s.at0(i) != '"' {
+	if s.byteAt(i) != '"' {
 		return s.fail(i, "expected a key in double quotes")
 	}
 	start := i
@@ -127,7 +127,7 @@ func (s *scanner) key(i int) int {
 // colon scans the colon and white space between a key and its value.
 func (s *scanner) colon(i int) int {
 	i = s.space(i)
-	if s.at0(i) != ':' {
+	if s.byteAt(i) != ':' {
 		return s.fail(i, "expected ':' after a key")
 	}
 	return s.space(i + 1)
@@ -154,7 +154,7 @@ func (s *scanner) scalar(i int, c byte) int {
 // literal scans true, false or null.
 func (s *scanner) literal(i int, word string) int {
 	for k := range len(word) {
-		if s.at0(i+k) != word[k] {
+		if s.byteAt(i+k) != word[k] {
 			return s.fail(i+k, "expected "+word)
 		}
 	}
@@ -163,10 +163,10 @@ func (s *scanner) literal(i int, word string) int {
 
 // number scans a number (RFC 8259 §6).
 func (s *scanner) number(i int) int {
-	if s.at0(i) == '-' {
+	if s.byteAt(i) == '-' {
 		i++
 	}
-	switch c := s.at0(i); {
+	switch c := s.byteAt(i); {
 	case c == '0':
 		i++
 	case '1' <= c && c <= '9':
@@ -174,14 +174,14 @@ func (s *scanner) number(i int) int {
 	default:
 		return s.fail(i, "expected a digit")
 	}
-	if s.at0(i) == '.' {
+	if s.byteAt(i) == '.' {
 		if i = s.digits(i + 1); i < 0 {
 			return -1
 		}
 	}
-	if c := s.at0(i); c == 'e' || c == 'E' {
+	if c := s.byteAt(i); c == 'e' || c == 'E' {
 		i++
-		if c := s.at0(i); c == '+' || c == '-' {
+		if c := s.byteAt(i); c == '+' || c == '-' {
 			i++
 		}
 		if i = s.digits(i); i < 0 {
@@ -194,7 +194,7 @@ func (s *scanner) number(i int) int {
 // digits scans one or more digits.
 func (s *scanner) digits(i int) int {
 	start := i
-	for c := s.at0(i); '0' <= c && c <= '9'; c = s.at0(i) {
+	for c := s.byteAt(i); '0' <= c && c <= '9'; c = s.byteAt(i) {
 		i++
 	}
 	if i == start {
@@ -227,7 +227,7 @@ func (s *scanner) str(i int) int {
 			}
 			i += 8
 		}
-		c := s.at0(i)
+		c := s.byteAt(i)
 		switch {
 		case c == '"':
 			return i + 1
@@ -295,12 +295,12 @@ func plainASCII[T string | []byte](s T) int {
 
 // escape scans the escape sequence whose backslash is at i.
 func (s *scanner) escape(i int) int {
-	switch s.at0(i + 1) {
+	switch s.byteAt(i + 1) {
 	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
 		return i + 2
 	case 'u':
 		for k := i + 2; k < i+6; k++ {
-			if c := s.at0(k) | 0x20; !('0' <= c && c <= '9' && s.at0(k) >= '0' || 'a' <= c && c <= 'f') {
+			if c := s.byteAt(k) | 0x20; !('0' <= c && c <= '9' && s.byteAt(k) >= '0' || 'a' <= c && c <= 'f') {
 				return s.fail(k, "expected a hexadecimal digit")
 			}
 		}

@@ -56,7 +56,7 @@ func TestScannerDepth(t *testing.T) {
 			t.Errorf("%q: depth %d must not pass", open, MaxDepth+1)
 		}
 	}
-	m := At([]byte(strings.Repeat(`[`, MaxDepth+1)+strings.Repeat(`]`, MaxDepth+1)), 0)
+	m := MembersAt([]byte(strings.Repeat(`[`, MaxDepth+1)+strings.Repeat(`]`, MaxDepth+1)), 0)
 	for m.Next() {
 	}
 	if m.Err() == nil {
@@ -97,10 +97,10 @@ func FuzzScanner(f *testing.F) {
 		}
 		s := scanner{Data: data}
 		start := s.space(0)
-		if c := s.at0(start); c != '{' && c != '[' {
+		if c := s.byteAt(start); c != '{' && c != '[' {
 			return
 		}
-		m := At(data, start)
+		m := MembersAt(data, start)
 		n := 0
 		for ; m.Next(); n++ {
 			if !json.Valid(m.Raw()) {

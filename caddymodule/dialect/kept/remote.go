@@ -12,52 +12,52 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
-// Limits of the questions of one request. An answer has all items of a conversation that its
-// gateway keeps, so one question to each gateway is usual.
+// Limits of one request. A response comes with all items of its conversation that its gateway
+// keeps, so usually one fetch from each gateway is enough.
 const (
-	maxQuestions = 16
-	questionTime = 10 * time.Second // for all of them
+	maxFetches = 16
+	fetchTime  = 10 * time.Second // for all fetches
 )
 
 var (
-	errSize = errors.New("a kept response of another gateway has not the announced size")
+	errSize = errors.New("a kept response of another gateway does not have the announced size")
 	errItem = errors.New("an item of a kept response of another gateway is not JSON")
 )
 
 // Peers are the other gateways of a cluster.
 type Peers interface {
-	// Fetch has read read the response of an owner with this id, or with an item of this id, at the
-	// gateway that the id names. It does not call read if that is this one, or none. If remove is
-	// set, the response is removed.
+	// Fetch calls read with the response of an owner with this id, or with an item of this id. It
+	// asks the gateway that the id names, and does not call read if that is this one, or none. If
+	// remove is set, that gateway removes the response.
 	Fetch(ctx context.Context, owner Owner, id string, remove bool, read func(io.Reader) error) error
 }
 
-// Remote looks for the responses of other gateways, for one request. It is not safe for concurrent
-// use.
+// Remote fetches the responses of other gateways for one request. It is not safe for concurrent use.
 type Remote struct {
-	ctx   context.Context
-	peers Peers
-	hold  func(bytes int64) error
+	ctx     context.Context
+	peers   Peers
+	reserve func(bytes int64) error
 
-	asked int // questions
-	until time.Time
-	items map[string]item // of the responses found so far
+	fetches  int // questions
+	deadline time.Time
+	items    map[string]item // of the responses found so far
 }
 
-// NewRemote returns a Remote for a request with this context. hold reserves memory until its end.
-func NewRemote(ctx context.Context, peers Peers, hold func(bytes int64) error) *Remote {
-	return &Remote{ctx: ctx, peers: peers, hold: hold, items: make(map[string]item)}
+// NewRemote returns a Remote for a request with this context. reserve reserves memory until the
+// request ends.
+func NewRemote(ctx context.Context, peers Peers, reserve func(bytes int64) error) *Remote {
+	return &Remote{ctx: ctx, peers: peers, reserve: reserve, items: make(map[string]item)}
 }
 
-// ask asks a peer, and reports whether it has an answer.
-func (r *Remote) ask(owner Owner, id string, remove bool, read func(io.Reader) error) (found bool) {
-	if r.asked == 0 {
-		r.until = time.Now().Add(questionTime)
+// fetch calls Peers.Fetch within the limits, and reports whether there was a response.
+func (r *Remote) fetch(owner Owner, id string, remove bool, read func(io.Reader) error) (found bool) {
+	if r.fetches == 0 {
+		r.deadline = time.Now().Add(fetchTime)
 	}
-	if r.asked++; r.asked > maxQuestions {
+	if r.fetches++; r.fetches > maxFetches {
 		return false
 	}
-	ctx, cancel := context.WithDeadline(r.ctx, r.until)
+	ctx, cancel := context.WithDeadline(r.ctx, r.deadline)
 	defer cancel()
 	err := r.peers.Fetch(ctx, owner, id, remove, func(from io.Reader) error {
 		err := read(from)
@@ -70,18 +70,18 @@ func (r *Remote) ask(owner Owner, id string, remove bool, read func(io.Reader) e
 // response returns the response with this id, or with an item of this id.
 func (r *Remote) response(owner Owner, id string) (Response, bool) {
 	var found *Response
-	ok := r.ask(owner, id, false, func(from io.Reader) (err error) {
-		found, err = decode(from, r.hold)
+	ok := r.fetch(owner, id, false, func(from io.Reader) (err error) {
+		found, err = decode(from, r.reserve)
 		return err
 	})
 	if !ok {
 		return Response{}, false
 	}
-	in := &entry{r: *found}
+	e := &entry{r: *found}
 	for _, list := range [...][][]byte{found.Input, found.Output} {
 		for _, raw := range list {
 			if id := jsonscan.Text(raw, "id"); id != "" {
-				r.items[id] = item{in, raw}
+				r.items[id] = item{e, raw}
 			}
 		}
 	}
@@ -97,35 +97,35 @@ func (r *Remote) item(owner Owner, id string) (item, bool) {
 	return i, ok
 }
 
-// remove removes a response at its gateway, and reports whether it has.
+// remove removes a response at its gateway, and reports whether it was there.
 func (r *Remote) remove(owner Owner, id string) bool {
-	return r.ask(owner, id, true, func(from io.Reader) error {
-		_, err := decode(from, r.hold)
+	return r.fetch(owner, id, true, func(from io.Reader) error {
+		_, err := decode(from, r.reserve)
 		return err
 	})
 }
 
-// Answer answers the question of another gateway for a response, with nothing if it is not kept.
-// If remove is set, it removes the response.
-func (s *Store) Answer(to io.Writer, owner Owner, id string, remove bool) error {
-	switch e := s.asked(ref{owner, id}, remove); {
+// Answer writes a response for another gateway, or nothing if it is not kept. If remove is set, it
+// removes the response instead, and writes an empty one.
+func (s *Store) Answer(out io.Writer, owner Owner, id string, remove bool) error {
+	switch e := s.lookup(ref{owner, id}, remove); {
 	case e == nil:
 		return nil
 	case remove:
-		return encode(to, Response{})
+		return encode(out, Response{})
 	default:
-		return encode(to, e.r)
+		return encode(out, e.r)
 	}
 }
 
-// asked returns a kept response, or nil, and removes it if remove is set.
-func (s *Store) asked(at ref, remove bool) *entry {
+// lookup returns a kept response, or nil, and removes it if remove is set.
+func (s *Store) lookup(at ref, remove bool) *entry {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.expire()
 	e := s.responses[at]
 	if e == nil {
-		e = s.items[at].in
+		e = s.items[at].entry
 	}
 	if e != nil && remove {
 		s.remove(e)
@@ -135,8 +135,8 @@ func (s *Store) asked(at ref, remove bool) *entry {
 
 // encode writes a response: its size, and for each part, its length and its bytes. The size is
 // that of [Response.Size], which bounds the lengths and the number of the parts.
-func encode(to io.Writer, r Response) error {
-	w := bufio.NewWriter(to)
+func encode(out io.Writer, r Response) error {
+	w := bufio.NewWriter(out)
 	number := func(n int) {
 		_, _ = w.Write(binary.AppendUvarint(w.AvailableBuffer(), uint64(n)))
 	}
@@ -151,20 +151,21 @@ func encode(to io.Writer, r Response) error {
 	return w.Flush()
 }
 
-// decode reads what encode has written, and fails if that is nothing. hold reserves the memory.
-func decode(from io.Reader, hold func(bytes int64) error) (*Response, error) {
-	in := bufio.NewReader(from)
-	size, err := binary.ReadUvarint(in)
+// decode reads a response that encode has written. It fails if the input is empty. reserve
+// reserves the memory.
+func decode(source io.Reader, reserve func(bytes int64) error) (*Response, error) {
+	reader := bufio.NewReader(source)
+	size, err := binary.ReadUvarint(reader)
 	if err != nil {
 		return nil, err
 	}
 	if size > MaxBytes {
 		return nil, errSize
 	}
-	if err := hold(int64(size)); err != nil {
+	if err := reserve(int64(size)); err != nil {
 		return nil, err
 	}
-	d := decoder{in: in, left: size}
+	d := decoder{reader: reader, left: size}
 	head, input, output := d.list(), d.list(), d.list()
 	if d.err == nil && len(head) != 2 {
 		d.err = errSize
@@ -181,17 +182,17 @@ func decode(from io.Reader, hold func(bytes int64) error) (*Response, error) {
 
 // decoder reads lists of parts. After an error it returns nothing.
 type decoder struct {
-	in   *bufio.Reader
-	left uint64 // bytes of memory that the parts may take
-	err  error
+	reader *bufio.Reader
+	left   uint64 // bytes of memory that the parts may take
+	err    error
 }
 
-// number reads a number whose each unit takes so many bytes of memory.
-func (d *decoder) number(bytes uint64) (n uint64) {
+// number reads a number of parts that take at least size bytes of memory each.
+func (d *decoder) number(size uint64) (n uint64) {
 	if d.err != nil {
 		return 0
 	}
-	if n, d.err = binary.ReadUvarint(d.in); d.err == nil && n > d.left/bytes {
+	if n, d.err = binary.ReadUvarint(d.reader); d.err == nil && n > d.left/size {
 		d.err = errSize
 	}
 	if d.err != nil {
@@ -200,7 +201,7 @@ func (d *decoder) number(bytes uint64) (n uint64) {
 		}
 		return 0
 	}
-	d.left -= n * bytes
+	d.left -= n * size
 	return n
 }
 
@@ -211,7 +212,7 @@ func (d *decoder) list() [][]byte {
 	for i := range parts {
 		parts[i] = make([]byte, d.number(1))
 		if d.err == nil {
-			_, d.err = io.ReadFull(d.in, parts[i])
+			_, d.err = io.ReadFull(d.reader, parts[i])
 		}
 	}
 	return parts

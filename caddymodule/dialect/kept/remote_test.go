@@ -108,10 +108,10 @@ func TestQuestions(t *testing.T) {
 			t.Fatal("an unknown item exists")
 		}
 	}
-	if p.asked != maxQuestions {
-		t.Errorf("%d questions, want %d", p.asked, maxQuestions)
+	if p.asked != maxFetches {
+		t.Errorf("%d questions, want %d", p.asked, maxFetches)
 	}
-	if !p.until.Equal(first) || time.Until(first) > questionTime {
+	if !p.until.Equal(first) || time.Until(first) > fetchTime {
 		t.Errorf("the questions end at %v and %v", first, p.until)
 	}
 }
@@ -120,7 +120,7 @@ func TestPeerFails(t *testing.T) {
 	full := errors.New("full")
 	for name, change := range map[string]func(v *View, p *peer){
 		"no answer": func(_ *View, p *peer) { p.err = errors.New("gone") },
-		"no memory": func(v *View, _ *peer) { v.remote.hold = func(int64) error { return full } },
+		"no memory": func(v *View, _ *peer) { v.remote.reserve = func(int64) error { return full } },
 	} {
 		v, p := testRemote("*", nil)
 		p.mine().Keep("resp_1", keptOf("resp_1", "x"))

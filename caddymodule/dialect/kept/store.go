@@ -49,7 +49,7 @@ type Store struct {
 	responses map[ref]*entry
 	items     map[ref]item
 	age       list.List // of *entry, the oldest first
-	room      room
+	shares    share
 }
 
 // ref identifies a response or an item of an owner.
@@ -60,28 +60,28 @@ type ref struct {
 
 // item is an item of a kept response.
 type item struct {
-	in  *entry
-	raw []byte
+	entry *entry
+	raw   []byte
 }
 
 // entry is a response with its time and size.
 type entry struct {
 	ref     ref
-	room    []string // the path of its room
+	path    []string // the path of its share
 	r       Response
 	items   []string // ids of items
 	expires time.Time
 	size    int64
 	byAge   *list.Element // in Store.age
-	byOwner *list.Element // in the age of its owner's room
+	byOwner *list.Element // in the age of its owner's share
 }
 
-// room is a node in a tree of four levels: the whole store, an account, an owner of keys (a user or
+// share is a node in a tree of four levels: the whole store, an account, an owner of keys (a user or
 // the account), and a key.
-type room struct {
-	size  int64 // bytes
-	parts map[string]*room
-	age   list.List // of *entry, the oldest first; only for a key
+type share struct {
+	size     int64 // bytes
+	children map[string]*share
+	age      list.List // of *entry, the oldest first; only for a key
 }
 
 // NewStore returns an empty store with the default limits.
@@ -91,7 +91,7 @@ func NewStore(now func() time.Time) *Store {
 
 // keep keeps a copy of a response, unless it is too large or has too many items.
 func (s *Store) keep(at ref, user string, r Response) {
-	e := &entry{ref: at, room: []string{at.owner.Account, user, at.owner.Key}, size: r.Size(), expires: s.now().Add(s.ttl)}
+	e := &entry{ref: at, path: []string{at.owner.Account, user, at.owner.Key}, size: r.Size(), expires: s.now().Add(s.ttl)}
 	items := len(r.Input) + len(r.Output)
 	if e.size > s.limit || e.size-int64(items*itemOverhead) > MaxSize || items > MaxItems {
 		return
@@ -106,7 +106,7 @@ func (s *Store) keep(at ref, user string, r Response) {
 	s.expire()
 	s.responses[at] = e
 	e.byAge = s.age.PushBack(e)
-	e.byOwner = s.room.add(e.size, e.room...).age.PushBack(e)
+	e.byOwner = s.shares.add(e.size, e.path...).age.PushBack(e)
 	for _, list := range [...][][]byte{e.r.Input, e.r.Output} {
 		for _, raw := range list {
 			if id := jsonscan.Text(raw, "id"); id != "" {
@@ -115,8 +115,8 @@ func (s *Store) keep(at ref, user string, r Response) {
 			}
 		}
 	}
-	for s.room.size > s.limit {
-		s.remove(s.room.largest().largest().largest().age.Front().Value.(*entry))
+	for s.shares.size > s.limit {
+		s.remove(s.shares.largest().largest().largest().age.Front().Value.(*entry))
 	}
 }
 
@@ -129,33 +129,33 @@ func clone(list [][]byte) [][]byte {
 	return out
 }
 
-// add adds size to a room and to its parts along path, and returns the last part. Parts
-// are created on first use and removed when they are empty.
-func (r *room) add(size int64, path ...string) *room {
+// add adds size to a share and to those along path below it, and returns the last one. Shares are
+// created on first use and removed when they are empty.
+func (r *share) add(size int64, path ...string) *share {
 	r.size += size
 	if len(path) == 0 {
 		return r
 	}
-	part := r.parts[path[0]]
-	if part == nil {
-		if r.parts == nil {
-			r.parts = make(map[string]*room)
+	child := r.children[path[0]]
+	if child == nil {
+		if r.children == nil {
+			r.children = make(map[string]*share)
 		}
-		part = new(room)
-		r.parts[path[0]] = part
+		child = new(share)
+		r.children[path[0]] = child
 	}
-	end := part.add(size, path[1:]...)
-	if part.size == 0 {
-		delete(r.parts, path[0])
+	leaf := child.add(size, path[1:]...)
+	if child.size == 0 {
+		delete(r.children, path[0])
 	}
-	return end
+	return leaf
 }
 
-// largest returns the largest part of a room.
-func (r *room) largest() (largest *room) {
-	for _, part := range r.parts {
-		if largest == nil || part.size > largest.size {
-			largest = part
+// largest returns the largest child.
+func (r *share) largest() (largest *share) {
+	for _, child := range r.children {
+		if largest == nil || child.size > largest.size {
+			largest = child
 		}
 	}
 	return largest
@@ -181,11 +181,11 @@ func (s *Store) expire() {
 // holds s.mu.
 func (s *Store) remove(e *entry) {
 	s.age.Remove(e.byAge)
-	s.room.add(-e.size, e.room...).age.Remove(e.byOwner)
+	s.shares.add(-e.size, e.path...).age.Remove(e.byOwner)
 	delete(s.responses, e.ref)
 	for _, id := range e.items {
 		at := ref{e.ref.owner, id}
-		if s.items[at].in == e {
+		if s.items[at].entry == e {
 			delete(s.items, at)
 		}
 	}
@@ -212,7 +212,7 @@ type Scope interface {
 type View struct {
 	store  *Store
 	owner  Owner
-	user   string // in whose share responses are kept: the owner of the key
+	user   string // the owner of the key; responses count towards its share
 	scope  Scope
 	remote *Remote // nil: other gateways are not asked
 }
@@ -235,8 +235,8 @@ func (v View) Keeps() bool { return v.store != nil }
 // Keep keeps a copy of a response under its id.
 func (v View) Keep(id string, r Response) { v.store.keep(ref{v.owner, id}, v.user, r) }
 
-// look calls do with the locked store, unless v is the zero View.
-func (v View) look(do func(s *Store)) {
+// locked calls do with the locked store, unless v is the zero View.
+func (v View) locked(do func(s *Store)) {
 	if v.Keeps() {
 		v.store.mu.Lock()
 		defer v.store.mu.Unlock()
@@ -248,7 +248,7 @@ func (v View) look(do func(s *Store)) {
 // Response returns a kept response. Its bytes must not be modified. ok is false if the
 // response does not exist or is not accessible.
 func (v View) Response(id string) (r Response, ok bool) {
-	v.look(func(s *Store) {
+	v.locked(func(s *Store) {
 		if e := s.responses[ref{v.owner, id}]; e != nil {
 			r, ok = e.r, true
 		}
@@ -265,19 +265,19 @@ func (v View) Response(id string) (r Response, ok bool) {
 // Item returns an input or output item of a kept response.
 func (v View) Item(id string) (raw []byte, ok bool) {
 	var found item
-	v.look(func(s *Store) { found, ok = s.items[ref{v.owner, id}] })
+	v.locked(func(s *Store) { found, ok = s.items[ref{v.owner, id}] })
 	if !ok && v.remote != nil {
 		found, ok = v.remote.item(v.owner, id)
 	}
-	if !ok || !v.scope.Allows(found.in.r.Model) {
+	if !ok || !v.scope.Allows(found.entry.r.Model) {
 		return nil, false
 	}
 	return found.raw, true
 }
 
-// Delete removes a response that Response has returned. It reports whether it has.
+// Delete removes a response that Response has returned. It reports whether it was still there.
 func (v View) Delete(id string) (removed bool) {
-	v.look(func(s *Store) {
+	v.locked(func(s *Store) {
 		if e := s.responses[ref{v.owner, id}]; e != nil && v.scope.Allows(e.r.Model) {
 			s.remove(e)
 			removed = true

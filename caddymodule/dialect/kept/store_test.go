@@ -63,8 +63,8 @@ func TestKeptResponse(t *testing.T) {
 	if _, ok := v.Item("in_resp_1"); ok {
 		t.Error("an item outlives its response")
 	}
-	if k.room.size != 0 || len(k.responses)+len(k.items)+k.age.Len()+len(k.room.parts) != 0 {
-		t.Errorf("%d bytes are left", k.room.size)
+	if k.shares.size != 0 || len(k.responses)+len(k.items)+k.age.Len()+len(k.shares.children) != 0 {
+		t.Errorf("%d bytes are left", k.shares.size)
 	}
 }
 
@@ -116,7 +116,7 @@ func TestKeptResponsesExpire(t *testing.T) {
 		t.Error("the newer one is gone too")
 	}
 	*now = now.Add(time.Hour)
-	if k.Expire(); len(k.items) != 0 || k.room.size != 0 {
+	if k.Expire(); len(k.items) != 0 || k.shares.size != 0 {
 		t.Error("memory is held")
 	}
 }
@@ -128,8 +128,8 @@ func TestKeptResponsesAreBounded(t *testing.T) {
 	for n := range 100 {
 		id := fmt.Sprint("r", n)
 		v.Keep(id, keptOf(id, text))
-		if k.room.size > MaxBytes {
-			t.Fatalf("%d bytes are kept", k.room.size)
+		if k.shares.size > MaxBytes {
+			t.Fatalf("%d bytes are kept", k.shares.size)
 		}
 	}
 	if len(k.responses) < 60 {
@@ -210,8 +210,8 @@ func TestManyKeysOfOneOwner(t *testing.T) {
 			t.Errorf("response %d of another user is gone", i)
 		}
 	}
-	if k.room.size > k.limit || k.room.size < k.limit/2 {
-		t.Errorf("%d bytes of %d are kept", k.room.size, k.limit)
+	if k.shares.size > k.limit || k.shares.size < k.limit/2 {
+		t.Errorf("%d bytes of %d are kept", k.shares.size, k.limit)
 	}
 }
 
@@ -224,8 +224,8 @@ func TestKeptItemsAreBounded(t *testing.T) {
 		many.Input = append(many.Input, item)
 	}
 	v.Keep("many", many)
-	if _, ok := v.Response("many"); !ok || k.room.size < MaxItems<<10 {
-		t.Errorf("kept %v, counted as %d bytes", ok, k.room.size)
+	if _, ok := v.Response("many"); !ok || k.shares.size < MaxItems<<10 {
+		t.Errorf("kept %v, counted as %d bytes", ok, k.shares.size)
 	}
 	many.Output = [][]byte{item}
 	v.Keep("more", many)
@@ -265,17 +265,17 @@ func TestRoomAddsUp(t *testing.T) {
 		viewOf(k, fmt.Sprint("a", n%7), fmt.Sprint("k", n%97)).Keep(id, keptOf(id, strings.Repeat("x", n%977)))
 	}
 	var total int64
-	for _, account := range k.room.parts {
+	for _, account := range k.shares.children {
 		var size int64
-		for _, key := range account.parts {
+		for _, key := range account.children {
 			size += key.size
 		}
 		if total += size; size != account.size {
 			t.Fatalf("an account holds %d, its keys %d", account.size, size)
 		}
 	}
-	if total != k.room.size || total > k.limit || total < k.limit*9/10 {
-		t.Errorf("%d bytes are kept, counted as %d", total, k.room.size)
+	if total != k.shares.size || total > k.limit || total < k.limit*9/10 {
+		t.Errorf("%d bytes are kept, counted as %d", total, k.shares.size)
 	}
 }
 

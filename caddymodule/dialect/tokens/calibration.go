@@ -40,8 +40,8 @@ type Ratios struct {
 	Tools float64 `json:"tools,omitempty"`
 }
 
-// of returns the ratio for prompts with or without tools.
-func (r *Ratios) of(tools bool) *float64 {
+// ratio returns the ratio for prompts with or without tools.
+func (r *Ratios) ratio(tools bool) *float64 {
 	if tools {
 		return &r.Tools
 	}
@@ -107,8 +107,8 @@ func (c *Calibration) longest(sums []promptSum) (tokens, messages int) {
 func (c *Calibration) ratio(r Registration, tools bool) float64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if l := c.known(r); l != nil && *l.ratios.of(tools) != 0 {
-		return *l.ratios.of(tools)
+	if l := c.known(r); l != nil && *l.ratios.ratio(tools) != 0 {
+		return *l.ratios.ratio(tools)
 	}
 	return startRatio
 }
@@ -176,7 +176,7 @@ func (c *Calibration) learnRatio(r Registration, tools bool, ratio float64) {
 	if l == nil {
 		return
 	}
-	mean := l.ratios.of(tools)
+	mean := l.ratios.ratio(tools)
 	before := *mean
 	if before != 0 {
 		ratio = before + ratioWeight*(ratio-before)

@@ -23,8 +23,9 @@ const (
 )
 
 // Counter estimates the tokens of prompts. It caches the counts of each API key's texts,
-// because agents resend the whole conversation with each turn. Keys share none, so that the
-// time that counting takes does not reveal what others have sent. It is safe for concurrent use.
+// because agents resend the whole conversation with each turn. Keys do not share counts,
+// because the time to count a text would reveal whether another key has sent it. It is safe for
+// concurrent use.
 type Counter struct {
 	seed  maphash.Seed
 	texts *lru.Cache[keyText, int32]
@@ -54,12 +55,12 @@ func (c *Counter) text(ctx context.Context, key, s string) (n int, ok bool) {
 	if len(s) < cachedText {
 		return tokenise(ctx, s)
 	}
-	of := keyText{key, maphash.String(c.seed, s)}
-	if n, ok := c.texts.Get(of); ok {
+	id := keyText{key, maphash.String(c.seed, s)}
+	if n, ok := c.texts.Get(id); ok {
 		return int(n), true
 	}
 	if n, ok = tokenise(ctx, s); ok {
-		c.texts.Add(of, int32(n))
+		c.texts.Add(id, int32(n))
 	}
 	return n, ok
 }
@@ -187,7 +188,7 @@ func (t *tally) tools(raw []byte) {
 		return
 	}
 	t.add(tokensOfToolTalk)
-	for m := jsonscan.At(raw, 0); m.Next(); {
+	for m := jsonscan.MembersAt(raw, 0); m.Next(); {
 		t.add(tokensPerTool)
 		t.text(string(m.Raw()))
 	}
@@ -228,7 +229,7 @@ func (t *tally) content(raw []byte) {
 		t.str(raw)
 		return
 	}
-	for m := jsonscan.At(raw, 0); m.Next(); {
+	for m := jsonscan.MembersAt(raw, 0); m.Next(); {
 		for part := jsonscan.Object(m.Raw()); part.Next(); {
 			switch string(part.Name()) {
 			case "text", "refusal":
@@ -258,7 +259,7 @@ func (t *tally) image(raw []byte) {
 
 // calls adds an assistant's tool calls.
 func (t *tally) calls(raw []byte) {
-	for m := jsonscan.At(raw, 0); m.Next(); {
+	for m := jsonscan.MembersAt(raw, 0); m.Next(); {
 		t.add(tokensPerMessage)
 		for call := jsonscan.Object(m.Raw()); call.Next(); {
 			if string(call.Name()) != "function" {

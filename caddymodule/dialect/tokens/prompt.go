@@ -28,7 +28,7 @@ func NewPrompt(messages, tools []byte) *Prompt {
 	if len(messages) == 0 || messages[0] != '[' {
 		return p
 	}
-	for m := jsonscan.At(messages, 0); len(p.Messages) < maxMessages && m.Next(); {
+	for m := jsonscan.MembersAt(messages, 0); len(p.Messages) < maxMessages && m.Next(); {
 		if jsonscan.Text(m.Raw(), "role") == "user" {
 			p.lastUser = len(p.Messages)
 		}

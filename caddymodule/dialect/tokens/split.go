@@ -53,10 +53,10 @@ func kindOf(r rune) uint8 {
 	return 0
 }
 
-// run returns the length of the first runes of s that are of these kinds, at most most
+// run returns the length of the first runes of s that are of these kinds, at most limit
 // runes.
-func run(s string, kinds uint8, most int) (n int) {
-	for ; most > 0; most-- {
+func run(s string, kinds uint8, limit int) (n int) {
+	for ; limit > 0; limit-- {
 		k, size := kind(s[n:])
 		if k&kinds == 0 || size == 0 {
 			break

@@ -52,7 +52,7 @@ func newVocabulary(packed string) *vocabulary {
 	return v
 }
 
-// slot returns where to look for a token first, and the upper bits of its entry.
+// slot returns the first index in the table for a token, and the upper bits of its entry.
 func (v *vocabulary) slot(token string) (i, mark uint32) {
 	h := maphash.String(v.seed, token)
 	return uint32(h>>32) & rankMask, uint32(h) &^ rankMask

@@ -45,7 +45,7 @@ func Each(text string, f func(n int, mutant string)) {
 		if text[at.Start] != '{' && text[at.Start] != '[' {
 			return
 		}
-		for m := jsonscan.At([]byte(text), at.Start); m.Next(); {
+		for m := jsonscan.MembersAt([]byte(text), at.Start); m.Next(); {
 			if text[at.Start] == '{' {
 				member := jsonscan.Span{Start: m.Key.Start, End: m.Value.End}
 				put(member, `"left":"out"`, text[member.Start:member.End]+`,`+text[m.Key.Start:m.Key.End]+`:[0]`)

@@ -1,0 +1,106 @@
+package dialect
+
+import "fmt"
+
+// UnknownModel is the error for a model that is not registered, or that is out of the
+// key's scope. similar is a model that the client may have meant, or "".
+func UnknownModel(model, similar string) *Error {
+	const message = "The model `%s` does not exist or you do not have access to it."
+	e := modelError(KindUnknownModel, 0, message)(model)
+	e.Param, e.logged = "model", fmt.Sprintf(message, hidden)
+	// Claude Code reads the beginning of this text.
+	text := "model: " + string(show(model)) + " is not a model of this gateway for this key; GET /v1/models lists yours."
+	if similar != "" {
+		e.Message += " Did you mean `" + similar + "`?"
+		text += " Did you mean " + similar + "?"
+	} else {
+		e.Message += " " + listsModels
+	}
+	e.texts = map[Dialect]string{Messages: text}
+	return e
+}
+
+// listsModels is the fix for a wrong model.
+const listsModels = "GET /v1/models lists the models that this key may use."
+
+// EmbeddingsOnly is the error for a request to an embeddings model that is for a chat model.
+func EmbeddingsOnly(model string) *Error {
+	return invalid("model", "wrong_model_kind",
+		"The model `%s` is an embeddings model: it serves POST /v1/embeddings alone. "+
+			"Choose a chat model; GET /v1/models has the `kind` of each.", model)
+}
+
+// The errors of models and of the routes to them.
+var (
+	// Offline: no connector of the deployment is online.
+	Offline = modelError(KindOffline, 5,
+		"The model `%s` is offline: its connector is not connected to this gateway. If this persists, start the connector.")
+	// NoRoute: the connector does not have the deployment's upstream. Their names are not disclosed to clients.
+	NoRoute = modelError(KindUnreachable, noRetry,
+		"The model `%s` is not configured: it has no model server. The gateway's log has the details.")
+	// UpstreamUnreachable: the connector cannot connect to the model server.
+	UpstreamUnreachable = modelError(KindUnreachable, 0,
+		"The connector cannot connect to the model server of `%s`. Check that the server is running at the address in the "+
+			"connector's configuration.")
+	// UpstreamReset: the connection to the model server was lost before it answered.
+	UpstreamReset = modelError(KindUnreachable, 0,
+		"The connection to the model server of `%s` was lost before it answered. It may have crashed or restarted. "+
+			"Try again.")
+	// TunnelLost: the tunnel was lost before the model server answered. The outcome of the request is unknown.
+	TunnelLost = modelError(KindUnreachable, 0,
+		"The connection to the connector of `%s` was lost before the model server answered. Try again.")
+	// UpstreamRefused: the connector rejected the request.
+	UpstreamRefused = modelError(KindUnreachable, noRetry,
+		"The connector rejected the request for `%s`. Check the upstream of the deployment, and the connector's log.")
+	// UpstreamTooLarge: the connector does not accept a message of this size.
+	UpstreamTooLarge = modelError(KindTooLarge, 0,
+		"The connector of `%s` does not accept a message of this size. Send less, or upgrade the connector.")
+	// UpstreamCompressed: the model server's answer has an unsupported compression.
+	UpstreamCompressed = modelError(KindUpstream, noRetry,
+		"The model server of `%s` compressed its answer although it was asked not to, and the gateway cannot decompress "+
+			"it. Turn off compression in the model server, or in the proxy in front of it.")
+	// UpstreamMalformed: the model server's answer violates HTTP.
+	UpstreamMalformed = modelError(KindUpstream, 0,
+		"The model server of `%s` sent an answer that is not valid HTTP. The connector's log names the fault. Correct the "+
+			"model server, or the proxy in front of it.")
+	// ConnectorBusy: the connector has reached its memory limit.
+	ConnectorBusy = modelError(KindOverloaded, 5,
+		"The connector of `%s` has reached its memory limit (max_memory). Send less at a time, or raise its max_memory.")
+	// ConnectorFull: the connectors of the deployment have reached their limit of requests.
+	ConnectorFull = modelError(KindRateLimit, 5,
+		"The connector of the model `%s` has reached its limit of concurrent requests (queue_full). Send fewer at a time, "+
+			"or raise max_requests in its configuration.")
+	// QueueFull: the deployment's queue is full.
+	QueueFull = modelError(KindRateLimit, 5,
+		"The model `%s` is busy and its queue is full (queue_full). Send fewer requests at a time.")
+	// QueueTimeout: the request timed out in the deployment's queue.
+	QueueTimeout = modelError(KindRateLimit, 5,
+		"The model `%s` is busy and the request timed out in its queue (queue_timeout). Send fewer requests at a time.")
+)
+
+// noRetry is passed to modelError if the client should not retry.
+const noRetry = -1
+
+// modelError returns a constructor of errors about a model. message has a verb for the
+// model's name. wait is the number of seconds before a retry, 0 if unknown.
+func modelError(kind *Kind, wait int, message string) func(model string) *Error {
+	return func(model string) *Error {
+		return &Error{Kind: kind, RetryAfter: max(wait, 0), NoRetry: wait == noRetry,
+			Message: fmt.Sprintf(message, show(model))}
+	}
+}
+
+// AnswerTooLarge is the error for a whole answer of more than limit bytes.
+func AnswerTooLarge(model string, limit int64) *Error {
+	return modelError(KindUpstream, noRetry,
+		"The answer of the model server of `%s` exceeds this gateway's limit ("+byteSize(limit)+
+			"). Request less at a time, or a stream.")(model)
+}
+
+// StreamTooLarge is the error of a stream that requires a buffer of more than limit
+// bytes.
+func StreamTooLarge(model string, limit int64) *Error {
+	return modelError(KindUpstream, noRetry,
+		"The stream of the model server of `%s` exceeds this gateway's limit for one answer ("+byteSize(limit)+
+			"). Request less at a time.")(model)
+}
