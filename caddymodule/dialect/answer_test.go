@@ -20,7 +20,8 @@ func rawEvent(data string) string { return "data: " + data + "\n\n" }
 
 // deltaChunk is a chunk whose only choice adds members to the answer.
 func deltaChunk(members string) string {
-	return rawEvent(`{"id":"u1","object":"chat.completion.chunk","created":1,"model":"up","choices":[{"index":0,"delta":{` + members + `},"finish_reason":null}]}`)
+	return rawEvent(`{"id":"u1","object":"chat.completion.chunk","created":1,"model":"up","choices":[{"index":0,` +
+		`"delta":{` + members + `},"finish_reason":null}]}`)
 }
 
 func contentChunk(s string) string { return deltaChunk(`"content":` + quoted(s)) }

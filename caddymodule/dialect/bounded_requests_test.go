@@ -12,6 +12,10 @@ const (
 	aUser    = `{"role":"user","content":"some words"}`
 )
 
+// aFunction is a tool; # stands for its number.
+const aFunction = `{"type":"function","name":"f#","description":"some words",` +
+	`"parameters":{"type":"object","properties":{}}}`
+
 var messagesRows = []boundedRow{
 	{name: "system messages", input: listOf(aMessage+",", same(`{"role":"system","content":"some words"}`), `]}`),
 		work: decoding(messagesOp)},
@@ -148,7 +152,7 @@ var responsesRows = []boundedRow{
 		return anInput + `,{"type":"function_call_output","call_id":"c","output":` + quoted(parts) + `}]}`
 	}, work: decoding(responsesOp)},
 	{name: "functions", input: listOf(anInput+`],"tools":[`,
-		numbered(`{"type":"function","name":"f#","description":"some words","parameters":{"type":"object","properties":{}}}`), `]}`), work: decoding(responsesOp)},
+		numbered(aFunction), `]}`), work: decoding(responsesOp)},
 	{name: "wrapped functions", input: listOf(anInput+`],"tools":[`,
 		numbered(`{"type":"function","function":{"name":"f#","description":"some words","parameters":{"type":"object",`+
 			`"properties":{}}}}`), `]}`), work: decoding(responsesOp)},
@@ -157,7 +161,7 @@ var responsesRows = []boundedRow{
 			`"definition":"start: /.*/"}}`), `]}`), work: decoding(responsesOp)},
 	{name: "functions of a namespace",
 		input: listOf(anInput+`],"tools":[{"type":"namespace","name":"n","tools":[`,
-			numbered(`{"type":"function","name":"f#","description":"some words","parameters":{"type":"object","properties":{}}}`), `]}]}`), work: decoding(responsesOp)},
+			numbered(aFunction), `]}]}`), work: decoding(responsesOp)},
 	{name: "namespaces", input: listOf(anInput+`],"tools":[`,
 		numbered(`{"type":"namespace","name":"n#","tools":[{"type":"function","name":"f","description":"some words",`+
 			`"parameters":{"type":"object","properties":{}}}]}`), `]}`), work: decoding(responsesOp), most: mostElements / 2},
@@ -168,7 +172,7 @@ var responsesRows = []boundedRow{
 	{name: "hosted tools", input: listOf(anInput+`],"tools":[{"type":"function","name":"f"},`,
 		same(`{"type":"web_search"}`), `]}`), work: decoding(responsesOp)},
 	{name: "additional tools", input: listOf(anInput+`,{"type":"additional_tools","tools":[`,
-		numbered(`{"type":"function","name":"f#","description":"some words","parameters":{"type":"object","properties":{}}}`), `]}]}`), work: decoding(responsesOp)},
+		numbered(aFunction), `]}]}`), work: decoding(responsesOp)},
 	{name: "additional tools that are none",
 		input: listOf(anInput+`,{"type":"additional_tools","tools":[`, same(`1`), `]}]}`), work: decoding(responsesOp)},
 	{name: "items with additional tools",
@@ -178,13 +182,13 @@ var responsesRows = []boundedRow{
 		allowed := listOf(`],"tool_choice":{"type":"allowed_tools","tools":[`,
 			numbered(`{"type":"function","name":"f#"}`), `]}}`)(n)
 		return listOf(anInput+`],"tools":[`,
-			numbered(`{"type":"function","name":"f#","description":"some words","parameters":{"type":"object","properties":{}}}`), allowed)(n)
+			numbered(aFunction), allowed)(n)
 	}, work: decoding(responsesOp), most: mostElements / 2},
 	{name: "allowed namespaces", input: func(n int) string {
 		allowed := listOf(`],"tool_choice":{"type":"allowed_tools","tools":[`,
 			numbered(`{"type":"namespace","name":"n#"}`), `]}}`)(n)
 		return listOf(anInput+`],"tools":[`,
-			numbered(`{"type":"function","name":"f#","description":"some words","parameters":{"type":"object","properties":{}}}`), allowed)(n)
+			numbered(aFunction), allowed)(n)
 	}, work: decoding(responsesOp), most: mostElements / 2},
 	{name: "includes", input: listOf(anInput+`],"include":[`, same(`"reasoning.encrypted_content"`), `]}`),
 		work: decoding(responsesOp)},

@@ -109,7 +109,9 @@ func TestReplayAsStream(t *testing.T) {
 		{
 			"text, with what only this server knows",
 			"{\"id\":\"c1\",\"object\":\"chat.completion\",\"created\":7,\n " +
-				"\"model\":\"up\",\"timings\":{\"a\":1.50},\"choices\":[{\"index\":0,\"finish_reason\":\"stop\",\"message\":{\"role\":\"assistant\",\n\"content\":\"hi\"},\"stop_reason\":null}],\"usage\":{\"prompt_tokens\":1}}",
+				"\"model\":\"up\",\"timings\":{\"a\":1.50},\"choices\":[{\"index\":0,\"finish_reason\":\"stop\"," +
+				"\"message\":{\"role\":\"assistant\",\n\"content\":\"hi\"},\"stop_reason\":null}]," +
+				"\"usage\":{\"prompt_tokens\":1}}",
 			eventsOf(`{"id":"c1","object":"chat.completion.chunk","created":7,  "model":"up","timings":{"a":1.50},`+
 				`"choices":[{"index":0,"finish_reason":"stop","delta":{"role":"assistant", "content":"hi"},"stop_reason":null}],`+
 				`"usage":null}`,
@@ -134,7 +136,8 @@ func TestReplayAsStream(t *testing.T) {
 		},
 		{
 			"a text completion",
-			`{"object":"text_completion","choices":[{"text":"a","index":0,"logprobs":null,"finish_reason":"stop"}],"usage":null}`,
+			`{"object":"text_completion","choices":[{"text":"a","index":0,"logprobs":null,"finish_reason":"stop"}],` +
+				`"usage":null}`,
 			eventsOf(`{"object":"text_completion","choices":[{"text":"a","index":0,"logprobs":null,"finish_reason":"stop"}],`+
 				`"usage":null}`, done),
 		},

@@ -55,7 +55,9 @@ var developerCases = []struct{ name, in, want string }{
 		saying("assistant", "x") + "," + saying("developer", "d") + "," + saying("developer", "e"),
 		saying("assistant", "x") + "," + saying("user", reminder("d")+"\n\n"+reminder("e"))},
 	{"between two of the assistant's",
-		saying("assistant", "x") + `,{"role":"developer","content":[{"type":"text","text":"d"},{"type":"text","text":"e"}]},` + saying("assistant", "y"), saying("assistant", "x") + "," + saying("user", reminder("d\ne")) + "," + saying("assistant", "y")},
+		saying("assistant", "x") + `,{"role":"developer","content":[{"type":"text","text":"d"},` +
+			`{"type":"text","text":"e"}]},` + saying("assistant", "y"),
+		saying("assistant", "x") + "," + saying("user", reminder("d\ne")) + "," + saying("assistant", "y")},
 	{"empty", saying("user", "u") + "," + saying("developer", "") + `,{"role":"developer"},` + saying("assistant", "y"),
 		saying("user", "u") + "," + saying("assistant", "y")},
 	{"behind what has no content", `{"role":"user","content":null},` + saying("developer", "d"),

@@ -49,7 +49,8 @@ var streamCases = []struct {
 		name: "arguments that come behind the end of a call",
 		in: eventsOf(`{"model":"up","choices":[{"delta":{"tool_calls":[{"index":0,"id":"x","function":{"name":"f",`+
 			`"arguments":"{"}}]},"finish_reason":"tool_calls"}]}`,
-			`{"model":"up","choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"}"}},{"index":1,"id":"y"}]}}]}`, done),
+			`{"model":"up","choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"}"}},{"index":1,`+
+				`"id":"y"}]}}]}`, done),
 		want: eventsOf(`{"model":"pub","choices":[{"delta":{"tool_calls":[{"index":0,"id":"x","function":{"name":"f",`+
 			`"arguments":"{"}}]},"finish_reason":"tool_calls"}]}`,
 			`{"model":"pub","choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"}"}}]}}]}`, done),
@@ -209,7 +210,8 @@ var streamCases = []struct {
 			"The model server aborted the answer (finish_reason error). Try again."), failed: true},
 	{
 		name: "context overflow in the stream",
-		in:   eventsOf(`{"error":{"message":"request (50 tokens) exceeds the available context size (40 tokens)","code":400}}`),
+		in: eventsOf(`{"error":{"message":"request (50 tokens) exceeds the available context size (40 tokens)",` +
+			`"code":400}}`),
 		want: eventsOf(`{"error":{"message":"request (50 tokens) exceeds the available context size (40 tokens)",` +
 			`"type":"invalid_request_error","param":"messages","code":"context_length_exceeded"}}`), failed: true,
 	},
@@ -257,7 +259,8 @@ var streamCases = []struct {
 			`{"choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"\"x\":1}"}}]}}]}`,
 			`{"choices":[{"delta":{"tool_calls":[{"index":1,"id":"b","function":{"name":"g","arguments":"{}"}}]},`+
 				`"finish_reason":"tool_calls"}]}`, done),
-		want: eventsOf(`{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":"{"}}]}}]}`,
+		want: eventsOf(`{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"a","function":{"name":"f",`+
+			`"arguments":"{"}}]}}]}`,
 			`{"choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"\"x\":1}"}}]}}]}`,
 			`{"choices":[{"delta":{"tool_calls":[{"index":1,"id":"b","function":{"name":"g","arguments":"{}"}}]},`+
 				`"finish_reason":"tool_calls"}]}`, done),

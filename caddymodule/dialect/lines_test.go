@@ -25,7 +25,8 @@ func TestEventsAreOneLine(t *testing.T) {
 				`"parallel_tool_calls":true,` +
 				`"prompt_cache_key":"k","reasoning":{"effort":"low","summary":null,"more":{"a":[1,2]}},"safety_identifier":"s",` +
 				`"store":false,"temperature":0.5,` +
-				`"text":{"format":{"type":"json_schema","name":"n","schema":{"type":"object","properties":{}}},"verbosity":"low"},` +
+				`"text":{"format":{"type":"json_schema","name":"n","schema":{"type":"object","properties":{}}},` +
+				`"verbosity":"low"},` +
 				`"tool_choice":{"type":"function","name":"f"},"tools":` + tools +
 				`,"top_logprobs":2,"top_p":0.5,"presence_penalty":0.1,"frequency_penalty":0.1,` +
 				`"truncation":"auto","metadata":{"a":"b","c":"d"}}`,

@@ -18,8 +18,10 @@ var mediaPlaces = []struct {
 		"messages[1].content[1].image_url.url"},
 	{chatOp, `{"model":"public","messages":[{"role":"user","content":[{"image_url":ADDRESS}]}]}`,
 		"messages[0].content[0].image_url"},
-	{chatOp, `{"messages":[{"role":"user","content":[{"type":"audio_url","audio_url":{"url":ADDRESS}}]}],"model":"public"}`, "messages[0].content[0].audio_url.url"},
-	{chatOp, `{"model":"public","messages":[{"role":"tool","content":[{"type":"video_url","video_url":{"url":ADDRESS}}]}]}`, "messages[0].content[0].video_url.url"},
+	{chatOp, `{"messages":[{"role":"user","content":[{"type":"audio_url","audio_url":{"url":ADDRESS}}]}],` +
+		`"model":"public"}`, "messages[0].content[0].audio_url.url"},
+	{chatOp, `{"model":"public","messages":[{"role":"tool","content":[{"type":"video_url",` +
+		`"video_url":{"url":ADDRESS}}]}]}`, "messages[0].content[0].video_url.url"},
 	{chatOp, `{"model":"public","messages":[{"role":"user","content":[{"type":"input_audio",` +
 		`"input_audio":{"data":ADDRESS,"format":"wav"}}]}]}`, "messages[0].content[0].input_audio.data"},
 	{chatOp, `{"model":"public","messages":[{"role":"user","content":[{"type":"file","file":{"file_id":ADDRESS}}]}]}`,

@@ -65,7 +65,9 @@ var blockCases = []struct{ name, in, want string }{
 	{"a text document", userSays(`{"type":"document","title":"T","context":"c","source":{"type":"text",` +
 		`"media_type":"text/plain","data":"d"}}`), saying("user", "<document title=\"T\">\nd\n</document>")},
 	{"a document of encoded text",
-		userSays(`{"type":"document","title":"say \"T\"","source":{"type":"base64","media_type":"Text/Plain","data":"aMOp"}}`), saying("user", "<document title=\"say 'T'\">\nhé\n</document>")},
+		userSays(`{"type":"document","title":"say \"T\"","source":{"type":"base64","media_type":"Text/Plain",` +
+			`"data":"aMOp"}}`),
+		saying("user", "<document title=\"say 'T'\">\nhé\n</document>")},
 	{"a document without a title",
 		userSays(`{"type":"document","source":{"type":"text","media_type":"text/plain","data":"d"}}`),
 		saying("user", "<document>\nd\n</document>")},
@@ -149,7 +151,9 @@ var blockCases = []struct{ name, in, want string }{
 	{"a result of no call", userSays(result("z", `"content":"r"`) + `,{"type":"text","text":"u"}`),
 		saying("user", "[tool result z]\nr") + "," + saying("user", "u")},
 	{"a document in a result", useA + "," +
-		userSays(result("a", `"content":[{"type":"document","source":{"type":"text","media_type":"text/plain","data":"d"}}]`)), calledA + "," + toolSays("a", "<document>\nd\n</document>")},
+		userSays(result("a", `"content":[{"type":"document","source":{"type":"text","media_type":"text/plain",`+
+			`"data":"d"}}]`)),
+		calledA + "," + toolSays("a", "<document>\nd\n</document>")},
 	{"a search result in a result",
 		useA + "," + userSays(result("a",
 			`"content":[{"type":"search_result","title":"T","source":"S","content":[{"type":"text","text":"x"}]}]`)),

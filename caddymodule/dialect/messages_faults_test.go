@@ -58,7 +58,8 @@ var messagesFaults = []struct{ name, body, message string }{
 			`"messages":[{"role":"user","content":"u"}]}`, "tool_choice.disable_parallel_tool_use: "},
 	{"system of another type", `{"model":"m","max_tokens":1,"system":7,"messages":[{"role":"user","content":"u"}]}`,
 		"system: "},
-	{"mcp_servers", `{"model":"m","max_tokens":1,"mcp_servers":[{"name":"x"}],"messages":[{"role":"user","content":"u"}]}`, "mcp_servers: not supported by this deployment"},
+	{"mcp_servers", `{"model":"m","max_tokens":1,"mcp_servers":[{"name":"x"}],` +
+		`"messages":[{"role":"user","content":"u"}]}`, "mcp_servers: not supported by this deployment"},
 	{"thread", `{"model":"m","max_tokens":1,"thread":{"type":"create"},"messages":[{"role":"user","content":"u"}]}`,
 		"thread: "},
 	{"a named tool that is not there",
@@ -103,7 +104,8 @@ var messagesFaults = []struct{ name, body, message string }{
 		`{"model":"m","max_tokens":1,"messages":[{"role":"assistant","content":[{"type":"image"}]}]}`,
 		"messages.0.content.0.type: "},
 	{"tool_choice of another type",
-		`{"model":"m","max_tokens":1,"tools":[{"name":"a"}],"tool_choice":"auto","messages":[{"role":"user","content":"u"}]}`, "tool_choice: "},
+		`{"model":"m","max_tokens":1,"tools":[{"name":"a"}],"tool_choice":"auto",` +
+			`"messages":[{"role":"user","content":"u"}]}`, "tool_choice: "},
 	{"a call without an id", `{"model":"m","max_tokens":1,"messages":[{"role":"assistant",` +
 		`"content":[{"type":"tool_use","name":"n","input":{}}]}]}`, "messages.0.content.0.id: "},
 	{"a call without a name", `{"model":"m","max_tokens":1,"messages":[{"role":"assistant",` +

@@ -294,7 +294,8 @@ func (g *messagesGrammar) end(e clientEvent) error {
 		return err
 	}
 	if err := keysOf("usage", e.json["usage"],
-		"input_tokens output_tokens cache_creation_input_tokens cache_read_input_tokens server_tool_use output_tokens_details"); err != nil {
+		"input_tokens output_tokens cache_creation_input_tokens cache_read_input_tokens server_tool_use "+
+			"output_tokens_details"); err != nil {
 		return err
 	}
 	if err := wholeNumbers("usage", e.json["usage"],

@@ -136,8 +136,10 @@ var messagesFieldCases = []struct {
 	},
 	{
 		"what is dropped",
-		`"metadata":{"user_id":"secret"},"service_tier":"auto","speed":"fast","inference_geo":"eu","container":"c","diagnostics":{},"cache_control":{"type":"ephemeral"},
-		"context_management":{"edits":[]},"compaction":{},"fallbacks":[],"billing_policy":"x","user_profile_id":"u","workspace_id":"w","betas":["b"],"safeguards":[1],"thread":null,"mcp_servers":[]`,
+		`"metadata":{"user_id":"secret"},"service_tier":"auto","speed":"fast","inference_geo":"eu","container":"c",` +
+			`"diagnostics":{},"cache_control":{"type":"ephemeral"},
+		"context_management":{"edits":[]},"compaction":{},"fallbacks":[],"billing_policy":"x","user_profile_id":"u",` +
+			`"workspace_id":"w","betas":["b"],"safeguards":[1],"thread":null,"mcp_servers":[]`,
 		map[string]string{
 			"metadata": "", "service_tier": "", "speed": "", "inference_geo": "", "container": "", "diagnostics": "",
 			"cache_control": "", "context_management": "",

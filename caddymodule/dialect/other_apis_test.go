@@ -8,7 +8,8 @@ import (
 
 // A path of an API that the gateway does not have is not called a wrong path, with or without /v1.
 func TestOtherAPIs(t *testing.T) {
-	const base, audio, ollama = "https://gw.example.com/v1", "This gateway has no audio API", "Ollama's own API is not served"
+	const base, audio, ollama = "https://gw.example.com/v1", "This gateway has no audio API",
+		"Ollama's own API is not served"
 	for _, c := range []struct{ path, without, with string }{
 		{"/audio/speech", audio, audio},
 		{"/audio", audio, audio},

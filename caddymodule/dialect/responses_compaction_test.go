@@ -15,8 +15,10 @@ const compactionItems = `{"role":"user","content":"u"},{"type":"function_call","
 // form and without probabilities.
 func TestCompactionRequest(t *testing.T) {
 	fields := upstreamFields(t, responsesOp,
-		responsesBody(`"instructions":"I","tools":[{"type":"function","name":"f"}],"tool_choice":"required","parallel_tool_calls":true,"max_output_tokens":500,
-		"text":{"format":{"type":"json_schema","schema":{}}},"include":["message.output_text.logprobs"],"top_logprobs":2,"reasoning":{"effort":"low"},"input":[`+compactionItems+`]`))
+		responsesBody(`"instructions":"I","tools":[{"type":"function","name":"f"}],"tool_choice":"required",`+
+			`"parallel_tool_calls":true,"max_output_tokens":500,
+		"text":{"format":{"type":"json_schema","schema":{}}},"include":["message.output_text.logprobs"],"top_logprobs":2,`+
+			`"reasoning":{"effort":"low"},"input":[`+compactionItems+`]`))
 	checkFields(t, fields, map[string]string{
 		"tools": "", "tool_choice": "", "parallel_tool_calls": "", "response_format": "", "logprobs": "", "top_logprobs": "",
 		"max_tokens": "500", "reasoning_effort": `"low"`, "stream": "true",
@@ -70,7 +72,8 @@ func TestCompaction(t *testing.T) {
 		t.Errorf("usage %v", dig(response, "usage"))
 	}
 
-	body, usage, fault := decode().Answer([]byte(wholeBody(`"content":"The user \"wants\"\ntea.","reasoning_content":"hm"`, `"stop"`, "")))
+	body, usage, fault := decode().Answer([]byte(wholeBody(`"content":"The user \"wants\"\ntea.",`+
+		`"reasoning_content":"hm"`, `"stop"`, "")))
 	if fault != nil {
 		t.Fatal(fault.Message)
 	}

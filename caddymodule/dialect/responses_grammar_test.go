@@ -8,9 +8,10 @@ import (
 )
 
 // responseKeys are the keys of a response object.
-const responseKeys = `id object created_at completed_at status background error incomplete_details instructions max_output_tokens
-	max_tool_calls model output parallel_tool_calls previous_response_id prompt_cache_key reasoning safety_identifier service_tier
-	store temperature text tool_choice tools top_logprobs top_p presence_penalty frequency_penalty truncation usage user metadata`
+const responseKeys = `id object created_at completed_at status background error incomplete_details instructions
+	max_output_tokens max_tool_calls model output parallel_tool_calls previous_response_id prompt_cache_key reasoning
+	safety_identifier service_tier store temperature text tool_choice tools top_logprobs top_p presence_penalty
+	frequency_penalty truncation usage user metadata`
 
 // checkResponse checks a response object by the responses dialect's table.
 func checkResponse(r any) error {

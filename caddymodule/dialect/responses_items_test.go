@@ -209,8 +209,12 @@ var itemCases = []struct{ name, in, want string }{
 		itemU, saying("user", "what was") + "," + chatU},
 	{"compaction of another", `{"type":"compaction","encrypted_content":"gAAAA"},` + itemU, chatU},
 	{
-		"what is dropped", itemU + `,{"type":"web_search_call","id":"x"},{"type":"file_search_call"},{"type":"code_interpreter_call"},{"type":"image_generation_call","result":"x"},{"type":"computer_call"},{"type":"computer_call_output"},
-			{"type":"mcp_call"},{"type":"mcp_list_tools"},{"type":"mcp_approval_request"},{"type":"program"},{"type":"program_output"},{"type":"tool_search_call"},{"type":"compaction_trigger"},{"type":"agent_message"},{"type":"acme:item"},{"type":"item_reference","id":"rs_9"}`, chatU,
+		"what is dropped", itemU + `,{"type":"web_search_call","id":"x"},{"type":"file_search_call"},` +
+			`{"type":"code_interpreter_call"},{"type":"image_generation_call","result":"x"},{"type":"computer_call"},` +
+			`{"type":"computer_call_output"},
+			{"type":"mcp_call"},{"type":"mcp_list_tools"},{"type":"mcp_approval_request"},{"type":"program"},` +
+			`{"type":"program_output"},{"type":"tool_search_call"},{"type":"compaction_trigger"},{"type":"agent_message"},` +
+			`{"type":"acme:item"},{"type":"item_reference","id":"rs_9"}`, chatU,
 	},
 }
 

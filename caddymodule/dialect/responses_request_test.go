@@ -59,7 +59,8 @@ var responsesFieldCases = []struct {
 		map[string]string{"response_format": `{"type":"json_schema","json_schema":{"name":"n","schema":{}}}`}, nil},
 	{"effort", `"reasoning":{"effort":"medium","summary":"auto","generate_summary":"x","mode":"y","context":"z"}`,
 		map[string]string{"reasoning_effort": `"medium"`, "reasoning": ""},
-		map[string]string{"reasoning": `{"effort":"medium","summary":"auto","generate_summary":"x","mode":"y","context":"z"}`}},
+		map[string]string{"reasoning": `{"effort":"medium","summary":"auto","generate_summary":"x","mode":"y",` +
+			`"context":"z"}`}},
 	{"minimal effort", `"reasoning":{"effort":"minimal"}`, map[string]string{"reasoning_effort": `"low"`},
 		map[string]string{"reasoning": `{"summary":null,"effort":"minimal"}`}},
 	{"much effort", `"reasoning":{"effort":"xhigh"}`, map[string]string{"reasoning_effort": `"high"`}, nil},
@@ -79,8 +80,10 @@ var responsesFieldCases = []struct {
 	{"metadata", `"metadata":{"a":"b"}`, map[string]string{"metadata": ""}, map[string]string{"metadata": `{"a":"b"}`}},
 	{
 		"what is dropped",
-		`"service_tier":"flex","user":"x","safety_identifier":"s","prompt_cache_key":"k","prompt_cache_options":{},"prompt_cache_retention":"24h","moderation":{},"context_management":[],"max_tool_calls":3,"access_programs":[],
-		"client_metadata":{"a":1},"never_heard_of":7,"conversation":null,"prompt":null,"background":false,"previous_response_id":null`,
+		`"service_tier":"flex","user":"x","safety_identifier":"s","prompt_cache_key":"k","prompt_cache_options":{},` +
+			`"prompt_cache_retention":"24h","moderation":{},"context_management":[],"max_tool_calls":3,"access_programs":[],
+		"client_metadata":{"a":1},"never_heard_of":7,"conversation":null,"prompt":null,"background":false,` +
+			`"previous_response_id":null`,
 		map[string]string{
 			"service_tier": "", "user": "", "safety_identifier": "", "prompt_cache_key": "", "prompt_cache_options": "",
 			"prompt_cache_retention": "", "moderation": "", "context_management": "",

@@ -60,7 +60,9 @@ var responsesToolCases = []struct {
 		map[string]string{"tools": "[" + chatFunction("ns__c", "", freeText) + "]"}},
 	{
 		"tools of hosted kinds",
-		`{"type":"web_search"},{"type":"web_search_preview_2025_03_11"},{"type":"file_search"},{"type":"code_interpreter"},{"type":"image_generation"},{"type":"computer_use_preview"},{"type":"mcp","server_label":"x"},
+		`{"type":"web_search"},{"type":"web_search_preview_2025_03_11"},{"type":"file_search"},` +
+			`{"type":"code_interpreter"},{"type":"image_generation"},{"type":"computer_use_preview"},{"type":"mcp",` +
+			`"server_label":"x"},
 			{"type":"tool_search"},{"type":"programmatic_tool_calling"},{"type":"never_heard_of"},` + functionB, `"auto"`,
 		map[string]string{"tools": "[" + chatB + "]", "tool_choice": `"auto"`},
 	},
@@ -183,7 +185,8 @@ func TestFlatNames(t *testing.T) {
 	if len(first) != 5 || first[4] != "mcp__docs__search" {
 		t.Errorf("%q", first)
 	}
-	if second := names(itemU + `,{"type":"function_call","call_id":"c","name":"gone","namespace":"x","arguments":"{}"}`); strings.Join(second, " ") != strings.Join(first, " ") {
+	if second := names(itemU + `,{"type":"function_call","call_id":"c","name":"gone","namespace":"x",` +
+		`"arguments":"{}"}`); strings.Join(second, " ") != strings.Join(first, " ") {
 		t.Errorf("%q and %q", first, second)
 	}
 

@@ -56,7 +56,9 @@ func TestAnswerInfo(t *testing.T) {
 		{messages, `{"model":"m","stream":true,"max_tokens":9,"messages":[{"role":"user","content":"u"}]}`}} {
 		call, a := infoOf(t, c.op, c.body)
 		stream := call.NewStream()
-		for _, b := range []byte("data: {\"id\":\"a\",\"choices\":[[0],{\"index\":1,\"finish_reason\":\"length\"}]}\n\ndata: {\"id\":\"b\",\"choices\":[{\"index\":0,\"finish_reason\":\"stop\"}]}\n\ndata: {\"choices\":[{\"index\":0,\"finish_reason\":\"length\"}]}\n\ndata: [DONE]\n\n") {
+		for _, b := range []byte(`data: {"id":"a","choices":[[0],{"index":1,"finish_reason":"length"}]}` + "\n\n" +
+			`data: {"id":"b","choices":[{"index":0,"finish_reason":"stop"}]}` + "\n\n" +
+			`data: {"choices":[{"index":0,"finish_reason":"length"}]}` + "\n\ndata: [DONE]\n\n") {
 			stream.Feed([]byte{b})
 		}
 		if a.ID != "a" || !slices.Equal(a.FinishReasons, []string{"stop", "length"}) {
